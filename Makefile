@@ -113,6 +113,20 @@ console-check: ## build it again and compare with the one in the repository (npm
 	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && ($(CONSOLE_BUILD)) && diff -r "$$out" internal/console/dist && \
 		echo "internal/console/dist is $(CONSOLE) as esbuild builds it"
 
+# client/js and examples/browser are type-checked with the compiler of client/js/package-lock.json.
+# Their bundles are in no repository: esbuild builds them in the tests.
+.PHONY: client-js-check
+client-js-check: ## type-check client/js and examples/browser, and build the package (npm)
+	cd client/js && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && npm run -s check && rm -rf dist && npm run -s build
+
+.PHONY: client-js
+client-js: client-js-check ## the same, then their tests in Chromium and Node with the relay (npm, chromium, node)
+	$(GO) test ./internal/blackbox -count=1 -run 'TestJavaScript|TestBrowserExample'
+
+.PHONY: browser-example
+browser-example: ## serve examples/browser at http://127.0.0.1:8000
+	$(GO) tool esbuild examples/browser/main.ts --bundle --format=esm --target=es2022 --outdir=examples/browser --servedir=examples/browser --serve=127.0.0.1:8000
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZ executions
 	@set -e; for pkg in $$($(GO) list ./...); do \
