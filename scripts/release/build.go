@@ -74,6 +74,13 @@ func build(ctx context.Context, repo string, wanted []platform, dirty bool) (r *
 			if b, err = r.compile(ctx, p); err != nil {
 				return nil, err
 			}
+			of := release{repo: r.repo}
+			if err := of.identify(b.file, dirty); err != nil {
+				return nil, err
+			}
+			if of.version != r.version {
+				return nil, fmt.Errorf("%w: %s is %s, %s is %s", errChanged, own.platform, r.version, p, of.version)
+			}
 		}
 		r.binaries = append(r.binaries, b)
 	}
@@ -95,6 +102,9 @@ func (r *release) compile(ctx context.Context, p platform) (binary, error) {
 }
 
 var errDirty = errors.New("the work tree has changes that are not committed: commit them, or use --dirty")
+
+// errChanged: a build of all platforms takes minutes.
+var errChanged = errors.New("the work tree has changed during the build")
 
 // identify reads the version and the commit from a binary, as ferry version does.
 func (r *release) identify(file string, dirty bool) error {
