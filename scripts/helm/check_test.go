@@ -1,0 +1,140 @@
+package helm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// prepared returns the files of each Secret, and of the volumes that init containers fill, as
+// scripts/deploy/README.md makes them.
+func prepared(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, args := range [][]string{{dir}, {dir, "api"}, {dir, "relay", "--state-dir", filepath.Join(dir, "state"), "--name", "relay-0"}} {
+		if out, code := run(t, nil, append([]string{"ctl", "cluster-ca"}, args...)...); code != 0 {
+			t.Fatalf("%q: exit code %d:\n%s", args, code, out)
+		}
+	}
+	file := func(name string) string { return read(t, filepath.Join(dir, name)) }
+	const token = "a-token-of-the-tests\n"
+	return map[string]map[string]string{
+		"ferry-cluster-api": {"ca.pem": file("ca.pem"), "api.pem": file("api.pem"), "api-key.pem": file("api-key.pem")},
+		"own-certificate":   {"ca.pem": file("ca.pem"), "relay.pem": file("relay-0.pem"), "relay-key.pem": file("relay-0-key.pem")},
+		"ferry-tokens":      {"server": token},
+		"ferry-admin":       {"token": token},
+		"ferry-api-admin":   {"token": token},
+		"webhook":           {"key": token},
+		"address":           {"relay.yaml": "advertise: 203.0.113.7\n"},
+		"state":             {},
+	}
+}
+
+// mounted writes the files of a container's volumes into a directory, by the paths in the container.
+func mounted(t *testing.T, w workload, all []object) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	volumes, files := map[string]corev1.Volume{}, prepared(t)
+	for _, v := range w.template.Spec.Volumes {
+		volumes[v.Name] = v
+	}
+	for _, m := range w.container().VolumeMounts {
+		v, content := volumes[m.Name], files[m.Name]
+		switch {
+		case v.Secret != nil:
+			content = files[v.Secret.SecretName]
+		case v.ConfigMap != nil:
+			for _, o := range all {
+				if c, ok := o.typed.(*corev1.ConfigMap); ok && c.Name == v.ConfigMap.Name {
+					content = c.Data
+				}
+			}
+		}
+		if content == nil {
+			t.Fatalf("%s: the volume %s has no content", w, m.Name)
+		}
+		for name, text := range content {
+			path := filepath.Join(dir, m.MountPath, name)
+			if m.SubPath != "" {
+				path = filepath.Join(dir, m.MountPath)
+			}
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "/etc/ferry/", dir+"/etc/ferry/")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
+}
+
+// checked runs ferry check with the arguments, the variables and the files of a container.
+func checked(t *testing.T, w workload, all []object) (text string, code int) {
+	t.Helper()
+	dir := mounted(t, w, all)
+	here := strings.NewReplacer("/etc/ferry/", dir+"/etc/ferry/", "/run/ferry/", dir+"/run/ferry/", "$(POD_IP)", "10.0.0.9")
+	c := w.container()
+	if c.Args[0] != w.role {
+		t.Fatalf("the %s runs ferry %s", w.role, c.Args[0])
+	}
+	args := []string{"check", "--role", w.role}
+	for _, arg := range c.Args[1:] {
+		args = append(args, here.Replace(arg))
+	}
+	var env []string
+	for _, e := range c.Env {
+		value := here.Replace(e.Value)
+		switch {
+		case e.ValueFrom == nil:
+		case e.ValueFrom.SecretKeyRef != nil:
+			value = "rediss://ferry-" + w.role + ":change-me@redis.example.org:6379"
+		default:
+			value = "203.0.113.7"
+		}
+		env = append(env, e.Name+"="+value)
+	}
+	return run(t, env, args...)
+}
+
+// TestCheck checks that ferry accepts the settings of each variant, as its container has them, and
+// that they are in force.
+func TestCheck(t *testing.T) {
+	want := map[string][]string{
+		"relay": {
+			"region: eu", "max_allocations: 2000000", "dtls: false", "idle_timeout: 15s", "trace_ratio: 0.5", "drain_timeout: 1h30m",
+			"siblings: [203.0.113.7:7777, 203.0.113.8:7777]", "advertise: [203.0.113.7]",
+		},
+		"api": {"max_connections: 200", "server_per_minute: 1000000", "issuer: https://id.example.org", "allocations: 10000", "trusted_proxies: [10.0.0.0/8]"},
+	}
+	for name, values := range variants {
+		all := objects(t, render(t, values))
+		for _, w := range workloads(t, all) {
+			text, code := checked(t, w, all)
+			if code != 0 || strings.Contains(text, "warning") {
+				t.Errorf("%s: ferry check --role %s: exit code %d:\n%s", name, w.role, code, text)
+			}
+			if name != "everything" {
+				continue
+			}
+			for _, line := range want[w.role] {
+				if !strings.Contains(text, line) {
+					t.Errorf("%s: ferry %s lacks %q:\n%s", name, w.role, line, text)
+				}
+			}
+		}
+	}
+}
+
+// TestCheckBites checks that ferry check reports a Secret that is not mounted.
+func TestCheckBites(t *testing.T) {
+	all := objects(t, render(t, "api: {settings: {webhook_url: https://example.org/, webhook_secret_file: /etc/ferry/secrets/webhook/key}}"))
+	for _, w := range workloads(t, all) {
+		if text, code := checked(t, w, all); w.role == "api" && (code == 0 || !strings.Contains(text, "secrets/webhook/key")) {
+			t.Errorf("exit code %d:\n%s", code, text)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package helm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v4/pkg/chart/common"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	podutil "k8s.io/kubernetes/pkg/api/pod"
+	"k8s.io/kubernetes/pkg/apis/admissionregistration"
+	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
+	"k8s.io/kubernetes/pkg/apis/apps"
+	_ "k8s.io/kubernetes/pkg/apis/apps/install"
+	appsvalidation "k8s.io/kubernetes/pkg/apis/apps/validation"
+	"k8s.io/kubernetes/pkg/apis/autoscaling"
+	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
+	autoscalingvalidation "k8s.io/kubernetes/pkg/apis/autoscaling/validation"
+	"k8s.io/kubernetes/pkg/apis/core"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	corevalidation "k8s.io/kubernetes/pkg/apis/core/validation"
+	"k8s.io/kubernetes/pkg/apis/networking"
+	_ "k8s.io/kubernetes/pkg/apis/networking/install"
+	networkingvalidation "k8s.io/kubernetes/pkg/apis/networking/validation"
+	"k8s.io/kubernetes/pkg/apis/policy"
+	_ "k8s.io/kubernetes/pkg/apis/policy/install"
+	policyvalidation "k8s.io/kubernetes/pkg/apis/policy/validation"
+	"k8s.io/kubernetes/pkg/apis/rbac"
+	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
+	rbacvalidation "k8s.io/kubernetes/pkg/apis/rbac/validation"
+	"sigs.k8s.io/yaml"
+)
+
+// object is a rendered object: its text, its fields, and its type of k8s.io/api or of the
+// Prometheus Operator.
+type object struct {
+	text   string
+	fields *unstructured.Unstructured
+	typed  any
+}
+
+func (o object) String() string { return o.fields.GetKind() + " " + o.fields.GetName() }
+
+// decoder refuses unknown fields, and fields that are there twice.
+var decoder = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+
+// documents returns the YAML documents of a rendering that are not empty.
+func documents(t *testing.T, texts map[string]string) (all []string) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		if !strings.HasSuffix(name, ".yaml") {
+			continue
+		}
+		d := utilyaml.NewDocumentDecoder(io.NopCloser(strings.NewReader(texts[name])))
+		for {
+			text := make([]byte, 1<<20)
+			n, err := d.Read(text)
+			if errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if strings.TrimSpace(string(text[:n])) != "" {
+				all = append(all, string(text[:n])+"\n")
+			}
+		}
+	}
+	return all
+}
+
+// objects decodes a rendering.
+func objects(t *testing.T, texts map[string]string) (all []object) {
+	t.Helper()
+	for _, text := range documents(t, texts) {
+		o := object{text: text, fields: new(unstructured.Unstructured)}
+		if err := yaml.UnmarshalStrict([]byte(text), &o.fields.Object); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if o.fields.GetKind() == "PodMonitor" {
+			monitor := new(monitoring.PodMonitor)
+			if err := yaml.UnmarshalStrict([]byte(text), monitor); err != nil {
+				t.Fatalf("%v: %v", o, err)
+			}
+			o.typed = monitor
+		} else {
+			typed, _, err := decoder.Decode([]byte(text), nil, nil)
+			if err != nil {
+				t.Fatalf("%v: %v\n%s", o, err, text)
+			}
+			o.typed = typed
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// validate returns what the API server of Kubernetes would refuse.
+func (o object) validate() (errs field.ErrorList) {
+	versioned, ok := o.typed.(runtime.Object)
+	if _, isMonitor := o.typed.(*monitoring.PodMonitor); isMonitor || !ok {
+		return nil // Its types are checked by decoding.
+	}
+	versioned = versioned.DeepCopyObject()
+	legacyscheme.Scheme.Default(versioned)
+	errs = legacyscheme.Scheme.Validate(context.Background(), map[string]bool{"HPAScaleToZero": false}, versioned)
+	internal, err := legacyscheme.Scheme.UnsafeConvertToVersion(versioned, runtime.InternalGroupVersioner)
+	if err != nil {
+		return append(errs, field.InternalError(nil, err))
+	}
+	return append(errs, validateInternal(internal)...)
+}
+
+func validateInternal(o runtime.Object) field.ErrorList {
+	switch o := o.(type) {
+	case *core.Namespace:
+		return corevalidation.ValidateNamespace(o)
+	case *core.ConfigMap:
+		return corevalidation.ValidateConfigMap(o)
+	case *core.ServiceAccount:
+		return corevalidation.ValidateServiceAccount(o)
+	case *core.Service:
+		// The API server chooses these before it validates.
+		family := core.IPFamilyPolicySingleStack
+		o.Spec.IPFamilyPolicy, o.Spec.IPFamilies = &family, []core.IPFamily{core.IPv4Protocol}
+		if o.Spec.ClusterIP == core.ClusterIPNone {
+			o.Spec.ClusterIPs = []string{core.ClusterIPNone}
+		}
+		return corevalidation.ValidateServiceCreate(o)
+	case *apps.StatefulSet:
+		return appsvalidation.ValidateStatefulSet(o, appsvalidation.StatefulSetValidationOptions{}, podutil.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
+	case *apps.Deployment:
+		return appsvalidation.ValidateDeployment(o, podutil.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
+	case *policy.PodDisruptionBudget:
+		return policyvalidation.ValidatePodDisruptionBudget(o, policyvalidation.PodDisruptionBudgetValidationOptions{})
+	case *autoscaling.HorizontalPodAutoscaler:
+		return autoscalingvalidation.ValidateHorizontalPodAutoscaler(o, autoscalingvalidation.HorizontalPodAutoscalerSpecValidationOptions{MinReplicasLowerBound: 1})
+	case *networking.NetworkPolicy:
+		return networkingvalidation.ValidateNetworkPolicy(o, networkingvalidation.NetworkPolicyValidationOptions{})
+	case *networking.Ingress:
+		return networkingvalidation.ValidateIngressCreate(o)
+	case *rbac.ClusterRole:
+		return rbacvalidation.ValidateClusterRole(o, rbacvalidation.ClusterRoleValidationOptions{})
+	case *rbac.ClusterRoleBinding:
+		return rbacvalidation.ValidateClusterRoleBinding(o)
+	case *admissionregistration.ValidatingAdmissionPolicy, *admissionregistration.ValidatingAdmissionPolicyBinding:
+		return nil // TestAdmissionPolicy evaluates its expressions; its validation needs the whole API server.
+	}
+	return field.ErrorList{field.InternalError(nil, fmt.Errorf("%T is not known here", o))}
+}
+
+// checkObjects validates a rendering and returns its objects.
+func checkObjects(t *testing.T, texts map[string]string) []object {
+	t.Helper()
+	all, seen := objects(t, texts), map[string]bool{}
+	for _, o := range all {
+		for _, err := range o.validate() {
+			t.Errorf("%v: %v", o, err)
+		}
+		if key := o.String() + o.fields.GetNamespace(); seen[key] {
+			t.Errorf("%v is there twice", o)
+		} else {
+			seen[key] = true
+		}
+	}
+	return all
+}
+
+// TestObjects checks that the API server would accept what each variant renders.
+func TestObjects(t *testing.T) {
+	want := map[string]int{"defaults": 11, "everything": 21, "fixed": 19, "relays only": 5, "api only": 6, "players only": 9}
+	for name, values := range variants {
+		t.Run(name, func(t *testing.T) {
+			if all := checkObjects(t, render(t, values)); len(all) != want[name] {
+				t.Errorf("%d objects, want %d: %v", len(all), want[name], all)
+			}
+		})
+	}
+}
+
+// TestObjectsBite checks that mistakes are found.
+func TestObjectsBite(t *testing.T) {
+	for mistake, want := range map[string]string{
+		"maxUnavailable: 1 ->maxUnavailable: -1 ":                             "must be greater than or equal to 0",
+		"cidr: \"198.51.100.0/24\"->cidr: \"198.51.100.0/240\"":               "spec.ingress[0].from[1].ipBlock.cidr",
+		"pathType: Prefix->pathType: Start":                                   "pathType",
+		"podManagementPolicy: Parallel->podManagementPolicy: AtOnce":          "podManagementPolicy",
+		"hostPort: 7778->hostPort: 7780":                                      "hostPort",
+		"{name: state, mountPath: /var/lib/ferry}->{name: s, mountPath: /v}":  `volumeMounts[0].name: Not found: "s"`,
+		"averageUtilization: 60->averageUtilization: 0":                       "averageUtilization",
+		"kind: ClusterRole, name: ferry-node-address}->kind: R, name: ferry}": "roleRef.kind",
+	} {
+		from, to, _ := strings.Cut(mistake, "->")
+		from, to = strings.TrimSpace(from), strings.TrimSpace(to)
+		texts, found := render(t, everything), false
+		for name, text := range texts {
+			if at := strings.Index(text, from); at >= 0 {
+				texts[name], found = text[:at]+to+text[at+len(from):], true
+			}
+		}
+		errs := field.ErrorList{}
+		for _, o := range objects(t, texts) {
+			errs = append(errs, o.validate()...)
+		}
+		if !found || len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), want) {
+			t.Errorf("%s (%v): %v, want %q", mistake, found, errs, want)
+		}
+	}
+	texts := render(t)
+	texts["relay.yaml"] = strings.Replace(texts["relay.yaml"], "hostNetwork", "hostNetworks", 1)
+	_, _, err := decoder.Decode([]byte(documents(t, texts)[len(documents(t, texts))-1]), nil, nil)
+	if err == nil || !strings.Contains(err.Error(), `unknown field "spec.template.spec.hostNetworks"`) {
+		t.Errorf("an unknown field: %v", err)
+	}
+}
+
+// workload is the StatefulSet of the relays or the Deployment of the API.
+type workload struct {
+	role string
+	object
+	template corev1.PodTemplateSpec
+}
+
+func (w workload) container() corev1.Container { return w.template.Spec.Containers[0] }
+
+// settings returns the keys of the settings in values.
+func (w workload) settings(t *testing.T, values string) (keys []string) {
+	t.Helper()
+	v, err := common.ReadValues([]byte(values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	role, _ := v[w.role].(map[string]any)
+	settings, _ := role["settings"].(map[string]any)
+	return slices.Collect(maps.Keys(settings))
+}
+
+// flag returns the value of a flag.
+func (w workload) flag(name string) string {
+	for _, arg := range w.container().Args {
+		if value, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+func workloads(t *testing.T, all []object) (found []workload) {
+	t.Helper()
+	for _, o := range all {
+		switch w := o.typed.(type) {
+		case *appsv1.StatefulSet:
+			found = append(found, workload{"relay", o, w.Spec.Template})
+		case *appsv1.Deployment:
+			found = append(found, workload{"api", o, w.Spec.Template})
+		}
+	}
+	if len(found) == 0 {
+		t.Fatal("no workloads")
+	}
+	return found
+}
