@@ -254,6 +254,16 @@ release: ## archives, packages, image, SBOM, provenance and checksums in out/rel
 	rm -rf out/release
 	$(GO) -C scripts/release run . --out $(CURDIR)/out/release
 
+# The chart's tests are a module of its own, with Helm's and Kubernetes' own packages.
+.PHONY: helm-test
+helm-test: ## the Helm chart and the manifests against Kubernetes' types and policies
+	$(GO) -C scripts/helm vet ./...
+	$(GO) -C scripts/helm test ./...
+
+.PHONY: manifests
+manifests: ## write scripts/deploy/kubernetes, and the chart's schema and table of values, from the chart
+	$(GO) -C scripts/helm test -count=1 -run 'TestManifests|TestSchemaOfSettings|TestValuesPage' . -rewrite
+
 .PHONY: release-test
 release-test: ## a release for this platform twice, byte for byte; the package and the image are used (root, dpkg, rpm)
 	$(GO) -C scripts/release vet ./...
