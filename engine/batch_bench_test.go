@@ -46,7 +46,7 @@ func newStage(b *testing.B, pairs int) *stage {
 	}
 	b.Cleanup(func() { group.Close() })
 	s := &stage{w: r.workers[0], pairs: uint64(pairs), dice: 1, slots: make([]byte, 64*sock.SlotSize)}
-	s.w.shared.clock = newClock()
+	s.w.shared.clock = newClock(sock.Now())
 	s.w.out.tx = []*sock.SendBatch{group.Conns()[0].NewSendBatch(64)}
 	for i := range pairs {
 		host, joiner := s.enter(b, 2*i, table.RoleHost), s.enter(b, 2*i+1, table.RoleJoiner)

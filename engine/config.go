@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -119,6 +120,14 @@ type Config struct {
 
 	// FastPath relays between plain UDP endpoints in the kernel. Nil: workers relay all.
 	FastPath FastPath
+
+	// Offer and Resume take the relay of another process over, see [Server.Offer]. Run calls
+	// Resume before it relays, which waits until the other process has stopped and returns
+	// what HandOver returned there; Run then opens StateFile. OnResume is called with all
+	// allocations in place, before anything is relayed. Nil: this is a relay of its own.
+	Offer    *Offer
+	Resume   func(context.Context) ([]byte, error)
+	OnResume func()
 
 	// Hooks are called after changes of state.
 	Hooks Hooks

@@ -93,14 +93,16 @@ type StateReport struct {
 // StateReport returns what New found in the state file. It does not change.
 func (s *Server) StateReport() StateReport { return s.stateReport }
 
-// openStateFile opens the file, if there is to be one.
-func (s *Server) openStateFile() (*statefile.File, statefile.PreviousRun) {
+// openStateFile opens the file, if there is to be one. Places, if not nil, are those of all
+// of its records.
+func (s *Server) openStateFile(places []statefile.Place) (*statefile.File, statefile.PreviousRun) {
 	if s.cfg.StateFile == "" {
 		return nil, statefile.PreviousRun{}
 	}
 	file, left, err := statefile.Open(statefile.Config{
 		Path: s.cfg.StateFile, Capacity: min(2*s.cfg.MaxAllocations, statefile.MaxCapacity),
 		Relay: s.shared.sealer.Relay(), Boot: s.shared.sealer.Boot(), OnError: s.cfg.OnStateError,
+		Places: places,
 	})
 	if err != nil {
 		if s.cfg.OnStateError != nil {
@@ -108,6 +110,7 @@ func (s *Server) openStateFile() (*statefile.File, statefile.PreviousRun) {
 		}
 		left.Err = err
 	}
+	s.keepCodes(left.Records)
 	s.stateReport = StateReport{Opened: err == nil, Allocations: len(left.Records), Complete: left.Complete, Damaged: left.Damaged, Closed: left.Closed, Err: left.Err}
 	return file, left
 }

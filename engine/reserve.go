@@ -222,15 +222,18 @@ type KeptCode struct {
 	Code   string
 }
 
-// KeptCodes returns the join codes of hosts of the previous run that may come back. It
-// must be called before Run.
-func (s *Server) KeptCodes() (codes []KeptCode) {
-	for _, r := range s.control.recovery.records {
-		if !r.Code.IsZero() {
-			codes = append(codes, KeptCode{Tenant: r.Tenant, Host: r.ID, Code: r.Code.String()})
+// KeptCodes returns the join codes of hosts of the previous run that may come back, and of
+// those of another process that hands over. It must be called before Run, or in
+// [Config].OnResume.
+func (s *Server) KeptCodes() []KeptCode { return s.keptCodes }
+
+// keepCodes sets what KeptCodes returns.
+func (s *Server) keepCodes(records []statefile.FoundRecord) {
+	for i := range records {
+		if r := &records[i]; !r.Code.IsZero() {
+			s.keptCodes = append(s.keptCodes, KeptCode{Tenant: r.Tenant, Host: r.ID, Code: r.Code.String()})
 		}
 	}
-	return codes
 }
 
 // Describe describes a live allocation to the Allocations service. It implements

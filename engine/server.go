@@ -36,16 +36,27 @@ type Server struct {
 	control *control
 
 	stateReport StateReport
+	keptCodes   []KeptCode // see KeptCodes
+	handover    handover
 
 	ran     atomic.Bool
+	relays  atomic.Bool // Run has begun to relay
 	closing sync.Once
 	stopped chan struct{} // closed when control has stopped answering
+	ended   chan struct{} // closed when Run has returned
 }
 
 // New opens the sockets and the state file of a relay, and starts no goroutine. The
 // sealer holds the relay's id and keys, and seals the connection data of its
 // reservations. Errors: an invalid field of cfg, or a socket that cannot be opened.
-func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
+func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
+	if offer := cfg.Offer; offer != nil {
+		defer func() {
+			if err != nil {
+				offer.Close()
+			}
+		}()
+	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -60,7 +71,12 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, stopped: make(chan struct{})}
+	if cfg.Offer != nil {
+		if err := cfg.Offer.check(&cfg, sealer); err != nil {
+			return nil, err
+		}
+	}
+	s = &Server{cfg: cfg, log: cfg.Logger, stopped: make(chan struct{}), ended: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -68,7 +84,14 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		return nil, err
 	}
 	s.shared = &shared{
-		rules: cfg.rules(), sealer: sealer, budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
+		rules: cfg.rules(), sealer: sealer, budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(sock.Now()),
+	}
+	if cfg.Offer != nil {
+		if s.shared.clock, err = continueClock(cfg.Offer.Started); err != nil {
+			s.closeSockets()
+			return nil, err
+		}
+		s.shared.rules.recoverUntil = 0
 	}
 	s.shared.log, s.shared.reportsRefusals = s.log, cfg.Hooks.OnRefuse != nil
 	if s.shared.table, err = s.newTable(); err != nil {
@@ -80,7 +103,11 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
 	}
 	s.shared.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
-	s.build(s.openStateFile())
+	if cfg.Offer != nil {
+		s.build(nil, statefile.PreviousRun{}) // The other process has the file open until Run.
+	} else {
+		s.build(s.openStateFile(nil))
+	}
 	return s, nil
 }
 
@@ -117,10 +144,19 @@ func UDPServerEndpoint(addr netip.AddrPort) alloc.ServerEndpoint {
 	}
 }
 
-// newClock returns a monotonic clock in milliseconds that starts at clockStart.
-func newClock() func() int64 {
-	start := sock.Now()
+// newClock returns a monotonic clock in milliseconds that was clockStart when [sock.Now] was
+// start.
+func newClock(start int64) func() int64 {
 	return func() int64 { return clockStart + (sock.Now()-start)/1e6 }
+}
+
+// continueClock returns the clock of another process, see Offer.Started.
+func continueClock(started int64) (func() int64, error) {
+	now, err := sock.Monotonic()
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	return newClock(sock.Now() - (now - started)), nil
 }
 
 // clockStart is one minute, so that a zero stamp is in the past for every rule that lasts
@@ -146,15 +182,13 @@ func (s *Server) listenOnce() error {
 		if i > 0 && addr.Port() == 0 {
 			addr = netip.AddrPortFrom(addr.Addr(), s.groups[0].Addr().Port())
 		}
-		group, err := sock.Listen(sock.Config{
+		group, err := s.openGroup(i, sock.Config{
 			Addr: addr, Listener: uint8(i), Batch: s.cfg.Batch,
 			ReadBuffer: s.cfg.ReadBuffer, WriteBuffer: s.cfg.WriteBuffer, DisableGSO: s.cfg.Unmerged,
 			HoldProcessor: s.cfg.Workers*len(s.cfg.Listen) < runtime.GOMAXPROCS(0),
-		}, s.cfg.Workers)
+		})
 		if err != nil {
-			for _, g := range s.groups {
-				g.Close()
-			}
+			s.closeGroups()
 			s.groups = nil
 			return fmt.Errorf("engine: listen on %v: %w", addr, err)
 		}
@@ -162,6 +196,28 @@ func (s *Server) listenOnce() error {
 		s.steer(group.Addr(), group)
 	}
 	return nil
+}
+
+// openGroup opens the sockets of a listener, or takes over those of another process.
+func (s *Server) openGroup(listener int, cfg sock.Config) (*sock.Group, error) {
+	if s.cfg.Offer == nil {
+		return sock.Listen(cfg, s.cfg.Workers)
+	}
+	files := s.cfg.Offer.Sockets[listener]
+	s.cfg.Offer.Sockets[listener] = nil // they belong to the group
+	return sock.Adopt(cfg, files)
+}
+
+// closeGroups closes the sockets. Those that another process has, and relays with, stay as
+// they are there.
+func (s *Server) closeGroups() {
+	for _, g := range s.groups {
+		if s.cfg.Offer != nil && !s.relays.Load() {
+			_ = g.Leave()
+		} else {
+			_ = g.Close()
+		}
+	}
 }
 
 // steer makes each socket of an address receive the datagrams of its worker's CPU, if
@@ -282,9 +338,19 @@ func (s *Server) Run(ctx context.Context) error {
 	if !s.ran.CompareAndSwap(false, true) {
 		return ErrAlreadyRun
 	}
+	defer close(s.ended)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if s.cfg.Offer != nil {
+		if err := s.resume(ctx); err != nil {
+			close(s.stopped)
+			s.closeSockets()
+			return err
+		}
+	}
+	s.relays.Store(true)
 	s.control.drain.finish = func() { cancel(nil) }
+	s.handover.allow(func() { cancel(errHandOver) })
 	var workers, control sync.WaitGroup
 	for i, w := range s.workers {
 		if w.conn == nil {
@@ -294,6 +360,8 @@ func (s *Server) Run(ctx context.Context) error {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread() // A pinned thread stays locked, and ends here.
 			w.prepare()
+			w.thread.Store(int32(sock.Thread()))
+			defer w.thread.Store(0)
 			if s.cfg.ReceiveDelay > 0 {
 				_ = sock.SetTimerSlack(1) // If the kernel refuses it, the pacer finds that sleeps do not pay.
 				defer func() { _ = sock.SetTimerSlack(0) }()
@@ -325,6 +393,11 @@ func (s *Server) Run(ctx context.Context) error {
 	<-ctx.Done()
 	cause := context.Cause(ctx)
 	control.Wait()
+	if cause == errHandOver {
+		s.stopWorkers(&workers)
+		defer close(s.stopped) // Calls that are queued are still answered.
+		return s.leave()
+	}
 	close(s.stopped)
 	s.closeIntakes()
 	s.closeSockets()
@@ -436,8 +509,6 @@ func (s *Server) closeSockets() {
 		for _, w := range s.workers {
 			w.stop.Store(true)
 		}
-		for _, g := range s.groups {
-			g.Close()
-		}
+		s.closeGroups()
 	})
 }

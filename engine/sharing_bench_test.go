@@ -40,7 +40,7 @@ func playTwo(b *testing.B, matches, joiners int, apart bool) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { group.Close() })
-	r.shared.clock = newClock()
+	r.shared.clock = newClock(sock.Now())
 	generous := table.NewQuota(1<<30, 1<<40)
 	r.shared.limits.Store(rates(generous, generous))
 	var routes [2][]route
@@ -84,7 +84,7 @@ func BenchmarkForgedFlood(b *testing.B) {
 		b.Skip("needs two processors")
 	}
 	r := newRig(b, Config{MaxAllocations: 1})
-	r.shared.clock = newClock()
+	r.shared.clock = newClock(sock.Now())
 	(&stage{w: r.workers[0]}).enter(b, 0, table.RoleHost)
 	id := stageID(0)
 	pkt := proto.Close{ID: id}.Append(nil)

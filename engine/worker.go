@@ -47,7 +47,8 @@ type worker struct {
 	lastCPU int64        // ms; when cpu was last read
 	cpu     atomic.Int64 // ns; processor time of the thread
 
-	stop atomic.Bool
+	stop   atomic.Bool
+	thread atomic.Int32 // of a worker with a socket, while it runs
 }
 
 // run forwards datagrams until the socket is closed. One receive batch becomes

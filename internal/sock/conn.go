@@ -3,6 +3,7 @@ package sock
 import (
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"syscall"
@@ -198,6 +199,25 @@ func (c *Conn) Close() error {
 	}
 	<-c.done
 	return c.closeErr
+}
+
+// Leave is Close for a socket that another process has as well, which is not shut down:
+// what has arrived stays there. No Recv may be under way.
+func (c *Conn) Leave() error {
+	if c.gate.mark(gateClosed) {
+		c.leave()
+	}
+	<-c.done
+	return c.closeErr
+}
+
+// file returns a duplicate of the descriptor.
+func (c *Conn) file() (*os.File, error) {
+	if !c.gate.enter(gateClosed) {
+		return nil, net.ErrClosed
+	}
+	defer c.leave()
+	return c.sock.file()
 }
 
 // leave ends the use of the descriptor, and closes it if it was the last use.

@@ -1,11 +1,14 @@
 package sock
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,12 +155,63 @@ func Listen(cfg Config, n int) (*Group, error) {
 	return g, nil
 }
 
+// Adopt is Listen for the sockets of a Group of another process, which [Group.Files] of that
+// process returned in this order, with what has arrived there. cfg.Addr must be their
+// address, or its port 0. The files belong to the Group, also if there is an error. It is
+// errors.ErrUnsupported outside Linux and in the portable build.
+func Adopt(cfg Config, files []*os.File) (*Group, error) {
+	cfg, err := cfg.withDefaults()
+	if err == nil && (len(files) < 1 || len(files) > MaxSockets) {
+		err = fmt.Errorf("%w: %d sockets", ErrConfig, len(files))
+	}
+	g := &Group{cfg: cfg, locals: newLocals()}
+	for i, f := range files {
+		var s *socket
+		if err == nil {
+			s, err = adoptSocket(&g.cfg, f)
+		}
+		if err != nil {
+			_ = f.Close()
+			continue
+		}
+		if err = g.add(s, i > 0, false); err == nil && (g.cfg.Addr.Addr() != cfg.Addr.Addr() || cfg.Addr.Port() != 0 && g.cfg.Addr.Port() != cfg.Addr.Port()) {
+			err = fmt.Errorf("%w: the socket of another process is at %v", ErrAddress, g.cfg.Addr)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("sock: adopt sockets on %v: %w", cfg.Addr, err), g.Leave())
+	}
+	g.caps.ReusePort = len(files) > 1
+	return g, nil
+}
+
+// Files returns duplicates of the sockets' descriptors, for [Adopt] in another process. Error:
+// errors.ErrUnsupported outside Linux and in the portable build, or that of the system.
+func (g *Group) Files() (files []*os.File, err error) {
+	for _, c := range g.conns {
+		f, err := c.file()
+		if err != nil {
+			for _, f := range files {
+				_ = f.Close()
+			}
+			return nil, fmt.Errorf("sock: %w", err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
 // open adds one socket. join is set if the group has sockets already.
 func (g *Group) open(join, share bool) error {
 	s, err := openSocket(&g.cfg, join)
 	if err != nil {
 		return err
 	}
+	return g.add(s, join, share)
+}
+
+// add adds a socket that is bound, and lets others join it if share is set.
+func (g *Group) add(s *socket, join, share bool) (err error) {
 	c := &Conn{group: g, sock: s, kernel: s, sleep: time.Sleep, done: make(chan struct{})}
 	if s.caps.GSO {
 		c.segments.bytes.Store(maxRunBytes)
@@ -226,6 +280,15 @@ func (g *Group) Close() error {
 	var errs []error
 	for _, c := range g.conns {
 		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Leave closes every descriptor as [Conn.Leave] does.
+func (g *Group) Leave() error {
+	var errs []error
+	for _, c := range g.conns {
+		errs = append(errs, c.Leave())
 	}
 	return errors.Join(errs...)
 }
@@ -338,6 +401,40 @@ func (g *Group) Locals(addrs []netip.Addr) ([]uint16, error) {
 		keys[i] = localAddr{hi: e.Hi, lo: e.Lo}
 	}
 	return g.locals.assign(keys)
+}
+
+// Numbered returns the local addresses that have a number, by number from 1 on.
+func (g *Group) Numbered() []netip.Addr {
+	var all []netip.Addr
+	for _, a := range g.locals.table.Load().addrs[1:] {
+		ip := localIP(a, g.cfg.Addr.Addr().Is4())
+		if a.zone != 0 {
+			ip = ip.WithZone(strconv.FormatUint(uint64(a.zone), 10))
+		}
+		all = append(all, ip)
+	}
+	return all
+}
+
+// Number gives the addresses of [Group.Numbered] of another process their numbers. No
+// datagram must have been received. The error wraps ErrLocals if they do not fit.
+func (g *Group) Number(addrs []netip.Addr) error {
+	keys := make([]localAddr, len(addrs))
+	for i, addr := range addrs {
+		zone, err := strconv.ParseUint(cmp.Or(addr.Zone(), "0"), 10, 32)
+		if err != nil || addr.Is4() != g.cfg.Addr.Addr().Is4() {
+			return fmt.Errorf("%w: %v on %v", ErrLocals, addr, g.cfg.Addr)
+		}
+		e := endpoint.UDP(netip.AddrPortFrom(addr.WithZone(""), 0), 0, 0)
+		keys[i] = localAddr{hi: e.Hi, lo: e.Lo, zone: uint32(zone)}
+	}
+	numbers, err := g.locals.assign(keys)
+	for i, n := range numbers {
+		if int(n) != i+1 {
+			return fmt.Errorf("%w: %v is number %d, not %d", ErrLocals, addrs[i], n, i+1)
+		}
+	}
+	return err
 }
 
 // assign numbers many addresses with one copy of the table; all or none.

@@ -131,6 +131,13 @@ func ReadClock() ClockState {
 	}
 }
 
+// Thread returns the id of the calling thread, for [InterruptThread].
+func Thread() int { return unix.Gettid() }
+
+// InterruptThread ends a [Conn.Recv] that blocks on that thread of this process, if one does
+// at this moment. The signal is that by which Go preempts goroutines.
+func InterruptThread(thread int) { _ = unix.Tgkill(unix.Getpid(), thread, unix.SIGURG) }
+
 // membarrierGlobal is MEMBARRIER_CMD_GLOBAL of linux/membarrier.h.
 const membarrierGlobal = 1
 

@@ -34,3 +34,12 @@ func ReadClock() ClockState { return ClockState{} }
 
 // reserve does nothing: there is no portable way here.
 func reserve(int, int64) error { return nil }
+
+// Thread returns 0: threads cannot be interrupted.
+func Thread() int { return 0 }
+
+// InterruptThread does nothing. A [Conn.Recv] ends by itself within 250 ms.
+func InterruptThread(int) {}
+
+// Monotonic exists on Linux only; elsewhere it returns errors.ErrUnsupported.
+func Monotonic() (int64, error) { return 0, fmt.Errorf("sock: monotonic clock: %w", errors.ErrUnsupported) }

@@ -38,7 +38,47 @@ func openSocket(cfg *Config, join bool) (*socket, error) {
 	return s, nil
 }
 
+// adoptSocket returns the socket of another process.
+func adoptSocket(cfg *Config, f *os.File) (*socket, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	s := &socket{fd: fd, v4: cfg.Addr.Addr().Is4(), held: cfg.HoldProcessor}
+	err = unix.SetNonblock(fd, false)
+	if err == nil {
+		err = s.configure(cfg, false)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	_ = f.Close()
+	return s, nil
+}
+
+// file returns a duplicate of the descriptor.
+func (s *socket) file() (*os.File, error) {
+	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), "udp"), nil
+}
+
 func (s *socket) bind(cfg *Config, join bool) error {
+	if err := s.configure(cfg, join); err != nil {
+		return err
+	}
+	sa, err := sockaddr(cfg.Addr)
+	if err != nil {
+		return err
+	}
+	return os.NewSyscallError("bind", unix.Bind(s.fd, sa))
+}
+
+// configure sets the options of the socket.
+func (s *socket) configure(cfg *Config, join bool) error {
 	caps, err := setOptions(s.fd, cfg, join)
 	if err != nil {
 		return err
@@ -54,11 +94,7 @@ func (s *socket) bind(cfg *Config, join bool) error {
 	_, caps.DropCounter = socketDrops(s.fd)
 	caps.GSO = !cfg.DisableGSO && canMerge(s.fd)
 	s.caps = caps
-	sa, err := sockaddr(cfg.Addr)
-	if err != nil {
-		return err
-	}
-	return os.NewSyscallError("bind", unix.Bind(s.fd, sa))
+	return nil
 }
 
 func sockaddr(addr netip.AddrPort) (unix.Sockaddr, error) {

@@ -57,6 +57,10 @@ func openSocket(cfg *Config, join bool) (*socket, error) {
 
 func (s *socket) steerByCPU([]int) error { return errors.ErrUnsupported }
 
+func adoptSocket(*Config, *os.File) (*socket, error) { return nil, errors.ErrUnsupported }
+
+func (s *socket) file() (*os.File, error) { return nil, errors.ErrUnsupported }
+
 // share lets further sockets of this user bind the same port.
 func (s *socket) share() error {
 	rc, err := s.conn.SyscallConn()

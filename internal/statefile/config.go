@@ -27,6 +27,10 @@ type Config struct {
 	// restarts. Default: the boot id of the kernel on Linux; elsewhere unknown, so
 	// that only a closed file is complete.
 	Machine string
+	// Places are those of all records, in ascending order, if the previous process has told
+	// them and nothing else can be in the file: Open then reads no others. Nil: Open reads
+	// the whole file.
+	Places []Place
 	// Unmapped disables the mapping: each change takes two system calls, as on
 	// platforms without mappings.
 	Unmapped bool

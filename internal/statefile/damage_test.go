@@ -34,7 +34,7 @@ func contents(t testing.TB, cfg Config) []byte {
 }
 
 func scanBytes(b []byte, cfg Config) PreviousRun {
-	s := scanFile(bytes.NewReader(b), int64(len(b)), cfg.Relay, machineRun(cfg.Machine))
+	s := scanFile(bytes.NewReader(b), int64(len(b)), cfg.Relay, machineRun(cfg.Machine), nil)
 	return s.left()
 }
 

@@ -180,7 +180,7 @@ func TestStartFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		machine := machineRun(cfg.Machine)
-		s := scanFile(f, size, cfg.Relay, machine)
+		s := scanFile(f, size, cfg.Relay, machine, nil)
 		l := newFile(cfg, f, machine, &s)
 		l.dir, l.counter = dir, count
 		c.broken.file = f
@@ -291,7 +291,7 @@ func TestUnreadable(t *testing.T) {
 		{offset(chunkPlaces) + 5, offset(chunkPlaces) + 6, 2 * chunkPlaces, chunkPlaces},
 		{offset(4*chunkPlaces) + 5, offset(4*chunkPlaces) + 6, 3 * chunkPlaces, chunkPlaces},
 	} {
-		s := scanFile(unreadable{l.disk.file, c.from, c.to}, fileSize(cfg.Capacity), cfg.Relay, machineRun(cfg.Machine))
+		s := scanFile(unreadable{l.disk.file, c.from, c.to}, fileSize(cfg.Capacity), cfg.Relay, machineRun(cfg.Machine), nil)
 		left := s.left()
 		checkScan(t, "unreadable from", int(c.from), left, all)
 		wantIncomplete(t, left, errDisk)

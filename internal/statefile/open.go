@@ -50,7 +50,7 @@ func openIn(dir *os.Root, cfg Config) (*File, PreviousRun, error) {
 		advanceCounter(dir, name, cfg.Relay)
 		return nil, PreviousRun{}, err
 	}
-	s := scanFile(f, size, cfg.Relay, machine)
+	s := scanFile(f, size, cfg.Relay, machine, cfg.Places)
 	if size > 0 && s.holdsNothing() {
 		if f, err = setAside(dir, name, f); err != nil {
 			return nil, PreviousRun{}, err
@@ -223,8 +223,9 @@ type scan struct {
 }
 
 // scanFile reads a whole file of size bytes. It finds records even
-// if the header is damaged, since their checksums are keyed with the relay.
-func scanFile(f io.ReaderAt, size int64, relay, machine [16]byte) scan {
+// if the header is damaged, since their checksums are keyed with the relay. Places, if not
+// nil, are the only ones that may hold a record.
+func scanFile(f io.ReaderAt, size int64, relay, machine [16]byte, places []Place) scan {
 	s := scan{seed: recordSeed(relay)}
 	page := make([]byte, headerSize)
 	n, err := f.ReadAt(page[:min(size, headerSize)], 0)
@@ -247,7 +248,11 @@ func scanFile(f io.ReaderAt, size int64, relay, machine [16]byte) scan {
 	} else {
 		s.head = header{}
 	}
-	s.scanPlaces(f, size, torn, &after)
+	if places != nil {
+		s.readPlaces(f, size, places, torn, &after)
+	} else {
+		s.scanPlaces(f, size, torn, &after)
+	}
 	if len(s.damaged) > 0 && s.err == nil {
 		s.err = fmt.Errorf("%w: %d besides %d intact ones", ErrDamaged, len(s.damaged), len(s.found))
 	}
@@ -298,6 +303,30 @@ func (s *scan) scanPlaces(f io.ReaderAt, size int64, torn Place, after *rawRecor
 			if !raw.free() {
 				s.addPlace(first+Place(i), raw, torn, after)
 			}
+		}
+	}
+}
+
+// readPlaces reads places in ascending order.
+func (s *scan) readPlaces(f io.ReaderAt, size int64, places []Place, torn Place, after *rawRecord) {
+	var chunk [64 * recordSize]byte
+	var first Place // of the chunk; 0: it is empty
+	for _, p := range places {
+		if p == 0 || offset(p+1) > size {
+			continue
+		}
+		if first == 0 || p >= first+Place(len(chunk)/recordSize) {
+			first = p
+			part := chunk[:min(size-offset(p), int64(len(chunk)))]
+			if n, err := f.ReadAt(part, offset(p)); n < len(part) {
+				s.addUnreadable(p, 1, err)
+				first = 0
+				continue
+			}
+		}
+		raw := (*rawRecord)(chunk[int(p-first)*recordSize:])
+		if !raw.free() {
+			s.addPlace(p, raw, torn, after)
 		}
 	}
 }

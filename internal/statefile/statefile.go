@@ -212,6 +212,18 @@ func (l *File) Close() error {
 	return nil
 }
 
+// Leave closes the file for another process of this run of the machine, as it is and without
+// waiting for the disk. Later changes have no effect.
+func (l *File) Leave() error {
+	if l.disk.file == nil {
+		return os.ErrClosed
+	}
+	l.off = true
+	err := l.closeFiles()
+	l.disk.file = nil
+	return err
+}
+
 func (l *File) closeFiles() error {
 	return errors.Join(l.disk.close(), l.counter.close(), l.dir.Close())
 }

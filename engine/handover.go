@@ -1,0 +1,323 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// A relay can be handed over to another process while matches go on. [Server.Offer] returns
+// what the other process needs to call New: its sockets are then the same ones. Both may
+// have them open, but one relays. [Server.HandOver] stops this one; what arrives from then on
+// waits in the sockets. It returns all allocations, with which Run of the other one begins.
+// The order of both, and what else the processes tell each other, is in package upgrade.
+
+// Offer is what [New] needs of a relay that another process hands over. It is on Linux only.
+type Offer struct {
+	// Version is the version of what HandOver returns. New refuses another one.
+	Version int
+	// Boot is alloc.Sealer.Boot, which the sealer of the other process must have as well:
+	// its run is the same.
+	Boot uint64
+	// Started is when the relay's clock began, in nanoseconds of CLOCK_MONOTONIC.
+	Started int64
+	// Listen are the addresses of the sockets, by listener.
+	Listen []netip.AddrPort
+	// Sockets are the sockets of each listener. New takes them over, also if it fails.
+	Sockets [][]*os.File
+}
+
+// handoverVersion changes with handoverState and table.HandoverVersion.
+const handoverVersion = 1<<16 | table.HandoverVersion
+
+// handoverState is what HandOver returns, encoded by gob.
+type handoverState struct {
+	Locals      [][]netip.Addr // numbered addresses, by listener
+	Tenants     map[uint64]alloc.Tenant
+	Allocations []byte // hosts first, table.HandoverLen bytes each
+}
+
+// ErrHandover is wrapped by the errors of New about an [Offer], and of Run about the state
+// of the other relay.
+var ErrHandover = errors.New("engine: the relay of another process cannot be taken over")
+
+// ErrRecovering is the error of Offer while allocations of an earlier run may come back.
+var ErrRecovering = errors.New("engine: allocations of an earlier run may still come back")
+
+// Offer returns what another process needs to take this relay over. The caller closes the
+// sockets. Errors: ErrRecovering, alloc.ErrUnavailable if the relay does not run,
+// errors.ErrUnsupported outside Linux.
+func (s *Server) Offer(ctx context.Context) (o Offer, err error) {
+	now, err := sock.Monotonic()
+	if err != nil {
+		return Offer{}, fmt.Errorf("engine: %w", err)
+	}
+	recovering := false
+	err = s.onControl(ctx, func(c *control) { recovering = c.shared.recovering(c.shared.clock()) })
+	if err != nil {
+		return Offer{}, err
+	}
+	if recovering {
+		return Offer{}, ErrRecovering
+	}
+	o = Offer{
+		Version: handoverVersion, Boot: s.shared.sealer.Boot(), Listen: s.Addrs(),
+		Started: now - (s.shared.clock()-clockStart)*int64(time.Millisecond),
+	}
+	for _, g := range s.groups {
+		files, err := g.Files()
+		if err != nil {
+			o.Close()
+			return Offer{}, fmt.Errorf("engine: %w", err)
+		}
+		o.Sockets = append(o.Sockets, files)
+	}
+	return o, nil
+}
+
+// Close closes the sockets of an offer that New did not take over.
+func (o *Offer) Close() {
+	for _, files := range o.Sockets {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}
+}
+
+// check returns an error for an offer that does not fit a configuration.
+func (o *Offer) check(cfg *Config, sealer *alloc.Sealer) error {
+	sockets := cfg.Workers
+	switch {
+	case o.Version != handoverVersion:
+		return fmt.Errorf("%w: its state has version %#x, not %#x", ErrHandover, o.Version, handoverVersion)
+	case o.Boot != sealer.Boot():
+		return fmt.Errorf("%w: the sealer is of another run", ErrHandover)
+	case len(o.Listen) != len(cfg.Listen) || len(o.Sockets) != len(cfg.Listen):
+		return fmt.Errorf("%w: it has %d listen addresses, not %d", ErrHandover, len(o.Listen), len(cfg.Listen))
+	}
+	for i, files := range o.Sockets {
+		if len(files) != sockets {
+			return fmt.Errorf("%w: it has %d workers, not %d", ErrHandover, len(files), sockets)
+		}
+		if want := cfg.Listen[i]; o.Listen[i].Addr() != want.Addr() || want.Port() != 0 && o.Listen[i].Port() != want.Port() {
+			return fmt.Errorf("%w: it listens on %v, not %v", ErrHandover, o.Listen[i], want)
+		}
+	}
+	return nil
+}
+
+// errHandOver is the cause of the end of a Run that HandOver has ended.
+var errHandOver = errors.New("engine: handed over")
+
+// handover is the end of a run by HandOver.
+type handover struct {
+	mu    sync.Mutex // guards end
+	end   func()     // ends Run; nil: it does not run
+	state []byte     // written before Run returns
+}
+
+// allow lets HandOver end a run.
+func (h *handover) allow(end func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.end = end
+}
+
+// HandOver ends Run, which returns nil, and returns the state that the Run of another process
+// continues with. Nothing is sent to players, and what arrives is left in the sockets.
+// Sessions of transports end with the process. Error: alloc.ErrUnavailable if the relay does
+// not run, or ctx ends.
+func (s *Server) HandOver(ctx context.Context) ([]byte, error) {
+	s.handover.mu.Lock()
+	end := s.handover.end
+	s.handover.mu.Unlock()
+	if end == nil {
+		return nil, alloc.ErrUnavailable
+	}
+	end()
+	select {
+	case <-s.ended:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
+	}
+	if s.handover.state == nil {
+		return nil, alloc.ErrUnavailable
+	}
+	return s.handover.state, nil
+}
+
+// stopWorkers stops all workers without a change of the sockets, which another process has
+// as well. A worker that waits for a datagram is interrupted; a signal between its look at
+// stop and its wait has no effect, so signals repeat.
+func (s *Server) stopWorkers(workers *sync.WaitGroup) {
+	for _, w := range s.workers {
+		w.stop.Store(true)
+	}
+	s.closeIntakes()
+	done := make(chan struct{})
+	go func() {
+		workers.Wait()
+		close(done)
+	}()
+	for {
+		for _, w := range s.workers {
+			if thread := w.thread.Load(); thread != 0 {
+				sock.InterruptThread(int(thread))
+			}
+		}
+		select {
+		case <-done:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// leave ends a run whose workers and control have ended: it carries out what control has
+// begun, and encodes the state.
+func (s *Server) leave() error {
+	c := s.control
+	if k := c.shared.grace.kernel; k != nil {
+		k.synchronize()
+		k.done.Store(math.MaxUint64)
+	}
+	for {
+		more := c.runOnce(c.shared.clock())
+		if !more && c.queue.len() == 0 {
+			break
+		}
+		runtime.Gosched()
+	}
+	state := handoverState{Tenants: make(map[uint64]alloc.Tenant)}
+	for _, g := range s.groups {
+		state.Locals = append(state.Locals, g.Numbered())
+	}
+	for hash, t := range c.projects.tenants {
+		if t.project != nil {
+			state.Tenants[hash] = t.name
+		}
+	}
+	t := c.shared.table
+	live, _, _ := t.Counts()
+	state.Allocations = make([]byte, 0, live*table.HandoverLen)
+	for _, role := range []table.Role{table.RoleHost, table.RoleJoiner} {
+		for slot := range t.Slots() {
+			if e, ok := t.At(t.HandleAt(slot)); ok && e.Role == role {
+				state.Allocations = t.AppendAllocation(state.Allocations, e.Handle)
+			}
+		}
+	}
+	var b bytes.Buffer
+	if err := gob.NewEncoder(&b).Encode(&state); err != nil {
+		return err
+	}
+	if c.stateFile != nil {
+		if err := c.stateFile.Leave(); err != nil {
+			s.log.Warn("state file", "error", err)
+		}
+	}
+	s.handover.state = b.Bytes()
+	for _, g := range s.groups {
+		if err := g.Leave(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resume begins a run with the state of another process.
+func (s *Server) resume(ctx context.Context) error {
+	encoded, err := s.cfg.Resume(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrHandover, err)
+	}
+	var state handoverState
+	if err := gob.NewDecoder(bytes.NewReader(encoded)).Decode(&state); err != nil {
+		return fmt.Errorf("%w: %w", ErrHandover, err)
+	}
+	if len(state.Locals) != len(s.groups) || len(state.Allocations)%table.HandoverLen != 0 {
+		return fmt.Errorf("%w: its state is malformed", ErrHandover)
+	}
+	for i, g := range s.groups {
+		if err := g.Number(state.Locals[i]); err != nil {
+			return fmt.Errorf("%w: %w", ErrHandover, err)
+		}
+	}
+	c := s.control
+	places := []statefile.Place{}
+	for b := state.Allocations; len(b) > 0; b = b[table.HandoverLen:] {
+		h, err := c.restore(b, state.Tenants)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrHandover, err)
+		}
+		places = append(places, c.recordPlace(h))
+	}
+	slices.Sort(places)
+	file, left := s.openStateFile(places)
+	c.stateFile = file
+	s.takeRecords(left.Records)
+	file.Settle()
+	left.Records = nil
+	c.recover(left)
+	if s.cfg.OnResume != nil {
+		s.cfg.OnResume()
+	}
+	return nil
+}
+
+// takeRecords makes the state file that of all allocations: it adds the records that the
+// other process could not store.
+func (s *Server) takeRecords(found []statefile.FoundRecord) {
+	c := s.control
+	stored := make(map[proto.AllocationID]statefile.Place, len(found))
+	for i := range found {
+		stored[found[i].ID] = found[i].Place
+	}
+	for slot := range c.shared.table.Slots() {
+		h := c.shared.table.HandleAt(slot)
+		e, ok := c.shared.table.At(h)
+		if place := c.recordPlace(h); !ok || place != 0 && stored[e.ID] == place {
+			continue
+		}
+		c.addRecord(h)
+		c.recordBind(h)
+		if e.Role == table.RoleHost {
+			c.recordHost(&e)
+		}
+	}
+}
+
+// restore inserts an allocation of another process.
+func (c *control) restore(b []byte, tenants map[uint64]alloc.Tenant) (table.Handle, error) {
+	h, err := c.shared.table.RestoreAllocation(b, c.projects.indexOf)
+	if err != nil {
+		return 0, err
+	}
+	e, _ := c.shared.table.At(h)
+	a := c.shared.table.Account(h)
+	c.shared.sealer.Retain(a.Epoch)
+	c.countAdded(h, alloc.Role(e.Role))
+	if name, ok := tenants[a.Tenant]; ok {
+		c.projects.setName(a.Tenant, name)
+	}
+	if e.Is(table.EverBound) {
+		c.project(h).addPlayers(1, c.shared.clock())
+	}
+	c.wheel.put(h, c.nextTick(h)+1)
+	return h, nil
+}

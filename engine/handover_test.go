@@ -1,0 +1,174 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
+)
+
+// handOver starts another relay that takes over from the present one.
+func (s *site) handOver() {
+	s.t.Helper()
+	old := s.relay
+	offer, err := old.Offer(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	sealer, err := alloc.NewSealer(alloc.SealerConfig{
+		Master: s.id.Master, Relay: s.id.Relay, Boot: offer.Boot, Epoch: s.epoch, Now: s.now,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cfg := s.cfg
+	cfg.StateFile, cfg.OnStateError = s.path, func(err error) { s.t.Error(err) }
+	cfg.Offer, cfg.Resume = &offer, func(ctx context.Context) ([]byte, error) { return old.HandOver(ctx) }
+	s.relay = enginetest.StartWithSealer(s.t, cfg, sealer)
+	testkit.Eventually(s.t, "the old relay has ended", old.Ended)
+	if err := s.relay.Probe(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestHandOver hands a relay over ten times while two players talk: each datagram arrives,
+// in order, nobody binds or connects again, and what players may do stays as it was.
+func TestHandOver(t *testing.T) {
+	s := newSite(t, engine.Config{})
+	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
+	joiner := s.join(enginetest.UTP2, "joiner", host)
+	silent := s.relay.Joiner("silent", host.Cred.ID) // reserved, not bound
+	if err := s.relay.KeepCode(t.Context(), host.Cred.ID, "6789BC"); err != nil {
+		t.Fatal(err)
+	}
+
+	const sends = 400
+	var players sync.WaitGroup
+	for _, pair := range [][2]*enginetest.UTP{{host, joiner}, {joiner, host}} {
+		players.Go(func() {
+			for n := range sends {
+				// The sockets of players have room for some 250.
+				if early := fmt.Sprint("message ", max(n-100, 0)); n > 100 && !testkit.Poll(testkit.WaitLimit, pair[1].HasReceived(pair[0].Cred.ID, early)) {
+					t.Errorf("%s is lost", early)
+					return
+				}
+				pair[0].Send(pair[1].Cred.ID, fmt.Sprint("message ", n))
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	for range 10 {
+		s.handOver()
+	}
+	players.Wait()
+	for name, pair := range map[string][2]*enginetest.UTP{"host": {joiner, host}, "joiner": {host, joiner}} {
+		testkit.Eventually(t, name+" has the last message", pair[1].HasReceived(pair[0].Cred.ID, fmt.Sprint("message ", sends-1)))
+		next := 0
+		for _, m := range pair[1].Inbox() {
+			if m.Content == fmt.Sprint("message ", next) {
+				next++
+			}
+		}
+		if next != sends {
+			t.Errorf("%s received %d of %d messages in order", name, next, sends)
+		}
+	}
+	wellAlive(t, host, joiner)
+	if codes := s.relay.KeptCodes(); len(codes) != 1 || codes[0].Code != "6789BC" || codes[0].Host != host.Cred.ID {
+		t.Errorf("the codes are %+v", codes)
+	}
+	s.talk("with a player that was reserved before", host, s.playJoined(silent, host))
+	stats := s.relay.Stats()
+	if stats.Allocations != 3 || stats.Links != 2 || stats.Rebuilt != 0 {
+		t.Errorf("the relay has %d allocations and %d links, %d rebuilt", stats.Allocations, stats.Links, stats.Rebuilt)
+	}
+	projects, err := s.relay.Projects(t.Context())
+	if err != nil || len(projects) != 1 || projects[0].Allocations != 3 || projects[0].Players != 3 {
+		t.Errorf("the projects are %+v, %v", projects, err)
+	}
+	// A restart recovers what was handed over.
+	s.restart("crashed")
+	s.talk("after a crash", host, joiner)
+}
+
+// playJoined plays a joiner and waits until it is in its match.
+func (s *site) playJoined(res alloc.Reservation, host *enginetest.UTP) *enginetest.UTP {
+	s.t.Helper()
+	p := s.play(enginetest.UTP2, res)
+	p.Connect()
+	testkit.Eventually(s.t, "the player is let in", p.HasPeers(1))
+	return p
+}
+
+// TestOfferRefused checks that a relay that cannot be taken over goes on.
+func TestOfferRefused(t *testing.T) {
+	s := newSite(t, engine.Config{})
+	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
+	for name, change := range map[string]func(*engine.Offer, *engine.Config){
+		"version":   func(o *engine.Offer, _ *engine.Config) { o.Version++ },
+		"boot":      func(o *engine.Offer, _ *engine.Config) { o.Boot++ },
+		"addresses": func(_ *engine.Offer, c *engine.Config) { c.Listen = append(c.Listen, c.Listen[0]) },
+		"address": func(_ *engine.Offer, c *engine.Config) {
+			c.Listen = []netip.AddrPort{netip.AddrPortFrom(c.Listen[0].Addr(), c.Listen[0].Port()^1)}
+		},
+		"workers": func(o *engine.Offer, c *engine.Config) { c.Workers = len(o.Sockets[0]) + 1 },
+	} {
+		offer, err := s.relay.Offer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: s.id.Master, Relay: s.id.Relay, Boot: offer.Boot})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.cfg
+		cfg.Offer = &offer
+		change(&offer, &cfg)
+		if _, err := engine.New(cfg, sealer); !errors.Is(err, engine.ErrHandover) {
+			t.Errorf("%s: New returns %v", name, err)
+		}
+		if _, err := offer.Sockets[0][0].Stat(); err == nil {
+			t.Errorf("%s: a socket is open", name)
+		}
+	}
+	s.talk("at last", host, s.join(enginetest.UTP2, "joiner", host))
+}
+
+// TestResumeFails checks that a relay whose predecessor fails, or whose state is malformed,
+// does not relay and leaves the sockets as they are.
+func TestResumeFails(t *testing.T) {
+	s := newSite(t, engine.Config{})
+	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
+	for name, resume := range map[string]func(context.Context) ([]byte, error){
+		"an error":  func(context.Context) ([]byte, error) { return nil, errors.New("the process is gone") },
+		"nothing":   func(context.Context) ([]byte, error) { return nil, nil },
+		"malformed": func(context.Context) ([]byte, error) { return []byte("no state"), nil },
+	} {
+		offer, err := s.relay.Offer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: s.id.Master, Relay: s.id.Relay, Boot: offer.Boot})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.cfg
+		cfg.Offer, cfg.Resume = &offer, resume
+		other, err := engine.New(cfg, sealer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Run(t.Context()); !errors.Is(err, engine.ErrHandover) {
+			t.Errorf("%s: Run returns %v", name, err)
+		}
+	}
+	s.talk("at last", host, s.join(enginetest.UTP2, "joiner", host))
+}
