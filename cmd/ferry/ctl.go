@@ -39,7 +39,7 @@ Examples:
 		Commands: []*cli.Command{
 			s.ctlNodes(), s.ctlAllocations(), s.ctlPlayers(), s.ctlWhy(), s.ctlTimeline(), s.ctlCapture(), s.ctlKick(), s.ctlClose(),
 			s.ctlBans(), s.ctlBan(), s.ctlUnban(), s.ctlUsage(),
-			s.ctlConfig(), s.ctlReload(), s.ctlLogLevel(), s.ctlFastPath(), s.ctlDrain(), s.ctlUndrain(), s.ctlClusterCA(),
+			s.ctlConfig(), s.ctlReload(), s.ctlUpgrade(), s.ctlLogLevel(), s.ctlFastPath(), s.ctlDrain(), s.ctlUndrain(), s.ctlClusterCA(),
 		},
 		HideHelpCommand: true,
 		OnUsageError:    onUsageError,
@@ -406,6 +406,23 @@ Example:
    ferry ctl reload`,
 		Flags: answerFlags(),
 	}, func(ctx context.Context, _ *cli.Command, c *ctl.Client, o ctl.Output) error { return c.Reload(ctx, o) })
+}
+
+func (s streams) ctlUpgrade() *cli.Command {
+	return s.ctlCommand(&cli.Command{
+		Name: "upgrade", Usage: "let a new process of the program on the disk take over, as SIGUSR2 does",
+		Description: `For ferry serve on Linux, after its binary or settings that need a restart were
+replaced. The running process starts the program again with its arguments. The new one
+reads the settings and checks all that can fail; if it fails, the running one goes on and
+this command says why. Else the new one takes over all sockets and matches: no datagram
+over UDP is lost, sessions of DTLS go on, and WebSockets reconnect. It is refused within
+--recover-for after a restart, and in a drain. Listen addresses and the number of workers
+must stay the same.
+
+Example:
+   ferry ctl upgrade`,
+		Flags: answerFlags(),
+	}, func(ctx context.Context, _ *cli.Command, c *ctl.Client, o ctl.Output) error { return c.Upgrade(ctx, o) })
 }
 
 func (s streams) ctlLogLevel() *cli.Command {

@@ -34,6 +34,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -57,7 +58,7 @@ func main() {
 	// library, which is one per process, is on.
 	metrics.ExposeMetadata(true)
 	received := make(chan os.Signal, 3)
-	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(received, append(upgradeSignals, os.Interrupt, syscall.SIGTERM)...)
 	if !signal.Ignored(syscall.SIGHUP) { // set by nohup
 		signal.Notify(received, syscall.SIGHUP)
 	}
@@ -158,27 +159,43 @@ func (s streams) command(c *cli.Command) *cli.Command {
 // the one after that exits. SIGHUP reloads the settings of a command that has some;
 // otherwise it is the same as SIGTERM.
 type signals struct {
-	mu     sync.Mutex
-	first  func() error // nil: no drain
-	reload func()       // nil: SIGHUP is the same as SIGTERM
+	mu      sync.Mutex
+	first   func() error // nil: no drain
+	reload  func()       // nil: SIGHUP is the same as SIGTERM
+	upgrade func()       // nil: SIGUSR2 has no effect
 }
 
 // onReload sets the action of SIGHUP until undo is called.
-func (s *signals) onReload(do func()) (undo func()) {
+func (s *signals) onReload(do func()) (undo func()) { return s.setAction(&s.reload, do) }
+
+// onUpgrade sets the action of SIGUSR2 until undo is called.
+func (s *signals) onUpgrade(do func()) (undo func()) { return s.setAction(&s.upgrade, do) }
+
+func (s *signals) setAction(action *func(), do func()) (undo func()) {
 	set := func(do func()) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.reload = do
+		*action = do
 	}
 	set(do)
 	return func() { set(nil) }
 }
 
-// reloadFunc returns the action of SIGHUP, nil if there is none.
-func (s *signals) reloadFunc() func() {
+// background returns the action of a signal that does not end the process, and reports
+// whether it is one.
+func (s *signals) background(sig os.Signal) (do func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reload
+	if sig == syscall.SIGHUP {
+		return s.reload, s.reload != nil
+	}
+	if slices.Contains(upgradeSignals, sig) {
+		if s.upgrade == nil {
+			return func() {}, true
+		}
+		return s.upgrade, true
+	}
+	return nil, false
 }
 
 // onFirst sets the action of the first signal until undo is called. If the action
@@ -206,8 +223,8 @@ func (s *signals) takeFirst() (do func() error) {
 func (s *signals) handle(received <-chan os.Signal, end func(), stderr io.Writer, exit func()) {
 	ending := false
 	for sig := range received {
-		if reload := s.reloadFunc(); sig == syscall.SIGHUP && reload != nil {
-			go reload() // must not block the next signal
+		if do, ok := s.background(sig); ok {
+			go do() // must not block the next signal
 			continue
 		}
 		drain := s.takeFirst()

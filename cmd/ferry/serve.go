@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/ferryrelay/ferry/internal/app"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/state"
 	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
+	"github.com/ferryrelay/ferry/internal/upgrade"
 	"github.com/urfave/cli/v3"
 )
 
@@ -278,27 +280,51 @@ func (s streams) options(cmd *cli.Command, mode app.Mode) (app.Options, error) {
 // withState runs serve or relay with the state directory.
 func (s streams) withState(mode app.Mode) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) (err error) {
+		heir, err := upgrade.Inherit()
+		if err != nil {
+			return err
+		}
+		if heir != nil {
+			defer func() {
+				if err != nil {
+					_ = heir.Fail(err) // It is in the log as well.
+				}
+			}()
+		}
 		o, err := s.options(cmd, mode)
 		if err != nil {
 			return err
 		}
+		o.Heir = heir
 		if mode == app.Relay {
 			redisstore.SetLogger(o.Logger)
 		}
-		dir, err := state.Open(o.Config.StateDir, o.Logger)
+		dir, err := state.Inherit(o.Config.StateDir, o.Logger, heir.Take(app.LockFile))
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, dir.Close()) }()
 		o.Identity, o.Fresh = dir.Identity, dir.Created
 		if runtime := o.Config.RuntimeDir; runtime != "" && runtime != o.Config.StateDir {
-			if err := dir.UseRuntime(runtime); err != nil {
+			if err := dir.UseRuntime(runtime, heir.Take(app.RuntimeLockFile)); err != nil {
 				return err
 			}
 		}
+		o.Locks, o.OnReady = locks(dir), dir.NoteHolder
 		o.StateFile, o.SessionFile, o.UsageFile, o.BanFile = dir.Allocations(), dir.Sessions(), dir.Usage(), dir.Bans()
 		return s.start(ctx, o)
 	}
+}
+
+// locks returns the locks of a state directory by their names in a hand-over.
+func locks(dir *state.Dir) map[string]*os.File {
+	all := make(map[string]*os.File)
+	lock, runtime := dir.Locks()
+	all[app.LockFile] = lock
+	if runtime != nil {
+		all[app.RuntimeLockFile] = runtime
+	}
+	return all
 }
 
 // start runs relay and API until ctx ends or a drain is over, and prints a line
@@ -308,7 +334,13 @@ func (s streams) start(ctx context.Context, o app.Options) error {
 	b := readBuild()
 	var a *app.App
 	o.Version, o.Revision, o.GoVersion = b.version, b.revision, b.goVersion
-	o.OnReady = func() { fmt.Fprintln(s.stdout, "ready", a.Summary()) }
+	onReady := o.OnReady
+	o.OnReady = func() {
+		if onReady != nil {
+			onReady()
+		}
+		fmt.Fprintln(s.stdout, "ready", a.Summary())
+	}
 	a, err := app.New(o)
 	if err != nil {
 		return err
@@ -317,6 +349,7 @@ func (s streams) start(ctx context.Context, o app.Options) error {
 		defer s.signals.onFirst(func() error { return a.DrainFinally(ctx) })()
 	}
 	defer s.signals.onReload(func() { a.ReloadOnSignal(ctx) })()
+	defer s.signals.onUpgrade(func() { _, _ = a.Upgrade(ctx) })() // Its error is in the log.
 	for _, l := range a.Listeners() {
 		fmt.Fprintln(s.stdout, "listening", l.Kind, l.Addr)
 	}

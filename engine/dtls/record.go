@@ -7,6 +7,7 @@ import (
 	"crypto/sha512"
 	"encoding/binary"
 	"hash"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 
@@ -115,6 +116,17 @@ func (w *window) seen(seq uint64) bool {
 	word := w[block%windowBlocks].Load()
 	newest := word >> blockSize
 	return newest > block || newest == block && word&bit != 0
+}
+
+// next returns the number above all that were accepted.
+func (w *window) next() (n uint64) {
+	for i := range w {
+		word := w[i].Load()
+		if accepted := word & (1<<blockSize - 1); accepted != 0 {
+			n = max(n, word>>blockSize<<blockBits+uint64(bits.Len64(accepted)))
+		}
+	}
+	return n
 }
 
 // take marks the number of an authentic record as received. It reports false if it

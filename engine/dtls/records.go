@@ -32,6 +32,7 @@ type Records struct {
 	counters counters
 	pool     sync.Pool // of *scratch
 	running  atomic.Bool
+	connected map[uint64]engine.Endpoint // see UseSessions
 }
 
 var _ engine.Records = (*Records)(nil)
@@ -226,6 +227,7 @@ func (r *Records) Run(ctx context.Context, relay engine.RecordsRelay) error {
 	}
 	r.relay.Store(&relay)
 	r.dropEnded(relay)
+	r.reviveConnected(relay)
 	var wg sync.WaitGroup
 	for _, w := range r.workers {
 		w.relay = relay

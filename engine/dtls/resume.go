@@ -3,6 +3,8 @@ package dtls
 import (
 	"bytes"
 	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -249,6 +251,12 @@ func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 	if _, ok := d.keys.in.open(bytes.Clone(rec.whole), new(scratch)); !ok {
 		return nil
 	}
+	return r.revive(d, from, *relay)
+}
+
+// revive makes a dormant session with keys an established one at its source, and returns it,
+// or nil if there is no room. The caller holds its lock.
+func (r *Records) revive(d *dormant, from endpoint.Endpoint, relay engine.RecordsRelay) *session {
 	s := &session{
 		serial: d.found.Serial, id: d.found.ID, from: from, in: d.keys.in, out: d.keys.out, minReceived: d.found.Received,
 		stored: &reservation{file: r.file, place: d.found.Place, last: r.now()},
@@ -258,7 +266,7 @@ func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 	s.sent.Store(d.found.Sent)
 	s.lastReceived.Store(r.clock.Load())
 	r.dormant.remove(d)
-	shed, ok := r.table.restore(s, *relay)
+	shed, ok := r.table.restore(s, relay)
 	r.counters[Shed].Add(uint64(shed))
 	if !ok {
 		s.stored.release()
@@ -267,6 +275,58 @@ func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 	}
 	r.counters.count(Resumed)
 	return s
+}
+
+// UseSessions makes a file that another process has just closed that of the sessions, see
+// [Config].Sessions. Those in sources, which Leave returned there, are connected: Run does not
+// wait for a record of them. It must be called before Run and before all calls of Open and
+// Seal. A nil file: there is none.
+func (r *Records) UseSessions(f *SessionFile, sources map[uint64]engine.Endpoint) {
+	if f == nil {
+		return
+	}
+	r.file, r.connected = f.file, sources
+	r.loadDormant()
+}
+
+// Leave lowers the bounds in the session file to what was used, so that the next process
+// loses no record, and returns the sources of its sessions by their serials. It must be called
+// after all calls of Open and Seal, and before the file is closed.
+func (r *Records) Leave() map[uint64]engine.Endpoint {
+	sources := make(map[uint64]engine.Endpoint)
+	for i := range r.table.sources {
+		for s := r.table.sources[i].Load(); s != nil; s = s.bySource.Load() {
+			if v := s.stored; v != nil && !s.ended.Load() {
+				v.file.SetSent(v.place, s.sent.Load())
+				v.file.SetReceived(v.place, max(s.window.next(), s.minReceived))
+				sources[s.serial] = s.from
+			}
+		}
+	}
+	return sources
+}
+
+// reviveConnected makes the dormant sessions whose clients are connected established ones.
+func (r *Records) reviveConnected(relay engine.RecordsRelay) {
+	for _, d := range r.dormant.all() {
+		from, ok := r.connected[d.found.Serial]
+		if !ok {
+			continue
+		}
+		d.mu.Lock()
+		if !d.gone && r.deriveKeys(d) {
+			r.revive(d, from, relay)
+		}
+		d.mu.Unlock()
+	}
+	r.connected = nil
+}
+
+// all returns the dormant sessions.
+func (d *dormants) all() []*dormant {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.by))
 }
 
 // deriveKeys derives the keys of a dormant session.
@@ -320,13 +380,7 @@ func (r *Records) expireDormant() {
 }
 
 func (r *Records) dropDormants(which func(*dormant) bool) {
-	r.dormant.mu.Lock()
-	all := make([]*dormant, 0, len(r.dormant.by))
-	for _, d := range r.dormant.by {
-		all = append(all, d)
-	}
-	r.dormant.mu.Unlock()
-	for _, d := range all {
+	for _, d := range r.dormant.all() {
 		d.mu.Lock()
 		if !d.gone && which(d) {
 			r.dropDormant(d)

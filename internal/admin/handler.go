@@ -24,6 +24,7 @@
 //	GET /stats                              the counters
 //	GET /config                             the settings in force, without secrets
 //	POST /reload                            reload the settings, all or none
+//	POST /upgrade                           let a new process of the program take over
 //	GET /fast-path, PUT /fast-path?state=   the program in the kernel, on or off
 //	GET /log-level, PUT /log-level?level=   the level of the log
 //
@@ -108,6 +109,9 @@ type Config struct {
 	// the log level, are required with Settings.
 	Reload func(context.Context) (ReloadResult, error)
 	Level  *slog.LevelVar
+	// Upgrade starts the program again and lets the new process take over, or returns
+	// ErrNotUpgraded. It takes seconds. Nil: no page.
+	Upgrade func(context.Context) (UpgradeResult, error)
 	// History is what happened to the allocations of the relay. Nil: no page.
 	History History
 	// Reach says whether another server can be reached from here, for /reach: network is udp or
@@ -305,7 +309,7 @@ func statusOf(err error) int {
 	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode):
 		return http.StatusNotFound
 	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations), errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight),
-		errors.Is(err, ErrCaptureOff), errors.Is(err, engine.ErrCapture), errors.Is(err, ErrBanElsewhere), errors.Is(err, ErrBansFull):
+		errors.Is(err, ErrCaptureOff), errors.Is(err, engine.ErrCapture), errors.Is(err, ErrBanElsewhere), errors.Is(err, ErrBansFull), errors.Is(err, ErrNotUpgraded):
 		return http.StatusConflict
 	case errors.Is(err, ErrRefused):
 		return http.StatusUnprocessableEntity

@@ -34,6 +34,15 @@ type Level struct {
 	Level string `json:"level"`
 }
 
+// ErrNotUpgraded is wrapped by the errors of [Config].Upgrade: this process goes on.
+var ErrNotUpgraded = errors.New("admin: no other process has taken over")
+
+// UpgradeResult is the response of POST /upgrade.
+type UpgradeResult struct {
+	// Process is the id of the process that takes over.
+	Process int `json:"process"`
+}
+
 // settingPages registers the pages about settings, reload and log level.
 func settingPages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
@@ -47,6 +56,12 @@ func settingPages(mux *http.ServeMux, cfg *Config) {
 		})
 		writeAnswer(w, done, err)
 	})
+	if cfg.Upgrade != nil {
+		mux.HandleFunc("POST /upgrade", func(w http.ResponseWriter, r *http.Request) {
+			done, err := cfg.Upgrade(r.Context())
+			writeAnswer(w, done, err)
+		})
+	}
 	mux.HandleFunc("GET /log-level", func(w http.ResponseWriter, _ *http.Request) {
 		writeAnswer(w, Level{LevelName(cfg.Level.Level())}, nil)
 	})

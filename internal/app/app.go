@@ -29,6 +29,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/otlp"
 	"github.com/ferryrelay/ferry/internal/state"
 	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
+	"github.com/ferryrelay/ferry/internal/upgrade"
 )
 
 // Options configure an App.
@@ -62,6 +63,10 @@ type Options struct {
 	Reload func() (config.Loaded, error)
 	// Level is that of Logger. Nil: it cannot be changed while the process runs.
 	Level *slog.LevelVar
+	// Heir is what another process hands over to this one, and Locks what this one needs for a
+	// hand-over besides its sockets, by name. Nil: there is none.
+	Heir  *upgrade.Heir
+	Locks map[string]*os.File
 	// OnReady is called once, when the process is ready. Nil is allowed.
 	OnReady func()
 }
@@ -112,9 +117,13 @@ type App struct {
 	foreign        *foreign.Watch
 	players        *players
 	restart        restart
+	upgrades       upgrading
+	codes          *alloc.MemoryStore // of the service; nil in a fleet
+	sessionFile    *dtls.SessionFile  // nil: there is none
 	draining       draining
 	rejected       rejections
 
+	serving chan struct{} // closed when the matches of a process before this one go on
 	ready   atomic.Bool
 	ran     atomic.Bool
 	closing sync.Once
@@ -136,7 +145,10 @@ func New(o Options) (*App, error) {
 	a := &App{
 		opts: o, log: log, since: time.Now(), observers: noObservers(), devLog: newDevLog(o.Mode, o.Logger),
 		history: newHistory(events),
-		quit:    make(chan struct{}), done: make(chan struct{}),
+		quit:    make(chan struct{}), done: make(chan struct{}), serving: make(chan struct{}),
+	}
+	if o.Heir == nil {
+		close(a.serving)
 	}
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, a.Close())
@@ -237,13 +249,21 @@ func (a *App) buildMetrics() {
 
 // openAPI opens the API's port before its handler exists, since the address is
 // advertised to players.
-func (a *App) openAPI() (err error) {
+func (a *App) openAPI() error {
 	c := &a.opts.Config
-	if a.api, err = newWeb(c.HTTP.AddrPort, nil, a.tlsConfig(), a.opts.Logger); err != nil {
+	l, err := a.listen(apiFile, c.HTTP.AddrPort)
+	if err != nil {
 		return err
 	}
+	a.api = newWeb(l, nil, a.tlsConfig(), a.opts.Logger)
 	a.trace(a.api)
-	a.addComponent(component{"api", a.api.serve, func() error { return a.api.listener.Close() }})
+	a.addComponent(component{"api", func(ctx context.Context) error {
+		select {
+		case <-a.serving:
+		case <-ctx.Done():
+		}
+		return a.api.serve(ctx)
+	}, func() error { return a.api.listener.Close() }})
 	if a.opts.Mode != Dev {
 		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.rejected))
 	}
@@ -309,13 +329,23 @@ func (a *App) buildRelay() error {
 	a.processors.log(a.opts.Logger)
 	a.addBackground(func(ctx context.Context) { a.processors.follow(ctx, a.opts.Logger) })
 	a.setBounds()
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{
-		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay, Epoch: a.opts.Config.KeyEpoch,
-	})
+	cfg, err := engineConfig(&a.opts.Config, a.opts.Mode)
 	if err != nil {
 		return err
 	}
-	cfg, err := engineConfig(&a.opts.Config, a.opts.Mode)
+	offer, err := a.inheritOffer()
+	if err != nil {
+		return err
+	}
+	var boot uint64
+	if offer != nil {
+		boot = offer.Boot
+		cfg.Offer, cfg.OnResume = offer, a.resumed
+		cfg.Resume = func(context.Context) ([]byte, error) { return a.upgrades.state.Relay, nil }
+	}
+	sealer, err := alloc.NewSealer(alloc.SealerConfig{
+		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay, Epoch: a.opts.Config.KeyEpoch, Boot: boot,
+	})
 	if err != nil {
 		return err
 	}
@@ -349,9 +379,12 @@ func (a *App) buildRelay() error {
 		return err
 	}
 	a.logStateReport()
-	a.addComponent(component{"relay", a.runRelay, a.relay.Close})
-	if a.usage, err = openUsage(a.opts.UsageFile, a.since, a.opts.Logger); err != nil {
-		return err
+	a.addComponent(component{relayName, a.runRelay, a.relay.Close})
+	a.usage = newUsageKeeper(a.opts.UsageFile, a.since, a.opts.Logger)
+	if a.opts.Heir == nil {
+		if err := a.usage.load(); err != nil {
+			return err
+		}
 	}
 	a.usage.relay = a.relay
 	a.addComponent(component{"usage", a.usage.run, func() error { return nil }})
@@ -401,14 +434,14 @@ func (a *App) buildService() error {
 	if err != nil {
 		return err
 	}
-	codes := alloc.NewMemoryStore()
+	a.codes = alloc.NewMemoryStore()
 	for _, kept := range a.relay.KeptCodes() {
-		codes.Restore(kept.Tenant, kept.Code, kept.Host)
+		a.codes.Restore(kept.Tenant, kept.Code, kept.Host)
 		a.history.keepCode(kept.Host, kept.Code)
 	}
 	c := &a.opts.Config
 	a.service, err = alloc.NewService(alloc.ServiceConfig{
-		Relay: relay, Store: codes, MaxConnections: c.MaxConnections,
+		Relay: relay, Store: a.codes, MaxConnections: c.MaxConnections,
 		Regions: []alloc.Region{{
 			ID: c.Region, Description: c.Region,
 			QoSAddress: relay.qos(), WebSocketURL: fleet.WebSocketURL(relay.endpoints),
@@ -471,6 +504,12 @@ func (a *App) readiness() error {
 	}
 	return nil
 }
+
+// The names of components after whose end another process takes over.
+const (
+	relayName       = "relay"
+	sessionFileName = "session file"
+)
 
 // component is a part of the process. If one fails, the process ends.
 type component struct {

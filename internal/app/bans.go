@@ -94,16 +94,24 @@ func (a *App) buildBans() error {
 	} else {
 		k.file = a.opts.BanFile
 	}
+	if err := k.load(); err != nil {
+		return err
+	}
+	a.bans = k
+	a.players.bans = &k.list
+	a.addComponent(component{"bans", k.run, func() error { return nil }})
+	return nil
+}
+
+// load reads the file.
+func (k *banKeeper) load() error {
 	all, err := openBans(k.file)
 	if err != nil {
 		return err
 	}
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.put(all)
-	k.mu.Unlock()
-	a.bans = k
-	a.players.bans = &k.list
-	a.addComponent(component{"bans", k.run, func() error { return nil }})
 	return nil
 }
 

@@ -25,16 +25,18 @@ const (
 
 // openAdmin opens the operator's port: plain HTTP on loopback, and with the
 // API's certificate elsewhere, if there is a token to protect.
-func (a *App) openAdmin() (err error) {
+func (a *App) openAdmin() error {
 	c := &a.opts.Config
 	var secure *tls.Config
 	loopback := c.Admin.Addr().Unmap().IsLoopback()
 	if c.AdminToken != "" && !loopback {
 		secure = a.tlsConfig()
 	}
-	if a.admin, err = newWeb(c.Admin.AddrPort, &a.adminPages, secure, a.opts.Logger); err != nil {
+	l, err := a.listen(adminFile, c.Admin.AddrPort)
+	if err != nil {
 		return err
 	}
+	a.admin = newWeb(l, &a.adminPages, secure, a.opts.Logger)
 	a.trace(a.admin)
 	a.addComponent(component{"admin", a.admin.serve, func() error { return a.admin.listener.Close() }})
 	if !loopback {
@@ -80,6 +82,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 	}
 	if a.opts.Level != nil {
 		cfg.Settings, cfg.Reload, cfg.Level = a.settings, a.Reload, a.opts.Level
+		cfg.Upgrade = a.Upgrade
 	}
 	return admin.New(cfg), nil
 }

@@ -200,8 +200,25 @@ func (r *restart) pending(rebuilt uint64) int {
 	return max(r.previous-int(rebuilt)-int(r.lost.Load()), 0)
 }
 
-// openSessions opens the file of DTLS sessions. An error does not prevent the start.
-func (a *App) openSessions(maxSessions int) *dtls.SessionFile {
+// addSessionFile adds the file of DTLS sessions as a component, which ends after the relay.
+func (a *App) addSessionFile() {
+	closeFile := func() error {
+		if a.sessionFile == nil {
+			return nil
+		}
+		return a.sessionFile.Close()
+	}
+	a.addComponent(component{sessionFileName, func(ctx context.Context) error {
+		<-ctx.Done()
+		if a.upgrades.to() != nil {
+			a.upgrades.state.Sessions = a.dtls.Leave()
+		}
+		return closeFile()
+	}, closeFile})
+}
+
+// openSessionFile opens the file of DTLS sessions. An error does not prevent the start.
+func (a *App) openSessionFile() *dtls.SessionFile {
 	if a.opts.SessionFile == "" || a.opts.Config.RecoverFor == 0 {
 		return nil
 	}
@@ -210,16 +227,13 @@ func (a *App) openSessions(maxSessions int) *dtls.SessionFile {
 		log.Error("session file: cannot be written; DTLS sessions will not outlive this process", "error", err)
 	}
 	s, err := dtls.OpenSessionFile(dtls.SessionFileConfig{
-		Path: a.opts.SessionFile, Relay: a.opts.Identity.Relay, MaxSessions: maxSessions, OnError: onError,
+		Path: a.opts.SessionFile, Relay: a.opts.Identity.Relay, MaxSessions: a.opts.Config.MaxDTLSSessions, OnError: onError,
 	})
 	if err != nil {
 		onError(err)
 		return nil
 	}
-	a.addComponent(component{"session file", func(ctx context.Context) error {
-		<-ctx.Done()
-		return s.Close()
-	}, s.Close}) // It ends after the relay, which is added later.
+	a.sessionFile = s
 	switch err := s.Unread(); {
 	case errors.Is(err, engine.ErrStateRolledBack):
 		log.Warn("session file: it lacks the last changes, as an older copy does, so DTLS sessions of an earlier run need a new handshake")

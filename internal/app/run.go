@@ -37,6 +37,11 @@ func (a *App) Run(ctx context.Context) error {
 		return ErrAlreadyRun
 	}
 	defer close(a.done)
+	if a.opts.Heir != nil {
+		if err := a.takeOver(ctx); err != nil {
+			return errors.Join(err, a.freeAll())
+		}
+	}
 	alive, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	crew := a.launch(ctx, fail)
@@ -57,9 +62,13 @@ func (a *App) Run(ctx context.Context) error {
 	fail(nil)
 	a.ready.Store(false)
 	a.opts.Logger.Info("stopping")
-	for _, w := range slices.Backward(crew) {
+	last := slices.IndexFunc(a.components, func(p component) bool { return p.name == sessionFileName || p.name == relayName })
+	for i, w := range slices.Backward(crew) {
 		w.stop()
 		<-w.done
+		if i == last && a.upgrades.to() != nil {
+			err = a.give()
+		}
 	}
 	watches.Wait()
 	a.flight.Stop()
@@ -69,7 +78,19 @@ func (a *App) Run(ctx context.Context) error {
 
 // runRelay runs the relay, which ends by itself after a drain.
 func (a *App) runRelay(ctx context.Context) error {
-	err := a.relay.Run(ctx)
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		if !a.handOverRelay() {
+			end()
+		}
+	})
+	err := a.relay.Run(life)
+	if !stop() {
+		<-ended
+	}
 	if err == nil && ctx.Err() == nil && a.relay.Draining() {
 		a.logDrained()
 		return errDrained
@@ -87,6 +108,7 @@ func (a *App) announce(ctx context.Context) {
 		return
 	}
 	a.ready.Store(true)
+	a.notify("READY=1")
 	a.devLog.ready(a.AdminURL())
 	if a.opts.OnReady != nil {
 		a.opts.OnReady()
@@ -127,6 +149,11 @@ func (a *App) Close() error {
 		return nil
 	}
 	defer close(a.done)
+	return a.freeAll()
+}
+
+// freeAll releases the components, which do not run.
+func (a *App) freeAll() error {
 	var errs []error
 	for _, p := range slices.Backward(a.components) {
 		errs = append(errs, p.free())

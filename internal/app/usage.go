@@ -53,22 +53,27 @@ type usageKeeper struct {
 	file   string // empty: nothing is kept
 	log    *slog.Logger
 	since  time.Time
-	before map[uint64]keptUsage // of earlier runs, by tenant; fixed by openUsage
+	before map[uint64]keptUsage // of earlier runs, by tenant; fixed before Run
 
 	mu     sync.Mutex // guards what follows
 	last   []engine.Usage
 	failed bool // the last write failed
 }
 
-// openUsage reads the file. One that cannot be read is moved aside, so that nothing is lost.
-func openUsage(file string, now time.Time, log *slog.Logger) (*usageKeeper, error) {
-	k := &usageKeeper{file: file, log: log, since: now, before: map[uint64]keptUsage{}}
+func newUsageKeeper(file string, now time.Time, log *slog.Logger) *usageKeeper {
+	return &usageKeeper{file: file, log: log, since: now, before: map[uint64]keptUsage{}}
+}
+
+// load reads the file, before Run. One that cannot be read is moved aside, so that nothing is
+// lost.
+func (k *usageKeeper) load() error {
+	file, log := k.file, k.log
 	if file == "" {
-		return k, nil
+		return nil
 	}
 	content, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return k, nil
+		return nil
 	}
 	var kept usageFile
 	if err == nil {
@@ -78,15 +83,15 @@ func openUsage(file string, now time.Time, log *slog.Logger) (*usageKeeper, erro
 		aside := file + ".damaged"
 		log.Error("the usage of earlier runs cannot be read, and begins at zero", "file", file, "moved_to", aside, "error", err)
 		if err := os.Rename(file, aside); err != nil {
-			return nil, fmt.Errorf("app: usage: %w", err)
+			return fmt.Errorf("app: usage: %w", err)
 		}
-		return k, nil
+		return nil
 	}
 	k.since = kept.Since
 	for _, u := range kept.Tenants {
 		k.before[u.Tenant] = u
 	}
-	return k, nil
+	return nil
 }
 
 // Usage returns the usage of all runs, in the order of engine.Server.Usage.

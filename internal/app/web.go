@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,28 +23,21 @@ import (
 // web is an HTTP server and its listener. Its fields are fixed by newWeb.
 type web struct {
 	listener net.Listener
+	tcp      *net.TCPListener // that of listener, which may limit its connections
 	server   *http.Server
 	tls      bool
 	served   chan struct{}  // closed when run has returned
 	conns    sync.WaitGroup // connections whose goroutine has not ended
 }
 
-// newWeb opens a listener, for plain HTTP if secure is nil. The handler may be set later,
+// newWeb serves a listener, with plain HTTP if secure is nil. The handler may be set later,
 // before run.
 //
 // HTTP/2 is off: its handlers outlive their connection, so the
 // shutdown could not wait for them, and calls this small gain nothing from it.
-func newWeb(addr netip.AddrPort, h http.Handler, secure *tls.Config, log *slog.Logger) (*web, error) {
-	network := "tcp"
-	if addr.Addr().Is4() {
-		network = "tcp4" // package net would turn 0.0.0.0 into [::]
-	}
-	listener, err := net.Listen(network, addr.String())
-	if err != nil {
-		return nil, fmt.Errorf("app: %w", err)
-	}
+func newWeb(listener *net.TCPListener, h http.Handler, secure *tls.Config, log *slog.Logger) *web {
 	w := &web{
-		listener: listener, server: httpapi.NewServer(h), tls: secure != nil, served: make(chan struct{}),
+		listener: listener, tcp: listener, server: httpapi.NewServer(h), tls: secure != nil, served: make(chan struct{}),
 	}
 	w.server.TLSConfig = secure
 	w.server.Protocols = new(http.Protocols)
@@ -53,7 +45,7 @@ func newWeb(addr netip.AddrPort, h http.Handler, secure *tls.Config, log *slog.L
 	w.server.ConnState = w.track
 	// The server logs only clients that fail the TLS handshake.
 	w.server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
-	return w, nil
+	return w
 }
 
 // track counts connections from before their goroutine starts until it ends, or
@@ -113,7 +105,10 @@ func (a *App) addTransports(to *engine.Config, sealer *alloc.Sealer) (err error)
 	c := &a.opts.Config
 	if c.DTLS {
 		cfg := dtlsConfig(c, sealer)
-		cfg.Sessions = a.openSessions(cfg.MaxSessions)
+		a.addSessionFile()
+		if a.opts.Heir == nil { // The process before this one has the file open.
+			cfg.Sessions = a.openSessionFile()
+		}
 		if a.dtls, err = dtls.New(cfg); err != nil {
 			return err
 		}

@@ -272,6 +272,11 @@ func (c *Client) Reload(ctx context.Context, o Output) error {
 	return c.run(ctx, o, of(Call{Method: http.MethodPost, Path: "/reload"}, reloadedTable))
 }
 
+// Upgrade lets a new process take over.
+func (c *Client) Upgrade(ctx context.Context, o Output) error {
+	return c.run(ctx, o, of(Call{Method: http.MethodPost, Path: "/upgrade"}, upgradedTable))
+}
+
 // Level shows the level of the log, or changes it if level is not empty.
 func (c *Client) Level(ctx context.Context, o Output, level string) error {
 	call := Call{Method: http.MethodGet, Path: "/log-level"}

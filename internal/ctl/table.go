@@ -141,6 +141,11 @@ func settingsTable(w io.Writer, s *admin.Settings) error {
 	return table(w, "SETTING\tVALUE\tFROM", rows)
 }
 
+func upgradedTable(w io.Writer, r *admin.UpgradeResult) error {
+	_, err := fmt.Fprintf(w, "process %d is prepared and takes over\n", r.Process)
+	return err
+}
+
 func reloadedTable(w io.Writer, r *admin.ReloadResult) error {
 	var rows []string
 	for _, part := range []struct {

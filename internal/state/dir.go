@@ -70,7 +70,11 @@ func (d *Dir) Bans() string { return filepath.Join(d.path, bansName) }
 // this user or to root and be closed to others, as [keyfile.OpenDir] and [keyfile.Open]
 // check. Errors wrap ErrInUse, ErrForeign or ErrDamaged, or are those of keyfile or the
 // system.
-func Open(path string, log *slog.Logger) (d *Dir, err error) {
+func Open(path string, log *slog.Logger) (*Dir, error) { return Inherit(path, log, nil) }
+
+// Inherit is Open with the lock of another process, see [Dir.Locks], which hands the directory
+// over. Nil: there is none.
+func Inherit(path string, log *slog.Logger, held *os.File) (d *Dir, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
@@ -79,7 +83,7 @@ func Open(path string, log *slog.Logger) (d *Dir, err error) {
 		return nil, fmt.Errorf("state: %w", err)
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	lock, err := takeLock(dir)
+	lock, err := takeLock(dir, held)
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +99,9 @@ func Open(path string, log *slog.Logger) (d *Dir, err error) {
 
 // UseRuntime moves the files of Allocations and Sessions to another directory, such as one
 // on a tmpfs, which it creates if needed and locks. Files in the state directory stay there
-// and are not read. It is called once, before these files are opened. Errors are those of
-// Open.
-func (d *Dir) UseRuntime(path string) (err error) {
+// and are not read. It is called once, before these files are opened. Held is as for Inherit.
+// Errors are those of Open.
+func (d *Dir) UseRuntime(path string, held *os.File) (err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
@@ -106,11 +110,23 @@ func (d *Dir) UseRuntime(path string) (err error) {
 		return fmt.Errorf("state: %w", err)
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	if d.runtimeLock, err = takeLock(dir); err != nil {
+	if d.runtimeLock, err = takeLock(dir, held); err != nil {
 		return err
 	}
 	d.runtime = path
 	return nil
+}
+
+// Locks returns the locks of the state directory and of that of UseRuntime, which is nil if
+// there is none. They are held as long as a process has them open.
+func (d *Dir) Locks() (lock, runtime *os.File) { return d.lock, d.runtimeLock }
+
+// NoteHolder writes the id of this process into the locks, for the error of another one.
+func (d *Dir) NoteHolder() {
+	writeProcessID(d.lock)
+	if d.runtimeLock != nil {
+		writeProcessID(d.runtimeLock)
+	}
 }
 
 // Close unlocks the directories.

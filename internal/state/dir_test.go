@@ -272,7 +272,7 @@ func TestRuntime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.UseRuntime(runtime); err != nil {
+	if err := a.UseRuntime(runtime, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := [...]string{filepath.Dir(a.Allocations()), filepath.Dir(a.Sessions())}; got != [...]string{runtime, runtime} {
@@ -283,7 +283,7 @@ func TestRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if err := b.UseRuntime(runtime); !errors.Is(err, ErrInUse) {
+	if err := b.UseRuntime(runtime, nil); !errors.Is(err, ErrInUse) {
 		t.Errorf("two relays in one runtime directory: %v", err)
 	}
 	if got := filepath.Dir(b.Allocations()); got != second {
@@ -292,7 +292,7 @@ func TestRuntime(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.UseRuntime(runtime); err != nil {
+	if err := b.UseRuntime(runtime, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,8 +17,12 @@ import (
 const maxLock = 32
 
 // takeLock locks the lock file of dir until it is closed or the process ends. The file
-// stays: removing it would let two processes lock two files of one name.
-func takeLock(dir *os.Root) (*os.File, error) {
+// stays: removing it would let two processes lock two files of one name. If held is the
+// locked file of another process, it is returned.
+func takeLock(dir *os.Root, held *os.File) (*os.File, error) {
+	if held != nil {
+		return takeHeld(dir, held)
+	}
 	f, err := keyfile.Open(dir, lockName, os.O_RDWR|os.O_CREATE)
 	if errors.Is(err, syscall.EROFS) {
 		// A relay must restart even if its disk has become read-only.
@@ -40,12 +44,27 @@ func takeLock(dir *os.Root) (*os.File, error) {
 	return f, nil
 }
 
+// takeHeld returns held, which must be the lock file of dir.
+func takeHeld(dir *os.Root, held *os.File) (*os.File, error) {
+	has, err := held.Stat()
+	if err == nil {
+		var want os.FileInfo
+		if want, err = dir.Lstat(lockName); err == nil && !os.SameFile(has, want) {
+			err = errors.New("is not the lock of the process before this one")
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("state: %s: %w", lockName, err), held.Close())
+	}
+	return held, nil
+}
+
 // writeProcessID writes the process id into the lock file, for the error of another
 // process. It ignores errors, since the lock does not need the id. A larger file was not
 // written by Ferry and is left as it is.
 func writeProcessID(f *os.File) {
 	if info, err := f.Stat(); err == nil && info.Size() <= maxLock && f.Truncate(0) == nil {
-		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
+		_, _ = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0) // An inherited file is read already.
 	}
 }
 

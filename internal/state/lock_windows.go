@@ -13,7 +13,7 @@ const errSharing = syscall.Errno(32)
 
 // takeLock opens the lock file of dir so that no other process can until it is closed or
 // the process has ended in any way. It writes nothing, and does not follow a link.
-func takeLock(dir *os.Root) (*os.File, error) {
+func takeLock(dir *os.Root, _ *os.File) (*os.File, error) {
 	path := filepath.Join(dir.Name(), lockName)
 	name, err := syscall.UTF16PtrFromString(path)
 	if err != nil {
@@ -29,3 +29,6 @@ func takeLock(dir *os.Root) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(h), path), nil
 }
+
+// writeProcessID does nothing: the error of another process names no id.
+func writeProcessID(*os.File) {}

@@ -1,0 +1,289 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/upgrade"
+)
+
+const (
+	// prepareWithin is how long a new process may take to be prepared: it reads its settings,
+	// and opens what can fail.
+	prepareWithin = 10 * time.Second
+	// handOverWithin bounds the end of the relay, which takes a millisecond per 10,000
+	// allocations, and as long as its WebSockets take to close.
+	handOverWithin = 10 * time.Second
+)
+
+// The names of the files of a hand-over, besides those of sockets, see udpName.
+const (
+	apiFile   = "api"
+	adminFile = "admin"
+	// LockFile and RuntimeLockFile are the locks of the state directories.
+	LockFile        = "lock"
+	RuntimeLockFile = "runtime lock"
+)
+
+func udpName(listener, worker int) string {
+	return "udp " + strconv.Itoa(listener) + " " + strconv.Itoa(worker)
+}
+
+// upgrading is the hand-over to another process.
+type upgrading struct {
+	asking sync.Mutex // one upgrade at a time; taken before mu
+	mu     sync.Mutex // guards successor
+	// successor is the process that replaces this one; nil: there is none.
+	successor *upgrade.Successor
+	// state is what is handed over. The components write it at their end, and Run reads it
+	// after that.
+	state handedState
+	err   error
+}
+
+// handedState is what a process hands over, encoded by gob.
+type handedState struct {
+	Relay    []byte                     // of engine.Server.HandOver
+	Sessions map[uint64]engine.Endpoint // of dtls.Records.Leave
+}
+
+func (u *upgrading) to() *upgrade.Successor {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.successor
+}
+
+// Upgrade starts the program of this process again, as it is on the disk now, and lets the new
+// process take over: all sockets, matches and sessions of DTLS. Run then returns nil. The new
+// process reads the settings again. If it does not get ready, this one goes on, and the error
+// wraps admin.ErrNotUpgraded, as it does while allocations of an earlier run may come back,
+// in a drain, and in other modes than Serve.
+func (a *App) Upgrade(ctx context.Context) (admin.UpgradeResult, error) {
+	result, err := a.upgrade(ctx)
+	if err != nil {
+		a.opts.Logger.Error("upgrade: not done, this process goes on", "error", err)
+		return admin.UpgradeResult{}, fmt.Errorf("%w: %w", admin.ErrNotUpgraded, err)
+	}
+	a.opts.Logger.Info("upgrade: a new process is prepared and takes over", "process", result.Process)
+	a.closing.Do(func() { close(a.quit) })
+	return result, nil
+}
+
+func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
+	u := &a.upgrades
+	u.asking.Lock()
+	defer u.asking.Unlock()
+	switch {
+	case a.opts.Mode != Serve:
+		return admin.UpgradeResult{}, errors.New("only ferry serve can be upgraded without a restart")
+	case u.to() != nil:
+		return admin.UpgradeResult{}, errors.New("another upgrade is under way")
+	case a.draining.is():
+		return admin.UpgradeResult{}, errors.New("the relay drains")
+	case !a.ready.Load():
+		return admin.UpgradeResult{}, errNotReady
+	}
+	offer, err := a.relay.Offer(ctx)
+	if err != nil {
+		return admin.UpgradeResult{}, err
+	}
+	defer offer.Close()
+	files, err := a.handedFiles(&offer)
+	if err != nil {
+		return admin.UpgradeResult{}, err
+	}
+	encoded, err := encodeOffer(&offer)
+	if err != nil {
+		return admin.UpgradeResult{}, err
+	}
+	path, err := upgrade.Executable()
+	if err != nil {
+		return admin.UpgradeResult{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
+	defer cancel()
+	s, err := upgrade.Start(ctx, path, files, encoded)
+	if err != nil {
+		return admin.UpgradeResult{}, err
+	}
+	u.mu.Lock()
+	u.successor = s
+	u.mu.Unlock()
+	return admin.UpgradeResult{Process: s.Process()}, nil
+}
+
+// handedFiles returns what another process takes over.
+func (a *App) handedFiles(offer *engine.Offer) (*upgrade.Files, error) {
+	files := new(upgrade.Files)
+	for i, sockets := range offer.Sockets {
+		for j, f := range sockets {
+			files.Add(udpName(i, j), f)
+		}
+	}
+	for name, f := range a.opts.Locks {
+		files.Add(name, f)
+	}
+	for name, w := range map[string]*web{apiFile: a.api, adminFile: a.admin} {
+		f, err := w.tcp.File()
+		if err != nil {
+			return nil, err
+		}
+		offer.Sockets = append(offer.Sockets, []*os.File{f}) // closed with them
+		files.Add(name, f)
+	}
+	return files, nil
+}
+
+// sentOffer is an engine.Offer without its sockets, which are files, encoded by gob.
+type sentOffer struct {
+	Version int
+	Boot    uint64
+	Started int64
+	Listen  []netip.AddrPort
+}
+
+func encodeOffer(o *engine.Offer) ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(sentOffer{o.Version, o.Boot, o.Started, o.Listen})
+	return b.Bytes(), err
+}
+
+// inheritOffer returns the relay that another process hands over, or nil.
+func (a *App) inheritOffer() (*engine.Offer, error) {
+	h := a.opts.Heir
+	if h == nil {
+		return nil, nil
+	}
+	var sent sentOffer
+	if err := gob.NewDecoder(bytes.NewReader(h.Offer)).Decode(&sent); err != nil {
+		return nil, fmt.Errorf("app: upgrade: %w", err)
+	}
+	o := engine.Offer{Version: sent.Version, Boot: sent.Boot, Started: sent.Started, Listen: sent.Listen}
+	o.Sockets = make([][]*os.File, len(o.Listen))
+	for i := range o.Listen {
+		for f := h.Take(udpName(i, 0)); f != nil; f = h.Take(udpName(i, len(o.Sockets[i]))) {
+			o.Sockets[i] = append(o.Sockets[i], f)
+		}
+	}
+	return &o, nil
+}
+
+// listen opens a TCP port, or takes over that of another process.
+func (a *App) listen(name string, addr netip.AddrPort) (*net.TCPListener, error) {
+	if h := a.opts.Heir; h != nil {
+		l, err := h.Listener(name, addr.String())
+		if err != nil {
+			return nil, fmt.Errorf("app: %w", err)
+		}
+		if l, ok := l.(*net.TCPListener); ok {
+			return l, nil
+		}
+	}
+	network := "tcp"
+	if addr.Addr().Is4() {
+		network = "tcp4" // package net would turn 0.0.0.0 into [::]
+	}
+	l, err := net.ListenTCP(network, net.TCPAddrFromAddrPort(addr))
+	if err != nil {
+		return nil, fmt.Errorf("app: %w", err)
+	}
+	return l, nil
+}
+
+// takeOver waits until the process before this one has stopped, and reads what that has
+// written last.
+func (a *App) takeOver(ctx context.Context) error {
+	h := a.opts.Heir
+	if err := h.Prepared(); err != nil {
+		return err
+	}
+	encoded, err := h.Receive(ctx)
+	if err != nil {
+		return err
+	}
+	state := &a.upgrades.state
+	if err := gob.NewDecoder(bytes.NewReader(encoded)).Decode(state); err != nil {
+		return fmt.Errorf("app: upgrade: %w", err)
+	}
+	if a.dtls != nil {
+		a.dtls.UseSessions(a.openSessionFile(), state.Sessions)
+	}
+	if err := a.usage.load(); err != nil {
+		return err
+	}
+	return a.bans.load()
+}
+
+// resumed is called when the matches of the process before this one go on.
+func (a *App) resumed() {
+	for _, kept := range a.relay.KeptCodes() {
+		a.codes.Restore(kept.Tenant, kept.Code, kept.Host)
+		a.history.keepCode(kept.Host, kept.Code)
+	}
+	a.restart.storing.Store(a.relay.StateReport().Opened)
+	close(a.serving)
+	if err := a.opts.Heir.Serving(); err != nil {
+		a.opts.Logger.Warn("upgrade: the process before this one does not end", "error", err)
+	}
+	a.opts.Logger.Info("upgrade: this process has taken over", "allocations", a.allocations())
+}
+
+// handOverRelay reports whether the relay's component ends by a hand-over, and carries it out.
+func (a *App) handOverRelay() bool {
+	if a.upgrades.to() == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), handOverWithin)
+	defer cancel()
+	a.upgrades.state.Relay, a.upgrades.err = a.relay.HandOver(ctx)
+	return true
+}
+
+// give passes the state on to the new process, when all that it reads is written.
+func (a *App) give() error {
+	u := &a.upgrades
+	s := u.to()
+	process := s.Process()
+	if u.err != nil {
+		s.Kill()
+		return fmt.Errorf("app: upgrade: %w", u.err)
+	}
+	var encoded bytes.Buffer
+	err := gob.NewEncoder(&encoded).Encode(&u.state)
+	if err == nil {
+		err = s.Give(encoded.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("app: %w", err)
+	}
+	a.opts.Logger.Info("upgrade: the new process serves, this one ends", "process", process)
+	a.notify(fmt.Sprintf("MAINPID=%d", process))
+	return nil
+}
+
+// notify tells the service manager about this process, see sd_notify(3).
+func (a *App) notify(state string) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err == nil {
+		_, err = conn.Write([]byte(state))
+		err = errors.Join(err, conn.Close())
+	}
+	if err != nil {
+		a.opts.Logger.Warn("the service manager cannot be notified", "error", err)
+	}
+}

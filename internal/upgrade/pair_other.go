@@ -1,0 +1,13 @@
+//go:build !unix
+
+package upgrade
+
+import (
+	"errors"
+	"net"
+	"os"
+)
+
+func socketPair() (net.Conn, *os.File, error) { return nil, nil, errors.ErrUnsupported }
+
+func inherited(int, string) (*os.File, error) { return nil, errors.ErrUnsupported }
