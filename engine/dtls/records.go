@@ -18,20 +18,20 @@ import (
 //
 // The table has the sessions, the workers have the unfinished handshakes.
 type Records struct {
-	conf     Config
-	start    time.Time
-	clock    atomic.Int64 // of sessions, in ns; control advances it every tick
-	table    *table
-	workers  []*worker
-	file     *statefile.Sessions // nil: sessions are not stored
-	dormant  dormants
-	relay    atomic.Pointer[engine.RecordsRelay] // nil until Run
-	limits   limits
-	halfOpen atomic.Int64
-	direct   atomic.Int64 // those of halfOpen that were started without a cookie
-	counters counters
-	pool     sync.Pool // of *scratch
-	running  atomic.Bool
+	conf      Config
+	start     time.Time
+	clock     atomic.Int64 // of sessions, in ns; control advances it every tick
+	table     *table
+	workers   []*worker
+	file      *statefile.Sessions // nil: sessions are not stored
+	dormant   dormants
+	relay     atomic.Pointer[engine.RecordsRelay] // nil until Run
+	limits    limits
+	halfOpen  atomic.Int64
+	direct    atomic.Int64 // those of halfOpen that were started without a cookie
+	counters  counters
+	pool      sync.Pool // of *scratch
+	running   atomic.Bool
 	connected map[uint64]engine.Endpoint // see UseSessions
 }
 

@@ -144,8 +144,9 @@ func New(o Options) (*App, error) {
 	o.Logger = slog.New(log)
 	a := &App{
 		opts: o, log: log, since: time.Now(), observers: noObservers(), devLog: newDevLog(o.Mode, o.Logger),
-		history: newHistory(events),
-		quit:    make(chan struct{}), done: make(chan struct{}), serving: make(chan struct{}),
+		history:  newHistory(events),
+		upgrades: upgrading{given: make(chan struct{})},
+		quit:     make(chan struct{}), done: make(chan struct{}), serving: make(chan struct{}),
 	}
 	if o.Heir == nil {
 		close(a.serving)

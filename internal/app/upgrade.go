@@ -46,6 +46,7 @@ type upgrading struct {
 	mu     sync.Mutex // guards successor
 	// successor is the process that replaces this one; nil: there is none.
 	successor *upgrade.Successor
+	given     chan struct{} // closed when Run has handed over, or failed to
 	// state is what is handed over. The components write it at their end, and Run reads it
 	// after that.
 	state handedState
@@ -64,9 +65,9 @@ func (u *upgrading) to() *upgrade.Successor {
 	return u.successor
 }
 
-// Upgrade starts the program of this process again, as it is on the disk now, and lets the new
-// process take over: all sockets, matches and sessions of DTLS. Run then returns nil. The new
-// process reads the settings again. If it does not get ready, this one goes on, and the error
+// Upgrade starts the program of this process again, as it is on the disk now, lets the new
+// process take over all sockets, matches and sessions of DTLS, and returns when that serves.
+// Run then returns nil. The new process reads the settings again. If it does not get ready, this one goes on, and the error
 // wraps admin.ErrNotUpgraded, as it does while allocations of an earlier run may come back,
 // in a drain, and in other modes than Serve.
 func (a *App) Upgrade(ctx context.Context) (admin.UpgradeResult, error) {
@@ -77,6 +78,10 @@ func (a *App) Upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	}
 	a.opts.Logger.Info("upgrade: a new process is prepared and takes over", "process", result.Process)
 	a.closing.Do(func() { close(a.quit) })
+	<-a.upgrades.given
+	if err := a.upgrades.err; err != nil {
+		return admin.UpgradeResult{}, err
+	}
 	return result, nil
 }
 
@@ -251,8 +256,12 @@ func (a *App) handOverRelay() bool {
 }
 
 // give passes the state on to the new process, when all that it reads is written.
-func (a *App) give() error {
+func (a *App) give() (err error) {
 	u := &a.upgrades
+	defer func() {
+		u.err = err
+		close(u.given)
+	}()
 	s := u.to()
 	process := s.Process()
 	if u.err != nil {
@@ -260,7 +269,7 @@ func (a *App) give() error {
 		return fmt.Errorf("app: upgrade: %w", u.err)
 	}
 	var encoded bytes.Buffer
-	err := gob.NewEncoder(&encoded).Encode(&u.state)
+	err = gob.NewEncoder(&encoded).Encode(&u.state)
 	if err == nil {
 		err = s.Give(encoded.Bytes())
 	}

@@ -274,7 +274,7 @@ func (c *Client) Reload(ctx context.Context, o Output) error {
 
 // Upgrade lets a new process take over.
 func (c *Client) Upgrade(ctx context.Context, o Output) error {
-	return c.run(ctx, o, of(Call{Method: http.MethodPost, Path: "/upgrade"}, upgradedTable))
+	return c.run(ctx, o, of(Call{Method: http.MethodPost, Path: "/upgrade", Within: upgradeWithin}, upgradedTable))
 }
 
 // Level shows the level of the log, or changes it if level is not empty.

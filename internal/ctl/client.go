@@ -24,6 +24,8 @@ const DefaultURL = "http://127.0.0.1:7778"
 const (
 	// callWithin bounds one request; the pages give the relay 5 s.
 	callWithin = 15 * time.Second
+	// upgradeWithin is for a new process that reads a million allocations.
+	upgradeWithin = time.Minute
 	// maxAnswer bounds an answer in bytes: a page of a thousand allocations has
 	// half a megabyte.
 	maxAnswer = 16 << 20
@@ -108,6 +110,7 @@ type Call struct {
 	Method string
 	Path   string // escaped
 	Query  url.Values
+	Within time.Duration // how long it may take; 0: callWithin
 }
 
 func (c *Client) url(call Call) string {
@@ -139,7 +142,7 @@ func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\'
 
 // Ask makes the call and decodes the answer.
 func (c *Client) Ask(ctx context.Context, call Call, into any) error {
-	return c.receive(ctx, call, callWithin, func(body io.Reader) error {
+	return c.receive(ctx, call, cmp.Or(call.Within, callWithin), func(body io.Reader) error {
 		text, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 		if err != nil {
 			return c.explain(ctx, err)

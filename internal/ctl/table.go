@@ -142,7 +142,7 @@ func settingsTable(w io.Writer, s *admin.Settings) error {
 }
 
 func upgradedTable(w io.Writer, r *admin.UpgradeResult) error {
-	_, err := fmt.Fprintf(w, "process %d is prepared and takes over\n", r.Process)
+	_, err := fmt.Fprintf(w, "process %d has taken over\n", r.Process)
 	return err
 }
 

@@ -42,4 +42,6 @@ func Thread() int { return 0 }
 func InterruptThread(int) {}
 
 // Monotonic exists on Linux only; elsewhere it returns errors.ErrUnsupported.
-func Monotonic() (int64, error) { return 0, fmt.Errorf("sock: monotonic clock: %w", errors.ErrUnsupported) }
+func Monotonic() (int64, error) {
+	return 0, fmt.Errorf("sock: monotonic clock: %w", errors.ErrUnsupported)
+}

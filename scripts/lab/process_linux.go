@@ -35,6 +35,7 @@ type Process struct {
 
 	cfg   ProcessConfig
 	cmd   *exec.Cmd
+	heir  int           // id of the process that has taken over; 0: none
 	ended chan struct{} // closed when the program has ended
 }
 
@@ -135,15 +136,23 @@ func (p *Process) Alive() bool {
 }
 
 // Signal sends a signal to the program.
-func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
+func (p *Process) Signal(s syscall.Signal) error {
+	if p.heir != 0 {
+		return os.NewSyscallError("kill", syscall.Kill(p.heir, s))
+	}
+	return p.cmd.Process.Signal(s)
+}
+
+// TakenOver tells that another process has taken over, which has the same output.
+func (p *Process) TakenOver(id int) { p.heir = id }
 
 // Kill kills the program and waits for its end.
 func (p *Process) Kill() {
 	if p.cmd.Process == nil {
 		return
 	}
-	// The process may have ended already.
-	_ = p.cmd.Process.Kill()
+	// The process may have ended already, and have left another one in its process group.
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	<-p.ended
 }
 
