@@ -349,6 +349,11 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	s.relays.Store(true)
+	var records *recordsRelay
+	if r := s.cfg.Records; r != nil {
+		records = newRecordsRelay(s)
+		r.Begin(records)
+	}
 	s.control.drain.finish = func() { cancel(nil) }
 	s.handover.allow(func() { cancel(errHandOver) })
 	var workers, control sync.WaitGroup
@@ -383,7 +388,7 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 		})
 	}
-	s.runTransports(ctx, &workers, &control, cancel)
+	s.runTransports(ctx, records, &workers, &control, cancel)
 	intakes := 0
 	for _, all := range s.intakes {
 		intakes += len(all)
@@ -425,7 +430,7 @@ func (s *Server) Close() error {
 }
 
 // runTransports starts the transports and the records layer.
-func (s *Server) runTransports(ctx context.Context, workers, others *sync.WaitGroup, cancel context.CancelCauseFunc) {
+func (s *Server) runTransports(ctx context.Context, records *recordsRelay, workers, others *sync.WaitGroup, cancel context.CancelCauseFunc) {
 	fail := func(what string, err error) {
 		if err != nil && ctx.Err() == nil {
 			cancel(fmt.Errorf("engine: %s: %w", what, err))
@@ -438,7 +443,7 @@ func (s *Server) runTransports(ctx context.Context, workers, others *sync.WaitGr
 		others.Go(func() { fail(t.Kind().String(), t.Run(ctx, s.intakes[i])) })
 	}
 	if r := s.cfg.Records; r != nil {
-		others.Go(func() { fail("records", r.Run(ctx, newRecordsRelay(s))) })
+		others.Go(func() { fail("records", r.Run(ctx, records)) })
 	}
 }
 

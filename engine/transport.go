@@ -69,6 +69,8 @@ type Records interface {
 	// accepts. A RELAY between both is forwarded and reported. They do not change.
 	MaxMessage() int
 	SafeMessage() int
+	// Begin is called once, before Open, Seal and Run.
+	Begin(relay RecordsRelay)
 	// Run serves handshakes until ctx ends, and leaves no goroutine behind.
 	Run(ctx context.Context, relay RecordsRelay) error
 }

@@ -236,6 +236,8 @@ func (f *fakeRecords) Seal(dst []byte, serial uint64, msg []byte) ([]byte, endpo
 func (f *fakeRecords) MaxMessage() int  { return 1400 }
 func (f *fakeRecords) SafeMessage() int { return 1363 }
 
+func (f *fakeRecords) Begin(RecordsRelay) {}
+
 func (f *fakeRecords) Run(ctx context.Context, _ RecordsRelay) error {
 	<-ctx.Done()
 	return nil

@@ -338,6 +338,7 @@ func newLoop(t *testing.T, c Config) *loop {
 	l := &loop{Records: r, conn: conn}
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
+	r.Begin(boundRelay{l.send})
 	wg.Go(func() { _ = r.Run(ctx, boundRelay{l.send}) })
 	wg.Go(l.serve)
 	t.Cleanup(func() {

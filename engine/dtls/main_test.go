@@ -135,6 +135,7 @@ func (g *rig) start() {
 	g.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
+	g.Begin(g)
 	go func() { done <- g.Run(ctx, g) }()
 	g.t.Cleanup(func() {
 		stop()

@@ -32,7 +32,7 @@ type Records struct {
 	counters  counters
 	pool      sync.Pool // of *scratch
 	running   atomic.Bool
-	connected map[uint64]engine.Endpoint // see UseSessions
+	connected map[uint64]engine.Endpoint // see UseSessions; nil after Begin
 }
 
 var _ engine.Records = (*Records)(nil)
@@ -219,15 +219,19 @@ const maxTick = 250 * time.Millisecond
 // sweepTicks is the number of ticks between sweeps of the table.
 const sweepTicks = 4
 
+// Begin takes over the sessions of the process before this one, see [engine.Records].
+func (r *Records) Begin(relay engine.RecordsRelay) {
+	r.relay.Store(&relay)
+	r.dropEnded(relay)
+	r.reviveConnected(relay)
+}
+
 // Run serves handshakes until ctx is done, see [engine.Records]. It returns an
 // error only if it is called a second time.
 func (r *Records) Run(ctx context.Context, relay engine.RecordsRelay) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("dtls: Run was called before")
 	}
-	r.relay.Store(&relay)
-	r.dropEnded(relay)
-	r.reviveConnected(relay)
 	var wg sync.WaitGroup
 	for _, w := range r.workers {
 		w.relay = relay

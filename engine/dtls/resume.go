@@ -31,6 +31,8 @@ type SessionFileConfig struct {
 	// since those of the previous process count until they resume or expire. Zero
 	// means 65,536.
 	MaxSessions int
+	// Slots is [Connected].Slots of the process that hands over; 0: there is none.
+	Slots int
 	// MaxAge is the age above which a file is not read but replaced. Default
 	// [DefaultSessionMaxAge].
 	MaxAge time.Duration
@@ -50,7 +52,7 @@ type SessionFile struct{ file *statefile.Sessions }
 // the file cannot be created, or another user may have planted or can read it.
 func OpenSessionFile(c SessionFileConfig) (*SessionFile, error) {
 	file, err := statefile.OpenSessions(statefile.SessionsConfig{
-		Path: c.Path, Relay: c.Relay, MaxAge: cmp.Or(c.MaxAge, DefaultSessionMaxAge), OnError: c.OnError,
+		Path: c.Path, Relay: c.Relay, MaxAge: cmp.Or(c.MaxAge, DefaultSessionMaxAge), OnError: c.OnError, Slots: c.Slots,
 		Capacity: min(2*cmp.Or(c.MaxSessions, defaultMaxSessions), statefile.MaxCapacity),
 	})
 	if err != nil {
@@ -277,33 +279,41 @@ func (r *Records) revive(d *dormant, from endpoint.Endpoint, relay engine.Record
 	return s
 }
 
+// Connected are the sessions of a process that hands over, besides what is in its session file.
+type Connected struct {
+	Sources map[uint64]engine.Endpoint // by serial
+	Slots   int                        // of the file that may hold a session, at least 1
+}
+
 // UseSessions makes a file that another process has just closed that of the sessions, see
-// [Config].Sessions. Those in sources, which Leave returned there, are connected: Run does not
-// wait for a record of them. It must be called before Run and before all calls of Open and
-// Seal. A nil file: there is none.
-func (r *Records) UseSessions(f *SessionFile, sources map[uint64]engine.Endpoint) {
+// [Config].Sessions. Those in c are connected: Begin does not wait for a record of them. It
+// must be called before the relay runs. A nil file: there is none.
+func (r *Records) UseSessions(f *SessionFile, c Connected) {
 	if f == nil {
 		return
 	}
-	r.file, r.connected = f.file, sources
+	r.file, r.connected = f.file, c.Sources
 	r.loadDormant()
 }
 
 // Leave lowers the bounds in the session file to what was used, so that the next process
-// loses no record, and returns the sources of its sessions by their serials. It must be called
-// after all calls of Open and Seal, and before the file is closed.
-func (r *Records) Leave() map[uint64]engine.Endpoint {
-	sources := make(map[uint64]engine.Endpoint)
+// loses no record. It must be called after the end of the relay, and before the file is closed.
+func (r *Records) Leave() Connected {
+	c := Connected{Sources: make(map[uint64]engine.Endpoint), Slots: 1}
 	for i := range r.table.sources {
 		for s := r.table.sources[i].Load(); s != nil; s = s.bySource.Load() {
 			if v := s.stored; v != nil && !s.ended.Load() {
 				v.file.SetSent(v.place, s.sent.Load())
 				v.file.SetReceived(v.place, max(s.window.next(), s.minReceived))
-				sources[s.serial] = s.from
+				c.Sources[s.serial] = s.from
+				c.Slots = max(c.Slots, int(v.place))
 			}
 		}
 	}
-	return sources
+	for _, d := range r.dormant.all() {
+		c.Slots = max(c.Slots, int(d.found.Place))
+	}
+	return c
 }
 
 // reviveConnected makes the dormant sessions whose clients are connected established ones.

@@ -217,8 +217,8 @@ func (a *App) addSessionFile() {
 	}, closeFile})
 }
 
-// openSessionFile opens the file of DTLS sessions. An error does not prevent the start.
-func (a *App) openSessionFile() *dtls.SessionFile {
+// openSessionFile opens the file of DTLS sessions, see dtls.SessionFileConfig. An error does not prevent the start.
+func (a *App) openSessionFile(slots int) *dtls.SessionFile {
 	if a.opts.SessionFile == "" || a.opts.Config.RecoverFor == 0 {
 		return nil
 	}
@@ -227,7 +227,7 @@ func (a *App) openSessionFile() *dtls.SessionFile {
 		log.Error("session file: cannot be written; DTLS sessions will not outlive this process", "error", err)
 	}
 	s, err := dtls.OpenSessionFile(dtls.SessionFileConfig{
-		Path: a.opts.SessionFile, Relay: a.opts.Identity.Relay, MaxSessions: a.opts.Config.MaxDTLSSessions, OnError: onError,
+		Path: a.opts.SessionFile, Relay: a.opts.Identity.Relay, MaxSessions: a.opts.Config.MaxDTLSSessions, Slots: slots, OnError: onError,
 	})
 	if err != nil {
 		onError(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/upgrade"
 )
@@ -55,8 +56,8 @@ type upgrading struct {
 
 // handedState is what a process hands over, encoded by gob.
 type handedState struct {
-	Relay    []byte                     // of engine.Server.HandOver
-	Sessions map[uint64]engine.Endpoint // of dtls.Records.Leave
+	Relay    []byte         // of engine.Server.HandOver
+	Sessions dtls.Connected // of dtls.Records.Leave
 }
 
 func (u *upgrading) to() *upgrade.Successor {
@@ -222,7 +223,7 @@ func (a *App) takeOver(ctx context.Context) error {
 		return fmt.Errorf("app: upgrade: %w", err)
 	}
 	if a.dtls != nil {
-		a.dtls.UseSessions(a.openSessionFile(), state.Sessions)
+		a.dtls.UseSessions(a.openSessionFile(state.Sessions.Slots), state.Sessions)
 	}
 	if err := a.usage.load(); err != nil {
 		return err

@@ -107,7 +107,7 @@ func (a *App) addTransports(to *engine.Config, sealer *alloc.Sealer) (err error)
 		cfg := dtlsConfig(c, sealer)
 		a.addSessionFile()
 		if a.opts.Heir == nil { // The process before this one has the file open.
-			cfg.Sessions = a.openSessionFile()
+			cfg.Sessions = a.openSessionFile(0)
 		}
 		if a.dtls, err = dtls.New(cfg); err != nil {
 			return err

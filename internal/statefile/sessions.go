@@ -44,6 +44,7 @@ type Sessions struct {
 	source  *os.File // of the mapping; nil: WriteAt only
 	seed    uint32
 	found   []FoundSession
+	damaged []Place       // neither free nor with a session
 	started atomic.Uint64 // sessions ever added, by all processes
 	mapped  atomic.Pointer[[]byte]
 	state   atomic.Uint32 // sessionsStoring and so on
@@ -71,6 +72,9 @@ type SessionsConfig struct {
 	Capacity int
 	// Relay is the relay's id. A file of another relay is not read.
 	Relay [16]byte
+	// Slots is how many slots at the beginning may hold a session, if the previous process
+	// has told it: no others are read. 0: all.
+	Slots int
 	// MaxAge is the largest age of the time stamp of a file that is read, see Touch.
 	// Not 0.
 	MaxAge time.Duration
@@ -189,12 +193,15 @@ func openSessionsIn(dir *os.Root, cfg SessionsConfig) (*Sessions, error) {
 	if !cfg.Unmapped {
 		s.source = f
 	}
+	if cfg.Slots > 0 {
+		size = min(size, sessionsSize(cfg.Slots))
+	}
 	s.unread = s.read(size)
 	s.free = newFreePlaces(max(cfg.Capacity, s.top()))
 	for i := range s.found {
 		s.free.take(s.found[i].Place)
 	}
-	if err := s.start(size); err != nil {
+	if err := s.start(); err != nil {
 		s.fail(err)
 	}
 	return s, nil
@@ -382,11 +389,14 @@ func (s *Sessions) read(size int64) error {
 	if _, err := s.file.ReadAt(slots, headerSize); err != nil {
 		return err
 	}
+	var zeros [slotSize]byte
 	for i := range len(slots) / slotSize {
-		p := Place(i + 1)
-		if x, order, ok := s.decode(slots[i*slotSize:][:slotSize], p); ok {
+		p, raw := Place(i+1), slots[i*slotSize:][:slotSize]
+		if x, order, ok := s.decode(raw, p); ok {
 			s.found = append(s.found, FoundSession{x, p, order})
 			s.started.Store(max(s.started.Load(), order))
+		} else if !bytes.Equal(raw, zeros[:]) {
+			s.damaged = append(s.damaged, p)
 		}
 	}
 	slices.SortFunc(s.found, func(a, b FoundSession) int { return cmp.Compare(b.order, a.order) })
@@ -396,7 +406,7 @@ func (s *Sessions) read(size int64) error {
 
 // start prepares the file for this process. A file that must not be used is invalid
 // until all of it is written.
-func (s *Sessions) start(size int64) error {
+func (s *Sessions) start() error {
 	if s.unread != nil {
 		if err := s.invalidate(); err != nil {
 			return err
@@ -404,9 +414,8 @@ func (s *Sessions) start(size int64) error {
 		if err := s.file.Truncate(headerSize); err != nil {
 			return err
 		}
-		size = headerSize
 	}
-	if err := s.clearDamaged(size); err != nil {
+	if err := s.clearDamaged(); err != nil {
 		return err
 	}
 	if err := s.file.Truncate(sessionsSize(s.free.count)); err != nil {
@@ -429,22 +438,9 @@ func (s *Sessions) start(size int64) error {
 }
 
 // clearDamaged writes zeros to every slot in which no session was found.
-func (s *Sessions) clearDamaged(size int64) error {
-	found := make(map[Place]bool, len(s.found))
-	for i := range s.found {
-		found[s.found[i].Place] = true
-	}
-	var raw, zeros [slotSize]byte
-	for p := Place(1); slotAt(p+1) <= size; p++ {
-		if found[p] {
-			continue
-		}
-		if _, err := s.file.ReadAt(raw[:], slotAt(p)); err != nil {
-			return err
-		}
-		if raw == zeros {
-			continue // Writing would take disk space.
-		}
+func (s *Sessions) clearDamaged() error {
+	var zeros [slotSize]byte
+	for _, p := range s.damaged {
 		if _, err := s.file.WriteAt(zeros[:], slotAt(p)); err != nil {
 			return err
 		}
