@@ -207,15 +207,16 @@ func (in *intake) dropCount() uint64 {
 	return in.dropped
 }
 
-// run handles messages until close is called.
+// run handles messages until close is called, and those that were delivered before.
 func (in *intake) run() {
 	w := in.worker
 	for {
 		head, n, closed := in.peek()
-		if closed {
+		switch {
+		case n > 0:
+		case closed:
 			return
-		}
-		if n == 0 {
+		default:
 			<-in.wake
 			continue
 		}

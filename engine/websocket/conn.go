@@ -66,6 +66,9 @@ func (c *conn) run() {
 	defer func() {
 		c.end(EndLost) // Only if the reader panicked.
 		c.t.remove(c)
+		if l := c.t.linked.to.Load(); l != nil {
+			l.wait(c.serial, nil)
+		}
 		writer.Wait()
 		c.pings.Wait()
 		c.t.counts.dropped[DropGone].Add(uint64(c.queue.len()))
@@ -187,6 +190,12 @@ func (c *conn) deliver(pkt []byte) {
 			c.t.drop(DropUnbound)
 			return
 		}
+	}
+	if l := c.t.linked.to.Load(); l != nil {
+		if !l.wait(c.serial, pkt) {
+			c.t.drop(DropGone)
+		}
+		return
 	}
 	if !c.place.in.Deliver(c.serial, pkt) {
 		c.t.drop(DropBusy)

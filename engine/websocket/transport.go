@@ -34,6 +34,7 @@ type Transport struct {
 	banned    atomic.Pointer[endpoint.PrefixSet]
 	shards    [numShards]shard
 	counts    counters
+	linked    linked // see handover.go
 }
 
 // numShards is a power of two, and large enough that workers seldom contend for
@@ -75,16 +76,29 @@ func (t *Transport) Run(ctx context.Context, in engine.Intake) error {
 		return ErrAlreadyRun
 	}
 	t.admission.start(in)
+	var links sync.WaitGroup
+	links.Go(func() { t.serveLinks(in) })
 	close(t.running)
 	<-ctx.Done()
+	if t.linked.to.Load() != nil {
+		links.Wait()
+		return nil // Hold goes on.
+	}
 	t.admission.stop()
+	t.closeLinks()
+	t.endAll(EndStopped)
+	t.admission.conns.Wait()
+	links.Wait()
+	return nil
+}
+
+// endAll ends all connections.
+func (t *Transport) endAll(why End) {
 	for i := range t.shards {
 		for _, c := range t.shards[i].snapshot() {
-			c.end(EndStopped)
+			c.end(why)
 		}
 	}
-	t.admission.conns.Wait()
-	return nil
 }
 
 // Running returns a channel that is closed when Run accepts connections.
@@ -99,7 +113,7 @@ func (t *Transport) MaxMessage() int { return t.cfg.MaxOutgoing }
 func (t *Transport) Send(serial uint64, pkt []byte) bool {
 	c := t.find(serial)
 	if c == nil {
-		return t.drop(DropGone)
+		return t.sendHeld(serial, pkt)
 	}
 	e, err := proto.ParseError(pkt)
 	if err != nil {

@@ -73,6 +73,9 @@ func (a *App) Run(ctx context.Context) error {
 	watches.Wait()
 	a.flight.Stop()
 	a.players.close()
+	if a.upgrades.to() != nil && err == nil {
+		a.hold(ctx)
+	}
 	return err
 }
 

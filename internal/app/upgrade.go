@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/upgrade"
 )
@@ -47,7 +48,11 @@ type upgrading struct {
 	mu     sync.Mutex // guards successor
 	// successor is the process that replaces this one; nil: there is none.
 	successor *upgrade.Successor
-	given     chan struct{} // closed when Run has handed over, or failed to
+	// ours is this process's end of the link for its WebSockets, and links are those to
+	// processes before this one that keep WebSockets.
+	ours  *os.File
+	links []*os.File
+	given chan struct{} // closed when Run has handed over, or failed to
 	// state is what is handed over. The components write it at their end, and Run reads it
 	// after that.
 	state handedState
@@ -58,6 +63,7 @@ type upgrading struct {
 type handedState struct {
 	Relay    []byte         // of engine.Server.HandOver
 	Sessions dtls.Connected // of dtls.Records.Leave
+	Held     websocket.Held // of websocket.Transport.Detach
 }
 
 func (u *upgrading) to() *upgrade.Successor {
@@ -117,14 +123,20 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	if err != nil {
 		return admin.UpgradeResult{}, err
 	}
+	links, ours, err := a.links(files)
+	defer closeAll(links)
+	if err != nil {
+		return admin.UpgradeResult{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
 	defer cancel()
 	s, err := upgrade.Start(ctx, path, files, encoded)
 	if err != nil {
+		closeAll([]*os.File{ours})
 		return admin.UpgradeResult{}, err
 	}
 	u.mu.Lock()
-	u.successor = s
+	u.successor, u.ours = s, ours
 	u.mu.Unlock()
 	return admin.UpgradeResult{Process: s.Process()}, nil
 }
@@ -149,6 +161,28 @@ func (a *App) handedFiles(offer *engine.Offer) (*upgrade.Files, error) {
 		files.Add(name, f)
 	}
 	return files, nil
+}
+
+// links adds the links to all WebSockets to the files.
+func (a *App) links(files *upgrade.Files) (theirs []*os.File, ours *os.File, err error) {
+	if a.websocket == nil {
+		return nil, nil, nil
+	}
+	theirs, ours, err = a.websocket.Links()
+	for i, f := range theirs {
+		files.Add(linkName(i), f)
+	}
+	return theirs, ours, err
+}
+
+func linkName(n int) string { return "websocket " + strconv.Itoa(n) }
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
 }
 
 // sentOffer is an engine.Offer without its sockets, which are files, encoded by gob.
@@ -181,6 +215,9 @@ func (a *App) inheritOffer() (*engine.Offer, error) {
 		for f := h.Take(udpName(i, 0)); f != nil; f = h.Take(udpName(i, len(o.Sockets[i]))) {
 			o.Sockets[i] = append(o.Sockets[i], f)
 		}
+	}
+	for f := h.Take(linkName(0)); f != nil; f = h.Take(linkName(len(a.upgrades.links))) {
+		a.upgrades.links = append(a.upgrades.links, f)
 	}
 	return &o, nil
 }
@@ -225,6 +262,13 @@ func (a *App) takeOver(ctx context.Context) error {
 	if a.dtls != nil {
 		a.dtls.UseSessions(a.openSessionFile(state.Sessions.Slots), state.Sessions)
 	}
+	if a.websocket != nil {
+		if err := a.websocket.Attach(a.upgrades.links, state.Held); err != nil {
+			return fmt.Errorf("app: upgrade: %w", err)
+		}
+	} else {
+		closeAll(a.upgrades.links)
+	}
 	if err := a.usage.load(); err != nil {
 		return err
 	}
@@ -252,7 +296,12 @@ func (a *App) handOverRelay() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handOverWithin)
 	defer cancel()
-	a.upgrades.state.Relay, a.upgrades.err = a.relay.HandOver(ctx)
+	u := &a.upgrades
+	if a.websocket != nil {
+		u.state.Held, u.err = a.websocket.Detach(u.ours)
+	}
+	state, err := a.relay.HandOver(ctx)
+	u.state.Relay, u.err = state, errors.Join(u.err, err)
 	return true
 }
 
@@ -279,7 +328,21 @@ func (a *App) give() (err error) {
 	}
 	a.opts.Logger.Info("upgrade: the new process serves, this one ends", "process", process)
 	a.notify(fmt.Sprintf("MAINPID=%d", process))
+	for _, f := range a.opts.Locks {
+		_ = f.Close() // The new process alone holds the directories.
+	}
 	return nil
+}
+
+// hold keeps the WebSockets of this process for the new one.
+func (a *App) hold(ctx context.Context) {
+	if a.websocket == nil {
+		return
+	}
+	if open := a.websocket.Stats().Open; open > 0 {
+		a.opts.Logger.Info("upgrade: this process keeps its WebSockets until they end", "websockets", open)
+	}
+	a.websocket.Hold(ctx)
 }
 
 // notify tells the service manager about this process, see sd_notify(3).

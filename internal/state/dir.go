@@ -131,11 +131,19 @@ func (d *Dir) NoteHolder() {
 
 // Close unlocks the directories.
 func (d *Dir) Close() error {
-	err := d.lock.Close()
+	err := closeLock(d.lock)
 	if d.runtimeLock != nil {
-		err = errors.Join(err, d.runtimeLock.Close())
+		err = errors.Join(err, closeLock(d.runtimeLock))
 	}
 	return err
+}
+
+// closeLock closes a lock, which may be closed after a hand-over.
+func closeLock(f *os.File) error {
+	if err := f.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 func (d *Dir) load(dir *os.Root) error {

@@ -1,0 +1,251 @@
+package websocket
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine"
+)
+
+// A process that hands its relay over keeps its connections: the state of TLS cannot leave it.
+// It passes each message on over a link to the process that has the relay, and back. A link is a
+// Unix socket of packets, so that the end of the relay's side can be handed over again with
+// whatever waits in it. A packet is the serial of a connection, little-endian, and one message;
+// without a message, the connection has ended.
+
+// serialSize is the size in bytes of the serial before a message.
+const serialSize = 8
+
+// link is one side of a link. Any goroutine may send.
+type link struct {
+	conn *net.UnixConn
+	done chan struct{} // closed when the goroutine that reads it has ended
+
+	mu      sync.RWMutex // guards serials
+	serials map[uint64]struct{}
+}
+
+// Held are the connections that other processes keep, for the process that takes over.
+type Held struct {
+	Serials [][]uint64 // by link
+	Next    uint64     // no connection of earlier processes has this serial or a higher one
+}
+
+// linked is what a transport has of links.
+type linked struct {
+	mu    sync.RWMutex // guards links
+	links []*link      // to the processes before this one
+	to    atomic.Pointer[link]
+}
+
+// send passes a message on, and reports false if there is no room.
+func (l *link) send(serial uint64, pkt []byte) bool {
+	var room [serialSize + MaxMessage]byte
+	binary.LittleEndian.PutUint64(room[:], serial)
+	packet := room[:serialSize+copy(room[serialSize:], pkt)]
+	raw, err := l.conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var refused error
+	err = raw.Write(func(fd uintptr) bool {
+		refused = sendPacket(fd, packet)
+		return true
+	})
+	return err == nil && refused == nil
+}
+
+// wait is send that waits for room, so that TCP slows the client down.
+func (l *link) wait(serial uint64, pkt []byte) bool {
+	packet := append(binary.LittleEndian.AppendUint64(make([]byte, 0, serialSize+len(pkt)), serial), pkt...)
+	_, err := l.conn.Write(packet)
+	return err == nil
+}
+
+// receive passes packets to each until the link ends or has a deadline.
+func (l *link) receive(each func(serial uint64, pkt []byte)) {
+	defer close(l.done)
+	var room [serialSize + MaxMessage]byte
+	for {
+		n, err := l.conn.Read(room[:])
+		if err != nil || n == 0 {
+			return
+		}
+		if n >= serialSize {
+			each(binary.LittleEndian.Uint64(room[:]), room[serialSize:n])
+		}
+	}
+}
+
+func (l *link) has(serial uint64) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	_, ok := l.serials[serial]
+	return ok
+}
+
+func (l *link) forget(serial uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.serials, serial)
+}
+
+// sendHeld sends a message over the link to the process that keeps a connection.
+func (t *Transport) sendHeld(serial uint64, pkt []byte) bool {
+	t.linked.mu.RLock()
+	defer t.linked.mu.RUnlock()
+	for _, l := range t.linked.links {
+		if l.has(serial) {
+			if !l.send(serial, pkt) {
+				return t.drop(DropFull)
+			}
+			return true
+		}
+	}
+	return t.drop(DropGone)
+}
+
+// Attach takes the links over that another process has, with the connections behind them. It
+// must be called before Run. The files belong to the transport, in the order of
+// [Transport.Links].
+func (t *Transport) Attach(files []*os.File, held Held) error {
+	if len(files) != len(held.Serials) {
+		return errors.New("websocket: the links do not match the connections")
+	}
+	t.serial.Store(max(t.serial.Load(), held.Next))
+	for i, f := range files {
+		conn, err := net.FileConn(f)
+		_ = f.Close()
+		if err != nil {
+			return err
+		}
+		l := &link{conn: conn.(*net.UnixConn), done: make(chan struct{}), serials: make(map[uint64]struct{})}
+		for _, serial := range held.Serials[i] {
+			l.serials[serial] = struct{}{}
+		}
+		t.linked.links = append(t.linked.links, l)
+	}
+	return nil
+}
+
+// Links returns what another process needs to reach all connections: the links of this one,
+// and ours, the far end of a link to this process, whose other end is to be given to Detach.
+func (t *Transport) Links() (files []*os.File, ours *os.File, err error) {
+	t.linked.mu.RLock()
+	defer t.linked.mu.RUnlock()
+	for _, l := range t.linked.links {
+		f, err := l.conn.File()
+		if err != nil {
+			return files, nil, err
+		}
+		files = append(files, f)
+	}
+	near, far, err := packetPair()
+	if err != nil {
+		return files, nil, err
+	}
+	return append(files, far), near, nil
+}
+
+// Detach makes this transport keep its connections for the process that takes over, which has
+// the other end of ours: their messages wait in the link. What is sent to them still arrives.
+// Run then ends without closing them, and Hold serves them.
+func (t *Transport) Detach(ours *os.File) (Held, error) {
+	conn, err := net.FileConn(ours)
+	_ = ours.Close()
+	if err != nil {
+		return Held{}, err
+	}
+	t.linked.to.Store(&link{conn: conn.(*net.UnixConn), done: make(chan struct{})})
+	var held Held
+	t.linked.mu.RLock()
+	for _, l := range t.linked.links {
+		_ = l.conn.SetReadDeadline(time.Now()) // The rest is for the other process.
+		<-l.done
+		l.mu.RLock()
+		serials := make([]uint64, 0, len(l.serials))
+		for serial := range l.serials {
+			serials = append(serials, serial)
+		}
+		l.mu.RUnlock()
+		held.Serials = append(held.Serials, serials)
+	}
+	t.linked.mu.RUnlock()
+	t.admission.stop()
+	own := []uint64{}
+	for i := range t.shards {
+		for _, c := range t.shards[i].snapshot() {
+			own = append(own, c.serial)
+		}
+	}
+	held.Serials, held.Next = append(held.Serials, own), t.serial.Load()+1
+	return held, nil
+}
+
+// Hold serves the connections after Detach until all have ended, or the process that has the
+// relay has; then, or when ctx ends, it closes the others.
+func (t *Transport) Hold(ctx context.Context) {
+	t.linked.mu.Lock()
+	for _, l := range t.linked.links {
+		_ = l.conn.Close()
+	}
+	t.linked.links = nil
+	t.linked.mu.Unlock()
+	l := t.linked.to.Load()
+	go l.receive(func(serial uint64, pkt []byte) {
+		if len(pkt) > 0 {
+			t.Send(serial, pkt)
+		}
+	})
+	ended := make(chan struct{})
+	go func() {
+		t.admission.conns.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-l.done:
+	case <-ctx.Done():
+	}
+	t.endAll(EndStopped)
+	<-ended
+	_ = l.conn.Close()
+	<-l.done
+}
+
+// serveLinks passes what comes over the links to the relay. It returns when all have ended.
+func (t *Transport) serveLinks(in engine.Intake) {
+	var all sync.WaitGroup
+	for _, l := range slices.Clone(t.linked.links) {
+		all.Go(func() {
+			l.receive(func(serial uint64, pkt []byte) {
+				switch {
+				case len(pkt) == 0:
+					l.forget(serial)
+				case in.Deliver(serial, pkt):
+					t.counts.received.Add(1)
+					t.counts.receivedBytes.Add(uint64(len(pkt)))
+				default:
+					t.drop(DropBusy)
+				}
+			})
+		})
+	}
+	all.Wait()
+}
+
+// closeLinks makes the processes that keep connections close them.
+func (t *Transport) closeLinks() {
+	t.linked.mu.RLock()
+	defer t.linked.mu.RUnlock()
+	for _, l := range t.linked.links {
+		_ = l.conn.Close()
+	}
+}
