@@ -20,12 +20,19 @@ import (
 type operated struct {
 	*process
 	admin, http string
+	token       string   // of the API; empty: it needs none
 	more        []string // flags of every command
 }
 
 func operate(t *testing.T, args ...string) *operated {
 	t.Helper()
-	p := launch(t, nil, args...)
+	return operateIn(t, nil, args...)
+}
+
+// operateIn is operate with an environment.
+func operateIn(t *testing.T, env []string, args ...string) *operated {
+	t.Helper()
+	p := launch(t, env, args...)
 	lines := p.untilReady()
 	at := addresses(lines[len(lines)-1])
 	return &operated{process: p, admin: at["admin"], http: at["http"]}
@@ -89,12 +96,14 @@ func session(t *testing.T, ticket client.Ticket) *client.Session {
 // match is a host with one player that have received from each other.
 type match struct {
 	host, player     *client.Session
+	toPlayer, toHost *client.Peer
 	hostID, playerID string
+	code             string
 }
 
 func (o *operated) match() (m match) {
 	o.t.Helper()
-	caller := &api.Client{BaseURL: o.http}
+	caller := o.caller()
 	ctx, cancel := context.WithTimeout(o.t.Context(), patience)
 	defer cancel()
 	ticket, err := client.Reserve(ctx, caller, 4, "")
@@ -102,27 +111,28 @@ func (o *operated) match() (m match) {
 		o.t.Fatal(err)
 	}
 	m.host, m.hostID = session(o.t, ticket), ticket.ID.String()
-	code, err := caller.JoinCode(ctx, ticket.ID.String())
-	if err != nil {
+	if m.code, err = caller.JoinCode(ctx, ticket.ID.String()); err != nil {
 		o.t.Fatal(err)
 	}
-	joined, err := client.Redeem(ctx, caller, code)
+	joined, err := client.Redeem(ctx, caller, m.code)
 	if err != nil {
 		o.t.Fatal(err)
 	}
 	m.player, m.playerID = session(o.t, joined), joined.ID.String()
-	peer, err := m.player.Connect(ctx)
-	if err != nil {
+	if m.toHost, err = m.player.Connect(ctx); err != nil {
 		o.t.Fatal(err)
 	}
-	if _, err := peer.Write([]byte("hello")); err != nil {
+	if _, err := m.toHost.Write([]byte("hello")); err != nil {
 		o.t.Fatal(err)
 	}
-	if _, err := m.host.Accept(ctx); err != nil {
+	if m.toPlayer, err = m.host.Accept(ctx); err != nil {
 		o.t.Fatal(err)
 	}
 	return m
 }
+
+// caller returns a client of the API.
+func (o *operated) caller() *api.Client { return &api.Client{BaseURL: o.http, Token: o.token} }
 
 // TestCtl: an operator looks at a match, kicks its player, closes its host and
 // lets the process run dry.

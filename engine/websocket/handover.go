@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
@@ -135,23 +136,16 @@ func (t *Transport) Attach(files []*os.File, held Held) error {
 	return nil
 }
 
-// Links returns what another process needs to reach all connections: the links of this one,
-// and ours, the far end of a link to this process, whose other end is to be given to Detach.
-func (t *Transport) Links() (files []*os.File, ours *os.File, err error) {
+// Links returns what another process needs to reach all connections: the links of this one, and
+// last the far end of a new link to this one, whose near end is to be given to Detach.
+func (t *Transport) Links() (links []syscall.Conn, far, near *os.File, err error) {
 	t.linked.mu.RLock()
 	defer t.linked.mu.RUnlock()
 	for _, l := range t.linked.links {
-		f, err := l.conn.File()
-		if err != nil {
-			return files, nil, err
-		}
-		files = append(files, f)
+		links = append(links, l.conn)
 	}
-	near, far, err := packetPair()
-	if err != nil {
-		return files, nil, err
-	}
-	return append(files, far), near, nil
+	near, far, err = packetPair()
+	return links, far, near, err
 }
 
 // Detach makes this transport keep its connections for the process that takes over, which has

@@ -126,6 +126,7 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	links, ours, err := a.links(files)
 	defer closeAll(links)
 	if err != nil {
+		closeAll([]*os.File{ours})
 		return admin.UpgradeResult{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
@@ -153,7 +154,7 @@ func (a *App) handedFiles(offer *engine.Offer) (*upgrade.Files, error) {
 		files.Add(name, f)
 	}
 	for name, w := range map[string]*web{apiFile: a.api, adminFile: a.admin} {
-		f, err := w.tcp.File()
+		f, err := upgrade.Dup(w.tcp, name)
 		if err != nil {
 			return nil, err
 		}
@@ -168,11 +169,22 @@ func (a *App) links(files *upgrade.Files) (theirs []*os.File, ours *os.File, err
 	if a.websocket == nil {
 		return nil, nil, nil
 	}
-	theirs, ours, err = a.websocket.Links()
+	links, far, ours, err := a.websocket.Links()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, l := range links {
+		f, err := upgrade.Dup(l, "link")
+		if err != nil {
+			return append(theirs, far), ours, err
+		}
+		theirs = append(theirs, f)
+	}
+	theirs = append(theirs, far)
 	for i, f := range theirs {
 		files.Add(linkName(i), f)
 	}
-	return theirs, ours, err
+	return theirs, ours, nil
 }
 
 func linkName(n int) string { return "websocket " + strconv.Itoa(n) }

@@ -5,6 +5,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -49,7 +50,8 @@ func takeHeld(dir *os.Root, held *os.File) (*os.File, error) {
 	has, err := held.Stat()
 	if err == nil {
 		var want os.FileInfo
-		if want, err = dir.Lstat(lockName); err == nil && !os.SameFile(has, want) {
+		want, err = dir.Lstat(lockName)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(has, want) {
 			err = errors.New("is not the lock of the process before this one")
 		}
 	}

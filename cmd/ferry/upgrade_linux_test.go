@@ -1,0 +1,136 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/admin"
+)
+
+// TestUpgrade: a new process that cannot start leaves the old one serving and says why; others
+// take over, one after the other, with new settings, while a match goes on, its join code leads
+// to it, and the service manager is told.
+func TestUpgrade(t *testing.T) {
+	manager := filepath.Join(t.TempDir(), "notify")
+	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: manager, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Close()
+	state := t.TempDir()
+	file := settings(t, "state_dir: "+state, "recover_for: 0s", "region: eu")
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(was, is string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(strings.Replace(string(good), was, is, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := operateIn(t, []string{"NOTIFY_SOCKET=" + manager}, "serve", "-c", file, "--workers", "1")
+	o.token = "a-secret-of-the-tests"
+	hears(t, told, "READY=1")
+	holder := func() int {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(state, "lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	t.Cleanup(func() { _ = syscall.Kill(holder(), syscall.SIGKILL) })
+	m := o.match()
+	for _, c := range []struct{ was, is, why string }{
+		{"region: eu", "max_seats: many", `max_seats: "many" is not a whole number`},
+		{"udp: 127.0.0.1:0", "udp: 127.0.0.2:0", "it listens on 127.0.0.1:"},
+		{state, t.TempDir(), "is not the lock of the process before this one"},
+	} {
+		put(c.was, c.is)
+		o.refuses("ctl upgrade", c.why)
+		m.exchange(t, "after "+c.is)
+	}
+	if holder() != o.Process.Pid {
+		t.Errorf("the state directory belongs to process %d, not %d", holder(), o.Process.Pid)
+	}
+
+	put("region: eu", "region: us")
+	var done admin.UpgradeResult
+	out, _ := o.ctl(exitOK, "ctl", "upgrade", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Process == o.Process.Pid {
+		t.Errorf("it answers %s", out)
+	}
+	hears(t, told, "READY=1", "MAINPID="+strconv.Itoa(done.Process))
+	m.exchange(t, "after an upgrade")
+	o.wants("ctl nodes", "us")
+	o.wants("ctl allocations", m.hostID, m.playerID, m.code)
+	if _, err := o.caller().Join(t.Context(), m.code); err != nil {
+		t.Errorf("the join code: %v", err)
+	}
+	if err := syscall.Kill(done.Process, syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	hears(t, told, "READY=1")
+	m.exchange(t, "after another one")
+	if holder() == done.Process {
+		t.Error("the process of the first upgrade has the state directory")
+	}
+	if err := syscall.Kill(holder(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := o.exit(); code != exitOK { // of the first process, whose output the last one has
+		t.Errorf("it ended with %d: %s", code, o.stderr.String())
+	}
+}
+
+// hears waits until the service manager was told all of that.
+func hears(t *testing.T, told *net.UnixConn, all ...string) {
+	t.Helper()
+	if err := told.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	for wants := slices.Clone(all); len(wants) > 0; {
+		var b [200]byte
+		n, err := told.Read(b[:])
+		if err != nil {
+			t.Fatalf("the service manager was not told %q: %v", wants, err)
+		}
+		wants = slices.DeleteFunc(wants, func(s string) bool { return s == string(b[:n]) })
+	}
+}
+
+// exchange sends a message each way.
+func (m *match) exchange(t *testing.T, text string) {
+	t.Helper()
+	for _, way := range [][2]*client.Peer{{m.toHost, m.toPlayer}, {m.toPlayer, m.toHost}} {
+		if _, err := way[0].Write([]byte(text)); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if err := way[1].SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		for b := make([]byte, 100); ; {
+			n, err := way[1].Read(b)
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			if string(b[:n]) == text {
+				break
+			}
+		}
+	}
+}
