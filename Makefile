@@ -162,6 +162,10 @@ FLOOD ?= 60s
 flood: ## floods of 100,000/s for FLOOD, BIND floods for half of that (root)
 	$(LAB) -run Flood -flood.duration $(FLOOD) -long -timeout 40m
 
+.PHONY: upgrade
+upgrade: ## ten upgrades in a row under 1,000 matches at 20/s; counts lost datagrams (root)
+	$(LAB) -run 'TestUpgrade$$' -upgrade.matches 1000 -upgrade.count 10
+
 .PHONY: recover
 recover: ## kill -9 under 1,000 matches, and 200 of each kind of client; counts recovered matches (root)
 	$(LAB) -run TestRecover -recover.matches 1000 -long

@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/upgrade"
 )
 
@@ -154,7 +155,7 @@ func (a *App) handedFiles(offer *engine.Offer) (*upgrade.Files, error) {
 		files.Add(name, f)
 	}
 	for name, w := range map[string]*web{apiFile: a.api, adminFile: a.admin} {
-		f, err := upgrade.Dup(w.tcp, name)
+		f, err := sock.Dup(w.tcp, name)
 		if err != nil {
 			return nil, err
 		}
@@ -174,7 +175,7 @@ func (a *App) links(files *upgrade.Files) (theirs []*os.File, ours *os.File, err
 		return nil, nil, err
 	}
 	for _, l := range links {
-		f, err := upgrade.Dup(l, "link")
+		f, err := sock.Dup(l, "link")
 		if err != nil {
 			return append(theirs, far), ours, err
 		}

@@ -1,0 +1,161 @@
+//go:build unix
+
+package websocket
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	ws "github.com/coder/websocket"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// successor is a transport that has taken over the connections of others.
+type successor struct {
+	*Transport
+	in   intake
+	stop func() // ends Run, and waits for it
+}
+
+// takeOver makes a new transport take over the connections of old, which holds its own until the
+// test ends. Messages are sent by c between the two.
+func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int) (s successor, held chan struct{}) {
+	t.Helper()
+	links, far, near, err := old.Links()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []*os.File
+	for _, l := range links {
+		f, err := sock.Dup(l, "link")
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	state, err := old.Detach(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range between {
+		write(t, c, fmt.Append(nil, "between ", i))
+	}
+	end()
+	held = make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(held)
+		old.Hold(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-held
+	})
+	s.in = make(intake, 1024)
+	if s.Transport, err = New(Config{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Attach(append(files, far), state); err != nil {
+		t.Fatal(err)
+	}
+	running, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(running, s.in) }()
+	s.stop = func() {
+		t.Helper()
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		ended <- nil
+	}
+	t.Cleanup(s.stop)
+	<-s.Running()
+	return s, held
+}
+
+// TestHandover: connections of a process go on behind the next one and the one after that, no
+// message is lost or out of order, and their ends become known.
+func TestHandover(t *testing.T) {
+	r := start(t, Config{})
+	c, other := r.dial(), r.dial()
+	serial, otherSerial := r.firstMessage(c), r.firstMessage(other)
+	for _, to := range []uint64{serial, otherSerial} {
+		r.Send(to, proto.BindReceived{}.Append(nil)) // Before it, 64 messages are read.
+	}
+	read(t, c)
+	read(t, other)
+	first, heldFirst := takeOver(t, r.Transport, r.stop, c, 50)
+	for i := range 50 {
+		if m := first.in.next(t); m.serial != serial || string(m.pkt) != fmt.Sprint("between ", i) {
+			t.Fatalf("message %d is %q of %d", i, m.pkt, m.serial)
+		}
+	}
+	second, _ := takeOver(t, first.Transport, first.stop, c, 50)
+	for i := range 50 {
+		if m := second.in.next(t); m.serial != serial || string(m.pkt) != fmt.Sprint("between ", i) {
+			t.Fatalf("message %d behind two processes is %q of %d", i, m.pkt, m.serial)
+		}
+	}
+	for i := range 100 {
+		if !second.Send(serial, fmt.Append(nil, "to the player ", i)) {
+			t.Fatal("a message is refused")
+		}
+	}
+	for i := range 100 {
+		if m := read(t, c); string(m) != fmt.Sprint("to the player ", i) {
+			t.Fatalf("the player gets %q as message %d", m, i)
+		}
+	}
+	if next := second.serial.Load(); next < otherSerial {
+		t.Errorf("a new connection may get serial %d, after %d", next+1, otherSerial)
+	}
+	if err := other.Close(ws.StatusNormalClosure, ""); err != nil {
+		t.Error(err)
+	}
+	testkit.Eventually(t, "the end of a connection is known", func() bool { return !second.Send(otherSerial, []byte("x")) })
+	select {
+	case <-heldFirst:
+		t.Error("the first process has ended, with an open connection")
+	case <-time.After(10 * time.Millisecond):
+	}
+	// The end of the relay ends the connections of all processes.
+	second.stop()
+	expectClose(t, c, ws.StatusGoingAway)
+	<-heldFirst
+}
+
+// TestHandoverFull: a process that keeps a connection and does not read costs the relay nothing
+// but messages to that.
+func TestHandoverFull(t *testing.T) {
+	tr, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far, err := packetPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	if err := tr.Attach([]*os.File{far}, Held{Serials: [][]uint64{{7}}}); err != nil {
+		t.Fatal(err)
+	}
+	defer tr.closeLinks()
+	sent := 0
+	for ; sent < 1<<20 && tr.Send(7, make([]byte, 1000)); sent++ {
+	}
+	if st := tr.Stats(); sent == 0 || st.Dropped[DropFull] != 1 {
+		t.Errorf("%d messages were taken, %d dropped", sent, st.Dropped[DropFull])
+	}
+	if tr.Send(8, make([]byte, 10)); tr.Stats().Dropped[DropGone] != 1 {
+		t.Error("a message to an unknown connection is not counted")
+	}
+	if err := tr.Attach(nil, Held{Serials: [][]uint64{{9}}}); err == nil {
+		t.Error("connections without a link are accepted")
+	}
+}
