@@ -107,13 +107,14 @@ func Start(ctx context.Context, path string, files *Files, offer []byte) (*Succe
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
-	defer theirs.Close()
 	s := &Successor{cmd: exec.Command(path, os.Args[1:]...), channel: ours, encoder: gob.NewEncoder(ours), decoder: gob.NewDecoder(ours)}
 	s.cmd.Args[0] = os.Args[0]
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	s.cmd.Env = append(os.Environ(), Variable+"=1")
 	s.cmd.ExtraFiles = append([]*os.File{theirs}, files.Files...)
-	if err := s.cmd.Start(); err != nil {
+	err = s.cmd.Start()
+	_ = theirs.Close() // or its end would not end the channel
+	if err != nil {
 		_ = ours.Close()
 		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
