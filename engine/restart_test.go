@@ -24,7 +24,7 @@ import (
 // site is where one relay runs again and again: an address, an identity, a
 // state file.
 type site struct {
-	t     *testing.T
+	t     testing.TB
 	id    enginetest.Identity
 	cfg   engine.Config
 	path  string
@@ -32,9 +32,11 @@ type site struct {
 
 	epoch time.Duration    // of sealing keys; 0: a week
 	now   func() time.Time // clock of the sealer; nil: time.Now
+
+	paused time.Duration // in all hand-overs
 }
 
-func newSite(t *testing.T, cfg engine.Config) *site {
+func newSite(t testing.TB, cfg engine.Config) *site {
 	t.Helper()
 	s := &site{t: t, id: enginetest.NewIdentity(t), cfg: cfg, path: filepath.Join(t.TempDir(), "allocations")}
 	s.cfg.RecoverFor = -1 // a relay that was just made: nothing can come back

@@ -73,7 +73,7 @@ func values(lines []unitLine, key string) (all []string) {
 // TestUnits checks the required settings of the units.
 func TestUnits(t *testing.T) {
 	want := map[string]string{
-		"Type": "exec", "DynamicUser": "yes", "SupplementaryGroups": "ferry", "ProtectSystem": "strict",
+		"DynamicUser": "yes", "SupplementaryGroups": "ferry", "ProtectSystem": "strict",
 		"NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "UMask": "0077",
 		"SystemCallErrorNumber": "EPERM", "MemoryDenyWriteExecute": "yes", "LimitCORE": "0", "KillSignal": "SIGTERM",
 		"KillMode": "mixed", "Restart": "on-failure", "RestartPreventExitStatus": strconv.Itoa(exitUsage),
@@ -96,6 +96,13 @@ func TestUnits(t *testing.T) {
 			t.Errorf("%s starts %q", name, start)
 		}
 		checkFilesLimit(t, name, role, lines)
+		kind := "exec"
+		if role == "serve" {
+			kind = "notify" // by which ferry ctl upgrade names the process that takes over
+		}
+		if got := values(lines, "Type"); !slices.Equal(got, []string{kind}) {
+			t.Errorf("%s: Type is %q, want %q", name, got, kind)
+		}
 		state := values(lines, "StateDirectory")
 		if keeps := role != "api"; keeps != (len(state) == 1 && "/var/lib/"+state[0] == defaultOf(t, "serve", "state-dir")) {
 			t.Errorf("%s: state directories %q", name, state)
