@@ -164,7 +164,7 @@ flood: ## floods of 100,000/s for FLOOD, BIND floods for half of that (root)
 
 .PHONY: upgrade
 upgrade: ## ten upgrades in a row under 1,000 matches at 20/s; counts lost datagrams (root)
-	$(LAB) -run 'TestUpgrade$$' -upgrade.matches 1000 -upgrade.count 10
+	$(LAB) -run 'TestUpgrade$$' -upgrade.matches 1000 -upgrade.count 10 -long
 
 .PHONY: recover
 recover: ## kill -9 under 1,000 matches, and 200 of each kind of client; counts recovered matches (root)

@@ -38,6 +38,10 @@ type Offer struct {
 	Started int64
 	// Listen are the addresses of the sockets, by listener.
 	Listen []netip.AddrPort
+	// Allocations is how many there are, and Kinds are those of the transports, which players
+	// may be bound by: New needs room for them, and the same transports.
+	Allocations int
+	Kinds       []Kind
 	// Sockets are the sockets of each listener. New takes them over, also if it fails.
 	Sockets [][]*os.File
 }
@@ -78,7 +82,9 @@ func (s *Server) Offer(ctx context.Context) (o Offer, err error) {
 	o = Offer{
 		Version: handoverVersion, Boot: s.shared.sealer.Boot(), Listen: s.Addrs(),
 		Started: now - (s.shared.clock()-clockStart)*int64(time.Millisecond),
+		Kinds:   s.cfg.kinds(),
 	}
+	o.Allocations, _, _ = s.shared.table.Counts()
 	for _, g := range s.groups {
 		files, err := g.Files()
 		if err != nil {
@@ -110,6 +116,15 @@ func (o *Offer) check(cfg *Config, sealer *alloc.Sealer) error {
 	case len(o.Listen) != len(cfg.Listen) || len(o.Sockets) != len(cfg.Listen):
 		return fmt.Errorf("%w: it has %d listen addresses, not %d", ErrHandover, len(o.Listen), len(cfg.Listen))
 	}
+	if most := or(cfg.MaxAllocations, table.DefaultMaxAllocations); o.Allocations > most {
+		return fmt.Errorf("%w: it has %d allocations, more than %d", ErrHandover, o.Allocations, most)
+	}
+	has := cfg.kinds()
+	for _, kind := range o.Kinds {
+		if !slices.Contains(has, kind) {
+			return fmt.Errorf("%w: it has players by %s", ErrHandover, kind)
+		}
+	}
 	for i, files := range o.Sockets {
 		if len(files) != sockets {
 			return fmt.Errorf("%w: it has %d workers, not %d", ErrHandover, len(files), sockets)
@@ -119,6 +134,17 @@ func (o *Offer) check(cfg *Config, sealer *alloc.Sealer) error {
 		}
 	}
 	return nil
+}
+
+// kinds returns the kinds of sessions that a relay with this configuration has.
+func (c *Config) kinds() (all []Kind) {
+	if c.Records != nil {
+		all = append(all, KindDTLS)
+	}
+	for _, t := range c.Transports {
+		all = append(all, t.Kind())
+	}
+	return all
 }
 
 // errHandOver is the cause of the end of a Run that HandOver has ended.

@@ -120,6 +120,7 @@ func (s *site) playJoined(res alloc.Reservation, host *enginetest.UTP) *enginete
 func TestOfferRefused(t *testing.T) {
 	s := newSite(t, engine.Config{})
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
+	s.relay.Host("another", 3)
 	for name, change := range map[string]func(*engine.Offer, *engine.Config){
 		"version":   func(o *engine.Offer, _ *engine.Config) { o.Version++ },
 		"boot":      func(o *engine.Offer, _ *engine.Config) { o.Boot++ },
@@ -127,7 +128,9 @@ func TestOfferRefused(t *testing.T) {
 		"address": func(_ *engine.Offer, c *engine.Config) {
 			c.Listen = []netip.AddrPort{netip.AddrPortFrom(c.Listen[0].Addr(), c.Listen[0].Port()^1)}
 		},
-		"workers": func(o *engine.Offer, c *engine.Config) { c.Workers = len(o.Sockets[0]) + 1 },
+		"allocations": func(o *engine.Offer, c *engine.Config) { c.MaxAllocations = o.Allocations - 1 },
+		"transports":  func(o *engine.Offer, _ *engine.Config) { o.Kinds = append(o.Kinds, engine.KindWS) },
+		"workers":     func(o *engine.Offer, c *engine.Config) { c.Workers = len(o.Sockets[0]) + 1 },
 	} {
 		offer, err := s.relay.Offer(t.Context())
 		if err != nil {

@@ -416,8 +416,8 @@ replaced. The running process starts the program again with its arguments. The n
 reads the settings and checks all that can fail; if it fails, the running one goes on and
 this command says why. Else the new one takes over all sockets and matches: no datagram
 over UDP is lost, sessions of DTLS go on, and WebSockets reconnect. It is refused within
---recover-for after a restart, and in a drain. Listen addresses and the number of workers
-must stay the same.
+--recover-for after a restart, and in a drain. Listen addresses, transports and the number of
+workers must stay the same.
 
 Example:
    ferry ctl upgrade`,

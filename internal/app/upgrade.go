@@ -74,9 +74,9 @@ func (u *upgrading) to() *upgrade.Successor {
 
 // Upgrade starts the program of this process again, as it is on the disk now, lets the new
 // process take over all sockets, matches and sessions of DTLS, and returns when that serves.
-// Run then returns nil. The new process reads the settings again. If it does not get ready, this one goes on, and the error
-// wraps admin.ErrNotUpgraded, as it does while allocations of an earlier run may come back,
-// in a drain, and in other modes than Serve.
+// Run then returns nil. The new process reads the settings again. If it does not get ready, this
+// one goes on, and the error wraps admin.ErrNotUpgraded, as it does while allocations of an
+// earlier run may come back, in a drain, and in other modes than Serve.
 func (a *App) Upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	result, err := a.upgrade(ctx)
 	if err != nil {
@@ -199,15 +199,17 @@ func closeAll(files []*os.File) {
 
 // sentOffer is an engine.Offer without its sockets, which are files, encoded by gob.
 type sentOffer struct {
-	Version int
-	Boot    uint64
-	Started int64
-	Listen  []netip.AddrPort
+	Version     int
+	Boot        uint64
+	Started     int64
+	Listen      []netip.AddrPort
+	Allocations int
+	Kinds       []engine.Kind
 }
 
 func encodeOffer(o *engine.Offer) ([]byte, error) {
 	var b bytes.Buffer
-	err := gob.NewEncoder(&b).Encode(sentOffer{o.Version, o.Boot, o.Started, o.Listen})
+	err := gob.NewEncoder(&b).Encode(sentOffer{o.Version, o.Boot, o.Started, o.Listen, o.Allocations, o.Kinds})
 	return b.Bytes(), err
 }
 
@@ -221,8 +223,10 @@ func (a *App) inheritOffer() (*engine.Offer, error) {
 	if err := gob.NewDecoder(bytes.NewReader(h.Offer)).Decode(&sent); err != nil {
 		return nil, fmt.Errorf("app: upgrade: %w", err)
 	}
-	o := engine.Offer{Version: sent.Version, Boot: sent.Boot, Started: sent.Started, Listen: sent.Listen}
-	o.Sockets = make([][]*os.File, len(o.Listen))
+	o := engine.Offer{
+		Version: sent.Version, Boot: sent.Boot, Started: sent.Started, Listen: sent.Listen,
+		Allocations: sent.Allocations, Kinds: sent.Kinds, Sockets: make([][]*os.File, len(sent.Listen)),
+	}
 	for i := range o.Listen {
 		for f := h.Take(udpName(i, 0)); f != nil; f = h.Take(udpName(i, len(o.Sockets[i]))) {
 			o.Sockets[i] = append(o.Sockets[i], f)
