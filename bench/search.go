@@ -51,6 +51,10 @@ func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) 
 func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Result, all []Result, err error) {
 	s := newSearch(b.cfg.Rate)
 	for !s.done() {
+		if err := ctx.Err(); err != nil && s.pass > 0 { // A run may end before it notices.
+			best.setFound(s.found("The search was interrupted."))
+			return best, all, err
+		}
 		r, err := b.runNext(ctx, &s, criterion)
 		if r.Version != 0 {
 			all = append(all, r)
