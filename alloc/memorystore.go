@@ -57,6 +57,11 @@ func (m *MemoryStore) Restore(tenant uint64, code string, host proto.AllocationI
 func (m *MemoryStore) put(key codeKey, host proto.AllocationID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.insert(key, host)
+}
+
+// insert is put for a caller that holds mu.
+func (m *MemoryStore) insert(key codeKey, host proto.AllocationID) bool {
 	if m.findHost(host) >= 0 || m.findCode(key) >= 0 {
 		return false
 	}
@@ -109,6 +114,11 @@ func (m *MemoryStore) Codes(_ context.Context, t Tenant) (int, error) {
 func (m *MemoryStore) Forget(host proto.AllocationID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.forget(host)
+}
+
+// forget is Forget for a caller that holds mu.
+func (m *MemoryStore) forget(host proto.AllocationID) {
 	n := m.findHost(host)
 	if n < 0 {
 		return
@@ -120,6 +130,24 @@ func (m *MemoryStore) Forget(host proto.AllocationID) {
 	if m.counts[key.tenant]--; m.counts[key.tenant] == 0 {
 		delete(m.counts, key.tenant)
 	}
+}
+
+// MoveCode makes a code of from, or one that leads nowhere, the code of to.
+func (m *MemoryStore) MoveCode(_ context.Context, t Tenant, code string, from, to proto.AllocationID) (bool, error) {
+	packed, ok := joincode.Pack(code)
+	if !ok {
+		return false, ErrCodeMalformed
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := codeKey{t.Hash(), packed}
+	if n := m.findCode(key); n >= 0 {
+		if m.slab.at(n).host != from || m.findHost(to) >= 0 {
+			return false, nil
+		}
+		m.forget(from)
+	}
+	return m.insert(key, to), nil
 }
 
 // findCode returns the number of the code's entry, or -1. The caller holds mu.

@@ -68,6 +68,9 @@ type ServiceConfig struct {
 	BindTimeout time.Duration
 	// Unlimited disables MaxOutstanding, for development.
 	Unlimited bool
+	// Successions lets a player take the place of a host that has left, see
+	// Service.Succeed. Relay must be a SuccessionRelay, and Store a CodeMover.
+	Successions bool
 	// KeepCode makes the code of a host survive a crash of the relay. It is called
 	// after the store has accepted the code and each time before JoinCode returns it, also
 	// concurrently for one host. If it fails, JoinCode returns ErrUnavailable, or ErrNotFound
@@ -95,6 +98,10 @@ func (c *ServiceConfig) validate() error {
 		return fmt.Errorf("%w: Relay is nil", ErrServiceConfig)
 	case c.Store == nil:
 		return fmt.Errorf("%w: Store is nil", ErrServiceConfig)
+	case c.Successions && !implements[SuccessionRelay](c.Relay):
+		return fmt.Errorf("%w: Successions with a Relay that has none", ErrServiceConfig)
+	case c.Successions && !implements[CodeMover](c.Store):
+		return fmt.Errorf("%w: Successions with a Store that moves no codes", ErrServiceConfig)
 	case len(c.Regions) == 0 && c.LiveRegions == nil:
 		return fmt.Errorf("%w: Regions is empty", ErrServiceConfig)
 	case c.MaxConnections < 0 || c.MaxConnections > math.MaxUint16:
@@ -116,6 +123,11 @@ func (c *ServiceConfig) validate() error {
 	return nil
 }
 
+func implements[T any](v any) bool {
+	_, ok := v.(T)
+	return ok
+}
+
 // setDefaults replaces zero values by the defaults.
 func (c *ServiceConfig) setDefaults() {
 	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
@@ -134,6 +146,8 @@ func (c *ServiceConfig) setDefaults() {
 type Service struct {
 	relay             Relay
 	store             Store
+	successors        SuccessionRelay // nil: no player takes the place of a host
+	codes             CodeMover       // nil with successors
 	regions           []Region
 	liveRegions       func() []Region // nil: regions
 	allowedRegions    func(Tenant) []string
@@ -172,6 +186,9 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		now:               cfg.Now,
 		startedAt:         cfg.Now(),
 		rand:              cfg.Rand,
+	}
+	if cfg.Successions {
+		s.successors, s.codes = cfg.Relay.(SuccessionRelay), cfg.Store.(CodeMover)
 	}
 	if !cfg.Unlimited {
 		s.outstanding = newOutstandingLimit(cfg.MaxOutstanding, cfg.BindTimeout, maxOutstandingTracked)
@@ -278,9 +295,9 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 
 // Join reserves an allocation for a joiner of the host that has this join code, in
 // upper or lower case. Errors: ErrTenantName, ErrCodeMalformed, ErrCodeNotFound,
-// ErrOutstanding, ErrFull, ErrDraining, those of ServiceConfig.Admit, and
-// ErrUnavailable, also while the host may still come back after a restart; the
-// code then remains valid.
+// ErrOutstanding, ErrFull, ErrDraining, those of ServiceConfig.Admit, ErrSuccession
+// while a player may take the place of the host, and ErrUnavailable, also while the host
+// may still come back after a restart; the code then remains valid.
 func (s *Service) Join(ctx context.Context, c Caller, code string) (Reservation, error) {
 	res, err := s.join(ctx, c, code)
 	if errors.Is(err, ErrCodeNotFound) {
@@ -341,7 +358,8 @@ func (s *Service) OnBind(id proto.AllocationID) {
 	}
 }
 
-// OnEnd must be called when an allocation has ended; it removes its join code.
+// OnEnd must be called when an allocation has ended; it removes its join code. For a host
+// whose place a player may take, call OnBind, and OnEnd when that is over.
 // Call it after the relay's Describe returns ErrNotFound for id, never before, as
 // engine.Hooks.OnEnd does. It does not block.
 func (s *Service) OnEnd(id proto.AllocationID) {

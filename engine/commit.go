@@ -148,6 +148,7 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	}
 	c.recordBind(e.Handle)
 	if first {
+		delete(c.successions.unbound, e.ID)
 		c.schedule(e.Handle)
 		c.project(e.Handle).addPlayers(1, c.shared.clock())
 	}
@@ -376,10 +377,12 @@ func (c *control) end(h table.Handle, why EndReason) {
 		c.releaseReservedSlot(&e)
 		c.countEnded(&e)
 	}
+	links := a.Links
 	e, ok := c.shared.table.End(h)
 	if !ok {
 		return
 	}
+	succession := c.beginSuccession(&e, links, why)
 	if host, ok := c.shared.table.At(e.Link); ok {
 		c.recordHost(&host)
 	}
@@ -387,14 +390,14 @@ func (c *control) end(h table.Handle, why EndReason) {
 		c.recovery.ended[e.ID] = struct{}{}
 	}
 	after := c.shared.grace.next()
-	if why == EndExpired && !e.Endpoint.IsZero() && heard {
+	if (why == EndExpired || why == EndSucceeded) && !e.Endpoint.IsZero() && heard {
 		d := newReply(after, e.Endpoint, proto.Error{ID: e.ID, Code: proto.ErrorTimeout}.Append(c.buf[:0]))
 		d.kind = sendTimeout
 		c.submit(d)
 	}
 	c.queue.push(action{after: after, kind: recycleSlot, handle: h})
 	if c.hooks.OnEnd != nil {
-		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: alloc.Role(e.Role), Tenant: tenant, Reason: why})
+		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: alloc.Role(e.Role), Tenant: tenant, Reason: why, Succession: succession})
 	}
 }
 

@@ -75,6 +75,15 @@ type Config struct {
 	// its idle time-out if that is longer, whatever was sent to it. Default 30 s.
 	HearTimeout time.Duration
 
+	// SuccessionWindow is for how long after the end of a host one of its players may take
+	// its place, see [Server.Succeed]: one that was linked to it, or one that waits for a
+	// host which no client has bound. Default 0: never; at most 5 minutes.
+	SuccessionWindow time.Duration
+	// SuccessionSilence is after how long without a message a host counts as one that has
+	// left, if a player asks for its place. Default 7 s: two PING periods of Unity's
+	// clients, and a second.
+	SuccessionSilence time.Duration
+
 	// Limits are the quotas of each allocation.
 	Limits Limits
 	// Unlimited turns Limits and the budgets of ERROR replies off, but no rule of
@@ -180,6 +189,12 @@ const linkUnused = 10 * time.Second
 // nonceDeferral is how long expiry is deferred, once, after an authentic BIND with a
 // stale nonce.
 const nonceDeferral = 60 * time.Second
+
+// DefaultSuccessionSilence is the default of [Config].SuccessionSilence.
+const DefaultSuccessionSilence = 7 * time.Second
+
+// maxSuccessionWindow is longer than any player waits for a host.
+const maxSuccessionWindow = 5 * time.Minute
 
 // maxReceiveDelay is more delay than any game accepts.
 const maxReceiveDelay = 10 * time.Millisecond
@@ -298,10 +313,14 @@ func (c *Config) validate() error {
 		{"HostAloneTimeout", c.HostAloneTimeout},
 		{"BindTimeout", c.BindTimeout},
 		{"HearTimeout", c.HearTimeout},
+		{"SuccessionSilence", c.SuccessionSilence},
 	} {
 		if f.value < 0 || f.value > 24*time.Hour {
 			return fmt.Errorf("engine: Config.%s is %v, want 0 to 24h", f.name, f.value)
 		}
+	}
+	if c.SuccessionWindow < 0 || c.SuccessionWindow > maxSuccessionWindow {
+		return fmt.Errorf("engine: Config.SuccessionWindow is %v, want 0 to %v", c.SuccessionWindow, maxSuccessionWindow)
 	}
 	for i, t := range c.Transports {
 		if i > 0 || t.Kind() != KindWS {
@@ -328,7 +347,11 @@ type Hooks struct {
 	OnConnect    func(ConnectEvent)
 	OnDisconnect func(DisconnectEvent)
 	OnEnd        func(EndEvent)
-	OnReturn     func(ReturnEvent)
+	// OnSucceed is called when a player gets the permission to take the place of its host,
+	// OnSuccessionEnd when no player can any more.
+	OnSucceed       func(SucceedEvent)
+	OnSuccessionEnd func(SuccessionEndEvent)
+	OnReturn        func(ReturnEvent)
 	// OnCode is called when KeepCode is, for a live host.
 	OnCode func(CodeEvent)
 	// OnRefuse is called for a refused message of a known allocation. Some calls are left
@@ -412,7 +435,15 @@ type EndEvent struct {
 	Role   alloc.Role
 	Tenant alloc.Tenant // empty if it is not known, see [Usage]
 	Reason EndReason
+	// Succession: a player may take its place, until Hooks.OnSuccessionEnd.
+	Succession bool
 }
+
+// SucceedEvent reports that a player may take the place of its host.
+type SucceedEvent struct{ Host, Successor proto.AllocationID }
+
+// SuccessionEndEvent reports that no player can take the place of a host any more.
+type SuccessionEndEvent struct{ Host proto.AllocationID }
 
 // EndReason says why an allocation ended.
 type EndReason uint8
@@ -426,9 +457,11 @@ const (
 	EndLost
 	// EndOperator: the operator ended it ([Server.End], [Server.Kick]).
 	EndOperator
+	// EndSucceeded: a host was silent, and one of its players took its place.
+	EndSucceeded
 )
 
-// String returns "expired", "closed", "lost" or "closed by the operator".
+// String returns "expired", "closed", "lost", "closed by the operator" or "succeeded by a player".
 func (r EndReason) String() string {
 	switch r {
 	case EndClosed:
@@ -437,6 +470,8 @@ func (r EndReason) String() string {
 		return "lost"
 	case EndOperator:
 		return "closed by the operator"
+	case EndSucceeded:
+		return "succeeded by a player"
 	}
 	return "expired"
 }

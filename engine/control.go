@@ -24,19 +24,20 @@ type control struct {
 	buf     [replySize]byte
 	counts  counters
 
-	pace       expiryPace
-	backlog    bool // the last call left work for the next millisecond
-	pause      expiryPause
-	recovery   recovery
-	drain      drain
-	seats      seats
-	projects   projects
-	rebuilt    atomic.Uint64
-	sendTotals func() sendCounts
-	stateFile  *statefile.File // nil methods do nothing
-	slow       slowLog
-	refusals   refusalGates
-	nextHops   *nextHops // nil: there is no fast path
+	pace        expiryPace
+	backlog     bool // the last call left work for the next millisecond
+	pause       expiryPause
+	recovery    recovery
+	drain       drain
+	seats       seats
+	successions successions
+	projects    projects
+	rebuilt     atomic.Uint64
+	sendTotals  func() sendCounts
+	stateFile   *statefile.File // nil methods do nothing
+	slow        slowLog
+	refusals    refusalGates
+	nextHops    *nextHops // nil: there is no fast path
 
 	wake  chan struct{}
 	calls chan call
@@ -130,6 +131,8 @@ func (c *control) guardHooks(h Hooks) Hooks {
 	h.OnConnect = guard(c, "OnConnect", h.OnConnect)
 	h.OnDisconnect = guard(c, "OnDisconnect", h.OnDisconnect)
 	h.OnEnd = guard(c, "OnEnd", h.OnEnd)
+	h.OnSucceed = guard(c, "OnSucceed", h.OnSucceed)
+	h.OnSuccessionEnd = guard(c, "OnSuccessionEnd", h.OnSuccessionEnd)
 	h.OnReturn = guard(c, "OnReturn", h.OnReturn)
 	h.OnCode = guard(c, "OnCode", h.OnCode)
 	h.OnRefuse = guard(c, "OnRefuse", h.OnRefuse)
@@ -147,6 +150,7 @@ func (c *control) runOnce(now int64) bool {
 	more = c.nextHops.update() || more
 	c.recoverSome(now)
 	c.drainSome(now)
+	more = c.endSuccessions(now) || more
 	for range len(c.calls) {
 		c.serve(<-c.calls)
 	}

@@ -176,7 +176,9 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 		switch {
 		case !ok && c.mayExist(*host, now):
 			return alloc.ErrUnavailable
-		case !ok || e.Role != table.RoleHost || c.shared.table.Account(e.Handle).Tenant != m.tenant:
+		case !ok:
+			return c.errorOfEnded(*host, m.tenant)
+		case e.Role != table.RoleHost || c.shared.table.Account(e.Handle).Tenant != m.tenant:
 			return alloc.ErrNotFound
 		}
 	}
@@ -203,6 +205,7 @@ func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 	err = s.onControl(ctx, func(c *control) {
 		if e, ok := c.shared.table.ByID(id); ok && e.Role == table.RoleHost {
 			c.stateFile.SetCode(c.recordPlace(e.Handle), packed)
+			c.successions.noteCode(&e)
 			if c.hooks.OnCode != nil {
 				c.hooks.OnCode(CodeEvent{Host: id, Code: code})
 			}

@@ -1,0 +1,188 @@
+package alloc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ferryrelay/ferry/internal/trace"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Errors of a succession.
+var (
+	// ErrSuccession: the host has left, and one of its players may take its place. The join
+	// code leads to the new host when one has done so. See [SuccessionError].
+	ErrSuccession = errors.New("alloc: the host has left, and one of its players may take its place")
+	// ErrHostPresent: the match has a host.
+	ErrHostPresent = errors.New("alloc: the match has a host")
+)
+
+// SuccessionError is an [ErrSuccession] with the player that is taking the host's place.
+type SuccessionError struct {
+	Successor proto.AllocationID // the player's allocation; zero: none has asked yet
+}
+
+// Error names the successor.
+func (e SuccessionError) Error() string {
+	if e.Successor.IsZero() {
+		return ErrSuccession.Error()
+	}
+	return fmt.Sprintf("%v; allocation %v does so now", ErrSuccession, e.Successor)
+}
+
+// Is reports that e is an ErrSuccession.
+func (SuccessionError) Is(target error) bool { return target == ErrSuccession }
+
+// SuccessionRequest asks the relay of a host that has left whether a player may take its
+// place.
+type SuccessionRequest struct {
+	Tenant Tenant
+	// Player is the hash of the caller, who must be the player that the ticket was issued
+	// to. Zero: a backend, which acts for any player of its tenant.
+	Player PlayerHash
+	// Host is the host that has left.
+	Host proto.AllocationID
+	// Ticket is the HostConnectionData of the player's reservation.
+	Ticket ConnectionData
+}
+
+// Succession is the permission to take a host's place.
+type Succession struct {
+	Player         PlayerHash // that of the ticket
+	MaxConnections int        // of the former host
+	Region         string     // of the former host's relay
+}
+
+// SuccessionRelay is a [Relay] whose matches survive their hosts. *engine.Server is one.
+type SuccessionRelay interface {
+	Relay
+	// Succeed permits one player of a match to take the place of a host that has ended, or
+	// that has been silent for some seconds, which ends it. The permission lasts for some
+	// seconds, in which all other players get a [SuccessionError]; then another player may
+	// get it, so that it alone does not decide who is the host: [CodeMover] does. Errors:
+	// ErrNotFound for a host that ended too long ago and for a ticket that is not of a live
+	// allocation of that match, tenant and player; ErrHostPresent; SuccessionError;
+	// ErrUnavailable.
+	//
+	// While a player may take a host's place, ReserveJoiner returns a SuccessionError for it.
+	Succeed(ctx context.Context, r SuccessionRequest) (Succession, error)
+}
+
+// CodeMover is a [Store] in which a join code can pass from a host to another one.
+type CodeMover interface {
+	Store
+	// MoveCode makes a code of from, or one that leads nowhere, the code of to. It reports
+	// false, and changes nothing, when the code leads to another host or to has a code. It
+	// is atomic: of several calls with the same from, one succeeds.
+	MoveCode(ctx context.Context, t Tenant, code string, from, to proto.AllocationID) (bool, error)
+}
+
+// SuccessionClaim is the request of a player to take the place of its host.
+type SuccessionClaim struct {
+	Code string
+	// Host is the host that the player has lost. Zero: the one to which the code leads.
+	Host proto.AllocationID
+	// Ticket is the HostConnectionData of the player's own reservation.
+	Ticket ConnectionData
+}
+
+// Successions reports whether players may take the place of a host that has left.
+func (s *Service) Successions() bool { return s.successors != nil }
+
+// Succeed reserves an allocation for a host that takes the place of one that has left, with
+// the same join code and the same number of connections. Of all players of the match one
+// succeeds; the others get ErrSuccession, and then ErrHostPresent, and join by the code. A
+// player that did not get the answer may call again until it has bound the allocation: the
+// last one counts. Errors: ErrTenantName, ErrCodeMalformed, ErrCodeNotFound, ErrNotFound,
+// those errors, and the ones of Allocate.
+func (s *Service) Succeed(ctx context.Context, c Caller, claim SuccessionClaim) (Reservation, error) {
+	res, err := s.succeed(ctx, c, claim)
+	switch {
+	case errors.Is(err, ErrCodeNotFound):
+		s.failedJoins.add(c.Tenant.Hash(), s.elapsed())
+		fallthrough
+	case err != nil:
+		return Reservation{}, err
+	}
+	return res, nil
+}
+
+func (s *Service) succeed(ctx context.Context, c Caller, claim SuccessionClaim) (Reservation, error) {
+	if s.successors == nil {
+		return Reservation{}, ErrNotFound
+	}
+	if err := c.Tenant.Validate(); err != nil {
+		return Reservation{}, err
+	}
+	code, err := ParseCode(claim.Code)
+	if err != nil {
+		return Reservation{}, err
+	}
+	holder, err := s.store.HostOf(ctx, c.Tenant, code)
+	if err != nil {
+		return Reservation{}, fmt.Errorf("look up the host: %w", err)
+	}
+	granted, err := s.permission(ctx, c, claim, holder)
+	if err != nil {
+		return Reservation{}, fmt.Errorf("succeed a host: %w", err)
+	}
+	q := AdmissionRequest{Caller: c, Role: RoleHost, MaxConnections: granted.MaxConnections, Region: granted.Region}
+	res, err := s.reserve(ctx, q, granted.Player, func() (Reservation, error) {
+		return s.relay.ReserveHost(ctx, HostRequest{
+			Tenant: c.Tenant, Player: granted.Player, MaxConnections: granted.MaxConnections,
+			Region: granted.Region, ClientAddress: c.Address,
+		})
+	})
+	if err != nil {
+		return Reservation{}, fmt.Errorf("reserve a host: %w", err)
+	}
+	if res.Region == "" {
+		res.Region = granted.Region
+	}
+	return res, s.handCode(ctx, c.Tenant, code, holder, res.ID)
+}
+
+// permission asks the relay of the lost host. The code may lead to another host by now: to
+// one of the same player that it has not bound, whose answer it did not get, or to one that
+// has ended too. Any other is the host of the match.
+func (s *Service) permission(ctx context.Context, c Caller, claim SuccessionClaim, holder proto.AllocationID) (Succession, error) {
+	lost := claim.Host
+	if lost.IsZero() {
+		lost = holder
+	}
+	r := SuccessionRequest{Tenant: c.Tenant, Host: lost, Ticket: claim.Ticket}
+	if !c.Server {
+		r.Player = HashPlayer(c.Tenant, c.Player)
+	}
+	granted, err := s.successors.Succeed(ctx, r)
+	if holder == lost && !errors.Is(err, ErrNotFound) {
+		return granted, err
+	}
+	d, there := s.relay.Describe(ctx, holder)
+	switch {
+	case there == nil && (err != nil || d.Bound || d.Player != granted.Player):
+		return Succession{}, ErrHostPresent
+	case there != nil && !errors.Is(there, ErrNotFound):
+		return Succession{}, there
+	}
+	return granted, err
+}
+
+// handCode makes the code lead to the new host. A reservation that does not get it is bound
+// by no client, and expires.
+func (s *Service) handCode(ctx context.Context, t Tenant, code string, from, to proto.AllocationID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	moving, span := trace.Start(ctx, "store.MoveCode")
+	moved, err := s.codes.MoveCode(moving, t, code, from, to)
+	span.End(err)
+	switch {
+	case err != nil:
+		return fmt.Errorf("move the join code: %w", err)
+	case !moved:
+		return ErrHostPresent
+	}
+	_, err = s.answerCode(ctx, to, code)
+	return err
+}

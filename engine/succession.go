@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+var _ alloc.SuccessionRelay = (*Server)(nil)
+
+const (
+	// maxSuccessions limits the hosts whose place may be taken at a time; beyond it the
+	// oldest one is over early. One takes less than 200 bytes.
+	maxSuccessions = 1 << 16
+	// successorMillis is how long a successor has the permission to itself: the API's limit
+	// for its calls to relays and the store, and a second call of the same player.
+	successorMillis = 3000
+	// successionsPerCall is how many may be over in one call, since each calls a hook.
+	successionsPerCall = 256
+)
+
+// succession is the time after the end of a host in which one of its players may take its
+// place.
+type succession struct {
+	host           table.Handle // the links of its players still name it
+	everBound      bool
+	tenant         uint64
+	maxConnections uint16
+	until          int64              // ms
+	successor      proto.AllocationID // the player that has the permission; zero: none yet
+	grantedUntil   int64              // ms
+}
+
+// successions are the running ones. They belong to the control goroutine.
+type successions struct {
+	window  int64      // ms; 0: no player takes the place of a host
+	silence table.Tick // after which a host may be replaced that has not ended
+	byHost  map[proto.AllocationID]*succession
+	queue   []proto.AllocationID // those of byHost, the oldest first
+	// unbound are the hosts with a join code that no client has bound. Players may wait for
+	// such a host: it may be a successor.
+	unbound map[proto.AllocationID]struct{}
+}
+
+func newSuccessions(cfg *Config) successions {
+	return successions{
+		window: cfg.SuccessionWindow.Milliseconds(), silence: ticks(or(cfg.SuccessionSilence, DefaultSuccessionSilence)),
+		byHost: make(map[proto.AllocationID]*succession), unbound: make(map[proto.AllocationID]struct{}),
+	}
+}
+
+// noteCode records that a host has a join code.
+func (s *successions) noteCode(e *table.Entry) {
+	if s.window > 0 && !e.Is(table.EverBound) {
+		s.unbound[e.ID] = struct{}{}
+	}
+}
+
+// begin begins the succession of a host that ends now with so many links, if it has players.
+// A host that an operator ends has no successor.
+func (c *control) beginSuccession(host *table.Entry, links uint16, why EndReason) bool {
+	s := &c.successions
+	if s.window == 0 || host.Role != table.RoleHost {
+		return false
+	}
+	_, awaited := s.unbound[host.ID]
+	delete(s.unbound, host.ID)
+	if links == 0 && !awaited || why == EndOperator {
+		return false
+	}
+	if len(s.queue) == maxSuccessions {
+		c.endSuccession()
+	}
+	a := c.shared.table.Account(host.Handle)
+	s.byHost[host.ID] = &succession{
+		host: host.Handle, everBound: host.Is(table.EverBound), tenant: a.Tenant,
+		maxConnections: a.MaxConnections, until: c.shared.clock() + s.window,
+	}
+	s.queue = append(s.queue, host.ID)
+	return true
+}
+
+// endSuccessions ends those whose time is over, and reports whether more may be due.
+func (c *control) endSuccessions(now int64) bool {
+	s := &c.successions
+	for range successionsPerCall {
+		if len(s.queue) == 0 || s.byHost[s.queue[0]].until > now {
+			return false
+		}
+		c.endSuccession()
+	}
+	return true
+}
+
+// endSuccession ends the oldest one.
+func (c *control) endSuccession() {
+	s := &c.successions
+	host := s.queue[0]
+	delete(s.byHost, host)
+	if s.queue = s.queue[1:]; len(s.queue) == 0 {
+		s.queue = nil
+	}
+	if c.hooks.OnSuccessionEnd != nil {
+		c.hooks.OnSuccessionEnd(SuccessionEndEvent{Host: host})
+	}
+}
+
+// errorOfEnded returns the error of a join to a host that is not in the table.
+func (c *control) errorOfEnded(host proto.AllocationID, tenant uint64) error {
+	s := c.successions.byHost[host]
+	if s == nil || s.tenant != tenant {
+		return alloc.ErrNotFound
+	}
+	return alloc.SuccessionError{Successor: s.successor}
+}
+
+// Succeed permits a player to take the place of its host, see [Config].SuccessionWindow. It
+// implements [alloc.SuccessionRelay].
+func (s *Server) Succeed(ctx context.Context, r alloc.SuccessionRequest) (alloc.Succession, error) {
+	var scratch alloc.Scratch
+	opened, ok := s.shared.sealer.Open(&scratch, r.Ticket[:])
+	t := claimsOf(&opened)
+	anyPlayer := r.Player == alloc.PlayerHash{}
+	if !ok || t.role != alloc.RoleTicket || t.match != r.Host || t.tenant != r.Tenant.Hash() || !anyPlayer && t.player != r.Player {
+		return alloc.Succession{}, alloc.ErrNotFound
+	}
+	var granted alloc.Succession
+	var verdict error
+	if err := s.onControl(ctx, func(c *control) { granted, verdict = c.succeed(&t, c.shared.clock()) }); err != nil {
+		return alloc.Succession{}, err // granted may still be written to.
+	}
+	granted.Region = s.cfg.Region
+	return granted, verdict
+}
+
+// succeed decides about the player of a ticket.
+func (c *control) succeed(t *claims, now int64) (alloc.Succession, error) {
+	if c.successions.window == 0 {
+		return alloc.Succession{}, alloc.ErrNotFound
+	}
+	player, ok := c.shared.table.ByID(t.joiner)
+	switch {
+	case !ok && c.mayExist(t.joiner, now):
+		return alloc.Succession{}, alloc.ErrUnavailable
+	case !ok || !player.Is(table.EverBound):
+		return alloc.Succession{}, alloc.ErrNotFound
+	}
+	if err := c.endSilentHost(t.match, &player, now); err != nil {
+		return alloc.Succession{}, err
+	}
+	s := c.successions.byHost[t.match]
+	// The link of a player that the host has disconnected does not name it any more.
+	if s == nil || s.everBound && player.Link != s.host {
+		return alloc.Succession{}, alloc.ErrNotFound
+	}
+	if s.successor != t.joiner && !s.successor.IsZero() && now < s.grantedUntil {
+		return alloc.Succession{}, alloc.SuccessionError{Successor: s.successor}
+	}
+	if s.successor != t.joiner || now >= s.grantedUntil {
+		s.successor, s.grantedUntil = t.joiner, now+successorMillis
+		if c.hooks.OnSucceed != nil {
+			c.hooks.OnSucceed(SucceedEvent{Host: t.match, Successor: t.joiner})
+		}
+	}
+	return alloc.Succession{Player: t.player, MaxConnections: int(s.maxConnections)}, nil
+}
+
+// endSilentHost ends a host that is live but silent, for one of its players. It returns nil
+// if the host has ended, now or before.
+func (c *control) endSilentHost(id proto.AllocationID, player *table.Entry, now int64) error {
+	host, ok := c.shared.table.ByID(id)
+	if !ok {
+		if c.mayExist(id, now) {
+			return alloc.ErrUnavailable
+		}
+		return nil
+	}
+	if host.Is(table.EverBound) && player.Link != host.Handle {
+		return alloc.ErrHostPresent
+	}
+	heard, _ := c.shared.table.LastSeen(host.Handle)
+	if !host.Is(table.EverBound) {
+		heard = c.shared.table.Account(host.Handle).ReservedAt
+	}
+	if tick(now) <= c.pause.extend(heard, c.successions.silence) || c.pause.active || tick(now) <= c.pause.resumeAfter {
+		return alloc.ErrHostPresent // The silence may also be on our side.
+	}
+	c.end(host.Handle, EndSucceeded)
+	return nil
+}
