@@ -99,6 +99,21 @@ func (c *Client) Join(ctx context.Context, joinCode string) (Allocation, error) 
 	return a, nil
 }
 
+// Succeed reserves an allocation for a player that takes the place of its host, which has
+// left, under the same join code. A *Problem with status 409 means that another player does
+// so or has done so: join by the code.
+func (c *Client) Succeed(ctx context.Context, r SucceedRequest) (Allocation, error) {
+	var out AllocationResponse
+	err := c.post(ctx, "/v1/succeed", r, &out, http.StatusCreated)
+	if err != nil {
+		return Allocation{}, fmt.Errorf("succeed: %w", err)
+	}
+	if err := out.Data.Allocation.Validate(); err != nil {
+		return Allocation{}, fmt.Errorf("succeed: %w", err)
+	}
+	return out.Data.Allocation, nil
+}
+
 // Regions returns the regions that Allocate accepts.
 func (c *Client) Regions(ctx context.Context) ([]Region, error) {
 	var out RegionsResponse

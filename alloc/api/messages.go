@@ -19,6 +19,18 @@ type JoinRequest struct {
 	JoinCode string `json:"joinCode"`
 }
 
+// SucceedRequest is the body of POST /v1/succeed, by which a player takes the place of a host
+// that has left, under the same join code. It is not part of the original API, and not every
+// server has it.
+type SucceedRequest struct {
+	JoinCode string `json:"joinCode"`
+	// HostConnectionData is what join returned to the player, 255 bytes.
+	HostConnectionData []byte `json:"hostConnectionData"`
+	// HostAllocationID is the id of the host that has left. If it is empty, it is the one to
+	// which the code leads.
+	HostAllocationID string `json:"hostAllocationId,omitempty"`
+}
+
 // Meta is the metadata of an answer.
 type Meta struct {
 	// RequestID identifies the request in the server's log.
@@ -33,7 +45,7 @@ type Links struct {
 	Next string `json:"next,omitempty"`
 }
 
-// AllocationResponse is the answer to allocate (201) and to join (200).
+// AllocationResponse is the answer to allocate and succeed (201) and to join (200).
 type AllocationResponse struct {
 	Meta Meta           `json:"meta"`
 	Data AllocationData `json:"data"`

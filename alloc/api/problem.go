@@ -35,6 +35,10 @@ type Detail struct {
 	Value string `json:"value"`
 }
 
+// DetailSuccessor is the key of a Detail whose value is the allocation id of the player that
+// takes the place of a host that has left, in the 409 of join and succeed.
+const DetailSuccessor = "successor"
+
 // NewProblem returns the problem of a status, with the title of that status.
 func NewProblem(status, code int, detail string) *Problem {
 	return &Problem{

@@ -76,6 +76,39 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	return allocationAnswer(r, http.StatusOK, joinerAllocation(res)), nil
 }
 
+func (h *Handler) succeed(ctx context.Context, r request) (answer, *api.Problem) {
+	var in api.SucceedRequest
+	if problem := decode(r.body, &in); problem != nil {
+		return answer{}, problem
+	}
+	claim := alloc.SuccessionClaim{Code: in.JoinCode}
+	switch {
+	case in.JoinCode == "":
+		return answer{}, invalidMember("joinCode", "is missing")
+	case len(in.HostConnectionData) != len(claim.Ticket):
+		return answer{}, invalidMember("hostConnectionData", "is not what join returned")
+	}
+	copy(claim.Ticket[:], in.HostConnectionData)
+	if in.HostAllocationID != "" {
+		id, err := proto.ParseAllocationID(in.HostAllocationID)
+		if err != nil {
+			return answer{}, invalidMember("hostAllocationId", "is not a UUID")
+		}
+		claim.Host = id
+	}
+	if problem := h.checkFailedJoins(r.source); problem != nil {
+		return answer{}, problem
+	}
+	res, err := h.service.Succeed(ctx, r.caller, claim)
+	if errors.Is(err, alloc.ErrCodeNotFound) {
+		h.countFailedJoin(ctx, r.source)
+	}
+	if err != nil {
+		return answer{}, h.serviceProblem(r, err)
+	}
+	return allocationAnswer(r, http.StatusCreated, hostAllocation(res)), nil
+}
+
 func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {
 	regions := h.service.RegionsOf(r.caller.Tenant)
 	list := make([]api.Region, len(regions))

@@ -1,6 +1,7 @@
 // Package httpapi serves the Relay Allocations API over an [alloc.Service]: allocate,
 // joincode, join and regions, and its OpenAPI description at /openapi.yaml. Paths, JSON
-// members, statuses and codes are those that an unmodified Unity SDK expects.
+// members, statuses and codes are those that an unmodified Unity SDK expects. A service
+// with successions adds the call succeed.
 //
 //	handler, err := httpapi.New(httpapi.Config{
 //		Service: service,
@@ -30,7 +31,7 @@
 // With Config.Anonymous a caller without a valid token is a new player at every call, in
 // project "dev", environment "dev". Such a caller cannot be recognized again, so
 // joincode treats it as a server: any caller that knows the id of an allocation of
-// dev/dev gets its code. Use it for development only.
+// dev/dev gets its code. So does succeed with a ticket. Use it for development only.
 //
 // # Limits
 //
@@ -39,8 +40,8 @@
 //
 //	60 per minute     requests of one player and call; 6000 of a backend
 //	120 per minute    requests from one client address without a valid token
-//	10 per minute     joins of one player with a code that does not exist; 600 of a
-//	                  backend
+//	10 per minute     joins and succeeds of one player with a code that does not exist;
+//	                  600 of a backend
 //	40 per minute     the same for all players of one tenant at one client address
 //	120 per minute    tokens from one client address that Config.Authenticate rejects.
 //	                  Further tokens from there are checked if they were accepted before,

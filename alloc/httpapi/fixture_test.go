@@ -49,8 +49,8 @@ func newFixture(t testing.TB, cfg Config) *fixture {
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay:     x.relay,
 		Store:     alloc.NewMemoryStore(),
-		Unlimited: cfg.Unlimited,
-		Now:       now,
+		Unlimited: cfg.Unlimited, Successions: true,
+		Now: now,
 		Regions: []alloc.Region{
 			{ID: "local", Description: "Here", QoSAddress: "203.0.113.1:7777"}, {ID: "far", Description: "There"},
 		},
@@ -135,6 +135,8 @@ type fakeRelay struct {
 	hosts []alloc.HostRequest
 	// callers are the addresses of the players that joined.
 	callers []netip.Addr
+	// left is the host that has left, successor the player that takes its place.
+	left, successor proto.AllocationID
 }
 
 // fakeCapacity bounds the memory of a fake relay under a fuzzer.
@@ -161,12 +163,40 @@ func (f *fakeRelay) ReserveHost(_ context.Context, r alloc.HostRequest) (alloc.R
 func (f *fakeRelay) ReserveJoiner(_ context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
 	f.mu.Lock()
 	_, ok := f.live[r.Host]
+	left, successor := r.Host == f.left, f.successor
 	f.callers = append(f.callers[max(len(f.callers)-fakeCapacity, 0):], r.ClientAddress)
 	f.mu.Unlock()
-	if !ok {
+	switch {
+	case left:
+		return alloc.Reservation{}, alloc.SuccessionError{Successor: successor}
+	case !ok:
 		return alloc.Reservation{}, alloc.ErrNotFound
 	}
 	return f.reserve(alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleJoiner})
+}
+
+// Succeed permits every player to succeed the host that has left.
+func (f *fakeRelay) Succeed(_ context.Context, r alloc.SuccessionRequest) (alloc.Succession, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, live := f.live[r.Host]
+	switch {
+	case f.fail != nil:
+		return alloc.Succession{}, f.fail
+	case r.Host == f.left:
+		return alloc.Succession{Player: r.Player, MaxConnections: 4, Region: "far"}, nil
+	case live:
+		return alloc.Succession{}, alloc.ErrHostPresent
+	}
+	return alloc.Succession{}, alloc.ErrNotFound
+}
+
+// leave ends a host whose place a player may take.
+func (f *fakeRelay) leave(id, successor proto.AllocationID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.live, id)
+	f.left, f.successor = id, successor
 }
 
 func (f *fakeRelay) Describe(_ context.Context, id proto.AllocationID) (alloc.Description, error) {

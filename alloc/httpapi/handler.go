@@ -32,6 +32,7 @@ const (
 	callAllocate  callName = "allocate"
 	callJoinCode  callName = "joincode"
 	callJoin      callName = "join"
+	callSucceed   callName = "succeed"
 	callRegions   callName = "regions"
 	callSpec      callName = "openapi"
 	callPreflight callName = "preflight"
@@ -111,6 +112,9 @@ func New(cfg Config) (*Handler, error) {
 		"/v1/join":      {callJoin, http.MethodPost, h.join},
 		"/v1/regions":   {callRegions, http.MethodGet, h.regions},
 		"/openapi.yaml": {callSpec, http.MethodGet, nil},
+	}
+	if cfg.Service.Successions() {
+		h.calls["/v1/succeed"] = call{callSucceed, http.MethodPost, h.succeed}
 	}
 	return h, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -142,13 +143,23 @@ func TestSecondSlash(t *testing.T) {
 	allocate := func() string { return `{"maxConnections":4}` }
 	own := func() string { return `{"allocationId":"` + x.allocate(t, tokenAnna) + `"}` }
 	live := func() string { return `{"joinCode":"` + x.code(t, tokenAnna, x.allocate(t, tokenAnna)) + `"}` }
+	succession := func() string {
+		id := x.allocate(t, tokenAnna)
+		code := x.code(t, tokenAnna, id)
+		host, err := proto.ParseAllocationID(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.relay.leave(host, host)
+		return `{"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"}`
+	}
 	none := func() string { return "" }
 	tests := map[string]struct {
 		body func() string
 		want int
 	}{
 		"/v1/allocate": {allocate, 201}, "/v1/joincode": {own, 201}, "/v1/join": {live, 200},
-		"/v1/regions": {none, 200}, "/openapi.yaml": {none, 200},
+		"/v1/regions": {none, 200}, "/openapi.yaml": {none, 200}, "/v1/succeed": {succession, 201},
 	}
 	for path, call := range x.calls {
 		tt, ok := tests[path]

@@ -18,6 +18,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // description is the API's description as a judge of requests and answers. It
@@ -137,6 +138,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		"/v1/allocate": `{"maxConnections":4}`,
 		"/v1/joincode": `{"allocationId":"` + id + `"}`,
 		"/v1/join":     `{"joinCode":"` + code + `"}`,
+		"/v1/succeed":  `{"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"}`,
 	}
 	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, bodies["/v1/join"]), 200)
 	wantStatus(t, d.post(t, x, "/v1/allocate", tokenAnna, `{"maxConnections":4,"region":"moon"}`), 400)
@@ -159,6 +161,15 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		}
 		x.relay.failWith(nil)
 	}
+	host, err := proto.ParseAllocationID(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, d.post(t, x, "/v1/succeed", tokenAnna, bodies["/v1/succeed"]), 409)
+	x.relay.leave(host, host)
+	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, bodies["/v1/join"]), 409)
+	wantStatus(t, d.post(t, x, "/v1/succeed", tokenAnna, strings.Replace(bodies["/v1/succeed"], code, "6666666", 1)), 404)
+	wantStatus(t, d.post(t, x, "/v1/succeed", tokenAnna, bodies["/v1/succeed"]), 201)
 	for _, path := range []string{"/v1/allocate", "/v1/join"} {
 		for _, failure := range []error{alloc.DeniedError{Reason: "banned"}, alloc.ErrProjectInactive, alloc.ErrProjectQuota} {
 			x.relay.failWith(failure)
@@ -166,6 +177,9 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		}
 		x.relay.failWith(nil)
 	}
+	x.relay.failWith(alloc.ErrProjectInactive)
+	wantStatus(t, d.post(t, x, "/v1/succeed", tokenAnna, bodies["/v1/succeed"]), 403)
+	x.relay.failWith(nil)
 	for path, call := range x.calls {
 		for range 30 {
 			x.do(newRequest(call.method, path, tokenAnna, ""))
