@@ -356,6 +356,7 @@ func (m *model) close(from mAddr, pkt []byte) (string, func() string) {
 
 // end removes an allocation with its links; its peers get no message.
 func (m *model) end(a *mAlloc) {
+	m.leave(a)
 	m.isGone(a)
 	for id := range a.links {
 		delete(m.allocs[id].links, a.id)

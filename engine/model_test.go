@@ -126,7 +126,9 @@ type model struct {
 	repeats      map[mSlot]*mBucket
 	reported     map[mID]bool // matches of which a large message was reported
 	reports      []mReport
-	stalls       [][2]int64 // in ticks
+	successions  map[mID]*mSuccession
+	coded        map[mID]bool // hosts with a join code
+	stalls       [][2]int64   // in ticks
 	settle       int64
 	mRecovery
 	fresh bool // what arrived is the first BIND of an allocation
@@ -191,7 +193,7 @@ func newModel(limits bool) *model {
 		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, rebinds: map[mID]*mBucket{}, mismatches: map[mGate]*mBucket{}, hits: map[string]int{},
 		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
 		meters: map[mID]*[2]int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
-		reported: map[mID]bool{},
+		reported: map[mID]bool{}, successions: map[mID]*mSuccession{}, coded: map[mID]bool{},
 	}
 }
 

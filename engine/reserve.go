@@ -174,10 +174,8 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 	if host != nil {
 		e, ok := c.shared.table.ByID(*host)
 		switch {
-		case !ok && c.mayExist(*host, now):
-			return alloc.ErrUnavailable
 		case !ok:
-			return c.errorOfEnded(*host, m.tenant)
+			return c.errorOfAbsent(*host, m.tenant, now)
 		case e.Role != table.RoleHost || c.shared.table.Account(e.Handle).Tenant != m.tenant:
 			return alloc.ErrNotFound
 		}

@@ -107,13 +107,24 @@ func (c *control) endSuccession() {
 	}
 }
 
-// errorOfEnded returns the error of a join to a host that is not in the table.
-func (c *control) errorOfEnded(host proto.AllocationID, tenant uint64) error {
-	s := c.successions.byHost[host]
-	if s == nil || s.tenant != tenant {
-		return alloc.ErrNotFound
+// successionOf returns the running succession of a host, or nil.
+func (c *control) successionOf(host proto.AllocationID, now int64) *succession {
+	if s := c.successions.byHost[host]; s != nil && now < s.until {
+		return s
 	}
-	return alloc.SuccessionError{Successor: s.successor}
+	return nil
+}
+
+// errorOfAbsent returns the error of a join to a host that is not in the table.
+func (c *control) errorOfAbsent(host proto.AllocationID, tenant uint64, now int64) error {
+	s := c.successionOf(host, now)
+	switch {
+	case s != nil && s.tenant == tenant:
+		return alloc.SuccessionError{Successor: s.successor}
+	case s == nil && c.mayExist(host, now):
+		return alloc.ErrUnavailable
+	}
+	return alloc.ErrNotFound
 }
 
 // Succeed permits a player to take the place of its host, see [Config].SuccessionWindow. It
@@ -150,7 +161,7 @@ func (c *control) succeed(t *claims, now int64) (alloc.Succession, error) {
 	if err := c.endSilentHost(t.match, &player, now); err != nil {
 		return alloc.Succession{}, err
 	}
-	s := c.successions.byHost[t.match]
+	s := c.successionOf(t.match, now)
 	// The link of a player that the host has disconnected does not name it any more.
 	if s == nil || s.everBound && player.Link != s.host {
 		return alloc.Succession{}, alloc.ErrNotFound
@@ -172,7 +183,7 @@ func (c *control) succeed(t *claims, now int64) (alloc.Succession, error) {
 func (c *control) endSilentHost(id proto.AllocationID, player *table.Entry, now int64) error {
 	host, ok := c.shared.table.ByID(id)
 	if !ok {
-		if c.mayExist(id, now) {
+		if c.successionOf(id, now) == nil && c.mayExist(id, now) {
 			return alloc.ErrUnavailable
 		}
 		return nil
