@@ -359,6 +359,7 @@ func (a *App) buildRelay() error {
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
 	cfg.Hooks = engine.Hooks{
 		Admit: a.players.admitOnRelay, OnReserve: a.onReserve, OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
+		OnSucceed: a.onSucceed, OnSuccessionEnd: a.onSuccessionEnd,
 		OnConnect:      func(e engine.ConnectEvent) { a.devLog.linked(e); a.history.linked(e); a.players.connected(e) },
 		OnDisconnect:   func(e engine.DisconnectEvent) { a.devLog.unlinked(e); a.history.unlinked(e); a.players.disconnected(e) },
 		OnLargeMessage: a.onLargeMessage,
@@ -448,7 +449,7 @@ func (a *App) buildService() error {
 			QoSAddress: relay.qos(), WebSocketURL: fleet.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
-		KeepCode: a.relay.KeepCode, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
+		Successions: c.Succession > 0, KeepCode: a.relay.KeepCode, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
 		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.history.reservedFor(e); a.players.reserved(e) },
 	})
 	if err != nil {
@@ -456,6 +457,8 @@ func (a *App) buildService() error {
 	}
 	a.observers.bound = a.service.OnBind
 	a.observers.ended = func(e engine.EndEvent) { a.service.OnEnd(e.ID) }
+	a.observers.left = func(e engine.EndEvent) { a.service.OnBind(e.ID) }
+	a.observers.vacant = a.service.OnEnd
 	return nil
 }
 

@@ -78,6 +78,12 @@ func (d *devLog) ended(e engine.EndEvent) {
 	}
 }
 
+func (d *devLog) succeeds(e engine.SucceedEvent) {
+	if d != nil {
+		d.log.Info("a player takes the place of the host", "player", e.Successor.String(), "host", e.Host.String())
+	}
+}
+
 // refusedCall reports a call of the API that was refused.
 func (d *devLog) refusedCall(r httpapi.Refusal) {
 	if d != nil {

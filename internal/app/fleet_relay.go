@@ -89,6 +89,8 @@ func (m *member) observe() {
 			m.announcer.HostEnded(e.ID)
 		}
 	}
+	m.app.observers.left = func(e engine.EndEvent) { m.announcer.HostLeft(e.ID) }
+	m.app.observers.vacant = m.announcer.HostEnded
 	m.app.observers.returned = func(e engine.ReturnEvent) { m.announcer.HostReturned(e.ID, e.Tenant) }
 	m.app.observers.drained = m.announcer.HeartbeatNow
 }

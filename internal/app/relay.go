@@ -35,6 +35,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
 		IdleTimeout: c.IdleTimeout, HostAloneTimeout: c.HostAloneTimeout,
 		BindTimeout: c.BindTimeout, HearTimeout: c.HearTimeout,
+		SuccessionWindow: c.Succession, SuccessionSilence: c.SuccessionSilence,
 		Limits:    limits(c),
 		Unlimited: mode == Dev, Region: c.Region,
 		AllowPrivateSources: c.AllowPrivateSources || mode == Dev,
@@ -93,6 +94,10 @@ type observers struct {
 	reserved func(engine.ReserveEvent)
 	bound    func(proto.AllocationID)
 	ended    func(engine.EndEvent)
+	// left is called in place of ended for a host whose place a player may take, and vacant
+	// when that is over.
+	left     func(engine.EndEvent)
+	vacant   func(host proto.AllocationID)
 	returned func(engine.ReturnEvent)
 	drained  func() // a drain began, or was undone
 }
@@ -102,6 +107,7 @@ func noObservers() observers {
 	return observers{
 		reserved: func(engine.ReserveEvent) {},
 		bound:    func(proto.AllocationID) {}, ended: func(engine.EndEvent) {},
+		left: func(engine.EndEvent) {}, vacant: func(proto.AllocationID) {},
 		returned: func(engine.ReturnEvent) {}, drained: func() {},
 	}
 }
@@ -120,12 +126,24 @@ func (a *App) onEnd(e engine.EndEvent) {
 	a.devLog.ended(e)
 	player := a.history.PlayerOf(e.ID)
 	a.history.ended(e)
-	a.observers.ended(e)
+	if e.Succession {
+		a.observers.left(e)
+	} else {
+		a.observers.ended(e)
+	}
 	a.players.ended(e, player)
 	if e.Reason == engine.EndLost {
 		a.restart.lost.Add(1)
 	}
 }
+
+// onSucceed is called when a player gets the permission to take the place of its host.
+func (a *App) onSucceed(e engine.SucceedEvent) {
+	a.devLog.succeeds(e)
+	a.history.succeeds(e)
+}
+
+func (a *App) onSuccessionEnd(e engine.SuccessionEndEvent) { a.observers.vacant(e.Host) }
 
 // onCode is called for each answer with the code of a host: the first one is news.
 func (a *App) onCode(e engine.CodeEvent) {

@@ -148,6 +148,10 @@ func (h *history) ended(e engine.EndEvent) {
 	delete(h.owners, e.ID)
 }
 
+func (h *history) succeeds(e engine.SucceedEvent) {
+	h.add(timeline.Event{ID: e.Host, Peer: e.Successor, Kind: timeline.Succeeded})
+}
+
 // HostOf returns the host of a join code, in any case of letters.
 func (h *history) HostOf(code string) (proto.AllocationID, bool) {
 	h.mu.Lock()

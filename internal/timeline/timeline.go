@@ -29,11 +29,12 @@ const (
 	MessageRefused             // another message was refused, with a Reason
 	Ended                      // with a Reason
 	CallRefused                // a call of the API was refused, with a Reason; it has no allocation
+	Succeeded                  // by its player Peer, who may take its place
 	numKinds
 )
 
 var kindNames = [numKinds]string{
-	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "ended", "call refused",
+	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "ended", "call refused", "succeeded",
 }
 
 // isRefusal reports whether a client, or an attacker, causes such events at will.
