@@ -121,7 +121,7 @@ func (f *Fleet) notFoundUnlessHealing(notFound error) error {
 // one thing: for [HealFor] after the store has failed or lost data, a missing code is
 // alloc.ErrStoreUnavailable instead of alloc.ErrCodeNotFound, because the host's relay
 // may announce it again. So a valid code is not rejected, and no host gets a second one.
-func (f *Fleet) Codes() alloc.Store { return codes{f.directory, f} }
+func (f *Fleet) Codes() alloc.CodeMover { return codes{f.directory, f} }
 
 type codes struct {
 	Directory

@@ -241,6 +241,23 @@ func (s *fakeStore) PutCode(ctx context.Context, t alloc.Tenant, code string, ho
 	return true, nil
 }
 
+func (s *fakeStore) MoveCode(ctx context.Context, t alloc.Tenant, code string, from, to proto.AllocationID) (bool, error) {
+	if err := s.enter(ctx, "MoveCode"); err != nil {
+		return false, err
+	}
+	defer s.mu.Unlock()
+	key := fakeCode{t.Hash(), code}
+	holder, taken := s.codes[key]
+	if _, has := s.byHost[to]; has || taken && holder != from {
+		return false, nil
+	}
+	if taken {
+		delete(s.byHost, from)
+	}
+	s.codes[key], s.byHost[to] = to, key
+	return true, nil
+}
+
 func (s *fakeStore) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
 	if err := s.enter(ctx, "HostOf"); err != nil {
 		return proto.AllocationID{}, err
