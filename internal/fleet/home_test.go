@@ -53,7 +53,7 @@ func TestSucceedGoesHome(t *testing.T) {
 		if len(w.relays[1].asks) != 1 || w.relays[1].asks[0] != ask || len(w.relays[0].asks) != 0 {
 			t.Errorf("asked %+v and %+v", w.relays[0].asks, w.relays[1].asks)
 		}
-		for _, want := range []error{alloc.ErrHostPresent, alloc.ErrNotFound, alloc.SuccessionError{Successor: hostID(5)}} {
+		for _, want := range []error{alloc.ErrHostPresent, alloc.SuccessionError{Successor: hostID(5)}} {
 			w.relays[1].set(want, false)
 			_, err := w.Succeed(t.Context(), ask)
 			wantErr(t, "Succeed", err, want)
