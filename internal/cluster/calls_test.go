@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -42,10 +43,20 @@ func TestCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	succession := alloc.SuccessionRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{8}, Host: host.ID}
+	for i := range succession.Ticket {
+		succession.Ticket[i] = byte(255 - i)
+	}
+	if granted, err := remote.Succeed(ctx, succession); granted != fakeSuccession || err != nil {
+		t.Errorf("Succeed = %+v, %v", granted, err)
+	}
 	x.relay.mu.Lock()
 	defer x.relay.mu.Unlock()
 	if want := x.relay.live[joiner.ID]; d != want {
 		t.Errorf("described %+v, want %+v", d, want)
+	}
+	if !reflect.DeepEqual(x.relay.asks, []alloc.SuccessionRequest{succession}) {
+		t.Errorf("asked %+v", x.relay.asks)
 	}
 	if !reflect.DeepEqual(x.relay.hosts, []alloc.HostRequest{ask}) || !reflect.DeepEqual(x.relay.joiners, []alloc.JoinerRequest{joinerAsk}) {
 		t.Errorf("asked %+v and %+v", x.relay.hosts, x.relay.joiners)
@@ -61,7 +72,7 @@ func TestCalls(t *testing.T) {
 			t.Error("a secret is empty")
 		}
 	}
-	if st := x.server.Stats(); st.Answered != 4 || st.Reserved != 2 || len(st.Refused) != 0 || st.NotAfter.IsZero() {
+	if st := x.server.Stats(); st.Answered != 5 || st.Reserved != 2 || len(st.Refused) != 0 || st.NotAfter.IsZero() {
 		t.Errorf("counts %+v", st)
 	}
 	if st := x.dialer.Stats(); st.Relays != 1 || st.Dialed != 1 || st.Lost != 0 {
@@ -102,8 +113,11 @@ func TestRequestsAreCarried(t *testing.T) {
 		"Reservation":   {"ID", "Key", "ConnectionData", "HostConnectionData", "Endpoints", "Region"},
 		"Description":   {"Tenant", "Player", "Role", "Bound"},
 		"Tenant":        {"Project", "Environment"},
+
+		"SuccessionRequest": {"Tenant", "Player", "Host", "Ticket"},
+		"Succession":        {"Player", "MaxConnections", "Region"},
 	}
-	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{}} {
+	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{}, alloc.SuccessionRequest{}, alloc.Succession{}} {
 		typ := reflect.TypeOf(v)
 		for i := range typ.NumField() {
 			name := typ.Field(i).Name
@@ -118,19 +132,22 @@ func TestRequestsAreCarried(t *testing.T) {
 // of the admission program.
 var notARelays = []string{"ErrStoreUnavailable", "ErrAdmissionUnavailable"}
 
-// errorNames returns the errors that alloc/relay.go declares.
+// errorNames returns the errors that the files of package alloc with interfaces of relays
+// declare.
 func errorNames(t *testing.T) (names []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../../alloc/relay.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Err") {
-			names = append(names, spec.Names[0].Name)
+	for _, name := range []string{"relay.go", "succession.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), "../../alloc/"+name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return true
-	})
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Err") {
+				names = append(names, spec.Names[0].Name)
+			}
+			return true
+		})
+	}
 	return names
 }
 
@@ -142,10 +159,11 @@ func TestErrorNames(t *testing.T) {
 		"ErrCodeMalformed": alloc.ErrCodeMalformed, "ErrMaxConnections": alloc.ErrMaxConnections,
 		"ErrRegion": alloc.ErrRegion, "ErrFull": alloc.ErrFull, "ErrUnavailable": alloc.ErrUnavailable,
 		"ErrDraining": alloc.ErrDraining, "ErrOutstanding": alloc.ErrOutstanding,
+		"ErrSuccession": alloc.ErrSuccession, "ErrHostPresent": alloc.ErrHostPresent,
 	}
 	names := slices.DeleteFunc(errorNames(t), func(name string) bool { return slices.Contains(notARelays, name) })
 	if got := slices.Sorted(maps.Keys(sentinels)); !slices.Equal(got, slices.Sorted(slices.Values(names))) {
-		t.Fatalf("alloc/relay.go has the errors %v, and this test %v", names, got)
+		t.Fatalf("package alloc has the errors %v, and this test %v", names, got)
 	}
 	sentinels["ErrTenantName"] = alloc.ErrTenantName
 	x := startTestCluster(t)
@@ -154,7 +172,8 @@ func TestErrorNames(t *testing.T) {
 		x.relay.failWith(fmt.Errorf("deep inside: %w", want))
 		_, hostErr := remote.ReserveHost(testContext(t), testHost())
 		_, describeErr := remote.Describe(testContext(t), proto.AllocationID{1})
-		for _, err := range []error{hostErr, describeErr, remote.KeepCode(testContext(t), proto.AllocationID{1}, "")} {
+		_, succeedErr := remote.Succeed(testContext(t), alloc.SuccessionRequest{Host: proto.AllocationID{1}, Tenant: testHost().Tenant})
+		for _, err := range []error{hostErr, describeErr, succeedErr, remote.KeepCode(testContext(t), proto.AllocationID{1}, "")} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s arrives as %v", name, err)
 			}
@@ -167,6 +186,52 @@ func TestErrorNames(t *testing.T) {
 	}
 	if st := x.dialer.Stats(); st.Lost != 0 {
 		t.Errorf("%d refusals were taken for lost answers", st.Lost)
+	}
+}
+
+// TestSuccessor checks that the successor arrives with the error, also that of a reservation,
+// and that a successor which is no id is no answer of a relay.
+func TestSuccessor(t *testing.T) {
+	x := startTestCluster(t)
+	remote, host := x.remote(), proto.AllocationID{1}
+	for _, want := range []alloc.SuccessionError{{}, {Successor: proto.AllocationID{15: 1}}, {Successor: proto.AllocationID{0xff}}} {
+		x.relay.failWith(fmt.Errorf("deep inside: %w", want))
+		_, err := remote.Succeed(testContext(t), alloc.SuccessionRequest{Tenant: testHost().Tenant, Host: host})
+		_, joinErr := remote.ReserveJoiner(testContext(t), alloc.JoinerRequest{Tenant: testHost().Tenant, Host: host})
+		for _, err := range []error{err, joinErr} {
+			got, _ := errors.AsType[alloc.SuccessionError](err)
+			if !errors.Is(err, alloc.ErrSuccession) || errors.Is(err, alloc.ErrUnavailable) || got != want {
+				t.Errorf("%v arrives as %v", want, err)
+			}
+		}
+	}
+	if n := x.server.Stats().Refused["succession"]; n != 6 || x.dialer.Stats().Lost != 0 {
+		t.Errorf("%d refusals, %+v", n, x.dialer.Stats())
+	}
+	unsure, err := (&relayConn{}).parseRefusal(409, []byte(`{"error":"succession","successor":"x"}`))
+	if wantUnavailable(t, err, errAnswer); !unsure {
+		t.Error("an unknown answer is taken for a refusal")
+	}
+}
+
+// TestSuccessionVersions checks both mixtures of versions: a relay without the call, and an
+// API process that knows neither the error nor its member.
+func TestSuccessionVersions(t *testing.T) {
+	l := relayConn{}
+	_, err := l.parseRefusal(404, []byte(`{"error":"unknown-call","detail":"there is no such call in this version"}`))
+	wantUnavailable(t, err)
+	_, err = l.parseRefusal(409, []byte(`{"error":"later-than-this","detail":"","successor":"x","more":1}`))
+	wantUnavailable(t, err)
+	body, err := json.Marshal(refusalOf(alloc.SuccessionError{Successor: proto.AllocationID{1}}).answer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old struct{ Error, Detail string }
+	if err := json.Unmarshal(body, &old); err != nil || old.Error != "succession" {
+		t.Errorf("an older API process reads %+v, %v", old, err)
+	}
+	if body, _ := json.Marshal(refusalOf(alloc.ErrFull).answer()); strings.Contains(string(body), "successor") {
+		t.Errorf("another refusal names a successor: %s", body)
 	}
 }
 
@@ -275,6 +340,13 @@ func TestStrict(t *testing.T) {
 		{"kick without id", pathKick, headers("1000", ""), `{}`, "malformed"},
 		{"two to close", pathClose, headers("1000", ""), `{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f","id":"x"}`, "malformed"},
 		{"an address that is none", pathReserveHost, headers("1000", good), with("198.18.0.1", "198.18.0.1:80"), "malformed"},
+		{"a ticket too short", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "AAAA", "", 1), "malformed"},
+		{"a ticket too long", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "AAAA", "AAAAAAAA", 1), "malformed"},
+		{"a ticket that is not base64", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "AAAA", "A!AA", 1), "malformed"},
+		{"a succession without a ticket", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "ticket", "Ticket", 1), "malformed"},
+		{"half a successor", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, testPlayer, testPlayer[2:], 1), "malformed"},
+		{"a succession of no host", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "10111213-", "", 1), "malformed"},
+		{"a succession of no tenant", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "game", `\u0000`, 1), "tenant-name"},
 		{"a key that is none", pathCancel, headers("1000", ""), `{"keys":["` + good + `","x"]}`, "malformed"},
 		{"too many keys", pathCancel, headers("1000", ""), `{"keys":["` + strings.Repeat(good+`","`, maxBatch) + good + `"]}`, "malformed"},
 	}
@@ -287,7 +359,9 @@ func TestStrict(t *testing.T) {
 	if made, _ := x.relay.counts(); made != 0 || x.server.Stats().OperatorCalls != 0 {
 		t.Errorf("%d reservations were made, %+v", made, x.server.Stats())
 	}
-	if status, body := x.post(t, c, pathReserveHost, headers("10000", good), testHostOf4); status != 200 {
-		t.Errorf("what is exactly a call: %d %s", status, body)
+	for path, call := range map[string]string{pathReserveHost: testHostOf4, pathSucceed: testSuccession} {
+		if status, body := x.post(t, c, path, headers("10000", good), call); status != 200 {
+			t.Errorf("what is exactly a call: %s: %d %s", path, status, body)
+		}
 	}
 }

@@ -15,6 +15,7 @@
 //
 //	/cluster/v1/reserve-host    api         project, environment, player, maxConnections
 //	/cluster/v1/reserve-joiner  api         project, environment, player, host
+//	/cluster/v1/succeed         api         project, environment, player, host, ticket
 //	/cluster/v1/describe        api, admin  id
 //	/cluster/v1/keep-code       api         host, code
 //	/cluster/v1/end             api         id
@@ -31,8 +32,9 @@
 //
 // An answer has status 200 and the result, or another status and an error:
 // {"error": name, "detail": text}. The errors of package alloc and of [Operator] are sent
-// by name, and the caller gets the same errors. All other errors become
-// alloc.ErrUnavailable with the reason in the text.
+// by name, and the caller gets the same errors; "succession" has the id of the successor in
+// a third member, if there is one. All other errors become alloc.ErrUnavailable with the
+// reason in the text.
 //
 // # Idempotency of reservations
 //

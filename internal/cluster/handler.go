@@ -52,6 +52,7 @@ var routes = []route{
 	{pathKick, []Role{RoleAPI, RoleAdmin}, (*Server).kick},
 	{pathClose, []Role{RoleAPI, RoleAdmin}, (*Server).closeOne},
 	{pathPage, []Role{RoleAPI, RoleAdmin}, (*Server).page},
+	{pathSucceed, []Role{RoleAPI}, (*Server).succeed},
 }
 
 // ServeHTTP answers one call. It checks path, method, role, headers and body in this
@@ -71,7 +72,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if refused.name == internal.name {
 			s.logger.Error("a call of the cluster failed", "path", r.URL.Path, "error", err)
 		}
-		write(w, refused.status, refusalAnswer{Error: refused.name, Detail: refused.detail})
+		write(w, refused.status, refused.answer())
 		return
 	}
 	s.counts.answered.Add(1)
@@ -179,6 +180,22 @@ func (s *Server) reserveJoiner(ctx context.Context, q request) (any, error) {
 	return s.reserve(ctx, q, func(ctx context.Context) outcome {
 		return outcomeOf(s.relay.ReserveJoiner(ctx, r))
 	})
+}
+
+func (s *Server) succeed(ctx context.Context, q request) (any, error) {
+	var in succeedCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	r, err := in.request()
+	if err != nil {
+		return nil, err
+	}
+	granted, err := s.relay.Succeed(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return successionAnswerOf(granted), nil
 }
 
 func (s *Server) describe(ctx context.Context, q request) (any, error) {

@@ -50,6 +50,23 @@ func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc
 	return r.reserve(ctx, pathReserveJoiner, reserveJoinerBody(q))
 }
 
+// Succeed asks the relay whether a player may take the place of its host. The same player
+// may ask again when the answer is lost.
+func (r remote) Succeed(ctx context.Context, q alloc.SuccessionRequest) (alloc.Succession, error) {
+	if err := checkTenant(q.Tenant); err != nil {
+		return alloc.Succession{}, err
+	}
+	var a successionAnswer
+	if err := r.call(ctx, pathSucceed, succeedBody(q), &a); err != nil {
+		return alloc.Succession{}, err
+	}
+	granted, err := a.succession()
+	if err != nil {
+		return alloc.Succession{}, r.wrap(err)
+	}
+	return granted, nil
+}
+
 // checkTenant rejects names that JSON would change on the way, since they would then
 // name another tenant.
 func checkTenant(t alloc.Tenant) error {
@@ -242,7 +259,11 @@ func (rc *relayConn) parseRefusal(status int, body []byte) (unsure bool, err err
 	if err := json.Unmarshal(body, &a); err != nil || a.Error == "" {
 		return true, rc.key.wrap(fmt.Errorf("%w: status %d", errAnswer, status))
 	}
-	return false, fmt.Errorf("%w: relay %v at %s says %q: %s", errorNamed(a.Error), rc.key.relay, rc.key.control, a.Error, a.Detail)
+	cause, err := a.cause()
+	if err != nil {
+		return true, rc.key.wrap(fmt.Errorf("%w: %w", errAnswer, err))
+	}
+	return false, fmt.Errorf("%w: relay %v at %s says %q: %s", cause, rc.key.relay, rc.key.control, a.Error, a.Detail)
 }
 
 var _ Operator = remote{}

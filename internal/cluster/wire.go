@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/netip"
 	"reflect"
@@ -22,6 +23,7 @@ import (
 const (
 	pathReserveHost   = "/cluster/v1/reserve-host"
 	pathReserveJoiner = "/cluster/v1/reserve-joiner"
+	pathSucceed       = "/cluster/v1/succeed"
 	pathDescribe      = "/cluster/v1/describe"
 	pathKeepCode      = "/cluster/v1/keep-code"
 	pathEnd           = "/cluster/v1/end"
@@ -56,6 +58,13 @@ type (
 		Host        string `json:"host"`
 
 		ClientAddress string `json:"clientAddress"` // empty: not known
+	}
+	succeedCall struct {
+		Project     string `json:"project"`
+		Environment string `json:"environment"`
+		Player      string `json:"player"` // zeros: a backend
+		Host        string `json:"host"`
+		Ticket      []byte `json:"ticket"`
 	}
 	idCall struct {
 		ID string `json:"id"`
@@ -95,6 +104,11 @@ type (
 		Reliable       bool   `json:"reliable"`
 		Secure         bool   `json:"secure"`
 	}
+	successionAnswer struct {
+		Player         string `json:"player"`
+		MaxConnections int    `json:"maxConnections"`
+		Region         string `json:"region"`
+	}
 	descriptionAnswer struct {
 		Tenant uint64 `json:"tenant,string"`
 		Player string `json:"player"`
@@ -119,6 +133,8 @@ type (
 	refusalAnswer struct {
 		Error  string `json:"error"`
 		Detail string `json:"detail"`
+		// Successor is the player that has the permission, only with "succession".
+		Successor string `json:"successor,omitempty"`
 	}
 )
 
@@ -184,6 +200,40 @@ func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
 		return r, err
 	}
 	return r, r.Tenant.Validate()
+}
+
+func succeedBody(r alloc.SuccessionRequest) succeedCall {
+	return succeedCall{
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
+		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(), Ticket: r.Ticket[:],
+	}
+}
+
+func (c *succeedCall) request() (r alloc.SuccessionRequest, err error) {
+	r.Tenant = alloc.Tenant{Project: c.Project, Environment: c.Environment}
+	if !parseHex(c.Player, r.Player[:]) {
+		return r, malformed.withDetail("player is not 32 hexadecimal digits")
+	}
+	if r.Host, err = parseID("host", c.Host); err != nil {
+		return r, err
+	}
+	if len(c.Ticket) != len(r.Ticket) {
+		return r, malformed.withDetail("ticket has %d bytes, not %d", len(c.Ticket), len(r.Ticket))
+	}
+	copy(r.Ticket[:], c.Ticket)
+	return r, r.Tenant.Validate()
+}
+
+func successionAnswerOf(g alloc.Succession) successionAnswer {
+	return successionAnswer{Player: hex.EncodeToString(g.Player[:]), MaxConnections: g.MaxConnections, Region: g.Region}
+}
+
+func (a *successionAnswer) succession() (alloc.Succession, error) {
+	g := alloc.Succession{MaxConnections: a.MaxConnections, Region: a.Region}
+	if !parseHex(a.Player, g.Player[:]) || a.MaxConnections < 0 || a.MaxConnections > math.MaxUint16 {
+		return alloc.Succession{}, fmt.Errorf("%w: player %q with %d connections", errAnswer, a.Player, a.MaxConnections)
+	}
+	return g, nil
 }
 
 // parseID parses the output of AllocationID.String, and nothing else.
@@ -397,6 +447,8 @@ var errorCodes = []errorCode{
 	{"draining", http.StatusServiceUnavailable, alloc.ErrDraining},
 	{"outstanding", http.StatusTooManyRequests, alloc.ErrOutstanding},
 	{"unavailable", http.StatusServiceUnavailable, alloc.ErrUnavailable},
+	{"succession", http.StatusConflict, alloc.ErrSuccession},
+	{"host-present", http.StatusConflict, alloc.ErrHostPresent},
 	{"final", http.StatusConflict, ErrFinal},
 	{"host", http.StatusConflict, ErrHost},
 }
@@ -419,14 +471,23 @@ var (
 // refusal is an error code with details. It is the error type on the relay's side.
 type refusal struct {
 	errorCode
-	detail string
+	detail    string
+	successor proto.AllocationID // see refusalAnswer
+}
+
+func (r refusal) answer() refusalAnswer {
+	a := refusalAnswer{Error: r.name, Detail: r.detail}
+	if !r.successor.IsZero() {
+		a.Successor = r.successor.String()
+	}
+	return a
 }
 
 // Error returns the name and the details.
 func (r refusal) Error() string { return "cluster: " + r.name + ": " + r.detail }
 
 func (v errorCode) withDetail(format string, args ...any) refusal {
-	return refusal{v, fmt.Sprintf(format, args...)}
+	return refusal{errorCode: v, detail: fmt.Sprintf(format, args...)}
 }
 
 // refusalOf returns the refusal for an error of the relay or of the server. It does not
@@ -437,13 +498,26 @@ func refusalOf(err error) refusal {
 	}
 	for _, v := range errorCodes {
 		if errors.Is(err, v.err) {
-			return v.withDetail("%v", err)
+			r := v.withDetail("%v", err)
+			s, _ := errors.AsType[alloc.SuccessionError](err)
+			r.successor = s.Successor
+			return r
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return unavailable.withDetail("the relay did not answer in time")
 	}
 	return internal.withDetail("see the relay's log")
+}
+
+// cause returns the error that a refusal means to the caller.
+func (a *refusalAnswer) cause() (error, error) {
+	err := errorNamed(a.Error)
+	if err != alloc.ErrSuccession || a.Successor == "" {
+		return err, nil
+	}
+	id, invalid := parseID("successor", a.Successor)
+	return alloc.SuccessionError{Successor: id}, invalid
 }
 
 // errorNamed returns the error that a name means to the caller.

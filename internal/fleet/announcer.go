@@ -61,7 +61,7 @@ type AnnouncerConfig struct {
 }
 
 // Announcer publishes a relay in the store: its heartbeat, and its hosts with their
-// codes. Reserved, KeepCode, Returned and Ended may be called
+// codes. HostReserved, HostReturned, KeepCode, HostLeft and HostEnded may be called
 // by any goroutine, also from hooks of the engine: they wait for nothing but a
 // lock that no call to the store is made under.
 type Announcer struct {
@@ -152,8 +152,8 @@ func (a *Announcer) hold(id proto.AllocationID, tenant uint64, sent uint32) {
 	}
 }
 
-// KeepCode sets the code of a host that is held. It ignores other hosts and malformed
-// codes.
+// KeepCode sets the code of a host that is held. It ignores other hosts, those that have
+// left, and malformed codes.
 func (a *Announcer) KeepCode(id proto.AllocationID, code string) {
 	packed, ok := joincode.Pack(code)
 	if !ok {
@@ -161,8 +161,20 @@ func (a *Announcer) KeepCode(id proto.AllocationID, code string) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if h := a.hosts.find(id); h != nil {
+	if h := a.hosts.find(id); h != nil && !h.left {
 		h.code = packed
+	}
+}
+
+// HostLeft records that a host has ended whose place a player may take. Until HostEnded the
+// store keeps its home, so that API processes find the relay, and its code as long as the
+// store has it; but the code may pass to another host, and the announcer does not claim it.
+// HostLeft ignores allocations that are not held.
+func (a *Announcer) HostLeft(id proto.AllocationID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if h := a.hosts.find(id); h != nil {
+		h.code, h.left = 0, true
 	}
 }
 

@@ -357,6 +357,56 @@ func TestCodeLost(t *testing.T) {
 	})
 }
 
+// TestHostLeft: while a player may take the place of a host, the store keeps the host's home
+// and renews its code, until the code moves to the next host, whose relay keeps it. Then
+// the former host goes without it.
+func TestHostLeft(t *testing.T) {
+	t.Parallel()
+	inTeller(t, func(t *testing.T, x *teller) {
+		former, next := x.reserve(t, 0), hostID(1)
+		x.KeepCode(former, "6789BC")
+		if ok, err := x.store.PutCode(t.Context(), testTenant, "6789BC", former); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		time.Sleep(refreshEvery + lateAfter) // The store knows the age of the host.
+		synctest.Wait()
+		x.HostLeft(former)
+		x.HostLeft(hostID(7))
+		x.KeepCode(former, "6789BC") // A late one.
+		x.HostReturned(former, testTenant.Hash())
+		leadsTo := func(host proto.AllocationID) {
+			t.Helper()
+			if got, err := x.store.HostOf(t.Context(), testTenant, "6789BC"); err != nil || got != host {
+				t.Errorf("the code leads to %v, %v; want %v", got, err, host)
+			}
+			if home, err := x.store.HomeOf(t.Context(), former); err != nil || home != (Home{relayID(0), 1}) {
+				t.Errorf("the former host is at %v, %v", home, err)
+			}
+		}
+		time.Sleep(2 * HoldFor)
+		synctest.Wait()
+		leadsTo(former)
+		if err := x.store.SetHome(t.Context(), next, Home{relayID(1), 1}); err != nil {
+			t.Fatal(err)
+		}
+		if moved, err := x.store.MoveCode(t.Context(), testTenant, "6789BC", former, next); !moved || err != nil {
+			t.Fatal(moved, err)
+		}
+		time.Sleep(HoldFor - refreshEvery)
+		synctest.Wait()
+		leadsTo(next)
+		if len(x.lost) != 0 {
+			t.Errorf("%v were reported as hosts without their code", x.lost)
+		}
+		x.HostEnded(former)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got, err := x.store.HostOf(t.Context(), testTenant, "6789BC"); err != nil || got != next || x.missing(1) != 1 {
+			t.Errorf("after the end the code leads to %v, %v, %d hosts", got, err, 1-x.missing(1))
+		}
+	})
+}
+
 // TestReturned: hosts of the previous run are announced before others.
 func TestReturned(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,23 @@ func (f *Fleet) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc
 	return res, nil
 }
 
+// Succeed asks the host's relay whether a player may take the place of the host. Errors:
+// those of alloc.SuccessionRelay, and as for ReserveJoiner if the relay does not answer.
+func (f *Fleet) Succeed(ctx context.Context, r alloc.SuccessionRequest) (alloc.Succession, error) {
+	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
+	defer cancel()
+	c, err := f.home(ctx, r.Host)
+	if err != nil {
+		return alloc.Succession{}, err
+	}
+	granted, err := f.dialer.Relay(c.Node).Succeed(ctx, r)
+	if err != nil {
+		return alloc.Succession{}, relayError(err)
+	}
+	granted.Region = c.Region
+	return granted, nil
+}
+
 // Describe returns the description of a host from its relay. Joiners are not in the
 // store, so the result for them is alloc.ErrNotFound. Errors: as for ReserveJoiner.
 func (f *Fleet) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
@@ -60,7 +77,7 @@ func (f *Fleet) KeepCode(ctx context.Context, host proto.AllocationID, code stri
 func relayError(err error) error {
 	for _, verdict := range []error{
 		alloc.ErrNotFound, alloc.ErrFull, alloc.ErrDraining, alloc.ErrCodeMalformed, alloc.ErrTenantName,
-		alloc.ErrUnavailable,
+		alloc.ErrSuccession, alloc.ErrHostPresent, alloc.ErrUnavailable,
 	} {
 		if err == nil || errors.Is(err, verdict) {
 			return err
@@ -121,7 +138,7 @@ func (f *Fleet) notFoundUnlessHealing(notFound error) error {
 // one thing: for [HealFor] after the store has failed or lost data, a missing code is
 // alloc.ErrStoreUnavailable instead of alloc.ErrCodeNotFound, because the host's relay
 // may announce it again. So a valid code is not rejected, and no host gets a second one.
-func (f *Fleet) Codes() alloc.Store { return codes{f.directory, f} }
+func (f *Fleet) Codes() alloc.CodeMover { return codes{f.directory, f} }
 
 type codes struct {
 	Directory

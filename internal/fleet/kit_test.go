@@ -241,6 +241,23 @@ func (s *fakeStore) PutCode(ctx context.Context, t alloc.Tenant, code string, ho
 	return true, nil
 }
 
+func (s *fakeStore) MoveCode(ctx context.Context, t alloc.Tenant, code string, from, to proto.AllocationID) (bool, error) {
+	if err := s.enter(ctx, "MoveCode"); err != nil {
+		return false, err
+	}
+	defer s.mu.Unlock()
+	key := fakeCode{t.Hash(), code}
+	holder, taken := s.codes[key]
+	if _, has := s.byHost[to]; has || taken && holder != from {
+		return false, nil
+	}
+	if taken {
+		delete(s.byHost, from)
+	}
+	s.codes[key], s.byHost[to] = to, key
+	return true, nil
+}
+
 func (s *fakeStore) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
 	if err := s.enter(ctx, "HostOf"); err != nil {
 		return proto.AllocationID{}, err
@@ -293,6 +310,7 @@ type fakeEngine struct {
 	kept   map[proto.AllocationID]string
 	asked  int
 	joined []alloc.JoinerRequest
+	asks   []alloc.SuccessionRequest
 	// The hooks are called with mu held, so in the order of changes.
 	onReserve func(id proto.AllocationID, tenant uint64)
 	onEnd     func(proto.AllocationID)
@@ -340,6 +358,21 @@ func (e *fakeEngine) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (
 	defer e.mu.Unlock()
 	e.joined = append(e.joined, r)
 	return alloc.Reservation{ID: proto.AllocationID{0xB0}}, nil
+}
+
+// Succeed permits every player of a host that has ended.
+func (e *fakeEngine) Succeed(ctx context.Context, r alloc.SuccessionRequest) (alloc.Succession, error) {
+	_, err := e.Describe(ctx, r.Host)
+	switch {
+	case err == nil:
+		return alloc.Succession{}, alloc.ErrHostPresent
+	case !errors.Is(err, alloc.ErrNotFound):
+		return alloc.Succession{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asks = append(e.asks, r)
+	return alloc.Succession{Player: r.Player, MaxConnections: 7}, nil
 }
 
 func (e *fakeEngine) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {

@@ -7,11 +7,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-var _ alloc.Relay = (*Local)(nil)
+var _ alloc.SuccessionRelay = (*Local)(nil)
 
 // Engine is the relay of this process: engine.Server. It alone counts seats.
 type Engine interface {
-	alloc.Relay
+	alloc.SuccessionRelay
 	// KeepCode makes the code of a live host outlive a crash. Errors:
 	// alloc.ErrNotFound, alloc.ErrUnavailable, alloc.ErrCodeMalformed.
 	KeepCode(ctx context.Context, host proto.AllocationID, code string) error

@@ -88,7 +88,9 @@ const HoldFor = 3 * time.Minute
 // Directory holds the hosts of a fleet and their join codes, for all API processes. Its
 // methods may be called concurrently.
 type Directory interface {
-	alloc.Store
+	// MoveCode makes the code count as older than that of any other host, so that no Hold
+	// of the former host, perhaps a late one, takes it back.
+	alloc.CodeMover
 	// SetHome stores the home of a new host for HoldFor.
 	SetHome(ctx context.Context, host proto.AllocationID, home Home) error
 	// HomeOf returns the home of a host, or alloc.ErrNotFound.
@@ -114,7 +116,7 @@ type Dialer interface {
 // all its calls return alloc.ErrUnavailable for a relay that did not answer in time. A
 // reservation whose answer was lost is cancelled.
 type Remote interface {
-	alloc.Relay
+	alloc.SuccessionRelay
 	// KeepCode sends the code of a host to its relay, so that the code survives
 	// crashes. Errors: alloc.ErrNotFound.
 	KeepCode(ctx context.Context, host proto.AllocationID, code string) error

@@ -36,9 +36,13 @@ type codeKey struct{ tenant, code uint64 }
 type place struct {
 	home  fleet.Home // zero: not known
 	code  codeKey    // zero: it has none
-	since time.Time  // by which its code is older or younger than others
+	since time.Time  // by which its code is older or younger than others; appointed: MoveCode gave it
 	until time.Time  // when it ends unless it is held
 }
+
+// appointed is the since of a host that has its code by MoveCode: earlier than that of any
+// host that a relay holds.
+var appointed = time.UnixMilli(0)
 
 // NewMemoryDirectory returns an empty directory on the clock now; nil means
 // time.Now.
@@ -131,6 +135,30 @@ func (d *MemoryDirectory) PutCode(_ context.Context, t alloc.Tenant, code string
 	}
 	p.since, p.until = now, now.Add(fleet.HoldFor)
 	d.encode(host, p, key)
+	return true, nil
+}
+
+// MoveCode makes a code of from, or one that leads nowhere, the code of to. It reports
+// false, and changes nothing, when the code leads to another host or to has a code.
+func (d *MemoryDirectory) MoveCode(_ context.Context, t alloc.Tenant, code string, from, to proto.AllocationID) (bool, error) {
+	packed, ok := joincode.Pack(code)
+	if !ok {
+		return false, alloc.ErrCodeMalformed
+	}
+	key := codeKey{t.Hash(), packed}
+	now := d.enter()
+	defer d.mu.Unlock()
+	holder, former, taken := d.holder(key, now)
+	p, _ := d.look(to, now)
+	if taken && holder != from || p.code != (codeKey{}) {
+		return false, nil
+	}
+	if taken {
+		former.since = time.Time{} // Its next Hold sets it: it may have been appointed.
+		d.uncode(from, former)
+	}
+	p.since, p.until = appointed, now.Add(fleet.HoldFor)
+	d.encode(to, p, key)
 	return true, nil
 }
 

@@ -19,6 +19,9 @@
 //   - Of two codes of one host, the one that its relay holds counts.
 //   - A code that a relay does not know lasts as long as its host.
 //   - What Forget removes may still be there for a moment.
+//   - A code that MoveCode has given to a host counts as older than the code of any host
+//     that a relay holds. So a Hold that the relay of the former host began before the host
+//     ended, or that the store executes late, does not take the code back.
 //
 // # What is in Redis
 //
@@ -27,7 +30,8 @@
 // of the server, and every key expires.
 //
 //	key               type    content                              lasts
-//	code:{T}:CODE     string  host:since:seal                      HoldFor after Put or Hold
+//	code:{T}:CODE     string  host:since:seal; since is 0 after    HoldFor after Put, Move or
+//	                          Move                                 Hold
 //	codes:{T}         sorted  CODE by the time it ends, to count   as its last code
 //	                  set
 //	host:ID           hash    h → relay:boot:seal,                 HoldFor after SetHome, Put
@@ -59,6 +63,10 @@
 // is also in the entry of its host, so that no process signs a code which it only read
 // there.
 //
+// MoveCode is a call of an API process. It decides by the entry of the code, in one script:
+// the code must lead to the former host, so that a call that is executed late moves nothing
+// that has moved on. The entries of both hosts follow it.
+//
 // Not sealed are: since and at, which the store's clock sets; the list of a tenant's codes,
 // which only limits the number of codes; leases and buckets. No signature shows that an entry
 // does not exist. So the password of the store suffices to delete entries, to repeat an
@@ -77,6 +85,9 @@
 //	                          replication id of the server, and restore all their
 //	                          hosts. A host that was reserved at that moment is
 //	                          announced by its relay, not by the API
+//	                          A move that is lost leads the code back to the
+//	                          former host, which is the older one, until another
+//	                          player takes its place or its relay drops it
 //	one shard of a cluster    the same, for its keys; the others continue
 //	Redis stands still        nothing; calls that timed out may be executed late.
 //	                          The code of an ended host may be restored by that, and

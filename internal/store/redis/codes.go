@@ -44,6 +44,67 @@ func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host p
 	return false, err
 }
 
+// MoveCode makes a code of from, or one that leads nowhere, the code of to. It reports
+// false, and changes nothing, if the code leads to another host or to has a code. Errors:
+// alloc.ErrCodeMalformed, and alloc.ErrStoreUnavailable, after which the code may lead to to,
+// also later. The entry of the code decides. That of to gets the code before: after a failure
+// in between it has a code that leads elsewhere, which CodeOf, Hold and Drop handle.
+func (s *Store) MoveCode(ctx context.Context, t alloc.Tenant, code string, from, to proto.AllocationID) (bool, error) {
+	c, ok := canonical(t.Hash(), code)
+	if !ok {
+		return false, alloc.ErrCodeMalformed
+	}
+	// CodeOf also removes a code that is not that of to.
+	if _, err := s.CodeOf(ctx, t, to); !errors.Is(err, alloc.ErrCodeNotFound) {
+		return false, err
+	}
+	seals, err := s.seal(ctx, s.holdFor, s.codeStatement(c, to))
+	if err != nil {
+		return false, err
+	}
+	claimed, err := s.run(ctx, "put a moving join code at its new host", claimCode,
+		[]string{s.keys.host(to)}, c.String()+":"+seals[0], milliseconds(s.holdFor))
+	if err != nil || claimed != int64(1) {
+		return false, err
+	}
+	moved, err := s.moveCode(ctx, c, from, to, seals[0])
+	if err != nil {
+		return false, err
+	}
+	former := from
+	if !moved {
+		former = to
+	}
+	if err := s.releaseCode(ctx, c, former); !moved && !errors.Is(err, alloc.ErrCodeNotFound) {
+		return false, err
+	}
+	return moved, nil // The next Hold or CodeOf of from releases it otherwise.
+}
+
+// moveCode changes the entry of a code. An entry of a third host without a valid signature
+// counts as absent.
+func (s *Store) moveCode(ctx context.Context, c hostCode, from, to proto.AllocationID, sealed string) (bool, error) {
+	forged := ""
+	for range 2 {
+		reply, err := s.run(ctx, "move a join code", moveCode,
+			[]string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
+			to.String(), milliseconds(s.holdFor), c.code, sealed, from.String(), forged)
+		if err != nil {
+			return false, err
+		}
+		other, taken := reply.(string)
+		if !taken {
+			return true, nil
+		}
+		claims, _ := s.codeClaim(c, other)
+		if err := s.verify(ctx, claims); err != nil || claims[0].ok {
+			return false, err
+		}
+		forged = other
+	}
+	return false, nil // Another call has replaced the forged entry.
+}
+
 // HostOf returns the host of a code. A code without a valid signature is not found.
 // Errors: alloc.ErrCodeNotFound, alloc.ErrStoreUnavailable.
 func (s *Store) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
@@ -252,6 +313,19 @@ if v and v ~= ARGV[6] then
   end
 end
 redis.call('SET', KEYS[1], ARGV[1] .. ':' .. string.format('%.0f', since) .. ':' .. ARGV[5], 'PX', ARGV[2])
+count()
+return 1
+`)
+
+// moveCode assigns a code of a host, or one that leads nowhere, to another host. It returns
+// 1, or the entry of a third host. An entry that equals ARGV[6] is replaced, see holdCode.
+// The new entry is the oldest possible: a Hold of the former host, which may arrive late,
+// does not take the code back. KEYS: code, list. ARGV: new host, milliseconds, code, seal,
+// former host, entry or empty.
+var moveCode = redis.NewScript(luaCount + `
+local v = redis.call('GET', KEYS[1])
+if v and v ~= ARGV[6] and string.match(v, '^([^:]+):') ~= ARGV[5] then return v end
+redis.call('SET', KEYS[1], ARGV[1] .. ':0:' .. ARGV[4], 'PX', ARGV[2])
 count()
 return 1
 `)

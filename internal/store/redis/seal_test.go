@@ -146,3 +146,76 @@ func TestForgedCodeIsNotAdopted(t *testing.T) {
 		t.Errorf("a forged code leads to %v, %v", host, err)
 	}
 }
+
+// TestMoveReplacesForgedEntries: no forged entry keeps a code from its next host, and an
+// entry with a valid seal does.
+func TestMoveReplacesForgedEntries(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
+	code := hostCode{tenant.Hash(), codeText(1)}
+	from, third := hostID(1), hostID(2)
+	hour := time.Now().Add(time.Hour)
+	for n, entry := range []struct {
+		host   proto.AllocationID
+		sealed string
+		moves  bool
+	}{
+		{third, "x", true},
+		{third, sealText(t, s, s.codeStatement(code, from), hour), true},
+		{third, sealText(t, s, s.codeStatement(code, third), hour), false},
+		{from, "x", true},
+		{from, sealText(t, s, s.codeStatement(code, from), hour), true},
+	} {
+		to := hostID(10 + n)
+		server.Do(fmt.Sprintf("SET %s %s:1:%s", s.keys.code(code.tenant, code.code), entry.host, entry.sealed))
+		server.Do(fmt.Sprintf("HSET %s c %s:x", s.keys.host(to), hostCode{tenant.Hash(), codeText(99)}))
+		if moved, err := s.MoveCode(t.Context(), tenant, code.code, from, to); moved != entry.moves || err != nil {
+			t.Errorf("entry %d: MoveCode = %v, %v", n, moved, err)
+		}
+		want := entry.host
+		if entry.moves {
+			want = to
+		}
+		if got, err := s.HostOf(t.Context(), tenant, code.code); got != want || err != nil {
+			t.Errorf("entry %d: HostOf = %v, %v; want %v", n, got, err, want)
+		}
+		if got, err := s.CodeOf(t.Context(), tenant, to); (got == code.code) != entry.moves || (err == nil) != entry.moves {
+			t.Errorf("entry %d: CodeOf the new host = %q, %v", n, got, err)
+		}
+	}
+}
+
+// TestMoveAfterHalfAMove: a process that fails after it has put the code at the new host, or
+// before it has taken it from the former one, leaves entries that disagree. The code leads to
+// one host, and the next call about it removes the rest.
+func TestMoveAfterHalfAMove(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
+	code := hostCode{tenant.Hash(), codeText(1)}
+	from, to := hostID(1), hostID(2)
+	if ok, err := s.PutCode(t.Context(), tenant, code.code, from); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	entry := func(host proto.AllocationID) string {
+		return code.String() + ":" + sealText(t, s, s.codeStatement(code, host), time.Now().Add(time.Hour))
+	}
+	server.Do(fmt.Sprintf("HSET %s c %s", s.keys.host(to), entry(to)))
+	if got, err := s.CodeOf(t.Context(), tenant, from); got != code.code || err != nil {
+		t.Errorf("CodeOf the former host before the move: %q, %v", got, err)
+	}
+	for range 2 { // The second one is late.
+		if _, err := s.MoveCode(t.Context(), tenant, code.code, from, to); err != nil {
+			t.Fatal(err)
+		}
+		server.Do(fmt.Sprintf("HSET %s c %s", s.keys.host(from), entry(from)))
+		home := fleet.Home{Relay: alloc.RelayID{1}, Boot: 1}
+		mustHold(t, s, home, []fleet.Held{{Host: from, Tenant: tenant.Hash(), Since: time.Now().Add(-time.Hour)}}, from)
+		server.Do(fmt.Sprintf("HSET %s c %s", s.keys.host(from), entry(from)))
+		if got, err := s.CodeOf(t.Context(), tenant, from); !errors.Is(err, alloc.ErrCodeNotFound) {
+			t.Errorf("CodeOf the former host: %q, %v", got, err)
+		}
+		if got, err := s.HostOf(t.Context(), tenant, code.code); got != to || err != nil {
+			t.Errorf("HostOf = %v, %v", got, err)
+		}
+	}
+}
