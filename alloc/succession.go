@@ -14,7 +14,8 @@ var (
 	// ErrSuccession: the host has left, and one of its players may take its place. The join
 	// code leads to the new host when one has done so. See [SuccessionError].
 	ErrSuccession = errors.New("alloc: the host has left, and one of its players may take its place")
-	// ErrHostPresent: the match has a host.
+	// ErrHostPresent: the host has not left, as far as its relay knows, or another player has
+	// taken its place. See [HostPresentError].
 	ErrHostPresent = errors.New("alloc: the match has a host")
 )
 
@@ -33,6 +34,18 @@ func (e SuccessionError) Error() string {
 
 // Is reports that e is an ErrSuccession.
 func (SuccessionError) Is(target error) bool { return target == ErrSuccession }
+
+// HostPresentError is an [ErrHostPresent] if the join code leads to another host than the one
+// that the player has lost.
+type HostPresentError struct{ Host proto.AllocationID }
+
+// Error names the host.
+func (e HostPresentError) Error() string {
+	return fmt.Sprintf("%v: allocation %v", ErrHostPresent, e.Host)
+}
+
+// Is reports that e is an ErrHostPresent.
+func (HostPresentError) Is(target error) bool { return target == ErrHostPresent }
 
 // SuccessionRequest asks the relay of a host that has left whether a player may take its
 // place.
@@ -162,7 +175,7 @@ func (s *Service) permission(ctx context.Context, c Caller, claim SuccessionClai
 	d, there := s.relay.Describe(ctx, holder)
 	switch {
 	case there == nil && (err != nil || d.Bound || d.Player != granted.Player):
-		return Succession{}, ErrHostPresent
+		return Succession{}, HostPresentError{holder}
 	case there != nil && !errors.Is(there, ErrNotFound):
 		return Succession{}, there
 	}

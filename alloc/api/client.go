@@ -100,8 +100,8 @@ func (c *Client) Join(ctx context.Context, joinCode string) (Allocation, error) 
 }
 
 // Succeed reserves an allocation for a player that takes the place of its host, which has
-// left, under the same join code. A *Problem with status 409 means that another player does
-// so or has done so: join by the code.
+// left, under the same join code. A *Problem with status 409 says in its details which
+// player does so now, or which host there is. See client.Succeed.
 func (c *Client) Succeed(ctx context.Context, r SucceedRequest) (Allocation, error) {
 	var out AllocationResponse
 	err := c.post(ctx, "/v1/succeed", r, &out, http.StatusCreated)

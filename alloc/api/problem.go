@@ -35,9 +35,14 @@ type Detail struct {
 	Value string `json:"value"`
 }
 
-// DetailSuccessor is the key of a Detail whose value is the allocation id of the player that
-// takes the place of a host that has left, in the 409 of join and succeed.
-const DetailSuccessor = "successor"
+// The keys of details of a 409 of join and succeed whose values are allocation ids.
+const (
+	// DetailSuccessor: the player that takes the place of a host that has left.
+	DetailSuccessor = "successor"
+	// DetailHost: the host to which the join code leads, another one than the one that the
+	// player has lost. Join by the code.
+	DetailHost = "host"
+)
 
 // NewProblem returns the problem of a status, with the title of that status.
 func NewProblem(status, code int, detail string) *Problem {

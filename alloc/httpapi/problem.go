@@ -69,6 +69,17 @@ func successionProblem(err error) *api.Problem {
 	return p
 }
 
+// hostPresentProblem returns the answer to a player whose match has a host: another one, or
+// the one that the player has lost, as long as its relay has not noticed that.
+func hostPresentProblem(err error) *api.Problem {
+	if h, ok := errors.AsType[alloc.HostPresentError](err); ok {
+		p := statusProblem(http.StatusConflict, "the match has another host: join by the code")
+		p.Details = []api.Detail{{Key: api.DetailHost, Value: h.Host.String()}}
+		return p
+	}
+	return withRetryAfter(statusProblem(http.StatusConflict, "the host has not left"), retrySuccession)
+}
+
 // problemOf maps an error of the service to a problem. An unknown error is an internal
 // one.
 func problemOf(err error) *api.Problem {
@@ -94,7 +105,7 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, alloc.ErrSuccession):
 		return successionProblem(err)
 	case errors.Is(err, alloc.ErrHostPresent):
-		return statusProblem(http.StatusConflict, "the match has a host: join by the code")
+		return hostPresentProblem(err)
 	case errors.Is(err, alloc.ErrFull):
 		return withRetryAfter(api.NewProblem(http.StatusServiceUnavailable, api.CodeNoSuitableRelay,
 			"no relay has room"), retryFull)

@@ -32,7 +32,7 @@ func TestSucceed(t *testing.T) {
 
 	rec := x.post("/v1/succeed", tokenBert, succeed)
 	wantProblem(t, rec, http.StatusConflict, 15409)
-	if got := problemOfBody(t, rec.Body.Bytes()).Detail; got != "the match has a host: join by the code" {
+	if got := problemOfBody(t, rec.Body.Bytes()).Detail; got != "the host has not left" {
 		t.Errorf("detail %q", got)
 	}
 	host, err := proto.ParseAllocationID(id)

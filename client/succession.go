@@ -1,0 +1,146 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// ErrMatchOver is Succeed for a match that no player can go on with: its host left too long
+// ago, or its join code is gone.
+var ErrMatchOver = errors.New("client: the match is over")
+
+// SuccessionConfig configures Succeed.
+type SuccessionConfig struct {
+	// API is the service that the player joined by. Required.
+	API *api.Client
+	// Code is the join code of the match. Required.
+	Code string
+	// Ticket is the player's own, with which its session still runs: the relay gives the
+	// host's place only to a player that is there. Required.
+	Ticket Ticket
+	// Host is the host that the player has lost, the ID of its Peer. Zero: the player was
+	// never connected to it.
+	Host proto.AllocationID
+	// Delay is how long this player lets others go first. A game gives the players that it
+	// prefers as hosts less. 0: no delay.
+	Delay time.Duration
+	// Retry is the time between calls, a quarter more or less, while another player takes the
+	// place or the relay has not noticed yet that the host has left. 0 means 250 ms. The
+	// server's own limit is 60 calls a minute.
+	Retry time.Duration
+}
+
+func (c SuccessionConfig) check() error {
+	switch {
+	case c.API == nil || c.Code == "":
+		return fmt.Errorf("%w: a succession needs API and Code", ErrConfig)
+	case len(c.Ticket.HostConnectionData) == 0:
+		return fmt.Errorf("%w: a host succeeds no host", ErrConfig)
+	case c.Delay < 0 || c.Retry < 0:
+		return fmt.Errorf("%w: a succession has a negative time", ErrConfig)
+	}
+	return c.Ticket.check()
+}
+
+// Succeed goes on with a match whose host has left. All players of the match call it: the
+// first one becomes the host, with the same join code and number of connections, and the
+// others join it. It returns the ticket of the player's next session, which is a host's if it
+// has no HostConnectionData. Then close the session with the old ticket. The server must
+// permit it (setting succession of Ferry), and what the game knew of its state is its own
+// matter.
+//
+// While the relay still waits for the host, Succeed asks again until ctx ends: a host that
+// crashed counts as one that has left after some seconds of silence.
+//
+// Errors: ErrMatchOver, ErrConfig, ctx.Err(), and *api.Problem for a caller that the server
+// refuses.
+func Succeed(ctx context.Context, cfg SuccessionConfig) (Ticket, error) {
+	if err := cfg.check(); err != nil {
+		return Ticket{}, err
+	}
+	if err := sleep(ctx, cfg.Delay); err != nil {
+		return Ticket{}, err
+	}
+	for {
+		t, wait, err := cfg.try(ctx)
+		if err != nil || t.check() == nil {
+			return t, err
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return Ticket{}, err
+		}
+	}
+}
+
+// try asks once for the place of the host, and joins the next host if there is one. It
+// returns the time to wait if neither is possible yet.
+func (c *SuccessionConfig) try(ctx context.Context) (t Ticket, wait time.Duration, err error) {
+	claim := api.SucceedRequest{JoinCode: c.Code, HostConnectionData: c.Ticket.HostConnectionData}
+	if !c.Host.IsZero() {
+		claim.HostAllocationID = c.Host.String()
+	}
+	a, err := c.API.Succeed(ctx, claim)
+	if err == nil {
+		t, err = TicketFrom(a)
+		return t, 0, err
+	}
+	var p *api.Problem
+	switch {
+	case !errors.As(err, &p) || p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests:
+		return Ticket{}, c.wait(p), ctx.Err()
+	case p.Code == api.CodeJoinCodeNotFound:
+		return Ticket{}, 0, fmt.Errorf("%w: %w", ErrMatchOver, err)
+	case p.Status == http.StatusConflict && !hasDetail(p, api.DetailHost):
+		return Ticket{}, c.wait(nil), nil
+	case p.Status != http.StatusConflict && p.Code != api.CodeAllocationNotFound:
+		return Ticket{}, 0, err
+	}
+	// The match has another host, or this player has no claim to its place.
+	t, err = Redeem(ctx, c.API, c.Code)
+	switch {
+	case err == nil || errors.Is(err, ErrConfig):
+		return t, 0, err
+	case !errors.As(err, &p):
+		return Ticket{}, c.wait(nil), ctx.Err()
+	case p.Status == http.StatusConflict || p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests:
+		return Ticket{}, c.wait(p), nil
+	case p.Code == api.CodeJoinCodeNotFound:
+		return Ticket{}, 0, fmt.Errorf("%w: %w", ErrMatchOver, err)
+	}
+	return Ticket{}, 0, err
+}
+
+// wait returns the time until the next call: what the server asks for, if it is overloaded.
+func (c *SuccessionConfig) wait(p *api.Problem) time.Duration {
+	retry := c.Retry
+	if retry == 0 {
+		retry = 250 * time.Millisecond
+	}
+	if p != nil && p.Status != http.StatusConflict {
+		retry = max(retry, p.RetryAfter)
+	}
+	return retry*3/4 + rand.N(retry/2+1)
+}
+
+func hasDetail(p *api.Problem, key string) bool {
+	return slices.ContainsFunc(p.Details, func(d api.Detail) bool { return d.Key == key })
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
