@@ -81,7 +81,8 @@ type CodeMover interface {
 // SuccessionClaim is the request of a player to take the place of its host.
 type SuccessionClaim struct {
 	Code string
-	// Host is the host that the player has lost. Zero: the one to which the code leads.
+	// Host is the host that the player has lost. Zero: the one to which the code leads,
+	// which may be another one by now; a player that calls again must name it.
 	Host proto.AllocationID
 	// Ticket is the HostConnectionData of the player's own reservation.
 	Ticket ConnectionData
@@ -170,19 +171,38 @@ func (s *Service) permission(ctx context.Context, c Caller, claim SuccessionClai
 }
 
 // handCode makes the code lead to the new host. A reservation that does not get it is bound
-// by no client, and expires.
+// by no client, and expires; so a call whose caller has disconnected moves nothing. If the
+// relay does not keep the code, it goes back: it would end with a reservation that the player
+// does not get, and no player could take the former host's place any more.
 func (s *Service) handCode(ctx context.Context, t Tenant, code string, from, to proto.AllocationID) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-	defer cancel()
-	moving, span := trace.Start(ctx, "store.MoveCode")
-	moved, err := s.codes.MoveCode(moving, t, code, from, to)
-	span.End(err)
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	moved, err := s.moveCode(ctx, t, code, from, to)
 	switch {
 	case err != nil:
-		return fmt.Errorf("move the join code: %w", err)
+		return err
 	case !moved:
 		return ErrHostPresent
 	}
-	_, err = s.answerCode(ctx, to, code)
-	return err
+	err = s.keep(ctx, to, code)
+	if err == nil {
+		return nil
+	}
+	if _, back := s.moveCode(ctx, t, code, to, from); back != nil {
+		err = errors.Join(err, back)
+	}
+	return fmt.Errorf("%w: %v", ErrUnavailable, err) // An ErrNotFound would be final.
+}
+
+func (s *Service) moveCode(ctx context.Context, t Tenant, code string, from, to proto.AllocationID) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	ctx, span := trace.Start(ctx, "store.MoveCode")
+	moved, err := s.codes.MoveCode(ctx, t, code, from, to)
+	span.End(err)
+	if err != nil {
+		return false, fmt.Errorf("move the join code: %w", err)
+	}
+	return moved, nil
 }
