@@ -170,39 +170,27 @@ func (s *Service) permission(ctx context.Context, c Caller, claim SuccessionClai
 	return granted, err
 }
 
-// handCode makes the code lead to the new host. A reservation that does not get it is bound
-// by no client, and expires; so a call whose caller has disconnected moves nothing. If the
-// relay does not keep the code, it goes back: it would end with a reservation that the player
-// does not get, and no player could take the former host's place any more.
+// handCode makes the code lead to the new host. Its relay keeps the code first: otherwise the
+// code would end with a host that its player never binds, and no player could take the former
+// host's place any more. A reservation that does not get the code is bound by no client, and
+// expires; so a call whose caller has disconnected moves nothing.
 func (s *Service) handCode(ctx context.Context, t Tenant, code string, from, to proto.AllocationID) error {
+	if err := s.keep(ctx, to, code); err != nil {
+		return fmt.Errorf("%w: %v", ErrUnavailable, err) // An ErrNotFound would be final.
+	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	moved, err := s.moveCode(ctx, t, code, from, to)
-	switch {
-	case err != nil:
-		return err
-	case !moved:
-		return ErrHostPresent
-	}
-	err = s.keep(ctx, to, code)
-	if err == nil {
-		return nil
-	}
-	if _, back := s.moveCode(ctx, t, code, to, from); back != nil {
-		err = errors.Join(err, back)
-	}
-	return fmt.Errorf("%w: %v", ErrUnavailable, err) // An ErrNotFound would be final.
-}
-
-func (s *Service) moveCode(ctx context.Context, t Tenant, code string, from, to proto.AllocationID) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	ctx, span := trace.Start(ctx, "store.MoveCode")
 	moved, err := s.codes.MoveCode(ctx, t, code, from, to)
 	span.End(err)
-	if err != nil {
-		return false, fmt.Errorf("move the join code: %w", err)
+	switch {
+	case err != nil:
+		return fmt.Errorf("move the join code: %w", err)
+	case !moved:
+		return ErrHostPresent
 	}
-	return moved, nil
+	return nil
 }

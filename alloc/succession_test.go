@@ -82,8 +82,11 @@ func newSuccession(t *testing.T, change func(*alloc.ServiceConfig)) *succession 
 	x.Service = newTestService(t, x.relay, func(c *alloc.ServiceConfig) {
 		c.Store, c.Successions = x.store, true
 		c.KeepCode = func(_ context.Context, host proto.AllocationID, code string) error {
+			if err := x.keep; err != nil {
+				return err
+			}
 			x.kept[host] = code
-			return x.keep
+			return nil
 		}
 		if change != nil {
 			change(c)
@@ -272,8 +275,8 @@ func TestSucceedWrongCode(t *testing.T) {
 	}
 }
 
-// TestSucceedKeepFails: a code that the relay of the new host does not keep goes back, so
-// that any player may try again.
+// TestSucceedKeepFails: the code does not move to a host whose relay does not keep it, since
+// it would end with that host.
 func TestSucceedKeepFails(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []error{alloc.ErrUnavailable, alloc.ErrNotFound, errors.New("disk full")} {
