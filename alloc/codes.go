@@ -72,8 +72,20 @@ func (s *Service) commitCode(ctx context.Context, host proto.AllocationID, code 
 // answerCode returns a code of the store once KeepCode has it. That it is in the store is not
 // enough: the call that stored it, perhaps of another process, may not have come to KeepCode.
 func (s *Service) answerCode(ctx context.Context, host proto.AllocationID, code string) (string, error) {
+	err := s.keep(ctx, host, code)
+	if errors.Is(err, ErrNotFound) {
+		s.store.Forget(host)
+	}
+	if err != nil {
+		return "", err
+	}
+	return code, nil
+}
+
+// keep calls KeepCode. Errors: ErrNotFound, ErrUnavailable.
+func (s *Service) keep(ctx context.Context, host proto.AllocationID, code string) error {
 	if s.keepCode == nil {
-		return code, nil
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
@@ -82,14 +94,11 @@ func (s *Service) answerCode(ctx context.Context, host proto.AllocationID, code 
 	span.End(err)
 	switch {
 	case err == nil:
-		return code, nil
-	case errors.Is(err, ErrNotFound):
-		s.store.Forget(host)
-		return "", fmt.Errorf("keep the join code: %w", err)
-	case errors.Is(err, ErrUnavailable):
-		return "", fmt.Errorf("keep the join code: %w", err)
+		return nil
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrUnavailable):
+		return fmt.Errorf("keep the join code: %w", err)
 	}
-	return "", fmt.Errorf("keep the join code: %w: %w", ErrUnavailable, err)
+	return fmt.Errorf("keep the join code: %w: %w", ErrUnavailable, err)
 }
 
 // checkHost returns an error unless the relay says that the host is alive, and removes the

@@ -73,7 +73,8 @@ type ServiceConfig struct {
 	Successions bool
 	// KeepCode makes the code of a host survive a crash of the relay. It is called
 	// after the store has accepted the code and each time before JoinCode returns it, also
-	// concurrently for one host. If it fails, JoinCode returns ErrUnavailable, or ErrNotFound
+	// concurrently for one host. Succeed calls it before the store moves a code to the host,
+	// which it may not do then. If it fails, JoinCode returns ErrUnavailable, or ErrNotFound
 	// if KeepCode did. Nil: only the store has codes. See engine.Server.KeepCode.
 	KeepCode func(ctx context.Context, host proto.AllocationID, code string) error
 	// Admit is called before each reservation that the other rules permit. An error

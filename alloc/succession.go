@@ -94,7 +94,8 @@ type CodeMover interface {
 // SuccessionClaim is the request of a player to take the place of its host.
 type SuccessionClaim struct {
 	Code string
-	// Host is the host that the player has lost. Zero: the one to which the code leads.
+	// Host is the host that the player has lost. Zero: the one to which the code leads,
+	// which may be another one by now; a player that calls again must name it.
 	Host proto.AllocationID
 	// Ticket is the HostConnectionData of the player's own reservation.
 	Ticket ConnectionData
@@ -182,13 +183,21 @@ func (s *Service) permission(ctx context.Context, c Caller, claim SuccessionClai
 	return granted, err
 }
 
-// handCode makes the code lead to the new host. A reservation that does not get it is bound
-// by no client, and expires.
+// handCode makes the code lead to the new host. Its relay keeps the code first: otherwise the
+// code would end with a host that its player never binds, and no player could take the former
+// host's place any more. A reservation that does not get the code is bound by no client, and
+// expires; so a call whose caller has disconnected moves nothing.
 func (s *Service) handCode(ctx context.Context, t Tenant, code string, from, to proto.AllocationID) error {
+	if err := s.keep(ctx, to, code); err != nil {
+		return fmt.Errorf("%w: %v", ErrUnavailable, err) // An ErrNotFound would be final.
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	moving, span := trace.Start(ctx, "store.MoveCode")
-	moved, err := s.codes.MoveCode(moving, t, code, from, to)
+	ctx, span := trace.Start(ctx, "store.MoveCode")
+	moved, err := s.codes.MoveCode(ctx, t, code, from, to)
 	span.End(err)
 	switch {
 	case err != nil:
@@ -196,6 +205,5 @@ func (s *Service) handCode(ctx context.Context, t Tenant, code string, from, to 
 	case !moved:
 		return ErrHostPresent
 	}
-	_, err = s.answerCode(ctx, to, code)
-	return err
+	return nil
 }

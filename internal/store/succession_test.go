@@ -1,0 +1,22 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/ferryrelay/ferry/internal/store"
+	"github.com/ferryrelay/ferry/internal/store/storetest"
+)
+
+// TestSuccession: of all players one succeeds the host, whatever fails, for many seeds.
+func TestSuccession(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				storetest.RunSuccession(t, store.NewMemoryDirectory(nil), seed, 1)
+			})
+		})
+	}
+}
