@@ -25,8 +25,8 @@ func succession(c *config.Config) {
 	c.MaxOutstanding, c.PlayerPerMinute, c.ServerPerMinute = 1000, 1_000_000, 1_000_000
 }
 
-// player is one of a match, with the session that it plays by.
-type player struct {
+// participant is one of a match, with the session that it plays by.
+type participant struct {
 	api     *api.Client
 	ticket  client.Ticket
 	session *client.Session
@@ -36,7 +36,7 @@ type player struct {
 }
 
 // play opens the session of a ticket.
-func (p *player) play(t *testing.T, ticket client.Ticket) {
+func (p *participant) play(t *testing.T, ticket client.Ticket) {
 	t.Helper()
 	if p.stop != nil {
 		p.stop()
@@ -55,10 +55,10 @@ func (p *player) play(t *testing.T, ticket client.Ticket) {
 	p.stop = func() { _ = s.Close(); running.Wait() }
 }
 
-func (p *player) isHost() bool { return len(p.ticket.HostConnectionData) == 0 }
+func (p *participant) isHost() bool { return len(p.ticket.HostConnectionData) == 0 }
 
 // enter binds the session, and connects that of a joiner to its host.
-func (p *player) enter(ctx context.Context) (err error) {
+func (p *participant) enter(ctx context.Context) (err error) {
 	if p.isHost() {
 		return p.session.Bind(ctx)
 	}
@@ -67,9 +67,9 @@ func (p *player) enter(ctx context.Context) (err error) {
 }
 
 // exchange has each player send the host a datagram and get one back.
-func exchange(t *testing.T, players []*player) {
+func exchange(t *testing.T, players []*participant) {
 	t.Helper()
-	var host *player
+	var host *participant
 	for _, p := range players {
 		if p.isHost() {
 			host = p
@@ -111,10 +111,10 @@ func exchange(t *testing.T, players []*player) {
 
 // newMatch starts a match of a host and so many players, each with the API process that
 // callers returns.
-func newMatch(t *testing.T, joiners int, callers func(i int) *api.Client) (players []*player, code string) {
+func newMatch(t *testing.T, joiners int, callers func(i int) *api.Client) (players []*participant, code string) {
 	t.Helper()
 	for i := range joiners + 1 {
-		p := &player{api: callers(i)}
+		p := &participant{api: callers(i)}
 		var ticket client.Ticket
 		var err error
 		if i == 0 {
@@ -143,7 +143,7 @@ func newMatch(t *testing.T, joiners int, callers func(i int) *api.Client) (playe
 
 // succeedAll has all players call for the host's place at once, and play on. It returns how
 // long that took, and fails unless exactly one of them is the host.
-func succeedAll(t *testing.T, players []*player, code string) time.Duration {
+func succeedAll(t *testing.T, players []*participant, code string) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -194,7 +194,7 @@ func succeedAll(t *testing.T, players []*player, code string) time.Duration {
 }
 
 // leaveHost takes the host out of the players, with CLOSE or by a crash.
-func leaveHost(players []*player, crash bool) (rest []*player) {
+func leaveHost(players []*participant, crash bool) (rest []*participant) {
 	for _, p := range players {
 		switch {
 		case !p.isHost():
@@ -287,21 +287,21 @@ func TestSuccessionAfterLostAnswer(t *testing.T) {
 func TestNoSuccession(t *testing.T) {
 	for name, c := range map[string]struct {
 		on    bool
-		leave func(t *testing.T, r running, players []*player)
+		leave func(t *testing.T, r running, players []*participant)
 	}{
-		"switched off": {false, func(_ *testing.T, _ running, players []*player) { players[0].stop() }},
-		"closed by the operator": {true, func(t *testing.T, r running, players []*player) {
+		"switched off": {false, func(_ *testing.T, _ running, players []*participant) { players[0].stop() }},
+		"closed by the operator": {true, func(t *testing.T, r running, players []*participant) {
 			if err := r.relay.End(t.Context(), players[0].ticket.ID); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		"kicked": {true, func(t *testing.T, r running, players []*player) {
+		"kicked": {true, func(t *testing.T, r running, players []*participant) {
 			if err := r.relay.Kick(t.Context(), players[1].ticket.ID); err != nil {
 				t.Fatal(err)
 			}
 			players[0].stop()
 		}},
-		"no players": {true, func(t *testing.T, r running, players []*player) {
+		"no players": {true, func(t *testing.T, r running, players []*participant) {
 			players[1].stop()
 			testkit.Eventually(t, "the link is closed", func() bool { return r.relay.Stats().Links == 0 })
 			players[0].stop()
