@@ -14,7 +14,7 @@ import (
 )
 
 // ErrMatchOver is Succeed for a match that no player can go on with: its host left too long
-// ago, or its join code is gone.
+// ago, its join code is gone, or the server has no successions.
 var ErrMatchOver = errors.New("client: the match is over")
 
 // SuccessionConfig configures Succeed.
@@ -96,7 +96,7 @@ func (c *SuccessionConfig) try(ctx context.Context) (t Ticket, wait time.Duratio
 	switch {
 	case !errors.As(err, &p) || p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests:
 		return Ticket{}, c.wait(p), ctx.Err()
-	case p.Code == api.CodeJoinCodeNotFound:
+	case p.Code == api.CodeJoinCodeNotFound || p.Code == api.StatusCode(http.StatusNotFound):
 		return Ticket{}, 0, fmt.Errorf("%w: %w", ErrMatchOver, err)
 	case p.Status == http.StatusConflict && !hasDetail(p, api.DetailHost):
 		return Ticket{}, c.wait(nil), nil

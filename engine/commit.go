@@ -289,6 +289,7 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 // from.
 func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	c.unlink(from, peer)
+	c.successions.noteDisconnect(from, peer, now)
 	after := c.shared.grace.next()
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
 	if !peer.Endpoint.IsZero() {
@@ -378,11 +379,12 @@ func (c *control) end(h table.Handle, why EndReason) {
 		c.countEnded(&e)
 	}
 	links := a.Links
+	lastHeard, _ := c.shared.table.LastSeen(h)
 	e, ok := c.shared.table.End(h)
 	if !ok {
 		return
 	}
-	succession := c.beginSuccession(&e, links, why)
+	succession := c.beginSuccession(&e, links, lastHeard, why)
 	if host, ok := c.shared.table.At(e.Link); ok {
 		c.recordHost(&host)
 	}

@@ -273,6 +273,7 @@ func (m *model) unlink(a, b *mAlloc) {
 // closeLink closes a link and sends both a DISCONNECT.
 func (m *model) closeLink(a, peer *mAlloc, at int64) {
 	m.unlink(a, peer)
+	m.disconnects(a, peer, at)
 	pkt := "\xda\x72\x00\x09" + string(a.id[:]) + string(peer.id[:])
 	if peer.at != "" {
 		m.cover("disconnect: forwarded and echoed")
@@ -357,6 +358,7 @@ func (m *model) close(from mAddr, pkt []byte) (string, func() string) {
 // end removes an allocation with its links; its peers get no message.
 func (m *model) end(a *mAlloc) {
 	m.leave(a)
+	m.leaveHost(a)
 	m.isGone(a)
 	for id := range a.links {
 		delete(m.allocs[id].links, a.id)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -21,9 +22,12 @@ const (
 type mSuccession struct {
 	tenant  string
 	bound   bool         // the host was, ever
+	left    bool         // the host disconnected all players as it left
 	players map[mID]bool // that were linked to it
 	max     int
 	until   int64
+	began   int64 // tick
+	unsure  bool  // a player ended in the same tick, before or after the host
 	winner  mID
 	granted int64 // until then, to winner
 }
@@ -37,14 +41,60 @@ func (m *model) noteCode(a *mAlloc) {
 
 // leave begins the succession of a host that ends.
 func (m *model) leave(a *mAlloc) {
-	if a.role != "host" || len(a.links) == 0 && !(m.coded[a.id] && !a.bound) {
+	if a.role != "host" {
 		return
 	}
-	s := &mSuccession{tenant: a.tenant, bound: a.bound, players: map[mID]bool{}, max: a.max, until: m.now + mSuccessionWindow}
+	left := m.hasLeft(a)
+	if len(a.links) == 0 && !left && !(m.coded[a.id] && !a.bound) {
+		return
+	}
+	s := &mSuccession{left: left, began: m.now / 250, unsure: a.endedAt == m.now/250, tenant: a.tenant, bound: a.bound, players: map[mID]bool{}, max: a.max, until: m.now + mSuccessionWindow}
 	for id := range a.links {
 		s.players[id] = true
 	}
+	if left {
+		m.cover("succession: the host disconnected all as it left")
+		s.players = m.farewells[a.id].players
+	}
 	m.successions[a.id] = s
+}
+
+// leaveHost notes the end of a player, which may be in the tick of its host's.
+func (m *model) leaveHost(a *mAlloc) {
+	if a.role != "joiner" {
+		return
+	}
+	if s := m.successions[a.match]; s != nil && s.began == m.now/250 {
+		s.unsure = true
+	} else if host := m.allocs[a.match]; host != nil {
+		host.endedAt = m.now / 250
+	}
+}
+
+// mFarewell is a series of DISCONNECTs of a host within two seconds each.
+type mFarewell struct {
+	last    int64 // tick
+	players map[mID]bool
+}
+
+// disconnects: a host disconnects a player.
+func (m *model) disconnects(host, player *mAlloc, at int64) {
+	f := m.farewells[host.id]
+	if host.role != "host" {
+		return
+	}
+	if f == nil || at/250 > f.last+8 {
+		f = &mFarewell{players: map[mID]bool{}}
+		m.farewells[host.id] = f
+	}
+	f.last = at / 250
+	f.players[player.id] = true
+}
+
+// hasLeft: a host disconnected its last player, and has said nothing since.
+func (m *model) hasLeft(host *mAlloc) bool {
+	f := m.farewells[host.id]
+	return f != nil && len(host.links) == 0 && host.received/250 <= f.last+8
 }
 
 // successionOf returns the running succession of a host, or nil.
@@ -59,7 +109,7 @@ func (m *model) successionOf(host mID) *mSuccession {
 // engine ends a host after a grace period, which a worker may hold up.
 func (m *model) isUnsure(host mID) bool {
 	s := m.successions[host]
-	return s != nil && m.now >= s.until && m.now < s.until+5000
+	return s != nil && (s.unsure || m.now >= s.until && m.now < s.until+5000)
 }
 
 // mayAnswer reports whether a join to a host may be answered so. Of a host and its last
@@ -92,7 +142,8 @@ func (m *model) succeed(c *mReservation) (verdict string, winner mID) {
 		if !host.bound {
 			since = host.reserved
 		}
-		if host.bound && !host.links[c.id] || m.now/250 <= m.settle || !m.isOver(since, mSuccessionSilence) {
+		mine := host.links[c.id] || m.hasLeft(host) && m.farewells[host.id].players[c.id]
+		if host.bound && !mine || m.now/250 <= m.settle || !m.isOver(since, mSuccessionSilence) {
 			m.cover("succession: the host is there")
 			return "present", mID{}
 		}
@@ -192,8 +243,15 @@ func (s *sim) hostLeaves(o op) {
 			stay()
 		}
 	}
-	for range 1 + o.d/2%5 {
-		for _, x := range s.cards {
+	for round := range 2 + o.d/2%4 {
+		asking := slices.Clone(s.cards)
+		if round%2 == 1 { // another player asks first, after the time of the first one
+			slices.Reverse(asking)
+			for range 3 {
+				stay()
+			}
+		}
+		for _, x := range asking {
 			if x.match == c.match && x.ticket != "" {
 				s.succeed(x)
 			}

@@ -63,6 +63,7 @@ type mAlloc struct {
 	leaving    int64 // of a joiner: tick after which its link ends; 0: none
 	leftByHost bool
 	largeDrops int
+	endedAt    int64 // of a host: tick at which a player of it ended
 	linkedAt   int64 // of a joiner: tick of its link, until a RELAY on it; 0: none
 	fromHost   int64 // of a joiner: ticks of the last RELAY on its link
 	fromJoiner int64
@@ -127,6 +128,7 @@ type model struct {
 	reported     map[mID]bool // matches of which a large message was reported
 	reports      []mReport
 	successions  map[mID]*mSuccession
+	farewells    map[mID]*mFarewell
 	coded        map[mID]bool // hosts with a join code
 	stalls       [][2]int64   // in ticks
 	settle       int64
@@ -193,7 +195,7 @@ func newModel(limits bool) *model {
 		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, rebinds: map[mID]*mBucket{}, mismatches: map[mGate]*mBucket{}, hits: map[string]int{},
 		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
 		meters: map[mID]*[2]int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
-		reported: map[mID]bool{}, successions: map[mID]*mSuccession{}, coded: map[mID]bool{},
+		reported: map[mID]bool{}, successions: map[mID]*mSuccession{}, farewells: map[mID]*mFarewell{}, coded: map[mID]bool{},
 	}
 }
 

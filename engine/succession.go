@@ -25,6 +25,7 @@ const (
 // place.
 type succession struct {
 	host           table.Handle // the links of its players still name it
+	farewell       *farewell    // nil, or the players that it disconnected as it left
 	everBound      bool
 	tenant         uint64
 	maxConnections uint16
@@ -42,12 +43,59 @@ type successions struct {
 	// unbound are the hosts with a join code that no client has bound. Players may wait for
 	// such a host: it may be a successor.
 	unbound map[proto.AllocationID]struct{}
+	// farewells are the last players that live hosts have disconnected.
+	farewells map[proto.AllocationID]*farewell
+}
+
+// farewellTicks is how far apart the DISCONNECTs of a host that leaves may be, and its last
+// message behind them: 2 s. A client that leaves disconnects all its peers first. A player
+// that is disconnected earlier was removed by its host, and may not take its place.
+const farewellTicks = 2000 / table.TickMillis
+
+// farewell is a series of DISCONNECTs of a host.
+type farewell struct {
+	last    table.Tick
+	players map[proto.AllocationID]struct{}
+}
+
+// noteDisconnect records that a host has disconnected a player.
+func (s *successions) noteDisconnect(host, player *table.Entry, now table.Tick) {
+	if s.window == 0 || host.Role != table.RoleHost {
+		return
+	}
+	f := s.farewells[host.ID]
+	if f == nil || now > f.last+farewellTicks {
+		f = &farewell{players: make(map[proto.AllocationID]struct{})}
+		s.farewells[host.ID] = f
+	}
+	f.last = now
+	f.players[player.ID] = struct{}{}
+}
+
+// farewellOf returns the players that a host disconnected as it left, nil if it has a link or
+// has sent anything since.
+func (c *control) farewellOf(host proto.AllocationID, links uint16, heard table.Tick) *farewell {
+	f := c.successions.farewells[host]
+	if f == nil || links > 0 || heard > f.last+farewellTicks {
+		return nil
+	}
+	return f
+}
+
+// has reports whether a player was disconnected.
+func (f *farewell) has(player proto.AllocationID) bool {
+	if f == nil {
+		return false
+	}
+	_, ok := f.players[player]
+	return ok
 }
 
 func newSuccessions(cfg *Config) successions {
 	return successions{
 		window: cfg.SuccessionWindow.Milliseconds(), silence: ticks(or(cfg.SuccessionSilence, DefaultSuccessionSilence)),
 		byHost: make(map[proto.AllocationID]*succession), unbound: make(map[proto.AllocationID]struct{}),
+		farewells: make(map[proto.AllocationID]*farewell),
 	}
 }
 
@@ -58,16 +106,18 @@ func (s *successions) noteCode(e *table.Entry) {
 	}
 }
 
-// begin begins the succession of a host that ends now with so many links, if it has players.
-// A host that an operator ends has no successor.
-func (c *control) beginSuccession(host *table.Entry, links uint16, why EndReason) bool {
+// beginSuccession begins the succession of a host that ends now with so many links, and was
+// last heard then, if it has players. A host that an operator ends has no successor.
+func (c *control) beginSuccession(host *table.Entry, links uint16, heard table.Tick, why EndReason) bool {
 	s := &c.successions
 	if s.window == 0 || host.Role != table.RoleHost {
 		return false
 	}
 	_, awaited := s.unbound[host.ID]
+	left := c.farewellOf(host.ID, links, heard)
 	delete(s.unbound, host.ID)
-	if links == 0 && !awaited || why == EndOperator {
+	delete(s.farewells, host.ID)
+	if links == 0 && left == nil && !awaited || why == EndOperator {
 		return false
 	}
 	if len(s.queue) == maxSuccessions {
@@ -75,7 +125,7 @@ func (c *control) beginSuccession(host *table.Entry, links uint16, why EndReason
 	}
 	a := c.shared.table.Account(host.Handle)
 	s.byHost[host.ID] = &succession{
-		host: host.Handle, everBound: host.Is(table.EverBound), tenant: a.Tenant,
+		host: host.Handle, farewell: left, everBound: host.Is(table.EverBound), tenant: a.Tenant,
 		maxConnections: a.MaxConnections, until: c.shared.clock() + s.window,
 	}
 	s.queue = append(s.queue, host.ID)
@@ -163,7 +213,7 @@ func (c *control) succeed(t *claims, now int64) (alloc.Succession, error) {
 	}
 	s := c.successionOf(t.match, now)
 	// The link of a player that the host has disconnected does not name it any more.
-	if s == nil || s.everBound && player.Link != s.host {
+	if s == nil || s.everBound && player.Link != s.host && !s.farewell.has(t.joiner) {
 		return alloc.Succession{}, alloc.ErrNotFound
 	}
 	if s.successor != t.joiner && !s.successor.IsZero() && now < s.grantedUntil {
@@ -188,10 +238,11 @@ func (c *control) endSilentHost(id proto.AllocationID, player *table.Entry, now 
 		}
 		return nil
 	}
-	if host.Is(table.EverBound) && player.Link != host.Handle {
+	heard, _ := c.shared.table.LastSeen(host.Handle)
+	left := c.farewellOf(id, c.shared.table.Account(host.Handle).Links, heard)
+	if host.Is(table.EverBound) && player.Link != host.Handle && !left.has(player.ID) {
 		return alloc.ErrHostPresent
 	}
-	heard, _ := c.shared.table.LastSeen(host.Handle)
 	if !host.Is(table.EverBound) {
 		heard = c.shared.table.Account(host.Handle).ReservedAt
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/nexthop"
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
@@ -54,6 +56,15 @@ func addLink(t *testing.T) {
 	ip(t, "addr add 198.18.0.1/24 dev wan")
 	ip(t, "link set far up")
 	ip(t, "link set wan up")
+	// The kernel changes the operational state some time after the command.
+	testkit.Eventually(t, "the link is up", func() bool {
+		resolver, err := nexthop.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resolver.Close()
+		return slices.ContainsFunc(resolver.Interfaces(), func(i nexthop.Interface) bool { return i.Name == "wan" && i.Usable })
+	})
 }
 
 var relayAddr = netip.MustParseAddrPort("198.18.0.1:7777")
