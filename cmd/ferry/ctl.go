@@ -63,16 +63,22 @@ func adminFlags() []cli.Flag {
 }
 
 // answerFlags returns the flags of the output format.
-func answerFlags() []cli.Flag {
+func answerFlags() []cli.Flag { return formatFlags("table or json") }
+
+// formatFlags returns answerFlags with these formats.
+func formatFlags(formats string) []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "output `FORMAT`: table or json", Value: "table"},
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "output `FORMAT`: " + formats, Value: "table"},
 		&cli.BoolFlag{Name: "curl", Usage: "print the equivalent curl command instead of making the call"},
 	}
 }
 
 // watchFlags returns answerFlags and the flags of repeated output.
-func watchFlags() []cli.Flag {
-	return append(answerFlags(),
+func watchFlags() []cli.Flag { return watchFormatFlags("table or json") }
+
+// watchFormatFlags returns watchFlags with these formats.
+func watchFormatFlags(formats string) []cli.Flag {
+	return append(formatFlags(formats),
 		&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "repeat the output"},
 		everyFlag(), timesFlag(),
 	)
@@ -176,8 +182,9 @@ func (s streams) ctlAllocations() *cli.Command {
 		Name: "allocations", Usage: "list allocations: hosts, players, reservations",
 		Description: `AGE is the time since the reservation, or since the recovery after a restart. HEARD is
 the time since the last datagram of the player. ENDPOINT is unknown for players over
-DTLS and WebSocket. TOO-LARGE counts dropped messages to the player that exceed
-websocket_max_message or dtls_max_message.
+DTLS and WebSocket. SENT and BYTES count what the relay has forwarded from the player;
+the console shows their rates. TOO-LARGE counts dropped messages to the player that
+exceed websocket_max_message or dtls_max_message.
 
 Examples:
    ferry ctl allocations --role host --limit 0
@@ -323,11 +330,12 @@ func (s streams) ctlBans() *cli.Command {
 func (s streams) ctlBan() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "ban", Usage: "ban a network or a player for a time", ArgsUsage: "[PREFIX]",
-		Description: `PREFIX is a network or an address; an IPv6 address stands for its /56. Nobody can allocate,
-join, bind or connect from there; backends can, and those that play from there over UDP
-or WebSocket are removed at once. With --player it bans a player of a project: API calls
-with a token of that player are refused with 403 and the reason, and its allocations end.
-A ban survives restarts. An API process bans in its whole fleet, within 2 s.
+		Description: `PREFIX is a network or an address; an IPv6 address stands for its /56. No player can allocate,
+join, bind or connect from there, and players that play from there over UDP or WebSocket
+are removed at once. Backends with a token of kind server can call the API from there.
+With --player it bans a player of a project: API calls with a token of that player are
+refused with 403 and the reason, and its allocations end. A ban survives restarts. An API
+process bans in its whole fleet, within 2 s.
 
 Examples:
    ferry ctl ban 192.0.2.7 --for 1h --reason "flood"
@@ -371,13 +379,13 @@ func (s streams) ctlUsage() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "usage", Usage: "show player-seconds, datagrams and bytes of each project in all runs",
 		Description: `Counts from the first start with the state directory on; a crash loses at most a minute.
-An API process shows the sum of all relays. The output can be csv as well.
+An API process shows the sum of all relays.
 
 Examples:
    ferry ctl usage -o json
    ferry ctl usage -o csv > usage.csv
    ferry ctl usage --node 3f2a`,
-		Flags: append(watchFlags(), nodeFlag()),
+		Flags: append(watchFormatFlags("table, json or csv"), nodeFlag()),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		return c.Usage(ctx, o, cmd.String("node"))
 	})

@@ -14,7 +14,20 @@ var (
 	badValue   = regexp.MustCompile(`^invalid value ("(?:[^"\\]|\\.)*") for flag -([a-zA-Z0-9-]+): (.*)$`)
 	unknown    = regexp.MustCompile(`^flag provided but not defined: -+(.+)$`)
 	noArgument = regexp.MustCompile(`^flag needs an argument: -*(.+)$`)
+	required   = regexp.MustCompile(`^Required flags? "([^"]+)" not set$`)
 )
+
+// packages begins an error, or a part of one, with the name of the package that made it.
+var packages = regexp.MustCompile(`(?m)(^|: )(?:(?:alloc|api|app|bench|client|cluster|config|ctl|engine|netcode|probe|prober|state): )+`)
+
+// refused is a request to an address where nothing listens.
+var refused = regexp.MustCompile(`(?:Get|Post|Delete) "(https?://[^/"]+)[^"]*": dial tcp \S+: connect: connection refused`)
+
+// errorText returns the text of an error without the names of packages and of Go's calls.
+func errorText(err error) string {
+	text := packages.ReplaceAllString(err.Error(), "$1")
+	return refused.ReplaceAllString(text, "nothing listens at $1: is ferry running there?")
+}
 
 // plain says an error of the parser as a person would: with the option as it is typed, the
 // values that it may have, and for an unknown one its likeliest name.
@@ -33,6 +46,9 @@ func plain(cmd *cli.Command, err error) error {
 	if m := noArgument.FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("%s: its value is missing", dashes(m[1]))
 	}
+	if m := required.FindStringSubmatch(text); m != nil {
+		return fmt.Errorf("%s is missing", dashes(m[1]))
+	}
 	return err
 }
 
@@ -45,7 +61,7 @@ func wanted(cause string) string {
 		return "a whole number"
 	case strings.HasPrefix(cause, "strconv.ParseFloat"):
 		return "a number"
-	case strings.HasPrefix(cause, "strconv.ParseBool"):
+	case strings.HasPrefix(cause, "strconv.ParseBool"), cause == "parse error": // of the package flag, for a bool
 		return "true or false"
 	case strings.HasPrefix(cause, "time:"):
 		return "a time with its unit, such as 500ms, 10s or 5m"
@@ -63,7 +79,7 @@ func dashes(name string) string {
 
 // didYouMean returns a question about the most similar name, "" if none is similar.
 func didYouMean(typed string, names []string, as func(string) string) string {
-	best, least := "", 1+max(1, len(typed)/3)
+	best, least := "", min(len(typed), 1+max(1, len(typed)/3))
 	for _, name := range names {
 		if d := distance(typed, name); d < least {
 			best, least = name, d
