@@ -60,7 +60,7 @@ func TestBenchUsage(t *testing.T) {
 		{"bench --bind-rate 5 --baseline 1h", "Baseline", 2},
 		{"bench --token a --token-file b", "exclude each other", 2},
 		{"bench --token-file /nowhere", "/nowhere", 2},
-		{"bench --api http://127.0.0.1:1", "refused", 1},
+		{"bench --api http://127.0.0.1:1", "nothing listens at http://127.0.0.1:1", 1},
 		{"bench compare", "two files or more", 2},
 		{"bench compare a.json", "two files or more", 2},
 		{"bench compare /nowhere/a /nowhere/b", "/nowhere/a", 1},

@@ -63,16 +63,22 @@ func adminFlags() []cli.Flag {
 }
 
 // answerFlags returns the flags of the output format.
-func answerFlags() []cli.Flag {
+func answerFlags() []cli.Flag { return formatFlags("table or json") }
+
+// formatFlags returns answerFlags with these formats.
+func formatFlags(formats string) []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "output `FORMAT`: table or json", Value: "table"},
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "output `FORMAT`: " + formats, Value: "table"},
 		&cli.BoolFlag{Name: "curl", Usage: "print the equivalent curl command instead of making the call"},
 	}
 }
 
 // watchFlags returns answerFlags and the flags of repeated output.
-func watchFlags() []cli.Flag {
-	return append(answerFlags(),
+func watchFlags() []cli.Flag { return watchFormatFlags("table or json") }
+
+// watchFormatFlags returns watchFlags with these formats.
+func watchFormatFlags(formats string) []cli.Flag {
+	return append(formatFlags(formats),
 		&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "repeat the output"},
 		everyFlag(), timesFlag(),
 	)
@@ -176,8 +182,9 @@ func (s streams) ctlAllocations() *cli.Command {
 		Name: "allocations", Usage: "list allocations: hosts, players, reservations",
 		Description: `AGE is the time since the reservation, or since the recovery after a restart. HEARD is
 the time since the last datagram of the player. ENDPOINT is unknown for players over
-DTLS and WebSocket. TOO-LARGE counts dropped messages to the player that exceed
-websocket_max_message or dtls_max_message.
+DTLS and WebSocket. SENT and BYTES count what the relay has forwarded from the player;
+the console shows their rates. TOO-LARGE counts dropped messages to the player that
+exceed websocket_max_message or dtls_max_message.
 
 Examples:
    ferry ctl allocations --role host --limit 0
@@ -282,21 +289,6 @@ Examples:
 	})
 }
 
-func (s streams) ctlKick() *cli.Command {
-	return s.ctlCommand(&cli.Command{
-		Name: "kick", Usage: "remove a player from its match", ArgsUsage: "PLAYER",
-		Description: `Ends the allocation of the player and sends DISCONNECT to both sides. The player can
-join again with the join code; ferry ctl ban keeps it out. An API
-process of a fleet finds the relay of the player.
-
-Example:
-   ferry ctl kick 2f4e6d8c-1b3a-4958-8776-665544332211`,
-		Flags: answerFlags(),
-	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
-		return c.Kick(ctx, o, cmd.Args().First())
-	})
-}
-
 func (s streams) ctlClose() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "close", Usage: "end an allocation; for a host, this ends its match", ArgsUsage: "ID",
@@ -312,72 +304,17 @@ Example:
 	})
 }
 
-func (s streams) ctlBans() *cli.Command {
-	return s.ctlCommand(&cli.Command{
-		Name: "bans", Usage: "list banned players and networks",
-		Description: "Example:\n   ferry ctl bans",
-		Flags:       answerFlags(),
-	}, func(ctx context.Context, _ *cli.Command, c *ctl.Client, o ctl.Output) error { return c.Bans(ctx, o) })
-}
-
-func (s streams) ctlBan() *cli.Command {
-	return s.ctlCommand(&cli.Command{
-		Name: "ban", Usage: "ban a network or a player for a time", ArgsUsage: "[PREFIX]",
-		Description: `PREFIX is a network or an address; an IPv6 address stands for its /56. Nobody can allocate,
-join, bind or connect from there; backends can, and those that play from there over UDP
-or WebSocket are removed at once. With --player it bans a player of a project: API calls
-with a token of that player are refused with 403 and the reason, and its allocations end.
-A ban survives restarts. An API process bans in its whole fleet, within 2 s.
-
-Examples:
-   ferry ctl ban 192.0.2.7 --for 1h --reason "flood"
-   ferry ctl ban 2001:db8:7::/48
-   ferry ctl ban --player ann --project my-game --environment production --for 168h --reason "cheats"`,
-		Flags: append(answerFlags(),
-			&cli.StringFlag{Name: "player", Usage: "ban the player `NAME`; requires --project and --environment"},
-			&cli.StringFlag{Name: "project", Usage: "`NAME` of the player's project"},
-			&cli.StringFlag{Name: "environment", Usage: "`NAME` of the player's environment"},
-			&cli.DurationFlag{Name: "for", Usage: "ban for this time, 1s to 10 years", Value: 24 * time.Hour},
-			&cli.StringFlag{Name: "reason", Usage: "`TEXT` for the player and for ferry ctl bans"},
-		),
-	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
-		if (cmd.Args().Present()) == (cmd.String("player") != "") {
-			return usage(cmd, errors.New("name a PREFIX or a --player"))
-		}
-		query := url.Values{"for": {cmd.Duration("for").String()}}
-		if cmd.Args().Present() {
-			query.Set("prefix", cmd.Args().First())
-		}
-		for _, name := range []string{"player", "project", "environment", "reason"} {
-			if value := cmd.String(name); value != "" {
-				query.Set(name, value)
-			}
-		}
-		return c.Ban(ctx, o, query)
-	})
-}
-
-func (s streams) ctlUnban() *cli.Command {
-	return s.ctlCommand(&cli.Command{
-		Name: "unban", Usage: "remove a ban", ArgsUsage: "BAN",
-		Description: "BAN is an id of ferry ctl bans.\n\nExample:\n   ferry ctl unban 5f0c2a1d",
-		Flags:       answerFlags(),
-	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
-		return c.Unban(ctx, o, cmd.Args().First())
-	})
-}
-
 func (s streams) ctlUsage() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "usage", Usage: "show player-seconds, datagrams and bytes of each project in all runs",
 		Description: `Counts from the first start with the state directory on; a crash loses at most a minute.
-An API process shows the sum of all relays. The output can be csv as well.
+An API process shows the sum of all relays.
 
 Examples:
    ferry ctl usage -o json
    ferry ctl usage -o csv > usage.csv
    ferry ctl usage --node 3f2a`,
-		Flags: append(watchFlags(), nodeFlag()),
+		Flags: append(watchFormatFlags("table, json or csv"), nodeFlag()),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		return c.Usage(ctx, o, cmd.String("node"))
 	})

@@ -84,10 +84,10 @@ func (s streams) run(ctx context.Context, args []string) int {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(s.stderr, "ferry: %v\nSee: %s --help\n", err, usage.command)
+		fmt.Fprintf(s.stderr, "ferry: %s\nSee: %s --help\n", errorText(err), usage.command)
 		return exitUsage
 	}
-	fmt.Fprintf(s.stderr, "ferry: %v\n", err)
+	fmt.Fprintf(s.stderr, "ferry: %s\n", errorText(err))
 	return exitFailed
 }
 
@@ -122,10 +122,28 @@ func (s streams) root() *cli.Command {
 		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.doctor(), s.ctl(), s.top(), s.ping(), s.probe(), s.prober(), s.bench(), s.token(), s.man(), s.version()},
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
 		EnableShellCompletion: true,
-		Writer:                s.stdout,
-		ErrWriter:             s.stderr,
-		ExitErrHandler:        func(context.Context, *cli.Command, error) {}, // run does it
-		OnUsageError:          onUsageError,
+		ConfigureShellCompletionCommand: func(c *cli.Command) {
+			c.Hidden, c.HideHelpCommand, c.OnUsageError = false, true, onUsageError
+			c.Usage = "print the completion script of a shell"
+			c.Description = `Each new shell needs the script:
+   source <(ferry completion bash)                                      in ~/.bashrc
+   source <(ferry completion zsh)                                       in ~/.zshrc
+   ferry completion fish > ~/.config/fish/completions/ferry.fish        once
+   ferry completion pwsh > ferry.ps1                                    and run it in the profile`
+			for _, shell := range c.Commands {
+				shell.Usage = "for " + shell.Name
+			}
+			c.Action = func(_ context.Context, cmd *cli.Command) error {
+				if cmd.Args().Present() {
+					return unknownCommand(cmd, "there is no completion script for %q")
+				}
+				return cli.ShowSubcommandHelp(cmd)
+			}
+		},
+		Writer:         s.stdout,
+		ErrWriter:      s.stderr,
+		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // run does it
+		OnUsageError:   onUsageError,
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
 				return unknownCommand(cmd, "unknown command %q")

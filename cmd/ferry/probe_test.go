@@ -190,7 +190,7 @@ func TestProbeFails(t *testing.T) {
 	server := startProbe(t, "--listen", "127.0.0.1:0", "--game-version", "1")
 	at := server.wait("address", event("listening")).Address
 	client := startProbe(t, "--connect", at, "--game-version", "2")
-	if code := client.exit(); code != exitFailed || !strings.Contains(client.stderr.String(), probe.ErrNeverConnected.Error()) {
+	if code := client.exit(); code != exitFailed || !strings.Contains(client.stderr.String(), "ferry: there never was a connection") {
 		t.Errorf("code %d: %s", code, client.stderr.String())
 	}
 	client.wait("reason", func(l probe.Line) bool { return l.Reason == "bad protocol version" })
@@ -198,11 +198,11 @@ func TestProbeFails(t *testing.T) {
 		args, want string
 		code       int
 	}{
-		{"--connect " + silence(t) + " --duration 50ms", probe.ErrNeverConnected.Error(), exitFailed},
-		{"--listen 127.0.0.1:0 --once --duration 50ms", probe.ErrNeverConnected.Error(), exitFailed},
+		{"--connect " + silence(t) + " --duration 50ms", "ferry: there never was a connection", exitFailed},
+		{"--listen 127.0.0.1:0 --once --duration 50ms", "ferry: there never was a connection", exitFailed},
 		{"--listen 127.0.0.1:0 --duration 50ms", "", exitOK},
 		{"--listen " + at, "address already in use", exitFailed},
-		{"--join 6BCDFG --api http://127.0.0.1:1", "refused", exitFailed},
+		{"--join 6BCDFG --api http://127.0.0.1:1", "nothing listens at http://127.0.0.1:1", exitFailed},
 		{"", "give one of", exitUsage},
 		{"--listen 127.0.0.1:0 --connect 127.0.0.1:9", "give one of", exitUsage},
 		{"--listen nowhere", "--listen:", exitUsage},

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/ferryrelay/ferry/internal/config"
 )
 
 // What the parser of the command line says, which names Go's functions.
@@ -14,7 +16,20 @@ var (
 	badValue   = regexp.MustCompile(`^invalid value ("(?:[^"\\]|\\.)*") for flag -([a-zA-Z0-9-]+): (.*)$`)
 	unknown    = regexp.MustCompile(`^flag provided but not defined: -+(.+)$`)
 	noArgument = regexp.MustCompile(`^flag needs an argument: -*(.+)$`)
+	required   = regexp.MustCompile(`^Required flags? "([^"]+)" not set$`)
 )
+
+// packages begins an error, or a part of one, with the name of the package that made it.
+var packages = regexp.MustCompile(`(?m)(^|: )(?:(?:alloc|api|app|bench|client|cluster|config|ctl|engine|netcode|probe|prober|state): )+`)
+
+// refused is a request to an address where nothing listens.
+var refused = regexp.MustCompile(`(?:Get|Post|Delete) "(https?://[^/"]+)[^"]*": dial tcp \S+: connect: connection refused`)
+
+// errorText returns the text of an error without the names of packages and of Go's calls.
+func errorText(err error) string {
+	text := packages.ReplaceAllString(err.Error(), "$1")
+	return refused.ReplaceAllString(text, "nothing listens at $1: is ferry running there?")
+}
 
 // plain says an error of the parser as a person would: with the option as it is typed, the
 // values that it may have, and for an unknown one its likeliest name.
@@ -33,6 +48,9 @@ func plain(cmd *cli.Command, err error) error {
 	if m := noArgument.FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("%s: its value is missing", dashes(m[1]))
 	}
+	if m := required.FindStringSubmatch(text); m != nil {
+		return fmt.Errorf("%s is missing", dashes(m[1]))
+	}
 	return err
 }
 
@@ -45,7 +63,7 @@ func wanted(cause string) string {
 		return "a whole number"
 	case strings.HasPrefix(cause, "strconv.ParseFloat"):
 		return "a number"
-	case strings.HasPrefix(cause, "strconv.ParseBool"):
+	case strings.HasPrefix(cause, "strconv.ParseBool"), cause == "parse error": // of the package flag, for a bool
 		return "true or false"
 	case strings.HasPrefix(cause, "time:"):
 		return "a time with its unit, such as 500ms, 10s or 5m"
@@ -63,42 +81,11 @@ func dashes(name string) string {
 
 // didYouMean returns a question about the most similar name, "" if none is similar.
 func didYouMean(typed string, names []string, as func(string) string) string {
-	best, least := "", 1+max(1, len(typed)/3)
-	for _, name := range names {
-		if d := distance(typed, name); d < least {
-			best, least = name, d
-		}
-	}
+	best := config.Similar(typed, names)
 	if best == "" {
 		return ""
 	}
 	return "; did you mean " + as(best) + "?"
-}
-
-// distance is the number of characters to insert, delete, replace or exchange with the next
-// one that makes a into b.
-func distance(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			replaced := rows[i-1][j-1]
-			if a[i-1] != b[j-1] {
-				replaced++
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, replaced)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
 }
 
 // unknownCommand is the error for a command that cmd does not have.

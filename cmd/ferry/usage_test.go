@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -16,6 +17,12 @@ func TestPlainErrors(t *testing.T) {
 		"dev --workers":      "--workers: its value is missing",
 		"ctl alocations":     `ctl has no command "alocations"; did you mean allocations?`,
 		"ctl sing":           "ctl has no command \"sing\"\n",
+		"dev --dtls=maybe":   `--dtls: "maybe" is not true or false`,
+		"dev -x":             "there is no option -x\n",
+		"ctl capture QX7KPD": "ferry: --write is missing\n",
+		"serve":              "ferry: no token is configured",
+		"completion tcsh":    `there is no completion script for "tcsh"`,
+		"bench --fail p98<5": `ferry: --fail: invalid threshold: "p98<5"`,
 		"sevre":              `unknown command "sevre"; did you mean serve?`,
 		"bench --shape ring": `shape "ring" is not one of pairs, star, hot, churn, idle, netcode`,
 	} {
@@ -26,13 +33,16 @@ func TestPlainErrors(t *testing.T) {
 	}
 }
 
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"relay", "relay", 0}, {"wrokers", "workers", 1}, {"udp", "http", 3}, {"ab", "ba", 1}, {"abcd", "acbde", 2}} {
-		if got := distance(c.a, c.b); got != c.want {
-			t.Errorf("from %q to %q: %d, want %d", c.a, c.b, got, c.want)
+// TestErrorText: names of packages go, also those in the middle and after a line break; words
+// that are followed by a colon stay. A refused connection is said without names of Go.
+func TestErrorText(t *testing.T) {
+	for text, want := range map[string]string{
+		"set up ferry: allocate: api: full\napp: store: is missing\ntls_cert: none":                                  "set up ferry: allocate: full\nstore: is missing\ntls_cert: none",
+		`join: api: Post "http://127.0.0.1:9/v1/join": dial tcp 127.0.0.1:9: connect: connection refused`:            "join: nothing listens at http://127.0.0.1:9: is ferry running there?",
+		`regions: Get "https://relay.example.org:7777/v1/regions": dial tcp [::1]:7777: connect: connection refused`: "regions: nothing listens at https://relay.example.org:7777: is ferry running there?",
+	} {
+		if got := errorText(errors.New(text)); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

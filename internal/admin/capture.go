@@ -161,7 +161,7 @@ func serveCapture(w http.ResponseWriter, r *http.Request, cfg *Config, d time.Du
 	ctx, cancel := context.WithTimeout(r.Context(), d)
 	defer cancel()
 	file := captureFile{w: w, r: r, left: most, comment: fmt.Sprintf("match of %v at %s, %v", id, cfg.Title, d)}
-	cfg.log().Info("operator: a capture began", "allocation", id.String(), "seconds", int(d/time.Second), "from", r.RemoteAddr)
+	cfg.log().Info("operator: a capture was requested", "allocation", id.String(), "seconds", int(d/time.Second), "from", r.RemoteAddr)
 	lost, err := cfg.Capture(ctx, id, file.write)
 	if errors.Is(err, errCaptureSize) {
 		err = nil
@@ -170,6 +170,7 @@ func serveCapture(w http.ResponseWriter, r *http.Request, cfg *Config, d time.Du
 		err = file.begin()
 	}
 	if file.writer == nil {
+		cfg.log().Warn("operator: a capture was refused", "allocation", id.String(), "error", err)
 		writeAnswer(w, nil, err)
 		return
 	}

@@ -57,7 +57,15 @@ func (d *devLog) bound(e engine.BindEvent) {
 	if e.From.IsValid() {
 		from = e.From.String()
 	}
-	d.log.Info(text, e.Role.String(), e.ID.String(), "from", from)
+	d.log.Info(text, roleKey(e.Role), e.ID.String(), "from", from)
+}
+
+// roleKey is the key of an allocation's id, the same in all lines.
+func roleKey(role alloc.Role) string {
+	if role == alloc.RoleHost {
+		return "host"
+	}
+	return "player"
 }
 
 func (d *devLog) linked(e engine.ConnectEvent) {
@@ -74,7 +82,7 @@ func (d *devLog) unlinked(e engine.DisconnectEvent) {
 
 func (d *devLog) ended(e engine.EndEvent) {
 	if d != nil {
-		d.log.Info("ended", e.Role.String(), e.ID.String(), "because", e.Reason.String())
+		d.log.Info("ended", roleKey(e.Role), e.ID.String(), "because", e.Reason.String())
 	}
 }
 

@@ -47,7 +47,7 @@ func TestDevLog(t *testing.T) {
 		{`msg="join code"`, "code=" + code, hostTicket.ID.String()},
 		{`msg="joined by code, not bound yet"`, "player=" + ticket.ID.String(), "host=" + hostTicket.ID.String()},
 		{"msg=bound", "host=" + hostTicket.ID.String(), "from=127.0.0.1:"},
-		{"msg=bound", "joiner=" + ticket.ID.String()},
+		{"msg=bound", "player=" + ticket.ID.String()},
 		{`msg="call refused"`, "call=join", "status=404"},
 		{`msg="datagrams refused"`, "outcome=mac", "signature is wrong"},
 		{"msg=ended", ticket.ID.String(), "because=closed"},

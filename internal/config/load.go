@@ -245,7 +245,11 @@ func (f *file) mapping(n *yaml.Node, into reflect.Value, prefix string) map[stri
 		key, value := n.Content[i], n.Content[i+1]
 		s, ok := known[key.Value]
 		if !ok || key.Kind != yaml.ScalarNode {
-			f.fail(key, "unknown key %q", prefix+key.Value)
+			question := ""
+			if best := Similar(key.Value, slices.Sorted(maps.Keys(known))); best != "" {
+				question = "; did you mean " + best + "?"
+			}
+			f.fail(key, "unknown key %q%s", prefix+key.Value, question)
 			continue
 		}
 		if first, twice := lines[s.key]; twice {

@@ -333,7 +333,7 @@ func TestStrictFile(t *testing.T) {
 	}
 	for _, c := range []struct{ name, text, want string }{
 		{"unknown key", "region: eu\nport: 1\n", `:2: unknown key "port"`},
-		{"flag's spelling", "state-dir: /x\n", `:1: unknown key "state-dir"`},
+		{"flag's spelling", "state-dir: /x\n", `:1: unknown key "state-dir"; did you mean state_dir?`},
 		{"key twice", "region: eu\nregion: us\n", `region`},
 		{"no value", "http:\n", ":1: http: has no value"},
 		{"list for one value", "http: [a, b]\n", ":1: http: must be a plain value"},
@@ -347,7 +347,7 @@ func TestStrictFile(t *testing.T) {
 		{"no YAML", "a: [\n", "line"},
 		{"tokens no list", "tokens: x\n", ":1: tokens: must be a list"},
 		{"token no mapping", "tokens: [x]\n", ":1: tokens[0].must be a mapping"},
-		{"unknown key of a token", "tokens:\n  - secret: x\n    projekt: y\n", `:3: unknown key "tokens[0].projekt"`},
+		{"unknown key of a token", "tokens:\n  - secret: x\n    projekt: y\n", `:3: unknown key "tokens[0].projekt"; did you mean project?`},
 		{"kind", "tokens:\n  - secret: x\n    kind: admin\n", `:3: tokens[0].kind: "admin" is not one of player, server`},
 		{"no secret", "tokens:\n  - project: x\n", ":2: tokens[0]: needs either secret or secret_file"},
 		{"two secrets", "tokens:\n  - secret: x\n    secret_file: y\n", ":2: tokens[0]: needs either"},

@@ -75,8 +75,9 @@ type AdmissionConfig struct {
 	Concurrent int
 	// Transport replaces the network in tests. Nil: a transport of its own.
 	Transport http.RoundTripper
-	// Logger gets a line when the program stops answering and when it answers again, and
-	// the reason of each failed request at debug level. Nil: no log.
+	// Logger gets a line when the program stops answering and when it answers again, one a
+	// minute for requests that fail in between, and the reason of each at debug level. Nil:
+	// no log.
 	Logger *slog.Logger
 	// Now is the clock of signatures. Nil: time.Now.
 	Now func() time.Time
@@ -92,6 +93,7 @@ type Admission struct {
 
 	allowed, denied, failed, skipped atomic.Uint64
 	lastError                        atomic.Pointer[error] // of a request without a valid response
+	lastWarned                       atomic.Int64          // Unix time of warn's last line
 }
 
 // NewAdmission returns an Admission, or an error that wraps ErrConfig. It opens no
@@ -143,6 +145,15 @@ func (a *Admission) logState(_ string, from, to gobreaker.State) {
 	}
 }
 
+// warn reports a failed request, one a minute: the breaker opens, with its own line, only
+// after breakerFailures of them.
+func (a *Admission) warn(cause error) {
+	now, last := a.cfg.Now().Unix(), a.lastWarned.Load()
+	if now-last >= 60 && a.lastWarned.CompareAndSwap(last, now) {
+		a.cfg.Logger.Warn("admission: no valid response from admission_url", "error", cause)
+	}
+}
+
 // Close closes idle connections. Call it after the last call of Admit.
 func (a *Admission) Close() { a.endpoint.Close() }
 
@@ -161,6 +172,7 @@ func (a *Admission) Admit(ctx context.Context, q alloc.AdmissionRequest) error {
 	} else {
 		if err != nil {
 			a.lastError.Store(&err)
+			a.warn(err)
 		}
 		done(err)
 	}

@@ -232,9 +232,12 @@ func TestBreaker(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer a.Close()
-		for range 100 {
+		for i := range 100 {
 			if err := a.Admit(t.Context(), hosting); !errors.Is(err, alloc.ErrAdmissionUnavailable) {
 				t.Fatal(err)
+			}
+			if i < breakerFailures && (lines("no valid response from admission_url") != 1 || lines("does not answer") != i/(breakerFailures-1)) {
+				t.Errorf("after %d failures:\n%s", i+1, &log)
 			}
 		}
 		if got := a.Stats(); p.requests() != breakerFailures ||
@@ -260,7 +263,7 @@ func TestBreaker(t *testing.T) {
 				t.Errorf("the program has recovered: %v", err)
 			}
 		}
-		if lines("does not answer: players are refused") != 1 || lines("status 500") != 1 || lines("answers again") != 1 {
+		if lines("does not answer: players are refused") != 1 || lines("status 500") != 2 || lines("answers again") != 1 {
 			t.Errorf("log:\n%s", &log)
 		}
 	})

@@ -223,8 +223,7 @@ type Type string
 
 // The types of events.
 const (
-	// Allocated: an allocation was reserved, for a host or for a joining player. Only
-	// this event has the tenant and the player.
+	// Allocated: an allocation was reserved, for a host or for a joining player.
 	Allocated Type = "allocated"
 	// Bound: the client bound its allocation, for the first time or from a new address.
 	Bound Type = "bound"

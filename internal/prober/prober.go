@@ -77,7 +77,7 @@ type way struct {
 	ok                   *metrics.Counter
 	failed               map[string]*metrics.Counter
 	sent, lost           *metrics.Counter
-	roundTrip, preparing *metrics.Histogram
+	roundTrip, preparing *histogram
 	lastOK               *metrics.Gauge
 
 	played, works bool
@@ -94,8 +94,8 @@ func New(cfg Config) (*Prober, error) {
 		w := &way{
 			name: name, ok: p.set.NewCounter(label("matches_total", `,result="ok"`)), failed: map[string]*metrics.Counter{},
 			sent: p.set.NewCounter(label("datagrams_total", "")), lost: p.set.NewCounter(label("lost_total", "")),
-			roundTrip: p.set.NewHistogram(label("round_trip_seconds", "")),
-			preparing: p.set.NewHistogram(label("preparation_seconds", "")),
+			roundTrip: newHistogram(p.set, "round_trip_seconds", label),
+			preparing: newHistogram(p.set, "preparation_seconds", label),
 			lastOK:    p.set.NewGauge(label("last_success_seconds", ""), nil),
 		}
 		for _, step := range steps {
@@ -196,7 +196,7 @@ func (p *Prober) match(ctx context.Context, w *way) error {
 	if err := joiner.connect(ctx); err != nil {
 		return fail(stepConnect, err)
 	}
-	w.preparing.Update(time.Since(began).Seconds())
+	w.preparing.update(time.Since(began).Seconds())
 	lost, err := p.exchange(ctx, w, host, joiner)
 	if err != nil {
 		return fail(stepRelay, err)
@@ -241,7 +241,7 @@ func (p *Prober) exchange(ctx context.Context, w *way, host, joiner *player) (lo
 		case err != nil:
 			return lost, err
 		case came:
-			w.roundTrip.Update(time.Since(sent).Seconds())
+			w.roundTrip.update(time.Since(sent).Seconds())
 		default:
 			w.lost.Inc()
 			lost++

@@ -25,6 +25,9 @@ type Player struct {
 // each 3 s or more often.
 const silentAfter = 4 * time.Second
 
+// bindWithin is how long Explain waits for a BIND before it suspects the network.
+const bindWithin = 3 * time.Second
+
 // Explain says in one sentence why a player is not in its match, or that it is.
 func Explain(p Player) string {
 	s := summarize(p.Events)
@@ -54,6 +57,8 @@ func Explain(p Player) string {
 func (p *Player) explainEnd(s *summary) string {
 	text := fmt.Sprintf("it ended %s: %s", p.ago(s.ended), s.ended.Reason)
 	switch {
+	case s.bound != nil && s.linked == nil && s.connectRefused != nil:
+		return text + ", not linked, since its CONNECT_REQUEST was refused " + p.times(s.connectRefused)
 	case s.bound != nil:
 		return text
 	case s.bindRefused != nil:
@@ -74,6 +79,9 @@ func (p *Player) explainUnbound(s *summary) string {
 		return "it has not been bound lately"
 	case s.messageRefused != nil || s.connectRefused != nil:
 		return fmt.Sprintf("%s %s, and other messages have arrived, but no BIND: BIND comes first, from the same socket", arrived, p.ago(s.reserved))
+	}
+	if p.Now.Sub(s.reserved.Last) < bindWithin {
+		return fmt.Sprintf("%s %s, and no BIND has arrived yet: games send it at once and repeat it each second", arrived, p.ago(s.reserved))
 	}
 	return fmt.Sprintf("%s %s, but no BIND has arrived: UDP port %d is probably blocked on its side, or the game sends to another address",
 		arrived, p.ago(s.reserved), p.UDPPort)

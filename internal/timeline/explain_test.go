@@ -22,6 +22,8 @@ func TestExplain(t *testing.T) {
 		"blocked":          {Player{Events: events(at(Reserved, 8, "")), HostEvents: liveHost}, "joined 12 s ago, but no BIND has arrived: UDP port 7777 is probably blocked"},
 		"blocked host":     {Player{Host: true, Events: events(at(Reserved, 8, ""))}, "allocated 12 s ago, but no BIND has arrived"},
 		"wrong key":        {Player{Events: events(at(Reserved, 8, ""), at(BindRefused, 10, "its signature is wrong"))}, "its BIND is refused (3 times, the last 10 s ago): its signature is wrong"},
+		"just joined":      {Player{Events: events(at(Reserved, 19, "")), HostEvents: liveHost}, "joined 1 s ago, and no BIND has arrived yet"},
+		"gave up":          {Player{Events: events(at(Bound, 5, ""), at(ConnectRefused, 6, "the host is full"), at(Ended, 17, "closed"))}, "it ended 3 s ago: closed, not linked, since its CONNECT_REQUEST was refused (3 times, the last 14 s ago): the host is full"},
 		"never bound":      {Player{Events: events(at(Reserved, 0, ""), at(Ended, 17, "expired"))}, "it ended 3 s ago: expired, since no BIND had arrived: UDP port 7777"},
 		"never let in":     {Player{Events: events(at(Reserved, 0, ""), at(BindRefused, 1, "old nonce"), at(Ended, 17, "expired"))}, "it ended 3 s ago: expired, since its BIND was refused (3 times, the last 19 s ago): old nonce"},
 		"expired":          {Player{Events: events(at(Reserved, 0, ""), at(Bound, 1, ""), at(Ended, 17, "expired"))}, "it ended 3 s ago: expired"},

@@ -1,5 +1,5 @@
 import { call, get, type Node } from "./api"
-import { number, since } from "./format"
+import { counted, number, since } from "./format"
 import { usePoll } from "./live"
 import { Action, Failure, ShortID, State, Table } from "./parts"
 
@@ -10,7 +10,7 @@ export function FleetPage() {
   const sum = (f: (n: Node) => number) => relays.reduce((a, n) => a + f(n), 0)
   return <>
     <Failure error={error} />
-    {value && <p class="soft" role="status">{relays.length} {relays.length === 1 ? "relay" : "relays"}, {number(sum(n => n.allocations))} allocations, {number(sum(n => n.bound))} players, {number(sum(n => n.links))} links</p>}
+    {value && <p class="soft" role="status">{counted(relays.length, "relay")}, {counted(sum(n => n.allocations), "allocation")}, {counted(sum(n => n.bound), "player")}, {counted(sum(n => n.links), "link")}</p>}
     {value && <Table label="Processes" head={<>
       <th>Process</th><th>Role</th><th>Region</th><th>State</th><th class="n">Allocations</th><th class="n">Players</th><th class="n">Links</th>
       <th class="n">Seats</th><th>Version</th><th class="n">Up</th><th>Address</th><th>Action</th></>}>

@@ -4,6 +4,9 @@ export function number(n: number): string {
   return Math.round(n).toLocaleString("en")
 }
 
+/** counted is a number and its noun, which has an s unless there is one. */
+export const counted = (n: number, noun: string) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`
+
 /** short is a number with at most four digits: 12.3 k. */
 export function short(n: number): string {
   const abs = Math.abs(n)

@@ -132,7 +132,7 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
       <h3>Players</h3>
       <Table label="Players" head={<><th>Player</th><th>Way</th><th>Address</th><th class="n">Age</th><th class="n">Heard</th><th class="n">Sends</th><th>State</th><th>Action</th></>}>
         {players.map(p => <tr key={p.id}>
-          <td><a href={matchLink(p.id, relay)}><ShortID id={p.id} /></a>{p.player && ` ${p.player}`}</td>
+          <td class="name"><a href={matchLink(p.id, relay)}><ShortID id={p.id} /></a>{p.player && ` ${p.player}`}</td>
           <td>{p.transport}</td><td>{p.endpoint}</td>
           <td class="n">{age(p.age_seconds)}</td><td class="n">{p.bound ? age(p.heard_seconds_ago) : ""}</td>
           <td class="n">{rateText(rates.get(p.id))}</td>

@@ -1,5 +1,5 @@
 import type { Sample } from "./api"
-import { bits, ms, number, short, since } from "./format"
+import { bits, counted, ms, number, short, since } from "./format"
 import { rate, rates, type Live } from "./live"
 import { State, Table, Tile } from "./parts"
 import { Plot } from "./plot"
@@ -29,7 +29,7 @@ export function Overview({ live }: { live: Live }) {
       <Tile label="Datagrams in" value={short(perSecond(s => s.stats!.datagrams_in)) + "/s"} more={bits(perSecond(s => s.stats!.bytes_in))} />
       <Tile label="Datagrams out" value={short(perSecond(s => s.stats!.datagrams_out)) + "/s"} more={bits(perSecond(s => s.stats!.bytes_out))} />
       <Tile label="Allocations" value={number(st.allocations)} more={`${number(st.seats)} seats`} />
-      <Tile label="Players bound" value={number(st.bound)} more={`${number(st.links)} links`} />
+      <Tile label="Players bound" value={number(st.bound)} more={counted(st.links, "link")} />
       <Tile label="Relay's round trip" value={now.rtt ? ms(now.rtt.last) : "–"} more={now.rtt && `p50 ${ms(now.rtt.p50)}, p99 ${ms(now.rtt.p99)}${now.rtt.lost ? `, ${now.rtt.lost} lost` : ""}`} />
       <Tile label="Dropped" value={short(perSecond(s => sum(s.stats!.drops) + s.stats!.kernel_drops)) + "/s"} more={`running for ${since(now.since)}`} />
     </div>
