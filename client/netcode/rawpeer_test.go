@@ -26,7 +26,7 @@ func newRawPeer(t testing.TB, b *testNetwork) *rawPeer {
 	}
 	t.Cleanup(func() { _ = node.Close() })
 	cfg := utp.NetcodeForEntities()
-	cfg.Rand = newChance(77)
+	cfg.Rand, cfg.ValidateAddresses = newChance(77), true
 	ep, err := utp.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +36,8 @@ func newRawPeer(t testing.TB, b *testNetwork) *rawPeer {
 		t.Fatal(err)
 	}
 	r.pass(b)
+	b.tick(1)
+	r.pass(b) // The request again, with the server's cookie.
 	b.tick(1)
 	r.pass(b)
 	return r
@@ -62,7 +64,7 @@ func (r *rawPeer) say(t testing.TB, b *testNetwork, p utp.PipelineID, data []byt
 	r.pass(b)
 }
 
-// newRudeServer replaces the network's server. The client d, whose Connect
+// newRawServer replaces the network's server. The client d, whose Connect
 // was called, has its first event afterwards, and its request is answered.
 func newRawServer(t testing.TB, b *testNetwork, d *netcode.Driver) *rawPeer {
 	t.Helper()
@@ -80,6 +82,7 @@ func newRawServer(t testing.TB, b *testNetwork, d *netcode.Driver) *rawPeer {
 		t.Fatalf("%+v", ev)
 	}
 	r.conn = ev.Conn
+	ep.Admit(r.conn) // So that the first messages fit into the limit, whatever their size.
 	return r
 }
 

@@ -24,7 +24,7 @@ type clientGroup struct {
 
 func newClientGroup(t testing.TB, cfg Config, n int) *clientGroup {
 	t.Helper()
-	cfg.MaxHalfOpenPerSource = n
+	cfg.MaxHalfOpenPerSource, cfg.MaxHalfOpen = n, n
 	c := &clientGroup{t: t, server: server(t, cfg), at: map[address.Addr]*Endpoint{}}
 	for i := range n {
 		cfg.Rand = newSeeded(uint64(i))
@@ -40,6 +40,9 @@ func newClientGroup(t testing.TB, cfg Config, n int) *clientGroup {
 		must(t, e.Send(c.up[i], 0, nil))
 	}
 	c.tick(0, nil, false)
+	for _, id := range c.down {
+		c.server.Admit(id)
+	}
 	if st := c.server.Stats(); st.Connections != n || st.HalfOpen != 0 || len(c.down) != n {
 		t.Fatalf("%+v", st)
 	}
@@ -186,7 +189,9 @@ func TestMemory(t *testing.T) {
 	}
 	const n = 1000
 	var before, after runtime.MemStats
-	s := server(t, NetcodeForGameObjects())
+	cfg := NetcodeForGameObjects()
+	cfg.MaxHalfOpen = n
+	s := server(t, cfg)
 	requests := make([][]byte, n)
 	for i := range requests {
 		requests[i] = request(i + 1)

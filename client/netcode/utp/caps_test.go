@@ -14,7 +14,10 @@ func TestFull(t *testing.T) {
 	s := server(t, Config{MaxConnections: 2})
 	s.Advance(0)
 	for i := range 2 {
-		feed(s, place(i), request(i))
+		feed(s, place(i), request(i), Heartbeat{Token(i)}.Append(nil))
+	}
+	for _, c := range s.conns {
+		s.Admit(c.id)
 	}
 	sent(s)
 	if o := feed(s, place(9), request(9)); o != DropFull {
@@ -54,16 +57,20 @@ func TestHalfOpenCaps(t *testing.T) {
 			t.Errorf("request %d of one source: %v", i, o)
 		}
 	}
-	for i, want := range []Outcome{Taken, Taken, DropHalfOpen} {
-		if o := feed(s, place(i), request(100+i)); o != want {
+	for i := range 2 {
+		if o := feed(s, place(i), request(100+i)); o != Taken {
 			t.Errorf("request %d of other sources: %v", i, o)
 		}
 	}
 	if got := kinds(t, sent(s)); got != "AAAA" || s.Stats().HalfOpen != 4 || s.Stats().Connections != 4 {
 		t.Errorf("sent %q, %+v", got, s.Stats())
 	}
-	// A client that sends a datagram makes room, for its source too.
+	// A blind heartbeat makes no room, an admitted client does, for its source too.
 	feed(s, home(1000), Heartbeat{0}.Append(nil))
+	if o := feed(s, home(1002), request(2)); o != DropSource {
+		t.Errorf("after a heartbeat: %v", o)
+	}
+	s.Admit(s.conns[0].id)
 	if o := feed(s, home(1002), request(2)); o != Taken || s.Stats().HalfOpen != 4 {
 		t.Errorf("%v, %+v", o, s.Stats())
 	}

@@ -31,6 +31,7 @@ func TestConfigRefused(t *testing.T) {
 		"step below 0":           {MaxStep: -1},
 		"accept payload":         {AcceptPayload: make([]byte, 1386)},
 		"connections":            {MaxConnections: 65537},
+		"payload and cookie":     {AcceptPayload: []byte("x"), ValidateAddresses: true},
 		"half-open":              {MaxHalfOpen: -1},
 		"half-open per source":   {MaxHalfOpenPerSource: -1},
 		"refusals":               {MaxRefusals: -1},
@@ -89,7 +90,7 @@ func TestListen(t *testing.T) {
 	feed(e, clientAt, request(1))
 	e.Listen(false)
 	feed(e, clientAt, Heartbeat{1}.Append(nil))
-	if st := e.Stats(); e.Listening() || st.Connections != 1 || st.HalfOpen != 0 {
+	if st := e.Stats(); e.Listening() || st.Connections != 1 || st.HalfOpen != 1 {
 		t.Errorf("%+v", st)
 	}
 }

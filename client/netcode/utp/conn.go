@@ -73,8 +73,15 @@ type conn struct {
 	payload      []byte
 
 	acceptDue bool // a request is to be answered
-	credit    int  // data packets that may still go to a half-open client
-	halfOpen  int  // index in the endpoint's list, if half-open
+	waiting   bool // in the endpoint's list of half-open connections
+	halfOpen  int  // index in that list
+	validated bool // the peer has proven its address, or this side chose it
+	budget    int  // bytes that may still be sent to an unvalidated peer
+
+	// Of a client with ValidateAddresses:
+	hasCookie  bool // payload begins with the server's cookie
+	confirmed  bool // the server has sent a message other than accepts
+	requestDue bool // the cookie is to be returned
 
 	pipelines []pipelineState
 	stats     ConnStats
@@ -144,7 +151,7 @@ func (e *Endpoint) newConn(token Token, to address.Addr, s State) *conn {
 
 // drop takes a connection out of the table and sends nothing.
 func (e *Endpoint) drop(c *conn) {
-	if c.state == StateHalfOpen {
+	if c.waiting {
 		e.leaveHalfOpen(c)
 	}
 	c.state = StateNone
@@ -169,7 +176,11 @@ func (e *Endpoint) Connect(to address.Addr, payload []byte) (ConnID, error) {
 	if !to.Reachable() {
 		return ConnID{}, ErrAddr
 	}
-	if HandshakeLen+lengthLen+len(payload) > e.cfg.room() {
+	prefix := 0
+	if e.cfg.ValidateAddresses {
+		prefix = cookieLen
+	}
+	if HandshakeLen+lengthLen+prefix+len(payload) > e.cfg.room() {
 		return ConnID{}, ErrTooLarge
 	}
 	if e.live >= e.cfg.MaxConnections {
@@ -180,7 +191,8 @@ func (e *Endpoint) Connect(to address.Addr, payload []byte) (ConnID, error) {
 		return ConnID{}, err
 	}
 	c := e.newConn(token, to, StateConnecting)
-	c.payload = append(c.payload, payload...)
+	c.validated = true
+	c.payload = append(append(c.payload, make([]byte, prefix)...), payload...)
 	e.stats.Outgoing++
 	return c.id, nil
 }
@@ -308,48 +320,6 @@ func (m Accept) Append(dst []byte) []byte {
 // String describes the packet in one line.
 func (m Accept) String() string { return fmt.Sprintf("accept %v %x", m.Token, m.Payload) }
 
-// The source of a request may be forged, so the cost of half-open connections is
-// limited: their number, their lifetime, and the data sent to their clients.
-
-// halfOpenCredit is how many data packets a half-open client gets per request.
-// A client that is not forged sends a message before the credit runs out.
-const halfOpenCredit = 16
-
-func (e *Endpoint) enterHalfOpen(c *conn) {
-	c.halfOpen = len(e.halfOpen)
-	c.credit = halfOpenCredit
-	e.halfOpen = append(e.halfOpen, c)
-}
-
-func (e *Endpoint) leaveHalfOpen(c *conn) {
-	last := len(e.halfOpen) - 1
-	e.halfOpen[c.halfOpen] = e.halfOpen[last]
-	e.halfOpen[c.halfOpen].halfOpen = c.halfOpen
-	e.halfOpen[last] = nil
-	e.halfOpen = e.halfOpen[:last]
-}
-
-// checkLimits returns the outcome that refuses a client with this address, or
-// Taken if it may connect.
-func (e *Endpoint) checkLimits(from address.Addr) Outcome {
-	if e.live >= e.cfg.MaxConnections {
-		return DropFull
-	}
-	if len(e.halfOpen) >= e.cfg.MaxHalfOpen {
-		return DropHalfOpen
-	}
-	same := 0
-	for _, c := range e.halfOpen {
-		if c.addr.SameSource(from) {
-			same++
-		}
-	}
-	if same >= e.cfg.MaxHalfOpenPerSource {
-		return DropSource
-	}
-	return Taken
-}
-
 // rateLimiter is a token bucket for answers to clients without a connection.
 type rateLimiter struct {
 	rate int64 // per second, and the capacity of the bucket
@@ -376,15 +346,18 @@ func (b *rateLimiter) allow() bool {
 	return true
 }
 
-// request processes a connection request. The connection exists at once, since
-// the protocol has no challenge.
+// request processes a connection request.
 func (e *Endpoint) request(from address.Addr, pkt []byte) Outcome {
 	m, err := ParseRequest(pkt)
 	if err != nil {
 		return outcomeOf(err)
 	}
+	payload, proven := m.Payload, false
+	if e.cfg.ValidateAddresses {
+		payload, proven = e.cookies.verify(from, m, e.now)
+	}
 	if c := e.tokens[m.Token]; c != nil {
-		return e.requestAgain(c, from)
+		return e.requestAgain(c, from, len(pkt), proven)
 	}
 	if !e.listening {
 		e.refuse(from, m.Token, true)
@@ -396,23 +369,30 @@ func (e *Endpoint) request(from address.Addr, pkt []byte) Outcome {
 	if e.events.full() {
 		return DropQueue
 	}
-	if o := e.checkLimits(from); o != Taken {
-		if o == DropFull {
+	if o := e.makeRoom(from); o != Taken {
+		if o == DropFull || o == DropHalfOpen {
 			e.refuse(from, m.Token, false)
 		}
 		return o
 	}
+	if e.cfg.ValidateAddresses && !proven {
+		return e.sendCookie(from, m.Token)
+	}
 	c := e.newConn(m.Token, from, StateHalfOpen)
-	c.incoming, c.acceptDue = true, true
+	c.incoming, c.validated, c.acceptDue = true, proven, !proven
+	if proven {
+		c.state = StateEstablished
+	}
+	c.credit(len(pkt))
 	e.enterHalfOpen(c)
 	e.stats.Incoming++
-	e.events.push(Event{Kind: EventIncoming, Conn: c.id}, m.Payload)
+	e.events.push(Event{Kind: EventIncoming, Conn: c.id}, payload)
 	return Taken
 }
 
 // requestAgain takes a request of a known token: the accept was lost, or is
-// still on its way.
-func (e *Endpoint) requestAgain(c *conn, from address.Addr) Outcome {
+// still on its way, or the client has moved and proves its new address.
+func (e *Endpoint) requestAgain(c *conn, from address.Addr, size int, proven bool) Outcome {
 	if !c.incoming {
 		return DropState
 	}
@@ -420,8 +400,12 @@ func (e *Endpoint) requestAgain(c *conn, from address.Addr) Outcome {
 		return DropForeign
 	}
 	c.lastReceived = e.now
+	c.credit(size)
+	if e.cfg.ValidateAddresses {
+		c.validated = c.validated || proven
+		return Taken
+	}
 	c.acceptDue = true
-	c.credit = halfOpenCredit
 	return Taken
 }
 
@@ -445,7 +429,8 @@ func (e *Endpoint) accept(c *conn, from address.Addr, pkt []byte) Outcome {
 	if err != nil {
 		return outcomeOf(err)
 	}
-	if c.state != StateConnecting {
+	isCookie := e.cfg.ValidateAddresses && !c.incoming && len(m.Payload) == cookieLen
+	if c.state != StateConnecting && !isCookie {
 		return DropState
 	}
 	if from != c.addr {
@@ -454,7 +439,13 @@ func (e *Endpoint) accept(c *conn, from address.Addr, pkt []byte) Outcome {
 	c.lastReceived = e.now
 	c.stats.Received++
 	c.stats.ReceivedBytes += uint64(len(pkt))
-	e.connected(c, m.Payload)
+	if isCookie {
+		c.takeCookie(m.Payload)
+		m.Payload = nil
+	}
+	if c.state == StateConnecting {
+		e.connected(c, m.Payload)
+	}
 	return Taken
 }
 
@@ -538,8 +529,12 @@ func (e *Endpoint) queueDisconnect(c *conn) {
 	if c.incoming {
 		e.closed.add(c.token)
 	}
-	if len(e.disconnects) < disconnectCopies*e.cfg.MaxConnections {
-		e.disconnects = append(e.disconnects, pendingDisconnect{to: c.addr, token: c.token, left: disconnectCopies})
+	copies := disconnectCopies
+	if !c.validated {
+		copies = min(copies, c.budget/MessageLen)
+	}
+	if copies > 0 && len(e.disconnects) < disconnectCopies*e.cfg.MaxConnections {
+		e.disconnects = append(e.disconnects, pendingDisconnect{to: c.addr, token: c.token, left: copies})
 	}
 }
 

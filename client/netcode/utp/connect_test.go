@@ -151,7 +151,7 @@ func TestDataIsAnAccept(t *testing.T) {
 func TestAcceptAhead(t *testing.T) {
 	s := server(t, Config{Pipelines: []Pipeline{{StageReliableSequenced}}, AcceptPayload: []byte("m")})
 	s.Advance(0)
-	feed(s, clientAt, Request{Token: goldenToken}.Append(nil))
+	feed(s, clientAt, Request{Token: goldenToken, Payload: make([]byte, 100)}.Append(nil))
 	ev, _ := s.NextEvent()
 	must(t, s.Send(ev.Conn, 0, []byte("one")))
 	must(t, s.Send(ev.Conn, 1, []byte("two")))
@@ -175,32 +175,65 @@ func TestAcceptAhead(t *testing.T) {
 	}
 }
 
-// TestUnheardCredit: what a forged request can make a server send is bounded.
-func TestUnheardCredit(t *testing.T) {
+// TestUnvalidatedLimit: what forged requests, heartbeats and data can make a server send is
+// three times their bytes at most, and an acknowledgement ends that.
+func TestUnvalidatedLimit(t *testing.T) {
 	s := server(t, NetcodeForEntities())
 	s.Advance(0)
-	request := Request{Token: goldenToken}.Append(nil)
-	feed(s, clientAt, request)
+	received, answered, datagrams := 0, 0, 0
+	take := func(pkt []byte) {
+		feed(s, clientAt, pkt)
+		received += len(pkt)
+	}
+	flush := func() string {
+		list := sent(s)
+		for _, pkt := range list {
+			answered += len(pkt)
+		}
+		datagrams += len(list)
+		if answered > 3*received {
+			t.Fatalf("%d bytes were answered with %d", received, answered)
+		}
+		return kinds(t, list)
+	}
+	take(Request{Token: goldenToken}.Append(nil))
 	ev, _ := s.NextEvent()
 	for range 5 {
 		must(t, s.Send(ev.Conn, EntitiesReliable, []byte("version")))
 	}
-	count := len(sent(s))
 	for now := 10; now < 9000; now += 10 {
 		tick(s, ms(now))
 		must(t, s.Send(ev.Conn, EntitiesUnreliable, []byte("state")))
-		count += len(sent(s))
+		flush()
 	}
-	if count != 2*halfOpenCredit {
-		t.Errorf("%d datagrams for one request", count)
+	if answered > 39 || datagrams > 2 {
+		t.Errorf("%d datagrams of %d bytes for one request", datagrams, answered)
 	}
 	if st, _ := s.ConnStats(ev.Conn); st.Withheld == 0 {
 		t.Error("nothing was counted as withheld")
 	}
-	feed(s, clientAt, request) // A client that asks again gets more.
-	tick(s, ms(9500))
-	if got := kinds(t, sent(s)); got != "AdAdAdAdAd" {
-		t.Errorf("after another request: %q", got)
+	for now := 9000; now < 20_000; now += 10 { // Blind ones: the client chose the token.
+		tick(s, ms(now))
+		if now%500 == 0 {
+			take(Heartbeat{goldenToken}.Append(nil))
+			take(Data{Token: goldenToken, Pipeline: EntitiesUnreliable, Body: []byte("blind")}.Append(nil))
+		}
+		must(t, s.Send(ev.Conn, EntitiesUnreliable, []byte("state")))
+		flush()
+	}
+	if s.State(ev.Conn) != StateEstablished || s.Stats().HalfOpen != 1 {
+		t.Fatalf("%v, %+v", s.State(ev.Conn), s.Stats())
+	}
+	ack := ReliableHeader{Ack: true, Newest: 0, Mask: 1}
+	take(append(ack.Append(Data{Token: goldenToken, Pipeline: EntitiesReliable}.Append(nil), false), 0))
+	if s.Stats().HalfOpen != 0 {
+		t.Errorf("after an acknowledgement: %+v", s.Stats())
+	}
+	for range 50 {
+		must(t, s.Send(ev.Conn, EntitiesUnreliable, make([]byte, 1000)))
+	}
+	if got := len(sent(s)); got < 50 {
+		t.Errorf("%d datagrams to a client that has acknowledged one", got)
 	}
 }
 

@@ -26,6 +26,7 @@ type Endpoint struct {
 	disconnects []pendingDisconnect
 	closed      tokenRing
 	refusals    rateLimiter
+	cookies     cookies
 
 	out    outbox
 	events eventQueue
@@ -54,10 +55,11 @@ type Stats struct {
 	Outgoing  uint64 // connections that Connect began
 	Refused   uint64 // answers to clients that got no connection
 	Unrefused uint64 // answers that MaxRefusals or a full queue withheld
+	Evicted   uint64 // unvalidated connections that made room for another one
 	Backward  uint64 // calls of Advance with an earlier time than before
 
 	Connections int // now
-	HalfOpen    int // of these, half-open ones
+	HalfOpen    int // of these, those that count in Config.MaxHalfOpen
 	Unsent      int // datagrams that wait for Next
 }
 
@@ -124,8 +126,17 @@ func (e *Endpoint) Advance(now time.Duration) {
 // nothing, and this many steps do not overflow in a lifetime.
 const longStep = 2 * maxDuration
 
-// Listen begins or ends to take requests. Connections stay.
-func (e *Endpoint) Listen(on bool) { e.listening = on }
+// Listen begins or ends to take requests. Connections stay. The error is that of
+// Config.Rand, which is asked for a key if ValidateAddresses is set.
+func (e *Endpoint) Listen(on bool) error {
+	if on && e.cfg.ValidateAddresses && e.cookies.mac == nil {
+		if err := e.cookies.newKey(e.cfg.Rand); err != nil {
+			return err
+		}
+	}
+	e.listening = on
+	return nil
+}
 
 // Listening reports whether requests are taken.
 func (e *Endpoint) Listening() bool { return e.listening }
@@ -263,23 +274,43 @@ func (e *Endpoint) flush(c *conn) {
 			e.acknowledge(c, PipelineID(p), r)
 		}
 	}
-	if c.acceptDue && e.out.room(1) {
+	switch {
+	case !c.incoming:
+		e.sendRequest(c)
+	case c.acceptDue && c.mayEmit(e.acceptLen()) && e.out.room(1):
 		e.sendAccept(c)
 	}
 	silent := e.times.heartbeat > 0 && e.now-c.sent > e.times.heartbeat
-	if silent && c.state == StateEstablished && e.out.room(1) {
+	if silent && c.state == StateEstablished && c.mayEmit(MessageLen) && e.out.room(1) {
 		e.emit(c, Heartbeat{Token: c.token}.Append(e.out.open()))
 	}
 }
 
 // sendRequest sends a request if it is time for one.
 func (e *Endpoint) sendRequest(c *conn) {
-	if c.attempts >= e.cfg.ConnectAttempts || c.attempts > 0 && e.now-c.lastRequest <= e.times.connect {
+	early := c.attempts > 0 && e.now-c.lastRequest <= e.times.connect
+	switch {
+	case c.state == StateConnecting:
+		if c.attempts >= e.cfg.ConnectAttempts || early {
+			return
+		}
+		c.attempts++
+	case !c.requestDue && (!c.hasCookie || c.confirmed || early):
 		return
 	}
-	c.attempts++
-	c.lastRequest = e.now
-	e.emit(c, Request{Token: c.token, Payload: c.payload}.Append(e.out.open()))
+	if e.out.room(1) {
+		e.emitRequest(c)
+	}
+}
+
+// emitRequest sends a request with the server's cookie, if there is one yet.
+func (e *Endpoint) emitRequest(c *conn) {
+	c.requestDue, c.lastRequest = false, e.now
+	payload := c.payload
+	if e.cfg.ValidateAddresses && !c.hasCookie {
+		payload = nil
+	}
+	e.emit(c, Request{Token: c.token, Payload: payload}.Append(e.out.open()))
 }
 
 // resend sends again what was not acknowledged in time, oldest first.
@@ -303,7 +334,7 @@ func (e *Endpoint) resend(c *conn, p PipelineID, r *reliable) {
 // acknowledge sends an acknowledgement that no payload took along. Its
 // payload of one byte is required by the format and has no meaning.
 func (e *Endpoint) acknowledge(c *conn, p PipelineID, r *reliable) {
-	if !r.receiver.due || !e.out.room(packetsPerSend) || !e.maySend(c) {
+	if !r.receiver.due || !e.out.room(packetsPerSend) || !e.maySend(c, DataLen+reliableLen(e.layouts[p].wide)+1) {
 		return
 	}
 	h := r.receiver.header(e.now)

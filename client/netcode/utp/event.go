@@ -44,6 +44,7 @@ type Event struct {
 	Pipeline PipelineID // of EventData
 	Reason   Reason     // of EventDisconnected
 	Cause    error      // of ReasonProtocolError: ErrWindowMismatch or ErrPeerGone
+	Refused  bool       // of ReasonClosedByRemote: the server never took this side's request
 	Data     []byte     // valid until the next Advance
 }
 

@@ -187,6 +187,7 @@ func newPlay(t *testing.T, script []byte) *play {
 		cfg = NetcodeForEntities()
 	}
 	cfg.Pipelines = append(cfg.Pipelines, Pipeline{StageFragmentation, StageReliableSequenced})
+	cfg.ValidateAddresses = len(script) > 0 && script[0]&2 == 2
 	cfg.MaxConnections, cfg.MaxHalfOpen, cfg.SendQueue, cfg.ReceiveQueue = 6, 4, 64, 32
 	for i := range p.ends {
 		cfg.Rand = newSeeded(uint64(i))
@@ -314,7 +315,10 @@ func (p *play) invariants() {
 					p.t.Fatalf("side %d: token %v leads elsewhere", side, c.token)
 				}
 			}
-			if c.state == StateHalfOpen {
+			if c.budget < 0 {
+				p.t.Fatalf("side %d: %d bytes above the anti-amplification limit", side, -c.budget)
+			}
+			if c.waiting {
 				halfOpen++
 				if e.halfOpen[c.halfOpen] != c {
 					p.t.Fatalf("side %d: half-open list is wrong", side)

@@ -175,6 +175,7 @@ func newPair(t testing.TB, cfg Config) *pair {
 	if o := p.server.Receive(clientAt, Heartbeat{p.token()}.Append(nil)); o != Taken || p.server.State(p.down) != StateEstablished {
 		t.Fatal(o, p.server.State(p.down))
 	}
+	p.server.Admit(p.down)
 	return p
 }
 

@@ -50,7 +50,8 @@ func (e *Endpoint) receive(from address.Addr, pkt []byte) Outcome {
 
 // recordMessage updates a connection after a valid message: an attempt becomes
 // established, even if the accept was lost; a half-open connection becomes
-// established; an established one follows its peer to a new address.
+// established; an established one follows its peer to a new address, which the peer has to
+// prove again if this side can ask it to.
 func (e *Endpoint) recordMessage(c *conn, from address.Addr, size int) Outcome {
 	if from != c.addr {
 		if c.state != StateEstablished || e.cfg.FixedAddress {
@@ -58,17 +59,24 @@ func (e *Endpoint) recordMessage(c *conn, from address.Addr, size int) Outcome {
 		}
 		c.addr = from
 		c.stats.Roams++
+		if e.cfg.ValidateAddresses && c.incoming {
+			c.validated, c.budget = false, 0
+		}
 	}
 	c.lastReceived = e.now
 	c.stats.Received++
 	c.stats.ReceivedBytes += uint64(size)
+	c.confirmed = true
+	c.credit(size)
 	switch c.state {
 	case StateConnecting:
 		e.connected(c, nil)
 	case StateHalfOpen:
-		e.leaveHalfOpen(c)
 		c.state = StateEstablished
 		c.acceptDue = false
+	}
+	if e.cfg.ValidateAddresses && !c.validated {
+		c.acceptDue = true // It has a cookie for the new address.
 	}
 	return Taken
 }
@@ -86,7 +94,9 @@ func (e *Endpoint) disconnect(c *conn, from address.Addr, pkt []byte) Outcome {
 	if from != c.addr && (c.state != StateEstablished || e.cfg.FixedAddress) {
 		return DropForeign
 	}
-	e.end(c, ReasonClosedByRemote, nil)
+	refused := c.state == StateConnecting || c.hasCookie && !c.confirmed
+	e.drop(c)
+	e.events.push(Event{Kind: EventDisconnected, Conn: c.id, Reason: ReasonClosedByRemote, Refused: refused}, nil)
 	if c.incoming {
 		e.closed.add(c.token)
 	}
@@ -101,7 +111,7 @@ func (e *Endpoint) mtuCheck(c *conn, from address.Addr, pkt []byte) Outcome {
 	if o := e.recordMessage(c, from, len(pkt)); o != Taken {
 		return o
 	}
-	if e.out.room(1) {
+	if e.out.room(1) && c.mayEmit(mtuAckLen) {
 		size := len(pkt) + e.cfg.Overhead
 		e.emit(c, MTUAck{Token: c.token, Size: uint16(size)}.Append(e.out.open()))
 	}
@@ -160,7 +170,9 @@ func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) Outcome {
 	if err != nil {
 		return DropStage
 	}
-	r.acknowledged(h, e.now, e.times.resend, &e.pool)
+	if r.acknowledged(h, e.now, e.times.resend, &e.pool) && !e.cfg.ValidateAddresses {
+		e.admit(c)
+	}
 	c.publishRTT(r)
 	if h.Ack {
 		r.windowConfirmed = r.windowConfirmed || len(rest) == 1

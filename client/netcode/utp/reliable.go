@@ -93,13 +93,13 @@ func (s *reliableSender) add(now int64, body []byte) int64 {
 	return sequence
 }
 
-// acknowledged releases the packets that a header acknowledges. It ignores a
-// header whose newest sequence was not sent.
-func (r *reliable) acknowledged(h ReliableHeader, now, maxResend int64, p *pool) {
+// acknowledged releases the packets that a header acknowledges, and reports whether
+// there was one. It ignores a header whose newest sequence was not sent.
+func (r *reliable) acknowledged(h ReliableHeader, now, maxResend int64, p *pool) (any bool) {
 	s := &r.sender
 	newest := unwrap(h.Newest, s.next-1)
 	if newest >= s.next {
-		return
+		return false
 	}
 	// The mask has a bit for each packet under way: those are at most a window.
 	for sequence := s.oldest; sequence <= newest; sequence++ {
@@ -115,10 +115,12 @@ func (r *reliable) acknowledged(h ReliableHeader, now, maxResend int64, p *pool)
 		}
 		p.release(pkt.body)
 		pkt.body = nil
+		any = true
 	}
 	for s.oldest < s.next && s.slot(s.oldest).body == nil {
 		s.oldest++
 	}
+	return any
 }
 
 // header returns the header of a packet that leaves now: everything received

@@ -78,7 +78,11 @@ func (e *Endpoint) sendPacket(c *conn, p PipelineID, head, payload []byte) {
 	if e.layouts[p].order == StageUnreliableSequenced {
 		ln.sequence++
 	}
-	if !e.maySend(c) {
+	size := DataLen + len(head) + len(payload)
+	if e.layouts[p].order == StageUnreliableSequenced {
+		size += SequencedLen
+	}
+	if !e.maySend(c, size) {
 		return
 	}
 	pkt := Data{Token: c.token, Pipeline: p}.Append(e.out.open())
@@ -92,10 +96,10 @@ func (e *Endpoint) sendPacket(c *conn, p PipelineID, head, payload []byte) {
 // sendReliable sends a packet of the window, the first time or again. It is
 // false if the packet has to wait.
 func (e *Endpoint) sendReliable(c *conn, p PipelineID, sequence int64) bool {
-	if !e.maySend(c) {
+	r := c.pipelines[p].reliable
+	if !e.maySend(c, DataLen+reliableLen(e.layouts[p].wide)+len(r.sender.slot(sequence).body)) {
 		return false
 	}
-	r := c.pipelines[p].reliable
 	h := r.receiver.header(e.now)
 	h.Sequence = uint16(sequence)
 	pkt := Data{Token: c.token, Pipeline: p}.Append(e.out.open())
@@ -104,25 +108,46 @@ func (e *Endpoint) sendReliable(c *conn, p PipelineID, sequence int64) bool {
 	return true
 }
 
-// maySend puts the accept ahead of a data packet for a client that has
-// not sent anything yet: one that receives data first takes them for the accept, and
-// some versions of UTP then close the connection. It returns false when the limit for
-// such a client is reached.
-func (e *Endpoint) maySend(c *conn) bool {
-	if c.state != StateHalfOpen {
-		return true
+// maySend prepares for a data packet of this size, and returns false if the limit for an
+// unvalidated peer is reached.
+//
+// For a client that has sent nothing yet it puts the accept ahead: one that receives data
+// first takes them for the accept, and some versions of UTP then close the connection. For
+// a server that may not have the cookie yet it puts that ahead, in a request.
+func (e *Endpoint) maySend(c *conn, size int) bool {
+	if c.state == StateHalfOpen {
+		size += e.acceptLen()
 	}
-	if c.credit == 0 {
+	if !c.mayEmit(size) {
 		c.stats.Withheld++
 		return false
 	}
-	c.credit--
-	e.sendAccept(c)
+	switch {
+	case c.state == StateHalfOpen:
+		e.sendAccept(c)
+	case c.hasCookie && !c.confirmed:
+		e.emitRequest(c)
+	}
 	return true
+}
+
+// acceptLen is the size of an accept in bytes.
+func (e *Endpoint) acceptLen() int {
+	switch n := len(e.cfg.AcceptPayload); {
+	case e.cfg.ValidateAddresses:
+		return HandshakeLen + lengthLen + cookieLen
+	case n > 0:
+		return HandshakeLen + lengthLen + n
+	}
+	return HandshakeLen
 }
 
 func (e *Endpoint) sendAccept(c *conn) {
 	c.acceptDue = false
+	if e.cfg.ValidateAddresses {
+		e.emit(c, e.acceptWithCookie(c.addr, c.token))
+		return
+	}
 	e.emit(c, Accept{Token: c.token, Payload: e.cfg.AcceptPayload}.Append(e.out.open()))
 }
 
@@ -133,8 +158,12 @@ func (e *Endpoint) emitDisconnect(to address.Addr, token Token) {
 // emit queues a datagram of a connection.
 func (e *Endpoint) emit(c *conn, pkt []byte) {
 	c.sent = e.now
+	size := e.queue(c.addr, pkt)
 	c.stats.Sent++
-	c.stats.SentBytes += uint64(e.queue(c.addr, pkt))
+	c.stats.SentBytes += uint64(size)
+	if !c.validated {
+		c.budget -= size
+	}
 }
 
 func (e *Endpoint) queue(to address.Addr, pkt []byte) int {
