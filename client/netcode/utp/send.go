@@ -113,9 +113,11 @@ func (e *Endpoint) sendReliable(c *conn, p PipelineID, sequence int64) bool {
 //
 // For a client that has sent nothing yet it puts the accept ahead: one that receives data
 // first takes them for the accept, and some versions of UTP then close the connection. For
-// a server that may not have the cookie yet it puts that ahead, in a request.
+// one that has moved the accept has a new cookie. For a server that may not have the cookie
+// yet it puts that ahead, in a request.
 func (e *Endpoint) maySend(c *conn, size int) bool {
-	if c.state == StateHalfOpen {
+	accept := c.state == StateHalfOpen || c.acceptDue && !c.validated
+	if accept {
 		size += e.acceptLen()
 	}
 	if !c.mayEmit(size) {
@@ -123,7 +125,7 @@ func (e *Endpoint) maySend(c *conn, size int) bool {
 		return false
 	}
 	switch {
-	case c.state == StateHalfOpen:
+	case accept:
 		e.sendAccept(c)
 	case c.hasCookie && !c.confirmed:
 		e.emitRequest(c)
