@@ -50,8 +50,7 @@ func newBare(o Options, w way, out *printer) (*bare, error) {
 		buf: make([]byte, link.MaxDatagram), body: make([]byte, o.Send),
 	}
 	if o.serves() {
-		ep.Listen(true)
-		return b, nil
+		return b, ep.Listen(true)
 	}
 	if err := w.sim.Dial(); err != nil {
 		return nil, err
@@ -113,6 +112,7 @@ func (b *bare) printEvent(ev utp.Event) {
 	}
 	switch ev.Kind {
 	case utp.EventIncoming:
+		b.Admit(ev.Conn) // The limit for unvalidated peers would show as loss.
 		b.conns = append(b.conns, ev.Conn)
 		b.payload(&l, ev.Data)
 	case utp.EventConnected:

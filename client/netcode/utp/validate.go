@@ -104,7 +104,8 @@ func (c *conn) credit(size int) {
 // Admit tells the endpoint that the layer above has a proof of its own that a client
 // receives what is sent to its address, or is done with its handshake: the client no longer
 // counts in MaxHalfOpen, and the anti-amplification limit ends. A caller whose pipelines are
-// all unreliable must use it. It does nothing to a connection that has ended.
+// all unreliable, or that sets ValidateAddresses, must use it. It does nothing to a
+// connection that has ended.
 func (e *Endpoint) Admit(id ConnID) {
 	if c := e.conn(id); c != nil {
 		e.admit(c)
