@@ -159,7 +159,7 @@ func (b *bare) stats() (lines []Line) {
 		if !ok {
 			continue
 		}
-		lines = append(lines, Line{Connection: fmt.Sprint("#", id), State: t.State.String(), Stats: &Stats{
+		lines = append(lines, Line{Connection: fmt.Sprint("#", id), State: b.State(id).String(), Stats: &Stats{
 			RTT: milliseconds(t.RTT), Variation: milliseconds(t.RTTVariation),
 			Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes,
 			Resent: t.Resent, Duplicates: t.Duplicates, InFlight: t.InFlight, StreamLost: t.Lost, StreamLate: t.Late,
@@ -173,10 +173,8 @@ func (b *bare) total() Stats { return totalOf(b.Endpoint.Stats()) }
 // totalOf are the counters of a whole endpoint.
 func totalOf(t utp.Stats) Stats {
 	s := Stats{Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes, Drops: map[string]uint64{}}
-	for o, n := range t.Outcomes {
-		if utp.Outcome(o) != utp.Taken {
-			s.Drops[utp.Outcome(o).String()] = n
-		}
+	for reason, n := range t.Drops() {
+		s.Drops[reason] = n
 	}
 	s.Drops = counts(s.Drops)
 	return s

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // Config says what an endpoint does. Durations count in whole milliseconds.
@@ -150,10 +152,10 @@ func (c Config) check() error {
 		{"Pipelines", len(c.Pipelines), 0, maxPipelines},
 		{"Window", c.Window, 1, maxWindow},
 		{"FragmentCapacity", c.FragmentCapacity, 1, maxFragmentCapacity},
-		{"MaxMessageSize", c.MaxMessageSize, minRoom, MaxDatagram},
+		{"MaxMessageSize", c.MaxMessageSize, minRoom, utpwire.MaxDatagram},
 		{"Overhead", c.Overhead, 0, c.MaxMessageSize - minRoom},
 		{"ConnectAttempts", c.ConnectAttempts, 1, 1 << 20},
-		{"AcceptPayload", len(c.AcceptPayload), 0, c.room() - HandshakeLen - lengthLen},
+		{"AcceptPayload", len(c.AcceptPayload), 0, c.room() - utpwire.HandshakeLen - utpwire.LengthLen},
 		{"MaxConnections", c.MaxConnections, 1, 65536},
 		{"MaxHalfOpen", c.MaxHalfOpen, 1, 65536},
 		{"MaxHalfOpenPerSource", c.MaxHalfOpenPerSource, 1, 65536},

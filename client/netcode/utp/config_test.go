@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 func TestConfigRefused(t *testing.T) {
@@ -61,20 +63,19 @@ func TestConfigTaken(t *testing.T) {
 	}
 	// The largest message of the smallest packets has sequences for its pieces.
 	e := newEndpoint(t, Config{MaxMessageSize: 128, Window: 64, FragmentCapacity: 1 << 20, SendQueue: 65536, Pipelines: []Pipeline{{StageFragmentation}}})
-	if l := e.layouts[1]; l.limit != 1<<20 || l.fragments(l.limit) > fragmentMask {
+	if l := e.layouts[1]; l.limit != 1<<20 || l.fragments(l.limit) > utpwire.FragmentMask {
 		t.Errorf("%+v, %d fragments", l, l.fragments(l.limit))
 	}
 }
 
 // TestRandom: without a Rand the tokens are not the same twice.
 func TestRandom(t *testing.T) {
-	seen := map[Token]bool{}
+	seen := map[utpwire.Token]bool{}
 	for range 100 {
 		e, err := New(Config{})
 		must(t, err)
 		id := connect(t, e, serverAt, "")
-		st, _ := e.ConnStats(id)
-		seen[st.Token] = true
+		seen[e.conn(id).token] = true
 	}
 	if len(seen) != 100 {
 		t.Errorf("%d tokens", len(seen))
@@ -89,7 +90,7 @@ func TestListen(t *testing.T) {
 	e.Listen(true)
 	feed(e, clientAt, request(1))
 	e.Listen(false)
-	feed(e, clientAt, Heartbeat{1}.Append(nil))
+	feed(e, clientAt, utpwire.Heartbeat{Token: 1}.Append(nil))
 	if st := e.Stats(); e.Listening() || st.Connections != 1 || st.HalfOpen != 1 {
 		t.Errorf("%+v", st)
 	}

@@ -29,9 +29,9 @@
 //	data, heartbeat ↔             9 bytes of header: kind and token
 //	disconnect ↔                  9 bytes; no reason, no answer
 //
-// All numbers are little-endian; the layouts are at the types. The token alone
-// identifies a connection and authenticates its sender: an attacker that reads
-// the traffic can take the connection over.
+// All numbers are little-endian; package internal/utpwire of this module has the layouts.
+// The token alone identifies a connection and authenticates its sender: an attacker that
+// reads the traffic can take the connection over.
 //
 //	StateConnecting  ─ accept, or any message ─→ StateEstablished
 //	StateHalfOpen    ─ any message but a request ─→ StateEstablished, not validated yet

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // weather is what a network does to datagrams, in percent and in steps.
@@ -267,7 +268,7 @@ func TestCalm(t *testing.T) {
 				t.Errorf("%+v", st)
 			}
 		}
-		if st := e.Stats(); st.Outcomes[Taken] != st.Received-st.Outcomes[DropState] {
+		if st := e.Stats(); st.outcomes[taken] != st.Received-st.outcomes[dropState] {
 			t.Errorf("%+v", st)
 		}
 	}
@@ -294,7 +295,7 @@ func TestNoGrowth(t *testing.T) {
 	size := func() (n int) {
 		for _, e := range m.ends {
 			n += cap(e.out.buf) + cap(e.events.buf) + cap(e.out.queued) + cap(e.events.list)
-			n += smallPacket*len(e.pool.small) + MaxDatagram*len(e.pool.large) + cap(e.disconnects) + len(e.conns)
+			n += smallPacket*len(e.pool.small) + utpwire.MaxDatagram*len(e.pool.large) + cap(e.disconnects) + len(e.conns)
 		}
 		return n
 	}

@@ -2,6 +2,7 @@ package utp
 
 import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // Send queues a payload on a pipeline; 0 is none. The bytes are the caller's
@@ -57,10 +58,10 @@ func (e *Endpoint) Free(id ConnID, p PipelineID) int {
 func (e *Endpoint) sendFragments(c *conn, p PipelineID, payload []byte, n int) {
 	size := e.layouts[p].packet
 	for i := range n {
-		h := FragmentHeader{First: i == 0, Last: i == n-1, Sequence: c.pipelines[p].fragment}
+		h := utpwire.FragmentHeader{First: i == 0, Last: i == n-1, Sequence: c.pipelines[p].fragment}
 		c.pipelines[p].fragment++ // Only its lower 14 bits leave.
 		piece := payload[i*size : min((i+1)*size, len(payload))]
-		var head [FragmentLen]byte
+		var head [utpwire.FragmentLen]byte
 		e.sendPacket(c, p, h.Append(head[:0]), piece)
 	}
 }
@@ -78,16 +79,16 @@ func (e *Endpoint) sendPacket(c *conn, p PipelineID, head, payload []byte) {
 	if e.layouts[p].order == StageUnreliableSequenced {
 		ln.sequence++
 	}
-	size := DataLen + len(head) + len(payload)
+	size := utpwire.DataLen + len(head) + len(payload)
 	if e.layouts[p].order == StageUnreliableSequenced {
-		size += SequencedLen
+		size += utpwire.SequencedLen
 	}
 	if !e.maySend(c, size) {
 		return
 	}
-	pkt := Data{Token: c.token, Pipeline: p}.Append(e.out.open())
+	pkt := utpwire.Data{Token: c.token, Pipeline: uint8(p)}.Append(e.out.open())
 	if e.layouts[p].order == StageUnreliableSequenced {
-		pkt = SequencedHeader{Sequence: sequence}.Append(pkt)
+		pkt = utpwire.SequencedHeader{Sequence: sequence}.Append(pkt)
 	}
 	pkt = append(pkt, head...)
 	e.emit(c, append(pkt, payload...))
@@ -97,12 +98,12 @@ func (e *Endpoint) sendPacket(c *conn, p PipelineID, head, payload []byte) {
 // false if the packet has to wait.
 func (e *Endpoint) sendReliable(c *conn, p PipelineID, sequence int64) bool {
 	r := c.pipelines[p].reliable
-	if !e.maySend(c, DataLen+reliableLen(e.layouts[p].wide)+len(r.sender.slot(sequence).body)) {
+	if !e.maySend(c, utpwire.DataLen+utpwire.ReliableLen(e.layouts[p].wide)+len(r.sender.slot(sequence).body)) {
 		return false
 	}
 	h := r.receiver.header(e.now)
 	h.Sequence = uint16(sequence)
-	pkt := Data{Token: c.token, Pipeline: p}.Append(e.out.open())
+	pkt := utpwire.Data{Token: c.token, Pipeline: uint8(p)}.Append(e.out.open())
 	pkt = h.Append(pkt, e.layouts[p].wide)
 	e.emit(c, append(pkt, r.sender.slot(sequence).body...))
 	return true
@@ -137,11 +138,11 @@ func (e *Endpoint) maySend(c *conn, size int) bool {
 func (e *Endpoint) acceptLen() int {
 	switch n := len(e.cfg.AcceptPayload); {
 	case e.cfg.ValidateAddresses:
-		return HandshakeLen + lengthLen + cookieLen
+		return utpwire.HandshakeLen + utpwire.LengthLen + cookieLen
 	case n > 0:
-		return HandshakeLen + lengthLen + n
+		return utpwire.HandshakeLen + utpwire.LengthLen + n
 	}
-	return HandshakeLen
+	return utpwire.HandshakeLen
 }
 
 func (e *Endpoint) sendAccept(c *conn) {
@@ -150,11 +151,11 @@ func (e *Endpoint) sendAccept(c *conn) {
 		e.emit(c, e.acceptWithCookie(c.addr, c.token))
 		return
 	}
-	e.emit(c, Accept{Token: c.token, Payload: e.cfg.AcceptPayload}.Append(e.out.open()))
+	e.emit(c, utpwire.Accept{Token: c.token, Payload: e.cfg.AcceptPayload}.Append(e.out.open()))
 }
 
-func (e *Endpoint) emitDisconnect(to address.Addr, token Token) {
-	e.queue(to, Disconnect{Token: token}.Append(e.out.open()))
+func (e *Endpoint) emitDisconnect(to address.Addr, token utpwire.Token) {
+	e.queue(to, utpwire.Disconnect{Token: token}.Append(e.out.open()))
 }
 
 // emit queues a datagram of a connection.
@@ -258,7 +259,7 @@ const (
 func (p *pool) hold(head, rest []byte) []byte {
 	list, size := &p.small, smallPacket
 	if len(head)+len(rest) > smallPacket {
-		list, size = &p.large, MaxDatagram
+		list, size = &p.large, utpwire.MaxDatagram
 	}
 	var buf []byte
 	if n := len(*list); n > 0 {

@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // Address validation, after RFC 9000, section 8. The source of a request may be forged, so
@@ -43,7 +44,7 @@ func (k *cookies) newKey(rand io.Reader) error {
 }
 
 // cookie returns the cookie of an address and a token in a period of cookieLife.
-func (k *cookies) cookie(from address.Addr, t Token, period int64) uint64 {
+func (k *cookies) cookie(from address.Addr, t utpwire.Token, period int64) uint64 {
 	b := k.buf[:0]
 	if id, ok := from.Allocation(); ok {
 		b = append(append(b, id[:]...), 0xFF, 0xFF) // no UDP address has as many bytes
@@ -60,7 +61,7 @@ func (k *cookies) cookie(from address.Addr, t Token, period int64) uint64 {
 }
 
 // verify cuts the cookie off the payload of a request and reports whether it is valid.
-func (k *cookies) verify(from address.Addr, m Request, now int64) (payload []byte, valid bool) {
+func (k *cookies) verify(from address.Addr, m utpwire.Request, now int64) (payload []byte, valid bool) {
 	if len(m.Payload) < cookieLen || k.mac == nil {
 		return nil, false
 	}
@@ -71,18 +72,18 @@ func (k *cookies) verify(from address.Addr, m Request, now int64) (payload []byt
 
 // sendCookie answers a request without state. The answers take at most half of the queue,
 // so that a flood of requests leaves room for the players.
-func (e *Endpoint) sendCookie(to address.Addr, t Token) Outcome {
+func (e *Endpoint) sendCookie(to address.Addr, t utpwire.Token) outcome {
 	if !e.out.room(e.cfg.SendQueue / 2) {
-		return DropQueue
+		return dropQueue
 	}
 	e.queue(to, e.acceptWithCookie(to, t))
-	return Taken
+	return taken
 }
 
-func (e *Endpoint) acceptWithCookie(to address.Addr, t Token) []byte {
+func (e *Endpoint) acceptWithCookie(to address.Addr, t utpwire.Token) []byte {
 	var b [cookieLen]byte
 	binary.LittleEndian.PutUint64(b[:], e.cookies.cookie(to, t, e.now/cookieLife))
-	return appendHandshake(e.out.open(), KindAccept, t, b[:])
+	return utpwire.Accept{Token: t, Payload: b[:]}.Append(e.out.open())
 }
 
 // takeCookie keeps the cookie of an accept, for the next Flush to return it.
@@ -140,7 +141,7 @@ func (e *Endpoint) leaveHalfOpen(c *conn) {
 // So a flood of n forged requests per second evicts no client that validates its address
 // within MaxHalfOpen/n seconds. To evict a random one instead would give no client
 // certainty, and would leave those that it hits with a connection that only they believe in.
-func (e *Endpoint) makeRoom(from address.Addr) Outcome {
+func (e *Endpoint) makeRoom(from address.Addr) outcome {
 	var oldest *conn
 	same := 0
 	for _, c := range e.halfOpen {
@@ -154,15 +155,15 @@ func (e *Endpoint) makeRoom(from address.Addr) Outcome {
 	full, crowded := e.live >= e.cfg.MaxConnections, len(e.halfOpen) >= e.cfg.MaxHalfOpen
 	switch {
 	case full && oldest == nil:
-		return DropFull
+		return dropFull
 	case same >= e.cfg.MaxHalfOpenPerSource:
-		return DropSource
+		return dropSource
 	case crowded && oldest == nil:
-		return DropHalfOpen
+		return dropHalfOpen
 	case full || crowded:
 		e.evict(oldest)
 	}
-	return Taken
+	return taken
 }
 
 // evict drops an unvalidated connection. If its client may have received the accept, it
@@ -170,7 +171,7 @@ func (e *Endpoint) makeRoom(from address.Addr) Outcome {
 func (e *Endpoint) evict(c *conn) {
 	e.stats.Evicted++
 	e.end(c, ReasonTimeout, nil)
-	if !c.acceptDue && c.mayEmit(MessageLen) && e.out.room(1) {
+	if !c.acceptDue && c.mayEmit(utpwire.MessageLen) && e.out.room(1) {
 		e.emitDisconnect(c.addr, c.token)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -23,10 +24,10 @@ func TestCookie(t *testing.T) {
 	s.Advance(0)
 	id := connect(t, c, serverAt, "hello")
 	list := sent(c)
-	if len(list) != 1 || len(list[0]) != HandshakeLen {
+	if len(list) != 1 || len(list[0]) != utpwire.HandshakeLen {
 		t.Fatalf("the first request is %x", list)
 	}
-	if o := feed(s, clientAt, list...); o != Taken || s.Stats().Connections != 0 || eventText(s) != "" {
+	if o := feed(s, clientAt, list...); o != taken || s.Stats().Connections != 0 || eventText(s) != "" {
 		t.Fatalf("%v, %+v", o, s.Stats())
 	}
 	answer := waiting(s)
@@ -73,7 +74,7 @@ func TestCookieIsBound(t *testing.T) {
 		s := server(t, validating())
 		cookie := func(e *Endpoint, from address.Addr, n int) []byte {
 			feed(e, from, request(n))
-			m, err := ParseAccept(waiting(e)[0])
+			m, err := utpwire.ParseAccept(waiting(e)[0])
 			must(t, err)
 			return bytes.Clone(m.Payload)
 		}
@@ -84,19 +85,19 @@ func TestCookieIsBound(t *testing.T) {
 			"another address": cookie(s, elsewhere, 5), "another port": cookie(s, sibling, 5), "another token": cookie(s, at, 6),
 			"another server": cookie(other, at, 5), "cut off": own[:7], "none": nil,
 		} {
-			if feed(s, at, Request{Token: 5, Payload: c}.Append(nil)); s.Stats().Connections != 0 {
+			if feed(s, at, utpwire.Request{Token: 5, Payload: c}.Append(nil)); s.Stats().Connections != 0 {
 				t.Errorf("%v: the cookie of %s is valid", at, name)
 			}
 		}
 		waiting(s)
 		s.Advance(0)
 		s.Advance(ms(2 * cookieLife))
-		if feed(s, at, Request{Token: 5, Payload: own}.Append(nil)); s.Stats().Connections != 0 {
+		if feed(s, at, utpwire.Request{Token: 5, Payload: own}.Append(nil)); s.Stats().Connections != 0 {
 			t.Errorf("%v: an old cookie is valid", at)
 		}
 		fresh := cookie(s, at, 5)
 		s.Advance(ms(3*cookieLife - 1))
-		if feed(s, at, Request{Token: 5, Payload: fresh}.Append(nil)); s.Stats().Connections != 1 {
+		if feed(s, at, utpwire.Request{Token: 5, Payload: fresh}.Append(nil)); s.Stats().Connections != 1 {
 			t.Errorf("%v: its own cookie is not valid", at)
 		}
 	}
@@ -110,7 +111,7 @@ func TestCookieAnswersLeaveRoom(t *testing.T) {
 	for i := range 1000 {
 		feed(s, place(i), request(i))
 	}
-	if st := s.Stats(); st.Unsent > 51 || st.Outcomes[DropQueue] < 900 {
+	if st := s.Stats(); st.Unsent > 51 || st.outcomes[dropQueue] < 900 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -130,7 +131,7 @@ func TestMovedPeerIsUnvalidated(t *testing.T) {
 		t.Fatal(p.server.State(p.down))
 	}
 	eventText(p.client)
-	move := Heartbeat{p.token()}.Append(nil)
+	move := utpwire.Heartbeat{Token: p.token()}.Append(nil)
 	feed(p.server, elsewhere, move)
 	size := 0
 	var toElsewhere [][]byte
@@ -176,30 +177,30 @@ func TestMovedPeerIsUnvalidated(t *testing.T) {
 func TestForgedFloodOfUnityPeers(t *testing.T) {
 	for _, sources := range []int{1, 100_000} {
 		s := server(t, NetcodeForEntities())
-		forged, honest, validated := 0, map[ConnID]Token{}, 0
-		acks := map[int][]Token{} // by the step at which they arrive
-		for step := range 3000 {  // of 10 ms
+		forged, honest, validated := 0, map[ConnID]utpwire.Token{}, 0
+		acks := map[int][]utpwire.Token{} // by the step at which they arrive
+		for step := range 3000 {          // of 10 ms
 			tick(s, ms(10*step))
 			for range 2 {
 				n := 1<<20 + forged
-				feed(s, place(n%sources+1000), Request{Token: Token(n)}.Append(nil), Heartbeat{Token(n)}.Append(nil))
+				feed(s, place(n%sources+1000), utpwire.Request{Token: utpwire.Token(n)}.Append(nil), utpwire.Heartbeat{Token: utpwire.Token(n)}.Append(nil))
 				forged++
 			}
 			for _, token := range acks[step] {
-				ack := ReliableHeader{Ack: true, Newest: 0, Mask: 1}
-				feed(s, place(int(token)), append(ack.Append(Data{Token: token, Pipeline: EntitiesReliable}.Append(nil), false), 0))
+				ack := utpwire.ReliableHeader{Ack: true, Newest: 0, Mask: 1}
+				feed(s, place(int(token)), append(ack.Append(utpwire.Data{Token: token, Pipeline: uint8(EntitiesReliable)}.Append(nil), false), 0))
 			}
 			if n := step + 1; step%20 == 0 {
-				feed(s, place(n), Request{Token: Token(n)}.Append(nil), Data{Token: Token(n), Body: []byte("the client's first message")}.Append(nil))
+				feed(s, place(n), utpwire.Request{Token: utpwire.Token(n)}.Append(nil), utpwire.Data{Token: utpwire.Token(n), Body: []byte("the client's first message")}.Append(nil))
 			}
 			for ev, ok := s.NextEvent(); ok; ev, ok = s.NextEvent() {
 				if ev.Kind == EventDisconnected && honest[ev.Conn] != 0 {
 					t.Fatalf("step %d: an honest client was evicted: %v", step, ev)
 				}
-				if st, _ := s.ConnStats(ev.Conn); ev.Kind == EventIncoming && st.Token < 1<<20 {
-					honest[ev.Conn] = st.Token
+				if c := s.conn(ev.Conn); ev.Kind == EventIncoming && c.token < 1<<20 {
+					honest[ev.Conn] = c.token
 					must(t, s.Send(ev.Conn, EntitiesReliable, []byte("version")))
-					acks[step+30] = append(acks[step+30], st.Token)
+					acks[step+30] = append(acks[step+30], c.token)
 				}
 			}
 			sent(s)
