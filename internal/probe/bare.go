@@ -32,7 +32,7 @@ var _ side = (*bare)(nil)
 func newBare(o Options, w way, out *printer) (*bare, error) {
 	cfg := utp.NetcodeForEntities()
 	if o.Speak == GameObjects {
-		cfg = utp.NetcodeForGameObjects()
+		cfg = gameObjects()
 		if o.Host != 0 || o.Join != "" {
 			cfg.MaxResendTime = 750 * time.Millisecond // as NGO has it over a relay
 		}
@@ -58,6 +58,22 @@ func newBare(o Options, w way, out *printer) (*bare, error) {
 	id, err := ep.Connect(w.to, nil)
 	b.conns = append(b.conns, id)
 	return b, err
+}
+
+// gameObjects returns the configuration whose pipelines, window and
+// capacities are those of Netcode for GameObjects 1.5 to 2.13. It resends after
+// 500 ms at most; over a relay NGO takes 750 ms.
+func gameObjects() utp.Config {
+	return utp.Config{
+		Pipelines: []utp.Pipeline{
+			{utp.StageFragmentation},
+			{utp.StageFragmentation, utp.StageUnreliableSequenced},
+			{utp.StageReliableSequenced},
+		},
+		Window:           64,
+		FragmentCapacity: 6148,
+		MaxResendTime:    500 * time.Millisecond,
+	}
 }
 
 func (b *bare) turn(now time.Time) error {

@@ -188,7 +188,7 @@ func TestMemory(t *testing.T) {
 	}
 	const n = 1000
 	var before, after runtime.MemStats
-	cfg := NetcodeForGameObjects()
+	cfg := gameObjects()
 	cfg.MaxHalfOpen = n
 	s := server(t, cfg)
 	requests := make([][]byte, n)

@@ -98,7 +98,7 @@ func TestHalfOpenCaps(t *testing.T) {
 
 // TestChurn: ten thousand connections come and go without a trace.
 func TestChurn(t *testing.T) {
-	s := server(t, NetcodeForGameObjects())
+	s := server(t, gameObjects())
 	seen := map[ConnID]bool{}
 	for i := range 10000 {
 		tick(s, ms(i))
@@ -108,7 +108,7 @@ func TestChurn(t *testing.T) {
 			t.Fatalf("connection %d: %+v", i, ev)
 		}
 		seen[ev.Conn] = true
-		must(t, s.Send(ev.Conn, GameObjectsReliable, []byte("hi")))
+		must(t, s.Send(ev.Conn, gameObjectsReliable, []byte("hi")))
 		if i%2 == 0 {
 			s.Disconnect(ev.Conn)
 		} else {

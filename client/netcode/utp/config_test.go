@@ -50,7 +50,7 @@ func TestConfigTaken(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"zero":           {},
 		"entities":       NetcodeForEntities(),
-		"game objects":   NetcodeForGameObjects(),
+		"game objects":   gameObjects(),
 		"255 pipelines":  {Pipelines: make([]Pipeline, 255)},
 		"null stages":    {Pipelines: []Pipeline{{StageNull, StageFragmentation, StageNull, StageReliableSequenced, StageNull}}},
 		"smallest":       {MaxMessageSize: 128, Window: 64, FragmentCapacity: 1 << 20, SendQueue: 65536, Pipelines: []Pipeline{{StageFragmentation}}},

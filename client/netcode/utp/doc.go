@@ -89,8 +89,8 @@
 //
 // A payload passes the stages of its [Pipeline] in order, and each puts a
 // header in front, so that the last stage's header comes first on the wire.
-// Nothing there says which stages those are: [NetcodeForEntities] and
-// [NetcodeForGameObjects] list them as Unity's packages do.
+// Nothing there says which stages those are: [NetcodeForEntities] lists those of Netcode
+// for Entities.
 //
 // # Limitations
 //

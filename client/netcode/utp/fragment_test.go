@@ -49,8 +49,8 @@ func TestStageGolden(t *testing.T) {
 		name     string
 	}{
 		{NetcodeForEntities(), EntitiesFragmented, "V10"},
-		{NetcodeForGameObjects(), GameObjectsSequenced, "V12"},
-		{NetcodeForGameObjects(), GameObjectsReliable, "V9"},
+		{gameObjects(), gameObjectsSequenced, "V12"},
+		{gameObjects(), gameObjectsReliable, "V9"},
 		{NetcodeForEntities(), 0, "V4"},
 	} {
 		v.cfg.Rand = goldenRand()

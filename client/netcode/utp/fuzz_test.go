@@ -162,7 +162,7 @@ type play struct {
 
 func newPlay(t *testing.T, script []byte) *play {
 	p := &play{t: t, script: script}
-	cfg := NetcodeForGameObjects()
+	cfg := gameObjects()
 	if len(script) > 0 && script[0]&1 == 1 {
 		cfg = NetcodeForEntities()
 	}

@@ -225,3 +225,26 @@ func numbered(i, n int) []byte {
 	}
 	return b
 }
+
+// Pipelines of gameObjects.
+const (
+	gameObjectsUnreliable PipelineID = 1 // fragmentation
+	gameObjectsSequenced  PipelineID = 2 // fragmentation, unreliable sequenced
+	gameObjectsReliable   PipelineID = 3 // reliable sequenced
+)
+
+// gameObjects returns the configuration whose pipelines, window and
+// capacities are those of Netcode for GameObjects 1.5 to 2.13. It resends after
+// 500 ms at most; over a relay NGO takes 750 ms.
+func gameObjects() Config {
+	return Config{
+		Pipelines: []Pipeline{
+			{StageFragmentation},
+			{StageFragmentation, StageUnreliableSequenced},
+			{StageReliableSequenced},
+		},
+		Window:           64,
+		FragmentCapacity: 6148,
+		MaxResendTime:    500 * time.Millisecond,
+	}
+}

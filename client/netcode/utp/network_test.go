@@ -205,7 +205,7 @@ func TestBadWeather(t *testing.T) {
 		ordered  []PipelineID
 	}{
 		{"entities", NetcodeForEntities(), []int{4, 40, 300, 3000}, EntitiesReliable, nil},
-		{"game objects", NetcodeForGameObjects(), []int{4, 40, 2000, 300}, GameObjectsReliable, []PipelineID{GameObjectsSequenced}},
+		{"game objects", gameObjects(), []int{4, 40, 2000, 300}, gameObjectsReliable, []PipelineID{gameObjectsSequenced}},
 		{"small window", reliableOnly(3), []int{0, 1000}, 1, nil},
 		{"fragments", Config{Pipelines: []Pipeline{{StageFragmentation, StageReliableSequenced}}}, []int{0, 4000}, 1, nil},
 	} {
@@ -277,7 +277,7 @@ func TestCalm(t *testing.T) {
 // TestDeterminism: the same seed gives the same datagrams, byte by byte.
 func TestDeterminism(t *testing.T) {
 	run := func(seed uint64) uint64 {
-		m := newMatch(t, seed, bad, NetcodeForGameObjects(), 5, 40, []int{4, 40, 3000, 300})
+		m := newMatch(t, seed, bad, gameObjects(), 5, 40, []int{4, 40, 3000, 300})
 		for range 300 {
 			m.step()
 		}

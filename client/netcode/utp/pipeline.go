@@ -2,7 +2,6 @@ package utp
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/ferryrelay/ferry/internal/utpwire"
 )
@@ -127,13 +126,6 @@ const (
 	EntitiesFragmented PipelineID = 3 // fragmentation
 )
 
-// Pipelines of NetcodeForGameObjects.
-const (
-	GameObjectsUnreliable PipelineID = 1 // fragmentation
-	GameObjectsSequenced  PipelineID = 2 // fragmentation, unreliable sequenced
-	GameObjectsReliable   PipelineID = 3 // reliable sequenced
-)
-
 // NetcodeForEntities returns the configuration whose pipelines, window and
 // capacities are those of Netcode for Entities.
 func NetcodeForEntities() Config {
@@ -145,22 +137,6 @@ func NetcodeForEntities() Config {
 		},
 		Window:           32,
 		FragmentCapacity: 16 << 10,
-	}
-}
-
-// NetcodeForGameObjects returns the configuration whose pipelines, window and
-// capacities are those of Netcode for GameObjects 1.5 to 2.13. It resends after
-// 500 ms at most; over a relay NGO takes 750 ms.
-func NetcodeForGameObjects() Config {
-	return Config{
-		Pipelines: []Pipeline{
-			{StageFragmentation},
-			{StageFragmentation, StageUnreliableSequenced},
-			{StageReliableSequenced},
-		},
-		Window:           64,
-		FragmentCapacity: 6148,
-		MaxResendTime:    500 * time.Millisecond,
 	}
 }
 

@@ -408,7 +408,7 @@ func TestWindowProven(t *testing.T) {
 
 // TestStageCut: headers cut at every length, on every pipeline.
 func TestStageCut(t *testing.T) {
-	for name, cfg := range map[string]Config{"entities": NetcodeForEntities(), "game objects": NetcodeForGameObjects()} {
+	for name, cfg := range map[string]Config{"entities": NetcodeForEntities(), "game objects": gameObjects()} {
 		p := newPair(t, cfg)
 		for id := range cfg.Pipelines {
 			l := p.server.layouts[id+1]
