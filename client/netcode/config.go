@@ -30,9 +30,10 @@ type Config struct {
 	// one gets no answer meanwhile, and asks again.
 	Transport utp.Config
 
-	// HandshakeApprovalTimeout is how long a client may take from its accept
-	// until it is connected, handshake and approval together. 0 means 5 s, the
-	// minimum is 1 s. On a client it counts in StateApproval alone.
+	// HandshakeApprovalTimeout is how long a client may take from the proof of its
+	// address, which comes with its version, until it is connected, handshake and approval
+	// together. 0 means 5 s, the minimum is 1 s. On a client it counts in StateApproval
+	// alone.
 	HandshakeApprovalTimeout time.Duration
 	// ClientHandshakeTimeout is how long a client stays in StateHandshake, since
 	// it does not know the server's limit. 0 means 30 s; NoTimeout leaves it to the

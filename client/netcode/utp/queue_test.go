@@ -15,7 +15,7 @@ func TestSendQueue(t *testing.T) {
 	for p.client.Send(p.up, 0, []byte("x")) == nil {
 		n++
 	}
-	if n != minQueue-1 || p.client.Free(p.up, 0) != 0 || p.client.Stats().Unsent != n {
+	if n != minQueue-1 || p.client.freePackets(p.up, 0) != 0 || p.client.Stats().Unsent != n {
 		t.Errorf("%d were taken, %+v", n, p.client.Stats())
 	}
 	feed(p.client, serverAt, utpwire.MTUCheck{Token: p.token()}.Append(nil), utpwire.MTUCheck{Token: p.token()}.Append(nil))

@@ -54,7 +54,7 @@ func TestWindow(t *testing.T) {
 	for _, window := range []int{1, 5, 32, 33, 64} {
 		p := newPair(t, reliableOnly(window))
 		for i := range window {
-			if n := p.client.Free(p.up, 1); n != window-i {
+			if n := p.client.freePackets(p.up, 1); n != window-i {
 				t.Fatalf("window %d: %d free after %d", window, n, i)
 			}
 			p.send(1, "x")
@@ -69,7 +69,7 @@ func TestWindow(t *testing.T) {
 		// All but the first arrive: the slots behind it stay taken.
 		feed(p.server, clientAt, list[1:]...)
 		p.toClient()
-		if n, want := p.client.Free(p.up, 1), 0; n != want {
+		if n, want := p.client.freePackets(p.up, 1), 0; n != want {
 			t.Errorf("window %d: %d free without the first", window, n)
 		}
 		if st, _ := p.client.ConnStats(p.up); st.InFlight != 1 {
@@ -77,7 +77,7 @@ func TestWindow(t *testing.T) {
 		}
 		feed(p.server, clientAt, list[0])
 		p.toClient()
-		if n := p.client.Free(p.up, 1); n != window {
+		if n := p.client.freePackets(p.up, 1); n != window {
 			t.Errorf("window %d: %d free in the end", window, n)
 		}
 		if got := len(events(p.server)); got != window {
@@ -426,7 +426,7 @@ func TestStageCut(t *testing.T) {
 			if o := feed(p.server, clientAt, utpwire.Data{Token: p.token(), Pipeline: uint8(id), Body: []byte("x")}.Append(nil)); o != dropPipeline {
 				t.Errorf("%s: pipeline %d: %v", name, id, o)
 			}
-			if err := p.client.Send(p.up, id, nil); err != ErrPipeline || p.client.MaxPayload(id) != 0 || p.client.PacketPayload(id) != 0 || p.client.Free(p.up, id) != 0 {
+			if err := p.client.Send(p.up, id, nil); err != ErrPipeline || p.client.MaxPayload(id) != 0 || p.client.PacketPayload(id) != 0 || p.client.freePackets(p.up, id) != 0 {
 				t.Errorf("%s: pipeline %d: %v", name, id, err)
 			}
 		}

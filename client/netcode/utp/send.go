@@ -40,21 +40,6 @@ func (e *Endpoint) Send(id ConnID, p PipelineID, payload []byte) error {
 	return nil
 }
 
-// Free returns how many packets a pipeline of a connection takes now, 0 if it
-// does not exist. Only reliable pipelines have a window; for others it is the
-// room of the send queue.
-func (e *Endpoint) Free(id ConnID, p PipelineID) int {
-	c := e.conn(id)
-	if c == nil || c.state == StateConnecting || int(p) >= len(e.layouts) {
-		return 0
-	}
-	n := (e.out.limit - len(e.out.queued) + e.out.next) / packetsPerSend
-	if r := c.pipelines[p].reliable; r != nil {
-		n = min(n, r.sender.free())
-	}
-	return n
-}
-
 func (e *Endpoint) sendFragments(c *conn, p PipelineID, payload []byte, n int) {
 	size := e.layouts[p].packet
 	for i := range n {
