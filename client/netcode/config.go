@@ -23,14 +23,17 @@ type Config struct {
 	// Open makes the link of Listen, at the address to listen at, or of Connect,
 	// at nowhere. Nil means a UDP socket, for Connect one of the server's family.
 	Open func(local address.Addr) (link.Link, error)
-	// Transport is the layer below. The driver sets its Pipelines, which must be
-	// nil, and its Overhead, and its FragmentCapacity to 16 KiB if that is 0.
-	// Window must be the same on both sides.
+	// Transport is the layer below. The driver sets its Pipelines, Overhead,
+	// MaxConnections, MaxHalfOpen and ValidateAddresses, and its FragmentCapacity to
+	// 16 KiB if that is 0. Window must be the same on both sides. Of one address,
+	// MaxHalfOpenPerSource clients may be in handshake or approval at a time; a further
+	// one gets no answer meanwhile, and asks again.
 	Transport utp.Config
 
-	// HandshakeApprovalTimeout is how long a client may take from its accept
-	// until it is connected, handshake and approval together. 0 means 5 s, the
-	// minimum is 1 s. On a client it counts in StateApproval alone.
+	// HandshakeApprovalTimeout is how long a client may take from the proof of its
+	// address, which comes with its version, until it is connected, handshake and approval
+	// together. 0 means 5 s, the minimum is 1 s. On a client it counts in StateApproval
+	// alone.
 	HandshakeApprovalTimeout time.Duration
 	// ClientHandshakeTimeout is how long a client stays in StateHandshake, since
 	// it does not know the server's limit. 0 means 30 s; NoTimeout leaves it to the
@@ -55,8 +58,9 @@ type Config struct {
 	// MaxConnections bounds the clients of a server. 0 means 1024, the limit is
 	// 65536. One above it is refused by a disconnect.
 	MaxConnections int
-	// MaxHandshaking bounds those of them that are not connected yet. 0 means
-	// 256. One above it is refused by a disconnect and is no event.
+	// MaxHandshaking bounds those of them that are in handshake or approval. 0 means
+	// 256. One above it is refused by a disconnect and is no event. A client has such a
+	// place from when it has proven its address, so forged requests take none.
 	MaxHandshaking int
 	// MaxRPCQueue bounds the RPCs in bytes that wait to be sent to one peer. 0
 	// means 256 KiB.
@@ -113,8 +117,8 @@ func (c Config) check() error {
 	if min(c.MaxConnections, c.MaxHandshaking, c.MaxRPCQueue, c.MaxReceive) < 0 {
 		return fmt.Errorf("%w: a limit is negative", ErrConfig)
 	}
-	if c.Transport.Pipelines != nil || c.Transport.Overhead != 0 || c.Transport.MaxConnections != 0 {
-		return fmt.Errorf("%w: Pipelines, Overhead and MaxConnections of the transport are the driver's", ErrConfig)
+	if t := c.Transport; t.Pipelines != nil || t.Overhead != 0 || t.MaxConnections != 0 || t.MaxHalfOpen != 0 {
+		return fmt.Errorf("%w: Pipelines, Overhead, MaxConnections and MaxHalfOpen of the transport are the driver's", ErrConfig)
 	}
 	_, err := utp.New(c.transport(0))
 	return err
@@ -127,7 +131,8 @@ func (c Config) transport(overhead int) utp.Config {
 	t.Pipelines = slices.Clone(preset.Pipelines)
 	t.Overhead = overhead
 	t.FragmentCapacity = orDefault(t.FragmentCapacity, preset.FragmentCapacity)
-	t.MaxConnections = c.MaxConnections
+	t.MaxConnections, t.MaxHalfOpen = c.MaxConnections, c.MaxHandshaking
+	t.ValidateAddresses = true
 	if t.Rand == nil {
 		t.Rand = c.Rand
 	}

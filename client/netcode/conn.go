@@ -383,9 +383,8 @@ func (d *Driver) peers(at address.Addr) bool {
 // lost ends a connection that the transport does not have any more.
 func (d *Driver) lost(s *session, ev utp.Event) {
 	end := ConnectionEvent{Reason: DisconnectReason(ev.Reason), Cause: d.cause(ev)}
-	if s.state == StateConnecting && end.Reason == ReasonClosedByRemote {
-		// A server has accepted before it ends a connection for any other reason. To answer
-		// more than that would be an amplifier for requests with forged sources.
+	if ev.Refused {
+		// To answer more than that would be an amplifier for requests with forged sources.
 		end.Remote = &CloseInfo{Reason: ReasonServerFull}
 	}
 	d.over(s, end)
@@ -568,7 +567,7 @@ func (r DisconnectReason) String() string {
 
 // WireVersion is the version of this package's messages. It is
 // compatible with nothing but itself.
-const WireVersion = 1
+const WireVersion = 2
 
 // ProtocolVersion is what two sides must have in common.
 type ProtocolVersion struct {

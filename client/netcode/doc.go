@@ -43,13 +43,21 @@
 //
 //	tick  client event           server event           sent by Flush
 //	1     Connecting                                    request
-//	2                            Handshake              accept, version
-//	3     Handshake                                     version
-//	4                            Connected or Approval  approved, or approval request
+//	2                                                   accept with a cookie
+//	3     Handshake                                     cookie, version
+//	4                            Handshake, and         version, and
+//	                             Connected or Approval  approved or approval request
 //	5     Connected or Approval                         RPCs of the approval
 //	6                            the game approves
 //	7                            Connected              approved
 //	8     Connected
+//
+// A server keeps nothing of a client, and sends it nothing but the cookie, before the
+// client has proven that it receives what is sent to its address, see Address validation in
+// package utp. Requests and heartbeats with forged sources therefore take no place, cause no
+// event, and are answered with less than three times their bytes. A client that has proven
+// its address has one of MaxHandshaking places until it is connected, and its source at most
+// MaxHalfOpenPerSource of them. A player that moves to another address proves that as well.
 //
 // Before Connected only RPCs with [DuringApproval] may pass; any other ends the
 // connection of its sender. Commands and snapshots further need SetInGame on
@@ -62,6 +70,8 @@
 // # Differences from Netcode for Entities
 //
 //   - RPCs that arrive in an Update are available after it, not after the next
+//   - a server has a connection from when the client has returned its cookie, which is with the
+//     client's version, and so its Handshake event is two ticks later
 //   - different versions give ReasonBadProtocolVersion, as documented there, with what differs,
 //     see [VersionError]
 //   - a client that a full server refuses has ReasonServerFull in [CloseInfo]

@@ -37,7 +37,6 @@ type Driver struct {
 	elapsed time.Duration // the driver's own
 
 	sessions        []*session // by slot of the transport
-	handshaking     int
 	ids             networkIDs
 	pendingReleases []pendingRelease
 	events          []ConnectionEvent
@@ -114,7 +113,8 @@ func (d *Driver) open(local address.Addr) error {
 // Listen begins to accept clients. Nowhere means wherever the link is; another
 // address must be the link's, or that of the link that Config.Open makes.
 //
-// Errors: ErrNotServer, ErrAlreadyListening, ErrAddr, and those of Config.Open.
+// Errors: ErrNotServer, ErrAlreadyListening, ErrAddr, and those of Config.Open and of
+// Config.Rand.
 // After a failure, Listen may be called again.
 func (d *Driver) Listen(at address.Addr) error {
 	if !d.server {
@@ -129,7 +129,9 @@ func (d *Driver) Listen(at address.Addr) error {
 	if err := d.open(at); err != nil {
 		return err
 	}
-	d.ep.Listen(true)
+	if err := d.ep.Listen(true); err != nil {
+		return err
+	}
 	d.log.Info("listening", "at", d.link.Local())
 	return nil
 }
@@ -497,15 +499,10 @@ func (d *Driver) takeEvents() {
 	}
 }
 
-// incoming takes a client, unless it has left in the same tick.
+// incoming takes a client, which has proven its address, unless it has left in the same tick.
 func (d *Driver) incoming(id utp.ConnID) {
 	if d.ep.State(id) == utp.StateNone {
 		d.counts.Stale++
-		return
-	}
-	if d.handshaking >= d.cfg.MaxHandshaking {
-		d.counts.Refused++
-		d.ep.Disconnect(id)
 		return
 	}
 	d.begin(d.newSession(id, StateUnknown))

@@ -114,7 +114,7 @@ var (
 // ConnStats is what a connection has counted. Commands and snapshots share
 // counters: a client sends the former and receives the latter.
 type ConnStats struct {
-	Transport utp.ConnStats
+	Transport utp.Stats
 
 	// RTT and RTTVariation are the smoothed round trip and its variation, as
 	// commands and snapshots measure it, the wait of a tick included. 0 before.
@@ -152,10 +152,9 @@ func (c Conn) Stats() (ConnStats, bool) {
 
 // driverCounts is what a driver has counted.
 type driverCounts struct {
-	Refused uint64
-	Stale   uint64
-	Unsent  uint64
-	NoLink  uint64
+	Stale  uint64
+	Unsent uint64
+	NoLink uint64
 }
 
 // Stats is what a driver has counted, and the layers below.
@@ -163,19 +162,20 @@ type Stats struct {
 	Transport utp.Stats
 	Link      link.Stats
 
-	Refused     uint64 // clients above MaxHandshaking
+	Refused     uint64 // answers to clients for which there was no room
 	Stale       uint64 // clients that had left before they were seen
 	Unsent      uint64 // datagrams that the link did not take
 	NoLink      uint64 // times that the link missed a peer
-	Handshaking int    // now
+	Handshaking int    // clients now in handshake or approval
 }
 
 // Stats returns the counters.
 func (d *Driver) Stats() Stats {
 	n := d.counts
-	st := Stats{Refused: n.Refused, Stale: n.Stale, Unsent: n.Unsent, NoLink: n.NoLink, Handshaking: d.handshaking}
+	st := Stats{Stale: n.Stale, Unsent: n.Unsent, NoLink: n.NoLink}
 	if d.ep != nil {
 		st.Transport, st.Link = d.ep.Stats(), d.link.Stats()
+		st.Refused, st.Handshaking = st.Transport.Refused, st.Transport.HalfOpen
 	}
 	return st
 }

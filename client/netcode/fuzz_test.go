@@ -5,6 +5,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // FuzzSession lets a client of the bare transport, and an unknown sender, send anything
@@ -84,7 +85,7 @@ func FuzzRPC(f *testing.F) {
 		f.Add(state, false, getApproved.Append(nil))
 		f.Add(state, false, approved.Append(nil))
 		f.Add(state, true, system(0xFFFB, 101, 'n', 'o').Append(nil))
-		f.Add(state, false, utp.RPC{Index: 1, Bits: 9, Payload: []byte{1, 2}}.Append(nil))
+		f.Add(state, false, utpwire.RPC{Index: 1, Bits: 9, Payload: []byte{1, 2}}.Append(nil))
 		f.Add(state, false, []byte{0, 0, 0xFF, 0xFF, 1})
 	}
 	f.Fuzz(func(t *testing.T, state byte, relaxed bool, rpcs []byte) {

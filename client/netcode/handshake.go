@@ -8,15 +8,7 @@ import (
 
 // enter moves a connection to a state and publishes that.
 func (d *Driver) enter(s *session, st State) {
-	was := s.handshaking()
 	s.state = st
-	if now := s.handshaking(); now != was {
-		if now {
-			d.handshaking++
-		} else {
-			d.handshaking--
-		}
-	}
 	if st != StateDisconnected {
 		d.publish(ConnectionEvent{Conn: Conn{d, s.conn}, NetworkID: s.id, State: st})
 	}
@@ -77,6 +69,7 @@ func (d *Driver) compare(s *session, peer ProtocolVersion) {
 
 // welcome connects a client.
 func (d *Driver) welcome(s *session) {
+	d.ep.Admit(s.conn)
 	s.id = d.ids.take()
 	appendSystem(&s.queue, indexApproved, appendApproved(nil, s.id, d.cfg.HandshakeApprovalTimeout))
 	d.enter(s, StateConnected)

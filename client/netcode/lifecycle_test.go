@@ -125,7 +125,7 @@ func TestDeny(t *testing.T) {
 		t.Errorf("approval of a denied client: %v", err)
 	}
 	b.tick(5)
-	b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake", "4 S: 0 approval", "5 C1: 0 approval",
+	b.expect("1 C1: 0 connecting", "3 C1: 0 handshake", "4 S: 0 handshake", "4 S: 0 approval", "5 C1: 0 approval",
 		"6 S: 0 disconnected, approval failure", "7 C1: 0 disconnected, closed by remote (approval failure: wrong password)")
 	c := b.connect(d)
 	for range 8 {
@@ -177,7 +177,7 @@ func TestNetworkIDIsFreed(t *testing.T) {
 	r.pass(b)
 	r.say(t, b, utp.EntitiesReliable, packet(getApproved))
 	b.tick(1)
-	b.expect("1 S: 0 handshake", "2 S: 1 connected", "3 S: 1 disconnected, invalid RPC")
+	b.expect("2 S: 0 handshake", "3 S: 1 connected", "4 S: 1 disconnected, invalid RPC")
 	_, next := b.join(netcode.Config{})
 	b.tick(5)
 	if next.NetworkID() != 1 {

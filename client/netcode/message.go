@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // message takes one message of the transport.
@@ -21,7 +22,7 @@ func (d *Driver) message(s *session, p utp.PipelineID, b []byte) {
 // rpcPacket takes the RPCs of a packet in their order. One that is not right
 // ends the connection, and with it all that was received in this tick.
 func (d *Driver) rpcPacket(s *session, b []byte) {
-	_, rest, err := utp.ParseRPCPacket(b)
+	_, rest, err := utpwire.ParseRPCPacket(b)
 	if err != nil && !s.versionReceived {
 		d.closeLocal(s, ReasonProtocolError, "not an RPC packet: the transports differ, perhaps in their window")
 		return
@@ -31,8 +32,8 @@ func (d *Driver) rpcPacket(s *session, b []byte) {
 		return
 	}
 	for len(rest) > 0 && s.live() {
-		var r utp.RPC
-		if r, rest, err = utp.ParseRPC(rest); err != nil {
+		var r utpwire.RPC
+		if r, rest, err = utpwire.ParseRPC(rest); err != nil {
 			d.invalid(s, "an RPC is cut off")
 			return
 		}
@@ -48,7 +49,7 @@ func (d *Driver) rpcPacket(s *session, b []byte) {
 }
 
 // takeRPC takes one RPC of the game.
-func (d *Driver) takeRPC(s *session, r utp.RPC) {
+func (d *Driver) takeRPC(s *session, r utpwire.RPC) {
 	i, known := int(r.Index), int(r.Index) < len(d.table)
 	if r.Index == indexNamed && len(r.Payload) >= hashLen {
 		i, known = d.table.find(binary.LittleEndian.Uint64(r.Payload))
@@ -260,8 +261,8 @@ func (d *Driver) flush() {
 // window does not take stays for the next tick.
 func (d *Driver) flushRPCs(s *session) {
 	for s.queue.len() > 0 {
-		some := s.queue.next(d.ep.PacketPayload(utp.EntitiesReliable) - utp.RPCPacketLen)
-		d.scratch = append(utp.AppendRPCPacket(d.scratch[:0], d.millis()), some...)
+		some := s.queue.next(d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen)
+		d.scratch = append(utpwire.AppendRPCPacket(d.scratch[:0], d.millis()), some...)
 		if err := d.ep.Send(s.conn, utp.EntitiesReliable, d.scratch); err != nil {
 			return
 		}
@@ -309,11 +310,11 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 	if s.state != StateConnected && (!s.handshaking() || !d.table[i].approval) {
 		return ErrNotAllowedInState
 	}
-	size := utp.RPCLen + len(r.Payload)
+	size := utpwire.RPCLen + len(r.Payload)
 	if d.cfg.RelaxedVersion {
 		size += hashLen
 	}
-	if size > d.ep.PacketPayload(utp.EntitiesReliable)-utp.RPCPacketLen {
+	if size > d.ep.PacketPayload(utp.EntitiesReliable)-utpwire.RPCPacketLen {
 		return ErrTooLarge
 	}
 	if s.queue.len()+size > d.cfg.MaxRPCQueue {
@@ -322,7 +323,7 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 	if d.cfg.RelaxedVersion {
 		s.queue.addNamed(r.hash, r.Payload)
 	} else {
-		s.queue.add(utp.RPC{Index: uint16(i), Bits: uint16(8 * len(r.Payload)), Payload: r.Payload})
+		s.queue.add(utpwire.RPC{Index: uint16(i), Bits: uint16(8 * len(r.Payload)), Payload: r.Payload})
 	}
 	s.counts.RPCsSent++
 	return nil
@@ -347,7 +348,7 @@ func (d *Driver) MaxRPC() int {
 	if d.ep == nil {
 		return 0
 	}
-	n := d.ep.PacketPayload(utp.EntitiesReliable) - utp.RPCPacketLen - utp.RPCLen
+	n := d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen - utpwire.RPCLen
 	if d.cfg.RelaxedVersion {
 		n -= hashLen
 	}

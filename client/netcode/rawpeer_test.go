@@ -9,6 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // rawPeer is a peer of the bare transport, which can send anything.
@@ -26,7 +27,7 @@ func newRawPeer(t testing.TB, b *testNetwork) *rawPeer {
 	}
 	t.Cleanup(func() { _ = node.Close() })
 	cfg := utp.NetcodeForEntities()
-	cfg.Rand = newChance(77)
+	cfg.Rand, cfg.ValidateAddresses = newChance(77), true
 	ep, err := utp.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +37,8 @@ func newRawPeer(t testing.TB, b *testNetwork) *rawPeer {
 		t.Fatal(err)
 	}
 	r.pass(b)
+	b.tick(1)
+	r.pass(b) // The request again, with the server's cookie.
 	b.tick(1)
 	r.pass(b)
 	return r
@@ -62,7 +65,7 @@ func (r *rawPeer) say(t testing.TB, b *testNetwork, p utp.PipelineID, data []byt
 	r.pass(b)
 }
 
-// newRudeServer replaces the network's server. The client d, whose Connect
+// newRawServer replaces the network's server. The client d, whose Connect
 // was called, has its first event afterwards, and its request is answered.
 func newRawServer(t testing.TB, b *testNetwork, d *netcode.Driver) *rawPeer {
 	t.Helper()
@@ -80,12 +83,13 @@ func newRawServer(t testing.TB, b *testNetwork, d *netcode.Driver) *rawPeer {
 		t.Fatalf("%+v", ev)
 	}
 	r.conn = ev.Conn
+	ep.Admit(r.conn) // So that the first messages fit into the limit, whatever their size.
 	return r
 }
 
 // answer is pass for a server.
 func (r *rawPeer) answer(b *testNetwork) {
-	buf := make([]byte, utp.MaxDatagram)
+	buf := make([]byte, link.MaxDatagram)
 	for ev := r.node.Receive(buf); ev.N > 0; ev = r.node.Receive(buf) {
 		r.Receive(ev.Addr, buf[:ev.N])
 	}
@@ -97,8 +101,8 @@ func (r *rawPeer) answer(b *testNetwork) {
 }
 
 // packet is a packet of RPCs.
-func packet(rpcs ...utp.RPC) []byte {
-	b := utp.AppendRPCPacket(nil, 1)
+func packet(rpcs ...utpwire.RPC) []byte {
+	b := utpwire.AppendRPCPacket(nil, 1)
 	for _, r := range rpcs {
 		b = r.Append(b)
 	}
@@ -106,19 +110,19 @@ func packet(rpcs ...utp.RPC) []byte {
 }
 
 // system is an RPC of package netcode.
-func system(index uint16, body ...byte) utp.RPC {
-	return utp.RPC{Index: index, Bits: uint16(8 * len(body)), Payload: body}
+func system(index uint16, body ...byte) utpwire.RPC {
+	return utpwire.RPC{Index: index, Bits: uint16(8 * len(body)), Payload: body}
 }
 
 // named is a game's RPC by the hash of its name, which any version takes.
-func named(name string, body ...byte) utp.RPC {
+func named(name string, body ...byte) utpwire.RPC {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
 	return system(0xFFFF, append(binary.LittleEndian.AppendUint64(nil, h.Sum64()), body...)...)
 }
 
 // versionRPC is written down here once more, from the documentation.
-func versionRPC(v netcode.ProtocolVersion) utp.RPC {
+func versionRPC(v netcode.ProtocolVersion) utpwire.RPC {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(v.Protocol))
 	b = binary.LittleEndian.AppendUint32(b, uint32(v.Game))
 	b = binary.LittleEndian.AppendUint64(b, v.RPCs)
@@ -147,10 +151,10 @@ func (r *rawPeer) closeText() string {
 		if ev.Kind != utp.EventData || ev.Pipeline != utp.EntitiesReliable {
 			continue
 		}
-		_, rest, err := utp.ParseRPCPacket(ev.Data)
+		_, rest, err := utpwire.ParseRPCPacket(ev.Data)
 		for err == nil && len(rest) > 0 {
-			var rpc utp.RPC
-			rpc, rest, err = utp.ParseRPC(rest)
+			var rpc utpwire.RPC
+			rpc, rest, err = utpwire.ParseRPC(rest)
 			if err == nil && rpc.Index == 0xFFFB && len(rpc.Payload) > 0 {
 				return string(rpc.Payload[1:])
 			}

@@ -55,7 +55,7 @@ func TestRequests(t *testing.T) {
 	if up.Conn().State() != netcode.StateConnected || !up2.Conn().IsZero() || up.Addr() != home {
 		t.Errorf("connection is %v", up.Conn().State())
 	}
-	b.expect("2 C1: 0 connecting", "3 S: 0 handshake", "4 C1: 0 handshake", "5 S: 1 connected", "6 C1: 1 connected")
+	b.expect("2 C1: 0 connecting", "4 C1: 0 handshake", "5 S: 0 handshake", "5 S: 1 connected", "6 C1: 1 connected")
 }
 
 func TestRefusedCalls(t *testing.T) {

@@ -14,8 +14,8 @@ func TestScheduleWithoutApproval(t *testing.T) {
 	b := newTestNetwork(t, netcode.Config{})
 	_, c := b.join(netcode.Config{})
 	b.tick(20)
-	b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake",
-		"4 S: 1 connected", "5 C1: 1 connected")
+	b.expect("1 C1: 0 connecting", "3 C1: 0 handshake",
+		"4 S: 0 handshake", "4 S: 1 connected", "5 C1: 1 connected")
 	if c.NetworkID() != 1 || b.only().NetworkID() != 1 || c.State() != netcode.StateConnected {
 		t.Errorf("client %v %d", c.State(), c.NetworkID())
 	}
@@ -47,12 +47,12 @@ func TestScheduleWithApproval(t *testing.T) {
 		}
 		b.flush()
 	}
-	b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake", "4 S: 0 approval",
+	b.expect("1 C1: 0 connecting", "3 C1: 0 handshake", "4 S: 0 handshake", "4 S: 0 approval",
 		"5 C1: 0 approval", "game approves", "7 S: 1 connected", "8 C1: 1 connected")
 }
 
 // TestScheduleOfThree: the order is that of the connections, whatever order
-// their datagrams came in, and approval during the handshake is not lost.
+// their datagrams came in.
 func TestScheduleOfThree(t *testing.T) {
 	b := newTestNetwork(t, netcode.Config{RequireApproval: true})
 	for range 3 {
@@ -60,7 +60,7 @@ func TestScheduleOfThree(t *testing.T) {
 	}
 	for range 9 {
 		b.update()
-		if b.ticks == 2 {
+		if b.ticks == 4 {
 			for c := range b.server.Conns() {
 				if err := c.Approve(); err != nil {
 					t.Error(err)
@@ -70,10 +70,22 @@ func TestScheduleOfThree(t *testing.T) {
 		b.flush()
 	}
 	b.expect("1 C1: 0 connecting", "1 C2: 0 connecting", "1 C3: 0 connecting",
-		"2 S: 0 handshake", "2 S: 0 handshake", "2 S: 0 handshake",
 		"3 C1: 0 handshake", "3 C2: 0 handshake", "3 C3: 0 handshake",
-		"4 S: 0 approval", "4 S: 1 connected", "4 S: 0 approval", "4 S: 2 connected", "4 S: 0 approval", "4 S: 3 connected",
-		"5 C1: 0 approval", "5 C1: 1 connected", "5 C2: 0 approval", "5 C2: 2 connected", "5 C3: 0 approval", "5 C3: 3 connected")
+		"4 S: 0 handshake", "4 S: 0 handshake", "4 S: 0 handshake", "4 S: 0 approval", "4 S: 0 approval", "4 S: 0 approval",
+		"5 S: 1 connected", "5 S: 2 connected", "5 S: 3 connected", "5 C1: 0 approval", "5 C2: 0 approval", "5 C3: 0 approval",
+		"6 C1: 1 connected", "6 C2: 2 connected", "6 C3: 3 connected")
+}
+
+// TestApprovalInHandshake: approval before the client's version has come is not lost.
+func TestApprovalInHandshake(t *testing.T) {
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true})
+	r := newRawPeer(t, b)
+	if err := b.only().Approve(); err != nil {
+		t.Fatal(err)
+	}
+	r.say(t, b, utp.EntitiesReliable, packet(versionRPC(b.server.Version())))
+	b.tick(1)
+	b.expect("2 S: 0 handshake", "3 S: 0 approval", "3 S: 1 connected")
 }
 
 func TestEventsAreOfOneTick(t *testing.T) {
@@ -99,19 +111,11 @@ func TestEventsAreOfOneTick(t *testing.T) {
 	}
 }
 
-// budget runs a client up to a state, and then nothing but the clock.
-func budget(t *testing.T, cfg netcode.Config, ticks int, after time.Duration) *testNetwork {
-	b := newTestNetwork(t, cfg)
-	b.join(netcode.Config{ClientHandshakeTimeout: netcode.NoTimeout})
-	b.tick(ticks)
-	b.log = b.log[:0]
-	b.step = after
-	return b
-}
-
 func TestHandshakeTimeout(t *testing.T) {
-	b := budget(t, netcode.Config{}, 2, 4999*ms) // accepted in tick 2
-	b.clients = nil                              // The client falls silent.
+	b := newTestNetwork(t, netcode.Config{})
+	newRawPeer(t, b) // It has returned the cookie in tick 2, and falls silent.
+	b.log = b.log[:0]
+	b.step = 4999 * ms
 	b.tick(1)
 	b.expect()
 	b.step = ms
@@ -124,9 +128,14 @@ func TestHandshakeTimeout(t *testing.T) {
 // TestApprovalTimeout: one budget for handshake and approval, and an approval
 // that is too late returns an error.
 func TestApprovalTimeout(t *testing.T) {
-	b := budget(t, netcode.Config{RequireApproval: true}, 4, 4959*ms) // 40 ms of it are over
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true})
+	r := newRawPeer(t, b)
+	b.tick(1)
+	r.say(t, b, utp.EntitiesReliable, packet(versionRPC(b.server.Version())))
+	b.tick(1)
 	c := b.only()
-	b.clients = nil
+	b.log = b.log[:0]
+	b.step = 4959 * ms // 40 ms of it are over.
 	b.tick(1)
 	b.expect()
 	b.step = ms
@@ -200,8 +209,8 @@ func TestVersions(t *testing.T) {
 			if atServer == nil || atClient == nil || atServer.Field() != c.field || atClient.Field() != c.field || atServer.Local != atClient.Remote {
 				t.Fatalf("the server found %v, the client %v; want %s", atServer, atClient, c.field)
 			}
-			b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake",
-				"3 C1: 0 disconnected, bad protocol version: "+atClient.Error(), "4 S: 0 disconnected, bad protocol version: "+atServer.Error())
+			b.expect("1 C1: 0 connecting", "3 C1: 0 handshake", "4 S: 0 handshake",
+				"4 S: 0 disconnected, bad protocol version: "+atServer.Error(), "5 C1: 0 disconnected, bad protocol version: "+atClient.Error())
 			if !strings.HasPrefix(atClient.Error(), c.detail) {
 				t.Errorf("text %q", atClient)
 			}
@@ -225,7 +234,7 @@ func TestVersionFields(t *testing.T) {
 		detail  string
 		relaxed bool // it matters then, too
 	}{
-		{func(v *netcode.ProtocolVersion) { v.Protocol++ }, "protocol version is 1, the peer's is 2", true},
+		{func(v *netcode.ProtocolVersion) { v.Protocol++ }, "protocol version is 2, the peer's is 3", true},
 		{func(v *netcode.ProtocolVersion) { v.Game = -3 }, "game version is 0, the peer's is -3", true},
 		{func(v *netcode.ProtocolVersion) { v.RPCs = 5 }, "RPC collection is ", false},
 		{func(v *netcode.ProtocolVersion) { v.Components = 6 }, "components hash is 0000000000000000, the peer's is 0000000000000006", false},
@@ -239,11 +248,11 @@ func TestVersionFields(t *testing.T) {
 			b.tick(1)
 			r.pass(b)
 			if relaxed && !c.relaxed {
-				b.expect("1 S: 0 handshake", "2 S: 1 connected")
+				b.expect("2 S: 0 handshake", "3 S: 1 connected")
 				continue
 			}
 			differs := netcode.VersionError{Local: b.server.Version(), Remote: v}
-			b.expect("1 S: 0 handshake", "2 S: 0 disconnected, bad protocol version: "+differs.Error())
+			b.expect("2 S: 0 handshake", "3 S: 0 disconnected, bad protocol version: "+differs.Error())
 			if text := r.closeText(); !strings.Contains(text, c.detail) {
 				t.Errorf("relaxed %v: the peer gets %q, want %q", relaxed, text, c.detail)
 			}
@@ -260,7 +269,7 @@ func TestVersionOnAClient(t *testing.T) {
 	v.Protocol = 0
 	r.speak(t, b, utp.EntitiesReliable, packet(versionRPC(v), approved))
 	b.tick(1)
-	b.expect("1 S: 0 connecting", "2 S: 0 handshake", "2 S: 0 disconnected, bad protocol version: protocol version is 1, the peer's is 0")
+	b.expect("1 S: 0 connecting", "2 S: 0 handshake", "2 S: 0 disconnected, bad protocol version: protocol version is 2, the peer's is 0")
 }
 
 func TestNetworkIDsAreReused(t *testing.T) {

@@ -32,7 +32,7 @@ var _ side = (*bare)(nil)
 func newBare(o Options, w way, out *printer) (*bare, error) {
 	cfg := utp.NetcodeForEntities()
 	if o.Speak == GameObjects {
-		cfg = utp.NetcodeForGameObjects()
+		cfg = gameObjects()
 		if o.Host != 0 || o.Join != "" {
 			cfg.MaxResendTime = 750 * time.Millisecond // as NGO has it over a relay
 		}
@@ -50,8 +50,7 @@ func newBare(o Options, w way, out *printer) (*bare, error) {
 		buf: make([]byte, link.MaxDatagram), body: make([]byte, o.Send),
 	}
 	if o.serves() {
-		ep.Listen(true)
-		return b, nil
+		return b, ep.Listen(true)
 	}
 	if err := w.sim.Dial(); err != nil {
 		return nil, err
@@ -59,6 +58,22 @@ func newBare(o Options, w way, out *printer) (*bare, error) {
 	id, err := ep.Connect(w.to, nil)
 	b.conns = append(b.conns, id)
 	return b, err
+}
+
+// gameObjects returns the configuration whose pipelines, window and
+// capacities are those of Netcode for GameObjects 1.5 to 2.13. It resends after
+// 500 ms at most; over a relay NGO takes 750 ms.
+func gameObjects() utp.Config {
+	return utp.Config{
+		Pipelines: []utp.Pipeline{
+			{utp.StageFragmentation},
+			{utp.StageFragmentation, utp.StageUnreliableSequenced},
+			{utp.StageReliableSequenced},
+		},
+		Window:           64,
+		FragmentCapacity: 6148,
+		MaxResendTime:    500 * time.Millisecond,
+	}
 }
 
 func (b *bare) turn(now time.Time) error {
@@ -113,6 +128,7 @@ func (b *bare) printEvent(ev utp.Event) {
 	}
 	switch ev.Kind {
 	case utp.EventIncoming:
+		b.Admit(ev.Conn) // The limit for unvalidated peers would show as loss.
 		b.conns = append(b.conns, ev.Conn)
 		b.payload(&l, ev.Data)
 	case utp.EventConnected:
@@ -159,7 +175,7 @@ func (b *bare) stats() (lines []Line) {
 		if !ok {
 			continue
 		}
-		lines = append(lines, Line{Connection: fmt.Sprint("#", id), State: t.State.String(), Stats: &Stats{
+		lines = append(lines, Line{Connection: fmt.Sprint("#", id), State: b.State(id).String(), Stats: &Stats{
 			RTT: milliseconds(t.RTT), Variation: milliseconds(t.RTTVariation),
 			Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes,
 			Resent: t.Resent, Duplicates: t.Duplicates, InFlight: t.InFlight, StreamLost: t.Lost, StreamLate: t.Late,
@@ -173,10 +189,8 @@ func (b *bare) total() Stats { return totalOf(b.Endpoint.Stats()) }
 // totalOf are the counters of a whole endpoint.
 func totalOf(t utp.Stats) Stats {
 	s := Stats{Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes, Drops: map[string]uint64{}}
-	for o, n := range t.Outcomes {
-		if utp.Outcome(o) != utp.Taken {
-			s.Drops[utp.Outcome(o).String()] = n
-		}
+	for reason, n := range t.Drops() {
+		s.Drops[reason] = n
 	}
 	s.Drops = counts(s.Drops)
 	return s

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // clientGroup is a server with established clients, all in this process. A tick takes
@@ -24,7 +25,7 @@ type clientGroup struct {
 
 func newClientGroup(t testing.TB, cfg Config, n int) *clientGroup {
 	t.Helper()
-	cfg.MaxHalfOpenPerSource = n
+	cfg.MaxHalfOpenPerSource, cfg.MaxHalfOpen = n, n
 	c := &clientGroup{t: t, server: server(t, cfg), at: map[address.Addr]*Endpoint{}}
 	for i := range n {
 		cfg.Rand = newSeeded(uint64(i))
@@ -40,6 +41,9 @@ func newClientGroup(t testing.TB, cfg Config, n int) *clientGroup {
 		must(t, e.Send(c.up[i], 0, nil))
 	}
 	c.tick(0, nil, false)
+	for _, id := range c.down {
+		c.server.Admit(id)
+	}
 	if st := c.server.Stats(); st.Connections != n || st.HalfOpen != 0 || len(c.down) != n {
 		t.Fatalf("%+v", st)
 	}
@@ -129,7 +133,7 @@ func TestNoAllocsIdle(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	c := newClientGroup(t, NetcodeForEntities(), 100)
-	junk := [][]byte{nil, []byte("UTP"), request(5)[:12], Heartbeat{99}.Append(nil), Data{Token: 99}.Append(nil), make([]byte, 2000)}
+	junk := [][]byte{nil, []byte("UTP"), request(5)[:12], utpwire.Heartbeat{Token: 99}.Append(nil), utpwire.Data{Token: 99}.Append(nil), make([]byte, 2000)}
 	for range 50 {
 		c.tick(0, nil, false)
 	}
@@ -154,23 +158,21 @@ func TestNoAllocsCodec(t *testing.T) {
 	var dst []byte
 	n := testing.AllocsPerRun(100, func() {
 		for _, pkt := range pkts {
-			ParseKind(pkt)
-			r, _ := ParseRequest(pkt)
-			a, _ := ParseAccept(pkt)
-			d, _ := ParseData(pkt)
-			x, _ := ParseDisconnect(pkt)
-			h, _ := ParseHeartbeat(pkt)
-			m, _ := ParseMTUAck(pkt)
-			ParseMTUCheck(pkt)
+			utpwire.ParseKind(pkt)
+			r, _ := utpwire.ParseRequest(pkt)
+			a, _ := utpwire.ParseAccept(pkt)
+			d, _ := utpwire.ParseData(pkt)
+			x, _ := utpwire.ParseDisconnect(pkt)
+			h, _ := utpwire.ParseHeartbeat(pkt)
+			m, _ := utpwire.ParseMTUAck(pkt)
+			utpwire.ParseMTUCheck(pkt)
 			dst = r.Append(dst[:0])
 			dst = a.Append(dst)
 			dst = d.Append(dst)
 			dst = x.Append(dst)
 			dst = h.Append(dst)
 			dst = m.Append(dst)
-			dst = ReliableHeader{}.Append(dst, true)
-			dst = AppendBatched(dst, pkt)
-			ParseBatched(dst, 100)
+			dst = utpwire.ReliableHeader{}.Append(dst, true)
 		}
 	})
 	if n != 0 {
@@ -186,7 +188,9 @@ func TestMemory(t *testing.T) {
 	}
 	const n = 1000
 	var before, after runtime.MemStats
-	s := server(t, NetcodeForGameObjects())
+	cfg := gameObjects()
+	cfg.MaxHalfOpen = n
+	s := server(t, cfg)
 	requests := make([][]byte, n)
 	for i := range requests {
 		requests[i] = request(i + 1)
@@ -196,7 +200,7 @@ func TestMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	for i, pkt := range requests {
 		s.Receive(place(i), pkt)
-		s.Receive(place(i), Heartbeat{Token(i + 1)}.Append(nil))
+		s.Receive(place(i), utpwire.Heartbeat{Token: utpwire.Token(i + 1)}.Append(nil))
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

@@ -5,26 +5,30 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
-func request(n int) []byte { return Request{Token: Token(n)}.Append(nil) }
+func request(n int) []byte { return utpwire.Request{Token: utpwire.Token(n)}.Append(nil) }
 
 // TestFull: above MaxConnections a client is refused, and nothing is kept.
 func TestFull(t *testing.T) {
 	s := server(t, Config{MaxConnections: 2})
 	s.Advance(0)
 	for i := range 2 {
-		feed(s, place(i), request(i))
+		feed(s, place(i), request(i), utpwire.Heartbeat{Token: utpwire.Token(i)}.Append(nil))
+	}
+	for _, c := range s.conns {
+		s.Admit(c.id)
 	}
 	sent(s)
-	if o := feed(s, place(9), request(9)); o != DropFull {
+	if o := feed(s, place(9), request(9)); o != dropFull {
 		t.Errorf("outcome %v", o)
 	}
 	list := waiting(s)
 	if len(list) != 1 || slowPacket(list[0], nil) != "disconnect 0900000000000000" {
 		t.Errorf("answered %x", list)
 	}
-	if st := s.Stats(); st.Connections != 2 || st.Refused != 1 || st.Outcomes[DropFull] != 1 || eventText(s) != "incoming, incoming" {
+	if st := s.Stats(); st.Connections != 2 || st.Refused != 1 || st.outcomes[dropFull] != 1 || eventText(s) != "incoming, incoming" {
 		t.Errorf("%+v", st)
 	}
 	// A client here takes that for the end of its attempt at once.
@@ -36,8 +40,8 @@ func TestFull(t *testing.T) {
 		t.Errorf("the client sees %s", got)
 	}
 	// Room is made by an end.
-	feed(s, place(0), Disconnect{0}.Append(nil))
-	if o := feed(s, place(9), request(9)); o != Taken {
+	feed(s, place(0), utpwire.Disconnect{Token: 0}.Append(nil))
+	if o := feed(s, place(9), request(9)); o != taken {
 		t.Errorf("with room again: %v", o)
 	}
 }
@@ -49,22 +53,26 @@ func TestHalfOpenCaps(t *testing.T) {
 	home := func(port uint16) address.Addr {
 		return address.FromUDP(netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port))
 	}
-	for i, want := range []Outcome{Taken, Taken, DropSource, DropSource} {
+	for i, want := range []outcome{taken, taken, dropSource, dropSource} {
 		if o := feed(s, home(uint16(1000+i)), request(i)); o != want {
 			t.Errorf("request %d of one source: %v", i, o)
 		}
 	}
-	for i, want := range []Outcome{Taken, Taken, DropHalfOpen} {
-		if o := feed(s, place(i), request(100+i)); o != want {
+	for i := range 2 {
+		if o := feed(s, place(i), request(100+i)); o != taken {
 			t.Errorf("request %d of other sources: %v", i, o)
 		}
 	}
 	if got := kinds(t, sent(s)); got != "AAAA" || s.Stats().HalfOpen != 4 || s.Stats().Connections != 4 {
 		t.Errorf("sent %q, %+v", got, s.Stats())
 	}
-	// A client that sends a datagram makes room, for its source too.
-	feed(s, home(1000), Heartbeat{0}.Append(nil))
-	if o := feed(s, home(1002), request(2)); o != Taken || s.Stats().HalfOpen != 4 {
+	// A blind heartbeat makes no room, an admitted client does, for its source too.
+	feed(s, home(1000), utpwire.Heartbeat{Token: 0}.Append(nil))
+	if o := feed(s, home(1002), request(2)); o != dropSource {
+		t.Errorf("after a heartbeat: %v", o)
+	}
+	s.Admit(s.conns[0].id)
+	if o := feed(s, home(1002), request(2)); o != taken || s.Stats().HalfOpen != 4 {
 		t.Errorf("%v, %+v", o, s.Stats())
 	}
 	// The others end in silence, and may then ask again with the same token.
@@ -83,28 +91,28 @@ func TestHalfOpenCaps(t *testing.T) {
 	if got := kinds(t, sent(s)); got != "h" { // to the one that lives
 		t.Errorf("sent %q", got)
 	}
-	if o := feed(s, home(1001), request(1)); o != Taken {
+	if o := feed(s, home(1001), request(1)); o != taken {
 		t.Errorf("asked again: %v", o)
 	}
 }
 
 // TestChurn: ten thousand connections come and go without a trace.
 func TestChurn(t *testing.T) {
-	s := server(t, NetcodeForGameObjects())
+	s := server(t, gameObjects())
 	seen := map[ConnID]bool{}
 	for i := range 10000 {
 		tick(s, ms(i))
-		feed(s, clientAt, request(i), Heartbeat{Token(i)}.Append(nil))
+		feed(s, clientAt, request(i), utpwire.Heartbeat{Token: utpwire.Token(i)}.Append(nil))
 		ev, ok := s.NextEvent()
 		if !ok || ev.Kind != EventIncoming || seen[ev.Conn] || ev.Conn.Index() > disconnectCopies {
 			t.Fatalf("connection %d: %+v", i, ev)
 		}
 		seen[ev.Conn] = true
-		must(t, s.Send(ev.Conn, GameObjectsReliable, []byte("hi")))
+		must(t, s.Send(ev.Conn, gameObjectsReliable, []byte("hi")))
 		if i%2 == 0 {
 			s.Disconnect(ev.Conn)
 		} else {
-			feed(s, clientAt, Disconnect{Token(i)}.Append(nil))
+			feed(s, clientAt, utpwire.Disconnect{Token: utpwire.Token(i)}.Append(nil))
 		}
 		if err := s.Send(ev.Conn, 0, nil); err != ErrConn {
 			t.Fatalf("Send after the end: %v", err)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // Config says what an endpoint does. Durations count in whole milliseconds.
@@ -55,12 +57,17 @@ type Config struct {
 	// MaxConnections bounds all connections, of both directions. 0 means 1024,
 	// the limit is 65536. A client above it is refused by a disconnect.
 	MaxConnections int
-	// MaxHalfOpen bounds the connections whose client has sent nothing since
-	// its request; forged requests never get further. 0 means 256. A request
-	// above it gets no answer, so that the client repeats it.
+	// ValidateAddresses makes a server answer a request with a cookie and keep nothing
+	// until the client returns it, and makes a client return it. Both sides must set it:
+	// Unity's packages cannot. It leaves no room for AcceptPayload.
+	ValidateAddresses bool
+	// MaxHalfOpen bounds the connections of clients that are not admitted yet, see
+	// Endpoint.Admit. 0 means 256. A further request takes the place of the oldest one
+	// that is unvalidated; with ValidateAddresses it is refused by a disconnect.
 	MaxHalfOpen int
-	// MaxHalfOpenPerSource is the same for one IPv4 address, one IPv6 /64 or
-	// one allocation. 0 means 32, enough for a school behind one address.
+	// MaxHalfOpenPerSource is the same for one IPv4 address, one IPv6 /64 or one
+	// allocation. 0 means 32, enough for a school behind one address. A request above it
+	// gets no answer, so that the client repeats it.
 	MaxHalfOpenPerSource int
 	// MaxRefusals bounds the answers per second to clients that get no
 	// connection. 0 means 100. Further requests get no answer.
@@ -145,10 +152,10 @@ func (c Config) check() error {
 		{"Pipelines", len(c.Pipelines), 0, maxPipelines},
 		{"Window", c.Window, 1, maxWindow},
 		{"FragmentCapacity", c.FragmentCapacity, 1, maxFragmentCapacity},
-		{"MaxMessageSize", c.MaxMessageSize, minRoom, MaxDatagram},
+		{"MaxMessageSize", c.MaxMessageSize, minRoom, utpwire.MaxDatagram},
 		{"Overhead", c.Overhead, 0, c.MaxMessageSize - minRoom},
 		{"ConnectAttempts", c.ConnectAttempts, 1, 1 << 20},
-		{"AcceptPayload", len(c.AcceptPayload), 0, c.room() - HandshakeLen - lengthLen},
+		{"AcceptPayload", len(c.AcceptPayload), 0, c.room() - utpwire.HandshakeLen - utpwire.LengthLen},
 		{"MaxConnections", c.MaxConnections, 1, 65536},
 		{"MaxHalfOpen", c.MaxHalfOpen, 1, 65536},
 		{"MaxHalfOpenPerSource", c.MaxHalfOpenPerSource, 1, 65536},
@@ -159,6 +166,9 @@ func (c Config) check() error {
 		if n.value < n.low || n.value > n.limit {
 			return fmt.Errorf("%w: %s is %d, not within %d and %d", ErrConfig, n.name, n.value, n.low, n.limit)
 		}
+	}
+	if c.ValidateAddresses && len(c.AcceptPayload) > 0 {
+		return fmt.Errorf("%w: AcceptPayload is set together with ValidateAddresses", ErrConfig)
 	}
 	return c.checkTimes()
 }

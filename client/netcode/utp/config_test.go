@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 func TestConfigRefused(t *testing.T) {
@@ -31,6 +33,7 @@ func TestConfigRefused(t *testing.T) {
 		"step below 0":           {MaxStep: -1},
 		"accept payload":         {AcceptPayload: make([]byte, 1386)},
 		"connections":            {MaxConnections: 65537},
+		"payload and cookie":     {AcceptPayload: []byte("x"), ValidateAddresses: true},
 		"half-open":              {MaxHalfOpen: -1},
 		"half-open per source":   {MaxHalfOpenPerSource: -1},
 		"refusals":               {MaxRefusals: -1},
@@ -47,7 +50,7 @@ func TestConfigTaken(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"zero":           {},
 		"entities":       NetcodeForEntities(),
-		"game objects":   NetcodeForGameObjects(),
+		"game objects":   gameObjects(),
 		"255 pipelines":  {Pipelines: make([]Pipeline, 255)},
 		"null stages":    {Pipelines: []Pipeline{{StageNull, StageFragmentation, StageNull, StageReliableSequenced, StageNull}}},
 		"smallest":       {MaxMessageSize: 128, Window: 64, FragmentCapacity: 1 << 20, SendQueue: 65536, Pipelines: []Pipeline{{StageFragmentation}}},
@@ -60,20 +63,19 @@ func TestConfigTaken(t *testing.T) {
 	}
 	// The largest message of the smallest packets has sequences for its pieces.
 	e := newEndpoint(t, Config{MaxMessageSize: 128, Window: 64, FragmentCapacity: 1 << 20, SendQueue: 65536, Pipelines: []Pipeline{{StageFragmentation}}})
-	if l := e.layouts[1]; l.limit != 1<<20 || l.fragments(l.limit) > fragmentMask {
+	if l := e.layouts[1]; l.limit != 1<<20 || l.fragments(l.limit) > utpwire.FragmentMask {
 		t.Errorf("%+v, %d fragments", l, l.fragments(l.limit))
 	}
 }
 
 // TestRandom: without a Rand the tokens are not the same twice.
 func TestRandom(t *testing.T) {
-	seen := map[Token]bool{}
+	seen := map[utpwire.Token]bool{}
 	for range 100 {
 		e, err := New(Config{})
 		must(t, err)
 		id := connect(t, e, serverAt, "")
-		st, _ := e.ConnStats(id)
-		seen[st.Token] = true
+		seen[e.conn(id).token] = true
 	}
 	if len(seen) != 100 {
 		t.Errorf("%d tokens", len(seen))
@@ -88,8 +90,8 @@ func TestListen(t *testing.T) {
 	e.Listen(true)
 	feed(e, clientAt, request(1))
 	e.Listen(false)
-	feed(e, clientAt, Heartbeat{1}.Append(nil))
-	if st := e.Stats(); e.Listening() || st.Connections != 1 || st.HalfOpen != 0 {
+	feed(e, clientAt, utpwire.Heartbeat{Token: 1}.Append(nil))
+	if st := e.Stats(); e.Listening() || st.Connections != 1 || st.HalfOpen != 1 {
 		t.Errorf("%+v", st)
 	}
 }

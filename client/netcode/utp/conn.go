@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // ConnID names one connection of an endpoint. It is comparable, is never used
@@ -62,7 +63,7 @@ type conn struct {
 	id       ConnID
 	state    State
 	incoming bool
-	token    Token
+	token    utpwire.Token
 	addr     address.Addr
 
 	opened       int64
@@ -73,36 +74,18 @@ type conn struct {
 	payload      []byte
 
 	acceptDue bool // a request is to be answered
-	credit    int  // data packets that may still go to a half-open client
-	halfOpen  int  // index in the endpoint's list, if half-open
+	waiting   bool // in the endpoint's list of half-open connections
+	halfOpen  int  // index in that list
+	validated bool // the peer has proven its address, or this side chose it
+	budget    int  // bytes that may still be sent to an unvalidated peer
+
+	// Of a client with ValidateAddresses:
+	hasCookie  bool // payload begins with the server's cookie
+	confirmed  bool // the server has sent a message other than accepts
+	requestDue bool // the cookie is to be returned
 
 	pipelines []pipelineState
-	stats     ConnStats
-}
-
-// ConnStats is what a connection has counted. Bytes are those of whole
-// datagrams, without the link's own.
-type ConnStats struct {
-	State  State
-	Remote address.Addr
-	Token  Token
-
-	// RTT and RTTVariation are the smoothed round trip and its variation, of the
-	// reliable pipeline that measured last; 50 ms and 5 ms before. ResendAfter
-	// is the time after which it sends a packet again.
-	RTT, RTTVariation, ResendAfter time.Duration
-
-	Sent, SentBytes         uint64
-	Received, ReceivedBytes uint64 // valid messages only
-
-	Resent     uint64 // reliable packets sent again
-	Duplicates uint64 // reliable packets received again
-	Lost       uint64 // sequenced packets that were skipped; some may be late
-	Late       uint64 // sequenced packets that came after a newer one
-	Broken     uint64 // fragments dropped, since others of the message are missing
-	Withheld   uint64 // data packets not sent to a half-open client
-	Roams      uint64 // times that the address of the peer changed
-	InFlight   int    // reliable packets without an acknowledgement
+	stats     Stats
 }
 
 // conn returns a live connection, or nil.
@@ -118,7 +101,7 @@ func (e *Endpoint) conn(id ConnID) *conn {
 }
 
 // newConn puts a connection into the table, in a slot that is free.
-func (e *Endpoint) newConn(token Token, to address.Addr, s State) *conn {
+func (e *Endpoint) newConn(token utpwire.Token, to address.Addr, s State) *conn {
 	var c *conn
 	if n := len(e.free); n > 0 {
 		c = e.conns[e.free[n-1]]
@@ -134,7 +117,7 @@ func (e *Endpoint) newConn(token Token, to address.Addr, s State) *conn {
 	*c = conn{
 		id: id, state: s, token: token, addr: to, pipelines: c.pipelines, payload: c.payload[:0],
 		opened: e.now, lastReceived: e.now, sent: e.now,
-		stats: ConnStats{RTT: 50 * time.Millisecond, RTTVariation: 5 * time.Millisecond, ResendAfter: startResendMS * time.Millisecond},
+		stats: Stats{RTT: 50 * time.Millisecond, RTTVariation: 5 * time.Millisecond, ResendAfter: startResendMS * time.Millisecond},
 	}
 	e.resetPipelines(c.pipelines)
 	e.tokens[token] = c
@@ -144,7 +127,7 @@ func (e *Endpoint) newConn(token Token, to address.Addr, s State) *conn {
 
 // drop takes a connection out of the table and sends nothing.
 func (e *Endpoint) drop(c *conn) {
-	if c.state == StateHalfOpen {
+	if c.waiting {
 		e.leaveHalfOpen(c)
 	}
 	c.state = StateNone
@@ -169,7 +152,11 @@ func (e *Endpoint) Connect(to address.Addr, payload []byte) (ConnID, error) {
 	if !to.Reachable() {
 		return ConnID{}, ErrAddr
 	}
-	if HandshakeLen+lengthLen+len(payload) > e.cfg.room() {
+	prefix := 0
+	if e.cfg.ValidateAddresses {
+		prefix = cookieLen
+	}
+	if utpwire.HandshakeLen+utpwire.LengthLen+prefix+len(payload) > e.cfg.room() {
 		return ConnID{}, ErrTooLarge
 	}
 	if e.live >= e.cfg.MaxConnections {
@@ -180,19 +167,20 @@ func (e *Endpoint) Connect(to address.Addr, payload []byte) (ConnID, error) {
 		return ConnID{}, err
 	}
 	c := e.newConn(token, to, StateConnecting)
-	c.payload = append(c.payload, payload...)
+	c.validated = true
+	c.payload = append(append(c.payload, make([]byte, prefix)...), payload...)
 	e.stats.Outgoing++
 	return c.id, nil
 }
 
 // newToken returns a token that no connection here has.
-func (e *Endpoint) newToken() (Token, error) {
+func (e *Endpoint) newToken() (utpwire.Token, error) {
 	for range 8 { // A good source needs one try, one that repeats itself never ends.
-		var b [TokenLen]byte
+		var b [utpwire.TokenLen]byte
 		if _, err := io.ReadFull(e.cfg.Rand, b[:]); err != nil {
 			return 0, fmt.Errorf("utp: no random token: %w", err)
 		}
-		token := Token(binary.LittleEndian.Uint64(b[:]))
+		token := utpwire.Token(binary.LittleEndian.Uint64(b[:]))
 		if e.tokens[token] == nil {
 			return token, nil
 		}
@@ -242,114 +230,6 @@ func (e *Endpoint) DropPeer(at address.Addr) int {
 	return n
 }
 
-// Request asks for a connection. The client repeats it until it receives any
-// message with its token.
-//
-//	 0      3         4      5       13         15
-//	+------+---------+------+-------+----------+---------+
-//	| UTP  | version | kind | token | length L | payload |
-//	+------+---------+------+-------+----------+---------+
-//	  ASCII  1         1      u64 LE  u16 LE     L bytes; both only if L > 0
-type Request struct {
-	Token   Token
-	Payload []byte // 0 to 65535 bytes; aliases the packet
-}
-
-// ParseRequest reads a request. A length field that is 0 or not what is left
-// makes it invalid.
-// Errors: ErrShort, ErrVersion, ErrKind, ErrLength.
-func ParseRequest(pkt []byte) (Request, error) {
-	token, err := tokenOf(pkt, KindRequest)
-	if err != nil {
-		return Request{}, err
-	}
-	payload, err := handshakePayload(pkt)
-	if err != nil {
-		return Request{}, err
-	}
-	return Request{Token: token, Payload: payload}, nil
-}
-
-// Append appends the encoded packet to dst.
-func (m Request) Append(dst []byte) []byte {
-	return appendHandshake(dst, KindRequest, m.Token, m.Payload)
-}
-
-// String describes the packet in one line.
-func (m Request) String() string { return fmt.Sprintf("request %v %x", m.Token, m.Payload) }
-
-// Accept answers a request, with the token of it. It has the layout of a
-// Request and kind 2; the payload is known to UTP 2.7 and later.
-type Accept struct {
-	Token   Token
-	Payload []byte // 0 to 65535 bytes; aliases the packet
-}
-
-// ParseAccept reads an accept. One whose payload has a wrong length field is
-// an accept without payload: other than with a request, the rest of it counts.
-// Errors: ErrShort, ErrVersion, ErrKind.
-func ParseAccept(pkt []byte) (Accept, error) {
-	token, err := tokenOf(pkt, KindAccept)
-	if err != nil {
-		return Accept{}, err
-	}
-	payload, err := handshakePayload(pkt)
-	if err != nil {
-		payload = nil
-	}
-	return Accept{Token: token, Payload: payload}, nil
-}
-
-// Append appends the encoded packet to dst.
-func (m Accept) Append(dst []byte) []byte {
-	return appendHandshake(dst, KindAccept, m.Token, m.Payload)
-}
-
-// String describes the packet in one line.
-func (m Accept) String() string { return fmt.Sprintf("accept %v %x", m.Token, m.Payload) }
-
-// The source of a request may be forged, so the cost of half-open connections is
-// limited: their number, their lifetime, and the data sent to their clients.
-
-// halfOpenCredit is how many data packets a half-open client gets per request.
-// A client that is not forged sends a message before the credit runs out.
-const halfOpenCredit = 16
-
-func (e *Endpoint) enterHalfOpen(c *conn) {
-	c.halfOpen = len(e.halfOpen)
-	c.credit = halfOpenCredit
-	e.halfOpen = append(e.halfOpen, c)
-}
-
-func (e *Endpoint) leaveHalfOpen(c *conn) {
-	last := len(e.halfOpen) - 1
-	e.halfOpen[c.halfOpen] = e.halfOpen[last]
-	e.halfOpen[c.halfOpen].halfOpen = c.halfOpen
-	e.halfOpen[last] = nil
-	e.halfOpen = e.halfOpen[:last]
-}
-
-// checkLimits returns the outcome that refuses a client with this address, or
-// Taken if it may connect.
-func (e *Endpoint) checkLimits(from address.Addr) Outcome {
-	if e.live >= e.cfg.MaxConnections {
-		return DropFull
-	}
-	if len(e.halfOpen) >= e.cfg.MaxHalfOpen {
-		return DropHalfOpen
-	}
-	same := 0
-	for _, c := range e.halfOpen {
-		if c.addr.SameSource(from) {
-			same++
-		}
-	}
-	if same >= e.cfg.MaxHalfOpenPerSource {
-		return DropSource
-	}
-	return Taken
-}
-
 // rateLimiter is a token bucket for answers to clients without a connection.
 type rateLimiter struct {
 	rate int64 // per second, and the capacity of the bucket
@@ -376,125 +256,113 @@ func (b *rateLimiter) allow() bool {
 	return true
 }
 
-// request processes a connection request. The connection exists at once, since
-// the protocol has no challenge.
-func (e *Endpoint) request(from address.Addr, pkt []byte) Outcome {
-	m, err := ParseRequest(pkt)
+// request processes a connection request.
+func (e *Endpoint) request(from address.Addr, pkt []byte) outcome {
+	m, err := utpwire.ParseRequest(pkt)
 	if err != nil {
 		return outcomeOf(err)
 	}
+	payload, proven := m.Payload, false
+	if e.cfg.ValidateAddresses {
+		payload, proven = e.cookies.verify(from, m, e.now)
+	}
 	if c := e.tokens[m.Token]; c != nil {
-		return e.requestAgain(c, from)
+		return e.requestAgain(c, from, len(pkt), proven)
 	}
 	if !e.listening {
 		e.refuse(from, m.Token, true)
-		return DropListening
+		return dropListening
 	}
 	if e.closed.has(m.Token) {
-		return DropClosed
+		return dropClosed
 	}
 	if e.events.full() {
-		return DropQueue
+		return dropQueue
 	}
-	if o := e.checkLimits(from); o != Taken {
-		if o == DropFull {
+	if o := e.makeRoom(from); o != taken {
+		if o == dropFull || o == dropHalfOpen {
 			e.refuse(from, m.Token, false)
 		}
 		return o
 	}
+	if e.cfg.ValidateAddresses && !proven {
+		return e.sendCookie(from, m.Token)
+	}
 	c := e.newConn(m.Token, from, StateHalfOpen)
-	c.incoming, c.acceptDue = true, true
+	c.incoming, c.validated, c.acceptDue = true, proven, !proven
+	if proven {
+		c.state = StateEstablished
+	}
+	c.credit(len(pkt))
 	e.enterHalfOpen(c)
 	e.stats.Incoming++
-	e.events.push(Event{Kind: EventIncoming, Conn: c.id}, m.Payload)
-	return Taken
+	e.events.push(Event{Kind: EventIncoming, Conn: c.id}, payload)
+	return taken
 }
 
 // requestAgain takes a request of a known token: the accept was lost, or is
-// still on its way.
-func (e *Endpoint) requestAgain(c *conn, from address.Addr) Outcome {
+// still on its way, or the client has moved and proves its new address.
+func (e *Endpoint) requestAgain(c *conn, from address.Addr, size int, proven bool) outcome {
 	if !c.incoming {
-		return DropState
+		return dropState
 	}
 	if from != c.addr {
-		return DropForeign
+		return dropForeign
 	}
 	c.lastReceived = e.now
+	c.credit(size)
+	if e.cfg.ValidateAddresses {
+		c.validated = c.validated || proven
+		return taken
+	}
 	c.acceptDue = true
-	c.credit = halfOpenCredit
-	return Taken
+	return taken
 }
 
 // refuse answers a request statelessly with a disconnect, which ends the
 // client's attempt. A side that does not listen sends an accept first, as UTP does.
-func (e *Endpoint) refuse(to address.Addr, token Token, acceptFirst bool) {
+func (e *Endpoint) refuse(to address.Addr, token utpwire.Token, acceptFirst bool) {
 	if !e.out.room(2) || !e.refusals.allow() {
 		e.stats.Unrefused++
 		return
 	}
 	e.stats.Refused++
 	if acceptFirst {
-		e.queue(to, Accept{Token: token}.Append(e.out.open()))
+		e.queue(to, utpwire.Accept{Token: token}.Append(e.out.open()))
 	}
 	e.emitDisconnect(to, token)
 }
 
 // accept takes the answer to a request of this side. Servers repeat it.
-func (e *Endpoint) accept(c *conn, from address.Addr, pkt []byte) Outcome {
-	m, err := ParseAccept(pkt)
+func (e *Endpoint) accept(c *conn, from address.Addr, pkt []byte) outcome {
+	m, err := utpwire.ParseAccept(pkt)
 	if err != nil {
 		return outcomeOf(err)
 	}
-	if c.state != StateConnecting {
-		return DropState
+	isCookie := e.cfg.ValidateAddresses && !c.incoming && len(m.Payload) == cookieLen
+	if c.state != StateConnecting && !isCookie {
+		return dropState
 	}
 	if from != c.addr {
-		return DropForeign
+		return dropForeign
 	}
 	c.lastReceived = e.now
 	c.stats.Received++
 	c.stats.ReceivedBytes += uint64(len(pkt))
-	e.connected(c, m.Payload)
-	return Taken
-}
-
-// Disconnect ends a connection, and ends the attempt of a client whose request
-// it answers. It is 9 bytes, kind 2 and token, and carries no reason.
-type Disconnect struct {
-	Token Token
-}
-
-// ParseDisconnect reads a disconnect of exactly 9 bytes.
-// Errors: ErrShort, ErrVersion, ErrKind, ErrLength.
-func ParseDisconnect(pkt []byte) (Disconnect, error) {
-	token, err := bareToken(pkt, KindDisconnect)
-	return Disconnect{Token: token}, err
-}
-
-// bareToken reads a message that is kind and token and nothing else. What has
-// more is refused, though no rule asks for it: a bit that flipped in a data
-// packet shall not end the connection.
-func bareToken(pkt []byte, want Kind) (Token, error) {
-	token, err := tokenOf(pkt, want)
-	if err != nil {
-		return 0, err
+	if isCookie {
+		c.takeCookie(m.Payload)
+		m.Payload = nil
 	}
-	if len(pkt) != MessageLen {
-		return 0, ErrLength
+	if c.state == StateConnecting {
+		e.connected(c, m.Payload)
 	}
-	return token, nil
+	return taken
 }
-
-// Append appends the encoded packet to dst.
-func (m Disconnect) Append(dst []byte) []byte { return appendHeader(dst, KindDisconnect, m.Token) }
-
-// String describes the packet in one line.
-func (m Disconnect) String() string { return fmt.Sprintf("disconnect %v", m.Token) }
 
 // pendingDisconnect is a disconnect that is repeated, since it is not acknowledged.
 type pendingDisconnect struct {
 	to    address.Addr
-	token Token
+	token utpwire.Token
 	left  int // copies to send
 }
 
@@ -509,11 +377,11 @@ const closedTokens = 256
 
 // tokenRing is a ring buffer of tokens.
 type tokenRing struct {
-	tokens []Token
+	tokens []utpwire.Token
 	next   int
 }
 
-func (g *tokenRing) add(t Token) {
+func (g *tokenRing) add(t utpwire.Token) {
 	if len(g.tokens) < closedTokens {
 		g.tokens = append(g.tokens, t)
 		return
@@ -522,7 +390,7 @@ func (g *tokenRing) add(t Token) {
 	g.next = (g.next + 1) % closedTokens
 }
 
-func (g *tokenRing) has(t Token) bool {
+func (g *tokenRing) has(t utpwire.Token) bool {
 	for _, closed := range g.tokens {
 		if closed == t {
 			return true
@@ -538,8 +406,12 @@ func (e *Endpoint) queueDisconnect(c *conn) {
 	if c.incoming {
 		e.closed.add(c.token)
 	}
-	if len(e.disconnects) < disconnectCopies*e.cfg.MaxConnections {
-		e.disconnects = append(e.disconnects, pendingDisconnect{to: c.addr, token: c.token, left: disconnectCopies})
+	copies := disconnectCopies
+	if !c.validated {
+		copies = min(copies, c.budget/utpwire.MessageLen)
+	}
+	if copies > 0 && len(e.disconnects) < disconnectCopies*e.cfg.MaxConnections {
+		e.disconnects = append(e.disconnects, pendingDisconnect{to: c.addr, token: c.token, left: copies})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // TestSchedule is the tick model of the reference on this layer: packets
@@ -98,7 +99,7 @@ func TestAcceptLost(t *testing.T) {
 		for i := range lost {
 			tick(c, ms(i*1001))
 			tick(s, ms(i*1001))
-			if up := sent(c); feed(s, clientAt, up...) != Taken || kinds(t, up) != "Q" {
+			if up := sent(c); feed(s, clientAt, up...) != taken || kinds(t, up) != "Q" {
 				t.Fatalf("request %d: %q", i, kinds(t, up))
 			}
 			if down := sent(s); kinds(t, down) != "A" {
@@ -121,26 +122,26 @@ func TestAcceptLost(t *testing.T) {
 // TestDataIsAnAccept: our client takes any message with its token for the
 // accept, whose payload it then never sees.
 func TestDataIsAnAccept(t *testing.T) {
-	for _, m := range []Message{
-		Data{Token: goldenToken, Body: []byte("hi")},
-		Heartbeat{goldenToken},
-		MTUCheck{Token: goldenToken, Padding: 7},
-		MTUAck{Token: goldenToken, Size: 7},
+	for _, m := range []utpwire.Message{
+		utpwire.Data{Token: goldenToken, Body: []byte("hi")},
+		utpwire.Heartbeat{Token: goldenToken},
+		utpwire.MTUCheck{Token: goldenToken, Padding: 7},
+		utpwire.MTUAck{Token: goldenToken, Size: 7},
 	} {
 		c := newEndpoint(t, Config{Rand: goldenRand()})
 		id := connect(t, c, serverAt, "")
 		sent(c)
-		if o := feed(c, serverAt, m.Append(nil)); o != Taken || c.State(id) != StateEstablished {
+		if o := feed(c, serverAt, m.Append(nil)); o != taken || c.State(id) != StateEstablished {
 			t.Errorf("%v: %v, %v", m, o, c.State(id))
 		}
 		want := "connected"
-		if _, ok := m.(Data); ok {
+		if _, ok := m.(utpwire.Data); ok {
 			want = `connected, data 0 "hi"`
 		}
 		if got := eventText(c); got != want {
 			t.Errorf("%v: %s", m, got)
 		}
-		if o := feed(c, serverAt, Accept{Token: goldenToken, Payload: []byte("late")}.Append(nil)); o != DropState || eventText(c) != "" {
+		if o := feed(c, serverAt, utpwire.Accept{Token: goldenToken, Payload: []byte("late")}.Append(nil)); o != dropState || eventText(c) != "" {
 			t.Errorf("a late accept: %v", o)
 		}
 	}
@@ -151,7 +152,7 @@ func TestDataIsAnAccept(t *testing.T) {
 func TestAcceptAhead(t *testing.T) {
 	s := server(t, Config{Pipelines: []Pipeline{{StageReliableSequenced}}, AcceptPayload: []byte("m")})
 	s.Advance(0)
-	feed(s, clientAt, Request{Token: goldenToken}.Append(nil))
+	feed(s, clientAt, utpwire.Request{Token: goldenToken, Payload: make([]byte, 100)}.Append(nil))
 	ev, _ := s.NextEvent()
 	must(t, s.Send(ev.Conn, 0, []byte("one")))
 	must(t, s.Send(ev.Conn, 1, []byte("two")))
@@ -159,7 +160,7 @@ func TestAcceptAhead(t *testing.T) {
 	if got := kinds(t, list); got != "AdAd" {
 		t.Fatalf("sent %q", got)
 	}
-	if m, err := ParseAccept(list[2]); string(m.Payload) != "m" || err != nil {
+	if m, err := utpwire.ParseAccept(list[2]); string(m.Payload) != "m" || err != nil {
 		t.Error(m, err)
 	}
 	for now := 1; now <= 900; now++ { // Resends have it as well; heartbeats are none.
@@ -168,39 +169,72 @@ func TestAcceptAhead(t *testing.T) {
 			t.Fatalf("at %d ms: %q", now, got)
 		}
 	}
-	feed(s, clientAt, Heartbeat{goldenToken}.Append(nil))
+	feed(s, clientAt, utpwire.Heartbeat{Token: goldenToken}.Append(nil))
 	must(t, s.Send(ev.Conn, 0, []byte("three")))
 	if got := kinds(t, waiting(s)); got != "d" {
 		t.Errorf("after the client sent a datagram: %q", got)
 	}
 }
 
-// TestUnheardCredit: what a forged request can make a server send is bounded.
-func TestUnheardCredit(t *testing.T) {
+// TestUnvalidatedLimit: what forged requests, heartbeats and data can make a server send is
+// three times their bytes at most, and an acknowledgement ends that.
+func TestUnvalidatedLimit(t *testing.T) {
 	s := server(t, NetcodeForEntities())
 	s.Advance(0)
-	request := Request{Token: goldenToken}.Append(nil)
-	feed(s, clientAt, request)
+	received, answered, datagrams := 0, 0, 0
+	take := func(pkt []byte) {
+		feed(s, clientAt, pkt)
+		received += len(pkt)
+	}
+	flush := func() string {
+		list := sent(s)
+		for _, pkt := range list {
+			answered += len(pkt)
+		}
+		datagrams += len(list)
+		if answered > 3*received {
+			t.Fatalf("%d bytes were answered with %d", received, answered)
+		}
+		return kinds(t, list)
+	}
+	take(utpwire.Request{Token: goldenToken}.Append(nil))
 	ev, _ := s.NextEvent()
 	for range 5 {
 		must(t, s.Send(ev.Conn, EntitiesReliable, []byte("version")))
 	}
-	count := len(sent(s))
 	for now := 10; now < 9000; now += 10 {
 		tick(s, ms(now))
 		must(t, s.Send(ev.Conn, EntitiesUnreliable, []byte("state")))
-		count += len(sent(s))
+		flush()
 	}
-	if count != 2*halfOpenCredit {
-		t.Errorf("%d datagrams for one request", count)
+	if answered > 39 || datagrams > 2 {
+		t.Errorf("%d datagrams of %d bytes for one request", datagrams, answered)
 	}
 	if st, _ := s.ConnStats(ev.Conn); st.Withheld == 0 {
 		t.Error("nothing was counted as withheld")
 	}
-	feed(s, clientAt, request) // A client that asks again gets more.
-	tick(s, ms(9500))
-	if got := kinds(t, sent(s)); got != "AdAdAdAdAd" {
-		t.Errorf("after another request: %q", got)
+	for now := 9000; now < 20_000; now += 10 { // Blind ones: the client chose the token.
+		tick(s, ms(now))
+		if now%500 == 0 {
+			take(utpwire.Heartbeat{Token: goldenToken}.Append(nil))
+			take(utpwire.Data{Token: goldenToken, Pipeline: uint8(EntitiesUnreliable), Body: []byte("blind")}.Append(nil))
+		}
+		must(t, s.Send(ev.Conn, EntitiesUnreliable, []byte("state")))
+		flush()
+	}
+	if s.State(ev.Conn) != StateEstablished || s.Stats().HalfOpen != 1 {
+		t.Fatalf("%v, %+v", s.State(ev.Conn), s.Stats())
+	}
+	ack := utpwire.ReliableHeader{Ack: true, Newest: 0, Mask: 1}
+	take(append(ack.Append(utpwire.Data{Token: goldenToken, Pipeline: uint8(EntitiesReliable)}.Append(nil), false), 0))
+	if s.Stats().HalfOpen != 0 {
+		t.Errorf("after an acknowledgement: %+v", s.Stats())
+	}
+	for range 50 {
+		must(t, s.Send(ev.Conn, EntitiesUnreliable, make([]byte, 1000)))
+	}
+	if got := len(sent(s)); got < 50 {
+		t.Errorf("%d datagrams to a client that has acknowledged one", got)
 	}
 }
 
@@ -208,7 +242,7 @@ func TestRefusedByDisconnect(t *testing.T) {
 	c := newEndpoint(t, Config{Rand: goldenRand()})
 	id := connect(t, c, serverAt, "")
 	sent(c)
-	if o := feed(c, serverAt, Disconnect{goldenToken}.Append(nil)); o != Taken || eventText(c) != "disconnected ClosedByRemote" || c.State(id) != StateNone {
+	if o := feed(c, serverAt, utpwire.Disconnect{Token: goldenToken}.Append(nil)); o != taken || eventText(c) != "disconnected ClosedByRemote" || c.State(id) != StateNone {
 		t.Errorf("%v, %v", o, c.State(id))
 	}
 	tick(c, time.Minute)
@@ -221,7 +255,7 @@ func TestRefusedByDisconnect(t *testing.T) {
 // and no connection from a copy that comes after the end.
 func TestCopiesOfRequest(t *testing.T) {
 	s := server(t, Config{})
-	request := Request{Token: goldenToken}.Append(nil)
+	request := utpwire.Request{Token: goldenToken}.Append(nil)
 	s.Advance(0)
 	feed(s, clientAt, request, request)
 	if got := kinds(t, sent(s)); got != "A" {
@@ -232,40 +266,40 @@ func TestCopiesOfRequest(t *testing.T) {
 	if got := kinds(t, sent(s)); got != "A" {
 		t.Errorf("in the next tick: %q", got)
 	}
-	feed(s, clientAt, Heartbeat{goldenToken}.Append(nil), request)
+	feed(s, clientAt, utpwire.Heartbeat{Token: goldenToken}.Append(nil), request)
 	if got := kinds(t, sent(s)); got != "A" {
 		t.Errorf("once established: %q", got)
 	}
 	if got := eventText(s); got != "incoming" {
 		t.Errorf("events: %s", got)
 	}
-	feed(s, clientAt, Disconnect{goldenToken}.Append(nil))
-	if o := feed(s, clientAt, request); o != DropClosed || s.Stats().Connections != 0 {
+	feed(s, clientAt, utpwire.Disconnect{Token: goldenToken}.Append(nil))
+	if o := feed(s, clientAt, request); o != dropClosed || s.Stats().Connections != 0 {
 		t.Errorf("after the end: %v, %+v", o, s.Stats())
 	}
 	// The same when this side ended it.
-	feed(s, clientAt, Request{Token: 5}.Append(nil))
+	feed(s, clientAt, utpwire.Request{Token: 5}.Append(nil))
 	for ev, ok := s.NextEvent(); ok; ev, ok = s.NextEvent() {
 		s.Disconnect(ev.Conn)
 	}
-	if o := feed(s, clientAt, Request{Token: 5}.Append(nil)); o != DropClosed || s.Stats().Connections != 0 {
+	if o := feed(s, clientAt, utpwire.Request{Token: 5}.Append(nil)); o != dropClosed || s.Stats().Connections != 0 {
 		t.Errorf("after a disconnect: %v, %+v", o, s.Stats())
 	}
 }
 
 func TestAcceptInWrongState(t *testing.T) {
 	p := newPair(t, Config{})
-	accept := Accept{Token: p.token(), Payload: []byte("x")}.Append(nil)
-	if o := feed(p.client, serverAt, accept); o != DropState {
+	accept := utpwire.Accept{Token: p.token(), Payload: []byte("x")}.Append(nil)
+	if o := feed(p.client, serverAt, accept); o != dropState {
 		t.Errorf("established client: %v", o)
 	}
-	if o := feed(p.server, clientAt, accept); o != DropState {
+	if o := feed(p.server, clientAt, accept); o != dropState {
 		t.Errorf("server: %v", o)
 	}
-	if o := feed(p.client, serverAt, Request{Token: p.token()}.Append(nil)); o != DropState {
+	if o := feed(p.client, serverAt, utpwire.Request{Token: p.token()}.Append(nil)); o != dropState {
 		t.Errorf("a request to the client itself: %v", o)
 	}
-	if o := feed(p.client, serverAt, Accept{Token: 5}.Append(nil)); o != DropToken {
+	if o := feed(p.client, serverAt, utpwire.Accept{Token: 5}.Append(nil)); o != dropToken {
 		t.Errorf("unknown token: %v", o)
 	}
 	if got := eventText(p.client) + eventText(p.server); got != "" {
@@ -280,7 +314,7 @@ func TestNotListening(t *testing.T) {
 	s.Advance(0)
 	connect(t, c, serverAt, "")
 	requests := sent(c)
-	if o := feed(s, clientAt, requests...); o != DropListening {
+	if o := feed(s, clientAt, requests...); o != dropListening {
 		t.Errorf("outcome %v", o)
 	}
 	feed(c, serverAt, sent(s)...)

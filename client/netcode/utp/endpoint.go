@@ -1,11 +1,10 @@
 package utp
 
 import (
-	"encoding/binary"
-	"fmt"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // Endpoint is one end of any number of connections: it takes datagrams, calls
@@ -19,13 +18,14 @@ type Endpoint struct {
 	listening   bool
 	conns       []*conn // by slot; those without a state are free
 	free        []uint32
-	tokens      map[Token]*conn // looked up only: its order would not be the same twice
+	tokens      map[utpwire.Token]*conn // looked up only: its order would not be the same twice
 	halfOpen    []*conn
 	live        int
 	resume      int // slot at which the next Flush begins
 	disconnects []pendingDisconnect
 	closed      tokenRing
 	refusals    rateLimiter
+	cookies     cookies
 
 	out    outbox
 	events eventQueue
@@ -43,22 +43,39 @@ type times struct {
 	connect, heartbeat, silence, halfOpen, resend int64
 }
 
-// Stats is what an endpoint has counted. Bytes are those of whole datagrams,
-// without the link's own.
+// Stats is what an endpoint or one of its connections has counted. Bytes are those of
+// whole datagrams, without the link's own.
 type Stats struct {
 	Sent, SentBytes         uint64 // datagrams queued for Next
-	Received, ReceivedBytes uint64
-	Outcomes                [outcomes]uint64 // received datagrams, by Outcome
+	Received, ReceivedBytes uint64 // of a connection: valid messages only
 
+	// Of a connection. RTT and RTTVariation are the smoothed round trip and its variation,
+	// of the reliable pipeline that measured last; 50 ms and 5 ms before. ResendAfter is
+	// the time after which it sends a packet again.
+	RTT, RTTVariation, ResendAfter time.Duration
+
+	Resent     uint64 // reliable packets sent again
+	Duplicates uint64 // reliable packets received again
+	Lost       uint64 // sequenced packets that were skipped; some may be late
+	Late       uint64 // sequenced packets that came after a newer one
+	Broken     uint64 // fragments dropped, since others of the message are missing
+	Withheld   uint64 // data packets not sent to an unvalidated client
+	Roams      uint64 // times that the address of the peer changed
+	InFlight   int    // reliable packets without an acknowledgement
+
+	// Of an endpoint.
 	Incoming  uint64 // connections that clients opened
 	Outgoing  uint64 // connections that Connect began
 	Refused   uint64 // answers to clients that got no connection
 	Unrefused uint64 // answers that MaxRefusals or a full queue withheld
+	Evicted   uint64 // unvalidated connections that made room for another one
 	Backward  uint64 // calls of Advance with an earlier time than before
 
 	Connections int // now
-	HalfOpen    int // of these, half-open ones
+	HalfOpen    int // of these, those that count in Config.MaxHalfOpen
 	Unsent      int // datagrams that wait for Next
+
+	outcomes [outcomes]uint64 // of received datagrams
 }
 
 // New returns an endpoint that does not listen and has no connections.
@@ -80,7 +97,7 @@ func New(cfg Config) (*Endpoint, error) {
 	return &Endpoint{
 		cfg:      cfg,
 		layouts:  layouts,
-		tokens:   make(map[Token]*conn),
+		tokens:   make(map[utpwire.Token]*conn),
 		refusals: newRateLimiter(cfg.MaxRefusals),
 		out:      outbox{limit: cfg.SendQueue},
 		events:   eventQueue{limit: cfg.ReceiveQueue},
@@ -124,8 +141,17 @@ func (e *Endpoint) Advance(now time.Duration) {
 // nothing, and this many steps do not overflow in a lifetime.
 const longStep = 2 * maxDuration
 
-// Listen begins or ends to take requests. Connections stay.
-func (e *Endpoint) Listen(on bool) { e.listening = on }
+// Listen begins or ends to take requests. Connections stay. The error is that of
+// Config.Rand, which is asked for a key if ValidateAddresses is set.
+func (e *Endpoint) Listen(on bool) error {
+	if on && e.cfg.ValidateAddresses && e.cookies.mac == nil {
+		if err := e.cookies.newKey(e.cfg.Rand); err != nil {
+			return err
+		}
+	}
+	e.listening = on
+	return nil
+}
 
 // Listening reports whether requests are taken.
 func (e *Endpoint) Listening() bool { return e.listening }
@@ -184,13 +210,12 @@ func (e *Endpoint) Remote(id ConnID) (address.Addr, bool) {
 }
 
 // ConnStats returns the counters of a live connection.
-func (e *Endpoint) ConnStats(id ConnID) (ConnStats, bool) {
+func (e *Endpoint) ConnStats(id ConnID) (Stats, bool) {
 	c := e.conn(id)
 	if c == nil {
-		return ConnStats{}, false
+		return Stats{}, false
 	}
 	s := c.stats
-	s.State, s.Remote, s.Token = c.state, c.addr, c.token
 	for i := range c.pipelines {
 		if r := c.pipelines[i].reliable; r != nil {
 			s.InFlight += r.inFlight()
@@ -263,23 +288,43 @@ func (e *Endpoint) flush(c *conn) {
 			e.acknowledge(c, PipelineID(p), r)
 		}
 	}
-	if c.acceptDue && e.out.room(1) {
+	switch {
+	case !c.incoming:
+		e.sendRequest(c)
+	case c.acceptDue && c.mayEmit(e.acceptLen()) && e.out.room(1):
 		e.sendAccept(c)
 	}
 	silent := e.times.heartbeat > 0 && e.now-c.sent > e.times.heartbeat
-	if silent && c.state == StateEstablished && e.out.room(1) {
-		e.emit(c, Heartbeat{Token: c.token}.Append(e.out.open()))
+	if silent && c.state == StateEstablished && c.mayEmit(utpwire.MessageLen) && e.out.room(1) {
+		e.emit(c, utpwire.Heartbeat{Token: c.token}.Append(e.out.open()))
 	}
 }
 
 // sendRequest sends a request if it is time for one.
 func (e *Endpoint) sendRequest(c *conn) {
-	if c.attempts >= e.cfg.ConnectAttempts || c.attempts > 0 && e.now-c.lastRequest <= e.times.connect {
+	early := c.attempts > 0 && e.now-c.lastRequest <= e.times.connect
+	switch {
+	case c.state == StateConnecting:
+		if c.attempts >= e.cfg.ConnectAttempts || early {
+			return
+		}
+		c.attempts++
+	case !c.requestDue && (!c.hasCookie || c.confirmed || early):
 		return
 	}
-	c.attempts++
-	c.lastRequest = e.now
-	e.emit(c, Request{Token: c.token, Payload: c.payload}.Append(e.out.open()))
+	if e.out.room(1) {
+		e.emitRequest(c)
+	}
+}
+
+// emitRequest sends a request with the server's cookie, if there is one yet.
+func (e *Endpoint) emitRequest(c *conn) {
+	c.requestDue, c.lastRequest = false, e.now
+	payload := c.payload
+	if e.cfg.ValidateAddresses && !c.hasCookie {
+		payload = nil
+	}
+	e.emit(c, utpwire.Request{Token: c.token, Payload: payload}.Append(e.out.open()))
 }
 
 // resend sends again what was not acknowledged in time, oldest first.
@@ -303,33 +348,14 @@ func (e *Endpoint) resend(c *conn, p PipelineID, r *reliable) {
 // acknowledge sends an acknowledgement that no payload took along. Its
 // payload of one byte is required by the format and has no meaning.
 func (e *Endpoint) acknowledge(c *conn, p PipelineID, r *reliable) {
-	if !r.receiver.due || !e.out.room(packetsPerSend) || !e.maySend(c) {
+	if !r.receiver.due || !e.out.room(packetsPerSend) || !e.maySend(c, utpwire.DataLen+utpwire.ReliableLen(e.layouts[p].wide)+1) {
 		return
 	}
 	h := r.receiver.header(e.now)
 	h.Ack = true
-	pkt := Data{Token: c.token, Pipeline: p}.Append(e.out.open())
+	pkt := utpwire.Data{Token: c.token, Pipeline: uint8(p)}.Append(e.out.open())
 	e.emit(c, append(h.Append(pkt, e.layouts[p].wide), 0))
 }
-
-// Heartbeat keeps a connection alive. It is 9 bytes, kind 3 and token, and has no
-// answer.
-type Heartbeat struct {
-	Token Token
-}
-
-// ParseHeartbeat reads a heartbeat of exactly 9 bytes.
-// Errors: ErrShort, ErrVersion, ErrKind, ErrLength.
-func ParseHeartbeat(pkt []byte) (Heartbeat, error) {
-	token, err := bareToken(pkt, KindHeartbeat)
-	return Heartbeat{Token: token}, err
-}
-
-// Append appends the encoded packet to dst.
-func (m Heartbeat) Append(dst []byte) []byte { return appendHeader(dst, KindHeartbeat, m.Token) }
-
-// String describes the packet in one line.
-func (m Heartbeat) String() string { return fmt.Sprintf("heartbeat %v", m.Token) }
 
 // rtt estimates the round trip of a reliable pipeline. Smoothing is 1/8, and
 // 1/4 for the variation.
@@ -349,74 +375,3 @@ func (r *rtt) sample(ms, limit int64) {
 	r.vary += (max(delta, -delta) - r.vary) / 4
 	r.timeout = min(max((r.smooth+4*r.vary)/1000, minResendMS), limit)
 }
-
-// MTUCheck asks whether a packet of this size arrives. It is the header of a
-// message with kind 4, a u16 LE length, and that many zero bytes. Peers since
-// UTP 2.5.0 may send it; this package answers and never asks.
-type MTUCheck struct {
-	Token   Token
-	Padding uint16 // how many zero bytes follow the length field
-}
-
-// ParseMTUCheck reads a check. The padding need not be zero.
-// Errors: ErrShort, ErrVersion, ErrKind, ErrLength.
-func ParseMTUCheck(pkt []byte) (MTUCheck, error) {
-	token, err := tokenOf(pkt, KindMTUCheck)
-	if err != nil {
-		return MTUCheck{}, err
-	}
-	rest := pkt[MessageLen:]
-	if len(rest) < lengthLen {
-		return MTUCheck{}, ErrShort
-	}
-	padding := binary.LittleEndian.Uint16(rest)
-	if int(padding) != len(rest)-lengthLen {
-		return MTUCheck{}, ErrLength
-	}
-	return MTUCheck{Token: token, Padding: padding}, nil
-}
-
-// Append appends the encoded packet to dst.
-func (m MTUCheck) Append(dst []byte) []byte {
-	dst = appendHeader(dst, KindMTUCheck, m.Token)
-	dst = binary.LittleEndian.AppendUint16(dst, m.Padding)
-	return append(dst, make([]byte, m.Padding)...)
-}
-
-// String describes the packet in one line.
-func (m MTUCheck) String() string { return fmt.Sprintf("mtu check %v %d", m.Token, m.Padding) }
-
-// MTUAck answers a check. It is the header of a message with kind 5, a u16 LE
-// length of 2, and the size as u16 LE: 13 bytes.
-type MTUAck struct {
-	Token Token
-	Size  uint16 // of the whole datagram that arrived, in bytes
-}
-
-const (
-	sizeLen   = 2
-	mtuAckLen = MessageLen + lengthLen + sizeLen
-)
-
-// ParseMTUAck reads an answer of exactly 13 bytes.
-// Errors: ErrShort, ErrVersion, ErrKind, ErrLength.
-func ParseMTUAck(pkt []byte) (MTUAck, error) {
-	token, err := tokenOf(pkt, KindMTUAck)
-	if err != nil {
-		return MTUAck{}, err
-	}
-	if len(pkt) != mtuAckLen || binary.LittleEndian.Uint16(pkt[MessageLen:]) != sizeLen {
-		return MTUAck{}, ErrLength
-	}
-	return MTUAck{Token: token, Size: binary.LittleEndian.Uint16(pkt[MessageLen+lengthLen:])}, nil
-}
-
-// Append appends the encoded packet to dst.
-func (m MTUAck) Append(dst []byte) []byte {
-	dst = appendHeader(dst, KindMTUAck, m.Token)
-	dst = binary.LittleEndian.AppendUint16(dst, sizeLen)
-	return binary.LittleEndian.AppendUint16(dst, m.Size)
-}
-
-// String describes the packet in one line.
-func (m MTUAck) String() string { return fmt.Sprintf("mtu ack %v %d", m.Token, m.Size) }

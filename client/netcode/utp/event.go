@@ -3,6 +3,9 @@ package utp
 import (
 	"errors"
 	"fmt"
+	"iter"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // EventKind is the kind of an Event.
@@ -44,6 +47,7 @@ type Event struct {
 	Pipeline PipelineID // of EventData
 	Reason   Reason     // of EventDisconnected
 	Cause    error      // of ReasonProtocolError: ErrWindowMismatch or ErrPeerGone
+	Refused  bool       // of ReasonClosedByRemote: the server never took this side's request
 	Data     []byte     // valid until the next Advance
 }
 
@@ -107,101 +111,74 @@ func (q *eventQueue) take() (Event, bool) {
 	return ev, true
 }
 
-// Outcome is what became of one received datagram. Every datagram ends in
+// outcome is what became of one received datagram. Every datagram ends in
 // exactly one, so the outcomes add up to the datagrams received.
-type Outcome uint8
+type outcome uint8
 
-// The outcomes.
 const (
-	// Taken: it did what it is for.
-	Taken Outcome = iota
-	// DropShort: it ends before its header does.
-	DropShort
-	// DropLarge: above MaxDatagram bytes.
-	DropLarge
-	// DropVersion: a request or accept of another protocol version.
-	DropVersion
-	// DropKind: of no known kind.
-	DropKind
-	// DropLength: its size or length field does not match its kind.
-	DropLength
-	// DropToken: of no connection here. It gets no answer.
-	DropToken
-	// DropForeign: of a connection, but from another address, and the connection
-	// may not move, or not yet.
-	DropForeign
-	// DropState: a handshake packet that the connection does not wait for.
-	DropState
-	// DropListening: a request while this side does not listen.
-	DropListening
-	// DropFull: a request above MaxConnections. It may have been refused.
-	DropFull
-	// DropHalfOpen: a request above MaxHalfOpen. The client asks again.
-	DropHalfOpen
-	// DropSource: a request above MaxHalfOpenPerSource.
-	DropSource
-	// DropClosed: a late copy of a request whose connection has been closed.
-	DropClosed
-	// DropQueue: the queue of events is full.
-	DropQueue
-	// DropPipeline: on a pipeline that the configuration does not have.
-	DropPipeline
-	// DropStage: a stage header is cut off or has a value without a meaning.
-	DropStage
-	// DropLate: older than, or the same as, what was received before.
-	DropLate
-	// DropFragment: a piece of a message of which another piece is missing, or
-	// of one that is too large.
-	DropFragment
-	// DropMismatch: a sign that the windows differ; it closed the connection.
-	DropMismatch
+	taken         outcome = iota // it did what it is for
+	dropShort                    // it ends before its header does
+	dropLarge                    // above the largest packet
+	dropVersion                  // a request or accept of another protocol version
+	dropKind                     // of no known kind
+	dropLength                   // its size or length field does not match its kind
+	dropToken                    // of no connection here; it gets no answer
+	dropForeign                  // of a connection that may not move to this address, or not yet
+	dropState                    // a handshake packet that the connection does not wait for
+	dropListening                // a request while this side does not listen
+	dropFull                     // a request above MaxConnections
+	dropHalfOpen                 // a request above MaxHalfOpen
+	dropSource                   // a request above MaxHalfOpenPerSource
+	dropClosed                   // a late copy of a request whose connection has been closed
+	dropQueue                    // the queue of events, or of answers, is full
+	dropPipeline                 // on a pipeline that the configuration does not have
+	dropStage                    // a stage header is cut off or has a value without a meaning
+	dropLate                     // older than, or the same as, what was received before
+	dropFragment                 // a piece of a message of which another is missing, or of one too large
+	dropMismatch                 // a sign that the windows differ; it closed the connection
 
 	outcomes
 )
 
-// String returns the name of the outcome.
-func (o Outcome) String() string {
-	if int(o) < len(outcomeNames) {
+func (o outcome) String() string {
+	if o < outcomes {
 		return outcomeNames[o]
 	}
 	return fmt.Sprintf("outcome(%d)", uint8(o))
 }
 
 var outcomeNames = [outcomes]string{
-	Taken: "taken", DropShort: "short", DropLarge: "large", DropVersion: "version", DropKind: "kind",
-	DropLength: "length", DropToken: "token", DropForeign: "foreign", DropState: "state",
-	DropListening: "not listening", DropFull: "full", DropHalfOpen: "half-open", DropSource: "source",
-	DropClosed: "closed", DropQueue: "queue", DropPipeline: "pipeline", DropStage: "stage", DropLate: "late",
-	DropFragment: "fragment", DropMismatch: "window mismatch",
+	taken: "taken", dropShort: "short", dropLarge: "large", dropVersion: "version", dropKind: "kind",
+	dropLength: "length", dropToken: "token", dropForeign: "foreign", dropState: "state",
+	dropListening: "not listening", dropFull: "full", dropHalfOpen: "half-open", dropSource: "source",
+	dropClosed: "closed", dropQueue: "queue", dropPipeline: "pipeline", dropStage: "stage", dropLate: "late",
+	dropFragment: "fragment", dropMismatch: "window mismatch",
+}
+
+// Drops returns the number of datagrams that an endpoint received and dropped, by the
+// reason in a few words.
+func (s Stats) Drops() iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		for o, n := range s.outcomes {
+			if outcome(o) != taken && !yield(outcomeNames[o], n) {
+				return
+			}
+		}
+	}
 }
 
 // outcomeOf says which outcome an error of a parser is.
-func outcomeOf(err error) Outcome {
+func outcomeOf(err error) outcome {
 	switch err {
-	case ErrShort:
-		return DropShort
-	case ErrVersion:
-		return DropVersion
-	case ErrKind:
-		return DropKind
+	case utpwire.ErrShort:
+		return dropShort
+	case utpwire.ErrVersion:
+		return dropVersion
+	case utpwire.ErrKind:
+		return dropKind
 	}
-	return DropLength
+	return dropLength
 }
-
-// The errors of the codecs. They are returned bare, so that == works and the
-// path of a dropped datagram formats nothing.
-var (
-	// ErrShort is a packet or a header that ends too early.
-	ErrShort = errors.New("utp: packet is shorter than its header")
-	// ErrVersion is a request or accept of another protocol version than 1.
-	ErrVersion = errors.New("utp: protocol version is not 1")
-	// ErrKind is a packet of another or of an unknown kind.
-	ErrKind = errors.New("utp: packet is of another or of an unknown kind")
-	// ErrLength is a size that does not match the kind or the length field.
-	ErrLength = errors.New("utp: size of the packet does not match its kind")
-	// ErrStage is the header of a pipeline stage with a value that has no meaning.
-	ErrStage = errors.New("utp: stage header has a value without a meaning")
-)
 
 // The errors of an endpoint.
 var (
@@ -227,6 +204,6 @@ var (
 	// the two ends have reliable windows of different mask sizes.
 	ErrWindowMismatch = errors.New("utp: the peer's reliable window has another mask size")
 	// ErrPeerGone is the Cause of a connection whose link said that its peer
-	// has left, see Endpoint.Gone.
+	// has left, see Endpoint.DropPeer.
 	ErrPeerGone = errors.New("utp: the link lost the peer")
 )

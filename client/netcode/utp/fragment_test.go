@@ -3,6 +3,8 @@ package utp
 import (
 	"bytes"
 	"testing"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // TestPayloadSizes is the table of the reference, for UDP and for a relay.
@@ -47,8 +49,8 @@ func TestStageGolden(t *testing.T) {
 		name     string
 	}{
 		{NetcodeForEntities(), EntitiesFragmented, "V10"},
-		{NetcodeForGameObjects(), GameObjectsSequenced, "V12"},
-		{NetcodeForGameObjects(), GameObjectsReliable, "V9"},
+		{gameObjects(), gameObjectsSequenced, "V12"},
+		{gameObjects(), gameObjectsReliable, "V9"},
 		{NetcodeForEntities(), 0, "V4"},
 	} {
 		v.cfg.Rand = goldenRand()
@@ -83,8 +85,8 @@ func TestFragmentSizes(t *testing.T) {
 			t.Errorf("%d bytes in %d packets, want %d", n, len(list), want)
 		}
 		for i, pkt := range list {
-			m, _ := ParseData(pkt)
-			if h, piece, _ := ParseFragment(m.Body); h.First != (i == 0) || h.Last != (i == len(list)-1) || len(piece) == 0 && n > 0 {
+			m, _ := utpwire.ParseData(pkt)
+			if h, piece, _ := utpwire.ParseFragment(m.Body); h.First != (i == 0) || h.Last != (i == len(list)-1) || len(piece) == 0 && n > 0 {
 				t.Errorf("%d bytes, packet %d: %+v with %d bytes", n, i, h, len(piece))
 			}
 		}
@@ -152,13 +154,13 @@ func TestFragmentCapacity(t *testing.T) {
 	cfg := NetcodeForEntities()
 	p := newPair(t, cfg)
 	for i := range 100 {
-		h := FragmentHeader{First: i == 0, Sequence: uint16(i)}
+		h := utpwire.FragmentHeader{First: i == 0, Sequence: uint16(i)}
 		body := append(h.Append(nil), make([]byte, 1000)...)
-		want := Taken
+		want := taken
 		if i >= 16 {
-			want = DropFragment
+			want = dropFragment
 		}
-		if o := feed(p.server, clientAt, Data{Token: p.token(), Pipeline: EntitiesFragmented, Body: body}.Append(nil)); o != want {
+		if o := feed(p.server, clientAt, utpwire.Data{Token: p.token(), Pipeline: uint8(EntitiesFragmented), Body: body}.Append(nil)); o != want {
 			t.Fatalf("piece %d: %v", i, o)
 		}
 	}
@@ -203,8 +205,8 @@ func TestSequenced(t *testing.T) {
 	list := sent(p.client)
 	for _, v := range []struct {
 		i    int
-		want Outcome
-	}{{0, Taken}, {0, DropLate}, {3, Taken}, {1, DropLate}, {2, DropLate}, {3, DropLate}, {4, Taken}} {
+		want outcome
+	}{{0, taken}, {0, dropLate}, {3, taken}, {1, dropLate}, {2, dropLate}, {3, dropLate}, {4, taken}} {
 		if o := feed(p.server, clientAt, list[v.i]); o != v.want {
 			t.Errorf("packet %d: %v", v.i, o)
 		}
@@ -222,12 +224,12 @@ func TestSequencedWrap(t *testing.T) {
 	p := newPair(t, Config{Pipelines: []Pipeline{{StageUnreliableSequenced}}})
 	for _, v := range []struct {
 		sequence uint16
-		want     Outcome
+		want     outcome
 	}{
-		{65535, DropLate}, {32767, DropLate}, {32766, Taken}, {65533, Taken}, {65535, Taken}, {0, Taken}, {65535, DropLate},
-		{32768, DropLate}, {32767, Taken}, {32767, DropLate}, {0, DropLate}, {32768, Taken},
+		{65535, dropLate}, {32767, dropLate}, {32766, taken}, {65533, taken}, {65535, taken}, {0, taken}, {65535, dropLate},
+		{32768, dropLate}, {32767, taken}, {32767, dropLate}, {0, dropLate}, {32768, taken},
 	} {
-		pkt := Data{Token: p.token(), Pipeline: 1, Body: SequencedHeader{v.sequence}.Append(nil)}.Append(nil)
+		pkt := utpwire.Data{Token: p.token(), Pipeline: 1, Body: utpwire.SequencedHeader{Sequence: v.sequence}.Append(nil)}.Append(nil)
 		if o := feed(p.server, clientAt, pkt); o != v.want {
 			t.Errorf("sequence %d: %v, want %v", v.sequence, o, v.want)
 		}

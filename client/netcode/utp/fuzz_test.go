@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 func addGolden(f *testing.F) {
@@ -28,17 +30,17 @@ func FuzzPacket(f *testing.F) {
 				t.Fatalf("%x\nreference %s\npackage   %s", pkt, slow, fast)
 			}
 		}
-		m, err := Decode(pkt)
+		m, err := utpwire.Decode(pkt)
 		if err != nil {
 			return
 		}
 		again := m.Append(nil)
 		switch m.(type) {
-		case Accept: // It may have had a payload that does not count.
-			again = again[:HandshakeLen]
-			pkt = pkt[:HandshakeLen]
-		case MTUCheck: // Its padding is not kept.
-			again, pkt = again[:MessageLen+lengthLen], pkt[:MessageLen+lengthLen]
+		case utpwire.Accept: // It may have had a payload that does not count.
+			again = again[:utpwire.HandshakeLen]
+			pkt = pkt[:utpwire.HandshakeLen]
+		case utpwire.MTUCheck: // Its padding is not kept.
+			again, pkt = again[:utpwire.MessageLen+utpwire.LengthLen], pkt[:utpwire.MessageLen+utpwire.LengthLen]
 		}
 		if !bytes.Equal(again, pkt) {
 			t.Fatalf("%x came back as %x", pkt, again)
@@ -48,13 +50,13 @@ func FuzzPacket(f *testing.F) {
 
 func FuzzReliableHeader(f *testing.F) {
 	for _, v := range golden {
-		if b := unhex(f, v.hex); len(b) > DataLen {
-			f.Add(b[DataLen:], true)
-			f.Add(b[DataLen:], false)
+		if b := unhex(f, v.hex); len(b) > utpwire.DataLen {
+			f.Add(b[utpwire.DataLen:], true)
+			f.Add(b[utpwire.DataLen:], false)
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte, wide bool) {
-		h, rest, err := ParseReliable(b, wide)
+		h, rest, err := utpwire.ParseReliable(b, wide)
 		if err == nil && !bytes.Equal(append(h.Append(nil, wide), rest...), b) {
 			t.Fatalf("%x came back as %+v %x", b, h, rest)
 		}
@@ -66,7 +68,7 @@ func FuzzSequencedHeader(f *testing.F) {
 	f.Add([]byte{255, 255})
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, rest, err := ParseSequenced(b)
+		h, rest, err := utpwire.ParseSequenced(b)
 		if err == nil && !bytes.Equal(append(h.Append(nil), rest...), b) {
 			t.Fatalf("%x came back as %+v %x", b, h, rest)
 		}
@@ -82,39 +84,17 @@ func FuzzFragment(f *testing.F) {
 		const capacity = 20
 		var a assembly
 		fed := 0
-		for len(b) >= FragmentLen+1 {
-			h, rest, err := ParseFragment(b)
-			if err != nil || !bytes.Equal(h.Append(nil), b[:FragmentLen]) {
-				t.Fatalf("%x: %+v %v", b[:FragmentLen], h, err)
+		for len(b) >= utpwire.FragmentLen+1 {
+			h, rest, err := utpwire.ParseFragment(b)
+			if err != nil || !bytes.Equal(h.Append(nil), b[:utpwire.FragmentLen]) {
+				t.Fatalf("%x: %+v %v", b[:utpwire.FragmentLen], h, err)
 			}
 			msg, o, whole := a.add(h, rest[:1], capacity)
 			fed++
-			if len(msg) > min(fed, capacity) || whole != (msg != nil) || whole && o != Taken || whole && a.open {
+			if len(msg) > min(fed, capacity) || whole != (msg != nil) || whole && o != taken || whole && a.open {
 				t.Fatalf("%+v: %d bytes of %d, %v, %v", h, len(msg), fed, o, whole)
 			}
 			b = rest[1:]
-		}
-	})
-}
-
-func FuzzBatch(f *testing.F) {
-	f.Add(AppendBatched(AppendBatched(nil, []byte("one")), nil), 3)
-	f.Add([]byte{255, 255, 255, 127, 0}, 1)
-	f.Fuzz(func(t *testing.T, b []byte, step int) {
-		whole, cut := BatchReader{Limit: 64}, BatchReader{Limit: 64}
-		whole.Add(b)
-		step = 1 + step&7
-		for at := 0; at < len(b); at += step {
-			cut.Add(b[at:min(at+step, len(b))])
-			for msg, ok, err := cut.Next(); ok; msg, ok, err = cut.Next() {
-				want, found, wantErr := whole.Next()
-				if !bytes.Equal(msg, want) || !found || err != wantErr {
-					t.Fatalf("%x in pieces, %x as a whole", msg, want)
-				}
-			}
-		}
-		if msg, ok, _ := whole.Next(); ok {
-			t.Fatalf("%x is missing in pieces", msg)
 		}
 	})
 }
@@ -123,13 +103,13 @@ func FuzzRPC(f *testing.F) {
 	f.Add(unhex(f, "02 04030201 0700 0c00 ab0c 0800 0000"))
 	f.Add([]byte{2, 0, 0, 0, 0, 1, 0, 255, 255})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		sent, rest, err := ParseRPCPacket(b)
+		sent, rest, err := utpwire.ParseRPCPacket(b)
 		if err != nil {
 			return
 		}
-		again := AppendRPCPacket(nil, sent)
+		again := utpwire.AppendRPCPacket(nil, sent)
 		for len(rest) > 0 {
-			m, more, err := ParseRPC(rest)
+			m, more, err := utpwire.ParseRPC(rest)
 			if err != nil {
 				return
 			}
@@ -182,11 +162,12 @@ type play struct {
 
 func newPlay(t *testing.T, script []byte) *play {
 	p := &play{t: t, script: script}
-	cfg := NetcodeForGameObjects()
+	cfg := gameObjects()
 	if len(script) > 0 && script[0]&1 == 1 {
 		cfg = NetcodeForEntities()
 	}
 	cfg.Pipelines = append(cfg.Pipelines, Pipeline{StageFragmentation, StageReliableSequenced})
+	cfg.ValidateAddresses = len(script) > 0 && script[0]&2 == 2
 	cfg.MaxConnections, cfg.MaxHalfOpen, cfg.SendQueue, cfg.ReceiveQueue = 6, 4, 64, 32
 	for i := range p.ends {
 		cfg.Rand = newSeeded(uint64(i))
@@ -239,9 +220,9 @@ func (p *play) act() bool {
 	case 5:
 		p.carry(side, p.byte())
 	case 6: // A message with the token of a connection, and anything behind it.
-		if st, ok := e.ConnStats(p.pick(side)); ok {
-			head := binary.LittleEndian.AppendUint64([]byte{byte(1 + p.byte()%5)}, uint64(st.Token))
-			e.Receive(st.Remote, append(head, p.bytes(p.byte())...))
+		if c := e.conn(p.pick(side)); c != nil {
+			head := binary.LittleEndian.AppendUint64([]byte{byte(1 + p.byte()%5)}, uint64(c.token))
+			e.Receive(c.addr, append(head, p.bytes(p.byte())...))
 		}
 	case 7:
 		p.odd(side)
@@ -281,7 +262,7 @@ func (p *play) carry(side, mask int) {
 		if len(d.Data) > 1400 {
 			p.t.Fatalf("sent %d bytes", len(d.Data))
 		}
-		if _, err := Decode(d.Data); err != nil {
+		if _, err := utpwire.Decode(d.Data); err != nil {
 			p.t.Fatalf("sent %x: %v", d.Data, err)
 		}
 		if mask>>(i&7)&1 == 0 && d.To == place(1-side) {
@@ -314,7 +295,10 @@ func (p *play) invariants() {
 					p.t.Fatalf("side %d: token %v leads elsewhere", side, c.token)
 				}
 			}
-			if c.state == StateHalfOpen {
+			if c.budget < 0 {
+				p.t.Fatalf("side %d: %d bytes above the anti-amplification limit", side, -c.budget)
+			}
+			if c.waiting {
 				halfOpen++
 				if e.halfOpen[c.halfOpen] != c {
 					p.t.Fatalf("side %d: half-open list is wrong", side)
@@ -327,7 +311,7 @@ func (p *play) invariants() {
 			}
 		}
 		sum := uint64(0)
-		for _, n := range st.Outcomes {
+		for _, n := range st.outcomes {
 			sum += n
 		}
 		if live != st.Connections || halfOpen != st.HalfOpen || len(e.tokens) != live || len(e.free)+live != len(e.conns) ||

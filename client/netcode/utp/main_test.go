@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -90,11 +91,11 @@ func kinds(t testing.TB, list [][]byte) string {
 	t.Helper()
 	said := ""
 	for _, pkt := range list {
-		k, _, err := ParseKind(pkt)
+		k, _, err := utpwire.ParseKind(pkt)
 		if err != nil {
 			t.Fatalf("sent %x: %v", pkt, err)
 		}
-		said += map[Kind]string{KindRequest: "Q", KindAccept: "A", KindData: "d", KindDisconnect: "x", KindHeartbeat: "h", KindMTUAck: "m"}[k]
+		said += map[utpwire.Kind]string{utpwire.KindRequest: "Q", utpwire.KindAccept: "A", utpwire.KindData: "d", utpwire.KindDisconnect: "x", utpwire.KindHeartbeat: "h", utpwire.KindMTUAck: "m"}[k]
 	}
 	return said
 }
@@ -131,9 +132,9 @@ func describe(list []Event) string {
 	return said
 }
 
-func feed(e *Endpoint, from address.Addr, list ...[]byte) (last Outcome) {
+func feed(e *Endpoint, from address.Addr, list ...[]byte) (last outcome) {
 	for _, pkt := range list {
-		last = e.Receive(from, pkt)
+		last = e.take(from, pkt)
 	}
 	return last
 }
@@ -172,18 +173,19 @@ func newPair(t testing.TB, cfg Config) *pair {
 		t.Fatalf("the client sees %s", said)
 	}
 	// A word of the client establishes the server's side.
-	if o := p.server.Receive(clientAt, Heartbeat{p.token()}.Append(nil)); o != Taken || p.server.State(p.down) != StateEstablished {
+	if o := p.server.take(clientAt, utpwire.Heartbeat{Token: p.token()}.Append(nil)); o != taken || p.server.State(p.down) != StateEstablished {
 		t.Fatal(o, p.server.State(p.down))
 	}
+	p.server.Admit(p.down)
 	return p
 }
 
-func (p *pair) token() Token {
-	s, ok := p.client.ConnStats(p.up)
-	if !ok {
+func (p *pair) token() utpwire.Token {
+	c := p.client.conn(p.up)
+	if c == nil {
 		p.t.Fatal("the connection has ended")
 	}
-	return s.Token
+	return c.token
 }
 
 // advance moves both clocks on.
@@ -222,4 +224,42 @@ func numbered(i, n int) []byte {
 		b = append(b, byte(i))
 	}
 	return b
+}
+
+// Pipelines of gameObjects.
+const (
+	gameObjectsUnreliable PipelineID = 1 // fragmentation
+	gameObjectsSequenced  PipelineID = 2 // fragmentation, unreliable sequenced
+	gameObjectsReliable   PipelineID = 3 // reliable sequenced
+)
+
+// gameObjects returns the configuration whose pipelines, window and
+// capacities are those of Netcode for GameObjects 1.5 to 2.13. It resends after
+// 500 ms at most; over a relay NGO takes 750 ms.
+func gameObjects() Config {
+	return Config{
+		Pipelines: []Pipeline{
+			{StageFragmentation},
+			{StageFragmentation, StageUnreliableSequenced},
+			{StageReliableSequenced},
+		},
+		Window:           64,
+		FragmentCapacity: 6148,
+		MaxResendTime:    500 * time.Millisecond,
+	}
+}
+
+// freePackets returns how many packets a pipeline of a connection takes now, 0 if it
+// does not exist. Only reliable pipelines have a window; for others it is the
+// room of the send queue.
+func (e *Endpoint) freePackets(id ConnID, p PipelineID) int {
+	c := e.conn(id)
+	if c == nil || c.state == StateConnecting || int(p) >= len(e.layouts) {
+		return 0
+	}
+	n := (e.out.limit - len(e.out.queued) + e.out.next) / packetsPerSend
+	if r := c.pipelines[p].reliable; r != nil {
+		n = min(n, r.sender.free())
+	}
+	return n
 }

@@ -2,7 +2,8 @@ package utp
 
 import (
 	"fmt"
-	"time"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // Stage is one step that a payload passes on a pipeline.
@@ -54,19 +55,19 @@ type layout struct {
 
 // layoutOf checks a pipeline. The configuration has its defaults.
 func (c Config) layoutOf(p Pipeline) (layout, error) {
-	l := layout{wide: c.Window > narrowWindow, packet: c.room() - DataLen}
+	l := layout{wide: c.Window > narrowWindow, packet: c.room() - utpwire.DataLen}
 	for _, s := range p {
 		switch {
 		case s == StageNull:
 		case s == StageFragmentation && !l.fragment && l.order == StageNull:
 			l.fragment = true
-			l.packet -= FragmentLen
+			l.packet -= utpwire.FragmentLen
 		case s == StageUnreliableSequenced && l.order == StageNull:
 			l.order = s
-			l.packet -= SequencedLen
+			l.packet -= utpwire.SequencedLen
 		case s == StageReliableSequenced && l.order == StageNull:
 			l.order = s
-			l.packet -= reliableLen(l.wide)
+			l.packet -= utpwire.ReliableLen(l.wide)
 		default:
 			return layout{}, fmt.Errorf("%w: stage %v does not fit into pipeline %v", ErrConfig, s, p)
 		}
@@ -114,18 +115,15 @@ func (e *Endpoint) resetPipelines(pipelines []pipelineState) {
 	}
 }
 
+// PipelineID names a pipeline on the wire: 1 for the first of the
+// configuration, 2 for the second. 0 is no pipeline: the bare payload.
+type PipelineID uint8
+
 // Pipelines of NetcodeForEntities.
 const (
 	EntitiesUnreliable PipelineID = 1 // null
 	EntitiesReliable   PipelineID = 2 // reliable sequenced
 	EntitiesFragmented PipelineID = 3 // fragmentation
-)
-
-// Pipelines of NetcodeForGameObjects.
-const (
-	GameObjectsUnreliable PipelineID = 1 // fragmentation
-	GameObjectsSequenced  PipelineID = 2 // fragmentation, unreliable sequenced
-	GameObjectsReliable   PipelineID = 3 // reliable sequenced
 )
 
 // NetcodeForEntities returns the configuration whose pipelines, window and
@@ -142,22 +140,6 @@ func NetcodeForEntities() Config {
 	}
 }
 
-// NetcodeForGameObjects returns the configuration whose pipelines, window and
-// capacities are those of Netcode for GameObjects 1.5 to 2.13. It resends after
-// 500 ms at most; over a relay NGO takes 750 ms.
-func NetcodeForGameObjects() Config {
-	return Config{
-		Pipelines: []Pipeline{
-			{StageFragmentation},
-			{StageFragmentation, StageUnreliableSequenced},
-			{StageReliableSequenced},
-		},
-		Window:           64,
-		FragmentCapacity: 6148,
-		MaxResendTime:    500 * time.Millisecond,
-	}
-}
-
 // assembly puts the pieces of one message together.
 type assembly struct {
 	buf  []byte
@@ -171,25 +153,25 @@ func (a *assembly) reset() {
 
 // add takes a piece and returns the message if that is whole now. The message
 // is valid until the next add.
-func (a *assembly) add(h FragmentHeader, piece []byte, capacity int) (msg []byte, o Outcome, whole bool) {
+func (a *assembly) add(h utpwire.FragmentHeader, piece []byte, capacity int) (msg []byte, o outcome, whole bool) {
 	fits := a.open && h.Sequence == a.next && len(a.buf)+len(piece) <= capacity
 	a.open = false
 	switch {
 	case h.First && h.Last:
-		return piece, Taken, true
+		return piece, taken, true
 	case h.First:
 		a.buf = append(a.buf[:0], piece...)
 	case !fits:
-		return nil, DropFragment, false
+		return nil, dropFragment, false
 	default:
 		a.buf = append(a.buf, piece...)
 	}
 	if h.Last {
-		return a.buf, Taken, true
+		return a.buf, taken, true
 	}
 	a.open = true
-	a.next = (h.Sequence + 1) & fragmentMask
-	return nil, Taken, false
+	a.next = (h.Sequence + 1) & utpwire.FragmentMask
+	return nil, taken, false
 }
 
 // fragments returns how many packets a message needs.

@@ -2,10 +2,10 @@ package utp
 
 import (
 	"bytes"
-	"errors"
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // TestSendQueue: a full queue refuses, and what is due anyway waits.
@@ -15,10 +15,10 @@ func TestSendQueue(t *testing.T) {
 	for p.client.Send(p.up, 0, []byte("x")) == nil {
 		n++
 	}
-	if n != minQueue-1 || p.client.Free(p.up, 0) != 0 || p.client.Stats().Unsent != n {
+	if n != minQueue-1 || p.client.freePackets(p.up, 0) != 0 || p.client.Stats().Unsent != n {
 		t.Errorf("%d were taken, %+v", n, p.client.Stats())
 	}
-	feed(p.client, serverAt, MTUCheck{Token: p.token()}.Append(nil), MTUCheck{Token: p.token()}.Append(nil))
+	feed(p.client, serverAt, utpwire.MTUCheck{Token: p.token()}.Append(nil), utpwire.MTUCheck{Token: p.token()}.Append(nil))
 	if got := p.client.Stats().Unsent; got != minQueue {
 		t.Errorf("%d wait", got)
 	}
@@ -70,10 +70,10 @@ func TestReceiveQueue(t *testing.T) {
 		p.send(1, string(numbered(i, 4)))
 	}
 	p.toServer()
-	if n := p.server.Stats().Outcomes[DropQueue]; n != 15 {
+	if n := p.server.Stats().outcomes[dropQueue]; n != 15 {
 		t.Errorf("%d dropped", n)
 	}
-	if o := feed(p.server, place(50), request(50)); o != DropQueue {
+	if o := feed(p.server, place(50), request(50)); o != dropQueue {
 		t.Errorf("a request: %v", o)
 	}
 	var got []Event
@@ -98,7 +98,7 @@ func TestFairFlush(t *testing.T) {
 	s := server(t, Config{SendQueue: minQueue})
 	s.Advance(0)
 	for i := range 100 {
-		feed(s, place(i), request(i), Heartbeat{Token(i)}.Append(nil))
+		feed(s, place(i), request(i), utpwire.Heartbeat{Token: utpwire.Token(i)}.Append(nil))
 	}
 	events(s)
 	served := map[address.Addr]int{}
@@ -120,7 +120,7 @@ func TestFairFlush(t *testing.T) {
 func TestPool(t *testing.T) {
 	var p pool
 	a, b := p.hold([]byte("head"), []byte("body")), p.hold(nil, make([]byte, smallPacket+1))
-	if string(a) != "headbody" || cap(a) != smallPacket || cap(b) != MaxDatagram {
+	if string(a) != "headbody" || cap(a) != smallPacket || cap(b) != utpwire.MaxDatagram {
 		t.Errorf("%q, %d, %d", a, cap(a), cap(b))
 	}
 	p.release(a)
@@ -136,65 +136,19 @@ func TestPool(t *testing.T) {
 	}
 }
 
-func TestBatch(t *testing.T) {
-	var stream []byte
-	want := []string{"", "a", "hello", string(make([]byte, 300))}
-	for _, msg := range want {
-		stream = AppendBatched(stream, []byte(msg))
-	}
-	if got := stream[:9]; !bytes.Equal(got, []byte{0, 0, 0, 0, 1, 0, 0, 0, 'a'}) {
-		t.Fatalf("%x", got)
-	}
-	for step := range 20 { // In pieces of every size, as packets may cut it.
-		r := BatchReader{Limit: 300}
-		var got []string
-		for at := 0; at < len(stream); at += step + 1 {
-			r.Add(stream[at:min(at+step+1, len(stream))])
-			for msg, ok, err := r.Next(); ok || err != nil; msg, ok, err = r.Next() {
-				must(t, err)
-				got = append(got, string(msg))
-			}
-		}
-		if len(got) != len(want) || got[2] != want[2] || got[3] != want[3] {
-			t.Errorf("pieces of %d: %q", step+1, got)
-		}
-	}
-}
-
-func TestBatchLost(t *testing.T) {
-	for _, head := range [][]byte{{255, 255, 255, 255}, {0, 0, 0, 128}, {45, 1, 0, 0}} {
-		r := BatchReader{Limit: 300}
-		r.Add(head)
-		for range 3 {
-			if _, ok, err := r.Next(); ok || !errors.Is(err, ErrBatch) {
-				t.Errorf("% x: %v", head, err)
-			}
-			r.Add(make([]byte, 1000))
-		}
-		if cap(r.buf) > 100 {
-			t.Errorf("%d bytes kept of a lost stream", cap(r.buf))
-		}
-	}
-	for n := range 7 {
-		if _, _, err := ParseBatched([]byte{3, 0, 0, 0, 1, 2, 3}[:n], 3); err != ErrShort {
-			t.Errorf("%d bytes: %v", n, err)
-		}
-	}
-}
-
 func TestRPCShort(t *testing.T) {
-	pkt := RPC{Index: 1, Bits: 9, Payload: []byte{1, 1}}.Append(AppendRPCPacket(nil, 5))
-	for n := range RPCPacketLen {
-		if _, _, err := ParseRPCPacket(pkt[:n]); err != ErrShort {
+	pkt := utpwire.RPC{Index: 1, Bits: 9, Payload: []byte{1, 1}}.Append(utpwire.AppendRPCPacket(nil, 5))
+	for n := range utpwire.RPCPacketLen {
+		if _, _, err := utpwire.ParseRPCPacket(pkt[:n]); err != utpwire.ErrShort {
 			t.Errorf("packet of %d bytes: %v", n, err)
 		}
 	}
-	for n := RPCPacketLen; n < len(pkt); n++ {
-		if _, _, err := ParseRPC(pkt[RPCPacketLen:n]); err != ErrShort {
+	for n := utpwire.RPCPacketLen; n < len(pkt); n++ {
+		if _, _, err := utpwire.ParseRPC(pkt[utpwire.RPCPacketLen:n]); err != utpwire.ErrShort {
 			t.Errorf("RPC of %d bytes: %v", n, err)
 		}
 	}
-	if _, _, err := ParseRPCPacket([]byte{1, 0, 0, 0, 0}); err != ErrKind {
+	if _, _, err := utpwire.ParseRPCPacket([]byte{1, 0, 0, 0, 0}); err != utpwire.ErrKind {
 		t.Error(err)
 	}
 }

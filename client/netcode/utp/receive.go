@@ -1,46 +1,51 @@
 package utp
 
-import "github.com/ferryrelay/ferry/client/netcode/address"
+import (
+	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
+)
 
-// Receive takes a datagram from the network. It does not keep
-// pkt. Resulting events come from NextEvent, answers leave with the next Flush.
-// The outcome is counted in Stats; callers may ignore it.
-func (e *Endpoint) Receive(from address.Addr, pkt []byte) Outcome {
+// Receive takes a datagram from the network. It does not keep pkt. Resulting events come
+// from NextEvent, answers leave with the next Flush, and Stats counts what was dropped.
+func (e *Endpoint) Receive(from address.Addr, pkt []byte) { e.take(from, pkt) }
+
+// take returns what became of the datagram.
+func (e *Endpoint) take(from address.Addr, pkt []byte) outcome {
 	o := e.receive(from, pkt)
 	e.stats.Received++
 	e.stats.ReceivedBytes += uint64(len(pkt))
-	e.stats.Outcomes[o]++
+	e.stats.outcomes[o]++
 	return o
 }
 
-func (e *Endpoint) receive(from address.Addr, pkt []byte) Outcome {
-	if len(pkt) > MaxDatagram {
-		return DropLarge
+func (e *Endpoint) receive(from address.Addr, pkt []byte) outcome {
+	if len(pkt) > utpwire.MaxDatagram {
+		return dropLarge
 	}
-	kind, token, err := ParseKind(pkt)
+	kind, token, err := utpwire.ParseKind(pkt)
 	if err != nil {
 		return outcomeOf(err)
 	}
-	if kind == KindRequest {
+	if kind == utpwire.KindRequest {
 		return e.request(from, pkt)
 	}
 	c := e.tokens[token]
 	if c == nil {
-		return DropToken
+		return dropToken
 	}
 	switch kind {
-	case KindAccept:
+	case utpwire.KindAccept:
 		return e.accept(c, from, pkt)
-	case KindData:
+	case utpwire.KindData:
 		return e.data(c, from, pkt)
-	case KindDisconnect:
+	case utpwire.KindDisconnect:
 		return e.disconnect(c, from, pkt)
-	case KindHeartbeat:
-		_, err = ParseHeartbeat(pkt)
-	case KindMTUCheck:
+	case utpwire.KindHeartbeat:
+		_, err = utpwire.ParseHeartbeat(pkt)
+	case utpwire.KindMTUCheck:
 		return e.mtuCheck(c, from, pkt)
-	case KindMTUAck:
-		_, err = ParseMTUAck(pkt)
+	case utpwire.KindMTUAck:
+		_, err = utpwire.ParseMTUAck(pkt)
 	}
 	if err != nil {
 		return outcomeOf(err)
@@ -50,27 +55,35 @@ func (e *Endpoint) receive(from address.Addr, pkt []byte) Outcome {
 
 // recordMessage updates a connection after a valid message: an attempt becomes
 // established, even if the accept was lost; a half-open connection becomes
-// established; an established one follows its peer to a new address.
-func (e *Endpoint) recordMessage(c *conn, from address.Addr, size int) Outcome {
+// established; an established one follows its peer to a new address, which the peer has to
+// prove again if this side can ask it to.
+func (e *Endpoint) recordMessage(c *conn, from address.Addr, size int) outcome {
 	if from != c.addr {
 		if c.state != StateEstablished || e.cfg.FixedAddress {
-			return DropForeign
+			return dropForeign
 		}
 		c.addr = from
 		c.stats.Roams++
+		if e.cfg.ValidateAddresses && c.incoming {
+			c.validated, c.budget = false, 0
+		}
 	}
 	c.lastReceived = e.now
 	c.stats.Received++
 	c.stats.ReceivedBytes += uint64(size)
+	c.confirmed = true
+	c.credit(size)
 	switch c.state {
 	case StateConnecting:
 		e.connected(c, nil)
 	case StateHalfOpen:
-		e.leaveHalfOpen(c)
 		c.state = StateEstablished
 		c.acceptDue = false
 	}
-	return Taken
+	if e.cfg.ValidateAddresses && !c.validated {
+		c.acceptDue = true // It has a cookie for the new address.
+	}
+	return taken
 }
 
 func (e *Endpoint) connected(c *conn, payload []byte) {
@@ -79,103 +92,108 @@ func (e *Endpoint) connected(c *conn, payload []byte) {
 }
 
 // disconnect ends a connection that the peer has closed.
-func (e *Endpoint) disconnect(c *conn, from address.Addr, pkt []byte) Outcome {
-	if _, err := ParseDisconnect(pkt); err != nil {
+func (e *Endpoint) disconnect(c *conn, from address.Addr, pkt []byte) outcome {
+	if _, err := utpwire.ParseDisconnect(pkt); err != nil {
 		return outcomeOf(err)
 	}
 	if from != c.addr && (c.state != StateEstablished || e.cfg.FixedAddress) {
-		return DropForeign
+		return dropForeign
 	}
-	e.end(c, ReasonClosedByRemote, nil)
+	refused := c.state == StateConnecting || c.hasCookie && !c.confirmed
+	e.drop(c)
+	e.events.push(Event{Kind: EventDisconnected, Conn: c.id, Reason: ReasonClosedByRemote, Refused: refused}, nil)
 	if c.incoming {
 		e.closed.add(c.token)
 	}
-	return Taken
+	return taken
 }
 
 // mtuCheck answers with the size of the datagram as it was on the socket.
-func (e *Endpoint) mtuCheck(c *conn, from address.Addr, pkt []byte) Outcome {
-	if _, err := ParseMTUCheck(pkt); err != nil {
+func (e *Endpoint) mtuCheck(c *conn, from address.Addr, pkt []byte) outcome {
+	if _, err := utpwire.ParseMTUCheck(pkt); err != nil {
 		return outcomeOf(err)
 	}
-	if o := e.recordMessage(c, from, len(pkt)); o != Taken {
+	if o := e.recordMessage(c, from, len(pkt)); o != taken {
 		return o
 	}
-	if e.out.room(1) {
+	if e.out.room(1) && c.mayEmit(utpwire.MTUAckLen) {
 		size := len(pkt) + e.cfg.Overhead
-		e.emit(c, MTUAck{Token: c.token, Size: uint16(size)}.Append(e.out.open()))
+		e.emit(c, utpwire.MTUAck{Token: c.token, Size: uint16(size)}.Append(e.out.open()))
 	}
-	return Taken
+	return taken
 }
 
 // data passes a data packet through the stages of its pipeline.
-func (e *Endpoint) data(c *conn, from address.Addr, pkt []byte) Outcome {
-	m, err := ParseData(pkt)
+func (e *Endpoint) data(c *conn, from address.Addr, pkt []byte) outcome {
+	m, err := utpwire.ParseData(pkt)
 	if err != nil {
 		return outcomeOf(err)
 	}
-	if o := e.recordMessage(c, from, len(pkt)); o != Taken {
+	if o := e.recordMessage(c, from, len(pkt)); o != taken {
 		return o
 	}
-	if int(m.Pipeline) >= len(e.layouts) {
-		return DropPipeline
+	p := PipelineID(m.Pipeline)
+	if int(p) >= len(e.layouts) {
+		return dropPipeline
 	}
 	if e.events.full() {
-		return DropQueue
+		return dropQueue
 	}
-	switch e.layouts[m.Pipeline].order {
+	switch e.layouts[p].order {
 	case StageReliableSequenced:
-		return e.takeReliable(c, m.Pipeline, m.Body)
+		return e.takeReliable(c, p, m.Body)
 	case StageUnreliableSequenced:
-		return e.takeSequenced(c, m.Pipeline, m.Body)
+		return e.takeSequenced(c, p, m.Body)
 	}
-	return e.deliver(c, m.Pipeline, m.Body)
+	return e.deliver(c, p, m.Body)
 }
 
-func (e *Endpoint) takeSequenced(c *conn, p PipelineID, body []byte) Outcome {
-	h, rest, err := ParseSequenced(body)
+func (e *Endpoint) takeSequenced(c *conn, p PipelineID, body []byte) outcome {
+	h, rest, err := utpwire.ParseSequenced(body)
 	if err != nil {
-		return DropStage
+		return dropStage
 	}
 	ln := &c.pipelines[p]
 	ahead := h.Sequence - ln.newest
 	if ahead == 0 || ahead >= 1<<15 {
 		c.stats.Late++
-		return DropLate
+		return dropLate
 	}
 	c.stats.Lost += uint64(ahead - 1)
 	ln.newest = h.Sequence
 	return e.deliver(c, p, rest)
 }
 
-func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) Outcome {
+func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) outcome {
 	r := c.pipelines[p].reliable
 	wide := e.layouts[p].wide
 	if hasOtherMaskSize(body, wide) && !r.windowConfirmed {
 		e.end(c, ReasonProtocolError, ErrWindowMismatch)
 		e.queueDisconnect(c)
-		return DropMismatch
+		return dropMismatch
 	}
-	h, rest, err := ParseReliable(body, wide)
+	h, rest, err := utpwire.ParseReliable(body, wide)
 	if err != nil {
-		return DropStage
+		return dropStage
 	}
-	r.acknowledged(h, e.now, e.times.resend, &e.pool)
+	if r.acknowledged(h, e.now, e.times.resend, &e.pool) && !e.cfg.ValidateAddresses {
+		e.admit(c)
+	}
 	c.publishRTT(r)
 	if h.Ack {
 		r.windowConfirmed = r.windowConfirmed || len(rest) == 1
-		return Taken
+		return taken
 	}
 	sequence, arrival := r.receiver.record(h.Sequence, e.now)
 	switch arrival {
 	case arrivalOutOfWindow:
-		return DropLate
+		return dropLate
 	case arrivalDuplicate:
 		c.stats.Duplicates++
-		return DropLate
+		return dropLate
 	case arrivalEarly:
 		r.receiver.keep(sequence, e.pool.hold(nil, rest))
-		return Taken
+		return taken
 	}
 	o := e.deliver(c, p, rest)
 	for body := r.receiver.ready(); body != nil; body = r.receiver.ready() {
@@ -189,24 +207,24 @@ func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) Outcome {
 // of the other size, as a peer sends it whose window is on the other side of
 // 32. No other packet reveals the mismatch.
 func hasOtherMaskSize(body []byte, wide bool) bool {
-	return len(body) == reliableLen(!wide)+1 && body[0] == 1 && body[1] == 0
+	return len(body) == utpwire.ReliableLen(!wide)+1 && body[0] == 1 && body[1] == 0
 }
 
 // deliver takes what the sequenced stages have let through.
-func (e *Endpoint) deliver(c *conn, p PipelineID, body []byte) Outcome {
+func (e *Endpoint) deliver(c *conn, p PipelineID, body []byte) outcome {
 	if !e.layouts[p].fragment {
 		e.events.push(Event{Kind: EventData, Conn: c.id, Pipeline: p}, body)
-		return Taken
+		return taken
 	}
-	h, piece, err := ParseFragment(body)
+	h, piece, err := utpwire.ParseFragment(body)
 	if err != nil {
-		return DropStage
+		return dropStage
 	}
 	msg, o, whole := c.pipelines[p].assembly.add(h, piece, e.cfg.FragmentCapacity)
 	if whole {
 		e.events.push(Event{Kind: EventData, Conn: c.id, Pipeline: p}, msg)
 	}
-	if o != Taken {
+	if o != taken {
 		c.stats.Broken++
 	}
 	return o

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // reliableOnly has one reliable pipeline, which is number 1.
@@ -52,7 +54,7 @@ func TestWindow(t *testing.T) {
 	for _, window := range []int{1, 5, 32, 33, 64} {
 		p := newPair(t, reliableOnly(window))
 		for i := range window {
-			if n := p.client.Free(p.up, 1); n != window-i {
+			if n := p.client.freePackets(p.up, 1); n != window-i {
 				t.Fatalf("window %d: %d free after %d", window, n, i)
 			}
 			p.send(1, "x")
@@ -67,7 +69,7 @@ func TestWindow(t *testing.T) {
 		// All but the first arrive: the slots behind it stay taken.
 		feed(p.server, clientAt, list[1:]...)
 		p.toClient()
-		if n, want := p.client.Free(p.up, 1), 0; n != want {
+		if n, want := p.client.freePackets(p.up, 1), 0; n != want {
 			t.Errorf("window %d: %d free without the first", window, n)
 		}
 		if st, _ := p.client.ConnStats(p.up); st.InFlight != 1 {
@@ -75,7 +77,7 @@ func TestWindow(t *testing.T) {
 		}
 		feed(p.server, clientAt, list[0])
 		p.toClient()
-		if n := p.client.Free(p.up, 1); n != window {
+		if n := p.client.freePackets(p.up, 1); n != window {
 			t.Errorf("window %d: %d free in the end", window, n)
 		}
 		if got := len(events(p.server)); got != window {
@@ -95,7 +97,7 @@ func TestOutOfOrder(t *testing.T) {
 			list := sent(p.client)
 			for i := range list {
 				pkt := list[len(list)-1-i]
-				if first, second := feed(p.server, clientAt, pkt), feed(p.server, clientAt, pkt); first != Taken || second != DropLate {
+				if first, second := feed(p.server, clientAt, pkt), feed(p.server, clientAt, pkt); first != taken || second != dropLate {
 					t.Fatalf("window %d, packet %d: %v, %v", window, i, first, second)
 				}
 			}
@@ -129,11 +131,11 @@ func TestSequenceWraps(t *testing.T) {
 		p.client.Flush()
 		first, _ := p.client.Next()
 		second, _ := p.client.Next()
-		early := p.server.Receive(clientAt, second.Data)
-		late := p.server.Receive(clientAt, first.Data)
+		early := p.server.take(clientAt, second.Data)
+		late := p.server.take(clientAt, first.Data)
 		p.server.Flush()
 		ack, _ := p.server.Next()
-		if o := p.client.Receive(serverAt, ack.Data); o != Taken || early != Taken || late != Taken {
+		if o := p.client.take(serverAt, ack.Data); o != taken || early != taken || late != taken {
 			t.Fatalf("packet %d: %v %v %v", i, early, late, o)
 		}
 		for ev, ok := p.server.NextEvent(); ok; ev, ok = p.server.NextEvent() {
@@ -177,14 +179,14 @@ func TestStray(t *testing.T) {
 		events(p.server)
 		for _, v := range []struct {
 			distance int // from the next in order
-			want     Outcome
+			want     outcome
 		}{
-			{window, DropLate}, {window + 1, DropLate}, {30000, DropLate}, {-window - 1, DropLate}, {-30000, DropLate},
-			{-1, DropLate}, {-window, DropLate}, {window - 1, Taken},
+			{window, dropLate}, {window + 1, dropLate}, {30000, dropLate}, {-window - 1, dropLate}, {-30000, dropLate},
+			{-1, dropLate}, {-window, dropLate}, {window - 1, taken},
 		} {
-			h := ReliableHeader{Sequence: uint16(100 + v.distance), Newest: none, Mask: ^uint64(0)}
+			h := utpwire.ReliableHeader{Sequence: uint16(100 + v.distance), Newest: none, Mask: ^uint64(0)}
 			body := append(h.Append(nil, window > 32), 'x')
-			if o := feed(p.server, clientAt, Data{Token: p.token(), Pipeline: 1, Body: body}.Append(nil)); o != v.want {
+			if o := feed(p.server, clientAt, utpwire.Data{Token: p.token(), Pipeline: 1, Body: body}.Append(nil)); o != v.want {
 				t.Errorf("window %d, distance %d: %v", window, v.distance, o)
 			}
 		}
@@ -202,8 +204,8 @@ func TestFalseAcks(t *testing.T) {
 		p.send(1, "x")
 	}
 	ack := func(newest uint16, mask uint64) int {
-		h := ReliableHeader{Ack: true, Newest: newest, Mask: mask}
-		feed(p.client, serverAt, Data{Token: p.token(), Pipeline: 1, Body: append(h.Append(nil, false), 0)}.Append(nil))
+		h := utpwire.ReliableHeader{Ack: true, Newest: newest, Mask: mask}
+		feed(p.client, serverAt, utpwire.Data{Token: p.token(), Pipeline: 1, Body: append(h.Append(nil, false), 0)}.Append(nil))
 		st, _ := p.client.ConnStats(p.up)
 		return st.InFlight
 	}
@@ -255,9 +257,9 @@ func TestMaskEdge(t *testing.T) {
 func TestInitialMask(t *testing.T) {
 	for _, mask := range []uint64{0, ^uint64(0)} {
 		p := newPair(t, reliableOnly(32))
-		h := ReliableHeader{Newest: none, Mask: mask}
-		o := feed(p.server, clientAt, Data{Token: p.token(), Pipeline: 1, Body: append(h.Append(nil, false), "hi"...)}.Append(nil))
-		if got := eventText(p.server); o != Taken || got != `data 1 "hi"` {
+		h := utpwire.ReliableHeader{Newest: none, Mask: mask}
+		o := feed(p.server, clientAt, utpwire.Data{Token: p.token(), Pipeline: 1, Body: append(h.Append(nil, false), "hi"...)}.Append(nil))
+		if got := eventText(p.server); o != taken || got != `data 1 "hi"` {
 			t.Errorf("mask %x: %v, %s", mask, o, got)
 		}
 	}
@@ -269,7 +271,7 @@ func TestCopiesBeforeAck(t *testing.T) {
 	p := newPair(t, reliableOnly(32))
 	p.send(1, "x")
 	list := p.toServer()
-	if ack := sent(p.server); kinds(t, ack) != "d" || len(ack[0]) != DataLen+ReliableNarrowLen+1 {
+	if ack := sent(p.server); kinds(t, ack) != "d" || len(ack[0]) != utpwire.DataLen+utpwire.ReliableNarrowLen+1 {
 		t.Fatalf("%x", ack)
 	}
 	for i, want := range []string{"", "", "d", "", "", "d"} {
@@ -377,7 +379,7 @@ func TestWindowMismatch(t *testing.T) {
 		eventText(c)
 		must(t, c.Send(id, 1, []byte("enough for any header there is")))
 		feed(s, clientAt, sent(c)...)
-		if o := feed(c, serverAt, sent(s)...); o != DropMismatch {
+		if o := feed(c, serverAt, sent(s)...); o != dropMismatch {
 			t.Fatalf("windows %d and %d: %v", v.client, v.server, o)
 		}
 		ev, _ := c.NextEvent()
@@ -396,8 +398,8 @@ func TestWindowProven(t *testing.T) {
 	p.send(1, "x")
 	p.toServer()
 	p.toClient()
-	h := ReliableHeader{Ack: true, Mask: ^uint64(0)}
-	wrong := Data{Token: p.token(), Pipeline: 1, Body: append(h.Append(nil, true), 0)}.Append(nil)
+	h := utpwire.ReliableHeader{Ack: true, Mask: ^uint64(0)}
+	wrong := utpwire.Data{Token: p.token(), Pipeline: 1, Body: append(h.Append(nil, true), 0)}.Append(nil)
 	feed(p.client, serverAt, wrong)
 	if got := eventText(p.client); got != "" || p.client.State(p.up) != StateEstablished {
 		t.Error(got)
@@ -406,25 +408,25 @@ func TestWindowProven(t *testing.T) {
 
 // TestStageCut: headers cut at every length, on every pipeline.
 func TestStageCut(t *testing.T) {
-	for name, cfg := range map[string]Config{"entities": NetcodeForEntities(), "game objects": NetcodeForGameObjects()} {
+	for name, cfg := range map[string]Config{"entities": NetcodeForEntities(), "game objects": gameObjects()} {
 		p := newPair(t, cfg)
 		for id := range cfg.Pipelines {
 			l := p.server.layouts[id+1]
-			header := p.server.cfg.room() - DataLen - l.packet
+			header := p.server.cfg.room() - utpwire.DataLen - l.packet
 			for n := range header {
-				pkt := Data{Token: p.token(), Pipeline: PipelineID(id + 1), Body: make([]byte, n)}.Append(nil)
+				pkt := utpwire.Data{Token: p.token(), Pipeline: uint8(id + 1), Body: make([]byte, n)}.Append(nil)
 				o := feed(p.server, clientAt, pkt)
 				// A whole sequenced header counts, whatever is wrong behind it.
-				if o != DropStage && !(n > SequencedLen && l.order == StageUnreliableSequenced && o == DropLate) {
+				if o != dropStage && !(n > utpwire.SequencedLen && l.order == StageUnreliableSequenced && o == dropLate) {
 					t.Errorf("%s, pipeline %d, %d bytes of header: %v", name, id+1, n, o)
 				}
 			}
 		}
 		for _, id := range []PipelineID{4, 5, 255} {
-			if o := feed(p.server, clientAt, Data{Token: p.token(), Pipeline: id, Body: []byte("x")}.Append(nil)); o != DropPipeline {
+			if o := feed(p.server, clientAt, utpwire.Data{Token: p.token(), Pipeline: uint8(id), Body: []byte("x")}.Append(nil)); o != dropPipeline {
 				t.Errorf("%s: pipeline %d: %v", name, id, o)
 			}
-			if err := p.client.Send(p.up, id, nil); err != ErrPipeline || p.client.MaxPayload(id) != 0 || p.client.PacketPayload(id) != 0 || p.client.Free(p.up, id) != 0 {
+			if err := p.client.Send(p.up, id, nil); err != ErrPipeline || p.client.MaxPayload(id) != 0 || p.client.PacketPayload(id) != 0 || p.client.freePackets(p.up, id) != 0 {
 				t.Errorf("%s: pipeline %d: %v", name, id, err)
 			}
 		}

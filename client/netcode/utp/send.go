@@ -2,6 +2,7 @@ package utp
 
 import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // Send queues a payload on a pipeline; 0 is none. The bytes are the caller's
@@ -39,28 +40,13 @@ func (e *Endpoint) Send(id ConnID, p PipelineID, payload []byte) error {
 	return nil
 }
 
-// Free returns how many packets a pipeline of a connection takes now, 0 if it
-// does not exist. Only reliable pipelines have a window; for others it is the
-// room of the send queue.
-func (e *Endpoint) Free(id ConnID, p PipelineID) int {
-	c := e.conn(id)
-	if c == nil || c.state == StateConnecting || int(p) >= len(e.layouts) {
-		return 0
-	}
-	n := (e.out.limit - len(e.out.queued) + e.out.next) / packetsPerSend
-	if r := c.pipelines[p].reliable; r != nil {
-		n = min(n, r.sender.free())
-	}
-	return n
-}
-
 func (e *Endpoint) sendFragments(c *conn, p PipelineID, payload []byte, n int) {
 	size := e.layouts[p].packet
 	for i := range n {
-		h := FragmentHeader{First: i == 0, Last: i == n-1, Sequence: c.pipelines[p].fragment}
+		h := utpwire.FragmentHeader{First: i == 0, Last: i == n-1, Sequence: c.pipelines[p].fragment}
 		c.pipelines[p].fragment++ // Only its lower 14 bits leave.
 		piece := payload[i*size : min((i+1)*size, len(payload))]
-		var head [FragmentLen]byte
+		var head [utpwire.FragmentLen]byte
 		e.sendPacket(c, p, h.Append(head[:0]), piece)
 	}
 }
@@ -78,12 +64,16 @@ func (e *Endpoint) sendPacket(c *conn, p PipelineID, head, payload []byte) {
 	if e.layouts[p].order == StageUnreliableSequenced {
 		ln.sequence++
 	}
-	if !e.maySend(c) {
+	size := utpwire.DataLen + len(head) + len(payload)
+	if e.layouts[p].order == StageUnreliableSequenced {
+		size += utpwire.SequencedLen
+	}
+	if !e.maySend(c, size) {
 		return
 	}
-	pkt := Data{Token: c.token, Pipeline: p}.Append(e.out.open())
+	pkt := utpwire.Data{Token: c.token, Pipeline: uint8(p)}.Append(e.out.open())
 	if e.layouts[p].order == StageUnreliableSequenced {
-		pkt = SequencedHeader{Sequence: sequence}.Append(pkt)
+		pkt = utpwire.SequencedHeader{Sequence: sequence}.Append(pkt)
 	}
 	pkt = append(pkt, head...)
 	e.emit(c, append(pkt, payload...))
@@ -92,49 +82,76 @@ func (e *Endpoint) sendPacket(c *conn, p PipelineID, head, payload []byte) {
 // sendReliable sends a packet of the window, the first time or again. It is
 // false if the packet has to wait.
 func (e *Endpoint) sendReliable(c *conn, p PipelineID, sequence int64) bool {
-	if !e.maySend(c) {
+	r := c.pipelines[p].reliable
+	if !e.maySend(c, utpwire.DataLen+utpwire.ReliableLen(e.layouts[p].wide)+len(r.sender.slot(sequence).body)) {
 		return false
 	}
-	r := c.pipelines[p].reliable
 	h := r.receiver.header(e.now)
 	h.Sequence = uint16(sequence)
-	pkt := Data{Token: c.token, Pipeline: p}.Append(e.out.open())
+	pkt := utpwire.Data{Token: c.token, Pipeline: uint8(p)}.Append(e.out.open())
 	pkt = h.Append(pkt, e.layouts[p].wide)
 	e.emit(c, append(pkt, r.sender.slot(sequence).body...))
 	return true
 }
 
-// maySend puts the accept ahead of a data packet for a client that has
-// not sent anything yet: one that receives data first takes them for the accept, and
-// some versions of UTP then close the connection. It returns false when the limit for
-// such a client is reached.
-func (e *Endpoint) maySend(c *conn) bool {
-	if c.state != StateHalfOpen {
-		return true
+// maySend prepares for a data packet of this size, and returns false if the limit for an
+// unvalidated peer is reached.
+//
+// For a client that has sent nothing yet it puts the accept ahead: one that receives data
+// first takes them for the accept, and some versions of UTP then close the connection. For
+// one that has moved the accept has a new cookie. For a server that may not have the cookie
+// yet it puts that ahead, in a request.
+func (e *Endpoint) maySend(c *conn, size int) bool {
+	accept := c.state == StateHalfOpen || c.acceptDue && !c.validated
+	if accept {
+		size += e.acceptLen()
 	}
-	if c.credit == 0 {
+	if !c.mayEmit(size) {
 		c.stats.Withheld++
 		return false
 	}
-	c.credit--
-	e.sendAccept(c)
+	switch {
+	case accept:
+		e.sendAccept(c)
+	case c.hasCookie && !c.confirmed:
+		e.emitRequest(c)
+	}
 	return true
+}
+
+// acceptLen is the size of an accept in bytes.
+func (e *Endpoint) acceptLen() int {
+	switch n := len(e.cfg.AcceptPayload); {
+	case e.cfg.ValidateAddresses:
+		return utpwire.HandshakeLen + utpwire.LengthLen + cookieLen
+	case n > 0:
+		return utpwire.HandshakeLen + utpwire.LengthLen + n
+	}
+	return utpwire.HandshakeLen
 }
 
 func (e *Endpoint) sendAccept(c *conn) {
 	c.acceptDue = false
-	e.emit(c, Accept{Token: c.token, Payload: e.cfg.AcceptPayload}.Append(e.out.open()))
+	if e.cfg.ValidateAddresses {
+		e.emit(c, e.acceptWithCookie(c.addr, c.token))
+		return
+	}
+	e.emit(c, utpwire.Accept{Token: c.token, Payload: e.cfg.AcceptPayload}.Append(e.out.open()))
 }
 
-func (e *Endpoint) emitDisconnect(to address.Addr, token Token) {
-	e.queue(to, Disconnect{Token: token}.Append(e.out.open()))
+func (e *Endpoint) emitDisconnect(to address.Addr, token utpwire.Token) {
+	e.queue(to, utpwire.Disconnect{Token: token}.Append(e.out.open()))
 }
 
 // emit queues a datagram of a connection.
 func (e *Endpoint) emit(c *conn, pkt []byte) {
 	c.sent = e.now
+	size := e.queue(c.addr, pkt)
 	c.stats.Sent++
-	c.stats.SentBytes += uint64(e.queue(c.addr, pkt))
+	c.stats.SentBytes += uint64(size)
+	if !c.validated {
+		c.budget -= size
+	}
 }
 
 func (e *Endpoint) queue(to address.Addr, pkt []byte) int {
@@ -227,7 +244,7 @@ const (
 func (p *pool) hold(head, rest []byte) []byte {
 	list, size := &p.small, smallPacket
 	if len(head)+len(rest) > smallPacket {
-		list, size = &p.large, MaxDatagram
+		list, size = &p.large, utpwire.MaxDatagram
 	}
 	var buf []byte
 	if n := len(*list); n > 0 {

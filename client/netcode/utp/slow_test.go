@@ -3,6 +3,8 @@ package utp
 import (
 	"fmt"
 	"strings"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // The reference decoder: written to be read next to the tables of the protocol
@@ -162,16 +164,16 @@ func slowMask(r *tape, bytes int, newest uint64) (missing []uint16) {
 
 // fastPacket describes a packet in the same words, with the package's codecs.
 func fastPacket(pkt []byte, pipelines []string) string {
-	m, err := Decode(pkt)
+	m, err := utpwire.Decode(pkt)
 	if err != nil {
 		return invalid
 	}
 	switch m := m.(type) {
-	case Request:
+	case utpwire.Request:
 		return fmt.Sprintf("request %v", m.Token) + payloadText(m.Payload)
-	case Accept:
+	case utpwire.Accept:
 		return fmt.Sprintf("accept %v", m.Token) + payloadText(m.Payload)
-	case Data:
+	case utpwire.Data:
 		if int(m.Pipeline) >= len(pipelines) {
 			return fmt.Sprintf("data %v pipeline %d unknown", m.Token, m.Pipeline)
 		}
@@ -194,8 +196,8 @@ func fastStages(b []byte, stages string) string {
 		var err error
 		switch stages[i] {
 		case 'f':
-			var h FragmentHeader
-			h, b, err = ParseFragment(b)
+			var h utpwire.FragmentHeader
+			h, b, err = utpwire.ParseFragment(b)
 			part = fmt.Sprintf(" fragment %d", h.Sequence)
 			if h.First {
 				part += " first"
@@ -204,12 +206,12 @@ func fastStages(b []byte, stages string) string {
 				part += " last"
 			}
 		case 'u':
-			var h SequencedHeader
-			h, b, err = ParseSequenced(b)
+			var h utpwire.SequencedHeader
+			h, b, err = utpwire.ParseSequenced(b)
 			part = fmt.Sprintf(" sequenced %d", h.Sequence)
 		default:
-			var h ReliableHeader
-			h, b, err = ParseReliable(b, stages[i] == 'R')
+			var h utpwire.ReliableHeader
+			h, b, err = utpwire.ParseReliable(b, stages[i] == 'R')
 			part = reliableText(h, stages[i] == 'R')
 		}
 		if err != nil {
@@ -220,7 +222,7 @@ func fastStages(b []byte, stages string) string {
 	return fmt.Sprintf("%s payload %x", said, b)
 }
 
-func reliableText(h ReliableHeader, wide bool) string {
+func reliableText(h utpwire.ReliableHeader, wide bool) string {
 	name, bits := "payload", 32
 	if h.Ack {
 		name = "ack"

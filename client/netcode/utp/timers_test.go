@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // TestHeartbeat: after 501 ms without sending, whatever was received.
@@ -13,7 +15,7 @@ func TestHeartbeat(t *testing.T) {
 	for now := 1; now <= 3000; now++ {
 		p.now = ms(now)
 		tick(p.client, p.now)
-		feed(p.client, serverAt, Heartbeat{p.token()}.Append(nil))
+		feed(p.client, serverAt, utpwire.Heartbeat{Token: p.token()}.Append(nil))
 		list := sent(p.client)
 		if len(list) == 0 {
 			continue
@@ -73,7 +75,7 @@ func TestTimeout(t *testing.T) {
 func TestWaitingDatagramCounts(t *testing.T) {
 	p := newPair(t, Config{})
 	p.client.Advance(time.Minute)
-	feed(p.client, serverAt, Heartbeat{p.token()}.Append(nil))
+	feed(p.client, serverAt, utpwire.Heartbeat{Token: p.token()}.Append(nil))
 	p.client.Update()
 	if got := eventText(p.client); got != "" {
 		t.Error(got)

@@ -1,0 +1,177 @@
+package utp
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
+)
+
+// Address validation, after RFC 9000, section 8. The source of a request may be forged, so
+// a peer is unvalidated until it has proven that it receives what is sent to its address.
+// With Config.ValidateAddresses the proof is a cookie, and no state is kept before. Without,
+// it is the acknowledgement of a reliable packet, and the connections that wait for it are
+// limited: their number, their lifetime, and the bytes that are sent to their peers.
+
+// amplificationLimit is how many bytes an unvalidated peer gets for each byte of its own.
+const amplificationLimit = 3
+
+const (
+	cookieLen  = 8      // bytes
+	cookieLife = 10_000 // ms; a cookie is valid for one to two of these
+)
+
+// cookies makes and verifies the cookies of a server: a keyed hash of what a client cannot
+// choose, so that the server need not remember them.
+type cookies struct {
+	mac hash.Hash
+	buf [sha256.Size]byte
+}
+
+// newKey takes the key from a source of random bytes.
+func (k *cookies) newKey(rand io.Reader) error {
+	var key [32]byte
+	if _, err := io.ReadFull(rand, key[:]); err != nil {
+		return fmt.Errorf("utp: no random key: %w", err)
+	}
+	k.mac = hmac.New(sha256.New, key[:])
+	return nil
+}
+
+// cookie returns the cookie of an address and a token in a period of cookieLife.
+func (k *cookies) cookie(from address.Addr, t utpwire.Token, period int64) uint64 {
+	b := k.buf[:0]
+	if id, ok := from.Allocation(); ok {
+		b = append(append(b, id[:]...), 0xFF, 0xFF) // no UDP address has as many bytes
+	} else {
+		ap, _ := from.UDP()
+		b = binary.LittleEndian.AppendUint16(append(b, ap.Addr().AsSlice()...), ap.Port())
+		b = append(b, 0)
+	}
+	k.mac.Reset()
+	k.mac.Write(b)
+	b = binary.LittleEndian.AppendUint64(k.buf[:0], uint64(t))
+	k.mac.Write(binary.LittleEndian.AppendUint64(b, uint64(period)))
+	return binary.LittleEndian.Uint64(k.mac.Sum(k.buf[:0]))
+}
+
+// verify cuts the cookie off the payload of a request and reports whether it is valid.
+func (k *cookies) verify(from address.Addr, m utpwire.Request, now int64) (payload []byte, valid bool) {
+	if len(m.Payload) < cookieLen || k.mac == nil {
+		return nil, false
+	}
+	got, period := binary.LittleEndian.Uint64(m.Payload), now/cookieLife
+	valid = got == k.cookie(from, m.Token, period) || got == k.cookie(from, m.Token, period-1)
+	return m.Payload[cookieLen:], valid
+}
+
+// sendCookie answers a request without state. The answers take at most half of the queue,
+// so that a flood of requests leaves room for the players.
+func (e *Endpoint) sendCookie(to address.Addr, t utpwire.Token) outcome {
+	if !e.out.room(e.cfg.SendQueue / 2) {
+		return dropQueue
+	}
+	e.queue(to, e.acceptWithCookie(to, t))
+	return taken
+}
+
+func (e *Endpoint) acceptWithCookie(to address.Addr, t utpwire.Token) []byte {
+	var b [cookieLen]byte
+	binary.LittleEndian.PutUint64(b[:], e.cookies.cookie(to, t, e.now/cookieLife))
+	return utpwire.Accept{Token: t, Payload: b[:]}.Append(e.out.open())
+}
+
+// takeCookie keeps the cookie of an accept, for the next Flush to return it.
+func (c *conn) takeCookie(cookie []byte) {
+	copy(c.payload[:cookieLen], cookie)
+	c.hasCookie, c.requestDue = true, true
+}
+
+// mayEmit reports whether n bytes may be sent to a peer.
+func (c *conn) mayEmit(n int) bool { return c.validated || c.budget >= n }
+
+// credit counts a datagram of the peer against the anti-amplification limit.
+func (c *conn) credit(size int) {
+	if !c.validated {
+		c.budget += amplificationLimit * size
+	}
+}
+
+// Admit tells the endpoint that the layer above has a proof of its own that a client
+// receives what is sent to its address, or is done with its handshake: the client no longer
+// counts in MaxHalfOpen, and the anti-amplification limit ends. A caller whose pipelines are
+// all unreliable, or that sets ValidateAddresses, must use it. It does nothing to a
+// connection that has ended.
+func (e *Endpoint) Admit(id ConnID) {
+	if c := e.conn(id); c != nil {
+		e.admit(c)
+	}
+}
+
+func (e *Endpoint) admit(c *conn) {
+	if !e.cfg.ValidateAddresses {
+		c.validated = true
+	}
+	if c.waiting {
+		e.leaveHalfOpen(c)
+	}
+}
+
+func (e *Endpoint) enterHalfOpen(c *conn) {
+	c.waiting, c.halfOpen = true, len(e.halfOpen)
+	e.halfOpen = append(e.halfOpen, c)
+}
+
+func (e *Endpoint) leaveHalfOpen(c *conn) {
+	last := len(e.halfOpen) - 1
+	e.halfOpen[c.halfOpen] = e.halfOpen[last]
+	e.halfOpen[c.halfOpen].halfOpen = c.halfOpen
+	e.halfOpen[last] = nil
+	e.halfOpen = e.halfOpen[:last]
+	c.waiting = false
+}
+
+// makeRoom returns the outcome that refuses a client with this address, or Taken if it may
+// connect. If no place is left it drops the unvalidated connection that waits longest.
+// So a flood of n forged requests per second evicts no client that validates its address
+// within MaxHalfOpen/n seconds. To evict a random one instead would give no client
+// certainty, and would leave those that it hits with a connection that only they believe in.
+func (e *Endpoint) makeRoom(from address.Addr) outcome {
+	var oldest *conn
+	same := 0
+	for _, c := range e.halfOpen {
+		if c.addr.SameSource(from) {
+			same++
+		}
+		if !c.validated && (oldest == nil || c.opened < oldest.opened) {
+			oldest = c
+		}
+	}
+	full, crowded := e.live >= e.cfg.MaxConnections, len(e.halfOpen) >= e.cfg.MaxHalfOpen
+	switch {
+	case full && oldest == nil:
+		return dropFull
+	case same >= e.cfg.MaxHalfOpenPerSource:
+		return dropSource
+	case crowded && oldest == nil:
+		return dropHalfOpen
+	case full || crowded:
+		e.evict(oldest)
+	}
+	return taken
+}
+
+// evict drops an unvalidated connection. If its client may have received the accept, it
+// gets a disconnect: it would not repeat its request.
+func (e *Endpoint) evict(c *conn) {
+	e.stats.Evicted++
+	e.end(c, ReasonTimeout, nil)
+	if !c.acceptDue && c.mayEmit(utpwire.MessageLen) && e.out.room(1) {
+		e.emitDisconnect(c.addr, c.token)
+	}
+}

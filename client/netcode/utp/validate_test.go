@@ -1,0 +1,217 @@
+package utp
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+func validating() Config {
+	cfg := NetcodeForEntities()
+	cfg.ValidateAddresses = true
+	return cfg
+}
+
+// TestCookie: a request holds no state before its cookie has come back, and the server
+// sees the client's payload only then.
+func TestCookie(t *testing.T) {
+	c, s := newEndpoint(t, validating()), server(t, validating())
+	c.Advance(0)
+	s.Advance(0)
+	id := connect(t, c, serverAt, "hello")
+	list := sent(c)
+	if len(list) != 1 || len(list[0]) != utpwire.HandshakeLen {
+		t.Fatalf("the first request is %x", list)
+	}
+	if o := feed(s, clientAt, list...); o != taken || s.Stats().Connections != 0 || eventText(s) != "" {
+		t.Fatalf("%v, %+v", o, s.Stats())
+	}
+	answer := waiting(s)
+	if kinds(t, answer) != "A" || len(answer[0]) > 3*len(list[0]) {
+		t.Fatalf("answered %x", answer)
+	}
+	feed(c, serverAt, answer...)
+	if got := eventText(c); got != "connected" {
+		t.Fatalf("the client sees %s", got)
+	}
+	must(t, c.Send(id, EntitiesReliable, []byte("version")))
+	list = sent(c)
+	if got := kinds(t, list); got != "Qd" {
+		t.Fatalf("sent %q", got)
+	}
+	feed(s, clientAt, list...)
+	if got := eventText(s); got != `incoming "hello", data 2 "version"` {
+		t.Errorf("the server sees %s", got)
+	}
+	if st := s.Stats(); st.Connections != 1 || st.HalfOpen != 1 {
+		t.Errorf("%+v", st)
+	}
+	// Every message before the server's first has the cookie in front.
+	tick(c, ms(60))
+	if got := kinds(t, sent(c)); got != "Qd" {
+		t.Errorf("resent %q", got)
+	}
+	tick(s, ms(60))
+	feed(c, serverAt, sent(s)...)
+	must(t, c.Send(id, EntitiesUnreliable, []byte("input")))
+	if got := kinds(t, sent(c)); got != "d" {
+		t.Errorf("after the server's first message: %q", got)
+	}
+	s.Admit(s.conns[0].id)
+	if st := s.Stats(); st.HalfOpen != 0 {
+		t.Errorf("after Admit: %+v", st)
+	}
+}
+
+// TestCookieIsBound: to the address with its port, to the token, to the time and to the server.
+func TestCookieIsBound(t *testing.T) {
+	relayed := address.FromAllocation(proto.AllocationID{1, 2, 3})
+	for _, at := range []address.Addr{clientAt, relayed, address.FromUDP(udp("[2001:db8::1]:5"))} {
+		s := server(t, validating())
+		cookie := func(e *Endpoint, from address.Addr, n int) []byte {
+			feed(e, from, request(n))
+			m, err := utpwire.ParseAccept(waiting(e)[0])
+			must(t, err)
+			return bytes.Clone(m.Payload)
+		}
+		own := cookie(s, at, 5)
+		other := server(t, Config{ValidateAddresses: true, Rand: newSeeded(99)})
+		sibling := address.FromUDP(netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), 1))
+		for name, c := range map[string][]byte{
+			"another address": cookie(s, elsewhere, 5), "another port": cookie(s, sibling, 5), "another token": cookie(s, at, 6),
+			"another server": cookie(other, at, 5), "cut off": own[:7], "none": nil,
+		} {
+			if feed(s, at, utpwire.Request{Token: 5, Payload: c}.Append(nil)); s.Stats().Connections != 0 {
+				t.Errorf("%v: the cookie of %s is valid", at, name)
+			}
+		}
+		waiting(s)
+		s.Advance(0)
+		s.Advance(ms(2 * cookieLife))
+		if feed(s, at, utpwire.Request{Token: 5, Payload: own}.Append(nil)); s.Stats().Connections != 0 {
+			t.Errorf("%v: an old cookie is valid", at)
+		}
+		fresh := cookie(s, at, 5)
+		s.Advance(ms(3*cookieLife - 1))
+		if feed(s, at, utpwire.Request{Token: 5, Payload: fresh}.Append(nil)); s.Stats().Connections != 1 {
+			t.Errorf("%v: its own cookie is not valid", at)
+		}
+	}
+}
+
+// TestCookieAnswersLeaveRoom: a flood of requests in one tick fills half of the queue.
+func TestCookieAnswersLeaveRoom(t *testing.T) {
+	cfg := validating()
+	cfg.SendQueue = 100
+	s := server(t, cfg)
+	for i := range 1000 {
+		feed(s, place(i), request(i))
+	}
+	if st := s.Stats(); st.Unsent > 51 || st.outcomes[dropQueue] < 900 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestMovedPeerIsUnvalidated: a client that sends from a new address, which may be forged,
+// gets three times its bytes until it has returned a cookie from there.
+func TestMovedPeerIsUnvalidated(t *testing.T) {
+	p := newPair(t, Config{})
+	p.client, p.server = newEndpoint(t, validating()), server(t, validating())
+	p.up = connect(t, p.client, serverAt, "")
+	p.toServer()
+	p.toClient()
+	p.toServer()
+	ev, _ := p.server.NextEvent()
+	p.down = ev.Conn
+	if p.server.State(p.down) != StateEstablished {
+		t.Fatal(p.server.State(p.down))
+	}
+	eventText(p.client)
+	move := utpwire.Heartbeat{Token: p.token()}.Append(nil)
+	feed(p.server, elsewhere, move)
+	size := 0
+	var toElsewhere [][]byte
+	for range 100 {
+		p.advance(ms(10))
+		must(t, p.server.Send(p.down, EntitiesUnreliable, make([]byte, 100)))
+		must(t, p.server.Send(p.down, EntitiesReliable, nil))
+		for _, pkt := range sent(p.server) {
+			toElsewhere, size = append(toElsewhere, pkt), size+len(pkt)
+		}
+		if p.server.conns[0].pipelines[EntitiesReliable].reliable.sender.free() == 0 {
+			break
+		}
+	}
+	if size > 3*len(move) || size == 0 {
+		t.Fatalf("%d bytes to an address that has sent %d", size, len(move))
+	}
+	feed(p.client, serverAt, toElsewhere...)
+	answer := sent(p.client)
+	if got := kinds(t, answer); got != "Q" {
+		t.Fatalf("the client answers %q", got)
+	}
+	feed(p.server, place(78), answer...) // A cookie counts from its own address alone.
+	if p.server.conns[0].validated {
+		t.Fatal("validated from elsewhere")
+	}
+	feed(p.server, elsewhere, answer...)
+	must(t, p.server.Send(p.down, EntitiesUnreliable, make([]byte, 1000)))
+	if list := waiting(p.server); len(list) != 1 || len(list[0]) < 1000 {
+		t.Errorf("after the cookie: %q", kinds(t, list))
+	}
+	if at, _ := p.server.Remote(p.down); at != elsewhere {
+		t.Error(at)
+	}
+	if got := eventText(p.client) + eventText(p.server); got != "" {
+		t.Errorf("events %s", got)
+	}
+}
+
+// TestForgedFloodOfUnityPeers: peers that cannot return a cookie get in at 200 forged
+// requests per second with heartbeats, for the oldest unvalidated connection makes room:
+// 256 places are 1.28 s, and the round trip is 300 ms. One source takes 32 places at most.
+func TestForgedFloodOfUnityPeers(t *testing.T) {
+	for _, sources := range []int{1, 100_000} {
+		s := server(t, NetcodeForEntities())
+		forged, honest, validated := 0, map[ConnID]utpwire.Token{}, 0
+		acks := map[int][]utpwire.Token{} // by the step at which they arrive
+		for step := range 3000 {          // of 10 ms
+			tick(s, ms(10*step))
+			for range 2 {
+				n := 1<<20 + forged
+				feed(s, place(n%sources+1000), utpwire.Request{Token: utpwire.Token(n)}.Append(nil), utpwire.Heartbeat{Token: utpwire.Token(n)}.Append(nil))
+				forged++
+			}
+			for _, token := range acks[step] {
+				ack := utpwire.ReliableHeader{Ack: true, Newest: 0, Mask: 1}
+				feed(s, place(int(token)), append(ack.Append(utpwire.Data{Token: token, Pipeline: uint8(EntitiesReliable)}.Append(nil), false), 0))
+			}
+			if n := step + 1; step%20 == 0 {
+				feed(s, place(n), utpwire.Request{Token: utpwire.Token(n)}.Append(nil), utpwire.Data{Token: utpwire.Token(n), Body: []byte("the client's first message")}.Append(nil))
+			}
+			for ev, ok := s.NextEvent(); ok; ev, ok = s.NextEvent() {
+				if ev.Kind == EventDisconnected && honest[ev.Conn] != 0 {
+					t.Fatalf("step %d: an honest client was evicted: %v", step, ev)
+				}
+				if c := s.conn(ev.Conn); ev.Kind == EventIncoming && c.token < 1<<20 {
+					honest[ev.Conn] = c.token
+					must(t, s.Send(ev.Conn, EntitiesReliable, []byte("version")))
+					acks[step+30] = append(acks[step+30], c.token)
+				}
+			}
+			sent(s)
+		}
+		for id := range honest {
+			if s.conn(id) != nil && s.conn(id).validated {
+				validated++
+			}
+		}
+		if validated != len(honest)-1 || len(honest) != 150 { // The last one has not answered yet.
+			t.Errorf("%d sources: %d of %d honest clients are validated, %+v", sources, validated, len(honest), s.Stats())
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package utpwire
+
+import "encoding/binary"
+
+// Netcode for Entities puts RPCs on its reliable pipeline like this, and so
+// does this module's own session layer:
+//
+//	 0    1             5       7      9
+//	+----+-------------+-------+------+---------+- - -
+//	| 02 | sender time | index | bits | payload | more RPCs
+//	+----+-------------+-------+------+---------+- - -
+//	  u8   u32 LE, ms    u16 LE  u16 LE  padded to a byte
+
+// Sizes and marks of an RPC packet, in bytes.
+const (
+	RPCPacketLen = 5 // header of the packet
+	RPCLen       = 4 // header of each RPC
+
+	rpcMark = 2
+)
+
+// RPC is one call in an RPC packet.
+type RPC struct {
+	Index   uint16
+	Bits    uint16 // of Payload that count
+	Payload []byte // exactly as many bytes as Bits need; aliases the packet
+}
+
+// AppendRPCPacket appends the header of an RPC packet to dst; RPCs follow. The
+// time is the sender's, in ms.
+func AppendRPCPacket(dst []byte, sent uint32) []byte {
+	return binary.LittleEndian.AppendUint32(append(dst, rpcMark), sent)
+}
+
+// ParseRPCPacket reads the header and returns the RPCs.
+// Errors: ErrShort, ErrKind.
+func ParseRPCPacket(b []byte) (sent uint32, rpcs []byte, err error) {
+	if len(b) < RPCPacketLen {
+		return 0, nil, ErrShort
+	}
+	if b[0] != rpcMark {
+		return 0, nil, ErrKind
+	}
+	return binary.LittleEndian.Uint32(b[1:]), b[RPCPacketLen:], nil
+}
+
+// Append appends the encoded RPC to dst. The payload must have the bytes that
+// Bits need.
+func (m RPC) Append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint16(dst, m.Index)
+	dst = binary.LittleEndian.AppendUint16(dst, m.Bits)
+	return append(dst, m.Payload...)
+}
+
+// ParseRPC reads the first RPC and returns those behind it.
+// Errors: ErrShort.
+func ParseRPC(b []byte) (m RPC, rest []byte, err error) {
+	if len(b) < RPCLen {
+		return RPC{}, nil, ErrShort
+	}
+	m = RPC{Index: binary.LittleEndian.Uint16(b), Bits: binary.LittleEndian.Uint16(b[2:])}
+	size := (int(m.Bits) + 7) / 8
+	if len(b)-RPCLen < size {
+		return RPC{}, nil, ErrShort
+	}
+	end := RPCLen + size
+	m.Payload = b[RPCLen:end:end]
+	return m, b[end:], nil
+}
