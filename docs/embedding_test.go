@@ -141,6 +141,18 @@ func Example() {
 	// welcome <nil>
 }
 
+// takeOver goes on with a match whose host has left.
+func takeOver(ctx context.Context, relay *api.Client, code string, session *client.Session, ticket client.Ticket, host *client.Peer) (*client.Session, error) {
+	ticket, err := client.Succeed(ctx, client.SuccessionConfig{API: relay, Code: code, Ticket: ticket, Host: host.ID()})
+	if err != nil {
+		return nil, err
+	}
+	session.Close()                                  // the old one
+	return client.New(client.Config{Ticket: ticket}) // a host's, if the ticket has no HostConnectionData
+}
+
+var _ = takeOver // internal/app has a test of successions
+
 // goBlock is a block of Go code in Markdown.
 var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 

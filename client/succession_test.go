@@ -1,0 +1,147 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// answers is an API that gives one answer after the other, of the call that each names.
+type answers struct {
+	t    *testing.T
+	left []apiAnswer
+}
+
+type apiAnswer struct {
+	call    string // the last part of the path
+	status  int
+	details []api.Detail
+	code    int // of the problem; 0: that of the status
+}
+
+func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if len(a.left) == 0 || !strings.HasSuffix(r.URL.Path, "/"+a.left[0].call) {
+		a.t.Errorf("unexpected call of %s with %d answers left", r.URL.Path, len(a.left))
+		w.WriteHeader(http.StatusTeapot)
+		return
+	}
+	next := a.left[0]
+	a.left = a.left[1:]
+	w.Header().Set("Content-Type", "application/json")
+	if next.status >= 400 {
+		p := api.NewProblem(next.status, api.StatusCode(next.status), "refused")
+		if p.Details = next.details; next.code != 0 {
+			p.Code = next.code
+		}
+		w.WriteHeader(next.status)
+		_ = json.NewEncoder(w).Encode(p)
+		return
+	}
+	allocation := api.Allocation{
+		AllocationID: proto.AllocationID{9}.String(), AllocationIDBytes: make([]byte, proto.IDLen), Key: make([]byte, proto.KeyLen),
+		ConnectionData: []byte{1}, Region: "home",
+		ServerEndpoints: []api.ServerEndpoint{{ConnectionType: "udp", Network: "udp", Host: "127.0.0.1", Port: 7777}},
+	}
+	allocation.AllocationIDBytes[0] = 9
+	if next.call == "join" {
+		allocation.HostConnectionData = []byte{2}
+	}
+	w.WriteHeader(next.status)
+	_ = json.NewEncoder(w).Encode(api.AllocationResponse{Data: api.AllocationData{Allocation: allocation}})
+}
+
+// TestSucceedCalls: what Succeed asks after each answer, and what it returns.
+func TestSucceedCalls(t *testing.T) {
+	t.Parallel()
+	ticket := client.Ticket{Server: netip.MustParseAddrPort("127.0.0.1:7777"), ID: proto.AllocationID{1}, ConnectionData: []byte{1}, HostConnectionData: make([]byte, 255)}
+	waits := apiAnswer{call: "succeed", status: 409, details: []api.Detail{{Key: api.DetailSuccessor, Value: "x"}}}
+	present := apiAnswer{call: "succeed", status: 409}
+	moved := apiAnswer{call: "succeed", status: 409, details: []api.Detail{{Key: api.DetailHost, Value: "x"}}}
+	unknown := apiAnswer{call: "succeed", status: 404, code: api.CodeAllocationNotFound}
+	joined := apiAnswer{call: "join", status: 200}
+	for name, c := range map[string]struct {
+		answers []apiAnswer
+		host    bool
+		err     error // nil: a ticket
+	}{
+		"first":                   {[]apiAnswer{{call: "succeed", status: 201}}, true, nil},
+		"after the relay notices": {[]apiAnswer{present, present, {call: "succeed", status: 201}}, true, nil},
+		"overloaded":              {[]apiAnswer{{call: "succeed", status: 503}, {call: "succeed", status: 429}, {call: "succeed", status: 201}}, true, nil},
+		"another is the host":     {[]apiAnswer{moved, joined}, false, nil},
+		"another becomes it":      {[]apiAnswer{waits, waits, moved, joined}, false, nil},
+		"another gives up":        {[]apiAnswer{waits, {call: "succeed", status: 201}}, true, nil},
+		"no claim":                {[]apiAnswer{unknown, joined}, false, nil},
+		"no claim, and no host":   {[]apiAnswer{unknown, {call: "join", status: 409}, unknown, joined}, false, nil},
+		"the new host leaves too": {[]apiAnswer{moved, {call: "join", status: 409}, {call: "succeed", status: 201}}, true, nil},
+		"over":                    {[]apiAnswer{{call: "succeed", status: 404, code: api.CodeJoinCodeNotFound}}, false, client.ErrMatchOver},
+		"over after all":          {[]apiAnswer{unknown, {call: "join", status: 404, code: api.CodeJoinCodeNotFound}}, false, client.ErrMatchOver},
+		"not permitted":           {[]apiAnswer{{call: "succeed", status: 404}}, false, client.ErrMatchOver},
+		"refused":                 {[]apiAnswer{{call: "succeed", status: 403}}, false, errRefusal},
+		"full":                    {[]apiAnswer{moved, {call: "join", status: 403}}, false, errRefusal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			script := &answers{t: t, left: c.answers}
+			server := httptest.NewServer(script)
+			defer server.Close()
+			got, err := client.Succeed(t.Context(), client.SuccessionConfig{
+				API: &api.Client{BaseURL: server.URL}, Code: "BCDFGH", Ticket: ticket, Host: proto.AllocationID{2}, Retry: time.Millisecond,
+			})
+			if problem := new(api.Problem); c.err == errRefusal && !errors.As(err, &problem) || c.err != errRefusal && !errors.Is(err, c.err) {
+				t.Errorf("error %v, want %v", err, c.err)
+			}
+			if c.err == nil && (got.ID != proto.AllocationID{9} || (len(got.HostConnectionData) == 0) != c.host) {
+				t.Errorf("ticket %+v", got)
+			}
+			if len(script.left) != 0 {
+				t.Errorf("%d calls were not made", len(script.left))
+			}
+		})
+	}
+}
+
+// errRefusal stands for an *api.Problem.
+var errRefusal = errors.New("a problem")
+
+// TestSucceedConfig: what Succeed refuses at once, and that it ends with its context.
+func TestSucceedConfig(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	defer server.Close()
+	good := client.SuccessionConfig{
+		API: &api.Client{BaseURL: server.URL}, Code: "BCDFGH",
+		Ticket: client.Ticket{Server: netip.MustParseAddrPort("127.0.0.1:7777"), ID: proto.AllocationID{1}, ConnectionData: []byte{1}, HostConnectionData: make([]byte, 255)},
+	}
+	for name, change := range map[string]func(*client.SuccessionConfig){
+		"no API":       func(c *client.SuccessionConfig) { c.API = nil },
+		"no code":      func(c *client.SuccessionConfig) { c.Code = "" },
+		"a host":       func(c *client.SuccessionConfig) { c.Ticket.HostConnectionData = nil },
+		"no ticket":    func(c *client.SuccessionConfig) { c.Ticket.ID = proto.AllocationID{} },
+		"negative":     func(c *client.SuccessionConfig) { c.Retry = -1 },
+		"before its 0": func(c *client.SuccessionConfig) { c.Delay = -1 },
+	} {
+		c := good
+		change(&c)
+		if _, err := client.Succeed(t.Context(), c); !errors.Is(err, client.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, delay := range []time.Duration{0, time.Hour} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		good.Delay = delay
+		if _, err := client.Succeed(ctx, good); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("at the end of its context: %v", err)
+		}
+	}
+}
