@@ -133,25 +133,6 @@ func (c Conn) RPCs() iter.Seq[RPC] {
 	}
 }
 
-// SendCommand sends a command to the server with the next Flush; of several in
-// one tick only the last leaves. It may be lost.
-//
-// Errors: ErrGone, ErrNotClient, ErrNotAllowedInState, ErrTooLarge.
-func (c Conn) SendCommand(tick uint32, b []byte) error {
-	s := c.live()
-	if s == nil {
-		return ErrGone
-	}
-	if c.d.server {
-		return ErrNotClient
-	}
-	return c.d.sendStream(s, commandLen, tick, b)
-}
-
-// Command returns the client's command with the newest tick, if one came in the
-// last Update. It is valid until the next.
-func (c Conn) Command() (tick uint32, b []byte, ok bool) { return c.newest(true) }
-
 // SendSnapshot sends a snapshot to a client with the next Flush; of several in
 // one tick only the last leaves. It may be lost, see Acks.
 //
@@ -164,23 +145,26 @@ func (c Conn) SendSnapshot(tick uint32, b []byte) error {
 	if !c.d.server {
 		return ErrNotServer
 	}
-	return c.d.sendStream(s, snapshotLen, tick, b)
+	if err := c.d.maySend(s, snapshotLen+len(b)); err != nil {
+		return err
+	}
+	s.out.due, s.out.tick = true, tick
+	s.out.body = append(s.out.body[:0], b...)
+	return nil
 }
 
 // Snapshot returns the server's snapshot with the newest tick, if one came in
 // the last Update. It is valid until the next.
-func (c Conn) Snapshot() (tick uint32, b []byte, ok bool) { return c.newest(false) }
-
-func (c Conn) newest(server bool) (tick uint32, b []byte, ok bool) {
+func (c Conn) Snapshot() (tick uint32, b []byte, ok bool) {
 	s := c.live()
-	if s == nil || !s.in.fresh || c.d.server != server {
+	if s == nil || !s.in.fresh {
 		return 0, nil, false
 	}
 	return s.in.tick, s.in.body, true
 }
 
-// Acks returns which snapshots the client has processed: on the server as its
-// newest command said.
+// Acks returns which snapshots the client has processed. A server learns it from the
+// client's commands; a client that sends none acknowledges snapshots every 50 ms.
 func (c Conn) Acks() SnapshotAcks {
 	switch s := c.live(); {
 	case s == nil:
@@ -231,8 +215,14 @@ type session struct {
 	queue rpcQueue
 	rpcs  []RPC
 
-	in       inbound
-	out      outbound
+	in     inbound  // of a client
+	out    outbound // of a server
+	inputs inputs   // of a server
+
+	commands     sentCommands  // of a client
+	commandsSent time.Duration // when a datagram of commands was sent
+	ackDue       bool          // a snapshot was received since then
+
 	acks     SnapshotAcks // of the client
 	acked    SnapshotAcks // as the server knows them
 	age      int32
@@ -247,16 +237,20 @@ type streamCounts struct {
 	Sent, Received         uint64 // commands or snapshots
 	Unsent                 uint64 // commands or snapshots for which the transport had no room
 	Late                   uint64 // older than one that was received before
-	Replaced               uint64 // newer ones came in the same tick
+	Repeated               uint64 // commands that were received before
+	Dropped                uint64 // commands that are too old or too many
+	Replaced               uint64 // newer snapshots came in the same tick
 	Lost                   uint64 // snapshots that are missing in the sequence
 	Ignored                uint64 // received while not in game, or on the wrong side
 }
 
 func (s *session) reset(id utp.ConnID, st State) {
-	queue, rpcs, body := s.queue, s.rpcs, s.out.body
+	queue, rpcs, body, inputs, commands := s.queue, s.rpcs, s.out.body, s.inputs, s.commands
 	queue.reset()
 	clear(rpcs)
-	*s = session{conn: id, state: st, queue: queue, rpcs: rpcs[:0]}
+	inputs.reset()
+	commands.reset()
+	*s = session{conn: id, state: st, queue: queue, rpcs: rpcs[:0], inputs: inputs, commands: commands}
 	s.out.body = body[:0]
 }
 
@@ -267,6 +261,9 @@ func (s *session) live() bool { return s.state > StateDisconnected }
 func (s *session) leaveGame() {
 	s.in = inbound{}
 	s.out.due = false
+	s.inputs.reset()
+	s.commands.reset()
+	s.ackDue = false
 	s.acks, s.acked, s.age = SnapshotAcks{}, SnapshotAcks{}, 0
 }
 
@@ -568,7 +565,7 @@ func (r DisconnectReason) String() string {
 
 // WireVersion is the version of this package's messages. It is
 // compatible with nothing but itself.
-const WireVersion = 1
+const WireVersion = 2
 
 // ProtocolVersion is what two sides must have in common.
 type ProtocolVersion struct {

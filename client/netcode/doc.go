@@ -23,7 +23,7 @@
 //
 //	d.Update(now)                          receive datagrams, run timers
 //	d.ConnectionEventsForTick()            read changes of connections
-//	conn.RPCs(), Command(), Snapshot()     read received messages
+//	conn.RPCs(), Commands(), Snapshot()    read received messages
 //	conn.SendRPC, SendCommand, …           queue messages
 //	d.Flush()                              send them, in as few packets as possible
 //
@@ -71,7 +71,8 @@
 //   - RequireApproval is a setting of the server alone; a client follows what it hears
 //   - of several requests in one tick each gets its own result
 //   - Broadcast returns the number of connections that it queued the RPC for
-//   - a command is sent once, without those of earlier ticks
+//   - a server gets all commands of a client that arrive, not only the newest of a tick
+//   - a client in game that sends no commands acknowledges snapshots in datagrams of their own
 //
 // # Limitations
 //

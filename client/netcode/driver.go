@@ -395,6 +395,7 @@ func (d *Driver) forget() {
 		clear(s.rpcs)
 		s.rpcs = s.rpcs[:0]
 		s.in.fresh, s.in.body = false, nil
+		s.inputs.next()
 		if !s.inGame {
 			s.leaveGame()
 		}

@@ -126,9 +126,11 @@ type ConnStats struct {
 	RPCsSent, RPCsReceived uint64
 	RPCsQueued             int    // bytes that wait for a packet
 	Sent, Received         uint64 // commands or snapshots
-	Unsent                 uint64 // dropped, since the transport had no room
+	Unsent                 uint64 // those that were not sent, since there was no room
 	Late                   uint64 // received after a newer one
-	Replaced               uint64 // received, but a newer one came in the same tick
+	Repeated               uint64 // commands that were received before, in another datagram
+	Dropped                uint64 // commands that were 64 ticks too old, or more than an Update keeps
+	Replaced               uint64 // snapshots that a newer one of the same Update replaced
 	Lost                   uint64 // snapshots that are missing in the sequence; some may be late
 	Ignored                uint64 // received while not in game, or malformed
 }
@@ -146,7 +148,7 @@ func (c Conn) Stats() (ConnStats, bool) {
 		Transport: t, RTT: millis(s.trip.rtt), RTTVariation: millis(s.trip.variation), CommandAge: s.age,
 		RPCsSent: n.RPCsSent, RPCsReceived: n.RPCsReceived, RPCsQueued: s.queue.len(),
 		Sent: n.Sent, Received: n.Received, Unsent: n.Unsent,
-		Late: n.Late, Replaced: n.Replaced, Lost: n.Lost, Ignored: n.Ignored,
+		Late: n.Late, Repeated: n.Repeated, Dropped: n.Dropped, Replaced: n.Replaced, Lost: n.Lost, Ignored: n.Ignored,
 	}, true
 }
 

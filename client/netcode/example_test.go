@@ -27,8 +27,8 @@ func (s *server) turn(tick uint32, now time.Time) {
 			}
 		}
 		c.SetInGame(c.State() == netcode.StateConnected)
-		if _, command, ok := c.Command(); ok && len(command) == 1 {
-			s.world[c.NetworkID()] += command[0]
+		for command := range c.Commands() {
+			s.world[c.NetworkID()] += command.Data[0]
 		}
 	}
 	for c := range s.Conns() {

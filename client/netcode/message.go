@@ -12,7 +12,7 @@ func (d *Driver) message(s *session, p utp.PipelineID, b []byte) {
 	case p == utp.EntitiesReliable:
 		d.rpcPacket(s, b)
 	case d.server:
-		d.takeCommand(s, b)
+		d.takeCommands(s, b)
 	default:
 		d.takeSnapshot(s, b)
 	}
@@ -79,19 +79,6 @@ func (d *Driver) invalid(s *session, text string) {
 	s.rpcs = s.rpcs[:0]
 }
 
-// takeCommand keeps the newest command of a tick.
-func (d *Driver) takeCommand(s *session, b []byte) {
-	h, body, ok := parseCommand(b)
-	if !ok || s.state != StateConnected || !s.inGame {
-		s.counts.Ignored++
-		return
-	}
-	s.trip.update(d.millis(), h.time, h.ret)
-	if d.take(s, h.tick, body) {
-		s.acked = h.acks
-	}
-}
-
 // takeSnapshot keeps the newest snapshot of a tick. One that the game will not
 // see, since a newer one replaced it, is not acknowledged.
 func (d *Driver) takeSnapshot(s *session, b []byte) {
@@ -101,31 +88,22 @@ func (d *Driver) takeSnapshot(s *session, b []byte) {
 		return
 	}
 	s.trip.update(d.millis(), h.time, h.ret)
-	before, replaces, had := s.in.tick, s.in.fresh, s.in.any
-	if !d.take(s, h.tick, body) {
+	s.counts.Received++
+	before, had := s.in.tick, s.in.any
+	newer, replaces := s.in.take(h.tick, body)
+	if !newer {
+		s.counts.Late++
 		return
 	}
 	if had {
 		s.counts.Lost += uint64(h.sequence - s.sequence - 1)
 	}
-	s.sequence, s.age = h.sequence, h.age
+	s.sequence, s.age, s.ackDue = h.sequence, h.age, true
 	s.acks.add(h.tick)
 	if replaces {
+		s.counts.Replaced++
 		s.acks.remove(before)
 	}
-}
-
-// takeFirst keeps a command or snapshot that is newer than the last.
-func (d *Driver) take(s *session, tick uint32, body []byte) bool {
-	s.counts.Received++
-	newer, replaced := s.in.take(tick, body)
-	switch {
-	case !newer:
-		s.counts.Late++
-	case replaced:
-		s.counts.Replaced++
-	}
-	return newer
 }
 
 // The first byte of a message says what it is, as in Netcode for Entities. RPC
@@ -134,41 +112,6 @@ const (
 	kindCommand  = 0
 	kindSnapshot = 1
 )
-
-// commandHeader goes before a command:
-//
-//	 0    1          5      9      13       17     21
-//	+----+----------+------+------+--------+------+---------+
-//	| 00 | snapshot | mask | time | return | tick | command |
-//	+----+----------+------+------+--------+------+---------+
-//	       u32 LE each
-//
-// Times are the sender's, in ms and never 0. The return is the newest time of
-// the peer and for how long it was held, 0 before there was one.
-type commandHeader struct {
-	acks      SnapshotAcks
-	time, ret uint32
-	tick      uint32
-}
-
-const commandLen = 21
-
-func (h commandHeader) append(dst []byte) []byte {
-	dst = binary.LittleEndian.AppendUint32(append(dst, kindCommand), h.acks.Newest)
-	dst = binary.LittleEndian.AppendUint32(dst, h.acks.Mask)
-	dst = binary.LittleEndian.AppendUint32(dst, h.time)
-	dst = binary.LittleEndian.AppendUint32(dst, h.ret)
-	return binary.LittleEndian.AppendUint32(dst, h.tick)
-}
-
-func parseCommand(b []byte) (commandHeader, []byte, bool) {
-	if len(b) < commandLen || b[0] != kindCommand {
-		return commandHeader{}, nil, false
-	}
-	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
-	h := commandHeader{acks: SnapshotAcks{u32(1), u32(5)}, time: u32(9), ret: u32(13), tick: u32(17)}
-	return h, b[commandLen:], true
-}
 
 // snapshotHeader goes before a snapshot:
 //
@@ -202,7 +145,7 @@ func parseSnapshot(b []byte) (snapshotHeader, []byte, bool) {
 	return h, b[snapshotLen:], true
 }
 
-// inbound is the newest message of the peer's stream.
+// inbound is the newest snapshot of the server.
 type inbound struct {
 	any   bool // one was received since the connection was last in game
 	fresh bool // it was in this tick
@@ -210,7 +153,7 @@ type inbound struct {
 	body  []byte // valid until the next Update
 }
 
-// takeFirst keeps a message that is newer, and reports whether it was and whether it
+// take keeps a snapshot that is newer, and reports whether it was and whether it
 // replaced one of the same tick.
 func (in *inbound) take(tick uint32, body []byte) (newer, replaces bool) {
 	if in.any && int32(tick-in.tick) <= 0 {
@@ -221,7 +164,7 @@ func (in *inbound) take(tick uint32, body []byte) (newer, replaces bool) {
 	return true, replaces
 }
 
-// outbound is the newest message of the own stream, until Flush sends it.
+// outbound is the snapshot of this tick, until Flush sends it.
 type outbound struct {
 	due  bool
 	tick uint32
@@ -242,8 +185,11 @@ func (d *Driver) flush() {
 			continue
 		}
 		d.flushRPCs(s)
-		if s.out.due {
-			d.flushStream(s)
+		switch {
+		case !d.server:
+			d.flushCommands(s)
+		case s.out.due:
+			d.flushSnapshot(s)
 		}
 	}
 	d.ep.Flush()
@@ -269,23 +215,16 @@ func (d *Driver) flushRPCs(s *session) {
 	}
 }
 
-// flushStream sends the command or snapshot of this tick, in one packet if it
-// fits.
-func (d *Driver) flushStream(s *session) {
+// flushSnapshot sends the snapshot of this tick, in one packet if it fits.
+func (d *Driver) flushSnapshot(s *session) {
 	s.out.due = false
 	now := d.millis()
-	if d.server {
-		h := snapshotHeader{time: now, ret: s.trip.returned(now), sequence: s.sequence, tick: s.out.tick}
-		if s.in.any {
-			h.age = int32(s.out.tick - s.in.tick)
-		}
-		s.sequence++
-		d.scratch = h.append(d.scratch[:0])
-	} else {
-		h := commandHeader{acks: s.acks, time: now, ret: s.trip.returned(now), tick: s.out.tick}
-		d.scratch = h.append(d.scratch[:0])
+	h := snapshotHeader{time: now, ret: s.trip.returned(now), sequence: s.sequence, tick: s.out.tick}
+	if s.inputs.any {
+		h.age = int32(s.out.tick - s.inputs.newest)
 	}
-	d.scratch = append(d.scratch, s.out.body...)
+	s.sequence++
+	d.scratch = append(h.append(d.scratch[:0]), s.out.body...)
 	if d.ep.Send(s.conn, d.pipeline(len(d.scratch)), d.scratch) != nil {
 		s.counts.Unsent++
 		return
@@ -328,16 +267,14 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 	return nil
 }
 
-// sendStream keeps a command or snapshot for Flush.
-func (d *Driver) sendStream(s *session, header int, tick uint32, b []byte) error {
+// maySend reports why a command or snapshot of a size can not be sent.
+func (d *Driver) maySend(s *session, size int) error {
 	if s.state != StateConnected || !s.inGame {
 		return ErrNotAllowedInState
 	}
-	if header+len(b) > max(d.ep.MaxPayload(utp.EntitiesUnreliable), d.ep.MaxPayload(utp.EntitiesFragmented)) {
+	if size > max(d.ep.MaxPayload(utp.EntitiesUnreliable), d.ep.MaxPayload(utp.EntitiesFragmented)) {
 		return ErrTooLarge
 	}
-	s.out.due, s.out.tick = true, tick
-	s.out.body = append(s.out.body[:0], b...)
 	return nil
 }
 
