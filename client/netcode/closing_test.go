@@ -281,83 +281,86 @@ func TestCaps(t *testing.T) {
 	}
 }
 
-// TestLastWords: RPCs before an end arrive, whatever the order of the calls, and however seldom
-// the other side makes its ticks.
-func TestLastWords(t *testing.T) {
-	say := func(t *testing.T, c netcode.Conn, rpc calls) {
-		t.Helper()
-		if err := c.SendRPC(rpc.say.New([]byte("last words"))); err != nil {
-			t.Fatal(err)
-		}
-	}
+// TestRPCsBeforeTheEnd: RPCs before the end of a connection arrive, whatever the order of the calls,
+// whichever side ends it, and however seldom the other side makes its ticks.
+func TestRPCsBeforeTheEnd(t *testing.T) {
 	const kicked = "closed by remote (server full: no room)"
+	const closed = "closed by remote (connection closed)"
+	type side struct {
+		*netcode.Driver
+		conn netcode.Conn
+	}
 	for name, k := range map[string]struct {
-		do   func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls)
-		want string // the client's end
+		do   func(b *testNetwork, from side, send, end func())
+		want string // the other side's end
 	}{
-		"in the game's turn": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
+		"in the game's turn": {func(b *testNetwork, from side, send, end func()) {
 			b.update()
-			say(t, s, rpc)
-			s.Disconnect(netcode.ReasonServerFull, "no room")
-			b.server.Flush()
+			send()
+			end()
+			from.Flush()
 		}, kicked},
-		"before Update": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
-			say(t, s, rpc)
-			s.Disconnect(netcode.ReasonServerFull, "no room")
-		}, kicked},
-		"Flush, then Close": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
-			say(t, s, rpc)
-			b.server.Flush()
-			closeServer(t, b)
-		}, "closed by remote (connection closed)"},
-		"Close": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
-			say(t, s, rpc)
-			closeServer(t, b)
-		}, "closed by remote (connection closed)"},
-		"Disconnect, then Close": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
-			say(t, s, rpc)
-			s.Disconnect(netcode.ReasonServerFull, "no room")
-			closeServer(t, b)
+		"before Update":          {func(_ *testNetwork, _ side, send, end func()) { send(); end() }, kicked},
+		"Flush, then Disconnect": {func(_ *testNetwork, from side, send, end func()) { send(); from.Flush(); end() }, kicked},
+		"Flush, then Close": {func(b *testNetwork, from side, send, _ func()) {
+			send()
+			from.Flush()
+			closeDriver(t, b, from.Driver)
+		}, closed},
+		"Close": {func(b *testNetwork, from side, send, _ func()) { send(); closeDriver(t, b, from.Driver) }, closed},
+		"Disconnect, then Close": {func(b *testNetwork, from side, send, end func()) {
+			send()
+			end()
+			closeDriver(t, b, from.Driver)
 		}, kicked},
 	} {
-		for _, slow := range []int{1, 2, 7} { // server ticks to one of the client
-			b, rpc, s, c := rpcPair(t, false)
-			client := b.clients[0]
-			b.clients = nil
-			k.do(t, b, s, rpc)
-			var words, ends []string
-			for range 10 {
-				for range slow {
-					b.now = b.now.Add(b.step)
-					if err := b.server.Update(b.now); err != nil && !errors.Is(err, net.ErrClosed) {
+		for _, slow := range []int{1, 2, 7} { // ticks of one side to one of the other
+			for _, byServer := range []bool{true, false} {
+				b, rpc, s, c := rpcPair(t, false)
+				from, to := side{b.server, s}, side{b.clients[0], c}
+				if !byServer {
+					from, to = to, from
+				}
+				send := func() {
+					if err := from.conn.SendRPC(rpc.say.New([]byte("the last one"))); err != nil {
 						t.Fatal(err)
 					}
-					b.server.Flush()
+				}
+				k.do(b, from, send, func() { from.conn.Disconnect(netcode.ReasonServerFull, "no room") })
+				var rpcs, ends []string
+				for range 10 {
+					for range slow {
+						b.now = b.now.Add(b.step)
+						if err := from.Update(b.now); err != nil && !errors.Is(err, net.ErrClosed) {
+							t.Fatal(err)
+						}
+						from.Flush()
+						b.net.Step()
+					}
+					if err := to.Update(b.now); err != nil {
+						t.Fatal(err)
+					}
+					rpcs = append(rpcs, read(to.conn, rpc.say)...)
+					for _, ev := range to.ConnectionEventsForTick() {
+						ends = append(ends, ev.String())
+					}
+					to.Flush()
 					b.net.Step()
 				}
-				if err := client.Update(b.now); err != nil {
-					t.Fatal(err)
+				if len(rpcs) != 1 || rpcs[0] != "the last one" || len(ends) != 1 || ends[0] != "1 disconnected, "+k.want {
+					t.Errorf("%s, server %v, 1 tick of %d: the other side got %q and then %q", name, byServer, slow, rpcs, ends)
 				}
-				words = append(words, read(c, rpc.say)...)
-				for _, ev := range client.ConnectionEventsForTick() {
-					ends = append(ends, ev.String())
+				if left := read(to.conn, rpc.say); len(left) != 0 {
+					t.Errorf("%s: RPCs are left after the tick: %q", name, left)
 				}
-				client.Flush()
-				b.net.Step()
-			}
-			if len(words) != 1 || words[0] != "last words" || len(ends) != 1 || ends[0] != "1 disconnected, "+k.want {
-				t.Errorf("%s, 1 tick of %d: the client heard %q and then %q", name, slow, words, ends)
-			}
-			if left := read(c, rpc.say); len(left) != 0 {
-				t.Errorf("%s: words are left after the tick: %q", name, left)
 			}
 		}
 	}
 }
 
-func closeServer(t *testing.T, b *testNetwork) {
+func closeDriver(t *testing.T, b *testNetwork, d *netcode.Driver) {
 	t.Helper()
-	if err := b.server.Close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	b.net.Step()
