@@ -221,7 +221,7 @@ func (p *netplay) queueReceived(ep int32, pkt []byte, now int64, g *generator) b
 func (p *netplay) update(ep int32, now int64, g *generator) {
 	d := &p.drivers[ep]
 	_ = d.Update(p.epoch.Add(time.Duration(now))) // a driverLink does not fail
-	for _, ev := range d.ConnectionEventsForTick() {
+	for _, ev := range d.Events() {
 		switch ev.State {
 		case netcode.StateConnected:
 			p.recordConnected(ep, ev, now)

@@ -42,7 +42,7 @@ func TestKick(t *testing.T) {
 
 func TestLeaveWithoutNotice(t *testing.T) {
 	b, _, c := pair(t, netcode.Config{}, netcode.Config{NoCloseNotice: true})
-	c.Disconnect(netcode.ReasonConnectionClose, "unsaid")
+	c.Disconnect(netcode.ReasonConnectionClose, "not sent")
 	b.tick(10)
 	b.expect("6 C1: 1 disconnected, connection closed", "7 S: 1 disconnected, closed by remote")
 }
@@ -151,7 +151,7 @@ func TestLinkLosesPeers(t *testing.T) {
 	b.node.Disconnect(at.Local())
 	b.net.Step()
 	b.update()
-	ev := d.ConnectionEventsForTick()
+	ev := d.Events()
 	if len(ev) != 1 || ev[0].Reason != netcode.ReasonProtocolError || ev[0].Cause != utp.ErrPeerGone || ev[0].Conn != c {
 		t.Errorf("%v", ev)
 	}
@@ -174,10 +174,7 @@ func (d *dialling) Dial() error {
 // that plays a relay.
 func linkedPair(t *testing.T) (b *testNetwork, at *dialling) {
 	t.Helper()
-	w, err := link.NewNetwork(link.NetworkConfig{Linked: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := link.NewNetwork(link.NetworkConfig{Linked: true})
 	host, _ := w.Open(address.Addr{})
 	player, _ := w.Open(address.Addr{})
 	b = &testNetwork{t: t, net: w, node: host, now: start, step: 20 * ms}
@@ -341,7 +338,7 @@ func TestRPCsBeforeTheEnd(t *testing.T) {
 						t.Fatal(err)
 					}
 					rpcs = append(rpcs, read(to.conn, rpc.say)...)
-					for _, ev := range to.ConnectionEventsForTick() {
+					for _, ev := range to.Events() {
 						ends = append(ends, ev.String())
 					}
 					to.Flush()
@@ -366,7 +363,7 @@ func closeDriver(t *testing.T, b *testNetwork, d *netcode.Driver) {
 	b.net.Step()
 }
 
-// TestServerFull: a client that finds no room hears so, in one datagram of the server, since its
+// TestServerFull: a client that finds no room learns the reason, from one datagram of the server, since its
 // address may be forged.
 func TestServerFull(t *testing.T) {
 	for name, cfg := range map[string]netcode.Config{

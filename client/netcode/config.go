@@ -123,8 +123,10 @@ func (c Config) check() error {
 	if c.Transport.Pipelines != nil || c.Transport.Overhead != 0 || c.Transport.MaxConnections != 0 {
 		return fmt.Errorf("%w: Pipelines, Overhead and MaxConnections of the transport are the driver's", ErrConfig)
 	}
-	_, err := utp.New(c.transport(0))
-	return err
+	if _, err := utp.New(c.transport(0)); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return nil
 }
 
 // transport returns the configuration of the layer below.
@@ -146,5 +148,5 @@ func openUDP(local address.Addr) (link.Link, error) {
 	if local.IsValid() && !ok {
 		return nil, ErrAddr
 	}
-	return link.OpenUDP(link.UDPConfig{Local: ap})
+	return link.OpenUDP(ap)
 }

@@ -22,7 +22,7 @@
 // # A tick
 //
 //	d.Update(now)                          receive datagrams, run timers
-//	d.ConnectionEventsForTick()            read changes of connections
+//	d.Events()            read changes of connections
 //	conn.RPCs(), Commands(), Snapshot()    read received messages
 //	conn.SendRPC, SendCommand, …           queue messages
 //	d.Flush()                              send them, in as few packets as possible
@@ -68,7 +68,7 @@
 //   - a side that ends a connection sends the reason, see [CloseInfo]; the event
 //     of the other side still has ReasonClosedByRemote, and comes with the notice
 //   - the handshake has a timeout on the client as well
-//   - RequireApproval is a setting of the server alone; a client follows what it hears
+//   - RequireApproval is a setting of the server alone; a client follows the server
 //   - of several requests in one tick each gets its own result
 //   - Broadcast returns the number of connections that it queued the RPC for
 //   - a server gets all commands of a client that arrive, not only the newest of a tick
@@ -77,7 +77,7 @@
 // # Limitations
 //
 // Plain UDP is not encrypted: what an RPC during the approval carries, such as a password
-// or a token, can be read on the way, and sent again by others. Use a link over DTLS or QUIC,
+// or a token, can be read and sent again by anyone on the path. Use a link over DTLS or QUIC,
 // or tokens that are good for one connection and one moment.
 //
 // A server stops listening only by Close. There are no tick rates

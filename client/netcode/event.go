@@ -11,21 +11,20 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
-// ConnectionEvent says that a connection has entered a state in this tick. A
-// server has none for StateConnecting, and neither side one for StateUnknown
-// or for Listen.
+// ConnectionEvent is the entry of a connection into a state in this tick. A server has none
+// for StateConnecting, and neither side has one for StateUnknown or for Listen.
 type ConnectionEvent struct {
 	Conn      Conn
 	NetworkID NetworkID // 0 before StateConnected, and after it if that never was
 	State     State
 	Reason    DisconnectReason // of StateDisconnected
-	Remote    *CloseInfo       // what the peer said at the end, nil if it said nothing
+	Remote    *CloseInfo       // the close notice of the peer, nil if there was none
 	UserData  any              // of StateDisconnected: what Conn.SetUserData kept
 	Cause     error            // *VersionError of ReasonBadProtocolVersion; of ReasonProtocolError utp.ErrWindowMismatch, utp.ErrPeerGone or why the link ended
 }
 
-// String returns the NetworkID and the state, and of an end the reason, what the peer said
-// and the cause: "3 disconnected, closed by remote (server full: try later)".
+// String returns the NetworkID and the state, and of an end the reason, the close
+// notice of the peer and the cause: "3 disconnected, closed by remote (server full: try later)".
 func (ev ConnectionEvent) String() string {
 	s := fmt.Sprintf("%d %v", ev.NetworkID, ev.State)
 	if ev.State == StateDisconnected {
@@ -44,27 +43,27 @@ func (ev ConnectionEvent) String() string {
 	return s
 }
 
-// CloseInfo is what a peer says when it ends a connection.
+// CloseInfo is the close notice of a peer that ended a connection.
 type CloseInfo struct {
 	Reason DisconnectReason
-	Text   string // at most MaxCloseText bytes, valid UTF-8
+	Text   string // at most 127 bytes, valid UTF-8
 }
 
-// MaxCloseText is the largest text of a CloseInfo in bytes. More is cut off.
-const MaxCloseText = 127
+// maxCloseText is the largest text of a CloseInfo in bytes. More is cut off.
+const maxCloseText = 127
 
-// ConnectionEventsForTick returns the events of the last Update: first clients
+// Events returns the events of the last Update: first clients
 // that were accepted, then what happened to each connection, in the order of
 // the connections. It is valid until the next Update and reading it does not
 // change it.
-func (d *Driver) ConnectionEventsForTick() []ConnectionEvent { return d.events }
+func (d *Driver) Events() []ConnectionEvent { return d.events }
 
 func (d *Driver) publish(ev ConnectionEvent) {
 	d.events = append(d.events, ev)
 	d.log.Debug("connection", "state", ev.State, "networkID", ev.NetworkID, "reason", ev.Reason)
 }
 
-// order puts the events into the order that ConnectionEventsForTick promises.
+// order puts the events into the order that Events promises.
 func (d *Driver) order() {
 	rank := func(ev ConnectionEvent) int {
 		if d.server && ev.State == StateHandshake {
@@ -79,26 +78,23 @@ func (d *Driver) order() {
 var (
 	// ErrConfig is wrapped by every refusal of a configuration.
 	ErrConfig = errors.New("netcode: configuration is not usable")
-	// ErrNotServer is a server's call on a client.
-	ErrNotServer = errors.New("netcode: this driver is no server")
-	// ErrNotClient is a client's call on a server.
-	ErrNotClient = errors.New("netcode: this driver is no client")
-	// ErrAlreadyListening is Listen, or a change of what must be set before it,
-	// on a server that listens.
-	ErrAlreadyListening = errors.New("netcode: already listening")
-	// ErrAlreadyConnecting is Connect while the client has a connection.
-	ErrAlreadyConnecting = errors.New("netcode: there is a connection already")
-	// ErrAddr is an address to which, or at which, this driver's link can not be.
+	// ErrRole is a server's call on a client, or a client's on a server.
+	ErrRole = errors.New("netcode: not in this role")
+	// ErrAlready is Listen on a server that listens, or Connect on a client that has a
+	// connection.
+	ErrAlready = errors.New("netcode: already listening or connected")
+	// ErrPending is a Request before the next Update.
+	ErrPending = errors.New("netcode: request is pending")
+	// ErrMultipleRequests is a Request after another one of the same kind and tick.
+	ErrMultipleRequests = errors.New("netcode: another request of this tick was served")
+	// ErrAddr is an address to which, or at which, this driver's link can not be, as port 0
+	// in Connect.
 	ErrAddr = errors.New("netcode: address is not usable")
-	// ErrPortZero is Connect to port 0.
-	ErrPortZero = errors.New("netcode: port is 0")
 	// ErrGone is a call for a connection that has ended or never was.
 	ErrGone = errors.New("netcode: connection has ended")
 	// ErrNotAllowedInState is a call that the state of the connection forbids,
-	// as commands are before both Connected and SetInGame.
+	// as commands are before both Connected and SetInGame, or a server without RequireApproval.
 	ErrNotAllowedInState = errors.New("netcode: not allowed in this state of the connection")
-	// ErrApprovalNotRequired is Approve on a server without RequireApproval.
-	ErrApprovalNotRequired = errors.New("netcode: this server requires no approval")
 	// ErrUnknownRPC is an RPC of another registry, or one that was registered
 	// after the driver was made.
 	ErrUnknownRPC = errors.New("netcode: RPC is not registered")

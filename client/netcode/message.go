@@ -106,7 +106,7 @@ func (d *Driver) takeSnapshot(s *session, b []byte) {
 	}
 }
 
-// The first byte of a message says what it is, as in Netcode for Entities. RPC
+// The first byte of a message is its kind, as in Netcode for Entities. RPC
 // packets are those of package utp; the others are this package's own.
 const (
 	kindCommand  = 0
@@ -198,7 +198,7 @@ func (d *Driver) flush() {
 			d.counts.Unsent++ // As if the network had lost it.
 		}
 	}
-	d.flushPartings()
+	d.flushReleases()
 	d.link.Flush()
 }
 

@@ -137,7 +137,7 @@ func (b *testNetwork) receives(rpc calls, c netcode.Conn) (got received) {
 	b.t.Helper()
 	before, _ := c.Stats()
 	b.update()
-	for _, ev := range b.server.ConnectionEventsForTick() {
+	for _, ev := range b.server.Events() {
 		got.ends = got.ends || ev.State == netcode.StateDisconnected && ev.Reason == netcode.ReasonInvalidRPC
 	}
 	var names []string

@@ -26,7 +26,7 @@ func TestInGame(t *testing.T) {
 	if c.SendCommand(1, nil) != no || s.SendSnapshot(1, nil) != no {
 		t.Error("something passes before the game")
 	}
-	if s.SendCommand(1, nil) != netcode.ErrNotClient || c.SendSnapshot(1, nil) != netcode.ErrNotServer {
+	if s.SendCommand(1, nil) != netcode.ErrRole || c.SendSnapshot(1, nil) != netcode.ErrRole {
 		t.Error("something passes in the wrong direction")
 	}
 	c.SetInGame(true) // on one side only

@@ -67,7 +67,7 @@ func (h *host) run(ctx context.Context, rate int) (map[netcode.NetworkID]vector,
 // turn is the game's part of one tick.
 func (h *host) turn() error {
 	h.tick++
-	for _, ev := range h.ConnectionEventsForTick() {
+	for _, ev := range h.Events() {
 		h.handle(ev)
 	}
 	for conn := range h.Conns() {

@@ -52,7 +52,7 @@ func playNetcode(g game) (p played, err error) {
 }
 
 func open(make func(netcode.Config) (*netcode.Driver, error), players int) (*netcode.Driver, error) {
-	l, err := link.OpenUDP(link.UDPConfig{Local: loopback, ReadBuffer: 1 << 20})
+	l, err := link.OpenUDP(loopback)
 	if err != nil {
 		return nil, err
 	}
