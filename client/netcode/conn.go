@@ -129,6 +129,45 @@ func (c Conn) RPCs() iter.Seq[RPC] {
 	}
 }
 
+// SendMessage sends a message of the game in a datagram of its own with the next Flush, from
+// either side of a connected connection. It may be lost, arrive twice or after a later one.
+// Over UDP with the default MaxMessageSize the limit is 1389 bytes, over a relay 38 less.
+//
+// Errors: ErrGone, ErrNotAllowedInState, ErrTooLarge, ErrQueueFull.
+func (c Conn) SendMessage(b []byte) error {
+	s := c.live()
+	switch {
+	case s == nil:
+		return ErrGone
+	case s.state != StateConnected:
+		return ErrNotAllowedInState
+	case 1+len(b) > c.d.ep.MaxPayload(utp.EntitiesUnreliable):
+		return ErrTooLarge
+	}
+	c.d.scratch = append(append(c.d.scratch[:0], kindMessage), b...)
+	if c.d.ep.Send(s.conn, utp.EntitiesUnreliable, c.d.scratch) != nil {
+		return ErrQueueFull
+	}
+	s.counts.MessagesSent++
+	return nil
+}
+
+// Messages returns the messages that were received in the last Update, in the order of their
+// arrival, also of a connection that ended in it. They are valid until the next Update.
+func (c Conn) Messages() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		s := c.d.session(c.id)
+		if s == nil {
+			return
+		}
+		for _, b := range s.messages {
+			if !yield(b) {
+				return
+			}
+		}
+	}
+}
+
 // SendSnapshot sends a snapshot to a client with the next Flush; of several in
 // one tick only the last leaves. It may be lost, see Acks.
 //
@@ -211,6 +250,8 @@ type session struct {
 	queue rpcQueue
 	rpcs  []RPC
 
+	messages [][]byte // received in this tick
+
 	in     inbound  // of a client
 	out    outbound // of a server
 	inputs inputs   // of a server
@@ -230,6 +271,7 @@ type session struct {
 // streamCounts is what a session has counted.
 type streamCounts struct {
 	RPCsSent, RPCsReceived uint64
+	MessagesSent, Messages uint64 // of SendMessage
 	Sent, Received         uint64 // commands or snapshots
 	Unsent                 uint64 // commands or snapshots for which the transport had no room
 	Late                   uint64 // older than one that was received before
@@ -242,11 +284,13 @@ type streamCounts struct {
 
 func (s *session) reset(id utp.ConnID, st State) {
 	queue, rpcs, body, inputs, commands := s.queue, s.rpcs, s.out.body, s.inputs, s.commands
+	messages := s.messages
 	queue.reset()
 	clear(rpcs)
+	clear(messages)
 	inputs.reset()
 	commands.reset()
-	*s = session{conn: id, state: st, queue: queue, rpcs: rpcs[:0], inputs: inputs, commands: commands}
+	*s = session{conn: id, state: st, queue: queue, rpcs: rpcs[:0], inputs: inputs, commands: commands, messages: messages[:0]}
 	s.out.body = body[:0]
 }
 

@@ -21,17 +21,24 @@
 //
 // # A tick
 //
-//	d.Update(now)                          receive datagrams, run timers
+//	d.Update(now)                            receive datagrams, run timers
 //	d.Events()            read changes of connections
-//	conn.RPCs(), Commands(), Snapshot()    read received messages
-//	conn.SendRPC, SendCommand, …           queue messages
-//	d.Flush()                              send them, in as few packets as possible
+//	conn.RPCs(), Commands(), Snapshot(), …   read received messages
+//	conn.SendRPC, SendCommand, …             queue messages
+//	d.Flush()                                send them, in as few packets as possible
 //
 // A [Driver] starts no goroutine and is not safe for concurrent use; [Driver.Run] is
 // a loop of ticks. The caller passes the time. The same calls with the same
 // datagrams, times and random bytes give the same datagrams. Returned slices and
 // RPCs are valid until the next Update. In steady state nothing allocates, and no
 // input causes a panic.
+//
+// # Messages
+//
+//	SendRPC        reliable and in order; a type with a codec, both directions
+//	SendCommand    of a tick, client to server; repeated, each delivered once
+//	SendSnapshot   of a tick, server to client; the newest one counts; acknowledged
+//	SendMessage    unreliable bytes, both directions, as for voice or effects
 //
 // # States
 //

@@ -375,6 +375,8 @@ func (d *Driver) forget() {
 		}
 		clear(s.rpcs)
 		s.rpcs = s.rpcs[:0]
+		clear(s.messages)
+		s.messages = s.messages[:0]
 		s.in.fresh, s.in.body = false, nil
 		s.inputs.next()
 		if !s.inGame {

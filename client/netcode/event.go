@@ -98,10 +98,11 @@ var (
 	// ErrUnknownRPC is an RPC of another registry, or one that was registered
 	// after the driver was made.
 	ErrUnknownRPC = errors.New("netcode: RPC is not registered")
-	// ErrTooLarge is an RPC that does not fit into one packet, or a command or
+	// ErrTooLarge is an RPC or message that does not fit into one packet, or a command or
 	// snapshot above the fragmentation capacity.
 	ErrTooLarge = errors.New("netcode: message is too large")
-	// ErrQueueFull is an RPC above Config.MaxRPCQueue.
+	// ErrQueueFull is an RPC above Config.MaxRPCQueue, or a message for which the transport has
+	// no room until the next Flush.
 	ErrQueueFull = errors.New("netcode: RPC queue is full")
 	// ErrRegistered is a name that is registered already, or one too many.
 	ErrRegistered = errors.New("netcode: RPC can not be registered")
@@ -121,6 +122,8 @@ type ConnStats struct {
 
 	RPCsSent, RPCsReceived uint64
 	RPCsQueued             int    // bytes that wait for a packet
+	MessagesSent           uint64 // by SendMessage
+	MessagesReceived       uint64
 	Sent, Received         uint64 // commands or snapshots
 	Unsent                 uint64 // those that were not sent, since there was no room
 	Late                   uint64 // received after a newer one
@@ -143,6 +146,7 @@ func (c Conn) Stats() (ConnStats, bool) {
 	return ConnStats{
 		Transport: t, RTT: millis(s.trip.rtt), RTTVariation: millis(s.trip.variation), CommandAge: s.age,
 		RPCsSent: n.RPCsSent, RPCsReceived: n.RPCsReceived, RPCsQueued: s.queue.len(),
+		MessagesSent: n.MessagesSent, MessagesReceived: n.Messages,
 		Sent: n.Sent, Received: n.Received, Unsent: n.Unsent,
 		Late: n.Late, Repeated: n.Repeated, Dropped: n.Dropped, Replaced: n.Replaced, Lost: n.Lost, Ignored: n.Ignored,
 	}, true

@@ -18,6 +18,7 @@ func FuzzSession(f *testing.F) {
 	f.Add([]byte{1, 10, 2, 1, 0, 0, 0, 0xFB, 0xFF, 8, 0, 3})
 	f.Add([]byte{1, 9, 2, 1, 0, 0, 0, 0xFF, 0xFF, 0, 0})
 	f.Add([]byte{2, 1, 0, 2, 18, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 2, 0, 0xC0})
+	f.Add(append(append([]byte{1, byte(len(version))}, version...), 2, 3, 3, 'm', 's', 2, 1, 3))
 	commands := append(make([]byte, 17), 3, 9, 0, 0, 0, 1, 2, 0, 'a', 'b', 255, 0, 0, 'c')
 	f.Add(append(append([]byte{1, byte(len(version))}, version...), append([]byte{2, byte(len(commands))}, commands...)...))
 	f.Fuzz(func(t *testing.T, script []byte) {

@@ -11,6 +11,8 @@ func (d *Driver) message(s *session, p utp.PipelineID, b []byte) {
 	switch {
 	case p == utp.EntitiesReliable:
 		d.rpcPacket(s, b)
+	case len(b) > 0 && b[0] == kindMessage:
+		d.takeMessage(s, b[1:])
 	case d.server:
 		d.takeCommands(s, b)
 	default:
@@ -77,6 +79,18 @@ func (d *Driver) invalid(s *session, text string) {
 	d.closeLocal(s, ReasonInvalidRPC, text)
 	clear(s.rpcs) // Of a peer that breaks the rules nothing of that tick counts.
 	s.rpcs = s.rpcs[:0]
+	clear(s.messages)
+	s.messages = s.messages[:0]
+}
+
+// takeMessage keeps a message of SendMessage.
+func (d *Driver) takeMessage(s *session, b []byte) {
+	if s.state != StateConnected {
+		s.counts.Ignored++
+		return
+	}
+	s.counts.Messages++
+	s.messages = append(s.messages, b)
 }
 
 // takeSnapshot keeps the newest snapshot of a tick. One that the game will not
@@ -111,6 +125,7 @@ func (d *Driver) takeSnapshot(s *session, b []byte) {
 const (
 	kindCommand  = 0
 	kindSnapshot = 1
+	kindMessage  = 3 // the rest is the game's
 )
 
 // snapshotHeader goes before a snapshot:
