@@ -66,6 +66,12 @@
 // DISCONNECT of the former link may arrive during the new attempt, which then
 // requests a new link and continues.
 //
+// # Several links
+//
+// A server listens on several links at once if Config.Link is their [link.Join]: a socket of
+// IPv4 and one of IPv6, a relay for players without a direct path, and a network in memory for
+// the host's own player. All players have ids of one sequence.
+//
 // # Differences from Netcode for Entities
 //
 //   - RPCs that arrive in an Update are available after it, not after the next
