@@ -324,26 +324,7 @@ func TestRPCsBeforeTheEnd(t *testing.T) {
 					}
 				}
 				k.do(b, from, send, func() { from.conn.Disconnect(netcode.ReasonServerFull, "no room") })
-				var rpcs, ends []string
-				for range 10 {
-					for range slow {
-						b.now = b.now.Add(b.step)
-						if err := from.Update(b.now); err != nil && !errors.Is(err, net.ErrClosed) {
-							t.Fatal(err)
-						}
-						from.Flush()
-						b.net.Step()
-					}
-					if err := to.Update(b.now); err != nil {
-						t.Fatal(err)
-					}
-					rpcs = append(rpcs, read(to.conn, rpc.say)...)
-					for _, ev := range to.Events() {
-						ends = append(ends, ev.String())
-					}
-					to.Flush()
-					b.net.Step()
-				}
+				rpcs, ends := b.endOf(from.Driver, to.Driver, to.conn, rpc, slow)
 				if len(rpcs) != 1 || rpcs[0] != "the last one" || len(ends) != 1 || ends[0] != "1 disconnected, "+k.want {
 					t.Errorf("%s, server %v, 1 tick of %d: the other side got %q and then %q", name, byServer, slow, rpcs, ends)
 				}
@@ -353,6 +334,32 @@ func TestRPCsBeforeTheEnd(t *testing.T) {
 			}
 		}
 	}
+}
+
+// endOf makes ticks of a side that ends a connection, slow of them to one of the other side, and
+// returns the RPCs and events of the latter.
+func (b *testNetwork) endOf(from, to *netcode.Driver, c netcode.Conn, rpc calls, slow int) (rpcs, ends []string) {
+	b.t.Helper()
+	for range 10 {
+		for range slow {
+			b.now = b.now.Add(b.step)
+			if err := from.Update(b.now); err != nil && !errors.Is(err, net.ErrClosed) {
+				b.t.Fatal(err)
+			}
+			from.Flush()
+			b.net.Step()
+		}
+		if err := to.Update(b.now); err != nil {
+			b.t.Fatal(err)
+		}
+		rpcs = append(rpcs, read(c, rpc.say)...)
+		for _, ev := range to.Events() {
+			ends = append(ends, ev.String())
+		}
+		to.Flush()
+		b.net.Step()
+	}
+	return rpcs, ends
 }
 
 func closeDriver(t *testing.T, b *testNetwork, d *netcode.Driver) {

@@ -129,45 +129,6 @@ func (c Conn) RPCs() iter.Seq[RPC] {
 	}
 }
 
-// SendMessage sends a message of the game in a datagram of its own with the next Flush, from
-// either side of a connected connection. It may be lost, arrive twice or after a later one.
-// Over UDP with the default MaxMessageSize the limit is 1389 bytes, over a relay 38 less.
-//
-// Errors: ErrGone, ErrNotAllowedInState, ErrTooLarge, ErrQueueFull.
-func (c Conn) SendMessage(b []byte) error {
-	s := c.live()
-	switch {
-	case s == nil:
-		return ErrGone
-	case s.state != StateConnected:
-		return ErrNotAllowedInState
-	case 1+len(b) > c.d.ep.MaxPayload(utp.EntitiesUnreliable):
-		return ErrTooLarge
-	}
-	c.d.scratch = append(append(c.d.scratch[:0], kindMessage), b...)
-	if c.d.ep.Send(s.conn, utp.EntitiesUnreliable, c.d.scratch) != nil {
-		return ErrQueueFull
-	}
-	s.counts.MessagesSent++
-	return nil
-}
-
-// Messages returns the messages that were received in the last Update, in the order of their
-// arrival, also of a connection that ended in it. They are valid until the next Update.
-func (c Conn) Messages() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		s := c.d.session(c.id)
-		if s == nil {
-			return
-		}
-		for _, b := range s.messages {
-			if !yield(b) {
-				return
-			}
-		}
-	}
-}
-
 // SendSnapshot sends a snapshot to a client with the next Flush; of several in
 // one tick only the last leaves. It may be lost, see Acks.
 //

@@ -22,7 +22,7 @@
 // # A tick
 //
 //	d.Update(now)                            receive datagrams, run timers
-//	d.Events()            read changes of connections
+//	d.Events()                               read changes of connections
 //	conn.RPCs(), Commands(), Snapshot(), …   read received messages
 //	conn.SendRPC, SendCommand, …             queue messages
 //	d.Flush()                                send them, in as few packets as possible
@@ -82,7 +82,7 @@
 //     of the other side still has ReasonClosedByRemote, and comes with the notice
 //   - the handshake has a timeout on the client as well
 //   - RequireApproval is a setting of the server alone; a client follows the server
-//   - of several requests in one tick each gets its own result
+//   - of several requests in one tick each gets its own result, see [Request]
 //   - Broadcast returns the number of connections that it queued the RPC for
 //   - a server gets all commands of a client that arrive, not only the newest of a tick
 //   - a client in game that sends no commands acknowledges snapshots in datagrams of their own

@@ -126,9 +126,9 @@ type ConnStats struct {
 	MessagesReceived       uint64
 	Sent, Received         uint64 // commands or snapshots
 	Unsent                 uint64 // those that were not sent, since there was no room
-	Late                   uint64 // received after a newer one
+	Late                   uint64 // commands with Late set; snapshots that came after a newer one
 	Repeated               uint64 // commands that were received before, in another datagram
-	Dropped                uint64 // commands that were 64 ticks too old, or more than an Update keeps
+	Dropped                uint64 // commands that were 64 ticks too old; commands and messages above what an Update keeps
 	Replaced               uint64 // snapshots that a newer one of the same Update replaced
 	Lost                   uint64 // snapshots that are missing in the sequence; some may be late
 	Ignored                uint64 // received while not in game, or malformed

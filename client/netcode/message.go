@@ -2,6 +2,7 @@ package netcode
 
 import (
 	"encoding/binary"
+	"iter"
 
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
@@ -83,10 +84,57 @@ func (d *Driver) invalid(s *session, text string) {
 	s.messages = s.messages[:0]
 }
 
+// SendMessage sends a message of the game in a datagram of its own with the next Flush, from
+// either side of a connected connection. It may be lost, arrive twice or after a later one.
+// Over UDP with the default MaxMessageSize the limit is 1389 bytes, over a relay 38 less.
+//
+// Errors: ErrGone, ErrNotAllowedInState, ErrTooLarge, ErrQueueFull.
+func (c Conn) SendMessage(b []byte) error {
+	s := c.live()
+	switch {
+	case s == nil:
+		return ErrGone
+	case s.state != StateConnected:
+		return ErrNotAllowedInState
+	case 1+len(b) > c.d.ep.MaxPayload(utp.EntitiesUnreliable):
+		return ErrTooLarge
+	}
+	c.d.scratch = append(append(c.d.scratch[:0], kindMessage), b...)
+	if c.d.ep.Send(s.conn, utp.EntitiesUnreliable, c.d.scratch) != nil {
+		return ErrQueueFull
+	}
+	s.counts.MessagesSent++
+	return nil
+}
+
+// Messages returns the messages that were received in the last Update, in the order of their
+// arrival, also of a connection that ended in it. They are valid until the next Update. More
+// than 256 in one Update are dropped.
+func (c Conn) Messages() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		s := c.d.session(c.id)
+		if s == nil {
+			return
+		}
+		for _, b := range s.messages {
+			if !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// maxMessages bounds the messages of one connection that an Update keeps.
+const maxMessages = 256
+
 // takeMessage keeps a message of SendMessage.
 func (d *Driver) takeMessage(s *session, b []byte) {
 	if s.state != StateConnected {
 		s.counts.Ignored++
+		return
+	}
+	if len(s.messages) == maxMessages {
+		s.counts.Dropped++
 		return
 	}
 	s.counts.Messages++

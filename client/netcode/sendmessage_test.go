@@ -96,6 +96,21 @@ func TestMessagesFillTheQueue(t *testing.T) {
 	t.Error("100 messages in a queue of 16 datagrams")
 }
 
+// TestMessagesAreBounded: a peer that sends far too many costs a bounded part of an Update.
+func TestMessagesAreBounded(t *testing.T) {
+	b, s, c := pair(t, netcode.Config{}, netcode.Config{})
+	for range 300 {
+		if err := c.SendMessage(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.flush()
+	b.update()
+	if st, _ := s.Stats(); len(messages(s)) != 256 || st.Dropped != 44 {
+		t.Errorf("%d messages, %+v", len(messages(s)), st)
+	}
+}
+
 // TestMessagesOverLoss: what arrives is whole, and messages do not wait for lost ones.
 func TestMessagesOverLoss(t *testing.T) {
 	b, _, s, c := overNet(t, netcode.Config{}, netsim.Params{Delay: 30 * ms, Jitter: 20 * ms, Loss: 10, Duplicate: 5, Reorder: 5})
