@@ -74,6 +74,7 @@ func TestCommandsOver4G(t *testing.T) {
 		t.Errorf("%d of %d commands reached the game", got, sent)
 	}
 	st, _ := s.Stats()
+	t.Logf("%d of %d commands reached the game, %d of them late, %d repetitions", len(delivered), sent, st.Late, st.Repeated)
 	if st.Received != uint64(len(delivered)) || st.Repeated == 0 {
 		t.Errorf("%d commands reached the game, the counters are %+v", len(delivered), st)
 	}
