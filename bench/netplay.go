@@ -113,6 +113,7 @@ func (g *generator) setNetplay(p *netplay) {
 func (p *netplay) makeDriver(ep int) (err error) {
 	d := &p.drivers[ep]
 	cfg := netcode.Config{Link: d.link, MaxConnections: p.cfg.Players, MaxHandshaking: p.cfg.Players}
+	cfg.CommandsPerDatagram = 1 // Datagrams have the size that the configuration says.
 	if p.rig.Plan.Host(ep) != ep {
 		d.conns = make([]netcode.Conn, 1)
 		d.Driver, err = netcode.NewClient(cfg)
@@ -220,7 +221,7 @@ func (p *netplay) queueReceived(ep int32, pkt []byte, now int64, g *generator) b
 func (p *netplay) update(ep int32, now int64, g *generator) {
 	d := &p.drivers[ep]
 	_ = d.Update(p.epoch.Add(time.Duration(now))) // a driverLink does not fail
-	for _, ev := range d.ConnectionEventsForTick() {
+	for _, ev := range d.Events() {
 		switch ev.State {
 		case netcode.StateConnected:
 			p.recordConnected(ep, ev, now)
@@ -235,11 +236,10 @@ func (p *netplay) update(ep int32, now int64, g *generator) {
 		return
 	}
 	for _, c := range d.conns {
-		_, body, ok := c.Command()
-		if !ok {
-			_, body, ok = c.Snapshot()
+		for command := range c.Commands() {
+			p.accountMessage(g, ep, command.Data, now)
 		}
-		if ok {
+		if _, body, ok := c.Snapshot(); ok {
 			p.accountMessage(g, ep, body, now)
 		}
 	}
@@ -393,13 +393,16 @@ func (g *generator) accountNetplay(s *benchrig.Socket, n int, now int64) {
 	g.play.updateDirty(now, g)
 }
 
-// lateAndResent returns the number of messages that arrived after a newer one, which
-// games do not see, and of repeated packets.
+// lateAndResent returns the number of messages that games do not see, since they arrived
+// after a newer snapshot or are too old, and of repeated packets.
 func (p *netplay) lateAndResent() (late, resent uint64) {
 	for ep := range p.drivers {
 		for c := range p.drivers[ep].Conns() {
 			st, _ := c.Stats()
-			late += st.Late + st.Replaced
+			late += st.Dropped + st.Replaced
+			if p.rig.Plan.Host(ep) != ep {
+				late += st.Late
+			}
 			resent += st.Transport.Resent
 		}
 	}

@@ -43,7 +43,7 @@ func TestKick(t *testing.T) {
 
 func TestLeaveWithoutNotice(t *testing.T) {
 	b, _, c := pair(t, netcode.Config{}, netcode.Config{NoCloseNotice: true})
-	c.Disconnect(netcode.ReasonConnectionClose, "unsaid")
+	c.Disconnect(netcode.ReasonConnectionClose, "not sent")
 	b.tick(10)
 	b.expect("6 C1: 1 disconnected, connection closed", "7 S: 1 disconnected, closed by remote")
 }
@@ -157,7 +157,7 @@ func TestLinkLosesPeers(t *testing.T) {
 	b.node.Disconnect(at.Local())
 	b.net.Step()
 	b.update()
-	ev := d.ConnectionEventsForTick()
+	ev := d.Events()
 	if len(ev) != 1 || ev[0].Reason != netcode.ReasonProtocolError || ev[0].Cause != utp.ErrPeerGone || ev[0].Conn != c {
 		t.Errorf("%v", ev)
 	}
@@ -180,10 +180,7 @@ func (d *dialling) Dial() error {
 // that plays a relay.
 func linkedPair(t *testing.T) (b *testNetwork, at *dialling) {
 	t.Helper()
-	w, err := link.NewNetwork(link.NetworkConfig{Linked: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := link.NewNetwork(link.NetworkConfig{Linked: true})
 	host, _ := w.Open(address.Addr{})
 	player, _ := w.Open(address.Addr{})
 	b = &testNetwork{t: t, net: w, node: host, now: start, step: 20 * ms}
@@ -287,89 +284,99 @@ func TestCaps(t *testing.T) {
 	}
 }
 
-// TestLastWords: RPCs before an end arrive, whatever the order of the calls, and however seldom
-// the other side makes its ticks.
-func TestLastWords(t *testing.T) {
-	say := func(t *testing.T, c netcode.Conn, rpc calls) {
-		t.Helper()
-		if err := c.SendRPC(rpc.say.New([]byte("last words"))); err != nil {
-			t.Fatal(err)
-		}
-	}
+// TestRPCsBeforeTheEnd: RPCs before the end of a connection arrive, whatever the order of the calls,
+// whichever side ends it, and however seldom the other side makes its ticks.
+func TestRPCsBeforeTheEnd(t *testing.T) {
 	const kicked = "closed by remote (server full: no room)"
+	const closed = "closed by remote (connection closed)"
+	type side struct {
+		*netcode.Driver
+		conn netcode.Conn
+	}
 	for name, k := range map[string]struct {
-		do   func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls)
-		want string // the client's end
+		do   func(b *testNetwork, from side, send, end func())
+		want string // the other side's end
 	}{
-		"in the game's turn": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
+		"in the game's turn": {func(b *testNetwork, from side, send, end func()) {
 			b.update()
-			say(t, s, rpc)
-			s.Disconnect(netcode.ReasonServerFull, "no room")
-			b.server.Flush()
+			send()
+			end()
+			from.Flush()
 		}, kicked},
-		"before Update": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
-			say(t, s, rpc)
-			s.Disconnect(netcode.ReasonServerFull, "no room")
-		}, kicked},
-		"Flush, then Close": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
-			say(t, s, rpc)
-			b.server.Flush()
-			closeServer(t, b)
-		}, "closed by remote (connection closed)"},
-		"Close": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
-			say(t, s, rpc)
-			closeServer(t, b)
-		}, "closed by remote (connection closed)"},
-		"Disconnect, then Close": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
-			say(t, s, rpc)
-			s.Disconnect(netcode.ReasonServerFull, "no room")
-			closeServer(t, b)
+		"before Update":          {func(_ *testNetwork, _ side, send, end func()) { send(); end() }, kicked},
+		"Flush, then Disconnect": {func(_ *testNetwork, from side, send, end func()) { send(); from.Flush(); end() }, kicked},
+		"Flush, then Close": {func(b *testNetwork, from side, send, _ func()) {
+			send()
+			from.Flush()
+			closeDriver(t, b, from.Driver)
+		}, closed},
+		"Close": {func(b *testNetwork, from side, send, _ func()) { send(); closeDriver(t, b, from.Driver) }, closed},
+		"Disconnect, then Close": {func(b *testNetwork, from side, send, end func()) {
+			send()
+			end()
+			closeDriver(t, b, from.Driver)
 		}, kicked},
 	} {
-		for _, slow := range []int{1, 2, 7} { // server ticks to one of the client
-			b, rpc, s, c := rpcPair(t, false)
-			client := b.clients[0]
-			b.clients = nil
-			k.do(t, b, s, rpc)
-			var words, ends []string
-			for range 10 {
-				for range slow {
-					b.now = b.now.Add(b.step)
-					if err := b.server.Update(b.now); err != nil && !errors.Is(err, net.ErrClosed) {
+		for _, slow := range []int{1, 2, 7} { // ticks of one side to one of the other
+			for _, byServer := range []bool{true, false} {
+				b, rpc, s, c := rpcPair(t, false)
+				from, to := side{b.server, s}, side{b.clients[0], c}
+				if !byServer {
+					from, to = to, from
+				}
+				send := func() {
+					if err := from.conn.SendRPC(rpc.say.New([]byte("the last one"))); err != nil {
 						t.Fatal(err)
 					}
-					b.server.Flush()
-					b.net.Step()
 				}
-				if err := client.Update(b.now); err != nil {
-					t.Fatal(err)
+				k.do(b, from, send, func() { from.conn.Disconnect(netcode.ReasonServerFull, "no room") })
+				rpcs, ends := b.endOf(from.Driver, to.Driver, to.conn, rpc, slow)
+				if len(rpcs) != 1 || rpcs[0] != "the last one" || len(ends) != 1 || ends[0] != "1 disconnected, "+k.want {
+					t.Errorf("%s, server %v, 1 tick of %d: the other side got %q and then %q", name, byServer, slow, rpcs, ends)
 				}
-				words = append(words, read(c, rpc.say)...)
-				for _, ev := range client.ConnectionEventsForTick() {
-					ends = append(ends, ev.String())
+				if left := read(to.conn, rpc.say); len(left) != 0 {
+					t.Errorf("%s: RPCs are left after the tick: %q", name, left)
 				}
-				client.Flush()
-				b.net.Step()
-			}
-			if len(words) != 1 || words[0] != "last words" || len(ends) != 1 || ends[0] != "1 disconnected, "+k.want {
-				t.Errorf("%s, 1 tick of %d: the client heard %q and then %q", name, slow, words, ends)
-			}
-			if left := read(c, rpc.say); len(left) != 0 {
-				t.Errorf("%s: words are left after the tick: %q", name, left)
 			}
 		}
 	}
 }
 
-func closeServer(t *testing.T, b *testNetwork) {
+// endOf makes ticks of a side that ends a connection, slow of them to one of the other side, and
+// returns the RPCs and events of the latter.
+func (b *testNetwork) endOf(from, to *netcode.Driver, c netcode.Conn, rpc calls, slow int) (rpcs, ends []string) {
+	b.t.Helper()
+	for range 10 {
+		for range slow {
+			b.now = b.now.Add(b.step)
+			if err := from.Update(b.now); err != nil && !errors.Is(err, net.ErrClosed) {
+				b.t.Fatal(err)
+			}
+			from.Flush()
+			b.net.Step()
+		}
+		if err := to.Update(b.now); err != nil {
+			b.t.Fatal(err)
+		}
+		rpcs = append(rpcs, read(c, rpc.say)...)
+		for _, ev := range to.Events() {
+			ends = append(ends, ev.String())
+		}
+		to.Flush()
+		b.net.Step()
+	}
+	return rpcs, ends
+}
+
+func closeDriver(t *testing.T, b *testNetwork, d *netcode.Driver) {
 	t.Helper()
-	if err := b.server.Close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	b.net.Step()
 }
 
-// TestServerFull: a client that finds no room hears so, in one datagram of the server, since its
+// TestServerFull: a client that finds no room learns the reason, from one datagram of the server, since its
 // address may be forged.
 func TestServerFull(t *testing.T) {
 	for name, cfg := range map[string]netcode.Config{

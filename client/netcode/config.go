@@ -65,6 +65,9 @@ type Config struct {
 	// MaxRPCQueue bounds the RPCs in bytes that wait to be sent to one peer. 0
 	// means 256 KiB.
 	MaxRPCQueue int
+	// CommandsPerDatagram is how many commands a client sends at once: the newest and, as far
+	// as they fit, the ones before it again. 0 means 4, 1 repeats none, the limit is 32.
+	CommandsPerDatagram int
 	// MaxReceive bounds the datagrams that one Update takes. 0 means 4096; more
 	// stay in the link.
 	MaxReceive int
@@ -90,6 +93,7 @@ func (c Config) withDefaults() Config {
 	c.MaxHandshaking = orDefault(c.MaxHandshaking, 256)
 	c.MaxRPCQueue = orDefault(c.MaxRPCQueue, 256<<10)
 	c.MaxReceive = orDefault(c.MaxReceive, 4096)
+	c.CommandsPerDatagram = orDefault(c.CommandsPerDatagram, 4)
 	if c.RPCs == nil {
 		c.RPCs = new(RPCRegistry)
 	}
@@ -114,14 +118,19 @@ func (c Config) check() error {
 	if c.ClientHandshakeTimeout < 0 && c.ClientHandshakeTimeout != NoTimeout {
 		return fmt.Errorf("%w: ClientHandshakeTimeout is %v", ErrConfig, c.ClientHandshakeTimeout)
 	}
-	if min(c.MaxConnections, c.MaxHandshaking, c.MaxRPCQueue, c.MaxReceive) < 0 {
+	if min(c.MaxConnections, c.MaxHandshaking, c.MaxRPCQueue, c.MaxReceive, c.CommandsPerDatagram) < 0 {
 		return fmt.Errorf("%w: a limit is negative", ErrConfig)
+	}
+	if c.CommandsPerDatagram > 32 {
+		return fmt.Errorf("%w: CommandsPerDatagram %d is above 32", ErrConfig, c.CommandsPerDatagram)
 	}
 	if t := c.Transport; t.Pipelines != nil || t.Overhead != 0 || t.MaxConnections != 0 || t.MaxHalfOpen != 0 {
 		return fmt.Errorf("%w: Pipelines, Overhead, MaxConnections and MaxHalfOpen of the transport are the driver's", ErrConfig)
 	}
-	_, err := utp.New(c.transport(0))
-	return err
+	if _, err := utp.New(c.transport(0)); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return nil
 }
 
 // transport returns the configuration of the layer below.
@@ -144,5 +153,5 @@ func openUDP(local address.Addr) (link.Link, error) {
 	if local.IsValid() && !ok {
 		return nil, ErrAddr
 	}
-	return link.OpenUDP(link.UDPConfig{Local: ap})
+	return link.OpenUDP(ap)
 }

@@ -1,7 +1,6 @@
 package netcode
 
 import (
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"time"
@@ -19,9 +18,6 @@ type Conn struct {
 	id utp.ConnID
 }
 
-// IsZero reports whether c names no connection.
-func (c Conn) IsZero() bool { return c.d == nil }
-
 // live returns the session of a connection that has not ended, or nil.
 func (c Conn) live() *session {
 	if s := c.d.session(c.id); s != nil && s.live() {
@@ -32,7 +28,7 @@ func (c Conn) live() *session {
 
 // State returns where the connection stands: StateUnknown for the zero Conn.
 func (c Conn) State() State {
-	if c.IsZero() {
+	if c.d == nil {
 		return StateUnknown
 	}
 	if s := c.live(); s != nil {
@@ -57,20 +53,20 @@ func (c Conn) Remote() (address.Addr, bool) {
 	return c.d.ep.Remote(c.id)
 }
 
-// Approve lets a client in; it is connected with the next Update. During the
-// handshake it counts for later; a second time it does nothing.
+// Approve makes a client connected with the next Update, or, during the handshake, when the
+// handshake is complete. A second call does nothing.
 //
-// Errors: ErrGone, ErrNotServer, ErrApprovalNotRequired, and ErrNotAllowedInState
-// if Disconnect was called before.
+// Errors: ErrGone, ErrRole, and ErrNotAllowedInState if Config.RequireApproval is not set or
+// Disconnect was called before.
 func (c Conn) Approve() error {
 	s := c.live()
 	switch {
 	case s == nil:
 		return ErrGone
 	case !c.d.server:
-		return ErrNotServer
+		return ErrRole
 	case !c.d.cfg.RequireApproval:
-		return ErrApprovalNotRequired
+		return ErrNotAllowedInState
 	case s.closing:
 		return ErrNotAllowedInState
 	}
@@ -87,8 +83,8 @@ func (c Conn) Disconnect(r DisconnectReason, text string) {
 	}
 }
 
-// SetInGame says whether commands and snapshots pass on this side; both sides
-// must say so. Leaving forgets what was acknowledged.
+// SetInGame turns commands and snapshots on or off on this side; they pass if both sides have
+// turned them on. Turning them off resets the acknowledgements.
 func (c Conn) SetInGame(on bool) {
 	s := c.live()
 	if s == nil {
@@ -118,7 +114,7 @@ func (c Conn) SendRPC(r RPC) error {
 }
 
 // RPCs returns those that were received in the last Update, also of a connection that ended
-// in it: the peer's last words. Conns does not have such a connection; its event does.
+// in it. Conns does not return such a connection; its event has it.
 func (c Conn) RPCs() iter.Seq[RPC] {
 	return func(yield func(RPC) bool) {
 		s := c.d.session(c.id)
@@ -133,54 +129,38 @@ func (c Conn) RPCs() iter.Seq[RPC] {
 	}
 }
 
-// SendCommand sends a command to the server with the next Flush; of several in
-// one tick only the last leaves. It may be lost.
-//
-// Errors: ErrGone, ErrNotClient, ErrNotAllowedInState, ErrTooLarge.
-func (c Conn) SendCommand(tick uint32, b []byte) error {
-	s := c.live()
-	if s == nil {
-		return ErrGone
-	}
-	if c.d.server {
-		return ErrNotClient
-	}
-	return c.d.sendStream(s, commandLen, tick, b)
-}
-
-// Command returns the client's command with the newest tick, if one came in the
-// last Update. It is valid until the next.
-func (c Conn) Command() (tick uint32, b []byte, ok bool) { return c.newest(true) }
-
 // SendSnapshot sends a snapshot to a client with the next Flush; of several in
 // one tick only the last leaves. It may be lost, see Acks.
 //
-// Errors: ErrGone, ErrNotServer, ErrNotAllowedInState, ErrTooLarge.
+// Errors: ErrGone, ErrRole, ErrNotAllowedInState, ErrTooLarge.
 func (c Conn) SendSnapshot(tick uint32, b []byte) error {
 	s := c.live()
 	if s == nil {
 		return ErrGone
 	}
 	if !c.d.server {
-		return ErrNotServer
+		return ErrRole
 	}
-	return c.d.sendStream(s, snapshotLen, tick, b)
+	if err := c.d.maySend(s, snapshotLen+len(b)); err != nil {
+		return err
+	}
+	s.out.due, s.out.tick = true, tick
+	s.out.body = append(s.out.body[:0], b...)
+	return nil
 }
 
 // Snapshot returns the server's snapshot with the newest tick, if one came in
 // the last Update. It is valid until the next.
-func (c Conn) Snapshot() (tick uint32, b []byte, ok bool) { return c.newest(false) }
-
-func (c Conn) newest(server bool) (tick uint32, b []byte, ok bool) {
+func (c Conn) Snapshot() (tick uint32, b []byte, ok bool) {
 	s := c.live()
-	if s == nil || !s.in.fresh || c.d.server != server {
+	if s == nil || !s.in.fresh {
 		return 0, nil, false
 	}
 	return s.in.tick, s.in.body, true
 }
 
-// Acks returns which snapshots the client has processed: on the server as its
-// newest command said.
+// Acks returns which snapshots the client has processed. A server learns it from the
+// client's commands; a client that sends none acknowledges snapshots every 50 ms.
 func (c Conn) Acks() SnapshotAcks {
 	switch s := c.live(); {
 	case s == nil:
@@ -214,7 +194,7 @@ type session struct {
 	state           State
 	id              NetworkID
 	since           time.Duration // when the handshake began, of a client also the approval
-	unsaid          bool          // StateConnecting was not published yet
+	connectingDue   bool          // StateConnecting was not published yet
 	dials           int           // times that the attempt had to find its peer again
 	versionReceived bool          // the peer's version came, and fits
 	approved        bool
@@ -224,15 +204,23 @@ type session struct {
 	closing     bool // the game wants it to end
 	closeReason DisconnectReason
 	closeText   string
-	lingers     bool // ended, but the notice may still be on its way
+	lingering   bool // ended, but the notice may still be on its way
 	until       time.Duration
 	at          address.Addr // where the peer was then
 
 	queue rpcQueue
 	rpcs  []RPC
 
-	in       inbound
-	out      outbound
+	messages [][]byte // received in this tick
+
+	in     inbound  // of a client
+	out    outbound // of a server
+	inputs inputs   // of a server
+
+	commands     sentCommands  // of a client
+	commandsSent time.Duration // when a datagram of commands was sent
+	ackDue       bool          // a snapshot was received since then
+
 	acks     SnapshotAcks // of the client
 	acked    SnapshotAcks // as the server knows them
 	age      int32
@@ -244,19 +232,26 @@ type session struct {
 // streamCounts is what a session has counted.
 type streamCounts struct {
 	RPCsSent, RPCsReceived uint64
+	MessagesSent, Messages uint64 // of SendMessage
 	Sent, Received         uint64 // commands or snapshots
 	Unsent                 uint64 // commands or snapshots for which the transport had no room
 	Late                   uint64 // older than one that was received before
-	Replaced               uint64 // newer ones came in the same tick
+	Repeated               uint64 // commands that were received before
+	Dropped                uint64 // commands that are too old or too many
+	Replaced               uint64 // newer snapshots came in the same tick
 	Lost                   uint64 // snapshots that are missing in the sequence
 	Ignored                uint64 // received while not in game, or on the wrong side
 }
 
 func (s *session) reset(id utp.ConnID, st State) {
-	queue, rpcs, body := s.queue, s.rpcs, s.out.body
+	queue, rpcs, body, inputs, commands := s.queue, s.rpcs, s.out.body, s.inputs, s.commands
+	messages := s.messages
 	queue.reset()
 	clear(rpcs)
-	*s = session{conn: id, state: st, queue: queue, rpcs: rpcs[:0]}
+	clear(messages)
+	inputs.reset()
+	commands.reset()
+	*s = session{conn: id, state: st, queue: queue, rpcs: rpcs[:0], inputs: inputs, commands: commands, messages: messages[:0]}
 	s.out.body = body[:0]
 }
 
@@ -267,6 +262,9 @@ func (s *session) live() bool { return s.state > StateDisconnected }
 func (s *session) leaveGame() {
 	s.in = inbound{}
 	s.out.due = false
+	s.inputs.reset()
+	s.commands.reset()
+	s.ackDue = false
 	s.acks, s.acked, s.age = SnapshotAcks{}, SnapshotAcks{}, 0
 }
 
@@ -286,8 +284,8 @@ type pendingRelease struct {
 	left int
 }
 
-// over publishes the end of a connection. The RPCs before it stay until the next Update.
-func (d *Driver) over(s *session, ev ConnectionEvent) {
+// endSession publishes the end of a connection. The RPCs before it stay until the next Update.
+func (d *Driver) endSession(s *session, ev ConnectionEvent) {
 	d.enter(s, StateDisconnected)
 	ev.Conn, ev.NetworkID, ev.State, ev.UserData = Conn{d, s.conn}, s.id, StateDisconnected, s.userData
 	d.publish(ev)
@@ -306,14 +304,14 @@ func (d *Driver) closeLocal(s *session, r DisconnectReason, text string) {
 
 // closeBecause is closeLocal with a cause for the event of this side.
 func (d *Driver) closeBecause(s *session, r DisconnectReason, text string, cause error) {
-	d.over(s, ConnectionEvent{Reason: r, Cause: cause})
+	d.endSession(s, ConnectionEvent{Reason: r, Cause: cause})
 	s.at, _ = d.ep.Remote(s.conn)
 	if d.cfg.NoCloseNotice || d.ep.State(s.conn) != utp.StateEstablished {
-		d.part(s)
+		d.closeTransport(s)
 		return
 	}
 	appendSystem(&s.queue, indexClose, appendClose(nil, r, text))
-	s.lingers, s.until = true, d.elapsed+lingerTime
+	s.lingering, s.until = true, d.elapsed+lingerTime
 }
 
 // linger ends the transport's connection when the notice has arrived, or will
@@ -323,21 +321,21 @@ func (d *Driver) linger(s *session) {
 	if ok && d.elapsed < s.until && st.InFlight+s.queue.len() > 0 {
 		return
 	}
-	d.part(s)
+	d.closeTransport(s)
 }
 
-// part ends the transport's connection.
-func (d *Driver) part(s *session) {
+// closeTransport ends the transport's connection.
+func (d *Driver) closeTransport(s *session) {
 	if d.ep.State(s.conn) != utp.StateNone {
 		d.ep.Disconnect(s.conn)
 		d.release(s.at)
 	}
-	d.parted(s)
+	d.forgetTransport(s)
 }
 
-// parted forgets a connection that the transport does not have any more.
-func (d *Driver) parted(s *session) {
-	s.lingers = false
+// forgetTransport forgets a connection that the transport does not have any more.
+func (d *Driver) forgetTransport(s *session) {
+	s.lingering = false
 	s.queue.reset()
 }
 
@@ -352,23 +350,23 @@ func (d *Driver) release(at address.Addr) {
 	d.pendingReleases = append(d.pendingReleases, pendingRelease{at, releaseFlushes})
 }
 
-// flushPartings belongs behind the datagrams of a flush.
-func (d *Driver) flushPartings() {
+// flushReleases belongs behind the datagrams of a flush.
+func (d *Driver) flushReleases() {
 	kept := d.pendingReleases[:0]
 	for _, p := range d.pendingReleases {
 		p.left--
 		switch {
 		case p.left > 0:
 			kept = append(kept, p)
-		case !d.peers(p.at):
+		case !d.hasPeer(p.at):
 			d.link.Disconnect(p.at)
 		}
 	}
 	d.pendingReleases = kept
 }
 
-// peers reports whether there is a connection with an address.
-func (d *Driver) peers(at address.Addr) bool {
+// hasPeer reports whether there is a connection with an address.
+func (d *Driver) hasPeer(at address.Addr) bool {
 	for _, s := range d.sessions {
 		if s == nil {
 			continue
@@ -380,15 +378,15 @@ func (d *Driver) peers(at address.Addr) bool {
 	return false
 }
 
-// lost ends a connection that the transport does not have any more.
-func (d *Driver) lost(s *session, ev utp.Event) {
+// transportEnded ends a connection that the transport does not have any more.
+func (d *Driver) transportEnded(s *session, ev utp.Event) {
 	end := ConnectionEvent{Reason: DisconnectReason(ev.Reason), Cause: d.cause(ev)}
 	if ev.Refused {
 		// To answer more than that would be an amplifier for requests with forged sources.
 		end.Remote = &CloseInfo{Reason: ReasonServerFull}
 	}
-	d.over(s, end)
-	d.parted(s)
+	d.endSession(s, end)
+	d.forgetTransport(s)
 }
 
 func (d *Driver) cause(ev utp.Event) error {
@@ -405,13 +403,13 @@ func (d *Driver) closeByPeer(s *session, body []byte) {
 		d.invalid(s, "a close notice has a wrong length")
 		return
 	}
-	d.over(s, ConnectionEvent{Reason: ReasonClosedByRemote, Remote: &info})
+	d.endSession(s, ConnectionEvent{Reason: ReasonClosedByRemote, Remote: &info})
 	d.ep.Disconnect(s.conn)
-	d.parted(s)
+	d.forgetTransport(s)
 }
 
 // Close ends every connection, with what Disconnect was given if that was called. It sends
-// what is queued and says the end once, without waiting for an answer, and closes the link.
+// what is queued and one notice, without waiting for an answer, and closes the link.
 // It may be called again. Errors are those of the link.
 func (d *Driver) Close() error {
 	if d.closed {
@@ -433,8 +431,8 @@ func (d *Driver) Close() error {
 	}
 	d.flush()
 	for _, s := range d.sessions {
-		if s != nil && s.lingers {
-			d.part(s)
+		if s != nil && s.lingering {
+			d.closeTransport(s)
 		}
 	}
 	d.ep.Listen(false)
@@ -447,12 +445,12 @@ func (d *Driver) Close() error {
 // maxDials is how often one attempt to connect asks the link for its peer again.
 const maxDials = 3
 
-// left processes the link's report that a peer is gone.
+// peerLeft processes the link's report that a peer is gone.
 //
 // A host that ends a connection closes the link some flushes later. A client that
 // connects again at once over the old link may therefore see the link end: that end
 // concerns the previous connection, and the attempt continues over a new link.
-func (d *Driver) left(at address.Addr) {
+func (d *Driver) peerLeft(at address.Addr) {
 	s := d.attempt(at)
 	if s == nil || s.dials == maxDials || d.link.Dial() != nil {
 		d.ep.DropPeer(at)
@@ -460,15 +458,15 @@ func (d *Driver) left(at address.Addr) {
 	}
 	s.dials++
 	for _, old := range d.sessions {
-		if old != nil && old.lingers && old.at == at {
-			d.part(old) // Its notice has no way any more.
+		if old != nil && old.lingering && old.at == at {
+			d.closeTransport(old) // Its notice has no way any more.
 		}
 	}
 }
 
-// joined makes an attempt go on at once when its link is there, instead of when
+// peerJoined makes an attempt go on at once when its link is there, instead of when
 // the next request is due: the last one may have had no link to go over.
-func (d *Driver) joined(at address.Addr) {
+func (d *Driver) peerJoined(at address.Addr) {
 	if s := d.attempt(at); s != nil {
 		d.ep.RetryConnect(s.conn)
 	}
@@ -487,8 +485,8 @@ func (d *Driver) attempt(at address.Addr) *session {
 	return nil
 }
 
-// goneAll ends every connection, since the link lost all peers.
-func (d *Driver) goneAll() {
+// dropAllPeers ends every connection, since the link lost all peers.
+func (d *Driver) dropAllPeers() {
 	for _, s := range d.sessions {
 		if s == nil {
 			continue
@@ -499,7 +497,7 @@ func (d *Driver) goneAll() {
 	}
 }
 
-// DisconnectReason says why a connection ended. The values up to 102 are those
+// DisconnectReason is why a connection ended. The values up to 102 are those
 // of Unity's packages; no reason crosses the wire, see CloseInfo.
 type DisconnectReason uint8
 
@@ -563,83 +561,4 @@ func (r DisconnectReason) String() string {
 		return "server full"
 	}
 	return fmt.Sprintf("reason(%d)", uint8(r))
-}
-
-// WireVersion is the version of this package's messages. It is
-// compatible with nothing but itself.
-const WireVersion = 2
-
-// ProtocolVersion is what two sides must have in common.
-type ProtocolVersion struct {
-	Protocol   int32  // WireVersion
-	Game       int32  // Config.GameVersion
-	RPCs       uint64 // a hash over the names and options of all RPCs
-	Components uint64 // Config.ComponentsHash
-}
-
-// versionLen is the size of the version RPC: the four fields and 4 bytes that
-// are reserved for an identity that survives a reconnect.
-const versionLen = 4 + 4 + 8 + 8 + 4
-
-func (v ProtocolVersion) append(dst []byte) []byte {
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(v.Protocol))
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(v.Game))
-	dst = binary.LittleEndian.AppendUint64(dst, v.RPCs)
-	dst = binary.LittleEndian.AppendUint64(dst, v.Components)
-	return append(dst, 0, 0, 0, 0)
-}
-
-// parseVersion reads versionLen bytes.
-func parseVersion(b []byte) ProtocolVersion {
-	return ProtocolVersion{
-		Protocol:   int32(binary.LittleEndian.Uint32(b)),
-		Game:       int32(binary.LittleEndian.Uint32(b[4:])),
-		RPCs:       binary.LittleEndian.Uint64(b[8:]),
-		Components: binary.LittleEndian.Uint64(b[16:]),
-	}
-}
-
-// VersionError says in what the two sides of a connection differ. It is the Cause of
-// ReasonBadProtocolVersion on each side that has heard the other's version.
-type VersionError struct {
-	Local, Remote ProtocolVersion
-}
-
-// Field returns the name of the first field of [ProtocolVersion] that differs, "" if none does.
-func (e *VersionError) Field() string {
-	switch l, r := e.Local, e.Remote; {
-	case l.Protocol != r.Protocol:
-		return "Protocol"
-	case l.Game != r.Game:
-		return "Game"
-	case l.RPCs != r.RPCs:
-		return "RPCs"
-	case l.Components != r.Components:
-		return "Components"
-	}
-	return ""
-}
-
-// Error names the field with both values: "game version is 0, the peer's is 7".
-func (e *VersionError) Error() string {
-	switch l, r := e.Local, e.Remote; e.Field() {
-	case "Protocol":
-		return fmt.Sprintf("protocol version is %d, the peer's is %d", l.Protocol, r.Protocol)
-	case "Game":
-		return fmt.Sprintf("game version is %d, the peer's is %d", l.Game, r.Game)
-	case "RPCs":
-		return fmt.Sprintf("RPC collection is %016x, the peer's is %016x", l.RPCs, r.RPCs)
-	case "Components":
-		return fmt.Sprintf("components hash is %016x, the peer's is %016x", l.Components, r.Components)
-	}
-	return "the versions are the same"
-}
-
-// mismatch returns in what the peer's version differs, nil if in nothing that matters.
-func (v ProtocolVersion) mismatch(peer ProtocolVersion, relaxed bool) *VersionError {
-	e := &VersionError{Local: v, Remote: peer}
-	if f := e.Field(); f == "" || relaxed && f != "Protocol" && f != "Game" {
-		return nil
-	}
-	return e
 }

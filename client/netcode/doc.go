@@ -21,17 +21,24 @@
 //
 // # A tick
 //
-//	d.Update(now)                          receive datagrams, run timers
-//	d.ConnectionEventsForTick()            read changes of connections
-//	conn.RPCs(), Command(), Snapshot()     read received messages
-//	conn.SendRPC, SendCommand, …           queue messages
-//	d.Flush()                              send them, in as few packets as possible
+//	d.Update(now)                            receive datagrams, run timers
+//	d.Events()                               read changes of connections
+//	conn.RPCs(), Commands(), Snapshot(), …   read received messages
+//	conn.SendRPC, SendCommand, …             queue messages
+//	d.Flush()                                send them, in as few packets as possible
 //
 // A [Driver] starts no goroutine and is not safe for concurrent use; [Driver.Run] is
 // a loop of ticks. The caller passes the time. The same calls with the same
 // datagrams, times and random bytes give the same datagrams. Returned slices and
 // RPCs are valid until the next Update. In steady state nothing allocates, and no
 // input causes a panic.
+//
+// # Messages
+//
+//	SendRPC        reliable and in order; a type with a codec, both directions
+//	SendCommand    of a tick, client to server; repeated, each delivered once
+//	SendSnapshot   of a tick, server to client; the newest one counts; acknowledged
+//	SendMessage    unreliable bytes, both directions, as for voice or effects
 //
 // # States
 //
@@ -67,6 +74,12 @@
 // DISCONNECT of the former link may arrive during the new attempt, which then
 // requests a new link and continues.
 //
+// # Several links
+//
+// A server listens on several links at once if Config.Link is their [link.Join]: a socket of
+// IPv4 and one of IPv6, a relay for players without a direct path, and a network in memory for
+// the host's own player. All players have ids of one sequence.
+//
 // # Differences from Netcode for Entities
 //
 //   - RPCs that arrive in an Update are available after it, not after the next
@@ -78,15 +91,16 @@
 //   - a side that ends a connection sends the reason, see [CloseInfo]; the event
 //     of the other side still has ReasonClosedByRemote, and comes with the notice
 //   - the handshake has a timeout on the client as well
-//   - RequireApproval is a setting of the server alone; a client follows what it hears
-//   - of several requests in one tick each gets its own result
+//   - RequireApproval is a setting of the server alone; a client follows the server
+//   - of several requests in one tick each gets its own result, see [Request]
 //   - Broadcast returns the number of connections that it queued the RPC for
-//   - a command is sent once, without those of earlier ticks
+//   - a server gets all commands of a client that arrive, not only the newest of a tick
+//   - a client in game that sends no commands acknowledges snapshots in datagrams of their own
 //
 // # Limitations
 //
 // Plain UDP is not encrypted: what an RPC during the approval carries, such as a password
-// or a token, can be read on the way, and sent again by others. Use a link over DTLS or QUIC,
+// or a token, can be read and sent again by anyone on the path. Use a link over DTLS or QUIC,
 // or tokens that are good for one connection and one moment.
 //
 // A server stops listening only by Close. There are no tick rates

@@ -40,18 +40,16 @@ type Driver struct {
 	ids             networkIDs
 	pendingReleases []pendingRelease
 	events          []ConnectionEvent
-	listens         []*ListenRequest
-	connects        []*ConnectRequest
-	autoListen      *ListenRequest
-	autoConnect     *ConnectRequest
+	requests        []*Request
+	auto            *Request // of Config.Auto, until its result was returned
 
 	buf     []byte // of the datagram that is received
 	scratch []byte // of the message that is sent
 	counts  driverCounts
 }
 
-// NewServer returns a server that does not listen yet. Errors wrap ErrConfig or
-// utp.ErrConfig; the link remains the caller's then.
+// NewServer returns a server that does not listen yet. Errors wrap ErrConfig; the link
+// remains the caller's then.
 func NewServer(cfg Config) (*Driver, error) { return newDriver(cfg, true) }
 
 // NewClient returns a client without a connection. Errors are those of
@@ -83,7 +81,7 @@ func newDriver(cfg Config, server bool) (*Driver, error) {
 func (d *Driver) attach(l link.Link) error {
 	ep, err := utp.New(d.cfg.transport(l.Overhead()))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	d.link, d.ep = l, ep
 	d.ep.Advance(d.elapsed)
@@ -113,15 +111,14 @@ func (d *Driver) open(local address.Addr) error {
 // Listen begins to accept clients. Nowhere means wherever the link is; another
 // address must be the link's, or that of the link that Config.Open makes.
 //
-// Errors: ErrNotServer, ErrAlreadyListening, ErrAddr, and those of Config.Open and of
-// Config.Rand.
+// Errors: ErrRole, ErrAlready, ErrAddr, and those of Config.Open and of Config.Rand.
 // After a failure, Listen may be called again.
 func (d *Driver) Listen(at address.Addr) error {
 	if !d.server {
-		return ErrNotServer
+		return ErrRole
 	}
-	if d.Listening() {
-		return ErrAlreadyListening
+	if d.listening() {
+		return ErrAlready
 	}
 	if at.IsValid() && d.link != nil && d.link.Local() != at {
 		return ErrAddr
@@ -136,39 +133,25 @@ func (d *Driver) Listen(at address.Addr) error {
 	return nil
 }
 
-// Listening reports whether clients are accepted.
-func (d *Driver) Listening() bool { return d.ep != nil && d.ep.Listening() }
-
-// SetRequireApproval changes Config.RequireApproval. Errors: ErrNotServer,
-// ErrAlreadyListening.
-func (d *Driver) SetRequireApproval(on bool) error {
-	if !d.server {
-		return ErrNotServer
-	}
-	if d.Listening() {
-		return ErrAlreadyListening
-	}
-	d.cfg.RequireApproval = on
-	return nil
-}
+func (d *Driver) listening() bool { return d.ep != nil && d.ep.Listening() }
 
 // Connect begins to connect to a server; StateConnecting is an event of the
 // next Update.
 //
-// Errors: ErrNotClient, ErrAlreadyConnecting, ErrPortZero, ErrAddr, and those of
-// Config.Open, of the link, and of Config.Rand.
+// Errors: ErrRole, ErrAlready, ErrAddr, and those of Config.Open, of the link, and of
+// Config.Rand.
 func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	if d.server {
-		return Conn{}, ErrNotClient
+		return Conn{}, ErrRole
 	}
 	if d.busy() {
-		return Conn{}, ErrAlreadyConnecting
+		return Conn{}, ErrAlready
 	}
 	switch {
 	case !to.IsValid():
 		return Conn{}, ErrAddr
 	case !to.Reachable():
-		return Conn{}, ErrPortZero
+		return Conn{}, ErrAddr
 	}
 	var local address.Addr
 	if to.Is6() && d.sockets {
@@ -188,7 +171,7 @@ func (d *Driver) Connect(to address.Addr) (Conn, error) {
 		return Conn{}, err
 	}
 	s := d.newSession(id, StateConnecting)
-	s.unsaid = true
+	s.connectingDue = true
 	return Conn{d, id}, nil
 }
 
@@ -205,9 +188,6 @@ func (d *Driver) busy() bool {
 // Link returns the link, nil before it was opened. Wrapping it is for before
 // NewServer and NewClient; this one is for its address and its counters.
 func (d *Driver) Link() link.Link { return d.link }
-
-// Version returns what the peer must have, too.
-func (d *Driver) Version() ProtocolVersion { return d.version }
 
 // Conns returns the connections in the order of their slots, without those
 // that have ended.
@@ -348,7 +328,7 @@ func (d *Driver) Update(now time.Time) error {
 	d.advance(now)
 	d.forget()
 	if first {
-		d.auto()
+		d.requestAuto()
 	}
 	d.serveRequests()
 	if d.ep != nil {
@@ -396,7 +376,10 @@ func (d *Driver) forget() {
 		}
 		clear(s.rpcs)
 		s.rpcs = s.rpcs[:0]
+		clear(s.messages)
+		s.messages = s.messages[:0]
 		s.in.fresh, s.in.body = false, nil
+		s.inputs.next()
 		if !s.inGame {
 			s.leaveGame()
 		}
@@ -413,18 +396,18 @@ func (d *Driver) receive() {
 		case link.Datagram:
 			d.ep.Receive(ev.Addr, d.buf[:ev.N])
 		case link.Joined:
-			d.joined(ev.Addr)
+			d.peerJoined(ev.Addr)
 		case link.Left:
-			d.left(ev.Addr)
+			d.peerLeft(ev.Addr)
 		case link.NoLink:
 			d.counts.NoLink++
 		case link.Refused:
 			d.log.Warn("the link refused", "error", ev.Err)
-			d.goneAll()
+			d.dropAllPeers()
 		case link.Ended:
 			d.err = ev.Err
 			d.log.Error("the link ended", "error", ev.Err)
-			d.goneAll()
+			d.dropAllPeers()
 			return
 		}
 	}
@@ -435,7 +418,7 @@ func (d *Driver) serveSessions() {
 	for _, s := range d.sessions {
 		switch {
 		case s == nil:
-		case s.lingers:
+		case s.lingering:
 			d.linger(s)
 		case s.live():
 			d.serve(s)
@@ -444,8 +427,8 @@ func (d *Driver) serveSessions() {
 }
 
 func (d *Driver) serve(s *session) {
-	if s.unsaid {
-		s.unsaid = false
+	if s.connectingDue {
+		s.connectingDue = false
 		d.enter(s, StateConnecting)
 	}
 	switch {
@@ -483,10 +466,10 @@ func (d *Driver) takeEvents() {
 		s := d.session(ev.Conn)
 		switch {
 		case s == nil:
-		case s.lingers:
+		case s.lingering:
 			if ev.Kind == utp.EventDisconnected { // The peer has read the notice.
 				d.release(s.at)
-				d.parted(s)
+				d.forgetTransport(s)
 			}
 		case !s.live():
 		case ev.Kind == utp.EventConnected:
@@ -494,7 +477,7 @@ func (d *Driver) takeEvents() {
 		case ev.Kind == utp.EventData:
 			d.message(s, ev.Pipeline, ev.Data)
 		case ev.Kind == utp.EventDisconnected:
-			d.lost(s, ev)
+			d.transportEnded(s, ev)
 		}
 	}
 }
@@ -506,71 +489,4 @@ func (d *Driver) incoming(id utp.ConnID) {
 		return
 	}
 	d.begin(d.newSession(id, StateUnknown))
-}
-
-// AutoConnect lets a game find its server without a menu, as its developers
-// want it.
-type AutoConnect struct {
-	// Port is the server's UDP port. 0 turns it off.
-	Port uint16
-	// ListenAddress is where the server listens. Zero means 0.0.0.0.
-	ListenAddress netip.Addr
-	// ConnectAddress is where the client connects to. Zero means 127.0.0.1, and
-	// 0.0.0.0 means that it does not.
-	ConnectAddress netip.Addr
-	// Local says that the server is in the same program: a ConnectAddress that
-	// is not loopback becomes 127.0.0.1, with the same port.
-	Local bool
-}
-
-func (a AutoConnect) withDefaults() AutoConnect {
-	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	if !a.ListenAddress.IsValid() {
-		a.ListenAddress = netip.IPv4Unspecified()
-	}
-	if !a.ConnectAddress.IsValid() {
-		a.ConnectAddress = loopback
-	}
-	wanted := a.ConnectAddress != netip.IPv4Unspecified()
-	if a.Local && wanted && !a.ConnectAddress.IsLoopback() {
-		a.ConnectAddress = loopback
-	}
-	return a
-}
-
-// Listen returns where a server listens, and false if it does not.
-func (a AutoConnect) Listen() (address.Addr, bool) {
-	a = a.withDefaults()
-	return address.FromUDP(netip.AddrPortFrom(a.ListenAddress, a.Port)), a.Port != 0
-}
-
-// Connect returns where a client connects to, and false if it does not.
-func (a AutoConnect) Connect() (address.Addr, bool) {
-	a = a.withDefaults()
-	on := a.Port != 0 && a.ConnectAddress != netip.IPv4Unspecified()
-	return address.FromUDP(netip.AddrPortFrom(a.ConnectAddress, a.Port)), on
-}
-
-// auto makes the requests of Config.Auto.
-func (d *Driver) auto() {
-	if at, on := d.cfg.Auto.Listen(); d.server && on {
-		d.autoListen = d.RequestListen(at)
-	}
-	if to, on := d.cfg.Auto.Connect(); !d.server && on {
-		d.autoConnect = d.RequestConnect(to)
-	}
-}
-
-// autoFailed returns, once, why the first Update could not do what Config.Auto
-// asks for.
-func (d *Driver) autoFailed() error {
-	var err error
-	if d.autoListen != nil {
-		err = d.autoListen.Err()
-	}
-	if d.autoConnect != nil {
-		err = d.autoConnect.Err()
-	}
-	d.autoListen, d.autoConnect = nil, nil
-	return err
 }

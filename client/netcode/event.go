@@ -11,21 +11,20 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
-// ConnectionEvent says that a connection has entered a state in this tick. A
-// server has none for StateConnecting, and neither side one for StateUnknown
-// or for Listen.
+// ConnectionEvent is the entry of a connection into a state in this tick. A server has none
+// for StateConnecting, and neither side has one for StateUnknown or for Listen.
 type ConnectionEvent struct {
 	Conn      Conn
 	NetworkID NetworkID // 0 before StateConnected, and after it if that never was
 	State     State
 	Reason    DisconnectReason // of StateDisconnected
-	Remote    *CloseInfo       // what the peer said at the end, nil if it said nothing
+	Remote    *CloseInfo       // the close notice of the peer, nil if there was none
 	UserData  any              // of StateDisconnected: what Conn.SetUserData kept
 	Cause     error            // *VersionError of ReasonBadProtocolVersion; of ReasonProtocolError utp.ErrWindowMismatch, utp.ErrPeerGone or why the link ended
 }
 
-// String returns the NetworkID and the state, and of an end the reason, what the peer said
-// and the cause: "3 disconnected, closed by remote (server full: try later)".
+// String returns the NetworkID and the state, and of an end the reason, the close
+// notice of the peer and the cause: "3 disconnected, closed by remote (server full: try later)".
 func (ev ConnectionEvent) String() string {
 	s := fmt.Sprintf("%d %v", ev.NetworkID, ev.State)
 	if ev.State == StateDisconnected {
@@ -44,27 +43,27 @@ func (ev ConnectionEvent) String() string {
 	return s
 }
 
-// CloseInfo is what a peer says when it ends a connection.
+// CloseInfo is the close notice of a peer that ended a connection.
 type CloseInfo struct {
 	Reason DisconnectReason
-	Text   string // at most MaxCloseText bytes, valid UTF-8
+	Text   string // at most 127 bytes, valid UTF-8
 }
 
-// MaxCloseText is the largest text of a CloseInfo in bytes. More is cut off.
-const MaxCloseText = 127
+// maxCloseText is the largest text of a CloseInfo in bytes. More is cut off.
+const maxCloseText = 127
 
-// ConnectionEventsForTick returns the events of the last Update: first clients
+// Events returns the events of the last Update: first clients
 // that were accepted, then what happened to each connection, in the order of
 // the connections. It is valid until the next Update and reading it does not
 // change it.
-func (d *Driver) ConnectionEventsForTick() []ConnectionEvent { return d.events }
+func (d *Driver) Events() []ConnectionEvent { return d.events }
 
 func (d *Driver) publish(ev ConnectionEvent) {
 	d.events = append(d.events, ev)
 	d.log.Debug("connection", "state", ev.State, "networkID", ev.NetworkID, "reason", ev.Reason)
 }
 
-// order puts the events into the order that ConnectionEventsForTick promises.
+// order puts the events into the order that Events promises.
 func (d *Driver) order() {
 	rank := func(ev ConnectionEvent) int {
 		if d.server && ev.State == StateHandshake {
@@ -79,33 +78,31 @@ func (d *Driver) order() {
 var (
 	// ErrConfig is wrapped by every refusal of a configuration.
 	ErrConfig = errors.New("netcode: configuration is not usable")
-	// ErrNotServer is a server's call on a client.
-	ErrNotServer = errors.New("netcode: this driver is no server")
-	// ErrNotClient is a client's call on a server.
-	ErrNotClient = errors.New("netcode: this driver is no client")
-	// ErrAlreadyListening is Listen, or a change of what must be set before it,
-	// on a server that listens.
-	ErrAlreadyListening = errors.New("netcode: already listening")
-	// ErrAlreadyConnecting is Connect while the client has a connection.
-	ErrAlreadyConnecting = errors.New("netcode: there is a connection already")
-	// ErrAddr is an address to which, or at which, this driver's link can not be.
+	// ErrRole is a server's call on a client, or a client's on a server.
+	ErrRole = errors.New("netcode: not in this role")
+	// ErrAlready is Listen on a server that listens, or Connect on a client that has a
+	// connection.
+	ErrAlready = errors.New("netcode: already listening or connected")
+	// ErrPending is a Request before the next Update.
+	ErrPending = errors.New("netcode: request is pending")
+	// ErrMultipleRequests is a Request after another one of the same kind and tick.
+	ErrMultipleRequests = errors.New("netcode: another request of this tick was served")
+	// ErrAddr is an address to which, or at which, this driver's link can not be, as port 0
+	// in Connect.
 	ErrAddr = errors.New("netcode: address is not usable")
-	// ErrPortZero is Connect to port 0.
-	ErrPortZero = errors.New("netcode: port is 0")
 	// ErrGone is a call for a connection that has ended or never was.
 	ErrGone = errors.New("netcode: connection has ended")
 	// ErrNotAllowedInState is a call that the state of the connection forbids,
-	// as commands are before both Connected and SetInGame.
+	// as commands are before both Connected and SetInGame, or a server without RequireApproval.
 	ErrNotAllowedInState = errors.New("netcode: not allowed in this state of the connection")
-	// ErrApprovalNotRequired is Approve on a server without RequireApproval.
-	ErrApprovalNotRequired = errors.New("netcode: this server requires no approval")
 	// ErrUnknownRPC is an RPC of another registry, or one that was registered
 	// after the driver was made.
 	ErrUnknownRPC = errors.New("netcode: RPC is not registered")
-	// ErrTooLarge is an RPC that does not fit into one packet, or a command or
+	// ErrTooLarge is an RPC or message that does not fit into one packet, or a command or
 	// snapshot above the fragmentation capacity.
 	ErrTooLarge = errors.New("netcode: message is too large")
-	// ErrQueueFull is an RPC above Config.MaxRPCQueue.
+	// ErrQueueFull is an RPC above Config.MaxRPCQueue, or a message for which the transport has
+	// no room until the next Flush.
 	ErrQueueFull = errors.New("netcode: RPC queue is full")
 	// ErrRegistered is a name that is registered already, or one too many.
 	ErrRegistered = errors.New("netcode: RPC can not be registered")
@@ -125,10 +122,14 @@ type ConnStats struct {
 
 	RPCsSent, RPCsReceived uint64
 	RPCsQueued             int    // bytes that wait for a packet
+	MessagesSent           uint64 // by SendMessage
+	MessagesReceived       uint64
 	Sent, Received         uint64 // commands or snapshots
-	Unsent                 uint64 // dropped, since the transport had no room
-	Late                   uint64 // received after a newer one
-	Replaced               uint64 // received, but a newer one came in the same tick
+	Unsent                 uint64 // those that were not sent, since there was no room
+	Late                   uint64 // commands with Late set; snapshots that came after a newer one
+	Repeated               uint64 // commands that were received before, in another datagram
+	Dropped                uint64 // commands that were 64 ticks too old; commands and messages above what an Update keeps
+	Replaced               uint64 // snapshots that a newer one of the same Update replaced
 	Lost                   uint64 // snapshots that are missing in the sequence; some may be late
 	Ignored                uint64 // received while not in game, or malformed
 }
@@ -145,8 +146,9 @@ func (c Conn) Stats() (ConnStats, bool) {
 	return ConnStats{
 		Transport: t, RTT: millis(s.trip.rtt), RTTVariation: millis(s.trip.variation), CommandAge: s.age,
 		RPCsSent: n.RPCsSent, RPCsReceived: n.RPCsReceived, RPCsQueued: s.queue.len(),
+		MessagesSent: n.MessagesSent, MessagesReceived: n.Messages,
 		Sent: n.Sent, Received: n.Received, Unsent: n.Unsent,
-		Late: n.Late, Replaced: n.Replaced, Lost: n.Lost, Ignored: n.Ignored,
+		Late: n.Late, Repeated: n.Repeated, Dropped: n.Dropped, Replaced: n.Replaced, Lost: n.Lost, Ignored: n.Ignored,
 	}, true
 }
 

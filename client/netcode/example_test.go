@@ -27,8 +27,8 @@ func (s *server) turn(tick uint32, now time.Time) {
 			}
 		}
 		c.SetInGame(c.State() == netcode.StateConnected)
-		if _, command, ok := c.Command(); ok && len(command) == 1 {
-			s.world[c.NetworkID()] += command[0]
+		for command := range c.Commands() {
+			s.world[c.NetworkID()] += command.Data[0]
 		}
 	}
 	for c := range s.Conns() {
@@ -48,7 +48,7 @@ type bot struct {
 
 func (b *bot) turn(tick uint32, now time.Time) {
 	_ = b.Update(now)
-	for _, ev := range b.ConnectionEventsForTick() {
+	for _, ev := range b.Events() {
 		switch ev.State {
 		case netcode.StateApproval:
 			_ = ev.Conn.SendRPC(b.hello.New([]byte(b.name)))
@@ -71,7 +71,7 @@ func (b *bot) turn(tick uint32, now time.Time) {
 func Example() {
 	rpcs := new(netcode.RPCRegistry)
 	hello, _ := netcode.RegisterRPC(rpcs, "hello", netcode.Raw(), netcode.DuringApproval)
-	network, _ := link.NewNetwork(link.NetworkConfig{})
+	network := link.NewNetwork(link.NetworkConfig{})
 	home, _ := network.Open(address.Addr{})
 	d, err := netcode.NewServer(netcode.Config{Link: home, RPCs: rpcs, RequireApproval: true})
 	if err != nil {

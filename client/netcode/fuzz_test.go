@@ -12,13 +12,16 @@ import (
 // to a live server, which must still accept a regular client afterwards. The input
 // is a list of: what to do, how many bytes, the bytes.
 func FuzzSession(f *testing.F) {
-	version := []byte{2, 1, 0, 0, 0, 0xFE, 0xFF, 224, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	version := []byte{2, 1, 0, 0, 0, 0xFE, 0xFF, 224, 0, netcode.WireVersion, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	f.Add([]byte{0, 13, 'U', 'T', 'P', 1, 1, 1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add(append([]byte{1, byte(len(version))}, version...))
 	f.Add([]byte{1, 9, 2, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0})
 	f.Add([]byte{1, 10, 2, 1, 0, 0, 0, 0xFB, 0xFF, 8, 0, 3})
 	f.Add([]byte{1, 9, 2, 1, 0, 0, 0, 0xFF, 0xFF, 0, 0})
 	f.Add([]byte{2, 1, 0, 2, 18, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 2, 0, 0xC0})
+	f.Add(append(append([]byte{1, byte(len(version))}, version...), 2, 3, 3, 'm', 's', 2, 1, 3))
+	commands := append(make([]byte, 17), 3, 9, 0, 0, 0, 1, 2, 0, 'a', 'b', 255, 0, 0, 'c')
+	f.Add(append(append([]byte{1, byte(len(version))}, version...), append([]byte{2, byte(len(commands))}, commands...)...))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		rpc := newCalls(t)
 		b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg})
@@ -37,7 +40,8 @@ func FuzzSession(f *testing.F) {
 			b.tick(1)
 			for c := range b.server.Conns() {
 				c.SetInGame(true)
-				_, _, _ = c.Command()
+				for range c.Commands() {
+				}
 			}
 		}
 		_, c := b.join(netcode.Config{RPCs: rpc.reg})
@@ -76,7 +80,7 @@ func FuzzClient(f *testing.F) {
 // not end is still where it was, or further.
 func FuzzRPC(f *testing.F) {
 	version := func(v netcode.ProtocolVersion) []byte { return versionRPC(v).Append(nil) }
-	plain := netcode.ProtocolVersion{Protocol: 1}
+	plain := netcode.ProtocolVersion{Protocol: netcode.WireVersion}
 	for state := range byte(3) {
 		f.Add(state, false, named("say", 1, 2).Append(nil))
 		f.Add(state, true, named("approve", 1).Append(named("approve").Append(nil)))

@@ -84,7 +84,7 @@ func TestEventsAreLegal(t *testing.T) {
 	for range 20_000 {
 		b.update()
 		for i, d := range sides {
-			for _, ev := range d.ConnectionEventsForTick() {
+			for _, ev := range d.Events() {
 				if wrong := witnesses[i].takes(ev); wrong != "" {
 					t.Fatalf("tick %d, side %d: %v: %s", b.ticks, i, ev, wrong)
 				}
@@ -252,7 +252,7 @@ func TestIDIsNotReusedInOneUpdate(t *testing.T) {
 	}
 	b.update()
 	ended, connected := netcode.NetworkID(0), netcode.NetworkID(0)
-	for _, ev := range b.server.ConnectionEventsForTick() {
+	for _, ev := range b.server.Events() {
 		switch ev.State {
 		case netcode.StateDisconnected:
 			ended = ev.NetworkID

@@ -55,7 +55,7 @@ func TestLinkEnds(t *testing.T) {
 		if err := d.Update(b.now); err != why {
 			t.Errorf("update: %v", err)
 		}
-		if ev := d.ConnectionEventsForTick(); len(ev) == 1 {
+		if ev := d.Events(); len(ev) == 1 {
 			if ev[0].Reason != netcode.ReasonProtocolError || ev[0].Cause != why {
 				t.Errorf("%+v", ev[0])
 			}
@@ -104,17 +104,17 @@ func TestCloseTextIsCut(t *testing.T) {
 	s.Disconnect(netcode.ReasonConnectionClose, "x"+strings.Repeat("ü", 100))
 	b.tick(1)
 	b.update()
-	ev := b.clients[0].ConnectionEventsForTick()
+	ev := b.clients[0].Events()
 	if len(ev) != 1 || ev[0].Remote == nil {
 		t.Fatalf("%v", ev)
 	}
-	if text := ev[0].Remote.Text; len(text) != netcode.MaxCloseText || !utf8.ValidString(text) {
+	if text := ev[0].Remote.Text; len(text) != 127 || !utf8.ValidString(text) {
 		t.Errorf("%d bytes: %q", len(text), text)
 	}
 }
 
 func TestAutoConnectFails(t *testing.T) {
-	taken, err := link.OpenUDP(link.UDPConfig{Local: netip.MustParseAddrPort("127.0.0.1:0")})
+	taken, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,10 +138,68 @@ func TestZeroConn(t *testing.T) {
 	c.SetUserData(1)
 	_, stats := c.Stats()
 	_, remote := c.Remote()
-	if !c.IsZero() || c.State() != netcode.StateUnknown || c.NetworkID() != 0 || stats || remote || c.UserData() != nil {
+	if c != (netcode.Conn{}) || c.State() != netcode.StateUnknown || c.NetworkID() != 0 || stats || remote || c.UserData() != nil {
 		t.Error("the zero Conn is a connection")
 	}
 	if c.Approve() != netcode.ErrGone || c.SendRPC(netcode.RPC{}) != netcode.ErrGone || c.Acks() != (netcode.SnapshotAcks{}) {
 		t.Error("the zero Conn does something")
+	}
+}
+
+// TestJoinedLinks: a server with its own player in memory and others on two more links gives
+// all of them ids of one sequence.
+func TestJoinedLinks(t *testing.T) {
+	b := &testNetwork{t: t, now: start, step: 20 * ms}
+	var networks []*link.Network
+	var links []link.Link
+	for _, at := range []string{"192.0.2.1:7777", "[fd00::1]:7777", "[2001:db8:0:1::]:7777"} {
+		w := link.NewNetwork(link.NetworkConfig{})
+		n, err := w.Open(address.FromUDP(netip.MustParseAddrPort(at)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		networks, links = append(networks, w), append(links, n)
+	}
+	joined, err := link.Join(links...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.server = b.driver(netcode.NewServer, netcode.Config{Link: joined, Rand: newChance(0)})
+	if err := b.server.Listen(address.Addr{}); err != nil {
+		t.Fatal(err)
+	}
+	for i, at := range []string{"192.0.2.9:9", "[fd00::9]:9", "[2001:db8:0:9::]:9"} {
+		n, err := networks[i].Open(address.FromUDP(netip.MustParseAddrPort(at)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := b.driver(netcode.NewClient, netcode.Config{Link: n, Rand: newChance(byte(i + 1))})
+		b.clients = append(b.clients, d)
+		if _, err := d.Connect(links[i].Local()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids := map[netcode.NetworkID]bool{}
+	for range 6 {
+		b.update()
+		for _, d := range append(b.clients, b.server) {
+			d.Flush()
+		}
+		for _, w := range networks {
+			w.Step()
+		}
+		for c := range b.server.Conns() {
+			ids[c.NetworkID()] = true
+		}
+	}
+	if !ids[1] || !ids[2] || !ids[3] {
+		t.Errorf("ids %v, events %q", ids, b.log)
+	}
+	for i, d := range b.clients {
+		for c := range d.Conns() {
+			if c.State() != netcode.StateConnected {
+				t.Errorf("client %d is %v", i, c.State())
+			}
+		}
 	}
 }

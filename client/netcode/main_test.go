@@ -62,11 +62,9 @@ func newCalls(t testing.TB) calls {
 
 func newTestNetwork(t testing.TB, cfg netcode.Config) *testNetwork {
 	t.Helper()
-	w, err := link.NewNetwork(link.NetworkConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := link.NewNetwork(link.NetworkConfig{})
 	b := &testNetwork{t: t, net: w, now: start, step: 20 * ms}
+	var err error
 	b.node, err = w.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +128,7 @@ func (b *testNetwork) update() {
 		if i > 0 {
 			side = fmt.Sprint("C", i)
 		}
-		for _, ev := range d.ConnectionEventsForTick() {
+		for _, ev := range d.Events() {
 			b.log = append(b.log, fmt.Sprintf("%d %s: %s", b.ticks, side, ev))
 		}
 	}

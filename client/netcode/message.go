@@ -2,6 +2,7 @@ package netcode
 
 import (
 	"encoding/binary"
+	"iter"
 
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 	"github.com/ferryrelay/ferry/internal/utpwire"
@@ -12,8 +13,10 @@ func (d *Driver) message(s *session, p utp.PipelineID, b []byte) {
 	switch {
 	case p == utp.EntitiesReliable:
 		d.rpcPacket(s, b)
+	case len(b) > 0 && b[0] == kindMessage:
+		d.takeMessage(s, b[1:])
 	case d.server:
-		d.takeCommand(s, b)
+		d.takeCommands(s, b)
 	default:
 		d.takeSnapshot(s, b)
 	}
@@ -78,19 +81,65 @@ func (d *Driver) invalid(s *session, text string) {
 	d.closeLocal(s, ReasonInvalidRPC, text)
 	clear(s.rpcs) // Of a peer that breaks the rules nothing of that tick counts.
 	s.rpcs = s.rpcs[:0]
+	clear(s.messages)
+	s.messages = s.messages[:0]
 }
 
-// takeCommand keeps the newest command of a tick.
-func (d *Driver) takeCommand(s *session, b []byte) {
-	h, body, ok := parseCommand(b)
-	if !ok || s.state != StateConnected || !s.inGame {
+// SendMessage sends a message of the game in a datagram of its own with the next Flush, from
+// either side of a connected connection. It may be lost, arrive twice or after a later one.
+// Over UDP with the default MaxMessageSize the limit is 1389 bytes, over a relay 38 less.
+//
+// Errors: ErrGone, ErrNotAllowedInState, ErrTooLarge, ErrQueueFull.
+func (c Conn) SendMessage(b []byte) error {
+	s := c.live()
+	switch {
+	case s == nil:
+		return ErrGone
+	case s.state != StateConnected:
+		return ErrNotAllowedInState
+	case 1+len(b) > c.d.ep.MaxPayload(utp.EntitiesUnreliable):
+		return ErrTooLarge
+	}
+	c.d.scratch = append(append(c.d.scratch[:0], kindMessage), b...)
+	if c.d.ep.Send(s.conn, utp.EntitiesUnreliable, c.d.scratch) != nil {
+		return ErrQueueFull
+	}
+	s.counts.MessagesSent++
+	return nil
+}
+
+// Messages returns the messages that were received in the last Update, in the order of their
+// arrival, also of a connection that ended in it. They are valid until the next Update. More
+// than 256 in one Update are dropped.
+func (c Conn) Messages() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		s := c.d.session(c.id)
+		if s == nil {
+			return
+		}
+		for _, b := range s.messages {
+			if !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// maxMessages bounds the messages of one connection that an Update keeps.
+const maxMessages = 256
+
+// takeMessage keeps a message of SendMessage.
+func (d *Driver) takeMessage(s *session, b []byte) {
+	if s.state != StateConnected {
 		s.counts.Ignored++
 		return
 	}
-	s.trip.update(d.millis(), h.time, h.ret)
-	if d.take(s, h.tick, body) {
-		s.acked = h.acks
+	if len(s.messages) == maxMessages {
+		s.counts.Dropped++
+		return
 	}
+	s.counts.Messages++
+	s.messages = append(s.messages, b)
 }
 
 // takeSnapshot keeps the newest snapshot of a tick. One that the game will not
@@ -102,74 +151,31 @@ func (d *Driver) takeSnapshot(s *session, b []byte) {
 		return
 	}
 	s.trip.update(d.millis(), h.time, h.ret)
-	before, replaces, had := s.in.tick, s.in.fresh, s.in.any
-	if !d.take(s, h.tick, body) {
+	s.counts.Received++
+	before, had := s.in.tick, s.in.any
+	newer, replaces := s.in.take(h.tick, body)
+	if !newer {
+		s.counts.Late++
 		return
 	}
 	if had {
 		s.counts.Lost += uint64(h.sequence - s.sequence - 1)
 	}
-	s.sequence, s.age = h.sequence, h.age
+	s.sequence, s.age, s.ackDue = h.sequence, h.age, true
 	s.acks.add(h.tick)
 	if replaces {
+		s.counts.Replaced++
 		s.acks.remove(before)
 	}
 }
 
-// takeFirst keeps a command or snapshot that is newer than the last.
-func (d *Driver) take(s *session, tick uint32, body []byte) bool {
-	s.counts.Received++
-	newer, replaced := s.in.take(tick, body)
-	switch {
-	case !newer:
-		s.counts.Late++
-	case replaced:
-		s.counts.Replaced++
-	}
-	return newer
-}
-
-// The first byte of a message says what it is, as in Netcode for Entities. RPC
+// The first byte of a message is its kind, as in Netcode for Entities. RPC
 // packets are those of package utp; the others are this package's own.
 const (
 	kindCommand  = 0
 	kindSnapshot = 1
+	kindMessage  = 3 // the rest is the game's
 )
-
-// commandHeader goes before a command:
-//
-//	 0    1          5      9      13       17     21
-//	+----+----------+------+------+--------+------+---------+
-//	| 00 | snapshot | mask | time | return | tick | command |
-//	+----+----------+------+------+--------+------+---------+
-//	       u32 LE each
-//
-// Times are the sender's, in ms and never 0. The return is the newest time of
-// the peer and for how long it was held, 0 before there was one.
-type commandHeader struct {
-	acks      SnapshotAcks
-	time, ret uint32
-	tick      uint32
-}
-
-const commandLen = 21
-
-func (h commandHeader) append(dst []byte) []byte {
-	dst = binary.LittleEndian.AppendUint32(append(dst, kindCommand), h.acks.Newest)
-	dst = binary.LittleEndian.AppendUint32(dst, h.acks.Mask)
-	dst = binary.LittleEndian.AppendUint32(dst, h.time)
-	dst = binary.LittleEndian.AppendUint32(dst, h.ret)
-	return binary.LittleEndian.AppendUint32(dst, h.tick)
-}
-
-func parseCommand(b []byte) (commandHeader, []byte, bool) {
-	if len(b) < commandLen || b[0] != kindCommand {
-		return commandHeader{}, nil, false
-	}
-	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
-	h := commandHeader{acks: SnapshotAcks{u32(1), u32(5)}, time: u32(9), ret: u32(13), tick: u32(17)}
-	return h, b[commandLen:], true
-}
 
 // snapshotHeader goes before a snapshot:
 //
@@ -203,7 +209,7 @@ func parseSnapshot(b []byte) (snapshotHeader, []byte, bool) {
 	return h, b[snapshotLen:], true
 }
 
-// inbound is the newest message of the peer's stream.
+// inbound is the newest snapshot of the server.
 type inbound struct {
 	any   bool // one was received since the connection was last in game
 	fresh bool // it was in this tick
@@ -211,7 +217,7 @@ type inbound struct {
 	body  []byte // valid until the next Update
 }
 
-// takeFirst keeps a message that is newer, and reports whether it was and whether it
+// take keeps a snapshot that is newer, and reports whether it was and whether it
 // replaced one of the same tick.
 func (in *inbound) take(tick uint32, body []byte) (newer, replaces bool) {
 	if in.any && int32(tick-in.tick) <= 0 {
@@ -222,7 +228,7 @@ func (in *inbound) take(tick uint32, body []byte) (newer, replaces bool) {
 	return true, replaces
 }
 
-// outbound is the newest message of the own stream, until Flush sends it.
+// outbound is the snapshot of this tick, until Flush sends it.
 type outbound struct {
 	due  bool
 	tick uint32
@@ -243,8 +249,11 @@ func (d *Driver) flush() {
 			continue
 		}
 		d.flushRPCs(s)
-		if s.out.due {
-			d.flushStream(s)
+		switch {
+		case !d.server:
+			d.flushCommands(s)
+		case s.out.due:
+			d.flushSnapshot(s)
 		}
 	}
 	d.ep.Flush()
@@ -253,7 +262,7 @@ func (d *Driver) flush() {
 			d.counts.Unsent++ // As if the network had lost it.
 		}
 	}
-	d.flushPartings()
+	d.flushReleases()
 	d.link.Flush()
 }
 
@@ -270,23 +279,16 @@ func (d *Driver) flushRPCs(s *session) {
 	}
 }
 
-// flushStream sends the command or snapshot of this tick, in one packet if it
-// fits.
-func (d *Driver) flushStream(s *session) {
+// flushSnapshot sends the snapshot of this tick, in one packet if it fits.
+func (d *Driver) flushSnapshot(s *session) {
 	s.out.due = false
 	now := d.millis()
-	if d.server {
-		h := snapshotHeader{time: now, ret: s.trip.returned(now), sequence: s.sequence, tick: s.out.tick}
-		if s.in.any {
-			h.age = int32(s.out.tick - s.in.tick)
-		}
-		s.sequence++
-		d.scratch = h.append(d.scratch[:0])
-	} else {
-		h := commandHeader{acks: s.acks, time: now, ret: s.trip.returned(now), tick: s.out.tick}
-		d.scratch = h.append(d.scratch[:0])
+	h := snapshotHeader{time: now, ret: s.trip.returned(now), sequence: s.sequence, tick: s.out.tick}
+	if s.inputs.any {
+		h.age = int32(s.out.tick - s.inputs.newest)
 	}
-	d.scratch = append(d.scratch, s.out.body...)
+	s.sequence++
+	d.scratch = append(h.append(d.scratch[:0]), s.out.body...)
 	if d.ep.Send(s.conn, d.pipeline(len(d.scratch)), d.scratch) != nil {
 		s.counts.Unsent++
 		return
@@ -329,16 +331,14 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 	return nil
 }
 
-// sendStream keeps a command or snapshot for Flush.
-func (d *Driver) sendStream(s *session, header int, tick uint32, b []byte) error {
+// maySend reports why a command or snapshot of a size can not be sent.
+func (d *Driver) maySend(s *session, size int) error {
 	if s.state != StateConnected || !s.inGame {
 		return ErrNotAllowedInState
 	}
-	if header+len(b) > max(d.ep.MaxPayload(utp.EntitiesUnreliable), d.ep.MaxPayload(utp.EntitiesFragmented)) {
+	if size > max(d.ep.MaxPayload(utp.EntitiesUnreliable), d.ep.MaxPayload(utp.EntitiesFragmented)) {
 		return ErrTooLarge
 	}
-	s.out.due, s.out.tick = true, tick
-	s.out.body = append(s.out.body[:0], b...)
 	return nil
 }
 

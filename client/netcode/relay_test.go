@@ -108,7 +108,7 @@ func (m *match) open(res alloc.Reservation) *link.Relay {
 	if res.HostConnectionData != res.ConnectionData {
 		ticket.HostConnectionData = res.HostConnectionData[:]
 	}
-	r, err := link.OpenRelay(ctx, link.RelayConfig{Session: client.Config{Ticket: ticket, RetryPeriod: 200 * ms}})
+	r, err := link.OpenRelay(ctx, client.Config{Ticket: ticket, RetryPeriod: 200 * ms})
 	if err != nil {
 		m.t.Error(err)
 		return nil
@@ -150,7 +150,7 @@ func (m *match) close() {
 func (m *match) turn() {
 	now := time.Now()
 	_ = m.server.Update(now)
-	m.events = append(m.events, m.server.ConnectionEventsForTick()...)
+	m.events = append(m.events, m.server.Events()...)
 	for c := range m.server.Conns() {
 		for r := range c.RPCs() {
 			if _, ok := m.rpc.approve.From(r); ok {
@@ -171,7 +171,7 @@ func (m *match) turn() {
 
 func (p *player) turn(m *match, now time.Time) {
 	_ = p.Update(now)
-	for _, ev := range p.ConnectionEventsForTick() {
+	for _, ev := range p.Events() {
 		p.events = append(p.events, ev)
 		if ev.State == netcode.StateApproval {
 			_ = ev.Conn.SendRPC(m.rpc.approve.New(nil))

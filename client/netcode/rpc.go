@@ -61,7 +61,7 @@ func (c RPCType[T]) From(r RPC) (T, bool) {
 	return v, true
 }
 
-// RPCOption says something about a kind of RPC.
+// RPCOption is a property of a type of RPC.
 type RPCOption uint8
 
 // DuringApproval allows an RPC before its connection is connected, so that a
@@ -194,7 +194,7 @@ const (
 	indexVersion     = 0xFFFE // ProtocolVersion
 	indexGetApproved = 0xFFFD // no body: the server asks the client to be approved
 	indexApproved    = 0xFFFC // i32 NetworkID, u32 reserved, u32 handshake and approval timeout in ms
-	indexClose       = 0xFFFB // u8 reason, up to MaxCloseText bytes of text
+	indexClose       = 0xFFFB // u8 reason, up to maxCloseText bytes of text
 
 	firstSystem = indexClose
 	approvedLen = 12
@@ -226,18 +226,18 @@ func appendClose(dst []byte, r DisconnectReason, text string) []byte {
 }
 
 func parseClose(b []byte) (CloseInfo, bool) {
-	if len(b) == 0 || len(b) > 1+MaxCloseText {
+	if len(b) == 0 || len(b) > 1+maxCloseText {
 		return CloseInfo{}, false
 	}
 	return CloseInfo{Reason: DisconnectReason(b[0]), Text: strings.ToValidUTF8(string(b[1:]), "?")}, true
 }
 
-// cut shortens a text to MaxCloseText bytes of whole characters.
+// cut shortens a text to maxCloseText bytes of whole characters.
 func cut(text string) string {
-	if len(text) <= MaxCloseText {
+	if len(text) <= maxCloseText {
 		return text
 	}
-	end := MaxCloseText
+	end := maxCloseText
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -11,7 +11,7 @@ import (
 
 // command and snapshot are the smallest ones, of tick 9.
 var (
-	command  = append(make([]byte, 17), 9, 0, 0, 0)
+	command  = append(make([]byte, 17), 1, 9, 0, 0, 0)
 	snapshot = append([]byte{1}, append(make([]byte, 13), 9, 0, 0, 0)...)
 )
 
@@ -137,7 +137,7 @@ func (b *testNetwork) receives(rpc calls, c netcode.Conn) (got received) {
 	b.t.Helper()
 	before, _ := c.Stats()
 	b.update()
-	for _, ev := range b.server.ConnectionEventsForTick() {
+	for _, ev := range b.server.Events() {
 		got.ends = got.ends || ev.State == netcode.StateDisconnected && ev.Reason == netcode.ReasonInvalidRPC
 	}
 	var names []string
@@ -152,9 +152,10 @@ func (b *testNetwork) receives(rpc calls, c netcode.Conn) (got received) {
 	if st, ok := c.Stats(); ok {
 		got.ignored = st.Ignored - before.Ignored
 	}
-	_, _, up := c.Command()
-	_, _, down := c.Snapshot()
-	got.stream = up || down
+	_, _, got.stream = c.Snapshot()
+	for range c.Commands() {
+		got.stream = true
+	}
 	return got
 }
 

@@ -92,20 +92,20 @@ func TestEventsAreOfOneTick(t *testing.T) {
 	b := newTestNetwork(t, netcode.Config{})
 	d, c := b.join(netcode.Config{})
 	b.update()
-	first, second := d.ConnectionEventsForTick(), d.ConnectionEventsForTick()
+	first, second := d.Events(), d.Events()
 	if len(first) != 1 || len(second) != 1 || first[0] != second[0] || first[0].Conn != c {
 		t.Errorf("%v, %v", first, second)
 	}
 	b.flush()
 	b.update()
-	if len(d.ConnectionEventsForTick()) != 0 {
+	if len(d.Events()) != 0 {
 		t.Error("an event stays")
 	}
 	b.flush()
 	b.tick(3)
 	c.Disconnect(netcode.ReasonConnectionClose, "")
 	b.update()
-	ev := d.ConnectionEventsForTick()
+	ev := d.Events()
 	if len(ev) != 1 || ev[0].Conn != c || c.State() != netcode.StateDisconnected || c.NetworkID() != 0 {
 		t.Errorf("%v, the connection is %v", ev, c.State())
 	}
@@ -174,7 +174,7 @@ func TestHandshakeGuardOfClient(t *testing.T) {
 		}
 		d.Flush()
 	}
-	ev := d.ConnectionEventsForTick()
+	ev := d.Events()
 	if len(ev) != 1 || ev[0].Reason != netcode.ReasonHandshakeTimeout {
 		t.Errorf("after 2 s: %v", ev)
 	}
@@ -198,7 +198,7 @@ func TestVersions(t *testing.T) {
 			for range 30 {
 				b.tick(1)
 				for _, side := range []*netcode.Driver{b.server, d} {
-					for _, ev := range side.ConnectionEventsForTick() {
+					for _, ev := range side.Events() {
 						if err, ok := errors.AsType[*netcode.VersionError](ev.Cause); ok {
 							found[side] = err
 						}

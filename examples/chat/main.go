@@ -71,7 +71,7 @@ func chat(ctx context.Context, relay *api.Client, code string, lines <-chan stri
 				fmt.Fprintln(out, printable(line))
 			}
 		}
-		for _, event := range d.ConnectionEventsForTick() {
+		for _, event := range d.Events() {
 			if event.State == netcode.StateDisconnected && !hosting {
 				ended = fmt.Errorf("the chat has ended: %v", event.Reason)
 				cancel()

@@ -35,7 +35,7 @@ func host(ctx context.Context, relay *api.Client, rpcs *netcode.RPCRegistry, out
 	if err != nil {
 		return nil, err
 	}
-	conn, err := link.OpenRelay(ctx, link.RelayConfig{Session: client.Config{Ticket: ticket}})
+	conn, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func join(ctx context.Context, relay *api.Client, code string, rpcs *netcode.RPC
 	if err != nil {
 		return nil, err
 	}
-	conn, err := link.OpenRelay(ctx, link.RelayConfig{Session: client.Config{Ticket: ticket}})
+	conn, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
 	if err != nil {
 		return nil, err
 	}

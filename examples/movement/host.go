@@ -67,12 +67,14 @@ func (h *host) run(ctx context.Context, rate int) (map[netcode.NetworkID]vector,
 // turn is the game's part of one tick.
 func (h *host) turn() error {
 	h.tick++
-	for _, ev := range h.ConnectionEventsForTick() {
+	for _, ev := range h.Events() {
 		h.handle(ev)
 	}
 	for conn := range h.Conns() {
 		if b := h.bodies[conn.NetworkID()]; b != nil {
-			h.receive(conn, b)
+			for command := range conn.Commands() {
+				b.receive(command.Data)
+			}
 		}
 	}
 	if !h.started {
@@ -99,12 +101,8 @@ func (h *host) handle(ev netcode.ConnectionEvent) {
 	}
 }
 
-// receive takes the inputs of a player that are new. What does not parse is ignored like a lost command.
-func (h *host) receive(conn netcode.Conn, b *body) {
-	_, command, ok := conn.Command()
-	if !ok {
-		return
-	}
+// receive takes the inputs of a command that are new. What does not parse is ignored like a lost command.
+func (b *body) receive(command []byte) {
 	head, inputs, err := parseCommand(command)
 	if err != nil {
 		return

@@ -121,7 +121,7 @@ func (g game) join(ctx context.Context, code string, seed uint64) (result, error
 
 // open opens a link for a ticket and starts a server or client on it. It returns where the host is.
 func (g game) open(ctx context.Context, t client.Ticket, start func(netcode.Config) (*netcode.Driver, error)) (*netcode.Driver, address.Addr, error) {
-	relay, err := link.OpenRelay(ctx, link.RelayConfig{Session: client.Config{Ticket: t}})
+	relay, err := link.OpenRelay(ctx, client.Config{Ticket: t})
 	if err != nil {
 		return nil, address.Addr{}, err
 	}
@@ -131,7 +131,10 @@ func (g game) open(ctx context.Context, t client.Ticket, start func(netcode.Conf
 			return nil, address.Addr{}, errors.Join(err, relay.Close())
 		}
 	}
-	d, err := start(netcode.Config{Link: l, MaxConnections: g.players, HandshakeApprovalTimeout: 30 * time.Second})
+	d, err := start(netcode.Config{
+		Link: l, MaxConnections: g.players, HandshakeApprovalTimeout: 30 * time.Second,
+		CommandsPerDatagram: 1, // A command has all inputs that are not confirmed.
+	})
 	if err != nil {
 		return nil, address.Addr{}, errors.Join(err, l.Close())
 	}

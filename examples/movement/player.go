@@ -59,7 +59,7 @@ func (p *player) run(ctx context.Context, rate int) (result, error) {
 // turn is the game's part of one tick.
 func (p *player) turn() error {
 	p.tick++
-	for _, ev := range p.ConnectionEventsForTick() {
+	for _, ev := range p.Events() {
 		switch ev.State {
 		case netcode.StateConnected:
 			ev.Conn.SetInGame(true)

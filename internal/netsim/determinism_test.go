@@ -15,10 +15,7 @@ import (
 // behind which there is a tap.
 func transcript(t *testing.T, seed uint64, p netsim.Params) (front, behind [32]byte, lines uint64) {
 	t.Helper()
-	w, err := link.NewNetwork(link.NetworkConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := link.NewNetwork(link.NetworkConfig{})
 	far, _ := w.Open(address.Addr{})
 	bare, _ := w.Open(address.Addr{})
 	inner := netsim.NewTap(bare)

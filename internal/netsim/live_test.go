@@ -74,7 +74,7 @@ func bad(t *testing.T, l link.Link, seed uint64) *netsim.Sim {
 func TestOverUDP(t *testing.T) {
 	var ends []*netsim.Sim
 	for i := range 2 {
-		u, err := link.OpenUDP(link.UDPConfig{Local: netip.MustParseAddrPort("127.0.0.1:0")})
+		u, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func overRelay(t *testing.T, relay *enginetest.Relay, res alloc.Reservation, see
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r, err := link.OpenRelay(ctx, link.RelayConfig{Session: client.Config{Ticket: ticket}})
+	r, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
 	if err != nil {
 		t.Fatal(err)
 	}

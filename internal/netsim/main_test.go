@@ -29,11 +29,9 @@ type testNode struct {
 func newTestNode(t testing.TB, cfg netsim.Config, net link.NetworkConfig) *testNode {
 	t.Helper()
 	net.Immediate = true
-	w, err := link.NewNetwork(net)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := link.NewNetwork(net)
 	b := &testNode{network: w, buf: make([]byte, link.MaxDatagram)}
+	var err error
 	if b.bare, err = w.Open(address.Addr{}); err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func newGame(o Options, w way, out *printer) (*game, error) {
 func (g *game) turn(now time.Time) error {
 	g.tick++
 	err := g.Update(now)
-	for _, ev := range g.ConnectionEventsForTick() {
+	for _, ev := range g.Events() {
 		g.handleEvent(ev)
 	}
 	for c := range g.Conns() {

@@ -36,17 +36,17 @@ func open(ctx context.Context, o Options) (way, error) {
 func (w *way) link(ctx context.Context, o Options) (link.Link, error) {
 	switch {
 	case o.Listen.IsValid():
-		return link.OpenUDP(link.UDPConfig{Local: o.Listen})
+		return link.OpenUDP(o.Listen)
 	case o.Connect.IsValid():
 		w.to = address.FromUDP(o.Connect)
-		return link.OpenUDP(link.UDPConfig{Local: unspecified(o.Connect)})
+		return link.OpenUDP(unspecified(o.Connect))
 	}
 	caller := &api.Client{BaseURL: o.API, Token: o.Token, HTTP: o.HTTP}
 	ticket, err := w.ticket(ctx, o, caller)
 	if err != nil {
 		return nil, err
 	}
-	r, err := link.OpenRelay(ctx, link.RelayConfig{Session: client.Config{Ticket: ticket}})
+	r, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
 	if err != nil {
 		return nil, fmt.Errorf("relay at %v: %w", ticket.Server, err)
 	}

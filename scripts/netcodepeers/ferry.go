@@ -52,11 +52,12 @@ func playNetcode(g game) (p played, err error) {
 }
 
 func open(make func(netcode.Config) (*netcode.Driver, error), players int) (*netcode.Driver, error) {
-	l, err := link.OpenUDP(link.UDPConfig{Local: loopback, ReadBuffer: 1 << 20})
+	l, err := link.OpenUDP(loopback)
 	if err != nil {
 		return nil, err
 	}
 	cfg := netcode.Config{Link: l, MaxConnections: players, MaxHandshaking: players}
+	cfg.CommandsPerDatagram = 1 // The peers send each message once, too.
 	cfg.Transport.MaxHalfOpenPerSource = players // They are all this machine.
 	return make(cfg)
 }
@@ -104,7 +105,7 @@ func (m *match) turn(p *played) {
 	now := time.Now()
 	_ = m.server.Update(now) // A link that ended shows as messages that are missing.
 	for c := range m.server.Conns() {
-		if _, _, ok := c.Command(); ok {
+		for range c.Commands() {
 			p.commands++
 		}
 		_ = c.SendSnapshot(m.tick, m.body[:m.snapshot])

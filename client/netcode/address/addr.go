@@ -73,18 +73,6 @@ func (a Addr) SameSource(b Addr) bool {
 	return [8]byte(left[:8]) == [8]byte(right[:8])
 }
 
-// Compare orders addresses: the zero Addr, then UDP by address and port, then
-// allocations by their bytes. It returns -1, 0 or 1.
-func (a Addr) Compare(b Addr) int {
-	if a.allocation != b.allocation {
-		if b.allocation {
-			return -1
-		}
-		return 1
-	}
-	return netip.AddrPortFrom(a.host, a.port).Compare(netip.AddrPortFrom(b.host, b.port))
-}
-
 // AppendTo appends a.String() to b.
 func (a Addr) AppendTo(b []byte) []byte {
 	switch id, ok := a.Allocation(); {

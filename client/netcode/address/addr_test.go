@@ -2,7 +2,6 @@ package address_test
 
 import (
 	"net/netip"
-	"slices"
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
@@ -37,25 +36,6 @@ func TestAddr(t *testing.T) {
 	mapped := netip.AddrPortFrom(netip.AddrFrom16(v4.Addr().As16()), v4.Port())
 	if address.FromUDP(mapped) != address.FromUDP(v4) {
 		t.Error("a mapped address is another place")
-	}
-}
-
-func TestAddrCompare(t *testing.T) {
-	sorted := []address.Addr{
-		{},
-		address.FromUDP(netip.MustParseAddrPort("10.0.0.1:1")),
-		address.FromUDP(netip.MustParseAddrPort("10.0.0.1:2")),
-		address.FromUDP(netip.MustParseAddrPort("[2001:db8::1]:1")),
-		address.FromUDP(netip.MustParseAddrPort("[2001:db8::2]:1")),
-		address.FromAllocation(proto.AllocationID{15: 1}),
-		address.FromAllocation(proto.AllocationID{0: 1}),
-	}
-	for i, a := range sorted {
-		for j, b := range sorted {
-			if got, want := a.Compare(b), slices.Compare([]int{i}, []int{j}); got != want {
-				t.Errorf("compare %v with %v: %d, want %d", a, b, got, want)
-			}
-		}
 	}
 }
 

@@ -5,6 +5,8 @@
 //	Node   a node of a network in memory               NewNetwork, Network.Open
 //	Relay  a host or joiner behind a Ferry relay       OpenRelay
 //
+// [Join] makes one link of several, for a server.
+//
 // # A tick
 //
 //	l.Advance(now)

@@ -5,8 +5,6 @@ import "errors"
 // The errors of this package. A closed link answers with net.ErrClosed, and a
 // relay that ended a link with the error of its client.Session.
 var (
-	// ErrConfig is wrapped by every refusal of a configuration.
-	ErrConfig = errors.New("link: configuration is not usable")
 	// ErrTooLarge is a datagram above MaxDatagram, or above what the relay takes.
 	ErrTooLarge = errors.New("link: datagram is too large")
 	// ErrAddr is an address that this link has no way to: of another kind or

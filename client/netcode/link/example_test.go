@@ -10,11 +10,7 @@ import (
 
 // A server answers one player, tick by tick, over a network in memory.
 func Example() {
-	network, err := link.NewNetwork(link.NetworkConfig{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	network := link.NewNetwork(link.NetworkConfig{})
 	server, _ := network.Open(address.Addr{})
 	player, _ := network.Open(address.Addr{})
 	defer server.Close()

@@ -53,7 +53,7 @@ type Link interface {
 	Close() error
 }
 
-// Kind says what an Event is.
+// Kind is the kind of an Event.
 type Kind uint8
 
 // The kinds of events.
@@ -65,17 +65,17 @@ const (
 	// Joined: a peer has appeared. On a relay this comes before its first
 	// datagram; a joiner's peer is its host.
 	Joined
-	// Left: a peer is gone, as the relay's DISCONNECT says. Nothing of it
+	// Left: a peer is gone, as a relay reports by DISCONNECT. Nothing of it
 	// follows, unless it joins again.
 	Left
 	// NoLink: something that was sent had no link behind it, the relay's ERROR
 	// 5. Addr is the host on a joiner; a host does not learn which of its players
-	// it was, and Addr is zero. It is a hint: the relay says so too while it
-	// recovers from a restart.
+	// it was, and Addr is zero. It is a hint: a relay that recovers from a restart
+	// sends it, too.
 	NoLink
-	// Refused: Dial failed; Err says why.
+	// Refused: Dial failed; Err is the reason.
 	Refused
-	// Ended: the link is of no more use; Err says why. On a relay these are its
+	// Ended: the link has ended; Err is the reason. On a relay these are its
 	// ERROR 1 and 4, or its silence. It comes once and is the last event.
 	Ended
 )

@@ -46,13 +46,13 @@ func TestLinkedPasses(t *testing.T) {
 	if err := w.Link(host.Local(), link.NodeAddr(99)); err != link.ErrNoPeer {
 		t.Errorf("a link to an unknown node: %v", err)
 	}
-	if err := network(t, link.NetworkConfig{}).Link(host.Local(), player.Local()); !errors.Is(err, link.ErrConfig) {
+	if err := network(t, link.NetworkConfig{}).Link(host.Local(), player.Local()); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a link on a network that plays UDP: %v", err)
 	}
 }
 
-// TestLinkedFarewell: last words come before the news, and nothing after it.
-func TestLinkedFarewell(t *testing.T) {
+// TestLinkedDisconnect: what was sent before a disconnect comes before Left, and nothing after it.
+func TestLinkedDisconnect(t *testing.T) {
 	w, host, player := linkedPair(t)
 	player.say(t, host.Local(), "bye")
 	player.Disconnect(host.Local())
@@ -123,7 +123,7 @@ func TestLinkedClose(t *testing.T) {
 			p.expect(t, link.Left, host.Local(), "")
 		}
 	}
-	if err := players[0].Link.(*link.Node).Move(link.NodeAddr(50)); err != link.ErrConfig {
+	if err := players[0].Link.(*link.Node).Move(link.NodeAddr(50)); err != errors.ErrUnsupported {
 		t.Errorf("move on a linked network: %v", err)
 	}
 }

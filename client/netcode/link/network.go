@@ -2,14 +2,14 @@ package link
 
 import (
 	"encoding/binary"
-	"fmt"
+	"errors"
 	"net/netip"
 	"sync"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
-// NetworkConfig says how a network in memory behaves.
+// NetworkConfig configures a network in memory.
 type NetworkConfig struct {
 	// Immediate delivers a datagram when it is sent, so that no caller has to call
 	// Step: for two drivers in one process.
@@ -38,18 +38,15 @@ type Network struct {
 	spare    messages
 }
 
-// NewNetwork returns an empty network. Errors wrap ErrConfig.
-func NewNetwork(cfg NetworkConfig) (*Network, error) {
-	if cfg.Queue < 0 || cfg.InFlight < 0 {
-		return nil, fmt.Errorf("%w: a queue is negative", ErrConfig)
-	}
-	if cfg.Queue == 0 {
+// NewNetwork returns an empty network.
+func NewNetwork(cfg NetworkConfig) *Network {
+	if cfg.Queue <= 0 {
 		cfg.Queue = 4096
 	}
-	if cfg.InFlight == 0 {
+	if cfg.InFlight <= 0 {
 		cfg.InFlight = 65536
 	}
-	return &Network{cfg: cfg, nodes: make(map[address.Addr]*Node)}, nil
+	return &Network{cfg: cfg, nodes: make(map[address.Addr]*Node)}
 }
 
 // Open adds a node at an address of any kind; nowhere means the next free
@@ -107,14 +104,14 @@ func (w *Network) free(at address.Addr) error {
 
 // Link joins two nodes of a Linked network, as a relay does with a host and a
 // player. The next Step makes the link and queues Joined on both. Errors: ErrNoPeer when a node is
-// missing, ErrConfig when the network is not Linked.
+// missing, errors.ErrUnsupported when the network is not Linked.
 func (w *Network) Link(a, b address.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	left, right := w.nodes[a], w.nodes[b]
 	switch {
 	case !w.cfg.Linked:
-		return fmt.Errorf("%w: the network is not Linked", ErrConfig)
+		return errors.ErrUnsupported
 	case left == nil || right == nil || left == right:
 		return ErrNoPeer
 	}
@@ -145,7 +142,7 @@ func (w *Network) InFlight() int {
 }
 
 // launch takes what a node sends. It is false when there is no room, which
-// there always is for the news that a peer joined or left.
+// there always is for the events Joined and Left.
 func (w *Network) launch(kind Kind, from, to address.Addr, b []byte) bool {
 	if bounded(kind) && w.flying.count >= w.cfg.InFlight {
 		return false

@@ -1,7 +1,6 @@
 package link_test
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -14,10 +13,7 @@ import (
 
 func network(t testing.TB, cfg link.NetworkConfig) *link.Network {
 	t.Helper()
-	w, err := link.NewNetwork(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := link.NewNetwork(cfg)
 	return w
 }
 
@@ -90,9 +86,6 @@ func TestNetworkAddresses(t *testing.T) {
 	ap, _ := link.NodeAddr(9).UDP()
 	if _, err := w.Open(address.FromUDP(netipPort(ap, 0))); err != link.ErrAddr {
 		t.Errorf("a node at port 0: %v", err)
-	}
-	if _, err := link.NewNetwork(link.NetworkConfig{Queue: -1}); !errors.Is(err, link.ErrConfig) {
-		t.Errorf("a negative queue: %v", err)
 	}
 }
 

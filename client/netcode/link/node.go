@@ -2,6 +2,7 @@ package link
 
 import (
 	"cmp"
+	"errors"
 	"net"
 	"slices"
 	"time"
@@ -163,7 +164,7 @@ func (n *Node) Stats() Stats {
 
 // Move gives the node another address, as a player gets when it changes networks:
 // what is on its way to the old one is lost. Errors: ErrTaken, ErrAddr,
-// net.ErrClosed, and ErrConfig on a Linked network, where peers have ids.
+// net.ErrClosed, and errors.ErrUnsupported on a Linked network, where peers have ids.
 func (n *Node) Move(to address.Addr) error {
 	w := n.network
 	w.mu.Lock()
@@ -172,7 +173,7 @@ func (n *Node) Move(to address.Addr) error {
 	case n.closed:
 		return net.ErrClosed
 	case w.cfg.Linked:
-		return ErrConfig
+		return errors.ErrUnsupported
 	case !to.IsValid():
 		return ErrAddr
 	}

@@ -13,16 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// RelayConfig says how a relay link is opened.
-type RelayConfig struct {
-	// Session is the client's configuration; its Ticket makes the link a host's
-	// or a joiner's. ReceiveQueue in it is how many datagrams of one peer may
-	// wait to be received before the newest is dropped, MaxPeers how many peers
-	// a host has: what both come to, at 1.5 KB each, is what a host that does
-	// not look may have to hold.
-	Session client.Config
-}
-
 // Relay is a link of a host or joiner through a Ferry relay. Its addresses are
 // allocation ids.
 //
@@ -37,7 +27,7 @@ type Relay struct {
 	// The caller's goroutine owns these.
 	peers   map[address.Addr]*client.Peer // from Joined to Left
 	order   []*client.Peer                // the same, in the order of their turns
-	turn    int                           // whose it is; len(order): that of the news
+	turn    int                           // whose it is; len(order): that of events
 	next    *client.Peer                  // will join when an earlier link to it has Left
 	host    address.Addr                  // a joiner's
 	dials   bool
@@ -58,20 +48,21 @@ var _ Link = (*Relay)(nil)
 
 // OpenRelay binds the allocation of the ticket and, for a joiner, connects it
 // to its host, whose Joined is then the first event. It waits for the relay
-// until ctx ends. Errors wrap client.ErrConfig, or are those of Bind and Connect
+// until ctx ends. The ticket makes the link a host's or a joiner's. A host that does not
+// call Receive holds up to MaxPeers times ReceiveQueue datagrams of 1.5 KB. Errors wrap client.ErrConfig, or are those of Bind and Connect
 // of the session; nothing runs then.
-func OpenRelay(ctx context.Context, cfg RelayConfig) (*Relay, error) {
-	session, err := client.New(cfg.Session)
+func OpenRelay(ctx context.Context, cfg client.Config) (*Relay, error) {
+	session, err := client.New(cfg)
 	if err != nil {
 		return nil, err
 	}
 	r := &Relay{
 		session: session,
-		joiner:  len(cfg.Session.Ticket.HostConnectionData) > 0,
+		joiner:  len(cfg.Ticket.HostConnectionData) > 0,
 		dialled: make(chan dialled, 1),
 		peers:   make(map[address.Addr]*client.Peer),
 	}
-	// What Run returns is also what Err of the session says.
+	// Run returns what Err of the session returns.
 	r.work.Go(func() { _ = session.Run(context.Background()) })
 	if err := r.begin(ctx); err != nil {
 		_ = r.Close()

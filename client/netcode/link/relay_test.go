@@ -43,11 +43,11 @@ func (g *game) ticket(res alloc.Reservation) client.Ticket {
 }
 
 // config has quick timers. conn may be nil.
-func (g *game) config(res alloc.Reservation, conn *net.UDPConn) link.RelayConfig {
-	return link.RelayConfig{Session: client.Config{
+func (g *game) config(res alloc.Reservation, conn *net.UDPConn) client.Config {
+	return client.Config{
 		Ticket: g.ticket(res), Conn: conn,
 		PingPeriod: 100 * time.Millisecond, RetryPeriod: 200 * time.Millisecond,
-	}}
+	}
 }
 
 func (g *game) open(t testing.TB, res alloc.Reservation, conn *net.UDPConn) *end {
@@ -326,11 +326,11 @@ func TestRelayOpenFails(t *testing.T) {
 	defer cancel()
 	server := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(silent.LocalAddr().(*net.UDPAddr).Port))
 	ticket := client.Ticket{Server: server, ID: proto.AllocationID{1}, ConnectionData: make([]byte, 255)}
-	_, err := link.OpenRelay(ctx, link.RelayConfig{Session: client.Config{Ticket: ticket}})
+	_, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a relay that is silent: %v", err)
 	}
-	if _, err := link.OpenRelay(ctx, link.RelayConfig{}); !errors.Is(err, client.ErrConfig) {
+	if _, err := link.OpenRelay(ctx, client.Config{}); !errors.Is(err, client.ErrConfig) {
 		t.Errorf("no ticket: %v", err)
 	}
 }
@@ -341,7 +341,7 @@ func TestRelayQueueIsBounded(t *testing.T) {
 	g := newGame(t, 2)
 	g.reserved = g.relay.Host("another host", 2)
 	cfg := g.config(g.reserved, nil)
-	cfg.Session.ReceiveQueue = 30
+	cfg.ReceiveQueue = 30
 	r, err := link.OpenRelay(within(t), cfg)
 	if err != nil {
 		t.Fatal(err)

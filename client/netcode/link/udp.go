@@ -14,23 +14,10 @@ import (
 // udpBatch is how many datagrams leave in one system call, 94 kB of copies.
 const udpBatch = 64
 
-// UDPConfig says how a UDP link is opened.
-type UDPConfig struct {
-	// Local is the address and port to bind. Zero means any IPv4 address and a
-	// free port; port 0 takes a free one. A link speaks the family of its
-	// address alone. A server on a machine with several addresses names one:
-	// answers from a wildcard leave from the address that the kernel chooses.
-	Local netip.AddrPort
-	// ReadBuffer and WriteBuffer are the kernel's buffers in bytes, of which it
-	// may grant less. The read buffer has to hold what arrives between two
-	// ticks; Stats.KernelDrops tells when it does not. 0 means 4 MiB.
-	ReadBuffer, WriteBuffer int
-}
-
-// UDP is a link over a socket. It has no goroutine: Receive asks the kernel for
+// udp is a link over a socket. It has no goroutine: Receive asks the kernel for
 // as many datagrams as it has, up to 64 at a time, and Send gathers as many
 // before it hands them over.
-type UDP struct {
+type udp struct {
 	group       *sock.Group
 	conn        *sock.Conn
 	local       address.Addr
@@ -45,24 +32,24 @@ type UDP struct {
 	stats       Stats
 }
 
-var _ Link = (*UDP)(nil)
+var _ Link = (*udp)(nil)
 
-// OpenUDP binds a socket. Errors wrap ErrConfig or are the system's.
-func OpenUDP(cfg UDPConfig) (*UDP, error) {
-	if cfg.ReadBuffer < 0 || cfg.WriteBuffer < 0 {
-		return nil, fmt.Errorf("%w: a buffer is negative", ErrConfig)
+// OpenUDP returns a link over a socket. A zero local address means any IPv4 address, port 0 a
+// free port. A link has the family of its address alone. A server on a machine with several
+// addresses names one: answers from a wildcard leave from the address that the kernel chooses.
+//
+// The kernel's buffers have 4 MiB or what it grants; Stats.KernelDrops counts what did not fit
+// between two ticks. Errors are the system's.
+func OpenUDP(local netip.AddrPort) (Link, error) {
+	if !local.IsValid() {
+		local = netip.AddrPortFrom(netip.IPv4Unspecified(), local.Port())
 	}
-	if !cfg.Local.IsValid() {
-		cfg.Local = netip.AddrPortFrom(netip.IPv4Unspecified(), cfg.Local.Port())
-	}
-	group, err := sock.Listen(sock.Config{
-		Addr: cfg.Local, ReadBuffer: cfg.ReadBuffer, WriteBuffer: cfg.WriteBuffer,
-	}, 1)
+	group, err := sock.Listen(sock.Config{Addr: local}, 1)
 	if err != nil {
 		return nil, fmt.Errorf("link: open UDP: %w", err)
 	}
 	conn := group.Conns()[0]
-	return &UDP{
+	return &udp{
 		group: group,
 		conn:  conn,
 		local: address.FromUDP(group.Addr()),
@@ -74,10 +61,10 @@ func OpenUDP(cfg UDPConfig) (*UDP, error) {
 }
 
 // Advance does nothing: a socket has the time of its own.
-func (u *UDP) Advance(time.Time) {}
+func (u *udp) Advance(time.Time) {}
 
 // Receive returns the next datagram, or Ended when the socket is lost.
-func (u *UDP) Receive(b []byte) Event {
+func (u *udp) Receive(b []byte) Event {
 	for {
 		if u.next == u.have && !u.refill() {
 			return u.end()
@@ -98,7 +85,7 @@ func (u *UDP) Receive(b []byte) Event {
 }
 
 // refill reads a batch. It is false when there is none.
-func (u *UDP) refill() bool {
+func (u *udp) refill() bool {
 	u.next, u.have = 0, 0
 	if u.err != nil {
 		return false
@@ -108,7 +95,7 @@ func (u *UDP) refill() bool {
 }
 
 // end tells once that the link ended by itself.
-func (u *UDP) end() Event {
+func (u *udp) end() Event {
 	if u.err == nil || u.errReported {
 		return Event{}
 	}
@@ -118,7 +105,7 @@ func (u *UDP) end() Event {
 
 // Send adds a datagram to the batch that the next Flush hands to the kernel, or
 // this call when it is full.
-func (u *UDP) Send(to address.Addr, b []byte) error {
+func (u *udp) Send(to address.Addr, b []byte) error {
 	addr, ok := to.UDP()
 	switch {
 	case u.err != nil:
@@ -138,7 +125,7 @@ func (u *UDP) Send(to address.Addr, b []byte) error {
 }
 
 // Flush hands the batch to the kernel.
-func (u *UDP) Flush() {
+func (u *udp) Flush() {
 	if u.out.Len() == 0 {
 		return
 	}
@@ -149,26 +136,26 @@ func (u *UDP) Flush() {
 }
 
 // Dial does nothing but tell why the link ended: UDP has no connections.
-func (u *UDP) Dial() error { return u.err }
+func (u *udp) Dial() error { return u.err }
 
 // Disconnect does nothing: UDP has no connections.
-func (u *UDP) Disconnect(address.Addr) {}
+func (u *udp) Disconnect(address.Addr) {}
 
 // Local returns the address and port that the socket is bound to.
-func (u *UDP) Local() address.Addr { return u.local }
+func (u *udp) Local() address.Addr { return u.local }
 
 // Overhead returns 0.
-func (u *UDP) Overhead() int { return 0 }
+func (u *udp) Overhead() int { return 0 }
 
 // Stats returns the counters.
-func (u *UDP) Stats() Stats {
+func (u *udp) Stats() Stats {
 	st := u.stats
 	st.KernelDrops = u.conn.Stats().KernelDrops
 	return st
 }
 
 // Close sends what waits for Flush and closes the socket.
-func (u *UDP) Close() error {
+func (u *udp) Close() error {
 	if u.errReported && u.err == net.ErrClosed {
 		return nil
 	}

@@ -1,0 +1,369 @@
+package netcode
+
+import (
+	"cmp"
+	"encoding/binary"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode/utp"
+)
+
+// Command is the input of a client for one of its ticks.
+type Command struct {
+	Tick uint32
+	Data []byte // valid until the next Update
+	// Late reports that an earlier Update returned a command of a later tick.
+	Late bool
+}
+
+// SendCommand sends a command to the server with the next Flush. A second one for the same
+// tick replaces the first; one for an earlier tick begins a new sequence. Each datagram has
+// the newest Config.CommandsPerDatagram commands, as far as they fit into it, so a command
+// is lost only with all the datagrams that have it.
+//
+// Errors: ErrGone, ErrRole, ErrNotAllowedInState, ErrTooLarge.
+func (c Conn) SendCommand(tick uint32, b []byte) error {
+	s := c.live()
+	if s == nil {
+		return ErrGone
+	}
+	if c.d.server {
+		return ErrRole
+	}
+	if err := c.d.maySend(s, commandLen+tickLen+len(b)); err != nil {
+		return err
+	}
+	s.counts.Unsent += s.commands.add(tick, b, c.d.cfg.CommandsPerDatagram)
+	return nil
+}
+
+// Commands returns the commands of a client that were received in the last Update, in the
+// order of their ticks and each once. A command that is 64 or more ticks older than the
+// newest is dropped. More than 256 in one Update are dropped, unless they are repeated.
+func (c Conn) Commands() iter.Seq[Command] {
+	return func(yield func(Command) bool) {
+		s := c.live()
+		if s == nil {
+			return
+		}
+		for _, command := range s.inputs.sorted() {
+			if !yield(command) {
+				return
+			}
+		}
+	}
+}
+
+// commandHeader goes before the commands of a datagram, the newest first. With a count of
+// 0 the datagram is an acknowledgement alone, and ends there.
+//
+//	 0    1          5      9      13       17      18     22
+//	+----+----------+------+------+--------+-------+------+-------- - -+-------------+
+//	| 00 | snapshot | mask | time | return | count | tick | repetitions | newest data |
+//	+----+----------+------+------+--------+-------+------+-------- - -+-------------+
+//	       u32 LE each                       u8      u32
+//
+// A repetition is a command of an earlier tick: u8 by how many ticks, at least 1, it is before
+// the previous command of the datagram, u16 size, data.
+//
+// Times are the sender's, in ms and never 0. The return is the newest time of
+// the peer and for how long it was held, 0 before there was one.
+type commandHeader struct {
+	acks      SnapshotAcks
+	time, ret uint32
+}
+
+const (
+	commandLen    = 18
+	tickLen       = 4
+	repetitionLen = 3 // and the data
+)
+
+// commandPacket is a received datagram of commands.
+type commandPacket struct {
+	commandHeader
+	count       int
+	tick        uint32 // of the newest, as newest
+	newest      []byte
+	repetitions []byte
+}
+
+func (h commandHeader) append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(append(dst, kindCommand), h.acks.Newest)
+	dst = binary.LittleEndian.AppendUint32(dst, h.acks.Mask)
+	dst = binary.LittleEndian.AppendUint32(dst, h.time)
+	return binary.LittleEndian.AppendUint32(dst, h.ret)
+}
+
+func parseCommands(b []byte) (p commandPacket, ok bool) {
+	if len(b) < commandLen || b[0] != kindCommand {
+		return p, false
+	}
+	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
+	p.commandHeader = commandHeader{acks: SnapshotAcks{u32(1), u32(5)}, time: u32(9), ret: u32(13)}
+	p.count = int(b[17])
+	if p.count == 0 {
+		return p, len(b) == commandLen
+	}
+	if len(b) < commandLen+tickLen {
+		return p, false
+	}
+	p.tick = u32(commandLen)
+	p.repetitions = b[commandLen+tickLen:]
+	p.newest = p.repetitions
+	for range p.count - 1 {
+		back, _, rest, ok := nextRepetition(p.newest)
+		if !ok || back == 0 {
+			return p, false
+		}
+		p.newest = rest
+	}
+	return p, true
+}
+
+func nextRepetition(b []byte) (back uint32, data, rest []byte, ok bool) {
+	if len(b) < repetitionLen {
+		return 0, nil, nil, false
+	}
+	end := repetitionLen + int(binary.LittleEndian.Uint16(b[1:]))
+	if len(b) < end {
+		return 0, nil, nil, false
+	}
+	return uint32(b[0]), b[repetitionLen:end:end], b[end:], true
+}
+
+// sentCommands are the newest commands of a client, each until enough datagrams had it.
+type sentCommands struct {
+	list  []sentCommand // the first n, by tick; the others keep their buffers
+	n     int
+	fresh bool // the newest was in no datagram
+}
+
+type sentCommand struct {
+	tick  uint32
+	left  int // datagrams that will have it
+	fresh bool
+	data  []byte
+}
+
+func (q *sentCommands) reset() { q.n, q.fresh = 0, false }
+
+// add queues a command for k datagrams, and returns how many leave the queue that were in none.
+func (q *sentCommands) add(tick uint32, b []byte, k int) (unsent uint64) {
+	for q.n > 0 && int32(q.list[q.n-1].tick-tick) >= 0 {
+		q.n--
+	}
+	if q.n == k {
+		unsent = q.drop()
+	}
+	if q.n == len(q.list) {
+		q.list = append(q.list, sentCommand{})
+	}
+	e := &q.list[q.n]
+	*e = sentCommand{tick: tick, left: k, fresh: true, data: append(e.data[:0], b...)}
+	q.n++
+	q.fresh = true
+	return unsent
+}
+
+// drop removes the oldest command, and returns 1 if it was in no datagram.
+func (q *sentCommands) drop() (unsent uint64) {
+	oldest := q.list[0]
+	copy(q.list, q.list[1:q.n])
+	q.n--
+	q.list[q.n] = oldest
+	if oldest.fresh {
+		return 1
+	}
+	return 0
+}
+
+// fitting returns the index of the first command that goes into a datagram with room bytes.
+// The newest always does if it was in none.
+func (q *sentCommands) fitting(room int) int {
+	first := q.n
+	room -= commandLen + tickLen
+	for i := q.n - 1; i >= 0; i-- {
+		newest := i == q.n-1
+		room -= len(q.list[i].data)
+		if !newest {
+			room -= repetitionLen
+		}
+		if room < 0 && !(newest && q.fresh) || !newest && q.list[i+1].tick-q.list[i].tick > 255 {
+			break
+		}
+		first = i
+	}
+	return first
+}
+
+// append encodes the commands from the index first on.
+func (q *sentCommands) append(dst []byte, first int) []byte {
+	dst = append(dst, byte(q.n-first))
+	if first == q.n {
+		return dst
+	}
+	newest := &q.list[q.n-1]
+	dst = binary.LittleEndian.AppendUint32(dst, newest.tick)
+	for i := q.n - 2; i >= first; i-- {
+		e := &q.list[i]
+		dst = append(dst, byte(q.list[i+1].tick-e.tick))
+		dst = binary.LittleEndian.AppendUint16(dst, uint16(len(e.data)))
+		dst = append(dst, e.data...)
+	}
+	return append(dst, newest.data...)
+}
+
+// sent counts a datagram with the commands from the index first on, and returns how many
+// of them it was the first for.
+func (q *sentCommands) sent(first int) (fresh uint64) {
+	for i := first; i < q.n; i++ {
+		e := &q.list[i]
+		if e.fresh {
+			fresh++
+		}
+		e.left--
+		e.fresh = false
+	}
+	for q.n > 0 && q.list[0].left <= 0 {
+		q.drop()
+	}
+	q.fresh = false
+	return fresh
+}
+
+// ackInterval is how long a client in game sends no command before it acknowledges snapshots
+// in a datagram without one.
+const ackInterval = 50 * time.Millisecond
+
+// flushCommands sends the commands of this tick with those before, or an acknowledgement.
+func (d *Driver) flushCommands(s *session) {
+	acks := s.ackDue && s.inGame && d.elapsed-s.commandsSent >= ackInterval
+	if !s.commands.fresh && !acks {
+		return
+	}
+	now := d.millis()
+	h := commandHeader{acks: s.acks, time: now, ret: s.trip.returned(now)}
+	first := s.commands.fitting(d.ep.MaxPayload(utp.EntitiesUnreliable))
+	d.scratch = s.commands.append(h.append(d.scratch[:0]), first)
+	if d.ep.Send(s.conn, d.pipeline(len(d.scratch)), d.scratch) != nil {
+		return // The next Flush tries again.
+	}
+	s.counts.Sent += s.commands.sent(first)
+	s.commandsSent, s.ackDue = d.elapsed, false
+}
+
+// takeCommands keeps the commands of a datagram that are new, and what it acknowledges.
+func (d *Driver) takeCommands(s *session, b []byte) {
+	p, ok := parseCommands(b)
+	if !ok || s.state != StateConnected || !s.inGame {
+		s.counts.Ignored++
+		return
+	}
+	if s.trip.remote == 0 || int32(p.time-s.trip.remote) >= 0 {
+		s.acked = p.acks
+	}
+	s.trip.update(d.millis(), p.time, p.ret)
+	if p.count == 0 {
+		return
+	}
+	d.takeCommand(s, p.tick, p.newest)
+	tick, rest := p.tick, p.repetitions
+	for range p.count - 1 {
+		var back uint32
+		var data []byte
+		back, data, rest, _ = nextRepetition(rest)
+		tick -= back
+		d.takeCommand(s, tick, data)
+	}
+}
+
+func (d *Driver) takeCommand(s *session, tick uint32, data []byte) {
+	switch s.inputs.take(tick, data) {
+	case inputNew:
+		s.counts.Received++
+	case inputLate:
+		s.counts.Received++
+		s.counts.Late++
+	case inputRepeated:
+		s.counts.Repeated++
+	case inputDropped:
+		s.counts.Dropped++
+	}
+}
+
+// inputs are the commands of a client as the server receives them.
+type inputs struct {
+	any       bool
+	newest    uint32
+	seen      uint64 // bit i: the command of tick newest-i was received
+	returned  bool   // an Update returned commands
+	before    uint32 // the newest tick that an earlier Update returned
+	list      []Command
+	unordered bool
+}
+
+// maxInputs bounds the commands of one client that an Update keeps.
+const maxInputs = 256
+
+type inputResult uint8
+
+const (
+	inputNew inputResult = iota
+	inputLate
+	inputRepeated
+	inputDropped
+)
+
+// reset forgets all commands but not the buffer.
+func (in *inputs) reset() {
+	clear(in.list)
+	*in = inputs{list: in.list[:0]}
+}
+
+// next begins an Update.
+func (in *inputs) next() {
+	clear(in.list)
+	in.list = in.list[:0]
+	in.unordered = false
+	in.returned, in.before = in.any, in.newest
+}
+
+func (in *inputs) take(tick uint32, data []byte) inputResult {
+	ahead := int32(tick - in.newest)
+	switch back := -int64(ahead); {
+	case !in.any || ahead > 0:
+	case back >= 64:
+		return inputDropped
+	case in.seen&(1<<back) != 0:
+		return inputRepeated
+	}
+	if len(in.list) == maxInputs {
+		return inputDropped
+	}
+	switch {
+	case !in.any:
+		in.any, in.newest, in.seen = true, tick, 1
+	case ahead > 0:
+		in.newest, in.seen = tick, in.seen<<uint32(ahead)|1 // A shift by 64 or more gives 0.
+	default:
+		in.seen |= 1 << -ahead
+		in.unordered = true
+	}
+	late := in.returned && int32(tick-in.before) < 0
+	in.list = append(in.list, Command{Tick: tick, Data: data, Late: late})
+	if late {
+		return inputLate
+	}
+	return inputNew
+}
+
+func (in *inputs) sorted() []Command {
+	if in.unordered {
+		slices.SortFunc(in.list, func(a, b Command) int { return cmp.Compare(in.newest-b.Tick, in.newest-a.Tick) })
+		in.unordered = false
+	}
+	return in.list
+}

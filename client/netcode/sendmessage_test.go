@@ -1,0 +1,158 @@
+package netcode_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/internal/testkit"
+)
+
+// messages returns what a side read in this tick.
+func messages(c netcode.Conn) (all []string) {
+	for b := range c.Messages() {
+		all = append(all, string(b))
+	}
+	return all
+}
+
+// TestMessages: unreliable messages pass in both directions without a tick and outside of the game.
+func TestMessages(t *testing.T) {
+	b, s, c := pair(t, netcode.Config{}, netcode.Config{})
+	for _, way := range [][2]netcode.Conn{{s, c}, {c, s}} {
+		largest := bytes.Repeat([]byte{7}, 1389)
+		for _, v := range [][]byte{[]byte("one"), nil, largest} {
+			if err := way[0].SendMessage(v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := way[0].SendMessage(make([]byte, 1390)); err != netcode.ErrTooLarge {
+			t.Errorf("1390 bytes: %v", err)
+		}
+		b.flush()
+		b.update()
+		if got := messages(way[1]); !slices.Equal(got, []string{"one", "", string(largest)}) {
+			t.Errorf("got %q", got)
+		}
+		b.flush()
+		b.update()
+		if got := messages(way[1]); got != nil {
+			t.Errorf("the next tick has %q", got)
+		}
+		sent, _ := way[0].Stats()
+		received, _ := way[1].Stats()
+		if sent.MessagesSent != 3 || received.MessagesReceived != 3 || received.Ignored != 0 {
+			t.Errorf("%+v, %+v", sent, received)
+		}
+	}
+	if err := c.SendMessage([]byte("the last one")); err != nil {
+		t.Fatal(err)
+	}
+	c.Disconnect(netcode.ReasonConnectionClose, "")
+	b.tick(1)
+	b.update()
+	if got := messages(s); len(got) != 1 || s.State() != netcode.StateDisconnected {
+		t.Errorf("with the end of the connection came %q", got)
+	}
+	if err := s.SendMessage(nil); err != netcode.ErrGone {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestMessagesBeforeConnected: none is sent, and one of a peer that sends it all the same is ignored.
+func TestMessagesBeforeConnected(t *testing.T) {
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true})
+	r := newRawPeer(t, b)
+	s := b.only()
+	if err := s.SendMessage(nil); err != netcode.ErrNotAllowedInState {
+		t.Errorf("in handshake: %v", err)
+	}
+	r.say(t, b, utp.EntitiesUnreliable, []byte{3, 'x'})
+	b.update()
+	if st, _ := s.Stats(); messages(s) != nil || st.Ignored != 1 {
+		t.Errorf("%q, %+v", messages(s), st)
+	}
+}
+
+// TestMessagesFillTheQueue: the send queue of the transport bounds them.
+func TestMessagesFillTheQueue(t *testing.T) {
+	cfg := netcode.Config{Transport: utp.Config{SendQueue: 16}}
+	_, _, c := pair(t, cfg, cfg)
+	for i := range 100 {
+		switch err := c.SendMessage(nil); err {
+		case nil:
+		case netcode.ErrQueueFull:
+			if i < 8 {
+				t.Errorf("only %d messages", i)
+			}
+			return
+		default:
+			t.Fatal(err)
+		}
+	}
+	t.Error("100 messages in a queue of 16 datagrams")
+}
+
+// TestMessagesAreBounded: a peer that sends far too many costs a bounded part of an Update.
+func TestMessagesAreBounded(t *testing.T) {
+	b, s, c := pair(t, netcode.Config{}, netcode.Config{})
+	for range 300 {
+		if err := c.SendMessage(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.flush()
+	b.update()
+	if st, _ := s.Stats(); len(messages(s)) != 256 || st.Dropped != 44 {
+		t.Errorf("%d messages, %+v", len(messages(s)), st)
+	}
+}
+
+// TestMessagesOverLoss: what arrives is whole, and messages do not wait for lost ones.
+func TestMessagesOverLoss(t *testing.T) {
+	b, _, s, c := overNet(t, netcode.Config{}, netsim.Params{Delay: 30 * ms, Jitter: 20 * ms, Loss: 10, Duplicate: 5, Reorder: 5})
+	const sent = 500
+	got := map[string]bool{}
+	for i := range sent {
+		if err := c.SendMessage([]byte{byte(i), byte(i >> 8)}); err != nil {
+			t.Fatal(err)
+		}
+		b.tick(1)
+		for _, v := range messages(s) {
+			if len(v) != 2 {
+				t.Fatalf("got %q", v)
+			}
+			got[v] = true
+		}
+	}
+	if n := len(got); n < sent*80/100 || n > sent*97/100 {
+		t.Errorf("%d of %d messages arrived, of which 10 %% were lost", n, sent)
+	}
+}
+
+func TestMessagesDoNotAllocate(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	b, s, c := pair(t, netcode.Config{}, netcode.Config{})
+	payload, received := make([]byte, 200), 0
+	turn := func() {
+		b.now = b.now.Add(b.step)
+		_, _ = b.server.Update(b.now), b.clients[0].Update(b.now)
+		for range s.Messages() {
+			received++
+		}
+		_ = c.SendMessage(payload)
+		b.flush()
+	}
+	for range 50 {
+		turn()
+	}
+	received = 0
+	if n := testing.AllocsPerRun(100, turn); n != 0 || received != 101 {
+		t.Errorf("%v allocations per tick, %d messages", n, received)
+	}
+}
