@@ -58,6 +58,12 @@ type SuccessionRequest struct {
 	Host proto.AllocationID
 	// Ticket is the HostConnectionData of the player's reservation.
 	Ticket ConnectionData
+	// Holder is the host to which the join code leads: Host, or one that was the Heir of an
+	// earlier request for Host. Any other is ErrNotFound.
+	Holder proto.AllocationID
+	// Heir is zero in a request for permission. A second request with the new host of the
+	// player records that it is about to get the code.
+	Heir proto.AllocationID
 }
 
 // Succession is the permission to take a host's place.
@@ -137,12 +143,20 @@ func (s *Service) succeed(ctx context.Context, c Caller, claim SuccessionClaim) 
 	if err != nil {
 		return Reservation{}, fmt.Errorf("look up the host: %w", err)
 	}
-	granted, err := s.permission(ctx, c, claim, holder)
+	request := SuccessionRequest{Tenant: c.Tenant, Host: claim.Host, Holder: holder, Ticket: claim.Ticket}
+	if request.Host.IsZero() {
+		request.Host = holder
+	}
+	if !c.Server {
+		request.Player = HashPlayer(c.Tenant, c.Player)
+	}
+	granted, err := s.permission(ctx, request)
 	if err != nil {
 		return Reservation{}, fmt.Errorf("succeed a host: %w", err)
 	}
 	q := AdmissionRequest{Caller: c, Role: RoleHost, MaxConnections: granted.MaxConnections, Region: granted.Region}
-	res, err := s.reserve(ctx, q, granted.Player, func() (Reservation, error) {
+	var res Reservation
+	res, err = s.reserve(ctx, q, granted.Player, func() (Reservation, error) {
 		return s.relay.ReserveHost(ctx, HostRequest{
 			Tenant: c.Tenant, Player: granted.Player, MaxConnections: granted.MaxConnections,
 			Region: granted.Region, ClientAddress: c.Address,
@@ -154,23 +168,20 @@ func (s *Service) succeed(ctx context.Context, c Caller, claim SuccessionClaim) 
 	if res.Region == "" {
 		res.Region = granted.Region
 	}
+	request.Heir = res.ID
+	if _, err := s.successors.Succeed(ctx, request); err != nil {
+		return Reservation{}, fmt.Errorf("succeed a host: %w", err)
+	}
 	return res, s.handCode(ctx, c.Tenant, code, holder, res.ID)
 }
 
-// permission asks the relay of the lost host. The code may lead to another host by now: to
-// one of the same player that it has not bound, whose answer it did not get, or to one that
-// has ended too. Any other is the host of the match.
-func (s *Service) permission(ctx context.Context, c Caller, claim SuccessionClaim, holder proto.AllocationID) (Succession, error) {
-	lost := claim.Host
-	if lost.IsZero() {
-		lost = holder
-	}
-	r := SuccessionRequest{Tenant: c.Tenant, Host: lost, Ticket: claim.Ticket}
-	if !c.Server {
-		r.Player = HashPlayer(c.Tenant, c.Player)
-	}
+// permission asks the relay of the lost host. The code may lead to one of its heirs by now: to
+// one of the same player that it has not bound, since it did not get the answer, or to one
+// that has ended too. Any other is the host of the match, or of another match.
+func (s *Service) permission(ctx context.Context, r SuccessionRequest) (Succession, error) {
+	holder := r.Holder
 	granted, err := s.successors.Succeed(ctx, r)
-	if holder == lost && !errors.Is(err, ErrNotFound) {
+	if holder == r.Host && !errors.Is(err, ErrNotFound) {
 		return granted, err
 	}
 	d, there := s.relay.Describe(ctx, holder)

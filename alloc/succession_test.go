@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ type successionRelay struct {
 	*fakeRelay
 	successor alloc.PlayerHash // zero: none
 	asked     []alloc.SuccessionRequest
+	heirs     []proto.AllocationID
 }
 
 func ticketOf(c alloc.Caller, host proto.AllocationID) (d alloc.ConnectionData) {
@@ -39,10 +41,15 @@ func (r *successionRelay) Succeed(_ context.Context, q alloc.SuccessionRequest) 
 		return alloc.Succession{}, alloc.ErrNotFound
 	case live:
 		return alloc.Succession{}, alloc.ErrHostPresent
+	case q.Holder != q.Host && !slices.Contains(r.heirs, q.Holder):
+		return alloc.Succession{}, alloc.ErrNotFound
 	case r.successor != alloc.PlayerHash{} && r.successor != player:
 		return alloc.Succession{}, alloc.SuccessionError{Successor: proto.AllocationID{9}}
 	}
 	r.successor = player
+	if !q.Heir.IsZero() {
+		r.heirs = append(r.heirs, q.Heir)
+	}
 	return alloc.Succession{Player: player, MaxConnections: 4, Region: "eu-west"}, nil
 }
 
@@ -157,6 +164,27 @@ func TestSucceed(t *testing.T) {
 	next, err := x.Succeed(t.Context(), carol, alloc.SuccessionClaim{Code: x.code, Ticket: ticketOf(carol, res.ID)})
 	wantError(t, "the successor of the successor", err, nil)
 	x.leadsTo(t, next.ID)
+}
+
+// TestSucceedOtherMatch: with the ticket of a match whose host has left, a player gets no code
+// of another match, whether the host of that one is there or has left too.
+func TestSucceedOtherMatch(t *testing.T) {
+	t.Parallel()
+	for _, left := range []bool{false, true} {
+		x := newSuccession(t, nil)
+		other := mustAllocate(t, x.Service, alice)
+		code := mustCode(t, x.Service, alice, other)
+		if left {
+			x.relay.leave(other)
+		}
+		_, err := x.Succeed(t.Context(), bob, alloc.SuccessionClaim{Code: code, Host: x.host, Ticket: ticketOf(bob, x.host)})
+		if want := map[bool]error{false: alloc.ErrHostPresent, true: alloc.ErrNotFound}[left]; !errors.Is(err, want) {
+			t.Errorf("left %v: error %v, want %v", left, err, want)
+		}
+		if got, err := x.store.HostOf(t.Context(), testTenant, code); err != nil || got != other {
+			t.Errorf("left %v: the code leads to %v, %v", left, got, err)
+		}
+	}
 }
 
 // TestSucceedTwoPlayers: a second player gets the successor's id while it decides.

@@ -196,7 +196,7 @@ func (s *sim) succeed(c *mReservation) {
 		return // of an earlier boot, whose key is gone
 	}
 	t := claimsOf(&opened)
-	granted, err := s.control.succeed(&t, s.now)
+	granted, err := s.control.succeed(&t, t.match, s.now)
 	got, winner := "granted", mID{}
 	var waits alloc.SuccessionError
 	switch {

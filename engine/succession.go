@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/table"
@@ -29,10 +30,14 @@ type succession struct {
 	everBound      bool
 	tenant         uint64
 	maxConnections uint16
-	until          int64              // ms
-	successor      proto.AllocationID // the player that has the permission; zero: none yet
-	grantedUntil   int64              // ms
+	until          int64                // ms
+	successor      proto.AllocationID   // the player that has the permission; zero: none yet
+	grantedUntil   int64                // ms
+	heirs          []proto.AllocationID // hosts that were about to get the code
 }
+
+// maxHeirs limits the heirs of a host: a match whose hosts leave so often is given up.
+const maxHeirs = 64
 
 // successions are the running ones. They belong to the control goroutine.
 type successions struct {
@@ -189,15 +194,30 @@ func (s *Server) Succeed(ctx context.Context, r alloc.SuccessionRequest) (alloc.
 	}
 	var granted alloc.Succession
 	var verdict error
-	if err := s.onControl(ctx, func(c *control) { granted, verdict = c.succeed(&t, c.shared.clock()) }); err != nil {
+	do := func(c *control) {
+		if granted, verdict = c.succeed(&t, r.Holder, c.shared.clock()); verdict == nil && !r.Heir.IsZero() {
+			verdict = c.addHeir(r.Host, r.Heir)
+		}
+	}
+	if err := s.onControl(ctx, do); err != nil {
 		return alloc.Succession{}, err // granted may still be written to.
 	}
 	granted.Region = s.cfg.Region
 	return granted, verdict
 }
 
-// succeed decides about the player of a ticket.
-func (c *control) succeed(t *claims, now int64) (alloc.Succession, error) {
+// addHeir records a host to which the join code of another one may lead from now on.
+func (c *control) addHeir(host, heir proto.AllocationID) error {
+	s := c.successions.byHost[host]
+	if len(s.heirs) == maxHeirs {
+		return alloc.ErrNotFound
+	}
+	s.heirs = append(s.heirs, heir)
+	return nil
+}
+
+// succeed decides about the player of a ticket, if the join code leads to holder.
+func (c *control) succeed(t *claims, holder proto.AllocationID, now int64) (alloc.Succession, error) {
 	if c.successions.window == 0 {
 		return alloc.Succession{}, alloc.ErrNotFound
 	}
@@ -215,6 +235,9 @@ func (c *control) succeed(t *claims, now int64) (alloc.Succession, error) {
 	// The link of a player that the host has disconnected does not name it any more.
 	if s == nil || s.everBound && player.Link != s.host && !s.farewell.has(t.joiner) {
 		return alloc.Succession{}, alloc.ErrNotFound
+	}
+	if holder != t.match && !slices.Contains(s.heirs, holder) {
+		return alloc.Succession{}, alloc.ErrNotFound // It is the host of another match.
 	}
 	if s.successor != t.joiner && !s.successor.IsZero() && now < s.grantedUntil {
 		return alloc.Succession{}, alloc.SuccessionError{Successor: s.successor}

@@ -43,7 +43,7 @@ func TestCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	succession := alloc.SuccessionRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{8}, Host: host.ID}
+	succession := alloc.SuccessionRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{8}, Host: host.ID, Holder: proto.AllocationID{3}, Heir: proto.AllocationID{4}}
 	for i := range succession.Ticket {
 		succession.Ticket[i] = byte(255 - i)
 	}
@@ -114,7 +114,7 @@ func TestRequestsAreCarried(t *testing.T) {
 		"Description":   {"Tenant", "Player", "Role", "Bound"},
 		"Tenant":        {"Project", "Environment"},
 
-		"SuccessionRequest": {"Tenant", "Player", "Host", "Ticket"},
+		"SuccessionRequest": {"Tenant", "Player", "Host", "Ticket", "Holder", "Heir"},
 		"Succession":        {"Player", "MaxConnections", "Region"},
 	}
 	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{}, alloc.SuccessionRequest{}, alloc.Succession{}} {
@@ -346,6 +346,8 @@ func TestStrict(t *testing.T) {
 		{"a succession without a ticket", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "ticket", "Ticket", 1), "malformed"},
 		{"half a successor", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, testPlayer, testPlayer[2:], 1), "malformed"},
 		{"a succession of no host", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "10111213-", "", 1), "malformed"},
+		{"an heir that is none", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, `"heir":""`, `"heir":"x"`, 1), "malformed"},
+		{"a holder that is none", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, `"holder":"1`, `"holder":"x`, 1), "malformed"},
 		{"a succession of no tenant", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "game", `\u0000`, 1), "tenant-name"},
 		{"a key that is none", pathCancel, headers("1000", ""), `{"keys":["` + good + `","x"]}`, "malformed"},
 		{"too many keys", pathCancel, headers("1000", ""), `{"keys":["` + strings.Repeat(good+`","`, maxBatch) + good + `"]}`, "malformed"},

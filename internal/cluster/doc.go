@@ -15,7 +15,8 @@
 //
 //	/cluster/v1/reserve-host    api         project, environment, player, maxConnections
 //	/cluster/v1/reserve-joiner  api         project, environment, player, host
-//	/cluster/v1/succeed         api         project, environment, player, host, ticket
+//	/cluster/v1/succeed         api         project, environment, player, host, ticket,
+//	                            holder, heir
 //	/cluster/v1/describe        api, admin  id
 //	/cluster/v1/keep-code       api         host, code
 //	/cluster/v1/end             api         id

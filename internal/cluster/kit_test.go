@@ -210,7 +210,8 @@ const (
 
 // testSuccession is a call with a ticket of zeros.
 var testSuccession = `{"project":"game","environment":"live","player":"` + testPlayer +
-	`","host":"10111213-1415-1617-1819-1a1b1c1d1e1f","ticket":"` + strings.Repeat("AAAA", alloc.ConnectionDataLen/3) + `"}`
+	`","host":"10111213-1415-1617-1819-1a1b1c1d1e1f","ticket":"` + strings.Repeat("AAAA", alloc.ConnectionDataLen/3) +
+	`","holder":"10111213-1415-1617-1819-1a1b1c1d1e1f","heir":""}`
 
 // keyed returns the headers of a reservation.
 func keyed(k key) map[string]string {

@@ -65,6 +65,8 @@ type (
 		Player      string `json:"player"` // zeros: a backend
 		Host        string `json:"host"`
 		Ticket      []byte `json:"ticket"`
+		Holder      string `json:"holder"`
+		Heir        string `json:"heir"` // empty: none yet
 	}
 	idCall struct {
 		ID string `json:"id"`
@@ -203,10 +205,14 @@ func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
 }
 
 func succeedBody(r alloc.SuccessionRequest) succeedCall {
-	return succeedCall{
+	c := succeedCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(), Ticket: r.Ticket[:],
+		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(), Ticket: r.Ticket[:], Holder: r.Holder.String(),
 	}
+	if !r.Heir.IsZero() {
+		c.Heir = r.Heir.String()
+	}
+	return c
 }
 
 func (c *succeedCall) request() (r alloc.SuccessionRequest, err error) {
@@ -221,6 +227,14 @@ func (c *succeedCall) request() (r alloc.SuccessionRequest, err error) {
 		return r, malformed.withDetail("ticket has %d bytes, not %d", len(c.Ticket), len(r.Ticket))
 	}
 	copy(r.Ticket[:], c.Ticket)
+	if r.Holder, err = parseID("holder", c.Holder); err != nil {
+		return r, err
+	}
+	if c.Heir != "" {
+		if r.Heir, err = parseID("heir", c.Heir); err != nil {
+			return r, err
+		}
+	}
 	return r, r.Tenant.Validate()
 }
 

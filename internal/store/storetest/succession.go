@@ -33,7 +33,7 @@ func RunSuccession(t *testing.T, d fleet.Directory, seed uint64, pace int) {
 	const players, processes = 6, 3
 	x := &succession{
 		t: t, directory: d, pace: time.Duration(pace), rnd: rand.New(rand.NewPCG(seed, 1)), code: "6789BC",
-		hosts: make(map[proto.AllocationID]*succeedHost), former: host(1 << 20),
+		hosts: make(map[proto.AllocationID]*succeedHost), former: host(1 << 20), heirs: make(map[proto.AllocationID]bool),
 	}
 	put(t, d, production, x.code, x.former, true)
 	setHome(t, d, x.former, here)
@@ -78,6 +78,7 @@ type succession struct {
 	// successor has the permission until granted.
 	successor int
 	granted   time.Time
+	heirs     map[proto.AllocationID]bool
 	faults    int
 }
 
@@ -224,12 +225,15 @@ func (x *succession) permit(q alloc.SuccessionRequest, player int) error {
 	defer x.mu.Unlock()
 	now := time.Now()
 	switch {
-	case q.Host != x.former || q.Player != playerHash(player):
+	case q.Host != x.former || q.Player != playerHash(player) || q.Holder != x.former && !x.heirs[q.Holder]:
 		return alloc.ErrNotFound
 	case x.successor != player && now.Before(x.granted):
 		return alloc.SuccessionError{Successor: host(x.successor)}
 	case x.successor != player || !now.Before(x.granted):
 		x.successor, x.granted = player, now.Add(successionLease/x.pace)
+	}
+	if !q.Heir.IsZero() {
+		x.heirs[q.Heir] = true
 	}
 	return nil
 }
