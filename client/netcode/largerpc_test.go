@@ -122,9 +122,7 @@ func TestRPCsOnTheWire(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for ev, ok := r.NextEvent(); ok; ev, ok = r.NextEvent() {
-		_ = ev // What came before.
-	}
+	r.closeText() // Takes the events until now.
 	b.flush()
 	r.pass(b)
 	say := uint16(0) // The index of say: its hash is below that of approve.
@@ -371,32 +369,32 @@ func TestInvalidParts(t *testing.T) {
 	odd := part(1, 2)
 	odd.Bits--
 	for _, c := range []struct {
-		name    string
-		packets [][]byte
+		name, detail string
+		packets      [][]byte
 	}{
-		{"no beginning", [][]byte{packet(part(1))}},
-		{"no beginning after a complete one", [][]byte{packet(firstPart(2, 0, 1), part(2), part(3))}},
-		{"a beginning within", [][]byte{packet(firstPart(3, 0, 1)), packet(firstPart(3, 0, 1))}},
-		{"a small RPC within", [][]byte{packet(firstPart(3, 0, 1)), packet(utpwire.RPC{Index: 0})}},
-		{"a small RPC by hash within", [][]byte{packet(firstPart(3, 0, 1), named("say"))}},
-		{"a notice within", [][]byte{packet(firstPart(3, 0, 1)), packet(system(0xFFFB, 0))}},
-		{"an index below those of the package within", [][]byte{packet(firstPart(3, 0, 1), system(0xFFF8, 1))}},
-		{"cut off within", [][]byte{append(packet(firstPart(3, 0, 1)), 1, 0)}},
-		{"trailing bits", [][]byte{packet(firstPart(3, 0, 1), odd)}},
-		{"too many bytes", [][]byte{packet(firstPart(3, 0, 1), part(2, 3, 4))}},
-		{"an empty part", [][]byte{packet(firstPart(3, 0, 1), part())}},
-		{"an empty first part", [][]byte{packet(firstPart(3, 0))}},
-		{"complete in the first part", [][]byte{packet(firstPart(1, 0, 1))}},
-		{"less than the first part", [][]byte{packet(firstPart(0, 0, 1))}},
-		{"a short head", [][]byte{packet(system(0xFFFA, 3, 0, 0, 0, 0))}},
-		{"no head", [][]byte{packet(system(0xFFFA))}},
-		{"an unknown index", [][]byte{packet(firstPart(3, 2, 1))}},
-		{"an unknown hash", [][]byte{packet(system(0xFFFA, 30, 0, 0, 0, 0xFF, 0xFF, 1, 2, 3, 4, 5, 6, 7, 8, 9))}},
-		{"a short hash", [][]byte{packet(system(0xFFFA, 30, 0, 0, 0, 0xFF, 0xFF, 1, 2, 3, 4, 5, 6, 7))}},
-		{"a part as a whole", [][]byte{packet(system(0xFFFA, 30, 0, 0, 0, 0xF9, 0xFF, 1, 2))}},
-		{"above the limit", [][]byte{packet(firstPart(1001, 0, 1))}},
-		{"the largest length", [][]byte{packet(firstPart(1<<32-1, 0, 1))}},
-		{"a value that the codec refuses", [][]byte{packet(firstPart(3, 1, 'n'), part('o', '!'))}},
+		{"no beginning", "without the first", [][]byte{packet(part(1))}},
+		{"no beginning after a complete one", "without the first", [][]byte{packet(firstPart(2, 0, 1), part(2), part(3))}},
+		{"a beginning within", "between the parts", [][]byte{packet(firstPart(3, 0, 1)), packet(firstPart(3, 0, 1))}},
+		{"a small RPC within", "between the parts", [][]byte{packet(firstPart(3, 0, 1)), packet(utpwire.RPC{Index: 0})}},
+		{"a small RPC by hash within", "between the parts", [][]byte{packet(firstPart(3, 0, 1), named("say"))}},
+		{"a notice within", "between the parts", [][]byte{packet(firstPart(3, 0, 1)), packet(system(0xFFFB, 0))}},
+		{"an index below those of the package within", "between the parts", [][]byte{packet(firstPart(3, 0, 1), system(0xFFF8, 1))}},
+		{"cut off within", "cut off", [][]byte{append(packet(firstPart(3, 0, 1)), 1, 0)}},
+		{"trailing bits", "trailing bits", [][]byte{packet(firstPart(3, 0, 1), odd)}},
+		{"too many bytes", "a part of RPC say has a wrong length", [][]byte{packet(firstPart(3, 0, 1), part(2, 3, 4))}},
+		{"an empty part", "a part of RPC say has a wrong length", [][]byte{packet(firstPart(3, 0, 1), part())}},
+		{"an empty first part", "first part of RPC say has a wrong", [][]byte{packet(firstPart(3, 0))}},
+		{"complete in the first part", "first part of RPC say has a wrong", [][]byte{packet(firstPart(1, 0, 1))}},
+		{"less than the first part", "first part of RPC say has a wrong", [][]byte{packet(firstPart(0, 0, 1))}},
+		{"a short head", "first part of an RPC is cut off", [][]byte{packet(system(0xFFFA, 3, 0, 0, 0, 0))}},
+		{"no head", "first part of an RPC is cut off", [][]byte{packet(system(0xFFFA))}},
+		{"an unknown index", "unknown", [][]byte{packet(firstPart(3, 2, 1))}},
+		{"an unknown hash", "unknown", [][]byte{packet(system(0xFFFA, 30, 0, 0, 0, 0xFF, 0xFF, 1, 2, 3, 4, 5, 6, 7, 8, 9))}},
+		{"a short hash", "unknown", [][]byte{packet(system(0xFFFA, 30, 0, 0, 0, 0xFF, 0xFF, 1, 2, 3, 4, 5, 6, 7))}},
+		{"a part as a whole", "unknown", [][]byte{packet(system(0xFFFA, 30, 0, 0, 0, 0xF9, 0xFF, 1, 2))}},
+		{"above the limit", "larger than MaxRPCLen", [][]byte{packet(firstPart(1001, 0, 1))}},
+		{"the largest length", "larger than MaxRPCLen", [][]byte{packet(firstPart(1<<32-1, 0, 1))}},
+		{"a value that the codec refuses", "RPC approve has a wrong length", [][]byte{packet(firstPart(3, 1, 'n'), part('o', '!'))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			reg := new(netcode.RPCRegistry)
@@ -429,6 +427,10 @@ func TestInvalidParts(t *testing.T) {
 				b.flush()
 			}
 			b.expect(fmt.Sprintf("%d S: 1 disconnected, invalid RPC", b.ticks))
+			r.pass(b)
+			if text := r.closeText(); !strings.Contains(text, c.detail) {
+				t.Errorf("the peer gets %q, want %q", text, c.detail)
+			}
 			if n, room := s.Partial(); n+room != 0 {
 				t.Errorf("%d bytes are kept, in %d", n, room)
 			}
