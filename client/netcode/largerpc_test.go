@@ -364,6 +364,22 @@ func firstPart(size uint32, index byte, body ...byte) utpwire.RPC {
 
 func part(body ...byte) utpwire.RPC { return system(0xFFF9, body...) }
 
+// pickyCalls is like newCalls, but the values of approve have at most one byte.
+func pickyCalls(t *testing.T) (*netcode.RPCRegistry, netcode.RPCType[[]byte]) {
+	t.Helper()
+	reg := new(netcode.RPCRegistry)
+	say, err := netcode.RegisterRPC(reg, "say", netcode.Raw())
+	if err != nil {
+		t.Fatal(err)
+	}
+	picky := netcode.Raw()
+	picky.Parse = func(b []byte) (v, rest []byte, err error) { return b[:min(1, len(b))], b[min(1, len(b)):], nil }
+	if _, err := netcode.RegisterRPC(reg, "approve", picky); err != nil {
+		t.Fatal(err)
+	}
+	return reg, say
+}
+
 // TestInvalidParts: parts that break the rules end the connection, and nothing is kept.
 func TestInvalidParts(t *testing.T) {
 	odd := part(1, 2)
@@ -397,21 +413,7 @@ func TestInvalidParts(t *testing.T) {
 		{"a value that the codec refuses", "RPC approve has a wrong length", [][]byte{packet(firstPart(3, 1, 'n'), part('o', '!'))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			reg := new(netcode.RPCRegistry)
-			picky := netcode.Raw()
-			picky.Parse = func(b []byte) (v, rest []byte, err error) {
-				if len(b) > 1 {
-					return nil, nil, fmt.Errorf("%d bytes", len(b))
-				}
-				return b, nil, nil
-			}
-			say, err := netcode.RegisterRPC(reg, "say", netcode.Raw())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := netcode.RegisterRPC(reg, "approve", picky); err != nil {
-				t.Fatal(err)
-			}
+			reg, say := pickyCalls(t)
 			b := newTestNetwork(t, netcode.Config{RPCs: reg, MaxRPCLen: 1000})
 			r := connectRawPeer(t, b)
 			s := b.only()
