@@ -127,7 +127,7 @@ func (c Config) check() error {
 	if min(c.MaxConnections, c.MaxHandshaking, c.MaxRPCQueue, c.MaxRPCLen, c.MaxReceive, c.CommandsPerDatagram) < 0 {
 		return fmt.Errorf("%w: a limit is negative", ErrConfig)
 	}
-	if c.MaxRPCLen > maxMaxRPCLen {
+	if c.MaxRPCLen > rpcLenLimit {
 		return fmt.Errorf("%w: MaxRPCLen %d is above 1 MiB", ErrConfig, c.MaxRPCLen)
 	}
 	if c.CommandsPerDatagram > 32 {

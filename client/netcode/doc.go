@@ -30,8 +30,8 @@
 // A [Driver] starts no goroutine and is not safe for concurrent use; [Driver.Run] is
 // a loop of ticks. The caller passes the time. The same calls with the same
 // datagrams, times and random bytes give the same datagrams. Returned slices and
-// RPCs are valid until the next Update. In steady state nothing allocates but what is in
-// Large RPCs, and no input causes a panic.
+// RPCs are valid until the next Update. In steady state nothing allocates, except the
+// payloads of large RPCs, and no input causes a panic.
 //
 // # Messages
 //

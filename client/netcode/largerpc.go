@@ -13,8 +13,8 @@ import (
 //	further parts  bytes
 const partHeaderLen = 4 + 2
 
-// maxMaxRPCLen is the limit of Config.MaxRPCLen.
-const maxMaxRPCLen = 1 << 20
+// rpcLenLimit is the limit of Config.MaxRPCLen.
+const rpcLenLimit = 1 << 20
 
 // addParts adds a large RPC in parts of at most room bytes. Its head is what goes before
 // the payload.
