@@ -65,6 +65,11 @@ type Config struct {
 	// MaxRPCQueue bounds the RPCs in bytes that wait to be sent to one peer. 0
 	// means 256 KiB.
 	MaxRPCQueue int
+	// MaxRPCLen bounds the payload in bytes of an RPC that needs more than one packet, sent
+	// or received. 0 means 64 KiB, the limit is 1 MiB. A peer that announces a larger one is
+	// disconnected with ReasonInvalidRPC. Each connection may hold this much for an RPC that
+	// has not arrived completely, and never more than twice what has arrived of it.
+	MaxRPCLen int
 	// CommandsPerDatagram is how many commands a client sends at once: the newest and, as far
 	// as they fit, the ones before it again. 0 means 4, 1 repeats none, the limit is 32.
 	CommandsPerDatagram int
@@ -92,6 +97,7 @@ func (c Config) withDefaults() Config {
 	c.MaxConnections = orDefault(c.MaxConnections, 1024)
 	c.MaxHandshaking = orDefault(c.MaxHandshaking, 256)
 	c.MaxRPCQueue = orDefault(c.MaxRPCQueue, 256<<10)
+	c.MaxRPCLen = orDefault(c.MaxRPCLen, 64<<10)
 	c.MaxReceive = orDefault(c.MaxReceive, 4096)
 	c.CommandsPerDatagram = orDefault(c.CommandsPerDatagram, 4)
 	if c.RPCs == nil {
@@ -118,8 +124,11 @@ func (c Config) check() error {
 	if c.ClientHandshakeTimeout < 0 && c.ClientHandshakeTimeout != NoTimeout {
 		return fmt.Errorf("%w: ClientHandshakeTimeout is %v", ErrConfig, c.ClientHandshakeTimeout)
 	}
-	if min(c.MaxConnections, c.MaxHandshaking, c.MaxRPCQueue, c.MaxReceive, c.CommandsPerDatagram) < 0 {
+	if min(c.MaxConnections, c.MaxHandshaking, c.MaxRPCQueue, c.MaxRPCLen, c.MaxReceive, c.CommandsPerDatagram) < 0 {
 		return fmt.Errorf("%w: a limit is negative", ErrConfig)
+	}
+	if c.MaxRPCLen > rpcLenLimit {
+		return fmt.Errorf("%w: MaxRPCLen %d is above 1 MiB", ErrConfig, c.MaxRPCLen)
 	}
 	if c.CommandsPerDatagram > 32 {
 		return fmt.Errorf("%w: CommandsPerDatagram %d is above 32", ErrConfig, c.CommandsPerDatagram)

@@ -102,7 +102,9 @@ func (c Conn) InGame() bool {
 	return s != nil && s.inGame
 }
 
-// SendRPC queues an RPC, which arrives once and in order.
+// SendRPC queues an RPC, which arrives once and in order. A payload above MaxRPC bytes
+// travels in several packets, and those behind it wait for the last of them; it may have
+// Config.MaxRPCLen bytes, and must fit into Config.MaxRPCQueue.
 //
 // Errors: ErrGone, ErrUnknownRPC, ErrNotAllowedInState, ErrTooLarge, ErrQueueFull.
 func (c Conn) SendRPC(r RPC) error {
@@ -208,8 +210,9 @@ type session struct {
 	until       time.Duration
 	at          address.Addr // where the peer was then
 
-	queue rpcQueue
-	rpcs  []RPC
+	queue   rpcQueue
+	rpcs    []RPC
+	partial partialRPC
 
 	messages [][]byte // received in this tick
 
@@ -292,7 +295,7 @@ func (d *Driver) endSession(s *session, ev ConnectionEvent) {
 	if d.server && s.id != 0 {
 		d.ids.free(s.id)
 	}
-	s.inGame, s.userData = false, nil
+	s.inGame, s.userData, s.partial = false, nil, partialRPC{}
 	s.leaveGame()
 }
 

@@ -30,8 +30,8 @@
 // A [Driver] starts no goroutine and is not safe for concurrent use; [Driver.Run] is
 // a loop of ticks. The caller passes the time. The same calls with the same
 // datagrams, times and random bytes give the same datagrams. Returned slices and
-// RPCs are valid until the next Update. In steady state nothing allocates, and no
-// input causes a panic.
+// RPCs are valid until the next Update. In steady state nothing allocates, except the
+// payloads of large RPCs, and no input causes a panic.
 //
 // # Messages
 //
@@ -39,6 +39,13 @@
 //	SendCommand    of a tick, client to server; repeated, each delivered once
 //	SendSnapshot   of a tick, server to client; the newest one counts; acknowledged
 //	SendMessage    unreliable bytes, both directions, as for voice or effects
+//
+// # Large RPCs
+//
+// An RPC that does not fit into one packet travels in parts, as the window of the reliable
+// pipeline has room, over several ticks; the RPCs behind it wait. Config.MaxRPCLen bounds its
+// payload on both sides, Config.MaxRPCQueue what waits at the sender. The receiver allocates
+// the payload as its parts arrive. Before Connected an RPC must fit into one packet.
 //
 // # States
 //

@@ -98,10 +98,11 @@ var (
 	// ErrUnknownRPC is an RPC of another registry, or one that was registered
 	// after the driver was made.
 	ErrUnknownRPC = errors.New("netcode: RPC is not registered")
-	// ErrTooLarge is an RPC or message that does not fit into one packet, or a command or
-	// snapshot above the fragmentation capacity.
+	// ErrTooLarge is an RPC above Config.MaxRPCLen or Config.MaxRPCQueue, or above one packet
+	// before StateConnected, a message above one packet, or a command or snapshot above the
+	// fragmentation capacity.
 	ErrTooLarge = errors.New("netcode: message is too large")
-	// ErrQueueFull is an RPC above Config.MaxRPCQueue, or a message for which the transport has
+	// ErrQueueFull is an RPC for which Config.MaxRPCQueue leaves no room now, or a message for which the transport has
 	// no room until the next Flush.
 	ErrQueueFull = errors.New("netcode: RPC queue is full")
 	// ErrRegistered is a name that is registered already, or one too many.

@@ -18,3 +18,9 @@ func (a AutoConnect) Addrs() (listen, connect address.Addr) {
 	}
 	return listen, connect
 }
+
+// Partial returns the length and the capacity of what is kept of a large RPC.
+func (c Conn) Partial() (length, capacity int) {
+	s := c.d.session(c.id)
+	return len(s.partial.buf), cap(s.partial.buf)
+}

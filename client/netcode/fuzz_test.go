@@ -12,7 +12,11 @@ import (
 // to a live server, which must still accept a regular client afterwards. The input
 // is a list of: what to do, how many bytes, the bytes.
 func FuzzSession(f *testing.F) {
-	version := []byte{2, 1, 0, 0, 0, 0xFE, 0xFF, 224, 0, netcode.WireVersion, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	d, err := netcode.NewClient(netcode.Config{RPCs: newCalls(f).reg})
+	if err != nil {
+		f.Fatal(err)
+	}
+	version := packet(versionRPC(d.Version()))
 	f.Add([]byte{0, 13, 'U', 'T', 'P', 1, 1, 1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add(append([]byte{1, byte(len(version))}, version...))
 	f.Add([]byte{1, 9, 2, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0})
@@ -22,6 +26,13 @@ func FuzzSession(f *testing.F) {
 	f.Add(append(append([]byte{1, byte(len(version))}, version...), 2, 3, 3, 'm', 's', 2, 1, 3))
 	commands := append(make([]byte, 17), 3, 9, 0, 0, 0, 1, 2, 0, 'a', 'b', 255, 0, 0, 'c')
 	f.Add(append(append([]byte{1, byte(len(version))}, version...), append([]byte{2, byte(len(commands))}, commands...)...))
+	for _, later := range []utpwire.RPC{part(2, 3), part(), part(2, 3, 4), firstPart(3, 0, 1), system(0xFFFB, 0)} {
+		script := append([]byte{1, byte(len(version))}, version...)
+		for _, p := range [][]byte{packet(firstPart(3, 0, 1)), packet(later)} {
+			script = append(append(script, 1, byte(len(p))), p...)
+		}
+		f.Add(script)
+	}
 	f.Fuzz(func(t *testing.T, script []byte) {
 		rpc := newCalls(t)
 		b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg})
@@ -57,10 +68,15 @@ func FuzzClient(f *testing.F) {
 	f.Add([]byte{2, 1, 0, 0, 0, 0xFD, 0xFF, 0, 0}, true)
 	f.Add([]byte{2, 1, 0, 0, 0, 0xFC, 0xFF, 96, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, true)
 	f.Add([]byte{2, 1, 0, 0, 0, 0xFB, 0xFF, 24, 0, 101, 0xFF, 'x'}, true)
+	f.Add(packet(firstPart(3, 0, 1)), true)
+	f.Add(packet(part(1)), true)
+	accepted := versionRPC(netcode.ProtocolVersion{Protocol: netcode.WireVersion})
+	f.Add(packet(accepted, approved, firstPart(3, 0, 1), part(2, 3)), true)
+	f.Add(packet(accepted, approved, firstPart(3, 0, 1), firstPart(3, 0, 1)), true)
 	f.Add([]byte{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 7, 0, 0, 0}, false)
 	f.Fuzz(func(t *testing.T, data []byte, reliable bool) {
 		b := newTestNetwork(t, netcode.Config{})
-		d, c := b.join(netcode.Config{})
+		d, c := b.join(netcode.Config{RPCs: newCalls(t).reg, RelaxedVersion: true})
 		r := newRawServer(t, b, d)
 		p := utp.EntitiesUnreliable
 		if reliable {
@@ -91,6 +107,13 @@ func FuzzRPC(f *testing.F) {
 		f.Add(state, true, system(0xFFFB, 101, 'n', 'o').Append(nil))
 		f.Add(state, false, utpwire.RPC{Index: 1, Bits: 9, Payload: []byte{1, 2}}.Append(nil))
 		f.Add(state, false, []byte{0, 0, 0xFF, 0xFF, 1})
+		for _, rpcs := range [][]utpwire.RPC{
+			{firstPart(3, 0, 1)}, {firstPart(3, 0, 1), part(2, 3)}, {firstPart(3, 0, 1), part(2, 3, 4)},
+			{part(1)}, {firstPart(1<<32-1, 1, 1)}, {firstPart(3, 0, 1), named("say")},
+			{system(0xFFFA, append([]byte{3, 0, 0, 0, 0xFF, 0xFF}, named("say", 1).Payload...)...), part(2, 3)},
+		} {
+			f.Add(state, state == 1, packet(rpcs...)[utpwire.RPCPacketLen:])
+		}
 	}
 	f.Fuzz(func(t *testing.T, state byte, relaxed bool, rpcs []byte) {
 		rpc := newCalls(t)

@@ -23,6 +23,10 @@ func (d *Driver) system(s *session, index uint16, body []byte) {
 		d.compare(s, parseVersion(body))
 	case index == indexClose:
 		d.closeByPeer(s, body)
+	case index == indexFirstPart:
+		d.takeFirstPart(s, body)
+	case index == indexPart:
+		d.takePart(s, body)
 	case index == indexGetApproved && !d.server && s.state == StateHandshake && len(body) == 0:
 		s.since = d.elapsed
 		d.enter(s, StateApproval)

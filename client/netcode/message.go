@@ -43,6 +43,8 @@ func (d *Driver) rpcPacket(s *session, b []byte) {
 		switch {
 		case r.Bits%8 != 0:
 			d.invalid(s, "an RPC has trailing bits")
+		case s.partial.of != nil && r.Index != indexPart:
+			d.invalid(s, "another RPC between the parts of RPC "+s.partial.of.name)
 		case r.Index >= firstSystem && r.Index != indexNamed:
 			d.system(s, r.Index, r.Payload)
 		default:
@@ -53,26 +55,39 @@ func (d *Driver) rpcPacket(s *session, b []byte) {
 
 // takeRPC takes one RPC of the game.
 func (d *Driver) takeRPC(s *session, r utpwire.RPC) {
-	i, known := int(r.Index), int(r.Index) < len(d.table)
-	if r.Index == indexNamed && len(r.Payload) >= hashLen {
-		i, known = d.table.find(binary.LittleEndian.Uint64(r.Payload))
-		r.Payload = r.Payload[hashLen:]
-	}
+	t, payload, known := d.findRPC(r.Index, r.Payload)
 	if !known {
 		d.invalid(s, "an RPC is unknown")
 		return
 	}
-	t := &d.table[i]
+	d.deliverRPC(s, t, payload)
+}
+
+// findRPC returns the type of an RPC, and its payload without the hash.
+func (d *Driver) findRPC(index uint16, payload []byte) (t *rpcType, rest []byte, known bool) {
+	i, known := int(index), int(index) < len(d.table)
+	if index == indexNamed && len(payload) >= hashLen {
+		i, known = d.table.find(binary.LittleEndian.Uint64(payload))
+		payload = payload[hashLen:]
+	}
+	if !known {
+		return nil, nil, false
+	}
+	return &d.table[i], payload, true
+}
+
+// deliverRPC gives a complete RPC to the game.
+func (d *Driver) deliverRPC(s *session, t *rpcType, payload []byte) {
 	if s.state != StateConnected && !t.approval {
 		d.invalid(s, "RPC "+t.name+" before the connection is connected")
 		return
 	}
-	if !t.valid(r.Payload) {
+	if !t.valid(payload) {
 		d.invalid(s, "RPC "+t.name+" has a wrong length")
 		return
 	}
 	s.counts.RPCsReceived++
-	s.rpcs = append(s.rpcs, RPC{hash: t.hash, Payload: r.Payload})
+	s.rpcs = append(s.rpcs, RPC{hash: t.hash, Payload: payload})
 }
 
 // invalid ends a connection whose peer sent what it must not.
@@ -316,8 +331,8 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 	if d.cfg.RelaxedVersion {
 		size += hashLen
 	}
-	if size > d.ep.PacketPayload(utp.EntitiesReliable)-utpwire.RPCPacketLen {
-		return ErrTooLarge
+	if room := d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen; size > room {
+		return d.sendLarge(s, i, r, room)
 	}
 	if s.queue.len()+size > d.cfg.MaxRPCQueue {
 		return ErrQueueFull
@@ -342,8 +357,8 @@ func (d *Driver) maySend(s *session, size int) error {
 	return nil
 }
 
-// MaxRPC returns the largest payload of an RPC in bytes, 0 before there is a
-// link.
+// MaxRPC returns the largest payload of an RPC that one packet carries, in bytes, 0 before
+// there is a link. Before StateConnected a larger one is not allowed.
 func (d *Driver) MaxRPC() int {
 	if d.ep == nil {
 		return 0

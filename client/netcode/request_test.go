@@ -78,7 +78,7 @@ func TestRefusedCalls(t *testing.T) {
 func TestConfigIsRefused(t *testing.T) {
 	for i, cfg := range []netcode.Config{
 		{HandshakeApprovalTimeout: time.Second - 1}, {ClientHandshakeTimeout: -5}, {MaxConnections: -1},
-		{MaxHandshaking: -1}, {MaxRPCQueue: -1}, {MaxReceive: -1},
+		{MaxHandshaking: -1}, {MaxRPCQueue: -1}, {MaxReceive: -1}, {MaxRPCLen: -1}, {MaxRPCLen: 1<<20 + 1},
 		{Transport: utp.Config{Overhead: 38}}, {Transport: utp.Config{MaxConnections: 1}},
 		{Transport: utp.Config{Pipelines: []utp.Pipeline{}}},
 	} {

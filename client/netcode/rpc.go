@@ -195,8 +195,10 @@ const (
 	indexGetApproved = 0xFFFD // no body: the server asks the client to be approved
 	indexApproved    = 0xFFFC // i32 NetworkID, u32 reserved, u32 handshake and approval timeout in ms
 	indexClose       = 0xFFFB // u8 reason, up to maxCloseText bytes of text
+	indexFirstPart   = 0xFFFA // of a large RPC, see partHeaderLen
+	indexPart        = 0xFFF9
 
-	firstSystem = indexClose
+	firstSystem = indexPart
 	approvedLen = 12
 	hashLen     = 8
 )

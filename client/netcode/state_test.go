@@ -234,7 +234,7 @@ func TestVersionFields(t *testing.T) {
 		detail  string
 		relaxed bool // it matters then, too
 	}{
-		{func(v *netcode.ProtocolVersion) { v.Protocol++ }, "protocol version is 2, the peer's is 3", true},
+		{func(v *netcode.ProtocolVersion) { v.Protocol++ }, "protocol version is 3, the peer's is 4", true},
 		{func(v *netcode.ProtocolVersion) { v.Game = -3 }, "game version is 0, the peer's is -3", true},
 		{func(v *netcode.ProtocolVersion) { v.RPCs = 5 }, "RPC collection is ", false},
 		{func(v *netcode.ProtocolVersion) { v.Components = 6 }, "components hash is 0000000000000000, the peer's is 0000000000000006", false},
@@ -269,7 +269,7 @@ func TestVersionOnAClient(t *testing.T) {
 	v.Protocol = 0
 	r.speak(t, b, utp.EntitiesReliable, packet(versionRPC(v), approved))
 	b.tick(1)
-	b.expect("1 S: 0 connecting", "2 S: 0 handshake", "2 S: 0 disconnected, bad protocol version: protocol version is 2, the peer's is 0")
+	b.expect("1 S: 0 connecting", "2 S: 0 handshake", "2 S: 0 disconnected, bad protocol version: protocol version is 3, the peer's is 0")
 }
 
 func TestNetworkIDsAreReused(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 // WireVersion is the version of this package's messages. It is
 // compatible with nothing but itself.
-const WireVersion = 2
+const WireVersion = 3
 
 // ProtocolVersion is what two sides must have in common.
 type ProtocolVersion struct {

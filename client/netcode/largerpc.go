@@ -1,0 +1,114 @@
+package netcode
+
+import (
+	"encoding/binary"
+
+	"github.com/ferryrelay/ferry/internal/utpwire"
+)
+
+// An RPC that is too large for one packet is sent in parts. Each part is an RPC of this
+// package, and all but the last fill a packet. No other RPC is between them.
+//
+//	first part     u32 length of the payload, u16 index, u64 hash if that is indexNamed, bytes
+//	further parts  bytes
+const partHeaderLen = 4 + 2
+
+// rpcLenLimit is the limit of Config.MaxRPCLen.
+const rpcLenLimit = 1 << 20
+
+// addParts adds a large RPC in parts of at most room bytes. Its head is what goes before
+// the payload.
+func (q *rpcQueue) addParts(head, payload []byte, room int) {
+	index := uint16(indexFirstPart)
+	for len(payload) > 0 {
+		n := min(len(payload), room-utpwire.RPCLen-len(head))
+		q.buf = binary.LittleEndian.AppendUint16(q.buf, index)
+		q.buf = binary.LittleEndian.AppendUint16(q.buf, uint16(8*(len(head)+n)))
+		q.buf = append(append(q.buf, head...), payload[:n]...)
+		index, head, payload = indexPart, nil, payload[n:]
+	}
+}
+
+// sendLarge queues an RPC of the game that needs more than one packet of room bytes.
+func (d *Driver) sendLarge(s *session, index int, r RPC, room int) error {
+	head := make([]byte, 0, partHeaderLen+hashLen)
+	head = binary.LittleEndian.AppendUint32(head, uint32(len(r.Payload)))
+	if d.cfg.RelaxedVersion {
+		head = binary.LittleEndian.AppendUint16(head, indexNamed)
+		head = binary.LittleEndian.AppendUint64(head, r.hash)
+	} else {
+		head = binary.LittleEndian.AppendUint16(head, uint16(index))
+	}
+	perPart := room - utpwire.RPCLen
+	size := len(head) + len(r.Payload)
+	size += (size + perPart - 1) / perPart * utpwire.RPCLen
+	switch {
+	case s.state != StateConnected || len(r.Payload) > d.cfg.MaxRPCLen || size > d.cfg.MaxRPCQueue:
+		return ErrTooLarge
+	case s.queue.len()+size > d.cfg.MaxRPCQueue:
+		return ErrQueueFull
+	}
+	s.queue.addParts(head, r.Payload, room)
+	s.counts.RPCsSent++
+	return nil
+}
+
+// partialRPC is a large RPC of which parts have arrived; its zero is none.
+type partialRPC struct {
+	of   *rpcType
+	size int // announced by the first part
+	buf  []byte
+}
+
+// add appends a part. The buffer is at most twice what has arrived, so that to announce a
+// large RPC costs nothing, and never larger than the RPC.
+func (p *partialRPC) add(b []byte) {
+	if need := len(p.buf) + len(b); need > cap(p.buf) {
+		p.buf = append(make([]byte, 0, min(2*need, p.size)), p.buf...)
+	}
+	p.buf = append(p.buf, b...)
+}
+
+// takeFirstPart begins a large RPC.
+func (d *Driver) takeFirstPart(s *session, b []byte) {
+	switch {
+	case s.state != StateConnected:
+		d.invalid(s, "a large RPC before the connection is connected")
+		return
+	case len(b) < partHeaderLen:
+		d.invalid(s, "the first part of an RPC is cut off")
+		return
+	}
+	size := binary.LittleEndian.Uint32(b)
+	t, data, known := d.findRPC(binary.LittleEndian.Uint16(b[4:]), b[partHeaderLen:])
+	switch {
+	case !known:
+		d.invalid(s, "an RPC is unknown")
+	case size > uint32(d.cfg.MaxRPCLen):
+		d.invalid(s, "RPC "+t.name+" is larger than MaxRPCLen")
+	case len(data) == 0 || len(data) >= int(size):
+		d.invalid(s, "the first part of RPC "+t.name+" has a wrong length")
+	default:
+		s.partial = partialRPC{of: t, size: int(size)}
+		s.partial.add(data)
+	}
+}
+
+// takePart continues a large RPC, and delivers it if it is complete.
+func (d *Driver) takePart(s *session, b []byte) {
+	p := &s.partial
+	switch {
+	case p.of == nil:
+		d.invalid(s, "a part of an RPC without the first")
+		return
+	case len(b) == 0 || len(b) > p.size-len(p.buf):
+		d.invalid(s, "a part of RPC "+p.of.name+" has a wrong length")
+		return
+	}
+	p.add(b)
+	if len(p.buf) == p.size {
+		done := *p
+		*p = partialRPC{}
+		d.deliverRPC(s, done.of, done.buf)
+	}
+}
