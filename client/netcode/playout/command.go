@@ -130,8 +130,8 @@ func (b *CommandBuffer) addSlack(ticks float64) {
 
 // Margin returns by how many ticks the client may run later with nearly all of its commands
 // still in time; below 0, by how many it should run earlier. It is Slack less four deviations.
-// A server sends it to the client, which corrects its tick, and then waits until commands of
-// the corrected ticks have been used before it corrects it again.
+// A server sends it to the client, which corrects its tick. The next correction must wait until
+// 64 commands of corrected ticks were used, since a correction changes both values for so long.
 func (b *CommandBuffer) Margin() float64 { return b.stats.Slack - 4*b.stats.SlackDeviation }
 
 // Stats returns the counters.
