@@ -26,12 +26,12 @@ type player struct {
 
 	conn    netcode.Conn
 	id      netcode.NetworkID // 0 until it is connected
-	known   bool   // pos and tick are known
-	pos     vector // predicted
-	tick    uint32 // of the newest input, ahead of the host's
-	shift   int    // by how many ticks to run earlier, below 0 later
-	settled uint32 // the tick after which the next correction of the tick is possible
-	given   int    // inputs so far
+	known   bool              // pos and tick are known
+	pos     vector            // predicted
+	tick    uint32            // of the newest input, ahead of the host's
+	shift   int               // by how many ticks to run earlier, below 0 later
+	settled uint32            // the tick after which the next correction of the tick is possible
+	given   int               // inputs so far
 	pending []predicted
 	world   map[netcode.NetworkID]vector // of the newest snapshot
 	ended   bool                         // in which all players were finished

@@ -84,19 +84,60 @@ func TestClockBounds(t *testing.T) {
 	}
 }
 
-// TestClockLatencyFalls: a delay that is too long by far is cut short at once.
-func TestClockLatencyFalls(t *testing.T) {
-	c := newClock(t, playout.ClockConfig{Tick: 20 * ms})
-	start := time.Unix(1000, 0)
+// steady returns a clock after 100 snapshots that came every 20 ms, each tenth 15 ms late, and the
+// time of the next one.
+func steady(t *testing.T) (*playout.Clock, time.Time) {
+	t.Helper()
+	c := newClock(t, playout.ClockConfig{Tick: 20 * ms, MaxDelay: 200 * ms})
+	now := time.Unix(1000, 0)
 	for i := range 100 {
-		c.Snapshot(uint32(i), start.Add(time.Duration(i)*20*ms))
-		c.At(start.Add(time.Duration(i) * 20 * ms))
+		late := time.Duration(0)
+		if i%10 == 5 {
+			late = 15 * ms
+		}
+		c.Snapshot(uint32(i), now.Add(late))
+		c.At(now.Add(late))
+		now = now.Add(20 * ms)
 	}
-	now := start.Add(100 * 20 * ms)
-	c.Snapshot(600, now) // 10 s of latency are gone
-	at, _, _ := c.At(now)
+	return c, now
+}
+
+// TestClockLatencyFalls: when snapshots come much earlier, the shown time runs 5 % faster, and if the
+// delay is too long by far it is cut short at once.
+func TestClockLatencyFalls(t *testing.T) {
+	c, now := steady(t)
+	c.Snapshot(114, now) // 280 ms of latency are gone
+	at, fraction, _ := c.At(now)
+	for range 10 {
+		now = now.Add(10 * ms)
+		at2, fraction2, _ := c.At(now)
+		if moved := float64(at2-at) + fraction2 - fraction; math.Abs(moved-0.525) > 0.001 {
+			t.Errorf("moved by %v ticks", moved)
+		}
+		at, fraction = at2, fraction2
+	}
+	if st := c.Stats(); st.Resets != 0 || math.Abs(st.Slew-0.05) > 1e-6 {
+		t.Errorf("%+v", st)
+	}
+	c.Snapshot(600, now) // 10 s more
+	at, _, _ = c.At(now)
 	if st := c.Stats(); at < 570 || at > 600 || st.Resets != 1 {
 		t.Errorf("shows %d, %+v", at, st)
+	}
+}
+
+// TestClockKeepsDelay: a reset after a gap keeps the delay until enough snapshots have come.
+func TestClockKeepsDelay(t *testing.T) {
+	c, now := steady(t)
+	before := c.Stats()
+	if before.Target < 35*ms {
+		t.Fatalf("%+v", before)
+	}
+	now = now.Add(5 * time.Second)
+	c.Snapshot(400, now)
+	c.At(now)
+	if st := c.Stats(); st.Resets != 1 || st.Target != before.Target || st.Delay != before.Target {
+		t.Errorf("%+v, before %+v", st, before)
 	}
 }
 
