@@ -81,6 +81,12 @@
 // DISCONNECT of the former link may arrive during the new attempt, which then
 // requests a new link and continues.
 //
+// # Ticks and time
+//
+// Commands and snapshots come with jitter and loss. Package playout has a buffer that gives a
+// server one command of a player for each tick, and a clock that tells a client which server
+// time to show.
+//
 // # Several links
 //
 // A server listens on several links at once if Config.Link is their [link.Join]: a socket of

@@ -7,19 +7,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode"
-)
-
-const (
-	// maxPending is how many inputs of a player may be without confirmation. At the limit the player
-	// stands still: it predicts no further.
-	maxPending = 64
-	// maxPerTick is how many inputs of one player the host applies in a tick. More than one lets a
-	// player catch up after a loss; the limit keeps it from moving faster than others.
-	maxPerTick = 2
+	"github.com/ferryrelay/ferry/client/netcode/playout"
 )
 
 // host is the authority over the plane: it applies all inputs, and decides who stands where.
@@ -31,19 +24,17 @@ type host struct {
 	tick    uint32
 	started bool
 	bodies  map[netcode.NetworkID]*body
-	applied int // inputs
+	exact   int // ticks of bodies with an input of the player
+	missing int // those without, in which the one before is applied again
 	blocked int // moves that would have ended in another body
 }
 
 // body is a player on the plane.
 type body struct {
 	pos      vector
-	waiting  []input // inputs from applied+1 on
-	applied  uint32
-	lastSeen bool // waiting has the last input
+	commands *playout.CommandBuffer
+	finished bool // the player has given its last input
 }
-
-func (b *body) finished() bool { return b.lastSeen && len(b.waiting) == 0 }
 
 // run plays a match until all players have left, and returns where they ended.
 func (h *host) run(ctx context.Context, rate int) (map[netcode.NetworkID]vector, error) {
@@ -73,7 +64,7 @@ func (h *host) turn() error {
 	for conn := range h.Conns() {
 		if b := h.bodies[conn.NetworkID()]; b != nil {
 			for command := range conn.Commands() {
-				b.receive(command.Data)
+				b.commands.Put(command.Tick, command.Data)
 			}
 		}
 	}
@@ -93,27 +84,12 @@ func (h *host) handle(ev netcode.ConnectionEvent) {
 		ev.Conn.Disconnect(netcode.ReasonServerFull, "the match has started")
 	case ev.State == netcode.StateConnected:
 		ev.Conn.SetInGame(true)
-		h.bodies[ev.NetworkID] = new(body)
+		h.bodies[ev.NetworkID] = &body{commands: playout.NewCommandBuffer(h.tick, 0)}
 	case ev.State == netcode.StateDisconnected:
-		if b := h.bodies[ev.NetworkID]; b != nil && !b.finished() {
+		if b := h.bodies[ev.NetworkID]; b != nil && !b.finished {
 			delete(h.bodies, ev.NetworkID)
 		}
 	}
-}
-
-// receive takes the inputs of a command that are new. What does not parse is ignored like a lost command.
-func (b *body) receive(command []byte) {
-	head, inputs, err := parseCommand(command)
-	if err != nil {
-		return
-	}
-	next := b.applied + uint32(len(b.waiting)) + 1
-	skip := int(next - head.First) // inputs that are here already
-	if head.First > next || skip >= len(inputs) || len(b.waiting)+len(inputs)-skip > maxPending {
-		return
-	}
-	b.waiting = append(b.waiting, inputs[skip:]...)
-	b.lastSeen = head.Last
 }
 
 // start places all bodies when all players are there.
@@ -125,21 +101,26 @@ func (h *host) start() {
 	}
 }
 
-// apply moves one body by its next inputs. A move that ends in another body is not made; no player
-// predicts that, since it does not know where the others are now.
+// apply moves one body by its input for this tick, or by the one before if that is missing. A move that
+// ends in another body is not made; no player predicts that, since it does not know where the others
+// are now.
 func (h *host) apply(id netcode.NetworkID, b *body) {
-	n := min(len(b.waiting), maxPerTick)
-	for _, in := range b.waiting[:n] {
-		to := b.pos.move(in)
-		if h.isFree(to, id) {
-			b.pos = to
-		} else {
-			h.blocked++
-		}
+	command, exact := b.commands.Take(h.tick)
+	if exact {
+		h.exact++
+	} else {
+		h.missing++
 	}
-	b.waiting = b.waiting[n:]
-	b.applied += uint32(n)
-	h.applied += n
+	in, err := parseInput(command)
+	if err != nil {
+		return
+	}
+	b.finished = in.Last
+	if to := b.pos.move(in); h.isFree(to, id) {
+		b.pos = to
+	} else {
+		h.blocked++
+	}
 }
 
 func (h *host) isFree(at vector, id netcode.NetworkID) bool {
@@ -157,8 +138,9 @@ func (h *host) sendSnapshots() error {
 	var snapshot []byte
 	for _, id := range h.ids() {
 		b := h.bodies[id]
+		margin := int8(min(max(math.Floor(b.commands.Margin()), math.MinInt8), math.MaxInt8))
 		var err error
-		snapshot, err = binary.Append(snapshot, binary.LittleEndian, bodyState{id, b.applied, b.pos, b.finished()})
+		snapshot, err = binary.Append(snapshot, binary.LittleEndian, bodyState{id, margin, b.pos, b.finished})
 		if err != nil {
 			return err
 		}
@@ -184,6 +166,6 @@ func (h *host) report() {
 			slowest = max(slowest, st.RTT)
 		}
 	}
-	fmt.Fprintf(h.out, "tick %d: %d of %d players, %d inputs applied, %d moves blocked, slowest round trip %v\n",
-		h.tick, len(h.bodies), h.players, h.applied, h.blocked, slowest.Round(time.Millisecond))
+	fmt.Fprintf(h.out, "tick %d: %d of %d players, %d inputs in time, %d missing, %d moves blocked, slowest round trip %v\n",
+		h.tick, len(h.bodies), h.players, h.exact, h.missing, h.blocked, slowest.Round(time.Millisecond))
 }

@@ -133,7 +133,6 @@ func (g game) open(ctx context.Context, t client.Ticket, start func(netcode.Conf
 	}
 	d, err := start(netcode.Config{
 		Link: l, MaxConnections: g.players, HandshakeApprovalTimeout: 30 * time.Second,
-		CommandsPerDatagram: 1, // A command has all inputs that are not confirmed.
 	})
 	if err != nil {
 		return nil, address.Addr{}, errors.Join(err, l.Close())

@@ -75,18 +75,14 @@ func TestMovement(t *testing.T) {
 
 // TestParse: messages that are too short are errors, and nothing panics.
 func TestParse(t *testing.T) {
-	full, err := appendCommand(nil, commandHeader{First: 7, Last: true}, []input{{1, -1}, {0, 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	full := []byte{1, 0xff, 1, 9}
 	for n := range full {
-		if _, inputs, err := parseCommand(full[:n]); (err == nil) != (n >= 5) || len(inputs) > 1 {
-			t.Errorf("%d bytes: %v, %v", n, inputs, err)
+		if _, err := parseInput(full[:n]); (err == nil) != (n >= 3) {
+			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
-	h, inputs, err := parseCommand(full)
-	if err != nil || h != (commandHeader{First: 7, Last: true}) || len(inputs) != 2 || inputs[1] != (input{0, 1}) {
-		t.Errorf("%+v, %v, %v", h, inputs, err)
+	if in, err := parseInput(full); err != nil || in != (input{1, -1, true}) {
+		t.Errorf("%+v, %v", in, err)
 	}
 	if states, err := parseSnapshot(full); len(states) != 0 || err != nil {
 		t.Errorf("%v, %v", states, err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 
 	"github.com/ferryrelay/ferry/client/netcode"
@@ -19,8 +18,16 @@ const (
 // vector is a position on the plane.
 type vector struct{ X, Y int32 }
 
-// input is what a player wants in one tick: -1, 0 or 1 along each axis.
-type input struct{ DX, DY int8 }
+// input is the command of a player for one tick of the host.
+type input struct {
+	DX, DY int8 // -1, 0 or 1
+	Last   bool // the player has no inputs after this; it repeats it
+}
+
+func parseInput(b []byte) (in input, err error) {
+	_, err = binary.Decode(b, binary.LittleEndian, &in)
+	return in, err
+}
 
 // move returns the position after one input on an empty plane. The host and the players' predictions
 // share it.
@@ -43,37 +50,12 @@ func spawn(i, n int) vector {
 	return vector{int32(step/2 + i%columns*step), int32(step/2 + i/columns*step)}
 }
 
-// A command is a commandHeader and the inputs from First on that the host has not confirmed. A command
-// may be lost; the next one has the same inputs and those that came after.
-type commandHeader struct {
-	First uint32 // number of the first input; inputs count from 1
-	Last  bool   // the player has no inputs after these
-}
-
-func appendCommand(b []byte, h commandHeader, inputs []input) ([]byte, error) {
-	b, err := binary.Append(b, binary.LittleEndian, h)
-	if err != nil {
-		return nil, err
-	}
-	return binary.Append(b, binary.LittleEndian, inputs)
-}
-
-func parseCommand(b []byte) (h commandHeader, inputs []input, err error) {
-	n, err := binary.Decode(b, binary.LittleEndian, &h)
-	if err != nil {
-		return h, nil, fmt.Errorf("command: %w", err)
-	}
-	inputs = make([]input, (len(b)-n)/binary.Size(input{}))
-	_, err = binary.Decode(b[n:], binary.LittleEndian, inputs)
-	return h, inputs, err
-}
-
 // bodyState is what a snapshot says about one body. A snapshot has one for each.
 type bodyState struct {
 	ID       netcode.NetworkID
-	Applied  uint32 // number of the player's newest input that the host has applied
+	Margin   int8 // by how many ticks the player's inputs come earlier than they must
 	Pos      vector
-	Finished bool // the host has applied all inputs of the player
+	Finished bool // the host has applied the last input of the player
 }
 
 func parseSnapshot(b []byte) ([]bodyState, error) {

@@ -113,6 +113,7 @@ var rules = []rule{
 	{"alloc/httpapi", []string{"alloc", "alloc/api", "proto", "internal/forwarded", "internal/trace"}, []string{uuid, xtime}, "handlers over the service, not over the engine"},
 	{"internal/utpwire", nil, nil, "the packets of Unity Transport: the connection layer and the dissector of Wireshark share them"},
 	{"client", []string{"proto", "internal/sock", "internal/endpoint", "internal/utpwire", "alloc/api"}, nil, "game clients must not depend on the relay"},
+	{"client/netcode/playout", []string{"client"}, nil, "when a game uses what has arrived: a part on top of the connection layer"},
 	{"client/csharp", []string{"proto", "alloc", "client", "internal/enginetest"}, nil, "the client in C#, tested by clients in Go"},
 	{"internal/statefile", []string{"proto", "internal/joincode", "internal/endpoint", "internal/keyfile", "internal/sock", "alloc"}, nil, "files of records, whose content belongs to engine and DTLS"},
 	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},

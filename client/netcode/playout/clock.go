@@ -1,0 +1,198 @@
+package playout
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// ErrConfig is wrapped by every refusal of a ClockConfig.
+var ErrConfig = errors.New("playout: configuration is not usable")
+
+const (
+	window       = 256 // snapshots that the delay is measured over
+	exceeding    = 128 // one snapshot of so many may come after the delay
+	warmUp       = 32  // snapshots before the delay may fall below the former one
+	initialDelay = 100 * time.Millisecond
+	maxSlew      = 0.05
+	slewTime     = time.Second // in which a small error falls to 1/e
+)
+
+// ClockConfig configures a Clock.
+type ClockConfig struct {
+	// Tick is the duration of a tick of the server, above 0 and at most 1 s.
+	Tick time.Duration
+	// MinDelay and MaxDelay bound the delay. MaxDelay 0 means 500 ms. It must be well above the
+	// interval of snapshots, since a longer gap is a reset.
+	MinDelay, MaxDelay time.Duration
+}
+
+// Clock says which server time a client shows. It follows the server's clock with a delay
+// that covers the interval, the jitter and the loss of snapshots, 99 % of the measured ones.
+//
+// The shown time never goes back. It runs up to 5 % faster or slower than the local time until
+// it has the delay, and stops at the newest snapshot. It jumps forward only in a reset: when
+// no snapshot came for MaxDelay, or when it is further than MaxDelay behind.
+type Clock struct {
+	cfg     ClockConfig
+	start   time.Time // local time of the first snapshot; all durations are since it
+	started bool
+
+	// The server's time is in durations since the first snapshot, too.
+	tick    uint32 // of the newest snapshot
+	newest  time.Duration
+	arrived time.Duration // local time
+
+	samples [window]sample
+	count   int           // of samples since the start or reset
+	base    time.Duration // smallest offset
+	delay   time.Duration // to have between base and the shown time
+	former  time.Duration // delay before the reset
+
+	now   time.Duration // local time up to which pos has run
+	pos   time.Duration // server time
+	shown time.Duration // newest pos that At returned
+	stats ClockStats
+}
+
+// sample is the arrival of a snapshot.
+type sample struct {
+	offset time.Duration // local time less the server time of the snapshot
+	age    time.Duration // local time less the server time of the snapshot before it
+}
+
+// ClockStats is the state of a Clock and what it has counted.
+type ClockStats struct {
+	// Delay is how far the shown time is behind the server time that a snapshot with the
+	// smallest measured latency has; Target is what it approaches.
+	Delay, Target time.Duration
+	// Jitter is the smoothed difference of the latencies of successive snapshots, as in RFC 3550.
+	Jitter time.Duration
+	// Slew is by which share the shown time runs faster than the local time now, -0.05 to 0.05.
+	Slew float64
+
+	Resets uint64
+	Held   uint64 // calls of At that stopped at the newest snapshot
+	Late   uint64 // snapshots that were not newer than the one before
+}
+
+// NewClock returns a clock. Errors wrap ErrConfig.
+func NewClock(cfg ClockConfig) (*Clock, error) {
+	if cfg.MaxDelay == 0 {
+		cfg.MaxDelay = 500 * time.Millisecond
+	}
+	if cfg.Tick <= 0 || cfg.Tick > time.Second {
+		return nil, fmt.Errorf("%w: Tick is %v, not above 0 and at most 1s", ErrConfig, cfg.Tick)
+	}
+	if cfg.MinDelay < 0 || cfg.MaxDelay < cfg.MinDelay {
+		return nil, fmt.Errorf("%w: the delay is within %v and %v", ErrConfig, cfg.MinDelay, cfg.MaxDelay)
+	}
+	return &Clock{cfg: cfg}, nil
+}
+
+// Snapshot takes the arrival of a snapshot with the server's tick. One that is not newer than
+// those before is counted and ignored.
+func (c *Clock) Snapshot(tick uint32, now time.Time) {
+	if !c.started {
+		c.started, c.start, c.tick = true, now, tick
+		c.former = initialDelay
+		c.restart(sample{age: c.cfg.Tick})
+		c.shown = c.pos
+		return
+	}
+	ahead := int32(tick - c.tick)
+	if ahead <= 0 {
+		c.stats.Late++
+		return
+	}
+	at := max(now.Sub(c.start), c.arrived)
+	gap, age := at-c.arrived, at-c.newest
+	before := c.arrived - c.newest
+	c.tick, c.arrived = tick, at
+	c.newest += time.Duration(ahead) * c.cfg.Tick
+	offset := at - c.newest
+	if gap > c.cfg.MaxDelay {
+		c.former = c.delay
+		c.stats.Resets++
+		c.restart(sample{offset, offset + c.cfg.Tick})
+		return
+	}
+	c.stats.Jitter += ((offset - before).Abs() - c.stats.Jitter) / 16
+	c.measure(sample{offset, age})
+}
+
+// restart forgets all measurements but the delay, and moves to the server time that it gives.
+func (c *Clock) restart(s sample) {
+	c.count = 0
+	c.measure(s)
+	c.now = max(c.now, c.arrived)
+	c.pos = c.now - c.base - c.delay
+	c.stats.Slew = 0
+}
+
+// measure adds a sample, and sets the smallest offset and the delay.
+func (c *Clock) measure(s sample) {
+	c.samples[c.count%window] = s
+	c.count++
+	n := min(c.count, window)
+	var ages [window]time.Duration
+	c.base = s.offset
+	for i, s := range c.samples[:n] {
+		ages[i] = s.age
+		c.base = min(c.base, s.offset)
+	}
+	slices.Sort(ages[:n])
+	c.delay = ages[n-1-n/exceeding] - c.base
+	if c.count < warmUp {
+		c.delay = max(c.delay, c.former)
+	}
+	c.delay = min(max(c.delay, c.cfg.MinDelay), c.cfg.MaxDelay)
+}
+
+// At returns the server time to show: fraction, from 0 up to but not 1, of the way from tick to
+// the tick after it. It is false before the first snapshot. A now before that of an earlier
+// call counts as that one. Just after the start, the time is before the first snapshot.
+func (c *Clock) At(now time.Time) (tick uint32, fraction float64, ok bool) {
+	if !c.started {
+		return 0, 0, false
+	}
+	at := max(now.Sub(c.start), c.now)
+	c.run(at - c.now)
+	c.now = at
+	c.stats.Delay = at - c.base - c.pos
+	c.shown = max(c.shown, c.pos)
+	back := c.newest - c.shown // never below 0
+	ticks := (back + c.cfg.Tick - 1) / c.cfg.Tick
+	return c.tick - uint32(ticks), float64(ticks*c.cfg.Tick-back) / float64(c.cfg.Tick), true
+}
+
+// run moves the position on by a local duration, and closer to its target.
+func (c *Clock) run(d time.Duration) {
+	target := min(c.now+d-c.base-c.delay, c.newest)
+	behind := target - (c.pos + d)
+	if behind > c.cfg.MaxDelay {
+		c.stats.Resets++
+		c.stats.Slew = 0
+		c.pos = target
+		return
+	}
+	share := min(float64(d)/float64(slewTime), 1)
+	limit := maxSlew * float64(d)
+	correction := min(max(float64(behind)*share, -limit), limit)
+	if d > 0 {
+		c.stats.Slew = correction / float64(d)
+	}
+	c.pos += d + time.Duration(correction)
+	if c.pos > c.newest {
+		c.pos = c.newest
+		c.stats.Held++
+	}
+}
+
+// Stats returns the state as of the last call of At, and the counters.
+func (c *Clock) Stats() ClockStats {
+	st := c.stats
+	st.Target = c.delay
+	return st
+}

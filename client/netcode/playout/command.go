@@ -1,0 +1,138 @@
+package playout
+
+import "math"
+
+const (
+	defaultCapacity = 64 // ticks, about one second
+	maxCapacity     = 4096
+)
+
+// CommandBuffer holds the commands of one player until the server's ticks that use them.
+type CommandBuffer struct {
+	slots []slot // a ring: the ticks from next on
+	head  int    // index of the slot for next
+	next  uint32 // the tick after the last one taken
+
+	any      bool // last is a command
+	last     []byte
+	lastTick uint32
+
+	samples uint64 // of the slack
+	stats   CommandStats
+}
+
+// slot keeps its buffer when it is empty.
+type slot struct {
+	used bool
+	data []byte
+}
+
+// CommandStats is what a CommandBuffer has counted.
+type CommandStats struct {
+	Exact     uint64 // calls of Take that had the command of their tick
+	Missing   uint64 // those that had not
+	Late      uint64 // commands of ticks that were taken
+	Early     uint64 // commands that were refused since they were too far ahead
+	Duplicate uint64 // commands of ticks that had one
+	Skipped   uint64 // commands of ticks that Take left out
+
+	// Slack is the smoothed number of ticks for which a command waits: 0 means that the
+	// next Take uses it, below 0 that it is late. SlackDeviation is its mean deviation.
+	Slack, SlackDeviation float64
+}
+
+// NewCommandBuffer returns a buffer for the ticks from first on, the server's next one. It
+// holds the commands of the next capacity ticks: 0 means 64, the limit is 4096. Its memory is
+// bounded by capacity+1 times the largest command.
+func NewCommandBuffer(first uint32, capacity int) *CommandBuffer {
+	if capacity <= 0 {
+		capacity = defaultCapacity
+	}
+	return &CommandBuffer{slots: make([]slot, min(capacity, maxCapacity)), next: first}
+}
+
+// Put copies a command of a client for a tick of the server, and reports whether the buffer
+// has it for this tick now. It refuses a second command of a tick, and one for capacity or
+// more ticks ahead. A late command is dropped, but if it is newer than the one that
+// Take repeats, Take repeats it from now on.
+func (b *CommandBuffer) Put(tick uint32, data []byte) bool {
+	ahead := int(int32(tick - b.next))
+	kept := false
+	switch {
+	case ahead >= len(b.slots):
+		b.stats.Early++
+	case ahead < 0:
+		b.stats.Late++
+		if !b.any || int32(tick-b.lastTick) > 0 {
+			b.any, b.last, b.lastTick = true, append(b.last[:0], data...), tick
+		}
+	default:
+		s := &b.slots[(b.head+ahead)%len(b.slots)]
+		if s.used {
+			b.stats.Duplicate++
+			return false
+		}
+		s.used, s.data = true, append(s.data[:0], data...)
+		kept = true
+	}
+	b.addSlack(float64(min(max(ahead, -len(b.slots)), len(b.slots))))
+	return kept
+}
+
+// Take returns the command for a tick, which is valid until the next Put or Take. If there is
+// none, exact is false and data is the player's newest command before it, nil before the
+// first: a game repeats a movement, and may not want to repeat a shot. Ticks ascend; those
+// between two calls are left out. For a tick that is not after that of the call before, Take
+// returns the newest command again and counts nothing.
+func (b *CommandBuffer) Take(tick uint32) (data []byte, exact bool) {
+	skip := int(int32(tick - b.next))
+	if skip < 0 {
+		return b.last, b.any && b.lastTick == tick
+	}
+	for range min(skip, len(b.slots)) {
+		if b.pop() {
+			b.stats.Skipped++
+		}
+	}
+	b.next = tick
+	if exact = b.pop(); exact {
+		b.stats.Exact++
+	} else {
+		b.stats.Missing++
+	}
+	return b.last, exact
+}
+
+// pop moves to the next tick, and reports whether there was a command, which is the last now.
+func (b *CommandBuffer) pop() bool {
+	s := &b.slots[b.head]
+	used := s.used
+	if used {
+		s.data, b.last = b.last, s.data
+		s.used, b.any, b.lastTick = false, true, b.next
+	}
+	b.head = (b.head + 1) % len(b.slots)
+	b.next++
+	return used
+}
+
+// addSlack smooths as the estimate of a round trip in TCP does, with the plain mean of the first.
+func (b *CommandBuffer) addSlack(ticks float64) {
+	if b.samples++; b.samples == 1 {
+		b.stats.Slack = ticks
+		return
+	}
+	gain := max(1.0/16, 1/float64(b.samples))
+	difference := ticks - b.stats.Slack
+	b.stats.SlackDeviation += gain * (math.Abs(difference) - b.stats.SlackDeviation)
+	b.stats.Slack += gain * difference
+}
+
+// Margin returns by how many ticks the client may run later with nearly all of its commands
+// still in time; below 0, by how many it should run earlier. It is Slack less four deviations.
+// A server sends it to the client, which corrects its tick. The next correction must wait until
+// 64 commands of corrected ticks were used, since a correction changes both values for so long.
+func (b *CommandBuffer) Margin() float64 { return b.stats.Slack - 4*b.stats.SlackDeviation }
+
+// Stats returns the counters.
+func (b *CommandBuffer) Stats() CommandStats { return b.stats }
