@@ -73,7 +73,7 @@ func successionProblem(err error) *api.Problem {
 // the one that the player has lost, as long as its relay has not noticed that.
 func hostPresentProblem(err error) *api.Problem {
 	if h, ok := errors.AsType[alloc.HostPresentError](err); ok {
-		p := statusProblem(http.StatusConflict, "the match has another host: join by the code")
+		p := statusProblem(http.StatusConflict, "the match has a host: join by the code")
 		p.Details = []api.Detail{{Key: api.DetailHost, Value: h.Host.String()}}
 		return p
 	}
