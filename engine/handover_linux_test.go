@@ -1,3 +1,5 @@
+//go:build !sockportable
+
 package engine_test
 
 import (
