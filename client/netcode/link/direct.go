@@ -251,7 +251,7 @@ func (d *Direct) fromRelay(ev Event, b []byte) Event {
 }
 
 func (d *Direct) join(at address.Addr) {
-	p := newDirectPeer(at)
+	p := newDirectPeer(d.relay.Local(), at)
 	d.peers[at] = p
 	d.byID[p.own.id] = p
 	d.order = append(d.order, p)

@@ -58,6 +58,8 @@ type directPeer struct {
 	verify hash.Hash // with the key of own
 	remote offer
 	sign   hash.Hash // with the key of remote; nil before its first offer
+	in     []byte    // the ends of probes that are received
+	out    []byte    // and of those that are sent
 
 	open       bool // an attempt is in its window
 	filled     bool // the offered addresses are among the candidates
@@ -84,8 +86,8 @@ type directPeer struct {
 	responses int // in this second
 }
 
-func newDirectPeer(at address.Addr) *directPeer {
-	p := &directPeer{at: at, backoff: firstBackoff}
+func newDirectPeer(local, at address.Addr) *directPeer {
+	p := &directPeer{at: at, backoff: firstBackoff, in: probeEnds(at, local), out: probeEnds(local, at)}
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // crypto/rand returns no error.
 	_, _ = rand.Read(p.own.key[:])
@@ -204,7 +206,7 @@ func (d *Direct) challenge(p *directPeer, c *candidate) bool {
 }
 
 func (d *Direct) sendProbe(p *directPeer, to address.Addr, pr probe) bool {
-	return d.socket.Send(to, pr.appendTo(d.signal[:0], p.sign, d.sum[:])) == nil
+	return d.socket.Send(to, pr.appendTo(d.signal[:0], p.sign, p.out, d.sum[:])) == nil
 }
 
 func (d *Direct) sendOffer(p *directPeer, flags byte) {
@@ -251,7 +253,7 @@ func (d *Direct) onProbe(from address.Addr, b []byte) {
 		return
 	}
 	p := d.byID[pr.id]
-	if p == nil || p.sign == nil || !hmac.Equal(tag(p.verify, b[:len(b)-macSize], d.sum[:]), b[len(b)-macSize:]) {
+	if p == nil || p.sign == nil || !d.authentic(p, b) {
 		d.counts.Dropped++
 		return
 	}
@@ -271,6 +273,12 @@ func (d *Direct) onProbe(from address.Addr, b []byte) {
 	if p.path.addr != from {
 		d.learn(p, from)
 	}
+}
+
+// authentic reports whether the other side has marked a probe.
+func (d *Direct) authentic(p *directPeer, b []byte) bool {
+	body, mac := b[:probeSize-macSize], b[probeSize-macSize:]
+	return hmac.Equal(tag(p.verify, body, p.in, d.sum[:]), mac)
 }
 
 // learn takes the source of a challenge as a candidate. If there is a path, the other side may

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"hash"
 	"net/netip"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 // Every signal begins with these bytes. No packet of UTP does: those begin with 1 to 5 or "UTP".
@@ -99,25 +101,35 @@ func (o *offer) parse(b []byte) bool {
 
 // probe is a challenge or a response:
 //
-//	magic 4 | kind 1 | flags 1 | id of the receiver 8 | nonce 8 | HMAC-SHA256 of all before, first 16
+//	magic 4 | kind 1 | flags 1 | id of the receiver 8 | nonce 8 | HMAC-SHA256, first 16
+//
+// The HMAC has the key of the receiver's offer. It is of all before, and of the addresses that
+// the relay gives to sender and receiver: a probe that comes back to its sender, or that a peer
+// of two others passes from one to the other by offering foreign ids and keys, is not valid.
 type probe struct {
 	kind, flags byte
 	id, nonce   uint64
 }
 
 // appendTo appends the probe, marked with the key of mac. sum is scratch memory.
-func (p probe) appendTo(b []byte, mac hash.Hash, sum []byte) []byte {
+func (p probe) appendTo(b []byte, mac hash.Hash, ends, sum []byte) []byte {
 	b = append(b, signalMagic...)
 	b = append(b, p.kind, p.flags)
 	b = binary.BigEndian.AppendUint64(b, p.id)
 	b = binary.BigEndian.AppendUint64(b, p.nonce)
-	return append(b, tag(mac, b, sum)...)
+	return append(b, tag(mac, b, ends, sum)...)
 }
 
-// tag returns the HMAC of b, in sum.
-func tag(mac hash.Hash, b, sum []byte) []byte {
+// probeEnds returns the text of sender and receiver for the HMAC.
+func probeEnds(from, to address.Addr) []byte {
+	return to.AppendTo(append(from.AppendTo(nil), ' '))
+}
+
+// tag returns the HMAC of b and of the ends, in sum.
+func tag(mac hash.Hash, b, ends, sum []byte) []byte {
 	mac.Reset()
 	mac.Write(b)
+	mac.Write(ends)
 	return mac.Sum(sum[:0])[:macSize]
 }
 
