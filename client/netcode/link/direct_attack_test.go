@@ -324,6 +324,26 @@ func TestDirectMisbinding(t *testing.T) {
 	}
 }
 
+// TestDirectReplies: an offer that asks for one is answered, within 200 ms once.
+func TestDirectReplies(t *testing.T) {
+	d, victim, m := newMalicious(t)
+	d.run(4 * time.Second) // Its own offers are sent.
+	m.read()
+	m.key = nil
+	for flags, want := range []bool{false, true} {
+		sent := victim.relay.Stats().Sent
+		for range 9 {
+			m.say(t, victim.Local(), "%s", rawOffer(byte(flags), 7, [16]byte{9}))
+			d.relay.Step()
+			d.tick()
+			m.read()
+		}
+		if n := victim.relay.Stats().Sent - sent; (m.key != nil) != want || n > 1 {
+			t.Errorf("flags %d: %d offers, key %x", flags, n, m.key)
+		}
+	}
+}
+
 // TestDirectMalformed: malformed signals are counted, and are nothing to the game.
 func TestDirectMalformed(t *testing.T) {
 	d, victim, m := newMalicious(t)

@@ -192,7 +192,7 @@ func TestDirectPath(t *testing.T) {
 		}
 	}
 	// In these 10 s the relay carries an offer of 39 bytes every 5 s.
-	if used := a.relay.Stats().SentBytes - before; used > 3*39 {
+	if used := a.relay.Stats().SentBytes - before; used < 39 || used > 3*39 {
 		t.Errorf("%d bytes over the relay", used)
 	}
 	// Nothing is added to a datagram of the game.
@@ -260,7 +260,7 @@ func TestDirectPathDies(t *testing.T) {
 				}
 			}
 			lostB, lostA := d.talk(a, b, 500)
-			const limit = int(3 * time.Second / tickLength)
+			const limit = int(2200 * time.Millisecond / tickLength)
 			for _, lost := range [][]int{lostB, lostA} {
 				if len(lost) > 0 && lost[len(lost)-1] >= limit {
 					t.Errorf("number %d is lost, %v after the path died", lost[len(lost)-1], time.Duration(lost[len(lost)-1])*tickLength)
@@ -301,15 +301,15 @@ func TestDirectRoams(t *testing.T) {
 	if err := b.wire.Move(udpAddr("198.51.100.9:9")); err != nil {
 		t.Fatal(err)
 	}
-	lostB, lostA := d.talk(a, b, 250)
-	const limit = int(time.Second / tickLength)
+	lostB, lostA := d.talk(a, b, 75) // 1.5 s
+	const limit = int(500 * time.Millisecond / tickLength)
 	for _, lost := range [][]int{lostB, lostA} {
 		if len(lost) > 0 && lost[len(lost)-1] >= limit {
 			t.Errorf("number %d is lost, %v after the move", lost[len(lost)-1], time.Duration(lost[len(lost)-1])*tickLength)
 		}
 	}
 	t.Logf("lost %d and %d datagrams of 50 per second", len(lostB), len(lostA))
-	if a.paths() != 1 || b.paths() != 1 || len(a.wire.sent[udpAddr("198.51.100.9:9")]) < 100 {
+	if a.paths() != 1 || b.paths() != 1 || len(a.wire.sent[udpAddr("198.51.100.9:9")]) < 10 {
 		t.Errorf("%+v\n%+v", a.DirectStats(), b.DirectStats())
 	}
 }
