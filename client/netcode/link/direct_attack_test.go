@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -321,6 +322,70 @@ func TestDirectMisbinding(t *testing.T) {
 		if st := e.DirectStats(); st.Validated != 0 || st.Probes != 5 || st.Dropped != 5 {
 			t.Errorf("%+v", st)
 		}
+	}
+}
+
+// TestDirectRefusesRelay: the relay itself is never challenged.
+func TestDirectRefusesRelay(t *testing.T) {
+	g := newGame(t, 1)
+	socket, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct, err := link.OpenDirect(link.DirectConfig{Relay: relayOf(g.host), Socket: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := newEnd(t, direct)
+	p := g.player(t, "player", nil)
+	other := netip.MustParseAddrPort("127.0.0.1:9")
+	p.say(t, host.Local(), "%s", rawOffer(0, 7, [16]byte{9}, g.relay.Addr(), other))
+	for give := time.Now().Add(patience); direct.DirectStats().Probes < 5; pause() {
+		host.poll()
+		host.Flush()
+		if time.Now().After(give) {
+			t.Fatalf("%+v", direct.DirectStats())
+		}
+	}
+	if st := direct.DirectStats(); st.Refused != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestDirectOffers: a side offers the game's addresses first, then those of its interfaces.
+func TestDirectOffers(t *testing.T) {
+	d := newDirectNet(t)
+	m, r := newEnd(t, d.node(d.relay, address.Addr{})), d.node(d.relay, address.Addr{})
+	socket, err := link.OpenUDP(netip.AddrPort{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := netip.MustParseAddrPort("203.0.113.1:5")
+	direct, err := link.OpenDirect(link.DirectConfig{Relay: r, Socket: socket, Addrs: []netip.AddrPort{given, {}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEnd(t, direct)
+	d.link(r, m)
+	d.relay.Step()
+	e.poll()
+	e.Flush()
+	d.relay.Step()
+	m.expect(t, link.Joined, r.Local(), "")
+	_, text := m.next(t)
+	local, _ := socket.Local().UDP()
+	want := []netip.AddrPort{given}
+	nets, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nets {
+		if ip := n.(*net.IPNet).IP.To4(); ip != nil && ip.IsGlobalUnicast() && len(want) < 4 {
+			want = append(want, netip.AddrPortFrom(netip.AddrFrom4([4]byte(ip)), local.Port()))
+		}
+	}
+	if head := text[:30]; text != head+string(rawOffer(0, 0, [16]byte{}, want...)[30:]) {
+		t.Errorf("offer %x, want the addresses %v", text, want)
 	}
 }
 
