@@ -14,4 +14,7 @@ var (
 	ErrNoPeer = errors.New("link: no such peer")
 	// ErrTaken is an address of a network in memory that another node has.
 	ErrTaken = errors.New("link: address is taken")
+	// ErrReserved is a datagram that a Direct would take for a signal of its own: one that
+	// begins with the bytes fe 64 69 72, which no packet of package utp does.
+	ErrReserved = errors.New("link: datagram begins with reserved bytes")
 )

@@ -157,17 +157,7 @@ func (j *joined) Overhead() (n int) {
 
 func (j *joined) Stats() (sum Stats) {
 	for _, l := range j.links {
-		st := l.Stats()
-		sum.Sent += st.Sent
-		sum.SentBytes += st.SentBytes
-		sum.Received += st.Received
-		sum.ReceivedBytes += st.ReceivedBytes
-		sum.Unsent += st.Unsent
-		sum.Unreachable += st.Unreachable
-		sum.QueueFull += st.QueueFull
-		sum.TooLarge += st.TooLarge
-		sum.Unusable += st.Unusable
-		sum.KernelDrops += st.KernelDrops
+		sum.add(l.Stats())
 	}
 	return sum
 }

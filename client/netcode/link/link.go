@@ -121,3 +121,17 @@ type Stats struct {
 	Unusable    uint64 // received from an address that cannot be answered
 	KernelDrops uint64 // lost by the kernel before the link could read them
 }
+
+// add adds the counters of another link.
+func (s *Stats) add(o Stats) {
+	s.Sent += o.Sent
+	s.SentBytes += o.SentBytes
+	s.Received += o.Received
+	s.ReceivedBytes += o.ReceivedBytes
+	s.Unsent += o.Unsent
+	s.Unreachable += o.Unreachable
+	s.QueueFull += o.QueueFull
+	s.TooLarge += o.TooLarge
+	s.Unusable += o.Unusable
+	s.KernelDrops += o.KernelDrops
+}

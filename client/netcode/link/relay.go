@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 type Relay struct {
 	session *client.Session
 	joiner  bool
+	server  netip.AddrPort // of the relay
 	work    sync.WaitGroup // the session's Run, and a Dial
 	dialled chan dialled   // capacity one: there is one Dial at a time
 
@@ -59,6 +61,7 @@ func OpenRelay(ctx context.Context, cfg client.Config) (*Relay, error) {
 	r := &Relay{
 		session: session,
 		joiner:  len(cfg.Ticket.HostConnectionData) > 0,
+		server:  netip.AddrPortFrom(cfg.Ticket.Server.Addr().Unmap(), cfg.Ticket.Server.Port()),
 		dialled: make(chan dialled, 1),
 		peers:   make(map[address.Addr]*client.Peer),
 	}
