@@ -279,6 +279,11 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 	if err != nil {
 		return Reservation{}, err
 	}
+	return s.reserveHost(ctx, c, player, maxConnections, region)
+}
+
+// reserveHost reserves an allocation for a host, whose request has been checked.
+func (s *Service) reserveHost(ctx context.Context, c Caller, player PlayerHash, maxConnections int, region string) (Reservation, error) {
 	q := AdmissionRequest{Caller: c, Role: RoleHost, MaxConnections: maxConnections, Region: region}
 	res, err := s.reserve(ctx, q, player, func() (Reservation, error) {
 		return s.relay.ReserveHost(ctx, HostRequest{

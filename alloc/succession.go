@@ -154,19 +154,9 @@ func (s *Service) succeed(ctx context.Context, c Caller, claim SuccessionClaim) 
 	if err != nil {
 		return Reservation{}, fmt.Errorf("succeed a host: %w", err)
 	}
-	q := AdmissionRequest{Caller: c, Role: RoleHost, MaxConnections: granted.MaxConnections, Region: granted.Region}
-	var res Reservation
-	res, err = s.reserve(ctx, q, granted.Player, func() (Reservation, error) {
-		return s.relay.ReserveHost(ctx, HostRequest{
-			Tenant: c.Tenant, Player: granted.Player, MaxConnections: granted.MaxConnections,
-			Region: granted.Region, ClientAddress: c.Address,
-		})
-	})
+	res, err := s.reserveHost(ctx, c, granted.Player, granted.MaxConnections, granted.Region)
 	if err != nil {
-		return Reservation{}, fmt.Errorf("reserve a host: %w", err)
-	}
-	if res.Region == "" {
-		res.Region = granted.Region
+		return Reservation{}, err
 	}
 	request.Heir = res.ID
 	if _, err := s.successors.Succeed(ctx, request); err != nil {

@@ -378,13 +378,11 @@ func (c *control) end(h table.Handle, why EndReason) {
 		c.releaseReservedSlot(&e)
 		c.countEnded(&e)
 	}
-	links := a.Links
-	lastHeard, _ := c.shared.table.LastSeen(h)
 	e, ok := c.shared.table.End(h)
 	if !ok {
 		return
 	}
-	succession := c.beginSuccession(&e, links, lastHeard, why)
+	succession := c.beginSuccession(&e, why)
 	if host, ok := c.shared.table.At(e.Link); ok {
 		c.recordHost(&host)
 	}

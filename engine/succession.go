@@ -79,9 +79,12 @@ func (s *successions) noteDisconnect(host, player *table.Entry, now table.Tick) 
 
 // farewellOf returns the players that a host disconnected as it left, nil if it has a link or
 // has sent anything since.
-func (c *control) farewellOf(host proto.AllocationID, links uint16, heard table.Tick) *farewell {
-	f := c.successions.farewells[host]
-	if f == nil || links > 0 || heard > f.last+farewellTicks {
+func (c *control) farewellOf(host *table.Entry) *farewell {
+	f := c.successions.farewells[host.ID]
+	if f == nil || c.shared.table.Account(host.Handle).Links > 0 {
+		return nil
+	}
+	if heard, _ := c.shared.table.LastSeen(host.Handle); heard > f.last+farewellTicks {
 		return nil
 	}
 	return f
@@ -111,24 +114,24 @@ func (s *successions) noteCode(e *table.Entry) {
 	}
 }
 
-// beginSuccession begins the succession of a host that ends now with so many links, and was
-// last heard then, if it has players. A host that an operator ends has no successor.
-func (c *control) beginSuccession(host *table.Entry, links uint16, heard table.Tick, why EndReason) bool {
+// beginSuccession begins the succession of a host that has just ended, if it has players. A
+// host that an operator ends has no successor. It reports whether it did.
+func (c *control) beginSuccession(host *table.Entry, why EndReason) bool {
 	s := &c.successions
 	if s.window == 0 || host.Role != table.RoleHost {
 		return false
 	}
 	_, awaited := s.unbound[host.ID]
-	left := c.farewellOf(host.ID, links, heard)
+	a := c.shared.table.Account(host.Handle)
+	left := c.farewellOf(host)
 	delete(s.unbound, host.ID)
 	delete(s.farewells, host.ID)
-	if links == 0 && left == nil && !awaited || why == EndOperator {
+	if a.Links == 0 && left == nil && !awaited || why == EndOperator {
 		return false
 	}
 	if len(s.queue) == maxSuccessions {
 		c.endSuccession()
 	}
-	a := c.shared.table.Account(host.Handle)
 	s.byHost[host.ID] = &succession{
 		host: host.Handle, farewell: left, everBound: host.Is(table.EverBound), tenant: a.Tenant,
 		maxConnections: a.MaxConnections, until: c.shared.clock() + s.window,
@@ -261,11 +264,11 @@ func (c *control) endSilentHost(id proto.AllocationID, player *table.Entry, now 
 		}
 		return nil
 	}
-	heard, _ := c.shared.table.LastSeen(host.Handle)
-	left := c.farewellOf(id, c.shared.table.Account(host.Handle).Links, heard)
+	left := c.farewellOf(&host)
 	if host.Is(table.EverBound) && player.Link != host.Handle && !left.has(player.ID) {
 		return alloc.ErrHostPresent
 	}
+	heard, _ := c.shared.table.LastSeen(host.Handle)
 	if !host.Is(table.EverBound) {
 		heard = c.shared.table.Account(host.Handle).ReservedAt
 	}
