@@ -59,6 +59,22 @@ func (t *Table) AppendAllocation(b []byte, h Handle) []byte {
 
 func pair(low, high uint32) uint64 { return uint64(high)<<32 | uint64(low) }
 
+// Prepare takes the memory of so many allocations for an empty table, and writes to it, so that
+// RestoreAllocation does not wait until the kernel has provided it page by page.
+func (t *Table) Prepare(allocations int) {
+	allocations = min(allocations, t.w.max)
+	for slot := range uint32(allocations) {
+		t.addSlab(slot)
+		t.identity(slot).meta.Store(0)
+		t.slabs[slot/SlabRecords].Load().activities[slot%SlabRecords].heard.Store(0)
+		cold := t.cold[slot/SlabRecords].Load()
+		cold.accounts[slot%SlabRecords] = Account{}
+		cold.large[slot%SlabRecords].dropped.Store(0)
+	}
+	t.byEndpoint.prepare(allocations)
+	t.byID.prepare(allocations)
+}
+
 // RestoreAllocation adds the allocation in b, with its endpoint, and its link if its host
 // is in the table already. counterIndex returns Spec.CounterIndex for a tenant. It reads
 // HandoverLen bytes. Errors: ErrHandover, ErrFull.

@@ -2,10 +2,12 @@ package table
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -33,6 +35,9 @@ func TestHandover(t *testing.T) {
 			t.Fatalf("%d allocations are %d bytes", len(m.live), len(moved))
 		}
 		to := sharedTable(300)
+		if seed%2 == 1 {
+			to.Prepare(len(m.live))
+		}
 		index := func(tenant uint64) uint32 { return uint32(tenant) }
 		for b := moved; len(b) > 0; b = b[HandoverLen:] {
 			h, err := to.RestoreAllocation(b, index)
@@ -121,5 +126,38 @@ func TestHandoverMalformed(t *testing.T) {
 	good[0] = 2
 	if _, err := to.RestoreAllocation(good, index); !errors.Is(err, ErrFull) {
 		t.Errorf("in a full table: %v", err)
+	}
+}
+
+// TestPrepare: a prepared table takes its allocations without any further memory.
+func TestPrepare(t *testing.T) {
+	const each, times = 2500, 2
+	from, to := NewTable(each*times), NewTable(each*times)
+	random := rand.New(rand.NewPCG(1, 2))
+	var moved []byte
+	for range each * times {
+		var id proto.AllocationID
+		binary.LittleEndian.PutUint64(id[:], random.Uint64())
+		h, err := from.Reserve(Spec{ID: id, Role: RoleHost}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from.Bind(h, endpoint.Endpoint{Hi: random.Uint64(), Lo: random.Uint64(), Tail: 1})
+		moved = from.AppendAllocation(moved, h)
+	}
+	to.Prepare(each * times)
+	restore := func() {
+		for range each {
+			if _, err := to.RestoreAllocation(moved, func(uint64) uint32 { return 0 }); err != nil {
+				t.Fatal(err)
+			}
+			moved = moved[HandoverLen:]
+		}
+	}
+	if n := testing.AllocsPerRun(times-1, restore); n != 0 {
+		t.Errorf("%v allocations of memory", n)
+	}
+	if n, _, _ := to.Counts(); n != each*times {
+		t.Errorf("%d allocations", n)
 	}
 }

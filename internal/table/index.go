@@ -102,6 +102,19 @@ func (x *index) init() {
 	}
 }
 
+// prepare makes room for so many entries in an empty index.
+func (x *index) prepare(entries int) {
+	for i := range x.shards {
+		s := &x.shards[i]
+		s.counts.live = entries / shardCount // rebuild makes room for one more
+		fresh := s.rebuild(s.cells.Load(), nil)
+		s.counts.live, s.counts.used = 0, 0
+		for j := range fresh.lines {
+			fresh.lines[j][0].Store(0)
+		}
+	}
+}
+
 // shard picks the shard by bits that neither the line (low bits) nor, alone,
 // the tag decides.
 func (x *index) shard(hash uint64) *shard {

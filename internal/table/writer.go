@@ -105,11 +105,16 @@ func (t *Table) takeSlot() (uint32, bool) {
 	}
 	slot := t.w.next
 	t.w.next++
+	t.addSlab(slot)
+	return slot, true
+}
+
+// addSlab adds the slab of a slot, if it is missing.
+func (t *Table) addSlab(slot uint32) {
 	if i := slot / SlabRecords; t.slabs[i].Load() == nil {
 		t.cold[i].Store(new(coldSlab))
 		t.slabs[i].Store(t.w.slab(int(i)))
 	}
-	return slot, true
 }
 
 func (a *Activity) reset(now Tick, counterIndex uint32) {
