@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net/netip"
@@ -132,10 +133,11 @@ type Config struct {
 
 	// Offer and Resume take the relay of another process over, see [Server.Offer]. Run calls
 	// Resume before it relays, which waits until the other process has stopped and returns
-	// what HandOver returned there; Run then opens StateFile. OnResume is called with all
-	// allocations in place, before anything is relayed. Nil: this is a relay of its own.
+	// what HandOver wrote there; Run then relays, opens StateFile and calls OnResume, and only
+	// then processes BINDs, CONNECTs and the calls of other methods. Nil: this is a relay of
+	// its own.
 	Offer    *Offer
-	Resume   func(context.Context) ([]byte, error)
+	Resume   func(context.Context) (io.Reader, error)
 	OnResume func()
 
 	// Hooks are called after changes of state.

@@ -1,11 +1,13 @@
 package engine
 
 import (
-	"bytes"
+	"bufio"
 	"context"
-	"encoding/gob"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/netip"
 	"os"
@@ -24,12 +26,12 @@ import (
 // A relay can be handed over to another process while matches go on. [Server.Offer] returns
 // what the other process needs to call New: its sockets are then the same ones. Both may
 // have them open, but one relays. [Server.HandOver] stops this one; what arrives from then on
-// waits in the sockets. It returns all allocations, with which Run of the other one begins.
+// waits in the sockets. It writes all allocations, with which Run of the other one begins.
 // The order of both, and what else the processes tell each other, is in package upgrade.
 
 // Offer is what [New] needs of a relay that another process hands over. It is on Linux only.
 type Offer struct {
-	// Version is the version of what HandOver returns. New refuses another one.
+	// Version is the version of what HandOver writes. New refuses another one.
 	Version int
 	// Boot is alloc.Sealer.Boot, which the sealer of the other process must have as well:
 	// its run is the same.
@@ -42,18 +44,20 @@ type Offer struct {
 	// may be bound by: New needs room for them, and the same transports.
 	Allocations int
 	Kinds       []Kind
+	// StateSize is about how many bytes HandOver will write.
+	StateSize int
 	// Sockets are the sockets of each listener. New takes them over, also if it fails.
 	Sockets [][]*os.File
 }
 
-// handoverVersion changes with handoverState and table.HandoverVersion.
-const handoverVersion = 1<<16 | table.HandoverVersion
+// handoverVersion changes with what HandOver writes and table.HandoverVersion.
+const handoverVersion = 2<<16 | table.HandoverVersion
 
-// handoverState is what HandOver returns, encoded by gob.
-type handoverState struct {
-	Locals      [][]netip.Addr // numbered addresses, by listener
-	Tenants     map[uint64]alloc.Tenant
-	Allocations []byte // hosts first, table.HandoverLen bytes each
+// HandOver writes the size of handoverHead in 4 bytes, little-endian, the head as JSON, and
+// the allocations, hosts first, table.HandoverLen bytes each.
+type handoverHead struct {
+	Locals  [][]netip.Addr       // numbered addresses, by listener
+	Tenants map[uint64][2][]byte // project and environment, which may not be UTF-8
 }
 
 // ErrHandover is wrapped by the errors of New about an [Offer], and of Run about the state
@@ -85,6 +89,7 @@ func (s *Server) Offer(ctx context.Context) (o Offer, err error) {
 		Kinds:   s.cfg.kinds(),
 	}
 	o.Allocations, _, _ = s.shared.table.Counts()
+	o.StateSize = o.Allocations*table.HandoverLen + len(s.cfg.Listen)*handoverRoom
 	for _, g := range s.groups {
 		files, err := g.Files()
 		if err != nil {
@@ -147,44 +152,52 @@ func (c *Config) kinds() (all []Kind) {
 	return all
 }
 
+const (
+	// handoverRoom is more than the head takes of most relays, per listener: numbered
+	// addresses and names of projects.
+	handoverRoom = 64 << 10
+	// handoverBuffer is what is written or read at once, in bytes: so much stays in a cache.
+	handoverBuffer = 64 << 10
+)
+
 // errHandOver is the cause of the end of a Run that HandOver has ended.
 var errHandOver = errors.New("engine: handed over")
 
 // handover is the end of a run by HandOver.
 type handover struct {
-	mu    sync.Mutex // guards end
-	end   func()     // ends Run; nil: it does not run
-	state []byte     // written before Run returns
+	mu  sync.Mutex // guards end and to
+	end func()     // ends Run; nil: it does not run
+	to  io.Writer  // for the state
+	err error      // set before Run returns; nil: all is written
 }
 
 // allow lets HandOver end a run.
 func (h *handover) allow(end func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.end = end
+	h.end, h.err = end, alloc.ErrUnavailable
 }
 
-// HandOver ends Run, which returns nil, and returns the state that the Run of another process
+// HandOver ends Run, which returns nil, and writes the state that the Run of another process
 // continues with. Nothing is sent to players, and what arrives is left in the sockets.
-// Sessions of transports end with the process. Error: alloc.ErrUnavailable if the relay does
-// not run, or ctx ends.
-func (s *Server) HandOver(ctx context.Context) ([]byte, error) {
-	s.handover.mu.Lock()
-	end := s.handover.end
-	s.handover.mu.Unlock()
+// Sessions of transports end with the process. Errors: those of to, and alloc.ErrUnavailable
+// if the relay does not run, or ctx ends.
+func (s *Server) HandOver(ctx context.Context, to io.Writer) error {
+	h := &s.handover
+	h.mu.Lock()
+	end := h.end
+	h.to = to
+	h.mu.Unlock()
 	if end == nil {
-		return nil, alloc.ErrUnavailable
+		return alloc.ErrUnavailable
 	}
 	end()
 	select {
 	case <-s.ended:
+		return h.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
+		return fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
 	}
-	if s.handover.state == nil {
-		return nil, alloc.ErrUnavailable
-	}
-	return s.handover.state, nil
 }
 
 // stopWorkers stops all workers without a change of the sockets, which another process has
@@ -215,7 +228,7 @@ func (s *Server) stopWorkers(workers *sync.WaitGroup) {
 }
 
 // leave ends a run whose workers and control have ended: it carries out what control has
-// begun, and encodes the state.
+// begun, and writes the state.
 func (s *Server) leave() error {
 	c := s.control
 	if k := c.shared.grace.kernel; k != nil {
@@ -229,35 +242,17 @@ func (s *Server) leave() error {
 		}
 		runtime.Gosched()
 	}
-	state := handoverState{Tenants: make(map[uint64]alloc.Tenant)}
-	for _, g := range s.groups {
-		state.Locals = append(state.Locals, g.Numbered())
-	}
-	for hash, t := range c.projects.tenants {
-		if t.project != nil {
-			state.Tenants[hash] = t.name
-		}
-	}
-	t := c.shared.table
-	live, _, _ := t.Counts()
-	state.Allocations = make([]byte, 0, live*table.HandoverLen)
-	for _, role := range []table.Role{table.RoleHost, table.RoleJoiner} {
-		for slot := range t.Slots() {
-			if e, ok := t.At(t.HandleAt(slot)); ok && e.Role == role {
-				state.Allocations = t.AppendAllocation(state.Allocations, e.Handle)
-			}
-		}
-	}
-	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(&state); err != nil {
-		return err
+	s.handover.mu.Lock()
+	to := bufio.NewWriterSize(s.handover.to, handoverBuffer)
+	s.handover.mu.Unlock()
+	if s.handover.err = s.writeState(to); s.handover.err != nil {
+		return s.handover.err
 	}
 	if c.stateFile != nil {
 		if err := c.stateFile.Leave(); err != nil {
 			s.log.Warn("state file", "error", err)
 		}
 	}
-	s.handover.state = b.Bytes()
 	for _, g := range s.groups {
 		if err := g.Leave(); err != nil {
 			return err
@@ -266,44 +261,104 @@ func (s *Server) leave() error {
 	return nil
 }
 
-// resume begins a run with the state of another process.
+// writeState writes what the other process restores.
+func (s *Server) writeState(to *bufio.Writer) error {
+	c, t := s.control, s.shared.table
+	head := handoverHead{Tenants: make(map[uint64][2][]byte)}
+	for _, g := range s.groups {
+		head.Locals = append(head.Locals, g.Numbered())
+	}
+	for hash, t := range c.projects.tenants {
+		if t.project != nil {
+			head.Tenants[hash] = [2][]byte{[]byte(t.name.Project), []byte(t.name.Environment)}
+		}
+	}
+	encoded, err := json.Marshal(&head)
+	if err != nil {
+		return err
+	}
+	// An error of a bufio.Writer stays.
+	_, _ = to.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(encoded))))
+	_, _ = to.Write(encoded)
+	for _, role := range []table.Role{table.RoleHost, table.RoleJoiner} {
+		for slot := range t.Slots() {
+			if e, ok := t.At(t.HandleAt(slot)); ok && e.Role == role {
+				_, _ = to.Write(t.AppendAllocation(to.AvailableBuffer(), e.Handle))
+			}
+		}
+	}
+	return to.Flush()
+}
+
+// resume restores the allocations of another process, with which workers can begin. Nothing of
+// an earlier run comes back any more: Offer has waited for that.
 func (s *Server) resume(ctx context.Context) error {
-	encoded, err := s.cfg.Resume(ctx)
+	from, err := s.cfg.Resume(ctx)
+	if err == nil {
+		err = s.readState(bufio.NewReaderSize(from, handoverBuffer))
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrHandover, err)
 	}
-	var state handoverState
-	if err := gob.NewDecoder(bytes.NewReader(encoded)).Decode(&state); err != nil {
-		return fmt.Errorf("%w: %w", ErrHandover, err)
+	s.control.recover(statefile.PreviousRun{})
+	return nil
+}
+
+// readState restores what writeState of another process has written.
+func (s *Server) readState(from *bufio.Reader) error {
+	var size [4]byte
+	if _, err := io.ReadFull(from, size[:]); err != nil {
+		return err
 	}
-	if len(state.Locals) != len(s.groups) || len(state.Allocations)%table.HandoverLen != 0 {
-		return fmt.Errorf("%w: its state is malformed", ErrHandover)
+	encoded, err := io.ReadAll(io.LimitReader(from, int64(binary.LittleEndian.Uint32(size[:]))))
+	if err != nil {
+		return err
+	}
+	var head handoverHead
+	if err := json.Unmarshal(encoded, &head); err != nil {
+		return err
+	}
+	if len(head.Locals) != len(s.groups) {
+		return fmt.Errorf("%d listeners, not %d", len(head.Locals), len(s.groups))
 	}
 	for i, g := range s.groups {
-		if err := g.Number(state.Locals[i]); err != nil {
-			return fmt.Errorf("%w: %w", ErrHandover, err)
+		if err := g.Number(head.Locals[i]); err != nil {
+			return err
 		}
 	}
-	c := s.control
-	places := []statefile.Place{}
-	for b := state.Allocations; len(b) > 0; b = b[table.HandoverLen:] {
-		h, err := c.restore(b, state.Tenants)
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrHandover, err)
+	for {
+		b, err := from.Peek(table.HandoverLen)
+		switch {
+		case len(b) == 0 && err == io.EOF:
+			return nil
+		case err != nil:
+			return err
 		}
-		places = append(places, c.recordPlace(h))
+		if err := s.control.restore(b, head.Tenants); err != nil {
+			return err
+		}
+		_, _ = from.Discard(len(b)) // It is there.
+	}
+}
+
+// resumeFile opens the state file of the restored allocations. Workers run; control does not
+// yet, and what they send it waits.
+func (s *Server) resumeFile() {
+	c, t := s.control, s.shared.table
+	places := []statefile.Place{}
+	for slot := range t.Slots() {
+		if e, ok := t.At(t.HandleAt(slot)); ok {
+			places = append(places, c.recordPlace(e.Handle))
+		}
 	}
 	slices.Sort(places)
 	file, left := s.openStateFile(places)
 	c.stateFile = file
 	s.takeRecords(left.Records)
 	file.Settle()
-	left.Records = nil
-	c.recover(left)
 	if s.cfg.OnResume != nil {
 		s.cfg.OnResume()
 	}
-	return nil
 }
 
 // takeRecords makes the state file that of all allocations: it adds the records that the
@@ -329,21 +384,21 @@ func (s *Server) takeRecords(found []statefile.FoundRecord) {
 }
 
 // restore inserts an allocation of another process.
-func (c *control) restore(b []byte, tenants map[uint64]alloc.Tenant) (table.Handle, error) {
+func (c *control) restore(b []byte, tenants map[uint64][2][]byte) error {
 	h, err := c.shared.table.RestoreAllocation(b, c.projects.indexOf)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	e, _ := c.shared.table.At(h)
 	a := c.shared.table.Account(h)
 	c.shared.sealer.Retain(a.Epoch)
 	c.countAdded(h, alloc.Role(e.Role))
 	if name, ok := tenants[a.Tenant]; ok {
-		c.projects.setName(a.Tenant, name)
+		c.projects.setName(a.Tenant, alloc.Tenant{Project: string(name[0]), Environment: string(name[1])})
 	}
 	if e.Is(table.EverBound) {
 		c.project(h).addPlayers(1, c.shared.clock())
 	}
 	c.wheel.put(h, c.nextTick(h)+1)
-	return h, nil
+	return nil
 }

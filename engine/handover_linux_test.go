@@ -3,10 +3,13 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
@@ -34,19 +38,25 @@ func (s *site) handOver() {
 	cfg := s.cfg
 	cfg.StateFile, cfg.OnStateError = s.path, func(err error) { s.t.Error(err) }
 	var began time.Time
-	resumed := make(chan struct{})
-	cfg.Offer, cfg.Resume = &offer, func(ctx context.Context) ([]byte, error) {
+	stopped, resumed := make(chan struct{}), make(chan struct{})
+	// The memory of the state is there before a process stops.
+	memory := make([]byte, offer.StateSize)
+	clear(memory)
+	cfg.Offer, cfg.Resume = &offer, func(ctx context.Context) (io.Reader, error) {
+		defer close(stopped)
 		began = time.Now()
-		return old.HandOver(ctx)
+		state := bytes.NewBuffer(memory[:0])
+		return state, old.HandOver(ctx, state)
 	}
 	cfg.OnResume = func() { close(resumed) }
 	s.relay = enginetest.StartWithSealer(s.t, cfg, sealer)
-	<-resumed
-	s.paused += time.Since(began)
-	testkit.Eventually(s.t, "the old relay has ended", old.Ended)
+	<-stopped // or the old relay takes the probe
 	if err := s.relay.Probe(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
+	s.paused += time.Since(began)
+	<-resumed
+	testkit.Eventually(s.t, "the old relay has ended", old.Ended)
 }
 
 // TestHandOver hands a relay over ten times while two players talk: each datagram arrives,
@@ -160,10 +170,17 @@ func TestOfferRefused(t *testing.T) {
 func TestResumeFails(t *testing.T) {
 	s := newSite(t, engine.Config{})
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
-	for name, resume := range map[string]func(context.Context) ([]byte, error){
-		"an error":  func(context.Context) ([]byte, error) { return nil, errors.New("the process is gone") },
-		"nothing":   func(context.Context) ([]byte, error) { return nil, nil },
-		"malformed": func(context.Context) ([]byte, error) { return []byte("no state"), nil },
+	state := func(s string) func(context.Context) (io.Reader, error) {
+		return func(context.Context) (io.Reader, error) { return strings.NewReader(s), nil }
+	}
+	const head = "\x0f\x00\x00\x00" + `{"Locals":[[]]}`
+	for name, resume := range map[string]func(context.Context) (io.Reader, error){
+		"an error":     func(context.Context) (io.Reader, error) { return nil, errors.New("the process is gone") },
+		"nothing":      state(""),
+		"malformed":    state("no state"),
+		"no listeners": state("\x02\x00\x00\x00{}"),
+		"cut off":      state(head + "an alloc"),
+		"a wrong role": state(head + strings.Repeat("x", table.HandoverLen)),
 	} {
 		offer, err := s.relay.Offer(t.Context())
 		if err != nil {
@@ -186,11 +203,11 @@ func TestResumeFails(t *testing.T) {
 	s.talk("at last", host, s.join(enginetest.UTP2, "joiner", host))
 }
 
-// BenchmarkHandOver measures how long nothing is relayed while a relay with 10,000 allocations is
+// BenchmarkHandOver measures how long nothing is relayed while a relay with 100,000 allocations is
 // handed over within this process.
 func BenchmarkHandOver(b *testing.B) {
-	const allocations = 10_000
-	s := newSite(b, engine.Config{BindTimeout: 24 * time.Hour})
+	const allocations = 100_000
+	s := newSite(b, engine.Config{BindTimeout: 24 * time.Hour, MaxAllocations: 2 * allocations})
 	for range allocations {
 		s.relay.Host("host", 4)
 	}

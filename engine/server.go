@@ -98,6 +98,9 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 		s.closeSockets()
 		return nil, err
 	}
+	if cfg.Offer != nil {
+		s.shared.table.Prepare(cfg.Offer.Allocations)
+	}
 	s.setLimits(cfg.Limits)
 	if len(s.cfg.Advertise) == 0 {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
@@ -342,21 +345,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer close(s.ended)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if s.cfg.Offer != nil {
-		if err := s.resume(ctx); err != nil {
-			close(s.stopped)
-			s.closeSockets()
-			return err
-		}
-	}
-	s.relays.Store(true)
-	var records *recordsRelay
-	if r := s.cfg.Records; r != nil {
-		records = newRecordsRelay(s)
-		r.Begin(records)
-	}
-	s.control.drain.finish = func() { cancel(nil) }
-	s.handover.allow(func() { cancel(errHandOver) })
+	begin := make(chan struct{})
 	var workers, control sync.WaitGroup
 	for i, w := range s.workers {
 		if w.conn == nil {
@@ -372,12 +361,34 @@ func (s *Server) Run(ctx context.Context) error {
 				_ = sock.SetTimerSlack(1) // If the kernel refuses it, the pacer finds that sleeps do not pay.
 				defer func() { _ = sock.SetTimerSlack(0) }()
 			}
+			<-begin
 			if err := w.run(); err != nil && !errors.Is(err, net.ErrClosed) {
 				cancel(fmt.Errorf("engine: worker %d: %w", i, err))
 			} else {
 				cancel(nil) // Close was called.
 			}
 		})
+	}
+	if s.cfg.Offer != nil {
+		if err := s.resume(ctx); err != nil {
+			close(s.stopped)
+			s.closeSockets()
+			close(begin)
+			workers.Wait()
+			return err
+		}
+	}
+	s.relays.Store(true)
+	var records *recordsRelay
+	if r := s.cfg.Records; r != nil {
+		records = newRecordsRelay(s)
+		r.Begin(records)
+	}
+	s.control.drain.finish = func() { cancel(nil) }
+	s.handover.allow(func() { cancel(errHandOver) })
+	close(begin)
+	if s.cfg.Offer != nil {
+		s.resumeFile()
 	}
 	control.Go(func() { s.control.run(ctx) })
 	control.Go(func() { s.watchLinks(ctx) })

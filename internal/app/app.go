@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -258,13 +259,7 @@ func (a *App) openAPI() error {
 	}
 	a.api = newWeb(l, nil, a.tlsConfig(), a.opts.Logger)
 	a.trace(a.api)
-	a.addComponent(component{"api", func(ctx context.Context) error {
-		select {
-		case <-a.serving:
-		case <-ctx.Done():
-		}
-		return a.api.serve(ctx)
-	}, func() error { return a.api.listener.Close() }})
+	a.addComponent(component{"api", a.api.serve, func() error { return a.api.listener.Close() }})
 	if a.opts.Mode != Dev {
 		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.rejected))
 	}
@@ -342,7 +337,7 @@ func (a *App) buildRelay() error {
 	if offer != nil {
 		boot = offer.Boot
 		cfg.Offer, cfg.OnResume = offer, a.resumed
-		cfg.Resume = func(context.Context) ([]byte, error) { return a.upgrades.state.Relay, nil }
+		cfg.Resume = func(context.Context) (io.Reader, error) { return a.upgrades.relay, nil }
 	}
 	sealer, err := alloc.NewSealer(alloc.SealerConfig{
 		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay, Epoch: a.opts.Config.KeyEpoch, Boot: boot,
@@ -538,8 +533,17 @@ type runningComponent struct {
 	done chan struct{} // closed when run has returned
 }
 
-// launch runs all components. Each has a context of its own, which outlives ctx, so that
-// they stop one after another. It calls fail for one that ends before.
+// awaitServing waits until the matches of a process before this one go on. Until then
+// players wait, and nothing else is to take processor time.
+func (a *App) awaitServing(ctx context.Context) {
+	select {
+	case <-a.serving:
+	case <-ctx.Done():
+	}
+}
+
+// launch runs all components, the relay first. Each has a context of its own, which outlives
+// ctx, so that they stop one after another. It calls fail for one that ends before.
 func (a *App) launch(ctx context.Context, fail func(error)) (crew []runningComponent) {
 	for _, p := range a.components {
 		life, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -548,6 +552,9 @@ func (a *App) launch(ctx context.Context, fail func(error)) (crew []runningCompo
 		go func() {
 			defer close(w.done)
 			defer stop()
+			if p.name != relayName {
+				a.awaitServing(life)
+			}
 			err := p.run(life)
 			if err == nil {
 				err = errEnded

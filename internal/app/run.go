@@ -47,7 +47,10 @@ func (a *App) Run(ctx context.Context) error {
 	crew := a.launch(ctx, fail)
 	var watches sync.WaitGroup
 	for _, watch := range append(a.background, a.announce) {
-		watches.Go(func() { watch(alive) })
+		watches.Go(func() {
+			a.awaitServing(alive)
+			watch(alive)
+		})
 	}
 
 	var err error

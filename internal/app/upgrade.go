@@ -1,11 +1,11 @@
 package app
 
 import (
-	"bytes"
 	"context"
-	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -27,6 +27,8 @@ const (
 	prepareWithin = 10 * time.Second
 	// handOverWithin bounds the end of the relay, which takes some 0.4 µs per allocation.
 	handOverWithin = 10 * time.Second
+	// handedRoom is more than most processes hand over besides the relay, in bytes.
+	handedRoom = 64 << 10
 )
 
 // The names of the files of a hand-over, besides those of sockets, see udpName.
@@ -53,15 +55,16 @@ type upgrading struct {
 	ours  *os.File
 	links []*os.File
 	given chan struct{} // closed when Run has handed over, or failed to
-	// state is what is handed over. The components write it at their end, and Run reads it
-	// after that.
+	// relay is the state of the relay before this one.
+	relay io.Reader
+	// state is what is handed over besides that of the relay. The components write it at their
+	// end, and Run reads it after that.
 	state handedState
 	err   error
 }
 
-// handedState is what a process hands over, encoded by gob.
+// handedState is what a process hands over besides the relay, as JSON.
 type handedState struct {
-	Relay    []byte         // of engine.Server.HandOver
 	Sessions dtls.Connected // of dtls.Records.Leave
 	Held     websocket.Held // of websocket.Transport.Detach
 }
@@ -115,6 +118,7 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	if err != nil {
 		return admin.UpgradeResult{}, err
 	}
+	size := offer.StateSize
 	encoded, err := encodeOffer(&offer)
 	if err != nil {
 		return admin.UpgradeResult{}, err
@@ -131,7 +135,7 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
 	defer cancel()
-	s, err := upgrade.Start(ctx, path, files, encoded)
+	s, err := upgrade.Start(ctx, path, files, encoded, size+handedRoom)
 	if err != nil {
 		closeAll([]*os.File{ours})
 		return admin.UpgradeResult{}, err
@@ -197,7 +201,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// sentOffer is an engine.Offer without its sockets, which are files, encoded by gob.
+// sentOffer is an engine.Offer without its sockets, which are files, as JSON.
 type sentOffer struct {
 	Version     int
 	Boot        uint64
@@ -208,9 +212,7 @@ type sentOffer struct {
 }
 
 func encodeOffer(o *engine.Offer) ([]byte, error) {
-	var b bytes.Buffer
-	err := gob.NewEncoder(&b).Encode(sentOffer{o.Version, o.Boot, o.Started, o.Listen, o.Allocations, o.Kinds})
-	return b.Bytes(), err
+	return json.Marshal(sentOffer{o.Version, o.Boot, o.Started, o.Listen, o.Allocations, o.Kinds})
 }
 
 // inheritOffer returns the relay that another process hands over, or nil.
@@ -220,7 +222,7 @@ func (a *App) inheritOffer() (*engine.Offer, error) {
 		return nil, nil
 	}
 	var sent sentOffer
-	if err := gob.NewDecoder(bytes.NewReader(h.Offer)).Decode(&sent); err != nil {
+	if err := json.Unmarshal(h.Offer, &sent); err != nil {
 		return nil, fmt.Errorf("app: upgrade: %w", err)
 	}
 	o := engine.Offer{
@@ -267,12 +269,13 @@ func (a *App) takeOver(ctx context.Context) error {
 	if err := h.Prepared(); err != nil {
 		return err
 	}
-	encoded, err := h.Receive(ctx)
+	relay, rest, err := h.Receive(ctx)
 	if err != nil {
 		return err
 	}
+	a.upgrades.relay = relay
 	state := &a.upgrades.state
-	if err := gob.NewDecoder(bytes.NewReader(encoded)).Decode(state); err != nil {
+	if err := json.Unmarshal(rest, state); err != nil {
 		return fmt.Errorf("app: upgrade: %w", err)
 	}
 	if a.dtls != nil {
@@ -316,8 +319,7 @@ func (a *App) handOverRelay() bool {
 	if a.websocket != nil {
 		u.state.Held, u.err = a.websocket.Detach(u.ours)
 	}
-	state, err := a.relay.HandOver(ctx)
-	u.state.Relay, u.err = state, errors.Join(u.err, err)
+	u.err = errors.Join(u.err, a.relay.HandOver(ctx, u.to()))
 	return true
 }
 
@@ -334,10 +336,9 @@ func (a *App) give() (err error) {
 		s.Kill()
 		return fmt.Errorf("app: upgrade: %w", u.err)
 	}
-	var encoded bytes.Buffer
-	err = gob.NewEncoder(&encoded).Encode(&u.state)
+	encoded, err := json.Marshal(&u.state)
 	if err == nil {
-		err = s.Give(encoded.Bytes())
+		err = s.Give(encoded)
 	}
 	if err != nil {
 		return fmt.Errorf("app: %w", err)

@@ -5,16 +5,21 @@
 // and locks as further descriptors ([Start]). The new one takes them by [Inherit], prepares
 // whatever can fail, and says so ([Heir.Prepared]). Up to then the old one serves as before,
 // and goes on if the new one ends or takes too long. Then the old one stops, and passes its
-// state on ([Successor.Give]); the new one serves when it has it ([Heir.Receive]).
+// state on ([Successor.Write], [Successor.Give]); the new one serves when it has it ([Heir.Receive]).
 //
 //	old process                        new process
 //	Start: files, offer         →      Inherit
 //	                                   reads settings, opens nothing twice, checks
 //	                            ←      Prepared
 //	stops; sockets keep what arrives
-//	Give: state                 →      Receive
+//	Write: state
+//	Give: the rest              →      Receive
 //	                                   Serving
 //	ends                        ←
+//
+// Datagrams wait while the state is on its way. The state is therefore written to memory that both
+// processes have, and that is allocated before the old one stops: through a pipe, each 200 KB
+// would wait until both have run.
 //
 // A process that is killed in the few milliseconds between the last two is what it always is:
 // players recover when the service manager has started another one.
@@ -22,7 +27,8 @@ package upgrade
 
 import (
 	"context"
-	"encoding/gob"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +45,7 @@ import (
 const Variable = "_FERRY_UPGRADE"
 
 // protocolVersion changes with the messages.
-const protocolVersion = 1
+const protocolVersion = 2
 
 const (
 	// channelDescriptor is the first one behind standard input, output and error.
@@ -71,17 +77,38 @@ func (f *Files) Close() {
 	}
 }
 
-// hello is the first message of the old process, prepared and serving those of the new one,
-// and state the last one.
-type (
-	hello struct {
-		Version int
-		Names   []string // of the descriptors after the channel
-		Offer   []byte
+// hello is the first message of the old process, as JSON. The last one has the sizes of the state
+// and of the rest. Prepared and Serving are an empty message of the new process; another one
+// says why it has failed.
+type hello struct {
+	Version int
+	Names   []string // of the descriptors after the channel and the memory
+	Offer   json.RawMessage
+}
+
+// maxMessage bounds a message in bytes. The largest is hello, with some 100 bytes per file.
+const maxMessage = 1 << 20
+
+// send sends a message: its size in 4 bytes, little-endian, and its bytes.
+func send(to io.Writer, message []byte) error {
+	_, err := to.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(message))), message...))
+	return err
+}
+
+// receive returns the next message.
+func receive(from io.Reader) ([]byte, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(from, size[:]); err != nil {
+		return nil, err
 	}
-	answer struct{ Failed string }
-	state  struct{ State []byte }
-)
+	n := binary.LittleEndian.Uint32(size[:])
+	if n > maxMessage {
+		return nil, fmt.Errorf("a message of %d bytes", n)
+	}
+	message := make([]byte, n)
+	_, err := io.ReadFull(from, message)
+	return message, err
+}
 
 // Executable returns the path of the program of this process, also after another file has
 // taken its place there.
@@ -94,33 +121,42 @@ func Executable() (string, error) {
 type Successor struct {
 	cmd     *exec.Cmd
 	channel net.Conn
-	encoder *gob.Encoder
-	decoder *gob.Decoder
+	memory  *os.File
+	written int64 // to memory
 }
 
 // Start starts the program at path with the arguments, environment, output and error output of
-// this process, and waits until it is prepared. It gets the files and the offer. If it ends,
-// says that it has failed, or is not prepared before ctx ends, it is killed, and the error
-// wraps ErrFailed.
-func Start(ctx context.Context, path string, files *Files, offer []byte) (*Successor, error) {
-	ours, theirs, err := socketPair()
+// this process, and waits until it is prepared. It gets the files and the offer, which is JSON;
+// room is about how many bytes will be written. If it ends, says that it has failed, or is not
+// prepared before ctx ends, it is killed, and the error wraps ErrFailed.
+func Start(ctx context.Context, path string, files *Files, offer []byte, room int) (*Successor, error) {
+	first, err := json.Marshal(hello{protocolVersion, files.Names, offer})
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
-	s := &Successor{cmd: exec.Command(path, os.Args[1:]...), channel: ours, encoder: gob.NewEncoder(ours), decoder: gob.NewDecoder(ours)}
+	memory, err := memory(room)
+	if err != nil {
+		return nil, fmt.Errorf("upgrade: %w", err)
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		_ = memory.Close()
+		return nil, fmt.Errorf("upgrade: %w", err)
+	}
+	s := &Successor{cmd: exec.Command(path, os.Args[1:]...), channel: ours, memory: memory}
 	s.cmd.Args[0] = os.Args[0]
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	s.cmd.Env = append(os.Environ(), Variable+"=1")
-	s.cmd.ExtraFiles = append([]*os.File{theirs}, files.Files...)
+	s.cmd.ExtraFiles = append([]*os.File{theirs, memory}, files.Files...)
 	err = s.cmd.Start()
 	_ = theirs.Close() // or its end would not end the channel
 	if err != nil {
-		_ = ours.Close()
+		s.close()
 		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = ours.SetDeadline(time.Now()) })
 	defer stop()
-	err = s.encoder.Encode(hello{protocolVersion, files.Names, offer})
+	err = send(ours, first)
 	if err == nil {
 		err = s.hear()
 	}
@@ -139,15 +175,14 @@ func Start(ctx context.Context, path string, files *Files, offer []byte) (*Succe
 
 // hear waits for an answer of the new process.
 func (s *Successor) hear() error {
-	var a answer
-	err := s.decoder.Decode(&a)
+	failed, err := receive(s.channel)
 	switch {
 	case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
 		return errors.New("it has ended; its log says why")
 	case err != nil:
 		return err
-	case a.Failed != "":
-		return errors.New(a.Failed)
+	case len(failed) > 0:
+		return errors.New(string(failed))
 	}
 	return nil
 }
@@ -155,12 +190,24 @@ func (s *Successor) hear() error {
 // Process returns the id of the new process.
 func (s *Successor) Process() int { return s.cmd.Process.Pid }
 
-// Give passes the state of this process on, which serves nothing any more, and waits until the
-// new one serves. The new process goes on without this one.
-func (s *Successor) Give(all []byte) error {
-	defer s.channel.Close()
+// Write adds to the state that the new process gets.
+func (s *Successor) Write(state []byte) (int, error) {
+	n, err := s.memory.WriteAt(state, s.written)
+	s.written += int64(n)
+	return n, err
+}
+
+// Give passes the state on that was written, and the rest, and waits until the new process
+// serves. This one serves nothing any more, and the new one goes on without it.
+func (s *Successor) Give(rest []byte) error {
+	defer s.close()
 	_ = s.channel.SetDeadline(time.Now().Add(serveWithin))
-	err := s.encoder.Encode(state{all})
+	sizes := binary.LittleEndian.AppendUint64(nil, uint64(s.written))
+	sizes = binary.LittleEndian.AppendUint64(sizes, uint64(len(rest)))
+	_, err := s.Write(rest)
+	if err == nil {
+		err = send(s.channel, sizes)
+	}
 	if err == nil {
 		err = s.hear()
 	}
@@ -172,9 +219,14 @@ func (s *Successor) Give(all []byte) error {
 
 // Kill ends the new process, which is not to serve, and waits for its end.
 func (s *Successor) Kill() {
-	_ = s.channel.Close()
+	s.close()
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
+}
+
+func (s *Successor) close() {
+	_ = s.channel.Close()
+	_ = s.memory.Close()
 }
 
 // Heir is what the new process has of the old one. One goroutine at a time uses it.
@@ -183,8 +235,7 @@ type Heir struct {
 
 	files   map[string]*os.File
 	channel net.Conn
-	encoder *gob.Encoder
-	decoder *gob.Decoder
+	memory  *os.File
 }
 
 // Inherit returns what the old process gives, or nil if there is none. It is called once, before
@@ -205,21 +256,28 @@ func Inherit() (*Heir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
-	h := &Heir{files: make(map[string]*os.File), channel: conn, encoder: gob.NewEncoder(conn), decoder: gob.NewDecoder(conn)}
-	var first hello
-	if err := h.decoder.Decode(&first); err != nil {
+	h := &Heir{files: make(map[string]*os.File), channel: conn}
+	message, err := receive(conn)
+	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
-	h.Offer = first.Offer
-	for i, name := range first.Names {
-		if h.files[name], err = inherited(channelDescriptor+1+i, name); err != nil {
-			return nil, fmt.Errorf("upgrade: %s: %w", name, err)
-		}
+	var first hello
+	if err := json.Unmarshal(message, &first); err != nil {
+		return nil, fmt.Errorf("upgrade: %w", err)
 	}
 	if first.Version != protocolVersion {
 		err := fmt.Errorf("upgrade: the old process has version %d of the hand-over, this one %d: restart it instead", first.Version, protocolVersion)
 		return nil, errors.Join(err, h.Fail(err))
 	}
+	if h.memory, err = inherited(channelDescriptor+1, "state"); err != nil {
+		return nil, fmt.Errorf("upgrade: %w", err)
+	}
+	for i, name := range first.Names {
+		if h.files[name], err = inherited(channelDescriptor+2+i, name); err != nil {
+			return nil, fmt.Errorf("upgrade: %s: %w", name, err)
+		}
+	}
+	h.Offer = first.Offer
 	return h, nil
 }
 
@@ -260,7 +318,7 @@ func sameAddress(has, want string) bool {
 }
 
 // Fail tells the old process why this one will not replace it.
-func (h *Heir) Fail(why error) error { return h.encoder.Encode(answer{why.Error()}) }
+func (h *Heir) Fail(why error) error { return send(h.channel, []byte(why.Error())) }
 
 // Prepared tells the old process that this one has all that it needs. What was not taken is
 // closed.
@@ -268,21 +326,30 @@ func (h *Heir) Prepared() error {
 	for _, f := range h.files {
 		_ = f.Close()
 	}
-	return h.encoder.Encode(answer{})
+	return send(h.channel, nil)
 }
 
-// Receive waits until the old process has stopped, and returns its state.
-func (h *Heir) Receive(ctx context.Context) ([]byte, error) {
+// Receive waits until the old process has stopped, and returns its state and the rest. The state
+// can be read until Serving.
+func (h *Heir) Receive(ctx context.Context) (state io.Reader, rest []byte, err error) {
 	stop := context.AfterFunc(ctx, func() { _ = h.channel.SetDeadline(time.Now()) })
 	defer stop()
-	var s state
-	if err := h.decoder.Decode(&s); err != nil {
-		return nil, fmt.Errorf("upgrade: the old process goes on, or has ended: %w", err)
+	sizes, err := receive(h.channel)
+	if err == nil && len(sizes) != 16 {
+		err = fmt.Errorf("a message of %d bytes", len(sizes))
 	}
-	return s.State, nil
+	if err != nil {
+		return nil, nil, fmt.Errorf("upgrade: the old process goes on, or has ended: %w", err)
+	}
+	size := int64(binary.LittleEndian.Uint64(sizes))
+	rest, err = io.ReadAll(io.NewSectionReader(h.memory, size, int64(binary.LittleEndian.Uint64(sizes[8:]))))
+	if err != nil {
+		return nil, nil, fmt.Errorf("upgrade: %w", err)
+	}
+	return io.NewSectionReader(h.memory, 0, size), rest, nil
 }
 
 // Serving tells the old process that it may end.
 func (h *Heir) Serving() error {
-	return errors.Join(h.encoder.Encode(answer{}), h.channel.Close())
+	return errors.Join(send(h.channel, nil), h.channel.Close(), h.memory.Close())
 }

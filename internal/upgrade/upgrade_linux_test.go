@@ -1,5 +1,3 @@
-//go:build unix
-
 package upgrade
 
 import (
@@ -66,7 +64,11 @@ func play(role string) error {
 	if err := h.Prepared(); err != nil {
 		return err
 	}
-	state, err := h.Receive(context.Background())
+	from, rest, err := h.Receive(context.Background())
+	if err != nil {
+		return err
+	}
+	state, err := io.ReadAll(from)
 	if err != nil {
 		return err
 	}
@@ -81,7 +83,7 @@ func play(role string) error {
 		return err
 	}
 	defer c.Close()
-	_, err = fmt.Fprintf(c, "%s|%s|%s", h.Offer, text, state)
+	_, err = fmt.Fprintf(c, "%s|%s|%s|%s", h.Offer, text, state, rest)
 	return err
 }
 
@@ -116,7 +118,7 @@ func startAs(t *testing.T, role string, within time.Duration) (*Successor, net.L
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Start(ctx, path, files, []byte("the offer"))
+	s, err := Start(ctx, path, files, []byte(`"the offer"`), 10)
 	return s, l, err
 }
 
@@ -137,11 +139,17 @@ func TestUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := s.Give([]byte("the state")); err != nil {
+	state := strings.Repeat("more than room", 1000)
+	for _, part := range []string{state[:100], state[100:]} {
+		if _, err := io.WriteString(s, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Give([]byte("the rest")); err != nil {
 		t.Fatal(err)
 	}
 	_ = c.SetReadDeadline(time.Now().Add(testkit.WaitLimit))
-	if got, err := io.ReadAll(c); err != nil || string(got) != "the offer|its content|the state" {
+	if got, err := io.ReadAll(c); err != nil || string(got) != `"the offer"|its content|`+state+"|the rest" {
 		t.Errorf("the new process got %q, %v", got, err)
 	}
 }
@@ -159,14 +167,14 @@ func TestFailures(t *testing.T) {
 	if _, _, err := startAs(t, "hangs", 100*time.Millisecond); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "not prepared in time") {
 		t.Errorf("hangs: %v", err)
 	}
-	if _, err := Start(t.Context(), "/nonexistent", new(Files), nil); !errors.Is(err, ErrFailed) {
+	if _, err := Start(t.Context(), "/nonexistent", new(Files), nil, 0); !errors.Is(err, ErrFailed) {
 		t.Errorf("no program: %v", err)
 	}
 	s, _, err := startAs(t, "dies", testkit.WaitLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Give([]byte("the state")); err == nil {
+	if err := s.Give([]byte("the rest")); err == nil {
 		t.Error("the end of a process that has the state is no error")
 	}
 	_, _ = s.cmd.Process.Wait()

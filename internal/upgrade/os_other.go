@@ -1,4 +1,4 @@
-//go:build !unix
+//go:build !linux
 
 package upgrade
 
@@ -11,3 +11,5 @@ import (
 func socketPair() (net.Conn, *os.File, error) { return nil, nil, errors.ErrUnsupported }
 
 func inherited(int, string) (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func memory(int) (*os.File, error) { return nil, errors.ErrUnsupported }
