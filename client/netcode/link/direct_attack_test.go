@@ -332,7 +332,7 @@ func TestDirectRefusesRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	direct, err := link.OpenDirect(link.DirectConfig{Relay: relayOf(g.host), Socket: socket})
+	direct, err := link.OpenDirect(g.host.Link, socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,14 +340,14 @@ func TestDirectRefusesRelay(t *testing.T) {
 	p := g.player(t, "player", nil)
 	other := netip.MustParseAddrPort("127.0.0.1:9")
 	p.say(t, host.Local(), "%s", rawOffer(0, 7, [16]byte{9}, g.relay.Addr(), other))
-	for give := time.Now().Add(patience); direct.DirectStats().Probes < 5; pause() {
+	for give := time.Now().Add(patience); link.CountDirect(direct).Probes < 5; pause() {
 		host.poll()
 		host.Flush()
 		if time.Now().After(give) {
-			t.Fatalf("%+v", direct.DirectStats())
+			t.Fatalf("%+v", link.CountDirect(direct))
 		}
 	}
-	if st := direct.DirectStats(); st.Refused != 1 {
+	if st := link.CountDirect(direct); st.Refused != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -361,7 +361,7 @@ func TestDirectOffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	given := netip.MustParseAddrPort("203.0.113.1:5")
-	direct, err := link.OpenDirect(link.DirectConfig{Relay: r, Socket: socket, Addrs: []netip.AddrPort{given, {}}})
+	direct, err := link.OpenDirect(r, socket, given, netip.AddrPort{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func (j *joined) Send(to address.Addr, b []byte) error {
 		return net.ErrClosed
 	}
 	i := j.index(kindOf(to))
-	if i < 0 || !to.Reachable() {
+	if i < 0 {
 		return ErrAddr
 	}
 	return j.links[i].Send(to, b)

@@ -82,8 +82,22 @@ type directPeer struct {
 	nextChallenge time.Time
 	nextRelay     time.Time
 
-	second    time.Time
-	responses int // in this second
+	responses perSecond
+}
+
+// perSecond counts what is done in a second.
+type perSecond struct {
+	begin time.Time
+	count int
+}
+
+// take reports whether one more is below a limit.
+func (s *perSecond) take(now time.Time, limit int) bool {
+	if now.Sub(s.begin) >= time.Second {
+		*s = perSecond{begin: now}
+	}
+	s.count++
+	return s.count <= limit
 }
 
 func newDirectPeer(local, at address.Addr) *directPeer {
@@ -127,17 +141,8 @@ func (p *directPeer) add(addr address.Addr) {
 	}
 }
 
-// mayRespond counts the responses of this second.
-func (p *directPeer) mayRespond(now time.Time) bool {
-	if now.Sub(p.second) >= time.Second {
-		p.second, p.responses = now, 0
-	}
-	p.responses++
-	return p.responses <= responsesPerS
-}
-
 // tick runs the timers of a peer.
-func (d *Direct) tick(p *directPeer) {
+func (d *directLink) tick(p *directPeer) {
 	if p.hasPath() {
 		d.keepPath(p)
 	}
@@ -154,7 +159,7 @@ func (d *Direct) tick(p *directPeer) {
 }
 
 // continueAttempt sends the offers and challenges that are due.
-func (d *Direct) continueAttempt(p *directPeer) {
+func (d *directLink) continueAttempt(p *directPeer) {
 	if p.offersLeft > 0 && !d.now.Before(p.nextOffer) {
 		p.offersLeft--
 		p.nextOffer = d.now.Add(offerPeriod)
@@ -166,14 +171,18 @@ func (d *Direct) continueAttempt(p *directPeer) {
 	p.nextProbe = d.now.Add(probePeriod)
 	for i := range p.count {
 		c := &p.candidates[i]
-		if c.sent < probesPerAddr && d.takeProbe() && !d.challenge(p, c) {
+		if c.sent >= probesPerAddr || !d.probes.take(d.now, probesPerSecond) {
+			continue
+		}
+		d.counts.Probes++
+		if !d.challenge(p, c) {
 			c.sent = probesPerAddr // There is no way to this address.
 		}
 	}
 }
 
 // keepPath challenges the path, and gives it up when it no longer answers.
-func (d *Direct) keepPath(p *directPeer) {
+func (d *directLink) keepPath(p *directPeer) {
 	if !d.now.Before(p.nextRelay) {
 		// The relay must not take the peers for silent.
 		p.nextRelay = d.now.Add(relayEvery)
@@ -197,7 +206,7 @@ func (d *Direct) keepPath(p *directPeer) {
 }
 
 // challenge sends a challenge. It is false when the socket cannot send it.
-func (d *Direct) challenge(p *directPeer, c *candidate) bool {
+func (d *directLink) challenge(p *directPeer, c *candidate) bool {
 	_, _ = rand.Read(d.sum[:8])
 	nonce := binary.BigEndian.Uint64(d.sum[:])
 	c.nonces[c.sent%len(c.nonces)] = nonce
@@ -205,18 +214,18 @@ func (d *Direct) challenge(p *directPeer, c *candidate) bool {
 	return d.sendProbe(p, c.addr, probe{kind: signalChallenge, id: p.remote.id, nonce: nonce})
 }
 
-func (d *Direct) sendProbe(p *directPeer, to address.Addr, pr probe) bool {
+func (d *directLink) sendProbe(p *directPeer, to address.Addr, pr probe) bool {
 	return d.socket.Send(to, pr.appendTo(d.signal[:0], p.sign, p.out, d.sum[:])) == nil
 }
 
-func (d *Direct) sendOffer(p *directPeer, flags byte) {
+func (d *directLink) sendOffer(p *directPeer, flags byte) {
 	p.own.flags = flags
 	p.own.addrs, p.own.count = d.offered, d.offeredCount
 	_ = d.relay.Send(p.at, p.own.appendTo(d.signal[:0])) // It is repeated.
 }
 
 // onOffer processes a signal that came over the relay.
-func (d *Direct) onOffer(p *directPeer, b []byte) {
+func (d *directLink) onOffer(p *directPeer, b []byte) {
 	o := &d.parsed
 	if !o.parse(b) {
 		d.counts.Malformed++
@@ -246,7 +255,7 @@ func (d *Direct) onOffer(p *directPeer, b []byte) {
 }
 
 // onProbe processes a signal that came over the socket.
-func (d *Direct) onProbe(from address.Addr, b []byte) {
+func (d *directLink) onProbe(from address.Addr, b []byte) {
 	var pr probe
 	if !pr.parse(b) {
 		d.counts.Malformed++
@@ -261,7 +270,7 @@ func (d *Direct) onProbe(from address.Addr, b []byte) {
 		d.onResponse(p, from, pr)
 		return
 	}
-	if !p.mayRespond(d.now) {
+	if !p.responses.take(d.now, responsesPerS) {
 		d.counts.Dropped++
 		return
 	}
@@ -276,14 +285,14 @@ func (d *Direct) onProbe(from address.Addr, b []byte) {
 }
 
 // authentic reports whether the other side has marked a probe.
-func (d *Direct) authentic(p *directPeer, b []byte) bool {
+func (d *directLink) authentic(p *directPeer, b []byte) bool {
 	body, mac := b[:probeSize-macSize], b[probeSize-macSize:]
 	return hmac.Equal(tag(p.verify, body, p.in, d.sum[:]), mac)
 }
 
 // learn takes the source of a challenge as a candidate. If there is a path, the other side may
 // have moved: the relay is used until the path answers again or another one is validated.
-func (d *Direct) learn(p *directPeer, from address.Addr) {
+func (d *directLink) learn(p *directPeer, from address.Addr) {
 	if p.hasPath() {
 		if !p.suspect {
 			p.suspect = true
@@ -305,7 +314,7 @@ func (d *Direct) learn(p *directPeer, from address.Addr) {
 }
 
 // onResponse validates the address that was challenged, and no other.
-func (d *Direct) onResponse(p *directPeer, from address.Addr, pr probe) {
+func (d *directLink) onResponse(p *directPeer, from address.Addr, pr probe) {
 	accepted := pr.flags&responseAccepted != 0
 	if p.path.addr == from && p.path.answers(pr.nonce) {
 		p.unanswered, p.suspect, p.accepted = 0, false, accepted
@@ -325,7 +334,7 @@ func (d *Direct) onResponse(p *directPeer, from address.Addr, pr probe) {
 }
 
 // takePath makes a validated candidate the path.
-func (d *Direct) takePath(p *directPeer, c *candidate, accepted bool) {
+func (d *directLink) takePath(p *directPeer, c *candidate, accepted bool) {
 	delete(d.byPath, p.path.addr)
 	if other := d.byPath[c.addr]; other != nil {
 		d.losePath(other)
@@ -338,7 +347,7 @@ func (d *Direct) takePath(p *directPeer, c *candidate, accepted bool) {
 }
 
 // losePath returns to the relay.
-func (d *Direct) losePath(p *directPeer) {
+func (d *directLink) losePath(p *directPeer) {
 	delete(d.byPath, p.path.addr)
 	d.counts.Lost++
 	p.path, p.accepted, p.suspect = candidate{}, false, false
