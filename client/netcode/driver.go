@@ -397,8 +397,6 @@ func (d *Driver) receive() {
 			d.peerJoined(ev.Addr)
 		case link.Left:
 			d.peerLeft(ev.Addr)
-		case link.NoLink:
-			d.counts.NoLink++
 		case link.Refused:
 			d.log.Warn("the link refused", "error", ev.Err)
 			d.dropAllPeers()

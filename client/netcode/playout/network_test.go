@@ -42,11 +42,11 @@ func newMatch(t *testing.T, network string, serverTick, clientTick time.Duration
 		t.Fatal(err)
 	}
 	m := &match{
-		t: t, net: link.NewNetwork(link.NetworkConfig{}), now: time.Unix(1000, 0),
+		t: t, net: new(link.Network), now: time.Unix(1000, 0),
 		serverTick: serverTick, clientTick: clientTick, serverTurn: func() {}, clientTurn: func() {},
 	}
 	m.serverDue, m.clientDue = m.now, m.now.Add(clientTick/3)
-	open := func() *link.Node {
+	open := func() link.Link {
 		node, err := m.net.Open(address.Addr{})
 		if err != nil {
 			t.Fatal(err)
