@@ -155,7 +155,10 @@ func (d *directLink) Receive(b []byte) Event {
 		case d.turn:
 			ev = d.socket.Receive(b)
 			if d.held.Kind != Nothing && (ev.Kind == Nothing || d.heldPolls >= maxPolls) {
-				return d.release()
+				left := d.held
+				d.held = Event{}
+				d.forget(left.Addr)
+				return left
 			}
 			d.heldPolls++
 		case d.held.Kind == Nothing:
@@ -176,14 +179,6 @@ func (d *directLink) Receive(b []byte) Event {
 		}
 	}
 	return Event{}
-}
-
-// release returns the Left that was held.
-func (d *directLink) release() Event {
-	ev := d.held
-	d.held = Event{}
-	d.forget(ev.Addr)
-	return ev
 }
 
 // fromSocket returns what of the socket is for the caller.

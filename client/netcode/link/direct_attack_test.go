@@ -256,7 +256,7 @@ func TestDirectForgery(t *testing.T) {
 		}
 		send(rawProbe(2, 0, 1, 2, nil, b.Local(), a.Local()))
 		send([]byte("\x01 data of the game"))
-		a.say(t, b, "a datagram")
+		a.say(t, b.Local(), "a datagram")
 		d.tick()
 	}
 	d.run(10 * time.Second)
@@ -433,7 +433,7 @@ func TestDirectMalformed(t *testing.T) {
 	}
 	d.direct.Step()
 	d.tick()
-	if st := victim.DirectStats(); st.Malformed != uint64(len(bad)+4) || len(victim.wire.sent) != 0 {
+	if st := victim.DirectStats(); st.Malformed != uint64(len(bad)+4) || victim.Stats().Discarded != st.Malformed || len(victim.wire.sent) != 0 {
 		t.Errorf("%+v", st)
 	}
 }

@@ -35,11 +35,10 @@ func loseAll(address.Addr, []byte) bool { return true }
 
 // directEnd is one side with a direct path, and what it received.
 type directEnd struct {
-	link.Link
+	*end
 	relay link.Link
 	wire  *wire
 	got   []string // "kind text"
-	buf   []byte
 }
 
 // directNet is a relay and a network for direct paths, with the time of both.
@@ -68,13 +67,13 @@ func (d *directNet) node(w *link.Network, at address.Addr) link.Link {
 
 func (d *directNet) open() *directEnd {
 	d.t.Helper()
-	e := &directEnd{relay: d.node(d.relay, address.Addr{}), buf: make([]byte, link.MaxDatagram)}
+	e := &directEnd{relay: d.node(d.relay, address.Addr{})}
 	e.wire = &wire{Link: d.node(d.direct, udpAddr("192.0.2.%d:4000", len(d.ends)+1)), sent: map[address.Addr][][]byte{}}
-	var err error
-	if e.Link, err = link.OpenDirect(e.relay, e.wire); err != nil {
+	l, err := link.OpenDirect(e.relay, e.wire)
+	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.t.Cleanup(func() { _ = e.Close() })
+	e.end = newEnd(d.t, l)
 	d.ends = append(d.ends, e)
 	return e
 }
@@ -142,20 +141,13 @@ func (e *directEnd) paths() int { return e.Stats().DirectPaths }
 
 func (e *directEnd) DirectStats() link.DirectCounts { return link.CountDirect(e.Link) }
 
-func (e *directEnd) say(t testing.TB, to *directEnd, text string) {
-	t.Helper()
-	if err := e.Send(to.Local(), []byte(text)); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // talk sends numbers both ways, one each tick, and returns those that did not arrive at b and at a.
 func (d *directNet) talk(a, b *directEnd, n int) (lostAtB, lostAtA []int) {
 	d.t.Helper()
 	a.got, b.got = nil, nil
 	for i := range n {
-		a.say(d.t, b, fmt.Sprint(i))
-		b.say(d.t, a, fmt.Sprint(i))
+		a.say(d.t, b.Local(), "%d", i)
+		b.say(d.t, a.Local(), "%d", i)
 		d.tick()
 	}
 	d.tick()
@@ -323,7 +315,7 @@ func TestDirectLeft(t *testing.T) {
 	for range 2 { // Whichever of the two is asked first.
 		sent := a.DirectStats().Sent
 		for i := range 100 {
-			a.say(t, b, fmt.Sprint(i))
+			a.say(t, b.Local(), "%d", i)
 		}
 		a.Disconnect(b.Local())
 		if a.DirectStats().Sent != sent+100 {
@@ -392,7 +384,7 @@ func TestDirectMany(t *testing.T) {
 	d.until(5*time.Second, "50 paths", func() bool { return host.paths() == 50 })
 	for i, p := range d.ends[1:] {
 		p.got = nil
-		host.say(t, p, fmt.Sprint(i))
+		host.say(t, p.Local(), "%d", i)
 	}
 	d.tick()
 	d.tick()

@@ -50,8 +50,11 @@ func (w *Network) Open(at address.Addr) (Link, error) {
 		w.nodes = make(map[address.Addr]*node)
 		w.maxWaiting, w.maxInFlight = cmp.Or(w.maxWaiting, maxWaiting), cmp.Or(w.maxInFlight, maxInFlight)
 	}
-	if !at.IsValid() {
-		at = w.number()
+	for !at.IsValid() {
+		w.numbered++
+		if next := NodeAddr(w.numbered); w.isFree(next) {
+			at = next
+		}
 	}
 	if !w.isFree(at) {
 		return nil, ErrAddr
@@ -75,16 +78,6 @@ func NodeAddr(n uint32) address.Addr {
 	ip := [16]byte{0x20, 0x01, 0x0d, 0xb8}
 	binary.BigEndian.PutUint32(ip[4:], n)
 	return address.FromUDP(netip.AddrPortFrom(netip.AddrFrom16(ip), nodePort))
-}
-
-// number returns the next numbered address that is free.
-func (w *Network) number() address.Addr {
-	for {
-		w.numbered++
-		if at := NodeAddr(w.numbered); w.nodes[at] == nil {
-			return at
-		}
-	}
 }
 
 // isFree reports whether a node can be at an address.

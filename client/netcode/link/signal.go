@@ -80,14 +80,11 @@ func (o *offer) parse(b []byte) bool {
 	}
 	b = b[offerHead:]
 	for i := range o.count {
-		size := 0
-		switch {
-		case len(b) > 0 && b[0] == 4:
+		size := 16
+		if len(b) > 0 && b[0] == 4 {
 			size = 4
-		case len(b) > 0 && b[0] == 6:
-			size = 16
 		}
-		if size == 0 || len(b) < 1+size+2 {
+		if len(b) < 1+size+2 || b[0] != 4 && b[0] != 6 {
 			return false
 		}
 		ip, _ := netip.AddrFromSlice(b[1 : 1+size])
