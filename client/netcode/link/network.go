@@ -31,13 +31,13 @@ type Network struct {
 	// Otherwise it plays UDP.
 	Linked bool
 
-	maxWaiting, maxInFlight int
+	maxWaiting, maxInFlight int // what a test has set, or the constants
 
 	mu       sync.Mutex
 	nodes    map[address.Addr]*node
 	numbered uint32 // the newest node that the network gave an address
-	flying   messages
-	spare    messages
+	flying   []*message
+	spare    []*message
 }
 
 // Open adds a node at an address of any kind; nowhere means the next free NodeAddr, from 1 on.
@@ -132,22 +132,25 @@ func (w *Network) Step() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	arrived := 0
-	for range w.flying.count {
-		if w.deliver(w.flying.pop()) {
+	for _, m := range w.flying {
+		if w.deliver(m) {
 			arrived++
 		}
 	}
+	w.flying = w.flying[:0]
 	return arrived
 }
 
 // launch takes what a node sends. It is false when there is no room, which
 // there always is for the events Joined and Left.
 func (w *Network) launch(kind Kind, from, to address.Addr, b []byte) bool {
-	if kind == Datagram && w.flying.count >= w.maxInFlight {
+	if kind == Datagram && len(w.flying) >= w.maxInFlight {
 		return false
 	}
-	m := w.spare.pop()
-	if m == nil {
+	var m *message
+	if n := len(w.spare); n > 0 {
+		m, w.spare = w.spare[n-1], w.spare[:n-1]
+	} else {
 		m = new(message)
 	}
 	m.kind, m.from, m.to = kind, from, to
@@ -156,7 +159,7 @@ func (w *Network) launch(kind Kind, from, to address.Addr, b []byte) bool {
 		w.deliver(m)
 		return true
 	}
-	w.flying.push(m)
+	w.flying = append(w.flying, m)
 	return true
 }
 
@@ -166,54 +169,21 @@ func (w *Network) deliver(m *message) bool {
 	n := w.nodes[m.to]
 	switch {
 	case n == nil:
-	case m.kind == Datagram && n.inbox.count >= w.maxWaiting:
+	case m.kind == Datagram && len(n.inbox) >= w.maxWaiting:
 		n.stats.QueueFull++
 	case !n.accepts(m):
 	default:
-		n.inbox.push(m)
+		n.inbox = append(n.inbox, m)
 		return true
 	}
-	w.spare.push(m)
+	w.spare = append(w.spare, m)
 	return false
 }
 
 // message is a datagram or an event on its way, in memory that is used again.
 type message struct {
-	next     *message
 	kind     Kind
 	from, to address.Addr
 	n        int
 	buf      [MaxDatagram]byte
-}
-
-// messages is a queue. A message is in one at a time.
-type messages struct {
-	first, last *message
-	count       int
-}
-
-func (q *messages) push(m *message) {
-	m.next = nil
-	if q.last == nil {
-		q.first = m
-	} else {
-		q.last.next = m
-	}
-	q.last = m
-	q.count++
-}
-
-// pop returns nil when the queue is empty.
-func (q *messages) pop() *message {
-	m := q.first
-	if m == nil {
-		return nil
-	}
-	q.first = m.next
-	if q.first == nil {
-		q.last = nil
-	}
-	q.count--
-	m.next = nil
-	return m
 }

@@ -13,7 +13,7 @@ import (
 type node struct {
 	network *Network
 	at      address.Addr
-	inbox   messages
+	inbox   []*message
 	links   map[address.Addr]uint64 // on a Linked network: the peers, numbered as they joined
 	linked  uint64                  // the number of the newest
 	closed  bool
@@ -49,13 +49,15 @@ func (n *node) Advance(time.Time) {}
 func (n *node) Receive(b []byte) Event {
 	n.network.mu.Lock()
 	defer n.network.mu.Unlock()
-	for m := n.inbox.pop(); m != nil; m = n.inbox.pop() {
+	for len(n.inbox) > 0 {
+		m := n.inbox[0]
+		n.inbox = slices.Delete(n.inbox, 0, 1)
 		e := Event{Kind: m.kind, Addr: m.from}
 		fits := m.n <= len(b)
 		if m.kind == Datagram {
 			e.N = copy(b, m.buf[:m.n])
 		}
-		n.network.spare.push(m)
+		n.network.spare = append(n.network.spare, m)
 		if !fits {
 			n.stats.Discarded++
 			continue
@@ -116,22 +118,10 @@ func (n *node) Disconnect(peer address.Addr) {
 	if n.links == nil || n.closed {
 		return
 	}
-	n.forget(peer)
+	n.inbox = slices.DeleteFunc(n.inbox, func(m *message) bool { return m.from == peer })
 	if _, ok := n.links[peer]; ok {
 		delete(n.links, peer)
 		w.launch(Left, n.at, peer, nil)
-	}
-}
-
-// forget drops what of a peer waits to be received.
-func (n *node) forget(peer address.Addr) {
-	for range n.inbox.count {
-		m := n.inbox.pop()
-		if m.from == peer {
-			n.network.spare.push(m)
-			continue
-		}
-		n.inbox.push(m)
 	}
 }
 
@@ -163,9 +153,7 @@ func (n *node) Close() error {
 	}
 	clear(n.links)
 	delete(w.nodes, n.at)
-	for m := n.inbox.pop(); m != nil; m = n.inbox.pop() {
-		w.spare.push(m)
-	}
+	n.inbox = nil
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
@@ -43,12 +44,7 @@ type candidate struct {
 
 // answers reports whether a nonce is that of a recent challenge.
 func (c *candidate) answers(nonce uint64) bool {
-	for _, n := range c.nonces[:min(c.sent, len(c.nonces))] {
-		if n == nonce {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(c.nonces[:min(c.sent, len(c.nonces))], nonce)
 }
 
 // directPeer is a peer of the relay and the state of the direct path to it.
@@ -102,12 +98,16 @@ func (s *perSecond) take(now time.Time, limit int) bool {
 
 func newDirectPeer(local, at address.Addr) *directPeer {
 	p := &directPeer{at: at, backoff: firstBackoff, in: probeEnds(at, local), out: probeEnds(local, at)}
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // crypto/rand returns no error.
-	_, _ = rand.Read(p.own.key[:])
-	p.own.id = binary.BigEndian.Uint64(id[:])
+	p.own.id = random64()
+	_, _ = rand.Read(p.own.key[:]) // It returns no error.
 	p.verify = hmac.New(sha256.New, p.own.key[:])
 	return p
+}
+
+func random64() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return binary.BigEndian.Uint64(b[:])
 }
 
 func (p *directPeer) hasPath() bool { return p.path.addr.IsValid() }
@@ -130,12 +130,8 @@ func (p *directPeer) mayBegin(now time.Time) bool { return !now.Before(p.earlies
 
 // add adds a candidate to the current attempt.
 func (p *directPeer) add(addr address.Addr) {
-	for i := range p.count {
-		if p.candidates[i].addr == addr {
-			return
-		}
-	}
-	if p.count < len(p.candidates) {
+	known := slices.ContainsFunc(p.candidates[:p.count], func(c candidate) bool { return c.addr == addr })
+	if !known && p.count < len(p.candidates) {
 		p.candidates[p.count] = candidate{addr: addr}
 		p.count++
 	}
@@ -207,8 +203,7 @@ func (d *directLink) keepPath(p *directPeer) {
 
 // challenge sends a challenge. It is false when the socket cannot send it.
 func (d *directLink) challenge(p *directPeer, c *candidate) bool {
-	_, _ = rand.Read(d.sum[:8])
-	nonce := binary.BigEndian.Uint64(d.sum[:])
+	nonce := random64()
 	c.nonces[c.sent%len(c.nonces)] = nonce
 	c.sent++
 	return d.sendProbe(p, c.addr, probe{kind: signalChallenge, id: p.remote.id, nonce: nonce})
