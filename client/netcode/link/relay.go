@@ -127,9 +127,12 @@ func (r *relayLink) Receive(b []byte) Event {
 
 // read takes a datagram of the peer whose turn it is, or its end.
 func (r *relayLink) read(b []byte) Event {
-	p := r.order[r.turn]
+	p, buf := r.order[r.turn], b
+	if len(b) < len(r.scratch) {
+		buf = r.scratch[:]
+	}
 	for {
-		n, ok, err := r.take(p, b)
+		n, ok, err := p.TryRead(buf)
 		switch {
 		case err == io.EOF: // Behind the last datagram.
 			r.forget(addrOf(p))
@@ -144,18 +147,8 @@ func (r *relayLink) read(b []byte) Event {
 		}
 		r.stats.Received++
 		r.stats.ReceivedBytes += uint64(n)
-		return Event{Kind: Datagram, Addr: addrOf(p), N: n}
+		return Event{Kind: Datagram, Addr: addrOf(p), N: copy(b, buf[:n])}
 	}
-}
-
-// take reads a datagram. n may be above len(b): then it did not fit.
-func (r *relayLink) take(p *client.Peer, b []byte) (n int, ok bool, err error) {
-	if len(b) >= len(r.scratch) {
-		return p.TryRead(b)
-	}
-	n, ok, err = p.TryRead(r.scratch[:])
-	copy(b, r.scratch[:n])
-	return n, ok, err
 }
 
 // news is what has happened besides datagrams.

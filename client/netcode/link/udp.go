@@ -69,14 +69,14 @@ func (u *udp) Receive(b []byte) Event {
 		}
 		from, pkt, truncated := u.in.At(u.next)
 		u.next++
-		switch addr := from.AddrPort(); {
-		case truncated || len(pkt) > min(len(b), MaxDatagram) || !addr.IsValid() || addr.Port() == 0:
+		addr := from.AddrPort()
+		if truncated || len(pkt) > min(len(b), MaxDatagram) || !addr.IsValid() || addr.Port() == 0 {
 			u.stats.Discarded++
-		default:
-			u.stats.Received++
-			u.stats.ReceivedBytes += uint64(len(pkt))
-			return Event{Kind: Datagram, Addr: address.FromUDP(addr), N: copy(b, pkt)}
+			continue
 		}
+		u.stats.Received++
+		u.stats.ReceivedBytes += uint64(len(pkt))
+		return Event{Kind: Datagram, Addr: address.FromUDP(addr), N: copy(b, pkt)}
 	}
 }
 
