@@ -413,7 +413,10 @@ func TestDirectReplies(t *testing.T) {
 func TestDirectMalformed(t *testing.T) {
 	d, victim, m := newMalicious(t)
 	good := rawOffer(0, 7, [16]byte{9}, netip.MustParseAddrPort("203.0.113.1:5"))
+	family5 := rawOffer(0, 7, [16]byte{9}, netip.MustParseAddrPort("[2001:db8::1]:5"))
+	family5[31] = 5
 	bad := [][]byte{
+		family5,
 		[]byte(magic), good[:len(good)-1], append(append([]byte(nil), good...), 0), rawOffer(2, 7, [16]byte{}),
 		m.probe(2, 0, 1, victim),
 		good[:30], rawOffer(0, 7, [16]byte{9}, slices.Repeat([]netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:5")}, 5)...),

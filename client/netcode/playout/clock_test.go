@@ -45,6 +45,7 @@ func TestClockExact(t *testing.T) {
 		if i%2 == 0 { // snapshots every 40 ms
 			c.Snapshot(first+uint32(i), now)
 			c.Snapshot(first+uint32(i)-2, now)
+			c.Snapshot(first+uint32(i), now.Add(tick/2)) // It is not newer.
 		}
 		if at, fraction, ok := c.At(now); i == 0 && (at != first-5 || fraction != 0 || !ok) {
 			t.Errorf("begins at %d+%v, not 100 ms before the first snapshot", int32(at-first), fraction)

@@ -150,6 +150,9 @@ func TestMargin(t *testing.T) {
 	if slack, deviation := b.Slack(); math.Abs(slack-2.5) > 0.1 || math.Abs(deviation-0.5) > 0.1 {
 		t.Errorf("slack %v, deviation %v", slack, deviation)
 	}
+	if m := b.Margin(); math.Abs(m-0.5) > 0.5 {
+		t.Errorf("commands come 2 and 3 ticks ahead, the margin is %v", m)
+	}
 }
 
 func TestBufferAllocates(t *testing.T) {
