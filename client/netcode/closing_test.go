@@ -55,7 +55,7 @@ func TestNoticeIsLost(t *testing.T) {
 	s.Disconnect(netcode.ReasonServerFull, "lost")
 	b.update()
 	at := b.nodes[0].Local()
-	if err := b.nodes[0].Move(link.NodeAddr(99)); err != nil {
+	if err := b.net.Move(b.nodes[0].Local(), link.NodeAddr(99)); err != nil {
 		t.Fatal(err)
 	}
 	b.flush()
@@ -66,7 +66,7 @@ func TestNoticeIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b.now.Sub(start) > 500*ms { // 250 ms are over
-			if err := b.nodes[0].Move(at); err != nil {
+			if err := b.net.Move(link.NodeAddr(99), at); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -166,7 +166,7 @@ func TestLinkLosesPeers(t *testing.T) {
 // dialling is a node of a Linked network that gets its link when it dials, one
 // step later.
 type dialling struct {
-	*link.Node
+	link.Link
 	dial  func() error
 	dials int
 }
@@ -180,7 +180,7 @@ func (d *dialling) Dial() error {
 // that plays a relay.
 func linkedPair(t *testing.T) (b *testNetwork, at *dialling) {
 	t.Helper()
-	w := link.NewNetwork(link.NetworkConfig{Linked: true})
+	w := &link.Network{Linked: true}
 	host, _ := w.Open(address.Addr{})
 	player, _ := w.Open(address.Addr{})
 	b = &testNetwork{t: t, net: w, node: host, now: start, step: 20 * ms}
@@ -188,7 +188,7 @@ func linkedPair(t *testing.T) (b *testNetwork, at *dialling) {
 	if err := b.server.Listen(address.Addr{}); err != nil {
 		t.Fatal(err)
 	}
-	at = &dialling{Node: player, dial: func() error { return w.Link(host.Local(), player.Local()) }}
+	at = &dialling{Link: player, dial: func() error { return w.Link(host.Local(), player.Local()) }}
 	b.clients = []*netcode.Driver{b.driver(netcode.NewClient, netcode.Config{Link: at, Rand: newChance(1)})}
 	return b, at
 }

@@ -31,7 +31,7 @@ func (c *cable) Send(to address.Addr, b []byte) error {
 // directSide is a driver over a link with a direct path.
 type directSide struct {
 	*netcode.Driver
-	link     *link.Direct
+	link     link.Link
 	relay    link.Link
 	cable    *cable
 	conn     netcode.Conn // of a client
@@ -44,7 +44,7 @@ func newDirectSide(t *testing.T, make func(netcode.Config) (*netcode.Driver, err
 	t.Helper()
 	s := &directSide{relay: relay, cable: &cable{Link: socket}}
 	var err error
-	if s.link, err = link.OpenDirect(link.DirectConfig{Relay: relay, Socket: s.cable}); err != nil {
+	if s.link, err = link.OpenDirect(relay, s.cable); err != nil {
 		t.Fatal(err)
 	}
 	if s.Driver, err = make(netcode.Config{Link: s.link, RPCs: rpc.reg}); err != nil {
@@ -56,7 +56,7 @@ func newDirectSide(t *testing.T, make func(netcode.Config) (*netcode.Driver, err
 
 func (s *directSide) connected() bool { return s.conn.State() == netcode.StateConnected }
 
-func (s *directSide) direct() bool { return s.link.DirectStats().Paths > 0 }
+func (s *directSide) direct() bool { return s.link.Stats().DirectPaths > 0 }
 
 // directMatch is a server and its clients. The server sends every text back.
 type directMatch struct {
@@ -121,7 +121,7 @@ func (m *directMatch) all(f func(*directSide) bool) bool {
 // TestDirectPathDies: connections notice neither that datagrams leave the relay, nor that the direct
 // path dies and comes back.
 func TestDirectPathDies(t *testing.T) {
-	relay, direct := link.NewNetwork(link.NetworkConfig{Linked: true}), link.NewNetwork(link.NetworkConfig{})
+	relay, direct := &link.Network{Linked: true}, new(link.Network)
 	m := &directMatch{t: t, rpc: newCalls(t)}
 	side := func(make func(netcode.Config) (*netcode.Driver, error)) *directSide {
 		r, err := relay.Open(address.Addr{})
@@ -186,7 +186,7 @@ func TestDirectPathDies(t *testing.T) {
 		cut(false)
 		run(time.Minute)
 		if !m.all((*directSide).direct) {
-			t.Errorf("round %d: no path again; %+v", round, m.server.link.DirectStats())
+			t.Errorf("round %d: no path again; %+v", round, m.server.link.Stats())
 		}
 	}
 	m.talking = false
@@ -229,19 +229,19 @@ func TestDirectOverRelay(t *testing.T) {
 		t.Helper()
 		for give := time.Now().Add(patience); !done(); m.tick(time.Now()) {
 			if time.Now().After(give) {
-				t.Fatalf("waited in vain for %s; %+v", what, m.server.link.DirectStats())
+				t.Fatalf("waited in vain for %s; %+v", what, m.server.link.Stats())
 			}
 		}
 	}
 	until("connections", func() bool { return m.all((*directSide).connected) })
 	until("direct paths", func() bool {
-		return m.all((*directSide).direct) && m.server.link.DirectStats().Paths == 2
+		return m.all((*directSide).direct) && m.server.link.Stats().DirectPaths == 2
 	})
 	m.talking = true
-	from := m.server.link.DirectStats()
+	from := m.server.link.Stats()
 	until("500 datagrams over direct paths", func() bool {
-		st := m.server.link.DirectStats()
-		return st.Received >= from.Received+500 && st.Sent >= from.Sent+500
+		st := m.server.link.Stats()
+		return st.DirectReceived >= from.DirectReceived+500 && st.DirectSent >= from.DirectSent+500
 	})
 	for _, s := range append(m.clients, m.server) {
 		s.cable.cut = true

@@ -93,8 +93,8 @@
 // IPv4 and one of IPv6, a relay for players without a direct path, and a network in memory for
 // the host's own player. All players have ids of one sequence.
 //
-// Players that can reach their host leave the relay if the Config.Link of both is a
-// [link.Direct], and return to it when the direct path fails. Connections do not notice. It is
+// Players that can reach their host leave the relay if the Config.Link of both is one of
+// [link.OpenDirect], and return to it when the direct path fails. Connections do not notice. It is
 // off by default, since players then learn each other's IP addresses.
 //
 // # Differences from Netcode for Entities

@@ -147,21 +147,19 @@ func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	if d.busy() {
 		return Conn{}, ErrAlready
 	}
-	switch {
-	case !to.IsValid():
-		return Conn{}, ErrAddr
-	case !to.Reachable():
+	ap, udp := to.UDP()
+	if !to.IsValid() || udp && ap.Port() == 0 {
 		return Conn{}, ErrAddr
 	}
 	var local address.Addr
-	if to.Is6() && d.sockets {
+	if ap.Addr().Is6() && d.sockets {
 		local = address.FromUDP(netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
 	}
 	if err := d.open(local); err != nil {
 		return Conn{}, err
 	}
-	if !d.link.Local().SameKind(to) {
-		return Conn{}, ErrAddr
+	if own, _ := d.link.Local().UDP(); own.Addr().BitLen() != ap.Addr().BitLen() {
+		return Conn{}, ErrAddr // One of both is an allocation, or they are of different families.
 	}
 	if err := d.link.Dial(); err != nil {
 		return Conn{}, err
@@ -399,8 +397,6 @@ func (d *Driver) receive() {
 			d.peerJoined(ev.Addr)
 		case link.Left:
 			d.peerLeft(ev.Addr)
-		case link.NoLink:
-			d.counts.NoLink++
 		case link.Refused:
 			d.log.Warn("the link refused", "error", ev.Err)
 			d.dropAllPeers()

@@ -157,7 +157,6 @@ func (c Conn) Stats() (ConnStats, bool) {
 type driverCounts struct {
 	Stale  uint64
 	Unsent uint64
-	NoLink uint64
 }
 
 // Stats is what a driver has counted, and the layers below.
@@ -168,14 +167,13 @@ type Stats struct {
 	Refused     uint64 // answers to clients for which there was no room
 	Stale       uint64 // clients that had left before they were seen
 	Unsent      uint64 // datagrams that the link did not take
-	NoLink      uint64 // times that the link missed a peer
 	Handshaking int    // clients now in handshake or approval
 }
 
 // Stats returns the counters.
 func (d *Driver) Stats() Stats {
 	n := d.counts
-	st := Stats{Stale: n.Stale, Unsent: n.Unsent, NoLink: n.NoLink}
+	st := Stats{Stale: n.Stale, Unsent: n.Unsent}
 	if d.ep != nil {
 		st.Transport, st.Link = d.ep.Stats(), d.link.Stats()
 		st.Refused, st.Handshaking = st.Transport.Refused, st.Transport.HalfOpen

@@ -71,7 +71,7 @@ func (b *bot) turn(tick uint32, now time.Time) {
 func Example() {
 	rpcs := new(netcode.RPCRegistry)
 	hello, _ := netcode.RegisterRPC(rpcs, "hello", netcode.Raw(), netcode.DuringApproval)
-	network := link.NewNetwork(link.NetworkConfig{})
+	network := new(link.Network)
 	home, _ := network.Open(address.Addr{})
 	d, err := netcode.NewServer(netcode.Config{Link: home, RPCs: rpcs, RequireApproval: true})
 	if err != nil {

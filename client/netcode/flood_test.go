@@ -19,7 +19,7 @@ import (
 type attacker struct {
 	t      *testing.T
 	to     address.Addr
-	nodes  []*link.Node
+	nodes  []link.Link
 	tokens uint64
 	sent   int // bytes
 }

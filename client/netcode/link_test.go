@@ -70,12 +70,10 @@ func TestLinkEnds(t *testing.T) {
 
 func TestLinkRefuses(t *testing.T) {
 	b, l, c := scriptedPair(t)
-	l.next = link.Event{Kind: link.NoLink}
-	b.tick(1)
 	l.next = link.Event{Kind: link.Refused, Err: errors.New("host is full")}
 	b.tick(1)
-	if c.State() != netcode.StateDisconnected || b.clients[0].Stats().NoLink != 1 {
-		t.Errorf("%v, %+v", c.State(), b.clients[0].Stats())
+	if c.State() != netcode.StateDisconnected {
+		t.Errorf("the client is %v", c.State())
 	}
 }
 
@@ -84,7 +82,7 @@ func TestRoaming(t *testing.T) {
 		rpc := newCalls(t)
 		cfg := netcode.Config{RPCs: rpc.reg, Transport: utp.Config{FixedAddress: fixed}}
 		b, s, c := pair(t, cfg, cfg)
-		if err := b.nodes[0].Move(link.NodeAddr(77)); err != nil {
+		if err := b.net.Move(b.nodes[0].Local(), link.NodeAddr(77)); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.SendRPC(rpc.say.New([]byte("from afar"))); err != nil {
@@ -153,7 +151,7 @@ func TestJoinedLinks(t *testing.T) {
 	var networks []*link.Network
 	var links []link.Link
 	for _, at := range []string{"192.0.2.1:7777", "[fd00::1]:7777", "[2001:db8:0:1::]:7777"} {
-		w := link.NewNetwork(link.NetworkConfig{})
+		w := new(link.Network)
 		n, err := w.Open(address.FromUDP(netip.MustParseAddrPort(at)))
 		if err != nil {
 			t.Fatal(err)

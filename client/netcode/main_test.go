@@ -31,10 +31,10 @@ func (c chance) Read(b []byte) (int, error) { return c.r.Read(b) }
 type testNetwork struct {
 	t       testing.TB
 	net     *link.Network
-	node    *link.Node
+	node    link.Link
 	server  *netcode.Driver
 	clients []*netcode.Driver
-	nodes   []*link.Node
+	nodes   []link.Link
 	now     time.Time
 	step    time.Duration
 	ticks   int
@@ -62,7 +62,7 @@ func newCalls(t testing.TB) calls {
 
 func newTestNetwork(t testing.TB, cfg netcode.Config) *testNetwork {
 	t.Helper()
-	w := link.NewNetwork(link.NetworkConfig{})
+	w := new(link.Network)
 	b := &testNetwork{t: t, net: w, now: start, step: 20 * ms}
 	var err error
 	b.node, err = w.Open(address.Addr{})

@@ -15,7 +15,7 @@ import (
 // rawPeer is a peer of the bare transport, which can send anything.
 type rawPeer struct {
 	*utp.Endpoint
-	node *link.Node
+	node link.Link
 	conn utp.ConnID
 }
 

@@ -29,7 +29,7 @@ type match struct {
 	t        testing.TB
 	rpc      calls
 	relay    *enginetest.Relay
-	host     *link.Relay
+	host     link.Link
 	at       address.Addr
 	server   *netcode.Driver
 	players  []*player
@@ -42,7 +42,7 @@ type match struct {
 // player is one client, and what it got.
 type player struct {
 	*netcode.Driver
-	relay    *link.Relay
+	relay    link.Link
 	conn     netcode.Conn
 	received []uint32
 	sent     uint32
@@ -73,7 +73,7 @@ func newMatch(t testing.TB, cfg engine.Config, players int, bad netsim.Params, a
 // join opens the players, eight at a time, and makes all of them connect.
 func (m *match) join(host alloc.Reservation, n int) {
 	m.t.Helper()
-	relays := make([]*link.Relay, n)
+	relays := make([]link.Link, n)
 	gate := make(chan struct{}, 8)
 	var work sync.WaitGroup
 	for i := range n {
@@ -101,14 +101,14 @@ func (m *match) join(host alloc.Reservation, n int) {
 	}
 }
 
-func (m *match) open(res alloc.Reservation) *link.Relay {
+func (m *match) open(res alloc.Reservation) link.Link {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	ticket := client.Ticket{Server: m.relay.Addr(), ID: res.ID, Key: res.Key, ConnectionData: res.ConnectionData[:]}
 	if res.HostConnectionData != res.ConnectionData {
 		ticket.HostConnectionData = res.HostConnectionData[:]
 	}
-	r, err := link.OpenRelay(ctx, client.Config{Ticket: ticket, RetryPeriod: 200 * ms})
+	r, _, err := link.OpenRelay(ctx, client.Config{Ticket: ticket, RetryPeriod: 200 * ms})
 	if err != nil {
 		m.t.Error(err)
 		return nil
@@ -234,7 +234,7 @@ func TestRelayMatch(t *testing.T) {
 	}
 
 	roaming := m.players[5]
-	if err := roaming.relay.Session().Roam(); err != nil {
+	if err := link.Session(roaming.relay).Roam(); err != nil {
 		t.Fatal(err)
 	}
 	m.talk(50)

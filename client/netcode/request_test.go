@@ -17,10 +17,10 @@ import (
 )
 
 func TestRequests(t *testing.T) {
-	w := link.NewNetwork(link.NetworkConfig{})
+	w := new(link.Network)
 	b := &testNetwork{t: t, net: w, now: start, step: 20 * ms}
-	b.server = b.driver(netcode.NewServer, netcode.Config{Open: func(at address.Addr) (link.Link, error) { return w.Open(at) }})
-	d := b.driver(netcode.NewClient, netcode.Config{Open: func(at address.Addr) (link.Link, error) { return w.Open(at) }})
+	b.server = b.driver(netcode.NewServer, netcode.Config{Open: w.Open})
+	d := b.driver(netcode.NewClient, netcode.Config{Open: w.Open})
 	b.clients = []*netcode.Driver{d}
 	home := link.NodeAddr(50)
 	taken, err := w.Open(link.NodeAddr(51))
@@ -29,7 +29,7 @@ func TestRequests(t *testing.T) {
 	}
 	failed := b.server.RequestListen(taken.Local())
 	b.tick(1)
-	if failed.Err() != link.ErrTaken {
+	if failed.Err() != link.ErrAddr {
 		t.Errorf("a taken address: %v", failed.Err())
 	}
 	first, second := b.server.RequestListen(home), b.server.RequestListen(home)

@@ -35,7 +35,7 @@ func host(ctx context.Context, relay *api.Client, rpcs *netcode.RPCRegistry, out
 	if err != nil {
 		return nil, err
 	}
-	conn, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
+	conn, _, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func join(ctx context.Context, relay *api.Client, code string, rpcs *netcode.RPC
 	if err != nil {
 		return nil, err
 	}
-	conn, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
+	conn, host, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func join(ctx context.Context, relay *api.Client, code string, rpcs *netcode.RPC
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	if _, err := d.Connect(conn.Host()); err != nil {
+	if _, err := d.Connect(host); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil

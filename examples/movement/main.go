@@ -121,15 +121,16 @@ func (g game) join(ctx context.Context, code string, seed uint64) (result, error
 
 // open opens a link for a ticket and starts a server or client on it. It returns where the host is.
 func (g game) open(ctx context.Context, t client.Ticket, start func(netcode.Config) (*netcode.Driver, error)) (*netcode.Driver, address.Addr, error) {
-	relay, err := link.OpenRelay(ctx, client.Config{Ticket: t})
+	l, host, err := link.OpenRelay(ctx, client.Config{Ticket: t})
 	if err != nil {
 		return nil, address.Addr{}, err
 	}
-	var l link.Link = relay
 	if g.wrap != nil {
-		if l, err = g.wrap(relay); err != nil {
-			return nil, address.Addr{}, errors.Join(err, relay.Close())
+		wrapped, err := g.wrap(l)
+		if err != nil {
+			return nil, address.Addr{}, errors.Join(err, l.Close())
 		}
+		l = wrapped
 	}
 	d, err := start(netcode.Config{
 		Link: l, MaxConnections: g.players, HandshakeApprovalTimeout: 30 * time.Second,
@@ -137,7 +138,7 @@ func (g game) open(ctx context.Context, t client.Ticket, start func(netcode.Conf
 	if err != nil {
 		return nil, address.Addr{}, errors.Join(err, l.Close())
 	}
-	return d, relay.Host(), nil
+	return d, host, nil
 }
 
 // compare returns an error if a player knows anything else than the host.

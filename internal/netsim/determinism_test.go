@@ -15,7 +15,7 @@ import (
 // behind which there is a tap.
 func transcript(t *testing.T, seed uint64, p netsim.Params) (front, behind [32]byte, lines uint64) {
 	t.Helper()
-	w := link.NewNetwork(link.NetworkConfig{})
+	w := new(link.Network)
 	far, _ := w.Open(address.Addr{})
 	bare, _ := w.Open(address.Addr{})
 	inner := netsim.NewTap(bare)
@@ -93,7 +93,7 @@ func TestTraces(t *testing.T) {
 // and one direction does not change the other.
 func TestLuckIsIndependent(t *testing.T) {
 	run := func(out, in netsim.Params) []arrival {
-		b := newTestNode(t, netsim.Config{Seed: 3, Out: out, In: in}, link.NetworkConfig{})
+		b := newTestNode(t, netsim.Config{Seed: 3, Out: out, In: in}, false)
 		b.through(t, 100, true)
 		b.ticks = 0
 		return b.through(t, 300, false)

@@ -106,7 +106,7 @@ func overRelay(t *testing.T, relay *enginetest.Relay, res alloc.Reservation, see
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
+	r, _, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestSimAllocs(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	p := netsim.Params{Delay: 20 * ms, Jitter: 15 * ms, Loss: 2, Duplicate: 20, Reorder: 5, Corrupt: 5}
-	b := newTestNode(t, netsim.Config{Out: p, In: p}, link.NetworkConfig{})
+	b := newTestNode(t, netsim.Config{Out: p, In: p}, false)
 	pkt, to, near := make([]byte, 1200), b.far.Local(), b.sim.Local()
 	step := func() {
 		b.tick()
@@ -152,7 +152,7 @@ func FuzzSim(f *testing.F) {
 		if p.Delay > time.Minute || p.Check() != nil {
 			t.Skip("not parameters that New takes")
 		}
-		b := newTestNode(t, netsim.Config{Seed: seed, Out: p, In: p, Queue: 32}, link.NetworkConfig{})
+		b := newTestNode(t, netsim.Config{Seed: seed, Out: p, In: p, Queue: 32}, false)
 		sent, received := 0, 0
 		for i, op := range ops {
 			switch op % 8 {

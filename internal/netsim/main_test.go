@@ -20,16 +20,15 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // a network in memory that delivers at once. Each tick is a millisecond.
 type testNode struct {
 	network   *link.Network
-	far, bare *link.Node
+	far, bare link.Link
 	sim       *netsim.Sim
 	ticks     int
 	buf       []byte
 }
 
-func newTestNode(t testing.TB, cfg netsim.Config, net link.NetworkConfig) *testNode {
+func newTestNode(t testing.TB, cfg netsim.Config, linked bool) *testNode {
 	t.Helper()
-	net.Immediate = true
-	w := link.NewNetwork(net)
+	w := &link.Network{Immediate: true, Linked: linked}
 	b := &testNode{network: w, buf: make([]byte, link.MaxDatagram)}
 	var err error
 	if b.bare, err = w.Open(address.Addr{}); err != nil {
@@ -102,7 +101,7 @@ func both(t *testing.T, p netsim.Params, f func(t *testing.T, b *testNode, in bo
 		if in {
 			name, cfg = "in", netsim.Config{Seed: 42, In: p}
 		}
-		t.Run(name, func(t *testing.T) { f(t, newTestNode(t, cfg, link.NetworkConfig{}), in) })
+		t.Run(name, func(t *testing.T) { f(t, newTestNode(t, cfg, false), in) })
 	}
 }
 

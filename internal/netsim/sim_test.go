@@ -180,7 +180,7 @@ func TestCorrupt(t *testing.T) {
 // TestCorruptLeavesTheCaller: the bytes that are sent stay what they were, and
 // what has no byte to touch passes.
 func TestCorruptLeavesTheCaller(t *testing.T) {
-	b := newTestNode(t, netsim.Config{Out: netsim.Params{Corrupt: 100, Duplicate: 100}}, link.NetworkConfig{})
+	b := newTestNode(t, netsim.Config{Out: netsim.Params{Corrupt: 100, Duplicate: 100}}, false)
 	pkt := []byte("as it was")
 	if err := b.sim.Send(b.far.Local(), pkt); err != nil || string(pkt) != "as it was" {
 		t.Errorf("%q, %v", pkt, err)
@@ -210,7 +210,7 @@ func TestMTU(t *testing.T) {
 
 func TestQueueIsBounded(t *testing.T) {
 	p := netsim.Params{Delay: 50 * ms}
-	b := newTestNode(t, netsim.Config{Out: p, In: p, Queue: 20}, link.NetworkConfig{})
+	b := newTestNode(t, netsim.Config{Out: p, In: p, Queue: 20}, false)
 	for range 2 { // Room comes back.
 		for range 30 {
 			_ = b.sim.Send(b.far.Local(), []byte("out."))
@@ -235,7 +235,7 @@ func TestQueueIsBounded(t *testing.T) {
 // TestTime: it does not go back, and after a long pause all comes in the order
 // of its time.
 func TestTime(t *testing.T) {
-	b := newTestNode(t, netsim.Config{Out: netsim.Params{Delay: 100 * ms, Jitter: 90 * ms}}, link.NetworkConfig{})
+	b := newTestNode(t, netsim.Config{Out: netsim.Params{Delay: 100 * ms, Jitter: 90 * ms}}, false)
 	b.ticks = 50
 	b.tick()
 	for i := range 50 {
@@ -258,7 +258,7 @@ func TestTime(t *testing.T) {
 }
 
 func TestSet(t *testing.T) {
-	b := newTestNode(t, netsim.Config{}, link.NetworkConfig{})
+	b := newTestNode(t, netsim.Config{}, false)
 	if err := errors.Join(b.sim.SetOut(netsim.Params{Loss: 100}), b.sim.SetIn(netsim.Params{Delay: ms})); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func TestSet(t *testing.T) {
 // the news, however long it takes.
 func TestEventsKeepTheirPlace(t *testing.T) {
 	p := netsim.Params{Delay: 30 * ms, Jitter: 20 * ms}
-	b := newTestNode(t, netsim.Config{Out: p, In: p}, link.NetworkConfig{Linked: true})
+	b := newTestNode(t, netsim.Config{Out: p, In: p}, true)
 	if err := b.network.Link(b.far.Local(), b.bare.Local()); err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestEventsKeepTheirPlace(t *testing.T) {
 // TestDisconnectWaits: a datagram before Disconnect arrives first although it is delayed.
 func TestDisconnectWaits(t *testing.T) {
 	p := netsim.Params{Delay: 30 * ms, Jitter: 20 * ms}
-	b := newTestNode(t, netsim.Config{Out: p, In: p}, link.NetworkConfig{Linked: true})
+	b := newTestNode(t, netsim.Config{Out: p, In: p}, true)
 	if err := b.network.Link(b.far.Local(), b.bare.Local()); err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func TestDisconnectWaits(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	b := newTestNode(t, netsim.Config{Out: netsim.Params{Delay: time.Second}, In: netsim.Params{Delay: ms}}, link.NetworkConfig{})
+	b := newTestNode(t, netsim.Config{Out: netsim.Params{Delay: time.Second}, In: netsim.Params{Delay: ms}}, false)
 	_ = b.sim.Send(b.far.Local(), []byte("last words"))
 	_ = b.far.Send(b.sim.Local(), []byte("unread"))
 	b.drain(b.sim)
@@ -367,7 +367,7 @@ func TestClose(t *testing.T) {
 	if all := b.drain(b.sim); len(all) != 0 {
 		t.Errorf("%v came after close", all)
 	}
-	if err := newTestNode(t, netsim.Config{}, link.NetworkConfig{}).sim.Send(b.far.Local(), make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
+	if err := newTestNode(t, netsim.Config{}, false).sim.Send(b.far.Local(), make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
 		t.Errorf("too large: %v", err)
 	}
 }

@@ -77,7 +77,7 @@ func (t *Tap) note(call byte, e link.Event, number uint64, b []byte) {
 	line := append(t.buf[:0], call, byte(e.Kind), 0)
 	line = binary.BigEndian.AppendUint64(line, number)
 	line = binary.BigEndian.AppendUint32(line, uint32(len(b)))
-	line = e.Addr.AppendTo(line)
+	line = append(line, e.Addr.String()...)
 	line[2] = byte(len(line))
 	t.hash.Write(line)
 	t.hash.Write(b)

@@ -46,12 +46,12 @@ func (w *way) link(ctx context.Context, o Options) (link.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
+	l, host, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
 	if err != nil {
 		return nil, fmt.Errorf("relay at %v: %w", ticket.Server, err)
 	}
-	w.to = r.Host()
-	return r, nil
+	w.to = host
+	return l, nil
 }
 
 // ticket asks the API for an allocation, and a host for its join code.

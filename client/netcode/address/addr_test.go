@@ -38,38 +38,3 @@ func TestAddr(t *testing.T) {
 		t.Error("a mapped address is another place")
 	}
 }
-
-func TestReachable(t *testing.T) {
-	for text, want := range map[string]bool{"192.0.2.1:1": true, "192.0.2.1:0": false, "[2001:db8::1]:0": false} {
-		if got := address.FromUDP(netip.MustParseAddrPort(text)).Reachable(); got != want {
-			t.Errorf("%s: %v", text, got)
-		}
-	}
-	if !address.FromAllocation(proto.AllocationID{}).Reachable() || (address.Addr{}).Reachable() {
-		t.Error("an allocation is not reachable, or nowhere is")
-	}
-}
-
-func TestSameSource(t *testing.T) {
-	host := func(id byte) address.Addr { return address.FromAllocation(proto.AllocationID{15: id}) }
-	at := func(text string) address.Addr { return address.FromUDP(netip.MustParseAddrPort(text)) }
-	for _, v := range []struct {
-		a, b address.Addr
-		want bool
-	}{
-		{at("1.2.3.4:5"), at("1.2.3.4:6"), true},
-		{at("1.2.3.4:5"), at("[::ffff:1.2.3.4]:6"), true},
-		{at("1.2.3.4:5"), at("1.2.3.5:5"), false},
-		{at("[2001:db8:1:2::3]:5"), at("[2001:db8:1:2:ff::]:6"), true},
-		{at("[2001:db8:1:2::3]:5"), at("[2001:db8:1:3::3]:5"), false},
-		{at("[::1]:5"), at("1.2.3.4:5"), false},
-		{host(1), host(1), true},
-		{host(1), host(2), false},
-		{host(1), at("[::1]:0"), false},
-		{address.Addr{}, address.Addr{}, true},
-	} {
-		if got := v.a.SameSource(v.b); got != v.want || v.b.SameSource(v.a) != got {
-			t.Errorf("%v and %v: %v", v.a, v.b, got)
-		}
-	}
-}

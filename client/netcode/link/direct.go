@@ -4,28 +4,18 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
-// DirectConfig configures a Direct.
-type DirectConfig struct {
-	// Relay carries everything until there is a direct path, and the offers. It must report
-	// Joined and Left, as a *Relay does, and must authenticate the senders.
-	Relay Link
-	// Socket is for the direct paths alone, such as one of OpenUDP. If it is bound to an
-	// unspecified address, the addresses of the machine's interfaces are offered.
-	Socket Link
-	// Addrs are further addresses under which Socket may be reached, such as that of a port
-	// that a router forwards. They are offered first; four are offered in all.
-	Addrs []netip.AddrPort
-}
+// errReserved is a datagram that the other side would take for a signal.
+var errReserved = errors.New("link: datagram begins with reserved bytes")
 
-// DirectStats is what a Direct has counted besides its Stats.
-type DirectStats struct {
-	Paths           int    // peers that datagrams reach directly now
-	Sent, Received  uint64 // datagrams of the game over direct paths
+// directCounts is what the direct paths of a link have counted.
+type directCounts struct {
+	Sent, Received  uint64 // datagrams of the game
 	Validated, Lost uint64 // paths
 	Probes          uint64 // challenges to addresses that were not validated
 	Refused         uint64 // offered addresses that are never challenged
@@ -42,9 +32,9 @@ const (
 	localPeriod = 10 * time.Second
 )
 
-// Direct is a link over a relay whose datagrams take a direct path to each peer that can be
+// directLink is a link over a relay whose datagrams take a direct path to each peer that can be
 // reached. See the package documentation.
-type Direct struct {
+type directLink struct {
 	relay  Link
 	socket Link
 	server netip.AddrPort // the relay's own address, if known
@@ -66,41 +56,49 @@ type Direct struct {
 	offeredCount int
 	offeredAt    time.Time
 
-	second time.Time
-	probes int // in this second
-
-	counts DirectStats
+	probes perSecond
+	counts directCounts
 	parsed offer
 	signal [maxOffer]byte
 	sum    [64]byte
 }
 
-var _ Link = (*Direct)(nil)
+var _ Link = (*directLink)(nil)
 
-// OpenDirect returns a link over a relay and a socket, which it then owns. Errors: ErrAddr if
-// one is missing or the socket has no UDP address; both remain the caller's then.
-func OpenDirect(cfg DirectConfig) (*Direct, error) {
-	if cfg.Relay == nil || cfg.Socket == nil {
+// OpenDirect returns a link over a relay's link and a socket, which it then owns. The relay
+// carries everything until there is a direct path, and the offers; it must report Joined and
+// Left, and must authenticate the senders. The socket, such as one of OpenUDP, is for the direct
+// paths alone. If it is bound to an unspecified address, the addresses of the machine's
+// interfaces are offered, after addrs: further addresses under which the socket may be reached,
+// such as that of a port that a router forwards. Four are offered in all.
+//
+// Send refuses datagrams that begin with the bytes fe 64 69 72, which are signals of the link
+// itself; no packet of package netcode does.
+//
+// Errors: ErrAddr if a link is missing or the socket has no UDP address; both remain the
+// caller's then.
+func OpenDirect(relay, socket Link, addrs ...netip.AddrPort) (Link, error) {
+	if relay == nil || socket == nil {
 		return nil, ErrAddr
 	}
-	local, ok := cfg.Socket.Local().UDP()
+	local, ok := socket.Local().UDP()
 	if !ok {
 		return nil, ErrAddr
 	}
-	d := &Direct{
-		relay: cfg.Relay, socket: cfg.Socket, local: local, extra: cfg.Addrs,
+	d := &directLink{
+		relay: relay, socket: socket, local: local, extra: addrs,
 		peers:  make(map[address.Addr]*directPeer),
 		byID:   make(map[uint64]*directPeer),
 		byPath: make(map[address.Addr]*directPeer),
 	}
-	if r, ok := cfg.Relay.(*Relay); ok {
+	if r, ok := relay.(*relayLink); ok {
 		d.server = r.server
 	}
 	return d, nil
 }
 
 // permits reports whether an address of the other side may be challenged.
-func (d *Direct) permits(ap netip.AddrPort) bool {
+func (d *directLink) permits(ap netip.AddrPort) bool {
 	ip := ap.Addr()
 	switch {
 	case !ip.IsValid(), ap.Port() == 0, ap == d.server, ip.IsUnspecified(), ip.IsMulticast(),
@@ -110,21 +108,8 @@ func (d *Direct) permits(ap netip.AddrPort) bool {
 	return !ip.IsLoopback() || d.local.Addr().IsLoopback()
 }
 
-// takeProbe counts the challenges of this second.
-func (d *Direct) takeProbe() bool {
-	if d.now.Sub(d.second) >= time.Second {
-		d.second, d.probes = d.now, 0
-	}
-	if d.probes >= probesPerSecond {
-		return false
-	}
-	d.probes++
-	d.counts.Probes++
-	return true
-}
-
 // refreshOffered looks which addresses this side has.
-func (d *Direct) refreshOffered() {
+func (d *directLink) refreshOffered() {
 	d.offeredCount, d.offeredAt = 0, d.now
 	for _, ap := range d.extra {
 		d.offerAddr(ap)
@@ -145,7 +130,7 @@ func (d *Direct) refreshOffered() {
 	}
 }
 
-func (d *Direct) offerAddr(ap netip.AddrPort) {
+func (d *directLink) offerAddr(ap netip.AddrPort) {
 	ap = netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 	if ap.IsValid() && ap.Port() != 0 && d.offeredCount < maxOffered {
 		d.offered[d.offeredCount] = ap
@@ -153,8 +138,7 @@ func (d *Direct) offerAddr(ap netip.AddrPort) {
 	}
 }
 
-// Advance sets the time of both links.
-func (d *Direct) Advance(now time.Time) {
+func (d *directLink) Advance(now time.Time) {
 	if now.After(d.now) {
 		d.now = now
 	}
@@ -163,7 +147,7 @@ func (d *Direct) Advance(now time.Time) {
 }
 
 // Receive returns what came over the relay and over direct paths, in turn.
-func (d *Direct) Receive(b []byte) Event {
+func (d *directLink) Receive(b []byte) Event {
 	for polls, idle := 0, 0; polls < maxPolls && idle < 2; polls++ {
 		d.turn = !d.turn
 		var ev Event
@@ -171,7 +155,10 @@ func (d *Direct) Receive(b []byte) Event {
 		case d.turn:
 			ev = d.socket.Receive(b)
 			if d.held.Kind != Nothing && (ev.Kind == Nothing || d.heldPolls >= maxPolls) {
-				return d.release()
+				left := d.held
+				d.held = Event{}
+				d.forget(left.Addr)
+				return left
 			}
 			d.heldPolls++
 		case d.held.Kind == Nothing:
@@ -194,16 +181,8 @@ func (d *Direct) Receive(b []byte) Event {
 	return Event{}
 }
 
-// release returns the Left that was held.
-func (d *Direct) release() Event {
-	ev := d.held
-	d.held = Event{}
-	d.forget(ev.Addr)
-	return ev
-}
-
 // fromSocket returns what of the socket is for the caller.
-func (d *Direct) fromSocket(ev Event, b []byte) Event {
+func (d *directLink) fromSocket(ev Event, b []byte) Event {
 	switch {
 	case ev.Kind == Ended:
 		d.socketEnded = true
@@ -229,7 +208,7 @@ func (d *Direct) fromSocket(ev Event, b []byte) Event {
 
 // fromRelay returns what of the relay is for the caller. A Left waits until the socket has
 // been read, since the last datagrams of the peer may be there.
-func (d *Direct) fromRelay(ev Event, b []byte) Event {
+func (d *directLink) fromRelay(ev Event, b []byte) Event {
 	p := d.peers[ev.Addr]
 	switch {
 	case ev.Kind == Joined && p == nil:
@@ -250,7 +229,7 @@ func (d *Direct) fromRelay(ev Event, b []byte) Event {
 	return ev
 }
 
-func (d *Direct) join(at address.Addr) {
+func (d *directLink) join(at address.Addr) {
 	p := newDirectPeer(d.relay.Local(), at)
 	d.peers[at] = p
 	d.byID[p.own.id] = p
@@ -258,7 +237,7 @@ func (d *Direct) join(at address.Addr) {
 }
 
 // forget takes a peer out.
-func (d *Direct) forget(at address.Addr) {
+func (d *directLink) forget(at address.Addr) {
 	p := d.peers[at]
 	if p == nil {
 		return
@@ -268,20 +247,14 @@ func (d *Direct) forget(at address.Addr) {
 	if p.hasPath() {
 		delete(d.byPath, p.path.addr)
 	}
-	for i, other := range d.order {
-		if other == p {
-			d.order = append(d.order[:i], d.order[i+1:]...)
-			break
-		}
-	}
+	i := slices.Index(d.order, p)
+	d.order = slices.Delete(d.order, i, i+1)
 }
 
-// Send sends b over the direct path to a peer if there is one, and over the relay otherwise.
-// Beyond the errors of the relay: ErrReserved.
-func (d *Direct) Send(to address.Addr, b []byte) error {
+func (d *directLink) Send(to address.Addr, b []byte) error {
 	switch {
 	case isSignal(b):
-		return ErrReserved
+		return errReserved
 	case len(b) > MaxDatagram:
 		return ErrTooLarge
 	}
@@ -296,7 +269,7 @@ func (d *Direct) Send(to address.Addr, b []byte) error {
 }
 
 // Flush runs the timers of the paths and flushes both links.
-func (d *Direct) Flush() {
+func (d *directLink) Flush() {
 	if len(d.order) > 0 && (d.offeredAt.IsZero() || d.now.Sub(d.offeredAt) >= localPeriod) {
 		d.refreshOffered()
 	}
@@ -307,11 +280,9 @@ func (d *Direct) Flush() {
 	d.relay.Flush()
 }
 
-// Dial is that of the relay.
-func (d *Direct) Dial() error { return d.relay.Dial() }
+func (d *directLink) Dial() error { return d.relay.Dial() }
 
-// Disconnect ends the path to a peer and its connection on the relay.
-func (d *Direct) Disconnect(peer address.Addr) {
+func (d *directLink) Disconnect(peer address.Addr) {
 	d.socket.Flush()
 	d.forget(peer)
 	if d.held.Addr == peer {
@@ -320,31 +291,25 @@ func (d *Direct) Disconnect(peer address.Addr) {
 	d.relay.Disconnect(peer)
 }
 
-// Local returns the address on the relay.
-func (d *Direct) Local() address.Addr { return d.relay.Local() }
+func (d *directLink) Local() address.Addr { return d.relay.Local() }
 
 // Overhead is that of the relay, which may carry any datagram.
-func (d *Direct) Overhead() int { return d.relay.Overhead() }
+func (d *directLink) Overhead() int { return d.relay.Overhead() }
 
 // Stats returns the sum of both links, including offers and probes.
-func (d *Direct) Stats() Stats {
+func (d *directLink) Stats() Stats {
 	st := d.relay.Stats()
 	st.add(d.socket.Stats())
-	return st
-}
-
-// DirectStats returns the counters of the direct paths.
-func (d *Direct) DirectStats() DirectStats {
-	st := d.counts
 	for _, p := range d.order {
 		if p.usable() {
-			st.Paths++
+			st.DirectPaths++
 		}
 	}
+	st.DirectSent, st.DirectReceived = d.counts.Sent, d.counts.Received
+	st.Discarded += d.counts.Malformed + d.counts.Dropped
 	return st
 }
 
-// Close closes the socket and the relay.
-func (d *Direct) Close() error {
+func (d *directLink) Close() error {
 	return errors.Join(d.socket.Close(), d.relay.Close())
 }

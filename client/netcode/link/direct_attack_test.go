@@ -256,7 +256,7 @@ func TestDirectForgery(t *testing.T) {
 		}
 		send(rawProbe(2, 0, 1, 2, nil, b.Local(), a.Local()))
 		send([]byte("\x01 data of the game"))
-		a.say(t, b, "a datagram")
+		a.say(t, b.Local(), "a datagram")
 		d.tick()
 	}
 	d.run(10 * time.Second)
@@ -332,7 +332,7 @@ func TestDirectRefusesRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	direct, err := link.OpenDirect(link.DirectConfig{Relay: relayOf(g.host), Socket: socket})
+	direct, err := link.OpenDirect(g.host.Link, socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,14 +340,14 @@ func TestDirectRefusesRelay(t *testing.T) {
 	p := g.player(t, "player", nil)
 	other := netip.MustParseAddrPort("127.0.0.1:9")
 	p.say(t, host.Local(), "%s", rawOffer(0, 7, [16]byte{9}, g.relay.Addr(), other))
-	for give := time.Now().Add(patience); direct.DirectStats().Probes < 5; pause() {
+	for give := time.Now().Add(patience); link.CountDirect(direct).Probes < 5; pause() {
 		host.poll()
 		host.Flush()
 		if time.Now().After(give) {
-			t.Fatalf("%+v", direct.DirectStats())
+			t.Fatalf("%+v", link.CountDirect(direct))
 		}
 	}
-	if st := direct.DirectStats(); st.Refused != 1 {
+	if st := link.CountDirect(direct); st.Refused != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -361,7 +361,7 @@ func TestDirectOffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	given := netip.MustParseAddrPort("203.0.113.1:5")
-	direct, err := link.OpenDirect(link.DirectConfig{Relay: r, Socket: socket, Addrs: []netip.AddrPort{given, {}}})
+	direct, err := link.OpenDirect(r, socket, given, netip.AddrPort{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +413,10 @@ func TestDirectReplies(t *testing.T) {
 func TestDirectMalformed(t *testing.T) {
 	d, victim, m := newMalicious(t)
 	good := rawOffer(0, 7, [16]byte{9}, netip.MustParseAddrPort("203.0.113.1:5"))
+	family5 := rawOffer(0, 7, [16]byte{9}, netip.MustParseAddrPort("[2001:db8::1]:5"))
+	family5[31] = 5
 	bad := [][]byte{
+		family5,
 		[]byte(magic), good[:len(good)-1], append(append([]byte(nil), good...), 0), rawOffer(2, 7, [16]byte{}),
 		m.probe(2, 0, 1, victim),
 		good[:30], rawOffer(0, 7, [16]byte{9}, slices.Repeat([]netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:5")}, 5)...),
@@ -433,7 +436,7 @@ func TestDirectMalformed(t *testing.T) {
 	}
 	d.direct.Step()
 	d.tick()
-	if st := victim.DirectStats(); st.Malformed != uint64(len(bad)+4) || len(victim.wire.sent) != 0 {
+	if st := victim.DirectStats(); st.Malformed != uint64(len(bad)+4) || victim.Stats().Discarded != st.Malformed || len(victim.wire.sent) != 0 {
 		t.Errorf("%+v", st)
 	}
 }

@@ -16,7 +16,7 @@ const tickLength = 20 * time.Millisecond
 
 // wire is a socket of a network in memory that may lose what is sent, and that records it.
 type wire struct {
-	*link.Node
+	link.Link
 	lose func(to address.Addr, b []byte) bool
 	sent map[address.Addr][][]byte // nil: nothing is recorded
 }
@@ -28,18 +28,17 @@ func (w *wire) Send(to address.Addr, b []byte) error {
 	if w.lose != nil && w.lose(to, b) {
 		return nil
 	}
-	return w.Node.Send(to, b)
+	return w.Link.Send(to, b)
 }
 
 func loseAll(address.Addr, []byte) bool { return true }
 
 // directEnd is one side with a direct path, and what it received.
 type directEnd struct {
-	*link.Direct
-	relay *link.Node
+	*end
+	relay link.Link
 	wire  *wire
 	got   []string // "kind text"
-	buf   []byte
 }
 
 // directNet is a relay and a network for direct paths, with the time of both.
@@ -53,11 +52,11 @@ type directNet struct {
 func newDirectNet(t testing.TB) *directNet {
 	return &directNet{
 		t: t, now: time.Unix(1_700_000_000, 0),
-		relay: link.NewNetwork(link.NetworkConfig{Linked: true}), direct: link.NewNetwork(link.NetworkConfig{}),
+		relay: &link.Network{Linked: true}, direct: new(link.Network),
 	}
 }
 
-func (d *directNet) node(w *link.Network, at address.Addr) *link.Node {
+func (d *directNet) node(w *link.Network, at address.Addr) link.Link {
 	d.t.Helper()
 	n, err := w.Open(at)
 	if err != nil {
@@ -68,13 +67,13 @@ func (d *directNet) node(w *link.Network, at address.Addr) *link.Node {
 
 func (d *directNet) open() *directEnd {
 	d.t.Helper()
-	e := &directEnd{relay: d.node(d.relay, address.Addr{}), buf: make([]byte, link.MaxDatagram)}
-	e.wire = &wire{Node: d.node(d.direct, udpAddr("192.0.2.%d:4000", len(d.ends)+1)), sent: map[address.Addr][][]byte{}}
-	var err error
-	if e.Direct, err = link.OpenDirect(link.DirectConfig{Relay: e.relay, Socket: e.wire}); err != nil {
+	e := &directEnd{relay: d.node(d.relay, address.Addr{})}
+	e.wire = &wire{Link: d.node(d.direct, udpAddr("192.0.2.%d:4000", len(d.ends)+1)), sent: map[address.Addr][][]byte{}}
+	l, err := link.OpenDirect(e.relay, e.wire)
+	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.t.Cleanup(func() { _ = e.Close() })
+	e.end = newEnd(d.t, l)
 	d.ends = append(d.ends, e)
 	return e
 }
@@ -138,22 +137,17 @@ func (d *directNet) connect(a, b *directEnd) {
 	a.got, b.got = nil, nil
 }
 
-func (e *directEnd) paths() int { return e.DirectStats().Paths }
+func (e *directEnd) paths() int { return e.Stats().DirectPaths }
 
-func (e *directEnd) say(t testing.TB, to *directEnd, text string) {
-	t.Helper()
-	if err := e.Send(to.Local(), []byte(text)); err != nil {
-		t.Fatal(err)
-	}
-}
+func (e *directEnd) DirectStats() link.DirectCounts { return link.CountDirect(e.Link) }
 
 // talk sends numbers both ways, one each tick, and returns those that did not arrive at b and at a.
 func (d *directNet) talk(a, b *directEnd, n int) (lostAtB, lostAtA []int) {
 	d.t.Helper()
 	a.got, b.got = nil, nil
 	for i := range n {
-		a.say(d.t, b, fmt.Sprint(i))
-		b.say(d.t, a, fmt.Sprint(i))
+		a.say(d.t, b.Local(), "%d", i)
+		b.say(d.t, a.Local(), "%d", i)
 		d.tick()
 	}
 	d.tick()
@@ -187,7 +181,7 @@ func TestDirectPath(t *testing.T) {
 		t.Errorf("lost %v and %v", lostB, lostA)
 	}
 	for i, e := range []*directEnd{a, b} {
-		if st := e.DirectStats(); st.Sent != 500 || st.Received != 500 || st.Dropped != 0 || st.Malformed != 0 || st.Validated != 1 {
+		if st := e.DirectStats(); st.Sent != 500 || st.Received != 500 || st.Dropped != 0 || st.Malformed != 0 || st.Validated != 1 || e.Stats().DirectSent != 500 || e.Stats().DirectReceived != 500 {
 			t.Errorf("side %d: %+v", i, st)
 		}
 	}
@@ -201,7 +195,7 @@ func TestDirectPath(t *testing.T) {
 	}
 }
 
-// TestDirectOff: a side with a Direct plays over the relay with one that has none.
+// TestDirectOff: a side with direct paths plays over the relay with one that has none.
 func TestDirectOff(t *testing.T) {
 	d := newDirectNet(t)
 	a, plain := d.open(), newEnd(t, d.node(d.relay, address.Addr{}))
@@ -298,7 +292,7 @@ func TestDirectRoams(t *testing.T) {
 	d, a, b := newDirectPair(t)
 	d.connect(a, b)
 	d.run(10 * time.Second)
-	if err := b.wire.Move(udpAddr("198.51.100.9:9")); err != nil {
+	if err := d.direct.Move(b.wire.Local(), udpAddr("198.51.100.9:9")); err != nil {
 		t.Fatal(err)
 	}
 	lostB, lostA := d.talk(a, b, 75) // 1.5 s
@@ -321,7 +315,7 @@ func TestDirectLeft(t *testing.T) {
 	for range 2 { // Whichever of the two is asked first.
 		sent := a.DirectStats().Sent
 		for i := range 100 {
-			a.say(t, b, fmt.Sprint(i))
+			a.say(t, b.Local(), "%d", i)
 		}
 		a.Disconnect(b.Local())
 		if a.DirectStats().Sent != sent+100 {
@@ -343,7 +337,7 @@ func TestDirectLeft(t *testing.T) {
 	}
 }
 
-// TestDirectSocketEnds: without its socket a Direct is a relay.
+// TestDirectSocketEnds: without its socket all goes over the relay.
 func TestDirectSocketEnds(t *testing.T) {
 	d, a, b := newDirectPair(t)
 	d.connect(a, b)
@@ -365,11 +359,11 @@ func TestDirectRefuses(t *testing.T) {
 	if err := a.Send(b.Local(), make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
 		t.Errorf("too large: %v", err)
 	}
-	for _, cfg := range []link.DirectConfig{
-		{}, {Relay: a.relay}, {Socket: a.wire}, {Relay: a.relay, Socket: d.node(d.relay, address.FromAllocation([16]byte{1}))},
+	for i, links := range [][2]link.Link{
+		{}, {a.relay}, {nil, a.wire}, {a.relay, d.node(d.relay, address.FromAllocation([16]byte{1}))},
 	} {
-		if _, err := link.OpenDirect(cfg); err != link.ErrAddr {
-			t.Errorf("%+v: %v", cfg, err)
+		if _, err := link.OpenDirect(links[0], links[1]); err != link.ErrAddr {
+			t.Errorf("links %d: %v", i, err)
 		}
 	}
 	if err := a.Close(); err != nil {
@@ -390,7 +384,7 @@ func TestDirectMany(t *testing.T) {
 	d.until(5*time.Second, "50 paths", func() bool { return host.paths() == 50 })
 	for i, p := range d.ends[1:] {
 		p.got = nil
-		host.say(t, p, fmt.Sprint(i))
+		host.say(t, p.Local(), "%d", i)
 	}
 	d.tick()
 	d.tick()

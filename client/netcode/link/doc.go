@@ -1,11 +1,11 @@
 // Package link sends and receives datagrams for a tick loop: a [Link] is an
-// endpoint that never blocks. There are three:
+// endpoint that never blocks. These functions open one:
 //
-//	UDP    a socket, read and written in batches       OpenUDP
-//	Node   a node of a network in memory               NewNetwork, Network.Open
-//	Relay  a host or joiner behind a Ferry relay       OpenRelay
-//
-// [Join] makes one link of several, for a server. [OpenDirect] adds direct paths to a relay.
+//	OpenUDP       a socket, read and written in batches
+//	OpenRelay     a host or joiner behind a Ferry relay
+//	OpenDirect    the same with direct paths to peers that can be reached
+//	Network.Open  a node of a network in memory
+//	Join          several links as one, for a server
 //
 // # A tick
 //
@@ -23,9 +23,9 @@
 //
 // # Direct paths
 //
-// A [Direct] is a relay's link with a socket beside it. Peers keep their addresses on the relay.
-// A datagram to a peer takes the direct path while there is one, without a byte more, and the
-// relay otherwise:
+// A link of [OpenDirect] is a relay's link with a socket beside it. Peers keep their addresses on
+// the relay. A datagram to a peer takes the direct path while there is one, without a byte more,
+// and the relay otherwise:
 //
 //	offer ↔             over the relay: addresses, an id and a random key of 128 bits
 //	challenge →         to each offered address, and to those that challenges come from
@@ -52,16 +52,16 @@
 //
 // Both sides need this link; with a peer that has none, all goes over the relay. There is no STUN
 // server: one of two players behind routers must be reachable, in a common network, over IPv6, by
-// a forwarded port, or at an address that the game has found out, see DirectConfig.Addrs. A path
-// that lets small datagrams pass and large ones not is used all the same.
+// a forwarded port, or at an address that the game has found out and offers. A path that lets
+// small datagrams pass and large ones not is used all the same.
 //
 // # Ownership
 //
 // A Link belongs to one goroutine. Buffers belong to the caller: Send is done
 // with its datagram when it returns, Receive copies into the buffer it is given.
 // Once a link runs steadily, no call allocates; outside Linux a UDP link does,
-// see package sock. UDP and memory have no goroutine; a Relay has the two of its
-// client.Session, from OpenRelay to Close, and one while it dials.
+// see package sock. Sockets and networks in memory have no goroutine; a relay's link has the two
+// of its client.Session, from OpenRelay to Close, and one while it dials.
 //
 // Queues are bounded, and what does not fit is lost and counted: see [Stats].
 // Nothing here panics, on any input.

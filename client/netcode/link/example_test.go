@@ -10,7 +10,7 @@ import (
 
 // A server answers one player, tick by tick, over a network in memory.
 func Example() {
-	network := link.NewNetwork(link.NetworkConfig{})
+	network := new(link.Network)
 	server, _ := network.Open(address.Addr{})
 	player, _ := network.Open(address.Addr{})
 	defer server.Close()

@@ -14,7 +14,7 @@ func FuzzLinked(f *testing.F) {
 	f.Add([]byte{0x10, 0x04, 0x12, 0x10, 0x11, 0x04, 0x13, 0x23, 0x34, 0x05})
 	f.Add([]byte("\x10$\x13&$\x12")) // Left waits to be read when the reader hangs up itself.
 	f.Fuzz(func(t *testing.T, ops []byte) {
-		w := network(t, link.NetworkConfig{Linked: true, Queue: 8, InFlight: 16})
+		w := link.NewSmallNetwork(true, 8, 16)
 		var nodes [4]*end
 		var joined [4]map[address.Addr]bool
 		for i := range nodes {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
@@ -34,7 +35,7 @@ func Join(links ...Link) (Link, error) {
 	j := &joined{links: links, ended: make([]error, len(links))}
 	for _, l := range links {
 		kind := kindOf(l.Local())
-		if j.index(kind) >= 0 {
+		if slices.Contains(j.kinds, kind) {
 			return nil, ErrAddr
 		}
 		j.kinds = append(j.kinds, kind)
@@ -67,16 +68,6 @@ func kindOf(a address.Addr) addrKind {
 	return kindIPv6
 }
 
-// index returns the link of a kind, or -1.
-func (j *joined) index(kind addrKind) int {
-	for i, k := range j.kinds {
-		if k == kind {
-			return i
-		}
-	}
-	return -1
-}
-
 func (j *joined) Advance(now time.Time) {
 	for _, l := range j.links {
 		l.Advance(now)
@@ -94,10 +85,10 @@ func (j *joined) Receive(b []byte) Event {
 		ev := j.links[i].Receive(b)
 		if ev.Kind == Ended {
 			j.ended[i] = ev.Err
-			if err := j.err(); err != nil {
-				return Event{Kind: Ended, Err: err}
+			if slices.Contains(j.ended, nil) {
+				continue
 			}
-			continue
+			return Event{Kind: Ended, Err: errors.Join(j.ended...)}
 		}
 		if ev.Kind != Nothing {
 			return ev
@@ -106,22 +97,12 @@ func (j *joined) Receive(b []byte) Event {
 	return Event{}
 }
 
-// err returns why all links have ended, nil while one lives.
-func (j *joined) err() error {
-	for _, err := range j.ended {
-		if err == nil {
-			return nil
-		}
-	}
-	return errors.Join(j.ended...)
-}
-
 func (j *joined) Send(to address.Addr, b []byte) error {
 	if j.closed {
 		return net.ErrClosed
 	}
-	i := j.index(kindOf(to))
-	if i < 0 || !to.Reachable() {
+	i := slices.Index(j.kinds, kindOf(to))
+	if i < 0 {
 		return ErrAddr
 	}
 	return j.links[i].Send(to, b)
@@ -141,7 +122,7 @@ func (j *joined) Dial() error {
 }
 
 func (j *joined) Disconnect(peer address.Addr) {
-	if i := j.index(kindOf(peer)); i >= 0 {
+	if i := slices.Index(j.kinds, kindOf(peer)); i >= 0 {
 		j.links[i].Disconnect(peer)
 	}
 }

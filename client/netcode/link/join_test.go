@@ -19,7 +19,7 @@ var (
 // joinedNode is a node of a network in memory of its own with a peer.
 func joinedNode(t *testing.T, at, peer address.Addr) (w *link.Network, here link.Link, far *end) {
 	t.Helper()
-	w = link.NewNetwork(link.NetworkConfig{})
+	w = new(link.Network)
 	n, err := w.Open(at)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
@@ -9,6 +10,16 @@ import (
 // MaxDatagram is the largest datagram in bytes that a link carries: what a UDP
 // datagram holds on an Ethernet path with IPv4, 1500 - 20 - 8.
 const MaxDatagram = 1472
+
+// The errors of this package. A closed link answers with net.ErrClosed, and a
+// relay that ended a link with the error of its client.Session.
+var (
+	// ErrTooLarge is a datagram above MaxDatagram, or above what the relay takes.
+	ErrTooLarge = errors.New("link: datagram is too large")
+	// ErrAddr is an address that this link has no way to: of another kind or family, port 0,
+	// nowhere, or of a peer without a connection of the transport; or one that is taken.
+	ErrAddr = errors.New("link: address is not usable")
+)
 
 // Link is an endpoint for datagrams that never waits. It belongs to one
 // goroutine.
@@ -25,8 +36,8 @@ type Link interface {
 	// it is on its way or lost: nothing is repeated. b is the caller's again
 	// when Send returns.
 	//
-	// Errors: ErrTooLarge, ErrAddr, ErrNoPeer, net.ErrClosed after Close, or
-	// why the link ended. Nothing was sent then.
+	// Errors: ErrTooLarge, ErrAddr, net.ErrClosed after Close, or why the link
+	// ended. Nothing was sent then.
 	Send(to address.Addr, b []byte) error
 	// Flush sends what Send has gathered, at the end of a tick.
 	Flush()
@@ -68,11 +79,6 @@ const (
 	// Left: a peer is gone, as a relay reports by DISCONNECT. Nothing of it
 	// follows, unless it joins again.
 	Left
-	// NoLink: something that was sent had no link behind it, the relay's ERROR
-	// 5. Addr is the host on a joiner; a host does not learn which of its players
-	// it was, and Addr is zero. It is a hint: a relay that recovers from a restart
-	// sends it, too.
-	NoLink
 	// Refused: Dial failed; Err is the reason.
 	Refused
 	// Ended: the link has ended; Err is the reason. On a relay these are its
@@ -80,23 +86,12 @@ const (
 	Ended
 )
 
+var kindNames = [...]string{"nothing", "datagram", "joined", "left", "refused", "ended"}
+
 // String returns the name of the kind.
 func (k Kind) String() string {
-	switch k {
-	case Nothing:
-		return "nothing"
-	case Datagram:
-		return "datagram"
-	case Joined:
-		return "joined"
-	case Left:
-		return "left"
-	case NoLink:
-		return "no link"
-	case Refused:
-		return "refused"
-	case Ended:
-		return "ended"
+	if int(k) < len(kindNames) {
+		return kindNames[k]
 	}
 	return "unknown"
 }
@@ -115,11 +110,15 @@ type Stats struct {
 	Received, ReceivedBytes uint64 // given to the caller
 
 	Unsent      uint64 // refused by the system: no network, no buffer
-	Unreachable uint64 // sent to an address without a known peer
+	Unreachable uint64 // sent without a connection to the peer, as far as the link or the relay knows
 	QueueFull   uint64 // lost because a queue was full
-	TooLarge    uint64 // received above MaxDatagram or the caller's buffer
-	Unusable    uint64 // received from an address that cannot be answered
 	KernelDrops uint64 // lost by the kernel before the link could read them
+	// Discarded is what was received and cannot be used: above MaxDatagram or the caller's
+	// buffer, from port 0, or no valid datagram of a direct path.
+	Discarded uint64
+
+	DirectPaths                int    // peers that datagrams reach directly now
+	DirectSent, DirectReceived uint64 // datagrams that took a direct path
 }
 
 // add adds the counters of another link.
@@ -131,7 +130,9 @@ func (s *Stats) add(o Stats) {
 	s.Unsent += o.Unsent
 	s.Unreachable += o.Unreachable
 	s.QueueFull += o.QueueFull
-	s.TooLarge += o.TooLarge
-	s.Unusable += o.Unusable
 	s.KernelDrops += o.KernelDrops
+	s.Discarded += o.Discarded
+	s.DirectPaths += o.DirectPaths
+	s.DirectSent += o.DirectSent
+	s.DirectReceived += o.DirectReceived
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"net/netip"
@@ -9,8 +10,19 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
-// NetworkConfig configures a network in memory.
-type NetworkConfig struct {
+// The bounds of a network, so that a test that forgets to receive or to call Step ends with
+// losses and not without memory: 6 MB at a node, 100 MB on their way.
+const (
+	maxWaiting  = 4096
+	maxInFlight = 65536
+)
+
+// Network is a network in memory: what its nodes send arrives, in order and once, when Step is
+// called. It has no clock and no chance in it. At one node up to 4096 datagrams wait to be
+// received, and up to 65536 in all for Step; the newest is dropped then. A lock guards all of
+// it, so that its nodes may belong to different goroutines. The zero Network is ready to use;
+// its fields must not change after the first call.
+type Network struct {
 	// Immediate delivers a datagram when it is sent, so that no caller has to call
 	// Step: for two drivers in one process.
 	Immediate bool
@@ -18,50 +30,37 @@ type NetworkConfig struct {
 	// that Link has joined, and the nodes receive Joined and Left events.
 	// Otherwise it plays UDP.
 	Linked bool
-	// Queue is how many datagrams may wait to be received at one node before
-	// the newest is dropped. 0 means 4096.
-	Queue int
-	// InFlight is how many may wait for Step in all. 0 means 65536.
-	InFlight int
-}
 
-// Network is a network in memory: what its nodes send arrives, in order and
-// once, when Step is called. It has no clock and no chance in it. Its lock
-// guards all of it and of its nodes, which may belong to different goroutines.
-type Network struct {
-	cfg NetworkConfig
+	maxWaiting, maxInFlight int // what a test has set, or the constants
 
 	mu       sync.Mutex
-	nodes    map[address.Addr]*Node
+	nodes    map[address.Addr]*node
 	numbered uint32 // the newest node that the network gave an address
-	flying   messages
-	spare    messages
+	flying   []*message
+	spare    []*message
 }
 
-// NewNetwork returns an empty network.
-func NewNetwork(cfg NetworkConfig) *Network {
-	if cfg.Queue <= 0 {
-		cfg.Queue = 4096
-	}
-	if cfg.InFlight <= 0 {
-		cfg.InFlight = 65536
-	}
-	return &Network{cfg: cfg, nodes: make(map[address.Addr]*Node)}
-}
-
-// Open adds a node at an address of any kind; nowhere means the next free
-// NodeAddr, from 1 on. Errors: ErrTaken, and ErrAddr for port 0.
-func (w *Network) Open(at address.Addr) (*Node, error) {
+// Open adds a node at an address of any kind; nowhere means the next free NodeAddr, from 1 on.
+// Unlike other links, it may be used from several goroutines. Errors: ErrAddr if the address is
+// taken, and for port 0.
+func (w *Network) Open(at address.Addr) (Link, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !at.IsValid() {
-		at = w.number()
+	if w.nodes == nil {
+		w.nodes = make(map[address.Addr]*node)
+		w.maxWaiting, w.maxInFlight = cmp.Or(w.maxWaiting, maxWaiting), cmp.Or(w.maxInFlight, maxInFlight)
 	}
-	if err := w.free(at); err != nil {
-		return nil, err
+	for !at.IsValid() {
+		w.numbered++
+		if next := NodeAddr(w.numbered); w.isFree(next) {
+			at = next
+		}
 	}
-	n := &Node{network: w, at: at}
-	if w.cfg.Linked {
+	if !w.isFree(at) {
+		return nil, ErrAddr
+	}
+	n := &node{network: w, at: at}
+	if w.Linked {
 		n.links = make(map[address.Addr]uint64)
 	}
 	w.nodes[at] = n
@@ -81,42 +80,49 @@ func NodeAddr(n uint32) address.Addr {
 	return address.FromUDP(netip.AddrPortFrom(netip.AddrFrom16(ip), nodePort))
 }
 
-// number returns the next numbered address that is free.
-func (w *Network) number() address.Addr {
-	for {
-		w.numbered++
-		if at := NodeAddr(w.numbered); w.nodes[at] == nil {
-			return at
-		}
-	}
-}
+// isFree reports whether a node can be at an address.
+func (w *Network) isFree(at address.Addr) bool { return isReachable(at) && w.nodes[at] == nil }
 
-// free reports why no node can be at an address.
-func (w *Network) free(at address.Addr) error {
-	switch {
-	case !at.Reachable():
-		return ErrAddr
-	case w.nodes[at] != nil:
-		return ErrTaken
-	}
-	return nil
+// isReachable reports whether a node may have an address.
+func isReachable(a address.Addr) bool {
+	ap, udp := a.UDP()
+	return a.IsValid() && (!udp || ap.Port() != 0)
 }
 
 // Link joins two nodes of a Linked network, as a relay does with a host and a
-// player. The next Step makes the link and queues Joined on both. Errors: ErrNoPeer when a node is
-// missing, errors.ErrUnsupported when the network is not Linked.
+// player. The next Step makes the link and queues Joined on both. Errors: ErrAddr if a node is
+// missing, errors.ErrUnsupported if the network is not Linked.
 func (w *Network) Link(a, b address.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	left, right := w.nodes[a], w.nodes[b]
 	switch {
-	case !w.cfg.Linked:
+	case !w.Linked:
 		return errors.ErrUnsupported
 	case left == nil || right == nil || left == right:
-		return ErrNoPeer
+		return ErrAddr
 	}
 	w.launch(Joined, a, b, nil)
 	w.launch(Joined, b, a, nil)
+	return nil
+}
+
+// Move gives a node another address, as a player gets when it changes networks: what is on its
+// way to the old one is lost. Errors: ErrAddr if there is no node or the new address is taken or
+// not usable, errors.ErrUnsupported if the network is Linked, where peers have ids.
+func (w *Network) Move(from, to address.Addr) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.nodes[from]
+	switch {
+	case w.Linked:
+		return errors.ErrUnsupported
+	case n == nil || !w.isFree(to):
+		return ErrAddr
+	}
+	delete(w.nodes, from)
+	n.at = to
+	w.nodes[to] = n
 	return nil
 }
 
@@ -126,38 +132,34 @@ func (w *Network) Step() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	arrived := 0
-	for range w.flying.count {
-		if w.deliver(w.flying.pop()) {
+	for _, m := range w.flying {
+		if w.deliver(m) {
 			arrived++
 		}
 	}
+	w.flying = w.flying[:0]
 	return arrived
-}
-
-// InFlight returns how many datagrams and events wait for Step.
-func (w *Network) InFlight() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.flying.count
 }
 
 // launch takes what a node sends. It is false when there is no room, which
 // there always is for the events Joined and Left.
 func (w *Network) launch(kind Kind, from, to address.Addr, b []byte) bool {
-	if bounded(kind) && w.flying.count >= w.cfg.InFlight {
+	if kind == Datagram && len(w.flying) >= w.maxInFlight {
 		return false
 	}
-	m := w.spare.pop()
-	if m == nil {
+	var m *message
+	if n := len(w.spare); n > 0 {
+		m, w.spare = w.spare[n-1], w.spare[:n-1]
+	} else {
 		m = new(message)
 	}
 	m.kind, m.from, m.to = kind, from, to
 	m.n = copy(m.buf[:], b)
-	if w.cfg.Immediate {
+	if w.Immediate {
 		w.deliver(m)
 		return true
 	}
-	w.flying.push(m)
+	w.flying = append(w.flying, m)
 	return true
 }
 
@@ -167,56 +169,21 @@ func (w *Network) deliver(m *message) bool {
 	n := w.nodes[m.to]
 	switch {
 	case n == nil:
-	case bounded(m.kind) && n.inbox.count >= w.cfg.Queue:
+	case m.kind == Datagram && len(n.inbox) >= w.maxWaiting:
 		n.stats.QueueFull++
 	case !n.accepts(m):
 	default:
-		n.inbox.push(m)
+		n.inbox = append(n.inbox, m)
 		return true
 	}
-	w.spare.push(m)
+	w.spare = append(w.spare, m)
 	return false
 }
 
-func bounded(kind Kind) bool { return kind == Datagram || kind == NoLink }
-
 // message is a datagram or an event on its way, in memory that is used again.
 type message struct {
-	next     *message
 	kind     Kind
 	from, to address.Addr
 	n        int
 	buf      [MaxDatagram]byte
-}
-
-// messages is a queue. A message is in one at a time.
-type messages struct {
-	first, last *message
-	count       int
-}
-
-func (q *messages) push(m *message) {
-	m.next = nil
-	if q.last == nil {
-		q.first = m
-	} else {
-		q.last.next = m
-	}
-	q.last = m
-	q.count++
-}
-
-// pop returns nil when the queue is empty.
-func (q *messages) pop() *message {
-	m := q.first
-	if m == nil {
-		return nil
-	}
-	q.first = m.next
-	if q.first == nil {
-		q.last = nil
-	}
-	q.count--
-	m.next = nil
-	return m
 }

@@ -11,12 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-func network(t testing.TB, cfg link.NetworkConfig) *link.Network {
-	t.Helper()
-	w := link.NewNetwork(cfg)
-	return w
-}
-
 func open(t testing.TB, w *link.Network, at address.Addr) *end {
 	t.Helper()
 	n, err := w.Open(at)
@@ -27,22 +21,18 @@ func open(t testing.TB, w *link.Network, at address.Addr) *end {
 }
 
 // pair returns two numbered nodes.
-func pair(t testing.TB, cfg link.NetworkConfig) (w *link.Network, a, b *end) {
+func pair(t testing.TB, w *link.Network) (_ *link.Network, a, b *end) {
 	t.Helper()
-	w = network(t, cfg)
 	return w, open(t, w, address.Addr{}), open(t, w, address.Addr{})
 }
 
 func TestStepDelivers(t *testing.T) {
-	w, a, b := pair(t, link.NetworkConfig{})
+	w, a, b := pair(t, new(link.Network))
 	for i := range 3 {
 		a.say(t, b.Local(), "%d", i)
 	}
 	a.say(t, b.Local(), "")
 	b.quiet(t)
-	if got := w.InFlight(); got != 4 {
-		t.Errorf("%d in flight, want 4", got)
-	}
 	if got := w.Step(); got != 4 {
 		t.Errorf("%d arrived, want 4", got)
 	}
@@ -57,7 +47,7 @@ func TestStepDelivers(t *testing.T) {
 
 // TestStepIsATick: an answer to what a step delivers waits for the next step.
 func TestStepIsATick(t *testing.T) {
-	w, a, b := pair(t, link.NetworkConfig{})
+	w, a, b := pair(t, new(link.Network))
 	a.say(t, b.Local(), "ping")
 	w.Step()
 	b.expect(t, link.Datagram, a.Local(), "ping")
@@ -68,7 +58,7 @@ func TestStepIsATick(t *testing.T) {
 }
 
 func TestNetworkAddresses(t *testing.T) {
-	w := network(t, link.NetworkConfig{})
+	w := new(link.Network)
 	open(t, w, link.NodeAddr(1))
 	if got := open(t, w, address.Addr{}).Local(); got != link.NodeAddr(2) {
 		t.Errorf("the first free node is %v, want node 2", got)
@@ -77,7 +67,7 @@ func TestNetworkAddresses(t *testing.T) {
 	if got := open(t, w, id).Local(); got != id {
 		t.Errorf("node at %v, want %v", got, id)
 	}
-	if _, err := w.Open(link.NodeAddr(1)); err != link.ErrTaken {
+	if _, err := w.Open(link.NodeAddr(1)); err != link.ErrAddr {
 		t.Errorf("a second node 1: %v", err)
 	}
 	if got := link.NodeAddr(7).String(); got != "[2001:db8:0:7::]:7777" {
@@ -90,7 +80,7 @@ func TestNetworkAddresses(t *testing.T) {
 }
 
 func TestNodeRefuses(t *testing.T) {
-	w, a, b := pair(t, link.NetworkConfig{})
+	w, a, b := pair(t, new(link.Network))
 	if err := a.Send(b.Local(), make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
 		t.Errorf("too large: %v", err)
 	}
@@ -104,7 +94,7 @@ func TestNodeRefuses(t *testing.T) {
 	a.say(t, b.Local(), "does not fit")
 	a.say(t, b.Local(), "fits")
 	w.Step()
-	if ev := b.Receive(make([]byte, 4)); ev.N != 4 || b.Stats().TooLarge != 1 {
+	if ev := b.Receive(make([]byte, 4)); ev.N != 4 || b.Stats().Discarded != 1 {
 		t.Errorf("%+v after %+v", ev, b.Stats())
 	}
 	if err := a.Close(); err != nil || a.Close() != nil {
@@ -117,7 +107,7 @@ func TestNodeRefuses(t *testing.T) {
 }
 
 func TestNetworkQueuesAreBounded(t *testing.T) {
-	w, a, b := pair(t, link.NetworkConfig{Queue: 3, InFlight: 5})
+	w, a, b := pair(t, link.NewSmallNetwork(false, 3, 5))
 	for i := range 7 {
 		a.say(t, b.Local(), "%d", i)
 	}
@@ -131,10 +121,10 @@ func TestNetworkQueuesAreBounded(t *testing.T) {
 }
 
 func TestMove(t *testing.T) {
-	w, a, b := pair(t, link.NetworkConfig{})
+	w, a, b := pair(t, new(link.Network))
 	old := a.Local()
 	b.say(t, old, "lost")
-	if err := a.Link.(*link.Node).Move(link.NodeAddr(77)); err != nil {
+	if err := w.Move(old, link.NodeAddr(77)); err != nil {
 		t.Fatal(err)
 	}
 	b.say(t, link.NodeAddr(77), "found")
@@ -143,8 +133,11 @@ func TestMove(t *testing.T) {
 	a.expect(t, link.Datagram, b.Local(), "found")
 	a.quiet(t)
 	b.expect(t, link.Datagram, link.NodeAddr(77), "moved")
-	if err := a.Link.(*link.Node).Move(b.Local()); err != link.ErrTaken {
+	if err := w.Move(a.Local(), b.Local()); err != link.ErrAddr {
 		t.Errorf("to where another is: %v", err)
+	}
+	if err := w.Move(old, link.NodeAddr(78)); err != link.ErrAddr {
+		t.Errorf("from where no node is: %v", err)
 	}
 	if _, err := w.Open(old); err != nil {
 		t.Errorf("the old place is not free: %v", err)
@@ -152,7 +145,7 @@ func TestMove(t *testing.T) {
 }
 
 func TestImmediate(t *testing.T) {
-	_, a, b := pair(t, link.NetworkConfig{Immediate: true})
+	_, a, b := pair(t, &link.Network{Immediate: true})
 	var sender sync.WaitGroup
 	sender.Go(func() {
 		for i := range 100 {
@@ -166,7 +159,7 @@ func TestImmediate(t *testing.T) {
 }
 
 func TestNodeAllocs(t *testing.T) {
-	w, a, b := pair(t, link.NetworkConfig{})
+	w, a, b := pair(t, new(link.Network))
 	to, pkt := b.Local(), make([]byte, 1200)
 	noAllocs(t, func() {
 		if a.Send(to, pkt) != nil || w.Step() != 1 || b.Receive(b.buf).N != len(pkt) {

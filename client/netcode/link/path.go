@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
@@ -43,12 +44,7 @@ type candidate struct {
 
 // answers reports whether a nonce is that of a recent challenge.
 func (c *candidate) answers(nonce uint64) bool {
-	for _, n := range c.nonces[:min(c.sent, len(c.nonces))] {
-		if n == nonce {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(c.nonces[:min(c.sent, len(c.nonces))], nonce)
 }
 
 // directPeer is a peer of the relay and the state of the direct path to it.
@@ -82,18 +78,36 @@ type directPeer struct {
 	nextChallenge time.Time
 	nextRelay     time.Time
 
-	second    time.Time
-	responses int // in this second
+	responses perSecond
+}
+
+// perSecond counts what is done in a second.
+type perSecond struct {
+	begin time.Time
+	count int
+}
+
+// take reports whether one more is below a limit.
+func (s *perSecond) take(now time.Time, limit int) bool {
+	if now.Sub(s.begin) >= time.Second {
+		*s = perSecond{begin: now}
+	}
+	s.count++
+	return s.count <= limit
 }
 
 func newDirectPeer(local, at address.Addr) *directPeer {
 	p := &directPeer{at: at, backoff: firstBackoff, in: probeEnds(at, local), out: probeEnds(local, at)}
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // crypto/rand returns no error.
-	_, _ = rand.Read(p.own.key[:])
-	p.own.id = binary.BigEndian.Uint64(id[:])
+	p.own.id = random64()
+	_, _ = rand.Read(p.own.key[:]) // It returns no error.
 	p.verify = hmac.New(sha256.New, p.own.key[:])
 	return p
+}
+
+func random64() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return binary.BigEndian.Uint64(b[:])
 }
 
 func (p *directPeer) hasPath() bool { return p.path.addr.IsValid() }
@@ -116,28 +130,15 @@ func (p *directPeer) mayBegin(now time.Time) bool { return !now.Before(p.earlies
 
 // add adds a candidate to the current attempt.
 func (p *directPeer) add(addr address.Addr) {
-	for i := range p.count {
-		if p.candidates[i].addr == addr {
-			return
-		}
-	}
-	if p.count < len(p.candidates) {
+	known := slices.ContainsFunc(p.candidates[:p.count], func(c candidate) bool { return c.addr == addr })
+	if !known && p.count < len(p.candidates) {
 		p.candidates[p.count] = candidate{addr: addr}
 		p.count++
 	}
 }
 
-// mayRespond counts the responses of this second.
-func (p *directPeer) mayRespond(now time.Time) bool {
-	if now.Sub(p.second) >= time.Second {
-		p.second, p.responses = now, 0
-	}
-	p.responses++
-	return p.responses <= responsesPerS
-}
-
 // tick runs the timers of a peer.
-func (d *Direct) tick(p *directPeer) {
+func (d *directLink) tick(p *directPeer) {
 	if p.hasPath() {
 		d.keepPath(p)
 	}
@@ -154,7 +155,7 @@ func (d *Direct) tick(p *directPeer) {
 }
 
 // continueAttempt sends the offers and challenges that are due.
-func (d *Direct) continueAttempt(p *directPeer) {
+func (d *directLink) continueAttempt(p *directPeer) {
 	if p.offersLeft > 0 && !d.now.Before(p.nextOffer) {
 		p.offersLeft--
 		p.nextOffer = d.now.Add(offerPeriod)
@@ -166,14 +167,18 @@ func (d *Direct) continueAttempt(p *directPeer) {
 	p.nextProbe = d.now.Add(probePeriod)
 	for i := range p.count {
 		c := &p.candidates[i]
-		if c.sent < probesPerAddr && d.takeProbe() && !d.challenge(p, c) {
+		if c.sent >= probesPerAddr || !d.probes.take(d.now, probesPerSecond) {
+			continue
+		}
+		d.counts.Probes++
+		if !d.challenge(p, c) {
 			c.sent = probesPerAddr // There is no way to this address.
 		}
 	}
 }
 
 // keepPath challenges the path, and gives it up when it no longer answers.
-func (d *Direct) keepPath(p *directPeer) {
+func (d *directLink) keepPath(p *directPeer) {
 	if !d.now.Before(p.nextRelay) {
 		// The relay must not take the peers for silent.
 		p.nextRelay = d.now.Add(relayEvery)
@@ -197,26 +202,25 @@ func (d *Direct) keepPath(p *directPeer) {
 }
 
 // challenge sends a challenge. It is false when the socket cannot send it.
-func (d *Direct) challenge(p *directPeer, c *candidate) bool {
-	_, _ = rand.Read(d.sum[:8])
-	nonce := binary.BigEndian.Uint64(d.sum[:])
+func (d *directLink) challenge(p *directPeer, c *candidate) bool {
+	nonce := random64()
 	c.nonces[c.sent%len(c.nonces)] = nonce
 	c.sent++
 	return d.sendProbe(p, c.addr, probe{kind: signalChallenge, id: p.remote.id, nonce: nonce})
 }
 
-func (d *Direct) sendProbe(p *directPeer, to address.Addr, pr probe) bool {
+func (d *directLink) sendProbe(p *directPeer, to address.Addr, pr probe) bool {
 	return d.socket.Send(to, pr.appendTo(d.signal[:0], p.sign, p.out, d.sum[:])) == nil
 }
 
-func (d *Direct) sendOffer(p *directPeer, flags byte) {
+func (d *directLink) sendOffer(p *directPeer, flags byte) {
 	p.own.flags = flags
 	p.own.addrs, p.own.count = d.offered, d.offeredCount
 	_ = d.relay.Send(p.at, p.own.appendTo(d.signal[:0])) // It is repeated.
 }
 
 // onOffer processes a signal that came over the relay.
-func (d *Direct) onOffer(p *directPeer, b []byte) {
+func (d *directLink) onOffer(p *directPeer, b []byte) {
 	o := &d.parsed
 	if !o.parse(b) {
 		d.counts.Malformed++
@@ -246,7 +250,7 @@ func (d *Direct) onOffer(p *directPeer, b []byte) {
 }
 
 // onProbe processes a signal that came over the socket.
-func (d *Direct) onProbe(from address.Addr, b []byte) {
+func (d *directLink) onProbe(from address.Addr, b []byte) {
 	var pr probe
 	if !pr.parse(b) {
 		d.counts.Malformed++
@@ -261,7 +265,7 @@ func (d *Direct) onProbe(from address.Addr, b []byte) {
 		d.onResponse(p, from, pr)
 		return
 	}
-	if !p.mayRespond(d.now) {
+	if !p.responses.take(d.now, responsesPerS) {
 		d.counts.Dropped++
 		return
 	}
@@ -276,14 +280,14 @@ func (d *Direct) onProbe(from address.Addr, b []byte) {
 }
 
 // authentic reports whether the other side has marked a probe.
-func (d *Direct) authentic(p *directPeer, b []byte) bool {
+func (d *directLink) authentic(p *directPeer, b []byte) bool {
 	body, mac := b[:probeSize-macSize], b[probeSize-macSize:]
 	return hmac.Equal(tag(p.verify, body, p.in, d.sum[:]), mac)
 }
 
 // learn takes the source of a challenge as a candidate. If there is a path, the other side may
 // have moved: the relay is used until the path answers again or another one is validated.
-func (d *Direct) learn(p *directPeer, from address.Addr) {
+func (d *directLink) learn(p *directPeer, from address.Addr) {
 	if p.hasPath() {
 		if !p.suspect {
 			p.suspect = true
@@ -305,7 +309,7 @@ func (d *Direct) learn(p *directPeer, from address.Addr) {
 }
 
 // onResponse validates the address that was challenged, and no other.
-func (d *Direct) onResponse(p *directPeer, from address.Addr, pr probe) {
+func (d *directLink) onResponse(p *directPeer, from address.Addr, pr probe) {
 	accepted := pr.flags&responseAccepted != 0
 	if p.path.addr == from && p.path.answers(pr.nonce) {
 		p.unanswered, p.suspect, p.accepted = 0, false, accepted
@@ -325,7 +329,7 @@ func (d *Direct) onResponse(p *directPeer, from address.Addr, pr probe) {
 }
 
 // takePath makes a validated candidate the path.
-func (d *Direct) takePath(p *directPeer, c *candidate, accepted bool) {
+func (d *directLink) takePath(p *directPeer, c *candidate, accepted bool) {
 	delete(d.byPath, p.path.addr)
 	if other := d.byPath[c.addr]; other != nil {
 		d.losePath(other)
@@ -338,7 +342,7 @@ func (d *Direct) takePath(p *directPeer, c *candidate, accepted bool) {
 }
 
 // losePath returns to the relay.
-func (d *Direct) losePath(p *directPeer) {
+func (d *directLink) losePath(p *directPeer) {
 	delete(d.byPath, p.path.addr)
 	d.counts.Lost++
 	p.path, p.accepted, p.suspect = candidate{}, false, false

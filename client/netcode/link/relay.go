@@ -14,12 +14,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Relay is a link of a host or joiner through a Ferry relay. Its addresses are
-// allocation ids.
-//
-// A client.Session does the work, in two goroutines of its own. Receive looks
-// at its peers in turn, so that a loud one leaves the others theirs.
-type Relay struct {
+// relayLink is a link of a host or joiner through a Ferry relay. Receive looks at the peers
+// in turn, so that a loud one leaves the others theirs.
+type relayLink struct {
 	session *client.Session
 	joiner  bool
 	server  netip.AddrPort // of the relay
@@ -31,11 +28,8 @@ type Relay struct {
 	order   []*client.Peer                // the same, in the order of their turns
 	turn    int                           // whose it is; len(order): that of events
 	next    *client.Peer                  // will join when an earlier link to it has Left
-	host    address.Addr                  // a joiner's
 	dials   bool
-	noLinks uint64 // ERROR 5 that were reported
-	noLink  bool   // one is to be reported
-	err     error  // why the link ended
+	err     error // why the link ended
 	stats   Stats
 	scratch [MaxDatagram]byte // for a caller with a small buffer
 }
@@ -46,19 +40,20 @@ type dialled struct {
 	err  error
 }
 
-var _ Link = (*Relay)(nil)
+var _ Link = (*relayLink)(nil)
 
-// OpenRelay binds the allocation of the ticket and, for a joiner, connects it
-// to its host, whose Joined is then the first event. It waits for the relay
-// until ctx ends. The ticket makes the link a host's or a joiner's. A host that does not
-// call Receive holds up to MaxPeers times ReceiveQueue datagrams of 1.5 KB. Errors wrap client.ErrConfig, or are those of Bind and Connect
-// of the session; nothing runs then.
-func OpenRelay(ctx context.Context, cfg client.Config) (*Relay, error) {
+// OpenRelay binds the allocation of the ticket and, for a joiner, connects it to its host, whose
+// Joined is then the first event. It waits for the relay until ctx ends. The ticket makes the
+// link a host's or a joiner's. It returns the address of a joiner's host, and nowhere to a host.
+// A host that does not call Receive holds up to MaxPeers times ReceiveQueue datagrams of 1.5 KB.
+//
+// Errors wrap client.ErrConfig, or are those of Bind and Connect of the session; nothing runs then.
+func OpenRelay(ctx context.Context, cfg client.Config) (l Link, host address.Addr, err error) {
 	session, err := client.New(cfg)
 	if err != nil {
-		return nil, err
+		return nil, address.Addr{}, err
 	}
-	r := &Relay{
+	r := &relayLink{
 		session: session,
 		joiner:  len(cfg.Ticket.HostConnectionData) > 0,
 		server:  netip.AddrPortFrom(cfg.Ticket.Server.Addr().Unmap(), cfg.Ticket.Server.Port()),
@@ -67,31 +62,34 @@ func OpenRelay(ctx context.Context, cfg client.Config) (*Relay, error) {
 	}
 	// Run returns what Err of the session returns.
 	r.work.Go(func() { _ = session.Run(context.Background()) })
-	if err := r.begin(ctx); err != nil {
-		_ = r.Close()
-		return nil, err
+	if err = session.Bind(ctx); err == nil && r.joiner {
+		r.next, err = session.Connect(ctx)
 	}
-	return r, nil
+	if err != nil {
+		_ = r.Close()
+		return nil, address.Addr{}, err
+	}
+	if r.joiner {
+		host = addrOf(r.next)
+	}
+	return r, host, nil
 }
 
-// begin binds, and connects a joiner.
-func (r *Relay) begin(ctx context.Context) (err error) {
-	if err = r.session.Bind(ctx); err != nil || !r.joiner {
-		return err
+// Session returns the session of a relay's link, also below direct paths, for its Roam, RTT and
+// Stats, and nil for any other link. Reading from it is the link's.
+func Session(l Link) *client.Session {
+	switch l := l.(type) {
+	case *relayLink:
+		return l.session
+	case *directLink:
+		return Session(l.relay)
 	}
-	if r.next, err = r.session.Connect(ctx); err != nil {
-		return err
-	}
-	r.host = addrOf(r.next)
 	return nil
 }
 
 func addrOf(p *client.Peer) address.Addr { return address.FromAllocation(p.ID()) }
 
-// Dial makes a joiner ask for its host again, after the link was lost. It does
-// not wait: Joined or Refused follows; while the link lives, nothing does.
-// Errors: client.ErrRole on a host, net.ErrClosed, or why the link ended.
-func (r *Relay) Dial() error {
+func (r *relayLink) Dial() error {
 	switch {
 	case !r.joiner:
 		return client.ErrRole
@@ -108,23 +106,10 @@ func (r *Relay) Dial() error {
 	return nil
 }
 
-// Session returns the session, for its Roam, RTT and Stats. Reading from it is
-// the link's.
-func (r *Relay) Session() *client.Session { return r.session }
+func (r *relayLink) Advance(time.Time) {}
 
-// Advance looks whether the relay has complained of a missing link.
-func (r *Relay) Advance(time.Time) {
-	if n := r.refusals(); n > r.noLinks {
-		r.noLinks, r.noLink = n, true
-	}
-}
-
-// refusals returns how many ERROR 5 the session has received.
-func (r *Relay) refusals() uint64 { return r.session.Stats().Errors[proto.ErrorNotConnected] }
-
-// Receive returns what came from the relay: a datagram of each peer in turn,
-// and the news after each round.
-func (r *Relay) Receive(b []byte) Event {
+// Receive returns a datagram of each peer in turn, and the news after each round.
+func (r *relayLink) Receive(b []byte) Event {
 	for silent := 0; r.err == nil && silent <= len(r.order); silent++ {
 		var e Event
 		if r.turn < len(r.order) {
@@ -141,16 +126,19 @@ func (r *Relay) Receive(b []byte) Event {
 }
 
 // read takes a datagram of the peer whose turn it is, or its end.
-func (r *Relay) read(b []byte) Event {
-	p := r.order[r.turn]
+func (r *relayLink) read(b []byte) Event {
+	p, buf := r.order[r.turn], b
+	if len(b) < len(r.scratch) {
+		buf = r.scratch[:]
+	}
 	for {
-		n, ok, err := r.take(p, b)
+		n, ok, err := p.TryRead(buf)
 		switch {
 		case err == io.EOF: // Behind the last datagram.
 			r.forget(addrOf(p))
 			return Event{Kind: Left, Addr: addrOf(p)}
 		case ok && n > len(b):
-			r.stats.TooLarge++
+			r.stats.Discarded++
 			continue
 		}
 		r.turn++
@@ -159,22 +147,12 @@ func (r *Relay) read(b []byte) Event {
 		}
 		r.stats.Received++
 		r.stats.ReceivedBytes += uint64(n)
-		return Event{Kind: Datagram, Addr: addrOf(p), N: n}
+		return Event{Kind: Datagram, Addr: addrOf(p), N: copy(b, buf[:n])}
 	}
-}
-
-// take reads a datagram. n may be above len(b): then it did not fit.
-func (r *Relay) take(p *client.Peer, b []byte) (n int, ok bool, err error) {
-	if len(b) >= len(r.scratch) {
-		return p.TryRead(b)
-	}
-	n, ok, err = p.TryRead(r.scratch[:])
-	copy(b, r.scratch[:n])
-	return n, ok, err
 }
 
 // news is what has happened besides datagrams.
-func (r *Relay) news() Event {
+func (r *relayLink) news() Event {
 	if err := r.session.Err(); err != nil {
 		r.err = err
 		r.drop()
@@ -196,28 +174,15 @@ func (r *Relay) news() Event {
 	}
 	if p := r.next; p != nil && r.peers[addrOf(p)] == nil {
 		r.next = nil
-		r.join(p)
+		r.peers[addrOf(p)] = p
+		r.order = append(r.order, p)
 		return Event{Kind: Joined, Addr: addrOf(p)}
-	}
-	report := r.noLink && (!r.joiner || r.peers[r.host] != nil)
-	r.noLink = false
-	if report {
-		return Event{Kind: NoLink, Addr: r.host}
 	}
 	return Event{}
 }
 
-func (r *Relay) join(p *client.Peer) {
-	r.peers[addrOf(p)] = p
-	r.order = append(r.order, p)
-	if r.joiner {
-		r.host = addrOf(p)
-		r.noLinks, r.noLink = r.refusals(), false // They are about an earlier link.
-	}
-}
-
 // forget takes a peer out.
-func (r *Relay) forget(at address.Addr) {
+func (r *relayLink) forget(at address.Addr) {
 	i := slices.Index(r.order, r.peers[at])
 	r.order = slices.Delete(r.order, i, i+1)
 	if i < r.turn {
@@ -227,14 +192,13 @@ func (r *Relay) forget(at address.Addr) {
 }
 
 // drop takes out all.
-func (r *Relay) drop() {
+func (r *relayLink) drop() {
 	clear(r.peers)
 	clear(r.order)
 	r.order, r.next = r.order[:0], nil
 }
 
-// Send sends a datagram to a peer that has joined.
-func (r *Relay) Send(to address.Addr, b []byte) error {
+func (r *relayLink) Send(to address.Addr, b []byte) error {
 	p := r.peers[to]
 	_, relayed := to.Allocation()
 	switch {
@@ -244,7 +208,7 @@ func (r *Relay) Send(to address.Addr, b []byte) error {
 		return ErrAddr
 	case p == nil:
 		r.stats.Unreachable++
-		return ErrNoPeer
+		return ErrAddr
 	}
 	_, err := p.Write(b)
 	switch err {
@@ -256,41 +220,35 @@ func (r *Relay) Send(to address.Addr, b []byte) error {
 		return ErrTooLarge
 	case client.ErrPeerLeft:
 		r.stats.Unreachable++
-		return ErrNoPeer
+		return ErrAddr
 	}
 	return err
 }
 
 // Flush does nothing: a session sends at once.
-func (r *Relay) Flush() {}
+func (r *relayLink) Flush() {}
 
-// Disconnect tells the relay that the link to a peer is over.
-func (r *Relay) Disconnect(peer address.Addr) {
+func (r *relayLink) Disconnect(peer address.Addr) {
 	if p := r.peers[peer]; p != nil {
 		_ = p.Close()
 		r.forget(peer)
 	}
 }
 
-// Local returns the own allocation.
-func (r *Relay) Local() address.Addr { return address.FromAllocation(r.session.ID()) }
+func (r *relayLink) Local() address.Addr { return address.FromAllocation(r.session.ID()) }
 
-// Host returns the host of a joiner, known from the start; nowhere on a host.
-func (r *Relay) Host() address.Addr { return r.host }
+func (r *relayLink) Overhead() int { return proto.RelayOverhead }
 
-// Overhead returns 38, the header of RELAY.
-func (r *Relay) Overhead() int { return proto.RelayOverhead }
-
-// Stats returns the counters. Unsent and QueueFull are the session's.
-func (r *Relay) Stats() Stats {
+func (r *relayLink) Stats() Stats {
 	st, session := r.stats, r.session.Stats()
 	st.Unsent, st.QueueFull = session.Unsent, session.QueueDropped
+	st.Unreachable += session.Errors[proto.ErrorNotConnected]
 	return st
 }
 
 // Close ends every link, the allocation and the session, which takes about 40
 // ms, and returns when nothing of it runs any more.
-func (r *Relay) Close() error {
+func (r *relayLink) Close() error {
 	err := r.session.Close()
 	r.work.Wait()
 	r.err = net.ErrClosed

@@ -52,20 +52,25 @@ func (g *game) config(res alloc.Reservation, conn *net.UDPConn) client.Config {
 
 func (g *game) open(t testing.TB, res alloc.Reservation, conn *net.UDPConn) *end {
 	t.Helper()
-	r, err := link.OpenRelay(within(t), g.config(res, conn))
+	return g.openConfig(t, g.config(res, conn))
+}
+
+func (g *game) openConfig(t testing.TB, cfg client.Config) *end {
+	t.Helper()
+	l, host, err := link.OpenRelay(within(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newEnd(t, r)
+	if want := (address.Addr{}); g.host == nil && host != want || g.host != nil && host != g.host.Local() {
+		t.Fatalf("host is %v", host)
+	}
+	return newEnd(t, l)
 }
 
 // player opens a joiner, which knows its host afterwards.
 func (g *game) player(t testing.TB, name string, conn *net.UDPConn) *end {
 	t.Helper()
 	p := g.open(t, g.relay.Joiner(name, g.reserved.ID), conn)
-	if got := relayOf(p).Host(); got != g.host.Local() {
-		t.Fatalf("host is %v", got)
-	}
 	p.expect(t, link.Joined, g.host.Local(), "")
 	return p
 }
@@ -78,7 +83,8 @@ func (g *game) greet(t testing.TB, p *end) {
 	g.host.expect(t, link.Datagram, p.Local(), "hello")
 }
 
-func relayOf(e *end) *link.Relay { return e.Link.(*link.Relay) }
+// received returns how many datagrams the session has received.
+func received(e *end) uint64 { return link.Session(e.Link).Stats().Received }
 
 func within(t testing.TB) context.Context {
 	t.Helper()
@@ -118,7 +124,7 @@ func TestRelayRefuses(t *testing.T) {
 		want error
 	}{
 		{g.host.Local(), proto.DefaultMaxContent + 1, link.ErrTooLarge},
-		{address.FromAllocation(proto.AllocationID{1}), 1, link.ErrNoPeer},
+		{address.FromAllocation(proto.AllocationID{1}), 1, link.ErrAddr},
 		{link.NodeAddr(1), 1, link.ErrAddr},
 		{address.Addr{}, 1, link.ErrAddr},
 	} {
@@ -126,18 +132,18 @@ func TestRelayRefuses(t *testing.T) {
 			t.Errorf("%d bytes to %v: %v, want %v", c.size, c.to, err, c.want)
 		}
 	}
-	if err := relayOf(g.host).Dial(); err != client.ErrRole {
+	if err := g.host.Dial(); err != client.ErrRole {
 		t.Errorf("a host that dials: %v", err)
 	}
 	cfg := g.config(g.relay.Joiner("third", g.reserved.ID), nil)
-	if r, err := link.OpenRelay(within(t), cfg); err == nil {
+	if r, _, err := link.OpenRelay(within(t), cfg); err == nil {
 		_ = r.Close()
 		t.Error("a host for one has two")
 	}
 	p.buf = p.buf[:5]
 	g.host.say(t, p.Local(), "larger")
 	g.host.say(t, p.Local(), "small")
-	if ev, text := p.next(t); text != "small" || p.Stats().TooLarge != 1 {
+	if ev, text := p.next(t); text != "small" || p.Stats().Discarded != 1 {
 		t.Errorf("%+v, stats %+v", ev, p.Stats())
 	}
 	if err := p.Close(); err != nil || p.Close() != nil {
@@ -146,7 +152,7 @@ func TestRelayRefuses(t *testing.T) {
 	if err := p.Send(g.host.Local(), nil); err != net.ErrClosed {
 		t.Errorf("send after close: %v", err)
 	}
-	if err := relayOf(p).Dial(); err != net.ErrClosed {
+	if err := p.Dial(); err != net.ErrClosed {
 		t.Errorf("dial after close: %v", err)
 	}
 	p.quiet(t)
@@ -167,7 +173,7 @@ func TestRelayFarewell(t *testing.T) {
 			g.host.expect(t, link.Datagram, p.Local(), "bye")
 		}
 		g.host.expect(t, link.Left, p.Local(), "")
-		if err := g.host.Send(p.Local(), []byte("too late")); err != link.ErrNoPeer {
+		if err := g.host.Send(p.Local(), []byte("too late")); err != link.ErrAddr {
 			t.Errorf("send to a player that left: %v", err)
 		}
 		p.quiet(t)
@@ -184,18 +190,18 @@ func TestRelayKickAndReturn(t *testing.T) {
 	p := g.player(t, "player", nil)
 	g.greet(t, p)
 	for range 5 {
-		came := relayOf(g.host).Session().Stats().Received
+		came := received(g.host)
 		p.say(t, g.host.Local(), "unread")
 		// The relay would complain of what it sees after the kick.
-		testkit.Eventually(t, "what is not read", func() bool { return relayOf(g.host).Session().Stats().Received > came })
+		testkit.Eventually(t, "what is not read", func() bool { return received(g.host) > came })
 		g.host.say(t, p.Local(), "out")
 		g.host.Disconnect(p.Local())
-		if err := g.host.Send(p.Local(), nil); err != link.ErrNoPeer {
+		if err := g.host.Send(p.Local(), nil); err != link.ErrAddr {
 			t.Errorf("send to a kicked player: %v", err)
 		}
 		p.expect(t, link.Datagram, g.host.Local(), "out")
 		p.expect(t, link.Left, g.host.Local(), "")
-		if err := relayOf(p).Dial(); err != nil {
+		if err := p.Dial(); err != nil {
 			t.Fatal(err)
 		}
 		p.expect(t, link.Joined, g.host.Local(), "")
@@ -203,7 +209,7 @@ func TestRelayKickAndReturn(t *testing.T) {
 		g.host.expect(t, link.Joined, p.Local(), "")
 		g.host.expect(t, link.Datagram, p.Local(), "again")
 	}
-	if err := relayOf(p).Dial(); err != nil {
+	if err := p.Dial(); err != nil {
 		t.Fatal(err)
 	}
 	g.host.say(t, p.Local(), "still here")
@@ -218,12 +224,12 @@ func TestRelayReturnIsHeldBack(t *testing.T) {
 	g.greet(t, p)
 	p.say(t, g.host.Local(), "bye")
 	p.Disconnect(g.host.Local())
-	if err := relayOf(p).Dial(); err != nil {
+	if err := p.Dial(); err != nil {
 		t.Fatal(err)
 	}
 	p.expect(t, link.Joined, g.host.Local(), "")
 	p.say(t, g.host.Local(), "me again")
-	testkit.Eventually(t, "all that was said", func() bool { return relayOf(g.host).Session().Stats().Received == 3 })
+	testkit.Eventually(t, "all that was said", func() bool { return received(g.host) == 3 })
 	g.host.expect(t, link.Datagram, p.Local(), "bye")
 	g.host.expect(t, link.Left, p.Local(), "")
 	g.host.expect(t, link.Joined, p.Local(), "")
@@ -239,7 +245,7 @@ func TestRelayDialRefused(t *testing.T) {
 	g.host.expect(t, link.Left, first.Local(), "")
 	second := g.player(t, "second", nil)
 	g.greet(t, second)
-	if err := relayOf(first).Dial(); err != nil {
+	if err := first.Dial(); err != nil {
 		t.Fatal(err)
 	}
 	if ev := first.expect(t, link.Refused, address.Addr{}, ""); ev.Err == nil {
@@ -301,7 +307,7 @@ func TestRelayEnds(t *testing.T) {
 	}
 	p.quiet(t)
 	g.host.say(t, p.Local(), "are you there?")
-	g.host.expect(t, link.NoLink, address.Addr{}, "")
+	testkit.Eventually(t, "ERROR 5 at the host", func() bool { return g.host.Stats().Unreachable == 1 })
 }
 
 func TestRelayJoinerLearnsThatItsHostIsGone(t *testing.T) {
@@ -314,7 +320,7 @@ func TestRelayJoinerLearnsThatItsHostIsGone(t *testing.T) {
 	g.vanish(t, conn, g.host)
 	g.host.expect(t, link.Ended, address.Addr{}, "")
 	p.say(t, g.host.Local(), "are you there?")
-	p.expect(t, link.NoLink, g.host.Local(), "")
+	testkit.Eventually(t, "ERROR 5 at the player", func() bool { return p.Stats().Unreachable == 1 })
 }
 
 // TestRelayOpenFails: nothing remains of a link that could not be opened, which
@@ -326,11 +332,11 @@ func TestRelayOpenFails(t *testing.T) {
 	defer cancel()
 	server := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(silent.LocalAddr().(*net.UDPAddr).Port))
 	ticket := client.Ticket{Server: server, ID: proto.AllocationID{1}, ConnectionData: make([]byte, 255)}
-	_, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
+	_, _, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a relay that is silent: %v", err)
 	}
-	if _, err := link.OpenRelay(ctx, client.Config{}); !errors.Is(err, client.ErrConfig) {
+	if _, _, err := link.OpenRelay(ctx, client.Config{}); !errors.Is(err, client.ErrConfig) {
 		t.Errorf("no ticket: %v", err)
 	}
 }
@@ -342,21 +348,18 @@ func TestRelayQueueIsBounded(t *testing.T) {
 	g.reserved = g.relay.Host("another host", 2)
 	cfg := g.config(g.reserved, nil)
 	cfg.ReceiveQueue = 30
-	r, err := link.OpenRelay(within(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.host = newEnd(t, r)
+	g.host = nil
+	g.host = g.openConfig(t, cfg)
 	loud, calm := g.player(t, "loud", nil), g.player(t, "calm", nil)
 	const sent = 200
 	for i := range sent {
 		loud.say(t, g.host.Local(), "%d", i)
 	}
 	testkit.Eventually(t, "everything came or was dropped", func() bool {
-		return r.Session().Stats().Received == 30 && r.Stats().QueueFull == sent-30
+		return received(g.host) == 30 && g.host.Stats().QueueFull == sent-30
 	})
 	calm.say(t, g.host.Local(), "me too")
-	testkit.Eventually(t, "the other player", func() bool { return r.Session().Stats().Received == 31 })
+	testkit.Eventually(t, "the other player", func() bool { return received(g.host) == 31 })
 	g.host.expect(t, link.Joined, loud.Local(), "")
 	g.host.expect(t, link.Datagram, loud.Local(), "0")
 	g.host.expect(t, link.Joined, calm.Local(), "")

@@ -56,13 +56,11 @@ func (o *offer) appendTo(b []byte) []byte {
 	b = append(b, o.key[:]...)
 	b = append(b, byte(o.count))
 	for _, ap := range o.addrs[:o.count] {
-		if ip := ap.Addr(); ip.Is4() {
-			v := ip.As4()
-			b = append(append(b, 4), v[:]...)
-		} else {
-			v := ip.As16()
-			b = append(append(b, 6), v[:]...)
+		family := byte(6)
+		if ap.Addr().Is4() {
+			family = 4
 		}
+		b, _ = ap.Addr().AppendBinary(append(b, family)) // It returns no error.
 		b = binary.BigEndian.AppendUint16(b, ap.Port())
 	}
 	return b
@@ -82,14 +80,11 @@ func (o *offer) parse(b []byte) bool {
 	}
 	b = b[offerHead:]
 	for i := range o.count {
-		size := 0
-		switch {
-		case len(b) > 0 && b[0] == 4:
+		size := 16
+		if len(b) > 0 && b[0] == 4 {
 			size = 4
-		case len(b) > 0 && b[0] == 6:
-			size = 16
 		}
-		if size == 0 || len(b) < 1+size+2 {
+		if len(b) < 1+size+2 || b[0] != 4 && b[0] != 6 {
 			return false
 		}
 		ip, _ := netip.AddrFromSlice(b[1 : 1+size])
@@ -122,7 +117,7 @@ func (p probe) appendTo(b []byte, mac hash.Hash, ends, sum []byte) []byte {
 
 // probeEnds returns the text of sender and receiver for the HMAC.
 func probeEnds(from, to address.Addr) []byte {
-	return to.AppendTo(append(from.AppendTo(nil), ' '))
+	return []byte(from.String() + " " + to.String())
 }
 
 // tag returns the HMAC of b and of the ends, in sum.

@@ -60,10 +60,8 @@ func OpenUDP(local netip.AddrPort) (Link, error) {
 	}, nil
 }
 
-// Advance does nothing: a socket has the time of its own.
 func (u *udp) Advance(time.Time) {}
 
-// Receive returns the next datagram, or Ended when the socket is lost.
 func (u *udp) Receive(b []byte) Event {
 	for {
 		if u.next == u.have && !u.refill() {
@@ -71,16 +69,14 @@ func (u *udp) Receive(b []byte) Event {
 		}
 		from, pkt, truncated := u.in.At(u.next)
 		u.next++
-		switch addr := from.AddrPort(); {
-		case truncated || len(pkt) > min(len(b), MaxDatagram):
-			u.stats.TooLarge++
-		case !addr.IsValid() || addr.Port() == 0:
-			u.stats.Unusable++
-		default:
-			u.stats.Received++
-			u.stats.ReceivedBytes += uint64(len(pkt))
-			return Event{Kind: Datagram, Addr: address.FromUDP(addr), N: copy(b, pkt)}
+		addr := from.AddrPort()
+		if truncated || len(pkt) > min(len(b), MaxDatagram) || !addr.IsValid() || addr.Port() == 0 {
+			u.stats.Discarded++
+			continue
 		}
+		u.stats.Received++
+		u.stats.ReceivedBytes += uint64(len(pkt))
+		return Event{Kind: Datagram, Addr: address.FromUDP(addr), N: copy(b, pkt)}
 	}
 }
 
@@ -94,7 +90,7 @@ func (u *udp) refill() bool {
 	return u.have > 0
 }
 
-// end tells once that the link ended by itself.
+// end returns once that the link ended by itself.
 func (u *udp) end() Event {
 	if u.err == nil || u.errReported {
 		return Event{}
@@ -124,7 +120,6 @@ func (u *udp) Send(to address.Addr, b []byte) error {
 	return nil
 }
 
-// Flush hands the batch to the kernel.
 func (u *udp) Flush() {
 	if u.out.Len() == 0 {
 		return
@@ -135,19 +130,14 @@ func (u *udp) Flush() {
 	u.stats.Unsent += uint64(res.Failed)
 }
 
-// Dial does nothing but tell why the link ended: UDP has no connections.
 func (u *udp) Dial() error { return u.err }
 
-// Disconnect does nothing: UDP has no connections.
 func (u *udp) Disconnect(address.Addr) {}
 
-// Local returns the address and port that the socket is bound to.
 func (u *udp) Local() address.Addr { return u.local }
 
-// Overhead returns 0.
 func (u *udp) Overhead() int { return 0 }
 
-// Stats returns the counters.
 func (u *udp) Stats() Stats {
 	st := u.stats
 	st.KernelDrops = u.conn.Stats().KernelDrops

@@ -120,7 +120,7 @@ func TestUDPDropsWhatIsTooLarge(t *testing.T) {
 	b.buf = b.buf[:5]
 	_, _ = conn.Write([]byte("larger"))
 	_, _ = conn.Write([]byte("small"))
-	if ev, text := b.next(t); text != "small" || b.Stats().TooLarge != 3 {
+	if ev, text := b.next(t); text != "small" || b.Stats().Discarded != 3 {
 		t.Errorf("%+v, stats %+v", ev, b.Stats())
 	}
 }

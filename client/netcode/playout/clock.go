@@ -1,14 +1,10 @@
 package playout
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 )
-
-// ErrConfig is wrapped by every refusal of a ClockConfig.
-var ErrConfig = errors.New("playout: configuration is not usable")
 
 const (
 	window       = 256 // snapshots that the delay is measured over
@@ -19,15 +15,6 @@ const (
 	slewTime     = time.Second // in which a small error falls to 1/e
 )
 
-// ClockConfig configures a Clock.
-type ClockConfig struct {
-	// Tick is the duration of a tick of the server, above 0 and at most 1 s.
-	Tick time.Duration
-	// MinDelay and MaxDelay bound the delay. MaxDelay 0 means 500 ms. It must be well above the
-	// interval of snapshots, since a longer gap is a reset.
-	MinDelay, MaxDelay time.Duration
-}
-
 // Clock says which server time a client shows. It follows the server's clock with a delay
 // that covers the interval, the jitter and the loss of snapshots, 99 % of the measured ones.
 //
@@ -35,7 +22,9 @@ type ClockConfig struct {
 // it has the delay, and stops at the newest snapshot. It jumps forward only in a reset: when
 // no snapshot came for MaxDelay, or when it is further than MaxDelay behind.
 type Clock struct {
-	cfg     ClockConfig
+	length             time.Duration // of a tick of the server
+	minDelay, maxDelay time.Duration
+
 	start   time.Time // local time of the first snapshot; all durations are since it
 	started bool
 
@@ -65,57 +54,54 @@ type sample struct {
 // ClockStats is the state of a Clock and what it has counted.
 type ClockStats struct {
 	// Delay is how far the shown time is behind the server time that a snapshot with the
-	// smallest measured latency has; Target is what it approaches.
-	Delay, Target time.Duration
+	// smallest measured latency has.
+	Delay time.Duration
 	// Jitter is the smoothed difference of the latencies of successive snapshots, as in RFC 3550.
 	Jitter time.Duration
-	// Slew is by which share the shown time runs faster than the local time now, -0.05 to 0.05.
-	Slew float64
-
 	Resets uint64
 	Held   uint64 // calls of At that stopped at the newest snapshot
-	Late   uint64 // snapshots that were not newer than the one before
 }
 
-// NewClock returns a clock. Errors wrap ErrConfig.
-func NewClock(cfg ClockConfig) (*Clock, error) {
-	if cfg.MaxDelay == 0 {
-		cfg.MaxDelay = 500 * time.Millisecond
+// NewClock returns a clock for a server whose ticks last for tick, above 0 and at most 1 s.
+// The delay stays from minDelay to maxDelay; maxDelay 0 means 500 ms. It must be well above the
+// interval of snapshots, since a longer gap is a reset. It fails for other values.
+func NewClock(tick, minDelay, maxDelay time.Duration) (*Clock, error) {
+	if maxDelay == 0 {
+		maxDelay = 500 * time.Millisecond
 	}
-	if cfg.Tick <= 0 || cfg.Tick > time.Second {
-		return nil, fmt.Errorf("%w: Tick is %v, not above 0 and at most 1s", ErrConfig, cfg.Tick)
+	if tick <= 0 || tick > time.Second {
+		return nil, fmt.Errorf("playout: the tick is %v, not above 0 and at most 1s", tick)
 	}
-	if cfg.MinDelay < 0 || cfg.MaxDelay < cfg.MinDelay {
-		return nil, fmt.Errorf("%w: the delay is within %v and %v", ErrConfig, cfg.MinDelay, cfg.MaxDelay)
+	if minDelay < 0 || maxDelay < minDelay {
+		return nil, fmt.Errorf("playout: the delay is within %v and %v", minDelay, maxDelay)
 	}
-	return &Clock{cfg: cfg}, nil
+	return &Clock{length: tick, minDelay: minDelay, maxDelay: maxDelay}, nil
 }
 
 // Snapshot takes the arrival of a snapshot with the server's tick. One that is not newer than
-// those before is counted and ignored.
+// those before is ignored.
 func (c *Clock) Snapshot(tick uint32, now time.Time) {
 	if !c.started {
 		c.started, c.start, c.tick = true, now, tick
 		c.former = initialDelay
-		c.restart(sample{age: c.cfg.Tick})
+		c.restart(sample{age: c.length})
 		c.shown = c.pos
 		return
 	}
 	ahead := int32(tick - c.tick)
 	if ahead <= 0 {
-		c.stats.Late++
 		return
 	}
 	at := max(now.Sub(c.start), c.arrived)
 	gap, age := at-c.arrived, at-c.newest
 	before := c.arrived - c.newest
 	c.tick, c.arrived = tick, at
-	c.newest += time.Duration(ahead) * c.cfg.Tick
+	c.newest += time.Duration(ahead) * c.length
 	offset := at - c.newest
-	if gap > c.cfg.MaxDelay {
+	if gap > c.maxDelay {
 		c.former = c.delay
 		c.stats.Resets++
-		c.restart(sample{offset, offset + c.cfg.Tick})
+		c.restart(sample{offset, offset + c.length})
 		return
 	}
 	c.stats.Jitter += ((offset - before).Abs() - c.stats.Jitter) / 16
@@ -128,7 +114,6 @@ func (c *Clock) restart(s sample) {
 	c.measure(s)
 	c.now = max(c.now, c.arrived)
 	c.pos = c.now - c.base - c.delay
-	c.stats.Slew = 0
 }
 
 // measure adds a sample, and sets the smallest offset and the delay.
@@ -147,7 +132,7 @@ func (c *Clock) measure(s sample) {
 	if c.count < warmUp {
 		c.delay = max(c.delay, c.former)
 	}
-	c.delay = min(max(c.delay, c.cfg.MinDelay), c.cfg.MaxDelay)
+	c.delay = min(max(c.delay, c.minDelay), c.maxDelay)
 }
 
 // At returns the server time to show: fraction, from 0 up to but not 1, of the way from tick to
@@ -163,27 +148,22 @@ func (c *Clock) At(now time.Time) (tick uint32, fraction float64, ok bool) {
 	c.stats.Delay = at - c.base - c.pos
 	c.shown = max(c.shown, c.pos)
 	back := c.newest - c.shown // never below 0
-	ticks := (back + c.cfg.Tick - 1) / c.cfg.Tick
-	return c.tick - uint32(ticks), float64(ticks*c.cfg.Tick-back) / float64(c.cfg.Tick), true
+	ticks := (back + c.length - 1) / c.length
+	return c.tick - uint32(ticks), float64(ticks*c.length-back) / float64(c.length), true
 }
 
 // run moves the position on by a local duration, and closer to its target.
 func (c *Clock) run(d time.Duration) {
 	target := min(c.now+d-c.base-c.delay, c.newest)
 	behind := target - (c.pos + d)
-	if behind > c.cfg.MaxDelay {
+	if behind > c.maxDelay {
 		c.stats.Resets++
-		c.stats.Slew = 0
 		c.pos = target
 		return
 	}
 	share := min(float64(d)/float64(slewTime), 1)
 	limit := maxSlew * float64(d)
-	correction := min(max(float64(behind)*share, -limit), limit)
-	if d > 0 {
-		c.stats.Slew = correction / float64(d)
-	}
-	c.pos += d + time.Duration(correction)
+	c.pos += d + time.Duration(min(max(float64(behind)*share, -limit), limit))
 	if c.pos > c.newest {
 		c.pos = c.newest
 		c.stats.Held++
@@ -191,8 +171,4 @@ func (c *Clock) run(d time.Duration) {
 }
 
 // Stats returns the state as of the last call of At, and the counters.
-func (c *Clock) Stats() ClockStats {
-	st := c.stats
-	st.Target = c.delay
-	return st
-}
+func (c *Clock) Stats() ClockStats { return c.stats }

@@ -17,28 +17,16 @@ type CommandBuffer struct {
 	last     []byte
 	lastTick uint32
 
-	samples uint64 // of the slack
-	stats   CommandStats
+	// The slack is for how many ticks a command waits: 0 means that the next Take uses it, below 0
+	// that it is late. It is smoothed, and has a mean deviation.
+	slack, deviation float64
+	samples          uint64
 }
 
 // slot keeps its buffer when it is empty.
 type slot struct {
 	used bool
 	data []byte
-}
-
-// CommandStats is what a CommandBuffer has counted.
-type CommandStats struct {
-	Exact     uint64 // calls of Take that had the command of their tick
-	Missing   uint64 // those that had not
-	Late      uint64 // commands of ticks that were taken
-	Early     uint64 // commands that were refused since they were too far ahead
-	Duplicate uint64 // commands of ticks that had one
-	Skipped   uint64 // commands of ticks that Take left out
-
-	// Slack is the smoothed number of ticks for which a command waits: 0 means that the
-	// next Take uses it, below 0 that it is late. SlackDeviation is its mean deviation.
-	Slack, SlackDeviation float64
 }
 
 // NewCommandBuffer returns a buffer for the ticks from first on, the server's next one. It
@@ -60,16 +48,13 @@ func (b *CommandBuffer) Put(tick uint32, data []byte) bool {
 	kept := false
 	switch {
 	case ahead >= len(b.slots):
-		b.stats.Early++
 	case ahead < 0:
-		b.stats.Late++
 		if !b.any || int32(tick-b.lastTick) > 0 {
 			b.any, b.last, b.lastTick = true, append(b.last[:0], data...), tick
 		}
 	default:
 		s := &b.slots[(b.head+ahead)%len(b.slots)]
 		if s.used {
-			b.stats.Duplicate++
 			return false
 		}
 		s.used, s.data = true, append(s.data[:0], data...)
@@ -83,23 +68,17 @@ func (b *CommandBuffer) Put(tick uint32, data []byte) bool {
 // none, exact is false and data is the player's newest command before it, nil before the
 // first: a game repeats a movement, and may not want to repeat a shot. Ticks ascend; those
 // between two calls are left out. For a tick that is not after that of the call before, Take
-// returns the newest command again and counts nothing.
+// returns the newest command again.
 func (b *CommandBuffer) Take(tick uint32) (data []byte, exact bool) {
 	skip := int(int32(tick - b.next))
 	if skip < 0 {
 		return b.last, b.any && b.lastTick == tick
 	}
 	for range min(skip, len(b.slots)) {
-		if b.pop() {
-			b.stats.Skipped++
-		}
+		b.pop()
 	}
 	b.next = tick
-	if exact = b.pop(); exact {
-		b.stats.Exact++
-	} else {
-		b.stats.Missing++
-	}
+	exact = b.pop()
 	return b.last, exact
 }
 
@@ -119,20 +98,18 @@ func (b *CommandBuffer) pop() bool {
 // addSlack smooths as the estimate of a round trip in TCP does, with the plain mean of the first.
 func (b *CommandBuffer) addSlack(ticks float64) {
 	if b.samples++; b.samples == 1 {
-		b.stats.Slack = ticks
+		b.slack = ticks
 		return
 	}
 	gain := max(1.0/16, 1/float64(b.samples))
-	difference := ticks - b.stats.Slack
-	b.stats.SlackDeviation += gain * (math.Abs(difference) - b.stats.SlackDeviation)
-	b.stats.Slack += gain * difference
+	difference := ticks - b.slack
+	b.deviation += gain * (math.Abs(difference) - b.deviation)
+	b.slack += gain * difference
 }
 
 // Margin returns by how many ticks the client may run later with nearly all of its commands
-// still in time; below 0, by how many it should run earlier. It is Slack less four deviations.
-// A server sends it to the client, which corrects its tick. The next correction must wait until
-// 64 commands of corrected ticks were used, since a correction changes both values for so long.
-func (b *CommandBuffer) Margin() float64 { return b.stats.Slack - 4*b.stats.SlackDeviation }
-
-// Stats returns the counters.
-func (b *CommandBuffer) Stats() CommandStats { return b.stats }
+// still in time; below 0, by how many it should run earlier. It is the smoothed number of ticks
+// for which commands wait, less four mean deviations. A server sends it to the client, which
+// corrects its tick. The next correction must wait until 64 commands of corrected ticks were
+// used, since a correction changes both values for so long.
+func (b *CommandBuffer) Margin() float64 { return b.slack - 4*b.deviation }

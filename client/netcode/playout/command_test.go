@@ -14,21 +14,17 @@ type bufferModel struct {
 	capacity, next int
 	waiting        map[int]byte
 	last, lastTick int // -1: none
-	stats          playout.CommandStats
 }
 
 func (m *bufferModel) put(tick int, data byte) bool {
 	_, taken := m.waiting[tick]
 	switch {
 	case tick >= m.next+m.capacity:
-		m.stats.Early++
 	case tick < m.next:
-		m.stats.Late++
 		if tick > m.lastTick {
 			m.last, m.lastTick = int(data), tick
 		}
 	case taken:
-		m.stats.Duplicate++
 	default:
 		m.waiting[tick] = data
 		return true
@@ -46,15 +42,7 @@ func (m *bufferModel) take(tick int) (data int, exact bool) {
 			m.last, m.lastTick = int(command), m.next
 			delete(m.waiting, m.next)
 		}
-		switch {
-		case m.next == tick && ok:
-			m.stats.Exact++
-			exact = true
-		case m.next == tick:
-			m.stats.Missing++
-		case ok:
-			m.stats.Skipped++
-		}
+		exact = ok && m.next == tick
 	}
 	return m.last, exact
 }
@@ -85,13 +73,8 @@ func compareBuffer(t *testing.T, first uint32, capacity int, ops []byte) {
 			}
 		}
 	}
-	got := b.Stats()
-	if math.IsNaN(got.Slack) || math.Abs(got.Slack) > float64(m.capacity) || got.SlackDeviation < 0 {
-		t.Errorf("slack %v, deviation %v", got.Slack, got.SlackDeviation)
-	}
-	got.Slack, got.SlackDeviation = 0, 0
-	if got != m.stats {
-		t.Errorf("%+v, want %+v", got, m.stats)
+	if slack, deviation := b.Slack(); math.IsNaN(slack) || math.Abs(slack) > float64(m.capacity) || deviation < 0 {
+		t.Errorf("slack %v, deviation %v", slack, deviation)
 	}
 }
 
@@ -128,8 +111,8 @@ func TestBufferLimits(t *testing.T) {
 			t.Errorf("tick %d was kept", tick)
 		}
 	}
-	if st := b.Stats(); st.Early != 1 || st.Late != 2 || st.Slack < -10 || st.Slack > 10 {
-		t.Errorf("%+v", st)
+	if slack, _ := b.Slack(); slack < -10 || slack > 10 {
+		t.Errorf("slack %v", slack)
 	}
 	b.Put(7, []byte("first"))
 	b.Put(8, []byte("second"))
@@ -138,9 +121,6 @@ func TestBufferLimits(t *testing.T) {
 	}
 	if data, exact := b.Take(8); !exact || string(data) != "second" {
 		t.Errorf("the newest command again: %q, %v", data, exact)
-	}
-	if st := b.Stats(); st.Skipped != 2 || st.Missing != 1 || st.Exact != 0 {
-		t.Errorf("%+v", st)
 	}
 }
 
@@ -167,8 +147,11 @@ func TestMargin(t *testing.T) {
 		b.Take(tick)
 		b.Take(tick + 1)
 	}
-	if st := b.Stats(); math.Abs(st.Slack-2.5) > 0.1 || math.Abs(st.SlackDeviation-0.5) > 0.1 {
-		t.Errorf("%+v", st)
+	if slack, deviation := b.Slack(); math.Abs(slack-2.5) > 0.1 || math.Abs(deviation-0.5) > 0.1 {
+		t.Errorf("slack %v, deviation %v", slack, deviation)
+	}
+	if m := b.Margin(); math.Abs(m-0.5) > 0.5 {
+		t.Errorf("commands come 2 and 3 ticks ahead, the margin is %v", m)
 	}
 }
 

@@ -19,21 +19,18 @@ func ExampleCommandBuffer() {
 		data, exact := buffer.Take(tick)
 		fmt.Printf("tick %d: %s, exact %v\n", tick, data, exact)
 	}
-	st := buffer.Stats()
-	fmt.Printf("%d exact, %d missing, each waited for %.1f ticks\n", st.Exact, st.Missing, st.Slack)
 	// Output:
 	// tick 10: command of 10, exact true
 	// tick 11: command of 11, exact true
 	// tick 12: command of 11, exact false
 	// tick 13: command of 13, exact true
 	// tick 14: command of 14, exact true
-	// 4 exact, 1 missing, each waited for 0.8 ticks
 }
 
 // A client receives a snapshot every 50 ms, up to 12 ms late, and shows 100 frames a second
 // between them.
 func ExampleClock() {
-	clock, err := playout.NewClock(playout.ClockConfig{Tick: 50 * time.Millisecond})
+	clock, err := playout.NewClock(50*time.Millisecond, 0, 0)
 	if err != nil {
 		fmt.Println(err)
 		return

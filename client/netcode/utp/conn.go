@@ -149,7 +149,7 @@ func (e *Endpoint) end(c *conn, r Reason, cause error) {
 //
 // Errors: ErrAddr, ErrTooLarge, ErrFull, and those of Config.Rand.
 func (e *Endpoint) Connect(to address.Addr, payload []byte) (ConnID, error) {
-	if !to.Reachable() {
+	if ap, udp := to.UDP(); !to.IsValid() || udp && ap.Port() == 0 {
 		return ConnID{}, ErrAddr
 	}
 	prefix := 0

@@ -145,7 +145,7 @@ func (e *Endpoint) makeRoom(from address.Addr) outcome {
 	var oldest *conn
 	same := 0
 	for _, c := range e.halfOpen {
-		if c.addr.SameSource(from) {
+		if sameSource(c.addr, from) {
 			same++
 		}
 		if !c.validated && (oldest == nil || c.opened < oldest.opened) {
@@ -174,4 +174,19 @@ func (e *Endpoint) evict(c *conn) {
 	if !c.acceptDue && c.mayEmit(utpwire.MessageLen) && e.out.room(1) {
 		e.emitDisconnect(c.addr, c.token)
 	}
+}
+
+// sameSource reports whether a and b may belong to one sender: it ignores the port, and the
+// lower 64 bits of an IPv6 address, since one network has a /64.
+func sameSource(a, b address.Addr) bool {
+	left, leftUDP := a.UDP()
+	right, rightUDP := b.UDP()
+	if !leftUDP || !rightUDP {
+		return a == b
+	}
+	if left.Addr().Is4() || right.Addr().Is4() {
+		return left.Addr() == right.Addr()
+	}
+	l, r := left.Addr().As16(), right.Addr().As16()
+	return [8]byte(l[:8]) == [8]byte(r[:8])
 }

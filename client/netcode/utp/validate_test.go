@@ -215,3 +215,28 @@ func TestForgedFloodOfUnityPeers(t *testing.T) {
 		}
 	}
 }
+
+// TestSameSource: a sender has all ports of an IPv4 address, or of a /64 of IPv6.
+func TestSameSource(t *testing.T) {
+	host := func(id byte) address.Addr { return address.FromAllocation(proto.AllocationID{15: id}) }
+	at := func(text string) address.Addr { return address.FromUDP(netip.MustParseAddrPort(text)) }
+	for _, v := range []struct {
+		a, b address.Addr
+		want bool
+	}{
+		{at("1.2.3.4:5"), at("1.2.3.4:6"), true},
+		{at("1.2.3.4:5"), at("[::ffff:1.2.3.4]:6"), true},
+		{at("1.2.3.4:5"), at("1.2.3.5:5"), false},
+		{at("[2001:db8:1:2::3]:5"), at("[2001:db8:1:2:ff::]:6"), true},
+		{at("[2001:db8:1:2::3]:5"), at("[2001:db8:1:3::3]:5"), false},
+		{at("[::1]:5"), at("1.2.3.4:5"), false},
+		{host(1), host(1), true},
+		{host(1), host(2), false},
+		{host(1), at("[::1]:0"), false},
+		{address.Addr{}, address.Addr{}, true},
+	} {
+		if got := sameSource(v.a, v.b); got != v.want || sameSource(v.b, v.a) != got {
+			t.Errorf("%v and %v: %v", v.a, v.b, got)
+		}
+	}
+}
