@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // Command is the input of a client for one of its ticks.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // Conn names one connection of a driver. It is comparable and is never used

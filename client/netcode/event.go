@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // ConnectionEvent is the entry of a connection into a state in this tick. A server has none

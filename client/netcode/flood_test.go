@@ -10,8 +10,8 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
 	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // attacker sends requests with tokens of its choice and heartbeats for them, and never

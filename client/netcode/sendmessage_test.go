@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
 	"github.com/ferryrelay/ferry/internal/netsim"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // messages returns what a side read in this tick.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 func TestScheduleWithoutApproval(t *testing.T) {

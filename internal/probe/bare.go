@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // maxReceive bounds the datagrams of one tick.

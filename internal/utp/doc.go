@@ -29,7 +29,7 @@
 //	data, heartbeat ↔             9 bytes of header: kind and token
 //	disconnect ↔                  9 bytes; no reason, no answer
 //
-// All numbers are little-endian; package internal/utpwire of this module has the layouts.
+// All numbers are little-endian; package utpwire has the layouts.
 // The token alone identifies a connection and authenticates its sender: an attacker that
 // reads the traffic can take the connection over.
 //
