@@ -275,7 +275,7 @@ func TestSpectator(t *testing.T) {
 		}
 		b.tick(1)
 	}
-	if after, _ := c.Stats(); after.Transport.Sent-before.Transport.Sent > 101 {
-		t.Errorf("100 commands took %d datagrams", after.Transport.Sent-before.Transport.Sent)
+	if after, _ := c.Stats(); after.PacketsSent-before.PacketsSent > 101 {
+		t.Errorf("100 commands took %d datagrams", after.PacketsSent-before.PacketsSent)
 	}
 }

@@ -2,6 +2,12 @@ package netcode
 
 import "github.com/ferryrelay/ferry/client/netcode/address"
 
+// WireVersion is the version of the messages.
+const WireVersion = wireVersion
+
+// ProtocolVersion is what two sides must have in common.
+type ProtocolVersion = version
+
 // Version returns what a peer must have, too.
 func (d *Driver) Version() ProtocolVersion { return d.version }
 
@@ -9,15 +15,10 @@ func (d *Driver) Version() ProtocolVersion { return d.version }
 func (d *Driver) Listening() bool { return d.listening() }
 
 // Addrs returns where a server listens and a client connects to, the zero Addr if it does not.
-func (a AutoConnect) Addrs() (listen, connect address.Addr) {
-	if at, on := a.listen(); on {
-		listen = at
-	}
-	if to, on := a.connect(); on {
-		connect = to
-	}
-	return listen, connect
-}
+func (a AutoConnect) Addrs() (listen, connect address.Addr) { return a.listen(), a.connect() }
+
+// Mask returns the acknowledgements as a mask of bits: bit i is the tick Newest-i.
+func (a Acks) Mask() uint32 { return a.mask }
 
 // Partial returns the length and the capacity of what is kept of a large RPC.
 func (c Conn) Partial() (length, capacity int) {

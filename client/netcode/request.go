@@ -15,8 +15,8 @@ type Request struct {
 	err     error
 }
 
-// Err returns ErrPending before the next Update, nil if the request succeeded, ErrAlready or
-// ErrMultipleRequests if it was refused, and otherwise the error of Listen or Connect.
+// Err returns ErrPending before the next Update, nil if the request succeeded, ErrAlready if
+// another one of this tick was served, and otherwise the error of Listen or Connect.
 func (r *Request) Err() error { return r.err }
 
 // Conn returns the connection of a RequestConnect that succeeded, and otherwise the zero Conn.
@@ -45,7 +45,7 @@ func (d *Driver) serveRequests() {
 		}
 		switch {
 		case *kind:
-			r.err = ErrMultipleRequests
+			r.err = ErrAlready
 		case r.connect:
 			r.conn, r.err = d.Connect(r.at)
 		default:
@@ -66,45 +66,37 @@ type AutoConnect struct {
 	// ConnectAddress is where the client connects to. Zero means 127.0.0.1, and
 	// 0.0.0.0 means that it does not.
 	ConnectAddress netip.Addr
-	// Local is for a server in the same program: a ConnectAddress that
-	// is not loopback becomes 127.0.0.1, with the same port.
-	Local bool
 }
 
-func (a AutoConnect) withDefaults() AutoConnect {
-	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	if !a.ListenAddress.IsValid() {
-		a.ListenAddress = netip.IPv4Unspecified()
-	}
-	if !a.ConnectAddress.IsValid() {
-		a.ConnectAddress = loopback
-	}
-	wanted := a.ConnectAddress != netip.IPv4Unspecified()
-	if a.Local && wanted && !a.ConnectAddress.IsLoopback() {
-		a.ConnectAddress = loopback
-	}
-	return a
+// listen returns where a server listens, the zero address if it does not.
+func (a AutoConnect) listen() address.Addr {
+	return a.at(a.ListenAddress, netip.IPv4Unspecified())
 }
 
-// listen returns where a server listens, and false if it does not.
-func (a AutoConnect) listen() (address.Addr, bool) {
-	a = a.withDefaults()
-	return address.FromUDP(netip.AddrPortFrom(a.ListenAddress, a.Port)), a.Port != 0
+// connect returns where a client connects to, the zero address if it does not.
+func (a AutoConnect) connect() address.Addr {
+	if a.ConnectAddress == netip.IPv4Unspecified() {
+		return address.Addr{}
+	}
+	return a.at(a.ConnectAddress, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 }
 
-// connect returns where a client connects to, and false if it does not.
-func (a AutoConnect) connect() (address.Addr, bool) {
-	a = a.withDefaults()
-	on := a.Port != 0 && a.ConnectAddress != netip.IPv4Unspecified()
-	return address.FromUDP(netip.AddrPortFrom(a.ConnectAddress, a.Port)), on
+func (a AutoConnect) at(ip, def netip.Addr) address.Addr {
+	if a.Port == 0 {
+		return address.Addr{}
+	}
+	if !ip.IsValid() {
+		ip = def
+	}
+	return address.FromUDP(netip.AddrPortFrom(ip, a.Port))
 }
 
 // requestAuto makes the request of Config.Auto.
 func (d *Driver) requestAuto() {
-	if at, on := d.cfg.Auto.listen(); d.server && on {
+	if at := d.cfg.Auto.listen(); d.server && at.IsValid() {
 		d.auto = d.RequestListen(at)
 	}
-	if to, on := d.cfg.Auto.connect(); !d.server && on {
+	if to := d.cfg.Auto.connect(); !d.server && to.IsValid() {
 		d.auto = d.RequestConnect(to)
 	}
 }

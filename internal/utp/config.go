@@ -47,19 +47,13 @@ type Config struct {
 	// sent again, 64 ms to 10 s. 0 means 200 ms. Where round trips are longer,
 	// packets are sent again for nothing.
 	MaxResendTime time.Duration
-	// MaxStep bounds by how much one Advance moves the clock, so that a process
-	// that was stopped does not time out its connections. 0 means no bound.
-	MaxStep time.Duration
 
-	// AcceptPayload goes with every accept, to clients of UTP 2.7 and later. It
-	// must fit into one packet. Nil means none.
-	AcceptPayload []byte
 	// MaxConnections bounds all connections, of both directions. 0 means 1024,
 	// the limit is 65536. A client above it is refused by a disconnect.
 	MaxConnections int
 	// ValidateAddresses makes a server answer a request with a cookie and keep nothing
 	// until the client returns it, and makes a client return it. Both sides must set it:
-	// Unity's packages cannot. It leaves no room for AcceptPayload.
+	// Unity's packages cannot.
 	ValidateAddresses bool
 	// MaxHalfOpen bounds the connections of clients that are not admitted yet, see
 	// Endpoint.Admit. 0 means 256. A further request takes the place of the oldest one
@@ -72,10 +66,6 @@ type Config struct {
 	// MaxRefusals bounds the answers per second to clients that get no
 	// connection. 0 means 100. Further requests get no answer.
 	MaxRefusals int
-	// FixedAddress drops datagrams from another address than that of the
-	// connection's first. Without it an established connection follows its peer, with no
-	// proof but the token, as Unity's does.
-	FixedAddress bool
 
 	// SendQueue bounds the datagrams that wait for Next, 16 to 65536. 0 means
 	// 4096.
@@ -95,7 +85,7 @@ const (
 	narrowWindow        = 32 // packets whose acknowledgements fit into 4 bytes
 	maxWindow           = 64 // larger ones exist since UTP 2.6, and are not recommended
 	maxPipelines        = 255
-	maxFragmentCapacity = 1 << 20
+	MaxFragmentCapacity = 1 << 20
 	// minRoom holds every header and some payload, and bounds how many
 	// fragments a message can have: 2^20/100 is below 2^14.
 	minRoom     = 128
@@ -151,11 +141,10 @@ func (c Config) check() error {
 	}{
 		{"Pipelines", len(c.Pipelines), 0, maxPipelines},
 		{"Window", c.Window, 1, maxWindow},
-		{"FragmentCapacity", c.FragmentCapacity, 1, maxFragmentCapacity},
+		{"FragmentCapacity", c.FragmentCapacity, 1, MaxFragmentCapacity},
 		{"MaxMessageSize", c.MaxMessageSize, minRoom, utpwire.MaxDatagram},
 		{"Overhead", c.Overhead, 0, c.MaxMessageSize - minRoom},
 		{"ConnectAttempts", c.ConnectAttempts, 1, 1 << 20},
-		{"AcceptPayload", len(c.AcceptPayload), 0, c.room() - utpwire.HandshakeLen - utpwire.LengthLen},
 		{"MaxConnections", c.MaxConnections, 1, 65536},
 		{"MaxHalfOpen", c.MaxHalfOpen, 1, 65536},
 		{"MaxHalfOpenPerSource", c.MaxHalfOpenPerSource, 1, 65536},
@@ -166,9 +155,6 @@ func (c Config) check() error {
 		if n.value < n.low || n.value > n.limit {
 			return fmt.Errorf("%w: %s is %d, not within %d and %d", ErrConfig, n.name, n.value, n.low, n.limit)
 		}
-	}
-	if c.ValidateAddresses && len(c.AcceptPayload) > 0 {
-		return fmt.Errorf("%w: AcceptPayload is set together with ValidateAddresses", ErrConfig)
 	}
 	return c.checkTimes()
 }
@@ -185,7 +171,6 @@ func (c Config) checkTimes() error {
 		{"DisconnectTimeout", c.DisconnectTimeout, time.Millisecond, maxDuration, true},
 		{"HalfOpenTimeout", c.HalfOpenTimeout, time.Millisecond, maxDuration, false},
 		{"MaxResendTime", c.MaxResendTime, minResendMS * time.Millisecond, maxResend, false},
-		{"MaxStep", c.MaxStep, 0, maxDuration, false},
 	} {
 		if (d.value < d.low || d.value > d.limit) && !(d.never && d.value == NoTimeout) {
 			return fmt.Errorf("%w: %s is %v, not within %v and %v", ErrConfig, d.name, d.value, d.low, d.limit)

@@ -30,10 +30,7 @@ func TestConfigRefused(t *testing.T) {
 		"silence of two hours":   {DisconnectTimeout: 2 * time.Hour},
 		"half-open never":        {HalfOpenTimeout: NoTimeout},
 		"resend of 63 ms":        {MaxResendTime: 63 * time.Millisecond},
-		"step below 0":           {MaxStep: -1},
-		"accept payload":         {AcceptPayload: make([]byte, 1386)},
 		"connections":            {MaxConnections: 65537},
-		"payload and cookie":     {AcceptPayload: []byte("x"), ValidateAddresses: true},
 		"half-open":              {MaxHalfOpen: -1},
 		"half-open per source":   {MaxHalfOpenPerSource: -1},
 		"refusals":               {MaxRefusals: -1},
@@ -48,14 +45,13 @@ func TestConfigRefused(t *testing.T) {
 
 func TestConfigTaken(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"zero":           {},
-		"entities":       NetcodeForEntities(),
-		"game objects":   gameObjects(),
-		"255 pipelines":  {Pipelines: make([]Pipeline, 255)},
-		"null stages":    {Pipelines: []Pipeline{{StageNull, StageFragmentation, StageNull, StageReliableSequenced, StageNull}}},
-		"smallest":       {MaxMessageSize: 128, Window: 64, FragmentCapacity: 1 << 20, SendQueue: 65536, Pipelines: []Pipeline{{StageFragmentation}}},
-		"overhead":       {Overhead: 1272},
-		"accept payload": {AcceptPayload: make([]byte, 1385)},
+		"zero":          {},
+		"entities":      NetcodeForEntities(),
+		"game objects":  gameObjects(),
+		"255 pipelines": {Pipelines: make([]Pipeline, 255)},
+		"null stages":   {Pipelines: []Pipeline{{StageNull, StageFragmentation, StageNull, StageReliableSequenced, StageNull}}},
+		"smallest":      {MaxMessageSize: 128, Window: 64, FragmentCapacity: 1 << 20, SendQueue: 65536, Pipelines: []Pipeline{{StageFragmentation}}},
+		"overhead":      {Overhead: 1272},
 	} {
 		if _, err := New(cfg); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -117,7 +117,7 @@ func (e *Endpoint) newConn(token utpwire.Token, to address.Addr, s State) *conn 
 	*c = conn{
 		id: id, state: s, token: token, addr: to, pipelines: c.pipelines, payload: c.payload[:0],
 		opened: e.now, lastReceived: e.now, sent: e.now,
-		stats: Stats{RTT: 50 * time.Millisecond, RTTVariation: 5 * time.Millisecond, ResendAfter: startResendMS * time.Millisecond},
+		stats: Stats{RTT: 50 * time.Millisecond, RTTVariation: 5 * time.Millisecond},
 	}
 	e.resetPipelines(c.pipelines)
 	e.tokens[token] = c
@@ -169,7 +169,6 @@ func (e *Endpoint) Connect(to address.Addr, payload []byte) (ConnID, error) {
 	c := e.newConn(token, to, StateConnecting)
 	c.validated = true
 	c.payload = append(append(c.payload, make([]byte, prefix)...), payload...)
-	e.stats.Outgoing++
 	return c.id, nil
 }
 
@@ -295,7 +294,6 @@ func (e *Endpoint) request(from address.Addr, pkt []byte) outcome {
 	}
 	c.credit(len(pkt))
 	e.enterHalfOpen(c)
-	e.stats.Incoming++
 	e.events.push(Event{Kind: EventIncoming, Conn: c.id}, payload)
 	return taken
 }
@@ -323,7 +321,6 @@ func (e *Endpoint) requestAgain(c *conn, from address.Addr, size int, proven boo
 // client's attempt. A side that does not listen sends an accept first, as UTP does.
 func (e *Endpoint) refuse(to address.Addr, token utpwire.Token, acceptFirst bool) {
 	if !e.out.room(2) || !e.refusals.allow() {
-		e.stats.Unrefused++
 		return
 	}
 	e.stats.Refused++

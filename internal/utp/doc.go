@@ -77,7 +77,7 @@
 //   - Sequences begin at 0, so a blind attacker that knows when the server sends its first
 //     reliable packet can forge the acknowledgement, and end the limit for the address that
 //     it has forged.
-//   - A peer that moves is not unvalidated again; FixedAddress keeps it from moving.
+//   - A peer that moves is not unvalidated again.
 //   - Each request takes a place. If none is left, the connection that is unvalidated for
 //     longest makes room, so n forged requests per second leave a client MaxHalfOpen/n
 //     seconds: 1.3 s at 200 per second with 256 places, and only 51 ms at 5,000.

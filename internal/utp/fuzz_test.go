@@ -305,7 +305,7 @@ func (p *play) invariants() {
 				}
 			}
 			for i := range c.pipelines {
-				if r := c.pipelines[i].reliable; r != nil && (r.sender.free() < 0 || r.inFlight() > e.cfg.Window || r.receiver.newest >= r.receiver.deliver+int64(e.cfg.Window)) {
+				if r := c.pipelines[i].reliable; r != nil && (r.sender.free() < 0 || c.inFlight() > e.cfg.Window || r.receiver.newest >= r.receiver.deliver+int64(e.cfg.Window)) {
 					p.t.Fatalf("side %d: %+v", side, r)
 				}
 			}
@@ -315,7 +315,7 @@ func (p *play) invariants() {
 			sum += n
 		}
 		if live != st.Connections || halfOpen != st.HalfOpen || len(e.tokens) != live || len(e.free)+live != len(e.conns) ||
-			live > e.cfg.MaxConnections || halfOpen > e.cfg.MaxHalfOpen || st.Unsent > e.cfg.SendQueue || sum != st.Received {
+			live > e.cfg.MaxConnections || halfOpen > e.cfg.MaxHalfOpen || unsent(e) > e.cfg.SendQueue || sum != st.Received {
 			p.t.Fatalf("side %d: %+v, %d live, %d tokens, %d free", side, st, live, len(e.tokens), len(e.free))
 		}
 	}

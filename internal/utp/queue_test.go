@@ -15,11 +15,11 @@ func TestSendQueue(t *testing.T) {
 	for p.client.Send(p.up, 0, []byte("x")) == nil {
 		n++
 	}
-	if n != minQueue-1 || p.client.freePackets(p.up, 0) != 0 || p.client.Stats().Unsent != n {
+	if n != minQueue-1 || p.client.freePackets(p.up, 0) != 0 || unsent(p.client) != n {
 		t.Errorf("%d were taken, %+v", n, p.client.Stats())
 	}
 	feed(p.client, serverAt, utpwire.MTUCheck{Token: p.token()}.Append(nil), utpwire.MTUCheck{Token: p.token()}.Append(nil))
-	if got := p.client.Stats().Unsent; got != minQueue {
+	if got := unsent(p.client); got != minQueue {
 		t.Errorf("%d wait", got)
 	}
 	p.client.Disconnect(p.up)
@@ -40,7 +40,7 @@ func TestSlowReader(t *testing.T) {
 		p.client.Advance(0)
 		p.server.Advance(0)
 		must(t, p.client.Send(p.up, 0, numbered(i, 100)))
-		for p.client.Stats().Unsent > 50 {
+		for unsent(p.client) > 50 {
 			d, _ := p.client.Next()
 			if !bytes.HasSuffix(d.Data, numbered(out, 100)) || d.To != serverAt {
 				t.Fatalf("datagram %d is %x", out, d.Data)
