@@ -399,7 +399,7 @@ func (p *netplay) lateAndResent() (late, resent uint64) {
 	for ep := range p.drivers {
 		for c := range p.drivers[ep].Conns() {
 			st, _ := c.Stats()
-			late += st.Dropped + st.Replaced
+			late += st.Dropped
 			if p.rig.Plan.Host(ep) != ep {
 				late += st.Late
 			}

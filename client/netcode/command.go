@@ -23,14 +23,14 @@ type Command struct {
 // the newest Config.CommandsPerDatagram commands, as far as they fit into it, so a command
 // is lost only with all the datagrams that have it.
 //
-// Errors: ErrGone, ErrRole, ErrState, ErrTooLarge.
+// Errors: ErrGone, ErrNotAllowed, ErrTooLarge.
 func (c Conn) SendCommand(tick uint32, b []byte) error {
 	s := c.live()
 	if s == nil {
 		return ErrGone
 	}
 	if c.d.server {
-		return ErrRole
+		return ErrNotAllowed
 	}
 	if err := c.d.maySend(s, commandLen+tickLen, len(b)); err != nil {
 		return err

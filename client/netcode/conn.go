@@ -55,17 +55,15 @@ func (c Conn) Remote() (address.Addr, bool) {
 // Approve makes a client connected with the next Update, or, during the handshake, when the
 // handshake is complete. A second call does nothing.
 //
-// Errors: ErrGone, ErrRole, and ErrState if Config.RequireApproval is not set or
-// Disconnect was called before.
+// Errors: ErrGone, and ErrNotAllowed on a client, if Config.RequireApproval is not set or
+// if Disconnect was called before.
 func (c Conn) Approve() error {
 	s := c.live()
 	switch {
 	case s == nil:
 		return ErrGone
-	case !c.d.server:
-		return ErrRole
-	case !c.d.cfg.RequireApproval || s.closing:
-		return ErrState
+	case !c.d.server || !c.d.cfg.RequireApproval || s.closing:
+		return ErrNotAllowed
 	}
 	s.approved = true
 	return nil
@@ -100,11 +98,11 @@ func (c Conn) InGame() bool {
 	return s != nil && s.inGame
 }
 
-// SendRPC queues an RPC, which arrives once and in order. A payload above MaxRPC bytes
-// travels in several packets, and those behind it wait for the last of them; it may have
-// Config.MaxRPCLen bytes, and must fit into Config.MaxRPCQueue.
+// SendRPC queues an RPC, which arrives once and in order. A payload above one packet, over
+// UDP by default 1369 bytes, travels in several, and the RPCs behind it wait for the last of
+// them; it may have Config.MaxRPCLen bytes, and must fit into Config.MaxRPCQueue.
 //
-// Errors: ErrGone, ErrUnknownRPC, ErrState, ErrTooLarge, ErrQueueFull.
+// Errors: ErrGone, ErrUnknownRPC, ErrNotAllowed, ErrTooLarge, ErrQueueFull.
 func (c Conn) SendRPC(r RPC) error {
 	s := c.live()
 	if s == nil {
@@ -132,14 +130,14 @@ func (c Conn) RPCs() iter.Seq[RPC] {
 // SendSnapshot sends a snapshot to a client with the next Flush; of several in
 // one tick only the last leaves. It may be lost, see Acks.
 //
-// Errors: ErrGone, ErrRole, ErrState, ErrTooLarge.
+// Errors: ErrGone, ErrNotAllowed, ErrTooLarge.
 func (c Conn) SendSnapshot(tick uint32, b []byte) error {
 	s := c.live()
 	if s == nil {
 		return ErrGone
 	}
 	if !c.d.server {
-		return ErrRole
+		return ErrNotAllowed
 	}
 	if err := c.d.maySend(s, snapshotLen, len(b)); err != nil {
 		return err

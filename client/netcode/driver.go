@@ -112,11 +112,11 @@ func (d *Driver) open(local address.Addr) error {
 // Listen begins to accept clients. The zero address means that of the link, or without one
 // any port. Another address must be the link's, if Config.Link is set.
 //
-// Errors: ErrRole, ErrAlready, link.ErrAddr, and those of link.OpenUDP and of Config.Rand.
+// Errors: ErrNotAllowed, ErrAlready, link.ErrAddr, and those of link.OpenUDP and of Config.Rand.
 // After a failure, Listen may be called again.
 func (d *Driver) Listen(at address.Addr) error {
 	if !d.server {
-		return ErrRole
+		return ErrNotAllowed
 	}
 	if d.listening() {
 		return ErrAlready
@@ -139,11 +139,11 @@ func (d *Driver) listening() bool { return d.ep != nil && d.ep.Listening() }
 // Connect begins to connect to a server; StateConnecting is an event of the
 // next Update.
 //
-// Errors: ErrRole, ErrAlready, link.ErrAddr, and those of link.OpenUDP, of the link, and of
+// Errors: ErrNotAllowed, ErrAlready, link.ErrAddr, and those of link.OpenUDP, of the link, and of
 // Config.Rand.
 func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	if d.server {
-		return Conn{}, ErrRole
+		return Conn{}, ErrNotAllowed
 	}
 	if d.busy() {
 		return Conn{}, ErrAlready
@@ -290,21 +290,12 @@ const (
 	StateConnected
 )
 
+var stateNames = [...]string{"unknown", "disconnected", "connecting", "handshake", "approval", "connected"}
+
 // String returns the name of the state, or state(n).
 func (s State) String() string {
-	switch s {
-	case StateUnknown:
-		return "unknown"
-	case StateDisconnected:
-		return "disconnected"
-	case StateConnecting:
-		return "connecting"
-	case StateHandshake:
-		return "handshake"
-	case StateApproval:
-		return "approval"
-	case StateConnected:
-		return "connected"
+	if int(s) < len(stateNames) {
+		return stateNames[s]
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }

@@ -67,8 +67,6 @@ func (d *Driver) order() {
 var (
 	// ErrConfig is wrapped by every refusal of a configuration or of a type of RPC.
 	ErrConfig = errors.New("netcode: configuration is not usable")
-	// ErrRole is a server's call on a client, or a client's on a server.
-	ErrRole = errors.New("netcode: not in this role")
 	// ErrAlready is Listen on a server that listens, Connect on a client that has a
 	// connection, or a Request after another one of the same kind and tick.
 	ErrAlready = errors.New("netcode: already listening or connected")
@@ -76,9 +74,9 @@ var (
 	ErrPending = errors.New("netcode: request is pending")
 	// ErrGone is a call for a connection that has ended or never was.
 	ErrGone = errors.New("netcode: connection has ended")
-	// ErrState is a call that the state of the connection forbids,
-	// as commands are before both Connected and SetInGame, or a server without RequireApproval.
-	ErrState = errors.New("netcode: not allowed in this state of the connection")
+	// ErrNotAllowed is a server's call on a client or a client's on a server, and one that the
+	// state of the connection forbids, as commands are before both Connected and SetInGame.
+	ErrNotAllowed = errors.New("netcode: not allowed on this side or in this state")
 	// ErrUnknownRPC is an RPC of another registry, or one that was registered
 	// after the driver was made.
 	ErrUnknownRPC = errors.New("netcode: RPC is not registered")
@@ -124,31 +122,19 @@ const (
 	ReasonServerFull Reason = 120
 )
 
+var reasonNames = map[Reason]string{
+	ReasonConnectionClose: "connection closed", ReasonTimeout: "timeout",
+	ReasonMaxConnectionAttempts: "too many connection attempts", ReasonClosedByRemote: "closed by remote",
+	ReasonBadProtocolVersion: "bad protocol version", ReasonInvalidRPC: "invalid RPC",
+	ReasonProtocolError: "protocol error", ReasonHandshakeTimeout: "handshake timeout",
+	ReasonApprovalFailure: "approval failure", ReasonApprovalTimeout: "approval timeout",
+	ReasonServerFull: "server full",
+}
+
 // String returns the name of the reason, or reason(n).
 func (r Reason) String() string {
-	switch r {
-	case ReasonConnectionClose:
-		return "connection closed"
-	case ReasonTimeout:
-		return "timeout"
-	case ReasonMaxConnectionAttempts:
-		return "too many connection attempts"
-	case ReasonClosedByRemote:
-		return "closed by remote"
-	case ReasonBadProtocolVersion:
-		return "bad protocol version"
-	case ReasonInvalidRPC:
-		return "invalid RPC"
-	case ReasonProtocolError:
-		return "protocol error"
-	case ReasonHandshakeTimeout:
-		return "handshake timeout"
-	case ReasonApprovalFailure:
-		return "approval failure"
-	case ReasonApprovalTimeout:
-		return "approval timeout"
-	case ReasonServerFull:
-		return "server full"
+	if name, ok := reasonNames[r]; ok {
+		return name
 	}
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }

@@ -1,6 +1,9 @@
 package netcode
 
-import "github.com/ferryrelay/ferry/client/netcode/address"
+import (
+	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
+)
 
 // WireVersion is the version of the messages.
 const WireVersion = wireVersion
@@ -19,6 +22,15 @@ func (a AutoConnect) Addrs() (listen, connect address.Addr) { return a.listen(),
 
 // Mask returns the acknowledgements as a mask of bits: bit i is the tick Newest-i.
 func (a Acks) Mask() uint32 { return a.mask }
+
+// MaxRPC returns the largest payload of an RPC that one packet carries, in bytes.
+func (d *Driver) MaxRPC() int {
+	n := d.rpcRoom() - utpwire.RPCLen
+	if d.cfg.RelaxedVersion {
+		n -= hashLen
+	}
+	return n
+}
 
 // Partial returns the length and the capacity of what is kept of a large RPC.
 func (c Conn) Partial() (length, capacity int) {

@@ -121,7 +121,7 @@ func TestDeny(t *testing.T) {
 	b.tick(5)
 	s := b.only()
 	s.Disconnect(netcode.ReasonApprovalFailure, "wrong password")
-	if err := s.Approve(); err != netcode.ErrState {
+	if err := s.Approve(); err != netcode.ErrNotAllowed {
 		t.Errorf("approval of a denied client: %v", err)
 	}
 	b.tick(5)

@@ -104,14 +104,14 @@ func (d *Driver) invalid(s *session, text string) {
 // either side of a connected connection. It may be lost, arrive twice or after a later one.
 // Over UDP with the default MaxMessageSize the limit is 1389 bytes, over a relay 38 less.
 //
-// Errors: ErrGone, ErrState, ErrTooLarge, ErrQueueFull.
+// Errors: ErrGone, ErrNotAllowed, ErrTooLarge, ErrQueueFull.
 func (c Conn) SendMessage(b []byte) error {
 	s := c.live()
 	switch {
 	case s == nil:
 		return ErrGone
 	case s.state != StateConnected:
-		return ErrState
+		return ErrNotAllowed
 	case 1+len(b) > c.d.ep.MaxPayload(utp.EntitiesUnreliable):
 		return ErrTooLarge
 	}
@@ -179,7 +179,7 @@ func (d *Driver) takeSnapshot(s *session, b []byte) {
 	s.sequence, s.age, s.ackDue = h.sequence, h.age, true
 	s.acks.add(h.tick)
 	if replaces {
-		s.counts.Replaced++
+		s.counts.Dropped++
 		s.acks.remove(before)
 	}
 }
@@ -282,11 +282,16 @@ func (d *Driver) flush() {
 	d.link.Flush()
 }
 
+// rpcRoom is how many bytes of RPCs one packet holds.
+func (d *Driver) rpcRoom() int {
+	return d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen
+}
+
 // flushRPCs puts as many RPCs as fit into each packet. What the transport's
 // window does not take stays for the next tick.
 func (d *Driver) flushRPCs(s *session) {
 	for s.queue.len() > 0 {
-		some := s.queue.next(d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen)
+		some := s.queue.next(d.rpcRoom())
 		d.scratch = append(utpwire.AppendRPCPacket(d.scratch[:0], d.millis()), some...)
 		if err := d.ep.Send(s.conn, utp.EntitiesReliable, d.scratch); err != nil {
 			return
@@ -326,13 +331,13 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 		return ErrUnknownRPC
 	}
 	if s.state != StateConnected && (!s.handshaking() || !d.table[i].approval) {
-		return ErrState
+		return ErrNotAllowed
 	}
 	size := utpwire.RPCLen + len(r.Payload)
 	if d.cfg.RelaxedVersion {
 		size += hashLen
 	}
-	if room := d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen; size > room {
+	if room := d.rpcRoom(); size > room {
 		return d.sendLarge(s, i, r, room)
 	}
 	if s.queue.len()+size > d.cfg.MaxRPCQueue {
@@ -350,25 +355,12 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 // maySend reports why a command or snapshot of a size can not be sent behind its header.
 func (d *Driver) maySend(s *session, header, size int) error {
 	if s.state != StateConnected || !s.inGame {
-		return ErrState
+		return ErrNotAllowed
 	}
 	if size > d.cfg.MaxSnapshotLen || header+size > max(d.ep.MaxPayload(utp.EntitiesUnreliable), d.ep.MaxPayload(utp.EntitiesFragmented)) {
 		return ErrTooLarge
 	}
 	return nil
-}
-
-// MaxRPC returns the largest payload of an RPC that one packet carries, in bytes, 0 before
-// there is a link. Before StateConnected a larger one is not allowed.
-func (d *Driver) MaxRPC() int {
-	if d.ep == nil {
-		return 0
-	}
-	n := d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen - utpwire.RPCLen
-	if d.cfg.RelaxedVersion {
-		n -= hashLen
-	}
-	return n
 }
 
 // Acks is the set of snapshots that a client has processed, by tick, as an

@@ -66,10 +66,10 @@ func TestRefusedCalls(t *testing.T) {
 	_, zero := d.Connect(address.FromUDP(netip.MustParseAddrPort("127.0.0.1:0")))
 	_, nowhere := d.Connect(address.Addr{})
 	for i, k := range []struct{ got, want error }{
-		{server, netcode.ErrRole}, {busy, netcode.ErrAlready},
+		{server, netcode.ErrNotAllowed}, {busy, netcode.ErrAlready},
 		{zero, link.ErrAddr}, {nowhere, link.ErrAddr},
-		{b.server.Listen(address.Addr{}), netcode.ErrAlready}, {d.Listen(address.Addr{}), netcode.ErrRole},
-		{b.only().Approve(), netcode.ErrState},
+		{b.server.Listen(address.Addr{}), netcode.ErrAlready}, {d.Listen(address.Addr{}), netcode.ErrNotAllowed},
+		{b.only().Approve(), netcode.ErrNotAllowed},
 	} {
 		if k.got != k.want {
 			t.Errorf("call %d: %v, want %v", i, k.got, k.want)

@@ -125,7 +125,7 @@ func TestClasses(t *testing.T) {
 			t.Errorf("%v: for approval: %v", st, err)
 		}
 	}
-	no := netcode.ErrState
+	no := netcode.ErrNotAllowed
 	check(c, netcode.StateConnecting, no, no)
 	b.tick(3)
 	check(c, netcode.StateHandshake, no, nil)

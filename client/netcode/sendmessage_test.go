@@ -67,7 +67,7 @@ func TestMessagesBeforeConnected(t *testing.T) {
 	b := newTestNetwork(t, netcode.Config{RequireApproval: true})
 	r := newRawPeer(t, b)
 	s := b.only()
-	if err := s.SendMessage(nil); err != netcode.ErrState {
+	if err := s.SendMessage(nil); err != netcode.ErrNotAllowed {
 		t.Errorf("in handshake: %v", err)
 	}
 	r.say(t, b, utp.EntitiesUnreliable, []byte{3, 'x'})

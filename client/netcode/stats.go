@@ -29,10 +29,11 @@ type Stats struct {
 	Unsent         uint64 // those that were not sent, since there was no room
 	Late           uint64 // commands with Late set; snapshots that came after a newer one
 	Repeated       uint64 // commands that were received before, in another datagram
-	Dropped        uint64 // commands that were 64 ticks too old; commands and messages above what an Update keeps
-	Replaced       uint64 // snapshots that a newer one of the same Update replaced
-	Lost           uint64 // snapshots that are missing in the sequence; some may be late
-	Ignored        uint64 // received while not in game, or malformed
+	// Dropped are commands that were 64 ticks too old, commands and messages above what an
+	// Update keeps, and snapshots that a newer one of the same Update replaced.
+	Dropped uint64
+	Lost    uint64 // snapshots that are missing in the sequence; some may be late
+	Ignored uint64 // received while not in game, or malformed
 
 	// Of a connection. RTT and RTTVariation are the smoothed round trip and its variation, as
 	// commands and snapshots measure it, the wait of a tick included; before the first of
@@ -61,7 +62,6 @@ func (s *Stats) add(o *Stats) {
 	s.Late += o.Late
 	s.Repeated += o.Repeated
 	s.Dropped += o.Dropped
-	s.Replaced += o.Replaced
 	s.Lost += o.Lost
 	s.Ignored += o.Ignored
 }

@@ -22,11 +22,11 @@ func inGame(t testing.TB) (b *testNetwork, s, c netcode.Conn) {
 
 func TestInGame(t *testing.T) {
 	b, s, c := pair(t, netcode.Config{}, netcode.Config{})
-	no := netcode.ErrState
+	no := netcode.ErrNotAllowed
 	if c.SendCommand(1, nil) != no || s.SendSnapshot(1, nil) != no {
 		t.Error("something passes before the game")
 	}
-	if s.SendCommand(1, nil) != netcode.ErrRole || c.SendSnapshot(1, nil) != netcode.ErrRole {
+	if s.SendCommand(1, nil) != netcode.ErrNotAllowed || c.SendSnapshot(1, nil) != netcode.ErrNotAllowed {
 		t.Error("something passes in the wrong direction")
 	}
 	c.SetInGame(true) // on one side only

@@ -149,7 +149,7 @@ func (h *host) sendSnapshots() error {
 		if !conn.InGame() {
 			continue
 		}
-		if err := conn.SendSnapshot(h.tick, snapshot); err != nil && !errors.Is(err, netcode.ErrState) {
+		if err := conn.SendSnapshot(h.tick, snapshot); err != nil && !errors.Is(err, netcode.ErrNotAllowed) {
 			return err
 		}
 	}

@@ -39,10 +39,6 @@ type Config struct {
 	// DisconnectTimeout is how long nothing may be received before the connection
 	// ends with ReasonTimeout. 0 means 30 s, NoTimeout means no limit.
 	DisconnectTimeout time.Duration
-	// HalfOpenTimeout is how long an accepted client may send nothing before
-	// its connection ends with ReasonTimeout. A client that lives sends within
-	// half a second, so its zero of 10 s is for lost packets only.
-	HalfOpenTimeout time.Duration
 	// MaxResendTime bounds the time after which an unacknowledged packet is
 	// sent again, 64 ms to 10 s. 0 means 200 ms. Where round trips are longer,
 	// packets are sent again for nothing.
@@ -63,16 +59,10 @@ type Config struct {
 	// allocation. 0 means 32, enough for a school behind one address. A request above it
 	// gets no answer, so that the client repeats it.
 	MaxHalfOpenPerSource int
-	// MaxRefusals bounds the answers per second to clients that get no
-	// connection. 0 means 100. Further requests get no answer.
-	MaxRefusals int
 
 	// SendQueue bounds the datagrams that wait for Next, 16 to 65536. 0 means
 	// 4096.
 	SendQueue int
-	// ReceiveQueue bounds the events that wait for NextEvent, up to 65536; data
-	// and requests beyond it are dropped as if lost. 0 means 4096.
-	ReceiveQueue int
 
 	// Rand gives the tokens. Nil means crypto/rand.
 	Rand io.Reader
@@ -95,6 +85,16 @@ const (
 	// packetsPerSend is a data packet and the accept that may go ahead of it.
 	packetsPerSend = 2
 
+	// halfOpenMS is how long an accepted client may send nothing. One that lives sends
+	// within half a second; the rest is for lost packets.
+	halfOpenMS = 10_000
+	// maxRefusals bounds the answers per second to clients that get no connection, whose
+	// addresses may be forged.
+	maxRefusals = 100
+	// receiveQueue bounds the events that wait for NextEvent. Data and requests above it are
+	// dropped as if lost.
+	receiveQueue = 4096
+
 	minResendMS   = 64
 	startResendMS = 50
 	maxResend     = 10 * time.Second
@@ -109,14 +109,11 @@ func (c Config) withDefaults() Config {
 	c.ConnectAttempts = orDefault(c.ConnectAttempts, 60)
 	c.HeartbeatTimeout = orDefault(c.HeartbeatTimeout, 500*time.Millisecond)
 	c.DisconnectTimeout = orDefault(c.DisconnectTimeout, 30*time.Second)
-	c.HalfOpenTimeout = orDefault(c.HalfOpenTimeout, 10*time.Second)
 	c.MaxResendTime = orDefault(c.MaxResendTime, 200*time.Millisecond)
 	c.MaxConnections = orDefault(c.MaxConnections, 1024)
 	c.MaxHalfOpen = orDefault(c.MaxHalfOpen, 256)
 	c.MaxHalfOpenPerSource = orDefault(c.MaxHalfOpenPerSource, 32)
-	c.MaxRefusals = orDefault(c.MaxRefusals, 100)
 	c.SendQueue = orDefault(c.SendQueue, 4096)
-	c.ReceiveQueue = orDefault(c.ReceiveQueue, 4096)
 	if c.Rand == nil {
 		c.Rand = rand.Reader
 	}
@@ -148,9 +145,7 @@ func (c Config) check() error {
 		{"MaxConnections", c.MaxConnections, 1, 65536},
 		{"MaxHalfOpen", c.MaxHalfOpen, 1, 65536},
 		{"MaxHalfOpenPerSource", c.MaxHalfOpenPerSource, 1, 65536},
-		{"MaxRefusals", c.MaxRefusals, 1, 1 << 20},
 		{"SendQueue", c.SendQueue, minQueue, maxQueue},
-		{"ReceiveQueue", c.ReceiveQueue, 1, maxQueue},
 	} {
 		if n.value < n.low || n.value > n.limit {
 			return fmt.Errorf("%w: %s is %d, not within %d and %d", ErrConfig, n.name, n.value, n.low, n.limit)
@@ -169,7 +164,6 @@ func (c Config) checkTimes() error {
 		{"ConnectTimeout", c.ConnectTimeout, time.Millisecond, maxDuration, false},
 		{"HeartbeatTimeout", c.HeartbeatTimeout, time.Millisecond, maxDuration, true},
 		{"DisconnectTimeout", c.DisconnectTimeout, time.Millisecond, maxDuration, true},
-		{"HalfOpenTimeout", c.HalfOpenTimeout, time.Millisecond, maxDuration, false},
 		{"MaxResendTime", c.MaxResendTime, minResendMS * time.Millisecond, maxResend, false},
 	} {
 		if (d.value < d.low || d.value > d.limit) && !(d.never && d.value == NoTimeout) {

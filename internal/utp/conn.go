@@ -21,9 +21,6 @@ type ConnID struct {
 // same time. Later connections use it again.
 func (id ConnID) Index() int { return int(id.slot) }
 
-// IsZero reports whether id names no connection.
-func (id ConnID) IsZero() bool { return id == ConnID{} }
-
 // String returns index and generation, as in 3.1.
 func (id ConnID) String() string { return fmt.Sprintf("%d.%d", id.slot, id.generation) }
 

@@ -307,7 +307,8 @@ func TestAcceptInWrongState(t *testing.T) {
 // TestNotListening: an unknown client sees a connection that is closed at once, and
 // no state is kept.
 func TestNotListening(t *testing.T) {
-	c, s := newEndpoint(t, Config{}), newEndpoint(t, Config{MaxRefusals: 2})
+	c, s := newEndpoint(t, Config{}), newEndpoint(t, Config{})
+	s.refusals = newRateLimiter(2)
 	s.Advance(0)
 	connect(t, c, serverAt, "")
 	requests := sent(c)

@@ -40,7 +40,7 @@ type Endpoint struct {
 
 // times are the timeouts of the configuration in ms; 0 is never.
 type times struct {
-	connect, heartbeat, silence, halfOpen, resend int64
+	connect, heartbeat, silence, resend int64
 }
 
 // Stats is what an endpoint or one of its connections has counted. Bytes are those of
@@ -89,14 +89,13 @@ func New(cfg Config) (*Endpoint, error) {
 		cfg:      cfg,
 		layouts:  layouts,
 		tokens:   make(map[utpwire.Token]*conn),
-		refusals: newRateLimiter(cfg.MaxRefusals),
+		refusals: newRateLimiter(maxRefusals),
 		out:      outbox{limit: cfg.SendQueue},
-		events:   eventQueue{limit: cfg.ReceiveQueue},
+		events:   eventQueue{limit: receiveQueue},
 		times: times{
 			connect:   cfg.ConnectTimeout.Milliseconds(),
 			heartbeat: max(cfg.HeartbeatTimeout, 0).Milliseconds(),
 			silence:   max(cfg.DisconnectTimeout, 0).Milliseconds(),
-			halfOpen:  cfg.HalfOpenTimeout.Milliseconds(),
 			resend:    cfg.MaxResendTime.Milliseconds(),
 		},
 	}, nil
@@ -236,7 +235,7 @@ func (e *Endpoint) expired(c *conn) (Reason, bool) {
 		return ReasonMaxConnectionAttempts,
 			c.attempts >= e.cfg.ConnectAttempts && e.now-c.lastRequest > e.times.connect
 	case StateHalfOpen:
-		return ReasonTimeout, e.now-c.opened > e.times.halfOpen
+		return ReasonTimeout, e.now-c.opened > halfOpenMS
 	}
 	return ReasonTimeout, e.times.silence > 0 && e.now-c.lastReceived > e.times.silence
 }

@@ -168,10 +168,11 @@ func newPlay(t *testing.T, script []byte) *play {
 	}
 	cfg.Pipelines = append(cfg.Pipelines, Pipeline{StageFragmentation, StageReliableSequenced})
 	cfg.ValidateAddresses = len(script) > 0 && script[0]&2 == 2
-	cfg.MaxConnections, cfg.MaxHalfOpen, cfg.SendQueue, cfg.ReceiveQueue = 6, 4, 64, 32
+	cfg.MaxConnections, cfg.MaxHalfOpen, cfg.SendQueue = 6, 4, 64
 	for i := range p.ends {
 		cfg.Rand = newSeeded(uint64(i))
 		p.ends[i] = server(t, cfg)
+		p.ends[i].events.limit = 32
 	}
 	return p
 }

@@ -34,7 +34,8 @@ func TestSendQueue(t *testing.T) {
 // TestSlowReader: a caller that never takes everything does not make the queues grow,
 // and loses nothing.
 func TestSlowReader(t *testing.T) {
-	p := newPair(t, Config{SendQueue: 100, ReceiveQueue: 100})
+	p := newPair(t, Config{SendQueue: 100})
+	p.server.events.limit = 100
 	out, in := 0, 0
 	for i := range 5000 {
 		p.client.Advance(0)
@@ -63,9 +64,8 @@ func TestSlowReader(t *testing.T) {
 
 // TestReceiveQueue: a datagram that does not fit is lost, and reliable payloads are resent.
 func TestReceiveQueue(t *testing.T) {
-	cfg := reliableOnly(32)
-	cfg.ReceiveQueue = 5
-	p := newPair(t, cfg)
+	p := newPair(t, reliableOnly(32))
+	p.server.events.limit = 5
 	for i := range 20 {
 		p.send(1, string(numbered(i, 4)))
 	}
