@@ -43,17 +43,7 @@ func (c Conn) SendCommand(tick uint32, b []byte) error {
 // order of their ticks and each once. A command that is 64 or more ticks older than the
 // newest is dropped. More than 256 in one Update are dropped, unless they are repeated.
 func (c Conn) Commands() iter.Seq[Command] {
-	return func(yield func(Command) bool) {
-		s := c.live()
-		if s == nil {
-			return
-		}
-		for _, command := range s.inputs.sorted() {
-			if !yield(command) {
-				return
-			}
-		}
-	}
+	return func(yield func(Command) bool) { each(c.received().inputs.sorted(), yield) }
 }
 
 // commandHeader goes before the commands of a datagram, the newest first. With a count of

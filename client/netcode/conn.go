@@ -25,6 +25,26 @@ func (c Conn) live() *session {
 	return nil
 }
 
+var noSession = new(session)
+
+// received returns the session of a connection, also of one that ended in the last Update, or
+// an empty one.
+func (c Conn) received() *session {
+	if s := c.d.session(c.id); s != nil {
+		return s
+	}
+	return noSession
+}
+
+// each is slices.Values, whose result the compiler would allocate.
+func each[T any](list []T, yield func(T) bool) {
+	for _, v := range list {
+		if !yield(v) {
+			return
+		}
+	}
+}
+
 // State returns where the connection stands: StateUnknown for the zero Conn.
 func (c Conn) State() State {
 	if c.d == nil {
@@ -114,17 +134,7 @@ func (c Conn) SendRPC(r RPC) error {
 // RPCs returns those that were received in the last Update, also of a connection that ended
 // in it. Conns does not return such a connection; its event has it.
 func (c Conn) RPCs() iter.Seq[RPC] {
-	return func(yield func(RPC) bool) {
-		s := c.d.session(c.id)
-		if s == nil {
-			return
-		}
-		for _, r := range s.rpcs {
-			if !yield(r) {
-				return
-			}
-		}
-	}
+	return func(yield func(RPC) bool) { each(c.received().rpcs, yield) }
 }
 
 // SendSnapshot sends a snapshot to a client with the next Flush; of several in

@@ -127,17 +127,7 @@ func (c Conn) SendMessage(b []byte) error {
 // arrival, also of a connection that ended in it. They are valid until the next Update. More
 // than 256 in one Update are dropped.
 func (c Conn) Messages() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		s := c.d.session(c.id)
-		if s == nil {
-			return
-		}
-		for _, b := range s.messages {
-			if !yield(b) {
-				return
-			}
-		}
-	}
+	return func(yield func([]byte) bool) { each(c.received().messages, yield) }
 }
 
 // maxMessages bounds the messages of one connection that an Update keeps.

@@ -41,18 +41,16 @@ const (
 )
 
 // String returns the name of the state, or state(n).
-func (s State) String() string {
-	switch s {
-	case StateNone:
-		return "none"
-	case StateConnecting:
-		return "connecting"
-	case StateHalfOpen:
-		return "half-open"
-	case StateEstablished:
-		return "established"
+func (s State) String() string { return nameOf(stateNames, "state", uint8(s)) }
+
+var stateNames = []string{"none", "connecting", "half-open", "established"}
+
+// nameOf returns a name of a list, or the kind of the list with n.
+func nameOf(names []string, kind string, n uint8) string {
+	if int(n) < len(names) && names[n] != "" {
+		return names[n]
 	}
-	return fmt.Sprintf("state(%d)", uint8(s))
+	return fmt.Sprintf("%s(%d)", kind, n)
 }
 
 // conn is one connection. Times are in ms of the endpoint's clock.
@@ -436,16 +434,9 @@ const (
 )
 
 // String returns the name of the reason, or reason(n).
-func (r Reason) String() string {
-	switch r {
-	case ReasonTimeout:
-		return "Timeout"
-	case ReasonMaxConnectionAttempts:
-		return "MaxConnectionAttempts"
-	case ReasonClosedByRemote:
-		return "ClosedByRemote"
-	case ReasonProtocolError:
-		return "ProtocolError"
-	}
-	return fmt.Sprintf("reason(%d)", uint8(r))
+func (r Reason) String() string { return nameOf(reasonNames, "reason", uint8(r)) }
+
+var reasonNames = []string{
+	ReasonTimeout: "Timeout", ReasonMaxConnectionAttempts: "MaxConnectionAttempts",
+	ReasonClosedByRemote: "ClosedByRemote", ReasonProtocolError: "ProtocolError",
 }
