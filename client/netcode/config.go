@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net/netip"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/link"
@@ -12,7 +13,7 @@ import (
 )
 
 // NoTimeout disables a timeout, in the fields of Config that name it.
-const NoTimeout = utp.NoTimeout
+const NoTimeout time.Duration = utp.NoTimeout
 
 // Config configures a Driver. Negative values are invalid, except NoTimeout. Durations of
 // the transport count in whole milliseconds.
@@ -21,8 +22,14 @@ type Config struct {
 	// means a UDP socket, which Listen opens at its address, and Connect at any of the
 	// server's family.
 	Link link.Link
-	// Auto makes the first Update listen or connect.
-	Auto AutoConnect
+	// AutoConnectPort makes the first Update of a server listen at this UDP port, and that of
+	// a client connect to it. 0 turns it off.
+	AutoConnectPort uint16
+	// AutoListenAddress is where the server listens then. Zero means 0.0.0.0.
+	AutoListenAddress netip.Addr
+	// AutoConnectAddress is where the client connects to then. Zero means 127.0.0.1, and
+	// 0.0.0.0 means that it does not.
+	AutoConnectAddress netip.Addr
 
 	// GameVersion must be the same on both sides. 0 is as good as another.
 	GameVersion int32
@@ -78,8 +85,8 @@ type Config struct {
 	// relay, up to 1472. 0 means 1400. 128 must be left without those of a relay.
 	MaxMessageSize int
 	// MaxSnapshotLen bounds a snapshot or a command in bytes. 0 means 16 KiB, the limit is
-	// 1 MiB less 22 bytes. The side that receives drops those that are above its own. One
-	// that needs several packets is lost with each of them.
+	// 1 MiB less 22 bytes. One that needs several packets is lost with each of them, and at
+	// a side whose own limit is lower.
 	MaxSnapshotLen int
 	// CommandsPerDatagram is how many commands a client sends at once: the newest and, as far
 	// as they fit, the ones before it again. 0 means 4, 1 repeats none, the limit is 32.

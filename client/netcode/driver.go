@@ -39,7 +39,7 @@ type Driver struct {
 	pendingReleases []pendingRelease
 	events          []Event
 	requests        []*Request
-	auto            *Request // of Config.Auto, until its result was returned
+	auto            *Request // of Config.AutoConnectPort, until its result was returned
 
 	buf     []byte // of the datagram that is received
 	scratch []byte // of the message that is sent
@@ -309,7 +309,7 @@ const maxStep = 24 * time.Hour
 // clock as none.
 //
 // It returns why the link has ended, after which nothing arrives any more, or,
-// once, why Config.Auto could not be done; net.ErrClosed after Close.
+// once, why Config.AutoConnectPort could not be done; net.ErrClosed after Close.
 func (d *Driver) Update(now time.Time) error {
 	if d.closed {
 		return net.ErrClosed

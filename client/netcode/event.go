@@ -84,8 +84,8 @@ var (
 	// before StateConnected, a message above one packet, or a command or snapshot above
 	// Config.MaxSnapshotLen.
 	ErrTooLarge = errors.New("netcode: message is too large")
-	// ErrQueueFull is an RPC for which Config.MaxRPCQueue leaves no room now, or a message for which the transport has
-	// no room until the next Flush.
+	// ErrQueueFull is an RPC for which Config.MaxRPCQueue leaves no room now, or a message for
+	// which the transport has no room until the next Flush.
 	ErrQueueFull = errors.New("netcode: queue is full")
 )
 

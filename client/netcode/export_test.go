@@ -17,8 +17,8 @@ func (d *Driver) Version() ProtocolVersion { return d.version }
 // Listening reports whether clients are accepted.
 func (d *Driver) Listening() bool { return d.listening() }
 
-// Addrs returns where a server listens and a client connects to, the zero Addr if it does not.
-func (a AutoConnect) Addrs() (listen, connect address.Addr) { return a.listen(), a.connect() }
+// AutoAddrs returns where a server listens and a client connects to, the zero Addr if it does not.
+func (c Config) AutoAddrs() (listen, connect address.Addr) { return c.autoListen(), c.autoConnect() }
 
 // Mask returns the acknowledgements as a mask of bits: bit i is the tick Newest-i.
 func (a Acks) Mask() uint32 { return a.mask }

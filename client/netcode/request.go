@@ -57,52 +57,41 @@ func (d *Driver) serveRequests() {
 	d.requests = d.requests[:0]
 }
 
-// AutoConnect makes a server listen and a client connect in the first Update.
-type AutoConnect struct {
-	// Port is the server's UDP port. 0 turns it off.
-	Port uint16
-	// ListenAddress is where the server listens. Zero means 0.0.0.0.
-	ListenAddress netip.Addr
-	// ConnectAddress is where the client connects to. Zero means 127.0.0.1, and
-	// 0.0.0.0 means that it does not.
-	ConnectAddress netip.Addr
+// autoListen returns where Update makes a server listen, the zero address if it does not.
+func (c *Config) autoListen() address.Addr {
+	return c.autoAddr(c.AutoListenAddress, netip.IPv4Unspecified())
 }
 
-// listen returns where a server listens, the zero address if it does not.
-func (a AutoConnect) listen() address.Addr {
-	return a.at(a.ListenAddress, netip.IPv4Unspecified())
-}
-
-// connect returns where a client connects to, the zero address if it does not.
-func (a AutoConnect) connect() address.Addr {
-	if a.ConnectAddress == netip.IPv4Unspecified() {
+// autoConnect returns where Update makes a client connect to, the zero address if it does not.
+func (c *Config) autoConnect() address.Addr {
+	if c.AutoConnectAddress == netip.IPv4Unspecified() {
 		return address.Addr{}
 	}
-	return a.at(a.ConnectAddress, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	return c.autoAddr(c.AutoConnectAddress, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 }
 
-func (a AutoConnect) at(ip, def netip.Addr) address.Addr {
-	if a.Port == 0 {
+func (c *Config) autoAddr(ip, def netip.Addr) address.Addr {
+	if c.AutoConnectPort == 0 {
 		return address.Addr{}
 	}
 	if !ip.IsValid() {
 		ip = def
 	}
-	return address.FromUDP(netip.AddrPortFrom(ip, a.Port))
+	return address.FromUDP(netip.AddrPortFrom(ip, c.AutoConnectPort))
 }
 
-// requestAuto makes the request of Config.Auto.
+// requestAuto makes the request of Config.AutoConnectPort.
 func (d *Driver) requestAuto() {
-	if at := d.cfg.Auto.listen(); d.server && at.IsValid() {
+	if at := d.cfg.autoListen(); d.server && at.IsValid() {
 		d.auto = d.RequestListen(at)
 	}
-	if to := d.cfg.Auto.connect(); !d.server && to.IsValid() {
+	if to := d.cfg.autoConnect(); !d.server && to.IsValid() {
 		d.auto = d.RequestConnect(to)
 	}
 }
 
-// autoFailed returns, once, why the first Update could not do what Config.Auto
-// asks for.
+// autoFailed returns, once, why the first Update could not do what
+// Config.AutoConnectPort asks for.
 func (d *Driver) autoFailed() error {
 	if d.auto == nil {
 		return nil

@@ -95,21 +95,21 @@ func TestConfigIsRefused(t *testing.T) {
 
 func TestAutoConnect(t *testing.T) {
 	far := netip.MustParseAddr("192.0.2.7")
-	for _, c := range []struct {
-		auto            netcode.AutoConnect
+	for i, c := range []struct {
+		auto            netcode.Config
 		listen, connect string
 	}{
-		{netcode.AutoConnect{}, "", ""},
-		{netcode.AutoConnect{Port: 7979}, "0.0.0.0:7979", "127.0.0.1:7979"},
-		{netcode.AutoConnect{Port: 1, ConnectAddress: netip.IPv4Unspecified()}, "0.0.0.0:1", ""},
-		{netcode.AutoConnect{Port: 1, ConnectAddress: far, ListenAddress: far}, "192.0.2.7:1", "192.0.2.7:1"},
+		{netcode.Config{}, "", ""},
+		{netcode.Config{AutoConnectPort: 7979}, "0.0.0.0:7979", "127.0.0.1:7979"},
+		{netcode.Config{AutoConnectPort: 1, AutoConnectAddress: netip.IPv4Unspecified()}, "0.0.0.0:1", ""},
+		{netcode.Config{AutoConnectPort: 1, AutoConnectAddress: far, AutoListenAddress: far}, "192.0.2.7:1", "192.0.2.7:1"},
 	} {
-		l, to := c.auto.Addrs()
+		l, to := c.auto.AutoAddrs()
 		if want := address.FromUDP(parsed(c.listen)); l != want {
-			t.Errorf("%+v listens at %v", c.auto, l)
+			t.Errorf("case %d: listens at %v", i, l)
 		}
 		if want := address.FromUDP(parsed(c.connect)); to != want {
-			t.Errorf("%+v connects to %v", c.auto, to)
+			t.Errorf("case %d: connects to %v", i, to)
 		}
 	}
 }
@@ -126,10 +126,10 @@ func parsed(text string) netip.AddrPort {
 // by the port alone.
 func TestRun(t *testing.T) {
 	at := netip.MustParseAddrPort(testkit.FreeAddr(t, "udp"))
-	auto := netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}
+	cfg := netcode.Config{AutoConnectPort: at.Port(), AutoListenAddress: at.Addr()}
 	b := &testNetwork{t: t}
-	server := b.driver(netcode.NewServer, netcode.Config{Auto: auto})
-	client := b.driver(netcode.NewClient, netcode.Config{Auto: auto})
+	server := b.driver(netcode.NewServer, cfg)
+	client := b.driver(netcode.NewClient, cfg)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var work sync.WaitGroup

@@ -90,7 +90,8 @@ func (c Conn) Stats() (Stats, bool) {
 
 func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// Stats returns the counters.
+// Stats returns the counters. It goes through all connections and allocates Drops, so it is
+// for a report now and then.
 func (d *Driver) Stats() Stats {
 	st := d.ended
 	for _, s := range d.sessions {
