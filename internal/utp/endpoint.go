@@ -32,10 +32,7 @@ type Endpoint struct {
 	pool   pool
 	stats  Stats
 
-	started bool
-	last    time.Duration // the caller's clock at the last Advance
-	elapsed time.Duration // the endpoint's own
-	now     int64         // the same in ms
+	now int64 // ms since New
 }
 
 // times are the timeouts of the configuration in ms; 0 is never.
@@ -101,31 +98,15 @@ func New(cfg Config) (*Endpoint, error) {
 	}, nil
 }
 
-// Advance begins a tick at this time, counted from any instant that stays the
-// same. The clock of the endpoint moves by the difference to the last call, not
-// at all if that is negative. The data of events that
-// NextEvent has returned are lost; events that it has not returned stay.
+// Advance begins a tick at this time, counted from New. An earlier time than before counts as
+// the same. The data of events that NextEvent has returned are lost; events that it has not
+// returned stay.
 func (e *Endpoint) Advance(now time.Duration) {
-	step := now - e.last
-	switch {
-	case !e.started:
-		e.started, step = true, 0
-	case now < e.last:
-		step = 0
-	case step < 0 || step > longStep:
-		step = longStep
-	}
-	e.last = now
-	e.elapsed += step
 	before := e.now
-	e.now = e.elapsed.Milliseconds()
+	e.now = max(before, now.Milliseconds())
 	e.refusals.refill(e.now - before)
 	e.events.recycle()
 }
-
-// longStep is a step after which every timer has run out. What is longer adds
-// nothing, and this many steps do not overflow in a lifetime.
-const longStep = 2 * maxDuration
 
 // Listen begins or ends to take requests. Connections stay. The error is that of
 // Config.Rand, which is asked for a key if ValidateAddresses is set.
