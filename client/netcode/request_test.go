@@ -19,7 +19,7 @@ func TestRequests(t *testing.T) {
 	w := link.NewNetwork(link.NetworkConfig{})
 	b := &testNetwork{t: t, net: w, now: start, step: 20 * ms}
 	home := link.NodeAddr(50)
-	var nodes [2]*link.Node
+	var nodes [2]link.Link
 	for i, at := range []address.Addr{home, {}} {
 		var err error
 		if nodes[i], err = w.Open(at); err != nil {

@@ -26,7 +26,7 @@ func TestInGame(t *testing.T) {
 	if c.SendCommand(1, nil) != no || s.SendSnapshot(1, nil) != no {
 		t.Error("something passes before the game")
 	}
-	if s.SendCommand(1, nil) != netcode.ErrNotAllowed || c.SendSnapshot(1, nil) != netcode.ErrNotAllowed {
+	if s.SendCommand(1, nil) != no || c.SendSnapshot(1, nil) != no {
 		t.Error("something passes in the wrong direction")
 	}
 	c.SetInGame(true) // on one side only
@@ -117,6 +117,45 @@ func TestLargeSnapshots(t *testing.T) {
 	}
 	if err := s.SendSnapshot(9, make([]byte, 16<<10+1)); err != netcode.ErrTooLarge {
 		t.Errorf("one byte too many: %v", err)
+	}
+}
+
+// TestMaxSnapshotLen: the setting is exact on the side that sends. One that receives less drops
+// what does not fit into one packet.
+func TestMaxSnapshotLen(t *testing.T) {
+	for _, k := range []struct{ server, client, sent, received int }{
+		{100, 0, 100, 100}, {40_000, 40_000, 40_000, 40_000}, {40_000, 0, 40_000, 0},
+	} {
+		b, s, c := pair(t, netcode.Config{MaxSnapshotLen: k.server}, netcode.Config{MaxSnapshotLen: k.client})
+		s.SetInGame(true)
+		c.SetInGame(true)
+		if err := s.SendSnapshot(1, make([]byte, k.sent+1)); err != netcode.ErrTooLarge {
+			t.Errorf("%+v: one byte too many: %v", k, err)
+		}
+		if err := s.SendSnapshot(1, make([]byte, k.sent)); err != nil {
+			t.Errorf("%+v: %v", k, err)
+		}
+		b.flush()
+		b.update()
+		if _, got, _ := c.Snapshot(); len(got) != k.received {
+			t.Errorf("%+v: %d bytes arrived", k, len(got))
+		}
+	}
+}
+
+// TestMaxMessageSize: no datagram is larger.
+func TestMaxMessageSize(t *testing.T) {
+	_, s, c := pair(t, netcode.Config{}, netcode.Config{MaxMessageSize: 500})
+	for _, k := range []struct {
+		conn netcode.Conn
+		most int
+	}{{s, 1389}, {c, 489}} {
+		if err := k.conn.SendMessage(make([]byte, k.most+1)); err != netcode.ErrTooLarge {
+			t.Errorf("a message of %d bytes: %v", k.most+1, err)
+		}
+		if err := k.conn.SendMessage(make([]byte, k.most)); err != nil {
+			t.Errorf("a message of %d bytes: %v", k.most, err)
+		}
 	}
 }
 
