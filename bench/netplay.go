@@ -246,7 +246,7 @@ func (p *netplay) update(ep int32, now int64, g *generator) {
 }
 
 // recordConnected records one side of a connection that is established.
-func (p *netplay) recordConnected(ep int32, ev netcode.ConnectionEvent, now int64) {
+func (p *netplay) recordConnected(ep int32, ev netcode.Event, now int64) {
 	p.connected++
 	ev.Conn.SetInGame(true)
 	host := p.rig.Plan.Host(int(ep))
@@ -399,11 +399,11 @@ func (p *netplay) lateAndResent() (late, resent uint64) {
 	for ep := range p.drivers {
 		for c := range p.drivers[ep].Conns() {
 			st, _ := c.Stats()
-			late += st.Dropped + st.Replaced
+			late += st.Dropped
 			if p.rig.Plan.Host(ep) != ep {
 				late += st.Late
 			}
-			resent += st.Transport.Resent
+			resent += st.Resent
 		}
 	}
 	return late, resent

@@ -3,7 +3,6 @@ package netcode_test
 import (
 	"bytes"
 	"errors"
-	"maps"
 	"net"
 	"strings"
 	"testing"
@@ -12,7 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 func TestKick(t *testing.T) {
@@ -36,22 +35,15 @@ func TestKick(t *testing.T) {
 			t.Errorf("a call after the end: %v", err)
 		}
 	}
-	if n := b.server.Stats().Transport.Connections; n != 0 {
+	if n := b.server.Stats().Connections; n != 0 {
 		t.Errorf("%d connections linger", n)
 	}
-}
-
-func TestLeaveWithoutNotice(t *testing.T) {
-	b, _, c := pair(t, netcode.Config{}, netcode.Config{NoCloseNotice: true})
-	c.Disconnect(netcode.ReasonConnectionClose, "not sent")
-	b.tick(10)
-	b.expect("6 C1: 1 disconnected, connection closed", "7 S: 1 disconnected, closed by remote")
 }
 
 // TestNoticeIsLost: what the notice lacks, the disconnects of the transport
 // still bring, within the linger time.
 func TestNoticeIsLost(t *testing.T) {
-	b, s, _ := pair(t, netcode.Config{Transport: utp.Config{MaxResendTime: 10 * time.Second}}, netcode.Config{})
+	b, s, _ := pair(t, netcode.Config{MaxResendTime: 10 * time.Second}, netcode.Config{})
 	s.Disconnect(netcode.ReasonServerFull, "lost")
 	b.update()
 	at := b.nodes[0].Local()
@@ -110,7 +102,7 @@ func TestNoticeIsLate(t *testing.T) {
 
 // dropped returns how many datagrams a driver dropped for a reason.
 func dropped(d *netcode.Driver, reason string) uint64 {
-	return maps.Collect(d.Stats().Transport.Drops())[reason]
+	return d.Stats().Drops[reason]
 }
 
 func TestSilence(t *testing.T) {
@@ -127,7 +119,7 @@ func TestSilence(t *testing.T) {
 
 func TestNobodyAnswers(t *testing.T) {
 	b := newTestNetwork(t, netcode.Config{})
-	d, _ := b.join(netcode.Config{Transport: utp.Config{ConnectAttempts: 2}})
+	d, _ := b.join(netcode.Config{ConnectAttempts: 2})
 	b.server, b.clients = d, nil // The server is not there.
 	b.step = 501 * ms
 	b.tick(6)
@@ -137,14 +129,25 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// TestWindowMismatch: the headers differ in size, so that the first message is
-// not even an RPC packet.
-func TestWindowMismatch(t *testing.T) {
+// TestTransportsDiffer: the headers of another window differ in size. The acknowledgement of the
+// first message shows that, or the first message, which is not even an RPC packet.
+func TestTransportsDiffer(t *testing.T) {
 	b := newTestNetwork(t, netcode.Config{})
-	b.join(netcode.Config{Transport: utp.Config{Window: 64}})
-	b.tick(10)
-	b.expect("1 C1: 0 connecting", "3 C1: 0 handshake", "4 S: 0 handshake",
-		"4 S: 0 disconnected, protocol error", "5 C1: 0 disconnected, protocol error")
+	cfg := utp.NetcodeForEntities()
+	cfg.Window = 64
+	newRawPeerOf(t, b, cfg)
+	b.tick(1)
+	b.expect("2 S: 0 handshake", "3 S: 0 disconnected, protocol error: "+utp.ErrWindowMismatch.Error())
+
+	b = newTestNetwork(t, netcode.Config{})
+	r := newRawPeer(t, b)
+	r.say(t, b, utp.EntitiesReliable, []byte{0, 0, 0, 0})
+	b.tick(1)
+	r.pass(b)
+	b.expect("2 S: 0 handshake", "3 S: 0 disconnected, protocol error")
+	if text := r.closeText(); !strings.Contains(text, "the transports differ") {
+		t.Errorf("the peer gets %q", text)
+	}
 }
 
 // TestLinkLosesPeers: over a link that knows its peers, as a relay does.

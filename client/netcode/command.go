@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // Command is the input of a client for one of its ticks.
@@ -23,16 +23,16 @@ type Command struct {
 // the newest Config.CommandsPerDatagram commands, as far as they fit into it, so a command
 // is lost only with all the datagrams that have it.
 //
-// Errors: ErrGone, ErrRole, ErrNotAllowedInState, ErrTooLarge.
+// Errors: ErrGone, ErrNotAllowed, ErrTooLarge.
 func (c Conn) SendCommand(tick uint32, b []byte) error {
 	s := c.live()
 	if s == nil {
 		return ErrGone
 	}
 	if c.d.server {
-		return ErrRole
+		return ErrNotAllowed
 	}
-	if err := c.d.maySend(s, commandLen+tickLen+len(b)); err != nil {
+	if err := c.d.maySend(s, commandLen+tickLen, len(b)); err != nil {
 		return err
 	}
 	s.counts.Unsent += s.commands.add(tick, b, c.d.cfg.CommandsPerDatagram)
@@ -43,17 +43,7 @@ func (c Conn) SendCommand(tick uint32, b []byte) error {
 // order of their ticks and each once. A command that is 64 or more ticks older than the
 // newest is dropped. More than 256 in one Update are dropped, unless they are repeated.
 func (c Conn) Commands() iter.Seq[Command] {
-	return func(yield func(Command) bool) {
-		s := c.live()
-		if s == nil {
-			return
-		}
-		for _, command := range s.inputs.sorted() {
-			if !yield(command) {
-				return
-			}
-		}
-	}
+	return func(yield func(Command) bool) { each(c.received().inputs.sorted(), yield) }
 }
 
 // commandHeader goes before the commands of a datagram, the newest first. With a count of
@@ -71,7 +61,7 @@ func (c Conn) Commands() iter.Seq[Command] {
 // Times are the sender's, in ms and never 0. The return is the newest time of
 // the peer and for how long it was held, 0 before there was one.
 type commandHeader struct {
-	acks      SnapshotAcks
+	acks      Acks
 	time, ret uint32
 }
 
@@ -92,7 +82,7 @@ type commandPacket struct {
 
 func (h commandHeader) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(append(dst, kindCommand), h.acks.Newest)
-	dst = binary.LittleEndian.AppendUint32(dst, h.acks.Mask)
+	dst = binary.LittleEndian.AppendUint32(dst, h.acks.mask)
 	dst = binary.LittleEndian.AppendUint32(dst, h.time)
 	return binary.LittleEndian.AppendUint32(dst, h.ret)
 }
@@ -102,7 +92,7 @@ func parseCommands(b []byte) (p commandPacket, ok bool) {
 		return p, false
 	}
 	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
-	p.commandHeader = commandHeader{acks: SnapshotAcks{u32(1), u32(5)}, time: u32(9), ret: u32(13)}
+	p.commandHeader = commandHeader{acks: Acks{u32(1), u32(5)}, time: u32(9), ret: u32(13)}
 	p.count = int(b[17])
 	if p.count == 0 {
 		return p, len(b) == commandLen

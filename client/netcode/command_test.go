@@ -10,8 +10,8 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
 	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // overNet is a pair in game whose client is behind a simulated network.
@@ -275,7 +275,7 @@ func TestSpectator(t *testing.T) {
 		}
 		b.tick(1)
 	}
-	if after, _ := c.Stats(); after.Transport.Sent-before.Transport.Sent > 101 {
-		t.Errorf("100 commands took %d datagrams", after.Transport.Sent-before.Transport.Sent)
+	if after, _ := c.Stats(); after.PacketsSent-before.PacketsSent > 101 {
+		t.Errorf("100 commands took %d datagrams", after.PacketsSent-before.PacketsSent)
 	}
 }

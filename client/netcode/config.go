@@ -4,44 +4,32 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
+	"math"
+	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // NoTimeout disables a timeout, in the fields of Config that name it.
-const NoTimeout = utp.NoTimeout
+const NoTimeout time.Duration = utp.NoTimeout
 
-// Config configures a Driver. Negative values are invalid, except NoTimeout.
+// Config configures a Driver. Negative values are invalid, except NoTimeout. Durations of
+// the transport count in whole milliseconds.
 type Config struct {
-	// Link carries the datagrams; the driver owns it from NewServer or NewClient
-	// on. Nil means that Open makes one when it is needed.
+	// Link carries the datagrams; the driver owns it from NewServer or NewClient on. Nil
+	// means a UDP socket, which Listen opens at its address, and Connect at any of the
+	// server's family.
 	Link link.Link
-	// Open makes the link of Listen, at the address to listen at, or of Connect,
-	// at nowhere. Nil means a UDP socket, for Connect one of the server's family.
-	Open func(local address.Addr) (link.Link, error)
-	// Transport is the layer below. The driver sets its Pipelines, Overhead,
-	// MaxConnections, MaxHalfOpen and ValidateAddresses, and its FragmentCapacity to
-	// 16 KiB if that is 0. Window must be the same on both sides. Of one address,
-	// MaxHalfOpenPerSource clients may be in handshake or approval at a time; a further
-	// one gets no answer meanwhile, and asks again.
-	Transport utp.Config
-
-	// HandshakeApprovalTimeout is how long a client may take from the proof of its
-	// address, which comes with its version, until it is connected, handshake and approval
-	// together. 0 means 5 s, the minimum is 1 s. On a client it counts in StateApproval
-	// alone.
-	HandshakeApprovalTimeout time.Duration
-	// ClientHandshakeTimeout is how long a client stays in StateHandshake, since
-	// it does not know the server's limit. 0 means 30 s; NoTimeout leaves it to the
-	// silence of the server.
-	ClientHandshakeTimeout time.Duration
-	// RequireApproval makes a server ask its game about each client, see
-	// Conn.Approve. It is fixed once the server listens.
-	RequireApproval bool
+	// AutoConnectPort makes the first Update of a server listen at this UDP port, and that of
+	// a client connect to it. 0 turns it off.
+	AutoConnectPort uint16
+	// AutoListenAddress is where the server listens then. Zero means 0.0.0.0.
+	AutoListenAddress netip.Addr
+	// AutoConnectAddress is where the client connects to then. Zero means 127.0.0.1, and
+	// 0.0.0.0 means that it does not.
+	AutoConnectAddress netip.Addr
 
 	// GameVersion must be the same on both sides. 0 is as good as another.
 	GameVersion int32
@@ -55,13 +43,54 @@ type Config struct {
 	// and names RPCs by 8 bytes more, so that the sides may know different ones.
 	RelaxedVersion bool
 
+	// RequireApproval makes a server ask its game about each client, see
+	// Conn.Approve. It is fixed once the server listens.
+	RequireApproval bool
+	// HandshakeApprovalTimeout is how long a client may take from the proof of its
+	// address, which comes with its version, until it is connected, handshake and approval
+	// together. 0 means 5 s, the minimum is 1 s. On a client it counts in StateApproval
+	// alone.
+	HandshakeApprovalTimeout time.Duration
+
 	// MaxConnections bounds the clients of a server. 0 means 1024, the limit is
 	// 65536. One above it is refused by a disconnect.
 	MaxConnections int
 	// MaxHandshaking bounds those of them that are in handshake or approval. 0 means
-	// 256. One above it is refused by a disconnect and is no event. A client has such a
-	// place from when it has proven its address, so forged requests take none.
+	// 256, the limit is 65536. One above it is refused by a disconnect and is no event. A
+	// client has such a place from when it has proven its address, so forged requests take
+	// none.
 	MaxHandshaking int
+	// MaxHandshakingPerSource is the same for one IPv4 address, one IPv6 /64 or one
+	// allocation. 0 means 32, enough for a school behind one address. A further client gets
+	// no answer meanwhile, and asks again.
+	MaxHandshakingPerSource int
+
+	// ConnectTimeout is the time between two requests of a client. 0 means 1 s.
+	ConnectTimeout time.Duration
+	// ConnectAttempts is how many requests a client sends before the attempt ends with
+	// ReasonMaxConnectionAttempts. 0 means 60.
+	ConnectAttempts int
+	// HeartbeatTimeout is how long nothing may be sent before a heartbeat is. 0
+	// means 500 ms, NoTimeout means no heartbeats.
+	HeartbeatTimeout time.Duration
+	// DisconnectTimeout is how long nothing may be received before the connection
+	// ends with ReasonTimeout. 0 means 30 s, NoTimeout means no limit.
+	DisconnectTimeout time.Duration
+	// MaxResendTime bounds the time after which an unacknowledged packet of RPCs is
+	// sent again, 64 ms to 10 s. 0 means 200 ms. Where round trips are longer,
+	// packets are sent again for nothing.
+	MaxResendTime time.Duration
+
+	// MaxMessageSize is the largest datagram in bytes on the socket, with those of a
+	// relay, up to 1472. 0 means 1400. 128 must be left without those of a relay.
+	MaxMessageSize int
+	// MaxSnapshotLen bounds a snapshot or a command in bytes. 0 means 16 KiB, the limit is
+	// 1 MiB less 22 bytes. One that needs several packets is lost with each of them, and at
+	// a side whose own limit is lower.
+	MaxSnapshotLen int
+	// CommandsPerDatagram is how many commands a client sends at once: the newest and, as far
+	// as they fit, the ones before it again. 0 means 4, 1 repeats none, the limit is 32.
+	CommandsPerDatagram int
 	// MaxRPCQueue bounds the RPCs in bytes that wait to be sent to one peer. 0
 	// means 256 KiB.
 	MaxRPCQueue int
@@ -70,43 +99,44 @@ type Config struct {
 	// disconnected with ReasonInvalidRPC. Each connection may hold this much for an RPC that
 	// has not arrived completely, and never more than twice what has arrived of it.
 	MaxRPCLen int
-	// CommandsPerDatagram is how many commands a client sends at once: the newest and, as far
-	// as they fit, the ones before it again. 0 means 4, 1 repeats none, the limit is 32.
-	CommandsPerDatagram int
-	// MaxReceive bounds the datagrams that one Update takes. 0 means 4096; more
-	// stay in the link.
-	MaxReceive int
-	// NoCloseNotice ends connections without sending the reason, as Unity
-	// does. A notice delays the end by up to 250 ms in the background.
-	NoCloseNotice bool
 
-	// Auto makes the first Update listen or connect.
-	Auto AutoConnect
 	// Rand gives the tokens of connections. Nil means crypto/rand.
 	Rand io.Reader
 	// Logger logs changes of connections, not datagrams. Nil disables logs.
 	Logger *slog.Logger
 }
 
+const (
+	// clientHandshakeTimeout bounds StateHandshake on a client, which does not know the
+	// server's limit: above what a server may reasonably have.
+	clientHandshakeTimeout = 30 * time.Second
+	// maxReceive bounds the datagrams that one Update takes, so that a flood delays a tick
+	// and no more. What is above it stays in the link.
+	maxReceive = 4096
+	// maxConnections is what the slots of the transport can hold.
+	maxConnections = 65536
+	// minSendQueue and sendsPerConnection bound the datagrams that one Flush sends: room for
+	// a snapshot of some packets for each connection.
+	minSendQueue       = 4096
+	sendsPerConnection = 4
+	maxSendQueue       = 65536
+)
+
 func (c Config) withDefaults() Config {
-	if c.Open == nil {
-		c.Open = openUDP
-	}
 	c.HandshakeApprovalTimeout = orDefault(c.HandshakeApprovalTimeout, 5*time.Second)
-	c.ClientHandshakeTimeout = orDefault(c.ClientHandshakeTimeout, 30*time.Second)
 	c.MaxConnections = orDefault(c.MaxConnections, 1024)
 	c.MaxHandshaking = orDefault(c.MaxHandshaking, 256)
+	c.MaxHandshakingPerSource = orDefault(c.MaxHandshakingPerSource, 32)
+	c.MaxSnapshotLen = orDefault(c.MaxSnapshotLen, 16<<10)
+	c.CommandsPerDatagram = orDefault(c.CommandsPerDatagram, 4)
 	c.MaxRPCQueue = orDefault(c.MaxRPCQueue, 256<<10)
 	c.MaxRPCLen = orDefault(c.MaxRPCLen, 64<<10)
-	c.MaxReceive = orDefault(c.MaxReceive, 4096)
-	c.CommandsPerDatagram = orDefault(c.CommandsPerDatagram, 4)
 	if c.RPCs == nil {
 		c.RPCs = new(RPCRegistry)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	c.Auto = c.Auto.withDefaults()
 	return c
 }
 
@@ -117,24 +147,26 @@ func orDefault[T int | time.Duration](v, def T) T {
 	return v
 }
 
+// check takes a configuration that has its defaults.
 func (c Config) check() error {
 	if c.HandshakeApprovalTimeout < time.Second {
 		return fmt.Errorf("%w: HandshakeApprovalTimeout %v is below 1s", ErrConfig, c.HandshakeApprovalTimeout)
 	}
-	if c.ClientHandshakeTimeout < 0 && c.ClientHandshakeTimeout != NoTimeout {
-		return fmt.Errorf("%w: ClientHandshakeTimeout is %v", ErrConfig, c.ClientHandshakeTimeout)
-	}
-	if min(c.MaxConnections, c.MaxHandshaking, c.MaxRPCQueue, c.MaxRPCLen, c.MaxReceive, c.CommandsPerDatagram) < 0 {
-		return fmt.Errorf("%w: a limit is negative", ErrConfig)
-	}
-	if c.MaxRPCLen > rpcLenLimit {
-		return fmt.Errorf("%w: MaxRPCLen %d is above 1 MiB", ErrConfig, c.MaxRPCLen)
-	}
-	if c.CommandsPerDatagram > 32 {
-		return fmt.Errorf("%w: CommandsPerDatagram %d is above 32", ErrConfig, c.CommandsPerDatagram)
-	}
-	if t := c.Transport; t.Pipelines != nil || t.Overhead != 0 || t.MaxConnections != 0 || t.MaxHalfOpen != 0 {
-		return fmt.Errorf("%w: Pipelines, Overhead, MaxConnections and MaxHalfOpen of the transport are the driver's", ErrConfig)
+	for _, n := range []struct {
+		name         string
+		value, limit int
+	}{
+		{"MaxConnections", c.MaxConnections, maxConnections},
+		{"MaxHandshaking", c.MaxHandshaking, maxConnections},
+		{"MaxHandshakingPerSource", c.MaxHandshakingPerSource, maxConnections},
+		{"MaxSnapshotLen", c.MaxSnapshotLen, utp.MaxFragmentCapacity - maxHeaderLen},
+		{"CommandsPerDatagram", c.CommandsPerDatagram, 32},
+		{"MaxRPCQueue", c.MaxRPCQueue, math.MaxInt},
+		{"MaxRPCLen", c.MaxRPCLen, rpcLenLimit},
+	} {
+		if n.value < 0 || n.value > n.limit {
+			return fmt.Errorf("%w: %s is %d, not within 1 and %d", ErrConfig, n.name, n.value, n.limit)
+		}
 	}
 	if _, err := utp.New(c.transport(0)); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
@@ -144,23 +176,15 @@ func (c Config) check() error {
 
 // transport returns the configuration of the layer below.
 func (c Config) transport(overhead int) utp.Config {
-	preset := utp.NetcodeForEntities()
-	t := c.Transport
-	t.Pipelines = slices.Clone(preset.Pipelines)
-	t.Overhead = overhead
-	t.FragmentCapacity = orDefault(t.FragmentCapacity, preset.FragmentCapacity)
-	t.MaxConnections, t.MaxHalfOpen = c.MaxConnections, c.MaxHandshaking
+	t := utp.NetcodeForEntities()
 	t.ValidateAddresses = true
-	if t.Rand == nil {
-		t.Rand = c.Rand
-	}
+	t.Overhead = overhead
+	t.FragmentCapacity = c.MaxSnapshotLen + maxHeaderLen
+	t.SendQueue = min(max(sendsPerConnection*c.MaxConnections, minSendQueue), maxSendQueue)
+	t.MaxConnections, t.MaxHalfOpen, t.MaxHalfOpenPerSource = c.MaxConnections, c.MaxHandshaking, c.MaxHandshakingPerSource
+	t.MaxMessageSize, t.MaxResendTime = c.MaxMessageSize, c.MaxResendTime
+	t.ConnectTimeout, t.ConnectAttempts = c.ConnectTimeout, c.ConnectAttempts
+	t.HeartbeatTimeout, t.DisconnectTimeout = c.HeartbeatTimeout, c.DisconnectTimeout
+	t.Rand = c.Rand
 	return t
-}
-
-func openUDP(local address.Addr) (link.Link, error) {
-	ap, ok := local.UDP()
-	if local.IsValid() && !ok {
-		return nil, ErrAddr
-	}
-	return link.OpenUDP(ap)
 }

@@ -1,12 +1,11 @@
 package netcode
 
 import (
-	"fmt"
 	"iter"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // Conn names one connection of a driver. It is comparable and is never used
@@ -24,6 +23,26 @@ func (c Conn) live() *session {
 		return s
 	}
 	return nil
+}
+
+var noSession = new(session)
+
+// received returns the session of a connection, also of one that ended in the last Update, or
+// an empty one.
+func (c Conn) received() *session {
+	if s := c.d.session(c.id); s != nil {
+		return s
+	}
+	return noSession
+}
+
+// each is slices.Values, whose result the compiler would allocate.
+func each[T any](list []T, yield func(T) bool) {
+	for _, v := range list {
+		if !yield(v) {
+			return
+		}
+	}
 }
 
 // State returns where the connection stands: StateUnknown for the zero Conn.
@@ -56,28 +75,25 @@ func (c Conn) Remote() (address.Addr, bool) {
 // Approve makes a client connected with the next Update, or, during the handshake, when the
 // handshake is complete. A second call does nothing.
 //
-// Errors: ErrGone, ErrRole, and ErrNotAllowedInState if Config.RequireApproval is not set or
-// Disconnect was called before.
+// Errors: ErrGone, and ErrNotAllowed on a client, if Config.RequireApproval is not set or
+// if Disconnect was called before.
 func (c Conn) Approve() error {
 	s := c.live()
 	switch {
 	case s == nil:
 		return ErrGone
-	case !c.d.server:
-		return ErrRole
-	case !c.d.cfg.RequireApproval:
-		return ErrNotAllowedInState
-	case s.closing:
-		return ErrNotAllowedInState
+	case !c.d.server || !c.d.cfg.RequireApproval || s.closing:
+		return ErrNotAllowed
 	}
 	s.approved = true
 	return nil
 }
 
-// Disconnect ends the connection with the next Update, whose event has this
-// reason. The peer's event has ReasonClosedByRemote, and reason and text as
-// Remote if both sides use notices. Of several calls the first counts.
-func (c Conn) Disconnect(r DisconnectReason, text string) {
+// Disconnect ends the connection with the next Update, whose event has this reason. The
+// peer's event has ReasonClosedByRemote, and the reason and up to 127 bytes of the text as
+// PeerReason and PeerText. Of several calls the first counts. The notice delays the end of
+// the transport by up to 250 ms in the background.
+func (c Conn) Disconnect(r Reason, text string) {
 	if s := c.live(); s != nil && !s.closing {
 		s.closing, s.closeReason, s.closeText = true, r, cut(text)
 	}
@@ -102,11 +118,11 @@ func (c Conn) InGame() bool {
 	return s != nil && s.inGame
 }
 
-// SendRPC queues an RPC, which arrives once and in order. A payload above MaxRPC bytes
-// travels in several packets, and those behind it wait for the last of them; it may have
-// Config.MaxRPCLen bytes, and must fit into Config.MaxRPCQueue.
+// SendRPC queues an RPC, which arrives once and in order. A payload above one packet, over
+// UDP by default 1369 bytes, travels in several, and the RPCs behind it wait for the last of
+// them; it may have Config.MaxRPCLen bytes, and must fit into Config.MaxRPCQueue.
 //
-// Errors: ErrGone, ErrUnknownRPC, ErrNotAllowedInState, ErrTooLarge, ErrQueueFull.
+// Errors: ErrGone, ErrUnknownRPC, ErrNotAllowed, ErrTooLarge, ErrQueueFull.
 func (c Conn) SendRPC(r RPC) error {
 	s := c.live()
 	if s == nil {
@@ -118,32 +134,22 @@ func (c Conn) SendRPC(r RPC) error {
 // RPCs returns those that were received in the last Update, also of a connection that ended
 // in it. Conns does not return such a connection; its event has it.
 func (c Conn) RPCs() iter.Seq[RPC] {
-	return func(yield func(RPC) bool) {
-		s := c.d.session(c.id)
-		if s == nil {
-			return
-		}
-		for _, r := range s.rpcs {
-			if !yield(r) {
-				return
-			}
-		}
-	}
+	return func(yield func(RPC) bool) { each(c.received().rpcs, yield) }
 }
 
 // SendSnapshot sends a snapshot to a client with the next Flush; of several in
 // one tick only the last leaves. It may be lost, see Acks.
 //
-// Errors: ErrGone, ErrRole, ErrNotAllowedInState, ErrTooLarge.
+// Errors: ErrGone, ErrNotAllowed, ErrTooLarge.
 func (c Conn) SendSnapshot(tick uint32, b []byte) error {
 	s := c.live()
 	if s == nil {
 		return ErrGone
 	}
 	if !c.d.server {
-		return ErrRole
+		return ErrNotAllowed
 	}
-	if err := c.d.maySend(s, snapshotLen+len(b)); err != nil {
+	if err := c.d.maySend(s, snapshotLen, len(b)); err != nil {
 		return err
 	}
 	s.out.due, s.out.tick = true, tick
@@ -163,10 +169,10 @@ func (c Conn) Snapshot() (tick uint32, b []byte, ok bool) {
 
 // Acks returns which snapshots the client has processed. A server learns it from the
 // client's commands; a client that sends none acknowledges snapshots every 50 ms.
-func (c Conn) Acks() SnapshotAcks {
+func (c Conn) Acks() Acks {
 	switch s := c.live(); {
 	case s == nil:
-		return SnapshotAcks{}
+		return Acks{}
 	case c.d.server:
 		return s.acked
 	default:
@@ -204,7 +210,7 @@ type session struct {
 	userData        any
 
 	closing     bool // the game wants it to end
-	closeReason DisconnectReason
+	closeReason Reason
 	closeText   string
 	lingering   bool // ended, but the notice may still be on its way
 	until       time.Duration
@@ -224,26 +230,12 @@ type session struct {
 	commandsSent time.Duration // when a datagram of commands was sent
 	ackDue       bool          // a snapshot was received since then
 
-	acks     SnapshotAcks // of the client
-	acked    SnapshotAcks // as the server knows them
+	acks     Acks // of the client
+	acked    Acks // as the server knows them
 	age      int32
 	sequence uint8 // of the last snapshot
 	trip     roundTrip
-	counts   streamCounts
-}
-
-// streamCounts is what a session has counted.
-type streamCounts struct {
-	RPCsSent, RPCsReceived uint64
-	MessagesSent, Messages uint64 // of SendMessage
-	Sent, Received         uint64 // commands or snapshots
-	Unsent                 uint64 // commands or snapshots for which the transport had no room
-	Late                   uint64 // older than one that was received before
-	Repeated               uint64 // commands that were received before
-	Dropped                uint64 // commands that are too old or too many
-	Replaced               uint64 // newer snapshots came in the same tick
-	Lost                   uint64 // snapshots that are missing in the sequence
-	Ignored                uint64 // received while not in game, or on the wrong side
+	counts   Stats // what add adds
 }
 
 func (s *session) reset(id utp.ConnID, st State) {
@@ -268,7 +260,7 @@ func (s *session) leaveGame() {
 	s.inputs.reset()
 	s.commands.reset()
 	s.ackDue = false
-	s.acks, s.acked, s.age = SnapshotAcks{}, SnapshotAcks{}, 0
+	s.acks, s.acked, s.age = Acks{}, Acks{}, 0
 }
 
 // handshaking reports whether the limit of handshake and approval counts.
@@ -288,7 +280,7 @@ type pendingRelease struct {
 }
 
 // endSession publishes the end of a connection. The RPCs before it stay until the next Update.
-func (d *Driver) endSession(s *session, ev ConnectionEvent) {
+func (d *Driver) endSession(s *session, ev Event) {
 	d.enter(s, StateDisconnected)
 	ev.Conn, ev.NetworkID, ev.State, ev.UserData = Conn{d, s.conn}, s.id, StateDisconnected, s.userData
 	d.publish(ev)
@@ -299,17 +291,16 @@ func (d *Driver) endSession(s *session, ev ConnectionEvent) {
 	s.leaveGame()
 }
 
-// closeLocal ends a connection from this side and sends the peer a close notice
-// unless Config.NoCloseNotice is set.
-func (d *Driver) closeLocal(s *session, r DisconnectReason, text string) {
+// closeLocal ends a connection from this side and sends the peer a close notice.
+func (d *Driver) closeLocal(s *session, r Reason, text string) {
 	d.closeBecause(s, r, text, nil)
 }
 
 // closeBecause is closeLocal with a cause for the event of this side.
-func (d *Driver) closeBecause(s *session, r DisconnectReason, text string, cause error) {
-	d.endSession(s, ConnectionEvent{Reason: r, Cause: cause})
+func (d *Driver) closeBecause(s *session, r Reason, text string, cause error) {
+	d.endSession(s, Event{Reason: r, PeerReason: r, Cause: cause})
 	s.at, _ = d.ep.Remote(s.conn)
-	if d.cfg.NoCloseNotice || d.ep.State(s.conn) != utp.StateEstablished {
+	if d.ep.State(s.conn) != utp.StateEstablished {
 		d.closeTransport(s)
 		return
 	}
@@ -383,10 +374,10 @@ func (d *Driver) hasPeer(at address.Addr) bool {
 
 // transportEnded ends a connection that the transport does not have any more.
 func (d *Driver) transportEnded(s *session, ev utp.Event) {
-	end := ConnectionEvent{Reason: DisconnectReason(ev.Reason), Cause: d.cause(ev)}
+	end := Event{Reason: Reason(ev.Reason), PeerReason: Reason(ev.Reason), Cause: d.cause(ev)}
 	if ev.Refused {
 		// To answer more than that would be an amplifier for requests with forged sources.
-		end.Remote = &CloseInfo{Reason: ReasonServerFull}
+		end.PeerReason = ReasonServerFull
 	}
 	d.endSession(s, end)
 	d.forgetTransport(s)
@@ -401,12 +392,12 @@ func (d *Driver) cause(ev utp.Event) error {
 
 // closeByPeer processes the close notice of the peer.
 func (d *Driver) closeByPeer(s *session, body []byte) {
-	info, ok := parseClose(body)
+	reason, text, ok := parseClose(body)
 	if !ok {
 		d.invalid(s, "a close notice has a wrong length")
 		return
 	}
-	d.endSession(s, ConnectionEvent{Reason: ReasonClosedByRemote, Remote: &info})
+	d.endSession(s, Event{Reason: ReasonClosedByRemote, PeerReason: reason, PeerText: text})
 	d.ep.Disconnect(s.conn)
 	d.forgetTransport(s)
 }
@@ -498,70 +489,4 @@ func (d *Driver) dropAllPeers() {
 			d.ep.DropPeer(at)
 		}
 	}
-}
-
-// DisconnectReason is why a connection ended. The values up to 102 are those
-// of Unity's packages; no reason crosses the wire, see CloseInfo.
-type DisconnectReason uint8
-
-// The reasons.
-const (
-	// ReasonConnectionClose: closed by this side without another reason.
-	ReasonConnectionClose DisconnectReason = 0
-	// ReasonTimeout: nothing was received for too long.
-	ReasonTimeout DisconnectReason = 1
-	// ReasonMaxConnectionAttempts: the server did not answer.
-	ReasonMaxConnectionAttempts DisconnectReason = 2
-	// ReasonClosedByRemote: the peer ended it.
-	ReasonClosedByRemote DisconnectReason = 3
-	// ReasonBadProtocolVersion: the two sides have different versions.
-	ReasonBadProtocolVersion DisconnectReason = 4
-	// ReasonInvalidRPC: the peer sent an RPC that is unknown, malformed, or not
-	// allowed in its state.
-	ReasonInvalidRPC DisconnectReason = 5
-	// ReasonAuthenticationFailure: the peer's certificate; not given by this package.
-	ReasonAuthenticationFailure DisconnectReason = 6
-	// ReasonProtocolError: the transports do not fit, or the link lost the peer,
-	// as by the DISCONNECT of a relay.
-	ReasonProtocolError DisconnectReason = 7
-	// ReasonHandshakeTimeout: the versions were not exchanged in time.
-	ReasonHandshakeTimeout DisconnectReason = 100
-	// ReasonApprovalFailure: for the game that does not approve a client.
-	ReasonApprovalFailure DisconnectReason = 101
-	// ReasonApprovalTimeout: the game did not decide in time.
-	ReasonApprovalTimeout DisconnectReason = 102
-	// ReasonServerFull: of CloseInfo, if the server has no room for a client, or no room for
-	// one more handshake; and for a game that has none. Not Unity's.
-	ReasonServerFull DisconnectReason = 120
-)
-
-// String returns the name of the reason, or reason(n).
-func (r DisconnectReason) String() string {
-	switch r {
-	case ReasonConnectionClose:
-		return "connection closed"
-	case ReasonTimeout:
-		return "timeout"
-	case ReasonMaxConnectionAttempts:
-		return "too many connection attempts"
-	case ReasonClosedByRemote:
-		return "closed by remote"
-	case ReasonBadProtocolVersion:
-		return "bad protocol version"
-	case ReasonInvalidRPC:
-		return "invalid RPC"
-	case ReasonAuthenticationFailure:
-		return "authentication failure"
-	case ReasonProtocolError:
-		return "protocol error"
-	case ReasonHandshakeTimeout:
-		return "handshake timeout"
-	case ReasonApprovalFailure:
-		return "approval failure"
-	case ReasonApprovalTimeout:
-		return "approval timeout"
-	case ReasonServerFull:
-		return "server full"
-	}
-	return fmt.Sprintf("reason(%d)", uint8(r))
 }

@@ -37,7 +37,7 @@ type directSide struct {
 	conn     netcode.Conn // of a client
 	sent     int
 	received []string
-	events   []netcode.ConnectionEvent
+	events   []netcode.Event
 }
 
 func newDirectSide(t *testing.T, make func(netcode.Config) (*netcode.Driver, error), rpc calls, relay, socket link.Link) *directSide {
@@ -108,7 +108,7 @@ func (m *directMatch) check() {
 		}
 	}
 	for _, s := range append([]*directSide{m.server}, m.clients...) {
-		if i := slices.IndexFunc(s.events, func(ev netcode.ConnectionEvent) bool { return ev.State == netcode.StateDisconnected }); i >= 0 {
+		if i := slices.IndexFunc(s.events, func(ev netcode.Event) bool { return ev.State == netcode.StateDisconnected }); i >= 0 {
 			m.t.Errorf("event %v", s.events[i])
 		}
 	}

@@ -1,7 +1,8 @@
 // Package netcode is a connection layer for games: handshake, approval, RPCs,
 // commands and snapshots between one server and its clients, over UDP, a relay or a
-// network in memory. It offers what Netcode for Entities offers, on top of package
-// utp. Its messages have a format of their own, so both sides must use this package.
+// network in memory. It offers what Netcode for Entities offers. Its packets are those of
+// Unity Transport, its messages have a format of their own, so both sides must use this
+// package.
 //
 // A server that prints the RPCs of its clients:
 //
@@ -66,20 +67,32 @@
 //	7                            Connected              approved
 //	8     Connected
 //
-// A server keeps nothing of a client, and sends it nothing but the cookie, before the
-// client has proven that it receives what is sent to its address, see Address validation in
-// package utp. Requests and heartbeats with forged sources therefore take no place, cause no
-// event, and are answered with less than three times their bytes. A client that has proven
-// its address has one of MaxHandshaking places until it is connected, and its source at most
-// MaxHalfOpenPerSource of them. A player that moves to another address proves that as well.
-//
-// Before Connected only RPCs with [DuringApproval] may pass; any other ends the
+// Before Connected only RPCs of [RegisterApprovalRPC] may pass; any other ends the
 // connection of its sender. Commands and snapshots further need SetInGame on
 // both sides; before that they are counted and ignored.
 //
 // A client whose connection was closed may connect again at once. Over a relay the
 // DISCONNECT of the former link may arrive during the new attempt, which then
 // requests a new link and continues.
+//
+// # Address validation and limits
+//
+// The source of a request may be forged, and its sender chooses the token of the connection.
+// A server therefore keeps nothing of a client, and sends it nothing but the cookie, before
+// the client has returned the cookie (RFC 9000, section 8): requests and heartbeats with
+// forged sources take no place, cause no event, and are answered with less than three times
+// their bytes. Over a relay the address is the allocation, which the relay has authenticated;
+// the handshake is the same. A client that has proven its address has one of
+// Config.MaxHandshaking places until it is connected, and its source at most
+// Config.MaxHandshakingPerSource of them. A player that moves to another address keeps its
+// connection, and proves the new address as well.
+//
+// The token alone, 8 random bytes in each datagram, identifies a connection: an attacker that
+// reads the traffic can take it over. [Stats].Refused and Drops show a server under attack.
+//
+// One datagram has Config.MaxMessageSize bytes, one Update takes 4096 of them, and one
+// connection keeps 256 commands and 256 messages of it. At most 32 packets of RPCs are
+// unacknowledged at a time; there is no congestion control.
 //
 // # Ticks and time
 //
@@ -104,9 +117,9 @@
 //     client's version, and so its Handshake event is two ticks later
 //   - different versions give ReasonBadProtocolVersion, as documented there, with what differs,
 //     see [VersionError]
-//   - a client that a full server refuses has ReasonServerFull in [CloseInfo]
-//   - a side that ends a connection sends the reason, see [CloseInfo]; the event
-//     of the other side still has ReasonClosedByRemote, and comes with the notice
+//   - a client that a full server refuses has ReasonServerFull as Event.PeerReason
+//   - a side that ends a connection sends the reason and a text; the event of the other side
+//     has them as PeerReason and PeerText, and still ReasonClosedByRemote
 //   - the handshake has a timeout on the client as well
 //   - RequireApproval is a setting of the server alone; a client follows the server
 //   - of several requests in one tick each gets its own result, see [Request]

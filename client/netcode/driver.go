@@ -12,7 +12,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // Driver is a server with its clients, or a client with its server. It starts no
@@ -22,9 +22,7 @@ type Driver struct {
 	server  bool
 	log     *slog.Logger
 	table   rpcTable
-	version ProtocolVersion
-
-	sockets bool // links are UDP sockets, made when they are needed
+	version version
 
 	link   link.Link     // nil before it is needed
 	ep     *utp.Endpoint // there when link is
@@ -39,13 +37,13 @@ type Driver struct {
 	sessions        []*session // by slot of the transport
 	ids             networkIDs
 	pendingReleases []pendingRelease
-	events          []ConnectionEvent
+	events          []Event
 	requests        []*Request
-	auto            *Request // of Config.Auto, until its result was returned
+	auto            *Request // of Config.AutoConnectPort, until its result was returned
 
 	buf     []byte // of the datagram that is received
 	scratch []byte // of the message that is sent
-	counts  driverCounts
+	ended   Stats  // of the connections whose place another one has
 }
 
 // NewServer returns a server that does not listen yet. Errors wrap ErrConfig; the link
@@ -57,17 +55,16 @@ func NewServer(cfg Config) (*Driver, error) { return newDriver(cfg, true) }
 func NewClient(cfg Config) (*Driver, error) { return newDriver(cfg, false) }
 
 func newDriver(cfg Config, server bool) (*Driver, error) {
-	sockets := cfg.Open == nil
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	d := &Driver{
-		cfg: cfg, sockets: sockets, server: server, log: cfg.Logger, table: cfg.RPCs.table(),
+		cfg: cfg, server: server, log: cfg.Logger, table: cfg.RPCs.table(),
 		buf: make([]byte, link.MaxDatagram),
 	}
-	d.version = ProtocolVersion{
-		Protocol: WireVersion, Game: cfg.GameVersion, RPCs: d.table.fingerprint(), Components: cfg.ComponentsHash,
+	d.version = version{
+		Protocol: wireVersion, Game: cfg.GameVersion, RPCs: d.table.fingerprint(), Components: cfg.ComponentsHash,
 	}
 	if cfg.Link != nil {
 		if err := d.attach(cfg.Link); err != nil {
@@ -88,7 +85,7 @@ func (d *Driver) attach(l link.Link) error {
 	return nil
 }
 
-// open makes the link if there is none.
+// open makes the link, a UDP socket, if there is none.
 func (d *Driver) open(local address.Addr) error {
 	switch {
 	case d.closed:
@@ -98,7 +95,11 @@ func (d *Driver) open(local address.Addr) error {
 	case d.link != nil:
 		return nil
 	}
-	l, err := d.cfg.Open(local)
+	at, ok := local.UDP()
+	if local.IsValid() && !ok {
+		return link.ErrAddr
+	}
+	l, err := link.OpenUDP(at)
 	if err != nil {
 		return err
 	}
@@ -108,20 +109,20 @@ func (d *Driver) open(local address.Addr) error {
 	return nil
 }
 
-// Listen begins to accept clients. Nowhere means wherever the link is; another
-// address must be the link's, or that of the link that Config.Open makes.
+// Listen begins to accept clients. The zero address means that of the link, or without one
+// any port. Another address must be the link's, if Config.Link is set.
 //
-// Errors: ErrRole, ErrAlready, ErrAddr, and those of Config.Open and of Config.Rand.
+// Errors: ErrNotAllowed, ErrAlready, link.ErrAddr, and those of link.OpenUDP and of Config.Rand.
 // After a failure, Listen may be called again.
 func (d *Driver) Listen(at address.Addr) error {
 	if !d.server {
-		return ErrRole
+		return ErrNotAllowed
 	}
 	if d.listening() {
 		return ErrAlready
 	}
 	if at.IsValid() && d.link != nil && d.link.Local() != at {
-		return ErrAddr
+		return link.ErrAddr
 	}
 	if err := d.open(at); err != nil {
 		return err
@@ -138,28 +139,28 @@ func (d *Driver) listening() bool { return d.ep != nil && d.ep.Listening() }
 // Connect begins to connect to a server; StateConnecting is an event of the
 // next Update.
 //
-// Errors: ErrRole, ErrAlready, ErrAddr, and those of Config.Open, of the link, and of
+// Errors: ErrNotAllowed, ErrAlready, link.ErrAddr, and those of link.OpenUDP, of the link, and of
 // Config.Rand.
 func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	if d.server {
-		return Conn{}, ErrRole
+		return Conn{}, ErrNotAllowed
 	}
 	if d.busy() {
 		return Conn{}, ErrAlready
 	}
 	ap, udp := to.UDP()
 	if !to.IsValid() || udp && ap.Port() == 0 {
-		return Conn{}, ErrAddr
+		return Conn{}, link.ErrAddr
 	}
 	var local address.Addr
-	if ap.Addr().Is6() && d.sockets {
+	if ap.Addr().Is6() {
 		local = address.FromUDP(netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
 	}
 	if err := d.open(local); err != nil {
 		return Conn{}, err
 	}
 	if own, _ := d.link.Local().UDP(); own.Addr().BitLen() != ap.Addr().BitLen() {
-		return Conn{}, ErrAddr // One of both is an allocation, or they are of different families.
+		return Conn{}, link.ErrAddr // One of both is an allocation, or they are of different families.
 	}
 	if err := d.link.Dial(); err != nil {
 		return Conn{}, err
@@ -219,6 +220,7 @@ func (d *Driver) newSession(id utp.ConnID, st State) *session {
 		s = new(session)
 		d.sessions[id.Index()] = s
 	}
+	d.ended.add(&s.counts)
 	s.reset(id, st)
 	s.since = d.elapsed
 	return s
@@ -289,21 +291,12 @@ const (
 	StateConnected
 )
 
+var stateNames = [...]string{"unknown", "disconnected", "connecting", "handshake", "approval", "connected"}
+
 // String returns the name of the state, or state(n).
 func (s State) String() string {
-	switch s {
-	case StateUnknown:
-		return "unknown"
-	case StateDisconnected:
-		return "disconnected"
-	case StateConnecting:
-		return "connecting"
-	case StateHandshake:
-		return "handshake"
-	case StateApproval:
-		return "approval"
-	case StateConnected:
-		return "connected"
+	if int(s) < len(stateNames) {
+		return stateNames[s]
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
@@ -317,7 +310,7 @@ const maxStep = 24 * time.Hour
 // clock as none.
 //
 // It returns why the link has ended, after which nothing arrives any more, or,
-// once, why Config.Auto could not be done; net.ErrClosed after Close.
+// once, why Config.AutoConnectPort could not be done; net.ErrClosed after Close.
 func (d *Driver) Update(now time.Time) error {
 	if d.closed {
 		return net.ErrClosed
@@ -356,9 +349,6 @@ func (d *Driver) advance(now time.Time) {
 		step -= d.behind
 		d.behind = 0
 	}
-	if bound := d.cfg.Transport.MaxStep; bound > 0 {
-		step = min(step, bound)
-	}
 	d.elapsed += min(step, maxStep)
 	d.last = now
 }
@@ -386,7 +376,7 @@ func (d *Driver) forget() {
 
 // receive takes what the link has.
 func (d *Driver) receive() {
-	for range d.cfg.MaxReceive {
+	for range maxReceive {
 		ev := d.link.Receive(d.buf)
 		switch ev.Kind {
 		case link.Nothing:
@@ -444,10 +434,10 @@ func (d *Driver) expire(s *session) {
 	if s.state == StateHandshake {
 		reason = ReasonHandshakeTimeout
 		if !d.server {
-			limit = d.cfg.ClientHandshakeTimeout
+			limit = clientHandshakeTimeout
 		}
 	}
-	if s.handshaking() && limit != NoTimeout && d.elapsed-s.since >= limit {
+	if s.handshaking() && d.elapsed-s.since >= limit {
 		d.closeLocal(s, reason, "")
 	}
 }
@@ -480,9 +470,7 @@ func (d *Driver) takeEvents() {
 
 // incoming takes a client, which has proven its address, unless it has left in the same tick.
 func (d *Driver) incoming(id utp.ConnID) {
-	if d.ep.State(id) == utp.StateNone {
-		d.counts.Stale++
-		return
+	if d.ep.State(id) != utp.StateNone {
+		d.begin(d.newSession(id, StateUnknown))
 	}
-	d.begin(d.newSession(id, StateUnknown))
 }

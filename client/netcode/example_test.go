@@ -70,7 +70,7 @@ func (b *bot) turn(tick uint32, now time.Time) {
 // the links are others.
 func Example() {
 	rpcs := new(netcode.RPCRegistry)
-	hello, _ := netcode.RegisterRPC(rpcs, "hello", netcode.Raw(), netcode.DuringApproval)
+	hello, _ := netcode.RegisterApprovalRPC(rpcs, "hello", netcode.Raw())
 	network := new(link.Network)
 	home, _ := network.Open(address.Addr{})
 	d, err := netcode.NewServer(netcode.Config{Link: home, RPCs: rpcs, RequireApproval: true})

@@ -1,6 +1,15 @@
 package netcode
 
-import "github.com/ferryrelay/ferry/client/netcode/address"
+import (
+	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/utpwire"
+)
+
+// WireVersion is the version of the messages.
+const WireVersion = wireVersion
+
+// ProtocolVersion is what two sides must have in common.
+type ProtocolVersion = version
 
 // Version returns what a peer must have, too.
 func (d *Driver) Version() ProtocolVersion { return d.version }
@@ -8,15 +17,19 @@ func (d *Driver) Version() ProtocolVersion { return d.version }
 // Listening reports whether clients are accepted.
 func (d *Driver) Listening() bool { return d.listening() }
 
-// Addrs returns where a server listens and a client connects to, the zero Addr if it does not.
-func (a AutoConnect) Addrs() (listen, connect address.Addr) {
-	if at, on := a.listen(); on {
-		listen = at
+// AutoAddrs returns where a server listens and a client connects to, the zero Addr if it does not.
+func (c Config) AutoAddrs() (listen, connect address.Addr) { return c.autoListen(), c.autoConnect() }
+
+// Mask returns the acknowledgements as a mask of bits: bit i is the tick Newest-i.
+func (a Acks) Mask() uint32 { return a.mask }
+
+// MaxRPC returns the largest payload of an RPC that one packet carries, in bytes.
+func (d *Driver) MaxRPC() int {
+	n := d.rpcRoom() - utpwire.RPCLen
+	if d.cfg.RelaxedVersion {
+		n -= hashLen
 	}
-	if to, on := a.connect(); on {
-		connect = to
-	}
-	return listen, connect
+	return n
 }
 
 // Partial returns the length and the capacity of what is kept of a large RPC.

@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
 	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
@@ -282,7 +281,7 @@ func TestHandshakeLosesOne(t *testing.T) {
 // TestClientsOfOneAddress: those above the bound of a source get no answer and ask again,
 // and get in when the ones before them are connected. Other sources do not wait.
 func TestClientsOfOneAddress(t *testing.T) {
-	b := newTestNetwork(t, netcode.Config{RequireApproval: true, Transport: utp.Config{MaxHalfOpenPerSource: 2}})
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true, MaxHandshakingPerSource: 2})
 	school := netip.MustParseAddr("2001:db8:ffff::1")
 	var conns []netcode.Conn
 	for i := range 4 {

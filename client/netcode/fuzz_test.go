@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 

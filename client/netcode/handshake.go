@@ -4,7 +4,7 @@ package netcode
 func (d *Driver) enter(s *session, st State) {
 	s.state = st
 	if st != StateDisconnected {
-		d.publish(ConnectionEvent{Conn: Conn{d, s.conn}, NetworkID: s.id, State: st})
+		d.publish(Event{Conn: Conn{d, s.conn}, NetworkID: s.id, State: st})
 	}
 }
 
@@ -44,7 +44,7 @@ func (d *Driver) system(s *session, index uint16, body []byte) {
 }
 
 // compare judges the peer's version. The server alone goes on with it.
-func (d *Driver) compare(s *session, peer ProtocolVersion) {
+func (d *Driver) compare(s *session, peer version) {
 	if differs := d.version.mismatch(peer, d.cfg.RelaxedVersion); differs != nil {
 		d.log.Warn("the peer has another version", "detail", differs)
 		d.closeBecause(s, ReasonBadProtocolVersion, differs.Error(), differs)

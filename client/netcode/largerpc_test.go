@@ -11,9 +11,9 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
 	"github.com/ferryrelay/ferry/internal/netsim"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/utp"
 	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
@@ -62,7 +62,7 @@ func TestLargeRPCSizes(t *testing.T) {
 			}
 			b.flush()
 			after, _ := s.Stats()
-			if n := int(after.Transport.Sent - before.Transport.Sent); k.packets != 0 && n != k.packets {
+			if n := int(after.PacketsSent - before.PacketsSent); k.packets != 0 && n != k.packets {
 				t.Errorf("relaxed %v, %d bytes: %d packets, want %d", relaxed, k.size, n, k.packets)
 			}
 			if got := b.receive(c, rpc.say, 1); len(got) != 1 || got[0] != string(sent) {
@@ -242,7 +242,7 @@ func TestDisconnectWithinLargeRPC(t *testing.T) {
 	for _, k := range []struct {
 		name           string
 		end            func(b *testNetwork, s, c netcode.Conn)
-		server, client netcode.DisconnectReason
+		server, client netcode.Reason
 	}{
 		{"receiver", func(_ *testNetwork, s, _ netcode.Conn) { s.Disconnect(netcode.ReasonServerFull, "") },
 			netcode.ReasonServerFull, netcode.ReasonClosedByRemote},
@@ -272,7 +272,7 @@ func TestDisconnectWithinLargeRPC(t *testing.T) {
 				t.Errorf("%d bytes are kept, in %d", n, room)
 			}
 			log := strings.Join(b.log, "\n")
-			for side, reason := range map[string]netcode.DisconnectReason{"S": k.server, "C1": k.client} {
+			for side, reason := range map[string]netcode.Reason{"S": k.server, "C1": k.client} {
 				if !strings.Contains(log, side+": 1 disconnected, "+reason.String()) {
 					t.Errorf("no end of %s by %v in:\n%s", side, reason, log)
 				}

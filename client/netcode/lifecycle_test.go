@@ -10,8 +10,8 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
 	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // witness knows where each connection of one side stands, by its events alone.
@@ -23,7 +23,7 @@ type witness struct {
 }
 
 // takes says what is wrong with an event, "" if nothing is.
-func (w *witness) takes(ev netcode.ConnectionEvent) string {
+func (w *witness) takes(ev netcode.Event) string {
 	before := w.states[ev.Conn]
 	w.states[ev.Conn] = ev.State
 	w.seen[ev.State]++
@@ -72,7 +72,7 @@ func TestEventsAreLegal(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.clients = append(b.clients, b.driver(netcode.NewClient, netcode.Config{
-			RPCs: rpc.reg, Link: sim, Rand: newChance(byte(i + 1)), ClientHandshakeTimeout: 2 * time.Second,
+			RPCs: rpc.reg, Link: sim, Rand: newChance(byte(i + 1)),
 		}))
 	}
 	sides := append([]*netcode.Driver{b.server}, b.clients...)
@@ -121,7 +121,7 @@ func TestDeny(t *testing.T) {
 	b.tick(5)
 	s := b.only()
 	s.Disconnect(netcode.ReasonApprovalFailure, "wrong password")
-	if err := s.Approve(); err != netcode.ErrNotAllowedInState {
+	if err := s.Approve(); err != netcode.ErrNotAllowed {
 		t.Errorf("approval of a denied client: %v", err)
 	}
 	b.tick(5)

@@ -54,7 +54,7 @@ func newCalls(t testing.TB) calls {
 	if c.say, err = netcode.RegisterRPC(c.reg, "say", netcode.Raw()); err != nil {
 		t.Fatal(err)
 	}
-	if c.approve, err = netcode.RegisterRPC(c.reg, "approve", netcode.Raw(), netcode.DuringApproval); err != nil {
+	if c.approve, err = netcode.RegisterApprovalRPC(c.reg, "approve", netcode.Raw()); err != nil {
 		t.Fatal(err)
 	}
 	return c

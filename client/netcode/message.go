@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"iter"
 
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
@@ -104,14 +104,14 @@ func (d *Driver) invalid(s *session, text string) {
 // either side of a connected connection. It may be lost, arrive twice or after a later one.
 // Over UDP with the default MaxMessageSize the limit is 1389 bytes, over a relay 38 less.
 //
-// Errors: ErrGone, ErrNotAllowedInState, ErrTooLarge, ErrQueueFull.
+// Errors: ErrGone, ErrNotAllowed, ErrTooLarge, ErrQueueFull.
 func (c Conn) SendMessage(b []byte) error {
 	s := c.live()
 	switch {
 	case s == nil:
 		return ErrGone
 	case s.state != StateConnected:
-		return ErrNotAllowedInState
+		return ErrNotAllowed
 	case 1+len(b) > c.d.ep.MaxPayload(utp.EntitiesUnreliable):
 		return ErrTooLarge
 	}
@@ -127,17 +127,7 @@ func (c Conn) SendMessage(b []byte) error {
 // arrival, also of a connection that ended in it. They are valid until the next Update. More
 // than 256 in one Update are dropped.
 func (c Conn) Messages() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		s := c.d.session(c.id)
-		if s == nil {
-			return
-		}
-		for _, b := range s.messages {
-			if !yield(b) {
-				return
-			}
-		}
-	}
+	return func(yield func([]byte) bool) { each(c.received().messages, yield) }
 }
 
 // maxMessages bounds the messages of one connection that an Update keeps.
@@ -153,7 +143,7 @@ func (d *Driver) takeMessage(s *session, b []byte) {
 		s.counts.Dropped++
 		return
 	}
-	s.counts.Messages++
+	s.counts.MessagesReceived++
 	s.messages = append(s.messages, b)
 }
 
@@ -179,13 +169,13 @@ func (d *Driver) takeSnapshot(s *session, b []byte) {
 	s.sequence, s.age, s.ackDue = h.sequence, h.age, true
 	s.acks.add(h.tick)
 	if replaces {
-		s.counts.Replaced++
+		s.counts.Dropped++
 		s.acks.remove(before)
 	}
 }
 
 // The first byte of a message is its kind, as in Netcode for Entities. RPC
-// packets are those of package utp; the others are this package's own.
+// packets are those of package utpwire; the others are this package's own.
 const (
 	kindCommand  = 0
 	kindSnapshot = 1
@@ -206,7 +196,10 @@ type snapshotHeader struct {
 	tick      uint32
 }
 
-const snapshotLen = 18
+const (
+	snapshotLen  = 18
+	maxHeaderLen = commandLen + tickLen // the larger one of snapshots and commands
+)
 
 func (h snapshotHeader) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(append(dst, kindSnapshot), h.time)
@@ -273,19 +266,22 @@ func (d *Driver) flush() {
 	}
 	d.ep.Flush()
 	for pkt, ok := d.ep.Next(); ok; pkt, ok = d.ep.Next() {
-		if d.link.Send(pkt.To, pkt.Data) != nil {
-			d.counts.Unsent++ // As if the network had lost it.
-		}
+		_ = d.link.Send(pkt.To, pkt.Data) // An error is as if the network had lost it.
 	}
 	d.flushReleases()
 	d.link.Flush()
+}
+
+// rpcRoom is how many bytes of RPCs one packet holds.
+func (d *Driver) rpcRoom() int {
+	return d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen
 }
 
 // flushRPCs puts as many RPCs as fit into each packet. What the transport's
 // window does not take stays for the next tick.
 func (d *Driver) flushRPCs(s *session) {
 	for s.queue.len() > 0 {
-		some := s.queue.next(d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen)
+		some := s.queue.next(d.rpcRoom())
 		d.scratch = append(utpwire.AppendRPCPacket(d.scratch[:0], d.millis()), some...)
 		if err := d.ep.Send(s.conn, utp.EntitiesReliable, d.scratch); err != nil {
 			return
@@ -325,13 +321,13 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 		return ErrUnknownRPC
 	}
 	if s.state != StateConnected && (!s.handshaking() || !d.table[i].approval) {
-		return ErrNotAllowedInState
+		return ErrNotAllowed
 	}
 	size := utpwire.RPCLen + len(r.Payload)
 	if d.cfg.RelaxedVersion {
 		size += hashLen
 	}
-	if room := d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen; size > room {
+	if room := d.rpcRoom(); size > room {
 		return d.sendLarge(s, i, r, room)
 	}
 	if s.queue.len()+size > d.cfg.MaxRPCQueue {
@@ -346,57 +342,44 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 	return nil
 }
 
-// maySend reports why a command or snapshot of a size can not be sent.
-func (d *Driver) maySend(s *session, size int) error {
+// maySend reports why a command or snapshot of a size can not be sent behind its header.
+func (d *Driver) maySend(s *session, header, size int) error {
 	if s.state != StateConnected || !s.inGame {
-		return ErrNotAllowedInState
+		return ErrNotAllowed
 	}
-	if size > max(d.ep.MaxPayload(utp.EntitiesUnreliable), d.ep.MaxPayload(utp.EntitiesFragmented)) {
+	if size > d.cfg.MaxSnapshotLen || header+size > max(d.ep.MaxPayload(utp.EntitiesUnreliable), d.ep.MaxPayload(utp.EntitiesFragmented)) {
 		return ErrTooLarge
 	}
 	return nil
 }
 
-// MaxRPC returns the largest payload of an RPC that one packet carries, in bytes, 0 before
-// there is a link. Before StateConnected a larger one is not allowed.
-func (d *Driver) MaxRPC() int {
-	if d.ep == nil {
-		return 0
-	}
-	n := d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen - utpwire.RPCLen
-	if d.cfg.RelaxedVersion {
-		n -= hashLen
-	}
-	return n
-}
-
-// SnapshotAcks is the set of snapshots that a client has processed, by tick, as an
+// Acks is the set of snapshots that a client has processed, by tick, as an
 // acknowledgement bitmask over the newest one and the 31 before.
-type SnapshotAcks struct {
+type Acks struct {
 	Newest uint32
-	Mask   uint32 // bit i: the snapshot of tick Newest-i; 0 if there was none yet
+	mask   uint32 // bit i: the snapshot of tick Newest-i; 0 if there was none yet
 }
 
 // Has reports whether the snapshot of a tick is acknowledged.
-func (a SnapshotAcks) Has(tick uint32) bool {
+func (a Acks) Has(tick uint32) bool {
 	back := a.Newest - tick
-	return back < 32 && a.Mask&(1<<back) != 0
+	return back < 32 && a.mask&(1<<back) != 0
 }
 
 // add notes a tick after Newest, or the first.
-func (a *SnapshotAcks) add(tick uint32) {
+func (a *Acks) add(tick uint32) {
 	ahead := tick - a.Newest
-	if a.Mask == 0 || ahead >= 32 {
-		*a = SnapshotAcks{Newest: tick, Mask: 1}
+	if a.mask == 0 || ahead >= 32 {
+		*a = Acks{Newest: tick, mask: 1}
 		return
 	}
-	*a = SnapshotAcks{Newest: tick, Mask: a.Mask<<ahead | 1}
+	*a = Acks{Newest: tick, mask: a.mask<<ahead | 1}
 }
 
 // remove takes a tick back.
-func (a *SnapshotAcks) remove(tick uint32) {
+func (a *Acks) remove(tick uint32) {
 	if back := a.Newest - tick; back < 32 {
-		a.Mask &^= 1 << back
+		a.mask &^= 1 << back
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
@@ -21,12 +21,16 @@ type rawPeer struct {
 
 func newRawPeer(t testing.TB, b *testNetwork) *rawPeer {
 	t.Helper()
+	return newRawPeerOf(t, b, utp.NetcodeForEntities())
+}
+
+func newRawPeerOf(t testing.TB, b *testNetwork, cfg utp.Config) *rawPeer {
+	t.Helper()
 	node, err := b.net.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = node.Close() })
-	cfg := utp.NetcodeForEntities()
 	cfg.Rand, cfg.ValidateAddresses = newChance(77), true
 	ep, err := utp.New(cfg)
 	if err != nil {

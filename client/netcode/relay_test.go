@@ -35,7 +35,7 @@ type match struct {
 	players  []*player
 	bad      netsim.Params // on both hops, in both directions
 	sims     []*netsim.Sim
-	events   []netcode.ConnectionEvent
+	events   []netcode.Event
 	received map[netcode.NetworkID][]uint32 // numbers that the server got, by player
 }
 
@@ -46,7 +46,7 @@ type player struct {
 	conn     netcode.Conn
 	received []uint32
 	sent     uint32
-	events   []netcode.ConnectionEvent
+	events   []netcode.Event
 }
 
 func newMatch(t testing.TB, cfg engine.Config, players int, bad netsim.Params, approval bool) *match {
@@ -223,7 +223,7 @@ func (m *match) talk(n int) {
 }
 
 // last returns the last event of a player.
-func (p *player) last() netcode.ConnectionEvent { return p.events[len(p.events)-1] }
+func (p *player) last() netcode.Event { return p.events[len(p.events)-1] }
 
 func TestRelayMatch(t *testing.T) {
 	m := newMatch(t, engine.Config{}, 8, netsim.Params{Loss: 2}, true)
@@ -249,7 +249,7 @@ func TestRelayMatch(t *testing.T) {
 		}
 	}
 	m.wait("the kick", func() bool { return !kicked.connected() })
-	if ev := kicked.last(); ev.Reason != netcode.ReasonClosedByRemote || ev.Remote == nil || ev.Remote.Text != "cheater" {
+	if ev := kicked.last(); ev.Reason != netcode.ReasonClosedByRemote || ev.PeerText != "cheater" {
 		t.Errorf("kicked: %+v", ev)
 	}
 	var lost uint64
@@ -263,7 +263,7 @@ func TestRelayMatch(t *testing.T) {
 	leaver := m.players[6]
 	leaver.conn.Disconnect(netcode.ReasonConnectionClose, "bye")
 	m.wait("six players", func() bool { return len(slices.Collect(m.server.Conns())) == 6 })
-	if ev := m.events[len(m.events)-1]; ev.Reason != netcode.ReasonClosedByRemote || ev.Remote == nil || ev.Remote.Text != "bye" {
+	if ev := m.events[len(m.events)-1]; ev.Reason != netcode.ReasonClosedByRemote || ev.PeerText != "bye" {
 		t.Errorf("left: %+v", ev)
 	}
 	m.weather(m.bad)
@@ -332,7 +332,7 @@ func TestRelay200Players(t *testing.T) {
 		t.Errorf("%d ids", len(ids))
 	}
 	m.talk(5)
-	if n := m.server.Stats().Transport.Connections; n != players {
+	if n := m.server.Stats().Connections; n != players {
 		t.Errorf("%d connections", n)
 	}
 	// Both sides of each player with their sessions, sockets and queues, and the

@@ -15,8 +15,8 @@ type Request struct {
 	err     error
 }
 
-// Err returns ErrPending before the next Update, nil if the request succeeded, ErrAlready or
-// ErrMultipleRequests if it was refused, and otherwise the error of Listen or Connect.
+// Err returns ErrPending before the next Update, nil if the request succeeded, ErrAlready if
+// another one of this tick was served, and otherwise the error of Listen or Connect.
 func (r *Request) Err() error { return r.err }
 
 // Conn returns the connection of a RequestConnect that succeeded, and otherwise the zero Conn.
@@ -45,7 +45,7 @@ func (d *Driver) serveRequests() {
 		}
 		switch {
 		case *kind:
-			r.err = ErrMultipleRequests
+			r.err = ErrAlready
 		case r.connect:
 			r.conn, r.err = d.Connect(r.at)
 		default:
@@ -57,60 +57,41 @@ func (d *Driver) serveRequests() {
 	d.requests = d.requests[:0]
 }
 
-// AutoConnect makes a server listen and a client connect in the first Update.
-type AutoConnect struct {
-	// Port is the server's UDP port. 0 turns it off.
-	Port uint16
-	// ListenAddress is where the server listens. Zero means 0.0.0.0.
-	ListenAddress netip.Addr
-	// ConnectAddress is where the client connects to. Zero means 127.0.0.1, and
-	// 0.0.0.0 means that it does not.
-	ConnectAddress netip.Addr
-	// Local is for a server in the same program: a ConnectAddress that
-	// is not loopback becomes 127.0.0.1, with the same port.
-	Local bool
+// autoListen returns where Update makes a server listen, the zero address if it does not.
+func (c *Config) autoListen() address.Addr {
+	return c.autoAddr(c.AutoListenAddress, netip.IPv4Unspecified())
 }
 
-func (a AutoConnect) withDefaults() AutoConnect {
-	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	if !a.ListenAddress.IsValid() {
-		a.ListenAddress = netip.IPv4Unspecified()
+// autoConnect returns where Update makes a client connect to, the zero address if it does not.
+func (c *Config) autoConnect() address.Addr {
+	if c.AutoConnectAddress == netip.IPv4Unspecified() {
+		return address.Addr{}
 	}
-	if !a.ConnectAddress.IsValid() {
-		a.ConnectAddress = loopback
+	return c.autoAddr(c.AutoConnectAddress, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+}
+
+func (c *Config) autoAddr(ip, def netip.Addr) address.Addr {
+	if c.AutoConnectPort == 0 {
+		return address.Addr{}
 	}
-	wanted := a.ConnectAddress != netip.IPv4Unspecified()
-	if a.Local && wanted && !a.ConnectAddress.IsLoopback() {
-		a.ConnectAddress = loopback
+	if !ip.IsValid() {
+		ip = def
 	}
-	return a
+	return address.FromUDP(netip.AddrPortFrom(ip, c.AutoConnectPort))
 }
 
-// listen returns where a server listens, and false if it does not.
-func (a AutoConnect) listen() (address.Addr, bool) {
-	a = a.withDefaults()
-	return address.FromUDP(netip.AddrPortFrom(a.ListenAddress, a.Port)), a.Port != 0
-}
-
-// connect returns where a client connects to, and false if it does not.
-func (a AutoConnect) connect() (address.Addr, bool) {
-	a = a.withDefaults()
-	on := a.Port != 0 && a.ConnectAddress != netip.IPv4Unspecified()
-	return address.FromUDP(netip.AddrPortFrom(a.ConnectAddress, a.Port)), on
-}
-
-// requestAuto makes the request of Config.Auto.
+// requestAuto makes the request of Config.AutoConnectPort.
 func (d *Driver) requestAuto() {
-	if at, on := d.cfg.Auto.listen(); d.server && on {
+	if at := d.cfg.autoListen(); d.server && at.IsValid() {
 		d.auto = d.RequestListen(at)
 	}
-	if to, on := d.cfg.Auto.connect(); !d.server && on {
+	if to := d.cfg.autoConnect(); !d.server && to.IsValid() {
 		d.auto = d.RequestConnect(to)
 	}
 }
 
-// autoFailed returns, once, why the first Update could not do what Config.Auto
-// asks for.
+// autoFailed returns, once, why the first Update could not do what
+// Config.AutoConnectPort asks for.
 func (d *Driver) autoFailed() error {
 	if d.auto == nil {
 		return nil

@@ -11,7 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -19,18 +18,21 @@ import (
 func TestRequests(t *testing.T) {
 	w := new(link.Network)
 	b := &testNetwork{t: t, net: w, now: start, step: 20 * ms}
-	b.server = b.driver(netcode.NewServer, netcode.Config{Open: w.Open})
-	d := b.driver(netcode.NewClient, netcode.Config{Open: w.Open})
-	b.clients = []*netcode.Driver{d}
 	home := link.NodeAddr(50)
-	taken, err := w.Open(link.NodeAddr(51))
-	if err != nil {
-		t.Fatal(err)
+	var nodes [2]link.Link
+	for i, at := range []address.Addr{home, {}} {
+		var err error
+		if nodes[i], err = w.Open(at); err != nil {
+			t.Fatal(err)
+		}
 	}
-	failed := b.server.RequestListen(taken.Local())
+	b.server = b.driver(netcode.NewServer, netcode.Config{Link: nodes[0]})
+	d := b.driver(netcode.NewClient, netcode.Config{Link: nodes[1]})
+	b.clients = []*netcode.Driver{d}
+	failed := b.server.RequestListen(link.NodeAddr(51))
 	b.tick(1)
 	if failed.Err() != link.ErrAddr {
-		t.Errorf("a taken address: %v", failed.Err())
+		t.Errorf("an address of another link: %v", failed.Err())
 	}
 	first, second := b.server.RequestListen(home), b.server.RequestListen(home)
 	up, up2 := d.RequestConnect(home), d.RequestConnect(home)
@@ -41,8 +43,8 @@ func TestRequests(t *testing.T) {
 	third, up3 := b.server.RequestListen(home), d.RequestConnect(home)
 	b.tick(4)
 	for i, k := range []struct{ got, want error }{
-		{first.Err(), nil}, {second.Err(), netcode.ErrMultipleRequests}, {third.Err(), netcode.ErrAlready},
-		{up.Err(), nil}, {up2.Err(), netcode.ErrMultipleRequests}, {up3.Err(), netcode.ErrAlready},
+		{first.Err(), nil}, {second.Err(), netcode.ErrAlready}, {third.Err(), netcode.ErrAlready},
+		{up.Err(), nil}, {up2.Err(), netcode.ErrAlready}, {up3.Err(), netcode.ErrAlready},
 	} {
 		if k.got != k.want {
 			t.Errorf("request %d: %v, want %v", i, k.got, k.want)
@@ -64,10 +66,10 @@ func TestRefusedCalls(t *testing.T) {
 	_, zero := d.Connect(address.FromUDP(netip.MustParseAddrPort("127.0.0.1:0")))
 	_, nowhere := d.Connect(address.Addr{})
 	for i, k := range []struct{ got, want error }{
-		{server, netcode.ErrRole}, {busy, netcode.ErrAlready},
-		{zero, netcode.ErrAddr}, {nowhere, netcode.ErrAddr},
-		{b.server.Listen(address.Addr{}), netcode.ErrAlready}, {d.Listen(address.Addr{}), netcode.ErrRole},
-		{b.only().Approve(), netcode.ErrNotAllowedInState},
+		{server, netcode.ErrNotAllowed}, {busy, netcode.ErrAlready},
+		{zero, link.ErrAddr}, {nowhere, link.ErrAddr},
+		{b.server.Listen(address.Addr{}), netcode.ErrAlready}, {d.Listen(address.Addr{}), netcode.ErrNotAllowed},
+		{b.only().Approve(), netcode.ErrNotAllowed},
 	} {
 		if k.got != k.want {
 			t.Errorf("call %d: %v, want %v", i, k.got, k.want)
@@ -77,39 +79,37 @@ func TestRefusedCalls(t *testing.T) {
 
 func TestConfigIsRefused(t *testing.T) {
 	for i, cfg := range []netcode.Config{
-		{HandshakeApprovalTimeout: time.Second - 1}, {ClientHandshakeTimeout: -5}, {MaxConnections: -1},
-		{MaxHandshaking: -1}, {MaxRPCQueue: -1}, {MaxReceive: -1}, {MaxRPCLen: -1}, {MaxRPCLen: 1<<20 + 1},
-		{Transport: utp.Config{Overhead: 38}}, {Transport: utp.Config{MaxConnections: 1}},
-		{Transport: utp.Config{Pipelines: []utp.Pipeline{}}},
+		{HandshakeApprovalTimeout: time.Second - 1}, {MaxConnections: -1}, {MaxConnections: 65537},
+		{MaxHandshaking: -1}, {MaxHandshakingPerSource: -1}, {MaxHandshakingPerSource: 65537},
+		{MaxRPCQueue: -1}, {MaxRPCLen: -1}, {MaxRPCLen: 1<<20 + 1}, {MaxSnapshotLen: -1}, {MaxSnapshotLen: 1<<20 - 21},
+		{CommandsPerDatagram: 33}, {ConnectTimeout: netcode.NoTimeout}, {ConnectAttempts: -1}, {HeartbeatTimeout: -2},
+		{DisconnectTimeout: -2}, {MaxResendTime: time.Hour}, {MaxMessageSize: 1473},
 	} {
-		if _, err := netcode.NewServer(cfg); !errors.Is(err, netcode.ErrConfig) {
-			t.Errorf("%d: %v", i, err)
+		for _, start := range []func(netcode.Config) (*netcode.Driver, error){netcode.NewServer, netcode.NewClient} {
+			if _, err := start(cfg); !errors.Is(err, netcode.ErrConfig) {
+				t.Errorf("%d: %v", i, err)
+			}
 		}
-	}
-	if _, err := netcode.NewClient(netcode.Config{Transport: utp.Config{Window: 65}}); !errors.Is(err, netcode.ErrConfig) {
-		t.Errorf("window 65: %v", err)
 	}
 }
 
 func TestAutoConnect(t *testing.T) {
 	far := netip.MustParseAddr("192.0.2.7")
-	for _, c := range []struct {
-		auto            netcode.AutoConnect
+	for i, c := range []struct {
+		auto            netcode.Config
 		listen, connect string
 	}{
-		{netcode.AutoConnect{}, "", ""},
-		{netcode.AutoConnect{Port: 7979}, "0.0.0.0:7979", "127.0.0.1:7979"},
-		{netcode.AutoConnect{Port: 1, ConnectAddress: netip.IPv4Unspecified()}, "0.0.0.0:1", ""},
-		{netcode.AutoConnect{Port: 1, ConnectAddress: netip.IPv4Unspecified(), Local: true}, "0.0.0.0:1", ""},
-		{netcode.AutoConnect{Port: 1, ConnectAddress: far, ListenAddress: far}, "192.0.2.7:1", "192.0.2.7:1"},
-		{netcode.AutoConnect{Port: 9, ConnectAddress: far, Local: true}, "0.0.0.0:9", "127.0.0.1:9"},
+		{netcode.Config{}, "", ""},
+		{netcode.Config{AutoConnectPort: 7979}, "0.0.0.0:7979", "127.0.0.1:7979"},
+		{netcode.Config{AutoConnectPort: 1, AutoConnectAddress: netip.IPv4Unspecified()}, "0.0.0.0:1", ""},
+		{netcode.Config{AutoConnectPort: 1, AutoConnectAddress: far, AutoListenAddress: far}, "192.0.2.7:1", "192.0.2.7:1"},
 	} {
-		l, to := c.auto.Addrs()
+		l, to := c.auto.AutoAddrs()
 		if want := address.FromUDP(parsed(c.listen)); l != want {
-			t.Errorf("%+v listens at %v", c.auto, l)
+			t.Errorf("case %d: listens at %v", i, l)
 		}
 		if want := address.FromUDP(parsed(c.connect)); to != want {
-			t.Errorf("%+v connects to %v", c.auto, to)
+			t.Errorf("case %d: connects to %v", i, to)
 		}
 	}
 }
@@ -126,10 +126,10 @@ func parsed(text string) netip.AddrPort {
 // by the port alone.
 func TestRun(t *testing.T) {
 	at := netip.MustParseAddrPort(testkit.FreeAddr(t, "udp"))
-	auto := netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}
+	cfg := netcode.Config{AutoConnectPort: at.Port(), AutoListenAddress: at.Addr()}
 	b := &testNetwork{t: t}
-	server := b.driver(netcode.NewServer, netcode.Config{Auto: auto})
-	client := b.driver(netcode.NewClient, netcode.Config{Auto: auto})
+	server := b.driver(netcode.NewServer, cfg)
+	client := b.driver(netcode.NewClient, cfg)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var work sync.WaitGroup
@@ -184,12 +184,14 @@ func TestConnectIPv6(t *testing.T) {
 		}
 		return c.State() == netcode.StateConnected
 	})
-	wrong := b.driver(netcode.NewClient, netcode.Config{Open: func(address.Addr) (link.Link, error) {
-		return link.OpenUDP(netip.AddrPort{})
-	}})
+	l, err := link.OpenUDP(netip.AddrPort{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := b.driver(netcode.NewClient, netcode.Config{Link: l})
 	for _, to := range []address.Addr{server.Link().Local(), address.FromAllocation(proto.AllocationID{1})} {
-		if _, err := wrong.Connect(to); err != netcode.ErrAddr {
-			t.Errorf("connect to %v by a link of IPv4: %v, want %v", to, err, netcode.ErrAddr)
+		if _, err := wrong.Connect(to); err != link.ErrAddr {
+			t.Errorf("connect to %v by a link of IPv4: %v, want %v", to, err, link.ErrAddr)
 		}
 	}
 }

@@ -61,13 +61,6 @@ func (c RPCType[T]) From(r RPC) (T, bool) {
 	return v, true
 }
 
-// RPCOption is a property of a type of RPC.
-type RPCOption uint8
-
-// DuringApproval allows an RPC before its connection is connected, so that a
-// client can identify itself.
-const DuringApproval RPCOption = 1
-
 // maxRPCs leaves the indices above it to the RPCs of this package.
 const maxRPCs = 65000
 
@@ -84,18 +77,29 @@ type rpcType struct {
 	valid    func([]byte) bool
 }
 
-// RegisterRPC adds a kind of RPC. Both sides must do so under the same name;
-// the order does not matter. The error wraps ErrRegistered.
-func RegisterRPC[T any](r *RPCRegistry, name string, codec Codec[T], opts ...RPCOption) (RPCType[T], error) {
-	t := rpcType{name: name, hash: hashOf(name), approval: slices.Contains(opts, DuringApproval)}
+// RegisterRPC adds a type of RPC. Both sides must do so under the same name;
+// the order does not matter. The error of a name that is registered already, of a codec
+// without a function, and of more than 65000 types wraps ErrConfig.
+func RegisterRPC[T any](r *RPCRegistry, name string, codec Codec[T]) (RPCType[T], error) {
+	return register(r, name, codec, false)
+}
+
+// RegisterApprovalRPC is RegisterRPC for a type that is allowed before its connection is
+// connected as well, so that a client can identify itself.
+func RegisterApprovalRPC[T any](r *RPCRegistry, name string, codec Codec[T]) (RPCType[T], error) {
+	return register(r, name, codec, true)
+}
+
+func register[T any](r *RPCRegistry, name string, codec Codec[T], approval bool) (RPCType[T], error) {
+	t := rpcType{name: name, hash: hashOf(name), approval: approval}
 	if codec.Append == nil || codec.Parse == nil {
-		return RPCType[T]{}, fmt.Errorf("%w: %q has no codec", ErrRegistered, name)
+		return RPCType[T]{}, fmt.Errorf("%w: RPC %q has no codec", ErrConfig, name)
 	}
 	if len(r.types) == maxRPCs {
-		return RPCType[T]{}, fmt.Errorf("%w: there are %d already", ErrRegistered, maxRPCs)
+		return RPCType[T]{}, fmt.Errorf("%w: there are %d RPCs already", ErrConfig, maxRPCs)
 	}
 	if slices.ContainsFunc(r.types, func(o rpcType) bool { return o.hash == t.hash }) {
-		return RPCType[T]{}, fmt.Errorf("%w: there is another %q", ErrRegistered, name)
+		return RPCType[T]{}, fmt.Errorf("%w: there is another RPC %q", ErrConfig, name)
 	}
 	t.valid = func(b []byte) bool {
 		_, rest, err := codec.Parse(b)
@@ -191,7 +195,7 @@ func (q *rpcQueue) drop(n int) {
 // Indices of RPCs that no registry has. All bodies are little-endian.
 const (
 	indexNamed       = 0xFFFF // a game's RPC by its hash, u64 before the payload
-	indexVersion     = 0xFFFE // ProtocolVersion
+	indexVersion     = 0xFFFE // version
 	indexGetApproved = 0xFFFD // no body: the server asks the client to be approved
 	indexApproved    = 0xFFFC // i32 NetworkID, u32 reserved, u32 handshake and approval timeout in ms
 	indexClose       = 0xFFFB // u8 reason, up to maxCloseText bytes of text
@@ -223,16 +227,19 @@ func parseApproved(b []byte) (NetworkID, bool) {
 	return id, id > 0
 }
 
-func appendClose(dst []byte, r DisconnectReason, text string) []byte {
+func appendClose(dst []byte, r Reason, text string) []byte {
 	return append(append(dst, byte(r)), cut(text)...)
 }
 
-func parseClose(b []byte) (CloseInfo, bool) {
+func parseClose(b []byte) (r Reason, text string, ok bool) {
 	if len(b) == 0 || len(b) > 1+maxCloseText {
-		return CloseInfo{}, false
+		return 0, "", false
 	}
-	return CloseInfo{Reason: DisconnectReason(b[0]), Text: strings.ToValidUTF8(string(b[1:]), "?")}, true
+	return Reason(b[0]), strings.ToValidUTF8(string(b[1:]), "?"), true
 }
+
+// maxCloseText is the largest text of a close notice in bytes. More is cut off.
+const maxCloseText = 127
 
 // cut shortens a text to maxCloseText bytes of whole characters.
 func cut(text string) string {

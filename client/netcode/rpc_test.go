@@ -9,8 +9,8 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
 	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/internal/utp"
 	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
@@ -50,7 +50,7 @@ func TestCoalescing(t *testing.T) {
 					t.Errorf("%v: RPC %d has %d bytes", k.sizes, i, len(got))
 				}
 			}
-			if n := int(after.Transport.Sent - before.Transport.Sent); n != k.packets[0] {
+			if n := int(after.PacketsSent - before.PacketsSent); n != k.packets[0] {
 				t.Errorf("relaxed %v, %v: %d packets, want %d", relaxed, k.sizes, n, k.packets[0])
 			}
 			b.tick(3)
@@ -125,7 +125,7 @@ func TestClasses(t *testing.T) {
 			t.Errorf("%v: for approval: %v", st, err)
 		}
 	}
-	no := netcode.ErrNotAllowedInState
+	no := netcode.ErrNotAllowed
 	check(c, netcode.StateConnecting, no, no)
 	b.tick(3)
 	check(c, netcode.StateHandshake, no, nil)
@@ -188,10 +188,10 @@ func TestInvalid(t *testing.T) {
 
 func TestRegistry(t *testing.T) {
 	rpc := newCalls(t)
-	if _, err := netcode.RegisterRPC(rpc.reg, "say", netcode.Raw()); !errors.Is(err, netcode.ErrRegistered) {
+	if _, err := netcode.RegisterRPC(rpc.reg, "say", netcode.Raw()); !errors.Is(err, netcode.ErrConfig) {
 		t.Errorf("the same name twice: %v", err)
 	}
-	if _, err := netcode.RegisterRPC(rpc.reg, "none", netcode.Codec[int]{}); !errors.Is(err, netcode.ErrRegistered) {
+	if _, err := netcode.RegisterRPC(rpc.reg, "none", netcode.Codec[int]{}); !errors.Is(err, netcode.ErrConfig) {
 		t.Errorf("no codec: %v", err)
 	}
 	if _, ok := rpc.approve.From(rpc.say.New(nil)); ok {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // command and snapshot are the smallest ones, of tick 9.
@@ -183,12 +183,12 @@ func TestStreamsBeforeConnected(t *testing.T) {
 	_, c := b.join(netcode.Config{})
 	for range 6 {
 		c.SetInGame(true)
-		if err := c.SendCommand(1, nil); err != netcode.ErrNotAllowedInState {
+		if err := c.SendCommand(1, nil); err != netcode.ErrNotAllowed {
 			t.Errorf("%v: %v", c.State(), err)
 		}
 		for s := range b.server.Conns() {
 			s.SetInGame(true)
-			if err := s.SendSnapshot(1, nil); err != netcode.ErrNotAllowedInState {
+			if err := s.SendSnapshot(1, nil); err != netcode.ErrNotAllowed {
 				t.Errorf("server, %v: %v", s.State(), err)
 			}
 		}

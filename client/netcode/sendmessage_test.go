@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
 	"github.com/ferryrelay/ferry/internal/netsim"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // messages returns what a side read in this tick.
@@ -67,7 +67,7 @@ func TestMessagesBeforeConnected(t *testing.T) {
 	b := newTestNetwork(t, netcode.Config{RequireApproval: true})
 	r := newRawPeer(t, b)
 	s := b.only()
-	if err := s.SendMessage(nil); err != netcode.ErrNotAllowedInState {
+	if err := s.SendMessage(nil); err != netcode.ErrNotAllowed {
 		t.Errorf("in handshake: %v", err)
 	}
 	r.say(t, b, utp.EntitiesUnreliable, []byte{3, 'x'})
@@ -79,21 +79,15 @@ func TestMessagesBeforeConnected(t *testing.T) {
 
 // TestMessagesFillTheQueue: the send queue of the transport bounds them.
 func TestMessagesFillTheQueue(t *testing.T) {
-	cfg := netcode.Config{Transport: utp.Config{SendQueue: 16}}
-	_, _, c := pair(t, cfg, cfg)
-	for i := range 100 {
-		switch err := c.SendMessage(nil); err {
-		case nil:
-		case netcode.ErrQueueFull:
-			if i < 8 {
-				t.Errorf("only %d messages", i)
-			}
-			return
-		default:
-			t.Fatal(err)
+	for connections, queue := range map[int]int{0: 4096, 4000: 16_000, 65536: 65536} {
+		_, _, c := pair(t, netcode.Config{}, netcode.Config{MaxConnections: connections})
+		n := 0
+		for ; n <= queue && c.SendMessage(nil) == nil; n++ {
+		}
+		if err := c.SendMessage(nil); err != netcode.ErrQueueFull || n < queue/2 || n > queue {
+			t.Errorf("%d connections: after %d messages in a queue of %d: %v", connections, n, queue, err)
 		}
 	}
-	t.Error("100 messages in a queue of 16 datagrams")
 }
 
 // TestMessagesAreBounded: a peer that sends far too many costs a bounded part of an Update.

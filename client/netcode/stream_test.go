@@ -22,11 +22,11 @@ func inGame(t testing.TB) (b *testNetwork, s, c netcode.Conn) {
 
 func TestInGame(t *testing.T) {
 	b, s, c := pair(t, netcode.Config{}, netcode.Config{})
-	no := netcode.ErrNotAllowedInState
+	no := netcode.ErrNotAllowed
 	if c.SendCommand(1, nil) != no || s.SendSnapshot(1, nil) != no {
 		t.Error("something passes before the game")
 	}
-	if s.SendCommand(1, nil) != netcode.ErrRole || c.SendSnapshot(1, nil) != netcode.ErrRole {
+	if s.SendCommand(1, nil) != no || c.SendSnapshot(1, nil) != no {
 		t.Error("something passes in the wrong direction")
 	}
 	c.SetInGame(true) // on one side only
@@ -47,11 +47,11 @@ func TestInGame(t *testing.T) {
 		}
 		b.tick(2)
 	}
-	if a := c.Acks(); a.Newest != 12 || a.Mask != 7 {
+	if a := c.Acks(); a.Newest != 12 || a.Mask() != 7 {
 		t.Errorf("%+v", a)
 	}
 	c.SetInGame(false)
-	if a := c.Acks(); a.Mask != 0 || c.InGame() {
+	if a := c.Acks(); a.Mask() != 0 || c.InGame() {
 		t.Errorf("after leaving: %+v", a)
 	}
 }
@@ -71,7 +71,7 @@ func TestReplacedSnapshotIsNotAcked(t *testing.T) {
 	send(4)
 	b.flush()
 	b.update()
-	if a := c.Acks(); a.Newest != 4 || a.Mask != 1 || a.Has(2) || !a.Has(4) {
+	if a := c.Acks(); a.Newest != 4 || a.Mask() != 1 || a.Has(2) || !a.Has(4) {
 		t.Errorf("%+v", a)
 	}
 	for _, k := range []struct{ gap, mask uint32 }{{1, 3}, {31, 1<<31 | 1<<31>>0 | 1}, {32, 1}, {100, 1}} {
@@ -82,9 +82,9 @@ func TestReplacedSnapshotIsNotAcked(t *testing.T) {
 		after := c.Acks()
 		want := uint32(1)
 		if k.gap < 32 {
-			want |= before.Mask << k.gap
+			want |= before.Mask() << k.gap
 		}
-		if after.Newest != before.Newest+k.gap || after.Mask != want {
+		if after.Newest != before.Newest+k.gap || after.Mask() != want {
 			t.Errorf("gap %d: %+v, then %+v", k.gap, before, after)
 		}
 		if k.gap < 32 != after.Has(before.Newest) {
@@ -103,7 +103,7 @@ func TestReplacedSnapshotIsNotAcked(t *testing.T) {
 
 func TestLargeSnapshots(t *testing.T) {
 	b, s, c := inGame(t)
-	for i, n := range []int{0, 1, 1390 - 18, 1390 - 17, 5000, 16<<10 - 18} {
+	for i, n := range []int{0, 1, 1390 - 18, 1390 - 17, 5000, 16 << 10} {
 		want := bytes.Repeat([]byte{byte(i + 1)}, n)
 		if err := s.SendSnapshot(uint32(i), want); err != nil {
 			t.Fatal(n, err)
@@ -115,8 +115,47 @@ func TestLargeSnapshots(t *testing.T) {
 			t.Errorf("%d bytes: tick %d, %d bytes, %v", n, tick, len(got), ok)
 		}
 	}
-	if err := s.SendSnapshot(9, make([]byte, 16<<10-17)); err != netcode.ErrTooLarge {
+	if err := s.SendSnapshot(9, make([]byte, 16<<10+1)); err != netcode.ErrTooLarge {
 		t.Errorf("one byte too many: %v", err)
+	}
+}
+
+// TestMaxSnapshotLen: the setting is exact on the side that sends. One that receives less drops
+// what does not fit into one packet.
+func TestMaxSnapshotLen(t *testing.T) {
+	for _, k := range []struct{ server, client, sent, received int }{
+		{100, 0, 100, 100}, {40_000, 40_000, 40_000, 40_000}, {40_000, 0, 40_000, 0},
+	} {
+		b, s, c := pair(t, netcode.Config{MaxSnapshotLen: k.server}, netcode.Config{MaxSnapshotLen: k.client})
+		s.SetInGame(true)
+		c.SetInGame(true)
+		if err := s.SendSnapshot(1, make([]byte, k.sent+1)); err != netcode.ErrTooLarge {
+			t.Errorf("%+v: one byte too many: %v", k, err)
+		}
+		if err := s.SendSnapshot(1, make([]byte, k.sent)); err != nil {
+			t.Errorf("%+v: %v", k, err)
+		}
+		b.flush()
+		b.update()
+		if _, got, _ := c.Snapshot(); len(got) != k.received {
+			t.Errorf("%+v: %d bytes arrived", k, len(got))
+		}
+	}
+}
+
+// TestMaxMessageSize: no datagram is larger.
+func TestMaxMessageSize(t *testing.T) {
+	_, s, c := pair(t, netcode.Config{}, netcode.Config{MaxMessageSize: 500})
+	for _, k := range []struct {
+		conn netcode.Conn
+		most int
+	}{{s, 1389}, {c, 489}} {
+		if err := k.conn.SendMessage(make([]byte, k.most+1)); err != netcode.ErrTooLarge {
+			t.Errorf("a message of %d bytes: %v", k.most+1, err)
+		}
+		if err := k.conn.SendMessage(make([]byte, k.most)); err != nil {
+			t.Errorf("a message of %d bytes: %v", k.most, err)
+		}
 	}
 }
 

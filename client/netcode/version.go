@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// WireVersion is the version of this package's messages. It is
+// wireVersion is the version of this package's messages. It is
 // compatible with nothing but itself.
-const WireVersion = 3
+const wireVersion = 3
 
-// ProtocolVersion is what two sides must have in common.
-type ProtocolVersion struct {
-	Protocol   int32  // WireVersion
+// version is what two sides must have in common.
+type version struct {
+	Protocol   int32  // wireVersion
 	Game       int32  // Config.GameVersion
 	RPCs       uint64 // a hash over the names and options of all RPCs
 	Components uint64 // Config.ComponentsHash
@@ -21,7 +21,7 @@ type ProtocolVersion struct {
 // are reserved for an identity that survives a reconnect.
 const versionLen = 4 + 4 + 8 + 8 + 4
 
-func (v ProtocolVersion) append(dst []byte) []byte {
+func (v version) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(v.Protocol))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(v.Game))
 	dst = binary.LittleEndian.AppendUint64(dst, v.RPCs)
@@ -30,8 +30,8 @@ func (v ProtocolVersion) append(dst []byte) []byte {
 }
 
 // parseVersion reads versionLen bytes.
-func parseVersion(b []byte) ProtocolVersion {
-	return ProtocolVersion{
+func parseVersion(b []byte) version {
+	return version{
 		Protocol:   int32(binary.LittleEndian.Uint32(b)),
 		Game:       int32(binary.LittleEndian.Uint32(b[4:])),
 		RPCs:       binary.LittleEndian.Uint64(b[8:]),
@@ -42,44 +42,40 @@ func parseVersion(b []byte) ProtocolVersion {
 // VersionError is a difference of the versions of two sides. It is the Cause of
 // ReasonBadProtocolVersion on each side that received the other's version.
 type VersionError struct {
-	Local, Remote ProtocolVersion
-}
-
-// Field returns the name of the first field of [ProtocolVersion] that differs, "" if none does.
-func (e *VersionError) Field() string {
-	switch l, r := e.Local, e.Remote; {
-	case l.Protocol != r.Protocol:
-		return "Protocol"
-	case l.Game != r.Game:
-		return "Game"
-	case l.RPCs != r.RPCs:
-		return "RPCs"
-	case l.Components != r.Components:
-		return "Components"
-	}
-	return ""
+	// Field is what differs: protocol version (of this package), game version, RPC
+	// collection (the names and options of all RPCs), or components hash.
+	Field string
+	// Local and Remote are the values of this side and of the peer. A negative version is
+	// sign-extended.
+	Local, Remote uint64
 }
 
 // Error names the field with both values: "game version is 0, the peer's is 7".
 func (e *VersionError) Error() string {
-	switch l, r := e.Local, e.Remote; e.Field() {
-	case "Protocol":
-		return fmt.Sprintf("protocol version is %d, the peer's is %d", l.Protocol, r.Protocol)
-	case "Game":
-		return fmt.Sprintf("game version is %d, the peer's is %d", l.Game, r.Game)
-	case "RPCs":
-		return fmt.Sprintf("RPC collection is %016x, the peer's is %016x", l.RPCs, r.RPCs)
-	case "Components":
-		return fmt.Sprintf("components hash is %016x, the peer's is %016x", l.Components, r.Components)
+	if e.Field == fieldRPCs || e.Field == fieldComponents {
+		return fmt.Sprintf("%s is %016x, the peer's is %016x", e.Field, e.Local, e.Remote)
 	}
-	return "the versions are the same"
+	return fmt.Sprintf("%s is %d, the peer's is %d", e.Field, int64(e.Local), int64(e.Remote))
 }
 
+const (
+	fieldRPCs       = "RPC collection"
+	fieldComponents = "components hash"
+)
+
 // mismatch returns in what the peer's version differs, nil if in nothing that matters.
-func (v ProtocolVersion) mismatch(peer ProtocolVersion, relaxed bool) *VersionError {
-	e := &VersionError{Local: v, Remote: peer}
-	if f := e.Field(); f == "" || relaxed && f != "Protocol" && f != "Game" {
+func (v version) mismatch(peer version, relaxed bool) *VersionError {
+	switch {
+	case v.Protocol != peer.Protocol:
+		return &VersionError{"protocol version", uint64(v.Protocol), uint64(peer.Protocol)}
+	case v.Game != peer.Game:
+		return &VersionError{"game version", uint64(v.Game), uint64(peer.Game)}
+	case relaxed:
 		return nil
+	case v.RPCs != peer.RPCs:
+		return &VersionError{fieldRPCs, v.RPCs, peer.RPCs}
+	case v.Components != peer.Components:
+		return &VersionError{fieldComponents, v.Components, peer.Components}
 	}
-	return e
+	return nil
 }

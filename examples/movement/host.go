@@ -78,7 +78,7 @@ func (h *host) turn() error {
 	return h.sendSnapshots()
 }
 
-func (h *host) handle(ev netcode.ConnectionEvent) {
+func (h *host) handle(ev netcode.Event) {
 	switch {
 	case ev.State == netcode.StateConnected && h.started:
 		ev.Conn.Disconnect(netcode.ReasonServerFull, "the match has started")
@@ -149,7 +149,7 @@ func (h *host) sendSnapshots() error {
 		if !conn.InGame() {
 			continue
 		}
-		if err := conn.SendSnapshot(h.tick, snapshot); err != nil && !errors.Is(err, netcode.ErrNotAllowedInState) {
+		if err := conn.SendSnapshot(h.tick, snapshot); err != nil && !errors.Is(err, netcode.ErrNotAllowed) {
 			return err
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // maxReceive bounds the datagrams of one tick.
@@ -184,10 +184,8 @@ func (b *bare) stats() (lines []Line) {
 	return lines
 }
 
-func (b *bare) total() Stats { return totalOf(b.Endpoint.Stats()) }
-
-// totalOf are the counters of a whole endpoint.
-func totalOf(t utp.Stats) Stats {
+func (b *bare) total() Stats {
+	t := b.Endpoint.Stats()
 	s := Stats{Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes, Drops: map[string]uint64{}}
 	for reason, n := range t.Drops() {
 		s.Drops[reason] = n

@@ -29,7 +29,7 @@ func newGame(o Options, w way, out *printer) (*game, error) {
 	g := &game{o: o, out: out, names: map[netcode.Conn]string{}, body: make([]byte, o.Send)}
 	rpcs := new(netcode.RPCRegistry)
 	var err error
-	if g.hello, err = netcode.RegisterRPC(rpcs, "ferry.probe.hello", netcode.Raw(), netcode.DuringApproval); err != nil {
+	if g.hello, err = netcode.RegisterApprovalRPC(rpcs, "ferry.probe.hello", netcode.Raw()); err != nil {
 		return nil, err
 	}
 	cfg := netcode.Config{Link: w.sim, RPCs: rpcs, GameVersion: o.GameVersion, RequireApproval: o.Approve}
@@ -62,7 +62,7 @@ func (g *game) turn(now time.Time) error {
 }
 
 // handleEvent prints an event and reacts to it.
-func (g *game) handleEvent(ev netcode.ConnectionEvent) {
+func (g *game) handleEvent(ev netcode.Event) {
 	l := Line{Event: "state", Connection: g.name(ev.Conn), State: ev.State.String(), NetworkID: int32(ev.NetworkID)}
 	if at, ok := ev.Conn.Remote(); ok {
 		l.Address = at.String()
@@ -70,8 +70,8 @@ func (g *game) handleEvent(ev netcode.ConnectionEvent) {
 	switch ev.State {
 	case netcode.StateDisconnected:
 		l.Reason = ev.Reason.String()
-		if ev.Remote != nil {
-			l.PeerReason, l.PeerText = ev.Remote.Reason.String(), ev.Remote.Text
+		if ev.PeerReason != ev.Reason || ev.PeerText != "" {
+			l.PeerReason, l.PeerText = ev.PeerReason.String(), ev.PeerText
 		}
 		if ev.Cause != nil {
 			l.Error = ev.Cause.Error()
@@ -135,24 +135,28 @@ func (g *game) stats() (lines []Line) {
 		if !ok {
 			continue
 		}
-		t := st.Transport
-		s := Stats{
-			RTT: milliseconds(t.RTT), Variation: milliseconds(t.RTTVariation),
-			Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes,
-			Resent: t.Resent, Duplicates: t.Duplicates, InFlight: t.InFlight,
-			RPCsSent: st.RPCsSent, RPCsReceived: st.RPCsReceived,
-			StreamSent: st.Sent, StreamGot: st.Received, StreamLate: st.Late, StreamLost: st.Lost,
-		}
-		if st.RTT > 0 { // That of the streams has the wait for a tick in it, as the game has.
-			s.RTT, s.Variation = milliseconds(st.RTT), milliseconds(st.RTTVariation)
-		}
+		s := statsOf(st)
+		s.RTT, s.Variation, s.InFlight = milliseconds(st.RTT), milliseconds(st.RTTVariation), st.InFlight
+		s.RPCsSent, s.RPCsReceived = st.RPCsSent, st.RPCsReceived
+		s.StreamSent, s.StreamGot, s.StreamLate, s.StreamLost = st.Sent, st.Received, st.Late, st.Lost
 		lines = append(lines, Line{Connection: g.name(c), State: c.State().String(), NetworkID: int32(c.NetworkID()), Stats: &s})
 	}
 	return lines
 }
 
 func (g *game) total() Stats {
-	return totalOf(g.Driver.Stats().Transport)
+	st := g.Driver.Stats()
+	s := statsOf(st)
+	s.Drops = st.Drops
+	return s
+}
+
+// statsOf are the counters that a connection and a driver have.
+func statsOf(st netcode.Stats) Stats {
+	return Stats{
+		Sent: st.PacketsSent, SentBytes: st.BytesSent, Received: st.PacketsReceived, RecvBytes: st.BytesReceived,
+		Resent: st.Resent, Duplicates: st.Duplicates,
+	}
 }
 
 // close disconnects all connections, without losses of the simulated network.

@@ -57,8 +57,8 @@ func open(make func(netcode.Config) (*netcode.Driver, error), players int) (*net
 		return nil, err
 	}
 	cfg := netcode.Config{Link: l, MaxConnections: players, MaxHandshaking: players}
-	cfg.CommandsPerDatagram = 1                  // The peers send each message once, too.
-	cfg.Transport.MaxHalfOpenPerSource = players // They are all this machine.
+	cfg.CommandsPerDatagram = 1           // The peers send each message once, too.
+	cfg.MaxHandshakingPerSource = players // They are all this machine.
 	return make(cfg)
 }
 

@@ -1,4 +1,4 @@
 // Package wireshark has ferry.lua, a dissector for Wireshark and tshark, and its test,
 // which compares the fields that tshark shows with messages that package proto and
-// client/netcode/utp encode.
+// internal/utpwire encode.
 package wireshark

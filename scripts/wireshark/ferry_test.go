@@ -248,7 +248,7 @@ func probes() []datagram {
 	}
 }
 
-// transport are packets of client/netcode/utp, in RELAY and without.
+// transport are packets of internal/utpwire, in RELAY and without.
 func transport() (all []datagram) {
 	const token, tokenText = utpwire.Token(0x0706050403020100), "0001020304050607"
 	const unknown, unknownText = utpwire.Token(0x1111111111111111), "1111111111111111"

@@ -29,7 +29,7 @@
 //	data, heartbeat ↔             9 bytes of header: kind and token
 //	disconnect ↔                  9 bytes; no reason, no answer
 //
-// All numbers are little-endian; package internal/utpwire of this module has the layouts.
+// All numbers are little-endian; package utpwire has the layouts.
 // The token alone identifies a connection and authenticates its sender: an attacker that
 // reads the traffic can take the connection over.
 //
@@ -77,7 +77,7 @@
 //   - Sequences begin at 0, so a blind attacker that knows when the server sends its first
 //     reliable packet can forge the acknowledgement, and end the limit for the address that
 //     it has forged.
-//   - A peer that moves is not unvalidated again; FixedAddress keeps it from moving.
+//   - A peer that moves is not unvalidated again.
 //   - Each request takes a place. If none is left, the connection that is unvalidated for
 //     longest makes room, so n forged requests per second leave a client MaxHalfOpen/n
 //     seconds: 1.3 s at 200 per second with 256 places, and only 51 ms at 5,000.

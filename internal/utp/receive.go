@@ -59,11 +59,10 @@ func (e *Endpoint) receive(from address.Addr, pkt []byte) outcome {
 // prove again if this side can ask it to.
 func (e *Endpoint) recordMessage(c *conn, from address.Addr, size int) outcome {
 	if from != c.addr {
-		if c.state != StateEstablished || e.cfg.FixedAddress {
+		if c.state != StateEstablished {
 			return dropForeign
 		}
 		c.addr = from
-		c.stats.Roams++
 		if e.cfg.ValidateAddresses && c.incoming {
 			c.validated, c.budget = false, 0
 		}
@@ -96,7 +95,7 @@ func (e *Endpoint) disconnect(c *conn, from address.Addr, pkt []byte) outcome {
 	if _, err := utpwire.ParseDisconnect(pkt); err != nil {
 		return outcomeOf(err)
 	}
-	if from != c.addr && (c.state != StateEstablished || e.cfg.FixedAddress) {
+	if from != c.addr && c.state != StateEstablished {
 		return dropForeign
 	}
 	refused := c.state == StateConnecting || c.hasCookie && !c.confirmed
@@ -190,6 +189,7 @@ func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) outcome {
 		return dropLate
 	case arrivalDuplicate:
 		c.stats.Duplicates++
+		e.stats.Duplicates++
 		return dropLate
 	case arrivalEarly:
 		r.receiver.keep(sequence, e.pool.hold(nil, rest))
@@ -223,9 +223,6 @@ func (e *Endpoint) deliver(c *conn, p PipelineID, body []byte) outcome {
 	msg, o, whole := c.pipelines[p].assembly.add(h, piece, e.cfg.FragmentCapacity)
 	if whole {
 		e.events.push(Event{Kind: EventData, Conn: c.id, Pipeline: p}, msg)
-	}
-	if o != taken {
-		c.stats.Broken++
 	}
 	return o
 }

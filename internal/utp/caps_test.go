@@ -126,7 +126,7 @@ func TestChurn(t *testing.T) {
 		t.Errorf("%d slots, %d tokens, %d free, %d farewells, %d spare buffers, %d closed tokens", len(s.conns), len(s.tokens),
 			len(s.free), s.PendingDisconnects(), len(s.pool.small), len(s.closed.tokens))
 	}
-	if c := s.Stats(); c.Connections != 0 || c.Incoming != 10000 {
+	if c := s.Stats(); c.Connections != 0 {
 		t.Errorf("%+v", c)
 	}
 }

@@ -24,19 +24,9 @@ const (
 )
 
 // String returns the name of the stage, or stage(n).
-func (s Stage) String() string {
-	switch s {
-	case StageNull:
-		return "null"
-	case StageFragmentation:
-		return "fragmentation"
-	case StageUnreliableSequenced:
-		return "unreliable sequenced"
-	case StageReliableSequenced:
-		return "reliable sequenced"
-	}
-	return fmt.Sprintf("stage(%d)", uint8(s))
-}
+func (s Stage) String() string { return nameOf(stageNames, "stage", uint8(s)) }
+
+var stageNames = []string{"null", "fragmentation", "unreliable sequenced", "reliable sequenced"}
 
 // Pipeline is the order in which a payload passes stages when it is sent. It
 // has at most one fragmentation and at most one sequenced stage, fragmentation

@@ -32,15 +32,12 @@ type Endpoint struct {
 	pool   pool
 	stats  Stats
 
-	started bool
-	last    time.Duration // the caller's clock at the last Advance
-	elapsed time.Duration // the endpoint's own
-	now     int64         // the same in ms
+	now int64 // ms since New
 }
 
 // times are the timeouts of the configuration in ms; 0 is never.
 type times struct {
-	connect, heartbeat, silence, halfOpen, resend int64
+	connect, heartbeat, silence, resend int64
 }
 
 // Stats is what an endpoint or one of its connections has counted. Bytes are those of
@@ -49,31 +46,22 @@ type Stats struct {
 	Sent, SentBytes         uint64 // datagrams queued for Next
 	Received, ReceivedBytes uint64 // of a connection: valid messages only
 
-	// Of a connection. RTT and RTTVariation are the smoothed round trip and its variation,
-	// of the reliable pipeline that measured last; 50 ms and 5 ms before. ResendAfter is
-	// the time after which it sends a packet again.
-	RTT, RTTVariation, ResendAfter time.Duration
-
 	Resent     uint64 // reliable packets sent again
 	Duplicates uint64 // reliable packets received again
-	Lost       uint64 // sequenced packets that were skipped; some may be late
-	Late       uint64 // sequenced packets that came after a newer one
-	Broken     uint64 // fragments dropped, since others of the message are missing
-	Withheld   uint64 // data packets not sent to an unvalidated client
-	Roams      uint64 // times that the address of the peer changed
 	InFlight   int    // reliable packets without an acknowledgement
 
-	// Of an endpoint.
-	Incoming  uint64 // connections that clients opened
-	Outgoing  uint64 // connections that Connect began
-	Refused   uint64 // answers to clients that got no connection
-	Unrefused uint64 // answers that MaxRefusals or a full queue withheld
-	Evicted   uint64 // unvalidated connections that made room for another one
-	Backward  uint64 // calls of Advance with an earlier time than before
+	// Of a connection. RTT and RTTVariation are the smoothed round trip and its variation,
+	// of the reliable pipeline that measured last; 50 ms and 5 ms before.
+	RTT, RTTVariation time.Duration
 
-	Connections int // now
-	HalfOpen    int // of these, those that count in Config.MaxHalfOpen
-	Unsent      int // datagrams that wait for Next
+	Lost     uint64 // sequenced packets that were skipped; some may be late
+	Late     uint64 // sequenced packets that came after a newer one
+	Withheld uint64 // data packets not sent to an unvalidated client
+
+	// Of an endpoint.
+	Refused     uint64 // answers to clients that got no connection
+	Connections int    // now
+	HalfOpen    int    // of these, those that count in Config.MaxHalfOpen
 
 	outcomes [outcomes]uint64 // of received datagrams
 }
@@ -98,48 +86,27 @@ func New(cfg Config) (*Endpoint, error) {
 		cfg:      cfg,
 		layouts:  layouts,
 		tokens:   make(map[utpwire.Token]*conn),
-		refusals: newRateLimiter(cfg.MaxRefusals),
+		refusals: newRateLimiter(maxRefusals),
 		out:      outbox{limit: cfg.SendQueue},
-		events:   eventQueue{limit: cfg.ReceiveQueue},
+		events:   eventQueue{limit: receiveQueue},
 		times: times{
 			connect:   cfg.ConnectTimeout.Milliseconds(),
 			heartbeat: max(cfg.HeartbeatTimeout, 0).Milliseconds(),
 			silence:   max(cfg.DisconnectTimeout, 0).Milliseconds(),
-			halfOpen:  cfg.HalfOpenTimeout.Milliseconds(),
 			resend:    cfg.MaxResendTime.Milliseconds(),
 		},
 	}, nil
 }
 
-// Advance begins a tick at this time, counted from any instant that stays the
-// same. The clock of the endpoint moves by the difference to the last call: not
-// at all if that is negative, and by MaxStep at most. The data of events that
-// NextEvent has returned are lost; events that it has not returned stay.
+// Advance begins a tick at this time, counted from New. An earlier time than before counts as
+// the same. The data of events that NextEvent has returned are lost; events that it has not
+// returned stay.
 func (e *Endpoint) Advance(now time.Duration) {
-	step := now - e.last
-	switch {
-	case !e.started:
-		e.started, step = true, 0
-	case now < e.last:
-		e.stats.Backward++
-		step = 0
-	case step < 0 || step > longStep:
-		step = longStep
-	}
-	if e.cfg.MaxStep > 0 {
-		step = min(step, e.cfg.MaxStep)
-	}
-	e.last = now
-	e.elapsed += step
 	before := e.now
-	e.now = e.elapsed.Milliseconds()
+	e.now = max(before, now.Milliseconds())
 	e.refusals.refill(e.now - before)
 	e.events.recycle()
 }
-
-// longStep is a step after which every timer has run out. What is longer adds
-// nothing, and this many steps do not overflow in a lifetime.
-const longStep = 2 * maxDuration
 
 // Listen begins or ends to take requests. Connections stay. The error is that of
 // Config.Rand, which is asked for a key if ValidateAddresses is set.
@@ -189,7 +156,9 @@ func (e *Endpoint) PendingDisconnects() int { return len(e.disconnects) }
 func (e *Endpoint) Stats() Stats {
 	s := e.stats
 	s.Connections, s.HalfOpen = e.live, len(e.halfOpen)
-	s.Unsent = len(e.out.queued) - e.out.next
+	for _, c := range e.conns {
+		s.InFlight += c.inFlight()
+	}
 	return s
 }
 
@@ -216,11 +185,7 @@ func (e *Endpoint) ConnStats(id ConnID) (Stats, bool) {
 		return Stats{}, false
 	}
 	s := c.stats
-	for i := range c.pipelines {
-		if r := c.pipelines[i].reliable; r != nil {
-			s.InFlight += r.inFlight()
-		}
-	}
+	s.InFlight = c.inFlight()
 	return s, true
 }
 
@@ -251,7 +216,7 @@ func (e *Endpoint) expired(c *conn) (Reason, bool) {
 		return ReasonMaxConnectionAttempts,
 			c.attempts >= e.cfg.ConnectAttempts && e.now-c.lastRequest > e.times.connect
 	case StateHalfOpen:
-		return ReasonTimeout, e.now-c.opened > e.times.halfOpen
+		return ReasonTimeout, e.now-c.opened > halfOpenMS
 	}
 	return ReasonTimeout, e.times.silence > 0 && e.now-c.lastReceived > e.times.silence
 }
@@ -341,6 +306,7 @@ func (e *Endpoint) resend(c *conn, p PipelineID, r *reliable) {
 		pkt.last = e.now
 		if e.sendReliable(c, p, sequence) {
 			c.stats.Resent++
+			e.stats.Resent++
 		}
 	}
 }

@@ -2,7 +2,6 @@ package utp
 
 import (
 	"errors"
-	"fmt"
 	"iter"
 
 	"github.com/ferryrelay/ferry/internal/utpwire"
@@ -26,19 +25,9 @@ const (
 )
 
 // String returns the name of the kind, or event(n).
-func (k EventKind) String() string {
-	switch k {
-	case EventIncoming:
-		return "incoming"
-	case EventConnected:
-		return "connected"
-	case EventData:
-		return "data"
-	case EventDisconnected:
-		return "disconnected"
-	}
-	return fmt.Sprintf("event(%d)", uint8(k))
-}
+func (k EventKind) String() string { return nameOf(kindNames, "event", uint8(k)) }
+
+var kindNames = []string{"", "incoming", "connected", "data", "disconnected"}
 
 // Event is a change of a connection, or data that it received.
 type Event struct {
@@ -140,12 +129,7 @@ const (
 	outcomes
 )
 
-func (o outcome) String() string {
-	if o < outcomes {
-		return outcomeNames[o]
-	}
-	return fmt.Sprintf("outcome(%d)", uint8(o))
-}
+func (o outcome) String() string { return nameOf(outcomeNames[:], "outcome", uint8(o)) }
 
 var outcomeNames = [outcomes]string{
 	taken: "taken", dropShort: "short", dropLarge: "large", dropVersion: "version", dropKind: "kind",

@@ -121,11 +121,8 @@ func (e *Endpoint) maySend(c *conn, size int) bool {
 
 // acceptLen is the size of an accept in bytes.
 func (e *Endpoint) acceptLen() int {
-	switch n := len(e.cfg.AcceptPayload); {
-	case e.cfg.ValidateAddresses:
+	if e.cfg.ValidateAddresses {
 		return utpwire.HandshakeLen + utpwire.LengthLen + cookieLen
-	case n > 0:
-		return utpwire.HandshakeLen + utpwire.LengthLen + n
 	}
 	return utpwire.HandshakeLen
 }
@@ -136,7 +133,7 @@ func (e *Endpoint) sendAccept(c *conn) {
 		e.emit(c, e.acceptWithCookie(c.addr, c.token))
 		return
 	}
-	e.emit(c, utpwire.Accept{Token: c.token, Payload: e.cfg.AcceptPayload}.Append(e.out.open()))
+	e.emit(c, utpwire.Accept{Token: c.token}.Append(e.out.open()))
 }
 
 func (e *Endpoint) emitDisconnect(to address.Addr, token utpwire.Token) {

@@ -168,10 +168,11 @@ func newPlay(t *testing.T, script []byte) *play {
 	}
 	cfg.Pipelines = append(cfg.Pipelines, Pipeline{StageFragmentation, StageReliableSequenced})
 	cfg.ValidateAddresses = len(script) > 0 && script[0]&2 == 2
-	cfg.MaxConnections, cfg.MaxHalfOpen, cfg.SendQueue, cfg.ReceiveQueue = 6, 4, 64, 32
+	cfg.MaxConnections, cfg.MaxHalfOpen, cfg.SendQueue = 6, 4, 64
 	for i := range p.ends {
 		cfg.Rand = newSeeded(uint64(i))
 		p.ends[i] = server(t, cfg)
+		p.ends[i].events.limit = 32
 	}
 	return p
 }
@@ -305,7 +306,7 @@ func (p *play) invariants() {
 				}
 			}
 			for i := range c.pipelines {
-				if r := c.pipelines[i].reliable; r != nil && (r.sender.free() < 0 || r.inFlight() > e.cfg.Window || r.receiver.newest >= r.receiver.deliver+int64(e.cfg.Window)) {
+				if r := c.pipelines[i].reliable; r != nil && (r.sender.free() < 0 || c.inFlight() > e.cfg.Window || r.receiver.newest >= r.receiver.deliver+int64(e.cfg.Window)) {
 					p.t.Fatalf("side %d: %+v", side, r)
 				}
 			}
@@ -315,7 +316,7 @@ func (p *play) invariants() {
 			sum += n
 		}
 		if live != st.Connections || halfOpen != st.HalfOpen || len(e.tokens) != live || len(e.free)+live != len(e.conns) ||
-			live > e.cfg.MaxConnections || halfOpen > e.cfg.MaxHalfOpen || st.Unsent > e.cfg.SendQueue || sum != st.Received {
+			live > e.cfg.MaxConnections || halfOpen > e.cfg.MaxHalfOpen || unsent(e) > e.cfg.SendQueue || sum != st.Received {
 			p.t.Fatalf("side %d: %+v, %d live, %d tokens, %d free", side, st, live, len(e.tokens), len(e.free))
 		}
 	}

@@ -169,7 +169,6 @@ func (e *Endpoint) makeRoom(from address.Addr) outcome {
 // evict drops an unvalidated connection. If its client may have received the accept, it
 // gets a disconnect: it would not repeat its request.
 func (e *Endpoint) evict(c *conn) {
-	e.stats.Evicted++
 	e.end(c, ReasonTimeout, nil)
 	if !c.acceptDue && c.mayEmit(utpwire.MessageLen) && e.out.room(1) {
 		e.emitDisconnect(c.addr, c.token)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // A client and a server that are driven by hand: what one of them sends in a

@@ -338,7 +338,7 @@ func TestRTT(t *testing.T) {
 		p.advance(ms(15))
 		feed(p.client, serverAt, list...)
 	}
-	if st, _ := p.client.ConnStats(p.up); st.RTT < ms(30) || st.RTT > ms(31) || st.RTTVariation > ms(1) || st.ResendAfter != ms(64) {
+	if st, _ := p.client.ConnStats(p.up); st.RTT < ms(30) || st.RTT > ms(31) || st.RTTVariation > ms(1) || p.client.conn(p.up).pipelines[1].reliable.rtt.timeout != 64 {
 		t.Errorf("%+v", st)
 	}
 }

@@ -190,11 +190,16 @@ func (r *reliableReceiver) ready() []byte {
 }
 
 // inFlight is how many packets have no acknowledgement.
-func (r *reliable) inFlight() int {
-	n := 0
-	for i := range r.sender.slots {
-		if r.sender.slots[i].body != nil {
-			n++
+func (c *conn) inFlight() (n int) {
+	for i := range c.pipelines {
+		r := c.pipelines[i].reliable
+		if r == nil {
+			continue
+		}
+		for _, pkt := range r.sender.slots {
+			if pkt.body != nil {
+				n++
+			}
 		}
 	}
 	return n
@@ -204,5 +209,4 @@ func (r *reliable) inFlight() int {
 func (c *conn) publishRTT(r *reliable) {
 	c.stats.RTT = time.Duration(r.rtt.smooth) * time.Microsecond
 	c.stats.RTTVariation = time.Duration(r.rtt.vary) * time.Microsecond
-	c.stats.ResendAfter = time.Duration(r.rtt.timeout) * time.Millisecond
 }

@@ -19,8 +19,8 @@ func TestRoaming(t *testing.T) {
 	if !ok || d.To != elsewhere {
 		t.Errorf("sent to %v", d.To)
 	}
-	if st, _ := p.server.ConnStats(p.down); st.Roams != 1 || p.server.conn(p.down).addr != elsewhere {
-		t.Errorf("%+v", st)
+	if at := p.server.conn(p.down).addr; at != elsewhere {
+		t.Errorf("the client is at %v", at)
 	}
 	// A request does not move it: only a client that has no accept asks.
 	if o := feed(p.server, place(78), utpwire.Request{Token: p.token()}.Append(nil)); o != dropForeign {
@@ -38,19 +38,6 @@ func TestRoaming(t *testing.T) {
 	// From there the client may also disconnect.
 	if o := feed(p.server, place(78), utpwire.Disconnect{Token: p.token()}.Append(nil)); o != taken || eventText(p.server) != `data 0 "from a new port", disconnected ClosedByRemote` {
 		t.Error(o)
-	}
-}
-
-func TestFixedAddress(t *testing.T) {
-	p := newPair(t, Config{FixedAddress: true})
-	for _, m := range []utpwire.Message{utpwire.Heartbeat{Token: p.token()}, utpwire.Data{Token: p.token(), Body: []byte("x")}, utpwire.Disconnect{Token: p.token()},
-		utpwire.MTUCheck{Token: p.token()}, utpwire.MTUAck{Token: p.token()}} {
-		if o := feed(p.server, elsewhere, m.Append(nil)); o != dropForeign {
-			t.Errorf("%v: %v", m, o)
-		}
-	}
-	if got := eventText(p.server); got != "" || p.server.State(p.down) != StateEstablished {
-		t.Error(got)
 	}
 }
 

@@ -21,9 +21,6 @@ type ConnID struct {
 // same time. Later connections use it again.
 func (id ConnID) Index() int { return int(id.slot) }
 
-// IsZero reports whether id names no connection.
-func (id ConnID) IsZero() bool { return id == ConnID{} }
-
 // String returns index and generation, as in 3.1.
 func (id ConnID) String() string { return fmt.Sprintf("%d.%d", id.slot, id.generation) }
 
@@ -44,18 +41,16 @@ const (
 )
 
 // String returns the name of the state, or state(n).
-func (s State) String() string {
-	switch s {
-	case StateNone:
-		return "none"
-	case StateConnecting:
-		return "connecting"
-	case StateHalfOpen:
-		return "half-open"
-	case StateEstablished:
-		return "established"
+func (s State) String() string { return nameOf(stateNames, "state", uint8(s)) }
+
+var stateNames = []string{"none", "connecting", "half-open", "established"}
+
+// nameOf returns a name of a list, or the kind of the list with n.
+func nameOf(names []string, kind string, n uint8) string {
+	if int(n) < len(names) && names[n] != "" {
+		return names[n]
 	}
-	return fmt.Sprintf("state(%d)", uint8(s))
+	return fmt.Sprintf("%s(%d)", kind, n)
 }
 
 // conn is one connection. Times are in ms of the endpoint's clock.
@@ -117,7 +112,7 @@ func (e *Endpoint) newConn(token utpwire.Token, to address.Addr, s State) *conn 
 	*c = conn{
 		id: id, state: s, token: token, addr: to, pipelines: c.pipelines, payload: c.payload[:0],
 		opened: e.now, lastReceived: e.now, sent: e.now,
-		stats: Stats{RTT: 50 * time.Millisecond, RTTVariation: 5 * time.Millisecond, ResendAfter: startResendMS * time.Millisecond},
+		stats: Stats{RTT: 50 * time.Millisecond, RTTVariation: 5 * time.Millisecond},
 	}
 	e.resetPipelines(c.pipelines)
 	e.tokens[token] = c
@@ -169,7 +164,6 @@ func (e *Endpoint) Connect(to address.Addr, payload []byte) (ConnID, error) {
 	c := e.newConn(token, to, StateConnecting)
 	c.validated = true
 	c.payload = append(append(c.payload, make([]byte, prefix)...), payload...)
-	e.stats.Outgoing++
 	return c.id, nil
 }
 
@@ -295,7 +289,6 @@ func (e *Endpoint) request(from address.Addr, pkt []byte) outcome {
 	}
 	c.credit(len(pkt))
 	e.enterHalfOpen(c)
-	e.stats.Incoming++
 	e.events.push(Event{Kind: EventIncoming, Conn: c.id}, payload)
 	return taken
 }
@@ -323,7 +316,6 @@ func (e *Endpoint) requestAgain(c *conn, from address.Addr, size int, proven boo
 // client's attempt. A side that does not listen sends an accept first, as UTP does.
 func (e *Endpoint) refuse(to address.Addr, token utpwire.Token, acceptFirst bool) {
 	if !e.out.room(2) || !e.refusals.allow() {
-		e.stats.Unrefused++
 		return
 	}
 	e.stats.Refused++
@@ -442,16 +434,9 @@ const (
 )
 
 // String returns the name of the reason, or reason(n).
-func (r Reason) String() string {
-	switch r {
-	case ReasonTimeout:
-		return "Timeout"
-	case ReasonMaxConnectionAttempts:
-		return "MaxConnectionAttempts"
-	case ReasonClosedByRemote:
-		return "ClosedByRemote"
-	case ReasonProtocolError:
-		return "ProtocolError"
-	}
-	return fmt.Sprintf("reason(%d)", uint8(r))
+func (r Reason) String() string { return nameOf(reasonNames, "reason", uint8(r)) }
+
+var reasonNames = []string{
+	ReasonTimeout: "Timeout", ReasonMaxConnectionAttempts: "MaxConnectionAttempts",
+	ReasonClosedByRemote: "ClosedByRemote", ReasonProtocolError: "ProtocolError",
 }

@@ -263,3 +263,6 @@ func (e *Endpoint) freePackets(id ConnID, p PipelineID) int {
 	}
 	return n
 }
+
+// unsent is how many datagrams wait for Next.
+func unsent(e *Endpoint) int { return len(e.out.queued) - e.out.next }

@@ -15,11 +15,11 @@ func TestSendQueue(t *testing.T) {
 	for p.client.Send(p.up, 0, []byte("x")) == nil {
 		n++
 	}
-	if n != minQueue-1 || p.client.freePackets(p.up, 0) != 0 || p.client.Stats().Unsent != n {
+	if n != minQueue-1 || p.client.freePackets(p.up, 0) != 0 || unsent(p.client) != n {
 		t.Errorf("%d were taken, %+v", n, p.client.Stats())
 	}
 	feed(p.client, serverAt, utpwire.MTUCheck{Token: p.token()}.Append(nil), utpwire.MTUCheck{Token: p.token()}.Append(nil))
-	if got := p.client.Stats().Unsent; got != minQueue {
+	if got := unsent(p.client); got != minQueue {
 		t.Errorf("%d wait", got)
 	}
 	p.client.Disconnect(p.up)
@@ -34,13 +34,14 @@ func TestSendQueue(t *testing.T) {
 // TestSlowReader: a caller that never takes everything does not make the queues grow,
 // and loses nothing.
 func TestSlowReader(t *testing.T) {
-	p := newPair(t, Config{SendQueue: 100, ReceiveQueue: 100})
+	p := newPair(t, Config{SendQueue: 100})
+	p.server.events.limit = 100
 	out, in := 0, 0
 	for i := range 5000 {
 		p.client.Advance(0)
 		p.server.Advance(0)
 		must(t, p.client.Send(p.up, 0, numbered(i, 100)))
-		for p.client.Stats().Unsent > 50 {
+		for unsent(p.client) > 50 {
 			d, _ := p.client.Next()
 			if !bytes.HasSuffix(d.Data, numbered(out, 100)) || d.To != serverAt {
 				t.Fatalf("datagram %d is %x", out, d.Data)
@@ -63,9 +64,8 @@ func TestSlowReader(t *testing.T) {
 
 // TestReceiveQueue: a datagram that does not fit is lost, and reliable payloads are resent.
 func TestReceiveQueue(t *testing.T) {
-	cfg := reliableOnly(32)
-	cfg.ReceiveQueue = 5
-	p := newPair(t, cfg)
+	p := newPair(t, reliableOnly(32))
+	p.server.events.limit = 5
 	for i := range 20 {
 		p.send(1, string(numbered(i, 4)))
 	}

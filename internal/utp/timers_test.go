@@ -82,28 +82,14 @@ func TestWaitingDatagramCounts(t *testing.T) {
 	}
 }
 
-func TestMaxStep(t *testing.T) {
-	p := newPair(t, Config{MaxStep: 100 * time.Millisecond})
-	for i := range 300 { // Steps of a minute count as 100 ms each.
-		p.advance(time.Minute)
-		if got := eventText(p.client); got != "" {
-			t.Fatalf("step %d: %s", i, got)
-		}
-	}
-	p.advance(time.Minute)
-	if got := eventText(p.client); got != "disconnected Timeout" {
-		t.Error(got)
-	}
-}
-
-// TestTimeBackwards: it stands still and goes on from there.
+// TestTimeBackwards: it stands still until the time has returned.
 func TestTimeBackwards(t *testing.T) {
 	p := newPair(t, Config{})
 	p.advance(ms(20000))
 	p.advance(-ms(15000))
-	p.advance(ms(10000)) // 30000 ms have passed.
-	if got := eventText(p.client); got != "" || p.client.Stats().Backward != 1 {
-		t.Errorf("%s, %+v", got, p.client.Stats())
+	p.advance(ms(25000))
+	if got := eventText(p.client); got != "" {
+		t.Error(got)
 	}
 	p.advance(ms(1))
 	if got := eventText(p.client); got != "disconnected Timeout" {

@@ -39,27 +39,17 @@ type Config struct {
 	// DisconnectTimeout is how long nothing may be received before the connection
 	// ends with ReasonTimeout. 0 means 30 s, NoTimeout means no limit.
 	DisconnectTimeout time.Duration
-	// HalfOpenTimeout is how long an accepted client may send nothing before
-	// its connection ends with ReasonTimeout. A client that lives sends within
-	// half a second, so its zero of 10 s is for lost packets only.
-	HalfOpenTimeout time.Duration
 	// MaxResendTime bounds the time after which an unacknowledged packet is
 	// sent again, 64 ms to 10 s. 0 means 200 ms. Where round trips are longer,
 	// packets are sent again for nothing.
 	MaxResendTime time.Duration
-	// MaxStep bounds by how much one Advance moves the clock, so that a process
-	// that was stopped does not time out its connections. 0 means no bound.
-	MaxStep time.Duration
 
-	// AcceptPayload goes with every accept, to clients of UTP 2.7 and later. It
-	// must fit into one packet. Nil means none.
-	AcceptPayload []byte
 	// MaxConnections bounds all connections, of both directions. 0 means 1024,
 	// the limit is 65536. A client above it is refused by a disconnect.
 	MaxConnections int
 	// ValidateAddresses makes a server answer a request with a cookie and keep nothing
 	// until the client returns it, and makes a client return it. Both sides must set it:
-	// Unity's packages cannot. It leaves no room for AcceptPayload.
+	// Unity's packages cannot.
 	ValidateAddresses bool
 	// MaxHalfOpen bounds the connections of clients that are not admitted yet, see
 	// Endpoint.Admit. 0 means 256. A further request takes the place of the oldest one
@@ -69,20 +59,10 @@ type Config struct {
 	// allocation. 0 means 32, enough for a school behind one address. A request above it
 	// gets no answer, so that the client repeats it.
 	MaxHalfOpenPerSource int
-	// MaxRefusals bounds the answers per second to clients that get no
-	// connection. 0 means 100. Further requests get no answer.
-	MaxRefusals int
-	// FixedAddress drops datagrams from another address than that of the
-	// connection's first. Without it an established connection follows its peer, with no
-	// proof but the token, as Unity's does.
-	FixedAddress bool
 
 	// SendQueue bounds the datagrams that wait for Next, 16 to 65536. 0 means
 	// 4096.
 	SendQueue int
-	// ReceiveQueue bounds the events that wait for NextEvent, up to 65536; data
-	// and requests beyond it are dropped as if lost. 0 means 4096.
-	ReceiveQueue int
 
 	// Rand gives the tokens. Nil means crypto/rand.
 	Rand io.Reader
@@ -95,7 +75,7 @@ const (
 	narrowWindow        = 32 // packets whose acknowledgements fit into 4 bytes
 	maxWindow           = 64 // larger ones exist since UTP 2.6, and are not recommended
 	maxPipelines        = 255
-	maxFragmentCapacity = 1 << 20
+	MaxFragmentCapacity = 1 << 20
 	// minRoom holds every header and some payload, and bounds how many
 	// fragments a message can have: 2^20/100 is below 2^14.
 	minRoom     = 128
@@ -104,6 +84,16 @@ const (
 	maxDuration = time.Hour // far from where sums of milliseconds could overflow
 	// packetsPerSend is a data packet and the accept that may go ahead of it.
 	packetsPerSend = 2
+
+	// halfOpenMS is how long an accepted client may send nothing. One that lives sends
+	// within half a second; the rest is for lost packets.
+	halfOpenMS = 10_000
+	// maxRefusals bounds the answers per second to clients that get no connection, whose
+	// addresses may be forged.
+	maxRefusals = 100
+	// receiveQueue bounds the events that wait for NextEvent. Data and requests above it are
+	// dropped as if lost.
+	receiveQueue = 4096
 
 	minResendMS   = 64
 	startResendMS = 50
@@ -119,14 +109,11 @@ func (c Config) withDefaults() Config {
 	c.ConnectAttempts = orDefault(c.ConnectAttempts, 60)
 	c.HeartbeatTimeout = orDefault(c.HeartbeatTimeout, 500*time.Millisecond)
 	c.DisconnectTimeout = orDefault(c.DisconnectTimeout, 30*time.Second)
-	c.HalfOpenTimeout = orDefault(c.HalfOpenTimeout, 10*time.Second)
 	c.MaxResendTime = orDefault(c.MaxResendTime, 200*time.Millisecond)
 	c.MaxConnections = orDefault(c.MaxConnections, 1024)
 	c.MaxHalfOpen = orDefault(c.MaxHalfOpen, 256)
 	c.MaxHalfOpenPerSource = orDefault(c.MaxHalfOpenPerSource, 32)
-	c.MaxRefusals = orDefault(c.MaxRefusals, 100)
 	c.SendQueue = orDefault(c.SendQueue, 4096)
-	c.ReceiveQueue = orDefault(c.ReceiveQueue, 4096)
 	if c.Rand == nil {
 		c.Rand = rand.Reader
 	}
@@ -151,24 +138,18 @@ func (c Config) check() error {
 	}{
 		{"Pipelines", len(c.Pipelines), 0, maxPipelines},
 		{"Window", c.Window, 1, maxWindow},
-		{"FragmentCapacity", c.FragmentCapacity, 1, maxFragmentCapacity},
+		{"FragmentCapacity", c.FragmentCapacity, 1, MaxFragmentCapacity},
 		{"MaxMessageSize", c.MaxMessageSize, minRoom, utpwire.MaxDatagram},
 		{"Overhead", c.Overhead, 0, c.MaxMessageSize - minRoom},
 		{"ConnectAttempts", c.ConnectAttempts, 1, 1 << 20},
-		{"AcceptPayload", len(c.AcceptPayload), 0, c.room() - utpwire.HandshakeLen - utpwire.LengthLen},
 		{"MaxConnections", c.MaxConnections, 1, 65536},
 		{"MaxHalfOpen", c.MaxHalfOpen, 1, 65536},
 		{"MaxHalfOpenPerSource", c.MaxHalfOpenPerSource, 1, 65536},
-		{"MaxRefusals", c.MaxRefusals, 1, 1 << 20},
 		{"SendQueue", c.SendQueue, minQueue, maxQueue},
-		{"ReceiveQueue", c.ReceiveQueue, 1, maxQueue},
 	} {
 		if n.value < n.low || n.value > n.limit {
 			return fmt.Errorf("%w: %s is %d, not within %d and %d", ErrConfig, n.name, n.value, n.low, n.limit)
 		}
-	}
-	if c.ValidateAddresses && len(c.AcceptPayload) > 0 {
-		return fmt.Errorf("%w: AcceptPayload is set together with ValidateAddresses", ErrConfig)
 	}
 	return c.checkTimes()
 }
@@ -183,9 +164,7 @@ func (c Config) checkTimes() error {
 		{"ConnectTimeout", c.ConnectTimeout, time.Millisecond, maxDuration, false},
 		{"HeartbeatTimeout", c.HeartbeatTimeout, time.Millisecond, maxDuration, true},
 		{"DisconnectTimeout", c.DisconnectTimeout, time.Millisecond, maxDuration, true},
-		{"HalfOpenTimeout", c.HalfOpenTimeout, time.Millisecond, maxDuration, false},
 		{"MaxResendTime", c.MaxResendTime, minResendMS * time.Millisecond, maxResend, false},
-		{"MaxStep", c.MaxStep, 0, maxDuration, false},
 	} {
 		if (d.value < d.low || d.value > d.limit) && !(d.never && d.value == NoTimeout) {
 			return fmt.Errorf("%w: %s is %v, not within %v and %v", ErrConfig, d.name, d.value, d.low, d.limit)

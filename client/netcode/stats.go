@@ -1,0 +1,116 @@
+package netcode
+
+import (
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/utp"
+)
+
+// Stats is what a connection has counted or, of a driver, the sum of what all its
+// connections have, with those that have ended. What the link has counted is in
+// Driver.Link().Stats().
+type Stats struct {
+	// Datagrams, and their bytes without those of the link. A driver also counts those
+	// without a connection.
+	PacketsSent, PacketsReceived uint64
+	BytesSent, BytesReceived     uint64
+
+	Resent     uint64 // packets of RPCs sent again
+	Duplicates uint64 // packets of RPCs received again
+	InFlight   int    // packets of RPCs without an acknowledgement
+
+	RPCsSent, RPCsReceived         uint64
+	RPCsQueued                     int    // bytes that wait for a packet
+	MessagesSent, MessagesReceived uint64 // of SendMessage
+
+	// Commands and snapshots share counters: a client sends the former and receives the
+	// latter.
+	Sent, Received uint64
+	Unsent         uint64 // those that were not sent, since there was no room
+	Late           uint64 // commands with Late set; snapshots that came after a newer one
+	Repeated       uint64 // commands that were received before, in another datagram
+	// Dropped are commands that were 64 ticks too old, commands and messages above what an
+	// Update keeps, and snapshots that a newer one of the same Update replaced.
+	Dropped uint64
+	Lost    uint64 // snapshots that are missing in the sequence; some may be late
+	Ignored uint64 // received while not in game, or malformed
+
+	// Of a connection. RTT and RTTVariation are the smoothed round trip and its variation, as
+	// commands and snapshots measure it, the wait of a tick included; before the first of
+	// these, as packets of RPCs measure it.
+	RTT, RTTVariation time.Duration
+	// CommandAge is by how many ticks the server's last snapshot was ahead of
+	// the client's newest command when it was sent. Known to clients.
+	CommandAge int32
+
+	// Of a driver.
+	Connections int               // those of the transport now, with those in their last 250 ms
+	Handshaking int               // of these, clients in handshake or approval
+	Refused     uint64            // answers to clients for which there was no room
+	Drops       map[string]uint64 // received datagrams that were dropped, by reason, without those that are 0
+}
+
+// add adds the counters of a connection.
+func (s *Stats) add(o *Stats) {
+	s.RPCsSent += o.RPCsSent
+	s.RPCsReceived += o.RPCsReceived
+	s.MessagesSent += o.MessagesSent
+	s.MessagesReceived += o.MessagesReceived
+	s.Sent += o.Sent
+	s.Received += o.Received
+	s.Unsent += o.Unsent
+	s.Late += o.Late
+	s.Repeated += o.Repeated
+	s.Dropped += o.Dropped
+	s.Lost += o.Lost
+	s.Ignored += o.Ignored
+}
+
+func (s *Stats) setTransport(t utp.Stats) {
+	s.PacketsSent, s.BytesSent = t.Sent, t.SentBytes
+	s.PacketsReceived, s.BytesReceived = t.Received, t.ReceivedBytes
+	s.Resent, s.Duplicates, s.InFlight = t.Resent, t.Duplicates, t.InFlight
+}
+
+// Stats returns the counters, and false when the connection has ended.
+func (c Conn) Stats() (Stats, bool) {
+	s := c.live()
+	if s == nil {
+		return Stats{}, false
+	}
+	st := s.counts
+	t, _ := c.d.ep.ConnStats(c.id)
+	st.setTransport(t)
+	st.RPCsQueued, st.CommandAge = s.queue.len(), s.age
+	if st.RTT, st.RTTVariation = t.RTT, t.RTTVariation; s.trip.measured {
+		st.RTT, st.RTTVariation = millis(s.trip.rtt), millis(s.trip.variation)
+	}
+	return st, true
+}
+
+func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+
+// Stats returns the counters. It goes through all connections and allocates Drops, so it is
+// for a report now and then.
+func (d *Driver) Stats() Stats {
+	st := d.ended
+	for _, s := range d.sessions {
+		if s != nil {
+			st.add(&s.counts)
+			st.RPCsQueued += s.queue.len()
+		}
+	}
+	if d.ep == nil {
+		return st
+	}
+	t := d.ep.Stats()
+	st.setTransport(t)
+	st.Connections, st.Handshaking, st.Refused = t.Connections, t.HalfOpen, t.Refused
+	st.Drops = make(map[string]uint64)
+	for reason, n := range t.Drops() {
+		if n > 0 {
+			st.Drops[reason] = n
+		}
+	}
+	return st
+}
