@@ -174,3 +174,20 @@ func reserve(fd int, size int64) (err error) {
 	}
 	return err
 }
+
+// OpenMemory returns a file in memory, of which so many bytes are allocated.
+func OpenMemory(size int) (*os.File, error) {
+	fd, err := unix.MemfdCreate("ferry", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "memory")
+	if size == 0 {
+		return f, nil
+	}
+	if err := unix.Fallocate(fd, 0, 0, int64(size)); err != nil {
+		_ = f.Close()
+		return nil, os.NewSyscallError("fallocate", err)
+	}
+	return f, nil
+}

@@ -5,6 +5,7 @@ package sock
 import (
 	"errors"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -24,6 +25,11 @@ func PinThread(cpu int) error {
 // SetTimerSlack exists on Linux only; elsewhere it returns errors.ErrUnsupported.
 func SetTimerSlack(time.Duration) error {
 	return fmt.Errorf("sock: timer slack: %w", errors.ErrUnsupported)
+}
+
+// OpenMemory exists on Linux only; elsewhere it returns errors.ErrUnsupported.
+func OpenMemory(int) (*os.File, error) {
+	return nil, fmt.Errorf("sock: memory: %w", errors.ErrUnsupported)
 }
 
 // ThreadTime exists on Linux only; elsewhere it returns 0.

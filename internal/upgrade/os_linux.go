@@ -5,8 +5,6 @@ import (
 	"net"
 	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // socketPair returns a connection, and its other end for another process.
@@ -41,22 +39,6 @@ func inherited(fd int, name string) (*os.File, error) {
 	}
 	if _, err := f.Stat(); err != nil {
 		return nil, err
-	}
-	return f, nil
-}
-
-// memory returns a file in memory, of which that many bytes are allocated.
-func memory(size int) (*os.File, error) {
-	fd, err := unix.MemfdCreate("state", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	f := os.NewFile(uintptr(fd), "state")
-	if size > 0 {
-		if err := unix.Fallocate(fd, 0, 0, int64(size)); err != nil {
-			_ = f.Close()
-			return nil, os.NewSyscallError("fallocate", err)
-		}
 	}
 	return f, nil
 }

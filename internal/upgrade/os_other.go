@@ -11,5 +11,3 @@ import (
 func socketPair() (net.Conn, *os.File, error) { return nil, nil, errors.ErrUnsupported }
 
 func inherited(int, string) (*os.File, error) { return nil, errors.ErrUnsupported }
-
-func memory(int) (*os.File, error) { return nil, errors.ErrUnsupported }

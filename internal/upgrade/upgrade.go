@@ -38,6 +38,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // Variable is the environment variable by which a process knows that it replaces another one.
@@ -134,7 +136,7 @@ func Start(ctx context.Context, path string, files *Files, offer []byte, room in
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
-	memory, err := memory(room)
+	memory, err := sock.OpenMemory(room)
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
