@@ -299,3 +299,82 @@ func TestClockJumpsAndReturns(t *testing.T) {
 		t.Errorf("server %v, client %v", s.State(), c.State())
 	}
 }
+
+// TestThousandClients: a server with the default settings has 1,000 clients at a time, whose
+// commands and snapshots all arrive, in every tick; half of them leave, and others come.
+func TestThousandClients(t *testing.T) {
+	const clients, ticks = 1000, 20
+	b := newTestNetwork(t, netcode.Config{})
+	conns := make(map[*netcode.Driver]netcode.Conn)
+	add := func(n int) {
+		for i := range n {
+			if i%200 == 0 {
+				b.tick(10) // or Config.MaxHandshaking refuses some
+			}
+			node, err := b.net.Open(address.Addr{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := b.driver(netcode.NewClient, netcode.Config{Link: node})
+			b.clients = append(b.clients, d)
+			conns[d] = b.connect(d)
+		}
+		b.tick(10)
+	}
+	play := func() {
+		t.Helper()
+		ids := make(map[netcode.NetworkID]bool)
+		for c := range b.server.Conns() {
+			ids[c.NetworkID()] = true
+			c.SetInGame(true)
+		}
+		for _, c := range conns {
+			if c.State() != netcode.StateConnected || !ids[c.NetworkID()] {
+				t.Fatalf("a client is %v with id %d", c.State(), c.NetworkID())
+			}
+			c.SetInGame(true)
+		}
+		if len(ids) != clients {
+			t.Fatalf("%d clients have an id", len(ids))
+		}
+		commands, snapshots := 0, 0
+		for range ticks {
+			b.update()
+			tick := uint32(b.ticks)
+			for c := range b.server.Conns() {
+				for range c.Commands() {
+					commands++
+				}
+				if err := c.SendSnapshot(tick, []byte("where all are")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, c := range conns {
+				if _, _, ok := c.Snapshot(); ok {
+					snapshots++
+				}
+				if err := c.SendCommand(tick, []byte("go")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.flush()
+		}
+		// Those of the last tick are on their way.
+		if want := clients * (ticks - 1); commands != want || snapshots != want {
+			t.Errorf("%d commands and %d snapshots, want %d of each", commands, snapshots, want)
+		}
+	}
+	add(clients)
+	play()
+	for _, d := range b.clients[:clients/2] {
+		conns[d].Disconnect(netcode.ReasonConnectionClose, "")
+		delete(conns, d)
+	}
+	b.tick(5)
+	b.clients = b.clients[clients/2:]
+	add(clients / 2)
+	play()
+	if st := b.server.Stats(); st.Connections != clients || st.Handshaking != 0 {
+		t.Errorf("%+v", st)
+	}
+}
