@@ -20,7 +20,7 @@ const (
 //
 // The shown time never goes back. It runs up to 5 % faster or slower than the local time until
 // it has the delay, and stops at the newest snapshot. It jumps forward only in a reset: when
-// no snapshot came for MaxDelay, or when it is further than MaxDelay behind.
+// no snapshot came for maxDelay, or when it is further than maxDelay behind.
 type Clock struct {
 	length             time.Duration // of a tick of the server
 	minDelay, maxDelay time.Duration
