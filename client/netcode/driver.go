@@ -165,7 +165,7 @@ func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	if err := d.link.Dial(); err != nil {
 		return Conn{}, err
 	}
-	id, err := d.ep.Connect(to, nil)
+	id, err := d.ep.Connect(to)
 	if err != nil {
 		return Conn{}, err
 	}

@@ -2,7 +2,7 @@ package netcode
 
 import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // WireVersion is the version of the messages.
@@ -25,7 +25,7 @@ func (a Acks) Mask() uint32 { return a.mask }
 
 // MaxRPC returns the largest payload of an RPC that one packet carries, in bytes.
 func (d *Driver) MaxRPC() int {
-	n := d.rpcRoom() - utpwire.RPCLen
+	n := d.rpcRoom() - utp.RPCLen
 	if d.cfg.RelaxedVersion {
 		n -= hashLen
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/internal/utp"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // FuzzSession lets a client of the bare transport, and an unknown sender, send anything
@@ -26,7 +25,7 @@ func FuzzSession(f *testing.F) {
 	f.Add(append(append([]byte{1, byte(len(version))}, version...), 2, 3, 3, 'm', 's', 2, 1, 3))
 	commands := append(make([]byte, 17), 3, 9, 0, 0, 0, 1, 2, 0, 'a', 'b', 255, 0, 0, 'c')
 	f.Add(append(append([]byte{1, byte(len(version))}, version...), append([]byte{2, byte(len(commands))}, commands...)...))
-	for _, later := range []utpwire.RPC{part(2, 3), part(), part(2, 3, 4), firstPart(3, 0, 1), system(0xFFFB, 0)} {
+	for _, later := range []utp.RPC{part(2, 3), part(), part(2, 3, 4), firstPart(3, 0, 1), system(0xFFFB, 0)} {
 		script := append([]byte{1, byte(len(version))}, version...)
 		for _, p := range [][]byte{packet(firstPart(3, 0, 1)), packet(later)} {
 			script = append(append(script, 1, byte(len(p))), p...)
@@ -105,14 +104,14 @@ func FuzzRPC(f *testing.F) {
 		f.Add(state, false, getApproved.Append(nil))
 		f.Add(state, false, approved.Append(nil))
 		f.Add(state, true, system(0xFFFB, 101, 'n', 'o').Append(nil))
-		f.Add(state, false, utpwire.RPC{Index: 1, Bits: 9, Payload: []byte{1, 2}}.Append(nil))
+		f.Add(state, false, utp.RPC{Index: 1, Bits: 9, Payload: []byte{1, 2}}.Append(nil))
 		f.Add(state, false, []byte{0, 0, 0xFF, 0xFF, 1})
-		for _, rpcs := range [][]utpwire.RPC{
+		for _, rpcs := range [][]utp.RPC{
 			{firstPart(3, 0, 1)}, {firstPart(3, 0, 1), part(2, 3)}, {firstPart(3, 0, 1), part(2, 3, 4)},
 			{part(1)}, {firstPart(1<<32-1, 1, 1)}, {firstPart(3, 0, 1), named("say")},
 			{system(0xFFFA, append([]byte{3, 0, 0, 0, 0xFF, 0xFF}, named("say", 1).Payload...)...), part(2, 3)},
 		} {
-			f.Add(state, state == 1, packet(rpcs...)[utpwire.RPCPacketLen:])
+			f.Add(state, state == 1, packet(rpcs...)[utp.RPCPacketLen:])
 		}
 	}
 	f.Fuzz(func(t *testing.T, state byte, relaxed bool, rpcs []byte) {

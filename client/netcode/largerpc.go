@@ -3,7 +3,7 @@ package netcode
 import (
 	"encoding/binary"
 
-	"github.com/ferryrelay/ferry/internal/utpwire"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // An RPC that is too large for one packet is sent in parts. Each part is an RPC of this
@@ -21,7 +21,7 @@ const rpcLenLimit = 1 << 20
 func (q *rpcQueue) addParts(head, payload []byte, room int) {
 	index := uint16(indexFirstPart)
 	for len(payload) > 0 {
-		n := min(len(payload), room-utpwire.RPCLen-len(head))
+		n := min(len(payload), room-utp.RPCLen-len(head))
 		q.buf = binary.LittleEndian.AppendUint16(q.buf, index)
 		q.buf = binary.LittleEndian.AppendUint16(q.buf, uint16(8*(len(head)+n)))
 		q.buf = append(append(q.buf, head...), payload[:n]...)
@@ -39,9 +39,9 @@ func (d *Driver) sendLarge(s *session, index int, r RPC, room int) error {
 	} else {
 		head = binary.LittleEndian.AppendUint16(head, uint16(index))
 	}
-	perPart := room - utpwire.RPCLen
+	perPart := room - utp.RPCLen
 	size := len(head) + len(r.Payload)
-	size += (size + perPart - 1) / perPart * utpwire.RPCLen
+	size += (size + perPart - 1) / perPart * utp.RPCLen
 	switch {
 	case s.state != StateConnected || len(r.Payload) > d.cfg.MaxRPCLen || size > d.cfg.MaxRPCQueue:
 		return ErrTooLarge

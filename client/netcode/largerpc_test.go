@@ -14,7 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/netsim"
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/internal/utp"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // rpcRoom is what one packet of the in-memory network has for RPCs: 1400 bytes less the
@@ -130,7 +129,7 @@ func TestRPCsOnTheWire(t *testing.T) {
 	next := first + rpcRoom - 4
 	body := append([]byte{byte(len(large)), byte(len(large) >> 8), 0, 0, byte(say), 0}, large[:first]...)
 	want := [][]byte{
-		utpwire.RPC{Index: say, Bits: uint16(8 * len(small)), Payload: small}.Append(nil),
+		utp.RPC{Index: say, Bits: uint16(8 * len(small)), Payload: small}.Append(nil),
 		system(0xFFFA, body...).Append(nil),
 		system(0xFFF9, large[first:next]...).Append(nil),
 		system(0xFFF9, large[next:]...).Append(nil),
@@ -357,12 +356,12 @@ func connectRawPeer(t testing.TB, b *testNetwork) *rawPeer {
 }
 
 // firstPart is the first part of a large RPC with an index below 256.
-func firstPart(size uint32, index byte, body ...byte) utpwire.RPC {
+func firstPart(size uint32, index byte, body ...byte) utp.RPC {
 	head := append(binary.LittleEndian.AppendUint32(nil, size), index, 0)
 	return system(0xFFFA, append(head, body...)...)
 }
 
-func part(body ...byte) utpwire.RPC { return system(0xFFF9, body...) }
+func part(body ...byte) utp.RPC { return system(0xFFF9, body...) }
 
 // pickyCalls is like newCalls, but the values of approve have at most one byte.
 func pickyCalls(t *testing.T) (*netcode.RPCRegistry, netcode.RPCType[[]byte]) {
@@ -391,7 +390,7 @@ func TestInvalidParts(t *testing.T) {
 		{"no beginning", "without the first", [][]byte{packet(part(1))}},
 		{"no beginning after a complete one", "without the first", [][]byte{packet(firstPart(2, 0, 1), part(2), part(3))}},
 		{"a beginning within", "between the parts", [][]byte{packet(firstPart(3, 0, 1)), packet(firstPart(3, 0, 1))}},
-		{"a small RPC within", "between the parts", [][]byte{packet(firstPart(3, 0, 1)), packet(utpwire.RPC{Index: 0})}},
+		{"a small RPC within", "between the parts", [][]byte{packet(firstPart(3, 0, 1)), packet(utp.RPC{Index: 0})}},
 		{"a small RPC by hash within", "between the parts", [][]byte{packet(firstPart(3, 0, 1), named("say"))}},
 		{"a notice within", "between the parts", [][]byte{packet(firstPart(3, 0, 1)), packet(system(0xFFFB, 0))}},
 		{"an index below those of the package within", "between the parts", [][]byte{packet(firstPart(3, 0, 1), system(0xFFF8, 1))}},

@@ -5,7 +5,6 @@ import (
 	"iter"
 
 	"github.com/ferryrelay/ferry/internal/utp"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // message takes one message of the transport.
@@ -25,18 +24,18 @@ func (d *Driver) message(s *session, p utp.PipelineID, b []byte) {
 // rpcPacket takes the RPCs of a packet in their order. One that is not right
 // ends the connection, and with it all that was received in this tick.
 func (d *Driver) rpcPacket(s *session, b []byte) {
-	_, rest, err := utpwire.ParseRPCPacket(b)
-	if err != nil && !s.versionReceived {
+	_, rest, ok := utp.ParseRPCPacket(b)
+	if !ok && !s.versionReceived {
 		d.closeLocal(s, ReasonProtocolError, "not an RPC packet: the transports differ, perhaps in their window")
 		return
 	}
-	if err != nil {
+	if !ok {
 		d.invalid(s, "not an RPC packet")
 		return
 	}
 	for len(rest) > 0 && s.live() {
-		var r utpwire.RPC
-		if r, rest, err = utpwire.ParseRPC(rest); err != nil {
+		var r utp.RPC
+		if r, rest, ok = utp.ParseRPC(rest); !ok {
 			d.invalid(s, "an RPC is cut off")
 			return
 		}
@@ -54,7 +53,7 @@ func (d *Driver) rpcPacket(s *session, b []byte) {
 }
 
 // takeRPC takes one RPC of the game.
-func (d *Driver) takeRPC(s *session, r utpwire.RPC) {
+func (d *Driver) takeRPC(s *session, r utp.RPC) {
 	t, payload, known := d.findRPC(r.Index, r.Payload)
 	if !known {
 		d.invalid(s, "an RPC is unknown")
@@ -175,7 +174,7 @@ func (d *Driver) takeSnapshot(s *session, b []byte) {
 }
 
 // The first byte of a message is its kind, as in Netcode for Entities. RPC
-// packets are those of package utpwire; the others are this package's own.
+// packets are those of package utp; the others are this package's own.
 const (
 	kindCommand  = 0
 	kindSnapshot = 1
@@ -274,7 +273,7 @@ func (d *Driver) flush() {
 
 // rpcRoom is how many bytes of RPCs one packet holds.
 func (d *Driver) rpcRoom() int {
-	return d.ep.PacketPayload(utp.EntitiesReliable) - utpwire.RPCPacketLen
+	return d.ep.MaxPayload(utp.EntitiesReliable) - utp.RPCPacketLen
 }
 
 // flushRPCs puts as many RPCs as fit into each packet. What the transport's
@@ -282,7 +281,7 @@ func (d *Driver) rpcRoom() int {
 func (d *Driver) flushRPCs(s *session) {
 	for s.queue.len() > 0 {
 		some := s.queue.next(d.rpcRoom())
-		d.scratch = append(utpwire.AppendRPCPacket(d.scratch[:0], d.millis()), some...)
+		d.scratch = append(utp.AppendRPCPacket(d.scratch[:0], d.millis()), some...)
 		if err := d.ep.Send(s.conn, utp.EntitiesReliable, d.scratch); err != nil {
 			return
 		}
@@ -323,7 +322,7 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 	if s.state != StateConnected && (!s.handshaking() || !d.table[i].approval) {
 		return ErrNotAllowed
 	}
-	size := utpwire.RPCLen + len(r.Payload)
+	size := utp.RPCLen + len(r.Payload)
 	if d.cfg.RelaxedVersion {
 		size += hashLen
 	}
@@ -336,7 +335,7 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 	if d.cfg.RelaxedVersion {
 		s.queue.addNamed(r.hash, r.Payload)
 	} else {
-		s.queue.add(utpwire.RPC{Index: uint16(i), Bits: uint16(8 * len(r.Payload)), Payload: r.Payload})
+		s.queue.add(utp.RPC{Index: uint16(i), Bits: uint16(8 * len(r.Payload)), Payload: r.Payload})
 	}
 	s.counts.RPCsSent++
 	return nil

@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/utp"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // rawPeer is a peer of the bare transport, which can send anything.
@@ -37,7 +36,7 @@ func newRawPeerOf(t testing.TB, b *testNetwork, cfg utp.Config) *rawPeer {
 		t.Fatal(err)
 	}
 	r := &rawPeer{Endpoint: ep, node: node}
-	if r.conn, err = ep.Connect(b.node.Local(), nil); err != nil {
+	if r.conn, err = ep.Connect(b.node.Local()); err != nil {
 		t.Fatal(err)
 	}
 	r.pass(b)
@@ -105,8 +104,8 @@ func (r *rawPeer) answer(b *testNetwork) {
 }
 
 // packet is a packet of RPCs.
-func packet(rpcs ...utpwire.RPC) []byte {
-	b := utpwire.AppendRPCPacket(nil, 1)
+func packet(rpcs ...utp.RPC) []byte {
+	b := utp.AppendRPCPacket(nil, 1)
 	for _, r := range rpcs {
 		b = r.Append(b)
 	}
@@ -114,19 +113,19 @@ func packet(rpcs ...utpwire.RPC) []byte {
 }
 
 // system is an RPC of package netcode.
-func system(index uint16, body ...byte) utpwire.RPC {
-	return utpwire.RPC{Index: index, Bits: uint16(8 * len(body)), Payload: body}
+func system(index uint16, body ...byte) utp.RPC {
+	return utp.RPC{Index: index, Bits: uint16(8 * len(body)), Payload: body}
 }
 
 // named is a game's RPC by the hash of its name, which any version takes.
-func named(name string, body ...byte) utpwire.RPC {
+func named(name string, body ...byte) utp.RPC {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
 	return system(0xFFFF, append(binary.LittleEndian.AppendUint64(nil, h.Sum64()), body...)...)
 }
 
 // versionRPC is written down here once more, from the documentation.
-func versionRPC(v netcode.ProtocolVersion) utpwire.RPC {
+func versionRPC(v netcode.ProtocolVersion) utp.RPC {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(v.Protocol))
 	b = binary.LittleEndian.AppendUint32(b, uint32(v.Game))
 	b = binary.LittleEndian.AppendUint64(b, v.RPCs)
@@ -155,11 +154,11 @@ func (r *rawPeer) closeText() string {
 		if ev.Kind != utp.EventData || ev.Pipeline != utp.EntitiesReliable {
 			continue
 		}
-		_, rest, err := utpwire.ParseRPCPacket(ev.Data)
-		for err == nil && len(rest) > 0 {
-			var rpc utpwire.RPC
-			rpc, rest, err = utpwire.ParseRPC(rest)
-			if err == nil && rpc.Index == 0xFFFB && len(rpc.Payload) > 0 {
+		_, rest, ok := utp.ParseRPCPacket(ev.Data)
+		for ok && len(rest) > 0 {
+			var rpc utp.RPC
+			rpc, rest, ok = utp.ParseRPC(rest)
+			if ok && rpc.Index == 0xFFFB && len(rpc.Payload) > 0 {
 				return string(rpc.Payload[1:])
 			}
 		}

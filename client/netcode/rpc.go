@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ferryrelay/ferry/internal/utpwire"
+	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // Codec writes and reads the values of an RPC.
@@ -154,7 +154,7 @@ func (q *rpcQueue) reset() { q.buf, q.head = q.buf[:0], 0 }
 
 func (q *rpcQueue) len() int { return len(q.buf) - q.head }
 
-func (q *rpcQueue) add(r utpwire.RPC) { q.buf = r.Append(q.buf) }
+func (q *rpcQueue) add(r utp.RPC) { q.buf = r.Append(q.buf) }
 
 // addNamed adds a game's RPC with its hash.
 func (q *rpcQueue) addNamed(hash uint64, payload []byte) {
@@ -172,7 +172,7 @@ func (q *rpcQueue) next(room int) []byte {
 	}
 	n := 0
 	for n < len(rest) {
-		size := utpwire.RPCLen + (int(binary.LittleEndian.Uint16(rest[n+2:]))+7)/8
+		size := utp.RPCLen + (int(binary.LittleEndian.Uint16(rest[n+2:]))+7)/8
 		if n > 0 && n+size > room {
 			break
 		}
@@ -209,7 +209,7 @@ const (
 
 // appendSystem appends an RPC of this package to a queue.
 func appendSystem(q *rpcQueue, index uint16, body []byte) {
-	q.add(utpwire.RPC{Index: index, Bits: uint16(8 * len(body)), Payload: body})
+	q.add(utp.RPC{Index: index, Bits: uint16(8 * len(body)), Payload: body})
 }
 
 func appendApproved(dst []byte, id NetworkID, limit time.Duration) []byte {

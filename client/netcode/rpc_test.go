@@ -11,7 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/internal/netsim"
 	"github.com/ferryrelay/ferry/internal/utp"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // rpcPair is a pair that has the RPCs of the tests.
@@ -164,16 +163,16 @@ func TestInvalid(t *testing.T) {
 		bytes []byte
 	}{
 		{"cut off", append(packet(), 1, 0)},
-		{"ordinary in handshake", packet(utpwire.RPC{Index: 0}, utpwire.RPC{Index: 1})},
-		{"index out of range", packet(utpwire.RPC{Index: 2})},
-		{"trailing bits", packet(utpwire.RPC{Index: 0, Bits: 9, Payload: []byte{1, 2}})},
-		{"unknown hash", packet(utpwire.RPC{Index: 0xFFFF, Bits: 64, Payload: make([]byte, 8)})},
-		{"short hash", packet(utpwire.RPC{Index: 0xFFFF, Bits: 8, Payload: make([]byte, 1)})},
-		{"short version", packet(utpwire.RPC{Index: 0xFFFE, Bits: 8, Payload: make([]byte, 1)})},
-		{"get approved", packet(utpwire.RPC{Index: 0xFFFD})},
-		{"approved", packet(utpwire.RPC{Index: 0xFFFC, Bits: 96, Payload: append([]byte{1}, make([]byte, 11)...)})},
-		{"version and rubbish", append(packet(utpwire.RPC{Index: 0xFFFB + 3, Bits: 16, Payload: []byte{1, 2}}), 1)},
-		{"empty notice", packet(utpwire.RPC{Index: 0xFFFB})},
+		{"ordinary in handshake", packet(utp.RPC{Index: 0}, utp.RPC{Index: 1})},
+		{"index out of range", packet(utp.RPC{Index: 2})},
+		{"trailing bits", packet(utp.RPC{Index: 0, Bits: 9, Payload: []byte{1, 2}})},
+		{"unknown hash", packet(utp.RPC{Index: 0xFFFF, Bits: 64, Payload: make([]byte, 8)})},
+		{"short hash", packet(utp.RPC{Index: 0xFFFF, Bits: 8, Payload: make([]byte, 1)})},
+		{"short version", packet(utp.RPC{Index: 0xFFFE, Bits: 8, Payload: make([]byte, 1)})},
+		{"get approved", packet(utp.RPC{Index: 0xFFFD})},
+		{"approved", packet(utp.RPC{Index: 0xFFFC, Bits: 96, Payload: append([]byte{1}, make([]byte, 11)...)})},
+		{"version and rubbish", append(packet(utp.RPC{Index: 0xFFFB + 3, Bits: 16, Payload: []byte{1, 2}}), 1)},
+		{"empty notice", packet(utp.RPC{Index: 0xFFFB})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rpc := newCalls(t)

@@ -106,11 +106,6 @@ func (d *Driver) Stats() Stats {
 	t := d.ep.Stats()
 	st.setTransport(t)
 	st.Connections, st.Handshaking, st.Refused = t.Connections, t.HalfOpen, t.Refused
-	st.Drops = make(map[string]uint64)
-	for reason, n := range t.Drops() {
-		if n > 0 {
-			st.Drops[reason] = n
-		}
-	}
+	st.Drops = t.Drops()
 	return st
 }

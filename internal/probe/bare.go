@@ -55,7 +55,7 @@ func newBare(o Options, w way, out *printer) (*bare, error) {
 	if err := w.sim.Dial(); err != nil {
 		return nil, err
 	}
-	id, err := ep.Connect(w.to, nil)
+	id, err := ep.Connect(w.to)
 	b.conns = append(b.conns, id)
 	return b, err
 }
@@ -186,12 +186,9 @@ func (b *bare) stats() (lines []Line) {
 
 func (b *bare) total() Stats {
 	t := b.Endpoint.Stats()
-	s := Stats{Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes, Drops: map[string]uint64{}}
-	for reason, n := range t.Drops() {
-		s.Drops[reason] = n
+	return Stats{
+		Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes, Drops: t.Drops(),
 	}
-	s.Drops = counts(s.Drops)
-	return s
 }
 
 // close disconnects all connections, with the repetitions of the transport.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/internal/testkit"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // clientGroup is a server with established clients, all in this process. A tick takes
@@ -32,7 +31,7 @@ func newClientGroup(t testing.TB, cfg Config, n int) *clientGroup {
 		e := newEndpoint(t, cfg)
 		c.clients = append(c.clients, e)
 		c.at[place(i)] = e
-		c.up = append(c.up, connect(t, e, serverAt, ""))
+		c.up = append(c.up, connect(t, e, serverAt))
 	}
 	for range 3 {
 		c.tick(0, nil, false)
@@ -133,7 +132,7 @@ func TestNoAllocsIdle(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	c := newClientGroup(t, NetcodeForEntities(), 100)
-	junk := [][]byte{nil, []byte("UTP"), request(5)[:12], utpwire.Heartbeat{Token: 99}.Append(nil), utpwire.Data{Token: 99}.Append(nil), make([]byte, 2000)}
+	junk := [][]byte{nil, []byte("UTP"), request(5)[:12], Packet{Kind: KindHeartbeat, Token: 99}.Append(nil), Packet{Kind: KindData, Token: 99}.Append(nil), make([]byte, 2000)}
 	for range 50 {
 		c.tick(0, nil, false)
 	}
@@ -158,21 +157,9 @@ func TestNoAllocsCodec(t *testing.T) {
 	var dst []byte
 	n := testing.AllocsPerRun(100, func() {
 		for _, pkt := range pkts {
-			utpwire.ParseKind(pkt)
-			r, _ := utpwire.ParseRequest(pkt)
-			a, _ := utpwire.ParseAccept(pkt)
-			d, _ := utpwire.ParseData(pkt)
-			x, _ := utpwire.ParseDisconnect(pkt)
-			h, _ := utpwire.ParseHeartbeat(pkt)
-			m, _ := utpwire.ParseMTUAck(pkt)
-			utpwire.ParseMTUCheck(pkt)
-			dst = r.Append(dst[:0])
-			dst = a.Append(dst)
-			dst = d.Append(dst)
-			dst = x.Append(dst)
-			dst = h.Append(dst)
-			dst = m.Append(dst)
-			dst = utpwire.ReliableHeader{}.Append(dst, true)
+			m, _ := parse(pkt)
+			h, _, _ := parseReliable(m.Body, false)
+			dst = h.append(m.Append(dst[:0]), true)
 		}
 	})
 	if n != 0 {
@@ -200,7 +187,7 @@ func TestMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	for i, pkt := range requests {
 		s.Receive(place(i), pkt)
-		s.Receive(place(i), utpwire.Heartbeat{Token: utpwire.Token(i + 1)}.Append(nil))
+		s.Receive(place(i), Packet{Kind: KindHeartbeat, Token: Token(i + 1)}.Append(nil))
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

@@ -5,17 +5,16 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
-func request(n int) []byte { return utpwire.Request{Token: utpwire.Token(n)}.Append(nil) }
+func request(n int) []byte { return Packet{Kind: KindRequest, Token: Token(n)}.Append(nil) }
 
 // TestFull: above MaxConnections a client is refused, and nothing is kept.
 func TestFull(t *testing.T) {
 	s := server(t, Config{MaxConnections: 2})
 	s.Advance(0)
 	for i := range 2 {
-		feed(s, place(i), request(i), utpwire.Heartbeat{Token: utpwire.Token(i)}.Append(nil))
+		feed(s, place(i), request(i), Packet{Kind: KindHeartbeat, Token: Token(i)}.Append(nil))
 	}
 	for _, c := range s.conns {
 		s.Admit(c.id)
@@ -33,14 +32,14 @@ func TestFull(t *testing.T) {
 	}
 	// A client here takes that for the end of its attempt at once.
 	c := newEndpoint(t, Config{Rand: goldenRand()})
-	connect(t, c, serverAt, "")
+	connect(t, c, serverAt)
 	feed(s, clientAt, sent(c)...)
 	feed(c, serverAt, sent(s)...)
 	if got := eventText(c); got != "disconnected ClosedByRemote" {
 		t.Errorf("the client sees %s", got)
 	}
 	// Room is made by an end.
-	feed(s, place(0), utpwire.Disconnect{Token: 0}.Append(nil))
+	feed(s, place(0), Packet{Kind: KindDisconnect, Token: 0}.Append(nil))
 	if o := feed(s, place(9), request(9)); o != taken {
 		t.Errorf("with room again: %v", o)
 	}
@@ -67,7 +66,7 @@ func TestHalfOpenCaps(t *testing.T) {
 		t.Errorf("sent %q, %+v", got, s.Stats())
 	}
 	// A blind heartbeat makes no room, an admitted client does, for its source too.
-	feed(s, home(1000), utpwire.Heartbeat{Token: 0}.Append(nil))
+	feed(s, home(1000), Packet{Kind: KindHeartbeat, Token: 0}.Append(nil))
 	if o := feed(s, home(1002), request(2)); o != dropSource {
 		t.Errorf("after a heartbeat: %v", o)
 	}
@@ -102,7 +101,7 @@ func TestChurn(t *testing.T) {
 	seen := map[ConnID]bool{}
 	for i := range 10000 {
 		tick(s, ms(i))
-		feed(s, clientAt, request(i), utpwire.Heartbeat{Token: utpwire.Token(i)}.Append(nil))
+		feed(s, clientAt, request(i), Packet{Kind: KindHeartbeat, Token: Token(i)}.Append(nil))
 		ev, ok := s.NextEvent()
 		if !ok || ev.Kind != EventIncoming || seen[ev.Conn] || ev.Conn.Index() > disconnectCopies {
 			t.Fatalf("connection %d: %+v", i, ev)
@@ -112,7 +111,7 @@ func TestChurn(t *testing.T) {
 		if i%2 == 0 {
 			s.Disconnect(ev.Conn)
 		} else {
-			feed(s, clientAt, utpwire.Disconnect{Token: utpwire.Token(i)}.Append(nil))
+			feed(s, clientAt, Packet{Kind: KindDisconnect, Token: Token(i)}.Append(nil))
 		}
 		if err := s.Send(ev.Conn, 0, nil); err != ErrConn {
 			t.Fatalf("Send after the end: %v", err)
@@ -122,9 +121,9 @@ func TestChurn(t *testing.T) {
 	}
 	sent(s)
 	sent(s)
-	if len(s.conns) != 1 || len(s.tokens) != 0 || len(s.free) != 1 || s.PendingDisconnects() != 0 || len(s.pool.small) != 1 || len(s.closed.tokens) != closedTokens {
+	if len(s.conns) != 1 || len(s.tokens) != 0 || len(s.free) != 1 || s.PendingDisconnects() != 0 || len(s.pool.small) != 1 || len(s.closed) != closedTokens {
 		t.Errorf("%d slots, %d tokens, %d free, %d farewells, %d spare buffers, %d closed tokens", len(s.conns), len(s.tokens),
-			len(s.free), s.PendingDisconnects(), len(s.pool.small), len(s.closed.tokens))
+			len(s.free), s.PendingDisconnects(), len(s.pool.small), len(s.closed))
 	}
 	if c := s.Stats(); c.Connections != 0 {
 		t.Errorf("%+v", c)

@@ -1,15 +1,15 @@
 package utp
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"io"
+	"slices"
 	"time"
-
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
-// Config says what an endpoint does. Durations count in whole milliseconds.
+// Config says what an endpoint does. The clock of an endpoint counts in whole milliseconds.
 type Config struct {
 	// Pipelines have the ids 1, 2, 3 and so on. At most 255; none is fine.
 	Pipelines []Pipeline
@@ -85,9 +85,9 @@ const (
 	// packetsPerSend is a data packet and the accept that may go ahead of it.
 	packetsPerSend = 2
 
-	// halfOpenMS is how long an accepted client may send nothing. One that lives sends
+	// halfOpenLife is how long an accepted client may send nothing. One that lives sends
 	// within half a second; the rest is for lost packets.
-	halfOpenMS = 10_000
+	halfOpenLife = 10 * time.Second
 	// maxRefusals bounds the answers per second to clients that get no connection, whose
 	// addresses may be forged.
 	maxRefusals = 100
@@ -95,36 +95,29 @@ const (
 	// dropped as if lost.
 	receiveQueue = 4096
 
-	minResendMS   = 64
-	startResendMS = 50
-	maxResend     = 10 * time.Second
+	minResend   = 64 * time.Millisecond
+	startResend = 50 * time.Millisecond
+	maxResend   = 10 * time.Second
 )
 
 // withDefaults returns the configuration with every zero replaced.
 func (c Config) withDefaults() Config {
-	c.Window = orDefault(c.Window, 32)
-	c.FragmentCapacity = orDefault(c.FragmentCapacity, 4096)
-	c.MaxMessageSize = orDefault(c.MaxMessageSize, 1400)
-	c.ConnectTimeout = orDefault(c.ConnectTimeout, time.Second)
-	c.ConnectAttempts = orDefault(c.ConnectAttempts, 60)
-	c.HeartbeatTimeout = orDefault(c.HeartbeatTimeout, 500*time.Millisecond)
-	c.DisconnectTimeout = orDefault(c.DisconnectTimeout, 30*time.Second)
-	c.MaxResendTime = orDefault(c.MaxResendTime, 200*time.Millisecond)
-	c.MaxConnections = orDefault(c.MaxConnections, 1024)
-	c.MaxHalfOpen = orDefault(c.MaxHalfOpen, 256)
-	c.MaxHalfOpenPerSource = orDefault(c.MaxHalfOpenPerSource, 32)
-	c.SendQueue = orDefault(c.SendQueue, 4096)
+	c.Window = cmp.Or(c.Window, 32)
+	c.FragmentCapacity = cmp.Or(c.FragmentCapacity, 4096)
+	c.MaxMessageSize = cmp.Or(c.MaxMessageSize, 1400)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, time.Second)
+	c.ConnectAttempts = cmp.Or(c.ConnectAttempts, 60)
+	c.HeartbeatTimeout = cmp.Or(c.HeartbeatTimeout, 500*time.Millisecond)
+	c.DisconnectTimeout = cmp.Or(c.DisconnectTimeout, 30*time.Second)
+	c.MaxResendTime = cmp.Or(c.MaxResendTime, 200*time.Millisecond)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 1024)
+	c.MaxHalfOpen = cmp.Or(c.MaxHalfOpen, 256)
+	c.MaxHalfOpenPerSource = cmp.Or(c.MaxHalfOpenPerSource, 32)
+	c.SendQueue = cmp.Or(c.SendQueue, 4096)
 	if c.Rand == nil {
 		c.Rand = rand.Reader
 	}
 	return c
-}
-
-func orDefault[T int | time.Duration](v, def T) T {
-	if v == 0 {
-		return def
-	}
-	return v
 }
 
 // room is how many bytes of a datagram are ours.
@@ -132,43 +125,28 @@ func (c Config) room() int { return c.MaxMessageSize - c.Overhead }
 
 // check takes a configuration that has its defaults.
 func (c Config) check() error {
-	for _, n := range []struct {
-		name              string
-		value, low, limit int
-	}{
-		{"Pipelines", len(c.Pipelines), 0, maxPipelines},
-		{"Window", c.Window, 1, maxWindow},
-		{"FragmentCapacity", c.FragmentCapacity, 1, MaxFragmentCapacity},
-		{"MaxMessageSize", c.MaxMessageSize, minRoom, utpwire.MaxDatagram},
-		{"Overhead", c.Overhead, 0, c.MaxMessageSize - minRoom},
-		{"ConnectAttempts", c.ConnectAttempts, 1, 1 << 20},
-		{"MaxConnections", c.MaxConnections, 1, 65536},
-		{"MaxHalfOpen", c.MaxHalfOpen, 1, 65536},
-		{"MaxHalfOpenPerSource", c.MaxHalfOpenPerSource, 1, 65536},
-		{"SendQueue", c.SendQueue, minQueue, maxQueue},
-	} {
-		if n.value < n.low || n.value > n.limit {
-			return fmt.Errorf("%w: %s is %d, not within %d and %d", ErrConfig, n.name, n.value, n.low, n.limit)
-		}
-	}
-	return c.checkTimes()
+	return cmp.Or(
+		within("Pipelines", len(c.Pipelines), 0, maxPipelines),
+		within("Window", c.Window, 1, maxWindow),
+		within("FragmentCapacity", c.FragmentCapacity, 1, MaxFragmentCapacity),
+		within("MaxMessageSize", c.MaxMessageSize, minRoom, maxDatagram),
+		within("Overhead", c.Overhead, 0, c.MaxMessageSize-minRoom),
+		within("ConnectAttempts", c.ConnectAttempts, 1, 1<<20),
+		within("MaxConnections", c.MaxConnections, 1, 65536),
+		within("MaxHalfOpen", c.MaxHalfOpen, 1, 65536),
+		within("MaxHalfOpenPerSource", c.MaxHalfOpenPerSource, 1, 65536),
+		within("SendQueue", c.SendQueue, minQueue, maxQueue),
+		within("ConnectTimeout", c.ConnectTimeout, time.Millisecond, maxDuration),
+		within("HeartbeatTimeout", c.HeartbeatTimeout, time.Millisecond, maxDuration, NoTimeout),
+		within("DisconnectTimeout", c.DisconnectTimeout, time.Millisecond, maxDuration, NoTimeout),
+		within("MaxResendTime", c.MaxResendTime, minResend, maxResend),
+	)
 }
 
-func (c Config) checkTimes() error {
-	for _, d := range []struct {
-		name       string
-		value      time.Duration
-		low, limit time.Duration
-		never      bool
-	}{
-		{"ConnectTimeout", c.ConnectTimeout, time.Millisecond, maxDuration, false},
-		{"HeartbeatTimeout", c.HeartbeatTimeout, time.Millisecond, maxDuration, true},
-		{"DisconnectTimeout", c.DisconnectTimeout, time.Millisecond, maxDuration, true},
-		{"MaxResendTime", c.MaxResendTime, minResendMS * time.Millisecond, maxResend, false},
-	} {
-		if (d.value < d.low || d.value > d.limit) && !(d.never && d.value == NoTimeout) {
-			return fmt.Errorf("%w: %s is %v, not within %v and %v", ErrConfig, d.name, d.value, d.low, d.limit)
-		}
+// within returns an error unless a value of a Config is within its limits or one of others.
+func within[T int | time.Duration](name string, v, low, high T, others ...T) error {
+	if v >= low && v <= high || slices.Contains(others, v) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: %s is %v, not within %v and %v", ErrConfig, name, v, low, high)
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"testing"
 	"time"
-
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 func TestConfigRefused(t *testing.T) {
@@ -56,18 +54,18 @@ func TestConfigTaken(t *testing.T) {
 	}
 	// The largest message of the smallest packets has sequences for its pieces.
 	e := newEndpoint(t, Config{MaxMessageSize: 128, Window: 64, FragmentCapacity: 1 << 20, SendQueue: 65536, Pipelines: []Pipeline{{StageFragmentation}}})
-	if l := e.layouts[1]; l.limit != 1<<20 || l.fragments(l.limit) > utpwire.FragmentMask {
+	if l := e.layouts[1]; l.limit != 1<<20 || l.fragments(l.limit) > fragmentMask {
 		t.Errorf("%+v, %d fragments", l, l.fragments(l.limit))
 	}
 }
 
 // TestRandom: without a Rand the tokens are not the same twice.
 func TestRandom(t *testing.T) {
-	seen := map[utpwire.Token]bool{}
+	seen := map[Token]bool{}
 	for range 100 {
 		e, err := New(Config{})
 		must(t, err)
-		id := connect(t, e, serverAt, "")
+		id := connect(t, e, serverAt)
 		seen[e.conn(id).token] = true
 	}
 	if len(seen) != 100 {
@@ -83,7 +81,7 @@ func TestListen(t *testing.T) {
 	e.Listen(true)
 	feed(e, clientAt, request(1))
 	e.Listen(false)
-	feed(e, clientAt, utpwire.Heartbeat{Token: 1}.Append(nil))
+	feed(e, clientAt, Packet{Kind: KindHeartbeat, Token: 1}.Append(nil))
 	if st := e.Stats(); e.Listening() || st.Connections != 1 || st.HalfOpen != 1 {
 		t.Errorf("%+v", st)
 	}
@@ -95,10 +93,10 @@ func TestConnID(t *testing.T) {
 	}
 	// A generation that runs over skips 0, which is no connection.
 	e := newEndpoint(t, Config{})
-	id := connect(t, e, serverAt, "")
+	id := connect(t, e, serverAt)
 	e.conns[0].id.generation = 1<<32 - 1
 	e.Disconnect(ConnID{generation: 1<<32 - 1})
-	if next := connect(t, e, serverAt, ""); next != id {
+	if next := connect(t, e, serverAt); next != id {
 		t.Error(next)
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // ConnID names one connection of an endpoint. It is comparable, is never used
@@ -53,31 +53,29 @@ func nameOf(names []string, kind string, n uint8) string {
 	return fmt.Sprintf("%s(%d)", kind, n)
 }
 
-// conn is one connection. Times are in ms of the endpoint's clock.
+// conn is one connection. Times are of the endpoint's clock.
 type conn struct {
 	id       ConnID
 	state    State
 	incoming bool
-	token    utpwire.Token
+	token    Token
 	addr     address.Addr
 
-	opened       int64
-	lastReceived int64 // last valid message
-	sent         int64 // last datagram
-	lastRequest  int64 // last request
-	attempts     int   // requests sent
-	payload      []byte
+	opened       time.Duration
+	lastReceived time.Duration // last valid message
+	sent         time.Duration // last datagram
+	lastRequest  time.Duration // last request
+	attempts     int           // requests sent
 
 	acceptDue bool // a request is to be answered
 	waiting   bool // in the endpoint's list of half-open connections
-	halfOpen  int  // index in that list
 	validated bool // the peer has proven its address, or this side chose it
 	budget    int  // bytes that may still be sent to an unvalidated peer
 
 	// Of a client with ValidateAddresses:
-	hasCookie  bool // payload begins with the server's cookie
-	confirmed  bool // the server has sent a message other than accepts
-	requestDue bool // the cookie is to be returned
+	cookie     []byte // the server's, empty before it came
+	confirmed  bool   // the server has sent a message other than accepts
+	requestDue bool   // the cookie is to be returned
 
 	pipelines []pipelineState
 	stats     Stats
@@ -85,18 +83,16 @@ type conn struct {
 
 // conn returns a live connection, or nil.
 func (e *Endpoint) conn(id ConnID) *conn {
-	if int64(id.slot) >= int64(len(e.conns)) {
-		return nil
+	if int64(id.slot) < int64(len(e.conns)) {
+		if c := e.conns[id.slot]; c.id == id && c.state != StateNone {
+			return c
+		}
 	}
-	c := e.conns[id.slot]
-	if c.id != id || c.state == StateNone {
-		return nil
-	}
-	return c
+	return nil
 }
 
 // newConn puts a connection into the table, in a slot that is free.
-func (e *Endpoint) newConn(token utpwire.Token, to address.Addr, s State) *conn {
+func (e *Endpoint) newConn(token Token, to address.Addr, s State) *conn {
 	var c *conn
 	if n := len(e.free); n > 0 {
 		c = e.conns[e.free[n-1]]
@@ -110,13 +106,11 @@ func (e *Endpoint) newConn(token utpwire.Token, to address.Addr, s State) *conn 
 		id.generation = 1
 	}
 	*c = conn{
-		id: id, state: s, token: token, addr: to, pipelines: c.pipelines, payload: c.payload[:0],
+		id: id, state: s, token: token, addr: to, pipelines: c.pipelines, cookie: c.cookie[:0],
 		opened: e.now, lastReceived: e.now, sent: e.now,
 		stats: Stats{RTT: 50 * time.Millisecond, RTTVariation: 5 * time.Millisecond},
 	}
-	e.resetPipelines(c.pipelines)
 	e.tokens[token] = c
-	e.live++
 	return c
 }
 
@@ -129,32 +123,30 @@ func (e *Endpoint) drop(c *conn) {
 	e.resetPipelines(c.pipelines)
 	delete(e.tokens, c.token)
 	e.free = append(e.free, c.id.slot)
-	e.live--
 }
 
-// end drops a connection and queues the event with its reason.
-func (e *Endpoint) end(c *conn, r Reason, cause error) {
+// end drops a connection and queues the event, which has its reason.
+func (e *Endpoint) end(c *conn, ev Event) {
 	e.drop(c)
-	e.events.push(Event{Kind: EventDisconnected, Conn: c.id, Reason: r, Cause: cause}, nil)
+	ev.Kind = EventDisconnected
+	e.push(c, ev, nil)
+}
+
+// push queues an event of a connection with a copy of its data.
+func (e *Endpoint) push(c *conn, ev Event, data []byte) {
+	ev.Conn = c.id
+	e.events.close(ev, append(e.events.buf, data...))
 }
 
 // Connect begins to ask for a connection; the first request leaves with the
-// next Flush. EventConnected or EventDisconnected tells what came of it. The
-// payload goes with every request, to servers of UTP 2.2 and later.
+// next Flush. EventConnected or EventDisconnected tells what came of it.
 //
-// Errors: ErrAddr, ErrTooLarge, ErrFull, and those of Config.Rand.
-func (e *Endpoint) Connect(to address.Addr, payload []byte) (ConnID, error) {
+// Errors: ErrAddr, ErrFull, and those of Config.Rand.
+func (e *Endpoint) Connect(to address.Addr) (ConnID, error) {
 	if ap, udp := to.UDP(); !to.IsValid() || udp && ap.Port() == 0 {
 		return ConnID{}, ErrAddr
 	}
-	prefix := 0
-	if e.cfg.ValidateAddresses {
-		prefix = cookieLen
-	}
-	if utpwire.HandshakeLen+utpwire.LengthLen+prefix+len(payload) > e.cfg.room() {
-		return ConnID{}, ErrTooLarge
-	}
-	if e.live >= e.cfg.MaxConnections {
+	if len(e.tokens) >= e.cfg.MaxConnections {
 		return ConnID{}, ErrFull
 	}
 	token, err := e.newToken()
@@ -163,18 +155,17 @@ func (e *Endpoint) Connect(to address.Addr, payload []byte) (ConnID, error) {
 	}
 	c := e.newConn(token, to, StateConnecting)
 	c.validated = true
-	c.payload = append(append(c.payload, make([]byte, prefix)...), payload...)
 	return c.id, nil
 }
 
 // newToken returns a token that no connection here has.
-func (e *Endpoint) newToken() (utpwire.Token, error) {
+func (e *Endpoint) newToken() (Token, error) {
 	for range 8 { // A good source needs one try, one that repeats itself never ends.
-		var b [utpwire.TokenLen]byte
+		var b [tokenLen]byte
 		if _, err := io.ReadFull(e.cfg.Rand, b[:]); err != nil {
 			return 0, fmt.Errorf("utp: no random token: %w", err)
 		}
-		token := utpwire.Token(binary.LittleEndian.Uint64(b[:]))
+		token := Token(binary.LittleEndian.Uint64(b[:]))
 		if e.tokens[token] == nil {
 			return token, nil
 		}
@@ -202,75 +193,37 @@ func (e *Endpoint) Disconnect(id ConnID) {
 // ConnectAttempts.
 func (e *Endpoint) RetryConnect(id ConnID) {
 	c := e.conn(id)
-	if c == nil || c.state != StateConnecting {
-		return
-	}
-	if c.attempts > 0 && c.attempts < e.cfg.ConnectAttempts {
-		c.lastRequest = e.now - e.times.connect - 1
+	if c != nil && c.state == StateConnecting && c.attempts > 0 && c.attempts < e.cfg.ConnectAttempts {
+		c.lastRequest = e.now - e.cfg.ConnectTimeout - 1
 	}
 }
 
 // DropPeer ends the connections with a peer that the link reports as gone, as a
 // relay does by DISCONNECT. Every connection with this address ends with ReasonProtocolError,
-// as Unity reports it, and with the Cause ErrPeerGone. It returns their number.
-func (e *Endpoint) DropPeer(at address.Addr) int {
-	n := 0
+// as Unity reports it, and with the Cause ErrPeerGone.
+func (e *Endpoint) DropPeer(at address.Addr) {
 	for _, c := range e.conns {
 		if c.state != StateNone && c.addr == at {
-			e.end(c, ReasonProtocolError, ErrPeerGone)
-			n++
+			e.end(c, Event{Reason: ReasonProtocolError, Cause: ErrPeerGone})
 		}
 	}
-	return n
 }
 
-// rateLimiter is a token bucket for answers to clients without a connection.
-type rateLimiter struct {
-	rate int64 // per second, and the capacity of the bucket
-	have int64 // thousandths of a token
-}
-
-func newRateLimiter(rate int) rateLimiter {
-	return rateLimiter{rate: int64(rate), have: int64(rate) * 1000}
-}
-
-// refill adds the tokens of ms milliseconds.
-func (b *rateLimiter) refill(ms int64) {
-	full := b.rate * 1000
-	// More than a second fills it whatever was in it.
-	b.have = min(b.have+min(ms, 1000)*b.rate, full)
-}
-
-// allow takes one token and reports whether there was one.
-func (b *rateLimiter) allow() bool {
-	if b.have < 1000 {
-		return false
-	}
-	b.have -= 1000
-	return true
-}
-
-// request processes a connection request.
-func (e *Endpoint) request(from address.Addr, pkt []byte) outcome {
-	m, err := utpwire.ParseRequest(pkt)
-	if err != nil {
-		return outcomeOf(err)
-	}
-	payload, proven := m.Payload, false
+// request processes a connection request. The connection is nil if the token is unknown.
+func (e *Endpoint) request(c *conn, from address.Addr, m Packet, size int) outcome {
+	payload, proven := m.Body, false
 	if e.cfg.ValidateAddresses {
 		payload, proven = e.cookies.verify(from, m, e.now)
 	}
-	if c := e.tokens[m.Token]; c != nil {
-		return e.requestAgain(c, from, len(pkt), proven)
-	}
-	if !e.listening {
+	switch {
+	case c != nil:
+		return e.requestAgain(c, from, size, proven)
+	case !e.listening:
 		e.refuse(from, m.Token, true)
 		return dropListening
-	}
-	if e.closed.has(m.Token) {
+	case slices.Contains(e.closed, m.Token):
 		return dropClosed
-	}
-	if e.events.full() {
+	case !e.events.room(1):
 		return dropQueue
 	}
 	if o := e.makeRoom(from); o != taken {
@@ -280,16 +233,22 @@ func (e *Endpoint) request(from address.Addr, pkt []byte) outcome {
 		return o
 	}
 	if e.cfg.ValidateAddresses && !proven {
-		return e.sendCookie(from, m.Token)
+		// Nothing is kept. The answers take at most half of the queue, so that a flood of
+		// requests leaves room for the players.
+		if !e.out.room(e.cfg.SendQueue / 2) {
+			return dropQueue
+		}
+		e.queue(from, e.appendAccept(from, m.Token))
+		return taken
 	}
-	c := e.newConn(m.Token, from, StateHalfOpen)
-	c.incoming, c.validated, c.acceptDue = true, proven, !proven
+	c = e.newConn(m.Token, from, StateHalfOpen)
+	c.incoming, c.validated, c.acceptDue, c.waiting = true, proven, !proven, true
 	if proven {
 		c.state = StateEstablished
 	}
-	c.credit(len(pkt))
-	e.enterHalfOpen(c)
-	e.events.push(Event{Kind: EventIncoming, Conn: c.id}, payload)
+	c.credit(size)
+	e.halfOpen = append(e.halfOpen, c)
+	e.push(c, Event{Kind: EventIncoming}, payload)
 	return taken
 }
 
@@ -314,24 +273,21 @@ func (e *Endpoint) requestAgain(c *conn, from address.Addr, size int, proven boo
 
 // refuse answers a request statelessly with a disconnect, which ends the
 // client's attempt. A side that does not listen sends an accept first, as UTP does.
-func (e *Endpoint) refuse(to address.Addr, token utpwire.Token, acceptFirst bool) {
-	if !e.out.room(2) || !e.refusals.allow() {
+func (e *Endpoint) refuse(to address.Addr, token Token, acceptFirst bool) {
+	if !e.out.room(2) || e.refusals < time.Second {
 		return
 	}
+	e.refusals -= time.Second
 	e.stats.Refused++
 	if acceptFirst {
-		e.queue(to, utpwire.Accept{Token: token}.Append(e.out.open()))
+		e.queue(to, Packet{Kind: KindAccept, Token: token}.Append(e.out.open()))
 	}
-	e.emitDisconnect(to, token)
+	e.queueMessage(to, KindDisconnect, token)
 }
 
 // accept takes the answer to a request of this side. Servers repeat it.
-func (e *Endpoint) accept(c *conn, from address.Addr, pkt []byte) outcome {
-	m, err := utpwire.ParseAccept(pkt)
-	if err != nil {
-		return outcomeOf(err)
-	}
-	isCookie := e.cfg.ValidateAddresses && !c.incoming && len(m.Payload) == cookieLen
+func (e *Endpoint) accept(c *conn, from address.Addr, payload []byte, size int) outcome {
+	isCookie := e.cfg.ValidateAddresses && !c.incoming && len(payload) == cookieLen
 	if c.state != StateConnecting && !isCookie {
 		return dropState
 	}
@@ -340,13 +296,12 @@ func (e *Endpoint) accept(c *conn, from address.Addr, pkt []byte) outcome {
 	}
 	c.lastReceived = e.now
 	c.stats.Received++
-	c.stats.ReceivedBytes += uint64(len(pkt))
+	c.stats.ReceivedBytes += uint64(size)
 	if isCookie {
-		c.takeCookie(m.Payload)
-		m.Payload = nil
+		c.cookie, c.requestDue, payload = append(c.cookie[:0], payload...), true, nil
 	}
 	if c.state == StateConnecting {
-		e.connected(c, m.Payload)
+		e.connected(c, payload)
 	}
 	return taken
 }
@@ -354,7 +309,7 @@ func (e *Endpoint) accept(c *conn, from address.Addr, pkt []byte) outcome {
 // pendingDisconnect is a disconnect that is repeated, since it is not acknowledged.
 type pendingDisconnect struct {
 	to    address.Addr
-	token utpwire.Token
+	token Token
 	left  int // copies to send
 }
 
@@ -367,40 +322,22 @@ const disconnectCopies = 3
 // these is a late copy.
 const closedTokens = 256
 
-// tokenRing is a ring buffer of tokens.
-type tokenRing struct {
-	tokens []utpwire.Token
-	next   int
-}
-
-func (g *tokenRing) add(t utpwire.Token) {
-	if len(g.tokens) < closedTokens {
-		g.tokens = append(g.tokens, t)
-		return
+func (e *Endpoint) rememberClosed(t Token) {
+	if len(e.closed) == closedTokens {
+		e.closed = slices.Delete(e.closed, 0, 1)
 	}
-	g.tokens[g.next] = t
-	g.next = (g.next + 1) % closedTokens
+	e.closed = append(e.closed, t)
 }
 
-func (g *tokenRing) has(t utpwire.Token) bool {
-	for _, closed := range g.tokens {
-		if closed == t {
-			return true
-		}
-	}
-	return false
-}
-
-// queueDisconnect begins to send disconnects. They leave in Flush, behind the data
-// that was sent before. Peers beyond the
-// limit of the list run into their timeout.
+// queueDisconnect begins to send disconnects. They leave in Flush, behind the data that was
+// sent before. Peers beyond the limit of the list run into their timeout.
 func (e *Endpoint) queueDisconnect(c *conn) {
 	if c.incoming {
-		e.closed.add(c.token)
+		e.rememberClosed(c.token)
 	}
 	copies := disconnectCopies
 	if !c.validated {
-		copies = min(copies, c.budget/utpwire.MessageLen)
+		copies = min(copies, c.budget/messageLen)
 	}
 	if copies > 0 && len(e.disconnects) < disconnectCopies*e.cfg.MaxConnections {
 		e.disconnects = append(e.disconnects, pendingDisconnect{to: c.addr, token: c.token, left: copies})
@@ -411,7 +348,7 @@ func (e *Endpoint) flushDisconnects() {
 	kept := e.disconnects[:0]
 	for _, f := range e.disconnects {
 		if e.out.room(1) {
-			e.emitDisconnect(f.to, f.token)
+			e.queueMessage(f.to, KindDisconnect, f.token)
 			f.left--
 		}
 		if f.left > 0 {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // TestSchedule is the tick model of the reference on this layer: packets
@@ -15,7 +14,7 @@ import (
 func TestSchedule(t *testing.T) {
 	c := newEndpoint(t, NetcodeForEntities())
 	s := server(t, NetcodeForEntities())
-	id := connect(t, c, serverAt, "hello")
+	id := connect(t, c, serverAt)
 	var toServer, toClient [][]byte
 	for i, want := range []struct{ client, server, up, down string }{
 		{"", "", "Q", ""},
@@ -48,10 +47,20 @@ func TestSchedule(t *testing.T) {
 			must(t, c.Send(id, EntitiesReliable, []byte("version")))
 		}
 		toServer, toClient = sent(c), sent(s)
+		if i == 0 { // This client sends no payload, as others do.
+			toServer[0] = withPayload(toServer[0], "hello")
+		}
 		if up, down := kinds(t, toServer), kinds(t, toClient); up != want.up || down != want.down {
 			t.Errorf("tick %d: sent %q and %q, want %q and %q", i+1, up, down, want.up, want.down)
 		}
 	}
+}
+
+// withPayload returns a request with a longer payload.
+func withPayload(pkt []byte, payload string) []byte {
+	m, _ := parse(pkt)
+	m.Body = append(m.Body, payload...)
+	return m.Append(nil)
 }
 
 func must(t testing.TB, err error) {
@@ -66,7 +75,7 @@ func must(t testing.TB, err error) {
 func TestAttempts(t *testing.T) {
 	e := newEndpoint(t, Config{Rand: goldenRand()})
 	e.Advance(0)
-	id := connect(t, e, serverAt, "")
+	id := connect(t, e, serverAt)
 	requests := 0
 	for now := 0; now <= 60*1001; now++ {
 		tick(e, ms(now))
@@ -95,7 +104,7 @@ func TestAttempts(t *testing.T) {
 func TestAcceptLost(t *testing.T) {
 	for _, lost := range []int{1, 5} {
 		c, s := newEndpoint(t, Config{}), server(t, Config{})
-		id := connect(t, c, serverAt, "")
+		id := connect(t, c, serverAt)
 		for i := range lost {
 			tick(c, ms(i*1001))
 			tick(s, ms(i*1001))
@@ -122,26 +131,26 @@ func TestAcceptLost(t *testing.T) {
 // TestDataIsAnAccept: our client takes any message with its token for the
 // accept, whose payload it then never sees.
 func TestDataIsAnAccept(t *testing.T) {
-	for _, m := range []utpwire.Message{
-		utpwire.Data{Token: goldenToken, Body: []byte("hi")},
-		utpwire.Heartbeat{Token: goldenToken},
-		utpwire.MTUCheck{Token: goldenToken, Padding: 7},
-		utpwire.MTUAck{Token: goldenToken, Size: 7},
+	for _, m := range []Packet{
+		Packet{Kind: KindData, Token: goldenToken, Body: []byte("hi")},
+		Packet{Kind: KindHeartbeat, Token: goldenToken},
+		Packet{Kind: KindMTUCheck, Token: goldenToken, Body: make([]byte, 7)},
+		Packet{Kind: KindMTUAck, Token: goldenToken, Body: le16(7)},
 	} {
 		c := newEndpoint(t, Config{Rand: goldenRand()})
-		id := connect(t, c, serverAt, "")
+		id := connect(t, c, serverAt)
 		sent(c)
 		if o := feed(c, serverAt, m.Append(nil)); o != taken || c.State(id) != StateEstablished {
 			t.Errorf("%v: %v, %v", m, o, c.State(id))
 		}
 		want := "connected"
-		if _, ok := m.(utpwire.Data); ok {
+		if m.Kind == KindData {
 			want = `connected, data 0 "hi"`
 		}
 		if got := eventText(c); got != want {
 			t.Errorf("%v: %s", m, got)
 		}
-		if o := feed(c, serverAt, utpwire.Accept{Token: goldenToken, Payload: []byte("late")}.Append(nil)); o != dropState || eventText(c) != "" {
+		if o := feed(c, serverAt, Packet{Kind: KindAccept, Token: goldenToken, Body: []byte("late")}.Append(nil)); o != dropState || eventText(c) != "" {
 			t.Errorf("a late accept: %v", o)
 		}
 	}
@@ -152,7 +161,7 @@ func TestDataIsAnAccept(t *testing.T) {
 func TestAcceptAhead(t *testing.T) {
 	s := server(t, Config{Pipelines: []Pipeline{{StageReliableSequenced}}})
 	s.Advance(0)
-	feed(s, clientAt, utpwire.Request{Token: goldenToken, Payload: make([]byte, 100)}.Append(nil))
+	feed(s, clientAt, Packet{Kind: KindRequest, Token: goldenToken, Body: make([]byte, 100)}.Append(nil))
 	ev, _ := s.NextEvent()
 	must(t, s.Send(ev.Conn, 0, []byte("one")))
 	must(t, s.Send(ev.Conn, 1, []byte("two")))
@@ -166,7 +175,7 @@ func TestAcceptAhead(t *testing.T) {
 			t.Fatalf("at %d ms: %q", now, got)
 		}
 	}
-	feed(s, clientAt, utpwire.Heartbeat{Token: goldenToken}.Append(nil))
+	feed(s, clientAt, Packet{Kind: KindHeartbeat, Token: goldenToken}.Append(nil))
 	must(t, s.Send(ev.Conn, 0, []byte("three")))
 	if got := kinds(t, waiting(s)); got != "d" {
 		t.Errorf("after the client sent a datagram: %q", got)
@@ -194,7 +203,7 @@ func TestUnvalidatedLimit(t *testing.T) {
 		}
 		return kinds(t, list)
 	}
-	take(utpwire.Request{Token: goldenToken}.Append(nil))
+	take(Packet{Kind: KindRequest, Token: goldenToken}.Append(nil))
 	ev, _ := s.NextEvent()
 	for range 5 {
 		must(t, s.Send(ev.Conn, EntitiesReliable, []byte("version")))
@@ -213,8 +222,8 @@ func TestUnvalidatedLimit(t *testing.T) {
 	for now := 9000; now < 20_000; now += 10 { // Blind ones: the client chose the token.
 		tick(s, ms(now))
 		if now%500 == 0 {
-			take(utpwire.Heartbeat{Token: goldenToken}.Append(nil))
-			take(utpwire.Data{Token: goldenToken, Pipeline: uint8(EntitiesUnreliable), Body: []byte("blind")}.Append(nil))
+			take(Packet{Kind: KindHeartbeat, Token: goldenToken}.Append(nil))
+			take(Packet{Kind: KindData, Token: goldenToken, Pipeline: EntitiesUnreliable, Body: []byte("blind")}.Append(nil))
 		}
 		must(t, s.Send(ev.Conn, EntitiesUnreliable, []byte("state")))
 		flush()
@@ -222,8 +231,8 @@ func TestUnvalidatedLimit(t *testing.T) {
 	if s.State(ev.Conn) != StateEstablished || s.Stats().HalfOpen != 1 {
 		t.Fatalf("%v, %+v", s.State(ev.Conn), s.Stats())
 	}
-	ack := utpwire.ReliableHeader{Ack: true, Newest: 0, Mask: 1}
-	take(append(ack.Append(utpwire.Data{Token: goldenToken, Pipeline: uint8(EntitiesReliable)}.Append(nil), false), 0))
+	ack := reliableHeader{ack: true, newest: 0, mask: 1}
+	take(append(ack.append(Packet{Kind: KindData, Token: goldenToken, Pipeline: EntitiesReliable}.Append(nil), false), 0))
 	if s.Stats().HalfOpen != 0 {
 		t.Errorf("after an acknowledgement: %+v", s.Stats())
 	}
@@ -237,9 +246,9 @@ func TestUnvalidatedLimit(t *testing.T) {
 
 func TestRefusedByDisconnect(t *testing.T) {
 	c := newEndpoint(t, Config{Rand: goldenRand()})
-	id := connect(t, c, serverAt, "")
+	id := connect(t, c, serverAt)
 	sent(c)
-	if o := feed(c, serverAt, utpwire.Disconnect{Token: goldenToken}.Append(nil)); o != taken || eventText(c) != "disconnected ClosedByRemote" || c.State(id) != StateNone {
+	if o := feed(c, serverAt, Packet{Kind: KindDisconnect, Token: goldenToken}.Append(nil)); o != taken || eventText(c) != "disconnected ClosedByRemote" || c.State(id) != StateNone {
 		t.Errorf("%v, %v", o, c.State(id))
 	}
 	tick(c, time.Minute)
@@ -252,7 +261,7 @@ func TestRefusedByDisconnect(t *testing.T) {
 // and no connection from a copy that comes after the end.
 func TestCopiesOfRequest(t *testing.T) {
 	s := server(t, Config{})
-	request := utpwire.Request{Token: goldenToken}.Append(nil)
+	request := Packet{Kind: KindRequest, Token: goldenToken}.Append(nil)
 	s.Advance(0)
 	feed(s, clientAt, request, request)
 	if got := kinds(t, sent(s)); got != "A" {
@@ -263,40 +272,40 @@ func TestCopiesOfRequest(t *testing.T) {
 	if got := kinds(t, sent(s)); got != "A" {
 		t.Errorf("in the next tick: %q", got)
 	}
-	feed(s, clientAt, utpwire.Heartbeat{Token: goldenToken}.Append(nil), request)
+	feed(s, clientAt, Packet{Kind: KindHeartbeat, Token: goldenToken}.Append(nil), request)
 	if got := kinds(t, sent(s)); got != "A" {
 		t.Errorf("once established: %q", got)
 	}
 	if got := eventText(s); got != "incoming" {
 		t.Errorf("events: %s", got)
 	}
-	feed(s, clientAt, utpwire.Disconnect{Token: goldenToken}.Append(nil))
+	feed(s, clientAt, Packet{Kind: KindDisconnect, Token: goldenToken}.Append(nil))
 	if o := feed(s, clientAt, request); o != dropClosed || s.Stats().Connections != 0 {
 		t.Errorf("after the end: %v, %+v", o, s.Stats())
 	}
 	// The same when this side ended it.
-	feed(s, clientAt, utpwire.Request{Token: 5}.Append(nil))
+	feed(s, clientAt, Packet{Kind: KindRequest, Token: 5}.Append(nil))
 	for ev, ok := s.NextEvent(); ok; ev, ok = s.NextEvent() {
 		s.Disconnect(ev.Conn)
 	}
-	if o := feed(s, clientAt, utpwire.Request{Token: 5}.Append(nil)); o != dropClosed || s.Stats().Connections != 0 {
+	if o := feed(s, clientAt, Packet{Kind: KindRequest, Token: 5}.Append(nil)); o != dropClosed || s.Stats().Connections != 0 {
 		t.Errorf("after a disconnect: %v, %+v", o, s.Stats())
 	}
 }
 
 func TestAcceptInWrongState(t *testing.T) {
 	p := newPair(t, Config{})
-	accept := utpwire.Accept{Token: p.token(), Payload: []byte("x")}.Append(nil)
+	accept := Packet{Kind: KindAccept, Token: p.token(), Body: []byte("x")}.Append(nil)
 	if o := feed(p.client, serverAt, accept); o != dropState {
 		t.Errorf("established client: %v", o)
 	}
 	if o := feed(p.server, clientAt, accept); o != dropState {
 		t.Errorf("server: %v", o)
 	}
-	if o := feed(p.client, serverAt, utpwire.Request{Token: p.token()}.Append(nil)); o != dropState {
+	if o := feed(p.client, serverAt, Packet{Kind: KindRequest, Token: p.token()}.Append(nil)); o != dropState {
 		t.Errorf("a request to the client itself: %v", o)
 	}
-	if o := feed(p.client, serverAt, utpwire.Accept{Token: 5}.Append(nil)); o != dropToken {
+	if o := feed(p.client, serverAt, Packet{Kind: KindAccept, Token: 5}.Append(nil)); o != dropToken {
 		t.Errorf("unknown token: %v", o)
 	}
 	if got := eventText(p.client) + eventText(p.server); got != "" {
@@ -308,9 +317,9 @@ func TestAcceptInWrongState(t *testing.T) {
 // no state is kept.
 func TestNotListening(t *testing.T) {
 	c, s := newEndpoint(t, Config{}), newEndpoint(t, Config{})
-	s.refusals = newRateLimiter(2)
+	s.refusals = 2 * time.Second // two answers
 	s.Advance(0)
-	connect(t, c, serverAt, "")
+	connect(t, c, serverAt)
 	requests := sent(c)
 	if o := feed(s, clientAt, requests...); o != dropListening {
 		t.Errorf("outcome %v", o)
@@ -323,15 +332,15 @@ func TestNotListening(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	feed(s, clientAt, requests[0], requests[0], requests[0])
-	if got := kinds(t, sent(s)); got != "Ax" { // Two a second: one was used up above.
-		t.Errorf("three more in the same second: %q", got)
+	if got := kinds(t, sent(s)); got != "Ax" { // One was used up above.
+		t.Errorf("three more at the same time: %q", got)
 	}
-	tick(s, ms(500))
-	feed(s, clientAt, requests[0], requests[0])
-	if got := kinds(t, sent(s)); got != "Ax" {
-		t.Errorf("half a second later: %q", got)
+	tick(s, ms(20))
+	feed(s, clientAt, requests[0], requests[0], requests[0])
+	if got := kinds(t, sent(s)); got != "AxAx" { // a hundred per second
+		t.Errorf("20 ms later: %q", got)
 	}
-	if st := s.Stats(); st.Refused != 3 {
+	if st := s.Stats(); st.Refused != 4 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -340,31 +349,25 @@ func TestConnectErrors(t *testing.T) {
 	e := newEndpoint(t, Config{MaxConnections: 1})
 	zero := address.FromUDP(udp("10.0.0.1:0"))
 	for _, to := range []address.Addr{{}, zero} {
-		if _, err := e.Connect(to, nil); err != ErrAddr {
+		if _, err := e.Connect(to); err != ErrAddr {
 			t.Errorf("%v: %v", to, err)
 		}
 	}
-	if _, err := e.Connect(serverAt, make([]byte, 1386)); err != ErrTooLarge {
-		t.Error(err)
-	}
-	id, err := e.Connect(serverAt, make([]byte, 1385))
+	id, err := e.Connect(serverAt)
 	must(t, err)
 	if err := e.Send(id, 0, nil); err != ErrState {
 		t.Error(err)
 	}
-	if _, err := e.Connect(serverAt, nil); err != ErrFull {
+	if _, err := e.Connect(serverAt); err != ErrFull {
 		t.Error(err)
 	}
-	if list := sent(e); len(list) != 1 || len(list[0]) != 1400 {
-		t.Errorf("%d datagrams", len(list))
-	}
 	e = newEndpoint(t, Config{Rand: bytes.NewReader(nil)})
-	if _, err := e.Connect(serverAt, nil); err == nil {
+	if _, err := e.Connect(serverAt); err == nil {
 		t.Error("a token without randomness")
 	}
 	e = newEndpoint(t, Config{Rand: zeros{}})
-	connect(t, e, serverAt, "")
-	if _, err := e.Connect(serverAt, nil); !errors.Is(err, ErrConfig) {
+	connect(t, e, serverAt)
+	if _, err := e.Connect(serverAt); !errors.Is(err, ErrConfig) {
 		t.Error(err)
 	}
 }

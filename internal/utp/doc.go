@@ -29,9 +29,8 @@
 //	data, heartbeat ↔             9 bytes of header: kind and token
 //	disconnect ↔                  9 bytes; no reason, no answer
 //
-// All numbers are little-endian; package utpwire has the layouts.
-// The token alone identifies a connection and authenticates its sender: an attacker that
-// reads the traffic can take the connection over.
+// [Packet] has the layouts. The token alone identifies a connection and authenticates its
+// sender: an attacker that reads the traffic can take the connection over.
 //
 //	StateConnecting  ─ accept, or any message ─→ StateEstablished
 //	StateHalfOpen    ─ any message but a request ─→ StateEstablished, not validated yet
@@ -94,6 +93,6 @@
 //
 // # Limitations
 //
-// MTU discovery is answered and never begun. Windows above 64, DTLS and
+// MTU discovery is answered and never begun, and requests have no payload but the cookie. Windows above 64, DTLS and
 // WebSocket are missing. There is no congestion control, as UTP has none.
 package utp

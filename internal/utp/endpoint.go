@@ -1,10 +1,13 @@
 package utp
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"io"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // Endpoint is one end of any number of connections: it takes datagrams, calls
@@ -13,31 +16,24 @@ import (
 type Endpoint struct {
 	cfg     Config
 	layouts []layout // by pipeline id; 0 is no pipeline
-	times   times
 
 	listening   bool
 	conns       []*conn // by slot; those without a state are free
 	free        []uint32
-	tokens      map[utpwire.Token]*conn // looked up only: its order would not be the same twice
+	tokens      map[Token]*conn // looked up only: its order would not be the same twice
 	halfOpen    []*conn
-	live        int
 	resume      int // slot at which the next Flush begins
 	disconnects []pendingDisconnect
-	closed      tokenRing
-	refusals    rateLimiter
+	closed      []Token       // the last that were closed, oldest first
+	refusals    time.Duration // a token bucket for answers without a connection: a second each
 	cookies     cookies
 
-	out    outbox
-	events eventQueue
+	out    queue[address.Addr]
+	events queue[Event]
 	pool   pool
 	stats  Stats
 
-	now int64 // ms since New
-}
-
-// times are the timeouts of the configuration in ms; 0 is never.
-type times struct {
-	connect, heartbeat, silence, resend int64
+	now time.Duration // since New, in whole milliseconds
 }
 
 // Stats is what an endpoint or one of its connections has counted. Bytes are those of
@@ -85,16 +81,10 @@ func New(cfg Config) (*Endpoint, error) {
 	return &Endpoint{
 		cfg:      cfg,
 		layouts:  layouts,
-		tokens:   make(map[utpwire.Token]*conn),
-		refusals: newRateLimiter(maxRefusals),
-		out:      outbox{limit: cfg.SendQueue},
-		events:   eventQueue{limit: receiveQueue},
-		times: times{
-			connect:   cfg.ConnectTimeout.Milliseconds(),
-			heartbeat: max(cfg.HeartbeatTimeout, 0).Milliseconds(),
-			silence:   max(cfg.DisconnectTimeout, 0).Milliseconds(),
-			resend:    cfg.MaxResendTime.Milliseconds(),
-		},
+		tokens:   make(map[Token]*conn),
+		refusals: maxRefusals * time.Second,
+		out:      queue[address.Addr]{limit: cfg.SendQueue},
+		events:   queue[Event]{limit: receiveQueue},
 	}, nil
 }
 
@@ -103,18 +93,24 @@ func New(cfg Config) (*Endpoint, error) {
 // returned stay.
 func (e *Endpoint) Advance(now time.Duration) {
 	before := e.now
-	e.now = max(before, now.Milliseconds())
-	e.refusals.refill(e.now - before)
-	e.events.recycle()
+	e.now = max(before, now.Truncate(time.Millisecond))
+	// More than a second fills the bucket.
+	e.refusals = min(e.refusals+min(e.now-before, time.Second)*maxRefusals, maxRefusals*time.Second)
+	e.events.compact()
+	if len(e.events.buf) == 0 && cap(e.events.buf) > maxKept {
+		e.events.buf = nil
+	}
 }
 
 // Listen begins or ends to take requests. Connections stay. The error is that of
 // Config.Rand, which is asked for a key if ValidateAddresses is set.
 func (e *Endpoint) Listen(on bool) error {
 	if on && e.cfg.ValidateAddresses && e.cookies.mac == nil {
-		if err := e.cookies.newKey(e.cfg.Rand); err != nil {
-			return err
+		var key [32]byte
+		if _, err := io.ReadFull(e.cfg.Rand, key[:]); err != nil {
+			return fmt.Errorf("utp: no random key: %w", err)
 		}
+		e.cookies.mac = hmac.New(sha256.New, key[:])
 	}
 	e.listening = on
 	return nil
@@ -124,11 +120,20 @@ func (e *Endpoint) Listen(on bool) error {
 func (e *Endpoint) Listening() bool { return e.listening }
 
 // NextEvent returns the next event, or false if there is none.
-func (e *Endpoint) NextEvent() (Event, bool) { return e.events.take() }
+func (e *Endpoint) NextEvent() (Event, bool) {
+	ev, data, ok := e.events.take()
+	if len(data) > 0 {
+		ev.Data = data
+	}
+	return ev, ok
+}
 
 // Next returns the next datagram to send, or false if there is none. Its bytes
 // are valid until any other method is called.
-func (e *Endpoint) Next() (Datagram, bool) { return e.out.take() }
+func (e *Endpoint) Next() (Datagram, bool) {
+	to, data, ok := e.out.take()
+	return Datagram{to, data}, ok
+}
 
 // MaxPayload is the largest payload of Send in bytes, 0 for a pipeline that
 // does not exist.
@@ -139,14 +144,9 @@ func (e *Endpoint) MaxPayload(p PipelineID) int {
 	return e.layouts[p].limit
 }
 
-// PacketPayload is the largest payload in bytes that leaves as one packet, 0
-// for a pipeline that does not exist. A caller that coalesces messages fills packets up to it.
-func (e *Endpoint) PacketPayload(p PipelineID) int {
-	if int(p) >= len(e.layouts) {
-		return 0
-	}
-	return min(e.layouts[p].packet, e.layouts[p].limit)
-}
+// maxKept is the largest buffer in bytes that is kept for the next tick: what
+// 250 full messages of 16 KiB take.
+const maxKept = 4 << 20
 
 // PendingDisconnects is how many ended connections still have disconnects to send. A
 // link may be closed when it is 0 and Next has returned everything.
@@ -155,7 +155,7 @@ func (e *Endpoint) PendingDisconnects() int { return len(e.disconnects) }
 // Stats returns the counters of the endpoint.
 func (e *Endpoint) Stats() Stats {
 	s := e.stats
-	s.Connections, s.HalfOpen = e.live, len(e.halfOpen)
+	s.Connections, s.HalfOpen = len(e.tokens), len(e.halfOpen)
 	for _, c := range e.conns {
 		s.InFlight += c.inFlight()
 	}
@@ -195,30 +195,28 @@ func (e *Endpoint) ConnStats(id ConnID) (Stats, bool) {
 // repeats its request.
 func (e *Endpoint) Update() {
 	for _, c := range e.conns {
-		if c.state == StateNone {
-			continue
-		}
-		r, over := e.expired(c)
-		if !over {
+		r := e.expired(c)
+		if r == 0 {
 			continue
 		}
 		confirmed := c.state != StateHalfOpen
-		e.end(c, r, nil)
+		e.end(c, Event{Reason: r})
 		if confirmed {
 			e.queueDisconnect(c)
 		}
 	}
 }
 
-func (e *Endpoint) expired(c *conn) (Reason, bool) {
-	switch c.state {
-	case StateConnecting:
-		return ReasonMaxConnectionAttempts,
-			c.attempts >= e.cfg.ConnectAttempts && e.now-c.lastRequest > e.times.connect
-	case StateHalfOpen:
-		return ReasonTimeout, e.now-c.opened > halfOpenMS
+// expired returns why a connection ends now, 0 if it does not.
+func (e *Endpoint) expired(c *conn) Reason {
+	switch silence := e.cfg.DisconnectTimeout; {
+	case c.state == StateConnecting && c.attempts >= e.cfg.ConnectAttempts && e.now-c.lastRequest > e.cfg.ConnectTimeout:
+		return ReasonMaxConnectionAttempts
+	case c.state == StateHalfOpen && e.now-c.opened > halfOpenLife,
+		c.state == StateEstablished && silence != NoTimeout && e.now-c.lastReceived > silence:
+		return ReasonTimeout
 	}
-	return ReasonTimeout, e.times.silence > 0 && e.now-c.lastReceived > e.times.silence
+	return 0
 }
 
 // Flush queues what is due: requests, accepts, reliable packets again,
@@ -250,7 +248,10 @@ func (e *Endpoint) flush(c *conn) {
 	for p := range c.pipelines {
 		if r := c.pipelines[p].reliable; r != nil {
 			e.resend(c, PipelineID(p), r)
-			e.acknowledge(c, PipelineID(p), r)
+			if r.receiver.due && e.out.room(packetsPerSend) {
+				// The format requires a byte, which has no meaning.
+				e.sendReliable(c, PipelineID(p), reliableHeader{ack: true}, []byte{0})
+			}
 		}
 	}
 	switch {
@@ -259,25 +260,22 @@ func (e *Endpoint) flush(c *conn) {
 	case c.acceptDue && c.mayEmit(e.acceptLen()) && e.out.room(1):
 		e.sendAccept(c)
 	}
-	silent := e.times.heartbeat > 0 && e.now-c.sent > e.times.heartbeat
-	if silent && c.state == StateEstablished && c.mayEmit(utpwire.MessageLen) && e.out.room(1) {
-		e.emit(c, utpwire.Heartbeat{Token: c.token}.Append(e.out.open()))
+	silent := e.cfg.HeartbeatTimeout != NoTimeout && e.now-c.sent > e.cfg.HeartbeatTimeout
+	if silent && c.state == StateEstablished && c.mayEmit(messageLen) && e.out.room(1) {
+		e.emit(c, Packet{Kind: KindHeartbeat, Token: c.token}.Append(e.out.open()))
 	}
 }
 
 // sendRequest sends a request if it is time for one.
 func (e *Endpoint) sendRequest(c *conn) {
-	early := c.attempts > 0 && e.now-c.lastRequest <= e.times.connect
-	switch {
-	case c.state == StateConnecting:
-		if c.attempts >= e.cfg.ConnectAttempts || early {
-			return
+	early := c.attempts > 0 && e.now-c.lastRequest <= e.cfg.ConnectTimeout
+	due := c.requestDue || len(c.cookie) > 0 && !c.confirmed && !early
+	if c.state == StateConnecting {
+		if due = !early && c.attempts < e.cfg.ConnectAttempts; due {
+			c.attempts++
 		}
-		c.attempts++
-	case !c.requestDue && (!c.hasCookie || c.confirmed || early):
-		return
 	}
-	if e.out.room(1) {
+	if due && e.out.room(1) {
 		e.emitRequest(c)
 	}
 }
@@ -285,11 +283,7 @@ func (e *Endpoint) sendRequest(c *conn) {
 // emitRequest sends a request with the server's cookie, if there is one yet.
 func (e *Endpoint) emitRequest(c *conn) {
 	c.requestDue, c.lastRequest = false, e.now
-	payload := c.payload
-	if e.cfg.ValidateAddresses && !c.hasCookie {
-		payload = nil
-	}
-	e.emit(c, utpwire.Request{Token: c.token, Payload: payload}.Append(e.out.open()))
+	e.emit(c, Packet{Kind: KindRequest, Token: c.token, Body: c.cookie}.Append(e.out.open()))
 }
 
 // resend sends again what was not acknowledged in time, oldest first.
@@ -304,40 +298,9 @@ func (e *Endpoint) resend(c *conn, p PipelineID, r *reliable) {
 			return
 		}
 		pkt.last = e.now
-		if e.sendReliable(c, p, sequence) {
+		if e.sendReliable(c, p, reliableHeader{sequence: uint16(sequence)}, pkt.body) {
 			c.stats.Resent++
 			e.stats.Resent++
 		}
 	}
-}
-
-// acknowledge sends an acknowledgement that no payload took along. Its
-// payload of one byte is required by the format and has no meaning.
-func (e *Endpoint) acknowledge(c *conn, p PipelineID, r *reliable) {
-	if !r.receiver.due || !e.out.room(packetsPerSend) || !e.maySend(c, utpwire.DataLen+utpwire.ReliableLen(e.layouts[p].wide)+1) {
-		return
-	}
-	h := r.receiver.header(e.now)
-	h.Ack = true
-	pkt := utpwire.Data{Token: c.token, Pipeline: uint8(p)}.Append(e.out.open())
-	e.emit(c, append(h.Append(pkt, e.layouts[p].wide), 0))
-}
-
-// rtt estimates the round trip of a reliable pipeline. Smoothing is 1/8, and
-// 1/4 for the variation.
-type rtt struct {
-	smooth  int64 // µs
-	vary    int64 // µs
-	timeout int64 // ms after which a packet is sent again
-}
-
-func newRTT() rtt { return rtt{smooth: 50_000, vary: 5_000, timeout: startResendMS} }
-
-// sample takes a round trip in ms, of which less than one counts as one. The
-// new timeout is within minResendMS and limit, in ms.
-func (r *rtt) sample(ms, limit int64) {
-	delta := max(ms, 1)*1000 - r.smooth
-	r.smooth += delta / 8
-	r.vary += (max(delta, -delta) - r.vary) / 4
-	r.timeout = min(max((r.smooth+4*r.vary)/1000, minResendMS), limit)
 }

@@ -1,11 +1,6 @@
 package utp
 
-import (
-	"errors"
-	"iter"
-
-	"github.com/ferryrelay/ferry/internal/utpwire"
-)
+import "errors"
 
 // EventKind is the kind of an Event.
 type EventKind uint8
@@ -38,66 +33,6 @@ type Event struct {
 	Cause    error      // of ReasonProtocolError: ErrWindowMismatch or ErrPeerGone
 	Refused  bool       // of ReasonClosedByRemote: the server never took this side's request
 	Data     []byte     // valid until the next Advance
-}
-
-// eventQueue holds the events that wait for NextEvent, in order, with their
-// data in one buffer that is used again.
-type eventQueue struct {
-	limit   int // events; those that are not data may exceed it
-	list    []Event
-	next    int
-	buf     []byte
-	extents []extent
-}
-
-// extent is where the data of an event lie in the buffer.
-type extent struct{ from, to int }
-
-func (q *eventQueue) full() bool { return len(q.list)-q.next >= q.limit }
-
-// recycle forgets what was read.
-func (q *eventQueue) recycle() {
-	start := len(q.buf)
-	if q.next < len(q.list) {
-		start = q.extents[q.next].from
-	}
-	rest := copy(q.list, q.list[q.next:])
-	copy(q.extents, q.extents[q.next:])
-	clear(q.list[rest:])
-	q.list, q.extents = q.list[:rest], q.extents[:rest]
-	for i := range q.extents {
-		q.extents[i].from -= start
-		q.extents[i].to -= start
-	}
-	q.buf = q.buf[:copy(q.buf, q.buf[start:])]
-	if len(q.buf) == 0 && cap(q.buf) > maxKept {
-		q.buf = nil
-	}
-	q.next = 0
-}
-
-// maxKept is the largest buffer in bytes that is kept for the next tick: what
-// 250 full messages of 16 KiB take.
-const maxKept = 4 << 20
-
-// push queues an event with a copy of its data.
-func (q *eventQueue) push(ev Event, data []byte) {
-	from := len(q.buf)
-	q.buf = append(q.buf, data...)
-	q.list = append(q.list, ev)
-	q.extents = append(q.extents, extent{from, len(q.buf)})
-}
-
-func (q *eventQueue) take() (Event, bool) {
-	if q.next == len(q.list) {
-		return Event{}, false
-	}
-	ev, x := q.list[q.next], q.extents[q.next]
-	q.next++
-	if x.from < x.to {
-		ev.Data = q.buf[x.from:x.to:x.to]
-	}
-	return ev, true
 }
 
 // outcome is what became of one received datagram. Every datagram ends in
@@ -140,28 +75,15 @@ var outcomeNames = [outcomes]string{
 }
 
 // Drops returns the number of datagrams that an endpoint received and dropped, by the
-// reason in a few words.
-func (s Stats) Drops() iter.Seq2[string, uint64] {
-	return func(yield func(string, uint64) bool) {
-		for o, n := range s.outcomes {
-			if outcome(o) != taken && !yield(outcomeNames[o], n) {
-				return
-			}
+// reason in a few words, without those that are 0.
+func (s Stats) Drops() map[string]uint64 {
+	drops := make(map[string]uint64)
+	for o, n := range s.outcomes {
+		if outcome(o) != taken && n > 0 {
+			drops[outcome(o).String()] = n
 		}
 	}
-}
-
-// outcomeOf says which outcome an error of a parser is.
-func outcomeOf(err error) outcome {
-	switch err {
-	case utpwire.ErrShort:
-		return dropShort
-	case utpwire.ErrVersion:
-		return dropVersion
-	case utpwire.ErrKind:
-		return dropKind
-	}
-	return dropLength
+	return drops
 }
 
 // The errors of an endpoint.
@@ -176,8 +98,7 @@ var (
 	ErrAddr = errors.New("utp: address is not usable")
 	// ErrPipeline is Send on a pipeline that the configuration does not have.
 	ErrPipeline = errors.New("utp: no such pipeline")
-	// ErrTooLarge is a payload above MaxPayload of its pipeline, or a connect
-	// payload that does not fit into a request. Nothing was sent.
+	// ErrTooLarge is a payload above MaxPayload of its pipeline. Nothing was sent.
 	ErrTooLarge = errors.New("utp: payload is too large")
 	// ErrQueueFull is Send while the window of the pipeline or the queue of
 	// datagrams is full. Nothing was sent or kept; a later try may succeed.

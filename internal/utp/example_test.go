@@ -17,7 +17,7 @@ func Example() {
 	client, _ := utp.New(utp.NetcodeForEntities())
 	server, _ := utp.New(utp.NetcodeForEntities())
 	server.Listen(true)
-	client.Connect(there, []byte("blue team"))
+	client.Connect(there)
 
 	for tick := range 6 {
 		now := time.Duration(tick) * 33 * time.Millisecond
@@ -43,7 +43,7 @@ func Example() {
 		server.Flush()
 	}
 	// Output:
-	// tick 1: server: incoming "blue team"
+	// tick 1: server: incoming ""
 	// tick 2: client: connected ""
 	// tick 3: server: data "hello"
 	// tick 4: client: data "welcome"

@@ -3,8 +3,6 @@ package utp
 import (
 	"bytes"
 	"testing"
-
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // TestPayloadSizes is the table of the reference, for UDP and for a relay.
@@ -23,7 +21,7 @@ func TestPayloadSizes(t *testing.T) {
 		p := newPair(t, Config{Pipelines: stages, Window: v.window, Overhead: v.overhead})
 		for id, want := range v.want {
 			id := PipelineID(id)
-			if got := p.client.PacketPayload(id); got != want {
+			if got := p.client.layouts[id].packet; got != want {
 				t.Errorf("window %d, overhead %d, pipeline %d: %d, want %d", v.window, v.overhead, id, got, want)
 			}
 			must(t, p.client.Send(p.up, id, make([]byte, want)))
@@ -72,7 +70,7 @@ func TestStageGolden(t *testing.T) {
 // capacity.
 func TestFragmentSizes(t *testing.T) {
 	p := newPair(t, NetcodeForEntities())
-	size := p.client.PacketPayload(EntitiesFragmented)
+	size := p.client.layouts[EntitiesFragmented].packet
 	most := p.client.MaxPayload(EntitiesFragmented)
 	if most != 16384 {
 		t.Fatalf("capacity %d", most)
@@ -85,8 +83,9 @@ func TestFragmentSizes(t *testing.T) {
 			t.Errorf("%d bytes in %d packets, want %d", n, len(list), want)
 		}
 		for i, pkt := range list {
-			m, _ := utpwire.ParseData(pkt)
-			if h, piece, _ := utpwire.ParseFragment(m.Body); h.First != (i == 0) || h.Last != (i == len(list)-1) || len(piece) == 0 && n > 0 {
+			m, _ := parse(pkt)
+			h, piece, _ := cutUint16(m.Body)
+			if h&fragmentFirst != 0 != (i == 0) || h&fragmentLast != 0 != (i == len(list)-1) || len(piece) == 0 && n > 0 {
 				t.Errorf("%d bytes, packet %d: %+v with %d bytes", n, i, h, len(piece))
 			}
 		}
@@ -113,7 +112,7 @@ func TestFragmentLost(t *testing.T) {
 		"last of another": {0, 5, 3, 4, 5},
 	} {
 		p := newPair(t, NetcodeForEntities())
-		size := 2*p.client.PacketPayload(EntitiesFragmented) + 1
+		size := 2*p.client.layouts[EntitiesFragmented].packet + 1
 		lost, whole := numbered(1, size), numbered(2, size)
 		must(t, p.client.Send(p.up, EntitiesFragmented, lost))
 		must(t, p.client.Send(p.up, EntitiesFragmented, whole))
@@ -134,7 +133,7 @@ func TestFragmentLost(t *testing.T) {
 // message.
 func TestFragmentWrap(t *testing.T) {
 	p := newPair(t, NetcodeForEntities())
-	msg := make([]byte, 3*p.client.PacketPayload(EntitiesFragmented))
+	msg := make([]byte, 3*p.client.layouts[EntitiesFragmented].packet)
 	for i := range 16384*2/3 + 2 {
 		copy(msg, numbered(i, 4))
 		must(t, p.client.Send(p.up, EntitiesFragmented, msg))
@@ -154,13 +153,16 @@ func TestFragmentCapacity(t *testing.T) {
 	cfg := NetcodeForEntities()
 	p := newPair(t, cfg)
 	for i := range 100 {
-		h := utpwire.FragmentHeader{First: i == 0, Sequence: uint16(i)}
-		body := append(h.Append(nil), make([]byte, 1000)...)
+		marks := uint16(0)
+		if i == 0 {
+			marks = fragmentFirst
+		}
+		body := append(le16(marks|uint16(i)), make([]byte, 1000)...)
 		want := taken
 		if i >= 16 {
 			want = dropFragment
 		}
-		if o := feed(p.server, clientAt, utpwire.Data{Token: p.token(), Pipeline: uint8(EntitiesFragmented), Body: body}.Append(nil)); o != want {
+		if o := feed(p.server, clientAt, Packet{Kind: KindData, Token: p.token(), Pipeline: EntitiesFragmented, Body: body}.Append(nil)); o != want {
 			t.Fatalf("piece %d: %v", i, o)
 		}
 	}
@@ -172,7 +174,7 @@ func TestFragmentCapacity(t *testing.T) {
 // TestFragmentedReliable: all or nothing when the window is short of slots.
 func TestFragmentedReliable(t *testing.T) {
 	p := newPair(t, Config{Pipelines: []Pipeline{{StageFragmentation, StageReliableSequenced}}, Window: 4, FragmentCapacity: 1 << 20})
-	size := p.client.PacketPayload(1)
+	size := p.client.layouts[1].packet
 	if got := p.client.MaxPayload(1); got != 4*size {
 		t.Fatalf("%d bytes, packets of %d", got, size)
 	}
@@ -191,7 +193,7 @@ func TestFragmentedReliable(t *testing.T) {
 		t.Errorf("%d packets, %d messages", len(list), len(got))
 	}
 	// The reliable header comes before that of the fragment.
-	want := "data " + p.token().String() + " pipeline 1 reliable payload 3 processing 0 newest 65535 missing[] fragment 3 first last payload 66697473"
+	want := "data " + tokenText(p.token()) + " pipeline 1 reliable payload 3 processing 0 newest 65535 missing[] fragment 3 first last payload 66697473"
 	if said := slowPacket(list[3], []string{"", "fr"}); said != want {
 		t.Errorf("said %s", said)
 	}
@@ -229,7 +231,7 @@ func TestSequencedWrap(t *testing.T) {
 		{65535, dropLate}, {32767, dropLate}, {32766, taken}, {65533, taken}, {65535, taken}, {0, taken}, {65535, dropLate},
 		{32768, dropLate}, {32767, taken}, {32767, dropLate}, {0, dropLate}, {32768, taken},
 	} {
-		pkt := utpwire.Data{Token: p.token(), Pipeline: 1, Body: utpwire.SequencedHeader{Sequence: v.sequence}.Append(nil)}.Append(nil)
+		pkt := Packet{Kind: KindData, Token: p.token(), Pipeline: 1, Body: le16(v.sequence)}.Append(nil)
 		if o := feed(p.server, clientAt, pkt); o != v.want {
 			t.Errorf("sequence %d: %v, want %v", v.sequence, o, v.want)
 		}

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -62,9 +61,9 @@ func server(t testing.TB, cfg Config) *Endpoint {
 	return e
 }
 
-func connect(t testing.TB, e *Endpoint, to address.Addr, payload string) ConnID {
+func connect(t testing.TB, e *Endpoint, to address.Addr) ConnID {
 	t.Helper()
-	id, err := e.Connect(to, []byte(payload))
+	id, err := e.Connect(to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,11 +90,11 @@ func kinds(t testing.TB, list [][]byte) string {
 	t.Helper()
 	said := ""
 	for _, pkt := range list {
-		k, _, err := utpwire.ParseKind(pkt)
-		if err != nil {
-			t.Fatalf("sent %x: %v", pkt, err)
+		m, o := parse(pkt)
+		if o != taken {
+			t.Fatalf("sent %x: %v", pkt, o)
 		}
-		said += map[utpwire.Kind]string{utpwire.KindRequest: "Q", utpwire.KindAccept: "A", utpwire.KindData: "d", utpwire.KindDisconnect: "x", utpwire.KindHeartbeat: "h", utpwire.KindMTUAck: "m"}[k]
+		said += map[Kind]string{KindRequest: "Q", KindAccept: "A", KindData: "d", KindDisconnect: "x", KindHeartbeat: "h", KindMTUAck: "m"}[m.Kind]
 	}
 	return said
 }
@@ -161,7 +160,7 @@ func newPair(t testing.TB, cfg Config) *pair {
 	p := &pair{t: t, client: newEndpoint(t, cfg), server: server(t, cfg)}
 	p.client.Advance(0)
 	p.server.Advance(0)
-	p.up = connect(t, p.client, serverAt, "")
+	p.up = connect(t, p.client, serverAt)
 	p.toServer()
 	ev, ok := p.server.NextEvent()
 	if !ok || ev.Kind != EventIncoming {
@@ -173,14 +172,14 @@ func newPair(t testing.TB, cfg Config) *pair {
 		t.Fatalf("the client sees %s", said)
 	}
 	// A word of the client establishes the server's side.
-	if o := p.server.take(clientAt, utpwire.Heartbeat{Token: p.token()}.Append(nil)); o != taken || p.server.State(p.down) != StateEstablished {
+	if o := p.server.take(clientAt, Packet{Kind: KindHeartbeat, Token: p.token()}.Append(nil)); o != taken || p.server.State(p.down) != StateEstablished {
 		t.Fatal(o, p.server.State(p.down))
 	}
 	p.server.Admit(p.down)
 	return p
 }
 
-func (p *pair) token() utpwire.Token {
+func (p *pair) token() Token {
 	c := p.client.conn(p.up)
 	if c == nil {
 		p.t.Fatal("the connection has ended")
@@ -257,7 +256,7 @@ func (e *Endpoint) freePackets(id ConnID, p PipelineID) int {
 	if c == nil || c.state == StateConnecting || int(p) >= len(e.layouts) {
 		return 0
 	}
-	n := (e.out.limit - len(e.out.queued) + e.out.next) / packetsPerSend
+	n := (e.out.limit - len(e.out.list) + e.out.next) / packetsPerSend
 	if r := c.pipelines[p].reliable; r != nil {
 		n = min(n, r.sender.free())
 	}
@@ -265,4 +264,4 @@ func (e *Endpoint) freePackets(id ConnID, p PipelineID) int {
 }
 
 // unsent is how many datagrams wait for Next.
-func unsent(e *Endpoint) int { return len(e.out.queued) - e.out.next }
+func unsent(e *Endpoint) int { return len(e.out.list) - e.out.next }

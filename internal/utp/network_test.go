@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // weather is what a network does to datagrams, in percent and in steps.
@@ -123,7 +122,7 @@ func newMatch(t testing.TB, seed uint64, w weather, cfg Config, clients, total i
 	m.game = m.play
 	ends[0].Listen(true)
 	for i := 1; i < len(ends); i++ {
-		connect(t, ends[i], place(0), "")
+		connect(t, ends[i], place(0))
 	}
 	return m
 }
@@ -294,8 +293,8 @@ func TestNoGrowth(t *testing.T) {
 	m := newMatch(t, 3, bad, NetcodeForEntities(), 4, 1<<30, []int{4, 40, 300, 3000})
 	size := func() (n int) {
 		for _, e := range m.ends {
-			n += cap(e.out.buf) + cap(e.events.buf) + cap(e.out.queued) + cap(e.events.list)
-			n += smallPacket*len(e.pool.small) + utpwire.MaxDatagram*len(e.pool.large) + cap(e.disconnects) + len(e.conns)
+			n += cap(e.out.buf) + cap(e.events.buf) + cap(e.out.list) + cap(e.events.list)
+			n += smallPacket*len(e.pool.small) + maxDatagram*len(e.pool.large) + cap(e.disconnects) + len(e.conns)
 		}
 		return n
 	}

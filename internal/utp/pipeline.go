@@ -1,10 +1,6 @@
 package utp
 
-import (
-	"fmt"
-
-	"github.com/ferryrelay/ferry/internal/utpwire"
-)
+import "fmt"
 
 // Stage is one step that a payload passes on a pipeline.
 type Stage uint8
@@ -45,19 +41,19 @@ type layout struct {
 
 // layoutOf checks a pipeline. The configuration has its defaults.
 func (c Config) layoutOf(p Pipeline) (layout, error) {
-	l := layout{wide: c.Window > narrowWindow, packet: c.room() - utpwire.DataLen}
+	l := layout{wide: c.Window > narrowWindow, packet: c.room() - dataLen}
 	for _, s := range p {
 		switch {
 		case s == StageNull:
 		case s == StageFragmentation && !l.fragment && l.order == StageNull:
 			l.fragment = true
-			l.packet -= utpwire.FragmentLen
+			l.packet -= fragmentLen
 		case s == StageUnreliableSequenced && l.order == StageNull:
 			l.order = s
-			l.packet -= utpwire.SequencedLen
+			l.packet -= sequencedLen
 		case s == StageReliableSequenced && l.order == StageNull:
 			l.order = s
-			l.packet -= utpwire.ReliableLen(l.wide)
+			l.packet -= reliableLen(l.wide)
 		default:
 			return layout{}, fmt.Errorf("%w: stage %v does not fit into pipeline %v", ErrConfig, s, p)
 		}
@@ -77,7 +73,7 @@ func (c Config) layoutOf(p Pipeline) (layout, error) {
 // pipelineState is what a connection remembers of one pipeline.
 type pipelineState struct {
 	sequence uint16 // of the next sequenced packet
-	newest   uint16 // sequenced packet received; starts at 65535
+	expected uint16 // sequence behind the newest sequenced packet that was received
 	fragment uint16 // sequence of the next fragment
 	assembly assembly
 	reliable *reliable // nil if the pipeline has no such stage
@@ -87,20 +83,23 @@ func (e *Endpoint) newPipelineStates() []pipelineState {
 	pipelines := make([]pipelineState, len(e.layouts))
 	for i, l := range e.layouts {
 		if l.order == StageReliableSequenced {
-			pipelines[i].reliable = newReliable(e.cfg.Window)
+			r := new(reliable)
+			r.sender.slots = make([]sentPacket, e.cfg.Window)
+			r.receiver.held = make([][]byte, e.cfg.Window)
+			pipelines[i].reliable = r
 		}
 	}
+	e.resetPipelines(pipelines)
 	return pipelines
 }
 
 // resetPipelines clears the pipelines' states for a new connection.
 func (e *Endpoint) resetPipelines(pipelines []pipelineState) {
 	for i := range pipelines {
-		ln := &pipelines[i]
-		ln.sequence, ln.newest, ln.fragment = 0, 65535, 0
-		ln.assembly.reset()
-		if ln.reliable != nil {
-			ln.reliable.reset(&e.pool)
+		s := &pipelines[i]
+		*s = pipelineState{reliable: s.reliable, assembly: assembly{buf: s.assembly.buf[:0]}}
+		if s.reliable != nil {
+			s.reliable.reset(&e.pool)
 		}
 	}
 }
@@ -137,30 +136,27 @@ type assembly struct {
 	open bool   // a first piece came, the last one not
 }
 
-func (a *assembly) reset() {
-	a.buf, a.open, a.next = a.buf[:0], false, 0
-}
-
-// add takes a piece and returns the message if that is whole now. The message
+// add takes a piece with its header and returns the message if that is whole now. The message
 // is valid until the next add.
-func (a *assembly) add(h utpwire.FragmentHeader, piece []byte, capacity int) (msg []byte, o outcome, whole bool) {
-	fits := a.open && h.Sequence == a.next && len(a.buf)+len(piece) <= capacity
+func (a *assembly) add(head uint16, piece []byte, capacity int) (msg []byte, o outcome, whole bool) {
+	sequence, last := head&fragmentMask, head&fragmentLast != 0
+	fits := a.open && sequence == a.next && len(a.buf)+len(piece) <= capacity
 	a.open = false
 	switch {
-	case h.First && h.Last:
+	case head&fragmentFirst != 0 && last:
 		return piece, taken, true
-	case h.First:
+	case head&fragmentFirst != 0:
 		a.buf = append(a.buf[:0], piece...)
 	case !fits:
 		return nil, dropFragment, false
 	default:
 		a.buf = append(a.buf, piece...)
 	}
-	if h.Last {
+	if last {
 		return a.buf, taken, true
 	}
 	a.open = true
-	a.next = (h.Sequence + 1) & utpwire.FragmentMask
+	a.next = (sequence + 1) & fragmentMask
 	return nil, taken, false
 }
 

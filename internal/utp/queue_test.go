@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // TestSendQueue: a full queue refuses, and what is due anyway waits.
@@ -18,7 +17,7 @@ func TestSendQueue(t *testing.T) {
 	if n != minQueue-1 || p.client.freePackets(p.up, 0) != 0 || unsent(p.client) != n {
 		t.Errorf("%d were taken, %+v", n, p.client.Stats())
 	}
-	feed(p.client, serverAt, utpwire.MTUCheck{Token: p.token()}.Append(nil), utpwire.MTUCheck{Token: p.token()}.Append(nil))
+	feed(p.client, serverAt, Packet{Kind: KindMTUCheck, Token: p.token()}.Append(nil), Packet{Kind: KindMTUCheck, Token: p.token()}.Append(nil))
 	if got := unsent(p.client); got != minQueue {
 		t.Errorf("%d wait", got)
 	}
@@ -98,7 +97,7 @@ func TestFairFlush(t *testing.T) {
 	s := server(t, Config{SendQueue: minQueue})
 	s.Advance(0)
 	for i := range 100 {
-		feed(s, place(i), request(i), utpwire.Heartbeat{Token: utpwire.Token(i)}.Append(nil))
+		feed(s, place(i), request(i), Packet{Kind: KindHeartbeat, Token: Token(i)}.Append(nil))
 	}
 	events(s)
 	served := map[address.Addr]int{}
@@ -120,7 +119,7 @@ func TestFairFlush(t *testing.T) {
 func TestPool(t *testing.T) {
 	var p pool
 	a, b := p.hold([]byte("head"), []byte("body")), p.hold(nil, make([]byte, smallPacket+1))
-	if string(a) != "headbody" || cap(a) != smallPacket || cap(b) != utpwire.MaxDatagram {
+	if string(a) != "headbody" || cap(a) != smallPacket || cap(b) != maxDatagram {
 		t.Errorf("%q, %d, %d", a, cap(a), cap(b))
 	}
 	p.release(a)
@@ -137,18 +136,18 @@ func TestPool(t *testing.T) {
 }
 
 func TestRPCShort(t *testing.T) {
-	pkt := utpwire.RPC{Index: 1, Bits: 9, Payload: []byte{1, 1}}.Append(utpwire.AppendRPCPacket(nil, 5))
-	for n := range utpwire.RPCPacketLen {
-		if _, _, err := utpwire.ParseRPCPacket(pkt[:n]); err != utpwire.ErrShort {
-			t.Errorf("packet of %d bytes: %v", n, err)
+	pkt := RPC{Index: 1, Bits: 9, Payload: []byte{1, 1}}.Append(AppendRPCPacket(nil, 5))
+	for n := range RPCPacketLen {
+		if _, _, ok := ParseRPCPacket(pkt[:n]); ok {
+			t.Errorf("packet of %d bytes", n)
 		}
 	}
-	for n := utpwire.RPCPacketLen; n < len(pkt); n++ {
-		if _, _, err := utpwire.ParseRPC(pkt[utpwire.RPCPacketLen:n]); err != utpwire.ErrShort {
-			t.Errorf("RPC of %d bytes: %v", n, err)
+	for n := RPCPacketLen; n < len(pkt); n++ {
+		if _, _, ok := ParseRPC(pkt[RPCPacketLen:n]); ok {
+			t.Errorf("RPC of %d bytes", n)
 		}
 	}
-	if _, _, err := utpwire.ParseRPCPacket([]byte{1, 0, 0, 0, 0}); err != utpwire.ErrKind {
-		t.Error(err)
+	if _, _, ok := ParseRPCPacket([]byte{1, 0, 0, 0, 0}); ok {
+		t.Error("another packet is taken for one of RPCs")
 	}
 }

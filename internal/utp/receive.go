@@ -1,8 +1,9 @@
 package utp
 
 import (
+	"encoding/binary"
+
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // Receive takes a datagram from the network. It does not keep pkt. Resulting events come
@@ -19,38 +20,35 @@ func (e *Endpoint) take(from address.Addr, pkt []byte) outcome {
 }
 
 func (e *Endpoint) receive(from address.Addr, pkt []byte) outcome {
-	if len(pkt) > utpwire.MaxDatagram {
+	if len(pkt) > maxDatagram {
 		return dropLarge
 	}
-	kind, token, err := utpwire.ParseKind(pkt)
-	if err != nil {
-		return outcomeOf(err)
-	}
-	if kind == utpwire.KindRequest {
-		return e.request(from, pkt)
-	}
-	c := e.tokens[token]
-	if c == nil {
+	m, o := parse(pkt)
+	c := e.tokens[m.Token]
+	switch {
+	case m.Kind == KindRequest && o == taken:
+		return e.request(c, from, m, len(pkt))
+	case m.Kind == 0 || m.Kind == KindRequest:
+		return o
+	case c == nil:
 		return dropToken
+	case o != taken:
+		return o
+	case m.Kind == KindAccept:
+		return e.accept(c, from, m.Body, len(pkt))
+	case m.Kind == KindDisconnect:
+		return e.disconnect(c, from)
 	}
-	switch kind {
-	case utpwire.KindAccept:
-		return e.accept(c, from, pkt)
-	case utpwire.KindData:
-		return e.data(c, from, pkt)
-	case utpwire.KindDisconnect:
-		return e.disconnect(c, from, pkt)
-	case utpwire.KindHeartbeat:
-		_, err = utpwire.ParseHeartbeat(pkt)
-	case utpwire.KindMTUCheck:
-		return e.mtuCheck(c, from, pkt)
-	case utpwire.KindMTUAck:
-		_, err = utpwire.ParseMTUAck(pkt)
+	if o = e.recordMessage(c, from, len(pkt)); o != taken {
+		return o
 	}
-	if err != nil {
-		return outcomeOf(err)
+	switch m.Kind {
+	case KindData:
+		return e.data(c, m.Pipeline, m.Body)
+	case KindMTUCheck:
+		e.answerMTUCheck(c, len(pkt)+e.cfg.Overhead)
 	}
-	return e.recordMessage(c, from, len(pkt))
+	return taken
 }
 
 // recordMessage updates a connection after a valid message: an attempt becomes
@@ -87,118 +85,99 @@ func (e *Endpoint) recordMessage(c *conn, from address.Addr, size int) outcome {
 
 func (e *Endpoint) connected(c *conn, payload []byte) {
 	c.state = StateEstablished
-	e.events.push(Event{Kind: EventConnected, Conn: c.id}, payload)
+	e.push(c, Event{Kind: EventConnected}, payload)
 }
 
 // disconnect ends a connection that the peer has closed.
-func (e *Endpoint) disconnect(c *conn, from address.Addr, pkt []byte) outcome {
-	if _, err := utpwire.ParseDisconnect(pkt); err != nil {
-		return outcomeOf(err)
-	}
+func (e *Endpoint) disconnect(c *conn, from address.Addr) outcome {
 	if from != c.addr && c.state != StateEstablished {
 		return dropForeign
 	}
-	refused := c.state == StateConnecting || c.hasCookie && !c.confirmed
-	e.drop(c)
-	e.events.push(Event{Kind: EventDisconnected, Conn: c.id, Reason: ReasonClosedByRemote, Refused: refused}, nil)
+	refused := c.state == StateConnecting || len(c.cookie) > 0 && !c.confirmed
+	e.end(c, Event{Reason: ReasonClosedByRemote, Refused: refused})
 	if c.incoming {
-		e.closed.add(c.token)
+		e.rememberClosed(c.token)
 	}
 	return taken
 }
 
-// mtuCheck answers with the size of the datagram as it was on the socket.
-func (e *Endpoint) mtuCheck(c *conn, from address.Addr, pkt []byte) outcome {
-	if _, err := utpwire.ParseMTUCheck(pkt); err != nil {
-		return outcomeOf(err)
+// answerMTUCheck takes the size of the datagram as it was on the socket.
+func (e *Endpoint) answerMTUCheck(c *conn, size int) {
+	if e.out.room(1) && c.mayEmit(mtuAckLen) {
+		body := binary.LittleEndian.AppendUint16(make([]byte, 0, mtuSizeLen), uint16(size))
+		e.emit(c, Packet{Kind: KindMTUAck, Token: c.token, Body: body}.Append(e.out.open()))
 	}
-	if o := e.recordMessage(c, from, len(pkt)); o != taken {
-		return o
-	}
-	if e.out.room(1) && c.mayEmit(utpwire.MTUAckLen) {
-		size := len(pkt) + e.cfg.Overhead
-		e.emit(c, utpwire.MTUAck{Token: c.token, Size: uint16(size)}.Append(e.out.open()))
-	}
-	return taken
 }
 
-// data passes a data packet through the stages of its pipeline.
-func (e *Endpoint) data(c *conn, from address.Addr, pkt []byte) outcome {
-	m, err := utpwire.ParseData(pkt)
-	if err != nil {
-		return outcomeOf(err)
-	}
-	if o := e.recordMessage(c, from, len(pkt)); o != taken {
-		return o
-	}
-	p := PipelineID(m.Pipeline)
+// data passes the body of a data packet through the stages of its pipeline.
+func (e *Endpoint) data(c *conn, p PipelineID, body []byte) outcome {
 	if int(p) >= len(e.layouts) {
 		return dropPipeline
 	}
-	if e.events.full() {
+	if !e.events.room(1) {
 		return dropQueue
 	}
 	switch e.layouts[p].order {
 	case StageReliableSequenced:
-		return e.takeReliable(c, p, m.Body)
+		return e.takeReliable(c, p, body)
 	case StageUnreliableSequenced:
-		return e.takeSequenced(c, p, m.Body)
+		sequence, rest, ok := cutUint16(body)
+		if !ok {
+			return dropStage
+		}
+		s := &c.pipelines[p]
+		skipped := sequence - s.expected
+		if skipped >= 1<<15-1 {
+			c.stats.Late++
+			return dropLate
+		}
+		c.stats.Lost += uint64(skipped)
+		s.expected = sequence + 1
+		body = rest
 	}
-	return e.deliver(c, p, m.Body)
-}
-
-func (e *Endpoint) takeSequenced(c *conn, p PipelineID, body []byte) outcome {
-	h, rest, err := utpwire.ParseSequenced(body)
-	if err != nil {
-		return dropStage
-	}
-	ln := &c.pipelines[p]
-	ahead := h.Sequence - ln.newest
-	if ahead == 0 || ahead >= 1<<15 {
-		c.stats.Late++
-		return dropLate
-	}
-	c.stats.Lost += uint64(ahead - 1)
-	ln.newest = h.Sequence
-	return e.deliver(c, p, rest)
+	return e.deliver(c, p, body)
 }
 
 func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) outcome {
-	r := c.pipelines[p].reliable
-	wide := e.layouts[p].wide
+	r, wide := c.pipelines[p].reliable, e.layouts[p].wide
 	if hasOtherMaskSize(body, wide) && !r.windowConfirmed {
-		e.end(c, ReasonProtocolError, ErrWindowMismatch)
+		e.end(c, Event{Reason: ReasonProtocolError, Cause: ErrWindowMismatch})
 		e.queueDisconnect(c)
 		return dropMismatch
 	}
-	h, rest, err := utpwire.ParseReliable(body, wide)
-	if err != nil {
+	h, rest, ok := parseReliable(body, wide)
+	if !ok {
 		return dropStage
 	}
-	if r.acknowledged(h, e.now, e.times.resend, &e.pool) && !e.cfg.ValidateAddresses {
+	if r.acknowledged(h, e.now, e.cfg.MaxResendTime, &e.pool) && !e.cfg.ValidateAddresses {
 		e.admit(c)
 	}
-	c.publishRTT(r)
-	if h.Ack {
+	r.rtt.publish(&c.stats)
+	if h.ack {
 		r.windowConfirmed = r.windowConfirmed || len(rest) == 1
 		return taken
 	}
-	sequence, arrival := r.receiver.record(h.Sequence, e.now)
-	switch arrival {
-	case arrivalOutOfWindow:
+	in := &r.receiver
+	sequence := unwrap(h.sequence, in.deliver)
+	if !in.inWindow(sequence) {
 		return dropLate
-	case arrivalDuplicate:
+	}
+	if !in.record(sequence, e.now) {
 		c.stats.Duplicates++
 		e.stats.Duplicates++
 		return dropLate
-	case arrivalEarly:
-		r.receiver.keep(sequence, e.pool.hold(nil, rest))
+	}
+	if sequence != in.deliver {
+		*in.slot(sequence) = e.pool.hold(nil, rest)
 		return taken
 	}
+	in.deliver++
 	o := e.deliver(c, p, rest)
-	for body := r.receiver.ready(); body != nil; body = r.receiver.ready() {
-		e.deliver(c, p, body)
-		e.pool.release(body)
+	for held := in.slot(in.deliver); *held != nil; held = in.slot(in.deliver) {
+		in.deliver++
+		e.deliver(c, p, *held)
+		e.pool.release(*held)
+		*held = nil
 	}
 	return o
 }
@@ -207,22 +186,21 @@ func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) outcome {
 // of the other size, as a peer sends it whose window is on the other side of
 // 32. No other packet reveals the mismatch.
 func hasOtherMaskSize(body []byte, wide bool) bool {
-	return len(body) == utpwire.ReliableLen(!wide)+1 && body[0] == 1 && body[1] == 0
+	return len(body) == reliableLen(!wide)+1 && body[0] == 1 && body[1] == 0
 }
 
 // deliver takes what the sequenced stages have let through.
 func (e *Endpoint) deliver(c *conn, p PipelineID, body []byte) outcome {
-	if !e.layouts[p].fragment {
-		e.events.push(Event{Kind: EventData, Conn: c.id, Pipeline: p}, body)
-		return taken
+	o, whole := taken, true
+	if e.layouts[p].fragment {
+		head, piece, ok := cutUint16(body)
+		if !ok {
+			return dropStage
+		}
+		body, o, whole = c.pipelines[p].assembly.add(head, piece, e.cfg.FragmentCapacity)
 	}
-	h, piece, err := utpwire.ParseFragment(body)
-	if err != nil {
-		return dropStage
-	}
-	msg, o, whole := c.pipelines[p].assembly.add(h, piece, e.cfg.FragmentCapacity)
 	if whole {
-		e.events.push(Event{Kind: EventData, Conn: c.id, Pipeline: p}, msg)
+		e.push(c, Event{Kind: EventData, Pipeline: p}, body)
 	}
 	return o
 }

@@ -1,10 +1,6 @@
 package utp
 
-import (
-	"time"
-
-	"github.com/ferryrelay/ferry/internal/utpwire"
-)
+import "time"
 
 // reliable is one connection's state of a reliable sequenced stage. Sequences
 // have 16 bits on the wire and 64 here, so they never wrap.
@@ -25,9 +21,9 @@ type reliableSender struct {
 
 // sentPacket is in the slot of its sequence modulo the window.
 type sentPacket struct {
-	body  []byte // behind the reliable header; nil: acknowledged
-	first int64  // ms when it was sent first
-	last  int64  // ms when it was sent last
+	body  []byte        // behind the reliable header; nil: acknowledged
+	first time.Duration // when it was sent first
+	last  time.Duration // when it was sent last
 }
 
 // reliableReceiver remembers what was received and what can not be delivered
@@ -37,40 +33,29 @@ type reliableReceiver struct {
 	mask    uint64 // bit i set: newest-i was received; set for those below 0
 	deliver int64  // the next sequence to deliver
 	held    [][]byte
-	at      int64 // ms when newest was received
-	due     bool  // something is to be acknowledged
-	copies  int   // received again since the last acknowledgement
+	at      time.Duration // when newest was received
+	due     bool          // something is to be acknowledged
+	copies  int           // received again since the last acknowledgement
 }
 
 // copiesBeforeAck is how many packets must come a second time before they are
 // acknowledged again. It bounds what a peer with a short timeout costs.
 const copiesBeforeAck = 3
 
-func newReliable(window int) *reliable {
-	r := new(reliable)
-	r.sender.slots = make([]sentPacket, window)
-	r.receiver.held = make([][]byte, window)
-	return r
-}
-
 // reset readies the state for a new connection and gives all buffers back.
 func (r *reliable) reset(p *pool) {
 	slots, held := r.sender.slots, r.receiver.held
 	for i := range slots {
-		if slots[i].body != nil {
-			p.release(slots[i].body)
-		}
-		slots[i] = sentPacket{}
+		p.release(slots[i].body)
+		p.release(held[i])
 	}
-	for i := range held {
-		if held[i] != nil {
-			p.release(held[i])
-		}
-		held[i] = nil
+	clear(slots)
+	clear(held)
+	*r = reliable{
+		sender:   reliableSender{slots: slots},
+		receiver: reliableReceiver{newest: -1, mask: ^uint64(0), held: held},
+		rtt:      newRTT(),
 	}
-	*r = reliable{rtt: newRTT()}
-	r.sender.slots = slots
-	r.receiver = reliableReceiver{newest: -1, mask: ^uint64(0), held: held}
 }
 
 // unwrap returns the sequence nearest to ref whose lower 16 bits are wire.
@@ -87,7 +72,7 @@ func (s *reliableSender) free() int { return len(s.slots) - int(s.next-s.oldest)
 
 // add keeps a packet and returns its sequence. The caller has seen that a slot
 // is free.
-func (s *reliableSender) add(now int64, body []byte) int64 {
+func (s *reliableSender) add(now time.Duration, body []byte) int64 {
 	sequence := s.next
 	*s.slot(sequence) = sentPacket{body: body, first: now, last: now}
 	s.next++
@@ -96,23 +81,23 @@ func (s *reliableSender) add(now int64, body []byte) int64 {
 
 // acknowledged releases the packets that a header acknowledges, and reports whether
 // there was one. It ignores a header whose newest sequence was not sent.
-func (r *reliable) acknowledged(h utpwire.ReliableHeader, now, maxResend int64, p *pool) (any bool) {
+func (r *reliable) acknowledged(h reliableHeader, now, maxResend time.Duration, p *pool) (any bool) {
 	s := &r.sender
-	newest := unwrap(h.Newest, s.next-1)
+	newest := unwrap(h.newest, s.next-1)
 	if newest >= s.next {
 		return false
 	}
 	// The mask has a bit for each packet under way: those are at most a window.
 	for sequence := s.oldest; sequence <= newest; sequence++ {
 		pkt := s.slot(sequence)
-		if pkt.body == nil || h.Mask>>(newest-sequence)&1 == 0 {
+		if pkt.body == nil || h.mask>>(newest-sequence)&1 == 0 {
 			continue
 		}
 		if sequence == newest {
 			// A packet that was sent again counts from its first sending. That
 			// errs to the long side, and only the long side ends resending for
 			// nothing when the round trip is above the timeout.
-			r.rtt.sample(now-pkt.first-int64(h.Processing), maxResend)
+			r.rtt.sample(now-pkt.first-time.Duration(h.processing)*time.Millisecond, maxResend)
 		}
 		p.release(pkt.body)
 		pkt.body = nil
@@ -124,39 +109,32 @@ func (r *reliable) acknowledged(h utpwire.ReliableHeader, now, maxResend int64, 
 	return any
 }
 
-// header returns the header of a packet that leaves now: everything received
-// is acknowledged with it.
-func (r *reliableReceiver) header(now int64) utpwire.ReliableHeader {
-	h := utpwire.ReliableHeader{Newest: uint16(r.newest), Mask: r.mask}
+// acknowledge adds everything that was received to the header of a packet that leaves now.
+func (r *reliableReceiver) acknowledge(h *reliableHeader, now time.Duration) {
+	h.newest, h.mask = uint16(r.newest), r.mask
 	if r.newest >= 0 {
-		h.Processing = uint16(min(now-r.at, 65535))
+		h.processing = uint16(min((now - r.at).Milliseconds(), 65535))
 	}
 	r.due, r.copies = false, 0
-	return h
 }
 
-// arrival is what a received sequence is.
-type arrival uint8
+// slot is where a packet is held that arrived early.
+func (r *reliableReceiver) slot(sequence int64) *[]byte {
+	return &r.held[sequence%int64(len(r.held))]
+}
 
-const (
-	arrivalInOrder     arrival = iota // the one to deliver next
-	arrivalEarly                      // something before it is missing
-	arrivalDuplicate                  // received before
-	arrivalOutOfWindow                // further from here than an honest peer's can be
-)
-
-// record notes a received packet and says what it is.
-func (r *reliableReceiver) record(wire uint16, now int64) (sequence int64, a arrival) {
-	sequence = unwrap(wire, r.deliver)
+// inWindow reports whether an honest peer can have sent this sequence.
+func (r *reliableReceiver) inWindow(sequence int64) bool {
 	window := int64(len(r.held))
-	switch {
-	case sequence < 0 || sequence < r.deliver-window || sequence >= r.deliver+window:
-		return sequence, arrivalOutOfWindow
-	case sequence < r.deliver || r.held[sequence%window] != nil:
-		if r.copies++; r.copies >= copiesBeforeAck {
-			r.due = true
-		}
-		return sequence, arrivalDuplicate
+	return sequence >= 0 && sequence >= r.deliver-window && sequence < r.deliver+window
+}
+
+// record notes a packet within the window, and reports whether it is the first of its sequence.
+func (r *reliableReceiver) record(sequence int64, now time.Duration) bool {
+	if sequence < r.deliver || *r.slot(sequence) != nil {
+		r.copies++
+		r.due = r.due || r.copies >= copiesBeforeAck
+		return false
 	}
 	r.due = true
 	if sequence > r.newest {
@@ -165,28 +143,7 @@ func (r *reliableReceiver) record(wire uint16, now int64) (sequence int64, a arr
 	} else {
 		r.mask |= 1 << (r.newest - sequence)
 	}
-	if sequence == r.deliver {
-		r.deliver++
-		return sequence, arrivalInOrder
-	}
-	return sequence, arrivalEarly
-}
-
-// keep holds a packet that arrived early.
-func (r *reliableReceiver) keep(sequence int64, body []byte) {
-	r.held[sequence%int64(len(r.held))] = body
-}
-
-// ready returns the next held packet that can be delivered now, nil if there
-// is none. The caller releases it.
-func (r *reliableReceiver) ready() []byte {
-	slot := &r.held[r.deliver%int64(len(r.held))]
-	body := *slot
-	if body != nil {
-		*slot = nil
-		r.deliver++
-	}
-	return body
+	return true
 }
 
 // inFlight is how many packets have no acknowledgement.
@@ -205,8 +162,27 @@ func (c *conn) inFlight() (n int) {
 	return n
 }
 
-// publishRTT copies the round trip of a pipeline that may have a new one.
-func (c *conn) publishRTT(r *reliable) {
-	c.stats.RTT = time.Duration(r.rtt.smooth) * time.Microsecond
-	c.stats.RTTVariation = time.Duration(r.rtt.vary) * time.Microsecond
+// rtt estimates the round trip of a reliable pipeline. Smoothing is 1/8, and
+// 1/4 for the variation.
+type rtt struct {
+	smooth  int64         // µs
+	vary    int64         // µs
+	timeout time.Duration // after which a packet is sent again
+}
+
+func newRTT() rtt { return rtt{smooth: 50_000, vary: 5_000, timeout: startResend} }
+
+// sample takes a round trip, of which less than 1 ms counts as 1 ms. The
+// new timeout is within minResend and limit.
+func (r *rtt) sample(d, limit time.Duration) {
+	delta := max(d, time.Millisecond).Microseconds() - r.smooth
+	r.smooth += delta / 8
+	r.vary += (max(delta, -delta) - r.vary) / 4
+	r.timeout = min(max(time.Duration((r.smooth+4*r.vary)/1000)*time.Millisecond, minResend), limit)
+}
+
+// publish writes the estimate to the counters of a connection.
+func (r *rtt) publish(s *Stats) {
+	s.RTT = time.Duration(r.smooth) * time.Microsecond
+	s.RTTVariation = time.Duration(r.vary) * time.Microsecond
 }

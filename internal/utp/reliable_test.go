@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // reliableOnly has one reliable pipeline, which is number 1.
@@ -184,9 +182,9 @@ func TestStray(t *testing.T) {
 			{window, dropLate}, {window + 1, dropLate}, {30000, dropLate}, {-window - 1, dropLate}, {-30000, dropLate},
 			{-1, dropLate}, {-window, dropLate}, {window - 1, taken},
 		} {
-			h := utpwire.ReliableHeader{Sequence: uint16(100 + v.distance), Newest: none, Mask: ^uint64(0)}
-			body := append(h.Append(nil, window > 32), 'x')
-			if o := feed(p.server, clientAt, utpwire.Data{Token: p.token(), Pipeline: 1, Body: body}.Append(nil)); o != v.want {
+			h := reliableHeader{sequence: uint16(100 + v.distance), newest: none, mask: ^uint64(0)}
+			body := append(h.append(nil, window > 32), 'x')
+			if o := feed(p.server, clientAt, Packet{Kind: KindData, Token: p.token(), Pipeline: 1, Body: body}.Append(nil)); o != v.want {
 				t.Errorf("window %d, distance %d: %v", window, v.distance, o)
 			}
 		}
@@ -204,8 +202,8 @@ func TestFalseAcks(t *testing.T) {
 		p.send(1, "x")
 	}
 	ack := func(newest uint16, mask uint64) int {
-		h := utpwire.ReliableHeader{Ack: true, Newest: newest, Mask: mask}
-		feed(p.client, serverAt, utpwire.Data{Token: p.token(), Pipeline: 1, Body: append(h.Append(nil, false), 0)}.Append(nil))
+		h := reliableHeader{ack: true, newest: newest, mask: mask}
+		feed(p.client, serverAt, Packet{Kind: KindData, Token: p.token(), Pipeline: 1, Body: append(h.append(nil, false), 0)}.Append(nil))
 		st, _ := p.client.ConnStats(p.up)
 		return st.InFlight
 	}
@@ -257,8 +255,8 @@ func TestMaskEdge(t *testing.T) {
 func TestInitialMask(t *testing.T) {
 	for _, mask := range []uint64{0, ^uint64(0)} {
 		p := newPair(t, reliableOnly(32))
-		h := utpwire.ReliableHeader{Newest: none, Mask: mask}
-		o := feed(p.server, clientAt, utpwire.Data{Token: p.token(), Pipeline: 1, Body: append(h.Append(nil, false), "hi"...)}.Append(nil))
+		h := reliableHeader{newest: none, mask: mask}
+		o := feed(p.server, clientAt, Packet{Kind: KindData, Token: p.token(), Pipeline: 1, Body: append(h.append(nil, false), "hi"...)}.Append(nil))
 		if got := eventText(p.server); o != taken || got != `data 1 "hi"` {
 			t.Errorf("mask %x: %v, %s", mask, o, got)
 		}
@@ -271,7 +269,7 @@ func TestCopiesBeforeAck(t *testing.T) {
 	p := newPair(t, reliableOnly(32))
 	p.send(1, "x")
 	list := p.toServer()
-	if ack := sent(p.server); kinds(t, ack) != "d" || len(ack[0]) != utpwire.DataLen+utpwire.ReliableNarrowLen+1 {
+	if ack := sent(p.server); kinds(t, ack) != "d" || len(ack[0]) != dataLen+reliableNarrowLen+1 {
 		t.Fatalf("%x", ack)
 	}
 	for i, want := range []string{"", "", "d", "", "", "d"} {
@@ -338,32 +336,32 @@ func TestRTT(t *testing.T) {
 		p.advance(ms(15))
 		feed(p.client, serverAt, list...)
 	}
-	if st, _ := p.client.ConnStats(p.up); st.RTT < ms(30) || st.RTT > ms(31) || st.RTTVariation > ms(1) || p.client.conn(p.up).pipelines[1].reliable.rtt.timeout != 64 {
+	if st, _ := p.client.ConnStats(p.up); st.RTT < ms(30) || st.RTT > ms(31) || st.RTTVariation > ms(1) || p.client.conn(p.up).pipelines[1].reliable.rtt.timeout != minResend {
 		t.Errorf("%+v", st)
 	}
 }
 
 func TestRTTClamps(t *testing.T) {
 	r := newRTT()
-	if r.timeout != 50 || r.smooth != 50_000 || r.vary != 5_000 {
+	if r.timeout != ms(50) || r.smooth != 50_000 || r.vary != 5_000 {
 		t.Errorf("%+v", r)
 	}
-	r.sample(90, 200) // 40 above: smooth 55, vary 13.75
-	if r.smooth != 55_000 || r.vary != 13_750 || r.timeout != 110 {
+	r.sample(ms(90), ms(200)) // 40 above: smooth 55, vary 13.75
+	if r.smooth != 55_000 || r.vary != 13_750 || r.timeout != ms(110) {
 		t.Errorf("%+v", r)
 	}
 	for range 100 {
-		r.sample(-5, 200) // counts as 1 ms
+		r.sample(ms(-5), ms(200)) // counts as 1 ms
 	}
-	if r.timeout != minResendMS || r.smooth < 900 || r.smooth > 1100 {
+	if r.timeout != minResend || r.smooth < 900 || r.smooth > 1100 {
 		t.Errorf("%+v", r)
 	}
-	for _, limit := range []int64{200, 500, 750} {
+	for _, limit := range []time.Duration{ms(200), ms(500), ms(750)} {
 		for range 100 {
-			r.sample(5000, limit)
+			r.sample(ms(5000), limit)
 		}
 		if r.timeout != limit {
-			t.Errorf("limit %d: %+v", limit, r)
+			t.Errorf("limit %v: %+v", limit, r)
 		}
 	}
 }
@@ -373,7 +371,7 @@ func TestRTTClamps(t *testing.T) {
 func TestWindowMismatch(t *testing.T) {
 	for _, v := range []struct{ client, server int }{{32, 64}, {64, 32}, {1, 33}} {
 		c, s := newEndpoint(t, reliableOnly(v.client)), server(t, reliableOnly(v.server))
-		id := connect(t, c, serverAt, "")
+		id := connect(t, c, serverAt)
 		feed(s, clientAt, sent(c)...)
 		feed(c, serverAt, sent(s)...)
 		eventText(c)
@@ -398,8 +396,8 @@ func TestWindowProven(t *testing.T) {
 	p.send(1, "x")
 	p.toServer()
 	p.toClient()
-	h := utpwire.ReliableHeader{Ack: true, Mask: ^uint64(0)}
-	wrong := utpwire.Data{Token: p.token(), Pipeline: 1, Body: append(h.Append(nil, true), 0)}.Append(nil)
+	h := reliableHeader{ack: true, mask: ^uint64(0)}
+	wrong := Packet{Kind: KindData, Token: p.token(), Pipeline: 1, Body: append(h.append(nil, true), 0)}.Append(nil)
 	feed(p.client, serverAt, wrong)
 	if got := eventText(p.client); got != "" || p.client.State(p.up) != StateEstablished {
 		t.Error(got)
@@ -412,21 +410,21 @@ func TestStageCut(t *testing.T) {
 		p := newPair(t, cfg)
 		for id := range cfg.Pipelines {
 			l := p.server.layouts[id+1]
-			header := p.server.cfg.room() - utpwire.DataLen - l.packet
+			header := p.server.cfg.room() - dataLen - l.packet
 			for n := range header {
-				pkt := utpwire.Data{Token: p.token(), Pipeline: uint8(id + 1), Body: make([]byte, n)}.Append(nil)
+				pkt := Packet{Kind: KindData, Token: p.token(), Pipeline: PipelineID(id + 1), Body: make([]byte, n)}.Append(nil)
 				o := feed(p.server, clientAt, pkt)
 				// A whole sequenced header counts, whatever is wrong behind it.
-				if o != dropStage && !(n > utpwire.SequencedLen && l.order == StageUnreliableSequenced && o == dropLate) {
+				if o != dropStage && !(n > sequencedLen && l.order == StageUnreliableSequenced && o == dropLate) {
 					t.Errorf("%s, pipeline %d, %d bytes of header: %v", name, id+1, n, o)
 				}
 			}
 		}
 		for _, id := range []PipelineID{4, 5, 255} {
-			if o := feed(p.server, clientAt, utpwire.Data{Token: p.token(), Pipeline: uint8(id), Body: []byte("x")}.Append(nil)); o != dropPipeline {
+			if o := feed(p.server, clientAt, Packet{Kind: KindData, Token: p.token(), Pipeline: id, Body: []byte("x")}.Append(nil)); o != dropPipeline {
 				t.Errorf("%s: pipeline %d: %v", name, id, o)
 			}
-			if err := p.client.Send(p.up, id, nil); err != ErrPipeline || p.client.MaxPayload(id) != 0 || p.client.PacketPayload(id) != 0 || p.client.freePackets(p.up, id) != 0 {
+			if err := p.client.Send(p.up, id, nil); err != ErrPipeline || p.client.MaxPayload(id) != 0 || p.client.freePackets(p.up, id) != 0 {
 				t.Errorf("%s: pipeline %d: %v", name, id, err)
 			}
 		}

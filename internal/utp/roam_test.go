@@ -1,9 +1,8 @@
 package utp
 
 import (
+	"bytes"
 	"testing"
-
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 var elsewhere = place(77)
@@ -23,20 +22,20 @@ func TestRoaming(t *testing.T) {
 		t.Errorf("the client is at %v", at)
 	}
 	// A request does not move it: only a client that has no accept asks.
-	if o := feed(p.server, place(78), utpwire.Request{Token: p.token()}.Append(nil)); o != dropForeign {
+	if o := feed(p.server, place(78), Packet{Kind: KindRequest, Token: p.token()}.Append(nil)); o != dropForeign {
 		t.Error(o)
 	}
 	if to, _ := p.server.Remote(p.down); to != elsewhere {
 		t.Errorf("a request moved it to %v", to)
 	}
 	// Nor does what is no valid message.
-	feed(p.server, place(78), append(utpwire.Heartbeat{Token: p.token()}.Append(nil), 0))
-	feed(p.server, place(78), utpwire.Data{Token: p.token()}.Append(nil)[:utpwire.MessageLen])
+	feed(p.server, place(78), append(Packet{Kind: KindHeartbeat, Token: p.token()}.Append(nil), 0))
+	feed(p.server, place(78), Packet{Kind: KindData, Token: p.token()}.Append(nil)[:messageLen])
 	if to, _ := p.server.Remote(p.down); to != elsewhere {
 		t.Errorf("garbage moved it to %v", to)
 	}
 	// From there the client may also disconnect.
-	if o := feed(p.server, place(78), utpwire.Disconnect{Token: p.token()}.Append(nil)); o != taken || eventText(p.server) != `data 0 "from a new port", disconnected ClosedByRemote` {
+	if o := feed(p.server, place(78), Packet{Kind: KindDisconnect, Token: p.token()}.Append(nil)); o != taken || eventText(p.server) != `data 0 "from a new port", disconnected ClosedByRemote` {
 		t.Error(o)
 	}
 }
@@ -47,7 +46,7 @@ func TestNoRoamingBefore(t *testing.T) {
 	s := server(t, Config{})
 	s.Advance(0)
 	feed(s, clientAt, request(5))
-	for _, m := range []utpwire.Message{utpwire.Request{Token: 5}, utpwire.Heartbeat{Token: 5}, utpwire.Data{Token: 5}, utpwire.Disconnect{Token: 5}} {
+	for _, m := range []Packet{Packet{Kind: KindRequest, Token: 5}, Packet{Kind: KindHeartbeat, Token: 5}, Packet{Kind: KindData, Token: 5}, Packet{Kind: KindDisconnect, Token: 5}} {
 		if o := feed(s, elsewhere, m.Append(nil)); o != dropForeign {
 			t.Errorf("%v to a half-open connection: %v", m, o)
 		}
@@ -56,9 +55,9 @@ func TestNoRoamingBefore(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	c := newEndpoint(t, Config{Rand: goldenRand()})
-	id := connect(t, c, serverAt, "")
+	id := connect(t, c, serverAt)
 	sent(c)
-	for _, m := range []utpwire.Message{utpwire.Accept{Token: goldenToken}, utpwire.Heartbeat{Token: goldenToken}, utpwire.Disconnect{Token: goldenToken}} {
+	for _, m := range []Packet{Packet{Kind: KindAccept, Token: goldenToken}, Packet{Kind: KindHeartbeat, Token: goldenToken}, Packet{Kind: KindDisconnect, Token: goldenToken}} {
 		if o := feed(c, elsewhere, m.Append(nil)); o != dropForeign || c.State(id) != StateConnecting {
 			t.Errorf("%v to an attempt: %v", m, o)
 		}
@@ -70,7 +69,7 @@ func TestNoRoamingBefore(t *testing.T) {
 func TestMTU(t *testing.T) {
 	for _, overhead := range []int{0, 38} {
 		p := newPair(t, Config{Overhead: overhead})
-		check := utpwire.MTUCheck{Token: p.token(), Padding: uint16(1024 - utpwire.MessageLen - utpwire.LengthLen - overhead)}.Append(nil)
+		check := Packet{Kind: KindMTUCheck, Token: p.token(), Body: make([]byte, uint16(1024-messageLen-lengthLen-overhead))}.Append(nil)
 		if len(check)+overhead != 1024 {
 			t.Fatal(len(check))
 		}
@@ -79,8 +78,8 @@ func TestMTU(t *testing.T) {
 		if len(list) != 1 {
 			t.Fatalf("overhead %d: %q", overhead, kinds(t, list))
 		}
-		if m, err := utpwire.ParseMTUAck(list[0]); m != (utpwire.MTUAck{Token: p.token(), Size: 1024}) || err != nil {
-			t.Errorf("overhead %d: %v %v", overhead, m, err)
+		if m, o := parse(list[0]); m.Kind != KindMTUAck || m.Token != p.token() || !bytes.Equal(m.Body, le16(1024)) || o != taken {
+			t.Errorf("overhead %d: %v %v", overhead, m, o)
 		}
 		if o := feed(p.client, serverAt, list[0]); o != taken || len(sent(p.client)) != 0 || eventText(p.client) != "" {
 			t.Errorf("an unrequested answer: %v", o)

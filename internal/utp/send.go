@@ -1,8 +1,9 @@
 package utp
 
 import (
+	"encoding/binary"
+
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // Send queues a payload on a pipeline; 0 is none. The bytes are the caller's
@@ -32,112 +33,90 @@ func (e *Endpoint) Send(id ConnID, p PipelineID, payload []byte) error {
 	if r := c.pipelines[p].reliable; r != nil && r.sender.free() < n {
 		return ErrQueueFull
 	}
-	if !l.fragment {
-		e.sendPacket(c, p, nil, payload)
-		return nil
+	for i := range n {
+		marks := uint16(0)
+		if i == 0 {
+			marks |= fragmentFirst
+		}
+		if i == n-1 {
+			marks |= fragmentLast
+		}
+		e.sendPacket(c, p, marks, payload[i*l.packet:min((i+1)*l.packet, len(payload))])
 	}
-	e.sendFragments(c, p, payload, n)
 	return nil
 }
 
-func (e *Endpoint) sendFragments(c *conn, p PipelineID, payload []byte, n int) {
-	size := e.layouts[p].packet
-	for i := range n {
-		h := utpwire.FragmentHeader{First: i == 0, Last: i == n-1, Sequence: c.pipelines[p].fragment}
-		c.pipelines[p].fragment++ // Only its lower 14 bits leave.
-		piece := payload[i*size : min((i+1)*size, len(payload))]
-		var head [utpwire.FragmentLen]byte
-		e.sendPacket(c, p, h.Append(head[:0]), piece)
+// sendPacket sends a payload that fits into one packet through the stages; the marks are those
+// of the fragmentation stage, if there is one. The caller has seen that there is room.
+func (e *Endpoint) sendPacket(c *conn, p PipelineID, marks uint16, payload []byte) {
+	l, s := &e.layouts[p], &c.pipelines[p]
+	head := make([]byte, 0, sequencedLen+fragmentLen)
+	if l.order == StageUnreliableSequenced {
+		head = binary.LittleEndian.AppendUint16(head, s.sequence)
+		s.sequence++
 	}
-}
-
-// sendPacket sends the header of the fragmentation stage, if there is one, and
-// a payload through the other stage. The caller has seen that there is room.
-func (e *Endpoint) sendPacket(c *conn, p PipelineID, head, payload []byte) {
-	ln := &c.pipelines[p]
-	if r := ln.reliable; r != nil {
+	if l.fragment {
+		head = binary.LittleEndian.AppendUint16(head, marks|s.fragment&fragmentMask)
+		s.fragment++
+	}
+	if r := s.reliable; r != nil {
 		sequence := r.sender.add(e.now, e.pool.hold(head, payload))
-		e.sendReliable(c, p, sequence)
-		return
+		e.sendReliable(c, p, reliableHeader{sequence: uint16(sequence)}, r.sender.slot(sequence).body)
+	} else if pkt := e.openData(c, p, len(head)+len(payload)); pkt != nil {
+		e.emit(c, append(append(pkt, head...), payload...))
 	}
-	sequence := ln.sequence
-	if e.layouts[p].order == StageUnreliableSequenced {
-		ln.sequence++
-	}
-	size := utpwire.DataLen + len(head) + len(payload)
-	if e.layouts[p].order == StageUnreliableSequenced {
-		size += utpwire.SequencedLen
-	}
-	if !e.maySend(c, size) {
-		return
-	}
-	pkt := utpwire.Data{Token: c.token, Pipeline: uint8(p)}.Append(e.out.open())
-	if e.layouts[p].order == StageUnreliableSequenced {
-		pkt = utpwire.SequencedHeader{Sequence: sequence}.Append(pkt)
-	}
-	pkt = append(pkt, head...)
-	e.emit(c, append(pkt, payload...))
 }
 
-// sendReliable sends a packet of the window, the first time or again. It is
-// false if the packet has to wait.
-func (e *Endpoint) sendReliable(c *conn, p PipelineID, sequence int64) bool {
-	r := c.pipelines[p].reliable
-	if !e.maySend(c, utpwire.DataLen+utpwire.ReliableLen(e.layouts[p].wide)+len(r.sender.slot(sequence).body)) {
+// sendReliable sends a packet of the window, the first time or again, or a pure
+// acknowledgement. It is false if the packet has to wait.
+func (e *Endpoint) sendReliable(c *conn, p PipelineID, h reliableHeader, body []byte) bool {
+	wide := e.layouts[p].wide
+	pkt := e.openData(c, p, reliableLen(wide)+len(body))
+	if pkt == nil {
 		return false
 	}
-	h := r.receiver.header(e.now)
-	h.Sequence = uint16(sequence)
-	pkt := utpwire.Data{Token: c.token, Pipeline: uint8(p)}.Append(e.out.open())
-	pkt = h.Append(pkt, e.layouts[p].wide)
-	e.emit(c, append(pkt, r.sender.slot(sequence).body...))
+	c.pipelines[p].reliable.receiver.acknowledge(&h, e.now)
+	e.emit(c, append(h.append(pkt, wide), body...))
 	return true
 }
 
-// maySend prepares for a data packet of this size, and returns false if the limit for an
-// unvalidated peer is reached.
+// openData begins a data packet with size bytes behind its header, for emit, and returns nil
+// if the limit for an unvalidated peer is reached.
 //
 // For a client that has sent nothing yet it puts the accept ahead: one that receives data
 // first takes them for the accept, and some versions of UTP then close the connection. For
 // one that has moved the accept has a new cookie. For a server that may not have the cookie
 // yet it puts that ahead, in a request.
-func (e *Endpoint) maySend(c *conn, size int) bool {
+func (e *Endpoint) openData(c *conn, p PipelineID, size int) []byte {
+	size += dataLen
 	accept := c.state == StateHalfOpen || c.acceptDue && !c.validated
 	if accept {
 		size += e.acceptLen()
 	}
 	if !c.mayEmit(size) {
 		c.stats.Withheld++
-		return false
+		return nil
 	}
 	switch {
 	case accept:
 		e.sendAccept(c)
-	case c.hasCookie && !c.confirmed:
+	case len(c.cookie) > 0 && !c.confirmed:
 		e.emitRequest(c)
 	}
-	return true
+	return Packet{Kind: KindData, Token: c.token, Pipeline: p}.Append(e.out.open())
 }
 
 // acceptLen is the size of an accept in bytes.
 func (e *Endpoint) acceptLen() int {
 	if e.cfg.ValidateAddresses {
-		return utpwire.HandshakeLen + utpwire.LengthLen + cookieLen
+		return handshakeLen + lengthLen + cookieLen
 	}
-	return utpwire.HandshakeLen
+	return handshakeLen
 }
 
 func (e *Endpoint) sendAccept(c *conn) {
 	c.acceptDue = false
-	if e.cfg.ValidateAddresses {
-		e.emit(c, e.acceptWithCookie(c.addr, c.token))
-		return
-	}
-	e.emit(c, utpwire.Accept{Token: c.token}.Append(e.out.open()))
-}
-
-func (e *Endpoint) emitDisconnect(to address.Addr, token utpwire.Token) {
-	e.queue(to, utpwire.Disconnect{Token: token}.Append(e.out.open()))
+	e.emit(c, e.appendAccept(c.addr, c.token))
 }
 
 // emit queues a datagram of a connection.
@@ -151,6 +130,7 @@ func (e *Endpoint) emit(c *conn, pkt []byte) {
 	}
 }
 
+// queue queues what was appended to the queue's buffer, and returns its size.
 func (e *Endpoint) queue(to address.Addr, pkt []byte) int {
 	size := e.out.close(to, pkt)
 	e.stats.Sent++
@@ -158,70 +138,15 @@ func (e *Endpoint) queue(to address.Addr, pkt []byte) int {
 	return size
 }
 
+// queueMessage queues a packet that has no body.
+func (e *Endpoint) queueMessage(to address.Addr, k Kind, t Token) int {
+	return e.queue(to, Packet{Kind: k, Token: t}.Append(e.out.open()))
+}
+
 // Datagram is one that the caller has to send.
 type Datagram struct {
 	To   address.Addr
 	Data []byte
-}
-
-// outbox holds the datagrams that wait to be sent, in order, in one buffer that
-// is used again.
-type outbox struct {
-	limit  int // datagrams
-	queued []queuedDatagram
-	next   int // the first that has not been taken
-	buf    []byte
-	from   int // where the first that has not been taken begins in buf
-}
-
-// queuedDatagram is a queued datagram and its end in the buffer.
-type queuedDatagram struct {
-	to  address.Addr
-	end int
-}
-
-// room reports whether n more datagrams fit.
-func (o *outbox) room(n int) bool { return len(o.queued)-o.next+n <= o.limit }
-
-// open returns the buffer to append a datagram to, for close. The caller has
-// seen that there is room.
-func (o *outbox) open() []byte {
-	if o.next == len(o.queued) || o.next >= o.limit {
-		o.compact()
-	}
-	return o.buf
-}
-
-// compact removes the data that were taken, so that the buffer does not grow for a caller
-// that never takes all of them.
-func (o *outbox) compact() {
-	rest := copy(o.queued, o.queued[o.next:])
-	o.queued = o.queued[:rest]
-	for i := range o.queued {
-		o.queued[i].end -= o.from
-	}
-	o.buf = o.buf[:copy(o.buf, o.buf[o.from:])]
-	o.next, o.from = 0, 0
-}
-
-// close queues what was appended since open and returns its size.
-func (o *outbox) close(to address.Addr, buf []byte) int {
-	size := len(buf) - len(o.buf)
-	o.buf = buf
-	o.queued = append(o.queued, queuedDatagram{to: to, end: len(buf)})
-	return size
-}
-
-// take returns the first datagram, which keeps its bytes until the next open.
-func (o *outbox) take() (Datagram, bool) {
-	if o.next == len(o.queued) {
-		return Datagram{}, false
-	}
-	p := o.queued[o.next]
-	data := o.buf[o.from:p.end:p.end]
-	o.next++
-	o.from = p.end
-	return Datagram{To: p.to, Data: data}, true
 }
 
 // pool keeps the buffers of packets that wait for an acknowledgement or for a
@@ -241,7 +166,7 @@ const (
 func (p *pool) hold(head, rest []byte) []byte {
 	list, size := &p.small, smallPacket
 	if len(head)+len(rest) > smallPacket {
-		list, size = &p.large, utpwire.MaxDatagram
+		list, size = &p.large, maxDatagram
 	}
 	var buf []byte
 	if n := len(*list); n > 0 {
@@ -253,8 +178,11 @@ func (p *pool) hold(head, rest []byte) []byte {
 	return append(append(buf, head...), rest...)
 }
 
-// release takes a buffer of hold back.
+// release takes a buffer of hold back; nil is none.
 func (p *pool) release(buf []byte) {
+	if buf == nil {
+		return
+	}
 	list := &p.small
 	if cap(buf) > smallPacket {
 		list = &p.large

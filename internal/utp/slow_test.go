@@ -1,10 +1,9 @@
 package utp
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
-
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // The reference decoder: written to be read next to the tables of the protocol
@@ -164,22 +163,34 @@ func slowMask(r *tape, bytes int, newest uint64) (missing []uint16) {
 
 // fastPacket describes a packet in the same words, with the package's codecs.
 func fastPacket(pkt []byte, pipelines []string) string {
-	m, err := utpwire.Decode(pkt)
-	if err != nil {
+	m, o := parse(pkt)
+	if o != taken {
 		return invalid
 	}
-	switch m := m.(type) {
-	case utpwire.Request:
-		return fmt.Sprintf("request %v", m.Token) + payloadText(m.Payload)
-	case utpwire.Accept:
-		return fmt.Sprintf("accept %v", m.Token) + payloadText(m.Payload)
-	case utpwire.Data:
-		if int(m.Pipeline) >= len(pipelines) {
-			return fmt.Sprintf("data %v pipeline %d unknown", m.Token, m.Pipeline)
-		}
-		return fmt.Sprintf("data %v pipeline %d%s", m.Token, m.Pipeline, fastStages(m.Body, pipelines[m.Pipeline]))
+	token := tokenText(m.Token)
+	switch m.Kind {
+	case KindRequest:
+		return "request " + token + payloadText(m.Body)
+	case KindAccept:
+		return "accept " + token + payloadText(m.Body)
+	case KindDisconnect:
+		return "disconnect " + token
+	case KindHeartbeat:
+		return "heartbeat " + token
+	case KindMTUCheck:
+		return fmt.Sprintf("mtu check %s %d", token, len(m.Body))
+	case KindMTUAck:
+		return fmt.Sprintf("mtu ack %s %d", token, binary.LittleEndian.Uint16(m.Body))
 	}
-	return m.String()
+	if int(m.Pipeline) >= len(pipelines) {
+		return fmt.Sprintf("data %s pipeline %d unknown", token, m.Pipeline)
+	}
+	return fmt.Sprintf("data %s pipeline %d%s", token, m.Pipeline, fastStages(m.Body, pipelines[m.Pipeline]))
+}
+
+// tokenText returns the hex digits of a token as they stand on the wire.
+func tokenText(t Token) string {
+	return fmt.Sprintf("%x", binary.LittleEndian.AppendUint64(nil, uint64(t)))
 }
 
 func payloadText(b []byte) string {
@@ -193,28 +204,28 @@ func fastStages(b []byte, stages string) string {
 	said := ""
 	for i := len(stages) - 1; i >= 0; i-- {
 		var part string
-		var err error
+		var ok bool
 		switch stages[i] {
 		case 'f':
-			var h utpwire.FragmentHeader
-			h, b, err = utpwire.ParseFragment(b)
-			part = fmt.Sprintf(" fragment %d", h.Sequence)
-			if h.First {
+			var h uint16
+			h, b, ok = cutUint16(b)
+			part = fmt.Sprintf(" fragment %d", h&fragmentMask)
+			if h&fragmentFirst != 0 {
 				part += " first"
 			}
-			if h.Last {
+			if h&fragmentLast != 0 {
 				part += " last"
 			}
 		case 'u':
-			var h utpwire.SequencedHeader
-			h, b, err = utpwire.ParseSequenced(b)
-			part = fmt.Sprintf(" sequenced %d", h.Sequence)
+			var h uint16
+			h, b, ok = cutUint16(b)
+			part = fmt.Sprintf(" sequenced %d", h)
 		default:
-			var h utpwire.ReliableHeader
-			h, b, err = utpwire.ParseReliable(b, stages[i] == 'R')
+			var h reliableHeader
+			h, b, ok = parseReliable(b, stages[i] == 'R')
 			part = reliableText(h, stages[i] == 'R')
 		}
-		if err != nil {
+		if !ok {
 			return " " + invalid
 		}
 		said += part
@@ -222,9 +233,9 @@ func fastStages(b []byte, stages string) string {
 	return fmt.Sprintf("%s payload %x", said, b)
 }
 
-func reliableText(h utpwire.ReliableHeader, wide bool) string {
+func reliableText(h reliableHeader, wide bool) string {
 	name, bits := "payload", 32
-	if h.Ack {
+	if h.ack {
 		name = "ack"
 	}
 	if wide {
@@ -232,9 +243,9 @@ func reliableText(h utpwire.ReliableHeader, wide bool) string {
 	}
 	var missing []uint16
 	for i := range bits {
-		if h.Mask&(1<<i) == 0 {
-			missing = append(missing, h.Newest-uint16(i))
+		if h.mask&(1<<i) == 0 {
+			missing = append(missing, h.newest-uint16(i))
 		}
 	}
-	return fmt.Sprintf(" reliable %s %d processing %d newest %d missing%v", name, h.Sequence, h.Processing, h.Newest, missing)
+	return fmt.Sprintf(" reliable %s %d processing %d newest %d missing%v", name, h.sequence, h.processing, h.newest, missing)
 }

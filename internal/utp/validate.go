@@ -1,15 +1,13 @@
 package utp
 
 import (
-	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"hash"
-	"io"
+	"slices"
+	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 )
 
 // Address validation, after RFC 9000, section 8. The source of a request may be forged, so
@@ -22,8 +20,8 @@ import (
 const amplificationLimit = 3
 
 const (
-	cookieLen  = 8      // bytes
-	cookieLife = 10_000 // ms; a cookie is valid for one to two of these
+	cookieLen  = 8                // bytes
+	cookieLife = 10 * time.Second // a cookie is valid for one to two of these
 )
 
 // cookies makes and verifies the cookies of a server: a keyed hash of what a client cannot
@@ -33,18 +31,8 @@ type cookies struct {
 	buf [sha256.Size]byte
 }
 
-// newKey takes the key from a source of random bytes.
-func (k *cookies) newKey(rand io.Reader) error {
-	var key [32]byte
-	if _, err := io.ReadFull(rand, key[:]); err != nil {
-		return fmt.Errorf("utp: no random key: %w", err)
-	}
-	k.mac = hmac.New(sha256.New, key[:])
-	return nil
-}
-
 // cookie returns the cookie of an address and a token in a period of cookieLife.
-func (k *cookies) cookie(from address.Addr, t utpwire.Token, period int64) uint64 {
+func (k *cookies) cookie(from address.Addr, t Token, period time.Duration) uint64 {
 	b := k.buf[:0]
 	if id, ok := from.Allocation(); ok {
 		b = append(append(b, id[:]...), 0xFF, 0xFF) // no UDP address has as many bytes
@@ -61,35 +49,22 @@ func (k *cookies) cookie(from address.Addr, t utpwire.Token, period int64) uint6
 }
 
 // verify cuts the cookie off the payload of a request and reports whether it is valid.
-func (k *cookies) verify(from address.Addr, m utpwire.Request, now int64) (payload []byte, valid bool) {
-	if len(m.Payload) < cookieLen || k.mac == nil {
+func (k *cookies) verify(from address.Addr, m Packet, now time.Duration) (payload []byte, valid bool) {
+	if len(m.Body) < cookieLen || k.mac == nil {
 		return nil, false
 	}
-	got, period := binary.LittleEndian.Uint64(m.Payload), now/cookieLife
+	got, period := binary.LittleEndian.Uint64(m.Body), now/cookieLife
 	valid = got == k.cookie(from, m.Token, period) || got == k.cookie(from, m.Token, period-1)
-	return m.Payload[cookieLen:], valid
+	return m.Body[cookieLen:], valid
 }
 
-// sendCookie answers a request without state. The answers take at most half of the queue,
-// so that a flood of requests leaves room for the players.
-func (e *Endpoint) sendCookie(to address.Addr, t utpwire.Token) outcome {
-	if !e.out.room(e.cfg.SendQueue / 2) {
-		return dropQueue
+// appendAccept appends an accept to the queue's buffer, with a cookie if Config says so.
+func (e *Endpoint) appendAccept(to address.Addr, t Token) []byte {
+	m := Packet{Kind: KindAccept, Token: t}
+	if e.cfg.ValidateAddresses {
+		m.Body = binary.LittleEndian.AppendUint64(make([]byte, 0, cookieLen), e.cookies.cookie(to, t, e.now/cookieLife))
 	}
-	e.queue(to, e.acceptWithCookie(to, t))
-	return taken
-}
-
-func (e *Endpoint) acceptWithCookie(to address.Addr, t utpwire.Token) []byte {
-	var b [cookieLen]byte
-	binary.LittleEndian.PutUint64(b[:], e.cookies.cookie(to, t, e.now/cookieLife))
-	return utpwire.Accept{Token: t, Payload: b[:]}.Append(e.out.open())
-}
-
-// takeCookie keeps the cookie of an accept, for the next Flush to return it.
-func (c *conn) takeCookie(cookie []byte) {
-	copy(c.payload[:cookieLen], cookie)
-	c.hasCookie, c.requestDue = true, true
+	return m.Append(e.out.open())
 }
 
 // mayEmit reports whether n bytes may be sent to a peer.
@@ -122,21 +97,14 @@ func (e *Endpoint) admit(c *conn) {
 	}
 }
 
-func (e *Endpoint) enterHalfOpen(c *conn) {
-	c.waiting, c.halfOpen = true, len(e.halfOpen)
-	e.halfOpen = append(e.halfOpen, c)
-}
-
 func (e *Endpoint) leaveHalfOpen(c *conn) {
-	last := len(e.halfOpen) - 1
-	e.halfOpen[c.halfOpen] = e.halfOpen[last]
-	e.halfOpen[c.halfOpen].halfOpen = c.halfOpen
-	e.halfOpen[last] = nil
+	i, last := slices.Index(e.halfOpen, c), len(e.halfOpen)-1
+	e.halfOpen[i], e.halfOpen[last] = e.halfOpen[last], nil
 	e.halfOpen = e.halfOpen[:last]
 	c.waiting = false
 }
 
-// makeRoom returns the outcome that refuses a client with this address, or Taken if it may
+// makeRoom returns the outcome that refuses a client with this address, or taken if it may
 // connect. If no place is left it drops the unvalidated connection that waits longest.
 // So a flood of n forged requests per second evicts no client that validates its address
 // within MaxHalfOpen/n seconds. To evict a random one instead would give no client
@@ -152,7 +120,7 @@ func (e *Endpoint) makeRoom(from address.Addr) outcome {
 			oldest = c
 		}
 	}
-	full, crowded := e.live >= e.cfg.MaxConnections, len(e.halfOpen) >= e.cfg.MaxHalfOpen
+	full, crowded := len(e.tokens) >= e.cfg.MaxConnections, len(e.halfOpen) >= e.cfg.MaxHalfOpen
 	switch {
 	case full && oldest == nil:
 		return dropFull
@@ -169,9 +137,9 @@ func (e *Endpoint) makeRoom(from address.Addr) outcome {
 // evict drops an unvalidated connection. If its client may have received the accept, it
 // gets a disconnect: it would not repeat its request.
 func (e *Endpoint) evict(c *conn) {
-	e.end(c, ReasonTimeout, nil)
-	if !c.acceptDue && c.mayEmit(utpwire.MessageLen) && e.out.room(1) {
-		e.emitDisconnect(c.addr, c.token)
+	e.end(c, Event{Reason: ReasonTimeout})
+	if !c.acceptDue && c.mayEmit(messageLen) && e.out.room(1) {
+		e.queueMessage(c.addr, KindDisconnect, c.token)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/utpwire"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -22,9 +21,9 @@ func TestCookie(t *testing.T) {
 	c, s := newEndpoint(t, validating()), server(t, validating())
 	c.Advance(0)
 	s.Advance(0)
-	id := connect(t, c, serverAt, "hello")
+	id := connect(t, c, serverAt)
 	list := sent(c)
-	if len(list) != 1 || len(list[0]) != utpwire.HandshakeLen {
+	if len(list) != 1 || len(list[0]) != handshakeLen {
 		t.Fatalf("the first request is %x", list)
 	}
 	if o := feed(s, clientAt, list...); o != taken || s.Stats().Connections != 0 || eventText(s) != "" {
@@ -43,6 +42,7 @@ func TestCookie(t *testing.T) {
 	if got := kinds(t, list); got != "Qd" {
 		t.Fatalf("sent %q", got)
 	}
+	list[0] = withPayload(list[0], "hello")
 	feed(s, clientAt, list...)
 	if got := eventText(s); got != `incoming "hello", data 2 "version"` {
 		t.Errorf("the server sees %s", got)
@@ -74,9 +74,11 @@ func TestCookieIsBound(t *testing.T) {
 		s := server(t, validating())
 		cookie := func(e *Endpoint, from address.Addr, n int) []byte {
 			feed(e, from, request(n))
-			m, err := utpwire.ParseAccept(waiting(e)[0])
-			must(t, err)
-			return bytes.Clone(m.Payload)
+			m, o := parse(waiting(e)[0])
+			if m.Kind != KindAccept || o != taken {
+				t.Fatal(m, o)
+			}
+			return bytes.Clone(m.Body)
 		}
 		own := cookie(s, at, 5)
 		other := server(t, Config{ValidateAddresses: true, Rand: newSeeded(99)})
@@ -85,19 +87,19 @@ func TestCookieIsBound(t *testing.T) {
 			"another address": cookie(s, elsewhere, 5), "another port": cookie(s, sibling, 5), "another token": cookie(s, at, 6),
 			"another server": cookie(other, at, 5), "cut off": own[:7], "none": nil,
 		} {
-			if feed(s, at, utpwire.Request{Token: 5, Payload: c}.Append(nil)); s.Stats().Connections != 0 {
+			if feed(s, at, Packet{Kind: KindRequest, Token: 5, Body: c}.Append(nil)); s.Stats().Connections != 0 {
 				t.Errorf("%v: the cookie of %s is valid", at, name)
 			}
 		}
 		waiting(s)
 		s.Advance(0)
-		s.Advance(ms(2 * cookieLife))
-		if feed(s, at, utpwire.Request{Token: 5, Payload: own}.Append(nil)); s.Stats().Connections != 0 {
+		s.Advance(2 * cookieLife)
+		if feed(s, at, Packet{Kind: KindRequest, Token: 5, Body: own}.Append(nil)); s.Stats().Connections != 0 {
 			t.Errorf("%v: an old cookie is valid", at)
 		}
 		fresh := cookie(s, at, 5)
-		s.Advance(ms(3*cookieLife - 1))
-		if feed(s, at, utpwire.Request{Token: 5, Payload: fresh}.Append(nil)); s.Stats().Connections != 1 {
+		s.Advance(3*cookieLife - ms(1))
+		if feed(s, at, Packet{Kind: KindRequest, Token: 5, Body: fresh}.Append(nil)); s.Stats().Connections != 1 {
 			t.Errorf("%v: its own cookie is not valid", at)
 		}
 	}
@@ -121,7 +123,7 @@ func TestCookieAnswersLeaveRoom(t *testing.T) {
 func TestMovedPeerIsUnvalidated(t *testing.T) {
 	p := newPair(t, Config{})
 	p.client, p.server = newEndpoint(t, validating()), server(t, validating())
-	p.up = connect(t, p.client, serverAt, "")
+	p.up = connect(t, p.client, serverAt)
 	p.toServer()
 	p.toClient()
 	p.toServer()
@@ -131,7 +133,7 @@ func TestMovedPeerIsUnvalidated(t *testing.T) {
 		t.Fatal(p.server.State(p.down))
 	}
 	eventText(p.client)
-	move := utpwire.Heartbeat{Token: p.token()}.Append(nil)
+	move := Packet{Kind: KindHeartbeat, Token: p.token()}.Append(nil)
 	feed(p.server, elsewhere, move)
 	size := 0
 	var toElsewhere [][]byte
@@ -177,21 +179,21 @@ func TestMovedPeerIsUnvalidated(t *testing.T) {
 func TestForgedFloodOfUnityPeers(t *testing.T) {
 	for _, sources := range []int{1, 100_000} {
 		s := server(t, NetcodeForEntities())
-		forged, honest, validated := 0, map[ConnID]utpwire.Token{}, 0
-		acks := map[int][]utpwire.Token{} // by the step at which they arrive
-		for step := range 3000 {          // of 10 ms
+		forged, honest, validated := 0, map[ConnID]Token{}, 0
+		acks := map[int][]Token{} // by the step at which they arrive
+		for step := range 3000 {  // of 10 ms
 			tick(s, ms(10*step))
 			for range 2 {
 				n := 1<<20 + forged
-				feed(s, place(n%sources+1000), utpwire.Request{Token: utpwire.Token(n)}.Append(nil), utpwire.Heartbeat{Token: utpwire.Token(n)}.Append(nil))
+				feed(s, place(n%sources+1000), Packet{Kind: KindRequest, Token: Token(n)}.Append(nil), Packet{Kind: KindHeartbeat, Token: Token(n)}.Append(nil))
 				forged++
 			}
 			for _, token := range acks[step] {
-				ack := utpwire.ReliableHeader{Ack: true, Newest: 0, Mask: 1}
-				feed(s, place(int(token)), append(ack.Append(utpwire.Data{Token: token, Pipeline: uint8(EntitiesReliable)}.Append(nil), false), 0))
+				ack := reliableHeader{ack: true, newest: 0, mask: 1}
+				feed(s, place(int(token)), append(ack.append(Packet{Kind: KindData, Token: token, Pipeline: EntitiesReliable}.Append(nil), false), 0))
 			}
 			if n := step + 1; step%20 == 0 {
-				feed(s, place(n), utpwire.Request{Token: utpwire.Token(n)}.Append(nil), utpwire.Data{Token: utpwire.Token(n), Body: []byte("the client's first message")}.Append(nil))
+				feed(s, place(n), Packet{Kind: KindRequest, Token: Token(n)}.Append(nil), Packet{Kind: KindData, Token: Token(n), Body: []byte("the client's first message")}.Append(nil))
 			}
 			for ev, ok := s.NextEvent(); ok; ev, ok = s.NextEvent() {
 				if ev.Kind == EventDisconnected && honest[ev.Conn] != 0 {

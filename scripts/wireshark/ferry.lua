@@ -1,7 +1,7 @@
 -- Dissectors for Wireshark and tshark: the messages between players and a Ferry relay
 -- ("ferry"), and the connection layer of Unity Transport 2.x ("utp"), in RELAY payloads or
 -- directly over UDP. docs/operating.md has the installation. The layouts are those of
--- proto/doc.go and internal/utpwire.
+-- proto/doc.go and internal/utp.
 --
 -- A packet may be cut off by the snap length of its capture. Messages are therefore checked
 -- against the reported length, and only captured bytes are read.

@@ -19,7 +19,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/ferryrelay/ferry/internal/testkit"
-	"github.com/ferryrelay/ferry/internal/utpwire"
+	"github.com/ferryrelay/ferry/internal/utp"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -248,40 +248,40 @@ func probes() []datagram {
 	}
 }
 
-// transport are packets of internal/utpwire, in RELAY and without.
+// transport are packets of internal/utp, in RELAY and without.
 func transport() (all []datagram) {
-	const token, tokenText = utpwire.Token(0x0706050403020100), "0001020304050607"
-	const unknown, unknownText = utpwire.Token(0x1111111111111111), "1111111111111111"
+	const token, tokenText = utp.Token(0x0706050403020100), "0001020304050607"
+	const unknown, unknownText = utp.Token(0x1111111111111111), "1111111111111111"
 	shake := func(kind string, more values) values {
 		return values{"utp.signature": "UTP", "utp.version": "1", "utp.handshake": kind, "utp.token": tokenText}.with(more)
 	}
 	message := func(kind string, more values) values {
 		return values{"utp.kind": kind, "utp.token": tokenText}.with(more)
 	}
-	cut := utpwire.Heartbeat{Token: token}.Append(nil)
+	cut := utp.Packet{Kind: utp.KindHeartbeat, Token: token}.Append(nil)
 	for _, c := range []struct {
 		name   string
 		packet []byte
 		want   values
 	}{
-		{"request", utpwire.Request{Token: token}.Append(nil), shake("1", nil)},
-		{"request", utpwire.Request{Token: token, Payload: []byte("abc")}.Append(nil), shake("1", values{"utp.length": "3", "utp.payload": "616263"})},
-		{"accept", utpwire.Accept{Token: token}.Append(nil), shake("2", nil)},
-		{"accept", append(utpwire.Accept{Token: token}.Append(nil), 1), shake("2", values{"_ws.expert.message": "The packet has 14 bytes, not 15"})},
-		{"data", utpwire.Data{Token: token, Pipeline: 2, Body: []byte("hi")}.Append(nil), message("1", values{"utp.pipeline": "2", "utp.payload": "6869"})},
-		{"data", utpwire.Data{Token: token}.Append(nil)[:9], message("1", values{"_ws.expert.message": "The packet has 9 bytes, not 10"})},
-		{"disconnect", utpwire.Disconnect{Token: token}.Append(nil), message("2", nil)},
-		{"heartbeat", utpwire.Heartbeat{Token: token}.Append(nil), message("3", nil)},
+		{"request", utp.Packet{Kind: utp.KindRequest, Token: token}.Append(nil), shake("1", nil)},
+		{"request", utp.Packet{Kind: utp.KindRequest, Token: token, Body: []byte("abc")}.Append(nil), shake("1", values{"utp.length": "3", "utp.payload": "616263"})},
+		{"accept", utp.Packet{Kind: utp.KindAccept, Token: token}.Append(nil), shake("2", nil)},
+		{"accept", append(utp.Packet{Kind: utp.KindAccept, Token: token}.Append(nil), 1), shake("2", values{"_ws.expert.message": "The packet has 14 bytes, not 15"})},
+		{"data", utp.Packet{Kind: utp.KindData, Token: token, Pipeline: 2, Body: []byte("hi")}.Append(nil), message("1", values{"utp.pipeline": "2", "utp.payload": "6869"})},
+		{"data", utp.Packet{Kind: utp.KindData, Token: token}.Append(nil)[:9], message("1", values{"_ws.expert.message": "The packet has 9 bytes, not 10"})},
+		{"disconnect", utp.Packet{Kind: utp.KindDisconnect, Token: token}.Append(nil), message("2", nil)},
+		{"heartbeat", utp.Packet{Kind: utp.KindHeartbeat, Token: token}.Append(nil), message("3", nil)},
 		{"heartbeat", append(cut, 0), message("3", values{"_ws.expert.message": "The packet has 10 bytes, not 9"})},
-		{"MTU check", utpwire.MTUCheck{Token: token, Padding: 4}.Append(nil), message("4", values{"utp.length": "4"})},
-		{"MTU ack", utpwire.MTUAck{Token: token, Size: 1024}.Append(nil), message("5", values{"utp.length": "2", "utp.mtu_size": "1024"})},
+		{"MTU check", utp.Packet{Kind: utp.KindMTUCheck, Token: token, Body: make([]byte, 4)}.Append(nil), message("4", values{"utp.length": "4"})},
+		{"MTU ack", utp.Packet{Kind: utp.KindMTUAck, Token: token, Body: []byte{0, 4}}.Append(nil), message("5", values{"utp.length": "2", "utp.mtu_size": "1024"})},
 	} {
 		all = append(all,
 			datagram{name: "RELAY with UTP " + c.name, payload: relay(c.packet), want: relayed(c.packet, ", UTP "+c.name, c.want)},
 			datagram{name: "UTP " + c.name, payload: c.packet, want: c.want.with(values{"_ws.col.Protocol": "UTP", "_ws.col.Info": c.name})})
 	}
 	// Without a handshake, nothing says that these bytes are UTP.
-	data := utpwire.Data{Token: unknown, Body: []byte("hi")}.Append(nil)
+	data := utp.Packet{Kind: utp.KindData, Token: unknown, Body: []byte("hi")}.Append(nil)
 	return append(all,
 		datagram{name: "RELAY with an unknown token", payload: relay(data), want: relayed(data, "", nil)},
 		datagram{name: "an unknown token", payload: data, want: plain("50000 → 40000 Len=12")},
@@ -424,8 +424,8 @@ func TestPrefixes(t *testing.T) {
 // TestPreferences: ports and the transport header follow the preferences.
 func TestPreferences(t *testing.T) {
 	request := proto.QoSRequest{Sequence: 3, ID: 1, Time: 7}.Append(nil)
-	data := utpwire.Data{Token: 0x1111111111111111, Body: []byte("hi")}.Append(nil)
-	shake := utpwire.Request{Token: 1}.Append(nil)
+	data := utp.Packet{Kind: utp.KindData, Token: 0x1111111111111111, Body: []byte("hi")}.Append(nil)
+	shake := utp.Packet{Kind: utp.KindRequest, Token: 1}.Append(nil)
 	qos := values{"_ws.col.Protocol": "Ferry", "_ws.col.Info": "QoS request", "ferry.qos": "0x59", "ferry.qos.title_length": "1",
 		"ferry.qos.sequence": "3", "ferry.qos.id": "1", "ferry.qos.time": "7"}
 

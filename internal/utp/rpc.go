@@ -1,4 +1,4 @@
-package utpwire
+package utp
 
 import "encoding/binary"
 
@@ -32,16 +32,12 @@ func AppendRPCPacket(dst []byte, sent uint32) []byte {
 	return binary.LittleEndian.AppendUint32(append(dst, rpcMark), sent)
 }
 
-// ParseRPCPacket reads the header and returns the RPCs.
-// Errors: ErrShort, ErrKind.
-func ParseRPCPacket(b []byte) (sent uint32, rpcs []byte, err error) {
-	if len(b) < RPCPacketLen {
-		return 0, nil, ErrShort
+// ParseRPCPacket reads the header and returns the RPCs. It is false if there is no such header.
+func ParseRPCPacket(b []byte) (sent uint32, rpcs []byte, ok bool) {
+	if len(b) < RPCPacketLen || b[0] != rpcMark {
+		return 0, nil, false
 	}
-	if b[0] != rpcMark {
-		return 0, nil, ErrKind
-	}
-	return binary.LittleEndian.Uint32(b[1:]), b[RPCPacketLen:], nil
+	return binary.LittleEndian.Uint32(b[1:]), b[RPCPacketLen:], true
 }
 
 // Append appends the encoded RPC to dst. The payload must have the bytes that
@@ -52,18 +48,16 @@ func (m RPC) Append(dst []byte) []byte {
 	return append(dst, m.Payload...)
 }
 
-// ParseRPC reads the first RPC and returns those behind it.
-// Errors: ErrShort.
-func ParseRPC(b []byte) (m RPC, rest []byte, err error) {
+// ParseRPC reads the first RPC and returns those behind it. It is false if the RPC is cut off.
+func ParseRPC(b []byte) (m RPC, rest []byte, ok bool) {
 	if len(b) < RPCLen {
-		return RPC{}, nil, ErrShort
+		return RPC{}, nil, false
 	}
 	m = RPC{Index: binary.LittleEndian.Uint16(b), Bits: binary.LittleEndian.Uint16(b[2:])}
-	size := (int(m.Bits) + 7) / 8
-	if len(b)-RPCLen < size {
-		return RPC{}, nil, ErrShort
+	end := RPCLen + (int(m.Bits)+7)/8
+	if len(b) < end {
+		return RPC{}, nil, false
 	}
-	end := RPCLen + size
 	m.Payload = b[RPCLen:end:end]
-	return m, b[end:], nil
+	return m, b[end:], true
 }
