@@ -304,7 +304,7 @@ func (d *Driver) closeBecause(s *session, r Reason, text string, cause error) {
 		d.closeTransport(s)
 		return
 	}
-	appendSystem(&s.queue, indexClose, appendClose(nil, r, text))
+	s.queue.add(indexClose, appendClose(nil, r, text), nil)
 	s.lingering, s.until = true, d.elapsed+lingerTime
 }
 

@@ -12,7 +12,7 @@ func (d *Driver) enter(s *session, st State) {
 // the other's.
 func (d *Driver) begin(s *session) {
 	s.since = d.elapsed
-	appendSystem(&s.queue, indexVersion, d.version.append(nil))
+	s.queue.add(indexVersion, d.version.append(nil), nil)
 	d.enter(s, StateHandshake)
 }
 
@@ -58,7 +58,7 @@ func (d *Driver) compare(s *session, peer version) {
 		d.welcome(s)
 		return
 	}
-	appendSystem(&s.queue, indexGetApproved, nil)
+	s.queue.add(indexGetApproved, nil, nil)
 	d.enter(s, StateApproval)
 	if s.approved {
 		d.welcome(s)
@@ -69,7 +69,7 @@ func (d *Driver) compare(s *session, peer version) {
 func (d *Driver) welcome(s *session) {
 	d.ep.Admit(s.conn)
 	s.id = d.ids.take()
-	appendSystem(&s.queue, indexApproved, appendApproved(nil, s.id, d.cfg.HandshakeApprovalTimeout))
+	s.queue.add(indexApproved, appendApproved(nil, s.id, d.cfg.HandshakeApprovalTimeout), nil)
 	d.enter(s, StateConnected)
 }
 

@@ -22,33 +22,28 @@ func (q *rpcQueue) addParts(head, payload []byte, room int) {
 	index := uint16(indexFirstPart)
 	for len(payload) > 0 {
 		n := min(len(payload), room-utp.RPCLen-len(head))
-		q.buf = binary.LittleEndian.AppendUint16(q.buf, index)
-		q.buf = binary.LittleEndian.AppendUint16(q.buf, uint16(8*(len(head)+n)))
-		q.buf = append(append(q.buf, head...), payload[:n]...)
+		q.add(index, head, payload[:n])
 		index, head, payload = indexPart, nil, payload[n:]
 	}
 }
 
-// sendLarge queues an RPC of the game that needs more than one packet of room bytes.
-func (d *Driver) sendLarge(s *session, index int, r RPC, room int) error {
+// sendLarge queues an RPC of the game that needs more than one packet of room bytes. The hash is
+// empty unless the index is indexNamed.
+func (d *Driver) sendLarge(s *session, index uint16, hash, payload []byte, room int) error {
 	head := make([]byte, 0, partHeaderLen+hashLen)
-	head = binary.LittleEndian.AppendUint32(head, uint32(len(r.Payload)))
-	if d.cfg.RelaxedVersion {
-		head = binary.LittleEndian.AppendUint16(head, indexNamed)
-		head = binary.LittleEndian.AppendUint64(head, r.hash)
-	} else {
-		head = binary.LittleEndian.AppendUint16(head, uint16(index))
-	}
+	head = binary.LittleEndian.AppendUint32(head, uint32(len(payload)))
+	head = binary.LittleEndian.AppendUint16(head, index)
+	head = append(head, hash...)
 	perPart := room - utp.RPCLen
-	size := len(head) + len(r.Payload)
+	size := len(head) + len(payload)
 	size += (size + perPart - 1) / perPart * utp.RPCLen
 	switch {
-	case s.state != StateConnected || len(r.Payload) > d.cfg.MaxRPCLen || size > d.cfg.MaxRPCQueue:
+	case s.state != StateConnected || len(payload) > d.cfg.MaxRPCLen || size > d.cfg.MaxRPCQueue:
 		return ErrTooLarge
 	case s.queue.len()+size > d.cfg.MaxRPCQueue:
 		return ErrQueueFull
 	}
-	s.queue.addParts(head, r.Payload, room)
+	s.queue.addParts(head, payload, room)
 	s.counts.RPCsSent++
 	return nil
 }

@@ -322,21 +322,18 @@ func (d *Driver) sendRPC(s *session, r RPC) error {
 	if s.state != StateConnected && (!s.handshaking() || !d.table[i].approval) {
 		return ErrNotAllowed
 	}
-	size := utp.RPCLen + len(r.Payload)
+	index, hash := uint16(i), make([]byte, 0, hashLen)
 	if d.cfg.RelaxedVersion {
-		size += hashLen
+		index, hash = indexNamed, binary.LittleEndian.AppendUint64(hash, r.hash)
 	}
+	size := utp.RPCLen + len(hash) + len(r.Payload)
 	if room := d.rpcRoom(); size > room {
-		return d.sendLarge(s, i, r, room)
+		return d.sendLarge(s, index, hash, r.Payload, room)
 	}
 	if s.queue.len()+size > d.cfg.MaxRPCQueue {
 		return ErrQueueFull
 	}
-	if d.cfg.RelaxedVersion {
-		s.queue.addNamed(r.hash, r.Payload)
-	} else {
-		s.queue.add(utp.RPC{Index: uint16(i), Bits: uint16(8 * len(r.Payload)), Payload: r.Payload})
-	}
+	s.queue.add(index, hash, r.Payload)
 	s.counts.RPCsSent++
 	return nil
 }

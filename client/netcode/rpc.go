@@ -154,14 +154,10 @@ func (q *rpcQueue) reset() { q.buf, q.head = q.buf[:0], 0 }
 
 func (q *rpcQueue) len() int { return len(q.buf) - q.head }
 
-func (q *rpcQueue) add(r utp.RPC) { q.buf = r.Append(q.buf) }
-
-// addNamed adds a game's RPC with its hash.
-func (q *rpcQueue) addNamed(hash uint64, payload []byte) {
-	q.buf = binary.LittleEndian.AppendUint16(q.buf, indexNamed)
-	q.buf = binary.LittleEndian.AppendUint16(q.buf, uint16(8*(hashLen+len(payload))))
-	q.buf = binary.LittleEndian.AppendUint64(q.buf, hash)
-	q.buf = append(q.buf, payload...)
+// add adds an RPC whose payload is in two parts.
+func (q *rpcQueue) add(index uint16, head, rest []byte) {
+	q.buf = utp.RPC{Index: index, Bits: uint16(8 * (len(head) + len(rest))), Payload: head}.Append(q.buf)
+	q.buf = append(q.buf, rest...)
 }
 
 // next returns as many whole RPCs as fit into room bytes, at least one.
@@ -206,11 +202,6 @@ const (
 	approvedLen = 12
 	hashLen     = 8
 )
-
-// appendSystem appends an RPC of this package to a queue.
-func appendSystem(q *rpcQueue, index uint16, body []byte) {
-	q.add(utp.RPC{Index: index, Bits: uint16(8 * len(body)), Payload: body})
-}
 
 func appendApproved(dst []byte, id NetworkID, limit time.Duration) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(id))

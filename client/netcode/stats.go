@@ -1,6 +1,7 @@
 package netcode
 
 import (
+	"maps"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/utp"
@@ -106,6 +107,6 @@ func (d *Driver) Stats() Stats {
 	t := d.ep.Stats()
 	st.setTransport(t)
 	st.Connections, st.Handshaking, st.Refused = t.Connections, t.HalfOpen, t.Refused
-	st.Drops = t.Drops()
+	st.Drops = maps.Clone(t.Drops)
 	return st
 }

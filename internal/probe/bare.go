@@ -187,7 +187,7 @@ func (b *bare) stats() (lines []Line) {
 func (b *bare) total() Stats {
 	t := b.Endpoint.Stats()
 	return Stats{
-		Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes, Drops: t.Drops(),
+		Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes, Drops: t.Drops,
 	}
 }
 

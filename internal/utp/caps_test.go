@@ -27,7 +27,7 @@ func TestFull(t *testing.T) {
 	if len(list) != 1 || slowPacket(list[0], nil) != "disconnect 0900000000000000" {
 		t.Errorf("answered %x", list)
 	}
-	if st := s.Stats(); st.Connections != 2 || st.Refused != 1 || st.outcomes[dropFull] != 1 || eventText(s) != "incoming, incoming" {
+	if st := s.Stats(); st.Connections != 2 || st.Refused != 1 || st.Drops[string(dropFull)] != 1 || eventText(s) != "incoming, incoming" {
 		t.Errorf("%+v", st)
 	}
 	// A client here takes that for the end of its attempt at once.

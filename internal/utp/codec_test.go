@@ -133,7 +133,7 @@ func TestStageHeaders(t *testing.T) {
 			t.Fatalf("%d: %d %q %v", v, got, rest, ok)
 		}
 		for _, wide := range []bool{false, true} {
-			r := reliableHeader{ack: rng.IntN(2) == 0, processing: v, sequence: v + 1, newest: v + 2, mask: rng.Uint64()}
+			r := reliableHeader{kind: uint8(rng.IntN(2)), processing: v, sequence: v + 1, newest: v + 2, mask: rng.Uint64()}
 			if !wide {
 				r.mask &= 0xFFFFFFFF
 			}
@@ -168,8 +168,7 @@ func TestStageHeadersRefused(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for i := range 256 {
-		for _, s := range []string{outcome(i).String(), Reason(i).String(), State(i).String(),
-			Stage(i).String(), EventKind(i).String()} {
+		for _, s := range []string{Reason(i).String(), State(i).String(), EventKind(i).String()} {
 			if s == "" {
 				t.Fatalf("value %d of some type has no name", i)
 			}

@@ -231,7 +231,7 @@ func TestUnvalidatedLimit(t *testing.T) {
 	if s.State(ev.Conn) != StateEstablished || s.Stats().HalfOpen != 1 {
 		t.Fatalf("%v, %+v", s.State(ev.Conn), s.Stats())
 	}
-	ack := reliableHeader{ack: true, newest: 0, mask: 1}
+	ack := reliableHeader{kind: reliableAck, newest: 0, mask: 1}
 	take(append(ack.append(Packet{Kind: KindData, Token: goldenToken, Pipeline: EntitiesReliable}.Append(nil), false), 0))
 	if s.Stats().HalfOpen != 0 {
 		t.Errorf("after an acknowledgement: %+v", s.Stats())

@@ -59,7 +59,9 @@ type Stats struct {
 	Connections int    // now
 	HalfOpen    int    // of these, those that count in Config.MaxHalfOpen
 
-	outcomes [outcomes]uint64 // of received datagrams
+	// Drops are the received datagrams that were dropped, by the reason in a few words. The map
+	// belongs to the endpoint, which goes on counting in it.
+	Drops map[string]uint64
 }
 
 // New returns an endpoint that does not listen and has no connections.
@@ -82,6 +84,7 @@ func New(cfg Config) (*Endpoint, error) {
 		cfg:      cfg,
 		layouts:  layouts,
 		tokens:   make(map[Token]*conn),
+		stats:    Stats{Drops: make(map[string]uint64)},
 		refusals: maxRefusals * time.Second,
 		out:      queue[address.Addr]{limit: cfg.SendQueue},
 		events:   queue[Event]{limit: receiveQueue},
@@ -250,7 +253,7 @@ func (e *Endpoint) flush(c *conn) {
 			e.resend(c, PipelineID(p), r)
 			if r.receiver.due && e.out.room(packetsPerSend) {
 				// The format requires a byte, which has no meaning.
-				e.sendReliable(c, PipelineID(p), reliableHeader{ack: true}, []byte{0})
+				e.sendReliable(c, PipelineID(p), reliableHeader{kind: reliableAck}, []byte{0})
 			}
 		}
 	}

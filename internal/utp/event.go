@@ -35,56 +35,33 @@ type Event struct {
 	Data     []byte     // valid until the next Advance
 }
 
-// outcome is what became of one received datagram. Every datagram ends in
-// exactly one, so the outcomes add up to the datagrams received.
-type outcome uint8
+// outcome is what became of one received datagram: it was taken, or the reason for its drop in
+// a few words.
+type outcome string
 
 const (
-	taken         outcome = iota // it did what it is for
-	dropShort                    // it ends before its header does
-	dropLarge                    // above the largest packet
-	dropVersion                  // a request or accept of another protocol version
-	dropKind                     // of no known kind
-	dropLength                   // its size or length field does not match its kind
-	dropToken                    // of no connection here; it gets no answer
-	dropForeign                  // of a connection that may not move to this address, or not yet
-	dropState                    // a handshake packet that the connection does not wait for
-	dropListening                // a request while this side does not listen
-	dropFull                     // a request above MaxConnections
-	dropHalfOpen                 // a request above MaxHalfOpen
-	dropSource                   // a request above MaxHalfOpenPerSource
-	dropClosed                   // a late copy of a request whose connection has been closed
-	dropQueue                    // the queue of events, or of answers, is full
-	dropPipeline                 // on a pipeline that the configuration does not have
-	dropStage                    // a stage header is cut off or has a value without a meaning
-	dropLate                     // older than, or the same as, what was received before
-	dropFragment                 // a piece of a message of which another is missing, or of one too large
-	dropMismatch                 // a sign that the windows differ; it closed the connection
+	taken outcome = "" // it did what it is for
 
-	outcomes
+	dropShort     outcome = "short"           // it ends before its header does
+	dropLarge     outcome = "large"           // above the largest packet
+	dropVersion   outcome = "version"         // a request or accept of another protocol version
+	dropKind      outcome = "kind"            // of no known kind
+	dropLength    outcome = "length"          // its size or length field does not match its kind
+	dropToken     outcome = "token"           // of no connection here; it gets no answer
+	dropForeign   outcome = "foreign"         // of a connection that may not move to this address, or not yet
+	dropState     outcome = "state"           // a handshake packet that the connection does not wait for
+	dropListening outcome = "not listening"   // a request while this side does not listen
+	dropFull      outcome = "full"            // a request above MaxConnections
+	dropHalfOpen  outcome = "half-open"       // a request above MaxHalfOpen
+	dropSource    outcome = "source"          // a request above MaxHalfOpenPerSource
+	dropClosed    outcome = "closed"          // a late copy of a request whose connection has been closed
+	dropQueue     outcome = "queue"           // the queue of events, or of answers, is full
+	dropPipeline  outcome = "pipeline"        // on a pipeline that the configuration does not have
+	dropStage     outcome = "stage"           // a stage header is cut off or has a value without a meaning
+	dropLate      outcome = "late"            // older than, or the same as, what was received before
+	dropFragment  outcome = "fragment"        // a piece of a message of which another is missing, or of one too large
+	dropMismatch  outcome = "window mismatch" // a sign that the windows differ; it closed the connection
 )
-
-func (o outcome) String() string { return nameOf(outcomeNames[:], "outcome", uint8(o)) }
-
-var outcomeNames = [outcomes]string{
-	taken: "taken", dropShort: "short", dropLarge: "large", dropVersion: "version", dropKind: "kind",
-	dropLength: "length", dropToken: "token", dropForeign: "foreign", dropState: "state",
-	dropListening: "not listening", dropFull: "full", dropHalfOpen: "half-open", dropSource: "source",
-	dropClosed: "closed", dropQueue: "queue", dropPipeline: "pipeline", dropStage: "stage", dropLate: "late",
-	dropFragment: "fragment", dropMismatch: "window mismatch",
-}
-
-// Drops returns the number of datagrams that an endpoint received and dropped, by the
-// reason in a few words, without those that are 0.
-func (s Stats) Drops() map[string]uint64 {
-	drops := make(map[string]uint64)
-	for o, n := range s.outcomes {
-		if outcome(o) != taken && n > 0 {
-			drops[outcome(o).String()] = n
-		}
-	}
-	return drops
-}
 
 // The errors of an endpoint.
 var (

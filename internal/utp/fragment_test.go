@@ -123,7 +123,7 @@ func TestFragmentLost(t *testing.T) {
 		if got := events(p.server); len(got) != 1 || !bytes.Equal(got[0].Data, whole) {
 			t.Errorf("%s: %d messages", name, len(got))
 		}
-		if st := p.server.Stats(); st.outcomes[dropFragment] == 0 && name != "last" {
+		if st := p.server.Stats(); st.Drops[string(dropFragment)] == 0 && name != "last" {
 			t.Errorf("%s: %+v", name, st)
 		}
 	}

@@ -65,7 +65,7 @@ var golden = []struct {
 		"data 0001020304050607 pipeline 2 reliable payload 0 processing 0 newest 65535 missing[] payload 6869"},
 	{"V7", "01 0001020304050607 02 01000500 00000000 ffffffff 00",
 		func() []byte {
-			return goldenReliable(2, reliableHeader{ack: true, processing: 5, mask: ^uint64(0)}, false, "\x00")
+			return goldenReliable(2, reliableHeader{kind: reliableAck, processing: 5, mask: ^uint64(0)}, false, "\x00")
 		}, entitiesStages,
 		"data 0001020304050607 pipeline 2 reliable ack 0 processing 5 newest 0 missing[] payload 00"},
 	{"V8", "01 0001020304050607 02 00000000 03000700 fbffffff 6869",

@@ -19,11 +19,6 @@ const (
 	StageReliableSequenced
 )
 
-// String returns the name of the stage, or stage(n).
-func (s Stage) String() string { return nameOf(stageNames, "stage", uint8(s)) }
-
-var stageNames = []string{"null", "fragmentation", "unreliable sequenced", "reliable sequenced"}
-
 // Pipeline is the order in which a payload passes stages when it is sent. It
 // has at most one fragmentation and at most one sequenced stage, fragmentation
 // first; null stages may stand anywhere. Nothing on the wire says what a
@@ -55,7 +50,7 @@ func (c Config) layoutOf(p Pipeline) (layout, error) {
 			l.order = s
 			l.packet -= reliableLen(l.wide)
 		default:
-			return layout{}, fmt.Errorf("%w: stage %v does not fit into pipeline %v", ErrConfig, s, p)
+			return layout{}, fmt.Errorf("%w: stage %d does not fit into pipeline %d", ErrConfig, s, p)
 		}
 	}
 	l.limit = l.packet

@@ -69,7 +69,7 @@ func TestReceiveQueue(t *testing.T) {
 		p.send(1, string(numbered(i, 4)))
 	}
 	p.toServer()
-	if n := p.server.Stats().outcomes[dropQueue]; n != 15 {
+	if n := p.server.Stats().Drops[string(dropQueue)]; n != 15 {
 		t.Errorf("%d dropped", n)
 	}
 	if o := feed(p.server, place(50), request(50)); o != dropQueue {

@@ -15,7 +15,9 @@ func (e *Endpoint) take(from address.Addr, pkt []byte) outcome {
 	o := e.receive(from, pkt)
 	e.stats.Received++
 	e.stats.ReceivedBytes += uint64(len(pkt))
-	e.stats.outcomes[o]++
+	if o != taken {
+		e.stats.Drops[string(o)]++
+	}
 	return o
 }
 
@@ -150,10 +152,10 @@ func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) outcome {
 		return dropStage
 	}
 	if r.acknowledged(h, e.now, e.cfg.MaxResendTime, &e.pool) && !e.cfg.ValidateAddresses {
-		e.admit(c)
+		e.Admit(c.id)
 	}
 	r.rtt.publish(&c.stats)
-	if h.ack {
+	if h.kind == reliableAck {
 		r.windowConfirmed = r.windowConfirmed || len(rest) == 1
 		return taken
 	}

@@ -202,7 +202,7 @@ func TestFalseAcks(t *testing.T) {
 		p.send(1, "x")
 	}
 	ack := func(newest uint16, mask uint64) int {
-		h := reliableHeader{ack: true, newest: newest, mask: mask}
+		h := reliableHeader{kind: reliableAck, newest: newest, mask: mask}
 		feed(p.client, serverAt, Packet{Kind: KindData, Token: p.token(), Pipeline: 1, Body: append(h.append(nil, false), 0)}.Append(nil))
 		st, _ := p.client.ConnStats(p.up)
 		return st.InFlight
@@ -396,7 +396,7 @@ func TestWindowProven(t *testing.T) {
 	p.send(1, "x")
 	p.toServer()
 	p.toClient()
-	h := reliableHeader{ack: true, mask: ^uint64(0)}
+	h := reliableHeader{kind: reliableAck, mask: ^uint64(0)}
 	wrong := Packet{Kind: KindData, Token: p.token(), Pipeline: 1, Body: append(h.append(nil, true), 0)}.Append(nil)
 	feed(p.client, serverAt, wrong)
 	if got := eventText(p.client); got != "" || p.client.State(p.up) != StateEstablished {

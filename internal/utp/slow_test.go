@@ -235,7 +235,7 @@ func fastStages(b []byte, stages string) string {
 
 func reliableText(h reliableHeader, wide bool) string {
 	name, bits := "payload", 32
-	if h.ack {
+	if h.kind == reliableAck {
 		name = "ack"
 	}
 	if wide {

@@ -33,30 +33,33 @@ func cutUint16(b []byte) (v uint16, rest []byte, ok bool) {
 //
 //	 0      1    2            4          6        8
 //	+------+----+------------+----------+--------+----------------+
-//	| type | 0  | processing | sequence | newest | mask           |
+//	| kind | 0  | processing | sequence | newest | mask           |
 //	+------+----+------------+----------+--------+----------------+
 //	  u8     u8   u16 LE       u16 LE     u16 LE   u32 or u64 LE
 //
 // The size of the mask is not on the wire: both ends must be configured alike.
 // A pure acknowledgement has one more byte behind it, without a meaning.
 type reliableHeader struct {
-	ack        bool   // type 1: acknowledges and carries nothing
+	kind       uint8  // 0, or reliableAck
 	processing uint16 // ms between receiving newest and sending this
 	sequence   uint16 // the first is 0; 0 in pure acknowledgements
 	newest     uint16 // sequence received; 0xFFFF before anything was
 	mask       uint64 // bit i set: newest-i was received; bits older than sequence 0 mean nothing
 }
 
+// reliableAck is the kind of a header that acknowledges, and has no payload behind it.
+const reliableAck = 1
+
 // parseReliable reads the header with a mask of 8 bytes if wide, of 4 bytes otherwise, and
-// returns what follows it. It refuses a type above 1 and, in the byte behind it, a mask of
+// returns what follows it. It refuses a kind above 1 and, in the byte behind it, a mask of
 // another size, as windows above 64 announce it.
 func parseReliable(b []byte, wide bool) (h reliableHeader, rest []byte, ok bool) {
 	size := reliableLen(wide)
-	if len(b) < size || b[0] > 1 || b[1] != 0 {
+	if len(b) < size || b[0] > reliableAck || b[1] != 0 {
 		return h, nil, false
 	}
 	h = reliableHeader{
-		ack:        b[0] == 1,
+		kind:       b[0],
 		processing: binary.LittleEndian.Uint16(b[2:]),
 		sequence:   binary.LittleEndian.Uint16(b[4:]),
 		newest:     binary.LittleEndian.Uint16(b[6:]),
@@ -71,11 +74,7 @@ func parseReliable(b []byte, wide bool) (h reliableHeader, rest []byte, ok bool)
 // append appends the encoded header to dst, with 8 bytes of mask if wide, with
 // the lower 4 otherwise.
 func (h reliableHeader) append(dst []byte, wide bool) []byte {
-	kind := byte(0)
-	if h.ack {
-		kind = 1
-	}
-	dst = append(dst, kind, 0)
+	dst = append(dst, h.kind, 0)
 	dst = binary.LittleEndian.AppendUint16(dst, h.processing)
 	dst = binary.LittleEndian.AppendUint16(dst, h.sequence)
 	dst = binary.LittleEndian.AppendUint16(dst, h.newest)

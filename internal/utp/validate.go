@@ -83,12 +83,10 @@ func (c *conn) credit(size int) {
 // all unreliable, or that sets ValidateAddresses, must use it. It does nothing to a
 // connection that has ended.
 func (e *Endpoint) Admit(id ConnID) {
-	if c := e.conn(id); c != nil {
-		e.admit(c)
+	c := e.conn(id)
+	if c == nil {
+		return
 	}
-}
-
-func (e *Endpoint) admit(c *conn) {
 	if !e.cfg.ValidateAddresses {
 		c.validated = true
 	}
@@ -129,18 +127,13 @@ func (e *Endpoint) makeRoom(from address.Addr) outcome {
 	case crowded && oldest == nil:
 		return dropHalfOpen
 	case full || crowded:
-		e.evict(oldest)
+		e.end(oldest, Event{Reason: ReasonTimeout})
+		// If its client may have received the accept, it would not repeat its request.
+		if !oldest.acceptDue && oldest.mayEmit(messageLen) && e.out.room(1) {
+			e.queueMessage(oldest.addr, KindDisconnect, oldest.token)
+		}
 	}
 	return taken
-}
-
-// evict drops an unvalidated connection. If its client may have received the accept, it
-// gets a disconnect: it would not repeat its request.
-func (e *Endpoint) evict(c *conn) {
-	e.end(c, Event{Reason: ReasonTimeout})
-	if !c.acceptDue && c.mayEmit(messageLen) && e.out.room(1) {
-		e.queueMessage(c.addr, KindDisconnect, c.token)
-	}
 }
 
 // sameSource reports whether a and b may belong to one sender: it ignores the port, and the

@@ -113,7 +113,7 @@ func TestCookieAnswersLeaveRoom(t *testing.T) {
 	for i := range 1000 {
 		feed(s, place(i), request(i))
 	}
-	if st := s.Stats(); unsent(s) > 51 || st.outcomes[dropQueue] < 900 {
+	if st := s.Stats(); unsent(s) > 51 || st.Drops[string(dropQueue)] < 900 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -189,7 +189,7 @@ func TestForgedFloodOfUnityPeers(t *testing.T) {
 				forged++
 			}
 			for _, token := range acks[step] {
-				ack := reliableHeader{ack: true, newest: 0, mask: 1}
+				ack := reliableHeader{kind: reliableAck, newest: 0, mask: 1}
 				feed(s, place(int(token)), append(ack.append(Packet{Kind: KindData, Token: token, Pipeline: EntitiesReliable}.Append(nil), false), 0))
 			}
 			if n := step + 1; step%20 == 0 {
