@@ -80,8 +80,8 @@ func TestNoticeIsLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	var late [][]byte
-	for pkt, ok := r.Next(); ok; pkt, ok = r.Next() {
-		late = append(late, bytes.Clone(pkt.Data))
+	for _, data, ok := r.Next(); ok; _, data, ok = r.Next() {
+		late = append(late, bytes.Clone(data))
 	}
 	if len(late) != 1 {
 		t.Fatalf("the notice has %d packets", len(late))

@@ -264,8 +264,8 @@ func (d *Driver) flush() {
 		}
 	}
 	d.ep.Flush()
-	for pkt, ok := d.ep.Next(); ok; pkt, ok = d.ep.Next() {
-		_ = d.link.Send(pkt.To, pkt.Data) // An error is as if the network had lost it.
+	for to, data, ok := d.ep.Next(); ok; to, data, ok = d.ep.Next() {
+		_ = d.link.Send(to, data) // An error is as if the network had lost it.
 	}
 	d.flushReleases()
 	d.link.Flush()

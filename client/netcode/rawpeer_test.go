@@ -54,8 +54,8 @@ func (r *rawPeer) pass(b *testNetwork) {
 		r.Receive(ev.Addr, buf[:ev.N])
 	}
 	r.Flush()
-	for pkt, ok := r.Next(); ok; pkt, ok = r.Next() {
-		_ = r.node.Send(b.node.Local(), pkt.Data)
+	for _, data, ok := r.Next(); ok; _, data, ok = r.Next() {
+		_ = r.node.Send(b.node.Local(), data)
 	}
 	b.net.Step()
 }
@@ -97,8 +97,8 @@ func (r *rawPeer) answer(b *testNetwork) {
 		r.Receive(ev.Addr, buf[:ev.N])
 	}
 	r.Flush()
-	for pkt, ok := r.Next(); ok; pkt, ok = r.Next() {
-		_ = r.node.Send(b.nodes[0].Local(), pkt.Data)
+	for _, data, ok := r.Next(); ok; _, data, ok = r.Next() {
+		_ = r.node.Send(b.nodes[0].Local(), data)
 	}
 	b.net.Step()
 }

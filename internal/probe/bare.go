@@ -114,8 +114,8 @@ func (b *bare) receive() {
 
 func (b *bare) flush() {
 	b.Flush()
-	for pkt, ok := b.Next(); ok; pkt, ok = b.Next() {
-		_ = b.link.Send(pkt.To, pkt.Data) // As if the network had lost it.
+	for to, data, ok := b.Next(); ok; to, data, ok = b.Next() {
+		_ = b.link.Send(to, data) // As if the network had lost it.
 	}
 	b.link.Flush()
 }

@@ -56,13 +56,13 @@ func (c *clientGroup) tick(p PipelineID, payload []byte, send bool) {
 	c.server.Advance(c.now)
 	for i, e := range c.clients {
 		from := place(i)
-		for d, ok := e.Next(); ok; d, ok = e.Next() {
-			c.server.Receive(from, d.Data)
+		for _, data, ok := e.Next(); ok; _, data, ok = e.Next() {
+			c.server.Receive(from, data)
 		}
 		e.Advance(c.now)
 	}
-	for d, ok := c.server.Next(); ok; d, ok = c.server.Next() {
-		c.at[d.To].Receive(serverAt, d.Data)
+	for to, data, ok := c.server.Next(); ok; to, data, ok = c.server.Next() {
+		c.at[to].Receive(serverAt, data)
 	}
 	c.finish(c.server, c.down, p, payload, send)
 	for i, e := range c.clients {

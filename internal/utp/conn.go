@@ -263,11 +263,8 @@ func (e *Endpoint) requestAgain(c *conn, from address.Addr, size int, proven boo
 	}
 	c.lastReceived = e.now
 	c.credit(size)
-	if e.cfg.ValidateAddresses {
-		c.validated = c.validated || proven
-		return taken
-	}
-	c.acceptDue = true
+	c.validated = c.validated || proven
+	c.acceptDue = c.acceptDue || !e.cfg.ValidateAddresses
 	return taken
 }
 
@@ -345,17 +342,13 @@ func (e *Endpoint) queueDisconnect(c *conn) {
 }
 
 func (e *Endpoint) flushDisconnects() {
-	kept := e.disconnects[:0]
-	for _, f := range e.disconnects {
-		if e.out.room(1) {
-			e.queueMessage(f.to, KindDisconnect, f.token)
-			f.left--
-		}
-		if f.left > 0 {
-			kept = append(kept, f)
+	for i := range e.disconnects {
+		if d := &e.disconnects[i]; e.out.room(1) {
+			e.queueMessage(d.to, KindDisconnect, d.token)
+			d.left--
 		}
 	}
-	e.disconnects = kept
+	e.disconnects = slices.DeleteFunc(e.disconnects, func(d pendingDisconnect) bool { return d.left == 0 })
 }
 
 // Reason says why a connection ended, numbered as Unity's packages do. The

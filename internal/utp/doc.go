@@ -17,7 +17,7 @@
 //	for ev, ok := e.NextEvent(); ok; … read events
 //	e.Connect, e.Send, e.Disconnect …  the game's actions
 //	e.Flush()                          queue acknowledgements, retransmissions, heartbeats
-//	for d, ok := e.Next(); ok; …       send the queued datagrams
+//	for to, b, ok := e.Next(); ok; …   send the queued datagrams
 //
 // The same calls with the same bytes and times give the same datagrams. In
 // steady state nothing allocates.

@@ -133,10 +133,7 @@ func (e *Endpoint) NextEvent() (Event, bool) {
 
 // Next returns the next datagram to send, or false if there is none. Its bytes
 // are valid until any other method is called.
-func (e *Endpoint) Next() (Datagram, bool) {
-	to, data, ok := e.out.take()
-	return Datagram{to, data}, ok
-}
+func (e *Endpoint) Next() (to address.Addr, data []byte, ok bool) { return e.out.take() }
 
 // MaxPayload is the largest payload of Send in bytes, 0 for a pipeline that
 // does not exist.

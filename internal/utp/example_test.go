@@ -51,7 +51,7 @@ func Example() {
 
 // carry is the network.
 func carry(from, to *utp.Endpoint, source address.Addr) {
-	for d, ok := from.Next(); ok; d, ok = from.Next() {
-		to.Receive(source, d.Data)
+	for _, data, ok := from.Next(); ok; _, data, ok = from.Next() {
+		to.Receive(source, data)
 	}
 }

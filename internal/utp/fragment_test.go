@@ -137,8 +137,8 @@ func TestFragmentWrap(t *testing.T) {
 	for i := range 16384*2/3 + 2 {
 		copy(msg, numbered(i, 4))
 		must(t, p.client.Send(p.up, EntitiesFragmented, msg))
-		for d, ok := p.client.Next(); ok; d, ok = p.client.Next() {
-			p.server.Receive(clientAt, d.Data)
+		for _, data, ok := p.client.Next(); ok; _, data, ok = p.client.Next() {
+			p.server.Receive(clientAt, data)
 		}
 		ev, ok := p.server.NextEvent()
 		if !ok || !bytes.Equal(ev.Data, msg) {

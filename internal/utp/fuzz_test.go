@@ -261,18 +261,18 @@ func (p *play) pick(side int) ConnID {
 // carry takes datagrams to the other side; the bits of mask say which are lost.
 func (p *play) carry(side, mask int) {
 	for i := 0; ; i++ {
-		d, ok := p.ends[side].Next()
+		to, data, ok := p.ends[side].Next()
 		if !ok {
 			return
 		}
-		if len(d.Data) > 1400 {
-			p.t.Fatalf("sent %d bytes", len(d.Data))
+		if len(data) > 1400 {
+			p.t.Fatalf("sent %d bytes", len(data))
 		}
-		if _, o := parse(d.Data); o != taken {
-			p.t.Fatalf("sent %x: %v", d.Data, o)
+		if _, o := parse(data); o != taken {
+			p.t.Fatalf("sent %x: %v", data, o)
 		}
-		if mask>>(i&7)&1 == 0 && d.To == place(1-side) {
-			p.receive(1-side, place(side), d.Data)
+		if mask>>(i&7)&1 == 0 && to == place(1-side) {
+			p.receive(1-side, place(side), data)
 		}
 	}
 }

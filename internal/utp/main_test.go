@@ -78,8 +78,8 @@ func sent(e *Endpoint) [][]byte {
 
 // waiting returns copies of the datagrams that were queued without a flush.
 func waiting(e *Endpoint) (list [][]byte) {
-	for d, ok := e.Next(); ok; d, ok = e.Next() {
-		list = append(list, bytes.Clone(d.Data))
+	for _, data, ok := e.Next(); ok; _, data, ok = e.Next() {
+		list = append(list, bytes.Clone(data))
 	}
 	return list
 }

@@ -78,9 +78,9 @@ func (n *network) step() {
 
 func (n *network) collect(from int) {
 	sum := fnv.New64a()
-	for d, ok := n.ends[from].Next(); ok; d, ok = n.ends[from].Next() {
+	for to, data, ok := n.ends[from].Next(); ok; to, data, ok = n.ends[from].Next() {
 		sum.Write([]byte{byte(n.transcript), byte(n.transcript >> 8), byte(n.transcript >> 16), byte(from), byte(n.steps), byte(n.steps >> 8)})
-		sum.Write(d.Data)
+		sum.Write(data)
 		n.transcript = sum.Sum64()
 		times := 1
 		if n.rng.IntN(100) < n.w.loss {
@@ -93,7 +93,7 @@ func (n *network) collect(from int) {
 			if n.w.jitter > 0 {
 				due += n.rng.IntN(n.w.jitter + 1)
 			}
-			n.air = append(n.air, flight{due, from, n.at[d.To], bytes.Clone(d.Data)})
+			n.air = append(n.air, flight{due, from, n.at[to], bytes.Clone(data)})
 		}
 	}
 }

@@ -37,21 +37,17 @@ type layout struct {
 // layoutOf checks a pipeline. The configuration has its defaults.
 func (c Config) layoutOf(p Pipeline) (layout, error) {
 	l := layout{wide: c.Window > narrowWindow, packet: c.room() - dataLen}
+	headers := []int{0, fragmentLen, sequencedLen, reliableLen(l.wide)} // by stage
 	for _, s := range p {
 		switch {
-		case s == StageNull:
-		case s == StageFragmentation && !l.fragment && l.order == StageNull:
-			l.fragment = true
-			l.packet -= fragmentLen
-		case s == StageUnreliableSequenced && l.order == StageNull:
-			l.order = s
-			l.packet -= sequencedLen
-		case s == StageReliableSequenced && l.order == StageNull:
-			l.order = s
-			l.packet -= reliableLen(l.wide)
-		default:
+		case int(s) >= len(headers), s != StageNull && l.order != StageNull, s == StageFragmentation && l.fragment:
 			return layout{}, fmt.Errorf("%w: stage %d does not fit into pipeline %d", ErrConfig, s, p)
+		case s == StageFragmentation:
+			l.fragment = true
+		case s != StageNull:
+			l.order = s
 		}
+		l.packet -= headers[s]
 	}
 	l.limit = l.packet
 	if l.fragment {
@@ -134,31 +130,23 @@ type assembly struct {
 // add takes a piece with its header and returns the message if that is whole now. The message
 // is valid until the next add.
 func (a *assembly) add(head uint16, piece []byte, capacity int) (msg []byte, o outcome, whole bool) {
-	sequence, last := head&fragmentMask, head&fragmentLast != 0
-	fits := a.open && sequence == a.next && len(a.buf)+len(piece) <= capacity
-	a.open = false
+	sequence, first, last := head&fragmentMask, head&fragmentFirst != 0, head&fragmentLast != 0
+	fits := first || a.open && sequence == a.next && len(a.buf)+len(piece) <= capacity
+	a.open, a.next = fits && !last, (sequence+1)&fragmentMask
 	switch {
-	case head&fragmentFirst != 0 && last:
-		return piece, taken, true
-	case head&fragmentFirst != 0:
-		a.buf = append(a.buf[:0], piece...)
 	case !fits:
 		return nil, dropFragment, false
-	default:
-		a.buf = append(a.buf, piece...)
+	case first && last:
+		return piece, taken, true
+	case first:
+		a.buf = a.buf[:0]
 	}
-	if last {
-		return a.buf, taken, true
+	a.buf = append(a.buf, piece...)
+	if !last {
+		return nil, taken, false
 	}
-	a.open = true
-	a.next = (sequence + 1) & fragmentMask
-	return nil, taken, false
+	return a.buf, taken, true
 }
 
-// fragments returns how many packets a message needs.
-func (l layout) fragments(size int) int {
-	if !l.fragment || size <= l.packet {
-		return 1
-	}
-	return (size + l.packet - 1) / l.packet
-}
+// fragments returns how many packets a message needs, which is within the limit.
+func (l layout) fragments(size int) int { return max(1, (size+l.packet-1)/l.packet) }

@@ -41,11 +41,11 @@ func TestSlowReader(t *testing.T) {
 		p.server.Advance(0)
 		must(t, p.client.Send(p.up, 0, numbered(i, 100)))
 		for unsent(p.client) > 50 {
-			d, _ := p.client.Next()
-			if !bytes.HasSuffix(d.Data, numbered(out, 100)) || d.To != serverAt {
-				t.Fatalf("datagram %d is %x", out, d.Data)
+			to, data, _ := p.client.Next()
+			if !bytes.HasSuffix(data, numbered(out, 100)) || to != serverAt {
+				t.Fatalf("datagram %d is %x", out, data)
 			}
-			p.server.Receive(clientAt, d.Data)
+			p.server.Receive(clientAt, data)
 			out++
 		}
 		for len(p.server.events.list)-p.server.events.next > 50 {
@@ -104,8 +104,8 @@ func TestFairFlush(t *testing.T) {
 	for i := range 20 {
 		tick(s, ms(501*(i+1)))
 		s.Flush()
-		for d, ok := s.Next(); ok; d, ok = s.Next() {
-			served[d.To]++
+		for to, _, ok := s.Next(); ok; to, _, ok = s.Next() {
+			served[to]++
 		}
 	}
 	for i := range 100 {

@@ -48,7 +48,11 @@ func (e *Endpoint) receive(from address.Addr, pkt []byte) outcome {
 	case KindData:
 		return e.data(c, m.Pipeline, m.Body)
 	case KindMTUCheck:
-		e.answerMTUCheck(c, len(pkt)+e.cfg.Overhead)
+		if e.out.room(1) && c.mayEmit(mtuAckLen) {
+			// The size of the datagram as it was on the socket.
+			size := binary.LittleEndian.AppendUint16(make([]byte, 0, mtuSizeLen), uint16(len(pkt)+e.cfg.Overhead))
+			e.emit(c, Packet{Kind: KindMTUAck, Token: c.token, Body: size}.Append(e.out.open()))
+		}
 	}
 	return taken
 }
@@ -101,14 +105,6 @@ func (e *Endpoint) disconnect(c *conn, from address.Addr) outcome {
 		e.rememberClosed(c.token)
 	}
 	return taken
-}
-
-// answerMTUCheck takes the size of the datagram as it was on the socket.
-func (e *Endpoint) answerMTUCheck(c *conn, size int) {
-	if e.out.room(1) && c.mayEmit(mtuAckLen) {
-		body := binary.LittleEndian.AppendUint16(make([]byte, 0, mtuSizeLen), uint16(size))
-		e.emit(c, Packet{Kind: KindMTUAck, Token: c.token, Body: body}.Append(e.out.open()))
-	}
 }
 
 // data passes the body of a data packet through the stages of its pipeline.

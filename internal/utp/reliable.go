@@ -16,6 +16,7 @@ type reliable struct {
 type reliableSender struct {
 	next   int64 // sequence of the next packet
 	oldest int64 // the first that is not acknowledged; next if there is none
+	count  int   // of those that are not acknowledged
 	slots  []sentPacket
 }
 
@@ -76,6 +77,7 @@ func (s *reliableSender) add(now time.Duration, body []byte) int64 {
 	sequence := s.next
 	*s.slot(sequence) = sentPacket{body: body, first: now, last: now}
 	s.next++
+	s.count++
 	return sequence
 }
 
@@ -101,6 +103,7 @@ func (r *reliable) acknowledged(h reliableHeader, now, maxResend time.Duration, 
 		}
 		p.release(pkt.body)
 		pkt.body = nil
+		s.count--
 		any = true
 	}
 	for s.oldest < s.next && s.slot(s.oldest).body == nil {
@@ -149,14 +152,8 @@ func (r *reliableReceiver) record(sequence int64, now time.Duration) bool {
 // inFlight is how many packets have no acknowledgement.
 func (c *conn) inFlight() (n int) {
 	for i := range c.pipelines {
-		r := c.pipelines[i].reliable
-		if r == nil {
-			continue
-		}
-		for _, pkt := range r.sender.slots {
-			if pkt.body != nil {
-				n++
-			}
+		if r := c.pipelines[i].reliable; r != nil {
+			n += r.sender.count
 		}
 	}
 	return n

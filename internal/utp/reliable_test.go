@@ -127,13 +127,13 @@ func TestSequenceWraps(t *testing.T) {
 			must(t, p.client.Send(p.up, 1, ends[j][:]))
 		}
 		p.client.Flush()
-		first, _ := p.client.Next()
-		second, _ := p.client.Next()
-		early := p.server.take(clientAt, second.Data)
-		late := p.server.take(clientAt, first.Data)
+		_, first, _ := p.client.Next()
+		_, second, _ := p.client.Next()
+		early := p.server.take(clientAt, second)
+		late := p.server.take(clientAt, first)
 		p.server.Flush()
-		ack, _ := p.server.Next()
-		if o := p.client.take(serverAt, ack.Data); o != taken || early != taken || late != taken {
+		_, ack, _ := p.server.Next()
+		if o := p.client.take(serverAt, ack); o != taken || early != taken || late != taken {
 			t.Fatalf("packet %d: %v %v %v", i, early, late, o)
 		}
 		for ev, ok := p.server.NextEvent(); ok; ev, ok = p.server.NextEvent() {

@@ -14,9 +14,9 @@ func TestRoaming(t *testing.T) {
 		t.Fatal(o)
 	}
 	must(t, p.server.Send(p.down, 0, []byte("follows")))
-	d, ok := p.server.Next()
-	if !ok || d.To != elsewhere {
-		t.Errorf("sent to %v", d.To)
+	to, _, ok := p.server.Next()
+	if !ok || to != elsewhere {
+		t.Errorf("sent to %v", to)
 	}
 	if at := p.server.conn(p.down).addr; at != elsewhere {
 		t.Errorf("the client is at %v", at)

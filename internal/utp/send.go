@@ -33,15 +33,13 @@ func (e *Endpoint) Send(id ConnID, p PipelineID, payload []byte) error {
 	if r := c.pipelines[p].reliable; r != nil && r.sender.free() < n {
 		return ErrQueueFull
 	}
+	marks := uint16(fragmentFirst)
 	for i := range n {
-		marks := uint16(0)
-		if i == 0 {
-			marks |= fragmentFirst
-		}
 		if i == n-1 {
 			marks |= fragmentLast
 		}
 		e.sendPacket(c, p, marks, payload[i*l.packet:min((i+1)*l.packet, len(payload))])
+		marks = 0
 	}
 	return nil
 }
@@ -143,12 +141,6 @@ func (e *Endpoint) queueMessage(to address.Addr, k Kind, t Token) int {
 	return e.queue(to, Packet{Kind: k, Token: t}.Append(e.out.open()))
 }
 
-// Datagram is one that the caller has to send.
-type Datagram struct {
-	To   address.Addr
-	Data []byte
-}
-
 // pool keeps the buffers of packets that wait for an acknowledgement or for a
 // packet before them. Two sizes, because most such packets are small and a
 // window of large ones would cost a hundred kilobytes per connection.
@@ -180,14 +172,11 @@ func (p *pool) hold(head, rest []byte) []byte {
 
 // release takes a buffer of hold back; nil is none.
 func (p *pool) release(buf []byte) {
-	if buf == nil {
-		return
-	}
 	list := &p.small
 	if cap(buf) > smallPacket {
 		list = &p.large
 	}
-	if len(*list) < maxSpare {
+	if buf != nil && len(*list) < maxSpare {
 		*list = append(*list, buf[:0])
 	}
 }
