@@ -48,8 +48,9 @@ vulncheck: ## known vulnerabilities of called code, if VULNDB (default https://v
 tidy:
 	$(GO) mod tidy -diff
 
-# The tests of these packages run the binary, which is built without the race detector.
-UNRACED = /cmd/ferry$$|/internal/blackbox$$
+# The tests of these packages run binaries, which are built without the race detector, or the
+# packages have no goroutine.
+UNRACED = /cmd/ferry$$|/internal/blackbox$$|/scripts/(capacity|deploy|importrules|wireshark)$$|/internal/utp$$|/client/netcode/playout$$
 
 .PHONY: race
 race: ## tests with the race detector; the model runs fewer sequences
@@ -62,6 +63,10 @@ portable: ## the portable sockets pass the engine's suite; its simulations, with
 .PHONY: model
 model: ## the reference model against the engine, 200,000 sequences (8 to 15 minutes)
 	$(GO) test ./engine -run 'TestModel$$' -model.sequences 200000 -timeout 60m -v
+
+.PHONY: stress
+stress: ## workers and control against each other with the race detector, six times as long as in a test run (2 to 4 minutes)
+	$(GO) test -race ./engine -count=1 -run 'TestStress$$' -stress.rounds 1200 -v
 
 # A fuzz run is limited by executions: a time limit can end in the middle of an
 # execution, which fails without a reason.

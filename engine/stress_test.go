@@ -17,7 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-var stressRounds = flag.Int("stress.rounds", 600, "changes of owner of each of six sockets in TestStress")
+var stressRounds = flag.Int("stress.rounds", 200, "changes of owner of each of six sockets in TestStress")
 
 // TestStress lets several real workers and control run against each other:
 // sockets change owners, links open and close, allocations end. It checks what
