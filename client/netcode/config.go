@@ -1,6 +1,7 @@
 package netcode
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -123,14 +124,14 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	c.HandshakeApprovalTimeout = orDefault(c.HandshakeApprovalTimeout, 5*time.Second)
-	c.MaxConnections = orDefault(c.MaxConnections, 1024)
-	c.MaxHandshaking = orDefault(c.MaxHandshaking, 256)
-	c.MaxHandshakingPerSource = orDefault(c.MaxHandshakingPerSource, 32)
-	c.MaxSnapshotLen = orDefault(c.MaxSnapshotLen, 16<<10)
-	c.CommandsPerDatagram = orDefault(c.CommandsPerDatagram, 4)
-	c.MaxRPCQueue = orDefault(c.MaxRPCQueue, 256<<10)
-	c.MaxRPCLen = orDefault(c.MaxRPCLen, 64<<10)
+	c.HandshakeApprovalTimeout = cmp.Or(c.HandshakeApprovalTimeout, 5*time.Second)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 1024)
+	c.MaxHandshaking = cmp.Or(c.MaxHandshaking, 256)
+	c.MaxHandshakingPerSource = cmp.Or(c.MaxHandshakingPerSource, 32)
+	c.MaxSnapshotLen = cmp.Or(c.MaxSnapshotLen, 16<<10)
+	c.CommandsPerDatagram = cmp.Or(c.CommandsPerDatagram, 4)
+	c.MaxRPCQueue = cmp.Or(c.MaxRPCQueue, 256<<10)
+	c.MaxRPCLen = cmp.Or(c.MaxRPCLen, 64<<10)
 	if c.RPCs == nil {
 		c.RPCs = new(RPCRegistry)
 	}
@@ -138,13 +139,6 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-func orDefault[T int | time.Duration](v, def T) T {
-	if v == 0 {
-		return def
-	}
-	return v
 }
 
 // check takes a configuration that has its defaults.
