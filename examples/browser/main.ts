@@ -43,6 +43,8 @@ element("chat").addEventListener("submit", e => {
   element<HTMLInputElement>("text").value = ""
 })
 
+element<HTMLButtonElement>("go").disabled = false // Before, the browser itself would submit the form.
+
 // The relay would keep the allocation of a page that is gone for 10 s.
 addEventListener("pagehide", () => connection?.close())
 

@@ -83,7 +83,7 @@ func (h exampleHost) next() string {
 // joins opens the page of a player and joins.
 func (h exampleHost) joins(browser *chromium, name string) consoleTab {
 	h.t.Helper()
-	p := consoleTab{browser.open(h.page, "document.readyState === 'complete'")}
+	p := consoleTab{browser.open(h.page, "document.getElementById('go')?.disabled === false")}
 	p.enter("name", name)
 	p.press("Join")
 	return p
