@@ -30,6 +30,7 @@ import (
 // The order of both, and what else the processes tell each other, is in package upgrade.
 
 // Offer is what [New] needs of a relay that another process hands over. It is on Linux only.
+// As JSON it is without its sockets, which are passed as files.
 type Offer struct {
 	// Version is the version of what HandOver writes. New refuses another one.
 	Version int
@@ -47,7 +48,7 @@ type Offer struct {
 	// StateSize is about how many bytes HandOver will write.
 	StateSize int
 	// Sockets are the sockets of each listener. New takes them over, also if it fails.
-	Sockets [][]*os.File
+	Sockets [][]*os.File `json:"-"`
 }
 
 // handoverVersion changes with what HandOver writes and table.HandoverVersion.

@@ -5,6 +5,8 @@ package websocket
 import (
 	"os"
 	"syscall"
+
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // linkBuffer is the size in bytes that is asked of the kernel for each direction of a link: it
@@ -13,20 +15,14 @@ const linkBuffer = 1 << 20
 
 // packetPair returns the two ends of a link.
 func packetPair() (near, far *os.File, err error) {
-	syscall.ForkLock.RLock()
-	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET, 0)
-	if err == nil {
-		syscall.CloseOnExec(pair[0])
-		syscall.CloseOnExec(pair[1])
-	}
-	syscall.ForkLock.RUnlock()
+	near, far, err = sock.SocketPair(syscall.SOCK_SEQPACKET, "link")
 	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
+		return nil, nil, err
 	}
-	for _, fd := range pair {
-		_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, linkBuffer) // The default works as well.
+	for _, f := range []*os.File{near, far} {
+		_ = syscall.SetsockoptInt(int(f.Fd()), syscall.SOL_SOCKET, syscall.SO_SNDBUF, linkBuffer) // The default works as well.
 	}
-	return os.NewFile(uintptr(pair[0]), "link"), os.NewFile(uintptr(pair[1]), "link"), nil
+	return near, far, nil
 }
 
 // sendPacket sends a packet over a socket that does not block.

@@ -118,8 +118,7 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	if err != nil {
 		return admin.UpgradeResult{}, err
 	}
-	size := offer.StateSize
-	encoded, err := encodeOffer(&offer)
+	encoded, err := json.Marshal(&offer)
 	if err != nil {
 		return admin.UpgradeResult{}, err
 	}
@@ -135,7 +134,7 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
 	defer cancel()
-	s, err := upgrade.Start(ctx, path, files, encoded, size+handedRoom)
+	s, err := upgrade.Start(ctx, path, files, encoded, offer.StateSize+handedRoom)
 	if err != nil {
 		closeAll([]*os.File{ours})
 		return admin.UpgradeResult{}, err
@@ -201,34 +200,17 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// sentOffer is an engine.Offer without its sockets, which are files, as JSON.
-type sentOffer struct {
-	Version     int
-	Boot        uint64
-	Started     int64
-	Listen      []netip.AddrPort
-	Allocations int
-	Kinds       []engine.Kind
-}
-
-func encodeOffer(o *engine.Offer) ([]byte, error) {
-	return json.Marshal(sentOffer{o.Version, o.Boot, o.Started, o.Listen, o.Allocations, o.Kinds})
-}
-
 // inheritOffer returns the relay that another process hands over, or nil.
 func (a *App) inheritOffer() (*engine.Offer, error) {
 	h := a.opts.Heir
 	if h == nil {
 		return nil, nil
 	}
-	var sent sentOffer
-	if err := json.Unmarshal(h.Offer, &sent); err != nil {
+	o := new(engine.Offer)
+	if err := json.Unmarshal(h.Offer, o); err != nil {
 		return nil, fmt.Errorf("app: upgrade: %w", err)
 	}
-	o := engine.Offer{
-		Version: sent.Version, Boot: sent.Boot, Started: sent.Started, Listen: sent.Listen,
-		Allocations: sent.Allocations, Kinds: sent.Kinds, Sockets: make([][]*os.File, len(sent.Listen)),
-	}
+	o.Sockets = make([][]*os.File, len(o.Listen))
 	for i := range o.Listen {
 		for f := h.Take(udpName(i, 0)); f != nil; f = h.Take(udpName(i, len(o.Sockets[i]))) {
 			o.Sockets[i] = append(o.Sockets[i], f)
@@ -237,7 +219,7 @@ func (a *App) inheritOffer() (*engine.Offer, error) {
 	for f := h.Take(linkName(0)); f != nil; f = h.Take(linkName(len(a.upgrades.links))) {
 		a.upgrades.links = append(a.upgrades.links, f)
 	}
-	return &o, nil
+	return o, nil
 }
 
 // listen opens a TCP port, or takes over that of another process.

@@ -106,12 +106,11 @@ func (x *index) init() {
 func (x *index) prepare(entries int) {
 	for i := range x.shards {
 		s := &x.shards[i]
-		s.counts.live = entries / shardCount // rebuild makes room for one more
-		fresh := s.rebuild(s.cells.Load(), nil)
-		s.counts.live, s.counts.used = 0, 0
+		fresh := newCells(s.linesFor(entries/shardCount + 1))
 		for j := range fresh.lines {
 			fresh.lines[j][0].Store(0)
 		}
+		s.cells.Store(fresh)
 	}
 }
 
@@ -151,13 +150,20 @@ func (c *cells) place(hash uint64, slot uint32, probes int) (fresh, ok bool) {
 	return false, false
 }
 
+// linesFor returns for how many lines so many entries fill at most half of the cells, and no
+// fewer than there are.
+func (s *shard) linesFor(entries int) int {
+	size := len(s.cells.Load().lines)
+	for entries*2 > size*lineCells {
+		size *= 2
+	}
+	return size
+}
+
 // rebuild swaps in cells without tombstones, twice as many if more than half
 // of the present ones are live. Readers of the old cells look again.
 func (s *shard) rebuild(old *cells, rehash func(slot uint32) uint64) *cells {
-	size := len(old.lines)
-	for (s.counts.live+1)*2 > size*lineCells {
-		size *= 2
-	}
+	size := s.linesFor(s.counts.live + 1)
 	fresh := newCells(size)
 	for i := range old.lines {
 		for j := range old.lines[i] {

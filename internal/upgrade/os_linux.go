@@ -5,23 +5,17 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // socketPair returns a connection, and its other end for another process.
 func socketPair() (ours net.Conn, theirs *os.File, err error) {
-	syscall.ForkLock.RLock()
-	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err == nil {
-		syscall.CloseOnExec(pair[0])
-		syscall.CloseOnExec(pair[1])
-	}
-	syscall.ForkLock.RUnlock()
+	f, theirs, err := sock.SocketPair(syscall.SOCK_STREAM, "upgrade")
 	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
+		return nil, nil, err
 	}
-	f := os.NewFile(uintptr(pair[0]), "upgrade")
 	defer f.Close()
-	theirs = os.NewFile(uintptr(pair[1]), "upgrade")
 	if ours, err = net.FileConn(f); err != nil {
 		_ = theirs.Close()
 		return nil, nil, err
