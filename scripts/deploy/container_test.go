@@ -64,6 +64,7 @@ func last(t *testing.T, word string) (rest string) {
 
 // TestContainerfile checks stages, sources, user and ports.
 func TestContainerfile(t *testing.T) {
+	t.Parallel()
 	stages, made := []string{}, []string{"/etc/ssl/certs/ca-certificates.crt"}
 	for _, in := range containerfile(t) {
 		fields := strings.Fields(in.rest)
@@ -130,6 +131,7 @@ func checkCopy(t *testing.T, fields, stages, made []string) {
 // TestImagesByDigest checks that every image that is not built here is named by digest,
 // and that no manifest takes a tag of ours that moves.
 func TestImagesByDigest(t *testing.T) {
+	t.Parallel()
 	byDigest := regexp.MustCompile(`^docker\.io/[a-z0-9/]+:[A-Za-z0-9._-]+@sha256:[0-9a-f]{64}$`)
 	images := map[string]int{}
 	for _, in := range containerfile(t) {
@@ -204,6 +206,7 @@ func readCompose(t *testing.T) (c compose) {
 
 // TestCompose checks that names, ports and files match.
 func TestCompose(t *testing.T) {
+	t.Parallel()
 	c := readCompose(t)
 	if len(c.Services) != 3 {
 		t.Errorf("%d services", len(c.Services))
@@ -245,6 +248,7 @@ func TestCompose(t *testing.T) {
 // TestComposeUsers: Redis has the users of docs/fleet.md, which are tested there, and
 // relay and API use theirs.
 func TestComposeUsers(t *testing.T) {
+	t.Parallel()
 	c := readCompose(t)
 	command := strings.Join(c.Services["redis"].Command, " ")
 	users := 0

@@ -4,82 +4,44 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"debug/elf"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // root is the root of the repository, which is the build context.
 const root = "../.."
 
-// binary is built once for all tests, with the flags of the container file.
+// binary is built once for all tests. The suite of scripts/release builds as the container
+// file says, which compiles the standard library again.
 var binary string
 
 func TestMain(m *testing.M) {
+	testkit.DefaultParallel(16)
 	dir, err := os.MkdirTemp("", "ferry-deploy")
 	if err != nil {
 		panic(err)
 	}
 	binary = filepath.Join(dir, "ferry")
-	if err := build(binary); err != nil {
-		fmt.Println(err)
+	build := exec.Command("go", "build", "-o", binary, "./cmd/ferry")
+	build.Dir = root
+	if text, err := build.CombinedOutput(); err != nil {
+		fmt.Printf("%s%v\n", text, err)
 		os.Exit(1)
 	}
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
-}
-
-// buildLine matches the build command of the container file: variables, flags
-// and package.
-var buildLine = regexp.MustCompile(`(?m)^RUN ((?:[A-Z0-9_]+=\S+ )*)go build (.*) -o /out/ferry (\S+)$`)
-
-func build(out string) error {
-	file, err := os.ReadFile("container/Containerfile")
-	if err != nil {
-		return err
-	}
-	line := buildLine.FindStringSubmatch(string(file))
-	if line == nil {
-		return fmt.Errorf("the container file has no line %s", buildLine)
-	}
-	args := append([]string{"build"}, strings.Fields(line[2])...)
-	cmd := exec.Command("go", append(args, "-o", out, line[3])...)
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), strings.Fields(line[1])...)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", line[0], err, text)
-	}
-	return nil
-}
-
-// TestStatic checks that the binary is static, since the image has no
-// libraries.
-func TestStatic(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skipf("on %s no binary for the image is built", runtime.GOOS)
-	}
-	f, err := elf.Open(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
-			t.Errorf("the binary has a segment %v: it is not static", p.Type)
-		}
-	}
 }
 
 // run returns the output and the exit code of the binary.

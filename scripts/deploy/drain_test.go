@@ -31,6 +31,7 @@ func seconds(t *testing.T, text string) time.Duration {
 // TestDrainTimes checks that no supervisor kills a draining relay, that all
 // files have the same drain time, and that README names it.
 func TestDrainTimes(t *testing.T) {
+	t.Parallel()
 	type place struct {
 		where string
 		line  commandLine

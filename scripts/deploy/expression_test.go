@@ -218,6 +218,7 @@ func matchesAny(match *regexp.Regexp, values map[string]bool) bool {
 
 // TestExpressions checks that faults of an expression are detected.
 func TestExpressions(t *testing.T) {
+	t.Parallel()
 	p := scraped(t)
 	for expr, want := range map[string]string{
 		`ferry_bound > 0.8 * ferry_max_allocations`:                                        "",

@@ -53,6 +53,7 @@ func (w workload) port(name string) int {
 
 // TestPorts checks that the flags open every port of a manifest.
 func TestPorts(t *testing.T) {
+	t.Parallel()
 	flags := map[string]string{"relay": "udp", "http": "http", "admin": "admin", "cluster": "cluster"}
 	for _, w := range workloads(t) {
 		for _, p := range w.container().Ports {
@@ -103,6 +104,7 @@ func selected(t *testing.T, who string, want map[string]string) workload {
 
 // TestProbes checks that a running ferry answers the probes.
 func TestProbes(t *testing.T) {
+	t.Parallel()
 	_, admin := dev(t)
 	for _, w := range workloads(t) {
 		c := w.container()
@@ -131,6 +133,7 @@ func TestProbes(t *testing.T) {
 // TestPods checks that pods have no unneeded privileges and all files that they
 // read.
 func TestPods(t *testing.T) {
+	t.Parallel()
 	for _, w := range workloads(t) {
 		p, c := w.pod(), w.container()
 		if p.ServiceLinks == nil || *p.ServiceLinks {
@@ -165,6 +168,7 @@ func TestPods(t *testing.T) {
 // TestNamespaces checks that only pods on the node's network are in a namespace that
 // allows them, and that an admission policy holds there.
 func TestNamespaces(t *testing.T) {
+	t.Parallel()
 	levels, policies, bound := map[string]string{}, map[string]*admissionPolicy{}, map[string]*admissionPolicy{}
 	for _, o := range everything(t) {
 		switch b := o.body.(type) {
@@ -217,6 +221,7 @@ func TestNamespaces(t *testing.T) {
 // TestCertificatesOfRelays runs the script that copies a relay's certificate: the relay
 // sees its own only, and a renewed one soon.
 func TestCertificatesOfRelays(t *testing.T) {
+	t.Parallel()
 	relay := selected(t, "relay", map[string]string{"app.kubernetes.io/component": "relay"})
 	for _, m := range relay.container().Mounts {
 		if m.Name == "certificates" || m.Name == "own-certificate" && !m.ReadOnly {
@@ -272,6 +277,7 @@ func TestCertificatesOfRelays(t *testing.T) {
 // TestAdminOfTheNode checks that the admin pages of a pod on the node's network are at one
 // address and require a token.
 func TestAdminOfTheNode(t *testing.T) {
+	t.Parallel()
 	for _, w := range workloads(t) {
 		if !w.pod().HostNetwork {
 			continue
@@ -337,6 +343,7 @@ func checkMounts(t *testing.T, w workload) {
 
 // TestReferences checks that the objects that other objects name exist.
 func TestReferences(t *testing.T) {
+	t.Parallel()
 	readme, seen := read(t, "README.md"), make(map[string]bool)
 	for _, o := range everything(t) {
 		if seen[o.kind+o.name] {
@@ -411,6 +418,7 @@ type kustomization struct {
 // TestKustomization checks that every manifest is listed and that the patch is
 // for an existing workload.
 func TestKustomization(t *testing.T) {
+	t.Parallel()
 	for dir, want := range map[string]string{"kubernetes": "Kustomization", "kubernetes/node-address": "Component"} {
 		var k kustomization
 		if err := strict([]byte(read(t, filepath.Join(dir, "kustomization.yaml"))), &k); err != nil {
@@ -434,6 +442,7 @@ func TestKustomization(t *testing.T) {
 // TestNodeAddress checks that the relay reads the file that the patch writes,
 // and that no other setting overrides it.
 func TestNodeAddress(t *testing.T) {
+	t.Parallel()
 	patch := objects(t, "kubernetes/node-address/relay.yaml")[0].body.(*running)
 	relay := selected(t, "patch", map[string]string{"app.kubernetes.io/component": "relay"})
 	init, c := patch.Spec.Template.Spec.InitContainers[0], patch.Spec.Template.Spec.Containers[0]
@@ -466,6 +475,7 @@ func TestNodeAddress(t *testing.T) {
 
 // TestKubectl checks that kubectl builds the manifests.
 func TestKubectl(t *testing.T) {
+	t.Parallel()
 	path := tool(t, "kubectl")
 	out, err := exec.Command(path, "kustomize", "kubernetes").CombinedOutput()
 	if err != nil {

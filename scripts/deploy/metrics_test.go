@@ -151,6 +151,7 @@ func (p page) kind(name string) string {
 
 // TestDashboard checks that every panel shows existing metrics.
 func TestDashboard(t *testing.T) {
+	t.Parallel()
 	var d struct {
 		Title  string `json:"title"`
 		UID    string `json:"uid"`
@@ -242,6 +243,7 @@ var annotationLabel = regexp.MustCompile(`\$labels\.([a-z_]+)`)
 
 // TestAlerts: every rule uses existing metrics and has a summary of what to do.
 func TestAlerts(t *testing.T) {
+	t.Parallel()
 	var file alertRules
 	if err := strict([]byte(read(t, "prometheus/alerts.yaml")), &file); err != nil {
 		t.Fatal(err)
@@ -281,6 +283,7 @@ func TestAlerts(t *testing.T) {
 
 // TestPromtool checks the rules with promtool.
 func TestPromtool(t *testing.T) {
+	t.Parallel()
 	path := tool(t, "promtool")
 	if out, err := exec.Command(path, "check", "rules", "prometheus/alerts.yaml").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -290,6 +293,7 @@ func TestPromtool(t *testing.T) {
 // TestPrometheusFiles checks that the other files are YAML and name the job and
 // metric that the rules use.
 func TestPrometheusFiles(t *testing.T) {
+	t.Parallel()
 	var scrape struct {
 		RuleFiles []string `yaml:"rule_files"`
 		Configs   []struct {

@@ -143,6 +143,7 @@ func typed(t *testing.T) (all []commandLine) {
 
 // TestFlags checks that every used flag exists.
 func TestFlags(t *testing.T) {
+	t.Parallel()
 	all := commandLines(t)
 	if len(all) < 12 {
 		t.Fatalf("only %d calls of the binary were found", len(all))
@@ -154,6 +155,7 @@ func TestFlags(t *testing.T) {
 
 // TestFlagsBite checks that TestFlags detects unknown flags.
 func TestFlagsBite(t *testing.T) {
+	t.Parallel()
 	s := known(t, "serve")
 	if len(s.flags) < 50 || len(s.env) < 50 || s.flags["drain-timeouts"] || !s.flags["drain-timeout"] || !s.env["FERRY_ADVERTISE"] {
 		t.Errorf("%d flags and %d variables were read", len(s.flags), len(s.env))
@@ -168,6 +170,7 @@ var variable = regexp.MustCompile(`\bFERRY_[A-Z0-9_]*[A-Z0-9]\b`)
 
 // TestVariables checks that every used environment variable exists.
 func TestVariables(t *testing.T) {
+	t.Parallel()
 	vars := known(t, "relay").env
 	for name := range known(t, "api").env {
 		vars[name] = true
@@ -216,6 +219,7 @@ func checkKeys(t *testing.T, where, role, text string) {
 
 // TestFiles checks that the configuration files have only keys of their role.
 func TestFiles(t *testing.T) {
+	t.Parallel()
 	checkKeys(t, "ferry.yaml", "serve", read(t, "systemd/ferry.yaml"))
 	checkKeys(t, "relay.yaml", "relay", read(t, "systemd/relay.yaml"))
 	checkKeys(t, "api.yaml", "api", read(t, "systemd/api.yaml"))
@@ -230,6 +234,7 @@ func TestFiles(t *testing.T) {
 // roles, with local files in place of those in /etc/ferry, and rejects a
 // misspelt key.
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cert, key := selfSigned(t, dir, "relay.example.org")
 	token, fleet := filepath.Join(dir, "token"), filepath.Join(dir, "fleet")

@@ -72,6 +72,7 @@ func values(lines []unitLine, key string) (all []string) {
 
 // TestUnits checks the required settings of the units.
 func TestUnits(t *testing.T) {
+	t.Parallel()
 	want := map[string]string{
 		"DynamicUser": "yes", "SupplementaryGroups": "ferry", "ProtectSystem": "strict",
 		"NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "UMask": "0077",
@@ -122,6 +123,7 @@ const exitUsage = 2
 // TestExitCode checks that the binary exits with the code that the units
 // expect.
 func TestExitCode(t *testing.T) {
+	t.Parallel()
 	if out, code := run(t, "serve", "--udp", "nonsense"); code != exitUsage {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
@@ -162,6 +164,7 @@ func checkFilesLimit(t *testing.T, name, role string, lines []unitLine) {
 // TestSystemd checks that systemd-analyze has no warnings about the units and a
 // low exposure level.
 func TestSystemd(t *testing.T) {
+	t.Parallel()
 	path, dir := tool(t, "systemd-analyze"), t.TempDir()
 	for _, name := range units(t) {
 		unit := filepath.Join(dir, filepath.Base(name))
@@ -183,6 +186,7 @@ func TestSystemd(t *testing.T) {
 // TestSysctl checks that every line is a setting with a number and a comment
 // above it.
 func TestSysctl(t *testing.T) {
+	t.Parallel()
 	line, before, n := regexp.MustCompile(`^(net\.[a-z0-9_.]+) = [0-9]+$`), "", 0
 	for text := range strings.Lines(read(t, "sysctl/90-ferry.conf")) {
 		text = strings.TrimSuffix(text, "\n")

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -221,6 +222,39 @@ func TestImage(t *testing.T) {
 		}
 		return cmd
 	}, "--state-dir", "/var/lib/ferry")
+}
+
+// buildLine matches the build command of the container file: variables, flags and
+// package.
+var buildLine = regexp.MustCompile(`(?m)^RUN ((?:[A-Z0-9_]+=\S+ )*)go build (.*) -o /out/ferry (\S+)$`)
+
+// TestContainerfile: the binary that the container file builds is static, since its image
+// has no libraries.
+func TestContainerfile(t *testing.T) {
+	file, err := os.ReadFile("../deploy/container/Containerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := buildLine.FindStringSubmatch(string(file))
+	if line == nil {
+		t.Fatalf("the container file has no line %s", buildLine)
+	}
+	binary := filepath.Join(t.TempDir(), "ferry")
+	build := exec.Command("go", append(append([]string{"build"}, strings.Fields(line[2])...), "-o", binary, line[3])...)
+	build.Dir, build.Env = "../..", append(os.Environ(), strings.Fields(line[1])...)
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", line[0], err, text)
+	}
+	f, err := elf.Open(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+			t.Errorf("the binary has a segment %v: it is not static", p.Type)
+		}
+	}
 }
 
 // only is the image of the only architecture in an index.
