@@ -149,6 +149,14 @@ func (c *Counter) prepare(to netip.Prefix) error {
 		if err := unix.SetsockoptSockFprog(c.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog); err != nil {
 			return err
 		}
+		// What arrived before the filter was there is not counted.
+		for buf := make([]byte, 2048); ; {
+			if _, _, err := unix.Recvfrom(c.fd, buf, unix.MSG_DONTWAIT); err == unix.EAGAIN {
+				break
+			} else if err != nil && err != unix.EINTR {
+				return err
+			}
+		}
 	}
 	if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20); err != nil {
 		return err
