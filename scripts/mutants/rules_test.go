@@ -1100,7 +1100,7 @@ var rules = []mutant{
 		rule: "succession: a host that was heard is there",
 		in:   "engine",
 		old:  `if tick(now) <= c.pause.extend(heard, c.successions.silence) || c.pause.active`,
-		now:  `if c.pause.active`,
+		now:  `if _ = heard; c.pause.active`,
 		by:   model,
 	},
 	{
