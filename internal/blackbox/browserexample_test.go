@@ -1,3 +1,5 @@
+//go:build browser
+
 package blackbox
 
 import (
@@ -92,8 +94,9 @@ func (h exampleHost) joins(browser *chromium, name string) consoleTab {
 // TestBrowserExample: two pages of examples/browser join the match of its host by the code, see
 // each other, chat, leave, and learn that the host has left.
 func TestBrowserExample(t *testing.T) {
+	t.Parallel()
 	testkit.Program(t, "chromium", "chromium")
-	f := dev(t)
+	f := dev(t, unhurried...)
 	dir := t.TempDir()
 	bundle(t, "../../examples/browser/main.ts", filepath.Join(dir, "main.js"))
 	html, err := os.ReadFile("../../examples/browser/index.html")

@@ -123,3 +123,14 @@ func TestCapture(t *testing.T) {
 		}
 	})
 }
+
+const adminToken = "the-operators-token-of-the-tests"
+
+// askAdmin calls an admin page with the token.
+func (f *ferry) askAdmin(method, path string) (int, []byte) {
+	f.t.Helper()
+	was := f.token
+	f.token = adminToken
+	defer func() { f.token = was }()
+	return f.ask(method, f.admin+path, "")
+}

@@ -1,3 +1,5 @@
+//go:build browser
+
 package blackbox
 
 import (
@@ -19,8 +21,6 @@ import (
 )
 
 var consoleScreens = flag.Bool("console.screens", false, "write a picture of each page of the console to docs/console")
-
-const adminToken = "the-operators-token-of-the-tests"
 
 // consoleTab is a page of the console.
 type consoleTab struct{ tab }
@@ -151,6 +151,7 @@ func (p consoleTab) readable(page string) {
 // TestConsole: an operator signs in, looks at every page under load and does everything that
 // they offer; another site can do nothing; the page survives a restart of the relay.
 func TestConsole(t *testing.T) {
+	t.Parallel()
 	testkit.Program(t, "chromium", "chromium")
 	place := newPlace(t)
 	secret := filepath.Join(place.dir, "admin-token")
@@ -300,6 +301,7 @@ func TestConsole(t *testing.T) {
 // TestConsoleOIDC: in a real browser, a viewer signs in at an issuer of another site, looks, and
 // may do nothing.
 func TestConsoleOIDC(t *testing.T) {
+	t.Parallel()
 	testkit.Program(t, "chromium", "chromium")
 	issuer := oidctest.New(t)
 	issuer.Claims = map[string]any{"email": "vic@example.org", "email_verified": true}
@@ -390,13 +392,4 @@ async function attack() {
 	if status, body := f.askAdmin("GET", "/drain"); status != http.StatusOK || strings.Contains(string(body), `"draining":true`) {
 		t.Errorf("after an attack by another site: %d %s", status, body)
 	}
-}
-
-// askAdmin calls an admin page with the token.
-func (f *ferry) askAdmin(method, path string) (int, []byte) {
-	f.t.Helper()
-	was := f.token
-	f.token = adminToken
-	defer func() { f.token = was }()
-	return f.ask(method, f.admin+path, "")
 }

@@ -130,23 +130,3 @@ func overUDP(t *testing.T, calls *api.Client, code string) (*client.Peer, proto.
 	}
 	return host, ticket.ID
 }
-
-// converseDTLS binds and connects over DTLS, and sends n texts to the host, each
-// until it comes back.
-func converseDTLS(t *testing.T, a allocation, n int) {
-	t.Helper()
-	s := a.secure(t, "127.0.0.1:0")
-	s.bind(a.credentials(t), 0)
-	id := proto.AllocationID(a.AllocationIDBytes)
-	var host proto.AllocationID
-	s.ask(proto.ConnectRequest{ID: id, ConnectionData: a.HostConnectionData}.Append(nil), func(m []byte) bool {
-		accepted, err := proto.ParseAccepted(m)
-		host = accepted.From
-		return err == nil
-	})
-	for i := range n {
-		text := []byte(fmt.Sprint("text ", i))
-		echo := proto.Relay{From: host, To: id, Payload: text}.Append(nil)
-		s.ask(proto.Relay{From: id, To: host, Payload: text}.Append(nil), equals(echo))
-	}
-}

@@ -25,6 +25,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	testkit.DefaultParallel(6)
 	dir, err := os.MkdirTemp("", "ferry")
 	if err != nil {
 		panic(err)

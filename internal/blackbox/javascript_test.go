@@ -1,3 +1,5 @@
+//go:build browser
+
 package blackbox
 
 import (
@@ -15,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,11 +27,24 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// bundle builds a program in TypeScript with its imports, by the esbuild of go.mod.
+// esbuild builds the esbuild of go.mod, once, and returns its path.
+var esbuild = sync.OnceValues(func() (string, error) {
+	program := filepath.Join(filepath.Dir(binary), "esbuild")
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/evanw/esbuild/cmd/esbuild").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return program, nil
+})
+
+// bundle builds a program in TypeScript with its imports.
 func bundle(t *testing.T, entry, out string, flags ...string) {
 	t.Helper()
-	args := append([]string{"tool", "esbuild", entry, "--bundle", "--format=esm", "--target=es2022", "--log-level=warning", "--outfile=" + out}, flags...)
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+	program, err := esbuild()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{entry, "--bundle", "--format=esm", "--target=es2022", "--log-level=warning", "--outfile=" + out}, flags...)
+	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
 		t.Fatalf("esbuild: %v\n%s", err, out)
 	}
 }
@@ -157,6 +173,7 @@ func (h goHost) hasLeft(t *testing.T, id string) {
 // TestJavaScriptCodec: client/js decodes what package proto does, to the same fields, and
 // encodes and signs the same bytes.
 func TestJavaScriptCodec(t *testing.T) {
+	t.Parallel()
 	p := libraryPage(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -308,6 +325,7 @@ func randomBytes(r *rand.Rand, n int) []byte {
 // TestJavaScriptMatch: a page with client/js plays with a Go host, and hosts a match of its own
 // with players of Go and of JavaScript, by ws and by wss.
 func TestJavaScriptMatch(t *testing.T) {
+	t.Parallel()
 	testkit.Program(t, "chromium", "chromium")
 	for _, kind := range []string{"ws", "wss"} {
 		t.Run(kind, func(t *testing.T) { testJavaScriptMatch(t, kind) })
@@ -316,9 +334,9 @@ func TestJavaScriptMatch(t *testing.T) {
 
 func testJavaScriptMatch(t *testing.T, kind string) {
 	id := newIdentity(t)
-	var flags []string
+	flags := slices.Clone(unhurried)
 	if kind == "wss" {
-		flags = []string{"--tls-cert", id.cert, "--tls-key", id.key, "--advertise-name", testName}
+		flags = append(flags, "--tls-cert", id.cert, "--tls-key", id.key, "--advertise-name", testName)
 	}
 	f := newPlace(t).serve(flags...)
 	defer f.stop()
@@ -410,6 +428,7 @@ func mustID(t *testing.T, text string) proto.AllocationID {
 
 // TestJavaScriptNode: the same library plays in Node, from 22 on without a flag.
 func TestJavaScriptNode(t *testing.T) {
+	t.Parallel()
 	node := testkit.Program(t, "node", "nodejs")
 	flags := []string{"--input-type=module"}
 	version, err := exec.Command(node, "-p", "process.versions.node.split('.')[0]").Output()

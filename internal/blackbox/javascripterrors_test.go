@@ -1,3 +1,5 @@
+//go:build browser
+
 package blackbox
 
 import (
@@ -7,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +24,7 @@ import (
 // TestJavaScriptAPIErrors: each refusal of the API, and each answer that is not one of the API,
 // is an ApiError with status, code and detail.
 func TestJavaScriptAPIErrors(t *testing.T) {
+	t.Parallel()
 	p := libraryPage(t)
 	f := newPlace(t).serve("--allow-origins", "*")
 	defer f.stop()
@@ -75,6 +79,7 @@ func TestJavaScriptAPIErrors(t *testing.T) {
 
 // TestJavaScriptRefusals: each refusal of the relay is a RelayError with its reason.
 func TestJavaScriptRefusals(t *testing.T) {
+	t.Parallel()
 	p := libraryPage(t)
 	f := dev(t, "--idle-timeout", "3s")
 	calls := &api.Client{BaseURL: f.api}
@@ -138,9 +143,10 @@ func (f *ferry) end(id string) {
 // TestJavaScriptRestart: after a crash of the relay the page's connection is lost, and another
 // one with the same allocation and a greater nonce plays the same match.
 func TestJavaScriptRestart(t *testing.T) {
+	t.Parallel()
 	p := libraryPage(t)
 	place := newPlace(t)
-	flags := []string{"--http", "127.0.0.1:" + testkit.FreePort(t), "--udp", "127.0.0.1:" + testkit.FreePort(t), "--advertise", "127.0.0.1"}
+	flags := append(slices.Clone(unhurried), "--http", "127.0.0.1:"+testkit.FreePort(t), "--udp", "127.0.0.1:"+testkit.FreePort(t), "--advertise", "127.0.0.1")
 	f := place.serve(flags...)
 	host := newGoHost(t, &api.Client{BaseURL: f.api, Token: token}, 4)
 	p.do(nil, "ferry.join", "ana", f.api, token, host.code)
@@ -246,6 +252,7 @@ func (r *fakeRelay) nextBind(conn *ws.Conn, nonce uint16) {
 // TestJavaScriptMalformed: the page repeats requests, ignores all that is malformed or for
 // another player, and notices a relay that is silent or gone.
 func TestJavaScriptMalformed(t *testing.T) {
+	t.Parallel()
 	p := libraryPage(t)
 	r := newFakeRelay(t)
 	peer, stranger := proto.AllocationID{9}, proto.AllocationID{8}

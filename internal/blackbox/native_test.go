@@ -222,6 +222,7 @@ func burst(from, to proto.AllocationID, round, n int, size func(i int) int) (mes
 // messages of 1,270 bytes that left its peer in one flush, and bursts of seven
 // fragments from four peers at once. All arrive, in order.
 func TestNativeTLS(t *testing.T) {
+	t.Parallel()
 	for version, name := range map[uint16]string{tls.VersionTLS12: "1.2", tls.VersionTLS13: "1.3"} {
 		t.Run(name, func(t *testing.T) { testNativeTLS(t, version) })
 	}

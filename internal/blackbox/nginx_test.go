@@ -110,6 +110,7 @@ func freeAddr(t *testing.T) (addr, port string) {
 // TestNginx: the configuration that docs/operating.md shows carries the API and wss, and every
 // player counts as himself, whatever he says of himself.
 func TestNginx(t *testing.T) {
+	t.Parallel()
 	id := newIdentity(t)
 	addr, port := freeAddr(t)
 	p := newPlace(t)
@@ -129,6 +130,7 @@ func TestNginx(t *testing.T) {
 // TestNginxStream: a proxy that does not look inside tells players' addresses by
 // the PROXY protocol, with the configuration that docs/operating.md shows.
 func TestNginxStream(t *testing.T) {
+	t.Parallel()
 	id := newIdentity(t)
 	addr, port := freeAddr(t)
 	p := newPlace(t)
