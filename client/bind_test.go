@@ -14,6 +14,7 @@ import (
 )
 
 func TestBindRepeatsWithTheSameNonceAndThenMovesOn(t *testing.T) {
+	t.Parallel()
 	s := idle(t, Config{Ticket: hostTicket(nowhere), RetryPeriod: 400 * time.Millisecond})
 	beginBind(s, 0)
 	var at []int64
@@ -32,6 +33,7 @@ func TestBindRepeatsWithTheSameNonceAndThenMovesOn(t *testing.T) {
 }
 
 func TestBindIsSigned(t *testing.T) {
+	t.Parallel()
 	s := idle(t, Config{Ticket: hostTicket(nowhere), FirstNonce: 7})
 	beginBind(s, 0)
 	pkt, _ := s.due(0, nil)
@@ -46,6 +48,7 @@ func TestBindIsSigned(t *testing.T) {
 }
 
 func TestBindGivesUp(t *testing.T) {
+	t.Parallel()
 	s := idle(t, Config{Ticket: hostTicket(nowhere)})
 	beginBind(s, 0)
 	drain(t, s, ms(9999))
@@ -59,6 +62,7 @@ func TestBindGivesUp(t *testing.T) {
 }
 
 func TestRebindGivesUpLater(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	drain(t, s, ms(3000))
 	drain(t, s, ms(62999))
@@ -72,6 +76,7 @@ func TestRebindGivesUpLater(t *testing.T) {
 }
 
 func TestSilenceBindsAgainWithAGreaterNonce(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	feed(s, ms(500), proto.Ping{ID: hostID, Number: 1})
 	if n := nonces(drain(t, s, ms(3499))); n != nil {
@@ -94,6 +99,7 @@ func TestSilenceBindsAgainWithAGreaterNonce(t *testing.T) {
 }
 
 func TestErrorMismatchStorm(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	mismatch := proto.Error{ID: hostID, Code: proto.ErrorMismatch}
 	var sent []uint16
@@ -111,6 +117,7 @@ func TestErrorMismatchStorm(t *testing.T) {
 }
 
 func TestErrorMismatchBeforeBindIsNothing(t *testing.T) {
+	t.Parallel()
 	s := idle(t, Config{Ticket: hostTicket(nowhere)})
 	feed(s, ms(1000), proto.Error{ID: hostID, Code: proto.ErrorMismatch})
 	if got := drain(t, s, ms(1000)); got != nil {
@@ -119,6 +126,7 @@ func TestErrorMismatchBeforeBindIsNothing(t *testing.T) {
 }
 
 func TestNonceNeverWraps(t *testing.T) {
+	t.Parallel()
 	s := idle(t, Config{Ticket: hostTicket(nowhere), FirstNonce: math.MaxUint16})
 	bindIdle(t, s)
 	feed(s, ms(500), proto.Error{ID: hostID, Code: proto.ErrorMismatch})
@@ -131,6 +139,7 @@ func TestNonceNeverWraps(t *testing.T) {
 }
 
 func TestRetriesRunOutOfNonces(t *testing.T) {
+	t.Parallel()
 	s := idle(t, Config{Ticket: hostTicket(nowhere), FirstNonce: math.MaxUint16})
 	beginBind(s, 0)
 	for now := int64(0); now < ms(9000) && s.Err() == nil; now += ms(250) {
@@ -142,6 +151,7 @@ func TestRetriesRunOutOfNonces(t *testing.T) {
 }
 
 func TestBindSurvivesLoss(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	lost := 0
 	f.lose(func(m proto.Message) bool {
@@ -164,6 +174,7 @@ func TestBindSurvivesLoss(t *testing.T) {
 }
 
 func TestBindTimeoutAgainstSilence(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	f.lose(func(proto.Message) bool { return true })
 	cfg := brisk(hostTicket(f.addr))
@@ -181,6 +192,7 @@ func TestBindTimeoutAgainstSilence(t *testing.T) {
 }
 
 func TestBindHeedsItsContext(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	f.lose(func(proto.Message) bool { return true })
 	s := running(t, brisk(hostTicket(f.addr)))
@@ -196,6 +208,7 @@ func TestBindHeedsItsContext(t *testing.T) {
 }
 
 func TestRoam(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
 	for range 3 {
@@ -226,6 +239,7 @@ func TestRoam(t *testing.T) {
 // TestRoamIgnoresTheOldSocket: an answer to the BIND before does not confirm the one
 // that is under way.
 func TestRoamIgnoresTheOldSocket(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{PingPeriod: time.Hour})
 	d := &datagram{at: s.conn.Load()}
 	d.n = copy(d.buf[:], proto.BindReceived{}.Append(nil))
@@ -243,6 +257,7 @@ func TestRoamIgnoresTheOldSocket(t *testing.T) {
 
 // TestRelayForgets is a relay that lost the binding: ERROR 3 heals it.
 func TestRelayForgets(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	s := running(t, brisk(hostTicket(f.addr)))
 	if err := s.Bind(within(t)); err != nil {
@@ -258,6 +273,7 @@ func TestRelayForgets(t *testing.T) {
 
 // TestRelayFallsSilent is a relay that answers nothing for a while.
 func TestRelayFallsSilent(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	cfg := brisk(hostTicket(f.addr))
 	cfg.PingPeriod = 20 * time.Millisecond
@@ -276,6 +292,7 @@ func TestRelayFallsSilent(t *testing.T) {
 }
 
 func TestFatalErrors(t *testing.T) {
+	t.Parallel()
 	for _, code := range []proto.ErrorCode{proto.ErrorTimeout, proto.ErrorNotFound} {
 		s := idleHost(t, Config{})
 		feed(s, ms(1), proto.Error{ID: joinerID, Code: code})
@@ -297,6 +314,7 @@ func TestFatalErrors(t *testing.T) {
 // TestLateErrorMismatch is an ERROR 3 that was on its way when the BIND that
 // cures it left.
 func TestLateErrorMismatch(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	mismatch := proto.Error{ID: hostID, Code: proto.ErrorMismatch}
 	feed(s, ms(500), mismatch)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestConnectSurvivesLoss(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	lost := 0
 	f.lose(func(m proto.Message) bool {
@@ -35,6 +36,7 @@ func TestConnectSurvivesLoss(t *testing.T) {
 }
 
 func TestConnectWaitsForTheHost(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	host := running(t, brisk(hostTicket(f.addr)))
 	joiner := running(t, brisk(joinerTicket(f.addr, joinerID)))
@@ -52,6 +54,7 @@ func TestConnectWaitsForTheHost(t *testing.T) {
 }
 
 func TestConnectVerdicts(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		answer proto.Message
@@ -80,6 +83,7 @@ func TestConnectVerdicts(t *testing.T) {
 
 // TestRejectedOfAnyLength is a relay whose REJECTED has another body.
 func TestRejectedOfAnyLength(t *testing.T) {
+	t.Parallel()
 	s := idleJoiner(t, Config{})
 	_, verdicts, err := s.beginConnect()
 	if err != nil {
@@ -92,6 +96,7 @@ func TestRejectedOfAnyLength(t *testing.T) {
 }
 
 func TestConnectGivesUp(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	cfg := brisk(joinerTicket(f.addr, joinerID))
 	cfg.ConnectTimeout = 100 * time.Millisecond
@@ -105,6 +110,7 @@ func TestConnectGivesUp(t *testing.T) {
 }
 
 func TestConnectIsAbandoned(t *testing.T) {
+	t.Parallel()
 	s := idleJoiner(t, Config{})
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -121,6 +127,7 @@ func TestConnectIsAbandoned(t *testing.T) {
 }
 
 func TestConnectOnce(t *testing.T) {
+	t.Parallel()
 	s := idleJoiner(t, Config{})
 	if _, _, err := s.beginConnect(); err != nil {
 		t.Fatal(err)
@@ -132,6 +139,7 @@ func TestConnectOnce(t *testing.T) {
 
 // TestRelayOvertakesAccepted is the host's first datagram before ACCEPTED.
 func TestRelayOvertakesAccepted(t *testing.T) {
+	t.Parallel()
 	s := idleJoiner(t, Config{})
 	early := proto.Relay{From: hostID, To: joinerID, Payload: []byte("early")}
 	feed(s, 0, early)
@@ -154,6 +162,7 @@ func TestRelayOvertakesAccepted(t *testing.T) {
 }
 
 func TestRoles(t *testing.T) {
+	t.Parallel()
 	host, joiner := idleHost(t, Config{}), idleJoiner(t, Config{})
 	if _, err := host.Connect(within(t)); err != ErrRole {
 		t.Errorf("host connects: %v", err)
@@ -165,6 +174,7 @@ func TestRoles(t *testing.T) {
 
 // TestAbandonedConnectLeavesTheNextAlone is a context that ends late.
 func TestAbandonedConnectLeavesTheNextAlone(t *testing.T) {
+	t.Parallel()
 	s := idleJoiner(t, Config{})
 	_, first, err := s.beginConnect()
 	if err != nil {

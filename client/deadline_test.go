@@ -7,6 +7,7 @@ import (
 )
 
 func TestDeadline(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeadline()
 		defer d.stop()

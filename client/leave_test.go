@@ -12,6 +12,7 @@ import (
 )
 
 func TestDisconnectReachesTheOtherSide(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
 	if _, err := atHost.Write([]byte("last words")); err != nil {
@@ -48,6 +49,7 @@ func TestDisconnectReachesTheOtherSide(t *testing.T) {
 }
 
 func TestDisconnectIsRepeatedUntilItsEcho(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{RetryPeriod: 400 * time.Millisecond, PingPeriod: time.Hour})
 	feed(s, 0, proto.Relay{From: joinerID, To: hostID})
 	p, _ := s.Peer(joinerID)
@@ -81,6 +83,7 @@ func TestDisconnectIsRepeatedUntilItsEcho(t *testing.T) {
 }
 
 func TestDisconnectGivesUp(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{PingPeriod: time.Hour})
 	feed(s, 0, proto.Relay{From: joinerID, To: hostID})
 	p, _ := s.Peer(joinerID)
@@ -96,6 +99,7 @@ func TestDisconnectGivesUp(t *testing.T) {
 
 // TestNewLinkWaitsForTheEndOfTheOld is Connect right after Disconnect.
 func TestNewLinkWaitsForTheEndOfTheOld(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	_, atJoiner := linkedAs(t, f, brisk)
 	lost := 0
@@ -120,6 +124,7 @@ func TestNewLinkWaitsForTheEndOfTheOld(t *testing.T) {
 }
 
 func TestCloseSaysGoodbye(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
 	for range 2 {
@@ -139,6 +144,7 @@ func TestCloseSaysGoodbye(t *testing.T) {
 }
 
 func TestRunLeavesWithItsContext(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	s, err := New(brisk(hostTicket(f.addr)))
 	if err != nil {
@@ -167,6 +173,7 @@ func TestRunLeavesWithItsContext(t *testing.T) {
 }
 
 func TestCloseWithoutRun(t *testing.T) {
+	t.Parallel()
 	s := idle(t, Config{Ticket: hostTicket(nowhere)})
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -177,6 +184,7 @@ func TestCloseWithoutRun(t *testing.T) {
 }
 
 func TestRunReturnsTheReason(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	f.with(func() { f.places[hostID].closed = true })
 	s, err := New(brisk(hostTicket(f.addr)))
@@ -195,6 +203,7 @@ func TestRunReturnsTheReason(t *testing.T) {
 }
 
 func TestRunNoticesALostSocket(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	cfg := brisk(hostTicket(f.addr))
 	conn, err := net.ListenUDP("udp4", nil)
@@ -213,6 +222,7 @@ func TestRunNoticesALostSocket(t *testing.T) {
 }
 
 func TestRequestWaitsWhileDisconnectIsRepeated(t *testing.T) {
+	t.Parallel()
 	s := idleJoiner(t, Config{PingPeriod: time.Hour})
 	if _, _, err := s.beginConnect(); err != nil {
 		t.Fatal(err)
@@ -240,6 +250,7 @@ func TestRequestWaitsWhileDisconnectIsRepeated(t *testing.T) {
 // TestNothingFollowsTheGoodbye: a PING behind CLOSE would earn ERROR 3, the BIND
 // after that ERROR 4, and a session that was closed would have failed.
 func TestNothingFollowsTheGoodbye(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{PingPeriod: 200 * time.Millisecond})
 	if got := drain(t, s, ms(250)); len(got) != 1 {
 		t.Fatalf("%v at 250 ms, want a PING", got)

@@ -9,10 +9,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.DefaultParallel(16)
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds what a test waits for; none waits that long when all is well.
 const patience = 20 * time.Second

@@ -12,6 +12,7 @@ import (
 )
 
 func TestPacketConnServesPeersInTurn(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	c := s.PacketConn()
 	for i := range uint32(3) {
@@ -35,6 +36,7 @@ func TestPacketConnServesPeersInTurn(t *testing.T) {
 }
 
 func TestPacketConnReadsTheFarewell(t *testing.T) {
+	t.Parallel()
 	for _, packeted := range []bool{true, false} {
 		s := idleHost(t, Config{})
 		if packeted {
@@ -52,6 +54,7 @@ func TestPacketConnReadsTheFarewell(t *testing.T) {
 }
 
 func TestPacketConnForgetsAClosedPeer(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	c := s.PacketConn()
 	for _, id := range []proto.AllocationID{joinerID, otherID, {0: 9}} {
@@ -68,6 +71,7 @@ func TestPacketConnForgetsAClosedPeer(t *testing.T) {
 }
 
 func TestPacketConnOverTheRelay(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	host, joiner, toHost := pair(t, f)
 	hc, jc := host.PacketConn(), joiner.PacketConn()
@@ -110,6 +114,7 @@ func TestPacketConnOverTheRelay(t *testing.T) {
 
 // TestErrorNotConnected sends a datagram to an id without a link.
 func TestErrorNotConnected(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	s := running(t, brisk(hostTicket(f.addr)))
 	if err := s.Bind(within(t)); err != nil {
@@ -127,6 +132,7 @@ func TestErrorNotConnected(t *testing.T) {
 // TestOneReaderWakesTheNext is two datagrams with one token: the reader of
 // the first must leave a token for the reader of the second.
 func TestOneReaderWakesTheNext(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	for i := range uint32(3) {
 		feed(s, 0, proto.Relay{From: joinerID, To: hostID, Payload: numbered(i)})

@@ -17,6 +17,7 @@ import (
 )
 
 func TestDatagramsKeepTheirBounds(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
 	for _, n := range []int{0, 1, 1200, proto.DefaultMaxContent} {
@@ -42,6 +43,7 @@ func TestDatagramsKeepTheirBounds(t *testing.T) {
 
 // TestTry: looks that never wait see what waiting calls would return.
 func TestTry(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	if p, err := s.TryAccept(); p != nil || err != nil {
 		t.Fatalf("no peer was accepted: %v, %v", p, err)
@@ -83,6 +85,7 @@ func TestTry(t *testing.T) {
 }
 
 func TestAcceptLearnsEachPeerOnce(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	for _, from := range []proto.AllocationID{joinerID, otherID, joinerID} {
 		feed(s, 0, proto.Relay{From: from, To: hostID, Payload: from[:]})
@@ -107,6 +110,7 @@ func TestAcceptLearnsEachPeerOnce(t *testing.T) {
 }
 
 func TestQueueDropsTheNewest(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{ReceiveQueue: 3})
 	for i := range uint32(5) {
 		feed(s, 0, proto.Relay{From: joinerID, To: hostID, Payload: numbered(i)})
@@ -126,6 +130,7 @@ func TestQueueDropsTheNewest(t *testing.T) {
 }
 
 func TestFullTable(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{MaxPeers: 2})
 	from := func(id proto.AllocationID, now int64) {
 		feed(s, now, proto.Relay{From: id, To: hostID, Payload: []byte("x")})
@@ -157,6 +162,7 @@ func TestFullTable(t *testing.T) {
 }
 
 func TestReadDeadline(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
 	buf := make([]byte, 10)
@@ -182,6 +188,7 @@ func TestReadDeadline(t *testing.T) {
 }
 
 func TestDeadlineWakesAReader(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := idleHost(t, Config{PingPeriod: time.Hour})
 		feed(s, 0, proto.Relay{From: joinerID, To: hostID})
@@ -209,6 +216,7 @@ func TestDeadlineWakesAReader(t *testing.T) {
 }
 
 func TestWriteDeadline(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	atHost, _ := linked(t, f)
 	_ = atHost.SetWriteDeadline(time.Now().Add(-time.Second))
@@ -222,6 +230,7 @@ func TestWriteDeadline(t *testing.T) {
 }
 
 func TestPeerAfterClose(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	atHost, _ := linked(t, f)
 	for range 2 {
@@ -238,6 +247,7 @@ func TestPeerAfterClose(t *testing.T) {
 }
 
 func TestCloseWakesWaitingCalls(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		host := idleHost(t, Config{PingPeriod: time.Hour})
 		feed(host, 0, proto.Relay{From: joinerID, To: hostID})
@@ -268,6 +278,7 @@ func TestCloseWakesWaitingCalls(t *testing.T) {
 }
 
 func TestCallsAfterTheSessionClosed(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	atHost, _ := linked(t, f)
 	host := atHost.s
@@ -295,6 +306,7 @@ func TestCallsAfterTheSessionClosed(t *testing.T) {
 }
 
 func TestWriteBeforeBind(t *testing.T) {
+	t.Parallel()
 	s := idle(t, Config{Ticket: hostTicket(nowhere)})
 	if _, err := s.PacketConn().WriteTo([]byte("x"), Addr{joinerID}); err != ErrNotBound {
 		t.Errorf("WriteTo: %v", err)
@@ -303,6 +315,7 @@ func TestWriteBeforeBind(t *testing.T) {
 
 // TestUnsentDatagramsAreLost is a machine without a network.
 func TestUnsentDatagramsAreLost(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	feed(s, 0, proto.Relay{From: joinerID, To: hostID})
 	p, _ := s.Peer(joinerID)

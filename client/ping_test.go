@@ -9,6 +9,7 @@ import (
 )
 
 func TestPingMeasures(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	echo := func(number uint16, at int) { feed(s, ms(at), proto.Ping{ID: hostID, Number: number}) }
 	echo(1, 80)
@@ -32,6 +33,7 @@ func TestPingMeasures(t *testing.T) {
 }
 
 func TestPingKeepsItsPeriod(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{PingPeriod: 100 * time.Millisecond})
 	sent := 0
 	for now := ms(1); now <= ms(1000); now += ms(1) {
@@ -46,6 +48,7 @@ func TestPingKeepsItsPeriod(t *testing.T) {
 }
 
 func TestPingNumberWraps(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	s.ping.number = 65535
 	got := drain(t, s, ms(1000))
@@ -59,6 +62,7 @@ func TestPingNumberWraps(t *testing.T) {
 }
 
 func TestRTTOverTheRelay(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	s := running(t, brisk(hostTicket(f.addr)))
 	if err := s.Bind(within(t)); err != nil {

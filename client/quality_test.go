@@ -59,6 +59,7 @@ func slowSite(t *testing.T, delay time.Duration) string {
 }
 
 func TestMeasure(t *testing.T) {
+	t.Parallel()
 	relay := enginetest.Start(t, engine.Config{})
 	here := client.Site{Region: "here", Addr: relay.Addr().String()}
 	// A relay that only starts is not near.
@@ -91,6 +92,7 @@ func TestMeasure(t *testing.T) {
 
 // TestMeasureEnds: with its context, whatever is missing.
 func TestMeasureEnds(t *testing.T) {
+	t.Parallel()
 	silent, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -107,6 +109,7 @@ func TestMeasureEnds(t *testing.T) {
 // TestMeasureDTLS: the first round trip of a handshake is answered by a relay with
 // DTLS, costs it nothing, and is not mistaken for a QoS probe.
 func TestMeasureDTLS(t *testing.T) {
+	t.Parallel()
 	cookies := dtlsSite(t)
 	all := client.Measure(t.Context(), []client.Site{
 		{Region: "qos only", Addr: slowSite(t, 0)},

@@ -29,6 +29,7 @@ const transferSize = 1 << 20
 // TestQUICRunsThroughTheRelay is existing code over a session: quic-go on both
 // sides, unchanged, and a MiB each way.
 func TestQUICRunsThroughTheRelay(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	relay := enginetest.Start(t, engine.Config{})

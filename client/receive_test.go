@@ -54,6 +54,7 @@ func FuzzHandle(f *testing.F) {
 }
 
 func TestWhatARelayDoesNotSend(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	cut := proto.Relay{From: joinerID, To: hostID, Payload: []byte("content")}.Append(nil)
 	for _, c := range []struct {
@@ -84,6 +85,7 @@ func TestWhatARelayDoesNotSend(t *testing.T) {
 }
 
 func TestOversizeDatagram(t *testing.T) {
+	t.Parallel()
 	s := idleHost(t, Config{})
 	pkt := proto.Relay{From: joinerID, To: hostID, Payload: make([]byte, proto.MaxContent)}.Append(nil)
 	feedBytes(s, 0, append(pkt, 0))
@@ -98,6 +100,7 @@ func TestOversizeDatagram(t *testing.T) {
 
 // TestStrangersAreIgnored is a correct datagram from the wrong address.
 func TestStrangersAreIgnored(t *testing.T) {
+	t.Parallel()
 	f := newFakeRelay(t)
 	s := running(t, brisk(hostTicket(f.addr)))
 	if err := s.Bind(within(t)); err != nil {

@@ -31,6 +31,7 @@ func goodAllocation() api.Allocation {
 }
 
 func TestTicketFrom(t *testing.T) {
+	t.Parallel()
 	got, err := TicketFrom(goodAllocation())
 	if err != nil {
 		t.Fatal(err)
@@ -44,6 +45,7 @@ func TestTicketFrom(t *testing.T) {
 }
 
 func TestTicketFromRefuses(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(*api.Allocation){
 		"short id":        func(a *api.Allocation) { a.AllocationIDBytes = a.AllocationIDBytes[:15] },
 		"zero id":         func(a *api.Allocation) { a.AllocationIDBytes = make([]byte, 16) },
@@ -66,6 +68,7 @@ func TestTicketFromRefuses(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(*Config){
 		"no ticket":         func(c *Config) { c.Ticket = Ticket{} },
 		"negative duration": func(c *Config) { c.PingPeriod = -time.Second },
@@ -87,6 +90,7 @@ func TestNewRefuses(t *testing.T) {
 
 // TestReserveAndRedeem asks a small API that knows one code.
 func TestReserveAndRedeem(t *testing.T) {
+	t.Parallel()
 	answer := func(w http.ResponseWriter, status int, a api.Allocation) {
 		var body api.AllocationResponse
 		body.Data.Allocation = a

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -214,6 +215,7 @@ func (s *loadTest) cells(card *mReservation, from endpoint.Endpoint) [2]uint64 {
 // others from being decided, each of their commands.
 func TestFairness(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	const flood, rounds = 2000, 60
 	r := newLoadTest(t)
 	players, enemies, cards := r.honest, r.hostileAt, r.hostile

@@ -112,6 +112,7 @@ func (p *population) takeEnded(check func(client int)) (n int) {
 // ones end within a second after their limit, one in a hundred at once too, and no other
 // one ends. No call of control does more than its share.
 func TestExpiryMillion(t *testing.T) {
+	testkit.OneGoroutine(t)
 	n := 1_000_000
 	if testkit.RaceEnabled {
 		n = 30_000
@@ -161,6 +162,7 @@ func TestExpiryMillion(t *testing.T) {
 // TestForecastBias: when most clients share a tick, as after a restart of the relay, those
 // that fall silent come first in its bucket; the forecast does not take them for all.
 func TestForecastBias(t *testing.T) {
+	testkit.OneGoroutine(t)
 	const n = 20_000
 	for _, c := range []struct {
 		silent int
@@ -193,6 +195,7 @@ func TestForecastBias(t *testing.T) {
 // TestExpiryAfterLinks: tens of thousands of links that opened in one second, each with a
 // RELAY, do not draw on the pace of ends when their time for one is over.
 func TestExpiryAfterLinks(t *testing.T) {
+	testkit.OneGoroutine(t)
 	const n, silent = 60_000, 10
 	p := newPopulation(t, n)
 	for i := range silent {

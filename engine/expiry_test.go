@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -151,6 +152,7 @@ func TestExpiryPause(t *testing.T) {
 // TestExpiryPauseFraction: fewer than a hundred, or a fifth, are no sign of a fault.
 func TestExpiryPauseFraction(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	for _, c := range []struct {
 		silent, all int
 		holds       bool
@@ -291,6 +293,7 @@ func TestExpiryPauseStalls(t *testing.T) {
 // sample stands for all.
 func TestForecastSample(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	for _, c := range []struct{ silent, all, least, most int }{
 		{3000, 3000, 3000, 3000}, {0, 3000, 0, 0}, {1500, 3000, 1200, 1800}, {500, 500, 500, 500},
 	} {

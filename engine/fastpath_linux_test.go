@@ -588,6 +588,7 @@ func difference(a, b []byte) string {
 // its verdict, each byte that leaves, and each word of the records. FERRY_FAST_PATH sets
 // the number of datagrams.
 func TestFastPathEquals(t *testing.T) {
+	testkit.OneGoroutine(t)
 	datagrams := 20_000
 	if testkit.RaceEnabled {
 		datagrams = 4000
@@ -674,6 +675,7 @@ func (p *simProgram) Run(context.Context, func()) error { return nil }
 
 // TestModelFastPath is TestModel with the program in the kernel as a further worker.
 func TestModelFastPath(t *testing.T) {
+	testkit.OneGoroutine(t)
 	sequences := 300
 	if testkit.RaceEnabled {
 		sequences = 40

@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -132,6 +133,7 @@ func TestManyGracePeriods(t *testing.T) {
 // batch ends, all that was accepted is executed and answered.
 func TestQueueBound(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	r := newSlowRig(t, Config{Unlimited: true})
 	const players = 64
 	var cards []*mReservation

@@ -9,6 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -244,6 +245,7 @@ func (s *search) parted(path []exchange) bool {
 // closes a link, and none goes round.
 func TestLoops(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	s := &search{t: t, ident: newIdentity(t), edges: map[exchange][]exchange{}, seen: map[string]bool{}}
 	for _, pkt := range newFixture(t, s.ident).emitted() {
 		for role := range loopRoles {

@@ -557,6 +557,7 @@ func (n *netsim) end() {
 // it, and so does a client that is not back in time.
 func TestPlayers(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	rounds, seed := *playRounds, *playSeed
 	if seed == 0 {
 		seed = randomSeed(rounds)

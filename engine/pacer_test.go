@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // sleepingPacer returns a pacer that has learned that sleeps pay.
@@ -223,6 +224,7 @@ func tickedMatches(matches, players int, hz float64, spread int64, n int, rng *r
 // hardly more CPU than one without; the latency grows by the bound and the oversleep at
 // most; there is a gain where one is possible, and no sleep where none is.
 func TestPacerSimulation(t *testing.T) {
+	testkit.OneGoroutine(t)
 	const (
 		bound = 100 * time.Microsecond
 		count = 150_000

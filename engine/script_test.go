@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -423,6 +424,9 @@ var unreachable = []Outcome{
 // TestModel compares the engine with the reference model over random
 // sequences, and fails when a rule was hardly tested.
 func TestModel(t *testing.T) {
+	t.Parallel()
+	testkit.OneGoroutine(t)
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // each sequence makes a relay of its own
 	sequences, seed := *modelSequences, *modelSeed
 	if seed == 0 {
 		seed = randomSeed(sequences)

@@ -19,7 +19,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.DefaultParallel(8)
+	goleak.VerifyTestMain(m)
+}
 
 func newServer(t *testing.T, cfg engine.Config) *engine.Server {
 	t.Helper()

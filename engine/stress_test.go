@@ -25,6 +25,7 @@ var stressRounds = flag.Int("stress.rounds", 200, "changes of owner of each of s
 // allocation last confirmed there or comes from another match, and the outcomes
 // add up.
 func TestStress(t *testing.T) {
+	t.Parallel()
 	r := enginetest.Start(t, engine.Config{Workers: 3, Unlimited: true, MaxConnections: 5000})
 	const clients = 6
 	rounds := *stressRounds

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // usageRig is projects with the traffic of workers that the test sets.
@@ -76,6 +77,7 @@ func (r *usageRig) project(t *testing.T, name string) ProjectUsage {
 // no sum ever decreases, nothing is lost, and what ends leaves no memory.
 func TestUsageOfManyTenants(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	const tenants, steps = 3 * maxUsageRows, 60_000
 	r, rng := newUsageRig(), rand.New(rand.NewPCG(1, 2))
 	var live []*usageAllocation

@@ -62,6 +62,7 @@ var mustInline = map[string][]string{
 // TestInline asks the compiler that builds the test which functions it can
 // inline.
 func TestInline(t *testing.T) {
+	testkit.OneGoroutine(t)
 	for dir, names := range mustInline {
 		out, err := exec.Command("go", "build", "-gcflags=-m", dir).CombinedOutput()
 		if err != nil {

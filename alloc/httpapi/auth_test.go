@@ -35,6 +35,7 @@ func known(_ context.Context, token string) (Identity, error) {
 }
 
 func TestAuthenticate(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{Authenticate: known})
 	code := x.code(t, "carl", x.allocate(t, "carl"))
 	for _, token := range []string{"carl", "backend", tokenAnna} {
@@ -65,6 +66,7 @@ func TestAuthenticate(t *testing.T) {
 
 // TestOneself: static tokens and others are one player if they name the same one.
 func TestOneself(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{Authenticate: known, PlayerPerMinute: 2})
 	id := x.allocate(t, tokenBert)
 	x.code(t, "bert", id)
@@ -76,6 +78,7 @@ func TestOneself(t *testing.T) {
 // TestAnonymousWithIssuer: with Anonymous, a valid token identifies its player, and an
 // invalid one is a new player.
 func TestAnonymousWithIssuer(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{Anonymous: true, Authenticate: known})
 	code := x.code(t, "carl", x.allocate(t, "carl"))
 	wantProblem(t, x.post("/v1/join", "unknown-token", `{"joinCode":"`+code+`"}`), 404, 15009) // of dev/dev
@@ -86,6 +89,7 @@ func TestAnonymousWithIssuer(t *testing.T) {
 // than its limit and the spare checks. Static tokens and tokens that were accepted before
 // are not affected, nor are other addresses.
 func TestForgersPause(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	looked := 0
 	x := newFixture(t, Config{AddressPerMinute: 5, Authenticate: func(ctx context.Context, token string) (Identity, error) {
@@ -126,6 +130,7 @@ func TestForgersPause(t *testing.T) {
 }
 
 func TestRefusedByRules(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	for _, c := range []struct {
 		err          error
@@ -172,6 +177,7 @@ func (s *together) Take(_ context.Context, key string, perMinute int) (bool, tim
 // TestSharedLimiter: two processes with one store have one limit together, and a limit
 // each while the store fails.
 func TestSharedLimiter(t *testing.T) {
+	t.Parallel()
 	s := &together{taken: make(map[string]int)}
 	cfg := Config{PlayerPerMinute: 10, SharedLimiter: s}
 	nodes := []*fixture{newFixture(t, cfg), newFixture(t, cfg)}
@@ -203,6 +209,7 @@ func TestSharedLimiter(t *testing.T) {
 // TestTakerOfFailedJoins: whose joins have failed elsewhere pauses here after its
 // next one.
 func TestTakerOfFailedJoins(t *testing.T) {
+	t.Parallel()
 	s := &together{taken: make(map[string]int)}
 	cfg := Config{SharedLimiter: s, FailedJoinsPerMinute: 4}
 	nodes := []*fixture{newFixture(t, cfg), newFixture(t, cfg)}
@@ -229,6 +236,7 @@ func TestTakerOfFailedJoins(t *testing.T) {
 // TestSharedLimiterUnused: the shared limiter is not called for anonymous callers, nor
 // with Unlimited.
 func TestSharedLimiterUnused(t *testing.T) {
+	t.Parallel()
 	for _, cfg := range []Config{{Anonymous: true}, {Unlimited: true}} {
 		s := &together{taken: make(map[string]int)}
 		cfg.SharedLimiter = s
@@ -245,6 +253,7 @@ func TestSharedLimiterUnused(t *testing.T) {
 }
 
 func TestPause(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(1000, 0)
 	for _, c := range []struct {
 		perMinute, taken int
@@ -270,6 +279,7 @@ func TestPause(t *testing.T) {
 }
 
 func TestKind(t *testing.T) {
+	t.Parallel()
 	for _, k := range []Kind{KindPlayer, KindServer} {
 		if got, err := ParseKind(k.String()); err != nil || got != k {
 			t.Errorf("ParseKind(%v) = %v, %v", k, got, err)
@@ -286,6 +296,7 @@ func TestKind(t *testing.T) {
 }
 
 func TestTokensRefused(t *testing.T) {
+	t.Parallel()
 	good := Token{Secret: tokenAnna, Project: "p", Environment: "e"}
 	change := func(f func(*Token)) []Token {
 		bad := good
@@ -323,6 +334,7 @@ func TestTokensRefused(t *testing.T) {
 }
 
 func TestPrincipals(t *testing.T) {
+	t.Parallel()
 	tokens := testTokens()
 	tokens = append(tokens, Token{Secret: "bert-again-0123456789", Project: "game", Environment: "live", Player: "bert"},
 		Token{Secret: "bert-server-0123456789", Project: "game", Environment: "live", Player: "bert", Kind: KindServer})
@@ -353,6 +365,7 @@ func TestPrincipals(t *testing.T) {
 }
 
 func TestCaller(t *testing.T) {
+	t.Parallel()
 	player := principal{kind: KindPlayer}
 	server := principal{kind: KindServer}
 	anonymous := principal{kind: KindPlayer, anonymous: true}
@@ -373,6 +386,7 @@ func TestCaller(t *testing.T) {
 }
 
 func TestTokenIsNotPrinted(t *testing.T) {
+	t.Parallel()
 	token := Token{Secret: tokenAnna, Project: "p", Environment: "e", Player: "anna"}
 	var out bytes.Buffer
 	for _, v := range []any{token, &token, []Token{token}, Config{Tokens: []Token{token}}} {

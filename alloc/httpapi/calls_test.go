@@ -13,6 +13,7 @@ import (
 )
 
 func TestHostAndJoiner(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	id := x.allocate(t, tokenAnna)
 	code := x.code(t, tokenAnna, id)
@@ -35,6 +36,7 @@ func TestHostAndJoiner(t *testing.T) {
 }
 
 func TestRegions(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	rec := x.do(newRequest(http.MethodGet, "/v1/regions", tokenAnna, ""))
 	wantStatus(t, rec, http.StatusOK)
@@ -47,6 +49,7 @@ func TestRegions(t *testing.T) {
 }
 
 func TestRegionIsTheOneAskedForOrTheDefault(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	tests := map[string]string{
 		`{"maxConnections":1}`:                 "local",
@@ -69,6 +72,7 @@ func TestRegionIsTheOneAskedForOrTheDefault(t *testing.T) {
 // TestHint: a player's address goes with its request, as far as it is its own;
 // a backend's does not.
 func TestHint(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	for _, tt := range []struct{ token, remote, forwarded, want string }{
@@ -102,6 +106,7 @@ func TestHint(t *testing.T) {
 
 // TestUnknownProxies: behind proxies that are not declared, an address is not a player's.
 func TestUnknownProxies(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{UnknownProxies: true})
 	r := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, `{"maxConnections":4}`)
 	r.RemoteAddr = "192.0.2.1:5"
@@ -112,6 +117,7 @@ func TestUnknownProxies(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	const unknownID = "6f1de3a2-5f34-4a3e-9d4c-0a5f3a1b2c3d"
 	tests := []struct {
 		path, body   string
@@ -167,6 +173,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestUnknownCodeHasTheWordsThatGamesLookFor(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	rec := x.post("/v1/join", tokenAnna, `{"joinCode":"6789BC"}`)
 	wantProblem(t, rec, 404, 15009)
@@ -177,6 +184,7 @@ func TestUnknownCodeHasTheWordsThatGamesLookFor(t *testing.T) {
 }
 
 func TestJoinCodeIsTheOwners(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	id := x.allocate(t, tokenAnna)
 	body := `{"allocationId":"` + id + `"}`
@@ -203,6 +211,7 @@ func TestJoinCodeIsTheOwners(t *testing.T) {
 }
 
 func TestEndedHost(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	id := x.allocate(t, tokenAnna)
 	code := x.code(t, tokenAnna, id)
@@ -212,6 +221,7 @@ func TestEndedHost(t *testing.T) {
 }
 
 func TestRelayFails(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		err          error
 		status, code int
@@ -256,6 +266,7 @@ func TestRelayFails(t *testing.T) {
 }
 
 func TestRelayServer(t *testing.T) {
+	t.Parallel()
 	wss := alloc.ServerEndpoint{ConnectionType: "wss", Host: "relay.example.org", Port: 443}
 	six := alloc.ServerEndpoint{ConnectionType: "udp", Host: "2001:db8::1", Port: 6}
 	four := alloc.ServerEndpoint{ConnectionType: "udp", Host: "192.0.2.1", Port: 4}

@@ -15,6 +15,7 @@ func preflightRequest(path, origin, headers string) *http.Request {
 }
 
 func TestPreflight(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	asked := "authorization,content-type,unity-client-mode,unity-client-version,x-unity-version,x-evil,unity-a b"
 	for path, call := range x.calls {
@@ -40,6 +41,7 @@ func TestPreflight(t *testing.T) {
 }
 
 func TestPreflightNeedsNoTokenAndCostsNothing(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{PlayerPerMinute: 1})
 	for range 5 {
 		wantStatus(t, x.do(preflightRequest("/v1/join", "https://a.org", "authorization")), 204)
@@ -48,6 +50,7 @@ func TestPreflightNeedsNoTokenAndCostsNothing(t *testing.T) {
 }
 
 func TestAllowedHeadersAreBounded(t *testing.T) {
+	t.Parallel()
 	many := strings.Repeat("unity-x,", 1000)
 	if got := strings.Count(allowedHeaders(many), "unity-x"); got != maxHeaderNames {
 		t.Errorf("%d names echoed", got)
@@ -60,6 +63,7 @@ func TestAllowedHeadersAreBounded(t *testing.T) {
 }
 
 func TestOrigins(t *testing.T) {
+	t.Parallel()
 	const listed = "https://game.example.org"
 	tests := []struct {
 		name    string
@@ -102,6 +106,7 @@ func TestOrigins(t *testing.T) {
 }
 
 func TestErrorsCanBeReadByPages(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	rec := x.post("/v1/join", "", `{}`)
 	wantProblem(t, rec, 401, 15401)
@@ -114,6 +119,7 @@ func TestErrorsCanBeReadByPages(t *testing.T) {
 }
 
 func TestValidOrigin(t *testing.T) {
+	t.Parallel()
 	tests := map[string]bool{
 		"*": true, "null": true, "https://a.org": true, "http://localhost:8080": true, "https://A.org": true,
 		"": false, "a.org": false, "https://": false, "https://a.org/": false, "https://a.org/x": false,

@@ -21,6 +21,7 @@ import (
 )
 
 func TestNewRefuses(t *testing.T) {
+	t.Parallel()
 	service := newFixture(t, Config{}).service
 	tests := map[string]struct {
 		cfg  Config
@@ -47,6 +48,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestUnauthorized(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	tests := map[string][]string{
 		"none":        nil,
@@ -87,6 +89,7 @@ func TestUnauthorized(t *testing.T) {
 }
 
 func TestBearerSchemeInAnyCase(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	for _, scheme := range []string{"Bearer", "bearer", "BEARER"} {
 		r := newRequest(http.MethodGet, "/v1/regions", "", "")
@@ -96,6 +99,7 @@ func TestBearerSchemeInAnyCase(t *testing.T) {
 }
 
 func TestWrongMethod(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "get"}
 	for path, call := range x.calls {
@@ -114,6 +118,7 @@ func TestWrongMethod(t *testing.T) {
 
 // TestHead: HEAD is answered as GET, where that is a call.
 func TestHead(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	wantStatus(t, x.do(newRequest(http.MethodHead, "/v1/regions", tokenAnna, "")), 200)
 	wantStatus(t, x.do(newRequest(http.MethodHead, "/openapi.yaml", "", "")), 200)
@@ -123,6 +128,7 @@ func TestHead(t *testing.T) {
 var allowed = map[string]string{"GET": "GET, HEAD, OPTIONS", "POST": "POST, OPTIONS"}
 
 func TestUnknownPath(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	for _, path := range []string{
 		"/", "/v1", "/v1/", "/v1/allocate/", "/V1/allocate", "/v2/allocate",
@@ -139,6 +145,7 @@ func TestUnknownPath(t *testing.T) {
 // base path with a trailing slash gives, is that route: no redirect, and the same
 // call, pre-flight and errors.
 func TestSecondSlash(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	allocate := func() string { return `{"maxConnections":4}` }
 	own := func() string { return `{"allocationId":"` + x.allocate(t, tokenAnna) + `"}` }
@@ -187,6 +194,7 @@ func TestSecondSlash(t *testing.T) {
 
 // TestSecondSlashCounts: both spellings of a route count for one limit.
 func TestSecondSlashCounts(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{PlayerPerMinute: 2})
 	wantStatus(t, x.do(newRequest("GET", "//v1/regions", tokenAnna, "")), 200)
 	wantStatus(t, x.do(newRequest("GET", "/v1/regions", tokenAnna, "")), 200)
@@ -194,6 +202,7 @@ func TestSecondSlashCounts(t *testing.T) {
 }
 
 func TestBodyTooLarge(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	const start, end = `{"maxConnections":4,"x":"`, `"}`
 	fill := maxBody - len(start) - len(end)
@@ -214,6 +223,7 @@ func (brokenBody) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func (brokenBody) Close() error             { return nil }
 
 func TestBodyThatBreaksOff(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	r := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, "")
 	r.Body, r.ContentLength = brokenBody{}, 20
@@ -223,6 +233,7 @@ func TestBodyThatBreaksOff(t *testing.T) {
 }
 
 func TestMediaTypeIsTolerated(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	for _, mediaType := range []string{"", "application/json; charset=utf-8", "text/plain", "nonsense"} {
 		r := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, `{"maxConnections":4}`)
@@ -232,6 +243,7 @@ func TestMediaTypeIsTolerated(t *testing.T) {
 }
 
 func TestAnonymous(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{Anonymous: true, Unlimited: true, Tokens: testTokens()})
 	for _, token := range []string{"", "the.token.of-a-game"} {
 		id := x.allocate(t, token)
@@ -249,6 +261,7 @@ func TestAnonymous(t *testing.T) {
 }
 
 func TestRequestIDIsFresh(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	seen := make(map[string]bool)
 	for range 20 {
@@ -262,6 +275,7 @@ func TestRequestIDIsFresh(t *testing.T) {
 }
 
 func TestOnRequest(t *testing.T) {
+	t.Parallel()
 	type event struct {
 		call   string
 		status int
@@ -292,6 +306,7 @@ func TestOnRequest(t *testing.T) {
 // TestLogHoldsNoSecret searches the log of a whole match and of an internal error, at
 // debug level, for secrets.
 func TestLogHoldsNoSecret(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	x := newFixture(t, Config{Logger: log})
@@ -318,6 +333,7 @@ func TestLogHoldsNoSecret(t *testing.T) {
 // TestReservationIsNotPrinted: a struct that is logged as a whole does not show its
 // key.
 func TestReservationIsNotPrinted(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	res, err := x.service.Allocate(t.Context(), alloc.Caller{Player: "p"}, 4, "")
 	if err != nil {

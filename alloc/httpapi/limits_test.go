@@ -37,6 +37,7 @@ func regionsOf(token string) func() *http.Request {
 }
 
 func TestTooManyRequests(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	rec := spend(t, x, regionsOf(tokenAnna), DefaultPlayerPerMinute)
 	wantProblem(t, rec, 429, 15429)
@@ -51,6 +52,7 @@ func TestTooManyRequests(t *testing.T) {
 }
 
 func TestBadRequestsCount(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	for range DefaultPlayerPerMinute {
 		wantProblem(t, x.post("/v1/allocate", tokenAnna, `{`), 400, 15001)
@@ -59,6 +61,7 @@ func TestBadRequestsCount(t *testing.T) {
 }
 
 func TestLimitsOfKinds(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{PlayerPerMinute: 2, ServerPerMinute: 5})
 	wantStatus(t, spend(t, x, regionsOf(tokenAnna), 2), 429)
 	wantStatus(t, spend(t, x, regionsOf(tokenServer), 5), 429)
@@ -69,6 +72,7 @@ func TestLimitsOfKinds(t *testing.T) {
 }
 
 func TestAnonymousAreCountedByAddress(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{Anonymous: true, PlayerPerMinute: 3})
 	from := func(addr string) func() *http.Request {
 		return func() *http.Request {
@@ -94,6 +98,7 @@ const wrongCode = "6666666"
 // TestFailedJoinsPauseThePlayer: a player with too many failed joins waits, from every
 // address, and no other player of the tenant does.
 func TestFailedJoinsPauseThePlayer(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	for i := range 10 { // malformed codes and successes do not count
@@ -117,6 +122,7 @@ func TestFailedJoinsPauseThePlayer(t *testing.T) {
 // TestFailedJoinsPauseTheAddress: the players of a tenant at one address share a limit of
 // failed joins, four times that of a player; the /56 of IPv6 is one address.
 func TestFailedJoinsPauseTheAddress(t *testing.T) {
+	t.Parallel()
 	for _, addrs := range [][2]string{{"198.51.100.1", "203.0.113.1"}, {"2001:db8:0:1::1", "2001:db8:0:100::1"}} {
 		x := newFixture(t, Config{Authenticate: known})
 		code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
@@ -137,6 +143,7 @@ func TestFailedJoinsPauseTheAddress(t *testing.T) {
 }
 
 func TestFailedJoinsOfBackends(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	for i := range DefaultServerFailedJoinsPerMinute {
 		if rec := x.do(joinFrom("198.51.100.1", tokenServer, wrongCode)); rec.Code != 404 {
@@ -161,6 +168,7 @@ func TestFailedJoinsOfBackends(t *testing.T) {
 // TestFailedJoinsLengthenCodes: failed joins within the limits of each caller refuse no
 // join; they make later codes of the tenant longer.
 func TestFailedJoinsLengthenCodes(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{FailedJoinsPerMinute: 1e6, PlayerPerMinute: 1e6, AddressPerMinute: 1e6})
 	before := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	for range 300 {
@@ -181,6 +189,7 @@ func TestFailedJoinsLengthenCodes(t *testing.T) {
 // TestCodeThatIsNotThere: the answer is the same for a code that never existed, one that
 // has expired and one of another tenant.
 func TestCodeThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	foreign := x.code(t, tokenStaging, x.allocate(t, tokenStaging))
 	expired := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
@@ -201,6 +210,7 @@ func TestCodeThatIsNotThere(t *testing.T) {
 // TestRequestsOfAnAddress: the requests of an address without a valid token share a limit.
 // Those with one have the limit of their player or backend only.
 func TestRequestsOfAnAddress(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	regions := func(addr, token string) *httptest.ResponseRecorder {
 		r := regionsOf(token)()
@@ -243,6 +253,7 @@ func TestRequestsOfAnAddress(t *testing.T) {
 // TestRequestsBehindAProxy: the address of a caller is that in X-Forwarded-For. Callers
 // without one share the proxy's.
 func TestRequestsBehindAProxy(t *testing.T) {
+	t.Parallel()
 	cfg := Config{AddressPerMinute: 5, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	x := newFixture(t, cfg)
 	ask := func(token string, client ...string) int {
@@ -277,6 +288,7 @@ func TestRequestsBehindAProxy(t *testing.T) {
 // TestGuessersBehindAProxy: failed joins count for the proxy's address if the header
 // cannot be parsed, and by player only if there is none.
 func TestGuessersBehindAProxy(t *testing.T) {
+	t.Parallel()
 	for header, want := range map[string]int{"junk": 429, "": 404} {
 		x := newFixture(t, Config{
 			Authenticate: known, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
@@ -298,6 +310,7 @@ func TestGuessersBehindAProxy(t *testing.T) {
 // TestHostilePlayerAffectsNoOthers: one player and its address exceed all limits ten
 // times, and all other callers are served.
 func TestHostilePlayerAffectsNoOthers(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	var served, asked, refused int
@@ -338,6 +351,7 @@ func TestHostilePlayerAffectsNoOthers(t *testing.T) {
 
 // TestOutstandingAllocations: a player with too many unbound reservations gets a 429.
 func TestOutstandingAllocations(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	ids := make([]string, alloc.DefaultMaxOutstanding)
 	for i := range ids {
@@ -363,6 +377,7 @@ func TestOutstandingAllocations(t *testing.T) {
 
 // TestCounts: a handler with the RateCounts of the one that it replaces continues them.
 func TestCounts(t *testing.T) {
+	t.Parallel()
 	counts := NewRateCounts()
 	first := newFixture(t, Config{RateCounts: counts})
 	wantProblem(t, spend(t, first, regionsOf(tokenAnna), DefaultPlayerPerMinute), 429, 15429)
@@ -392,6 +407,7 @@ func (l *limiter[K]) size() int {
 }
 
 func TestLimiterRefillsEvenly(t *testing.T) {
+	t.Parallel()
 	l := newLimiter[string](oneSet)
 	now := time.Unix(1000, 0)
 	for i := range 60 {
@@ -419,6 +435,7 @@ func TestLimiterRefillsEvenly(t *testing.T) {
 // TestLimiterCharges: charges can make a bucket negative; it refills before the next
 // event is permitted.
 func TestLimiterCharges(t *testing.T) {
+	t.Parallel()
 	l := newLimiter[string](oneSet)
 	now := time.Unix(1000, 0)
 	if wait := l.peek("a", now); wait != 0 || l.size() != 0 {
@@ -437,6 +454,7 @@ func TestLimiterCharges(t *testing.T) {
 }
 
 func TestLimiterCountsPrincipalsAndCallsApart(t *testing.T) {
+	t.Parallel()
 	l := newLimiter[bucketKey](64)
 	now := time.Unix(1000, 0)
 	keys := []bucketKey{{"a", callJoin}, {"a", callAllocate}, {"b", callJoin}}
@@ -453,6 +471,7 @@ func TestLimiterCountsPrincipalsAndCallsApart(t *testing.T) {
 // TestLimiterIsFixed: the table does not grow, and new keys replace buckets of their own
 // set only.
 func TestLimiterIsFixed(t *testing.T) {
+	t.Parallel()
 	const most = 64
 	l := newLimiter[string](most)
 	now := time.Unix(1000, 0)
@@ -469,6 +488,7 @@ func TestLimiterIsFixed(t *testing.T) {
 
 // TestLimiterForgetsTheFullest: a new key replaces the fullest bucket of its set.
 func TestLimiterForgetsTheFullest(t *testing.T) {
+	t.Parallel()
 	l := newLimiter[string](oneSet)
 	now := time.Unix(1000, 0)
 	for range 60 {
@@ -492,6 +512,7 @@ func TestLimiterForgetsTheFullest(t *testing.T) {
 }
 
 func TestLimiterConcurrently(t *testing.T) {
+	t.Parallel()
 	l := newLimiter[string](16)
 	now := time.Unix(1000, 0)
 	var granted [4]int
@@ -516,6 +537,7 @@ func TestLimiterConcurrently(t *testing.T) {
 // TestLimiterOtherRate: a key whose rate changes keeps its tokens and refills at the new
 // rate.
 func TestLimiterOtherRate(t *testing.T) {
+	t.Parallel()
 	l := newLimiter[string](oneSet)
 	now := time.Unix(1000, 0)
 	for range 60 {
@@ -538,6 +560,7 @@ func TestLimiterOtherRate(t *testing.T) {
 // TestRefusalsSayTheLimit: the answer names the limit and its setting, the log says so once a
 // minute, and OnRefusal hears of each refused request.
 func TestRefusalsSayTheLimit(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	var heard []string
 	x := newFixture(t, Config{

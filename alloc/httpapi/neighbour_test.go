@@ -39,6 +39,7 @@ func underAttack(x *fixture, perSecond int, attack, honest func(i int) int) (ser
 // TestNeighboursOfAnAttacker: whatever an address sends, a player there with a valid
 // token is served.
 func TestNeighboursOfAnAttacker(t *testing.T) {
+	t.Parallel()
 	for name, attack := range map[string]func(i int) string{
 		"no token":            func(int) string { return "" },
 		"unknown tokens":      func(i int) string { return fmt.Sprint("junk", i) },
@@ -64,6 +65,7 @@ func TestNeighboursOfAnAttacker(t *testing.T) {
 
 // TestNeighbourWithAnExpiredToken: it learns that it needs a new one.
 func TestNeighbourWithAnExpiredToken(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{Authenticate: known})
 	for i := range 500 {
 		regionsFrom(x, shared, fmt.Sprint("junk", i))
@@ -76,6 +78,7 @@ func TestNeighbourWithAnExpiredToken(t *testing.T) {
 // TestTokenChecksAreLimited: neither rejected tokens nor repetitions of a valid one make
 // the handler check signatures without limit.
 func TestTokenChecksAreLimited(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		token func(i int) string
 		most  int
@@ -100,6 +103,7 @@ func TestTokenChecksAreLimited(t *testing.T) {
 
 // TestKnownTokenThatExpires: a token that was valid loses its priority with its validity.
 func TestKnownTokenThatExpires(t *testing.T) {
+	t.Parallel()
 	valid, checked := true, 0
 	x := newFixture(t, Config{Authenticate: func(ctx context.Context, token string) (Identity, error) {
 		if token == "once" {
@@ -130,6 +134,7 @@ func TestKnownTokenThatExpires(t *testing.T) {
 // TestGuessersOfAnotherTenant: guesses at the join codes of one tenant refuse no join of
 // another one at the same address.
 func TestGuessersOfAnotherTenant(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{Authenticate: func(ctx context.Context, token string) (Identity, error) {
 		identity, err := known(ctx, token)
 		identity.Tenant.Project = "attacker"
@@ -149,6 +154,7 @@ func TestGuessersOfAnotherTenant(t *testing.T) {
 // TestOneGuesserOfATenant: one player's guesses refuse no join of another player of its
 // tenant at the same address.
 func TestOneGuesserOfATenant(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	served, asked := underAttack(x, 20,
@@ -163,6 +169,7 @@ func TestOneGuesserOfATenant(t *testing.T) {
 // by 60 players with an address each, fewer guesses at a tenant's join codes are checked
 // than the rate at which they last 28 days (alloc.DefaultFailuresPerSecond).
 func TestGuessesOfATenant(t *testing.T) {
+	t.Parallel()
 	const minutes = 10
 	for name, c := range map[string]struct {
 		from      func(i int) (addr, token string)

@@ -122,6 +122,7 @@ func (d *description) described() []string {
 // TestAnswersAreAsDescribed provokes every answer that the description knows,
 // and fails when one of them was not seen or looks different.
 func TestAnswersAreAsDescribed(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{PlayerPerMinute: 30, Authenticate: known})
 	d := loadDescription(t, x)
 	wantStatus(t, d.get(t, x, "/openapi.yaml", "", ""), 200)
@@ -198,6 +199,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 // TestWrongMethodIsAsDescribed compares the 405 answers, to which no operation
 // of the description leads.
 func TestWrongMethodIsAsDescribed(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	d := loadDescription(t, x)
 	for path, item := range d.doc.Paths.Map() {
@@ -223,6 +225,7 @@ func TestWrongMethodIsAsDescribed(t *testing.T) {
 
 // TestDescribedCallsAreServed compares the paths of both, in both directions.
 func TestDescribedCallsAreServed(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	d := loadDescription(t, x)
 	var described, served []string
@@ -242,6 +245,7 @@ func TestDescribedCallsAreServed(t *testing.T) {
 }
 
 func TestSpecIsServedAndSmall(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	rec := x.do(newRequest(http.MethodGet, "/openapi.yaml", "", ""))
 	if got := rec.Header().Get("Content-Type"); got != "application/yaml" {

@@ -37,6 +37,7 @@ func listen(t *testing.T, x *fixture) string {
 }
 
 func TestServerLimits(t *testing.T) {
+	t.Parallel()
 	s := NewServer(http.NotFoundHandler())
 	got := []time.Duration{s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout}
 	want := []time.Duration{5 * time.Second, 10 * time.Second, 10 * time.Second, time.Minute}
@@ -51,6 +52,7 @@ func TestServerLimits(t *testing.T) {
 }
 
 func TestServerRefusesLongHeaders(t *testing.T) {
+	t.Parallel()
 	base := listen(t, newFixture(t, Config{}))
 	req, err := http.NewRequestWithContext(t.Context(), "GET", base+"/v1/regions", nil)
 	if err != nil {
@@ -77,6 +79,7 @@ func TestServerRefusesLongHeaders(t *testing.T) {
 // TestClientAgainstServer has the package's own client go through a match and
 // its failures over a real connection.
 func TestClientAgainstServer(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	base := listen(t, x)
 	anna := &api.Client{BaseURL: base, Token: tokenAnna}
@@ -158,6 +161,7 @@ func (q *queue) add(addr string) *addrConn {
 }
 
 func TestLimitListener(t *testing.T) {
+	t.Parallel()
 	q := new(queue)
 	refused := make(map[Rejection]int)
 	l := LimitListener(q, ConnLimits{
@@ -204,6 +208,7 @@ func TestLimitListener(t *testing.T) {
 
 // TestLimitListenerForgets: an address without connections takes no memory.
 func TestLimitListenerForgets(t *testing.T) {
+	t.Parallel()
 	q := new(queue)
 	l := LimitListener(q, ConnLimits{}).(*limitListener)
 	for i := range 1000 {
@@ -223,6 +228,7 @@ func TestLimitListenerForgets(t *testing.T) {
 }
 
 func TestLimitListenerDefaults(t *testing.T) {
+	t.Parallel()
 	q := new(queue)
 	refused := make(map[Rejection]int)
 	l := LimitListener(q, ConnLimits{OnReject: func(why Rejection) { refused[why]++ }})
@@ -241,6 +247,7 @@ func TestLimitListenerDefaults(t *testing.T) {
 
 // TestLimitListenerCloses: a refused connection is closed at once, over a real socket.
 func TestLimitListenerCloses(t *testing.T) {
+	t.Parallel()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

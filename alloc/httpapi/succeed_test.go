@@ -25,6 +25,7 @@ func problemOfBody(t *testing.T, body []byte) (p api.Problem) {
 
 // TestSucceed: the answers of join and succeed before, during and after a succession.
 func TestSucceed(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{})
 	id := x.allocate(t, tokenAnna)
 	code := x.code(t, tokenAnna, id)
@@ -70,6 +71,7 @@ func TestSucceed(t *testing.T) {
 
 // TestSucceedRefusals: bodies that are no claim, and codes that are guessed.
 func TestSucceedRefusals(t *testing.T) {
+	t.Parallel()
 	x := newFixture(t, Config{FailedJoinsPerMinute: 2})
 	for _, body := range []string{
 		`{"hostConnectionData":"` + testTicket + `"}`, `{"joinCode":"BCDFGH"}`, `{"joinCode":"BCDFGH","hostConnectionData":"AAAA"}`,
@@ -89,6 +91,7 @@ func TestSucceedRefusals(t *testing.T) {
 
 // TestSucceedIsOff: without successions there is no such path.
 func TestSucceedIsOff(t *testing.T) {
+	t.Parallel()
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay: newFakeRelay(), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "local"}},
 	})

@@ -30,6 +30,7 @@ func shortly(args ...string) []string {
 }
 
 func TestBenchUsage(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args, want string
 		code       int
@@ -80,6 +81,7 @@ func TestBenchUsage(t *testing.T) {
 
 // TestBench loads the real relay, measures it, and reads what was written.
 func TestBench(t *testing.T) {
+	t.Parallel()
 	server, at := dev(t)
 	dir := t.TempDir()
 	file, page := filepath.Join(dir, "run.json"), filepath.Join(dir, "report.html")
@@ -114,6 +116,7 @@ func TestBench(t *testing.T) {
 }
 
 func TestBenchFails(t *testing.T) {
+	t.Parallel()
 	_, at := dev(t)
 	code, _, stderr := ferry(t.Context(), shortly("--api", at["http"], "--quiet", "--fail", "p50<1ns,loss<100%,cpu<1s")...)
 	if code != exitFailed || !strings.Contains(stderr, "p50<1ns does not hold: ") || !strings.Contains(stderr, "cpu<1s does not hold: not measured") ||
@@ -123,6 +126,7 @@ func TestBenchFails(t *testing.T) {
 }
 
 func TestBenchTicks(t *testing.T) {
+	t.Parallel()
 	_, at := dev(t)
 	file := filepath.Join(t.TempDir(), "star.json")
 	code, _, stderr := ferry(t.Context(), "bench", "--api", at["http"], "--shape", "star", "--matches", "2", "--players", "3", "--tick", "20",
@@ -138,6 +142,7 @@ func TestBenchTicks(t *testing.T) {
 
 // TestBenchControl loads the control plane in the second half of a run.
 func TestBenchControl(t *testing.T) {
+	t.Parallel()
 	server, at := dev(t)
 	dir := t.TempDir()
 	file, page := filepath.Join(dir, "half.json"), filepath.Join(dir, "half.html")
@@ -193,6 +198,7 @@ func TestBenchFindMax(t *testing.T) {
 
 // TestBenchFindMaxNothing: the failed attempts are reported as well.
 func TestBenchFindMaxNothing(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "none.json")
 	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "1", "--rate", "40", "--duration", "20ms", "--warmup", "0",
 		"--quiet", "--find-max", "delivered>1M", "--json", file)
@@ -205,6 +211,7 @@ func TestBenchFindMaxNothing(t *testing.T) {
 }
 
 func TestLimitsByCommand(t *testing.T) {
+	t.Parallel()
 	for line, want := range map[string]string{
 		"/usr/bin/ferry dev --workers 1": "off (ferry dev)", "ferry serve -c ferry.yaml": "on (ferry serve)",
 		"ferry": "", "ferry demo": "", "coturn dev": "",
@@ -220,6 +227,7 @@ func TestLimitsByCommand(t *testing.T) {
 
 // TestBenchInterrupted stops a long run after its first seconds.
 func TestBenchInterrupted(t *testing.T) {
+	t.Parallel()
 	_, at := dev(t)
 	for _, extra := range [][]string{nil, {"--fail", "loss<100%"}} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -253,6 +261,7 @@ func TestBenchInterrupted(t *testing.T) {
 
 // TestBenchNull starts the null relay, loads it, and compares two runs.
 func TestBenchNull(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var stdout, stderr text
@@ -298,6 +307,7 @@ func TestBenchNull(t *testing.T) {
 }
 
 func TestBenchCompareRefuses(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var files []string
 	for i, id := range []string{"one", "two"} {
@@ -316,6 +326,7 @@ func TestBenchCompareRefuses(t *testing.T) {
 }
 
 func TestBestFirst(t *testing.T) {
+	t.Parallel()
 	at := func(s int) bench.Result { return bench.Result{Started: time.Unix(int64(s), 0)} }
 	var got []int64
 	for _, r := range bestFirst(at(2), []bench.Result{at(1), at(2), at(3)}) {
@@ -346,6 +357,7 @@ func TestMeasured(t *testing.T) {
 // TestBenchServerEnds: the process of the relay ends during the run. What was seen is reported,
 // and the exit code says that something was wrong.
 func TestBenchServerEnds(t *testing.T) {
+	t.Parallel()
 	server, at := dev(t)
 	killed := make(chan struct{})
 	go func() {
@@ -377,6 +389,7 @@ func TestBenchServerEnds(t *testing.T) {
 
 // TestBenchNetcode plays matches through the real relay.
 func TestBenchNetcode(t *testing.T) {
+	t.Parallel()
 	server, at := dev(t)
 	file := filepath.Join(t.TempDir(), "netcode.json")
 	code, stdout, stderr := ferry(t.Context(), "bench", "--api", at["http"], "--shape", "netcode", "--matches", "2", "--players", "3", "--quiet",

@@ -137,6 +137,7 @@ func (o *operated) caller() *api.Client { return &api.Client{BaseURL: o.http, To
 // TestCtl: an operator looks at a match, kicks its player, closes its host and
 // lets the process run dry.
 func TestCtl(t *testing.T) {
+	t.Parallel()
 	o := operate(t, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "1")
 	nodes := o.wants("ctl nodes", "dev", "ready", o.http)
 	m := o.match()
@@ -187,6 +188,7 @@ func TestCtl(t *testing.T) {
 // TestReloadBySignal: SIGHUP and ctl read the file again, and a bad one is
 // refused with its line.
 func TestReloadBySignal(t *testing.T) {
+	t.Parallel()
 	// Under nohup SIGHUP is ignored, and the program would inherit that: a signal with a
 	// handler is not inherited as ignored.
 	hups := make(chan os.Signal, 1)
@@ -233,6 +235,7 @@ func TestReloadBySignal(t *testing.T) {
 
 // TestCtlUsage: invalid arguments are refused before any request.
 func TestCtlUsage(t *testing.T) {
+	t.Parallel()
 	for args, want := range map[string]string{
 		"ctl sing":                                   `ctl has no command "sing"`,
 		"ctl nodes extra":                            `unexpected argument "extra"`,
@@ -266,6 +269,7 @@ func TestCtlUsage(t *testing.T) {
 // TestCtlHelp: every command has an example that begins as it is typed, and ctl
 // without one shows all of them.
 func TestCtlHelp(t *testing.T) {
+	t.Parallel()
 	var out strings.Builder
 	if code := run(t.Context(), []string{"ferry", "ctl"}, nil, &out, &out); code != exitOK {
 		t.Errorf("code %d", code)
@@ -283,6 +287,7 @@ func TestCtlHelp(t *testing.T) {
 // TestClusterCA makes the certificates of a fleet as its help says, and holds them
 // against the settings of both roles.
 func TestClusterCA(t *testing.T) {
+	t.Parallel()
 	dir, stateDir := filepath.Join(t.TempDir(), "ca"), filepath.Join(t.TempDir(), "state")
 	const id = "6a1c3f5e-0d2b-4c7a-9e8f-112233445566"
 	for _, c := range []struct {

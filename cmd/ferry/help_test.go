@@ -22,6 +22,7 @@ func helpOf(t *testing.T, line string) string {
 
 // TestHelpWidth: no line of options is wider than the window, whatever its width.
 func TestHelpWidth(t *testing.T) {
+	t.Parallel()
 	var all func(cmd *cli.Command)
 	count := 0
 	all = func(cmd *cli.Command) {
@@ -56,6 +57,7 @@ func TestHelpWidth(t *testing.T) {
 // TestHelpAll: the short help has the common options that apply, and says how many more there
 // are; the long one has all, by group.
 func TestHelpAll(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ line, has, hasNot string }{
 		{"serve --help", "--udp HOST:PORT,... --tls-cert --state-dir --acme-domains --help-all", "--cluster --store --batch --overcommit"},
 		{"serve --help-all", "--udp --batch --unproven-ratio OPTIONS,_limits:", "--cluster --store --region-hints"},
@@ -86,6 +88,7 @@ func TestHelpAll(t *testing.T) {
 }
 
 func TestWrap(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		text         string
 		width, first int
@@ -107,6 +110,7 @@ func TestWrap(t *testing.T) {
 
 // TestManPages: each command has a page with its options and the page of its parent.
 func TestManPages(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	helpOf(t, "man "+dir)
 	count := 0

@@ -21,7 +21,10 @@ import (
 // binary is ferry itself, built once by TestMain and only read afterwards.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+func TestMain(m *testing.M) {
+	testkit.DefaultParallel(8)
+	os.Exit(buildAndRun(m))
+}
 
 func buildAndRun(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "ferry-test-")
@@ -142,6 +145,7 @@ func (p *process) says(want string) {
 
 // TestSignals: each signal does more than the one before.
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		drain error // of a drain that is wanted
@@ -201,6 +205,7 @@ func TestSignals(t *testing.T) {
 // TestHangUp: SIGHUP reads the settings again where there are any, and is no step
 // towards the end then; elsewhere it is a signal like the others.
 func TestHangUp(t *testing.T) {
+	t.Parallel()
 	did := make(chan string, 10)
 	s, received := new(signals), make(chan os.Signal)
 	undo := s.onReload(func() { did <- "reload" })

@@ -26,6 +26,7 @@ func silence(t *testing.T) string {
 
 // TestPing measures the running program, by its address and by its API.
 func TestPing(t *testing.T) {
+	t.Parallel()
 	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--region", "eu")
 	lines := p.untilReady()
 	at := addresses(lines[len(lines)-1])
@@ -60,6 +61,7 @@ func TestPing(t *testing.T) {
 // TestPingWays: every way is answered by the running program, tells the opening
 // where there is one, and leaves nothing at the relay.
 func TestPingWays(t *testing.T) {
+	t.Parallel()
 	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--region", "eu")
 	lines := p.untilReady()
 	at := addresses(lines[len(lines)-1])
@@ -109,6 +111,7 @@ func TestPingWays(t *testing.T) {
 // TestPingTLS: a certificate that is not good for the name is refused, and the
 // reason is shown; so is that of a port without a listener.
 func TestPingTLS(t *testing.T) {
+	t.Parallel()
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -126,6 +129,7 @@ func TestPingTLS(t *testing.T) {
 
 // TestPingUsage: what cannot be asked is refused before anything is sent.
 func TestPingUsage(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{"--by", "tcp", "127.0.0.1:1"}, {"--by", "ws"}, {"--probes", "101", "127.0.0.1:1"}, {"127.0.0.1"},
 	} {
@@ -139,6 +143,7 @@ func TestPingUsage(t *testing.T) {
 // TestPingFleet: each region is called at its WebSocket URL, and a region without
 // one is reported as such.
 func TestPingFleet(t *testing.T) {
+	t.Parallel()
 	relay := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	lines := relay.untilReady()
 	at := strings.TrimPrefix(addresses(lines[len(lines)-1])["http"], "http://")
@@ -166,6 +171,7 @@ func contains(row string, words []string) bool {
 }
 
 func TestPingJSON(t *testing.T) {
+	t.Parallel()
 	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	lines := p.untilReady()
 	var stdout, stderr strings.Builder
@@ -185,6 +191,7 @@ func TestPingJSON(t *testing.T) {
 
 // TestPingRegions: one that tells no address is shown as such.
 func TestPingRegions(t *testing.T) {
+	t.Parallel()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer the-token-of-this-test" {
 			w.WriteHeader(http.StatusUnauthorized)

@@ -94,6 +94,7 @@ func flowing(l probe.Line) bool {
 
 // TestProbeDirect plays a server and a client on one machine, over a bad network.
 func TestProbeDirect(t *testing.T) {
+	t.Parallel()
 	server := startProbe(t, "--listen", "127.0.0.1:0", "--once", "--send", "600")
 	at := server.wait("address", event("listening")).Address
 	client := startProbe(t, "--connect", at, "--send", "40", "--sim", "delay=2ms,loss=10,duplicate=10", "--seed", "4")
@@ -123,6 +124,7 @@ func TestProbeDirect(t *testing.T) {
 
 // TestProbeThroughRelay finds its server by a join code, and is let in.
 func TestProbeThroughRelay(t *testing.T) {
+	t.Parallel()
 	_, at := dev(t)
 	server := startProbe(t, "--host", "2", "--api", at["http"], "--approve", "--once", "--send", "4000")
 	code := server.wait("join code", event("listening")).JoinCode
@@ -147,6 +149,7 @@ func TestProbeThroughRelay(t *testing.T) {
 
 // TestProbeTransport speaks as Unity peers do, on each pipeline.
 func TestProbeTransport(t *testing.T) {
+	t.Parallel()
 	_, at := dev(t)
 	for _, c := range []struct {
 		speak    string
@@ -187,6 +190,7 @@ func TestProbeTransport(t *testing.T) {
 
 // TestProbeFails: the exit code is not zero if no client was connected.
 func TestProbeFails(t *testing.T) {
+	t.Parallel()
 	server := startProbe(t, "--listen", "127.0.0.1:0", "--game-version", "1")
 	at := server.wait("address", event("listening")).Address
 	client := startProbe(t, "--connect", at, "--game-version", "2")
@@ -229,6 +233,7 @@ func TestProbeFails(t *testing.T) {
 
 // TestProbeText is what people read.
 func TestProbeText(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := ferry(t.Context(), "probe", "--listen", "127.0.0.1:0", "--duration", "20ms")
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	if code != exitOK || len(lines) != 2 || !strings.Contains(lines[0], "listening  at 127.0.0.1:") || !strings.Contains(lines[1], "end  sent 0 (0 B)  received 0 (0 B)") {

@@ -19,6 +19,7 @@ import (
 )
 
 func TestServe(t *testing.T) {
+	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
 	args := []string{"serve", "-c", settings(t, "state_dir: "+state), "--log-format", "json"}
 	made := `"msg":"made a relay id and a master key","dir":"` + state
@@ -62,6 +63,7 @@ func TestServe(t *testing.T) {
 }
 
 func TestServeWithDamagedState(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	if err := os.WriteFile(filepath.Join(state, "identity"), []byte("?"), 0o600); err != nil {
 		t.Fatal(err)
@@ -73,6 +75,7 @@ func TestServeWithDamagedState(t *testing.T) {
 }
 
 func TestServeFromEnvironment(t *testing.T) {
+	t.Parallel()
 	env := []string{"FERRY_CONFIG=" + settings(t), "FERRY_STATE_DIR=" + t.TempDir(), "FERRY_UDP=127.0.0.1:0,[::1]:0"}
 	p := launch(t, env, "serve")
 	if lines := p.untilReady(); len(lines) != 5 || !strings.HasPrefix(lines[1], "listening udp [::1]:") {
@@ -81,6 +84,7 @@ func TestServeFromEnvironment(t *testing.T) {
 }
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	p := launch(t, nil, "demo", "--json", "--players", "2", "--seconds", "0.3")
 	var out strings.Builder
 	for line := range p.lines {
@@ -102,6 +106,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
 	p := launch(t, nil, "demo", "--seconds", "600")
 	for line := range p.lines {
 		if strings.Contains(line, "have joined") {
@@ -124,6 +129,7 @@ func dev(t *testing.T, args ...string) (*process, map[string]string) {
 }
 
 func TestStartUpLines(t *testing.T) {
+	t.Parallel()
 	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0,[::1]:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	lines := p.untilReady()
 	var kinds []string
@@ -151,6 +157,7 @@ func TestStartUpLines(t *testing.T) {
 }
 
 func TestDevOnEveryAddressWarns(t *testing.T) {
+	t.Parallel()
 	p := launch(t, nil, "dev", "--udp", "0.0.0.0:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-format", "json")
 	p.untilReady()
 	p.says(`"level":"WARN","msg":"DEV: OTHERS CAN REACH THIS RELAY`)
@@ -218,6 +225,7 @@ func exchange(t *testing.T, conn net.Conn, send []byte, before ...[]byte) []byte
 
 // TestDevEndToEnd asks with plain HTTP and speaks raw UDP.
 func TestDevEndToEnd(t *testing.T) {
+	t.Parallel()
 	p, at := dev(t)
 	a := call(t, at["http"]+"/v1/allocate", `{"maxConnections":4}`, 201).Data.Allocation
 	code := call(t, at["http"]+"/v1/joincode", `{"allocationId":"`+a.AllocationID+`"}`, 201).Data.JoinCode
@@ -270,6 +278,7 @@ func TestDevEndToEnd(t *testing.T) {
 }
 
 func TestInterruptAndTerminate(t *testing.T) {
+	t.Parallel()
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		p, _ := dev(t)
 		p.signal(s)
@@ -282,6 +291,7 @@ func TestInterruptAndTerminate(t *testing.T) {
 // TestSecondSignal: a call that is under way holds the end up; a second signal
 // does not wait for it.
 func TestSecondSignal(t *testing.T) {
+	t.Parallel()
 	p, at := dev(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(at["http"], "http://"))
 	if err != nil {
@@ -304,6 +314,7 @@ func TestSecondSignal(t *testing.T) {
 }
 
 func TestAddressInUse(t *testing.T) {
+	t.Parallel()
 	_, at := dev(t)
 	p := launch(t, nil, "dev", "--udp", at["udp"], "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	if code := p.exit(); code != exitFailed || !strings.Contains(p.stderr.String(), "address already in use") {
@@ -332,6 +343,7 @@ tokens:
 
 // TestExitCodes goes through command lines that end by themselves.
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	good := settings(t)
 	public := settings(t, "behind_proxy: false")
 	for _, c := range []struct {
@@ -405,6 +417,7 @@ func TestExitCodes(t *testing.T) {
 
 // TestHelpNamesEverything: every command has examples, every flag its variable.
 func TestHelpNamesEverything(t *testing.T) {
+	t.Parallel()
 	root := streams{}.root()
 	for _, cmd := range root.Commands {
 		if !strings.Contains(cmd.Description, "Example") || !strings.Contains(cmd.Description, "ferry "+cmd.Name) || cmd.Usage == "" {
@@ -433,6 +446,7 @@ func TestHelpNamesEverything(t *testing.T) {
 // TestBashCompletion: the script for bash completes commands and flags, and
 // never runs the command that it completes.
 func TestBashCompletion(t *testing.T) {
+	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("no bash")

@@ -37,6 +37,7 @@ func minted(t *testing.T, args ...string) string {
 // TestTokenOpensServe: serve with an issuer accepts tokens of ferry token, each
 // for its own player, and no others.
 func TestTokenOpensServe(t *testing.T) {
+	t.Parallel()
 	key := keyFile(t, devKey)
 	path := filepath.Join(t.TempDir(), "ferry.yaml")
 	text := "udp: 127.0.0.1:0\nhttp: 127.0.0.1:0\nadmin: 127.0.0.1:0\nlog_level: debug\n" +
@@ -121,6 +122,7 @@ func refusals(t *testing.T, key string, token func(more ...string) string, alloc
 }
 
 func TestTokenUsage(t *testing.T) {
+	t.Parallel()
 	key := keyFile(t, devKey)
 	good := "token --key-file " + key + " --project p --environment e --player a"
 	for _, c := range []struct{ args, says string }{
@@ -148,6 +150,7 @@ func TestTokenUsage(t *testing.T) {
 // TestCheckShowsIssuers: check prints the trusted issuers without secrets, and reports
 // the errors of serve.
 func TestCheckShowsIssuers(t *testing.T) {
+	t.Parallel()
 	key := keyFile(t, devKey)
 	check := func(text string) (int, string) {
 		var out strings.Builder

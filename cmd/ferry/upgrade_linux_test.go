@@ -21,6 +21,7 @@ import (
 // take over, one after the other, with new settings, while a match goes on, its join code leads
 // to it, and the service manager is told.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	manager := filepath.Join(t.TempDir(), "notify")
 	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: manager, Net: "unixgram"})
 	if err != nil {

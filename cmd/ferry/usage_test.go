@@ -8,6 +8,7 @@ import (
 
 // TestPlainErrors: errors of the command line name options as they are typed, and what to type.
 func TestPlainErrors(t *testing.T) {
+	t.Parallel()
 	for args, want := range map[string]string{
 		"dev --workers x":    `--workers: "x" is not a whole number`,
 		"bench --rate abc":   `--rate: "abc" is not a number`,
@@ -36,6 +37,7 @@ func TestPlainErrors(t *testing.T) {
 // TestErrorText: names of packages go, also those in the middle and after a line break; words
 // that are followed by a colon stay. A refused connection is said without names of Go.
 func TestErrorText(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"set up ferry: allocate: api: full\napp: store: is missing\ntls_cert: none":                                  "set up ferry: allocate: full\nstore: is missing\ntls_cert: none",
 		`join: api: Post "http://127.0.0.1:9/v1/join": dial tcp 127.0.0.1:9: connect: connection refused`:            "join: nothing listens at http://127.0.0.1:9: is ferry running there?",

@@ -33,6 +33,7 @@ func wantAlive(t *testing.T, what string, peers []*peer) {
 
 // TestKeyOfEndedAllocation: a key dies with its allocation.
 func TestKeyOfEndedAllocation(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	g.end(testID(1))
 	if newPeer(g, home, 1).connect() {
@@ -45,6 +46,7 @@ func TestKeyOfEndedAllocation(t *testing.T) {
 // TestFillTable: an attacker with one address and very many keys takes a quarter of the
 // table, and no session of a player.
 func TestFillTable(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{MaxSessions: 64})
 	players := connects(g, 1000, sourcesOf(20, "203.0.113.%d:7"))
 	neighbours := connects(g, 2000, sourcesOf(8, "192.0.2.7:%d"))
@@ -77,6 +79,7 @@ func TestFillTable(t *testing.T) {
 // unbound ones ends: first one to which an allocation was bound before, then the oldest.
 // Bound sessions stay, and without others the newcomer is dropped.
 func TestLeastValuableFirst(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{MaxSessions: 16, Idle: time.Hour})
 	serial := func(p *peer) uint64 { return g.table.source(p.from).serial }
 	before := newPeer(g, at("192.0.2.1:1"), 1)
@@ -116,6 +119,7 @@ func TestLeastValuableFirst(t *testing.T) {
 // TestBindTimeout: a session to which no allocation is bound in time ends. One that was
 // bound before stays, since its client may have to receive ERROR 4 in it.
 func TestBindTimeout(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{Idle: time.Hour})
 	before, bound, never := newPeer(g, at("192.0.2.1:1"), 1), newPeer(g, at("192.0.2.2:1"), 2), newPeer(g, at("192.0.2.3:1"), 3)
 	mustConnect(t, before)
@@ -140,6 +144,7 @@ func TestBindTimeout(t *testing.T) {
 // TestResumeOfEnded: a session whose allocation can neither be bound nor come back does
 // not resume in the next process, and ends when that becomes known later.
 func TestResumeOfEnded(t *testing.T) {
+	t.Parallel()
 	cfg := sessionsConfig(t, false)
 	g := newRig(t, Config{Sessions: openSessions(t, cfg)})
 	peers := connects(g, 0, sourcesOf(3, "192.0.2.%d:7"))
@@ -169,6 +174,7 @@ func TestResumeOfEnded(t *testing.T) {
 // TestForgedLockout: forged messages at the address of a player do not keep it from a
 // handshake with a cookie. Five were enough: their derivations counted against it.
 func TestForgedLockout(t *testing.T) {
+	t.Parallel()
 	for _, direct := range []int{0, -1} {
 		g := newRig(t, Config{Direct: direct})
 		forger := newPeer(g, home, 1)
@@ -191,6 +197,7 @@ func TestForgedLockout(t *testing.T) {
 // TestNeighbours: of many unfinished handshakes of one prefix, the oldest end for new
 // ones, those without a cookie first, so that a neighbour cannot block the prefix.
 func TestNeighbours(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{HalfOpenPerPrefix: 8})
 	first := newPeer(g, at("192.0.2.1:999"), 1)
 	if !first.start() {
@@ -220,6 +227,7 @@ func TestNeighbours(t *testing.T) {
 // although our last flight is larger than a Finished. A client whose flight comes in
 // several datagrams, as those of OpenSSL do when repeated, gets its answer.
 func TestRepeatedFinished(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -252,6 +260,7 @@ func TestRepeatedFinished(t *testing.T) {
 // TestHelloRate: the answers to forged hellos of one prefix are limited, and a client
 // with a valid cookie is answered all the same.
 func TestHelloRate(t *testing.T) {
+	t.Parallel()
 	for _, direct := range []int{0, -1} {
 		start := time.Now()
 		g := newRig(t, Config{Direct: direct, Workers: 1})
@@ -298,6 +307,7 @@ func TestHelloRate(t *testing.T) {
 // TestQueueShare: a source takes no more than its share of a queue, and none of another
 // class.
 func TestQueueShare(t *testing.T) {
+	t.Parallel()
 	r, err := New(Config{PSK: testKey, Queue: 128, Workers: 1})
 	if err != nil {
 		t.Fatal(err)

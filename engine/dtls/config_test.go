@@ -12,6 +12,7 @@ import (
 )
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	for field, c := range map[string]Config{
 		"PSK":               {},
 		"MaxSessions":       {PSK: testKey, MaxSessions: 1<<22 + 1},
@@ -36,6 +37,7 @@ func TestConfig(t *testing.T) {
 }
 
 func TestRunTwice(t *testing.T) {
+	t.Parallel()
 	r, err := New(Config{PSK: testKey})
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +53,7 @@ func TestRunTwice(t *testing.T) {
 }
 
 func TestEventNames(t *testing.T) {
+	t.Parallel()
 	seen := make(map[string]bool)
 	for e := range Events {
 		name := e.String()

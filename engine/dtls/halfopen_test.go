@@ -34,6 +34,7 @@ func sourcesOf(n int, format string) (out []endpoint.Endpoint) {
 }
 
 func TestHalfOpenPerPrefix(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, format string
 		want         int
@@ -60,6 +61,7 @@ func TestHalfOpenPerPrefix(t *testing.T) {
 
 // TestForgedPrefix: forged hellos do not use up the limit of a prefix.
 func TestForgedPrefix(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{HalfOpenPerPrefix: 8})
 	for i := range 100 {
 		g.put(at(fmt.Sprintf("192.0.2.1:%d", 100+i)), newPeer(g, home, i).hello(nil))
@@ -71,6 +73,7 @@ func TestForgedPrefix(t *testing.T) {
 }
 
 func TestHalfOpenInAll(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: time.Minute, Workers: 1})
 	if got := starts(g, sourcesOf(10, "192.0.2.%d:7")); got != 10 {
 		t.Fatalf("%d were answered", got)
@@ -105,6 +108,7 @@ func TestHalfOpenInAll(t *testing.T) {
 // TestNothingToEvict: a worker without a handshake to evict drops hellos above the
 // limit.
 func TestNothingToEvict(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{HalfOpen: 10, Direct: -1})
 	g.halfOpen.Add(10)
 	if newPeer(g, home, 1).start() {
@@ -117,6 +121,7 @@ func TestNothingToEvict(t *testing.T) {
 
 // TestHandshakeTimeout: handshakes time out, and the counts are right.
 func TestHandshakeTimeout(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: 200 * time.Millisecond})
 	starts(g, sourcesOf(10, "192.0.2.%d:7"))
 	// A handshake is removed before its timeout is counted.
@@ -133,6 +138,7 @@ func TestHandshakeTimeout(t *testing.T) {
 }
 
 func TestSessionsInAll(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{MaxSessions: 2, Quiet: time.Millisecond, Idle: 4 * time.Second})
 	sources := sourcesOf(3, "192.0.2.%d:7")
 	first := newPeer(g, sources[0], 0)
@@ -154,6 +160,7 @@ func TestSessionsInAll(t *testing.T) {
 // TestPerIdentity: the sessions of one identity are limited; the one that was silent
 // for longest ends.
 func TestPerIdentity(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{PerIdentity: 2})
 	sources := sourcesOf(20, "192.0.2.%d:7")
 	for _, from := range sources {
@@ -170,6 +177,7 @@ func TestPerIdentity(t *testing.T) {
 
 // TestEndedFirst: sessions that their client has ended are evicted before others.
 func TestEndedFirst(t *testing.T) {
+	t.Parallel()
 	tb := newTable(64, 3)
 	add := func(n int, heard int64) *session {
 		s := &session{id: testID(1), from: home}
@@ -195,6 +203,7 @@ func TestEndedFirst(t *testing.T) {
 
 // TestQueue: the queue is bounded while Run does not run, and drops are counted.
 func TestQueue(t *testing.T) {
+	t.Parallel()
 	r, err := New(Config{PSK: testKey, Queue: 10, Workers: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -213,6 +222,7 @@ func TestQueue(t *testing.T) {
 // TestDerivations: few keys are derived for the forged messages of a handshake without a
 // cookie, and for those of one with a cookie at retryRate.
 func TestDerivations(t *testing.T) {
+	t.Parallel()
 	for _, direct := range []int{0, -1} {
 		start, derived := time.Now(), 0
 		g := newRig(t, Config{HandshakeTimeout: time.Minute, Direct: direct, PSK: func(id proto.AllocationID) (proto.Key, bool) {
@@ -244,6 +254,7 @@ func TestDerivations(t *testing.T) {
 
 // TestDerivationsOfPrefix: a prefix with many handshakes gets deriveRate.
 func TestDerivationsOfPrefix(t *testing.T) {
+	t.Parallel()
 	var l limits
 	prefix, other := at("192.0.2.1:1").Network(), at("192.0.2.2:1").Network()
 	derived := 0
@@ -271,6 +282,7 @@ func fragments(p *peer, m []byte, size int) (out [][]byte) {
 }
 
 func TestFragments(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		cap   int
@@ -307,6 +319,7 @@ func TestFragments(t *testing.T) {
 }
 
 func TestHelloInFragments(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	p.hello(nil)
@@ -320,6 +333,7 @@ func TestHelloInFragments(t *testing.T) {
 
 // TestCookie: a cookie is valid for its source and its hello, for two time slots.
 func TestCookie(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	p.hello(nil)
@@ -362,6 +376,7 @@ func TestCookie(t *testing.T) {
 
 // TestInvalidCookie: it is answered with a new one, as RFC 6347 4.2.1 requires.
 func TestInvalidCookie(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	got := g.put(home, p.hello(make([]byte, cookieLen)))
@@ -449,6 +464,7 @@ func TestFlood(t *testing.T) {
 // TestFloodWithCookies: a prefix that answers with cookies has at most
 // HalfOpenPerPrefix handshakes.
 func TestFloodWithCookies(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	for i := range 2000 {
 		e := at("10.0.0.1:5")
@@ -464,6 +480,7 @@ func TestFloodWithCookies(t *testing.T) {
 // TestPionInFlood: pion's client gets in over a real socket while another one
 // replays its hello as fast as it can.
 func TestPionInFlood(t *testing.T) {
+	t.Parallel()
 	l := newLoop(t, Config{})
 	c := newTap(t, "127.0.0.1:0")
 	mustPion(t, c, l, 1)

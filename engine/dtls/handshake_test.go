@@ -22,6 +22,7 @@ func recordOf(messages ...[]byte) []byte {
 // whatever the number of hellos, records and flights in it. Otherwise many small
 // hellos in one datagram would be amplified, in packets and in bytes.
 func TestOneAnswer(t *testing.T) {
+	t.Parallel()
 	const many = 20
 	plain := func(g *rig, n int) (out [][]byte) {
 		for i := range n {
@@ -77,6 +78,7 @@ func TestOneAnswer(t *testing.T) {
 // TestTrailingHello: messages after a ClientHello are not processed, whether that was
 // answered or not, so a datagram costs the work of one hello.
 func TestTrailingHello(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	useless, good := newPeer(g, home, 1), newPeer(g, home, 2)
 	useless.suites = []uint16{0xC0A8}
@@ -92,6 +94,7 @@ func TestTrailingHello(t *testing.T) {
 
 // TestOneFinished: a datagram with many Finished of a session gets one answer.
 func TestOneFinished(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -106,6 +109,7 @@ func TestOneFinished(t *testing.T) {
 
 // TestNoRetransmission: a flight without an answer is sent once.
 func TestNoRetransmission(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{HandshakeTimeout: 300 * time.Millisecond})
 	if got := g.put(home, newPeer(g, home, 1).hello(nil)); len(got) != 1 {
 		t.Fatalf("%d answers", len(got))
@@ -119,6 +123,7 @@ func TestNoRetransmission(t *testing.T) {
 // TestSilence: invalid datagrams of a source without a session are not answered, not
 // even with an alert.
 func TestSilence(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -155,6 +160,7 @@ func TestSilence(t *testing.T) {
 // TestWrongFinished: with the right keys a Finished must still have the right
 // content, type and sequence number, be complete, and be alone in its record.
 func TestWrongFinished(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		spoil func(m []byte) []byte
@@ -193,6 +199,7 @@ func TestWrongFinished(t *testing.T) {
 // TestTampered: both Finished cover all messages, so no changed message is accepted,
 // with the extended master secret or without.
 func TestTampered(t *testing.T) {
+	t.Parallel()
 	for _, plain := range []bool{false, true} {
 		for _, c := range []struct {
 			name                    string
@@ -237,6 +244,7 @@ func TestTampered(t *testing.T) {
 // TestSizes: no answer to a hello without a cookie is larger than the hello, whatever
 // its size; an answer with a cookie is smaller.
 func TestSizes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		plain   bool
@@ -282,6 +290,7 @@ func TestSizes(t *testing.T) {
 
 // TestAnswerLen: answerLen is the size of the datagram that is sent.
 func TestAnswerLen(t *testing.T) {
+	t.Parallel()
 	for _, h := range []hello{
 		{}, {extendedMaster: true}, {renegotiation: true}, {extendedMaster: true, renegotiation: true},
 	} {
@@ -295,6 +304,7 @@ func TestAnswerLen(t *testing.T) {
 // TestPionSizes: the hellos of pion's client have the sizes in the package's
 // documentation and are answered directly.
 func TestPionSizes(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		name  string
 		hello int

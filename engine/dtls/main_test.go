@@ -19,6 +19,7 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(killEnv); path != "" {
 		killChild(path)
 	}
+	testkit.DefaultParallel(16)
 	goleak.VerifyTestMain(m)
 }
 

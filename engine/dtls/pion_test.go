@@ -113,6 +113,7 @@ func pionEcho(t *testing.T, conn *pion.Conn, msg string) {
 }
 
 func TestPion(t *testing.T) {
+	t.Parallel()
 	id := testID(5)
 	key, _ := testKey(id)
 	for _, c := range []struct {
@@ -146,6 +147,7 @@ func TestPion(t *testing.T) {
 }
 
 func TestPionWrongKey(t *testing.T) {
+	t.Parallel()
 	l := newLoop(t, Config{})
 	id := testID(5)
 	testkit.Eventually(t, "a Finished", func() bool {
@@ -162,6 +164,7 @@ func TestPionWrongKey(t *testing.T) {
 // TestPionLosses: each datagram of the client's handshake is lost or doubled, one
 // at a time.
 func TestPionLosses(t *testing.T) {
+	t.Parallel()
 	for n := range 3 {
 		for name, change := range map[string]func(b []byte) [][]byte{
 			"lost":    func([]byte) [][]byte { return nil },
@@ -185,6 +188,7 @@ func TestPionLosses(t *testing.T) {
 // TestPionAnswersLost: the server's last flight is lost, so the client repeats
 // its own.
 func TestPionAnswersLost(t *testing.T) {
+	t.Parallel()
 	l := newLoop(t, Config{})
 	c := &lossyTap{tap: newTap(t, "127.0.0.1:0"), lose: 1}
 	id := testID(5)
@@ -226,6 +230,7 @@ func (d *lossyTap) ReadFrom(b []byte) (int, net.Addr, error) {
 
 // TestPionReplay: an attacker replays all datagrams of a client.
 func TestPionReplay(t *testing.T) {
+	t.Parallel()
 	l := newLoop(t, Config{})
 	c := newTap(t, "127.0.0.1:0")
 	conn := mustPion(t, c, l, 5)
@@ -244,6 +249,7 @@ func TestPionReplay(t *testing.T) {
 }
 
 func TestPionCloses(t *testing.T) {
+	t.Parallel()
 	l := newLoop(t, Config{})
 	c := newTap(t, "127.0.0.1:0")
 	conn := mustPion(t, c, l, 5)
@@ -300,6 +306,7 @@ func openssl(t *testing.T, l *loop, key proto.Key, cipher string) (io.WriteClose
 }
 
 func TestOpenSSL(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		cipher string
 		direct int
@@ -351,6 +358,7 @@ func awaitLine(t *testing.T, lines <-chan string, want string) {
 }
 
 func TestOpenSSLWrongKey(t *testing.T) {
+	t.Parallel()
 	l := newLoop(t, Config{})
 	_, lines := openssl(t, l, proto.Key{7}, "PSK-AES128-GCM-SHA256")
 	testkit.Eventually(t, "its Finished", func() bool { return l.Stats().Counts[DropKey] > 0 })

@@ -78,6 +78,7 @@ func testAllocs(t *testing.T, c Config) {
 // TestOverhead: a record is 37 bytes longer than its message, as real clients
 // assume, and the engine's buffers have room for one.
 func TestOverhead(t *testing.T) {
+	t.Parallel()
 	if sealedLen != 37 {
 		t.Errorf("a record is %d bytes longer than its message", sealedLen)
 	}
@@ -191,6 +192,7 @@ func BenchmarkAlive(b *testing.B) {
 // TestWindowNeverTwice compares with a set: no number is accepted twice, and none
 // within windowSize of the newest is rejected the first time.
 func TestWindowNeverTwice(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for round := range 20 {
 		var w window
@@ -219,6 +221,7 @@ func TestWindowNeverTwice(t *testing.T) {
 }
 
 func TestWindowEdges(t *testing.T) {
+	t.Parallel()
 	if windowSize < 128 {
 		t.Fatalf("the window is %d wide", windowSize)
 	}
@@ -239,6 +242,7 @@ func TestWindowEdges(t *testing.T) {
 // TestWindowConcurrent: of several goroutines with the same numbers, one gets each
 // number.
 func TestWindowConcurrent(t *testing.T) {
+	t.Parallel()
 	var w window
 	var won atomic.Int64
 	var wg sync.WaitGroup
@@ -261,6 +265,7 @@ func TestWindowConcurrent(t *testing.T) {
 // goroutine seals them, and the nonce is the epoch and sequence number. With AES-GCM
 // a repeated nonce reveals the plain text and the key of the tags.
 func TestNonces(t *testing.T) {
+	t.Parallel()
 	const routines, each = 4, 500
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
@@ -289,6 +294,7 @@ func TestNonces(t *testing.T) {
 // TestSequenceEnds: when the numbers of a session are used up nothing more is
 // sealed, and the number does not wrap around.
 func TestSequenceEnds(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -309,6 +315,7 @@ func TestSequenceEnds(t *testing.T) {
 // TestFreshKeys: the server random of each handshake is unique, so that keys differ
 // even if a client repeats all of its messages.
 func TestFreshKeys(t *testing.T) {
+	t.Parallel()
 	seen := make(map[string]bool)
 	for _, direct := range []int{0, -1} {
 		g := newRig(t, Config{Direct: direct})
@@ -331,6 +338,7 @@ func TestFreshKeys(t *testing.T) {
 // TestDirections: the two directions have different keys, so our own record is not
 // accepted as one of the client.
 func TestDirections(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -348,6 +356,7 @@ func TestDirections(t *testing.T) {
 // removed and replaced. Each record is opened once, and each sealed one has a unique
 // number.
 func TestConcurrent(t *testing.T) {
+	t.Parallel()
 	const routines, each = 4, 200
 	g := newRig(t, Config{Quiet: time.Millisecond})
 	p := newPeer(g, home, 1)
@@ -400,6 +409,7 @@ func TestConcurrent(t *testing.T) {
 // TestTable: sessions that share chains are found and removed one by one, and no
 // serial is used twice.
 func TestTable(t *testing.T) {
+	t.Parallel()
 	tb := newTable(64, 64)
 	var all []*session
 	serials := make(map[uint64]bool)

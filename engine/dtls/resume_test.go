@@ -78,6 +78,7 @@ func bothModes(t *testing.T, test func(t *testing.T, cfg statefile.SessionsConfi
 // without a handshake, although the listeners have other numbers there. No record is
 // accepted that the previous process accepted.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	bothModes(t, func(t *testing.T, cfg statefile.SessionsConfig) {
 		g := newRig(t, Config{Sessions: openSessions(t, cfg)})
 		var peers []*peer
@@ -166,6 +167,7 @@ func testIDOf(p *peer) (id proto.AllocationID) { return proto.AllocationID(p.ide
 // TestResumeSlow: no record is lost of a client that sends less often than ten times a
 // second.
 func TestResumeSlow(t *testing.T) {
+	t.Parallel()
 	cfg := sessionsConfig(t, false)
 	g := newRig(t, Config{Sessions: openSessions(t, cfg)})
 	p := newPeer(g, home, 1)
@@ -184,6 +186,7 @@ func TestResumeSlow(t *testing.T) {
 // TestResumeForged: only an authentic record resumes a session; a forged one does not
 // change it.
 func TestResumeForged(t *testing.T) {
+	t.Parallel()
 	cfg := sessionsConfig(t, false)
 	g := newRig(t, Config{Sessions: openSessions(t, cfg)})
 	p := newPeer(g, home, 1)
@@ -209,6 +212,7 @@ func TestResumeForged(t *testing.T) {
 // TestNoResume: no session resumes from a file that is damaged, too old, or of another
 // relay.
 func TestNoResume(t *testing.T) {
+	t.Parallel()
 	damage := func(change func(b []byte)) func(t *testing.T, path string, cfg *statefile.SessionsConfig) {
 		return func(t *testing.T, path string, _ *statefile.SessionsConfig) {
 			b, err := os.ReadFile(path)
@@ -260,6 +264,7 @@ func TestNoResume(t *testing.T) {
 
 // TestResumeEnded: sessions that ended or were replaced do not resume.
 func TestResumeEnded(t *testing.T) {
+	t.Parallel()
 	cfg := sessionsConfig(t, false)
 	g := newRig(t, Config{Sessions: openSessions(t, cfg), Quiet: time.Millisecond, Idle: time.Second})
 	closed, taken := newPeer(g, at("192.0.2.1:1"), 1), newPeer(g, at("192.0.2.2:1"), 2)
@@ -296,6 +301,7 @@ func TestResumeEnded(t *testing.T) {
 // TestHandshakeBeforeResume: a client that makes a handshake while its session is
 // dormant keeps the serial and so the binding; another allocation does not.
 func TestHandshakeBeforeResume(t *testing.T) {
+	t.Parallel()
 	for _, same := range []bool{true, false} {
 		cfg := sessionsConfig(t, false)
 		g := newRig(t, Config{Sessions: openSessions(t, cfg)})
@@ -321,6 +327,7 @@ func TestHandshakeBeforeResume(t *testing.T) {
 // TestLateStore: a goroutine that still holds a session which has ended changes
 // nothing of the session that has its place in the file now.
 func TestLateStore(t *testing.T) {
+	t.Parallel()
 	cfg := sessionsConfig(t, false)
 	cfg.Capacity = 1
 	g := newRig(t, Config{Sessions: openSessions(t, cfg)})
@@ -341,6 +348,7 @@ func TestLateStore(t *testing.T) {
 // TestResumeFull: sessions above the capacity of the file work and end with the
 // process.
 func TestResumeFull(t *testing.T) {
+	t.Parallel()
 	cfg := sessionsConfig(t, false)
 	cfg.Capacity = 3
 	g := newRig(t, Config{Sessions: openSessions(t, cfg)})

@@ -14,6 +14,7 @@ import (
 var home = at("192.0.2.1:4000")
 
 func TestHandshake(t *testing.T) {
+	t.Parallel()
 	id := testID(3)
 	text := id.String()
 	for _, c := range []struct {
@@ -69,6 +70,7 @@ func checkEcho(t *testing.T, p *peer, id proto.AllocationID) engine.Session {
 }
 
 func TestNoSession(t *testing.T) {
+	t.Parallel()
 	id := testID(3)
 	for _, c := range []struct {
 		name     string
@@ -98,6 +100,7 @@ func TestNoSession(t *testing.T) {
 
 // TestForgedExchange: a forged ClientKeyExchange does not block the genuine client.
 func TestForgedExchange(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p, forger := newPeer(g, home, 1), newPeer(g, home, 2)
 	if !p.start() {
@@ -115,6 +118,7 @@ func TestForgedExchange(t *testing.T) {
 }
 
 func TestReplayAndReorder(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -143,6 +147,7 @@ func TestReplayAndReorder(t *testing.T) {
 }
 
 func TestUndecryptable(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -172,6 +177,7 @@ func TestUndecryptable(t *testing.T) {
 }
 
 func TestTrailing(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -183,6 +189,7 @@ func TestTrailing(t *testing.T) {
 
 // TestLostFinished: the client repeats its last flight until it has ours.
 func TestLostFinished(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -199,6 +206,7 @@ func TestLostFinished(t *testing.T) {
 
 // TestRenegotiation: a request to renegotiate is ignored.
 func TestRenegotiation(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -211,6 +219,7 @@ func TestRenegotiation(t *testing.T) {
 }
 
 func TestAlerts(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		alert []byte
@@ -244,6 +253,7 @@ func TestAlerts(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
+	t.Parallel()
 	// So long that a slow machine does not silence the talking one.
 	g := newRig(t, Config{Idle: 4 * time.Second})
 	talking, silent := newPeer(g, home, 1), newPeer(g, at("192.0.2.2:4000"), 2)
@@ -268,6 +278,7 @@ func TestIdle(t *testing.T) {
 // TestProbes: hellos of a client beside its session are not answered while the session
 // is in use.
 func TestProbes(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{Quiet: time.Minute})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -289,6 +300,7 @@ func TestProbes(t *testing.T) {
 // TestProbeStartsAnew: an authentic record ends the wait of a hello before it,
 // however long ago that was.
 func TestProbeStartsAnew(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{Quiet: time.Minute})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -307,6 +319,7 @@ func TestProbeStartsAnew(t *testing.T) {
 
 // TestTakeOver: the old session ends when the new one is established, not before.
 func TestTakeOver(t *testing.T) {
+	t.Parallel()
 	for name, direct := range map[string]int{"direct": 0, "cookie": -1} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, Config{Quiet: time.Millisecond, Direct: direct})
@@ -342,6 +355,7 @@ func TestTakeOver(t *testing.T) {
 // TestKeepsSerial: a new session of the same allocation at the same source keeps the
 // serial and so the binding; the old keys are not accepted any more.
 func TestKeepsSerial(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{Quiet: time.Millisecond})
 	old := newPeer(g, home, 1)
 	mustConnect(t, old)
@@ -380,6 +394,7 @@ func TestKeepsSerial(t *testing.T) {
 // TestCookieOverSession: a hello with a valid cookie from the source of a session is
 // answered at once, and the session continues until the handshake is finished.
 func TestCookieOverSession(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{Quiet: time.Minute, Direct: -1})
 	p := newPeer(g, home, 1)
 	got := g.put(home, p.hello(nil))
@@ -401,6 +416,7 @@ func TestCookieOverSession(t *testing.T) {
 
 // TestRoaming: the same identity from elsewhere is another session.
 func TestRoaming(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p, moved := newPeer(g, home, 1), newPeer(g, at("[2001:db8::1]:9"), 1)
 	mustConnect(t, p)
@@ -413,6 +429,7 @@ func TestRoaming(t *testing.T) {
 // TestHelloOverHandshake: another hello from the source of a half-open handshake needs
 // a cookie, so that a forged one cannot replace it.
 func TestHelloOverHandshake(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p, forger := newPeer(g, home, 1), newPeer(g, home, 2)
 	if !p.start() {
@@ -429,6 +446,7 @@ func TestHelloOverHandshake(t *testing.T) {
 
 // TestHelloAgain: the same hello gets the same answer, and one handshake.
 func TestHelloAgain(t *testing.T) {
+	t.Parallel()
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	if !p.start() {
@@ -454,6 +472,7 @@ func TestHelloAgain(t *testing.T) {
 // TestPionRestart: a client that was killed and started again on the same
 // address, so without close_notify.
 func TestPionRestart(t *testing.T) {
+	t.Parallel()
 	l := newLoop(t, Config{Quiet: 300 * time.Millisecond})
 	c := newTap(t, "127.0.0.1:0")
 	pionEcho(t, mustPion(t, c, l, 5), "before")
@@ -468,6 +487,7 @@ func TestPionRestart(t *testing.T) {
 
 // TestPionProbes: pion's client receives no alert and keeps its session.
 func TestPionProbes(t *testing.T) {
+	t.Parallel()
 	l := newLoop(t, Config{Quiet: time.Minute})
 	c := newTap(t, "127.0.0.1:0")
 	conn := mustPion(t, c, l, 5)

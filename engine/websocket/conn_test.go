@@ -20,6 +20,7 @@ import (
 // TestSizes: the largest messages pass in both directions; a larger one ends the
 // connection of its sender.
 func TestSizes(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{})
 	c := r.dial()
 	c.SetReadLimit(DefaultMaxOutgoing)
@@ -57,6 +58,7 @@ func TestSizes(t *testing.T) {
 
 // TestTextMessage: a text message ends the connection.
 func TestTextMessage(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{})
 	c := r.dial()
 	if err := c.Write(t.Context(), ws.MessageText, []byte("hello")); err != nil {
@@ -72,6 +74,7 @@ func TestTextMessage(t *testing.T) {
 // TestFraming: fragments are reassembled, and violations of RFC 6455 end the
 // connection.
 func TestFraming(t *testing.T) {
+	t.Parallel()
 	zeroMask := "\x00\x00\x00\x00"
 	for _, test := range []struct {
 		name, bytes string
@@ -112,6 +115,7 @@ func TestFraming(t *testing.T) {
 // TestFinalError: ERROR 1 and 4 end the connection after all queued messages; other
 // ERRORs do not.
 func TestFinalError(t *testing.T) {
+	t.Parallel()
 	for _, code := range []proto.ErrorCode{proto.ErrorTimeout, proto.ErrorNotFound} {
 		r := start(t, Config{QueueMessages: 3})
 		c := r.dial()
@@ -137,6 +141,7 @@ func TestFinalError(t *testing.T) {
 // TestPing: a connection whose client does not answer pings is reset, another is
 // not; the ping of a client is answered.
 func TestPing(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{PingInterval: 20 * time.Millisecond, PongTimeout: 4 * time.Second, BindTimeout: time.Hour})
 	responsive := r.dial()
 	if err := responsive.Ping(responsive.CloseRead(context.Background())); err != nil {
@@ -157,6 +162,7 @@ var bindReceived = proto.BindReceived{}.Append(nil)
 // TestUnbound: only BIND_RECEIVED keeps a connection open, neither ERROR nor the answer
 // to a QoS probe, which any client gets without an allocation.
 func TestUnbound(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{BindTimeout: 3 * time.Second})
 	bound := r.dial()
 	r.Send(r.firstMessage(bound), bindReceived)
@@ -179,6 +185,7 @@ func TestUnbound(t *testing.T) {
 // TestUnboundLimit: before the relay sends BIND_RECEIVED, at most maxUnbound messages
 // are delivered.
 func TestUnboundLimit(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{BindTimeout: time.Hour})
 	c := r.dial()
 	serial := r.firstMessage(c)
@@ -201,6 +208,7 @@ func TestUnboundLimit(t *testing.T) {
 
 // TestBusy: a message that the relay has no room for is dropped and counted.
 func TestBusy(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{})
 	c := r.dial()
 	r.Send(r.firstMessage(c), bindReceived)
@@ -213,6 +221,7 @@ func TestBusy(t *testing.T) {
 
 // TestIdle: a connection to which nothing is sent for IdleTimeout is closed.
 func TestIdle(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{PingInterval: 10 * time.Millisecond, IdleTimeout: 3 * time.Second, BindTimeout: time.Hour})
 	c := r.dial()
 	r.Send(r.firstMessage(c), []byte("a"))
@@ -226,6 +235,7 @@ func TestIdle(t *testing.T) {
 func TestSlowReader(t *testing.T) { withAndWithoutTLS(t, testSlowReader) }
 
 func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
+	t.Parallel()
 	// The queue must overflow before the write times out, on a slow machine too.
 	r := startOn(t, Config{WriteTimeout: 2 * time.Second, SendBuffer: 4 << 10}, server)
 	slow, _, _ := r.dialRaw("")
@@ -260,6 +270,7 @@ func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
 
 // TestStuckReader: the connection of a client that reads too slowly is reset.
 func TestStuckReader(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{WriteTimeout: 300 * time.Millisecond, SendBuffer: 4 << 10})
 	conn, reader, _ := r.dialRaw("")
 	io.WriteString(conn, "\x82\x81\x00\x00\x00\x00a")

@@ -82,6 +82,7 @@ func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int)
 // TestHandover: connections of a process go on behind the next one and the one after that, no
 // message is lost or out of order, and their ends become known.
 func TestHandover(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{})
 	c, other := r.dial(), r.dial()
 	serial, otherSerial := r.firstMessage(c), r.firstMessage(other)
@@ -133,6 +134,7 @@ func TestHandover(t *testing.T) {
 // TestHandoverFull: a process that keeps a connection and does not read costs the relay nothing
 // but messages to that.
 func TestHandoverFull(t *testing.T) {
+	t.Parallel()
 	tr, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)

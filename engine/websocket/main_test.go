@@ -19,7 +19,10 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.DefaultParallel(16)
+	goleak.VerifyTestMain(m)
+}
 
 // waitLimit is the time limit of waits that end at once unless a test fails.
 const waitLimit = 15 * time.Second

@@ -66,6 +66,7 @@ var proxyHeaders = []struct{ header, want string }{
 }
 
 func TestProxyHeader(t *testing.T) {
+	t.Parallel()
 	for _, test := range proxyHeaders {
 		client, n, err := parseProxyHeader([]byte(test.header + "more"))
 		if test.want == "" {
@@ -147,6 +148,7 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 // TestProxyListener: the bytes after the header arrive complete, however the
 // writes divide them.
 func TestProxyListener(t *testing.T) {
+	t.Parallel()
 	header, rest := proxyHeaders[0].header, strings.Repeat("rest", 1000)
 	for _, writes := range [][]string{{header + rest}, {header[:3], header[3:], rest}, {header, rest}, {headerV2(0x21, 0x11, v4Body) + rest}} {
 		_, server := dialProxied(t, ProxyConfig{Proxies: loopback}, writes...)
@@ -164,6 +166,7 @@ func TestProxyListener(t *testing.T) {
 // TestProxyAddress: RemoteAddr waits for the header, and returns the proxy's
 // address if the header has none.
 func TestProxyAddress(t *testing.T) {
+	t.Parallel()
 	_, server := dialProxied(t, ProxyConfig{Proxies: loopback}, "", "", proxyHeaders[1].header)
 	if got := server.RemoteAddr().String(); got != "[2001:db8::1]:4660" {
 		t.Errorf("the client is %s", got)
@@ -176,6 +179,7 @@ func TestProxyAddress(t *testing.T) {
 
 // TestProxyUntrusted: a header from an address that is not a proxy's is data.
 func TestProxyUntrusted(t *testing.T) {
+	t.Parallel()
 	header := proxyHeaders[0].header
 	client, server := dialProxied(t, ProxyConfig{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, header)
 	got := make([]byte, len(header))
@@ -187,6 +191,7 @@ func TestProxyUntrusted(t *testing.T) {
 // TestProxyRefused: a proxy's connection without a valid header is closed and
 // counted, at the latest after Timeout.
 func TestProxyRefused(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		write   string
 		timeout time.Duration
@@ -219,6 +224,7 @@ func TestProxyRefused(t *testing.T) {
 // TestProxyDeadline: a deadline that is set before the header arrives holds after it
 // too.
 func TestProxyDeadline(t *testing.T) {
+	t.Parallel()
 	_, server := dialProxied(t, ProxyConfig{Proxies: loopback}, proxyHeaders[0].header)
 	server.SetDeadline(time.Now().Add(200 * time.Millisecond))
 	if _, err := server.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -234,6 +240,7 @@ func TestProxyDeadline(t *testing.T) {
 // TestProxyAddressLimit: behind a proxy, over TLS, the limit per address counts by
 // the address in the header.
 func TestProxyAddressLimit(t *testing.T) {
+	t.Parallel()
 	tr, err := New(Config{MaxConnsPerAddress: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ func newQueue(messages, bytes int) *queue {
 // TestQueueModel: in random sequences, messages are popped in the order in which
 // they were pushed, within both limits.
 func TestQueueModel(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		q := newQueue(40, 20_000)
@@ -57,6 +58,7 @@ func TestQueueModel(t *testing.T) {
 // TestQueueFinal: the final message has room in a full queue, is popped last, and
 // closes the queue.
 func TestQueueFinal(t *testing.T) {
+	t.Parallel()
 	q := newQueue(1, 2000)
 	final := proto.Error{Code: proto.ErrorTimeout}.Append(nil)
 	room := make([]byte, MaxMessage)
@@ -83,6 +85,7 @@ func TestQueueFinal(t *testing.T) {
 // TestQueueStuck: a queue that overflowed and was not empty since for stuckAfter
 // is stuck; a shorter overflow is a burst.
 func TestQueueStuck(t *testing.T) {
+	t.Parallel()
 	q := newQueue(2, 2000)
 	q.stuckAfter = -1 // Every overflow is too long.
 	room := make([]byte, MaxMessage)
@@ -108,6 +111,7 @@ func TestQueueStuck(t *testing.T) {
 
 // TestQueueTrim: the ring shrinks after a burst.
 func TestQueueTrim(t *testing.T) {
+	t.Parallel()
 	q := newQueue(100, 64<<10)
 	room := make([]byte, MaxMessage)
 	for range 40 {

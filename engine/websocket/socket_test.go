@@ -45,6 +45,7 @@ func (c *recordedConn) Write(p []byte) (int, error) {
 // With TLS, several frames in one write, and so in one record, have at most 1,400
 // bytes. No frame is split.
 func TestWriteSizes(t *testing.T) {
+	t.Parallel()
 	const header, tls = 4, 5 + 1 + 16 // TLS 1.3: record header, content type, tag
 	for _, test := range []struct {
 		secure          bool

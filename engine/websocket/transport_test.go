@@ -22,10 +22,17 @@ import (
 
 // TestStop: when Run's context is done, all connections get a close frame, those
 // that do not read are reset, and no goroutine or connection remains.
-func TestStop(t *testing.T) { withAndWithoutTLS(t, testStop) }
+func TestStop(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	t.Run("all", func(t *testing.T) { withAndWithoutTLS(t, testStop) })
+	var left error
+	if !testkit.Poll(testkit.WaitLimit, func() bool { left = goleak.Find(before); return left == nil }) {
+		t.Error(left)
+	}
+}
 
 func testStop(t *testing.T, server func(http.Handler) *httptest.Server) {
-	before := goleak.IgnoreCurrent()
+	t.Parallel()
 	r := startOn(t, Config{CloseTimeout: 3 * time.Second, SendBuffer: 4 << 10}, server)
 	c := r.dial()
 	serial := r.firstMessage(c)
@@ -57,25 +64,17 @@ func testStop(t *testing.T, server func(http.Handler) *httptest.Server) {
 	if s := r.Stats(); s.Open != 0 || s.Ended[EndStopped] != 2 || s.Dropped[DropGone] == 0 {
 		t.Errorf("%+v", s)
 	}
-	// The HTTP server and the clients of this test still have goroutines.
 	for i := range r.shards {
 		if n := len(r.shards[i].conns); n != 0 {
 			t.Errorf("%d connections remain", n)
 		}
-	}
-	slow.Close()
-	var left error
-	if !testkit.Poll(testkit.WaitLimit, func() bool {
-		left = goleak.Find(before, goleak.IgnoreAnyFunction("net/http/httptest.(*Server).goServe.func1"))
-		return left == nil
-	}) {
-		t.Error(left)
 	}
 }
 
 // TestChurn: many connections open, send and end in every way at once, while
 // messages are sent to them. Every message and every connection is counted.
 func TestChurn(t *testing.T) {
+	t.Parallel()
 	const clients, rounds = 100, 3
 	r := start(t, Config{MaxConnsPerAddress: -1, QueueMessages: 16})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -209,6 +208,7 @@ func TestSendAllocations(t *testing.T) {
 
 // TestNames: each counter has a unique name.
 func TestNames(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	add := func(group, name string) {
 		if name == "" || name == "unknown" || seen[group+name] {
@@ -270,6 +270,7 @@ func (g *matchRig) dialAndBind(t *testing.T, cred enginetest.Credentials) *ws.Co
 func TestMatch(t *testing.T) { withAndWithoutTLS(t, testMatch) }
 
 func testMatch(t *testing.T, server func(http.Handler) *httptest.Server) {
+	t.Parallel()
 	g := newMatchRig(t, server)
 	res := g.Host("host", 4)
 	joiner, web := g.Joiner("over udp", res.ID), g.Joiner("over ws", res.ID)

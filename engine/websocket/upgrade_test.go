@@ -17,6 +17,7 @@ import (
 // TestUpgradeAnswer: subprotocols and extensions are not confirmed, and the answer
 // is small.
 func TestUpgradeAnswer(t *testing.T) {
+	t.Parallel()
 	tr, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +59,7 @@ func TestUpgradeAnswer(t *testing.T) {
 // TestNoExtensions: a client that requests a subprotocol and compression gets
 // neither.
 func TestNoExtensions(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{})
 	c, resp, err := ws.Dial(t.Context(), r.url, &ws.DialOptions{
 		Subprotocols: []string{"relay"}, CompressionMode: ws.CompressionContextTakeover,
@@ -78,6 +80,7 @@ func TestNoExtensions(t *testing.T) {
 
 // TestRefusals: a request that is not upgraded gets the reason and is counted.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	handshake := []string{
 		"Upgrade", "WebSocket", "Connection", "keep-alive, upgrade", "Sec-WebSocket-Version", "13",
 		"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==",
@@ -123,6 +126,7 @@ func TestRefusals(t *testing.T) {
 // TestBannedSources: a ban ends connections from its network and refuses further ones, until it
 // ends; others go on.
 func TestBannedSources(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	from := func(ip string) (*ws.Conn, *http.Response, error) {
 		return ws.Dial(t.Context(), r.url, &ws.DialOptions{HTTPHeader: http.Header{"X-Forwarded-For": {ip}}})
@@ -166,6 +170,7 @@ func TestBannedSources(t *testing.T) {
 // TestNotRunning: requests are refused before Run and after it, and Run fails the
 // second time.
 func TestNotRunning(t *testing.T) {
+	t.Parallel()
 	tr, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -191,6 +196,7 @@ func TestNotRunning(t *testing.T) {
 // TestConnectionLimits: connections are limited in total and per address, until
 // they end.
 func TestConnectionLimits(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{
 		MaxConns: 5, MaxConnsPerAddress: 2, CloseTimeout: 50 * time.Millisecond,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
@@ -251,6 +257,7 @@ func TestConnectionLimits(t *testing.T) {
 // TestShed: connections that bind no allocation give way to newcomers: the oldest of
 // the address, or of the address with most of them. Bound ones stay.
 func TestShed(t *testing.T) {
+	t.Parallel()
 	r := start(t, Config{
 		MaxConns: 6, MaxConnsPerAddress: 3, BindTimeout: time.Hour,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
@@ -306,6 +313,7 @@ func TestShed(t *testing.T) {
 // TestClientPrefix: connections of an unknown client count towards the total only, those
 // with a header that cannot be parsed count as their proxy's.
 func TestClientPrefix(t *testing.T) {
+	t.Parallel()
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	for _, test := range []struct {
 		remote string
@@ -329,6 +337,7 @@ func TestClientPrefix(t *testing.T) {
 
 // TestConfig: the error names the field.
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		cfg  Config
 		want string

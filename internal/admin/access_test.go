@@ -8,6 +8,7 @@ import (
 
 // TestGuard: requests of a browser for a page of another origin are refused.
 func TestGuard(t *testing.T) {
+	t.Parallel()
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	for _, c := range []struct {
 		name, method, host string

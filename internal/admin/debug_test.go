@@ -11,6 +11,7 @@ import (
 // TestDebugPages: profiles and the flight recorder need the operator's access, and each use of
 // them is recorded.
 func TestDebugPages(t *testing.T) {
+	t.Parallel()
 	var audit strings.Builder
 	flight := new(Flight)
 	t.Cleanup(flight.Stop)
@@ -70,6 +71,7 @@ func TestDebugPages(t *testing.T) {
 // TestAudit: changes are recorded with their outcome and the session that made them; reading
 // and refused requests are not.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	var audit strings.Builder
 	p := newConsolePages(sessionToken)
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})

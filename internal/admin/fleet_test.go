@@ -64,6 +64,7 @@ func testNodes(context.Context) ([]Node, error) {
 // TestFleetPages: an API process drains the relay that is named and no other,
 // and says which there are to a name that is not one of them.
 func TestFleetPages(t *testing.T) {
+	t.Parallel()
 	f := new(fakeFleet)
 	cfg, log := operator(nil, func(c *Config) {
 		c.Relay, c.Draining, c.Undrain = nil, nil, nil
@@ -133,6 +134,7 @@ func TestFleetPages(t *testing.T) {
 // TestOwnNode: a process with a relay drains that by its own name, and is not
 // drained by another one's.
 func TestOwnNode(t *testing.T) {
+	t.Parallel()
 	d := drainer{state: DrainState{Allocations: 7}}
 	cfg, _ := operator(new(fakeRelay), func(c *Config) {
 		c.Drain, c.Undrain, c.Draining = d.drain, d.undrain, func() DrainState { return d.state }
@@ -158,6 +160,7 @@ func TestOwnNode(t *testing.T) {
 
 // TestCandidates: a large fleet does not fill the screen.
 func TestCandidates(t *testing.T) {
+	t.Parallel()
 	var all []Node
 	for i := range 1000 {
 		all = append(all, Node{ID: proto.AllocationID{byte(i), byte(i >> 8), 1}.String(), Role: "relay"})
@@ -175,6 +178,7 @@ func TestCandidates(t *testing.T) {
 // TestRenderPage: RenderPage returns a complete page or an error status, and a relay serves its pages by its
 // id.
 func TestRenderPage(t *testing.T) {
+	t.Parallel()
 	pages := RelayPages(&Config{Relay: new(fakeRelay)})
 	whole := RenderPage(t.Context(), pages, "/allocations", 1<<20)
 	if whole.Status != 200 || len(whole.Body) == 0 {
@@ -224,6 +228,7 @@ func (d *drainer) undrain(context.Context) error {
 }
 
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	d := drainer{state: DrainState{Deadline: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Threshold: 3, Allocations: 7}}
 	h := New(Config{
 		Metrics: func(io.Writer) {}, Drain: d.drain, Undrain: d.undrain,

@@ -63,6 +63,7 @@ func get(h http.Handler, method, path string) *httptest.ResponseRecorder {
 }
 
 func TestPages(t *testing.T) {
+	t.Parallel()
 	relay, _ := running(t)
 	h := pages(relay, func() error { return nil })
 	for _, c := range []struct {
@@ -91,6 +92,7 @@ func TestPages(t *testing.T) {
 }
 
 func TestLivezOfADeadRelay(t *testing.T) {
+	t.Parallel()
 	relay, stop := running(t)
 	h := pages(relay, func() error { return nil })
 	stop()
@@ -103,6 +105,7 @@ func TestLivezOfADeadRelay(t *testing.T) {
 }
 
 func TestNotReady(t *testing.T) {
+	t.Parallel()
 	relay, _ := running(t)
 	h := pages(relay, func() error { return errors.New("stopping") })
 	if w := get(h, "GET", "/readyz"); w.Code != 503 || w.Body.String() != "stopping\n" {
@@ -114,6 +117,7 @@ func TestNotReady(t *testing.T) {
 }
 
 func TestAddrAllowed(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		addr               string
 		public, token, tls bool
@@ -140,4 +144,7 @@ func TestAddrAllowed(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.DefaultParallel(16)
+	goleak.VerifyTestMain(m)
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -71,6 +72,8 @@ func searchMatches(t *testing.T, h http.Handler, query string, want int) (found 
 
 // TestMatches: 10,000 matches, searched and sorted, in pages.
 func TestMatches(t *testing.T) {
+	t.Parallel()
+	testkit.OneGoroutine(t)
 	relay := &manyMatches{hosts: 10_000}
 	h := New(Config{Relay: relay})
 	search := func(query string) Matches { return searchMatches(t, h, query, http.StatusOK) }
@@ -141,6 +144,7 @@ func TestMatches(t *testing.T) {
 // TestMatchRates: the traffic of a match per second is that of its members between two reads,
 // also when counts begin again at zero.
 func TestMatchRates(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	relay := &manyMatches{hosts: 20, reads: int(engine.SentBytesLimit/100) - 1}
 	index := &matchIndex{relay: relay, now: func() time.Time { return now }}
@@ -182,6 +186,7 @@ func (f *fleetOfMatches) Page(ctx context.Context, relay, target string) (Page, 
 
 // TestMatchesOfFleet: an API process merges the matches of its relays.
 func TestMatchesOfFleet(t *testing.T) {
+	t.Parallel()
 	fleet := &fleetOfMatches{pages: map[string]http.Handler{
 		"one": RelayPages(&Config{Relay: &manyMatches{hosts: 30}}),
 		"two": RelayPages(&Config{Relay: &manyMatches{hosts: 40}}),
@@ -218,6 +223,7 @@ func TestMatchesOfFleet(t *testing.T) {
 // TestUsageOfFleet: an API process sums the usage of its relays, and gives no sum without one
 // of them.
 func TestUsageOfFleet(t *testing.T) {
+	t.Parallel()
 	fleet := &fleetOfMatches{pages: map[string]http.Handler{
 		"one": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(2000, 0)}),
 		"two": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(3000, 0), UsageSince: time.Unix(1000, 0)}),

@@ -103,6 +103,7 @@ func text(resp *http.Response) string {
 // TestOIDCRoles: the lists decide what a person may do, by a verified address or a group, and
 // the audit log names the person.
 func TestOIDCRoles(t *testing.T) {
+	t.Parallel()
 	r := newOIDCRig(t)
 	const unknown = "/allocations/00000000-0000-4000-8000-000000000001"
 	for _, c := range []struct {
@@ -165,6 +166,7 @@ func TestOIDCRoles(t *testing.T) {
 
 // TestViewer: a viewer reads pages; every other request and all profiles need an operator.
 func TestViewer(t *testing.T) {
+	t.Parallel()
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT"} {
 		for _, path := range []string{"/allocations", "/config", "/drain", "/debug/pprof/", "/debug/flight-recorder", "/anything/new"} {
 			want := (method == "GET" || method == "HEAD") && !strings.HasPrefix(path, "/debug/")
@@ -180,6 +182,7 @@ func TestViewer(t *testing.T) {
 
 // TestOIDCAttacks: what an attacker can change of a sign-in ends it.
 func TestOIDCAttacks(t *testing.T) {
+	t.Parallel()
 	r := newOIDCRig(t)
 	ann := map[string]any{"email": "ann@example.org", "email_verified": true}
 	r.Claims = ann
@@ -227,6 +230,7 @@ func TestOIDCAttacks(t *testing.T) {
 // TestOIDCReload: a person that is taken from the lists has no access from then on, also with
 // the cookie, and one who is made a viewer may only look.
 func TestOIDCReload(t *testing.T) {
+	t.Parallel()
 	r := newOIDCRig(t)
 	cookie, _ := r.signIn(map[string]any{"email": "ann@example.org", "email_verified": true})
 	status := func(method, path string) int { return r.get(method, path, cookie).StatusCode }
@@ -247,6 +251,7 @@ func TestOIDCReload(t *testing.T) {
 
 // TestOIDCIssuerAway: without its issuer the pages work by the token, and say what is wrong.
 func TestOIDCIssuerAway(t *testing.T) {
+	t.Parallel()
 	r := newOIDCRig(t)
 	r.Close()
 	if resp := r.get("GET", "/console/oidc/begin"); resp.StatusCode != http.StatusBadGateway || !strings.Contains(text(resp), "does not answer") {
@@ -258,6 +263,7 @@ func TestOIDCIssuerAway(t *testing.T) {
 }
 
 func TestOIDCCheck(t *testing.T) {
+	t.Parallel()
 	good := OIDC{Issuer: "https://id.example", ClientID: "ferry", URL: "https://relay.example:7778", Operators: []string{"a@b.example"}}
 	if err := good.Check(); err != nil {
 		t.Error(err)

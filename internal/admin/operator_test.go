@@ -102,6 +102,7 @@ func operator(relay *fakeRelay, change func(*Config)) (Config, *bytes.Buffer) {
 }
 
 func TestOperatorPages(t *testing.T) {
+	t.Parallel()
 	relay := new(fakeRelay)
 	cfg, log := operator(relay, func(*Config) {})
 	h := New(cfg)
@@ -164,6 +165,7 @@ func TestOperatorPages(t *testing.T) {
 // TestListingQuery: each parameter reaches the relay, and nothing else is
 // understood.
 func TestListingQuery(t *testing.T) {
+	t.Parallel()
 	relay := new(fakeRelay)
 	cfg, _ := operator(relay, func(*Config) {})
 	h := New(cfg)
@@ -212,6 +214,7 @@ func TestListingQuery(t *testing.T) {
 
 // TestRefusedReload: the reason reaches the operator.
 func TestRefusedReload(t *testing.T) {
+	t.Parallel()
 	for status, err := range map[int]error{
 		422: fmt.Errorf("%w: ferry.yaml:3: region: is empty", ErrRefused), 503: alloc.ErrUnavailable, 500: errors.New("broken"),
 	} {
@@ -226,6 +229,7 @@ func TestRefusedReload(t *testing.T) {
 
 // TestWithoutRelay: a process that has no relay has no pages about one.
 func TestWithoutRelay(t *testing.T) {
+	t.Parallel()
 	cfg, _ := operator(nil, func(c *Config) { c.Relay, c.Nodes, c.Settings = nil, nil, nil })
 	h := New(cfg)
 	for _, path := range []string{"/allocations", "/usage", "/stats", "/nodes", "/config", "/log-level"} {
@@ -237,6 +241,7 @@ func TestWithoutRelay(t *testing.T) {
 
 // TestAccess: authorization by listener, token and source address.
 func TestAccess(t *testing.T) {
+	t.Parallel()
 	const token = "a-token-of-the-tests"
 	for _, c := range []struct {
 		name          string
@@ -301,6 +306,7 @@ func TestAccess(t *testing.T) {
 }
 
 func TestCheckToken(t *testing.T) {
+	t.Parallel()
 	for token, good := range map[string]bool{
 		"": false, "fifteen letters": false, "0123456789abcde": false, "0123456789abcdef": true,
 		"0123456789 abcdef": false, "0123456789abcdef\n": false, "0123456789abcdefé": false,
@@ -314,6 +320,7 @@ func TestCheckToken(t *testing.T) {
 
 // TestTypes: what ferry ctl reads is what the pages write.
 func TestTypes(t *testing.T) {
+	t.Parallel()
 	cfg, _ := operator(new(fakeRelay), func(*Config) {})
 	h := New(cfg)
 	for path, into := range map[string]any{

@@ -54,6 +54,7 @@ func (p *consolePages) signIn(t *testing.T) *http.Cookie {
 
 // TestSession: the cookie of a sign-in is as good as the token, until it ends.
 func TestSession(t *testing.T) {
+	t.Parallel()
 	p := newConsolePages(sessionToken)
 	expect := func(what string, want int, cookies ...*http.Cookie) {
 		t.Helper()
@@ -114,6 +115,7 @@ func TestSession(t *testing.T) {
 
 // TestForeignSignIn: another site can neither sign in nor use a session.
 func TestForeignSignIn(t *testing.T) {
+	t.Parallel()
 	p := newConsolePages(sessionToken)
 	cookie := p.signIn(t)
 	for _, c := range []struct{ method, path string }{
@@ -133,6 +135,7 @@ func TestForeignSignIn(t *testing.T) {
 // TestRevokedSessions: the list of sign-outs does not grow without bound, and the one that
 // ends first is forgotten first.
 func TestRevokedSessions(t *testing.T) {
+	t.Parallel()
 	s := NewSessions()
 	now := time.Now()
 	s.now = func() time.Time { return now }
@@ -159,6 +162,7 @@ func TestRevokedSessions(t *testing.T) {
 
 // TestNoToken: without a token there is nothing to sign in to, and loopback may see all.
 func TestNoToken(t *testing.T) {
+	t.Parallel()
 	p := newConsolePages("")
 	if w := p.call("POST", "/console/login", `{"token":""}`); w.Code != http.StatusConflict {
 		t.Errorf("sign-in: status %d", w.Code)

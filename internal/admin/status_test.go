@@ -25,6 +25,7 @@ func looks(rows ...[]engine.WorkerStats) func() []engine.WorkerStats {
 }
 
 func TestWorkers(t *testing.T) {
+	t.Parallel()
 	idle := engine.WorkerStats{Batches: 5}
 	busy := engine.WorkerStats{Busy: true, Batches: 5}
 	next := engine.WorkerStats{Busy: true, Batches: 6}
@@ -55,6 +56,7 @@ func TestWorkers(t *testing.T) {
 }
 
 func TestProbeHasATimeOut(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		silent := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		began := time.Now()
@@ -66,6 +68,7 @@ func TestProbeHasATimeOut(t *testing.T) {
 }
 
 func TestClientGoesAway(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	stuck := looks([]engine.WorkerStats{{Busy: true}})

@@ -17,6 +17,7 @@ import (
 )
 
 func TestAddressesBeforeRun(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.UDP = append(c.UDP, addr("[::1]:0"))
 	a, err := New(options(c, Serve))
@@ -42,6 +43,7 @@ func TestAddressesBeforeRun(t *testing.T) {
 }
 
 func TestLifecycles(t *testing.T) {
+	t.Parallel()
 	t.Run("never run", func(t *testing.T) {
 		a, err := New(options(local(), Serve))
 		if err != nil {
@@ -102,6 +104,7 @@ func TestLifecycles(t *testing.T) {
 
 // TestFailedNew: what was opened is closed again when a later listener fails.
 func TestFailedNew(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -148,6 +151,7 @@ func failedNew(t *testing.T, name string, change func(*config.Config)) error {
 }
 
 func TestServeWantsTokens(t *testing.T) {
+	t.Parallel()
 	r := start(t, options(local(), Serve))
 	var problem *api.Problem
 	if _, err := r.caller("").Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1}); !errors.As(err, &problem) || problem.Status != 401 {
@@ -163,6 +167,7 @@ func TestServeWantsTokens(t *testing.T) {
 
 // TestServeHasLimits: 60 calls a minute for a player, none of it in dev.
 func TestServeHasLimits(t *testing.T) {
+	t.Parallel()
 	for mode, want := range map[Mode]bool{Serve: true, Dev: false} {
 		r := start(t, options(local(), mode))
 		refused := false
@@ -180,6 +185,7 @@ func TestServeHasLimits(t *testing.T) {
 
 // TestEndedReachesTheService: a join code dies when the relay ends its host.
 func TestEndedReachesTheService(t *testing.T) {
+	t.Parallel()
 	r := start(t, options(local(), Dev))
 	c := r.caller("")
 	ticket, err := client.Reserve(t.Context(), c, 2, "")
@@ -213,6 +219,7 @@ func TestEndedReachesTheService(t *testing.T) {
 }
 
 func TestAdminPages(t *testing.T) {
+	t.Parallel()
 	r := start(t, options(local(), Serve))
 	if _, err := r.caller(secret).Regions(t.Context()); err != nil {
 		t.Fatal(err)
@@ -246,6 +253,7 @@ func fetch(t *testing.T, url string) (status int, body string) {
 
 // TestCallUnderWay: a call that was taken is answered although the end has come.
 func TestCallUnderWay(t *testing.T) {
+	t.Parallel()
 	r := start(t, options(local(), Dev))
 	conn, err := net.Dial("tcp", r.api.addr().String())
 	if err != nil {

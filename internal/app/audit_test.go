@@ -11,6 +11,7 @@ import (
 // TestAuditFile: each change of an operator is a line of the file, also after the file was
 // moved and a reload.
 func TestAuditFile(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.AuditFile = filepath.Join(t.TempDir(), "audit.json")
 	r := start(t, options(c, Serve))

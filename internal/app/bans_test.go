@@ -179,6 +179,7 @@ func TestBanEnds(t *testing.T) {
 // TestBanFleet: a ban at one API process holds at every other one and at the relays, and
 // survives a loss of the store.
 func TestBanFleet(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	relay, a, b := k.relay(1, "eu"), k.api(), k.api()
 	testkit.Eventually(t, "the relay", func() bool { return len(a.frontEnd.fleet.Nodes()) == 1 && len(b.frontEnd.fleet.Nodes()) == 1 })

@@ -22,6 +22,7 @@ func host(t *testing.T, text string) config.Host {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name       string
 		change     func(*config.Config)
@@ -65,6 +66,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestRefusalsTogether(t *testing.T) {
+	t.Parallel()
 	c := config.Serve()
 	c.Admin = addr("0.0.0.0:0")
 	err := Check(c, Serve)
@@ -76,6 +78,7 @@ func TestRefusalsTogether(t *testing.T) {
 }
 
 func TestNoCertificate(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.TLSCert, c.TLSKey = filepath.Join(t.TempDir(), "no"), "no"
 	if err := Check(c, Serve); err == nil || !strings.Contains(err.Error(), "tls_cert") {
@@ -84,6 +87,7 @@ func TestNoCertificate(t *testing.T) {
 }
 
 func TestAdvertise(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, listen, hosts, own string
 		want                     string // an error begins with "!"
@@ -132,6 +136,7 @@ func TestAdvertise(t *testing.T) {
 }
 
 func TestPublic(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]bool{
 		"198.51.100.1": true, "2001:db8::1": true, "10.0.0.1": false, "192.168.1.1": false, "172.16.0.1": false,
 		"100.64.0.1": false, "100.128.0.1": true, "127.0.0.1": false, "169.254.1.1": false,
@@ -152,6 +157,7 @@ func TestPublic(t *testing.T) {
 }
 
 func TestOrLoopback(t *testing.T) {
+	t.Parallel()
 	one, two := netip.MustParseAddr("192.168.1.2"), netip.MustParseAddr("10.0.0.2")
 	for _, c := range []struct {
 		own      []netip.Addr
@@ -173,6 +179,7 @@ func TestOrLoopback(t *testing.T) {
 }
 
 func TestPlainHTTPAllowed(t *testing.T) {
+	t.Parallel()
 	tests := map[string]bool{
 		"127.0.0.1:7777": true, "127.9.9.9:7777": true, "[::1]:7777": true, "[::ffff:127.0.0.1]:7777": true,
 		"0.0.0.0:7777": false, "[::]:7777": false, "192.0.2.1:7777": false, "10.0.0.1:7777": false,

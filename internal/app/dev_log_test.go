@@ -17,6 +17,7 @@ import (
 
 // TestDevLog: the log of dev tells a match step by step, and why something was refused.
 func TestDevLog(t *testing.T) {
+	t.Parallel()
 	var log testkit.LogBuffer
 	o := options(local(), Dev)
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -73,6 +74,7 @@ func sendWrongBind(t *testing.T, r running, ticket client.Ticket) {
 
 // TestNoDevLog: other modes log neither join codes nor addresses.
 func TestNoDevLog(t *testing.T) {
+	t.Parallel()
 	var log testkit.LogBuffer
 	o := options(local(), Serve)
 	o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -85,6 +87,7 @@ func TestNoDevLog(t *testing.T) {
 
 // TestDevLogRefusals: each outcome is explained once, and none that is no refusal.
 func TestDevLogRefusals(t *testing.T) {
+	t.Parallel()
 	seen := map[engine.Outcome]bool{}
 	for _, r := range refusals {
 		if seen[r.outcome] || r.why == "" || r.outcome == engine.OutRelayed || r.outcome == engine.OutBound {
@@ -96,6 +99,7 @@ func TestDevLogRefusals(t *testing.T) {
 
 // TestOffInDev: dev says of each limit that it does not have that it has no effect.
 func TestOffInDev(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []Mode{Dev, Serve} {
 		o := options(local(), mode)
 		o.Level = new(slog.LevelVar)

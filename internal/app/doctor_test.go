@@ -22,6 +22,7 @@ import (
 
 // TestDoctor plants faults. Each is found, with what to do; without it the check is ok.
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	sound := func(t *testing.T) Doctor {
 		c := local()
 		c.Advertise = []config.Host{advertised(t, "127.0.0.1")}

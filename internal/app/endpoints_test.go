@@ -16,6 +16,7 @@ import (
 )
 
 func TestEndpoints(t *testing.T) {
+	t.Parallel()
 	proxy := func(c *config.Config) { c.BehindProxy = true }
 	secure := func(c *config.Config) { c.TLSCert = "cert.pem" }
 	issuing := func(c *config.Config) { c.ACMEDomains = []config.Name{{Host: "a.example"}, {Host: "b.example"}} }
@@ -81,6 +82,7 @@ func TestEndpoints(t *testing.T) {
 }
 
 func TestBadOrigins(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []Mode{Serve, Dev} {
 		c := local()
 		c.AllowOrigins = []string{"game.example.org"}
@@ -93,6 +95,7 @@ func TestBadOrigins(t *testing.T) {
 // TestAdvertisedEndpoints: the endpoints for players, with ports that were chosen by
 // the system.
 func TestAdvertisedEndpoints(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.UDP = []config.Addr{addr("127.0.0.1:0"), addr("[::1]:0")}
 	c.Advertise = []config.Host{host(t, "2001:db8::1")}
@@ -127,6 +130,7 @@ func TestAdvertisedEndpoints(t *testing.T) {
 }
 
 func TestHTTPS(t *testing.T) {
+	t.Parallel()
 	var pool *x509.CertPool
 	c := local()
 	c.TLSCert, c.TLSKey, pool = newCertificate(t)

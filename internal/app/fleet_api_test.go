@@ -79,6 +79,7 @@ func candidates(relays map[byte]distant, dead byte) (all []fleet.Candidate) {
 // TestOnRelayOf: an allocation is found on its relay, and an unknown one is reported
 // as not found only if every relay has answered.
 func TestOnRelayOf(t *testing.T) {
+	t.Parallel()
 	host, player, unknown := proto.AllocationID{1}, proto.AllocationID{2}, proto.AllocationID{3}
 	silence := fmt.Errorf("%w: silence", alloc.ErrUnavailable)
 	good := map[proto.AllocationID]error{host: fmt.Errorf("far away: %w", cluster.ErrHost), player: nil}
@@ -144,6 +145,7 @@ func TestOnRelayOf(t *testing.T) {
 
 // TestManyRelays: no more are asked at once than may be, and no more are named.
 func TestManyRelays(t *testing.T) {
+	t.Parallel()
 	const relays = 1000
 	var now, most, asked atomic.Int64
 	r := fleetOperator{
@@ -181,6 +183,7 @@ func TestManyRelays(t *testing.T) {
 // TestFleetOperator: an operator of an API process drains, kicks and closes at a
 // relay that is another process, and sees it.
 func TestFleetOperator(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	o := k.relayOptions(1, "eu")
 	o.Config.BindTimeout, o.Config.DrainThreshold = time.Hour, 0
@@ -254,6 +257,7 @@ func (r running) pager(t *testing.T) func(request string, status int, want strin
 // TestFleetPages: an API process shows what is at a relay that is another
 // process, and finds hosts.
 func TestFleetPages(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	o := k.relayOptions(1, "eu")
 	o.Config.BindTimeout = time.Hour
@@ -298,6 +302,7 @@ func TestFleetPages(t *testing.T) {
 // TestFleetFinalDrain: a drain that a signal began cannot be undone through the
 // cluster either, and a relay that has run dry ends as it would by itself.
 func TestFleetFinalDrain(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	o := k.relayOptions(1, "eu")
 	o.Config.BindTimeout, o.Config.DrainTimeout = time.Hour, time.Hour
@@ -322,6 +327,7 @@ func TestFleetFinalDrain(t *testing.T) {
 // TestFleetFreshRelay: a relay without a state file accepts every client that comes back,
 // and so takes any id. A player at another one is kicked all the same.
 func TestFleetFreshRelay(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	o, fresh := k.relayOptions(1, "eu"), k.relayOptions(2, "us")
 	o.Config.BindTimeout, fresh.Fresh = time.Hour, false

@@ -25,6 +25,7 @@ func bulk(reply string) (lines []string) {
 // players of a host to another host or relay. Forged entries count as absent until the
 // relay of the host writes its own again.
 func TestStolenStorePassword(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	k.relay(1, "eu")
 	k.relay(2, "us")

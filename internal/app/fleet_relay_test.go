@@ -109,6 +109,7 @@ func problem(err error) int {
 // TestFleet: two relays and two API processes are one service. A drain at one
 // relay reaches all of it, and takes nothing from its hosts.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	eu, us := k.relay(1, "eu"), k.relay(2, "us")
 	first, second := k.api(), k.api()
@@ -161,6 +162,7 @@ func TestFleet(t *testing.T) {
 
 // TestRelayAnswersNoCalls: players' calls are for the API processes.
 func TestRelayAnswersNoCalls(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	r := k.relay(1, "eu")
 	_, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
@@ -178,6 +180,7 @@ func TestRelayAnswersNoCalls(t *testing.T) {
 // TestStoreAway: without the store calls are answered with 503 and the processes
 // stay ready; an empty one that comes back learns from the relays.
 func TestStoreAway(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	relay, a := k.relay(1, "eu"), k.api()
 	testkit.Within(t, time.Minute, "the relay", func() bool {
@@ -216,6 +219,7 @@ func TestStoreAway(t *testing.T) {
 // TestKeptCodes: a relay that was restarted restores the hosts that may come back in a store that has lost
 // everything, and calls for them are answered with 503.
 func TestKeptCodes(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	a := k.api()
 	o := k.relayOptions(1, "eu")
@@ -247,6 +251,7 @@ func TestKeptCodes(t *testing.T) {
 // TestFleetQuota: what a project uses counts at all API processes, once its relays
 // have said so.
 func TestFleetQuota(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	o := k.relayOptions(1, "eu")
 	o.Config.BindTimeout = config.Serve().BindTimeout
@@ -276,6 +281,7 @@ func TestFleetQuota(t *testing.T) {
 // TestFarewell: a relay without hosts leaves the registry, and one that has some
 // says that it drains, so that it comes back to them.
 func TestFarewell(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	a := k.api()
 	empty, busy := k.relay(1, "eu"), k.relay(2, "us")
@@ -300,6 +306,7 @@ func TestFarewell(t *testing.T) {
 // TestFleetSettings: what a process of a fleet cannot do without, and what it has
 // no use for.
 func TestFleetSettings(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []Mode{Relay, API} {
 		if err := Check(local(), mode); !errors.Is(err, ErrNoStore) || !errors.Is(err, ErrNoFiles) {
 			t.Errorf("%s: %v", mode, err)
@@ -325,6 +332,7 @@ func TestFleetSettings(t *testing.T) {
 }
 
 func TestControl(t *testing.T) {
+	t.Parallel()
 	advertised := []alloc.ServerEndpoint{{Host: "203.0.113.7", Port: 7777}}
 	for _, c := range []struct{ advertise, listen, want string }{
 		{"", "10.0.0.7:7779", "10.0.0.7:7779"},
@@ -349,6 +357,7 @@ func TestControl(t *testing.T) {
 
 // TestLoad: a busy thread is seen, by a number from 0 to 1.
 func TestLoad(t *testing.T) {
+	t.Parallel()
 	var l load
 	if first := l.measure(); first != 0 {
 		t.Errorf("the first measure is %v, want 0", first)

@@ -155,6 +155,7 @@ func userURL(url, user string) string {
 // TestStoreUsers: the users of docs/fleet.md suffice for their roles. Relays and API
 // processes with real certificates pass the tests of all stores.
 func TestStoreUsers(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	signers := k.signers()
 	alone := k.redis
@@ -212,6 +213,7 @@ var refused = regexp.MustCompile(`^-(NOPERM|ERR The user executing the script ca
 // TestStoreUsersLimits: a user can do nothing with the keys of the other role, of another
 // fleet, or with the server.
 func TestStoreUsersLimits(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	setStoreUsers(t, server)
 	server.Do("HSET ferry:{nodes} x y")

@@ -15,9 +15,13 @@ import (
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/state"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.DefaultParallel(8)
+	goleak.VerifyTestMain(m)
+}
 
 const secret = "a-secret-of-the-tests"
 

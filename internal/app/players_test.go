@@ -46,6 +46,7 @@ func es256(t *testing.T, key *ecdsa.PrivateKey, claims string) string {
 // TestIssuerOfItsOwn: players of an issuer with published keys play, and a relay
 // whose issuer is not reachable yet is answered with 503.
 func TestIssuerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -176,6 +177,7 @@ const hookSecret = "hush-hush-0123456789"
 
 // TestHooks: a whole match as the operator's programs see it.
 func TestHooks(t *testing.T) {
+	t.Parallel()
 	h := &recorder{}
 	program := httptest.NewServer(h)
 	defer program.Close()
@@ -225,6 +227,7 @@ func TestHooks(t *testing.T) {
 // TestCountsOfPlayers: the metrics have what the settings ask for and nothing
 // else, also after a reload that turns it on.
 func TestCountsOfPlayers(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(file, []byte(strings.Repeat("s", 40)), 0o600); err != nil {
 		t.Fatal(err)

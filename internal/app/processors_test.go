@@ -91,6 +91,7 @@ func TestProcessorsFollowTheQuota(t *testing.T) {
 
 // TestSteeringByCPU: automatic steering needs interrupts on the CPUs of all workers.
 func TestSteeringByCPU(t *testing.T) {
+	t.Parallel()
 	spread := []machine.Interface{{WithoutRPS: 2, Interrupts: []machine.Interrupt{{CPUs: []int{0}}, {CPUs: []int{1}}}}, {RPS: []int{2, 3}}}
 	for _, c := range []struct {
 		setting string

@@ -28,6 +28,7 @@ func crowd(t testing.TB, r running, n int) {
 // TestQuotaHolds: a quota holds for all environments of a project together, for 200
 // callers at once, and beyond the tenants that have counters of their own.
 func TestQuotaHolds(t *testing.T) {
+	t.Parallel()
 	for _, tenants := range []int{0, 1100} {
 		o := options(local(), Serve)
 		o.Config.Quotas = []config.Quota{{Project: "game", Allocations: 50}}
@@ -64,6 +65,7 @@ func TestQuotaHolds(t *testing.T) {
 // TestQuotaHoldsAfterAdmission: callers that were all admitted before any of them reserved,
 // as while an admission program decides, do not exceed the quota.
 func TestQuotaHoldsAfterAdmission(t *testing.T) {
+	t.Parallel()
 	o := options(local(), Serve)
 	o.Config.Quotas = []config.Quota{{Project: "game", Allocations: 50}}
 	r := start(t, o)

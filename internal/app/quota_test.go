@@ -71,6 +71,7 @@ func refusedByQuota(t *testing.T, r running) bool {
 // TestQuotaAfterRestart: players that came back count from then on, without a reservation in
 // this run; players that have not come back do not.
 func TestQuotaAfterRestart(t *testing.T) {
+	t.Parallel()
 	for _, quota := range []config.Quota{{Project: "game", Players: 2}, {Project: "game", Allocations: 2}} {
 		o := options(local(), Serve)
 		o.StateFile = filepath.Join(t.TempDir(), "allocations")
@@ -112,6 +113,7 @@ func TestQuotaAfterRestart(t *testing.T) {
 // TestFleetQuotaAfterRestart: the same at an API process, whose store has
 // only what the relay has reported since its restart.
 func TestFleetQuotaAfterRestart(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	c := k.settings("api", cluster.Request{Role: cluster.RoleAPI})
 	c.Quotas = []config.Quota{{Project: "game", Players: 2}}
@@ -148,6 +150,7 @@ func TestFleetQuotaAfterRestart(t *testing.T) {
 // TestFleetQuotaWithoutStore: what an API process cannot count, it refuses, for as long as
 // the store does not answer.
 func TestFleetQuotaWithoutStore(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	c := k.settings("api", cluster.Request{Role: cluster.RoleAPI})
 	c.Quotas = []config.Quota{{Project: "game", Players: 2}}
@@ -170,6 +173,7 @@ func (idleRelay) Projects(context.Context, ...string) ([]engine.ProjectUsage, er
 // TestBandwidthQuota: a project that relays more than it may gets nothing new
 // until it relays less, and others do not count. Counters that begin anew hide nothing.
 func TestBandwidthQuota(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := config.Dev()
 		c.Quotas = []config.Quota{{Project: "game", BytesPerSecond: 1000}}
@@ -240,6 +244,7 @@ func TestReportedBandwidth(t *testing.T) {
 
 // TestRegionsOfProject: a project has hosts in its regions only, and a reload changes them.
 func TestRegionsOfProject(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.Quotas = []config.Quota{{Project: "game", Regions: []string{"mars"}}}
 	r := start(t, options(c, Serve))

@@ -27,6 +27,7 @@ import (
 // TestLargeMessageLine: the line names the setting that cures it for the sender's
 // way, and warns of what is dropped, in dev also of what may be.
 func TestLargeMessageLine(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		mode     Mode
 		from, to endpoint.Kind
@@ -80,6 +81,7 @@ func once(t *testing.T, change func(*Options), do func(running)) string {
 func nothing(running) {}
 
 func TestStateFileLines(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "allocations")
 	in := func(o *Options) { o.StateFile = file }
 	fresh := func(o *Options) { o.StateFile, o.Fresh = file, true }
@@ -117,6 +119,7 @@ func TestStateFileLines(t *testing.T) {
 // TestCodesComeBack: a join code of the run before is known, and answered with
 // "later" until its host is back, or it is certain that it will not be.
 func TestCodesComeBack(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "allocations")
 	in := func(o *Options) { o.StateFile = file }
 	var code string
@@ -151,6 +154,7 @@ func TestCodesComeBack(t *testing.T) {
 
 // TestFreshIdentity: nothing can come back to a relay that has just been made.
 func TestFreshIdentity(t *testing.T) {
+	t.Parallel()
 	for _, o := range []Options{
 		{Config: local(), Mode: Serve, Fresh: true}, {Config: local(), Mode: Dev},
 	} {
@@ -163,6 +167,7 @@ func TestFreshIdentity(t *testing.T) {
 }
 
 func TestAwaited(t *testing.T) {
+	t.Parallel()
 	r := restart{previous: 5}
 	r.lost.Store(2)
 	for rebuilt, want := range map[uint64]int{0: 3, 2: 1, 3: 0, 9: 0} {
@@ -173,6 +178,7 @@ func TestAwaited(t *testing.T) {
 }
 
 func TestEngineConfig(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.UDP[0] = addr("10.0.0.5:7777")
 	c.Advertise = append(c.Advertise, host(t, "203.0.113.1"))
@@ -206,6 +212,7 @@ func network(text string) config.Network {
 }
 
 func TestWarnings(t *testing.T) {
+	t.Parallel()
 	public := []config.Addr{addr("203.0.113.1:0")}
 	c := local()
 	if w := Warnings(c, Serve); len(w) != 0 {
@@ -236,6 +243,7 @@ func TestWarnings(t *testing.T) {
 }
 
 func TestConnLimits(t *testing.T) {
+	t.Parallel()
 	c := local()
 	r := new(rejections)
 	limits := connLimits(&c, r)
@@ -265,6 +273,7 @@ func TestConnLimits(t *testing.T) {
 // TestConnectionsAreLimited: one more than an address may have is closed, and
 // counted; dev lets them all in.
 func TestConnectionsAreLimited(t *testing.T) {
+	t.Parallel()
 	for mode, refused := range map[Mode]bool{Serve: true, Dev: false} {
 		c := local()
 		c.MaxAddressConnections, c.WebSocket = 2, false
@@ -285,6 +294,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 
 // TestTrustedProxy: the limits of addresses go by what a trusted proxy says.
 func TestTrustedProxy(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]bool{"127.0.0.0/8": false, "192.0.2.0/24": true} {
 		c := local()
 		c.AddressPerMinute, c.PlayerPerMinute = 5, 1000
@@ -318,6 +328,7 @@ func (f forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // TestShortMemory: reservations are refused while the guard reports short memory.
 func TestShortMemory(t *testing.T) {
+	t.Parallel()
 	r := start(t, options(local(), Serve))
 	relay, err := r.advertised()
 	if err != nil {
@@ -336,6 +347,7 @@ func TestShortMemory(t *testing.T) {
 // TestRoomForAllocations: the default is what fits, and more than that is a
 // warning.
 func TestRoomForAllocations(t *testing.T) {
+	t.Parallel()
 	limit := memory.ProcessLimit().Bytes
 	if limit == 0 {
 		t.Skip("this system does not tell how much memory there is")

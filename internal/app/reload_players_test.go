@@ -61,6 +61,7 @@ func (r *reloading) sameSecrets(t *testing.T, done admin.ReloadResult) {
 // trusted throughout is never refused, one whose issuer is removed is refused from
 // the next call on, and a key that is fetched is not fetched again.
 func TestReloadIssuers(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int32
 	published := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
@@ -140,6 +141,7 @@ func isOver(c <-chan struct{}) bool {
 
 // TestReloadKeepsCounts: a reload does not reset the rate limits of callers.
 func TestReloadKeepsCounts(t *testing.T) {
+	t.Parallel()
 	r := startReloading(t, Serve, func(c *config.Config) { c.PlayerPerMinute = 2 })
 	for i, want := range []int{0, 0, 429} {
 		if _, err := r.caller(secret).Regions(t.Context()); problem(err) != want {
@@ -156,6 +158,7 @@ func TestReloadKeepsCounts(t *testing.T) {
 // TestReloadQuotas: a project that gets a quota has what it had, and one that
 // loses it is free; limits of players change with it.
 func TestReloadQuotas(t *testing.T) {
+	t.Parallel()
 	r := startReloading(t, Serve, func(c *config.Config) { c.BindTimeout = time.Hour }) // They stay unbound.
 	reserveTwo(t, r.running)
 	allocate := func() error {
@@ -200,6 +203,7 @@ func TestReloadQuotas(t *testing.T) {
 // TestReloadHooks: programs of the operator's come, change their secret and go,
 // and queued events are sent.
 func TestReloadHooks(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "secret")
 	put := func(text string) {
@@ -266,6 +270,7 @@ func TestReloadHooks(t *testing.T) {
 // TestReloadPlayersRefused: one invalid setting about callers, and nothing
 // of it changes.
 func TestReloadPlayersRefused(t *testing.T) {
+	t.Parallel()
 	r := startReloading(t, Serve, func(c *config.Config) { c.Issuers = []config.Issuer{trustedIssuer("stays", firstKey)} })
 	good, file := r.file, filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(file, []byte(hookSecret), 0o600); err != nil {

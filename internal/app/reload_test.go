@@ -72,6 +72,7 @@ func allowed(t *testing.T, r running, token string) bool {
 // TestReload: tokens, limits, seats and the log's level change while the process
 // runs; what cannot is named, and not shown as if it were in force.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	r := startReloading(t, Serve, func(*config.Config) {})
 	if done := r.reload(t); len(done.Changed)+len(done.Restart) != 0 {
 		t.Errorf("nothing has changed: %+v", done)
@@ -123,6 +124,7 @@ func TestReload(t *testing.T) {
 
 // TestReloadRefused: a configuration with one fault changes nothing at all.
 func TestReloadRefused(t *testing.T) {
+	t.Parallel()
 	r := startReloading(t, Serve, func(*config.Config) {})
 	good := r.file
 	for name, c := range map[string]struct {
@@ -163,6 +165,7 @@ func TestReloadRefused(t *testing.T) {
 
 // TestReloadNothing: an app without Options.Reload returns an error.
 func TestReloadNothing(t *testing.T) {
+	t.Parallel()
 	r := start(t, options(local(), Serve))
 	if _, err := r.Reload(t.Context()); !errors.Is(err, errNoReload) || !errors.Is(err, admin.ErrRefused) {
 		t.Errorf("%v", err)
@@ -172,6 +175,7 @@ func TestReloadNothing(t *testing.T) {
 // TestAdminTLS: on an address that is not loopback, with a token, the pages speak
 // TLS and want the token, which a reload changes with its file.
 func TestAdminTLS(t *testing.T) {
+	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
 	cert, key, _ := newCertificate(t)
 	renew(t, cert, key, 71)
@@ -242,6 +246,7 @@ func over(t *testing.T, url, token string) (status int, serial int64) {
 
 // TestAdminRefused: a public admin listener without a token is refused.
 func TestAdminRefused(t *testing.T) {
+	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("too short"), 0o600); err != nil {
 		t.Fatal(err)

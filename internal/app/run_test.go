@@ -19,6 +19,7 @@ func (r running) allocate(t *testing.T) error {
 }
 
 func TestDrainRunsDry(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.BindTimeout = time.Hour
 	r := start(t, options(c, Serve))
@@ -50,6 +51,7 @@ func TestDrainRunsDry(t *testing.T) {
 }
 
 func TestUndrain(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.BindTimeout, c.DrainTimeout = time.Hour, time.Hour
 	r := start(t, options(c, Serve))
@@ -80,6 +82,7 @@ func TestUndrain(t *testing.T) {
 
 // TestDrainDefaults: without a configured deadline there is a default.
 func TestDrainDefaults(t *testing.T) {
+	t.Parallel()
 	a := &App{opts: Options{Config: local()}}
 	if d := a.drainDefaults(); d != (engine.DrainConfig{Deadline: time.Hour}) {
 		t.Errorf("%+v", d)

@@ -20,7 +20,7 @@ import (
 // succession are the settings of the tests: a host counts as one that has left early, and
 // the silence of its players, which the test makes on a busy machine, does not.
 func succession(c *config.Config) {
-	c.Succession, c.SuccessionSilence = 5*time.Minute, time.Second
+	c.Succession, c.SuccessionSilence = 5*time.Minute, 3*time.Second // longer than a slow machine stalls
 	c.IdleTimeout, c.HearTimeout, c.BindTimeout = 5*time.Minute, 5*time.Minute, 5*time.Minute
 	c.MaxOutstanding, c.PlayerPerMinute, c.ServerPerMinute = 1000, 1_000_000, 1_000_000
 }
@@ -211,6 +211,7 @@ func leaveHost(players []*participant, crash bool) (rest []*participant) {
 // TestSuccession: the host of ten players closes its session, its successor crashes, and so
 // on until two are left. Each time one of the players is the host, with the same code.
 func TestSuccession(t *testing.T) {
+	t.Parallel()
 	c := local()
 	succession(&c)
 	r := start(t, options(c, Dev))
@@ -218,13 +219,14 @@ func TestSuccession(t *testing.T) {
 	for round := 0; len(players) > 2; round++ {
 		crash := round%2 == 1
 		players = leaveHost(players, crash)
-		t.Logf("%d players play on after %v (crash: %v, which the relay knows after a second)", len(players), succeedAll(t, players, code).Round(time.Millisecond), crash)
+		t.Logf("%d players play on after %v (crash: %v, which the relay takes 3 s to notice)", len(players), succeedAll(t, players, code).Round(time.Millisecond), crash)
 	}
 }
 
 // TestSuccessorNeverBinds: the player that gets the host's place crashes before it binds.
 // The others have joined it, and one of them succeeds it.
 func TestSuccessorNeverBinds(t *testing.T) {
+	t.Parallel()
 	c := local()
 	succession(&c)
 	r := start(t, options(c, Dev))
@@ -251,6 +253,7 @@ func TestSuccessorNeverBinds(t *testing.T) {
 
 // TestSuccessionAfterLostAnswer: a player whose answer was lost calls again, and is the host.
 func TestSuccessionAfterLostAnswer(t *testing.T) {
+	t.Parallel()
 	c := local()
 	succession(&c)
 	r := start(t, options(c, Dev))
@@ -285,6 +288,7 @@ func TestSuccessionAfterLostAnswer(t *testing.T) {
 // TestNoSuccession: without the setting, and for a match that the operator has closed, the
 // code leads nowhere; a player that the host has disconnected is no successor.
 func TestNoSuccession(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		on    bool
 		leave func(t *testing.T, r running, players []*participant)
@@ -329,6 +333,7 @@ func TestNoSuccession(t *testing.T) {
 // TestSuccessionInFleet: the same over two relays and two API processes; a successor may be
 // at the other relay.
 func TestSuccessionInFleet(t *testing.T) {
+	t.Parallel()
 	k := newFleet(t)
 	for i := range byte(2) {
 		o := k.relayOptions(i+1, fmt.Sprint("region", i))

@@ -86,6 +86,7 @@ func replace(t *testing.T, name string, content []byte) {
 // TestCertificateIsRenewed: the running server shows the new certificate, keeps
 // the old one for a broken pair, and complains of that once.
 func TestCertificateIsRenewed(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.TLSCert, c.TLSKey, _ = newCertificate(t)
 	log := new(testkit.LogBuffer)
@@ -125,6 +126,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 // TestBrokenCertificateOnce: what is broken is complained of once, however often
 // it is looked at.
 func TestBrokenCertificateOnce(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.TLSCert, c.TLSKey, _ = newCertificate(t)
 	log := new(testkit.LogBuffer)
@@ -180,6 +182,7 @@ func startIssued(t *testing.T, a *authority, o Options, change func(*App)) runni
 // TestACMECertificate: a certificate is fetched without a request, its name is
 // advertised to players and they connect with it, and another run finds it where it was kept.
 func TestACMECertificate(t *testing.T) {
+	t.Parallel()
 	a, dir := newAuthority(t), filepath.Join(t.TempDir(), "acme")
 	r := startIssued(t, a, options(withAuthority(t, a, dir), Serve), func(*App) {})
 	testkit.Within(t, time.Minute, "a certificate", func() bool { _, err := a.shake(r, issuedName); return err == nil })
@@ -228,6 +231,7 @@ func TestACMECertificate(t *testing.T) {
 
 // TestACMEDirectory: a directory in which others can plant an account key is refused.
 func TestACMEDirectory(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows has no modes of files")
 	}
@@ -246,6 +250,7 @@ func TestACMEDirectory(t *testing.T) {
 // TestIssuedRefused: an authority that refuses is asked again later, not by the
 // handshakes that come in between, and the log says what to look at.
 func TestIssuedRefused(t *testing.T) {
+	t.Parallel()
 	a, log := newAuthority(t), new(testkit.LogBuffer)
 	a.refusing(true)
 	o := options(withAuthority(t, a, t.TempDir()), Serve)
@@ -265,6 +270,7 @@ func TestIssuedRefused(t *testing.T) {
 
 // TestIssuedAgain: after a failure another attempt is made.
 func TestIssuedAgain(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	c := withAuthority(t, a, t.TempDir())
 	good := c.ACMEServer
@@ -279,6 +285,7 @@ func TestIssuedAgain(t *testing.T) {
 // TestLeashCuts: a request under way ends with run, and an authority cannot make
 // us wait for long.
 func TestLeashCuts(t *testing.T) {
+	t.Parallel()
 	asked := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -317,6 +324,7 @@ func TestLeashCuts(t *testing.T) {
 
 // TestLeash: nothing is asked before run and after it.
 func TestLeash(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	c := withAuthority(t, a, t.TempDir())
 	s, err := newACME(&c, slog.New(slog.DiscardHandler))
@@ -348,6 +356,7 @@ func TestLeash(t *testing.T) {
 
 // TestIssuedSettings: what cannot be is refused before anything is opened.
 func TestIssuedSettings(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[string]func(*config.Config){
 		"":                       func(*config.Config) {},
 		"acme_server":            func(c *config.Config) { c.ACMEServer = "http://ca.example.org/dir" },

@@ -91,6 +91,7 @@ func wantNoSecrets(t *testing.T, c *otlptest.Collector, secrets ...string) {
 
 // TestTracesServe: the calls of a stand-alone relay are trees of spans.
 func TestTracesServe(t *testing.T) {
+	t.Parallel()
 	collector := otlptest.New(t)
 	r := start(t, tracedOptions(collector.URL))
 	host, code, joiner := r.reserveMatch(t)
@@ -134,6 +135,7 @@ func TestTracesServe(t *testing.T) {
 
 // TestTracesFleet: the spans of an API process and of the relay that it calls are one tree.
 func TestTracesFleet(t *testing.T) {
+	t.Parallel()
 	k, collector := newFleet(t), otlptest.New(t)
 	o := k.relayOptions(1, "eu")
 	o.Config.TraceURL = collector.URL
@@ -206,6 +208,7 @@ const sampledParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 // TestTraceParent: only a backend may decide that its call is traced. A request without a
 // valid token has no span, whatever the ratio is.
 func TestTraceParent(t *testing.T) {
+	t.Parallel()
 	collector := otlptest.New(t)
 	o := tracedOptions(collector.URL)
 	o.Config.TraceRatio = 0
@@ -237,6 +240,7 @@ func TestTraceParent(t *testing.T) {
 
 // TestTracesWithoutToken: a request without a valid token has no span.
 func TestTracesWithoutToken(t *testing.T) {
+	t.Parallel()
 	collector := otlptest.New(t)
 	r := start(t, tracedOptions(collector.URL))
 	for _, path := range []string{"/v1/allocate", "/v1/join", "/openapi.yaml", "/nowhere"} {
@@ -251,6 +255,7 @@ func TestTracesWithoutToken(t *testing.T) {
 // TestCollectorDown: a collector that hangs or is not there delays neither calls nor the
 // end of the process for long.
 func TestCollectorDown(t *testing.T) {
+	t.Parallel()
 	hang := make(chan struct{})
 	hanging := otlptest.New(t)
 	hanging.Answer(func(http.ResponseWriter) bool { <-hang; return true })
@@ -288,6 +293,7 @@ func TestCollectorDown(t *testing.T) {
 
 // TestTracesOff: by default there is no tracer, no metric and no context value.
 func TestTracesOff(t *testing.T) {
+	t.Parallel()
 	r := start(t, options(local(), Serve))
 	if r.tracer != nil || r.api.server.BaseContext != nil || r.traceInterface() != nil {
 		t.Error("there is a tracer")
@@ -299,6 +305,7 @@ func TestTracesOff(t *testing.T) {
 
 // TestTraceMetrics: the metrics count spans.
 func TestTraceMetrics(t *testing.T) {
+	t.Parallel()
 	r := start(t, tracedOptions("http://127.0.0.1:1"))
 	_, text := fetch(t, r.AdminURL()+"/metrics")
 	for _, want := range []string{`ferry_trace_spans_total{result="exported"} 0`, "ferry_trace_queue 0"} {
@@ -310,6 +317,7 @@ func TestTraceMetrics(t *testing.T) {
 
 // TestBadTraceSettings: wrong settings are errors before anything is opened.
 func TestBadTraceSettings(t *testing.T) {
+	t.Parallel()
 	for _, url := range []string{"127.0.0.1:4318", "grpc://collector:4317", "http://", "http://user:pw@collector", "http://collector/?key=x", "http://collector/#x", "://"} {
 		o := tracedOptions(url)
 		if err := Check(o.Config, Serve); err == nil || !strings.Contains(err.Error(), "trace_url") || strings.Contains(err.Error(), "pw") {

@@ -25,6 +25,7 @@ func (u usageOf) Usage(context.Context) ([]engine.Usage, error) {
 // TestUsageOverRuns: the usage of a run is added to that of those before, also of tenants that
 // do not come back, and names that a run does not know come from the file.
 func TestUsageOverRuns(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "usage")
 	log := slog.New(slog.DiscardHandler)
 	game, other := alloc.Tenant{Project: "game", Environment: "live"}, alloc.Tenant{Project: "other", Environment: "e"}
@@ -57,6 +58,7 @@ func TestUsageOverRuns(t *testing.T) {
 
 // TestManyTenants: the file is bounded, and no sum is lost.
 func TestManyTenants(t *testing.T) {
+	t.Parallel()
 	var all []engine.Usage
 	sum := uint64(0)
 	for i := range maxKeptTenants + 500 {
@@ -74,6 +76,7 @@ func TestManyTenants(t *testing.T) {
 
 // TestDamagedUsage: a file that cannot be read is moved aside, and the relay starts.
 func TestDamagedUsage(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "usage")
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -92,6 +95,7 @@ func TestDamagedUsage(t *testing.T) {
 // TestUsageAfterRestart: what players have relayed is there after a restart of the process,
 // with the name of their project.
 func TestUsageAfterRestart(t *testing.T) {
+	t.Parallel()
 	o := options(local(), Serve)
 	o.UsageFile = filepath.Join(t.TempDir(), "usage")
 	usage := func(r running) (u admin.Usage) {

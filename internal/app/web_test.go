@@ -235,6 +235,7 @@ func (d dialler) host(t *testing.T, kind string) (host *player, code string) {
 // TestEveryWay: a host on one way in and players on all others are in one match,
 // and the metrics know of them.
 func TestEveryWay(t *testing.T) {
+	t.Parallel()
 	for web, hosts := range map[string][]string{"ws": {"dtls", "ws", "udp"}, "wss": {"dtls", "wss"}} {
 		c := local()
 		var d dialler
@@ -280,6 +281,7 @@ func checkMetrics(t *testing.T, admin string) {
 // TestEndWithWebSockets: they are closed as the relay says, not cut, and Run
 // leaves nothing of them.
 func TestEndWithWebSockets(t *testing.T) {
+	t.Parallel()
 	d := dialler{running: start(t, options(local(), Serve))}
 	host, _ := d.host(t, "ws")
 	d.cancel()
@@ -314,6 +316,7 @@ func TestWebSocketsOutlive(t *testing.T) {
 
 // TestTransportsOff: a transport that is turned off is neither served nor advertised.
 func TestTransportsOff(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.DTLS, c.WebSocket = false, false
 	d := dialler{running: start(t, options(c, Serve))}
@@ -332,6 +335,7 @@ func TestTransportsOff(t *testing.T) {
 // TestWebSocketCallers: limits go by the address that a trusted proxy reports, and
 // origins hold for WebSocket and API.
 func TestWebSocketCallers(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.MaxAddressWebSockets, c.TrustedProxies = 1, []config.Network{network("127.0.0.0/8")}
 	c.AllowOrigins = []string{"https://game.example.org"}
@@ -400,6 +404,7 @@ func proxyHeader(from string) string {
 // TestProxyProtocol: with and without TLS behind the header, callers of the API
 // and WebSockets are counted by the address that a trusted proxy reports.
 func TestProxyProtocol(t *testing.T) {
+	t.Parallel()
 	for _, secure := range []bool{false, true} {
 		c := local()
 		c.ProxyProtocol, c.TrustedProxies, c.MaxAddressWebSockets = true, []config.Network{network("127.0.0.1/32")}, 1
@@ -450,6 +455,7 @@ func (d dialler) regions(t *testing.T, from string) int {
 // TestProxyProtocolForged: only a trusted proxy can report an address, and a
 // trusted proxy has to.
 func TestProxyProtocolForged(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.ProxyProtocol, c.TrustedProxies = true, []config.Network{network("192.0.2.0/24")}
 	d := dialler{running: start(t, options(c, Serve))}
@@ -484,6 +490,7 @@ func (d dialler) withoutHeader() (int, error) {
 }
 
 func TestProxyProtocolNeedsProxies(t *testing.T) {
+	t.Parallel()
 	c := local()
 	c.ProxyProtocol = true
 	if err := Check(c, Serve); !errors.Is(err, ErrProxyProtocol) {
@@ -494,6 +501,7 @@ func TestProxyProtocolNeedsProxies(t *testing.T) {
 // TestWebSocketSettings: the queue's bytes follow its messages, and never are too
 // few for one.
 func TestWebSocketSettings(t *testing.T) {
+	t.Parallel()
 	for queue, bytes := range map[int]int{1: 1474, 256: 128 << 10, 4096: 2 << 20} {
 		c := local()
 		c.WebSocketQueue, c.WebSocketMaxMessage = queue, 1472

@@ -16,6 +16,7 @@ import (
 // TestAuthorityOnDisk checks that LoadCA reads what Write wrote, that the files are
 // private, and that Write replaces no file.
 func TestAuthorityOnDisk(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca-key.pem")
 	ca := newTestCA(t)
@@ -64,6 +65,7 @@ func TestAuthorityOnDisk(t *testing.T) {
 
 // TestIssue checks that a certificate has exactly the usages and names of its role.
 func TestIssue(t *testing.T) {
+	t.Parallel()
 	ca, err := NewCA("test", 48*time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -124,6 +126,7 @@ func TestIssue(t *testing.T) {
 
 // TestKeysAreNotPrinted checks that a printed CA shows no key.
 func TestKeysAreNotPrinted(t *testing.T) {
+	t.Parallel()
 	ca := newTestCA(t)
 	issued, err := ca.Issue(Request{Role: RoleAPI})
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 
 // TestCalls checks that requests and results arrive unchanged.
 func TestCalls(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	remote, ctx := x.remote(), testContext(t)
 	ask := testHost()
@@ -83,6 +84,7 @@ func TestCalls(t *testing.T) {
 // TestEnd checks that an API can end a reservation that it cannot use, and only that
 // one.
 func TestEnd(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	remote := x.remote().(fleet.Ender)
 	host, err := x.remote().ReserveHost(testContext(t), testHost())
@@ -107,6 +109,7 @@ var notCarried = []string{"HostRequest.Region"}
 // TestRequestsAreCarried checks that every field of a request is either sent or listed
 // in notCarried.
 func TestRequestsAreCarried(t *testing.T) {
+	t.Parallel()
 	carried := map[string][]string{
 		"HostRequest":   {"Tenant", "Player", "MaxConnections", "ClientAddress"},
 		"JoinerRequest": {"Tenant", "Player", "Host", "ClientAddress"},
@@ -154,6 +157,7 @@ func errorNames(t *testing.T) (names []string) {
 // TestErrorNames checks that each error of package alloc arrives as the same error,
 // also when it was wrapped.
 func TestErrorNames(t *testing.T) {
+	t.Parallel()
 	sentinels := map[string]error{
 		"ErrNotFound": alloc.ErrNotFound, "ErrCodeNotFound": alloc.ErrCodeNotFound,
 		"ErrCodeMalformed": alloc.ErrCodeMalformed, "ErrMaxConnections": alloc.ErrMaxConnections,
@@ -192,6 +196,7 @@ func TestErrorNames(t *testing.T) {
 // TestSuccessor checks that the successor arrives with the error, also that of a reservation,
 // and that a successor which is no id is no answer of a relay.
 func TestSuccessor(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	remote, host := x.remote(), proto.AllocationID{1}
 	for _, want := range []alloc.SuccessionError{{}, {Successor: proto.AllocationID{15: 1}}, {Successor: proto.AllocationID{0xff}}} {
@@ -217,6 +222,7 @@ func TestSuccessor(t *testing.T) {
 // TestSuccessionVersions checks both mixtures of versions: a relay without the call, and an
 // API process that knows neither the error nor its member.
 func TestSuccessionVersions(t *testing.T) {
+	t.Parallel()
 	l := relayConn{}
 	_, err := l.parseRefusal(404, []byte(`{"error":"unknown-call","detail":"there is no such call in this version"}`))
 	wantUnavailable(t, err)
@@ -238,6 +244,7 @@ func TestSuccessionVersions(t *testing.T) {
 // TestUnknownErrors checks that the caller gets alloc.ErrUnavailable for an unknown
 // error, that the text stays in the relay's log, and that a panic ends only its call.
 func TestUnknownErrors(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	x.relay.before = func(context.Context) {
 		x.relay.mu.Lock()
@@ -268,6 +275,7 @@ func TestUnknownErrors(t *testing.T) {
 // TestUnsendableRequests checks that names which JSON would change are not sent, and
 // that invalid relays are not called.
 func TestUnsendableRequests(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	for _, project := range []string{"\xff", "NUL\x00", strings.Repeat("x", alloc.MaxTenantName+1)} {
 		r := testHost()
@@ -290,6 +298,7 @@ func TestUnsendableRequests(t *testing.T) {
 // TestStrict checks that malformed calls are refused with the right error and reserve
 // nothing.
 func TestStrict(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	c := x.apiClient(t)
 	with := func(old, other string) string { return strings.Replace(testHostOf4, old, other, 1) }

@@ -502,4 +502,7 @@ func (p *proxy) closeAll() {
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.DefaultParallel(16)
+	goleak.VerifyTestMain(m)
+}

@@ -18,6 +18,7 @@ import (
 // TestRunOnce checks that a dialer accepts calls only while it runs, and that nothing
 // runs twice.
 func TestRunOnce(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	describe := func() error {
 		_, err := x.remote().Describe(testContext(t), proto.AllocationID{1})
@@ -43,6 +44,7 @@ func TestRunOnce(t *testing.T) {
 // TestStopWithCallsUnderWay checks that calls in progress end when both sides stop, and
 // that no reservation is left.
 func TestStopWithCallsUnderWay(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	entered := make(chan struct{}, 1)
 	x.relay.before = func(ctx context.Context) {
@@ -71,6 +73,7 @@ func TestStopWithCallsUnderWay(t *testing.T) {
 // TestIdleRelaysAreRemoved checks that connections of idle relays are closed, and that
 // the number of relays is bounded.
 func TestIdleRelaysAreRemoved(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	call := func(control string) error {
 		_, err := x.dialer.Relay(fleet.Node{Relay: testRelay, Control: control}).Describe(testContext(t), proto.AllocationID{1})
@@ -105,6 +108,7 @@ func TestIdleRelaysAreRemoved(t *testing.T) {
 // TestConnectionsAge checks that an old connection is closed with an answer, and that
 // the next call opens another one.
 func TestConnectionsAge(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	x.server.http.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, connSince{}, time.Now().Add(-connAge-time.Second))
@@ -124,6 +128,7 @@ func TestConnectionsAge(t *testing.T) {
 // TestSlowCallers checks that callers which do not complete their requests are
 // disconnected, delay no other caller, and reserve nothing.
 func TestSlowCallers(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	x.server.http.ReadTimeout, x.server.http.ReadHeaderTimeout = time.Second, time.Second
 	start(t, x.server.Run)
@@ -181,6 +186,7 @@ func (x *testCluster) dial(t *testing.T, begin string) (conn net.Conn) {
 
 // TestSlowAnswer checks that a call may take longer than the timeout for reading it.
 func TestSlowAnswer(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	const read = 20 * time.Millisecond
 	x.server.http.ReadTimeout = read

@@ -30,6 +30,7 @@ func (x *testCluster) through(t *testing.T) (*proxy, fleet.Remote) {
 // TestAnswerLostOnce checks that a call is sent again when its connection breaks before
 // the answer, and gets the reservation of the first one.
 func TestAnswerLostOnce(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	p, remote := x.through(t)
 	calls := uint64(0)
@@ -79,6 +80,7 @@ func (x *testCluster) allEnded() bool {
 // TestAnswerLost checks that reservations without answers are ended as soon as the
 // relay is reachable again.
 func TestAnswerLost(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	p, remote := x.through(t)
 	x.loseOne(t, p, remote)
@@ -90,6 +92,7 @@ func TestAnswerLost(t *testing.T) {
 // TestManyLost checks that reservations are ended whose callers gave up while the relay
 // was busy.
 func TestManyLost(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	release, entered := make(chan struct{}), make(chan struct{}, 1000)
 	x.relay.before = func(context.Context) {
@@ -126,6 +129,7 @@ func TestManyLost(t *testing.T) {
 // TestDeadline checks that a relay that does not answer costs its caller no more than
 // the deadline, and that a late reservation is ended even without a cancellation.
 func TestDeadline(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	release := make(chan struct{})
 	budgets := make(chan time.Duration, 10)
@@ -161,6 +165,7 @@ func TestDeadline(t *testing.T) {
 // TestDeadlineTravels checks that the relay gets the rest of the caller's deadline, and
 // that a call past its deadline is not sent.
 func TestDeadlineTravels(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	budgets := make(chan time.Duration, 10)
 	x.relay.before = func(ctx context.Context) {
@@ -195,6 +200,7 @@ func TestDeadlineTravels(t *testing.T) {
 // TestEndFails checks that a cancellation is repeated until the relay has ended the
 // reservation.
 func TestEndFails(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	p, remote := x.through(t)
 	x.relay.failEndWith(alloc.ErrUnavailable)
@@ -210,6 +216,7 @@ func TestEndFails(t *testing.T) {
 // TestPendingIsBounded checks that the queue of cancellations for an unreachable relay
 // is bounded, and that they are dropped in the end.
 func TestPendingIsBounded(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	x.server.Close()
 	stop := start(t, x.dialer.Run)
@@ -246,6 +253,7 @@ func TestPendingIsBounded(t *testing.T) {
 // TestTooMany checks that a call without a free slot fails after half of its time, is
 // not sent, and leaves nothing to cancel.
 func TestTooMany(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	name := relayKey{relay: testRelay, control: x.server.Addr().String()}
 	l, _, err := x.dialer.acquire(name)
@@ -286,6 +294,7 @@ func TestTooMany(t *testing.T) {
 // TestSlotWait checks that a call waits for a slot for half of its time, which leaves
 // the other half for the call.
 func TestSlotWait(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newRelayConn(relayKey{relay: testRelay}, nil)
 		for range maxRelayConns {

@@ -36,6 +36,7 @@ func opensslCommands(t *testing.T) string {
 // TestOpenSSL runs the commands of doc.go, and connects a relay and an API with the
 // resulting files.
 func TestOpenSSL(t *testing.T) {
+	t.Parallel()
 	testkit.Program(t, "openssl", "openssl")
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "sh", "-e")

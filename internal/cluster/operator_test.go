@@ -95,6 +95,7 @@ func (f *fakeOperator) Close(ctx context.Context, id proto.AllocationID) (there 
 // TestOperatorDrains checks that commands and their results arrive unchanged, without a
 // comparison of clocks.
 func TestOperatorDrains(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	remote := x.dialer.Operator(x.node())
 	x.operator.set(nil, DrainState{Draining: true, Final: true, Deadline: time.Now().Add(time.Hour), Threshold: 3, Allocations: 7})
@@ -153,6 +154,7 @@ func TestOperatorDrains(t *testing.T) {
 // TestOperatorEnds checks Kick and Close, and that the relay's log has the caller and
 // the allocation.
 func TestOperatorEnds(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	remote := x.dialer.Operator(x.node())
 	host, err := x.remote().ReserveHost(testContext(t), testHost())
@@ -196,6 +198,7 @@ func TestOperatorEnds(t *testing.T) {
 // TestOperatorPage checks that a page arrives unchanged, up to its limit, and that an
 // invalid answer is an error.
 func TestOperatorPage(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	remote := x.dialer.Operator(x.node())
 	for _, n := range []int{0, 1, maxAnswer, MaxPage} {
@@ -229,6 +232,7 @@ func TestOperatorPage(t *testing.T) {
 // TestOperatorRole checks that an operator's certificate permits the calls of an
 // operator only, and a relay's none. The log has the name in the certificate.
 func TestOperatorRole(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	x.operator.set(nil, DrainState{Draining: true})
 	const id = `{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`

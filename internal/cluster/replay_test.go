@@ -16,6 +16,7 @@ import (
 // TestReplayIsIdentical checks that a repeated call gets the same bytes and makes no
 // second reservation.
 func TestReplayIsIdentical(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	c := x.apiClient(t)
 	k := newKey()
@@ -65,6 +66,7 @@ func TestReplayIsIdentical(t *testing.T) {
 // TestConcurrentDuplicates checks that concurrent calls with one key wait for the
 // first.
 func TestConcurrentDuplicates(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	release, entered := make(chan struct{}), make(chan struct{}, 100)
 	x.relay.before = func(context.Context) {
@@ -107,6 +109,7 @@ func done(t *testing.T, m *attemptTable, k key, id byte, now time.Duration) (a *
 // TestAttemptsExpire checks that an outcome is kept for 10 s, and that its memory is
 // freed then even without further calls.
 func TestAttemptsExpire(t *testing.T) {
+	t.Parallel()
 	m := newAttemptTable(8)
 	done(t, m, key{1}, 1, 0)
 	done(t, m, key{2}, 2, time.Second)
@@ -125,6 +128,7 @@ func TestAttemptsExpire(t *testing.T) {
 // TestAttemptsAreBounded checks that a full table drops and counts its oldest outcome,
 // and never an attempt in progress.
 func TestAttemptsAreBounded(t *testing.T) {
+	t.Parallel()
 	m := newAttemptTable(4)
 	running, _, err := m.begin(key{0xFF}, [32]byte{1}, 0)
 	if err != nil {
@@ -177,6 +181,7 @@ func oneAttempt(t *testing.T) (*attemptTable, *attempt, outcome) {
 // TestAttemptsAreCancelled checks that no caller gets the reservation of a cancelled
 // key, and that it must be ended, whenever the cancellation comes.
 func TestAttemptsAreCancelled(t *testing.T) {
+	t.Parallel()
 	m := newAttemptTable(8)
 	if _, end := m.cancel(key{1}, 0); end {
 		t.Error("before it came: there is something to end")
@@ -221,6 +226,7 @@ func TestAttemptsAreCancelled(t *testing.T) {
 // TestLateAttempts checks that a reservation made after its deadline is ended and not
 // returned.
 func TestLateAttempts(t *testing.T) {
+	t.Parallel()
 	m, a, res := oneAttempt(t)
 	if !m.finish(key{1}, a, res, true, 0) || !isRefused(m.outcome(a)) {
 		t.Error("too late: it is not ended, or given away")

@@ -28,6 +28,7 @@ func (x *testCluster) revoke(t *testing.T, creds *credentials, certFile string) 
 // TestRevokedCaller: a relay that has read the list refuses the next call of a revoked
 // API process on an open connection, and its next connection. Others are served.
 func TestRevokedCaller(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	x.server.creds.every = time.Millisecond
 	start(t, x.server.Run)
@@ -58,6 +59,7 @@ func TestRevokedCaller(t *testing.T) {
 
 // TestRevokedRelay: an API process that has read the list makes no call to a revoked relay.
 func TestRevokedRelay(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	x.dialer.creds.every = time.Millisecond
 	start(t, x.server.Run)
@@ -73,6 +75,7 @@ func TestRevokedRelay(t *testing.T) {
 
 // TestRevokedNode: a node whose own certificate was revoked does not start, and says why.
 func TestRevokedNode(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	files := x.issue(t, "api-2", Request{Role: RoleAPI})
 	for range 2 { // revoking twice is once
@@ -98,6 +101,7 @@ func TestRevokedNode(t *testing.T) {
 // TestForeignLists: a list of another authority, or a damaged one, is refused as a whole
 // file, and a certificate of another authority cannot be revoked.
 func TestForeignLists(t *testing.T) {
+	t.Parallel()
 	x, foreign := newTestCluster(t), newTestCA(t)
 	files := x.dialer.creds.files
 	if err := foreign.Revoke(files.CA, files.Certificate); !errors.Is(err, ErrIssue) {

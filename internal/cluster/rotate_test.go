@@ -41,6 +41,7 @@ func (x *testCluster) calls(t *testing.T) error {
 // TestCertificatesAreRenewed checks that both sides reload changed files while they
 // run, and that unusable files are logged once and change nothing.
 func TestCertificatesAreRenewed(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	x.server.creds.every, x.dialer.creds.every = time.Millisecond, time.Millisecond
 	start(t, x.server.Run)
@@ -78,6 +79,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 // TestAuthorityIsReplaced replaces the CA of a running fleet in three steps, after
 // which the former CA is not trusted.
 func TestAuthorityIsReplaced(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	x.server.creds.every, x.dialer.creds.every = time.Millisecond, time.Millisecond
 	start(t, x.server.Run)
@@ -144,6 +146,7 @@ func TestAuthorityIsReplaced(t *testing.T) {
 // TestExpiryIsAnnounced checks that a certificate that expires soon is logged once a
 // day.
 func TestExpiryIsAnnounced(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	x.issue(t, "relay", Request{Role: RoleRelay, Relay: testRelay, Valid: 5 * expiryWarning})
 	c := x.server.creds
@@ -165,6 +168,7 @@ func TestExpiryIsAnnounced(t *testing.T) {
 // TestShortLivedCertificate checks that a certificate that is renewed by itself is
 // announced when less than a quarter of its validity is left.
 func TestShortLivedCertificate(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	x.issue(t, "relay", Request{Role: RoleRelay, Relay: testRelay, Valid: 71 * time.Hour}) // and an hour before its issue
 	c := x.server.creds

@@ -56,6 +56,7 @@ func wantAuthor(t *testing.T, s, by *Signer, want fleet.Author) {
 
 // TestSigner: relays and API processes verify each other by the CA.
 func TestSigner(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	api := newTestSigner(t, x, "api-signer", Request{Role: RoleAPI})
 	relay := newTestSigner(t, x, "relay-signer", Request{Role: RoleRelay, Relay: testRelay, Hosts: []string{"relay.example", "10.0.0.1"}})
@@ -65,6 +66,7 @@ func TestSigner(t *testing.T) {
 
 // TestSignerKeys: any key that a certificate can have signs.
 func TestSignerKeys(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	api := newTestSigner(t, x, "api-signer", Request{Role: RoleAPI})
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
@@ -113,6 +115,7 @@ func TestSignerKeys(t *testing.T) {
 // TestSignerRefuses: a certificate of another CA, of an operator, that has expired, that
 // names two relays, or that is stored under another id makes no author.
 func TestSignerRefuses(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	api := newTestSigner(t, x, "api-signer", Request{Role: RoleAPI})
 	foreign, err := newTestCA(t).Issue(Request{Role: RoleRelay, Relay: testRelay})
@@ -156,6 +159,7 @@ func TestSignerRefuses(t *testing.T) {
 // TestSignerFollowsFiles: after a change of the CA its certificates count and those of
 // the CA before do not, although they were known.
 func TestSignerFollowsFiles(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	files := x.issue(t, "api-signer", Request{Role: RoleAPI})
 	api, err := NewSigner(files, alloc.RelayID{})
@@ -220,6 +224,7 @@ func TestRecent(t *testing.T) {
 
 // TestSignerRevoked: what a revoked relay has signed counts no more.
 func TestSignerRevoked(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	api := newTestSigner(t, x, "api-signer", Request{Role: RoleAPI})
 	stolen := x.issue(t, "stolen", Request{Role: RoleRelay, Relay: testRelay})

@@ -47,6 +47,7 @@ func expired(c *x509.Certificate) {
 // TestCallersAreChecked checks that only an API of this cluster can make reservations,
 // and that an operator can describe.
 func TestCallersAreChecked(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	as := func(r Role) Request {
 		if r == RoleRelay {
@@ -112,6 +113,7 @@ func TestCallersAreChecked(t *testing.T) {
 
 // TestOldTLS checks that TLS 1.2 and plain HTTP are refused.
 func TestOldTLS(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	cfg := x.dialer.creds.client(testRelay)
 	cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
@@ -131,6 +133,7 @@ func TestOldTLS(t *testing.T) {
 // TestRelaysAreChecked checks that a server at a relay's address gets no request unless
 // it has the relay's certificate.
 func TestRelaysAreChecked(t *testing.T) {
+	t.Parallel()
 	x := startTestCluster(t)
 	relay := Request{Role: RoleRelay, Relay: testRelay}
 	same := func(*x509.Certificate) {}
@@ -194,6 +197,7 @@ func impostor(t *testing.T, pair *tls.Certificate, asked chan<- struct{}) (contr
 // TestOwnFiles checks that a node does not start with files that its peers would
 // reject.
 func TestOwnFiles(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	relay := Request{Role: RoleRelay, Relay: testRelay}
 	good := x.issue(t, "good", relay)
@@ -244,6 +248,7 @@ func TestOwnFiles(t *testing.T) {
 // TestCertificateEndsMeanwhile checks that calls fail on an open connection once the
 // caller's certificate has expired.
 func TestCertificateEndsMeanwhile(t *testing.T) {
+	t.Parallel()
 	x := newTestCluster(t)
 	pair := forge(t, x.ca, Request{Role: RoleAPI}, expired)
 	r := httptest.NewRequest(http.MethodPost, pathReserveHost, strings.NewReader(testHostOf4))

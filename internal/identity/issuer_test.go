@@ -15,6 +15,7 @@ import (
 var secret = bytes.Repeat([]byte("s"), MinSecret)
 
 func TestConfigRefused(t *testing.T) {
+	t.Parallel()
 	const url = "https://issuer.example.org/keys"
 	change := func(f func(*Issuer)) []Issuer {
 		i := own(url)
@@ -52,6 +53,7 @@ func TestConfigRefused(t *testing.T) {
 
 // TestUnity checks tokens in the known form of Unity's, signed with a test key.
 func TestUnity(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "u", rsaKey)))
 	rule := Unity("7f0a")
 	rule.JWKSURL = p.URL
@@ -87,6 +89,7 @@ func TestUnity(t *testing.T) {
 }
 
 func TestOr(t *testing.T) {
+	t.Parallel()
 	i := Issuer{EnvironmentClaim: "env", Server: true}.Or(Unity("p"))
 	want := Unity("p")
 	want.EnvironmentClaim, want.EnvironmentAudience, want.Server = "env", "", true
@@ -100,6 +103,7 @@ func TestOr(t *testing.T) {
 }
 
 func TestMint(t *testing.T) {
+	t.Parallel()
 	v, err := New(Config{Issuers: []Issuer{Development(secret)}})
 	if err != nil {
 		t.Fatal(err)
@@ -134,6 +138,7 @@ func TestMint(t *testing.T) {
 
 // TestKinds checks that only the claim of the rule marks a backend.
 func TestKinds(t *testing.T) {
+	t.Parallel()
 	kinds := func(rule Issuer, kind any) (bool, error) {
 		v, err := New(Config{Issuers: []Issuer{rule}})
 		if err != nil {

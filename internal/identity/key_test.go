@@ -18,6 +18,7 @@ func changed(k map[string]any, member string, value any) map[string]any {
 }
 
 func TestKeys(t *testing.T) {
+	t.Parallel()
 	rsa := func() map[string]any { return published(t, "k", rsaKey) }
 	ec := func() map[string]any { return published(t, "k", ecKey) }
 	ed := func() map[string]any { return published(t, "k", edKey) }
@@ -84,6 +85,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestDocuments(t *testing.T) {
+	t.Parallel()
 	many := make([]map[string]any, maxKeys+1)
 	for i := range many {
 		many[i] = published(t, fmt.Sprint(i), edKey)
@@ -105,6 +107,7 @@ func TestDocuments(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
+	t.Parallel()
 	one, _ := parseKeys(jwks(t, published(t, "", edKey)))
 	two, _ := parseKeys(jwks(t, published(t, "a", edKey), published(t, "b", ecKey)))
 	twins, _ := parseKeys(jwks(t, published(t, "a", edKey), published(t, "a", ecKey)))

@@ -28,6 +28,7 @@ func rule(issuer, url string) Issuer {
 // TestActivate checks that a kept issuer keeps its keys without a fetch, that a removed
 // one is refused at once and not fetched again, and that a new one is fetched.
 func TestActivate(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "k", ecKey)))
 	stays, leaves, comes := p.URL+"/stays", p.URL+"/leaves", p.URL+"/comes"
 	before := p.newTestVerifier(t, func(c *Config) {
@@ -61,6 +62,7 @@ func TestActivate(t *testing.T) {
 
 // TestActivateStops checks that the fetch of a removed issuer is cancelled.
 func TestActivateStops(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, nil)
 	asked, gone := make(chan struct{}), make(chan struct{})
 	p.serve(func(_ http.ResponseWriter, r *http.Request) {
@@ -84,6 +86,7 @@ func TestActivateStops(t *testing.T) {
 
 // TestWithInvalidRules checks that With changes nothing if a rule is invalid.
 func TestWithInvalidRules(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "k", ecKey)))
 	v := p.newTestVerifier(t, nil)
 	next, err := v.With([]Issuer{own(p.URL), {Issuer: "x"}})
@@ -98,6 +101,7 @@ func TestWithInvalidRules(t *testing.T) {
 // TestNoIssuers checks that a verifier without issuers refuses all tokens until another
 // one is activated while it runs.
 func TestNoIssuers(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "k", ecKey)))
 	v := p.newTestVerifier(t, func(c *Config) { c.Issuers = nil })
 	if err := from(t, v, iss); !errors.Is(err, ErrIssuer) {
@@ -116,6 +120,7 @@ func TestNoIssuers(t *testing.T) {
 // TestActivateConcurrently checks that tokens of an issuer that is always kept stay
 // valid while verifiers are activated concurrently.
 func TestActivateConcurrently(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "k", ecKey)))
 	both := []Issuer{rule("stays", p.URL+"/stays"), rule("moves", p.URL+"/moves")}
 	v := p.newTestVerifier(t, func(c *Config) { c.Issuers, c.Wait = both, 20*time.Second })

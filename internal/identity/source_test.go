@@ -34,6 +34,7 @@ func knows(t *testing.T, v *Verifier, id string) {
 // TestRotation checks that a new key is accepted with its first token, and that the old
 // one is then refused.
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "old", ecKey)))
 	v := p.newTestVerifier(t, nil)
 	knows(t, v, "old")
@@ -55,6 +56,7 @@ func TestRotation(t *testing.T) {
 // TestStorm checks that many tokens with unknown keys, concurrent and in sequence,
 // cause one fetch.
 func TestStorm(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
 	v := p.newTestVerifier(t, nil)
 	knows(t, v, "a")
@@ -84,6 +86,7 @@ func TestStorm(t *testing.T) {
 // TestWrongTypeFetchesNothing checks that a known key of the wrong type causes no
 // fetch.
 func TestWrongTypeFetchesNothing(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
 	v := p.newTestVerifier(t, nil)
 	knows(t, v, "a")
@@ -97,6 +100,7 @@ func TestWrongTypeFetchesNothing(t *testing.T) {
 
 // TestFailures checks that the last good keys stay in use whatever the publisher sends.
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	good := jwks(t, published(t, "a", ecKey), published(t, "b", rsaKey))
 	weak := published(t, "a", smallRSA)
 	for name, answer := range map[string]http.HandlerFunc{
@@ -139,6 +143,7 @@ func TestFailures(t *testing.T) {
 // TestPublisherUnavailable checks that known keys stay in use without the publisher,
 // and that a verifier without keys returns ErrKeysUnavailable.
 func TestPublisherUnavailable(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
 	v := p.newTestVerifier(t, nil)
 	knows(t, v, "a")
@@ -166,6 +171,7 @@ func TestPublisherUnavailable(t *testing.T) {
 
 // TestFetchIsRetried checks that failed fetches are repeated without further tokens.
 func TestFetchIsRetried(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, nil)
 	v := p.newTestVerifier(t, func(c *Config) { c.RetryAfter, c.MaxRetryAfter = time.Millisecond, 5*time.Millisecond })
 	testkit.Eventually(t, "three failed fetches", func() bool { return v.Stats().Failures >= 3 })
@@ -180,6 +186,7 @@ func TestFetchIsRetried(t *testing.T) {
 // TestKeysExpire checks that keys are fetched again after TTL, so that a withdrawn key
 // expires.
 func TestKeysExpire(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
 	v := p.newTestVerifier(t, func(c *Config) { c.TTL = 2 * time.Millisecond })
 	if err := verifies(t, v, "a"); err != nil {
@@ -192,6 +199,7 @@ func TestKeysExpire(t *testing.T) {
 // TestWaitIsBounded checks that a token waits no longer than Wait for a publisher that
 // does not answer, with one fetch in progress.
 func TestWaitIsBounded(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, nil)
 	release := make(chan struct{})
 	p.serve(func(http.ResponseWriter, *http.Request) { <-release })
@@ -214,6 +222,7 @@ func TestWaitIsBounded(t *testing.T) {
 
 // TestSharedKeys checks that issuers and rules with one URL share one fetch.
 func TestSharedKeys(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
 	v := p.newTestVerifier(t, func(c *Config) {
 		staging, other := own(p.URL), own(p.URL)
@@ -246,6 +255,7 @@ func TestSharedKeys(t *testing.T) {
 // TestRequestFetch checks that a token that was checked before a fetch ended is checked
 // again, and causes no further fetch.
 func TestRequestFetch(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
 	v := p.newTestVerifier(t, nil)
 	knows(t, v, "a")

@@ -26,6 +26,7 @@ func all(t testing.TB) *publisher {
 }
 
 func TestAlgorithms(t *testing.T) {
+	t.Parallel()
 	v := all(t).newTestVerifier(t, func(c *Config) { c.Issuers[0].HS256Key = []byte{} }) // no secret, as settings say it
 	for _, c := range []struct {
 		method jwt.SigningMethod
@@ -63,6 +64,7 @@ func TestAlgorithms(t *testing.T) {
 
 // TestConfusion checks that a public key in any encoding is not accepted as a secret.
 func TestConfusion(t *testing.T) {
+	t.Parallel()
 	p := all(t)
 	v := p.newTestVerifier(t, nil)
 	der, err := x509.MarshalPKIXPublicKey(&rsaKey.PublicKey)
@@ -87,6 +89,7 @@ func TestConfusion(t *testing.T) {
 // TestIssuersAreSeparate checks that the secret and the keys of one issuer do not sign
 // tokens of another.
 func TestIssuersAreSeparate(t *testing.T) {
+	t.Parallel()
 	secret := bytes.Repeat([]byte("s"), MinSecret)
 	p := all(t)
 	v := p.newTestVerifier(t, func(c *Config) {
@@ -110,6 +113,7 @@ func TestIssuersAreSeparate(t *testing.T) {
 }
 
 func TestClaims(t *testing.T) {
+	t.Parallel()
 	v := all(t).newTestVerifier(t, nil)
 	at := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
 	// All are at least 10 s off the limit, so that a slow machine changes nothing.
@@ -155,6 +159,7 @@ func TestClaims(t *testing.T) {
 
 // TestTampered checks that no byte of a token can be changed, removed or added.
 func TestTampered(t *testing.T) {
+	t.Parallel()
 	v := all(t).newTestVerifier(t, nil)
 	token := sign(t, jwt.SigningMethodEdDSA, "d", edKey, good())
 	for i := range token {
@@ -179,6 +184,7 @@ func TestTampered(t *testing.T) {
 }
 
 func TestShapes(t *testing.T) {
+	t.Parallel()
 	v := all(t).newTestVerifier(t, nil)
 	critical := jwt.NewWithClaims(jwt.SigningMethodEdDSA, good())
 	critical.Header["kid"], critical.Header["crit"] = "d", []string{"b64"}
@@ -207,6 +213,7 @@ func TestShapes(t *testing.T) {
 // TestNothingIsLogged checks that neither errors nor the log contain text of a token or
 // secret.
 func TestNothingIsLogged(t *testing.T) {
+	t.Parallel()
 	const canary = "canary0123456789canary0123456789"
 	var log bytes.Buffer
 	v := all(t).newTestVerifier(t, func(c *Config) {
@@ -227,6 +234,7 @@ func TestNothingIsLogged(t *testing.T) {
 }
 
 func TestVerifyStopsWithItsCaller(t *testing.T) {
+	t.Parallel()
 	p := all(t)
 	v, err := New(Config{Issuers: []Issuer{own(p.URL)}, Transport: p.transport(), Wait: time.Hour})
 	if err != nil {

@@ -197,6 +197,7 @@ func TestCollectorAnswers(t *testing.T) {
 		{"answers nonsense", func(w http.ResponseWriter) bool { _, _ = w.Write([]byte{0xff, 0xff}); return true }, 10, 0, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			collector := otlptest.New(t)
 			collector.Answer(c.answer)
 			tracer := newTracer(t, otlp.Config{URL: collector.URL, Ratio: 1})

@@ -525,6 +525,7 @@ const roundMillis = (1 << 32) / quotaUnitsPerMilli // 536,870
 // within 1 %, also while the clock of the gate wraps.
 func TestQuotaRates(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	for _, c := range []struct {
 		name             string
 		datagrams, bytes int
@@ -674,6 +675,7 @@ func TestQuotaUnlimited(t *testing.T) {
 // holds more, and it fills at its rate.
 func TestQuotaClockGoesRound(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	q := NewQuota(100, 0)
 	const start = 60_000
 	full := 0

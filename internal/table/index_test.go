@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // find returns the slots that a reader meets on the way of hash.
@@ -107,6 +108,7 @@ func (m *shardModel) check(t *testing.T) {
 // lines and fewer tags, so that lines fill, tags are equal and probes wrap.
 func TestIndexModel(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	for _, c := range []struct{ tags, lines, slots int }{
 		{1, 1, 40}, {2, 1, 60}, {3, 8, 44}, {1 << 20, 2, 300}, {1 << 20, 1 << 16, 1000},
 	} {
@@ -222,6 +224,7 @@ func TestHashIsSeeded(t *testing.T) {
 // over shards as random numbers would, and none is far from its line.
 func TestHashSpreads(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	const n = 1 << 16
 	v4 := func(a, port int) endpoint.Endpoint {
 		addr := netip.AddrFrom4([4]byte{100, byte(a >> 16), byte(a >> 8), byte(a)})

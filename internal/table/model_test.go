@@ -271,6 +271,7 @@ func (m *model) checkLive(a *modelAllocation) {
 // over; the large one grows.
 func TestTableModel(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	for _, c := range []struct {
 		name                        string
 		max, endpoints, steps, each int

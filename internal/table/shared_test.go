@@ -3,6 +3,7 @@ package table
 import (
 	"testing"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -42,6 +43,7 @@ func findShared(t *Table, id proto.AllocationID) (slot uint32, ok bool) {
 // TestSharedIDs: of a full table, with ids that come and go, almost every id has a cell.
 func TestSharedIDs(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	const max = 50_000
 	table := sharedTable(max)
 	var live []Handle

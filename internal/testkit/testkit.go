@@ -5,13 +5,17 @@ package testkit
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -19,6 +23,22 @@ import (
 // WaitLimit is how long [Eventually] waits. It bounds a test that hangs: on an idle
 // machine, no wait is that long.
 const WaitLimit = 20 * time.Second
+
+// DefaultParallel lets n of a package's parallel tests run at once, with the race
+// detector half of that, unless the command line says how many. It is for packages
+// whose tests mostly wait: by default as many run as there are processors. TestMain
+// calls it.
+func DefaultParallel(n int) {
+	flag.Parse()
+	if RaceEnabled {
+		n = max(2, n/2) // It makes them bound by the processors.
+	}
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		flag.Set("test.parallel", strconv.Itoa(n))
+	}
+}
 
 // Eventually fails the test unless cond holds within [WaitLimit].
 func Eventually(t testing.TB, what string, cond func() bool) {
@@ -45,16 +65,21 @@ func NoProblemWithin(t testing.TB, limit time.Duration, what string, problem fun
 }
 
 // Poll calls cond until it holds, for limit at the most, and reports whether it did.
-// Most conditions hold at once or soon, so the pauses between calls grow from 100 µs
-// to 10 ms.
+// Most conditions hold at once or soon: it yields for 200 µs, since a sleep may take a
+// millisecond more than asked for, and then sleeps for 100 µs to 10 ms between calls.
 func Poll(limit time.Duration, cond func() bool) bool {
-	const least, most = 100 * time.Microsecond, 10 * time.Millisecond
-	end := time.Now().Add(limit)
-	for pause := least; time.Now().Before(end); pause = min(2*pause, most) {
+	const yield, least, most = 200 * time.Microsecond, 100 * time.Microsecond, 10 * time.Millisecond
+	start := time.Now()
+	for pause := least; time.Since(start) < limit; {
 		if cond() {
 			return true
 		}
+		if time.Since(start) < yield {
+			runtime.Gosched()
+			continue
+		}
 		time.Sleep(pause)
+		pause = min(2*pause, most)
 	}
 	return cond()
 }
@@ -80,6 +105,15 @@ func Missing(t testing.TB, what, pkg string) {
 	t.Skipf("NOT TESTED with %s: it is not installed (Debian: %s)", what, pkg)
 }
 
+// OneGoroutine skips a long test that runs on one goroutine, where the race detector has
+// nothing to find, if it is on and -short is given.
+func OneGoroutine(t testing.TB) {
+	t.Helper()
+	if RaceEnabled && testing.Short() {
+		t.Skip("it runs on one goroutine: not with -race -short")
+	}
+}
+
 // NeedRoot skips a test that needs root, and fails it in CI.
 func NeedRoot(t testing.TB, what string) {
 	t.Helper()
@@ -92,13 +126,21 @@ func NeedRoot(t testing.TB, what string) {
 	}
 }
 
+// ports counts the ports that FreeAddr has tried, from a random one.
+var ports = func() *atomic.Uint32 {
+	n := new(atomic.Uint32)
+	n.Store(rand.Uint32())
+	return n
+}()
+
 // FreeAddr returns an address of loopback that is free in that network, "udp" or
 // "tcp". Its port is below the ephemeral ones, so that the system gives it to no
-// other socket before the test uses it, or while the test restarts a process.
+// other socket before the test uses it, or while the test restarts a process; no other
+// test of the process gets it.
 func FreeAddr(t testing.TB, network string) string {
 	t.Helper()
 	for range 100 {
-		addr := fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))
+		addr := fmt.Sprint("127.0.0.1:", 10_000+ports.Add(1)%20_000)
 		var socket io.Closer
 		var err error
 		if network == "udp" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -57,6 +58,7 @@ func (s *slow) ofProject(project string, events, most int) (list []Event) {
 
 // TestTimeline: random events, against a list of all of them.
 func TestTimeline(t *testing.T) {
+	testkit.OneGoroutine(t)
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		events, ids := 1+r.IntN(40), 1+r.IntN(20)

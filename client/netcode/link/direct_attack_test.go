@@ -102,6 +102,7 @@ func (e *directEnd) sentBeside(t *testing.T, peer address.Addr) (datagrams, byte
 // TestDirectAmplification: whatever addresses a malicious peer offers, and however often, they
 // receive few and small datagrams.
 func TestDirectAmplification(t *testing.T) {
+	t.Parallel()
 	d, victim, m := newMalicious(t)
 	offer := func(i int) {
 		var addrs []netip.AddrPort
@@ -138,6 +139,7 @@ func TestDirectAmplification(t *testing.T) {
 
 // TestDirectAmplificationInAll: 200 malicious peers together stay below the bound of one side.
 func TestDirectAmplificationInAll(t *testing.T) {
+	t.Parallel()
 	d := newDirectNet(t)
 	victim := d.open()
 	third := netip.MustParseAddrPort("203.0.113.1:53")
@@ -164,6 +166,7 @@ func TestDirectAmplificationInAll(t *testing.T) {
 
 // TestDirectRefusesAddresses: some addresses are never challenged.
 func TestDirectRefusesAddresses(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{
 		"203.0.113.1:0", "0.0.0.0:53", "224.0.0.1:53", "255.255.255.255:53", "127.0.0.1:53", "169.254.1.1:53",
 		"[::]:53", "[::1]:53", "[ff02::1]:53", "[fe80::1]:53", "[::ffff:127.0.0.1]:53",
@@ -181,6 +184,7 @@ func TestDirectRefusesAddresses(t *testing.T) {
 // TestDirectGuess: a peer that knows its key, and forges its source, cannot answer for an
 // address that it does not receive at.
 func TestDirectGuess(t *testing.T) {
+	t.Parallel()
 	d, victim, m := newMalicious(t)
 	third := d.node(d.direct, udpAddr("203.0.113.1:53"))
 	ap, _ := third.Local().UDP()
@@ -212,6 +216,7 @@ func TestDirectGuess(t *testing.T) {
 
 // TestDirectResponsesAreBounded: 64 challenges per second and peer are answered, each by as many bytes.
 func TestDirectResponsesAreBounded(t *testing.T) {
+	t.Parallel()
 	d, victim, m := newMalicious(t)
 	third := d.node(d.direct, udpAddr("203.0.113.1:53"))
 	m.say(t, victim.Local(), "%s", rawOffer(1, 7, [16]byte{9}))
@@ -234,6 +239,7 @@ func TestDirectResponsesAreBounded(t *testing.T) {
 // TestDirectForgery: an attacker that sees all that passes, but has no key, takes no path over and
 // gets nothing but probes.
 func TestDirectForgery(t *testing.T) {
+	t.Parallel()
 	d, a, b := newDirectPair(t)
 	attacker := d.node(d.direct, udpAddr("203.0.113.66:666"))
 	send := func(p []byte) {
@@ -278,6 +284,7 @@ func TestDirectForgery(t *testing.T) {
 // TestDirectEcho: two players together cannot make an echo service a path, by offering the ids and
 // keys of their host to each other's account.
 func TestDirectEcho(t *testing.T) {
+	t.Parallel()
 	for _, same := range []bool{true, false} {
 		d, victim, first := newMalicious(t)
 		second := first
@@ -307,6 +314,7 @@ func TestDirectEcho(t *testing.T) {
 // TestDirectMisbinding: a peer of two hosts cannot make one send it datagrams to the other, by
 // offering to each the id, key and address of the other.
 func TestDirectMisbinding(t *testing.T) {
+	t.Parallel()
 	d, first, m := newMalicious(t)
 	second := d.open()
 	n := &malicious{end: m.end}
@@ -327,6 +335,7 @@ func TestDirectMisbinding(t *testing.T) {
 
 // TestDirectRefusesRelay: the relay itself is never challenged.
 func TestDirectRefusesRelay(t *testing.T) {
+	t.Parallel()
 	g := newGame(t, 1)
 	socket, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -354,6 +363,7 @@ func TestDirectRefusesRelay(t *testing.T) {
 
 // TestDirectOffers: a side offers the game's addresses first, then those of its interfaces.
 func TestDirectOffers(t *testing.T) {
+	t.Parallel()
 	d := newDirectNet(t)
 	m, r := newEnd(t, d.node(d.relay, address.Addr{})), d.node(d.relay, address.Addr{})
 	socket, err := link.OpenUDP(netip.AddrPort{})
@@ -391,6 +401,7 @@ func TestDirectOffers(t *testing.T) {
 
 // TestDirectReplies: an offer that asks for one is answered, within 200 ms once.
 func TestDirectReplies(t *testing.T) {
+	t.Parallel()
 	d, victim, m := newMalicious(t)
 	d.run(4 * time.Second) // Its own offers are sent.
 	m.read()
@@ -411,6 +422,7 @@ func TestDirectReplies(t *testing.T) {
 
 // TestDirectMalformed: malformed signals are counted, and are nothing to the game.
 func TestDirectMalformed(t *testing.T) {
+	t.Parallel()
 	d, victim, m := newMalicious(t)
 	good := rawOffer(0, 7, [16]byte{9}, netip.MustParseAddrPort("203.0.113.1:5"))
 	family5 := rawOffer(0, 7, [16]byte{9}, netip.MustParseAddrPort("[2001:db8::1]:5"))

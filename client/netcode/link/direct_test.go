@@ -174,6 +174,7 @@ func (d *directNet) missing(e *directEnd, n int) (lost []int) {
 }
 
 func TestDirectPath(t *testing.T) {
+	t.Parallel()
 	d, a, b := newDirectPair(t)
 	d.connect(a, b)
 	before := a.relay.Stats().SentBytes
@@ -197,6 +198,7 @@ func TestDirectPath(t *testing.T) {
 
 // TestDirectOff: a side with direct paths plays over the relay with one that has none.
 func TestDirectOff(t *testing.T) {
+	t.Parallel()
 	d := newDirectNet(t)
 	a, plain := d.open(), newEnd(t, d.node(d.relay, address.Addr{}))
 	d.link(a, plain)
@@ -221,6 +223,7 @@ func TestDirectOff(t *testing.T) {
 }
 
 func TestDirectBlocked(t *testing.T) {
+	t.Parallel()
 	d, a, b := newDirectPair(t)
 	a.wire.lose, b.wire.lose = loseAll, loseAll
 	d.tick()
@@ -235,6 +238,7 @@ func TestDirectBlocked(t *testing.T) {
 
 // TestDirectOneWay: a path that works in one direction alone is not used, and not given up in turn.
 func TestDirectOneWay(t *testing.T) {
+	t.Parallel()
 	d, a, b := newDirectPair(t)
 	b.wire.lose = loseAll
 	d.tick()
@@ -244,6 +248,7 @@ func TestDirectOneWay(t *testing.T) {
 }
 
 func TestDirectPathDies(t *testing.T) {
+	t.Parallel()
 	for name, sides := range map[string][2]bool{"both": {true, true}, "one way": {true, false}, "other way": {false, true}} {
 		t.Run(name, func(t *testing.T) {
 			d, a, b := newDirectPair(t)
@@ -276,6 +281,7 @@ func TestDirectPathDies(t *testing.T) {
 
 // TestDirectLossy: a lossy path loses its datagrams, but is not given up.
 func TestDirectLossy(t *testing.T) {
+	t.Parallel()
 	d, a, b := newDirectPair(t)
 	d.connect(a, b)
 	n := 0
@@ -289,6 +295,7 @@ func TestDirectLossy(t *testing.T) {
 
 // TestDirectRoams: a player that moves goes on over the relay, and then over its new address.
 func TestDirectRoams(t *testing.T) {
+	t.Parallel()
 	d, a, b := newDirectPair(t)
 	d.connect(a, b)
 	d.run(10 * time.Second)
@@ -310,6 +317,7 @@ func TestDirectRoams(t *testing.T) {
 
 // TestDirectLeft: the last datagrams over the direct path come before Left.
 func TestDirectLeft(t *testing.T) {
+	t.Parallel()
 	d, a, b := newDirectPair(t)
 	d.connect(a, b)
 	for range 2 { // Whichever of the two is asked first.
@@ -339,6 +347,7 @@ func TestDirectLeft(t *testing.T) {
 
 // TestDirectSocketEnds: without its socket all goes over the relay.
 func TestDirectSocketEnds(t *testing.T) {
+	t.Parallel()
 	d, a, b := newDirectPair(t)
 	d.connect(a, b)
 	if err := a.wire.Close(); err != nil {
@@ -351,6 +360,7 @@ func TestDirectSocketEnds(t *testing.T) {
 }
 
 func TestDirectRefuses(t *testing.T) {
+	t.Parallel()
 	d, a, b := newDirectPair(t)
 	d.connect(a, b)
 	if err := a.Send(b.Local(), []byte("\xfedir and more")); err != link.ErrReserved {
@@ -376,6 +386,7 @@ func TestDirectRefuses(t *testing.T) {
 
 // TestDirectMany: 50 players of one host, each over a path of its own.
 func TestDirectMany(t *testing.T) {
+	t.Parallel()
 	d := newDirectNet(t)
 	host := d.open()
 	for range 50 {

@@ -29,6 +29,7 @@ func joinedNode(t *testing.T, at, peer address.Addr) (w *link.Network, here link
 
 // TestJoin: a server receives from players on four kinds of links, and answers over the right one.
 func TestJoin(t *testing.T) {
+	t.Parallel()
 	var networks []*link.Network
 	var links []link.Link
 	var far []*end
@@ -76,6 +77,7 @@ func TestJoin(t *testing.T) {
 }
 
 func TestJoinRefuses(t *testing.T) {
+	t.Parallel()
 	_, a, _ := joinedNode(t, at6, link.NodeAddr(9))
 	_, b, _ := joinedNode(t, address.FromUDP(netip.MustParseAddrPort("[fd00::2]:1")), link.NodeAddr(9))
 	for _, links := range [][]link.Link{nil, {a, b}} {
@@ -99,6 +101,7 @@ func (e *ending) Receive([]byte) link.Event { return link.Event{Kind: link.Ended
 
 // TestJoinIsFair: a flooded link does not keep the others from being read.
 func TestJoinIsFair(t *testing.T) {
+	t.Parallel()
 	_, loud, _ := joinedNode(t, at4, link.NodeAddr(9))
 	w, quiet, player := joinedNode(t, link.NodeAddr(1), link.NodeAddr(9))
 	l, err := link.Join(flooded{loud}, quiet)
@@ -118,6 +121,7 @@ func TestJoinIsFair(t *testing.T) {
 
 // TestJoinEnds: the others go on when a link ends, and Ended comes once, after the last.
 func TestJoinEnds(t *testing.T) {
+	t.Parallel()
 	first, second := errors.New("first"), errors.New("second")
 	_, a, _ := joinedNode(t, at4, link.NodeAddr(9))
 	w, b, player := joinedNode(t, link.NodeAddr(1), link.NodeAddr(9))

@@ -27,6 +27,7 @@ func join(t testing.TB, w *link.Network, host, player *end) {
 }
 
 func TestLinkedPasses(t *testing.T) {
+	t.Parallel()
 	w, host, player := linkedPair(t)
 	player.say(t, host.Local(), "hello")
 	if err := w.Link(player.Local(), host.Local()); err != nil {
@@ -52,6 +53,7 @@ func TestLinkedPasses(t *testing.T) {
 
 // TestLinkedDisconnect: what was sent before a disconnect comes before Left, and nothing after it.
 func TestLinkedDisconnect(t *testing.T) {
+	t.Parallel()
 	w, host, player := linkedPair(t)
 	player.say(t, host.Local(), "bye")
 	player.Disconnect(host.Local())
@@ -71,6 +73,7 @@ func TestLinkedDisconnect(t *testing.T) {
 
 // TestLinkedDisconnectIsSilent: after Disconnect nothing more of the peer is received.
 func TestLinkedDisconnectIsSilent(t *testing.T) {
+	t.Parallel()
 	w, host, player := linkedPair(t)
 	player.say(t, host.Local(), "waits to be read")
 	w.Step()
@@ -84,6 +87,7 @@ func TestLinkedDisconnectIsSilent(t *testing.T) {
 
 // TestLinkedAgain: a link that ends and begins again in one step gives both events.
 func TestLinkedAgain(t *testing.T) {
+	t.Parallel()
 	w, host, player := linkedPair(t)
 	player.say(t, host.Local(), "old")
 	player.Disconnect(host.Local())
@@ -101,6 +105,7 @@ func TestLinkedAgain(t *testing.T) {
 }
 
 func TestLinkedClose(t *testing.T) {
+	t.Parallel()
 	w := &link.Network{Linked: true}
 	host := open(t, w, address.Addr{})
 	var players []*end

@@ -14,7 +14,10 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.DefaultParallel(16)
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds what a test waits for; none waits that long when all is well.
 const patience = 20 * time.Second

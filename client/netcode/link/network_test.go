@@ -27,6 +27,7 @@ func pair(t testing.TB, w *link.Network) (_ *link.Network, a, b *end) {
 }
 
 func TestStepDelivers(t *testing.T) {
+	t.Parallel()
 	w, a, b := pair(t, new(link.Network))
 	for i := range 3 {
 		a.say(t, b.Local(), "%d", i)
@@ -47,6 +48,7 @@ func TestStepDelivers(t *testing.T) {
 
 // TestStepIsATick: an answer to what a step delivers waits for the next step.
 func TestStepIsATick(t *testing.T) {
+	t.Parallel()
 	w, a, b := pair(t, new(link.Network))
 	a.say(t, b.Local(), "ping")
 	w.Step()
@@ -58,6 +60,7 @@ func TestStepIsATick(t *testing.T) {
 }
 
 func TestNetworkAddresses(t *testing.T) {
+	t.Parallel()
 	w := new(link.Network)
 	open(t, w, link.NodeAddr(1))
 	if got := open(t, w, address.Addr{}).Local(); got != link.NodeAddr(2) {
@@ -80,6 +83,7 @@ func TestNetworkAddresses(t *testing.T) {
 }
 
 func TestNodeRefuses(t *testing.T) {
+	t.Parallel()
 	w, a, b := pair(t, new(link.Network))
 	if err := a.Send(b.Local(), make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
 		t.Errorf("too large: %v", err)
@@ -107,6 +111,7 @@ func TestNodeRefuses(t *testing.T) {
 }
 
 func TestNetworkQueuesAreBounded(t *testing.T) {
+	t.Parallel()
 	w, a, b := pair(t, link.NewSmallNetwork(false, 3, 5))
 	for i := range 7 {
 		a.say(t, b.Local(), "%d", i)
@@ -121,6 +126,7 @@ func TestNetworkQueuesAreBounded(t *testing.T) {
 }
 
 func TestMove(t *testing.T) {
+	t.Parallel()
 	w, a, b := pair(t, new(link.Network))
 	old := a.Local()
 	b.say(t, old, "lost")
@@ -145,6 +151,7 @@ func TestMove(t *testing.T) {
 }
 
 func TestImmediate(t *testing.T) {
+	t.Parallel()
 	_, a, b := pair(t, &link.Network{Immediate: true})
 	var sender sync.WaitGroup
 	sender.Go(func() {

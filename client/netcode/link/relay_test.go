@@ -94,6 +94,7 @@ func within(t testing.TB) context.Context {
 }
 
 func TestRelay(t *testing.T) {
+	t.Parallel()
 	g := newGame(t, 8)
 	var players []*end
 	for i := range 8 {
@@ -115,6 +116,7 @@ func TestRelay(t *testing.T) {
 }
 
 func TestRelayRefuses(t *testing.T) {
+	t.Parallel()
 	g := newGame(t, 1)
 	p := g.player(t, "player", nil)
 	g.greet(t, p)
@@ -161,6 +163,7 @@ func TestRelayRefuses(t *testing.T) {
 // TestRelayFarewell: what a player says before it leaves is read before the
 // news that it left.
 func TestRelayFarewell(t *testing.T) {
+	t.Parallel()
 	g := newGame(t, 4)
 	for round := range 20 {
 		p := g.player(t, fmt.Sprint("player", round), nil)
@@ -186,6 +189,7 @@ func TestRelayFarewell(t *testing.T) {
 // TestRelayKickAndReturn: a player that was kicked gets the event, and may join
 // again over the same link.
 func TestRelayKickAndReturn(t *testing.T) {
+	t.Parallel()
 	g := newGame(t, 1)
 	p := g.player(t, "player", nil)
 	g.greet(t, p)
@@ -219,6 +223,7 @@ func TestRelayKickAndReturn(t *testing.T) {
 // TestRelayReturnIsHeldBack: the news of a player that left and came again come
 // in their order, behind what was said before.
 func TestRelayReturnIsHeldBack(t *testing.T) {
+	t.Parallel()
 	g := newGame(t, 1)
 	p := g.player(t, "player", nil)
 	g.greet(t, p)
@@ -238,6 +243,7 @@ func TestRelayReturnIsHeldBack(t *testing.T) {
 }
 
 func TestRelayDialRefused(t *testing.T) {
+	t.Parallel()
 	g := newGame(t, 1)
 	first := g.player(t, "first", nil)
 	g.greet(t, first)
@@ -254,6 +260,7 @@ func TestRelayDialRefused(t *testing.T) {
 }
 
 func TestRelayHostCloses(t *testing.T) {
+	t.Parallel()
 	g := newGame(t, 3)
 	var players []*end
 	for i := range 3 {
@@ -292,6 +299,7 @@ func (g *game) vanish(t testing.TB, conn *net.UDPConn, e *end) {
 // TestRelayEnds: ERROR 4 ends the link that was closed, and ERROR 5 ends
 // the other side, whichever sends first.
 func TestRelayEnds(t *testing.T) {
+	t.Parallel()
 	g := newGame(t, 2)
 	conn := socket(t)
 	p := g.player(t, "player", conn)
@@ -311,6 +319,7 @@ func TestRelayEnds(t *testing.T) {
 }
 
 func TestRelayJoinerLearnsThatItsHostIsGone(t *testing.T) {
+	t.Parallel()
 	relay := enginetest.Start(t, engine.Config{})
 	conn := socket(t)
 	g := &game{relay: relay, reserved: relay.Host("host", 1)}
@@ -326,6 +335,7 @@ func TestRelayJoinerLearnsThatItsHostIsGone(t *testing.T) {
 // TestRelayOpenFails: nothing remains of a link that could not be opened, which
 // goleak looks at.
 func TestRelayOpenFails(t *testing.T) {
+	t.Parallel()
 	silent := socket(t)
 	defer silent.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -344,6 +354,7 @@ func TestRelayOpenFails(t *testing.T) {
 // TestRelayQueueIsBounded: a host that does not receive loses the datagrams above
 // the limit of one player, and still gets the event of another that joins.
 func TestRelayQueueIsBounded(t *testing.T) {
+	t.Parallel()
 	g := newGame(t, 2)
 	g.reserved = g.relay.Host("another host", 2)
 	cfg := g.config(g.reserved, nil)

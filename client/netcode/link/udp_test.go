@@ -24,6 +24,7 @@ func udp(t testing.TB, local string) *end {
 }
 
 func TestUDP(t *testing.T) {
+	t.Parallel()
 	for _, local := range []string{"127.0.0.1:0", "[::1]:0"} {
 		t.Run(local, func(t *testing.T) {
 			if conn, err := net.ListenPacket("udp", local); err != nil {
@@ -53,6 +54,7 @@ func TestUDP(t *testing.T) {
 
 // TestUDPWaitsForFlush: Send gathers, and the buffer is the caller's at once.
 func TestUDPWaitsForFlush(t *testing.T) {
+	t.Parallel()
 	a, b := udp(t, "127.0.0.1:0"), udp(t, "127.0.0.1:0")
 	pkt := []byte("first")
 	if err := a.Send(b.Local(), pkt); err != nil {
@@ -71,6 +73,7 @@ func TestUDPWaitsForFlush(t *testing.T) {
 }
 
 func TestUDPRefuses(t *testing.T) {
+	t.Parallel()
 	a, b := udp(t, "127.0.0.1:0"), udp(t, "127.0.0.1:0")
 	ap, _ := b.Local().UDP()
 	for _, c := range []struct {
@@ -102,6 +105,7 @@ func TestUDPRefuses(t *testing.T) {
 
 // TestUDPDropsWhatIsTooLarge: for the link, and for the caller.
 func TestUDPDropsWhatIsTooLarge(t *testing.T) {
+	t.Parallel()
 	b := udp(t, "127.0.0.1:0")
 	ap, _ := b.Local().UDP()
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(ap))

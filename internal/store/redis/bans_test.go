@@ -11,6 +11,7 @@ import (
 )
 
 func TestBans(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	ctx := t.Context()

@@ -11,6 +11,7 @@ import (
 // TestBreaker checks that the breaker opens after consecutive failures only, sends one
 // call at a time after its timeout, and closes when one of these succeeds.
 func TestBreaker(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Config{URL: "redis://127.0.0.1:1", Signer: &anySigner{}})
 		if err != nil {

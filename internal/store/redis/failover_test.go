@@ -74,6 +74,7 @@ func wantAll(t *testing.T, s *Store, home fleet.Home, held []fleet.Held) {
 // put everything back. A host that was given another's code meanwhile, and one
 // that got it by chance, lose it to the older one; no two hosts have one code.
 func TestLostWrites(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	relay := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	api := open(t, Config{URL: server.URL, Timeout: testTimeout})
@@ -107,6 +108,7 @@ func TestLostWrites(t *testing.T) {
 // TestLostAfterHeartbeat: a failover may lose what was written after the last
 // heartbeat and not the heartbeat. The history of the server says so.
 func TestLostAfterHeartbeat(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, _ := relayOf(1, 0)
@@ -138,6 +140,7 @@ func cutReply(reply string) (size int, text string, err error) {
 // TestLateAnnounce: an entry that a server writes late, because it stood still,
 // does not replace a later one.
 func TestLateAnnounce(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, _ := relayOf(1, 0)
@@ -162,6 +165,7 @@ func TestLateAnnounce(t *testing.T) {
 
 // TestDeadNodesExpire: entries expire without a reader.
 func TestDeadNodesExpire(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, _ := relayOf(1, 0)
@@ -180,6 +184,7 @@ func TestDeadNodesExpire(t *testing.T) {
 // TestSentinelFailover: the master dies, the sentinels choose its replica, and
 // the store goes on. The relay learns that it may have lost writes.
 func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
 	set := redistest.StartSentinels(t)
 	s := open(t, Config{URL: set.URL, Timeout: 5 * time.Second})
 	node, held := relayOf(1, 50)
@@ -212,6 +217,7 @@ func TestSentinelFailover(t *testing.T) {
 // shard away: what is on the others goes on, and a relay learns of the loss,
 // whichever shard it was.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	t.Run("Suites", func(t *testing.T) {
 		suites(t, cluster.URL, func() {
@@ -260,6 +266,7 @@ func TestCluster(t *testing.T) {
 // TestPutCodeAtOnce: many API processes want few codes for many hosts. Each
 // code goes to one host at the most, each host gets one at the most.
 func TestPutCodeAtOnce(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	const apis, hosts, codes = 4, 40, 30
 	var mu sync.Mutex

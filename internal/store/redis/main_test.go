@@ -17,10 +17,12 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/joincode"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 func TestMain(m *testing.M) {
+	testkit.DefaultParallel(16)
 	SetLogger(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(m)
 }

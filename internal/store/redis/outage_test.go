@@ -63,6 +63,7 @@ func wantUp(t *testing.T, s *Store) {
 // time than callers wait, most of them without a call of the store; and all calls
 // work once it is back.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	for name, away := range map[string]struct{ begin, end func(*redistest.Server) }{
 		"paused": {(*redistest.Server).Pause, (*redistest.Server).Resume},
 		"killed": {(*redistest.Server).Kill, (*redistest.Server).Restart},
@@ -152,6 +153,7 @@ func outage(t *testing.T, s *Store, d time.Duration) time.Duration {
 
 // TestCallerCancels: a caller that leaves says nothing about the store.
 func TestCallerCancels(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -169,6 +171,7 @@ func TestCallerCancels(t *testing.T) {
 // TestForgetOutlivesOutage: hosts that are forgotten while there is no store
 // are forgotten when it is back; what does not fit is counted.
 func TestForgetOutlivesOutage(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL})
 	wantUp(t, s)
@@ -217,6 +220,7 @@ func TestForgetOutlivesOutage(t *testing.T) {
 // TestRunFinishes: queued removals are sent before the end, and an unreachable
 // store does not delay it.
 func TestRunFinishes(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s, err := New(Config{URL: server.URL, Timeout: testTimeout, Signer: &anySigner{}})
 	if err != nil {
@@ -260,6 +264,7 @@ func TestRunFinishes(t *testing.T) {
 // TestTakeDoesNotProbe checks that Take does not wait for an unavailable store, even when
 // the breaker permits a call. The call that the player asked for does.
 func TestTakeDoesNotProbe(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL})
 	wantUp(t, s)

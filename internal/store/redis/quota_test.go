@@ -20,6 +20,7 @@ func wantUsed(t *testing.T, s *Store, scope string, want int64) {
 }
 
 func TestLeases(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	lease := func(scope, holder string, used int64, ttl time.Duration) {
@@ -86,6 +87,7 @@ func TestLeaseRefuses(t *testing.T) {
 // TestTake: of many concurrent callers in several processes, as many succeed as the
 // budget allows, and the next one gets the time to wait.
 func TestTake(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	const processes, each, perMinute = 4, 20, 30
 	var taken atomic.Int64

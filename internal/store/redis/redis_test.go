@@ -31,6 +31,7 @@ func suites(t *testing.T, url string, lose func()) {
 }
 
 func TestSuites(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	suites(t, server.URL, func() { server.Do("FLUSHALL") })
 	wantAllExpire(t, server)
@@ -58,6 +59,7 @@ func wantAllExpire(t *testing.T, server *redistest.Server) {
 
 // TestEverythingExpires: no call leaves a key that stays for ever.
 func TestEverythingExpires(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	ctx := t.Context()
@@ -86,6 +88,7 @@ func TestEverythingExpires(t *testing.T) {
 
 // TestHoldLastsAndEnds: what is held lasts longer than what is not.
 func TestHoldLastsAndEnds(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout, HoldFor: time.Hour})
 	ctx := t.Context()
@@ -121,6 +124,7 @@ func TestHoldLastsAndEnds(t *testing.T) {
 // TestCodesThatEndedAreNotCounted: the list of a tenant's codes does not
 // contain expired codes, with or without a new one.
 func TestCodesThatEndedAreNotCounted(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout, HoldFor: 50 * time.Millisecond})
 	const many = 40
@@ -159,6 +163,7 @@ func TestCodesThatEndedAreNotCounted(t *testing.T) {
 // TestCrashBetweenSteps takes each second step away, as a crash does, and looks
 // what is left.
 func TestCrashBetweenSteps(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	ctx := t.Context()
@@ -208,6 +213,7 @@ func TestCrashBetweenSteps(t *testing.T) {
 // TestDamagedValues: foreign values cause no panic, are counted, and are overwritten
 // by the relays.
 func TestDamagedValues(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	ctx := t.Context()

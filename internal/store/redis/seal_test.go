@@ -32,6 +32,7 @@ func sealText(t *testing.T, s *Store, st statement, until time.Time) string {
 // author with that right has signed it. Every other one counts as absent, is counted,
 // and is logged once a minute.
 func TestSeals(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	var log bytes.Buffer
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -101,6 +102,7 @@ func TestSeals(t *testing.T) {
 // TestForgedEntriesAreReplaced: no forged entry keeps a relay from writing its own: an
 // older host with its code, a later announcement of its run, another home.
 func TestForgedEntriesAreReplaced(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, held := relayOf(1, 1)
@@ -124,6 +126,7 @@ func TestForgedEntriesAreReplaced(t *testing.T) {
 // TestForgedCodeIsNotAdopted: a code that was written into the entry of a host gets no
 // signature by a relay that holds the host, nor by an API process that reads it.
 func TestForgedCodeIsNotAdopted(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, held := relayOf(1, 1)
@@ -150,6 +153,7 @@ func TestForgedCodeIsNotAdopted(t *testing.T) {
 // TestMoveReplacesForgedEntries: no forged entry keeps a code from its next host, and an
 // entry with a valid seal does.
 func TestMoveReplacesForgedEntries(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	code := hostCode{tenant.Hash(), codeText(1)}
@@ -189,6 +193,7 @@ func TestMoveReplacesForgedEntries(t *testing.T) {
 // before it has taken it from the former one, leaves entries that disagree. The code leads to
 // one host, and the next call about it removes the rest.
 func TestMoveAfterHalfAMove(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	code := hostCode{tenant.Hash(), codeText(1)}

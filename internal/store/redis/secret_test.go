@@ -24,6 +24,7 @@ import (
 // TestPassword: the password comes from the URL or the Config; without it, or
 // with another, no call succeeds, and no error contains it.
 func TestPassword(t *testing.T) {
+	t.Parallel()
 	const secret = "hunter2"
 	server := redistest.Start(t, "--requirepass", secret)
 	_, host, _ := strings.Cut(server.URL, "//")
@@ -57,6 +58,7 @@ func TestPassword(t *testing.T) {
 
 // TestTLS: a store by TLS, whose certificate is looked at.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	cert, key, roots := certificate(t)
 	server := redistest.Start(t)
 	port := tlsPort(t, server, cert, key)
