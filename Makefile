@@ -14,11 +14,23 @@ build: ## bin/ferry
 	$(GO) build -o bin/ferry ./cmd/ferry
 
 .PHONY: test
-test: ## all tests, as README says
+test: ## the tests, as README says
 	$(GO) test ./...
 
 .PHONY: check
-check: fmt vet staticcheck tidy race portable rows ## the checks that CI runs before the tests
+check: fmt tidy rows vet foreign staticcheck race portable ## gofmt, vet, other systems, staticcheck, go.mod, tests with the race detector
+
+.PHONY: ci
+ci: ## what CI runs: checks, tests, and the suites whose inputs changed (root)
+	$(GO) run ./scripts/ci
+
+.PHONY: due
+due: ## which suites CI would run, and why
+	$(GO) run ./scripts/ci -due
+
+.PHONY: nightly
+nightly: ## everything but goals of time and rate, with long forms of fuzz, model, race and fast path (root; an hour)
+	$(GO) run ./scripts/ci -nightly
 
 .PHONY: fmt
 fmt:
@@ -26,10 +38,11 @@ fmt:
 
 .PHONY: vet
 vet:
-	$(GO) vet ./...
-	$(GO) vet -tags sockportable ./engine/... ./internal/sock/...
-	GOOS=darwin $(GO) vet ./...
-	GOOS=windows $(GO) vet ./...
+	$(GO) vet -tags 'lab mutants browser' ./...
+
+.PHONY: foreign
+foreign: ## type-check everything for macOS and Windows
+	$(GO) run ./scripts/ci/typecheck darwin windows
 
 .PHONY: staticcheck
 staticcheck:
@@ -48,21 +61,25 @@ vulncheck: ## known vulnerabilities of called code, if VULNDB (default https://v
 tidy:
 	$(GO) mod tidy -diff
 
-# The tests of these packages run binaries, which are built without the race detector, or the
-# packages have no goroutine.
-UNRACED = /cmd/ferry$$|/internal/blackbox$$|/scripts/(capacity|deploy|importrules|wireshark)$$|/internal/utp$$|/client/netcode/playout$$
+# RACED are the packages whose code starts goroutines or is used by several of them.
+RACED = $$(grep -rlE --include='*.go' --exclude='*_test.go' '^\s+go (func|[a-z])|"sync(/atomic)?"' alloc bench client engine examples internal proto | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
+# RACE are options of go test: CI gives -short, with which simulations that run on one
+# goroutine run fewer sequences.
 .PHONY: race
 race: ## tests with the race detector; the model runs fewer sequences
-	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -vE '$(UNRACED)')
+	$(GO) test -race $(RACE) -timeout 20m $(RACED)
 
 .PHONY: portable
 portable: ## the portable sockets pass the engine's suite; its simulations, without sockets, are short
 	$(GO) test -short -tags sockportable ./engine/... ./internal/sock/... ./internal/statefile/...
 
+# MODEL is how many sequences.
+MODEL ?= 200000
+
 .PHONY: model
 model: ## the reference model against the engine, 200,000 sequences (8 to 15 minutes)
-	$(GO) test ./engine -run 'TestModel$$' -model.sequences 200000 -timeout 60m -v
+	$(GO) test ./engine -run 'TestModel$$' -model.sequences $(MODEL) -timeout 60m -v
 
 .PHONY: stress
 stress: ## workers and control against each other with the race detector, six times as long as in a test run (2 to 4 minutes)
@@ -129,18 +146,29 @@ client-js-check: ## type-check client/js and examples/browser, and build the pac
 
 .PHONY: client-js
 client-js: client-js-check ## the same, then their tests in Chromium and Node with the relay (npm, chromium, node)
-	$(GO) test ./internal/blackbox -count=1 -run 'TestJavaScript|TestBrowserExample'
+	$(GO) test -tags browser ./internal/blackbox -count=1 -run 'TestJavaScript|TestBrowserExample'
+
+.PHONY: browser-test
+browser-test: ## browsers as players, client/js and the console in Chromium (chromium, node)
+	$(GO) test -tags browser ./internal/blackbox -count=1 -run 'TestJavaScript|TestBrowser|TestConsole'
 
 .PHONY: browser-example
 browser-example: ## serve examples/browser at http://127.0.0.1:8000
 	$(GO) tool esbuild examples/browser/main.ts --bundle --format=esm --target=es2022 --outdir=examples/browser --servedir=examples/browser --serve=127.0.0.1:8000
 
+# PKGS are the packages whose fuzz targets run.
+PKGS ?= ./...
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZ executions
-	@set -e; for pkg in $$($(GO) list ./...); do \
-		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-			echo "$$pkg $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ) $$pkg; \
+	@set -e; out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; \
+	for dir in $$($(GO) list -f '{{.Dir}}' $(PKGS)); do \
+		targets=$$(cat "$$dir"/*_test.go 2>/dev/null | sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p'); \
+		if [ -z "$$targets" ]; then continue; fi; \
+		$(GO) test -c -fuzz . -o "$$out/fuzz.test" "$$dir"; \
+		for target in $$targets; do \
+			echo "$$dir $$target"; \
+			(cd "$$dir" && "$$out/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZ) -test.fuzzcachedir "$$out/corpus"); \
 		done; \
 	done
 
@@ -155,6 +183,10 @@ LAB = $(GO) test -tags lab ./scripts/lab -count=1 -v
 .PHONY: lab
 lab: ## attacks and faults against the binary in namespaces, quick forms (root)
 	$(LAB)
+
+.PHONY: lab-some
+lab-some: ## a test of each kind, which CI runs when it does not run all (root)
+	$(LAB) -run 'TestAttackBindFirst|TestFloodMalformed|TestReflection$$|TestRecover$$|TestFamilies|TestUpgrade$$'
 
 # ATTACK is how long each attack and flood lasts.
 ATTACK ?= 10s
@@ -201,6 +233,10 @@ fleet: ## relays, API nodes and Redis die and restart under 1,000 matches (about
 fleet-quick: ## the same with 200 matches, decided by counts (root)
 	$(FLEET)
 
+.PHONY: fleet-some
+fleet-some: ## an API process and a relay are killed, which CI runs when it does not run all (root)
+	$(FLEET) -run 'TestFleet$$/^(api_killed|relay_killed)$$'
+
 # SOAK is how long clients come and go.
 SOAK ?= 1h
 
@@ -227,7 +263,6 @@ million-sim: ## a million live allocations without sockets, 5,000 replaced in a 
 .PHONY: rows
 rows: ## check that each row of the mutation table still matches its package (fast)
 	$(GO) test -tags mutants -run TestTable ./scripts/mutants
-	$(GO) vet -tags 'lab mutants' ./scripts/...
 
 .PHONY: mutants
 mutants: ## break the most important rules, one at a time; the test of each must fail (5 to 15 minutes)

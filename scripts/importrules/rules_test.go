@@ -160,6 +160,7 @@ var rules = []rule{
 	{"cmd", []string{"proto", "alloc", "client", "engine", "bench", "internal"},
 		[]string{uuid, websocket, "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "github.com/HdrHistogram/hdrhistogram-go", "github.com/cpuguy83/go-md2man/v2"}, "the binary"},
 	{"scripts", []string{"proto", "engine", "client", "alloc", "bench", "internal"}, []string{xsys}, "test networks and repository rules"},
+	{"scripts/ci", nil, []string{"golang.org/x/tools"}, "which checks run, and types of other systems; the vet tools read packages with x/tools as well"},
 	{"scripts/deploy", nil, []string{"go.yaml.in/yaml/v3"}, "deployment files, tested against the binary only"},
 	{"scripts/lab", []string{"proto", "engine", "client", "alloc", "bench", "internal"},
 		[]string{xsys, websocket, "github.com/pion/dtls/v3"}, "players on each transport, with independent client libraries"},

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// suite is the stage of the tests: it depends on package game and what that imports.
+var suite = stage{name: "suite", target: "suite", roots: []string{"game"}}
+
+// repository makes a repository with the packages game, which imports wire, and other.
+func repository(t *testing.T) *tree {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		".ci/run":            "make ci\n",
+		"Makefile":           "suite:\n\t@test ! -e broken && echo passed\nonce:\n\ttouch ran\nlong:\n\ttouch long\n",
+		"go.mod":             "module " + module + "\n",
+		"game/game.go":       "package game\nimport _ \"" + module + "/wire\"\n",
+		"game/game_test.go":  "package game\nimport _ \"" + module + "/kit\"\n",
+		"kit/kit.go":         "package kit\n",
+		"wire/wire.go":       "package wire\n",
+		"wire/wire_test.go":  "package wire\n",
+		"wire/data/file.txt": "data\n",
+		"other/other.go":     "package other\n",
+	} {
+		write(t, filepath.Join(dir, name), text)
+	}
+	git(t, dir, "init", "-q")
+	git(t, dir, "add", ".")
+	git(t, dir, "-c", "user.name=test", "-c", "user.email=test@example.org", "commit", "-qm", "first")
+	return reread(t, dir)
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func git(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git %v: %v: %s", args, err, out)
+	}
+}
+
+func reread(t *testing.T, dir string) *tree {
+	t.Helper()
+	r, err := readTree(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// due returns why the suite is due; empty: it is not.
+func (t *tree) due(test *testing.T) string {
+	test.Helper()
+	plan, err := reread(test, t.dir).plan(options{}, []stage{suite})
+	if err != nil {
+		test.Fatal(err)
+	}
+	return plan[0].why
+}
+
+// TestDue changes one file at a time after the suite has passed.
+func TestDue(t *testing.T) {
+	r := repository(t)
+	if why := r.due(t); why != "it has never passed" {
+		t.Fatalf("first: %q", why)
+	}
+	plan, err := r.plan(options{}, []stage{suite})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.runStages(t.Context(), options{}, plan); err != nil {
+		t.Fatal(err)
+	}
+	if why := r.due(t); why != "" {
+		t.Fatalf("after it passed: %q", why)
+	}
+	for _, c := range []struct {
+		name, text, want string // want: part of why
+	}{
+		{"game/game.go", "package game\n", "game/game.go"},
+		{"game/game_test.go", "package game\n", "game/game_test.go"},
+		{"game/new.go", "package game\n", "added or removed"},
+		{"wire/wire.go", "package wire // changed\n", "wire/wire.go"},
+		{"wire/data/file.txt", "changed\n", "wire/data/file.txt"},
+		{"kit/kit.go", "package kit // changed\n", "kit/kit.go"},
+		{"go.mod", "module " + module + "\n\ngo 1.26\n", "go.mod"},
+		{"Makefile", "suite:\n\t@echo changed\n", "its command changed"},
+		{"wire/wire_test.go", "package wire // changed\n", ""},
+		{"other/other.go", "package other // changed\n", ""},
+		{"README.md", "changed\n", ""},
+	} {
+		name := filepath.Join(r.dir, c.name)
+		old, _ := os.ReadFile(name)
+		write(t, name, c.text)
+		if why := r.due(t); (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
+			t.Errorf("%s: due: %q, want %q", c.name, why, c.want)
+		}
+		if old == nil {
+			os.Remove(name)
+		} else {
+			write(t, name, string(old))
+		}
+	}
+	if why := r.due(t); why != "" {
+		t.Errorf("after all is as it was: %q", why)
+	}
+	write(t, filepath.Join(r.dir, passedFile), "suite 0000000000000000 0123456789ab\n")
+	if why := r.due(t); !strings.Contains(why, "not in this clone") {
+		t.Errorf("with an unknown commit: %q", why)
+	}
+}
+
+// TestFailure: a suite that failed, or whose inputs changed while it ran, is due again,
+// and the stages after a failure run.
+func TestFailure(t *testing.T) {
+	r := repository(t)
+	both := []stage{suite, {name: "once", target: "once"}}
+	write(t, filepath.Join(r.dir, "broken"), "")
+	plan, err := r.plan(options{}, both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.runStages(t.Context(), options{}, plan); err == nil || err.Error() != "1 of 2 stages failed" {
+		t.Errorf("runStages: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, "ran")); err != nil {
+		t.Errorf("the stage after the failure: %v", err)
+	}
+	if why := r.due(t); why != "it has never passed" {
+		t.Errorf("after a failure: %q", why)
+	}
+	os.Remove(filepath.Join(r.dir, "broken"))
+	write(t, filepath.Join(r.dir, "game/game.go"), "package game\n")
+	if err := r.runStages(t.Context(), options{}, plan); err != nil {
+		t.Error(err)
+	}
+	if why := r.due(t); why != "it has never passed" {
+		t.Errorf("after a pass with other inputs: %q", why)
+	}
+}
+
+// TestPart: a part of a suite runs when the suite is not due.
+func TestPart(t *testing.T) {
+	r := repository(t)
+	plan, err := r.plan(options{}, []stage{suite})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.record(plan[0]); err != nil {
+		t.Fatal(err)
+	}
+	if plan, err = r.plan(options{}, []stage{suite, {name: "some", target: "suite", partOf: "suite"}}); err != nil {
+		t.Fatal(err)
+	}
+	if plan[0].why != "" || plan[1].why != "each time" {
+		t.Errorf("%+v", plan)
+	}
+}
+
+// TestChoice: -only and -nightly choose stages, whether they are due or not.
+func TestChoice(t *testing.T) {
+	r := repository(t)
+	all := []stage{
+		{name: "check", target: "suite"}, suite, {name: "some", target: "suite", partOf: "suite"},
+		{name: "deep", target: "once", nightly: true}, {name: "fuzz", target: "suite", long: "long"},
+	}
+	for _, c := range []struct {
+		options
+		want string
+	}{
+		{options{}, "check suite fuzz"},
+		{options{only: regexp.MustCompile("^deep$")}, "deep"},
+		{options{nightly: true}, "check suite deep fuzz"},
+	} {
+		o, want := c.options, c.want
+		plan, err := r.plan(o, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var run []string
+		for _, p := range plan {
+			if p.why != "" {
+				run = append(run, p.name)
+			}
+		}
+		if got := strings.Join(run, " "); got != want {
+			t.Errorf("%+v: %s, want %s", o, got, want)
+		}
+		if !o.nightly {
+			continue
+		}
+		if err := r.runStages(t.Context(), o, plan); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(r.dir, "long")); err != nil {
+			t.Errorf("the long form: %v", err)
+		}
+	}
+}
+
+// TestStages: each row of the table names a target of the Makefile and inputs that
+// exist, each package with fuzz targets is a suite, and .ci/run runs README's test
+// command.
+func TestStages(t *testing.T) {
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := reread(t, dir)
+	fuzz, err := r.fuzzSuites()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, s := range slices.Concat(stages, fuzz) {
+		if names[s.name] || strings.ContainsAny(s.name, " \n") {
+			t.Errorf("the name %q is taken, or has spaces", s.name)
+		}
+		names[s.name] = true
+		if _, _, err := r.digest(s); err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		}
+		for _, target := range []string{s.target, s.long} {
+			if target == "" {
+				continue
+			}
+			if _, err := r.recipe(target); err != nil {
+				t.Errorf("%s: %v", s.name, err)
+			}
+		}
+	}
+	if !names["fuzz/proto"] {
+		t.Error("proto has no suite of its fuzz targets")
+	}
+	if recipe, err := r.recipe("test"); err != nil || string(recipe) != "go test ./...\n" {
+		t.Errorf("make test is %q, %v, not README's command", recipe, err)
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// stage is a make target.
+type stage struct {
+	// name is the stage in the tables, in .ci/passed and for -only.
+	name string
+	// target is the make target, with its variables.
+	target string
+	// roots are the inputs of a suite: files or directories from the root of the
+	// repository, with the packages that they import. A stage without them runs each
+	// time.
+	roots []string
+	// partOf is the suite that this stage is a part of: it runs when that one does not.
+	partOf string
+	// long is the target that -nightly runs instead, if there is one.
+	long string
+	// nightly marks a stage that only -nightly runs.
+	nightly bool
+}
+
+// stages are in the order in which they run: what takes least time comes first. Each
+// package with fuzz targets is a suite of its own besides.
+var stages = []stage{
+	{name: "fmt", target: "fmt tidy rows"},
+	{name: "vet", target: "vet"},
+	{name: "foreign", target: "foreign"},
+	{name: "staticcheck", target: "staticcheck"},
+	{name: "test", target: "test"},
+	{name: "race", target: "race RACE=-short", long: "race"},
+	{name: "lab-some", target: "lab-some", partOf: "lab"},
+	{name: "fleet-some", target: "fleet-some", partOf: "fleet"},
+
+	{name: "fast-path", target: "fast-path-check", roots: []string{"internal/fastpath/relay.c", "internal/fastpath/relay.o"}},
+	{name: "console", target: "console-check", roots: []string{"internal/console/web", "internal/console/dist"}},
+	{name: "client-js", target: "client-js-check", roots: []string{"client/js", "examples/browser"}},
+	{name: "browser", target: "browser-test", roots: []string{"internal/blackbox", "client/js", "examples/browser", "internal/console", "internal/admin", "engine/websocket", "alloc/httpapi"}},
+	{name: "vulncheck", target: "vulncheck", roots: []string{"go.mod"}},
+	{name: "portable", target: "portable", roots: []string{"engine", "internal/sock", "internal/statefile"}},
+	{name: "peers", target: "peers-test", roots: []string{"scripts/peers", "scripts/netcodepeers"}},
+	{name: "openapi", target: "openapi-test", roots: []string{"scripts/openapi", "alloc/httpapi"}},
+	{name: "release", target: "release-test", roots: []string{"scripts/release", "scripts/deploy/systemd", "cmd/ferry/main.go"}},
+	{name: "helm", target: "helm-test", roots: []string{"scripts/helm", "scripts/deploy", "internal/config", "docs/settings.md"}},
+	{name: "lab", target: "lab", roots: []string{"scripts/lab", "engine", "alloc/httpapi"}},
+	{name: "fleet", target: "fleet-quick", roots: []string{"scripts/fleet", "internal/fleet", "internal/cluster", "internal/store"}},
+
+	{name: "mutants", target: "mutants", nightly: true},
+	{name: "stress", target: "stress", nightly: true},
+	{name: "model", target: "model MODEL=60000", nightly: true},
+	{name: "fast-path-long", target: "fast-path FAST_PATH=1000000 FAST_MODEL=3000", nightly: true},
+}
+
+var fuzzTarget = regexp.MustCompile(`(?m)^func Fuzz`)
+
+// fuzzSuites returns a suite for each package with fuzz targets.
+func (t *tree) fuzzSuites() (all []stage, err error) {
+	for dir, files := range t.below {
+		for _, name := range files {
+			if !strings.HasSuffix(name, "_test.go") || t.module(name) != "." {
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(t.dir, name))
+			if err != nil {
+				return nil, err
+			}
+			if fuzzTarget.Match(text) {
+				target := "fuzz PKGS=./" + dir
+				all = append(all, stage{name: "fuzz/" + dir, target: target + " FUZZ=1000x", long: target + " FUZZ=10000x", roots: []string{dir}})
+				break
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b stage) int { return strings.Compare(a.name, b.name) })
+	return all, nil
+}
