@@ -254,8 +254,7 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	}
 	c.releaseReservedSlot(joiner)
 	j := c.shared.table.Account(joiner.Handle)
-	j.LinkedAt, j.UnlinkAt, j.LinkBlocked = now, 0, false
-	c.schedule(joiner.Handle)
+	j.UnlinkAt, j.LinkBlocked = 0, false
 	c.recordLink(joiner.Handle, host.Handle)
 	if c.hooks.OnConnect != nil {
 		c.hooks.OnConnect(ConnectEvent{Host: host.ID, Joiner: joiner.ID})
@@ -312,7 +311,7 @@ func (c *control) unlink(a, b *table.Entry) {
 	}
 	c.shared.table.Unlink(joiner.Handle)
 	j := c.shared.table.Account(joiner.Handle)
-	j.LinkedAt, j.UnlinkAt, j.LinkBlocked = 0, 0, joiner.Is(table.Recovered)
+	j.UnlinkAt, j.LinkBlocked = 0, joiner.Is(table.Recovered)
 	c.recordLink(joiner.Handle, host.Handle)
 }
 

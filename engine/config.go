@@ -179,14 +179,9 @@ type rules struct {
 	idleAlone      table.Tick
 	receiveTimeout table.Tick
 	deferral       table.Tick
-	linkUnused     table.Tick
 
 	recoverUntil, recoverFor int64 // ms
 }
-
-// linkUnused is after how long a link without a RELAY is closed, so that tickets
-// alone do not fill a host's connections.
-const linkUnused = 10 * time.Second
 
 // nonceDeferral is how long expiry is deferred, once, after an authentic BIND with a
 // stale nonce.
@@ -211,7 +206,6 @@ func (c *Config) rules() rules {
 	window := max(or(c.RecoverFor, 60*time.Second), 0).Milliseconds()
 	return rules{
 		recoverUntil: clockStart + window, recoverFor: window,
-		linkUnused: ticks(linkUnused),
 
 		maxContent:     or(c.MaxContent, proto.DefaultMaxContent),
 		messages:       c.messageSizes(),

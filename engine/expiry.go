@@ -55,7 +55,6 @@ func (c *control) expireSome(now int64) (more bool) {
 		if !ok {
 			return false
 		}
-		c.confirmLink(h)
 		next := c.nextTick(h)
 		live := tick(now) <= next
 		if live && c.pace.refiles == 0 || !live && (c.pace.ends == 0 || c.pace.marked == maxMarked) {
@@ -74,18 +73,6 @@ func (c *control) expireSome(now int64) (more bool) {
 		c.queue.push(action{after: c.shared.grace.next(), kind: expireAllocation, handle: h})
 	}
 	return true
-}
-
-// confirmLink ends the wait for the first RELAY over the link of a joiner that has seen one,
-// so that only links without one draw on the pace of ends.
-func (c *control) confirmLink(h table.Handle) {
-	a := c.shared.table.Account(h)
-	if a.LinkedAt == 0 {
-		return
-	}
-	if fromHost, fromJoiner := c.shared.table.LastRelays(h); max(fromHost, fromJoiner) >= a.LinkedAt {
-		a.LinkedAt = 0
-	}
 }
 
 // expireMarked ends h or its link if that is still due.
@@ -117,9 +104,12 @@ func (c *control) isOver(h table.Handle, now table.Tick) (EndReason, bool) {
 	return EndExpired, now > c.lifeTick(h) && !c.pause.active
 }
 
-// expireLink closes the link of a joiner if a DISCONNECT that had to wait is due, or if
-// nothing was ever relayed over the link.
+// expireLink closes the link of a joiner if a DISCONNECT that had to wait is due, unless its
+// sender has relayed over the link since.
 func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
+	if a.UnlinkAt == 0 {
+		return
+	}
 	joiner, _ := c.shared.table.At(h)
 	host, linked := c.shared.table.At(joiner.Link)
 	if linked {
@@ -127,27 +117,22 @@ func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 		linked = !over // The order of both in this tick must not matter.
 	}
 	if !linked {
-		a.UnlinkAt, a.LinkedAt = 0, 0
+		a.UnlinkAt = 0
 		return
 	}
-	fromHost, fromJoiner := c.shared.table.LastRelays(h)
-	if a.UnlinkAt != 0 && now > a.UnlinkAt {
-		by, left, stays := fromJoiner, &joiner, &host
-		if a.DisconnectedBy == table.RoleHost {
-			by, left, stays = fromHost, &host, &joiner
-		}
-		if by <= a.UnlinkAt-confirmTicks {
-			c.disconnect(left, stays, now)
-			return
-		}
+	if now <= a.UnlinkAt {
+		return
+	}
+	fromHost, by := c.shared.table.LastRelays(h)
+	left, stays := &joiner, &host
+	if a.DisconnectedBy == table.RoleHost {
+		by, left, stays = fromHost, &host, &joiner
+	}
+	if by > a.UnlinkAt-confirmTicks {
 		a.UnlinkAt = 0
+		return
 	}
-	if a.LinkedAt != 0 && now > a.LinkedAt+c.shared.rules.linkUnused {
-		if max(fromHost, fromJoiner) < a.LinkedAt {
-			c.unlink(&joiner, &host)
-		}
-		a.LinkedAt = 0
-	}
+	c.disconnect(left, stays, now)
 }
 
 // schedule puts h into the wheel again after its limits changed.
@@ -169,9 +154,6 @@ func (c *control) nextTick(h table.Handle) table.Tick {
 	}
 	if a.UnlinkAt != 0 {
 		next = min(next, a.UnlinkAt)
-	}
-	if a.LinkedAt != 0 {
-		next = min(next, a.LinkedAt+c.shared.rules.linkUnused)
 	}
 	return next
 }

@@ -192,36 +192,6 @@ func TestForecastBias(t *testing.T) {
 	}
 }
 
-// TestExpiryAfterLinks: tens of thousands of links that opened in one second, each with a
-// RELAY, do not draw on the pace of ends when their time for one is over.
-func TestExpiryAfterLinks(t *testing.T) {
-	testkit.OneGoroutine(t)
-	const n, silent = 60_000, 10
-	p := newPopulation(t, n)
-	for i := range silent {
-		p.silent[2*i] = true
-		p.send(2*i, p.now)
-		p.control.schedule(p.handles[2*i])
-	}
-	for i := 1; i < n; i += 2 {
-		p.shared.table.Account(p.handles[i]).LinkedAt = tick(p.now)
-		p.shared.table.Activity(p.handles[i]).RecordRelay(tick(p.now))
-		p.control.schedule(p.handles[i])
-	}
-	for until := p.now + 11_000; p.now < until; {
-		p.now++
-		if p.now%table.TickMillis == 0 {
-			p.heartbeat()
-		} else if !p.control.backlog {
-			continue
-		}
-		p.run()
-	}
-	if len(p.ended) != silent {
-		t.Errorf("%d of %d ended a second after their limit", len(p.ended), silent)
-	}
-}
-
 // TestExpirySlowWorker: while a worker is in a batch for long, few allocations are marked, so
 // that they do not all end in one call.
 func TestExpirySlowWorker(t *testing.T) {

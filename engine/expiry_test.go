@@ -362,6 +362,36 @@ func TestStall(t *testing.T) {
 	}
 }
 
+// TestQuietLink: a link over which nothing is relayed lives as long as its joiner, as in a
+// lobby whose players wait before their first message.
+func TestQuietLink(t *testing.T) {
+	t.Parallel()
+	s := newMatch(t, newIdentity(t))
+	defer s.close()
+	s.keepAlive(70)
+	s.datagram(atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 10))
+	s.compare()
+	if got := s.totals(); s.err != nil || got[OutRelayed] != 1 {
+		t.Errorf("%d of 1 relayed after 70 s, %v", got[OutRelayed], s.err)
+	}
+}
+
+// TestOversizeIsHeard: a player that sends nothing but RELAYs that are too large is alive.
+func TestOversizeIsHeard(t *testing.T) {
+	t.Parallel()
+	s := newMatch(t, newIdentity(t))
+	defer s.close()
+	for range 40 {
+		s.advance(time.Second)
+		s.datagram(atHost, pingMessage(s.hostData().id))
+		s.datagram(atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 1401))
+	}
+	s.compare()
+	if _, live := s.shared.table.ByID(proto.AllocationID(s.joiner1().id)); s.err != nil || !live {
+		t.Errorf("live: %t, %v", live, s.err)
+	}
+}
+
 // TestStallThenResume: an allocation that was about to end when the process stopped, and
 // whose datagrams wait in the receive queues, has another second.
 func TestStallThenResume(t *testing.T) {

@@ -255,7 +255,7 @@ func (m *model) link(a, host *mAlloc, at int64) {
 		host.received, host.active = max(host.received, at), max(host.active, at)
 	}
 	m.releaseReservedSlot(a, host)
-	a.linkedAt, a.leaving, a.banned, a.hadLink = at/250, 0, false, true
+	a.leaving, a.banned, a.hadLink = 0, false, true
 	m.record(host)
 }
 
@@ -266,7 +266,7 @@ func (m *model) unlink(a, b *mAlloc) {
 	if a.role == "host" {
 		a, b = b, a
 	}
-	a.linkedAt, a.leaving, a.banned, a.hadLink = 0, 0, a.rebuilt, false
+	a.leaving, a.banned, a.hadLink = 0, a.rebuilt, false
 	m.record(b)
 }
 

@@ -64,7 +64,6 @@ type mAlloc struct {
 	leftByHost bool
 	largeDrops int
 	endedAt    int64 // of a host: tick at which a player of it ended
-	linkedAt   int64 // of a joiner: tick of its link, until a RELAY on it; 0: none
 	fromHost   int64 // of a joiner: ticks of the last RELAY on its link
 	fromJoiner int64
 	mRecovered
@@ -434,12 +433,12 @@ func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {
 	if len(pkt) < 38 || len(pkt) != 38+int(binary.BigEndian.Uint16(pkt[36:])) || len(pkt) > 38+1434 {
 		return "size", nil
 	}
-	if len(pkt) > 38+1400 {
-		return "oversize", nil
-	}
 	a := m.sender(from, mAt(pkt, 4), len(pkt))
 	if a == nil {
 		return m.refuseMismatch(from, mAt(pkt, 4)), nil
+	}
+	if len(pkt) > 38+1400 {
+		return "oversize", nil
 	}
 	to := mAt(pkt, 20)
 	if !a.links[to] {

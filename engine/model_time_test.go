@@ -56,7 +56,7 @@ func (m *model) tick() {
 func (m *model) tickLink(a *mAlloc, now int64) {
 	host := m.allocs[a.match]
 	if host == nil || !a.links[a.match] {
-		a.leaving, a.linkedAt = 0, 0
+		a.leaving = 0
 		return
 	}
 	if a.leaving != 0 && now > a.leaving {
@@ -71,13 +71,6 @@ func (m *model) tickLink(a *mAlloc, now int64) {
 		}
 		m.cover("disconnect: cancelled by traffic")
 		a.leaving = 0
-	}
-	if a.linkedAt != 0 && now > a.linkedAt+40 {
-		if max(a.fromHost, a.fromJoiner) < a.linkedAt {
-			m.cover("link: unused for 10 s, closed silently")
-			m.unlink(a, host)
-		}
-		a.linkedAt = 0
 	}
 }
 
@@ -268,24 +261,32 @@ func (m *model) relink(a *mAlloc, to mID) (doubt bool, decide func() string) {
 	if peer != nil && !peer.rebuilt {
 		return false, nil
 	}
-	if peer == nil || a.role != "host" || peer.role != "joiner" {
+	if peer == nil || a.role == peer.role || a.role == "joiner" && !m.complete {
 		return true, nil
 	}
 	from, arrived := a.at, m.now
 	return true, func() string {
-		peer := m.allocs[to]
-		switch {
-		case !m.isStillBound(a, from):
+		if !m.isStillBound(a, from) {
 			return "stale"
-		case peer == nil || len(peer.links) > 0 || peer.match != a.id || peer.tenant != a.tenant:
+		}
+		host, joiner := a, m.allocs[to]
+		if a.role == "joiner" {
+			host, joiner = joiner, a
+		}
+		switch {
+		case host == nil || joiner == nil || len(joiner.links) > 0 || joiner.match != host.id || joiner.tenant != host.tenant:
 			return "recovering"
-		case peer.banned:
+		case joiner.banned:
 			m.cover("restart: who was kicked stays out")
 			return "recovering"
-		case len(a.links) >= a.max:
+		case len(host.links) >= host.max:
+			return "recovering"
+		case a.role == "joiner" && !a.everLinked:
+			m.cover("restart: no record of a joiner's link")
 			return "recovering"
 		}
-		m.link(peer, a, arrived)
+		m.cover("restart: link restored by its " + a.role)
+		m.link(joiner, host, arrived)
 		return "relinked"
 	}
 }

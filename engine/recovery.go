@@ -230,25 +230,36 @@ func (w *worker) requestRelink(now int64, sender *table.Entry, to proto.Allocati
 	if ok && !peer.Is(table.Recovered) {
 		return 0, false
 	}
-	if !ok || sender.Role != table.RoleHost || peer.Role != table.RoleJoiner {
+	if !ok || sender.Role == peer.Role || sender.Role == table.RoleJoiner && !w.shared.previousRun.left.Complete {
 		return DropRecovering, true
 	}
 	_, outcome := w.enqueue(known, &command{kind: proto.TypeRelay, from: sender.Endpoint, sender: *sender, peer: to, now: now})
 	return outcome, true
 }
 
-// commitRelink restores the link of a host to a joiner of its match, if it had one. A
-// host relays only to joiners that were linked to it.
-func (c *control) commitRelink(cmd *command, host *table.Entry) Outcome {
-	joiner, ok := c.shared.table.ByID(cmd.peer)
-	if !ok || joiner.Link != 0 || !joiner.Is(table.Recovered) || !host.Is(table.Recovered) {
+// commitRelink restores the link between a host and a joiner of its match, if it had one. A
+// host relays only to joiners that were linked to it. That a joiner was linked is known from
+// a complete state file only.
+func (c *control) commitRelink(cmd *command, sender *table.Entry) Outcome {
+	peer, ok := c.shared.table.ByID(cmd.peer)
+	if !ok || peer.Role == sender.Role {
+		return DropRecovering
+	}
+	host, joiner := *sender, peer
+	if sender.Role == table.RoleJoiner {
+		host, joiner = peer, *sender
+	}
+	if joiner.Link != 0 || !joiner.Is(table.Recovered) || !host.Is(table.Recovered) {
 		return DropRecovering
 	}
 	a, j := c.shared.table.Account(host.Handle), c.shared.table.Account(joiner.Handle)
 	if j.Match != host.ID || j.Tenant != a.Tenant || j.LinkBlocked || a.Links >= a.MaxConnections {
 		return DropRecovering
 	}
-	c.link(&joiner, host, tick(cmd.now))
+	if sender.Role == table.RoleJoiner && !(c.recovery.left.Complete && j.EverLinked) {
+		return DropRecovering
+	}
+	c.link(&joiner, &host, tick(cmd.now))
 	return OutRelinked
 }
 

@@ -249,6 +249,32 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestRestartHostThatAnswers: a game whose host only answers goes on after a crash, since a
+// RELAY of a joiner restores its link. One that was kicked stays out.
+func TestRestartHostThatAnswers(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, engine.Config{})
+	host := s.play(enginetest.UTP2, s.relay.Host("host", 4))
+	p, kicked := s.join(enginetest.UTP2, "p", host), s.join(enginetest.UTP2, "kicked", host)
+	kicked.SetPaused(true) // or it would request a new link after the DISCONNECT
+	host.Leave(kicked.Cred.ID)
+	testkit.Eventually(t, "it is out", func() bool { return s.relay.Stats().Links == 1 })
+	pause(true, host, p)
+	s.restart("crashed")
+	pause(false, host, p, kicked)
+	testkit.Eventually(t, "the host has what its players send", func() bool {
+		for _, u := range []*enginetest.UTP{kicked, p} {
+			u.Inject(proto.Relay{From: u.Cred.ID, To: host.Cred.ID, Payload: []byte("from a player")}.Append(nil))
+		}
+		time.Sleep(10 * time.Millisecond)
+		return host.HasReceived(p.Cred.ID, "from a player")()
+	})
+	if st := s.relay.Stats(); st.Links != 1 || host.HasReceived(kicked.Cred.ID, "from a player")() {
+		t.Errorf("%d links, or a message of a player that was kicked", st.Links)
+	}
+	wellAlive(t, host, p)
+}
+
 // comeBack lets all but the last of four players go on, then a new one try
 // to take its place, and then the last one.
 func (s *site) comeBack(host, kicked, closed *enginetest.UTP, players []*enginetest.UTP) {

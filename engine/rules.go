@@ -95,7 +95,8 @@ package engine
 //	                             sent: ends, ERROR 1 to its endpoint if it has one
 //	host before its first link   HostAloneTimeout in place of IdleTimeout; its clocks
 //	                             start again with the first link
-//	link without a RELAY         10 s after it was opened: closed silently
+//	link                         ends with its joiner's or its host's allocation, with or
+//	                             without a RELAY, or by DISCONNECT
 //
 // Time in which the relay stood still (control was away for more than a second)
 // does not count, and nothing expires in the second after it. Expiry pauses for
@@ -139,7 +140,9 @@ package engine
 //	                  a player that had no link: silence while its other places may
 //	                  belong to players that had one
 //	RELAY, no link    the host came back, and so did the joiner, which had a link: the
-//	                  link is restored, the datagram lost; other doubt: silence
+//	                  host's RELAY restores the link, and, if the state file is complete
+//	                  and has the link, the joiner's too; the datagram is lost; other
+//	                  doubt: silence
 //	DISCONNECT        no link, same match: echoed, and no link comes back; other
 //	                  doubt: silence
 //	ERROR 3           about an id that may have been there: not limited by prefix; in the

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -254,6 +256,35 @@ func (s *sim) returnAll(o op) {
 		s.datagram(s.home(c, 1), connectMessage(c.id, c.ticket))
 	default:
 		s.datagram(s.home(c, 1), relayMessage(c.id, c.match, 3))
+	}
+}
+
+// restartMatch ends the run while a match is linked, and its players bind again: once, to
+// have a state file, with CONNECT_REQUESTs, and once more with RELAYs of the host or of its
+// joiners.
+func (s *sim) restartMatch(o op) {
+	s.match(o)
+	match := s.reservation(o.a).match
+	for _, file := range []bool{false, o.b%3 != 0} {
+		old := s.model.allocs
+		s.restart(file)
+		for i, x := range s.cards {
+			if a := old[x.id]; a != nil && x.match == match && a.at != "" {
+				from := slices.IndexFunc(simAddrs, func(ap netip.AddrPort) bool { return mAddr(ap.String()) == a.at })
+				s.datagram(from, signed(x, uint16(a.nonce+(i+int(o.c/4))%2), x.key))
+			}
+		}
+		for i, x := range s.cards {
+			switch host, a := s.model.allocs[match], s.model.allocs[x.id]; {
+			case x.match != match || x.ticket == "" || host == nil || a == nil || a.at == "" || host.at == "":
+			case !s.model.complete:
+				s.datagram(s.home(x, 1), connectMessage(x.id, x.ticket))
+			case (i+int(o.d))%2 == 0:
+				s.datagram(s.home(x, 1), relayMessage(x.id, match, 3))
+			default:
+				s.datagram(s.home(host.mReservation, 1), relayMessage(match, x.id, 3))
+			}
+		}
 	}
 }
 

@@ -183,7 +183,11 @@ func (s *sim) do(o op) {
 	case opBatch:
 		s.mixedBatch(o)
 	case opRestart:
-		if s.ident != nil && o.a%2 == 0 {
+		switch {
+		case s.ident == nil:
+		case o.c%4 == 0:
+			s.restartMatch(o)
+		case o.a%2 == 0:
 			s.restart(o.b%3 != 0)
 		}
 	case opReturn:
@@ -399,11 +403,12 @@ var modelRules = []string{
 	"bind: answered once more, from memory", "bind: answered once more too often",
 	"bind: old nonce once more, no signature checked",
 	"connect: host may yet come back", "connect: places are kept for who had them",
-	"qos: more than 40 of a prefix at once", "link: more than 4 of a host at once", "link: more than 3 of a joiner at once", "link: unused for 10 s, closed silently",
+	"qos: more than 40 of a prefix at once", "link: more than 4 of a host at once", "link: more than 3 of a joiner at once",
 	"close: takes effect after a second", "close: cancelled by traffic",
 	"disconnect: takes effect after a second", "disconnect: cancelled by traffic",
 	"restart: allocation rebuilt", "restart: a BIND from before is worthless",
 	"restart: same endpoint, equal nonce", "restart: who was kicked stays out",
+	"restart: link restored by its host", "restart: link restored by its joiner",
 	"expiry: no ERROR 1 to an endpoint that was not heard", "expiry: deferred since the relay was stalled",
 	"expiry: never bound", "expiry: idle", "expiry: host alone", "expiry: nothing received",
 	"expiry: deferred after a bad nonce",

@@ -161,7 +161,7 @@ const (
 	// OutHeld: a CLOSE or DISCONNECT waits for a second, since its allocation is under
 	// a spoofing attack.
 	OutHeld
-	// OutRelinked: a RELAY of a host that came back after a restart restored a link;
+	// OutRelinked: a RELAY of a host or joiner that came back after a restart restored a link;
 	// the datagram itself was not forwarded.
 	OutRelinked
 	// OutErrorVersion to OutErrorSelf: the datagram was answered with that ERROR.

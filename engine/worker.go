@@ -169,14 +169,14 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if err != nil {
 		return DropSize
 	}
-	if len(m.Payload) > w.shared.rules.maxContent {
-		return DropOversize
-	}
 	var sender, peer table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {
 		return w.refuseMismatch(now, from, proto.TypeRelay, m.From)
 	}
 	source := w.noteReceived(&sender, now, len(pkt))
+	if len(m.Payload) > w.shared.rules.maxContent {
+		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, DropOversize)
+	}
 	if !w.shared.table.FindPeer(&sender, &m.To, &peer) {
 		return w.refuseUnlinked(now, &sender, m.To)
 	}

@@ -153,7 +153,7 @@ var refusals = []struct {
 	{engine.DropServerType, "a type that only relays send"},
 	{engine.DropUnknownType, "an unknown type"},
 	{engine.DropSize, "its size is not the one that its type and length field require"},
-	{engine.DropOversize, "a RELAY with more content than 1400 bytes (max_content)"},
+	{engine.DropOversize, "a RELAY that is too large: it has more content than max_content, 1400 bytes by default"},
 	{engine.DropAcceptMode, "a BIND whose accept mode is not 0"},
 	{engine.DropSeal, "connection data that this run of the relay did not issue: allocate or join again"},
 	{engine.DropTicket, "a BIND with the host's connection data: bind with your own connectionData, connect with hostConnectionData"},

@@ -407,7 +407,7 @@ func (s *ferrySetup) handle(ep int, from netip.AddrPort, pkt []byte) {
 		s.inFlight--
 		s.ready++
 		s.progress = time.Now()
-		// The relay closes a link that is not used within 10 s, and set-up may take longer.
+		// Ferry before November 2026 closed a link that was not used within 10 s.
 		host := s.peers[s.rig.Plan.Host(ep)].id
 		_ = s.send(ep, proto.Relay{From: p.id, To: host}.Append(nil), s.progress)
 	case t == proto.TypeError, t == proto.TypeRejected:

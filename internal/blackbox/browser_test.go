@@ -75,7 +75,7 @@ func testBrowser(t *testing.T, kind string) {
 	var code, joined string
 	host.do(&code, "host", f.api, token, kind, 8)
 	player.do(&joined, "join", f.api, token, code, kind)
-	var received int // At once: the relay closes a link that is not used for 10 s.
+	var received int
 	if player.do(&received, "talk", texts); received != texts {
 		t.Errorf("the page's player received %d of %d", received, texts)
 	}

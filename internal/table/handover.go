@@ -44,7 +44,7 @@ func (t *Table) AppendAllocation(b []byte, h Handle) []byte {
 		a.Tenant, e.Endpoint.Hi, e.Endpoint.Lo, e.Endpoint.Tail, a.LostEndpoint, flags,
 		pair(uint32(e.Nonce), uint32(a.Epoch)), pair(uint32(a.MaxConnections), uint32(a.AwaitedLinks)),
 		pair(uint32(a.EndpointAt), a.LinkGate), pair(uint32(a.ReservedAt), uint32(a.DeferredUntil)),
-		pair(uint32(a.CloseAt), uint32(a.UnlinkAt)), pair(uint32(a.LinkedAt), a.StateIndex),
+		pair(uint32(a.CloseAt), uint32(a.UnlinkAt)), pair(0, a.StateIndex),
 		pair(t.identity(h.slot()).path.Load(), act.heard.Load()),
 		pair(act.relayed.Load(), act.received.Load()), pair(act.notified.Load(), act.unvalidated.Load()),
 		act.quotaGate.Load(), act.sent.Load(), uint64(large.dropped.Load()), uint64(t.mismatchGate(h).Load()), 0,
@@ -108,7 +108,7 @@ func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uin
 	a.EndpointAt, a.LinkGate = Tick(w[8]), uint32(w[8]>>32)
 	a.DeferredUntil = Tick(w[9] >> 32)
 	a.CloseAt, a.UnlinkAt = Tick(w[10]), Tick(w[10]>>32)
-	a.LinkedAt, a.StateIndex = Tick(w[11]), uint32(w[11]>>32)
+	a.StateIndex = uint32(w[11] >> 32)
 	act.heard.Store(uint32(w[12] >> 32))
 	act.relayed.Store(uint32(w[13]))
 	act.received.Store(uint32(w[13] >> 32))

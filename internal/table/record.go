@@ -158,7 +158,6 @@ type Account struct {
 	DeferredUntil Tick // it does not expire before; zero: never deferred
 	CloseAt       Tick // a CLOSE takes effect after this unless the owner sends something; zero: none
 	UnlinkAt      Tick // of a joiner: its link ends after this unless DisconnectedBy relays; zero: none
-	LinkedAt      Tick // of a joiner: when its link was opened; zero after the first RELAY on it
 
 	StateIndex uint32 // index of its record in the state file; zero: none
 
@@ -171,7 +170,7 @@ type Account struct {
 	AwaitedLinks   uint16 // of a host that came back: its links before the restart that have not come back
 
 	DisconnectedBy Role // the sender of the DISCONNECT that UnlinkAt waits for
-	EverLinked     bool // of a host: it had a link once
+	EverLinked     bool // of a host: it had a link once; of a joiner that came back: it had one before
 	LinkBlocked    bool // of a joiner that came back: it had no link, so none comes back
 	ExpiryPending  bool // it has expired and waits for the grace period
 }

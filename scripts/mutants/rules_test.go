@@ -430,13 +430,6 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestExpiryMillion", ""},
 	},
 	{
-		rule: "a link with a RELAY does not draw on the pace of ends",
-		in:   "engine",
-		old:  `max(fromHost, fromJoiner) >= a.LinkedAt {`,
-		now:  `max(fromHost, fromJoiner) >= a.LinkedAt && false {`,
-		by:   killer{"./engine", "TestExpiryAfterLinks", ""},
-	},
-	{
 		rule: "the quota of a new allocation is not used up before the wrap of its gate",
 		in:   "internal/table",
 		old:  `gate := uint32(now) * TickMillis * quotaUnitsPerMilli`,

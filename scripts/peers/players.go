@@ -115,7 +115,7 @@ func bindAll(ctx context.Context, relay netip.AddrPort, players []framePlayer, j
 	read := make(chan struct{})
 	go func() { defer close(read); b.read() }()
 	defer func() { udp.Close(); <-read }()
-	// By parts: the relay closes a link without a RELAY.
+	// By parts: Ferry before November 2026 closed a link without a RELAY after 10 s.
 	for part := players; len(part) > 0; {
 		n := min(len(part), bindPart-bindPart%(1+joiners))
 		if err := b.enter(ctx, part[:n]); err != nil {
