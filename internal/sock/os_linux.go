@@ -23,8 +23,8 @@ func setOptions(fd int, cfg *Config, join bool) (Capabilities, error) {
 		}
 	}
 	if !v4 {
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
-			return Capabilities{}, os.NewSyscallError("setsockopt IPV6_V6ONLY", err)
+		if err := setV6Only(fd); err != nil {
+			return Capabilities{}, err
 		}
 	}
 	return Capabilities{
@@ -33,6 +33,15 @@ func setOptions(fd int, cfg *Config, join bool) (Capabilities, error) {
 		ReadBuffer:   setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, cfg.ReadBuffer),
 		WriteBuffer:  setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, cfg.WriteBuffer),
 	}, nil
+}
+
+// setV6Only makes a socket receive IPv6 only. A bound one, of another process, keeps what it
+// has: the kernel refuses even the same value.
+func setV6Only(fd int) error {
+	if on, err := unix.GetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY); err == nil && on == 1 {
+		return nil
+	}
+	return os.NewSyscallError("setsockopt IPV6_V6ONLY", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1))
 }
 
 // setShared lets further sockets of this user bind the port of a bound socket.
