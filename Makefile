@@ -203,8 +203,8 @@ flood: ## floods of 100,000/s for FLOOD, BIND floods for half of that (root)
 	$(LAB) -run Flood -flood.duration $(FLOOD) -long -timeout 40m
 
 .PHONY: upgrade
-upgrade: ## ten upgrades in a row under 1,000 matches at 20/s; counts lost datagrams (root)
-	$(LAB) -run 'TestUpgrade$$' -upgrade.matches 1000 -upgrade.count 10 -long
+upgrade: ## ten upgrades in a row under 1,000 matches at 20/s, and over IPv6 and with each xdp; counts lost datagrams (root)
+	$(LAB) -run 'TestUpgrade' -upgrade.matches 1000 -upgrade.count 10 -long
 
 .PHONY: recover
 recover: ## kill -9 under 1,000 matches, and 200 of each kind of client; counts recovered matches (root)

@@ -129,7 +129,10 @@ type Config struct {
 	Transports []Transport
 
 	// FastPath relays between plain UDP endpoints in the kernel. Nil: workers relay all.
-	FastPath FastPath
+	// If it cannot be loaded, New fails, or logs a warning and goes on without it with
+	// FastPathOptional.
+	FastPath         FastPath
+	FastPathOptional bool
 
 	// Offer and Resume take the relay of another process over, see [Server.Offer]. Run calls
 	// Resume before it relays, which waits until the other process has stopped and returns

@@ -119,6 +119,30 @@ func TestHandOver(t *testing.T) {
 	s.talk("after a crash", host, joiner)
 }
 
+// refusedFastPath is a fast path that the kernel refuses.
+type refusedFastPath struct{ engine.FastPath }
+
+func (refusedFastPath) Load(engine.FastPathSpec) (table.Memory, error) {
+	return table.Memory{}, errors.New("not permitted")
+}
+
+// TestFastPathOptional: where the fast path is refused a relay works without it if it is optional,
+// also one that takes over; otherwise New fails.
+func TestFastPathOptional(t *testing.T) {
+	s := newSite(t, engine.Config{FastPath: refusedFastPath{}, FastPathOptional: true})
+	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
+	joiner := s.join(enginetest.UTP2, "joiner", host)
+	s.handOver()
+	s.talk("after a hand-over", host, joiner)
+	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: s.id.Master, Relay: s.id.Relay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.New(engine.Config{FastPath: refusedFastPath{}}, sealer); err == nil || !strings.Contains(err.Error(), "not permitted") {
+		t.Errorf("if it is not optional: %v", err)
+	}
+}
+
 // playJoined plays a joiner and waits until it is in its match.
 func (s *site) playJoined(res alloc.Reservation, host *enginetest.UTP) *enginetest.UTP {
 	s.t.Helper()

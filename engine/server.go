@@ -123,7 +123,12 @@ func (s *Server) newTable() (*table.Table, error) {
 		Listen: s.Addrs(), MaxAllocations: s.cfg.MaxAllocations,
 		MaxMessage: proto.RelayOverhead + s.shared.rules.maxContent, ClockMillis: s.shared.clock(),
 	})
-	if err != nil {
+	switch {
+	case err != nil && s.cfg.FastPathOptional:
+		s.log.Warn("the fast path is off: all datagrams go through the sockets", "error", err)
+		s.cfg.FastPath = nil
+		return table.NewTable(s.cfg.MaxAllocations), nil
+	case err != nil:
 		return nil, fmt.Errorf("engine: %w", err)
 	}
 	return table.NewTableIn(memory, s.cfg.MaxAllocations), nil

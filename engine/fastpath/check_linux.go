@@ -42,7 +42,7 @@ func Check(listen []netip.AddrPort, cfg Config) []Finding {
 	if list, err := nexthop.Filters(); err == nil && len(list) > 0 {
 		f := Finding{subject, "nftables has rules for what this machine sends: " + strings.Join(list, ", "), "set xdp: tc if they do not concern the relay",
 			"with xdp: auto the program stays off, since it would pass by them"}
-		if !cfg.AvoidFilters {
+		if !cfg.Auto {
 			f.Change, f.Because = "make sure that they do not concern the relay", "the program passes by them"
 		}
 		found = append(found, f)

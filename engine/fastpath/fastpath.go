@@ -14,6 +14,7 @@ package fastpath
 import (
 	"errors"
 	"log/slog"
+	"os"
 )
 
 // ErrUnavailable: the kernel, its policy or the platform refuses the fast path. What wraps
@@ -47,9 +48,15 @@ type Config struct {
 	Interfaces []string
 	// Mode is where the program is attached.
 	Mode Mode
-	// AvoidFilters turns the program off while nftables has rules for what this machine
-	// sends, by which the program's datagrams would pass. Linux only.
-	AvoidFilters bool
+	// Auto serves where nothing is in the way: Load succeeds before an interface has a listen
+	// address and where one of several refuses the program, and the program is off while
+	// nftables has rules for what this machine sends, by which its datagrams would pass.
+	// Linux only.
+	Auto bool
+	// Link returns the attachment to an interface, by its index, of the process that this one
+	// takes over from, see [Path.Links], and nil if there is none. Load calls it. Nil: this is
+	// a process of its own.
+	Link func(ifindex int) *os.File
 	// Logger receives a line for each interface that is served, and faults. Nil: no log.
 	Logger *slog.Logger
 }

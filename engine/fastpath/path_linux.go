@@ -9,9 +9,11 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
@@ -40,10 +42,17 @@ type Path struct {
 	egresses   map[egress]int
 	localAddrs map[localAddr]ingress
 	attached   map[int]string    // interfaces by index
+	detached   string            // why the program is attached to none, or not to all
 	failed     atomic.Bool       // it is off for good
 	reasons    map[string]uint64 // endpoints without a next hop
 	filtered   string            // why the program is off: nftables has rules that it would pass by
 	dropped    string            // why it is off: a driver drops what it sends
+
+	// former are the attachments of another process that Run takes over, by interface; nil
+	// where that cannot be handed over. They belong to Load and then to Run.
+	former map[int]*os.File
+	// unavailable is why Load has failed. It is written before New of package engine returns.
+	unavailable error
 }
 
 // neighbour is a host on the link of an interface.
@@ -86,19 +95,27 @@ func New(cfg Config) *Path {
 	return p
 }
 
-// Load implements [engine.FastPath]. The error wraps [ErrUnavailable] where the kernel or
-// its policy refuses the fast path.
-func (p *Path) Load(spec engine.FastPathSpec) (memory table.Memory, err error) {
+// Load implements [engine.FastPath]. The error wraps [ErrUnavailable]: the kernel or its policy
+// refuses the fast path.
+func (p *Path) Load(spec engine.FastPathSpec) (table.Memory, error) {
+	if err := p.load(spec); err != nil {
+		p.unavailable = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return table.Memory{}, p.unavailable
+	}
+	return p.program.Memory(), nil
+}
+
+func (p *Path) load(spec engine.FastPathSpec) error {
 	p.listen = spec.Listen
 	now, err := sock.Monotonic()
 	if err != nil {
-		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return err
 	}
 	if err := sock.SynchronizeKernel(); err != nil {
-		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return err
 	}
 	if p.resolver, err = nexthop.New(); err != nil {
-		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return err
 	}
 	p.program, err = fastpath.Load(fastpath.Parameters{
 		Allocations: spec.MaxAllocations, Listeners: len(spec.Listen), MaxMessage: spec.MaxMessage,
@@ -106,38 +123,67 @@ func (p *Path) Load(spec engine.FastPathSpec) (memory table.Memory, err error) {
 	})
 	if err != nil {
 		p.resolver.Close()
-		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return err
 	}
 	p.reset()
 	p.attached = make(map[int]string)
 	p.localAddrs = make(map[localAddr]ingress)
-	if err := p.attach(); err != nil {
+	p.takeFormer()
+	if err := p.attach(); err != nil && (!p.cfg.Auto || len(p.attached) == 0 && len(p.wanted()) > 0) {
 		p.Close()
-		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return err
 	}
-	return p.program.Memory(), nil
+	return nil
+}
+
+// takeFormer takes the attachments of the process before this one, which serves until Run.
+func (p *Path) takeFormer() {
+	p.former = make(map[int]*os.File)
+	if p.cfg.Link == nil {
+		return
+	}
+	for _, i := range p.resolver.Interfaces() {
+		if f := p.cfg.Link(i.Index); f != nil {
+			p.former[i.Index] = f
+		}
+	}
+}
+
+// succeed takes the place of the program of the process before this one, which has ended, and
+// gives up what is not wanted.
+func (p *Path) succeed() {
+	for index, f := range p.former {
+		if p.cfg.Mode == Native && p.attached[index] != "" {
+			if err := p.program.Replace(index, f); err != nil {
+				p.log.Warn("fast path: the program of the process before this one is not replaced", "interface", p.attached[index], "error", err)
+			}
+		}
+		_ = f.Close()
+	}
+	if p.cfg.Link != nil {
+		p.cfg.Link = nil
+		clear(p.former)
+		_ = p.attach()
+	}
 }
 
 var errVeth = errors.New("native XDP on a veth breaks the checksums of what programs on this machine send; name the interface in the configuration if there are none")
 
-// attach attaches the program to the interfaces that it serves and that it is not attached
-// to, without p.mu: control must not wait for a driver. Load and Run call it. The error names
-// all interfaces that refuse it.
+// attach attaches the program to the interfaces that it serves, without p.mu: control must not
+// wait for a driver. Load and Run call it. The error names all interfaces that refuse it.
 func (p *Path) attach() (err error) {
 	wanted, attached := p.wanted(), make(map[int]string)
+	p.program.Forget(func(index int) bool { _, exists := p.resolver.Interface(index); return exists })
 	for index, name := range wanted {
+		if attachErr := p.attachTo(index); attachErr != nil {
+			err = errors.Join(err, fmt.Errorf("interface %s: %w", name, attachErr))
+			continue
+		}
 		if p.attached[index] == "" { // Only this goroutine writes it.
-			if attachErr := p.attachTo(index); attachErr != nil {
-				err = errors.Join(err, fmt.Errorf("interface %s: %w", name, attachErr))
-				continue
-			}
 			p.log.Info("fast path", "interface", name, "mode", p.cfg.Mode.String())
 		}
 		attached[index] = name
 	}
-	p.mu.Lock()
-	p.attached = attached // From an interface that is gone the kernel has detached the program.
-	p.mu.Unlock()
 	for _, name := range p.cfg.Interfaces {
 		if !slices.Contains(slices.Collect(maps.Values(wanted)), name) {
 			err = errors.Join(err, fmt.Errorf("there is no interface %s", name))
@@ -146,6 +192,16 @@ func (p *Path) attach() (err error) {
 	if len(wanted) == 0 && err == nil {
 		err = errors.New("no Ethernet interface that is up has a listen address")
 	}
+	detached := ""
+	if err != nil {
+		detached = err.Error()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if detached != "" && detached != p.detached {
+		p.log.Warn("fast path: not on all interfaces", "error", err)
+	}
+	p.attached, p.detached = attached, detached
 	return err
 }
 
@@ -153,7 +209,14 @@ func (p *Path) attachTo(index int) error {
 	if i, _ := p.resolver.Interface(index); p.cfg.Mode == Native && i.Kind == "veth" && len(p.cfg.Interfaces) == 0 {
 		return errVeth
 	}
-	return p.program.Attach(index)
+	if p.cfg.Mode == Native && p.former[index] != nil {
+		return nil // Run replaces the program there.
+	}
+	err := p.program.Attach(index)
+	if p.cfg.Link != nil && errors.Is(err, syscall.EBUSY) {
+		return nil // An older version does not hand over its attachment. It ends before Run attaches.
+	}
+	return err
 }
 
 // wanted returns the interfaces that the program serves: those of the configuration, or
@@ -278,6 +341,9 @@ func (p *Path) Resume(generation uint64) {
 func (p *Path) SetEnabled(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.unavailable != nil {
+		return
+	}
 	p.disabled = !on
 	if on {
 		p.dropped = ""
@@ -301,6 +367,8 @@ func (p *Path) offBecause() string {
 		return p.filtered
 	case p.dropped != "":
 		return p.dropped
+	case len(p.attached) == 0:
+		return p.detached
 	case !p.current:
 		return "the network has changed, and next hops are looked up"
 	}
@@ -327,14 +395,13 @@ func (p *Path) Run(ctx context.Context, changed func()) error {
 	watching.Go(func() { p.watch(ctx) })
 	defer watching.Wait()
 	defer cancel()
+	p.succeed()
 	p.turnOff()
 	changed()
 	err := p.resolver.Run(ctx, nexthop.Events{
 		Changing: p.turnOff,
 		Changed: func() {
-			if err := p.attach(); err != nil {
-				p.log.Warn("fast path", "error", err)
-			}
+			_ = p.attach() // It is logged, and shown to the operator.
 			p.mu.Lock()
 			p.reset() // What was asked for meanwhile does not know what is attached.
 			for d := range p.localAddrs {
@@ -385,6 +452,9 @@ func (p *Path) neighbourChanged(ifindex int, addr netip.Addr) {
 
 // Counts implements [engine.FastPath].
 func (p *Path) Counts() engine.FastPathCounts {
+	if p.unavailable != nil {
+		return engine.FastPathCounts{Mode: p.cfg.Mode.String(), OffBecause: p.unavailable.Error()}
+	}
 	c := p.program.Counts()
 	out := engine.FastPathCounts{Datagrams: c.Datagrams, Bytes: c.Bytes, Passed: make(map[string]uint64)}
 	for r, n := range c.Passed {
@@ -405,8 +475,21 @@ func (p *Path) Counts() engine.FastPathCounts {
 // Traffic implements [engine.FastPath].
 func (p *Path) Traffic(index uint32) (datagrams, bytes uint64) { return p.program.Traffic(index) }
 
+// Links returns the attachments that the program keeps in another process, see Config.Link, by
+// the index of the interface: those of Native, where two programs have no room. The caller
+// closes them.
+func (p *Path) Links() (map[int]*os.File, error) {
+	if p.cfg.Mode != Native || p.unavailable != nil {
+		return nil, nil
+	}
+	return p.program.Links()
+}
+
 // Close implements [engine.FastPath].
 func (p *Path) Close() {
+	for _, f := range p.former {
+		_ = f.Close()
+	}
 	p.program.Close()
 	p.resolver.Close()
 }

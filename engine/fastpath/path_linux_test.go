@@ -144,7 +144,114 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestAvoidFilters: with AvoidFilters the program is off while nftables has a rule for what this
+// TestAuto: with Auto the program waits for an interface with the relay's address, says so, and
+// serves it then, also after its link was down.
+func TestAuto(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	listen := netip.MustParseAddrPort("0.0.0.0:7777")
+	p := New(Config{Auto: true})
+	if _, err := p.Load(engine.FastPathSpec{Listen: []netip.AddrPort{listen}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
+		t.Fatal(err)
+	}
+	end := runPath(t, p)
+	on := func() bool { p.Resume(p.Generation()); c := p.Counts(); return c.On && len(c.Interfaces) == 1 }
+	if on() || !strings.Contains(p.Counts().OffBecause, "no Ethernet interface that is up has a listen address") {
+		t.Errorf("before there is an interface: %+v", p.Counts())
+	}
+	addLink(t)
+	testkit.Eventually(t, "it serves the interface that came later", on)
+	ip(t, "link set wan down")
+	testkit.Eventually(t, "it is off", func() bool { return !on() })
+	ip(t, "link set wan up")
+	testkit.Eventually(t, "it is on again", on)
+	end()
+	if p.detached != "" {
+		t.Errorf("it is attached, and says %q", p.detached)
+	}
+}
+
+// runPath runs a path until the function that it returns is called, or the test ends.
+func runPath(t *testing.T, p *Path) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	var began atomic.Bool
+	go func() { ended <- p.Run(ctx, func() { began.Store(true) }) }()
+	testkit.Eventually(t, "the first state of the network", began.Load)
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSucceed: the program of another process at a driver is replaced when that has ended, with
+// its attachment, or, if that is of an older version, without it.
+func TestSucceed(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	addLink(t)
+	spec := engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}
+	cfg := Config{Mode: Native, Interfaces: []string{"wan"}}
+	load := func() *Path {
+		p := New(cfg)
+		if _, err := p.Load(spec); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	attached := func() string {
+		out, err := exec.Command("ip", "-o", "link", "show", "wan").CombinedOutput()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, id, _ := strings.Cut(string(out), "prog/xdp id ")
+		id, _, _ = strings.Cut(id, " ")
+		return id
+	}
+	old := load()
+	for _, form := range []string{"with its attachment", "without it"} {
+		end, before := runPath(t, old), attached()
+		links, err := old.Links()
+		if err != nil || len(links) != 1 {
+			t.Fatalf("links %v, %v", links, err)
+		}
+		if form == "without it" {
+			for _, f := range links {
+				f.Close()
+			}
+			links = nil
+		}
+		cfg.Link = func(ifindex int) *os.File { return links[ifindex] }
+		p := load()
+		if attached() != before {
+			t.Errorf("%s: the program was replaced while the old process serves", form)
+		}
+		old.Resume(old.Generation())
+		end()
+		if handed := attached(); (form == "with its attachment") != (handed == before) || old.program.On() {
+			t.Errorf("%s: program %q after the end of the old process, %q before; on: %t", form, handed, before, old.program.On())
+		}
+		end = runPath(t, p)
+		p.Resume(p.Generation())
+		if c := p.Counts(); attached() == before || attached() == "" || !c.On {
+			t.Errorf("%s: program %q, %+v", form, attached(), c)
+		}
+		end()
+		if attached() != "" {
+			t.Errorf("%s: program %q is still attached", form, attached())
+		}
+		cfg.Link = nil
+		old = load()
+	}
+	old.Close()
+}
+
+// TestAvoidFilters: with Auto the program is off while nftables has a rule for what this
 // machine sends. Without it Check names the rule.
 func TestAvoidFilters(t *testing.T) {
 	if !inNamespace(t) {
@@ -167,7 +274,7 @@ func TestAvoidFilters(t *testing.T) {
 	if err := nft.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	p := New(Config{AvoidFilters: true})
+	p := New(Config{Auto: true})
 	if _, err := p.Load(engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
 		t.Fatal(err)
 	}
@@ -237,9 +344,14 @@ func TestLoadErrors(t *testing.T) {
 		{Config{Interfaces: []string{"eth7"}}, "198.18.0.1:7777", "there is no interface eth7"},
 		{Config{}, "127.0.0.1:7777", "no Ethernet interface"},
 		{Config{Mode: Native}, "198.18.0.1:7777", "native XDP on a veth"},
+		{Config{Mode: Native, Auto: true}, "198.18.0.1:7777", "native XDP on a veth"},
 	} {
 		spec.Listen = []netip.AddrPort{netip.MustParseAddrPort(c.listen)}
-		_, err := New(c.cfg).Load(spec)
+		p := New(c.cfg)
+		_, err := p.Load(spec)
+		if p.SetEnabled(true); p.Counts().On || !strings.Contains(p.Counts().OffBecause, c.want) {
+			t.Errorf("%+v: %+v", c.cfg, p.Counts())
+		}
 		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.cfg, err, c.want)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"runtime"
 
 	"github.com/ferryrelay/ferry/engine"
@@ -20,8 +21,15 @@ func New(Config) *Path { return new(Path) }
 
 // Load implements [engine.FastPath]. The error wraps [ErrUnavailable].
 func (*Path) Load(engine.FastPathSpec) (table.Memory, error) {
-	return table.Memory{}, fmt.Errorf("%w: it is for Linux on amd64, not %s on %s", ErrUnavailable, runtime.GOOS, runtime.GOARCH)
+	return table.Memory{}, unavailable()
 }
+
+func unavailable() error {
+	return fmt.Errorf("%w: it is for Linux on amd64, not %s on %s", ErrUnavailable, runtime.GOOS, runtime.GOARCH)
+}
+
+// Links returns no attachments.
+func (*Path) Links() (map[int]*os.File, error) { return nil, nil }
 
 // The engine calls none of the following, since Load has failed.
 
@@ -44,7 +52,9 @@ func (*Path) SetEnabled(bool) {}
 func (*Path) Synchronize() {}
 
 // Counts implements [engine.FastPath].
-func (*Path) Counts() engine.FastPathCounts { return engine.FastPathCounts{} }
+func (*Path) Counts() engine.FastPathCounts {
+	return engine.FastPathCounts{Mode: TC.String(), OffBecause: unavailable().Error()}
+}
 
 // Traffic implements [engine.FastPath].
 func (*Path) Traffic(uint32) (datagrams, bytes uint64) { return 0, 0 }

@@ -58,7 +58,7 @@ func (p *Path) probe() {
 
 // watchFilters looks for rules of nftables, if the configuration asks for it.
 func (p *Path) watchFilters() {
-	if !p.cfg.AvoidFilters {
+	if !p.cfg.Auto {
 		return
 	}
 	why := ""

@@ -30,8 +30,8 @@ type FastPathState struct {
 	NoNextHop map[string]uint64 `json:"no_next_hop"`
 }
 
-// errNoFastPath is the response of a process whose setting xdp is off, or was refused.
-var errNoFastPath = errors.New("this process has no fast path: its setting xdp is off, or its log says why there is none")
+// errNoFastPath is the response of a process whose setting xdp is off.
+var errNoFastPath = errors.New("this process has no fast path: its setting xdp is off")
 
 // fastPathPages registers GET and PUT /fast-path. Each returns the state after the request.
 func fastPathPages(mux *http.ServeMux, cfg *Config) {

@@ -404,20 +404,17 @@ func (a *App) newRelay(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server,
 	}
 	fast := fastPathConfig(c)
 	fast.Logger = a.opts.Logger
-	a.fastPath = fastpath.New(fast)
-	cfg.FastPath = a.fastPath
-	relay, err := engine.New(cfg, sealer)
-	if c.XDP == "auto" && errors.Is(err, fastpath.ErrUnavailable) {
-		a.opts.Logger.Warn("the fast path is off: all datagrams go through the sockets", "error", err)
-		a.fastPath, cfg.FastPath = nil, nil
-		return engine.New(cfg, sealer)
+	if h := a.opts.Heir; h != nil {
+		fast.Link = func(ifindex int) *os.File { return h.Take(xdpName(ifindex)) }
 	}
-	return relay, err
+	a.fastPath = fastpath.New(fast)
+	cfg.FastPath, cfg.FastPathOptional = a.fastPath, c.XDP == "auto"
+	return engine.New(cfg, sealer)
 }
 
 // fastPathConfig returns the configuration of the fast path for these settings.
 func fastPathConfig(c *config.Config) fastpath.Config {
-	fast := fastpath.Config{Interfaces: c.XDPInterfaces, AvoidFilters: c.XDP == "auto"}
+	fast := fastpath.Config{Interfaces: c.XDPInterfaces, Auto: c.XDP == "auto"}
 	if c.XDP == "native" {
 		fast.Mode = fastpath.Native
 	}

@@ -44,6 +44,9 @@ func udpName(listener, worker int) string {
 	return "udp " + strconv.Itoa(listener) + " " + strconv.Itoa(worker)
 }
 
+// xdpName names the attachment of the fast path to an interface.
+func xdpName(ifindex int) string { return "xdp " + strconv.Itoa(ifindex) }
+
 // upgrading is the hand-over to another process.
 type upgrading struct {
 	asking sync.Mutex // one upgrade at a time; taken before mu
@@ -164,7 +167,15 @@ func (a *App) handedFiles(offer *engine.Offer) (*upgrade.Files, error) {
 		offer.Sockets = append(offer.Sockets, []*os.File{f}) // closed with them
 		files.Add(name, f)
 	}
-	return files, nil
+	if a.fastPath == nil {
+		return files, nil
+	}
+	links, err := a.fastPath.Links()
+	for ifindex, f := range links {
+		offer.Sockets = append(offer.Sockets, []*os.File{f})
+		files.Add(xdpName(ifindex), f)
+	}
+	return files, err
 }
 
 // links adds the links to all WebSockets to the files.

@@ -132,6 +132,9 @@ func (p *Program) SetOn(on bool) {
 	p.settings.on.Store(word)
 }
 
+// On reports whether the program relays.
+func (p *Program) On() bool { return p.settings.on.Load() != 0 }
+
 // SetQuota sets the quota of a role.
 func (p *Program) SetQuota(role table.Role, q table.Quota) {
 	to := &p.settings.quotas[role&3]

@@ -9,8 +9,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -33,7 +35,8 @@ var object []byte
 type Program struct {
 	entry  *ebpf.Program // relay_tc or relay_xdp
 	native bool
-	links  []link.Link
+	mu     sync.Mutex        // guards links; not held while the kernel attaches
+	links  map[int]link.Link // by interface
 
 	slabs      []table.Slab
 	lines      []table.Line
@@ -75,7 +78,7 @@ func Load(p Parameters) (*Program, error) {
 	delete(spec.Programs, other)
 	var seed [16]byte
 	rand.Read(seed[:])
-	prog := &Program{native: p.Native, secret: [2]uint64{binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])}}
+	prog := &Program{native: p.Native, links: make(map[int]link.Link), secret: [2]uint64{binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])}}
 	sizes := map[string]int{
 		"slabs": slabs(p.Allocations), "lines": idLines(p.Allocations), "local_addrs": p.Listeners * listenerLocals,
 		"next_hops": maxNextHops, "egresses": MaxEgresses, "settings": 1, "counters": cpus, "tallies": cpus * usageRows,
@@ -149,9 +152,15 @@ func (p *Program) Memory() table.Memory {
 }
 
 // Attach makes the program handle what an interface receives: at its tc hook after the other
-// programs there, or in its driver, where there is room for one program only. It ends with the
-// process. The error is that of bpf(2).
+// programs there, or in its driver, where there is room for one program only. Where it is
+// attached already, nothing happens. It ends with the process. The error is that of bpf(2).
 func (p *Program) Attach(ifindex int) (err error) {
+	p.mu.Lock()
+	_, attached := p.links[ifindex]
+	p.mu.Unlock()
+	if attached {
+		return nil
+	}
 	var l link.Link
 	if p.native {
 		l, err = link.AttachXDP(link.XDPOptions{Interface: ifindex, Program: p.entry, Flags: link.XDPDriverMode})
@@ -168,16 +177,75 @@ func (p *Program) Attach(ifindex int) (err error) {
 	case err != nil:
 		return err
 	}
-	p.links = append(p.links, l)
+	p.keep(ifindex, l)
 	return nil
 }
 
-// Close detaches the program. Its memory stays.
-func (p *Program) Close() {
-	for _, l := range p.links {
-		l.Close()
+func (p *Program) keep(ifindex int, l link.Link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.links[ifindex] = l
+}
+
+// Replace takes the place of another process's program at an interface, by a file of its Links,
+// in one step: the driver does not reset the card.
+func (p *Program) Replace(ifindex int, file *os.File) error {
+	fd, err := sock.DupDescriptor(int(file.Fd()))
+	if err != nil {
+		return err
 	}
-	p.links = nil
+	l, err := link.NewFromFD(fd)
+	if err != nil {
+		return err
+	}
+	if err := l.Update(p.entry); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	p.keep(ifindex, l)
+	return nil
+}
+
+// Links returns descriptors by which another process keeps the program attached, and replaces it,
+// by interface. The caller closes them.
+func (p *Program) Links() (map[int]*os.File, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make(map[int]*os.File)
+	for ifindex, l := range p.links {
+		l, ok := l.(interface{ FD() int })
+		if !ok {
+			continue
+		}
+		fd, err := sock.DupDescriptor(l.FD())
+		if err != nil {
+			for _, f := range all {
+				_ = f.Close()
+			}
+			return nil, err
+		}
+		all[ifindex] = os.NewFile(uintptr(fd), "link")
+	}
+	return all, nil
+}
+
+// Forget closes what is left of the attachments to interfaces that are gone.
+func (p *Program) Forget(exists func(ifindex int) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for ifindex, l := range p.links {
+		if !exists(ifindex) {
+			l.Close()
+			delete(p.links, ifindex)
+		}
+	}
+}
+
+// Close turns the program off and detaches it. Its memory stays.
+func (p *Program) Close() {
+	if p.settings != nil {
+		p.SetOn(false) // Another process may keep it attached.
+	}
+	p.Forget(func(int) bool { return false })
 	p.entry.Close()
 }
 

@@ -36,9 +36,15 @@ func Dup(c syscall.Conn, name string) (f *os.File, err error) {
 	}
 	failed := raw.Control(func(fd uintptr) {
 		var again int
-		if again, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+		if again, err = DupDescriptor(int(fd)); err == nil {
 			f = os.NewFile(uintptr(again), name)
 		}
 	})
-	return f, errors.Join(failed, os.NewSyscallError("fcntl", err))
+	return f, errors.Join(failed, err)
+}
+
+// DupDescriptor returns another descriptor, which programs that this process starts do not get.
+func DupDescriptor(fd int) (int, error) {
+	again, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	return again, os.NewSyscallError("fcntl", err)
 }

@@ -5,9 +5,12 @@ package lab
 import (
 	"encoding/json"
 	"flag"
+	"os"
 	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ferryrelay/ferry/internal/admin"
 )
@@ -32,11 +35,7 @@ func TestUpgrade(t *testing.T) {
 	for i := range *upgrades {
 		f.Delays()
 		began := time.Now()
-		var answer admin.UpgradeResult
-		if err := json.Unmarshal([]byte(l.ctl("upgrade", "-o", "json")), &answer); err != nil {
-			t.Fatal(err)
-		}
-		l.relay.TakenOver(answer.Process)
+		answer := l.upgrade()
 		took := time.Since(began)
 		time.Sleep(max(0, time.Second-time.Since(began)))
 		delays := f.Delays()
@@ -63,4 +62,68 @@ func TestUpgrade(t *testing.T) {
 	}
 	l.requireNoFailures(f.Counts())
 	l.requireJoinCodes(codes[:min(len(codes), 50)])
+}
+
+// TestUpgradeForms verifies upgrades over both families, and with the fast path in each form, and
+// where the kernel refuses it.
+func TestUpgradeForms(t *testing.T) {
+	sockets := fastCase{mode: "off"}
+	for _, row := range []struct {
+		name    string
+		form    fastCase
+		refused bool // the process has no capability for the fast path
+	}{
+		{"sockets IPv4", sockets, false}, {"sockets IPv6", fastCase{mode: "off", v6: true}, false},
+		{"sockets IPv6 wildcard", fastCase{mode: "off", v6: true, wildcard: true}, false},
+		{"auto refused", fastCase{mode: "auto"}, true}, {"auto IPv6", fastCase{mode: "auto", v6: true}, false},
+		{"tc IPv4", fastCase{mode: "tc"}, false},
+		{"native IPv4", fastCase{mode: "native", wildcard: true}, false}, {"native IPv6", fastCase{mode: "native", v6: true, wildcard: true}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := newFastLab(t, row.form, func(c *RelayConfig) {
+				c.Flags = append(c.Flags, "--recover-for", "1s")
+				if row.refused {
+					c.Prepare = dropFastPathCapabilities
+				}
+			})
+			f, _ := l.fleet(l.fastPlayers(20, row.form))
+			fast := row.form.mode != "off" && !row.refused
+			if fast {
+				l.requireFast(f, "before the upgrades")
+			}
+			before := f.SettleTo(0)
+			for i := range 2 {
+				l.upgrade()
+				if c := f.SettleTo(0).Since(before); c.Lost() > 0 || c.Binds > 0 || c.Disconnects > 0 {
+					t.Errorf("upgrade %d: %v", i+1, c)
+				}
+				if fast {
+					l.requireFast(f, "after an upgrade")
+				} else {
+					l.requireTraffic(f, 20*time.Second)
+				}
+			}
+			l.requireNoFailures(f.Counts())
+		})
+	}
+}
+
+// upgrade makes a new process take over.
+func (l *lab) upgrade() (answer admin.UpgradeResult) {
+	l.Helper()
+	if err := json.Unmarshal([]byte(l.ctl("upgrade", "-o", "json")), &answer); err != nil {
+		l.Fatal(err)
+	}
+	l.relay.TakenOver(answer.Process)
+	return answer
+}
+
+// dropFastPathCapabilities takes what the fast path needs from the programs that this thread starts.
+func dropFastPathCapabilities() error {
+	for _, capability := range []uintptr{unix.CAP_BPF, unix.CAP_SYS_ADMIN} {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil {
+			return os.NewSyscallError("prctl", err)
+		}
+	}
+	return nil
 }
