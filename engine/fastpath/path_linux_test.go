@@ -329,6 +329,35 @@ func TestDriverDrops(t *testing.T) {
 	}
 }
 
+// TestDriverWatch: a driver that drops is found at the next look, whenever it begins, also at an
+// interface that came later; after that it begins anew.
+func TestDriverWatch(t *testing.T) {
+	var w driverWatch
+	for i, step := range []struct {
+		drops map[int]uint64
+		sent  uint64
+		begin bool
+		want  int
+	}{
+		{drops: map[int]uint64{1: 500}, sent: 0},
+		{drops: map[int]uint64{1: 800}, sent: 310, want: 1},
+		{drops: map[int]uint64{1: 850}, sent: 360},
+		{drops: map[int]uint64{1: 860}, sent: 5000, begin: true},
+		{drops: map[int]uint64{1: 860, 2: 9000}, sent: 5500},
+		{drops: map[int]uint64{1: 860, 2: 9600}, sent: 6000, want: 2},
+		{drops: map[int]uint64{1: 3, 2: 9600}, sent: 6100}, // another card
+		{drops: map[int]uint64{1: 200, 2: 9600}, sent: 6150, want: 1},
+		{drops: nil, sent: 7000},
+	} {
+		if index, drops, sent := w.look(driverCounts{step.drops, step.sent}); index != step.want {
+			t.Errorf("look %d: interface %d, %d of %d", i, index, drops, sent)
+		}
+		if step.begin {
+			w.begin()
+		}
+	}
+}
+
 // TestLoadErrors: what cannot be served is an error that says so.
 func TestLoadErrors(t *testing.T) {
 	if !inNamespace(t) {

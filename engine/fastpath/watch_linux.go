@@ -20,8 +20,10 @@ const (
 	// watchEvery is about the time after which the kernel asks for a neighbour again that it
 	// has not used for long: so often a datagram of each next hop goes through a socket.
 	watchEvery = 5 * time.Second
+	// driversEvery is the time between two looks at the counters of drivers.
+	driversEvery = time.Second
 	// A driver that drops more than half of the program's datagrams, and at least
-	// maxDriverDrops of them, in watchEvery, is not used: BINDs and PINGs, which the sockets
+	// maxDriverDrops of them, within watchEvery, is not used: BINDs and PINGs, which the sockets
 	// answer, would work, and games would not. Drivers that do not send for XDP drop
 	// all; a driver under a flood drops some, and the sockets would do no better.
 	maxDriverDrops = 100
@@ -30,19 +32,22 @@ const (
 // watch keeps the neighbours of all next hops in use, and turns the program off while nftables
 // or a driver is in its way, until ctx ends.
 func (p *Path) watch(ctx context.Context) {
-	ticker := time.NewTicker(watchEvery)
+	ticker := time.NewTicker(driversEvery)
 	defer ticker.Stop()
-	drivers := driverWatch{drops: make(map[int]uint64)}
-	for {
+	var drivers driverWatch
+	for ticks := 1; ; ticks++ {
+		if p.cfg.Mode == Native {
+			p.watchDrivers(&drivers)
+		}
+		if ticks%int(watchEvery/driversEvery) == 0 {
+			p.probe()
+			p.watchFilters()
+			drivers.begin()
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-		}
-		p.probe()
-		p.watchFilters()
-		if p.cfg.Mode == Native {
-			p.watchDrivers(&drivers)
 		}
 	}
 }
@@ -87,33 +92,59 @@ func (p *Path) hinder(hindrance *string, why string) {
 	p.switchProgram()
 }
 
-// driverWatch is what drivers and the program have counted so far. The goroutine of watch owns
-// it.
+// driverWatch is what drivers and the program counted when the present watchEvery began, and
+// when it was last asked. The goroutine of watch owns it.
 type driverWatch struct {
+	first, last driverCounts
+}
+
+// driverCounts are what drivers have dropped, by interface, and what the program has sent.
+type driverCounts struct {
 	drops     map[int]uint64
 	datagrams uint64
 }
 
+// begin begins the next watchEvery.
+func (w *driverWatch) begin() { w.first = driverCounts{maps.Clone(w.last.drops), w.last.datagrams} }
+
+// look takes the present counts, and returns an interface whose driver drops what the program
+// sends, and how much since begin; 0: there is none. An interface counts from the first look at it.
+func (w *driverWatch) look(now driverCounts) (index int, drops, sent uint64) {
+	if w.last.drops == nil {
+		w.last = now
+		w.begin()
+	}
+	w.last = now
+	sent = now.datagrams - w.first.datagrams
+	for i, total := range now.drops {
+		before, known := w.first.drops[i]
+		if !known || total < before {
+			w.first.drops[i] = total
+			continue
+		}
+		if drops = total - before; dropping(drops, sent) {
+			w.begin() // or the operator's next attempt would fail by these
+			return i, drops, sent
+		}
+	}
+	return 0, 0, sent
+}
+
 // watchDrivers reads what the drivers dropped of what the program sent.
 func (p *Path) watchDrivers(w *driverWatch) {
-	now := p.program.Counts().Datagrams
-	sent := now - w.datagrams
-	w.datagrams = now
+	now := driverCounts{make(map[int]uint64), p.program.Counts().Datagrams}
 	p.mu.Lock()
 	attached := maps.Clone(p.attached)
 	p.mu.Unlock()
 	for index, name := range attached {
-		total, err := driverDrops(name)
-		if err != nil {
-			continue // The driver counts nothing, or the interface is gone.
+		if total, err := driverDrops(name); err == nil { // or the driver counts nothing
+			now.drops[index] = total
 		}
-		before, known := w.drops[index]
-		w.drops[index] = total
-		if drops := total - before; known && total >= before && dropping(drops, sent) {
-			p.mu.Lock()
-			p.hinder(&p.dropped, fmt.Sprintf("the driver of %s dropped %d of about %d datagrams of the program", name, drops, sent))
-			p.mu.Unlock()
-		}
+	}
+	if index, drops, sent := w.look(now); index != 0 {
+		p.mu.Lock()
+		p.hinder(&p.dropped, fmt.Sprintf("the driver of %s dropped %d of about %d datagrams of the program", attached[index], drops, sent))
+		p.mu.Unlock()
 	}
 }
 

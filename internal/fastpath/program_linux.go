@@ -12,6 +12,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -100,8 +101,9 @@ func Load(p Parameters) (*Program, error) {
 	}
 	loaded, err := ebpf.NewCollection(spec)
 	if err != nil {
-		if errors.Is(err, syscall.EPERM) {
-			return nil, fmt.Errorf("the kernel asks for the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: %w", syscall.EPERM)
+		// Without CAP_PERFMON the verifier refuses what it permits otherwise.
+		if missing := missingCapabilities(); len(missing) > 0 {
+			return nil, fmt.Errorf("the kernel asks for the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and the process lacks %s: %w", strings.Join(missing, " and "), syscall.EPERM)
 		}
 		return nil, fmt.Errorf("the kernel refuses the program: %w", err)
 	}
@@ -112,6 +114,19 @@ func Load(p Parameters) (*Program, error) {
 		return nil, err
 	}
 	return prog, nil
+}
+
+// missingCapabilities returns what Load needs and the process lacks.
+func missingCapabilities() (names []string) {
+	for _, c := range []struct {
+		name       string
+		capability sock.Capability
+	}{{"CAP_BPF", sock.CapBPF}, {"CAP_NET_ADMIN", sock.CapNetAdmin}, {"CAP_PERFMON", sock.CapPerfmon}} {
+		if !c.capability.IsGranted() {
+			names = append(names, c.name)
+		}
+	}
+	return names
 }
 
 // share maps the arrays of the program. They stay mapped as long as p is referred to, and

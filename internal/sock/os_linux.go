@@ -147,6 +147,27 @@ func Thread() int { return unix.Gettid() }
 // at this moment. The signal is that by which Go preempts goroutines.
 func InterruptThread(thread int) { _ = unix.Tgkill(unix.Getpid(), thread, unix.SIGURG) }
 
+// Capability is a capability of Linux. CAP_SYS_ADMIN includes that for BPF and perfmon.
+type Capability int
+
+// The capabilities that a program in the kernel takes.
+const (
+	CapBPF      Capability = unix.CAP_BPF
+	CapNetAdmin Capability = unix.CAP_NET_ADMIN
+	CapPerfmon  Capability = unix.CAP_PERFMON
+)
+
+// IsGranted reports whether this process may use the capability.
+func (c Capability) IsGranted() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if unix.Capget(&header, &data[0]) != nil {
+		return false
+	}
+	has := func(c Capability) bool { return data[c/32].Effective>>(c%32)&1 != 0 }
+	return has(c) || c != CapNetAdmin && has(unix.CAP_SYS_ADMIN)
+}
+
 // membarrierGlobal is MEMBARRIER_CMD_GLOBAL of linux/membarrier.h.
 const membarrierGlobal = 1
 

@@ -315,6 +315,9 @@ func TestFastPathDriver(t *testing.T) {
 	if err := l.net.Clients.IP("link set relay xdpdrv off"); err != nil {
 		t.Fatal(err)
 	}
+	began := time.Now()
+	testkit.Within(t, 30*time.Second, "the program is off", func() bool { return l.metric("ferry_fast_on") == 0 })
+	t.Logf("the program is off %v after the driver began to drop", time.Since(began).Round(time.Millisecond))
 	l.requireSockets(f, "when the driver drops what the program sends")
 	if out := l.ctl("fast-path"); !strings.Contains(out, "off, native") || !strings.Contains(out, "the driver of ") {
 		t.Errorf("ferry ctl fast-path:\n%s", out)
@@ -352,6 +355,7 @@ func TestFastPathCapabilities(t *testing.T) {
 	testkit.Program(t, "setpriv", "util-linux")
 	l := newLab(t, nil)
 	address := netip.AddrPortFrom(RelayAddr.Addr(), relayPort+10).String() // beside another relay
+	const admin = "127.0.0.1:7790"
 	for _, c := range []struct {
 		mode, caps string
 		logs       string // a part of the log, or of the error
@@ -359,8 +363,9 @@ func TestFastPathCapabilities(t *testing.T) {
 	}{
 		{"tc", "+bpf,+net_admin,+perfmon", `"mode":"tc"`, true},
 		{"auto", "+bpf,+net_admin,+perfmon", `"mode":"tc"`, true},
-		{"auto", "+net_admin", "the fast path is off: all datagrams go through the sockets", true},
-		{"auto", "", "the fast path is off: all datagrams go through the sockets", true},
+		{"auto", "+net_admin", "the process lacks CAP_BPF and CAP_PERFMON", true},
+		{"auto", "+bpf,+net_admin", "the process lacks CAP_PERFMON", true},
+		{"auto", "", "the process lacks CAP_BPF and CAP_NET_ADMIN and CAP_PERFMON", true},
 		{"tc", "", "the fast path is not available: the kernel asks for the capabilities", false},
 	} {
 		t.Run(c.mode+" "+c.caps, func(t *testing.T) {
@@ -375,7 +380,7 @@ func TestFastPathCapabilities(t *testing.T) {
 				Args: []string{
 					"--reuid", strconv.Itoa(nobody), "--regid", strconv.Itoa(nobody), "--clear-groups",
 					"--inh-caps", all, "--ambient-caps", all, "--bounding-set", all,
-					ferry, "dev", "--udp", address, "--http", address, "--admin", "127.0.0.1:0",
+					ferry, "dev", "--udp", address, "--http", address, "--admin", admin,
 					"--state-dir", dir, "--log-format", "json", "--xdp", c.mode,
 				},
 			})
@@ -384,6 +389,11 @@ func TestFastPathCapabilities(t *testing.T) {
 				log = p.Log()
 			} else {
 				log = err.Error()
+			}
+			if err == nil && c.caps != "+bpf,+net_admin,+perfmon" {
+				if state := l.ctl("fast-path", "--admin", "http://"+admin); !strings.Contains(state, c.logs) {
+					t.Errorf("ferry ctl fast-path does not say %q:\n%s", c.logs, state)
+				}
 			}
 			if (err == nil) != c.starts || strings.Count(log, c.logs) == 0 {
 				t.Errorf("starts: %v; want %t and %q in\n%s", err, c.starts, c.logs, log)
