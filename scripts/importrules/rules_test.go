@@ -163,7 +163,7 @@ var rules = []rule{
 	{"scripts/ci", nil, []string{"golang.org/x/tools"}, "which checks run, and types of other systems; the vet tools read packages with x/tools as well"},
 	{"scripts/deploy", nil, []string{"go.yaml.in/yaml/v3"}, "deployment files, tested against the binary only"},
 	{"scripts/lab", []string{"proto", "engine", "client", "alloc", "bench", "internal"},
-		[]string{xsys, websocket, "github.com/pion/dtls/v3"}, "players on each transport, with independent client libraries"},
+		[]string{xsys, websocket, "github.com/pion/dtls/v3", "github.com/cilium/ebpf", "github.com/vishvananda/netlink"}, "players on each transport, with independent client libraries; a program of XDP that stays at a link"},
 	{"scripts/capacity", nil, nil, "a model of large machines; it knows unit costs only"},
 	{"scripts/wireshark", []string{"proto", "client", "internal"}, []string{gopacket}, "the dissector, tested against tshark with the module's own encoders"},
 	{"scripts/fleet", []string{"alloc", "scripts/lab", "internal"}, nil, "tests of several processes as one fleet"},
