@@ -36,7 +36,8 @@ type Allocation struct {
 	Region string `json:"region"`
 	// RelayServer is deprecated, but old clients still require it.
 	RelayServer RelayServer `json:"relayServer"`
-	// ServerEndpoints are the ways to reach the relay, in no order.
+	// ServerEndpoints are the ways to reach the relay, in the order in which a player should
+	// try those of a connection type.
 	ServerEndpoints []ServerEndpoint `json:"serverEndpoints"`
 }
 

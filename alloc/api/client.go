@@ -84,8 +84,13 @@ func (c *Client) JoinCode(ctx context.Context, allocationID string) (string, err
 // Join reserves an allocation for a player of the host with this join code. It expires
 // unless the player binds it within 10 s (by default).
 func (c *Client) Join(ctx context.Context, joinCode string) (Allocation, error) {
+	return c.JoinWith(ctx, JoinRequest{JoinCode: joinCode})
+}
+
+// JoinWith is Join for a backend, which names the address family of its player.
+func (c *Client) JoinWith(ctx context.Context, r JoinRequest) (Allocation, error) {
 	var out AllocationResponse
-	err := c.post(ctx, "/v1/join", JoinRequest{JoinCode: joinCode}, &out, http.StatusOK)
+	err := c.post(ctx, "/v1/join", r, &out, http.StatusOK)
 	if err != nil {
 		return Allocation{}, fmt.Errorf("join: %w", err)
 	}

@@ -7,6 +7,9 @@ type AllocateRequest struct {
 	MaxConnections int `json:"maxConnections"`
 	// Region is the id of a region. If it is empty, the server chooses.
 	Region string `json:"region,omitempty"`
+	// Family is the address family of the endpoints that come first within their
+	// connection type: 4, or 6 for a host that uses IPv6. 0: 4.
+	Family int `json:"family,omitempty"`
 }
 
 // JoinCodeRequest is the body of POST /v1/joincode.
@@ -17,6 +20,10 @@ type JoinCodeRequest struct {
 // JoinRequest is the body of POST /v1/join.
 type JoinRequest struct {
 	JoinCode string `json:"joinCode"`
+	// Family is the address family of the endpoints that come first within their
+	// connection type, 4 or 6. A backend names that of its player. 0: that of the call,
+	// if the server knows that it is the player's, else 4.
+	Family int `json:"family,omitempty"`
 }
 
 // SucceedRequest is the body of POST /v1/succeed, by which a player takes the place of a host
@@ -29,6 +36,8 @@ type SucceedRequest struct {
 	// HostAllocationID is the id of the host that has left. If it is empty, it is the one to
 	// which the code leads.
 	HostAllocationID string `json:"hostAllocationId,omitempty"`
+	// Family is that of [AllocateRequest].
+	Family int `json:"family,omitempty"`
 }
 
 // Meta is the metadata of an answer.

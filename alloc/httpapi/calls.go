@@ -15,8 +15,13 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 	var in struct {
 		MaxConnections *int   `json:"maxConnections"`
 		Region         string `json:"region"`
+		Family         int    `json:"family"`
 	}
-	if problem := decode(r.body, &in); problem != nil {
+	problem := decode(r.body, &in)
+	if problem == nil {
+		problem = checkFamily(in.Family)
+	}
+	if problem != nil {
 		return answer{}, problem
 	}
 	if in.MaxConnections == nil {
@@ -26,7 +31,7 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}
-	return allocationAnswer(r, http.StatusCreated, hostAllocation(res)), nil
+	return allocationAnswer(r, http.StatusCreated, hostAllocation(res, in.Family == 6)), nil
 }
 
 func (h *Handler) joinCode(ctx context.Context, r request) (answer, *api.Problem) {
@@ -54,10 +59,12 @@ func (h *Handler) joinCode(ctx context.Context, r request) (answer, *api.Problem
 }
 
 func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
-	var in struct {
-		JoinCode string `json:"joinCode"`
+	var in api.JoinRequest
+	problem := decode(r.body, &in)
+	if problem == nil {
+		problem = checkFamily(in.Family)
 	}
-	if problem := decode(r.body, &in); problem != nil {
+	if problem != nil {
 		return answer{}, problem
 	}
 	if in.JoinCode == "" {
@@ -73,12 +80,17 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}
-	return allocationAnswer(r, http.StatusOK, joinerAllocation(res)), nil
+	ipv6First := in.Family == 6 || in.Family == 0 && r.overIPv6()
+	return allocationAnswer(r, http.StatusOK, joinerAllocation(res, ipv6First)), nil
 }
 
 func (h *Handler) succeed(ctx context.Context, r request) (answer, *api.Problem) {
 	var in api.SucceedRequest
-	if problem := decode(r.body, &in); problem != nil {
+	problem := decode(r.body, &in)
+	if problem == nil {
+		problem = checkFamily(in.Family)
+	}
+	if problem != nil {
 		return answer{}, problem
 	}
 	claim := alloc.SuccessionClaim{Code: in.JoinCode}
@@ -106,7 +118,7 @@ func (h *Handler) succeed(ctx context.Context, r request) (answer, *api.Problem)
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}
-	return allocationAnswer(r, http.StatusCreated, hostAllocation(res)), nil
+	return allocationAnswer(r, http.StatusCreated, hostAllocation(res, in.Family == 6)), nil
 }
 
 func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {
@@ -146,18 +158,7 @@ func meta(r request, status int) api.Meta {
 }
 
 // hostAllocation returns a reservation in the form of an allocate answer.
-func hostAllocation(r alloc.Reservation) api.Allocation {
-	endpoints := make([]api.ServerEndpoint, len(r.Endpoints))
-	for i, e := range r.Endpoints {
-		endpoints[i] = api.ServerEndpoint{
-			ConnectionType: e.ConnectionType,
-			Network:        e.Network,
-			Reliable:       e.Reliable,
-			Secure:         e.Secure,
-			Host:           e.Host,
-			Port:           int(e.Port),
-		}
-	}
+func hostAllocation(r alloc.Reservation, ipv6First bool) api.Allocation {
 	return api.Allocation{
 		AllocationID:      r.ID.String(),
 		AllocationIDBytes: r.ID[:],
@@ -165,13 +166,13 @@ func hostAllocation(r alloc.Reservation) api.Allocation {
 		Key:               r.Key[:],
 		Region:            r.Region,
 		RelayServer:       relayServer(r.Endpoints),
-		ServerEndpoints:   endpoints,
+		ServerEndpoints:   serverEndpoints(r.Endpoints, ipv6First),
 	}
 }
 
 // joinerAllocation returns a reservation in the form of a join answer.
-func joinerAllocation(r alloc.Reservation) api.Allocation {
-	a := hostAllocation(r)
+func joinerAllocation(r alloc.Reservation, ipv6First bool) api.Allocation {
+	a := hostAllocation(r, ipv6First)
 	a.HostConnectionData = r.HostConnectionData[:]
 	return a
 }

@@ -1,15 +1,18 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 func TestHostAndJoiner(t *testing.T) {
@@ -116,6 +119,95 @@ func TestUnknownProxies(t *testing.T) {
 	}
 }
 
+// TestEndpointOrder: players take the first endpoint of their type. IPv4 comes first, since hosts
+// of Unity bind the family of the first one, unless the call names IPv6 or is a player's join
+// that came over IPv6.
+func TestEndpointOrder(t *testing.T) {
+	t.Parallel()
+	const v4, v6 = "192.0.2.9", "2001:db8::9"
+	endpoint := func(kind, host string) alloc.ServerEndpoint {
+		return alloc.ServerEndpoint{ConnectionType: kind, Network: "udp", Host: host, Port: 7777}
+	}
+	both := []alloc.ServerEndpoint{
+		endpoint("wss", "relay.example.org"), endpoint("wt", v6), endpoint("ws", v6), endpoint("dtls", v6), endpoint("udp", v6),
+		endpoint("ws", v4), endpoint("udp", v4), endpoint("dtls", v4), endpoint("wt", v4),
+	}
+	ipv4First := "udp " + v4 + ", udp " + v6 + ", dtls " + v4 + ", dtls " + v6 + ", ws " + v4 + ", ws " + v6 + ", wss relay.example.org, wt " + v4 + ", wt " + v6
+	ipv6First := "udp " + v6 + ", udp " + v4 + ", dtls " + v6 + ", dtls " + v4 + ", ws " + v6 + ", ws " + v4 + ", wss relay.example.org, wt " + v6 + ", wt " + v4
+	only := func(host string) []alloc.ServerEndpoint {
+		return []alloc.ServerEndpoint{endpoint("dtls", host), endpoint("udp", host)}
+	}
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:ff::/48")}
+	for _, c := range []struct {
+		name, call, token, remote, forwarded, family string
+		relay                                        []alloc.ServerEndpoint
+		unknownProxies                               bool
+		want                                         string
+	}{
+		{name: "host over IPv4", call: "allocate", remote: "198.51.100.1:1", want: ipv4First},
+		{name: "host over IPv6", call: "allocate", remote: "[2001:db8::1]:1", want: ipv4First},
+		{name: "host that names IPv6", call: "allocate", remote: "198.51.100.1:1", family: "6", want: ipv6First},
+		{name: "host that names IPv4", call: "allocate", remote: "[2001:db8::1]:1", family: "4", want: ipv4First},
+		{name: "new host over IPv6", call: "succeed", remote: "[2001:db8::1]:1", want: ipv4First},
+		{name: "new host that names IPv6", call: "succeed", remote: "198.51.100.1:1", family: "6", want: ipv6First},
+		{name: "join over IPv4", call: "join", remote: "198.51.100.1:1", want: ipv4First},
+		{name: "join over mapped IPv4", call: "join", remote: "[::ffff:198.51.100.1]:1", want: ipv4First},
+		{name: "join over IPv6", call: "join", remote: "[2001:db8::1]:1", want: ipv6First},
+		{name: "join over IPv6 that names IPv4", call: "join", remote: "[2001:db8::1]:1", family: "4", want: ipv4First},
+		{name: "join over IPv4 that names IPv6", call: "join", remote: "198.51.100.1:1", family: "6", want: ipv6First},
+		{name: "join over IPv6, null", call: "join", remote: "[2001:db8::1]:1", family: "null", want: ipv6First},
+		{name: "join over link-local IPv6", call: "join", remote: "[fe80::1%eth0]:1", want: ipv4First},
+		{name: "join of IPv4 by an IPv6 proxy", call: "join", remote: "[2001:db8:ff::1]:1", forwarded: "198.51.100.1", want: ipv4First},
+		{name: "join of IPv6 by an IPv4 proxy", call: "join", remote: "10.0.0.1:1", forwarded: "2001:db8::1", want: ipv6First},
+		{name: "join by a proxy that tells nothing", call: "join", remote: "[2001:db8:ff::1]:1", want: ipv4First},
+		{name: "join by proxies that are not known", call: "join", remote: "[2001:db8::1]:1", unknownProxies: true, want: ipv4First},
+		{name: "join of a backend", call: "join", token: tokenServer, remote: "[2001:db8::1]:1", want: ipv4First},
+		{name: "join of a backend for a player of IPv6", call: "join", token: tokenServer, remote: "198.51.100.1:1", family: "6", want: ipv6First},
+		{name: "IPv4 relay", call: "join", remote: "[2001:db8::1]:1", relay: only(v4), want: "udp " + v4 + ", dtls " + v4},
+		{name: "IPv6 relay", call: "allocate", remote: "198.51.100.1:1", relay: only(v6), want: "udp " + v6 + ", dtls " + v6},
+	} {
+		x := newFixture(t, Config{TrustedProxies: proxies, UnknownProxies: c.unknownProxies})
+		x.relay.ways = both
+		if c.relay != nil {
+			x.relay.ways = c.relay
+		}
+		shared := slices.Clone(x.relay.ways)
+		id := x.allocate(t, tokenAnna)
+		code := x.code(t, tokenAnna, id)
+		body := map[string]string{"allocate": `"maxConnections":4`, "join": `"joinCode":"` + code + `"`}[c.call]
+		if c.call == "succeed" {
+			host, err := proto.ParseAllocationID(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.relay.leave(host, proto.AllocationID{})
+			body = `"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"`
+		}
+		if c.family != "" {
+			body += `,"family":` + c.family
+		}
+		r := newRequest(http.MethodPost, "/v1/"+c.call, cmp.Or(c.token, tokenBert), "{"+body+"}")
+		r.RemoteAddr = c.remote
+		if c.forwarded != "" {
+			r.Header.Set("X-Forwarded-For", c.forwarded)
+		}
+		rec := x.do(r)
+		if rec.Code/100 != 2 {
+			t.Fatalf("%s: %d %s", c.name, rec.Code, rec.Body)
+		}
+		var got []string
+		for _, e := range sdkObject(t, rec.Body.Bytes()).object("data").object("allocation").list("serverEndpoints") {
+			got = append(got, e.text("connectionType")+" "+e.text("host"))
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", c.name, text, c.want)
+		}
+		if !slices.Equal(shared, x.relay.ways) {
+			t.Errorf("%s: the relay's own list was changed", c.name)
+		}
+	}
+}
+
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	const unknownID = "6f1de3a2-5f34-4a3e-9d4c-0a5f3a1b2c3d"
@@ -143,6 +235,8 @@ func TestBadInput(t *testing.T) {
 		{"/v1/allocate", `{"maxConnections":true}`, 400, 15001},
 		{"/v1/allocate", `{"maxConnections":4,"region":7}`, 400, 15001},
 		{"/v1/allocate", `{"maxConnections":4,"region":"moon"}`, 400, 15007},
+		{"/v1/allocate", `{"maxConnections":4,"family":5}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":4,"family":"6"}`, 400, 15001},
 		{"/v1/allocate", strings.Repeat("[", 16000), 400, 15001},
 
 		{"/v1/joincode", `{}`, 400, 15001},
@@ -158,6 +252,8 @@ func TestBadInput(t *testing.T) {
 		{"/v1/join", `{"joinCode":678999}`, 400, 15001},
 		{"/v1/join", `{"joinCode":""}`, 400, 15001},
 		{"/v1/join", `{"joinCode":"6789B"}`, 400, 15001},
+		{"/v1/join", `{"joinCode":"6789BC","family":0}`, 404, 15009},
+		{"/v1/join", `{"joinCode":"6789BC","family":-6}`, 400, 15001},
 		{"/v1/join", `{"joinCode":"6789BCDFGHJKL"}`, 400, 15001},
 		{"/v1/join", `{"joinCode":"AAAAAA"}`, 400, 15001},
 		{"/v1/join", `{"joinCode":"6789B\u0000"}`, 400, 15001},

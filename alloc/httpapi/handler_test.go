@@ -340,7 +340,7 @@ func TestReservationIsNotPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	for _, v := range []any{res, &res, hostAllocation(res), joinerAllocation(res)} {
+	for _, v := range []any{res, &res, hostAllocation(res, false), joinerAllocation(res, false)} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%q"} {
 			fmt.Fprintf(&out, verb+"\n", v)
 		}

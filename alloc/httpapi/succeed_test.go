@@ -77,6 +77,7 @@ func TestSucceedRefusals(t *testing.T) {
 		`{"hostConnectionData":"` + testTicket + `"}`, `{"joinCode":"BCDFGH"}`, `{"joinCode":"BCDFGH","hostConnectionData":"AAAA"}`,
 		`{"joinCode":"aeiou1","hostConnectionData":"` + testTicket + `"}`,
 		`{"joinCode":"BCDFGH","hostConnectionData":"` + testTicket + `","hostAllocationId":"x"}`,
+		`{"joinCode":"BCDFGH","hostConnectionData":"` + testTicket + `","family":64}`,
 	} {
 		wantProblem(t, x.post("/v1/succeed", tokenAnna, body), http.StatusBadRequest, api.CodeInvalidRequest)
 	}

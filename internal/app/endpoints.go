@@ -266,6 +266,8 @@ func (a *App) advertised() (advertiser, error) {
 	if err != nil {
 		return advertiser{}, err
 	}
+	// Regions have one address for QoS probes and one URL, the first.
+	slices.SortStableFunc(advertised, func(x, y netip.AddrPort) int { return family(x.Addr()) - family(y.Addr()) })
 	relay := advertiser{Server: a.relay, room: a.hasMemory, endpoints: endpoints(&a.opts.Config, advertised, a.apiAddr())}
 	var texts []string
 	for _, e := range relay.endpoints {

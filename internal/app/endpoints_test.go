@@ -93,11 +93,11 @@ func TestBadOrigins(t *testing.T) {
 }
 
 // TestAdvertisedEndpoints: the endpoints for players, with ports that were chosen by
-// the system.
+// the system. IPv4 comes first in whatever order the relay listens.
 func TestAdvertisedEndpoints(t *testing.T) {
 	t.Parallel()
 	c := local()
-	c.UDP = []config.Addr{addr("127.0.0.1:0"), addr("[::1]:0")}
+	c.UDP = []config.Addr{addr("[::1]:0"), addr("127.0.0.1:0")}
 	c.Advertise = []config.Host{host(t, "2001:db8::1")}
 	c.Region = "moon"
 	r := start(t, options(c, Dev))
@@ -106,7 +106,7 @@ func TestAdvertisedEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	listeners := r.Listeners()
-	v4, v6 := listeners[0].Addr, fmt.Sprintf("[2001:db8::1]:%d", listeners[1].Addr.Port())
+	v4, v6 := listeners[1].Addr, fmt.Sprintf("[2001:db8::1]:%d", listeners[0].Addr.Port())
 	want := fmt.Sprintf("udp:%v udp:%v dtls:%v dtls:%v ws:%v", v4, v6, v4, v6, listeners[2].Addr)
 	var got []string
 	for _, e := range a.ServerEndpoints {

@@ -19,6 +19,27 @@ import (
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
+// Defines values for Family.
+const (
+	N0 Family = 0
+	N4 Family = 4
+	N6 Family = 6
+)
+
+// Valid indicates whether the value is a known member of the Family enum.
+func (e Family) Valid() bool {
+	switch e {
+	case N0:
+		return true
+	case N4:
+		return true
+	case N6:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ServerEndpointConnectionType.
 const (
 	ServerEndpointConnectionTypeDtls ServerEndpointConnectionType = "dtls"
@@ -68,6 +89,12 @@ type AllocateData struct {
 
 // AllocateRequest defines model for AllocateRequest.
 type AllocateRequest struct {
+	// Family The address family whose endpoints come first within their connection
+	// type. A backend names that of its player. Left out or 0: 6 for a join
+	// that came over IPv6 from a player whose address is known, else 4. An
+	// addition of Ferry's.
+	Family *Family `json:"family,omitempty"`
+
 	// MaxConnections Players besides the host; the server's ceiling is 100 by default.
 	MaxConnections int `json:"maxConnections"`
 
@@ -99,7 +126,11 @@ type Allocation struct {
 	Region string `json:"region"`
 
 	// RelayServer Deprecated in favour of serverEndpoints, and still required by clients.
-	RelayServer     RelayServer      `json:"relayServer"`
+	RelayServer RelayServer `json:"relayServer"`
+
+	// ServerEndpoints By connection type: udp, dtls, ws, wss, others. Within a type the family
+	// that the request names comes first. A player should try the next one of
+	// its type after a second without an answer.
 	ServerEndpoints []ServerEndpoint `json:"serverEndpoints"`
 }
 
@@ -108,6 +139,12 @@ type Detail struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
+
+// Family The address family whose endpoints come first within their connection
+// type. A backend names that of its player. Left out or 0: 6 for a join
+// that came over IPv6 from a player whose address is known, else 4. An
+// addition of Ferry's.
+type Family int
 
 // JoinCodeData defines model for JoinCodeData.
 type JoinCodeData struct {
@@ -145,14 +182,23 @@ type JoinData struct {
 		Region string `json:"region"`
 
 		// RelayServer Deprecated in favour of serverEndpoints, and still required by clients.
-		RelayServer     RelayServer      `json:"relayServer"`
+		RelayServer RelayServer `json:"relayServer"`
+
+		// ServerEndpoints By connection type: udp, dtls, ws, wss, others. Within a type the family
+		// that the request names comes first. A player should try the next one of
+		// its type after a second without an answer.
 		ServerEndpoints []ServerEndpoint `json:"serverEndpoints"`
 	} `json:"allocation"`
 }
 
 // JoinRequest defines model for JoinRequest.
 type JoinRequest struct {
-	JoinCode string `json:"joinCode"`
+	// Family The address family whose endpoints come first within their connection
+	// type. A backend names that of its player. Left out or 0: 6 for a join
+	// that came over IPv6 from a player whose address is known, else 4. An
+	// addition of Ferry's.
+	Family   *Family `json:"family,omitempty"`
+	JoinCode string  `json:"joinCode"`
 }
 
 // JoinResult defines model for JoinResult.
@@ -229,6 +275,12 @@ type ServerEndpointNetwork string
 
 // SucceedRequest defines model for SucceedRequest.
 type SucceedRequest struct {
+	// Family The address family whose endpoints come first within their connection
+	// type. A backend names that of its player. Left out or 0: 6 for a join
+	// that came over IPv6 from a player whose address is known, else 4. An
+	// addition of Ferry's.
+	Family *Family `json:"family,omitempty"`
+
 	// HostAllocationId The host that has left; by default the one to which the code leads.
 	HostAllocationId *string `json:"hostAllocationId,omitempty"`
 
