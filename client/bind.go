@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"math"
-	"net"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -20,6 +19,9 @@ const (
 	// silentPings is how many PING periods of silence make a session bind
 	// again; Unity's clients count the same.
 	silentPings = 3
+	// maxTurnDoublings bounds the turn of an endpoint to 4 retry periods: the one that
+	// answers after a restart of the relay must not wait long for its own.
+	maxTurnDoublings = 2
 )
 
 // binding is the state of BIND. It belongs to the lock of its session.
@@ -29,6 +31,8 @@ type binding struct {
 	last      uint16        // the nonce of the newest BIND
 	used      bool          // next was sent already
 	sentAt    int64         // time of the newest BIND
+	turns     int           // endpoints that had their turn since the series began
+	turnAt    int64         // when that of the present endpoint is over
 	confirmed chan struct{} // closed when the relay has confirmed
 }
 
@@ -58,6 +62,7 @@ func (b *binding) begin(now, at int64) {
 			b.confirmed = make(chan struct{})
 		}
 		b.start(now)
+		b.turns, b.turnAt = 0, never
 	}
 	b.sends, b.retry.next = 0, at
 }
@@ -113,10 +118,40 @@ func (s *Session) dueBind(now int64, buf []byte) ([]byte, int64) {
 		s.log.Info("relay is silent, binding again")
 		s.rebind(now, now)
 	}
+	if now >= b.turnAt {
+		s.turnServer(now)
+	}
+	if s.err != nil {
+		return nil, never
+	}
 	if !b.due(now) {
-		return nil, min(b.at(), b.expiry(limit))
+		return nil, min(b.at(), b.turnAt, b.expiry(limit))
 	}
 	return s.sendBind(now, buf), now
+}
+
+// turnServer gives the relay's next endpoint its turn, from a socket of its own. One for whose
+// family no socket can be opened is passed over. Turns get longer by the round, so that one is
+// long enough for the round trip.
+func (s *Session) turnServer(now int64) {
+	b, old := &s.bind, s.conn.Load()
+	for i := range len(s.servers) - 1 {
+		next, err := s.open((old.turn + 1 + i) % len(s.servers))
+		if err != nil {
+			continue
+		}
+		s.log.Info("relay does not answer, trying another endpoint", "endpoint", next.server)
+		s.conn.Store(next)
+		_ = old.Close()
+		if !b.renew() {
+			s.endLocked(ErrNonceExhausted)
+			return
+		}
+		b.sends, b.retry.next = 0, now
+		break
+	}
+	b.turns++
+	b.turnAt = never
 }
 
 // sendBind appends the next BIND. It may end the session instead, for want of
@@ -128,6 +163,9 @@ func (s *Session) sendBind(now int64, buf []byte) []byte {
 		return nil
 	}
 	b.sent(now, s.cfg.RetryPeriod)
+	if n := len(s.servers); n > 1 && b.turnAt == never {
+		b.turnAt = now + int64(s.cfg.RetryPeriod)<<min(b.turns/n, maxTurnDoublings)
+	}
 	b.last, b.used, b.sentAt = b.next, true, now
 	s.counters.binds.Add(1)
 	t := &s.cfg.Ticket
@@ -147,7 +185,7 @@ func (s *Session) rebind(now, at int64) {
 
 // onBindReceived processes the relay's confirmation of the binding. What comes to the
 // socket before Roam speaks of a binding that is gone.
-func (s *Session) onBindReceived(now int64, at *net.UDPConn) {
+func (s *Session) onBindReceived(now int64, at *socket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil || !s.bind.active || at != s.conn.Load() {
@@ -179,11 +217,10 @@ func (s *Session) onMismatch(now int64) {
 // the old socket is lost. Errors are the system's, which leave everything as
 // it was, or why the session ended.
 func (s *Session) Roam() error {
-	conn, err := s.cfg.listen()
+	conn, err := s.open(s.conn.Load().turn)
 	if err != nil {
 		return err
 	}
-	s.cfg.tune(conn)
 	s.mu.Lock()
 	if s.err != nil {
 		defer s.mu.Unlock()

@@ -74,8 +74,6 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	server := c.Ticket.Server
-	c.Ticket.Server = netip.AddrPortFrom(server.Addr().Unmap(), server.Port())
 	return c
 }
 
@@ -104,10 +102,10 @@ func (c Config) check() error {
 	return nil
 }
 
-// listen opens a local socket of the relay's address family.
-func (c Config) listen() (*net.UDPConn, error) {
+// listen opens a local socket of the address family of an endpoint.
+func (c Config) listen(server netip.AddrPort) (*net.UDPConn, error) {
 	network := "udp6"
-	if c.Ticket.Server.Addr().Is4() {
+	if server.Addr().Is4() {
 		network = "udp4"
 	}
 	var local *net.UDPAddr

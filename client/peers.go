@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"net"
 	"slices"
 	"time"
 
@@ -149,7 +148,7 @@ const (
 type datagram struct {
 	buf [maxDatagram + 1]byte
 	n   int
-	at  *net.UDPConn // the socket that it came to
+	at  *socket // the socket that it came to
 }
 
 func (d *datagram) bytes() []byte { return d.buf[:d.n] }

@@ -3,7 +3,6 @@ package client
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -26,7 +25,7 @@ func (s *Session) read() {
 			}
 			continue
 		}
-		if !s.fromRelay(from) {
+		if from.Port() != conn.server.Port() || from.Addr().Unmap() != conn.server.Addr() {
 			s.counters.foreign.Add(1)
 			continue
 		}
@@ -35,13 +34,9 @@ func (s *Session) read() {
 	}
 }
 
-func (s *Session) fromRelay(from netip.AddrPort) bool {
-	return from.Port() == s.server.Port() && from.Addr().Unmap() == s.server.Addr()
-}
-
 // survive reports whether reading goes on after an error: on another socket
-// after Roam, on the same one after a passing trouble.
-func (s *Session) survive(conn *net.UDPConn, err error) bool {
+// after Roam or turnServer, on the same one after a passing trouble.
+func (s *Session) survive(conn *socket, err error) bool {
 	if s.ended() {
 		return false
 	}

@@ -17,15 +17,15 @@ import (
 type Session struct {
 	cfg       Config
 	own       proto.AllocationID
-	host      bool // the role; a joiner otherwise
-	server    netip.AddrPort
-	localAddr net.Addr // Addr of own, boxed once
+	host      bool             // the role; a joiner otherwise
+	servers   []netip.AddrPort // the relay's endpoints, in the order of their turns
+	localAddr net.Addr         // Addr of own, boxed once
 	log       *slog.Logger
 	start     time.Time // zero of the session's clock
 
-	conn         atomic.Pointer[net.UDPConn] // replaced by Roam, under mu
-	bound        atomic.Bool                 // a BIND was confirmed at some time
-	lastReceived atomic.Int64                // when the relay last sent a valid message
+	conn         atomic.Pointer[socket] // replaced by Roam and by turnServer, under mu
+	bound        atomic.Bool            // a BIND was confirmed at some time
+	lastReceived atomic.Int64           // when the relay last sent a valid message
 	counters     counters
 
 	kicked     chan struct{} // something became due before its time
@@ -52,6 +52,13 @@ type Session struct {
 	signer   proto.Signer
 }
 
+// socket is a local socket and the endpoint of the relay with which it talks. It does not change.
+type socket struct {
+	*net.UDPConn
+	server netip.AddrPort
+	turn   int // index of server in Session.servers
+}
+
 // New checks the configuration and opens the local socket. Nothing is sent and
 // nothing runs before Run; a session that is never run has to be closed.
 // Errors wrap ErrConfig or are the system's.
@@ -60,19 +67,11 @@ func New(cfg Config) (*Session, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	conn := cfg.Conn
-	if conn == nil {
-		var err error
-		if conn, err = cfg.listen(); err != nil {
-			return nil, err
-		}
-	}
-	cfg.tune(conn)
 	s := &Session{
 		cfg:        cfg,
 		own:        cfg.Ticket.ID,
 		host:       len(cfg.Ticket.HostConnectionData) == 0,
-		server:     cfg.Ticket.Server,
+		servers:    cfg.Ticket.servers(),
 		localAddr:  Addr{cfg.Ticket.ID},
 		log:        cfg.Logger.With("allocation", cfg.Ticket.ID.String()),
 		start:      time.Now(),
@@ -85,8 +84,37 @@ func New(cfg Config) (*Session, error) {
 		peers:      make(map[proto.AllocationID]*Peer),
 	}
 	s.packets = newPacketConn(s)
+	conn, err := s.firstSocket()
+	if err != nil {
+		return nil, err
+	}
 	s.conn.Store(conn)
 	return s, nil
+}
+
+// firstSocket returns the configured socket, or opens one to the first endpoint for whose
+// family there is one.
+func (s *Session) firstSocket() (conn *socket, err error) {
+	if s.cfg.Conn != nil {
+		s.cfg.tune(s.cfg.Conn)
+		return &socket{UDPConn: s.cfg.Conn, server: s.servers[0]}, nil
+	}
+	for turn := range s.servers {
+		if conn, err = s.open(turn); err == nil {
+			break
+		}
+	}
+	return conn, err
+}
+
+// open opens a socket to an endpoint of the relay.
+func (s *Session) open(turn int) (*socket, error) {
+	conn, err := s.cfg.listen(s.servers[turn])
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.tune(conn)
+	return &socket{UDPConn: conn, server: s.servers[turn], turn: turn}, nil
 }
 
 // ID returns the session's own allocation.
@@ -190,7 +218,8 @@ func (s *Session) now() int64 { return int64(time.Since(s.start)) }
 // transmit sends one datagram to the relay. One that the system refuses is a
 // lost one: networks come and go, and every request is repeated.
 func (s *Session) transmit(pkt []byte) bool {
-	if _, err := s.conn.Load().WriteToUDPAddrPort(pkt, s.server); err != nil {
+	conn := s.conn.Load()
+	if _, err := conn.WriteToUDPAddrPort(pkt, conn.server); err != nil {
 		s.counters.unsent.Add(1)
 		return false
 	}

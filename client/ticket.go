@@ -15,6 +15,10 @@ import (
 type Ticket struct {
 	// Server is the relay's UDP endpoint. Datagrams from any other are ignored.
 	Server netip.AddrPort
+	// Alternatives are further UDP endpoints of the relay, such as that of the other
+	// address family. While a BIND has no answer, the session tries all in turn, each for
+	// Config.RetryPeriod at first.
+	Alternatives []netip.AddrPort
 	// ID is the player's own allocation.
 	ID proto.AllocationID
 	// Key signs the BIND.
@@ -48,20 +52,21 @@ func Redeem(ctx context.Context, c *api.Client, joinCode string) (Ticket, error)
 	return TicketFrom(a)
 }
 
-// TicketFrom converts an allocation of the API into a Ticket. The first "udp"
-// endpoint must have an IP address and a port; the sizes of id, key and
-// connection data are checked. Errors wrap ErrConfig.
+// TicketFrom converts an allocation of the API into a Ticket. A "udp" endpoint
+// must have an IP address and a port; the sizes of id, key and connection data
+// are checked. Errors wrap ErrConfig.
 func TicketFrom(a api.Allocation) (Ticket, error) {
 	if len(a.AllocationIDBytes) != proto.IDLen || len(a.Key) != proto.KeyLen {
 		return Ticket{}, fmt.Errorf("%w: allocation id of %d bytes and key of %d bytes, need %d and %d",
 			ErrConfig, len(a.AllocationIDBytes), len(a.Key), proto.IDLen, proto.KeyLen)
 	}
-	server, err := udpServer(a)
+	servers, err := udpServers(a)
 	if err != nil {
 		return Ticket{}, err
 	}
 	t := Ticket{
-		Server:             server,
+		Server:             servers[0],
+		Alternatives:       servers[1:],
 		ID:                 proto.AllocationID(a.AllocationIDBytes),
 		Key:                proto.Key(a.Key),
 		ConnectionData:     a.ConnectionData,
@@ -70,25 +75,45 @@ func TicketFrom(a api.Allocation) (Ticket, error) {
 	return t, t.check()
 }
 
-func udpServer(a api.Allocation) (netip.AddrPort, error) {
-	e, ok := a.Endpoint("udp")
-	if !ok {
-		return netip.AddrPort{}, fmt.Errorf("%w: relay offers no udp endpoint", ErrConfig)
+// udpServers returns the usable udp endpoints, or the error about one that is not.
+func udpServers(a api.Allocation) (all []netip.AddrPort, err error) {
+	err = fmt.Errorf("%w: relay offers no udp endpoint", ErrConfig)
+	for _, e := range a.ServerEndpoints {
+		if e.ConnectionType != "udp" {
+			continue
+		}
+		addr, parseErr := netip.ParseAddr(e.Host)
+		switch {
+		case parseErr != nil:
+			err = fmt.Errorf("%w: udp endpoint: %w", ErrConfig, parseErr)
+		case e.Port < 1 || e.Port > 65535:
+			err = fmt.Errorf("%w: udp endpoint has port %d", ErrConfig, e.Port)
+		default:
+			all = append(all, netip.AddrPortFrom(addr.Unmap(), uint16(e.Port)))
+		}
 	}
-	addr, err := netip.ParseAddr(e.Host)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("%w: udp endpoint: %w", ErrConfig, err)
+	if len(all) == 0 {
+		return nil, err
 	}
-	if e.Port < 1 || e.Port > 65535 {
-		return netip.AddrPort{}, fmt.Errorf("%w: udp endpoint has port %d", ErrConfig, e.Port)
+	return all, nil
+}
+
+// servers returns all endpoints, unmapped.
+func (t Ticket) servers() []netip.AddrPort {
+	all := append([]netip.AddrPort{t.Server}, t.Alternatives...)
+	for i, a := range all {
+		all[i] = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 	}
-	return netip.AddrPortFrom(addr.Unmap(), uint16(e.Port)), nil
+	return all
 }
 
 func (t Ticket) check() error {
+	for _, a := range t.servers() {
+		if !a.IsValid() || a.Port() == 0 || a.Addr().IsUnspecified() {
+			return fmt.Errorf("%w: relay address %v", ErrConfig, a)
+		}
+	}
 	switch {
-	case !t.Server.IsValid() || t.Server.Port() == 0 || t.Server.Addr().IsUnspecified():
-		return fmt.Errorf("%w: relay address %v", ErrConfig, t.Server)
 	case t.ID.IsZero():
 		return fmt.Errorf("%w: allocation id is zero", ErrConfig)
 	case len(t.ConnectionData) == 0 || len(t.ConnectionData) > proto.MaxConnectionData:

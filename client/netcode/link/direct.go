@@ -35,11 +35,11 @@ const (
 // directLink is a link over a relay whose datagrams take a direct path to each peer that can be
 // reached. See the package documentation.
 type directLink struct {
-	relay  Link
-	socket Link
-	server netip.AddrPort // the relay's own address, if known
-	local  netip.AddrPort // of the socket
-	extra  []netip.AddrPort
+	relay   Link
+	socket  Link
+	servers []netip.AddrPort // the relay's own addresses, if known
+	local   netip.AddrPort   // of the socket
+	extra   []netip.AddrPort
 
 	now    time.Time
 	peers  map[address.Addr]*directPeer
@@ -92,7 +92,7 @@ func OpenDirect(relay, socket Link, addrs ...netip.AddrPort) (Link, error) {
 		byPath: make(map[address.Addr]*directPeer),
 	}
 	if r, ok := relay.(*relayLink); ok {
-		d.server = r.server
+		d.servers = r.servers
 	}
 	return d, nil
 }
@@ -101,7 +101,7 @@ func OpenDirect(relay, socket Link, addrs ...netip.AddrPort) (Link, error) {
 func (d *directLink) permits(ap netip.AddrPort) bool {
 	ip := ap.Addr()
 	switch {
-	case !ip.IsValid(), ap.Port() == 0, ap == d.server, ip.IsUnspecified(), ip.IsMulticast(),
+	case !ip.IsValid(), ap.Port() == 0, slices.Contains(d.servers, ap), ip.IsUnspecified(), ip.IsMulticast(),
 		ip.IsLinkLocalUnicast(), ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return false
 	}

@@ -19,9 +19,9 @@ import (
 type relayLink struct {
 	session *client.Session
 	joiner  bool
-	server  netip.AddrPort // of the relay
-	work    sync.WaitGroup // the session's Run, and a Dial
-	dialled chan dialled   // capacity one: there is one Dial at a time
+	servers []netip.AddrPort // of the relay
+	work    sync.WaitGroup   // the session's Run, and a Dial
+	dialled chan dialled     // capacity one: there is one Dial at a time
 
 	// The caller's goroutine owns these.
 	peers   map[address.Addr]*client.Peer // from Joined to Left
@@ -56,9 +56,11 @@ func OpenRelay(ctx context.Context, cfg client.Config) (l Link, host address.Add
 	r := &relayLink{
 		session: session,
 		joiner:  len(cfg.Ticket.HostConnectionData) > 0,
-		server:  netip.AddrPortFrom(cfg.Ticket.Server.Addr().Unmap(), cfg.Ticket.Server.Port()),
 		dialled: make(chan dialled, 1),
 		peers:   make(map[address.Addr]*client.Peer),
+	}
+	for _, s := range append([]netip.AddrPort{cfg.Ticket.Server}, cfg.Ticket.Alternatives...) {
+		r.servers = append(r.servers, netip.AddrPortFrom(s.Addr().Unmap(), s.Port()))
 	}
 	// Run returns what Err of the session returns.
 	r.work.Go(func() { _ = session.Run(context.Background()) })
