@@ -38,6 +38,9 @@ type budgetRates struct {
 	mismatch, mismatchPrefix table.Rate
 	// rebind: ERROR 3 to the network to which the allocation is bound.
 	rebind table.Rate
+	// excess: bytes beyond the allowance of an unvalidated path whose allocation has told
+	// its network, see rules.go: of a path, of its routing prefix, and of all.
+	excessPath, excessPrefix, excessAll table.Quota
 	// hostLinks: new links of a host. joinerLinks: those of a joiner, so that a player
 	// that connects and disconnects in a loop does not use up its host's.
 	hostLinks, joinerLinks table.Rate
@@ -48,6 +51,9 @@ var defaultRates = budgetRates{
 	mismatch:       table.Rate{IntervalMicros: 1_000, Burst: 1000},
 	mismatchPrefix: table.Rate{IntervalMicros: 200_000, Burst: 5},
 	rebind:         table.Rate{IntervalMicros: 50_000, Burst: 20},
+	excessPath:     table.NewQuota(0, 256_000),
+	excessPrefix:   table.NewQuota(0, 2_000_000),
+	excessAll:      table.NewQuota(0, 64_000_000),
 	hostLinks:      table.Rate{IntervalMicros: 50_000, Burst: 20},
 	joinerLinks:    table.Rate{IntervalMicros: 1_000_000, Burst: 3},
 }
@@ -98,7 +104,8 @@ type budgets struct {
 	recoverRate                         table.Rate // fixed before Run
 	_                                   [64]byte
 	process, liveProcess, recovered     atomic.Uint64
-	_                                   [40]byte
+	excessAll                           atomic.Uint32
+	_                                   [36]byte
 	prefixes, livePrefixes              [prefixGates]atomic.Uint64
 	endpoints                           recentKeys                     // by endpoint and code
 	verifies, rebinds                   [allocationGates]atomic.Uint64 // by allocation
@@ -106,6 +113,7 @@ type budgets struct {
 	prefixMismatches                    [allocationGates]atomic.Uint64 // by allocation and prefix
 	recoveries                          [allocationGates]atomic.Uint64 // by allocation
 	qos                                 [prefixGates]atomic.Uint64     // of QoS probes, by prefix
+	excessPrefixes                      quotaGates                     // by routing prefix
 	spoofGuard                          spoofGuard
 }
 
@@ -166,6 +174,13 @@ func (b *budgets) takeLivePrefix(from endpoint.Endpoint, id proto.AllocationID, 
 		livePrefixRate.Take(&b.livePrefixes[prefix], now)
 }
 
+// takeExcess takes bytes beyond the allowance of an unvalidated path to an endpoint from the
+// quotas that it shares with others.
+func (b *budgets) takeExcess(to endpoint.Endpoint, size int, now int64) bool {
+	return b.excessPrefixes.take(b.endpointHash(to.RoutingPrefix(), 0), b.rates.excessPrefix, size, now) &&
+		b.rates.excessAll.TakeBytes(&b.excessAll, size, now)
+}
+
 // allocationIndex returns the gate of an allocation and a prefix; 0: of all prefixes.
 func (b *budgets) allocationIndex(id proto.AllocationID, prefix uint64) uint64 {
 	return endpoint.Mix64((binary.LittleEndian.Uint64(id[:8])^b.secret)+prefix) >> (64 - allocationGateBits)
@@ -223,6 +238,50 @@ func (r *recentKeys) add(hash uint64, now, millis int64) bool {
 			return false
 		}
 		if free.CompareAndSwap(was, uint64(now+millis)<<recentTagBits|tag) {
+			return true
+		}
+	}
+}
+
+// The size of [quotaGates]: 2^quotaBits sets of quotaWays each, 32 KiB. A key keeps its way
+// while bytes that it took are more than its quota, so at most for a second; a flood at
+// budgetRates.excessAll uses up the quotas of 32 prefixes, and a burst of it 32 more. So with
+// the hash keyed, a fifth key in a set is a matter of one in a million.
+const (
+	quotaBits = 10
+	quotaWays = 4
+)
+
+// quotaGates are gates of a quota of bytes by key, in fixed memory: sets of four words, each
+// with a gate and a part of its key's hash. No two keys share a gate. Every word is atomic;
+// any goroutine may use it.
+type quotaGates [1 << quotaBits][quotaWays]atomic.Uint64
+
+// take reports whether size bytes of a key, given by its hash, are within q, and takes them.
+// It reports false as well if all gates of its set are in use by other keys.
+func (g *quotaGates) take(hash uint64, q table.Quota, size int, now int64) bool {
+	set, tag := &g[hash>>(64-quotaBits)], hash<<32
+	for {
+		var way *atomic.Uint64
+		var was uint64
+		for i := range set {
+			word := set[i].Load()
+			if word>>32<<32 == tag {
+				way, was = &set[i], word
+				break
+			}
+			if way == nil && table.IsIdle(uint32(word), now) {
+				way, was = &set[i], word
+			}
+		}
+		if way == nil {
+			return false
+		}
+		next, ok := q.NextBytes(uint32(was), size, now)
+		if !ok {
+			return false
+		}
+		if way.CompareAndSwap(was, tag|uint64(next)) {
 			return true
 		}
 	}

@@ -172,7 +172,7 @@ func (c *control) beginPath(e *table.Entry, cmd *command) {
 	case limits.unvalidatedRatio == 0:
 		t.BeginPath(e.Handle, table.ValidatedPath)
 	case cmd.claims.path == pathElsewhere:
-		t.BeginPath(e.Handle, table.LimitedPath(uint32(proto.MaxBindLen*limits.unvalidatedRatio)))
+		t.BeginPath(e.Handle, table.LimitedPath(uint32(proto.MaxBindLen*limits.unvalidatedRatio-proto.BindReceivedLen)))
 	default:
 		t.BeginPath(e.Handle, table.UnvalidatedPath(limits.unvalidated))
 	}
@@ -201,7 +201,7 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 		a := c.shared.table.Account(host.Handle)
 		switch {
 		case a.Links >= a.MaxConnections:
-			c.reply(0, cmd.from, proto.Rejected{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
+			c.reply(0, sender, proto.Rejected{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
 			return OutRejected
 		case c.isSlotReserved(sender, &host, cmd.now):
 			return DropRecovering
@@ -210,6 +210,7 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 		}
 		c.link(sender, &host, tick(cmd.now))
 	}
+	c.charge(sender.Handle, proto.AcceptedLen)
 	d := newReply(0, cmd.from, proto.Accepted{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
 	if c.queue.awaits(host.Endpoint) {
 		c.queue.push(d) // The host learns first of the link that gave its place to this one.
@@ -280,7 +281,7 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 		return c.refuse(cmd, sender.ID, proto.ErrorNotConnected)
 	}
 	c.blockRelink(sender, cmd.peer)
-	c.reply(0, cmd.from, proto.Disconnect{From: sender.ID, To: cmd.peer}.Append(c.buf[:0]))
+	c.reply(0, sender, proto.Disconnect{From: sender.ID, To: cmd.peer}.Append(c.buf[:0]))
 	return OutDisconnected
 }
 
@@ -293,10 +294,10 @@ func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
 	if !peer.Endpoint.IsZero() {
 		c.shared.table.Activity(peer.Handle).RecordNotice(now)
-		c.reply(after, peer.Endpoint, m.Append(c.buf[:0]))
+		c.reply(after, peer, m.Append(c.buf[:0]))
 	}
 	if !from.Endpoint.IsZero() {
-		c.reply(after, from.Endpoint, m.Append(c.buf[:0]))
+		c.reply(after, from, m.Append(c.buf[:0]))
 	}
 	if c.hooks.OnDisconnect != nil {
 		c.hooks.OnDisconnect(DisconnectEvent{From: from.ID, To: peer.ID})
@@ -360,7 +361,10 @@ func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCo
 	if !c.shared.budgets.takeError(cmd.from, code, cmd.now) {
 		return DropBudget
 	}
-	c.reply(0, cmd.from, proto.Error{ID: id, Code: code}.Append(c.buf[:0]))
+	if cmd.kind != proto.TypeBind { // Else the source has no allocation.
+		c.charge(cmd.sender.Handle, proto.ErrorLen)
+	}
+	c.submit(newReply(0, cmd.from, proto.Error{ID: id, Code: code}.Append(c.buf[:0])))
 	return errorOutcomes[code]
 }
 
@@ -400,10 +404,16 @@ func (c *control) end(h table.Handle, why EndReason) {
 	}
 }
 
-// reply sends a datagram after grace period after, and after all earlier ones to its
-// endpoint. It copies pkt.
-func (c *control) reply(after uint64, to endpoint.Endpoint, pkt []byte) {
-	c.submit(newReply(after, to, pkt))
+// reply sends a datagram to an allocation's owner after grace period after, and after all
+// earlier ones to its endpoint. It copies pkt.
+func (c *control) reply(after uint64, to *table.Entry, pkt []byte) {
+	c.charge(to.Handle, len(pkt))
+	c.submit(newReply(after, to.Endpoint, pkt))
+}
+
+// charge counts a datagram of the relay's own to the owner of h, see rules.go.
+func (c *control) charge(h table.Handle, size int) {
+	c.shared.table.ChargeReply(h, c.shared.budgets.rates.excessPath, size, c.shared.clock())
 }
 
 func newReply(after uint64, to endpoint.Endpoint, pkt []byte) action {
@@ -482,7 +492,7 @@ func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
 			continue
 		}
 		c.shared.table.Activity(m.to.Handle).RecordNotice(now)
-		c.reply(after, m.to.Endpoint, proto.Disconnect{From: m.from.ID, To: m.to.ID}.Append(c.buf[:0]))
+		c.reply(after, m.to, proto.Disconnect{From: m.from.ID, To: m.to.ID}.Append(c.buf[:0]))
 	}
 	if c.hooks.OnDisconnect != nil {
 		c.hooks.OnDisconnect(DisconnectEvent{From: host.ID, To: joiner.ID})

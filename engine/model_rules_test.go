@@ -144,6 +144,9 @@ func (m *model) answer(to mAddr, id mID, code byte) string {
 	if !m.budget(to, code, "control") {
 		return "budget"
 	}
+	if a := m.byAddr[to]; a != nil {
+		m.charge(a, 21)
+	}
 	m.send(to, mError(id, code), false)
 	return map[byte]string{2: "error_unauthorized", 4: "error_not_found", 5: "error_not_connected", 6: "error_self_connect"}[code]
 }
@@ -205,6 +208,7 @@ func (m *model) isConnected(a *mAlloc, d mData, arrived int64) string {
 	case host.links[a.id]:
 		m.cover("connect: repeated")
 	case len(host.links) >= host.max:
+		m.charge(a, 36)
 		m.send(a.at, "\xda\x72\x00\x08"+string(host.id[:])+string(a.id[:]), false)
 		return "rejected"
 	case m.isSlotReserved(a, host):
@@ -219,6 +223,7 @@ func (m *model) isConnected(a *mAlloc, d mData, arrived int64) string {
 	default:
 		m.link(a, host, arrived)
 	}
+	m.charge(a, 36)
 	m.send(a.at, "\xda\x72\x00\x06"+string(host.id[:])+string(a.id[:]), false)
 	return "accepted"
 }
@@ -238,7 +243,7 @@ func (m *model) newPath(a *mAlloc, to mAddr, arrived int64) {
 		a.validated = true
 	case a.network != "":
 		m.cover("path: limited")
-		a.validated, a.limited, a.allowance = false, true, mRatio*295
+		a.validated, a.limited, a.allowance = false, true, mRatio*295-4
 	default:
 		a.validated, a.limited, a.allowance = false, false, mAllowance
 	}
@@ -278,9 +283,11 @@ func (m *model) closeLink(a, peer *mAlloc, at int64) {
 	if peer.at != "" {
 		m.cover("disconnect: forwarded and echoed")
 		peer.active = max(peer.active, at)
+		m.charge(peer, 36)
 		m.send(peer.at, pkt, true)
 	}
 	if a.at != "" {
+		m.charge(a, 36)
 		m.send(a.at, pkt, true)
 	}
 }
@@ -321,6 +328,7 @@ func (m *model) disconnected(a *mAlloc, to mID, pkt string, arrived int64) strin
 	if to != a.id && (to == a.match || peer != nil && peer.match == a.match) {
 		m.cover("disconnect: no link, same match, echoed")
 		m.blockRelink(a, to)
+		m.charge(a, 36)
 		m.send(a.at, pkt, false)
 		return "disconnected"
 	}

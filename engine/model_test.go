@@ -54,6 +54,7 @@ type mAlloc struct {
 	validated  bool
 	limited    bool  // no message validates its path
 	allowance  int   // bytes that may go to an endpoint that is not validated
+	excess     int64 // until when what went beyond the allowance is paid
 	heard      int64 // tick of the last message but a BIND from its endpoint; 0: none
 	lost       mAddr // the endpoint that another allocation took over
 	lostAt     int64 // tick
@@ -121,6 +122,7 @@ type model struct {
 	spoofed      map[mID]int64
 	newLinks     map[mID]*mBucket // of hosts and of joiners
 	meters       map[mID]*[2]int64
+	excesses     map[string]*int64   // of networks (IPv4 /24, IPv6 /48), and of all by ""
 	probes       map[string]*mBucket // of QoS, by prefix
 	kept         map[mSlot]mKept
 	repeats      map[mSlot]*mBucket
@@ -143,6 +145,9 @@ var (
 	mJoinerQuota = [2]int64{30, 8 << 10}
 	mHostQuota   = [2]int64{40, 16 << 10}
 )
+
+// Bytes per second beyond the allowances of limited paths: of a path, a network, and all.
+const mExcessPath, mExcessNetwork, mExcessAll = 2000, 3200, 4000
 
 // Sizes in bytes of messages by the receiver's way. The addresses of IPv6 stand
 // for a way that does not carry all: above the first size a message is reported,
@@ -193,7 +198,7 @@ func newModel(limits bool) *model {
 		mutes: map[mAddr]*mMute{}, pending: map[mAddr]int{}, notConnected: map[[2]mID]int64{},
 		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, rebinds: map[mID]*mBucket{}, mismatches: map[mGate]*mBucket{}, hits: map[string]int{},
 		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
-		meters: map[mID]*[2]int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
+		meters: map[mID]*[2]int64{}, excesses: map[string]*int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
 		reported: map[mID]bool{}, successions: map[mID]*mSuccession{}, farewells: map[mID]*mFarewell{}, coded: map[mID]bool{},
 	}
 }
@@ -425,6 +430,7 @@ func (m *model) ping(from mAddr, pkt []byte) string {
 	if m.sender(from, mAt(pkt, 4), len(pkt)) == nil {
 		return m.refuseMismatch(from, mAt(pkt, 4))
 	}
+	m.charge(m.byAddr[from], 22)
 	m.send(from, string(pkt), false)
 	return "pong"
 }
@@ -455,11 +461,8 @@ func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {
 		return "receiver_size", nil
 	case !m.takeQuota(a, len(pkt)):
 		return "rate", nil
-	case !peer.validated && peer.allowance < len(pkt):
+	case !m.mayRelayTo(peer, len(pkt)):
 		return "unproven", nil
-	}
-	if !peer.validated {
-		peer.allowance -= len(pkt)
 	}
 	if a.role == "host" {
 		peer.fromHost = m.now / 250
@@ -469,6 +472,62 @@ func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {
 	peer.active = max(peer.active, m.now)
 	m.send(peer.at, string(pkt), false)
 	return "relayed", nil
+}
+
+// mayRelayTo draws a message from what may go to an endpoint that is not validated.
+func (m *model) mayRelayTo(peer *mAlloc, size int) bool {
+	switch {
+	case peer.validated:
+		return true
+	case peer.allowance >= size:
+		peer.allowance -= size
+		return true
+	case !peer.limited:
+		m.cover("path: unvalidated, beyond the allowance")
+		return false
+	}
+	switch {
+	case !m.pay(&peer.excess, mExcessPath, size):
+		m.cover("path: excess of a path")
+	case !m.pay(m.excessOf(peer.at.routingPrefix()), mExcessNetwork, size):
+		m.cover("path: excess of a network")
+	case !m.pay(m.excessOf(""), mExcessAll, size):
+		m.cover("path: excess of all")
+	default:
+		return true
+	}
+	return false
+}
+
+func (m *model) excessOf(prefix string) *int64 {
+	if m.excesses[prefix] == nil {
+		m.excesses[prefix] = new(int64)
+	}
+	return m.excesses[prefix]
+}
+
+// pay draws bytes from a gate with so many per second, and as many at once: the time until
+// which it is paid, in eighths of a microsecond.
+func (m *model) pay(paid *int64, perSecond int64, size int) bool {
+	const second = 8_000_000
+	next := max(*paid, m.now*8000) + second/perSecond*int64(size)
+	if next-m.now*8000 > second {
+		return false
+	}
+	*paid = next
+	return true
+}
+
+// charge draws what the relay itself sends to an allocation that is on a limited path.
+func (m *model) charge(a *mAlloc, size int) {
+	switch {
+	case a.validated || !a.limited:
+	case a.allowance >= size:
+		a.allowance -= size
+	default:
+		m.cover("path: a reply beyond the allowance")
+		a.excess = max(a.excess, m.now*8000) + 8_000_000/mExcessPath*int64(size)
+	}
 }
 
 // isTooLarge reports whether a message is dropped for the way to its receiver.
@@ -535,6 +594,7 @@ func (m *model) refuseUnlinked(a *mAlloc, to mID) string {
 	if !m.budget(a.at, 5, "not connected") {
 		return "budget"
 	}
+	m.charge(a, 21)
 	m.send(a.at, mError(a.id, 5), false)
 	return "error_not_connected"
 }

@@ -112,6 +112,7 @@ func (w *worker) refuseUnlinked(now int64, sender *table.Entry, to proto.Allocat
 	if !w.shared.budgets.takeError(sender.Endpoint, proto.ErrorNotConnected, now) {
 		return DropBudget
 	}
+	w.shared.table.ChargeReply(sender.Handle, w.shared.budgets.rates.excessPath, proto.ErrorLen, now)
 	w.reportRefusal(now, sender.Endpoint, proto.TypeRelay, sender.ID, to, OutErrorNotConnected)
 	return w.sendError(sender.Endpoint, sender.ID, proto.ErrorNotConnected)
 }

@@ -22,8 +22,8 @@ package engine
 //	                 per ordered pair and for at most 3 peers a second; peer without
 //	                 an endpoint: silence; larger than the peer's way carries
 //	                 (Transport.MaxMessage): silence, and not charged to the sender's
-//	                 quota, since nothing leaves; sender beyond its quota, or the
-//	                 allowance of the path to the peer used up: silence;
+//	                 quota, since nothing leaves; sender beyond its quota, or more than
+//	                 may go on the path to the peer: silence;
 //	                 else forwarded unchanged. The first one of a match that not
 //	                 every client takes is reported
 //	BIND             accept mode not 0, data that does not open, a ticket in place of
@@ -64,9 +64,15 @@ package engine
 //	validated    to a session of DTLS or WebSocket; to the network from which the
 //	             player called the API, over TCP; and to the network (an IPv4 address,
 //	             an IPv6 /56) of the former endpoint, if that path was validated
-//	limited      to another network, if that of the call is known. At most
+//	limited      to another network, if that of the call is known. Its allowance is
 //	             [Limits].UnvalidatedRatio times the bytes of the BIND, and of each
-//	             message from there, may go there, and 1 MiB at once. It stays limited
+//	             message from there, and at most 1 MiB. A RELAY to it takes from the
+//	             allowance, or is excess if that is too small: 256 kB/s of an
+//	             allocation, 2 MB/s of an IPv4 /24 or IPv6 /48 and 64 MB/s of the
+//	             relay, each with a burst of one second. Replies to its messages, and
+//	             DISCONNECTs to it, take from the same and are never withheld. It stays
+//	             limited: a relay forwards byte for byte, so such a path hides where
+//	             traffic comes from, and amplifies none
 //	unvalidated  to any other. At most [Limits].UnvalidatedBytes may go there, until a
 //	             message other than a BIND validates it
 //

@@ -417,6 +417,7 @@ var modelRules = []string{
 	"succession: no host has left this player", "succession: another player was first", "succession: granted",
 	"succession: granted again to the same player", "succession: granted to the next player",
 	"path: from the network of the reservation", "path: as validated as the former one of the same network", "path: limited",
+	"path: unvalidated, beyond the allowance", "path: excess of a path", "path: excess of a network", "path: excess of all", "path: a reply beyond the allowance",
 	"grace: a reply waits for a busy worker", "grace: a due allocation received something in time",
 }
 

@@ -273,6 +273,15 @@ func (a mAddr) prefix() string {
 	return netip.PrefixFrom(ip, 56).Masked().String()
 }
 
+// routingPrefix is what paths of one network share.
+func (a mAddr) routingPrefix() string {
+	ip := netip.MustParseAddrPort(string(a)).Addr()
+	if ip.Is4() {
+		return netip.PrefixFrom(ip, 24).Masked().String()
+	}
+	return netip.PrefixFrom(ip, 48).Masked().String()
+}
+
 // newBudgets makes budgets until the prefixes of the clients and the allocations have
 // gates of their own, as the model assumes: the engine's tables are small on purpose.
 func (s *sim) newBudgets(unlimited bool) *budgets {
@@ -283,8 +292,9 @@ func (s *sim) newBudgets(unlimited bool) *budgets {
 			mismatch:       table.Rate{IntervalMicros: 1_000_000, Burst: 3},
 			mismatchPrefix: table.Rate{IntervalMicros: 2_000_000, Burst: 1},
 			rebind:         table.Rate{IntervalMicros: 2_000_000, Burst: 1},
-			hostLinks:      table.Rate{IntervalMicros: 250_000, Burst: 4},
-			joinerLinks:    table.Rate{IntervalMicros: 1_000_000, Burst: 3},
+			excessPath:     table.NewQuota(0, mExcessPath), excessPrefix: table.NewQuota(0, mExcessNetwork), excessAll: table.NewQuota(0, mExcessAll),
+			hostLinks:   table.Rate{IntervalMicros: 250_000, Burst: 4},
+			joinerLinks: table.Rate{IntervalMicros: 1_000_000, Burst: 3},
 		}
 		s.gates = map[uint64]bool{}
 		apart := true

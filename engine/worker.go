@@ -190,8 +190,8 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, DropRate)
 	}
 	t := tick(now)
-	if !w.shared.table.HasRelayed(peer.Handle, t) && !w.shared.table.AllowRelay(peer.Handle, len(pkt), t) {
-		return DropUnvalidated
+	if !w.shared.table.HasRelayed(peer.Handle, t) && !w.shared.table.AllowRelay(peer.Handle, len(pkt), t) && !w.takeExcess(now, &peer, len(pkt)) {
+		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, DropUnvalidated)
 	}
 	source.RecordRelay(t)
 	source.CountRelay(len(pkt))
@@ -211,8 +211,20 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return w.refuseMismatch(now, from, proto.TypePing, m.ID)
 	}
 	w.noteReceived(&sender, now, len(pkt))
+	w.shared.table.ChargeReply(sender.Handle, w.shared.budgets.rates.excessPath, len(pkt), now)
 	w.out.add(from, pkt)
 	return OutPong
+}
+
+// takeExcess takes a RELAY to a peer, beyond the allowance of the path, from the quotas of
+// unvalidated paths. The path's own comes first: what exceeds it uses up nothing of others.
+func (w *worker) takeExcess(now int64, peer *table.Entry, size int) bool {
+	t, b := w.shared.table, w.shared.budgets
+	if !t.TakeExcess(peer.Handle, b.rates.excessPath, size, now) || !b.takeExcess(peer.Endpoint, size, now) {
+		return false
+	}
+	t.RecordExcess(peer.Handle, tick(now))
+	return true
 }
 
 // noteReceived records that the owner of e sent a message of size bytes from its

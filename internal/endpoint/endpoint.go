@@ -119,6 +119,19 @@ func (e Endpoint) Network() Endpoint {
 	return Endpoint{e.Hi, e.Lo, kind}
 }
 
+// RoutingPrefix returns the IPv4 /24 or IPv6 /48 of an endpoint, the longest prefixes that
+// are routed globally, in the form of Network.
+func (e Endpoint) RoutingPrefix() Endpoint {
+	n := e.Network()
+	switch e.Kind() {
+	case KindUDP4:
+		n.Lo &^= 0xFF
+	case KindUDP6:
+		n.Hi &^= 0xFFFF
+	}
+	return n
+}
+
 // IsZero reports whether e is the zero Endpoint.
 func (e Endpoint) IsZero() bool { return e == Endpoint{} }
 

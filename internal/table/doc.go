@@ -38,6 +38,7 @@
 //	received
 //	notConnected            the owner's worker, 3 a second      none
 //	mismatchGate            any worker, for each ERROR 3        none
+//	excess                  workers of peers, beyond the allowance of a limited path
 //	unvalidated             workers of peers, once a tick while the path is not validated
 //	counterIndex, notified  control                             the owner's worker
 //	cells, their swap       control                             the workers of both sides
@@ -157,9 +158,9 @@
 //
 // # Sizes
 //
-// An allocation takes 244 bytes of slabs: 64 of identity, 64 of activity, 8 of
-// large messages, 4 of a gate and 104 of account; and two cells of 8 bytes, of which a quarter
-// to five eighths stay empty. That is 278 bytes for each of a million, and 287
+// An allocation takes 248 bytes of slabs: 64 of identity, 64 of activity, 8 of
+// large messages, 8 of two gates and 104 of account; and two cells of 8 bytes, of which a quarter
+// to five eighths stay empty. That is 282 bytes for each of a million, and 291
 // MiB resident with the program around them; TestMillion measures it. No slab
 // and no cell holds a pointer, so a collection takes well under a millisecond
 // whatever the number of allocations, and stops the process for tens of

@@ -93,6 +93,7 @@ func fillRandomly(t *Table, h Handle, random *rand.Rand) {
 	large.dropped.Store(random.Uint32())
 	large.reported.Store(random.IntN(2) == 0)
 	t.mismatchGate(h).Store(random.Uint32())
+	t.excessGate(h).Store(random.Uint32())
 	t.identity(h.slot()).path.Store(random.Uint32())
 	for i := range act.notConnected {
 		act.notConnected[i].Store(random.Uint64())

@@ -45,7 +45,7 @@ func TestRecordLayout(t *testing.T) {
 		{reflect.TypeFor[line](), cacheLine},
 		{reflect.TypeFor[shard](), 16},
 		{reflect.TypeFor[Slab](), SlabRecords * 2 * cacheLine},
-		{reflect.TypeFor[coldSlab](), SlabRecords * (largeSize + gateSize + accountSize)},
+		{reflect.TypeFor[coldSlab](), SlabRecords * (largeSize + 2*gateSize + accountSize)},
 	} {
 		if got := c.typ.Size(); got != c.size {
 			t.Errorf("%v has %d bytes, want %d", c.typ, got, c.size)

@@ -194,5 +194,6 @@ type Slab struct {
 type coldSlab struct {
 	large      [SlabRecords]LargeMessages
 	mismatches [SlabRecords]atomic.Uint32 // gates of ERROR 3 that names the allocation, see TakeMismatch
+	excess     [SlabRecords]atomic.Uint32 // gates of what goes beyond the allowance of a limited path, see TakeExcess
 	accounts   [SlabRecords]Account
 }

@@ -206,6 +206,12 @@ func (t *Table) mismatchGate(h Handle) *atomic.Uint32 {
 	return &t.cold[slot/SlabRecords].Load().mismatches[slot%SlabRecords]
 }
 
+// excessGate returns the gate of TakeExcess.
+func (t *Table) excessGate(h Handle) *atomic.Uint32 {
+	slot := h.slot()
+	return &t.cold[slot/SlabRecords].Load().excess[slot%SlabRecords]
+}
+
 // NextHop returns how a program in the kernel sends to the endpoint of h.
 func (t *Table) NextHop(h Handle) NextHop { return NextHop(t.identity(h.slot()).state.Load() >> 16) }
 
@@ -407,6 +413,37 @@ func (t *Table) AllowRelay(h Handle, size int, tick Tick) bool {
 	}
 }
 
+// TakeExcess reports whether size bytes beyond the allowance of a limited path may go to the
+// endpoint of h at nowMillis, within the bytes of q, and takes them.
+func (t *Table) TakeExcess(h Handle, q Quota, size int, nowMillis int64) bool {
+	return t.identity(h.slot()).path.Load()&limited != 0 && q.TakeBytes(t.excessGate(h), size, nowMillis)
+}
+
+// RecordExcess records at tick that a RELAY beyond the allowance goes to the owner of h.
+func (t *Table) RecordExcess(h Handle, tick Tick) { advance(&t.Activity(h).unvalidated, tick) }
+
+// ChargeReply takes size bytes of the relay's own, which go to the endpoint of h in any case,
+// from the allowance of a limited path, or else from q.
+func (t *Table) ChargeReply(h Handle, q Quota, size int, nowMillis int64) {
+	path := &t.identity(h.slot()).path
+	for {
+		old := path.Load()
+		switch {
+		case old&(validated|limited) != limited:
+			return
+		case old&^limited < uint32(size):
+			gate := t.excessGate(h)
+			for old := gate.Load(); ; old = gate.Load() {
+				if next, _ := q.NextBytes(old, size, nowMillis); gate.CompareAndSwap(old, next) {
+					return
+				}
+			}
+		case path.CompareAndSwap(old, old-uint32(size)):
+			return
+		}
+	}
+}
+
 // Quota limits the RELAYs of one allocation: datagrams and bytes per second,
 // each with a burst of one second. The zero Quota is no limit.
 type Quota struct {
@@ -477,6 +514,35 @@ func (a *Activity) takeQuota(q Quota, size int, nowMillis int64) bool {
 	}
 	a.quotaGate.Store(uint64(datagrams)<<32 | uint64(volume))
 	return true
+}
+
+// TakeBytes is TakeQuota for the bytes of q alone and a gate that any goroutine may use: it
+// counts each datagram that it lets through.
+func (q Quota) TakeBytes(gate *atomic.Uint32, size int, nowMillis int64) bool {
+	for {
+		old := gate.Load()
+		next, ok := q.NextBytes(old, size, nowMillis)
+		if !ok {
+			return false
+		}
+		if gate.CompareAndSwap(old, next) {
+			return true
+		}
+	}
+}
+
+// NextBytes returns the value of a gate of 32 bits after size more bytes, and false if they
+// are more than the bytes of q. It rounds up, so that no more go than q says.
+func (q Quota) NextBytes(gate uint32, size int, nowMillis int64) (uint32, bool) {
+	cost := min((q.byteCost*uint64(size)+1<<byteCostBits-1)>>byteCostBits, maxCost)
+	return takeCost(gate, uint32(nowMillis*quotaUnitsPerMilli), uint32(cost), quotaBurst, quotaClockSkew)
+}
+
+// IsIdle reports whether a gate of NextBytes holds nothing that was taken lately, so that a
+// new one is as good.
+func IsIdle(gate uint32, nowMillis int64) bool {
+	ahead := gate - uint32(nowMillis*quotaUnitsPerMilli)
+	return ahead == 0 || ahead > quotaBurst+quotaClockSkew
 }
 
 // AddDrop counts a message that was too large for the path to the owner.

@@ -79,6 +79,7 @@ func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 	r.path.Store(validated)
 	t.LargeMessages(h).reset()
 	t.mismatchGate(h).Store(0)
+	t.excessGate(h).Store(uint32(now) * TickMillis * quotaUnitsPerMilli) // see reset
 	hash := t.hashID(s.ID)
 	t.byID.shard(hash).insert(hash, slot, t.rehashID)
 	if t.w.ids != nil {
@@ -149,7 +150,7 @@ const ValidatedPath Path = validated
 func UnvalidatedPath(limit uint32) Path { return Path(min(limit, limited-1)) }
 
 // LimitedPath returns a path on which limit bytes may go, and more for each message that
-// comes, see [Table.RecordMessage].
+// comes, see [Table.RecordMessage], and besides what [Table.TakeExcess] allows.
 func LimitedPath(limit uint32) Path { return Path(limited | min(limit, maxAllowance)) }
 
 // BeginPath begins the path to an endpoint of h from which nothing but a BIND has come.

@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Games and attacks on paths that are not validated. docs/security.md has the figures.
+
+// pathGame is a game, without the relay's header: what one player sends to its host, and
+// gets from it.
+type pathGame struct {
+	name           string
+	upEvery, every time.Duration
+	upBytes, bytes int
+	host           bool // it is the host that changes its network
+	players        int
+}
+
+// TestGameOnUnvalidatedPath: a player or a host over plain UDP that gets another address in
+// mid-match, in another network or of the other family, plays on as before.
+func TestGameOnUnvalidatedPath(t *testing.T) {
+	const shot, tenth = time.Second / 60, time.Second / 10
+	for _, game := range []pathGame{
+		{name: "small", upEvery: 33 * time.Millisecond, upBytes: 22, every: 33 * time.Millisecond, bytes: 22, players: 1},
+		{name: "shooter", upEvery: shot, upBytes: 100, every: shot, bytes: 1000, players: 1},
+		{name: "spectator", upEvery: 0, every: 5 * time.Millisecond, bytes: 1000 - proto.RelayOverhead, players: 1},
+		{name: "host of ten, shooter", upEvery: shot, upBytes: 200, every: shot, bytes: 1000, players: 10, host: true},
+		{name: "host of ten that only receives", upEvery: 50 * time.Millisecond, upBytes: 1000 - proto.RelayOverhead, players: 10, host: true},
+	} {
+		for name, to := range map[string]endpoint.Endpoint{
+			"validated": udp("198.18.0.0:50001"), "another network": udp("203.0.113.9:50000"), "other family": udp("[2001:db8::9]:50000"),
+		} {
+			t.Run(game.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				game.play(t, to)
+			})
+		}
+	}
+}
+
+func (g pathGame) play(t *testing.T, to endpoint.Endpoint) {
+	r := newRig(t, Config{})
+	r.caller = netip.MustParseAddr("198.18.0.0")
+	host, hostAt := r.host(udpN(0), g.players), udpN(0)
+	var players []*mReservation
+	var at []endpoint.Endpoint
+	for i := range g.players {
+		at = append(at, udp(fmt.Sprintf("198.18.0.0:%d", 40_001+i)))
+		players = append(players, r.joiner(at[i], host))
+	}
+	moves, mover := &at[0], players[0]
+	if g.host {
+		moves, mover = &hostAt, host
+	}
+	r.bind(mover, to, 2)
+	*moves = to
+	sent, got, in, out := 0, 0, 0, 0
+	const d = 20 * time.Second
+	due := func(every time.Duration, i int) bool {
+		return every > 0 && time.Duration(i)*time.Millisecond/every != time.Duration(i-1)*time.Millisecond/every
+	}
+	relay := func(from endpoint.Endpoint, pkt []byte, to endpoint.Endpoint) {
+		if from == *moves {
+			in += len(pkt)
+		} else if to == *moves {
+			sent, out = sent+1, out+len(pkt)
+		}
+		r.feed(from, pkt)
+	}
+	r.each(time.Millisecond, d, func(i int) {
+		for n, p := range players {
+			if due(g.upEvery, i) {
+				relay(at[n], relayMessage(p.id, host.id, g.upBytes), hostAt)
+			}
+			if due(g.every, i) {
+				relay(hostAt, relayMessage(host.id, p.id, g.bytes), at[n])
+			}
+			if i%3000 == 0 {
+				relay(at[n], pingMessage(p.id), endpoint.Endpoint{})
+			}
+		}
+		if i%3000 == 0 {
+			relay(hostAt, pingMessage(host.id), endpoint.Endpoint{})
+		}
+		n, _ := r.delivered(to)
+		got += n
+	})
+	t.Logf("%d B/s from it, %d B/s to it, %.1f %% arrive", in/int(d.Seconds()), out/int(d.Seconds()), 100*float64(got)/float64(sent))
+	if got != sent || sent == 0 {
+		t.Errorf("%d of %d RELAYs arrive", got, sent)
+	}
+}
+
+// forgedPaths binds n joiners of a host with forged sources, each with the next one, and
+// returns them. The relay knows the network of their calls.
+func (r *rig) forgedPaths(host *mReservation, source func(i int) endpoint.Endpoint, n int) (forged []*mReservation) {
+	r.t.Helper()
+	for i := range n {
+		forged = append(forged, r.joiner(source(i), host))
+	}
+	return forged
+}
+
+// TestForgedPaths: an attacker binds allocations with the sources of silent victims, and has
+// its host relay to them as much as it can: 3 bytes for each one from there go there, and
+// besides 256 kB/s to each, 2 MB/s to a network and 64 MB/s in all. Meanwhile a player in
+// another network that has changed it gets all of its game.
+func TestForgedPaths(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		networks, paths int // paths in each network
+		perSecond       int
+		everyMillis     int // a datagram of 1,438 bytes to each path
+		strangerPlays   bool
+		victim          string
+	}{
+		{"one", 1, 1, 256_000, 1, true, "203.0.113.%[1]d:40000"},
+		{"IPv4 /24", 1, 20, 2_000_000, 4, true, "203.0.113.%[1]d:40000"},
+		{"IPv6 /48", 1, 20, 2_000_000, 4, true, "[2001:db8:0:%[1]x::1]:40000"},
+		{"networks", 28, 9, 56_000_000, 4, true, "203.0.%[2]d.%[1]d:40000"},
+		{"relay", 40, 9, 64_000_000, 4, false, "203.0.%[2]d.%[1]d:40000"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Config{Limits: Limits{HostDatagrams: -1, HostBytes: -1}})
+			r.caller = netip.MustParseAddr("198.18.0.0")
+			r.shared.budgets.rates.hostLinks = table.Rate{IntervalMicros: 1000, Burst: 1000}
+			host, own := r.host(udpN(0), 1000), r.host(udp("198.18.0.0:50000"), 1)
+			victim := func(i int) endpoint.Endpoint {
+				return udp(fmt.Sprintf(c.victim, i%c.paths, i/c.paths))
+			}
+			forged := r.forgedPaths(host, victim, c.networks*c.paths)
+			in := len(forged) * (proto.MaxBindLen + 276)
+			stranger := udp("192.0.2.1:40000")
+			player := r.joiner(stranger, own)
+			r.take()
+			const seconds = 3
+			out, sent, got := 0, 0, 0
+			r.each(time.Millisecond, seconds*time.Second, func(i int) {
+				for n, f := range forged {
+					if (i+n)%c.everyMillis == 0 {
+						r.feed(udpN(0), relayMessage(host.id, f.id, 1400))
+					}
+				}
+				if i%1000 == 0 { // keep alive
+					for n, f := range forged {
+						pkt := pingMessage(f.id)
+						in += len(pkt)
+						r.feed(victim(n), pkt)
+					}
+				}
+				if i%5 == 0 {
+					sent++
+					r.feed(udp("198.18.0.0:50000"), relayMessage(own.id, player.id, 1000-proto.RelayOverhead))
+				}
+				for _, s := range r.take() {
+					switch {
+					case s.to == stranger:
+						got++
+					case s.to != udpN(0):
+						out += len(s.pkt)
+					}
+				}
+			})
+			most := 3*in + c.perSecond*(seconds+1)
+			t.Logf("%d bytes for %d with their sources in %d s, want at most %d", out, in, seconds, most)
+			if out > most || out < c.perSecond*seconds {
+				t.Errorf("%d bytes went to the victims for %d with their sources, want %d to %d", out, in, c.perSecond*seconds, most)
+			}
+			if c.strangerPlays && got != sent {
+				t.Errorf("%d of %d RELAYs arrive at a player in another network", got, sent)
+			}
+		})
+	}
+}
+
+// TestForgedMultiple: whatever an attacker sends with the source of a victim, and its host to
+// the victim, at most three bytes go there for each one, replies included, and besides what
+// the gate of the path lets through, here next to nothing.
+func TestForgedMultiple(t *testing.T) {
+	victim := udp("203.0.113.130:40000")
+	for name, send := range map[string]func(r *rig, i int, host, forged *mReservation) []byte{
+		"PING": func(_ *rig, _ int, _, forged *mReservation) []byte { return pingMessage(forged.id) },
+		"BIND": func(_ *rig, i int, _, forged *mReservation) []byte { return signed(forged, uint16(2+i/4), forged.key) },
+		"RELAY without a link": func(_ *rig, i int, _, forged *mReservation) []byte {
+			return relayMessage(forged.id, mID{byte(i), byte(i >> 8), 1}, 0)
+		},
+		"CONNECT_REQUEST": func(_ *rig, _ int, _, forged *mReservation) []byte {
+			return connectMessage(forged.id, forged.ticket)
+		},
+		"DISCONNECT": func(_ *rig, _ int, host, forged *mReservation) []byte {
+			return message(9, forged.id, host.id)
+		},
+		"link and DISCONNECT of the host": func(r *rig, _ int, host, forged *mReservation) []byte {
+			r.feed(udpN(0), message(9, host.id, forged.id))
+			return connectMessage(forged.id, forged.ticket)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Config{})
+			r.caller = netip.MustParseAddr("198.18.0.0")
+			r.shared.budgets.rates.excessPath = table.NewQuota(0, 1)
+			host := r.host(udpN(0), 4)
+			forged, err := r.reserve(2, host, "forged", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, out := 0, 0
+			feed := func(pkt []byte) {
+				in += len(pkt)
+				r.feed(victim, pkt)
+			}
+			feed(signed(forged, 1, forged.key))
+			feed(connectMessage(forged.id, forged.ticket))
+			rnd := rand.New(rand.NewPCG(1, 2))
+			r.each(50*time.Millisecond, 10*time.Second, func(i int) {
+				feed(send(r, i, host, forged))
+				for range 20 {
+					r.feed(udpN(0), relayMessage(host.id, forged.id, rnd.IntN(100)))
+				}
+				for _, s := range r.take() {
+					if s.to == victim {
+						out += len(s.pkt)
+					}
+				}
+			})
+			t.Logf("%.3f bytes for each one", float64(out)/float64(in))
+			if out > 3*in+200 || out < 100 {
+				t.Errorf("%d bytes went to the victim for %d with its source", out, in)
+			}
+		})
+	}
+}
