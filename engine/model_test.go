@@ -147,7 +147,7 @@ var (
 )
 
 // Bytes per second beyond the allowances of limited paths: of a path, a network, and all.
-const mExcessPath, mExcessNetwork, mExcessAll = 2000, 3200, 4000
+const mExcessPath, mExcessNetwork, mExcessAll = 1600, 2000, 2500
 
 // Sizes in bytes of messages by the receiver's way. The addresses of IPv6 stand
 // for a way that does not carry all: above the first size a message is reported,

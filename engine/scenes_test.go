@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -342,6 +343,37 @@ func (s *sim) flood(o op) {
 	c := s.reservation(o.a)
 	for range 20 + o.b%40 {
 		s.datagram(s.home(c, 1), relayMessage(c.id, s.peerOf(c, op{d: 1}), int(o.c%3)*600))
+	}
+}
+
+// exceed makes a match whose players change their addresses without a message, and the hosts
+// of all such players relay more than may go there.
+func (s *sim) exceed(o op) {
+	if n := len(s.cards); n < 36 {
+		s.reserve(alloc.RoleHost, nil, "p", "host", 3)
+		for range 3 {
+			if host := s.cards[n]; len(s.cards) > n {
+				s.reserve(alloc.RoleJoiner, host, "p", "joiner1", 0)
+			}
+		}
+		s.match(op{a: 1, b: o.b})
+	}
+	for i, c := range s.cards {
+		a := s.model.allocs[c.id]
+		if c.role != "joiner" || a == nil || !a.links[c.match] || a.at == "" {
+			continue
+		}
+		host := s.model.allocs[c.match]
+		if o.a>>(i%16)&1 == 0 && a.validated {
+			s.datagram((int(o.b)+i)%len(simAddrs), signed(c, uint16(a.nonce)+1, c.key))
+		}
+		for range 1 + o.c%6 {
+			s.datagram(s.home(host.mReservation, 1), relayMessage(c.match, c.id, 700))
+		}
+		if left := a.allowance - 38; a.limited && left >= 0 && left <= 1400 && o.d%2 == 0 {
+			s.datagram(s.home(host.mReservation, 1), relayMessage(c.match, c.id, left))
+			s.datagram(s.home(host.mReservation, 1), message(9, c.match, c.id))
+		}
 	}
 }
 

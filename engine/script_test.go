@@ -52,6 +52,7 @@ const (
 	opNewLinks
 	opQoS
 	opSucceed
+	opExceed
 	numOps
 )
 
@@ -60,7 +61,7 @@ var opWeights = [numOps]int{
 	opHost: 5, opJoiner: 9, opBind: 26, opBindForged: 3, opPing: 12, opConnect: 16, opRelay: 22, opDisconnect: 8,
 	opClose: 2, opJunk: 8, opAdvance: 6, opKeepAlive: 1, opFeedSilent: 1, opMatch: 9, opRoam: 6, opMismatchFlood: 2,
 	opBindPending: 3, opStraddle: 8, opLateStamp: 2, opBatch: 5, opStrangers: 1,
-	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1, opQoS: 3, opSucceed: 4,
+	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1, opQoS: 3, opSucceed: 4, opExceed: 1,
 }
 
 // op is one step. Its numbers are taken modulo what there is, so a step stays
@@ -200,6 +201,8 @@ func (s *sim) do(o op) {
 		s.scan(o)
 	case opFlood:
 		s.flood(o)
+	case opExceed:
+		s.exceed(o)
 	case opBindAgain:
 		s.bindOften(o)
 	case opQoS:

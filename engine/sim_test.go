@@ -243,7 +243,7 @@ func (s *sim) onLargeMessage(e LargeMessageEvent) {
 // simAddrs are the endpoints that clients use. Each belongs to one worker.
 var simAddrs = func() (all []netip.AddrPort) {
 	for i := range 8 {
-		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i/2)}), uint16(5000+i)))
+		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(2 + i/2%2), byte(1 + i/2)}), uint16(5000+i)))
 	}
 	for i := range 2 {
 		all = append(all, netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", i+1)), 6000))
