@@ -10,6 +10,10 @@ type AllocateRequest struct {
 	// Family is the address family of the endpoints that come first within their
 	// connection type: 4, or 6 for a host that uses IPv6. 0: 4.
 	Family int `json:"family,omitempty"`
+	// PlayerAddress is the IP address of the player for whom a backend calls, as the backend
+	// sees it. Only a token of kind server may name one. The relay then recognises the
+	// player's datagrams, as it does for a player that calls itself.
+	PlayerAddress string `json:"playerAddress,omitempty"`
 }
 
 // JoinCodeRequest is the body of POST /v1/joincode.
@@ -24,6 +28,8 @@ type JoinRequest struct {
 	// connection type, 4 or 6. A backend names that of its player. 0: that of the call,
 	// if the server knows that it is the player's, else 4.
 	Family int `json:"family,omitempty"`
+	// PlayerAddress is that of [AllocateRequest].
+	PlayerAddress string `json:"playerAddress,omitempty"`
 }
 
 // SucceedRequest is the body of POST /v1/succeed, by which a player takes the place of a host

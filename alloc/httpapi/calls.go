@@ -16,6 +16,7 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 		MaxConnections *int   `json:"maxConnections"`
 		Region         string `json:"region"`
 		Family         int    `json:"family"`
+		PlayerAddress  string `json:"playerAddress"`
 	}
 	problem := decode(r.body, &in)
 	if problem == nil {
@@ -26,6 +27,9 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 	}
 	if in.MaxConnections == nil {
 		return answer{}, invalidMember("maxConnections", "is missing")
+	}
+	if problem := h.setPlayerAddress(&r, in.PlayerAddress); problem != nil {
+		return answer{}, problem
 	}
 	res, err := h.service.Allocate(ctx, r.caller, *in.MaxConnections, in.Region)
 	if err != nil {
@@ -70,6 +74,9 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	if in.JoinCode == "" {
 		return answer{}, invalidMember("joinCode", "is missing")
 	}
+	if problem := h.setPlayerAddress(&r, in.PlayerAddress); problem != nil {
+		return answer{}, problem
+	}
 	if problem := h.checkFailedJoins(r.source); problem != nil {
 		return answer{}, problem
 	}
@@ -82,6 +89,25 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	}
 	ipv6First := in.Family == 6 || in.Family == 0 && r.overIPv6()
 	return allocationAnswer(r, http.StatusOK, joinerAllocation(res, ipv6First)), nil
+}
+
+// setPlayerAddress makes an address that a backend names for its player the caller's, unless
+// it is empty. A player may not name one: datagrams to a victim's address would count as wanted.
+// Where calls need no token, a backend that is tried out has none, and the address is ignored.
+func (h *Handler) setPlayerAddress(r *request, address string) *api.Problem {
+	server := r.source.principal.kind == KindServer
+	if address == "" || h.cfg.Anonymous && !server {
+		return nil
+	}
+	if !server {
+		return invalidMember("playerAddress", "is for tokens of kind server")
+	}
+	ip, err := netip.ParseAddr(address)
+	if err != nil || ip.Zone() != "" {
+		return invalidMember("playerAddress", "is not an IP address")
+	}
+	r.caller.Address = ip.Unmap()
+	return nil
 }
 
 func (h *Handler) succeed(ctx context.Context, r request) (answer, *api.Problem) {

@@ -107,6 +107,47 @@ func TestHint(t *testing.T) {
 	}
 }
 
+// TestPlayerAddress: a backend may name the address of its player, and a player may not name
+// one, which could be a victim's.
+func TestPlayerAddress(t *testing.T) {
+	t.Parallel()
+	for _, unknown := range []bool{false, true} {
+		x := newFixture(t, Config{UnknownProxies: unknown})
+		code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
+		for _, tt := range []struct {
+			token, address, want string
+			status               int
+		}{
+			{tokenServer, "203.0.113.9", "203.0.113.9", http.StatusCreated},
+			{tokenServer, "::ffff:203.0.113.9", "203.0.113.9", http.StatusCreated},
+			{tokenServer, "2001:db8:1:2:3::4", "2001:db8:1:2:3::4", http.StatusCreated},
+			{tokenServer, "", "invalid IP", http.StatusCreated},
+			{tokenServer, "fe80::1%eth0", "", http.StatusBadRequest},
+			{tokenServer, "203.0.113.0/24", "", http.StatusBadRequest},
+			{tokenAnna, "203.0.113.9", "", http.StatusBadRequest},
+		} {
+			for path, members := range map[string]string{"/v1/allocate": `"maxConnections":4`, "/v1/join": `"joinCode":"` + code + `"`} {
+				hosts, callers := len(x.relay.hosts), len(x.relay.callers)
+				rec := x.post(path, tt.token, `{`+members+`,"playerAddress":"`+tt.address+`"}`)
+				if path == "/v1/join" && tt.status == http.StatusCreated {
+					wantStatus(t, rec, http.StatusOK)
+					if got := x.relay.callers[len(x.relay.callers)-1].String(); got != tt.want {
+						t.Errorf("%q: joined from %s, want %s", tt.address, got, tt.want)
+					}
+					continue
+				}
+				wantStatus(t, rec, tt.status)
+				if tt.status != http.StatusCreated && (len(x.relay.hosts) != hosts || len(x.relay.callers) != callers) {
+					t.Errorf("%q of %s was reserved", tt.address, tt.token)
+				}
+				if tt.status == http.StatusCreated && x.relay.hosts[len(x.relay.hosts)-1].ClientAddress.String() != tt.want {
+					t.Errorf("%q: allocated for %v, want %s", tt.address, x.relay.hosts[len(x.relay.hosts)-1].ClientAddress, tt.want)
+				}
+			}
+		}
+	}
+}
+
 // TestUnknownProxies: behind proxies that are not declared, an address is not a player's.
 func TestUnknownProxies(t *testing.T) {
 	t.Parallel()
