@@ -31,18 +31,6 @@ func wantAlive(t *testing.T, what string, peers []*peer) {
 	}
 }
 
-// TestKeyOfEndedAllocation: a key dies with its allocation.
-func TestKeyOfEndedAllocation(t *testing.T) {
-	t.Parallel()
-	g := newRig(t, Config{})
-	g.end(testID(1))
-	if newPeer(g, home, 1).connect() {
-		t.Error("there is a session")
-	}
-	g.wantCounts(map[Event]uint64{DropIdentity: 1, Established: 0})
-	mustConnect(t, newPeer(g, home, 2))
-}
-
 // TestFillTable: an attacker with one address and very many keys takes a quarter of the
 // table, and no session of a player.
 func TestFillTable(t *testing.T) {

@@ -69,14 +69,24 @@
 // ClientHellos without a cookie have a queue of their own, and a source prefix has a
 // share of each queue, so a flood of either does not displace the rest of a handshake.
 //
-// A key is served only while its allocation can be bound. A session to which none is
-// bound within 5 s ends (15 s if the allocation is bound to another session, since a
-// client that moved binds only after ERROR 3). At most a quarter of the table holds
-// unbound sessions of one prefix. When the table is full, a new session replaces an
-// unbound one: of the prefix with most of these, first one to which an allocation was
-// bound before, then the oldest. A bound session is never evicted.
+// A session to which no allocation is bound within 5 s ends (15 s if the allocation is
+// bound to another session, since a client that moved binds only after ERROR 3). At most
+// a quarter of the table holds unbound sessions of one prefix. When the table is full, a
+// new session replaces an unbound one: of the prefix with most of these, first one to
+// which an allocation was bound before, then the oldest. A bound session is never evicted.
 //
-// Undecryptable records, alerts in plain text, unknown identities and wrong keys
+// The key follows from the relay's master key and the id, so a valid Finished proves that
+// the relay issued the id, even if it has forgotten it. The handshake of an allocation
+// that has ended is therefore finished, since its client needs ERROR 4: without an answer
+// a game waits for ever. Such sessions are unbindable, and an attacker may have the keys
+// of very many allocations that have ended. They take at most a sixteenth of the table,
+// and the prefix with most of them loses the oldest. They are the first to end when the
+// table is full, and end no other session, at their source neither. An unbindable session
+// ends 5 s after the handshake, or 2 s after ERROR 4, which a client that did not receive
+// it requests again after 1 s. It is not stored and not handed over, so it never resumes.
+// Key derivations for ids that cannot be bound are limited to 2,000 a second in all.
+//
+// Undecryptable records, alerts in plain text, malformed identities and wrong keys
 // are counted ([Event]) and not answered. A ClientKeyExchange is not authenticated
 // and may be forged: the latest is used, and a wrong Finished does not end the
 // handshake. A ClientHello must not be fragmented, as with the servers of OpenSSL

@@ -29,6 +29,10 @@ const maxDerivations = 4
 // them up, but not for longer than they are sent.
 var retryRate = rates.Rate{IntervalMicros: 250_000, Burst: maxDerivations}
 
+// unbindableRate: key derivations for allocations that have ended or never existed, of
+// all sources: 4 % of a core. Anyone can name such an id, and knows no key of it.
+var unbindableRate = rates.Rate{IntervalMicros: 500, Burst: 1_000}
+
 // prefixGates is the number of gates, chosen by a keyed hash of the prefix. Two
 // prefixes with the same gate share its limit.
 const prefixGates = 4096
@@ -43,6 +47,7 @@ func (g *gates) of(prefix endpoint.Endpoint, secret uint64) *atomic.Uint64 {
 type limits struct {
 	secret                  uint64
 	hellos, direct, derives gates
+	unbindable              atomic.Uint64 // gate of unbindableRate
 }
 
 func (l *limits) mayAnswer(prefix endpoint.Endpoint, now int64) bool {
@@ -59,6 +64,10 @@ func (l *limits) takeDirect(prefix endpoint.Endpoint, now int64) bool {
 
 func (l *limits) takeDerivation(prefix endpoint.Endpoint, now int64) bool {
 	return deriveRate.Take(l.derives.of(prefix, l.secret), millis(now))
+}
+
+func (l *limits) takeUnbindable(now int64) bool {
+	return unbindableRate.Take(&l.unbindable, millis(now))
 }
 
 func millis(ns int64) int64 { return ns / 1e6 }

@@ -266,12 +266,15 @@ type session struct {
 	helloPending atomic.Bool
 	helloTime    atomic.Int64
 
-	// Written under the table's lock.
+	// Written under the table's lock, but unbindable, which is set before.
 	bySource atomic.Pointer[session] // chains of the table
 	bySerial atomic.Pointer[session]
-	bound    atomic.Bool                              // an allocation was bound to the session at the last look
-	bindBy   atomic.Int64                             // the session ends at this time of Records.clock unless bound; or boundBefore or resumed
-	unbound  *evict.Item[endpoint.Endpoint, *session] // nil: bound
+	bound    atomic.Bool // an allocation was bound to the session at the last look
+	// unbindable: its allocation had ended at the handshake, or never existed. The session
+	// is there for ERROR 4, the answer to a BIND.
+	unbindable bool
+	bindBy     atomic.Int64                             // the session ends at this time of Records.clock unless bound; or boundBefore or resumed
+	unbound    *evict.Item[endpoint.Endpoint, *session] // nil: bound
 
 	// The rest is owned by the worker of the source's prefix.
 

@@ -11,6 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // Records holds the DTLS sessions of a relay. It implements [engine.Records]. Any
@@ -188,7 +189,16 @@ func (r *Records) Seal(dst []byte, serial uint64, msg []byte) ([]byte, endpoint.
 		return dst, endpoint.Endpoint{}, false
 	}
 	dst, ok := s.seal(dst, typeData, msg)
+	if s.unbindable && isNotFound(msg) {
+		s.bindBy.Store(min(s.bindBy.Load(), r.clock.Load()+int64(refusedTimeout)))
+	}
 	return dst, s.from, ok
+}
+
+// isNotFound reports whether a message is ERROR 4.
+func isNotFound(msg []byte) bool {
+	m, err := proto.ParseError(msg)
+	return err == nil && m.Code == proto.ErrorNotFound
 }
 
 // MaxMessage returns Config.MaxMessage, see [engine.Records].
@@ -280,7 +290,7 @@ func (r *Records) sweep(relay engine.RecordsRelay) {
 // reason why a datagram or record was dropped.
 type Event uint8
 
-// The events. Those up to Shed are steps and ends, the rest are drops.
+// The events. Those up to Unbindable are steps and ends, the rest are drops.
 const (
 	// Hello: a valid ClientHello was received.
 	Hello Event = iota
@@ -314,9 +324,12 @@ const (
 	// Unbound: a session ended since no allocation was bound to it within 5 s, or
 	// since its allocation can no longer be bound.
 	Unbound
-	// Shed: an unbound session ended to make room for another: the table, or the
-	// share of its source prefix, was full.
+	// Shed: an unbound session ended to make room for another: the table, the share of
+	// its source prefix, or that of unbindable sessions, was full.
 	Shed
+	// Unbindable: a handshake was finished whose allocation has ended or never existed. It
+	// also counts as Established: its client gets ERROR 4 in the session.
+	Unbindable
 
 	// DropMalformed: not a record, handshake message or hello of DTLS 1.2.
 	DropMalformed
@@ -362,11 +375,12 @@ const (
 	// DropSessionsFull: a finished handshake above [Config].MaxSessions, all of them
 	// bound.
 	DropSessionsFull
-	// DropIdentity: a finished handshake for an allocation that is unknown or has ended.
+	// DropIdentity: a finished handshake without the id of an allocation, or one of an
+	// allocation that cannot be bound, for which there was no room.
 	DropIdentity
 	// DropKey: a Finished that does not verify with the allocation's key.
 	DropKey
-	// DropAttempts: a Finished above the limit of key derivations.
+	// DropAttempts: a Finished above a limit of key derivations.
 	DropAttempts
 	// DropUnstored: an authentic record whose number could not be reserved in the
 	// session file, which can be neither written nor removed.
@@ -378,7 +392,7 @@ const (
 
 var eventNames = [Events]string{
 	"hello", "cookie_sent", "answered", "resent", "established", "timed_out", "evicted",
-	"taken_over", "outnumbered", "resumed", "closed", "idle", "unbound", "shed",
+	"taken_over", "outnumbered", "resumed", "closed", "idle", "unbound", "shed", "unbindable",
 	"drop_malformed", "drop_foreign", "drop_oversize", "drop_queue", "drop_alert",
 	"drop_no_session", "drop_undecryptable", "drop_replayed", "drop_trailing",
 	"drop_unexpected", "drop_stray", "drop_fragments", "drop_quiet", "drop_suite",

@@ -352,21 +352,25 @@ func (r *Records) deriveKeys(d *dormant) bool {
 }
 
 // replaceDormant ends the dormant session at the source of a new session, which
-// takes over its serial if both are of the same allocation.
-func (r *Records) replaceDormant(s *session) {
+// takes over its serial if both are of the same allocation. It reports false if the new
+// one is unbindable and the dormant one of another allocation, which stays.
+func (r *Records) replaceDormant(s *session) bool {
 	d := r.dormant.find(s.from)
 	if d == nil {
-		return
+		return true
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.gone {
-		return
-	}
-	if d.found.ID == s.id {
+	switch {
+	case d.gone:
+		return true
+	case d.found.ID == s.id:
 		s.serial = d.found.Serial
+	case s.unbindable:
+		return false
 	}
 	r.dropDormant(d)
+	return true
 }
 
 // dropDormant removes a session, also from the session file. The caller holds its lock.

@@ -394,12 +394,22 @@ func (w *worker) finish(from endpoint.Endpoint, h *halfOpen, rec *record) bool {
 	s.from = from
 	s.lastReceived.Store(w.r.clock.Load())
 	s.plain = h.recordSeq
-	w.r.replaceDormant(s)
+	s.unbindable = !w.relay.MayBind(s.id)
+	if !w.r.replaceDormant(s) {
+		w.count(DropIdentity)
+		return true
+	}
 	r, ok := w.r.table.add(s, w.relay, w.r.clock.Load(), func() { w.r.store(s, h, rec.seq) })
 	w.r.counters[Shed].Add(uint64(r.shed))
-	if !ok {
+	switch {
+	case !ok && s.unbindable:
+		w.count(DropIdentity)
+		return true
+	case !ok:
 		w.count(DropSessionsFull)
 		return true
+	case s.unbindable:
+		w.count(Unbindable)
 	}
 	w.r.counters[TakenOver].Add(uint64(r.source))
 	w.r.counters[SessionLimit].Add(uint64(r.identity))
@@ -447,11 +457,11 @@ func (w *worker) verify(h *halfOpen, rec *record) (*session, Event) {
 // derive sets the candidate from a complete ClientKeyExchange. It returns
 // Established, or the reason of the failure.
 func (w *worker) derive(h *halfOpen) Event {
-	id, ok := w.identity(h.exchange[messageHeaderLen:])
+	id, ok := identity(h.exchange[messageHeaderLen:])
 	if !ok {
 		return DropIdentity
 	}
-	if !w.mayDerive(h) {
+	if !w.mayDerive(h) || !w.relay.MayBind(id) && !w.r.limits.takeUnbindable(w.r.now()) {
 		return DropAttempts
 	}
 	key, ok := w.r.conf.PSK(id)
@@ -483,15 +493,13 @@ func (w *worker) mayDerive(h *halfOpen) bool {
 	return retryRate.Take(&h.retries, millis(now)) && w.r.limits.takeDerivation(h.from.Network(), now)
 }
 
-// identity returns the allocation that a ClientKeyExchange names, if it can be bound: a
-// key dies with its allocation.
-func (w *worker) identity(body []byte) (id proto.AllocationID, ok bool) {
+// identity returns the allocation that a ClientKeyExchange names.
+func identity(body []byte) (id proto.AllocationID, ok bool) {
 	identity, rest, ok := vector16(body)
 	if !ok || len(rest) > 0 {
 		return id, false
 	}
-	id, ok = parseIdentity(identity)
-	return id, ok && w.relay.MayBind(id)
+	return parseIdentity(identity)
 }
 
 // resendFinished sends our Finished again if the record is a Finished of the

@@ -28,12 +28,15 @@ type table struct {
 	mu             sync.Mutex // held by writers only; guards what follows
 	max            int
 	maxUnbound     int // of one prefix
+	maxUnbindable  int
 	maxPerIdentity int
 	next           uint64
 	ids            map[proto.AllocationID][]*session
 	// unbound has the sessions to which no allocation is bound, by source prefix:
-	// those to which one was bound before in the lower class. Only they are evicted.
-	unbound evict.Set[endpoint.Endpoint, *session]
+	// those to which one was bound before in the lower class. Only they are evicted, and
+	// unbindable ones, which are a set of their own, before all others.
+	unbound    evict.Set[endpoint.Endpoint, *session]
+	unbindable evict.Set[endpoint.Endpoint, *session]
 }
 
 const (
@@ -47,6 +50,11 @@ const (
 	// unboundShare is the part of the table that the unbound sessions of one prefix
 	// may take. Bound ones do not count: very many players may be behind one address.
 	unboundShare = 4
+	// unbindableShare is the part of the table that unbindable sessions may take.
+	unbindableShare = 16
+	// refusedTimeout is bindTimeout for an unbindable session to which ERROR 4 was sent:
+	// if it was lost, the client repeats its BIND after a second.
+	refusedTimeout = 2 * time.Second
 )
 
 // Values of session.bindBy that are no time.
@@ -61,7 +69,7 @@ func newTable(maxSessions, maxPerIdentity int) *table {
 		secret: random64(), shift: 64 - size,
 		sources: make([]atomic.Pointer[session], 1<<size),
 		serials: make([]atomic.Pointer[session], 1<<size),
-		max:     maxSessions, maxUnbound: max(1, maxSessions/unboundShare), maxPerIdentity: maxPerIdentity,
+		max:     maxSessions, maxUnbound: max(1, maxSessions/unboundShare), maxUnbindable: max(1, maxSessions/unbindableShare), maxPerIdentity: maxPerIdentity,
 		// Serials begin at a random number, so that a serial of the previous process,
 		// for example in a log, does not name a session of this one.
 		next: random64()>>16 | 1, // not 0, which means no session
@@ -115,17 +123,21 @@ type replaced struct{ source, identity, shed int }
 // add assigns a serial to a session and publishes it. It ends the session at the
 // same source, the oldest of the same identity if there are too many, and the least
 // valuable unbound one if the table or the share of the prefix is full. It reports
-// false if the table is full of bound sessions.
+// false if the table is full of bound sessions. An unbindable session ends no other than
+// unbindable ones and those of its own allocation.
 //
 // A session at the same source and of the same allocation as the previous one keeps
 // its serial and so the binding, since real clients send no BIND in a new session.
 //
 // add calls store after it has assigned the serial and before other goroutines can
-// find the session. now is a time of [Records].clock.
+// find the session, unless the session is unbindable. now is a time of [Records].clock.
 func (t *table) add(s *session, relay engine.RecordsRelay, now int64, store func()) (r replaced, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.source(s.from)
+	if old != nil && s.unbindable && !old.unbindable && old.id != s.id {
+		return r, false
+	}
 	if r.shed, ok = t.makeRoom(s, old, relay); !ok {
 		return r, false
 	}
@@ -142,8 +154,13 @@ func (t *table) add(s *session, relay engine.RecordsRelay, now int64, store func
 	default:
 		by = resumed
 	}
+	if s.unbindable {
+		by = now + int64(bindTimeout)
+	}
 	s.bindBy.Store(by)
-	store()
+	if !s.unbindable {
+		store()
+	}
 	t.publish(s, relay)
 	if old != nil {
 		t.remove(old)
@@ -206,14 +223,20 @@ func (t *table) timeToBind(id proto.AllocationID) time.Duration {
 }
 
 // makeRoom ends unbound sessions until there is room for s, which replaces old if that
-// is not nil. It reports false if all sessions are bound.
+// is not nil. It reports false if s may end none of those in a full table.
 func (t *table) makeRoom(s, old *session, relay engine.RecordsRelay) (shed int, ok bool) {
 	prefix := s.from.Network()
-	for t.unbound.Count(prefix) >= t.maxUnbound {
+	for s.unbindable && t.unbindable.Len() >= t.maxUnbindable {
+		shed += t.shed(t.unbindable.First().Value, relay)
+	}
+	for !s.unbindable && t.unbound.Count(prefix) >= t.maxUnbound {
 		shed += t.shed(t.unbound.FirstOf(prefix).Value, relay)
 	}
 	for old == nil && int(t.sessions.Load()) >= t.max {
-		first := t.unbound.First()
+		first := t.unbindable.First()
+		if first == nil && !s.unbindable {
+			first = t.unbound.First()
+		}
 		if first == nil {
 			return shed, false
 		}
@@ -241,12 +264,19 @@ func (t *table) noteBinding(s *session, relay engine.RecordsRelay) (bound bool) 
 	s.bound.Store(bound)
 	if bound {
 		s.bindBy.Store(boundBefore)
-		t.unbound.Remove(s.unbound)
-		s.unbound = nil
+		t.removeUnbound(s)
 	} else {
 		t.addUnbound(s)
 	}
 	return bound
+}
+
+// unboundSet returns the set of a session to which no allocation is bound.
+func (t *table) unboundSet(s *session) *evict.Set[endpoint.Endpoint, *session] {
+	if s.unbindable {
+		return &t.unbindable
+	}
+	return &t.unbound
 }
 
 func (t *table) addUnbound(s *session) {
@@ -254,7 +284,14 @@ func (t *table) addUnbound(s *session) {
 	if s.bindBy.Load() == boundBefore {
 		class = evict.Low
 	}
-	s.unbound = t.unbound.Add(s.from.Network(), class, s)
+	s.unbound = t.unboundSet(s).Add(s.from.Network(), class, s)
+}
+
+func (t *table) removeUnbound(s *session) {
+	if s.unbound != nil {
+		t.unboundSet(s).Remove(s.unbound)
+		s.unbound = nil
+	}
 }
 
 // evictionCandidate returns a session other than s that has ended, or else the one
@@ -297,10 +334,7 @@ func (t *table) release(s *session) {
 	if s.stored != nil {
 		s.stored.release()
 	}
-	if s.unbound != nil {
-		t.unbound.Remove(s.unbound)
-		s.unbound = nil
-	}
+	t.removeUnbound(s)
 	t.sessions.Add(-1)
 	own := t.ids[s.id]
 	kept := own[:0]

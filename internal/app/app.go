@@ -388,12 +388,20 @@ func (a *App) buildRelay() error {
 	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
 	a.addBackground(a.foreign.Run, a.watchDrain)
 	if a.devLog != nil {
-		a.addBackground(func(ctx context.Context) { a.devLog.run(ctx, a.relay.Stats) })
+		a.addBackground(func(ctx context.Context) { a.devLog.run(ctx, a.relay.Stats, a.handshakeStats) })
 	}
 	if a.memory != nil {
 		a.addBackground(a.memory.Run)
 	}
 	return nil
+}
+
+// handshakeStats returns the counts of DTLS, zeros without it.
+func (a *App) handshakeStats() dtls.Stats {
+	if a.dtls == nil {
+		return dtls.Stats{}
+	}
+	return a.dtls.Stats()
 }
 
 // newRelay opens the relay, with a fast path if the settings ask for it.

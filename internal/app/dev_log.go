@@ -8,6 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
 )
 
 // devLog writes a line of the log of ferry dev for each step of a match, and for what the
@@ -99,14 +100,14 @@ func (d *devLog) refusedCall(r httpapi.Refusal) {
 	}
 }
 
-// devLogEvery is how often refused datagrams are reported.
+// devLogEvery is how often refused datagrams and handshakes are reported.
 const devLogEvery = time.Second
 
 // run reports what the relay refused, until ctx ends.
-func (d *devLog) run(ctx context.Context, stats func() engine.Stats) {
+func (d *devLog) run(ctx context.Context, stats func() engine.Stats, handshakes func() dtls.Stats) {
 	ticker := time.NewTicker(devLogEvery)
 	defer ticker.Stop()
-	before := stats().Outcomes
+	before, eventsBefore := stats().Outcomes, handshakes().Counts
 	for {
 		select {
 		case <-ctx.Done():
@@ -119,8 +120,26 @@ func (d *devLog) run(ctx context.Context, stats func() engine.Stats) {
 				d.log.Warn("datagrams refused", "count", n, "outcome", r.outcome.String(), "because", r.why)
 			}
 		}
-		before = now
+		events := handshakes().Counts
+		for _, r := range handshakeRefusals {
+			if n := events[r.event] - eventsBefore[r.event]; n > 0 {
+				d.log.Warn("DTLS handshakes refused", "count", n, "event", r.event.String(), "because", r.why)
+			}
+		}
+		before, eventsBefore = now, events
 	}
+}
+
+// handshakeRefusals are the events by which the handshake of a developer's client fails.
+// That of an allocation which has ended does not: its BIND gets ERROR 4.
+var handshakeRefusals = []struct {
+	event dtls.Event
+	why   string
+}{
+	{dtls.DropSuite, "the client offers neither TLS_PSK_WITH_AES_128_GCM_SHA256 nor TLS_PSK_WITH_AES_256_GCM_SHA384"},
+	{dtls.DropIdentity, "the identity of the pre-shared key is not the allocation's id: 16 bytes, or its text"},
+	{dtls.DropKey, "the pre-shared key is not the allocation's key, or the id is not of this relay: allocate or join again"},
+	{dtls.DropAttempts, "too many handshakes with a wrong key"},
 }
 
 // refusalText says in words why a message was refused.

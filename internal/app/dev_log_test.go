@@ -1,16 +1,19 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -95,6 +98,35 @@ func TestDevLogRefusals(t *testing.T) {
 		}
 		seen[r.outcome] = true
 	}
+}
+
+// TestDevLogHandshakes: a refused handshake of DTLS is reported with its reason, at most
+// once a second for each reason.
+func TestDevLogHandshakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log testkit.LogBuffer
+		d := newDevLog(Dev, slog.New(slog.NewTextHandler(&log, nil)))
+		ctx, stop := context.WithTimeout(t.Context(), 10*devLogEvery+devLogEvery/2)
+		defer stop()
+		calls := uint64(0)
+		d.run(ctx, func() engine.Stats { return engine.Stats{} }, func() (s dtls.Stats) {
+			calls++
+			for _, r := range handshakeRefusals {
+				s.Counts[r.event] = 1000 * min(calls, 3)
+			}
+			s.Counts[dtls.Established] = calls
+			return s
+		})
+		if got := strings.Count(log.String(), "DTLS handshakes refused"); got != 2*len(handshakeRefusals) {
+			t.Errorf("%d lines:\n%s", got, log.String())
+		}
+		for _, r := range handshakeRefusals {
+			if strings.Count(log.String(), "count=1000 event="+r.event.String()+" because=") != 2 {
+				t.Errorf("%v:\n%s", r.event, log.String())
+			}
+		}
+	})
 }
 
 // TestOffInDev: dev says of each limit that it does not have that it has no effect.

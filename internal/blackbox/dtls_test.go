@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,7 +58,8 @@ func (s *shell) hasReceived(msg []byte) func() bool {
 }
 
 // TestDTLSOpenSSL: openssl's client, given a real allocation's key and the text
-// of its id, binds it; given another key it does not even get a session.
+// of its id, binds it; given another key it does not even get a session. After the end of
+// the allocation it gets ERROR 4 in a new session.
 func TestDTLSOpenSSL(t *testing.T) {
 	t.Parallel()
 	f := dev(t, "--bind-timeout", "1h") // Two programs have to start before the BIND.
@@ -72,6 +74,7 @@ func TestDTLSOpenSSL(t *testing.T) {
 	if n := f.event("established"); n != 0 {
 		t.Errorf("a wrong key made %v sessions", n)
 	}
+	testkit.Eventually(t, "the log says why", func() bool { return strings.Contains(f.log.String(), "event=drop_key because=") })
 
 	s := openssl(t, to, a.AllocationID, a.Key)
 	testkit.Eventually(t, "a session", func() bool { return f.event("established") == 1 })
@@ -91,6 +94,23 @@ func TestDTLSOpenSSL(t *testing.T) {
 	testkit.Eventually(t, "the echo of a PING", s.hasReceived(ping))
 	if out := wrongKey.out.String(); out != "" {
 		t.Errorf("with a wrong key openssl received %q", out)
+	}
+
+	f.endAllocation(a, false)
+	ended := proto.Error{ID: cred.ID, Code: proto.ErrorNotFound}.Append(nil)
+	for tries := 0; ; tries++ { // A session without a BIND ends after 5 s.
+		if tries == 5 {
+			t.Fatalf("no ERROR 4; log:\n%s", f.log.String())
+		}
+		sessions := f.event("unbindable")
+		late := openssl(t, to, a.AllocationID, a.Key)
+		testkit.Eventually(t, "a session of an ended allocation", func() bool { return f.event("unbindable") > sessions })
+		if _, err := late.in.Write(enginetest.SignedBind(cred, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if testkit.Poll(5*time.Second, late.hasReceived(ended)) {
+			break
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ type Set[K comparable, V any] struct {
 	owners map[K]*owner[K, V]
 	byRank ranking[K, V]
 	added  uint64
+	len    int
 }
 
 // Item is an element of a [Set].
@@ -56,6 +57,7 @@ func (s *Set[K, V]) Add(key K, class int, value V) *Item[K, V] {
 		s.owners[key] = o
 	}
 	s.added++
+	s.len++
 	it := &Item[K, V]{Value: value, owner: o, class: class, number: s.added, older: o.newest[class]}
 	if it.older != nil {
 		it.older.newer = it
@@ -73,6 +75,7 @@ func (s *Set[K, V]) Add(key K, class int, value V) *Item[K, V] {
 
 // Remove removes an item, which must be in the set.
 func (s *Set[K, V]) Remove(it *Item[K, V]) {
+	s.len--
 	o := it.owner
 	if it.older != nil {
 		it.older.newer = it.newer
@@ -91,6 +94,9 @@ func (s *Set[K, V]) Remove(it *Item[K, V]) {
 		heap.Fix(&s.byRank, o.rank)
 	}
 }
+
+// Len returns the number of items.
+func (s *Set[K, V]) Len() int { return s.len }
 
 // Count returns the number of items of an owner.
 func (s *Set[K, V]) Count(key K) int {

@@ -559,11 +559,41 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestDropReasons/load/signatures", ""},
 	},
 	{
-		rule: "a key of DTLS dies with its allocation",
+		rule: "a session of an ended allocation is one of its own class",
 		in:   "engine/dtls",
-		old:  `return id, ok && w.relay.MayBind(id)`,
-		now:  `return id, ok`,
-		by:   killer{"./engine/dtls", "TestKeyOfEndedAllocation", ""},
+		old:  `s.unbindable = !w.relay.MayBind(s.id)`,
+		now:  `s.unbindable = false`,
+		by:   killer{"./engine/dtls", "TestUnbindable", ""},
+	},
+	{
+		rule: "sessions of ended allocations take a sixteenth of the table",
+		in:   "engine/dtls",
+		old:  `s.unbindable && t.unbindable.Len() >= t.maxUnbindable {`,
+		now:  `false {`,
+		by:   killer{"./engine/dtls", "TestUnbindableShare", ""},
+	},
+	{
+		rule: "a session of an ended allocation ends no other for room",
+		in:   "engine/dtls",
+		old:  `if first == nil && !s.unbindable {`,
+		now:  `if first == nil {`,
+		by:   killer{"./engine/dtls", "TestUnbindableShare", ""},
+	},
+	{
+		rule: "a session of an ended allocation takes no address from another",
+		in:   "engine/dtls",
+		old:  `if old != nil && s.unbindable && !old.unbindable && old.id != s.id {`,
+		now:  `if false {`,
+		by:   killer{"./engine/dtls", "TestUnbindableSource", ""},
+	},
+	{
+		rule: "a session of an ended allocation is not stored",
+		in:   "engine/dtls",
+		old:  `	if !s.unbindable {
+		store()
+	}`,
+		now: `	store()`,
+		by:  killer{"./engine/dtls", "TestUnbindableNotStored", ""},
 	},
 	{
 		rule: "the unbound sessions of one prefix take a quarter of the table",
