@@ -228,6 +228,9 @@ Examples:
 			for _, w := range append(app.Warnings(loaded.Config, mode), app.Unused(loaded, mode)...) {
 				fmt.Fprintln(s.stderr, "warning:", w)
 			}
+			for _, a := range app.Advice(loaded.Config, mode) {
+				fmt.Fprintln(s.stderr, "advice:", a)
+			}
 			err = errors.Join(err, app.Check(loaded.Config, mode))
 			if err == nil {
 				_, err = fmt.Fprintf(s.stdout, "# %s would start with these settings\n", mode)

@@ -238,6 +238,19 @@ func Warnings(c config.Config, mode Mode) (all []string) {
 	return all
 }
 
+// Advice returns sentences about what callers of the API should do with valid settings.
+func Advice(c config.Config, mode Mode) (all []string) {
+	if !mode.hasAPI() || mode == Dev {
+		return nil
+	}
+	backend := slices.ContainsFunc(c.Tokens, func(t config.Token) bool { return t.Kind == "server" }) ||
+		slices.ContainsFunc(c.Issuers, func(i config.Issuer) bool { return i.Kind == "server" })
+	if backend {
+		all = append(all, "tokens of kind server: a backend should name its player's address (playerAddress) in each allocate and join; without it the relay accepts the first message from any address as the player's, which may be forged (SECURITY.md)")
+	}
+	return all
+}
+
 // checkName refuses an advertised name for which no certificate is fetched.
 func checkName(c *config.Config) error {
 	name := c.AdvertiseName.Host

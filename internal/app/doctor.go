@@ -105,6 +105,9 @@ func (d *Doctor) settings() {
 	for _, w := range Warnings(d.Config, d.Mode) {
 		d.add("settings", stateAdvice, w, "see docs/settings.md")
 	}
+	for _, a := range Advice(d.Config, d.Mode) {
+		d.add("calls", stateAdvice, a, "see docs/security.md")
+	}
 }
 
 func (d *Doctor) clock() {

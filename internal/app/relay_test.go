@@ -211,6 +211,25 @@ func network(text string) config.Network {
 	return config.Network{Prefix: netip.MustParsePrefix(text)}
 }
 
+// TestAdvice: an operator whose backend calls for players is told to name their addresses.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	c := local()
+	if a := Advice(c, Serve); len(a) != 0 {
+		t.Errorf("advice for tokens of players: %q", a)
+	}
+	c.Tokens[0].Kind = "server"
+	for mode, want := range map[Mode]int{Serve: 1, API: 1, Relay: 0, Dev: 0} {
+		if a := Advice(c, mode); len(a) != want || want == 1 && !strings.Contains(a[0], "playerAddress") {
+			t.Errorf("%v: advice %q", mode, a)
+		}
+	}
+	c.Tokens, c.Issuers = nil, []config.Issuer{{Kind: "server"}}
+	if a := Advice(c, Serve); len(a) != 1 {
+		t.Errorf("advice for an issuer of a backend's tokens: %q", a)
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	public := []config.Addr{addr("203.0.113.1:0")}
