@@ -84,11 +84,11 @@ func (c *Client) JoinCode(ctx context.Context, allocationID string) (string, err
 // Join reserves an allocation for a player of the host with this join code. It expires
 // unless the player binds it within 10 s (by default).
 func (c *Client) Join(ctx context.Context, joinCode string) (Allocation, error) {
-	return c.JoinWith(ctx, JoinRequest{JoinCode: joinCode})
+	return c.JoinFor(ctx, JoinRequest{JoinCode: joinCode})
 }
 
-// JoinWith is Join for a backend, which names the address family of its player.
-func (c *Client) JoinWith(ctx context.Context, r JoinRequest) (Allocation, error) {
+// JoinFor is Join by a backend that names its player's address or address family.
+func (c *Client) JoinFor(ctx context.Context, r JoinRequest) (Allocation, error) {
 	var out AllocationResponse
 	err := c.post(ctx, "/v1/join", r, &out, http.StatusOK)
 	if err != nil {

@@ -130,14 +130,16 @@ func (h *history) unlinked(e engine.DisconnectEvent) {
 }
 
 func (h *history) refused(e engine.RefuseEvent) {
-	kind := timeline.MessageRefused
-	switch e.Message {
-	case proto.TypeBind:
-		kind = timeline.BindRefused
-	case proto.TypeConnectRequest:
-		kind = timeline.ConnectRefused
+	what := timeline.Event{ID: e.ID, Peer: e.Peer, Endpoint: e.From, Kind: timeline.MessageRefused, Reason: refusalText(e.Outcome)}
+	switch {
+	case e.Outcome == engine.DropUnvalidated: // for the path to the receiver, whose game it spoils
+		what = timeline.Event{ID: e.Peer, Peer: e.ID, Kind: timeline.MessageDropped, Reason: what.Reason}
+	case e.Message == proto.TypeBind:
+		what.Kind = timeline.BindRefused
+	case e.Message == proto.TypeConnectRequest:
+		what.Kind = timeline.ConnectRefused
 	}
-	h.add(timeline.Event{ID: e.ID, Peer: e.Peer, Endpoint: e.From, Kind: kind, Reason: refusalText(e.Outcome)})
+	h.add(what)
 }
 
 func (h *history) ended(e engine.EndEvent) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/config"
@@ -241,6 +242,56 @@ func TestWhyCauses(t *testing.T) {
 		}
 		r.expect(stranger.ID.String(), "since no BIND had arrived", nil)
 	})
+}
+
+// TestWhyLimitedPath: a backend names the address of its players, and they play from another
+// network. What goes there beyond the limits is dropped, and why says so of the receiver, for a
+// host and for a joiner.
+func TestWhyLimitedPath(t *testing.T) {
+	t.Parallel()
+	c := local()
+	const backend = "a-backend-of-the-game-1"
+	c.Tokens = append(c.Tokens, config.Token{Secret: backend, Project: "game", Environment: "test", Kind: "server"})
+	r := whyRig{start(t, options(c, Serve)), t}
+	const elsewhere = "203.0.113.9"
+	a, err := r.caller(backend).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1, PlayerAddress: elsewhere})
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := r.caller(backend).JoinCode(t.Context(), a.AllocationID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := r.caller(backend).JoinFor(t.Context(), api.JoinRequest{JoinCode: code, PlayerAddress: elsewhere})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := client.TicketFrom(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	joiner, err := client.TicketFrom(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := r.raw(host), r.raw(joiner)
+	r.expect(joiner.ID.String(), "it plays: bound, and linked", func() { one.bind(); two.bind(); two.connect(joiner.HostConnectionData) })
+	flood := func(from, to *rawClient) {
+		from.bind()
+		to.bind()
+		for range 400 {
+			_, _ = from.Write(proto.Relay{From: from.ticket.ID, To: to.ticket.ID, Payload: make([]byte, 1200)}.Append(nil))
+		}
+	}
+	const want = "but some messages to it are dropped"
+	r.expect(joiner.ID.String(), want, func() { flood(one, two) })
+	if y := r.why(joiner.ID.String()); !strings.Contains(y.Because, "plays from another network than that of its API call") {
+		t.Errorf("joiner: %q", y.Because)
+	}
+	if y := r.why(host.ID.String()); len(y.Players) != 1 || !strings.Contains(y.Players[0].Because, want) {
+		t.Errorf("host: %+v", y)
+	}
+	r.expect(host.ID.String(), want, func() { flood(two, one) })
 }
 
 // TestProjectTimeline: what happened in a project, and nothing of another one, the newest

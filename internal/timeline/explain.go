@@ -88,8 +88,14 @@ func (p *Player) explainUnbound(s *summary) string {
 }
 
 func (p *Player) explainLinked(s *summary) string {
-	if refused := s.messageRefused; refused != nil && refused.Last.After(s.linked.Last) && p.Now.Sub(refused.Last) < time.Minute {
-		return fmt.Sprintf("it plays, linked %s, but some of its messages are refused ", p.ago(s.linked)) + p.times(refused)
+	recent := func(e *Event) bool {
+		return e != nil && e.Last.After(s.linked.Last) && p.Now.Sub(e.Last) < time.Minute
+	}
+	switch {
+	case recent(s.messageDropped):
+		return fmt.Sprintf("it plays, linked %s, but some messages to it are dropped ", p.ago(s.linked)) + p.times(s.messageDropped)
+	case recent(s.messageRefused):
+		return fmt.Sprintf("it plays, linked %s, but some of its messages are refused ", p.ago(s.linked)) + p.times(s.messageRefused)
 	}
 	return fmt.Sprintf("it plays: bound, and linked %s", p.ago(s.linked))
 }
@@ -128,13 +134,14 @@ func (p *Player) times(e *Event) string {
 // summary holds the newest event of each kind.
 type summary struct {
 	last, reserved, joined, bound, linked, unlinked, ended *Event
-	bindRefused, connectRefused, messageRefused            *Event
+	bindRefused, connectRefused                            *Event
+	messageRefused, messageDropped                         *Event
 }
 
 func summarize(events []Event) (s summary) {
 	fields := [numKinds]**Event{
 		Reserved: &s.reserved, Joined: &s.joined, Bound: &s.bound, Linked: &s.linked, Unlinked: &s.unlinked, Ended: &s.ended,
-		BindRefused: &s.bindRefused, ConnectRefused: &s.connectRefused, MessageRefused: &s.messageRefused,
+		BindRefused: &s.bindRefused, ConnectRefused: &s.connectRefused, MessageRefused: &s.messageRefused, MessageDropped: &s.messageDropped,
 	}
 	for i := range events {
 		e := &events[i]

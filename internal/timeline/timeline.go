@@ -27,6 +27,7 @@ const (
 	BindRefused                // a BIND was refused, with a Reason
 	ConnectRefused             // a CONNECT_REQUEST to Peer was refused, with a Reason
 	MessageRefused             // another message was refused, with a Reason
+	MessageDropped             // a message of Peer to it was dropped, with a Reason
 	Ended                      // with a Reason
 	CallRefused                // a call of the API was refused, with a Reason; it has no allocation
 	Succeeded                  // by its player Peer, who may take its place
@@ -34,11 +35,11 @@ const (
 )
 
 var kindNames = [numKinds]string{
-	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "ended", "call refused", "succeeded",
+	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "message dropped", "ended", "call refused", "succeeded",
 }
 
 // isRefusal reports whether a client, or an attacker, causes such events at will.
-func (k Kind) isRefusal() bool { return k >= BindRefused && k <= MessageRefused || k == CallRefused }
+func (k Kind) isRefusal() bool { return k >= BindRefused && k <= MessageDropped || k == CallRefused }
 
 // String returns the name of the kind in JSON.
 func (k Kind) String() string {
