@@ -286,6 +286,8 @@ func (m *model) budget(to mAddr, code byte, rule string) bool {
 // returns the decision; else the outcome.
 func (m *model) arrive(from mAddr, pkt []byte) (outcome string, decide func() string) {
 	switch {
+	case pkt == nil:
+		return m.alive(from), nil
 	case len(pkt) < 4:
 		return "short", nil
 	case pkt[0] == 0x59:
@@ -433,6 +435,17 @@ func (m *model) ping(from mAddr, pkt []byte) string {
 	m.charge(m.byAddr[from], 22)
 	m.send(from, string(pkt), false)
 	return "pong"
+}
+
+// alive is a sign of life of a session.
+func (m *model) alive(from mAddr) string {
+	a := m.byAddr[from]
+	if a == nil {
+		return "unbound"
+	}
+	m.sender(from, a.id, 0)
+	m.send(from, "", false)
+	return "alive"
 }
 
 func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {

@@ -28,7 +28,11 @@ func TestDropReasons(t *testing.T) {
 			if c.noSource {
 				ep = endpoint.Endpoint{}
 			}
-			w.count(w.handleDatagram(s.now, ep, pkt, c.truncated), len(pkt))
+			if c.alive {
+				w.count(w.noteAlive(s.now, ep), 0)
+			} else {
+				w.count(w.handleDatagram(s.now, ep, pkt, c.truncated), len(pkt))
+			}
 			s.leave(workerOf(max(from, 0)))
 			s.control.runOnce(s.now)
 			s.control.runOnce(s.now)
@@ -146,6 +150,7 @@ type outcomeCase struct {
 	make      func(s *sim) (from int, pkt []byte)
 	truncated bool
 	noSource  bool
+	alive     bool    // a sign of life of a session
 	also      Outcome // of another datagram, which this one needs under way
 }
 
@@ -160,6 +165,7 @@ var outcomeCases = []outcomeCase{
 	{want: OutRelayed, name: "to joiner, empty", make: func(s *sim) (int, []byte) { return atHost, relayMessage(s.hostData().id, s.joiner1().id, 0) }},
 	{want: OutRelayed, name: "largest", make: func(s *sim) (int, []byte) { return atHost, relayMessage(s.hostData().id, s.joiner1().id, 1400) }},
 	{want: OutPong, make: func(s *sim) (int, []byte) { return atJoiner1, pingMessage(s.joiner1().id) }},
+	{want: OutAlive, alive: true, make: func(s *sim) (int, []byte) { return atJoiner1, nil }},
 	{want: OutBound, make: func(s *sim) (int, []byte) { return atStranger, signed(s.unboundJoiner(), 0, s.unboundJoiner().key) }},
 	{want: OutAccepted, name: "new", make: func(s *sim) (int, []byte) { return atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket) }},
 	{want: OutAccepted, name: "repeated", make: func(s *sim) (int, []byte) { return atJoiner1, connectMessage(s.joiner1().id, s.joiner1().ticket) }},
@@ -339,6 +345,7 @@ var outcomeCases = []outcomeCase{
 		s.returnOne(1)
 		return atJoiner1, connectMessage(s.joiner1().id, s.joiner1().ticket)
 	}},
+	{want: DropUnbound, name: "sign of life", alive: true, make: func(s *sim) (int, []byte) { return atStranger, nil }},
 	{want: DropUnbound, make: func(s *sim) (int, []byte) { return atStranger, message(11, s.joiner1().id) }},
 	{want: DropHostUnbound, make: func(s *sim) (int, []byte) {
 		s.datagram(atHost, signed(s.unboundJoiner(), 0, s.unboundJoiner().key)) // unbound takes the host's endpoint

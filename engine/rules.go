@@ -48,6 +48,9 @@ package engine
 //	DISCONNECT       link: closed both ways, forwarded and echoed; no link, same match:
 //	                 echoed; else ERROR 5
 //	CLOSE            not bound to the id: silence; else the allocation ends, silently
+//	sign of life     of a session, such as the pong of a page in the background: counts
+//	                 as a message of the allocation that is bound to it, and goes no
+//	                 further
 //
 // An operator ends an allocation as CLOSE does ([Server.End]). A player that is
 // kicked ([Server.Kick]) loses its link first, and each side gets a DISCONNECT

@@ -243,6 +243,9 @@ func (s *sim) packet(o op) (from int, pkt []byte) {
 	case opBind, opBindForged:
 		return s.bindPacket(o, c)
 	case opPing:
+		if o.c%4 == 3 {
+			return s.home(c, o.b), nil // a sign of life
+		}
 		return s.home(c, o.b), pingMessage(c.id)
 	case opConnect:
 		return s.home(c, o.b), connectMessage(c.id, s.ticketFor(c, o))

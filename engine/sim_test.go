@@ -428,8 +428,12 @@ func (s *sim) arrive(addr int, pkt []byte, at int64) {
 	s.checkReplies(w.out.queue[queued:], pkt, from, bound)
 }
 
-// handle hands a datagram to the fast path if there is one, and to a worker.
+// handle hands a datagram to the fast path if there is one, and to a worker. A nil one is
+// a sign of life of a session, as if from has one.
 func (s *sim) handle(w *worker, from netip.AddrPort, pkt []byte, at int64) Outcome {
+	if pkt == nil {
+		return w.noteAlive(at, endpoint.UDP(from, 0, 0))
+	}
 	if s.fast != nil {
 		if to, ok := s.fast.relay(at, from, pkt); ok {
 			w.out.add(to, pkt)

@@ -164,6 +164,8 @@ const (
 	// OutRelinked: a RELAY of a host or joiner that came back after a restart restored a link;
 	// the datagram itself was not forwarded.
 	OutRelinked
+	// OutAlive: a session that is bound gave a sign of life, see [Intake].
+	OutAlive
 	// OutErrorVersion to OutErrorSelf: the datagram was answered with that ERROR.
 	OutErrorVersion
 	OutErrorUnauthorized
@@ -225,7 +227,8 @@ const (
 	// DropRecovering: it concerns an allocation or a link that may still come back
 	// after a restart.
 	DropRecovering
-	// DropUnbound: a CLOSE from an endpoint that is not bound to the id.
+	// DropUnbound: a CLOSE from an endpoint that is not bound to the id, or a sign of life
+	// of a session that is not bound.
 	DropUnbound
 	// DropHostUnbound: a CONNECT_REQUEST to a host without an endpoint. The client
 	// repeats it each second.
@@ -251,6 +254,7 @@ var outcomeNames = [NumOutcomes]string{
 	OutRelayed: "relayed", OutPong: "pong", OutBound: "bound", OutAccepted: "accepted",
 	OutRejected: "rejected", OutDisconnected: "disconnected", OutClosed: "closed", OutProbe: "probe",
 	OutQoS: "qos", OutRecord: "record", OutHeld: "held", OutRelinked: "relinked",
+	OutAlive:        "alive",
 	OutErrorVersion: "error_version", OutErrorUnauthorized: "error_unauthorized",
 	OutErrorMismatch: "error_mismatch", OutErrorNotFound: "error_not_found",
 	OutErrorNotConnected: "error_not_connected", OutErrorSelf: "error_self_connect",

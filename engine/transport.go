@@ -36,8 +36,8 @@ type Transport interface {
 	Kind() Kind
 	// Send hands a message to a session. It copies pkt, never blocks, and
 	// reports false, so that a drop is counted, when the session is gone or its
-	// queue is full. No message is larger than MaxMessage. Any goroutine may call
-	// it.
+	// queue is full. No message is larger than MaxMessage, and an empty one is for the
+	// transport itself, see [Intake]. Any goroutine may call it.
 	Send(serial uint64, pkt []byte) bool
 	// MaxMessage returns the size in bytes of the largest message that is sent to
 	// a session, at least 36. It does not change.
@@ -111,6 +111,10 @@ type Intake interface {
 	// Deliver passes a message of a session to the relay. It copies pkt, never blocks,
 	// and reports false if the message was dropped since the relay is busy. Any
 	// goroutine may call it.
+	//
+	// An empty message is a sign of life: the client answered the transport itself. It
+	// counts as a message of the allocation that is bound to the session, and the relay
+	// sends an empty message back. Without such an allocation nothing comes back.
 	Deliver(serial uint64, pkt []byte) bool
 }
 
@@ -243,7 +247,12 @@ func (in *intake) handleBatch(now int64, head uint64, n int) {
 		s := &in.slots[(head+uint64(w.next))%intakeSlots]
 		w.next++
 		w.current = s.room[:s.size]
-		w.count(w.handleMessage(now, endpoint.Serial(in.kind, s.serial), w.current), s.size)
+		from := endpoint.Serial(in.kind, s.serial)
+		if s.size == 0 {
+			w.count(w.noteAlive(now, from), 0)
+			continue
+		}
+		w.count(w.handleMessage(now, from, w.current), s.size)
 	}
 }
 

@@ -143,6 +143,11 @@ func TestTransport(t *testing.T) {
 	if got := udp.hear(); !bytes.Equal(got, down) {
 		t.Errorf("the player got %x", got)
 	}
+	in.Deliver(1, nil)
+	if got := p.next(t, 1); len(got) != 0 {
+		t.Errorf("the answer to a sign of life is %x", got)
+	}
+	in.Deliver(2, nil) // not bound: no answer
 	// A session is not a UDP source with the same number, nor another session.
 	in.Deliver(2, proto.Ping{ID: host.ID}.Append(nil))
 	if got := p.next(t, 2); len(got) != proto.ErrorLen {

@@ -227,6 +227,17 @@ func (w *worker) takeExcess(now int64, peer *table.Entry, size int) bool {
 	return true
 }
 
+// noteAlive handles a sign of life of a session, see [Intake].
+func (w *worker) noteAlive(now int64, from endpoint.Endpoint) Outcome {
+	var owner table.Entry
+	if !w.shared.table.FindByEndpoint(from, &owner) {
+		return DropUnbound
+	}
+	w.noteReceived(&owner, now, 0)
+	w.out.add(from, nil)
+	return OutAlive
+}
+
 // noteReceived records that the owner of e sent a message of size bytes from its
 // endpoint.
 func (w *worker) noteReceived(e *table.Entry, now int64, size int) *table.Activity {

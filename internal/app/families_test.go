@@ -117,7 +117,7 @@ func (r running) playAcross(t *testing.T, token, callee string, family int) (ove
 	if err != nil {
 		t.Fatal(err)
 	}
-	joined, err := calls.JoinWith(t.Context(), api.JoinRequest{JoinCode: code, Family: family})
+	joined, err := calls.JoinFor(t.Context(), api.JoinRequest{JoinCode: code, Family: family})
 	if err != nil {
 		t.Fatal(err)
 	}
