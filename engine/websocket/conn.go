@@ -14,10 +14,15 @@ import (
 )
 
 const (
-	// maxUnbound is how many messages of a connection are delivered before the
-	// relay sends it BIND_RECEIVED. A client repeats its BIND once a second, for
-	// the ten seconds of BindTimeout.
+	// maxUnbound is how many messages a connection may send before the relay sends
+	// it BIND_RECEIVED. A client repeats its BIND once a second, for the ten seconds
+	// of BindTimeout.
 	maxUnbound = 64
+	// maxOverhead is how many bytes a connection may send that are no message: before
+	// BIND_RECEIVED, and then in each PingInterval. Frames without content cost the
+	// relay as much time as messages do. A pong has ten bytes, and a fragment at least
+	// six besides its content.
+	maxOverhead = 16 << 10
 	// busyPause is how long a connection is not read after the relay rejected a
 	// message because it was busy.
 	busyPause = time.Millisecond
@@ -37,8 +42,8 @@ type conn struct {
 	ending chan struct{} // closed when reason is set
 	reason atomic.Uint32 // an End
 
-	received atomic.Bool // since the last call of checkLiveness
-	sent     atomic.Bool // a message other than ERROR, since the last call of checkLiveness
+	received atomic.Bool // a message, since the last call of checkLiveness
+	sent     atomic.Bool // anything but ERROR, since the last call of checkLiveness
 	bound    atomic.Bool // BIND_RECEIVED was sent
 
 	unbound int // messages received before bound was set; owned by the reader
@@ -149,6 +154,18 @@ func (c *conn) read() End {
 		if err != nil {
 			return endOfRead(err)
 		}
+		switch {
+		case c.bound.Load():
+			c.sock.overhead.Add(int64(frameSize(n)))
+		case c.unbound < maxUnbound:
+			c.unbound++
+		default:
+			return EndFlood
+		}
+		if n == 0 {
+			c.t.drop(DropEmpty)
+			continue
+		}
 		if !c.received.Load() {
 			c.received.Store(true)
 		}
@@ -156,6 +173,18 @@ func (c *conn) read() End {
 			c.deliver(buf[:n])
 		}
 	}
+}
+
+// frameSize is the size of the frame in which a client sends a message of n bytes, unless
+// it sends several, or an empty one, which is all overhead.
+func frameSize(n int) int {
+	switch {
+	case n == 0:
+		return 0
+	case n < 126:
+		return 2 + 4 + n
+	}
+	return 4 + 4 + n
 }
 
 // errText is returned by receive for a text message.
@@ -185,12 +214,6 @@ func (c *conn) receive(buf []byte) (n int, err error) {
 // deliver passes a message to the relay. Reading pauses while the relay is
 // busy, so that TCP slows the sender down.
 func (c *conn) deliver(pkt []byte) {
-	if !c.bound.Load() {
-		if c.unbound++; c.unbound > maxUnbound {
-			c.t.drop(DropUnbound)
-			return
-		}
-	}
 	if l := c.t.linked.to.Load(); l != nil {
 		if !l.wait(c.serial, pkt) {
 			c.t.drop(DropGone)
@@ -215,6 +238,8 @@ func endOfRead(err error) End {
 		return EndPeer
 	case errors.Is(err, errText):
 		return EndText
+	case errors.Is(err, errFlood):
+		return EndFlood
 	case errors.Is(err, ws.ErrMessageTooBig):
 		return EndLarge
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &netErr):
@@ -298,29 +323,46 @@ func (c *conn) close() {
 	_ = c.ws.CloseNow()
 }
 
-// checkLiveness runs every PingInterval: it ends an idle connection, and pings
-// one from which nothing was received.
+// checkLiveness runs every PingInterval: it ends an idle connection, and pings a bound
+// one from which no message was received.
 func (c *conn) checkLiveness() {
 	c.queue.trim()
+	bound := c.bound.Load()
+	if bound {
+		c.sock.overhead.Store(maxOverhead)
+	}
 	if limit := c.t.cfg.IdleTimeout; c.sent.Swap(false) {
 		c.idleFor = 0
 	} else if c.idleFor += c.t.cfg.PingInterval; limit > 0 && c.idleFor >= limit {
 		c.end(EndIdle)
 		return
 	}
-	if !c.received.Swap(false) && c.pinging.CompareAndSwap(false, true) {
+	if !c.received.Swap(false) && bound && c.pinging.CompareAndSwap(false, true) {
 		c.pings.Go(c.ping)
 	}
 }
 
-// ping sends a ping, and ends the connection if no pong comes within
-// PongTimeout.
+// ping sends a ping. A pong is a sign of life of the client, which the timers of a page in
+// the background do not give; without one within PongTimeout the connection ends.
 func (c *conn) ping() {
 	defer c.pinging.Store(false)
 	ctx, cancel := context.WithTimeout(context.Background(), c.t.cfg.PongTimeout)
 	defer cancel()
 	c.t.counts.pings.Add(1)
-	if err := c.ws.Ping(ctx); err != nil && ctx.Err() != nil {
+	switch err := c.ws.Ping(ctx); {
+	case err == nil:
+		c.deliverAlive()
+	case ctx.Err() != nil:
 		c.end(EndPing)
 	}
+}
+
+// deliverAlive passes a sign of life to the relay, see [engine.Intake]. The relay answers with
+// an empty message if the connection still has an allocation.
+func (c *conn) deliverAlive() {
+	if l := c.t.linked.to.Load(); l != nil {
+		l.wait(c.serial, aliveOverLink[:])
+		return
+	}
+	c.place.in.Deliver(c.serial, nil)
 }

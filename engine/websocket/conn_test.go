@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -31,9 +32,7 @@ func TestSizes(t *testing.T) {
 		t.Fatalf("serial %d, %d bytes", a.serial, len(a.pkt))
 	}
 	write(t, c, nil)
-	if a := r.in.next(t); len(a.pkt) != 0 {
-		t.Errorf("%d bytes of an empty message", len(a.pkt))
-	}
+	testkit.Eventually(t, "an empty message is dropped", func() bool { return r.Stats().Dropped[DropEmpty] == 1 })
 	if r.MaxMessage() != DefaultMaxOutgoing || !r.Send(1, big[:DefaultMaxOutgoing]) {
 		t.Error("the largest message was not queued")
 	}
@@ -45,13 +44,13 @@ func TestSizes(t *testing.T) {
 	r.waitForEnd(EndLarge)
 	s := r.Stats()
 	want := Stats{
-		Opened: 1, Received: 2, ReceivedBytes: MaxMessage, Sent: 1, SentBytes: DefaultMaxOutgoing,
-		Ended: [NumEnds]uint64{EndLarge: 1},
+		Opened: 1, Received: 1, ReceivedBytes: MaxMessage, Sent: 1, SentBytes: DefaultMaxOutgoing,
+		Dropped: [NumDrops]uint64{DropEmpty: 1}, Ended: [NumEnds]uint64{EndLarge: 1},
 	}
 	if s != want {
 		t.Errorf("%+v", s)
 	}
-	if r.Send(1, nil) || r.Stats().Dropped[DropGone] != 1 {
+	if r.Send(1, []byte("x")) || r.Stats().Dropped[DropGone] != 1 {
 		t.Error("a message was queued for a connection that has ended")
 	}
 }
@@ -143,11 +142,15 @@ func TestFinalError(t *testing.T) {
 func TestPing(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{PingInterval: 20 * time.Millisecond, PongTimeout: 4 * time.Second, BindTimeout: time.Hour})
-	responsive := r.dial()
+	responsive, silent := r.dial(), r.dial()
+	for _, c := range []*ws.Conn{responsive, silent} {
+		r.Send(r.firstMessage(c), bindReceived)
+		read(t, c)
+	}
 	if err := responsive.Ping(responsive.CloseRead(context.Background())); err != nil {
 		t.Fatal(err)
 	}
-	r.dial() // This client does not read, so it answers no ping.
+	// The other client does not read, so it answers no ping.
 	testkit.Eventually(t, "the silent connection is reset", func() bool { return r.Stats().Ended[EndPing] == 1 })
 	pings := r.Stats().Pings
 	testkit.Eventually(t, "the other connection is still pinged", func() bool { return r.Stats().Pings > pings+3 })
@@ -182,28 +185,97 @@ func TestUnbound(t *testing.T) {
 	testkit.Eventually(t, "only the unbound connections have ended", func() bool { s := r.Stats(); return s.Ended[EndUnbound] == 3 && s.Open == 1 })
 }
 
-// TestUnboundLimit: before the relay sends BIND_RECEIVED, at most maxUnbound messages
-// are delivered.
+// TestUnboundLimit: before the relay sends BIND_RECEIVED, a client may send maxUnbound
+// messages.
 func TestUnboundLimit(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{BindTimeout: time.Hour})
-	c := r.dial()
-	serial := r.firstMessage(c)
-	for i := range maxUnbound - 1 + 5 {
+	patient, hasty := r.dial(), r.dial()
+	serial := r.firstMessage(patient)
+	r.firstMessage(hasty)
+	for i := range maxUnbound - 1 {
 		if i == 9 {
 			r.Send(serial, []byte("answer to a QoS probe"))
-			read(t, c)
+			read(t, patient)
 		}
-		write(t, c, nil)
-	}
-	testkit.Eventually(t, "five are dropped", func() bool { return r.Stats().Dropped[DropUnbound] == 5 })
-	if len(r.in) != maxUnbound-1 {
-		t.Errorf("%d messages were delivered after the first", len(r.in))
+		write(t, patient, []byte("x"))
+		write(t, hasty, []byte("x"))
+		r.in.next(t)
+		r.in.next(t)
 	}
 	r.Send(serial, bindReceived)
-	read(t, c)
-	write(t, c, nil)
-	testkit.Eventually(t, "one more is delivered", func() bool { return len(r.in) == maxUnbound })
+	read(t, patient)
+	for range maxUnbound {
+		write(t, patient, []byte("x"))
+		r.in.next(t)
+	}
+	write(t, hasty, []byte("x"))
+	expectClose(t, hasty, ws.StatusPolicyViolation)
+	testkit.Eventually(t, "one has ended", func() bool { s := r.Stats(); return s.Ended[EndFlood] == 1 && s.Open == 1 })
+	if len(r.in) != 0 {
+		t.Error("a message above the limit was delivered")
+	}
+}
+
+// TestFlood: frames without a message end a connection, before and after BIND_RECEIVED; a
+// client with many messages, some of them in fragments, and a few pings goes on.
+func TestFlood(t *testing.T) { withAndWithoutTLS(t, testFlood) }
+
+func testFlood(t *testing.T, server func(http.Handler) *httptest.Server) {
+	t.Parallel()
+	const zeroMask = "\x00\x00\x00\x00"
+	hello := "\x82\x85" + zeroMask + "hello"
+	for _, bound := range []bool{false, true} {
+		for name, flood := range map[string]string{
+			"empty fragments": "\x02\x80" + zeroMask + strings.Repeat("\x00\x80"+zeroMask, 100),
+			"pings":           strings.Repeat("\x89\x80"+zeroMask, 100),
+			"pongs":           strings.Repeat("\x8a\x82"+zeroMask+"42", 100),
+			"empty messages":  strings.Repeat("\x82\x80"+zeroMask, 100),
+		} {
+			if name == "empty messages" && !bound {
+				continue // TestUnboundLimit
+			}
+			t.Run(fmt.Sprintf("%s/%v", name, bound), func(t *testing.T) {
+				r := startOn(t, Config{BindTimeout: time.Hour, PingInterval: time.Hour}, server)
+				conn, reader, _ := r.dialRaw("")
+				io.WriteString(conn, hello)
+				if serial := r.in.next(t).serial; bound {
+					r.Send(serial, bindReceived)
+					io.CopyN(io.Discard, reader, int64(2+len(bindReceived)))
+				}
+				go io.Copy(io.Discard, reader)
+				if name == "empty fragments" {
+					io.WriteString(conn, flood[:6])
+					flood = flood[6:]
+				}
+				for sent := 0; sent < 2*maxOverhead; sent += len(flood) {
+					io.WriteString(conn, flood) // It fails when the relay has read enough.
+				}
+				r.waitForEnd(EndFlood)
+			})
+		}
+	}
+	t.Run("play", func(t *testing.T) {
+		r := startOn(t, Config{BindTimeout: time.Hour, PingInterval: time.Hour}, server)
+		conn, reader, _ := r.dialRaw("")
+		io.WriteString(conn, hello)
+		r.Send(r.in.next(t).serial, bindReceived)
+		go io.Copy(io.Discard, reader)
+		long := "\x82\xfe\x05\x78" + zeroMask + strings.Repeat("a", 1400)
+		halves := "\x02\x82" + zeroMask + "he\x80\x83" + zeroMask + "llo"
+		for i := range 1000 {
+			io.WriteString(conn, long+hello)
+			if i%2 == 0 {
+				io.WriteString(conn, halves+"\x89\x80"+zeroMask)
+				r.in.next(t)
+			}
+			r.in.next(t)
+			r.in.next(t)
+		}
+		if s := r.Stats(); s.Open != 1 || s.Received != 2501 {
+			t.Errorf("%+v", s)
+		}
+	})
 }
 
 // TestBusy: a message that the relay has no room for is dropped and counted.
@@ -214,20 +286,48 @@ func TestBusy(t *testing.T) {
 	r.Send(r.firstMessage(c), bindReceived)
 	read(t, c)
 	for range cap(r.in) + 3 {
-		write(t, c, nil)
+		write(t, c, []byte("x"))
 	}
 	testkit.Eventually(t, "three are dropped", func() bool { return r.Stats().Dropped[DropBusy] == 3 })
 }
 
-// TestIdle: a connection to which nothing is sent for IdleTimeout is closed.
+// TestIdle: a connection to which nothing is sent for IdleTimeout is closed, unless the relay
+// answers its signs of life.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{PingInterval: 10 * time.Millisecond, IdleTimeout: 3 * time.Second, BindTimeout: time.Hour})
-	c := r.dial()
-	r.Send(r.firstMessage(c), []byte("a"))
-	read(t, c)
-	expectClose(t, c, ws.StatusNormalClosure)
-	r.waitForEnd(EndIdle)
+	var all [2]*ws.Conn
+	var serials [2]uint64
+	for i := range all {
+		all[i] = r.dial()
+		serials[i] = r.firstMessage(all[i])
+		r.Send(serials[i], bindReceived)
+		read(t, all[i])
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() { // The relay, where the first one has an allocation.
+		defer close(ended)
+		for {
+			select {
+			case a := <-r.in:
+				if a.serial == serials[0] && len(a.pkt) == 0 {
+					r.Send(a.serial, nil)
+				}
+			case <-stop:
+				return
+			}
+		}
+	}()
+	all[0].CloseRead(context.Background())
+	expectClose(t, all[1], ws.StatusNormalClosure)
+	testkit.Eventually(t, "one has ended", func() bool { s := r.Stats(); return s.Ended[EndIdle] == 1 && s.Open == 1 })
+	pings := r.Stats().Pings
+	testkit.Eventually(t, "the other one is pinged for longer than IdleTimeout", func() bool { return r.Stats().Pings > pings+300 })
+	if s := r.Stats(); s.Open != 1 {
+		t.Errorf("%+v", s)
+	}
+	close(stop)
+	<-ended
 }
 
 // TestSlowReader: a client that reads nothing loses messages and then its

@@ -12,9 +12,11 @@
 // # On the wire
 //
 // A message of the relay protocol is one binary message of WebSocket. The relay
-// sends each in one frame. It confirms no subprotocol and no extension,
-// compression included, since real clients reject both. The answer to the upgrade
-// has the headers that RFC 6455 requires, and Date.
+// sends each in one frame. It confirms no extension, compression included, and a
+// subprotocol only to a client that offers some, since real clients reject what they
+// did not ask for: the name "binary" if it is among them, which Emscripten offers,
+// else the first. The name has no meaning: there is one protocol here. The answer to
+// the upgrade has the headers that RFC 6455 requires, and Date.
 //
 //	text message                   closed with 1003
 //	more than 1,472 bytes          closed with 1009; no client sends such a message
@@ -25,7 +27,11 @@
 //	the context of Run is done     closed with 1001 after all queued messages
 //	no BIND_RECEIVED was sent      closed with 1008 after BindTimeout, since the
 //	                               client has no allocation
-//	nothing sent for IdleTimeout   closed with 1000; a bound client is sent echoes
+//	64 messages before             closed with 1008
+//	BIND_RECEIVED, or 16 KiB
+//	of frames without a message
+//	nothing sent for IdleTimeout   closed with 1000; a client with an allocation is sent
+//	                               echoes, or answers pings
 //	slow reader, no pong           reset
 //	no BIND_RECEIVED was sent,     reset
 //	and a limit is reached
@@ -48,13 +54,26 @@
 // overflows. A writer goroutine per connection writes several frames per system
 // call. With TLS each write is one record, and a record with more than one frame
 // has at most 1,400 bytes of frames, since Unity's native client fails at larger
-// ones. A connection is reset when a write takes longer than WriteTimeout, or when
-// its queue overflowed and was not empty within WriteTimeout since. The socket's
-// send buffer is limited too, since data in it is old when it arrives.
+// ones; for browsers, which send an Origin header, it has up to 16 KiB. A connection
+// is reset when a write takes longer than WriteTimeout, or when its queue overflowed
+// and was not empty within WriteTimeout since. The socket's send buffer is limited
+// too, since data in it is old when it arrives.
 //
-// Before the relay has sent BIND_RECEIVED, 64 messages of a connection are
-// delivered. When the relay is busy, the message is dropped and the
-// connection is not read for a millisecond, so that TCP slows the sender down.
+// When the relay is busy, the message is dropped and the connection is not read for a
+// millisecond, so that TCP slows the sender down.
+//
+// # Floods
+//
+// Before the relay has sent BIND_RECEIVED, a connection may send 64 messages. Frames
+// without a message, such as pings, pongs and empty fragments, may have 16 KiB until
+// then, and later in each PingInterval, headers of further fragments included.
+//
+// # Pages in the background
+//
+// A browser stops or slows down the timers of a page in the background, which then sends
+// no PING of the relay protocol, and answers pings of WebSocket itself. A bound client
+// from which no message came for PingInterval is pinged, and the pong counts as a
+// message of its allocation. So a page stays in its match as long as its connection lives.
 //
 // # Client addresses
 //

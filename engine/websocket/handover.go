@@ -18,8 +18,12 @@ import (
 // A process that hands its relay over keeps its connections: the state of TLS cannot leave it.
 // It passes each message on over a link to the process that has the relay, and back. A link is a
 // Unix socket of packets, so that the end of the relay's side can be handed over again with
-// whatever waits in it. A packet is the serial of a connection, little-endian, and one message;
-// without a message, the connection has ended.
+// whatever waits in it. A packet is the serial of a connection, little-endian, and one message.
+// To the relay, no message means that the connection has ended, and one byte is a sign of life;
+// from it, no message answers that.
+
+// aliveOverLink stands for a sign of life: no message of a client has one byte.
+var aliveOverLink [1]byte
 
 // serialSize is the size in bytes of the serial before a message.
 const serialSize = 8
@@ -193,11 +197,7 @@ func (t *Transport) Hold(ctx context.Context) {
 	t.linked.links = nil
 	t.linked.mu.Unlock()
 	l := t.linked.to.Load()
-	go l.receive(func(serial uint64, pkt []byte) {
-		if len(pkt) > 0 {
-			t.Send(serial, pkt)
-		}
-	})
+	go l.receive(func(serial uint64, pkt []byte) { t.Send(serial, pkt) })
 	ended := make(chan struct{})
 	go func() {
 		t.admission.conns.Wait()
@@ -223,6 +223,8 @@ func (t *Transport) serveLinks(in engine.Intake) {
 				switch {
 				case len(pkt) == 0:
 					l.forget(serial)
+				case len(pkt) == len(aliveOverLink):
+					in.Deliver(serial, nil)
 				case in.Deliver(serial, pkt):
 					t.counts.received.Add(1)
 					t.counts.receivedBytes.Add(uint64(len(pkt)))

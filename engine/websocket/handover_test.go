@@ -113,6 +113,22 @@ func TestHandover(t *testing.T) {
 			t.Fatalf("the player gets %q as message %d", m, i)
 		}
 	}
+	// A sign of life passes both links, and so does its answer.
+	r.Transport.find(serial).deliverAlive()
+	if m := second.in.next(t); m.serial != serial || len(m.pkt) != 0 {
+		t.Errorf("a sign of life became %x of %d", m.pkt, m.serial)
+	}
+	r.Transport.find(serial).sent.Store(false)
+	second.Send(serial, nil)
+	testkit.Eventually(t, "the answer to a sign of life arrives", r.Transport.find(serial).sent.Load)
+	write(t, c, nil) // An empty message of a client is not its end.
+	write(t, c, []byte("after an empty message"))
+	if m := second.in.next(t); string(m.pkt) != "after an empty message" || !second.Send(serial, []byte("still here")) {
+		t.Errorf("after an empty message: %q of %d", m.pkt, m.serial)
+	}
+	if m := read(t, c); string(m) != "still here" {
+		t.Errorf("the player gets %q", m)
+	}
 	if next := second.serial.Load(); next < otherSerial {
 		t.Errorf("a new connection may get serial %d, after %d", next+1, otherSerial)
 	}

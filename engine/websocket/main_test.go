@@ -107,10 +107,14 @@ func startOn(t testing.TB, cfg Config, server func(http.Handler) *httptest.Serve
 	return r
 }
 
-// dial opens a connection, which is closed when the test ends.
-func (r *rig) dial() *ws.Conn {
+// dial opens a connection, which is closed when the test ends, with additional headers.
+func (r *rig) dial(headers ...http.Header) *ws.Conn {
 	r.t.Helper()
-	c, resp, err := ws.Dial(context.Background(), r.url, &ws.DialOptions{HTTPClient: r.client})
+	opts := &ws.DialOptions{HTTPClient: r.client}
+	if len(headers) > 0 {
+		opts.HTTPHeader = headers[0]
+	}
+	c, resp, err := ws.Dial(context.Background(), r.url, opts)
 	if err != nil {
 		r.t.Fatal(err, resp)
 	}

@@ -1,26 +1,31 @@
 package websocket
 
 import (
+	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	// corkSize is the most bytes of frames in one write.
 	corkSize = 16 << 10
-	// recordSize is the most bytes of frames in one write over TLS, and so in one
-	// record, unless the record has a single frame. Unity's native client
-	// decrypts into a buffer of 2,944 bytes. When that is full it drops
-	// ciphertext, and the MAC of the next record is then wrong.
+	// recordSize is the most bytes of frames in one write over TLS to a client that may
+	// not be a browser, and so in one record, unless the record has a single frame.
+	// Unity's native client decrypts into a buffer of 2,944 bytes. When that is full it
+	// drops ciphertext, and the MAC of the next record is then wrong.
 	recordSize = 1400
 	// maxFrame is the size of the largest frame: a header of four bytes and a
 	// message.
 	maxFrame = 4 + MaxMessage
 )
 
-// socket is a connection with a timeout for each write. While it is corked it
-// buffers writes, so that several frames leave in one system call. The
+// errFlood is returned by a read of a client that sends too much besides messages.
+var errFlood = errors.New("websocket: too much besides messages")
+
+// socket is a connection with a timeout for each write and a limit of what it reads. While it
+// is corked it buffers writes, so that several frames leave in one system call. The
 // WebSocket library writes whole frames to it, from the conn's writer and, for
 // pongs, from its reader.
 type socket struct {
@@ -29,12 +34,24 @@ type socket struct {
 	limit   int        // bytes of several frames in one write, at most corkSize
 	buffers *sync.Pool // of *[corkSize]byte
 
+	overhead atomic.Int64 // bytes that may be read; the reader of messages adds those of messages
+
 	mu       sync.Mutex      // guards what follows, and orders writes
 	corked   *[corkSize]byte // nil while the socket is not corked
 	buffered int             // bytes
 
 	deadlines     sync.Mutex // guards finalDeadline
 	finalDeadline time.Time  // of all reads and writes; zero: none
+}
+
+// Read reads, at most maxOverhead bytes ahead of the messages. The WebSocket library handles
+// frames without content in a loop of its own, which only an error ends.
+func (s *socket) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if s.overhead.Add(-int64(n)) < 0 {
+		return 0, errFlood
+	}
+	return n, err
 }
 
 // Write writes p, or buffers it while the socket is corked.

@@ -1,6 +1,7 @@
 package websocket
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -41,29 +42,32 @@ func (c *recordedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestWriteSizes: without TLS, queued messages leave in writes of up to 16 KiB.
-// With TLS, several frames in one write, and so in one record, have at most 1,400
-// bytes. No frame is split.
+// TestWriteSizes: without TLS, and to browsers, queued messages leave in writes of up to
+// 16 KiB. With TLS, several frames in one write, and so in one record, have at most 1,400
+// bytes to other clients. No frame is split.
 func TestWriteSizes(t *testing.T) {
 	t.Parallel()
-	const header, tls = 4, 5 + 1 + 16 // TLS 1.3: record header, content type, tag
+	const header, record = 4, 5 + 1 + 16 // TLS 1.3: record header, content type, tag
 	for _, test := range []struct {
-		secure          bool
+		secure, browser bool
 		size, count     int
 		want, remaining int // bytes of each write but the last, and of the last
 	}{
-		{false, 1270, 16, 12 * (header + 1270), 4 * (header + 1270)},
-		{true, 1270, 16, header + 1270 + tls, header + 1270 + tls},
-		{true, 696, 7, 2*(header+696) + tls, header + 696 + tls}, // two fill 1,400 exactly
-		{true, 697, 7, header + 697 + tls, header + 697 + tls},
-		{true, 1396, 3, header + 1396 + tls, header + 1396 + tls},
-		{true, MaxMessage, 3, header + MaxMessage + tls, header + MaxMessage + tls}, // a larger frame has its own record
+		{false, false, 1270, 16, 12 * (header + 1270), 4 * (header + 1270)},
+		{true, true, 1270, 16, 12*(header+1270) + record, 4*(header+1270) + record},
+		{true, false, 1270, 16, header + 1270 + record, header + 1270 + record},
+		{true, false, 696, 7, 2*(header+696) + record, header + 696 + record}, // two fill 1,400 exactly
+		{true, false, 697, 7, header + 697 + record, header + 697 + record},
+		{true, false, 1396, 3, header + 1396 + record, header + 1396 + record},
+		{true, false, MaxMessage, 3, header + MaxMessage + record, header + MaxMessage + record}, // a larger frame has its own record
 	} {
-		t.Run(fmt.Sprintf("%v/%d", test.secure, test.size), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v/%v/%d", test.secure, test.browser, test.size), func(t *testing.T) {
 			g := new(writeRecorder)
 			r := startOn(t, Config{MaxOutgoing: MaxMessage}, func(h http.Handler) *httptest.Server {
 				srv := httptest.NewUnstartedServer(h)
 				g.Listener, srv.Listener = srv.Listener, g
+				// Go's first records to a client are smaller, by its dynamic sizing.
+				srv.TLS = &tls.Config{DynamicRecordSizingDisabled: test.browser}
 				if test.secure {
 					srv.StartTLS()
 				} else {
@@ -71,11 +75,15 @@ func TestWriteSizes(t *testing.T) {
 				}
 				return srv
 			})
-			c := r.dial()
+			headers := http.Header{}
+			if test.browser {
+				headers.Set("Origin", "https://game.example")
+			}
+			c := r.dial(headers)
 			c.SetReadLimit(MaxMessage)
 			serial := r.firstMessage(c)
 			g.mu.Lock()
-			r.Send(serial, nil)
+			r.Send(serial, []byte("first"))
 			testkit.Eventually(t, "the writer is blocked", func() bool { return g.blocked.Load() == 1 })
 			for range test.count {
 				if !r.Send(serial, make([]byte, test.size)) {

@@ -109,11 +109,16 @@ func (t *Transport) MaxMessage() int { return t.cfg.MaxOutgoing }
 
 // Send queues a message for a connection. It copies pkt and never blocks. It
 // reports false if the connection has ended or its queue is full. An ERROR with
-// code 1 or 4 closes the connection after it is written.
+// code 1 or 4 closes the connection after it is written. An empty message is not sent: it says
+// that the connection still has an allocation, see [engine.Intake].
 func (t *Transport) Send(serial uint64, pkt []byte) bool {
 	c := t.find(serial)
 	if c == nil {
 		return t.sendHeld(serial, pkt)
+	}
+	if len(pkt) == 0 {
+		c.sent.Store(true)
+		return true
 	}
 	e, err := proto.ParseError(pkt)
 	if err != nil {
@@ -204,8 +209,8 @@ const (
 	DefaultSendBuffer    = 128 << 10
 	DefaultConns         = 4096
 	DefaultAddressConns  = 64
-	DefaultPingInterval  = 20 * time.Second
-	DefaultPongTimeout   = 10 * time.Second
+	DefaultPingInterval  = 10 * time.Second / 3
+	DefaultPongTimeout   = 30 * time.Second
 	DefaultWriteTimeout  = 5 * time.Second
 	DefaultCloseTimeout  = 2 * time.Second
 	DefaultBindTimeout   = 10 * time.Second
@@ -246,11 +251,13 @@ type Config struct {
 	// such as a native one, may always connect. Default: all.
 	AllowOrigins []string
 
-	// PingInterval is the time between checks of a connection: it is pinged if
-	// nothing was received since the last check. Default 20 s.
+	// PingInterval is the time between checks of a connection: a bound one is pinged if
+	// no message was received since the last check. A client that only answers pings
+	// gives a sign of life within two intervals, which the engine's idle limit must
+	// exceed. Default 3.3 s, a third of the engine's default.
 	PingInterval time.Duration
 	// PongTimeout is the time within which a client must answer a ping, or else
-	// its connection is reset. Default 10 s.
+	// its connection is reset. Default 30 s.
 	PongTimeout time.Duration
 	// WriteTimeout is the time that one write may take, and that an overflowed
 	// queue may take to become empty, before the connection is reset. Default 5 s.
@@ -261,9 +268,9 @@ type Config struct {
 	// BindTimeout is the time after which a connection is closed if the relay has
 	// not sent it BIND_RECEIVED. Default 10 s.
 	BindTimeout time.Duration
-	// IdleTimeout is the time after which a connection is closed to which nothing
-	// but ERROR was sent. It should be longer than any idle timeout of the
-	// engine. Default 2 minutes; negative: never.
+	// IdleTimeout is the time after which a connection is closed to which nothing but
+	// ERROR was sent, and that has no allocation. It should be longer than any idle
+	// timeout of the engine. Default 2 minutes; negative: never.
 	IdleTimeout time.Duration
 }
 
@@ -391,9 +398,8 @@ type Drop uint8
 const (
 	// DropBusy: the relay was too busy for a received message.
 	DropBusy Drop = iota
-	// DropUnbound: more than 64 messages were received before the relay sent
-	// BIND_RECEIVED.
-	DropUnbound
+	// DropEmpty: a received message was empty.
+	DropEmpty
 	// DropFull: the queue of the connection was full.
 	DropFull
 	// DropGone: the connection ended before a message to it was written.
@@ -404,7 +410,7 @@ const (
 )
 
 var dropNames = [NumDrops]string{
-	DropBusy: "busy", DropUnbound: "unproven", DropFull: "full", DropGone: "gone",
+	DropBusy: "busy", DropEmpty: "empty", DropFull: "full", DropGone: "gone",
 }
 
 // String returns the name of the reason in metrics.
@@ -435,7 +441,8 @@ const (
 	EndFinalError
 	// EndUnbound: no BIND_RECEIVED was sent within Config.BindTimeout; 1008.
 	EndUnbound
-	// EndIdle: nothing but ERROR was sent for Config.IdleTimeout; 1000.
+	// EndIdle: nothing but ERROR was sent for Config.IdleTimeout, and there is no
+	// allocation; 1000.
 	EndIdle
 	// EndSlow: the client read too slowly; a reset.
 	EndSlow
@@ -448,6 +455,10 @@ const (
 	EndShed
 	// EndBanned: its address was banned; 1008.
 	EndBanned
+	// EndFlood: the client sent more than 64 messages before the relay sent
+	// BIND_RECEIVED, or more than 16 KiB besides messages before that or in one
+	// PingInterval; 1008.
+	EndFlood
 
 	// NumEnds is the number of ends, including an unused zero.
 	NumEnds
@@ -474,6 +485,7 @@ var ends = [NumEnds]struct {
 	EndStopped:    {"stopped", ws.StatusGoingAway, "the relay stops"},
 	EndShed:       {name: "shed"},
 	EndBanned:     {"banned", ws.StatusPolicyViolation, "banned"},
+	EndFlood:      {"flood", ws.StatusPolicyViolation, "too much besides messages"},
 }
 
 // String returns the name of the end in metrics.

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -239,15 +241,31 @@ type matchRig struct {
 
 func newMatchRig(t *testing.T, server func(http.Handler) *httptest.Server) *matchRig {
 	t.Helper()
-	tr, err := New(Config{})
+	return newMatchRigWith(t, server, Config{}, engine.Config{})
+}
+
+func newMatchRigWith(t *testing.T, server func(http.Handler) *httptest.Server, cfg Config, relay engine.Config) *matchRig {
+	t.Helper()
+	tr, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := &matchRig{Transport: tr, srv: server(tr)}
 	t.Cleanup(g.srv.Close)
-	g.Relay = enginetest.Start(t, engine.Config{Workers: 2, Transports: []engine.Transport{tr}})
+	relay.Workers, relay.Transports = 2, []engine.Transport{tr}
+	g.Relay = enginetest.Start(t, relay)
 	<-tr.Running()
 	return g
+}
+
+// isReserved reports whether the relay has an allocation.
+func (g *matchRig) isReserved(t *testing.T, id proto.AllocationID) bool {
+	t.Helper()
+	all, _, err := g.Allocations(t.Context(), engine.Filter{}, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(all, func(a engine.Allocation) bool { return a.ID == id })
 }
 
 // dialAndBind opens a WebSocket and binds an allocation.
@@ -263,6 +281,42 @@ func (g *matchRig) dialAndBind(t *testing.T, cred enginetest.Credentials) *ws.Co
 		t.Fatalf("the answer to BIND is %x", got)
 	}
 	return c
+}
+
+// TestBackground: a page in the background, whose timers do not run, stays in its match, since
+// the browser answers pings. A page whose connection is dead does not, and neither does one
+// that answers them when its allocation has ended.
+func TestBackground(t *testing.T) {
+	t.Parallel()
+	const idle = 1500 * time.Millisecond
+	g := newMatchRigWith(t, httptest.NewServer, Config{PingInterval: idle / 3, IdleTimeout: idle}, engine.Config{IdleTimeout: idle, HostAloneTimeout: idle})
+	living, dead, ended := g.Host("living", 4), g.Host("dead", 4), g.Host("ended", 4)
+	page := g.dialAndBind(t, g.Credentials(living))
+	lost := make(chan error, 1)
+	go func() { // The browser.
+		_, pkt, err := page.Read(context.Background())
+		lost <- fmt.Errorf("%x, %w", pkt, err)
+	}()
+	g.dialAndBind(t, g.Credentials(dead)) // It is not read.
+	other := g.dialAndBind(t, g.Credentials(ended))
+	write(t, other, proto.Close{ID: ended.ID}.Append(nil))
+	expectClose(t, other, ws.StatusNormalClosure)
+	testkit.Eventually(t, "the dead page is out of its match", func() bool { return !g.isReserved(t, dead.ID) })
+	alive := g.Relay.Stats().Outcomes[engine.OutAlive]
+	testkit.Eventually(t, "the page in the background stays", func() bool {
+		if g.Relay.Stats().Outcomes[engine.OutAlive] > alive+12 { // four times the idle limit at least
+			return true
+		}
+		select {
+		case err := <-lost:
+			t.Fatalf("the page in the background has lost its match: %v", err)
+		default:
+		}
+		return false
+	})
+	if !g.isReserved(t, living.ID) {
+		t.Error("the page in the background has no allocation")
+	}
 }
 
 // TestMatch: a host over WebSocket, one player over WebSocket and one over UDP

@@ -101,13 +101,15 @@ func (t *Transport) accept(w http.ResponseWriter, r *http.Request, p *place) *co
 	// A client that does not read the answer must not delay the return of Run.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(t.cfg.WriteTimeout))
 	limit := corkSize
-	if r.TLS != nil {
+	if r.TLS != nil && r.Header.Get("Origin") == "" { // Browsers send one.
 		limit = recordSize
 	}
 	u := &hijacker{ResponseWriter: w, sock: &socket{timeout: t.cfg.WriteTimeout, limit: limit, buffers: &t.buffers}}
+	u.sock.overhead.Store(maxOverhead)
 	conn, err := ws.Accept(u, r, &ws.AcceptOptions{
 		InsecureSkipVerify: true, // ServeHTTP has checked the origin.
 		CompressionMode:    ws.CompressionDisabled,
+		Subprotocols:       subprotocols(r.Header),
 	})
 	if err != nil {
 		t.counts.refused[RefusedHandshake].Add(1)
@@ -117,6 +119,19 @@ func (t *Transport) accept(w http.ResponseWriter, r *http.Request, p *place) *co
 	conn.SetReadLimit(MaxMessage)
 	t.counts.opened.Add(1)
 	return newConn(t, t.serial.Add(1), conn, u.sock, p)
+}
+
+// subprotocols returns the names of which the first one that the client offers is confirmed:
+// the one that Emscripten asks for, then any. Browsers fail a connection whose server
+// confirms none of the offered ones, and every client one with a name that it did not offer.
+func subprotocols(h http.Header) []string {
+	all := []string{"binary"}
+	for _, value := range h.Values("Sec-WebSocket-Protocol") {
+		for name := range strings.SplitSeq(value, ",") {
+			all = append(all, strings.TrimSpace(name))
+		}
+	}
+	return all
 }
 
 // hijacker gives the WebSocket library a [socket] in place of the server's

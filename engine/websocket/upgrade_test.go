@@ -14,8 +14,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// TestUpgradeAnswer: subprotocols and extensions are not confirmed, and the answer
-// is small.
+// TestUpgradeAnswer: extensions are not confirmed, nor a subprotocol that the client does
+// not offer, and the answer is small.
 func TestUpgradeAnswer(t *testing.T) {
 	t.Parallel()
 	tr, err := New(Config{})
@@ -34,8 +34,7 @@ func TestUpgradeAnswer(t *testing.T) {
 	<-tr.Running()
 
 	r := &rig{Transport: tr, t: t, url: srv.URL}
-	conn, _, answer := r.dialRaw("Sec-WebSocket-Protocol: relay, chat\r\n" +
-		"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\nOrigin: https://game.example\r\n")
+	conn, _, answer := r.dialRaw("Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\nOrigin: https://game.example\r\n")
 	defer conn.Close()
 	lower := strings.ToLower(answer)
 	for _, want := range []string{
@@ -56,20 +55,46 @@ func TestUpgradeAnswer(t *testing.T) {
 	}
 }
 
-// TestNoExtensions: a client that requests a subprotocol and compression gets
-// neither.
+// TestSubprotocol: one offered subprotocol is confirmed, since a browser fails the connection
+// without, and none to a client that offers none.
+func TestSubprotocol(t *testing.T) {
+	t.Parallel()
+	r := start(t, Config{})
+	for _, test := range []struct{ headers, want string }{
+		{"", ""},
+		{"Sec-WebSocket-Protocol: binary\r\n", "binary"}, // Emscripten
+		{"Sec-WebSocket-Protocol: base64, binary\r\n", "binary"},
+		{"Sec-WebSocket-Protocol: base64\r\nSec-WebSocket-Protocol: Binary\r\n", "Binary"},
+		{"Sec-WebSocket-Protocol: relay, chat\r\n", "relay"},
+		{"Sec-WebSocket-Protocol: ,\r\n", ""},
+	} {
+		conn, _, answer := r.dialRaw(test.headers)
+		var got []string
+		for line := range strings.Lines(answer) {
+			if name, value, _ := strings.Cut(strings.TrimSpace(line), ": "); strings.EqualFold(name, "Sec-WebSocket-Protocol") {
+				got = append(got, value)
+			}
+		}
+		if strings.Join(got, "|") != test.want {
+			t.Errorf("%q is answered with %q, want %q", test.headers, got, test.want)
+		}
+		conn.Close()
+	}
+}
+
+// TestNoExtensions: a client that requests compression does not get it.
 func TestNoExtensions(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{})
 	c, resp, err := ws.Dial(t.Context(), r.url, &ws.DialOptions{
-		Subprotocols: []string{"relay"}, CompressionMode: ws.CompressionContextTakeover,
+		CompressionMode: ws.CompressionContextTakeover,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.CloseNow()
-	if c.Subprotocol() != "" || resp.Header.Get("Sec-WebSocket-Extensions") != "" {
-		t.Errorf("%q, %v", c.Subprotocol(), resp.Header)
+	if resp.Header.Get("Sec-WebSocket-Extensions") != "" {
+		t.Error(resp.Header)
 	}
 	serial := r.firstMessage(c)
 	r.Send(serial, []byte(strings.Repeat("a", 1000)))
@@ -302,7 +327,7 @@ func TestShed(t *testing.T) {
 	if _, resp, err := ws.Dial(t.Context(), r.url, nil); err == nil || resp.StatusCode != 503 {
 		t.Errorf("a connection above the limit: %v, %v", resp, err)
 	}
-	write(t, player, nil)
+	write(t, player, []byte("x"))
 	r.in.next(t)
 	testkit.Eventually(t, "the count", func() bool { return r.Stats().Ended[EndShed] == 3 })
 	if s := r.Stats(); s.Open != 6 || s.Refused[RefusedTotal] != 1 {

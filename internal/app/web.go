@@ -148,6 +148,7 @@ func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 		MaxConns: c.MaxWebSockets, MaxConnsPerAddress: c.MaxAddressWebSockets,
 		TrustedProxies: trustedProxies(c), AllowOrigins: origins(c),
 		IdleTimeout:   idleTimeout(c, websocket.DefaultIdleTimeout),
+		PingInterval:  min(c.IdleTimeout/3, maxPingInterval),
 		QueueMessages: c.WebSocketQueue, MaxOutgoing: c.WebSocketMaxMessage,
 		QueueBytes: queueBytes(c),
 	}
@@ -156,6 +157,10 @@ func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 	}
 	return w
 }
+
+// maxPingInterval is how often a silent WebSocket is pinged at least, whatever the idle
+// time-out, so that NAT and proxies keep its connection.
+const maxPingInterval = 20 * time.Second
 
 // queuedBytes is the average room of a queued message, as in the defaults of package
 // websocket.
