@@ -20,9 +20,11 @@ const (
 	maxUnbound = 64
 	// maxOverhead is how many bytes a connection may send that are no message: before
 	// BIND_RECEIVED, and then in each PingInterval. Frames without content cost the
-	// relay as much time as messages do. A pong has ten bytes, and a fragment at least
-	// six besides its content.
+	// relay as much time as messages do. A fragment has at least six besides its content.
 	maxOverhead = 16 << 10
+	// controlOverhead is what a ping or a pong counts besides its bytes, since it costs
+	// more time, and the answer to a ping is a write.
+	controlOverhead = 200
 	// busyPause is how long a connection is not read after the relay rejected a
 	// message because it was busy.
 	busyPause = time.Millisecond

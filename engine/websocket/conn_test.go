@@ -259,21 +259,30 @@ func testFlood(t *testing.T, server func(http.Handler) *httptest.Server) {
 		r := startOn(t, Config{BindTimeout: time.Hour, PingInterval: time.Hour}, server)
 		conn, reader, _ := r.dialRaw("")
 		io.WriteString(conn, hello)
-		r.Send(r.in.next(t).serial, bindReceived)
-		go io.Copy(io.Discard, reader)
+		serial := r.in.next(t).serial
+		r.Send(serial, bindReceived)
 		long := "\x82\xfe\x05\x78" + zeroMask + strings.Repeat("a", 1400)
 		halves := "\x02\x82" + zeroMask + "he\x80\x83" + zeroMask + "llo"
 		for i := range 1000 {
 			io.WriteString(conn, long+hello)
 			if i%2 == 0 {
-				io.WriteString(conn, halves+"\x89\x80"+zeroMask)
+				io.WriteString(conn, halves)
 				r.in.next(t)
+			}
+			if i%50 == 0 {
+				io.WriteString(conn, "\x89\x80"+zeroMask)
 			}
 			r.in.next(t)
 			r.in.next(t)
 		}
 		if s := r.Stats(); s.Open != 1 || s.Received != 2501 {
 			t.Errorf("%+v", s)
+		}
+		r.Send(serial, []byte("end"))
+		want := "\x82\x04" + string(bindReceived) + strings.Repeat("\x8a\x00", 20) + "\x82\x03end"
+		got := make([]byte, len(want))
+		if io.ReadFull(reader, got); string(got) != want {
+			t.Errorf("the client got %q, want %q", got, want)
 		}
 	})
 }

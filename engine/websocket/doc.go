@@ -66,7 +66,8 @@
 //
 // Before the relay has sent BIND_RECEIVED, a connection may send 64 messages. Frames
 // without a message, such as pings, pongs and empty fragments, may have 16 KiB until
-// then, and later in each PingInterval, headers of further fragments included.
+// then, and later in each PingInterval, headers of further fragments included. A ping
+// or a pong counts as 200 bytes more.
 //
 // # Pages in the background
 //

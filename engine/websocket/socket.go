@@ -54,6 +54,9 @@ func (s *socket) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// takeControl charges a ping or a pong, and reports whether a ping may be answered.
+func (s *socket) takeControl() bool { return s.overhead.Add(-controlOverhead) >= 0 }
+
 // Write writes p, or buffers it while the socket is corked.
 func (s *socket) Write(p []byte) (int, error) {
 	s.mu.Lock()

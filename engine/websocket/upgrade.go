@@ -2,6 +2,7 @@ package websocket
 
 import (
 	"bufio"
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -110,6 +111,8 @@ func (t *Transport) accept(w http.ResponseWriter, r *http.Request, p *place) *co
 		InsecureSkipVerify: true, // ServeHTTP has checked the origin.
 		CompressionMode:    ws.CompressionDisabled,
 		Subprotocols:       subprotocols(r.Header),
+		OnPingReceived:     func(context.Context, []byte) bool { return u.sock.takeControl() },
+		OnPongReceived:     func(context.Context, []byte) { u.sock.takeControl() },
 	})
 	if err != nil {
 		t.counts.refused[RefusedHandshake].Add(1)
