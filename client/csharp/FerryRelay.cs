@@ -36,8 +36,8 @@ namespace Ferry {
         public byte[] ConnectionData;
         /// <summary>Those of the host; null in the ticket of a host.</summary>
         public byte[] HostConnectionData;
-        /// <summary>The relay's address for plain UDP.</summary>
-        public IPEndPoint Server;
+        /// <summary>The relay's addresses for plain UDP. A session tries them in turn.</summary>
+        public IPEndPoint[] Servers;
     }
 
     /// <summary>The Allocations API. Its methods may be called by any thread, and block.</summary>
@@ -52,8 +52,9 @@ namespace Ferry {
 
         /// <summary>Reserves an allocation for a host and at most so many players.</summary>
         /// <param name="region">one of the relay's regions; null: the server chooses</param>
-        public RelayTicket Allocate(int maxConnections, string region = null) {
-            var answer = Call<AllocateAnswer>("/v1/allocate", "{\"maxConnections\":" + maxConnections + (region == null ? "" : ",\"region\":" + Quote(region)) + "}");
+        /// <param name="family">4 or 6: the address family that comes first; 0: 4</param>
+        public RelayTicket Allocate(int maxConnections, string region = null, int family = 0) {
+            var answer = Call<AllocateAnswer>("/v1/allocate", "{\"maxConnections\":" + maxConnections + (region == null ? "" : ",\"region\":" + Quote(region)) + ",\"family\":" + family + "}");
             return TicketOf(answer.data.allocation);
         }
 
@@ -63,8 +64,9 @@ namespace Ferry {
         }
 
         /// <summary>Reserves an allocation for a player of the host with that code. Bind within 10 s.</summary>
-        public RelayTicket Join(string joinCode) {
-            return TicketOf(Call<AllocateAnswer>("/v1/join", "{\"joinCode\":" + Quote(joinCode) + "}").data.allocation);
+        /// <param name="family">4 or 6: the address family that comes first, for a backend that of its player; 0: that of this call</param>
+        public RelayTicket Join(string joinCode, int family = 0) {
+            return TicketOf(Call<AllocateAnswer>("/v1/join", "{\"joinCode\":" + Quote(joinCode) + ",\"family\":" + family + "}").data.allocation);
         }
 
         T Call<T>(string path, string body) {
@@ -105,15 +107,16 @@ namespace Ferry {
 
         static RelayTicket TicketOf(Allocation a) {
             if (a == null) throw new RelayApiException(0, 0, "the answer has no allocation", null);
+            var servers = new List<IPEndPoint>();
             foreach (var e in a.serverEndpoints ?? new Endpoint[0])
-                if (e.connectionType == "udp")
-                    return new RelayTicket {
-                        AllocationId = a.allocationId, Id = Convert.FromBase64String(a.allocationIdBytes), Key = Convert.FromBase64String(a.key),
-                        ConnectionData = Convert.FromBase64String(a.connectionData),
-                        HostConnectionData = a.hostConnectionData == null ? null : Convert.FromBase64String(a.hostConnectionData),
-                        Server = new IPEndPoint(IPAddress.Parse(e.host), e.port),
-                    };
-            throw new RelayApiException(0, 0, "the relay has no address for UDP", null);
+                if (e.connectionType == "udp") servers.Add(new IPEndPoint(IPAddress.Parse(e.host), e.port));
+            if (servers.Count == 0) throw new RelayApiException(0, 0, "the relay has no address for UDP", null);
+            return new RelayTicket {
+                AllocationId = a.allocationId, Id = Convert.FromBase64String(a.allocationIdBytes), Key = Convert.FromBase64String(a.key),
+                ConnectionData = Convert.FromBase64String(a.connectionData),
+                HostConnectionData = a.hostConnectionData == null ? null : Convert.FromBase64String(a.hostConnectionData),
+                Servers = servers.ToArray(),
+            };
         }
 
 #pragma warning disable 0649 // The serializer sets these fields.
@@ -211,7 +214,8 @@ namespace Ferry {
         /// <summary>A message without an answer is repeated so often.</summary>
         public const int RetryMilliseconds = 250;
         readonly RelayTicket ticket;
-        readonly Socket socket;
+        Socket socket;
+        int server; // index of ticket.Servers
         readonly byte[] buffer = new byte[2048];
         readonly Queue<RelayEvent> events = new Queue<RelayEvent>();
         readonly HashSet<string> peers = new HashSet<string>();
@@ -224,16 +228,46 @@ namespace Ferry {
         public RelaySession(RelayTicket ticket) {
             if (ticket.Id.Length != 16 || ticket.Key.Length != 64 || ticket.ConnectionData.Length > 255) throw new ArgumentException("the ticket has wrong sizes");
             this.ticket = ticket;
-            socket = new Socket(ticket.Server.AddressFamily, SocketType.Dgram, ProtocolType.Udp);
-            socket.Connect(ticket.Server);
-            socket.Blocking = false;
+            Open(0);
+        }
+
+        // Opens a socket to the first server, from an index on, to whose address family this machine has a way.
+        void Open(int first) {
+            if (socket != null) socket.Dispose();
+            socket = null;
+            for (var i = 0; socket == null; i++) {
+                server = (first + i) % ticket.Servers.Length;
+                var to = ticket.Servers[server];
+                Socket s = null;
+                try {
+                    s = new Socket(to.AddressFamily, SocketType.Dgram, ProtocolType.Udp);
+                    s.Connect(to);
+                    s.Blocking = false;
+                    socket = s;
+                } catch (SocketException) {
+                    if (s != null) s.Dispose();
+                    if (i == ticket.Servers.Length - 1) throw;
+                }
+            }
         }
 
         /// <summary>The peers that a message has come from, or that this session is connected to.</summary>
         public ICollection<string> Peers { get { return peers; } }
 
         /// <summary>Binds the allocation to this socket. TimeoutException: the relay does not answer.</summary>
-        public void Bind(int withinMilliseconds = 10000) { Repeat(withinMilliseconds, SendBind, () => bound); }
+        public void Bind(int withinMilliseconds = 10000) {
+            var until = clock.ElapsedMilliseconds + withinMilliseconds;
+            for (var turn = 0;; turn++) {
+                // A second for each server, then two, then four: one is long enough for the round trip.
+                var left = (int)(until - clock.ElapsedMilliseconds);
+                var last = ticket.Servers.Length == 1 || left <= 1000;
+                try {
+                    Repeat(last ? left : Math.Min(left, 1000 << Math.Min(turn / ticket.Servers.Length, 2)), SendBind, () => bound);
+                    return;
+                } catch (TimeoutException) { if (last) throw; }
+                Open(server + 1);
+            }
+        }
 
         /// <summary>Connects a player with the host of its ticket, and returns the host. Bind first.</summary>
         public string Connect(int withinMilliseconds = 10000) {
@@ -253,7 +287,7 @@ namespace Ferry {
                     if (socket.Poll(10000, SelectMode.SelectRead)) Receive();
                 if (done()) return;
             }
-            throw new TimeoutException("the relay at " + ticket.Server + " does not answer");
+            throw new TimeoutException("the relay at " + ticket.Servers[server] + " does not answer");
         }
 
         void SendBind() { SendRaw(RelayMessage.NewBind(ticket.ConnectionData, nonce++, ticket.Key)); }

@@ -5,6 +5,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -166,6 +171,59 @@ func TestHost(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNextEndpoint: endpoints that do not answer, of both families, cost seconds and not the match.
+func TestNextEndpoint(t *testing.T) {
+	t.Parallel()
+	run := compile(t)
+	url, caller, _ := service(t)
+	var silent []string
+	for _, ip := range []string{"127.0.0.1", "::1"} {
+		conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(ip)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		silent = append(silent, fmt.Sprintf(`{"connectionType":"udp","network":"udp","host":%q,"port":%d}`, ip, conn.LocalAddr().(*net.UDPAddr).Port))
+	}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r2, err := http.NewRequestWithContext(r.Context(), r.Method, url+r.URL.Path, r.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		r2.Header = r.Header
+		res, err := http.DefaultClient.Do(r2)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(res.StatusCode)
+		_, _ = w.Write(bytes.Replace(body, []byte(`"serverEndpoints":[`), []byte(`"serverEndpoints":[`+strings.Join(silent, ",")+","), 1))
+	}))
+	defer api.Close()
+	ticket, err := client.Reserve(t.Context(), caller, 4, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	session(t, ticket)
+	code, err := caller.JoinCode(t.Context(), ticket.ID.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if out, err := run("join", api.URL, code, playerToken).Output(); err != nil || string(out) != "connected\n" {
+		t.Errorf("%v, it prints %q", err, out)
+	}
+	if took := time.Since(start); took < 2*time.Second {
+		t.Errorf("it took %v, so that the silent endpoints were not tried", took)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -74,6 +75,36 @@ func TestJavaScriptAPIErrors(t *testing.T) {
 		if got.Name != "ApiError" || got.Status != test.status || got.Code != test.code || got.Title != test.title || !strings.Contains(got.Message, test.text) {
 			t.Errorf("%s: %+v, want %d, %d, %q, %q", test.expression, got, test.status, test.code, test.title, test.text)
 		}
+	}
+}
+
+// TestJavaScriptNextEndpoint: endpoints that refuse, or take the connection and are silent, cost a
+// second and not the match.
+func TestJavaScriptNextEndpoint(t *testing.T) {
+	t.Parallel()
+	p := libraryPage(t)
+	f := dev(t)
+	host := newGoHost(t, &api.Client{BaseURL: f.api}, 4)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for name, first := range map[string]string{"silent": silent.Addr().String(), "refusing": "127.0.0.1:" + testkit.FreePort(t)} {
+		_, port, _ := net.SplitHostPort(first)
+		p.run(fmt.Sprintf(`(async () => {
+			const a = await new ferry.Allocations(%q).join(%q), first = { connectionType: "ws", host: "127.0.0.1", port: %s }
+			a.endpoints.unshift(first)
+			await (await ferry.open(%q, a)).connection.connect()
+		})()`, f.api, host.code, port, name))
+		p.do(nil, "ferry.say", name, 0, 3)
+		p.hears(name, map[string]int{host.ID().String(): 3})
+		p.run(fmt.Sprintf(`(async () => {
+			const a = await new ferry.Allocations(%q).join(%q)
+			a.endpoints = [{ connectionType: "ws", host: "127.0.0.1", port: %s }]
+			const e = await ferry.failure(() => ferry.Connection.open(a, { bindTimeout: 1500 }))
+			if (e.reason !== (%q === "silent" ? "bind-timeout" : "lost")) throw new Error(JSON.stringify(e))
+		})()`, f.api, host.code, port, name))
 	}
 }
 

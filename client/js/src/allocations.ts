@@ -56,9 +56,12 @@ export class Allocations {
     this.#timeout = timeout
   }
 
-  /** Reserves an allocation for the host of up to maxConnections players. It is lost unless the host binds within 10 s. */
-  async allocate(maxConnections: number, region?: string): Promise<Allocation> {
-    return parseAllocation(await this.#post("/v1/allocate", { maxConnections, region }, 201), false)
+  /**
+   * Reserves an allocation for the host of up to maxConnections players. It is lost unless the host binds within 10 s.
+   * The endpoints of the family come first within their type, by default those of IPv4.
+   */
+  async allocate(maxConnections: number, region?: string, family?: 4 | 6): Promise<Allocation> {
+    return parseAllocation(await this.#post("/v1/allocate", { maxConnections, region, family }, 201), false)
   }
 
   /** Returns the join code of a host's allocation, which is the same until the allocation ends. */
@@ -67,9 +70,12 @@ export class Allocations {
     return typeof code === "string" && code !== "" ? code : invalid("joinCode")
   }
 
-  /** Reserves an allocation for a player of the host with this join code. It is lost unless the player binds within 10 s. */
-  async join(joinCode: string): Promise<Allocation> {
-    return parseAllocation(await this.#post("/v1/join", { joinCode }, 200), true)
+  /**
+   * Reserves an allocation for a player of the host with this join code. It is lost unless the player binds within 10 s.
+   * The endpoints of the family come first within their type, by default those of the call's. A backend names its player's.
+   */
+  async join(joinCode: string, family?: 4 | 6): Promise<Allocation> {
+    return parseAllocation(await this.#post("/v1/join", { joinCode, family }, 200), true)
   }
 
   async #post(path: string, body: object, ...want: number[]): Promise<Record<string, unknown>> {

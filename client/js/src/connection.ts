@@ -26,13 +26,13 @@ export class RelayError extends Error {
 
 /** Times are in milliseconds. */
 export interface ConnectionOptions {
-  /** The URL of the WebSocket. Default: the wss endpoint of the allocation, or else its ws endpoint. */
+  /** The URL of the WebSocket. Default: the wss endpoints of the allocation, or else its ws endpoints, in turn. */
   url?: string
   /** The nonce of the first BIND. Default 0. After a lost connection, another one with the same allocation needs a greater nonce. */
   nonce?: number
   /** The time between PINGs. After ten without a message of the relay the connection is lost. Default 1000. */
   pingPeriod?: number
-  /** The time between repetitions of an unanswered request. Default 1000. */
+  /** The time between repetitions of an unanswered request, and until the next endpoint is tried as well. Default 1000. */
   retryPeriod?: number
   /** How long to wait for the WebSocket and the answer to BIND. Default 10,000. */
   bindTimeout?: number
@@ -75,12 +75,13 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   readonly #allocation: Allocation
   readonly #options: typeof defaults
   readonly #key: CryptoKey
-  readonly #socket: WebSocket
   readonly #timer: ReturnType<typeof setInterval>
   readonly #peers = new Set<string>()
   readonly #leaving = new Set<string>() // DISCONNECT was sent and has not come back
   readonly #events: ConnectionEvent[] = []
   #waiting: (() => void)[] = [] // iterators
+  readonly #opening = new Set<WebSocket>()
+  #socket: WebSocket | undefined // the first that has opened
   #nonce: number
   #bind: Request<void>
   #connect: Request<string> | undefined
@@ -104,12 +105,8 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
     this.#options = { ...defaults, ...options }
     this.#nonce = this.#options.nonce
     this.#key = key
-    this.#socket = new WebSocket(options.url ?? webSocketURL(allocation))
-    this.#socket.binaryType = "arraybuffer"
-    this.#socket.onopen = () => void this.#sendBind()
-    this.#socket.onmessage = e => { if (e.data instanceof ArrayBuffer) this.#receive(new Uint8Array(e.data)) }
-    this.#socket.onclose = e => this.#end(new RelayError("lost", "the WebSocket was closed with " + e.code))
     this.#bind = this.#startBind()
+    this.#open(options.url === undefined ? webSocketURLs(allocation) : [options.url])
     this.#timer = setInterval(() => this.#keepAlive(), this.#options.pingPeriod)
   }
 
@@ -141,7 +138,7 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
     const peer = to ?? (this.#allocation.hostConnectionData && [...this.#peers][0])
     if (peer === undefined || !this.#peers.has(peer)) throw new RelayError("not-connected")
     if (content.length > this.#options.maxContent) throw new RangeError(`${content.length} bytes, at most ${this.#options.maxContent}`)
-    if (this.#socket.bufferedAmount > this.#options.maxBuffered) return false
+    if (this.#socket && this.#socket.bufferedAmount > this.#options.maxBuffered) return false
     this.#transmit({ type: "RELAY", from: this.id, to: peer, content: new Uint8Array(content) })
     return true
   }
@@ -167,6 +164,34 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
       else if (this.#error?.reason === "closed") return
       else if (this.#error) throw this.#error
       else await new Promise<void>(resolve => this.#waiting.push(resolve))
+    }
+  }
+
+  /** Opens a WebSocket to the first of some endpoints, and to the next one if that fails or takes long. */
+  #open(urls: string[]): void {
+    const [url, ...others] = urls
+    if (url === undefined) return
+    const socket = new WebSocket(url)
+    this.#opening.add(socket)
+    const next = () => {
+      clearTimeout(patience)
+      if (!this.#socket && !this.#error) this.#open(others.splice(0))
+    }
+    const patience = setTimeout(next, this.#options.retryPeriod)
+    socket.binaryType = "arraybuffer"
+    socket.onopen = () => {
+      clearTimeout(patience)
+      this.#opening.delete(socket)
+      if (this.#socket || this.#error) return socket.close(1000)
+      this.#socket = socket
+      for (const slower of this.#opening) slower.close()
+      void this.#sendBind()
+    }
+    socket.onmessage = e => { if (e.data instanceof ArrayBuffer) this.#receive(new Uint8Array(e.data)) }
+    socket.onclose = e => {
+      this.#opening.delete(socket)
+      next()
+      if (this.#socket === socket || !this.#socket && !this.#opening.size) this.#end(new RelayError("lost", "the WebSocket was closed with " + e.code))
     }
   }
 
@@ -266,7 +291,7 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   }
 
   #transmit(m: Message | Bytes): void {
-    if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(m instanceof Uint8Array ? m : encode(m))
+    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(m instanceof Uint8Array ? m : encode(m))
   }
 
   #end(reason: RelayError): void {
@@ -275,7 +300,8 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
     clearInterval(this.#timer)
     this.#bind.reject(reason)
     this.#connect?.reject(reason)
-    this.#socket.close(1000)
+    this.#socket?.close(1000)
+    for (const socket of this.#opening) socket.close()
     this.#resolveEnded(reason)
     this.#wake()
   }
@@ -304,10 +330,10 @@ class Request<T> {
   }
 }
 
-function webSocketURL(a: Allocation): string {
+function webSocketURLs(a: Allocation): string[] {
   for (const kind of ["wss", "ws"]) {
-    const e = a.endpoints.find(e => e.connectionType === kind)
-    if (e) return `${kind}://${e.host.includes(":") ? `[${e.host}]` : e.host}:${e.port}/`
+    const all = a.endpoints.filter(e => e.connectionType === kind)
+    if (all.length) return all.map(e => `${kind}://${e.host.includes(":") ? `[${e.host}]` : e.host}:${e.port}/`)
   }
   throw new TypeError("the relay offers no WebSocket")
 }
