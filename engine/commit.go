@@ -34,8 +34,8 @@ func (c *control) commit(cmd *command) Outcome {
 
 // commitBind binds an allocation to the endpoint of an authentic BIND.
 func (c *control) commitBind(cmd *command) Outcome {
-	if c.shared.sources.isRefused(cmd.from) {
-		return DropForbidden
+	if o, refused := c.shared.sources.refuses(cmd.from); refused {
+		return o
 	}
 	e, ok := c.shared.table.ByID(cmd.claims.id)
 	if c.isHeld(&e, cmd) {

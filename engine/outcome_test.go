@@ -114,10 +114,16 @@ func (s *sim) joiner1AtIPv6() {
 // atLowPort is the address of a service, not of a game.
 const atLowPort = -1
 
+// atPrivate is an address of a private network.
+const atPrivate = -2
+
 // endpointAt returns an endpoint by its number.
 func endpointAt(at int) endpoint.Endpoint {
 	if at == atLowPort {
 		return endpoint.UDP(netip.MustParseAddrPort("192.0.2.9:53"), 0, 0)
+	}
+	if at == atPrivate {
+		return endpoint.UDP(netip.MustParseAddrPort("172.17.0.1:40000"), 0, 0)
 	}
 	return endpoint.UDP(simAddrs[at], 0, 0)
 }
@@ -302,6 +308,10 @@ var outcomeCases = []outcomeCase{
 	{want: DropForbidden, name: "low port", make: func(s *sim) (int, []byte) { return atLowPort, pingMessage(s.joiner1().id) }},
 	{want: DropForbidden, name: "version", make: func(s *sim) (int, []byte) {
 		return atLowPort, append([]byte{0xDA, 0x72, 1}, pingMessage(s.joiner1().id)[3:]...)
+	}},
+	{want: DropPrivate, make: func(s *sim) (int, []byte) {
+		s.shared.sources.private = false
+		return atPrivate, signed(s.joiner1(), 6, s.joiner1().key)
 	}},
 	{want: OutQoS, make: func(*sim) (int, []byte) {
 		return atStranger, append([]byte{0x59, 0, 1}, make([]byte, 11)...)

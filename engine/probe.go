@@ -126,11 +126,13 @@ var qosRate = table.Rate{IntervalMicros: 50_000, Burst: 40}
 // answerQoS answers a QoS probe with a smaller datagram.
 func (w *worker) answerQoS(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseQoSRequest(pkt)
-	switch {
-	case err != nil:
+	if err != nil {
 		return DropSize
-	case w.shared.sources.isRefused(from):
-		return DropForbidden
+	}
+	if o, refused := w.shared.sources.refuses(from); refused {
+		return o
+	}
+	switch {
 	case !w.shared.budgets.unlimited && !qosRate.Take(&w.shared.budgets.qos[w.shared.budgets.prefixIndex(from)], now):
 		return DropRate
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
@@ -34,19 +35,39 @@ func (w *worker) handleMalformed(now int64, from endpoint.Endpoint, pkt []byte, 
 		return w.answerProbe(from, pkt)
 	case !t.FromClient() || len(pkt) < minForError:
 		return DropVersion
-	case w.shared.sources.isRefused(from):
-		return DropForbidden
-	case !w.shared.budgets.takeError(from, proto.ErrorVersion, now):
+	}
+	if o, refused := w.shared.sources.refuses(from); refused {
+		return o
+	}
+	if !w.shared.budgets.takeError(from, proto.ErrorVersion, now) {
 		return DropBudget
 	}
 	return w.sendError(from, proto.AllocationID{}, proto.ErrorVersion)
 }
 
+// refuseSource returns the outcome of a message from a source that is refused. It reports the
+// allocation of a BIND from a private network, whose player is probably honest.
+//
+//go:noinline
+func (w *worker) refuseSource(now int64, from endpoint.Endpoint, t proto.Type, pkt []byte, o Outcome) Outcome {
+	if o != DropPrivate || t != proto.TypeBind {
+		return o
+	}
+	m, err := proto.ParseBind(pkt)
+	if err != nil {
+		return o
+	}
+	if c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData); ok && c.Role != alloc.RoleTicket {
+		w.reportRefusal(now, from, t, c.ID, proto.AllocationID{}, o)
+	}
+	return o
+}
+
 // refuseMismatch answers a datagram whose endpoint is not bound to the id that it names
 // with ERROR 3, on which UTP 2.x binds again with a new nonce.
 func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, t proto.Type, id proto.AllocationID) Outcome {
-	if w.shared.sources.isRefused(from) {
-		return DropForbidden
+	if o, refused := w.shared.sources.refuses(from); refused {
+		return o
 	}
 	named, live := w.shared.table.ByID(id)
 	if live {

@@ -7,9 +7,10 @@ package engine
 // answers a datagram, in the order of the checks. Where no reply is named there is
 // none, only a counter ([Outcome]).
 //
-//	any message      from port 0 to 1023, an address of a relay, or a source that no
-//	                 client has, or that is banned (sources.go): silence; a RELAY or
-//	                 PING of the allocation that is bound to the source goes on
+//	any message      from port 0 to 1023, an address of a relay, a source that no client
+//	                 has, a private network unless these are allowed, or one that is
+//	                 banned (sources.go): silence; a RELAY or PING of the allocation
+//	                 that is bound to the source goes on
 //	                 < 4 bytes, no 0xDA72, server-only or reserved type: silence
 //	                 other version: ERROR 0 with a zero id, if the type is one that
 //	                 clients send and it has ≥ 22 bytes

@@ -430,7 +430,7 @@ var modelRules = []string{
 // unreachable are outcomes that a simulation without sockets, or within the
 // size of the ring, cannot make; TestDropReasons raises them.
 var unreachable = []Outcome{
-	DropTruncated, DropSource, DropBusy, OutProbe, DropForbidden, DropPanic, DropLoad, OutRecord, DropPlain, DropIdentity,
+	DropTruncated, DropSource, DropBusy, OutProbe, DropForbidden, DropPrivate, DropPanic, DropLoad, OutRecord, DropPlain, DropIdentity,
 }
 
 // TestModel compares the engine with the reference model over random

@@ -83,71 +83,66 @@ func (s *Server) SetBannedSources(all []netip.Prefix) {
 	s.shared.sources.banned.Store(endpoint.NewPrefixSet(all))
 }
 
-// isRefused reports whether datagrams from ep are dropped. A session that is no UDP source
-// has completed a handshake, so its address is not forged.
-func (s *sources) isRefused(ep endpoint.Endpoint) bool {
+// refuses reports whether datagrams from ep are dropped, and with which outcome. A session that
+// is no UDP source has completed a handshake, so its address is not forged.
+func (s *sources) refuses(ep endpoint.Endpoint) (Outcome, bool) {
 	if banned := s.banned.Load(); banned != nil && banned.Contains(ep.AddrPort().Addr()) {
-		return true
+		return DropForbidden, true
 	}
+	var private bool
 	switch ep.Kind() {
 	case endpoint.KindUDP4:
-		if s.isRefused4(uint32(ep.Lo)) {
-			return true
+		if s.isForbidden4(uint32(ep.Lo)) {
+			return DropForbidden, true
 		}
+		private = isPrivate4(uint32(ep.Lo))
 	case endpoint.KindUDP6:
-		if s.isRefused6(ep.Hi, ep.Lo) {
-			return true
+		if s.isForbidden6(ep.Hi, ep.Lo) {
+			return DropForbidden, true
 		}
+		private = ep.Hi>>57 == 0xFC>>1
 	default:
-		return false
+		return 0, false
 	}
 	port := ep.Port()
 	if port < lowestPort {
-		return true
+		return DropForbidden, true
 	}
 	for _, p := range s.ports {
-		if p == port {
-			_, ok := s.relays[ep.AddrPort()]
-			return ok
+		if p != port {
+			continue
+		}
+		if _, ok := s.relays[ep.AddrPort()]; ok {
+			return DropForbidden, true
 		}
 	}
-	return false
+	return DropPrivate, private && !s.private
 }
 
-// isRefused4 refuses this network, loopback, link-local, multicast, reserved, broadcast
-// and private networks.
-func (s *sources) isRefused4(ip uint32) bool {
+// isForbidden4 refuses this network, loopback, link-local, multicast, reserved and broadcast.
+func (s *sources) isForbidden4(ip uint32) bool {
 	switch ip >> 24 {
 	case 0:
 		return true
 	case 127:
 		return !s.loopback
-	case 10:
-		return !s.private
-	case 100:
-		return !s.private && ip>>22 == 100<<2|1
 	case 169:
 		return ip>>16 == 169<<8|254
-	case 172:
-		return !s.private && ip>>20 == 172<<4|1
-	case 192:
-		return !s.private && ip>>16 == 192<<8|168
 	}
 	return ip>>24 >= 224
 }
 
-// isRefused6 refuses loopback, the rest of ::/64, link-local, multicast and private
-// networks.
-func (s *sources) isRefused6(hi, lo uint64) bool {
-	switch {
-	case hi == 0:
+// isForbidden6 refuses loopback, the rest of ::/64, link-local and multicast.
+func (s *sources) isForbidden6(hi, lo uint64) bool {
+	if hi == 0 {
 		return lo != 1 || !s.loopback
-	case hi>>56 == 0xFF, hi>>54 == 0xFE80>>6:
-		return true
-	case hi>>57 == 0xFC>>1:
-		return !s.private
 	}
-	return false
+	return hi>>56 == 0xFF || hi>>54 == 0xFE80>>6
+}
+
+// isPrivate4 is isPrivate of an IPv4 address.
+func isPrivate4(ip uint32) bool {
+	return ip>>24 == 10 || ip>>22 == 100<<2|1 || ip>>20 == 172<<4|1 || ip>>16 == 192<<8|168
 }
 
 // ownAddresses returns the addresses of this machine's interfaces, none if they cannot be

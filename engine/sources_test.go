@@ -81,18 +81,18 @@ func TestSources(t *testing.T) {
 		for i, s := range []*sources{publicRelay, homeRelay, loopbackRelay, lenientRelay, namedRelay} {
 			for _, from := range c.from {
 				want := c.refused>>i&1 == 1
-				if got := s.isRefused(udp(from)); got != want {
+				if _, got := s.refuses(udp(from)); got != want {
 					t.Errorf("%s: relay %d refuses %s: %v, want %v", c.name, i, from, got, want)
 				}
 				// On which listener, and at which of its addresses, makes no difference.
-				if got := s.isRefused(endpoint.UDP(netip.MustParseAddrPort(from), 3, 1)); got != want {
+				if _, got := s.refuses(endpoint.UDP(netip.MustParseAddrPort(from), 3, 1)); got != want {
 					t.Errorf("%s: relay %d refuses %s at another listener: %v, want %v", c.name, i, from, got, want)
 				}
 			}
 		}
 	}
 	for _, kind := range []endpoint.Kind{endpoint.KindDTLS, endpoint.KindWS} {
-		if publicRelay.isRefused(endpoint.Serial(kind, 7777)) {
+		if _, refused := publicRelay.refuses(endpoint.Serial(kind, 7777)); refused {
 			t.Errorf("a session of kind %v is refused", kind)
 		}
 	}
@@ -120,9 +120,47 @@ func TestPrivateSources(t *testing.T) {
 		{[]string{"203.0.113.7"}, true, false},
 	} {
 		s := newSources(addrPorts("0.0.0.0:7777"), nil, advertise(c.advertised...), &Config{AllowPrivateSources: c.allow})
-		if got := s.isRefused(private); got != c.refused {
-			t.Errorf("advertised %v, allowed %v: refused %v, want %v", c.advertised, c.allow, got, c.refused)
+		if o, got := s.refuses(private); got != c.refused || got && o != DropPrivate {
+			t.Errorf("advertised %v, allowed %v: refused %v with %v, want %v", c.advertised, c.allow, got, o, c.refused)
 		}
+	}
+	for from, want := range map[string]Outcome{
+		"10.0.0.1:40000": DropPrivate, "172.17.0.1:40000": DropPrivate, "100.64.0.1:40000": DropPrivate, "[fd00::1]:40000": DropPrivate,
+		"127.0.0.1:40000": DropForbidden, "[fe80::1]:40000": DropForbidden, "10.0.0.1:53": DropForbidden, "10.0.0.7:7777": DropForbidden,
+	} {
+		if o, refused := publicRelay.refuses(udp(from)); !refused || o != want {
+			t.Errorf("%s: refused %v with %v, want %v", from, refused, o, want)
+		}
+	}
+}
+
+// TestPrivateSourceIsReported: an operator learns which allocation it is whose datagrams come
+// from a private network, as behind the proxy of a container or a NAT that loops back.
+func TestPrivateSourceIsReported(t *testing.T) {
+	t.Parallel()
+	var reported []RefuseEvent
+	r := newRig(t, Config{
+		Advertise: advertise("203.0.113.7"), Hooks: Hooks{OnRefuse: func(e RefuseEvent) { reported = append(reported, e) }},
+	})
+	host := r.host(udpN(0), 4)
+	late := r.unlinked(udpN(1), host)
+	private := udp("172.17.0.1:40000")
+	junk := signed(late, 2, late.key)
+	junk[20] ^= 1
+	for _, pkt := range [][]byte{pingMessage(late.id), junk, signed(late, 2, late.key)[:100], {0x59, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}} {
+		if o := r.feed(private, pkt); o != DropPrivate && o != DropSize {
+			t.Errorf("%x: %v", head(pkt), o)
+		}
+	}
+	if o := r.feed(private, signed(late, 2, late.key)); o != DropPrivate {
+		t.Errorf("a BIND: %v", o)
+	}
+	r.pump()
+	if len(reported) != 1 || reported[0].Outcome != DropPrivate || mID(reported[0].ID) != late.id || reported[0].Message != proto.TypeBind || reported[0].From != private.AddrPort() {
+		t.Errorf("reported: %+v", reported)
+	}
+	if sent := r.take(); len(sent) != 0 {
+		t.Errorf("%d datagrams were sent", len(sent))
 	}
 }
 

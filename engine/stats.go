@@ -180,6 +180,8 @@ const (
 	DropSource
 	// DropForbidden: from a source that no client has, see sources.go, or that is banned.
 	DropForbidden
+	// DropPrivate: from a private network, see [Config].AllowPrivateSources.
+	DropPrivate
 	// DropPlain: a plain message from the address of a DTLS session.
 	DropPlain
 	// DropIdentity: a BIND in the session of another allocation.
@@ -258,7 +260,7 @@ var outcomeNames = [NumOutcomes]string{
 	OutErrorVersion: "error_version", OutErrorUnauthorized: "error_unauthorized",
 	OutErrorMismatch: "error_mismatch", OutErrorNotFound: "error_not_found",
 	OutErrorNotConnected: "error_not_connected", OutErrorSelf: "error_self_connect",
-	DropTruncated: "truncated", DropSource: "source", DropForbidden: "forbidden", DropPlain: "plain", DropIdentity: "identity", DropPanic: "panic", DropShort: "short", DropSignature: "signature", DropVersion: "version",
+	DropTruncated: "truncated", DropSource: "source", DropForbidden: "forbidden", DropPrivate: "private", DropPlain: "plain", DropIdentity: "identity", DropPanic: "panic", DropShort: "short", DropSignature: "signature", DropVersion: "version",
 	DropServerType: "server_type", DropUnknownType: "unknown_type", DropSize: "size",
 	DropOversize: "oversize", DropAcceptMode: "accept_mode", DropSeal: "seal", DropTicket: "ticket",
 	DropMAC: "mac", DropNonce: "nonce", DropEndpointHeld: "endpoint_held", DropBusy: "busy", DropLoad: "load", DropRate: "rate", DropUnvalidated: "unproven",

@@ -271,8 +271,8 @@ func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (Outc
 	if pkt[0]-firstRecord >= recordSpan {
 		return DropPlain, w.records.Alive(from)
 	}
-	if w.shared.sources.isRefused(from) {
-		return DropForbidden, true
+	if o, refused := w.shared.sources.refuses(from); refused {
+		return o, true
 	}
 	s, msg := w.records.Open(from, pkt)
 	if s.Serial == 0 {

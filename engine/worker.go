@@ -143,8 +143,8 @@ func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) Ou
 	}
 	// A RELAY or PING comes from an endpoint that passed this check when it was bound,
 	// or is refused by refuseMismatch, which repeats it.
-	if w.shared.sources.isRefused(from) {
-		return DropForbidden
+	if o, refused := w.shared.sources.refuses(from); refused {
+		return w.refuseSource(now, from, t, pkt, o)
 	}
 	switch t {
 	case proto.TypeBind:

@@ -152,6 +152,9 @@ func refusalText(o engine.Outcome) string {
 	return o.String()
 }
 
+// privateSource says why a message from a private network was refused, and what permits it.
+const privateSource = "from a private network, as behind a container's proxy or a NAT that loops back, while a public address is advertised: allow_private_sources permits it"
+
 // refusals are the outcomes by which a match of a developer fails, and what to look at.
 var refusals = []struct {
 	outcome engine.Outcome
@@ -186,6 +189,7 @@ var refusals = []struct {
 	{engine.DropRate, "above a limit: of relayed datagrams or bytes (joiner_datagrams, joiner_bytes, host_datagrams, host_bytes), or of new links"},
 	{engine.DropUnvalidated, "more than may go over UDP to an address that may be forged: the receiver plays from another network than that of its API call (3 bytes for each one from there, unproven_ratio, and 256 kB/s; 2 MB/s to a /24 or /48), or has sent nothing but a BIND (unproven_bytes); DTLS has no such limit"},
 	{engine.DropRecovering, "the relay has just restarted, and the other side may still come back"},
-	{engine.DropForbidden, "from an address that the relay refuses, such as one of its own"},
+	{engine.DropForbidden, "from an address that the relay refuses: loopback, link-local, one of its own, a port below 1024, or banned"},
+	{engine.DropPrivate, privateSource},
 	{engine.DropMuted, "as messages before it that were answered with an ERROR"},
 }

@@ -26,9 +26,10 @@ const (
 // history writes what happens to allocations, and the calls that are refused, into a timeline,
 // and explains it. Hooks of the relay and of the API call its methods.
 type history struct {
-	line  *timeline.Timeline
-	relay *engine.Server // set before the relay runs; nil in an API process
-	now   func() time.Time
+	line    *timeline.Timeline
+	relay   *engine.Server  // set before the relay runs; nil in an API process
+	private *privateSources // set with relay
+	now     func() time.Time
 
 	mu sync.Mutex // guards what follows
 	// The join codes of live hosts, both ways. Two tenants may have the same code by
@@ -238,6 +239,9 @@ func (h *history) player(ctx context.Context, id proto.AllocationID) (timeline.P
 		p.Host = live[0].Role == alloc.RoleHost
 	}
 	for _, e := range p.Events {
+		if e.Kind == timeline.Reserved {
+			p.PrivateSources = h.private.droppedSince(e.Last)
+		}
 		if e.Kind == timeline.Reserved && !e.Peer.IsZero() {
 			p.Host, p.HostEvents = false, h.line.Of(e.Peer)
 		}

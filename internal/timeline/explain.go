@@ -18,7 +18,10 @@ type Player struct {
 	Silent time.Duration
 	// UDPPort is the relay's, which players have to reach.
 	UDPPort uint16
-	Now     time.Time
+	// PrivateSources: the relay has dropped datagrams from private networks since the
+	// reservation. Over DTLS, they do not tell whose they are.
+	PrivateSources bool
+	Now            time.Time
 }
 
 // silentAfter is from when on Explain says that a player is silent: clients send a PING
@@ -54,6 +57,9 @@ func Explain(p Player) string {
 	return p.explainUnlinked(&s)
 }
 
+// fromPrivate is why nothing arrives, if the relay drops datagrams from private networks.
+const fromPrivate = "the relay drops datagrams from private networks, as behind a container's proxy or a NAT that loops back, and this player may be among them: set allow_private_sources"
+
 func (p *Player) explainEnd(s *summary) string {
 	text := fmt.Sprintf("it ended %s: %s", p.ago(s.ended), s.ended.Reason)
 	switch {
@@ -63,6 +69,9 @@ func (p *Player) explainEnd(s *summary) string {
 		return text
 	case s.bindRefused != nil:
 		return text + ", since its BIND was refused " + p.times(s.bindRefused)
+	}
+	if p.PrivateSources {
+		return text + ", since no BIND had arrived: " + fromPrivate
 	}
 	return text + fmt.Sprintf(", since no BIND had arrived: UDP port %d was probably blocked on its side", p.UDPPort)
 }
@@ -82,6 +91,9 @@ func (p *Player) explainUnbound(s *summary) string {
 	}
 	if p.Now.Sub(s.reserved.Last) < bindWithin {
 		return fmt.Sprintf("%s %s, and no BIND has arrived yet: games send it at once and repeat it each second", arrived, p.ago(s.reserved))
+	}
+	if p.PrivateSources {
+		return fmt.Sprintf("%s %s, but no BIND has arrived: ", arrived, p.ago(s.reserved)) + fromPrivate
 	}
 	return fmt.Sprintf("%s %s, but no BIND has arrived: UDP port %d is probably blocked on its side, or the game sends to another address",
 		arrived, p.ago(s.reserved), p.UDPPort)

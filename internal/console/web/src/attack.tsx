@@ -17,6 +17,7 @@ const advice: Record<string, string> = {
   nonce: "Replayed BINDs.",
   endpoint_held: "BINDs from the address of a player that is active: forged sources, or a NAT that reuses ports too soon.",
   forbidden: "Sources that the relay refuses, such as its own addresses: forged.",
+  private: "Sources of private networks: players behind a container's proxy or a NAT that loops back, for whom allow_private_sources is, or forged.",
   unproven: "More than may go to an address that has not shown that it receives: an attempt at amplification, or a game that sends much before its players answer.",
   load: "The relay is under load and limits each prefix. Honest players repeat and get in; add relays, or block the prefixes below.",
   busy: "Control was too busy for these. Clients repeat them within a second.",
