@@ -4,12 +4,12 @@
 // # Rules
 //
 // The program decides "relay"; everything else it leaves to a worker. It writes nothing
-// before its last check, so what it leaves has no trace. Package engine's relay, and what it
+// before its last check, so what it leaves has no trace, but that it has seen the sender. Package engine's relay, and what it
 // does here:
 //
 //	rule of a worker                    the program
 //	the frame: its interface's, IPv4 without options or fragments and with a right header
-//	    checksum, or IPv6 with UDP first, lengths that agree; else the kernel's stack
+//	    checksum, or IPv6 with UDP first, lengths that agree, not merged by GRO; else the kernel's stack
 //	UDP checksum                        corrected by the difference: a wrong one stays wrong, and
 //	                                    the receiver drops it; none (0): left
 //	a message that is not a RELAY of its exact size, or is too large: left
@@ -20,6 +20,9 @@
 //	the receiver's endpoint             plain UDP of the same family, with a next hop; else left
 //	                                    every 5 s one datagram of each next hop is left, so that the
 //	                                    kernel uses the neighbour and notices its changes
+//	                                    left until the program has seen a RELAY of it, at the address
+//	                                    to which it is bound: otherwise NAT in the kernel translates what
+//	                                    it sends, and must translate what it gets
 //	quota                               the same word and arithmetic; used up: left
 //	path validation                     both paths are validated, or the sender was heard in this
 //	                                    tick; else left

@@ -49,17 +49,19 @@ const (
 	Unlinked                // no link to the receiver
 	Peer                    // the receiver has no endpoint, or one of another family, DTLS or WebSocket
 	NoNextHop               // the next hop to the receiver, or the sender's, is not known
+	Unseen                  // no RELAY of the receiver came as its socket gets it: it has sent none, or NAT is in between
 	Probe                   // Program.Probe asked for it
 	Size                    // it is larger than a message, or than the MTU
 	Path                    // the path to one of both is not validated
 	Quota                   // the sender has used up its quota
 	Frame                   // fragments, options, no or a wrong header checksum, a length that is not the frame's
+	Merged                  // GRO made one of several, or a sender on this machine
 	Busy                    // control changes one of the records at the same time
 	NumReasons
 )
 
 var reasonNames = [NumReasons]string{
-	Unknown: "unknown", Unlinked: "unlinked", Peer: "peer", NoNextHop: "no_next_hop", Probe: "probe", Path: "unvalidated",
+	Unknown: "unknown", Unlinked: "unlinked", Peer: "peer", NoNextHop: "no_next_hop", Unseen: "unseen", Merged: "merged", Probe: "probe", Path: "unvalidated",
 	Quota: "rate", Size: "size", Frame: "frame", Busy: "busy",
 }
 
@@ -70,8 +72,8 @@ func (r Reason) String() string { return reasonNames[r] }
 type counters struct {
 	datagrams, bytes atomic.Uint64
 	passed           [NumReasons]atomic.Uint64
-	_                [1]uint64 // identification of the last packet of IPv4
-	_                [3]uint64
+	_                uint64 // identification of the last packet of IPv4
+	_                uint64
 }
 
 type tally struct{ datagrams, bytes atomic.Uint64 }
@@ -82,7 +84,7 @@ const (
 	usageRows      = 1024
 	// MaxEgresses is the number of egresses, of which 0 means none.
 	MaxEgresses  = 256
-	maxNextHops  = 1 << 16
+	maxNextHops  = 1 << 15
 	nextHopProbe = 1 << 63
 )
 

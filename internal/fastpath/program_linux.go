@@ -271,8 +271,17 @@ func (p *Program) Records() []byte { return p.records }
 // the frame that leaves, or nil if the frame is left to a worker. A native program handles
 // it as one of interface 1, to leave by the same.
 func (p *Program) Handle(frame []byte, ifindex int) (out []byte, err error) {
+	return p.handle(frame, skBuff{Interface: uint32(ifindex)})
+}
+
+// HandleMerged is Handle for a frame that GRO made of several.
+func (p *Program) HandleMerged(frame []byte, ifindex, datagrams int) (out []byte, err error) {
+	return p.handle(frame, skBuff{Interface: uint32(ifindex), GSOSegments: uint32(datagrams), GSOSize: uint32(len(frame) / datagrams)})
+}
+
+func (p *Program) handle(frame []byte, context skBuff) (out []byte, err error) {
 	out = make([]byte, len(frame)+testRunRoom)
-	opts := ebpf.RunOptions{Data: frame, DataOut: out, Context: &skBuff{Interface: uint32(ifindex)}}
+	opts := ebpf.RunOptions{Data: frame, DataOut: out, Context: &context}
 	relays := uint32(actRedirect)
 	if p.native {
 		opts.Context, relays = nil, xdpTX
@@ -295,7 +304,11 @@ const (
 
 // skBuff is struct __sk_buff of linux/bpf.h as far as a test run takes it.
 type skBuff struct {
-	_         [10]uint32 // len to ingress_ifindex
-	Interface uint32
-	_         [37]uint32
+	_           [10]uint32 // len to ingress_ifindex
+	Interface   uint32
+	_           [30]uint32
+	GSOSegments uint32
+	_           [2]uint32
+	GSOSize     uint32
+	_           [3]uint32
 }

@@ -24,7 +24,7 @@ enum { SLAB_RECORDS = 1024, LINE_CELLS = 8, PROBES = 4, USAGE_ROWS = 1024, LISTE
 // Package table.
 
 struct identity {
-	__u32 state; // sequence number, next hop << 16
+	__u32 state; // sequence number, next hop << 16, UNSEEN
 	__u32 path;
 	__u64 meta; // generation, role << 32
 	__u64 id[2];
@@ -52,6 +52,7 @@ struct line {
 enum {
 	TICK_MILLIS = 250,
 	VALIDATED = 1u << 31,
+	UNSEEN = 1u << 31, // of a state
 	QUOTA_UNITS_PER_MILLI = 8000,
 	QUOTA_BURST = 1000 * QUOTA_UNITS_PER_MILLI,
 	QUOTA_SKEW = 100 * QUOTA_UNITS_PER_MILLI,
@@ -93,13 +94,13 @@ struct settings {
 	struct quota quotas[4]; // by role
 };
 
-enum reason { UNKNOWN, UNLINKED, PEER, NO_NEXT_HOP, PROBE, SIZE, PATH, QUOTA, FRAME, BUSY, REASONS };
+enum reason { UNKNOWN, UNLINKED, PEER, NO_NEXT_HOP, UNSEEN_PEER, PROBE, SIZE, PATH, QUOTA, FRAME, MERGED, BUSY, REASONS };
 
 struct counters {
 	__u64 datagrams, bytes; // relayed
 	__u64 passed[REASONS];
 	__u64 ip_id;
-	__u64 unused[3];
+	__u64 unused[1];
 };
 
 struct tally {
@@ -118,7 +119,7 @@ struct tally {
 ARRAY(slabs, struct slab);
 ARRAY(lines, struct line);
 ARRAY(local_addrs, struct local_addr);
-ARRAY(next_hops, __u64); // hardware address as in a frame, egress << 48, NEXT_HOP_PROBE
+ARRAY(next_hops, __u64); // by next hop: hardware address as in a frame, egress << 48, NEXT_HOP_PROBE
 ARRAY(egresses, struct egress);
 ARRAY(settings, struct settings);
 ARRAY(counters, struct counters); // by processor
@@ -258,7 +259,7 @@ struct verdict {
 };
 
 // relay decides about a RELAY as worker.relay does, or returns a reason to leave it to a
-// worker. It writes nothing before the last check. message has 38 bytes or more.
+// worker. It writes nothing before the last check, but that the sender was seen. message has 38 bytes or more.
 static __always_inline int relay(const struct frame *f, const void *message, const struct settings *s,
 				 struct counters *count, __u32 cpu, __u32 ip_header, struct verdict *v)
 {
@@ -291,6 +292,10 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 	    (f->native && (!local_addr->interface || local_addr->hwaddr != f->hwaddr)) || local_addr->port != f->to_port ||
 	    local_addr->hi != f->to[0] || local_addr->lo != f->to[1])
 		return UNKNOWN;
+	// It came here as it comes to the socket: nothing translates its addresses in between, so
+	// what is sent to it needs no translation either.
+	if (sender.state & UNSEEN)
+		__sync_val_compare_and_swap(&own_record->state, sender.state, sender.state & ~UNSEEN);
 
 	// Its peer, and the link between them: a joiner has it.
 	if (peer.id[0] != to_id[0] || peer.id[1] != to_id[1] || !(__u8)(peer.meta >> 32))
@@ -303,6 +308,8 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 	__u32 next_hop = peer.state >> 16;
 	if (!next_hop || !(sender.state >> 16))
 		return NO_NEXT_HOP;
+	if (peer.state & UNSEEN)
+		return UNSEEN_PEER;
 	v->local_addr = local_addr_of(tail);
 	__u64 *hop = at(&next_hops, next_hop);
 	if (!v->local_addr || v->local_addr->kind != f->kind || !hop)
@@ -382,10 +389,12 @@ static __always_inline __u16 fold16(__u64 sum)
 	return (s & 0xffff) + (s >> 16);
 }
 
+static __always_inline _Bool begins_relay(const __u8 *m) { return *(const __u32 *)m == bpf_htonl(0xDA72000A); }
+
 // is_relay reports whether a message is a RELAY of the size that it says.
 static __always_inline _Bool is_relay(const __u8 *m, __u32 size)
 {
-	return *(const __u32 *)m == bpf_htonl(0xDA72000A) && bpf_ntohs(*(const __u16 *)(m + 36)) + 38u == size;
+	return begins_relay(m) && bpf_ntohs(*(const __u16 *)(m + 36)) + 38u == size;
 }
 
 enum { HEADER4 = sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr),
@@ -513,13 +522,23 @@ static __always_inline int relay6(struct ethhdr *eth, __u32 length, __u32 interf
 	return REASONS;
 }
 
+// count_merged counts datagrams that GRO, or the sender on this machine, made one of: they are
+// left to a worker.
+static __always_inline void count_merged(const __u8 *message, __u32 datagrams)
+{
+	struct settings *s = at(&settings, 0);
+	struct counters *count = at(&counters, bpf_get_smp_processor_id());
+	if (s && count && READ(s->on) && begins_relay(message))
+		count->passed[MERGED] += datagrams;
+}
+
 SEC("tc")
 int relay_tc(struct __sk_buff *skb)
 {
 	_Bool v4 = skb->protocol == bpf_htons(ETH_P_IP);
 	if (!v4 && skb->protocol != bpf_htons(ETH_P_IPV6))
 		return TC_ACT_UNSPEC;
-	if (skb->vlan_present || skb->pkt_type != 0 || skb->gso_size)
+	if (skb->vlan_present || skb->pkt_type != 0)
 		return TC_ACT_UNSPEC;
 	__u32 headers = v4 ? HEADER4 : HEADER6;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -535,6 +554,11 @@ int relay_tc(struct __sk_buff *skb)
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
 		eth = data;
+	}
+	if (skb->gso_size) {
+		if (data + headers + RELAY <= end)
+			count_merged(data + headers, skb->gso_segs);
+		return TC_ACT_UNSPEC;
 	}
 	struct verdict v;
 	struct change c = {};

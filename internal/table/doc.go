@@ -106,7 +106,9 @@
 //   - A snapshot that fails, and whatever else it does not decide, it leaves to a worker.
 //   - It sends to an endpoint only by a [NextHop] other than zero. The next hop is in the word of the
 //     sequence number, and each change of an endpoint clears it in its first store: no snapshot
-//     has the next hop of one endpoint and another endpoint.
+//     has the next hop of one endpoint and another endpoint. It clears [NextHopUnseen] there, its
+//     only store to an identity, by compare-and-swap: if control stores at the same time, that
+//     store wins, and the bit stays.
 //   - Its costs of quotas are those of [Quota], in integers.
 //
 // # The order of stores

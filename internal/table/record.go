@@ -106,6 +106,11 @@ func (e *Entry) Is(f Flags) bool { return e.Flags&f == f }
 // to the endpoint itself; zero: it does not, and leaves that to workers.
 type NextHop uint16
 
+// NextHopUnseen is set in a next hop until the program has received a RELAY of the endpoint, at
+// the address to which it is bound. If the kernel translates addresses before the socket, that never
+// happens, and the program does not send to the endpoint: the kernel must translate what it gets.
+const NextHopUnseen NextHop = 1 << 15
+
 // write runs change with the sequence number odd. Only control calls it.
 func (r *identity) write(change func(r *identity)) {
 	r.writeNextHop(NextHop(r.state.Load()>>16), change)
