@@ -102,6 +102,9 @@ func (w *nextHops) open(h table.Handle) {
 	if t := w.tap.Load(); t == nil || w.table.Account(h).Match != t.match {
 		nextHop = w.resolve(e.Endpoint)
 	}
+	if nextHop != 0 {
+		nextHop |= table.NextHopUnseen
+	}
 	if nextHop != w.table.NextHop(h) {
 		w.table.SetNextHop(h, nextHop)
 	}

@@ -185,7 +185,11 @@ func (f *fastWorld) move(h table.Handle) {
 		tab.BeginPath(h, table.ValidatedPath)
 	}
 	if f.rand.IntN(16) > 0 {
-		tab.SetNextHop(h, table.NextHop(1+f.rand.IntN(20)))
+		nextHop := table.NextHop(1 + f.rand.IntN(20))
+		if f.rand.IntN(3) == 0 {
+			nextHop |= table.NextHopUnseen
+		}
+		tab.SetNextHop(h, nextHop)
 	}
 }
 
@@ -484,8 +488,7 @@ func (f *fastWorld) step(n int) {
 	if probes {
 		f.program.SetNextHop(probed, fastMAC(int(probed)), int(probed)%len(fastMTUs))
 	}
-	f.after = append(f.after[:0], records...)
-	copy(records, f.before)
+	f.checkSeen(n, d)
 	if d.irregular == "another interface" {
 		f.program.SetLocalAddr(d.ep.Listener(), d.ep.Local(), d.to, localInterface(int(d.ep.Local())), [6]byte{})
 	}
@@ -528,6 +531,34 @@ func (f *fastWorld) step(n int) {
 		f.checkFrame(n, d, out)
 	}
 	f.relayed[out != nil]++
+}
+
+// checkSeen keeps the memory after the program, and restores that before it, in which it notes what
+// a worker knows nothing of: that the program has seen the sender. It checks that this is so.
+func (f *fastWorld) checkSeen(n int, d *fastDatagram) {
+	tab := f.rig.shared.table
+	m, err := proto.ParseRelay(d.pkt)
+	sender, _ := tab.ByID(m.From)
+	_, known := tab.ByID(m.To)
+	_, in := fastLocalAddrs[[2]int{int(d.ep.Listener()), int(d.ep.Local())}]
+	sees := err == nil && d.irregular == "" && sender.Handle != 0 && known && in && sender.Endpoint == d.ep &&
+		!(f.native && localInterface(int(d.ep.Local())) == 0)
+	var now []table.NextHop
+	for _, h := range f.all {
+		now = append(now, tab.NextHop(h))
+	}
+	records := f.program.Records()
+	f.after = append(f.after[:0], records...)
+	copy(records, f.before)
+	if sees {
+		tab.SetNextHop(sender.Handle, tab.NextHop(sender.Handle)&^table.NextHopUnseen)
+	}
+	for i, h := range f.all {
+		if want := tab.NextHop(h); now[i] != want {
+			f.t.Fatalf("datagram %d (%q): next hop %#x, want %#x", n, d.irregular, now[i], want)
+		}
+	}
+	f.before = append(f.before[:0], records...)
 }
 
 // checkFrame compares what leaves with what the worker sends.
@@ -700,6 +731,25 @@ func TestModelFastPath(t *testing.T) {
 	}
 }
 
+// TestFastPathMerged: datagrams that GRO made one of are left to workers, and all are counted.
+func TestFastPathMerged(t *testing.T) {
+	program := loadProgram(t, fastpath.Parameters{Allocations: 64, Listeners: 1, MaxMessage: 1438})
+	relay := proto.Relay{From: proto.AllocationID{2}, To: proto.AllocationID{1}, Payload: make([]byte, 100)}.Append(nil)
+	from := netip.MustParseAddrPort("203.0.113.1:4000")
+	other := append([]byte{1}, relay...)
+	for _, c := range []struct {
+		on   bool
+		pkt  []byte
+		want uint64
+	}{{false, relay, 0}, {true, relay, 3}, {true, other, 3}, {true, relay, 6}} {
+		program.SetOn(c.on)
+		out, err := program.HandleMerged(appendFrame(nil, from, simRelay, c.pkt), loopback, 3)
+		if got := program.Counts().Passed[fastpath.Merged]; err != nil || out != nil || got != c.want {
+			t.Errorf("on: %t, %x: %d merged, want %d; relayed: %t, %v", c.on, c.pkt[:4], got, c.want, out != nil, err)
+		}
+	}
+}
+
 // TestFastPathTornReads changes the endpoint and the next hop of the receiver while the program
 // runs: what it sends goes to one endpoint, by the next hop of that endpoint.
 func TestFastPathTornReads(t *testing.T) {
@@ -720,7 +770,7 @@ func TestFastPathTornReads(t *testing.T) {
 	tab.Link(joiner, host)
 	from := netip.MustParseAddrPort("203.0.113.1:4000")
 	tab.Bind(joiner, endpoint.UDP(from, 0, 0))
-	tab.SetNextHop(joiner, 1)
+	tab.SetNextHop(joiner, 1|table.NextHopUnseen) // It is seen at once.
 	// NextHop n leads to the hardware address n, endpoint n has the port n.
 	const ends = 8
 	for nextHop := 1; nextHop <= ends; nextHop++ {

@@ -46,6 +46,9 @@ func (p *fakePath) Synchronize() {
 
 func (r *rig) wantNextHop(card *mReservation, want table.NextHop) {
 	r.t.Helper()
+	if want != 0 {
+		want |= table.NextHopUnseen
+	}
 	if got := r.shared.table.NextHop(r.entry(card).Handle); got != want {
 		r.t.Errorf("the next hop to %v is %d, want %d", r.entry(card).Endpoint, got, want)
 	}

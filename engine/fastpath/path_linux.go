@@ -82,7 +82,7 @@ type localAddr struct {
 
 // maxNextHops and maxEgresses are the numbers that the program can tell apart. 0 means none.
 const (
-	maxNextHops = 1<<16 - 1
+	maxNextHops = 1<<15 - 1
 	maxEgresses = fastpath.MaxEgresses - 1
 )
 

@@ -178,6 +178,61 @@ func TestFastPath(t *testing.T) {
 	}
 }
 
+// translated are rules of nftables by which players reach the relay at port 9999, one by a redirect
+// and one at an address by DNAT.
+const translated = `table inet translated {
+	chain prerouting {
+		type nat hook prerouting priority dstnat
+		ip daddr 203.0.113.77 udp dport 9999 redirect to :7777
+		ip6 daddr 2001:db8:77::77 udp dport 9999 redirect to :7777
+		ip daddr 198.51.100.1 udp dport 9999 dnat ip to 203.0.113.77:7777
+		ip6 daddr 2001:db8:1::1 udp dport 9999 dnat ip6 to [2001:db8:77::77]:7777
+	}
+}
+`
+
+// TestFastPathTranslated: players whose datagrams nftables redirects before the relay's socket get
+// replies from the address that they send to, so by the sockets; their peers send by the program.
+func TestFastPathTranslated(t *testing.T) {
+	testkit.Program(t, "nft", "nftables")
+	rules := filepath.Join(t.TempDir(), "rules")
+	if err := os.WriteFile(rules, []byte(translated), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		form fastCase
+		via  string
+	}{
+		{fastCase{mode: "auto", wildcard: true}, "203.0.113.77:9999"}, {fastCase{mode: "auto"}, "198.51.100.1:9999"},
+		{fastCase{mode: "auto", v6: true, wildcard: true}, "[2001:db8:77::77]:9999"}, {fastCase{mode: "tc", v6: true}, "[2001:db8:1::1]:9999"},
+		{fastCase{mode: "native", wildcard: true}, "198.51.100.1:9999"},
+	} {
+		t.Run(row.form.String()+" "+row.via, func(t *testing.T) {
+			l := newFastLab(t, row.form, nil)
+			if err := run("ip", "netns exec "+l.net.Relay.Name+" nft -f "+rules); err != nil {
+				t.Fatal(err)
+			}
+			direct, _ := l.fleet(l.fastPlayers(10, row.form))
+			l.requireFast(direct, "without a translation")
+			cfg := l.fastPlayers(10, row.form)
+			for range 100 {
+				cfg.Hosts.First, cfg.Joiners.First = cfg.Hosts.First.Next(), cfg.Joiners.First.Next()
+			}
+			cfg.Joiners.Via = netip.MustParseAddrPort(row.via)
+			f, _ := l.fleet(cfg)
+			before := f.SettleTo(0)
+			testkit.Within(t, 40*time.Second, "they play", func() bool { return f.Counts().Received > before.Received+500 })
+			if c := f.SettleTo(0).Since(before); c.Lost() > 0 || c.Unexpected > 0 || c.Binds > 0 {
+				t.Errorf("translated: %v", c)
+			}
+			if l.metric(`ferry_fast_passed_total{reason="unseen"}`) < 100 {
+				t.Error("the program sends to players whose addresses are translated")
+			}
+			l.requireNoFailures(direct.Counts())
+		})
+	}
+}
+
 // changeNetwork changes the network under traffic. After each change every match goes on.
 func (l *lab) changeNetwork(f *Fleet, c fastCase) {
 	l.Helper()

@@ -22,6 +22,7 @@ type side struct {
 
 // socket is one port of a side.
 type socket struct {
+	relay         netip.AddrPort // to which its players send
 	group         *sock.Group
 	conn          *sock.Conn
 	rx            *sock.RecvBatch
@@ -69,7 +70,7 @@ func (s *socket) open(relay netip.AddrPort, addrs []netip.Addr) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("lab: %w", err), group.Close())
 	}
-	s.group, s.conn = group, group.Conns()[0]
+	s.relay, s.group, s.conn = relay, group, group.Conns()[0]
 	s.rx, s.tx = s.conn.NewRecvBatch(), s.conn.NewSendBatch(sideBatch)
 	s.arena = make([]byte, 0, sideBatch*sock.SlotSize)
 	for i, number := range numbers {
@@ -143,6 +144,10 @@ func (s *socket) deliver(f *Fleet, role, port, n int) {
 		p := f.playerAt(s, role, from.Local())
 		if p == nil || truncated || p.port != port || p.status == departed {
 			f.counts.Stray++ // for an address without a player, or a former port
+			continue
+		}
+		if from.AddrPort() != s.relay { // It is not from the address that the player sends to.
+			f.counts.Unexpected++
 			continue
 		}
 		p.handle(f, now, pkt)

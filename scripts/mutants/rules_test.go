@@ -993,6 +993,20 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestKernelGrace", ""},
 	},
 	{
+		rule: "fast path: NAT in the kernel translates what such a player gets",
+		in:   "internal/fastpath",
+		old:  `if (peer.state & UNSEEN)`,
+		now:  `if (0)`,
+		by:   killer{"./engine", "TestFastPathEquals/tc", ""},
+	},
+	{
+		rule: "fast path: a new next hop waits for a RELAY from there",
+		in:   "engine",
+		old:  `nextHop |= table.NextHopUnseen`,
+		now:  `nextHop |= 0`,
+		by:   killer{"./engine", "TestNextHops", ""},
+	},
+	{
 		rule: "fast path: a session takes the next hop of a plain endpoint",
 		in:   "engine",
 		old:  `|| w.alive != nil && w.alive(to) {`,
