@@ -227,7 +227,7 @@ func (t *table) timeToBind(id proto.AllocationID) time.Duration {
 func (t *table) makeRoom(s, old *session, relay engine.RecordsRelay) (shed int, ok bool) {
 	prefix := s.from.Network()
 	for s.unbindable && t.unbindable.Len() >= t.maxUnbindable {
-		shed += t.shed(t.unbindable.First().Value, relay)
+		shed += t.shed(t.firstUnbindable(prefix), relay)
 	}
 	for !s.unbindable && t.unbound.Count(prefix) >= t.maxUnbound {
 		shed += t.shed(t.unbound.FirstOf(prefix).Value, relay)
@@ -243,6 +243,16 @@ func (t *table) makeRoom(s, old *session, relay engine.RecordsRelay) (shed int, 
 		shed += t.shed(first.Value, relay)
 	}
 	return shed, true
+}
+
+// firstUnbindable returns the session that ends for a new unbindable one: the oldest of the
+// prefix that has most with the new one.
+func (t *table) firstUnbindable(prefix endpoint.Endpoint) *session {
+	first := t.unbindable.First()
+	if n := t.unbindable.Count(prefix); n > 0 && n >= t.unbindable.Count(first.Value.from.Network()) {
+		first = t.unbindable.FirstOf(prefix)
+	}
+	return first.Value
 }
 
 // shed removes a session from the unbound ones: it ends the session unless an

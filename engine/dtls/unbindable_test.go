@@ -118,7 +118,13 @@ func TestUnbindableShare(t *testing.T) {
 		for i := range 50 {
 			mustConnect(t, newPeer(g, at(fmt.Sprintf("192.0.2.7:%d", 2000+i)), 2600+i))
 		}
-		wantAlive(t, "the client of another prefix", late)
+		late = append(late, connects(g, 2510, sourcesOf(2, "192.0.3.%d:1"))...) // one is left to the attacker
+		for i := range 50 {
+			mustConnect(t, newPeer(g, at(fmt.Sprintf("192.0.2.7:%d", 3000+i)), 2700+i))
+		}
+		if wantAlive(t, "clients of other prefixes", late); len(late) != 3 {
+			t.Errorf("%d sessions of other prefixes", len(late))
+		}
 		for _, p := range connects(g, 1200, sourcesOf(14, "198.18.%d.1:1")) { // The table is full after 10.
 			players = append(players, p)
 		}

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -43,6 +44,12 @@ func (l *lab) dial(ctx context.Context, transport string, from netip.AddrPort, a
 // join connects a player and binds its allocation, until ctx is done. The caller closes
 // the connection.
 func (l *lab) join(ctx context.Context, transport string, from netip.AddrPort, a api.Allocation) (clientConn, error) {
+	return l.bind(ctx, transport, from, a, proto.TypeBindReceived)
+}
+
+// bind connects a player and repeats its BIND until it gets an answer of a type, until ctx
+// is done. The caller closes the connection.
+func (l *lab) bind(ctx context.Context, transport string, from netip.AddrPort, a api.Allocation, answer proto.Type) (clientConn, error) {
 	v, conn, err := l.dial(ctx, transport, from, a)
 	if err != nil {
 		return conn, err
@@ -53,7 +60,7 @@ func (l *lab) join(ctx context.Context, transport string, from netip.AddrPort, a
 	go func() {
 		for {
 			m, err := conn.receive()
-			if kind, _ := proto.ParseType(m); err != nil || kind == proto.TypeBindReceived {
+			if kind, _ := proto.ParseType(m); err != nil || kind == answer {
 				done <- err
 				return
 			}
@@ -102,14 +109,15 @@ func (l *lab) endAllocations(all []api.Allocation) {
 	testkit.Eventually(l.T, "the allocations end", func() bool { return l.metric(allocationsGauge) == 0 })
 }
 
-// joins counts honest players that joined under attack.
+// joins counts honest players that joined under attack, or got another answer.
 type joins struct {
+	what        string // "": joins
 	tried, done int
 	took        []time.Duration // sorted
 }
 
 func (j joins) String() string {
-	return fmt.Sprintf("%d of %d joins within %v", j.done, j.tried, joinWithin)
+	return fmt.Sprintf("%d of %d %s within %v", j.done, j.tried, cmp.Or(j.what, "joins"), joinWithin)
 }
 
 // result returns a line of the table: every join that fails is damage.
@@ -124,7 +132,13 @@ func (j joins) result(attack, rate, state string) attackResult {
 // honestJoins lets one new player join from each address, one started after another.
 func (l *lab) honestJoins(transport string, from ...netip.AddrPort) joins {
 	l.Helper()
-	players := l.allocate(len(from))
+	return l.binds(transport, l.allocate(len(from)), proto.TypeBindReceived, from...)
+}
+
+// binds lets one player bind from each address, one started after another, until its BIND
+// gets an answer of a type.
+func (l *lab) binds(transport string, players []api.Allocation, answer proto.Type, from ...netip.AddrPort) joins {
+	l.Helper()
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	j := joins{tried: len(from)}
@@ -133,7 +147,7 @@ func (l *lab) honestJoins(transport string, from ...netip.AddrPort) joins {
 			begin := time.Now()
 			ctx, cancel := context.WithTimeout(l.Context(), joinWithin)
 			defer cancel()
-			conn, err := l.join(ctx, transport, from[i], a)
+			conn, err := l.bind(ctx, transport, from[i], a, answer)
 			if err != nil {
 				return
 			}
@@ -189,21 +203,115 @@ func (l *lab) fillSessions(all []api.Allocation) (established int) {
 	return established
 }
 
-// TestAttackDTLSDeadKeys verifies that one address cannot fill the table of DTLS
-// sessions with the keys of allocations that have ended, nor after a restart.
+// heldPlayers are players by DTLS that stay.
+type heldPlayers struct {
+	players []api.Allocation
+	conns   []clientConn
+}
+
+// holdPlayers lets one player join from each address.
+func (l *lab) holdPlayers(from ...netip.AddrPort) (h heldPlayers) {
+	l.Helper()
+	h.players = l.allocate(len(from))
+	for i, a := range h.players {
+		ctx, cancel := context.WithTimeout(l.Context(), dialTimeout)
+		conn, err := l.join(ctx, "dtls", from[i], a)
+		cancel()
+		if err != nil {
+			l.Fatal(err)
+		}
+		l.Cleanup(conn.close)
+		h.conns = append(h.conns, conn)
+	}
+	return h
+}
+
+// ping sends a PING of each player, and returns those whose echo came in time as joins.
+func (h heldPlayers) ping() (j joins) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	j.what, j.tried = "echoes", len(h.conns)
+	for i, conn := range h.conns {
+		all.Go(func() {
+			begin, ping := time.Now(), proto.Ping{ID: idOf(h.players[i])}.Append(nil)
+			if conn.send(ping) != nil {
+				return
+			}
+			echo := make(chan bool, 1)
+			go func() {
+				for {
+					m, err := conn.receive()
+					if err != nil || slices.Equal(m, ping) {
+						echo <- err == nil
+						return
+					}
+				}
+			}()
+			select {
+			case ok := <-echo:
+				if ok {
+					mu.Lock()
+					defer mu.Unlock()
+					j.done, j.took = j.done+1, append(j.took, time.Since(begin))
+				}
+			case <-time.After(joinWithin):
+				conn.close()
+				<-echo
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(j.took)
+	return j
+}
+
+// TestAttackDTLSDeadKeys verifies that an attacker with the keys of very many allocations
+// that have ended takes a sixteenth of the table of DTLS sessions: it keeps no player out
+// of a table that is otherwise full, ends and delays no session of theirs, and keeps the
+// clients of other ended allocations from their ERROR 4 neither. The same after a restart.
 func TestAttackDTLSDeadKeys(t *testing.T) {
-	l := newLab(t, func(c *RelayConfig) { c.Flags = []string{"--max-dtls-sessions", fmt.Sprint(fewSessions)} })
-	dead := l.allocate(2 * fewSessions / perIdentity)
+	const late, newcomers = 2, 4
+	const most, share = 128, 128 / 16 // max_dtls_sessions, and what unbindable ones take of it
+	at := playersFrom(FirstClient, most+late)
+	seats, others := at[:most-share-newcomers], at[most:]
+	l := newLab(t, func(c *RelayConfig) { c.Flags = []string{"--max-dtls-sessions", fmt.Sprint(most)} })
+	dead := l.allocate(2*fewSessions/perIdentity + 2*late)
 	l.endAllocations(dead)
-	for _, when := range []string{"", " after a restart"} {
+	for n, when := range []string{"", " after a restart"} {
 		if when != "" {
 			l.relay.Kill()
 			l.start()
 		}
-		n := l.fillSessions(dead)
-		j := l.honestJoins("dtls", playersFrom(FirstClient, 4)...)
-		recordAttack(t, j.result("DTLS sessions with keys of dead allocations"+when,
-			fmt.Sprintf("%d handshakes, %d done", 2*fewSessions, n), fmt.Sprintf("%.0f sessions", l.metric("ferry_dtls_sessions"))))
+		held := l.holdPlayers(seats...)
+		handshakes := make(chan int)
+		ctx, stop := context.WithCancel(t.Context())
+		var attacked sync.WaitGroup
+		attacked.Go(func() {
+			all := 0
+			for ctx.Err() == nil {
+				all += l.fillSessions(dead[2*late:])
+			}
+			handshakes <- all
+		})
+		testkit.Eventually(t, "sessions of the attacker", func() bool {
+			return l.metric(`ferry_dtls_events_total{event="unbindable"}`) >= 2*fewSessions
+		})
+		refused := l.binds("dtls", dead[n*late:(n+1)*late], proto.TypeError, others...)
+		refused.what = "ERROR 4"
+		j := l.honestJoins("dtls", at[len(seats):len(seats)+newcomers]...)
+		pings := held.ping()
+		sessions := l.metric("ferry_dtls_sessions")
+		stop()
+		rate := fmt.Sprintf("%d handshakes", <-handshakes)
+		attacked.Wait()
+		state := fmt.Sprintf("%.0f sessions", sessions)
+		what := "DTLS sessions with keys of dead allocations" + when
+		recordAttack(t, j.result(what, rate, state))
+		recordAttack(t, pings.result(what+": PINGs of players", rate, state))
+		recordAttack(t, refused.result(what+": ERROR 4 of others", rate, state))
+		for _, conn := range held.conns {
+			conn.close()
+		}
 	}
 }
 

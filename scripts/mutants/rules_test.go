@@ -589,7 +589,7 @@ var rules = []mutant{
 	{
 		rule: "a session of an ended allocation is not stored",
 		in:   "engine/dtls",
-		old:  `	if !s.unbindable {
+		old: `	if !s.unbindable {
 		store()
 	}`,
 		now: `	store()`,
