@@ -4,6 +4,7 @@ package lab
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -292,7 +293,7 @@ func (l *lab) replaceLink(name string) {
 			continue
 		}
 		for _, err := range []error{
-			l.net.Relay.IP("link del " + name), link.far.IP("route del local " + link.local + " dev lo"), link.build(l.net.Relay), forXDP(link.far),
+			l.net.Relay.IP("link del " + name), link.far.IP("route del local " + link.local + " dev lo"), link.build(false), forXDP(link.far),
 		} {
 			if err != nil {
 				l.Fatal(err)
@@ -304,12 +305,21 @@ func (l *lab) replaceLink(name string) {
 // ctl runs ferry ctl in the relay's namespace.
 func (l *lab) ctl(args ...string) string {
 	l.Helper()
+	out, err := l.tryCtl(args...)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return out
+}
+
+// tryCtl is ctl with its error.
+func (l *lab) tryCtl(args ...string) (string, error) {
 	argv := append([]string{"netns", "exec", l.net.Relay.Name, ferry, "ctl"}, args...)
 	out, err := exec.Command("ip", argv...).CombinedOutput()
 	if err != nil {
-		l.Fatalf("ferry ctl %v: %v: %s", args, err, out)
+		return "", fmt.Errorf("ferry ctl %v: %w: %s", args, err, out)
 	}
-	return string(out)
+	return string(out), nil
 }
 
 // restartFast kills the relay. The sockets of the next one get the datagrams, and then its

@@ -179,7 +179,7 @@ func (l *lab) unroute() error {
 			if err != nil && !strings.Contains(err.Error(), "No such") {
 				return err
 			}
-			return link.route(l.net.Relay)
+			return link.route()
 		}
 	}
 	return nil

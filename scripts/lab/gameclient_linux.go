@@ -3,8 +3,10 @@ package lab
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -30,13 +32,14 @@ const (
 
 // GameClientConfig configures a GameClient.
 type GameClientConfig struct {
-	Transport string // "udp", "dtls" or "ws"
+	Transport string // "udp", "dtls", "ws" or "wss"
 	Namespace Namespace
 	Local     netip.Addr // the client's own address
 	Relay     netip.AddrPort
 	Player    api.Allocation
-	Peer      proto.AllocationID // the other player of the match
-	Rate      int                // datagrams per second
+	Peers     []proto.AllocationID // the host of the player, or the players of the host
+	Rate      int                  // datagrams per second to each peer
+	Sizes     []int                // of their contents, in turn, 16 bytes at least; nil: 64
 	// KeepsConnection makes the client keep its first connection, as Unity's
 	// client before 2.7 does over DTLS: after three silent PING periods it
 	// sends BIND.
@@ -58,8 +61,12 @@ type GameClient struct {
 	localAddr      netip.AddrPort
 	state          gameClientState
 	counts         GameClientCounts
-	in             flow
+	in             map[proto.AllocationID]*flow // by peer
+	sequence       uint64                       // of its datagrams to each peer
+	tally          map[Stream]Tally             // since the last call of Mark
 	paused         bool
+	asleep         bool      // it neither sends nor reads
+	moved          bool      // its address has changed since its last connection
 	mark           uint64    // number of calls of Mark
 	firstArrival   time.Time // when the first datagram with this mark arrived
 	connectionLost time.Time // when reading last failed
@@ -81,8 +88,26 @@ type GameClientCounts struct {
 	Fatal                      int // ERRORs with code 1 or 4
 }
 
+// Stream is the game datagrams of one size to or from a peer.
+type Stream struct {
+	Peer proto.AllocationID
+	Size int
+}
+
+// Tally is how many datagrams of a Stream were sent and received.
+type Tally struct{ Sent, Received int }
+
 // NewGameClient returns a client. Run opens its connection.
-func NewGameClient(cfg GameClientConfig) *GameClient { return &GameClient{cfg: cfg} }
+func NewGameClient(cfg GameClientConfig) *GameClient {
+	if cfg.Sizes == nil {
+		cfg.Sizes = []int{64}
+	}
+	v := &GameClient{cfg: cfg, in: make(map[proto.AllocationID]*flow), tally: make(map[Stream]Tally)}
+	for _, peer := range cfg.Peers {
+		v.in[peer] = new(flow)
+	}
+	return v
+}
 
 func (v *GameClient) host() bool { return len(v.cfg.Player.HostConnectionData) == 0 }
 
@@ -100,7 +125,8 @@ func (v *GameClient) Run(ctx context.Context) {
 		}
 		v.mu.Lock()
 		v.counts.Connections++
-		if v.cfg.Transport == "ws" {
+		v.moved = false
+		if v.cfg.Transport == "ws" || v.cfg.Transport == "wss" {
 			v.state.bound = false // A binding does not outlive its WebSocket.
 		}
 		v.mu.Unlock()
@@ -127,6 +153,9 @@ func (v *GameClient) runConnection(ctx context.Context, l clientConn) {
 			if err != nil {
 				return
 			}
+			for v.isAsleep() {
+				time.Sleep(sleepPoll)
+			}
 			came <- m
 		}
 	}()
@@ -135,7 +164,7 @@ func (v *GameClient) runConnection(ctx context.Context, l clientConn) {
 		for range came {
 		}
 	}()
-	tick := time.NewTicker(time.Second / time.Duration(v.cfg.Rate))
+	tick := time.NewTicker(v.interval())
 	defer tick.Stop()
 	var sent, asked time.Time
 	received := time.Now()
@@ -155,6 +184,12 @@ func (v *GameClient) runConnection(ctx context.Context, l clientConn) {
 				asked = time.Time{}
 			}
 		case now := <-tick.C:
+			if v.isAsleep() {
+				continue
+			}
+			if v.hasMoved() {
+				return
+			}
 			silence := now.Sub(received)
 			if silence > gameClientSilenceLimit && !v.cfg.KeepsConnection {
 				return
@@ -172,8 +207,59 @@ func (v *GameClient) runConnection(ctx context.Context, l clientConn) {
 				_ = l.send(proto.Ping{ID: v.id(), Number: 1}.Append(nil))
 			}
 			v.sendGameData(l)
+			tick.Reset(v.interval())
 		}
 	}
+}
+
+// sleepPoll is how often a client that sleeps looks whether it is awake.
+const sleepPoll = 20 * time.Millisecond
+
+func (v *GameClient) isAsleep() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.asleep
+}
+
+func (v *GameClient) hasMoved() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.moved
+}
+
+func (v *GameClient) interval() time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return time.Second / time.Duration(v.cfg.Rate)
+}
+
+// Sleep stops or resumes the client, as a machine that is asleep.
+func (v *GameClient) Sleep(on bool) {
+	v.mu.Lock()
+	v.asleep = on
+	v.mu.Unlock()
+}
+
+// Move gives the client another address, and the relay's in its family. A port of zero
+// means any.
+func (v *GameClient) Move(local, relay netip.AddrPort) {
+	v.mu.Lock()
+	v.cfg.Local, v.cfg.Relay, v.localAddr, v.moved = local.Addr(), relay, local, true
+	v.mu.Unlock()
+}
+
+// Play changes the rate and the sizes of its datagrams.
+func (v *GameClient) Play(rate int, sizes ...int) {
+	v.mu.Lock()
+	v.cfg.Rate, v.cfg.Sizes = rate, sizes
+	v.mu.Unlock()
+}
+
+// Tally returns what was sent and received since the last call of Mark.
+func (v *GameClient) Tally() map[Stream]Tally {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.tally)
 }
 
 // unbind makes the client bind again, first with its current nonce.
@@ -217,6 +303,8 @@ func (v *GameClient) handle(m []byte) (again bool) {
 		return true
 	case proto.TypeAccepted:
 		s.linked = true
+	case proto.TypeRejected:
+		v.counts.Fatal++
 	case proto.TypeError:
 		e, err := proto.ParseError(m)
 		switch {
@@ -233,7 +321,14 @@ func (v *GameClient) handle(m []byte) (again bool) {
 			return false
 		}
 		s.linked = true
-		v.in.record(binary.BigEndian.Uint64(r.Payload))
+		in := v.in[r.From]
+		if in == nil {
+			return false
+		}
+		fresh := in.record(binary.BigEndian.Uint64(r.Payload))
+		if fresh && binary.BigEndian.Uint64(r.Payload[8:]) == v.mark {
+			v.count(r.From, len(r.Payload), Tally{Received: 1})
+		}
 		if v.firstArrival.IsZero() && binary.BigEndian.Uint64(r.Payload[8:]) >= v.mark {
 			v.firstArrival = time.Now()
 		}
@@ -241,21 +336,35 @@ func (v *GameClient) handle(m []byte) (again bool) {
 	return false
 }
 
-// sendGameData sends the next game datagram: its sequence number and the number
-// of calls of Mark.
+// count adds to the tally. The caller holds the mutex.
+func (v *GameClient) count(peer proto.AllocationID, size int, n Tally) {
+	at := Stream{peer, size}
+	old := v.tally[at]
+	v.tally[at] = Tally{old.Sent + n.Sent, old.Received + n.Received}
+}
+
+// sendGameData sends the next game datagram to each peer: its sequence number and the
+// number of calls of Mark.
 func (v *GameClient) sendGameData(l clientConn) {
 	v.mu.Lock()
 	if !v.state.bound || !v.state.linked || v.paused {
 		v.mu.Unlock()
 		return
 	}
-	content := binary.BigEndian.AppendUint64(nil, v.counts.Sent)
-	content = binary.BigEndian.AppendUint64(content, v.mark)
-	content = append(content, make([]byte, 48)...)
-	v.counts.Sent++
-	m := proto.Relay{From: v.id(), To: v.cfg.Peer, Payload: content}.Append(nil)
+	content := make([]byte, v.cfg.Sizes[v.sequence%uint64(len(v.cfg.Sizes))])
+	binary.BigEndian.PutUint64(content, v.sequence)
+	binary.BigEndian.PutUint64(content[8:], v.mark)
+	v.sequence++
+	var all [][]byte
+	for _, peer := range v.cfg.Peers {
+		v.counts.Sent++
+		v.count(peer, len(content), Tally{Sent: 1})
+		all = append(all, proto.Relay{From: v.id(), To: peer, Payload: content}.Append(nil))
+	}
 	v.mu.Unlock()
-	_ = l.send(m)
+	for _, m := range all {
+		_ = l.send(m)
+	}
 }
 
 // Counts returns the counters.
@@ -263,7 +372,10 @@ func (v *GameClient) Counts() GameClientCounts {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	c := v.counts
-	c.Received, c.Duplicates = v.in.unique, v.in.duplicates
+	for _, in := range v.in {
+		c.Received += in.unique
+		c.Duplicates += in.duplicates
+	}
 	return c
 }
 
@@ -274,10 +386,11 @@ func (v *GameClient) Pause(on bool) {
 	v.mu.Unlock()
 }
 
-// Mark resets FirstArrival. Both players of a match must be marked.
+// Mark resets FirstArrival and Tally. Both players of a match must be marked.
 func (v *GameClient) Mark() {
 	v.mu.Lock()
 	v.mark, v.firstArrival = v.mark+1, time.Time{}
+	clear(v.tally)
 	v.mu.Unlock()
 }
 
@@ -316,7 +429,10 @@ func (v *GameClient) Captured() [][]byte {
 // String returns a one-line summary.
 func (v *GameClient) String() string {
 	c := v.Counts()
-	return fmt.Sprintf("%s at %v: sent %d, received %d, connections %d, fatal %d", v.cfg.Transport, v.LocalAddr(), c.Sent, c.Received, c.Connections, c.Fatal)
+	v.mu.Lock()
+	s := v.state
+	v.mu.Unlock()
+	return fmt.Sprintf("%s at %v: sent %d, received %d, connections %d, fatal %d, bound %v, linked %v", v.cfg.Transport, v.LocalAddr(), c.Sent, c.Received, c.Connections, c.Fatal, s.bound, s.linked)
 }
 
 // clientConn is a connection to the relay that carries messages.
@@ -330,12 +446,16 @@ type clientConn struct {
 func (v *GameClient) socket() (conn *net.UDPConn, err error) {
 	v.mu.Lock()
 	at := v.localAddr
-	v.mu.Unlock()
 	if !at.IsValid() {
 		at = netip.AddrPortFrom(v.cfg.Local, 0)
 	}
+	v.mu.Unlock()
+	network := "udp4"
+	if at.Addr().Is6() {
+		network = "udp6"
+	}
 	err = v.cfg.Namespace.Do(func() (err error) {
-		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+		conn, err = net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
 		return err
 	})
 	if err == nil {
@@ -367,10 +487,17 @@ func (v *GameClient) dial(ctx context.Context) (clientConn, error) {
 	switch v.cfg.Transport {
 	case "dtls":
 		return v.dialDTLS(ctx)
-	case "ws":
+	case "ws", "wss":
 		return v.dialWebSocket(ctx)
 	}
 	return v.dialUDP()
+}
+
+// relay returns the relay's address.
+func (v *GameClient) relay() netip.AddrPort {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.cfg.Relay
 }
 
 func (v *GameClient) dialUDP() (clientConn, error) {
@@ -378,8 +505,9 @@ func (v *GameClient) dialUDP() (clientConn, error) {
 	if err != nil {
 		return clientConn{}, err
 	}
+	relay := v.relay()
 	return clientConn{
-		send: func(m []byte) error { _, err := conn.WriteToUDPAddrPort(m, v.cfg.Relay); return err },
+		send: func(m []byte) error { _, err := conn.WriteToUDPAddrPort(m, relay); return err },
 		receive: func() ([]byte, error) {
 			buf := make([]byte, 2048)
 			n, _, err := conn.ReadFromUDPAddrPort(buf)
@@ -409,7 +537,7 @@ func (v *GameClient) dialDTLS(ctx context.Context) (clientConn, error) {
 	if err != nil {
 		return clientConn{}, err
 	}
-	conn, err := pion.ClientWithOptions(&capturingConn{socket, v}, net.UDPAddrFromAddrPort(v.cfg.Relay),
+	conn, err := pion.ClientWithOptions(&capturingConn{socket, v}, net.UDPAddrFromAddrPort(v.relay()),
 		pion.WithPSK(func([]byte) ([]byte, error) { return v.cfg.Player.Key, nil }),
 		pion.WithPSKIdentityHint(v.cfg.Player.AllocationIDBytes),
 		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(flightInterval))
@@ -432,15 +560,19 @@ func (v *GameClient) dialDTLS(ctx context.Context) (clientConn, error) {
 }
 
 func (v *GameClient) dialWebSocket(ctx context.Context) (clientConn, error) {
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+	v.mu.Lock()
+	local, url := v.cfg.Local, v.cfg.Transport+"://"+v.cfg.Relay.String()+"/"
+	v.mu.Unlock()
+	// The laboratory's certificate is self-signed.
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 		err = v.cfg.Namespace.Do(func() error {
-			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: v.cfg.Local.AsSlice()}}
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: local.AsSlice()}}
 			conn, err = d.DialContext(ctx, network, addr)
 			return err
 		})
 		return conn, err
 	}}
-	conn, _, err := ws.Dial(ctx, "ws://"+v.cfg.Relay.String()+"/", &ws.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	conn, _, err := ws.Dial(ctx, url, &ws.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
 		return clientConn{}, err
 	}

@@ -69,13 +69,19 @@ type lab struct {
 // fails if the relay has ended before.
 func newLab(t *testing.T, change func(*RelayConfig)) *lab {
 	t.Helper()
+	return newLabIn(t, NewNetwork, change)
+}
+
+// newLabIn is newLab with a network of another kind.
+func newLabIn(t *testing.T, network func() (*Network, error), change func(*RelayConfig)) *lab {
+	t.Helper()
 	if why := Missing(); why != "" {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(why)
 		}
 		t.Skip(why)
 	}
-	n, err := NewNetwork()
+	n, err := network()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -25,15 +26,19 @@ type Namespace struct {
 	Name string // the name in `ip netns`
 }
 
-// NewNamespaces creates namespaces without links, named after this process and
-// the roles, in the order of roles. The cleanup process removes them, with
+// networks is how many times NewNamespaces was called: tests run in parallel.
+var networks atomic.Int64
+
+// NewNamespaces creates namespaces without links, named after this process, the
+// call and the roles, in the order of roles. The cleanup process removes them, with
 // every process in them, on Finish or when this process ends. On error nothing
 // is left.
 func NewNamespaces(roles ...string) ([]Namespace, *CleanupProcess, error) {
 	var all []Namespace
 	var names []string
+	call := networks.Add(1)
 	for _, role := range roles {
-		ns := Namespace{fmt.Sprintf("ferrylab-%d-%s", os.Getpid(), role)}
+		ns := Namespace{fmt.Sprintf("ferrylab-%d-%d-%s", os.Getpid(), call, role)}
 		all, names = append(all, ns), append(names, ns.Name)
 	}
 	j, err := startCleanupProcess(names)
@@ -121,6 +126,16 @@ func (n Namespace) Set(key, value string) error {
 	return n.Do(func() error {
 		return os.WriteFile("/proc/sys/"+strings.ReplaceAll(key, ".", "/"), []byte(value), 0)
 	})
+}
+
+// Filter loads rules of nftables inside the namespace, in the syntax of nft -f.
+func (n Namespace) Filter(rules string) error {
+	cmd := exec.Command("ip", "netns", "exec", n.Name, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("lab: nft: %w: %s", err, out)
+	}
+	return nil
 }
 
 // IP runs an `ip` command inside the namespace.

@@ -28,34 +28,50 @@ var (
 	FirstVictim = netip.AddrFrom4([4]byte{198, 51, 100, 129})
 )
 
-// Names of the relay's ends of the three links.
+// Names of the relay's ends of the three links, and of a router's end of its link to
+// clients.
 const (
 	LinkClients = "clients"
 	LinkPeers   = "peers"
 	LinkVictim  = "victim"
+	LinkLAN     = "lan"
+)
+
+// Addresses of both ends of the link between router and clients.
+const (
+	routerLAN   = "192.0.2.1"
+	clientsLAN  = "192.0.2.2"
+	routerLAN6  = "2001:db8:3::1"
+	clientsLAN6 = "2001:db8:3::2"
 )
 
 // Network is the four namespaces and the links between them. It is immutable.
 type Network struct {
 	Clients, Relay, Peers, Victim Namespace
+	Router                        Namespace // between clients and relay; zero: none
 
 	cleanup *CleanupProcess
 }
 
-// link is a veth pair between the relay's namespace and another.
+// link is a veth pair between the relay's namespace, or the router's, and another.
 type link struct {
-	name               string // the relay's end
-	far                Namespace
+	name               string // the end towards the relay
+	near, far          Namespace
 	relayAddr, farAddr string // addresses of both ends
-	local              string // prefix that is local in far
+	local              string // prefix that is local in far, or behind it
 }
 
 func (n *Network) links() []link {
-	return []link{
-		{LinkClients, n.Clients, "198.51.100.1", clientsWire, clientsRange},
-		{LinkPeers, n.Peers, "198.51.100.5", peersWire, peersRange},
-		{LinkVictim, n.Victim, "203.0.113.129", victimWire, victimRange},
+	all := []link{
+		{LinkClients, n.Relay, n.Clients, "198.51.100.1", clientsWire, clientsRange},
+		{LinkPeers, n.Relay, n.Peers, "198.51.100.5", peersWire, peersRange},
+		{LinkVictim, n.Relay, n.Victim, "203.0.113.129", victimWire, victimRange},
 	}
+	if n.Router != (Namespace{}) {
+		all[0].far = n.Router
+		all = append(all, link{LinkLAN, n.Router, n.Clients, routerLAN, clientsLAN, clientsRange})
+	}
+	return all
 }
 
 // NewNetwork creates the network. The caller closes it; otherwise it is removed
@@ -65,7 +81,29 @@ func NewNetwork() (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Network{Clients: all[0], Relay: all[1], Peers: all[2], Victim: all[3], cleanup: j}
+	return openNetwork(&Network{Clients: all[0], Relay: all[1], Peers: all[2], Victim: all[3], cleanup: j})
+}
+
+// NewRoutedNetwork is NewNetwork with a router between clients and relay, and IPv6.
+func NewRoutedNetwork() (*Network, error) {
+	all, j, err := NewNamespaces("clients", "relay", "peers", "victim", "router")
+	if err != nil {
+		return nil, err
+	}
+	n, err := openNetwork(&Network{Clients: all[0], Relay: all[1], Peers: all[2], Victim: all[3], Router: all[4], cleanup: j})
+	if err != nil {
+		return nil, err
+	}
+	for _, knob := range []string{"ipv4.ip_forward", "ipv6.conf.all.forwarding"} {
+		err = errors.Join(err, n.Router.Set("net."+knob, "1"))
+	}
+	if err = errors.Join(err, n.AddIPv6()); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+func openNetwork(n *Network) (*Network, error) {
 	if err := n.build(); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -77,14 +115,16 @@ func (n *Network) build() error {
 		return err
 	}
 	for _, l := range n.links() {
-		if err := l.build(n.Relay); err != nil {
+		if err := l.build(l.far == n.Router); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l link) build(relay Namespace) error {
+// build creates the link. The prefix is local in far unless that is a router.
+func (l link) build(routed bool) error {
+	relay := l.near
 	for _, step := range []func() error{
 		func() error {
 			return ip("link add " + l.name + " netns " + relay.Name + " type veth peer name relay netns " + l.far.Name)
@@ -96,8 +136,13 @@ func (l link) build(relay Namespace) error {
 		func() error { return l.far.IP("addr add " + l.farAddr + "/30 dev relay") },
 		func() error { return l.far.IP("link set relay up") },
 		func() error { return l.far.IP("route add default via " + l.relayAddr) },
-		func() error { return l.route(relay) },
-		func() error { return l.addLocalRange() },
+		l.route,
+		func() error {
+			if routed {
+				return nil
+			}
+			return l.addLocalRange()
+		},
 	} {
 		if err := step(); err != nil {
 			return err
@@ -106,9 +151,9 @@ func (l link) build(relay Namespace) error {
 	return nil
 }
 
-// route adds the relay's route to the local prefix of the link.
-func (l link) route(relay Namespace) error {
-	return relay.IP("route replace " + l.local + " via " + l.farAddr)
+// route adds the route to the prefix of the link.
+func (l link) route() error {
+	return l.near.IP("route replace " + l.local + " via " + l.farAddr)
 }
 
 // addLocalRange makes every address of the prefix local in far.
@@ -127,7 +172,7 @@ func (n *Network) SetLink(name string, up bool) error {
 	}
 	for _, l := range n.links() {
 		if l.name == name {
-			return l.route(n.Relay)
+			return l.route()
 		}
 	}
 	return fmt.Errorf("lab: no link is called %s", name)
@@ -152,8 +197,8 @@ var (
 
 // link6 is the IPv6 configuration of a link.
 type link6 struct {
-	name               string // the relay's end
-	far                Namespace
+	name               string // the end towards the relay
+	near, far          Namespace
 	relayAddr, farAddr string
 	local              string
 }
@@ -176,24 +221,35 @@ func (n *Network) AddIPv6() error {
 	if err := n.Relay.IP("addr add " + RelayAddr6.Addr().String() + "/128 dev lo nodad"); err != nil {
 		return err
 	}
-	for _, l := range []link6{
-		{LinkClients, n.Clients, "2001:db8:1::1", "2001:db8:1::2", clientsRange6},
-		{LinkPeers, n.Peers, "2001:db8:2::1", "2001:db8:2::2", peersRange6},
-	} {
-		if err := l.build(n.Relay); err != nil {
+	all := []link6{
+		{LinkClients, n.Relay, n.Clients, "2001:db8:1::1", "2001:db8:1::2", clientsRange6},
+		{LinkPeers, n.Relay, n.Peers, "2001:db8:2::1", "2001:db8:2::2", peersRange6},
+	}
+	if n.Router != (Namespace{}) {
+		all[0].far = n.Router
+		all = append(all, link6{LinkLAN, n.Router, n.Clients, routerLAN6, clientsLAN6, clientsRange6})
+	}
+	for _, l := range all {
+		if err := l.build(l.far == n.Router); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l link6) build(relay Namespace) error {
+func (l link6) build(routed bool) error {
+	relay := l.near
 	for _, step := range []func() error{
 		func() error { return relay.IP("addr add " + l.relayAddr + "/64 dev " + l.name + " nodad") },
 		func() error { return l.far.IP("addr add " + l.farAddr + "/64 dev relay nodad") },
 		func() error { return l.far.IP("-6 route add default via " + l.relayAddr) },
 		func() error { return relay.IP("-6 route add " + l.local + " via " + l.farAddr) },
-		func() error { return l.far.IP("-6 route add local " + l.local + " dev lo") },
+		func() error {
+			if routed {
+				return nil
+			}
+			return l.far.IP("-6 route add local " + l.local + " dev lo")
+		},
 		// The route makes the addresses local for receiving; sending needs this.
 		func() error { return l.far.Set("net.ipv6.ip_nonlocal_bind", "1") },
 	} {

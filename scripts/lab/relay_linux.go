@@ -66,6 +66,7 @@ type RelayConfig struct {
 	// Prepare is ProcessConfig.Prepare.
 	Prepare func() error
 	Addr    netip.AddrPort // listening address; zero: RelayAddr
+	YAML    string         // settings, in addition to the others of the file
 }
 
 // Relay is a running `ferry serve`. StartRelay sets its fields.
@@ -92,7 +93,7 @@ func StartRelay(cfg RelayConfig) (*Relay, error) {
 	for i := range max(cfg.Tokens, 1) {
 		text += fmt.Sprintf(tokenTemplate, i, kind)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text+cfg.YAML), 0o600); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	r := &Relay{cfg: cfg}
