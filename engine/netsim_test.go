@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/habits"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -349,28 +350,35 @@ func newNetsim(t *testing.T, seed uint64) *netsim {
 }
 
 // join starts a client, of a host unless it is one.
-func (n *netsim) join(host *player, version int) *player {
-	p := &player{
-		net: n, host: host, version: version, ping: [...]int64{500, 3000}[n.rnd.IntN(2)], ep: n.address(),
-		peers: map[mID]*peerState{}, errors: map[byte]int{}, lastBind: -playerRetry, lastConn: -playerRetry,
+func (n *netsim) join(host *player, kind habits.Kind) *player {
+	habit := habits.Habit{Name: kind.Name, Kind: kind, Ping: [...]time.Duration{habits.NGOPing, 3 * time.Second}[n.rnd.IntN(2)]}
+	name := fmt.Sprint("host ", len(n.players))
+	if host != nil {
+		name = fmt.Sprint("player ", len(n.players), " of ", host.name)
 	}
-	p.name = fmt.Sprint("host ", len(n.players))
+	p, err := n.enter(name, habit, host, 2*playMost)
+	// ErrNotFound: a file that is new knows nothing of hosts to come.
+	if err != nil && (host == nil || !n.shared.recovering(n.now) || !errors.Is(err, alloc.ErrUnavailable) && !errors.Is(err, alloc.ErrNotFound)) {
+		n.fail("%s: %v", name, err)
+	}
+	return p
+}
+
+// enter allocates for a client of a habit and starts it. It returns nil if the relay
+// refuses.
+func (n *netsim) enter(name string, habit habits.Habit, host *player, seats int) (*player, error) {
 	role, of := alloc.RoleHost, (*mReservation)(nil)
 	if host != nil {
-		p.name = fmt.Sprint("player ", len(n.players), " of ", host.name)
 		role, of = alloc.RoleJoiner, host.reservation
 	}
-	var err error
-	if p.reservation, err = n.reserve(role, of, p.name, 2*playMost); err != nil {
-		// ErrNotFound: a file that is new knows nothing of hosts to come.
-		if host == nil || !n.shared.recovering(n.now) || !errors.Is(err, alloc.ErrUnavailable) && !errors.Is(err, alloc.ErrNotFound) {
-			n.fail("%s: %v", p.name, err)
-		}
-		return nil
+	card, err := n.reserve(role, of, name, seats)
+	if err != nil {
+		return nil, err
 	}
+	p := newPlayer(n, name, habit, host, card)
 	n.at[p.ep] = p
 	n.players = append(n.players, p)
-	return p
+	return p, nil
 }
 
 // randomClient returns a random live client that fits, if there is one.
@@ -391,7 +399,7 @@ func (n *netsim) record(what string) {
 // faults does one bad thing, drawn from the seed, and says what.
 func (n *netsim) faults() string {
 	second := func(k int) time.Duration { return time.Duration(n.rnd.IntN(k*1000)) * time.Millisecond }
-	modern := func(p *player) bool { return p.version == 2 && p.status == playerBound }
+	modern := func(p *player) bool { return p.Kind.RaisesNonce && p.Status == habits.Bound }
 	switch n.rnd.IntN(11) {
 	case 0:
 		n.weather = networkConditions{loss: n.rnd.IntN(30), dup: n.rnd.IntN(20), delay: n.rnd.IntN(200), jitter: n.rnd.IntN(400)}
@@ -402,7 +410,7 @@ func (n *netsim) faults() string {
 			return p.name + " roams"
 		}
 	case 3:
-		return n.reuse(n.randomClient(modern), n.randomClient(func(p *player) bool { return p.version == 2 || p.hasQuit }))
+		return n.reuse(n.randomClient(modern), n.randomClient(func(p *player) bool { return p.Kind.RaisesNonce || p.hasQuit }))
 	case 4:
 		n.settle()
 		if p := n.randomClient(func(p *player) bool { return true }); p != nil {
@@ -428,7 +436,7 @@ func (n *netsim) faults() string {
 		return n.depart()
 	case 10:
 		if host := n.randomClient(func(p *player) bool { return p.host == nil }); host != nil && n.size(host) < playMost {
-			n.join(host, host.version)
+			n.join(host, host.Kind)
 			return "one joins " + host.name
 		}
 	}
@@ -468,7 +476,7 @@ func (n *netsim) reuse(p, before *player) string {
 
 // depart makes a client quit, leave, or be kicked.
 func (n *netsim) depart() string {
-	p := n.randomClient(func(p *player) bool { return p.host != nil && len(p.peers) > 0 })
+	p := n.randomClient(func(p *player) bool { return p.host != nil && len(p.Peers) > 0 })
 	if p == nil || n.size(p.host) < 2 {
 		return "nothing"
 	}
@@ -476,16 +484,16 @@ func (n *netsim) depart() string {
 	switch n.rnd.IntN(3) {
 	case 0:
 		p.hasQuit = true
-		p.host.forget(p.reservation.id)
+		p.host.Forget(p.reservation.id)
 		return p.name + " quits"
 	case 1:
-		p.left = true
-		p.leave(p.host.reservation.id)
-		p.host.forget(p.reservation.id)
+		p.Leave(p.clock(), p.host.reservation.id, false)
+		p.Left = true
+		p.host.Forget(p.reservation.id)
 		return p.name + " leaves"
 	}
-	p.left = true
-	p.host.leave(p.reservation.id)
+	p.Left = true
+	p.host.Leave(p.clock(), p.reservation.id, false)
 	return p.name + " is kicked"
 }
 
@@ -589,9 +597,9 @@ func playOne(t *testing.T, seed uint64) (slowest int64, received uint64) {
 	}()
 	n := newNetsim(t, seed)
 	for k := range playMatches {
-		host := n.join(nil, 1+k%2)
+		host := n.join(nil, []habits.Kind{habits.UTP1(), habits.UTP27()}[k%2])
 		for range 3 {
-			n.join(host, host.version)
+			n.join(host, host.Kind)
 		}
 	}
 	slowest = n.quietPeriod()
