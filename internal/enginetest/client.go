@@ -2,38 +2,34 @@ package enginetest
 
 import (
 	"context"
-	"encoding/binary"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/habits"
 )
 
 // Connect sends CONNECT_REQUESTs to the host until one is accepted.
 func (u *UTP) Connect() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.connecting, u.lastConn = true, time.Time{}
+	u.client.Connect()
 }
 
 // Send sends content to a peer.
 func (u *UTP) Send(to [16]byte, content string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	pkt := message(10, u.Cred.ID[:], to[:])
-	pkt = binary.BigEndian.AppendUint16(pkt, uint16(len(content)))
-	u.send(time.Now(), append(pkt, content...))
+	u.client.Relay(u.now(), to, []byte(content))
 }
 
-// Leave closes the connection to a peer as the real client does: the
-// transport's own disconnect inside a RELAY, and then DISCONNECT.
+// Leave closes the connection to a peer as the real client does.
 func (u *UTP) Leave(peer [16]byte) {
-	u.Send(peer, transportDisconnect)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.connecting = false
-	u.forget(peer)
-	u.send(time.Now(), message(9, u.Cred.ID[:], peer[:]))
+	u.client.Leave(u.now(), peer, false)
+	u.client.Connecting = false
 }
 
 // SetPaused pauses or resumes the client: an app in the background neither
@@ -56,7 +52,7 @@ func (u *UTP) SetQuiet(quiet bool) {
 func (u *UTP) State() (Status, [][16]byte) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.status, slices.Clone(u.peers)
+	return [...]Status{habits.Unbound: NotEstablished, habits.Bound: Established, habits.Failed: Invalid}[u.client.Status], slices.Clone(u.client.Peers)
 }
 
 // Inbox returns the messages received so far.
@@ -77,7 +73,7 @@ func (u *UTP) Log() []string {
 func (u *UTP) Binds() (sent int, nonce uint16) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.binds, u.nonce
+	return u.client.Binds, u.client.Nonce
 }
 
 // Echoes returns how many of the client's PINGs the relay has answered.

@@ -2,15 +2,14 @@ package enginetest
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/habits"
 )
 
 // Credentials are the part of an Allocations API response that a player uses.
@@ -25,11 +24,8 @@ type Credentials struct {
 // Version is a generation of the real client.
 type Version int
 
-// The generations. UTP1 checks exact lengths, takes datagrams only from the
-// address it sends to, never changes its nonce and only logs ERROR 3. UTP2
-// counts its nonce up, answers ERROR 3 with a new BIND and takes DISCONNECT.
-// Both bind again, with the nonce that they have, after three silent PING
-// periods (1.x since 1.3.4).
+// The generations: habits.UTP1 and habits.UTP27. UTP1 takes datagrams only from the
+// address it sends to.
 const (
 	UTP1 Version = 1
 	UTP2 Version = 2
@@ -61,15 +57,8 @@ type UTP struct {
 
 	mu              sync.Mutex
 	conn            *net.UDPConn
-	status          Status
-	nonce           uint16
-	binds           int
-	lastBind        time.Time
-	lastSent        time.Time
-	lastReceived    time.Time
-	connecting      bool // Connect was called
-	lastConn        time.Time
-	peers           [][16]byte
+	client          habits.Client
+	began           time.Time
 	inbox           []Message
 	logged          []string // the lines of the game's log
 	violation       string   // a datagram that a relay must never send
@@ -81,7 +70,13 @@ type UTP struct {
 
 // NewUTP opens a client's socket on the loopback address of its relay.
 func NewUTP(v Version, cred Credentials) (*UTP, error) {
-	u := &UTP{Version: v, Cred: cred, Retry: time.Second, PingPeriod: 3 * time.Second, status: NotEstablished}
+	u := &UTP{Version: v, Cred: cred, Retry: time.Second, PingPeriod: 3 * time.Second, began: time.Now()}
+	kind := habits.UTP1()
+	if v == UTP2 {
+		kind = habits.UTP27()
+	}
+	u.client = habits.New(kind, cred.habits(), u.send)
+	u.client.Connecting = false // until Connect
 	return u, u.ChangePort()
 }
 
@@ -118,7 +113,8 @@ func (u *UTP) Run(ctx context.Context) {
 		u.mu.Lock()
 		conn, paused := u.conn, u.paused
 		if !paused && !u.quiet {
-			u.update(time.Now())
+			u.client.Retry, u.client.Ping = u.Retry, u.PingPeriod
+			u.client.Update(u.now())
 		}
 		u.mu.Unlock()
 		if paused {
@@ -131,7 +127,7 @@ func (u *UTP) Run(ctx context.Context) {
 			continue
 		}
 		u.mu.Lock()
-		u.handle(time.Now(), slices.Clone(buf[:n]), netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
+		u.handle(slices.Clone(buf[:n]), netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
 		u.mu.Unlock()
 	}
 	u.mu.Lock()
@@ -139,53 +135,25 @@ func (u *UTP) Run(ctx context.Context) {
 	u.conn.Close()
 }
 
-// update sends the messages that are due.
-func (u *UTP) update(now time.Time) {
-	switch u.status {
-	case NotEstablished:
-		if now.Sub(u.lastBind) > u.Retry {
-			if u.Version == UTP2 && u.binds == 60 {
-				u.status = Invalid
-				return
-			}
-			u.bind(now)
-			if u.Version == UTP2 {
-				u.nonce++
-			}
-		}
-	case Established:
-		if now.Sub(u.lastSent) > u.PingPeriod {
-			u.send(now, append(message(2, u.Cred.ID[:]), 1, 0))
-		}
-		if now.Sub(u.lastReceived) > 3*u.PingPeriod {
-			u.bind(now) // The stored nonce, and it stays.
-			u.lastReceived = now
-		}
-		if u.connecting && len(u.peers) == 0 && now.Sub(u.lastConn) >= u.Retry {
-			u.lastConn = now
-			u.pendingRequests++
-			u.send(now, append(append(message(3, u.Cred.ID[:]), 255), u.Cred.HostConnectionData...))
-		}
+// now is the time of the client.
+func (u *UTP) now() time.Duration { return time.Since(u.began) }
+
+// send sends a message of the client.
+func (u *UTP) send(pkt []byte) {
+	if pkt[3] == 3 {
+		u.pendingRequests++
 	}
+	u.conn.WriteToUDPAddrPort(pkt, u.Cred.Relay)
 }
 
-func (u *UTP) bind(now time.Time) {
-	u.binds++
-	u.lastBind = now
-	u.send(now, SignedBind(u.Cred, u.nonce))
+func (c *Credentials) habits() habits.Credentials {
+	return habits.Credentials{ID: c.ID, Key: c.Key, ConnectionData: c.ConnectionData, Ticket: c.HostConnectionData}
 }
 
 // SignedBind returns the BIND that a client with these credentials sends.
 func SignedBind(c Credentials, nonce uint16) []byte {
-	pkt := append([]byte{0xDA, 0x72, 0, 0, 0, byte(nonce), byte(nonce >> 8), 255}, c.ConnectionData...)
-	mac := hmac.New(sha256.New, c.Key)
-	mac.Write(pkt)
-	return mac.Sum(pkt)
-}
-
-func (u *UTP) send(now time.Time, pkt []byte) {
-	u.lastSent = now
-	u.conn.WriteToUDPAddrPort(pkt, u.Cred.Relay)
+	cred := c.habits()
+	return cred.Bind(nonce)
 }
 
 // Inject sends bytes as they are from the client's socket.
@@ -195,111 +163,51 @@ func (u *UTP) Inject(pkt []byte) {
 	u.conn.WriteToUDPAddrPort(pkt, u.Cred.Relay)
 }
 
-func message(t byte, ids ...[]byte) []byte {
-	pkt := []byte{0xDA, 0x72, 0, t}
-	for _, id := range ids {
-		pkt = append(pkt, id...)
-	}
-	return pkt
-}
-
 // handle checks one datagram as strictly as the client of that version does.
-func (u *UTP) handle(now time.Time, pkt []byte, from netip.AddrPort) {
+func (u *UTP) handle(pkt []byte, from netip.AddrPort) {
 	if u.Version == UTP1 && from != u.Cred.Relay {
 		u.violation = fmt.Sprintf("datagram from %v, not from %v", from, u.Cred.Relay)
 		return
 	}
-	if len(pkt) < 4 || pkt[0] != 0xDA || pkt[1] != 0x72 || pkt[2] != 0 {
-		u.violation = fmt.Sprintf("bad header %x", pkt)
-		return
-	}
-	u.lastReceived = now
-	exact := map[byte]int{1: 4, 2: 22, 6: 36, 8: 36, 9: 36, 12: 21}
-	if want, ok := exact[pkt[3]]; ok && len(pkt) != want {
-		u.violation = fmt.Sprintf("type %d with %d bytes, want %d", pkt[3], len(pkt), want)
+	if why := habits.Malformed(pkt); why != "" {
+		u.violation = fmt.Sprintf("%s: %x", why, pkt[:min(len(pkt), 38)])
 		return
 	}
 	switch pkt[3] {
-	case 1:
-		u.status = Established
 	case 2:
-		if string(pkt[4:20]) != string(u.Cred.ID[:]) {
+		if [16]byte(pkt[4:20]) != u.Cred.ID {
 			u.violation = "PING of another allocation"
 		}
 		u.echoes++
 	case 6:
-		u.handleAccepted(pkt)
+		u.checkAccepted(pkt)
 	case 8:
 		if u.Version == UTP2 {
 			u.logged = append(u.logged, "limit of players reached")
-			u.status = Invalid
-		}
-	case 9:
-		if u.Version == UTP2 && string(pkt[20:36]) == string(u.Cred.ID[:]) {
-			u.forget([16]byte(pkt[4:20]))
 		}
 	case 10:
-		u.handleRelay(pkt)
+		if [16]byte(pkt[20:36]) != u.Cred.ID {
+			u.violation = fmt.Sprintf("RELAY of another client %x", pkt[:38])
+			return
+		}
+		u.inbox = append(u.inbox, Message{[16]byte(pkt[4:20]), string(pkt[38:])})
 	case 12:
-		u.handleError(now, pkt[20])
-	default:
-		u.violation = fmt.Sprintf("a relay sent type %d", pkt[3])
+		u.logged = append(u.logged, fmt.Sprintf("error %d", pkt[20]))
 	}
+	u.client.Handle(u.now(), pkt)
 }
 
-func (u *UTP) handleAccepted(pkt []byte) {
+func (u *UTP) checkAccepted(pkt []byte) {
 	answer := u.pendingRequests > 0
 	if answer {
 		u.pendingRequests--
 	}
-	if !u.connecting {
+	switch {
+	case !u.client.Connecting: // The client has left since its CONNECT_REQUEST.
 		if !answer {
 			u.violation = "ACCEPTED without a CONNECT_REQUEST"
 		}
-		return // The client has left since its CONNECT_REQUEST.
-	}
-	if string(pkt[20:36]) != string(u.Cred.ID[:]) {
+	case [16]byte(pkt[20:36]) != u.Cred.ID:
 		u.violation = "ACCEPTED for another client"
 	}
-	if len(u.peers) == 0 {
-		u.peers = append(u.peers, [16]byte(pkt[4:20]))
-	}
 }
-
-// handleRelay handles a RELAY. A host learns of a player by its first one.
-func (u *UTP) handleRelay(pkt []byte) {
-	if len(pkt) < 38 || int(binary.BigEndian.Uint16(pkt[36:])) != len(pkt)-38 || string(pkt[20:36]) != string(u.Cred.ID[:]) {
-		u.violation = fmt.Sprintf("bad RELAY %x", pkt[:min(len(pkt), 38)])
-		return
-	}
-	from := [16]byte(pkt[4:20])
-	content := string(pkt[38:])
-	if !slices.Contains(u.peers, from) {
-		u.peers = append(u.peers, from)
-	}
-	u.inbox = append(u.inbox, Message{from, content})
-	if content == transportDisconnect { // The peer's transport disconnects.
-		u.forget(from)
-		u.send(time.Now(), message(9, u.Cred.ID[:], from[:]))
-	}
-}
-
-func (u *UTP) handleError(now time.Time, code byte) {
-	switch code {
-	case 1, 4:
-		u.status = Invalid
-	case 3:
-		if u.Version == UTP2 && u.status != Invalid {
-			u.nonce++
-			u.bind(now)
-		}
-	}
-	u.logged = append(u.logged, fmt.Sprintf("error %d", code))
-}
-
-func (u *UTP) forget(peer [16]byte) {
-	u.peers = slices.DeleteFunc(u.peers, func(p [16]byte) bool { return p == peer })
-}
-
-// transportDisconnect stands for the transport's own disconnect message inside a RELAY.
-const transportDisconnect = "\x02goodbye"

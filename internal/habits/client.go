@@ -227,7 +227,7 @@ func (c *Client) Leave(now time.Duration, peer [16]byte, disposed bool) {
 // closed is the end of a connection.
 func (c *Client) closed(peer [16]byte) {
 	c.Forget(peer)
-	c.Left = c.Left || c.Cred.Ticket != nil
+	c.Left = c.Left || c.Connecting
 }
 
 // Forget drops a peer.
