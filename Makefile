@@ -115,7 +115,7 @@ fast-path: ## the program in the kernel against the worker, 5,000,000 datagrams 
 
 .PHONY: fast-path-lab
 fast-path-lab: ## the laboratory with the program in the kernel (root)
-	$(LAB) -xdp tc -timeout 30m
+	$(LAB) -skip TestWorld -xdp tc -timeout 30m
 
 # The console's bundle is in the repository, so that go build needs no npm. CI builds it again
 # and compares. The packages of package-lock.json come from the npm registry.
@@ -182,11 +182,22 @@ LAB = $(GO) test -tags lab ./scripts/lab -count=1 -v
 
 .PHONY: lab
 lab: ## attacks and faults against the binary in namespaces, quick forms (root)
-	$(LAB)
+	$(LAB) -skip TestWorld
 
 .PHONY: lab-some
 lab-some: ## a test of each kind, which CI runs when it does not run all (root)
 	$(LAB) -run 'TestAttackBindFirst|TestFloodMalformed|TestReflection$$|TestRecover$$|TestFamilies|TestUpgrade$$'
+
+# WORLD is how many rows run at once: they mostly wait. They need nftables and ethtool.
+WORLD ?= 6
+
+.PHONY: world
+world: ## a small game in each network, transport and change that players have; a table with verdicts (15 minutes; root)
+	$(LAB) -run TestWorld -world.all -parallel $(WORLD) -timeout 60m
+
+.PHONY: world-some
+world-some: ## every pair of two properties of a network, in 95 rows of the same table (2 minutes; root)
+	$(LAB) -run TestWorld -parallel 10 -timeout 10m
 
 # ATTACK is how long each attack and flood lasts.
 ATTACK ?= 10s

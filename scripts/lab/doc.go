@@ -26,6 +26,15 @@
 // Tests of IPv6 add 2001:db8:18::/64 in clients, 2001:db8:19::/64 in peers and
 // 2001:db8:77::77 for the relay.
 //
+// Rows of the world (TestWorld) add a router between clients and the relay, whose paths
+// may be narrow and whose addresses may be translated (nftables):
+//
+//	clients ── veth ── router ── veth ── relay
+//
+// Not covered: loss and delay (netem is not in every kernel; a [Proxy] makes both), VLANs
+// and bonds, several queues of a network card, IPv6 without a global address, NAT64, and
+// the real transition of a radio.
+//
 // # Cleanup
 //
 // A [CleanupProcess] waits for the end of the test's process, then kills the
@@ -40,6 +49,7 @@
 //	go test ./scripts/lab                          tests that need no root
 //	go test -tags lab ./scripts/lab                quick form of all tests
 //	make attack                                    attacks at full rates, and a table
+//	make world                                     a small game in each network, and a table
 //	go test -tags lab ./scripts/lab -run Flood -flood.duration 60s
 //	go test -tags lab ./scripts/lab -run Soak -soak.duration 1h -long -timeout 2h
 //

@@ -30,6 +30,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/identity"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // What a game of the world does.
@@ -89,6 +90,8 @@ type worldClient struct {
 }
 
 func newWorldGame(t *testing.T, r worldRow) *worldGame {
+	testkit.Program(t, "nft", "nftables")
+	testkit.Program(t, "ethtool", "ethtool")
 	g := &worldGame{worldResult: worldResult{row: r, shares: [4]string{"-", "-", "-", "-"}}}
 	g.lab = newLabIn(t, NewRoutedNetwork, func(c *RelayConfig) {
 		if err := errors.Join(g.buildNetwork(c.Network), g.configure(c)); err != nil {
