@@ -46,7 +46,7 @@ type Client struct {
 	Peers      [][16]byte
 
 	send         func(pkt []byte)
-	buf          []byte
+	buf          []byte // for the next message
 	lastBind     time.Duration
 	lastSent     time.Duration
 	lastReceived time.Duration
@@ -104,6 +104,9 @@ func (c *Client) Update(now time.Duration) {
 // silentPings is how many PING periods the relay may be silent before another BIND.
 const silentPings = 3
 
+// Heard starts the clock of the relay's silence.
+func (c *Client) Heard(now time.Duration) { c.lastReceived = now }
+
 // Send sends a message of the game.
 func (c *Client) Send(now time.Duration, pkt []byte) {
 	c.lastSent = now
@@ -115,6 +118,12 @@ func (c *Client) Send(now time.Duration, pkt []byte) {
 func (c *Client) Relay(now time.Duration, to [16]byte, content []byte) {
 	pkt := binary.BigEndian.AppendUint16(c.message(10, c.Cred.ID, to), uint16(len(content)))
 	c.Send(now, append(pkt, content...))
+}
+
+// Rebind sends a BIND with the next nonce.
+func (c *Client) Rebind(now time.Duration) {
+	c.Nonce++
+	c.bind(now)
 }
 
 func (c *Client) bind(now time.Duration) {
@@ -205,8 +214,7 @@ func (c *Client) handleError(now time.Duration, code byte) {
 		c.Status = Failed
 	case 3:
 		if c.Kind.RaisesNonce && c.Status != Failed {
-			c.Nonce++
-			c.bind(now)
+			c.Rebind(now)
 		}
 	}
 }

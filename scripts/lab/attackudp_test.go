@@ -84,8 +84,8 @@ func forgedBinds(p *player, from netip.AddrPort) func(uint64) []byte {
 	var signer proto.Signer
 	var bind, packet []byte
 	return func(uint64) []byte {
-		p.nonce++
-		bind = signer.Append(bind[:0], proto.Bind{Nonce: p.nonce, ConnectionData: p.data}, &p.key)
+		p.Nonce++
+		bind = signer.Append(bind[:0], proto.Bind{Nonce: p.Nonce, ConnectionData: p.data}, &p.key)
 		packet = AppendIPv4UDP(packet[:0], from, RelayAddr, bind)
 		return packet
 	}
@@ -246,9 +246,9 @@ func exchange(conn *net.UDPConn, m []byte, want proto.Type, within time.Duration
 func bindBy(conn *net.UDPConn, p *player, n int) int {
 	var signer proto.Signer
 	for i := range n {
-		p.nonce++
+		p.Nonce++
 		begin := time.Now()
-		if exchange(conn, signer.Append(nil, proto.Bind{Nonce: p.nonce, ConnectionData: p.data}, &p.key), proto.TypeBindReceived, time.Second) {
+		if exchange(conn, signer.Append(nil, proto.Bind{Nonce: p.Nonce, ConnectionData: p.data}, &p.key), proto.TypeBindReceived, time.Second) {
 			return i + 1
 		}
 		time.Sleep(time.Until(begin.Add(time.Second)))

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/habits"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
@@ -86,12 +87,12 @@ func (f *Fleet) Counts() Counts {
 	defer f.mu.Unlock()
 	c := f.counts
 	for _, p := range f.players {
-		if p.status != departed {
+		if !p.departed {
 			c.Players++
 		}
-		if p.status == bound {
+		if p.Status == habits.Bound && !p.departed {
 			c.Bound++
-			if p.maySend {
+			if p.maySend() {
 				c.Playing++
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/habits"
 	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -79,9 +80,7 @@ type Fleet struct {
 	rebinds []int64 // ns
 	roams   []int64 // ns
 	delays  []int64 // ns, at most maxDelays
-	signer  proto.Signer
 	payload []byte
-	scratch []byte
 	rng     *rand.Rand
 }
 
@@ -126,6 +125,8 @@ func (f *Fleet) Add(host, joiner api.Allocation) error {
 	if err != nil {
 		return err
 	}
+	h.join(f)
+	j.join(f)
 	h.other, j.other = j, h
 	h.number, j.number = n, n
 	now := sock.Now()
@@ -158,7 +159,7 @@ func (f *Fleet) schedule(h, j *player, now int64) {
 	roam, rebind := int64(f.cfg.RoamEvery), int64(f.cfg.RebindEvery)
 	first := now + roam + f.randomBelow(roam)
 	for _, p := range []*player{h, j} {
-		p.lastReceived = now
+		p.Heard(time.Duration(now))
 		p.nextSend = now + f.randomBelow(f.interval)
 		if roam > 0 {
 			p.nextRoam = first
@@ -202,7 +203,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 
 // step runs one player.
 func (f *Fleet) step(p *player, now int64) {
-	if p.status == bound {
+	if p.Status == habits.Bound && !p.departed {
 		f.roam(p, now)
 		f.rebind(p, now)
 	}
@@ -215,7 +216,7 @@ func (f *Fleet) step(p *player, now int64) {
 
 // roam changes a player's port when it is due.
 func (f *Fleet) roam(p *player, now int64) {
-	if p.nextRoam == 0 || now < p.nextRoam || f.paused || !p.maySend {
+	if p.nextRoam == 0 || now < p.nextRoam || f.paused || !p.maySend() {
 		return
 	}
 	if p.roamedAt != noRoam {
@@ -245,15 +246,14 @@ func (f *Fleet) rebind(p *player, now int64) {
 		f.counts.RebindsLate++
 	}
 	p.nextRebind += int64(f.cfg.RebindEvery)
-	p.nonce++
 	p.rebindSentAt = now
 	f.counts.Rebinds++
-	p.bind(f, now)
+	p.Rebind(time.Duration(now))
 }
 
-func (f *Fleet) fail(p *player) {
-	if p.status != failed {
-		p.status = failed
+// countFailure counts a player whose game has ended since it had another status.
+func (f *Fleet) countFailure(p *player, was habits.Status) {
+	if p.Status == habits.Failed && was != habits.Failed {
 		f.counts.Failed++
 	}
 }
@@ -290,7 +290,7 @@ func (f *Fleet) scheduleEnd(h, j *player, now int64) {
 	h.leaveAt = now + life/2 + f.randomBelow(life)
 	j.leaveAt = h.leaveAt
 	if f.rng.IntN(hostsPerAbsentJoiner) == 0 {
-		j.status = departed
+		j.departed = true
 	}
 }
 
@@ -314,16 +314,17 @@ func (f *Fleet) endMatches(now int64) {
 // leave removes a player and moves its slot to the next port, so that late
 // datagrams of the relay do not reach the slot's next player.
 func (f *Fleet) leave(p *player, now int64, how leaveMethod) {
-	if p.status == bound && p.maySend && (how == byDisconnect || how == byBoth) {
-		p.send(f, now, proto.Disconnect{From: p.id, To: p.other.id})
+	plays := p.Status == habits.Bound && !p.departed
+	if plays && p.maySend() && (how == byDisconnect || how == byBoth) {
+		p.Send(time.Duration(now), proto.Disconnect{From: p.id, To: p.other.id}.Append(nil))
 	}
-	if p.status == bound && (how == byClose || how == byBoth) {
-		p.send(f, now, proto.Close{ID: p.id})
+	if plays && (how == byClose || how == byBoth) {
+		p.Send(time.Duration(now), proto.Close{ID: p.id}.Append(nil))
 	}
 	f.counts.Sent += p.sent
 	f.counts.Received += p.in.unique
 	f.counts.Duplicates += p.in.duplicates
-	p.status, p.sent, p.in, p.bindPkt, p.resumed = departed, 0, flow{}, nil, 0
+	p.departed, p.sent, p.in, p.bindPkt, p.resumed = true, 0, flow{}, nil, 0
 	p.port = (p.port + 1) % f.cfg.Ports
 }
 

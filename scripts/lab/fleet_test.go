@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/habits"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -19,7 +20,7 @@ func TestLeave(t *testing.T) {
 	} {
 		s := newTestMatch(t)
 		s.deliver(s.joiner, proto.BindReceived{})
-		s.joiner.maySend, s.joiner.sent = true, 5
+		s.joiner.Peers, s.joiner.sent = [][16]byte{s.host.id}, 5
 		s.f.leave(s.joiner, s.now, how)
 		var sent []proto.Type
 		for _, m := range s.sent[s.joiner] {
@@ -33,7 +34,7 @@ func TestLeave(t *testing.T) {
 		if !slices.Equal(sent, want) || c.Players != 1 || c.Sent != 5 || s.joiner.port != 1 {
 			t.Errorf("way %d: said %v, port %d, %+v", how, sent, s.joiner.port, c)
 		}
-		s.tick(10 * silentPeriods * pingPeriod)
+		s.tick(30 * pingPeriod)
 		if len(s.sent[s.joiner]) != len(want) {
 			t.Errorf("way %d: it speaks after it has left", how)
 		}
@@ -85,11 +86,11 @@ func TestErrorForOtherPlayer(t *testing.T) {
 	s := newTestMatch(t)
 	s.deliver(s.host, proto.BindReceived{})
 	s.deliver(s.host, proto.Error{ID: s.joiner.id, Code: proto.ErrorNotFound})
-	if c := s.f.Counts(); s.host.status != bound || c.Unexpected != 1 || c.Fatal() != 0 {
+	if c := s.f.Counts(); s.host.Status != habits.Bound || c.Unexpected != 1 || c.Fatal() != 0 {
 		t.Errorf("%+v", c)
 	}
 	s.deliver(s.host, proto.Error{ID: s.host.id, Code: proto.ErrorNotFound})
-	if s.host.status != failed {
+	if s.host.Status != habits.Failed {
 		t.Error("it lives")
 	}
 }

@@ -28,6 +28,8 @@ const (
 	// gameClientSilenceLimit is how long the relay may be silent before the client
 	// reconnects, as Unity Transport does before it starts a new DTLS session.
 	gameClientSilenceLimit = 2 * time.Second
+	// silentPeriods is after how many silent PING periods it binds again.
+	silentPeriods = 3
 )
 
 // GameClientConfig configures a GameClient.

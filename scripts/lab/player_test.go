@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/habits"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -39,7 +40,8 @@ func newTestMatch(t *testing.T) *testMatch {
 	}
 	s.host, s.joiner = s.f.players[0], s.f.players[1]
 	for _, p := range []*player{s.host, s.joiner} {
-		p.lastReceived, p.lastSent, p.nextSend = s.now, s.now, s.now
+		p.nextSend = s.now
+		p.Heard(time.Duration(s.now))
 	}
 	return s
 }
@@ -65,72 +67,6 @@ func (s *testMatch) last(p *player) proto.Message {
 	return m
 }
 
-func (s *testMatch) nonce(p *player) uint16 {
-	s.Helper()
-	b, ok := s.last(p).(proto.Bind)
-	if !ok {
-		s.Fatal("no BIND")
-	}
-	return b.Nonce
-}
-
-// TestBinding verifies that a 2.x client increments its nonce, gives up after a
-// minute, and answers ERROR 3 with the next nonce.
-func TestBinding(t *testing.T) {
-	s := newTestMatch(t)
-	s.tick(0)
-	if n := s.nonce(s.joiner); n != 0 {
-		t.Errorf("first nonce %d", n)
-	}
-	s.tick(retryPeriod)
-	if len(s.sent[s.joiner]) != 0 {
-		t.Error("it repeats too early")
-	}
-	s.tick(1)
-	if n := s.nonce(s.joiner); n != 1 {
-		t.Errorf("second nonce %d", n)
-	}
-	s.deliver(s.joiner, proto.BindReceived{})
-	s.deliver(s.joiner, proto.Error{Code: proto.ErrorMismatch})
-	if n := s.nonce(s.joiner); n != 3 {
-		t.Errorf("nonce after ERROR 3: %d", n)
-	}
-	for range 2 * maxBinds {
-		s.tick(retryPeriod + 1)
-	}
-	if s.host.status != failed || s.f.counts.Failed != 1 || s.joiner.status != bound {
-		t.Errorf("host %d, joiner %d", s.host.status, s.joiner.status)
-	}
-}
-
-// TestUTP1 verifies that a 1.x client keeps its nonce, ignores ERROR 3, never
-// gives up, and binds again after three silent PING periods.
-func TestUTP1(t *testing.T) {
-	s := newTestMatch(t)
-	s.f.cfg.UTP1, s.f.cfg.PingEvery = true, time.Second/2
-	for range maxBinds + 2 {
-		s.tick(retryPeriod + 1)
-		if n := s.nonce(s.joiner); n != 0 {
-			t.Fatalf("nonce %d", n)
-		}
-	}
-	s.deliver(s.joiner, proto.BindReceived{})
-	s.deliver(s.joiner, proto.Error{Code: proto.ErrorMismatch})
-	if len(s.sent[s.joiner]) != 0 {
-		t.Errorf("ERROR 3 was answered: %v", s.sent[s.joiner])
-	}
-	s.tick(int64(3*time.Second/2) + 1)
-	binds := 0
-	for _, m := range s.sent[s.joiner] {
-		if b, ok := m.(proto.Bind); ok && b.Nonce == 0 {
-			binds++
-		}
-	}
-	if binds != 1 || s.host.status == failed {
-		t.Errorf("%d BINDs after silence: %v; the host is %d", binds, s.sent[s.joiner], s.host.status)
-	}
-}
-
 // TestFatal verifies that only ERROR 1 and 4 end the game.
 func TestFatal(t *testing.T) {
 	for code := range proto.ErrorCode(8) {
@@ -138,7 +74,7 @@ func TestFatal(t *testing.T) {
 		s.deliver(s.host, proto.BindReceived{})
 		s.deliver(s.host, proto.Error{Code: code})
 		want := code == proto.ErrorTimeout || code == proto.ErrorNotFound
-		if got := s.host.status == failed; got != want || s.f.Counts().Errors[code] != 1 || (s.f.Counts().Fatal() == 1) != want {
+		if got := s.host.Status == habits.Failed; got != want || s.f.Counts().Errors[code] != 1 || (s.f.Counts().Fatal() == 1) != want {
 			t.Errorf("ERROR %d: dead %v", code, got)
 		}
 	}
@@ -155,7 +91,7 @@ func TestMatchTraffic(t *testing.T) {
 	if _, ok := s.last(s.joiner).(proto.ConnectRequest); !ok {
 		t.Error("the joiner does not ask")
 	}
-	s.tick(retryPeriod)
+	s.tick(int64(time.Second))
 	if _, ok := s.last(s.joiner).(proto.ConnectRequest); !ok {
 		t.Error("the joiner does not ask again")
 	}
@@ -176,31 +112,16 @@ func TestMatchTraffic(t *testing.T) {
 	}
 }
 
-// TestKeepAlive verifies that a player sends PING after three seconds without
-// sending, and the same BIND after nine seconds without receiving.
-func TestKeepAlive(t *testing.T) {
-	s := newTestMatch(t)
-	s.tick(0)
-	s.deliver(s.host, proto.BindReceived{})
-	s.tick(pingPeriod + 1)
-	if _, ok := s.last(s.host).(proto.Ping); !ok {
-		t.Error("no PING")
-	}
-	nonce := s.host.nonce
-	s.tick(silentPeriods * pingPeriod)
-	if n := s.nonce(s.host); n != nonce || s.host.nonce != nonce {
-		t.Errorf("nonce %d, want %d as before", n, nonce)
-	}
-}
-
 // TestRoam verifies that a roam is complete when datagrams sent after it have
 // arrived in both directions.
 func TestRoam(t *testing.T) {
 	s := newTestMatch(t)
 	s.f.cfg.RoamEvery = 1e9
+	s.tick(0)
+	clear(s.sent)
 	for _, p := range []*player{s.host, s.joiner} {
 		s.deliver(p, proto.BindReceived{})
-		p.maySend = true
+		p.Peers = [][16]byte{p.other.id}
 	}
 	s.tick(0)
 	old := map[*player]proto.Message{s.host: s.sent[s.host][0], s.joiner: s.sent[s.joiner][0]}

@@ -124,8 +124,8 @@ func TestTakeover(t *testing.T) {
 	f.pause(false)
 	testkit.Eventually(t, "the former owner gets ERROR 3 and binds again", func() bool { return f.Counts().Errors[proto.ErrorMismatch] > 0 })
 	l.requireResume(f, codes)
-	if victim.nonce < 2 {
-		t.Errorf("nonce %d", victim.nonce)
+	if victim.Nonce < 2 {
+		t.Errorf("nonce %d", victim.Nonce)
 	}
 }
 

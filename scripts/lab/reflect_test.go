@@ -245,9 +245,9 @@ func (l *lab) allocateHost(c *api.Client) *player {
 // signed BIND, then all messages of a bound endpoint, then those of a relay.
 func (l *lab) loopMessages(p *player) [][]byte {
 	var signer proto.Signer
-	p.nonce++
+	p.Nonce++
 	return append([][]byte{
-		signer.Append(nil, proto.Bind{Nonce: p.nonce, ConnectionData: p.data}, &p.key),
+		signer.Append(nil, proto.Bind{Nonce: p.Nonce, ConnectionData: p.data}, &p.key),
 		proto.Ping{ID: p.id, Number: 1}.Append(nil),
 		proto.Disconnect{From: p.id, To: p.id}.Append(nil),
 		proto.Relay{From: p.id, To: p.id, Payload: []byte("round")}.Append(nil),

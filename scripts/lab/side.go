@@ -142,7 +142,7 @@ func (s *socket) deliver(f *Fleet, role, port, n int) {
 	for i := range n {
 		from, pkt, truncated := s.rx.At(i)
 		p := f.playerAt(s, role, from.Local())
-		if p == nil || truncated || p.port != port || p.status == departed {
+		if p == nil || truncated || p.port != port || p.departed {
 			f.counts.Stray++ // for an address without a player, or a former port
 			continue
 		}
