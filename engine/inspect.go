@@ -50,6 +50,9 @@ type Allocation struct {
 	// LargeDrops counts the RELAYs to its owner that were dropped because they were
 	// larger than the owner's transport carries, see [DropReceiverSize].
 	LargeDrops uint32
+	// LargeMessages counts the RELAYs to its owner that passed that limit, but that not
+	// every client of the owner's transport takes, see [Records].
+	LargeMessages uint32
 }
 
 // The limits of Allocation.SentDatagrams and Allocation.SentBytes.
@@ -152,13 +155,14 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	a := c.shared.table.Account(e.Handle)
 	received, active := c.shared.table.LastSeen(e.Handle)
+	large := c.shared.table.LargeMessages(e.Handle)
 	d := Allocation{
 		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: a.Tenant,
 		Kind: e.Endpoint.Kind(), Endpoint: e.Endpoint.AddrPort(),
 		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
 		Age: since(a.ReservedAt, now), SinceReceived: since(received, now), SinceActive: since(active, now),
 		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
-		LargeDrops: c.shared.table.LargeMessages(e.Handle).Drops(),
+		LargeDrops: large.Drops(), LargeMessages: large.Forwarded(),
 	}
 	d.SentDatagrams, d.SentBytes = c.shared.table.Activity(e.Handle).Sent()
 	d.Name = c.tenantName(a.Tenant)

@@ -64,6 +64,7 @@ type mAlloc struct {
 	leaving    int64 // of a joiner: tick after which its link ends; 0: none
 	leftByHost bool
 	largeDrops int
+	large      int   // messages to it that may be too large
 	endedAt    int64 // of a host: tick at which a player of it ended
 	fromHost   int64 // of a joiner: ticks of the last RELAY on its link
 	fromJoiner int64
@@ -552,6 +553,8 @@ func (m *model) isTooLarge(a, peer *mAlloc, size int) bool {
 	if size > mMaxMessage {
 		r.limit, r.dropped = mMaxMessage, true
 		peer.largeDrops++
+	} else {
+		peer.large++
 	}
 	if !m.reported[a.match] {
 		m.cover("size: first of a match is reported, dropped " + strconv.FormatBool(r.dropped))

@@ -25,8 +25,9 @@ package engine
 //	                 (Transport.MaxMessage): silence, and not charged to the sender's
 //	                 quota, since nothing leaves; sender beyond its quota, or more than
 //	                 may go on the path to the peer: silence;
-//	                 else forwarded unchanged. The first one of a match that not
-//	                 every client takes is reported
+//	                 else forwarded unchanged. One that not every client behind
+//	                 the peer's transport takes is counted for the peer, and the
+//	                 first one of a match is reported
 //	BIND             accept mode not 0, data that does not open, a ticket in place of
 //	                 own data: silence; the last one that was accepted, at the same
 //	                 endpoint, and its answer has left: BIND_RECEIVED; old nonce, and

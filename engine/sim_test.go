@@ -623,8 +623,9 @@ func (s *sim) compareState() {
 		if at != a.at || int(e.Nonce) != a.nonce || e.Is(table.EverBound) != a.bound {
 			s.fail("allocation %x: engine has it at %q with nonce %d, model at %q with %d", c.id, at, e.Nonce, a.at, a.nonce)
 		}
-		if n := t.LargeMessages(e.Handle).Drops(); int(n) != a.largeDrops {
-			s.fail("allocation %x: engine dropped %d large messages to it, model %d", c.id, n, a.largeDrops)
+		if large := t.LargeMessages(e.Handle); int(large.Drops()) != a.largeDrops || int(large.Forwarded()) != a.large {
+			s.fail("allocation %x: engine dropped %d large messages to it and counted %d, model %d and %d",
+				c.id, large.Drops(), large.Forwarded(), a.largeDrops, a.large)
 		}
 		for peer := range a.links {
 			var p table.Entry

@@ -317,7 +317,7 @@ type largeMessage struct {
 	dropped     bool
 }
 
-// reportLarge handles a message that not every client behind the peer's transport accepts,
+// reportLarge counts a message that not every client behind the peer's transport accepts,
 // and reports whether it is dropped. It reports the first one of a match to control, or
 // the next one if the ring is full.
 //
@@ -327,10 +327,12 @@ func (w *worker) reportLarge(now int64, sender, peer *table.Entry, size int) (dr
 	if sender.Role != table.RoleHost {
 		host = peer
 	}
-	limit := w.shared.rules.messages.safe[kind]
+	limit, counts := w.shared.rules.messages.safe[kind], w.shared.table.LargeMessages(peer.Handle)
 	if most := w.shared.rules.messages.most[kind]; size > most {
 		dropped, limit = true, most
-		w.shared.table.LargeMessages(peer.Handle).AddDrop()
+		counts.AddDrop()
+	} else {
+		counts.AddForwarded()
 	}
 	match := w.shared.table.LargeMessages(host.Handle)
 	if !match.TakeReport() {

@@ -10,11 +10,12 @@ import (
 )
 
 const (
-	// DefaultMaxMessage is the size in bytes of the largest message that real
-	// clients accept: in a record it has 1,437, and they discard larger datagrams.
-	DefaultMaxMessage = 1400
-	// SafeMessage is the size in bytes of the largest message that real clients
-	// send by default, so all accept it: in a record it has 1,400.
+	// DefaultMaxMessage is the size in bytes of the largest message that any real client
+	// accepts: UTP 1.5.0 does so up to 1,509 in a record, and UTP 2.x up to its
+	// maxMessageSize. It is that of the largest RELAY.
+	DefaultMaxMessage = proto.RelayOverhead + proto.MaxContent
+	// SafeMessage is the size in bytes of the largest message that all real clients
+	// accept: in a record it has 1,400, the default maxMessageSize of UTP 2.x.
 	SafeMessage = 1363
 
 	defaultMaxSessions = 65_536

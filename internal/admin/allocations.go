@@ -62,6 +62,9 @@ type Allocation struct {
 	// ReceiverSizeDrops counts the messages to the player that were dropped because
 	// they exceed the maximum message of its transport.
 	ReceiverSizeDrops uint32 `json:"receiver_size_drops"`
+	// LargeMessages counts the messages to the player that were forwarded, but may be too
+	// large for its client.
+	LargeMessages uint32 `json:"large_messages"`
 }
 
 // Allocations is a page of /allocations.
@@ -89,7 +92,7 @@ func allocationOf(a engine.Allocation, h History) Allocation {
 		Bound: a.Kind != endpoint.KindNone, Recovered: a.Recovered,
 		Age: seconds(a.Age), Heard: seconds(a.SinceReceived), Active: seconds(a.SinceActive),
 		Connections: a.Links, MaxConnections: a.MaxConnections,
-		SentDatagrams: a.SentDatagrams, SentBytes: a.SentBytes, ReceiverSizeDrops: a.LargeDrops,
+		SentDatagrams: a.SentDatagrams, SentBytes: a.SentBytes, ReceiverSizeDrops: a.LargeDrops, LargeMessages: a.LargeMessages,
 	}
 	if row.Bound {
 		row.Transport = a.Kind.String()

@@ -112,7 +112,7 @@ func TestOperatorPages(t *testing.T) {
 		want    string
 	}{
 		{"GET /nodes", 200, `{"nodes":[{"id":"nnnn",`},
-		{"GET /allocations", 200, `"transport":"udp4","endpoint":"192.0.2.1:5000","recovered":false,"age_seconds":2.5,"heard_seconds_ago":0,"active_seconds_ago":0,"connections":1,"max_connections":4,"datagrams_sent":0,"bytes_sent":0,"receiver_size_drops":7}`},
+		{"GET /allocations", 200, `"transport":"udp4","endpoint":"192.0.2.1:5000","recovered":false,"age_seconds":2.5,"heard_seconds_ago":0,"active_seconds_ago":0,"connections":1,"max_connections":4,"datagrams_sent":0,"bytes_sent":0,"receiver_size_drops":7,"large_messages":0}`},
 		{"GET /allocations", 200, `"project":"p","environment":"e","tenant":"0000000000000000","bound":true,"transport":"ws","recovered":false,`},
 		{"GET /allocations", 200, `"next":77}`},
 		{"GET /allocations/" + hostID.String(), 200, `"tenant":"00000000000000ff"`},

@@ -237,6 +237,7 @@ func (h *history) player(ctx context.Context, id proto.AllocationID) (timeline.P
 	if len(live) > 0 {
 		p.Live, p.Links, p.Silent = true, live[0].Links, live[0].SinceReceived
 		p.Host = live[0].Role == alloc.RoleHost
+		p.LargeDrops, p.LargeMessages = live[0].LargeDrops, live[0].LargeMessages
 	}
 	for _, e := range p.Events {
 		if e.Kind == timeline.Reserved {

@@ -128,25 +128,40 @@ func (p *sizedPlayer) isDropped(size int) {
 	})
 }
 
-// drops returns how many messages to the player the relay says it dropped.
-func (p *sizedPlayer) drops(id string) (n float64) {
+// large returns how many messages to a player the relay says it dropped, and how many it
+// forwarded that may be too large.
+func (p *sizedPlayer) large(id string) (dropped, forwarded float64) {
 	p.t.Helper()
 	_, page := p.f.ask("GET", p.f.admin+"/allocations/"+id, "")
 	var a struct {
 		ReceiverSizeDrops *float64 `json:"receiver_size_drops"`
+		LargeMessages     *float64 `json:"large_messages"`
 	}
-	if err := json.Unmarshal(page, &a); err != nil || a.ReceiverSizeDrops == nil {
+	if err := json.Unmarshal(page, &a); err != nil || a.ReceiverSizeDrops == nil || a.LargeMessages == nil {
 		p.t.Fatalf("%s: %v", page, err)
 	}
-	return *a.ReceiverSizeDrops
+	return *a.ReceiverSizeDrops, *a.LargeMessages
+}
+
+// why returns why the relay says that an allocation does not play, or that it does.
+func (f *ferry) why(id string) string {
+	f.t.Helper()
+	_, page := f.ask("GET", f.admin+"/why/"+id, "")
+	var y struct{ Because string }
+	if err := json.Unmarshal(page, &y); err != nil || y.Because == "" {
+		f.t.Fatalf("%s: %v", page, err)
+	}
+	return y.Because
 }
 
 // TestMessageSizes: a host on UDP with the default size of messages, and players
-// by ways that carry less. What a player's client would not take is dropped,
-// counted for that player, and logged once per match with the cure.
+// by ways that carry less. What no client there takes is dropped, what only some of them
+// take is forwarded; both are counted for the player, named by `ferry ctl why`, and logged
+// once per match with the cure.
 func TestMessageSizes(t *testing.T) {
 	t.Parallel()
-	f := dev(t)
+	first := dev(t)
+	f := first
 	start := func() (*enginetest.UTP, allocation, allocation) {
 		a, code := f.allocate(4)
 		host := play(t, enginetest.UTP2, a)
@@ -165,15 +180,35 @@ func TestMessageSizes(t *testing.T) {
 	host, a, joined := start()
 	p := connectSecured(t, f, host, joined)
 	p.receives(1363)
-	p.receives(1400, 1363)
-	for _, size := range []int{1401, 1438, 1401} {
-		p.isDropped(size)
+	if dropped, forwarded := p.large(joined.AllocationID); dropped != 0 || forwarded != 0 {
+		t.Errorf("%v dropped, %v forwarded that may be too large", dropped, forwarded)
 	}
-	p.receives(100, 1363, 1400)
-	dropped := p.drops(joined.AllocationID)
-	if n := p.drops(a.AllocationID); dropped < 3 || n != 0 {
-		t.Errorf("%v messages to the player were dropped, %v to the host", dropped, n)
+	if why := f.why(joined.AllocationID); strings.Contains(why, "large") {
+		t.Error(why)
 	}
+	p.receives(1364, 1363) // UTP 1.5.0 takes them all, UTP 2.x none of these by default.
+	p.receives(1400, 1364)
+	p.receives(1401, 1400)
+	p.receives(1438, 1401)
+	dropped, forwarded := p.large(joined.AllocationID)
+	if n, m := p.large(a.AllocationID); dropped != 0 || forwarded < 4 || n != 0 || m != 0 {
+		t.Errorf("to the player %v dropped, %v forwarded, to the host %v and %v", dropped, forwarded, n, m)
+	}
+	for _, want := range []string{"it plays", " messages to it may be too large for its client", "maxMessageSize 1363 on udp"} {
+		if why := f.why(joined.AllocationID); !strings.Contains(why, want) {
+			t.Errorf("%q is not in: %s", want, why)
+		}
+	}
+	if why := f.why(a.AllocationID); strings.Contains(why, "large") {
+		t.Error(why)
+	}
+
+	f = dev(t, "--dtls-max-message", "1400")
+	limitedHost, _, joined := start()
+	p = connectSecured(t, f, limitedHost, joined)
+	p.isDropped(1401)
+	p.receives(1400)
+	f = first
 
 	webHost, webMatch, joined := start()
 	p = connectWebSocket(t, f, webHost, joined)
@@ -183,14 +218,17 @@ func TestMessageSizes(t *testing.T) {
 	}
 	p.receives(100, 1386)
 	testkit.Eventually(t, "the second match is logged", func() bool { return len(lines(webMatch.AllocationID)) > 0 })
-	n := p.drops(joined.AllocationID)
-	if n < 3 {
-		t.Errorf("%v messages to the second player were dropped", n)
+	n, m := p.large(joined.AllocationID)
+	if n < 3 || m != 0 {
+		t.Errorf("%v messages to the second player were dropped, %v forwarded that may be too large", n, m)
+	}
+	if why := f.why(joined.AllocationID); !strings.Contains(why, "messages to it were dropped, larger than its transport carries") {
+		t.Error(why)
 	}
 	testkit.Eventually(t, "the counts agree", func() bool { return f.metric(receiverSize) == dropped+n })
 
 	for match, want := range map[string]string{
-		a.AllocationID:        "sender_way=udp receiver_way=dtls size=1400 limit=1363 dropped=false",
+		a.AllocationID:        "sender_way=udp receiver_way=dtls size=1364 limit=1363 dropped=false",
 		webMatch.AllocationID: "sender_way=udp receiver_way=ws size=1387 limit=1386 dropped=true",
 	} {
 		all := lines(match)

@@ -116,7 +116,7 @@ type Config struct {
 	MaxAddressWebSockets int `key:"max_address_websockets" group:"limits" usage:"maximum number of concurrent WebSockets from one address" min:"1" max:"1000000"`
 	WebSocketQueue       int `key:"websocket_queue" group:"limits" usage:"send queue of a WebSocket in messages of 512 bytes on average; drops the newest message if it is full" min:"1" max:"4096"`
 	WebSocketMaxMessage  int `key:"websocket_max_message" group:"limits" usage:"maximum message to a WebSocket in {BYTES}; drops larger messages, since clients disconnect at messages above their own limit" min:"36" max:"1472"`
-	DTLSMaxMessage       int `key:"dtls_max_message" group:"limits" usage:"maximum message to a DTLS player in {BYTES}, without the 37 bytes of its record; drops larger messages, since clients discard them" min:"36" max:"1472"`
+	DTLSMaxMessage       int `key:"dtls_max_message" group:"limits" usage:"maximum message to a DTLS player in {BYTES}, without the 37 bytes of its record; drops larger messages. Unity Transport 2.x takes 1363 unless its maxMessageSize is larger" min:"36" max:"1472"`
 	MaxDTLSSessions      int `key:"max_dtls_sessions" group:"limits" usage:"maximum number of concurrent DTLS sessions, 2 KB each" min:"1" max:"4194304"`
 
 	LogLevel  string `key:"log_level" common:"yes" group:"log" usage:"minimum {LEVEL} of log records: debug, info, warn or error" oneof:"debug,info,warn,error"`

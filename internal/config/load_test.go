@@ -68,7 +68,7 @@ var others = map[string][2]string{
 	"allow_origins": {"https://a.example,null", "https://b.example"},
 	"acme_domains":  {"relay.example.org,r.example", "r.example"}, "acme_email": {"a@r.example", "b@r.example"},
 	"acme_dir": {"/a", "/b"}, "acme_server": {"https://a.example/dir", "https://b.example/dir"}, "proxy_protocol": {"true", "false"},
-	"websocket_queue": {"37", "38"}, "websocket_max_message": {"1000", "1472"}, "dtls_max_message": {"1001", "1472"},
+	"websocket_queue": {"37", "38"}, "websocket_max_message": {"1000", "1472"}, "dtls_max_message": {"1001", "1002"},
 	"max_websockets": {"31", "32"}, "max_address_websockets": {"33", "34"}, "max_dtls_sessions": {"35", "36"},
 	"log_level": {"debug", "error"}, "log_format": {"json", "text"}, "audit_file": {"/e", "/f"}, "capture": {"true", "false"},
 	"trace_url": {"https://a.example/x", "http://127.0.0.1:4318"}, "trace_ratio": {"0.01", "0"},

@@ -84,7 +84,7 @@
 // go back, and of two written at once the later stays. Counters are not in the table: each
 // worker has its own. The exceptions are what operators read by allocation: sent, which is on
 // a line that the worker writes anyway, and [LargeMessages], which workers use only for
-// messages that are too large, so eight allocations share a line.
+// messages that are too large, so five allocations share a line.
 //
 // 4. A slot is not used again before [Table.Recycle], which control calls
 // after a grace period. It then has another generation, so no earlier handle leads
@@ -160,7 +160,7 @@
 //
 // # Sizes
 //
-// An allocation takes 248 bytes of slabs: 64 of identity, 64 of activity, 8 of
+// An allocation takes 252 bytes of slabs: 64 of identity, 64 of activity, 12 of
 // large messages, 8 of two gates and 104 of account; and two cells of 8 bytes, of which a quarter
 // to five eighths stay empty. That is 282 bytes for each of a million, and 291
 // MiB resident with the program around them; TestMillion measures it. No slab

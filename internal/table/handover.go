@@ -47,7 +47,8 @@ func (t *Table) AppendAllocation(b []byte, h Handle) []byte {
 		pair(uint32(a.CloseAt), uint32(a.UnlinkAt)), pair(0, a.StateIndex),
 		pair(t.identity(h.slot()).path.Load(), act.heard.Load()),
 		pair(act.relayed.Load(), act.received.Load()), pair(act.notified.Load(), act.unvalidated.Load()),
-		act.quotaGate.Load(), act.sent.Load(), uint64(large.dropped.Load()), pair(t.mismatchGate(h).Load(), t.excessGate(h).Load()), 0,
+		act.quotaGate.Load(), act.sent.Load(), pair(large.dropped.Load(), large.forwarded.Load()),
+		pair(t.mismatchGate(h).Load(), t.excessGate(h).Load()), 0,
 	} {
 		b = binary.LittleEndian.AppendUint64(b, word)
 	}
@@ -117,6 +118,7 @@ func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uin
 	act.quotaGate.Store(w[15])
 	act.sent.Store(w[16])
 	large.dropped.Store(uint32(w[17]))
+	large.forwarded.Store(uint32(w[17] >> 32))
 	large.reported.Store(flags>>26&1 == 1)
 	t.mismatchGate(h).Store(uint32(w[18]))
 	t.excessGate(h).Store(uint32(w[18] >> 32))

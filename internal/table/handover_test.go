@@ -91,6 +91,7 @@ func fillRandomly(t *Table, h Handle, random *rand.Rand) {
 	act.quotaGate.Store(random.Uint64())
 	act.sent.Store(random.Uint64())
 	large.dropped.Store(random.Uint32())
+	large.forwarded.Store(random.Uint32())
 	large.reported.Store(random.IntN(2) == 0)
 	t.mismatchGate(h).Store(random.Uint32())
 	t.excessGate(h).Store(random.Uint32())

@@ -25,8 +25,8 @@ const cacheLine = 64
 // the wheel, and 12 for counts and marks, on memory that no worker touches.
 const accountSize = 104
 
-// largeSize is that of a count and a mark, which no datagram but a large one needs.
-const largeSize = 8
+// largeSize is that of two counts and a mark, which no datagram but a large one needs.
+const largeSize = 12
 
 // gateSize is that of the gate of ERROR 3.
 const gateSize = 4

@@ -65,11 +65,12 @@ type Activity struct {
 }
 
 // LargeMessages is what workers record of messages that are too large for the path
-// to an allocation's owner. They write it for such messages only, so it needs no
+// to an allocation's owner, or may be too large for its client. They write it for such messages only, so it needs no
 // line of its own.
 type LargeMessages struct {
-	dropped  atomic.Uint32
-	reported atomic.Bool // of a host: its match was reported
+	dropped   atomic.Uint32
+	forwarded atomic.Uint32 // those that may be too large
+	reported  atomic.Bool   // of a host: its match was reported
 }
 
 // Flags are the state of an allocation that workers need to handle a BIND.

@@ -551,6 +551,13 @@ func (l *LargeMessages) AddDrop() { l.dropped.Add(1) }
 // Drops returns how many were counted.
 func (l *LargeMessages) Drops() uint32 { return l.dropped.Load() }
 
+// AddForwarded counts a message that was forwarded but may be too large for the owner's
+// client.
+func (l *LargeMessages) AddForwarded() { l.forwarded.Add(1) }
+
+// Forwarded returns how many were counted.
+func (l *LargeMessages) Forwarded() uint32 { return l.forwarded.Load() }
+
 // TakeReport reports whether the caller is the one to report the match of a
 // host, and false until ReturnReport if another caller was.
 func (l *LargeMessages) TakeReport() bool {

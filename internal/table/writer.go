@@ -136,6 +136,7 @@ func (a *Activity) reset(now Tick, counterIndex uint32) {
 
 func (l *LargeMessages) reset() {
 	l.dropped.Store(0)
+	l.forwarded.Store(0)
 	l.reported.Store(false)
 }
 

@@ -16,6 +16,9 @@ type Player struct {
 	Live   bool
 	Links  int
 	Silent time.Duration
+	// LargeDrops are messages to it that were larger than its transport carries, and
+	// LargeMessages those that were forwarded, but that not every client takes.
+	LargeDrops, LargeMessages uint32
 	// UDPPort is the relay's, which players have to reach.
 	UDPPort uint16
 	// PrivateSources: the relay has dropped datagrams from private networks since the
@@ -31,8 +34,24 @@ const silentAfter = 4 * time.Second
 // bindWithin is how long Explain waits for a BIND before it suspects the network.
 const bindWithin = 3 * time.Second
 
-// Explain says in one sentence why a player is not in its match, or that it is.
-func Explain(p Player) string {
+// Explain says in one sentence why a player is not in its match, or that it is, and whether
+// messages to it are too large.
+func Explain(p Player) string { return p.explain() + p.explainLarge() }
+
+// largeCure is the setting of senders by which no message is too large.
+const largeCure = ": set maxMessageSize 1363 on udp and 1377 on ws at the senders (Unity Transport 2.0.2 cannot)"
+
+func (p *Player) explainLarge() string {
+	switch {
+	case p.LargeDrops > 0:
+		return fmt.Sprintf("; but %d messages to it were dropped, larger than its transport carries", p.LargeDrops) + largeCure
+	case p.LargeMessages > 0:
+		return fmt.Sprintf("; but %d messages to it may be too large for its client, as over dtls for Unity Transport 2.x", p.LargeMessages) + largeCure
+	}
+	return ""
+}
+
+func (p *Player) explain() string {
 	s := summarize(p.Events)
 	switch {
 	case s.last == nil && p.Live:

@@ -42,6 +42,8 @@ func TestExplain(t *testing.T) {
 		"host has ended":   {Player{Events: events(at(Bound, 5, "")), HostEvents: events(at(Bound, 0, ""), at(Ended, 17, "closed"))}, "bound, but its host ended 3 s ago: closed"},
 		"host not bound":   {Player{Events: events(at(Bound, 5, "")), HostEvents: events(at(Reserved, 0, ""))}, "its host is not bound yet"},
 		"plays":            {Player{Links: 1, Events: events(at(Bound, 5, ""), at(Linked, 6, "")), HostEvents: liveHost}, "it plays: bound, and linked 14 s ago"},
+		"too large":        {Player{Links: 1, LargeDrops: 3, LargeMessages: 9, Events: events(at(Bound, 5, ""), at(Linked, 6, ""))}, "linked 14 s ago; but 3 messages to it were dropped, larger than its transport carries: set maxMessageSize 1363 on udp"},
+		"maybe too large":  {Player{LargeMessages: 9, Events: events(at(Bound, 5, ""), at(Linked, 6, ""), at(Unlinked, 18, ""))}, "and it has not requested another one; but 9 messages to it may be too large for its client"},
 		"left":             {Player{Events: events(at(Bound, 5, ""), at(Linked, 6, ""), at(Unlinked, 18, "")), HostEvents: liveHost}, "its link was closed 2 s ago"},
 		"nobody joins":     {Player{Host: true, Events: events(at(Reserved, 0, ""), at(Bound, 1, ""))}, "no player has joined by its code"},
 		"joined, no links": {Player{Host: true, Events: events(at(Bound, 1, ""), at(Joined, 2, ""))}, "no player is linked"},
