@@ -125,9 +125,7 @@ func TestUnbindableShare(t *testing.T) {
 		if wantAlive(t, "clients of other prefixes", late); len(late) != 3 {
 			t.Errorf("%d sessions of other prefixes", len(late))
 		}
-		for _, p := range connects(g, 1200, sourcesOf(14, "198.18.%d.1:1")) { // The table is full after 10.
-			players = append(players, p)
-		}
+		players = append(players, connects(g, 1200, sourcesOf(14, "198.18.%d.1:1"))...) // The table is full after 6.
 		wantAlive(t, "players", players)
 		if n := g.table.unbindable.Len(); len(players) != 64 || n != 0 {
 			t.Errorf("%d players, and %d others are left", len(players), n)

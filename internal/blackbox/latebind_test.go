@@ -174,7 +174,7 @@ func TestLateBindDTLSTimeout(t *testing.T) {
 	host, code := f.allocate(4)
 	joiner := f.join(code)
 	testkit.Eventually(t, "the end of both", func() bool { return !f.lives(host) && !f.lives(joiner) })
-	for range 2 {
+	for run := range 2 {
 		for _, a := range []allocation{host, joiner} {
 			if code, _ := (lateBinder{t: t, a: a}).answer("127.0.0.1"); code != proto.ErrorNotFound {
 				t.Errorf("ERROR %d", code)
@@ -182,6 +182,9 @@ func TestLateBindDTLSTimeout(t *testing.T) {
 		}
 		if n := f.event("unbindable"); n != 2 {
 			t.Errorf("%v sessions of ended allocations", n)
+		}
+		if why := f.why(host.AllocationID); run == 0 && !strings.Contains(why, "and its BIND came too late") {
+			t.Error(why)
 		}
 		f.kill()
 		f = p.serve("--udp", udp)

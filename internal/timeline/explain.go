@@ -86,6 +86,8 @@ func (p *Player) explainEnd(s *summary) string {
 		return text + ", not linked, since its CONNECT_REQUEST was refused " + p.times(s.connectRefused)
 	case s.bound != nil:
 		return text
+	case s.bindRefused != nil && s.bindRefused.First.After(s.ended.Last):
+		return text + ", and its BIND came too late " + p.times(s.bindRefused)
 	case s.bindRefused != nil:
 		return text + ", since its BIND was refused " + p.times(s.bindRefused)
 	}

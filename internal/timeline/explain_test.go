@@ -28,6 +28,7 @@ func TestExplain(t *testing.T) {
 		"gave up":          {Player{Events: events(at(Bound, 5, ""), at(ConnectRefused, 6, "the host is full"), at(Ended, 17, "closed"))}, "it ended 3 s ago: closed, not linked, since its CONNECT_REQUEST was refused (3 times, the last 14 s ago): the host is full"},
 		"never bound":      {Player{Events: events(at(Reserved, 0, ""), at(Ended, 17, "expired"))}, "it ended 3 s ago: expired, since no BIND had arrived: UDP port 7777"},
 		"never let in":     {Player{Events: events(at(Reserved, 0, ""), at(BindRefused, 1, "old nonce"), at(Ended, 17, "expired"))}, "it ended 3 s ago: expired, since its BIND was refused (3 times, the last 19 s ago): old nonce"},
+		"late bind":        {Player{Events: events(at(Reserved, 0, ""), at(Ended, 17, "expired"), at(BindRefused, 18, "it has ended"))}, "it ended 3 s ago: expired, and its BIND came too late (3 times, the last 2 s ago): it has ended"},
 		"expired":          {Player{Events: events(at(Reserved, 0, ""), at(Bound, 1, ""), at(Ended, 17, "expired"))}, "it ended 3 s ago: expired"},
 		"live, evicted":    {Player{Live: true}, "its events are too old"},
 		"silent":           {Player{Silent: 9 * time.Second, Events: events(at(Bound, 1, ""))}, "nothing has arrived from it for 9 s"},
