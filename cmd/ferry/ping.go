@@ -128,9 +128,41 @@ func pingAll(ctx context.Context, cmd *cli.Command, sites []client.Site, secure 
 		cfg.Probe = client.ProbeDTLS
 	}
 	for _, q := range client.Measure(ctx, sites, cfg) {
+		if q.Received == 0 && q.Err == nil {
+			q.Err = whySilent(ctx, q.Addr, patience)
+		}
 		all = append(all, pingResult{Quality: q})
 	}
 	return all
+}
+
+// whySilent returns what may be the reason that a relay answers no probe of this machine, as far
+// as the machine can know: a relay drops datagrams from sources that it refuses without a word.
+func whySilent(ctx context.Context, addr string, patience time.Duration) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "udp", addr) // sends nothing
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	source := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	target := conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	switch {
+	case source.IsLoopback():
+		return fmt.Errorf("no answer to %s: a relay with a public address refuses loopback; ping its public address", source)
+	case source.IsLinkLocalUnicast():
+		return fmt.Errorf("no answer to %s: relays refuse link-local addresses", source)
+	case source.IsPrivate() && target.IsPrivate():
+		return fmt.Errorf("no answer to %s: a relay with a public address refuses private networks, unless allow_private_sources is set; ping its public address", source)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tcp, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil
+	}
+	tcp.Close()
+	return errors.New("its TCP port answers: UDP is blocked on the way, or reaches the relay from a private network, as through a container's proxy or a NAT that loops back, which it refuses unless allow_private_sources is set")
 }
 
 func checkPing(cmd *cli.Command) error {

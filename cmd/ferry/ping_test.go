@@ -58,6 +58,24 @@ func TestPing(t *testing.T) {
 	}
 }
 
+// TestPingRefusedSource: a relay that refuses the source says nothing, so ferry ping does.
+func TestPingRefusedSource(t *testing.T) {
+	t.Parallel()
+	p := launch(t, nil, "serve", "-c", settings(t), "--state-dir", t.TempDir(), "--udp", "0.0.0.0:0", "--advertise", "203.0.113.7")
+	lines := p.untilReady()
+	_, port, err := net.SplitHostPort(addresses(lines[len(lines)-1])["udp"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range []string{"udp", "dtls"} {
+		var stdout, stderr strings.Builder
+		code := run(t.Context(), []string{"ferry", "ping", "--by", by, "127.0.0.1:" + port}, nil, &stdout, &stderr)
+		if code != 1 || !strings.Contains(stdout.String(), "no answer to 127.0.0.1: a relay with a public address refuses loopback; ping its public address") {
+			t.Errorf("by %s: %d, %s%s", by, code, &stdout, &stderr)
+		}
+	}
+}
+
 // TestPingWays: every way is answered by the running program, tells the opening
 // where there is one, and leaves nothing at the relay.
 func TestPingWays(t *testing.T) {

@@ -153,7 +153,7 @@ func refusalText(o engine.Outcome) string {
 }
 
 // privateSource says why a message from a private network was refused, and what permits it.
-const privateSource = "from a private network, as behind a container's proxy or a NAT that loops back, while a public address is advertised: allow_private_sources permits it"
+const privateSource = "from a private network, as behind a container's proxy or a NAT that loops back, while a public address is advertised: allow_private_sources permits them"
 
 // refusals are the outcomes by which a match of a developer fails, and what to look at.
 var refusals = []struct {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -85,6 +86,7 @@ func (d *Doctor) Examine(ctx context.Context) []Diagnosis {
 	d.ports(ctx)
 	if d.Mode.hasRelay() {
 		d.addresses()
+		d.privateSources(ctx)
 	}
 	d.certificate("tls_cert", d.Config.TLSCert, d.Config.TLSKey, d.Config.AdvertiseName.Host)
 	d.certificate("cluster_cert", d.Config.ClusterCert, d.Config.ClusterKey, "")
@@ -206,12 +208,44 @@ func (d *Doctor) addresses() {
 		case slices.Contains(own, ip.Unmap()), ip.IsLoopback():
 			d.add("advertise "+text, stateOK, "it is an address of this machine", "")
 		default:
-			d.add("advertise "+text, stateAdvice, "no address of this machine: an address translator (NAT) must forward its UDP port to this machine",
-				"check the forwarding of the router or cloud: "+d.pingLine(text))
+			do := "check the forwarding of the router or cloud: " + d.pingLine(text)
+			finding := "no address of this machine: an address translator (NAT) must forward its UDP port to this machine"
+			if !d.Config.AllowPrivateSources {
+				finding += "; players that it loops back, or a container's proxy passes on, have private addresses and are dropped, unless allow_private_sources is set"
+			}
+			d.add("advertise "+text, stateAdvice, finding, do)
 		}
 	}
 	if len(d.Config.Advertise) == 0 && len(ownAddresses(Serve)) == 0 && d.Mode != Dev {
 		d.add("advertise", stateProblem, "this machine has no public address, and none is advertised", "set advertise to the public address of the router or cloud")
+	}
+}
+
+// privateSources looks whether a running relay drops datagrams from private networks.
+func (d *Doctor) privateSources(ctx context.Context) {
+	token, err := adminToken(&d.Config)
+	if err != nil {
+		return // settings reports it.
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorWithin)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.Config.Admin.String()+"/metrics", nil)
+	if err != nil {
+		return
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return // Nothing runs here.
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		number, ok := strings.CutPrefix(lines.Text(), `ferry_drops_total{reason="private"} `)
+		if n, err := strconv.ParseUint(number, 10, 64); ok && err == nil && n > 0 {
+			d.add("private sources", stateAdvice, fmt.Sprintf("the running relay has dropped %d datagrams %s", n, privateSource),
+				"if they are players', set allow_private_sources: true; see docs/operating.md#containers-and-addresses-that-loop-back")
+		}
 	}
 }
 

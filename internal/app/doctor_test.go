@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +149,33 @@ func TestDoctor(t *testing.T) {
 		d := sound(t)
 		d.Config.Advertise = []config.Host{advertised(t, "203.0.113.7")}
 		expect(t, d, "advertise 203.0.113.7", stateAdvice, "NAT")
+		expect(t, d, "advertise 203.0.113.7", stateAdvice, "allow_private_sources")
+	})
+	t.Run("private sources", func(t *testing.T) {
+		d := sound(t)
+		dropped := 0
+		running := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/metrics" && r.Header.Get("Authorization") == "Bearer "+secret {
+				fmt.Fprintf(w, "ferry_drops_total{reason=\"forbidden\"} 7\nferry_drops_total{reason=\"private\"} %d\n", dropped)
+			}
+		}))
+		defer running.Close()
+		d.Config.Admin = addr(running.Listener.Addr().String())
+		d.Config.AdminToken = filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(d.Config.AdminToken, []byte(secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range d.Examine(t.Context()) {
+			if x.Subject == "private sources" && x.State != stateOK {
+				t.Errorf("without a drop: %+v", x)
+			}
+		}
+		dropped = 4711
+		expect(t, d, "private sources", stateAdvice, "4711 datagrams")
+		all := d.Examine(t.Context())
+		if i := slices.IndexFunc(all, func(x Diagnosis) bool { return x.Subject == "private sources" }); !strings.Contains(all[i].Do, "allow_private_sources") {
+			t.Errorf("%+v", all[i])
+		}
 	})
 	t.Run("certificate", func(t *testing.T) {
 		d := sound(t)
