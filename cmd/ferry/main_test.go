@@ -38,6 +38,10 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
+	if err := os.Chmod(binary, 0o755); err != nil { // The umask may let a group write it, which an upgrade refuses.
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
 }
 

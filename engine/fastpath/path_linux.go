@@ -485,6 +485,14 @@ func (p *Path) Links() (map[int]*os.File, error) {
 	return p.program.Links()
 }
 
+// Size returns how many bytes of the kernel's memory the program takes, at the start.
+func (p *Path) Size() int64 {
+	if p.unavailable != nil {
+		return 0
+	}
+	return p.program.Size()
+}
+
 // Close implements [engine.FastPath].
 func (p *Path) Close() {
 	for _, f := range p.former {

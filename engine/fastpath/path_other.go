@@ -28,6 +28,9 @@ func unavailable() error {
 	return fmt.Errorf("%w: it is for Linux on amd64, not %s on %s", ErrUnavailable, runtime.GOOS, runtime.GOARCH)
 }
 
+// Size returns 0.
+func (*Path) Size() int64 { return 0 }
+
 // Links returns no attachments.
 func (*Path) Links() (map[int]*os.File, error) { return nil, nil }
 

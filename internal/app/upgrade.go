@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/memory"
 	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/upgrade"
 )
@@ -117,6 +118,9 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 		return admin.UpgradeResult{}, err
 	}
 	defer offer.Close()
+	if err := a.checkRoom(&offer, memory.Room()); err != nil {
+		return admin.UpgradeResult{}, err
+	}
 	files, err := a.handedFiles(&offer)
 	if err != nil {
 		return admin.UpgradeResult{}, err
@@ -146,6 +150,24 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	u.successor, u.ours = s, ours
 	u.mu.Unlock()
 	return admin.UpgradeResult{Process: s.Process()}, nil
+}
+
+// checkRoom returns an error if there is no memory for a new process beside this one.
+func (a *App) checkRoom(offer *engine.Offer, room memory.Limit) error {
+	sessions := 0
+	if a.dtls != nil {
+		sessions = a.dtls.Stats().Sessions
+	}
+	need := memory.Needs(offer.Allocations, sessions) + int64(offer.StateSize+handedRoom)
+	if a.fastPath != nil {
+		need += a.fastPath.Size()
+	}
+	if room.From == "" || need <= room.Bytes {
+		return nil
+	}
+	const mebi = 1 << 20
+	return fmt.Errorf("a new process beside this one needs about %d MiB of memory, and the limit (%s) leaves %d MiB: raise it, or restart instead",
+		need/mebi, room.From, max(room.Bytes, 0)/mebi)
 }
 
 // handedFiles returns what another process takes over.

@@ -48,6 +48,7 @@ type Program struct {
 	counters   []counters
 	tallies    []tally
 	secret     [2]uint64
+	size       int64  // bytes of all maps
 	records    []byte // the memory of slabs, for tests
 }
 
@@ -86,6 +87,7 @@ func Load(p Parameters) (*Program, error) {
 	}
 	for name, n := range sizes {
 		spec.Maps[name].MaxEntries = uint32(n)
+		prog.size += int64(n) * int64(spec.Maps[name].ValueSize)
 	}
 	testClock := uint32(0)
 	if p.TestClock {
@@ -263,6 +265,9 @@ func (p *Program) Close() {
 	p.Forget(func(int) bool { return false })
 	p.entry.Close()
 }
+
+// Size returns how many bytes of the kernel's memory the program's maps take.
+func (p *Program) Size() int64 { return p.size }
 
 // Records returns the memory of all slabs, for tests.
 func (p *Program) Records() []byte { return p.records }

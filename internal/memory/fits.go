@@ -36,6 +36,11 @@ func Fits(limit, buffers int64, w Ways) int {
 	return int((room - sessions*perSession) / perAllocation)
 }
 
+// Needs returns about how many bytes a process takes for that many allocations and sessions of DTLS.
+func Needs(allocations, sessions int) int64 {
+	return base + int64(allocations)*perAllocation + int64(sessions)*perSession
+}
+
 // line is the use at which nothing new is taken on: four fifths.
 func line(limit int64) int64 { return limit / 5 * 4 }
 

@@ -2,10 +2,12 @@ package memory
 
 import (
 	"io/fs"
+	"iter"
 	"math"
 	"os"
 	"path"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -52,34 +54,88 @@ func operatorsLimit() (bytes int64, set bool) {
 const unlimited = 1 << 60
 
 // cgroupLimit returns the least limit of the control group of the process and
-// of those above it, 0 if there is none. In a container the group's own path is
-// often not there, but its directory is mounted at the top.
-func cgroupLimit(root fs.FS) int64 {
-	text, err := fs.ReadFile(root, "proc/self/cgroup")
-	if err != nil {
-		return 0
+// of those above it, 0 if there is none.
+func cgroupLimit(root fs.FS) (least int64) {
+	for g := range controlGroups(root) {
+		if least == 0 || g.limit < least {
+			least = g.limit
+		}
 	}
-	var least int64
+	return least
+}
+
+// controlGroup is a control group with a limit.
+type controlGroup struct {
+	dir   string
+	v1    bool
+	limit int64
+}
+
+// controlGroups returns those with a limit that the process is in. In a container the group's own
+// path is often not there, but its directory is mounted at the top.
+func controlGroups(root fs.FS) iter.Seq[controlGroup] {
+	return func(yield func(controlGroup) bool) {
+		text, err := fs.ReadFile(root, "proc/self/cgroup")
+		if err != nil {
+			return
+		}
+		for line := range strings.Lines(string(text)) {
+			fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			if len(fields) != 3 {
+				continue
+			}
+			top, knob := "sys/fs/cgroup", "memory.max"
+			if fields[1] != "" {
+				top, knob = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+			}
+			if fields[1] != "" && !contains(fields[1], "memory") {
+				continue
+			}
+			for group := path.Clean("/" + fields[2]); ; group = path.Dir(group) {
+				dir := path.Join(top, group)
+				bytes := number(root, path.Join(dir, knob))
+				if bytes > 0 && bytes < unlimited && !yield(controlGroup{dir, fields[1] != "", bytes}) {
+					return
+				}
+				if group == "/" {
+					break
+				}
+			}
+		}
+	}
+}
+
+// room returns how many bytes the group may still take: what the kernel can drop counts as free.
+func (g controlGroup) room(root fs.FS) int64 {
+	usage, droppable := "memory.current", []string{"inactive_file", "active_file", "slab_reclaimable"}
+	if g.v1 {
+		usage, droppable = "memory.usage_in_bytes", []string{"total_inactive_file", "total_active_file"}
+	}
+	room := g.limit - number(root, path.Join(g.dir, usage))
+	text, err := fs.ReadFile(root, path.Join(g.dir, "memory.stat"))
+	if err != nil {
+		return room
+	}
 	for line := range strings.Lines(string(text)) {
-		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(fields) != 3 {
-			continue
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil && slices.Contains(droppable, name) {
+			room += n
 		}
-		top, knob := "sys/fs/cgroup", "memory.max"
-		if fields[1] != "" {
-			top, knob = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-		}
-		if fields[1] != "" && !contains(fields[1], "memory") {
-			continue
-		}
-		for group := path.Clean("/" + fields[2]); ; group = path.Dir(group) {
-			bytes := number(root, path.Join(top, group, knob))
-			if bytes > 0 && bytes < unlimited && (least == 0 || bytes < least) {
-				least = bytes
-			}
-			if group == "/" {
-				break
-			}
+	}
+	return room
+}
+
+// Room returns how many bytes this process and those that it starts may still take together.
+// From is empty if that is not known. A limit of Go's runtime is each process's own.
+func Room() Limit { return readRoom(rootFS()) }
+
+func readRoom(root fs.FS) (least Limit) {
+	if n, ok := meminfo(root, "MemAvailable:"); ok {
+		least = Limit{n, "machine"}
+	}
+	for g := range controlGroups(root) {
+		if room := g.room(root); least.From == "" || room < least.Bytes {
+			least = Limit{room, "cgroup"}
 		}
 	}
 	return least
@@ -109,19 +165,22 @@ func number(root fs.FS, name string) int64 {
 
 // machineMemory returns what the machine has, 0 if the system does not tell.
 func machineMemory(root fs.FS) int64 {
+	n, _ := meminfo(root, "MemTotal:")
+	return n
+}
+
+// meminfo returns a row of /proc/meminfo in bytes.
+func meminfo(root fs.FS, name string) (bytes int64, ok bool) {
 	text, err := fs.ReadFile(root, "proc/meminfo")
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
-		if len(fields) == 3 && fields[0] == "MemTotal:" && fields[2] == "kB" {
+		if len(fields) == 3 && fields[0] == name && fields[2] == "kB" {
 			kib, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil {
-				return 0
-			}
-			return kib << 10
+			return kib << 10, err == nil
 		}
 	}
-	return 0
+	return 0, false
 }

@@ -66,6 +66,39 @@ func TestReadLimit(t *testing.T) {
 	}
 }
 
+// TestRoom: what may still be taken is that of the tightest group, or of the machine.
+func TestRoom(t *testing.T) {
+	const meminfo = "MemTotal:        4194304 kB\nMemAvailable:     102400 kB\n"
+	for _, c := range []struct {
+		name  string
+		files fstest.MapFS
+		want  Limit
+	}{
+		{"nothing is known", fstest.MapFS{}, Limit{}},
+		{"machine", fstest.MapFS{"proc/meminfo": file(meminfo)}, Limit{100 << 20, "machine"}},
+		{"version 2, the group above is tighter", fstest.MapFS{
+			"proc/meminfo":                               file(meminfo),
+			"proc/self/cgroup":                           file("0::/pod/container\n"),
+			"sys/fs/cgroup/pod/memory.max":               file("104857600\n"),
+			"sys/fs/cgroup/pod/memory.current":           file("83886080\n"),
+			"sys/fs/cgroup/pod/memory.stat":              file("anon 1\ninactive_file 1048576\nactive_file 2097152\nslab_reclaimable 1048576\nx y\n"),
+			"sys/fs/cgroup/pod/container/memory.max":     file("104857600\n"),
+			"sys/fs/cgroup/pod/container/memory.current": file("41943040\n"),
+		}, Limit{24 << 20, "cgroup"}},
+		{"version 1, above its limit", fstest.MapFS{
+			"proc/meminfo":     file(meminfo),
+			"proc/self/cgroup": file("4:memory:/x\n"),
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": file("10485760\n"),
+			"sys/fs/cgroup/memory/x/memory.usage_in_bytes": file("12582912\n"),
+			"sys/fs/cgroup/memory/x/memory.stat":           file("inactive_file 99999999\ntotal_inactive_file 1048576\n"),
+		}, Limit{-1 << 20, "cgroup"}},
+	} {
+		if got := readRoom(c.files); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
 // TestProcessLimit: this process has a limit that it can be within.
 func TestProcessLimit(t *testing.T) {
 	if runtime.GOOS != "linux" {

@@ -36,3 +36,19 @@ func inherited(fd int, name string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// checkOwner returns an error for a program that others than root and the user of this process may
+// have written.
+func checkOwner(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d, neither to root nor to the user of this process, %d", path, stat.Uid, os.Geteuid())
+	}
+	if info.Mode()&0o022 != 0 {
+		return fmt.Errorf("others may write %s (chmod go-w)", path)
+	}
+	return nil
+}

@@ -11,3 +11,5 @@ import (
 func socketPair() (net.Conn, *os.File, error) { return nil, nil, errors.ErrUnsupported }
 
 func inherited(int, string) (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func checkOwner(string) error { return errors.ErrUnsupported }

@@ -129,9 +129,13 @@ type Successor struct {
 
 // Start starts the program at path with the arguments, environment, output and error output of
 // this process, and waits until it is prepared. It gets the files and the offer, which is JSON;
-// room is about how many bytes will be written. If it ends, says that it has failed, or is not
+// room is about how many bytes will be written. If others than root and the user of this process may
+// have written the program, or the new process ends, says that it has failed, or is not
 // prepared before ctx ends, it is killed, and the error wraps ErrFailed.
 func Start(ctx context.Context, path string, files *Files, offer []byte, room int) (*Successor, error) {
+	if err := checkOwner(path); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
+	}
 	first, err := json.Marshal(hello{protocolVersion, files.Names, offer})
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
@@ -159,7 +163,7 @@ func Start(ctx context.Context, path string, files *Files, offer []byte, room in
 	stop := context.AfterFunc(ctx, func() { _ = ours.SetDeadline(time.Now()) })
 	defer stop()
 	err = send(ours, first)
-	if err == nil {
+	if err == nil || errors.Is(err, syscall.EPIPE) { // then it has ended, and may have said why
 		err = s.hear()
 	}
 	if err == nil && !stop() {

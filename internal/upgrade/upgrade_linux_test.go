@@ -118,6 +118,9 @@ func startAs(t *testing.T, role string, within time.Duration) (*Successor, net.L
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Chmod(path, 0o755); err != nil { // The umask may let a group write it.
+		t.Fatal(err)
+	}
 	s, err := Start(ctx, path, files, []byte(`"the offer"`), 10)
 	return s, l, err
 }
@@ -185,6 +188,32 @@ func TestFailures(t *testing.T) {
 	s.Kill()
 	if s.cmd.ProcessState == nil || s.cmd.ProcessState.Success() {
 		t.Errorf("a process that is not wanted any more ended with %v", s.cmd.ProcessState)
+	}
+}
+
+// TestOwner: a program that others may have written is not started.
+func TestOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		mode  os.FileMode
+		owner int
+		want  string
+	}{
+		{0o755, os.Geteuid(), "it has ended"}, {0o775, os.Geteuid(), "others may write"}, {0o757, os.Geteuid(), "others may write"},
+		{0o755, 65534, "belongs to user 65534"}, {0o777, 65534, "belongs to user 65534"},
+	} {
+		if c.owner != os.Geteuid() && os.Geteuid() != 0 {
+			testkit.NeedRoot(t, "a file of another user")
+		}
+		if err := errors.Join(os.Chown(path, c.owner, -1), os.Chmod(path, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Start(t.Context(), path, new(Files), []byte("{}"), 0); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("mode %o of user %d: %v, want %q", c.mode, c.owner, err, c.want)
+		}
 	}
 }
 

@@ -312,14 +312,14 @@ func (l *lab) ctl(args ...string) string {
 	return out
 }
 
-// tryCtl is ctl with its error.
+// tryCtl is ctl with its error, which has the output too.
 func (l *lab) tryCtl(args ...string) (string, error) {
 	argv := append([]string{"netns", "exec", l.net.Relay.Name, ferry, "ctl"}, args...)
 	out, err := exec.Command("ip", argv...).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("ferry ctl %v: %w: %s", args, err, out)
+		err = fmt.Errorf("ferry ctl %v: %w: %s", args, err, out)
 	}
-	return string(out), nil
+	return string(out), err
 }
 
 // restartFast kills the relay. The sockets of the next one get the datagrams, and then its

@@ -49,7 +49,7 @@ func Binary(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("lab: go build: %w: %s", err, out)
 	}
-	return path, nil
+	return path, os.Chmod(path, 0o755) // The umask may let a group write it, which an upgrade refuses.
 }
 
 // RelayConfig describes how to start ferry.

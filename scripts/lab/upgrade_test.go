@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,6 +107,34 @@ func TestUpgradeForms(t *testing.T) {
 			l.requireNoFailures(f.Counts())
 		})
 	}
+}
+
+// TestUpgradeMemory: an upgrade for which the control group has no memory is refused before it begins,
+// and says so.
+func TestUpgradeMemory(t *testing.T) {
+	limit, err := NewMemoryCap(300 << 20)
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	l := newFastLab(t, fastCase{mode: "auto"}, func(c *RelayConfig) {
+		c.Flags = append(c.Flags, "--recover-for", "1s", "--max-allocations", "1000000")
+		c.Cap = &limit
+	})
+	t.Cleanup(func() { // before the relay's
+		if kills, err := limit.Kills(); err != nil || kills > 0 {
+			t.Errorf("the kernel has killed %d processes, %v", kills, err)
+		}
+	})
+	f, _ := l.fleet(l.fastPlayers(20, fastCase{mode: "auto"}))
+	l.requireFast(f, "before the upgrade")
+	if out, err := l.tryCtl("upgrade"); err == nil || !strings.Contains(out, "MiB of memory, and the limit (cgroup) leaves") {
+		t.Errorf("%v: %s", err, out)
+	}
+	l.requireFast(f, "after it")
+	l.requireNoFailures(f.Counts())
 }
 
 // upgrade makes a new process take over.
