@@ -38,6 +38,7 @@ type control struct {
 	slow        slowLog
 	refusals    refusalGates
 	nextHops    *nextHops // nil: there is no fast path
+	records     Records   // nil: none
 
 	wake  chan struct{}
 	calls chan call

@@ -29,7 +29,7 @@ type Allocation struct {
 	Tenant uint64
 	Name   alloc.Tenant
 	// Kind is the kind of its endpoint, KindNone while it is not bound. Endpoint is
-	// its UDP address, and invalid for sessions of DTLS and WebSocket.
+	// its UDP address, with DTLS that of its session, and invalid with WebSocket.
 	Kind     Kind
 	Endpoint netip.AddrPort
 	// EverBound: a BIND of it was accepted.
@@ -158,7 +158,7 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	large := c.shared.table.LargeMessages(e.Handle)
 	d := Allocation{
 		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: a.Tenant,
-		Kind: e.Endpoint.Kind(), Endpoint: e.Endpoint.AddrPort(),
+		Kind: e.Endpoint.Kind(), Endpoint: c.source(e.Endpoint).AddrPort(),
 		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
 		Age: since(a.ReservedAt, now), SinceReceived: since(received, now), SinceActive: since(active, now),
 		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
@@ -172,6 +172,14 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 		}
 	}
 	return d
+}
+
+// source returns the endpoint at which the datagrams of a player arrive, as far as it has one.
+func (c *control) source(e Endpoint) Endpoint {
+	if e.Kind() == KindDTLS && c.records != nil {
+		e, _ = c.records.Source(e.Serial())
+	}
+	return e
 }
 
 // tenantName returns the tenant with a hash, empty if its name is not known.

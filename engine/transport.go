@@ -64,6 +64,9 @@ type Records interface {
 	// Seal appends the record with msg for a session to dst, and returns the UDP
 	// endpoint of the session. It reports false if the session has ended.
 	Seal(dst []byte, serial uint64, msg []byte) (record []byte, to Endpoint, ok bool)
+	// Source returns the UDP endpoint of a session, and false if it has ended. Any goroutine
+	// may call it.
+	Source(serial uint64) (from Endpoint, ok bool)
 	// MaxMessage returns the size in bytes of the largest message that is sent to a
 	// session, at least 36, and SafeMessage that of the largest that every known client
 	// accepts. A RELAY between both is forwarded and reported. They do not change.

@@ -202,6 +202,11 @@ func TestRecords(t *testing.T) {
 	if !relay.IsBound(7) || relay.IsBound(8) {
 		t.Error("the session is not bound")
 	}
+	s.control.records = w.records
+	page := s.control.list(&Filter{Kind: KindDTLS}, 0, 10)
+	if len(page.found) != 1 || page.found[0].Endpoint != endpointAt(atStranger).AddrPort() {
+		t.Errorf("the list has %+v, want the source of the session", page.found)
+	}
 	in(pingMessage(s.unboundJoiner().id), OutPong)
 	in(connectMessage(s.unboundJoiner().id, s.unboundJoiner().ticket), outcomePending)
 	s.control.runOnce(s.now)
@@ -236,6 +241,10 @@ func (f *fakeRecords) Alive(from endpoint.Endpoint) bool {
 
 func (f *fakeRecords) Seal(dst []byte, serial uint64, msg []byte) ([]byte, endpoint.Endpoint, bool) {
 	return append(append(dst, 23), msg...), endpointAt(atStranger), serial == f.session.Serial
+}
+
+func (f *fakeRecords) Source(serial uint64) (endpoint.Endpoint, bool) {
+	return endpointAt(atStranger), serial == f.session.Serial
 }
 
 func (f *fakeRecords) MaxMessage() int  { return 1400 }

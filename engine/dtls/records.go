@@ -201,6 +201,15 @@ func isNotFound(msg []byte) bool {
 	return err == nil && m.Code == proto.ErrorNotFound
 }
 
+// Source returns the UDP endpoint of a session, see [engine.Records].
+func (r *Records) Source(serial uint64) (endpoint.Endpoint, bool) {
+	s := r.table.serial(serial)
+	if s == nil {
+		return endpoint.Endpoint{}, false
+	}
+	return s.from, true
+}
+
 // MaxMessage returns Config.MaxMessage, see [engine.Records].
 func (r *Records) MaxMessage() int { return r.conf.MaxMessage }
 

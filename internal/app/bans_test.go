@@ -165,6 +165,28 @@ func TestBanNetwork(t *testing.T) {
 	})
 }
 
+// TestBanNetworkDTLS: a ban of a network ends what is bound from there over DTLS at once.
+func TestBanNetworkDTLS(t *testing.T) {
+	t.Parallel()
+	r := start(t, options(local(), Serve))
+	host, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := dialler{running: r}.join(t, host, "dtls")
+	if !r.has(t, p.id) {
+		t.Fatal("the host is not there before the ban")
+	}
+	r.ban(t, "prefix=192.0.2.0/24")
+	if !r.has(t, p.id) {
+		t.Error("a ban of another network has ended the host")
+	}
+	r.ban(t, "prefix=127.0.0.0/8")
+	if r.has(t, p.id) {
+		t.Error("the host that was bound from the network is still there")
+	}
+}
+
 // TestBanEnds: a ban ends by itself.
 func TestBanEnds(t *testing.T) {
 	t.Parallel()
