@@ -334,9 +334,6 @@ func (b *SendBatch) count(i int) int {
 	return int(b.merger.runs[i].count)
 }
 
-// segmentSize returns the segment size of message i.
-func (b *SendBatch) segmentSize(i int) int { return int(b.merger.runs[i].segment) }
-
 // The control message IP_PKTINFO holds the interface, the address to answer
 // from and the address in the header (ip(7)); IPV6_PKTINFO holds the address
 // and the interface (ipv6(7)). Numbers are in host order, addresses as on the

@@ -176,7 +176,7 @@ func (c *Conn) handleRefusal(b *SendBatch, i int, errno syscall.Errno, res *Send
 	res.Sent += sent
 	res.Messages += sent
 	if sent > 0 { // The kernel refused the merging, not the destination.
-		c.segments.lower(errno, b.segmentSize(i))
+		b.mergingRefused(i, errno)
 	}
 }
 
@@ -413,13 +413,9 @@ func (c *Conn) TryRecv(b *RecvBatch) (int, error) {
 //	datagram   the argument of Add
 //	run        datagrams to one endpoint that leave as one message
 //	message    one entry of sendmmsg: a run, or a datagram alone
-const (
-	// maxRunBytes keeps a run within the length field of an IP packet.
-	maxRunBytes = 65_000
-	// minSegment is the size in bytes below which a refusal switches merging off
-	// altogether.
-	minSegment = 64
-)
+
+// maxRunBytes keeps a run within the length field of an IP packet.
+const maxRunBytes = 65_000
 
 // segmentLimit is the largest segment that may be merged on a socket, in bytes;
 // zero switches merging off. Every sender of the socket reads it.
@@ -428,23 +424,6 @@ type segmentLimit struct{ bytes atomic.Uint32 }
 // mergeRefused reports whether errno may mean that a run cannot leave merged.
 func mergeRefused(errno syscall.Errno) bool {
 	return errno == syscall.EIO || errno == syscall.EINVAL || errno == syscall.EMSGSIZE
-}
-
-// lower lowers the limit after a run that the kernel refused as one message and took
-// one by one. EIO
-// means that the device cannot checksum, so nothing can be merged there. EINVAL
-// and EMSGSIZE mean that the segment does not fit the device, so that no other
-// of that size will. The limit never rises again: a refused run costs a call each time.
-func (l *segmentLimit) lower(errno syscall.Errno, segment int) {
-	limit := uint32(segment - 1)
-	if errno == syscall.EIO || segment <= minSegment {
-		limit = 0
-	}
-	for old := l.bytes.Load(); limit < old; old = l.bytes.Load() {
-		if l.bytes.CompareAndSwap(old, limit) {
-			return
-		}
-	}
 }
 
 // epoch is when the process loaded this package. It is never written again.

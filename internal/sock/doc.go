@@ -77,7 +77,11 @@
 // datagram where the kernel may only have refused to cut a run. Otherwise it is
 // lost: SendResult.Failed counts it, and Down if the network is down. ICMP errors
 // are disabled on the sockets (IP_RECVERR), since they would fail a send to another
-// peer, and path MTUs learnt from ICMP are ignored (IP_PMTUDISC_OMIT).
+// peer. Path MTUs learnt from ICMP are ignored over IPv4 (IP_PMTUDISC_OMIT), where routers
+// fragment. Over IPv6 they do not, so the kernel fragments by what it has learnt
+// (IPV6_PMTUDISC_DONT): the first datagram of a size that does not fit is lost, and those
+// that are sent until the Packet Too Big arrives. A run that does not fit is refused, and its
+// destination gets no run of that size for a while.
 //
 // A datagram that is longer than its slot is reported as truncated and must not be
 // parsed. An empty one is valid.

@@ -82,7 +82,7 @@ type Capabilities struct {
 	Path         string // "mmsg" (Linux) or "portable"
 	ReusePort    bool   // the sockets share the port and the kernel spreads peers over them
 	LocalAddress bool   // replies leave from the address the peer sent to (always so on a specific address)
-	PathMTU      bool   // IP_PMTUDISC_OMIT is on: path MTUs learnt from ICMP are ignored
+	PathMTU      bool   // path MTUs learnt from ICMP are ignored over IPv4, and heeded over IPv6
 	DropCounter  bool   // Stats.KernelDrops counts
 	GSO          bool   // datagrams of a batch to one endpoint may leave as one message
 	ReadBuffer   int    // granted, in bytes; 0 = unknown

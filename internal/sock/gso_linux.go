@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"strings"
+	"syscall"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"golang.org/x/sys/unix"
@@ -61,7 +62,69 @@ type merger struct {
 	cells  []uint32     // by hash of the endpoint: generation<<16 | message
 	round  uint32       // generation of the present batch
 	secret uint64
-	joined int // datagrams in parts
+	joined int                     // datagrams in parts
+	narrow [narrowPaths]narrowPath // by hash of the endpoint; the newer of two stays
+}
+
+// A path of IPv6 may take less than the interface by which it begins. The kernel fragments
+// a datagram that its path does not take, and refuses a run of them.
+const (
+	// minPathSegment is what every path takes: an IP packet of 1,280 bytes.
+	minPathSegment = 1280 - 40 - 8
+	narrowPaths    = 256
+	// narrowRetry is how many datagrams leave alone until the kernel is asked again, which
+	// forgets what it has learnt of a path after 10 minutes.
+	narrowRetry = 4096
+)
+
+// narrowPath is the path to an endpoint that takes no segment of so many bytes.
+type narrowPath struct {
+	to      endpoint.Endpoint
+	segment int32
+	retryIn int32 // datagrams
+}
+
+// isNarrow reports whether datagrams of n bytes to an endpoint must leave alone.
+func (m *merger) isNarrow(to endpoint.Endpoint, n int32) bool {
+	p := &m.narrow[m.hash(to)%narrowPaths]
+	if p.to != to || n < p.segment {
+		return false
+	}
+	if p.retryIn--; p.retryIn == 0 {
+		*p = narrowPath{}
+	}
+	return true
+}
+
+// mergingRefused handles that the kernel refused run i as one message and took its datagrams
+// one by one, so that it is not asked in vain for each run. Over IPv6 the destination may be
+// the reason.
+func (b *SendBatch) mergingRefused(i int, errno syscall.Errno) {
+	m, r := b.merger, &b.merger.runs[i]
+	if !b.v4 && errno != syscall.EIO && r.segment > minPathSegment {
+		m.narrow[m.hash(r.to)%narrowPaths] = narrowPath{r.to, r.segment, narrowRetry}
+		return
+	}
+	m.limit.lower(errno, int(r.segment))
+}
+
+// minSegment is the size in bytes below which a refusal switches merging off altogether.
+const minSegment = 64
+
+// lower lowers the limit after a refused run. EIO means that the device cannot checksum, so
+// nothing can be merged there. EINVAL and EMSGSIZE mean that the segment does not fit the
+// device, so that no other of that size will. The limit never rises again: a refused run
+// costs a call each time.
+func (l *segmentLimit) lower(errno syscall.Errno, segment int) {
+	limit := uint32(segment - 1)
+	if errno == syscall.EIO || segment <= minSegment {
+		limit = 0
+	}
+	for old := l.bytes.Load(); limit < old; old = l.bytes.Load() {
+		if l.bytes.CompareAndSwap(old, limit) {
+			return
+		}
+	}
 }
 
 func newMerger(limit *segmentLimit, max int) *merger {
@@ -92,7 +155,8 @@ func (m *merger) merge(to endpoint.Endpoint, pkt []byte, fresh int) (joined bool
 	m.cells[at&mask] = m.round<<16 | uint32(fresh)
 	r := &m.runs[fresh]
 	r.to, r.count, r.segment, r.bytes = to, 1, int32(len(pkt)), int32(len(pkt))
-	r.closed = len(pkt) == 0 || uint32(len(pkt)) > m.limit.bytes.Load()
+	r.closed = len(pkt) == 0 || uint32(len(pkt)) > m.limit.bytes.Load() ||
+		r.segment > minPathSegment && m.isNarrow(to, r.segment)
 	return false
 }
 

@@ -188,6 +188,92 @@ func TestMergeRefused(t *testing.T) {
 	}
 }
 
+// TestMergeNarrowPath: runs that the path to one destination of IPv6 does not take leave one
+// by one, and no run of that size is offered for it again for a while. Shorter ones, and
+// those to others, still leave merged.
+func TestMergeNarrowPath(t *testing.T) {
+	needV6(t)
+	for _, errno := range []syscall.Errno{syscall.EMSGSIZE, syscall.EINVAL} { // Linux before 6.14 returns EINVAL
+		c := mergeable(t, "[::1]:0").Conns()[0]
+		b := c.NewSendBatch(8)
+		narrow, wide := peer6(9), peer6(10)
+		refused, merged := 0, 0
+		c.kernel = sendScript{c.sock, func(b *SendBatch, first, _ int) (int, syscall.Errno) {
+			run := b.hdrs[first].hdr.Iovlen > 1
+			if run && b.merger.runs[first].to == narrow && b.merger.runs[first].segment > 1300 {
+				refused++
+				return 0, errno
+			}
+			if run {
+				merged++
+			}
+			return 1, 0
+		}}
+		send := func(size int, to ...endpoint.Endpoint) {
+			t.Helper()
+			for _, to := range to {
+				b.Add(to, make([]byte, size))
+			}
+			if res := c.Send(b); res.Sent != len(to) || res.Failed != 0 {
+				t.Fatalf("%v: %+v", errno, res)
+			}
+		}
+		check := func(what string, wantRefused, wantMerged int) {
+			t.Helper()
+			if refused != wantRefused || merged != wantMerged {
+				t.Errorf("%v: %s: %d runs refused and %d merged, want %d and %d", errno, what, refused, merged, wantRefused, wantMerged)
+			}
+			refused, merged = 0, 0
+		}
+		send(1400, narrow, wide, narrow, wide, narrow)
+		check("the first batch", 1, 1)
+		send(1400, narrow, wide, narrow, wide)
+		check("the second", 0, 1)
+		send(1300, narrow, narrow, narrow)
+		check("of a size that the path takes", 0, 1)
+		for range narrowRetry / 2 {
+			send(1400, narrow, narrow)
+		}
+		check("until the kernel is asked again", 1, 0)
+		if limit := c.segments.bytes.Load(); limit != maxRunBytes {
+			t.Errorf("%v: the limit of the socket is %d", errno, limit)
+		}
+	}
+}
+
+func peer6(port uint16) endpoint.Endpoint {
+	return endpoint.UDP(netip.AddrPortFrom(netip.IPv6Loopback(), port), 0, 0)
+}
+
+// TestMergeAbovePathMTU: a run whose datagrams the path does not take, as the kernel sees it,
+// arrives one by one, in fragments.
+func TestMergeAbovePathMTU(t *testing.T) {
+	needV6(t)
+	g := mergeable(t, "[::1]:0")
+	c := g.Conns()[0]
+	descriptor(t, c, func(fd int) { // As if a router had said so of all destinations.
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU, 1280); err != nil {
+			t.Fatal(err)
+		}
+	})
+	client := dial(t, netip.AddrPort{}, g.Addr())
+	to := endpoint.UDP(client.LocalAddr().(*net.UDPAddr).AddrPort(), 0, 0)
+	b := c.NewSendBatch(8)
+	for i := range 8 {
+		pkt := make([]byte, 1400)
+		pkt[0] = byte(i)
+		b.Add(to, pkt)
+	}
+	if res := c.Send(b); res.Sent != 8 || res.Messages != 8 {
+		t.Errorf("%+v", res)
+	}
+	for i := range 8 {
+		if got := read(t, client); len(got) != 1400 || got[0] != byte(i) {
+			t.Fatalf("datagram %d: got %d bytes", i, len(got))
+		}
+	}
+}
+
 func TestCorruptingKernels(t *testing.T) {
 	for release, want := range map[string]bool{
 		"6.18.44-fc-v669": false, "7.0.0": true, "7.0.12-rc1": true, "7.1.4": true, "7.1.5-arch": false, "7.2": false,
@@ -254,7 +340,7 @@ func (w *wire) take(b *SendBatch, i int, later bool) (syscall.Errno, bool) {
 		f.failures--
 		return f.errno, false
 	}
-	if h.Iovlen > 1 && b.segmentSize(i) > w.limit {
+	if h.Iovlen > 1 && int(b.merger.runs[i].segment) > w.limit {
 		return zeroIf(later, w.device), false
 	}
 	for _, p := range messageParts(b, i) {
@@ -377,7 +463,7 @@ func TestRunShapes(t *testing.T) {
 			}
 			segment := left
 			if b.count(i) > 1 {
-				segment = b.segmentSize(i)
+				segment = int(b.merger.runs[i].segment)
 			}
 			for ; left > 0; left -= segment {
 				at += expectSize(t, shape, sizes, at, min(left, segment))

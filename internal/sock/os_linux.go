@@ -50,17 +50,40 @@ func setShared(fd int) error {
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 }
 
-// setPathMTU makes the kernel ignore path MTUs learnt from ICMP, which any host
-// can forge, and keeps ICMP errors off the socket: an error raised by one dead
-// peer would otherwise be handed to a send to another. The latter is the default,
-// so its result does not matter.
+// setPathMTU keeps ICMP errors off the socket: an error raised by one dead peer would
+// otherwise be handed to a send to another. That is the default, so its result does not
+// matter.
+//
+// Over IPv4 the kernel ignores path MTUs learnt from ICMP, which any host can forge, and
+// routers fragment. Routers of IPv6 do not, so there the kernel heeds them, and fragments
+// what is larger. That is the default too, but IPV6_PMTUDISC_WANT hands on the error.
 func setPathMTU(fd int, v4 bool) bool {
 	if v4 {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 0)
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_OMIT) == nil
 	}
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 0)
-	return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_OMIT) == nil
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT) == nil
+}
+
+// PathMTU returns the size in bytes of the largest IPv6 packet that the kernel sends to an
+// address whole: by its interface and route, and by what routers have said lately. It sends
+// nothing. Errors: ErrAddress, and those of socket(7).
+func PathMTU(to netip.Addr) (int, error) {
+	if !to.Is6() || to.Is4In6() {
+		return 0, ErrAddress
+	}
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+	if err != nil {
+		return 0, os.NewSyscallError("socket", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	const discard = 9 // any port: the kernel looks up the route
+	if err := unix.Connect(fd, &unix.SockaddrInet6{Addr: to.As16(), Port: discard}); err != nil {
+		return 0, os.NewSyscallError("connect", err)
+	}
+	mtu, err := unix.GetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU)
+	return mtu, os.NewSyscallError("getsockopt IPV6_MTU", err)
 }
 
 // setLocalAddress requests the local address of each datagram, unless the socket has

@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOptions: no error queue, and no path MTU that another host can set, on
+// TestOptions: no error queue, and over IPv4 no path MTU that another host can set, on
 // every socket of a group.
 func TestOptions(t *testing.T) {
 	for _, tt := range []struct {
 		addr               string
 		level, queue, mode int
-		omit               int
+		want               int
 	}{
 		{"127.0.0.1:0", unix.IPPROTO_IP, unix.IP_RECVERR, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_OMIT},
 		{"0.0.0.0:0", unix.IPPROTO_IP, unix.IP_RECVERR, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_OMIT},
-		{"[::1]:0", unix.IPPROTO_IPV6, unix.IPV6_RECVERR, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_OMIT},
-		{"[::]:0", unix.IPPROTO_IPV6, unix.IPV6_RECVERR, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_OMIT},
+		{"[::1]:0", unix.IPPROTO_IPV6, unix.IPV6_RECVERR, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT},
+		{"[::]:0", unix.IPPROTO_IPV6, unix.IPV6_RECVERR, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT},
 	} {
 		t.Run(tt.addr, func(t *testing.T) {
 			if tt.addr[0] == '[' {
@@ -35,12 +35,30 @@ func TestOptions(t *testing.T) {
 					if on, err := unix.GetsockoptInt(fd, tt.level, tt.queue); on != 0 || err != nil {
 						t.Errorf("RECVERR is %d, %v", on, err)
 					}
-					if mode, err := unix.GetsockoptInt(fd, tt.level, tt.mode); mode != tt.omit || err != nil {
-						t.Errorf("MTU_DISCOVER is %d, %v, want %d", mode, err, tt.omit)
+					if mode, err := unix.GetsockoptInt(fd, tt.level, tt.mode); mode != tt.want || err != nil {
+						t.Errorf("MTU_DISCOVER is %d, %v, want %d", mode, err, tt.want)
 					}
 				})
 			}
 		})
+	}
+}
+
+// TestPathMTUOfLoopback: without a router's word it is the interface's. The laboratory has
+// routers.
+func TestPathMTUOfLoopback(t *testing.T) {
+	needV6(t)
+	lo, err := net.InterfaceByIndex(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mtu, err := PathMTU(netip.IPv6Loopback()); mtu != lo.MTU || err != nil {
+		t.Errorf("PathMTU = %d, %v, want %d", mtu, err, lo.MTU)
+	}
+	for _, to := range []string{"127.0.0.1", "::ffff:127.0.0.1"} {
+		if mtu, err := PathMTU(netip.MustParseAddr(to)); !errors.Is(err, ErrAddress) {
+			t.Errorf("%s: PathMTU = %d, %v, want ErrAddress", to, mtu, err)
+		}
 	}
 }
 

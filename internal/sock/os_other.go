@@ -5,6 +5,7 @@ package sock
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"time"
 )
@@ -16,6 +17,11 @@ const canShare = false
 func setShared(int) error { return errors.ErrUnsupported }
 
 func setOptions(int, *Config, bool) (Capabilities, error) { return Capabilities{}, nil }
+
+// PathMTU exists on Linux only; elsewhere it returns errors.ErrUnsupported.
+func PathMTU(netip.Addr) (int, error) {
+	return 0, fmt.Errorf("sock: path MTU: %w", errors.ErrUnsupported)
+}
 
 // PinThread exists on Linux only; elsewhere it returns errors.ErrUnsupported.
 func PinThread(cpu int) error {
