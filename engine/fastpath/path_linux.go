@@ -86,6 +86,11 @@ const (
 	maxEgresses = fastpath.MaxEgresses - 1
 )
 
+// minPathMTU is the MTU that every path of IPv6 has (RFC 8200, section 5). Its routers do not
+// fragment, so what is larger may fit the path or not: the kernel knows, and fragments what
+// sockets send.
+const minPathMTU = 1280
+
 // New returns a fast path that is not loaded yet.
 func New(cfg Config) *Path {
 	p := &Path{cfg: cfg, log: cfg.Logger}
@@ -266,6 +271,9 @@ func (p *Path) NextHop(to endpoint.Endpoint, from netip.AddrPort) table.NextHop 
 	if err != nil {
 		p.reasons[reasonOf(err)]++
 		return 0
+	}
+	if to.Kind() == endpoint.KindUDP6 {
+		hop.MTU = min(hop.MTU, minPathMTU)
 	}
 	if nextHop, ok := p.nextHops[hop]; ok {
 		return nextHop

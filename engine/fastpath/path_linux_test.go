@@ -251,6 +251,35 @@ func TestSucceed(t *testing.T) {
 	old.Close()
 }
 
+// TestNextHopMTU: over IPv6 the program sends what fits every path, and over IPv4, where routers
+// fragment, what fits the interface.
+func TestNextHopMTU(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	addLink(t)
+	ip(t, "addr add 2001:db8::1/64 dev wan nodad")
+	relay6 := netip.MustParseAddrPort("[2001:db8::1]:7777")
+	p := New(Config{})
+	if _, err := p.Load(engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr, relay6}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for to, from := range map[string]netip.AddrPort{"198.18.0.9:1": relayAddr, "[2001:db8::9]:1": relay6} {
+		nextHop := p.NextHop(peerAt(to), from)
+		if nextHop == 0 {
+			t.Fatalf("no next hop to %s", to)
+		}
+		want := 1500
+		if from == relay6 {
+			want = 1280
+		}
+		if got := p.hops[nextHop].MTU; got != want {
+			t.Errorf("to %s: MTU %d, want %d", to, got, want)
+		}
+	}
+}
+
 // TestAvoidFilters: with Auto the program is off while nftables has a rule for what this
 // machine sends. Without it Check names the rule.
 func TestAvoidFilters(t *testing.T) {

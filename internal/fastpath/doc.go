@@ -27,7 +27,7 @@
 //	path validation                     both paths are validated, or the sender was heard in this
 //	                                    tick; else left
 //	timestamps, counts                  the same words; counts by processor
-//	larger than the MTU of the next hop: left
+//	larger than the MTU of the next hop, which is 1,280 bytes over IPv6: left
 //	what leaves                         TTL 64, TOS 0, no DF, as the sockets send
 //
 // A plain message from the source of a DTLS session is dropped by workers. Control takes the
