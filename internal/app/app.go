@@ -372,6 +372,7 @@ func (a *App) buildRelay() error {
 	a.restart.storing.Store(a.opts.StateFile != "")
 	a.relay, err = a.newRelay(cfg, sealer)
 	a.players.relay, a.history.relay = a.relay, a.relay
+	a.history.maxContent = cfg.MaxContent
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/timeline"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -29,7 +30,9 @@ type history struct {
 	line    *timeline.Timeline
 	relay   *engine.Server  // set before the relay runs; nil in an API process
 	private *privateSources // set with relay
-	now     func() time.Time
+	// maxContent is the relay's, in bytes.
+	maxContent int
+	now        func() time.Time
 
 	mu sync.Mutex // guards what follows
 	// The join codes of live hosts, both ways. Two tenants may have the same code by
@@ -238,6 +241,7 @@ func (h *history) player(ctx context.Context, id proto.AllocationID) (timeline.P
 		p.Live, p.Links, p.Silent = true, live[0].Links, live[0].SinceReceived
 		p.Host = live[0].Role == alloc.RoleHost
 		p.LargeDrops, p.LargeMessages = live[0].LargeDrops, live[0].LargeMessages
+		p.PathMTU, p.PathContent = h.path(&live[0])
 	}
 	for _, e := range p.Events {
 		if e.Kind == timeline.Reserved {
@@ -249,3 +253,24 @@ func (h *history) player(ctx context.Context, id proto.AllocationID) (timeline.P
 	}
 	return p, nil
 }
+
+// path returns the largest packet that the path to an allocation takes, and the content in it,
+// if that is less than the largest content: the kernel heeds it over IPv6. Over WebSocket
+// TCP does.
+func (h *history) path(a *engine.Allocation) (mtu, content int) {
+	headers := ipv6Headers + proto.RelayOverhead
+	if a.Kind == engine.KindDTLS {
+		headers += dtlsOverhead
+	}
+	mtu, err := sock.PathMTU(a.Endpoint.Addr())
+	if err != nil || mtu >= min(headers+h.maxContent, usualMTU) {
+		return 0, 0
+	}
+	return mtu, mtu - headers
+}
+
+const (
+	ipv6Headers  = 40 + 8 // of IPv6 and UDP
+	dtlsOverhead = 37     // of a record
+	usualMTU     = 1500   // of a path that is not narrow
+)

@@ -19,6 +19,10 @@ type Player struct {
 	// LargeDrops are messages to it that were larger than its transport carries, and
 	// LargeMessages those that were forwarded, but that not every client takes.
 	LargeDrops, LargeMessages uint32
+	// PathMTU is the size in bytes of the largest packet that its path takes, if that is
+	// less than the largest message needs, and PathContent that of the content in it. 0: it
+	// takes all, as far as the relay knows.
+	PathMTU, PathContent int
 	// UDPPort is the relay's, which players have to reach.
 	UDPPort uint16
 	// PrivateSources: the relay has dropped datagrams from private networks since the
@@ -36,7 +40,7 @@ const bindWithin = 3 * time.Second
 
 // Explain says in one sentence why a player is not in its match, or that it is, and whether
 // messages to it are too large.
-func Explain(p Player) string { return p.explain() + p.explainLarge() }
+func Explain(p Player) string { return p.explain() + p.explainLarge() + p.explainPath() }
 
 // largeCure is the setting of senders by which no message is too large.
 const largeCure = ": set maxMessageSize 1363 on udp and 1377 on ws at the senders (Unity Transport 2.0.2 cannot)"
@@ -49,6 +53,13 @@ func (p *Player) explainLarge() string {
 		return fmt.Sprintf("; but %d messages to it may be too large for its client, as over dtls for Unity Transport 2.x", p.LargeMessages) + largeCure
 	}
 	return ""
+}
+
+func (p *Player) explainPath() string {
+	if !p.Live || p.PathMTU == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; its path takes packets of %d bytes: content of more than %d bytes reaches it in fragments, which some networks drop", p.PathMTU, p.PathContent)
 }
 
 func (p *Player) explain() string {

@@ -45,6 +45,7 @@ func TestExplain(t *testing.T) {
 		"plays":            {Player{Links: 1, Events: events(at(Bound, 5, ""), at(Linked, 6, "")), HostEvents: liveHost}, "it plays: bound, and linked 14 s ago"},
 		"too large":        {Player{Links: 1, LargeDrops: 3, LargeMessages: 9, Events: events(at(Bound, 5, ""), at(Linked, 6, ""))}, "linked 14 s ago; but 3 messages to it were dropped, larger than its transport carries: set maxMessageSize 1363 on udp"},
 		"maybe too large":  {Player{LargeMessages: 9, Events: events(at(Bound, 5, ""), at(Linked, 6, ""), at(Unlinked, 18, ""))}, "and it has not requested another one; but 9 messages to it may be too large for its client"},
+		"narrow path":      {Player{Live: true, Links: 1, PathMTU: 1280, PathContent: 1194, Events: events(at(Bound, 5, ""), at(Linked, 6, ""))}, "linked 14 s ago; its path takes packets of 1280 bytes: content of more than 1194 bytes reaches it in fragments, which some networks drop"},
 		"left":             {Player{Events: events(at(Bound, 5, ""), at(Linked, 6, ""), at(Unlinked, 18, "")), HostEvents: liveHost}, "its link was closed 2 s ago"},
 		"nobody joins":     {Player{Host: true, Events: events(at(Reserved, 0, ""), at(Bound, 1, ""))}, "no player has joined by its code"},
 		"joined, no links": {Player{Host: true, Events: events(at(Bound, 1, ""), at(Joined, 2, ""))}, "no player is linked"},
