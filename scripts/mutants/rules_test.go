@@ -1034,6 +1034,28 @@ var rules = []mutant{
 		now:  `(1ull << SENT_BYTES_BITS)`,
 		by:   killer{"./engine", "TestFastPathEquals/tc", ""},
 	},
+	{
+		rule: "fast path: over IPv6 only what fits every path",
+		in:   "engine/fastpath",
+		old:  `hop.MTU = min(hop.MTU, minPathMTU)`,
+		now:  `hop.MTU = max(hop.MTU, minPathMTU)`,
+		by:   killer{"./engine/fastpath", "TestNextHopMTU", ""},
+	},
+	// Path MTU.
+	{
+		rule: "path MTUs that routers report are heeded over IPv6",
+		in:   "internal/sock",
+		old:  `unix.IPV6_PMTUDISC_DONT`,
+		now:  `unix.IPV6_PMTUDISC_OMIT`,
+		by:   killer{"./internal/sock", "TestOptions", ""},
+	},
+	{
+		rule: "a narrow path to one destination stops no merging to others",
+		in:   "internal/sock",
+		old:  `if !b.v4 && errno != syscall.EIO && r.segment > minPathSegment {`,
+		now:  `if false {`,
+		by:   killer{"./internal/sock", "TestMergeNarrowPath", ""},
+	},
 	// What operators see.
 	{
 		rule: "reports of refusals are limited by source prefix",
