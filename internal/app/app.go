@@ -116,6 +116,7 @@ type App struct {
 	fastPath       *fastpath.Path // nil: there is none
 	memory         *memory.Guard  // nil: not watched
 	foreign        *foreign.Watch
+	udpLosses      udpLosses
 	players        *players
 	restart        restart
 	upgrades       upgrading

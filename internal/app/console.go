@@ -3,13 +3,17 @@ package app
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/docs"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/console"
+	"github.com/ferryrelay/ferry/internal/machine"
 	"github.com/ferryrelay/ferry/internal/site"
 	"github.com/ferryrelay/ferry/internal/timeline"
 )
@@ -103,6 +107,11 @@ func (a *App) relayConditions(add func(name, state, format string, args ...any))
 	if st.WorkersUnderLoad > 0 {
 		add("load", "problem", "%d workers are under load and limit each source prefix", st.WorkersUnderLoad)
 	}
+	for _, l := range a.udpLosses.recent(time.Now()).Losses() {
+		if l.Change != "" {
+			add(l.Subject, "problem", "in the last minutes, %s: %s", l.Finding, l.Change)
+		}
+	}
 	if a.fastPath == nil {
 		return
 	}
@@ -112,6 +121,42 @@ func (a *App) relayConditions(add func(name, state, format string, args ...any))
 	default:
 		add("fast path", "note", "off: %s", fast.OffBecause)
 	}
+}
+
+// lossesOver is the time over which the console shows losses, and twice that at most.
+const lossesOver = time.Minute
+
+// udpLosses shows what the network namespace has lost recently.
+type udpLosses struct {
+	root fs.FS // nil: that of the machine
+
+	mu         sync.Mutex // guards what follows
+	from, next machine.UDP
+	nextAt     time.Time
+}
+
+// read returns the counters since the namespace began.
+func (u *udpLosses) read() machine.UDP {
+	root := u.root
+	if root == nil {
+		root = os.DirFS("/")
+	}
+	return machine.ReadUDP(root)
+}
+
+// recent returns the counters since one or two times lossesOver before now, or since the first
+// call.
+func (u *udpLosses) recent(now time.Time) machine.UDP {
+	c := u.read()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case u.nextAt.IsZero():
+		u.from, u.next, u.nextAt = c, c, now
+	case now.Sub(u.nextAt) >= lossesOver:
+		u.from, u.next, u.nextAt = u.next, c, now
+	}
+	return c.Since(u.from)
 }
 
 // certificateEnds returns when each certificate expires, by name.

@@ -412,6 +412,7 @@ func (a *App) process() metrics.Process {
 	p.MaxAllocations, p.Awaited = a.maxAllocations, a.restart.pending(a.relay.Stats().Rebuilt)
 	p.Lost, p.Storing = a.restart.lost.Load(), a.restart.storing.Load()
 	p.ForeignSockets = a.foreign.Sockets()
+	p.UDP = a.udpLosses.read()
 	if a.memory != nil {
 		st := a.memory.Stats()
 		p.MemoryLimit, p.MemoryTight, p.MemoryRefused = st.Limit, st.Tight, st.Refused

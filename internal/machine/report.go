@@ -49,6 +49,7 @@ func Report(root fs.FS, p Plan) []Line {
 	lines = append(lines, reportNodes(root, cards, &p)...)
 	lines = append(lines, reportBuffers(root, &p)...)
 	lines = append(lines, reportSoftirq(root, cards)...)
+	lines = append(lines, ReadUDP(root).Losses()...)
 	return append(lines, reportFiles(root, &p)...)
 }
 

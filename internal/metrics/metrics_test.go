@@ -14,6 +14,7 @@ import (
 	vm "github.com/VictoriaMetrics/metrics"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/machine"
 )
 
 func TestMain(m *testing.M) {
@@ -105,6 +106,7 @@ func process() Process {
 	return Process{
 		MaxAllocations: 31, Awaited: 32, Lost: 33, Storing: true, ForeignSockets: 34, MemoryLimit: 35, MemoryTight: true,
 		MemoryRefused: 36, RefusedTotal: 37, RefusedAddress: 38, RefusedHeader: 39,
+		UDP: machine.UDP{Known: true, QueueFull: 40, ChecksumErrors: 41, SendDrops: 42},
 	}
 }
 
@@ -134,6 +136,9 @@ func TestRelayMetrics(t *testing.T) {
 		`ferry_bytes_total{direction="out"}`:                                          1004,
 		"ferry_send_failed_total":                                                     1005,
 		"ferry_kernel_drops_total":                                                    1006,
+		"ferry_host_udp_queue_full_total":                                             40,
+		"ferry_host_udp_checksum_errors_total":                                        41,
+		"ferry_host_udp_send_drops_total":                                             42,
 		`ferry_worker_received_total{worker="0"}`:                                     1010,
 		`ferry_worker_received_total{worker="1"}`:                                     1011,
 		`ferry_intake_received_total{intake="0"}`:                                     1017,

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/machine"
 )
 
 // writeRelay writes a snapshot of the counts of the data plane.
@@ -25,7 +26,7 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	p.sample("ferry_bytes_total", st.ReceivedBytes, "direction", "in")
 	p.sample("ferry_bytes_total", st.SentBytes, "direction", "out")
 	p.single("ferry_send_failed_total", counter, "Datagrams that the kernel did not accept.", st.SendFailed)
-	p.single("ferry_kernel_drops_total", counter, "Datagrams that the kernel dropped because a receive queue was full.", st.KernelDrops)
+	p.single("ferry_kernel_drops_total", counter, "Datagrams that the kernel dropped because the receive queue of a socket of the relay was full, or the checksum wrong.", st.KernelDrops)
 
 	p.single("ferry_recovery_rebuilt_total", counter, "Allocations of the previous run that were restored.", st.Rebuilt)
 	p.single("ferry_brake_engaged", gauge, "1 while expiry is paused, because the fault may be on the side of the relay.", boolGauge(st.ExpiryPaused))
@@ -149,6 +150,8 @@ type Process struct {
 	// RefusedHeader counts connections of a proxy that did not begin with a PROXY
 	// header.
 	RefusedHeader uint64
+	// UDP are the counters of the network namespace.
+	UDP machine.UDP
 }
 
 // writeCapacity writes the counts of the process that belong to a relay.
@@ -165,6 +168,11 @@ func (m *Metrics) writeCapacity(w io.Writer) {
 	p.single("ferry_memory_short", gauge, "1 while allocations are refused because memory is short.", boolGauge(st.MemoryTight))
 	p.family("ferry_allocations_refused_total", counter, "Allocations that were refused by this process, by reason.")
 	p.sample("ferry_allocations_refused_total", st.MemoryRefused, "reason", "memory")
+	if u := &st.UDP; u.Known {
+		p.single("ferry_host_udp_queue_full_total", counter, "Datagrams to any socket of the network namespace whose receive queue was full.", u.QueueFull)
+		p.single("ferry_host_udp_checksum_errors_total", counter, "Datagrams to any socket of the network namespace with a wrong checksum.", u.ChecksumErrors)
+		p.single("ferry_host_udp_send_drops_total", counter, "Messages of any socket of the network namespace that a queue of the machine dropped before they left; the relay counts them as sent. Datagrams that GSO merged count once.", u.SendDrops)
+	}
 	p.flush(w)
 }
 

@@ -15,6 +15,9 @@ var functions = map[string]bool{
 	"sum": false, "max": false, "min": false, "time": false, "count": false, "histogram_quantile": false,
 }
 
+// aggregations are the functions that leave only the labels after by.
+var aggregations = []string{"sum", "max", "min", "count"}
+
 // token is a string, a range, a word or a sign.
 var token = regexp.MustCompile(`"[^"]*"|\[[^\]]*\]|[a-zA-Z_:][a-zA-Z0-9_:]*|[0-9.]+|[=!]~|[=!<>]=|[-+*/(){},=<>]|\s+`)
 
@@ -52,6 +55,9 @@ func (p page) check(expr string) (names, faults []string) {
 	if len(e.calls) > 0 {
 		e.fault("a parenthesis is open")
 	}
+	if len(e.bare) > 0 && len(e.names) > 1 {
+		e.fault("the labels of %v match no other side of a comparison: sum by (instance) both", e.bare)
+	}
 	for _, label := range e.grouped {
 		if !slices.Contains(everywhere, label) && !slices.ContainsFunc(e.names, func(n string) bool { return e.labels[n][label] != nil }) {
 			e.fault("grouped by %s, which none of %v has", label, e.names)
@@ -68,6 +74,7 @@ type expression struct {
 	calls   []string // enclosing functions; empty for a plain parenthesis
 	grouped []string
 	names   []string
+	bare    []string // names with labels of their own that no aggregation takes away
 	faults  []string
 }
 
@@ -155,6 +162,9 @@ func (e *expression) series(name string) {
 		e.fault("no page has %s", name)
 	}
 	e.names = append(e.names, name)
+	if len(e.labels[name]) > 0 && !slices.ContainsFunc(e.calls, func(call string) bool { return slices.Contains(aggregations, call) }) {
+		e.bare = append(e.bare, name)
+	}
 	if e.peek() == "{" {
 		e.next()
 		e.selectors(name)
@@ -225,6 +235,7 @@ func TestExpressions(t *testing.T) {
 		`sum by (reason) (rate(ferry_drops_total{reason=~"mac|seal"}[5m]))`:                "",
 		`histogram_quantile(0.5, sum by (le) (rate(ferry_receive_batch_size_bucket[5m])))`: "",
 		`sum by (call) (rate(ferry_http_requests_total{status=~"5.."}[5m]))`:               "",
+		`rate(ferry_stalls_total[5m]) > rate(ferry_datagrams_total{direction="in"}[5m])`:   "match no other side",
 		`ferry_bonds`:                                     "no page has",
 		`rate(ferry_bound[5m])`:                           "is a gauge",
 		`ferry_stalls_total`:                              "is a counter",

@@ -214,12 +214,13 @@ func TestDashboard(t *testing.T) {
 
 // notShown are metrics without a panel, since other metrics cover them.
 var notShown = []string{
-	"ferry_dtls_half_open_direct",  // a part of ferry_dtls_half_open
-	"ferry_intake_received_total",  // covered by websocket messages; for the spread over intakes
-	"ferry_websocket_opened_total", // covered by connections and their ends
-	"ferry_websocket_bytes_total",  // covered by messages
-	"ferry_websocket_pings_total",  // only keep-alives
-	"ferry_announcer_holds_total",  // covered by hosts announced and by failures
+	"ferry_host_udp_queue_full_total", // kernel_drops has those of the relay's sockets
+	"ferry_dtls_half_open_direct",     // a part of ferry_dtls_half_open
+	"ferry_intake_received_total",     // covered by websocket messages; for the spread over intakes
+	"ferry_websocket_opened_total",    // covered by connections and their ends
+	"ferry_websocket_bytes_total",     // covered by messages
+	"ferry_websocket_pings_total",     // only keep-alives
+	"ferry_announcer_holds_total",     // covered by hosts announced and by failures
 	"ferry_announcer_drops_total",
 	"ferry_usage_datagrams_total", // covered by bytes
 }
