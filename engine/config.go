@@ -301,6 +301,11 @@ func (c *Config) validate() error {
 			return fmt.Errorf("engine: Config.%s is %d, want 0 to %d", f.name, f.value, f.max)
 		}
 	}
+	for _, a := range c.Listen {
+		if a.Addr().IsLinkLocalUnicast() {
+			return fmt.Errorf("engine: Config.Listen: %s is link-local, and the relay refuses link-local sources", a)
+		}
+	}
 	if c.ReceiveDelay < 0 || c.ReceiveDelay > maxReceiveDelay {
 		return fmt.Errorf("engine: Config.ReceiveDelay is %v, want 0 to %v", c.ReceiveDelay, maxReceiveDelay)
 	}

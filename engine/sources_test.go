@@ -2,6 +2,7 @@ package engine
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -224,5 +225,19 @@ func TestServicePorts(t *testing.T) {
 	}
 	if e := r.entry(joiner1); e.Endpoint != udpN(1) || e.Nonce != 1 {
 		t.Errorf("joiner1 is at %v with nonce %d", e.Endpoint, e.Nonce)
+	}
+}
+
+// TestLinkLocalListen: the relay refuses link-local sources, so that nobody could bind there.
+func TestLinkLocalListen(t *testing.T) {
+	t.Parallel()
+	for _, listen := range []string{"[fe80::1%lo]:0", "[fe80::1]:0", "169.254.1.1:0"} {
+		s, err := New(Config{Listen: addrPorts(listen)}, testSealer(t))
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "is link-local") {
+			t.Errorf("%s: %v", listen, err)
+		}
 	}
 }

@@ -39,6 +39,15 @@ func TestRefusals(t *testing.T) {
 		{"short secret", func(c *config.Config) { c.Tokens[0].Secret = "short" }, httpapi.ErrSecret, httpapi.ErrSecret},
 		{"no project", func(c *config.Config) { c.Tokens[0].Project = "" }, httpapi.ErrTokenTenant, httpapi.ErrTokenTenant},
 		{"token twice", func(c *config.Config) { c.Tokens = append(c.Tokens, c.Tokens[0]) }, httpapi.ErrDuplicate, httpapi.ErrDuplicate},
+		{"link-local, advertised", func(c *config.Config) {
+			c.UDP, c.Advertise = []config.Addr{addr("[::]:0")}, []config.Host{host(t, "fe80::1")}
+		}, ErrLinkLocal, ErrLinkLocal},
+		{"link-local of IPv4, advertised", func(c *config.Config) {
+			c.UDP, c.Advertise = []config.Addr{addr("0.0.0.0:0")}, []config.Host{host(t, "169.254.7.7")}
+		}, ErrLinkLocal, ErrLinkLocal},
+		{"link-local, listened at", func(c *config.Config) {
+			c.UDP, c.Advertise = []config.Addr{addr("[fe80::1]:0")}, []config.Host{host(t, "2001:db8::1")}
+		}, ErrLinkLocal, ErrLinkLocal},
 		{"wildcard, advertised", func(c *config.Config) {
 			c.UDP = []config.Addr{addr("0.0.0.0:0"), addr("[::]:0")}
 			c.Advertise = []config.Host{host(t, "203.0.113.1"), host(t, "2001:db8::1")}

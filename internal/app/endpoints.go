@@ -86,8 +86,11 @@ func localWebEndpoints(advertised []netip.AddrPort, api netip.AddrPort) (all []a
 // isReachable reports whether a connection to ip may arrive at listen, perhaps through an
 // address translator.
 func isReachable(ip, listen netip.Addr) bool {
-	if listen.Is6() && listen.IsUnspecified() {
+	switch {
+	case listen.Is6() && listen.IsUnspecified():
 		return true // It accepts IPv4 as well.
+	case listen.IsLinkLocalUnicast():
+		return false
 	}
 	return ip.Is4() == listen.Is4() && (!listen.IsLoopback() || ip.IsLoopback())
 }
@@ -95,6 +98,10 @@ func isReachable(ip, listen netip.Addr) bool {
 // ErrAdvertise is wrapped by the error about a relay that listens on a wildcard, where the
 // address for players cannot be determined.
 var ErrAdvertise = errors.New("app: the address for players is not known; set the public one with --advertise IP")
+
+// ErrLinkLocal is wrapped by the error about a link-local address of the relay: it refuses
+// link-local sources, so that no player could bind there.
+var ErrLinkLocal = errors.New("app: the relay cannot be used at a link-local address: use a global or private one")
 
 // advertise returns the addresses for players, one per listen address: that of the
 // settings for its family, else the listen address, else, for a wildcard, the machine's
@@ -114,6 +121,11 @@ func advertise(listen []netip.AddrPort, hosts []config.Host, own []netip.Addr) (
 		}
 		if !ok {
 			return nil, fmt.Errorf("%w (the relay listens on %s)", ErrAdvertise, l)
+		}
+		for _, a := range []netip.AddrPort{l, addr} {
+			if a.Addr().IsLinkLocalUnicast() {
+				return nil, fmt.Errorf("%w (%s)", ErrLinkLocal, a.Addr())
+			}
 		}
 		advertised = append(advertised, addr)
 	}

@@ -37,6 +37,7 @@ func TestEndpoints(t *testing.T) {
 		{"plain, on loopback", "127.0.0.1:7", "127.0.0.1:8", nil, "ws 127.0.0.1 8 false"},
 		{"plain, the API alone on loopback", "192.0.2.1:7", "127.0.0.1:8", nil, "!ws is not advertised"},
 		{"plain, no family in common", "[2001:db8::1]:7", "0.0.0.0:8", nil, "!ws is not advertised"},
+		{"plain, the API on link-local", "[2001:db8::1]:7", "[fe80::1]:8", nil, "!ws is not advertised"},
 		{"a name without TLS", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){named("r.example", 0)}, "ws 192.0.2.1 8 false"},
 		{"TLS", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure, named("r.example", 0)}, "wss r.example 8 true"},
 		{"TLS, mapped", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure, named("r.example", 9)}, "wss r.example 9 true"},

@@ -37,12 +37,16 @@ var _ Link = (*udp)(nil)
 // OpenUDP returns a link over a socket. A zero local address means any IPv4 address, port 0 a
 // free port. A link has the family of its address alone. A server on a machine with several
 // addresses names one: answers from a wildcard leave from the address that the kernel chooses.
+// An Addr has no zone: link-local IPv6 is refused, and what comes from there is discarded.
 //
 // The kernel's buffers have 4 MiB or what it grants; Stats.KernelDrops counts what did not fit
-// between two ticks. Errors are the system's.
+// between two ticks. Errors: ErrAddr for a link-local address of IPv6, else the system's.
 func OpenUDP(local netip.AddrPort) (Link, error) {
 	if !local.IsValid() {
 		local = netip.AddrPortFrom(netip.IPv4Unspecified(), local.Port())
+	}
+	if needsZone(local.Addr()) {
+		return nil, ErrAddr
 	}
 	group, err := sock.Listen(sock.Config{Addr: local}, 1)
 	if err != nil {
@@ -60,6 +64,9 @@ func OpenUDP(local netip.AddrPort) (Link, error) {
 	}, nil
 }
 
+// needsZone reports whether datagrams reach an address only with the name of an interface.
+func needsZone(ip netip.Addr) bool { return ip.Is6() && ip.IsLinkLocalUnicast() }
+
 func (u *udp) Advance(time.Time) {}
 
 func (u *udp) Receive(b []byte) Event {
@@ -70,7 +77,7 @@ func (u *udp) Receive(b []byte) Event {
 		from, pkt, truncated := u.in.At(u.next)
 		u.next++
 		addr := from.AddrPort()
-		if truncated || len(pkt) > min(len(b), MaxDatagram) || !addr.IsValid() || addr.Port() == 0 {
+		if truncated || len(pkt) > min(len(b), MaxDatagram) || !addr.IsValid() || addr.Port() == 0 || needsZone(addr.Addr()) {
 			u.stats.Discarded++
 			continue
 		}
@@ -108,7 +115,7 @@ func (u *udp) Send(to address.Addr, b []byte) error {
 		return u.err
 	case len(b) > MaxDatagram:
 		return ErrTooLarge
-	case !ok || addr.Port() == 0 || addr.Addr().Is4() != u.ipv4:
+	case !ok || addr.Port() == 0 || addr.Addr().Is4() != u.ipv4 || needsZone(addr.Addr()):
 		return ErrAddr
 	}
 	at := u.out.Len() * MaxDatagram

@@ -72,6 +72,25 @@ func TestUDPWaitsForFlush(t *testing.T) {
 	b.expect(t, link.Datagram, a.Local(), "last")
 }
 
+// TestUDPRefusesLinkLocal: an address of netcode has no zone, so that no answer would arrive.
+func TestUDPRefusesLinkLocal(t *testing.T) {
+	t.Parallel()
+	for _, local := range []string{"[fe80::1]:0", "[fe80::1%lo]:0"} {
+		if u, err := link.OpenUDP(netip.MustParseAddrPort(local)); err != link.ErrAddr {
+			t.Errorf("%s: %v", local, err)
+			if err == nil {
+				u.Close()
+			}
+		}
+	}
+	a := udp(t, "[::1]:0")
+	for _, to := range []string{"[fe80::1]:7777", "[fe80::1%lo]:7777"} {
+		if err := a.Send(address.FromUDP(netip.MustParseAddrPort(to)), []byte("x")); err != link.ErrAddr {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+}
+
 func TestUDPRefuses(t *testing.T) {
 	t.Parallel()
 	a, b := udp(t, "127.0.0.1:0"), udp(t, "127.0.0.1:0")
