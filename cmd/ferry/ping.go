@@ -146,14 +146,13 @@ func whySilent(ctx context.Context, addr string, patience time.Duration) error {
 	}
 	defer conn.Close()
 	source := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
-	target := conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 	switch {
 	case source.IsLoopback():
 		return fmt.Errorf("no answer to %s: a relay with a public address refuses loopback; ping its public address", source)
 	case source.IsLinkLocalUnicast():
 		return fmt.Errorf("no answer to %s: relays refuse link-local addresses", source)
-	case source.IsPrivate() && target.IsPrivate():
-		return fmt.Errorf("no answer to %s: a relay with a public address refuses private networks, unless allow_private_sources is set; ping its public address", source)
+	case source.IsPrivate():
+		return fmt.Errorf("no answer to %s: a relay with a public address that sees this private one, and not that of a NAT, refuses it unless allow_private_sources is set", source)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
