@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/safchain/ethtool"
+
 	"github.com/ferryrelay/ferry/internal/fastpath"
 	"github.com/ferryrelay/ferry/internal/nexthop"
 	"github.com/ferryrelay/ferry/internal/sock"
@@ -87,7 +89,29 @@ func interfaceFinding(i nexthop.Interface, mode Mode) Finding {
 		f.Because = "only an attempt shows whether the driver has native XDP with its present queues, MTU and offloads"
 		if i.Kind == "veth" || strings.HasPrefix(driver, "no ") {
 			f.Change, f.Because = "use xdp: tc", "native XDP is for drivers of network cards; on a veth it breaks the checksums of local senders"
+		} else if err := checkVLAN(&i); err != nil {
+			f.Change, f.Because = "ethtool -K "+i.Name+" rxvlan off, or use xdp: tc", err.Error()
 		}
 	}
 	return f
+}
+
+// checkVLAN returns an error for an interface whose card takes the tags of VLANs off: a program of
+// XDP does not see them, and would relay what the kernel keeps apart. A veth passes tags beside the frame
+// whatever its settings say; there the program is for tests.
+func checkVLAN(i *nexthop.Interface) error {
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		return nil // and no tags are taken off
+	}
+	defer e.Close()
+	features, _ := e.Features(i.Name)
+	if i.Kind == "veth" || !takesTags(features) {
+		return nil
+	}
+	return fmt.Errorf("its card takes the tags of VLANs off before the program sees them (ethtool -K %s rxvlan off); tc sees them", i.Name)
+}
+
+func takesTags(features map[string]bool) bool {
+	return features["rx-vlan-hw-parse"] || features["rx-vlan-stag-hw-parse"]
 }

@@ -211,8 +211,13 @@ func (p *Path) attach() (err error) {
 }
 
 func (p *Path) attachTo(index int) error {
-	if i, _ := p.resolver.Interface(index); p.cfg.Mode == Native && i.Kind == "veth" && len(p.cfg.Interfaces) == 0 {
-		return errVeth
+	if i, _ := p.resolver.Interface(index); p.cfg.Mode == Native {
+		if i.Kind == "veth" && len(p.cfg.Interfaces) == 0 {
+			return errVeth
+		}
+		if err := checkVLAN(&i); err != nil {
+			return err
+		}
 	}
 	if p.cfg.Mode == Native && p.former[index] != nil {
 		return nil // Run replaces the program there.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/safchain/ethtool"
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -354,6 +355,28 @@ func TestDriverDrops(t *testing.T) {
 	}{{99, 100, false}, {100, 100, true}, {100, 200, false}, {5000, 10_000, false}, {5001, 10_000, true}, {0, 0, false}} {
 		if dropping(c.drops, c.sent) != c.want {
 			t.Errorf("%d of %d dropped: %t", c.drops, c.sent, !c.want)
+		}
+	}
+}
+
+// TestVLAN: native leaves alone a card that takes tags off.
+func TestVLAN(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	addLink(t)
+	card := nexthop.Interface{Name: "wan", Kind: "device"}
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for _, on := range []bool{true, false} { // A veth has the setting, without an effect.
+		if err := e.Change("wan", map[string]bool{"rx-vlan-hw-parse": on, "rx-vlan-stag-hw-parse": on}); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkVLAN(&card); (err != nil) != on || on && !strings.Contains(err.Error(), "ethtool -K wan rxvlan off") {
+			t.Errorf("tags are taken off: %t, %v", on, err)
 		}
 	}
 }
