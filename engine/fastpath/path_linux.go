@@ -134,11 +134,16 @@ func (p *Path) load(spec engine.FastPathSpec) error {
 	p.attached = make(map[int]string)
 	p.localAddrs = make(map[localAddr]ingress)
 	p.takeFormer()
-	if err := p.attach(); err != nil && (!p.cfg.Auto || len(p.attached) == 0 && len(p.wanted()) > 0) {
+	if err := p.attach(); err != nil && (!p.cfg.Auto || len(p.attached) == 0 && !p.waits()) {
 		p.Close()
 		return err
 	}
 	return nil
+}
+
+// waits reports whether an interface may yet have a listen address.
+func (p *Path) waits() bool {
+	return len(p.wanted()) == 0 && slices.ContainsFunc(p.listen, func(l netip.AddrPort) bool { return !l.Addr().IsLoopback() })
 }
 
 // takeFormer takes the attachments of the process before this one, which serves until Run.

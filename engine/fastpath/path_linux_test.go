@@ -424,6 +424,7 @@ func TestLoadErrors(t *testing.T) {
 	}{
 		{Config{Interfaces: []string{"eth7"}}, "198.18.0.1:7777", "there is no interface eth7"},
 		{Config{}, "127.0.0.1:7777", "no Ethernet interface"},
+		{Config{Auto: true}, "[::1]:7777", "no Ethernet interface"},
 		{Config{Mode: Native}, "198.18.0.1:7777", "native XDP on a veth"},
 		{Config{Mode: Native, Auto: true}, "198.18.0.1:7777", "native XDP on a veth"},
 	} {
