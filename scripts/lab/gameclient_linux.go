@@ -512,8 +512,13 @@ func (v *GameClient) dialUDP() (clientConn, error) {
 		send: func(m []byte) error { _, err := conn.WriteToUDPAddrPort(m, relay); return err },
 		receive: func() ([]byte, error) {
 			buf := make([]byte, 2048)
-			n, _, err := conn.ReadFromUDPAddrPort(buf)
-			return buf[:n], err
+			for {
+				n, from, err := conn.ReadFromUDPAddrPort(buf)
+				// As a NAT or a firewall of a player, it takes datagrams of the relay's address only.
+				if err != nil || netip.AddrPortFrom(from.Addr().Unmap(), from.Port()) == relay {
+					return buf[:n], err
+				}
+			}
 		},
 		close: func() { conn.Close() },
 	}, nil
