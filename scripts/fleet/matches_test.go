@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/proto"
 	"github.com/ferryrelay/ferry/scripts/lab"
 )
 
@@ -323,7 +322,7 @@ func (v *clientMatches) gameClient(transport string, at netip.Addr, relay int, o
 	return lab.NewGameClient(lab.GameClientConfig{
 		Transport: strings.Replace(transport, "wss", "ws", 1), Namespace: v.namespace, Local: at,
 		Relay:  netip.AddrPortFrom(netip.MustParseAddr(relayAddr(relay)), playerPort),
-		Player: own, Peers: []proto.AllocationID{[16]byte(peer.AllocationIDBytes)}, Rate: v.rate,
+		Player: own, Peers: lab.PeersOf(peer), Rate: v.rate,
 	})
 }
 

@@ -142,7 +142,8 @@ var rules = []rule{
 	{"internal/store/redistest", []string{"internal/testkit"}, nil, "Redis servers for tests"},
 	{"internal/testkit", nil, nil, "test helpers for every package"},
 	{"internal/oidctest", nil, []string{"github.com/go-jose/go-jose/v4"}, "an issuer of OpenID Connect for tests"},
-	{"internal/enginetest", []string{"alloc", "alloc/httpapi", "engine", "proto", "internal/testkit"}, nil, "a relay and game clients for tests"},
+	{"internal/habits", nil, nil, "how clients of games behave, for tests: the wire is written out again, so that proto is tested by it"},
+	{"internal/enginetest", []string{"alloc", "alloc/httpapi", "engine", "proto", "internal/habits", "internal/testkit"}, nil, "a relay and game clients for tests"},
 	{"internal/prober", []string{"proto", "alloc/api"}, []string{websocket, "github.com/VictoriaMetrics/metrics", "github.com/pion/dtls/v3"},
 		"a player on each transport, with independent client libraries"},
 	{"internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
@@ -225,14 +226,14 @@ func forbidden(t *testing.T, s source, r rule, imp string) string {
 }
 
 // testKit reports whether a test may import a package as a test helper:
-// internal/testkit, the program that the engine is compared with, the simulated networks of internal/netsim and the kits of engine
+// internal/testkit, the clients of internal/habits, the program that the engine is compared with, the simulated networks of internal/netsim and the kits of engine
 // and store are for tests of every package. The latter two have parameters of types
 // of engine and alloc. Examples may show all public packages together.
 func testKit(s source, inner string) bool {
 	if within(s.dir, "engine") && inner == "internal/fastpath" {
 		return true
 	}
-	if within(inner, "internal/testkit") || within(inner, "internal/enginetest") || within(inner, "internal/store") || inner == "internal/netsim" {
+	if within(inner, "internal/testkit") || within(inner, "internal/enginetest") || within(inner, "internal/store") || inner == "internal/netsim" || inner == "internal/habits" {
 		return true
 	}
 	if strings.HasPrefix(filepath.Base(s.name), "example_") && (within(inner, "engine") || within(inner, "alloc")) {

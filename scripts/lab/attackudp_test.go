@@ -419,7 +419,7 @@ func TestAttackJoin(t *testing.T) {
 	for i := range joiners + otherHosts {
 		h := max(0, i-joiners+1) // The first ones join the attacked host.
 		j := NewGameClient(GameClientConfig{
-			Transport: "udp", Namespace: l.net.Clients, Local: from, Relay: RelayAddr, Player: join(codes[h]), Peers: peersOf(hosts[h]), Rate: 30,
+			Transport: "udp", Namespace: l.net.Clients, Local: from, Relay: RelayAddr, Player: join(codes[h]), Peers: PeersOf(hosts[h]), Rate: 30,
 		})
 		from = from.Next()
 		joined = append(joined, j)

@@ -83,6 +83,14 @@ type gameClientState struct {
 	binds  int  // BINDs sent since it was last bound
 }
 
+// PeersOf returns the ids of allocations, for GameClientConfig.Peers.
+func PeersOf(all ...api.Allocation) (ids []proto.AllocationID) {
+	for _, a := range all {
+		ids = append(ids, proto.AllocationID(a.AllocationIDBytes))
+	}
+	return ids
+}
+
 // GameClientCounts are the counters of a client.
 type GameClientCounts struct {
 	Sent, Received, Duplicates uint64

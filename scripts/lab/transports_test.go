@@ -61,9 +61,9 @@ func (l *lab) startMatchesOver(ways [][2]string, like GameClientConfig) (all []c
 			l.Fatal(err)
 		}
 		cfg := like
-		cfg.Transport, cfg.Namespace, cfg.Local, cfg.Relay, cfg.Player, cfg.Peers = way[0], l.net.Peers, hostAt, RelayAddr, host, peersOf(player)
+		cfg.Transport, cfg.Namespace, cfg.Local, cfg.Relay, cfg.Player, cfg.Peers = way[0], l.net.Peers, hostAt, RelayAddr, host, PeersOf(player)
 		v := clientMatch{host: NewGameClient(cfg)}
-		cfg.Transport, cfg.Namespace, cfg.Local, cfg.Player, cfg.Peers = way[1], l.net.Clients, playerAt, player, peersOf(host)
+		cfg.Transport, cfg.Namespace, cfg.Local, cfg.Player, cfg.Peers = way[1], l.net.Clients, playerAt, player, PeersOf(host)
 		v.player = NewGameClient(cfg)
 		for _, x := range v.clients() {
 			l.background(x.Run)
@@ -76,13 +76,6 @@ func (l *lab) startMatchesOver(ways [][2]string, like GameClientConfig) (all []c
 }
 
 func idOf(a api.Allocation) proto.AllocationID { return proto.AllocationID(a.AllocationIDBytes) }
-
-func peersOf(all ...api.Allocation) (ids []proto.AllocationID) {
-	for _, a := range all {
-		ids = append(ids, idOf(a))
-	}
-	return ids
-}
 
 // requireMatchTraffic checks that every match carries traffic in both
 // directions from now on.

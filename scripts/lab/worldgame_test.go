@@ -404,7 +404,7 @@ func (c *worldClient) start(peers ...api.Allocation) error {
 	}
 	g := c.game
 	c.client = NewGameClient(GameClientConfig{
-		Transport: g.row.get(dimWay), Namespace: c.in, Local: local, Relay: at, Player: c.alloc, Peers: peersOf(peers...), Rate: worldRate, Sizes: g.sizes(),
+		Transport: g.row.get(dimWay), Namespace: c.in, Local: local, Relay: at, Player: c.alloc, Peers: PeersOf(peers...), Rate: worldRate, Sizes: g.sizes(),
 	})
 	g.background(c.client.Run)
 	return nil
