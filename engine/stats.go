@@ -13,7 +13,7 @@ type Stats struct {
 	// SendFailed counts the datagrams that the kernel refused.
 	SendFailed uint64
 	// KernelDrops counts the datagrams that the kernel dropped because a socket's
-	// receive queue was full.
+	// receive queue was full, or their checksum was wrong.
 	KernelDrops uint64
 	// Outcomes counts datagrams by [Outcome].
 	Outcomes [NumOutcomes]uint64

@@ -110,9 +110,9 @@ func (e *expression) step() {
 		e.calls = e.calls[:len(e.calls)-1]
 	case text == "by":
 		e.group()
-	case text == "unless":
+	case text == "unless", text == "and":
 		if e.next() != "on" {
-			e.fault("unless has no labels")
+			e.fault("%s has no labels", text)
 		}
 		e.group()
 	case !isName(text):
