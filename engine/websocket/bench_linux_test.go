@@ -16,18 +16,21 @@ import (
 // them, so almost all of that time is the server's.
 func BenchmarkSend(b *testing.B) {
 	for _, kind := range []struct {
-		name   string
-		server func(http.Handler) *httptest.Server
-	}{{"ws", httptest.NewServer}, {"wss", httptest.NewTLSServer}} {
+		name, headers string
+		server        func(http.Handler) *httptest.Server
+	}{
+		{"ws", "", httptest.NewServer}, {"wss", "", httptest.NewTLSServer},
+		{"wss to a browser", "Origin: https://game.example\r\n", httptest.NewTLSServer},
+	} {
 		for _, size := range []int{100, 1270} {
-			b.Run(fmt.Sprintf("%s/%d", kind.name, size), func(b *testing.B) { benchmarkSend(b, size, kind.server) })
+			b.Run(fmt.Sprintf("%s/%d", kind.name, size), func(b *testing.B) { benchmarkSend(b, size, kind.headers, kind.server) })
 		}
 	}
 }
 
-func benchmarkSend(b *testing.B, size int, server func(http.Handler) *httptest.Server) {
+func benchmarkSend(b *testing.B, size int, headers string, server func(http.Handler) *httptest.Server) {
 	r := startOn(b, Config{QueueMessages: 4096, QueueBytes: 8 << 20, WriteTimeout: time.Minute, PingInterval: time.Hour}, server)
-	conn, _, _ := r.dialRaw("")
+	conn, _, _ := r.dialRaw(headers)
 	io.WriteString(conn, "\x82\x81\x00\x00\x00\x00a")
 	serial := r.in.next(b).serial
 	tcp := conn
