@@ -69,8 +69,8 @@ func TestAttackWebSocketProbe(t *testing.T) {
 		}
 	}
 	open := func() float64 { return l.metric("ferry_websocket_connections") }
-	if n := open(); n != conns {
-		t.Fatalf("%.0f WebSockets are open, want %d", n, conns)
+	if n := l.metric("ferry_websocket_opened_total"); n != conns {
+		t.Fatalf("%.0f WebSockets were opened, want %d", n, conns)
 	}
 	for end := time.Now().Add(websocket.DefaultBindTimeout + slack); open() > 0 && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
@@ -79,7 +79,7 @@ func TestAttackWebSocketProbe(t *testing.T) {
 	recordAttack(t, attackResult{
 		attack: "QoS probes over WebSocket without BIND", rate: fmt.Sprintf("%d on each of %d", probes, conns),
 		honest: fmt.Sprintf("%.0f delivered, limit %d; %.0f open after %v", delivered, unanswered*conns, left, websocket.DefaultBindTimeout+slack),
-		damage: left > 0 || delivered > unanswered*conns,
+		damage: left > 0 || delivered > unanswered*conns || l.metric(`ferry_websocket_ended_total{reason="flood"}`) != conns,
 	})
 	if answers.Load() == 0 {
 		t.Error("no probe was answered: this run decides nothing")
