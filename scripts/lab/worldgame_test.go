@@ -727,7 +727,7 @@ func (g *worldGame) requireNarrow() {
 			all = append(all, p)
 		}
 	}
-	g.requireWhy(all, "narrow")
+	g.requireWhy(all, "its path takes packets of")
 }
 
 // requireWhy checks that ferry ctl why says a word of each player.
