@@ -41,10 +41,10 @@ const (
 	worldIn      = 8 * time.Second // until all players are in
 	worldBack    = 15 * time.Second
 	sleepSeconds = 12
-	// A spectator gets 220 kB/s, more than three bytes for each of its own, for so long
+	// A spectator gets more than three bytes for each of its own, for so long
 	// that this is more than 1 MiB at once.
-	spectatorRate = 150
-	spectatorTime = 8 * time.Second
+	spectatorBytes = 210_000 // per second
+	spectatorTime  = 8 * time.Second
 	// publicPort is the port that the relay's network redirects to the relay.
 	publicPort = 17777
 )
@@ -639,8 +639,12 @@ func (g *worldGame) must(err error) {
 // spectate lets a player get much and send little.
 func (g *worldGame) spectate(p *worldClient) {
 	sizes := g.sizes()
+	size := sizes[2]
+	if !g.isOwed(p, size) {
+		size = sizes[1]
+	}
 	p.client.Pause(true)
-	g.host.client.Play(spectatorRate, sizes[len(sizes)-1])
+	g.host.client.Play(spectatorBytes/size, size)
 	g.idle(spectatorTime - 3*time.Second)
 	g.mark()
 	g.idle(3 * time.Second)
