@@ -243,16 +243,17 @@ func (r *recentKeys) add(hash uint64, now, millis int64) bool {
 	}
 }
 
-// The size of [quotaGates]: 2^quotaBits sets of quotaWays each, 32 KiB. A key keeps its way
-// while bytes that it took are more than its quota, so at most for a second; a flood at
-// budgetRates.excessAll uses up the quotas of 32 prefixes, and a burst of it 32 more. So with
-// the hash keyed, a fifth key in a set is a matter of one in a million.
+// The size of [quotaGates]: 2^quotaBits sets of quotaWays each, 64 KiB. A key keeps its way
+// until the rate of its quota has made up for what it took: at budgetRates.excessAll some 32
+// prefixes do at any time, and after a burst 32 more, or 1,000 that took one small datagram
+// each in this millisecond. With the hash keyed, a ninth one in a set is then a matter of one in
+// a million.
 const (
 	quotaBits = 10
-	quotaWays = 4
+	quotaWays = 8
 )
 
-// quotaGates are gates of a quota of bytes by key, in fixed memory: sets of four words, each
+// quotaGates are gates of a quota of bytes by key, in fixed memory: sets of words, each
 // with a gate and a part of its key's hash. No two keys share a gate. Every word is atomic;
 // any goroutine may use it.
 type quotaGates [1 << quotaBits][quotaWays]atomic.Uint64

@@ -263,7 +263,28 @@ var rules = []mutant{
 		in:   "internal/table",
 		old:  `if old&limited != 0 {`,
 		now:  `if old&limited != 0 && bytes < 0 {`,
-		by:   killer{"./engine", "TestReflection", ""},
+		by:   killer{"./engine", "TestForgedMultiple", ""},
+	},
+	{
+		rule: "what goes beyond the allowance of a path draws on its network and on the relay",
+		in:   "engine",
+		old:  `if !t.TakeExcess(peer.Handle, b.rates.excessPath, size, now) || !b.takeExcess(peer.Endpoint, size, now) {`,
+		now:  `if !t.TakeExcess(peer.Handle, b.rates.excessPath, size, now) {`,
+		by:   killer{"./engine", "TestForgedPaths", ""},
+	},
+	{
+		rule: "networks do not share a gate",
+		in:   "engine",
+		old:  `set, tag := &g[hash>>(64-quotaBits)], hash<<32`,
+		now:  `set, tag := &g[hash>>(64-quotaBits)], hash>>63<<32`,
+		by:   killer{"./engine", "TestQuotaGates", ""},
+	},
+	{
+		rule: "a PONG is charged to the allowance of a path",
+		in:   "engine",
+		old:  `w.shared.table.ChargeReply(sender.Handle, w.shared.budgets.rates.excessPath, len(pkt), now)`,
+		now:  `w.shared.table.ChargeReply(sender.Handle, w.shared.budgets.rates.excessPath, 0, now)`,
+		by:   killer{"./engine", "TestForgedMultiple", ""},
 	},
 	// ERROR 1 and ERROR 4 end a game: neither is sent in doubt.
 	{
