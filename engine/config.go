@@ -169,7 +169,8 @@ type Limits struct {
 	// Up to then at most UnvalidatedBytes go there. Default 256 KiB.
 	UnvalidatedBytes int
 	// Of any other, UnvalidatedRatio bytes may go to the endpoint for each byte that
-	// came from there. Default 3, as in RFC 9000; at most 1000.
+	// came from there, and 256 kB/s besides, see rules.go. Default 3, as in RFC 9000; at
+	// most 1000.
 	UnvalidatedRatio int
 }
 

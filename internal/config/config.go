@@ -101,7 +101,7 @@ type Config struct {
 	HostDatagrams   int `key:"host_datagrams" group:"limits" usage:"rate limit of a host in datagrams per second; 0: no limit" min:"0" max:"8000000"`
 	HostBytes       int `key:"host_bytes" group:"limits" usage:"rate limit of a host in bytes per second; 0: no limit" min:"0" max:"2147483647"`
 	UnprovenBytes   int `key:"unproven_bytes" group:"limits" usage:"anti-amplification limit: maximum bytes over plain UDP to an endpoint that has sent nothing but a BIND, whose source may be forged; 0: no limit" min:"0" max:"2147483647"`
-	UnprovenRatio   int `key:"unproven_ratio" group:"limits" usage:"anti-amplification limit: maximum bytes over plain UDP to an endpoint outside of the network from which its player called the API (IPv4 address or IPv6 /56), for each byte from there; 0: no limit" min:"0" max:"1000"`
+	UnprovenRatio   int `key:"unproven_ratio" group:"limits" usage:"anti-amplification limit: maximum bytes over plain UDP to an endpoint outside of the network from which its player called the API (IPv4 address or IPv6 /56), for each byte from there, besides 256 kB/s; 0: no limit" min:"0" max:"1000"`
 
 	PlayerPerMinute            int `key:"player_per_minute" group:"limits" usage:"rate limit of a player's token, in requests per minute and API call" min:"1" max:"1000000000"`
 	ServerPerMinute            int `key:"server_per_minute" group:"limits" usage:"rate limit of a token of kind server, in requests per minute and API call" min:"1" max:"1000000000"`
