@@ -15,7 +15,8 @@ import (
 //	  1   2  epoch                 16   8  boot id
 //	  3  12  random nonce          24   1  role
 //	body                           25   2  maximum of connections
-//	 15 224  ciphertext            27   8  issued, Unix seconds
+//	 15 224  ciphertext            27   1  flags: 1, Individual
+//	                               28   7  issued, Unix seconds
 //	239  16  tag                   35  16  allocation id
 //	                               51  16  match id (the host's)
 //	                               67  16  joiner's id (tickets only)
@@ -40,8 +41,8 @@ const (
 	bootAt        = relayAt + 16
 	roleAt        = bootAt + 8
 	maxAt         = roleAt + 1
-	issuedAt      = maxAt + 2
-	idAt          = issuedAt + 8
+	flagsAt       = maxAt + 2
+	idAt          = flagsAt + 8
 	matchAt       = idAt + proto.IDLen
 	joinerAt      = matchAt + proto.IDLen
 	tenantAt      = joinerAt + proto.IDLen
@@ -52,6 +53,10 @@ const (
 	environmentAt = projectAt + MaxTenantName
 	networkAt     = environmentAt + MaxTenantName
 )
+
+// flagIndividual is a bit of the flags. A version without flags reads them as a part of issued,
+// which no version uses.
+const flagIndividual = 1
 
 // The layout fills 255 bytes: otherwise one of these does not compile.
 var (
@@ -87,6 +92,7 @@ type Claims struct {
 	MaxConnections uint16
 	Issued         int64 // Unix seconds
 	Player         PlayerHash
+	Individual     bool // of a joiner: see Caller.Individual
 	// Network is the network from which the player called the API, zero if it is not
 	// known. A BIND from there comes from its owner: the call was over TCP.
 	Network NetworkTag
@@ -127,7 +133,11 @@ func (c *Claims) encode(p *[plainLen]byte) {
 	binary.BigEndian.PutUint64(p[bootAt:], c.Boot)
 	p[roleAt] = byte(c.Role)
 	binary.BigEndian.PutUint16(p[maxAt:], c.MaxConnections)
-	binary.BigEndian.PutUint64(p[issuedAt:], uint64(c.Issued))
+	binary.BigEndian.PutUint64(p[flagsAt:], uint64(c.Issued))
+	p[flagsAt] = 0
+	if c.Individual {
+		p[flagsAt] = flagIndividual
+	}
 	copy(p[idAt:], c.ID[:])
 	copy(p[matchAt:], c.Match[:])
 	copy(p[joinerAt:], c.Joiner[:])
@@ -151,7 +161,8 @@ func (c *Claims) decode(p *[plainLen]byte) bool {
 	c.Boot = binary.BigEndian.Uint64(p[bootAt:])
 	c.Role = Role(p[roleAt])
 	c.MaxConnections = binary.BigEndian.Uint16(p[maxAt:])
-	c.Issued = int64(binary.BigEndian.Uint64(p[issuedAt:]))
+	c.Individual = p[flagsAt]&flagIndividual != 0
+	c.Issued = int64(binary.BigEndian.Uint64(p[flagsAt:]) & (1<<56 - 1))
 	copy(c.ID[:], p[idAt:])
 	copy(c.Match[:], p[matchAt:])
 	copy(c.Joiner[:], p[joinerAt:])

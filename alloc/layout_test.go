@@ -21,6 +21,7 @@ func TestSealLayout(t *testing.T) {
 	nonce := "twelve bytes"
 	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Rand = strings.NewReader(nonce) })
 	claims := hostClaims()
+	claims.Individual = true
 	claims.Role, claims.Joiner, claims.Network = alloc.RoleTicket, testJoiner, alloc.NetworkTag{7, 8, 9}
 	data := mustSeal(t, s, claims)
 
@@ -50,7 +51,7 @@ func TestSealLayout(t *testing.T) {
 		binary.BigEndian.AppendUint64(nil, 77),
 		{3},
 		{0, 8},
-		binary.BigEndian.AppendUint64(nil, 2900*604800),
+		binary.BigEndian.AppendUint64(nil, 1<<56|2900*604800),
 		testHost[:], testHost[:], testJoiner[:],
 		{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef},
 		append([]byte{1, 2, 3}, make([]byte, 13)...),

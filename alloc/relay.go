@@ -114,6 +114,9 @@ type JoinerRequest struct {
 	Tenant Tenant
 	Player PlayerHash
 	Host   proto.AllocationID
+	// Individual is that of [Caller]: at a full host, the place of another allocation of
+	// this player that has fallen silent goes to this one.
+	Individual bool
 	// ClientAddress is that of [HostRequest].
 	ClientAddress netip.Addr
 }

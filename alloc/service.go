@@ -331,7 +331,7 @@ func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation,
 	q := AdmissionRequest{Caller: c, Role: RoleJoiner, Host: host}
 	res, err := s.reserve(ctx, q, player, func() (Reservation, error) {
 		return s.relay.ReserveJoiner(ctx, JoinerRequest{
-			Tenant: c.Tenant, Player: player, Host: host, ClientAddress: c.Address,
+			Tenant: c.Tenant, Player: player, Individual: c.Individual, Host: host, ClientAddress: c.Address,
 		})
 	})
 	if errors.Is(err, ErrNotFound) {

@@ -60,6 +60,10 @@ type Caller struct {
 	// counts as that of a new player, so that callers without a name own nothing
 	// of each other.
 	Player string
+	// Individual says that Player is one player, not the holders of a token that many
+	// share: the subject of an issuer's token, or the player that a backend names. Such a
+	// player gets its place back at a full host, see [JoinerRequest].
+	Individual bool
 	// Server marks a backend, which may act for all hosts of its tenant.
 	Server bool
 	// Address is the caller's address or network, the zero address if it is not

@@ -32,7 +32,7 @@ func TestCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	joinerAsk := alloc.JoinerRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{9}, Host: host.ID, ClientAddress: netip.MustParseAddr("198.18.0.1")}
+	joinerAsk := alloc.JoinerRequest{Individual: true, Tenant: ask.Tenant, Player: alloc.PlayerHash{9}, Host: host.ID, ClientAddress: netip.MustParseAddr("198.18.0.1")}
 	joiner, err := remote.ReserveJoiner(ctx, joinerAsk)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestRequestsAreCarried(t *testing.T) {
 	t.Parallel()
 	carried := map[string][]string{
 		"HostRequest":   {"Tenant", "Player", "MaxConnections", "ClientAddress"},
-		"JoinerRequest": {"Tenant", "Player", "Host", "ClientAddress"},
+		"JoinerRequest": {"Tenant", "Player", "Host", "ClientAddress", "Individual"},
 		"Reservation":   {"ID", "Key", "ConnectionData", "HostConnectionData", "Endpoints", "Region"},
 		"Description":   {"Tenant", "Player", "Role", "Bound"},
 		"Tenant":        {"Project", "Environment"},

@@ -10,11 +10,12 @@
 //
 // A call is an HTTPS request (TLS 1.3, HTTP/1.1, POST) with a JSON object. Members that
 // are unknown, missing, null or repeated are refused, so relays must be upgraded before
-// API processes. Every call has the header Ferry-Deadline-Ms, 1 to 10000: the time that
+// API processes; those of later versions may be missing. Every call has the header Ferry-Deadline-Ms, 1 to 10000: the time that
 // the caller waits, from the arrival of the call on. No clocks are compared.
 //
 //	/cluster/v1/reserve-host    api         project, environment, player, maxConnections
-//	/cluster/v1/reserve-joiner  api         project, environment, player, host
+//	/cluster/v1/reserve-joiner  api         project, environment, player, host;
+//	                            may be missing: individual
 //	/cluster/v1/succeed         api         project, environment, player, host, ticket,
 //	                            holder, heir
 //	/cluster/v1/describe        api, admin  id

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"reflect"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -56,6 +57,7 @@ type (
 		Environment string `json:"environment"`
 		Player      string `json:"player"`
 		Host        string `json:"host"`
+		Individual  bool   `json:"individual,omitempty"`
 
 		ClientAddress string `json:"clientAddress"` // empty: not known
 	}
@@ -185,13 +187,13 @@ func parseAddress(text string) (a netip.Addr, err error) {
 func reserveJoinerBody(r alloc.JoinerRequest) reserveJoinerCall {
 	return reserveJoinerCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(),
+		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(), Individual: r.Individual,
 		ClientAddress: addressText(r.ClientAddress),
 	}
 }
 
 func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
-	r.Tenant = alloc.Tenant{Project: c.Project, Environment: c.Environment}
+	r.Tenant, r.Individual = alloc.Tenant{Project: c.Project, Environment: c.Environment}, c.Individual
 	if !parseHex(c.Player, r.Player[:]) {
 		return r, malformed.withDetail("player is not 32 hexadecimal digits")
 	}
@@ -387,8 +389,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 }
 
 // decode decodes one JSON object into v, a pointer to a struct. Each member of v must
-// be present once and spelled exactly, and no other: an unknown member may change the
-// meaning of a call, so the call is refused.
+// be present once and spelled exactly, except that one with omitempty may be missing, and
+// no other: an unknown member may change the meaning of a call, so the call is refused.
 func decode(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return malformed.withDetail("the body is not UTF-8")
@@ -424,16 +426,29 @@ func members(body []byte, of reflect.Type) error {
 			return malformed.withDetail("%q has no value", t)
 		}
 	}
-	if seen != 1<<of.NumField()-1 {
+	if seen|optionalMembers(of) != 1<<of.NumField()-1 {
 		return malformed.withDetail("a member is missing")
 	}
 	return nil
 }
 
+// omitEmpty marks a member that may be missing.
+const omitEmpty = ",omitempty"
+
+// optionalMembers returns the bits of the members that may be missing.
+func optionalMembers(of reflect.Type) (bits uint64) {
+	for i := range of.NumField() {
+		if strings.HasSuffix(of.Field(i).Tag.Get("json"), omitEmpty) {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
 // memberBit returns the bit of the field with exactly that JSON name, or 0.
 func memberBit(of reflect.Type, name json.Token) uint64 {
 	for i := range of.NumField() {
-		if of.Field(i).Tag.Get("json") == name {
+		if strings.TrimSuffix(of.Field(i).Tag.Get("json"), omitEmpty) == name {
 			return 1 << i
 		}
 	}
