@@ -198,15 +198,8 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 		return DropHostUnbound
 	}
 	if sender.Link != host.Handle {
-		a := c.shared.table.Account(host.Handle)
-		switch {
-		case a.Links >= a.MaxConnections:
-			c.reply(0, sender, proto.Rejected{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
-			return OutRejected
-		case c.isSlotReserved(sender, &host, cmd.now):
-			return DropRecovering
-		case !c.shared.budgets.unlimited && !c.takeLink(sender.Handle, a, cmd.now):
-			return DropRate
+		if outcome := c.takePlace(cmd, sender, &host); outcome != OutAccepted {
+			return outcome
 		}
 		c.link(sender, &host, tick(cmd.now))
 	}
@@ -220,11 +213,94 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 	return OutAccepted
 }
 
-// takeLink takes a new link from the budgets of a joiner and its host.
-func (c *control) takeLink(joiner table.Handle, host *table.Account, now int64) bool {
-	rates := &c.shared.budgets.rates
-	return rates.joinerLinks.TakePlain(&c.shared.table.Account(joiner).LinkGate, now) &&
-		rates.hostLinks.TakePlain(&host.LinkGate, now)
+// takePlace returns OutAccepted if a joiner may be linked to the host, else the outcome. A
+// host that is full may have a place that another allocation of the same player yields.
+func (c *control) takePlace(cmd *command, joiner, host *table.Entry) Outcome {
+	a := c.shared.table.Account(host.Handle)
+	full := a.Links >= a.MaxConnections
+	switch {
+	case full && !joiner.Is(table.Individual):
+		return c.reject(cmd, joiner, host)
+	case !full && c.isSlotReserved(joiner, host, cmd.now):
+		return DropRecovering
+	case !c.takeLink(joiner.Handle, c.shared.budgets.rates.joinerLinks, cmd.now):
+		return DropRate
+	}
+	var old *table.Entry
+	if full {
+		var outcome Outcome
+		if old, outcome = c.yieldingLink(cmd, joiner, host); old == nil {
+			return outcome
+		}
+	}
+	if !c.takeLink(host.Handle, c.shared.budgets.rates.hostLinks, cmd.now) {
+		return DropRate
+	}
+	if old != nil {
+		c.replace(old, host, tick(cmd.now))
+	}
+	return OutAccepted
+}
+
+// takeLink takes a new link from the budget of a joiner or a host.
+func (c *control) takeLink(h table.Handle, rate table.Rate, now int64) bool {
+	return c.shared.budgets.unlimited || rate.TakePlain(&c.shared.table.Account(h).LinkGate, now)
+}
+
+// reject answers a CONNECT_REQUEST to a full host, which is final for a client.
+func (c *control) reject(cmd *command, joiner, host *table.Entry) Outcome {
+	c.reply(0, joiner, proto.Rejected{From: host.ID, To: joiner.ID}.Append(c.buf[:0]))
+	return OutRejected
+}
+
+// yieldTicks is after how long a silence the link of a player yields its place to another
+// allocation of the player: 2 s, as an endpoint does.
+const yieldTicks = heldTicks
+
+// yieldingLink returns the allocation of the joiner's own player whose link to a full host
+// yields its place, the one that was silent for longest. Without one it returns nil and the
+// outcome. The caller has drawn on the joiner's budget, since each link is looked at.
+func (c *control) yieldingLink(cmd *command, joiner, host *table.Entry) (*table.Entry, Outcome) {
+	player := c.shared.table.Account(joiner.Handle).Player
+	var old table.Entry
+	var heard table.Tick
+	for h := range c.shared.table.Linked(host.Handle) {
+		if c.shared.table.Account(h).Player != player {
+			continue
+		}
+		e, _ := c.shared.table.At(h)
+		if !e.Is(table.Individual) {
+			continue
+		}
+		received, _ := c.shared.table.LastSeen(h)
+		if !c.isOpen(e.Endpoint) {
+			received = 0
+		}
+		if old.Handle == 0 || received < heard {
+			old, heard = e, received
+		}
+	}
+	switch {
+	case old.Handle == 0:
+		return nil, c.reject(cmd, joiner, host)
+	case c.shared.recovering(cmd.now) && host.Is(table.Recovered):
+		return nil, DropRecovering
+	case tick(cmd.now) <= c.pause.extend(heard, yieldTicks):
+		return nil, DropPlaceHeld
+	}
+	return &old, OutAccepted
+}
+
+// replace ends the allocation of a joiner whose player has come back with another one, and
+// sends its host a DISCONNECT of it.
+func (c *control) replace(old, host *table.Entry, now table.Tick) {
+	c.unlink(old, host)
+	c.shared.table.Activity(host.Handle).RecordNotice(now)
+	c.reply(c.shared.grace.next(), host, proto.Disconnect{From: old.ID, To: host.ID}.Append(c.buf[:0]))
+	if c.hooks.OnDisconnect != nil {
+		c.hooks.OnDisconnect(DisconnectEvent{From: old.ID, To: host.ID})
+	}
+	c.end(old.Handle, EndReplaced)
 }
 
 // admits reports whether connection data opens a link for the sender: it names

@@ -464,9 +464,13 @@ const (
 	EndOperator
 	// EndSucceeded: a host was silent, and one of its players took its place.
 	EndSucceeded
+	// EndReplaced: its player came back to a full host with another allocation, which has
+	// its place.
+	EndReplaced
 )
 
-// String returns "expired", "closed", "lost", "closed by the operator" or "succeeded by a player".
+// String returns "expired", "closed", "lost", "closed by the operator", "succeeded by a player"
+// or "replaced by its player's next one".
 func (r EndReason) String() string {
 	switch r {
 	case EndClosed:
@@ -477,6 +481,8 @@ func (r EndReason) String() string {
 		return "closed by the operator"
 	case EndSucceeded:
 		return "succeeded by a player"
+	case EndReplaced:
+		return "replaced by its player's next one"
 	}
 	return "expired"
 }

@@ -39,6 +39,9 @@ type control struct {
 	refusals    refusalGates
 	nextHops    *nextHops // nil: there is no fast path
 	records     Records   // nil: none
+	// isOpen reports whether there is a session at an endpoint. One of plain UDP has none
+	// that could be closed.
+	isOpen func(endpoint.Endpoint) bool
 
 	wake  chan struct{}
 	calls chan call

@@ -213,6 +213,7 @@ type claims struct {
 	match          proto.AllocationID
 	joiner         proto.AllocationID
 	player         alloc.PlayerHash
+	individual     bool
 	tenant         uint64
 	boot           uint64
 	maxConnections uint16 // maximum of connections
@@ -236,7 +237,7 @@ const (
 
 func claimsOf(c *alloc.Claims) claims {
 	return claims{
-		role: c.Role, id: c.ID, match: c.Match, joiner: c.Joiner, player: c.Player, tenant: c.Tenant,
+		role: c.Role, id: c.ID, match: c.Match, joiner: c.Joiner, player: c.Player, individual: c.Individual, tenant: c.Tenant,
 		boot: c.Boot, maxConnections: c.MaxConnections, epoch: c.Epoch,
 	}
 }

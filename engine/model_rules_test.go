@@ -208,9 +208,9 @@ func (m *model) isConnected(a *mAlloc, d mData, arrived int64) string {
 	case host.links[a.id]:
 		m.cover("connect: repeated")
 	case len(host.links) >= host.max:
-		m.charge(a, 36)
-		m.send(a.at, "\xda\x72\x00\x08"+string(host.id[:])+string(a.id[:]), false)
-		return "rejected"
+		if outcome := m.connectToFull(a, host, arrived); outcome != "" {
+			return outcome
+		}
 	case m.isSlotReserved(a, host):
 		m.cover("connect: places are kept for who had them")
 		return "recovering"
@@ -226,6 +226,62 @@ func (m *model) isConnected(a *mAlloc, d mData, arrived int64) string {
 	m.charge(a, 36)
 	m.send(a.at, "\xda\x72\x00\x06"+string(host.id[:])+string(a.id[:]), false)
 	return "accepted"
+}
+
+// connectToFull makes room at a full host for a player that has another link to it, or returns
+// the outcome.
+func (m *model) connectToFull(a, host *mAlloc, arrived int64) string {
+	if a.individual && m.limits && !bucketOf(m.newLinks, a.id).take(arrived, 1, 3) {
+		m.cover("connect: full, more often than a player may ask")
+		return "rate"
+	}
+	var old *mAlloc
+	left := func(x *mAlloc) bool { return m.closed[x.at] }
+	for id := range host.links {
+		x := m.allocs[id]
+		if !a.individual || !x.individual || x.player != a.player {
+			continue
+		}
+		switch {
+		case old == nil, left(x) && !left(old):
+			old = x
+		case left(x) != left(old):
+		case !left(x) && x.received/250 != old.received/250:
+			if x.received < old.received {
+				old = x
+			}
+		case x.linkNumber < old.linkNumber:
+			old = x
+		}
+	}
+	switch {
+	case old == nil:
+		m.charge(a, 36)
+		m.send(a.at, "\xda\x72\x00\x08"+string(host.id[:])+string(a.id[:]), false)
+		return "rejected"
+	case m.recovering() && host.rebuilt:
+		m.cover("connect: full, a player's own link after a restart")
+		return "recovering"
+	case !left(old) && !m.isOver(old.received, 2000):
+		m.cover("connect: full, a player's own link is alive")
+		return "place_held"
+	case m.limits && !bucketOf(m.newLinks, host.id).take(arrived, 4, 4):
+		return "rate"
+	case left(old):
+		m.cover("connect: full, a player's own link whose session is closed yields")
+	default:
+		m.cover("connect: full, a player's own silent link yields")
+	}
+	if len(host.links) > 1 {
+		m.cover("connect: full, one link of several yields")
+	}
+	m.unlink(old, host)
+	host.active = max(host.active, arrived)
+	m.charge(host, 36)
+	m.send(host.at, "\xda\x72\x00\x09"+string(old.id[:])+string(host.id[:]), true)
+	m.end(old)
+	m.link(a, host, arrived)
+	return ""
 }
 
 // newPath begins the path of an allocation to a new endpoint.
@@ -254,6 +310,8 @@ func (m *model) newPath(a *mAlloc, to mAddr, arrived int64) {
 // link opens a link at a time.
 func (m *model) link(a, host *mAlloc, at int64) {
 	host.links[a.id], a.links[host.id] = true, true
+	m.linkings++
+	a.linkNumber = m.linkings
 	if !host.everLinked {
 		m.cover("link: first of a host restarts its clocks")
 		host.everLinked = true

@@ -31,6 +31,7 @@ type mReservation struct {
 	id, match    mID
 	tenant       string
 	player       string
+	individual   bool // the player is one, not many
 	max          int
 	key          []byte
 	data, ticket string
@@ -65,6 +66,7 @@ type mAlloc struct {
 	leftByHost bool
 	largeDrops int
 	large      int   // messages to it that may be too large
+	linkNumber int   // of a joiner: number of its link
 	endedAt    int64 // of a host: tick at which a player of it ended
 	fromHost   int64 // of a joiner: ticks of the last RELAY on its link
 	fromJoiner int64
@@ -134,6 +136,8 @@ type model struct {
 	coded        map[mID]bool // hosts with a join code
 	stalls       [][2]int64   // in ticks
 	settle       int64
+	linkings     int            // links ever
+	closed       map[mAddr]bool // endpoints whose sessions are closed
 	mRecovery
 	fresh bool // what arrived is the first BIND of an allocation
 	out   []mSend
@@ -201,6 +205,7 @@ func newModel(limits bool) *model {
 		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
 		meters: map[mID]*[2]int64{}, excesses: map[string]*int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
 		reported: map[mID]bool{}, successions: map[mID]*mSuccession{}, farewells: map[mID]*mFarewell{}, coded: map[mID]bool{},
+		closed: map[mAddr]bool{},
 	}
 }
 

@@ -361,6 +361,13 @@ var outcomeCases = []outcomeCase{
 		s.datagram(atHost, signed(s.unboundJoiner(), 0, s.unboundJoiner().key)) // unbound takes the host's endpoint
 		return atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket)
 	}},
+	{want: DropPlaceHeld, make: func(s *sim) (int, []byte) {
+		s.datagram(atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket))
+		s.reserve(alloc.RoleJoiner, s.hostData(), s.hostData().tenant, s.joiner1().player, 0)
+		again := s.cards[len(s.cards)-1]
+		s.datagram(atStranger, signed(again, 0, again.key))
+		return atStranger, connectMessage(again.id, again.ticket)
+	}},
 	{want: DropPeerUnbound, make: func(s *sim) (int, []byte) {
 		s.datagram(atHost, signed(s.unboundJoiner(), 0, s.unboundJoiner().key))
 		return atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 1)

@@ -217,6 +217,9 @@ func (c *control) insert(m *claims, now table.Tick) (table.Handle, error) {
 	if err != nil {
 		return 0, err
 	}
+	if m.individual {
+		c.shared.table.SetFlags(h, table.Individual)
+	}
 	c.shared.sealer.Retain(m.epoch)
 	c.countAdded(h, m.role)
 	c.wheel.put(h, c.nextTick(h)+1)

@@ -80,7 +80,7 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 		return alloc.Reservation{}, err
 	}
 	claims := alloc.Claims{
-		Role: alloc.RoleJoiner, ID: id, Match: r.Host, Tenant: r.Tenant.Hash(), Player: r.Player,
+		Role: alloc.RoleJoiner, ID: id, Match: r.Host, Tenant: r.Tenant.Hash(), Player: r.Player, Individual: r.Individual,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
 	}
 	res, err := s.seal(&claims, r.ClientAddress)

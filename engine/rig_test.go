@@ -40,7 +40,9 @@ type rig struct {
 	control *control
 	sent    []sending // not taken yet
 	ended   []EndEvent
-	row     bool // ids come in a row, so that two rigs have the same
+	closed  map[endpoint.Endpoint]bool // endpoints whose sessions are closed
+	many    bool                       // the holders of a token are many players
+	row     bool                       // ids come in a row, so that two rigs have the same
 	born    byte
 }
 
@@ -84,6 +86,7 @@ func (r *rig) boot(left statefile.PreviousRun) {
 	c.recover(left)
 	c.sendTotals = func() (n sendCounts) { return n }
 	c.drain.finish = func() {}
+	c.isOpen = func(ep endpoint.Endpoint) bool { return !r.closed[ep] }
 	c.out.deliver = r.collect
 	r.control, r.workers = c, nil
 	var epochs []*epoch
@@ -200,6 +203,7 @@ func (r *rig) reserve(role alloc.Role, host *mReservation, player string, max in
 	card := &mReservation{role: role.String(), id: mID(id), match: mID(id), player: player, max: max}
 	var match *proto.AllocationID
 	if host != nil {
+		c.Individual = !r.many
 		c.Match, card.match, c.MaxConnections = proto.AllocationID(host.id), host.id, 0
 		match = &c.Match
 		ticket := c
@@ -237,17 +241,27 @@ func (r *rig) host(at endpoint.Endpoint, max int) *mReservation {
 func (r *rig) joiner(at endpoint.Endpoint, host *mReservation) *mReservation {
 	r.t.Helper()
 	card := r.unlinked(at, host)
+	r.link(card, at)
+	return card
+}
+
+func (r *rig) link(card *mReservation, at endpoint.Endpoint) {
+	r.t.Helper()
 	r.feed(at, connectMessage(card.id, card.ticket))
 	if e := r.entry(card); e.Link == 0 {
 		r.t.Fatal("no link")
 	}
 	r.take()
-	return card
 }
 
 func (r *rig) unlinked(at endpoint.Endpoint, host *mReservation) *mReservation {
 	r.t.Helper()
-	card, err := r.reserve(alloc.RoleJoiner, host, fmt.Sprint("player", at), 0)
+	return r.unlinkedOf(fmt.Sprint("player", at), at, host)
+}
+
+func (r *rig) unlinkedOf(player string, at endpoint.Endpoint, host *mReservation) *mReservation {
+	r.t.Helper()
+	card, err := r.reserve(alloc.RoleJoiner, host, player, 0)
 	if err != nil {
 		r.t.Fatal(err)
 	}

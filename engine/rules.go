@@ -44,7 +44,8 @@ package engine
 //	CONNECT_REQUEST  data that does not open: silence; own id: ERROR 6; not the host of
 //	                 the own match, or a ticket of another player: ERROR 2; host ended:
 //	                 ERROR 4; host without an endpoint: silence; linked already:
-//	                 ACCEPTED again; host full: REJECTED; more than one new link of the
+//	                 ACCEPTED again; host full: REJECTED, unless the same player has
+//	                 another link to it, see below; more than one new link of the
 //	                 joiner a second (3 at once) or 20 of the host: silence; else
 //	                 linked, then ACCEPTED
 //	DISCONNECT       link: closed both ways, forwarded and echoed; no link, same match:
@@ -62,6 +63,16 @@ package engine
 // name it from endpoints to which it is not bound. For 10 s its DISCONNECT and
 // CLOSE then wait for a second: a RELAY of the same sender over that link cancels
 // the DISCONNECT, any message of the owner cancels the CLOSE.
+//
+// A player that comes back to a full host with another allocation, as after a crash or when
+// its page was reloaded, gets its own place: that of its link whose client was silent for
+// longest. The link yields if that was for more than 2 s, or its session of DTLS or WebSocket
+// is closed: the host gets a DISCONNECT of it first, the old allocation ends, and its client
+// is told nothing. Silent for less, or after a restart of the relay in its window: silence,
+// since clients repeat the CONNECT_REQUEST each second and a REJECTED is final for them. The
+// same player is the same subject of an issuer's token, or the same name that a backend
+// gives; the holders of a static token may be many, and each of them is REJECTED. Such a
+// player's CONNECT_REQUESTs to a full host draw on its new links, answered or not.
 //
 // Path validation, as in RFC 9000, section 8: the source of a BIND over plain UDP may
 // be forged. A new path is

@@ -324,6 +324,46 @@ func (s *sim) scan(o op) {
 	}
 }
 
+// rejoin fills a host, and lets players that may be linked to it come back with other
+// allocations, after some silence or with a session that is closed.
+func (s *sim) rejoin(o op) {
+	s.match(o)
+	host := s.model.allocs[s.reservation(o.a).match]
+	if host == nil || host.at == "" {
+		return
+	}
+	players := [...]string{"joiner1", "joiner1", "joiner1", "joiner2", "unbound"}
+	for i := range uint16(host.max + 2) {
+		if len(host.links) >= host.max {
+			s.advance([...]time.Duration{0, 600, 1750, 2000, 2250, 2500, 3000}[o.c%7] * time.Millisecond)
+			for n, x := range s.cards {
+				switch a := s.model.allocs[x.id]; {
+				case a == nil || !a.links[host.id] || a.at == "":
+				case (o.d+uint16(n))%5 == 0:
+					s.datagram(s.home(x, 1), pingMessage(x.id))
+				case (o.d+uint16(n))%5 == 1:
+					s.model.closed[a.at] = true
+					defer delete(s.model.closed, a.at)
+				}
+			}
+		}
+		if s.model.allocs[host.id] != host || len(s.cards) == 40 {
+			return
+		}
+		s.reserve(alloc.RoleJoiner, host.mReservation, host.tenant, players[(o.b+i*(o.b%3))%uint16(len(players))], 0)
+		x, free := s.cards[len(s.cards)-1], 0
+		for s.model.byAddr[mAddr(simAddrs[free].String())] != nil {
+			if free++; free == len(simAddrs) {
+				return
+			}
+		}
+		s.datagram(free, signed(x, 1, x.key))
+		for range 1 + (o.b%4)*(o.b%4)/2 {
+			s.datagram(free, connectMessage(x.id, x.ticket))
+		}
+	}
+}
+
 // linkOften opens and closes a link more often than a host may get new ones.
 func (s *sim) linkOften(o op) {
 	for _, c := range s.cards {

@@ -53,6 +53,7 @@ const (
 	opQoS
 	opSucceed
 	opExceed
+	opRejoin
 	numOps
 )
 
@@ -61,7 +62,7 @@ var opWeights = [numOps]int{
 	opHost: 5, opJoiner: 9, opBind: 26, opBindForged: 3, opPing: 12, opConnect: 16, opRelay: 22, opDisconnect: 8,
 	opClose: 2, opJunk: 8, opAdvance: 6, opKeepAlive: 1, opFeedSilent: 1, opMatch: 9, opRoam: 6, opMismatchFlood: 2,
 	opBindPending: 3, opStraddle: 8, opLateStamp: 2, opBatch: 5, opStrangers: 1,
-	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1, opQoS: 3, opSucceed: 4, opExceed: 1,
+	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1, opQoS: 3, opSucceed: 4, opExceed: 1, opRejoin: 3,
 }
 
 // op is one step. Its numbers are taken modulo what there is, so a step stays
@@ -212,6 +213,8 @@ func (s *sim) do(o op) {
 			s.hostLeaves(o)
 		}
 		s.succeed(s.reservation(o.a))
+	case opRejoin:
+		s.rejoin(o)
 	case opNewLinks:
 		s.linkOften(o)
 	case opStrangers:
@@ -398,6 +401,9 @@ var modelRules = []string{
 	"nonce: other endpoint, not higher", "nonce: other endpoint, higher",
 	"connect: wrong role or match, ERROR 2", "connect: ticket of another player, ERROR 2",
 	"connect: another ticket of the same player", "connect: host ended, ERROR 4", "connect: repeated",
+	"connect: full, a player's own link is alive", "connect: full, a player's own silent link yields",
+	"connect: full, a player's own link whose session is closed yields", "connect: full, one link of several yields",
+	"connect: full, a player's own link after a restart", "connect: full, more often than a player may ask",
 	"link: first of a host restarts its clocks",
 	"disconnect: forwarded and echoed", "disconnect: no link, same match, echoed",
 	"mute: three ERROR 3, then silence", "mute: a BIND is on its way",

@@ -262,7 +262,7 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 	c.successions, c.records = newSuccessions(&s.cfg), s.cfg.Records
 	c.stateFile, c.seats.max = stateFile, int64(s.cfg.MaxSeats)
 	c.recover(left)
-	c.sendTotals, c.projects.traffic = s.sendTotals, s.traffic
+	c.sendTotals, c.projects.traffic, c.isOpen = s.sendTotals, s.traffic, s.isOpen
 	s.shared.grace = newGrace(epochs)
 	if path := s.cfg.FastPath; path != nil {
 		c.nextHops = &nextHops{path: path, table: s.shared.table, tap: &s.shared.tap, localAddr: s.localAddr}

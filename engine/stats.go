@@ -235,6 +235,9 @@ const (
 	// DropHostUnbound: a CONNECT_REQUEST to a host without an endpoint. The client
 	// repeats it each second.
 	DropHostUnbound
+	// DropPlaceHeld: a CONNECT_REQUEST to a full host at which another allocation of the
+	// same player was heard in the last two seconds. The client repeats it each second.
+	DropPlaceHeld
 	// DropPeerUnbound: a RELAY over an open link to a peer without an endpoint.
 	DropPeerUnbound
 	// DropReceiverSize: a RELAY that is larger than the transport of its peer carries.
@@ -265,7 +268,7 @@ var outcomeNames = [NumOutcomes]string{
 	DropOversize: "oversize", DropAcceptMode: "accept_mode", DropSeal: "seal", DropTicket: "ticket",
 	DropMAC: "mac", DropNonce: "nonce", DropEndpointHeld: "endpoint_held", DropBusy: "busy", DropLoad: "load", DropRate: "rate", DropUnvalidated: "unproven",
 	DropRecovering: "recovering", DropUnbound: "unbound",
-	DropHostUnbound: "host_unbound", DropPeerUnbound: "peer_unbound", DropReceiverSize: "receiver_size", DropMuted: "muted",
+	DropHostUnbound: "host_unbound", DropPlaceHeld: "place_held", DropPeerUnbound: "peer_unbound", DropReceiverSize: "receiver_size", DropMuted: "muted",
 	DropBudget: "budget", DropStale: "stale",
 }
 

@@ -39,6 +39,9 @@ type Transport interface {
 	// queue is full. No message is larger than MaxMessage, and an empty one is for the
 	// transport itself, see [Intake]. Any goroutine may call it.
 	Send(serial uint64, pkt []byte) bool
+	// IsOpen reports whether there is a session with that serial. Any goroutine may
+	// call it.
+	IsOpen(serial uint64) bool
 	// MaxMessage returns the size in bytes of the largest message that is sent to
 	// a session, at least 36. It does not change.
 	MaxMessage() int
@@ -430,6 +433,21 @@ func (s *sessionSender) send(out *sessionDatagram, i int) bool {
 		}
 	}
 	return false
+}
+
+// isOpen is control.isOpen.
+func (s *Server) isOpen(ep endpoint.Endpoint) bool {
+	kind := ep.Kind()
+	if kind == endpoint.KindDTLS && s.cfg.Records != nil {
+		_, open := s.cfg.Records.Source(ep.Serial())
+		return open
+	}
+	for _, t := range s.cfg.Transports {
+		if t.Kind() == kind {
+			return t.IsOpen(ep.Serial())
+		}
+	}
+	return true
 }
 
 // handshakeRoom is the room for the datagrams of a batch in bytes. Those of DTLS have 86

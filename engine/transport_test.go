@@ -37,6 +37,8 @@ func (p *pipe) Kind() endpoint.Kind { return endpoint.KindWS }
 
 func (p *pipe) MaxMessage() int { return pipeMessage }
 
+func (p *pipe) IsOpen(uint64) bool { return true }
+
 func (p *pipe) Send(serial uint64, pkt []byte) bool {
 	if serial >= uint64(len(p.sent)) {
 		return false

@@ -117,6 +117,13 @@ func (t *Transport) sendHeld(serial uint64, pkt []byte) bool {
 	return t.drop(DropGone)
 }
 
+// isHeld reports whether another process keeps a connection.
+func (t *Transport) isHeld(serial uint64) bool {
+	t.linked.mu.RLock()
+	defer t.linked.mu.RUnlock()
+	return slices.ContainsFunc(t.linked.links, func(l *link) bool { return l.has(serial) })
+}
+
 // Attach takes the links over that another process has, with the connections behind them. It
 // must be called before Run. The files belong to the transport, in the order of
 // [Transport.Links].

@@ -135,6 +135,12 @@ func (t *Transport) Send(serial uint64, pkt []byte) bool {
 	return c.sendError(pkt)
 }
 
+// IsOpen reports whether there is a connection with that serial, here or at a process before
+// this one.
+func (t *Transport) IsOpen(serial uint64) bool {
+	return t.find(serial) != nil || t.isHeld(serial)
+}
+
 // drop counts a message and returns false.
 func (t *Transport) drop(reason Drop) bool {
 	t.counts.dropped[reason].Add(1)

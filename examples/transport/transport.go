@@ -48,6 +48,13 @@ func (t *transport) Kind() engine.Kind { return engine.KindWS }
 // MaxMessage returns the size of the largest message: a stream has no limit of its own.
 func (t *transport) MaxMessage() int { return maxMessage }
 
+// IsOpen implements [engine.Transport].
+func (t *transport) IsOpen(serial uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sessions[serial] != nil
+}
+
 // Send implements [engine.Transport].
 func (t *transport) Send(serial uint64, msg []byte) bool {
 	t.mu.Lock()

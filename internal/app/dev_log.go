@@ -184,6 +184,7 @@ var refusals = []struct {
 	{engine.DropEndpointHeld, "a BIND from an address at which another player was heard in the last 2 s: use another port"},
 	{engine.DropBusy, "the relay was busy: the client repeats it"},
 	{engine.DropHostUnbound, "a CONNECT_REQUEST to a host that has not bound yet"},
+	{engine.DropPlaceHeld, "a CONNECT_REQUEST to a full host at which the same player was heard in the last 2 s: its old link yields after them"},
 	{engine.DropPeerUnbound, "a RELAY to a player that is not bound at the moment"},
 	{engine.DropReceiverSize, "a RELAY larger than the receiver's transport carries"},
 	{engine.DropRate, "above a limit: of relayed datagrams or bytes (joiner_datagrams, joiner_bytes, host_datagrams, host_bytes), or of new links"},

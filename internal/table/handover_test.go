@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -58,6 +59,8 @@ func TestHandover(t *testing.T) {
 			}
 			if got, want := to.Account(e.Handle).Links, m.table.Account(l.handle).Links; got != want {
 				t.Errorf("%d links, not %d", got, want)
+			} else if l.spec.Role == RoleHost && len(slices.Collect(to.Linked(e.Handle))) != int(want) {
+				t.Errorf("not all of %d links are found", want)
 			}
 			var found Entry
 			if has := to.FindByEndpoint(l.endpoint, &found); !l.endpoint.IsZero() && (!has || found.Handle != e.Handle) {

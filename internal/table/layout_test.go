@@ -21,9 +21,10 @@ import (
 const cacheLine = 64
 
 // accountSize is 40 bytes for match, player and tenant, 16 for a lost endpoint and the
-// gate of links, 36 for five ticks, the place in the state file and the three words of
-// the wheel, and 12 for counts and marks, on memory that no worker touches.
-const accountSize = 104
+// gate of links, 44 for five ticks, the place in the state file, the three words of
+// the wheel and the two of a host's links, and 12 for counts and marks, on memory that no
+// worker touches.
+const accountSize = 112
 
 // largeSize is that of two counts and a mark, which no datagram but a large one needs.
 const largeSize = 12

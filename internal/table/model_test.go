@@ -1,7 +1,9 @@
 package table
 
 import (
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -20,6 +22,7 @@ type modelAllocation struct {
 	nonce    uint16
 	nextHop  NextHop
 	ended    bool
+	linked   int // number of its link
 }
 
 // model is a table made of maps, next to the one that is tested.
@@ -29,13 +32,14 @@ type model struct {
 	max   int
 	room  int // endpoints in use
 
-	born    int
-	live    []*modelAllocation
-	ids     map[proto.AllocationID]*modelAllocation
-	owners  map[endpoint.Endpoint]*modelAllocation
-	links   int
-	waiting []Handle // ended, not recycled
-	stale   []*modelAllocation
+	born     int
+	live     []*modelAllocation
+	ids      map[proto.AllocationID]*modelAllocation
+	owners   map[endpoint.Endpoint]*modelAllocation
+	links    int
+	linkings int
+	waiting  []Handle // ended, not recycled
+	stale    []*modelAllocation
 }
 
 func newModel(t *testing.T, max, endpoints int) *model {
@@ -129,7 +133,7 @@ func (m *model) bind(a *modelAllocation, ep endpoint.Endpoint) {
 
 // mark changes the flags or the nonce of an allocation.
 func (m *model) mark(a *modelAllocation, y int) {
-	switch flags := Flags(y >> 2 & 15); y % 3 {
+	switch flags := Flags(y >> 2 & 31); y % 3 {
 	case 0:
 		m.table.RecordBind(a.handle, uint16(y))
 		a.flags, a.nonce = a.flags|EverBound, uint16(y)
@@ -147,7 +151,8 @@ func (m *model) link(joiner, host *modelAllocation) {
 		return
 	}
 	m.table.Link(joiner.handle, host.handle)
-	joiner.host = host
+	m.linkings++
+	joiner.host, joiner.linked = host, m.linkings
 	m.links++
 }
 
@@ -254,10 +259,17 @@ func (m *model) checkLive(a *modelAllocation) {
 	}
 	links := uint16(0)
 	if a.spec.Role == RoleHost {
+		var all []*modelAllocation
 		for _, b := range m.live {
 			if b.host == a {
 				links++
+				all = append(all, b)
 			}
+		}
+		slices.SortFunc(all, func(a, b *modelAllocation) int { return cmp.Compare(a.linked, b.linked) })
+		handles := slices.Collect(m.table.Linked(a.handle))
+		if !slices.EqualFunc(handles, all, func(h Handle, b *modelAllocation) bool { return h == b.handle }) {
+			m.t.Fatalf("%x are linked to %+v, want %d others", handles, want, links)
 		}
 	}
 	if got := m.table.Account(a.handle); got.Links != links || got.Match != a.spec.Match ||

@@ -87,6 +87,8 @@ const (
 	ExpiryDeferred
 	// Recovered: it came back after a restart of the relay.
 	Recovered
+	// Individual: Account.Player is one player, not many that share a token.
+	Individual
 )
 
 // Entry is a consistent copy of the identity of one allocation.
@@ -169,6 +171,10 @@ type Account struct {
 
 	Next, Prev uint32 // neighbours in the timer wheel, as slot+1
 	Bucket     uint32 // bucket of the timer wheel, as index+1; zero: in none
+
+	// The ring of a host and the joiners that are linked to it, as slot+1, see
+	// [Table.Linked]. Those of a joiner mean nothing without a link to a live host.
+	NextLinked, PrevLinked uint32
 
 	Epoch          uint16 // key epoch of its connection data
 	MaxConnections uint16 // of a host

@@ -2,6 +2,7 @@ package table
 
 import (
 	"errors"
+	"iter"
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -235,8 +236,28 @@ func (t *Table) setEndpoint(h Handle, old, ep endpoint.Endpoint) {
 // The caller has checked that there is none.
 func (t *Table) Link(joiner, host Handle) {
 	t.identity(joiner.slot()).write(func(r *identity) { r.link.Store(uint64(host)) })
-	t.Account(host).Links++
+	h, j := t.Account(host), t.Account(joiner)
+	if h.NextLinked == 0 {
+		h.NextLinked, h.PrevLinked = host.slot()+1, host.slot()+1
+	}
+	j.NextLinked, j.PrevLinked = h.NextLinked, host.slot()+1
+	t.AccountAt(h.NextLinked - 1).PrevLinked = joiner.slot() + 1
+	h.NextLinked = joiner.slot() + 1
+	h.Links++
 	t.w.links.Add(1)
+}
+
+// Linked yields the joiners that are linked to a live host, the oldest link first. The
+// caller changes no link meanwhile.
+func (t *Table) Linked(host Handle) iter.Seq[Handle] {
+	return func(yield func(Handle) bool) {
+		end := host.slot() + 1
+		for slot := t.Account(host).PrevLinked; slot != 0 && slot != end; slot = t.AccountAt(slot - 1).PrevLinked {
+			if !yield(t.HandleAt(slot - 1)) {
+				return
+			}
+		}
+	}
 }
 
 // Unlink closes the link of a joiner, in both directions at once. It reports
@@ -250,6 +271,9 @@ func (t *Table) Unlink(joiner Handle) bool {
 	if _, alive := t.At(e.Link); !alive {
 		return false
 	}
+	a := t.Account(joiner)
+	t.AccountAt(a.NextLinked - 1).PrevLinked = a.PrevLinked
+	t.AccountAt(a.PrevLinked - 1).NextLinked = a.NextLinked
 	t.Account(e.Link).Links--
 	t.w.links.Add(-1)
 	return true

@@ -204,8 +204,8 @@ var rules = []mutant{
 	{
 		rule: "a host has no more links than its limit",
 		in:   "engine",
-		old:  `case a.Links >= a.MaxConnections:`,
-		now:  `case a.Links > a.MaxConnections:`,
+		old:  `full := a.Links >= a.MaxConnections`,
+		now:  `full := a.Links > a.MaxConnections`,
 		by:   killer{"./engine", "TestDropReasons/rejected", ""},
 	},
 	{
@@ -254,9 +254,37 @@ var rules = []mutant{
 	{
 		rule: "a loop of links uses up the joiner's budget, not the host's",
 		in:   "engine",
-		old:  `return rates.joinerLinks.TakePlain(&c.shared.table.Account(joiner).LinkGate, now) &&`,
-		now:  `return joiner != 0 &&`,
+		old:  `case !c.takeLink(joiner.Handle, c.shared.budgets.rates.joinerLinks, cmd.now):`,
+		now:  `case joiner.Handle == 0:`,
 		by:   killer{"./engine", "TestLinkLoop", ""},
+	},
+	{
+		rule: "the link of a player that is heard yields its place to no other allocation",
+		in:   "engine",
+		old:  `case tick(cmd.now) <= c.pause.extend(heard, yieldTicks):`,
+		now:  `case tick(cmd.now) < heard:`,
+		by:   model,
+	},
+	{
+		rule: "a full host's place goes to the player that had it",
+		in:   "engine",
+		old:  `if c.shared.table.Account(h).Player != player {`,
+		now:  `if player == (alloc.PlayerHash{}) {`,
+		by:   killer{"./engine", "TestRejoinOthers", ""},
+	},
+	{
+		rule: "a player whose token many share yields no place",
+		in:   "engine",
+		old:  `if !e.Is(table.Individual) {`,
+		now:  `if e.Handle == 0 {`,
+		by:   killer{"./engine", "TestRejoinShared", ""},
+	},
+	{
+		rule: "the holders of a backend's token are not one player",
+		in:   "alloc/httpapi",
+		old:  `p.individual = identity.Kind == KindPlayer`,
+		now:  `p.individual = true`,
+		by:   killer{"./alloc/httpapi", "TestIndividual", ""},
 	},
 	{
 		rule: "a message does not validate the path to a source that may be forged",
