@@ -30,6 +30,10 @@ type JoinRequest struct {
 	Family int `json:"family,omitempty"`
 	// PlayerAddress is that of [AllocateRequest].
 	PlayerAddress string `json:"playerAddress,omitempty"`
+	// Player is the name of the player for which a backend joins, at most 256 bytes. It is
+	// not part of the original API. A player that comes back to a full host gets the place
+	// that it had; without a name each join of a backend counts as another player's.
+	Player string `json:"player,omitempty"`
 }
 
 // SucceedRequest is the body of POST /v1/succeed, by which a player takes the place of a host

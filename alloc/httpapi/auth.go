@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -29,6 +31,8 @@ type principal struct {
 	player    string
 	kind      Kind
 	anonymous bool
+	// individual: the player is one, not the holders of a static token, who may be many.
+	individual bool
 }
 
 // Identity is the holder of a bearer token, as Config.Authenticate returns it.
@@ -87,7 +91,9 @@ func (h *Handler) authenticate(r *http.Request, address netip.Prefix) (principal
 		return principal{}, err
 	}
 	h.countAcceptedToken(key, identity.Kind)
-	return identity.toPrincipal(), nil
+	p := identity.toPrincipal()
+	p.individual = identity.Kind == KindPlayer
+	return p, nil
 }
 
 // authProblem returns the problem of a caller that was not authenticated.
@@ -115,7 +121,31 @@ func challenge(err error) string {
 // any ticket.
 func (p principal) caller(c callName) alloc.Caller {
 	server := p.kind == KindServer || (p.anonymous && (c == callJoinCode || c == callSucceed))
-	return alloc.Caller{Tenant: p.tenant, Player: p.player, Server: server}
+	return alloc.Caller{Tenant: p.tenant, Player: p.player, Individual: p.individual, Server: server}
+}
+
+// maxPlayerName is the largest length in bytes of a player's name in a request.
+const maxPlayerName = 256
+
+// isPlayerName reports whether a name can be stored, compared and displayed.
+func isPlayerName(name string) bool {
+	return name != "" && len(name) <= maxPlayerName && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+}
+
+// namePlayer makes the caller of a join the player that it names, if it may: a backend, and
+// any caller where all are anonymous.
+func (r *request) namePlayer(name string) *api.Problem {
+	p := &r.source.principal
+	switch {
+	case name == "":
+		return nil
+	case p.kind != KindServer && !p.anonymous:
+		return invalidMember("player", "is for a backend, whose token has the kind server")
+	case !isPlayerName(name):
+		return invalidMember("player", "is not a name of at most 256 bytes")
+	}
+	r.caller.Player, r.caller.Individual = name, true
+	return nil
 }
 
 // digest identifies a secret. The time of a map lookup depends on the digest, which
@@ -156,15 +186,25 @@ func bearerToken(h http.Header) (string, bool) {
 	return token, true
 }
 
-// anonymousPrincipal returns a new player whose rates are limited by its address.
-func anonymousPrincipal(address netip.Prefix) principal {
-	return principal{
+// anonymousPlayer is the beginning of a token by which an anonymous caller names itself. The
+// syntax of bearer tokens has no colon, so no other token begins so.
+const anonymousPlayer = "player:"
+
+// anonymousPrincipal returns a new player whose rates are limited by its address, or the
+// player that the token names.
+func anonymousPrincipal(address netip.Prefix, header http.Header) principal {
+	p := principal{
 		name:      "address\x00" + address.String(),
 		tenant:    devTenant(),
 		player:    "anonymous-" + uuid.NewString(),
 		kind:      KindPlayer,
 		anonymous: true,
 	}
+	token, _ := bearerToken(header)
+	if name, ok := strings.CutPrefix(token, anonymousPlayer); ok && isPlayerName(name) {
+		p.player, p.individual = name, true
+	}
+	return p
 }
 
 // The limits in bytes of a token's secret. A secret of the minimum length cannot be

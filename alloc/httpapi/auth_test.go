@@ -85,6 +85,57 @@ func TestAnonymousWithIssuer(t *testing.T) {
 	wantStatus(t, x.post("/v1/join", "carl2", `{"joinCode":"`+code+`"}`), 200)
 }
 
+// TestIndividual: the place at a full host that a player left goes back to that player only. The
+// holders of a static token, or of a backend's, may be many players.
+func TestIndividual(t *testing.T) {
+	t.Parallel()
+	live := alloc.Tenant{Project: "game", Environment: "live"}
+	serve := newFixture(t, Config{Authenticate: known})
+	dev := newFixture(t, Config{Anonymous: true, Authenticate: known})
+	serveCode := serve.code(t, tokenServer, serve.allocate(t, tokenServer))
+	devCode := dev.code(t, "", dev.allocate(t, ""))
+	for _, c := range []struct {
+		name          string
+		x             *fixture
+		token, player string
+		as            string // the individual; empty: none
+	}{
+		{name: "issuer's player", x: serve, token: "carl", as: "carl"},
+		{name: "issuer's backend", x: serve, token: "backend"},
+		{name: "issuer's backend that names a player", x: serve, token: "backend", player: "ann", as: "ann"},
+		{name: "static token", x: serve, token: tokenAnna},
+		{name: "static token with a name", x: serve, token: tokenBert},
+		{name: "server token", x: serve, token: tokenServer},
+		{name: "server token that names a player", x: serve, token: tokenServer, player: "ann", as: "ann"},
+		{name: "dev", x: dev},
+		{name: "dev, token of another service", x: dev, token: "unknown-token"},
+		{name: "dev, a player's name", x: dev, token: "player:ann", as: "ann"},
+		{name: "dev, as a backend", x: dev, player: "ann", as: "ann"},
+		{name: "dev, no name", x: dev, token: "player:"},
+		{name: "dev, too long a name", x: dev, token: "player:" + strings.Repeat("n", 257)},
+	} {
+		tenant, code := live, serveCode
+		if c.x == dev {
+			tenant, code = devTenant(), devCode
+		}
+		body := `{"joinCode":"` + code + `"`
+		if c.player != "" {
+			body += `,"player":"` + c.player + `"`
+		}
+		wantStatus(t, c.x.post("/v1/join", c.token, body+"}"), 200)
+		first := c.x.relay.joiner
+		if first.Individual != (c.as != "") || c.as != "" && first.Player != alloc.HashPlayer(tenant, c.as) {
+			t.Errorf("%s: %+v, want an individual: %q", c.name, first, c.as)
+		}
+	}
+	for _, c := range []struct{ token, player string }{
+		{"carl", "ann"}, {tokenBert, "ann"}, {tokenServer, strings.Repeat("n", 257)}, {tokenServer, "a\u0007"},
+	} {
+		wantProblem(t, serve.post("/v1/join", c.token, `{"joinCode":"`+serveCode+`","player":"`+c.player+`"}`), 400, 15001)
+	}
+	wantStatus(t, serve.post("/v1/join", "player:ann", `{"joinCode":"`+serveCode+`"}`), 401)
+}
+
 // TestForgersPause: an address from which bad tokens come has no more of them checked
 // than its limit and the spare checks. Static tokens and tokens that were accepted before
 // are not affected, nor are other addresses.

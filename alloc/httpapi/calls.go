@@ -77,6 +77,9 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	if problem := h.setPlayerAddress(&r, in.PlayerAddress); problem != nil {
 		return answer{}, problem
 	}
+	if problem := r.namePlayer(in.Player); problem != nil {
+		return answer{}, problem
+	}
 	if problem := h.checkFailedJoins(r.source); problem != nil {
 		return answer{}, problem
 	}

@@ -66,7 +66,8 @@ type Config struct {
 	// process counts alone.
 	SharedLimiter SharedLimiter
 	// Anonymous lets callers in whose token is missing or unknown: each call is
-	// a player of its own in project "dev", environment "dev". Unknown tokens
+	// a player of its own in project "dev", environment "dev", or the player that
+	// the token "player:NAME" names. Unknown tokens
 	// are let in too, since a game always sends the one of its own account.
 	Anonymous bool
 	// Unlimited disables the limits of requests and of failed joins.

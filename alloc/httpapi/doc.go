@@ -26,10 +26,15 @@
 // Token. Tokens of either kind that name the same player are one principal. A token of
 // kind player owns the allocations that it reserves, and gets join codes for those only.
 // A token of kind server is a backend's: it owns every allocation of its project and
-// environment.
+// environment. It may name the player for which it joins.
+//
+// A holder of a token that Config.Authenticate accepts, and a player that a backend names, is
+// one player, whose allocations replace each other at a full host. The holders of a static
+// token may be many.
 //
 // With Config.Anonymous a caller without a valid token is a new player at every call, in
-// project "dev", environment "dev". Such a caller cannot be recognized again, so
+// project "dev", environment "dev", but for the token "player:NAME", by which it is the
+// player NAME. Such a caller cannot be recognized again, so
 // joincode treats it as a server: any caller that knows the id of an allocation of
 // dev/dev gets its code. So does succeed with a ticket. Use it for development only.
 //

@@ -135,6 +135,7 @@ type fakeRelay struct {
 	hosts []alloc.HostRequest
 	// callers are the addresses of the players that joined.
 	callers []netip.Addr
+	joiner  alloc.JoinerRequest // the last one
 	// left is the host that has left, successor the player that takes its place.
 	left, successor proto.AllocationID
 }
@@ -164,6 +165,7 @@ func (f *fakeRelay) ReserveJoiner(_ context.Context, r alloc.JoinerRequest) (all
 	f.mu.Lock()
 	_, ok := f.live[r.Host]
 	left, successor := r.Host == f.left, f.successor
+	f.joiner = r
 	f.callers = append(f.callers[max(len(f.callers)-fakeCapacity, 0):], r.ClientAddress)
 	f.mu.Unlock()
 	switch {

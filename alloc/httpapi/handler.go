@@ -211,7 +211,7 @@ func (h *Handler) identify(header http.Header, r *http.Request, name callName) (
 	case errors.As(err, &problem):
 		return source{}, problem
 	case h.cfg.Anonymous:
-		p = anonymousPrincipal(client.Prefix)
+		p = anonymousPrincipal(client.Prefix, r.Header)
 		problem = h.countUnauthenticated(client.Prefix)
 	default:
 		h.log.Debug("caller not authenticated", "call", string(name), "error", err)

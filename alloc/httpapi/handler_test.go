@@ -255,7 +255,7 @@ func TestAnonymous(t *testing.T) {
 	}
 	theirs := x.allocate(t, tokenAnna)
 	wantProblem(t, x.post("/v1/joincode", "", `{"allocationId":"`+theirs+`"}`), 404, 15008)
-	if a, b := anonymousPrincipal(netip.Prefix{}), anonymousPrincipal(netip.Prefix{}); a.player == b.player {
+	if a, b := anonymousPrincipal(netip.Prefix{}, nil), anonymousPrincipal(netip.Prefix{}, nil); a.player == b.player {
 		t.Error("two anonymous calls are one player")
 	}
 }
