@@ -27,13 +27,14 @@ import (
 
 // player speaks the relay protocol over whatever its allocation names.
 type player struct {
-	t    *testing.T
-	id   proto.AllocationID
-	cred enginetest.Credentials
-	send func([]byte) error
-	got  chan []byte   // messages, until the connection ends
-	end  chan struct{} // closed then
-	err  error         // why; fixed when end is closed
+	t       *testing.T
+	id      proto.AllocationID
+	cred    enginetest.Credentials
+	send    func([]byte) error
+	closing func() error  // ends the connection
+	got     chan []byte   // messages, until the connection ends
+	end     chan struct{} // closed then
+	err     error         // why; fixed when end is closed
 }
 
 // dialler knows how programs that are not ours reach an app.
@@ -141,6 +142,7 @@ func (p *player) receive(next func() ([]byte, error), closing func() error) {
 			}
 		}
 	}()
+	p.closing = closing
 	p.t.Cleanup(func() {
 		_ = closing() // It may have ended.
 		<-p.end

@@ -98,6 +98,15 @@ type AllocateRequest struct {
 	// MaxConnections Players besides the host; the server's ceiling is 100 by default.
 	MaxConnections int `json:"maxConnections"`
 
+	// PlayerAddress An addition of Ferry's, for tokens of kind server only: the IP address of the
+	// player for whom the backend calls. The relay then recognises the player's
+	// datagrams as it does those of a player that calls itself; without it, it accepts
+	// the first message from any address as the proof.
+	//
+	//
+	// Example: 203.0.113.9
+	PlayerAddress *PlayerAddress `json:"playerAddress,omitempty"`
+
 	// Region The id of a region; the server chooses when it is left out.
 	Region *string `json:"region,omitempty"`
 }
@@ -199,6 +208,20 @@ type JoinRequest struct {
 	// addition of Ferry's.
 	Family   *Family `json:"family,omitempty"`
 	JoinCode string  `json:"joinCode"`
+
+	// Player The player for which a backend joins. At a full host the player's own
+	// earlier allocation gives its place to this one when it has been silent
+	// for two seconds. For tokens of the kind server. An addition of Ferry's.
+	Player *string `json:"player,omitempty"`
+
+	// PlayerAddress An addition of Ferry's, for tokens of kind server only: the IP address of the
+	// player for whom the backend calls. The relay then recognises the player's
+	// datagrams as it does those of a player that calls itself; without it, it accepts
+	// the first message from any address as the proof.
+	//
+	//
+	// Example: 203.0.113.9
+	PlayerAddress *PlayerAddress `json:"playerAddress,omitempty"`
 }
 
 // JoinResult defines model for JoinResult.
@@ -217,6 +240,14 @@ type Meta struct {
 	RequestId openapi_types.UUID `json:"requestId"`
 	Status    int                `json:"status"`
 }
+
+// PlayerAddress An addition of Ferry's, for tokens of kind server only: the IP address of the
+// player for whom the backend calls. The relay then recognises the player's
+// datagrams as it does those of a player that calls itself; without it, it accepts
+// the first message from any address as the proof.
+//
+// Example: 203.0.113.9
+type PlayerAddress = string
 
 // Problem defines model for Problem.
 type Problem struct {
