@@ -36,8 +36,9 @@ func NewServer(h http.Handler) *http.Server {
 
 // The defaults of [ConnLimits].
 const (
-	DefaultConnections        = 4096
-	DefaultAddressConnections = 64
+	DefaultConnections = 4096
+	// A school or a mobile network may have hundreds of players behind one address.
+	DefaultAddressConnections = 256
 )
 
 // Rejection is the limit for which a connection was closed.

@@ -233,14 +233,14 @@ func TestLimitListenerDefaults(t *testing.T) {
 	refused := make(map[Rejection]int)
 	l := LimitListener(q, ConnLimits{OnReject: func(why Rejection) { refused[why]++ }})
 	var fine int
-	for i := range 70 * 70 {
-		q.add(netip.AddrFrom4([4]byte{198, 51, 100, byte(i / 70)}).String())
+	for i := range 20 * 300 {
+		q.add(netip.AddrFrom4([4]byte{198, 51, 100, byte(i / 300)}).String())
 		if _, err := l.Accept(); err == nil {
 			fine++
 		}
 	}
-	// 64 each of 64 addresses; of those, the first 64 met the limit of theirs.
-	if fine != 4096 || refused[RejectedTotal]+refused[RejectedAddress] != 70*70-4096 || refused[RejectedAddress] != 63*6 {
+	// 256 each of 16 addresses; the first 15 met the limit of theirs.
+	if fine != 4096 || refused[RejectedTotal]+refused[RejectedAddress] != 20*300-4096 || refused[RejectedAddress] != 15*(300-256) {
 		t.Errorf("%d connections let in, refused %v", fine, refused)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 const (
 	slowCallers   = 200
+	slowPerOne    = 64 // connections of one address that the listener accepts
 	honestCallers = 50
 	// slowWithin bounds the wait for slow connections to be cut. They are after
 	// 5 s (headers) and 10 s (bodies); the rest is for a busy machine.
@@ -34,7 +35,7 @@ func TestSlowCallers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused atomic.Int32
-	l := LimitListener(inner, ConnLimits{OnReject: func(why Rejection) {
+	l := LimitListener(inner, ConnLimits{PerAddress: slowPerOne, OnReject: func(why Rejection) {
 		if why != RejectedAddress {
 			t.Errorf("refused for %s", why)
 		}
@@ -59,7 +60,7 @@ func TestSlowCallers(t *testing.T) {
 			served++
 		}
 		// Those of honest callers the server may not have left yet.
-		if n := l.connections(); n > DefaultAddressConnections+honestCallers {
+		if n := l.connections(); n > slowPerOne+honestCallers {
 			t.Fatalf("%d connections are open", n)
 		}
 	}

@@ -214,7 +214,7 @@ const (
 	DefaultQueueBytes    = 128 << 10
 	DefaultSendBuffer    = 128 << 10
 	DefaultConns         = 4096
-	DefaultAddressConns  = 64
+	DefaultAddressConns  = 256
 	DefaultPingInterval  = 10 * time.Second / 3
 	DefaultPongTimeout   = 30 * time.Second
 	DefaultWriteTimeout  = 5 * time.Second

@@ -119,30 +119,6 @@ func permitted(row []int) bool {
 	return true
 }
 
-// known names the point of issue 31, section B or C, by which a row may be red. The
-// expectation is the right one all the same.
-func (r worldRow) known() string {
-	var all []string
-	add := func(point string, is bool) {
-		if is && !slices.Contains(all, point) {
-			all = append(all, point)
-		}
-	}
-	six := strings.Contains(r.get(dimPlayers), "6") || r.has(dimChange, "family")
-	datagrams := r.has(dimWay, "udp", "dtls")
-	add("B1", six && datagrams && !r.has(dimPath, "1500"))
-	families := append(r.players(), r.get(dimHost))
-	add("B2", datagrams && r.has(dimRelay, "4+6") && slices.Contains(families, "6"))
-	add("B2", datagrams && r.has(dimRelay, "6+4") && (slices.Contains(families, "4") || r.has(dimHost, "4+6")))
-	add("B3", r.spectates())
-	// Its path is not validated, and what it does not get does not keep it.
-	add("B3", r.has(dimWay, "udp") && r.has(dimAddress, "proxy") && r.has(dimChange, "20s", "asleep") && r.has(dimCall, "own"))
-	add("B9", strings.HasSuffix(r.get(dimAddress), "refused"))
-	add("C1", r.has(dimEvent, "upgrade") && strings.Contains(r.get(dimRelay), "6"))
-	add("C4", r.has(dimXDP, "tc") && r.has(dimAddress, "redirect", "dnat"))
-	return strings.Join(all, " ")
-}
-
 // spectates reports whether the first player then gets much more than it sends: it
 // moves to a network that no API call came from.
 func (r worldRow) spectates() bool {
@@ -278,13 +254,10 @@ func (w *worldTable) print(took time.Duration) {
 		fmt.Fprint(out, d.name, "\t")
 	}
 	fmt.Fprintln(out, "in\tback\tplayer 1 down\tup\tplayer 2 down\tup\tverdict\tctl why")
-	red, news := 0, 0
+	red := 0
 	for _, r := range w.all {
 		if len(r.faults) > 0 {
 			red++
-			if r.row.known() == "" {
-				news++
-			}
 		}
 		for d := range dimensions {
 			fmt.Fprint(out, r.row.get(d), "\t")
@@ -292,7 +265,7 @@ func (w *worldTable) print(took time.Duration) {
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", seconds(r.in), seconds(r.back), strings.Join(r.shares[:], "\t"), r.verdict(), strings.Join(r.why, " / "))
 	}
 	out.Flush()
-	fmt.Printf("%d rows in %v, %d red, %d of them without a known point\n", len(w.all), took.Round(time.Second), red, news)
+	fmt.Printf("%d rows in %v, %d red\n", len(w.all), took.Round(time.Second), red)
 }
 
 func seconds(d time.Duration) string {
@@ -319,7 +292,7 @@ func (r *worldResult) verdict() string {
 	if len(r.faults) == 0 {
 		return "ok"
 	}
-	return strings.TrimSpace("RED "+r.row.known()) + ": " + strings.Join(r.faults, "; ")
+	return "RED: " + strings.Join(r.faults, "; ")
 }
 
 func (r *worldResult) reasons() (all string) {
