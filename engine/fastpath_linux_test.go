@@ -726,7 +726,8 @@ func TestModelFastPath(t *testing.T) {
 	hits := playModel(t, ident, sequences, randomSeed(*modelSequences))
 	n := hits["outcome: "+OutRelayed.String()]
 	t.Logf("the program relayed %d of %d datagrams, and left %v", program.relayed, n, program.Program.Counts().Passed)
-	if program.relayed < n/4 {
+	// Each allocation's first RELAY at an endpoint is left to a worker, and most of a sequence are.
+	if program.relayed < n/8 {
 		t.Errorf("the program relayed only %d of %d", program.relayed, n)
 	}
 }

@@ -266,7 +266,7 @@ func TestConnLimits(t *testing.T) {
 	c := local()
 	r := new(rejections)
 	limits := connLimits(&c, r)
-	if limits.Total != 4096+4096 || limits.PerAddress != 64+64 || limits.TrustedProxies != nil {
+	if limits.Total != 4096+4096 || limits.PerAddress != 256+256 || limits.TrustedProxies != nil {
 		t.Errorf("%+v", limits)
 	}
 	limits.OnReject(httpapi.RejectedAddress)
@@ -280,11 +280,11 @@ func TestConnLimits(t *testing.T) {
 		t.Errorf("an unnamed proxy may have %d connections", limits.PerAddress)
 	}
 	c.TrustedProxies = []config.Network{network("10.0.0.0/8")}
-	if limits := connLimits(&c, r); limits.PerAddress != 64+64 || len(limits.TrustedProxies) != 1 {
+	if limits := connLimits(&c, r); limits.PerAddress != 256+256 || len(limits.TrustedProxies) != 1 {
 		t.Errorf("%+v", limits)
 	}
 	c.WebSocket = false
-	if limits := connLimits(&c, r); limits.Total != 4096 || limits.PerAddress != 64 {
+	if limits := connLimits(&c, r); limits.Total != 4096 || limits.PerAddress != 256 {
 		t.Errorf("without WebSockets: %+v", limits)
 	}
 }
