@@ -18,17 +18,13 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 		Family         int    `json:"family"`
 		PlayerAddress  string `json:"playerAddress"`
 	}
-	problem := decode(r.body, &in)
-	if problem == nil {
-		problem = checkFamily(in.Family)
-	}
-	if problem != nil {
+	if problem := decode(r.body, &in); problem != nil {
 		return answer{}, problem
 	}
 	if in.MaxConnections == nil {
 		return answer{}, invalidMember("maxConnections", "is missing")
 	}
-	if problem := h.setPlayerAddress(&r, in.PlayerAddress); problem != nil {
+	if problem := h.setPlayer(&r, in.Family, in.PlayerAddress, ""); problem != nil {
 		return answer{}, problem
 	}
 	res, err := h.service.Allocate(ctx, r.caller, *in.MaxConnections, in.Region)
@@ -64,20 +60,13 @@ func (h *Handler) joinCode(ctx context.Context, r request) (answer, *api.Problem
 
 func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	var in api.JoinRequest
-	problem := decode(r.body, &in)
-	if problem == nil {
-		problem = checkFamily(in.Family)
-	}
-	if problem != nil {
+	if problem := decode(r.body, &in); problem != nil {
 		return answer{}, problem
 	}
 	if in.JoinCode == "" {
 		return answer{}, invalidMember("joinCode", "is missing")
 	}
-	if problem := h.setPlayerAddress(&r, in.PlayerAddress); problem != nil {
-		return answer{}, problem
-	}
-	if problem := r.namePlayer(in.Player); problem != nil {
+	if problem := h.setPlayer(&r, in.Family, in.PlayerAddress, in.Player); problem != nil {
 		return answer{}, problem
 	}
 	if problem := h.checkFailedJoins(r.source); problem != nil {
@@ -92,6 +81,18 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	}
 	ipv6First := in.Family == 6 || in.Family == 0 && r.overIPv6()
 	return allocationAnswer(r, http.StatusOK, joinerAllocation(res, ipv6First)), nil
+}
+
+// setPlayer takes what a backend says of the player for whom it calls. An empty value says
+// nothing.
+func (h *Handler) setPlayer(r *request, family int, address, name string) *api.Problem {
+	if problem := checkFamily(family); problem != nil {
+		return problem
+	}
+	if problem := h.setPlayerAddress(r, address); problem != nil {
+		return problem
+	}
+	return r.namePlayer(name)
 }
 
 // setPlayerAddress makes an address that a backend names for its player the caller's, unless
@@ -115,11 +116,10 @@ func (h *Handler) setPlayerAddress(r *request, address string) *api.Problem {
 
 func (h *Handler) succeed(ctx context.Context, r request) (answer, *api.Problem) {
 	var in api.SucceedRequest
-	problem := decode(r.body, &in)
-	if problem == nil {
-		problem = checkFamily(in.Family)
+	if problem := decode(r.body, &in); problem != nil {
+		return answer{}, problem
 	}
-	if problem != nil {
+	if problem := checkFamily(in.Family); problem != nil {
 		return answer{}, problem
 	}
 	claim := alloc.SuccessionClaim{Code: in.JoinCode}
