@@ -102,7 +102,7 @@ func (c *control) hasLost(h table.Handle, ep endpoint.Endpoint, now table.Tick) 
 		return false
 	}
 	a := c.shared.table.Account(h)
-	return a.LostEndpoint != 0 && now <= a.EndpointAt+lostTicks && a.LostEndpoint == c.endpointDigest(ep)
+	return a.LostEndpoint != 0 && now <= a.EndpointAt+lostTicks && a.LostEndpoint == uint32(c.endpointDigest(ep))
 }
 
 // moveEndpoint moves h to the endpoint of a BIND. The former owner of the endpoint may
@@ -121,7 +121,7 @@ func (c *control) moveEndpoint(h table.Handle, cmd *command) (takesBack, displac
 	}
 	c.stateFile.SetEndpoint(c.recordPlace(displaced), 0)
 	if a := c.shared.table.Account(displaced); !takesBack && now >= a.EndpointAt+establishedTicks {
-		a.LostEndpoint, a.EndpointAt = c.endpointDigest(cmd.from), now
+		a.LostEndpoint, a.EndpointAt = uint32(c.endpointDigest(cmd.from)), now
 	}
 	return takesBack, true
 }

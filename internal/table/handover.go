@@ -41,7 +41,7 @@ func (t *Table) AppendAllocation(b []byte, h Handle) []byte {
 		b = append(b, id[:]...)
 	}
 	for _, word := range [...]uint64{
-		a.Tenant, e.Endpoint.Hi, e.Endpoint.Lo, e.Endpoint.Tail, a.LostEndpoint, flags,
+		a.Tenant, e.Endpoint.Hi, e.Endpoint.Lo, e.Endpoint.Tail, uint64(a.LostEndpoint), flags,
 		pair(uint32(e.Nonce), uint32(a.Epoch)), pair(uint32(a.MaxConnections), uint32(a.AwaitedLinks)),
 		pair(uint32(a.EndpointAt), a.LinkGate), pair(uint32(a.ReservedAt), uint32(a.DeferredUntil)),
 		pair(uint32(a.CloseAt), uint32(a.UnlinkAt)), pair(0, a.StateIndex),
@@ -104,7 +104,7 @@ func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uin
 		return 0, err
 	}
 	a, act, large, flags := t.Account(h), t.Activity(h), t.LargeMessages(h), w[5]
-	a.LostEndpoint, a.AwaitedLinks, a.DisconnectedBy = w[4], uint16(w[7]>>32), Role(flags>>16)
+	a.LostEndpoint, a.AwaitedLinks, a.DisconnectedBy = uint32(w[4]), uint16(w[7]>>32), Role(flags>>16)
 	a.EverLinked, a.LinkBlocked = flags>>24&1 == 1, flags>>25&1 == 1
 	a.EndpointAt, a.LinkGate = Tick(w[8]), uint32(w[8]>>32)
 	a.DeferredUntil = Tick(w[9] >> 32)

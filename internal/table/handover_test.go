@@ -82,7 +82,7 @@ func TestHandover(t *testing.T) {
 // fillRandomly changes the words that only workers and control change.
 func fillRandomly(t *Table, h Handle, random *rand.Rand) {
 	a, act, large := t.Account(h), t.Activity(h), t.LargeMessages(h)
-	a.LostEndpoint, a.EndpointAt, a.LinkGate = random.Uint64(), Tick(random.Uint32()), random.Uint32()
+	a.LostEndpoint, a.EndpointAt, a.LinkGate = random.Uint32(), Tick(random.Uint32()), random.Uint32()
 	a.DeferredUntil, a.CloseAt, a.UnlinkAt = Tick(random.Uint32()), Tick(random.Uint32()), Tick(random.Uint32())
 	a.StateIndex, a.AwaitedLinks = random.Uint32(), uint16(random.Uint32())
 	a.DisconnectedBy, a.EverLinked, a.LinkBlocked = Role(random.IntN(3)), random.IntN(2) == 0, random.IntN(2) == 0

@@ -20,11 +20,11 @@ import (
 // cacheLine is the unit in which processors take memory away from each other.
 const cacheLine = 64
 
-// accountSize is 40 bytes for match, player and tenant, 16 for a lost endpoint and the
-// gate of links, 44 for five ticks, the place in the state file, the three words of
+// accountSize is 40 bytes for match, player and tenant, 12 for a lost endpoint and the
+// gate of links, 40 for four ticks, the place in the state file, the three words of
 // the wheel and the two of a host's links, and 12 for counts and marks, on memory that no
 // worker touches.
-const accountSize = 112
+const accountSize = 104
 
 // largeSize is that of two counts and a mark, which no datagram but a large one needs.
 const largeSize = 12

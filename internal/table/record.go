@@ -158,7 +158,7 @@ type Account struct {
 	// LostEndpoint is the caller's hash of the endpoint that another allocation took
 	// over at EndpointAt, zero if none did. Else EndpointAt is when it was bound to its
 	// endpoint, zero if it took that back.
-	LostEndpoint uint64
+	LostEndpoint uint32
 	EndpointAt   Tick
 	LinkGate     uint32 // of new links, see Rate.TakePlain
 

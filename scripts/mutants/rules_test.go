@@ -233,7 +233,7 @@ var rules = []mutant{
 	{
 		rule: "a player takes its endpoint back",
 		in:   "engine",
-		old:  `a.LostEndpoint, a.EndpointAt = c.endpointDigest(cmd.from), now`,
+		old:  `a.LostEndpoint, a.EndpointAt = uint32(c.endpointDigest(cmd.from)), now`,
 		now:  `a.LostEndpoint, a.EndpointAt = 0, now`,
 		by:   killer{"./engine", "TestTakeBack", ""},
 	},
