@@ -33,7 +33,8 @@ func TestWorldCrowd(t *testing.T) {
 			row := make(worldRow, len(dimensions))
 			row[dimRelay], row[dimAddress] = slices.Index(dimensions[dimRelay].values, "4"), slices.Index(dimensions[dimAddress].values, "nat")
 			row[dimWay] = slices.Index(dimensions[dimWay].values, c.way)
-			g := newWorldGame(t, row)
+			// They start when all have joined, which takes long on a slow machine.
+			g := newWorldGame(t, row, "--bind-timeout", "1m")
 			if in, refused := g.crowd(c.kept); in < crowdPlayers {
 				t.Errorf("%d of %d players are in; %d calls were refused: %v", in, crowdPlayers, len(refused), countErrors(refused))
 			}

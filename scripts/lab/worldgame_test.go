@@ -89,8 +89,8 @@ type worldClient struct {
 	six      bool // it plays over IPv6
 }
 
-// newWorldGame makes the network of a row.
-func newWorldGame(t *testing.T, r worldRow) *worldGame {
+// newWorldGame makes the network of a row, with more flags of the relay.
+func newWorldGame(t *testing.T, r worldRow, flags ...string) *worldGame {
 	testkit.Program(t, "nft", "nftables")
 	testkit.Program(t, "ethtool", "ethtool")
 	g := &worldGame{worldResult: worldResult{row: r, shares: [4]string{"-", "-", "-", "-"}}}
@@ -98,6 +98,7 @@ func newWorldGame(t *testing.T, r worldRow) *worldGame {
 		if err := errors.Join(g.buildNetwork(c.Network), g.configure(c)); err != nil {
 			t.Fatal(err)
 		}
+		c.Flags = append(c.Flags, flags...)
 	})
 	if strings.HasPrefix(r.get(dimAddress), "proxy") {
 		g.startProxy()
