@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -329,6 +330,90 @@ func TestLimitedPath(t *testing.T) {
 	table.BeginPath(h, ValidatedPath)
 	if !table.IsValidated(h) || !table.AllowRelay(h, 1<<30, 1) {
 		t.Error("a validated path is limited")
+	}
+}
+
+// TestExcess: bytes beyond the allowance of a limited path draw on a quota of its own, with a
+// burst of a second; replies draw on both and are never refused.
+func TestExcess(t *testing.T) {
+	t.Parallel()
+	table, q := NewTable(1), NewQuota(0, 1000)
+	h := reserve(t, table, Spec{ID: testID(1), Role: RoleJoiner})
+	const now = 10_000 // ms
+	if table.TakeExcess(h, q, 1, now) {
+		t.Error("a validated path has an excess")
+	}
+	table.ChargeReply(h, q, 1<<20, now) // It has no allowance to charge.
+	table.BeginPath(h, LimitedPath(100))
+	table.ChargeReply(h, q, 60, now)
+	if table.AllowRelay(h, 41, 1) || !table.AllowRelay(h, 40, 1) {
+		t.Error("a reply does not take from the allowance")
+	}
+	if !IsIdle(table.excessGate(h).Load(), now) {
+		t.Error("an allowance that was enough took from the quota")
+	}
+	table.ChargeReply(h, q, 400, now)
+	if table.TakeExcess(h, q, 610, now) || !table.TakeExcess(h, q, 590, now) || table.TakeExcess(h, q, 100, now) {
+		t.Error("not the 600 bytes that a reply of 400 leaves of 1,000")
+	}
+	if IsIdle(table.excessGate(h).Load(), now) || !table.TakeExcess(h, q, 400, now+500) {
+		t.Error("the quota is not filled again at its rate")
+	}
+	table.RecordExcess(h, 7)
+	if _, active := table.LastSeen(h); active != 7 {
+		t.Errorf("last active at %d, want 7", active)
+	}
+}
+
+// TestLinked: a host's joiners are found in the order of their links, whichever leave.
+func TestLinked(t *testing.T) {
+	t.Parallel()
+	table := NewTable(8)
+	host := reserve(t, table, Spec{ID: testID(0), Role: RoleHost, MaxConnections: 7})
+	linked := func() []Handle { return slices.Collect(table.Linked(host)) }
+	if got := linked(); len(got) != 0 {
+		t.Errorf("%v before the first link", got)
+	}
+	var joiners []Handle
+	for i := 1; i < 6; i++ {
+		j := reserve(t, table, Spec{ID: testID(i), Role: RoleJoiner, Match: testID(0)})
+		table.Link(j, host)
+		joiners = append(joiners, j)
+	}
+	if got := linked(); !slices.Equal(got, joiners) {
+		t.Errorf("%v, want %v", got, joiners)
+	}
+	for _, i := range []int{2, 0, 2} { // of those that are left: from the middle, the first, the last
+		if !table.Unlink(joiners[i]) {
+			t.Fatal("no link")
+		}
+		joiners = slices.Delete(joiners, i, i+1)
+		if got := linked(); !slices.Equal(got, joiners) {
+			t.Errorf("%v, want %v", got, joiners)
+		}
+	}
+	table.End(joiners[1])
+	if got := linked(); !slices.Equal(got, joiners[:1]) {
+		t.Errorf("%v after the end of a joiner, want %v", got, joiners[:1])
+	}
+	for range table.Linked(host) {
+		break // An iteration may end early.
+	}
+}
+
+// TestLargeMessages: drops and forwarded messages are counted apart.
+func TestLargeMessages(t *testing.T) {
+	t.Parallel()
+	table, h := quotaTable(t)
+	l := table.LargeMessages(h)
+	l.AddDrop()
+	l.AddForwarded()
+	l.AddForwarded()
+	if l.Drops() != 1 || l.Forwarded() != 2 || !l.TakeReport() || l.TakeReport() {
+		t.Errorf("%d drops, %d forwarded, or two reports", l.Drops(), l.Forwarded())
+	}
+	if l.ReturnReport(); !l.TakeReport() {
+		t.Error("a report that was returned is not there")
 	}
 }
 
