@@ -135,8 +135,6 @@ func (c *habitCase) play(t *testing.T, h habits.Habit) string {
 	case c.restart:
 		run(5 * time.Second)
 		n.crash(true, time.Second)
-		p.hasQuit = false // Also a player of whom its host does not know yet goes on.
-		delete(n.leavers, p.reservation.id)
 		began, played = n.downUntil, 0
 		if h.Quiet > 0 {
 			began = p.began

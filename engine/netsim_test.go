@@ -169,9 +169,9 @@ func (n *netsim) crash(file bool, down time.Duration) {
 	}
 	n.checker.add(n)
 	for _, p := range n.players {
-		// The host of a link that is so young does not know of it, and will not
-		// restore it; the player asks no more.
-		if p.host != nil && n.entry(p.reservation).Link != 0 && p.host.peers[p.reservation.id] == nil {
+		// Without a state file only the host restores a link, and that of one that is so
+		// young does not know of it; the player asks no more.
+		if !file && p.host != nil && n.entry(p.reservation).Link != 0 && p.host.peers[p.reservation.id] == nil {
 			p.hasQuit, n.leavers[p.reservation.id] = true, true
 		}
 	}

@@ -43,7 +43,7 @@ func (r *rejoinRig) connect() []sending {
 }
 
 // wantPlace checks that the new allocation got the place of another one: the host learns of
-// that before the new one is accepted, and nobody else is told.
+// that before the new one is accepted, and no other client gets a message.
 func (r *rejoinRig) wantPlace(old *mReservation, sent []sending) {
 	r.t.Helper()
 	host, oldID, newID := proto.AllocationID(r.host.id), proto.AllocationID(old.id), proto.AllocationID(r.again.id)
@@ -136,7 +136,7 @@ func TestRejoinOthers(t *testing.T) {
 	r.wantRefused(OutRejected)
 }
 
-// TestRejoinShared: the holder of a token that many share keeps its place, whoever comes.
+// TestRejoinShared: the holder of a token that many share keeps its place, whichever player comes.
 func TestRejoinShared(t *testing.T) {
 	t.Parallel()
 	r := &rejoinRig{rig: newRig(t, Config{}), atHost: udpN(1), atAnn: udpN(2), at: udpN(3), atNew: udpN(4)}
@@ -220,7 +220,7 @@ func TestRejoinCrowd(t *testing.T) {
 	}
 }
 
-// TestRejoinRecovery: after a restart nobody yields until the window is over, and what was
+// TestRejoinRecovery: after a restart no link yields until the window is over, and what was
 // replaced does not come back after the next one.
 func TestRejoinRecovery(t *testing.T) {
 	t.Parallel()
