@@ -68,7 +68,7 @@ package engine
 // its page was reloaded, gets its own place: that of its link whose client was silent for
 // longest. The link yields if that was for more than 2 s, or its session of DTLS or WebSocket
 // is closed: the host gets a DISCONNECT of it first, the old allocation ends, and its client
-// is told nothing. Silent for less, or after a restart of the relay in its window: silence,
+// gets no message. Silent for less, or after a restart of the relay in its window: silence,
 // since clients repeat the CONNECT_REQUEST each second and a REJECTED is final for them. The
 // same player is the same subject of an issuer's token, or the same name that a backend
 // gives; the holders of a static token may be many, and each of them is REJECTED. Such a

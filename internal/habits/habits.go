@@ -15,25 +15,20 @@ type Kind struct {
 	MaxBinds int
 	// TakesClosing: REJECTED and DISCONNECT close its connection. 1.x ignores them.
 	TakesClosing bool
-	// Handshakes is how many DTLS handshakes it begins when the relay is silent; -1: no
-	// limit.
-	Handshakes int
 }
-
-const unlimited = -1 // Kind.Handshakes
 
 // UTP1 returns version 1.x since 1.3.4.
 func UTP1() Kind { return Kind{Name: "UTP 1.x"} }
 
 // UTP20 returns versions 2.0 to 2.6.
 func UTP20() Kind {
-	return Kind{Name: "UTP 2.0 to 2.6", RaisesNonce: true, MaxBinds: 60, TakesClosing: true, Handshakes: 1}
+	return Kind{Name: "UTP 2.0 to 2.6", RaisesNonce: true, MaxBinds: 60, TakesClosing: true}
 }
 
 // UTP27 returns version 2.7.
 func UTP27() Kind {
 	k := UTP20()
-	k.Name, k.Handshakes = "UTP 2.7", unlimited
+	k.Name = "UTP 2.7"
 	return k
 }
 
