@@ -105,15 +105,8 @@ const devLogEvery = time.Second
 
 // run reports what the relay refused, until ctx ends.
 func (d *devLog) run(ctx context.Context, stats func() engine.Stats, handshakes func() dtls.Stats) {
-	ticker := time.NewTicker(devLogEvery)
-	defer ticker.Stop()
 	before, eventsBefore := stats().Outcomes, handshakes().Counts
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	repeat(ctx, devLogEvery, func() {
 		now := stats().Outcomes
 		for _, r := range refusals {
 			if n := now[r.outcome] - before[r.outcome]; n > 0 {
@@ -127,7 +120,7 @@ func (d *devLog) run(ctx context.Context, stats func() engine.Stats, handshakes 
 			}
 		}
 		before, eventsBefore = now, events
-	}
+	})
 }
 
 // handshakeRefusals are the events by which the handshake of a developer's client fails.

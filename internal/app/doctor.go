@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -180,17 +181,30 @@ func (d *Doctor) ports(ctx context.Context) {
 
 // isReady reports whether a ferry is ready at the admin address.
 func (d *Doctor) isReady(ctx context.Context) bool {
+	return d.askAdmin(ctx, "/readyz", "", func(io.Reader) {})
+}
+
+// askAdmin gets a page of the running ferry, and reports whether it is there.
+func (d *Doctor) askAdmin(ctx context.Context, page, token string, read func(io.Reader)) bool {
 	ctx, cancel := context.WithTimeout(ctx, doctorWithin)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.Config.Admin.String()+"/readyz", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.Config.Admin.String()+page, nil)
 	if err != nil {
 		return false
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return false
 	}
-	return resp.StatusCode == http.StatusOK && resp.Body.Close() == nil
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return false
+	}
+	read(resp.Body)
+	return true
 }
 
 // addresses compares the advertised addresses with those of this machine.
@@ -227,26 +241,16 @@ func (d *Doctor) privateSources(ctx context.Context) {
 	if err != nil {
 		return // settings reports it.
 	}
-	ctx, cancel := context.WithTimeout(ctx, doctorWithin)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.Config.Admin.String()+"/metrics", nil)
-	if err != nil {
-		return
-	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return // Nothing runs here.
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		number, ok := strings.CutPrefix(lines.Text(), `ferry_drops_total{reason="private"} `)
-		if n, err := strconv.ParseUint(number, 10, 64); ok && err == nil && n > 0 {
-			d.add("private sources", stateAdvice, fmt.Sprintf("the running relay has dropped %d datagrams %s", n, privateSource),
-				"if they are players', set allow_private_sources: true; see docs/operating.md#containers-and-addresses-that-loop-back")
+	d.askAdmin(ctx, "/metrics", token, func(page io.Reader) { // It is not there if nothing runs here.
+		lines := bufio.NewScanner(page)
+		for lines.Scan() {
+			number, ok := strings.CutPrefix(lines.Text(), `ferry_drops_total{reason="private"} `)
+			if n, err := strconv.ParseUint(number, 10, 64); ok && err == nil && n > 0 {
+				d.add("private sources", stateAdvice, fmt.Sprintf("the running relay has dropped %d datagrams %s", n, privateSource),
+					"if they are players', set allow_private_sources: true; see docs/operating.md#containers-and-addresses-that-loop-back")
+			}
 		}
-	}
+	})
 }
 
 // pingLine is the command with which another machine checks the way to this one.

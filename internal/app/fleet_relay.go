@@ -268,29 +268,23 @@ func (l *leases) usage(ctx context.Context, project string) (u quota.Usage, err 
 }
 
 // reportUsage reports the usage of each project on this relay to the store, until ctx
-// ends. It includes players that came back after a restart.
+// ends, after which the last report expires. It includes players that came back after a
+// restart.
 func (m *member) reportUsage(ctx context.Context) {
-	ticker := time.NewTicker(leaseEvery)
-	defer ticker.Stop()
 	holder := m.node.Relay.String()
 	var reported map[string]int64
 	var relayed bandwidth
-	for {
-		select {
-		case <-ctx.Done():
-			return // The last report expires.
-		case <-ticker.C:
-		}
+	repeat(ctx, leaseEvery, func() {
 		all, err := m.app.relay.Projects(ctx)
 		if err != nil {
-			continue // The relay does not run.
+			return // The relay does not run.
 		}
 		uses, next := changedLeases(reported, all, relayed.measure(all, time.Now()))
 		if len(uses) > 0 && m.app.store.Leases(ctx, holder, leaseFor, uses) != nil {
-			continue // The store is not available, which its client logs.
+			return // The store is not available, which its client logs.
 		}
 		reported = next
-	}
+	})
 }
 
 // changedLeases returns the current usage by scope, including zero for scopes that were

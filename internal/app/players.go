@@ -438,26 +438,19 @@ func (r *rates) of(project string) int64 {
 // run reads the usage of the relay every 2 s, the interval of a fleet, until ctx ends,
 // while wanted returns true.
 func (r *rates) run(ctx context.Context, wanted func() bool, usage func(context.Context, ...string) ([]engine.ProjectUsage, error)) {
-	ticker := time.NewTicker(leaseEvery)
-	defer ticker.Stop()
 	var b bandwidth
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	repeat(ctx, leaseEvery, func() {
 		if !wanted() {
 			b = bandwidth{}
-			continue
+			return
 		}
 		all, err := usage(ctx)
 		if err != nil {
-			continue // The relay does not run yet, or no more.
+			return // The relay does not run yet, or no more.
 		}
 		now := b.measure(all, time.Now())
 		r.mu.Lock()
 		r.now = now
 		r.mu.Unlock()
-	}
+	})
 }

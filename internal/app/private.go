@@ -54,14 +54,5 @@ func (p *privateSources) droppedSince(t time.Time) bool {
 
 // run looks until ctx ends.
 func (p *privateSources) run(ctx context.Context) {
-	ticker := time.NewTicker(privateLookEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			p.look()
-		}
-	}
+	repeat(ctx, privateLookEvery, p.look)
 }

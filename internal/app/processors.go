@@ -160,16 +160,7 @@ const limitsEvery = 5 * time.Second
 
 // follow adapts GOMAXPROCS to new limits until ctx ends.
 func (p *processors) follow(ctx context.Context, log *slog.Logger) {
-	ticker := time.NewTicker(limitsEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			p.adapt(log)
-		}
-	}
+	repeat(ctx, limitsEvery, func() { p.adapt(log) })
 }
 
 // adapt sets GOMAXPROCS again if the limits have changed. The number of workers is that

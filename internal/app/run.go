@@ -285,16 +285,23 @@ func (a *App) drainDefaults() engine.DrainConfig {
 
 // watchDrain logs the state of a drain every 10 s, until ctx ends.
 func (a *App) watchDrain(ctx context.Context) {
-	ticker := time.NewTicker(drainLogInterval)
+	repeat(ctx, drainLogInterval, func() {
+		if a.draining.is() {
+			a.logDrain("draining")
+		}
+	})
+}
+
+// repeat calls f after each interval until ctx ends.
+func repeat(ctx context.Context, every time.Duration, f func()) {
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if a.draining.is() {
-				a.logDrain("draining")
-			}
+			f()
 		}
 	}
 }

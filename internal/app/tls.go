@@ -90,16 +90,7 @@ func (k *certificate) ends() map[string]time.Time {
 
 // run reads the files again when they have changed, until ctx ends.
 func (k *certificate) run(ctx context.Context) {
-	ticker := time.NewTicker(k.every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			k.reload()
-		}
-	}
+	repeat(ctx, k.every, k.reload)
 }
 
 // reload reads the files if they have changed. It logs an invalid pair once and keeps
