@@ -68,12 +68,12 @@ type ServiceConfig struct {
 	BindTimeout time.Duration
 	// Unlimited disables MaxOutstanding, for development.
 	Unlimited bool
-	// Successions lets a player take the place of a host that has left, see
-	// Service.Succeed. Relay must be a SuccessionRelay, and Store a CodeMover.
-	Successions bool
+	// HostMigration lets a player take the place of a host that has left, see
+	// Service.Migrate. Relay must be a MigrationRelay, and Store a CodeMover.
+	HostMigration bool
 	// KeepCode makes the code of a host survive a crash of the relay. It is called
 	// after the store has accepted the code and each time before JoinCode returns it, also
-	// concurrently for one host. Succeed calls it before the store moves a code to the host,
+	// concurrently for one host. Migrate calls it before the store moves a code to the host,
 	// which it may not do then. If it fails, JoinCode returns ErrUnavailable, or ErrNotFound
 	// if KeepCode did. Nil: only the store has codes. See engine.Server.KeepCode.
 	KeepCode func(ctx context.Context, host proto.AllocationID, code string) error
@@ -99,10 +99,10 @@ func (c *ServiceConfig) validate() error {
 		return fmt.Errorf("%w: Relay is nil", ErrServiceConfig)
 	case c.Store == nil:
 		return fmt.Errorf("%w: Store is nil", ErrServiceConfig)
-	case c.Successions && !implements[SuccessionRelay](c.Relay):
-		return fmt.Errorf("%w: Successions with a Relay that has none", ErrServiceConfig)
-	case c.Successions && !implements[CodeMover](c.Store):
-		return fmt.Errorf("%w: Successions with a Store that moves no codes", ErrServiceConfig)
+	case c.HostMigration && !implements[MigrationRelay](c.Relay):
+		return fmt.Errorf("%w: HostMigration with a Relay that has none", ErrServiceConfig)
+	case c.HostMigration && !implements[CodeMover](c.Store):
+		return fmt.Errorf("%w: HostMigration with a Store that moves no codes", ErrServiceConfig)
 	case len(c.Regions) == 0 && c.LiveRegions == nil:
 		return fmt.Errorf("%w: Regions is empty", ErrServiceConfig)
 	case c.MaxConnections < 0 || c.MaxConnections > math.MaxUint16:
@@ -147,8 +147,8 @@ func (c *ServiceConfig) setDefaults() {
 type Service struct {
 	relay             Relay
 	store             Store
-	successors        SuccessionRelay // nil: no player takes the place of a host
-	codes             CodeMover       // nil with successors
+	candidates        MigrationRelay // nil: no player takes the place of a host
+	codes             CodeMover      // nil with candidates
 	regions           []Region
 	liveRegions       func() []Region // nil: regions
 	allowedRegions    func(Tenant) []string
@@ -188,8 +188,8 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		startedAt:         cfg.Now(),
 		rand:              cfg.Rand,
 	}
-	if cfg.Successions {
-		s.successors, s.codes = cfg.Relay.(SuccessionRelay), cfg.Store.(CodeMover)
+	if cfg.HostMigration {
+		s.candidates, s.codes = cfg.Relay.(MigrationRelay), cfg.Store.(CodeMover)
 	}
 	if !cfg.Unlimited {
 		s.outstanding = newOutstandingLimit(cfg.MaxOutstanding, cfg.BindTimeout, maxOutstandingTracked)
@@ -301,7 +301,7 @@ func (s *Service) reserveHost(ctx context.Context, c Caller, player PlayerHash, 
 
 // Join reserves an allocation for a joiner of the host that has this join code, in
 // upper or lower case. Errors: ErrTenantName, ErrCodeMalformed, ErrCodeNotFound,
-// ErrOutstanding, ErrFull, ErrDraining, those of ServiceConfig.Admit, ErrSuccession
+// ErrOutstanding, ErrFull, ErrDraining, those of ServiceConfig.Admit, ErrMigration
 // while a player may take the place of the host, and ErrUnavailable, also while the host
 // may still come back after a restart; the code then remains valid.
 func (s *Service) Join(ctx context.Context, c Caller, code string) (Reservation, error) {

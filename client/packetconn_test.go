@@ -35,7 +35,7 @@ func TestPacketConnServesPeersInTurn(t *testing.T) {
 	}
 }
 
-func TestPacketConnReadsTheFarewell(t *testing.T) {
+func TestPacketConnReadsTheDeparture(t *testing.T) {
 	t.Parallel()
 	for _, packeted := range []bool{true, false} {
 		s := idleHost(t, Config{})

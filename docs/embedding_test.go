@@ -143,7 +143,7 @@ func Example() {
 
 // takeOver goes on with a match whose host has left.
 func takeOver(ctx context.Context, relay *api.Client, code string, session *client.Session, ticket client.Ticket, host *client.Peer) (*client.Session, error) {
-	ticket, err := client.Succeed(ctx, client.SuccessionConfig{API: relay, Code: code, Ticket: ticket, Host: host.ID()})
+	ticket, err := client.Migrate(ctx, client.MigrationConfig{API: relay, Code: code, Ticket: ticket, Host: host.ID()})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func takeOver(ctx context.Context, relay *api.Client, code string, session *clie
 	return client.New(client.Config{Ticket: ticket}) // a host's, if the ticket has no HostConnectionData
 }
 
-var _ = takeOver // internal/app has a test of successions
+var _ = takeOver // internal/app has a test of migrations
 
 // goBlock is a block of Go code in Markdown.
 var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")

@@ -148,7 +148,7 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	}
 	c.recordBind(e.Handle)
 	if first {
-		delete(c.successions.unbound, e.ID)
+		delete(c.migrations.unbound, e.ID)
 		c.schedule(e.Handle)
 		c.project(e.Handle).addPlayers(1, c.shared.clock())
 	}
@@ -365,7 +365,7 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 // from.
 func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	c.unlink(from, peer)
-	c.successions.noteDisconnect(from, peer, now)
+	c.migrations.noteDisconnect(from, peer, now)
 	after := c.shared.grace.next()
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
 	if !peer.Endpoint.IsZero() {
@@ -461,7 +461,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 	if !ok {
 		return
 	}
-	succession := c.beginSuccession(&e, why)
+	migration := c.beginMigration(&e, why)
 	if host, ok := c.shared.table.At(e.Link); ok {
 		c.recordHost(&host)
 	}
@@ -469,14 +469,14 @@ func (c *control) end(h table.Handle, why EndReason) {
 		c.recovery.ended[e.ID] = struct{}{}
 	}
 	after := c.shared.grace.next()
-	if (why == EndExpired || why == EndSucceeded) && !e.Endpoint.IsZero() && heard {
+	if (why == EndExpired || why == EndMigrated) && !e.Endpoint.IsZero() && heard {
 		d := newReply(after, e.Endpoint, proto.Error{ID: e.ID, Code: proto.ErrorTimeout}.Append(c.buf[:0]))
 		d.kind = sendTimeout
 		c.submit(d)
 	}
 	c.queue.push(action{after: after, kind: recycleSlot, handle: h})
 	if c.hooks.OnEnd != nil {
-		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: alloc.Role(e.Role), Tenant: tenant, Reason: why, Succession: succession})
+		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: alloc.Role(e.Role), Tenant: tenant, Reason: why, Migration: migration})
 	}
 }
 

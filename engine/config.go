@@ -76,14 +76,14 @@ type Config struct {
 	// its idle time-out if that is longer, whatever was sent to it. Default 30 s.
 	HearTimeout time.Duration
 
-	// SuccessionWindow is for how long after the end of a host one of its players may take
-	// its place, see [Server.Succeed]: one that was linked to it, or one that waits for a
+	// HostMigrationWindow is for how long after the end of a host one of its players may take
+	// its place, see [Server.Migrate]: one that was linked to it, or one that waits for a
 	// host which no client has bound. Default 0: never; at most 5 minutes.
-	SuccessionWindow time.Duration
-	// SuccessionSilence is after how long without a message a host counts as one that has
+	HostMigrationWindow time.Duration
+	// HostMigrationSilence is after how long without a message a host counts as one that has
 	// left, if a player asks for its place. Default 7 s: two PING periods of Unity's
 	// clients, and a second.
-	SuccessionSilence time.Duration
+	HostMigrationSilence time.Duration
 
 	// Limits are the quotas of each allocation.
 	Limits Limits
@@ -162,7 +162,7 @@ type Limits struct {
 	// (RFC 9000, section 8), since the source of a datagram over plain UDP may be
 	// forged. A path is validated by a DTLS or WebSocket handshake, by a BIND from the
 	// network of alloc.HostRequest.ClientAddress (an IPv4 address, an IPv6 /56), or as
-	// the successor of a validated one in the same network.
+	// the candidate of a validated one in the same network.
 	//
 	// Of a reservation without a ClientAddress, or with one of a private network, which
 	// may be that of a proxy, the first message other than a BIND validates the path.
@@ -191,11 +191,11 @@ type rules struct {
 // stale nonce.
 const nonceDeferral = 60 * time.Second
 
-// DefaultSuccessionSilence is the default of [Config].SuccessionSilence.
-const DefaultSuccessionSilence = 7 * time.Second
+// DefaultHostMigrationSilence is the default of [Config].HostMigrationSilence.
+const DefaultHostMigrationSilence = 7 * time.Second
 
-// maxSuccessionWindow is longer than any player waits for a host.
-const maxSuccessionWindow = 5 * time.Minute
+// maxHostMigrationWindow is longer than any player waits for a host.
+const maxHostMigrationWindow = 5 * time.Minute
 
 // maxReceiveDelay is more delay than any game accepts.
 const maxReceiveDelay = 10 * time.Millisecond
@@ -318,14 +318,14 @@ func (c *Config) validate() error {
 		{"HostAloneTimeout", c.HostAloneTimeout},
 		{"BindTimeout", c.BindTimeout},
 		{"HearTimeout", c.HearTimeout},
-		{"SuccessionSilence", c.SuccessionSilence},
+		{"HostMigrationSilence", c.HostMigrationSilence},
 	} {
 		if f.value < 0 || f.value > 24*time.Hour {
 			return fmt.Errorf("engine: Config.%s is %v, want 0 to 24h", f.name, f.value)
 		}
 	}
-	if c.SuccessionWindow < 0 || c.SuccessionWindow > maxSuccessionWindow {
-		return fmt.Errorf("engine: Config.SuccessionWindow is %v, want 0 to %v", c.SuccessionWindow, maxSuccessionWindow)
+	if c.HostMigrationWindow < 0 || c.HostMigrationWindow > maxHostMigrationWindow {
+		return fmt.Errorf("engine: Config.HostMigrationWindow is %v, want 0 to %v", c.HostMigrationWindow, maxHostMigrationWindow)
 	}
 	for i, t := range c.Transports {
 		if i > 0 || t.Kind() != KindWS {
@@ -352,11 +352,11 @@ type Hooks struct {
 	OnConnect    func(ConnectEvent)
 	OnDisconnect func(DisconnectEvent)
 	OnEnd        func(EndEvent)
-	// OnSucceed is called when a player gets the permission to take the place of its host,
-	// OnSuccessionEnd when no player can any more.
-	OnSucceed       func(SucceedEvent)
-	OnSuccessionEnd func(SuccessionEndEvent)
-	OnReturn        func(ReturnEvent)
+	// OnMigrate is called when a player gets the permission to take the place of its host,
+	// OnMigrationEnd when no player can any more.
+	OnMigrate      func(MigrateEvent)
+	OnMigrationEnd func(MigrationEndEvent)
+	OnReturn       func(ReturnEvent)
 	// OnCode is called when KeepCode is, for a live host.
 	OnCode func(CodeEvent)
 	// OnRefuse is called for a refused message of a known allocation. Some calls are left
@@ -440,15 +440,15 @@ type EndEvent struct {
 	Role   alloc.Role
 	Tenant alloc.Tenant // empty if it is not known, see [Usage]
 	Reason EndReason
-	// Succession: a player may take its place, until Hooks.OnSuccessionEnd.
-	Succession bool
+	// Migration: a player may take its place, until Hooks.OnMigrationEnd.
+	Migration bool
 }
 
-// SucceedEvent reports that a player may take the place of its host.
-type SucceedEvent struct{ Host, Successor proto.AllocationID }
+// MigrateEvent reports that a player may take the place of its host.
+type MigrateEvent struct{ Host, Candidate proto.AllocationID }
 
-// SuccessionEndEvent reports that no player can take the place of a host any more.
-type SuccessionEndEvent struct{ Host proto.AllocationID }
+// MigrationEndEvent reports that no player can take the place of a host any more.
+type MigrationEndEvent struct{ Host proto.AllocationID }
 
 // EndReason says why an allocation ended.
 type EndReason uint8
@@ -462,14 +462,14 @@ const (
 	EndLost
 	// EndOperator: the operator ended it ([Server.End], [Server.Kick]).
 	EndOperator
-	// EndSucceeded: a host was silent, and one of its players took its place.
-	EndSucceeded
+	// EndMigrated: a host was silent, and one of its players took its place.
+	EndMigrated
 	// EndReplaced: its player came back to a full host with another allocation, which has
 	// its place.
 	EndReplaced
 )
 
-// String returns "expired", "closed", "lost", "closed by the operator", "succeeded by a player"
+// String returns "expired", "closed", "lost", "closed by the operator", "taken over by a player"
 // or "replaced by its player's next one".
 func (r EndReason) String() string {
 	switch r {
@@ -479,8 +479,8 @@ func (r EndReason) String() string {
 		return "lost"
 	case EndOperator:
 		return "closed by the operator"
-	case EndSucceeded:
-		return "succeeded by a player"
+	case EndMigrated:
+		return "taken over by a player"
 	case EndReplaced:
 		return "replaced by its player's next one"
 	}

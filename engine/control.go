@@ -24,21 +24,21 @@ type control struct {
 	buf     [replySize]byte
 	counts  counters
 
-	pace        expiryPace
-	backlog     bool // the last call left work for the next millisecond
-	pause       expiryPause
-	recovery    recovery
-	drain       drain
-	seats       seats
-	successions successions
-	projects    projects
-	rebuilt     atomic.Uint64
-	sendTotals  func() sendCounts
-	stateFile   *statefile.File // nil methods do nothing
-	slow        slowLog
-	refusals    refusalGates
-	nextHops    *nextHops // nil: there is no fast path
-	records     Records   // nil: none
+	pace       expiryPace
+	backlog    bool // the last call left work for the next millisecond
+	pause      expiryPause
+	recovery   recovery
+	drain      drain
+	seats      seats
+	migrations migrations
+	projects   projects
+	rebuilt    atomic.Uint64
+	sendTotals func() sendCounts
+	stateFile  *statefile.File // nil methods do nothing
+	slow       slowLog
+	refusals   refusalGates
+	nextHops   *nextHops // nil: there is no fast path
+	records    Records   // nil: none
 	// isOpen reports whether there is a session at an endpoint. One of plain UDP has none
 	// that could be closed.
 	isOpen func(endpoint.Endpoint) bool
@@ -109,7 +109,7 @@ func (c *control) serve(call call) {
 // recoverFault ends a panic and logs it. It must be deferred. What control guards in
 // this way are hooks, calls and commands: each of them concerns one player or
 // operator, and a client repeats what it has no answer to. A panic anywhere else, such
-// as in expiry, ends the process, whose successor recovers from the state file.
+// as in expiry, ends the process, whose candidate recovers from the state file.
 func (c *control) recoverFault(what string) {
 	if fault := recover(); fault != nil {
 		c.shared.logFault(c.shared.clock(), fault, "in", what)
@@ -135,8 +135,8 @@ func (c *control) guardHooks(h Hooks) Hooks {
 	h.OnConnect = guard(c, "OnConnect", h.OnConnect)
 	h.OnDisconnect = guard(c, "OnDisconnect", h.OnDisconnect)
 	h.OnEnd = guard(c, "OnEnd", h.OnEnd)
-	h.OnSucceed = guard(c, "OnSucceed", h.OnSucceed)
-	h.OnSuccessionEnd = guard(c, "OnSuccessionEnd", h.OnSuccessionEnd)
+	h.OnMigrate = guard(c, "OnMigrate", h.OnMigrate)
+	h.OnMigrationEnd = guard(c, "OnMigrationEnd", h.OnMigrationEnd)
 	h.OnReturn = guard(c, "OnReturn", h.OnReturn)
 	h.OnCode = guard(c, "OnCode", h.OnCode)
 	h.OnRefuse = guard(c, "OnRefuse", h.OnRefuse)
@@ -154,7 +154,7 @@ func (c *control) runOnce(now int64) bool {
 	more = c.nextHops.update() || more
 	c.recoverSome(now)
 	c.drainSome(now)
-	more = c.endSuccessions(now) || more
+	more = c.endMigrations(now) || more
 	for range len(c.calls) {
 		c.serve(<-c.calls)
 	}

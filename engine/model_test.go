@@ -131,8 +131,8 @@ type model struct {
 	repeats      map[mSlot]*mBucket
 	reported     map[mID]bool // matches of which a large message was reported
 	reports      []mReport
-	successions  map[mID]*mSuccession
-	farewells    map[mID]*mFarewell
+	migrations   map[mID]*mMigration
+	departures   map[mID]*mDeparture
 	coded        map[mID]bool // hosts with a join code
 	stalls       [][2]int64   // in ticks
 	settle       int64
@@ -204,7 +204,7 @@ func newModel(limits bool) *model {
 		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, rebinds: map[mID]*mBucket{}, mismatches: map[mGate]*mBucket{}, hits: map[string]int{},
 		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
 		meters: map[mID]*[2]int64{}, excesses: map[string]*int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
-		reported: map[mID]bool{}, successions: map[mID]*mSuccession{}, farewells: map[mID]*mFarewell{}, coded: map[mID]bool{},
+		reported: map[mID]bool{}, migrations: map[mID]*mMigration{}, departures: map[mID]*mDeparture{}, coded: map[mID]bool{},
 		closed: map[mAddr]bool{},
 	}
 }

@@ -203,7 +203,7 @@ func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 	err = s.onControl(ctx, func(c *control) {
 		if e, ok := c.shared.table.ByID(id); ok && e.Role == table.RoleHost {
 			c.stateFile.SetCode(c.recordPlace(e.Handle), packed)
-			c.successions.noteCode(&e)
+			c.migrations.noteCode(&e)
 			if c.hooks.OnCode != nil {
 				c.hooks.OnCode(CodeEvent{Host: id, Code: code})
 			}

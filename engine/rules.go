@@ -130,26 +130,26 @@ package engine
 // counts as sent, answered or not. RELAY and DISCONNECT count as received by
 // the peer to which they go.
 //
-// # Succession
+// # Migration
 //
-// With [Config].SuccessionWindow a player may take the place of its host by
-// [Server.Succeed], not by a message of the protocol. In the order of the checks:
+// With [Config].HostMigrationWindow a player may take the place of its host by
+// [Server.Migrate], not by a message of the protocol. In the order of the checks:
 //
 //	ticket             not of this match, tenant and player, or of a player that is not
 //	                   bound: not found
-//	host alive         heard within SuccessionSilence (a host that was never bound:
+//	host alive         heard within HostMigrationSilence (a host that was never bound:
 //	                   reserved within it), or the player is not linked to it: present;
 //	                   else the host ends, with ERROR 1 to its endpoint
-//	host ended         longer ago than SuccessionWindow, by an operator, or without this
+//	host ended         longer ago than HostMigrationWindow, by an operator, or without this
 //	                   player: not found
 //	first player       it has the permission for 3 s, again at each call, and after them
 //	                   until another one asks
-//	any other player   SuccessionError with the one that has it
+//	any other player   MigrationError with the one that has it
 //
 // The players of a host that ended are those that were linked to it, or, if it had no link,
 // those that it disconnected within 2 s each, the last of them within 2 s before its last
 // message; and those of a host with a join code that no client has bound: all. A join to
-// such a host gets the SuccessionError.
+// such a host gets the MigrationError.
 //
 // # After a restart
 //

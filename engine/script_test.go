@@ -51,7 +51,7 @@ const (
 	opBindAgain
 	opNewLinks
 	opQoS
-	opSucceed
+	opMigrate
 	opExceed
 	opRejoin
 	numOps
@@ -62,7 +62,7 @@ var opWeights = [numOps]int{
 	opHost: 5, opJoiner: 9, opBind: 26, opBindForged: 3, opPing: 12, opConnect: 16, opRelay: 22, opDisconnect: 8,
 	opClose: 2, opJunk: 8, opAdvance: 6, opKeepAlive: 1, opFeedSilent: 1, opMatch: 9, opRoam: 6, opMismatchFlood: 2,
 	opBindPending: 3, opStraddle: 8, opLateStamp: 2, opBatch: 5, opStrangers: 1,
-	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1, opQoS: 3, opSucceed: 4, opExceed: 1, opRejoin: 3,
+	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1, opQoS: 3, opMigrate: 4, opExceed: 1, opRejoin: 3,
 }
 
 // op is one step. Its numbers are taken modulo what there is, so a step stays
@@ -208,11 +208,11 @@ func (s *sim) do(o op) {
 		s.bindOften(o)
 	case opQoS:
 		s.probe(o)
-	case opSucceed:
+	case opMigrate:
 		if o.d%2 == 0 {
 			s.hostLeaves(o)
 		}
-		s.succeed(s.reservation(o.a))
+		s.migrate(s.reservation(o.a))
 	case opRejoin:
 		s.rejoin(o)
 	case opNewLinks:
@@ -425,9 +425,9 @@ var modelRules = []string{
 	"expiry: never bound", "expiry: idle", "expiry: host alone", "expiry: nothing received",
 	"expiry: deferred after a bad nonce",
 	"size: first of a match is reported, dropped false", "size: first of a match is reported, dropped true",
-	"succession: of a player that is not there", "succession: the host is there", "succession: ends a silent host",
-	"succession: no host has left this player", "succession: another player was first", "succession: granted",
-	"succession: granted again to the same player", "succession: granted to the next player",
+	"migration: of a player that is not there", "migration: the host is there", "migration: ends a silent host",
+	"migration: no host has left this player", "migration: another player was first", "migration: granted",
+	"migration: granted again to the same player", "migration: granted to the next player",
 	"path: from the network of the reservation", "path: as validated as the former one of the same network", "path: limited",
 	"path: unvalidated, beyond the allowance", "path: excess of a path", "path: excess of a network", "path: excess of all", "path: a reply beyond the allowance",
 	"grace: a reply waits for a busy worker", "grace: a due allocation received something in time",

@@ -259,7 +259,7 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 		epochs = append(epochs, w.epoch)
 		c.inboxes.add(w.inbox)
 	}
-	c.successions, c.records = newSuccessions(&s.cfg), s.cfg.Records
+	c.migrations, c.records = newMigrations(&s.cfg), s.cfg.Records
 	c.stateFile, c.seats.max = stateFile, int64(s.cfg.MaxSeats)
 	c.recover(left)
 	c.sendTotals, c.projects.traffic, c.isOpen = s.sendTotals, s.traffic, s.isOpen

@@ -132,7 +132,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 		JoinerDatagrams: int(mJoinerQuota[0]), JoinerBytes: int(mJoinerQuota[1]),
 		HostDatagrams: int(mHostQuota[0]), HostBytes: int(mHostQuota[1]),
 		UnvalidatedBytes: mAllowance, UnvalidatedRatio: mRatio,
-	}, SuccessionWindow: mSuccessionWindow * time.Millisecond, SuccessionSilence: mSuccessionSilence * time.Millisecond}
+	}, HostMigrationWindow: mHostMigrationWindow * time.Millisecond, HostMigrationSilence: mHostMigrationSilence * time.Millisecond}
 	memory := table.Memory{Slab: func(int) *table.Slab { return new(table.Slab) }}
 	if s.fast != nil {
 		memory, err = s.fast.Load(FastPathSpec{MaxAllocations: 64})
@@ -154,7 +154,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 	var epochs []*epoch
 	s.control = newControl(s.shared, Hooks{OnLargeMessage: s.onLargeMessage}, wake)
 	s.control.recover(left)
-	s.control.successions = newSuccessions(cfg)
+	s.control.migrations = newMigrations(cfg)
 	s.control.sendTotals = func() (n sendCounts) { return n }
 	s.control.isOpen = func(ep endpoint.Endpoint) bool { return !s.model.closed[addrOf(ep)] }
 	s.control.drain.finish = func() {}
@@ -378,7 +378,7 @@ func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string
 	err := s.control.reserve(&sealed, named, s.now)
 	if ok := s.model.reserve(card); ok != (err == nil) {
 		s.fail("reserve %s: engine says %v, model says %v", role, err, ok)
-	} else if host != nil && !s.model.mayAnswer(host, tenant, errors.Is(err, alloc.ErrSuccession)) {
+	} else if host != nil && !s.model.mayAnswer(host, tenant, errors.Is(err, alloc.ErrMigration)) {
 		s.fail("reserve a joiner of %x: engine says %v, model says otherwise", host.id, err)
 	} else if ok {
 		s.cards = append(s.cards, card)

@@ -104,12 +104,12 @@ func (c *Client) JoinFor(ctx context.Context, r JoinRequest) (Allocation, error)
 	return a, nil
 }
 
-// Succeed reserves an allocation for a player that takes the place of its host, which has
+// Migrate reserves an allocation for a player that takes the place of its host, which has
 // left, under the same join code. A *Problem with status 409 says in its details which
-// player does so now, or which host there is. See client.Succeed.
-func (c *Client) Succeed(ctx context.Context, r SucceedRequest) (Allocation, error) {
+// player does so now, or which host there is. See client.Migrate.
+func (c *Client) Migrate(ctx context.Context, r MigrateRequest) (Allocation, error) {
 	var out AllocationResponse
-	err := c.post(ctx, "/v1/succeed", r, &out, http.StatusCreated)
+	err := c.post(ctx, "/v1/migrate", r, &out, http.StatusCreated)
 	if err != nil {
 		return Allocation{}, fmt.Errorf("succeed: %w", err)
 	}

@@ -36,10 +36,10 @@ type JoinRequest struct {
 	Player string `json:"player,omitempty"`
 }
 
-// SucceedRequest is the body of POST /v1/succeed, by which a player takes the place of a host
+// MigrateRequest is the body of POST /v1/migrate, by which a player takes the place of a host
 // that has left, under the same join code. It is not part of the original API, and not every
 // server has it.
-type SucceedRequest struct {
+type MigrateRequest struct {
 	JoinCode string `json:"joinCode"`
 	// HostConnectionData is what join returned to the player, 255 bytes.
 	HostConnectionData []byte `json:"hostConnectionData"`

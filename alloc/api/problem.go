@@ -37,8 +37,8 @@ type Detail struct {
 
 // The keys of details of a 409 of join and succeed whose values are allocation ids.
 const (
-	// DetailSuccessor: the player that takes the place of a host that has left.
-	DetailSuccessor = "successor"
+	// DetailCandidate: the player that takes the place of a host that has left.
+	DetailCandidate = "candidate"
 	// DetailHost: the host to which the join code leads, another one than the one that the
 	// player has lost. Join by the code.
 	DetailHost = "host"

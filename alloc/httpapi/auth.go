@@ -120,7 +120,7 @@ func challenge(err error) string {
 // prove that an allocation is its own, so joincode accepts any of its tenant, and succeed
 // any ticket.
 func (p principal) caller(c callName) alloc.Caller {
-	server := p.kind == KindServer || (p.anonymous && (c == callJoinCode || c == callSucceed))
+	server := p.kind == KindServer || (p.anonymous && (c == callJoinCode || c == callMigrate))
 	return alloc.Caller{Tenant: p.tenant, Player: p.player, Individual: p.individual, Server: server}
 }
 

@@ -114,15 +114,15 @@ func (h *Handler) setPlayerAddress(r *request, address string) *api.Problem {
 	return nil
 }
 
-func (h *Handler) succeed(ctx context.Context, r request) (answer, *api.Problem) {
-	var in api.SucceedRequest
+func (h *Handler) migrate(ctx context.Context, r request) (answer, *api.Problem) {
+	var in api.MigrateRequest
 	if problem := decode(r.body, &in); problem != nil {
 		return answer{}, problem
 	}
 	if problem := checkFamily(in.Family); problem != nil {
 		return answer{}, problem
 	}
-	claim := alloc.SuccessionClaim{Code: in.JoinCode}
+	claim := alloc.MigrationClaim{Code: in.JoinCode}
 	switch {
 	case in.JoinCode == "":
 		return answer{}, invalidMember("joinCode", "is missing")
@@ -140,7 +140,7 @@ func (h *Handler) succeed(ctx context.Context, r request) (answer, *api.Problem)
 	if problem := h.checkFailedJoins(r.source); problem != nil {
 		return answer{}, problem
 	}
-	res, err := h.service.Succeed(ctx, r.caller, claim)
+	res, err := h.service.Migrate(ctx, r.caller, claim)
 	if errors.Is(err, alloc.ErrCodeNotFound) {
 		h.countFailedJoin(ctx, r.source)
 	}

@@ -189,8 +189,8 @@ func TestEndpointOrder(t *testing.T) {
 		{name: "host over IPv6", call: "allocate", remote: "[2001:db8::1]:1", want: ipv4First},
 		{name: "host that names IPv6", call: "allocate", remote: "198.51.100.1:1", family: "6", want: ipv6First},
 		{name: "host that names IPv4", call: "allocate", remote: "[2001:db8::1]:1", family: "4", want: ipv4First},
-		{name: "new host over IPv6", call: "succeed", remote: "[2001:db8::1]:1", want: ipv4First},
-		{name: "new host that names IPv6", call: "succeed", remote: "198.51.100.1:1", family: "6", want: ipv6First},
+		{name: "new host over IPv6", call: "migrate", remote: "[2001:db8::1]:1", want: ipv4First},
+		{name: "new host that names IPv6", call: "migrate", remote: "198.51.100.1:1", family: "6", want: ipv6First},
 		{name: "join over IPv4", call: "join", remote: "198.51.100.1:1", want: ipv4First},
 		{name: "join over mapped IPv4", call: "join", remote: "[::ffff:198.51.100.1]:1", want: ipv4First},
 		{name: "join over IPv6", call: "join", remote: "[2001:db8::1]:1", want: ipv6First},
@@ -216,7 +216,7 @@ func TestEndpointOrder(t *testing.T) {
 		id := x.allocate(t, tokenAnna)
 		code := x.code(t, tokenAnna, id)
 		body := map[string]string{"allocate": `"maxConnections":4`, "join": `"joinCode":"` + code + `"`}[c.call]
-		if c.call == "succeed" {
+		if c.call == "migrate" {
 			host, err := proto.ParseAllocationID(id)
 			if err != nil {
 				t.Fatal(err)

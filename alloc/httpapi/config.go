@@ -108,7 +108,7 @@ type Config struct {
 	// Nil disables logging. Tokens, keys, join codes and addresses are never logged.
 	Logger *slog.Logger
 	// OnRequest is called after each request with the call
-	// ("allocate", "joincode", "join", "succeed", "regions", "openapi", "preflight" or
+	// ("allocate", "joincode", "join", "migrate", "regions", "openapi", "preflight" or
 	// "other"), the status and the duration. It is called concurrently. Nil is
 	// allowed.
 	OnRequest func(call string, status int, d time.Duration)

@@ -1,7 +1,7 @@
 // Package httpapi serves the Relay Allocations API over an [alloc.Service]: allocate,
 // joincode, join and regions, and its OpenAPI description at /openapi.yaml. Paths, JSON
 // members, statuses and codes are those that an unmodified Unity SDK expects. A service
-// with successions adds the call succeed.
+// with host migration adds the call migrate.
 //
 //	handler, err := httpapi.New(httpapi.Config{
 //		Service: service,

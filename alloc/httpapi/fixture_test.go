@@ -49,7 +49,7 @@ func newFixture(t testing.TB, cfg Config) *fixture {
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay:     x.relay,
 		Store:     alloc.NewMemoryStore(),
-		Unlimited: cfg.Unlimited, Successions: true,
+		Unlimited: cfg.Unlimited, HostMigration: true,
 		Now: now,
 		Regions: []alloc.Region{
 			{ID: "local", Description: "Here", QoSAddress: "203.0.113.1:7777"}, {ID: "far", Description: "There"},
@@ -136,8 +136,8 @@ type fakeRelay struct {
 	// callers are the addresses of the players that joined.
 	callers []netip.Addr
 	joiner  alloc.JoinerRequest // the last one
-	// left is the host that has left, successor the player that takes its place.
-	left, successor proto.AllocationID
+	// left is the host that has left, candidate the player that takes its place.
+	left, candidate proto.AllocationID
 }
 
 // fakeCapacity bounds the memory of a fake relay under a fuzzer.
@@ -164,41 +164,41 @@ func (f *fakeRelay) ReserveHost(_ context.Context, r alloc.HostRequest) (alloc.R
 func (f *fakeRelay) ReserveJoiner(_ context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
 	f.mu.Lock()
 	_, ok := f.live[r.Host]
-	left, successor := r.Host == f.left, f.successor
+	left, candidate := r.Host == f.left, f.candidate
 	f.joiner = r
 	f.callers = append(f.callers[max(len(f.callers)-fakeCapacity, 0):], r.ClientAddress)
 	f.mu.Unlock()
 	switch {
 	case left:
-		return alloc.Reservation{}, alloc.SuccessionError{Successor: successor}
+		return alloc.Reservation{}, alloc.MigrationError{Candidate: candidate}
 	case !ok:
 		return alloc.Reservation{}, alloc.ErrNotFound
 	}
 	return f.reserve(alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleJoiner})
 }
 
-// Succeed permits every player to succeed the host that has left.
-func (f *fakeRelay) Succeed(_ context.Context, r alloc.SuccessionRequest) (alloc.Succession, error) {
+// Migrate permits every player to succeed the host that has left.
+func (f *fakeRelay) Migrate(_ context.Context, r alloc.MigrationRequest) (alloc.Migration, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, live := f.live[r.Host]
 	switch {
 	case f.fail != nil:
-		return alloc.Succession{}, f.fail
+		return alloc.Migration{}, f.fail
 	case r.Host == f.left:
-		return alloc.Succession{Player: r.Player, MaxConnections: 4, Region: "far"}, nil
+		return alloc.Migration{Player: r.Player, MaxConnections: 4, Region: "far"}, nil
 	case live:
-		return alloc.Succession{}, alloc.ErrHostPresent
+		return alloc.Migration{}, alloc.ErrHostPresent
 	}
-	return alloc.Succession{}, alloc.ErrNotFound
+	return alloc.Migration{}, alloc.ErrNotFound
 }
 
 // leave ends a host whose place a player may take.
-func (f *fakeRelay) leave(id, successor proto.AllocationID) {
+func (f *fakeRelay) leave(id, candidate proto.AllocationID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.live, id)
-	f.left, f.successor = id, successor
+	f.left, f.candidate = id, candidate
 }
 
 func (f *fakeRelay) Describe(_ context.Context, id proto.AllocationID) (alloc.Description, error) {

@@ -32,7 +32,7 @@ const (
 	callAllocate  callName = "allocate"
 	callJoinCode  callName = "joincode"
 	callJoin      callName = "join"
-	callSucceed   callName = "succeed"
+	callMigrate   callName = "migrate"
 	callRegions   callName = "regions"
 	callSpec      callName = "openapi"
 	callPreflight callName = "preflight"
@@ -113,8 +113,8 @@ func New(cfg Config) (*Handler, error) {
 		"/v1/regions":   {callRegions, http.MethodGet, h.regions},
 		"/openapi.yaml": {callSpec, http.MethodGet, nil},
 	}
-	if cfg.Service.Successions() {
-		h.calls["/v1/succeed"] = call{callSucceed, http.MethodPost, h.succeed}
+	if cfg.Service.HostMigration() {
+		h.calls["/v1/migrate"] = call{callMigrate, http.MethodPost, h.migrate}
 	}
 	return h, nil
 }

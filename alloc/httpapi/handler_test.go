@@ -150,7 +150,7 @@ func TestSecondSlash(t *testing.T) {
 	allocate := func() string { return `{"maxConnections":4}` }
 	own := func() string { return `{"allocationId":"` + x.allocate(t, tokenAnna) + `"}` }
 	live := func() string { return `{"joinCode":"` + x.code(t, tokenAnna, x.allocate(t, tokenAnna)) + `"}` }
-	succession := func() string {
+	migration := func() string {
 		id := x.allocate(t, tokenAnna)
 		code := x.code(t, tokenAnna, id)
 		host, err := proto.ParseAllocationID(id)
@@ -166,7 +166,7 @@ func TestSecondSlash(t *testing.T) {
 		want int
 	}{
 		"/v1/allocate": {allocate, 201}, "/v1/joincode": {own, 201}, "/v1/join": {live, 200},
-		"/v1/regions": {none, 200}, "/openapi.yaml": {none, 200}, "/v1/succeed": {succession, 201},
+		"/v1/regions": {none, 200}, "/openapi.yaml": {none, 200}, "/v1/migrate": {migration, 201},
 	}
 	for path, call := range x.calls {
 		tt, ok := tests[path]

@@ -139,7 +139,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		"/v1/allocate": `{"maxConnections":4}`,
 		"/v1/joincode": `{"allocationId":"` + id + `"}`,
 		"/v1/join":     `{"joinCode":"` + code + `"}`,
-		"/v1/succeed":  `{"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"}`,
+		"/v1/migrate":  `{"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"}`,
 	}
 	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, bodies["/v1/join"]), 200)
 	wantStatus(t, d.post(t, x, "/v1/allocate", tokenAnna, `{"maxConnections":4,"region":"moon"}`), 400)
@@ -166,11 +166,11 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantStatus(t, d.post(t, x, "/v1/succeed", tokenAnna, bodies["/v1/succeed"]), 409)
+	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, bodies["/v1/migrate"]), 409)
 	x.relay.leave(host, host)
 	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, bodies["/v1/join"]), 409)
-	wantStatus(t, d.post(t, x, "/v1/succeed", tokenAnna, strings.Replace(bodies["/v1/succeed"], code, "6666666", 1)), 404)
-	wantStatus(t, d.post(t, x, "/v1/succeed", tokenAnna, bodies["/v1/succeed"]), 201)
+	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, strings.Replace(bodies["/v1/migrate"], code, "6666666", 1)), 404)
+	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, bodies["/v1/migrate"]), 201)
 	for _, path := range []string{"/v1/allocate", "/v1/join"} {
 		for _, failure := range []error{alloc.DeniedError{Reason: "banned"}, alloc.ErrProjectInactive, alloc.ErrProjectQuota} {
 			x.relay.failWith(failure)
@@ -179,7 +179,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		x.relay.failWith(nil)
 	}
 	x.relay.failWith(alloc.ErrProjectInactive)
-	wantStatus(t, d.post(t, x, "/v1/succeed", tokenAnna, bodies["/v1/succeed"]), 403)
+	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, bodies["/v1/migrate"]), 403)
 	x.relay.failWith(nil)
 	for path, call := range x.calls {
 		for range 30 {

@@ -20,9 +20,9 @@ const (
 	retryDraining    = 10 * time.Second
 	retryOutstanding = 10 * time.Second
 	retryQuota       = 10 * time.Second
-	// retrySuccession is short: the successor has been reserved within some milliseconds,
+	// retryMigration is short: the candidate has been reserved within some milliseconds,
 	// or no player has asked for the place yet.
-	retrySuccession = time.Second
+	retryMigration = time.Second
 )
 
 // statusProblem returns a problem whose code follows from its status.
@@ -59,12 +59,12 @@ func deniedProblem(d alloc.DeniedError) *api.Problem {
 	return statusProblem(http.StatusForbidden, d.Reason)
 }
 
-// successionProblem returns the answer while a player may take the place of a host that has
+// migrationProblem returns the answer while a player may take the place of a host that has
 // left. It names the allocation of the player that does so now, if one does.
-func successionProblem(err error) *api.Problem {
-	p := withRetryAfter(statusProblem(http.StatusConflict, "the host has left, and one of its players may take its place"), retrySuccession)
-	if s, ok := errors.AsType[alloc.SuccessionError](err); ok && !s.Successor.IsZero() {
-		p.Details = []api.Detail{{Key: api.DetailSuccessor, Value: s.Successor.String()}}
+func migrationProblem(err error) *api.Problem {
+	p := withRetryAfter(statusProblem(http.StatusConflict, "the host has left, and one of its players may take its place"), retryMigration)
+	if s, ok := errors.AsType[alloc.MigrationError](err); ok && !s.Candidate.IsZero() {
+		p.Details = []api.Detail{{Key: api.DetailCandidate, Value: s.Candidate.String()}}
 	}
 	return p
 }
@@ -77,7 +77,7 @@ func hostPresentProblem(err error) *api.Problem {
 		p.Details = []api.Detail{{Key: api.DetailHost, Value: h.Host.String()}}
 		return p
 	}
-	return withRetryAfter(statusProblem(http.StatusConflict, "the host has not left"), retrySuccession)
+	return withRetryAfter(statusProblem(http.StatusConflict, "the host has not left"), retryMigration)
 }
 
 // problemOf maps an error of the service to a problem. An unknown error is an internal
@@ -102,8 +102,8 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, alloc.ErrCodeNotFound):
 		// This text is the original service's; games compare it.
 		return api.NewProblem(http.StatusNotFound, api.CodeJoinCodeNotFound, "join code not found")
-	case errors.Is(err, alloc.ErrSuccession):
-		return successionProblem(err)
+	case errors.Is(err, alloc.ErrMigration):
+		return migrationProblem(err)
 	case errors.Is(err, alloc.ErrHostPresent):
 		return hostPresentProblem(err)
 	case errors.Is(err, alloc.ErrFull):

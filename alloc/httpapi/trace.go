@@ -14,7 +14,7 @@ var spanNames = map[callName]struct{ name, route string }{
 	callAllocate: {"POST /v1/allocate", "/v1/allocate"},
 	callJoinCode: {"POST /v1/joincode", "/v1/joincode"},
 	callJoin:     {"POST /v1/join", "/v1/join"},
-	callSucceed:  {"POST /v1/succeed", "/v1/succeed"},
+	callMigrate:  {"POST /v1/migrate", "/v1/migrate"},
 	callRegions:  {"GET /v1/regions", "/v1/regions"},
 }
 

@@ -189,9 +189,9 @@ func runPath(t *testing.T, p *Path) (end func()) {
 	}
 }
 
-// TestSucceed: the program of another process at a driver is replaced when that has ended, with
+// TestMigrate: the program of another process at a driver is replaced when that has ended, with
 // its attachment, or, if that is of an older version, without it.
-func TestSucceed(t *testing.T) {
+func TestMigrate(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}

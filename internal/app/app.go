@@ -64,10 +64,10 @@ type Options struct {
 	Reload func() (config.Loaded, error)
 	// Level is that of Logger. Nil: it cannot be changed while the process runs.
 	Level *slog.LevelVar
-	// Heir is what another process hands over to this one, and Locks what this one needs for a
+	// NewHost is what another process hands over to this one, and Locks what this one needs for a
 	// hand-over besides its sockets, by name. Nil: there is none.
-	Heir  *upgrade.Heir
-	Locks map[string]*os.File
+	NewHost *upgrade.NewHost
+	Locks   map[string]*os.File
 	// OnReady is called once, when the process is ready. Nil is allowed.
 	OnReady func()
 }
@@ -150,7 +150,7 @@ func New(o Options) (*App, error) {
 		upgrades: upgrading{given: make(chan struct{})},
 		quit:     make(chan struct{}), done: make(chan struct{}), serving: make(chan struct{}),
 	}
-	if o.Heir == nil {
+	if o.NewHost == nil {
 		close(a.serving)
 	}
 	if err := a.build(); err != nil {
@@ -355,7 +355,7 @@ func (a *App) buildRelay() error {
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
 	cfg.Hooks = engine.Hooks{
 		Admit: a.players.admitOnRelay, OnReserve: a.onReserve, OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
-		OnSucceed: a.onSucceed, OnSuccessionEnd: a.onSuccessionEnd,
+		OnMigrate: a.onMigrate, OnMigrationEnd: a.onMigrationEnd,
 		OnConnect:      func(e engine.ConnectEvent) { a.devLog.linked(e); a.history.linked(e); a.players.connected(e) },
 		OnDisconnect:   func(e engine.DisconnectEvent) { a.devLog.unlinked(e); a.history.unlinked(e); a.players.disconnected(e) },
 		OnLargeMessage: a.onLargeMessage,
@@ -380,7 +380,7 @@ func (a *App) buildRelay() error {
 	a.logStateReport()
 	a.addComponent(component{relayName, a.runRelay, a.relay.Close})
 	a.usage = newUsageKeeper(a.opts.UsageFile, a.since, a.opts.Logger)
-	if a.opts.Heir == nil {
+	if a.opts.NewHost == nil {
 		if err := a.usage.load(); err != nil {
 			return err
 		}
@@ -416,7 +416,7 @@ func (a *App) newRelay(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server,
 	}
 	fast := fastPathConfig(c)
 	fast.Logger = a.opts.Logger
-	if h := a.opts.Heir; h != nil {
+	if h := a.opts.NewHost; h != nil {
 		fast.Link = func(ifindex int) *os.File { return h.Take(xdpName(ifindex)) }
 	}
 	a.fastPath = fastpath.New(fast)
@@ -453,7 +453,7 @@ func (a *App) buildService() error {
 			QoSAddress: relay.qos(), WebSocketURL: fleet.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
-		Successions: c.Succession > 0, KeepCode: a.relay.KeepCode, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
+		HostMigration: c.HostMigration > 0, KeepCode: a.relay.KeepCode, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
 		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.history.reservedFor(e); a.players.reserved(e) },
 	})
 	if err != nil {

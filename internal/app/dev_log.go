@@ -87,9 +87,9 @@ func (d *devLog) ended(e engine.EndEvent) {
 	}
 }
 
-func (d *devLog) succeeds(e engine.SucceedEvent) {
+func (d *devLog) migrates(e engine.MigrateEvent) {
 	if d != nil {
-		d.log.Info("a player takes the place of the host", "player", e.Successor.String(), "host", e.Host.String())
+		d.log.Info("a player takes the place of the host", "player", e.Candidate.String(), "host", e.Host.String())
 	}
 }
 

@@ -278,9 +278,9 @@ func TestFleetQuota(t *testing.T) {
 	})
 }
 
-// TestFarewell: a relay without hosts leaves the registry, and one that has some
+// TestDeparture: a relay without hosts leaves the registry, and one that has some
 // says that it drains, so that it comes back to them.
-func TestFarewell(t *testing.T) {
+func TestDeparture(t *testing.T) {
 	t.Parallel()
 	k := newFleet(t)
 	a := k.api()

@@ -35,7 +35,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
 		IdleTimeout: c.IdleTimeout, HostAloneTimeout: c.HostAloneTimeout,
 		BindTimeout: c.BindTimeout, HearTimeout: c.HearTimeout,
-		SuccessionWindow: c.Succession, SuccessionSilence: c.SuccessionSilence,
+		HostMigrationWindow: c.HostMigration, HostMigrationSilence: c.HostMigrationSilence,
 		Limits:    limits(c),
 		Unlimited: mode == Dev, Region: c.Region,
 		AllowPrivateSources: c.AllowPrivateSources || mode == Dev,
@@ -126,7 +126,7 @@ func (a *App) onEnd(e engine.EndEvent) {
 	a.devLog.ended(e)
 	player := a.history.PlayerOf(e.ID)
 	a.history.ended(e)
-	if e.Succession {
+	if e.Migration {
 		a.observers.left(e)
 	} else {
 		a.observers.ended(e)
@@ -137,13 +137,13 @@ func (a *App) onEnd(e engine.EndEvent) {
 	}
 }
 
-// onSucceed is called when a player gets the permission to take the place of its host.
-func (a *App) onSucceed(e engine.SucceedEvent) {
-	a.devLog.succeeds(e)
-	a.history.succeeds(e)
+// onMigrate is called when a player gets the permission to take the place of its host.
+func (a *App) onMigrate(e engine.MigrateEvent) {
+	a.devLog.migrates(e)
+	a.history.migrates(e)
 }
 
-func (a *App) onSuccessionEnd(e engine.SuccessionEndEvent) { a.observers.vacant(e.Host) }
+func (a *App) onMigrationEnd(e engine.MigrationEndEvent) { a.observers.vacant(e.Host) }
 
 // onCode is called for each answer with the code of a host: the first one is news.
 func (a *App) onCode(e engine.CodeEvent) {

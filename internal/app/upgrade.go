@@ -51,9 +51,9 @@ func xdpName(ifindex int) string { return "xdp " + strconv.Itoa(ifindex) }
 // upgrading is the hand-over to another process.
 type upgrading struct {
 	asking sync.Mutex // one upgrade at a time; taken before mu
-	mu     sync.Mutex // guards successor
-	// successor is the process that replaces this one; nil: there is none.
-	successor *upgrade.Successor
+	mu     sync.Mutex // guards candidate
+	// candidate is the process that replaces this one; nil: there is none.
+	candidate *upgrade.Candidate
 	// ours is this process's end of the link for its WebSockets, and links are those to
 	// processes before this one that keep WebSockets.
 	ours  *os.File
@@ -73,10 +73,10 @@ type handedState struct {
 	Held     websocket.Held // of websocket.Transport.Detach
 }
 
-func (u *upgrading) to() *upgrade.Successor {
+func (u *upgrading) to() *upgrade.Candidate {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.successor
+	return u.candidate
 }
 
 // Upgrade starts the program of this process again, as it is on the disk now, lets the new
@@ -147,7 +147,7 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 		return admin.UpgradeResult{}, err
 	}
 	u.mu.Lock()
-	u.successor, u.ours = s, ours
+	u.candidate, u.ours = s, ours
 	u.mu.Unlock()
 	return admin.UpgradeResult{Process: s.Process()}, nil
 }
@@ -235,7 +235,7 @@ func closeAll(files []*os.File) {
 
 // inheritOffer returns the relay that another process hands over, or nil.
 func (a *App) inheritOffer() (*engine.Offer, error) {
-	h := a.opts.Heir
+	h := a.opts.NewHost
 	if h == nil {
 		return nil, nil
 	}
@@ -257,7 +257,7 @@ func (a *App) inheritOffer() (*engine.Offer, error) {
 
 // listen opens a TCP port, or takes over that of another process.
 func (a *App) listen(name string, addr netip.AddrPort) (*net.TCPListener, error) {
-	if h := a.opts.Heir; h != nil {
+	if h := a.opts.NewHost; h != nil {
 		l, err := h.Listener(name, addr.String())
 		if err != nil {
 			return nil, fmt.Errorf("app: %w", err)
@@ -280,7 +280,7 @@ func (a *App) listen(name string, addr netip.AddrPort) (*net.TCPListener, error)
 // takeOver waits until the process before this one has stopped, and reads what that has
 // written last.
 func (a *App) takeOver(ctx context.Context) error {
-	h := a.opts.Heir
+	h := a.opts.NewHost
 	if err := h.Prepared(); err != nil {
 		return err
 	}
@@ -317,7 +317,7 @@ func (a *App) resumed() {
 	}
 	a.restart.storing.Store(a.relay.StateReport().Opened)
 	close(a.serving)
-	if err := a.opts.Heir.Serving(); err != nil {
+	if err := a.opts.NewHost.Serving(); err != nil {
 		a.opts.Logger.Warn("upgrade: the process before this one does not end", "error", err)
 	}
 	a.opts.Logger.Info("upgrade: this process has taken over", "allocations", a.allocations())

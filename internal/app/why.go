@@ -154,8 +154,8 @@ func (h *history) ended(e engine.EndEvent) {
 	delete(h.owners, e.ID)
 }
 
-func (h *history) succeeds(e engine.SucceedEvent) {
-	h.add(timeline.Event{ID: e.Host, Peer: e.Successor, Kind: timeline.Succeeded})
+func (h *history) migrates(e engine.MigrateEvent) {
+	h.add(timeline.Event{ID: e.Host, Peer: e.Candidate, Kind: timeline.Migrated})
 }
 
 // HostOf returns the host of a join code, in any case of letters.

@@ -44,19 +44,19 @@ func TestCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	succession := alloc.SuccessionRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{8}, Host: host.ID, Holder: proto.AllocationID{3}, Heir: proto.AllocationID{4}}
-	for i := range succession.Ticket {
-		succession.Ticket[i] = byte(255 - i)
+	migration := alloc.MigrationRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{8}, Host: host.ID, Holder: proto.AllocationID{3}, NewHost: proto.AllocationID{4}}
+	for i := range migration.Ticket {
+		migration.Ticket[i] = byte(255 - i)
 	}
-	if granted, err := remote.Succeed(ctx, succession); granted != fakeSuccession || err != nil {
-		t.Errorf("Succeed = %+v, %v", granted, err)
+	if granted, err := remote.Migrate(ctx, migration); granted != fakeMigration || err != nil {
+		t.Errorf("Migrate = %+v, %v", granted, err)
 	}
 	x.relay.mu.Lock()
 	defer x.relay.mu.Unlock()
 	if want := x.relay.live[joiner.ID]; d != want {
 		t.Errorf("described %+v, want %+v", d, want)
 	}
-	if !reflect.DeepEqual(x.relay.asks, []alloc.SuccessionRequest{succession}) {
+	if !reflect.DeepEqual(x.relay.asks, []alloc.MigrationRequest{migration}) {
 		t.Errorf("asked %+v", x.relay.asks)
 	}
 	if !reflect.DeepEqual(x.relay.hosts, []alloc.HostRequest{ask}) || !reflect.DeepEqual(x.relay.joiners, []alloc.JoinerRequest{joinerAsk}) {
@@ -117,10 +117,10 @@ func TestRequestsAreCarried(t *testing.T) {
 		"Description":   {"Tenant", "Player", "Role", "Bound"},
 		"Tenant":        {"Project", "Environment"},
 
-		"SuccessionRequest": {"Tenant", "Player", "Host", "Ticket", "Holder", "Heir"},
-		"Succession":        {"Player", "MaxConnections", "Region"},
+		"MigrationRequest": {"Tenant", "Player", "Host", "Ticket", "Holder", "NewHost"},
+		"Migration":        {"Player", "MaxConnections", "Region"},
 	}
-	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{}, alloc.SuccessionRequest{}, alloc.Succession{}} {
+	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{}, alloc.MigrationRequest{}, alloc.Migration{}} {
 		typ := reflect.TypeOf(v)
 		for i := range typ.NumField() {
 			name := typ.Field(i).Name
@@ -139,7 +139,7 @@ var notARelays = []string{"ErrStoreUnavailable", "ErrAdmissionUnavailable"}
 // declare.
 func errorNames(t *testing.T) (names []string) {
 	t.Helper()
-	for _, name := range []string{"relay.go", "succession.go"} {
+	for _, name := range []string{"relay.go", "migration.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), "../../alloc/"+name, nil, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ func TestErrorNames(t *testing.T) {
 		"ErrCodeMalformed": alloc.ErrCodeMalformed, "ErrMaxConnections": alloc.ErrMaxConnections,
 		"ErrRegion": alloc.ErrRegion, "ErrFull": alloc.ErrFull, "ErrUnavailable": alloc.ErrUnavailable,
 		"ErrDraining": alloc.ErrDraining, "ErrOutstanding": alloc.ErrOutstanding,
-		"ErrSuccession": alloc.ErrSuccession, "ErrHostPresent": alloc.ErrHostPresent,
+		"ErrMigration": alloc.ErrMigration, "ErrHostPresent": alloc.ErrHostPresent,
 	}
 	names := slices.DeleteFunc(errorNames(t), func(name string) bool { return slices.Contains(notARelays, name) })
 	if got := slices.Sorted(maps.Keys(sentinels)); !slices.Equal(got, slices.Sorted(slices.Values(names))) {
@@ -176,8 +176,8 @@ func TestErrorNames(t *testing.T) {
 		x.relay.failWith(fmt.Errorf("deep inside: %w", want))
 		_, hostErr := remote.ReserveHost(testContext(t), testHost())
 		_, describeErr := remote.Describe(testContext(t), proto.AllocationID{1})
-		_, succeedErr := remote.Succeed(testContext(t), alloc.SuccessionRequest{Host: proto.AllocationID{1}, Tenant: testHost().Tenant})
-		for _, err := range []error{hostErr, describeErr, succeedErr, remote.KeepCode(testContext(t), proto.AllocationID{1}, "")} {
+		_, migrateErr := remote.Migrate(testContext(t), alloc.MigrationRequest{Host: proto.AllocationID{1}, Tenant: testHost().Tenant})
+		for _, err := range []error{hostErr, describeErr, migrateErr, remote.KeepCode(testContext(t), proto.AllocationID{1}, "")} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s arrives as %v", name, err)
 			}
@@ -193,51 +193,51 @@ func TestErrorNames(t *testing.T) {
 	}
 }
 
-// TestSuccessor checks that the successor arrives with the error, also that of a reservation,
-// and that a successor which is no id is no answer of a relay.
-func TestSuccessor(t *testing.T) {
+// TestCandidate checks that the candidate arrives with the error, also that of a reservation,
+// and that a candidate which is no id is no answer of a relay.
+func TestCandidate(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
 	remote, host := x.remote(), proto.AllocationID{1}
-	for _, want := range []alloc.SuccessionError{{}, {Successor: proto.AllocationID{15: 1}}, {Successor: proto.AllocationID{0xff}}} {
+	for _, want := range []alloc.MigrationError{{}, {Candidate: proto.AllocationID{15: 1}}, {Candidate: proto.AllocationID{0xff}}} {
 		x.relay.failWith(fmt.Errorf("deep inside: %w", want))
-		_, err := remote.Succeed(testContext(t), alloc.SuccessionRequest{Tenant: testHost().Tenant, Host: host})
+		_, err := remote.Migrate(testContext(t), alloc.MigrationRequest{Tenant: testHost().Tenant, Host: host})
 		_, joinErr := remote.ReserveJoiner(testContext(t), alloc.JoinerRequest{Tenant: testHost().Tenant, Host: host})
 		for _, err := range []error{err, joinErr} {
-			got, _ := errors.AsType[alloc.SuccessionError](err)
-			if !errors.Is(err, alloc.ErrSuccession) || errors.Is(err, alloc.ErrUnavailable) || got != want {
+			got, _ := errors.AsType[alloc.MigrationError](err)
+			if !errors.Is(err, alloc.ErrMigration) || errors.Is(err, alloc.ErrUnavailable) || got != want {
 				t.Errorf("%v arrives as %v", want, err)
 			}
 		}
 	}
-	if n := x.server.Stats().Refused["succession"]; n != 6 || x.dialer.Stats().Lost != 0 {
+	if n := x.server.Stats().Refused["migration"]; n != 6 || x.dialer.Stats().Lost != 0 {
 		t.Errorf("%d refusals, %+v", n, x.dialer.Stats())
 	}
-	unsure, err := (&relayConn{}).parseRefusal(409, []byte(`{"error":"succession","successor":"x"}`))
+	unsure, err := (&relayConn{}).parseRefusal(409, []byte(`{"error":"migration","candidate":"x"}`))
 	if wantUnavailable(t, err, errAnswer); !unsure {
 		t.Error("an unknown answer is taken for a refusal")
 	}
 }
 
-// TestSuccessionVersions checks both mixtures of versions: a relay without the call, and an
+// TestMigrationVersions checks both mixtures of versions: a relay without the call, and an
 // API process that knows neither the error nor its member.
-func TestSuccessionVersions(t *testing.T) {
+func TestMigrationVersions(t *testing.T) {
 	t.Parallel()
 	l := relayConn{}
 	_, err := l.parseRefusal(404, []byte(`{"error":"unknown-call","detail":"there is no such call in this version"}`))
 	wantUnavailable(t, err)
-	_, err = l.parseRefusal(409, []byte(`{"error":"later-than-this","detail":"","successor":"x","more":1}`))
+	_, err = l.parseRefusal(409, []byte(`{"error":"later-than-this","detail":"","candidate":"x","more":1}`))
 	wantUnavailable(t, err)
-	body, err := json.Marshal(refusalOf(alloc.SuccessionError{Successor: proto.AllocationID{1}}).answer())
+	body, err := json.Marshal(refusalOf(alloc.MigrationError{Candidate: proto.AllocationID{1}}).answer())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var old struct{ Error, Detail string }
-	if err := json.Unmarshal(body, &old); err != nil || old.Error != "succession" {
+	if err := json.Unmarshal(body, &old); err != nil || old.Error != "migration" {
 		t.Errorf("an older API process reads %+v, %v", old, err)
 	}
-	if body, _ := json.Marshal(refusalOf(alloc.ErrFull).answer()); strings.Contains(string(body), "successor") {
-		t.Errorf("another refusal names a successor: %s", body)
+	if body, _ := json.Marshal(refusalOf(alloc.ErrFull).answer()); strings.Contains(string(body), "candidate") {
+		t.Errorf("another refusal names a candidate: %s", body)
 	}
 }
 
@@ -349,15 +349,15 @@ func TestStrict(t *testing.T) {
 		{"kick without id", pathKick, headers("1000", ""), `{}`, "malformed"},
 		{"two to close", pathClose, headers("1000", ""), `{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f","id":"x"}`, "malformed"},
 		{"an address that is none", pathReserveHost, headers("1000", good), with("198.18.0.1", "198.18.0.1:80"), "malformed"},
-		{"a ticket too short", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "AAAA", "", 1), "malformed"},
-		{"a ticket too long", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "AAAA", "AAAAAAAA", 1), "malformed"},
-		{"a ticket that is not base64", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "AAAA", "A!AA", 1), "malformed"},
-		{"a succession without a ticket", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "ticket", "Ticket", 1), "malformed"},
-		{"half a successor", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, testPlayer, testPlayer[2:], 1), "malformed"},
-		{"a succession of no host", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "10111213-", "", 1), "malformed"},
-		{"an heir that is none", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, `"heir":""`, `"heir":"x"`, 1), "malformed"},
-		{"a holder that is none", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, `"holder":"1`, `"holder":"x`, 1), "malformed"},
-		{"a succession of no tenant", pathSucceed, headers("1000", ""), strings.Replace(testSuccession, "game", `\u0000`, 1), "tenant-name"},
+		{"a ticket too short", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "AAAA", "", 1), "malformed"},
+		{"a ticket too long", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "AAAA", "AAAAAAAA", 1), "malformed"},
+		{"a ticket that is not base64", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "AAAA", "A!AA", 1), "malformed"},
+		{"a migration without a ticket", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "ticket", "Ticket", 1), "malformed"},
+		{"half a candidate", pathMigrate, headers("1000", ""), strings.Replace(testMigration, testPlayer, testPlayer[2:], 1), "malformed"},
+		{"a migration of no host", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "10111213-", "", 1), "malformed"},
+		{"an newHost that is none", pathMigrate, headers("1000", ""), strings.Replace(testMigration, `"newHost":""`, `"newHost":"x"`, 1), "malformed"},
+		{"a holder that is none", pathMigrate, headers("1000", ""), strings.Replace(testMigration, `"holder":"1`, `"holder":"x`, 1), "malformed"},
+		{"a migration of no tenant", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "game", `\u0000`, 1), "tenant-name"},
 		{"a key that is none", pathCancel, headers("1000", ""), `{"keys":["` + good + `","x"]}`, "malformed"},
 		{"too many keys", pathCancel, headers("1000", ""), `{"keys":["` + strings.Repeat(good+`","`, maxBatch) + good + `"]}`, "malformed"},
 	}
@@ -370,7 +370,7 @@ func TestStrict(t *testing.T) {
 	if made, _ := x.relay.counts(); made != 0 || x.server.Stats().OperatorCalls != 0 {
 		t.Errorf("%d reservations were made, %+v", made, x.server.Stats())
 	}
-	for path, call := range map[string]string{pathReserveHost: testHostOf4, pathSucceed: testSuccession} {
+	for path, call := range map[string]string{pathReserveHost: testHostOf4, pathMigrate: testMigration} {
 		if status, body := x.post(t, c, path, headers("10000", good), call); status != 200 {
 			t.Errorf("what is exactly a call: %s: %d %s", path, status, body)
 		}

@@ -16,8 +16,8 @@
 //	/cluster/v1/reserve-host    api         project, environment, player, maxConnections
 //	/cluster/v1/reserve-joiner  api         project, environment, player, host;
 //	                            may be missing: individual
-//	/cluster/v1/succeed         api         project, environment, player, host, ticket,
-//	                            holder, heir
+//	/cluster/v1/migrate         api         project, environment, player, host, ticket,
+//	                            holder, newHost
 //	/cluster/v1/describe        api, admin  id
 //	/cluster/v1/keep-code       api         host, code
 //	/cluster/v1/end             api         id
@@ -34,7 +34,7 @@
 //
 // An answer has status 200 and the result, or another status and an error:
 // {"error": name, "detail": text}. The errors of package alloc and of [Operator] are sent
-// by name, and the caller gets the same errors; "succession" has the id of the successor in
+// by name, and the caller gets the same errors; "migration" has the id of the candidate in
 // a third member, if there is one. All other errors become alloc.ErrUnavailable with the
 // reason in the text.
 //

@@ -35,8 +35,8 @@ func FuzzCalls(f *testing.F) {
 	f.Add(uint8(7), "1000", "", []byte(`{}`))
 	f.Add(uint8(8), "1000", "", []byte(`{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
 	f.Add(uint8(9), "1000", "", []byte(`{"id":null}`))
-	f.Add(uint8(11), "1000", "", []byte(testSuccession))
-	f.Add(uint8(11), "1000", "", []byte(strings.Replace(testSuccession, "AAAA", "AA==", 1)))
+	f.Add(uint8(11), "1000", "", []byte(testMigration))
+	f.Add(uint8(11), "1000", "", []byte(strings.Replace(testMigration, "AAAA", "AA==", 1)))
 	f.Add(uint8(0), "-1", good, []byte(strings.Repeat("[", 4000)))
 	f.Add(uint8(0), "1000", good, []byte("\"\xff"))
 	f.Add(uint8(0), "1000", good, make([]byte, maxBody+1))
@@ -68,7 +68,7 @@ func FuzzCalls(f *testing.F) {
 			if x.server.Stats().Reserved+x.server.Stats().Repeated == made {
 				t.Fatal("an answer without a reservation")
 			}
-		case rec.Code == 200 && r.URL.Path == pathSucceed:
+		case rec.Code == 200 && r.URL.Path == pathMigrate:
 			x.relay.mu.Lock()
 			defer x.relay.mu.Unlock()
 			if ask := x.relay.asks[len(x.relay.asks)-1]; ask.Tenant.Validate() != nil {
@@ -97,7 +97,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(good)
 	f.Add([]byte(`{"id":"","key":null}`))
 	f.Add([]byte(`{"error":"full"}`))
-	f.Add([]byte(`{"error":"succession","detail":"","successor":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
+	f.Add([]byte(`{"error":"migration","detail":"","candidate":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
 	f.Add([]byte(`{"player":"` + testPlayer + `","maxConnections":65536,"region":"north"}`))
 	f.Add([]byte(`{"draining":true,"leftMs":9223372036854775807,"threshold":-1,"allocations":1}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -107,9 +107,9 @@ func FuzzAnswers(f *testing.F) {
 				t.Error("half a reservation")
 			}
 		}
-		var s successionAnswer
+		var s migrationAnswer
 		if json.Unmarshal(body, &s) == nil {
-			if got, err := s.succession(); err == nil && (got.MaxConnections < 0 || got.MaxConnections > 65535) {
+			if got, err := s.migration(); err == nil && (got.MaxConnections < 0 || got.MaxConnections > 65535) {
 				t.Errorf("a permission of %+v", got)
 			}
 		}

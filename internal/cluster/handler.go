@@ -52,7 +52,7 @@ var routes = []route{
 	{pathKick, []Role{RoleAPI, RoleAdmin}, (*Server).kick},
 	{pathClose, []Role{RoleAPI, RoleAdmin}, (*Server).closeOne},
 	{pathPage, []Role{RoleAPI, RoleAdmin}, (*Server).page},
-	{pathSucceed, []Role{RoleAPI}, (*Server).succeed},
+	{pathMigrate, []Role{RoleAPI}, (*Server).migrate},
 }
 
 // ServeHTTP answers one call. It checks path, method, role, headers and body in this
@@ -182,8 +182,8 @@ func (s *Server) reserveJoiner(ctx context.Context, q request) (any, error) {
 	})
 }
 
-func (s *Server) succeed(ctx context.Context, q request) (any, error) {
-	var in succeedCall
+func (s *Server) migrate(ctx context.Context, q request) (any, error) {
+	var in migrateCall
 	if err := decode(q.body, &in); err != nil {
 		return nil, err
 	}
@@ -191,11 +191,11 @@ func (s *Server) succeed(ctx context.Context, q request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	granted, err := s.relay.Succeed(ctx, r)
+	granted, err := s.relay.Migrate(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return successionAnswerOf(granted), nil
+	return migrationAnswerOf(granted), nil
 }
 
 func (s *Server) describe(ctx context.Context, q request) (any, error) {

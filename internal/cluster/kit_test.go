@@ -208,10 +208,10 @@ const (
 	testHostOf4 = `{"project":"game","environment":"live","player":"` + testPlayer + `","maxConnections":4,"clientAddress":"198.18.0.1"}`
 )
 
-// testSuccession is a call with a ticket of zeros.
-var testSuccession = `{"project":"game","environment":"live","player":"` + testPlayer +
+// testMigration is a call with a ticket of zeros.
+var testMigration = `{"project":"game","environment":"live","player":"` + testPlayer +
 	`","host":"10111213-1415-1617-1819-1a1b1c1d1e1f","ticket":"` + strings.Repeat("AAAA", alloc.ConnectionDataLen/3) +
-	`","holder":"10111213-1415-1617-1819-1a1b1c1d1e1f","heir":""}`
+	`","holder":"10111213-1415-1617-1819-1a1b1c1d1e1f","newHost":""}`
 
 // keyed returns the headers of a reservation.
 func keyed(k key) map[string]string {
@@ -263,7 +263,7 @@ type fakeRelay struct {
 	codes   map[proto.AllocationID]string
 	hosts   []alloc.HostRequest
 	joiners []alloc.JoinerRequest
-	asks    []alloc.SuccessionRequest
+	asks    []alloc.MigrationRequest
 	made    int
 	ended   int
 }
@@ -302,17 +302,17 @@ func (f *fakeRelay) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (a
 	})
 }
 
-// fakeSuccession is the answer of the fake relay.
-var fakeSuccession = alloc.Succession{Player: alloc.PlayerHash{7, 15: 9}, MaxConnections: 65535, Region: "north"}
+// fakeMigration is the answer of the fake relay.
+var fakeMigration = alloc.Migration{Player: alloc.PlayerHash{7, 15: 9}, MaxConnections: 65535, Region: "north"}
 
-func (f *fakeRelay) Succeed(_ context.Context, r alloc.SuccessionRequest) (alloc.Succession, error) {
+func (f *fakeRelay) Migrate(_ context.Context, r alloc.MigrationRequest) (alloc.Migration, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fail != nil {
-		return alloc.Succession{}, f.fail
+		return alloc.Migration{}, f.fail
 	}
 	f.asks = append(f.asks[:min(len(f.asks), fakeCapacity)], r)
-	return fakeSuccession, nil
+	return fakeMigration, nil
 }
 
 func (f *fakeRelay) reserve(ctx context.Context, d alloc.Description, check func() error) (alloc.Reservation, error) {

@@ -50,19 +50,19 @@ func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc
 	return r.reserve(ctx, pathReserveJoiner, reserveJoinerBody(q))
 }
 
-// Succeed asks the relay whether a player may take the place of its host. The same player
+// Migrate asks the relay whether a player may take the place of its host. The same player
 // may ask again when the answer is lost.
-func (r remote) Succeed(ctx context.Context, q alloc.SuccessionRequest) (alloc.Succession, error) {
+func (r remote) Migrate(ctx context.Context, q alloc.MigrationRequest) (alloc.Migration, error) {
 	if err := checkTenant(q.Tenant); err != nil {
-		return alloc.Succession{}, err
+		return alloc.Migration{}, err
 	}
-	var a successionAnswer
-	if err := r.call(ctx, pathSucceed, succeedBody(q), &a); err != nil {
-		return alloc.Succession{}, err
+	var a migrationAnswer
+	if err := r.call(ctx, pathMigrate, migrateBody(q), &a); err != nil {
+		return alloc.Migration{}, err
 	}
-	granted, err := a.succession()
+	granted, err := a.migration()
 	if err != nil {
-		return alloc.Succession{}, r.wrap(err)
+		return alloc.Migration{}, r.wrap(err)
 	}
 	return granted, nil
 }

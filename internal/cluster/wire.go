@@ -24,7 +24,7 @@ import (
 const (
 	pathReserveHost   = "/cluster/v1/reserve-host"
 	pathReserveJoiner = "/cluster/v1/reserve-joiner"
-	pathSucceed       = "/cluster/v1/succeed"
+	pathMigrate       = "/cluster/v1/migrate"
 	pathDescribe      = "/cluster/v1/describe"
 	pathKeepCode      = "/cluster/v1/keep-code"
 	pathEnd           = "/cluster/v1/end"
@@ -61,14 +61,14 @@ type (
 
 		ClientAddress string `json:"clientAddress"` // empty: not known
 	}
-	succeedCall struct {
+	migrateCall struct {
 		Project     string `json:"project"`
 		Environment string `json:"environment"`
 		Player      string `json:"player"` // zeros: a backend
 		Host        string `json:"host"`
 		Ticket      []byte `json:"ticket"`
 		Holder      string `json:"holder"`
-		Heir        string `json:"heir"` // empty: none yet
+		NewHost     string `json:"newHost"` // empty: none yet
 	}
 	idCall struct {
 		ID string `json:"id"`
@@ -108,7 +108,7 @@ type (
 		Reliable       bool   `json:"reliable"`
 		Secure         bool   `json:"secure"`
 	}
-	successionAnswer struct {
+	migrationAnswer struct {
 		Player         string `json:"player"`
 		MaxConnections int    `json:"maxConnections"`
 		Region         string `json:"region"`
@@ -137,8 +137,8 @@ type (
 	refusalAnswer struct {
 		Error  string `json:"error"`
 		Detail string `json:"detail"`
-		// Successor is the player that has the permission, only with "succession".
-		Successor string `json:"successor,omitempty"`
+		// Candidate is the player that has the permission, only with "migration".
+		Candidate string `json:"candidate,omitempty"`
 	}
 )
 
@@ -206,18 +206,18 @@ func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
 	return r, r.Tenant.Validate()
 }
 
-func succeedBody(r alloc.SuccessionRequest) succeedCall {
-	c := succeedCall{
+func migrateBody(r alloc.MigrationRequest) migrateCall {
+	c := migrateCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
 		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(), Ticket: r.Ticket[:], Holder: r.Holder.String(),
 	}
-	if !r.Heir.IsZero() {
-		c.Heir = r.Heir.String()
+	if !r.NewHost.IsZero() {
+		c.NewHost = r.NewHost.String()
 	}
 	return c
 }
 
-func (c *succeedCall) request() (r alloc.SuccessionRequest, err error) {
+func (c *migrateCall) request() (r alloc.MigrationRequest, err error) {
 	r.Tenant = alloc.Tenant{Project: c.Project, Environment: c.Environment}
 	if !parseHex(c.Player, r.Player[:]) {
 		return r, malformed.withDetail("player is not 32 hexadecimal digits")
@@ -232,22 +232,22 @@ func (c *succeedCall) request() (r alloc.SuccessionRequest, err error) {
 	if r.Holder, err = parseID("holder", c.Holder); err != nil {
 		return r, err
 	}
-	if c.Heir != "" {
-		if r.Heir, err = parseID("heir", c.Heir); err != nil {
+	if c.NewHost != "" {
+		if r.NewHost, err = parseID("newHost", c.NewHost); err != nil {
 			return r, err
 		}
 	}
 	return r, r.Tenant.Validate()
 }
 
-func successionAnswerOf(g alloc.Succession) successionAnswer {
-	return successionAnswer{Player: hex.EncodeToString(g.Player[:]), MaxConnections: g.MaxConnections, Region: g.Region}
+func migrationAnswerOf(g alloc.Migration) migrationAnswer {
+	return migrationAnswer{Player: hex.EncodeToString(g.Player[:]), MaxConnections: g.MaxConnections, Region: g.Region}
 }
 
-func (a *successionAnswer) succession() (alloc.Succession, error) {
-	g := alloc.Succession{MaxConnections: a.MaxConnections, Region: a.Region}
+func (a *migrationAnswer) migration() (alloc.Migration, error) {
+	g := alloc.Migration{MaxConnections: a.MaxConnections, Region: a.Region}
 	if !parseHex(a.Player, g.Player[:]) || a.MaxConnections < 0 || a.MaxConnections > math.MaxUint16 {
-		return alloc.Succession{}, fmt.Errorf("%w: player %q with %d connections", errAnswer, a.Player, a.MaxConnections)
+		return alloc.Migration{}, fmt.Errorf("%w: player %q with %d connections", errAnswer, a.Player, a.MaxConnections)
 	}
 	return g, nil
 }
@@ -476,7 +476,7 @@ var errorCodes = []errorCode{
 	{"draining", http.StatusServiceUnavailable, alloc.ErrDraining},
 	{"outstanding", http.StatusTooManyRequests, alloc.ErrOutstanding},
 	{"unavailable", http.StatusServiceUnavailable, alloc.ErrUnavailable},
-	{"succession", http.StatusConflict, alloc.ErrSuccession},
+	{"migration", http.StatusConflict, alloc.ErrMigration},
 	{"host-present", http.StatusConflict, alloc.ErrHostPresent},
 	{"final", http.StatusConflict, ErrFinal},
 	{"host", http.StatusConflict, ErrHost},
@@ -501,13 +501,13 @@ var (
 type refusal struct {
 	errorCode
 	detail    string
-	successor proto.AllocationID // see refusalAnswer
+	candidate proto.AllocationID // see refusalAnswer
 }
 
 func (r refusal) answer() refusalAnswer {
 	a := refusalAnswer{Error: r.name, Detail: r.detail}
-	if !r.successor.IsZero() {
-		a.Successor = r.successor.String()
+	if !r.candidate.IsZero() {
+		a.Candidate = r.candidate.String()
 	}
 	return a
 }
@@ -528,8 +528,8 @@ func refusalOf(err error) refusal {
 	for _, v := range errorCodes {
 		if errors.Is(err, v.err) {
 			r := v.withDetail("%v", err)
-			s, _ := errors.AsType[alloc.SuccessionError](err)
-			r.successor = s.Successor
+			s, _ := errors.AsType[alloc.MigrationError](err)
+			r.candidate = s.Candidate
 			return r
 		}
 	}
@@ -542,11 +542,11 @@ func refusalOf(err error) refusal {
 // cause returns the error that a refusal means to the caller.
 func (a *refusalAnswer) cause() (error, error) {
 	err := errorNamed(a.Error)
-	if err != alloc.ErrSuccession || a.Successor == "" {
+	if err != alloc.ErrMigration || a.Candidate == "" {
 		return err, nil
 	}
-	id, invalid := parseID("successor", a.Successor)
-	return alloc.SuccessionError{Successor: id}, invalid
+	id, invalid := parseID("candidate", a.Candidate)
+	return alloc.MigrationError{Candidate: id}, invalid
 }
 
 // errorNamed returns the error that a name means to the caller.

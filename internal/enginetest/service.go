@@ -29,23 +29,23 @@ func StartService(tokens ...httpapi.Token) (url string, stop func()) {
 		log.Fatal(err)
 	}
 	var service *alloc.Service // the relay calls no hook before Run
-	relay, err := engine.New(engine.Config{Region: "home", SuccessionWindow: 30 * time.Second, Hooks: engine.Hooks{
+	relay, err := engine.New(engine.Config{Region: "home", HostMigrationWindow: 30 * time.Second, Hooks: engine.Hooks{
 		OnBind: func(e engine.BindEvent) { service.OnBind(e.ID) },
 		OnEnd: func(e engine.EndEvent) {
-			if e.Succession {
+			if e.Migration {
 				service.OnBind(e.ID)
 			} else {
 				service.OnEnd(e.ID)
 			}
 		},
-		OnSuccessionEnd: func(e engine.SuccessionEndEvent) { service.OnEnd(e.Host) },
+		OnMigrationEnd: func(e engine.MigrationEndEvent) { service.OnEnd(e.Host) },
 	}}, sealer)
 	if err != nil {
 		log.Fatal(err)
 	}
 	service, err = alloc.NewService(alloc.ServiceConfig{
 		Relay: relay, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
-		Unlimited: true, Successions: true,
+		Unlimited: true, HostMigration: true,
 	})
 	if err != nil {
 		log.Fatal(err)

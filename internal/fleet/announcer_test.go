@@ -429,9 +429,9 @@ func TestReturned(t *testing.T) {
 	})
 }
 
-// TestFarewell: with nothing left the relay is withdrawn; with hosts that may
+// TestDeparture: with nothing left the relay is withdrawn; with hosts that may
 // come back it takes nothing new, and keeps them.
-func TestFarewell(t *testing.T) {
+func TestDeparture(t *testing.T) {
 	t.Parallel()
 	inTeller(t, func(t *testing.T, x *teller) {
 		x.reserve(t, 0)

@@ -46,7 +46,7 @@
 //	dropped    by the relay's Announcer within a second of the host's end (Drop); by an
 //	           API process whose relay reports that the host has ended (Forget); by the
 //	           store unless refreshed within HoldFor
-//	moved      by alloc.Service.Succeed to the host that takes the place of one that has
+//	moved      by alloc.Service.Migrate to the host that takes the place of one that has
 //	           left (MoveCode). Until then, and while a player may take that place, the
 //	           relay holds the host without claiming its code (Announcer.HostLeft)
 //	disputed   if the store lost the code and gave it to another host: the older host

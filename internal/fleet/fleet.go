@@ -14,12 +14,12 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-var _ alloc.SuccessionRelay = (*Fleet)(nil)
+var _ alloc.MigrationRelay = (*Fleet)(nil)
 
 // ErrAlreadyRun is returned by a second call of Run.
 var ErrAlreadyRun = errors.New("fleet: Run was called before")
 
-// Fleet is an alloc.SuccessionRelay over all relays of a fleet, for a process that serves the API.
+// Fleet is an alloc.MigrationRelay over all relays of a fleet, for a process that serves the API.
 // Its methods may be called concurrently; they return alloc.ErrUnavailable until Run has
 // read the registry.
 type Fleet struct {

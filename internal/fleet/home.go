@@ -30,18 +30,18 @@ func (f *Fleet) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc
 	return res, nil
 }
 
-// Succeed asks the host's relay whether a player may take the place of the host. Errors:
-// those of alloc.SuccessionRelay, and as for ReserveJoiner if the relay does not answer.
-func (f *Fleet) Succeed(ctx context.Context, r alloc.SuccessionRequest) (alloc.Succession, error) {
+// Migrate asks the host's relay whether a player may take the place of the host. Errors:
+// those of alloc.MigrationRelay, and as for ReserveJoiner if the relay does not answer.
+func (f *Fleet) Migrate(ctx context.Context, r alloc.MigrationRequest) (alloc.Migration, error) {
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	c, err := f.home(ctx, r.Host)
 	if err != nil {
-		return alloc.Succession{}, err
+		return alloc.Migration{}, err
 	}
-	granted, err := f.dialer.Relay(c.Node).Succeed(ctx, r)
+	granted, err := f.dialer.Relay(c.Node).Migrate(ctx, r)
 	if err != nil {
-		return alloc.Succession{}, relayError(err)
+		return alloc.Migration{}, relayError(err)
 	}
 	granted.Region = c.Region
 	return granted, nil
@@ -77,7 +77,7 @@ func (f *Fleet) KeepCode(ctx context.Context, host proto.AllocationID, code stri
 func relayError(err error) error {
 	for _, verdict := range []error{
 		alloc.ErrNotFound, alloc.ErrFull, alloc.ErrDraining, alloc.ErrCodeMalformed, alloc.ErrTenantName,
-		alloc.ErrSuccession, alloc.ErrHostPresent, alloc.ErrUnavailable,
+		alloc.ErrMigration, alloc.ErrHostPresent, alloc.ErrUnavailable,
 	} {
 		if err == nil || errors.Is(err, verdict) {
 			return err

@@ -37,32 +37,32 @@ func TestJoinGoesHome(t *testing.T) {
 	})
 }
 
-// TestSucceedGoesHome: the relay of the former host decides, and its errors arrive.
-func TestSucceedGoesHome(t *testing.T) {
+// TestMigrateGoesHome: the relay of the former host decides, and its errors arrive.
+func TestMigrateGoesHome(t *testing.T) {
 	t.Parallel()
 	inWorld(t, []Node{testNode(0, "eu", 10), testNode(1, "us", 10)}, nil, func(t *testing.T, w *world) {
 		host := w.mustHost(t, 3, "us")
-		ask := alloc.SuccessionRequest{Tenant: testTenant, Player: alloc.PlayerHash{1}, Host: host, Ticket: alloc.ConnectionData{2}}
-		_, err := w.Succeed(t.Context(), ask)
+		ask := alloc.MigrationRequest{Tenant: testTenant, Player: alloc.PlayerHash{1}, Host: host, Ticket: alloc.ConnectionData{2}}
+		_, err := w.Migrate(t.Context(), ask)
 		wantErr(t, "a live host", err, alloc.ErrHostPresent)
 		wantErr(t, "End", w.relays[1].End(t.Context(), host), nil)
-		granted, err := w.Succeed(t.Context(), ask)
-		if want := (alloc.Succession{Player: alloc.PlayerHash{1}, MaxConnections: 7, Region: "us"}); err != nil || granted != want {
-			t.Errorf("Succeed = %+v, %v", granted, err)
+		granted, err := w.Migrate(t.Context(), ask)
+		if want := (alloc.Migration{Player: alloc.PlayerHash{1}, MaxConnections: 7, Region: "us"}); err != nil || granted != want {
+			t.Errorf("Migrate = %+v, %v", granted, err)
 		}
 		if len(w.relays[1].asks) != 1 || w.relays[1].asks[0] != ask || len(w.relays[0].asks) != 0 {
 			t.Errorf("asked %+v and %+v", w.relays[0].asks, w.relays[1].asks)
 		}
-		for _, want := range []error{alloc.ErrHostPresent, alloc.SuccessionError{Successor: hostID(5)}} {
+		for _, want := range []error{alloc.ErrHostPresent, alloc.MigrationError{Candidate: hostID(5)}} {
 			w.relays[1].set(want, false)
-			_, err := w.Succeed(t.Context(), ask)
-			wantErr(t, "Succeed", err, want)
+			_, err := w.Migrate(t.Context(), ask)
+			wantErr(t, "Migrate", err, want)
 			wantErr(t, "ReserveJoiner", w.join(host), want)
 		}
 		w.relays[1].set(errors.New("unknown"), false)
-		_, err = w.Succeed(t.Context(), ask)
+		_, err = w.Migrate(t.Context(), ask)
 		wantErr(t, "an unknown error", err, alloc.ErrUnavailable)
-		_, err = w.Succeed(t.Context(), alloc.SuccessionRequest{Tenant: testTenant, Host: hostID(99)})
+		_, err = w.Migrate(t.Context(), alloc.MigrationRequest{Tenant: testTenant, Host: hostID(99)})
 		wantErr(t, "a host without a home", err, alloc.ErrNotFound)
 	})
 }

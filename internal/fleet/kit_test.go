@@ -310,7 +310,7 @@ type fakeEngine struct {
 	kept   map[proto.AllocationID]string
 	asked  int
 	joined []alloc.JoinerRequest
-	asks   []alloc.SuccessionRequest
+	asks   []alloc.MigrationRequest
 	// The hooks are called with mu held, so in the order of changes.
 	onReserve func(id proto.AllocationID, tenant uint64)
 	onEnd     func(proto.AllocationID)
@@ -360,19 +360,19 @@ func (e *fakeEngine) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (
 	return alloc.Reservation{ID: proto.AllocationID{0xB0}}, nil
 }
 
-// Succeed permits every player of a host that has ended.
-func (e *fakeEngine) Succeed(ctx context.Context, r alloc.SuccessionRequest) (alloc.Succession, error) {
+// Migrate permits every player of a host that has ended.
+func (e *fakeEngine) Migrate(ctx context.Context, r alloc.MigrationRequest) (alloc.Migration, error) {
 	_, err := e.Describe(ctx, r.Host)
 	switch {
 	case err == nil:
-		return alloc.Succession{}, alloc.ErrHostPresent
+		return alloc.Migration{}, alloc.ErrHostPresent
 	case !errors.Is(err, alloc.ErrNotFound):
-		return alloc.Succession{}, err
+		return alloc.Migration{}, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.asks = append(e.asks, r)
-	return alloc.Succession{Player: r.Player, MaxConnections: 7}, nil
+	return alloc.Migration{Player: r.Player, MaxConnections: 7}, nil
 }
 
 func (e *fakeEngine) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {

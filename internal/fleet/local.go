@@ -7,11 +7,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-var _ alloc.SuccessionRelay = (*Local)(nil)
+var _ alloc.MigrationRelay = (*Local)(nil)
 
 // Engine is the relay of this process: engine.Server. It alone counts seats.
 type Engine interface {
-	alloc.SuccessionRelay
+	alloc.MigrationRelay
 	// KeepCode makes the code of a live host outlive a crash. Errors:
 	// alloc.ErrNotFound, alloc.ErrUnavailable, alloc.ErrCodeMalformed.
 	KeepCode(ctx context.Context, host proto.AllocationID, code string) error

@@ -116,7 +116,7 @@ type Dialer interface {
 // all its calls return alloc.ErrUnavailable for a relay that did not answer in time. A
 // reservation whose answer was lost is cancelled.
 type Remote interface {
-	alloc.SuccessionRelay
+	alloc.MigrationRelay
 	// KeepCode sends the code of a host to its relay, so that the code survives
 	// crashes. Errors: alloc.ErrNotFound.
 	KeepCode(ctx context.Context, host proto.AllocationID, code string) error

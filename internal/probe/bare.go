@@ -196,7 +196,7 @@ func (b *bare) close() error {
 	for _, id := range b.conns {
 		b.Disconnect(id)
 	}
-	for range maxFarewells {
+	for range maxDepartures {
 		if b.PendingDisconnects() == 0 {
 			break
 		}
@@ -205,5 +205,5 @@ func (b *bare) close() error {
 	return b.link.Close()
 }
 
-// maxFarewells is above the repetitions of a disconnect message.
-const maxFarewells = 10
+// maxDepartures is above the repetitions of a disconnect message.
+const maxDepartures = 10

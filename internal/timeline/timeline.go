@@ -30,7 +30,7 @@ const (
 	MessageDropped             // a message of Peer to it was dropped, with a Reason
 	Ended                      // with a Reason
 	CallRefused                // a call of the API was refused, with a Reason; it has no allocation
-	Succeeded                  // by its player Peer, who may take its place
+	Migrated                   // by its player Peer, who may take its place
 	numKinds
 )
 

@@ -120,7 +120,7 @@ func TestDisconnect(t *testing.T) {
 	var copies [][]byte
 	for i, want := range []string{"dx", "x", "x", ""} {
 		if n := p.client.PendingDisconnects(); (n > 0) != (want != "") {
-			t.Errorf("flush %d: %d farewells", i, n)
+			t.Errorf("flush %d: %d departures", i, n)
 		}
 		list := sent(p.client)
 		if got := kinds(t, list); got != want {

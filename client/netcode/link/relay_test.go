@@ -160,9 +160,9 @@ func TestRelayRefuses(t *testing.T) {
 	p.quiet(t)
 }
 
-// TestRelayFarewell: what a player says before it leaves is read before the
+// TestRelayDeparture: what a player says before it leaves is read before the
 // news that it left.
-func TestRelayFarewell(t *testing.T) {
+func TestRelayDeparture(t *testing.T) {
 	t.Parallel()
 	g := newGame(t, 4)
 	for round := range 20 {

@@ -248,14 +248,14 @@ func TestDamagedValues(t *testing.T) {
 	}
 }
 
-// TestSuccession: of all players of a match one succeeds the host, whatever fails.
-func TestSuccession(t *testing.T) {
+// TestMigration: of all players of a match one succeeds the host, whatever fails.
+func TestMigration(t *testing.T) {
 	server := redistest.Start(t)
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			s := open(t, Config{URL: server.URL, Prefix: fmt.Sprintf("fleet%d:", seed), Timeout: testTimeout})
-			storetest.RunSuccession(t, s, seed, 10)
+			storetest.RunMigration(t, s, seed, 10)
 		})
 	}
 }

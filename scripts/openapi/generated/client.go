@@ -241,6 +241,22 @@ type Meta struct {
 	Status    int                `json:"status"`
 }
 
+// MigrateRequest defines model for MigrateRequest.
+type MigrateRequest struct {
+	// Family The address family whose endpoints come first within their connection
+	// type. A backend names that of its player. Left out or 0: 6 for a join
+	// that came over IPv6 from a player whose address is known, else 4. An
+	// addition of Ferry's.
+	Family *Family `json:"family,omitempty"`
+
+	// HostAllocationId The host that has left; by default the one to which the code leads.
+	HostAllocationId *string `json:"hostAllocationId,omitempty"`
+
+	// HostConnectionData What join returned to the player.
+	HostConnectionData []byte `json:"hostConnectionData"`
+	JoinCode           string `json:"joinCode"`
+}
+
 // PlayerAddress An addition of Ferry's, for tokens of kind server only: the IP address of the
 // player for whom the backend calls. The relay then recognises the player's
 // datagrams as it does those of a player that calls itself; without it, it accepts
@@ -304,22 +320,6 @@ type ServerEndpointConnectionType string
 // ServerEndpointNetwork defines model for ServerEndpoint.Network.
 type ServerEndpointNetwork string
 
-// SucceedRequest defines model for SucceedRequest.
-type SucceedRequest struct {
-	// Family The address family whose endpoints come first within their connection
-	// type. A backend names that of its player. Left out or 0: 6 for a join
-	// that came over IPv6 from a player whose address is known, else 4. An
-	// addition of Ferry's.
-	Family *Family `json:"family,omitempty"`
-
-	// HostAllocationId The host that has left; by default the one to which the code leads.
-	HostAllocationId *string `json:"hostAllocationId,omitempty"`
-
-	// HostConnectionData What join returned to the player.
-	HostConnectionData []byte `json:"hostConnectionData"`
-	JoinCode           string `json:"joinCode"`
-}
-
 // BadRequest defines model for BadRequest.
 type BadRequest = Problem
 
@@ -332,11 +332,11 @@ type Internal = Problem
 // MethodNotAllowed defines model for MethodNotAllowed.
 type MethodNotAllowed = Problem
 
+// Migration defines model for Migration.
+type Migration = Problem
+
 // NotFound defines model for NotFound.
 type NotFound = Problem
-
-// Succession defines model for Succession.
-type Succession = Problem
 
 // TooLarge defines model for TooLarge.
 type TooLarge = Problem
@@ -359,8 +359,8 @@ type JoinJSONRequestBody = JoinRequest
 // CreateJoinCodeJSONRequestBody defines body for CreateJoinCode for application/json ContentType.
 type CreateJoinCodeJSONRequestBody = JoinCodeRequest
 
-// SucceedJSONRequestBody defines body for Succeed for application/json ContentType.
-type SucceedJSONRequestBody = SucceedRequest
+// MigrateJSONRequestBody defines body for Migrate for application/json ContentType.
+type MigrateJSONRequestBody = MigrateRequest
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -499,14 +499,9 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/joincode (the `CreateJoinCode` operationId).
 	CreateJoinCode(ctx context.Context, body CreateJoinCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListRegions List the regions that allocate accepts
+	// MigrateWithBody Take the place of the host of one's match, which has left
 	//
-	// Corresponds with GET /v1/regions (the `ListRegions` operationId).
-	ListRegions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// SucceedWithBody Take the place of the host of one's match, which has left
-	//
-	// An addition of Ferry's, which the operator switches on (setting succession).
+	// An addition of Ferry's, which the operator switches on (setting migration).
 	// One player that was connected to the host gets a host's allocation under
 	// the same join code; all others get 409 and join by the code. A player that
 	// got no answer may call again until it has bound the allocation: the last
@@ -514,12 +509,12 @@ type ClientInterface interface {
 	//
 	// Takes any type of body and a specified content type.
 	//
-	// Corresponds with POST /v1/succeed (the `Succeed` operationId).
-	SucceedWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with POST /v1/migrate (the `Migrate` operationId).
+	MigrateWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Succeed Take the place of the host of one's match, which has left
+	// Migrate Take the place of the host of one's match, which has left
 	//
-	// An addition of Ferry's, which the operator switches on (setting succession).
+	// An addition of Ferry's, which the operator switches on (setting migration).
 	// One player that was connected to the host gets a host's allocation under
 	// the same join code; all others get 409 and join by the code. A player that
 	// got no answer may call again until it has bound the allocation: the last
@@ -527,8 +522,13 @@ type ClientInterface interface {
 	//
 	// Takes a body of the `application/json` content type.
 	//
-	// Corresponds with POST /v1/succeed (the `Succeed` operationId).
-	Succeed(ctx context.Context, body SucceedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with POST /v1/migrate (the `Migrate` operationId).
+	Migrate(ctx context.Context, body MigrateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListRegions List the regions that allocate accepts
+	//
+	// Corresponds with GET /v1/regions (the `ListRegions` operationId).
+	ListRegions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // Describe This document
@@ -664,24 +664,9 @@ func (c *Client) CreateJoinCode(ctx context.Context, body CreateJoinCodeJSONRequ
 	return c.Client.Do(req)
 }
 
-// ListRegions List the regions that allocate accepts
+// MigrateWithBody Take the place of the host of one's match, which has left
 //
-// Corresponds with GET /v1/regions (the `ListRegions` operationId).
-func (c *Client) ListRegions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListRegionsRequest(c.Server)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// SucceedWithBody Take the place of the host of one's match, which has left
-//
-// An addition of Ferry's, which the operator switches on (setting succession).
+// An addition of Ferry's, which the operator switches on (setting migration).
 // One player that was connected to the host gets a host's allocation under
 // the same join code; all others get 409 and join by the code. A player that
 // got no answer may call again until it has bound the allocation: the last
@@ -689,9 +674,9 @@ func (c *Client) ListRegions(ctx context.Context, reqEditors ...RequestEditorFn)
 //
 // Takes any type of body and a specified content type.
 //
-// Corresponds with POST /v1/succeed (the `Succeed` operationId).
-func (c *Client) SucceedWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewSucceedRequestWithBody(c.Server, contentType, body)
+// Corresponds with POST /v1/migrate (the `Migrate` operationId).
+func (c *Client) MigrateWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewMigrateRequestWithBody(c.Server, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -702,9 +687,9 @@ func (c *Client) SucceedWithBody(ctx context.Context, contentType string, body i
 	return c.Client.Do(req)
 }
 
-// Succeed Take the place of the host of one's match, which has left
+// Migrate Take the place of the host of one's match, which has left
 //
-// An addition of Ferry's, which the operator switches on (setting succession).
+// An addition of Ferry's, which the operator switches on (setting migration).
 // One player that was connected to the host gets a host's allocation under
 // the same join code; all others get 409 and join by the code. A player that
 // got no answer may call again until it has bound the allocation: the last
@@ -712,9 +697,24 @@ func (c *Client) SucceedWithBody(ctx context.Context, contentType string, body i
 //
 // Takes a body of the `application/json` content type.
 //
-// Corresponds with POST /v1/succeed (the `Succeed` operationId).
-func (c *Client) Succeed(ctx context.Context, body SucceedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewSucceedRequest(c.Server, body)
+// Corresponds with POST /v1/migrate (the `Migrate` operationId).
+func (c *Client) Migrate(ctx context.Context, body MigrateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewMigrateRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListRegions List the regions that allocate accepts
+//
+// Corresponds with GET /v1/regions (the `ListRegions` operationId).
+func (c *Client) ListRegions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRegionsRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -872,6 +872,46 @@ func NewCreateJoinCodeRequestWithBody(server string, contentType string, body io
 	return req, nil
 }
 
+// NewMigrateRequest calls the generic Migrate builder with application/json body
+func NewMigrateRequest(server string, body MigrateJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewMigrateRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewMigrateRequestWithBody constructs an http.Request for the Migrate method, with any body, and a specified content type
+func NewMigrateRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/migrate")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListRegionsRequest constructs an http.Request for the ListRegions method
 func NewListRegionsRequest(server string) (*http.Request, error) {
 	var err error
@@ -895,46 +935,6 @@ func NewListRegionsRequest(server string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-
-	return req, nil
-}
-
-// NewSucceedRequest calls the generic Succeed builder with application/json body
-func NewSucceedRequest(server string, body SucceedJSONRequestBody) (*http.Request, error) {
-	var bodyReader io.Reader
-	buf, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	bodyReader = bytes.NewReader(buf)
-	return NewSucceedRequestWithBody(server, "application/json", bodyReader)
-}
-
-// NewSucceedRequestWithBody constructs an http.Request for the Succeed method, with any body, and a specified content type
-func NewSucceedRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/succeed")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
-	if err != nil {
-		return nil, err
-	}
-
-	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -1048,16 +1048,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/joincode (the `CreateJoinCode` operationId).
 	CreateJoinCodeWithResponse(ctx context.Context, body CreateJoinCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateJoinCodeResponse, error)
 
-	// ListRegionsWithResponse List the regions that allocate accepts
+	// MigrateWithBodyWithResponse Take the place of the host of one's match, which has left
 	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with GET /v1/regions (the `ListRegions` operationId).
-	ListRegionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListRegionsResponse, error)
-
-	// SucceedWithBodyWithResponse Take the place of the host of one's match, which has left
-	//
-	// An addition of Ferry's, which the operator switches on (setting succession).
+	// An addition of Ferry's, which the operator switches on (setting migration).
 	// One player that was connected to the host gets a host's allocation under
 	// the same join code; all others get 409 and join by the code. A player that
 	// got no answer may call again until it has bound the allocation: the last
@@ -1065,12 +1058,12 @@ type ClientWithResponsesInterface interface {
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with POST /v1/succeed (the `Succeed` operationId).
-	SucceedWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SucceedResponse, error)
+	// Corresponds with POST /v1/migrate (the `Migrate` operationId).
+	MigrateWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*MigrateResponse, error)
 
-	// SucceedWithResponse Take the place of the host of one's match, which has left
+	// MigrateWithResponse Take the place of the host of one's match, which has left
 	//
-	// An addition of Ferry's, which the operator switches on (setting succession).
+	// An addition of Ferry's, which the operator switches on (setting migration).
 	// One player that was connected to the host gets a host's allocation under
 	// the same join code; all others get 409 and join by the code. A player that
 	// got no answer may call again until it has bound the allocation: the last
@@ -1078,8 +1071,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with POST /v1/succeed (the `Succeed` operationId).
-	SucceedWithResponse(ctx context.Context, body SucceedJSONRequestBody, reqEditors ...RequestEditorFn) (*SucceedResponse, error)
+	// Corresponds with POST /v1/migrate (the `Migrate` operationId).
+	MigrateWithResponse(ctx context.Context, body MigrateJSONRequestBody, reqEditors ...RequestEditorFn) (*MigrateResponse, error)
+
+	// ListRegionsWithResponse List the regions that allocate accepts
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/regions (the `ListRegions` operationId).
+	ListRegionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListRegionsResponse, error)
 }
 
 // DescribeResponse405Headers the declared response headers of an HTTP 405 response for Describe
@@ -1377,7 +1377,7 @@ type JoinResponse struct {
 	// ApplicationproblemJSON405 the response for an HTTP 405 `application/problem+json` response
 	ApplicationproblemJSON405 *MethodNotAllowed
 	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationproblemJSON409 *Succession
+	ApplicationproblemJSON409 *Migration
 	// ApplicationproblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationproblemJSON413 *TooLarge
 	// ApplicationproblemJSON429 the response for an HTTP 429 `application/problem+json` response
@@ -1441,7 +1441,7 @@ func (r JoinResponse) GetApplicationproblemJSON405() *MethodNotAllowed {
 }
 
 // GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r JoinResponse) GetApplicationproblemJSON409() *Succession {
+func (r JoinResponse) GetApplicationproblemJSON409() *Migration {
 	return r.ApplicationproblemJSON409
 }
 
@@ -1658,6 +1658,198 @@ func (r CreateJoinCodeResponse) ContentType() string {
 	return ""
 }
 
+// MigrateResponse201Headers the declared response headers of an HTTP 201 response for Migrate
+type MigrateResponse201Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// MigrateResponse400Headers the declared response headers of an HTTP 400 response for Migrate
+type MigrateResponse400Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// MigrateResponse401Headers the declared response headers of an HTTP 401 response for Migrate
+type MigrateResponse401Headers struct {
+	WWWAuthenticate string
+	XRequestId      openapi_types.UUID
+}
+
+// MigrateResponse403Headers the declared response headers of an HTTP 403 response for Migrate
+type MigrateResponse403Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// MigrateResponse404Headers the declared response headers of an HTTP 404 response for Migrate
+type MigrateResponse404Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// MigrateResponse405Headers the declared response headers of an HTTP 405 response for Migrate
+type MigrateResponse405Headers struct {
+	Allow      string
+	XRequestId openapi_types.UUID
+}
+
+// MigrateResponse409Headers the declared response headers of an HTTP 409 response for Migrate
+type MigrateResponse409Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// MigrateResponse413Headers the declared response headers of an HTTP 413 response for Migrate
+type MigrateResponse413Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// MigrateResponse429Headers the declared response headers of an HTTP 429 response for Migrate
+type MigrateResponse429Headers struct {
+	RetryAfter int
+	XRequestId openapi_types.UUID
+}
+
+// MigrateResponse500Headers the declared response headers of an HTTP 500 response for Migrate
+type MigrateResponse500Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// MigrateResponse503Headers the declared response headers of an HTTP 503 response for Migrate
+type MigrateResponse503Headers struct {
+	RetryAfter int
+	XRequestId openapi_types.UUID
+}
+
+type MigrateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *AllocateResult
+	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationproblemJSON400 *BadRequest
+	// ApplicationproblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationproblemJSON401 *Unauthorized
+	// ApplicationproblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationproblemJSON403 *Forbidden
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON405 the response for an HTTP 405 `application/problem+json` response
+	ApplicationproblemJSON405 *MethodNotAllowed
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Migration
+	// ApplicationproblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationproblemJSON413 *TooLarge
+	// ApplicationproblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationproblemJSON429 *TooManyRequests
+	// ApplicationproblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationproblemJSON500 *Internal
+	// ApplicationproblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationproblemJSON503 *Unavailable
+	// Headers201 the parsed response headers for an HTTP 201 response
+	Headers201 *MigrateResponse201Headers
+	// Headers400 the parsed response headers for an HTTP 400 response
+	Headers400 *MigrateResponse400Headers
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *MigrateResponse401Headers
+	// Headers403 the parsed response headers for an HTTP 403 response
+	Headers403 *MigrateResponse403Headers
+	// Headers404 the parsed response headers for an HTTP 404 response
+	Headers404 *MigrateResponse404Headers
+	// Headers405 the parsed response headers for an HTTP 405 response
+	Headers405 *MigrateResponse405Headers
+	// Headers409 the parsed response headers for an HTTP 409 response
+	Headers409 *MigrateResponse409Headers
+	// Headers413 the parsed response headers for an HTTP 413 response
+	Headers413 *MigrateResponse413Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *MigrateResponse429Headers
+	// Headers500 the parsed response headers for an HTTP 500 response
+	Headers500 *MigrateResponse500Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *MigrateResponse503Headers
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r MigrateResponse) GetJSON201() *AllocateResult {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r MigrateResponse) GetApplicationproblemJSON400() *BadRequest {
+	return r.ApplicationproblemJSON400
+}
+
+// GetApplicationproblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r MigrateResponse) GetApplicationproblemJSON401() *Unauthorized {
+	return r.ApplicationproblemJSON401
+}
+
+// GetApplicationproblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r MigrateResponse) GetApplicationproblemJSON403() *Forbidden {
+	return r.ApplicationproblemJSON403
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r MigrateResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON405 returns the response for an HTTP 405 `application/problem+json` response
+func (r MigrateResponse) GetApplicationproblemJSON405() *MethodNotAllowed {
+	return r.ApplicationproblemJSON405
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r MigrateResponse) GetApplicationproblemJSON409() *Migration {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r MigrateResponse) GetApplicationproblemJSON413() *TooLarge {
+	return r.ApplicationproblemJSON413
+}
+
+// GetApplicationproblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r MigrateResponse) GetApplicationproblemJSON429() *TooManyRequests {
+	return r.ApplicationproblemJSON429
+}
+
+// GetApplicationproblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r MigrateResponse) GetApplicationproblemJSON500() *Internal {
+	return r.ApplicationproblemJSON500
+}
+
+// GetApplicationproblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r MigrateResponse) GetApplicationproblemJSON503() *Unavailable {
+	return r.ApplicationproblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r MigrateResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r MigrateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r MigrateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r MigrateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListRegionsResponse200Headers the declared response headers of an HTTP 200 response for ListRegions
 type ListRegionsResponse200Headers struct {
 	XRequestId openapi_types.UUID
@@ -1780,198 +1972,6 @@ func (r ListRegionsResponse) ContentType() string {
 	return ""
 }
 
-// SucceedResponse201Headers the declared response headers of an HTTP 201 response for Succeed
-type SucceedResponse201Headers struct {
-	XRequestId openapi_types.UUID
-}
-
-// SucceedResponse400Headers the declared response headers of an HTTP 400 response for Succeed
-type SucceedResponse400Headers struct {
-	XRequestId openapi_types.UUID
-}
-
-// SucceedResponse401Headers the declared response headers of an HTTP 401 response for Succeed
-type SucceedResponse401Headers struct {
-	WWWAuthenticate string
-	XRequestId      openapi_types.UUID
-}
-
-// SucceedResponse403Headers the declared response headers of an HTTP 403 response for Succeed
-type SucceedResponse403Headers struct {
-	XRequestId openapi_types.UUID
-}
-
-// SucceedResponse404Headers the declared response headers of an HTTP 404 response for Succeed
-type SucceedResponse404Headers struct {
-	XRequestId openapi_types.UUID
-}
-
-// SucceedResponse405Headers the declared response headers of an HTTP 405 response for Succeed
-type SucceedResponse405Headers struct {
-	Allow      string
-	XRequestId openapi_types.UUID
-}
-
-// SucceedResponse409Headers the declared response headers of an HTTP 409 response for Succeed
-type SucceedResponse409Headers struct {
-	XRequestId openapi_types.UUID
-}
-
-// SucceedResponse413Headers the declared response headers of an HTTP 413 response for Succeed
-type SucceedResponse413Headers struct {
-	XRequestId openapi_types.UUID
-}
-
-// SucceedResponse429Headers the declared response headers of an HTTP 429 response for Succeed
-type SucceedResponse429Headers struct {
-	RetryAfter int
-	XRequestId openapi_types.UUID
-}
-
-// SucceedResponse500Headers the declared response headers of an HTTP 500 response for Succeed
-type SucceedResponse500Headers struct {
-	XRequestId openapi_types.UUID
-}
-
-// SucceedResponse503Headers the declared response headers of an HTTP 503 response for Succeed
-type SucceedResponse503Headers struct {
-	RetryAfter int
-	XRequestId openapi_types.UUID
-}
-
-type SucceedResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON201 the response for an HTTP 201 `application/json` response
-	JSON201 *AllocateResult
-	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
-	ApplicationproblemJSON400 *BadRequest
-	// ApplicationproblemJSON401 the response for an HTTP 401 `application/problem+json` response
-	ApplicationproblemJSON401 *Unauthorized
-	// ApplicationproblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationproblemJSON403 *Forbidden
-	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
-	ApplicationproblemJSON404 *NotFound
-	// ApplicationproblemJSON405 the response for an HTTP 405 `application/problem+json` response
-	ApplicationproblemJSON405 *MethodNotAllowed
-	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationproblemJSON409 *Succession
-	// ApplicationproblemJSON413 the response for an HTTP 413 `application/problem+json` response
-	ApplicationproblemJSON413 *TooLarge
-	// ApplicationproblemJSON429 the response for an HTTP 429 `application/problem+json` response
-	ApplicationproblemJSON429 *TooManyRequests
-	// ApplicationproblemJSON500 the response for an HTTP 500 `application/problem+json` response
-	ApplicationproblemJSON500 *Internal
-	// ApplicationproblemJSON503 the response for an HTTP 503 `application/problem+json` response
-	ApplicationproblemJSON503 *Unavailable
-	// Headers201 the parsed response headers for an HTTP 201 response
-	Headers201 *SucceedResponse201Headers
-	// Headers400 the parsed response headers for an HTTP 400 response
-	Headers400 *SucceedResponse400Headers
-	// Headers401 the parsed response headers for an HTTP 401 response
-	Headers401 *SucceedResponse401Headers
-	// Headers403 the parsed response headers for an HTTP 403 response
-	Headers403 *SucceedResponse403Headers
-	// Headers404 the parsed response headers for an HTTP 404 response
-	Headers404 *SucceedResponse404Headers
-	// Headers405 the parsed response headers for an HTTP 405 response
-	Headers405 *SucceedResponse405Headers
-	// Headers409 the parsed response headers for an HTTP 409 response
-	Headers409 *SucceedResponse409Headers
-	// Headers413 the parsed response headers for an HTTP 413 response
-	Headers413 *SucceedResponse413Headers
-	// Headers429 the parsed response headers for an HTTP 429 response
-	Headers429 *SucceedResponse429Headers
-	// Headers500 the parsed response headers for an HTTP 500 response
-	Headers500 *SucceedResponse500Headers
-	// Headers503 the parsed response headers for an HTTP 503 response
-	Headers503 *SucceedResponse503Headers
-}
-
-// GetJSON201 returns the response for an HTTP 201 `application/json` response
-func (r SucceedResponse) GetJSON201() *AllocateResult {
-	return r.JSON201
-}
-
-// GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
-func (r SucceedResponse) GetApplicationproblemJSON400() *BadRequest {
-	return r.ApplicationproblemJSON400
-}
-
-// GetApplicationproblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
-func (r SucceedResponse) GetApplicationproblemJSON401() *Unauthorized {
-	return r.ApplicationproblemJSON401
-}
-
-// GetApplicationproblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r SucceedResponse) GetApplicationproblemJSON403() *Forbidden {
-	return r.ApplicationproblemJSON403
-}
-
-// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
-func (r SucceedResponse) GetApplicationproblemJSON404() *NotFound {
-	return r.ApplicationproblemJSON404
-}
-
-// GetApplicationproblemJSON405 returns the response for an HTTP 405 `application/problem+json` response
-func (r SucceedResponse) GetApplicationproblemJSON405() *MethodNotAllowed {
-	return r.ApplicationproblemJSON405
-}
-
-// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r SucceedResponse) GetApplicationproblemJSON409() *Succession {
-	return r.ApplicationproblemJSON409
-}
-
-// GetApplicationproblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
-func (r SucceedResponse) GetApplicationproblemJSON413() *TooLarge {
-	return r.ApplicationproblemJSON413
-}
-
-// GetApplicationproblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
-func (r SucceedResponse) GetApplicationproblemJSON429() *TooManyRequests {
-	return r.ApplicationproblemJSON429
-}
-
-// GetApplicationproblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
-func (r SucceedResponse) GetApplicationproblemJSON500() *Internal {
-	return r.ApplicationproblemJSON500
-}
-
-// GetApplicationproblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
-func (r SucceedResponse) GetApplicationproblemJSON503() *Unavailable {
-	return r.ApplicationproblemJSON503
-}
-
-// GetBody returns the raw response body bytes
-func (r SucceedResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r SucceedResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r SucceedResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r SucceedResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
 // DescribeWithResponse This document
 //
 // Returns a wrapper object for the known response body format(s).
@@ -2079,6 +2079,44 @@ func (c *ClientWithResponses) CreateJoinCodeWithResponse(ctx context.Context, bo
 	return ParseCreateJoinCodeResponse(rsp)
 }
 
+// MigrateWithBodyWithResponse Take the place of the host of one's match, which has left
+//
+// An addition of Ferry's, which the operator switches on (setting migration).
+// One player that was connected to the host gets a host's allocation under
+// the same join code; all others get 409 and join by the code. A player that
+// got no answer may call again until it has bound the allocation: the last
+// answer counts.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/migrate (the `Migrate` operationId).
+func (c *ClientWithResponses) MigrateWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*MigrateResponse, error) {
+	rsp, err := c.MigrateWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseMigrateResponse(rsp)
+}
+
+// MigrateWithResponse Take the place of the host of one's match, which has left
+//
+// An addition of Ferry's, which the operator switches on (setting migration).
+// One player that was connected to the host gets a host's allocation under
+// the same join code; all others get 409 and join by the code. A player that
+// got no answer may call again until it has bound the allocation: the last
+// answer counts.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/migrate (the `Migrate` operationId).
+func (c *ClientWithResponses) MigrateWithResponse(ctx context.Context, body MigrateJSONRequestBody, reqEditors ...RequestEditorFn) (*MigrateResponse, error) {
+	rsp, err := c.Migrate(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseMigrateResponse(rsp)
+}
+
 // ListRegionsWithResponse List the regions that allocate accepts
 //
 // Returns a wrapper object for the known response body format(s).
@@ -2090,44 +2128,6 @@ func (c *ClientWithResponses) ListRegionsWithResponse(ctx context.Context, reqEd
 		return nil, err
 	}
 	return ParseListRegionsResponse(rsp)
-}
-
-// SucceedWithBodyWithResponse Take the place of the host of one's match, which has left
-//
-// An addition of Ferry's, which the operator switches on (setting succession).
-// One player that was connected to the host gets a host's allocation under
-// the same join code; all others get 409 and join by the code. A player that
-// got no answer may call again until it has bound the allocation: the last
-// answer counts.
-//
-// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
-//
-// Corresponds with POST /v1/succeed (the `Succeed` operationId).
-func (c *ClientWithResponses) SucceedWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SucceedResponse, error) {
-	rsp, err := c.SucceedWithBody(ctx, contentType, body, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseSucceedResponse(rsp)
-}
-
-// SucceedWithResponse Take the place of the host of one's match, which has left
-//
-// An addition of Ferry's, which the operator switches on (setting succession).
-// One player that was connected to the host gets a host's allocation under
-// the same join code; all others get 409 and join by the code. A player that
-// got no answer may call again until it has bound the allocation: the last
-// answer counts.
-//
-// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
-//
-// Corresponds with POST /v1/succeed (the `Succeed` operationId).
-func (c *ClientWithResponses) SucceedWithResponse(ctx context.Context, body SucceedJSONRequestBody, reqEditors ...RequestEditorFn) (*SucceedResponse, error) {
-	rsp, err := c.Succeed(ctx, body, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseSucceedResponse(rsp)
 }
 
 // ParseDescribeResponse parses an HTTP response from a DescribeWithResponse call
@@ -2443,7 +2443,7 @@ func ParseJoinResponse(rsp *http.Response) (*JoinResponse, error) {
 		response.ApplicationproblemJSON405 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest Succession
+		var dest Migration
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -2826,6 +2826,243 @@ func ParseCreateJoinCodeResponse(rsp *http.Response) (*CreateJoinCodeResponse, e
 	return response, nil
 }
 
+// ParseMigrateResponse parses an HTTP response from a MigrateWithResponse call
+func ParseMigrateResponse(rsp *http.Response) (*MigrateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &MigrateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest AllocateResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest BadRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthorized
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 405:
+		var dest MethodNotAllowed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON405 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Migration
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest TooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 201:
+		var headers MigrateResponse201Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers201 = &headers
+	case rsp.StatusCode == 400:
+		var headers MigrateResponse400Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers400 = &headers
+	case rsp.StatusCode == 401:
+		var headers MigrateResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 403:
+		var headers MigrateResponse403Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers403 = &headers
+	case rsp.StatusCode == 404:
+		var headers MigrateResponse404Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers404 = &headers
+	case rsp.StatusCode == 405:
+		var headers MigrateResponse405Headers
+		if values := rsp.Header.Values("Allow"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Allow", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Allow = value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers405 = &headers
+	case rsp.StatusCode == 409:
+		var headers MigrateResponse409Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers409 = &headers
+	case rsp.StatusCode == 413:
+		var headers MigrateResponse413Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers413 = &headers
+	case rsp.StatusCode == 429:
+		var headers MigrateResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 500:
+		var headers MigrateResponse500Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers500 = &headers
+	case rsp.StatusCode == 503:
+		var headers MigrateResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListRegionsResponse parses an HTTP response from a ListRegionsWithResponse call
 func ParseListRegionsResponse(rsp *http.Response) (*ListRegionsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -2958,243 +3195,6 @@ func ParseListRegionsResponse(rsp *http.Response) (*ListRegionsResponse, error) 
 		response.Headers429 = &headers
 	case rsp.StatusCode == 503:
 		var headers ListRegionsResponse503Headers
-		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
-			var value int
-			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			}
-			headers.RetryAfter = value
-		}
-		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
-			var value openapi_types.UUID
-			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			}
-			headers.XRequestId = value
-		}
-		response.Headers503 = &headers
-	}
-
-	return response, nil
-}
-
-// ParseSucceedResponse parses an HTTP response from a SucceedWithResponse call
-func ParseSucceedResponse(rsp *http.Response) (*SucceedResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &SucceedResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
-		var dest AllocateResult
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON201 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
-		var dest BadRequest
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON400 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
-		var dest Unauthorized
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON401 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Forbidden
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON403 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
-		var dest NotFound
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON404 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 405:
-		var dest MethodNotAllowed
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON405 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest Succession
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON409 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
-		var dest TooLarge
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON413 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
-		var dest TooManyRequests
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON429 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
-		var dest Internal
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON500 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
-		var dest Unavailable
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON503 = &dest
-
-	}
-
-	switch {
-	case rsp.StatusCode == 201:
-		var headers SucceedResponse201Headers
-		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
-			var value openapi_types.UUID
-			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			}
-			headers.XRequestId = value
-		}
-		response.Headers201 = &headers
-	case rsp.StatusCode == 400:
-		var headers SucceedResponse400Headers
-		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
-			var value openapi_types.UUID
-			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			}
-			headers.XRequestId = value
-		}
-		response.Headers400 = &headers
-	case rsp.StatusCode == 401:
-		var headers SucceedResponse401Headers
-		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
-			var value string
-			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			}
-			headers.WWWAuthenticate = value
-		}
-		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
-			var value openapi_types.UUID
-			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			}
-			headers.XRequestId = value
-		}
-		response.Headers401 = &headers
-	case rsp.StatusCode == 403:
-		var headers SucceedResponse403Headers
-		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
-			var value openapi_types.UUID
-			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			}
-			headers.XRequestId = value
-		}
-		response.Headers403 = &headers
-	case rsp.StatusCode == 404:
-		var headers SucceedResponse404Headers
-		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
-			var value openapi_types.UUID
-			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			}
-			headers.XRequestId = value
-		}
-		response.Headers404 = &headers
-	case rsp.StatusCode == 405:
-		var headers SucceedResponse405Headers
-		if values := rsp.Header.Values("Allow"); len(values) > 0 {
-			var value string
-			if err := runtime.BindStyledParameterWithOptions("simple", "Allow", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			}
-			headers.Allow = value
-		}
-		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
-			var value openapi_types.UUID
-			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			}
-			headers.XRequestId = value
-		}
-		response.Headers405 = &headers
-	case rsp.StatusCode == 409:
-		var headers SucceedResponse409Headers
-		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
-			var value openapi_types.UUID
-			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			}
-			headers.XRequestId = value
-		}
-		response.Headers409 = &headers
-	case rsp.StatusCode == 413:
-		var headers SucceedResponse413Headers
-		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
-			var value openapi_types.UUID
-			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			}
-			headers.XRequestId = value
-		}
-		response.Headers413 = &headers
-	case rsp.StatusCode == 429:
-		var headers SucceedResponse429Headers
-		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
-			var value int
-			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			}
-			headers.RetryAfter = value
-		}
-		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
-			var value openapi_types.UUID
-			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			}
-			headers.XRequestId = value
-		}
-		response.Headers429 = &headers
-	case rsp.StatusCode == 500:
-		var headers SucceedResponse500Headers
-		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
-			var value openapi_types.UUID
-			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			}
-			headers.XRequestId = value
-		}
-		response.Headers500 = &headers
-	case rsp.StatusCode == 503:
-		var headers SucceedResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {

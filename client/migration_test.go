@@ -60,33 +60,33 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(api.AllocationResponse{Data: api.AllocationData{Allocation: allocation}})
 }
 
-// TestSucceedCalls: what Succeed asks after each answer, and what it returns.
-func TestSucceedCalls(t *testing.T) {
+// TestMigrateCalls: what Migrate asks after each answer, and what it returns.
+func TestMigrateCalls(t *testing.T) {
 	t.Parallel()
 	ticket := client.Ticket{Server: netip.MustParseAddrPort("127.0.0.1:7777"), ID: proto.AllocationID{1}, ConnectionData: []byte{1}, HostConnectionData: make([]byte, 255)}
-	waits := apiAnswer{call: "succeed", status: 409, details: []api.Detail{{Key: api.DetailSuccessor, Value: "x"}}}
-	present := apiAnswer{call: "succeed", status: 409}
-	moved := apiAnswer{call: "succeed", status: 409, details: []api.Detail{{Key: api.DetailHost, Value: "x"}}}
-	unknown := apiAnswer{call: "succeed", status: 404, code: api.CodeAllocationNotFound}
+	waits := apiAnswer{call: "migrate", status: 409, details: []api.Detail{{Key: api.DetailCandidate, Value: "x"}}}
+	present := apiAnswer{call: "migrate", status: 409}
+	moved := apiAnswer{call: "migrate", status: 409, details: []api.Detail{{Key: api.DetailHost, Value: "x"}}}
+	unknown := apiAnswer{call: "migrate", status: 404, code: api.CodeAllocationNotFound}
 	joined := apiAnswer{call: "join", status: 200}
 	for name, c := range map[string]struct {
 		answers []apiAnswer
 		host    bool
 		err     error // nil: a ticket
 	}{
-		"first":                   {[]apiAnswer{{call: "succeed", status: 201}}, true, nil},
-		"after the relay notices": {[]apiAnswer{present, present, {call: "succeed", status: 201}}, true, nil},
-		"overloaded":              {[]apiAnswer{{call: "succeed", status: 503}, {call: "succeed", status: 429}, {call: "succeed", status: 201}}, true, nil},
+		"first":                   {[]apiAnswer{{call: "migrate", status: 201}}, true, nil},
+		"after the relay notices": {[]apiAnswer{present, present, {call: "migrate", status: 201}}, true, nil},
+		"overloaded":              {[]apiAnswer{{call: "migrate", status: 503}, {call: "migrate", status: 429}, {call: "migrate", status: 201}}, true, nil},
 		"another is the host":     {[]apiAnswer{moved, joined}, false, nil},
 		"another becomes it":      {[]apiAnswer{waits, waits, moved, joined}, false, nil},
-		"another gives up":        {[]apiAnswer{waits, {call: "succeed", status: 201}}, true, nil},
+		"another gives up":        {[]apiAnswer{waits, {call: "migrate", status: 201}}, true, nil},
 		"no claim":                {[]apiAnswer{unknown, joined}, false, nil},
 		"no claim, and no host":   {[]apiAnswer{unknown, {call: "join", status: 409}, unknown, joined}, false, nil},
-		"the new host leaves too": {[]apiAnswer{moved, {call: "join", status: 409}, {call: "succeed", status: 201}}, true, nil},
-		"over":                    {[]apiAnswer{{call: "succeed", status: 404, code: api.CodeJoinCodeNotFound}}, false, client.ErrMatchOver},
+		"the new host leaves too": {[]apiAnswer{moved, {call: "join", status: 409}, {call: "migrate", status: 201}}, true, nil},
+		"over":                    {[]apiAnswer{{call: "migrate", status: 404, code: api.CodeJoinCodeNotFound}}, false, client.ErrMatchOver},
 		"over after all":          {[]apiAnswer{unknown, {call: "join", status: 404, code: api.CodeJoinCodeNotFound}}, false, client.ErrMatchOver},
-		"not permitted":           {[]apiAnswer{{call: "succeed", status: 404}}, false, client.ErrMatchOver},
-		"refused":                 {[]apiAnswer{{call: "succeed", status: 403}}, false, errRefusal},
+		"not permitted":           {[]apiAnswer{{call: "migrate", status: 404}}, false, client.ErrMatchOver},
+		"refused":                 {[]apiAnswer{{call: "migrate", status: 403}}, false, errRefusal},
 		"full":                    {[]apiAnswer{moved, {call: "join", status: 403}}, false, errRefusal},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestSucceedCalls(t *testing.T) {
 			script := &answers{t: t, left: c.answers}
 			server := httptest.NewServer(script)
 			defer server.Close()
-			got, err := client.Succeed(t.Context(), client.SuccessionConfig{
+			got, err := client.Migrate(t.Context(), client.MigrationConfig{
 				API: &api.Client{BaseURL: server.URL}, Code: "BCDFGH", Ticket: ticket, Host: proto.AllocationID{2}, Retry: time.Millisecond,
 			})
 			if problem := new(api.Problem); c.err == errRefusal && !errors.As(err, &problem) || c.err != errRefusal && !errors.Is(err, c.err) {
@@ -113,26 +113,26 @@ func TestSucceedCalls(t *testing.T) {
 // errRefusal stands for an *api.Problem.
 var errRefusal = errors.New("a problem")
 
-// TestSucceedConfig: what Succeed refuses at once, and that it ends with its context.
-func TestSucceedConfig(t *testing.T) {
+// TestMigrateConfig: what Migrate refuses at once, and that it ends with its context.
+func TestMigrateConfig(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
 	defer server.Close()
-	good := client.SuccessionConfig{
+	good := client.MigrationConfig{
 		API: &api.Client{BaseURL: server.URL}, Code: "BCDFGH",
 		Ticket: client.Ticket{Server: netip.MustParseAddrPort("127.0.0.1:7777"), ID: proto.AllocationID{1}, ConnectionData: []byte{1}, HostConnectionData: make([]byte, 255)},
 	}
-	for name, change := range map[string]func(*client.SuccessionConfig){
-		"no API":       func(c *client.SuccessionConfig) { c.API = nil },
-		"no code":      func(c *client.SuccessionConfig) { c.Code = "" },
-		"a host":       func(c *client.SuccessionConfig) { c.Ticket.HostConnectionData = nil },
-		"no ticket":    func(c *client.SuccessionConfig) { c.Ticket.ID = proto.AllocationID{} },
-		"negative":     func(c *client.SuccessionConfig) { c.Retry = -1 },
-		"before its 0": func(c *client.SuccessionConfig) { c.Delay = -1 },
+	for name, change := range map[string]func(*client.MigrationConfig){
+		"no API":       func(c *client.MigrationConfig) { c.API = nil },
+		"no code":      func(c *client.MigrationConfig) { c.Code = "" },
+		"a host":       func(c *client.MigrationConfig) { c.Ticket.HostConnectionData = nil },
+		"no ticket":    func(c *client.MigrationConfig) { c.Ticket.ID = proto.AllocationID{} },
+		"negative":     func(c *client.MigrationConfig) { c.Retry = -1 },
+		"before its 0": func(c *client.MigrationConfig) { c.Delay = -1 },
 	} {
 		c := good
 		change(&c)
-		if _, err := client.Succeed(t.Context(), c); !errors.Is(err, client.ErrConfig) {
+		if _, err := client.Migrate(t.Context(), c); !errors.Is(err, client.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -140,7 +140,7 @@ func TestSucceedConfig(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		good.Delay = delay
-		if _, err := client.Succeed(ctx, good); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := client.Migrate(ctx, good); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("at the end of its context: %v", err)
 		}
 	}

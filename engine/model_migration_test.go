@@ -9,17 +9,17 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// The rules of a succession, once more.
+// The rules of a migration, once more.
 
-// What the simulation sets for Config.SuccessionWindow and Config.SuccessionSilence, in
+// What the simulation sets for Config.HostMigrationWindow and Config.HostMigrationSilence, in
 // milliseconds.
 const (
-	mSuccessionWindow  = 8000
-	mSuccessionSilence = 4000
+	mHostMigrationWindow  = 8000
+	mHostMigrationSilence = 4000
 )
 
-// mSuccession is the time in which a player may take the place of a host that has ended.
-type mSuccession struct {
+// mMigration is the time in which a player may take the place of a host that has ended.
+type mMigration struct {
 	tenant  string
 	bound   bool         // the host was, ever
 	left    bool         // the host disconnected all players as it left
@@ -39,7 +39,7 @@ func (m *model) noteCode(a *mAlloc) {
 	}
 }
 
-// leave begins the succession of a host that ends.
+// leave begins the migration of a host that ends.
 func (m *model) leave(a *mAlloc) {
 	if a.role != "host" {
 		return
@@ -48,15 +48,15 @@ func (m *model) leave(a *mAlloc) {
 	if len(a.links) == 0 && !left && !(m.coded[a.id] && !a.bound) {
 		return
 	}
-	s := &mSuccession{left: left, began: m.now / 250, unsure: a.endedAt == m.now/250, tenant: a.tenant, bound: a.bound, players: map[mID]bool{}, max: a.max, until: m.now + mSuccessionWindow}
+	s := &mMigration{left: left, began: m.now / 250, unsure: a.endedAt == m.now/250, tenant: a.tenant, bound: a.bound, players: map[mID]bool{}, max: a.max, until: m.now + mHostMigrationWindow}
 	for id := range a.links {
 		s.players[id] = true
 	}
 	if left {
-		m.cover("succession: the host disconnected all as it left")
-		s.players = m.farewells[a.id].players
+		m.cover("migration: the host disconnected all as it left")
+		s.players = m.departures[a.id].players
 	}
-	m.successions[a.id] = s
+	m.migrations[a.id] = s
 }
 
 // leaveHost notes the end of a player, which may be in the tick of its host's.
@@ -64,28 +64,28 @@ func (m *model) leaveHost(a *mAlloc) {
 	if a.role != "joiner" {
 		return
 	}
-	if s := m.successions[a.match]; s != nil && s.began == m.now/250 {
+	if s := m.migrations[a.match]; s != nil && s.began == m.now/250 {
 		s.unsure = true
 	} else if host := m.allocs[a.match]; host != nil {
 		host.endedAt = m.now / 250
 	}
 }
 
-// mFarewell is a series of DISCONNECTs of a host within two seconds each.
-type mFarewell struct {
+// mDeparture is a series of DISCONNECTs of a host within two seconds each.
+type mDeparture struct {
 	last    int64 // tick
 	players map[mID]bool
 }
 
 // disconnects: a host disconnects a player.
 func (m *model) disconnects(host, player *mAlloc, at int64) {
-	f := m.farewells[host.id]
+	f := m.departures[host.id]
 	if host.role != "host" {
 		return
 	}
 	if f == nil || at/250 > f.last+8 {
-		f = &mFarewell{players: map[mID]bool{}}
-		m.farewells[host.id] = f
+		f = &mDeparture{players: map[mID]bool{}}
+		m.departures[host.id] = f
 	}
 	f.last = at / 250
 	f.players[player.id] = true
@@ -93,48 +93,48 @@ func (m *model) disconnects(host, player *mAlloc, at int64) {
 
 // hasLeft: a host disconnected its last player, and has said nothing since.
 func (m *model) hasLeft(host *mAlloc) bool {
-	f := m.farewells[host.id]
+	f := m.departures[host.id]
 	return f != nil && len(host.links) == 0 && host.received/250 <= f.last+8
 }
 
-// successionOf returns the running succession of a host, or nil.
-func (m *model) successionOf(host mID) *mSuccession {
-	if s := m.successions[host]; s != nil && m.now < s.until {
+// migrationOf returns the running migration of a host, or nil.
+func (m *model) migrationOf(host mID) *mMigration {
+	if s := m.migrations[host]; s != nil && m.now < s.until {
 		return s
 	}
 	return nil
 }
 
-// isUnsure reports whether the succession of a host may be over in the model only: the
+// isUnsure reports whether the migration of a host may be over in the model only: the
 // engine ends a host after a grace period, which a worker may hold up.
 func (m *model) isUnsure(host mID) bool {
-	s := m.successions[host]
+	s := m.migrations[host]
 	return s != nil && (s.unsure || m.now >= s.until && m.now < s.until+5000)
 }
 
 // mayAnswer reports whether a join to a host may be answered so. Of a host and its last
-// player that end in one tick either may be first, so that there is a succession or not.
-func (m *model) mayAnswer(host *mReservation, tenant string, succession bool) bool {
-	s := m.successionOf(host.id)
+// player that end in one tick either may be first, so that there is a migration or not.
+func (m *model) mayAnswer(host *mReservation, tenant string, migration bool) bool {
+	s := m.migrationOf(host.id)
 	if m.isUnsure(host.id) {
 		return true
 	}
 	if m.allocs[host.id] != nil || host.tenant != tenant {
-		return !succession
+		return !migration
 	}
 	waits := s != nil && !s.bound
 	for id := range m.allocs {
 		waits = waits || s != nil && s.players[id]
 	}
-	return succession || !waits
+	return migration || !waits
 }
 
 // succeed returns the verdict for a player with the ticket of its reservation: "granted",
 // "present", "none", or "waits" with the player that has the permission.
-func (m *model) succeed(c *mReservation) (verdict string, winner mID) {
+func (m *model) migrate(c *mReservation) (verdict string, winner mID) {
 	player := m.allocs[c.id]
 	if player == nil || !player.bound {
-		m.cover("succession: of a player that is not there")
+		m.cover("migration: of a player that is not there")
 		return "none", mID{}
 	}
 	if host := m.allocs[c.match]; host != nil {
@@ -142,33 +142,33 @@ func (m *model) succeed(c *mReservation) (verdict string, winner mID) {
 		if !host.bound {
 			since = host.reserved
 		}
-		mine := host.links[c.id] || m.hasLeft(host) && m.farewells[host.id].players[c.id]
-		if host.bound && !mine || m.now/250 <= m.settle || !m.isOver(since, mSuccessionSilence) {
-			m.cover("succession: the host is there")
+		mine := host.links[c.id] || m.hasLeft(host) && m.departures[host.id].players[c.id]
+		if host.bound && !mine || m.now/250 <= m.settle || !m.isOver(since, mHostMigrationSilence) {
+			m.cover("migration: the host is there")
 			return "present", mID{}
 		}
-		m.cover("succession: ends a silent host")
+		m.cover("migration: ends a silent host")
 		if host.at != "" && host.heard != 0 {
 			m.send(host.at, mError(host.id, 1), true)
 		}
 		m.end(host)
 	}
-	s := m.successionOf(c.match)
+	s := m.migrationOf(c.match)
 	switch {
 	case s == nil || s.bound && !s.players[c.id]:
-		m.cover("succession: no host has left this player")
+		m.cover("migration: no host has left this player")
 		return "none", mID{}
 	case s.winner != c.id && s.winner != mID{} && m.now < s.granted:
-		m.cover("succession: another player was first")
+		m.cover("migration: another player was first")
 		return "waits", s.winner
 	}
 	switch {
 	case s.winner == mID{}:
-		m.cover("succession: granted")
+		m.cover("migration: granted")
 	case s.winner == c.id:
-		m.cover("succession: granted again to the same player")
+		m.cover("migration: granted again to the same player")
 	default:
-		m.cover("succession: granted to the next player")
+		m.cover("migration: granted to the next player")
 	}
 	if s.winner != c.id || m.now >= s.granted {
 		s.winner, s.granted = c.id, m.now+3000
@@ -177,11 +177,11 @@ func (m *model) succeed(c *mReservation) (verdict string, winner mID) {
 }
 
 // succeed compares the verdict of the engine with the model's.
-func (s *sim) succeed(c *mReservation) {
+func (s *sim) migrate(c *mReservation) {
 	if c.ticket == "" {
 		if a := s.model.allocs[c.id]; a != nil {
 			e, _ := s.shared.table.ByID(proto.AllocationID(c.id))
-			s.control.successions.noteCode(&e)
+			s.control.migrations.noteCode(&e)
 			s.model.noteCode(a)
 		}
 		return
@@ -196,12 +196,12 @@ func (s *sim) succeed(c *mReservation) {
 		return // of an earlier boot, whose key is gone
 	}
 	t := claimsOf(&opened)
-	granted, err := s.control.succeed(&t, t.match, s.now)
+	granted, err := s.control.migrate(&t, t.match, s.now)
 	got, winner := "granted", mID{}
-	var waits alloc.SuccessionError
+	var waits alloc.MigrationError
 	switch {
 	case errors.As(err, &waits):
-		got, winner = "waits", mID(waits.Successor)
+		got, winner = "waits", mID(waits.Candidate)
 	case errors.Is(err, alloc.ErrHostPresent):
 		got = "present"
 	case err != nil:
@@ -209,12 +209,12 @@ func (s *sim) succeed(c *mReservation) {
 	default:
 		winner = mID(t.joiner)
 	}
-	want, successor := s.model.succeed(c)
-	if got != want || winner != successor {
-		s.fail("succession of %x: engine says %s %x (%v), model says %s %x", c.id, got, winner, err, want, successor)
+	want, candidate := s.model.migrate(c)
+	if got != want || winner != candidate {
+		s.fail("migration of %x: engine says %s %x (%v), model says %s %x", c.id, got, winner, err, want, candidate)
 	}
-	if left := s.model.successions[c.match]; s.err == nil && got == "granted" && granted.MaxConnections != left.max {
-		s.fail("the successor gets %d connections, the host had %d", granted.MaxConnections, left.max)
+	if left := s.model.migrations[c.match]; s.err == nil && got == "granted" && granted.MaxConnections != left.max {
+		s.fail("the candidate gets %d connections, the host had %d", granted.MaxConnections, left.max)
 	}
 }
 
@@ -253,7 +253,7 @@ func (s *sim) hostLeaves(o op) {
 		}
 		for _, x := range asking {
 			if x.match == c.match && x.ticket != "" {
-				s.succeed(x)
+				s.migrate(x)
 			}
 		}
 		stay()

@@ -17,10 +17,10 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// succession are the settings of the tests: a host counts as one that has left early, and
+// migration are the settings of the tests: a host counts as one that has left early, and
 // the silence of its players, which the test makes on a busy machine, does not.
-func succession(c *config.Config) {
-	c.Succession, c.SuccessionSilence = 5*time.Minute, 3*time.Second // longer than a slow machine stalls
+func migration(c *config.Config) {
+	c.HostMigration, c.HostMigrationSilence = 5*time.Minute, 3*time.Second // longer than a slow machine stalls
 	c.IdleTimeout, c.HearTimeout, c.BindTimeout = 5*time.Minute, 5*time.Minute, 5*time.Minute
 	c.MaxOutstanding, c.PlayerPerMinute, c.ServerPerMinute = 1000, 1_000_000, 1_000_000
 }
@@ -141,9 +141,9 @@ func newMatch(t *testing.T, joiners int, callers func(i int) *api.Client) (playe
 	return players, code
 }
 
-// succeedAll has all players call for the host's place at once, and play on. It returns how
+// migrateAll has all players call for the host's place at once, and play on. It returns how
 // long that took, and fails unless exactly one of them is the host.
-func succeedAll(t *testing.T, players []*participant, code string) time.Duration {
+func migrateAll(t *testing.T, players []*participant, code string) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -157,7 +157,7 @@ func succeedAll(t *testing.T, players []*participant, code string) time.Duration
 				host = p.host.ID()
 			}
 			var err error
-			tickets[i], err = client.Succeed(ctx, client.SuccessionConfig{API: p.api, Code: code, Ticket: p.ticket, Host: host})
+			tickets[i], err = client.Migrate(ctx, client.MigrationConfig{API: p.api, Code: code, Ticket: p.ticket, Host: host})
 			if err != nil {
 				t.Errorf("player %d: %v", i, err)
 			}
@@ -208,38 +208,38 @@ func leaveHost(players []*participant, crash bool) (rest []*participant) {
 	return rest
 }
 
-// TestSuccession: the host of ten players closes its session, its successor crashes, and so
+// TestMigration: the host of ten players closes its session, its candidate crashes, and so
 // on until two are left. Each time one of the players is the host, with the same code.
-func TestSuccession(t *testing.T) {
+func TestMigration(t *testing.T) {
 	t.Parallel()
 	c := local()
-	succession(&c)
+	migration(&c)
 	r := start(t, options(c, Dev))
 	players, code := newMatch(t, 10, func(int) *api.Client { return r.caller("") })
 	for round := 0; len(players) > 2; round++ {
 		crash := round%2 == 1
 		players = leaveHost(players, crash)
-		t.Logf("%d players play on after %v (crash: %v, which the relay takes 3 s to notice)", len(players), succeedAll(t, players, code).Round(time.Millisecond), crash)
+		t.Logf("%d players play on after %v (crash: %v, which the relay takes 3 s to notice)", len(players), migrateAll(t, players, code).Round(time.Millisecond), crash)
 	}
 }
 
-// TestSuccessorNeverBinds: the player that gets the host's place crashes before it binds.
+// TestCandidateNeverBinds: the player that gets the host's place crashes before it binds.
 // The others have joined it, and one of them succeeds it.
-func TestSuccessorNeverBinds(t *testing.T) {
+func TestCandidateNeverBinds(t *testing.T) {
 	t.Parallel()
 	c := local()
-	succession(&c)
+	migration(&c)
 	r := start(t, options(c, Dev))
 	players, code := newMatch(t, 4, func(int) *api.Client { return r.caller("") })
 	players = leaveHost(players, false)
 	winner := players[0]
-	if _, err := client.Succeed(t.Context(), client.SuccessionConfig{API: winner.api, Code: code, Ticket: winner.ticket, Host: winner.host.ID()}); err != nil {
+	if _, err := client.Migrate(t.Context(), client.MigrationConfig{API: winner.api, Code: code, Ticket: winner.ticket, Host: winner.host.ID()}); err != nil {
 		t.Fatal(err)
 	}
 	winner.stop()
 	players = players[1:]
-	for _, p := range players { // They learn of the successor, and wait for it.
-		ticket, err := client.Succeed(t.Context(), client.SuccessionConfig{API: p.api, Code: code, Ticket: p.ticket, Host: p.host.ID()})
+	for _, p := range players { // They learn of the candidate, and wait for it.
+		ticket, err := client.Migrate(t.Context(), client.MigrationConfig{API: p.api, Code: code, Ticket: p.ticket, Host: p.host.ID()})
 		if err != nil || len(ticket.HostConnectionData) == 0 {
 			t.Fatalf("%v, or a second host", err)
 		}
@@ -248,24 +248,24 @@ func TestSuccessorNeverBinds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	succeedAll(t, players, code)
+	migrateAll(t, players, code)
 }
 
-// TestSuccessionAfterLostAnswer: a player whose answer was lost calls again, and is the host.
-func TestSuccessionAfterLostAnswer(t *testing.T) {
+// TestMigrationAfterLostAnswer: a player whose answer was lost calls again, and is the host.
+func TestMigrationAfterLostAnswer(t *testing.T) {
 	t.Parallel()
 	c := local()
-	succession(&c)
+	migration(&c)
 	r := start(t, options(c, Dev))
 	players, code := newMatch(t, 2, func(int) *api.Client { return r.caller("") })
 	players = leaveHost(players, false)
 	p := players[0]
-	cfg := client.SuccessionConfig{API: p.api, Code: code, Ticket: p.ticket, Host: p.host.ID()}
-	lost, err := client.Succeed(t.Context(), cfg)
+	cfg := client.MigrationConfig{API: p.api, Code: code, Ticket: p.ticket, Host: p.host.ID()}
+	lost, err := client.Migrate(t.Context(), cfg)
 	if err != nil || len(lost.HostConnectionData) > 0 {
 		t.Fatalf("not the host: %v", err)
 	}
-	again, err := client.Succeed(t.Context(), cfg)
+	again, err := client.Migrate(t.Context(), cfg)
 	if err != nil || len(again.HostConnectionData) > 0 || again.ID == lost.ID {
 		t.Fatalf("not the host at its second call: %v", err)
 	}
@@ -274,7 +274,7 @@ func TestSuccessionAfterLostAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := players[1]
-	ticket, err := client.Succeed(t.Context(), client.SuccessionConfig{API: q.api, Code: code, Ticket: q.ticket, Host: q.host.ID()})
+	ticket, err := client.Migrate(t.Context(), client.MigrationConfig{API: q.api, Code: code, Ticket: q.ticket, Host: q.host.ID()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,9 +285,9 @@ func TestSuccessionAfterLostAnswer(t *testing.T) {
 	exchange(t, players)
 }
 
-// TestNoSuccession: without the setting, and for a match that the operator has closed, the
-// code leads nowhere; a player that the host has disconnected is no successor.
-func TestNoSuccession(t *testing.T) {
+// TestNoMigration: without the setting, and for a match that the operator has closed, the
+// code leads nowhere; a player that the host has disconnected is no candidate.
+func TestNoMigration(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		on    bool
@@ -313,37 +313,37 @@ func TestNoSuccession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings := local()
-			succession(&settings)
+			migration(&settings)
 			if !c.on {
-				settings.Succession = 0
+				settings.HostMigration = 0
 			}
 			r := start(t, options(settings, Dev))
 			players, code := newMatch(t, 1, func(int) *api.Client { return r.caller("") })
 			p := players[1]
 			host := p.host.ID()
 			c.leave(t, r, players)
-			_, err := client.Succeed(t.Context(), client.SuccessionConfig{API: p.api, Code: code, Ticket: p.ticket, Host: host})
+			_, err := client.Migrate(t.Context(), client.MigrationConfig{API: p.api, Code: code, Ticket: p.ticket, Host: host})
 			if !errors.Is(err, client.ErrMatchOver) {
-				t.Errorf("Succeed returned %v", err)
+				t.Errorf("Migrate returned %v", err)
 			}
 		})
 	}
 }
 
-// TestSuccessionInFleet: the same over two relays and two API processes; a successor may be
+// TestMigrationInFleet: the same over two relays and two API processes; a candidate may be
 // at the other relay.
-func TestSuccessionInFleet(t *testing.T) {
+func TestMigrationInFleet(t *testing.T) {
 	t.Parallel()
 	k := newFleet(t)
 	for i := range byte(2) {
 		o := k.relayOptions(i+1, fmt.Sprint("region", i))
-		succession(&o.Config)
+		migration(&o.Config)
 		start(t, o)
 	}
 	var apis []running
 	for range 2 {
 		o := options(k.settings("api", cluster.Request{Role: cluster.RoleAPI}), API)
-		succession(&o.Config)
+		migration(&o.Config)
 		apis = append(apis, start(t, o))
 	}
 	for _, r := range apis {
@@ -352,6 +352,6 @@ func TestSuccessionInFleet(t *testing.T) {
 	players, code := newMatch(t, 10, func(i int) *api.Client { return apis[i%2].caller(secret) })
 	for round := range 4 {
 		players = leaveHost(players, round%2 == 1)
-		t.Logf("%d players play on after %v (crash: %v)", len(players), succeedAll(t, players, code).Round(time.Millisecond), round%2 == 1)
+		t.Logf("%d players play on after %v (crash: %v)", len(players), migrateAll(t, players, code).Round(time.Millisecond), round%2 == 1)
 	}
 }

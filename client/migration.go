@@ -13,12 +13,12 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// ErrMatchOver is Succeed for a match that no player can go on with: its host left too long
-// ago, its join code is gone, or the server has no successions.
+// ErrMatchOver is Migrate for a match that no player can go on with: its host left too long
+// ago, its join code is gone, or the server has no migrations.
 var ErrMatchOver = errors.New("client: the match is over")
 
-// SuccessionConfig configures Succeed.
-type SuccessionConfig struct {
+// MigrationConfig configures Migrate.
+type MigrationConfig struct {
 	// API is the service that the player joined by. Required.
 	API *api.Client
 	// Code is the join code of the match. Required.
@@ -38,31 +38,31 @@ type SuccessionConfig struct {
 	Retry time.Duration
 }
 
-func (c SuccessionConfig) check() error {
+func (c MigrationConfig) check() error {
 	switch {
 	case c.API == nil || c.Code == "":
-		return fmt.Errorf("%w: a succession needs API and Code", ErrConfig)
+		return fmt.Errorf("%w: a migration needs API and Code", ErrConfig)
 	case len(c.Ticket.HostConnectionData) == 0:
 		return fmt.Errorf("%w: a host succeeds no host", ErrConfig)
 	case c.Delay < 0 || c.Retry < 0:
-		return fmt.Errorf("%w: a succession has a negative time", ErrConfig)
+		return fmt.Errorf("%w: a migration has a negative time", ErrConfig)
 	}
 	return c.Ticket.check()
 }
 
-// Succeed goes on with a match whose host has left. All players of the match call it: the
+// Migrate goes on with a match whose host has left. All players of the match call it: the
 // first one becomes the host, with the same join code and number of connections, and the
 // others join it. It returns the ticket of the player's next session, which is a host's if it
 // has no HostConnectionData. Then close the session with the old ticket. The server must
-// permit it (setting succession of Ferry), and what the game knew of its state is its own
+// permit it (setting migration of Ferry), and what the game knew of its state is its own
 // matter.
 //
-// While the relay still waits for the host, Succeed asks again until ctx ends: a host that
+// While the relay still waits for the host, Migrate asks again until ctx ends: a host that
 // crashed counts as one that has left after some seconds of silence.
 //
 // Errors: ErrMatchOver, ErrConfig, ctx.Err(), and *api.Problem for a caller that the server
 // refuses.
-func Succeed(ctx context.Context, cfg SuccessionConfig) (Ticket, error) {
+func Migrate(ctx context.Context, cfg MigrationConfig) (Ticket, error) {
 	if err := cfg.check(); err != nil {
 		return Ticket{}, err
 	}
@@ -82,12 +82,12 @@ func Succeed(ctx context.Context, cfg SuccessionConfig) (Ticket, error) {
 
 // try asks once for the place of the host, and joins the next host if there is one. It
 // returns the time to wait if neither is possible yet.
-func (c *SuccessionConfig) try(ctx context.Context) (t Ticket, wait time.Duration, err error) {
-	claim := api.SucceedRequest{JoinCode: c.Code, HostConnectionData: c.Ticket.HostConnectionData}
+func (c *MigrationConfig) try(ctx context.Context) (t Ticket, wait time.Duration, err error) {
+	claim := api.MigrateRequest{JoinCode: c.Code, HostConnectionData: c.Ticket.HostConnectionData}
 	if !c.Host.IsZero() {
 		claim.HostAllocationID = c.Host.String()
 	}
-	a, err := c.API.Succeed(ctx, claim)
+	a, err := c.API.Migrate(ctx, claim)
 	if err == nil {
 		t, err = TicketFrom(a)
 		return t, 0, err
@@ -119,7 +119,7 @@ func (c *SuccessionConfig) try(ctx context.Context) (t Ticket, wait time.Duratio
 }
 
 // wait returns the time until the next call: what the server asks for, if it is overloaded.
-func (c *SuccessionConfig) wait(p *api.Problem) time.Duration {
+func (c *MigrationConfig) wait(p *api.Problem) time.Duration {
 	retry := c.Retry
 	if retry == 0 {
 		retry = 250 * time.Millisecond

@@ -9,13 +9,13 @@ import (
 	"github.com/ferryrelay/ferry/internal/store/storetest"
 )
 
-// TestSuccession: of all players one succeeds the host, whatever fails, for many seeds.
-func TestSuccession(t *testing.T) {
+// TestMigration: of all players one succeeds the host, whatever fails, for many seeds.
+func TestMigration(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				storetest.RunSuccession(t, store.NewMemoryDirectory(nil), seed, 1)
+				storetest.RunMigration(t, store.NewMemoryDirectory(nil), seed, 1)
 			})
 		})
 	}

@@ -15,25 +15,25 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// The times of a [succession], which its pace divides.
+// The times of a [migration], which its pace divides.
 const (
-	successionLease = 3 * time.Second  // a player has the permission to itself
-	successionBind  = 10 * time.Second // an unbound host expires
-	successionCall  = time.Second      // a caller waits for the store or a relay
-	successionStall = 12 * time.Second // the longest pause of a process
+	migrationLease = 3 * time.Second  // a player has the permission to itself
+	migrationBind  = 10 * time.Second // an unbound host expires
+	migrationCall  = time.Second      // a caller waits for the store or a relay
+	migrationStall = 12 * time.Second // the longest pause of a process
 )
 
-// RunSuccession lets all players of a match whose host has left succeed it at once, over
+// RunMigration lets all players of a match whose host has left succeed it at once, over
 // several API processes with one directory. Calls to the store and to relays are lost before
 // or after they are executed, are executed late, or take long, at random; players give up
 // calls and disappear. It checks that the code never leaves a host whose player was answered,
 // unless that player called again, and that the match has a host in the end. Pace divides all
 // times.
-func RunSuccession(t *testing.T, d fleet.Directory, seed uint64, pace int) {
+func RunMigration(t *testing.T, d fleet.Directory, seed uint64, pace int) {
 	const players, processes = 6, 3
-	x := &succession{
+	x := &migration{
 		t: t, directory: d, pace: time.Duration(pace), rnd: rand.New(rand.NewPCG(seed, 1)), code: "6789BC",
-		hosts: make(map[proto.AllocationID]*succeedHost), former: host(1 << 20), heirs: make(map[proto.AllocationID]bool),
+		hosts: make(map[proto.AllocationID]*migratedHost), former: host(1 << 20), newHosts: make(map[proto.AllocationID]bool),
 	}
 	put(t, d, production, x.code, x.former, true)
 	setHome(t, d, x.former, here)
@@ -41,8 +41,8 @@ func RunSuccession(t *testing.T, d fleet.Directory, seed uint64, pace int) {
 	for i := range services {
 		var err error
 		services[i], err = alloc.NewService(alloc.ServiceConfig{
-			Relay: successionRelay{x}, Store: successionStore{d, x}, Successions: true, Unlimited: true,
-			KeepCode: successionRelay{x}.keepCode, LiveRegions: func() []alloc.Region { return nil },
+			Relay: migrationRelay{x}, Store: migrationStore{d, x}, HostMigration: true, Unlimited: true,
+			KeepCode: migrationRelay{x}.keepCode, LiveRegions: func() []alloc.Region { return nil },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -62,8 +62,8 @@ func RunSuccession(t *testing.T, d fleet.Directory, seed uint64, pace int) {
 	x.check()
 }
 
-// succession is the relays and the players of a match whose host has left.
-type succession struct {
+// migration is the relays and the players of a match whose host has left.
+type migration struct {
 	t         *testing.T
 	directory fleet.Directory
 	pace      time.Duration
@@ -73,17 +73,17 @@ type succession struct {
 
 	mu    sync.Mutex // guards the following fields; not held during calls of the directory
 	rnd   *rand.Rand
-	hosts map[proto.AllocationID]*succeedHost
+	hosts map[proto.AllocationID]*migratedHost
 	next  int
-	// successor has the permission until granted.
-	successor int
+	// candidate has the permission until granted.
+	candidate int
 	granted   time.Time
-	heirs     map[proto.AllocationID]bool
+	newHosts  map[proto.AllocationID]bool
 	faults    int
 }
 
-// succeedHost is a host that a player has reserved.
-type succeedHost struct {
+// migratedHost is a host that a player has reserved.
+type migratedHost struct {
 	player          int
 	expires         time.Time // unless it is bound
 	bound, answered bool
@@ -98,26 +98,26 @@ func playerHash(p int) (h alloc.PlayerHash) {
 
 func playerName(p int) string { return fmt.Sprint("player ", p) }
 
-func (x *succession) roll(n int) int {
+func (x *migration) roll(n int) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.rnd.IntN(n)
 }
 
 // pause waits for a random time, on average half of most.
-func (x *succession) pause(most time.Duration) {
+func (x *migration) pause(most time.Duration) {
 	time.Sleep(time.Duration(x.roll(int(most/x.pace)) + 1))
 }
 
 // live reports whether a host lives. The caller holds mu.
-func (x *succession) live(id proto.AllocationID) bool {
+func (x *migration) live(id proto.AllocationID) bool {
 	h := x.hosts[id]
 	return h != nil && (h.bound || time.Now().Before(h.expires))
 }
 
 // call makes a call to the store or a relay, with faults. After an error the call may have
 // been executed, or be so later.
-func (x *succession) call(ctx context.Context, do func()) error {
+func (x *migration) call(ctx context.Context, do func()) error {
 	x.pause(20 * time.Millisecond)
 	lost := fmt.Errorf("no answer: %w", alloc.ErrUnavailable)
 	fault := x.roll(100)
@@ -134,26 +134,26 @@ func (x *succession) call(ctx context.Context, do func()) error {
 		return lost
 	case fault < 15:
 		x.late.Go(func() {
-			x.pause(successionStall)
+			x.pause(migrationStall)
 			do()
 		})
-		x.pause(successionCall)
+		x.pause(migrationCall)
 		return lost
 	case fault < 20:
-		x.pause(successionStall)
+		x.pause(migrationStall)
 	}
 	do()
 	x.pause(20 * time.Millisecond)
 	return nil
 }
 
-// successionStore is the directory of one API process.
-type successionStore struct {
+// migrationStore is the directory of one API process.
+type migrationStore struct {
 	fleet.Directory
-	x *succession
+	x *migration
 }
 
-func (s successionStore) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
+func (s migrationStore) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
 	type answer struct {
 		host proto.AllocationID
 		err  error
@@ -169,7 +169,7 @@ func (s successionStore) HostOf(ctx context.Context, t alloc.Tenant, code string
 	return a.host, a.err
 }
 
-func (s successionStore) MoveCode(ctx context.Context, t alloc.Tenant, code string, from, to proto.AllocationID) (bool, error) {
+func (s migrationStore) MoveCode(ctx context.Context, t alloc.Tenant, code string, from, to proto.AllocationID) (bool, error) {
 	got := make(chan bool, 1)
 	if err := s.x.call(ctx, func() {
 		moved, err := s.Directory.MoveCode(context.Background(), t, code, from, to)
@@ -188,7 +188,7 @@ func (s successionStore) MoveCode(ctx context.Context, t alloc.Tenant, code stri
 
 // checkMove checks a move that was made: the former host has ended, or is one of the same
 // player, and the relay of the next one keeps the code.
-func (x *succession) checkMove(from, to proto.AllocationID) {
+func (x *migration) checkMove(from, to proto.AllocationID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	h, next := x.hosts[from], x.hosts[to]
@@ -204,41 +204,41 @@ func (x *succession) checkMove(from, to proto.AllocationID) {
 	}
 }
 
-// successionRelay is all relays of the fleet.
-type successionRelay struct{ x *succession }
+// migrationRelay is all relays of the fleet.
+type migrationRelay struct{ x *migration }
 
-func (r successionRelay) Succeed(ctx context.Context, q alloc.SuccessionRequest) (alloc.Succession, error) {
+func (r migrationRelay) Migrate(ctx context.Context, q alloc.MigrationRequest) (alloc.Migration, error) {
 	player := int(binary.BigEndian.Uint32(q.Ticket[:]))
 	answer := make(chan error, 1)
 	if err := r.x.call(ctx, func() { answer <- r.x.permit(q, player) }); err != nil {
-		return alloc.Succession{}, err
+		return alloc.Migration{}, err
 	}
 	if err := <-answer; err != nil {
-		return alloc.Succession{}, err
+		return alloc.Migration{}, err
 	}
-	return alloc.Succession{Player: playerHash(player), MaxConnections: 5}, nil
+	return alloc.Migration{Player: playerHash(player), MaxConnections: 5}, nil
 }
 
 // permit gives the permission to the first player, and to another one after a lease.
-func (x *succession) permit(q alloc.SuccessionRequest, player int) error {
+func (x *migration) permit(q alloc.MigrationRequest, player int) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()
 	switch {
-	case q.Host != x.former || q.Player != playerHash(player) || q.Holder != x.former && !x.heirs[q.Holder]:
+	case q.Host != x.former || q.Player != playerHash(player) || q.Holder != x.former && !x.newHosts[q.Holder]:
 		return alloc.ErrNotFound
-	case x.successor != player && now.Before(x.granted):
-		return alloc.SuccessionError{Successor: host(x.successor)}
-	case x.successor != player || !now.Before(x.granted):
-		x.successor, x.granted = player, now.Add(successionLease/x.pace)
+	case x.candidate != player && now.Before(x.granted):
+		return alloc.MigrationError{Candidate: host(x.candidate)}
+	case x.candidate != player || !now.Before(x.granted):
+		x.candidate, x.granted = player, now.Add(migrationLease/x.pace)
 	}
-	if !q.Heir.IsZero() {
-		x.heirs[q.Heir] = true
+	if !q.NewHost.IsZero() {
+		x.newHosts[q.NewHost] = true
 	}
 	return nil
 }
 
-func (r successionRelay) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Reservation, error) {
+func (r migrationRelay) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Reservation, error) {
 	got := make(chan proto.AllocationID, 1)
 	if err := r.x.call(ctx, func() { got <- r.x.reserve(q.Player) }); err != nil {
 		return alloc.Reservation{}, err
@@ -247,7 +247,7 @@ func (r successionRelay) ReserveHost(ctx context.Context, q alloc.HostRequest) (
 	return alloc.Reservation{ID: id}, r.x.directory.SetHome(ctx, id, theirs)
 }
 
-func (x *succession) reserve(player alloc.PlayerHash) proto.AllocationID {
+func (x *migration) reserve(player alloc.PlayerHash) proto.AllocationID {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.next++
@@ -256,15 +256,15 @@ func (x *succession) reserve(player alloc.PlayerHash) proto.AllocationID {
 		p++
 	}
 	id := host(x.next)
-	x.hosts[id] = &succeedHost{player: p, expires: time.Now().Add(successionBind / x.pace)}
+	x.hosts[id] = &migratedHost{player: p, expires: time.Now().Add(migrationBind / x.pace)}
 	return id
 }
 
-func (r successionRelay) ReserveJoiner(context.Context, alloc.JoinerRequest) (alloc.Reservation, error) {
+func (r migrationRelay) ReserveJoiner(context.Context, alloc.JoinerRequest) (alloc.Reservation, error) {
 	return alloc.Reservation{}, errors.New("no player joins")
 }
 
-func (r successionRelay) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
+func (r migrationRelay) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	got := make(chan *alloc.Description, 1)
 	if err := r.x.call(ctx, func() {
 		r.x.mu.Lock()
@@ -284,7 +284,7 @@ func (r successionRelay) Describe(ctx context.Context, id proto.AllocationID) (a
 	return alloc.Description{}, alloc.ErrNotFound
 }
 
-func (r successionRelay) keepCode(ctx context.Context, id proto.AllocationID, _ string) error {
+func (r migrationRelay) keepCode(ctx context.Context, id proto.AllocationID, _ string) error {
 	got := make(chan bool, 1)
 	if err := r.x.call(ctx, func() {
 		r.x.mu.Lock()
@@ -305,7 +305,7 @@ func (r successionRelay) keepCode(ctx context.Context, id proto.AllocationID, _ 
 
 // announce is what the announcers of the relays do: late Holds of the former host with its
 // code among those without, Holds of the new hosts, and their ends.
-func (x *succession) announce(ctx context.Context) {
+func (x *migration) announce(ctx context.Context) {
 	since := time.Now().Add(-time.Hour)
 	for ctx.Err() == nil {
 		former := fleet.Held{Host: x.former, Tenant: production.Hash(), Since: since}
@@ -340,21 +340,21 @@ func (x *succession) announce(ctx context.Context) {
 	}
 }
 
-func (x *succession) hold(home fleet.Home, held []fleet.Held) error {
+func (x *migration) hold(home fleet.Home, held []fleet.Held) error {
 	_, err := x.directory.Hold(context.Background(), home, held)
 	return err
 }
 
 // play is one player, until the match has a host, or it disappears after it has become the
 // host.
-func (x *succession) play(services []*alloc.Service, p int, mayDisappear bool) {
-	claim := alloc.SuccessionClaim{Code: x.code, Host: x.former}
+func (x *migration) play(services []*alloc.Service, p int, mayDisappear bool) {
+	claim := alloc.MigrationClaim{Code: x.code, Host: x.former}
 	binary.BigEndian.PutUint32(claim.Ticket[:], uint32(p))
 	caller := alloc.Caller{Tenant: production, Player: playerName(p)}
 	for range 2000 {
 		x.pause(200 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second/x.pace)
-		res, err := services[x.roll(len(services))].Succeed(ctx, caller, claim)
+		res, err := services[x.roll(len(services))].Migrate(ctx, caller, claim)
 		cancel()
 		switch {
 		case err == nil && x.roll(10) == 0: // The answer is lost.
@@ -369,7 +369,7 @@ func (x *succession) play(services []*alloc.Service, p int, mayDisappear bool) {
 			}
 		case errors.Is(err, alloc.ErrHostPresent) && x.hasHost():
 			return
-		case errors.Is(err, alloc.ErrHostPresent), errors.Is(err, alloc.ErrSuccession), errors.Is(err, alloc.ErrUnavailable):
+		case errors.Is(err, alloc.ErrHostPresent), errors.Is(err, alloc.ErrMigration), errors.Is(err, alloc.ErrUnavailable):
 		default:
 			x.t.Errorf("player %d: %v", p, err)
 			return
@@ -379,14 +379,14 @@ func (x *succession) play(services []*alloc.Service, p int, mayDisappear bool) {
 }
 
 // answer records that a player has got its host.
-func (x *succession) answer(id proto.AllocationID) {
+func (x *migration) answer(id proto.AllocationID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.hosts[id].answered = true
 }
 
 // bind reports whether a host is bound now.
-func (x *succession) bind(id proto.AllocationID) bool {
+func (x *migration) bind(id proto.AllocationID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.hosts[id].bound = x.live(id)
@@ -394,7 +394,7 @@ func (x *succession) bind(id proto.AllocationID) bool {
 }
 
 // hasHost reports whether a player that joins by the code finds a host.
-func (x *succession) hasHost() bool {
+func (x *migration) hasHost() bool {
 	id, err := x.directory.HostOf(context.Background(), production, x.code)
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -403,7 +403,7 @@ func (x *succession) hasHost() bool {
 
 // check checks the end: the code leads to a bound host, and any other bound host has lost it
 // to another call of its own player.
-func (x *succession) check() {
+func (x *migration) check() {
 	final, err := x.directory.HostOf(context.Background(), production, x.code)
 	x.mu.Lock()
 	defer x.mu.Unlock()

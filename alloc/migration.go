@@ -9,31 +9,31 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Errors of a succession.
+// Errors of a migration.
 var (
-	// ErrSuccession: the host has left, and one of its players may take its place. The join
-	// code leads to the new host when one has done so. See [SuccessionError].
-	ErrSuccession = errors.New("alloc: the host has left, and one of its players may take its place")
+	// ErrMigration: the host has left, and one of its players may take its place. The join
+	// code leads to the new host when one has done so. See [MigrationError].
+	ErrMigration = errors.New("alloc: the host has left, and one of its players may take its place")
 	// ErrHostPresent: the host has not left, as far as its relay knows, or another player has
 	// taken its place. See [HostPresentError].
 	ErrHostPresent = errors.New("alloc: the match has a host")
 )
 
-// SuccessionError is an [ErrSuccession] with the player that is taking the host's place.
-type SuccessionError struct {
-	Successor proto.AllocationID // the player's allocation; zero: none has asked yet
+// MigrationError is an [ErrMigration] with the player that is taking the host's place.
+type MigrationError struct {
+	Candidate proto.AllocationID // the player's allocation; zero: none has asked yet
 }
 
-// Error names the successor.
-func (e SuccessionError) Error() string {
-	if e.Successor.IsZero() {
-		return ErrSuccession.Error()
+// Error names the candidate.
+func (e MigrationError) Error() string {
+	if e.Candidate.IsZero() {
+		return ErrMigration.Error()
 	}
-	return fmt.Sprintf("%v; allocation %v does so now", ErrSuccession, e.Successor)
+	return fmt.Sprintf("%v; allocation %v does so now", ErrMigration, e.Candidate)
 }
 
-// Is reports that e is an ErrSuccession.
-func (SuccessionError) Is(target error) bool { return target == ErrSuccession }
+// Is reports that e is an ErrMigration.
+func (MigrationError) Is(target error) bool { return target == ErrMigration }
 
 // HostPresentError is an [ErrHostPresent] if the join code leads to another host than the one
 // that the player has lost.
@@ -47,9 +47,9 @@ func (e HostPresentError) Error() string {
 // Is reports that e is an ErrHostPresent.
 func (HostPresentError) Is(target error) bool { return target == ErrHostPresent }
 
-// SuccessionRequest asks the relay of a host that has left whether a player may take its
+// MigrationRequest asks the relay of a host that has left whether a player may take its
 // place.
-type SuccessionRequest struct {
+type MigrationRequest struct {
 	Tenant Tenant
 	// Player is the hash of the caller, who must be the player that the ticket was issued
 	// to. Zero: a backend, which acts for any player of its tenant.
@@ -58,34 +58,34 @@ type SuccessionRequest struct {
 	Host proto.AllocationID
 	// Ticket is the HostConnectionData of the player's reservation.
 	Ticket ConnectionData
-	// Holder is the host to which the join code leads: Host, or one that was the Heir of an
+	// Holder is the host to which the join code leads: Host, or one that was the NewHost of an
 	// earlier request for Host. Any other is ErrNotFound.
 	Holder proto.AllocationID
-	// Heir is zero in a request for permission. A second request with the new host of the
+	// NewHost is zero in a request for permission. A second request with the new host of the
 	// player records that it is about to get the code.
-	Heir proto.AllocationID
+	NewHost proto.AllocationID
 }
 
-// Succession is the permission to take a host's place.
-type Succession struct {
+// Migration is the permission to take a host's place.
+type Migration struct {
 	Player         PlayerHash // that of the ticket
 	MaxConnections int        // of the former host
 	Region         string     // of the former host's relay
 }
 
-// SuccessionRelay is a [Relay] whose matches survive their hosts. *engine.Server is one.
-type SuccessionRelay interface {
+// MigrationRelay is a [Relay] whose matches survive their hosts. *engine.Server is one.
+type MigrationRelay interface {
 	Relay
-	// Succeed permits one player of a match to take the place of a host that has ended, or
+	// Migrate permits one player of a match to take the place of a host that has ended, or
 	// that has been silent for some seconds, which ends it. The permission lasts for some
-	// seconds, in which all other players get a [SuccessionError]; then another player may
+	// seconds, in which all other players get a [MigrationError]; then another player may
 	// get it, so that it alone does not decide who is the host: [CodeMover] does. Errors:
 	// ErrNotFound for a host that ended too long ago and for a ticket that is not of a live
-	// allocation of that match, tenant and player; ErrHostPresent; SuccessionError;
+	// allocation of that match, tenant and player; ErrHostPresent; MigrationError;
 	// ErrUnavailable.
 	//
-	// While a player may take a host's place, ReserveJoiner returns a SuccessionError for it.
-	Succeed(ctx context.Context, r SuccessionRequest) (Succession, error)
+	// While a player may take a host's place, ReserveJoiner returns a MigrationError for it.
+	Migrate(ctx context.Context, r MigrationRequest) (Migration, error)
 }
 
 // CodeMover is a [Store] in which a join code can pass from a host to another one.
@@ -97,8 +97,8 @@ type CodeMover interface {
 	MoveCode(ctx context.Context, t Tenant, code string, from, to proto.AllocationID) (bool, error)
 }
 
-// SuccessionClaim is the request of a player to take the place of its host.
-type SuccessionClaim struct {
+// MigrationClaim is the request of a player to take the place of its host.
+type MigrationClaim struct {
 	Code string
 	// Host is the host that the player has lost. Zero: the one to which the code leads,
 	// which may be another one by now; a player that calls again must name it.
@@ -107,17 +107,17 @@ type SuccessionClaim struct {
 	Ticket ConnectionData
 }
 
-// Successions reports whether players may take the place of a host that has left.
-func (s *Service) Successions() bool { return s.successors != nil }
+// HostMigration reports whether players may take the place of a host that has left.
+func (s *Service) HostMigration() bool { return s.candidates != nil }
 
-// Succeed reserves an allocation for a host that takes the place of one that has left, with
+// Migrate reserves an allocation for a host that takes the place of one that has left, with
 // the same join code and the same number of connections. Of all players of the match one
-// succeeds; the others get ErrSuccession, and then ErrHostPresent, and join by the code. A
+// succeeds; the others get ErrMigration, and then ErrHostPresent, and join by the code. A
 // player that did not get the answer may call again until it has bound the allocation: the
 // last one counts. Errors: ErrTenantName, ErrCodeMalformed, ErrCodeNotFound, ErrNotFound,
 // those errors, and the ones of Allocate.
-func (s *Service) Succeed(ctx context.Context, c Caller, claim SuccessionClaim) (Reservation, error) {
-	res, err := s.succeed(ctx, c, claim)
+func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (Reservation, error) {
+	res, err := s.migrate(ctx, c, claim)
 	switch {
 	case errors.Is(err, ErrCodeNotFound):
 		s.failedJoins.add(c.Tenant.Hash(), s.elapsed())
@@ -128,8 +128,8 @@ func (s *Service) Succeed(ctx context.Context, c Caller, claim SuccessionClaim) 
 	return res, nil
 }
 
-func (s *Service) succeed(ctx context.Context, c Caller, claim SuccessionClaim) (Reservation, error) {
-	if s.successors == nil {
+func (s *Service) migrate(ctx context.Context, c Caller, claim MigrationClaim) (Reservation, error) {
+	if s.candidates == nil {
 		return Reservation{}, ErrNotFound
 	}
 	if err := c.Tenant.Validate(); err != nil {
@@ -143,7 +143,7 @@ func (s *Service) succeed(ctx context.Context, c Caller, claim SuccessionClaim) 
 	if err != nil {
 		return Reservation{}, fmt.Errorf("look up the host: %w", err)
 	}
-	request := SuccessionRequest{Tenant: c.Tenant, Host: claim.Host, Holder: holder, Ticket: claim.Ticket}
+	request := MigrationRequest{Tenant: c.Tenant, Host: claim.Host, Holder: holder, Ticket: claim.Ticket}
 	if request.Host.IsZero() {
 		request.Host = holder
 	}
@@ -158,28 +158,28 @@ func (s *Service) succeed(ctx context.Context, c Caller, claim SuccessionClaim) 
 	if err != nil {
 		return Reservation{}, err
 	}
-	request.Heir = res.ID
-	if _, err := s.successors.Succeed(ctx, request); err != nil {
+	request.NewHost = res.ID
+	if _, err := s.candidates.Migrate(ctx, request); err != nil {
 		return Reservation{}, fmt.Errorf("succeed a host: %w", err)
 	}
 	return res, s.handCode(ctx, c.Tenant, code, holder, res.ID)
 }
 
-// permission asks the relay of the lost host. The code may lead to one of its heirs by now: to
+// permission asks the relay of the lost host. The code may lead to one of its newHosts by now: to
 // one of the same player that it has not bound, since it did not get the answer, or to one
 // that has ended too. Any other is the host of the match, or of another match.
-func (s *Service) permission(ctx context.Context, r SuccessionRequest) (Succession, error) {
+func (s *Service) permission(ctx context.Context, r MigrationRequest) (Migration, error) {
 	holder := r.Holder
-	granted, err := s.successors.Succeed(ctx, r)
+	granted, err := s.candidates.Migrate(ctx, r)
 	if holder == r.Host && !errors.Is(err, ErrNotFound) {
 		return granted, err
 	}
 	d, there := s.relay.Describe(ctx, holder)
 	switch {
 	case there == nil && (err != nil || d.Bound || d.Player != granted.Player):
-		return Succession{}, HostPresentError{holder}
+		return Migration{}, HostPresentError{holder}
 	case there != nil && !errors.Is(there, ErrNotFound):
-		return Succession{}, there
+		return Migration{}, there
 	}
 	return granted, err
 }
