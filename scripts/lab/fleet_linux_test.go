@@ -65,6 +65,7 @@ func dev(t *testing.T) (relay netip.AddrPort, base string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cmd.Stderr = t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
