@@ -84,17 +84,28 @@ func (k *fleetKit) api() running {
 	return start(k.t, options(k.settings("api", cluster.Request{Role: cluster.RoleAPI}), API))
 }
 
-// hostIn allocates in a region, and returns it with its join code.
-func hostIn(t *testing.T, r running, region string) (api.Allocation, string) {
+// hostIn allocates in a region, and returns it with its join code. It asks again after a 503, as a
+// client does: on a busy machine a call may outlast the limit of the API.
+func hostIn(t *testing.T, r running, region string) (a api.Allocation, code string) {
 	t.Helper()
-	a, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Region: region})
-	if err != nil {
-		t.Fatal(err)
+	retry := func(what string, call func() error) {
+		t.Helper()
+		testkit.Within(t, time.Minute, what, func() bool {
+			err := call()
+			if err != nil && problem(err) != http.StatusServiceUnavailable {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
 	}
-	code, err := r.caller(secret).JoinCode(t.Context(), a.AllocationID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	retry("an allocation", func() (err error) {
+		a, err = r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Region: region})
+		return err
+	})
+	retry("a join code", func() (err error) {
+		code, err = r.caller(secret).JoinCode(t.Context(), a.AllocationID)
+		return err
+	})
 	return a, code
 }
 
