@@ -35,7 +35,7 @@ func wantAlive(t *testing.T, what string, peers []*peer) {
 // table, and no session of a player.
 func TestFillTable(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{MaxSessions: 64})
+	g := newStillRig(t, Config{MaxSessions: 64})
 	players := connects(g, 1000, sourcesOf(20, "203.0.113.%d:7"))
 	neighbours := connects(g, 2000, sourcesOf(8, "192.0.2.7:%d"))
 	g.wait("the binding", func() bool { g.sweep(g); return g.table.source(neighbours[7].from).bound.Load() })
@@ -68,7 +68,7 @@ func TestFillTable(t *testing.T) {
 // Bound sessions stay, and without others the newcomer is dropped.
 func TestLeastValuableFirst(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{MaxSessions: 16, Idle: time.Hour})
+	g := newStillRig(t, Config{MaxSessions: 16, Idle: time.Hour})
 	serial := func(p *peer) uint64 { return g.table.source(p.from).serial }
 	before := newPeer(g, at("192.0.2.1:1"), 1)
 	mustConnect(t, before)
@@ -108,7 +108,7 @@ func TestLeastValuableFirst(t *testing.T) {
 // bound before stays, since its client may have to receive ERROR 4 in it.
 func TestBindTimeout(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, Config{Idle: time.Hour})
+	g := newStillRig(t, Config{Idle: time.Hour})
 	before, bound, never := newPeer(g, at("192.0.2.1:1"), 1), newPeer(g, at("192.0.2.2:1"), 2), newPeer(g, at("192.0.2.3:1"), 3)
 	mustConnect(t, before)
 	mustConnect(t, bound)

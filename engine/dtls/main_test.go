@@ -147,6 +147,22 @@ func (g *rig) start() {
 	g.wait("Run", func() bool { return g.relay.Load() != nil })
 }
 
+// newStillRig returns a rig whose clock of sessions only the test advances, so that no session
+// ends by time on a slow machine.
+func newStillRig(t *testing.T, c Config) *rig {
+	t.Helper()
+	g := newStoppedRig(t, c)
+	g.Begin(g)
+	ctx, stop := context.WithCancel(context.Background())
+	var workers sync.WaitGroup
+	for _, w := range g.workers {
+		w.relay = g
+		workers.Go(func() { w.run(ctx) })
+	}
+	t.Cleanup(func() { stop(); workers.Wait() })
+	return g
+}
+
 // put opens a copy of a datagram and returns what was sent to its source once
 // the workers have nothing to do.
 func (g *rig) put(from endpoint.Endpoint, pkt []byte) [][]byte {

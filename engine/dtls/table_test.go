@@ -474,7 +474,7 @@ func TestHelloAgain(t *testing.T) {
 func TestPionRestart(t *testing.T) {
 	t.Parallel()
 	l := newLoop(t, Config{Quiet: 300 * time.Millisecond})
-	c := newTap(t, "127.0.0.1:0")
+	c := newTap(t, "127.48.1.1:0") // No other test takes the port while it is free.
 	pionEcho(t, mustPion(t, c, l, 5), "before")
 	addr := c.LocalAddr().String()
 	c.PacketConn.Close()

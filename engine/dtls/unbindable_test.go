@@ -39,7 +39,7 @@ func (g *rig) endTests(first, n int) {
 func TestUnbindable(t *testing.T) {
 	t.Parallel()
 	for _, from := range []endpoint.Endpoint{home, at("[2001:db8::1]:4000")} {
-		g := newRig(t, Config{Idle: time.Hour})
+		g := newStillRig(t, Config{Idle: time.Hour})
 		p, mute, wrong := newPeer(g, from, 1), newPeer(g, at("192.0.2.8:1"), 2), newPeer(g, at("192.0.2.9:1"), 1)
 		g.endTests(1, 2)
 		wrong.key[0] ^= 1
@@ -96,7 +96,7 @@ func TestEndInHandshake(t *testing.T) {
 func TestUnbindableShare(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"10.0.%d.%d:7", "[2001:db8:%x:%x00::1]:7"} {
-		g := newRig(t, Config{MaxSessions: 64})
+		g := newStillRig(t, Config{MaxSessions: 64})
 		bound := connects(g, 1000, sourcesOf(30, "203.0.113.%d:7"))
 		var serials []uint64
 		for _, p := range bound {
