@@ -108,7 +108,7 @@ func TestLeastValuableFirst(t *testing.T) {
 // bound before stays, since its client may have to receive ERROR 4 in it.
 func TestBindTimeout(t *testing.T) {
 	t.Parallel()
-	g := newStillRig(t, Config{Idle: time.Hour})
+	g := newRig(t, Config{Idle: time.Hour})
 	before, bound, never := newPeer(g, at("192.0.2.1:1"), 1), newPeer(g, at("192.0.2.2:1"), 2), newPeer(g, at("192.0.2.3:1"), 3)
 	mustConnect(t, before)
 	mustConnect(t, bound)
