@@ -1,19 +1,27 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
 )
 
+// relinkTimeout is how long a link that the relay does not know any more may stay without an
+// answer to CONNECT_REQUEST.
+const relinkTimeout = 5 * time.Second
+
 // connecting is the state of CONNECT_REQUEST. It belongs to the lock of its
 // session; each Connect gets a channel of its own and at most one verdict.
 type connecting struct {
 	retry
+	relink   bool         // peer has a link that is to be made again
+	sentAt   int64        // time of the newest CONNECT_REQUEST
 	peer     *Peer        // the host, once linked
-	verdicts chan verdict // capacity one
+	verdicts chan verdict // capacity one; nil: no Connect waits
 }
 
 // verdict is how a Connect ends: a peer or an error.
@@ -26,6 +34,9 @@ type verdict struct {
 // repeats until there is a verdict, and returns the host as a peer; while that
 // link lives, later calls return the same peer. It binds first if need be. Run
 // has to be under way.
+//
+// A link that the relay has dropped, such as one that nothing used for too long, is made again
+// without a call. If that fails, Read and Write of the peer return ErrLinkLost.
 //
 // Errors: ErrRejected, ErrRefused, ErrConnectTimeout, ErrRole, ErrConnecting,
 // ctx.Err(), or why the session ended.
@@ -56,7 +67,11 @@ func (s *Session) Connect(ctx context.Context) (*Peer, error) {
 func (s *Session) abandonConnect(verdicts chan verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.connect.verdicts == verdicts {
+	switch {
+	case s.connect.verdicts != verdicts:
+	case s.connect.relink:
+		s.connect.verdicts = nil // The link is made again without a Connect, too.
+	default:
 		s.connect.stop()
 	}
 }
@@ -68,12 +83,16 @@ func (s *Session) beginConnect() (*Peer, chan verdict, error) {
 	switch {
 	case s.err != nil:
 		return nil, nil, s.err
+	case c.active && c.verdicts != nil:
+		return nil, nil, ErrConnecting
+	case c.active: // Its link is made again.
+		c.verdicts = make(chan verdict, 1)
+		return nil, c.verdicts, nil
 	case c.peer != nil && c.peer.state == peerOpen:
 		return c.peer, nil, nil
-	case c.active:
-		return nil, nil, ErrConnecting
 	}
-	c.peer, c.verdicts = nil, make(chan verdict, 1)
+	s.lost.Store(nil)
+	c.peer, c.verdicts, c.relink = nil, make(chan verdict, 1), false
 	c.start(s.now())
 	s.kick()
 	return nil, c.verdicts, nil
@@ -82,29 +101,81 @@ func (s *Session) beginConnect() (*Peer, chan verdict, error) {
 // dueConnect is the part of due that asks for the link. A DISCONNECT that is
 // still repeated would end the new link too, so the request waits for its end.
 func (s *Session) dueConnect(now int64, buf []byte) ([]byte, int64) {
-	c := &s.connect
-	if c.expired(now, s.cfg.ConnectTimeout) {
-		c.decide(verdict{err: ErrConnectTimeout})
+	c, limit := &s.connect, s.cfg.ConnectTimeout
+	if c.relink {
+		limit = relinkTimeout
+		if s.bind.active {
+			c.since = now // The relay's silence says nothing about the link.
+		}
+	}
+	if c.expired(now, limit) {
+		s.decide(verdict{err: ErrConnectTimeout})
 	}
 	if !c.active || s.bind.active || s.leaving > 0 {
-		return nil, c.expiry(s.cfg.ConnectTimeout)
+		return nil, c.expiry(limit)
 	}
 	if !c.due(now) {
-		return nil, min(c.at(), c.expiry(s.cfg.ConnectTimeout))
+		return nil, min(c.at(), c.expiry(limit))
 	}
 	c.sent(now, s.cfg.RetryPeriod)
+	c.sentAt = now
 	s.counters.connects.Add(1)
 	return proto.ConnectRequest{ID: s.own, ConnectionData: s.cfg.Ticket.HostConnectionData}.Append(buf[:0]), now
 }
 
-// decide ends a Connect that waits; later answers of the relay change nothing.
-func (c *connecting) decide(v verdict) bool {
+// decide ends a Connect that waits, and the link of a peer that cannot be made again; later
+// answers of the relay change nothing. The caller holds the session's lock.
+func (s *Session) decide(v verdict) bool {
+	c := &s.connect
 	if !c.active {
 		return false
 	}
 	c.stop()
-	c.verdicts <- v
+	if lost := c.peer; c.relink && lost != nil && lost != v.peer && lost.state == peerOpen {
+		lost.cause = fmt.Errorf("%w: %w", ErrLinkLost, cmp.Or(v.err, error(ErrPeerLeft)))
+		s.log.Warn("link to the host is lost", "error", lost.cause)
+		lost.closeAs(peerLost)
+		s.forget(lost)
+		s.lost.Store(lost)
+		signal(s.readable)
+	}
+	c.relink, c.peer = false, v.peer
+	if c.verdicts != nil {
+		c.verdicts <- v
+		c.verdicts = nil
+	}
 	return true
+}
+
+// onNotConnected processes ERROR 5, which is about the one peer that a joiner has: its link is
+// made again. A host has no request for that, and the error does not name the peer.
+func (s *Session) onNotConnected(now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.connect
+	if s.err != nil || c.active || c.peer == nil || c.peer.state != peerOpen {
+		return
+	}
+	s.log.Info("relay has no link to the host, connecting again")
+	c.start(now)
+	c.relink, c.verdicts = true, nil
+	c.sends = relinkSends
+	if c.sentAt > 0 {
+		c.next = max(now, c.sentAt+int64(s.cfg.RetryPeriod))
+	}
+	s.kick()
+}
+
+// relinkSends makes the repetitions of a retry equally far apart from the first on.
+const relinkSends = 2
+
+// isConnectAnswer reports whether ERROR 4 answers a CONNECT_REQUEST, and so speaks of the host: the
+// session's own allocation has ended if it answers a BIND.
+func (s *Session) isConnectAnswer() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.connect
+	return c.active && c.sentAt >= c.since && (!s.bind.active || s.bind.sentAt < c.sentAt)
 }
 
 // onAccepted takes the host's id from the relay's ACCEPTED.
@@ -123,8 +194,7 @@ func (s *Session) onAccepted(now int64, m proto.Accepted) {
 		s.counters.late.Add(1)
 		return
 	}
-	s.connect.peer = p
-	s.connect.decide(verdict{peer: p})
+	s.decide(verdict{peer: p})
 	s.log.Debug("connected", "host", p.remote)
 }
 
@@ -133,7 +203,7 @@ func (s *Session) onAccepted(now int64, m proto.Accepted) {
 func (s *Session) onVerdict(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.connect.decide(verdict{err: err}) {
+	if !s.decide(verdict{err: err}) {
 		s.counters.unexpected.Add(1)
 	}
 }

@@ -64,7 +64,7 @@ func TestConnectVerdicts(t *testing.T) {
 		{"full", proto.Rejected{From: hostID, To: joinerID}, ErrRejected, false},
 		{"foreign ticket", proto.Error{ID: joinerID, Code: proto.ErrorUnauthorized}, ErrRefused{proto.ErrorUnauthorized}, false},
 		{"self", proto.Error{ID: joinerID, Code: proto.ErrorSelfConnect}, ErrRefused{proto.ErrorSelfConnect}, false},
-		{"host ended", proto.Error{ID: joinerID, Code: proto.ErrorNotFound}, ErrEnded{proto.ErrorNotFound}, true},
+		{"host ended", proto.Error{ID: joinerID, Code: proto.ErrorNotFound}, ErrRefused{proto.ErrorNotFound}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFakeRelay(t)

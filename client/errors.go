@@ -38,10 +38,13 @@ var (
 	// ErrPeerLeft is Write to a peer that ended the link, or that made room for
 	// another one after a long silence.
 	ErrPeerLeft = errors.New("client: peer has left")
+	// ErrLinkLost is wrapped, beside its reason, by Read and Write of a host whose link the relay
+	// has dropped and did not make again. Connect starts anew.
+	ErrLinkLost = errors.New("client: link to the host is lost")
 )
 
-// ErrEnded ends a session by an error of the relay: ERROR 1, the allocation timed
-// out, or ERROR 4, it does not exist. It is also net.ErrClosed to errors.Is, so
+// ErrEnded ends a session by an error of the relay about its own allocation: ERROR 1,
+// it timed out, or ERROR 4, it does not exist. It is also net.ErrClosed to errors.Is, so
 // that loops written for net.Conn stop.
 type ErrEnded struct {
 	Code proto.ErrorCode
@@ -56,7 +59,8 @@ func (e ErrEnded) Error() string {
 func (ErrEnded) Is(target error) bool { return target == net.ErrClosed }
 
 // ErrRefused is Connect refused for good: ERROR 2, the ticket is not for this
-// player, or ERROR 6, it leads to the player's own allocation.
+// player, ERROR 4, the host's allocation has ended, or ERROR 6, it leads to the
+// player's own allocation.
 type ErrRefused struct {
 	Code proto.ErrorCode
 }

@@ -27,7 +27,8 @@ func newPacketConn(s *Session) *packetConn {
 //   - ReadFrom returns the datagrams of all peers, each peer in turn.
 //   - WriteTo takes any Addr; the relay drops what has no link behind it. It
 //     fails with ErrAddr, ErrTooLarge, ErrNotBound, os.ErrDeadlineExceeded or
-//     why the session ended, and never because of the network.
+//     why the session ended, and never because of the network. Of a joiner, both fail
+//     with ErrLinkLost until the next Connect, as Read and Write of the host do.
 //   - Close closes the session.
 //   - Deadlines are those of a Peer.
 //
@@ -93,7 +94,9 @@ func (c *packetConn) next(b []byte) (int, net.Addr, error) {
 		return 0, nil, s.err
 	}
 	p := s.ready.first
-	if p == nil {
+	if lost := s.lost.Load(); p == nil && lost != nil {
+		return 0, nil, lost.cause
+	} else if p == nil {
 		return 0, nil, nil
 	}
 	s.ready.remove(p)
@@ -116,6 +119,9 @@ func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	}
 	if past(&c.limit) {
 		return 0, os.ErrDeadlineExceeded
+	}
+	if lost := c.s.lost.Load(); lost != nil && lost.id == to.ID {
+		return 0, lost.writeError()
 	}
 	return c.s.send(&c.out, to.ID, b)
 }

@@ -19,6 +19,7 @@ const (
 	peerLeaving           // this side ended it, the relay has not confirmed
 	peerClosed            // this side ended it
 	peerLeft              // the other side ended it
+	peerLost              // the relay has dropped it, and it could not be made again
 )
 
 // Peer is the other end of a link: a net.Conn that keeps the bounds of
@@ -42,6 +43,7 @@ type Peer struct {
 	queue         queue
 	listed        bool
 	before, after *Peer
+	cause         error // of peerLost
 }
 
 var _ net.Conn = (*Peer)(nil)
@@ -92,7 +94,8 @@ func (p *Peer) SetWriteDeadline(t time.Time) error {
 // not fit is lost. An empty datagram is 0 bytes without an error.
 //
 // Errors: os.ErrDeadlineExceeded; io.EOF after the last datagram of a peer that
-// left; net.ErrClosed after Close; or why the session ended.
+// left, and ErrLinkLost after that of a host whose link could not be made again;
+// net.ErrClosed after Close; or why the session ended.
 func (p *Peer) Read(b []byte) (int, error) {
 	for {
 		expired := p.deadline.passed()
@@ -142,6 +145,8 @@ func (p *Peer) readError() error {
 		return nil
 	case peerLeft:
 		return io.EOF
+	case peerLost:
+		return p.cause
 	default:
 		return net.ErrClosed
 	}
@@ -151,8 +156,8 @@ func (p *Peer) readError() error {
 // way or lost: nothing is repeated, and a datagram that the system refuses,
 // because there is no network for example, is counted in Stats.Unsent.
 //
-// Errors: ErrTooLarge, os.ErrDeadlineExceeded, ErrPeerLeft, net.ErrClosed, or
-// why the session ended.
+// Errors: ErrTooLarge, os.ErrDeadlineExceeded, ErrPeerLeft, ErrLinkLost, net.ErrClosed,
+// or why the session ended.
 func (p *Peer) Write(b []byte) (int, error) {
 	if isClosed(p.gone) {
 		return 0, p.writeError()
@@ -171,6 +176,8 @@ func (p *Peer) writeError() error {
 		return p.s.err
 	case p.state == peerLeft:
 		return ErrPeerLeft
+	case p.state == peerLost:
+		return p.cause
 	default:
 		return net.ErrClosed
 	}

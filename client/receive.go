@@ -164,7 +164,11 @@ func (s *Session) onError(now int64, m proto.Error) {
 	}
 	s.counters.errors[m.Code].Add(1)
 	switch m.Code {
-	case proto.ErrorTimeout, proto.ErrorNotFound:
+	case proto.ErrorNotFound, proto.ErrorTimeout:
+		if m.Code == proto.ErrorNotFound && s.isConnectAnswer() {
+			s.onVerdict(ErrRefused{m.Code})
+			return
+		}
 		s.log.Warn("allocation has ended", "error", m.Code.String())
 		s.end(ErrEnded{m.Code})
 	case proto.ErrorMismatch:
@@ -172,6 +176,8 @@ func (s *Session) onError(now int64, m proto.Error) {
 	case proto.ErrorUnauthorized, proto.ErrorSelfConnect:
 		s.log.Warn("connection refused", "error", m.Code.String())
 		s.onVerdict(ErrRefused{m.Code})
+	case proto.ErrorNotConnected:
+		s.onNotConnected(now)
 	default:
 		s.log.Debug("relay reports an error", "error", m.Code.String())
 	}

@@ -26,6 +26,7 @@ type Session struct {
 	conn         atomic.Pointer[socket] // replaced by Roam and by turnServer, under mu
 	bound        atomic.Bool            // a BIND was confirmed at some time
 	lastReceived atomic.Int64           // when the relay last sent a valid message
+	lost         atomic.Pointer[Peer]   // the host whose link was lost, until the next Connect
 	counters     counters
 
 	kicked     chan struct{} // something became due before its time

@@ -374,20 +374,13 @@ func (d *Driver) hasPeer(at address.Addr) bool {
 
 // transportEnded ends a connection that the transport does not have any more.
 func (d *Driver) transportEnded(s *session, ev utp.Event) {
-	end := Event{Reason: Reason(ev.Reason), PeerReason: Reason(ev.Reason), Cause: d.cause(ev)}
+	end := Event{Reason: Reason(ev.Reason), PeerReason: Reason(ev.Reason), Cause: ev.Cause}
 	if ev.Refused {
 		// To answer more than that would be an amplifier for requests with forged sources.
 		end.PeerReason = ReasonServerFull
 	}
 	d.endSession(s, end)
 	d.forgetTransport(s)
-}
-
-func (d *Driver) cause(ev utp.Event) error {
-	if ev.Cause != nil && d.err != nil {
-		return d.err
-	}
-	return ev.Cause
 }
 
 // closeByPeer processes the close notice of the peer.
@@ -444,10 +437,10 @@ const maxDials = 3
 // A host that ends a connection closes the link some flushes later. A client that
 // connects again at once over the old link may therefore see the link end: that end
 // concerns the previous connection, and the attempt continues over a new link.
-func (d *Driver) peerLeft(at address.Addr) {
+func (d *Driver) peerLeft(at address.Addr, cause error) {
 	s := d.attempt(at)
 	if s == nil || s.dials == maxDials || d.link.Dial() != nil {
-		d.ep.DropPeer(at)
+		d.ep.DropPeer(at, cause)
 		return
 	}
 	s.dials++
@@ -480,13 +473,13 @@ func (d *Driver) attempt(at address.Addr) *session {
 }
 
 // dropAllPeers ends every connection, since the link lost all peers.
-func (d *Driver) dropAllPeers() {
+func (d *Driver) dropAllPeers(cause error) {
 	for _, s := range d.sessions {
 		if s == nil {
 			continue
 		}
 		if at, ok := d.ep.Remote(s.conn); ok {
-			d.ep.DropPeer(at)
+			d.ep.DropPeer(at, cause)
 		}
 	}
 }

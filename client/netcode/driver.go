@@ -386,14 +386,14 @@ func (d *Driver) receive() {
 		case link.Joined:
 			d.peerJoined(ev.Addr)
 		case link.Left:
-			d.peerLeft(ev.Addr)
+			d.peerLeft(ev.Addr, ev.Err)
 		case link.Refused:
 			d.log.Warn("the link refused", "error", ev.Err)
-			d.dropAllPeers()
+			d.dropAllPeers(ev.Err)
 		case link.Ended:
 			d.err = ev.Err
 			d.log.Error("the link ended", "error", ev.Err)
-			d.dropAllPeers()
+			d.dropAllPeers(ev.Err)
 			return
 		}
 	}

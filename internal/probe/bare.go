@@ -104,7 +104,7 @@ func (b *bare) receive() {
 		case link.Datagram:
 			b.Receive(ev.Addr, b.buf[:ev.N])
 		case link.Left:
-			b.DropPeer(ev.Addr)
+			b.DropPeer(ev.Addr, ev.Err)
 		case link.Ended, link.Refused:
 			b.ended = ev.Err
 			return

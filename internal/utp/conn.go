@@ -200,11 +200,14 @@ func (e *Endpoint) RetryConnect(id ConnID) {
 
 // DropPeer ends the connections with a peer that the link reports as gone, as a
 // relay does by DISCONNECT. Every connection with this address ends with ReasonProtocolError,
-// as Unity reports it, and with the Cause ErrPeerGone.
-func (e *Endpoint) DropPeer(at address.Addr) {
+// as Unity reports it, and with the cause, ErrPeerGone if that is nil.
+func (e *Endpoint) DropPeer(at address.Addr, cause error) {
+	if cause == nil {
+		cause = ErrPeerGone
+	}
 	for _, c := range e.conns {
 		if c.state != StateNone && c.addr == at {
-			e.end(c, Event{Reason: ReasonProtocolError, Cause: ErrPeerGone})
+			e.end(c, Event{Reason: ReasonProtocolError, Cause: cause})
 		}
 	}
 }

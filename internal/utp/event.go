@@ -30,7 +30,7 @@ type Event struct {
 	Conn     ConnID
 	Pipeline PipelineID // of EventData
 	Reason   Reason     // of EventDisconnected
-	Cause    error      // of ReasonProtocolError: ErrWindowMismatch or ErrPeerGone
+	Cause    error      // of ReasonProtocolError: ErrWindowMismatch, ErrPeerGone or what DropPeer was given
 	Refused  bool       // of ReasonClosedByRemote: the server never took this side's request
 	Data     []byte     // valid until the next Advance
 }

@@ -247,7 +247,7 @@ func (p *play) odd(side int) {
 	case 2:
 		p.receive(side, place(b>>2), request(b))
 	case 3:
-		e.DropPeer(place(b >> 2))
+		e.DropPeer(place(b>>2), nil)
 	}
 }
 

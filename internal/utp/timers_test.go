@@ -164,7 +164,7 @@ func TestGone(t *testing.T) {
 	feed(s, clientAt, request(2))
 	feed(s, place(9), request(3))
 	eventText(s)
-	if s.DropPeer(clientAt); s.Stats().Connections != 1 {
+	if s.DropPeer(clientAt, nil); s.Stats().Connections != 1 {
 		t.Errorf("%+v", s.Stats())
 	}
 	for range 2 {
@@ -172,7 +172,7 @@ func TestGone(t *testing.T) {
 			t.Errorf("%+v", ev)
 		}
 	}
-	if s.DropPeer(clientAt); s.Stats().Connections != 1 || eventText(s) != "" {
+	if s.DropPeer(clientAt, nil); s.Stats().Connections != 1 || eventText(s) != "" {
 		t.Errorf("a second time: %+v", s.Stats())
 	}
 	if got := kinds(t, sent(s)); got != "A" {

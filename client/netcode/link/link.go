@@ -77,7 +77,8 @@ const (
 	// datagram; a joiner's peer is its host.
 	Joined
 	// Left: a peer is gone, as a relay reports by DISCONNECT. Nothing of it
-	// follows, unless it joins again.
+	// follows, unless it joins again. Err, if there is one, is the reason: a relay
+	// has dropped the link to a host and refuses to make it again.
 	Left
 	// Refused: Dial failed; Err is the reason.
 	Refused
@@ -101,7 +102,7 @@ type Event struct {
 	Kind Kind
 	Addr address.Addr // of the peer; nowhere if the event is about none
 	N    int          // bytes of a Datagram in the caller's buffer, possibly 0
-	Err  error        // of Refused and Ended
+	Err  error        // of Refused and Ended, and sometimes of Left
 }
 
 // Stats is what a link has counted since it was opened. Bytes are payload.

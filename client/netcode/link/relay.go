@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -139,6 +140,9 @@ func (r *relayLink) read(b []byte) Event {
 		case err == io.EOF: // Behind the last datagram.
 			r.forget(addrOf(p))
 			return Event{Kind: Left, Addr: addrOf(p)}
+		case errors.Is(err, client.ErrLinkLost):
+			r.forget(addrOf(p))
+			return Event{Kind: Left, Addr: addrOf(p), Err: err}
 		case ok && n > len(b):
 			r.stats.Discarded++
 			continue
@@ -213,14 +217,14 @@ func (r *relayLink) Send(to address.Addr, b []byte) error {
 		return ErrAddr
 	}
 	_, err := p.Write(b)
-	switch err {
-	case nil:
+	switch {
+	case err == nil:
 		r.stats.Sent++
 		r.stats.SentBytes += uint64(len(b))
 		return nil
-	case client.ErrTooLarge:
+	case err == client.ErrTooLarge:
 		return ErrTooLarge
-	case client.ErrPeerLeft:
+	case err == client.ErrPeerLeft || errors.Is(err, client.ErrLinkLost):
 		r.stats.Unreachable++
 		return ErrAddr
 	}

@@ -331,7 +331,19 @@ func TestRelayJoinerLearnsThatItsHostIsGone(t *testing.T) {
 	g.vanish(t, conn, g.host)
 	g.host.expect(t, link.Ended, address.Addr{}, "")
 	p.say(t, g.host.Local(), "are you there?")
-	testkit.Eventually(t, "ERROR 5 at the player", func() bool { return p.Stats().Unreachable == 1 })
+	ev := p.expect(t, link.Left, g.host.Local(), "")
+	if want := (client.ErrRefused{Code: proto.ErrorNotFound}); !errors.Is(ev.Err, client.ErrLinkLost) || !errors.Is(ev.Err, want) {
+		t.Errorf("left with %v, want %v", ev.Err, want)
+	}
+	if err := p.Send(g.host.Local(), nil); err != link.ErrAddr {
+		t.Errorf("send then: %v", err)
+	}
+	if err := p.Dial(); err != nil {
+		t.Fatal(err)
+	}
+	if ev := p.expect(t, link.Refused, address.Addr{}, ""); !errors.Is(ev.Err, client.ErrRefused{Code: proto.ErrorNotFound}) {
+		t.Errorf("refused with %v", ev.Err)
+	}
 }
 
 // TestRelayOpenFails: nothing remains of a link that could not be opened, which
