@@ -111,7 +111,7 @@ func TestSilence(t *testing.T) {
 	b.tick(1) // What the client sent last arrives.
 	b.step = 30 * time.Second
 	b.tick(1)
-	b.expect()
+	b.expect("7 S: 1 stalled")
 	b.step = ms
 	b.tick(1)
 	b.expect("8 S: 1 disconnected, timeout")

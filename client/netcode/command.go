@@ -255,8 +255,12 @@ func (d *Driver) takeCommands(s *session, b []byte) {
 	if s.trip.remote == 0 || int32(p.time-s.trip.remote) >= 0 {
 		s.acked = p.acks
 	}
-	s.trip.update(d.millis(), p.time, p.ret)
+	d.measure(s, p.time, p.ret)
 	if p.count == 0 {
+		return
+	}
+	if !s.inputs.begin(p.tick, p.time) {
+		s.counts.Dropped += uint64(p.count)
 		return
 	}
 	d.takeCommand(s, p.tick, p.newest)
@@ -291,6 +295,8 @@ type inputs struct {
 	seen      uint64 // bit i: the command of tick newest-i was received
 	returned  bool   // an Update returned commands
 	before    uint32 // the newest tick that an earlier Update returned
+	left      bool   // the game was left, so that another sequence of ticks may follow
+	since, at uint32 // the client's time when this sequence began, 0 for the first, and of its newest datagram
 	list      []Command
 	unordered bool
 }
@@ -311,6 +317,31 @@ const (
 func (in *inputs) reset() {
 	clear(in.list)
 	*in = inputs{list: in.list[:0]}
+}
+
+// leave forgets the commands that were not read. Those that were handled stay known, since the
+// client repeats them.
+func (in *inputs) leave() {
+	clear(in.list)
+	in.list, in.unordered = in.list[:0], false
+	in.left = in.left || in.any
+}
+
+// begin takes the newest tick of a datagram and its time at the client. In one sequence both rise
+// together: a lower tick at a later time begins another one. It is false for a datagram of a
+// sequence before.
+func (in *inputs) begin(tick, time uint32) bool {
+	switch {
+	case in.since != 0 && int32(time-in.since) < 0:
+		return false
+	case !in.left || int32(time-in.at) <= 0:
+	case int32(tick-in.newest) < 0:
+		*in = inputs{list: in.list, unordered: in.unordered, left: true, since: time}
+	}
+	if in.at == 0 || int32(time-in.at) > 0 {
+		in.at = time
+	}
+	return true
 }
 
 // next begins an Update.

@@ -49,8 +49,8 @@ type Config struct {
 	RequireApproval bool
 	// HandshakeApprovalTimeout is how long a client may take from the proof of its
 	// address, which comes with its version, until it is connected, handshake and approval
-	// together. 0 means 5 s, the minimum is 1 s. On a client it counts in StateApproval
-	// alone.
+	// together. 0 means 5 s, the minimum is 1 s. A client counts StateHandshake and
+	// StateApproval by its own, one after the other.
 	HandshakeApprovalTimeout time.Duration
 
 	// MaxConnections bounds the clients of a server. 0 means 1024, the limit is
@@ -75,7 +75,8 @@ type Config struct {
 	// means 500 ms, NoTimeout means no heartbeats.
 	HeartbeatTimeout time.Duration
 	// DisconnectTimeout is how long nothing may be received before the connection
-	// ends with ReasonTimeout. 0 means 30 s, NoTimeout means no limit.
+	// ends with ReasonTimeout, which the peer gets as Event.PeerReason if it still receives.
+	// 0 means 30 s, NoTimeout means no limit.
 	DisconnectTimeout time.Duration
 	// MaxResendTime bounds the time after which an unacknowledged packet of RPCs is
 	// sent again, 64 ms to 10 s. 0 means 200 ms. Where round trips are longer,
@@ -108,9 +109,6 @@ type Config struct {
 }
 
 const (
-	// clientHandshakeTimeout bounds StateHandshake on a client, which does not know the
-	// server's limit: above what a server may reasonably have.
-	clientHandshakeTimeout = 30 * time.Second
 	// maxReceive bounds the datagrams that one Update takes, so that a flood delays a tick
 	// and no more. What is above it stays in the link.
 	maxReceive = 4096
@@ -125,6 +123,8 @@ const (
 
 func (c Config) withDefaults() Config {
 	c.HandshakeApprovalTimeout = cmp.Or(c.HandshakeApprovalTimeout, 5*time.Second)
+	c.HeartbeatTimeout = cmp.Or(c.HeartbeatTimeout, 500*time.Millisecond)
+	c.DisconnectTimeout = cmp.Or(c.DisconnectTimeout, 30*time.Second)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 1024)
 	c.MaxHandshaking = cmp.Or(c.MaxHandshaking, 256)
 	c.MaxHandshakingPerSource = cmp.Or(c.MaxHandshakingPerSource, 32)
@@ -162,7 +162,9 @@ func (c Config) check() error {
 			return fmt.Errorf("%w: %s is %d, not within 1 and %d", ErrConfig, n.name, n.value, n.limit)
 		}
 	}
-	if _, err := utp.New(c.transport(0)); err != nil {
+	transport := c.transport(0)
+	transport.DisconnectTimeout = c.DisconnectTimeout
+	if _, err := utp.New(transport); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return nil
@@ -178,7 +180,8 @@ func (c Config) transport(overhead int) utp.Config {
 	t.MaxConnections, t.MaxHalfOpen, t.MaxHalfOpenPerSource = c.MaxConnections, c.MaxHandshaking, c.MaxHandshakingPerSource
 	t.MaxMessageSize, t.MaxResendTime = c.MaxMessageSize, c.MaxResendTime
 	t.ConnectTimeout, t.ConnectAttempts = c.ConnectTimeout, c.ConnectAttempts
-	t.HeartbeatTimeout, t.DisconnectTimeout = c.HeartbeatTimeout, c.DisconnectTimeout
+	t.HeartbeatTimeout = c.HeartbeatTimeout
+	t.DisconnectTimeout = NoTimeout // Driver.expire counts it, and tells the peer the reason.
 	t.Rand = c.Rand
 	return t
 }

@@ -2,6 +2,7 @@ package netcode
 
 import (
 	"iter"
+	"net"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
@@ -207,6 +208,7 @@ type session struct {
 	versionReceived bool          // the peer's version came, and fits
 	approved        bool
 	inGame          bool
+	stalled         bool // StateStalled was published
 	userData        any
 
 	closing     bool // the game wants it to end
@@ -255,9 +257,11 @@ func (s *session) live() bool { return s.state > StateDisconnected }
 
 // leaveGame forgets what is acknowledged, but not how long a round trip takes.
 func (s *session) leaveGame() {
-	s.in = inbound{}
+	if s.in.any {
+		s.in = inbound{after: s.trip.remote}
+	}
 	s.out.due = false
-	s.inputs.reset()
+	s.inputs.leave()
 	s.commands.reset()
 	s.ackDue = false
 	s.acks, s.acked, s.age = Acks{}, Acks{}, 0
@@ -306,6 +310,14 @@ func (d *Driver) closeBecause(s *session, r Reason, text string, cause error) {
 	}
 	s.queue.add(indexClose, appendClose(nil, r, text), nil)
 	s.lingering, s.until = true, d.elapsed+lingerTime
+}
+
+// closeSilent ends a connection whose peer is silent. As that acknowledges nothing, the reliable
+// notice may have no room; the peer gets another one.
+func (d *Driver) closeSilent(s *session) {
+	d.closeLocal(s, ReasonTimeout, "")
+	d.scratch = appendClose(append(d.scratch[:0], kindClose), ReasonTimeout, "")
+	_ = d.ep.Send(s.conn, utp.EntitiesUnreliable, d.scratch) // Without room, the peer gets no reason.
 }
 
 // linger ends the transport's connection when the notice has arrived, or will
@@ -403,6 +415,10 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.closed = true
+	for _, r := range d.requests {
+		r.err = net.ErrClosed
+	}
+	d.requests = nil
 	d.forget()
 	if d.link == nil {
 		return nil

@@ -2,6 +2,7 @@ package netcode
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -149,7 +150,7 @@ func (d *Driver) Connect(to address.Addr) (Conn, error) {
 		return Conn{}, ErrAlready
 	}
 	ap, udp := to.UDP()
-	if !to.IsValid() || udp && ap.Port() == 0 {
+	if !to.IsValid() || udp && (ap.Port() == 0 || !isOneMachine(ap.Addr())) {
 		return Conn{}, link.ErrAddr
 	}
 	var local address.Addr
@@ -172,6 +173,25 @@ func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	s := d.newSession(id, StateConnecting)
 	s.connectingDue = true
 	return Conn{d, id}, nil
+}
+
+// isOneMachine reports whether a machine can have an address: any, all and several have it not.
+func isOneMachine(ip netip.Addr) bool {
+	if ip.IsUnspecified() || ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return false
+	}
+	networks, _ := net.InterfaceAddrs() // Without them, datagrams to a network are lost.
+	for _, n := range networks {
+		prefix, err := netip.ParsePrefix(n.String())
+		if err != nil || !prefix.Addr().Is4() || prefix.Bits() > 30 || !prefix.Contains(ip) {
+			continue
+		}
+		last := binary.BigEndian.Uint32(prefix.Addr().AsSlice()) | (1<<(32-prefix.Bits()) - 1)
+		if binary.BigEndian.Uint32(ip.AsSlice()) == last {
+			return false
+		}
+	}
+	return true
 }
 
 // busy reports whether a client has a connection.
@@ -238,7 +258,9 @@ func (d *Driver) session(id utp.ConnID) *session {
 }
 
 // millis is the driver's time in a message.
-func (d *Driver) millis() uint32 { return uint32(d.elapsed/time.Millisecond) + 1 }
+func (d *Driver) millis() uint32 { return millisOf(d.elapsed) }
+
+func millisOf(t time.Duration) uint32 { return uint32(t/time.Millisecond) + 1 }
 
 // Run makes ticks at a rate per second, from 1 to 1000, until ctx ends: an
 // Update, the game's turn, and a Flush. The driver belongs to it meanwhile, so
@@ -289,9 +311,16 @@ const (
 	StateApproval
 	// StateConnected: the connection has a NetworkID, and everything may pass.
 	StateConnected
+	// StateStalled and StateResumed are of events alone: a connection that stays in StateConnected
+	// receives nothing for four times Config.HeartbeatTimeout, which should be the same on both
+	// sides, and then it does again.
+	StateStalled
+	StateResumed
 )
 
-var stateNames = [...]string{"unknown", "disconnected", "connecting", "handshake", "approval", "connected"}
+var stateNames = [...]string{
+	"unknown", "disconnected", "connecting", "handshake", "approval", "connected", "stalled", "resumed",
+}
 
 // String returns the name of the state, or state(n).
 func (s State) String() string {
@@ -428,19 +457,31 @@ func (d *Driver) serve(s *session) {
 	}
 }
 
-// expire ends a handshake or an approval that takes too long.
+// expire ends what takes too long, and notes that a connection has stalled or goes on.
 func (d *Driver) expire(s *session) {
-	limit, reason := d.cfg.HandshakeApprovalTimeout, ReasonApprovalTimeout
-	if s.state == StateHandshake {
-		reason = ReasonHandshakeTimeout
-		if !d.server {
-			limit = clientHandshakeTimeout
+	heard, _ := d.ep.Heard(s.conn)
+	silence := d.elapsed - heard
+	switch heartbeat, limit := d.cfg.HeartbeatTimeout, d.cfg.DisconnectTimeout; {
+	case limit != NoTimeout && silence > limit && d.ep.State(s.conn) == utp.StateEstablished:
+		d.closeSilent(s)
+	case s.handshaking() && d.elapsed-s.since >= d.cfg.HandshakeApprovalTimeout:
+		reason := ReasonApprovalTimeout
+		if s.state == StateHandshake {
+			reason = ReasonHandshakeTimeout
 		}
-	}
-	if s.handshaking() && d.elapsed-s.since >= limit {
 		d.closeLocal(s, reason, "")
+	case s.state == StateConnected && heartbeat != NoTimeout && s.stalled != (silence > stallHeartbeats*heartbeat):
+		s.stalled = !s.stalled
+		st := StateResumed
+		if s.stalled {
+			st = StateStalled
+		}
+		d.publish(Event{Conn: Conn{d, s.conn}, NetworkID: s.id, State: st})
 	}
 }
+
+// stallHeartbeats is how many heartbeats in a row are missing in a connection that has stalled.
+const stallHeartbeats = 4
 
 // takeEvents goes through what the transport has to say, in its order.
 func (d *Driver) takeEvents() {

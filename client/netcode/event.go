@@ -8,7 +8,9 @@ import (
 )
 
 // Event is the entry of a connection into a state in this tick. A server has none
-// for StateConnecting, and neither side has one for StateUnknown or for Listen.
+// for StateConnecting, and neither side has one for StateUnknown or for Listen. StateStalled and
+// StateResumed say that nothing comes from the peer at the moment, and that it does again; the
+// connection stays in StateConnected.
 type Event struct {
 	Conn      Conn
 	NetworkID NetworkID // 0 before StateConnected, and after it if that never was

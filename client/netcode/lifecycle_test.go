@@ -20,13 +20,22 @@ type witness struct {
 	states map[netcode.Conn]netcode.State
 	ids    map[netcode.NetworkID]netcode.Conn // of those that are connected
 	seen   map[netcode.State]int
+
+	stalled map[netcode.Conn]bool
 }
 
 // takes says what is wrong with an event, "" if nothing is.
 func (w *witness) takes(ev netcode.Event) string {
 	before := w.states[ev.Conn]
-	w.states[ev.Conn] = ev.State
 	w.seen[ev.State]++
+	if ev.State > netcode.StateConnected { // Stalled and resumed, after each other.
+		if before != netcode.StateConnected || w.stalled[ev.Conn] != (ev.State == netcode.StateResumed) {
+			return "a stall that cannot be"
+		}
+		w.stalled[ev.Conn] = !w.stalled[ev.Conn]
+		return ""
+	}
+	w.states[ev.Conn] = ev.State
 	switch {
 	case before == netcode.StateDisconnected:
 		return "an event after the end"
@@ -78,7 +87,7 @@ func TestEventsAreLegal(t *testing.T) {
 	sides := append([]*netcode.Driver{b.server}, b.clients...)
 	witnesses := make([]witness, len(sides))
 	for i := range witnesses {
-		witnesses[i] = witness{i == 0, map[netcode.Conn]netcode.State{}, map[netcode.NetworkID]netcode.Conn{}, map[netcode.State]int{}}
+		witnesses[i] = witness{i == 0, map[netcode.Conn]netcode.State{}, map[netcode.NetworkID]netcode.Conn{}, map[netcode.State]int{}, map[netcode.Conn]bool{}}
 	}
 	chance := rand.New(rand.NewPCG(7, 7))
 	for range 20_000 {

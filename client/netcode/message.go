@@ -14,6 +14,8 @@ func (d *Driver) message(s *session, p utp.PipelineID, b []byte) {
 		d.rpcPacket(s, b)
 	case len(b) > 0 && b[0] == kindMessage:
 		d.takeMessage(s, b[1:])
+	case len(b) > 0 && b[0] == kindClose:
+		d.closeByPeer(s, b[1:])
 	case d.server:
 		d.takeCommands(s, b)
 	default:
@@ -154,7 +156,11 @@ func (d *Driver) takeSnapshot(s *session, b []byte) {
 		s.counts.Ignored++
 		return
 	}
-	s.trip.update(d.millis(), h.time, h.ret)
+	if s.in.after != 0 && int32(h.time-s.in.after) <= 0 {
+		s.counts.Late++
+		return
+	}
+	d.measure(s, h.time, h.ret)
 	s.counts.Received++
 	before, had := s.in.tick, s.in.any
 	newer, replaces := s.in.take(h.tick, body)
@@ -179,6 +185,7 @@ const (
 	kindCommand  = 0
 	kindSnapshot = 1
 	kindMessage  = 3 // the rest is the game's
+	kindClose    = 4 // the rest is a close notice, beside the RPC
 )
 
 // snapshotHeader goes before a snapshot:
@@ -222,6 +229,7 @@ type inbound struct {
 	fresh bool // it was in this tick
 	tick  uint32
 	body  []byte // valid until the next Update
+	after uint32 // the peer's time when the game was left: snapshots of before were for that game
 }
 
 // take keeps a snapshot that is newer, and reports whether it was and whether it
@@ -231,7 +239,7 @@ func (in *inbound) take(tick uint32, body []byte) (newer, replaces bool) {
 		return false, false
 	}
 	replaces = in.fresh
-	*in = inbound{any: true, fresh: true, tick: tick, body: body}
+	*in = inbound{any: true, fresh: true, tick: tick, body: body, after: in.after}
 	return true, replaces
 }
 
@@ -402,12 +410,24 @@ func (r *roundTrip) returned(now uint32) uint32 {
 // return anything.
 const maxRTT = 60_000
 
-func (r *roundTrip) update(now, time, ret uint32) {
+// minStall is the shortest round trip in ms that may have measured a stall.
+const minStall = 1000
+
+// measure takes a round trip.
+func (d *Driver) measure(s *session, time, ret uint32) {
+	_, resumed := d.ep.Heard(s.conn)
+	s.trip.update(d.millis(), time, ret, millisOf(resumed))
+}
+
+func (r *roundTrip) update(now, time, ret, resumed uint32) {
 	if time != 0 && (r.remote == 0 || int32(time-r.remote) > 0) {
 		r.remote, r.at = time, now
 	}
 	if ret == 0 || now-ret > maxRTT {
 		return
+	}
+	if now-ret > minStall && int32(ret-resumed) < 0 {
+		return // It waited for a network that had stopped.
 	}
 	sample := float64(now - ret)
 	if !r.measured {

@@ -1,6 +1,7 @@
 package netcode
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
@@ -16,7 +17,8 @@ type Request struct {
 }
 
 // Err returns ErrPending before the next Update, nil if the request succeeded, ErrAlready if
-// another one of this tick was served, and otherwise the error of Listen or Connect.
+// another one of this tick was served, net.ErrClosed if the driver was closed before, and otherwise
+// the error of Listen or Connect.
 func (r *Request) Err() error { return r.err }
 
 // Conn returns the connection of a RequestConnect that succeeded, and otherwise the zero Conn.
@@ -32,6 +34,10 @@ func (d *Driver) RequestConnect(to address.Addr) *Request { return d.request(to,
 
 func (d *Driver) request(at address.Addr, connect bool) *Request {
 	r := &Request{at: at, connect: connect, err: ErrPending}
+	if d.closed {
+		r.err = net.ErrClosed
+		return r
+	}
 	d.requests = append(d.requests, r)
 	return r
 }

@@ -63,6 +63,7 @@ type conn struct {
 
 	opened       time.Duration
 	lastReceived time.Duration // last valid message
+	resumed      time.Duration // when the peer was heard again after a silence
 	sent         time.Duration // last datagram
 	lastRequest  time.Duration // last request
 	attempts     int           // requests sent
@@ -264,7 +265,7 @@ func (e *Endpoint) requestAgain(c *conn, from address.Addr, size int, proven boo
 	if from != c.addr {
 		return dropForeign
 	}
-	c.lastReceived = e.now
+	e.hear(c)
 	c.credit(size)
 	c.validated = c.validated || proven
 	c.acceptDue = c.acceptDue || !e.cfg.ValidateAddresses
@@ -294,7 +295,7 @@ func (e *Endpoint) accept(c *conn, from address.Addr, payload []byte, size int) 
 	if from != c.addr {
 		return dropForeign
 	}
-	c.lastReceived = e.now
+	e.hear(c)
 	c.stats.Received++
 	c.stats.ReceivedBytes += uint64(size)
 	if isCookie {

@@ -178,6 +178,15 @@ func (e *Endpoint) Remote(id ConnID) (address.Addr, bool) {
 	return address.Addr{}, false
 }
 
+// Heard returns when the peer of a live connection was last heard, and when it was heard again
+// after the last silence of two heartbeats, 0 if there was none. Times count from New.
+func (e *Endpoint) Heard(id ConnID) (last, resumed time.Duration) {
+	if c := e.conn(id); c != nil {
+		return c.lastReceived, c.resumed
+	}
+	return 0, 0
+}
+
 // ConnStats returns the counters of a live connection.
 func (e *Endpoint) ConnStats(id ConnID) (Stats, bool) {
 	c := e.conn(id)

@@ -71,7 +71,7 @@ func (e *Endpoint) recordMessage(c *conn, from address.Addr, size int) outcome {
 			c.validated, c.budget = false, 0
 		}
 	}
-	c.lastReceived = e.now
+	e.hear(c)
 	c.stats.Received++
 	c.stats.ReceivedBytes += uint64(size)
 	c.confirmed = true
@@ -87,6 +87,14 @@ func (e *Endpoint) recordMessage(c *conn, from address.Addr, size int) outcome {
 		c.acceptDue = true // It has a cookie for the new address.
 	}
 	return taken
+}
+
+// hear notes that the peer was heard now. Two missing heartbeats are a silence.
+func (e *Endpoint) hear(c *conn) {
+	if beat := e.cfg.HeartbeatTimeout; beat != NoTimeout && e.now-c.lastReceived > 2*beat {
+		c.resumed = e.now
+	}
+	c.lastReceived = e.now
 }
 
 func (e *Endpoint) connected(c *conn, payload []byte) {
@@ -147,7 +155,7 @@ func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) outcome {
 	if !ok {
 		return dropStage
 	}
-	if r.acknowledged(h, e.now, e.cfg.MaxResendTime, &e.pool) && !e.cfg.ValidateAddresses {
+	if r.acknowledged(h, e.now, e.cfg.MaxResendTime, c.resumed, &e.pool) && !e.cfg.ValidateAddresses {
 		e.Admit(c.id)
 	}
 	r.rtt.publish(&c.stats)

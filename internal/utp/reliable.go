@@ -83,7 +83,7 @@ func (s *reliableSender) add(now time.Duration, body []byte) int64 {
 
 // acknowledged releases the packets that a header acknowledges, and reports whether
 // there was one. It ignores a header whose newest sequence was not sent.
-func (r *reliable) acknowledged(h reliableHeader, now, maxResend time.Duration, p *pool) (any bool) {
+func (r *reliable) acknowledged(h reliableHeader, now, maxResend, resumed time.Duration, p *pool) (any bool) {
 	s := &r.sender
 	newest := unwrap(h.newest, s.next-1)
 	if newest >= s.next {
@@ -95,10 +95,11 @@ func (r *reliable) acknowledged(h reliableHeader, now, maxResend time.Duration, 
 		if pkt.body == nil || h.mask>>(newest-sequence)&1 == 0 {
 			continue
 		}
-		if sequence == newest {
+		if sequence == newest && (pkt.first == pkt.last || pkt.first >= resumed) {
 			// A packet that was sent again counts from its first sending. That
 			// errs to the long side, and only the long side ends resending for
-			// nothing when the round trip is above the timeout.
+			// nothing when the round trip is above the timeout. One that waited for a
+			// network that had stopped tells nothing.
 			r.rtt.sample(now-pkt.first-time.Duration(h.processing)*time.Millisecond, maxResend)
 		}
 		p.release(pkt.body)
