@@ -333,7 +333,9 @@ func (s *Session) onEcho(now int64, number uint16) {
 	}
 	sent.open = false
 	s.counters.echoes.Add(1)
-	s.ping.sample(time.Duration(now - sent.at))
+	if rtt := now - sent.at; rtt < int64(s.cfg.PingPeriod) || sent.at >= s.resumed.Load() {
+		s.ping.sample(time.Duration(rtt)) // Others waited for a network that had stopped.
+	}
 }
 
 // sample smooths with a weight of 1/8 for the newest, as TCP does (RFC 6298).

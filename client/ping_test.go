@@ -73,3 +73,39 @@ func TestRTTOverTheRelay(t *testing.T) {
 		t.Errorf("RTT is %v", rtt)
 	}
 }
+
+// TestRTTAfterStall: PINGs that waited for a relay that had stopped measure no round trip.
+func TestRTTAfterStall(t *testing.T) {
+	t.Parallel()
+	s := idleHost(t, Config{})
+	var stopped []proto.Message
+	for now := 0; now < 40_000; now += 100 {
+		for _, m := range drain(t, s, ms(now)) {
+			if now > 10_000 && now < 16_000 {
+				stopped = append(stopped, m)
+				continue
+			}
+			switch m.(type) {
+			case proto.Ping:
+				feed(s, ms(now+30), m)
+			case proto.Bind:
+				feed(s, ms(now+30), proto.BindReceived{})
+			}
+		}
+		if now == 16_000 {
+			for _, m := range stopped {
+				if ping, ok := m.(proto.Ping); ok {
+					feed(s, ms(now), ping)
+				} else if _, ok := m.(proto.Bind); ok {
+					feed(s, ms(now), proto.BindReceived{})
+				}
+			}
+		}
+		if st := s.Stats(); st.RTT > 31*time.Millisecond || st.RTTLast > 31*time.Millisecond {
+			t.Fatalf("at %d ms the round trip is %v, the last %v", now, st.RTT, st.RTTLast)
+		}
+	}
+	if st := s.Stats(); len(stopped) < 4 || st.Echoes < 30 || st.RTT != 30*time.Millisecond {
+		t.Errorf("%d messages waited; %+v", len(stopped), st)
+	}
+}

@@ -75,9 +75,16 @@ func (s *Session) handle(now int64, d *datagram) *datagram {
 	case !known:
 		s.counters.unexpected.Add(1)
 	default:
-		s.lastReceived.Store(now)
+		s.hear(now)
 	}
 	return d
+}
+
+// hear notes that the relay was heard now. Two PINGs without an echo are a silence.
+func (s *Session) hear(now int64) {
+	if now-s.lastReceived.Swap(now) > 2*int64(s.cfg.PingPeriod) {
+		s.resumed.Store(now)
+	}
 }
 
 // handleRelay queues a datagram for its peer.
@@ -91,7 +98,7 @@ func (s *Session) handleRelay(now int64, d *datagram) *datagram {
 		s.counters.unexpected.Add(1)
 		return d
 	}
-	s.lastReceived.Store(now)
+	s.hear(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peerOf(now, m.From)
@@ -119,7 +126,7 @@ func (s *Session) handleControl(now int64, kind proto.Type, d *datagram) (bool, 
 	case proto.TypeBindReceived:
 		_, err := proto.ParseBindReceived(pkt)
 		if err == nil {
-			s.lastReceived.Store(now)
+			s.hear(now)
 			s.onBindReceived(now, d.at)
 		}
 		return true, err
@@ -128,6 +135,7 @@ func (s *Session) handleControl(now int64, kind proto.Type, d *datagram) (bool, 
 		if err != nil || m.ID != s.own {
 			return false, err
 		}
+		s.hear(now)
 		s.onEcho(now, m.Number)
 		return true, nil
 	case proto.TypeAccepted:

@@ -27,6 +27,7 @@ type Session struct {
 	bound        atomic.Bool            // a BIND was confirmed at some time
 	lastReceived atomic.Int64           // when the relay last sent a valid message
 	lost         atomic.Pointer[Peer]   // the host whose link was lost, until the next Connect
+	resumed      atomic.Int64           // when it was heard again after a silence
 	counters     counters
 
 	kicked     chan struct{} // something became due before its time

@@ -27,16 +27,17 @@ type udp struct {
 	have        int // datagrams in in
 	out         *sock.SendBatch
 	slab        []byte // copies of the datagrams of out
-	err         error  // why the link ended
-	errReported bool   // of err
+	sources     sources
+	err         error // why the link ended
+	errReported bool  // of err
 	stats       Stats
 }
 
 var _ Link = (*udp)(nil)
 
 // OpenUDP returns a link over a socket. A zero local address means any IPv4 address, port 0 a
-// free port. A link has the family of its address alone. A server on a machine with several
-// addresses names one: answers from a wildcard leave from the address that the kernel chooses.
+// free port. A link has the family of its address alone. On a wildcard address, a peer that sends
+// first is answered from the address that it sent to, as package sock can in this build.
 // An Addr has no zone: link-local IPv6 is refused, and what comes from there is discarded.
 //
 // The kernel's buffers have 4 MiB or what it grants; Stats.KernelDrops counts what did not fit
@@ -64,6 +65,48 @@ func OpenUDP(local netip.AddrPort) (Link, error) {
 	}, nil
 }
 
+// sources are the local addresses from which peers are answered, by the numbers of package sock:
+// the newest that a peer sent to. A peer that this side sent to first has 0, so that the kernel
+// chooses, and follows a change of the network. Two maps bound it: when the newer one is full, the
+// older one is dropped, with the peers that it has alone.
+type sources struct {
+	newer, older map[netip.AddrPort]uint16
+}
+
+// maxSources bounds each map, 0.5 MB.
+const maxSources = 8192
+
+func (s *sources) receive(peer netip.AddrPort, local uint16) {
+	if old, known := s.find(peer); !known || old != 0 && old != local {
+		s.set(peer, local)
+	}
+}
+
+func (s *sources) send(peer netip.AddrPort) uint16 {
+	local, known := s.find(peer)
+	if !known {
+		s.set(peer, 0)
+	}
+	return local
+}
+
+func (s *sources) find(peer netip.AddrPort) (local uint16, known bool) {
+	if local, known = s.newer[peer]; known {
+		return local, true
+	}
+	if local, known = s.older[peer]; known {
+		s.set(peer, local)
+	}
+	return local, known
+}
+
+func (s *sources) set(peer netip.AddrPort, local uint16) {
+	if s.newer == nil || len(s.newer) >= maxSources {
+		s.newer, s.older = make(map[netip.AddrPort]uint16), s.newer
+	}
+	s.newer[peer] = local
+}
+
 // needsZone reports whether datagrams reach an address only with the name of an interface.
 func needsZone(ip netip.Addr) bool { return ip.Is6() && ip.IsLinkLocalUnicast() }
 
@@ -80,6 +123,9 @@ func (u *udp) Receive(b []byte) Event {
 		if truncated || len(pkt) > min(len(b), MaxDatagram) || !addr.IsValid() || addr.Port() == 0 || needsZone(addr.Addr()) {
 			u.stats.Discarded++
 			continue
+		}
+		if local := from.Local(); local != 0 {
+			u.sources.receive(addr, local)
 		}
 		u.stats.Received++
 		u.stats.ReceivedBytes += uint64(len(pkt))
@@ -120,7 +166,7 @@ func (u *udp) Send(to address.Addr, b []byte) error {
 	}
 	at := u.out.Len() * MaxDatagram
 	pkt := u.slab[at : at+copy(u.slab[at:at+MaxDatagram], b)]
-	u.out.Add(endpoint.UDP(addr, 0, 0), pkt)
+	u.out.Add(endpoint.UDP(addr, u.sources.send(addr), 0), pkt)
 	if u.out.Len() == udpBatch {
 		u.Flush()
 	}

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
@@ -158,4 +160,57 @@ func TestUDPAllocs(t *testing.T) {
 		a.Flush()
 		arrives(t, b)
 	})
+}
+
+// TestWildcardAnswersFromTheAskedAddress: a server on any address answers from the one that was
+// asked, since a NAT and a client that connects its socket accept no other. A side that asked first
+// leaves its address to the kernel, which follows changes of the network.
+func TestWildcardAnswersFromTheAskedAddress(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("127.0.0.2 is an address of this machine on Linux")
+	}
+	l, err := link.OpenUDP(netip.MustParseAddrPort("0.0.0.0:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newEnd(t, l)
+	at, _ := server.Local().UDP()
+	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	local := address.FromUDP(conn.LocalAddr().(*net.UDPAddr).AddrPort())
+	ask := func(ip string) {
+		t.Helper()
+		if _, err := conn.WriteToUDPAddrPort([]byte("are you there?"), netip.AddrPortFrom(netip.MustParseAddr(ip), at.Port())); err != nil {
+			t.Fatal(err)
+		}
+		server.expect(t, link.Datagram, local, "are you there?")
+	}
+	answer := func(want string) {
+		t.Helper()
+		server.say(t, local, "yes")
+		buf := make([]byte, 100)
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_, from, err := conn.ReadFromUDPAddrPort(buf)
+		if err != nil || from.Addr().Unmap() != netip.MustParseAddr(want) {
+			t.Errorf("an answer from %v, %v, want %s", from, err, want)
+		}
+	}
+	for _, ip := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.1"} { // It may ask at another one, too.
+		ask(ip)
+		answer(ip)
+		answer(ip)
+	}
+	l, err = link.OpenUDP(netip.MustParseAddrPort("0.0.0.0:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = newEnd(t, l)
+	at, _ = server.Local().UDP()
+	answer("127.0.0.1")
+	ask("127.0.0.2")
+	answer("127.0.0.1")
 }
