@@ -34,17 +34,6 @@ const (
 	maxReason   = 200     // bytes of a reason
 )
 
-// The circuit breaker opens after breakerFailures consecutive failures. It stays open
-// for breakerTimeout, and then lets one request through.
-const (
-	breakerFailures = 5
-	breakerTimeout  = 5 * time.Second
-)
-
-// errCallerGone is reported to the circuit breaker for a request that its caller
-// cancelled, which says nothing about the program.
-var errCallerGone = errors.New("hooks: the caller has cancelled")
-
 // Request is the JSON body that an admission program gets.
 type Request struct {
 	Call        string `json:"call"` // "allocate" or "join"
@@ -67,7 +56,7 @@ type AdmissionConfig struct {
 	AllowPrivate bool
 	// Secret signs requests. Nil: requests are not signed.
 	Secret []byte
-	// Timeout bounds a request, including the wait for its turn. 0: 1 s.
+	// Timeout bounds a request, and the wait for its turn before it. 0: 1 s.
 	Timeout time.Duration
 	// FailOpen admits players when the program gives no valid response.
 	FailOpen bool
@@ -75,9 +64,9 @@ type AdmissionConfig struct {
 	Concurrent int
 	// Transport replaces the network in tests. Nil: a transport of its own.
 	Transport http.RoundTripper
-	// Logger gets a line when the program stops answering and when it answers again, one a
-	// minute for requests that fail in between, and the reason of each at debug level. Nil:
-	// no log.
+	// Logger gets a line when the program stops answering a project, one a minute for all,
+	// and when it answers it again, one a minute for requests that fail in between, and the
+	// reason of each at debug level. Nil: no log.
 	Logger *slog.Logger
 	// Now is the clock of signatures. Nil: time.Now.
 	Now func() time.Time
@@ -88,8 +77,8 @@ type AdmissionConfig struct {
 type Admission struct {
 	cfg      AdmissionConfig
 	endpoint *outcall.Endpoint
-	slots    chan struct{} // holds one value for each request in progress
-	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}]
+	pool     *pool
+	connects *breaker // of all projects, for requests without a connection
 
 	allowed, denied, failed, skipped atomic.Uint64
 	lastError                        atomic.Pointer[error] // of a request without a valid response
@@ -119,29 +108,28 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	a := &Admission{cfg: cfg, endpoint: e, slots: make(chan struct{}, cfg.Concurrent)}
-	a.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+	a := &Admission{cfg: cfg, endpoint: e, pool: newPool(cfg.Concurrent, cfg.FailOpen, cfg.Logger)}
+	a.connects = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       breakerTimeout,
 		ReadyToTrip:   func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
-		IsExcluded:    func(err error) bool { return errors.Is(err, errCallerGone) },
-		OnStateChange: a.logState,
+		IsExcluded:    isNotCounted,
+		OnStateChange: a.logConnects,
 	})
 	return a, nil
 }
 
-// logState logs that the program stopped answering, and that it answers again. Between the
-// two, one request each breakerTimeout tries.
-func (a *Admission) logState(_ string, from, to gobreaker.State) {
+// logConnects logs that no connection to the program opens, and that one does again. Between
+// the two, one request each breakerTimeout tries.
+func (a *Admission) logConnects(_ string, from, to gobreaker.State) {
 	switch {
 	case from == gobreaker.StateClosed:
-		effect := map[bool]string{false: "players are refused", true: "players are admitted without it"}[a.cfg.FailOpen]
 		var cause error
 		if last := a.lastError.Load(); last != nil {
 			cause = *last
 		}
-		a.cfg.Logger.Error("admission: the program at admission_url does not answer: "+effect, "failures", breakerFailures, "error", cause)
+		a.cfg.Logger.Error("admission: no connection to the program at admission_url: "+a.pool.effect, "failures", breakerFailures, "error", cause)
 	case to == gobreaker.StateClosed:
-		a.cfg.Logger.Info("admission: the program at admission_url answers again")
+		a.cfg.Logger.Info("admission: the program at admission_url accepts connections again")
 	}
 }
 
@@ -161,20 +149,31 @@ func (a *Admission) Close() { a.endpoint.Close() }
 // valid response it returns nil if FailOpen is set, else an error that wraps
 // alloc.ErrAdmissionUnavailable.
 func (a *Admission) Admit(ctx context.Context, q alloc.AdmissionRequest) error {
-	done, err := a.breaker.Allow()
+	p := a.pool.enter(q.Caller.Tenant.Project)
+	defer a.pool.leave(p)
+	done, connected, err := a.allow(p)
 	if err != nil {
 		a.skipped.Add(1)
 		return a.fallback(fmt.Errorf("too many requests failed: %w", err))
 	}
-	response, err := a.send(ctx, newRequest(q))
-	if err != nil && ctx.Err() != nil {
-		done(errCallerGone)
-	} else {
-		if err != nil {
-			a.lastError.Store(&err)
-			a.warn(err)
+	response, err := a.send(ctx, p, newRequest(q))
+	switch {
+	case err == nil:
+		connected(nil)
+		a.pool.report(p, done, nil)
+	case ctx.Err() != nil, isNotCounted(err):
+		connected(errNotCounted)
+		a.pool.report(p, done, errNotCounted)
+	default:
+		a.lastError.Store(&err)
+		a.warn(err)
+		if errors.Is(err, outcall.ErrConnect) {
+			connected(err)
+			a.pool.report(p, done, errNotCounted)
+			break
 		}
-		done(err)
+		connected(nil)
+		a.pool.report(p, done, err)
 	}
 	switch {
 	case err != nil:
@@ -186,6 +185,19 @@ func (a *Admission) Admit(ctx context.Context, q alloc.AdmissionRequest) error {
 	}
 	a.denied.Add(1)
 	return alloc.DeniedError{Reason: clean(response.Reason)}
+}
+
+// allow asks the circuit breakers of a project and of all. Both must get the outcome of the
+// request.
+func (a *Admission) allow(p *project) (done, connected func(error), err error) {
+	if done, err = p.breaker.Allow(); err != nil {
+		return nil, nil, err
+	}
+	if connected, err = a.connects.Allow(); err != nil {
+		done(errNotCounted)
+		return nil, nil, err
+	}
+	return done, connected, nil
 }
 
 // fallback returns the result of Admit for a request without a valid response.
@@ -204,15 +216,16 @@ type response struct {
 }
 
 // send sends a request when it is its turn, and returns the response.
-func (a *Admission) send(ctx context.Context, q Request) (response, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
-	defer cancel()
-	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
-	case <-ctx.Done():
-		return response{}, fmt.Errorf("%d requests are in progress: %w", a.cfg.Concurrent, ctx.Err())
+func (a *Admission) send(ctx context.Context, p *project, q Request) (response, error) {
+	turn, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+	err := a.pool.acquire(turn, p)
+	cancel()
+	if err != nil {
+		return response{}, fmt.Errorf("%d requests are in progress: %w: %w", a.cfg.Concurrent, errNotCounted, err)
 	}
+	defer a.pool.release(p)
+	ctx, cancel = context.WithTimeout(ctx, a.cfg.Timeout)
+	defer cancel()
 	body, err := json.Marshal(q)
 	if err != nil {
 		return response{}, err
@@ -288,14 +301,18 @@ func clean(reason string) string {
 type AdmissionStats struct {
 	Allowed, Denied uint64
 	Failed          uint64 // requests without a valid response
-	Skipped         uint64 // requests that were not sent because the circuit breaker was open
-	BreakerOpen     bool
+	Skipped         uint64 // requests that were not sent because a circuit breaker was open
+	Resting         int    // open circuit breakers: those of projects, and that of all
 }
 
 // Stats returns the counts. It may be called at any time.
 func (a *Admission) Stats() AdmissionStats {
-	return AdmissionStats{
+	st := AdmissionStats{
 		Allowed: a.allowed.Load(), Denied: a.denied.Load(), Failed: a.failed.Load(), Skipped: a.skipped.Load(),
-		BreakerOpen: a.breaker.State() == gobreaker.StateOpen,
+		Resting: a.pool.openBreakers(),
 	}
+	if a.connects.State() != gobreaker.StateClosed {
+		st.Resting++
+	}
+	return st
 }

@@ -17,10 +17,18 @@
 // within the time-out (1 s). After a failure the operator's choice applies: fail open
 // admits the player, fail closed answers 503.
 //
-// At most 64 requests are in progress; others wait within their time-out. A circuit
-// breaker opens after 5 consecutive failures. It sends no request for 5 s, and then one
-// at a time until one succeeds. Responses are not cached: each allocate and each join
-// sends a request.
+// At most 64 requests are in progress; others wait for their turn, for a time-out at most.
+// A quarter is for projects with less than a quarter, and the next turn is that of the
+// project with the fewest requests. So the players of one project, whose responses are late
+// or missing, make no other project wait.
+//
+// A circuit breaker for each project opens after 5 consecutive failures. It sends no request
+// of the project for 5 s, and then one at a time until one succeeds. Another one is for all
+// projects: it opens after 5 consecutive requests that got no connection. When three
+// projects have an open one, and no project has had a valid response for 5 s, one failure
+// opens that of the next. Failures of up to 1,024 projects are remembered.
+//
+// Responses are not cached: each allocate and each join sends a request.
 //
 // # Webhooks
 //

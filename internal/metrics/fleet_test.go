@@ -119,7 +119,7 @@ func TestEveryCount(t *testing.T) {
 		`ferry_jwks_documents{state="stale"}`:              n.field["Identity.Stale"],
 		`ferry_jwks_documents{state="missing"}`:            n.field["Identity.Keyless"],
 		`ferry_admission_questions_total{answer="denied"}`: n.field["Admission.Denied"],
-		"ferry_admission_resting":                          1,
+		"ferry_admission_resting":                          n.field["Admission.Resting"],
 		`ferry_webhook_dropped_total{reason="full"}`:       n.field["Webhooks.Full"],
 		`ferry_webhook_dropped_total{reason="failed"}`:     n.field["Webhooks.Failed"],
 		"ferry_webhook_waiting":                            n.field["Webhooks.Waiting"],

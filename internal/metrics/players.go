@@ -49,12 +49,12 @@ func (p *page) identity(st *identity.Stats) {
 }
 
 func (p *page) admission(st *hooks.AdmissionStats) {
-	p.family("ferry_admission_questions_total", counter, "Admission requests by response: unanswered without a valid one, unasked while the circuit breaker is open.")
+	p.family("ferry_admission_questions_total", counter, "Admission requests by response: unanswered without a valid one, unasked while a circuit breaker is open.")
 	p.sample("ferry_admission_questions_total", st.Allowed, "answer", "allowed")
 	p.sample("ferry_admission_questions_total", st.Denied, "answer", "denied")
 	p.sample("ferry_admission_questions_total", st.Failed, "answer", "unanswered")
 	p.sample("ferry_admission_questions_total", st.Skipped, "answer", "unasked")
-	p.single("ferry_admission_resting", gauge, "1 while the circuit breaker of the admission program is open.", boolGauge(st.BreakerOpen))
+	p.single("ferry_admission_resting", gauge, "Open circuit breakers of the admission program: one for each project that it does not answer, one for all if it accepts no connection.", count(st.Resting))
 }
 
 func (p *page) webhooks(st *hooks.WebhookStats) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"sync/atomic"
@@ -31,6 +32,8 @@ var (
 	ErrURL = errors.New("outcall: not a usable URL")
 	// ErrPlain: plain HTTP to where it is not permitted.
 	ErrPlain = errors.New("outcall: plain HTTP is for loopback only, and for private networks where the operator says so: use https")
+	// ErrConnect: no connection was opened, or none before the call ended.
+	ErrConnect = errors.New("outcall: no connection")
 	// ErrTooLarge: the answer has more bytes than the caller takes.
 	ErrTooLarge = errors.New("outcall: the answer is too large")
 )
@@ -55,10 +58,11 @@ type Config struct {
 // Endpoint is one URL that can be called. Its fields do not change, but for
 // closed; many goroutines may use it.
 type Endpoint struct {
-	url    string
-	host   string
-	client *http.Client
-	closed atomic.Bool
+	url      string
+	host     string
+	client   *http.Client
+	replaced bool // Config.Transport is set: there are no connections
+	closed   atomic.Bool
 }
 
 // New returns an endpoint, ErrURL or ErrPlain. It connects to nothing.
@@ -73,7 +77,7 @@ func New(cfg Config) (*Endpoint, error) {
 		transport = newTransport(u.Scheme == "http", cfg)
 	}
 	return &Endpoint{
-		url: u.String(), host: u.Host,
+		url: u.String(), host: u.Host, replaced: cfg.Transport != nil,
 		client: &http.Client{
 			Transport: transport, Timeout: cfg.Timeout,
 			// A redirect would lead to where the operator has not looked.
@@ -144,6 +148,9 @@ func (e *Endpoint) Post(ctx context.Context, header http.Header, body []byte, li
 
 func (e *Endpoint) do(ctx context.Context, method string, header http.Header, body []byte, limit int64) (Answer, error) {
 	defer e.settle()
+	var connected atomic.Bool
+	connected.Store(e.replaced)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, method, e.url, bytes.NewReader(body))
 	if err != nil {
 		return Answer{}, e.fail(err)
@@ -151,7 +158,10 @@ func (e *Endpoint) do(ctx context.Context, method string, header http.Header, bo
 	req.Header = header
 	req.Header.Set("User-Agent", "ferry")
 	resp, err := e.client.Do(req)
-	if err != nil {
+	switch {
+	case err != nil && !connected.Load():
+		return Answer{}, fmt.Errorf("%w: %w", ErrConnect, e.fail(err))
+	case err != nil:
 		return Answer{}, e.fail(err)
 	}
 	defer resp.Body.Close()
