@@ -59,6 +59,12 @@ var (
 	ErrAuthUnavailable = errors.New("httpapi: the token cannot be checked now")
 )
 
+// TokenError is an error of Config.Authenticate for a token that a trusted issuer has signed,
+// and that lacks something. The answer and the log have the reason.
+type TokenError struct{ Reason string }
+
+func (e TokenError) Error() string { return "httpapi: the token does not fit: " + e.Reason }
+
 // errNoToken: the request has not exactly one bearer token.
 var errNoToken = errors.New("httpapi: no bearer token")
 
@@ -101,7 +107,11 @@ func authProblem(err error) *api.Problem {
 	if errors.Is(err, ErrAuthUnavailable) {
 		return withRetryAfter(statusProblem(http.StatusServiceUnavailable, "tokens cannot be checked now"), retryUnavailable)
 	}
-	return statusProblem(http.StatusUnauthorized, "a valid bearer token is required")
+	detail := "a valid bearer token is required"
+	if wrong, ok := errors.AsType[TokenError](err); ok {
+		detail = "the token is not accepted: " + wrong.Reason
+	}
+	return statusProblem(http.StatusUnauthorized, detail)
 }
 
 // challenge returns the WWW-Authenticate header of a 401. A request without a token
@@ -113,7 +123,18 @@ func challenge(err error) string {
 	case errors.Is(err, ErrTokenExpired):
 		return `Bearer error="invalid_token", error_description="the token has expired"`
 	}
+	if wrong, ok := errors.AsType[TokenError](err); ok {
+		return `Bearer error="invalid_token", error_description="` + strings.Map(descriptionByte, wrong.Reason) + `"`
+	}
 	return `Bearer error="invalid_token"`
+}
+
+// descriptionByte replaces what an error_description may not contain (RFC 6750, 3).
+func descriptionByte(r rune) rune {
+	if r < ' ' || r > '~' || r == '"' || r == '\\' {
+		return '_'
+	}
+	return r
 }
 
 // caller returns the principal as the service's caller. An anonymous caller cannot

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // known authenticates a few tokens: those of players and of a backend are valid, one
@@ -30,6 +31,9 @@ func known(_ context.Context, token string) (Identity, error) {
 		return Identity{}, fmt.Errorf("%w: at dawn", ErrTokenExpired)
 	case token == "unavailable":
 		return Identity{}, ErrAuthUnavailable
+	}
+	if reason, ok := strings.CutPrefix(token, "wrong:"); ok {
+		return Identity{}, fmt.Errorf("rejected: %w", TokenError{Reason: strings.ReplaceAll(reason, "_", " ")})
 	}
 	return Identity{}, errors.New("rejected: unknown-token")
 }
@@ -49,6 +53,8 @@ func TestAuthenticate(t *testing.T) {
 		{"unknown-token", `Bearer error="invalid_token"`, 401},
 		{"expired", `Bearer error="invalid_token", error_description="the token has expired"`, 401},
 		{"unavailable", "", 503},
+		{"wrong:claim_sub_is_a_number", `Bearer error="invalid_token", error_description="claim sub is a number"`, 401},
+		{`wrong:claim_"ü`, `Bearer error="invalid_token", error_description="claim __"`, 401},
 	} {
 		rec := x.post("/v1/allocate", c.token, `{"maxConnections":4}`)
 		wantProblem(t, rec, c.status, 15000+c.status)
@@ -453,5 +459,23 @@ func TestTokenIsNotPrinted(t *testing.T) {
 	}
 	if got, want := token.String(), "player p/e anna"; got != want {
 		t.Errorf("String = %q, want %q", got, want)
+	}
+}
+
+// TestWrongToken checks that a signed token that lacks something is refused with its reason, which
+// the log has once a minute.
+func TestWrongToken(t *testing.T) {
+	t.Parallel()
+	var log testkit.LogBuffer
+	x := newFixture(t, Config{Authenticate: known, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 3 {
+		rec := x.post("/v1/allocate", "wrong:claim_sub_is_a_number", `{"maxConnections":4}`)
+		wantProblem(t, rec, 401, 15401)
+		if !strings.Contains(rec.Body.String(), "the token is not accepted: claim sub is a number") {
+			t.Errorf("the answer: %s", rec.Body)
+		}
+	}
+	if n := strings.Count(log.String(), "claim sub is a number"); n != 1 {
+		t.Errorf("%d lines:\n%s", n, &log)
 	}
 }

@@ -57,8 +57,8 @@ type Config struct {
 	// Authenticate or Anonymous is set.
 	Tokens []Token
 	// Authenticate returns the holder of a token that is not one of Tokens. Its
-	// error is logged and must not contain the token; ErrTokenExpired and
-	// ErrAuthUnavailable change the answer. It is called concurrently and must limit
+	// error is logged and must not contain the token; ErrTokenExpired,
+	// ErrAuthUnavailable and TokenError change the answer. It is called concurrently and must limit
 	// its own time. Nil: only Tokens are accepted.
 	Authenticate func(ctx context.Context, token string) (Identity, error)
 	// SharedLimiter counts requests and failed joins of principals for several

@@ -76,14 +76,19 @@ func preflight(w http.ResponseWriter, r *http.Request, method string) int {
 	return http.StatusNoContent
 }
 
-// allowedHeaders returns the base headers and those requested headers that Unity's web
-// requests add; their names depend on the version.
+// toolHeaders are request headers that a page's tools add to each of its calls: tracing (W3C
+// Trace Context and Baggage, Sentry), and loaders that bypass the cache.
+var toolHeaders = []string{"traceparent", "tracestate", "baggage", "sentry-trace", "cache-control", "pragma"}
+
+// allowedHeaders returns the base headers and those requested headers that tools of a page
+// add, or Unity's web requests, where names depend on the version.
 func allowedHeaders(asked string) string {
 	allowed := baseHeaders
 	names := strings.Split(asked, ",")
 	for _, name := range names[:min(len(names), maxHeaderNames)] {
 		name = strings.ToLower(strings.TrimSpace(name))
-		if (strings.HasPrefix(name, "unity-") || strings.HasPrefix(name, "x-unity-")) && isHeaderName(name) {
+		unity := strings.HasPrefix(name, "unity-") || strings.HasPrefix(name, "x-unity-")
+		if unity && isHeaderName(name) || slices.Contains(toolHeaders, name) {
 			allowed += ", " + name
 		}
 	}

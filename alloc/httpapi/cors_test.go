@@ -17,7 +17,8 @@ func preflightRequest(path, origin, headers string) *http.Request {
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
-	asked := "authorization,content-type,unity-client-mode,unity-client-version,x-unity-version,x-evil,unity-a b"
+	asked := "authorization,content-type,unity-client-mode,unity-client-version,x-unity-version,x-evil,unity-a b," +
+		"traceparent, Baggage,sentry-trace,cache-control,tracestatex"
 	for path, call := range x.calls {
 		rec := x.do(preflightRequest(path, "https://game.example.org", asked))
 		wantStatus(t, rec, http.StatusNoContent)
@@ -25,7 +26,7 @@ func TestPreflight(t *testing.T) {
 			"Access-Control-Allow-Origin":  "*",
 			"Access-Control-Allow-Methods": call.method,
 			"Access-Control-Allow-Headers": "Authorization, Content-Type, Accept, " +
-				"unity-client-mode, unity-client-version, x-unity-version",
+				"unity-client-mode, unity-client-version, x-unity-version, traceparent, baggage, sentry-trace, cache-control",
 			"Access-Control-Max-Age": "600",
 			"Allow":                  allowed[call.method],
 		}

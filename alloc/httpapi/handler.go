@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -72,6 +73,7 @@ type Handler struct {
 	cfg      Config
 	log      *slog.Logger
 	refusals refusalLog
+	wrong    atomic.Int64 // Unix time of the last line about a TokenError
 	now      func() time.Time
 }
 
@@ -215,12 +217,23 @@ func (h *Handler) identify(header http.Header, r *http.Request, name callName) (
 		problem = h.countUnauthenticated(client.Prefix)
 	default:
 		h.log.Debug("caller not authenticated", "call", string(name), "error", err)
+		h.logWrongToken(err)
 		problem = h.refuseUnauthenticated(header, client.Prefix, err)
 	}
 	if problem != nil {
 		return source{}, problem
 	}
 	return source{principal: p, client: client}, nil
+}
+
+// logWrongToken reports that an issuer's tokens do not fit, which the operator has to change:
+// one a minute.
+func (h *Handler) logWrongToken(err error) {
+	wrong, ok := errors.AsType[TokenError](err)
+	now, last := h.now().Unix(), h.wrong.Load()
+	if ok && now-last >= int64(refusalLogEvery/time.Second) && h.wrong.CompareAndSwap(last, now) {
+		h.log.Warn("a token of a trusted issuer is not accepted", "error", wrong.Reason)
+	}
 }
 
 // refuseUnauthenticated returns the answer to a request without a valid token.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -361,6 +362,8 @@ func (t *policy) authenticate() func(context.Context, string) (httpapi.Identity,
 			return httpapi.Identity{}, fmt.Errorf("%w: %w", httpapi.ErrTokenExpired, err)
 		case errors.Is(err, identity.ErrKeysUnavailable):
 			return httpapi.Identity{}, fmt.Errorf("%w: %w", httpapi.ErrAuthUnavailable, err)
+		case errors.Is(err, identity.ErrRules):
+			return httpapi.Identity{}, httpapi.TokenError{Reason: strings.TrimPrefix(err.Error(), "identity: ")}
 		case err != nil:
 			return httpapi.Identity{}, err
 		}

@@ -31,7 +31,7 @@ type Issuer struct {
 	EnvironmentClaim    string   `key:"environment_claim" usage:"claim with the environment; if environment is set too, both must agree"`
 	EnvironmentAudience string   `key:"environment_audience" usage:"prefix of the aud value that holds the environment"`
 	Environment         string   `key:"environment" usage:"environment of all tokens of this issuer"`
-	PlayerClaim         string   `key:"player_claim" usage:"claim with the player; empty: sub"`
+	PlayerClaim         string   `key:"player_claim" usage:"claim with the player, a string; empty: sub"`
 	KindClaim           string   `key:"kind_claim" usage:"claim with the kind, player or server"`
 	Kind                string   `key:"kind" oneof:"player,server" usage:"kind of tokens without the kind claim"`
 }

@@ -42,7 +42,7 @@
 //
 // A player is identified by the sub of the token within project and environment. Issuers
 // with the same project and environment share its players: the same sub is the same
-// player.
+// player. The sub is a string, as RFC 7519 (4.1.2) requires: a number is refused.
 //
 // # Presets
 //

@@ -242,9 +242,13 @@ func checkName(what, name, wanted string) (string, error) {
 	return name, nil
 }
 
-// claimText returns the name in a claim.
+// claimText returns the name in a claim. A number is none: above 2^53, the ids of two people
+// would become one (RFC 8259, 6).
 func claimText(claims jwt.MapClaims, claim string) (string, error) {
-	name, _ := claims[claim].(string)
+	name, ok := claims[claim].(string)
+	if _, isNumber := claims[claim].(float64); isNumber && !ok {
+		return "", fmt.Errorf("%w: claim %s is a number, and must be a string: large numbers lose digits", ErrRules, claim)
+	}
 	return checkName("claim "+claim, name, "")
 }
 

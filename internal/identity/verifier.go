@@ -200,7 +200,8 @@ func (v *Verifier) Run(ctx context.Context) {
 
 // Verify returns the identity of a token's holder. It waits for a fetch in progress, up
 // to Config.Wait or until ctx is done. The error wraps one of the package's errors and
-// is meant for a log; an API should expose ErrExpired and ErrKeysUnavailable only.
+// is meant for a log; an API should expose ErrExpired and ErrKeysUnavailable only, and
+// ErrRules with its text: the issuer has signed the token.
 func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
 	if len(token) > MaxToken {
 		return Identity{}, fmt.Errorf("%w: more than %d bytes", ErrMalformed, MaxToken)

@@ -155,6 +155,13 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %v", name, id, err, c.want)
 		}
 	}
+	// As floats, these two people would be one.
+	for _, sub := range []int64{1<<53 + 1, 1 << 53} {
+		_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, "e", ecKey, with("sub", sub)))
+		if !errors.Is(err, ErrRules) || !strings.Contains(err.Error(), "claim sub is a number, and must be a string") {
+			t.Errorf("sub %d: %v", sub, err)
+		}
+	}
 }
 
 // TestTampered checks that no byte of a token can be changed, removed or added.
