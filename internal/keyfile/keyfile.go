@@ -41,12 +41,12 @@ func WriteIn(dir *os.Root, name string, content []byte) error {
 	if err := dir.Rename(temp, name); err != nil {
 		return errors.Join(err, dir.Remove(temp))
 	}
-	return syncDir(dir)
+	return SyncDir(dir)
 }
 
-// syncDir makes a rename in dir last. Windows cannot sync a directory and does
+// SyncDir makes a rename in dir last. Windows cannot sync a directory and does
 // not need it.
-func syncDir(dir *os.Root) error {
+func SyncDir(dir *os.Root) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}

@@ -25,6 +25,17 @@ var (
 	ErrReplaced = errors.New("was replaced while it was opened")
 )
 
+// IsRefusal reports whether err is one of these errors, which last until the operator
+// mends the directory.
+func IsRefusal(err error) bool {
+	for _, refusal := range []error{ErrOwner, ErrPermissions, ErrNotRegular, ErrHardLinks, ErrReplaced} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
 // OpenDir opens the directory at path. Only this user and root may be able to change its
 // entries, and a group of this process if root owns the directory, as Kubernetes makes a
 // volume. The path may be a symbolic link of this user or of root, which systemd makes

@@ -34,9 +34,9 @@ type Config struct {
 	// Unmapped disables the mapping: each change takes two system calls, as on
 	// platforms without mappings.
 	Unmapped bool
-	// OnError is called at most once with the error after which nothing more is
-	// stored, and at most once with ErrFull. The goroutine that calls a method, or
-	// Open, calls it; it must not call the File. Default: not called.
+	// OnError is called with the error after which changes are not stored, and with
+	// ErrFull: each at most once until the file is complete again. The goroutine that
+	// calls a method, or Open, calls it; it must not call the File. Default: not called.
 	OnError func(error)
 }
 

@@ -83,7 +83,7 @@ func (c *counter) start(value uint64, mapped bool) error {
 	if _, err := c.source.WriteAt(content, 0); err != nil {
 		return err
 	}
-	if mapped {
+	if mapped && c.mapped == nil {
 		if mem, unmap, err := sock.MapFile(c.source, counterSize); err == nil {
 			c.mapped, c.unmap = mem, unmap
 		}
@@ -94,6 +94,9 @@ func (c *counter) start(value uint64, mapped bool) error {
 // set stores a value, which must not be smaller than the last one. The state file must
 // have it already.
 func (c *counter) set(value uint64) error {
+	if c == nil {
+		return nil // It could not be opened: the file is not complete.
+	}
 	putWord(c.next[:], c.seed, counterAt, value)
 	if c.mapped != nil {
 		return copyMapped(c.mapped[counterAt:], c.next[:])
@@ -103,6 +106,9 @@ func (c *counter) set(value uint64) error {
 }
 
 func (c *counter) close() error {
+	if c == nil {
+		return nil
+	}
 	var err error
 	if c.unmap != nil {
 		err = c.unmap()

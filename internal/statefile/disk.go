@@ -1,6 +1,7 @@
 package statefile
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/bits"
@@ -37,13 +38,14 @@ type disk struct {
 
 // startMapping maps f, which has its full size, up to place top. If that fails, the
 // file is used without a mapping, which is slower.
-func (d *disk) startMapping(f *os.File, top int) {
+func (d *disk) startMapping(f *os.File, top int) error {
 	d.source = f
-	if err := d.remap(Place(max(top, 1))); err != nil {
-		return
+	if err := d.remap(Place(min(max(top, 1), d.places))); err != nil {
+		return err
 	}
 	d.reserved = make([]bool, (d.places+chunkPlaces-1)/chunkPlaces)
 	d.zeros = make([]byte, chunkPlaces*recordSize)
+	return nil
 }
 
 // remap extends the mapping to place p, and at least doubles it. Mapping reserves disk
@@ -141,8 +143,9 @@ func (d *disk) close() error {
 		err = d.unmap()
 		d.mapped, d.unmap = nil, nil
 	}
-	if e := d.file.Close(); err == nil {
-		err = e
+	if d.file != nil {
+		err = errors.Join(err, d.file.Close())
+		d.file = nil
 	}
 	return err
 }

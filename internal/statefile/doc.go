@@ -5,7 +5,7 @@
 //
 // The relay can recover without the file; with it, recovery is strict. A missing or
 // damaged file, or one of another relay, is reported and replaced. If writing fails,
-// the relay continues without the file.
+// the relay continues without the file, and writes it anew when it can.
 //
 // # The file
 //
@@ -61,8 +61,13 @@
 // disk is an error. The mapping, which reserves space where the system can, starts
 // small and doubles. Each access to it runs with debug.SetPanicOnFault, so that a
 // fault is an error too, on file systems that need space to overwrite, or when another
-// process truncates the file. After an error nothing more is stored, and the file is
-// marked as incomplete, or else removed.
+// process truncates the file. After an error nothing is stored, and the file is marked as
+// incomplete, or else removed.
+//
+// What was not stored is lost for the file, so its owner then writes it anew: [File.Rewrite]
+// begins a second file beside the first, with space for all records; the owner adds them;
+// [File.Complete] syncs it and renames it over the first. Until then, and after a crash
+// before, no file is complete.
 //
 // # Ownership
 //

@@ -3,8 +3,10 @@ package statefile
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,8 +20,9 @@ const setAsideSuffix = ".old"
 
 // Open opens or creates the state file and returns what the previous process left in
 // it. It accepts a file in any state. It fails if the configuration is invalid, or if
-// the path has no regular file and none can be created. If the file can be opened but
-// not written, Open calls OnError and the File stores nothing.
+// another user may have planted what is at the path; see [keyfile.Open]. If the file
+// cannot be opened or written for another reason, as on a full disk, Open calls OnError
+// and the File stores nothing until it is written anew; see [File.Rewrite].
 //
 // Open reads the whole file: about 5 ms per million free places, and 300 ms per
 // million records.
@@ -45,22 +48,22 @@ func Open(cfg Config) (*File, PreviousRun, error) {
 // openIn is Open in the directory of the file.
 func openIn(dir *os.Root, cfg Config) (*File, PreviousRun, error) {
 	name, machine := filepath.Base(cfg.Path), machineRun(cfg.Machine)
+	_ = dir.Remove(name + keyfile.Suffix) // It was not complete when its process ended.
 	f, size, err := openFile(dir, name)
 	if err != nil {
 		advanceCounter(dir, name, cfg.Relay)
-		return nil, PreviousRun{}, err
+		return openLater(dir, cfg, nil, scan{seed: recordSeed(cfg.Relay)}, err)
 	}
 	s := scanFile(f, size, cfg.Relay, machine, cfg.Places)
 	if size > 0 && s.holdsNothing() {
 		if f, err = setAside(dir, name, f); err != nil {
-			return nil, PreviousRun{}, err
+			return openLater(dir, cfg, nil, s, err)
 		}
 		size = 0
 	}
 	c, err := openCounter(dir, name, cfg.Relay)
 	if err != nil {
-		_ = f.Close()
-		return nil, PreviousRun{}, err
+		return openLater(dir, cfg, f, s, err)
 	}
 	s.checkCount(c.found)
 	l := newFile(cfg, f, machine, &s)
@@ -68,6 +71,22 @@ func openIn(dir *os.Root, cfg Config) (*File, PreviousRun, error) {
 	if err := l.start(f, size, &s); err != nil {
 		l.fail(err)
 	}
+	return l, s.left(), nil
+}
+
+// openLater returns a File that stores nothing until it is written anew, because of err;
+// or err, if the operator must mend what is in the directory. A nil f could not be opened.
+func openLater(dir *os.Root, cfg Config, f *os.File, s scan, err error) (*File, PreviousRun, error) {
+	if keyfile.IsRefusal(err) || errors.Is(err, fs.ErrPermission) {
+		if f != nil {
+			_ = f.Close()
+		}
+		return nil, PreviousRun{}, err
+	}
+	s.err = err
+	l := newFile(cfg, f, machineRun(cfg.Machine), &s)
+	l.dir, l.count = dir, s.count
+	l.fail(err)
 	return l, s.left(), nil
 }
 
@@ -101,7 +120,7 @@ func newFile(cfg Config, f *os.File, machine [16]byte, s *scan) *File {
 	places := max(cfg.Capacity, s.top())
 	l := &File{
 		cfg:  cfg,
-		disk: disk{file: f, places: places},
+		disk: disk{places: places},
 		head: header{
 			capacity: places, relay: cfg.Relay, machine: machine,
 			state: stateComplete, boots: bootsWith(s.head.boots, cfg.Boot),
@@ -109,7 +128,10 @@ func newFile(cfg Config, f *os.File, machine [16]byte, s *scan) *File {
 		seed: s.seed,
 		free: newFreePlaces(cfg.Capacity),
 	}
-	if s.settled() {
+	if f != nil {
+		l.disk.file = f
+	}
+	if l.settled = s.settled(); l.settled {
 		l.head.state |= stateSettled
 	}
 	return l
@@ -147,7 +169,7 @@ func (l *File) start(f *os.File, size int64, s *scan) error {
 		}
 	}
 	if !l.cfg.Unmapped {
-		l.disk.startMapping(f, s.top())
+		_ = l.disk.startMapping(f, s.top()) // Without a mapping the file is slower.
 	}
 	return l.adopt(s)
 }

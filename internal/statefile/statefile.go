@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/keyfile"
 )
 
 // File is the state file of one relay, opened by [Open]. It is not safe
@@ -20,8 +22,11 @@ type File struct {
 	head       header
 	seed       uint32
 	free       freePlaces
-	off        bool // closed, or storing failed
-	overflowed bool // an allocation found no place
+	off        bool     // closed, or storing failed
+	overflowed bool     // an allocation found no place
+	settled    bool     // see Settle
+	closed     bool     // by Close or Leave
+	rewrite    *rewrite // nil: the file is not written anew
 	slow       atomic.Uint64
 
 	raw    rawRecord // the record that is being changed
@@ -180,8 +185,12 @@ func (l *File) store(p Place) bool {
 // allocations that did not come back. Without it the file accounts for this boot only,
 // unless the file of the previous process was settled and complete.
 func (l *File) Settle() {
-	if l == nil || l.off || l.overflowed {
+	if l == nil {
 		return
+	}
+	l.settled = true
+	if l.Incomplete() {
+		return // Complete writes it.
 	}
 	l.head.state |= stateSettled
 	if err := l.writeHeader(); err != nil {
@@ -199,13 +208,14 @@ func (l *File) Mapped() bool { return l.disk.mapped != nil }
 // Close syncs and closes the file, so that it is complete even if the machine
 // restarts. Later changes have no effect. A second Close returns os.ErrClosed.
 func (l *File) Close() error {
-	if l.disk.file == nil {
+	if l.closed {
 		return os.ErrClosed
 	}
+	l.closed = true
+	l.endRewrite()
 	err := l.finish()
 	l.off = true
 	err = errors.Join(err, l.closeFiles())
-	l.disk.file = nil
 	if err != nil {
 		return fmt.Errorf("statefile: %w", err)
 	}
@@ -215,13 +225,12 @@ func (l *File) Close() error {
 // Leave closes the file for another process of this run of the machine, as it is and without
 // waiting for the disk. Later changes have no effect.
 func (l *File) Leave() error {
-	if l.disk.file == nil {
+	if l.closed {
 		return os.ErrClosed
 	}
-	l.off = true
-	err := l.closeFiles()
-	l.disk.file = nil
-	return err
+	l.off, l.closed = true, true
+	l.endRewrite()
+	return l.closeFiles()
 }
 
 func (l *File) closeFiles() error {
@@ -241,12 +250,16 @@ func (l *File) finish() error {
 	if err := l.writeHeader(); err != nil {
 		return err
 	}
-	return errors.Join(l.disk.file.Sync(), l.counter.source.Sync())
+	return errors.Join(l.disk.file.Sync(), l.counter.source.Sync(), keyfile.SyncDir(l.dir))
 }
 
 // overflow records that an allocation has no place, so its absence proves nothing.
 func (l *File) overflow() {
 	if l.overflowed {
+		return
+	}
+	if l.rewrite != nil {
+		l.fail(ErrFull)
 		return
 	}
 	l.overflowed = true
@@ -259,19 +272,23 @@ func (l *File) overflow() {
 }
 
 // fail ends storing. The file lacks all later changes, so it is marked, or else
-// removed.
+// removed. A new file that is not complete yet is removed, which is not reported again.
 func (l *File) fail(err error) {
 	if l.off {
 		return
 	}
 	l.off = true
+	if l.rewrite != nil {
+		l.endRewrite()
+		return
+	}
 	l.head.state = 0
 	if e := l.writeHeader(); e != nil {
 		if e := l.dir.Remove(filepath.Base(l.cfg.Path)); e != nil {
 			err = fmt.Errorf("%w; remove %s before the next start, as it could not be done: %w", err, l.cfg.Path, e)
 		}
 	}
-	l.cfg.reportError(fmt.Errorf("statefile: nothing is stored any more: %w", err))
+	l.cfg.reportError(fmt.Errorf("statefile: changes are not stored: %w", err))
 }
 
 // writeHeader writes the header without the journal, which counts as a change. It does
@@ -280,8 +297,10 @@ func (l *File) writeHeader() error {
 	b := append(l.head.encode(), make([]byte, 8)...)
 	l.count++
 	putWord(b[countAt:], l.seed, countAt, l.count)
-	if _, err := l.disk.file.WriteAt(b, 0); err != nil {
-		return err
+	if l.disk.file != nil {
+		if _, err := l.disk.file.WriteAt(b, 0); err != nil {
+			return err
+		}
 	}
 	return l.counter.set(l.count)
 }

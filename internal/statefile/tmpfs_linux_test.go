@@ -2,12 +2,17 @@ package statefile
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // TestFullDisk runs on a file system of 256 KiB and a page for the counter, which a child mounts in its own
@@ -41,7 +46,90 @@ func tmpfsChild(dir string) {
 	fillDisk(filepath.Join(dir, "reserved"), false, false)
 	fillDisk(filepath.Join(dir, "faulting"), false, true)
 	fillDisk(filepath.Join(dir, "unmapped"), true, false)
+	for pages := 1; pages <= 80; pages++ {
+		for _, unmapped := range []bool{false, true} {
+			growDisk(dir, pages, unmapped)
+		}
+	}
 	os.Exit(0)
+}
+
+// resize changes the size of the file system at dir.
+func resize(dir string, pages int) {
+	if err := syscall.Mount("ferry", dir, "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dk", 4*pages)); err != nil {
+		exit("remount:", err)
+	}
+}
+
+// growDisk uses both files on a disk of so many pages, which is full at another place for
+// each number, and then on a larger one, where the state file must become complete again.
+func growDisk(dir string, pages int, unmapped bool) {
+	where := fmt.Sprintf("%d pages, unmapped %v:", pages, unmapped)
+	resize(dir, pages)
+	cfg := Config{Path: filepath.Join(dir, "grows"), Capacity: 3000, Boot: 1, Machine: "up", Unmapped: unmapped}
+	var reported []error
+	cfg.OnError = func(err error) { reported = append(reported, err) }
+	l, _, err := Open(cfg)
+	if err != nil {
+		exit(where, err)
+	}
+	sessions, err := OpenSessions(SessionsConfig{
+		Path: filepath.Join(dir, "sessions"), Capacity: 1000, MaxAge: time.Hour, Machine: "up", Unmapped: unmapped,
+	})
+	if err != nil && !errors.Is(err, syscall.ENOSPC) {
+		exit(where, err)
+	}
+	all := make([]Record, 2000)
+	for i := range all {
+		all[i] = Record{ID: proto.AllocationID{byte(i), byte(i >> 8), 1}, Tenant: 1}
+		p := l.Add(&all[i])
+		l.SetLinks(p, uint16(i), 0)
+		sessions.SetSent(sessions.Add(&Session{Serial: uint64(i)}), 5)
+	}
+	stored := l.Storing()
+	writeAnew := func() error {
+		if stored {
+			return nil
+		}
+		if err := l.Rewrite(len(all)); err != nil {
+			return err
+		}
+		for i := range all {
+			l.Add(&all[i])
+		}
+		for l.Rewriting() && !l.Complete() {
+			runtime.Gosched()
+		}
+		return nil
+	}
+	if err := writeAnew(); err != nil && !errors.Is(err, syscall.ENOSPC) {
+		exit(where, "on the full disk:", err)
+	}
+	if stored != (len(reported) == 0) || !stored && !errors.Is(reported[0], syscall.ENOSPC) || len(reported) > 1 {
+		exit(where, "stored", stored, "reported", reported)
+	}
+	resize(dir, 400)
+	if err := writeAnew(); err != nil {
+		exit(where, "with space:", err)
+	}
+	if l.Incomplete() || l.Mapped() == unmapped && !stored {
+		exit(where, "not complete with space; mapped", l.Mapped())
+	}
+	if err := errors.Join(l.closeFiles(), sessions.Close()); err != nil { // as when it is killed
+		exit(where, err)
+	}
+	cfg.Boot++
+	l, left, err := Open(cfg)
+	if err != nil || !left.Complete || len(left.Records) != len(all) {
+		exit(where, "the next run:", err, left.Err, len(left.Records))
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err = errors.Join(err, l.Close()); err != nil {
+		exit(where, err)
+	}
+	for _, name := range files {
+		_ = os.Remove(name)
+	}
 }
 
 // fillDisk adds records until the disk is full. With faulting the state file
