@@ -451,6 +451,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 	c.wheel.remove(h)
 	c.shared.sealer.Release(a.Epoch)
 	c.stateFile.Remove(c.recordPlace(h))
+	delete(c.codes, h)
 	heard := c.shared.table.Activity(h).LastHeard() != 0
 	tenant := c.tenantName(a.Tenant)
 	if e, ok := c.shared.table.At(h); ok {
@@ -590,7 +591,7 @@ func (c *control) abandonRecovery(id proto.AllocationID, now int64) error {
 	c.recovery.returned[i] = true
 	c.recovery.missing--
 	c.seats.recoverable -= recoverableSeats(&lost.Record)
-	c.stateFile.Remove(lost.Place)
+	c.stateFile.Remove(c.awaitedPlace(i))
 	if c.hooks.OnEnd != nil {
 		c.hooks.OnEnd(EndEvent{ID: id, Role: roleFromFlags(lost.Flags), Tenant: c.tenantName(lost.Tenant), Reason: EndOperator})
 	}

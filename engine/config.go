@@ -108,10 +108,12 @@ type Config struct {
 	// back after a restart, and a captured BIND is accepted. See
 	// [Server.StateReport].
 	StateFile string
-	// OnStateError is called, at most once for each, with [ErrStateFull] and with
-	// the error after which nothing is stored any more. New or the control
-	// goroutine calls it; it must not block. The relay goes on. Nil: not called.
-	OnStateError func(error)
+	// OnStateError is called with [ErrStateFull] and with the error after which changes
+	// are not stored, and OnStateComplete when the file has been written anew, after which
+	// an error is reported again. New or the control goroutine calls them; they must not
+	// block. The relay goes on. Nil: not called.
+	OnStateError    func(error)
+	OnStateComplete func()
 	// RecoverFor is the time after New in which allocations of earlier runs may
 	// come back. Default 60 s; negative: never.
 	RecoverFor time.Duration

@@ -35,6 +35,8 @@ type control struct {
 	rebuilt    atomic.Uint64
 	sendTotals func() sendCounts
 	stateFile  *statefile.File // nil methods do nothing
+	rewrite    rewrite
+	codes      map[table.Handle]statefile.Code // join codes of live hosts, for rewrite
 	slow       slowLog
 	refusals   refusalGates
 	nextHops   *nextHops // nil: there is no fast path
@@ -153,6 +155,7 @@ func (c *control) runOnce(now int64) bool {
 	more := c.expireSome(now)
 	more = c.nextHops.update() || more
 	c.recoverSome(now)
+	c.rewriteSome(now)
 	c.drainSome(now)
 	more = c.endMigrations(now) || more
 	for range len(c.calls) {

@@ -59,6 +59,7 @@ const handoverVersion = 2<<16 | table.HandoverVersion
 type handoverHead struct {
 	Locals  [][]netip.Addr       // numbered addresses, by listener
 	Tenants map[uint64][2][]byte // project and environment, which may not be UTF-8
+	Codes   []KeptCode           // of all hosts, if the state file lacks some
 }
 
 // ErrHandover is wrapped by the errors of New about an [Offer], and of Run about the state
@@ -274,6 +275,9 @@ func (s *Server) writeState(to *bufio.Writer) error {
 			head.Tenants[hash] = [2][]byte{[]byte(t.name.Project), []byte(t.name.Environment)}
 		}
 	}
+	if !c.rewrite.complete.Load() {
+		head.Codes = c.keptCodes()
+	}
 	encoded, err := json.Marshal(&head)
 	if err != nil {
 		return err
@@ -331,6 +335,7 @@ func (s *Server) readState(from *bufio.Reader) error {
 		b, err := from.Peek(table.HandoverLen)
 		switch {
 		case len(b) == 0 && err == io.EOF:
+			s.control.keepCodes(head.Codes)
 			return nil
 		case err != nil:
 			return err
@@ -354,9 +359,13 @@ func (s *Server) resumeFile() {
 	}
 	slices.Sort(places)
 	file, left := s.openStateFile(places)
-	c.stateFile = file
+	if !left.Complete {
+		file.Discard(left.Err) // The other process could not store all changes: the table has them.
+	}
+	c.setStateFile(file)
 	s.takeRecords(left.Records)
 	file.Settle()
+	s.keptCodes = c.keptCodes()
 	if s.cfg.OnResume != nil {
 		s.cfg.OnResume()
 	}
@@ -369,6 +378,9 @@ func (s *Server) takeRecords(found []statefile.FoundRecord) {
 	stored := make(map[proto.AllocationID]statefile.Place, len(found))
 	for i := range found {
 		stored[found[i].ID] = found[i].Place
+		if e, ok := c.shared.table.ByID(found[i].ID); ok {
+			c.noteCode(e.Handle, found[i].Code)
+		}
 	}
 	for slot := range c.shared.table.Slots() {
 		h := c.shared.table.HandleAt(slot)
@@ -377,9 +389,32 @@ func (s *Server) takeRecords(found []statefile.FoundRecord) {
 			continue
 		}
 		c.addRecord(h)
-		c.recordBind(h)
-		if e.Role == table.RoleHost {
-			c.recordHost(&e)
+	}
+}
+
+// noteCode keeps the join code of a live host, if it has one.
+func (c *control) noteCode(host table.Handle, code statefile.Code) {
+	if !code.IsZero() {
+		c.codes[host] = code
+	}
+}
+
+// keptCodes returns the join codes of all live hosts.
+func (c *control) keptCodes() (all []KeptCode) {
+	for h, code := range c.codes {
+		if e, ok := c.shared.table.At(h); ok {
+			all = append(all, KeptCode{Tenant: c.shared.table.Account(h).Tenant, Host: e.ID, Code: code.String()})
+		}
+	}
+	return all
+}
+
+// keepCodes keeps those of another process, which has checked them.
+func (c *control) keepCodes(all []KeptCode) {
+	for _, kept := range all {
+		if e, ok := c.shared.table.ByID(kept.Host); ok {
+			code, _ := statefile.ParseCode(kept.Code)
+			c.noteCode(e.Handle, code)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,7 +38,7 @@ func (s *site) handOver() {
 		s.t.Fatal(err)
 	}
 	cfg := s.cfg
-	cfg.StateFile, cfg.OnStateError = s.path, func(err error) { s.t.Error(err) }
+	cfg.StateFile, cfg.OnStateError = s.path, s.onStateError
 	var began time.Time
 	stopped, resumed := make(chan struct{}), make(chan struct{})
 	// The memory of the state is there before a process stops.
@@ -117,6 +119,32 @@ func TestHandOver(t *testing.T) {
 	// A restart recovers what was handed over.
 	s.restart("crashed")
 	s.talk("after a crash", host, joiner)
+}
+
+// TestHandOverWithoutFile: a relay whose state file cannot be written hands over join codes
+// as well, and the next process writes the file.
+func TestHandOverWithoutFile(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, engine.Config{BindTimeout: 10 * time.Minute})
+	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
+	s.stateErrors = true
+	if err := os.Truncate(s.path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.relay.KeepCode(t.Context(), host.Cred.ID, "6789BC"); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "it cannot be written", func() bool { return !s.relay.Stats().StateComplete })
+	s.handOver()
+	want := []engine.KeptCode{{Tenant: enginetest.Tenant.Hash(), Host: host.Cred.ID, Code: "6789BC"}}
+	if codes := s.relay.KeptCodes(); !slices.Equal(codes, want) {
+		t.Errorf("the codes are %+v", codes)
+	}
+	testkit.Eventually(t, "it is written", func() bool { return s.relay.Stats().StateComplete })
+	s.restart("crashed")
+	if !slices.Equal(s.relay.Kept, want) {
+		t.Errorf("after a crash the codes are %+v", s.relay.Kept)
+	}
 }
 
 // refusedFastPath is a fast path that the kernel refuses.

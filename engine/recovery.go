@@ -195,7 +195,11 @@ func (c *control) rebuild(cmd *command) Outcome {
 		c.recovery.returned[i] = true
 		c.recovery.missing--
 		c.seats.recoverable -= recoverableSeats(&before.Record)
-		a.StateIndex, a.AwaitedLinks = uint32(before.Place), before.Links
+		a.StateIndex, a.AwaitedLinks = uint32(c.awaitedPlace(i)), before.Links
+		c.noteCode(h, before.Code)
+		if c.isUnwritten(h) {
+			c.stateFile.Remove(c.awaitedPlace(i)) // rewriteSome adds it as one that lives.
+		}
 		a.EverLinked = before.Flags&statefile.Linked != 0
 		a.LinkBlocked = cmd.claims.role == alloc.RoleJoiner && !a.EverLinked
 	} else {
@@ -340,7 +344,7 @@ func (c *control) recoverSome(now int64) {
 			continue
 		}
 		c.pace.ends--
-		c.stateFile.Remove(lost.Place)
+		c.stateFile.Remove(c.awaitedPlace(r.next - 1))
 		c.seats.recoverable -= recoverableSeats(&lost.Record)
 		if c.hooks.OnEnd != nil {
 			c.hooks.OnEnd(EndEvent{ID: lost.ID, Role: roleFromFlags(lost.Flags), Tenant: c.tenantName(lost.Tenant), Reason: EndLost})
@@ -377,15 +381,24 @@ func (c *control) logSlowChanges(now int64) {
 	c.slow = slowLog{n, now}
 }
 
-// addRecord adds the record of an allocation that was just reserved.
+// addRecord adds the record of an allocation that has none.
 func (c *control) addRecord(h table.Handle) {
+	if c.isUnwritten(h) {
+		return // rewriteSome adds it.
+	}
 	e, _ := c.shared.table.At(h)
-	c.shared.table.Account(h).StateIndex = uint32(c.stateFile.Add(&statefile.Record{
-		ID: e.ID, Tenant: c.shared.table.Account(h).Tenant, Flags: c.flags(&e),
+	a := c.shared.table.Account(h)
+	a.StateIndex = uint32(c.stateFile.Add(&statefile.Record{
+		ID: e.ID, Tenant: a.Tenant, Endpoint: c.endpointDigest(e.Endpoint), Code: c.codes[h],
+		Nonce: e.Nonce, Links: a.Links + a.AwaitedLinks, Flags: c.flags(&e),
 	}))
 }
 
+// recordPlace returns the place of an allocation's record; 0: it has none.
 func (c *control) recordPlace(h table.Handle) statefile.Place {
+	if c.isUnwritten(h) {
+		return 0
+	}
 	return statefile.Place(c.shared.table.Account(h).StateIndex)
 }
 

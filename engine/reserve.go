@@ -202,6 +202,7 @@ func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 	verdict := alloc.ErrNotFound
 	err = s.onControl(ctx, func(c *control) {
 		if e, ok := c.shared.table.ByID(id); ok && e.Role == table.RoleHost {
+			c.noteCode(e.Handle, packed)
 			c.stateFile.SetCode(c.recordPlace(e.Handle), packed)
 			c.migrations.noteCode(&e)
 			if c.hooks.OnCode != nil {

@@ -260,7 +260,9 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 		c.inboxes.add(w.inbox)
 	}
 	c.migrations, c.records = newMigrations(&s.cfg), s.cfg.Records
-	c.stateFile, c.seats.max = stateFile, int64(s.cfg.MaxSeats)
+	c.seats.max = int64(s.cfg.MaxSeats)
+	c.rewrite.onComplete = s.cfg.OnStateComplete
+	c.setStateFile(stateFile)
 	c.recover(left)
 	c.sendTotals, c.projects.traffic, c.isOpen = s.sendTotals, s.traffic, s.isOpen
 	s.shared.grace = newGrace(epochs)
@@ -302,7 +304,7 @@ func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
 	c := &control{
 		shared: r, wake: wake, calls: make(chan call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
-		projects: newProjects(),
+		projects: newProjects(), codes: make(map[table.Handle]statefile.Code),
 	}
 	c.hooks = c.guardHooks(hooks)
 	return c

@@ -34,6 +34,9 @@ type Stats struct {
 	// and ExpiryPauses those in which expiry paused; ExpiryPaused is set while it does.
 	Stalls, ExpiryPauses uint64
 	ExpiryPaused         bool
+	// StateComplete is set while the state file has all that the next run must know. It
+	// is not without a state file, or while that cannot be written.
+	StateComplete bool
 	// SlowChanges counts the changes of the state file that waited for its disk for 10 ms
 	// or more: meanwhile no client is bound or connected.
 	SlowChanges uint64
@@ -94,6 +97,7 @@ func (s *Server) Stats() Stats {
 	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.Draining()
 	b := &s.control.pause
 	st.Stalls, st.ExpiryPauses, st.ExpiryPaused = b.stallsTotal.Load(), b.pausesTotal.Load(), b.isActive.Load()
+	st.StateComplete = s.control.rewrite.complete.Load()
 	st.SlowChanges = s.control.stateFile.SlowChanges()
 	return st
 }

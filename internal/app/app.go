@@ -369,8 +369,7 @@ func (a *App) buildRelay() error {
 		cfg.RecoverFor = -1
 	}
 	a.restart.boot = sealer.Boot()
-	cfg.StateFile, cfg.OnStateError = a.opts.StateFile, a.onStateError
-	a.restart.storing.Store(a.opts.StateFile != "")
+	cfg.StateFile, cfg.OnStateError, cfg.OnStateComplete = a.opts.StateFile, a.onStateError, a.onStateComplete
 	a.relay, err = a.newRelay(cfg, sealer)
 	a.players.relay, a.history.relay = a.relay, a.relay
 	a.history.maxContent = cfg.MaxContent

@@ -96,8 +96,8 @@ func (a *App) relayConditions(add func(name, state, format string, args ...any))
 	switch {
 	case a.opts.StateFile == "":
 		add("state file", "note", "none: a restart ends all matches")
-	case !a.restart.storing.Load():
-		add("state file", "problem", "it is not written: a restart ends all matches; the log says why")
+	case !st.StateComplete:
+		add("state file", "problem", "it cannot be written: after a crash join codes are lost, and allocations that had ended may come back; the log says why, and the relay tries again every 5 s")
 	default:
 		add("state file", "ok", "matches survive a restart")
 	}

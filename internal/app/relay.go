@@ -210,7 +210,6 @@ type restart struct {
 	boot     uint64        // of this run
 	previous int           // allocations that the previous run left
 	lost     atomic.Uint64 // of them, those that did not come back in time
-	storing  atomic.Bool   // the state file is being written
 }
 
 // pending returns how many allocations may still come back.
@@ -298,9 +297,13 @@ func (a *App) onStateError(err error) {
 		a.opts.Logger.Error("state file: full, so that after a crash allocations that had ended may come back", "file", a.opts.StateFile)
 		return
 	}
-	a.restart.storing.Store(false)
-	a.opts.Logger.Error("state file: it cannot be written. The relay goes on; but after a crash join codes are lost, and allocations that had ended may come back",
+	a.opts.Logger.Error("state file: it cannot be written. The relay goes on, and tries again every 5 s; but after a crash until then join codes are lost, and allocations that had ended may come back",
 		"file", a.opts.StateFile, "error", err)
+}
+
+// onStateComplete logs that the state file was written anew.
+func (a *App) onStateComplete() {
+	a.opts.Logger.Info("state file: it could be written again, and is complete", "file", a.opts.StateFile)
 }
 
 // setBounds sets how many allocations the relay holds, and creates the memory guard. Dev
@@ -409,13 +412,14 @@ func (a *App) process() metrics.Process {
 	if a.relay == nil {
 		return p
 	}
-	p.MaxAllocations, p.Awaited = a.maxAllocations, a.restart.pending(a.relay.Stats().Rebuilt)
-	p.Lost, p.Storing = a.restart.lost.Load(), a.restart.storing.Load()
+	st := a.relay.Stats()
+	p.MaxAllocations, p.Awaited, p.Storing = a.maxAllocations, a.restart.pending(st.Rebuilt), st.StateComplete
+	p.Lost = a.restart.lost.Load()
 	p.ForeignSockets = a.foreign.Sockets()
 	p.UDP = a.udpLosses.read()
 	if a.memory != nil {
-		st := a.memory.Stats()
-		p.MemoryLimit, p.MemoryTight, p.MemoryRefused = st.Limit, st.Tight, st.Refused
+		m := a.memory.Stats()
+		p.MemoryLimit, p.MemoryTight, p.MemoryRefused = m.Limit, m.Tight, m.Refused
 	}
 	return p
 }

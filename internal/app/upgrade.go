@@ -315,7 +315,6 @@ func (a *App) resumed() {
 		a.codes.Restore(kept.Tenant, kept.Code, kept.Host)
 		a.history.keepCode(kept.Host, kept.Code)
 	}
-	a.restart.storing.Store(a.relay.StateReport().Opened)
 	close(a.serving)
 	if err := a.opts.NewHost.Serving(); err != nil {
 		a.opts.Logger.Warn("upgrade: the process before this one does not end", "error", err)

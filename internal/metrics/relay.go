@@ -135,7 +135,7 @@ type Process struct {
 	// restored, Lost the number of those that were not.
 	Awaited int
 	Lost    uint64
-	// Storing is set while the state file accepts writes.
+	// Storing is set while the state file has all that the next run must know.
 	Storing bool
 	// ForeignSockets is the number of sockets of other processes on the UDP port.
 	ForeignSockets int
@@ -161,7 +161,7 @@ func (m *Metrics) writeCapacity(w io.Writer) {
 	p.single("ferry_max_allocations", gauge, "Maximum number of allocations.", count(st.MaxAllocations))
 	p.single("ferry_recovery_awaited", gauge, "Allocations of the previous run that may still be restored.", count(st.Awaited))
 	p.single("ferry_recovery_lost_total", counter, "Allocations of the previous run that were not restored.", st.Lost)
-	p.single("ferry_ledger_storing", gauge, "1 while the state file accepts writes.", boolGauge(st.Storing))
+	p.single("ferry_ledger_storing", gauge, "1 while the state file has all that the next run must know.", boolGauge(st.Storing))
 	p.single("ferry_foreign_sockets", gauge, "Sockets of other processes on the UDP port.", count(st.ForeignSockets))
 
 	p.single("ferry_memory_limit_bytes", gauge, "Memory limit of the process in bytes; 0 if unknown.", count(int(st.MemoryLimit)))

@@ -25,6 +25,13 @@ func (l *File) Incomplete() bool {
 // Rewriting reports whether a new file is being written.
 func (l *File) Rewriting() bool { return l != nil && l.rewrite != nil }
 
+// Discard declares that the file lacks changes, for that reason.
+func (l *File) Discard(why error) {
+	if l != nil && !l.Incomplete() {
+		l.fail(why)
+	}
+}
+
 // Rewrite begins a new file with disk space for so many records. All places are void. The
 // caller adds every record again, by any number of calls of Add and between other changes,
 // and then calls Complete until that reports true. If Rewrite or a later change fails,

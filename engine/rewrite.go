@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/table"
+)
+
+// A state file that could not be written, as on a full disk, is written anew from the table.
+const (
+	// rewriteEvery is the time between two attempts.
+	rewriteEvery = 5000 // ms
+	// rewritePerCall is how many records one call of control writes: less than a millisecond.
+	rewritePerCall = 1024
+)
+
+// rewrite is the state of the rewriting. It belongs to control, except for complete.
+type rewrite struct {
+	complete   atomic.Bool // there is a state file with all changes
+	onComplete func()      // nil: not called
+
+	active bool
+	at     int64  // ms; when the next attempt begins
+	record int    // records of recovery before this one are in the new file
+	slot   uint32 // and allocations in slots of the table before this one
+}
+
+// setStateFile sets the state file; nil: there is none.
+func (c *control) setStateFile(f *statefile.File) {
+	c.stateFile = f
+	c.rewrite.complete.Store(f != nil && !f.Incomplete())
+}
+
+// isUnwritten reports whether an allocation has yet to be added to the new state file.
+func (c *control) isUnwritten(h table.Handle) bool {
+	return c.rewrite.active && h.Slot() >= c.rewrite.slot
+}
+
+// awaitedPlace returns the place of a record of the previous run; 0: it has none in the
+// new state file yet.
+func (c *control) awaitedPlace(i int) statefile.Place {
+	if c.rewrite.active && i >= c.rewrite.record {
+		return 0
+	}
+	return c.recovery.records[i].Place
+}
+
+// rewriteSome writes a part of a new state file if there is one that lacks changes.
+func (c *control) rewriteSome(now int64) {
+	f, r := c.stateFile, &c.rewrite
+	if !f.Incomplete() {
+		return
+	}
+	if r.complete.Swap(false) || r.active && !f.Rewriting() {
+		r.active, r.at = false, now+rewriteEvery
+	}
+	if !r.active {
+		if now < r.at {
+			return
+		}
+		r.at = now + rewriteEvery
+		allocations, _, _ := c.shared.table.Counts()
+		if f.Rewrite(allocations+c.recovery.missing) != nil {
+			return
+		}
+		r.active, r.record, r.slot = true, 0, 0
+	}
+	for range rewritePerCall {
+		if !c.rewriteNext() {
+			if f.Complete() {
+				r.active = false
+				r.complete.Store(true)
+				if r.onComplete != nil {
+					r.onComplete()
+				}
+			}
+			return
+		}
+	}
+	c.backlog = true
+}
+
+// rewriteNext adds the next record to the new state file. It reports false if it has all.
+func (c *control) rewriteNext() bool {
+	r := &c.rewrite
+	switch {
+	case r.record < len(c.recovery.records):
+		i := r.record
+		r.record++
+		if !c.recovery.returned[i] {
+			lost := &c.recovery.records[i]
+			lost.Place = c.stateFile.Add(&lost.Record)
+		}
+	case r.slot < c.shared.table.Slots():
+		h := c.shared.table.HandleAt(r.slot)
+		r.slot++
+		if _, ok := c.shared.table.At(h); ok {
+			c.addRecord(h)
+		}
+	default:
+		return false
+	}
+	return true
+}
