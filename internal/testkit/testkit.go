@@ -22,7 +22,7 @@ import (
 
 // WaitLimit is how long [Eventually] waits. It bounds a test that hangs: on an idle
 // machine, no wait is that long.
-const WaitLimit = 20 * time.Second
+const WaitLimit = time.Minute
 
 // DefaultParallel lets n of a package's parallel tests run at once, with the race
 // detector half of that, unless the command line says how many. It is for packages
