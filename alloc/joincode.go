@@ -11,7 +11,8 @@ import (
 )
 
 // ParseCode returns s in upper case if it is 6 to 12 symbols of the alphabet,
-// in either case, and ErrCodeMalformed otherwise.
+// in either case, and ErrCodeMalformed otherwise. Spaces, hyphens and characters
+// without a width do not count.
 func ParseCode(s string) (string, error) {
 	packed, ok := joincode.Pack(s)
 	if !ok {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -42,10 +43,11 @@ func Reserve(ctx context.Context, c *api.Client, maxConnections int, region stri
 	return TicketFrom(a)
 }
 
-// Redeem asks the API for a joiner's allocation by join code. The allocation is
-// lost unless the session binds within 10 s.
+// Redeem asks the API for a joiner's allocation by join code, as a player types or pastes it:
+// spaces, hyphens and characters without a width are not sent. The allocation is lost unless the
+// session binds within 10 s.
 func Redeem(ctx context.Context, c *api.Client, joinCode string) (Ticket, error) {
-	a, err := c.Join(ctx, joinCode)
+	a, err := c.Join(ctx, joincode.Trim(joinCode))
 	if err != nil {
 		return Ticket{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -125,5 +126,23 @@ func TestReserveAndRedeem(t *testing.T) {
 	var problem *api.Problem
 	if _, err := Redeem(context.Background(), c, "WWWWWW"); !errors.As(err, &problem) {
 		t.Errorf("Redeem of an unknown code: %v", err)
+	}
+}
+
+// TestRedeemTrimsTheCode: what a chat puts into a join code is not sent, so that any server finds it.
+func TestRedeemTrimsTheCode(t *testing.T) {
+	t.Parallel()
+	var got string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = string(body)
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer server.Close()
+	if _, err := Redeem(t.Context(), &api.Client{BaseURL: server.URL}, "\ufeff 678-9bc\u200b\n"); err == nil {
+		t.Error("no error for 404")
+	}
+	if got != `{"joinCode":"6789bc"}` {
+		t.Errorf("sent %s", got)
 	}
 }

@@ -103,7 +103,7 @@ func TestFailedJoinsPauseThePlayer(t *testing.T) {
 	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	for i := range 10 { // malformed codes and successes do not count
 		from := fmt.Sprint("198.51.100.", i)
-		wantStatus(t, x.do(joinFrom(from, tokenBert, "short")), 400)
+		wantProblem(t, x.do(joinFrom(from, tokenBert, "short")), 404, 15009)
 		wantStatus(t, x.do(joinFrom(from, tokenBert, code)), 200)
 		wantProblem(t, x.do(joinFrom(from, tokenBert, wrongCode)), 404, 15009)
 	}

@@ -75,12 +75,12 @@ func TestMigrateRefusals(t *testing.T) {
 	x := newFixture(t, Config{FailedJoinsPerMinute: 2})
 	for _, body := range []string{
 		`{"hostConnectionData":"` + testTicket + `"}`, `{"joinCode":"BCDFGH"}`, `{"joinCode":"BCDFGH","hostConnectionData":"AAAA"}`,
-		`{"joinCode":"aeiou1","hostConnectionData":"` + testTicket + `"}`,
 		`{"joinCode":"BCDFGH","hostConnectionData":"` + testTicket + `","hostAllocationId":"x"}`,
 		`{"joinCode":"BCDFGH","hostConnectionData":"` + testTicket + `","family":64}`,
 	} {
 		wantProblem(t, x.post("/v1/migrate", tokenAnna, body), http.StatusBadRequest, api.CodeInvalidRequest)
 	}
+	wantProblem(t, x.post("/v1/migrate", tokenAnna, `{"joinCode":"aeiou1","hostConnectionData":"`+testTicket+`"}`), http.StatusNotFound, api.CodeJoinCodeNotFound)
 	guess := `{"joinCode":"BCDFGH","hostConnectionData":"` + testTicket + `"}`
 	for range 2 {
 		wantProblem(t, x.post("/v1/migrate", tokenAnna, guess), http.StatusNotFound, api.CodeJoinCodeNotFound)

@@ -93,14 +93,13 @@ func problemOf(err error) *api.Problem {
 		return withRetryAfter(statusProblem(http.StatusTooManyRequests, "the project has as much as it may"), retryQuota)
 	case errors.Is(err, alloc.ErrMaxConnections):
 		return invalidMember("maxConnections", "is out of range")
-	case errors.Is(err, alloc.ErrCodeMalformed):
-		return invalidMember("joinCode", "is not 6 to 12 symbols of 6789BCDFGHJKLMNPQRTW")
 	case errors.Is(err, alloc.ErrRegion):
 		return api.NewProblem(http.StatusBadRequest, api.CodeRegionNotFound, "region not found")
 	case errors.Is(err, alloc.ErrNotFound):
 		return api.NewProblem(http.StatusNotFound, api.CodeAllocationNotFound, "allocation not found")
-	case errors.Is(err, alloc.ErrCodeNotFound):
-		// This text is the original service's; games compare it.
+	case errors.Is(err, alloc.ErrCodeNotFound), errors.Is(err, alloc.ErrCodeMalformed):
+		// This text is the original service's; games compare it. A player that types O for Q
+		// has the wrong code and no use for an alphabet.
 		return api.NewProblem(http.StatusNotFound, api.CodeJoinCodeNotFound, "join code not found")
 	case errors.Is(err, alloc.ErrMigration):
 		return migrationProblem(err)

@@ -57,7 +57,7 @@ func TestJavaScriptAPIErrors(t *testing.T) {
 		title, text  string // text: a part of the message
 	}{
 		{calls(f.api, token, `join("6789BC")`), 404, 15009, "Not Found", "join code not found"},
-		{calls(f.api+"/", token, `join("not a code")`), 400, 15001, "Bad Request", "invalid request; joinCode: "},
+		{calls(f.api+"/", token, `join("not a code")`), 404, 15009, "Not Found", "join code not found"},
 		{calls(f.api, token, `allocate(4, "nowhere")`), 400, 15007, "Bad Request", "region not found"},
 		{calls(f.api, token, `allocate(0)`), 400, 15001, "Bad Request", "invalid request; maxConnections: "},
 		{calls(f.api, "wrong", `allocate(4)`), 401, 15401, "Unauthorized", ""},

@@ -3,7 +3,10 @@
 // it. Package alloc issues and resolves codes.
 package joincode
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 // Alphabet holds the 20 symbols of join codes: no two look alike, and without vowels
 // they spell no words.
@@ -38,25 +41,46 @@ func Len(active int, failuresPerSecond float64) int {
 	return length
 }
 
-// Pack returns a well-formed code, in either case, as a number of 52 bits other than 0,
-// and false for any other text. Different codes have different numbers, whatever their
+// Trim returns a code without what a chat, a keyboard or a reader puts into it and nobody
+// sees as a part of it: spaces, hyphens and characters without a width.
+func Trim(code string) string {
+	return strings.Map(func(r rune) rune {
+		if isSeparator(r) {
+			return -1
+		}
+		return r
+	}, code)
+}
+
+// isSeparator reports whether Pack skips a character: white space, dashes, and format
+// characters, which are the ones without a width.
+func isSeparator(r rune) bool {
+	const minus = '\u2212'
+	return r == minus || unicode.IsSpace(r) || unicode.In(r, unicode.Zs, unicode.Pd, unicode.Cf)
+}
+
+// Pack returns a well-formed code, in either case and with any separators that Trim
+// removes, as a number of 52 bits other than 0, and false for any other text. Different codes have different numbers, whatever their
 // length: the symbols are the digits 1 to 20 of a number to the base of 20, and 12 of
 // them stay below 2^52.
 func Pack(code string) (uint64, bool) {
-	if len(code) < MinLen || len(code) > MaxLen {
-		return 0, false
-	}
 	var packed uint64
-	for i := range len(code) {
-		c := code[i]
-		if 'a' <= c && c <= 'z' {
-			c -= 'a' - 'A'
+	length := 0
+	for _, r := range code {
+		if 'a' <= r && r <= 'z' {
+			r -= 'a' - 'A'
 		}
-		digit := strings.IndexByte(Alphabet, c)
-		if digit < 0 {
+		digit := strings.IndexRune(Alphabet, r)
+		switch {
+		case digit >= 0 && length < MaxLen:
+			packed = packed*uint64(len(Alphabet)) + uint64(digit) + 1
+			length++
+		case digit >= 0 || !isSeparator(r):
 			return 0, false
 		}
-		packed = packed*uint64(len(Alphabet)) + uint64(digit) + 1
+	}
+	if length < MinLen {
+		return 0, false
 	}
 	return packed, true
 }
