@@ -240,7 +240,7 @@ type Config struct {
 	SendBuffer int
 
 	// MaxConns is the largest number of open connections. One more ends one that has
-	// bound no allocation, of the address with most of these, or is refused. Default
+	// bound no allocation, of the network with most of these, or is refused. Default
 	// 4,096.
 	MaxConns int
 	// MaxConnsPerAddress is the largest number of open connections from one IPv4

@@ -164,9 +164,9 @@ type admission struct {
 	running    bool
 	total      int
 	perAddress map[netip.Prefix]int // of connections whose address is known
-	// unbound has the connections that have not bound an allocation yet, by address. At
-	// the limit one of them ends for a newcomer.
-	unbound evict.Set[netip.Prefix, *place]
+	// unbound has the connections that have not bound an allocation yet. At a limit one of
+	// them ends for a newcomer.
+	unbound evict.Networks[*place]
 	conns   sync.WaitGroup // counts connections; Add only while running
 }
 
@@ -177,13 +177,13 @@ type place struct {
 	known   bool // from is the client's address
 	in      engine.Intake
 	conn    *conn // nil: the handshake of WebSocket is not over
-	unbound *evict.Item[netip.Prefix, *place]
+	unbound *evict.Conn[*place]
 	ended   bool // the connection is not counted any more
 }
 
 // admit gives a connection of an address, if that is known, a place. At the limit of
 // the address or of all connections, it takes the place of an unbound one, which the
-// caller must end: the oldest of the address, or of the address with most. The place is
+// caller must end: the oldest of the address, or of the network with most. The place is
 // nil if there is none.
 func (a *admission) admit(from netip.Prefix, known bool) (p *place, victim *conn, reason Refusal) {
 	a.mu.Lock()
@@ -210,7 +210,7 @@ func (a *admission) admit(from netip.Prefix, known bool) (p *place, victim *conn
 	}
 	a.conns.Add(1)
 	p = &place{from: from, known: known, in: a.intake}
-	p.unbound = a.unbound.Add(from, evict.High, p)
+	p.unbound = a.unbound.Add(from, p)
 	return p, victim, 0
 }
 

@@ -1,0 +1,233 @@
+package evict
+
+import (
+	"container/heap"
+	"net/netip"
+)
+
+// Networks finds which connection of a full table ends first, by the networks that they
+// come from: the one whose last progress is the longest ago, of the address, /24 or /16
+// with most connections; for IPv6 of the /56, /48 or /32. A /24 or /48 has four times the
+// share of an address, a /16 or /32 sixteen times. So neither an address, nor a network
+// from which one machine takes its addresses, has the place of others. Each operation
+// costs O(log networks). The zero value is empty. The caller locks it.
+type Networks[V any] struct {
+	root  network[V]
+	all   map[networkKey]*network[V]
+	steps uint64 // calls of Add and Touch
+}
+
+// Conn is a connection in [Networks].
+type Conn[V any] struct {
+	Value V
+
+	address      *network[V]
+	progress     uint64 // the step of the last Add or Touch
+	older, newer *Conn[V]
+}
+
+// networkKey is the key of a network. The level tells those of connections without an IP
+// address apart.
+type networkKey struct {
+	prefix netip.Prefix
+	level  int
+}
+
+// levels are the networks of a connection, the largest first, and how much each connection
+// counts there. The last one is the address.
+var levels = [...]struct{ bits4, bits6, weight int }{{16, 32, 1}, {24, 48, 4}, {32, 56, 16}}
+
+// network is a network with at least one connection. Of an address, the connections are a
+// list by progress.
+type network[V any] struct {
+	key            networkKey
+	parent         *network[V]
+	parts          parts[V] // nil for an address
+	rank           int      // index in parts of parent
+	count          int
+	score          int // the largest count by weight, of the network and its parts
+	oldest, newest *Conn[V]
+}
+
+// first returns the connection of a network that ends first.
+func (n *network[V]) first() *Conn[V] {
+	for len(n.parts) > 0 {
+		n = n.parts[0]
+	}
+	return n.oldest
+}
+
+// Add adds a connection from an address, which is an IPv4 address, the /56 of an IPv6
+// address or the zero prefix.
+func (s *Networks[V]) Add(address netip.Prefix, value V) *Conn[V] {
+	s.steps++
+	c := &Conn[V]{Value: value, address: s.network(address), progress: s.steps}
+	c.address.append(c)
+	c.address.add(1)
+	return c
+}
+
+// Touch records that a connection made progress.
+func (s *Networks[V]) Touch(c *Conn[V]) {
+	s.steps++
+	c.progress = s.steps
+	if c.newer == nil && c.older == nil {
+		c.address.fix()
+		return
+	}
+	first := c.older == nil
+	c.address.unlink(c)
+	c.address.append(c)
+	if first {
+		c.address.fix()
+	}
+}
+
+// Remove removes a connection, which must be present.
+func (s *Networks[V]) Remove(c *Conn[V]) {
+	c.address.unlink(c)
+	c.address.add(-1)
+	for n := c.address; n.parent != nil && n.count == 0; n = n.parent {
+		delete(s.all, n.key)
+	}
+}
+
+// Len returns the number of connections.
+func (s *Networks[V]) Len() int { return s.root.count }
+
+// Count returns the number of connections from an address.
+func (s *Networks[V]) Count(address netip.Prefix) int {
+	if n := s.all[networkKey{address, len(levels) - 1}]; n != nil {
+		return n.count
+	}
+	return 0
+}
+
+// First returns the connection that ends first, nil if there is none.
+func (s *Networks[V]) First() *Conn[V] { return s.root.first() }
+
+// FirstOf returns the connection of an address that ends first, nil if there is none.
+func (s *Networks[V]) FirstOf(address netip.Prefix) *Conn[V] {
+	if n := s.all[networkKey{address, len(levels) - 1}]; n != nil {
+		return n.oldest
+	}
+	return nil
+}
+
+// network returns the network of an address, which is new if it has no connection.
+func (s *Networks[V]) network(address netip.Prefix) *network[V] {
+	if s.all == nil {
+		s.all = make(map[networkKey]*network[V])
+	}
+	n := &s.root
+	for level := range levels {
+		key := networkKey{containing(address, level), level}
+		part := s.all[key]
+		if part == nil {
+			part = &network[V]{key: key, parent: n, rank: len(n.parts)}
+			s.all[key] = part
+		}
+		n = part
+	}
+	return n
+}
+
+// containing returns the network of a level that contains an address.
+func containing(address netip.Prefix, level int) netip.Prefix {
+	bits := levels[level].bits6
+	if address.Addr().Is4() {
+		bits = levels[level].bits4
+	}
+	p, _ := address.Addr().Prefix(bits) // zero for no address
+	return p
+}
+
+// append makes a connection the one with the latest progress of its address.
+func (n *network[V]) append(c *Conn[V]) {
+	c.older, c.newer = n.newest, nil
+	if c.older != nil {
+		c.older.newer = c
+	} else {
+		n.oldest = c
+	}
+	n.newest = c
+}
+
+func (n *network[V]) unlink(c *Conn[V]) {
+	if c.older != nil {
+		c.older.newer = c.newer
+	} else {
+		n.oldest = c.newer
+	}
+	if c.newer != nil {
+		c.newer.older = c.older
+	} else {
+		n.newest = c.older
+	}
+}
+
+// add counts connections of an address in all its networks.
+func (n *network[V]) add(count int) {
+	for ; n.parent != nil; n = n.parent {
+		n.count += count
+		switch p := &n.parent.parts; {
+		case n.count == 0:
+			heap.Remove(p, n.rank)
+		case n.count == 1 && count == 1:
+			n.setScore()
+			heap.Push(p, n)
+		default:
+			n.setScore()
+			heap.Fix(p, n.rank)
+		}
+	}
+	n.count += count // of the root
+}
+
+// fix restores the order after a change of an address's oldest connection.
+func (n *network[V]) fix() {
+	for ; n.parent != nil; n = n.parent {
+		heap.Fix(&n.parent.parts, n.rank)
+	}
+}
+
+func (n *network[V]) setScore() {
+	n.score = n.count * levels[n.key.level].weight
+	if len(n.parts) > 0 {
+		n.score = max(n.score, n.parts[0].score)
+	}
+}
+
+// parts is a heap of networks: the highest score first, and of equal ones that with the
+// oldest connection to end.
+type parts[V any] []*network[V]
+
+func (p parts[V]) Len() int { return len(p) }
+
+func (p parts[V]) Less(i, j int) bool {
+	if p[i].score != p[j].score {
+		return p[i].score > p[j].score
+	}
+	return p[i].first().progress < p[j].first().progress
+}
+
+func (p parts[V]) Swap(i, j int) {
+	p[i], p[j] = p[j], p[i]
+	p[i].rank, p[j].rank = i, j
+}
+
+// Push implements [heap.Interface].
+func (p *parts[V]) Push(x any) {
+	n := x.(*network[V])
+	n.rank = len(*p)
+	*p = append(*p, n)
+}
+
+// Pop implements [heap.Interface].
+func (p *parts[V]) Pop() any {
+	last := len(*p) - 1
+	n := (*p)[last]
+	(*p)[last] = nil
+	*p = (*p)[:last]
+	return n
+}
