@@ -69,9 +69,14 @@
 // of a table, the bucket closest to full is replaced; the caller it belonged to regains
 // some of its limit, and no other caller loses any.
 //
-// [LimitListener] bounds connections, 4,096 in all and 64 per address. [NewServer] bounds
-// the time and the bytes of each: 5 s for headers of 8 KiB, 10 s for a body of 16 KiB,
-// 10 s for the answer, 60 s idle.
+// [LimitListener] bounds connections, 4,096 in all and 256 per address. At a limit a new
+// connection takes the place of one that has brought no valid token: of the address, the /24
+// (/48) or the /16 (/32) with most of these, the one without progress for longest. A player's
+// token protects the connections of its last 8 calls, a backend's those of its last 64. If
+// nearly all connections are protected, one of them ends. [NewServer] bounds the time and the
+// bytes of each: 5 s for headers of 8 KiB, 10 s for a body of 16 KiB, 10 s for the answer,
+// 30 s idle. The idle connections of a reverse proxy must live longer than the proxy keeps
+// them: set http.Server.IdleTimeout for these, and ConnLimits.IdleTimeout for others.
 //
 // # Behind a reverse proxy
 //
@@ -87,6 +92,7 @@
 // unencrypted. All limits are per process: two processes that serve one tenant permit
 // twice as much. With Config.SharedLimiter the limits of principals hold for all
 // processes together, and for each alone when it fails; a guesser may still make one more
-// failed join at each. The results of Config.Authenticate are not cached. A client with
-// 64 addresses can take all connections, for as long as the timeouts allow.
+// failed join at each. The results of Config.Authenticate are not cached. A flood
+// from a client's own address that opens as many connections as the limit of an address
+// before the client has sent its token closes that client's connection.
 package httpapi

@@ -210,6 +210,7 @@ func (h *Handler) identify(header http.Header, r *http.Request, name callName) (
 	var problem *api.Problem
 	switch {
 	case err == nil:
+		protectConn(r.Context(), p)
 	case errors.As(err, &problem):
 		return source{}, problem
 	case h.cfg.Anonymous:

@@ -36,8 +36,8 @@ func TestSlowCallers(t *testing.T) {
 	}
 	var refused atomic.Int32
 	l := LimitListener(inner, ConnLimits{PerAddress: slowPerOne, OnReject: func(why Rejection) {
-		if why != RejectedAddress {
-			t.Errorf("refused for %s", why)
+		if why != EvictedAddress {
+			t.Errorf("closed for %s", why)
 		}
 		refused.Add(1)
 	}}).(*limitListener)
@@ -72,9 +72,9 @@ func TestSlowCallers(t *testing.T) {
 }
 
 func (l *limitListener) connections() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.total
+	l.conns.mu.Lock()
+	defer l.conns.mu.Unlock()
+	return l.conns.total
 }
 
 func serveOn(t *testing.T, l net.Listener, h http.Handler) (stop func()) {

@@ -25,6 +25,10 @@ type ProxyConfig struct {
 	Proxies []netip.Prefix
 	// Timeout is the time within which the whole header must arrive. Default 5 s.
 	Timeout time.Duration
+	// OnClient is called with a connection of a proxy, as the listener accepted it, and the
+	// address of its client, once it is known and before bytes after the header are read. It
+	// must not block. Several goroutines may call it at once. Default: not called.
+	OnClient func(conn net.Conn, client netip.Addr)
 	// OnRefuse is called for each connection of a proxy that is closed because it
 	// has no valid header. It must not block. Several goroutines may call it at
 	// once. Default: not called.
@@ -110,6 +114,9 @@ func (c *proxyConn) readHeader() {
 		c.rest = rest
 		if client.IsValid() {
 			c.remote = net.TCPAddrFromAddrPort(client)
+			if c.cfg.OnClient != nil {
+				c.cfg.OnClient(c.Conn, client.Addr())
+			}
 		}
 		return
 	}

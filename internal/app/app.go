@@ -262,7 +262,8 @@ func (a *App) openAPI() error {
 	a.trace(a.api)
 	a.addComponent(component{"api", a.api.serve, func() error { return a.api.listener.Close() }})
 	if a.opts.Mode != Dev {
-		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.rejected))
+		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.rejected, a.opts.Logger))
+		a.api.server.IdleTimeout = max(c.HTTPIdleTimeout, c.ProxyIdleTimeout)
 	}
 	if c.ProxyProtocol {
 		a.api.listener = websocket.ProxyListener(a.api.listener, proxyConfig(c, &a.rejected))

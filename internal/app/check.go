@@ -74,7 +74,7 @@ var (
 // offInDev are limits, and what a restart needs, which dev does not have.
 var offInDev = []string{
 	"player_per_minute", "server_per_minute", "address_per_minute", "failed_joins_per_minute",
-	"server_failed_joins_per_minute", "max_outstanding", "max_http_connections", "max_address_connections",
+	"server_failed_joins_per_minute", "max_outstanding", "max_http_connections", "max_address_connections", "http_idle_timeout", "proxy_idle_timeout",
 	"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unproven_bytes", "unproven_ratio",
 	"state_dir", "recover_for",
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -356,41 +357,64 @@ func (a *App) allocations() int { return a.relay.Stats().Allocations }
 // hasMemory reports whether there is memory for one more allocation.
 func (a *App) hasMemory() bool { return a.memory == nil || a.memory.Admit() }
 
-// rejections count connections to the API that were closed unread: above the limit in
-// total, above that of one address, and of a proxy without a PROXY header.
-type rejections struct{ total, address, header atomic.Uint64 }
+// rejections count connections to the API that were closed: above the limit, for a newer one,
+// and of a proxy without a PROXY header.
+type rejections struct {
+	total                                          atomic.Uint64 // unread
+	evictedTotal, evictedAddress, evictedProtected atomic.Uint64
+	header                                         atomic.Uint64
 
-func (r *rejections) add(why httpapi.Rejection) {
-	if why == httpapi.RejectedAddress {
-		r.address.Add(1)
-	} else {
-		r.total.Add(1)
-	}
+	mu     sync.Mutex // guards what follows
+	logged time.Time
+	closed int // for a limit, since the log said so
 }
 
-// connLimits returns the limits of connections to the API's port. WebSockets have room
-// besides, since long connections must not shut calls out. Behind a proxy that does not
-// report addresses there is no limit per address.
-func connLimits(c *config.Config, r *rejections) httpapi.ConnLimits {
+// note counts a connection that a limit closed, and writes a line a minute at most.
+func (r *rejections) note(log *slog.Logger, why httpapi.Rejection, now time.Time) {
+	switch why {
+	case httpapi.RejectedTotal:
+		r.total.Add(1)
+	case httpapi.EvictedTotal:
+		r.evictedTotal.Add(1)
+	case httpapi.EvictedAddress:
+		r.evictedAddress.Add(1)
+	case httpapi.EvictedProtected:
+		r.evictedProtected.Add(1)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed++
+	if !r.logged.IsZero() && now.Sub(r.logged) < rejectionLogEvery {
+		return
+	}
+	log.Warn("connections to the API are closed for a limit; those without a valid token go first",
+		"reason", string(why), "limits", "max_http_connections, max_address_connections", "closed_since_last_line", r.closed)
+	r.logged, r.closed = now, 0
+}
+
+// rejectionLogEvery is how often the log says that connections are closed for a limit.
+const rejectionLogEvery = time.Minute
+
+// connLimits returns the limits of connections to the API's port. Behind a proxy that does
+// not report addresses, every connection may be the proxy's.
+func connLimits(c *config.Config, r *rejections, log *slog.Logger) httpapi.ConnLimits {
 	limits := httpapi.ConnLimits{
 		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
-		TrustedProxies: trustedProxies(c), OnReject: r.add,
-	}
-	if c.WebSocket {
-		limits.Total += c.MaxWebSockets
-		limits.PerAddress += c.MaxAddressWebSockets
+		TrustedProxies: trustedProxies(c), IdleTimeout: c.HTTPIdleTimeout,
+		OnReject: func(why httpapi.Rejection) { r.note(log, why, time.Now()) },
 	}
 	if c.BehindProxy && len(c.TrustedProxies) == 0 {
-		limits.PerAddress = limits.Total
+		limits.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	}
 	return limits
 }
 
-// proxyConfig configures the PROXY protocol of trusted proxies. The limit of connections
-// per address does not count connections of a trusted proxy.
+// proxyConfig configures the PROXY protocol of trusted proxies. A connection counts as one of
+// its client once the header has arrived.
 func proxyConfig(c *config.Config, r *rejections) websocket.ProxyConfig {
 	return websocket.ProxyConfig{
 		Proxies:  trustedProxies(c),
+		OnClient: httpapi.SetClient,
 		OnRefuse: func(netip.Addr, error) { r.header.Add(1) },
 	}
 }
@@ -406,8 +430,9 @@ func trustedProxies(c *config.Config) []netip.Prefix {
 // process returns the metrics of the process.
 func (a *App) process() metrics.Process {
 	p := metrics.Process{
-		RefusedTotal: a.rejected.total.Load(), RefusedAddress: a.rejected.address.Load(),
-		RefusedHeader: a.rejected.header.Load(),
+		RefusedTotal:  a.rejected.total.Load(),
+		RefusedHeader: a.rejected.header.Load(), EvictedTotal: a.rejected.evictedTotal.Load(),
+		EvictedAddress: a.rejected.evictedAddress.Load(), EvictedProtected: a.rejected.evictedProtected.Load(),
 	}
 	if a.relay == nil {
 		return p

@@ -265,35 +265,40 @@ func TestConnLimits(t *testing.T) {
 	t.Parallel()
 	c := local()
 	r := new(rejections)
-	limits := connLimits(&c, r)
-	if limits.Total != 4096+4096 || limits.PerAddress != 256+256 || limits.TrustedProxies != nil {
+	var lines strings.Builder
+	log := slog.New(slog.NewTextHandler(&lines, nil))
+	limits := connLimits(&c, r, log)
+	if limits.Total != 4096 || limits.PerAddress != 256 || limits.TrustedProxies != nil || limits.IdleTimeout != 30*time.Second {
 		t.Errorf("%+v", limits)
 	}
-	limits.OnReject(httpapi.RejectedAddress)
-	limits.OnReject(httpapi.RejectedAddress)
+	limits.OnReject(httpapi.EvictedAddress)
+	limits.OnReject(httpapi.EvictedAddress)
 	limits.OnReject(httpapi.RejectedTotal)
-	if r.address.Load() != 2 || r.total.Load() != 1 {
-		t.Errorf("counted %d and %d", r.address.Load(), r.total.Load())
+	if r.evictedAddress.Load() != 2 || r.total.Load() != 1 {
+		t.Errorf("counted %d and %d", r.evictedAddress.Load(), r.total.Load())
+	}
+	if n := strings.Count(lines.String(), "\n"); n != 1 || !strings.Contains(lines.String(), "reason=evicted_address") {
+		t.Errorf("%d lines: %s", n, lines.String())
+	}
+	r.note(log, httpapi.EvictedTotal, time.Now().Add(rejectionLogEvery))
+	if n := strings.Count(lines.String(), "\n"); n != 2 || !strings.Contains(lines.String(), "closed_since_last_line=3") || r.evictedTotal.Load() != 1 {
+		t.Errorf("after a minute %d lines: %s", n, lines.String())
 	}
 	c.BehindProxy = true
-	if limits := connLimits(&c, r); limits.PerAddress != 4096+4096 {
-		t.Errorf("an unnamed proxy may have %d connections", limits.PerAddress)
+	if limits := connLimits(&c, r, log); len(limits.TrustedProxies) != 2 {
+		t.Errorf("connections of an unnamed proxy yield: %v", limits.TrustedProxies)
 	}
 	c.TrustedProxies = []config.Network{network("10.0.0.0/8")}
-	if limits := connLimits(&c, r); limits.PerAddress != 256+256 || len(limits.TrustedProxies) != 1 {
+	if limits := connLimits(&c, r, log); len(limits.TrustedProxies) != 1 {
 		t.Errorf("%+v", limits)
-	}
-	c.WebSocket = false
-	if limits := connLimits(&c, r); limits.Total != 4096 || limits.PerAddress != 256 {
-		t.Errorf("without WebSockets: %+v", limits)
 	}
 }
 
-// TestConnectionsAreLimited: one more than an address may have is closed, and
-// counted; dev lets them all in.
+// TestConnectionsAreLimited: a caller takes the place of one of the idle connections of its
+// address, which is counted; dev lets them all in.
 func TestConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
-	for mode, refused := range map[Mode]bool{Serve: true, Dev: false} {
+	for mode, limited := range map[Mode]bool{Serve: true, Dev: false} {
 		c := local()
 		c.MaxAddressConnections, c.WebSocket = 2, false
 		r := start(t, options(c, mode))
@@ -305,8 +310,8 @@ func TestConnectionsAreLimited(t *testing.T) {
 			defer conn.Close()
 		}
 		_, err := r.caller(secret).Regions(t.Context())
-		if n := r.process().RefusedAddress; (err != nil) != refused || (n > 0) != refused {
-			t.Errorf("mode %d: %v, %d refused", mode, err, n)
+		if n := r.process().EvictedAddress; err != nil || (n > 0) != limited {
+			t.Errorf("mode %d: %v, %d evicted", mode, err, n)
 		}
 	}
 }

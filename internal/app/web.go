@@ -42,7 +42,11 @@ func newWeb(listener *net.TCPListener, h http.Handler, secure *tls.Config, log *
 	w.server.TLSConfig = secure
 	w.server.Protocols = new(http.Protocols)
 	w.server.Protocols.SetHTTP1(true)
-	w.server.ConnState = w.track
+	leave := w.server.ConnState
+	w.server.ConnState = func(conn net.Conn, s http.ConnState) {
+		leave(conn, s)
+		w.track(s)
+	}
 	// The server logs only clients that fail the TLS handshake.
 	w.server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	return w
@@ -50,7 +54,7 @@ func newWeb(listener *net.TCPListener, h http.Handler, secure *tls.Config, log *
 
 // track counts connections from before their goroutine starts until it ends, or
 // until it serves a WebSocket, for which the relay waits.
-func (w *web) track(_ net.Conn, s http.ConnState) {
+func (w *web) track(s http.ConnState) {
 	switch s {
 	case http.StateNew:
 		w.conns.Add(1)

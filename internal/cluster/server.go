@@ -162,11 +162,14 @@ func (s *Server) newHTTP() *http.Server {
 // connSince is the context key of the time at which a connection was accepted.
 type connSince struct{}
 
-// track counts connections until their goroutines end.
-func (s *Server) track(_ net.Conn, state http.ConnState) {
+// track counts connections until their goroutines end, and protects those whose certificate
+// was accepted, before a request, from others.
+func (s *Server) track(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		s.conns.Add(1)
+	case http.StateActive:
+		httpapi.Protect(conn, "fleet", maxConns)
 	case http.StateClosed:
 		s.conns.Done()
 	}

@@ -109,8 +109,11 @@ type Config struct {
 	FailedJoinsPerMinute       int `key:"failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a player; four times as many for all players of a project at one source address" min:"1" max:"1000000000"`
 	ServerFailedJoinsPerMinute int `key:"server_failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a token of kind server" min:"1" max:"1000000000"`
 	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"maximum number of allocations of a player that are reserved and not bound; ferry api does not learn of binds and counts each for bind_timeout" min:"1" max:"65536"`
-	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API" min:"1" max:"1000000"`
-	MaxAddressConnections      int `key:"max_address_connections" group:"limits" usage:"maximum number of concurrent connections to the API from one address; connections of trusted proxies do not count" min:"1" max:"1000000"`
+	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API; one more closes another that has brought no valid token, from the network with most of them" min:"1" max:"1000000"`
+	MaxAddressConnections      int `key:"max_address_connections" group:"limits" usage:"maximum number of concurrent connections to the API from one address; one more closes another of them; connections of trusted proxies do not count" min:"1" max:"1000000"`
+
+	HTTPIdleTimeout  time.Duration `key:"http_idle_timeout" group:"limits" usage:"close a connection to the API after this time without a call" min:"10s" max:"24h"`
+	ProxyIdleTimeout time.Duration `key:"proxy_idle_timeout" group:"limits" usage:"http_idle_timeout of a connection of trusted_proxies, or of any with behind_proxy alone; must be longer than the proxy keeps idle connections, otherwise players see status 502" min:"10s" max:"24h"`
 
 	MaxWebSockets        int `key:"max_websockets" group:"limits" usage:"maximum number of concurrent WebSockets; they do not count as connections to the API" min:"1" max:"1000000"`
 	MaxAddressWebSockets int `key:"max_address_websockets" group:"limits" usage:"maximum number of concurrent WebSockets from one address" min:"1" max:"1000000"`
@@ -220,6 +223,8 @@ func Serve() Config {
 		MaxOutstanding:             alloc.DefaultMaxOutstanding,
 		MaxHTTPConnections:         httpapi.DefaultConnections,
 		MaxAddressConnections:      httpapi.DefaultAddressConnections,
+		HTTPIdleTimeout:            30 * time.Second,
+		ProxyIdleTimeout:           620 * time.Second,
 		MaxWebSockets:              websocket.DefaultConns,
 		MaxAddressWebSockets:       websocket.DefaultAddressConns,
 		WebSocketQueue:             websocket.DefaultQueueMessages,

@@ -105,7 +105,8 @@ func stats(base uint64) engine.Stats {
 func process() Process {
 	return Process{
 		MaxAllocations: 31, Awaited: 32, Lost: 33, Storing: true, ForeignSockets: 34, MemoryLimit: 35, MemoryTight: true,
-		MemoryRefused: 36, RefusedTotal: 37, RefusedAddress: 38, RefusedHeader: 39,
+		MemoryRefused: 36, RefusedTotal: 37, RefusedHeader: 39,
+		EvictedTotal: 43, EvictedAddress: 44, EvictedProtected: 45,
 		UDP: machine.UDP{Known: true, QueueFull: 40, ChecksumErrors: 41, SendDrops: 42},
 	}
 }
@@ -159,8 +160,10 @@ func TestRelayMetrics(t *testing.T) {
 		"ferry_memory_short":                                                          1,
 		`ferry_allocations_refused_total{reason="memory"}`:                            36,
 		`ferry_http_connections_refused_total{reason="total"}`:                        37,
-		`ferry_http_connections_refused_total{reason="address"}`:                      38,
 		`ferry_http_connections_refused_total{reason="proxy_header"}`:                 39,
+		`ferry_http_connections_evicted_total{reason="total"}`:                        43,
+		`ferry_http_connections_evicted_total{reason="address"}`:                      44,
+		`ferry_http_connections_evicted_total{reason="token"}`:                        45,
 		`ferry_outcomes_total{outcome="relayed"}`:                                     float64(1100 + int(engine.OutRelayed)),
 		`ferry_drops_total{reason="nonce"}`:                                           float64(1100 + int(engine.DropNonce)),
 		`ferry_receive_batch_size_bucket{le="1"}`:                                     1,

@@ -144,9 +144,12 @@ type Process struct {
 	MemoryLimit   int64
 	MemoryTight   bool
 	MemoryRefused uint64
-	// RefusedTotal and RefusedAddress count connections to the API that were closed
-	// because of the total limit and the limit of one address.
-	RefusedTotal, RefusedAddress uint64
+	// RefusedTotal counts connections to the API that were closed unread because of the
+	// limit.
+	RefusedTotal uint64
+	// EvictedTotal and EvictedAddress count those that were closed for a newer one, at that
+	// limit and at that of an address, and EvictedProtected those with a valid token.
+	EvictedTotal, EvictedAddress, EvictedProtected uint64
 	// RefusedHeader counts connections of a proxy that did not begin with a PROXY
 	// header.
 	RefusedHeader uint64
@@ -179,9 +182,12 @@ func (m *Metrics) writeCapacity(w io.Writer) {
 func (m *Metrics) writeProcess(w io.Writer) {
 	st := m.cfg.Process()
 	var p page
-	p.family("ferry_http_connections_refused_total", counter, "Connections to the API that were closed unread, by reason: a limit, or a missing PROXY header.")
+	p.family("ferry_http_connections_refused_total", counter, "Connections to the API that were closed unread, by reason: the limit, which trusted proxies use up, or a missing PROXY header.")
 	p.sample("ferry_http_connections_refused_total", st.RefusedTotal, "reason", "total")
-	p.sample("ferry_http_connections_refused_total", st.RefusedAddress, "reason", "address")
 	p.sample("ferry_http_connections_refused_total", st.RefusedHeader, "reason", "proxy_header")
+	p.family("ferry_http_connections_evicted_total", counter, "Connections to the API that were closed for a newer one, by reason: the limit in total or of an address if they had brought no valid token, otherwise token.")
+	p.sample("ferry_http_connections_evicted_total", st.EvictedTotal, "reason", "total")
+	p.sample("ferry_http_connections_evicted_total", st.EvictedAddress, "reason", "address")
+	p.sample("ferry_http_connections_evicted_total", st.EvictedProtected, "reason", "token")
 	p.flush(w)
 }
