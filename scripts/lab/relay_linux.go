@@ -26,8 +26,8 @@ const (
 
 // configTemplate is the configuration of `ferry serve`; its arguments are the
 // address and the state directory.
-const configTemplate = `udp: [%[1]s]
-http: %[1]s
+const configTemplate = `udp: ["%[1]s"]
+http: "%[1]s"
 admin: ` + adminAddr + `
 behind_proxy: true
 state_dir: %[2]s
