@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 )
 
@@ -186,19 +187,41 @@ func AddrAllowed(addr netip.AddrPort, public, token, tls bool) error {
 
 // rejectForeignPages rejects requests that a foreign web page makes in a browser on
 // the machine of the operator. The Host header reveals DNS rebinding; Origin and
-// Sec-Fetch-Site reveal cross-origin requests.
+// Sec-Fetch-Site reveal cross-origin requests. A foreign page cannot read an answer, but a
+// request alone starts a profile, takes a stream of the console or asks a whole fleet: a
+// link to the console or the documentation is all that it may have.
 func rejectForeignPages(h http.Handler, anyHost bool) http.Handler {
 	h = http.NewCrossOriginProtection().Handler(h)
-	if anyHost {
-		return h
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isLocalHostHeader(r.Host) {
+		switch {
+		case !anyHost && !isLocalHostHeader(r.Host):
 			http.Error(w, "admin: the Host header must be an IP address or localhost", http.StatusForbidden)
-			return
+		case isForeign(r) && !isLink(r):
+			http.Error(w, "admin: another site may only link to /console/ and /docs/", http.StatusForbidden)
+		default:
+			h.ServeHTTP(w, r)
 		}
-		h.ServeHTTP(w, r)
 	})
+}
+
+// isForeign reports whether a browser sends a request for a page of another origin. The
+// headers are missing in requests of other programs.
+func isForeign(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return false
+	case "":
+		origin, err := url.Parse(r.Header.Get("Origin"))
+		return r.Header.Get("Origin") != "" && (err != nil || origin.Host != r.Host)
+	}
+	return true
+}
+
+// isLink reports whether a request opens the console or the documentation in a window, as a
+// link does, or the way back from an issuer.
+func isLink(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" &&
+		(isConsoleFile(r) || strings.HasPrefix(r.URL.Path, "/docs"))
 }
 
 // isLocalHostHeader reports whether a Host header is an IP address or localhost, which

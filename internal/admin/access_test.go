@@ -6,6 +6,32 @@ import (
 	"testing"
 )
 
+// TestLinks: another site may open the console in a window, and nothing else.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	for path, opens := range map[string]bool{
+		"/": true, "/console/": true, "/console/oidc/callback?code=x": true, "/docs/unity.html": true,
+		"/console/data/events": false, "/debug/pprof/profile?seconds=30": false, "/debug/pprof/": false, "/debug/flight-recorder": false,
+		"/allocations/x/capture": false, "/fleet-capture/x": false, "/metrics": false, "/why/x": false,
+	} {
+		for _, c := range []struct {
+			mode, dest string
+			window     bool
+		}{{"navigate", "document", true}, {"navigate", "iframe", false}, {"no-cors", "image", false}, {"cors", "empty", false}} {
+			r := httptest.NewRequest("GET", path, nil)
+			r.Host = "127.0.0.1:7778"
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.Header.Set("Sec-Fetch-Mode", c.mode)
+			r.Header.Set("Sec-Fetch-Dest", c.dest)
+			w := httptest.NewRecorder()
+			if rejectForeignPages(page, false).ServeHTTP(w, r); (w.Code == 204) != (c.window && opens) {
+				t.Errorf("%s as %s: %d", path, c.dest, w.Code)
+			}
+		}
+	}
+}
+
 // TestGuard: requests of a browser for a page of another origin are refused.
 func TestGuard(t *testing.T) {
 	t.Parallel()
@@ -27,7 +53,11 @@ func TestGuard(t *testing.T) {
 		{"a form of another page", "POST", "127.0.0.1:7778", [2]string{"Sec-Fetch-Site", "cross-site"}, false, 403},
 		{"the same, public", "POST", "ferry.internal:7778", [2]string{"Origin", "https://attacker.example"}, true, 403},
 		{"an old browser", "DELETE", "127.0.0.1:7778", [2]string{"Origin", "https://attacker.example"}, false, 403},
-		{"a link on another page", "GET", "127.0.0.1:7778", [2]string{"Sec-Fetch-Site", "cross-site"}, false, 204},
+		{"an image on another page", "GET", "127.0.0.1:7778", [2]string{"Sec-Fetch-Site", "cross-site"}, false, 403},
+		{"a script of a neighbour", "GET", "127.0.0.1:7778", [2]string{"Sec-Fetch-Site", "same-site"}, false, 403},
+		{"a script in an old browser", "GET", "127.0.0.1:7778", [2]string{"Origin", "http://127.0.0.1:80"}, false, 403},
+		{"our own script in an old browser", "GET", "127.0.0.1:7778", [2]string{"Origin", "http://127.0.0.1:7778"}, false, 204},
+		{"an address that was typed", "GET", "127.0.0.1:7778", [2]string{"Sec-Fetch-Site", "none"}, false, 204},
 		{"our own page", "POST", "127.0.0.1:7778", [2]string{"Sec-Fetch-Site", "same-origin"}, false, 204},
 	} {
 		r := httptest.NewRequest(c.method, "/drain", nil)

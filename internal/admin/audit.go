@@ -22,9 +22,11 @@ func auditChanges(h http.Handler, log *slog.Logger, a access) http.Handler {
 			return
 		}
 		by := a.name(r)
+		role, _ := a.roleOf(r)
 		status := statusWriter{ResponseWriter: w, status: http.StatusOK}
 		h.ServeHTTP(&status, r)
-		if r.URL.Path == "/console/login" && status.status != http.StatusOK {
+		// A sign-in is authorized by its body.
+		if signsIn := r.Method == http.MethodPost && r.URL.Path == "/console/login" && status.status == http.StatusOK; role == roleNone && !signsIn {
 			return
 		}
 		target := r.URL.RequestURI()

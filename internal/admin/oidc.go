@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -52,6 +53,7 @@ const (
 type oidcSignIn struct {
 	OIDC
 	client *http.Client
+	gate   exchangeGate
 
 	mu       sync.Mutex // guards what follows
 	provider *oidc.Provider
@@ -63,9 +65,12 @@ func newOIDCSignIn(cfg *OIDC) *oidcSignIn {
 	if cfg == nil {
 		return nil
 	}
-	return &oidcSignIn{OIDC: *cfg, client: &http.Client{
-		Timeout: issuerWithin, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
-	}}
+	return &oidcSignIn{
+		OIDC: *cfg, gate: exchangeGate{all: make(chan struct{}, maxExchanges), byAddress: map[netip.Prefix]*addressGate{}},
+		client: &http.Client{
+			Timeout: issuerWithin, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
+		},
+	}
 }
 
 // host is the name of the issuer for a person.
@@ -140,14 +145,14 @@ func oidcPages(mux *http.ServeMux, cfg *Config, a access) {
 	mux.HandleFunc("GET "+oidcPath+"/begin", func(w http.ResponseWriter, r *http.Request) {
 		provider, err := a.oidc.discover()
 		if err != nil {
-			refuseSignIn(w, http.StatusBadGateway, err)
+			refuseSignIn(w, r, cfg, http.StatusBadGateway, "", err)
 			return
 		}
 		s := oidcState{Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Until: a.sessions.now().Add(oidcFor).Unix()}
 		rand.Read(s.ID[:])
 		content, err := json.Marshal(s)
 		if err != nil {
-			refuseSignIn(w, http.StatusInternalServerError, err)
+			refuseSignIn(w, r, cfg, http.StatusInternalServerError, "", err)
 			return
 		}
 		// Lax, since the issuer's page sends the browser back.
@@ -159,8 +164,11 @@ func oidcPages(mux *http.ServeMux, cfg *Config, a access) {
 		http.SetCookie(w, adminCookie(r, oidcCookie, "", oidcPath, -time.Second, http.SameSiteLaxMode))
 		grant, person, err := a.finishOIDC(r)
 		if err != nil {
-			cfg.log().Warn("operator: sign-in by OIDC refused", "from", r.RemoteAddr, "person", person, "error", err)
-			refuseSignIn(w, http.StatusForbidden, err)
+			status := http.StatusForbidden
+			if errors.Is(err, errIssuerBusy) {
+				status = http.StatusServiceUnavailable
+			}
+			refuseSignIn(w, r, cfg, status, person, fmt.Errorf("%w\n\nTry again at /console/", err))
 			return
 		}
 		cfg.log().Info("operator: signed in to the console", "person", person, "role", a.oidc.role(grant).String(), "from", r.RemoteAddr)
@@ -177,12 +185,6 @@ func oidcPages(mux *http.ServeMux, cfg *Config, a access) {
 		// redirect of the issuer's page would not get.
 		fmt.Fprint(w, `<!doctype html><meta http-equiv="refresh" content="0;url=/console/"><title>Ferry</title><a href="/console/">Console</a>`)
 	})
-}
-
-func refuseSignIn(w http.ResponseWriter, status int, err error) {
-	w.Header().Set("Referrer-Policy", "no-referrer")
-	w.Header().Set("Cache-Control", "no-store")
-	http.Error(w, err.Error()+"\n\nTry again at /console/", status)
 }
 
 var (
@@ -208,6 +210,11 @@ func (a access) finishOIDC(r *http.Request) (grant, person string, err error) {
 	}
 	ctx, cancel := context.WithTimeout(oidc.ClientContext(r.Context(), a.oidc.client), 2*issuerWithin)
 	defer cancel()
+	leave, err := a.oidc.gate.enter(ctx, clientAddress(r))
+	if err != nil {
+		return "", "", err
+	}
+	defer leave()
 	token, err := a.oidc.oauth(provider).Exchange(ctx, query.Get("code"), oauth2.VerifierOption(s.Verifier))
 	if err != nil {
 		return "", "", errors.New("admin: the issuer does not accept the code of this sign-in") // The error may have secrets.

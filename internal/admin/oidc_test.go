@@ -188,7 +188,7 @@ func TestOIDCAttacks(t *testing.T) {
 	r.Claims = ann
 	refused := func(what string, resp *http.Response) {
 		t.Helper()
-		if sessionOf(resp) != nil || resp.StatusCode != http.StatusForbidden {
+		if sessionOf(resp) != nil || resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
 			t.Errorf("%s: %d", what, resp.StatusCode)
 		}
 	}
@@ -221,6 +221,15 @@ func TestOIDCAttacks(t *testing.T) {
 	_, resp := r.signIn(ann)
 	refused("another key", resp)
 	r.Key = key
+	for range 3 * maxFailedSignIns {
+		refused("an invented return", r.get("GET", "/console/oidc/callback?code=x&state=y"))
+	}
+	if cookie, resp := r.signIn(ann); cookie == nil {
+		t.Errorf("an honest sign-in after too many others: %d", resp.StatusCode)
+	}
+	if n := strings.Count(r.log.String(), "sign-in refused"); n != 1 {
+		t.Errorf("%d lines of refused sign-ins:\n%s", n, r.log.String())
+	}
 
 	asked, cookie = r.begin()
 	r.sessions.now = func() time.Time { return time.Now().Add(oidcFor + time.Second) }

@@ -49,7 +49,8 @@ type session struct {
 // person, with a MAC under the token: it stays good over a restart, and ends with the token. Any
 // goroutine may use it.
 type Sessions struct {
-	now func() time.Time
+	now    func() time.Time
+	failed failedSignIns
 
 	mu      sync.Mutex // guards revoked
 	revoked map[[sessionIDLen]byte]time.Time
@@ -205,8 +206,7 @@ func loginPages(mux *http.ServeMux, cfg *Config, a access) {
 			http.Error(w, errNoLogin.Error(), http.StatusConflict)
 			return
 		case json.NewDecoder(body).Decode(&in) != nil || !a.isToken(in.Token):
-			cfg.log().Warn("operator: sign-in refused", "from", r.RemoteAddr)
-			http.Error(w, errLogin.Error(), http.StatusForbidden)
+			refuseSignIn(w, r, cfg, http.StatusForbidden, "", errLogin)
 			return
 		}
 		cfg.log().Info("operator: signed in to the console", "from", r.RemoteAddr)
