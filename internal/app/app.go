@@ -96,10 +96,11 @@ type App struct {
 	since      time.Time
 	reload     reload
 
-	certificate *certificate         // nil: none in files
-	acme        *acmeCertificates    // nil: none by ACME
-	dtls        *dtls.Records        // nil: no DTLS
-	websocket   *websocket.Transport // nil: no WebSocket
+	certificate       *certificate         // nil: none in files
+	acme              *acmeCertificates    // nil: none by ACME
+	certificatesEvery time.Duration        // how often their faults are looked for
+	dtls              *dtls.Records        // nil: no DTLS
+	websocket         *websocket.Transport // nil: no WebSocket
 
 	store     *redisstore.Store // of a fleet
 	member    *member           // of a fleet, for a relay
@@ -146,7 +147,7 @@ func New(o Options) (*App, error) {
 	o.Logger = slog.New(log)
 	a := &App{
 		opts: o, log: log, since: time.Now(), observers: noObservers(), devLog: newDevLog(o.Mode, o.Logger),
-		history:  newHistory(events),
+		history: newHistory(events), certificatesEvery: certificateEvery,
 		upgrades: upgrading{given: make(chan struct{})},
 		quit:     make(chan struct{}), done: make(chan struct{}), serving: make(chan struct{}),
 	}
@@ -215,6 +216,9 @@ func (a *App) buildPlayers() (err error) {
 	if a.acme != nil {
 		a.addBackground(a.acme.run)
 	}
+	if a.certificate != nil || a.acme != nil {
+		a.addBackground(a.watchCertificates)
+	}
 	return nil
 }
 
@@ -245,7 +249,7 @@ func (a *App) buildMetrics() {
 		cfg.Traces = a.tracer.Stats
 	}
 	if a.certificate != nil || a.acme != nil {
-		cfg.Certificates = a.certificateEnds
+		cfg.Certificates = a.certificates
 	}
 	a.metrics = metrics.New(cfg)
 }

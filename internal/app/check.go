@@ -214,8 +214,13 @@ func checkCalls(c *config.Config, mode Mode) error {
 	return errors.Join(errs...)
 }
 
-// Warnings returns sentences about valid settings that are probably not intended.
+// Warnings returns sentences about valid settings that are probably not intended, and
+// about certificates that clients refuse.
 func Warnings(c config.Config, mode Mode) (all []string) {
+	return append(settingWarnings(c, mode), certificateWarnings(&c)...)
+}
+
+func settingWarnings(c config.Config, mode Mode) (all []string) {
 	if mode != Dev && c.BehindProxy && len(c.TrustedProxies) == 0 {
 		all = append(all, "behind_proxy without trusted_proxies: all players have the proxy's address, and share its limits of requests and failed joins")
 	}

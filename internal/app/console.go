@@ -71,12 +71,12 @@ func (a *App) conditions() (all []console.Condition) {
 			add("store", "ok", "the store answers; %d calls, %d failed", st.Calls, st.Failed)
 		}
 	}
-	ends := a.certificateEnds()
+	ends, faults := a.certificateEnds(), a.certificateFaults(time.Now())
 	for _, name := range slices.Sorted(maps.Keys(ends)) {
 		left := time.Until(ends[name])
-		switch {
-		case left <= 0:
-			add("certificate", "problem", "%s: there is none that is valid", name)
+		switch f := faults[name]; {
+		case f.reason != "":
+			add("certificate", "problem", "%s: %s, so clients refuse it: %s", name, f.text, f.do)
 		case left < certificateWarning:
 			add("certificate", "problem", "%s ends in %d days", name, int(left.Hours()/24))
 		default:

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -105,7 +104,7 @@ func (d *Doctor) settings() {
 		return
 	}
 	d.add("settings", stateOK, fmt.Sprintf("ferry %s would start with them", d.Mode), "")
-	for _, w := range Warnings(d.Config, d.Mode) {
+	for _, w := range settingWarnings(d.Config, d.Mode) {
 		d.add("settings", stateAdvice, w, "see docs/settings.md")
 	}
 	for _, a := range Advice(d.Config, d.Mode) {
@@ -275,27 +274,16 @@ func (d *Doctor) certificate(setting, certFile, keyFile, name string) {
 		d.add(setting, stateProblem, err.Error(), do)
 		return
 	}
-	leaf, err := x509.ParseCertificate(pair.Certificate[0])
-	if err != nil {
-		d.add(setting, stateProblem, err.Error(), "")
-		return
+	f := certificateFaultOf(&pair, name, d.Now())
+	if f.reason != "" {
+		d.add(setting, stateProblem, "it "+f.text, f.do)
 	}
-	left := leaf.NotAfter.Sub(d.Now())
-	switch {
+	switch left := pair.Leaf.NotAfter.Sub(d.Now()); {
 	case left <= 0:
-		d.add(setting, stateProblem, fmt.Sprintf("it ended %s", leaf.NotAfter.Format(time.DateOnly)), "renew it; ferry reads a changed file within 10 s")
-	case d.Now().Before(leaf.NotBefore):
-		d.add(setting, stateProblem, fmt.Sprintf("it is not valid before %s", leaf.NotBefore.Format(time.DateTime)), "check the clock")
 	case left < certificateWarning:
 		d.add(setting, stateAdvice, fmt.Sprintf("it ends in %d days", int(left.Hours()/24)), "renew it; ferry reads a changed file within 10 s")
-	default:
-		d.add(setting, stateOK, fmt.Sprintf("valid until %s", leaf.NotAfter.Format(time.DateOnly)), "")
-	}
-	if name == "" {
-		return
-	}
-	if err := leaf.VerifyHostname(name); err != nil {
-		d.add(setting, stateProblem, fmt.Sprintf("it is not for the name %s (advertise_name)", name), "browsers refuse it: get one for the name, or change advertise_name")
+	case f.reason == "":
+		d.add(setting, stateOK, fmt.Sprintf("valid until %s", pair.Leaf.NotAfter.Format(time.DateOnly)), "")
 	}
 }
 

@@ -184,7 +184,7 @@ func TestDoctor(t *testing.T) {
 		d.Config.TLSCert, d.Config.TLSKey, _ = newCertificate(t)
 		expect(t, d, "tls_cert", stateAdvice, "ends in 0 days")
 		d.Now = func() time.Time { return time.Now().Add(48 * time.Hour) }
-		expect(t, d, "tls_cert", stateProblem, "it ended")
+		expect(t, d, "tls_cert", stateProblem, "it expired at")
 		d.Now = time.Now
 		d.Config.AdvertiseName = config.Name{Host: "other.example.org"}
 		expect(t, d, "tls_cert", stateProblem, "not for the name other.example.org")

@@ -43,6 +43,12 @@ func newCertificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 // renew writes a new certificate with that serial number, and its key.
 func renew(t *testing.T, cert, key string, serial int64) *x509.Certificate {
 	t.Helper()
+	return renewAs(t, cert, key, serial, func(*x509.Certificate) {})
+}
+
+// renewAs is renew for a certificate that differs.
+func renewAs(t *testing.T, cert, key string, serial int64, change func(*x509.Certificate)) *x509.Certificate {
+	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -52,6 +58,7 @@ func renew(t *testing.T, cert, key string, serial int64) *x509.Certificate {
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"relay.example.org"},
 		IsCA: true, BasicConstraintsValid: true,
 	}
+	change(template)
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)

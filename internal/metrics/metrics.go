@@ -40,9 +40,9 @@ type Config struct {
 	Players func() Players
 	// Usage returns what tenants have used in all runs. Nil: there is no relay.
 	Usage func() []engine.Usage
-	// Certificates returns when the API's certificates expire, by the file or the name that
-	// the operator gave. Nil: it has none.
-	Certificates func() map[string]time.Time
+	// Certificates returns the API's certificates, by the file or the name that the operator
+	// gave. Nil: it has none.
+	Certificates func() map[string]Certificate
 	// Traces returns the counts of exported spans. Nil: there are no traces.
 	Traces func() otlp.Stats
 	// Version, Revision and GoVersion are shown as labels of ferry_build_info.

@@ -122,8 +122,8 @@ func TestRelayMetrics(t *testing.T) {
 	p := page1(t, New(Config{
 		Stats:   func() engine.Stats { return stats(1000) },
 		Process: process,
-		Certificates: func() map[string]time.Time {
-			return map[string]time.Time{"/etc/api.pem": time.Unix(1_800_000_000, 0)}
+		Certificates: func() map[string]Certificate {
+			return map[string]Certificate{"/etc/api.pem": {time.Unix(1_800_000_000, 0), CertificateExpired}}
 		},
 		Version: `v1 "quoted\`, Revision: "abc", GoVersion: "go1.26",
 	}))
@@ -151,6 +151,8 @@ func TestRelayMetrics(t *testing.T) {
 		"ferry_state_file_slow_changes_total":                                         1016,
 		"ferry_draining":                                                              1,
 		`ferry_tls_certificate_end_seconds{name="/etc/api.pem"}`:                      1_800_000_000,
+		`ferry_tls_certificate_fault{name="/etc/api.pem",reason="expired"}`:           1,
+		`ferry_tls_certificate_fault{name="/etc/api.pem",reason="other_name"}`:        0,
 		"ferry_max_allocations":                                                       31,
 		"ferry_recovery_awaited":                                                      32,
 		"ferry_recovery_lost_total":                                                   33,

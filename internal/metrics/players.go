@@ -4,6 +4,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/ferryrelay/ferry/internal/hooks"
 	"github.com/ferryrelay/ferry/internal/identity"
@@ -75,12 +76,34 @@ func (p *page) quota(st *quota.Stats) {
 	p.single("ferry_quota_unknown_total", counter, "Reservations that were refused because the usage of their project was unknown.", st.Unknown)
 }
 
+// Certificate is the state of a certificate of the API.
+type Certificate struct {
+	End time.Time // when it expires
+	// Fault is why clients refuse it; empty: they do not.
+	Fault string
+}
+
+// The faults of a Certificate.
+const (
+	CertificateMissing     = "missing"
+	CertificateExpired     = "expired"
+	CertificateNotYetValid = "not_yet_valid"
+	CertificateOtherName   = "other_name"
+)
+
 func (m *Metrics) writeCertificates(w io.Writer) {
 	var p page
 	p.family("ferry_tls_certificate_end_seconds", gauge, "Time at which a certificate of the API expires, in Unix seconds.")
-	ends := m.cfg.Certificates()
-	for _, name := range slices.Sorted(maps.Keys(ends)) {
-		p.seconds("ferry_tls_certificate_end_seconds", float64(ends[name].Unix()), "name", name)
+	all := m.cfg.Certificates()
+	names := slices.Sorted(maps.Keys(all))
+	for _, name := range names {
+		p.seconds("ferry_tls_certificate_end_seconds", float64(all[name].End.Unix()), "name", name)
+	}
+	p.family("ferry_tls_certificate_fault", gauge, "1 if clients refuse a certificate of the API, for a reason.")
+	for _, name := range names {
+		for _, reason := range []string{CertificateMissing, CertificateExpired, CertificateNotYetValid, CertificateOtherName} {
+			p.sample("ferry_tls_certificate_fault", boolGauge(all[name].Fault == reason), "name", name, "reason", reason)
+		}
 	}
 	p.flush(w)
 }

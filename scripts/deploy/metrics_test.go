@@ -47,6 +47,9 @@ func scraped(t *testing.T) page {
 	for _, name := range []string{"bytes", "datagrams", "player_seconds"} { // A relay has them 10 s after its first match.
 		p.add("ferry_usage_"+name+"_total", `project="p",environment="e"`)
 	}
+	for _, reason := range []string{"expired", "not_yet_valid", "other_name", "missing"} { // A process with a certificate has them.
+		p.add("ferry_tls_certificate_fault", `name="cert.pem",reason="`+reason+`"`)
+	}
 	p.addSource(t, "fleet.go", "ferry_fleet_relays", "state")
 	p.addSource(t, "players.go", "ferry_jwks_documents", "state")
 	p.addSource(t, "traces.go", "ferry_trace_spans_total", "result")
@@ -223,6 +226,7 @@ var notShown = []string{
 	"ferry_announcer_holds_total",     // covered by hosts announced and by failures
 	"ferry_announcer_drops_total",
 	"ferry_usage_datagrams_total", // covered by bytes
+	"ferry_tls_certificate_fault", // an alert; the panel of ends shows most of it
 }
 
 // alertRules is a file of Prometheus rules.
