@@ -285,3 +285,21 @@ func TestProxyAddressLimit(t *testing.T) {
 		read(t, c)
 	}
 }
+
+// TestProxyListenerOnClient: the client's address is reported with the connection below, and
+// not if the header has none.
+func TestProxyListenerOnClient(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]string{"PROXY TCP4 192.0.2.1 198.51.100.1 4660 443\r\n": "192.0.2.1", "PROXY UNKNOWN\r\n": ""} {
+		got := ""
+		_, server := dialProxied(t, ProxyConfig{Proxies: loopback, OnClient: func(conn net.Conn, client netip.Addr) {
+			if _, ok := conn.(*net.TCPConn); !ok {
+				t.Errorf("reported with a %T", conn)
+			}
+			got = client.String()
+		}}, header)
+		if server.RemoteAddr(); got != want {
+			t.Errorf("%q: client %q, want %q", header, got, want)
+		}
+	}
+}

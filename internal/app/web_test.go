@@ -454,6 +454,32 @@ func (d dialler) regions(t *testing.T, from string) int {
 	return res.StatusCode
 }
 
+// TestProxyProtocolYields: connections through a proxy of TCP count by their client, so that
+// those of one client do not keep others out.
+func TestProxyProtocolYields(t *testing.T) {
+	t.Parallel()
+	c := local()
+	c.ProxyProtocol, c.TrustedProxies, c.MaxHTTPConnections = true, []config.Network{network("127.0.0.1/32")}, 4
+	d := dialler{running: start(t, options(c, Serve))}
+	for range 4 {
+		conn, err := net.Dial("tcp", d.api.addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		io.WriteString(conn, proxyHeader("198.51.100.7")+"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := d.regions(t, "198.51.100.8"); got != 401 {
+		t.Errorf("status %d", got)
+	}
+	if n := d.process().EvictedTotal; n != 1 {
+		t.Errorf("%d connections ended for the call", n)
+	}
+}
+
 // TestProxyProtocolForged: only a trusted proxy can report an address, and a
 // trusted proxy has to.
 func TestProxyProtocolForged(t *testing.T) {
