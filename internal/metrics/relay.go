@@ -182,12 +182,11 @@ func (m *Metrics) writeCapacity(w io.Writer) {
 func (m *Metrics) writeProcess(w io.Writer) {
 	st := m.cfg.Process()
 	var p page
-	p.family("ferry_http_connections_refused_total", counter, "Connections to the API that were closed unread, by reason: the limit, which trusted proxies use up, or a missing PROXY header.")
+	p.family("ferry_http_connections_refused_total", counter, "Connections to the API that were closed, by reason: unread, for the limit in total or a missing PROXY header; or evicted for a newer one, at the limit in total or of an address without a valid token, or protected by one.")
 	p.sample("ferry_http_connections_refused_total", st.RefusedTotal, "reason", "total")
 	p.sample("ferry_http_connections_refused_total", st.RefusedHeader, "reason", "proxy_header")
-	p.family("ferry_http_connections_evicted_total", counter, "Connections to the API that were closed for a newer one, by reason: the limit in total or of an address if they had brought no valid token, otherwise token.")
-	p.sample("ferry_http_connections_evicted_total", st.EvictedTotal, "reason", "total")
-	p.sample("ferry_http_connections_evicted_total", st.EvictedAddress, "reason", "address")
-	p.sample("ferry_http_connections_evicted_total", st.EvictedProtected, "reason", "token")
+	p.sample("ferry_http_connections_refused_total", st.EvictedTotal, "reason", "evicted_total")
+	p.sample("ferry_http_connections_refused_total", st.EvictedAddress, "reason", "evicted_address")
+	p.sample("ferry_http_connections_refused_total", st.EvictedProtected, "reason", "evicted_protected")
 	p.flush(w)
 }
