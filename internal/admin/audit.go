@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -50,7 +49,7 @@ func (a access) name(r *http.Request) string {
 		if v.person != "" {
 			return v.person
 		}
-		return fmt.Sprintf("session %x", v.id[:4])
+		return v.name()
 	}
 	return "sign-in"
 }

@@ -152,8 +152,25 @@ func (c *Config) log() *slog.Logger {
 	return c.Logger
 }
 
+// Pages is the handler of the admin pages. It does not change.
+type Pages struct {
+	http.Handler
+	access access
+}
+
+// Viewer reports whether a request may see pages, as one that began earlier, and returns its
+// person, or the sign-in of one without a name. The name is empty for a token and for
+// loopback, which may be many people.
+func (p *Pages) Viewer(r *http.Request) (name string, ok bool) {
+	role, session := p.access.roleOf(r)
+	if session.person != "" || session.end.IsZero() {
+		return session.person, role != roleNone
+	}
+	return session.name(), role != roleNone
+}
+
 // New returns the handler of the admin pages.
-func New(cfg Config) http.Handler {
+func New(cfg Config) *Pages {
 	mux := http.NewServeMux()
 	if cfg.Sessions == nil {
 		cfg.Sessions = NewSessions()
@@ -229,7 +246,7 @@ func New(cfg Config) http.Handler {
 		settingPages(mux, &cfg)
 	}
 	debugPages(mux, cfg.Flight)
-	return rejectForeignPages(access.requireAccess(auditChanges(mux, cfg.Audit, access)), cfg.AllowAnyHost)
+	return &Pages{rejectForeignPages(access.requireAccess(auditChanges(mux, cfg.Audit, access)), cfg.AllowAnyHost), access}
 }
 
 // writeHealth answers 200 "ok", or 503 and the reason.

@@ -243,6 +243,14 @@ func TestOIDCReload(t *testing.T) {
 	r := newOIDCRig(t)
 	cookie, _ := r.signIn(map[string]any{"email": "ann@example.org", "email_verified": true})
 	status := func(method, path string) int { return r.get(method, path, cookie).StatusCode }
+	viewer := func() (string, bool) {
+		q := httptest.NewRequest("GET", "/console/data/events", nil)
+		q.AddCookie(cookie)
+		return r.pages.(*Pages).Viewer(q)
+	}
+	if name, ok := viewer(); name != "ann@example.org" || !ok {
+		t.Errorf("viewer %q, %t", name, ok)
+	}
 	if got := status("GET", "/stats"); got != 200 {
 		t.Fatalf("signed in: %d", got)
 	}
@@ -255,6 +263,9 @@ func TestOIDCReload(t *testing.T) {
 	r.reload()
 	if got := status("GET", "/stats"); got != http.StatusUnauthorized {
 		t.Errorf("removed: %d", got)
+	}
+	if name, ok := viewer(); ok {
+		t.Errorf("removed: %q may look", name)
 	}
 }
 

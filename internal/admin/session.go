@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -44,6 +45,9 @@ type session struct {
 	// entry is removed.
 	grant, person string
 }
+
+// name is the name of a session without a person.
+func (s *session) name() string { return fmt.Sprintf("session %x", s.id[:4]) }
 
 // Sessions are the sign-ins of browsers. A session is a random id, the time of its end and a
 // person, with a MAC under the token: it stays good over a restart, and ends with the token. Any

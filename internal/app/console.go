@@ -25,7 +25,7 @@ const consoleRefusals = 500
 func (a *App) buildConsole() (err error) {
 	cfg := console.Config{
 		Title: "ferry " + a.opts.Version, Mode: a.opts.Mode.String(), Since: a.since,
-		Nodes: a.nodes, Conditions: a.conditions, Log: a.log, Audit: a.audit,
+		Nodes: a.nodes, Conditions: a.conditions, Log: a.log, Audit: a.audit, Viewer: a.viewer,
 	}
 	if a.relay != nil {
 		cfg.Stats, cfg.Probe = a.relay.Stats, a.relay.Probe

@@ -170,3 +170,12 @@ func (s *swapHandler) serve(h http.Handler) { s.current.Store(&h) }
 func (s *swapHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(*s.current.Load()).ServeHTTP(w, r)
 }
+
+// viewer is [admin.Pages.Viewer] of the pages in force.
+func (a *App) viewer(r *http.Request) (name string, ok bool) {
+	pages, ok := (*a.adminPages.current.Load()).(*admin.Pages)
+	if !ok {
+		return "", false
+	}
+	return pages.Viewer(r)
+}

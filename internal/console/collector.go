@@ -31,6 +31,9 @@ type Config struct {
 	Log      *Log
 	// Audit is what operators did.
 	Audit *Log
+	// Viewer reports whether the person who made a request may look now, and returns a name by
+	// which their connections are counted; empty: they are not.
+	Viewer func(*http.Request) (name string, ok bool)
 }
 
 // Condition is a part of the process and its state.
@@ -71,6 +74,8 @@ const (
 	roundTrips = 60
 	// maxBrowsers is how many connections get live values at once.
 	maxBrowsers = 64
+	// personBrowsers is how many of them one person may have.
+	personBrowsers = 8
 	// browserQueue is how many samples may wait for a slow browser. It then misses some.
 	browserQueue = 16
 	// sendWithin is how long a browser may take for one sample.
@@ -84,13 +89,13 @@ type collector struct {
 	mu       sync.Mutex // guards what follows
 	running  bool
 	kept     [][]byte // the last samples, the oldest first
-	browsers map[chan []byte]struct{}
+	browsers map[chan []byte]string // by person
 
 	trips []float64 // belongs to Run; below 0: lost
 }
 
 func (c *collector) init(cfg Config) {
-	c.cfg, c.browsers = cfg, map[chan []byte]struct{}{}
+	c.cfg, c.browsers = cfg, map[chan []byte]string{}
 }
 
 // Run takes samples until ctx ends, and then ends the connections of browsers.
@@ -186,17 +191,32 @@ func (c *collector) roundTrip(ctx context.Context) *RoundTrip {
 	return r
 }
 
+var (
+	errBrowsers = fmt.Errorf("console: the process ends, or %d browsers are connected, which is the limit", maxBrowsers)
+	errPerson   = fmt.Errorf("console: you have %d connections, which is the limit for one person: close other windows", personBrowsers)
+)
+
 // subscribe returns the kept samples, and a channel of further ones, which is closed when
-// Run ends. It reports false if there are too many browsers, or Run does not run.
-func (c *collector) subscribe() (kept [][]byte, further chan []byte, ok bool) {
+// Run ends. It fails if there are too many browsers, or too many of the person, or Run does
+// not run.
+func (c *collector) subscribe(person string) (kept [][]byte, further chan []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.running || len(c.browsers) >= maxBrowsers {
-		return nil, nil, false
+		return nil, nil, errBrowsers
+	}
+	own := 0
+	for _, p := range c.browsers {
+		if p == person {
+			own++
+		}
+	}
+	if person != "" && own >= personBrowsers {
+		return nil, nil, errPerson
 	}
 	further = make(chan []byte, browserQueue)
-	c.browsers[further] = struct{}{}
-	return slices.Clone(c.kept), further, true
+	c.browsers[further] = person
+	return slices.Clone(c.kept), further, nil
 }
 
 func (c *collector) unsubscribe(b chan []byte) {
@@ -205,12 +225,14 @@ func (c *collector) unsubscribe(b chan []byte) {
 	delete(c.browsers, b)
 }
 
-// serve sends samples as server-sent events until the browser disconnects.
+// serve sends samples as server-sent events until the browser disconnects, or may look no
+// more: its session has ended, or its person lost the role.
 func (c *collector) serve(w http.ResponseWriter, r *http.Request) {
-	kept, further, ok := c.subscribe()
-	if !ok {
+	person, _ := c.cfg.Viewer(r)
+	kept, further, err := c.subscribe(person)
+	if err != nil {
 		w.Header().Set("Retry-After", "5")
-		http.Error(w, fmt.Sprintf("console: the process ends, or %d browsers are connected, which is the limit", maxBrowsers), http.StatusServiceUnavailable)
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	defer c.unsubscribe(further)
@@ -234,7 +256,7 @@ func (c *collector) serve(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case sample, open := <-further:
-			if !open || !send(sample) {
+			if _, may := c.cfg.Viewer(r); !open || !may || !send(sample) {
 				return
 			}
 		}

@@ -44,6 +44,7 @@ func newConsole(t *testing.T) (*Console, *atomic.Int64) {
 			return []timeline.Event{{ID: proto.AllocationID{1}, Kind: timeline.BindRefused, Reason: "old nonce", Count: 3}}
 		},
 		Log: NewLog(slog.DiscardHandler), Audit: NewLog(slog.DiscardHandler),
+		Viewer: func(*http.Request) (string, bool) { return "", true },
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -173,9 +174,9 @@ func TestBrowserLimit(t *testing.T) {
 	s.running = true
 	var last chan []byte
 	for range maxBrowsers {
-		_, last, _ = s.subscribe()
+		_, last, _ = s.subscribe("")
 	}
-	if _, _, ok := s.subscribe(); ok {
+	if _, _, err := s.subscribe(""); err != errBrowsers {
 		t.Error("one too many")
 	}
 	for range 2 * browserQueue { // No browser reads: further samples are missed, and nothing blocks.
@@ -185,14 +186,62 @@ func TestBrowserLimit(t *testing.T) {
 		t.Errorf("%d samples wait", len(last))
 	}
 	s.unsubscribe(last)
-	if _, _, ok := s.subscribe(); !ok {
+	if _, _, err := s.subscribe(""); err != nil {
 		t.Error("refused after one has gone")
 	}
 	for range 2 * keptSamples {
 		s.publish([]byte("{}"))
 	}
-	if kept, _, _ := s.subscribe(); len(s.kept) != keptSamples || kept != nil {
+	if kept, _, _ := s.subscribe(""); len(s.kept) != keptSamples || kept != nil {
 		t.Errorf("%d samples are kept", len(s.kept))
+	}
+}
+
+// TestPersonLimit: one person has so many connections, and takes none of others.
+func TestPersonLimit(t *testing.T) {
+	c, _ := newConsole(t)
+	s := &c.collector
+	s.running = true
+	for range personBrowsers {
+		if _, _, err := s.subscribe("vic"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := s.subscribe("vic"); err != errPerson {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, _, err := s.subscribe("ann"); err != nil {
+		t.Errorf("another person: %v", err)
+	}
+}
+
+// TestStreamEnds: a connection ends soon after its session does.
+func TestStreamEnds(t *testing.T) {
+	c, samples := newConsole(t)
+	var gone atomic.Bool
+	c.collector.cfg.Viewer = func(*http.Request) (string, bool) { return "vic", !gone.Load() }
+	srv := httptest.NewServer(c)
+	defer srv.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	testkit.Eventually(t, "a sample", func() bool { return samples.Load() > 0 })
+	browser := &http.Client{Timeout: 20 * time.Second} // Without an end, reading fails then.
+	resp, err := browser.Get(srv.URL + "/console/data/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	if !lines.Scan() {
+		t.Fatal("no sample")
+	}
+	gone.Store(true)
+	for lines.Scan() { // The rest, until the end.
+	}
+	if err := lines.Err(); err != nil {
+		t.Errorf("the connection ends with %v", err)
 	}
 }
 
