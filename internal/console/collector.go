@@ -88,7 +88,7 @@ type collector struct {
 
 	mu       sync.Mutex // guards what follows
 	running  bool
-	kept     [][]byte // the last samples, the oldest first
+	kept     [][]byte               // the last samples, the oldest first
 	browsers map[chan []byte]string // by person
 
 	trips []float64 // belongs to Run; below 0: lost
