@@ -232,6 +232,7 @@ func (s *Server) stopWorkers(workers *sync.WaitGroup) {
 // leave ends a run whose workers and control have ended: it carries out what control has
 // begun, and writes the state.
 func (s *Server) leave() error {
+	s.probeSockets.close()
 	c := s.control
 	if k := c.shared.grace.kernel; k != nil {
 		k.synchronize()

@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -68,11 +70,11 @@ func (s *Server) Probe(ctx context.Context) error {
 }
 
 func (s *Server) probeAt(ctx context.Context, addr netip.AddrPort) error {
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(addr))
+	conn, done, err := s.probeSockets.take(addr)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer done()
 	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })()
 
 	probe := make([]byte, probeLen)
@@ -85,6 +87,52 @@ func (s *Server) probeAt(ctx context.Context, addr netip.AddrPort) error {
 		}
 	}
 	return err
+}
+
+// probeSockets keeps one socket per address, with which Probe goes on while the process has
+// no descriptor left. Others are opened for one probe, since the kernel spreads them over
+// the workers. The zero value has none yet.
+type probeSockets struct {
+	use sync.Mutex // held while a kept socket is used
+
+	mu     sync.Mutex // guards what follows
+	kept   map[netip.AddrPort]*net.UDPConn
+	closed bool
+}
+
+// take returns a socket for one probe, and what ends its use.
+func (p *probeSockets) take(addr netip.AddrPort) (conn *net.UDPConn, done func(), err error) {
+	to := net.UDPAddrFromAddrPort(addr)
+	conn, err = net.DialUDP("udp", nil, to)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	kept := p.kept[addr]
+	switch {
+	case sock.IsDescriptorLimit(err) && kept != nil:
+		if !p.use.TryLock() {
+			return nil, nil, err // Another probe is on its way, and finds the same.
+		}
+		return kept, p.use.Unlock, nil
+	case err != nil:
+		return nil, nil, err
+	case kept == nil && !p.closed:
+		if kept, err := net.DialUDP("udp", nil, to); err == nil {
+			if p.kept == nil {
+				p.kept = make(map[netip.AddrPort]*net.UDPConn)
+			}
+			p.kept[addr] = kept
+		}
+	}
+	return conn, func() { _ = conn.Close() }, nil
+}
+
+func (p *probeSockets) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range p.kept {
+		_ = conn.Close()
+	}
+	p.kept, p.closed = nil, true
 }
 
 var errProbeAnswer = errors.New("wrong answer")

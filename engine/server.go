@@ -39,11 +39,12 @@ type Server struct {
 	keptCodes   []KeptCode // see KeptCodes
 	handover    handover
 
-	ran     atomic.Bool
-	relays  atomic.Bool // Run has begun to relay
-	closing sync.Once
-	stopped chan struct{} // closed when control has stopped answering
-	ended   chan struct{} // closed when Run has returned
+	ran          atomic.Bool
+	relays       atomic.Bool // Run has begun to relay
+	closing      sync.Once
+	probeSockets probeSockets
+	stopped      chan struct{} // closed when control has stopped answering
+	ended        chan struct{} // closed when Run has returned
 }
 
 // New opens the sockets and the state file of a relay, and starts no goroutine. The
@@ -534,5 +535,6 @@ func (s *Server) closeSockets() {
 			w.stop.Store(true)
 		}
 		s.closeGroups()
+		s.probeSockets.close()
 	})
 }

@@ -125,6 +125,7 @@ type App struct {
 	sessionFile    *dtls.SessionFile  // nil: there is none
 	draining       draining
 	rejected       rejections
+	accepting      accepting
 
 	serving chan struct{} // closed when the matches of a process before this one go on
 	ready   atomic.Bool
@@ -262,7 +263,7 @@ func (a *App) openAPI() error {
 	if err != nil {
 		return err
 	}
-	a.api = newWeb(l, nil, a.tlsConfig(), a.opts.Logger)
+	a.api = newWeb(l, nil, a.tlsConfig(), a.opts.Logger, a.accepting.config(a.opts.Logger))
 	a.trace(a.api)
 	a.addComponent(component{"api", a.api.serve, func() error { return a.api.listener.Close() }})
 	if a.opts.Mode != Dev {

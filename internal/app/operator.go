@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync/atomic"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -36,7 +38,13 @@ func (a *App) openAdmin() error {
 	if err != nil {
 		return err
 	}
-	a.admin = newWeb(l, &a.adminPages, secure, a.opts.Logger)
+	accept := a.accepting.config(a.opts.Logger)
+	accept.Reserve = true
+	a.admin = newWeb(l, &a.adminPages, secure, a.opts.Logger, accept)
+	a.admin.server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return context.WithValue(ctx, reservedKey{}, sock.IsReserved(conn))
+	}
+	a.admin.server.Handler = closeReserved(&a.adminPages)
 	a.trace(a.admin)
 	a.addComponent(component{"admin", a.admin.serve, func() error { return a.admin.listener.Close() }})
 	if !loopback {

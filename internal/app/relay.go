@@ -433,6 +433,7 @@ func (a *App) process() metrics.Process {
 		RefusedTotal:  a.rejected.total.Load(),
 		RefusedHeader: a.rejected.header.Load(), EvictedTotal: a.rejected.evictedTotal.Load(),
 		EvictedAddress: a.rejected.evictedAddress.Load(), EvictedProtected: a.rejected.evictedProtected.Load(),
+		AcceptFailed: a.accepting.failed.Load(),
 	}
 	if a.relay == nil {
 		return p

@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -35,9 +36,9 @@ type web struct {
 //
 // HTTP/2 is off: its handlers outlive their connection, so the
 // shutdown could not wait for them, and calls this small gain nothing from it.
-func newWeb(listener *net.TCPListener, h http.Handler, secure *tls.Config, log *slog.Logger) *web {
+func newWeb(listener *net.TCPListener, h http.Handler, secure *tls.Config, log *slog.Logger, accept sock.RetryConfig) *web {
 	w := &web{
-		listener: listener, tcp: listener, server: httpapi.NewServer(h), tls: secure != nil, served: make(chan struct{}),
+		listener: sock.NewRetryListener(listener, accept), tcp: listener, server: httpapi.NewServer(h), tls: secure != nil, served: make(chan struct{}),
 	}
 	w.server.TLSConfig = secure
 	w.server.Protocols = new(http.Protocols)

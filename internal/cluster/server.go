@@ -18,6 +18,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -129,7 +130,9 @@ func NewServer(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	s.listener = httpapi.LimitListener(l, httpapi.ConnLimits{
+	s.listener = httpapi.LimitListener(sock.NewRetryListener(l.(*net.TCPListener), sock.RetryConfig{OnError: func(err error) {
+		s.http.ErrorLog.Print(err) // It limits its rate.
+	}}), httpapi.ConnLimits{
 		Total: maxConns, PerAddress: maxAddressConns,
 		OnReject: func(httpapi.Rejection) { s.counts.connsRefused.Add(1) },
 	})

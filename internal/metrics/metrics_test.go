@@ -107,7 +107,8 @@ func process() Process {
 		MaxAllocations: 31, Awaited: 32, Lost: 33, Storing: true, ForeignSockets: 34, MemoryLimit: 35, MemoryTight: true,
 		MemoryRefused: 36, RefusedTotal: 37, RefusedHeader: 39,
 		EvictedTotal: 43, EvictedAddress: 44, EvictedProtected: 45,
-		UDP: machine.UDP{Known: true, QueueFull: 40, ChecksumErrors: 41, SendDrops: 42},
+		AcceptFailed: 40,
+		UDP:          machine.UDP{Known: true, QueueFull: 40, ChecksumErrors: 41, SendDrops: 42},
 	}
 }
 
@@ -151,6 +152,7 @@ func TestRelayMetrics(t *testing.T) {
 		"ferry_state_file_slow_changes_total":                                         1016,
 		"ferry_draining":                                                              1,
 		`ferry_tls_certificate_end_seconds{name="/etc/api.pem"}`:                      1_800_000_000,
+		"ferry_accept_failed_total":                                                   40,
 		`ferry_tls_certificate_fault{name="/etc/api.pem",reason="expired"}`:           1,
 		`ferry_tls_certificate_fault{name="/etc/api.pem",reason="other_name"}`:        0,
 		"ferry_max_allocations":                                                       31,

@@ -153,6 +153,9 @@ type Process struct {
 	// RefusedHeader counts connections of a proxy that did not begin with a PROXY
 	// header.
 	RefusedHeader uint64
+	// AcceptFailed counts the attempts to accept a connection that failed, as for want of
+	// descriptors.
+	AcceptFailed uint64
 	// UDP are the counters of the network namespace.
 	UDP machine.UDP
 }
@@ -188,5 +191,6 @@ func (m *Metrics) writeProcess(w io.Writer) {
 	p.sample("ferry_http_connections_refused_total", st.EvictedTotal, "reason", "evicted_total")
 	p.sample("ferry_http_connections_refused_total", st.EvictedAddress, "reason", "evicted_address")
 	p.sample("ferry_http_connections_refused_total", st.EvictedProtected, "reason", "evicted_protected")
+	p.single("ferry_accept_failed_total", counter, "Attempts to accept a connection that failed, as without a free descriptor.", st.AcceptFailed)
 	p.flush(w)
 }

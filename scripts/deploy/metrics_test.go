@@ -226,6 +226,7 @@ var notShown = []string{
 	"ferry_announcer_holds_total",     // covered by hosts announced and by failures
 	"ferry_announcer_drops_total",
 	"ferry_usage_datagrams_total", // covered by bytes
+	"ferry_accept_failed_total",   // an alert; the panel of descriptors shows the cause
 	"ferry_tls_certificate_fault", // an alert; the panel of ends shows most of it
 }
 

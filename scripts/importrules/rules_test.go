@@ -133,7 +133,7 @@ var rules = []rule{
 	{"internal/fleet", []string{"alloc", "internal/joincode", "internal/trace", "proto"}, nil, "placement of matches on relays"},
 	{"internal/store", []string{"alloc", "internal/fleet", "internal/joincode", "proto"}, nil, "stores of join codes and node ids"},
 	{"internal/store/redis", []string{"alloc", "internal/fleet", "internal/joincode", "internal/trace", "proto"}, []string{goredis, gobreaker}, "only a fleet needs Redis"},
-	{"internal/cluster", []string{"alloc", "alloc/httpapi", "internal/fleet", "internal/keyfile", "internal/trace", "proto"}, nil, "the call from an API process to a relay"},
+	{"internal/cluster", []string{"alloc", "alloc/httpapi", "internal/fleet", "internal/keyfile", "internal/sock", "internal/trace", "proto"}, nil, "the call from an API process to a relay"},
 	{"internal/otlp", []string{"alloc", "internal/trace"}, []string{"go.opentelemetry.io", "google.golang.org/protobuf"}, "export of spans: only this package needs OpenTelemetry"},
 	{"internal/upgrade", []string{"internal/sock"}, nil, "how a process and its candidate find each other, and what they say"},
 	{"internal/identity", []string{"alloc", "internal/outcall"}, []string{"github.com/golang-jwt/jwt/v5"}, "players' tokens"},
