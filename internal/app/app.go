@@ -208,9 +208,6 @@ func (a *App) buildPlayers() (err error) {
 	if a.certificate, err = loadCertificate(c, a.opts.Logger); err != nil {
 		return err
 	}
-	if a.certificate != nil {
-		a.addBackground(a.certificate.run)
-	}
 	if a.acme, err = newACME(c, a.opts.Logger); err != nil {
 		return err
 	}

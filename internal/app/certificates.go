@@ -112,11 +112,16 @@ func (a *App) certificateFaults(now time.Time) map[string]certificateFault {
 	return all
 }
 
-// watchCertificates logs a fault of a certificate of the API once, and its end, whatever
-// brought it: the time, the clock, a changed file or ACME.
+// watchCertificates reads changed files, and logs a fault of a certificate of the API once,
+// and its end, whatever brought it: the time, the clock, a changed file or ACME.
 func (a *App) watchCertificates(ctx context.Context) {
 	known := make(map[string]certificateFault)
-	repeat(ctx, a.certificatesEvery, func() { a.logCertificates(known) })
+	repeat(ctx, a.certificatesEvery, func() {
+		if a.certificate != nil {
+			a.certificate.reload()
+		}
+		a.logCertificates(known)
+	})
 }
 
 func (a *App) logCertificates(known map[string]certificateFault) {

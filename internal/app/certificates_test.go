@@ -61,7 +61,7 @@ func TestBadCertificates(t *testing.T) {
 				o := options(c, Serve)
 				o.Logger = slog.New(slog.NewTextHandler(log, nil))
 				r := startChanged(t, o, func(a *App) {
-					a.certificate.every, a.certificatesEvery = 5*time.Millisecond, 5*time.Millisecond
+					a.certificatesEvery = 5 * time.Millisecond
 				})
 				if reload {
 					renewAs(t, c.TLSCert, c.TLSKey, 2, bad.change)

@@ -46,7 +46,6 @@ const certificateEvery = 10 * time.Second
 type certificate struct {
 	cert, key string
 	logger    *slog.Logger
-	every     time.Duration
 	current   atomic.Pointer[tls.Certificate]
 	files     *keyfile.Watch // the loop's once it runs
 }
@@ -57,7 +56,7 @@ func loadCertificate(c *config.Config, logger *slog.Logger) (*certificate, error
 		return nil, nil
 	}
 	k := &certificate{
-		cert: c.TLSCert, key: c.TLSKey, logger: logger, every: certificateEvery,
+		cert: c.TLSCert, key: c.TLSKey, logger: logger,
 		files: keyfile.NewWatch(c.TLSCert, c.TLSKey),
 	}
 	if err := k.load(); err != nil {
@@ -86,11 +85,6 @@ func (k *certificate) tls() *tls.Config {
 // ends returns when the certificate expires, by its file.
 func (k *certificate) ends() map[string]time.Time {
 	return map[string]time.Time{k.cert: k.current.Load().Leaf.NotAfter}
-}
-
-// run reads the files again when they have changed, until ctx ends.
-func (k *certificate) run(ctx context.Context) {
-	repeat(ctx, k.every, k.reload)
 }
 
 // reload reads the files if they have changed. It logs an invalid pair once and keeps

@@ -99,7 +99,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 	log := new(testkit.LogBuffer)
 	o := options(c, Serve)
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
-	r := startChanged(t, o, func(a *App) { a.certificate.every = 5 * time.Millisecond })
+	r := startChanged(t, o, func(a *App) { a.certificatesEvery = 5 * time.Millisecond })
 	shown := func() int64 {
 		t.Helper()
 		conn, err := tls.Dial("tcp", r.api.addr().String(), &tls.Config{InsecureSkipVerify: true})
@@ -163,9 +163,6 @@ func TestBrokenCertificateOnce(t *testing.T) {
 	if got := k.current.Load().Leaf.SerialNumber.Int64(); got != 2 || !strings.Contains(log.String(), "read again") {
 		t.Errorf("certificate %d\n%s", got, log.String())
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	k.run(ctx)
 }
 
 const issuedName = "relay.example.org"

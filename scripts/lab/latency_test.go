@@ -222,6 +222,12 @@ func (p *echoPlayer) exchange(m []byte, want proto.Type) error {
 // writeCertificate writes a certificate for loopback that signs itself, and its key.
 func writeCertificate(t *testing.T, dir string) (certFile, keyFile string) {
 	t.Helper()
+	return writeCertificateAs(t, dir, func(*x509.Certificate) {})
+}
+
+// writeCertificateAs is writeCertificate for one that differs.
+func writeCertificateAs(t *testing.T, dir string, change func(*x509.Certificate)) (certFile, keyFile string) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -230,6 +236,7 @@ func writeCertificate(t *testing.T, dir string) (certFile, keyFile string) {
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 	}
+	change(form)
 	der, err := x509.CreateCertificate(rand.Reader, form, form, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
