@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 
@@ -24,9 +25,12 @@ import (
 //	                               91  16  player hash
 //	                              107   1  length of project
 //	                              108   1  length of environment
-//	                              109  56  project, zero-padded
-//	                              165  56  environment, zero-padded
+//	                              109  56  project, padded
+//	                              165  56  environment, padded
 //	                              221   3  network tag of the API's caller
+//
+// The padding of both names holds the name of the player, if it fits, and else zeros: that of
+// the project first.
 const (
 	sealVersion = 1
 
@@ -92,7 +96,10 @@ type Claims struct {
 	MaxConnections uint16
 	Issued         int64 // Unix seconds
 	Player         PlayerHash
-	Individual     bool // of a joiner: see Caller.Individual
+	// PlayerName is the name of which Player is the digest, empty if it is not known or did
+	// not fit beside the tenant's names. It aliases the Scratch too.
+	PlayerName []byte
+	Individual bool // of a joiner: see Caller.Individual
 	// Network is the network from which the player called the API, zero if it is not
 	// known. A BIND from there comes from its owner: the call was over TCP.
 	Network NetworkTag
@@ -148,7 +155,19 @@ func (c *Claims) encode(p *[plainLen]byte) {
 	copy(p[projectAt:], c.Project)
 	copy(p[environmentAt:], c.Environment)
 	copy(p[networkAt:], c.Network[:])
+	a, b := padding(p, len(c.Project), len(c.Environment))
+	if n := len(c.PlayerName); n <= min(len(a)+len(b), maxPlayerName) && bytes.IndexByte(c.PlayerName, 0) < 0 {
+		copy(b, c.PlayerName[copy(a, c.PlayerName):])
+	}
 }
+
+// padding returns what is left beside names of these lengths.
+func padding(p *[plainLen]byte, project, environment int) (a, b []byte) {
+	return p[projectAt+project : environmentAt], p[environmentAt+environment : networkAt]
+}
+
+// maxPlayerName is the largest length of a player's name: decode moves it to the front.
+const maxPlayerName = projectAt
 
 // decode is the inverse of encode. It reports false for lengths that encode never
 // writes; another version of this program could have written them.
@@ -171,5 +190,9 @@ func (c *Claims) decode(p *[plainLen]byte) bool {
 	c.Project = p[projectAt : projectAt+project : projectAt+project]
 	c.Environment = p[environmentAt : environmentAt+environment : environmentAt+environment]
 	copy(c.Network[:], p[networkAt:])
+	a, b := padding(p, project, environment)
+	n := copy(p[:maxPlayerName], a)
+	n += copy(p[n:maxPlayerName], b)
+	c.PlayerName, _, _ = bytes.Cut(p[:n], []byte{0})
 	return true
 }

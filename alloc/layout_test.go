@@ -23,6 +23,8 @@ func TestSealLayout(t *testing.T) {
 	claims := hostClaims()
 	claims.Individual = true
 	claims.Role, claims.Joiner, claims.Network = alloc.RoleTicket, testJoiner, alloc.NetworkTag{7, 8, 9}
+	player := strings.Repeat("p", 45) + "layer"
+	claims.PlayerName = []byte(player)
 	data := mustSeal(t, s, claims)
 
 	header := append([]byte{1, testEpoch >> 8, testEpoch & 0xFF}, nonce...)
@@ -56,7 +58,7 @@ func TestSealLayout(t *testing.T) {
 		{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef},
 		append([]byte{1, 2, 3}, make([]byte, 13)...),
 		{10}, {10},
-		pad("project-id"), pad("production"),
+		pad("project-id" + player[:46]), pad("production" + player[46:]),
 		{7, 8, 9},
 	}, nil)
 	if !bytes.Equal(plain, want) {

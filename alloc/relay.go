@@ -100,7 +100,8 @@ type ServerEndpoint struct {
 type HostRequest struct {
 	Tenant         Tenant
 	Player         PlayerHash
-	MaxConnections int // players besides the host
+	PlayerName     string // for operators; empty if it is not known
+	MaxConnections int    // players besides the host
 	// Region is the requested region; if it is empty, the fleet chooses one.
 	// ClientAddress is the address or network from which the client called, the zero
 	// address if it is not known. It helps the fleet to choose, and the relay to
@@ -111,9 +112,10 @@ type HostRequest struct {
 
 // JoinerRequest asks the relay of a host for an allocation for one joiner.
 type JoinerRequest struct {
-	Tenant Tenant
-	Player PlayerHash
-	Host   proto.AllocationID
+	Tenant     Tenant
+	Player     PlayerHash
+	PlayerName string // for operators; empty if it is not known
+	Host       proto.AllocationID
 	// Individual is that of [Caller]: at a full host, the place of another allocation of
 	// this player that has fallen silent goes to this one.
 	Individual bool

@@ -285,9 +285,13 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 // reserveHost reserves an allocation for a host, whose request has been checked.
 func (s *Service) reserveHost(ctx context.Context, c Caller, player PlayerHash, maxConnections int, region string) (Reservation, error) {
 	q := AdmissionRequest{Caller: c, Role: RoleHost, MaxConnections: maxConnections, Region: region}
+	name := c.Player
+	if player != HashPlayer(c.Tenant, name) { // A backend called for the player of a ticket.
+		name = ""
+	}
 	res, err := s.reserve(ctx, q, player, func() (Reservation, error) {
 		return s.relay.ReserveHost(ctx, HostRequest{
-			Tenant: c.Tenant, Player: player, MaxConnections: maxConnections, Region: region, ClientAddress: c.Address,
+			Tenant: c.Tenant, Player: player, PlayerName: name, MaxConnections: maxConnections, Region: region, ClientAddress: c.Address,
 		})
 	})
 	if err != nil {
@@ -331,7 +335,7 @@ func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation,
 	q := AdmissionRequest{Caller: c, Role: RoleJoiner, Host: host}
 	res, err := s.reserve(ctx, q, player, func() (Reservation, error) {
 		return s.relay.ReserveJoiner(ctx, JoinerRequest{
-			Tenant: c.Tenant, Player: player, Individual: c.Individual, Host: host, ClientAddress: c.Address,
+			Tenant: c.Tenant, Player: player, PlayerName: c.Player, Individual: c.Individual, Host: host, ClientAddress: c.Address,
 		})
 	})
 	if errors.Is(err, ErrNotFound) {

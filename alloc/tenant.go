@@ -44,7 +44,7 @@ func (t Tenant) Hash() uint64 {
 func (t Tenant) String() string { return t.Project + "/" + t.Environment }
 
 // PlayerHash is a digest of the player that an allocation was issued to, salted
-// with its tenant. It decides ownership; names of players are not stored.
+// with its tenant. It decides ownership; names are for operators only.
 type PlayerHash [16]byte
 
 // HashPlayer returns the digest of player within tenant t.

@@ -13,12 +13,11 @@ import (
 // bindScratch is a worker's scratch for the cryptography of BIND and
 // CONNECT_REQUEST, so that neither allocates.
 type bindScratch struct {
-	scratch    alloc.Scratch
-	deriver    *alloc.Deriver
-	signer     proto.Signer
-	key        proto.Key
-	repeats    bindCache
-	lastTenant uint64 // tenant whose name was last added to tenantNames
+	scratch alloc.Scratch
+	deriver *alloc.Deriver
+	signer  proto.Signer
+	key     proto.Key
+	repeats bindCache
 }
 
 // bind checks a BIND, the cheapest check first: form, seal, cached state,
@@ -57,11 +56,10 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if !w.crypto.signer.Verify(pkt, &w.crypto.key) {
 		return w.reportRefusal(now, from, proto.TypeBind, c.ID, proto.AllocationID{}, DropMAC)
 	}
-	if !live && c.Tenant != w.crypto.lastTenant && c.Boot != w.shared.sealer.Boot() {
-		w.shared.tenantNames.add(&c)
-		w.crypto.lastTenant = c.Tenant
-	}
 	claims := claimsOf(&c)
+	if !live && c.Boot != w.shared.sealer.Boot() && w.shared.recovering(now) {
+		claims.names = &names{alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}, string(c.PlayerName)}
+	}
 	claims.path = w.pathOf(&c, from)
 	return w.enqueueBind(now, from, &m, claims, &e)
 }

@@ -376,6 +376,7 @@ type ReserveEvent struct {
 	Role           alloc.Role
 	Tenant         uint64             // alloc.Tenant.Hash
 	Name           alloc.Tenant       // the tenant itself
+	Player         string             // the player, empty if it is not known
 	MaxConnections int                // of a host
 	Host           proto.AllocationID // of a joiner
 }
@@ -395,12 +396,9 @@ type ConnectEvent struct{ Host, Joiner proto.AllocationID }
 // DisconnectEvent reports that From closed its link with To.
 type DisconnectEvent struct{ From, To proto.AllocationID }
 
-// ReturnEvent reports that a host of the previous run came back.
-type ReturnEvent struct {
-	ID             proto.AllocationID
-	Tenant         uint64 // alloc.Tenant.Hash
-	MaxConnections int
-}
+// ReturnEvent reports that an allocation of the previous run came back, with the content of
+// its connection data. Player is empty if its name was too long for that.
+type ReturnEvent ReserveEvent
 
 // CodeEvent reports that a host has a join code.
 type CodeEvent struct {

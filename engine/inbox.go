@@ -219,6 +219,13 @@ type claims struct {
 	maxConnections uint16 // maximum of connections
 	epoch          uint16
 	path           path
+	names          *names // of a BIND of the previous run; else nil
+}
+
+// names are what operators call the owner of an allocation.
+type names struct {
+	tenant alloc.Tenant
+	player string
 }
 
 // path is what a BIND shows about the path to its source.

@@ -41,6 +41,9 @@ type Allocation struct {
 	Age, SinceReceived, SinceActive time.Duration
 	// Links is the number of open links; at most 1 for a joiner.
 	Links int
+	// AwaitedLinks are the links that it had before the restart after which it came back, and
+	// that may still come back, with a RELAY; of a joiner whose links are not known, 1.
+	AwaitedLinks int
 	// MaxConnections is the number of joiners that a host requested.
 	MaxConnections int
 	// SentDatagrams and SentBytes count the RELAYs of its owner that were forwarded since it
@@ -161,7 +164,7 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 		Kind: e.Endpoint.Kind(), Endpoint: c.source(e.Endpoint).AddrPort(),
 		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
 		Age: since(a.ReservedAt, now), SinceReceived: since(received, now), SinceActive: since(active, now),
-		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
+		Links: int(a.Links), AwaitedLinks: int(a.AwaitedLinks), MaxConnections: int(a.MaxConnections),
 		LargeDrops: large.Drops(), LargeMessages: large.Forwarded(),
 	}
 	d.SentDatagrams, d.SentBytes = c.shared.table.Activity(e.Handle).Sent()
@@ -169,9 +172,41 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	if e.Role == table.RoleJoiner {
 		if _, linked := c.shared.table.At(e.Link); linked {
 			d.Links = 1
+		} else if d.Recovered && !a.LinkBlocked {
+			d.AwaitedLinks = 1
 		}
 	}
 	return d
+}
+
+// Awaited says whether an allocation may still come back after a restart.
+type Awaited struct {
+	// Live: it has come back, or is of this run.
+	Live bool
+	// Possible: it is not live, and may come back. Certain: it was live before the restart,
+	// as the state file says, and has that role.
+	Possible, Certain bool
+	Role              alloc.Role
+}
+
+// Awaited returns whether an allocation may still come back. Error: alloc.ErrUnavailable.
+func (s *Server) Awaited(ctx context.Context, id proto.AllocationID) (Awaited, error) {
+	found := make(chan Awaited, 1)
+	if err := s.onControl(ctx, func(c *control) { found <- c.awaited(id) }); err != nil {
+		return Awaited{}, err
+	}
+	return <-found, nil
+}
+
+func (c *control) awaited(id proto.AllocationID) (a Awaited) {
+	if _, a.Live = c.shared.table.ByID(id); a.Live || !c.mayExist(id, c.shared.clock()) {
+		return a
+	}
+	a.Possible = true
+	if i, ok := c.recovery.awaitedRecord(id); ok {
+		a.Certain, a.Role = true, roleFromFlags(c.recovery.records[i].Flags)
+	}
+	return a
 }
 
 // source returns the endpoint at which the datagrams of a player arrive, as far as it has one.

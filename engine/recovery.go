@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/binary"
-	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -187,8 +186,8 @@ func (c *control) rebuild(cmd *command) Outcome {
 		return DropBusy
 	}
 	c.shared.table.SetFlags(h, table.Recovered)
-	if name, ok := c.shared.tenantNames.find(cmd.claims.tenant); ok {
-		c.projects.setName(cmd.claims.tenant, name)
+	if cmd.claims.names != nil {
+		c.projects.setName(cmd.claims.tenant, cmd.claims.names.tenant)
 	}
 	a := c.shared.table.Account(h)
 	if found {
@@ -206,8 +205,15 @@ func (c *control) rebuild(cmd *command) Outcome {
 		c.addRecord(h)
 	}
 	c.rebuilt.Add(1)
-	if m := &cmd.claims; m.role == alloc.RoleHost && c.hooks.OnReturn != nil {
-		c.hooks.OnReturn(ReturnEvent{ID: m.id, Tenant: m.tenant, MaxConnections: int(m.maxConnections)})
+	if m := &cmd.claims; c.hooks.OnReturn != nil {
+		event := ReturnEvent{ID: m.id, Role: m.role, Tenant: m.tenant, MaxConnections: int(m.maxConnections)}
+		if m.names != nil {
+			event.Name, event.Player = m.names.tenant, m.names.player
+		}
+		if m.role == alloc.RoleJoiner {
+			event.Host = m.match
+		}
+		c.hooks.OnReturn(event)
 	}
 	return outcomePending
 }
@@ -451,37 +457,4 @@ func (c *control) endpointDigest(ep endpoint.Endpoint) uint64 {
 	x = endpoint.Mix64(x ^ ep.Lo ^ binary.LittleEndian.Uint64(relay[8:]))
 	x = endpoint.Mix64(x ^ x>>32 ^ ep.Tail)
 	return x ^ x>>31 | 1
-}
-
-// tenantNames are the names of tenants, from the connection data of players that come
-// back after a restart. Workers add them, and control reads them. The zero value is
-// empty.
-type tenantNames struct {
-	mu     sync.Mutex // guards of; held for no call
-	byHash map[uint64]alloc.Tenant
-}
-
-// maxTenantNames bounds the memory for names, some 10 MiB. Later tenants are in no
-// project until their next reservation.
-const maxTenantNames = 1 << 16
-
-// add adds the name in an authentic BIND of the previous run. It copies what it keeps.
-func (n *tenantNames) add(c *alloc.Claims) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, known := n.byHash[c.Tenant]; known || len(n.byHash) >= maxTenantNames {
-		return
-	}
-	if n.byHash == nil {
-		n.byHash = make(map[uint64]alloc.Tenant)
-	}
-	n.byHash[c.Tenant] = alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}
-}
-
-// find returns the name of a tenant, if it is known.
-func (n *tenantNames) find(tenant uint64) (t alloc.Tenant, ok bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	t, ok = n.byHash[tenant]
-	return t, ok
 }

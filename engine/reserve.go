@@ -60,7 +60,7 @@ func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Re
 		return alloc.Reservation{}, err
 	}
 	claims := alloc.Claims{
-		Role: alloc.RoleHost, ID: id, Match: id, Tenant: r.Tenant.Hash(), Player: r.Player,
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: r.Tenant.Hash(), Player: r.Player, PlayerName: []byte(r.PlayerName),
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
 		MaxConnections: uint16(r.MaxConnections),
 	}
@@ -80,7 +80,7 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 		return alloc.Reservation{}, err
 	}
 	claims := alloc.Claims{
-		Role: alloc.RoleJoiner, ID: id, Match: r.Host, Tenant: r.Tenant.Hash(), Player: r.Player, Individual: r.Individual,
+		Role: alloc.RoleJoiner, ID: id, Match: r.Host, Tenant: r.Tenant.Hash(), Player: r.Player, PlayerName: []byte(r.PlayerName), Individual: r.Individual,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
 	}
 	res, err := s.seal(&claims, r.ClientAddress)
@@ -142,7 +142,7 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 		}
 		c.projects.setName(sealed.tenant, name)
 		if c.hooks.OnReserve != nil {
-			event := ReserveEvent{ID: sealed.id, Role: sealed.role, Tenant: sealed.tenant, Name: name, MaxConnections: int(sealed.maxConnections)}
+			event := ReserveEvent{ID: sealed.id, Role: sealed.role, Tenant: sealed.tenant, Name: name, Player: string(claims.PlayerName), MaxConnections: int(sealed.maxConnections)}
 			if host != nil {
 				event.Host = *host
 			}

@@ -296,20 +296,6 @@ func TestUsageAfterARestart(t *testing.T) {
 	}
 }
 
-// TestNamesAreBounded: names of tenants do not take memory without end.
-func TestNamesAreBounded(t *testing.T) {
-	var n tenantNames
-	if _, ok := n.find(1); ok {
-		t.Error("a name that was never added")
-	}
-	for i := range uint64(2 * maxTenantNames) {
-		n.add(&alloc.Claims{Tenant: i, Project: []byte("x"), Environment: []byte("y")})
-	}
-	if name, ok := n.find(1); !ok || name.String() != "x/y" || len(n.byHash) != maxTenantNames {
-		t.Errorf("%v, %d names", name, len(n.byHash))
-	}
-}
-
 // projectTotals returns the allocations and players of all tenants of a project.
 func (r *rig) projectTotals(project string) (allocations, players int) {
 	for _, u := range r.control.projects.list([]string{project}) {

@@ -20,7 +20,6 @@ type shared struct {
 	budgets     *budgets
 	grace       *grace
 	previousRun *previousRun
-	tenantNames tenantNames
 	probe       prober
 	sources     *sources
 	clock       func() int64 // milliseconds since some time before the start

@@ -34,10 +34,10 @@ type Allocation struct {
 	Match string `json:"match"` // id of the host
 	// JoinCode is the join code of a host, if it has one.
 	JoinCode string `json:"join_code,omitempty"`
-	// Player is the player for whom it was reserved. It is empty if it is not known, as at a
-	// relay of a fleet and after a restart.
+	// Player is the player for whom it was reserved. It is empty if it is not known, as after
+	// a restart if its name is too long for the connection data.
 	Player string `json:"player,omitempty"`
-	// Project and Environment are empty if they are unknown, as after a restart.
+	// Project and Environment are empty if they are unknown.
 	// Tenant is a digest of both, in hexadecimal.
 	Project     string `json:"project,omitempty"`
 	Environment string `json:"environment,omitempty"`

@@ -375,7 +375,7 @@ func (a *App) buildRelay() error {
 	cfg.StateFile, cfg.OnStateError, cfg.OnStateComplete = a.opts.StateFile, a.onStateError, a.onStateComplete
 	a.relay, err = a.newRelay(cfg, sealer)
 	a.players.relay, a.history.relay = a.relay, a.relay
-	a.history.maxContent = cfg.MaxContent
+	a.history.maxContent, a.history.recoverFor = cfg.MaxContent, cfg.RecoverFor
 	if err != nil {
 		return err
 	}
@@ -456,7 +456,7 @@ func (a *App) buildService() error {
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
 		HostMigration: c.HostMigration > 0, KeepCode: a.relay.KeepCode, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
-		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.history.reservedFor(e); a.players.reserved(e) },
+		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.players.reserved(e) },
 	})
 	if err != nil {
 		return err

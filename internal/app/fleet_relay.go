@@ -91,7 +91,11 @@ func (m *member) observe() {
 	}
 	m.app.observers.left = func(e engine.EndEvent) { m.announcer.HostLeft(e.ID) }
 	m.app.observers.vacant = m.announcer.HostEnded
-	m.app.observers.returned = func(e engine.ReturnEvent) { m.announcer.HostReturned(e.ID, e.Tenant) }
+	m.app.observers.returned = func(e engine.ReturnEvent) {
+		if e.Role == alloc.RoleHost {
+			m.announcer.HostReturned(e.ID, e.Tenant)
+		}
+	}
 	m.app.observers.drained = m.announcer.HeartbeatNow
 }
 

@@ -159,7 +159,10 @@ func (a *App) onReserve(e engine.ReserveEvent) {
 	a.observers.reserved(e)
 }
 
-func (a *App) onReturn(e engine.ReturnEvent) { a.observers.returned(e) }
+func (a *App) onReturn(e engine.ReturnEvent) {
+	a.history.returned(e)
+	a.observers.returned(e)
+}
 
 // seats returns the number of seats of the relay for these settings, 0 for no limit, so a
 // fraction of a seat counts as one. A relay of a fleet always has a limit, since it

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,10 @@ type history struct {
 	private *privateSources // set with relay
 	// maxContent is the relay's, in bytes.
 	maxContent int
+	// recoverFor is for how long, since the relay began, allocations of the run before may
+	// come back.
+	recoverFor time.Duration
+	began      time.Time
 	now        func() time.Time
 
 	mu sync.Mutex // guards what follows
@@ -39,12 +44,11 @@ type history struct {
 	// chance; byCode then has the newer one.
 	byCode map[string]proto.AllocationID
 	codes  map[proto.AllocationID]string
-	// owners are those of live allocations that were reserved in this run, at most maxOwners.
+	// owners are those of live allocations, at most maxOwners.
 	owners map[proto.AllocationID]owner
 }
 
-// owner is the project of an allocation, and the player, "" if this process did not serve the
-// call: a relay of a fleet knows none.
+// owner is the project of an allocation, and the player, "" if it is not known.
 type owner struct{ project, player string }
 
 // maxOwners bounds the memory of owners to some 12 MB.
@@ -52,7 +56,7 @@ const maxOwners = 100_000
 
 func newHistory(events int) *history {
 	return &history{
-		line: timeline.New(events), now: time.Now,
+		line: timeline.New(events), began: time.Now(), now: time.Now,
 		byCode: map[string]proto.AllocationID{}, codes: map[proto.AllocationID]string{}, owners: map[proto.AllocationID]owner{},
 	}
 }
@@ -75,24 +79,24 @@ func (h *history) refusedCall(r httpapi.Refusal) {
 }
 
 func (h *history) reserved(e engine.ReserveEvent) {
-	h.mu.Lock()
-	if len(h.owners) < maxOwners {
-		h.owners[e.ID] = owner{project: e.Name.Project}
-	}
-	h.mu.Unlock()
+	h.keepOwner(e.ID, owner{e.Name.Project, e.Player})
 	h.add(timeline.Event{ID: e.ID, Peer: e.Host, Kind: timeline.Reserved})
 	if e.Role == alloc.RoleJoiner {
 		h.add(timeline.Event{ID: e.Host, Peer: e.ID, Kind: timeline.Joined})
 	}
 }
 
-// reservedFor keeps the player of a reservation that the API made.
-func (h *history) reservedFor(e alloc.ReservationEvent) {
+// returned is called for an allocation that came back after a restart.
+func (h *history) returned(e engine.ReturnEvent) {
+	h.keepOwner(e.ID, owner{e.Name.Project, e.Player})
+	h.add(timeline.Event{ID: e.ID, Peer: e.Host, Kind: timeline.Returned})
+}
+
+func (h *history) keepOwner(id proto.AllocationID, o owner) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if o, ok := h.owners[e.ID]; ok { // It has not ended in the meantime.
-		o.player = e.Request.Caller.Player
-		h.owners[e.ID] = o
+	if len(h.owners) < maxOwners {
+		h.owners[id] = o
 	}
 }
 
@@ -147,11 +151,19 @@ func (h *history) refused(e engine.RefuseEvent) {
 }
 
 func (h *history) ended(e engine.EndEvent) {
-	h.add(timeline.Event{ID: e.ID, Project: e.Tenant.Project, Kind: timeline.Ended, Reason: e.Reason.String()})
+	h.add(timeline.Event{ID: e.ID, Project: e.Tenant.Project, Kind: timeline.Ended, Reason: h.endText(e.Reason)})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgetCode(e.ID)
 	delete(h.owners, e.ID)
+}
+
+// endText says why an allocation ended.
+func (h *history) endText(why engine.EndReason) string {
+	if why == engine.EndLost {
+		return fmt.Sprintf("it did not come back within %v of the relay's restart", h.recoverFor)
+	}
+	return why.String()
 }
 
 func (h *history) migrates(e engine.MigrateEvent) {
@@ -199,9 +211,9 @@ func (h *history) Why(ctx context.Context, id proto.AllocationID) (admin.Why, er
 	if err != nil {
 		return admin.Why{}, err
 	}
-	answer := admin.Why{ID: id.String(), Known: p.Live || len(p.Events) > 0, Because: timeline.Explain(p), JoinCode: h.CodeOf(id), Player: h.PlayerOf(id)}
-	if answer.Known {
-		answer.Role = role(p.Host).String()
+	answer := admin.Why{
+		ID: id.String(), Role: p.role(), Known: p.Live || p.WasLive || len(p.Events) > 0,
+		Because: timeline.Explain(p.Player), JoinCode: h.CodeOf(id), Player: h.PlayerOf(id),
 	}
 	var joiners []proto.AllocationID
 	for _, e := range p.Events {
@@ -210,12 +222,23 @@ func (h *history) Why(ctx context.Context, id proto.AllocationID) (admin.Why, er
 			joiners = append(joiners, e.Peer)
 		}
 	}
+	if p.Live && p.Host { // Those whose events are not known too.
+		live, _, err := h.relay.Allocations(ctx, engine.Filter{Match: id, Role: alloc.RoleJoiner}, 0, whyPlayers)
+		if err != nil {
+			return admin.Why{}, err
+		}
+		for i := range live {
+			if !slices.Contains(joiners, live[i].ID) {
+				joiners = append(joiners, live[i].ID)
+			}
+		}
+	}
 	for _, joiner := range joiners[max(0, len(joiners)-whyPlayers):] {
 		q, err := h.player(ctx, joiner)
 		if err != nil {
 			return admin.Why{}, err
 		}
-		answer.Players = append(answer.Players, admin.WhyPlayer{ID: joiner.String(), Player: h.PlayerOf(joiner), Because: timeline.Explain(q)})
+		answer.Players = append(answer.Players, admin.WhyPlayer{ID: joiner.String(), Player: h.PlayerOf(joiner), Because: timeline.Explain(q.Player)})
 	}
 	return answer, nil
 }
@@ -223,34 +246,64 @@ func (h *history) Why(ctx context.Context, id proto.AllocationID) (admin.Why, er
 // whyPlayers is the largest number of players that an answer explains.
 const whyPlayers = 100
 
-func role(host bool) alloc.Role {
-	if host {
-		return alloc.RoleHost
+// known is what is known of an allocation.
+type known struct {
+	timeline.Player
+	match proto.AllocationID // the host, zero if it is not known
+}
+
+// role returns the role of the allocation, "" if it is not known.
+func (p *known) role() string {
+	switch {
+	case p.Host:
+		return alloc.RoleHost.String()
+	case !p.match.IsZero():
+		return alloc.RoleJoiner.String()
 	}
-	return alloc.RoleJoiner
+	return ""
 }
 
 // player returns what is known of an allocation.
-func (h *history) player(ctx context.Context, id proto.AllocationID) (timeline.Player, error) {
+func (h *history) player(ctx context.Context, id proto.AllocationID) (p known, err error) {
 	live, _, err := h.relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
 	if err != nil {
-		return timeline.Player{}, err
+		return p, err
 	}
-	p := timeline.Player{Host: true, Events: h.line.Of(id), UDPPort: h.relay.Addr().Port(), Now: h.now()}
-	if len(live) > 0 {
-		p.Live, p.Links, p.Silent = true, live[0].Links, live[0].SinceReceived
-		p.Host = live[0].Role == alloc.RoleHost
-		p.LargeDrops, p.LargeMessages = live[0].LargeDrops, live[0].LargeMessages
-		p.PathMTU, p.PathContent = h.path(&live[0])
-	}
+	p.Events, p.UDPPort, p.Now = h.line.Of(id), h.relay.Addr().Port(), h.now()
+	p.Began, p.ReturnBy = h.began, h.began.Add(h.recoverFor)
 	for _, e := range p.Events {
-		if e.Kind == timeline.Reserved {
+		switch e.Kind {
+		case timeline.Reserved:
 			p.PrivateSources = h.private.droppedSince(e.Last)
-		}
-		if e.Kind == timeline.Reserved && !e.Peer.IsZero() {
-			p.Host, p.HostEvents = false, h.line.Of(e.Peer)
+			fallthrough
+		case timeline.Returned:
+			p.match, p.Host = e.Peer, e.Peer.IsZero()
 		}
 	}
+	if len(live) > 0 {
+		a := &live[0]
+		p.Live, p.Bound, p.Links, p.Silent = true, a.Kind != engine.KindNone, a.Links, a.SinceReceived
+		p.Recovered, p.AwaitedLinks = a.Recovered, a.AwaitedLinks
+		p.Host, p.match = a.Role == alloc.RoleHost, a.Match
+		p.LargeDrops, p.LargeMessages = a.LargeDrops, a.LargeMessages
+		p.PathMTU, p.PathContent = h.path(a)
+	} else {
+		awaited, err := h.relay.Awaited(ctx, id)
+		if err != nil {
+			return p, err
+		}
+		p.Awaited, p.WasLive = awaited.Possible, awaited.Certain
+		p.Host = p.Host || awaited.Role == alloc.RoleHost
+	}
+	if p.Host || p.match.IsZero() {
+		return p, nil
+	}
+	p.HostEvents = h.line.Of(p.match)
+	host, err := h.relay.Awaited(ctx, p.match)
+	if err != nil {
+		return p, err
+	}
+	p.HostLive, p.HostAwaited = host.Live, host.Possible
 	return p, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -351,4 +352,79 @@ func TestProjectTimeline(t *testing.T) {
 		defer r.history.mu.Unlock()
 		return len(r.history.owners) == 2 // of the joiner, and of the other project
 	})
+}
+
+// TestWhyAfterRestart: a relay knows the codes and the names of what comes back, and says of the
+// rest that it does not know.
+func TestWhyAfterRestart(t *testing.T) {
+	t.Parallel()
+	c := local()
+	const long = 10 * time.Minute
+	c.IdleTimeout, c.HostAloneTimeout, c.BindTimeout, c.HearTimeout = long, long, long, long
+	o := options(c, Serve)
+	o.StateFile = filepath.Join(t.TempDir(), "allocations")
+	before := whyRig{start(t, o), t}
+	host, one, code := before.match(4)
+	two := before.join(code)
+	idle := before.join(code) // never linked
+	ended, _, _ := before.match(4)
+	name := before.why(host.ID.String()).Player
+	clients := map[proto.AllocationID]*rawClient{}
+	for _, ticket := range []client.Ticket{host, one, two, idle} {
+		clients[ticket.ID] = before.raw(ticket)
+	}
+	for _, ticket := range []client.Ticket{one, two} {
+		before.expect(ticket.ID.String(), "it plays", func() {
+			clients[host.ID].bind()
+			clients[idle.ID].bind()
+			clients[ticket.ID].bind()
+			clients[ticket.ID].connect(ticket.HostConnectionData)
+		})
+	}
+	before.expect(idle.ID.String(), "no CONNECT_REQUEST has arrived", clients[idle.ID].bind)
+	if err := before.relay.End(t.Context(), ended.ID); err != nil {
+		t.Fatal(err)
+	}
+	before.cancel()
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	r := whyRig{start(t, o), t}
+	back := func(ticket client.Ticket) *rawClient {
+		t.Helper()
+		ticket.Server = r.relay.Addr()
+		c := r.raw(ticket)
+		c.nonce = 2
+		testkit.Within(t, time.Minute, "bound again", func() bool {
+			c.bind()
+			return slices.ContainsFunc(r.why(ticket.ID.String()).Events, func(e admin.WhyEvent) bool { return e.What == "bound" })
+		})
+		return c
+	}
+	r.expect(ended.ID.String(), "nothing is known of it", nil)
+	r.expect(code, "it was live before the relay's restart", nil)
+	r.expect(one.ID.String(), "it was live before the relay's restart", nil)
+	for id, want := range map[proto.AllocationID]string{host.ID: "host", one.ID: "", ended.ID: ""} {
+		if y := r.why(id.String()); y.Role != want || y.Known != (id != ended.ID) {
+			t.Errorf("before it comes back: %+v, want role %q", y, want)
+		}
+	}
+	raw := back(one)
+	r.expect(one.ID.String(), "but its host has not", nil)
+	hostClient := back(host)
+	r.expect(code, "2 of the players that were linked before are not linked again", nil)
+	r.expect(one.ID.String(), "a link that it had comes back with the host's next message", nil)
+	back(idle)
+	r.expect(idle.ID.String(), "without a link, and no CONNECT_REQUEST has arrived since", nil)
+	y := r.why(code)
+	if y.Player != name || name == "" || len(y.Players) != 2 || y.Players[0].Player != name {
+		t.Errorf("the names are lost: %+v, want player %q", y, name)
+	}
+	if events := r.history.line.OfProject("game", 10); len(events) == 0 {
+		t.Error("the project has no events")
+	}
+	r.expect(one.ID.String(), "it plays: bound, and linked", func() { hostClient.relay(one.ID) })
+	r.expect(code, "it plays: bound, and linked", nil)
+	r.expect(code, "1 of the players that were linked before the relay's restart are not linked again", raw.bind)
 }

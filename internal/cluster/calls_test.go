@@ -111,8 +111,8 @@ var notCarried = []string{"HostRequest.Region"}
 func TestRequestsAreCarried(t *testing.T) {
 	t.Parallel()
 	carried := map[string][]string{
-		"HostRequest":   {"Tenant", "Player", "MaxConnections", "ClientAddress"},
-		"JoinerRequest": {"Tenant", "Player", "Host", "ClientAddress", "Individual"},
+		"HostRequest":   {"Tenant", "Player", "PlayerName", "MaxConnections", "ClientAddress"},
+		"JoinerRequest": {"Tenant", "Player", "PlayerName", "Host", "ClientAddress", "Individual"},
 		"Reservation":   {"ID", "Key", "ConnectionData", "HostConnectionData", "Endpoints", "Region"},
 		"Description":   {"Tenant", "Player", "Role", "Bound"},
 		"Tenant":        {"Project", "Environment"},

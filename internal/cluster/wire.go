@@ -49,6 +49,7 @@ type (
 		Project        string `json:"project"`
 		Environment    string `json:"environment"`
 		Player         string `json:"player"`
+		PlayerName     string `json:"playerName,omitempty"`
 		MaxConnections int    `json:"maxConnections"`
 		ClientAddress  string `json:"clientAddress"` // empty: not known
 	}
@@ -56,6 +57,7 @@ type (
 		Project     string `json:"project"`
 		Environment string `json:"environment"`
 		Player      string `json:"player"`
+		PlayerName  string `json:"playerName,omitempty"`
 		Host        string `json:"host"`
 		Individual  bool   `json:"individual,omitempty"`
 
@@ -148,14 +150,14 @@ var errAnswer = errors.New("cluster: not an answer of a relay")
 func reserveHostBody(r alloc.HostRequest) reserveHostCall {
 	return reserveHostCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), MaxConnections: r.MaxConnections,
+		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, MaxConnections: r.MaxConnections,
 		ClientAddress: addressText(r.ClientAddress),
 	}
 }
 
 func (c *reserveHostCall) request() (r alloc.HostRequest, err error) {
 	r = alloc.HostRequest{
-		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, MaxConnections: c.MaxConnections,
+		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, PlayerName: c.PlayerName, MaxConnections: c.MaxConnections,
 	}
 	if !parseHex(c.Player, r.Player[:]) {
 		return r, malformed.withDetail("player is not 32 hexadecimal digits")
@@ -187,13 +189,13 @@ func parseAddress(text string) (a netip.Addr, err error) {
 func reserveJoinerBody(r alloc.JoinerRequest) reserveJoinerCall {
 	return reserveJoinerCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(), Individual: r.Individual,
+		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, Host: r.Host.String(), Individual: r.Individual,
 		ClientAddress: addressText(r.ClientAddress),
 	}
 }
 
 func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
-	r.Tenant, r.Individual = alloc.Tenant{Project: c.Project, Environment: c.Environment}, c.Individual
+	r.Tenant, r.PlayerName, r.Individual = alloc.Tenant{Project: c.Project, Environment: c.Environment}, c.PlayerName, c.Individual
 	if !parseHex(c.Player, r.Player[:]) {
 		return r, malformed.withDetail("player is not 32 hexadecimal digits")
 	}

@@ -176,6 +176,9 @@ func whyTable(w io.Writer, y *admin.Why) error {
 	if y.JoinCode != "" {
 		name += ", join code " + printable(y.JoinCode)
 	}
+	if y.Player != "" {
+		name += ", player " + printable(y.Player)
+	}
 	fmt.Fprintf(w, "%s:\n  %s\n", name, printable(y.Because))
 	for _, p := range y.Players {
 		fmt.Fprintf(w, "player %s:\n  %s\n", printable(strings.TrimSpace(p.ID+" "+p.Player)), printable(p.Because))

@@ -11,11 +11,22 @@ type Player struct {
 	Events []Event // of it, see [Timeline.Of]
 	// HostEvents are those of its host, if it is a joiner's and the host is known.
 	HostEvents []Event
-	// Live: it has not ended. Links are its open links, and Silent is the time since its
-	// owner was last heard.
-	Live   bool
-	Links  int
-	Silent time.Duration
+	// Live: it has not ended. Bound: it has an endpoint. Links are its open links, and Silent
+	// is the time since its owner was last heard.
+	Live, Bound bool
+	Links       int
+	Silent      time.Duration
+	// Recovered: it came back after a restart of the relay. AwaitedLinks are its links of
+	// before that may still come back.
+	Recovered    bool
+	AwaitedLinks int
+	// Awaited: it is not live, and may come back. WasLive: it was live before the restart.
+	Awaited, WasLive bool
+	// HostLive and HostAwaited are the same of its host.
+	HostLive, HostAwaited bool
+	// Began is when the relay began to run, and ReturnBy the time until which allocations of
+	// the run before may come back.
+	Began, ReturnBy time.Time
 	// LargeDrops are messages to it that were larger than its transport carries, and
 	// LargeMessages those that were forwarded, but that not every client takes.
 	LargeDrops, LargeMessages uint32
@@ -65,26 +76,72 @@ func (p *Player) explainPath() string {
 func (p *Player) explain() string {
 	s := summarize(p.Events)
 	switch {
-	case s.last == nil && p.Live:
-		return "it is live, but its events are too old to be kept, or of an earlier run"
-	case s.last == nil:
-		return "nothing is known of it: it is of another relay or run, or it ended long ago"
-	case s.ended != nil:
-		return p.explainEnd(&s)
-	case s.bound == nil:
+	case !p.Live:
+		return p.explainAbsent(&s)
+	case !p.Bound && s.bound != nil:
+		return fmt.Sprintf("bound %s, but another allocation has bound its endpoint since, so that it needs another BIND", p.ago(s.bound))
+	case !p.Bound:
 		return p.explainUnbound(&s)
-	case s.bindRefused != nil && s.bindRefused.Last.After(s.bound.Last) && p.Silent >= silentAfter:
+	case s.bindRefused != nil && s.bindRefused.isAfter(s.bound) && p.Silent >= silentAfter:
 		return "it was bound, but its later BIND is refused " + p.times(s.bindRefused)
 	case p.Silent >= silentAfter:
-		return fmt.Sprintf("bound %s, but nothing has arrived from it for %s: its connection is lost, or the game has stopped", p.ago(s.bound), age(p.Silent))
-	case p.Links > 0 && s.linked != nil:
+		return p.since("bound", s.bound) + fmt.Sprintf(", but nothing has arrived from it for %s: its connection is lost, or the game has stopped", age(p.Silent))
+	case p.Links > 0:
 		return p.explainLinked(&s)
-	case p.Host && s.joined == nil:
-		return fmt.Sprintf("bound %s, but no player has joined by its code", p.ago(s.bound))
-	case p.Host:
-		return fmt.Sprintf("bound %s, but no player is linked: ask for %s, which joined %s", p.ago(s.bound), s.joined.Peer, p.ago(s.joined))
+	case p.AwaitedLinks > 0:
+		return p.explainReturned(&s)
+	case !p.Host:
+		return p.explainUnlinked(&s)
+	case s.joined != nil:
+		return p.since("bound", s.bound) + fmt.Sprintf(", but no player is linked: ask for %s, which joined %s", s.joined.Peer, p.ago(s.joined))
+	case s.reserved == nil:
+		return p.since("bound", s.bound) + ", and no player is linked; " + p.unknownBefore()
 	}
-	return p.explainUnlinked(&s)
+	return p.since("bound", s.bound) + ", but no player has joined by its code"
+}
+
+// unknownBefore is said of an allocation whose first events are not known.
+func (p *Player) unknownBefore() string {
+	if p.Recovered {
+		return "what happened before the relay's restart is not known"
+	}
+	return "its earlier events are too old to be kept, or of an earlier run"
+}
+
+// explainAbsent is for one that is not live.
+func (p *Player) explainAbsent(s *summary) string {
+	switch {
+	case s.ended != nil:
+		return p.explainEnd(s)
+	case s.bindRefused != nil:
+		return "it is not live: its BIND is refused " + p.times(s.bindRefused)
+	case p.WasLive:
+		return fmt.Sprintf("it was live before the relay's restart %s ago, and has not come back: it may for another %s, if its game still runs and reaches the relay",
+			age(p.Now.Sub(p.Began)), age(p.ReturnBy.Sub(p.Now)))
+	case p.Awaited:
+		return fmt.Sprintf("nothing is known of it: if it was live before the relay's restart %s ago, it may come back for another %s",
+			age(p.Now.Sub(p.Began)), age(p.ReturnBy.Sub(p.Now)))
+	case s.last == nil:
+		return fmt.Sprintf("nothing is known of it: it is of another relay, or it ended long ago, or before this one began %s ago", age(p.Now.Sub(p.Began)))
+	}
+	return "it is not live any more, and its end is not known"
+}
+
+// explainReturned is for one that came back after a restart, and whose links did not.
+func (p *Player) explainReturned(s *summary) string {
+	text := p.since("it came back", s.returned) + " after the relay's restart"
+	host := summarize(p.HostEvents)
+	switch {
+	case p.Host:
+		return text + fmt.Sprintf(", but %d of the players that were linked before are not linked again: a link comes back with the host's next message to a player that is back", p.AwaitedLinks)
+	case host.ended != nil:
+		return text + fmt.Sprintf(", but its host ended %s: %s", p.ago(host.ended), host.ended.Reason)
+	case p.HostAwaited:
+		return text + ", but its host has not: until then it is not linked"
+	case !p.HostLive:
+		return text + ", but its host is not live"
+	}
+	return text + "; a link that it had comes back with the host's next message to it, at the latest"
 }
 
 // fromPrivate is why nothing arrives, if the relay drops datagrams from private networks.
@@ -102,6 +159,9 @@ func (p *Player) explainEnd(s *summary) string {
 	case s.bindRefused != nil:
 		return text + ", since its BIND was refused " + p.times(s.bindRefused)
 	}
+	if s.reserved == nil {
+		return text
+	}
 	if p.PrivateSources {
 		return text + ", since no BIND had arrived: " + fromPrivate
 	}
@@ -117,7 +177,7 @@ func (p *Player) explainUnbound(s *summary) string {
 	case s.bindRefused != nil:
 		return "its BIND is refused " + p.times(s.bindRefused)
 	case s.reserved == nil:
-		return "it has not been bound lately"
+		return "it is not bound; " + p.unknownBefore()
 	case s.messageRefused != nil || s.connectRefused != nil:
 		return fmt.Sprintf("%s %s, and other messages have arrived, but no BIND: BIND comes first, from the same socket", arrived, p.ago(s.reserved))
 	}
@@ -133,15 +193,19 @@ func (p *Player) explainUnbound(s *summary) string {
 
 func (p *Player) explainLinked(s *summary) string {
 	recent := func(e *Event) bool {
-		return e != nil && e.Last.After(s.linked.Last) && p.Now.Sub(e.Last) < time.Minute
+		return e != nil && e.isAfter(s.linked) && p.Now.Sub(e.Last) < time.Minute
 	}
 	switch {
 	case recent(s.messageDropped):
-		return fmt.Sprintf("it plays, linked %s, but some messages to it are dropped ", p.ago(s.linked)) + p.times(s.messageDropped)
+		return "it plays, " + p.since("linked", s.linked) + ", but some messages to it are dropped " + p.times(s.messageDropped)
 	case recent(s.messageRefused):
-		return fmt.Sprintf("it plays, linked %s, but some of its messages are refused ", p.ago(s.linked)) + p.times(s.messageRefused)
+		return "it plays, " + p.since("linked", s.linked) + ", but some of its messages are refused " + p.times(s.messageRefused)
 	}
-	return fmt.Sprintf("it plays: bound, and linked %s", p.ago(s.linked))
+	text := "it plays: bound, and " + p.since("linked", s.linked)
+	if p.Host && p.AwaitedLinks > 0 {
+		text += fmt.Sprintf("; %d of the players that were linked before the relay's restart are not linked again", p.AwaitedLinks)
+	}
+	return text
 }
 
 // explainUnlinked is for a joiner that is bound, heard and not linked.
@@ -152,16 +216,28 @@ func (p *Player) explainUnlinked(s *summary) string {
 		return fmt.Sprintf("bound, but its CONNECT_REQUEST names a host that ended %s: %s", p.ago(host.ended), host.ended.Reason)
 	case host.ended != nil:
 		return fmt.Sprintf("bound, but its host ended %s: %s", p.ago(host.ended), host.ended.Reason)
-	case host.last != nil && host.bound == nil:
+	case host.reserved != nil && host.bound == nil:
 		return "bound, but its host is not bound yet, so that it cannot be linked"
 	case s.connectRefused != nil && (s.unlinked == nil || s.connectRefused.Last.After(s.unlinked.Last)):
 		return "bound, but its CONNECT_REQUEST is refused " + p.times(s.connectRefused)
 	case s.unlinked != nil:
 		return fmt.Sprintf("its link was closed %s, and it has not requested another one", p.ago(s.unlinked))
-	case s.messageRefused != nil && s.messageRefused.Last.After(s.bound.Last):
+	case s.reserved == nil && s.returned == nil:
+		return p.since("bound", s.bound) + ", but not linked; " + p.unknownBefore()
+	case s.messageRefused != nil && s.messageRefused.isAfter(s.bound):
 		return "bound, but no CONNECT_REQUEST has arrived, and other messages are refused " + p.times(s.messageRefused)
+	case s.returned != nil:
+		return p.since("it came back", s.returned) + " after the relay's restart without a link, and no CONNECT_REQUEST has arrived since: the game does not connect to the host"
 	}
-	return fmt.Sprintf("bound %s, but no CONNECT_REQUEST has arrived: the game does not connect to the host", p.ago(s.bound))
+	return p.since("bound", s.bound) + ", but no CONNECT_REQUEST has arrived: the game does not connect to the host"
+}
+
+// since says what happened, and when, if the event is known.
+func (p *Player) since(what string, e *Event) string {
+	if e == nil {
+		return what
+	}
+	return what + " " + p.ago(e)
 }
 
 func (p *Player) ago(e *Event) string { return age(p.Now.Sub(e.Last)) + " ago" }
@@ -177,14 +253,14 @@ func (p *Player) times(e *Event) string {
 
 // summary holds the newest event of each kind.
 type summary struct {
-	last, reserved, joined, bound, linked, unlinked, ended *Event
-	bindRefused, connectRefused                            *Event
-	messageRefused, messageDropped                         *Event
+	last, reserved, returned, joined, bound, linked, unlinked, ended *Event
+	bindRefused, connectRefused                                      *Event
+	messageRefused, messageDropped                                   *Event
 }
 
 func summarize(events []Event) (s summary) {
 	fields := [numKinds]**Event{
-		Reserved: &s.reserved, Joined: &s.joined, Bound: &s.bound, Linked: &s.linked, Unlinked: &s.unlinked, Ended: &s.ended,
+		Reserved: &s.reserved, Returned: &s.returned, Joined: &s.joined, Bound: &s.bound, Linked: &s.linked, Unlinked: &s.unlinked, Ended: &s.ended,
 		BindRefused: &s.bindRefused, ConnectRefused: &s.connectRefused, MessageRefused: &s.messageRefused, MessageDropped: &s.messageDropped,
 	}
 	for i := range events {

@@ -31,11 +31,12 @@ const (
 	Ended                      // with a Reason
 	CallRefused                // a call of the API was refused, with a Reason; it has no allocation
 	Migrated                   // by its player Peer, who may take its place
+	Returned                   // after a restart of the relay; a joiner of the host Peer
 	numKinds
 )
 
 var kindNames = [numKinds]string{
-	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "message dropped", "ended", "call refused", "succeeded",
+	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "message dropped", "ended", "call refused", "migrated", "returned",
 }
 
 // isRefusal reports whether a client, or an attacker, causes such events at will.
@@ -67,6 +68,9 @@ type Event struct {
 func (a *Event) isRepeated(b *Event) bool {
 	return a.ID == b.ID && a.Kind == b.Kind && a.Reason == b.Reason && a.Peer == b.Peer && (a.Endpoint == b.Endpoint || a.Kind.isRefusal())
 }
+
+// isAfter reports whether a is later than b, which is nil if it is too old to be kept.
+func (a *Event) isAfter(b *Event) bool { return b == nil || a.Last.After(b.Last) }
 
 // entry is an event in the ring. Entries have numbers from 1.
 type entry struct {
