@@ -83,6 +83,12 @@ func TestUpgrade(t *testing.T) {
 	m.exchange(t, "after an upgrade")
 	o.wants("ctl nodes", "us")
 	o.wants("ctl allocations", m.hostID, m.playerID, m.code)
+	testkit.Eventually(t, "the new process knows what was before", func() bool {
+		var y admin.Why
+		out, _ := o.ctl(exitOK, "ctl", "why", m.playerID, "-o", "json")
+		return json.Unmarshal([]byte(out), &y) == nil && strings.HasPrefix(y.Because, "it plays: bound, and linked") &&
+			y.Player != "" && len(y.Events) > 0 && y.Events[0].What == "reserved"
+	})
 	if _, err := o.caller().Join(t.Context(), m.code); err != nil {
 		t.Errorf("the join code: %v", err)
 	}

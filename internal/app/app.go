@@ -392,7 +392,7 @@ func (a *App) buildRelay() error {
 	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
 	a.addBackground(a.foreign.Run, a.watchDrain)
 	a.history.private = &privateSources{stats: a.relay.Stats, log: a.opts.Logger, now: time.Now}
-	a.addBackground(a.history.private.run)
+	a.addBackground(a.history.private.run, a.takeOverHistory)
 	if a.devLog != nil {
 		a.addBackground(func(ctx context.Context) { a.devLog.run(ctx, a.relay.Stats, a.handshakeStats) })
 	}

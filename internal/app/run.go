@@ -77,7 +77,10 @@ func (a *App) Run(ctx context.Context) error {
 	a.flight.Stop()
 	a.players.close()
 	if a.upgrades.to() != nil && err == nil {
+		var last sync.WaitGroup
+		last.Go(func() { _ = a.history.handOver(a.upgrades.historyTo) }) // The new process logs what it lacks.
 		a.hold(ctx)
+		last.Wait()
 	}
 	return err
 }

@@ -34,8 +34,9 @@ const (
 
 // The names of the files of a hand-over, besides those of sockets, see udpName.
 const (
-	apiFile   = "api"
-	adminFile = "admin"
+	apiFile     = "api"
+	adminFile   = "admin"
+	historyFile = "history"
 	// LockFile and RuntimeLockFile are the locks of the state directories.
 	LockFile        = "lock"
 	RuntimeLockFile = "runtime lock"
@@ -59,6 +60,9 @@ type upgrading struct {
 	ours  *os.File
 	links []*os.File
 	given chan struct{} // closed when Run has handed over, or failed to
+	// historyTo is the pipe to the process that takes over, and historyFrom that from the one
+	// before this one; nil: there is none.
+	historyTo, historyFrom *os.File
 	// relay is the state of the relay before this one.
 	relay io.Reader
 	// state is what is handed over besides that of the relay. The components write it at their
@@ -139,15 +143,22 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 		closeAll([]*os.File{ours})
 		return admin.UpgradeResult{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
-	defer cancel()
-	s, err := upgrade.Start(ctx, path, files, encoded, offer.StateSize+handedRoom)
+	from, to, err := os.Pipe()
 	if err != nil {
 		closeAll([]*os.File{ours})
 		return admin.UpgradeResult{}, err
 	}
+	defer from.Close()
+	files.Add(historyFile, from)
+	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
+	defer cancel()
+	s, err := upgrade.Start(ctx, path, files, encoded, offer.StateSize+handedRoom)
+	if err != nil {
+		closeAll([]*os.File{ours, to})
+		return admin.UpgradeResult{}, err
+	}
 	u.mu.Lock()
-	u.candidate, u.ours = s, ours
+	u.candidate, u.ours, u.historyTo = s, ours, to
 	u.mu.Unlock()
 	return admin.UpgradeResult{Process: s.Process()}, nil
 }
@@ -252,6 +263,7 @@ func (a *App) inheritOffer() (*engine.Offer, error) {
 	for f := h.Take(linkName(0)); f != nil; f = h.Take(linkName(len(a.upgrades.links))) {
 		a.upgrades.links = append(a.upgrades.links, f)
 	}
+	a.upgrades.historyFrom = h.Take(historyFile)
 	return o, nil
 }
 
@@ -363,6 +375,17 @@ func (a *App) give() (err error) {
 		_ = f.Close() // The new process alone holds the directories.
 	}
 	return nil
+}
+
+// takeOverHistory reads the history of the process before this one.
+func (a *App) takeOverHistory(context.Context) {
+	from := a.upgrades.historyFrom
+	if from == nil {
+		return
+	}
+	if err := a.history.takeOver(from); err != nil {
+		a.opts.Logger.Warn("upgrade: what happened to allocations before is not known", "error", err)
+	}
 }
 
 // hold keeps the WebSockets of this process for the new one.

@@ -2,7 +2,10 @@ package app
 
 import (
 	"context"
+	"encoding/gob"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -49,7 +52,7 @@ type history struct {
 }
 
 // owner is the project of an allocation, and the player, "" if it is not known.
-type owner struct{ project, player string }
+type owner struct{ Project, Player string }
 
 // maxOwners bounds the memory of owners to some 12 MB.
 const maxOwners = 100_000
@@ -64,7 +67,7 @@ func newHistory(events int) *history {
 func (h *history) add(e timeline.Event) {
 	if e.Project == "" {
 		h.mu.Lock()
-		e.Project = h.owners[e.ID].project
+		e.Project = h.owners[e.ID].Project
 		h.mu.Unlock()
 	}
 	h.line.Add(e, h.now())
@@ -170,6 +173,45 @@ func (h *history) migrates(e engine.MigrateEvent) {
 	h.add(timeline.Event{ID: e.Host, Peer: e.Candidate, Kind: timeline.Migrated})
 }
 
+// handedHistory is what a process hands over to the one that replaces it.
+type handedHistory struct {
+	Owners map[proto.AllocationID]owner
+	Events []timeline.Event
+}
+
+// handOver writes everything to the process that takes over. One of an earlier version does not
+// read it.
+func (h *history) handOver(to *os.File) error {
+	defer to.Close()
+	if err := to.SetWriteDeadline(time.Now().Add(handOverWithin)); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	handed := handedHistory{Owners: maps.Clone(h.owners)}
+	h.mu.Unlock()
+	handed.Events = h.line.All()
+	return gob.NewEncoder(to).Encode(handed)
+}
+
+// takeOver reads what the process before this one hands over.
+func (h *history) takeOver(from *os.File) error {
+	defer from.Close()
+	var handed handedHistory
+	if err := gob.NewDecoder(from).Decode(&handed); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	for id, o := range handed.Owners {
+		ended := func(e timeline.Event) bool { return e.Kind == timeline.Ended }
+		if _, known := h.owners[id]; !known && !slices.ContainsFunc(h.line.Of(id), ended) && len(h.owners) < maxOwners {
+			h.owners[id] = o
+		}
+	}
+	h.mu.Unlock()
+	h.line.Restore(handed.Events)
+	return nil
+}
+
 // HostOf returns the host of a join code, in any case of letters.
 func (h *history) HostOf(code string) (proto.AllocationID, bool) {
 	h.mu.Lock()
@@ -189,7 +231,7 @@ func (h *history) CodeOf(host proto.AllocationID) string {
 func (h *history) PlayerOf(id proto.AllocationID) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.owners[id].player
+	return h.owners[id].Player
 }
 
 // AllocationsOf returns at most so many live allocations of a player.
@@ -197,7 +239,7 @@ func (h *history) AllocationsOf(player string, most int) (all []proto.Allocation
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, o := range h.owners {
-		if o.player == player && len(all) < most {
+		if o.Player == player && len(all) < most {
 			all = append(all, id)
 		}
 	}

@@ -16,7 +16,8 @@ import (
 // Kind is what happened.
 type Kind uint8
 
-// The kinds. Peer is another allocation, where there is one.
+// The kinds. Peer is another allocation, where there is one. A live upgrade hands their numbers
+// over, so new ones come last.
 const (
 	Reserved       Kind = iota // a host was allocated, or a joiner of the host Peer
 	CodeMade                   // a join code was made for it
@@ -110,6 +111,12 @@ func (t *Timeline) Add(e Event, now time.Time) {
 		was.Count += min(1, ^uint32(0)-was.Count)
 		return
 	}
+	e.First, e.Last, e.Count = now, now, 1
+	t.append(e)
+}
+
+// append is called with the lock held.
+func (t *Timeline) append(e Event) {
 	t.last++
 	slot := t.at(t.last)
 	if gone := t.oldest() - 1; gone > 0 { // Those without a newer event.
@@ -120,7 +127,6 @@ func (t *Timeline) Add(e Event, now time.Time) {
 			delete(t.ofProject, slot.Project)
 		}
 	}
-	e.First, e.Last, e.Count = now, now, 1
 	*slot = entry{e, t.of[e.ID], t.ofProject[e.Project]}
 	if !e.ID.IsZero() {
 		t.of[e.ID] = t.last
@@ -128,6 +134,34 @@ func (t *Timeline) Add(e Event, now time.Time) {
 	if e.Project != "" {
 		t.ofProject[e.Project] = t.last
 	}
+}
+
+// All returns all events, the oldest first.
+func (t *Timeline) All() []Event {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all()
+}
+
+func (t *Timeline) all() (all []Event) {
+	for n := t.oldest(); n <= t.last; n++ {
+		all = append(all, t.at(n).Event)
+	}
+	return all
+}
+
+// Restore puts events before all others, the oldest first.
+func (t *Timeline) Restore(older []Event) {
+	next := New(len(t.ring))
+	for i := range older {
+		next.append(older[i])
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.all() {
+		next.append(e)
+	}
+	t.ring, t.last, t.of, t.ofProject = next.ring, next.last, next.of, next.ofProject
 }
 
 // repeated returns the event that e repeats, or nil.

@@ -94,6 +94,38 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
+// TestRestore: a timeline that is restored in the midst is as one that had all events.
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		events := 1 + r.IntN(40)
+		whole, before, after := New(events), New(events), New(events)
+		cut := r.IntN(100)
+		for i := range 100 {
+			e := Event{ID: proto.AllocationID{byte(r.IntN(9)), 1}, Kind: Kind(r.IntN(int(numKinds))), Project: "p", Reason: string(rune('a' + i))}
+			whole.Add(e, began.Add(time.Duration(i)))
+			if i < cut {
+				before.Add(e, began.Add(time.Duration(i)))
+			} else {
+				after.Add(e, began.Add(time.Duration(i)))
+			}
+		}
+		after.Restore(before.All())
+		if got, want := after.All(), whole.All(); !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d:\ngot  %v\nwant %v", seed, got, want)
+		}
+		for n := range 9 {
+			if id := (proto.AllocationID{byte(n), 1}); !reflect.DeepEqual(after.Of(id), whole.Of(id)) {
+				t.Fatalf("seed %d, allocation %d", seed, n)
+			}
+		}
+		if !reflect.DeepEqual(after.OfProject("p", 99), whole.OfProject("p", 99)) {
+			t.Fatalf("seed %d: of the project", seed)
+		}
+	}
+}
+
 // TestRepetition: 300,000 repetitions take one place, also if three kinds take turns and
 // come from as many addresses.
 func TestRepetition(t *testing.T) {
