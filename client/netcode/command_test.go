@@ -10,19 +10,19 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
 // overNet is a pair in game whose client is behind a simulated network.
-func overNet(t testing.TB, cfg netcode.Config, bad netsim.Params) (b *testNetwork, sim *netsim.Sim, s, c netcode.Conn) {
+func overNet(t testing.TB, cfg netcode.Config, bad link.Conditions) (b *testNetwork, sim *link.Simulation, s, c netcode.Conn) {
 	t.Helper()
 	b = newTestNetwork(t, cfg)
 	node, err := b.net.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err = netsim.New(node, netsim.Config{Seed: 4, In: bad, Out: bad})
+	sim, err = link.NewSimulation(node, link.SimulationConfig{Seed: 4, In: bad, Out: bad})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func overNet(t testing.TB, cfg netcode.Config, bad netsim.Params) (b *testNetwor
 
 // TestCommandsOver4G: nearly all commands of a player on a mobile network reach the game.
 func TestCommandsOver4G(t *testing.T) {
-	bad, err := netsim.Preset("4g")
+	bad, err := link.Preset("4g")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestCommandsOfATick(t *testing.T) {
 
 // TestCommandsAreRepeated: a datagram has the commands of the ticks before, as far as they fit.
 func TestCommandsAreRepeated(t *testing.T) {
-	b, sim, s, c := overNet(t, netcode.Config{CommandsPerDatagram: 3}, netsim.Params{})
+	b, sim, s, c := overNet(t, netcode.Config{CommandsPerDatagram: 3}, link.Conditions{})
 	step := func(lost bool, sizes map[uint32]int) {
 		t.Helper()
 		for _, tick := range slices.Sorted(maps.Keys(sizes)) {
@@ -147,7 +147,7 @@ func TestCommandsAreRepeated(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		out := netsim.Params{}
+		out := link.Conditions{}
 		if lost {
 			out.Loss = 100
 		}
@@ -247,7 +247,7 @@ func TestMalformedCommands(t *testing.T) {
 
 // TestSpectator: a client in game that sends no commands acknowledges snapshots all the same.
 func TestSpectator(t *testing.T) {
-	b, _, s, c := overNet(t, netcode.Config{}, netsim.Params{Delay: 40 * ms, Loss: 10})
+	b, _, s, c := overNet(t, netcode.Config{}, link.Conditions{Delay: 40 * ms, Loss: 10})
 	for tick := uint32(1); tick <= 200; tick++ {
 		if err := s.SendSnapshot(tick, nil); err != nil {
 			t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 // attacker sends requests with tokens of its choice and heartbeats for them, and never
@@ -143,8 +142,8 @@ func (b *testNetwork) guest(seed byte) guest {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	far := netsim.Params{Delay: 150 * ms}
-	sim, err := netsim.New(node, netsim.Config{Seed: uint64(seed), In: far, Out: far})
+	far := link.Conditions{Delay: 150 * ms}
+	sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: uint64(seed), In: far, Out: far})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/internal/utp"
 )
@@ -158,8 +158,8 @@ func badPair(t *testing.T, cfg netcode.Config) (b *testNetwork, s, c netcode.Con
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad := netsim.Params{Loss: 30, Duplicate: 20, Reorder: 20, Delay: 30 * ms, Jitter: 25 * ms}
-	sim, err := netsim.New(node, netsim.Config{Seed: 7, In: bad, Out: bad})
+	bad := link.Conditions{Loss: 30, Duplicate: 20, Reorder: 20, Delay: 30 * ms, Jitter: 25 * ms}
+	sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: 7, In: bad, Out: bad})
 	if err != nil {
 		t.Fatal(err)
 	}

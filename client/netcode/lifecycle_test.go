@@ -10,7 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
@@ -70,13 +70,13 @@ func (w *witness) takes(ev netcode.Event) string {
 func TestEventsAreLegal(t *testing.T) {
 	rpc := newCalls(t)
 	b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
-	bad := netsim.Params{Loss: 15, Duplicate: 15, Delay: 30 * ms, Jitter: 40 * ms, Corrupt: 1}
+	bad := link.Conditions{Loss: 15, Duplicate: 15, Delay: 30 * ms, Jitter: 40 * ms, Corrupt: 1}
 	for i := range 5 {
 		node, err := b.net.Open(address.Addr{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		sim, err := netsim.New(node, netsim.Config{Seed: uint64(i), In: bad, Out: bad})
+		sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: uint64(i), In: bad, Out: bad})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
-	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 // patience bounds what a test waits for; none waits that long when all is well.
@@ -33,8 +32,8 @@ type match struct {
 	at       address.Addr
 	server   *netcode.Driver
 	players  []*player
-	bad      netsim.Params // on both hops, in both directions
-	sims     []*netsim.Sim
+	bad      link.Conditions // on both hops, in both directions
+	sims     []*link.Simulation
 	events   []netcode.Event
 	received map[netcode.NetworkID][]uint32 // numbers that the server got, by player
 }
@@ -49,7 +48,7 @@ type player struct {
 	events   []netcode.Event
 }
 
-func newMatch(t testing.TB, cfg engine.Config, players int, bad netsim.Params, approval bool) *match {
+func newMatch(t testing.TB, cfg engine.Config, players int, bad link.Conditions, approval bool) *match {
 	t.Helper()
 	m := &match{t: t, rpc: newCalls(t), relay: enginetest.Start(t, cfg), bad: bad, received: map[netcode.NetworkID][]uint32{}}
 	res := m.relay.Host("host", players)
@@ -118,7 +117,7 @@ func (m *match) open(res alloc.Reservation) link.Link {
 
 func (m *match) sim(l link.Link, seed uint64) link.Link {
 	m.t.Helper()
-	sim, err := netsim.New(l, netsim.Config{Seed: seed, In: m.bad, Out: m.bad})
+	sim, err := link.NewSimulation(l, link.SimulationConfig{Seed: seed, In: m.bad, Out: m.bad})
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -127,7 +126,7 @@ func (m *match) sim(l link.Link, seed uint64) link.Link {
 }
 
 // weather changes the network on both hops, in both directions.
-func (m *match) weather(p netsim.Params) {
+func (m *match) weather(p link.Conditions) {
 	m.t.Helper()
 	for _, sim := range m.sims {
 		if err := errors.Join(sim.SetIn(p), sim.SetOut(p)); err != nil {
@@ -226,7 +225,7 @@ func (m *match) talk(n int) {
 func (p *player) last() netcode.Event { return p.events[len(p.events)-1] }
 
 func TestRelayMatch(t *testing.T) {
-	m := newMatch(t, engine.Config{}, 8, netsim.Params{Loss: 2}, true)
+	m := newMatch(t, engine.Config{}, 8, link.Conditions{Loss: 2}, true)
 	m.wait("eight players", m.all((*player).connected))
 	m.talk(100)
 	if overhead := m.host.Overhead(); overhead != 38 || m.server.MaxRPC() != 1340-5-4 {
@@ -241,7 +240,7 @@ func TestRelayMatch(t *testing.T) {
 
 	// A notice that is lost is said again for 250 ms, which on a slow machine may
 	// be one tick.
-	m.weather(netsim.Params{})
+	m.weather(link.Conditions{})
 	kicked := m.players[3]
 	for c := range m.server.Conns() {
 		if c.NetworkID() == kicked.conn.NetworkID() {
@@ -286,7 +285,7 @@ func TestRelayMatch(t *testing.T) {
 // The host closes the link three flushes later, during the new attempt, and that
 // attempt survives it.
 func TestRelayReconnect(t *testing.T) {
-	m := newMatch(t, engine.Config{}, 1, netsim.Params{}, false)
+	m := newMatch(t, engine.Config{}, 1, link.Conditions{}, false)
 	p := m.players[0]
 	const kicks = 5
 	for kick := range kicks {
@@ -322,7 +321,7 @@ func TestRelay200Players(t *testing.T) {
 	}
 	const players = 200
 	before := heapInUse()
-	m := newMatch(t, engine.Config{MaxConnections: players, Unlimited: true}, players, netsim.Params{}, false)
+	m := newMatch(t, engine.Config{MaxConnections: players, Unlimited: true}, players, link.Conditions{}, false)
 	m.wait("200 players", m.all((*player).connected))
 	ids := map[netcode.NetworkID]bool{}
 	for _, p := range m.players {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
@@ -65,8 +65,8 @@ func TestOrderOverFullWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad := netsim.Params{Loss: 20, Duplicate: 20, Delay: 30 * ms, Jitter: 25 * ms}
-	sim, err := netsim.New(node, netsim.Config{Seed: 4, In: bad, Out: bad})
+	bad := link.Conditions{Loss: 20, Duplicate: 20, Delay: 30 * ms, Jitter: 25 * ms}
+	sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: 4, In: bad, Out: bad})
 	if err != nil {
 		t.Fatal(err)
 	}

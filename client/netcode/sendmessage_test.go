@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode"
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/internal/utp"
 )
@@ -107,7 +107,7 @@ func TestMessagesAreBounded(t *testing.T) {
 
 // TestMessagesOverLoss: what arrives is whole, and messages do not wait for lost ones.
 func TestMessagesOverLoss(t *testing.T) {
-	b, _, s, c := overNet(t, netcode.Config{}, netsim.Params{Delay: 30 * ms, Jitter: 20 * ms, Loss: 10, Duplicate: 5, Reorder: 5})
+	b, _, s, c := overNet(t, netcode.Config{}, link.Conditions{Delay: 30 * ms, Jitter: 20 * ms, Loss: 10, Duplicate: 5, Reorder: 5})
 	const sent = 500
 	got := map[string]bool{}
 	for i := range sent {

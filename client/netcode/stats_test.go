@@ -6,7 +6,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
 // TestDriverStats: the counters of a driver are the sum over its connections, those included that
@@ -20,8 +20,8 @@ func TestDriverStats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bad := netsim.Params{Loss: 20, Delay: 30 * ms}
-		sim, err := netsim.New(node, netsim.Config{Seed: uint64(i), In: bad, Out: bad})
+		bad := link.Conditions{Loss: 20, Delay: 30 * ms}
+		sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: uint64(i), In: bad, Out: bad})
 		if err != nil {
 			t.Fatal(err)
 		}

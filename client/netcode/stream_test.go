@@ -7,8 +7,9 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/testkit/transcript"
 )
 
 // inGame is a pair whose two sides are in game.
@@ -166,8 +167,8 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow := netsim.Params{Delay: 100 * ms}
-	sim, err := netsim.New(node, netsim.Config{In: slow, Out: slow})
+	slow := link.Conditions{Delay: 100 * ms}
+	sim, err := link.NewSimulation(node, link.SimulationConfig{In: slow, Out: slow})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,28 +266,28 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// transcript plays a whole match over bad networks and returns a hash of all
+// runTranscript plays a whole match over bad networks and returns a hash of all
 // that was sent and received, and when.
-func transcript(t *testing.T, seed uint64) string {
+func runTranscript(t *testing.T, seed uint64) string {
 	t.Helper()
 	rpc := newCalls(t)
 	b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
-	bad, err := netsim.Preset("4g")
+	bad, err := link.Preset("4g")
 	if err != nil {
 		t.Fatal(err)
 	}
 	bad.Loss, bad.Duplicate, bad.Corrupt = 5, 5, 2
-	var taps []*netsim.Tap
+	var taps []*transcript.Tap
 	for i := range 4 {
 		node, err := b.net.Open(address.Addr{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		sim, err := netsim.New(node, netsim.Config{Seed: seed + uint64(i), In: bad, Out: bad})
+		sim, err := link.NewSimulation(node, link.SimulationConfig{Seed: seed + uint64(i), In: bad, Out: bad})
 		if err != nil {
 			t.Fatal(err)
 		}
-		tap := netsim.NewTap(sim)
+		tap := transcript.NewTap(sim)
 		taps = append(taps, tap)
 		b.clients = append(b.clients, b.driver(netcode.NewClient, netcode.Config{
 			RPCs: rpc.reg, Link: tap, Rand: newChance(byte(i + 1)),
@@ -323,7 +324,7 @@ func transcript(t *testing.T, seed uint64) string {
 }
 
 func TestSameSeedSameTranscript(t *testing.T) {
-	first, again, other := transcript(t, 1), transcript(t, 1), transcript(t, 2)
+	first, again, other := runTranscript(t, 1), runTranscript(t, 1), runTranscript(t, 2)
 	if first != again {
 		t.Errorf("the same seed gives two transcripts:\n%s%s", first, again)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/probe"
 )
 
@@ -104,8 +104,8 @@ func probeOptions(cmd *cli.Command) (o probe.Options, err error) {
 			return o, err
 		}
 	}
-	for name, to := range map[string]*netsim.Params{"sim-in": &o.In, "sim-out": &o.Out} {
-		if *to, err = netsim.ParseParams(cmp.Or(cmd.String(name), cmd.String("sim"))); err != nil {
+	for name, to := range map[string]*link.Conditions{"sim-in": &o.In, "sim-out": &o.Out} {
+		if *to, err = link.ParseConditions(cmp.Or(cmd.String(name), cmd.String("sim"))); err != nil {
 			return o, fmt.Errorf("--%s or --sim: %w", name, err)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/enginetest"
-	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,9 +23,9 @@ func TestMovement(t *testing.T) {
 		Secret: "move-0123456789abc", Project: "movement", Environment: "test", Kind: httpapi.KindServer,
 	})
 	t.Cleanup(stop)
-	bad := netsim.Params{Delay: 25 * time.Millisecond, Jitter: 15 * time.Millisecond, Loss: 3, Duplicate: 2, Reorder: 2}
+	bad := link.Conditions{Delay: 25 * time.Millisecond, Jitter: 15 * time.Millisecond, Loss: 3, Duplicate: 2, Reorder: 2}
 	var mu sync.Mutex // guards sims
-	var sims []*netsim.Sim
+	var sims []*link.Simulation
 	g := game{
 		relay:   &api.Client{BaseURL: url, Token: "move-0123456789abc"},
 		players: 20, inputs: 200, rate: 60,
@@ -34,7 +33,7 @@ func TestMovement(t *testing.T) {
 		wrap: func(l link.Link) (link.Link, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			sim, err := netsim.New(l, netsim.Config{Seed: uint64(len(sims)), In: bad, Out: bad})
+			sim, err := link.NewSimulation(l, link.SimulationConfig{Seed: uint64(len(sims)), In: bad, Out: bad})
 			sims = append(sims, sim)
 			return sim, err
 		},

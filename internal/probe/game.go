@@ -6,7 +6,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
 // game is a side that speaks Netcode. It is one goroutine's.
@@ -161,8 +161,8 @@ func statsOf(st netcode.Stats) Stats {
 
 // close disconnects all connections, without losses of the simulated network.
 func (g *game) close() error {
-	if sim, ok := g.Link().(*netsim.Sim); ok {
-		_, _ = sim.SetIn(netsim.Params{}), sim.SetOut(netsim.Params{})
+	if sim, ok := g.Link().(*link.Simulation); ok {
+		_, _ = sim.SetIn(link.Conditions{}), sim.SetOut(link.Conditions{})
 	}
 	return g.Close()
 }

@@ -10,12 +10,11 @@ import (
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 // way is the opened link, behind the bad network, and where it leads.
 type way struct {
-	sim  *netsim.Sim
+	sim  *link.Simulation
 	to   address.Addr // the server, of a client
 	code string       // join code of a host
 }
@@ -27,7 +26,7 @@ func open(ctx context.Context, o Options) (way, error) {
 	if err != nil {
 		return way{}, err
 	}
-	if w.sim, err = netsim.New(l, netsim.Config{Seed: o.Seed, In: o.In, Out: o.Out}); err != nil {
+	if w.sim, err = link.NewSimulation(l, link.SimulationConfig{Seed: o.Seed, In: o.In, Out: o.Out}); err != nil {
 		return way{}, errors.Join(err, l.Close())
 	}
 	return w, nil

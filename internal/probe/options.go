@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
 // Dialect is what a probe speaks over its link.
@@ -45,8 +45,8 @@ type Options struct {
 	Once     bool          // a server ends when its last client has left
 	Stats    time.Duration // time between two reports; 0: only one, at the end
 
-	In, Out netsim.Params // the bad network of each direction
-	Seed    uint64        // of its chance
+	In, Out link.Conditions // the bad network of each direction
+	Seed    uint64          // of its chance
 
 	JSON bool // a JSON object per line instead of text
 }
@@ -93,7 +93,7 @@ func (o Options) Check() error {
 	case o.Speak != Netcode && (o.Approve || o.GameVersion != 0):
 		return refuse("--approve and --game-version are for --speak netcode")
 	}
-	for _, p := range []netsim.Params{o.In, o.Out} {
+	for _, p := range []link.Conditions{o.In, o.Out} {
 		if err := p.Check(); err != nil {
 			return refuse("%v", err)
 		}

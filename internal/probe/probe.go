@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
 // ErrNeverConnected is the verdict on a client that was never connected, and on a server
@@ -77,7 +77,7 @@ type probing struct {
 	Options
 	side side
 	out  *printer
-	sim  *netsim.Sim
+	sim  *link.Simulation
 
 	connected bool // there was a connection
 	reported  time.Time

@@ -140,6 +140,7 @@ var rules = []rule{
 	{"internal/hooks", []string{"alloc", "internal/outcall", "proto"}, []string{gobreaker}, "calls to the operator's own programs"},
 	{"internal/quota", []string{"alloc"}, nil, "limits per project; the engine counts the usage"},
 	{"internal/store/redistest", []string{"internal/testkit"}, nil, "Redis servers for tests"},
+	{"internal/testkit/transcript", []string{"client"}, nil, "hashes of what links carry, for tests of the connection layer"},
 	{"internal/testkit", nil, nil, "test helpers for every package"},
 	{"internal/oidctest", nil, []string{"github.com/go-jose/go-jose/v4"}, "an issuer of OpenID Connect for tests"},
 	{"internal/habits", nil, nil, "how clients of games behave, for tests: the wire is written out again, so that proto is tested by it"},
@@ -226,14 +227,14 @@ func forbidden(t *testing.T, s source, r rule, imp string) string {
 }
 
 // testKit reports whether a test may import a package as a test helper:
-// internal/testkit, the clients of internal/habits, the program that the engine is compared with, the simulated networks of internal/netsim and the kits of engine
+// internal/testkit, the clients of internal/habits, the program that the engine is compared with and the kits of engine
 // and store are for tests of every package. The latter two have parameters of types
 // of engine and alloc. Examples may show all public packages together.
 func testKit(s source, inner string) bool {
 	if within(s.dir, "engine") && inner == "internal/fastpath" {
 		return true
 	}
-	if within(inner, "internal/testkit") || within(inner, "internal/enginetest") || within(inner, "internal/store") || inner == "internal/netsim" || inner == "internal/habits" {
+	if within(inner, "internal/testkit") || within(inner, "internal/enginetest") || within(inner, "internal/store") || inner == "internal/habits" {
 		return true
 	}
 	if strings.HasPrefix(filepath.Base(s.name), "example_") && (within(inner, "engine") || within(inner, "alloc")) {
@@ -327,7 +328,7 @@ func TestRules(t *testing.T) {
 	}
 	example := source{name: "examples/x/main.go", dir: "examples/x"}
 	for imp, want := range map[string]bool{
-		module + "/client/netcode": true, module + "/engine/dtls": true, module + "/internal/netsim": false, "github.com/quic-go/quic-go": false,
+		module + "/client/netcode": true, module + "/engine/dtls": true, module + "/internal/statefile": false, "github.com/quic-go/quic-go": false,
 	} {
 		if ok := forbidden(t, example, ruleOf(t, "examples/x"), imp) == ""; ok != want {
 			t.Errorf("examples import %s: allowed %v", imp, ok)

@@ -6,6 +6,7 @@
 //	OpenDirect    the same with direct paths to peers that can be reached
 //	Network.Open  a node of a network in memory
 //	Join          several links as one, for a server
+//	Simulate      a bad network in front of any of them, for tests
 //
 // # A tick
 //

@@ -78,7 +78,7 @@ func OpenRelay(ctx context.Context, cfg client.Config) (l Link, host address.Add
 	return r, host, nil
 }
 
-// Session returns the session of a relay's link, also below direct paths, for its Roam, RTT and
+// Session returns the session of a relay's link, also below direct paths and a simulation, for its Roam, RTT and
 // Stats, and nil for any other link. Reading from it is the link's.
 func Session(l Link) *client.Session {
 	switch l := l.(type) {
@@ -86,6 +86,8 @@ func Session(l Link) *client.Session {
 		return l.session
 	case *directLink:
 		return Session(l.relay)
+	case *Simulation:
+		return Session(l.inner)
 	}
 	return nil
 }

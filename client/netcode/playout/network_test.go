@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/playout"
-	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,7 +24,7 @@ type chance struct{ *rand.ChaCha8 }
 type match struct {
 	t              *testing.T
 	net            *link.Network
-	sim            *netsim.Sim
+	sim            *link.Simulation
 	server, client *netcode.Driver
 	s, c           netcode.Conn
 
@@ -37,7 +36,7 @@ type match struct {
 
 func newMatch(t *testing.T, network string, serverTick, clientTick time.Duration) *match {
 	t.Helper()
-	bad, err := netsim.Preset(network)
+	bad, err := link.Preset(network)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +53,7 @@ func newMatch(t *testing.T, network string, serverTick, clientTick time.Duration
 		return node
 	}
 	home := open()
-	if m.sim, err = netsim.New(open(), netsim.Config{Seed: 5, In: bad, Out: bad}); err != nil {
+	if m.sim, err = link.NewSimulation(open(), link.SimulationConfig{Seed: 5, In: bad, Out: bad}); err != nil {
 		t.Fatal(err)
 	}
 	m.server = m.open(netcode.NewServer, home)
@@ -301,7 +300,7 @@ func TestClockAfterPause(t *testing.T) {
 			v.run(20 * time.Second)
 			delay := v.clock.Stats().Delay
 			if lost {
-				in := netsim.Params{Loss: 100}
+				in := link.Conditions{Loss: 100}
 				if err := v.sim.SetIn(in); err != nil {
 					t.Fatal(err)
 				}
@@ -309,7 +308,7 @@ func TestClockAfterPause(t *testing.T) {
 				v.serverDue = v.serverDue.Add(2 * time.Second)
 			}
 			v.run(2 * time.Second)
-			bad, err := netsim.Preset(network)
+			bad, err := link.Preset(network)
 			if err != nil {
 				t.Fatal(err)
 			}

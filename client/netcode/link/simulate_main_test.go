@@ -1,18 +1,13 @@
-package netsim_test
+package link_test
 
 import (
 	"encoding/binary"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/internal/netsim"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -21,12 +16,12 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 type testNode struct {
 	network   *link.Network
 	far, bare link.Link
-	sim       *netsim.Sim
+	sim       *link.Simulation
 	ticks     int
 	buf       []byte
 }
 
-func newTestNode(t testing.TB, cfg netsim.Config, linked bool) *testNode {
+func newTestNode(t testing.TB, cfg link.SimulationConfig, linked bool) *testNode {
 	t.Helper()
 	w := &link.Network{Immediate: true, Linked: linked}
 	b := &testNode{network: w, buf: make([]byte, link.MaxDatagram)}
@@ -37,7 +32,7 @@ func newTestNode(t testing.TB, cfg netsim.Config, linked bool) *testNode {
 	if b.far, err = w.Open(address.Addr{}); err != nil {
 		t.Fatal(err)
 	}
-	if b.sim, err = netsim.New(b.bare, cfg); err != nil {
+	if b.sim, err = link.NewSimulation(b.bare, cfg); err != nil {
 		t.Fatal(err)
 	}
 	b.sim.Advance(start)
@@ -94,18 +89,18 @@ func (b *testNode) through(t testing.TB, n int, in bool) (all []arrival) {
 }
 
 // both runs a test for each direction, with the same parameters.
-func both(t *testing.T, p netsim.Params, f func(t *testing.T, b *testNode, in bool)) {
+func both(t *testing.T, p link.Conditions, f func(t *testing.T, b *testNode, in bool)) {
 	for _, in := range []bool{false, true} {
 		name := "out"
-		cfg := netsim.Config{Seed: 42, Out: p}
+		cfg := link.SimulationConfig{Seed: 42, Out: p}
 		if in {
-			name, cfg = "in", netsim.Config{Seed: 42, In: p}
+			name, cfg = "in", link.SimulationConfig{Seed: 42, In: p}
 		}
 		t.Run(name, func(t *testing.T) { f(t, newTestNode(t, cfg, false), in) })
 	}
 }
 
-func (b *testNode) counts(in bool) netsim.Counts {
+func (b *testNode) counts(in bool) link.SimulationCounts {
 	out, inward := b.sim.Counts()
 	if in {
 		return inward

@@ -1,4 +1,4 @@
-package netsim_test
+package link_test
 
 import (
 	"fmt"
@@ -8,23 +8,23 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/internal/netsim"
+	"github.com/ferryrelay/ferry/internal/testkit/transcript"
 )
 
-// transcript runs the same game over a bad network, in front of which and
+// runTranscript runs the same game over a bad network, in front of which and
 // behind which there is a tap.
-func transcript(t *testing.T, seed uint64, p netsim.Params) (front, behind [32]byte, lines uint64) {
+func runTranscript(t *testing.T, seed uint64, p link.Conditions) (front, behind [32]byte, lines uint64) {
 	t.Helper()
 	w := new(link.Network)
 	far, _ := w.Open(address.Addr{})
 	bare, _ := w.Open(address.Addr{})
-	inner := netsim.NewTap(bare)
-	sim, err := netsim.New(inner, netsim.Config{Seed: seed, Out: p, In: p})
+	inner := transcript.NewTap(bare)
+	sim, err := link.NewSimulation(inner, link.SimulationConfig{Seed: seed, Out: p, In: p})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := &testNode{sim: sim, buf: make([]byte, link.MaxDatagram)}
-	outer := netsim.NewTap(sim)
+	outer := transcript.NewTap(sim)
 	for i := range 400 {
 		outer.Advance(start.Add(time.Duration(i) * 16 * ms))
 		for range 3 {
@@ -40,17 +40,17 @@ func transcript(t *testing.T, seed uint64, p netsim.Params) (front, behind [32]b
 }
 
 // everything is all that can happen at once.
-var everything = netsim.Params{
+var everything = link.Conditions{
 	Delay: 40 * ms, Jitter: 30 * ms, Loss: 5, LossEvery: 50, Duplicate: 5, Reorder: 5, Corrupt: 5,
 }
 
 func TestSameSeedSameTranscript(t *testing.T) {
-	front, behind, lines := transcript(t, 7, everything)
-	again, behindAgain, _ := transcript(t, 7, everything)
+	front, behind, lines := runTranscript(t, 7, everything)
+	again, behindAgain, _ := runTranscript(t, 7, everything)
 	if front != again || behind != behindAgain {
 		t.Error("the same seed gives two transcripts")
 	}
-	other, behindOther, _ := transcript(t, 8, everything)
+	other, behindOther, _ := runTranscript(t, 8, everything)
 	if front == other || behind == behindOther {
 		t.Error("two seeds give the same transcript")
 	}
@@ -78,11 +78,11 @@ func TestTraces(t *testing.T) {
 		{"4g+regional-median", "3b8eb9d6dfd7 8c00f9003845"},
 		{"unplayable,duplicate=5,mtu=40", "81e4d366934f 5a248260a018"},
 	} {
-		p, err := netsim.ParseParams(c.text)
+		p, err := link.ParseConditions(c.text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		front, behind, _ := transcript(t, 1, p)
+		front, behind, _ := runTranscript(t, 1, p)
 		if got := fmt.Sprintf("%x %x", front[:6], behind[:6]); got != c.want {
 			t.Errorf("{%q, %q},", c.text, got)
 		}
@@ -92,17 +92,17 @@ func TestTraces(t *testing.T) {
 // TestLuckIsIndependent: what is lost does not change the jitter of the rest,
 // and one direction does not change the other.
 func TestLuckIsIndependent(t *testing.T) {
-	run := func(out, in netsim.Params) []arrival {
-		b := newTestNode(t, netsim.Config{Seed: 3, Out: out, In: in}, false)
+	run := func(out, in link.Conditions) []arrival {
+		b := newTestNode(t, link.SimulationConfig{Seed: 3, Out: out, In: in}, false)
 		b.through(t, 100, true)
 		b.ticks = 0
 		return b.through(t, 300, false)
 	}
-	jitter := netsim.Params{Delay: 20 * ms, Jitter: 10 * ms}
+	jitter := link.Conditions{Delay: 20 * ms, Jitter: 10 * ms}
 	lossy := jitter
 	lossy.Loss = 20
-	whole := run(jitter, netsim.Params{})
-	part := run(lossy, netsim.Params{Loss: 50})
+	whole := run(jitter, link.Conditions{})
+	part := run(lossy, link.Conditions{Loss: 50})
 	if len(part) == len(whole) {
 		t.Fatal("nothing was lost")
 	}

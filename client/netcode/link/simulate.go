@@ -1,47 +1,63 @@
-package netsim
+package link
 
 import (
 	"fmt"
+	"hash/fnv"
+	"io"
 	"math/rand/v2"
 	"net"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
 // maxPull bounds how many datagrams one Receive takes off the link below, so
 // that a flood which is all lost or delayed does not hold up a tick.
 const maxPull = 4096
 
-// Config says what a Sim does.
-type Config struct {
+// SimulationConfig says what a Simulation does.
+type SimulationConfig struct {
 	// Seed makes the chance; each value, 0 too, is as good as another.
 	Seed uint64
 	// Out is for what is sent, In for what is received.
-	Out, In Params
+	Out, In Conditions
 	// Queue is how many datagrams of one direction may be delayed at a time
 	// before the newest is dropped. 0 means 4096, 6 MB when full.
 	Queue int
 }
 
-// Sim is a link with a bad network in front of it. It belongs to one goroutine,
-// that of the link below, which it owns from New on.
-type Sim struct {
-	inner   link.Link
+// Simulation is a link with a bad network in front of it. It belongs to one goroutine,
+// that of the link below, which it owns. Handshakes and heartbeats suffer as data does, and what is
+// delayed comes out with an Advance: the resolution is the tick.
+//
+// All chance comes from a seed, and all time from the caller's Advance. The same seed, conditions and
+// calls over a link that behaves the same give the same datagrams at the same times, on every
+// machine. Each datagram draws the same number of random values, and each direction has its own, so
+// that a change of one condition leaves the luck of the others as it was.
+type Simulation struct {
+	inner   Link
 	out, in direction
 	start   time.Time             // of the first Advance, the zero of now
 	now     int64                 // ns
 	leaving map[address.Addr]bool // peers whose Disconnect is delayed: nothing of them is wanted
-	scratch [link.MaxDatagram]byte
+	scratch [MaxDatagram]byte
 	closed  bool
 }
 
-var _ link.Link = (*Sim)(nil)
+var _ Link = (*Simulation)(nil)
 
-// New puts a bad network in front of a link. Errors wrap ErrParams; the link
-// remains the caller's then.
-func New(inner link.Link, cfg Config) (*Sim, error) {
+// Simulate puts a bad network in front of a link, with the same conditions in both directions. Its
+// chance follows from the address of the link. Errors wrap ErrConditions; the link remains the
+// caller's then.
+func Simulate(inner Link, c Conditions) (*Simulation, error) {
+	seed := fnv.New64a()
+	_, _ = io.WriteString(seed, inner.Local().String())
+	return NewSimulation(inner, SimulationConfig{Seed: seed.Sum64(), Out: c, In: c})
+}
+
+// NewSimulation is Simulate with conditions of each direction and a seed. Errors wrap ErrConditions;
+// the link remains the caller's then.
+func NewSimulation(inner Link, cfg SimulationConfig) (*Simulation, error) {
 	if err := cfg.Out.Check(); err != nil {
 		return nil, err
 	}
@@ -50,11 +66,11 @@ func New(inner link.Link, cfg Config) (*Sim, error) {
 	}
 	switch {
 	case cfg.Queue < 0:
-		return nil, fmt.Errorf("%w: Queue is negative", ErrParams)
+		return nil, fmt.Errorf("%w: Queue is negative", ErrConditions)
 	case cfg.Queue == 0:
 		cfg.Queue = 4096
 	}
-	return &Sim{
+	return &Simulation{
 		inner:   inner,
 		out:     newDirection(cfg.Out, cfg.Seed, 0, cfg.Queue),
 		in:      newDirection(cfg.In, cfg.Seed, 1, cfg.Queue),
@@ -63,8 +79,8 @@ func New(inner link.Link, cfg Config) (*Sim, error) {
 }
 
 // SetOut changes what happens to datagrams that are sent from now on. Those
-// that are delayed already stay so. Errors wrap ErrParams.
-func (s *Sim) SetOut(p Params) error {
+// that are delayed already stay so. Errors wrap ErrConditions.
+func (s *Simulation) SetOut(p Conditions) error {
 	err := p.Check()
 	if err == nil {
 		s.out.set(p)
@@ -73,7 +89,7 @@ func (s *Sim) SetOut(p Params) error {
 }
 
 // SetIn is SetOut for datagrams that are received.
-func (s *Sim) SetIn(p Params) error {
+func (s *Simulation) SetIn(p Conditions) error {
 	err := p.Check()
 	if err == nil {
 		s.in.set(p)
@@ -83,11 +99,11 @@ func (s *Sim) SetIn(p Params) error {
 
 // Counts returns what became of the datagrams of each direction. What the link
 // below counts is in Stats.
-func (s *Sim) Counts() (out, in Counts) { return s.out.snapshot(), s.in.snapshot() }
+func (s *Simulation) Counts() (out, in SimulationCounts) { return s.out.snapshot(), s.in.snapshot() }
 
 // Advance moves the time on and sends what has become due. Time that goes back
 // stands still here.
-func (s *Sim) Advance(now time.Time) {
+func (s *Simulation) Advance(now time.Time) {
 	if s.start.IsZero() {
 		s.start = now
 	}
@@ -99,9 +115,9 @@ func (s *Sim) Advance(now time.Time) {
 }
 
 // release sends what is due by a time.
-func (s *Sim) release(now int64) {
+func (s *Simulation) release(now int64) {
 	for it := s.out.queue.pop(now); it != nil; it = s.out.queue.pop(now) {
-		if it.event.Kind == link.Left {
+		if it.event.Kind == Left {
 			s.inner.Disconnect(it.event.Addr)
 			delete(s.leaving, it.event.Addr)
 		} else {
@@ -113,7 +129,7 @@ func (s *Sim) release(now int64) {
 
 // forward sends a datagram without a result for its sender: the link below
 // counts an error as a loss.
-func (s *Sim) forward(to address.Addr, b []byte) {
+func (s *Simulation) forward(to address.Addr, b []byte) {
 	if s.inner.Send(to, b) == nil {
 		s.out.counts.Passed++
 	}
@@ -122,12 +138,12 @@ func (s *Sim) forward(to address.Addr, b []byte) {
 // Send sends a datagram through the bad network. What the network loses is no
 // error, and what the link below says of a delayed datagram comes too late to
 // be one.
-func (s *Sim) Send(to address.Addr, b []byte) error {
+func (s *Simulation) Send(to address.Addr, b []byte) error {
 	switch {
 	case s.closed:
 		return net.ErrClosed
-	case len(b) > link.MaxDatagram:
-		return link.ErrTooLarge
+	case len(b) > MaxDatagram:
+		return ErrTooLarge
 	}
 	v := s.out.judge(s.now, len(b))
 	if v.lost {
@@ -146,7 +162,7 @@ func (s *Sim) Send(to address.Addr, b []byte) error {
 }
 
 // put sends a datagram now or when it is due.
-func (s *Sim) put(to address.Addr, b []byte, due int64) error {
+func (s *Simulation) put(to address.Addr, b []byte, due int64) error {
 	if due > s.now {
 		s.out.hold(to, b, due)
 		return nil
@@ -160,10 +176,10 @@ func (s *Sim) put(to address.Addr, b []byte, due int64) error {
 
 // Receive returns what has come through the bad network. An event about a peer
 // comes after the datagrams that were received before it, however delayed.
-func (s *Sim) Receive(b []byte) link.Event {
+func (s *Simulation) Receive(b []byte) Event {
 	for range maxPull {
 		if s.closed {
-			return link.Event{}
+			return Event{}
 		}
 		if it := s.in.queue.pop(s.now); it != nil {
 			if e, ok := s.hand(it, b); ok {
@@ -172,13 +188,13 @@ func (s *Sim) Receive(b []byte) link.Event {
 			continue
 		}
 		e := s.inner.Receive(b)
-		if e.Kind == link.Nothing {
+		if e.Kind == Nothing {
 			return e
 		}
 		if s.leaving[e.Addr] {
 			continue
 		}
-		if e.Kind != link.Datagram {
+		if e.Kind != Datagram {
 			if s.in.follow(e) {
 				continue
 			}
@@ -189,15 +205,15 @@ func (s *Sim) Receive(b []byte) link.Event {
 			return e
 		}
 	}
-	return link.Event{}
+	return Event{}
 }
 
 // hand gives the caller what was delayed. It is false when the caller's buffer
 // is too small for it.
-func (s *Sim) hand(it *item, b []byte) (link.Event, bool) {
+func (s *Simulation) hand(it *item, b []byte) (Event, bool) {
 	e := it.event
 	fits := e.N <= len(b)
-	if e.Kind == link.Datagram && fits {
+	if e.Kind == Datagram && fits {
 		copy(b, it.bytes())
 		s.in.counts.Passed++
 	}
@@ -207,7 +223,7 @@ func (s *Sim) hand(it *item, b []byte) (link.Event, bool) {
 
 // arrive judges a datagram that was received. It is true for one that goes on
 // to the caller at once.
-func (s *Sim) arrive(e link.Event, b []byte) bool {
+func (s *Simulation) arrive(e Event, b []byte) bool {
 	v := s.in.judge(s.now, len(b))
 	if v.lost {
 		return false
@@ -227,13 +243,13 @@ func (s *Sim) arrive(e link.Event, b []byte) bool {
 }
 
 // Flush flushes the link below.
-func (s *Sim) Flush() { s.inner.Flush() }
+func (s *Simulation) Flush() { s.inner.Flush() }
 
 // Disconnect ends the connection to a peer when all that was sent before has
 // left. What of the peer is delayed on its way in is dropped.
-func (s *Sim) Disconnect(peer address.Addr) {
+func (s *Simulation) Disconnect(peer address.Addr) {
 	s.in.forget(peer)
-	if !s.out.follow(link.Event{Kind: link.Left, Addr: peer}) {
+	if !s.out.follow(Event{Kind: Left, Addr: peer}) {
 		s.inner.Disconnect(peer)
 		return
 	}
@@ -242,7 +258,7 @@ func (s *Sim) Disconnect(peer address.Addr) {
 
 // Dial is that of the link below: what a transport says to itself is not
 // simulated.
-func (s *Sim) Dial() error {
+func (s *Simulation) Dial() error {
 	if s.closed {
 		return net.ErrClosed
 	}
@@ -250,20 +266,20 @@ func (s *Sim) Dial() error {
 }
 
 // Local returns the address of the link below.
-func (s *Sim) Local() address.Addr { return s.inner.Local() }
+func (s *Simulation) Local() address.Addr { return s.inner.Local() }
 
 // Overhead returns that of the link below.
-func (s *Sim) Overhead() int { return s.inner.Overhead() }
+func (s *Simulation) Overhead() int { return s.inner.Overhead() }
 
 // Stats returns what the link below has counted.
-func (s *Sim) Stats() link.Stats { return s.inner.Stats() }
+func (s *Simulation) Stats() Stats { return s.inner.Stats() }
 
 // Inner returns the link below.
-func (s *Sim) Inner() link.Link { return s.inner }
+func (s *Simulation) Inner() Link { return s.inner }
 
 // Close sends what is still delayed on its way out, since a network delivers
 // also what is under way when its sender is gone, and closes the link below.
-func (s *Sim) Close() error {
+func (s *Simulation) Close() error {
 	if s.closed {
 		return nil
 	}
@@ -273,22 +289,22 @@ func (s *Sim) Close() error {
 	return s.inner.Close()
 }
 
-// Counts is what became of the datagrams of one direction.
-type Counts struct {
+// SimulationCounts is what became of the datagrams of one direction.
+type SimulationCounts struct {
 	Passed     uint64 // came out at the other side, copies counted
 	Lost       uint64 // by Loss
 	LostEvery  uint64 // by LossEvery
 	TooLarge   uint64 // above MTU
-	QueueFull  uint64 // delayed, but Config.Queue others were already
+	QueueFull  uint64 // delayed, but SimulationConfig.Queue others were already
 	Corrupted  uint64
 	Duplicated uint64
 	Reordered  uint64
 	Waiting    int // delayed at this moment, events counted too
 }
 
-// direction is one of the two ways through a Sim.
+// direction is one of the two ways through a Simulation.
 type direction struct {
-	params Params
+	params Conditions
 	dice   dice
 	queue  queue
 	limit  int
@@ -296,14 +312,14 @@ type direction struct {
 	last   int64 // the latest due of all so far that were not held back
 	latest int64 // the latest due of all so far
 	floor  int64 // nothing may become due before the newest event
-	counts Counts
+	counts SimulationCounts
 }
 
-func newDirection(p Params, seed, stream uint64, limit int) direction {
+func newDirection(p Conditions, seed, stream uint64, limit int) direction {
 	return direction{params: p, dice: newDice(seed, stream), limit: limit}
 }
 
-func (d *direction) set(p Params) {
+func (d *direction) set(p Conditions) {
 	d.params, d.seen = p, 0
 }
 
@@ -381,7 +397,7 @@ func (d *direction) hold(peer address.Addr, b []byte, due int64) bool {
 		return false
 	}
 	it := d.queue.take()
-	it.event = link.Event{Kind: link.Datagram, Addr: peer, N: copy(it.buf[:], b)}
+	it.event = Event{Kind: Datagram, Addr: peer, N: copy(it.buf[:], b)}
 	d.queue.push(it, due)
 	return true
 }
@@ -389,7 +405,7 @@ func (d *direction) hold(peer address.Addr, b []byte, due int64) bool {
 // follow keeps an event until all that came before it has passed; what comes
 // after it will pass later. It is false when there is nothing to wait for, or
 // no room to do so.
-func (d *direction) follow(e link.Event) bool {
+func (d *direction) follow(e Event) bool {
 	if len(d.queue.heap) == 0 || len(d.queue.heap) >= d.limit {
 		return false
 	}
@@ -401,7 +417,7 @@ func (d *direction) follow(e link.Event) bool {
 	return true
 }
 
-func (d *direction) snapshot() Counts {
+func (d *direction) snapshot() SimulationCounts {
 	c := d.counts
 	c.Waiting = len(d.queue.heap)
 	return c
@@ -433,8 +449,8 @@ func (d *direction) forget(peer address.Addr) {
 type item struct {
 	due    int64 // ns
 	serial uint64
-	event  link.Event
-	buf    [link.MaxDatagram]byte
+	event  Event
+	buf    [MaxDatagram]byte
 }
 
 func (it *item) bytes() []byte { return it.buf[:it.event.N] }
@@ -464,7 +480,7 @@ func (q *queue) take() *item {
 
 // give takes memory back.
 func (q *queue) give(it *item) {
-	it.event = link.Event{}
+	it.event = Event{}
 	q.spare = append(q.spare, it)
 }
 

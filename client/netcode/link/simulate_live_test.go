@@ -1,4 +1,4 @@
-package netsim_test
+package link_test
 
 import (
 	"context"
@@ -13,16 +13,12 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
-	"github.com/ferryrelay/ferry/internal/netsim"
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// patience bounds what a test waits for; none waits that long when all is well.
-const patience = 20 * time.Second
-
 // exchange sends n numbered datagrams from one link to another in real time,
 // until all that were not lost have come. Both lose some.
-func exchange(t *testing.T, from, to *netsim.Sim, n int) {
+func exchange(t *testing.T, from, to *link.Simulation, n int) {
 	t.Helper()
 	buf, got := make([]byte, link.MaxDatagram), 0
 	give := time.Now().Add(patience)
@@ -56,10 +52,10 @@ func exchange(t *testing.T, from, to *netsim.Sim, n int) {
 	}
 }
 
-func bad(t *testing.T, l link.Link, seed uint64) *netsim.Sim {
+func bad(t *testing.T, l link.Link, seed uint64) *link.Simulation {
 	t.Helper()
-	p := netsim.Params{Delay: 5 * ms, Jitter: 4 * ms, Loss: 5}
-	s, err := netsim.New(l, netsim.Config{Seed: seed, Out: p, In: p})
+	p := link.Conditions{Delay: 5 * ms, Jitter: 4 * ms, Loss: 5}
+	s, err := link.NewSimulation(l, link.SimulationConfig{Seed: seed, Out: p, In: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +68,7 @@ func bad(t *testing.T, l link.Link, seed uint64) *netsim.Sim {
 }
 
 func TestOverUDP(t *testing.T) {
-	var ends []*netsim.Sim
+	var ends []*link.Simulation
 	for i := range 2 {
 		u, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 		if err != nil {
@@ -98,7 +94,7 @@ func TestOverRelay(t *testing.T) {
 	exchange(t, host, player, 300)
 }
 
-func overRelay(t *testing.T, relay *enginetest.Relay, res alloc.Reservation, seed uint64) *netsim.Sim {
+func overRelay(t *testing.T, relay *enginetest.Relay, res alloc.Reservation, seed uint64) *link.Simulation {
 	t.Helper()
 	ticket := client.Ticket{Server: relay.Addr(), ID: res.ID, Key: res.Key, ConnectionData: res.ConnectionData[:]}
 	if res.HostConnectionData != res.ConnectionData {
@@ -117,8 +113,8 @@ func TestSimAllocs(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	p := netsim.Params{Delay: 20 * ms, Jitter: 15 * ms, Loss: 2, Duplicate: 20, Reorder: 5, Corrupt: 5}
-	b := newTestNode(t, netsim.Config{Out: p, In: p}, false)
+	p := link.Conditions{Delay: 20 * ms, Jitter: 15 * ms, Loss: 2, Duplicate: 20, Reorder: 5, Corrupt: 5}
+	b := newTestNode(t, link.SimulationConfig{Out: p, In: p}, false)
 	pkt, to, near := make([]byte, 1200), b.far.Local(), b.sim.Local()
 	step := func() {
 		b.tick()
@@ -145,14 +141,14 @@ func FuzzSim(f *testing.F) {
 	f.Add(uint64(2), uint16(0), uint16(500), uint8(100), []byte{0, 0, 0, 3, 3, 1, 2, 4, 5, 0, 3, 6, 7})
 	f.Fuzz(func(t *testing.T, seed uint64, delay, jitter uint16, chance uint8, ops []byte) {
 		c := float64(chance % 101)
-		p := netsim.Params{
+		p := link.Conditions{
 			Delay: time.Duration(delay) * ms, Jitter: time.Duration(jitter) * ms / 2,
 			Loss: c / 2, Duplicate: c, Reorder: c, Corrupt: c, Ordered: seed%2 == 0,
 		}
 		if p.Delay > time.Minute || p.Check() != nil {
 			t.Skip("not parameters that New takes")
 		}
-		b := newTestNode(t, netsim.Config{Seed: seed, Out: p, In: p, Queue: 32}, false)
+		b := newTestNode(t, link.SimulationConfig{Seed: seed, Out: p, In: p, Queue: 32}, false)
 		sent, received := 0, 0
 		for i, op := range ops {
 			switch op % 8 {
@@ -171,7 +167,7 @@ func FuzzSim(f *testing.F) {
 			case 6:
 				b.sim.Disconnect(b.far.Local())
 			case 7:
-				_ = b.sim.SetIn(netsim.Params{Loss: float64(op % 101)})
+				_ = b.sim.SetIn(link.Conditions{Loss: float64(op % 101)})
 			}
 		}
 		received += len(b.drain(b.far))

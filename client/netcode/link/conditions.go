@@ -1,4 +1,4 @@
-package netsim
+package link
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ErrParams is wrapped by every refusal of parameters or of a Config.
-var ErrParams = errors.New("netsim: parameters are not usable")
+// ErrConditions is wrapped by every refusal of Conditions or of a SimulationConfig.
+var ErrConditions = errors.New("link: conditions are not usable")
 
 // maxDelay bounds each duration: beyond it there is no network.
 const maxDelay = time.Minute
@@ -18,10 +18,10 @@ const maxDelay = time.Minute
 // 20, so that a datagram held back is overtaken by one or a few.
 const defaultReorderBy = 40 * time.Millisecond
 
-// Params say what happens to the datagrams of one direction, in this order:
+// Conditions say what happens to the datagrams of one direction, in this order:
 // MTU, loss, corruption, duplication, delay. The zero value lets everything
 // pass untouched. Chances are percentages from 0 to 100.
-type Params struct {
+type Conditions struct {
 	// Delay is how long each datagram takes, at most a minute.
 	Delay time.Duration
 	// Jitter is added to it, uniform from -Jitter up to but not Jitter; the sum
@@ -51,30 +51,30 @@ type Params struct {
 	MTU int
 }
 
-// Check reports what is wrong with the parameters. Errors wrap ErrParams.
-func (p Params) Check() error {
+// Check reports what is wrong with the conditions. Errors wrap ErrConditions.
+func (p Conditions) Check() error {
 	for _, f := range fields {
 		switch v := f.value(&p).(type) {
 		case *time.Duration:
 			if *v < 0 || *v > maxDelay {
-				return fmt.Errorf("%w: %s is %v, not within 0 and %v", ErrParams, f.name, *v, maxDelay)
+				return fmt.Errorf("%w: %s is %v, not within 0 and %v", ErrConditions, f.name, *v, maxDelay)
 			}
 		case *float64:
 			if !(*v >= 0 && *v <= 100) {
-				return fmt.Errorf("%w: %s is %v, not a percentage", ErrParams, f.name, *v)
+				return fmt.Errorf("%w: %s is %v, not a percentage", ErrConditions, f.name, *v)
 			}
 		case *int:
 			if *v < 0 {
-				return fmt.Errorf("%w: %s is %d, below 0", ErrParams, f.name, *v)
+				return fmt.Errorf("%w: %s is %d, below 0", ErrConditions, f.name, *v)
 			}
 		}
 	}
 	return nil
 }
 
-// Plus returns the parameters of two networks in a row: delays, jitters and
+// Plus returns the conditions of two networks in a row: delays, jitters and
 // chances add up to at most 100, and of the rest the sharper one counts.
-func (p Params) Plus(q Params) Params {
+func (p Conditions) Plus(q Conditions) Conditions {
 	p.Delay += q.Delay
 	p.Jitter += q.Jitter
 	p.Ordered = p.Ordered || q.Ordered
@@ -129,21 +129,21 @@ var ways = [...]preset{
 	{"international-worst", 200, 15, 5, 0},
 }
 
-func (p preset) params() Params {
-	return Params{
+func (p preset) params() Conditions {
+	return Conditions{
 		Delay: time.Duration(p.delay) * time.Millisecond, Jitter: time.Duration(p.jitter) * time.Millisecond,
 		Loss: p.loss, Corrupt: p.corrupt,
 	}
 }
 
-// Preset returns the parameters of a named network, such as "4g", or of several
-// in a row, such as "4g+regional-median". Errors wrap ErrParams.
-func Preset(name string) (Params, error) {
-	var sum Params
+// Preset returns the conditions of a named network, such as "4g", or of several
+// in a row, such as "4g+regional-median". Errors wrap ErrConditions.
+func Preset(name string) (Conditions, error) {
+	var sum Conditions
 	for part := range strings.SplitSeq(name, "+") {
 		p, ok := find(part)
 		if !ok {
-			return Params{}, fmt.Errorf("%w: there is no preset %q, but %s", ErrParams, part, strings.Join(PresetNames(), ", "))
+			return Conditions{}, fmt.Errorf("%w: there is no preset %q, but %s", ErrConditions, part, strings.Join(PresetNames(), ", "))
 		}
 		sum = sum.Plus(p.params())
 	}
@@ -176,24 +176,24 @@ func PresetNames() []string {
 // field is a parameter with its name in text.
 type field struct {
 	name  string
-	value func(*Params) any
+	value func(*Conditions) any
 }
 
 var fields = [...]field{
-	{"delay", func(p *Params) any { return &p.Delay }},
-	{"jitter", func(p *Params) any { return &p.Jitter }},
-	{"ordered", func(p *Params) any { return &p.Ordered }},
-	{"loss", func(p *Params) any { return &p.Loss }},
-	{"loss-every", func(p *Params) any { return &p.LossEvery }},
-	{"duplicate", func(p *Params) any { return &p.Duplicate }},
-	{"reorder", func(p *Params) any { return &p.Reorder }},
-	{"reorder-by", func(p *Params) any { return &p.ReorderBy }},
-	{"corrupt", func(p *Params) any { return &p.Corrupt }},
-	{"corrupt-from", func(p *Params) any { return &p.CorruptFrom }},
-	{"mtu", func(p *Params) any { return &p.MTU }},
+	{"delay", func(p *Conditions) any { return &p.Delay }},
+	{"jitter", func(p *Conditions) any { return &p.Jitter }},
+	{"ordered", func(p *Conditions) any { return &p.Ordered }},
+	{"loss", func(p *Conditions) any { return &p.Loss }},
+	{"loss-every", func(p *Conditions) any { return &p.LossEvery }},
+	{"duplicate", func(p *Conditions) any { return &p.Duplicate }},
+	{"reorder", func(p *Conditions) any { return &p.Reorder }},
+	{"reorder-by", func(p *Conditions) any { return &p.ReorderBy }},
+	{"corrupt", func(p *Conditions) any { return &p.Corrupt }},
+	{"corrupt-from", func(p *Conditions) any { return &p.CorruptFrom }},
+	{"mtu", func(p *Conditions) any { return &p.MTU }},
 }
 
-// ParseParams reads parameters as a person writes them: settings and names of
+// ParseConditions reads parameters as a person writes them: settings and names of
 // presets with commas between them, such as
 //
 //	delay=100ms,jitter=10ms,loss=1,duplicate=0.5
@@ -201,10 +201,10 @@ var fields = [...]field{
 //	off
 //
 // A preset sets everything, so that it stands first; a setting after it
-// replaces one value. The empty text and "off" mean the zero Params. Errors
-// wrap ErrParams.
-func ParseParams(text string) (Params, error) {
-	var p Params
+// replaces one value. The empty text and "off" mean the zero Conditions. Errors
+// wrap ErrConditions.
+func ParseConditions(text string) (Conditions, error) {
+	var p Conditions
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
 		name, value, setting := strings.Cut(part, "=")
@@ -212,12 +212,12 @@ func ParseParams(text string) (Params, error) {
 		case part == "" || part == "off":
 		case setting:
 			if err := p.set(strings.TrimSpace(name), strings.TrimSpace(value)); err != nil {
-				return Params{}, err
+				return Conditions{}, err
 			}
 		default:
 			preset, err := Preset(part)
 			if err != nil {
-				return Params{}, err
+				return Conditions{}, err
 			}
 			p = preset
 		}
@@ -226,7 +226,7 @@ func ParseParams(text string) (Params, error) {
 }
 
 // set gives one parameter its value.
-func (p *Params) set(name, text string) error {
+func (p *Conditions) set(name, text string) error {
 	var err error
 	for _, f := range fields {
 		if f.name != name {
@@ -243,15 +243,15 @@ func (p *Params) set(name, text string) error {
 			*v, err = strconv.ParseBool(text)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %s cannot be %q", ErrParams, name, text)
+			return fmt.Errorf("%w: %s cannot be %q", ErrConditions, name, text)
 		}
 		return nil
 	}
-	return fmt.Errorf("%w: there is no %q", ErrParams, name)
+	return fmt.Errorf("%w: there is no %q", ErrConditions, name)
 }
 
-// String returns the text that ParseParams reads, "off" for the zero Params.
-func (p Params) String() string {
+// String returns the text that ParseConditions reads, "off" for the zero Conditions.
+func (p Conditions) String() string {
 	var b strings.Builder
 	for _, f := range fields {
 		text := ""
@@ -286,13 +286,13 @@ func textUnless(zero bool, text string) string {
 	return text
 }
 
-// MarshalText returns String: so Params are a string in JSON and in YAML, and a
+// MarshalText returns String: so Conditions are a string in JSON and in YAML, and a
 // flag with flag.TextVar.
-func (p Params) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+func (p Conditions) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText is ParseParams.
-func (p *Params) UnmarshalText(text []byte) error {
-	parsed, err := ParseParams(string(text))
+// UnmarshalText is ParseConditions.
+func (p *Conditions) UnmarshalText(text []byte) error {
+	parsed, err := ParseConditions(string(text))
 	if err == nil {
 		*p = parsed
 	}

@@ -1,4 +1,4 @@
-package netsim_test
+package link_test
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 const ms = time.Millisecond
@@ -18,7 +17,7 @@ func inOrder(all []arrival) bool {
 }
 
 func TestOffTouchesNothing(t *testing.T) {
-	both(t, netsim.Params{}, func(t *testing.T, b *testNode, in bool) {
+	both(t, link.Conditions{}, func(t *testing.T, b *testNode, in bool) {
 		all := b.through(t, 200, in)
 		if len(all) != 200 || !inOrder(all) {
 			t.Fatalf("%d of 200 came", len(all))
@@ -28,14 +27,14 @@ func TestOffTouchesNothing(t *testing.T) {
 				t.Fatalf("%+v", a)
 			}
 		}
-		if c := b.counts(in); c != (netsim.Counts{Passed: 200}) {
+		if c := b.counts(in); c != (link.SimulationCounts{Passed: 200}) {
 			t.Errorf("%+v", c)
 		}
 	})
 }
 
 func TestDelayIsExact(t *testing.T) {
-	both(t, netsim.Params{Delay: 25 * ms}, func(t *testing.T, b *testNode, in bool) {
+	both(t, link.Conditions{Delay: 25 * ms}, func(t *testing.T, b *testNode, in bool) {
 		all := b.through(t, 200, in)
 		if len(all) != 200 || !inOrder(all) {
 			t.Fatalf("%d of 200 came", len(all))
@@ -50,7 +49,7 @@ func TestDelayIsExact(t *testing.T) {
 
 func TestJitter(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
-		p := netsim.Params{Delay: 20 * ms, Jitter: 10 * ms, Ordered: ordered}
+		p := link.Conditions{Delay: 20 * ms, Jitter: 10 * ms, Ordered: ordered}
 		both(t, p, func(t *testing.T, b *testNode, in bool) {
 			all := b.through(t, 500, in)
 			if len(all) != 500 || inOrder(all) != ordered {
@@ -69,7 +68,7 @@ func TestJitter(t *testing.T) {
 }
 
 func TestJitterIsNotBelowZero(t *testing.T) {
-	both(t, netsim.Params{Delay: 1 * ms, Jitter: 10 * ms}, func(t *testing.T, b *testNode, in bool) {
+	both(t, link.Conditions{Delay: 1 * ms, Jitter: 10 * ms}, func(t *testing.T, b *testNode, in bool) {
 		at := 0
 		for _, a := range b.through(t, 500, in) {
 			if a.tick == int(a.number) {
@@ -83,14 +82,14 @@ func TestJitterIsNotBelowZero(t *testing.T) {
 }
 
 func TestLoss(t *testing.T) {
-	both(t, netsim.Params{Loss: 10}, func(t *testing.T, b *testNode, in bool) {
+	both(t, link.Conditions{Loss: 10}, func(t *testing.T, b *testNode, in bool) {
 		all := b.through(t, 2000, in)
 		c := b.counts(in)
 		if len(all) != int(c.Passed) || c.Passed+c.Lost != 2000 || c.Lost < 150 || c.Lost > 250 || !inOrder(all) {
 			t.Errorf("%d came, %+v", len(all), c)
 		}
 	})
-	both(t, netsim.Params{Loss: 100}, func(t *testing.T, b *testNode, in bool) {
+	both(t, link.Conditions{Loss: 100}, func(t *testing.T, b *testNode, in bool) {
 		if all := b.through(t, 500, in); len(all) != 0 {
 			t.Errorf("%d came", len(all))
 		}
@@ -99,7 +98,7 @@ func TestLoss(t *testing.T) {
 
 func TestLossEvery(t *testing.T) {
 	for _, n := range []int{1, 2, 7} {
-		both(t, netsim.Params{LossEvery: n}, func(t *testing.T, b *testNode, in bool) {
+		both(t, link.Conditions{LossEvery: n}, func(t *testing.T, b *testNode, in bool) {
 			all := b.through(t, 70, in)
 			if want := 70 - 70/n; len(all) != want {
 				t.Errorf("%d came, want %d", len(all), want)
@@ -114,7 +113,7 @@ func TestLossEvery(t *testing.T) {
 }
 
 func TestDuplicate(t *testing.T) {
-	both(t, netsim.Params{Duplicate: 100, Delay: 5 * ms, Jitter: 5 * ms}, func(t *testing.T, b *testNode, in bool) {
+	both(t, link.Conditions{Duplicate: 100, Delay: 5 * ms, Jitter: 5 * ms}, func(t *testing.T, b *testNode, in bool) {
 		seen := map[uint32]int{}
 		for _, a := range b.through(t, 200, in) {
 			seen[a.number]++
@@ -128,7 +127,7 @@ func TestDuplicate(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	})
-	both(t, netsim.Params{Duplicate: 20}, func(t *testing.T, b *testNode, in bool) {
+	both(t, link.Conditions{Duplicate: 20}, func(t *testing.T, b *testNode, in bool) {
 		all := b.through(t, 1000, in)
 		if c := b.counts(in); c.Duplicated < 150 || c.Duplicated > 250 || len(all) != 1000+int(c.Duplicated) || !inOrder(all) {
 			t.Errorf("%d came, %+v", len(all), c)
@@ -137,7 +136,7 @@ func TestDuplicate(t *testing.T) {
 }
 
 func TestReorder(t *testing.T) {
-	both(t, netsim.Params{Reorder: 10, ReorderBy: 5 * ms}, func(t *testing.T, b *testNode, in bool) {
+	both(t, link.Conditions{Reorder: 10, ReorderBy: 5 * ms}, func(t *testing.T, b *testNode, in bool) {
 		all := b.through(t, 1000, in)
 		c := b.counts(in)
 		if len(all) != 1000 || inOrder(all) || c.Reordered < 60 || c.Reordered > 140 {
@@ -160,7 +159,7 @@ func TestReorder(t *testing.T) {
 }
 
 func TestCorrupt(t *testing.T) {
-	both(t, netsim.Params{Corrupt: 100, CorruptFrom: 10}, func(t *testing.T, b *testNode, in bool) {
+	both(t, link.Conditions{Corrupt: 100, CorruptFrom: 10}, func(t *testing.T, b *testNode, in bool) {
 		all := b.through(t, 500, in)
 		if len(all) != 500 || !inOrder(all) { // The number is before byte 10.
 			t.Fatalf("%d came", len(all))
@@ -180,7 +179,7 @@ func TestCorrupt(t *testing.T) {
 // TestCorruptLeavesTheCaller: the bytes that are sent stay what they were, and
 // what has no byte to touch passes.
 func TestCorruptLeavesTheCaller(t *testing.T) {
-	b := newTestNode(t, netsim.Config{Out: netsim.Params{Corrupt: 100, Duplicate: 100}}, false)
+	b := newTestNode(t, link.SimulationConfig{Out: link.Conditions{Corrupt: 100, Duplicate: 100}}, false)
 	pkt := []byte("as it was")
 	if err := b.sim.Send(b.far.Local(), pkt); err != nil || string(pkt) != "as it was" {
 		t.Errorf("%q, %v", pkt, err)
@@ -196,12 +195,12 @@ func TestCorruptLeavesTheCaller(t *testing.T) {
 }
 
 func TestMTU(t *testing.T) {
-	both(t, netsim.Params{MTU: 39}, func(t *testing.T, b *testNode, in bool) {
+	both(t, link.Conditions{MTU: 39}, func(t *testing.T, b *testNode, in bool) {
 		if all := b.through(t, 10, in); len(all) != 0 || b.counts(in).TooLarge != 10 {
 			t.Errorf("%d came, %+v", len(all), b.counts(in))
 		}
 	})
-	both(t, netsim.Params{MTU: 40}, func(t *testing.T, b *testNode, in bool) {
+	both(t, link.Conditions{MTU: 40}, func(t *testing.T, b *testNode, in bool) {
 		if all := b.through(t, 10, in); len(all) != 10 {
 			t.Errorf("%d came", len(all))
 		}
@@ -209,8 +208,8 @@ func TestMTU(t *testing.T) {
 }
 
 func TestQueueIsBounded(t *testing.T) {
-	p := netsim.Params{Delay: 50 * ms}
-	b := newTestNode(t, netsim.Config{Out: p, In: p, Queue: 20}, false)
+	p := link.Conditions{Delay: 50 * ms}
+	b := newTestNode(t, link.SimulationConfig{Out: p, In: p, Queue: 20}, false)
 	for range 2 { // Room comes back.
 		for range 30 {
 			_ = b.sim.Send(b.far.Local(), []byte("out."))
@@ -235,7 +234,7 @@ func TestQueueIsBounded(t *testing.T) {
 // TestTime: it does not go back, and after a long pause all comes in the order
 // of its time.
 func TestTime(t *testing.T) {
-	b := newTestNode(t, netsim.Config{Out: netsim.Params{Delay: 100 * ms, Jitter: 90 * ms}}, false)
+	b := newTestNode(t, link.SimulationConfig{Out: link.Conditions{Delay: 100 * ms, Jitter: 90 * ms}}, false)
 	b.ticks = 50
 	b.tick()
 	for i := range 50 {
@@ -258,8 +257,8 @@ func TestTime(t *testing.T) {
 }
 
 func TestSet(t *testing.T) {
-	b := newTestNode(t, netsim.Config{}, false)
-	if err := errors.Join(b.sim.SetOut(netsim.Params{Loss: 100}), b.sim.SetIn(netsim.Params{Delay: ms})); err != nil {
+	b := newTestNode(t, link.SimulationConfig{}, false)
+	if err := errors.Join(b.sim.SetOut(link.Conditions{Loss: 100}), b.sim.SetIn(link.Conditions{Delay: ms})); err != nil {
 		t.Fatal(err)
 	}
 	if all := b.through(t, 10, false); len(all) != 0 {
@@ -268,15 +267,15 @@ func TestSet(t *testing.T) {
 	if all := b.through(t, 10, true); len(all) != 10 {
 		t.Errorf("%d came", len(all))
 	}
-	bad := netsim.Params{Loss: 101}
-	if err := b.sim.SetOut(bad); !errors.Is(err, netsim.ErrParams) {
+	bad := link.Conditions{Loss: 101}
+	if err := b.sim.SetOut(bad); !errors.Is(err, link.ErrConditions) {
 		t.Errorf("101 %%: %v", err)
 	}
-	if err := b.sim.SetIn(bad); !errors.Is(err, netsim.ErrParams) {
+	if err := b.sim.SetIn(bad); !errors.Is(err, link.ErrConditions) {
 		t.Errorf("101 %%: %v", err)
 	}
-	for _, cfg := range []netsim.Config{{Out: bad}, {In: bad}, {Queue: -1}} {
-		if _, err := netsim.New(b.bare, cfg); !errors.Is(err, netsim.ErrParams) {
+	for _, cfg := range []link.SimulationConfig{{Out: bad}, {In: bad}, {Queue: -1}} {
+		if _, err := link.NewSimulation(b.bare, cfg); !errors.Is(err, link.ErrConditions) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
@@ -285,8 +284,8 @@ func TestSet(t *testing.T) {
 // TestEventsKeepTheirPlace: what a peer sent before it left is received before
 // the news, however long it takes.
 func TestEventsKeepTheirPlace(t *testing.T) {
-	p := netsim.Params{Delay: 30 * ms, Jitter: 20 * ms}
-	b := newTestNode(t, netsim.Config{Out: p, In: p}, true)
+	p := link.Conditions{Delay: 30 * ms, Jitter: 20 * ms}
+	b := newTestNode(t, link.SimulationConfig{Out: p, In: p}, true)
 	if err := b.network.Link(b.far.Local(), b.bare.Local()); err != nil {
 		t.Fatal(err)
 	}
@@ -319,8 +318,8 @@ func TestEventsKeepTheirPlace(t *testing.T) {
 
 // TestDisconnectWaits: a datagram before Disconnect arrives first although it is delayed.
 func TestDisconnectWaits(t *testing.T) {
-	p := netsim.Params{Delay: 30 * ms, Jitter: 20 * ms}
-	b := newTestNode(t, netsim.Config{Out: p, In: p}, true)
+	p := link.Conditions{Delay: 30 * ms, Jitter: 20 * ms}
+	b := newTestNode(t, link.SimulationConfig{Out: p, In: p}, true)
 	if err := b.network.Link(b.far.Local(), b.bare.Local()); err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +349,7 @@ func TestDisconnectWaits(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	b := newTestNode(t, netsim.Config{Out: netsim.Params{Delay: time.Second}, In: netsim.Params{Delay: ms}}, false)
+	b := newTestNode(t, link.SimulationConfig{Out: link.Conditions{Delay: time.Second}, In: link.Conditions{Delay: ms}}, false)
 	_ = b.sim.Send(b.far.Local(), []byte("last words"))
 	_ = b.far.Send(b.sim.Local(), []byte("unread"))
 	b.drain(b.sim)
@@ -367,7 +366,7 @@ func TestClose(t *testing.T) {
 	if all := b.drain(b.sim); len(all) != 0 {
 		t.Errorf("%v came after close", all)
 	}
-	if err := newTestNode(t, netsim.Config{}, false).sim.Send(b.far.Local(), make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
+	if err := newTestNode(t, link.SimulationConfig{}, false).sim.Send(b.far.Local(), make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
 		t.Errorf("too large: %v", err)
 	}
 }

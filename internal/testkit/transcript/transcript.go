@@ -1,4 +1,5 @@
-package netsim
+// Package transcript hashes what a link carries, for tests of determinism.
+package transcript
 
 import (
 	"crypto/sha256"
@@ -11,7 +12,7 @@ import (
 )
 
 // Tap is a link that hashes all that passes through it, and when: two runs with
-// the same Sum had the same transcript. In front of a Sim it hashes
+// the same Sum had the same transcript. In front of a link.Simulation it hashes
 // what the game sends and receives, behind it what the network carries. It belongs to the
 // goroutine of the link below, which it owns.
 type Tap struct {
