@@ -3,6 +3,7 @@ package docs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net"
@@ -19,7 +20,11 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // serve runs a relay on a UDP address, and its API on a listener, until ctx ends.
@@ -139,6 +144,83 @@ func Example() {
 	fmt.Println(greet(ctx, bob, code))
 	// Output:
 	// welcome <nil>
+}
+
+// hostGame hosts a match for 8 players, and shows its join code and whoever connects and leaves.
+func hostGame(ctx context.Context, relay *api.Client, show func(any)) error {
+	d, code, err := netcode.HostRelay(ctx, relay, 8, netcode.Config{})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	show(code)
+	return d.Run(ctx, 60, func(now time.Time, tick uint32) {
+		for _, event := range d.Events() {
+			show(event)
+		}
+	})
+}
+
+// joinGame joins a match by its code, over a network that loses 2 % of the datagrams, for a test.
+func joinGame(ctx context.Context, relay *api.Client, code string, show func(any)) error {
+	cfg := netcode.Config{Conditions: link.Conditions{Delay: 30 * time.Millisecond, Loss: 2}}
+	d, _, err := netcode.JoinRelay(ctx, relay, code, cfg)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Run(ctx, 60, func(now time.Time, tick uint32) {
+		for _, event := range d.Events() {
+			show(event)
+		}
+	})
+}
+
+// TestGame plays the two: the player connects, and both show it.
+func TestGame(t *testing.T) {
+	t.Parallel()
+	url, stop := enginetest.StartService(httpapi.Token{
+		Secret: "game-0123456789abc", Project: "game", Environment: "live", Kind: httpapi.KindServer,
+	})
+	t.Cleanup(stop)
+	relay := &api.Client{BaseURL: url, Token: "game-0123456789abc"}
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.WaitLimit)
+	defer cancel()
+	var connected sync.WaitGroup
+	connected.Add(2)
+	onEvent := func(v any) {
+		if event, ok := v.(netcode.Event); ok && event.State == netcode.StateConnected {
+			connected.Done()
+		}
+	}
+	code := make(chan string, 1)
+	ended := make(chan error, 2)
+	go func() {
+		ended <- hostGame(ctx, relay, func(v any) {
+			if text, ok := v.(string); ok {
+				code <- text
+			}
+			onEvent(v)
+		})
+	}()
+	go func() {
+		select {
+		case c := <-code:
+			ended <- joinGame(ctx, relay, c[:3]+"-"+c[3:], onEvent)
+		case <-ctx.Done():
+			ended <- ctx.Err()
+		}
+	}()
+	go func() {
+		connected.Wait()
+		cancel()
+	}()
+	for range 2 {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+			cancel()
+		}
+	}
 }
 
 // takeOver goes on with a match whose host has left.

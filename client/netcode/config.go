@@ -23,6 +23,9 @@ type Config struct {
 	// means a UDP socket, which Listen opens at its address, and Connect at any of the
 	// server's family.
 	Link link.Link
+	// Conditions simulate a bad network in front of the link, in both directions, for
+	// tests and development, see link.Simulate. Zero means none.
+	Conditions link.Conditions
 	// AutoConnectPort makes the first Update of a server listen at this UDP port, and that of
 	// a client connect to it. 0 turns it off.
 	AutoConnectPort uint16
@@ -161,6 +164,9 @@ func (c Config) check() error {
 		if n.value < 0 || n.value > n.limit {
 			return fmt.Errorf("%w: %s is %d, not within 1 and %d", ErrConfig, n.name, n.value, n.limit)
 		}
+	}
+	if err := c.Conditions.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	transport := c.transport(0)
 	transport.DisconnectTimeout = c.DisconnectTimeout

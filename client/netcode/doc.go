@@ -10,7 +10,7 @@
 //	chat, err := netcode.RegisterRPC(rpcs, "chat", netcode.Raw())
 //	d, err := netcode.NewServer(netcode.Config{RPCs: rpcs})
 //	err = d.Listen(address.FromUDP(netip.MustParseAddrPort("0.0.0.0:7979")))
-//	err = d.Run(ctx, 60, func() {
+//	err = d.Run(ctx, 60, func(now time.Time, tick uint32) {
 //		for conn := range d.Conns() {
 //			for rpc := range conn.RPCs() {
 //				if text, ok := chat.From(rpc); ok {
@@ -19,6 +19,8 @@
 //			}
 //		}
 //	})
+//
+// [HostRelay] and [JoinRelay] do the same over a relay, by join code.
 //
 // # A tick
 //

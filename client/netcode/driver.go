@@ -78,6 +78,9 @@ func newDriver(cfg Config, server bool) (*Driver, error) {
 // attach takes a link.
 func (d *Driver) attach(l link.Link) error {
 	ep, err := utp.New(d.cfg.transport(l.Overhead()))
+	if err == nil && d.cfg.Conditions != (link.Conditions{}) {
+		l, err = link.Simulate(l, d.cfg.Conditions)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -204,8 +207,8 @@ func (d *Driver) busy() bool {
 	return false
 }
 
-// Link returns the link, nil before it was opened. Wrapping it is for before
-// NewServer and NewClient; this one is for its address and its counters.
+// Link returns the link, nil before it was opened, in a link.Simulation if Config.Conditions is
+// set. It is for its address, its counters and its session.
 func (d *Driver) Link() link.Link { return d.link }
 
 // Conns returns the connections in the order of their slots, without those
@@ -263,22 +266,23 @@ func (d *Driver) millis() uint32 { return millisOf(d.elapsed) }
 func millisOf(t time.Duration) uint32 { return uint32(t/time.Millisecond) + 1 }
 
 // Run makes ticks at a rate per second, from 1 to 1000, until ctx ends: an
-// Update, the game's turn, and a Flush. The driver belongs to it meanwhile, so
-// that the game may use it in its turn alone; tick may be nil. A tick that comes
-// late is made once.
+// Update, the game's turn, and a Flush. The turn gets the time of the Update and the
+// number of the tick, from 1 on. The driver belongs to Run meanwhile, so that the game
+// may use it in its turn alone; turn may be nil. A tick that comes late is made once.
 //
 // It returns ctx.Err(), or the error of Update, after the game's turn of that
 // tick. The caller closes the driver.
-func (d *Driver) Run(ctx context.Context, tickRate int, tick func()) error {
+func (d *Driver) Run(ctx context.Context, tickRate int, turn func(now time.Time, tick uint32)) error {
 	if tickRate < 1 || tickRate > 1000 {
 		return fmt.Errorf("%w: tick rate %d is not within 1 and 1000", ErrConfig, tickRate)
 	}
 	t := time.NewTicker(time.Second / time.Duration(tickRate))
 	defer t.Stop()
-	for {
-		err := d.Update(time.Now())
-		if tick != nil {
-			tick()
+	for tick := uint32(1); ; tick++ {
+		now := time.Now()
+		err := d.Update(now)
+		if turn != nil {
+			turn(now, tick)
 		}
 		if err != nil {
 			return err

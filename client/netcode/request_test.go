@@ -139,7 +139,12 @@ func TestRun(t *testing.T) {
 		}
 	})
 	connected := false
-	err := client.Run(ctx, 200, func() {
+	ticks, last := uint32(0), time.Time{}
+	err := client.Run(ctx, 200, func(now time.Time, tick uint32) {
+		if ticks++; tick != ticks || !now.After(last) {
+			t.Errorf("turn %d has the number %d and the time %v", ticks, tick, now)
+		}
+		last = now
 		for c := range client.Conns() {
 			if c.State() == netcode.StateConnected {
 				connected = true

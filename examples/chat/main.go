@@ -12,6 +12,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client/netcode"
@@ -46,7 +47,7 @@ func chat(ctx context.Context, relay *api.Client, code string, lines <-chan stri
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	hosting, ended := code == "", error(nil)
-	err = d.Run(ctx, 30, func() {
+	err = d.Run(ctx, 30, func(time.Time, uint32) {
 		var said []string // to all players by the host, to the host by a player
 		for conn := range d.Conns() {
 			for rpc := range conn.RPCs() {

@@ -2,17 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"unicode"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/client/netcode"
-	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
 // open connects to the host with a code, or becomes a host and prints its code. It returns the type
@@ -22,55 +18,15 @@ func open(ctx context.Context, relay *api.Client, code string, out io.Writer) (d
 	if say, err = netcode.RegisterRPC(rpcs, "say", netcode.Raw()); err != nil {
 		return nil, say, err
 	}
-	if code == "" {
-		d, err = host(ctx, relay, rpcs, out)
-	} else {
-		d, err = join(ctx, relay, code, rpcs)
+	cfg := netcode.Config{RPCs: rpcs}
+	if code != "" {
+		d, _, err = netcode.JoinRelay(ctx, relay, code, cfg)
+		return d, say, err
+	}
+	if d, code, err = netcode.HostRelay(ctx, relay, 8, cfg); err == nil {
+		fmt.Fprintln(out, "join code:", code)
 	}
 	return d, say, err
-}
-
-func host(ctx context.Context, relay *api.Client, rpcs *netcode.RPCRegistry, out io.Writer) (*netcode.Driver, error) {
-	ticket, err := client.Reserve(ctx, relay, 8, "")
-	if err != nil {
-		return nil, err
-	}
-	conn, _, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
-	if err != nil {
-		return nil, err
-	}
-	d, err := netcode.NewServer(netcode.Config{Link: conn, RPCs: rpcs})
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	code, err := relay.JoinCode(ctx, ticket.ID.String())
-	if err == nil {
-		err = d.Listen(address.Addr{})
-	}
-	if err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
-	fmt.Fprintln(out, "join code:", code)
-	return d, nil
-}
-
-func join(ctx context.Context, relay *api.Client, code string, rpcs *netcode.RPCRegistry) (*netcode.Driver, error) {
-	ticket, err := client.Redeem(ctx, relay, code)
-	if err != nil {
-		return nil, err
-	}
-	conn, host, err := link.OpenRelay(ctx, client.Config{Ticket: ticket})
-	if err != nil {
-		return nil, err
-	}
-	d, err := netcode.NewClient(netcode.Config{Link: conn, RPCs: rpcs})
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	if _, err := d.Connect(host); err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
-	return d, nil
 }
 
 // next returns the next line that was typed, or none. It is cut to what fits into an RPC.

@@ -38,7 +38,8 @@ type body struct {
 
 // run plays a match until all players have left, and returns where they ended.
 func (h *host) run(ctx context.Context, rate int) (map[netcode.NetworkID]vector, error) {
-	err := runTicks(ctx, h.Driver, rate, func() (over bool, err error) {
+	err := runTicks(ctx, h.Driver, rate, func(tick uint32) (over bool, err error) {
+		h.tick = tick
 		err = h.turn()
 		if h.tick%uint32(rate) == 0 {
 			h.report()
@@ -57,7 +58,6 @@ func (h *host) run(ctx context.Context, rate int) (map[netcode.NetworkID]vector,
 
 // turn is the game's part of one tick.
 func (h *host) turn() error {
-	h.tick++
 	for _, ev := range h.Events() {
 		h.handle(ev)
 	}

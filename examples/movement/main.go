@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -18,9 +17,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/client/netcode"
-	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -30,6 +27,7 @@ func main() {
 	flag.IntVar(&g.players, "players", 20, "number of players, 1 to 100")
 	flag.IntVar(&g.inputs, "inputs", 300, "number of inputs of each player, at least 1")
 	flag.IntVar(&g.rate, "rate", 30, "ticks per second, 1 to 1000")
+	flag.TextVar(&g.network, "network", link.Conditions{}, "simulated network, such as 4g or delay=50ms,loss=2")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -45,8 +43,7 @@ type game struct {
 	relay                 *api.Client
 	players, inputs, rate int
 	out                   io.Writer
-	// wrap returns a link over another, such as a simulation of a bad network. Nil: none.
-	wrap func(link.Link) (link.Link, error)
+	network               link.Conditions // simulated, for each side
 }
 
 // play plays a match and returns what each player knows at its end. It fails if a player knows
@@ -57,22 +54,11 @@ func (g game) play(ctx context.Context) ([]result, error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ticket, err := client.Reserve(ctx, g.relay, g.players, "")
-	if err != nil {
-		return nil, err
-	}
-	d, _, err := g.open(ctx, ticket, netcode.NewServer)
+	d, code, err := netcode.HostRelay(ctx, g.relay, g.players, g.config())
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	if err := d.Listen(address.Addr{}); err != nil {
-		return nil, err
-	}
-	code, err := g.relay.JoinCode(ctx, ticket.ID.String())
-	if err != nil {
-		return nil, err
-	}
 	fmt.Fprintln(g.out, "join code:", code)
 
 	var running sync.WaitGroup
@@ -103,42 +89,17 @@ func (g game) play(ctx context.Context) ([]result, error) {
 
 // join plays one player.
 func (g game) join(ctx context.Context, code string, seed uint64) (result, error) {
-	ticket, err := client.Redeem(ctx, g.relay, code)
-	if err != nil {
-		return result{}, err
-	}
-	d, at, err := g.open(ctx, ticket, netcode.NewClient)
+	d, conn, err := netcode.JoinRelay(ctx, g.relay, code, g.config())
 	if err != nil {
 		return result{}, err
 	}
 	defer d.Close()
-	p := &player{Driver: d, inputs: g.inputs, rand: rand.New(rand.NewPCG(seed, 0))}
-	if p.conn, err = d.Connect(at); err != nil {
-		return result{}, err
-	}
+	p := &player{Driver: d, conn: conn, inputs: g.inputs, rand: rand.New(rand.NewPCG(seed, 0))}
 	return p.run(ctx, g.rate)
 }
 
-// open opens a link for a ticket and starts a server or client on it. It returns where the host is.
-func (g game) open(ctx context.Context, t client.Ticket, start func(netcode.Config) (*netcode.Driver, error)) (*netcode.Driver, address.Addr, error) {
-	l, host, err := link.OpenRelay(ctx, client.Config{Ticket: t})
-	if err != nil {
-		return nil, address.Addr{}, err
-	}
-	if g.wrap != nil {
-		wrapped, err := g.wrap(l)
-		if err != nil {
-			return nil, address.Addr{}, errors.Join(err, l.Close())
-		}
-		l = wrapped
-	}
-	d, err := start(netcode.Config{
-		Link: l, MaxConnections: g.players, HandshakeApprovalTimeout: 30 * time.Second,
-	})
-	if err != nil {
-		return nil, address.Addr{}, errors.Join(err, l.Close())
-	}
-	return d, host, nil
+func (g game) config() netcode.Config {
+	return netcode.Config{Conditions: g.network, HandshakeApprovalTimeout: 30 * time.Second}
 }
 
 // compare returns an error if a player knows anything else than the host.
@@ -157,16 +118,16 @@ func (g game) compare(end map[netcode.NetworkID]vector, results []result) error 
 }
 
 // runTicks runs a driver until a turn of the game reports that the match is over, or fails.
-func runTicks(ctx context.Context, d *netcode.Driver, rate int, turn func() (over bool, err error)) error {
+func runTicks(ctx context.Context, d *netcode.Driver, rate int, turn func(tick uint32) (over bool, err error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var over bool
 	var failed error
-	err := d.Run(ctx, rate, func() {
+	err := d.Run(ctx, rate, func(_ time.Time, tick uint32) {
 		if over || failed != nil {
 			return // One more tick may come after cancel.
 		}
-		if over, failed = turn(); over || failed != nil {
+		if over, failed = turn(tick); over || failed != nil {
 			cancel()
 		}
 	})

@@ -53,18 +53,19 @@ type result struct {
 	world       map[netcode.NetworkID]vector
 	corrections int
 	worst       int32
+	lost        uint64 // snapshots
 }
 
 // run plays a match until all players are finished.
 func (p *player) run(ctx context.Context, rate int) (result, error) {
-	err := runTicks(ctx, p.Driver, rate, func() (over bool, err error) {
+	err := runTicks(ctx, p.Driver, rate, func(uint32) (over bool, err error) {
 		err = p.turn()
 		return p.ended, err
 	})
 	if err != nil {
 		return result{}, fmt.Errorf("player: %w", err)
 	}
-	return result{p.id, p.pos, p.world, p.corrections, p.worst}, nil
+	return result{p.id, p.pos, p.world, p.corrections, p.worst, p.Stats().Lost}, nil
 }
 
 // turn is the game's part of one tick.
