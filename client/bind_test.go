@@ -152,7 +152,7 @@ func TestRetriesRunOutOfNonces(t *testing.T) {
 
 func TestBindSurvivesLoss(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	lost := 0
 	f.lose(func(m proto.Message) bool {
 		_, ok := m.(proto.Bind)
@@ -175,7 +175,7 @@ func TestBindSurvivesLoss(t *testing.T) {
 
 func TestBindTimeoutAgainstSilence(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	f.lose(func(proto.Message) bool { return true })
 	cfg := brisk(hostTicket(f.addr))
 	cfg.BindTimeout = 60 * time.Millisecond
@@ -193,7 +193,7 @@ func TestBindTimeoutAgainstSilence(t *testing.T) {
 
 func TestBindHeedsItsContext(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	f.lose(func(proto.Message) bool { return true })
 	s := running(t, brisk(hostTicket(f.addr)))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -209,7 +209,7 @@ func TestBindHeedsItsContext(t *testing.T) {
 
 func TestRoam(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
 	for range 3 {
 		before := atJoiner.s.LocalAddr()
@@ -258,7 +258,7 @@ func TestRoamIgnoresTheOldSocket(t *testing.T) {
 // TestRelayForgets is a relay that lost the binding: ERROR 3 heals it.
 func TestRelayForgets(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	s := running(t, brisk(hostTicket(f.addr)))
 	if err := s.Bind(within(t)); err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestRelayForgets(t *testing.T) {
 // TestRelayFallsSilent is a relay that answers nothing for a while.
 func TestRelayFallsSilent(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	cfg := brisk(hostTicket(f.addr))
 	cfg.PingPeriod = 20 * time.Millisecond
 	s := running(t, cfg)

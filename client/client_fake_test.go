@@ -28,6 +28,7 @@ type fakeRelay struct {
 	nonces []uint16
 	drop   func(proto.Message) bool // what the network loses
 	refuse proto.Message            // the answer to every CONNECT_REQUEST
+	write  func(to netip.AddrPort, pkt []byte)
 	signer proto.Signer
 }
 
@@ -48,17 +49,24 @@ func newFakeRelay(t testing.TB) *fakeRelay {
 	}
 	_ = conn.SetReadBuffer(1 << 20)
 	f := &fakeRelay{
-		t: t, conn: conn, addr: conn.LocalAddr().(*net.UDPAddr).AddrPort(),
+		t: t, conn: conn, write: func(to netip.AddrPort, pkt []byte) { _, _ = conn.WriteToUDPAddrPort(pkt, to) }, addr: conn.LocalAddr().(*net.UDPAddr).AddrPort(),
 		places: make(map[proto.AllocationID]*fakePlace),
 		seen:   make(map[proto.Type]int),
 	}
 	f.place(hostTicket(f.addr))
 	f.place(joinerTicket(f.addr, joinerID))
 	f.place(joinerTicket(f.addr, otherID))
+	return f
+}
+
+// startFakeRelay is newFakeRelay that serves until the test ends.
+func startFakeRelay(t testing.TB) *fakeRelay {
+	t.Helper()
+	f := newFakeRelay(t)
 	var served sync.WaitGroup
 	served.Go(f.serve)
 	t.Cleanup(func() {
-		_ = conn.Close()
+		_ = f.conn.Close()
 		served.Wait()
 	})
 	return f
@@ -172,7 +180,7 @@ func (f *fakeRelay) relay(from netip.AddrPort, pkt []byte, m proto.Relay) {
 		return
 	}
 	if to := f.places[m.To].endpoint; to.IsValid() {
-		_, _ = f.conn.WriteToUDPAddrPort(pkt, to)
+		f.write(to, pkt)
 	}
 }
 
@@ -189,7 +197,7 @@ func (f *fakeRelay) disconnect(from netip.AddrPort, m proto.Disconnect) {
 }
 
 func (f *fakeRelay) send(to netip.AddrPort, m proto.Message) {
-	_, _ = f.conn.WriteToUDPAddrPort(m.Append(nil), to)
+	f.write(to, m.Append(nil))
 }
 
 // with runs a function under the relay's lock.

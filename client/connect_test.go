@@ -13,7 +13,7 @@ import (
 
 func TestConnectSurvivesLoss(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	lost := 0
 	f.lose(func(m proto.Message) bool {
 		_, ok := m.(proto.ConnectRequest)
@@ -37,7 +37,7 @@ func TestConnectSurvivesLoss(t *testing.T) {
 
 func TestConnectWaitsForTheHost(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	host := running(t, brisk(hostTicket(f.addr)))
 	joiner := running(t, brisk(joinerTicket(f.addr, joinerID)))
 	var waiting sync.WaitGroup
@@ -67,7 +67,7 @@ func TestConnectVerdicts(t *testing.T) {
 		{"host ended", proto.Error{ID: joinerID, Code: proto.ErrorNotFound}, ErrRefused{proto.ErrorNotFound}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newFakeRelay(t)
+			f := startFakeRelay(t)
 			f.with(func() { f.refuse = c.answer })
 			s := running(t, brisk(joinerTicket(f.addr, joinerID)))
 			peer, err := s.Connect(within(t))
@@ -97,7 +97,7 @@ func TestRejectedOfAnyLength(t *testing.T) {
 
 func TestConnectGivesUp(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	cfg := brisk(joinerTicket(f.addr, joinerID))
 	cfg.ConnectTimeout = 100 * time.Millisecond
 	s := running(t, cfg)

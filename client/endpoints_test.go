@@ -29,7 +29,7 @@ func TestNextEndpoint(t *testing.T) {
 	for name, first := range map[string]string{"same family": "127.0.0.1:0", "other family": "[::1]:0"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFakeRelay(t)
+			f := startFakeRelay(t)
 			ticket := hostTicket(silent(t, first))
 			ticket.Alternatives = []netip.AddrPort{silent(t, first), f.addr}
 			start := time.Now()
@@ -52,7 +52,7 @@ func TestNextEndpoint(t *testing.T) {
 // TestNextEndpointWhileBound: a player that loses the family of its endpoint binds by the other.
 func TestNextEndpointWhileBound(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	ticket := hostTicket(f.addr)
 	ticket.Alternatives = []netip.AddrPort{silent(t, "[::1]:0")}
 	cfg := brisk(ticket)
@@ -105,7 +105,7 @@ func TestEndpointTurns(t *testing.T) {
 // TestNoSocketOfThatFamily: an endpoint to which no socket can be opened costs nothing.
 func TestNoSocketOfThatFamily(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	ticket := hostTicket(silent(t, "[::1]:0"))
 	ticket.Alternatives = []netip.AddrPort{f.addr}
 	cfg := brisk(ticket)

@@ -13,7 +13,7 @@ import (
 
 func TestDisconnectReachesTheOtherSide(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
 	if _, err := atHost.Write([]byte("last words")); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestDisconnectGivesUp(t *testing.T) {
 // TestNewLinkWaitsForTheEndOfTheOld is Connect right after Disconnect.
 func TestNewLinkWaitsForTheEndOfTheOld(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	_, atJoiner := linkedAs(t, f, brisk)
 	lost := 0
 	f.lose(func(m proto.Message) bool {
@@ -125,7 +125,7 @@ func TestNewLinkWaitsForTheEndOfTheOld(t *testing.T) {
 
 func TestCloseSaysGoodbye(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
 	for range 2 {
 		if err := atJoiner.s.Close(); err != nil {
@@ -145,7 +145,7 @@ func TestCloseSaysGoodbye(t *testing.T) {
 
 func TestRunLeavesWithItsContext(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	s, err := New(brisk(hostTicket(f.addr)))
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestCloseWithoutRun(t *testing.T) {
 
 func TestRunReturnsTheReason(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	f.with(func() { f.places[hostID].closed = true })
 	s, err := New(brisk(hostTicket(f.addr)))
 	if err != nil {
@@ -204,7 +204,7 @@ func TestRunReturnsTheReason(t *testing.T) {
 
 func TestRunNoticesALostSocket(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	cfg := brisk(hostTicket(f.addr))
 	conn, err := net.ListenUDP("udp4", nil)
 	if err != nil {

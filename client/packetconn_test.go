@@ -72,7 +72,7 @@ func TestPacketConnForgetsAClosedPeer(t *testing.T) {
 
 func TestPacketConnOverTheRelay(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	host, joiner, toHost := pair(t, f)
 	hc, jc := host.PacketConn(), joiner.PacketConn()
 	if hc.LocalAddr() != net.Addr(Addr{hostID}) || hc.LocalAddr().Network() != "ferry" || hc.LocalAddr().String() != hostID.String() {
@@ -115,7 +115,7 @@ func TestPacketConnOverTheRelay(t *testing.T) {
 // TestErrorNotConnected sends a datagram to an id without a link.
 func TestErrorNotConnected(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	s := running(t, brisk(hostTicket(f.addr)))
 	if err := s.Bind(within(t)); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 
 func TestDatagramsKeepTheirBounds(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
 	for _, n := range []int{0, 1, 1200, proto.DefaultMaxContent} {
 		sent := bytes.Repeat([]byte{byte(n)}, n)
@@ -163,7 +163,7 @@ func TestFullTable(t *testing.T) {
 
 func TestReadDeadline(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
 	buf := make([]byte, 10)
 	_ = atHost.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
@@ -217,7 +217,7 @@ func TestDeadlineWakesAReader(t *testing.T) {
 
 func TestWriteDeadline(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	atHost, _ := linked(t, f)
 	_ = atHost.SetWriteDeadline(time.Now().Add(-time.Second))
 	if _, err := atHost.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -231,7 +231,7 @@ func TestWriteDeadline(t *testing.T) {
 
 func TestPeerAfterClose(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	atHost, _ := linked(t, f)
 	for range 2 {
 		if err := atHost.Close(); err != nil {
@@ -279,7 +279,7 @@ func TestCloseWakesWaitingCalls(t *testing.T) {
 
 func TestCallsAfterTheSessionClosed(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	atHost, _ := linked(t, f)
 	host := atHost.s
 	if err := host.Close(); err != nil {

@@ -63,7 +63,7 @@ func TestPingNumberWraps(t *testing.T) {
 
 func TestRTTOverTheRelay(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	s := running(t, brisk(hostTicket(f.addr)))
 	if err := s.Bind(within(t)); err != nil {
 		t.Fatal(err)

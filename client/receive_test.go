@@ -101,7 +101,7 @@ func TestOversizeDatagram(t *testing.T) {
 // TestStrangersAreIgnored is a correct datagram from the wrong address.
 func TestStrangersAreIgnored(t *testing.T) {
 	t.Parallel()
-	f := newFakeRelay(t)
+	f := startFakeRelay(t)
 	s := running(t, brisk(hostTicket(f.addr)))
 	if err := s.Bind(within(t)); err != nil {
 		t.Fatal(err)
