@@ -63,6 +63,7 @@ var (
 // and that lacks something. The answer and the log have the reason.
 type TokenError struct{ Reason string }
 
+// Error names the reason.
 func (e TokenError) Error() string { return "httpapi: the token does not fit: " + e.Reason }
 
 // errNoToken: the request has not exactly one bearer token.
