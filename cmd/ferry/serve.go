@@ -283,14 +283,14 @@ func (s streams) options(cmd *cli.Command, mode app.Mode) (app.Options, error) {
 // withState runs serve or relay with the state directory.
 func (s streams) withState(mode app.Mode) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) (err error) {
-		newHost, err := upgrade.Inherit()
+		parent, err := upgrade.Inherit()
 		if err != nil {
 			return err
 		}
-		if newHost != nil {
+		if parent != nil {
 			defer func() {
 				if err != nil {
-					_ = newHost.Fail(err) // It is in the log as well.
+					_ = parent.Fail(err) // It is in the log as well.
 				}
 			}()
 		}
@@ -298,18 +298,18 @@ func (s streams) withState(mode app.Mode) cli.ActionFunc {
 		if err != nil {
 			return err
 		}
-		o.NewHost = newHost
+		o.Parent = parent
 		if mode == app.Relay {
 			redisstore.SetLogger(o.Logger)
 		}
-		dir, err := state.Inherit(o.Config.StateDir, o.Logger, newHost.Take(app.LockFile))
+		dir, err := state.Inherit(o.Config.StateDir, o.Logger, parent.Take(app.LockFile))
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, dir.Close()) }()
 		o.Identity, o.Fresh = dir.Identity, dir.Created
 		if runtime := o.Config.RuntimeDir; runtime != "" && runtime != o.Config.StateDir {
-			if err := dir.UseRuntime(runtime, newHost.Take(app.RuntimeLockFile)); err != nil {
+			if err := dir.UseRuntime(runtime, parent.Take(app.RuntimeLockFile)); err != nil {
 				return err
 			}
 		}

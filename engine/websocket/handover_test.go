@@ -15,8 +15,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// candidate is a transport that has taken over the connections of others.
-type candidate struct {
+// child is a transport that has taken over the connections of others.
+type child struct {
 	*Transport
 	in   intake
 	stop func() // ends Run, and waits for it
@@ -24,7 +24,7 @@ type candidate struct {
 
 // takeOver makes a new transport take over the connections of old, which holds its own until the
 // test ends. Messages are sent by c between the two.
-func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int) (s candidate, held chan struct{}) {
+func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int) (s child, held chan struct{}) {
 	t.Helper()
 	links, far, near, err := old.Links()
 	if err != nil {

@@ -64,10 +64,10 @@ type Options struct {
 	Reload func() (config.Loaded, error)
 	// Level is that of Logger. Nil: it cannot be changed while the process runs.
 	Level *slog.LevelVar
-	// NewHost is what another process hands over to this one, and Locks what this one needs for a
+	// Parent is what another process hands over to this one, and Locks what this one needs for a
 	// hand-over besides its sockets, by name. Nil: there is none.
-	NewHost *upgrade.NewHost
-	Locks   map[string]*os.File
+	Parent *upgrade.Parent
+	Locks  map[string]*os.File
 	// OnReady is called once, when the process is ready. Nil is allowed.
 	OnReady func()
 }
@@ -152,7 +152,7 @@ func New(o Options) (*App, error) {
 		upgrades: upgrading{given: make(chan struct{})},
 		quit:     make(chan struct{}), done: make(chan struct{}), serving: make(chan struct{}),
 	}
-	if o.NewHost == nil {
+	if o.Parent == nil {
 		close(a.serving)
 	}
 	if err := a.build(); err != nil {
@@ -382,7 +382,7 @@ func (a *App) buildRelay() error {
 	a.logStateReport()
 	a.addComponent(component{relayName, a.runRelay, a.relay.Close})
 	a.usage = newUsageKeeper(a.opts.UsageFile, a.since, a.opts.Logger)
-	if a.opts.NewHost == nil {
+	if a.opts.Parent == nil {
 		if err := a.usage.load(); err != nil {
 			return err
 		}
@@ -418,7 +418,7 @@ func (a *App) newRelay(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server,
 	}
 	fast := fastPathConfig(c)
 	fast.Logger = a.opts.Logger
-	if h := a.opts.NewHost; h != nil {
+	if h := a.opts.Parent; h != nil {
 		fast.Link = func(ifindex int) *os.File { return h.Take(xdpName(ifindex)) }
 	}
 	a.fastPath = fastpath.New(fast)

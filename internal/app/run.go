@@ -37,7 +37,7 @@ func (a *App) Run(ctx context.Context) error {
 		return ErrAlreadyRun
 	}
 	defer close(a.done)
-	if a.opts.NewHost != nil {
+	if a.opts.Parent != nil {
 		if err := a.takeOver(ctx); err != nil {
 			return errors.Join(err, a.freeAll())
 		}

@@ -52,9 +52,9 @@ func xdpName(ifindex int) string { return "xdp " + strconv.Itoa(ifindex) }
 // upgrading is the hand-over to another process.
 type upgrading struct {
 	asking sync.Mutex // one upgrade at a time; taken before mu
-	mu     sync.Mutex // guards candidate
-	// candidate is the process that replaces this one; nil: there is none.
-	candidate *upgrade.Candidate
+	mu     sync.Mutex // guards child
+	// child is the process that replaces this one; nil: there is none.
+	child *upgrade.Child
 	// ours is this process's end of the link for its WebSockets, and links are those to
 	// processes before this one that keep WebSockets.
 	ours  *os.File
@@ -77,10 +77,10 @@ type handedState struct {
 	Held     websocket.Held // of websocket.Transport.Detach
 }
 
-func (u *upgrading) to() *upgrade.Candidate {
+func (u *upgrading) to() *upgrade.Child {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.candidate
+	return u.child
 }
 
 // Upgrade starts the program of this process again, as it is on the disk now, lets the new
@@ -158,7 +158,7 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 		return admin.UpgradeResult{}, err
 	}
 	u.mu.Lock()
-	u.candidate, u.ours, u.historyTo = s, ours, to
+	u.child, u.ours, u.historyTo = s, ours, to
 	u.mu.Unlock()
 	return admin.UpgradeResult{Process: s.Process()}, nil
 }
@@ -246,7 +246,7 @@ func closeAll(files []*os.File) {
 
 // inheritOffer returns the relay that another process hands over, or nil.
 func (a *App) inheritOffer() (*engine.Offer, error) {
-	h := a.opts.NewHost
+	h := a.opts.Parent
 	if h == nil {
 		return nil, nil
 	}
@@ -269,7 +269,7 @@ func (a *App) inheritOffer() (*engine.Offer, error) {
 
 // listen opens a TCP port, or takes over that of another process.
 func (a *App) listen(name string, addr netip.AddrPort) (*net.TCPListener, error) {
-	if h := a.opts.NewHost; h != nil {
+	if h := a.opts.Parent; h != nil {
 		l, err := h.Listener(name, addr.String())
 		if err != nil {
 			return nil, fmt.Errorf("app: %w", err)
@@ -292,7 +292,7 @@ func (a *App) listen(name string, addr netip.AddrPort) (*net.TCPListener, error)
 // takeOver waits until the process before this one has stopped, and reads what that has
 // written last.
 func (a *App) takeOver(ctx context.Context) error {
-	h := a.opts.NewHost
+	h := a.opts.Parent
 	if err := h.Prepared(); err != nil {
 		return err
 	}
@@ -328,7 +328,7 @@ func (a *App) resumed() {
 		a.history.keepCode(kept.Host, kept.Code)
 	}
 	close(a.serving)
-	if err := a.opts.NewHost.Serving(); err != nil {
+	if err := a.opts.Parent.Serving(); err != nil {
 		a.opts.Logger.Warn("upgrade: the process before this one does not end", "error", err)
 	}
 	a.opts.Logger.Info("upgrade: this process has taken over", "allocations", a.allocations())

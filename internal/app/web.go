@@ -111,7 +111,7 @@ func (a *App) addTransports(to *engine.Config, sealer *alloc.Sealer) (err error)
 	if c.DTLS {
 		cfg := dtlsConfig(c, sealer)
 		a.addSessionFile()
-		if a.opts.NewHost == nil { // The process before this one has the file open.
+		if a.opts.Parent == nil { // The process before this one has the file open.
 			cfg.Sessions = a.openSessionFile(0)
 		}
 		if a.dtls, err = dtls.New(cfg); err != nil {

@@ -3,9 +3,9 @@
 //
 // The old process starts the new one with its arguments, and with a channel and all sockets
 // and locks as further descriptors ([Start]). The new one takes them by [Inherit], prepares
-// whatever can fail, and says so ([NewHost.Prepared]). Up to then the old one serves as before,
+// whatever can fail, and says so ([Parent.Prepared]). Up to then the old one serves as before,
 // and goes on if the new one ends or takes too long. Then the old one stops, and passes its
-// state on ([Candidate.Write], [Candidate.Give]); the new one serves when it has it ([NewHost.Receive]).
+// state on ([Child.Write], [Child.Give]); the new one serves when it has it ([Parent.Receive]).
 //
 //	old process                        new process
 //	Start: files, offer         →      Inherit
@@ -119,8 +119,8 @@ func Executable() (string, error) {
 	return strings.TrimSuffix(path, " (deleted)"), err
 }
 
-// Candidate is the new process, as the old one sees it. One goroutine uses it.
-type Candidate struct {
+// Child is the new process, as the old one sees it. One goroutine uses it.
+type Child struct {
 	cmd     *exec.Cmd
 	channel net.Conn
 	memory  *os.File
@@ -132,7 +132,7 @@ type Candidate struct {
 // room is about how many bytes will be written. If others than root and the user of this process may
 // have written the program, or the new process ends, says that it has failed, or is not
 // prepared before ctx ends, it is killed, and the error wraps ErrFailed.
-func Start(ctx context.Context, path string, files *Files, offer []byte, room int) (*Candidate, error) {
+func Start(ctx context.Context, path string, files *Files, offer []byte, room int) (*Child, error) {
 	if err := checkOwner(path); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
@@ -149,7 +149,7 @@ func Start(ctx context.Context, path string, files *Files, offer []byte, room in
 		_ = memory.Close()
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
-	s := &Candidate{cmd: exec.Command(path, os.Args[1:]...), channel: ours, memory: memory}
+	s := &Child{cmd: exec.Command(path, os.Args[1:]...), channel: ours, memory: memory}
 	s.cmd.Args[0] = os.Args[0]
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	s.cmd.Env = append(os.Environ(), Variable+"=1")
@@ -180,7 +180,7 @@ func Start(ctx context.Context, path string, files *Files, offer []byte, room in
 }
 
 // hear waits for an answer of the new process.
-func (s *Candidate) hear() error {
+func (s *Child) hear() error {
 	failed, err := receive(s.channel)
 	switch {
 	case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
@@ -194,10 +194,10 @@ func (s *Candidate) hear() error {
 }
 
 // Process returns the id of the new process.
-func (s *Candidate) Process() int { return s.cmd.Process.Pid }
+func (s *Child) Process() int { return s.cmd.Process.Pid }
 
 // Write adds to the state that the new process gets.
-func (s *Candidate) Write(state []byte) (int, error) {
+func (s *Child) Write(state []byte) (int, error) {
 	n, err := s.memory.WriteAt(state, s.written)
 	s.written += int64(n)
 	return n, err
@@ -205,7 +205,7 @@ func (s *Candidate) Write(state []byte) (int, error) {
 
 // Give passes the state on that was written, and the rest, and waits until the new process
 // serves. This one serves nothing any more, and the new one goes on without it.
-func (s *Candidate) Give(rest []byte) error {
+func (s *Child) Give(rest []byte) error {
 	defer s.close()
 	_ = s.channel.SetDeadline(time.Now().Add(serveWithin))
 	sizes := binary.LittleEndian.AppendUint64(nil, uint64(s.written))
@@ -224,19 +224,19 @@ func (s *Candidate) Give(rest []byte) error {
 }
 
 // Kill ends the new process, which is not to serve, and waits for its end.
-func (s *Candidate) Kill() {
+func (s *Child) Kill() {
 	s.close()
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
 }
 
-func (s *Candidate) close() {
+func (s *Child) close() {
 	_ = s.channel.Close()
 	_ = s.memory.Close()
 }
 
-// NewHost is what the new process has of the old one. One goroutine at a time uses it.
-type NewHost struct {
+// Parent is what the new process has of the old one. One goroutine at a time uses it.
+type Parent struct {
 	Offer []byte
 
 	files   map[string]*os.File
@@ -246,7 +246,7 @@ type NewHost struct {
 
 // Inherit returns what the old process gives, or nil if there is none. It is called once, before
 // anything is opened, and removes the variable.
-func Inherit() (*NewHost, error) {
+func Inherit() (*Parent, error) {
 	if os.Getenv(Variable) == "" {
 		return nil, nil
 	}
@@ -262,7 +262,7 @@ func Inherit() (*NewHost, error) {
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
-	h := &NewHost{files: make(map[string]*os.File), channel: conn}
+	h := &Parent{files: make(map[string]*os.File), channel: conn}
 	message, err := receive(conn)
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
@@ -289,7 +289,7 @@ func Inherit() (*NewHost, error) {
 
 // Take returns a file by its name, once, or nil if the old process has none. It is then the
 // caller's.
-func (h *NewHost) Take(name string) *os.File {
+func (h *Parent) Take(name string) *os.File {
 	if h == nil {
 		return nil
 	}
@@ -300,7 +300,7 @@ func (h *NewHost) Take(name string) *os.File {
 
 // Listener returns a listener at an address by its name, or nil if the old process has none
 // there.
-func (h *NewHost) Listener(name, address string) (net.Listener, error) {
+func (h *Parent) Listener(name, address string) (net.Listener, error) {
 	f := h.Take(name)
 	if f == nil {
 		return nil, nil
@@ -324,11 +324,11 @@ func sameAddress(has, want string) bool {
 }
 
 // Fail tells the old process why this one will not replace it.
-func (h *NewHost) Fail(why error) error { return send(h.channel, []byte(why.Error())) }
+func (h *Parent) Fail(why error) error { return send(h.channel, []byte(why.Error())) }
 
 // Prepared tells the old process that this one has all that it needs. What was not taken is
 // closed.
-func (h *NewHost) Prepared() error {
+func (h *Parent) Prepared() error {
 	for _, f := range h.files {
 		_ = f.Close()
 	}
@@ -337,7 +337,7 @@ func (h *NewHost) Prepared() error {
 
 // Receive waits until the old process has stopped, and returns its state and the rest. The state
 // can be read until Serving.
-func (h *NewHost) Receive(ctx context.Context) (state io.Reader, rest []byte, err error) {
+func (h *Parent) Receive(ctx context.Context) (state io.Reader, rest []byte, err error) {
 	stop := context.AfterFunc(ctx, func() { _ = h.channel.SetDeadline(time.Now()) })
 	defer stop()
 	sizes, err := receive(h.channel)
@@ -356,6 +356,6 @@ func (h *NewHost) Receive(ctx context.Context) (state io.Reader, rest []byte, er
 }
 
 // Serving tells the old process that it may end.
-func (h *NewHost) Serving() error {
+func (h *Parent) Serving() error {
 	return errors.Join(send(h.channel, nil), h.channel.Close(), h.memory.Close())
 }

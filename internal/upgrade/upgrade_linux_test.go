@@ -88,7 +88,7 @@ func play(role string) error {
 }
 
 // startAs starts a new process that plays a role, with a file and a port.
-func startAs(t *testing.T, role string, within time.Duration) (*Candidate, net.Listener, error) {
+func startAs(t *testing.T, role string, within time.Duration) (*Child, net.Listener, error) {
 	t.Helper()
 	t.Setenv(roleVariable, role)
 	name := filepath.Join(t.TempDir(), "file")
@@ -217,12 +217,12 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestNoNewHost: a process that nobody started so has nothing to take over.
-func TestNoNewHost(t *testing.T) {
+// TestNoParent: a process that nobody started so has nothing to take over.
+func TestNoParent(t *testing.T) {
 	if h, err := Inherit(); h != nil || err != nil {
 		t.Errorf("%v, %v", h, err)
 	}
-	var none *NewHost
+	var none *Parent
 	if none.Take("a file") != nil {
 		t.Error("nobody has a file")
 	}

@@ -33,10 +33,10 @@ type ProcessConfig struct {
 type Process struct {
 	Started time.Duration // time from the start until it was ready
 
-	cfg     ProcessConfig
-	cmd     *exec.Cmd
-	newHost int           // id of the process that has taken over; 0: none
-	ended   chan struct{} // closed when the program has ended
+	cfg   ProcessConfig
+	cmd   *exec.Cmd
+	child int           // id of the process that has taken over; 0: none
+	ended chan struct{} // closed when the program has ended
 }
 
 // StartProcess starts a program and waits until it is ready, for up to 20 s.
@@ -137,14 +137,14 @@ func (p *Process) Alive() bool {
 
 // Signal sends a signal to the program.
 func (p *Process) Signal(s syscall.Signal) error {
-	if p.newHost != 0 {
-		return os.NewSyscallError("kill", syscall.Kill(p.newHost, s))
+	if p.child != 0 {
+		return os.NewSyscallError("kill", syscall.Kill(p.child, s))
 	}
 	return p.cmd.Process.Signal(s)
 }
 
 // TakenOver tells that another process has taken over, which has the same output.
-func (p *Process) TakenOver(id int) { p.newHost = id }
+func (p *Process) TakenOver(id int) { p.child = id }
 
 // Kill kills the program and waits for its end.
 func (p *Process) Kill() {
