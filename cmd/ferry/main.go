@@ -43,6 +43,7 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/ctl"
 	"github.com/urfave/cli/v3"
 )
 
@@ -84,10 +85,10 @@ func (s streams) run(ctx context.Context, args []string) int {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(s.stderr, "ferry: %s\nSee: %s --help\n", errorText(err), usage.command)
+		fmt.Fprintf(s.stderr, "ferry: %s\nSee: %s --help\n", ctl.Text(errorText(err)), usage.command)
 		return exitUsage
 	}
-	fmt.Fprintf(s.stderr, "ferry: %s\n", errorText(err))
+	fmt.Fprintf(s.stderr, "ferry: %s\n", ctl.Text(errorText(err)))
 	return exitFailed
 }
 
@@ -109,7 +110,15 @@ func (e usageError) Unwrap() error { return e.err }
 
 func usage(cmd *cli.Command, err error) error { return usageError{cmd.FullName(), err} }
 
+// asText returns the same, for commands that print what another machine said. Those of package
+// ctl do so by themselves, since they redraw a terminal.
+func (s streams) asText() streams {
+	s.stdout, s.stderr = ctl.TextWriter(s.stdout), ctl.TextWriter(s.stderr)
+	return s
+}
+
 func (s streams) root() *cli.Command {
+	text := s.asText()
 	root := &cli.Command{
 		Name:  "ferry",
 		Usage: "a relay for multiplayer games that speaks the Unity Relay protocol",
@@ -119,7 +128,7 @@ func (s streams) root() *cli.Command {
    ferry serve --config ferry.yaml    the same for public access
    ferry relay, ferry api             the same on several machines`,
 		Version:  readBuild().version,
-		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.doctor(), s.ctl(), s.top(), s.ping(), s.probe(), s.prober(), s.bench(), s.token(), s.man(), s.version()},
+		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), text.check(), text.doctor(), s.ctl(), s.top(), text.ping(), text.probe(), s.prober(), text.bench(), s.token(), s.man(), s.version()},
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
 		EnableShellCompletion: true,
 		ConfigureShellCompletionCommand: func(c *cli.Command) {
@@ -275,6 +284,7 @@ func newLogger(w io.Writer, c config.Config) (*slog.Logger, *slog.LevelVar) {
 	level := new(slog.LevelVar)
 	level.Set(set)
 	options := &slog.HandlerOptions{Level: level}
+	w = ctl.TextWriter(w)
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, options)), level
 	}

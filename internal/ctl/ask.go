@@ -74,10 +74,11 @@ func (c *Client) once(ctx context.Context, o Output, q question) (err error) {
 	if err != nil {
 		return err
 	}
+	out := TextWriter(o.Stdout)
 	if !o.JSON {
-		return q.show(o.Stdout, answer)
+		return q.show(out, answer)
 	}
-	e := json.NewEncoder(o.Stdout)
+	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
 	return e.Encode(answer)
 }

@@ -64,7 +64,7 @@ func (s *screen) repeat(ctx context.Context, every time.Duration, times int, dra
 			return err
 		case err != nil:
 			b.Reset()
-			fmt.Fprintln(&b, err)
+			fmt.Fprintln(&b, Text(err.Error()))
 		}
 		if err := s.page(b.Bytes()); err != nil {
 			return err

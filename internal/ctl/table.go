@@ -11,7 +11,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/config"
@@ -33,17 +32,6 @@ func row(cells ...string) string {
 		cells[i] = cmp.Or(printable(cells[i]), "-")
 	}
 	return strings.Join(cells, "\t")
-}
-
-// printable keeps what others chose, such as the names of projects, from writing
-// anything but letters to a terminal.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, text)
 }
 
 func nodesTable(w io.Writer, n *admin.Nodes) error {

@@ -157,6 +157,7 @@ func (r rates) count(before, now uint64) string { return group(uint64(r.of(befor
 func (r rates) bytes(before, now uint64) string { return size(uint64(r.of(before, now)+0.5)) + "/s" }
 
 func (p *topPage) draw(w io.Writer) error {
+	w = TextWriter(w)
 	r, a, b := rates{p.now.took.Sub(p.last.took).Seconds()}, &p.last.stats, &p.now.stats
 	state := ""
 	if b.Draining {
