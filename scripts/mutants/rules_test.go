@@ -1177,6 +1177,43 @@ var rules = []mutant{
 		by:   killer{"./internal/app", "TestBanPlayer", ""},
 	},
 	{
+		rule: "a quarter of the calls of the admission program is for projects with few",
+		in:   "internal/hooks",
+		old:  `return free > p.quarter() || free > 0 && q.slots < p.quarter()`,
+		now:  `return free > 0`,
+		by:   killer{"./internal/hooks", "TestNeighbours", ""},
+	},
+	{
+		rule: "only missing connections open the circuit breaker of all projects",
+		in:   "internal/hooks",
+		old: `connected(nil)
+		a.pool.report(p, done, err)`,
+		now: `connected(err)
+		a.pool.report(p, done, err)`,
+		by: killer{"./internal/hooks", "TestNeighbours", ""},
+	},
+	{
+		rule: "another site's GET reaches no page but by a link",
+		in:   "internal/admin",
+		old:  `case isForeign(r) && !isLink(r):`,
+		now:  `case false && isForeign(r) && !isLink(r):`,
+		by:   killer{"./internal/admin", "TestLinks", ""},
+	},
+	{
+		rule: "requests without a role are not in the audit log",
+		in:   "internal/admin",
+		old:  `role == roleNone && !signsIn {`,
+		now:  `false && role == roleNone && !signsIn {`,
+		by:   killer{"./internal/admin", "TestAuditOfStrangers", ""},
+	},
+	{
+		rule: "a stream of the console ends with its session",
+		in:   "internal/console",
+		old:  `!open || !may || !send(sample)`,
+		now:  `!open || !may && false || !send(sample)`,
+		by:   killer{"./internal/console", "TestStreamEnds", ""},
+	},
+	{
 		rule: "a session ends",
 		in:   "internal/admin",
 		old:  `return v, !out && s.now().Before(v.end)`,
