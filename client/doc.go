@@ -23,6 +23,12 @@
 // unchanged. Use either Peer.Read or ReadFrom in one session: each datagram is
 // delivered once, to the first of the two that reads it.
 //
+// The relay drops a link when its host ends, and some relays one that nothing used for 10 s. A joiner
+// learns that from the answer to its next datagram, and the session makes the link again, or Read and
+// Write fail with [ErrLinkLost] and the reason; then [Migrate] may help. While the relay itself is
+// silent, which [Stats].Bound shows after three PINGs, the session binds again for
+// Config.RebindTimeout.
+//
 // Like UDP, a session drops datagrams instead of blocking: those that the system
 // refuses to send, and new ones when a receive queue is full. [Stats] counts both.
 package client

@@ -55,7 +55,9 @@
 //	client: Connecting → Handshake → [Approval] → Connected → Disconnected
 //	server:              Handshake → [Approval] → Connected → Disconnected
 //
-// Disconnected may follow any of them, and no state occurs twice.
+// Disconnected may follow any of them, and no state occurs twice. A connected connection also has
+// the events Stalled, when nothing of the peer has come for four heartbeats, which is 2 s by default,
+// and Resumed.
 // Without delay, a connection takes these ticks:
 //
 //	tick  client event           server event           sent by Flush
