@@ -224,8 +224,8 @@ func TestGame(t *testing.T) {
 }
 
 // takeOver goes on with a match whose host has left.
-func takeOver(ctx context.Context, relay *api.Client, code string, session *client.Session, ticket client.Ticket, host *client.Peer) (*client.Session, error) {
-	ticket, err := client.Migrate(ctx, client.MigrationConfig{API: relay, Code: code, Ticket: ticket, Host: host.ID()})
+func takeOver(ctx context.Context, relay *api.Client, code string, session *client.Session, ticket client.Ticket) (*client.Session, error) {
+	ticket, err := client.Migrate(ctx, client.MigrationConfig{API: relay, Code: code, Ticket: ticket})
 	if err != nil {
 		return nil, err
 	}
