@@ -47,6 +47,9 @@ func (c *control) commitBind(cmd *command) Outcome {
 		}
 		e, _ = c.shared.table.ByID(cmd.claims.id)
 	}
+	if c.refusesCandidate(&e, c.shared.clock()) {
+		return c.refuse(cmd, cmd.claims.id, proto.ErrorNotFound)
+	}
 	if e.Is(table.EverBound) && isStaleNonce(&e, cmd.from, cmd.nonce) {
 		// The owner is there, but this BIND may be a replay.
 		if a := c.shared.table.Account(e.Handle); a.DeferredUntil == 0 {
@@ -148,7 +151,6 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	}
 	c.recordBind(e.Handle)
 	if first {
-		delete(c.migrations.unbound, e.ID)
 		c.schedule(e.Handle)
 		c.project(e.Handle).addPlayers(1, c.shared.clock())
 	}
@@ -157,6 +159,9 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	c.submit(d)
 	if moved && c.hooks.OnBind != nil {
 		c.hooks.OnBind(BindEvent{ID: e.ID, Role: alloc.Role(e.Role), From: cmd.from.AddrPort(), First: first})
+	}
+	if first {
+		c.takeOver(e)
 	}
 }
 
@@ -331,7 +336,7 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	}
 	c.releaseReservedSlot(joiner)
 	j := c.shared.table.Account(joiner.Handle)
-	j.UnlinkAt, j.LinkBlocked = 0, false
+	j.UnlinkAt, j.LinkBlocked, j.UnlinkedAt, j.RemovedByHost = 0, false, 0, false
 	c.recordLink(joiner.Handle, host.Handle)
 	if c.hooks.OnConnect != nil {
 		c.hooks.OnConnect(ConnectEvent{Host: host.ID, Joiner: joiner.ID})
@@ -356,6 +361,9 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 		}
 		return c.refuse(cmd, sender.ID, proto.ErrorNotConnected)
 	}
+	if joiner, ok := c.shared.table.ByID(cmd.peer); ok && joiner.Role == table.RoleJoiner {
+		c.noteRemoval(sender, &joiner)
+	}
 	c.blockRelink(sender, cmd.peer)
 	c.reply(0, sender, proto.Disconnect{From: sender.ID, To: cmd.peer}.Append(c.buf[:0]))
 	return OutDisconnected
@@ -364,8 +372,12 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 // disconnect closes the link between from and peer, and sends both a DISCONNECT of
 // from.
 func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
+	joiner, host := from, peer
+	if from.Role == table.RoleHost {
+		joiner, host = peer, from
+	}
 	c.unlink(from, peer)
-	c.migrations.noteDisconnect(from, peer, now)
+	c.noteUnlink(from, joiner, host, now)
 	after := c.shared.grace.next()
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
 	if !peer.Endpoint.IsZero() {

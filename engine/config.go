@@ -77,8 +77,7 @@ type Config struct {
 	HearTimeout time.Duration
 
 	// HostMigrationWindow is for how long after the end of a host one of its players may take
-	// its place, see [Server.Migrate]: one that was linked to it, or one that waits for a
-	// host which no client has bound. Default 0: never; at most 5 minutes.
+	// its place, see [Server.MigrateHost]. Default 0: never; at most 5 minutes.
 	HostMigrationWindow time.Duration
 	// HostMigrationSilence is after how long without a message a host counts as one that has
 	// left, if a player asks for its place. Default 7 s: two PING periods of Unity's
@@ -354,12 +353,14 @@ type Hooks struct {
 	OnConnect    func(ConnectEvent)
 	OnDisconnect func(DisconnectEvent)
 	OnEnd        func(EndEvent)
-	// OnMigrate is called when a player gets the permission to take the place of its host,
-	// OnMigrationEnd when no player can any more.
+	// OnMigrate is called when a player has taken the place of its host: the join code must
+	// lead to the new host now. It follows OnEnd of the former one.
+	// OnMigrationEnd is called when no player can take the place of a host any more.
 	OnMigrate      func(MigrateEvent)
 	OnMigrationEnd func(MigrationEndEvent)
 	OnReturn       func(ReturnEvent)
-	// OnCode is called when KeepCode is, for a live host.
+	// OnCode is called when a live host has a join code, by KeepCode or of the host whose
+	// place it took.
 	OnCode func(CodeEvent)
 	// OnRefuse is called for a refused message of a known allocation. Some calls are left
 	// out: 5 a second and source prefix, and 50 a second and worker, are not, so that a
@@ -444,8 +445,15 @@ type EndEvent struct {
 	Migration bool
 }
 
-// MigrateEvent reports that a player may take the place of its host.
-type MigrateEvent struct{ Host, Candidate proto.AllocationID }
+// MigrateEvent reports that a player has taken the place of its host.
+type MigrateEvent struct {
+	Host    proto.AllocationID // the former one
+	NewHost proto.AllocationID
+	Joiner  proto.AllocationID // the player's allocation in the match that it was in
+	Tenant  uint64             // alloc.Tenant.Hash
+	Name    alloc.Tenant       // the tenant itself, empty if it is not known
+	Code    string             // the join code
+}
 
 // MigrationEndEvent reports that no player can take the place of a host any more.
 type MigrationEndEvent struct{ Host proto.AllocationID }
@@ -467,10 +475,13 @@ const (
 	// EndReplaced: its player came back to a full host with another allocation, which has
 	// its place.
 	EndReplaced
+	// EndSuperseded: a reservation for the place of a host, which another player has taken,
+	// or which is not free any more.
+	EndSuperseded
 )
 
-// String returns "expired", "closed", "lost", "closed by the operator", "taken over by a player"
-// or "replaced by its player's next one".
+// String returns "expired", "closed", "lost", "closed by the operator", "taken over by a player",
+// "replaced by its player's next one" or "superseded by another host".
 func (r EndReason) String() string {
 	switch r {
 	case EndClosed:
@@ -483,6 +494,8 @@ func (r EndReason) String() string {
 		return "taken over by a player"
 	case EndReplaced:
 		return "replaced by its player's next one"
+	case EndSuperseded:
+		return "superseded by another host"
 	}
 	return "expired"
 }

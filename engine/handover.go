@@ -52,7 +52,7 @@ type Offer struct {
 }
 
 // handoverVersion changes with what HandOver writes and table.HandoverVersion.
-const handoverVersion = 2<<16 | table.HandoverVersion
+const handoverVersion = 3<<16 | table.HandoverVersion
 
 // HandOver writes the size of handoverHead in 4 bytes, little-endian, the head as JSON, and
 // the allocations, hosts first, table.HandoverLen bytes each.
@@ -60,6 +60,8 @@ type handoverHead struct {
 	Locals  [][]netip.Addr       // numbered addresses, by listener
 	Tenants map[uint64][2][]byte // project and environment, which may not be UTF-8
 	Codes   []KeptCode           // of all hosts, if the state file lacks some
+	// Migrations are the places of hosts that players may take.
+	Migrations handedMigrations
 }
 
 // ErrHandover is wrapped by the errors of New about an [Offer], and of Run about the state
@@ -77,8 +79,10 @@ func (s *Server) Offer(ctx context.Context) (o Offer, err error) {
 	if err != nil {
 		return Offer{}, fmt.Errorf("engine: %w", err)
 	}
-	recovering := false
-	err = s.onControl(ctx, func(c *control) { recovering = c.shared.recovering(c.shared.clock()) })
+	recovering, places := false, 0
+	err = s.onControl(ctx, func(c *control) {
+		recovering, places = c.shared.recovering(c.shared.clock()), len(c.migrations.vacancies)+len(c.migrations.places)
+	})
 	if err != nil {
 		return Offer{}, err
 	}
@@ -91,7 +95,7 @@ func (s *Server) Offer(ctx context.Context) (o Offer, err error) {
 		Kinds:   s.cfg.kinds(),
 	}
 	o.Allocations, _, _ = s.shared.table.Counts()
-	o.StateSize = o.Allocations*table.HandoverLen + len(s.cfg.Listen)*handoverRoom
+	o.StateSize = o.Allocations*table.HandoverLen + len(s.cfg.Listen)*handoverRoom + places*handoverPlace
 	for _, g := range s.groups {
 		files, err := g.Files()
 		if err != nil {
@@ -158,6 +162,8 @@ const (
 	// handoverRoom is more than the head takes of most relays, per listener: numbered
 	// addresses and names of projects.
 	handoverRoom = 64 << 10
+	// handoverPlace is more than the head takes of the place of a host, or of a candidate.
+	handoverPlace = 512
 	// handoverBuffer is what is written or read at once, in bytes: so much stays in a cache.
 	handoverBuffer = 64 << 10
 )
@@ -267,7 +273,7 @@ func (s *Server) leave() error {
 // writeState writes what the other process restores.
 func (s *Server) writeState(to *bufio.Writer) error {
 	c, t := s.control, s.shared.table
-	head := handoverHead{Tenants: make(map[uint64][2][]byte)}
+	head := handoverHead{Tenants: make(map[uint64][2][]byte), Migrations: c.migrations.hand()}
 	for _, g := range s.groups {
 		head.Locals = append(head.Locals, g.Numbered())
 	}
@@ -337,6 +343,7 @@ func (s *Server) readState(from *bufio.Reader) error {
 		switch {
 		case len(b) == 0 && err == io.EOF:
 			s.control.keepCodes(head.Codes)
+			s.control.migrations.take(&head.Migrations)
 			return nil
 		case err != nil:
 			return err

@@ -2,149 +2,200 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
+// The rules of host migration are in rules.go.
+
 var _ alloc.MigrationRelay = (*Server)(nil)
 
 const (
-	// maxMigrations limits the hosts whose place may be taken at a time; beyond it the
-	// oldest one is over early. One takes less than 200 bytes.
+	// maxMigrations limits the hosts that have ended and whose place may be taken; beyond it
+	// the oldest one is over early. One takes less than 300 bytes.
 	maxMigrations = 1 << 16
-	// candidateMillis is how long a candidate has the permission to itself: the API's limit
-	// for its calls to relays and the store, and a second call of the same player.
-	candidateMillis = 3000
 	// migrationsPerCall is how many may be over in one call, since each calls a hook.
 	migrationsPerCall = 256
+	// maxCandidates is how many players may hold a reservation for one host's place.
+	maxCandidates = 4
+	// departureTicks is for how long after the end of a link its host may send and still be
+	// leaving: 2 s. A host that sends later has removed the player, or goes on without it.
+	departureTicks = 2000 / table.TickMillis
+	// moveMillis is after how long a player should ask again while the join code moves.
+	moveMillis = 1000
 )
 
-// migration is the time after the end of a host in which one of its players may take its
-// place.
-type migration struct {
-	host           table.Handle // the links of its players still name it
-	departure      *departure   // nil, or the players that it disconnected as it left
-	everBound      bool
-	tenant         uint64
-	maxConnections uint16
-	until          int64                // ms
-	candidate      proto.AllocationID   // the player that has the permission; zero: none yet
-	grantedUntil   int64                // ms
-	newHosts       []proto.AllocationID // hosts that were about to get the code
+// vacancy is the place of a host that has left. It is stored as JSON in a handover.
+type vacancy struct {
+	Host           proto.AllocationID
+	Tenant         uint64
+	Player         [16]byte // the host's
+	MaxConnections uint16
+	Heard          table.Tick         // when the host sent its last message before it left
+	Links          uint16             // that it had when it left
+	Until          int64              // ms; 0: it has said that it leaves, and has not ended
+	NewHost        proto.AllocationID // that has the place; zero: none
 }
 
-// maxNewHosts limits the newHosts of a host: a match whose hosts leave so often is given up.
-const maxNewHosts = 64
+// candidate is a reservation with which a player may take the place of a host. It is stored as
+// JSON in a handover.
+type candidate struct {
+	ID         proto.AllocationID
+	Joiner     proto.AllocationID // the player's allocation in the match of the ticket
+	Player     alloc.PlayerHash
+	Individual bool
+	Code       string
+	Until      int64 // ms; end of the reservation, unless it is bound
+}
 
-// migrations are the running ones. They belong to the control goroutine.
+// migrations are the places of hosts that players may take. They belong to the control
+// goroutine.
 type migrations struct {
-	window  int64      // ms; 0: no player takes the place of a host
-	silence table.Tick // after which a host may be replaced that has not ended
-	byHost  map[proto.AllocationID]*migration
-	queue   []proto.AllocationID // those of byHost, the oldest first
-	// unbound are the hosts with a join code that no client has bound. Players may wait for
-	// such a host: it may be a candidate.
-	unbound map[proto.AllocationID]struct{}
-	// departures are the last players that live hosts have disconnected.
-	departures map[proto.AllocationID]*departure
-}
-
-// departureTicks is how far apart the DISCONNECTs of a host that leaves may be, and its last
-// message behind them: 2 s. A client that leaves disconnects all its peers first. A player
-// that is disconnected earlier was removed by its host, and may not take its place.
-const departureTicks = 2000 / table.TickMillis
-
-// departure is a series of DISCONNECTs of a host.
-type departure struct {
-	last    table.Tick
-	players map[proto.AllocationID]struct{}
-}
-
-// noteDisconnect records that a host has disconnected a player.
-func (s *migrations) noteDisconnect(host, player *table.Entry, now table.Tick) {
-	if s.window == 0 || host.Role != table.RoleHost {
-		return
-	}
-	f := s.departures[host.ID]
-	if f == nil || now > f.last+departureTicks {
-		f = &departure{players: make(map[proto.AllocationID]struct{})}
-		s.departures[host.ID] = f
-	}
-	f.last = now
-	f.players[player.ID] = struct{}{}
-}
-
-// departureOf returns the players that a host disconnected as it left, nil if it has a link or
-// has sent anything since.
-func (c *control) departureOf(host *table.Entry) *departure {
-	f := c.migrations.departures[host.ID]
-	if f == nil || c.shared.table.Account(host.Handle).Links > 0 {
-		return nil
-	}
-	if heard, _ := c.shared.table.LastSeen(host.Handle); heard > f.last+departureTicks {
-		return nil
-	}
-	return f
-}
-
-// has reports whether a player was disconnected.
-func (f *departure) has(player proto.AllocationID) bool {
-	if f == nil {
-		return false
-	}
-	_, ok := f.players[player]
-	return ok
+	window     int64      // ms; 0: no player takes the place of a host
+	silence    table.Tick // after which a host may be replaced that has not ended
+	bindWithin table.Tick // Config.BindTimeout
+	most       int        // candidates of one host
+	vacancies  map[proto.AllocationID]*vacancy
+	queue      []proto.AllocationID // vacancies of hosts that have ended, the oldest first
+	// candidates are those of a host that has left or was silent.
+	candidates map[proto.AllocationID][]candidate
+	// places has the former host of each candidate and of each new host, as long as the
+	// place of the former one may be taken.
+	places map[proto.AllocationID]proto.AllocationID
 }
 
 func newMigrations(cfg *Config) migrations {
 	return migrations{
 		window: cfg.HostMigrationWindow.Milliseconds(), silence: ticks(or(cfg.HostMigrationSilence, DefaultHostMigrationSilence)),
-		byHost: make(map[proto.AllocationID]*migration), unbound: make(map[proto.AllocationID]struct{}),
-		departures: make(map[proto.AllocationID]*departure),
+		bindWithin: cfg.rules().bindWithin, most: maxCandidates,
+		vacancies: make(map[proto.AllocationID]*vacancy), candidates: make(map[proto.AllocationID][]candidate),
+		places: make(map[proto.AllocationID]proto.AllocationID),
 	}
 }
 
-// noteCode records that a host has a join code.
-func (s *migrations) noteCode(e *table.Entry) {
-	if s.window > 0 && !e.Is(table.EverBound) {
-		s.unbound[e.ID] = struct{}{}
+// vacancyOf returns the place of a host that has left, or nil.
+func (s *migrations) vacancyOf(host proto.AllocationID, now int64) *vacancy {
+	if v := s.vacancies[host]; v != nil && (v.Until == 0 || now < v.Until) {
+		return v
+	}
+	return nil
+}
+
+// lastHost returns the host that was the last one to be bound in the place of a host, or in
+// that of its new host, and so on.
+func (s *migrations) lastHost(host proto.AllocationID, now int64) proto.AllocationID {
+	for v := s.vacancyOf(host, now); v != nil && !v.NewHost.IsZero(); v = s.vacancyOf(host, now) {
+		host = v.NewHost
+	}
+	return host
+}
+
+// noteUnlink records that a host or a player has closed their link.
+func (c *control) noteUnlink(from, joiner, host *table.Entry, now table.Tick) {
+	j := c.shared.table.Account(joiner.Handle)
+	j.UnlinkedAt = now
+	c.shared.table.Account(host.Handle).UnlinkedAt = now
+	c.noteRemoval(from, joiner)
+}
+
+// noteRemoval records that a host has sent a DISCONNECT of a player. A host that has left
+// removes no player.
+func (c *control) noteRemoval(from, joiner *table.Entry) {
+	if from.Role == table.RoleHost && c.migrations.vacancies[from.ID] == nil {
+		c.shared.table.Account(joiner.Handle).RemovedByHost = true
 	}
 }
 
-// beginMigration begins the migration of a host that has just ended, if it has players. A
-// host that an operator ends has no candidate. It reports whether it did.
+// isLeaving reports whether a link that has ended at a tick ended with its host, which sent
+// its last message at another one.
+func isLeaving(unlinked, heard table.Tick) bool {
+	return unlinked != 0 && heard <= unlinked+departureTicks
+}
+
+// isPlayerOf reports whether a joiner is a player of its host, which has so many links and
+// was last heard at a tick, or was and had when it left.
+func (c *control) isPlayerOf(joiner *table.Entry, heard table.Tick, links uint16) bool {
+	if joiner.Link != 0 {
+		return true // It names the host of its match, also if that has ended.
+	}
+	a := c.shared.table.Account(joiner.Handle)
+	return isLeaving(a.UnlinkedAt, heard) && (!a.RemovedByHost || links == 0)
+}
+
+// silentAfter returns the last tick at which a live host does not count as silent.
+func (c *control) silentAfter(host table.Handle) table.Tick {
+	heard, _ := c.shared.table.LastSeen(host)
+	return c.pause.extend(heard, c.migrations.silence)
+}
+
+// mayBeSilent reports whether the silence of a host means something: it may also be on our
+// side.
+func (c *control) mayBeSilent(now int64) bool {
+	return !c.pause.active && tick(now) > c.pause.resumeAfter
+}
+
+// isSilent reports whether a live host has been silent for so long that it has left.
+func (c *control) isSilent(host *table.Entry, now int64) bool {
+	return host.Is(table.EverBound) && c.mayBeSilent(now) && tick(now) > c.silentAfter(host.Handle)
+}
+
+// beginMigration begins the migration of a host that has just ended. It reports whether a
+// player may take its place: one that it had, or one of the host whose place it took.
 func (c *control) beginMigration(host *table.Entry, why EndReason) bool {
 	s := &c.migrations
 	if s.window == 0 || host.Role != table.RoleHost {
 		return false
 	}
-	_, awaited := s.unbound[host.ID]
-	a := c.shared.table.Account(host.Handle)
-	left := c.departureOf(host)
-	delete(s.unbound, host.ID)
-	delete(s.departures, host.ID)
-	if a.Links == 0 && left == nil && !awaited || why == EndOperator {
+	s.removeCandidate(host.ID)
+	now := c.shared.clock()
+	v := s.vacancies[host.ID]
+	if why == EndOperator || !host.Is(table.EverBound) || v == nil && !c.hasPlayers(host, now) && why != EndMigrated {
+		delete(s.vacancies, host.ID)
+		c.endCandidates(host.ID, proto.AllocationID{})
 		return false
+	}
+	if v == nil {
+		v = c.newVacancy(host)
 	}
 	if len(s.queue) == maxMigrations {
 		c.endMigration()
 	}
-	s.byHost[host.ID] = &migration{
-		host: host.Handle, departure: left, everBound: host.Is(table.EverBound), tenant: a.Tenant,
-		maxConnections: a.MaxConnections, until: c.shared.clock() + s.window,
-	}
+	v.Until = now + s.window
 	s.queue = append(s.queue, host.ID)
 	return true
+}
+
+// hasPlayers reports whether a host that ends may have players, of its own or of the host
+// whose place it took.
+func (c *control) hasPlayers(host *table.Entry, now int64) bool {
+	a := c.shared.table.Account(host.Handle)
+	heard, _ := c.shared.table.LastSeen(host.Handle)
+	former, took := c.migrations.places[host.ID]
+	return a.Links > 0 || isLeaving(a.UnlinkedAt, heard) || took && c.migrations.vacancyOf(former, now) != nil
+}
+
+// newVacancy adds the place of a host that leaves.
+func (c *control) newVacancy(host *table.Entry) *vacancy {
+	a := c.shared.table.Account(host.Handle)
+	heard, _ := c.shared.table.LastSeen(host.Handle)
+	v := &vacancy{
+		Host: host.ID, Tenant: a.Tenant, Player: a.Player, MaxConnections: a.MaxConnections, Heard: heard, Links: a.Links,
+	}
+	c.migrations.vacancies[host.ID] = v
+	return v
 }
 
 // endMigrations ends those whose time is over, and reports whether more may be due.
 func (c *control) endMigrations(now int64) bool {
 	s := &c.migrations
 	for range migrationsPerCall {
-		if len(s.queue) == 0 || s.byHost[s.queue[0]].until > now {
+		if len(s.queue) == 0 || s.vacancies[s.queue[0]].Until > now {
 			return false
 		}
 		c.endMigration()
@@ -156,125 +207,411 @@ func (c *control) endMigrations(now int64) bool {
 func (c *control) endMigration() {
 	s := &c.migrations
 	host := s.queue[0]
-	delete(s.byHost, host)
+	delete(s.places, s.vacancies[host].NewHost)
+	delete(s.vacancies, host)
 	if s.queue = s.queue[1:]; len(s.queue) == 0 {
 		s.queue = nil
 	}
+	c.endCandidates(host, proto.AllocationID{})
 	if c.hooks.OnMigrationEnd != nil {
 		c.hooks.OnMigrationEnd(MigrationEndEvent{Host: host})
 	}
 }
 
-// migrationOf returns the running migration of a host, or nil.
-func (c *control) migrationOf(host proto.AllocationID, now int64) *migration {
-	if s := c.migrations.byHost[host]; s != nil && now < s.until {
-		return s
+// removeCandidate removes the reservation of a candidate that has ended or is bound.
+func (s *migrations) removeCandidate(id proto.AllocationID) {
+	former, ok := s.places[id]
+	if !ok {
+		return
 	}
-	return nil
+	i := slices.IndexFunc(s.candidates[former], func(x candidate) bool { return x.ID == id })
+	if i < 0 {
+		return // It has the place.
+	}
+	delete(s.places, id)
+	if s.candidates[former] = slices.Delete(s.candidates[former], i, i+1); len(s.candidates[former]) == 0 {
+		delete(s.candidates, former)
+	}
 }
 
-// errorOfAbsent returns the error of a join to a host that is not in the table.
-func (c *control) errorOfAbsent(host proto.AllocationID, tenant uint64, now int64) error {
-	s := c.migrationOf(host, now)
+// endCandidates ends the reservations for the place of a host, but one.
+func (c *control) endCandidates(host, winner proto.AllocationID) {
+	for _, x := range slices.Clone(c.migrations.candidates[host]) {
+		if e, ok := c.shared.table.ByID(x.ID); ok && x.ID != winner {
+			c.end(e.Handle, EndSuperseded)
+		}
+	}
+}
+
+// joinError returns the error of a join to a host that has left.
+func (v *vacancy) joinError() error {
+	if v.NewHost.IsZero() {
+		return alloc.MigrationWaitError{Reason: "the host has left, and no player has taken its place yet", RetryAfter: moveMillis * time.Millisecond}
+	}
+	return alloc.MigrationWaitError{Reason: "another player has taken the host's place, and the join code moves there", RetryAfter: moveMillis * time.Millisecond}
+}
+
+// checkHost returns the error of a join to a host, or nil.
+func (c *control) checkHost(host proto.AllocationID, tenant uint64, now int64) error {
+	v := c.migrations.vacancyOf(host, now)
+	e, ok := c.shared.table.ByID(host)
 	switch {
-	case s != nil && s.tenant == tenant:
-		return alloc.MigrationError{Candidate: s.candidate}
-	case s == nil && c.mayExist(host, now):
+	case v != nil && v.Tenant == tenant:
+		return v.joinError()
+	case ok && e.Role == table.RoleHost && c.shared.table.Account(e.Handle).Tenant == tenant:
+		return nil
+	case !ok && v == nil && c.mayExist(host, now):
 		return alloc.ErrUnavailable
 	}
 	return alloc.ErrNotFound
 }
 
-// Migrate permits a player to take the place of its host, see [Config].HostMigrationWindow. It
-// implements [alloc.MigrationRelay].
-func (s *Server) Migrate(ctx context.Context, r alloc.MigrationRequest) (alloc.Migration, error) {
+// MigrateHost reserves an allocation for a player that would take the place of its host, see
+// [Config].HostMigrationWindow. It implements [alloc.MigrationRelay]. Further error:
+// alloc.ErrCodeMalformed.
+func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
+	if _, err := statefile.ParseCode(r.Code); err != nil || r.Code == "" {
+		return alloc.Reservation{}, alloc.ErrCodeMalformed
+	}
 	var scratch alloc.Scratch
 	opened, ok := s.shared.sealer.Open(&scratch, r.Ticket[:])
 	t := claimsOf(&opened)
 	anyPlayer := r.Player == alloc.PlayerHash{}
-	if !ok || t.role != alloc.RoleTicket || t.match != r.Host || t.tenant != r.Tenant.Hash() || !anyPlayer && t.player != r.Player {
-		return alloc.Migration{}, alloc.ErrNotFound
+	if !ok || t.role != alloc.RoleTicket || t.tenant != r.Tenant.Hash() || !anyPlayer && t.player != r.Player {
+		return alloc.Reservation{}, alloc.ErrNotFound
 	}
-	var granted alloc.Migration
+	var res alloc.Reservation
 	var verdict error
-	do := func(c *control) {
-		if granted, verdict = c.migrate(&t, r.Holder, c.shared.clock()); verdict == nil && !r.NewHost.IsZero() {
-			verdict = c.addNewHost(r.Host, r.NewHost)
+	err := s.onControl(ctx, func(c *control) {
+		now := c.shared.clock()
+		var former proto.AllocationID
+		if former, verdict = c.placeFor(&t, r.Host, now); verdict != nil {
+			return
 		}
+		var claims alloc.Claims
+		if res, claims, verdict = s.sealCandidate(c, &t, opened.PlayerName, &r, former); verdict != nil {
+			return
+		}
+		m := claimsOf(&claims)
+		if verdict = c.addCandidate(&m, r.Tenant, candidate{ID: m.id, Joiner: t.joiner, Code: r.Code}, former, now); verdict == nil {
+			c.announce(&m, r.Tenant, string(opened.PlayerName), proto.AllocationID{})
+		}
+	})
+	if err != nil {
+		return alloc.Reservation{}, err // res may still be written to.
 	}
-	if err := s.onControl(ctx, do); err != nil {
-		return alloc.Migration{}, err // granted may still be written to.
+	if verdict != nil {
+		return alloc.Reservation{}, verdict
 	}
-	granted.Region = s.cfg.Region
-	return granted, verdict
+	return res, nil
 }
 
-// addNewHost records a host to which the join code of another one may lead from now on.
-func (c *control) addNewHost(host, newHost proto.AllocationID) error {
-	s := c.migrations.byHost[host]
-	if len(s.newHosts) == maxNewHosts {
-		return alloc.ErrNotFound
+// sealCandidate returns a reservation for the player of a ticket, with the connections of the
+// former host, without inserting it into the table.
+func (s *Server) sealCandidate(c *control, t *claims, player []byte, r *alloc.MigrationRequest, former proto.AllocationID) (alloc.Reservation, alloc.Claims, error) {
+	id, err := newID()
+	if err != nil {
+		return alloc.Reservation{}, alloc.Claims{}, err
 	}
-	s.newHosts = append(s.newHosts, newHost)
-	return nil
+	claims := alloc.Claims{
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, PlayerName: player,
+		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
+		MaxConnections: c.connectionsOf(former),
+	}
+	res, err := s.seal(&claims, r.ClientAddress)
+	if err != nil {
+		return alloc.Reservation{}, alloc.Claims{}, err
+	}
+	res.HostConnectionData = res.ConnectionData
+	claims.Epoch = res.ConnectionData.Epoch()
+	return res, claims, nil
 }
 
-// succeed decides about the player of a ticket, if the join code leads to holder.
-func (c *control) migrate(t *claims, holder proto.AllocationID, now int64) (alloc.Migration, error) {
-	if c.migrations.window == 0 {
-		return alloc.Migration{}, alloc.ErrNotFound
+// connectionsOf returns the maximum of connections of a host that is live or has left.
+func (c *control) connectionsOf(host proto.AllocationID) uint16 {
+	if v := c.migrations.vacancies[host]; v != nil {
+		return v.MaxConnections
+	}
+	e, _ := c.shared.table.ByID(host)
+	return c.shared.table.Account(e.Handle).MaxConnections
+}
+
+// placeFor returns the host whose place the player of a ticket may take, if the join code
+// leads to a host: that of the ticket, or the last one that took its place.
+func (c *control) placeFor(t *claims, host proto.AllocationID, now int64) (proto.AllocationID, error) {
+	none, s := proto.AllocationID{}, &c.migrations
+	if s.window == 0 {
+		return none, alloc.ErrNotFound
 	}
 	player, ok := c.shared.table.ByID(t.joiner)
 	switch {
 	case !ok && c.mayExist(t.joiner, now):
-		return alloc.Migration{}, alloc.ErrUnavailable
-	case !ok || !player.Is(table.EverBound):
-		return alloc.Migration{}, alloc.ErrNotFound
+		return none, alloc.ErrUnavailable
+	case !ok || player.Endpoint.IsZero():
+		return none, alloc.ErrNotFound
 	}
-	if err := c.endSilentHost(t.match, &player, now); err != nil {
-		return alloc.Migration{}, err
+	last := s.lastHost(t.match, now)
+	if s.lastHost(host, now) != last {
+		return none, alloc.ErrNotFound // It is the host of another match.
 	}
-	s := c.migrationOf(t.match, now)
-	// The link of a player that the host has disconnected does not name it any more.
-	if s == nil || s.everBound && player.Link != s.host && !s.departure.has(t.joiner) {
-		return alloc.Migration{}, alloc.ErrNotFound
+	v := s.vacancyOf(t.match, now)
+	if v != nil && !c.isPlayerOf(&player, v.Heard, v.Links) {
+		return none, alloc.ErrNotFound
 	}
-	if holder != t.match && !slices.Contains(s.newHosts, holder) {
-		return alloc.Migration{}, alloc.ErrNotFound // It is the host of another match.
-	}
-	if s.candidate != t.joiner && !s.candidate.IsZero() && now < s.grantedUntil {
-		return alloc.Migration{}, alloc.MigrationError{Candidate: s.candidate}
-	}
-	if s.candidate != t.joiner || now >= s.grantedUntil {
-		s.candidate, s.grantedUntil = t.joiner, now+candidateMillis
-		if c.hooks.OnMigrate != nil {
-			c.hooks.OnMigrate(MigrateEvent{Host: t.match, Candidate: t.joiner})
+	if s.vacancyOf(last, now) == nil {
+		if err := c.checkSilence(last, v == nil, &player, now); err != nil {
+			return none, err
 		}
 	}
-	return alloc.Migration{Player: t.player, MaxConnections: int(s.maxConnections)}, nil
+	return last, c.checkCandidates(last, &player, now)
 }
 
-// endSilentHost ends a host that is live but silent, for one of its players. It returns nil
-// if the host has ended, now or before.
-func (c *control) endSilentHost(id proto.AllocationID, player *table.Entry, now int64) error {
+// checkSilence returns an error for a host that has not said that it leaves, unless it is
+// silent. The player is one of its own, or one of a host whose place it took.
+func (c *control) checkSilence(id proto.AllocationID, own bool, player *table.Entry, now int64) error {
 	host, ok := c.shared.table.ByID(id)
+	switch {
+	case !ok && own && c.mayExist(id, now):
+		return alloc.ErrUnavailable
+	case !ok:
+		return alloc.ErrNotFound
+	}
+	heard, _ := c.shared.table.LastSeen(host.Handle)
+	if own && !c.isPlayerOf(player, heard, c.shared.table.Account(host.Handle).Links) {
+		if a := c.shared.table.Account(player.Handle); a.UnlinkedAt == 0 || a.RemovedByHost {
+			return alloc.ErrNotFound
+		}
+		return alloc.HostPresentError{Host: id}
+	}
+	switch {
+	case c.isSilent(&host, now):
+		return nil
+	case !own:
+		return alloc.HostPresentError{Host: id}
+	}
+	wait := int64(table.TickMillis)
+	if after := c.silentAfter(host.Handle); after >= tick(now) {
+		wait = int64(after-tick(now)+1) * table.TickMillis
+	}
+	reason := fmt.Sprintf("the host was heard %.1f s ago", float64(max(tick(now), heard)-heard)*table.TickMillis/1000)
+	if !c.mayBeSilent(now) {
+		reason = "many players are silent, and the fault may be the relay's"
+	}
+	return alloc.MigrationWaitError{Reason: reason, RetryAfter: time.Duration(wait) * time.Millisecond}
+}
+
+// isSamePlayer reports whether the player of a joiner holds a reservation.
+func (c *control) isSamePlayer(x *candidate, joiner *table.Entry) bool {
+	player := alloc.PlayerHash(c.shared.table.Account(joiner.Handle).Player)
+	return x.Joiner == joiner.ID || x.Individual && joiner.Is(table.Individual) && x.Player == player
+}
+
+// isOverdue reports whether a player has had its turn: it got its first reservation so long
+// ago that it has expired.
+func (c *control) isOverdue(joiner proto.AllocationID, now int64) bool {
+	e, ok := c.shared.table.ByID(joiner)
 	if !ok {
-		if c.migrationOf(id, now) == nil && c.mayExist(id, now) {
-			return alloc.ErrUnavailable
+		return true
+	}
+	at := c.shared.table.Account(e.Handle).CandidateAt
+	return at != 0 && tick(now) > at+c.migrations.bindWithin
+}
+
+// yieldingCandidate returns the index of the reservation that one of a player replaces: its
+// own one, or that of a player that has had its turn. It returns len(all) if there is room
+// for another one, and -1 if the player has to wait.
+func (c *control) yieldingCandidate(all []candidate, joiner *table.Entry, now int64) int {
+	if i := slices.IndexFunc(all, func(x candidate) bool { return c.isSamePlayer(&x, joiner) }); i >= 0 {
+		return i
+	}
+	if len(all) < c.migrations.most {
+		return len(all)
+	}
+	if c.isOverdue(joiner.ID, now) {
+		return -1
+	}
+	return slices.IndexFunc(all, func(x candidate) bool { return c.isOverdue(x.Joiner, now) })
+}
+
+// checkCandidates returns an error while four other players hold a reservation.
+func (c *control) checkCandidates(former proto.AllocationID, joiner *table.Entry, now int64) error {
+	all := c.migrations.candidates[former]
+	if c.yieldingCandidate(all, joiner, now) >= 0 {
+		return nil
+	}
+	first := all[0].Until
+	for _, x := range all {
+		first = min(first, x.Until)
+	}
+	return alloc.MigrationWaitError{
+		Reason:     fmt.Sprintf("%d players hold a reservation for the host's place", maxCandidates),
+		RetryAfter: time.Duration(max(first-now, table.TickMillis)) * time.Millisecond,
+	}
+}
+
+// addCandidate reserves an allocation for the place of a former host. placeFor has returned
+// that for the player.
+func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former proto.AllocationID, now int64) error {
+	s := &c.migrations
+	joiner, _ := c.shared.table.ByID(x.Joiner)
+	a := c.shared.table.Account(joiner.Handle)
+	if i := c.yieldingCandidate(s.candidates[former], &joiner, now); i < len(s.candidates[former]) {
+		if e, ok := c.shared.table.ByID(s.candidates[former][i].ID); ok {
+			c.end(e.Handle, EndReplaced)
+		}
+	}
+	if err := c.admit(name.Project); err != nil {
+		return err
+	}
+	if !c.hasSeats(m.maxConnections) {
+		return alloc.ErrFull
+	}
+	h, err := c.insert(m, tick(now))
+	if err != nil {
+		return alloc.ErrFull // The table has no other reason.
+	}
+	c.addRecord(h)
+	x.Player, x.Individual, x.Until = a.Player, joiner.Is(table.Individual), now+int64(s.bindWithin+1)*table.TickMillis
+	s.candidates[former] = append(s.candidates[former], x)
+	s.places[x.ID] = former
+	if a.CandidateAt == 0 {
+		a.CandidateAt = tick(now)
+	}
+	return nil
+}
+
+// refusesCandidate reports whether a reservation that is bound for the first time is one for
+// the place of a host that is not free any more. It then ends the reservation.
+func (c *control) refusesCandidate(e *table.Entry, now int64) bool {
+	former, ok := c.migrations.places[e.ID]
+	if !ok || e.Is(table.EverBound) || c.migrations.vacancyOf(former, now) != nil {
+		return false
+	}
+	if host, live := c.shared.table.ByID(former); live && c.isSilent(&host, now) {
+		return false
+	}
+	c.end(e.Handle, EndSuperseded)
+	return true
+}
+
+// takeOver makes a candidate that was just bound the new host.
+func (c *control) takeOver(e *table.Entry) {
+	s := &c.migrations
+	former, ok := s.places[e.ID]
+	if !ok {
+		return
+	}
+	i := slices.IndexFunc(s.candidates[former], func(x candidate) bool { return x.ID == e.ID })
+	winner := s.candidates[former][i]
+	c.endCandidates(former, e.ID)
+	s.removeCandidate(e.ID)
+	v := s.vacancies[former]
+	if host, live := c.shared.table.ByID(former); live {
+		why := EndMigrated
+		if v != nil {
+			why = EndClosed // It has said that it leaves.
+		}
+		c.end(host.Handle, why)
+		v = s.vacancies[former]
+	}
+	v.NewHost = e.ID
+	s.places[e.ID] = former
+	code, _ := statefile.ParseCode(winner.Code)
+	c.keepCode(e, code)
+	if c.hooks.OnMigrate != nil {
+		c.hooks.OnMigrate(MigrateEvent{
+			Host: former, NewHost: e.ID, Joiner: winner.Joiner, Tenant: v.Tenant, Name: c.tenantName(v.Tenant), Code: winner.Code,
+		})
+	}
+}
+
+// LeaveHost records that a host leaves, see [Config].HostMigrationWindow. It implements
+// [alloc.MigrationRelay]. A host that was never bound has no players, and ends.
+func (s *Server) LeaveHost(ctx context.Context, r alloc.LeaveRequest) error {
+	var verdict error
+	if err := s.onControl(ctx, func(c *control) { verdict = c.leave(&r, c.shared.clock()) }); err != nil {
+		return err
+	}
+	return verdict
+}
+
+func (c *control) leave(r *alloc.LeaveRequest, now int64) error {
+	if c.migrations.window == 0 {
+		return alloc.ErrNotFound
+	}
+	isOwner := func(tenant uint64, player [16]byte) bool {
+		return tenant == r.Tenant.Hash() && (r.Player == alloc.PlayerHash{} || r.Player == player)
+	}
+	if v := c.migrations.vacancyOf(r.Host, now); v != nil {
+		if !isOwner(v.Tenant, v.Player) {
+			return alloc.ErrNotFound
 		}
 		return nil
 	}
-	left := c.departureOf(&host)
-	if host.Is(table.EverBound) && player.Link != host.Handle && !left.has(player.ID) {
-		return alloc.ErrHostPresent
+	host, ok := c.shared.table.ByID(r.Host)
+	switch {
+	case !ok && c.mayExist(r.Host, now):
+		return alloc.ErrUnavailable
+	case !ok || host.Role != table.RoleHost:
+		return alloc.ErrNotFound
 	}
-	heard, _ := c.shared.table.LastSeen(host.Handle)
+	if a := c.shared.table.Account(host.Handle); !isOwner(a.Tenant, a.Player) {
+		return alloc.ErrNotFound
+	}
 	if !host.Is(table.EverBound) {
-		heard = c.shared.table.Account(host.Handle).ReservedAt
+		c.end(host.Handle, EndClosed)
+		return nil
 	}
-	if tick(now) <= c.pause.extend(heard, c.migrations.silence) || c.pause.active || tick(now) <= c.pause.resumeAfter {
-		return alloc.ErrHostPresent // The silence may also be on our side.
-	}
-	c.end(host.Handle, EndMigrated)
+	c.newVacancy(&host)
 	return nil
+}
+
+// handedMigrations are the migrations in a handover.
+type handedMigrations struct {
+	Vacancies  []vacancy
+	Candidates []handedCandidates
+}
+
+// handedCandidates are the candidates of a host in a handover.
+type handedCandidates struct {
+	Host proto.AllocationID
+	All  []candidate
+}
+
+// hand returns the migrations for another process.
+func (s *migrations) hand() (h handedMigrations) {
+	for _, id := range s.queue { // The oldest first.
+		h.Vacancies = append(h.Vacancies, *s.vacancies[id])
+	}
+	for _, v := range s.vacancies {
+		if v.Until == 0 {
+			h.Vacancies = append(h.Vacancies, *v)
+		}
+	}
+	for host, all := range s.candidates {
+		h.Candidates = append(h.Candidates, handedCandidates{host, all})
+	}
+	return h
+}
+
+// take continues the migrations of another process. All allocations are in the table.
+func (s *migrations) take(h *handedMigrations) {
+	if s.window == 0 {
+		return
+	}
+	for _, v := range h.Vacancies {
+		s.vacancies[v.Host] = &v
+		if v.Until != 0 {
+			s.queue = append(s.queue, v.Host)
+		}
+		if !v.NewHost.IsZero() {
+			s.places[v.NewHost] = v.Host
+		}
+	}
+	for _, x := range h.Candidates {
+		s.candidates[x.Host] = x.All
+		for _, c := range x.All {
+			s.places[c.ID] = x.Host
+		}
+	}
 }

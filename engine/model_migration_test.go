@@ -12,214 +12,443 @@ import (
 // The rules of a migration, once more.
 
 // What the simulation sets for Config.HostMigrationWindow and Config.HostMigrationSilence, in
-// milliseconds.
+// milliseconds, and for the players that may hold a reservation.
 const (
 	mHostMigrationWindow  = 8000
 	mHostMigrationSilence = 4000
+	mMaxCandidates        = 2
 )
 
-// mMigration is the time in which a player may take the place of a host that has ended.
-type mMigration struct {
-	tenant  string
-	bound   bool         // the host was, ever
-	left    bool         // the host disconnected all players as it left
-	players map[mID]bool // that were linked to it
-	max     int
-	until   int64
-	began   int64 // tick
-	unsure  bool  // a player ended in the same tick, before or after the host
-	winner  mID
-	granted int64 // until then, to winner
+// mVacancy is the place of a host that has left.
+type mVacancy struct {
+	tenant, player string
+	max            int
+	heard          int64 // tick
+	links          int
+	until          int64 // 0: the host is live, and has said that it leaves
+	newHost        mID
 }
 
-// noteCode: a host that no client has bound has a join code.
-func (m *model) noteCode(a *mAlloc) {
-	if !a.bound {
-		m.coded[a.id] = true
-	}
+// mCandidate is a reservation for the place of a host.
+type mCandidate struct {
+	id, joiner mID
+	player     string
+	individual bool
 }
 
-// leave begins the migration of a host that ends.
-func (m *model) leave(a *mAlloc) {
-	if a.role != "host" {
-		return
-	}
-	left := m.hasLeft(a)
-	if len(a.links) == 0 && !left && !(m.coded[a.id] && !a.bound) {
-		return
-	}
-	s := &mMigration{left: left, began: m.now / 250, unsure: a.endedAt == m.now/250, tenant: a.tenant, bound: a.bound, players: map[mID]bool{}, max: a.max, until: m.now + mHostMigrationWindow}
-	for id := range a.links {
-		s.players[id] = true
-	}
-	if left {
-		m.cover("migration: the host disconnected all as it left")
-		s.players = m.departures[a.id].players
-	}
-	m.migrations[a.id] = s
+// mMigrations is what the relay knows of hosts that have left.
+type mMigrations struct {
+	vacancies  map[mID]*mVacancy
+	candidates map[mID][]mCandidate // by the former host
+	places     map[mID]mID          // the former host of each candidate and new host
+	// began and playerEnded are the ticks in which hosts and players ended, by host. Of a host
+	// and its player that end in one tick either may be first, and in more while a worker
+	// holds both up.
+	began, playerEnded map[mID]int64
+	slack              int64 // ticks
+	unsure             map[mID]bool
 }
 
-// leaveHost notes the end of a player, which may be in the tick of its host's.
-func (m *model) leaveHost(a *mAlloc) {
-	if a.role != "joiner" {
-		return
-	}
-	if s := m.migrations[a.match]; s != nil && s.began == m.now/250 {
-		s.unsure = true
-	} else if host := m.allocs[a.match]; host != nil {
-		host.endedAt = m.now / 250
+func newMMigrations() mMigrations {
+	return mMigrations{
+		vacancies: map[mID]*mVacancy{}, candidates: map[mID][]mCandidate{}, places: map[mID]mID{},
+		began: map[mID]int64{}, playerEnded: map[mID]int64{}, unsure: map[mID]bool{},
 	}
 }
 
-// mDeparture is a series of DISCONNECTs of a host within two seconds each.
-type mDeparture struct {
-	last    int64 // tick
-	players map[mID]bool
+// mMatch is what the relay knows of a link that is closed.
+type mMatch struct {
+	unlinked    int64 // tick at which a link of a joiner, or the last one of a host, was closed; 0: none
+	removed     bool  // the host sent a DISCONNECT of the joiner
+	leftBehind  bool  // the host ended first
+	candidateAt int64 // tick of a player's first reservation for its host's place
 }
 
-// disconnects: a host disconnects a player.
-func (m *model) disconnects(host, player *mAlloc, at int64) {
-	f := m.departures[host.id]
-	if host.role != "host" {
-		return
-	}
-	if f == nil || at/250 > f.last+8 {
-		f = &mDeparture{players: map[mID]bool{}}
-		m.departures[host.id] = f
-	}
-	f.last = at / 250
-	f.players[player.id] = true
-}
-
-// hasLeft: a host disconnected its last player, and has said nothing since.
-func (m *model) hasLeft(host *mAlloc) bool {
-	f := m.departures[host.id]
-	return f != nil && len(host.links) == 0 && host.received/250 <= f.last+8
-}
-
-// migrationOf returns the running migration of a host, or nil.
-func (m *model) migrationOf(host mID) *mMigration {
-	if s := m.migrations[host]; s != nil && m.now < s.until {
-		return s
+func (m *model) vacancyOf(host mID) *mVacancy {
+	if v := m.vacancies[host]; v != nil && (v.until == 0 || m.now < v.until) {
+		return v
 	}
 	return nil
 }
 
-// isUnsure reports whether the migration of a host may be over in the model only: the
-// engine ends a host after a grace period, which a worker may hold up.
-func (m *model) isUnsure(host mID) bool {
-	s := m.migrations[host]
-	return s != nil && (s.unsure || m.now >= s.until && m.now < s.until+5000)
+// lastHost is who has the place of a host, or of who had it, and so on.
+func (m *model) lastHost(host mID) mID {
+	if v := m.vacancyOf(host); v != nil && v.newHost != (mID{}) {
+		return m.lastHost(v.newHost)
+	}
+	return host
 }
 
-// mayAnswer reports whether a join to a host may be answered so. Of a host and its last
-// player that end in one tick either may be first, so that there is a migration or not.
-func (m *model) mayAnswer(host *mReservation, tenant string, migration bool) bool {
-	s := m.migrationOf(host.id)
-	if m.isUnsure(host.id) {
+// notesEnd notes the end of a host, or of a player of it.
+func (m *model) notesEnd(host mID, own, other map[mID]int64) {
+	own[host] = m.now / 250
+	if at, ended := other[host]; ended && m.now/250-at <= m.slack {
+		m.unsure[host] = true
+	}
+}
+
+// closes notes who closed a link.
+func (m *model) closes(a, peer *mAlloc, at int64) {
+	a.unlinked, peer.unlinked = at/250, at/250
+	m.removes(a, peer)
+}
+
+// removes notes a DISCONNECT of a host that has not left.
+func (m *model) removes(a, joiner *mAlloc) {
+	if a.role == "host" && joiner != nil && joiner.role == "joiner" && m.vacancies[a.id] == nil {
+		joiner.removed = true
+	}
+}
+
+// plays reports whether a joiner is a player of its host, which was heard at a tick and has, or
+// had, so many links.
+func (m *model) plays(a *mAlloc, heard int64, links int) bool {
+	switch {
+	case a.links[a.match], a.leftBehind:
+		return true
+	case a.unlinked == 0 || heard > a.unlinked+8:
+		return false
+	case a.removed && links > 0:
+		m.cover("migration: the player was removed")
+		return false
+	case a.removed:
+		m.cover("migration: the host disconnected all as it left")
+	default:
+		m.cover("migration: the player disconnected itself")
+	}
+	return true
+}
+
+func (m *model) isSilent(host *mAlloc) bool {
+	return host.bound && m.now/250 > m.settle && m.isOver(host.received, mHostMigrationSilence)
+}
+
+func (m *model) newVacancy(a *mAlloc) *mVacancy {
+	v := &mVacancy{tenant: a.tenant, player: a.player, max: a.max, heard: a.received / 250, links: len(a.links)}
+	m.vacancies[a.id] = v
+	return v
+}
+
+// ends is what the end of an allocation means for migrations. Its links are still there.
+func (m *model) ends(a *mAlloc) {
+	if a.role == "joiner" {
+		m.notesEnd(a.match, m.playerEnded, m.began)
+		return
+	}
+	m.removeCandidate(a.id)
+	m.notesEnd(a.id, m.began, m.playerEnded)
+	for id := range a.links {
+		m.allocs[id].leftBehind = true
+	}
+	v := m.vacancies[a.id]
+	former := m.places[a.id]
+	if !a.bound || v == nil && len(a.links) == 0 && (a.unlinked == 0 || a.received/250 > a.unlinked+8) && m.vacancyOf(former) == nil {
+		delete(m.vacancies, a.id)
+		m.endCandidates(a.id, mID{})
+		return
+	}
+	if v == nil {
+		v = m.newVacancy(a)
+	}
+	v.until = m.now + mHostMigrationWindow
+}
+
+// removeCandidate removes a reservation.
+func (m *model) removeCandidate(id mID) {
+	former := m.places[id]
+	if i := slices.IndexFunc(m.candidates[former], func(x mCandidate) bool { return x.id == id }); i >= 0 {
+		m.candidates[former] = slices.Delete(slices.Clone(m.candidates[former]), i, i+1)
+		delete(m.places, id)
+	}
+}
+
+// endCandidates ends all reservations for a place but one.
+func (m *model) endCandidates(former, but mID) {
+	for _, x := range m.candidates[former] {
+		if a := m.allocs[x.id]; a != nil && x.id != but {
+			m.cover("migration: a candidate ends")
+			m.end(a)
+		}
+	}
+}
+
+// endMigrations ends what was longer than the window ago.
+func (m *model) endMigrations() {
+	for host, v := range m.vacancies {
+		if v.until != 0 && m.now >= v.until {
+			delete(m.vacancies, host)
+			delete(m.places, v.newHost)
+			m.endCandidates(host, mID{})
+		}
+	}
+}
+
+// migrate returns the verdict for a player with the ticket of its reservation: "none", "waits",
+// "present", or "granted" with the host whose place it may take, and the reservation that ends.
+func (m *model) migrate(c *mReservation, host mID) (verdict string, place, yields mID) {
+	player := m.allocs[c.id]
+	if player == nil || player.at == "" {
+		m.cover("migration: of a player that is not bound")
+		return "none", mID{}, mID{}
+	}
+	last := m.lastHost(c.match)
+	if m.lastHost(host) != last {
+		m.cover("migration: of another match")
+		return "none", mID{}, mID{}
+	}
+	v := m.vacancyOf(c.match)
+	if v != nil && !m.plays(player, v.heard, v.links) {
+		m.cover("migration: of no player of the host")
+		return "none", mID{}, mID{}
+	}
+	if m.vacancyOf(last) == nil {
+		h := m.allocs[last]
+		switch {
+		case h == nil:
+			m.cover("migration: no place is free")
+			return "none", mID{}, mID{}
+		case v == nil && !m.plays(player, h.received/250, len(h.links)) && (player.unlinked == 0 || player.removed):
+			m.cover("migration: the host goes on, and has removed the player")
+			return "none", mID{}, mID{}
+		case v == nil && !m.plays(player, h.received/250, len(h.links)):
+			m.cover("migration: the host goes on without the player")
+			return "present", mID{}, mID{}
+		case m.isSilent(h):
+			m.cover("migration: the host is silent")
+		case v == nil:
+			m.cover("migration: the host was heard")
+			return "waits", mID{}, mID{}
+		default:
+			m.cover("migration: the new host is there")
+			return "present", mID{}, mID{}
+		}
+	}
+	if last != c.match {
+		m.cover("migration: the new host has left too")
+	}
+	all := m.candidates[last]
+	for _, x := range all {
+		if x.joiner == c.id || x.individual && player.individual && x.player == c.player {
+			m.cover("migration: granted again to the same player")
+			return "granted", last, x.id
+		}
+	}
+	if len(all) < mMaxCandidates {
+		m.cover("migration: granted")
+		return "granted", last, mID{}
+	}
+	if !m.hadTurn(c.id) {
+		for _, x := range all {
+			if m.hadTurn(x.joiner) {
+				m.cover("migration: a player that had its turn yields")
+				return "granted", last, x.id
+			}
+		}
+	}
+	m.cover("migration: others hold all reservations")
+	return "waits", mID{}, mID{}
+}
+
+func (m *model) hadTurn(joiner mID) bool {
+	a := m.allocs[joiner]
+	return a == nil || a.candidateAt != 0 && m.now/250 > a.candidateAt+40
+}
+
+// grant adds a reservation for a place.
+func (m *model) grant(place, yields mID, c, card *mReservation) {
+	if a := m.allocs[yields]; a != nil {
+		m.end(a)
+	}
+	card.boot = m.boot
+	m.enter(card)
+	m.known[card.data] = mData{card, false}
+	player := m.allocs[c.id]
+	m.candidates[place] = append(m.candidates[place], mCandidate{card.id, c.id, c.player, player.individual})
+	m.places[card.id] = place
+	if player.candidateAt == 0 {
+		player.candidateAt = m.now / 250
+	}
+}
+
+// mayBind reports whether the place of a candidate is still free.
+func (m *model) mayBind(a *mAlloc) bool {
+	former, ok := m.places[a.id]
+	if !ok || a.bound || m.vacancyOf(former) != nil {
 		return true
 	}
-	if m.allocs[host.id] != nil || host.tenant != tenant {
-		return !migration
-	}
-	waits := s != nil && !s.bound
-	for id := range m.allocs {
-		waits = waits || s != nil && s.players[id]
-	}
-	return migration || !waits
+	host := m.allocs[former]
+	return host != nil && m.isSilent(host)
 }
 
-// succeed returns the verdict for a player with the ticket of its reservation: "granted",
-// "present", "none", or "waits" with the player that has the permission.
-func (m *model) migrate(c *mReservation) (verdict string, winner mID) {
-	player := m.allocs[c.id]
-	if player == nil || !player.bound {
-		m.cover("migration: of a player that is not there")
-		return "none", mID{}
+// takeOver makes a candidate the new host.
+func (m *model) takeOver(a *mAlloc) {
+	former, ok := m.places[a.id]
+	if !ok {
+		return
 	}
-	if host := m.allocs[c.match]; host != nil {
-		since := host.received
-		if !host.bound {
-			since = host.reserved
-		}
-		mine := host.links[c.id] || m.hasLeft(host) && m.departures[host.id].players[c.id]
-		if host.bound && !mine || m.now/250 <= m.settle || !m.isOver(since, mHostMigrationSilence) {
-			m.cover("migration: the host is there")
-			return "present", mID{}
-		}
-		m.cover("migration: ends a silent host")
-		if host.at != "" && host.heard != 0 {
-			m.send(host.at, mError(host.id, 1), true)
+	m.cover("migration: the first BIND takes the place")
+	m.endCandidates(former, a.id)
+	m.removeCandidate(a.id)
+	if host := m.allocs[former]; host != nil {
+		if m.vacancies[former] == nil {
+			m.cover("migration: ends a silent host")
+			if host.at != "" && host.heard != 0 {
+				m.send(host.at, mError(host.id, 1), true)
+			}
+			m.newVacancy(host)
+		} else {
+			m.cover("migration: ends a host that has said that it leaves")
 		}
 		m.end(host)
 	}
-	s := m.migrationOf(c.match)
-	switch {
-	case s == nil || s.bound && !s.players[c.id]:
-		m.cover("migration: no host has left this player")
-		return "none", mID{}
-	case s.winner != c.id && s.winner != mID{} && m.now < s.granted:
-		m.cover("migration: another player was first")
-		return "waits", s.winner
-	}
-	switch {
-	case s.winner == mID{}:
-		m.cover("migration: granted")
-	case s.winner == c.id:
-		m.cover("migration: granted again to the same player")
-	default:
-		m.cover("migration: granted to the next player")
-	}
-	if s.winner != c.id || m.now >= s.granted {
-		s.winner, s.granted = c.id, m.now+3000
-	}
-	return "granted", s.winner
+	m.vacancies[former].newHost = a.id
+	m.places[a.id] = former
 }
 
-// succeed compares the verdict of the engine with the model's.
-func (s *sim) migrate(c *mReservation) {
+// leave: a host says that it leaves. It reports whether the caller owns it.
+func (m *model) leave(host mID, tenant, player string) bool {
+	if v := m.vacancyOf(host); v != nil {
+		return v.tenant == tenant && v.player == player
+	}
+	a := m.allocs[host]
+	if a == nil || a.role != "host" || a.tenant != tenant || a.player != player {
+		return false
+	}
+	if !a.bound {
+		m.cover("migration: a host leaves that was never bound")
+		m.end(a)
+		return true
+	}
+	m.cover("migration: a host says that it leaves")
+	m.newVacancy(a)
+	return true
+}
+
+// migrate compares the verdict of the engine with the model's, if the code leads to a host.
+func (s *sim) migrate(c *mReservation, host mID) {
 	if c.ticket == "" {
-		if a := s.model.allocs[c.id]; a != nil {
-			e, _ := s.shared.table.ByID(proto.AllocationID(c.id))
-			s.control.migrations.noteCode(&e)
-			s.model.noteCode(a)
-		}
 		return
 	}
 	s.settle() // Commands that wait would be decided before in one, and later in the other.
-	if s.model.isUnsure(c.match) {
-		return
-	}
+	s.learn()
 	var scratch alloc.Scratch
 	opened, ok := s.shared.sealer.Open(&scratch, []byte(c.ticket))
 	if !ok {
 		return // of an earlier boot, whose key is gone
 	}
 	t := claimsOf(&opened)
-	granted, err := s.control.migrate(&t, t.match, s.now)
-	got, winner := "granted", mID{}
-	var waits alloc.MigrationError
+	place, err := s.control.placeFor(&t, proto.AllocationID(host), s.now)
+	got := "granted"
+	var waits alloc.MigrationWaitError
 	switch {
 	case errors.As(err, &waits):
-		got, winner = "waits", mID(waits.Candidate)
+		if got = "waits"; waits.RetryAfter <= 0 || waits.RetryAfter > 11*time.Second || waits.Reason == "" {
+			s.fail("waits for %v: %q", waits.RetryAfter, waits.Reason)
+		}
 	case errors.Is(err, alloc.ErrHostPresent):
 		got = "present"
 	case err != nil:
 		got = "none"
-	default:
-		winner = mID(t.joiner)
 	}
-	want, candidate := s.model.migrate(c)
-	if got != want || winner != candidate {
-		s.fail("migration of %x: engine says %s %x (%v), model says %s %x", c.id, got, winner, err, want, candidate)
+	want, wantPlace, yields := s.model.migrate(c, host)
+	if got != want || got == "granted" && mID(place) != wantPlace {
+		s.fail("migration of %x: engine says %s %x (%v), model says %s %x", c.id, got, place, err, want, wantPlace)
 	}
-	if left := s.model.migrations[c.match]; s.err == nil && got == "granted" && granted.MaxConnections != left.max {
-		s.fail("the candidate gets %d connections, the host had %d", granted.MaxConnections, left.max)
+	if s.err != nil || got != "granted" || len(s.cards) >= 40 {
+		return
+	}
+	id, _ := newID()
+	for !s.takeGates(s.shared.budgets, id) {
+		id, _ = newID()
+	}
+	most := s.control.connectionsOf(place)
+	if v := s.model.vacancies[mID(place)]; v != nil && int(most) != v.max {
+		s.fail("the candidate gets %d connections, the host had %d", most, v.max)
+	}
+	claims := alloc.Claims{
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Project: []byte(c.tenant), MaxConnections: most,
+	}
+	card := &mReservation{role: "host", id: mID(id), match: mID(id), tenant: c.tenant, player: c.player, max: int(most)}
+	card.data = s.seal(claims)
+	var key proto.Key
+	s.shared.sealer.NewDeriver().Key(id, &key)
+	card.key = key[:]
+	sealed := claimsOf(&claims)
+	name := alloc.Tenant{Project: c.tenant}
+	x := candidate{ID: id, Joiner: t.joiner, Code: "6789BC"}
+	if err := s.control.addCandidate(&sealed, name, x, place, s.now); err != nil {
+		s.fail("the reservation of a candidate: %v", err)
+		return
+	}
+	s.model.grant(wantPlace, yields, c, card)
+	s.cards = append(s.cards, card)
+}
+
+// learn takes what the model does not know from the engine: when a host ended, which waits for
+// a worker, and which of a host and its player that ended in one tick was first. It compares
+// the rest.
+func (s *sim) learn() {
+	m, e := s.model, &s.control.migrations
+	for host, v := range m.vacancies {
+		w := e.vacancies[proto.AllocationID(host)]
+		switch {
+		case w == nil && m.unsure[host]:
+			delete(m.vacancies, host)
+		case w == nil:
+			s.fail("host %x: the engine has no place of it", host)
+			return
+		case m.unsure[host]:
+			v.links, v.until = int(w.Links), w.Until
+		case v.links != int(w.Links) || v.heard != int64(w.Heard) || v.newHost != mID(w.NewHost) ||
+			(v.until == 0) != (w.Until == 0) || w.Until < v.until || w.Until > v.until+5000:
+			s.fail("the place of host %x: engine has %+v, model %+v", host, w, v)
+		default:
+			v.until = w.Until
+		}
+	}
+	for host, w := range e.vacancies {
+		if m.vacancies[mID(host)] != nil {
+			continue
+		}
+		if !m.unsure[mID(host)] {
+			s.fail("host %x: the model has no place of it", host)
+			return
+		}
+		for _, c := range s.cards {
+			if c.id == mID(host) {
+				m.vacancies[mID(host)] = &mVacancy{c.tenant, c.player, c.max, int64(w.Heard), int(w.Links), w.Until, mID(w.NewHost)}
+			}
+		}
+	}
+	for former, all := range e.candidates {
+		got := make([]mID, len(all))
+		for i, x := range all {
+			got[i] = mID(x.ID)
+		}
+		var want []mID
+		for _, x := range m.candidates[mID(former)] {
+			want = append(want, x.id)
+		}
+		if !slices.Equal(got, want) {
+			s.fail("the candidates for %x: engine has %x, model %x", former, got, want)
+		}
 	}
 }
 
-// hostLeaves lets the host of a match leave, with a CLOSE or silently, and its players ask
-// for its place while they stay.
+// sayLeave compares what both say to a host that leaves.
+func (s *sim) sayLeave(host, owner *mReservation) {
+	s.settle()
+	s.learn()
+	tenant := alloc.Tenant{Project: owner.tenant}
+	r := alloc.LeaveRequest{Tenant: tenant, Player: alloc.HashPlayer(tenant, owner.player), Host: proto.AllocationID(host.id)}
+	err := s.control.leave(&r, s.now)
+	if ok := s.model.leave(host.id, owner.tenant, owner.player); ok != (err == nil) {
+		s.fail("leave of %x: engine says %v, model says %v", host.id, err, ok)
+	}
+}
+
+// hostLeaves lets the host of a match leave, in one of the ways of games, and its players ask
+// for its place while they stay, and bind what they get.
 func (s *sim) hostLeaves(o op) {
 	s.match(o)
 	c := s.reservation(o.a)
@@ -227,35 +456,120 @@ func (s *sim) hostLeaves(o op) {
 	if host == nil || host.at == "" {
 		return
 	}
-	stay := func() {
-		s.advance(time.Second)
-		for _, x := range s.cards {
+	players := func(do func(x *mReservation, a *mAlloc)) {
+		for _, x := range slices.Clone(s.cards) {
 			if a := s.model.allocs[x.id]; a != nil && a.at != "" && x.match == c.match && x.id != c.match {
-				s.datagram(s.home(x, 1), pingMessage(x.id))
+				do(x, a)
 			}
 		}
 	}
-	if o.b%2 == 0 {
-		s.datagram(s.home(host.mReservation, 1), message(11, host.id))
+	stay := func(d time.Duration) {
+		s.advance(d)
+		players(func(x *mReservation, _ *mAlloc) { s.datagram(s.home(x, 1), pingMessage(x.id)) })
+	}
+	at := s.home(host.mReservation, 1)
+	switch o.b % 8 {
+	case 0, 1: // the host's DISCONNECTs, all or but one
+		skip := int(o.b % 2)
+		players(func(x *mReservation, _ *mAlloc) {
+			if skip--; skip < 0 {
+				s.datagram(at, message(9, host.id, x.id))
+			}
+		})
+	case 2: // the players' own, and the host's find no link
+		players(func(x *mReservation, _ *mAlloc) { s.datagram(s.home(x, 1), message(9, x.id, host.id)) })
+		if o.c%4 == 0 {
+			players(func(x *mReservation, _ *mAlloc) { s.datagram(at, message(9, host.id, x.id)) })
+		}
+	case 3:
+		s.sayLeave(host.mReservation, host.mReservation)
+		players(func(x *mReservation, _ *mAlloc) { s.datagram(s.home(x, 1), message(9, x.id, host.id)) })
+	case 4:
+		s.sayLeave(host.mReservation, host.mReservation)
+		stay(time.Second)
+		s.datagram(at, pingMessage(host.id))
+		players(func(x *mReservation, _ *mAlloc) { s.datagram(at, message(9, host.id, x.id)) })
+	}
+	if o.c%3 == 0 {
+		stay([...]time.Duration{0, 1750, 2250, 3000}[o.c/3%4] * time.Millisecond)
+		s.datagram(at, pingMessage(host.id)) // It goes on, or not.
+	}
+	switch {
+	case o.b%8 == 5, o.b%8 < 5 && o.c%2 == 0:
+		s.datagram(at, message(11, host.id))
 		s.settle()
-	} else {
+	case o.c%5 != 0:
 		for range 3 + o.c%3 {
-			stay()
+			stay(time.Second)
 		}
 	}
+	s.takePlaces(c, o, stay)
+}
+
+// takePlaces lets the players of a match ask for their host's place, and bind what they get.
+func (s *sim) takePlaces(c *mReservation, o op, stay func(time.Duration)) {
 	for round := range 2 + o.d/2%4 {
 		asking := slices.Clone(s.cards)
 		if round%2 == 1 { // another player asks first, after the time of the first one
 			slices.Reverse(asking)
-			for range 3 {
-				stay()
+			for range [...]int{0, 0, 3, 11}[o.d/8%4] {
+				stay(time.Second)
 			}
 		}
 		for _, x := range asking {
 			if x.match == c.match && x.ticket != "" {
-				s.migrate(x)
+				s.migrate(x, s.codeOf(c.match, o.d+round))
 			}
 		}
-		stay()
+		stay([...]time.Duration{250, 1000}[o.d/32%2] * time.Millisecond)
+		if (round+o.a)%3 == 0 {
+			s.bindCandidates(o.c + round)
+		}
+		if v := s.model.vacancies[c.match]; v != nil && s.model.allocs[v.newHost] != nil && o.d/64%2 == 0 {
+			x := s.model.allocs[v.newHost]
+			if o.d/128%2 == 0 && x.at != "" {
+				s.datagram(s.home(x.mReservation, 1), message(11, x.id))
+				s.settle()
+				continue
+			}
+			for range 4 {
+				stay(time.Second)
+			}
+		}
+	}
+}
+
+// codeOf is to which host the code of a match leads: it may move late, or be another one.
+func (s *sim) codeOf(match mID, n uint16) mID {
+	switch n % 8 {
+	case 0:
+		return s.reservation(n).match
+	case 1, 2, 3:
+		return match
+	}
+	return s.model.lastHost(match)
+}
+
+// bindCandidates binds all reservations for places, in some order: the first is the new host.
+func (s *sim) bindCandidates(n uint16) {
+	all := slices.Clone(s.cards)
+	if n%2 == 0 {
+		slices.Reverse(all)
+	}
+	for _, x := range all {
+		a := s.model.allocs[x.id]
+		if _, ok := s.model.places[x.id]; !ok || a == nil || a.bound {
+			continue
+		}
+		free := 0
+		for s.model.byAddr[mAddr(simAddrs[free].String())] != nil {
+			if free++; free == len(simAddrs) {
+				return
+			}
+		}
+		if !s.model.mayBind(a) {
+			s.hits["migration: a candidate binds and the place is not free"]++
+		}
+		s.datagram(free, signed(x, 1, x.key))
 	}
 }

@@ -97,7 +97,11 @@ func (m *model) bound(from mAddr, card *mReservation, nonce int, arrived int64) 
 			return "nonce"
 		}
 	}
-	same := a.at == from
+	if !m.mayBind(a) {
+		m.end(a)
+		return m.answer(from, id, 4)
+	}
+	same, first := a.at == from, !a.bound
 	switch {
 	case !a.bound:
 		m.cover("bind: first")
@@ -136,6 +140,9 @@ func (m *model) bound(from mAddr, card *mReservation, nonce int, arrived int64) 
 	}
 	m.out = append(m.out, mSend{to: from, bytes: "\xda\x72\x00\x01", grace: !same})
 	m.telling = append(m.telling, mNotConnected{a, from})
+	if first {
+		m.takeOver(a)
+	}
 	return "bound"
 }
 
@@ -319,6 +326,7 @@ func (m *model) link(a, host *mAlloc, at int64) {
 	}
 	m.releaseReservedSlot(a, host)
 	a.leaving, a.banned, a.hadLink = 0, false, true
+	a.mMatch = mMatch{candidateAt: a.candidateAt}
 	m.record(host)
 }
 
@@ -336,7 +344,7 @@ func (m *model) unlink(a, b *mAlloc) {
 // closeLink closes a link and sends both a DISCONNECT.
 func (m *model) closeLink(a, peer *mAlloc, at int64) {
 	m.unlink(a, peer)
-	m.disconnects(a, peer, at)
+	m.closes(a, peer, at)
 	pkt := "\xda\x72\x00\x09" + string(a.id[:]) + string(peer.id[:])
 	if peer.at != "" {
 		m.cover("disconnect: forwarded and echoed")
@@ -385,6 +393,7 @@ func (m *model) disconnected(a *mAlloc, to mID, pkt string, arrived int64) strin
 	}
 	if to != a.id && (to == a.match || peer != nil && peer.match == a.match) {
 		m.cover("disconnect: no link, same match, echoed")
+		m.removes(a, peer)
 		m.blockRelink(a, to)
 		m.charge(a, 36)
 		m.send(a.at, pkt, false)
@@ -423,8 +432,7 @@ func (m *model) close(from mAddr, pkt []byte) (string, func() string) {
 
 // end removes an allocation with its links; its peers get no message.
 func (m *model) end(a *mAlloc) {
-	m.leave(a)
-	m.leaveHost(a)
+	m.ends(a)
 	m.isGone(a)
 	for id := range a.links {
 		delete(m.allocs[id].links, a.id)

@@ -67,10 +67,10 @@ type mAlloc struct {
 	largeDrops int
 	large      int   // messages to it that may be too large
 	linkNumber int   // of a joiner: number of its link
-	endedAt    int64 // of a host: tick at which a player of it ended
 	fromHost   int64 // of a joiner: ticks of the last RELAY on its link
 	fromJoiner int64
 	mRecovered
+	mMatch
 }
 
 type mMute struct {
@@ -131,14 +131,12 @@ type model struct {
 	repeats      map[mSlot]*mBucket
 	reported     map[mID]bool // matches of which a large message was reported
 	reports      []mReport
-	migrations   map[mID]*mMigration
-	departures   map[mID]*mDeparture
-	coded        map[mID]bool // hosts with a join code
-	stalls       [][2]int64   // in ticks
+	stalls       [][2]int64 // in ticks
 	settle       int64
 	linkings     int            // links ever
 	closed       map[mAddr]bool // endpoints whose sessions are closed
 	mRecovery
+	mMigrations
 	fresh bool // what arrived is the first BIND of an allocation
 	out   []mSend
 	hits  map[string]int
@@ -204,8 +202,7 @@ func newModel(limits bool) *model {
 		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, rebinds: map[mID]*mBucket{}, mismatches: map[mGate]*mBucket{}, hits: map[string]int{},
 		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
 		meters: map[mID]*[2]int64{}, excesses: map[string]*int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
-		reported: map[mID]bool{}, migrations: map[mID]*mMigration{}, departures: map[mID]*mDeparture{}, coded: map[mID]bool{},
-		closed: map[mAddr]bool{},
+		reported: map[mID]bool{}, mMigrations: newMMigrations(), closed: map[mAddr]bool{},
 	}
 }
 
@@ -219,7 +216,7 @@ func (m *model) send(to mAddr, bytes string, grace bool) {
 func (m *model) reserve(c *mReservation) bool {
 	if c.role == "joiner" {
 		host := m.allocs[c.match]
-		if host == nil || host.role != "host" || host.tenant != c.tenant {
+		if host == nil || host.role != "host" || host.tenant != c.tenant || m.vacancyOf(c.match) != nil {
 			return false
 		}
 	}

@@ -29,6 +29,7 @@ func (m *model) noteStall(from, to int64) {
 // allocation it is a CLOSE first, then the end of its life, then its link.
 func (m *model) tick() {
 	m.endWindow()
+	defer m.endMigrations()
 	if m.now/250 <= m.settle {
 		return
 	}

@@ -140,19 +140,24 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 		if verdict = c.reserve(&sealed, host, c.shared.clock()); verdict != nil {
 			return
 		}
-		c.projects.setName(sealed.tenant, name)
-		if c.hooks.OnReserve != nil {
-			event := ReserveEvent{ID: sealed.id, Role: sealed.role, Tenant: sealed.tenant, Name: name, Player: string(claims.PlayerName), MaxConnections: int(sealed.maxConnections)}
-			if host != nil {
-				event.Host = *host
-			}
-			c.hooks.OnReserve(event)
+		var of proto.AllocationID
+		if host != nil {
+			of = *host
 		}
+		c.announce(&sealed, name, string(claims.PlayerName), of)
 	})
 	if err != nil {
 		return err
 	}
 	return verdict
+}
+
+// announce reports a new reservation. host is zero for a host.
+func (c *control) announce(m *claims, name alloc.Tenant, player string, host proto.AllocationID) {
+	c.projects.setName(m.tenant, name)
+	if c.hooks.OnReserve != nil {
+		c.hooks.OnReserve(ReserveEvent{ID: m.id, Role: m.role, Tenant: m.tenant, Name: name, Player: player, MaxConnections: int(m.maxConnections), Host: host})
+	}
 }
 
 // admit asks Hooks.Admit about one more allocation of a project.
@@ -172,12 +177,8 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 		return alloc.ErrDraining
 	}
 	if host != nil {
-		e, ok := c.shared.table.ByID(*host)
-		switch {
-		case !ok:
-			return c.errorOfAbsent(*host, m.tenant, now)
-		case e.Role != table.RoleHost || c.shared.table.Account(e.Handle).Tenant != m.tenant:
-			return alloc.ErrNotFound
+		if err := c.checkHost(*host, m.tenant, now); err != nil {
+			return err
 		}
 	}
 	if host == nil && !c.hasSeats(m.maxConnections) {
@@ -202,12 +203,7 @@ func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 	verdict := alloc.ErrNotFound
 	err = s.onControl(ctx, func(c *control) {
 		if e, ok := c.shared.table.ByID(id); ok && e.Role == table.RoleHost {
-			c.noteCode(e.Handle, packed)
-			c.stateFile.SetCode(c.recordPlace(e.Handle), packed)
-			c.migrations.noteCode(&e)
-			if c.hooks.OnCode != nil {
-				c.hooks.OnCode(CodeEvent{Host: id, Code: code})
-			}
+			c.keepCode(&e, packed)
 			verdict = nil
 		}
 	})
@@ -215,6 +211,15 @@ func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 		return err
 	}
 	return verdict
+}
+
+// keepCode writes the join code of a host to the state file.
+func (c *control) keepCode(host *table.Entry, code statefile.Code) {
+	c.noteCode(host.Handle, code)
+	c.stateFile.SetCode(c.recordPlace(host.Handle), code)
+	if c.hooks.OnCode != nil {
+		c.hooks.OnCode(CodeEvent{Host: host.ID, Code: code.String()})
+	}
 }
 
 // KeptCode is a join code that the previous run wrote to the state file.

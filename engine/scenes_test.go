@@ -188,6 +188,8 @@ func (s *sim) expiryPending(c *mReservation) bool {
 // catchUp brings the model's clock to the engine's.
 func (s *sim) catchUp() {
 	until := s.now
+	s.model.slack = 8
+	defer func() { s.model.slack = 0 }()
 	for s.model.now < until {
 		s.model.now = min(until, (s.model.now/250+1)*250)
 		if s.model.now%250 == 0 {

@@ -212,7 +212,14 @@ func (s *sim) do(o op) {
 		if o.d%2 == 0 {
 			s.hostLeaves(o)
 		}
-		s.migrate(s.reservation(o.a))
+		switch c := s.reservation(o.a); o.d / 2 % 8 {
+		case 0:
+			s.sayLeave(s.reservation(o.b), c)
+		case 1:
+			s.bindCandidates(o.b)
+		default:
+			s.migrate(c, s.codeOf(c.match, o.b))
+		}
 	case opRejoin:
 		s.rejoin(o)
 	case opNewLinks:
@@ -425,9 +432,16 @@ var modelRules = []string{
 	"expiry: never bound", "expiry: idle", "expiry: host alone", "expiry: nothing received",
 	"expiry: deferred after a bad nonce",
 	"size: first of a match is reported, dropped false", "size: first of a match is reported, dropped true",
-	"migration: of a player that is not there", "migration: the host is there", "migration: ends a silent host",
-	"migration: no host has left this player", "migration: another player was first", "migration: granted",
-	"migration: granted again to the same player", "migration: granted to the next player",
+	"migration: of a player that is not bound", "migration: of another match", "migration: of no player of the host",
+	"migration: no place is free", "migration: the player was removed", "migration: the player disconnected itself",
+	"migration: the host disconnected all as it left", "migration: the host goes on, and has removed the player",
+	"migration: the host goes on without the player", "migration: the host is silent", "migration: the host was heard",
+	"migration: the new host is there", "migration: the new host has left too", "migration: granted",
+	"migration: granted again to the same player", "migration: others hold all reservations",
+	"migration: a player that had its turn yields", "migration: the first BIND takes the place", "migration: a candidate ends",
+	"migration: a candidate binds and the place is not free", "migration: ends a silent host",
+	"migration: ends a host that has said that it leaves", "migration: a host says that it leaves",
+	"migration: a host leaves that was never bound",
 	"path: from the network of the reservation", "path: as validated as the former one of the same network", "path: limited",
 	"path: unvalidated, beyond the allowance", "path: excess of a path", "path: excess of a network", "path: excess of all", "path: a reply beyond the allowance",
 	"grace: a reply waits for a busy worker", "grace: a due allocation received something in time",

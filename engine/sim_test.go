@@ -155,6 +155,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 	s.control = newControl(s.shared, Hooks{OnLargeMessage: s.onLargeMessage}, wake)
 	s.control.recover(left)
 	s.control.migrations = newMigrations(cfg)
+	s.control.migrations.most = mMaxCandidates
 	s.control.sendTotals = func() (n sendCounts) { return n }
 	s.control.isOpen = func(ep endpoint.Endpoint) bool { return !s.model.closed[addrOf(ep)] }
 	s.control.drain.finish = func() {}
@@ -378,7 +379,7 @@ func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string
 	err := s.control.reserve(&sealed, named, s.now)
 	if ok := s.model.reserve(card); ok != (err == nil) {
 		s.fail("reserve %s: engine says %v, model says %v", role, err, ok)
-	} else if host != nil && !s.model.mayAnswer(host, tenant, errors.Is(err, alloc.ErrMigration)) {
+	} else if v := s.model.vacancyOf(card.match); host != nil && errors.Is(err, alloc.ErrMigration) != (v != nil && v.tenant == tenant) && !s.model.unsure[host.id] {
 		s.fail("reserve a joiner of %x: engine says %v, model says otherwise", host.id, err)
 	} else if ok {
 		s.cards = append(s.cards, card)
@@ -495,6 +496,7 @@ func (s *sim) pump() {
 			s.decide[i][class] = s.decide[i][class][:0]
 		}
 	}
+	s.model.endMigrations()
 	s.pumped = s.now
 	s.model.reply(s.confirmed)
 }
@@ -644,6 +646,7 @@ func (s *sim) compareState() {
 			}
 		}
 	}
+	s.learn()
 	if n, bound, open := t.Counts(); n != len(s.model.allocs) || bound != len(s.model.byAddr) || open != links {
 		s.fail("engine has %d allocations, %d bound, %d links; model %d, %d, %d",
 			n, bound, open, len(s.model.allocs), len(s.model.byAddr), links)

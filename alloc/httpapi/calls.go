@@ -130,13 +130,6 @@ func (h *Handler) migrate(ctx context.Context, r request) (answer, *api.Problem)
 		return answer{}, invalidMember("hostConnectionData", "is not what join returned")
 	}
 	copy(claim.Ticket[:], in.HostConnectionData)
-	if in.HostAllocationID != "" {
-		id, err := proto.ParseAllocationID(in.HostAllocationID)
-		if err != nil {
-			return answer{}, invalidMember("hostAllocationId", "is not a UUID")
-		}
-		claim.Host = id
-	}
 	if problem := h.checkFailedJoins(r.source); problem != nil {
 		return answer{}, problem
 	}

@@ -20,9 +20,6 @@ const (
 	retryDraining    = 10 * time.Second
 	retryOutstanding = 10 * time.Second
 	retryQuota       = 10 * time.Second
-	// retryMigration is short: the candidate has been reserved within some milliseconds,
-	// or no player has asked for the place yet.
-	retryMigration = time.Second
 )
 
 // statusProblem returns a problem whose code follows from its status.
@@ -59,25 +56,18 @@ func deniedProblem(d alloc.DeniedError) *api.Problem {
 	return statusProblem(http.StatusForbidden, d.Reason)
 }
 
-// migrationProblem returns the answer while a player may take the place of a host that has
-// left. It names the allocation of the player that does so now, if one does.
+// migrationProblem returns the answer to a caller that has to wait for a host.
 func migrationProblem(err error) *api.Problem {
-	p := withRetryAfter(statusProblem(http.StatusConflict, "the host has left, and one of its players may take its place"), retryMigration)
-	if s, ok := errors.AsType[alloc.MigrationError](err); ok && !s.Candidate.IsZero() {
-		p.Details = []api.Detail{{Key: api.DetailCandidate, Value: s.Candidate.String()}}
-	}
-	return p
+	wait, _ := errors.AsType[alloc.MigrationWaitError](err)
+	return withRetryAfter(statusProblem(http.StatusConflict, wait.Reason), max(wait.RetryAfter, time.Second))
 }
 
-// hostPresentProblem returns the answer to a player whose match has a host: another one, or
-// the one that the player has lost, as long as its relay has not noticed that.
+// hostPresentProblem returns the answer to a player whose match has a host.
 func hostPresentProblem(err error) *api.Problem {
-	if h, ok := errors.AsType[alloc.HostPresentError](err); ok {
-		p := statusProblem(http.StatusConflict, "the match has a host: join by the code")
-		p.Details = []api.Detail{{Key: api.DetailHost, Value: h.Host.String()}}
-		return p
-	}
-	return withRetryAfter(statusProblem(http.StatusConflict, "the host has not left"), retryMigration)
+	h, _ := errors.AsType[alloc.HostPresentError](err)
+	p := statusProblem(http.StatusConflict, "the match has a host: join by the code")
+	p.Details = []api.Detail{{Key: api.DetailHost, Value: h.Host.String()}}
+	return p
 }
 
 // problemOf maps an error of the service to a problem. An unknown error is an internal

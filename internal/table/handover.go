@@ -13,7 +13,7 @@ import (
 // timer wheel are not part of it. HandoverVersion changes with the layout.
 const (
 	// HandoverVersion is the version of what [Table.AppendAllocation] appends.
-	HandoverVersion = 1
+	HandoverVersion = 2
 	handoverWords   = 28 + NotConnectedSlots
 	// HandoverLen is the size of one allocation in bytes.
 	HandoverLen = 8 * handoverWords
@@ -28,11 +28,14 @@ func (t *Table) AppendAllocation(b []byte, h Handle) []byte {
 	e, _ := t.At(h)
 	a, act, large := t.Account(h), t.Activity(h), t.LargeMessages(h)
 	var link proto.AllocationID
+	unlinkedAt := a.UnlinkedAt
 	if host, ok := t.At(e.Link); ok {
 		link = host.ID
+	} else if e.Link != 0 {
+		unlinkedAt = AtHostsEnd
 	}
 	flags := uint64(e.Role) | uint64(e.Flags)<<8 | uint64(a.DisconnectedBy)<<16
-	for i, set := range []bool{a.EverLinked, a.LinkBlocked, large.reported.Load()} {
+	for i, set := range []bool{a.EverLinked, a.LinkBlocked, large.reported.Load(), a.RemovedByHost} {
 		if set {
 			flags |= 1 << (24 + i)
 		}
@@ -44,11 +47,11 @@ func (t *Table) AppendAllocation(b []byte, h Handle) []byte {
 		a.Tenant, e.Endpoint.Hi, e.Endpoint.Lo, e.Endpoint.Tail, uint64(a.LostEndpoint), flags,
 		pair(uint32(e.Nonce), uint32(a.Epoch)), pair(uint32(a.MaxConnections), uint32(a.AwaitedLinks)),
 		pair(uint32(a.EndpointAt), a.LinkGate), pair(uint32(a.ReservedAt), uint32(a.DeferredUntil)),
-		pair(uint32(a.CloseAt), uint32(a.UnlinkAt)), pair(0, a.StateIndex),
+		pair(uint32(a.CloseAt), uint32(a.UnlinkAt)), pair(uint32(unlinkedAt), a.StateIndex),
 		pair(t.identity(h.slot()).path.Load(), act.heard.Load()),
 		pair(act.relayed.Load(), act.received.Load()), pair(act.notified.Load(), act.unvalidated.Load()),
 		act.quotaGate.Load(), act.sent.Load(), pair(large.dropped.Load(), large.forwarded.Load()),
-		pair(t.mismatchGate(h).Load(), t.excessGate(h).Load()), 0,
+		pair(t.mismatchGate(h).Load(), t.excessGate(h).Load()), pair(0, uint32(a.CandidateAt)),
 	} {
 		b = binary.LittleEndian.AppendUint64(b, word)
 	}
@@ -93,7 +96,7 @@ func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uin
 	}
 	role := Role(w[5])
 	id := proto.AllocationID(ids[0])
-	if _, exists := t.ByID(id); exists || role != RoleHost && role != RoleJoiner || w[19] != 0 {
+	if _, exists := t.ByID(id); exists || role != RoleHost && role != RoleJoiner || uint32(w[19]) != 0 {
 		return 0, ErrHandover
 	}
 	h, err := t.Reserve(Spec{
@@ -109,7 +112,8 @@ func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uin
 	a.EndpointAt, a.LinkGate = Tick(w[8]), uint32(w[8]>>32)
 	a.DeferredUntil = Tick(w[9] >> 32)
 	a.CloseAt, a.UnlinkAt = Tick(w[10]), Tick(w[10]>>32)
-	a.StateIndex = uint32(w[11] >> 32)
+	a.UnlinkedAt, a.StateIndex = Tick(w[11]), uint32(w[11]>>32)
+	a.CandidateAt, a.RemovedByHost = Tick(w[19]>>32), flags>>27&1 == 1
 	act.heard.Store(uint32(w[12] >> 32))
 	act.relayed.Store(uint32(w[13]))
 	act.received.Store(uint32(w[13] >> 32))

@@ -12,6 +12,10 @@ import (
 // of the relay. 31 bits of it are used, which last for 17 years.
 type Tick uint32
 
+// AtHostsEnd is the Account.UnlinkedAt of a joiner that another process continues and whose
+// link ended with its host: Entry.Link does not name that any more.
+const AtHostsEnd Tick = 1<<31 - 1
+
 // TickMillis is the length of a [Tick] in milliseconds.
 const TickMillis = 250
 
@@ -166,6 +170,10 @@ type Account struct {
 	DeferredUntil Tick // it does not expire before; zero: never deferred
 	CloseAt       Tick // a CLOSE takes effect after this unless the owner sends something; zero: none
 	UnlinkAt      Tick // of a joiner: its link ends after this unless DisconnectedBy relays; zero: none
+	// UnlinkedAt is when one side closed the link of a joiner, the last one of a host; zero:
+	// none has, or the joiner has a link. See [AtHostsEnd].
+	UnlinkedAt  Tick
+	CandidateAt Tick // of a joiner: when it was first a candidate for its host's place; zero: never
 
 	StateIndex uint32 // index of its record in the state file; zero: none
 
@@ -183,6 +191,7 @@ type Account struct {
 
 	DisconnectedBy Role // the sender of the DISCONNECT that UnlinkAt waits for
 	EverLinked     bool // of a host: it had a link once; of a joiner that came back: it had one before
+	RemovedByHost  bool // of a joiner without a link: its host sent a DISCONNECT of it
 	LinkBlocked    bool // of a joiner that came back: it had no link, so none comes back
 	ExpiryPending  bool // it has expired and waits for the grace period
 }
