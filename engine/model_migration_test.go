@@ -14,7 +14,7 @@ import (
 // What the simulation sets for Config.HostMigrationWindow and Config.HostMigrationSilence, in
 // milliseconds, and for the players that may hold a reservation.
 const (
-	mHostMigrationWindow  = 8000
+	mHostMigrationWindow  = 15_000
 	mHostMigrationSilence = 4000
 	mMaxCandidates        = 2
 )
@@ -450,6 +450,13 @@ func (s *sim) sayLeave(host, owner *mReservation) {
 // hostLeaves lets the host of a match leave, in one of the ways of games, and its players ask
 // for its place while they stay, and bind what they get.
 func (s *sim) hostLeaves(o op) {
+	if n := len(s.cards); o.a%3 == 0 && n < 34 { // a match of more players than may hold a reservation
+		s.reserve(alloc.RoleHost, nil, "p", "host", 4)
+		for _, player := range []string{"joiner1", "joiner2", "unbound", "unbound"} {
+			s.reserve(alloc.RoleJoiner, s.cards[n], "p", player, 0)
+		}
+		o.a = 1
+	}
 	s.match(o)
 	c := s.reservation(o.a)
 	host := s.model.allocs[c.match]
@@ -512,7 +519,7 @@ func (s *sim) takePlaces(c *mReservation, o op, stay func(time.Duration)) {
 		asking := slices.Clone(s.cards)
 		if round%2 == 1 { // another player asks first, after the time of the first one
 			slices.Reverse(asking)
-			for range [...]int{0, 0, 3, 11}[o.d/8%4] {
+			for range [...]int{0, 0, 3, 5}[o.d/8%4] {
 				stay(time.Second)
 			}
 		}
@@ -522,6 +529,10 @@ func (s *sim) takePlaces(c *mReservation, o op, stay func(time.Duration)) {
 			}
 		}
 		stay([...]time.Duration{250, 1000}[o.d/32%2] * time.Millisecond)
+		if host := s.model.allocs[c.match]; host != nil && host.at != "" && (round+o.c)%4 == 0 {
+			s.datagram(s.home(host.mReservation, 1), pingMessage(host.id)) // It is back.
+			s.bindCandidates(o.c)
+		}
 		if (round+o.a)%3 == 0 {
 			s.bindCandidates(o.c + round)
 		}

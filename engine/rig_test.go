@@ -83,6 +83,7 @@ func (r *rig) boot(left statefile.PreviousRun) {
 	hooks.OnEnd = func(e EndEvent) { r.ended = append(r.ended, e) }
 	c := newControl(r.shared, hooks, wake)
 	c.seats.max = int64(r.cfg.MaxSeats)
+	c.migrations = newMigrations(&r.cfg)
 	c.recover(left)
 	c.sendTotals = func() (n sendCounts) { return n }
 	c.drain.finish = func() {}
@@ -217,6 +218,42 @@ func (r *rig) reserve(role alloc.Role, host *mReservation, player string, max in
 	card.key = key[:]
 	sealed := claimsOf(&c)
 	return card, r.control.reserve(&sealed, match, r.now)
+}
+
+// migrate reserves an allocation for a player that would take the place of its host, if the
+// join code leads to host.
+func (r *rig) migrate(player, host *mReservation) (*mReservation, error) {
+	var scratch alloc.Scratch
+	opened, ok := r.shared.sealer.Open(&scratch, []byte(player.ticket))
+	if !ok {
+		r.t.Fatal("the ticket does not open")
+	}
+	t := claimsOf(&opened)
+	former, err := r.control.placeFor(&t, proto.AllocationID(host.id), r.now)
+	if err != nil {
+		return nil, err
+	}
+	id, _ := newID()
+	most := r.control.connectionsOf(former)
+	c := alloc.Claims{
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Project: []byte("p"), MaxConnections: most,
+		Network: r.shared.sealer.NewDeriver().NetworkTag(r.caller),
+	}
+	card := &mReservation{role: "host", id: mID(id), match: mID(id), player: player.player, max: int(most)}
+	card.data = r.seal(c)
+	c.Boot = r.shared.sealer.Boot()
+	var key proto.Key
+	r.shared.sealer.NewDeriver().Key(id, &key)
+	card.key = key[:]
+	m := claimsOf(&c)
+	x := candidate{ID: id, Joiner: t.joiner, Code: "6789BC"}
+	return card, r.control.addCandidate(&m, alloc.Tenant{Project: "p"}, x, former, r.now)
+}
+
+// leave says that a host leaves.
+func (r *rig) leave(host *mReservation) error {
+	t := alloc.Tenant{Project: "p"}
+	return r.control.leave(&alloc.LeaveRequest{Tenant: t, Player: alloc.HashPlayer(t, host.player), Host: proto.AllocationID(host.id)}, r.now)
 }
 
 func (r *rig) seal(c alloc.Claims) string {
