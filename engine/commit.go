@@ -362,7 +362,7 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 		return c.refuse(cmd, sender.ID, proto.ErrorNotConnected)
 	}
 	if joiner, ok := c.shared.table.ByID(cmd.peer); ok && joiner.Role == table.RoleJoiner {
-		c.noteRemoval(sender, &joiner)
+		c.noteRemoval(sender, &joiner, tick(cmd.now))
 	}
 	c.blockRelink(sender, cmd.peer)
 	c.reply(0, sender, proto.Disconnect{From: sender.ID, To: cmd.peer}.Append(c.buf[:0]))

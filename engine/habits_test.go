@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/habits"
 )
 
@@ -184,4 +187,200 @@ func (c *habitCase) requireEnd(n *netsim, host, p *player) string {
 		return "the link is open"
 	}
 	return ""
+}
+
+// departureCase is when the players of a host that leaves ask for its place.
+type departureCase struct {
+	asks time.Duration // after they have lost it, or after its crash
+	// plays: a player is the new host within so long of the first call. All play with it a
+	// second later, since the fifth player and the next ones ask again after one.
+	plays time.Duration
+}
+
+// TestHabitsMigration has the hosts of six players leave in each way, over a network that loses
+// nothing and one that loses 5 %. All players play on with one of them as their host.
+func TestHabitsMigration(t *testing.T) {
+	t.Parallel()
+	for _, h := range habits.Departures() {
+		for _, loss := range []int{0, 5} {
+			cases := []departureCase{{0, DefaultHostMigrationSilence + time.Second}}
+			switch {
+			case h.Crash > 0:
+				// The players ask early, after the silence, and after the time-out of their transport.
+				cases = []departureCase{
+					{time.Second, DefaultHostMigrationSilence}, // until 8 s after the last message {8 * time.Second, time.Second}, {habits.DisconnectTimeout, time.Second},
+				}
+			case h.Leaves:
+				cases = []departureCase{{0, time.Second}}
+			}
+			for _, c := range cases {
+				t.Run(fmt.Sprintf("%s, asked about after %v, loss %d", h.Name, c.asks, loss), func(t *testing.T) {
+					t.Parallel()
+					for seed := range uint64(5) {
+						c.play(t, h, loss, seed)
+					}
+				})
+			}
+		}
+	}
+}
+
+// migrating is a player of a host that leaves.
+type migrating struct {
+	*player
+	asked, retryAt int64   // ms; first and next call
+	candidate      *player // its client with a reservation for the host's place
+	next           *player // its client in the match that goes on
+}
+
+// play plays a match until its players have a new host.
+func (c departureCase) play(t *testing.T, h habits.Habit, loss int, seed uint64) {
+	n := newNetsim(t, seed)
+	n.cfg.HostMigrationWindow = time.Minute
+	n.restart(false)
+	n.shared.rules.recoverUntil = 0
+	n.weather = networkConditions{delay: 20, jitter: 10}
+	leavesAt := max(h.Shutdown, h.Crash)
+	usual := habits.Habit{Name: "usual", Kind: h.Kind, Ping: habits.NGOPing}
+	quiet := h
+	quiet.Shutdown, quiet.Crash = 0, 0
+	enter := func(name string, h habits.Habit, host *player) *player {
+		p, err := n.enter(name, h, host, 6)
+		if err != nil {
+			n.fail("%s: %v", name, err)
+		}
+		return p
+	}
+	host := enter("host", quiet, nil)
+	n.pass(time.Second)
+	var players []*migrating
+	for i := range 6 {
+		players = append(players, &migrating{player: enter(fmt.Sprint("player ", i), usual, host)})
+		n.pass(100 * time.Millisecond)
+	}
+	n.pass(leavesAt)
+	for _, p := range players {
+		if !inTouch(host, p.player, n.now-1000) {
+			n.fail("%s does not play", p.name)
+		}
+	}
+	n.weather.loss = loss
+	left := n.now
+	c.depart(n, h, host)
+	newHost, boundAt := (*player)(nil), int64(0)
+	for done := 0; done < len(players); {
+		n.pass(50 * time.Millisecond)
+		done = 0
+		for _, p := range players {
+			lost := len(p.Peers) == 0
+			if since := n.now - left; h.Crash > 0 {
+				lost = since >= c.asks.Milliseconds()
+				if since >= habits.DisconnectTimeout.Milliseconds() && len(p.Peers) > 0 {
+					p.Send(p.clock(), message(9, p.reservation.id, host.reservation.id))
+					p.Forget(host.reservation.id)
+					p.Left = true
+				}
+			} else if since > 1500 { // The transport's disconnect was lost: the game knows by its own means.
+				lost = true
+			}
+			switch x := p.candidate; {
+			case x == nil || p.next != nil:
+			case x.Status == habits.Bound:
+				p.next, newHost, p.hasQuit = x, x, true
+				boundAt = n.now
+			case x.Status == habits.Failed:
+				p.candidate = nil
+			}
+			if lost && p.next == nil && p.candidate == nil && n.now >= p.retryAt {
+				newHost = p.migrate(n, host, newHost)
+			}
+			if p.next != nil && p.next.Status == habits.Bound && (p.next == newHost || len(p.next.Peers) > 0 && inTouch(newHost, p.next, left)) {
+				done++
+			}
+		}
+		if n.now-left > 60_000 {
+			n.fail("%s: %d of %d play on", h.Name, done, len(players))
+		}
+	}
+	first := players[0].asked
+	for _, p := range players {
+		first = min(first, p.asked)
+		for code := range p.errors {
+			if code != 5 { // It relays to a host that has ended.
+				n.fail("%s got ERRORs %v", p.name, p.errors)
+			}
+		}
+	}
+	limit := c.plays.Milliseconds()
+	if loss > 0 {
+		limit += 2500 // Clients repeat what is lost each second.
+	}
+	if bound, all := boundAt-first, n.now-first; bound > limit || all > limit+1000 {
+		n.fail("%s: one is the host after %d ms, and all play on after %d ms, want %d", h.Name, bound, all, limit)
+	}
+}
+
+// depart is the end of a host.
+func (c departureCase) depart(n *netsim, h habits.Habit, host *player) {
+	n.leavers[host.reservation.id] = true
+	if h.Crash > 0 {
+		host.hasQuit = true
+		return
+	}
+	if h.Leaves {
+		if err := n.leave(host.reservation); err != nil {
+			n.fail("leave: %v", err)
+		}
+	}
+	peers := slices.Clone(host.Peers)
+	for _, peer := range peers {
+		host.Leave(host.clock(), peer, true)
+	}
+	host.paused = true
+	if !h.Disposed { // Two frames later: the players have often DISCONNECTed before.
+		n.pass(2 * habits.Frame)
+		for _, peer := range peers {
+			host.Send(host.clock(), message(9, host.reservation.id, peer))
+		}
+		for end := n.now + h.Lingers.Milliseconds(); n.now < end; n.pass(50 * time.Millisecond) {
+			host.Update(host.clock())
+		}
+	}
+	host.hasQuit = true
+}
+
+// migrate is one call of a player, and what it does with the answer. It returns the new host.
+func (p *migrating) migrate(n *netsim, host, newHost *player) *player {
+	if p.asked == 0 {
+		p.asked = n.now
+	}
+	code := host
+	if newHost != nil && newHost.Status == habits.Bound {
+		code = newHost
+	}
+	card, err := n.rig.migrate(p.reservation, code.reservation)
+	usual := habits.Habit{Name: "usual", Kind: p.Kind, Ping: habits.NGOPing}
+	if wait, ok := errors.AsType[alloc.MigrationWaitError](err); ok {
+		p.retryAt = n.now + wait.RetryAfter.Milliseconds()
+		return newHost
+	}
+	if present, ok := errors.AsType[alloc.HostPresentError](err); ok {
+		for _, x := range n.players {
+			if mID(present.Host) == x.reservation.id {
+				if p.next, err = n.enter(p.name+" again", usual, x, 0); err != nil {
+					n.fail("%s joins again: %v", p.name, err)
+				}
+				p.hasQuit = true
+				return x
+			}
+		}
+	}
+	if err != nil {
+		n.fail("%s: %v", p.name, err)
+	}
+	p.candidate = newPlayer(n, p.name+" as host", usual, nil, card)
+	p.candidate.late = true // Another one may be bound first.
+	n.at[p.candidate.ep] = p.candidate
+	n.players = append(n.players, p.candidate)
+	return newHost
 }

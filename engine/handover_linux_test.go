@@ -21,6 +21,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/enginetest"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // handOver starts another relay that takes over from the present one.
@@ -267,4 +268,63 @@ func BenchmarkHandOver(b *testing.B) {
 		s.handOver()
 	}
 	b.ReportMetric(float64(s.paused.Microseconds())/float64(b.N), "µs-pause/op")
+}
+
+// TestHandOverMigration: another process knows the players of hosts that have left, who holds a
+// reservation, and who has taken a place.
+func TestHandOverMigration(t *testing.T) {
+	s := newSite(t, engine.Config{
+		BindTimeout: 10 * time.Minute, IdleTimeout: 10 * time.Minute, HostMigrationWindow: 5 * time.Minute,
+	})
+	ask := func(player *enginetest.UTP, code proto.AllocationID) (alloc.Reservation, error) {
+		q := alloc.MigrationRequest{Tenant: enginetest.Tenant, Host: code, Code: "6789BC"}
+		copy(q.Ticket[:], player.Cred.HostConnectionData)
+		return s.relay.MigrateHost(t.Context(), q)
+	}
+	ended := func(host *enginetest.UTP) {
+		t.Helper()
+		host.Inject(append([]byte{0xDA, 0x72, 0, 11}, host.Cred.ID[:]...)) // CLOSE
+		testkit.Eventually(t, "the host has ended", func() bool {
+			_, err := s.relay.Describe(t.Context(), host.Cred.ID)
+			return errors.Is(err, alloc.ErrNotFound)
+		})
+	}
+	var players [5]*enginetest.UTP
+	closes, leaves := s.play(enginetest.UTP2, s.relay.Host("closes", 8)), s.play(enginetest.UTP2, s.relay.Host("leaves", 8))
+	for i := range players {
+		players[i] = s.join(enginetest.UTP2, fmt.Sprint("player ", i), closes)
+	}
+	other := s.join(enginetest.UTP2, "other", leaves)
+	ended(closes)
+	if err := s.relay.LeaveHost(t.Context(), alloc.LeaveRequest{Tenant: enginetest.Tenant, Host: leaves.Cred.ID}); err != nil {
+		t.Fatal(err)
+	}
+	held := make([]alloc.Reservation, 4)
+	for i := range held {
+		var err error
+		if held[i], err = ask(players[i], closes.Cred.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.handOver()
+	if _, err := ask(players[4], closes.Cred.ID); !errors.Is(err, alloc.ErrMigration) {
+		t.Errorf("a fifth player: %v", err)
+	}
+	newHost := s.play(enginetest.UTP2, held[2])
+	testkit.Eventually(t, "the other reservations have ended", func() bool {
+		_, err := s.relay.Describe(t.Context(), held[0].ID)
+		return errors.Is(err, alloc.ErrNotFound)
+	})
+	s.handOver()
+	if _, err := ask(players[0], closes.Cred.ID); !errors.Is(err, alloc.ErrHostPresent) {
+		t.Errorf("a player whose host has been replaced: %v", err)
+	}
+	ended(newHost)
+	s.handOver()
+	if _, err := ask(players[4], newHost.Cred.ID); err != nil {
+		t.Errorf("a player of the first host: %v", err)
+	}
+	if _, err := ask(other, leaves.Cred.ID); err != nil {
+		t.Errorf("the player of a host that leaves: %v", err)
+	}
 }

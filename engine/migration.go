@@ -27,8 +27,9 @@ const (
 	// departureTicks is for how long after the end of a link its host may send and still be
 	// leaving: 2 s. A host that sends later has removed the player, or goes on without it.
 	departureTicks = 2000 / table.TickMillis
-	// moveMillis is after how long a player should ask again while the join code moves.
-	moveMillis = 1000
+	// retryAfter is when a player should ask again that waits for another one: a candidate is
+	// mostly bound within a second, and the join code moves at once.
+	retryAfter = time.Second
 )
 
 // vacancy is the place of a host that has left. It is stored as JSON in a handover.
@@ -39,6 +40,7 @@ type vacancy struct {
 	MaxConnections uint16
 	Heard          table.Tick         // when the host sent its last message before it left
 	Links          uint16             // that it had when it left
+	Removals       uint16             // Account.Removals when it left
 	Until          int64              // ms; 0: it has said that it leaves, and has not ended
 	NewHost        proto.AllocationID // that has the place; zero: none
 }
@@ -51,7 +53,6 @@ type candidate struct {
 	Player     alloc.PlayerHash
 	Individual bool
 	Code       string
-	Until      int64 // ms; end of the reservation, unless it is bound
 }
 
 // migrations are the places of hosts that players may take. They belong to the control
@@ -101,15 +102,22 @@ func (c *control) noteUnlink(from, joiner, host *table.Entry, now table.Tick) {
 	j := c.shared.table.Account(joiner.Handle)
 	j.UnlinkedAt = now
 	c.shared.table.Account(host.Handle).UnlinkedAt = now
-	c.noteRemoval(from, joiner)
+	c.noteRemoval(from, joiner, now)
 }
 
 // noteRemoval records that a host has sent a DISCONNECT of a player. A host that has left
 // removes no player.
-func (c *control) noteRemoval(from, joiner *table.Entry) {
-	if from.Role == table.RoleHost && c.migrations.vacancies[from.ID] == nil {
-		c.shared.table.Account(joiner.Handle).RemovedByHost = true
+func (c *control) noteRemoval(from, joiner *table.Entry, now table.Tick) {
+	j, h := c.shared.table.Account(joiner.Handle), c.shared.table.Account(from.Handle)
+	if from.Role != table.RoleHost || j.RemovedByHost || c.migrations.vacancies[from.ID] != nil {
+		return
 	}
+	j.RemovedByHost = true
+	if now > h.RemovedAt+departureTicks {
+		h.Removals = 0
+	}
+	h.RemovedAt = now
+	h.Removals++
 }
 
 // isLeaving reports whether a link that has ended at a tick ended with its host, which sent
@@ -118,14 +126,14 @@ func isLeaving(unlinked, heard table.Tick) bool {
 	return unlinked != 0 && heard <= unlinked+departureTicks
 }
 
-// isPlayerOf reports whether a joiner is a player of its host, which has so many links and
-// was last heard at a tick, or was and had when it left.
-func (c *control) isPlayerOf(joiner *table.Entry, heard table.Tick, links uint16) bool {
+// isPlayerOf reports whether a joiner is a player of its host, which has left so. A host that
+// leaves disconnects most of its players, or none; one that removes a player keeps the others.
+func (c *control) isPlayerOf(joiner *table.Entry, host *vacancy) bool {
 	if joiner.Link != 0 {
 		return true // It names the host of its match, also if that has ended.
 	}
 	a := c.shared.table.Account(joiner.Handle)
-	return isLeaving(a.UnlinkedAt, heard) && (!a.RemovedByHost || links == 0)
+	return isLeaving(a.UnlinkedAt, host.Heard) && (!a.RemovedByHost || host.Links < host.Removals)
 }
 
 // silentAfter returns the last tick at which a live host does not count as silent.
@@ -162,6 +170,7 @@ func (c *control) beginMigration(host *table.Entry, why EndReason) bool {
 	}
 	if v == nil {
 		v = c.newVacancy(host)
+		s.vacancies[host.ID] = v
 	}
 	if len(s.queue) == maxMigrations {
 		c.endMigration()
@@ -180,15 +189,14 @@ func (c *control) hasPlayers(host *table.Entry, now int64) bool {
 	return a.Links > 0 || isLeaving(a.UnlinkedAt, heard) || took && c.migrations.vacancyOf(former, now) != nil
 }
 
-// newVacancy adds the place of a host that leaves.
+// newVacancy returns the place of a host as if it had left now.
 func (c *control) newVacancy(host *table.Entry) *vacancy {
 	a := c.shared.table.Account(host.Handle)
 	heard, _ := c.shared.table.LastSeen(host.Handle)
-	v := &vacancy{
-		Host: host.ID, Tenant: a.Tenant, Player: a.Player, MaxConnections: a.MaxConnections, Heard: heard, Links: a.Links,
+	return &vacancy{
+		Host: host.ID, Tenant: a.Tenant, Player: a.Player, MaxConnections: a.MaxConnections,
+		Heard: heard, Links: a.Links, Removals: a.Removals,
 	}
-	c.migrations.vacancies[host.ID] = v
-	return v
 }
 
 // endMigrations ends those whose time is over, and reports whether more may be due.
@@ -246,9 +254,9 @@ func (c *control) endCandidates(host, winner proto.AllocationID) {
 // joinError returns the error of a join to a host that has left.
 func (v *vacancy) joinError() error {
 	if v.NewHost.IsZero() {
-		return alloc.MigrationWaitError{Reason: "the host has left, and no player has taken its place yet", RetryAfter: moveMillis * time.Millisecond}
+		return alloc.MigrationWaitError{Reason: "the host has left, and no player has taken its place yet", RetryAfter: retryAfter}
 	}
-	return alloc.MigrationWaitError{Reason: "another player has taken the host's place, and the join code moves there", RetryAfter: moveMillis * time.Millisecond}
+	return alloc.MigrationWaitError{Reason: "another player has taken the host's place, and the join code moves there", RetryAfter: retryAfter}
 }
 
 // checkHost returns the error of a join to a host, or nil.
@@ -355,7 +363,7 @@ func (c *control) placeFor(t *claims, host proto.AllocationID, now int64) (proto
 		return none, alloc.ErrNotFound // It is the host of another match.
 	}
 	v := s.vacancyOf(t.match, now)
-	if v != nil && !c.isPlayerOf(&player, v.Heard, v.Links) {
+	if v != nil && !c.isPlayerOf(&player, v) {
 		return none, alloc.ErrNotFound
 	}
 	if s.vacancyOf(last, now) == nil {
@@ -377,17 +385,18 @@ func (c *control) checkSilence(id proto.AllocationID, own bool, player *table.En
 		return alloc.ErrNotFound
 	}
 	heard, _ := c.shared.table.LastSeen(host.Handle)
-	if own && !c.isPlayerOf(player, heard, c.shared.table.Account(host.Handle).Links) {
-		if a := c.shared.table.Account(player.Handle); a.UnlinkedAt == 0 || a.RemovedByHost {
-			return alloc.ErrNotFound
-		}
-		return alloc.HostPresentError{Host: id}
-	}
+	silent, a := c.isSilent(&host, now), c.shared.table.Account(player.Handle)
 	switch {
-	case c.isSilent(&host, now):
-		return nil
-	case !own:
+	case !own && !silent:
 		return alloc.HostPresentError{Host: id}
+	case !own || c.isPlayerOf(player, c.newVacancy(&host)):
+	case a.RemovedByHost && (silent || !isLeaving(a.UnlinkedAt, heard)), a.UnlinkedAt == 0:
+		return alloc.ErrNotFound
+	case !a.RemovedByHost:
+		return alloc.HostPresentError{Host: id} // The host goes on without this player.
+	}
+	if silent {
+		return nil
 	}
 	wait := int64(table.TickMillis)
 	if after := c.silentAfter(host.Handle); after >= tick(now) {
@@ -439,13 +448,8 @@ func (c *control) checkCandidates(former proto.AllocationID, joiner *table.Entry
 	if c.yieldingCandidate(all, joiner, now) >= 0 {
 		return nil
 	}
-	first := all[0].Until
-	for _, x := range all {
-		first = min(first, x.Until)
-	}
 	return alloc.MigrationWaitError{
-		Reason:     fmt.Sprintf("%d players hold a reservation for the host's place", maxCandidates),
-		RetryAfter: time.Duration(max(first-now, table.TickMillis)) * time.Millisecond,
+		Reason: fmt.Sprintf("%d players hold a reservation for the host's place", maxCandidates), RetryAfter: retryAfter,
 	}
 }
 
@@ -471,7 +475,7 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 		return alloc.ErrFull // The table has no other reason.
 	}
 	c.addRecord(h)
-	x.Player, x.Individual, x.Until = a.Player, joiner.Is(table.Individual), now+int64(s.bindWithin+1)*table.TickMillis
+	x.Player, x.Individual = a.Player, joiner.Is(table.Individual)
 	s.candidates[former] = append(s.candidates[former], x)
 	s.places[x.ID] = former
 	if a.CandidateAt == 0 {
@@ -562,7 +566,7 @@ func (c *control) leave(r *alloc.LeaveRequest, now int64) error {
 		c.end(host.Handle, EndClosed)
 		return nil
 	}
-	c.newVacancy(&host)
+	c.migrations.vacancies[host.ID] = c.newVacancy(&host)
 	return nil
 }
 

@@ -25,6 +25,7 @@ type mVacancy struct {
 	max            int
 	heard          int64 // tick
 	links          int
+	removals       int
 	until          int64 // 0: the host is live, and has said that it leaves
 	newHost        mID
 }
@@ -60,6 +61,8 @@ func newMMigrations() mMigrations {
 type mMatch struct {
 	unlinked    int64 // tick at which a link of a joiner, or the last one of a host, was closed; 0: none
 	removed     bool  // the host sent a DISCONNECT of the joiner
+	removals    int   // of a host: players that it removed within 2 s each
+	removedAt   int64 // tick
 	leftBehind  bool  // the host ended first
 	candidateAt int64 // tick of a player's first reservation for its host's place
 }
@@ -90,25 +93,30 @@ func (m *model) notesEnd(host mID, own, other map[mID]int64) {
 // closes notes who closed a link.
 func (m *model) closes(a, peer *mAlloc, at int64) {
 	a.unlinked, peer.unlinked = at/250, at/250
-	m.removes(a, peer)
+	m.removes(a, peer, at)
 }
 
 // removes notes a DISCONNECT of a host that has not left.
-func (m *model) removes(a, joiner *mAlloc) {
-	if a.role == "host" && joiner != nil && joiner.role == "joiner" && m.vacancies[a.id] == nil {
-		joiner.removed = true
+func (m *model) removes(a, joiner *mAlloc, at int64) {
+	if a.role != "host" || joiner == nil || joiner.role != "joiner" || joiner.removed || m.vacancies[a.id] != nil {
+		return
 	}
+	joiner.removed = true
+	if at/250 > a.removedAt+8 {
+		a.removals = 0
+	}
+	a.removals++
+	a.removedAt = at / 250
 }
 
-// plays reports whether a joiner is a player of its host, which was heard at a tick and has, or
-// had, so many links.
-func (m *model) plays(a *mAlloc, heard int64, links int) bool {
+// plays reports whether a joiner is a player of its host, which has left so, or may have.
+func (m *model) plays(a *mAlloc, v *mVacancy) bool {
 	switch {
 	case a.links[a.match], a.leftBehind:
 		return true
-	case a.unlinked == 0 || heard > a.unlinked+8:
+	case a.unlinked == 0 || v.heard > a.unlinked+8:
 		return false
-	case a.removed && links > 0:
+	case a.removed && v.links >= v.removals:
 		m.cover("migration: the player was removed")
 		return false
 	case a.removed:
@@ -124,9 +132,9 @@ func (m *model) isSilent(host *mAlloc) bool {
 }
 
 func (m *model) newVacancy(a *mAlloc) *mVacancy {
-	v := &mVacancy{tenant: a.tenant, player: a.player, max: a.max, heard: a.received / 250, links: len(a.links)}
-	m.vacancies[a.id] = v
-	return v
+	return &mVacancy{
+		tenant: a.tenant, player: a.player, max: a.max, heard: a.received / 250, links: len(a.links), removals: a.removals,
+	}
 }
 
 // ends is what the end of an allocation means for migrations. Its links are still there.
@@ -149,6 +157,7 @@ func (m *model) ends(a *mAlloc) {
 	}
 	if v == nil {
 		v = m.newVacancy(a)
+		m.vacancies[a.id] = v
 	}
 	v.until = m.now + mHostMigrationWindow
 }
@@ -197,7 +206,7 @@ func (m *model) migrate(c *mReservation, host mID) (verdict string, place, yield
 		return "none", mID{}, mID{}
 	}
 	v := m.vacancyOf(c.match)
-	if v != nil && !m.plays(player, v.heard, v.links) {
+	if v != nil && !m.plays(player, v) {
 		m.cover("migration: of no player of the host")
 		return "none", mID{}, mID{}
 	}
@@ -207,10 +216,18 @@ func (m *model) migrate(c *mReservation, host mID) (verdict string, place, yield
 		case h == nil:
 			m.cover("migration: no place is free")
 			return "none", mID{}, mID{}
-		case v == nil && !m.plays(player, h.received/250, len(h.links)) && (player.unlinked == 0 || player.removed):
-			m.cover("migration: the host goes on, and has removed the player")
-			return "none", mID{}, mID{}
-		case v == nil && !m.plays(player, h.received/250, len(h.links)):
+		case v == nil && !m.plays(player, m.newVacancy(h)):
+			switch goesOn := h.received/250 > player.unlinked+8; {
+			case player.unlinked == 0 || player.removed && goesOn:
+				m.cover("migration: the host goes on, and has removed the player")
+				return "none", mID{}, mID{}
+			case player.removed && m.isSilent(h):
+				m.cover("migration: the host is silent, and has removed the player")
+				return "none", mID{}, mID{}
+			case player.removed:
+				m.cover("migration: the host has removed the player, and may leave")
+				return "waits", mID{}, mID{}
+			}
 			m.cover("migration: the host goes on without the player")
 			return "present", mID{}, mID{}
 		case m.isSilent(h):
@@ -295,7 +312,7 @@ func (m *model) takeOver(a *mAlloc) {
 			if host.at != "" && host.heard != 0 {
 				m.send(host.at, mError(host.id, 1), true)
 			}
-			m.newVacancy(host)
+			m.vacancies[former] = m.newVacancy(host)
 		} else {
 			m.cover("migration: ends a host that has said that it leaves")
 		}
@@ -320,7 +337,7 @@ func (m *model) leave(host mID, tenant, player string) bool {
 		return true
 	}
 	m.cover("migration: a host says that it leaves")
-	m.newVacancy(a)
+	m.vacancies[a.id] = m.newVacancy(a)
 	return true
 }
 
@@ -398,8 +415,8 @@ func (s *sim) learn() {
 			s.fail("host %x: the engine has no place of it", host)
 			return
 		case m.unsure[host]:
-			v.links, v.until = int(w.Links), w.Until
-		case v.links != int(w.Links) || v.heard != int64(w.Heard) || v.newHost != mID(w.NewHost) ||
+			v.links, v.until, v.removals = int(w.Links), w.Until, int(w.Removals)
+		case v.links != int(w.Links) || v.removals != int(w.Removals) || v.heard != int64(w.Heard) || v.newHost != mID(w.NewHost) ||
 			(v.until == 0) != (w.Until == 0) || w.Until < v.until || w.Until > v.until+5000:
 			s.fail("the place of host %x: engine has %+v, model %+v", host, w, v)
 		default:
@@ -416,7 +433,7 @@ func (s *sim) learn() {
 		}
 		for _, c := range s.cards {
 			if c.id == mID(host) {
-				m.vacancies[mID(host)] = &mVacancy{c.tenant, c.player, c.max, int64(w.Heard), int(w.Links), w.Until, mID(w.NewHost)}
+				m.vacancies[mID(host)] = &mVacancy{c.tenant, c.player, c.max, int64(w.Heard), int(w.Links), int(w.Removals), w.Until, mID(w.NewHost)}
 			}
 		}
 	}
@@ -496,6 +513,15 @@ func (s *sim) hostLeaves(o op) {
 		stay(time.Second)
 		s.datagram(at, pingMessage(host.id))
 		players(func(x *mReservation, _ *mAlloc) { s.datagram(at, message(9, host.id, x.id)) })
+	case 6: // a kick
+		one := true
+		players(func(x *mReservation, a *mAlloc) {
+			if one && a.links[host.id] {
+				s.datagram(at, message(9, host.id, x.id))
+				s.migrate(x, c.match)
+				one = false
+			}
+		})
 	}
 	if o.c%3 == 0 {
 		stay([...]time.Duration{0, 1750, 2250, 3000}[o.c/3%4] * time.Millisecond)
@@ -533,7 +559,7 @@ func (s *sim) takePlaces(c *mReservation, o op, stay func(time.Duration)) {
 			s.datagram(s.home(host.mReservation, 1), pingMessage(host.id)) // It is back.
 			s.bindCandidates(o.c)
 		}
-		if (round+o.a)%3 == 0 {
+		if (round+o.b/8)%5 == 0 {
 			s.bindCandidates(o.c + round)
 		}
 		if v := s.model.vacancies[c.match]; v != nil && s.model.allocs[v.newHost] != nil && o.d/64%2 == 0 {

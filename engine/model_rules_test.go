@@ -326,7 +326,7 @@ func (m *model) link(a, host *mAlloc, at int64) {
 	}
 	m.releaseReservedSlot(a, host)
 	a.leaving, a.banned, a.hadLink = 0, false, true
-	a.mMatch = mMatch{candidateAt: a.candidateAt}
+	a.unlinked, a.removed = 0, false
 	m.record(host)
 }
 
@@ -393,7 +393,7 @@ func (m *model) disconnected(a *mAlloc, to mID, pkt string, arrived int64) strin
 	}
 	if to != a.id && (to == a.match || peer != nil && peer.match == a.match) {
 		m.cover("disconnect: no link, same match, echoed")
-		m.removes(a, peer)
+		m.removes(a, peer, arrived)
 		m.blockRelink(a, to)
 		m.charge(a, 36)
 		m.send(a.at, pkt, false)

@@ -214,7 +214,11 @@ func (s *sim) do(o op) {
 		}
 		switch c := s.reservation(o.a); o.d / 2 % 8 {
 		case 0:
-			s.sayLeave(s.reservation(o.b), c)
+			host := s.reservation(o.b)
+			if o.c%3 != 0 {
+				c = host
+			}
+			s.sayLeave(host, c)
 		case 1:
 			s.bindCandidates(o.b)
 		default:
@@ -435,6 +439,7 @@ var modelRules = []string{
 	"migration: of a player that is not bound", "migration: of another match", "migration: of no player of the host",
 	"migration: no place is free", "migration: the player was removed", "migration: the player disconnected itself",
 	"migration: the host disconnected all as it left", "migration: the host goes on, and has removed the player",
+	"migration: the host is silent, and has removed the player", "migration: the host has removed the player, and may leave",
 	"migration: the host goes on without the player", "migration: the host is silent", "migration: the host was heard",
 	"migration: the new host is there", "migration: the new host has left too", "migration: granted",
 	"migration: granted again to the same player", "migration: others hold all reservations",

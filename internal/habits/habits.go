@@ -61,6 +61,30 @@ type Habit struct {
 	// sends CLOSE.
 	Shutdown time.Duration
 	Disposed bool
+	// Leaves: a host calls leave before it shuts down. Lingers is for how long its driver
+	// stays after the last DISCONNECT.
+	Leaves  bool
+	Lingers time.Duration
+}
+
+// DisconnectTimeout is after how long without a message of its host a player of Unity's
+// transport disconnects by itself.
+const DisconnectTimeout = 30 * time.Second
+
+// Departures returns the habits of hosts that leave a match.
+func Departures() []Habit {
+	const at = 5 * time.Second
+	ngo := func(name string, kind Kind) Habit { return Habit{Name: name, Kind: kind, Ping: NGOPing, Shutdown: at} }
+	disposed, plain := ngo("a driver that is disposed at once", UTP27()), Habit{Name: "a plain end", Kind: UTP27(), Shutdown: at}
+	disposed.Disposed = true
+	plain.Lingers = time.Second
+	recipe, fast := ngo("leave, then NGO's Shutdown", UTP27()), disposed
+	recipe.Leaves = true
+	fast.Name, fast.Leaves = "leave, and a driver that is disposed at once", true
+	return []Habit{
+		ngo("NGO's Shutdown", UTP27()), ngo("NGO's Shutdown, UTP 1.x", UTP1()), disposed, plain, recipe, fast,
+		{Name: "a crash", Kind: UTP27(), Crash: at}, {Name: "a crash, UTP 1.x", Kind: UTP1(), Crash: at},
+	}
 }
 
 // Table returns the habits of players and hosts.

@@ -45,13 +45,13 @@ func (t *Table) AppendAllocation(b []byte, h Handle) []byte {
 	}
 	for _, word := range [...]uint64{
 		a.Tenant, e.Endpoint.Hi, e.Endpoint.Lo, e.Endpoint.Tail, uint64(a.LostEndpoint), flags,
-		pair(uint32(e.Nonce), uint32(a.Epoch)), pair(uint32(a.MaxConnections), uint32(a.AwaitedLinks)),
+		pair(uint32(e.Nonce), uint32(a.Epoch)), pair(uint32(a.MaxConnections), uint32(a.AwaitedLinks)|uint32(a.Removals)<<16),
 		pair(uint32(a.EndpointAt), a.LinkGate), pair(uint32(a.ReservedAt), uint32(a.DeferredUntil)),
 		pair(uint32(a.CloseAt), uint32(a.UnlinkAt)), pair(uint32(unlinkedAt), a.StateIndex),
 		pair(t.identity(h.slot()).path.Load(), act.heard.Load()),
 		pair(act.relayed.Load(), act.received.Load()), pair(act.notified.Load(), act.unvalidated.Load()),
 		act.quotaGate.Load(), act.sent.Load(), pair(large.dropped.Load(), large.forwarded.Load()),
-		pair(t.mismatchGate(h).Load(), t.excessGate(h).Load()), pair(0, uint32(a.CandidateAt)),
+		pair(t.mismatchGate(h).Load(), t.excessGate(h).Load()), pair(uint32(a.RemovedAt), uint32(a.CandidateAt)),
 	} {
 		b = binary.LittleEndian.AppendUint64(b, word)
 	}
@@ -96,7 +96,7 @@ func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uin
 	}
 	role := Role(w[5])
 	id := proto.AllocationID(ids[0])
-	if _, exists := t.ByID(id); exists || role != RoleHost && role != RoleJoiner || uint32(w[19]) != 0 {
+	if _, exists := t.ByID(id); exists || role != RoleHost && role != RoleJoiner || uint32(w[5])>>28 != 0 {
 		return 0, ErrHandover
 	}
 	h, err := t.Reserve(Spec{
@@ -107,13 +107,13 @@ func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uin
 		return 0, err
 	}
 	a, act, large, flags := t.Account(h), t.Activity(h), t.LargeMessages(h), w[5]
-	a.LostEndpoint, a.AwaitedLinks, a.DisconnectedBy = uint32(w[4]), uint16(w[7]>>32), Role(flags>>16)
+	a.LostEndpoint, a.AwaitedLinks, a.Removals, a.DisconnectedBy = uint32(w[4]), uint16(w[7]>>32), uint16(w[7]>>48), Role(flags>>16)
 	a.EverLinked, a.LinkBlocked = flags>>24&1 == 1, flags>>25&1 == 1
 	a.EndpointAt, a.LinkGate = Tick(w[8]), uint32(w[8]>>32)
 	a.DeferredUntil = Tick(w[9] >> 32)
 	a.CloseAt, a.UnlinkAt = Tick(w[10]), Tick(w[10]>>32)
 	a.UnlinkedAt, a.StateIndex = Tick(w[11]), uint32(w[11]>>32)
-	a.CandidateAt, a.RemovedByHost = Tick(w[19]>>32), flags>>27&1 == 1
+	a.RemovedAt, a.CandidateAt, a.RemovedByHost = Tick(w[19]), Tick(w[19]>>32), flags>>27&1 == 1
 	act.heard.Store(uint32(w[12] >> 32))
 	act.relayed.Store(uint32(w[13]))
 	act.received.Store(uint32(w[13] >> 32))

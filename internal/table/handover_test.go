@@ -85,6 +85,7 @@ func fillRandomly(t *Table, h Handle, random *rand.Rand) {
 	a.LostEndpoint, a.EndpointAt, a.LinkGate = random.Uint32(), Tick(random.Uint32()), random.Uint32()
 	a.DeferredUntil, a.CloseAt, a.UnlinkAt = Tick(random.Uint32()), Tick(random.Uint32()), Tick(random.Uint32())
 	a.UnlinkedAt, a.CandidateAt, a.RemovedByHost = Tick(random.Uint32()), Tick(random.Uint32()), random.IntN(2) == 0
+	a.RemovedAt, a.Removals = Tick(random.Uint32()), uint16(random.Uint32())
 	a.StateIndex, a.AwaitedLinks = random.Uint32(), uint16(random.Uint32())
 	a.DisconnectedBy, a.EverLinked, a.LinkBlocked = Role(random.IntN(3)), random.IntN(2) == 0, random.IntN(2) == 0
 	act.heard.Store(random.Uint32())
@@ -116,7 +117,7 @@ func TestHandoverMalformed(t *testing.T) {
 	role := bytes.Clone(good)
 	role[64+8*5] = 3
 	rest := bytes.Clone(good)
-	rest[64+8*19] = 1
+	rest[64+8*5+3] = 0x80
 	index := func(uint64) uint32 { return 0 }
 	for name, b := range map[string][]byte{"short": good[:HandoverLen-1], "role": role, "rest": rest} {
 		if _, err := to.RestoreAllocation(b, index); !errors.Is(err, ErrHandover) {

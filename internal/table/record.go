@@ -174,6 +174,7 @@ type Account struct {
 	// none has, or the joiner has a link. See [AtHostsEnd].
 	UnlinkedAt  Tick
 	CandidateAt Tick // of a joiner: when it was first a candidate for its host's place; zero: never
+	RemovedAt   Tick // of a host: when it last sent a DISCONNECT of a player; zero: never
 
 	StateIndex uint32 // index of its record in the state file; zero: none
 
@@ -187,6 +188,7 @@ type Account struct {
 	Epoch          uint16 // key epoch of its connection data
 	MaxConnections uint16 // of a host
 	Links          uint16 // open links of a host
+	Removals       uint16 // of a host: players of which it sent a DISCONNECT in a series that ended at RemovedAt
 	AwaitedLinks   uint16 // of a host that came back: its links before the restart that have not come back
 
 	DisconnectedBy Role // the sender of the DISCONNECT that UnlinkAt waits for
