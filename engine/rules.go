@@ -37,7 +37,8 @@ package engine
 //	                 allocation lost the endpoint within 10 s, or its path is validated
 //	                 and the owner's is not; ended allocation: silence
 //	                 if another one is bound to the endpoint, else ERROR 4, whatever the
-//	                 nonce; nonce: same endpoint equal
+//	                 nonce; a reservation for a host's place that is not free: it ends,
+//	                 ERROR 4; nonce: same endpoint equal
 //	                 or higher, other endpoint higher, else silence and the allocation
 //	                 lives on for 60 s from there, once; else BIND_RECEIVED, and the
 //	                 endpoint's former owner loses it
@@ -130,26 +131,49 @@ package engine
 // counts as sent, answered or not. RELAY and DISCONNECT count as received by
 // the peer to which they go.
 //
-// # Migration
+// # Host migration
 //
 // With [Config].HostMigrationWindow a player may take the place of its host by
-// [Server.Migrate], not by a message of the protocol. In the order of the checks:
+// [Server.MigrateHost], not by a message of the protocol. A host has left when it has ended,
+// but not by an operator; when its owner says that it leaves ([Server.LeaveHost]); and, for a
+// player that asks, when it was silent for HostMigrationSilence. One that was never bound has
+// no players, and leaving ends it.
 //
-//	ticket             not of this match, tenant and player, or of a player that is not
-//	                   bound: not found
-//	host alive         heard within HostMigrationSilence (a host that was never bound:
-//	                   reserved within it), or the player is not linked to it: present;
-//	                   else the host ends, with ERROR 1 to its endpoint
-//	host ended         longer ago than HostMigrationWindow, by an operator, or without this
-//	                   player: not found
-//	first player       it has the permission for 3 s, again at each call, and after them
-//	                   until another one asks
-//	any other player   MigrationError with the one that has it
+// A player of a host is a joiner that is bound now, and is linked to it, was at its end, or
+// whose link one side has closed, if the host sent nothing later than 2 s after that. What it
+// sends after it has said that it leaves does not count. A player is none, but removed, if
+// the host sent a DISCONNECT of it, which may find no link, and has at its end as many other
+// links as it sent DISCONNECTs of players, each within 2 s of the one before: a host that
+// leaves disconnects all, and one that removes a player keeps the others.
 //
-// The players of a host that ended are those that were linked to it, or, if it had no link,
-// those that it disconnected within 2 s each, the last of them within 2 s before its last
-// message; and those of a host with a join code that no client has bound: all. A join to
-// such a host gets the MigrationError.
+// In the order of the checks:
+//
+//	ticket             not of this tenant and player, or of a joiner that is not bound: not
+//	                   found
+//	join code          leads to a host that is neither that of the ticket nor one that took
+//	                   its place, or the place of such a one: not found
+//	host left          longer ago than HostMigrationWindow, or the joiner is no player of
+//	                   it: not found
+//	host not left      removed the joiner, and was silent or sent something later, or was
+//	                   never linked to it: not found; sent something later than 2 s after
+//	                   the joiner closed the link: present; else wait
+//	another player     has the place: present, unless that host has left too; its players
+//	                   and those of the host before may then take its place, each as long
+//	                   as the place of their own host may be taken
+//	candidates         the same player holds a reservation for the place: a new one
+//	                   replaces it; four others do: one whose player got its first one
+//	                   longer than BindTimeout ago yields to a player that did not, else wait
+//	                   (the same player as at a full host)
+//	else               a reservation with the former host's number of connections, also
+//	                   while the relay drains. It takes seats, and expires as any other
+//
+// The first BIND of a candidate takes the place: the other reservations and the former host
+// end, a silent one with ERROR 1 to its endpoint, and the new host has the join code. If a
+// host that was silent has been heard again, the BIND gets ERROR 4, as those of reservations
+// that have ended. While nobody has the place, and until the code has moved, a join gets the
+// MigrationWaitError, except at a silent host, which may come back.
+//
+// A migration survives a handover to another process, and no crash.
 //
 // # After a restart
 //
