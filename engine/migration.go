@@ -181,12 +181,12 @@ func (c *control) beginMigration(host *table.Entry, why EndReason) bool {
 }
 
 // hasPlayers reports whether a host that ends may have players, of its own or of the host
-// whose place it took.
+// whose place it took, or players that hold a reservation already.
 func (c *control) hasPlayers(host *table.Entry, now int64) bool {
 	a := c.shared.table.Account(host.Handle)
 	heard, _ := c.shared.table.LastSeen(host.Handle)
 	former, took := c.migrations.places[host.ID]
-	return a.Links > 0 || isLeaving(a.UnlinkedAt, heard) || took && c.migrations.vacancyOf(former, now) != nil
+	return a.Links > 0 || isLeaving(a.UnlinkedAt, heard) || len(c.migrations.candidates[host.ID]) > 0 || took && c.migrations.vacancyOf(former, now) != nil
 }
 
 // newVacancy returns the place of a host as if it had left now.

@@ -143,6 +143,9 @@ func (m *model) ends(a *mAlloc) {
 		m.notesEnd(a.match, m.playerEnded, m.began)
 		return
 	}
+	if former, ok := m.places[a.id]; ok {
+		m.notesEnd(former, m.playerEnded, m.began)
+	}
 	m.removeCandidate(a.id)
 	m.notesEnd(a.id, m.began, m.playerEnded)
 	for id := range a.links {
@@ -150,7 +153,7 @@ func (m *model) ends(a *mAlloc) {
 	}
 	v := m.vacancies[a.id]
 	former := m.places[a.id]
-	if !a.bound || v == nil && len(a.links) == 0 && (a.unlinked == 0 || a.received/250 > a.unlinked+8) && m.vacancyOf(former) == nil {
+	if !a.bound || v == nil && len(a.links) == 0 && len(m.candidates[a.id]) == 0 && (a.unlinked == 0 || a.received/250 > a.unlinked+8) && m.vacancyOf(former) == nil {
 		delete(m.vacancies, a.id)
 		m.endCandidates(a.id, mID{})
 		return
