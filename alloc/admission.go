@@ -40,10 +40,12 @@ type AdmissionRequest struct {
 	// Role is RoleHost or RoleJoiner.
 	Role Role
 	// MaxConnections and Region are those of a host's request, with the default
-	// region if it named none; zero for a joiner.
+	// region if it named none; zero for a joiner, and for a player that would take the place
+	// of a host and gets that one's.
 	MaxConnections int
 	Region         string
-	// Host is the host that a joiner's code resolved to; zero for a host.
+	// Host is the host that the code of a joiner, or of a player that would take its place,
+	// resolved to; zero for the host of a new match.
 	Host proto.AllocationID
 }
 

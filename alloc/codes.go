@@ -34,6 +34,9 @@ func (s *Service) JoinCode(ctx context.Context, c Caller, id proto.AllocationID)
 	if d.Role != RoleHost || d.Tenant != c.Tenant.Hash() || !c.owns(d) {
 		return "", ErrNotFound
 	}
+	if d.Code != "" {
+		return d.Code, nil
+	}
 	for range codeAttempts {
 		code, err := s.store.CodeOf(ctx, c.Tenant, id)
 		if err == nil {

@@ -132,17 +132,23 @@ func (m *MemoryStore) forget(host proto.AllocationID) {
 	}
 }
 
-// MoveCode makes a code of from, or one that leads nowhere, the code of to.
-func (m *MemoryStore) MoveCode(_ context.Context, t Tenant, code string, from, to proto.AllocationID) (bool, error) {
+// MoveCode makes a code of from, or one that leads nowhere, the code of to, for the tenant
+// with that hash. It reports false, and changes nothing, when the code leads to another host
+// or to has another code. For engine.Hooks.OnMigrate.
+func (m *MemoryStore) MoveCode(_ context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
 	packed, ok := joincode.Pack(code)
 	if !ok {
 		return false, ErrCodeMalformed
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := codeKey{t.Hash(), packed}
+	key := codeKey{tenant, packed}
 	if n := m.findCode(key); n >= 0 {
-		if m.slab.at(n).host != from || m.findHost(to) >= 0 {
+		holder := m.slab.at(n).host
+		if holder == to {
+			return true, nil
+		}
+		if holder != from || m.findHost(to) >= 0 {
 			return false, nil
 		}
 		m.forget(from)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -86,15 +87,6 @@ type MigrationRelay interface {
 	LeaveHost(ctx context.Context, r LeaveRequest) error
 }
 
-// CodeMover is a [Store] in which a join code can pass from a host to another one.
-type CodeMover interface {
-	Store
-	// MoveCode makes a code of from, or one that leads nowhere, the code of to. It reports
-	// false, and changes nothing, when the code leads to another host or to has a code. It
-	// is atomic: of several calls with the same from, one succeeds.
-	MoveCode(ctx context.Context, t Tenant, code string, from, to proto.AllocationID) (bool, error)
-}
-
 // MigrationClaim is the request of a player to take the place of its host.
 type MigrationClaim struct {
 	Code string
@@ -103,11 +95,12 @@ type MigrationClaim struct {
 }
 
 // HostMigration reports whether players may take the place of a host that has left.
-func (s *Service) HostMigration() bool { return s.candidates != nil }
+func (s *Service) HostMigration() bool { return s.migrations != nil }
 
 // Migrate reserves an allocation with which a player takes the place of its host, once it has
-// bound it: see [MigrationRelay]. Errors: ErrTenantName, ErrCodeMalformed, ErrCodeNotFound,
-// and those of MigrateHost and Allocate.
+// bound it: see [MigrationRelay]. The join code leads to the new host when the program has
+// moved it, see engine.Hooks.OnMigrate. Errors: ErrTenantName, ErrCodeMalformed,
+// ErrCodeNotFound, ErrOutstanding, those of MigrateHost and those of ServiceConfig.Admit.
 func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (Reservation, error) {
 	res, err := s.migrate(ctx, c, claim)
 	if errors.Is(err, ErrCodeNotFound) {
@@ -117,27 +110,51 @@ func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (
 }
 
 func (s *Service) migrate(ctx context.Context, c Caller, claim MigrationClaim) (Reservation, error) {
-	if s.candidates == nil {
+	if s.migrations == nil {
 		return Reservation{}, ErrNotFound
 	}
-	if err := c.Tenant.Validate(); err != nil {
-		return Reservation{}, err
-	}
-	code, err := ParseCode(claim.Code)
+	code, host, err := s.lookUp(ctx, c.Tenant, claim.Code)
 	if err != nil {
 		return Reservation{}, err
 	}
-	host, err := s.store.HostOf(ctx, c.Tenant, code)
-	if err != nil {
-		return Reservation{}, fmt.Errorf("look up the host: %w", err)
+	r := MigrationRequest{
+		Tenant: c.Tenant, Player: actsFor(c), ClientAddress: c.Address, Host: host, Code: code, Ticket: claim.Ticket,
 	}
-	r := MigrationRequest{Tenant: c.Tenant, ClientAddress: c.Address, Host: host, Code: code, Ticket: claim.Ticket}
-	if !c.Server {
-		r.Player = HashPlayer(c.Tenant, c.Player)
-	}
-	res, err := s.candidates.MigrateHost(ctx, r)
+	res, err := s.reserve(ctx, AdmissionRequest{Caller: c, Role: RoleHost, Host: host}, r.Player, func() (Reservation, error) {
+		ctx, span := trace.Start(ctx, "migrate")
+		res, err := s.migrations.MigrateHost(ctx, r)
+		endReservation(span, res, err)
+		return res, err
+	})
 	if err != nil {
 		return Reservation{}, fmt.Errorf("migrate a host: %w", err)
 	}
-	return res, nil
+	return s.withRegion(res), nil
+}
+
+// Leave records that a host leaves, so that its players may take its place at once. It may
+// be called again. Errors: ErrTenantName, ErrUnavailable, and ErrNotFound for an allocation
+// that has ended, is a joiner's, or belongs to another caller.
+func (s *Service) Leave(ctx context.Context, c Caller, host proto.AllocationID) error {
+	if s.migrations == nil {
+		return ErrNotFound
+	}
+	if err := c.Tenant.Validate(); err != nil {
+		return err
+	}
+	ctx, span := trace.Start(ctx, "leave")
+	err := s.migrations.LeaveHost(ctx, LeaveRequest{Tenant: c.Tenant, Player: actsFor(c), Host: host})
+	span.End(err)
+	if err != nil {
+		return fmt.Errorf("leave: %w", err)
+	}
+	return nil
+}
+
+// actsFor returns the player whose allocations a caller may use, zero for any.
+func actsFor(c Caller) PlayerHash {
+	if c.Server {
+		return PlayerHash{}
+	}
+	return HashPlayer(c.Tenant, c.Player)
 }

@@ -142,6 +142,9 @@ type Description struct {
 	Player PlayerHash
 	Role   Role
 	Bound  bool
+	// Code is the join code that the relay itself gives a host in the place of a former one,
+	// or would give it; empty for others.
+	Code string
 }
 
 // Region is a location of relays.

@@ -69,12 +69,11 @@ type ServiceConfig struct {
 	// Unlimited disables MaxOutstanding, for development.
 	Unlimited bool
 	// HostMigration lets a player take the place of a host that has left, see
-	// Service.Migrate. Relay must be a MigrationRelay, and Store a CodeMover.
+	// Service.Migrate. Relay must be a MigrationRelay.
 	HostMigration bool
 	// KeepCode makes the code of a host survive a crash of the relay. It is called
 	// after the store has accepted the code and each time before JoinCode returns it, also
-	// concurrently for one host. Migrate calls it before the store moves a code to the host,
-	// which it may not do then. If it fails, JoinCode returns ErrUnavailable, or ErrNotFound
+	// concurrently for one host. If it fails, JoinCode returns ErrUnavailable, or ErrNotFound
 	// if KeepCode did. Nil: only the store has codes. See engine.Server.KeepCode.
 	KeepCode func(ctx context.Context, host proto.AllocationID, code string) error
 	// Admit is called before each reservation that the other rules permit. An error
@@ -99,10 +98,8 @@ func (c *ServiceConfig) validate() error {
 		return fmt.Errorf("%w: Relay is nil", ErrServiceConfig)
 	case c.Store == nil:
 		return fmt.Errorf("%w: Store is nil", ErrServiceConfig)
-	case c.HostMigration && !implements[MigrationRelay](c.Relay):
+	case c.HostMigration && !isMigrationRelay(c.Relay):
 		return fmt.Errorf("%w: HostMigration with a Relay that has none", ErrServiceConfig)
-	case c.HostMigration && !implements[CodeMover](c.Store):
-		return fmt.Errorf("%w: HostMigration with a Store that moves no codes", ErrServiceConfig)
 	case len(c.Regions) == 0 && c.LiveRegions == nil:
 		return fmt.Errorf("%w: Regions is empty", ErrServiceConfig)
 	case c.MaxConnections < 0 || c.MaxConnections > math.MaxUint16:
@@ -124,8 +121,8 @@ func (c *ServiceConfig) validate() error {
 	return nil
 }
 
-func implements[T any](v any) bool {
-	_, ok := v.(T)
+func isMigrationRelay(r Relay) bool {
+	_, ok := r.(MigrationRelay)
 	return ok
 }
 
@@ -147,8 +144,7 @@ func (c *ServiceConfig) setDefaults() {
 type Service struct {
 	relay             Relay
 	store             Store
-	candidates        MigrationRelay // nil: no player takes the place of a host
-	codes             CodeMover      // nil with candidates
+	migrations        MigrationRelay // nil: no player takes the place of a host
 	regions           []Region
 	liveRegions       func() []Region // nil: regions
 	allowedRegions    func(Tenant) []string
@@ -189,7 +185,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		rand:              cfg.Rand,
 	}
 	if cfg.HostMigration {
-		s.candidates, s.codes = cfg.Relay.(MigrationRelay), cfg.Store.(CodeMover)
+		s.migrations = cfg.Relay.(MigrationRelay)
 	}
 	if !cfg.Unlimited {
 		s.outstanding = newOutstandingLimit(cfg.MaxOutstanding, cfg.BindTimeout, maxOutstandingTracked)
@@ -279,11 +275,6 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 	if err != nil {
 		return Reservation{}, err
 	}
-	return s.reserveHost(ctx, c, player, maxConnections, region)
-}
-
-// reserveHost reserves an allocation for a host, whose request has been checked.
-func (s *Service) reserveHost(ctx context.Context, c Caller, player PlayerHash, maxConnections int, region string) (Reservation, error) {
 	q := AdmissionRequest{Caller: c, Role: RoleHost, MaxConnections: maxConnections, Region: region}
 	name := c.Player
 	if player != HashPlayer(c.Tenant, name) { // A backend called for the player of a ticket.
@@ -317,16 +308,9 @@ func (s *Service) Join(ctx context.Context, c Caller, code string) (Reservation,
 }
 
 func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation, error) {
-	if err := c.Tenant.Validate(); err != nil {
-		return Reservation{}, err
-	}
-	code, err := ParseCode(code)
+	_, host, err := s.lookUp(ctx, c.Tenant, code)
 	if err != nil {
 		return Reservation{}, err
-	}
-	host, err := s.store.HostOf(ctx, c.Tenant, code)
-	if err != nil {
-		return Reservation{}, fmt.Errorf("look up the host: %w", err)
 	}
 	player, err := s.player(c)
 	if err != nil {
@@ -345,10 +329,31 @@ func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation,
 	if err != nil {
 		return Reservation{}, fmt.Errorf("reserve a joiner: %w", err)
 	}
+	return s.withRegion(res), nil
+}
+
+// lookUp returns a join code in upper case, and its host.
+func (s *Service) lookUp(ctx context.Context, t Tenant, code string) (string, proto.AllocationID, error) {
+	if err := t.Validate(); err != nil {
+		return "", proto.AllocationID{}, err
+	}
+	code, err := ParseCode(code)
+	if err != nil {
+		return "", proto.AllocationID{}, err
+	}
+	host, err := s.store.HostOf(ctx, t, code)
+	if err != nil {
+		return "", proto.AllocationID{}, fmt.Errorf("look up the host: %w", err)
+	}
+	return code, host, nil
+}
+
+// withRegion sets the region of a reservation at the only relay that there is.
+func (s *Service) withRegion(res Reservation) Reservation {
 	if res.Region == "" && s.liveRegions == nil {
 		res.Region = s.regions[0].ID
 	}
-	return res, nil
+	return res
 }
 
 // SetMaxOutstanding changes ServiceConfig.MaxOutstanding for later calls. It must

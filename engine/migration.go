@@ -43,6 +43,7 @@ type vacancy struct {
 	Removals       uint16             // Account.Removals when it left
 	Until          int64              // ms; 0: it has said that it leaves, and has not ended
 	NewHost        proto.AllocationID // that has the place; zero: none
+	Code           string             // of the new host
 }
 
 // candidate is a reservation with which a player may take the place of a host. It is stored as
@@ -95,6 +96,22 @@ func (s *migrations) lastHost(host proto.AllocationID, now int64) proto.Allocati
 		host = v.NewHost
 	}
 	return host
+}
+
+// codeOf returns the join code that a new host has from the former one, or that a candidate
+// would get, or "".
+func (s *migrations) codeOf(id proto.AllocationID) string {
+	former, ok := s.places[id]
+	if !ok {
+		return ""
+	}
+	if i := slices.IndexFunc(s.candidates[former], func(x candidate) bool { return x.ID == id }); i >= 0 {
+		return s.candidates[former][i].Code
+	}
+	if v := s.vacancies[former]; v != nil {
+		return v.Code
+	}
+	return ""
 }
 
 // noteUnlink records that a host or a player has closed their link.
@@ -518,7 +535,7 @@ func (c *control) takeOver(e *table.Entry) {
 		c.end(host.Handle, why)
 		v = s.vacancies[former]
 	}
-	v.NewHost = e.ID
+	v.NewHost, v.Code = e.ID, winner.Code
 	s.places[e.ID] = former
 	code, _ := statefile.ParseCode(winner.Code)
 	c.keepCode(e, code)

@@ -253,6 +253,7 @@ func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Des
 		if e, ok := c.shared.table.ByID(id); ok {
 			a := c.shared.table.Account(e.Handle)
 			d = alloc.Description{Tenant: a.Tenant, Player: a.Player, Role: alloc.Role(e.Role), Bound: !e.Endpoint.IsZero()}
+			d.Code = c.migrations.codeOf(id)
 			verdict = nil
 		} else if c.mayExist(id, c.shared.clock()) {
 			verdict = alloc.ErrUnavailable

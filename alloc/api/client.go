@@ -104,19 +104,29 @@ func (c *Client) JoinFor(ctx context.Context, r JoinRequest) (Allocation, error)
 	return a, nil
 }
 
-// Migrate reserves an allocation for a player that takes the place of its host, which has
-// left, under the same join code. A *Problem with status 409 says in its details which
-// player does so now, or which host there is. See client.Migrate.
+// Migrate reserves an allocation with which a player takes the place of its host, which has
+// left, under the same join code, if it is the first player to bind one. A *Problem with status
+// 409 and the detail [DetailHost] names the host that there is; without it the player has
+// to wait. See client.Migrate.
 func (c *Client) Migrate(ctx context.Context, r MigrateRequest) (Allocation, error) {
 	var out AllocationResponse
 	err := c.post(ctx, "/v1/migrate", r, &out, http.StatusCreated)
 	if err != nil {
-		return Allocation{}, fmt.Errorf("succeed: %w", err)
+		return Allocation{}, fmt.Errorf("migrate: %w", err)
 	}
 	if err := out.Data.Allocation.Validate(); err != nil {
-		return Allocation{}, fmt.Errorf("succeed: %w", err)
+		return Allocation{}, fmt.Errorf("migrate: %w", err)
 	}
 	return out.Data.Allocation, nil
+}
+
+// Leave says that the caller's host leaves, so that its players may take its place at once.
+// Call it before the host closes its connections.
+func (c *Client) Leave(ctx context.Context, allocationID string) error {
+	if err := c.post(ctx, "/v1/leave", LeaveRequest{AllocationID: allocationID}, nil, http.StatusNoContent); err != nil {
+		return fmt.Errorf("leave: %w", err)
+	}
+	return nil
 }
 
 // Regions returns the regions that Allocate accepts.
@@ -140,7 +150,8 @@ func (c *Client) post(ctx context.Context, path string, in, out any, want ...int
 	return c.call(ctx, http.MethodPost, path, body, out, want...)
 }
 
-// call sends one request and decodes its answer into out if the status is one of want.
+// call sends one request and decodes its answer into out if the status is one of want. The
+// answer is empty if out is nil.
 func (c *Client) call(ctx context.Context, method, path string, body []byte, out any, want ...int) error {
 	req, err := c.request(ctx, method, path, body)
 	if err != nil {
@@ -157,6 +168,9 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, out
 	}
 	switch {
 	case slices.Contains(want, res.StatusCode):
+		if out == nil {
+			return nil
+		}
 		if err := json.Unmarshal(answer, out); err != nil {
 			return fmt.Errorf("%w: %w", ErrAnswer, err)
 		}

@@ -43,11 +43,15 @@ type MigrateRequest struct {
 	JoinCode string `json:"joinCode"`
 	// HostConnectionData is what join returned to the player, 255 bytes.
 	HostConnectionData []byte `json:"hostConnectionData"`
-	// HostAllocationID is the id of the host that has left. If it is empty, it is the one to
-	// which the code leads.
-	HostAllocationID string `json:"hostAllocationId,omitempty"`
-	// Family is that of [AllocateRequest].
-	Family int `json:"family,omitempty"`
+	// Family and PlayerAddress are those of [AllocateRequest].
+	Family        int    `json:"family,omitempty"`
+	PlayerAddress string `json:"playerAddress,omitempty"`
+}
+
+// LeaveRequest is the body of POST /v1/leave, by which a host says that it leaves. It is not
+// part of the original API, and servers with migrate have it.
+type LeaveRequest struct {
+	AllocationID string `json:"allocationId"`
 }
 
 // Meta is the metadata of an answer.
@@ -64,7 +68,7 @@ type Links struct {
 	Next string `json:"next,omitempty"`
 }
 
-// AllocationResponse is the answer to allocate and succeed (201) and to join (200).
+// AllocationResponse is the answer to allocate and migrate (201) and to join (200).
 type AllocationResponse struct {
 	Meta Meta           `json:"meta"`
 	Data AllocationData `json:"data"`

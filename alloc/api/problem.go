@@ -35,14 +35,9 @@ type Detail struct {
 	Value string `json:"value"`
 }
 
-// The keys of details of a 409 of join and succeed whose values are allocation ids.
-const (
-	// DetailCandidate: the player that takes the place of a host that has left.
-	DetailCandidate = "candidate"
-	// DetailHost: the host to which the join code leads, another one than the one that the
-	// player has lost. Join by the code.
-	DetailHost = "host"
-)
+// DetailHost is the key of the detail of a 409 of migrate whose value is the allocation id of
+// the host that the match has: join by the code.
+const DetailHost = "host"
 
 // NewProblem returns the problem of a status, with the title of that status.
 func NewProblem(status, code int, detail string) *Problem {

@@ -139,10 +139,10 @@ func descriptionByte(r rune) rune {
 }
 
 // caller returns the principal as the service's caller. An anonymous caller cannot
-// prove that an allocation is its own, so joincode accepts any of its tenant, and succeed
-// any ticket.
+// prove that an allocation is its own, so joincode and leave accept any of its tenant, and
+// migrate any ticket.
 func (p principal) caller(c callName) alloc.Caller {
-	server := p.kind == KindServer || (p.anonymous && (c == callJoinCode || c == callMigrate))
+	server := p.kind == KindServer || p.anonymous && (c == callJoinCode || c == callMigrate || c == callLeave)
 	return alloc.Caller{Tenant: p.tenant, Player: p.player, Individual: p.individual, Server: server}
 }
 

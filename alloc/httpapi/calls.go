@@ -34,19 +34,28 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 	return allocationAnswer(r, http.StatusCreated, hostAllocation(res, in.Family == 6)), nil
 }
 
-func (h *Handler) joinCode(ctx context.Context, r request) (answer, *api.Problem) {
+// allocationID returns the allocation that a body names.
+func allocationID(body []byte) (proto.AllocationID, *api.Problem) {
 	var in struct {
 		AllocationID string `json:"allocationId"`
 	}
-	if problem := decode(r.body, &in); problem != nil {
-		return answer{}, problem
+	if problem := decode(body, &in); problem != nil {
+		return proto.AllocationID{}, problem
 	}
 	if in.AllocationID == "" {
-		return answer{}, invalidMember("allocationId", "is missing")
+		return proto.AllocationID{}, invalidMember("allocationId", "is missing")
 	}
 	id, err := proto.ParseAllocationID(in.AllocationID)
 	if err != nil {
-		return answer{}, invalidMember("allocationId", "is not a UUID")
+		return proto.AllocationID{}, invalidMember("allocationId", "is not a UUID")
+	}
+	return id, nil
+}
+
+func (h *Handler) joinCode(ctx context.Context, r request) (answer, *api.Problem) {
+	id, problem := allocationID(r.body)
+	if problem != nil {
+		return answer{}, problem
 	}
 	code, err := h.service.JoinCode(ctx, r.caller, id)
 	if err != nil {
@@ -119,7 +128,7 @@ func (h *Handler) migrate(ctx context.Context, r request) (answer, *api.Problem)
 	if problem := decode(r.body, &in); problem != nil {
 		return answer{}, problem
 	}
-	if problem := checkFamily(in.Family); problem != nil {
+	if problem := h.setPlayer(&r, in.Family, in.PlayerAddress, ""); problem != nil {
 		return answer{}, problem
 	}
 	claim := alloc.MigrationClaim{Code: in.JoinCode}
@@ -141,6 +150,17 @@ func (h *Handler) migrate(ctx context.Context, r request) (answer, *api.Problem)
 		return answer{}, h.serviceProblem(r, err)
 	}
 	return allocationAnswer(r, http.StatusCreated, hostAllocation(res, in.Family == 6)), nil
+}
+
+func (h *Handler) leave(ctx context.Context, r request) (answer, *api.Problem) {
+	id, problem := allocationID(r.body)
+	if problem != nil {
+		return answer{}, problem
+	}
+	if err := h.service.Leave(ctx, r.caller, id); err != nil {
+		return answer{}, h.serviceProblem(r, err)
+	}
+	return answer{status: http.StatusNoContent}, nil
 }
 
 func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {

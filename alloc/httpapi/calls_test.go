@@ -221,7 +221,7 @@ func TestEndpointOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x.relay.leave(host, proto.AllocationID{})
+			x.relay.leave(host)
 			body = `"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"`
 		}
 		if c.family != "" {

@@ -108,8 +108,8 @@ type Config struct {
 	// Nil disables logging. Tokens, keys, join codes and addresses are never logged.
 	Logger *slog.Logger
 	// OnRequest is called after each request with the call
-	// ("allocate", "joincode", "join", "migrate", "regions", "openapi", "preflight" or
-	// "other"), the status and the duration. It is called concurrently. Nil is
+	// ("allocate", "joincode", "join", "migrate", "leave", "regions", "openapi",
+	// "preflight" or "other"), the status and the duration. It is called concurrently. Nil is
 	// allowed.
 	OnRequest func(call string, status int, d time.Duration)
 	// OnRefusal is called before OnRequest for each request that was refused. It is called

@@ -1,7 +1,7 @@
 // Package httpapi serves the Relay Allocations API over an [alloc.Service]: allocate,
 // joincode, join and regions, and its OpenAPI description at /openapi.yaml. Paths, JSON
 // members, statuses and codes are those that an unmodified Unity SDK expects. A service
-// with host migration adds the call migrate.
+// with host migration adds the calls migrate and leave.
 //
 //	handler, err := httpapi.New(httpapi.Config{
 //		Service: service,
@@ -36,7 +36,7 @@
 // project "dev", environment "dev", but for the token "player:NAME", by which it is the
 // player NAME. Such a caller cannot be recognized again, so
 // joincode treats it as a server: any caller that knows the id of an allocation of
-// dev/dev gets its code. So does succeed with a ticket. Use it for development only.
+// dev/dev gets its code. So do leave, and migrate with a ticket. Use it for development only.
 //
 // # Limits
 //
@@ -45,7 +45,7 @@
 //
 //	60 per minute     requests of one player and call; 6000 of a backend
 //	120 per minute    requests from one client address without a valid token
-//	10 per minute     joins and succeeds of one player with a code that does not exist;
+//	10 per minute     joins and migrations of one player with a code that does not exist;
 //	                  600 of a backend
 //	40 per minute     the same for all players of one tenant at one client address
 //	120 per minute    tokens from one client address that Config.Authenticate rejects.

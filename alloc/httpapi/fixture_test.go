@@ -136,8 +136,8 @@ type fakeRelay struct {
 	// callers are the addresses of the players that joined.
 	callers []netip.Addr
 	joiner  alloc.JoinerRequest // the last one
-	// left is the host that has left, candidate the player that takes its place.
-	left, candidate proto.AllocationID
+	left    proto.AllocationID  // the host that has left
+	asked   alloc.MigrationRequest
 }
 
 // fakeCapacity bounds the memory of a fake relay under a fuzzer.
@@ -164,41 +164,56 @@ func (f *fakeRelay) ReserveHost(_ context.Context, r alloc.HostRequest) (alloc.R
 func (f *fakeRelay) ReserveJoiner(_ context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
 	f.mu.Lock()
 	_, ok := f.live[r.Host]
-	left, candidate := r.Host == f.left, f.candidate
+	left := r.Host == f.left
 	f.joiner = r
 	f.callers = append(f.callers[max(len(f.callers)-fakeCapacity, 0):], r.ClientAddress)
 	f.mu.Unlock()
 	switch {
 	case left:
-		return alloc.Reservation{}, alloc.MigrationError{Candidate: candidate}
+		return alloc.Reservation{}, alloc.MigrationWaitError{Reason: "the host has left"}
 	case !ok:
 		return alloc.Reservation{}, alloc.ErrNotFound
 	}
 	return f.reserve(alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleJoiner})
 }
 
-// Migrate permits every player to succeed the host that has left.
-func (f *fakeRelay) Migrate(_ context.Context, r alloc.MigrationRequest) (alloc.Migration, error) {
+// MigrateHost gives every player a reservation for the place of the host that has left.
+func (f *fakeRelay) MigrateHost(_ context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.asked = r
+	fail, left := f.fail, r.Host == f.left
 	_, live := f.live[r.Host]
+	f.mu.Unlock()
 	switch {
-	case f.fail != nil:
-		return alloc.Migration{}, f.fail
-	case r.Host == f.left:
-		return alloc.Migration{Player: r.Player, MaxConnections: 4, Region: "far"}, nil
+	case fail != nil:
+		return alloc.Reservation{}, fail
+	case left:
+		return f.reserve(alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleHost})
 	case live:
-		return alloc.Migration{}, alloc.ErrHostPresent
+		return alloc.Reservation{}, alloc.HostPresentError{Host: r.Host}
 	}
-	return alloc.Migration{}, alloc.ErrNotFound
+	return alloc.Reservation{}, alloc.ErrNotFound
 }
 
-// leave ends a host whose place a player may take.
-func (f *fakeRelay) leave(id, candidate proto.AllocationID) {
+func (f *fakeRelay) LeaveHost(_ context.Context, r alloc.LeaveRequest) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.live, id)
-	f.left, f.candidate = id, candidate
+	if f.fail != nil {
+		return f.fail
+	}
+	d, live := f.live[r.Host]
+	if !live || d.Tenant != r.Tenant.Hash() || r.Player != (alloc.PlayerHash{}) && r.Player != d.Player {
+		return alloc.ErrNotFound
+	}
+	f.left = r.Host
+	return nil
+}
+
+// leave makes a host one that has left.
+func (f *fakeRelay) leave(id proto.AllocationID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = id
 }
 
 func (f *fakeRelay) Describe(_ context.Context, id proto.AllocationID) (alloc.Description, error) {

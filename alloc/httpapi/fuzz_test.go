@@ -11,7 +11,7 @@ import (
 )
 
 // maxAnswer is the largest answer in bytes that any request may cause.
-const maxAnswer = 20 << 10
+const maxAnswer = 24 << 10
 
 // FuzzHandler sends arbitrary requests with and without a token. No answer is a 5xx,
 // and every error is a problem document.

@@ -34,6 +34,7 @@ const (
 	callJoinCode  callName = "joincode"
 	callJoin      callName = "join"
 	callMigrate   callName = "migrate"
+	callLeave     callName = "leave"
 	callRegions   callName = "regions"
 	callSpec      callName = "openapi"
 	callPreflight callName = "preflight"
@@ -55,7 +56,7 @@ type request struct {
 	body   []byte
 }
 
-// answer is the result of a successful call.
+// answer is the result of a successful call. A body that is nil is not sent.
 type answer struct {
 	status int
 	body   any
@@ -117,6 +118,7 @@ func New(cfg Config) (*Handler, error) {
 	}
 	if cfg.Service.HostMigration() {
 		h.calls["/v1/migrate"] = call{callMigrate, http.MethodPost, h.migrate}
+		h.calls["/v1/leave"] = call{callLeave, http.MethodPost, h.leave}
 	}
 	return h, nil
 }
@@ -168,6 +170,10 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string, st
 	a, tenant, problem := h.serveCall(w, r, c, id, start)
 	if problem != nil {
 		return c.name, h.refuse(w, c.name, tenant, problem)
+	}
+	if a.body == nil {
+		w.WriteHeader(a.status)
+		return c.name, a.status
 	}
 	return c.name, writeJSON(w, a.status, a.body)
 }

@@ -157,7 +157,7 @@ func TestSecondSlash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.relay.leave(host, host)
+		x.relay.leave(host)
 		return `{"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"}`
 	}
 	none := func() string { return "" }

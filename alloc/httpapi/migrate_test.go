@@ -2,9 +2,11 @@ package httpapi
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
@@ -23,50 +25,66 @@ func problemOfBody(t *testing.T, body []byte) (p api.Problem) {
 	return p
 }
 
-// TestMigrate: the answers of join and succeed before, during and after a migration.
+// TestMigrate: the answers of join, leave and migrate before and after a host leaves.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})
 	id := x.allocate(t, tokenAnna)
 	code := x.code(t, tokenAnna, id)
-	join, succeed := `{"joinCode":"`+code+`"}`, `{"joinCode":"`+code+`","hostConnectionData":"`+testTicket+`"}`
+	join, leave := `{"joinCode":"`+code+`"}`, `{"allocationId":"`+id+`"}`
+	migrate := `{"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"}`
 
-	rec := x.post("/v1/migrate", tokenBert, succeed)
+	rec := x.post("/v1/migrate", tokenBert, migrate)
 	wantProblem(t, rec, http.StatusConflict, 15409)
-	if got := problemOfBody(t, rec.Body.Bytes()).Detail; got != "the host has not left" {
-		t.Errorf("detail %q", got)
+	want := api.Detail{Key: api.DetailHost, Value: id}
+	if p := problemOfBody(t, rec.Body.Bytes()); len(p.Details) != 1 || p.Details[0] != want || rec.Header().Get("Retry-After") != "" {
+		t.Errorf("with a live host: %+v, Retry-After %q", p, rec.Header().Get("Retry-After"))
 	}
-	host, err := proto.ParseAllocationID(id)
-	if err != nil {
-		t.Fatal(err)
+	for range 2 {
+		rec = x.post("/v1/leave", tokenAnna, leave)
+		wantStatus(t, rec, http.StatusNoContent)
+		if rec.Body.Len() != 0 || rec.Header().Get(headerRequestID) == "" {
+			t.Errorf("leave is answered with %q, %v", rec.Body, rec.Header())
+		}
 	}
-	x.relay.leave(host, proto.AllocationID{})
 	rec = x.post("/v1/join", tokenBert, join)
 	wantProblem(t, rec, http.StatusConflict, 15409)
-	if got := rec.Header().Get("Retry-After"); got != "1" {
-		t.Errorf("Retry-After %q", got)
+	if p := problemOfBody(t, rec.Body.Bytes()); p.Detail != "the host has left" || len(p.Details) != 0 || rec.Header().Get("Retry-After") != "1" {
+		t.Errorf("a join without a host: %+v, Retry-After %q", p, rec.Header().Get("Retry-After"))
 	}
-	if p := problemOfBody(t, rec.Body.Bytes()); len(p.Details) != 0 {
-		t.Errorf("details %v without a candidate", p.Details)
-	}
-	x.relay.leave(host, proto.AllocationID{7})
-	rec = x.post("/v1/join", tokenBert, join)
-	wantStatus(t, rec, http.StatusConflict)
-	want := api.Detail{Key: api.DetailCandidate, Value: proto.AllocationID{7}.String()}
-	if p := problemOfBody(t, rec.Body.Bytes()); len(p.Details) != 1 || p.Details[0] != want {
-		t.Errorf("details %v, want %v", p.Details, want)
-	}
-
-	rec = x.post("/v1/migrate", tokenBert, succeed)
+	rec = x.post("/v1/migrate", tokenBert, migrate)
 	wantStatus(t, rec, http.StatusCreated)
-	newHost := sdkAllocation(t, rec, false)
-	if last := x.relay.hosts[len(x.relay.hosts)-1]; last.MaxConnections != 4 || last.Region != "far" {
-		t.Errorf("the new host has %d connections in region %q", last.MaxConnections, last.Region)
+	sdkAllocation(t, rec, false)
+	if got := x.relay.asked.Code; got != code {
+		t.Errorf("the relay is asked for the code %q", got)
 	}
-	if got := x.code(t, tokenBert, newHost); got != code {
-		t.Errorf("the new host has the code %s, not %s", got, code)
+	x.relay.failWith(alloc.MigrationWaitError{Reason: "the host was heard 2.0 s ago", RetryAfter: 4100 * time.Millisecond})
+	rec = x.post("/v1/migrate", tokenBert, migrate)
+	wantProblem(t, rec, http.StatusConflict, 15409)
+	if p := problemOfBody(t, rec.Body.Bytes()); p.Detail != "the host was heard 2.0 s ago" || rec.Header().Get("Retry-After") != "5" {
+		t.Errorf("with a host that may have left: %+v, Retry-After %q", p, rec.Header().Get("Retry-After"))
 	}
-	wantStatus(t, x.post("/v1/join", tokenAnna, join), http.StatusOK)
+}
+
+// TestLeaveRefusals: who may say that a host leaves, and what is said of errors.
+func TestLeaveRefusals(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t, Config{})
+	leave := `{"allocationId":"` + x.allocate(t, tokenAnna) + `"}`
+	for _, body := range []string{`{}`, `{"allocationId":"x"}`, `[]`, `{"allocationId":1}`} {
+		wantProblem(t, x.post("/v1/leave", tokenAnna, body), http.StatusBadRequest, api.CodeInvalidRequest)
+	}
+	wantStatus(t, x.post("/v1/leave", "", leave), http.StatusUnauthorized)
+	for _, token := range []string{tokenBert, tokenStaging, tokenOther} {
+		wantProblem(t, x.post("/v1/leave", token, leave), http.StatusNotFound, api.CodeAllocationNotFound)
+	}
+	wantProblem(t, x.post("/v1/leave", tokenAnna, `{"allocationId":"`+proto.AllocationID{1}.String()+`"}`), http.StatusNotFound, api.CodeAllocationNotFound)
+	x.relay.failWith(alloc.ErrUnavailable)
+	wantStatus(t, x.post("/v1/leave", tokenAnna, leave), http.StatusServiceUnavailable)
+	x.relay.failWith(errors.New("unknown"))
+	wantStatus(t, x.post("/v1/leave", tokenAnna, leave), http.StatusInternalServerError)
+	x.relay.failWith(nil)
+	wantStatus(t, x.post("/v1/leave", tokenServer, leave), http.StatusNoContent)
 }
 
 // TestMigrateRefusals: bodies that are no claim, and codes that are guessed.
@@ -75,8 +93,8 @@ func TestMigrateRefusals(t *testing.T) {
 	x := newFixture(t, Config{FailedJoinsPerMinute: 2})
 	for _, body := range []string{
 		`{"hostConnectionData":"` + testTicket + `"}`, `{"joinCode":"BCDFGH"}`, `{"joinCode":"BCDFGH","hostConnectionData":"AAAA"}`,
-		`{"joinCode":"BCDFGH","hostConnectionData":"` + testTicket + `","hostAllocationId":"x"}`,
 		`{"joinCode":"BCDFGH","hostConnectionData":"` + testTicket + `","family":64}`,
+		`{"joinCode":"BCDFGH","hostConnectionData":"` + testTicket + `","playerAddress":"198.51.100.1"}`,
 	} {
 		wantProblem(t, x.post("/v1/migrate", tokenAnna, body), http.StatusBadRequest, api.CodeInvalidRequest)
 	}
@@ -90,7 +108,7 @@ func TestMigrateRefusals(t *testing.T) {
 	wantProblem(t, x.post("/v1/migrate", tokenBert, guess), http.StatusNotFound, api.CodeJoinCodeNotFound)
 }
 
-// TestMigrateIsOff: without migrations there is no such path.
+// TestMigrateIsOff: without migrations there are no such paths.
 func TestMigrateIsOff(t *testing.T) {
 	t.Parallel()
 	service, err := alloc.NewService(alloc.ServiceConfig{
@@ -104,5 +122,7 @@ func TestMigrateIsOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := &fixture{Handler: h}
-	wantProblem(t, x.post("/v1/migrate", tokenAnna, `{}`), http.StatusNotFound, 15404)
+	for _, path := range []string{"/v1/migrate", "/v1/leave"} {
+		wantProblem(t, x.post(path, tokenAnna, `{}`), http.StatusNotFound, 15404)
+	}
 }

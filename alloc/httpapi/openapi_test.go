@@ -167,7 +167,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, bodies["/v1/migrate"]), 409)
-	x.relay.leave(host, host)
+	x.relay.leave(host)
 	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, bodies["/v1/join"]), 409)
 	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, strings.Replace(bodies["/v1/migrate"], code, "6666666", 1)), 404)
 	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, bodies["/v1/migrate"]), 201)

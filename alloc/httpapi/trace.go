@@ -15,6 +15,7 @@ var spanNames = map[callName]struct{ name, route string }{
 	callJoinCode: {"POST /v1/joincode", "/v1/joincode"},
 	callJoin:     {"POST /v1/join", "/v1/join"},
 	callMigrate:  {"POST /v1/migrate", "/v1/migrate"},
+	callLeave:    {"POST /v1/leave", "/v1/leave"},
 	callRegions:  {"GET /v1/regions", "/v1/regions"},
 }
 

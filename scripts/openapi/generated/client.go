@@ -230,6 +230,12 @@ type JoinResult struct {
 	Meta Meta     `json:"meta"`
 }
 
+// LeaveRequest defines model for LeaveRequest.
+type LeaveRequest struct {
+	// AllocationId The host's.
+	AllocationId openapi_types.UUID `json:"allocationId"`
+}
+
 // Links defines model for Links.
 type Links struct {
 	Next *string `json:"next,omitempty"`
@@ -249,12 +255,18 @@ type MigrateRequest struct {
 	// addition of Ferry's.
 	Family *Family `json:"family,omitempty"`
 
-	// HostAllocationId The host that has left; by default the one to which the code leads.
-	HostAllocationId *string `json:"hostAllocationId,omitempty"`
-
 	// HostConnectionData What join returned to the player.
 	HostConnectionData []byte `json:"hostConnectionData"`
 	JoinCode           string `json:"joinCode"`
+
+	// PlayerAddress An addition of Ferry's, for tokens of kind server only: the IP address of the
+	// player for whom the backend calls. The relay then recognises the player's
+	// datagrams as it does those of a player that calls itself; without it, it accepts
+	// the first message from any address as the proof.
+	//
+	//
+	// Example: 203.0.113.9
+	PlayerAddress *PlayerAddress `json:"playerAddress,omitempty"`
 }
 
 // PlayerAddress An addition of Ferry's, for tokens of kind server only: the IP address of the
@@ -358,6 +370,9 @@ type JoinJSONRequestBody = JoinRequest
 
 // CreateJoinCodeJSONRequestBody defines body for CreateJoinCode for application/json ContentType.
 type CreateJoinCodeJSONRequestBody = JoinCodeRequest
+
+// LeaveJSONRequestBody defines body for Leave for application/json ContentType.
+type LeaveJSONRequestBody = LeaveRequest
 
 // MigrateJSONRequestBody defines body for Migrate for application/json ContentType.
 type MigrateJSONRequestBody = MigrateRequest
@@ -499,26 +514,46 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/joincode (the `CreateJoinCode` operationId).
 	CreateJoinCode(ctx context.Context, body CreateJoinCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// MigrateWithBody Take the place of the host of one's match, which has left
+	// LeaveWithBody Say that one's host leaves, so that its players may take its place at once
 	//
-	// An addition of Ferry's, which the operator switches on (setting migration).
-	// One player that was connected to the host gets a host's allocation under
-	// the same join code; all others get 409 and join by the code. A player that
-	// got no answer may call again until it has bound the allocation: the last
-	// answer counts.
+	// An addition of Ferry's, which the operator switches on with migrate. The
+	// relay goes on forwarding the host's messages. The call may be repeated.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/leave (the `Leave` operationId).
+	LeaveWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Leave Say that one's host leaves, so that its players may take its place at once
+	//
+	// An addition of Ferry's, which the operator switches on with migrate. The
+	// relay goes on forwarding the host's messages. The call may be repeated.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/leave (the `Leave` operationId).
+	Leave(ctx context.Context, body LeaveJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// MigrateWithBody Ask for the place of the host of one's match, which has left
+	//
+	// An addition of Ferry's, which the operator switches on (setting
+	// host_migration). Up to four players of a match get a host's allocation
+	// each; the first that binds it is the new host, under the same join code,
+	// and the other allocations end. A player that got no answer may call
+	// again, which ends its earlier allocation.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/migrate (the `Migrate` operationId).
 	MigrateWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Migrate Take the place of the host of one's match, which has left
+	// Migrate Ask for the place of the host of one's match, which has left
 	//
-	// An addition of Ferry's, which the operator switches on (setting migration).
-	// One player that was connected to the host gets a host's allocation under
-	// the same join code; all others get 409 and join by the code. A player that
-	// got no answer may call again until it has bound the allocation: the last
-	// answer counts.
+	// An addition of Ferry's, which the operator switches on (setting
+	// host_migration). Up to four players of a match get a host's allocation
+	// each; the first that binds it is the new host, under the same join code,
+	// and the other allocations end. A player that got no answer may call
+	// again, which ends its earlier allocation.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -664,13 +699,53 @@ func (c *Client) CreateJoinCode(ctx context.Context, body CreateJoinCodeJSONRequ
 	return c.Client.Do(req)
 }
 
-// MigrateWithBody Take the place of the host of one's match, which has left
+// LeaveWithBody Say that one's host leaves, so that its players may take its place at once
 //
-// An addition of Ferry's, which the operator switches on (setting migration).
-// One player that was connected to the host gets a host's allocation under
-// the same join code; all others get 409 and join by the code. A player that
-// got no answer may call again until it has bound the allocation: the last
-// answer counts.
+// An addition of Ferry's, which the operator switches on with migrate. The
+// relay goes on forwarding the host's messages. The call may be repeated.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/leave (the `Leave` operationId).
+func (c *Client) LeaveWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLeaveRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Leave Say that one's host leaves, so that its players may take its place at once
+//
+// An addition of Ferry's, which the operator switches on with migrate. The
+// relay goes on forwarding the host's messages. The call may be repeated.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/leave (the `Leave` operationId).
+func (c *Client) Leave(ctx context.Context, body LeaveJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLeaveRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// MigrateWithBody Ask for the place of the host of one's match, which has left
+//
+// An addition of Ferry's, which the operator switches on (setting
+// host_migration). Up to four players of a match get a host's allocation
+// each; the first that binds it is the new host, under the same join code,
+// and the other allocations end. A player that got no answer may call
+// again, which ends its earlier allocation.
 //
 // Takes any type of body and a specified content type.
 //
@@ -687,13 +762,13 @@ func (c *Client) MigrateWithBody(ctx context.Context, contentType string, body i
 	return c.Client.Do(req)
 }
 
-// Migrate Take the place of the host of one's match, which has left
+// Migrate Ask for the place of the host of one's match, which has left
 //
-// An addition of Ferry's, which the operator switches on (setting migration).
-// One player that was connected to the host gets a host's allocation under
-// the same join code; all others get 409 and join by the code. A player that
-// got no answer may call again until it has bound the allocation: the last
-// answer counts.
+// An addition of Ferry's, which the operator switches on (setting
+// host_migration). Up to four players of a match get a host's allocation
+// each; the first that binds it is the new host, under the same join code,
+// and the other allocations end. A player that got no answer may call
+// again, which ends its earlier allocation.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -853,6 +928,46 @@ func NewCreateJoinCodeRequestWithBody(server string, contentType string, body io
 	}
 
 	operationPath := fmt.Sprintf("/v1/joincode")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewLeaveRequest calls the generic Leave builder with application/json body
+func NewLeaveRequest(server string, body LeaveJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewLeaveRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewLeaveRequestWithBody constructs an http.Request for the Leave method, with any body, and a specified content type
+func NewLeaveRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/leave")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -1048,26 +1163,46 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/joincode (the `CreateJoinCode` operationId).
 	CreateJoinCodeWithResponse(ctx context.Context, body CreateJoinCodeJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateJoinCodeResponse, error)
 
-	// MigrateWithBodyWithResponse Take the place of the host of one's match, which has left
+	// LeaveWithBodyWithResponse Say that one's host leaves, so that its players may take its place at once
 	//
-	// An addition of Ferry's, which the operator switches on (setting migration).
-	// One player that was connected to the host gets a host's allocation under
-	// the same join code; all others get 409 and join by the code. A player that
-	// got no answer may call again until it has bound the allocation: the last
-	// answer counts.
+	// An addition of Ferry's, which the operator switches on with migrate. The
+	// relay goes on forwarding the host's messages. The call may be repeated.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/leave (the `Leave` operationId).
+	LeaveWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LeaveResponse, error)
+
+	// LeaveWithResponse Say that one's host leaves, so that its players may take its place at once
+	//
+	// An addition of Ferry's, which the operator switches on with migrate. The
+	// relay goes on forwarding the host's messages. The call may be repeated.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/leave (the `Leave` operationId).
+	LeaveWithResponse(ctx context.Context, body LeaveJSONRequestBody, reqEditors ...RequestEditorFn) (*LeaveResponse, error)
+
+	// MigrateWithBodyWithResponse Ask for the place of the host of one's match, which has left
+	//
+	// An addition of Ferry's, which the operator switches on (setting
+	// host_migration). Up to four players of a match get a host's allocation
+	// each; the first that binds it is the new host, under the same join code,
+	// and the other allocations end. A player that got no answer may call
+	// again, which ends its earlier allocation.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/migrate (the `Migrate` operationId).
 	MigrateWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*MigrateResponse, error)
 
-	// MigrateWithResponse Take the place of the host of one's match, which has left
+	// MigrateWithResponse Ask for the place of the host of one's match, which has left
 	//
-	// An addition of Ferry's, which the operator switches on (setting migration).
-	// One player that was connected to the host gets a host's allocation under
-	// the same join code; all others get 409 and join by the code. A player that
-	// got no answer may call again until it has bound the allocation: the last
-	// answer counts.
+	// An addition of Ferry's, which the operator switches on (setting
+	// host_migration). Up to four players of a match get a host's allocation
+	// each; the first that binds it is the new host, under the same join code,
+	// and the other allocations end. A player that got no answer may call
+	// again, which ends its earlier allocation.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -1336,6 +1471,7 @@ type JoinResponse405Headers struct {
 
 // JoinResponse409Headers the declared response headers of an HTTP 409 response for Join
 type JoinResponse409Headers struct {
+	RetryAfter *int
 	XRequestId openapi_types.UUID
 }
 
@@ -1658,6 +1794,163 @@ func (r CreateJoinCodeResponse) ContentType() string {
 	return ""
 }
 
+// LeaveResponse204Headers the declared response headers of an HTTP 204 response for Leave
+type LeaveResponse204Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// LeaveResponse400Headers the declared response headers of an HTTP 400 response for Leave
+type LeaveResponse400Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// LeaveResponse401Headers the declared response headers of an HTTP 401 response for Leave
+type LeaveResponse401Headers struct {
+	WWWAuthenticate string
+	XRequestId      openapi_types.UUID
+}
+
+// LeaveResponse404Headers the declared response headers of an HTTP 404 response for Leave
+type LeaveResponse404Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// LeaveResponse405Headers the declared response headers of an HTTP 405 response for Leave
+type LeaveResponse405Headers struct {
+	Allow      string
+	XRequestId openapi_types.UUID
+}
+
+// LeaveResponse413Headers the declared response headers of an HTTP 413 response for Leave
+type LeaveResponse413Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// LeaveResponse429Headers the declared response headers of an HTTP 429 response for Leave
+type LeaveResponse429Headers struct {
+	RetryAfter int
+	XRequestId openapi_types.UUID
+}
+
+// LeaveResponse500Headers the declared response headers of an HTTP 500 response for Leave
+type LeaveResponse500Headers struct {
+	XRequestId openapi_types.UUID
+}
+
+// LeaveResponse503Headers the declared response headers of an HTTP 503 response for Leave
+type LeaveResponse503Headers struct {
+	RetryAfter int
+	XRequestId openapi_types.UUID
+}
+
+type LeaveResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationproblemJSON400 *BadRequest
+	// ApplicationproblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationproblemJSON401 *Unauthorized
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON405 the response for an HTTP 405 `application/problem+json` response
+	ApplicationproblemJSON405 *MethodNotAllowed
+	// ApplicationproblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationproblemJSON413 *TooLarge
+	// ApplicationproblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationproblemJSON429 *TooManyRequests
+	// ApplicationproblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationproblemJSON500 *Internal
+	// ApplicationproblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationproblemJSON503 *Unavailable
+	// Headers204 the parsed response headers for an HTTP 204 response
+	Headers204 *LeaveResponse204Headers
+	// Headers400 the parsed response headers for an HTTP 400 response
+	Headers400 *LeaveResponse400Headers
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *LeaveResponse401Headers
+	// Headers404 the parsed response headers for an HTTP 404 response
+	Headers404 *LeaveResponse404Headers
+	// Headers405 the parsed response headers for an HTTP 405 response
+	Headers405 *LeaveResponse405Headers
+	// Headers413 the parsed response headers for an HTTP 413 response
+	Headers413 *LeaveResponse413Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *LeaveResponse429Headers
+	// Headers500 the parsed response headers for an HTTP 500 response
+	Headers500 *LeaveResponse500Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *LeaveResponse503Headers
+}
+
+// GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r LeaveResponse) GetApplicationproblemJSON400() *BadRequest {
+	return r.ApplicationproblemJSON400
+}
+
+// GetApplicationproblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r LeaveResponse) GetApplicationproblemJSON401() *Unauthorized {
+	return r.ApplicationproblemJSON401
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r LeaveResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON405 returns the response for an HTTP 405 `application/problem+json` response
+func (r LeaveResponse) GetApplicationproblemJSON405() *MethodNotAllowed {
+	return r.ApplicationproblemJSON405
+}
+
+// GetApplicationproblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r LeaveResponse) GetApplicationproblemJSON413() *TooLarge {
+	return r.ApplicationproblemJSON413
+}
+
+// GetApplicationproblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r LeaveResponse) GetApplicationproblemJSON429() *TooManyRequests {
+	return r.ApplicationproblemJSON429
+}
+
+// GetApplicationproblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r LeaveResponse) GetApplicationproblemJSON500() *Internal {
+	return r.ApplicationproblemJSON500
+}
+
+// GetApplicationproblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r LeaveResponse) GetApplicationproblemJSON503() *Unavailable {
+	return r.ApplicationproblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r LeaveResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r LeaveResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r LeaveResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r LeaveResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // MigrateResponse201Headers the declared response headers of an HTTP 201 response for Migrate
 type MigrateResponse201Headers struct {
 	XRequestId openapi_types.UUID
@@ -1692,6 +1985,7 @@ type MigrateResponse405Headers struct {
 
 // MigrateResponse409Headers the declared response headers of an HTTP 409 response for Migrate
 type MigrateResponse409Headers struct {
+	RetryAfter *int
 	XRequestId openapi_types.UUID
 }
 
@@ -2079,13 +2373,45 @@ func (c *ClientWithResponses) CreateJoinCodeWithResponse(ctx context.Context, bo
 	return ParseCreateJoinCodeResponse(rsp)
 }
 
-// MigrateWithBodyWithResponse Take the place of the host of one's match, which has left
+// LeaveWithBodyWithResponse Say that one's host leaves, so that its players may take its place at once
 //
-// An addition of Ferry's, which the operator switches on (setting migration).
-// One player that was connected to the host gets a host's allocation under
-// the same join code; all others get 409 and join by the code. A player that
-// got no answer may call again until it has bound the allocation: the last
-// answer counts.
+// An addition of Ferry's, which the operator switches on with migrate. The
+// relay goes on forwarding the host's messages. The call may be repeated.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/leave (the `Leave` operationId).
+func (c *ClientWithResponses) LeaveWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LeaveResponse, error) {
+	rsp, err := c.LeaveWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLeaveResponse(rsp)
+}
+
+// LeaveWithResponse Say that one's host leaves, so that its players may take its place at once
+//
+// An addition of Ferry's, which the operator switches on with migrate. The
+// relay goes on forwarding the host's messages. The call may be repeated.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/leave (the `Leave` operationId).
+func (c *ClientWithResponses) LeaveWithResponse(ctx context.Context, body LeaveJSONRequestBody, reqEditors ...RequestEditorFn) (*LeaveResponse, error) {
+	rsp, err := c.Leave(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLeaveResponse(rsp)
+}
+
+// MigrateWithBodyWithResponse Ask for the place of the host of one's match, which has left
+//
+// An addition of Ferry's, which the operator switches on (setting
+// host_migration). Up to four players of a match get a host's allocation
+// each; the first that binds it is the new host, under the same join code,
+// and the other allocations end. A player that got no answer may call
+// again, which ends its earlier allocation.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -2098,13 +2424,13 @@ func (c *ClientWithResponses) MigrateWithBodyWithResponse(ctx context.Context, c
 	return ParseMigrateResponse(rsp)
 }
 
-// MigrateWithResponse Take the place of the host of one's match, which has left
+// MigrateWithResponse Ask for the place of the host of one's match, which has left
 //
-// An addition of Ferry's, which the operator switches on (setting migration).
-// One player that was connected to the host gets a host's allocation under
-// the same join code; all others get 409 and join by the code. A player that
-// got no answer may call again until it has bound the allocation: the last
-// answer counts.
+// An addition of Ferry's, which the operator switches on (setting
+// host_migration). Up to four players of a match get a host's allocation
+// each; the first that binds it is the new host, under the same join code,
+// and the other allocations end. A player that got no answer may call
+// again, which ends its earlier allocation.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -2556,6 +2882,13 @@ func ParseJoinResponse(rsp *http.Response) (*JoinResponse, error) {
 		response.Headers405 = &headers
 	case rsp.StatusCode == 409:
 		var headers JoinResponse409Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
 		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
 			var value openapi_types.UUID
 			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
@@ -2826,6 +3159,205 @@ func ParseCreateJoinCodeResponse(rsp *http.Response) (*CreateJoinCodeResponse, e
 	return response, nil
 }
 
+// ParseLeaveResponse parses an HTTP response from a LeaveWithResponse call
+func ParseLeaveResponse(rsp *http.Response) (*LeaveResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &LeaveResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest BadRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthorized
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 405:
+		var dest MethodNotAllowed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON405 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest TooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		var headers LeaveResponse204Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers204 = &headers
+	case rsp.StatusCode == 400:
+		var headers LeaveResponse400Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers400 = &headers
+	case rsp.StatusCode == 401:
+		var headers LeaveResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 404:
+		var headers LeaveResponse404Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers404 = &headers
+	case rsp.StatusCode == 405:
+		var headers LeaveResponse405Headers
+		if values := rsp.Header.Values("Allow"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Allow", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Allow = value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers405 = &headers
+	case rsp.StatusCode == 413:
+		var headers LeaveResponse413Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers413 = &headers
+	case rsp.StatusCode == 429:
+		var headers LeaveResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 500:
+		var headers LeaveResponse500Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers500 = &headers
+	case rsp.StatusCode == 503:
+		var headers LeaveResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value openapi_types.UUID
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseMigrateResponse parses an HTTP response from a MigrateWithResponse call
 func ParseMigrateResponse(rsp *http.Response) (*MigrateResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -2996,6 +3528,13 @@ func ParseMigrateResponse(rsp *http.Response) (*MigrateResponse, error) {
 		response.Headers405 = &headers
 	case rsp.StatusCode == 409:
 		var headers MigrateResponse409Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
 		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
 			var value openapi_types.UUID
 			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uuid"}); err != nil {
