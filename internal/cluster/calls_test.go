@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
@@ -44,12 +45,22 @@ func TestCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	migration := alloc.MigrationRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{8}, Host: host.ID, Holder: proto.AllocationID{3}, NewHost: proto.AllocationID{4}}
+	migration := alloc.MigrationRequest{
+		Tenant: ask.Tenant, Player: alloc.PlayerHash{8}, Host: host.ID, Code: "6789BC", ClientAddress: netip.MustParseAddr("2001:db8::1"),
+	}
 	for i := range migration.Ticket {
 		migration.Ticket[i] = byte(255 - i)
 	}
-	if granted, err := remote.Migrate(ctx, migration); granted != fakeMigration || err != nil {
-		t.Errorf("Migrate = %+v, %v", granted, err)
+	candidate, err := remote.MigrateHost(ctx, migration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := remote.Describe(ctx, candidate.ID); err != nil || d.Code != "6789BC" {
+		t.Errorf("a candidate is described as %+v, %v", d, err)
+	}
+	leave := alloc.LeaveRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{1}, Host: host.ID}
+	if err := remote.LeaveHost(ctx, leave); err != nil {
+		t.Fatal(err)
 	}
 	x.relay.mu.Lock()
 	defer x.relay.mu.Unlock()
@@ -59,13 +70,16 @@ func TestCalls(t *testing.T) {
 	if !reflect.DeepEqual(x.relay.asks, []alloc.MigrationRequest{migration}) {
 		t.Errorf("asked %+v", x.relay.asks)
 	}
+	if !reflect.DeepEqual(x.relay.leaves, []alloc.LeaveRequest{leave}) {
+		t.Errorf("asked %+v", x.relay.leaves)
+	}
 	if !reflect.DeepEqual(x.relay.hosts, []alloc.HostRequest{ask}) || !reflect.DeepEqual(x.relay.joiners, []alloc.JoinerRequest{joinerAsk}) {
 		t.Errorf("asked %+v and %+v", x.relay.hosts, x.relay.joiners)
 	}
 	if x.relay.codes[host.ID] != "6789BC" {
 		t.Errorf("code %q", x.relay.codes[host.ID])
 	}
-	for _, res := range []alloc.Reservation{host, joiner} {
+	for _, res := range []alloc.Reservation{host, joiner, candidate} {
 		if res.Region != "north" || !reflect.DeepEqual(res.Endpoints, fakeWays) {
 			t.Errorf("region %q, endpoints %v", res.Region, res.Endpoints)
 		}
@@ -73,7 +87,7 @@ func TestCalls(t *testing.T) {
 			t.Error("a secret is empty")
 		}
 	}
-	if st := x.server.Stats(); st.Answered != 5 || st.Reserved != 2 || len(st.Refused) != 0 || st.NotAfter.IsZero() {
+	if st := x.server.Stats(); st.Answered != 7 || st.Reserved != 3 || len(st.Refused) != 0 || st.NotAfter.IsZero() {
 		t.Errorf("counts %+v", st)
 	}
 	if st := x.dialer.Stats(); st.Relays != 1 || st.Dialed != 1 || st.Lost != 0 {
@@ -114,13 +128,13 @@ func TestRequestsAreCarried(t *testing.T) {
 		"HostRequest":   {"Tenant", "Player", "PlayerName", "MaxConnections", "ClientAddress"},
 		"JoinerRequest": {"Tenant", "Player", "PlayerName", "Host", "ClientAddress", "Individual"},
 		"Reservation":   {"ID", "Key", "ConnectionData", "HostConnectionData", "Endpoints", "Region"},
-		"Description":   {"Tenant", "Player", "Role", "Bound"},
+		"Description":   {"Tenant", "Player", "Role", "Bound", "Code"},
 		"Tenant":        {"Project", "Environment"},
 
-		"MigrationRequest": {"Tenant", "Player", "Host", "Ticket", "Holder", "NewHost"},
-		"Migration":        {"Player", "MaxConnections", "Region"},
+		"MigrationRequest": {"Tenant", "Player", "Host", "Ticket", "Code", "ClientAddress"},
+		"LeaveRequest":     {"Tenant", "Player", "Host"},
 	}
-	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{}, alloc.MigrationRequest{}, alloc.Migration{}} {
+	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{}, alloc.MigrationRequest{}, alloc.LeaveRequest{}} {
 		typ := reflect.TypeOf(v)
 		for i := range typ.NumField() {
 			name := typ.Field(i).Name
@@ -176,7 +190,7 @@ func TestErrorNames(t *testing.T) {
 		x.relay.failWith(fmt.Errorf("deep inside: %w", want))
 		_, hostErr := remote.ReserveHost(testContext(t), testHost())
 		_, describeErr := remote.Describe(testContext(t), proto.AllocationID{1})
-		_, migrateErr := remote.Migrate(testContext(t), alloc.MigrationRequest{Host: proto.AllocationID{1}, Tenant: testHost().Tenant})
+		_, migrateErr := remote.MigrateHost(testContext(t), alloc.MigrationRequest{Host: proto.AllocationID{1}, Tenant: testHost().Tenant})
 		for _, err := range []error{hostErr, describeErr, migrateErr, remote.KeepCode(testContext(t), proto.AllocationID{1}, "")} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s arrives as %v", name, err)
@@ -193,51 +207,51 @@ func TestErrorNames(t *testing.T) {
 	}
 }
 
-// TestCandidate checks that the candidate arrives with the error, also that of a reservation,
-// and that a candidate which is no id is no answer of a relay.
-func TestCandidate(t *testing.T) {
+// TestMigrationErrors checks that the time to wait and its reason arrive with the error, and the
+// host that there is, also with that of a reservation, and that others are no answer of a relay.
+func TestMigrationErrors(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
 	remote, host := x.remote(), proto.AllocationID{1}
-	for _, want := range []alloc.MigrationError{{}, {Candidate: proto.AllocationID{15: 1}}, {Candidate: proto.AllocationID{0xff}}} {
+	for _, want := range []error{
+		alloc.MigrationWaitError{}, alloc.MigrationWaitError{Reason: "the host was heard", RetryAfter: 1500 * time.Millisecond},
+		alloc.HostPresentError{}, alloc.HostPresentError{Host: proto.AllocationID{0xff}},
+	} {
 		x.relay.failWith(fmt.Errorf("deep inside: %w", want))
-		_, err := remote.Migrate(testContext(t), alloc.MigrationRequest{Tenant: testHost().Tenant, Host: host})
+		_, err := remote.MigrateHost(testContext(t), alloc.MigrationRequest{Tenant: testHost().Tenant, Host: host})
 		_, joinErr := remote.ReserveJoiner(testContext(t), alloc.JoinerRequest{Tenant: testHost().Tenant, Host: host})
 		for _, err := range []error{err, joinErr} {
-			got, _ := errors.AsType[alloc.MigrationError](err)
-			if !errors.Is(err, alloc.ErrMigration) || errors.Is(err, alloc.ErrUnavailable) || got != want {
+			wait, isWait := errors.AsType[alloc.MigrationWaitError](err)
+			present, isPresent := errors.AsType[alloc.HostPresentError](err)
+			if isWait && wait != want || isPresent && present != want || isWait == isPresent || errors.Is(err, alloc.ErrUnavailable) {
 				t.Errorf("%v arrives as %v", want, err)
 			}
 		}
 	}
-	if n := x.server.Stats().Refused["migration"]; n != 6 || x.dialer.Stats().Lost != 0 {
-		t.Errorf("%d refusals, %+v", n, x.dialer.Stats())
+	if st := x.server.Stats(); st.Refused["migration"] != 4 || st.Refused["host-present"] != 4 || x.dialer.Stats().Lost != 0 {
+		t.Errorf("refusals %v, %+v", st.Refused, x.dialer.Stats())
 	}
-	unsure, err := (&relayConn{}).parseRefusal(409, []byte(`{"error":"migration","candidate":"x"}`))
-	if wantUnavailable(t, err, errAnswer); !unsure {
-		t.Error("an unknown answer is taken for a refusal")
+	for _, body := range []string{
+		`{"error":"host-present","host":"x"}`, `{"error":"migration","retryAfterMs":-1}`, `{"error":"migration","retryAfterMs":9223372036854775807}`,
+	} {
+		unsure, err := (&relayConn{}).parseRefusal(409, []byte(body))
+		if wantUnavailable(t, err, errAnswer); !unsure {
+			t.Error("an unknown answer is taken for a refusal")
+		}
 	}
 }
 
 // TestMigrationVersions checks both mixtures of versions: a relay without the call, and an
-// API process that knows neither the error nor its member.
+// API process that knows neither the error nor its members.
 func TestMigrationVersions(t *testing.T) {
 	t.Parallel()
 	l := relayConn{}
 	_, err := l.parseRefusal(404, []byte(`{"error":"unknown-call","detail":"there is no such call in this version"}`))
 	wantUnavailable(t, err)
-	_, err = l.parseRefusal(409, []byte(`{"error":"later-than-this","detail":"","candidate":"x","more":1}`))
+	_, err = l.parseRefusal(409, []byte(`{"error":"later-than-this","detail":"","host":"x","more":1}`))
 	wantUnavailable(t, err)
-	body, err := json.Marshal(refusalOf(alloc.MigrationError{Candidate: proto.AllocationID{1}}).answer())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var old struct{ Error, Detail string }
-	if err := json.Unmarshal(body, &old); err != nil || old.Error != "migration" {
-		t.Errorf("an older API process reads %+v, %v", old, err)
-	}
-	if body, _ := json.Marshal(refusalOf(alloc.ErrFull).answer()); strings.Contains(string(body), "candidate") {
-		t.Errorf("another refusal names a candidate: %s", body)
+	if body, _ := json.Marshal(refusalOf(alloc.ErrFull).answer()); strings.Contains(string(body), "reason") || strings.Contains(string(body), "host") {
+		t.Errorf("another refusal has their members: %s", body)
 	}
 }
 
@@ -349,15 +363,18 @@ func TestStrict(t *testing.T) {
 		{"kick without id", pathKick, headers("1000", ""), `{}`, "malformed"},
 		{"two to close", pathClose, headers("1000", ""), `{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f","id":"x"}`, "malformed"},
 		{"an address that is none", pathReserveHost, headers("1000", good), with("198.18.0.1", "198.18.0.1:80"), "malformed"},
-		{"a ticket too short", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "AAAA", "", 1), "malformed"},
-		{"a ticket too long", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "AAAA", "AAAAAAAA", 1), "malformed"},
-		{"a ticket that is not base64", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "AAAA", "A!AA", 1), "malformed"},
-		{"a migration without a ticket", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "ticket", "Ticket", 1), "malformed"},
-		{"half a candidate", pathMigrate, headers("1000", ""), strings.Replace(testMigration, testPlayer, testPlayer[2:], 1), "malformed"},
-		{"a migration of no host", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "10111213-", "", 1), "malformed"},
-		{"an newHost that is none", pathMigrate, headers("1000", ""), strings.Replace(testMigration, `"newHost":""`, `"newHost":"x"`, 1), "malformed"},
-		{"a holder that is none", pathMigrate, headers("1000", ""), strings.Replace(testMigration, `"holder":"1`, `"holder":"x`, 1), "malformed"},
-		{"a migration of no tenant", pathMigrate, headers("1000", ""), strings.Replace(testMigration, "game", `\u0000`, 1), "tenant-name"},
+		{"a ticket too short", pathMigrate, headers("1000", good), strings.Replace(testMigration, "AAAA", "", 1), "malformed"},
+		{"a ticket too long", pathMigrate, headers("1000", good), strings.Replace(testMigration, "AAAA", "AAAAAAAA", 1), "malformed"},
+		{"a ticket that is not base64", pathMigrate, headers("1000", good), strings.Replace(testMigration, "AAAA", "A!AA", 1), "malformed"},
+		{"a migration without a ticket", pathMigrate, headers("1000", good), strings.Replace(testMigration, "ticket", "Ticket", 1), "malformed"},
+		{"half a player of a migration", pathMigrate, headers("1000", good), strings.Replace(testMigration, testPlayer, testPlayer[2:], 1), "malformed"},
+		{"a migration of no host", pathMigrate, headers("1000", good), strings.Replace(testMigration, "10111213-", "", 1), "malformed"},
+		{"a migration of no tenant", pathMigrate, headers("1000", good), strings.Replace(testMigration, "game", `\u0000`, 1), "tenant-name"},
+		{"a migration without a key", pathMigrate, headers("1000", ""), testMigration, "malformed"},
+		{"a migration from nowhere", pathMigrate, headers("1000", good), strings.Replace(testMigration, `"clientAddress":""`, `"clientAddress":"x"`, 1), "malformed"},
+		{"half a player that leaves", pathLeave, headers("1000", ""), strings.Replace(testLeave, testPlayer, testPlayer[2:], 1), "malformed"},
+		{"no host that leaves", pathLeave, headers("1000", ""), strings.Replace(testLeave, "10111213-", "", 1), "malformed"},
+		{"no tenant that leaves", pathLeave, headers("1000", ""), strings.Replace(testLeave, "game", `\u0000`, 1), "tenant-name"},
 		{"a key that is none", pathCancel, headers("1000", ""), `{"keys":["` + good + `","x"]}`, "malformed"},
 		{"too many keys", pathCancel, headers("1000", ""), `{"keys":["` + strings.Repeat(good+`","`, maxBatch) + good + `"]}`, "malformed"},
 	}
@@ -370,8 +387,8 @@ func TestStrict(t *testing.T) {
 	if made, _ := x.relay.counts(); made != 0 || x.server.Stats().OperatorCalls != 0 {
 		t.Errorf("%d reservations were made, %+v", made, x.server.Stats())
 	}
-	for path, call := range map[string]string{pathReserveHost: testHostOf4, pathMigrate: testMigration} {
-		if status, body := x.post(t, c, path, headers("10000", good), call); status != 200 {
+	for path, call := range map[string]string{pathReserveHost: testHostOf4, pathMigrate: testMigration, pathLeave: testLeave} {
+		if status, body := x.post(t, c, path, headers("10000", newKey().String()), call); status != 200 {
 			t.Errorf("what is exactly a call: %s: %d %s", path, status, body)
 		}
 	}

@@ -16,8 +16,9 @@
 //	/cluster/v1/reserve-host    api         project, environment, player, maxConnections
 //	/cluster/v1/reserve-joiner  api         project, environment, player, host;
 //	                            may be missing: individual
-//	/cluster/v1/migrate         api         project, environment, player, host, ticket,
-//	                            holder, newHost
+//	/cluster/v1/migrate         api         project, environment, player, host, code,
+//	                            ticket, clientAddress
+//	/cluster/v1/leave           api         project, environment, player, host
 //	/cluster/v1/describe        api, admin  id
 //	/cluster/v1/keep-code       api         host, code
 //	/cluster/v1/end             api         id
@@ -34,14 +35,14 @@
 //
 // An answer has status 200 and the result, or another status and an error:
 // {"error": name, "detail": text}. The errors of package alloc and of [Operator] are sent
-// by name, and the caller gets the same errors; "migration" has the id of the candidate in
-// a third member, if there is one. All other errors become alloc.ErrUnavailable with the
-// reason in the text.
+// by name, and the caller gets the same errors; "migration" has the reason and the time to
+// wait in two further members, "host-present" the id of the host. All other errors become
+// alloc.ErrUnavailable with the reason in the text.
 //
 // # Idempotency of reservations
 //
-// Both reservations have an Idempotency-Key of 128 random bits. The relay keeps the
-// outcome for 10 s:
+// Reservations, of which migrate is one, have an Idempotency-Key of 128 random bits. The
+// relay keeps the outcome for 10 s:
 //
 //   - A repeated call gets the same bytes. It waits for the first call if that is still
 //     in progress. A key with a different call is refused.

@@ -35,8 +35,9 @@ func FuzzCalls(f *testing.F) {
 	f.Add(uint8(7), "1000", "", []byte(`{}`))
 	f.Add(uint8(8), "1000", "", []byte(`{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
 	f.Add(uint8(9), "1000", "", []byte(`{"id":null}`))
-	f.Add(uint8(11), "1000", "", []byte(testMigration))
-	f.Add(uint8(11), "1000", "", []byte(strings.Replace(testMigration, "AAAA", "AA==", 1)))
+	f.Add(uint8(11), "1000", good, []byte(testMigration))
+	f.Add(uint8(12), "1000", "", []byte(testLeave))
+	f.Add(uint8(11), "1000", good, []byte(strings.Replace(testMigration, "AAAA", "AA==", 1)))
 	f.Add(uint8(0), "-1", good, []byte(strings.Repeat("[", 4000)))
 	f.Add(uint8(0), "1000", good, []byte("\"\xff"))
 	f.Add(uint8(0), "1000", good, make([]byte, maxBody+1))
@@ -97,20 +98,14 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(good)
 	f.Add([]byte(`{"id":"","key":null}`))
 	f.Add([]byte(`{"error":"full"}`))
-	f.Add([]byte(`{"error":"migration","detail":"","candidate":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
-	f.Add([]byte(`{"player":"` + testPlayer + `","maxConnections":65536,"region":"north"}`))
+	f.Add([]byte(`{"error":"migration","detail":"","reason":"x","retryAfterMs":1}`))
+	f.Add([]byte(`{"error":"host-present","detail":"","host":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
 	f.Add([]byte(`{"draining":true,"leftMs":9223372036854775807,"threshold":-1,"allocations":1}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var a reservationAnswer
 		if json.Unmarshal(body, &a) == nil {
 			if got, err := a.reservation(); err != nil && got.Endpoints != nil {
 				t.Error("half a reservation")
-			}
-		}
-		var s migrationAnswer
-		if json.Unmarshal(body, &s) == nil {
-			if got, err := s.migration(); err == nil && (got.MaxConnections < 0 || got.MaxConnections > 65535) {
-				t.Errorf("a permission of %+v", got)
 			}
 		}
 		var d drainAnswer

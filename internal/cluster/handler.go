@@ -53,6 +53,7 @@ var routes = []route{
 	{pathClose, []Role{RoleAPI, RoleAdmin}, (*Server).closeOne},
 	{pathPage, []Role{RoleAPI, RoleAdmin}, (*Server).page},
 	{pathMigrate, []Role{RoleAPI}, (*Server).migrate},
+	{pathLeave, []Role{RoleAPI}, (*Server).leave},
 }
 
 // ServeHTTP answers one call. It checks path, method, role, headers and body in this
@@ -191,11 +192,21 @@ func (s *Server) migrate(ctx context.Context, q request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	granted, err := s.relay.Migrate(ctx, r)
+	return s.reserve(ctx, q, func(ctx context.Context) outcome {
+		return outcomeOf(s.relay.MigrateHost(ctx, r))
+	})
+}
+
+func (s *Server) leave(ctx context.Context, q request) (any, error) {
+	var in leaveCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	r, err := in.request()
 	if err != nil {
 		return nil, err
 	}
-	return migrationAnswerOf(granted), nil
+	return emptyAnswer{}, s.relay.LeaveHost(ctx, r)
 }
 
 func (s *Server) describe(ctx context.Context, q request) (any, error) {
@@ -208,7 +219,7 @@ func (s *Server) describe(ctx context.Context, q request) (any, error) {
 		return nil, err
 	}
 	return descriptionAnswer{
-		Tenant: d.Tenant, Player: hex.EncodeToString(d.Player[:]), Role: d.Role.String(), Bound: d.Bound,
+		Tenant: d.Tenant, Player: hex.EncodeToString(d.Player[:]), Role: d.Role.String(), Bound: d.Bound, Code: d.Code,
 	}, nil
 }
 

@@ -211,7 +211,10 @@ const (
 // testMigration is a call with a ticket of zeros.
 var testMigration = `{"project":"game","environment":"live","player":"` + testPlayer +
 	`","host":"10111213-1415-1617-1819-1a1b1c1d1e1f","ticket":"` + strings.Repeat("AAAA", alloc.ConnectionDataLen/3) +
-	`","holder":"10111213-1415-1617-1819-1a1b1c1d1e1f","newHost":""}`
+	`","code":"6789BC","clientAddress":""}`
+
+// testLeave is a call.
+var testLeave = `{"project":"game","environment":"live","player":"` + testPlayer + `","host":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`
 
 // keyed returns the headers of a reservation.
 func keyed(k key) map[string]string {
@@ -264,6 +267,7 @@ type fakeRelay struct {
 	hosts   []alloc.HostRequest
 	joiners []alloc.JoinerRequest
 	asks    []alloc.MigrationRequest
+	leaves  []alloc.LeaveRequest
 	made    int
 	ended   int
 }
@@ -302,17 +306,18 @@ func (f *fakeRelay) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (a
 	})
 }
 
-// fakeMigration is the answer of the fake relay.
-var fakeMigration = alloc.Migration{Player: alloc.PlayerHash{7, 15: 9}, MaxConnections: 65535, Region: "north"}
+func (f *fakeRelay) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
+	return f.reserve(ctx, alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleHost, Code: r.Code}, func() error {
+		f.asks = append(f.asks[:min(len(f.asks), fakeCapacity)], r)
+		return nil
+	})
+}
 
-func (f *fakeRelay) Migrate(_ context.Context, r alloc.MigrationRequest) (alloc.Migration, error) {
+func (f *fakeRelay) LeaveHost(_ context.Context, r alloc.LeaveRequest) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.fail != nil {
-		return alloc.Migration{}, f.fail
-	}
-	f.asks = append(f.asks[:min(len(f.asks), fakeCapacity)], r)
-	return fakeMigration, nil
+	f.leaves = append(f.leaves[:min(len(f.leaves), fakeCapacity)], r)
+	return f.fail
 }
 
 func (f *fakeRelay) reserve(ctx context.Context, d alloc.Description, check func() error) (alloc.Reservation, error) {

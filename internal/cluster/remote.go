@@ -50,21 +50,20 @@ func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc
 	return r.reserve(ctx, pathReserveJoiner, reserveJoinerBody(q))
 }
 
-// Migrate asks the relay whether a player may take the place of its host. The same player
-// may ask again when the answer is lost.
-func (r remote) Migrate(ctx context.Context, q alloc.MigrationRequest) (alloc.Migration, error) {
+// MigrateHost does the same for a player that would take the place of its host.
+func (r remote) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (alloc.Reservation, error) {
 	if err := checkTenant(q.Tenant); err != nil {
-		return alloc.Migration{}, err
+		return alloc.Reservation{}, err
 	}
-	var a migrationAnswer
-	if err := r.call(ctx, pathMigrate, migrateBody(q), &a); err != nil {
-		return alloc.Migration{}, err
+	return r.reserve(ctx, pathMigrate, migrateBody(q))
+}
+
+// LeaveHost says that a host leaves. It may be repeated.
+func (r remote) LeaveHost(ctx context.Context, q alloc.LeaveRequest) error {
+	if err := checkTenant(q.Tenant); err != nil {
+		return err
 	}
-	granted, err := a.migration()
-	if err != nil {
-		return alloc.Migration{}, r.wrap(err)
-	}
-	return granted, nil
+	return r.call(ctx, pathLeave, leaveBody(q), &emptyAnswer{})
 }
 
 // checkTenant rejects names that JSON would change on the way, since they would then

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/netip"
 	"reflect"
@@ -25,6 +24,7 @@ const (
 	pathReserveHost   = "/cluster/v1/reserve-host"
 	pathReserveJoiner = "/cluster/v1/reserve-joiner"
 	pathMigrate       = "/cluster/v1/migrate"
+	pathLeave         = "/cluster/v1/leave"
 	pathDescribe      = "/cluster/v1/describe"
 	pathKeepCode      = "/cluster/v1/keep-code"
 	pathEnd           = "/cluster/v1/end"
@@ -68,9 +68,16 @@ type (
 		Environment string `json:"environment"`
 		Player      string `json:"player"` // zeros: a backend
 		Host        string `json:"host"`
+		Code        string `json:"code"`
 		Ticket      []byte `json:"ticket"`
-		Holder      string `json:"holder"`
-		NewHost     string `json:"newHost"` // empty: none yet
+
+		ClientAddress string `json:"clientAddress"` // empty: not known
+	}
+	leaveCall struct {
+		Project     string `json:"project"`
+		Environment string `json:"environment"`
+		Player      string `json:"player"` // zeros: a backend
+		Host        string `json:"host"`
 	}
 	idCall struct {
 		ID string `json:"id"`
@@ -110,16 +117,12 @@ type (
 		Reliable       bool   `json:"reliable"`
 		Secure         bool   `json:"secure"`
 	}
-	migrationAnswer struct {
-		Player         string `json:"player"`
-		MaxConnections int    `json:"maxConnections"`
-		Region         string `json:"region"`
-	}
 	descriptionAnswer struct {
 		Tenant uint64 `json:"tenant,string"`
 		Player string `json:"player"`
 		Role   string `json:"role"`
 		Bound  bool   `json:"bound"`
+		Code   string `json:"code,omitempty"`
 	}
 	drainAnswer struct {
 		Draining    bool  `json:"draining"`
@@ -139,8 +142,11 @@ type (
 	refusalAnswer struct {
 		Error  string `json:"error"`
 		Detail string `json:"detail"`
-		// Candidate is the player that has the permission, only with "migration".
-		Candidate string `json:"candidate,omitempty"`
+		// Reason and RetryAfterMs are those of alloc.MigrationWaitError, only with "migration".
+		Reason       string `json:"reason,omitempty"`
+		RetryAfterMs int64  `json:"retryAfterMs,omitempty"`
+		// Host is that of alloc.HostPresentError, only with "host-present".
+		Host string `json:"host,omitempty"`
 	}
 )
 
@@ -209,18 +215,15 @@ func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
 }
 
 func migrateBody(r alloc.MigrationRequest) migrateCall {
-	c := migrateCall{
+	return migrateCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(), Ticket: r.Ticket[:], Holder: r.Holder.String(),
+		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(), Code: r.Code, Ticket: r.Ticket[:],
+		ClientAddress: addressText(r.ClientAddress),
 	}
-	if !r.NewHost.IsZero() {
-		c.NewHost = r.NewHost.String()
-	}
-	return c
 }
 
 func (c *migrateCall) request() (r alloc.MigrationRequest, err error) {
-	r.Tenant = alloc.Tenant{Project: c.Project, Environment: c.Environment}
+	r.Tenant, r.Code = alloc.Tenant{Project: c.Project, Environment: c.Environment}, c.Code
 	if !parseHex(c.Player, r.Player[:]) {
 		return r, malformed.withDetail("player is not 32 hexadecimal digits")
 	}
@@ -231,27 +234,28 @@ func (c *migrateCall) request() (r alloc.MigrationRequest, err error) {
 		return r, malformed.withDetail("ticket has %d bytes, not %d", len(c.Ticket), len(r.Ticket))
 	}
 	copy(r.Ticket[:], c.Ticket)
-	if r.Holder, err = parseID("holder", c.Holder); err != nil {
+	if r.ClientAddress, err = parseAddress(c.ClientAddress); err != nil {
 		return r, err
-	}
-	if c.NewHost != "" {
-		if r.NewHost, err = parseID("newHost", c.NewHost); err != nil {
-			return r, err
-		}
 	}
 	return r, r.Tenant.Validate()
 }
 
-func migrationAnswerOf(g alloc.Migration) migrationAnswer {
-	return migrationAnswer{Player: hex.EncodeToString(g.Player[:]), MaxConnections: g.MaxConnections, Region: g.Region}
+func leaveBody(r alloc.LeaveRequest) leaveCall {
+	return leaveCall{
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
+		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(),
+	}
 }
 
-func (a *migrationAnswer) migration() (alloc.Migration, error) {
-	g := alloc.Migration{MaxConnections: a.MaxConnections, Region: a.Region}
-	if !parseHex(a.Player, g.Player[:]) || a.MaxConnections < 0 || a.MaxConnections > math.MaxUint16 {
-		return alloc.Migration{}, fmt.Errorf("%w: player %q with %d connections", errAnswer, a.Player, a.MaxConnections)
+func (c *leaveCall) request() (r alloc.LeaveRequest, err error) {
+	r.Tenant = alloc.Tenant{Project: c.Project, Environment: c.Environment}
+	if !parseHex(c.Player, r.Player[:]) {
+		return r, malformed.withDetail("player is not 32 hexadecimal digits")
 	}
-	return g, nil
+	if r.Host, err = parseID("host", c.Host); err != nil {
+		return r, err
+	}
+	return r, r.Tenant.Validate()
 }
 
 // parseID parses the output of AllocationID.String, and nothing else.
@@ -350,7 +354,7 @@ func (a *reservationAnswer) reservation() (r alloc.Reservation, err error) {
 }
 
 func (a *descriptionAnswer) description() (alloc.Description, error) {
-	d := alloc.Description{Tenant: a.Tenant, Bound: a.Bound}
+	d := alloc.Description{Tenant: a.Tenant, Bound: a.Bound, Code: a.Code}
 	switch a.Role {
 	case alloc.RoleHost.String():
 		d.Role = alloc.RoleHost
@@ -502,14 +506,17 @@ var (
 // refusal is an error code with details. It is the error type on the relay's side.
 type refusal struct {
 	errorCode
-	detail    string
-	candidate proto.AllocationID // see refusalAnswer
+	detail string
+	// What refusalAnswer has besides.
+	reason     string
+	retryAfter time.Duration
+	host       proto.AllocationID
 }
 
 func (r refusal) answer() refusalAnswer {
-	a := refusalAnswer{Error: r.name, Detail: r.detail}
-	if !r.candidate.IsZero() {
-		a.Candidate = r.candidate.String()
+	a := refusalAnswer{Error: r.name, Detail: r.detail, Reason: r.reason, RetryAfterMs: r.retryAfter.Milliseconds()}
+	if !r.host.IsZero() {
+		a.Host = r.host.String()
 	}
 	return a
 }
@@ -530,8 +537,10 @@ func refusalOf(err error) refusal {
 	for _, v := range errorCodes {
 		if errors.Is(err, v.err) {
 			r := v.withDetail("%v", err)
-			s, _ := errors.AsType[alloc.MigrationError](err)
-			r.candidate = s.Candidate
+			wait, _ := errors.AsType[alloc.MigrationWaitError](err)
+			r.reason, r.retryAfter = wait.Reason, wait.RetryAfter
+			present, _ := errors.AsType[alloc.HostPresentError](err)
+			r.host = present.Host
 			return r
 		}
 	}
@@ -541,14 +550,26 @@ func refusalOf(err error) refusal {
 	return internal.withDetail("see the relay's log")
 }
 
+// maxRetryAfter bounds the time for which a relay makes a caller wait.
+const maxRetryAfter = time.Hour
+
 // cause returns the error that a refusal means to the caller.
 func (a *refusalAnswer) cause() (error, error) {
-	err := errorNamed(a.Error)
-	if err != alloc.ErrMigration || a.Candidate == "" {
+	switch err := errorNamed(a.Error); err {
+	case alloc.ErrMigration:
+		if a.RetryAfterMs < 0 || a.RetryAfterMs > maxRetryAfter.Milliseconds() {
+			return nil, fmt.Errorf("%w: wait for %d ms", errAnswer, a.RetryAfterMs)
+		}
+		return alloc.MigrationWaitError{Reason: a.Reason, RetryAfter: time.Duration(a.RetryAfterMs) * time.Millisecond}, nil
+	case alloc.ErrHostPresent:
+		if a.Host == "" {
+			return alloc.HostPresentError{}, nil
+		}
+		id, invalid := parseID("host", a.Host)
+		return alloc.HostPresentError{Host: id}, invalid
+	default:
 		return err, nil
 	}
-	id, invalid := parseID("candidate", a.Candidate)
-	return alloc.MigrationError{Candidate: id}, invalid
 }
 
 // errorNamed returns the error that a name means to the caller.

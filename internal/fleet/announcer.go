@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -37,11 +38,13 @@ const (
 	minRetryPause, maxRetryPause = 250 * time.Millisecond, time.Second
 )
 
-// The bounds of what an [Announcer] remembers. Of a host beyond mostHosts the
-// store forgets after [HoldFor], as it does of an end beyond mostEnds.
+// The bounds of what an [Announcer] remembers. Of a host beyond maxHosts the
+// store forgets after [HoldFor], as it does of an end beyond maxEnds. A code beyond maxMoves
+// does not move: players do not find the host that has taken the place of another one.
 const (
 	maxHosts = 1 << 20
 	maxEnds  = 1 << 16
+	maxMoves = 1 << 16
 )
 
 // AnnouncerConfig configures an [Announcer].
@@ -56,12 +59,16 @@ type AnnouncerConfig struct {
 	// happens after the store has lost writes: players cannot join the host with it
 	// any more. Nil is allowed; it is called by Run's goroutine.
 	OnLost func(host proto.AllocationID)
+	// OnMoveRefused is called for a host that has taken the place of a former one and does
+	// not get its code, which leads to a third host: no player finds it. Nil is allowed; it is
+	// called by Run's goroutine.
+	OnMoveRefused func(host proto.AllocationID)
 	// Logger gets failures of the store and its return. Nil: no log.
 	Logger *slog.Logger
 }
 
 // Announcer publishes a relay in the store: its heartbeat, and its hosts with their
-// codes. HostReserved, HostReturned, KeepCode, HostLeft and HostEnded may be called
+// codes. HostReserved, HostReturned, KeepCode, HostMigrated and HostEnded may be called
 // by any goroutine, also from hooks of the engine: they wait for nothing but a
 // lock that no call to the store is made under.
 type Announcer struct {
@@ -69,14 +76,19 @@ type Announcer struct {
 	directory    Directory
 	node         func() Node
 	onLost       func(proto.AllocationID)
+	onRefused    func(proto.AllocationID)
 	log          *slog.Logger
 	start        time.Time
 	heartbeatNow chan struct{}
+	moveNow      chan struct{}
 
 	mu    sync.Mutex // guards the following fields; held for no call
 	hosts hosts
 	ends  []Held
-	ran   bool
+	moves []move // not sent yet, the oldest first
+	// made are moves that the store may lose, by the former host, as long as that is held.
+	made map[proto.AllocationID]move
+	ran  bool
 
 	counts announcerCounts
 
@@ -96,19 +108,20 @@ type Announcer struct {
 
 // announcerCounts are independent counters.
 type announcerCounts struct {
-	heartbeats, holds, held, drops, failed, lost, hostsDropped, endsDropped atomic.Uint64
+	heartbeats, holds, held, drops, moves, failed, lost, hostsDropped, endsDropped, movesDropped atomic.Uint64
 }
 
 // AnnouncerStats are counts since the announcer was made.
 type AnnouncerStats struct {
 	// Heartbeats counts heartbeats, Holds calls that sent hosts, Held the hosts sent, Drops
-	// calls that sent ends, Failed failed calls of any kind.
-	Heartbeats, Holds, Held, Drops, Failed uint64
+	// calls that sent ends, Moves codes that passed to another host, Failed failed calls of any
+	// kind.
+	Heartbeats, Holds, Held, Drops, Moves, Failed uint64
 	// Lost counts codes that now belong to other hosts.
 	Lost uint64
-	// HostsDropped counts hosts, EndsDropped ends, that were not sent to the store because the
-	// announcer's memory was full.
-	HostsDropped, EndsDropped uint64
+	// HostsDropped counts hosts, EndsDropped ends, MovesDropped moves, that were not sent to
+	// the store because the announcer's memory was full.
+	HostsDropped, EndsDropped, MovesDropped uint64
 	// Hosts is the number of hosts held, Ends the number of ends not sent yet.
 	Hosts, Ends int
 }
@@ -126,9 +139,13 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 	if cfg.OnLost == nil {
 		cfg.OnLost = func(proto.AllocationID) {}
 	}
+	if cfg.OnMoveRefused == nil {
+		cfg.OnMoveRefused = func(proto.AllocationID) {}
+	}
 	return &Announcer{
-		registry: cfg.Registry, directory: cfg.Directory, node: cfg.Node, onLost: cfg.OnLost,
-		log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), start: time.Now(), heartbeatNow: make(chan struct{}, 1), hosts: newHosts(),
+		registry: cfg.Registry, directory: cfg.Directory, node: cfg.Node, onLost: cfg.OnLost, onRefused: cfg.OnMoveRefused,
+		log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), start: time.Now(), hosts: newHosts(),
+		heartbeatNow: make(chan struct{}, 1), moveNow: make(chan struct{}, 1), made: make(map[proto.AllocationID]move),
 	}, nil
 }
 
@@ -152,8 +169,8 @@ func (a *Announcer) hold(id proto.AllocationID, tenant uint64, sent uint32) {
 	}
 }
 
-// KeepCode sets the code of a host that is held. It ignores other hosts, those that have
-// left, and malformed codes.
+// KeepCode sets the code of a host that is held. It ignores other hosts, and malformed
+// codes.
 func (a *Announcer) KeepCode(id proto.AllocationID, code string) {
 	packed, ok := joincode.Pack(code)
 	if !ok {
@@ -161,20 +178,33 @@ func (a *Announcer) KeepCode(id proto.AllocationID, code string) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if h := a.hosts.find(id); h != nil && !h.left {
+	if h := a.hosts.find(id); h != nil {
 		h.code = packed
 	}
 }
 
-// HostLeft records that a host has ended whose place a player may take. Until HostEnded the
-// store keeps its home, so that API processes find the relay, and its code as long as the
-// store has it; but the code may pass to another host, and the announcer does not claim it.
-// HostLeft ignores allocations that are not held.
-func (a *Announcer) HostLeft(id proto.AllocationID) {
+// move is a code that passes from a host to the one that has taken its place.
+type move struct {
+	tenant   uint64
+	code     string
+	from, to proto.AllocationID
+	number   uint64 // of those that were made
+}
+
+// HostMigrated moves the code of a host to the one that has taken its place. Both are held,
+// the former one until no player may take its place any more, so that API processes find the
+// relay by the code at any time. The store gets the move at once, and again until it answers.
+func (a *Announcer) HostMigrated(tenant uint64, code string, from, to proto.AllocationID) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if h := a.hosts.find(id); h != nil {
-		h.code, h.left = 0, true
+	if len(a.moves) < maxMoves {
+		a.moves = append(a.moves, move{tenant: tenant, code: code, from: from, to: to})
+	} else {
+		a.counts.movesDropped.Add(1)
+	}
+	a.mu.Unlock()
+	select {
+	case a.moveNow <- struct{}{}:
+	default:
 	}
 }
 
@@ -182,6 +212,7 @@ func (a *Announcer) HostLeft(id proto.AllocationID) {
 func (a *Announcer) HostEnded(id proto.AllocationID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	delete(a.made, id)
 	gone, ok := a.hosts.remove(id)
 	switch {
 	case !ok:
@@ -205,8 +236,9 @@ func (a *Announcer) HeartbeatNow() {
 func (a *Announcer) Stats() AnnouncerStats {
 	c := &a.counts
 	st := AnnouncerStats{
-		Heartbeats: c.heartbeats.Load(), Holds: c.holds.Load(), Held: c.held.Load(), Drops: c.drops.Load(),
-		Failed: c.failed.Load(), Lost: c.lost.Load(), HostsDropped: c.hostsDropped.Load(), EndsDropped: c.endsDropped.Load(),
+		Heartbeats: c.heartbeats.Load(), Holds: c.holds.Load(), Held: c.held.Load(), Drops: c.drops.Load(), Moves: c.moves.Load(),
+		Failed: c.failed.Load(), Lost: c.lost.Load(),
+		HostsDropped: c.hostsDropped.Load(), EndsDropped: c.endsDropped.Load(), MovesDropped: c.movesDropped.Load(),
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -241,6 +273,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 			return nil
 		case <-a.heartbeatNow:
 			a.nextHeartbeat = time.Time{}
+		case <-a.moveNow:
 		case <-tick.C:
 		}
 	}
@@ -252,6 +285,7 @@ func (a *Announcer) doDue(ctx context.Context) {
 		switch {
 		case a.errorStreak > 0 || a.catchingUp != a.healing || !time.Now().Before(a.nextHeartbeat):
 			a.sendHeartbeat(ctx, a.node())
+		case a.sendMove(ctx):
 		case a.sendEnds(ctx):
 		case a.sendHosts(ctx):
 		default:
@@ -277,6 +311,7 @@ func (a *Announcer) sendHeartbeat(ctx context.Context, n Node) {
 	if !intact {
 		// Hosts sent in the same tick may have been sent before the store lost its data.
 		a.resendBefore = stampAfter(began.Sub(a.start)) + 1
+		a.repeatMoves()
 	}
 	a.hostsDue(max(a.stamp(), a.resendBefore))
 }
@@ -302,6 +337,64 @@ func (a *Announcer) call(parent context.Context, do func(context.Context) error)
 	pause := min(minRetryPause<<min(a.errorStreak-1, 8), maxRetryPause)
 	a.retryAt = time.Now().Add(pause/2 + rand.N(pause))
 	return err
+}
+
+// sendMove sends the oldest move. It reports whether there was one. Moves are sent before
+// hosts and ends, by the goroutine that sends those, so that no Hold of the former host follows.
+func (a *Announcer) sendMove(ctx context.Context) bool {
+	a.mu.Lock()
+	if len(a.moves) == 0 {
+		a.mu.Unlock()
+		return false
+	}
+	m := a.moves[0]
+	needed := a.hosts.find(m.to) != nil
+	a.mu.Unlock()
+	moved := false
+	if needed {
+		err := a.call(ctx, func(ctx context.Context) (err error) {
+			moved, err = a.directory.MoveCode(ctx, m.tenant, m.code, m.from, m.to)
+			return err
+		})
+		if err != nil {
+			return true
+		}
+	}
+	a.confirmMove(&m, moved)
+	if needed && !moved {
+		a.onRefused(m.to)
+	}
+	return true
+}
+
+// confirmMove removes the oldest move, which was made, refused, or is not needed any more.
+func (a *Announcer) confirmMove(m *move, moved bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.moves = a.moves[1:]; len(a.moves) == 0 {
+		a.moves = nil
+	}
+	from, to := a.hosts.find(m.from), a.hosts.find(m.to)
+	if from != nil {
+		from.code = 0
+	}
+	if to == nil || !moved {
+		return
+	}
+	m.number = a.counts.moves.Add(1)
+	to.code, _ = joincode.Pack(m.code)
+	if from != nil {
+		a.made[m.from] = *m
+	}
+}
+
+// repeatMoves sends moves again that the store may have lost: it then has the code of the
+// former host, which is older than the new one.
+func (a *Announcer) repeatMoves() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	again := slices.SortedFunc(maps.Values(a.made), func(x, y move) int { return cmp.Compare(x.number, y.number) })
+	a.moves = append(again, a.moves...)
 }
 
 // sendEnds sends a batch of ends. It reports whether there was one.
@@ -434,7 +527,7 @@ func (a *Announcer) leave(ctx context.Context) {
 	defer cancel()
 	n := a.node()
 	a.home = Home{Relay: n.Relay, Boot: n.Boot}
-	for a.errorStreak == 0 && a.sendEnds(ctx) {
+	for a.errorStreak == 0 && (a.sendMove(ctx) || a.sendEnds(ctx)) {
 	}
 	a.mu.Lock()
 	left := a.hosts.len() + len(a.ends)

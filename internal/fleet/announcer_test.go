@@ -36,7 +36,9 @@ type teller struct {
 	*Announcer
 	store *fakeStore
 	lost  []proto.AllocationID
-	stop  func()
+	// refused are those that OnMoveRefused was called for.
+	refused []proto.AllocationID
+	stop    func()
 }
 
 func inTeller(t *testing.T, test func(t *testing.T, x *teller)) {
@@ -48,6 +50,8 @@ func inTeller(t *testing.T, test func(t *testing.T, x *teller)) {
 			Registry: x.store, Directory: x.store,
 			Node:   func() Node { return testNode(0, "eu", 100) },
 			OnLost: func(id proto.AllocationID) { x.lost = append(x.lost, id) },
+
+			OnMoveRefused: func(id proto.AllocationID) { x.refused = append(x.refused, id) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -357,52 +361,66 @@ func TestCodeLost(t *testing.T) {
 	})
 }
 
-// TestHostLeft: while a player may take the place of a host, the store keeps the host's home
-// and renews its code, until the code moves to the next host, whose relay keeps it. Then
-// the former host goes without it.
-func TestHostLeft(t *testing.T) {
+// TestHostMigrated: the code passes to the new host at once, or when the store answers, and
+// again when the store has lost that. The former host is held without its code until its end.
+func TestHostMigrated(t *testing.T) {
 	t.Parallel()
 	inTeller(t, func(t *testing.T, x *teller) {
-		former, next := x.reserve(t, 0), hostID(1)
-		x.KeepCode(former, "6789BC")
-		if ok, err := x.store.PutCode(t.Context(), testTenant, "6789BC", former); !ok || err != nil {
+		hosts := []proto.AllocationID{x.reserve(t, 0), x.reserve(t, 1), x.reserve(t, 2)}
+		x.KeepCode(hosts[0], "6789BC")
+		if ok, err := x.store.PutCode(t.Context(), testTenant, "6789BC", hosts[0]); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		time.Sleep(refreshEvery + lateAfter) // The store knows the age of the host.
-		synctest.Wait()
-		x.HostLeft(former)
-		x.HostLeft(hostID(7))
-		x.KeepCode(former, "6789BC") // A late one.
-		x.HostReturned(former, testTenant.Hash())
 		leadsTo := func(host proto.AllocationID) {
 			t.Helper()
+			synctest.Wait()
 			if got, err := x.store.HostOf(t.Context(), testTenant, "6789BC"); err != nil || got != host {
 				t.Errorf("the code leads to %v, %v; want %v", got, err, host)
 			}
-			if home, err := x.store.HomeOf(t.Context(), former); err != nil || home != (Home{relayID(0), 1}) {
+			if home, err := x.store.HomeOf(t.Context(), hosts[0]); err != nil || home != (Home{relayID(0), 1}) {
 				t.Errorf("the former host is at %v, %v", home, err)
 			}
 		}
 		time.Sleep(2 * HoldFor)
-		synctest.Wait()
-		leadsTo(former)
-		if err := x.store.SetHome(t.Context(), next, Home{relayID(1), 1}); err != nil {
-			t.Fatal(err)
+		leadsTo(hosts[0])
+		x.HostMigrated(testTenant.Hash(), "6789BC", hosts[0], hosts[1])
+		leadsTo(hosts[1])
+		x.store.fail(errBroken)
+		x.HostMigrated(testTenant.Hash(), "6789BC", hosts[1], hosts[2])
+		time.Sleep(10 * time.Second)
+		x.store.fail(nil)
+		time.Sleep(2 * maxRetryPause)
+		leadsTo(hosts[2])
+		x.store.lose()
+		for _, id := range hosts { // As a store that lacks the last writes.
+			if err := x.store.SetHome(t.Context(), id, Home{relayID(0), 1}); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if moved, err := x.store.MoveCode(t.Context(), testTenant, "6789BC", former, next); !moved || err != nil {
-			t.Fatal(moved, err)
+		if ok, err := x.store.PutCode(t.Context(), testTenant, "6789BC", hosts[0]); !ok || err != nil {
+			t.Fatal(ok, err)
 		}
-		time.Sleep(HoldFor - refreshEvery)
-		synctest.Wait()
-		leadsTo(next)
-		if len(x.lost) != 0 {
-			t.Errorf("%v were reported as hosts without their code", x.lost)
-		}
-		x.HostEnded(former)
+		time.Sleep(HeartbeatEvery + catchUp)
+		leadsTo(hosts[2])
+		time.Sleep(2 * HoldFor)
+		leadsTo(hosts[2])
+		x.HostEnded(hosts[0])
+		x.HostEnded(hosts[1])
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got, err := x.store.HostOf(t.Context(), testTenant, "6789BC"); err != nil || got != next || x.missing(1) != 1 {
-			t.Errorf("after the end the code leads to %v, %v, %d hosts", got, err, 1-x.missing(1))
+		if got, err := x.store.HostOf(t.Context(), testTenant, "6789BC"); err != nil || got != hosts[2] || len(x.made) != 0 {
+			t.Errorf("after the ends the code leads to %v, %v; %d moves are kept", got, err, len(x.made))
+		}
+		if len(x.lost)+len(x.refused) != 0 || x.Stats().MovesDropped != 0 {
+			t.Errorf("%v have lost their code, %v did not get it, %+v", x.lost, x.refused, x.Stats())
+		}
+		x.HostMigrated(testTenant.Hash(), "6789BC", hosts[0], x.reserve(t, 3))
+		x.HostMigrated(testTenant.Hash(), "6789BC", hosts[2], hostID(99)) // It has ended.
+		leads, refused := hosts[2], []proto.AllocationID{hostID(3)}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got, err := x.store.HostOf(t.Context(), testTenant, "6789BC"); err != nil || got != leads || !slices.Equal(x.refused, refused) {
+			t.Errorf("after late moves the code leads to %v, %v; refused %v", got, err, x.refused)
 		}
 	})
 }

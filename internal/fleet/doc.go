@@ -46,9 +46,10 @@
 //	dropped    by the relay's Announcer within a second of the host's end (Drop); by an
 //	           API process whose relay reports that the host has ended (Forget); by the
 //	           store unless refreshed within HoldFor
-//	moved      by alloc.Service.Migrate to the host that takes the place of one that has
-//	           left (MoveCode). Until then, and while a player may take that place, the
-//	           relay holds the host without claiming its code (Announcer.HostLeft)
+//	moved      by the relay's Announcer when a player has taken the place of the host
+//	           (HostMigrated, MoveCode), until the store has answered. The former host is
+//	           held until no player may take its place any more, so the code leads to a
+//	           host of that relay at any time
 //	disputed   if the store lost the code and gave it to another host: the older host
 //	           keeps it, the other host's relay is informed (AnnouncerConfig.OnLost)
 //
@@ -111,7 +112,7 @@
 //
 //	Fleet      all nodes twice, some 600 bytes each; 1,024 queued releases
 //	Announcer  56 bytes and a map's entry for each host, a million at most; 65,536
-//	           unsent ends. Beyond that entries of the store expire, and Stats
+//	           unsent ends, and as many moves. Beyond that entries of the store expire, and Stats
 //	           counts them
 //	Local      nothing
 //

@@ -31,7 +31,6 @@ type host struct {
 	lastSent uint32 // stamp of when it was last sent to the store; 0: not in this run
 
 	older, newer uint32
-	left         bool // it has ended, and a player may take its place
 }
 
 func newHosts() hosts { return hosts{index: make(map[proto.AllocationID]uint32), used: 1} }

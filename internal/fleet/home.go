@@ -30,21 +30,35 @@ func (f *Fleet) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc
 	return res, nil
 }
 
-// Migrate asks the host's relay whether a player may take the place of the host. Errors:
-// those of alloc.MigrationRelay, and as for ReserveJoiner if the relay does not answer.
-func (f *Fleet) Migrate(ctx context.Context, r alloc.MigrationRequest) (alloc.Migration, error) {
+// MigrateHost makes a reservation at the relay of the host that has left, and stores its
+// home. Errors: those of alloc.MigrationRelay, and as for ReserveJoiner if the relay does not
+// answer.
+func (f *Fleet) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	c, err := f.home(ctx, r.Host)
 	if err != nil {
-		return alloc.Migration{}, err
+		return alloc.Reservation{}, err
 	}
-	granted, err := f.dialer.Relay(c.Node).Migrate(ctx, r)
+	res, err := f.dialer.Relay(c.Node).MigrateHost(ctx, r)
 	if err != nil {
-		return alloc.Migration{}, relayError(err)
+		return alloc.Reservation{}, relayError(err)
 	}
-	granted.Region = c.Region
-	return granted, nil
+	if err := f.setHome(ctx, &c, &res); err != nil {
+		return alloc.Reservation{}, err
+	}
+	return res, nil
+}
+
+// LeaveHost says at the host's relay that the host leaves. Errors: as for MigrateHost.
+func (f *Fleet) LeaveHost(ctx context.Context, r alloc.LeaveRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
+	defer cancel()
+	c, err := f.home(ctx, r.Host)
+	if err != nil {
+		return err
+	}
+	return relayError(f.dialer.Relay(c.Node).LeaveHost(ctx, r))
 }
 
 // Describe returns the description of a host from its relay. Joiners are not in the
@@ -138,7 +152,7 @@ func (f *Fleet) notFoundUnlessHealing(notFound error) error {
 // one thing: for [HealFor] after the store has failed or lost data, a missing code is
 // alloc.ErrStoreUnavailable instead of alloc.ErrCodeNotFound, because the host's relay
 // may announce it again. So a valid code is not rejected, and no host gets a second one.
-func (f *Fleet) Codes() alloc.CodeMover { return codes{f.directory, f} }
+func (f *Fleet) Codes() alloc.Store { return codes{f.directory, f} }
 
 type codes struct {
 	Directory

@@ -43,27 +43,33 @@ func TestMigrateGoesHome(t *testing.T) {
 	inWorld(t, []Node{testNode(0, "eu", 10), testNode(1, "us", 10)}, nil, func(t *testing.T, w *world) {
 		host := w.mustHost(t, 3, "us")
 		ask := alloc.MigrationRequest{Tenant: testTenant, Player: alloc.PlayerHash{1}, Host: host, Ticket: alloc.ConnectionData{2}}
-		_, err := w.Migrate(t.Context(), ask)
+		_, err := w.MigrateHost(t.Context(), ask)
+		wantErr(t, "LeaveHost", w.LeaveHost(t.Context(), alloc.LeaveRequest{Tenant: testTenant, Host: host}), nil)
 		wantErr(t, "a live host", err, alloc.ErrHostPresent)
 		wantErr(t, "End", w.relays[1].End(t.Context(), host), nil)
-		granted, err := w.Migrate(t.Context(), ask)
-		if want := (alloc.Migration{Player: alloc.PlayerHash{1}, MaxConnections: 7, Region: "us"}); err != nil || granted != want {
-			t.Errorf("Migrate = %+v, %v", granted, err)
+		res, err := w.MigrateHost(t.Context(), ask)
+		if home, unknown := w.store.HomeOf(t.Context(), res.ID); err != nil || res.Region != "us" || unknown != nil || home.Relay != relayID(1) {
+			t.Errorf("MigrateHost = %v in %q, %v; it is at %v, %v", res.ID, res.Region, err, home, unknown)
 		}
 		if len(w.relays[1].asks) != 1 || w.relays[1].asks[0] != ask || len(w.relays[0].asks) != 0 {
 			t.Errorf("asked %+v and %+v", w.relays[0].asks, w.relays[1].asks)
 		}
-		for _, want := range []error{alloc.ErrHostPresent, alloc.MigrationError{Candidate: hostID(5)}} {
+		for _, want := range []error{alloc.ErrHostPresent, alloc.MigrationWaitError{Reason: "x", RetryAfter: time.Second}} {
 			w.relays[1].set(want, false)
-			_, err := w.Migrate(t.Context(), ask)
+			_, err := w.MigrateHost(t.Context(), ask)
 			wantErr(t, "Migrate", err, want)
 			wantErr(t, "ReserveJoiner", w.join(host), want)
 		}
 		w.relays[1].set(errors.New("unknown"), false)
-		_, err = w.Migrate(t.Context(), ask)
+		_, err = w.MigrateHost(t.Context(), ask)
 		wantErr(t, "an unknown error", err, alloc.ErrUnavailable)
-		_, err = w.Migrate(t.Context(), alloc.MigrationRequest{Tenant: testTenant, Host: hostID(99)})
+		_, err = w.MigrateHost(t.Context(), alloc.MigrationRequest{Tenant: testTenant, Host: hostID(99)})
 		wantErr(t, "a host without a home", err, alloc.ErrNotFound)
+		wantErr(t, "LeaveHost of an unknown host", w.LeaveHost(t.Context(), alloc.LeaveRequest{Host: hostID(99)}), alloc.ErrNotFound)
+		w.relays[1].set(nil, false)
+		w.store.setHome = errBroken
+		_, err = w.MigrateHost(t.Context(), ask)
+		wantErr(t, "the store does not take the home", err, alloc.ErrStoreUnavailable)
 	})
 }
 

@@ -82,17 +82,25 @@ func (f *Fleet) reserveAt(ctx context.Context, c Candidate, r alloc.HostRequest)
 func (f *Fleet) recordHome(
 	ctx context.Context, c Candidate, res alloc.Reservation, seats int, at time.Duration,
 ) (alloc.Reservation, error) {
-	if err := f.directory.SetHome(ctx, res.ID, Home{Relay: c.Relay, Boot: c.Boot}); err != nil {
-		f.counts.homeErrors.Add(1)
-		f.enqueueRelease(c.Node, res.ID)
+	if err := f.setHome(ctx, &c, &res); err != nil {
 		f.mu.Lock()
 		f.view.undoGrant(c.Relay, c.Boot, seats, at)
 		f.mu.Unlock()
-		return alloc.Reservation{}, unavailable("remember where the host is", alloc.ErrStoreUnavailable, err)
+		return alloc.Reservation{}, err
 	}
 	f.counts.placed.Add(1)
-	res.Region = c.Region
 	return res, nil
+}
+
+// setHome stores the home of a reservation and sets its region, or releases it.
+func (f *Fleet) setHome(ctx context.Context, c *Candidate, res *alloc.Reservation) error {
+	if err := f.directory.SetHome(ctx, res.ID, Home{Relay: c.Relay, Boot: c.Boot}); err != nil {
+		f.counts.homeErrors.Add(1)
+		f.enqueueRelease(c.Node, res.ID)
+		return unavailable("remember where the host is", alloc.ErrStoreUnavailable, err)
+	}
+	res.Region = c.Region
+	return nil
 }
 
 // timeLeft returns the time until the deadline of ctx, which has one, and

@@ -241,13 +241,16 @@ func (s *fakeStore) PutCode(ctx context.Context, t alloc.Tenant, code string, ho
 	return true, nil
 }
 
-func (s *fakeStore) MoveCode(ctx context.Context, t alloc.Tenant, code string, from, to proto.AllocationID) (bool, error) {
+func (s *fakeStore) MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
 	if err := s.enter(ctx, "MoveCode"); err != nil {
 		return false, err
 	}
 	defer s.mu.Unlock()
-	key := fakeCode{t.Hash(), code}
+	key := fakeCode{tenant, code}
 	holder, taken := s.codes[key]
+	if taken && holder == to {
+		return true, nil
+	}
 	if _, has := s.byHost[to]; has || taken && holder != from {
 		return false, nil
 	}
@@ -360,19 +363,24 @@ func (e *fakeEngine) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (
 	return alloc.Reservation{ID: proto.AllocationID{0xB0}}, nil
 }
 
-// Migrate permits every player of a host that has ended.
-func (e *fakeEngine) Migrate(ctx context.Context, r alloc.MigrationRequest) (alloc.Migration, error) {
+// MigrateHost gives every player of a host that has ended a reservation.
+func (e *fakeEngine) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
 	_, err := e.Describe(ctx, r.Host)
 	switch {
 	case err == nil:
-		return alloc.Migration{}, alloc.ErrHostPresent
+		return alloc.Reservation{}, alloc.HostPresentError{Host: r.Host}
 	case !errors.Is(err, alloc.ErrNotFound):
-		return alloc.Migration{}, err
+		return alloc.Reservation{}, err
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.asks = append(e.asks, r)
-	return alloc.Migration{Player: r.Player, MaxConnections: 7}, nil
+	e.mu.Unlock()
+	return e.ReserveHost(ctx, alloc.HostRequest{Tenant: r.Tenant, Player: r.Player, MaxConnections: 7})
+}
+
+func (e *fakeEngine) LeaveHost(ctx context.Context, r alloc.LeaveRequest) error {
+	_, err := e.Describe(ctx, r.Host)
+	return err
 }
 
 func (e *fakeEngine) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {

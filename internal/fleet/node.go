@@ -88,9 +88,13 @@ const HoldFor = 3 * time.Minute
 // Directory holds the hosts of a fleet and their join codes, for all API processes. Its
 // methods may be called concurrently.
 type Directory interface {
-	// MoveCode makes the code count as older than that of any other host, so that no Hold
-	// of the former host, perhaps a late one, takes it back.
-	alloc.CodeMover
+	alloc.Store
+	// MoveCode makes a code of from, or one that leads nowhere, the code of to, for the tenant
+	// with that hash. It reports false, and changes nothing, when the code leads to another
+	// host or to has another code. It is atomic: of several hosts to, one gets the code. That
+	// counts as older than the code of any other host, so that no Hold of the former host,
+	// perhaps a late one, takes it back. It may be repeated.
+	MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error)
 	// SetHome stores the home of a new host for HoldFor.
 	SetHome(ctx context.Context, host proto.AllocationID, home Home) error
 	// HomeOf returns the home of a host, or alloc.ErrNotFound.

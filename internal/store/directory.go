@@ -139,17 +139,20 @@ func (d *MemoryDirectory) PutCode(_ context.Context, t alloc.Tenant, code string
 }
 
 // MoveCode makes a code of from, or one that leads nowhere, the code of to. It reports
-// false, and changes nothing, when the code leads to another host or to has a code.
-func (d *MemoryDirectory) MoveCode(_ context.Context, t alloc.Tenant, code string, from, to proto.AllocationID) (bool, error) {
+// false, and changes nothing, when the code leads to another host or to has another code.
+func (d *MemoryDirectory) MoveCode(_ context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
 	packed, ok := joincode.Pack(code)
 	if !ok {
 		return false, alloc.ErrCodeMalformed
 	}
-	key := codeKey{t.Hash(), packed}
+	key := codeKey{tenant, packed}
 	now := d.enter()
 	defer d.mu.Unlock()
 	holder, former, taken := d.holder(key, now)
 	p, _ := d.look(to, now)
+	if taken && holder == to {
+		return true, nil
+	}
 	if taken && holder != from || p.code != (codeKey{}) {
 		return false, nil
 	}

@@ -63,9 +63,9 @@
 // is also in the entry of its host, so that no process signs a code which it only read
 // there.
 //
-// MoveCode is a call of an API process. It decides by the entry of the code, in one script:
-// the code must lead to the former host, so that a call that is executed late moves nothing
-// that has moved on. The entries of both hosts follow it.
+// MoveCode is a call of the relay that has both hosts. It decides by the entry of the code, in
+// one script: the code must lead to the former host, so that a call that is executed late moves
+// nothing that has moved on. The entries of both hosts follow it.
 //
 // Not sealed are: since and at, which the store's clock sets; the list of a tenant's codes,
 // which only limits the number of codes; leases and buckets. No signature shows that an entry
@@ -86,8 +86,8 @@
 //	                          hosts. A host that was reserved at that moment is
 //	                          announced by its relay, not by the API
 //	                          A move that is lost leads the code back to the
-//	                          former host, which is the older one, until another
-//	                          player takes its place or its relay drops it
+//	                          former host, until the relay, which notices that
+//	                          too, repeats it
 //	one shard of a cluster    the same, for its keys; the others continue
 //	Redis stands still        nothing; calls that timed out may be executed late.
 //	                          The code of an ended host may be restored by that, and

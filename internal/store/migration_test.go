@@ -9,7 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/store/storetest"
 )
 
-// TestMigration: of all players one succeeds the host, whatever fails, for many seeds.
+// TestMigration: the code follows the hosts of a match, whatever fails, for many seeds.
 func TestMigration(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {

@@ -45,18 +45,18 @@ func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host p
 }
 
 // MoveCode makes a code of from, or one that leads nowhere, the code of to. It reports
-// false, and changes nothing, if the code leads to another host or to has a code. Errors:
+// false, and changes nothing, if the code leads to another host or to has another code. Errors:
 // alloc.ErrCodeMalformed, and alloc.ErrStoreUnavailable, after which the code may lead to to,
 // also later. The entry of the code decides. That of to gets the code before: after a failure
 // in between it has a code that leads elsewhere, which CodeOf, Hold and Drop handle.
-func (s *Store) MoveCode(ctx context.Context, t alloc.Tenant, code string, from, to proto.AllocationID) (bool, error) {
-	c, ok := canonical(t.Hash(), code)
+func (s *Store) MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
+	c, ok := canonical(tenant, code)
 	if !ok {
 		return false, alloc.ErrCodeMalformed
 	}
-	// CodeOf also removes a code that is not that of to.
-	if _, err := s.CodeOf(ctx, t, to); !errors.Is(err, alloc.ErrCodeNotFound) {
-		return false, err
+	// codeOfHost also removes a code that is not that of to.
+	if has, err := s.codeOfHost(ctx, tenant, to); !errors.Is(err, alloc.ErrCodeNotFound) {
+		return err == nil && has == c.code, err
 	}
 	seals, err := s.seal(ctx, s.holdFor, s.codeStatement(c, to))
 	if err != nil {
@@ -151,6 +151,10 @@ func (s *Store) codeClaim(c hostCode, text string) ([]claim, bool) {
 // leads nowhere was lost and is restored, if its seal there is valid; a code that leads to
 // another host was lost to that host and is removed from the entry.
 func (s *Store) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
+	return s.codeOfHost(ctx, t.Hash(), host)
+}
+
+func (s *Store) codeOfHost(ctx context.Context, tenant uint64, host proto.AllocationID) (string, error) {
 	text, err := s.codeOf(ctx, host)
 	if err != nil {
 		return "", err
@@ -164,7 +168,7 @@ func (s *Store) CodeOf(ctx context.Context, t alloc.Tenant, host proto.Allocatio
 		s.damaged.Add(1)
 		return "", errDamaged
 	}
-	if c.tenant != t.Hash() {
+	if c.tenant != tenant {
 		return "", alloc.ErrCodeNotFound
 	}
 	leadsTo, err := s.hostOf(ctx, c)

@@ -68,8 +68,8 @@ func TestEverythingExpires(t *testing.T) {
 		func() error { return s.SetHome(ctx, hostID(1), home) },
 		func() error { _, err := s.PutCode(ctx, tenant, codeText(1), hostID(1)); return err },
 		func() error { _, err := s.PutCode(ctx, tenant, codeText(2), hostID(2)); return err },
-		func() error { _, err := s.MoveCode(ctx, tenant, codeText(2), hostID(2), hostID(4)); return err },
-		func() error { _, err := s.MoveCode(ctx, tenant, codeText(9), hostID(2), hostID(5)); return err },
+		func() error { _, err := s.MoveCode(ctx, tenant.Hash(), codeText(2), hostID(2), hostID(4)); return err },
+		func() error { _, err := s.MoveCode(ctx, tenant.Hash(), codeText(9), hostID(2), hostID(5)); return err },
 		func() error {
 			_, err := s.Hold(ctx, home, []fleet.Held{{Host: hostID(3), Tenant: tenant.Hash(), Code: codeText(3), Since: time.Now()}, {Host: hostID(2)}})
 			return err
@@ -248,7 +248,7 @@ func TestDamagedValues(t *testing.T) {
 	}
 }
 
-// TestMigration: of all players of a match one succeeds the host, whatever fails.
+// TestMigration: the code follows the hosts of a match, whatever fails.
 func TestMigration(t *testing.T) {
 	server := redistest.Start(t)
 	for seed := range uint64(6) {

@@ -173,7 +173,7 @@ func TestMoveReplacesForgedEntries(t *testing.T) {
 		to := hostID(10 + n)
 		server.Do(fmt.Sprintf("SET %s %s:1:%s", s.keys.code(code.tenant, code.code), entry.host, entry.sealed))
 		server.Do(fmt.Sprintf("HSET %s c %s:x", s.keys.host(to), hostCode{tenant.Hash(), codeText(99)}))
-		if moved, err := s.MoveCode(t.Context(), tenant, code.code, from, to); moved != entry.moves || err != nil {
+		if moved, err := s.MoveCode(t.Context(), tenant.Hash(), code.code, from, to); moved != entry.moves || err != nil {
 			t.Errorf("entry %d: MoveCode = %v, %v", n, moved, err)
 		}
 		want := entry.host
@@ -209,7 +209,7 @@ func TestMoveAfterHalfAMove(t *testing.T) {
 		t.Errorf("CodeOf the former host before the move: %q, %v", got, err)
 	}
 	for range 2 { // The second one is late.
-		if _, err := s.MoveCode(t.Context(), tenant, code.code, from, to); err != nil {
+		if _, err := s.MoveCode(t.Context(), tenant.Hash(), code.code, from, to); err != nil {
 			t.Fatal(err)
 		}
 		server.Do(fmt.Sprintf("HSET %s c %s", s.keys.host(from), entry(from)))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,83 +18,95 @@ import (
 
 // The times of a [migration], which its pace divides.
 const (
-	migrationLease = 3 * time.Second  // a player has the permission to itself
-	migrationBind  = 10 * time.Second // an unbound host expires
+	migrationBind  = 10 * time.Second // an unbound candidate expires
 	migrationCall  = time.Second      // a caller waits for the store or a relay
 	migrationStall = 12 * time.Second // the longest pause of a process
+	migrationPlay  = 5 * time.Second  // a host stays at most
 )
 
-// RunMigration lets all players of a match whose host has left succeed it at once, over
-// several API processes with one directory. Calls to the store and to relays are lost before
-// or after they are executed, are executed late, or take long, at random; players give up
-// calls and disappear. It checks that the code never leaves a host whose player was answered,
-// unless that player called again, and that the match has a host in the end. Pace divides all
-// times.
+const (
+	migrationPlayers    = 6
+	migrationRounds     = 4 // hosts that take the place of the one before
+	migrationCandidates = 4 // of a host, see engine.Server.MigrateHost
+)
+
+// RunMigration has all players of a match ask for the place of its host, and of three hosts
+// after it, over three API processes and an announcer with one directory. Calls to the store and
+// to the relay are lost before or after they are executed, are executed late, or take long, at
+// random; players give up calls, and disappear with a reservation. It checks that the code
+// leads to bound hosts only, from each to a later one, and to the last one in the end. Pace
+// divides the times of players and faults.
 func RunMigration(t *testing.T, d fleet.Directory, seed uint64, pace int) {
-	const players, processes = 6, 3
+	const processes = 3
 	x := &migration{
 		t: t, directory: d, pace: time.Duration(pace), rnd: rand.New(rand.NewPCG(seed, 1)), code: "6789BC",
-		hosts: make(map[proto.AllocationID]*migratedHost), former: host(1 << 20), newHosts: make(map[proto.AllocationID]bool),
+		hosts: []proto.AllocationID{host(1 << 20)}, vacant: true, next: 1,
 	}
-	put(t, d, production, x.code, x.former, true)
-	setHome(t, d, x.former, here)
+	put(t, d, production, x.code, x.hosts[0], true)
+	setHome(t, d, x.hosts[0], theirs)
+	var err error
+	x.announcer, err = fleet.NewAnnouncer(fleet.AnnouncerConfig{
+		Registry: migrationRegistry{}, Directory: migrationDirectory{d, x},
+		Node:          func() fleet.Node { return fleet.Node{Relay: theirs.Relay, Boot: theirs.Boot} },
+		OnMoveRefused: func(id proto.AllocationID) { t.Errorf("host %v does not get the code", id) },
+		OnLost:        func(id proto.AllocationID) { t.Errorf("host %v has lost the code", id) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.announcer.HostReturned(x.hosts[0], production.Hash())
+	x.announcer.KeepCode(x.hosts[0], x.code)
 	services := make([]*alloc.Service, processes)
 	for i := range services {
-		var err error
 		services[i], err = alloc.NewService(alloc.ServiceConfig{
-			Relay: migrationRelay{x}, Store: migrationStore{d, x}, HostMigration: true, Unlimited: true,
-			KeepCode: migrationRelay{x}.keepCode, LiveRegions: func() []alloc.Region { return nil },
+			Relay: migrationRelay{x}, Store: migrationDirectory{d, x}, HostMigration: true, Unlimited: true,
+			LiveRegions: func() []alloc.Region { return nil },
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var announcer, all sync.WaitGroup
-	announcer.Go(func() { x.announce(ctx) })
-	for p := range players {
-		// Only the first player is sure to stay.
-		all.Go(func() { x.play(services, p, p > 0) })
+	defer cancel()
+	var running, playing sync.WaitGroup
+	running.Go(func() { _ = x.announcer.Run(ctx) })
+	running.Go(func() { x.watch(ctx) })
+	for p := range migrationPlayers {
+		playing.Go(func() { x.play(services, p) })
 	}
-	all.Wait()
+	playing.Wait()
 	x.late.Wait()
+	x.check(services)
 	cancel()
-	announcer.Wait()
-	x.check()
+	running.Wait()
 }
 
-// migration is the relays and the players of a match whose host has left.
+// migration is the relay and the players of a match whose hosts leave.
 type migration struct {
 	t         *testing.T
 	directory fleet.Directory
+	announcer *fleet.Announcer
 	pace      time.Duration
 	code      string
-	former    proto.AllocationID
 	late      sync.WaitGroup // calls whose callers do not wait
 
-	mu    sync.Mutex // guards the following fields; not held during calls of the directory
-	rnd   *rand.Rand
-	hosts map[proto.AllocationID]*migratedHost
-	next  int
-	// candidate has the permission until granted.
-	candidate int
-	granted   time.Time
-	newHosts  map[proto.AllocationID]bool
-	faults    int
+	mu   sync.Mutex // guards the following fields; not held during calls of the directory
+	rnd  *rand.Rand
+	calm bool // there are no more faults
+	// hosts are those that were bound, in this order. The last one has left if vacant is set.
+	hosts      []proto.AllocationID
+	vacant     bool
+	candidates []migrationCandidate
+	next       int
+	faults     int
+	refused    int // BINDs of candidates that were too late
 }
 
-// migratedHost is a host that a player has reserved.
-type migratedHost struct {
-	player          int
-	expires         time.Time // unless it is bound
-	bound, answered bool
-	kept            bool
-	dropped         bool
-	moves           []proto.AllocationID // to which its code has moved
-}
-
-func playerHash(p int) (h alloc.PlayerHash) {
-	return alloc.HashPlayer(production, playerName(p))
+// migrationCandidate is a reservation for the place of the last host.
+type migrationCandidate struct {
+	id      proto.AllocationID
+	player  int
+	expires time.Time
 }
 
 func playerName(p int) string { return fmt.Sprint("player ", p) }
@@ -109,10 +122,18 @@ func (x *migration) pause(most time.Duration) {
 	time.Sleep(time.Duration(x.roll(int(most/x.pace)) + 1))
 }
 
-// live reports whether a host lives. The caller holds mu.
-func (x *migration) live(id proto.AllocationID) bool {
-	h := x.hosts[id]
-	return h != nil && (h.bound || time.Now().Before(h.expires))
+// fault rolls the fault of a call: 0 to 99, and no fault from 20 on.
+func (x *migration) fault() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.calm {
+		return 99
+	}
+	n := x.rnd.IntN(100)
+	if n < 20 {
+		x.faults++
+	}
+	return n
 }
 
 // call makes a call to the store or a relay, with faults. After an error the call may have
@@ -120,12 +141,7 @@ func (x *migration) live(id proto.AllocationID) bool {
 func (x *migration) call(ctx context.Context, do func()) error {
 	x.pause(20 * time.Millisecond)
 	lost := fmt.Errorf("no answer: %w", alloc.ErrUnavailable)
-	fault := x.roll(100)
-	if fault < 20 {
-		x.mu.Lock()
-		x.faults++
-		x.mu.Unlock()
-	}
+	fault := x.fault()
 	switch {
 	case ctx.Err() != nil || fault < 4:
 		return lost
@@ -147,20 +163,27 @@ func (x *migration) call(ctx context.Context, do func()) error {
 	return nil
 }
 
-// migrationStore is the directory of one API process.
-type migrationStore struct {
+// migrationRegistry is a registry that loses nothing.
+type migrationRegistry struct{}
+
+func (migrationRegistry) Announce(context.Context, fleet.Node) (bool, error)    { return true, nil }
+func (migrationRegistry) Nodes(context.Context) ([]fleet.Seen, error)           { return nil, nil }
+func (migrationRegistry) Withdraw(context.Context, alloc.RelayID, uint64) error { return nil }
+
+// migrationDirectory is the directory of one process.
+type migrationDirectory struct {
 	fleet.Directory
 	x *migration
 }
 
-func (s migrationStore) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
+func (d migrationDirectory) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
 	type answer struct {
 		host proto.AllocationID
 		err  error
 	}
 	got := make(chan answer, 1)
-	if err := s.x.call(ctx, func() {
-		host, err := s.Directory.HostOf(context.Background(), t, code)
+	if err := d.x.call(ctx, func() {
+		host, err := d.Directory.HostOf(context.Background(), t, code)
 		got <- answer{host, err}
 	}); err != nil {
 		return proto.AllocationID{}, err
@@ -169,15 +192,12 @@ func (s migrationStore) HostOf(ctx context.Context, t alloc.Tenant, code string)
 	return a.host, a.err
 }
 
-func (s migrationStore) MoveCode(ctx context.Context, t alloc.Tenant, code string, from, to proto.AllocationID) (bool, error) {
+func (d migrationDirectory) MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
 	got := make(chan bool, 1)
-	if err := s.x.call(ctx, func() {
-		moved, err := s.Directory.MoveCode(context.Background(), t, code, from, to)
+	if err := d.x.call(ctx, func() {
+		moved, err := d.Directory.MoveCode(context.Background(), tenant, code, from, to)
 		if err != nil {
-			s.x.t.Errorf("MoveCode: %v", err)
-		}
-		if moved {
-			s.x.checkMove(from, to)
+			d.x.t.Errorf("MoveCode: %v", err)
 		}
 		got <- moved
 	}); err != nil {
@@ -186,169 +206,112 @@ func (s migrationStore) MoveCode(ctx context.Context, t alloc.Tenant, code strin
 	return <-got, nil
 }
 
-// checkMove checks a move that was made: the former host has ended, or is one of the same
-// player, and the relay of the next one keeps the code.
-func (x *migration) checkMove(from, to proto.AllocationID) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	h, next := x.hosts[from], x.hosts[to]
-	if !next.kept {
-		x.t.Errorf("the relay of %v does not keep the code", to)
+func (d migrationDirectory) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) (lost []proto.AllocationID, err error) {
+	held = slices.Clone(held) // The call may be late.
+	got := make(chan []proto.AllocationID, 1)
+	if err := d.x.call(ctx, func() {
+		lost, err := d.Directory.Hold(context.Background(), home, held)
+		if err != nil {
+			d.x.t.Errorf("Hold: %v", err)
+		}
+		got <- lost
+	}); err != nil {
+		return nil, err
 	}
-	if h == nil {
-		return // from is the former host
-	}
-	h.moves = append(h.moves, to)
-	if next.player != h.player && x.live(from) {
-		x.t.Errorf("the code has left the live host %v of player %d for %v of player %d", from, h.player, to, next.player)
-	}
+	return <-got, nil
 }
 
-// migrationRelay is all relays of the fleet.
+// migrationRelay is the relay of the match, as the API processes call it.
 type migrationRelay struct{ x *migration }
 
-func (r migrationRelay) Migrate(ctx context.Context, q alloc.MigrationRequest) (alloc.Migration, error) {
-	player := int(binary.BigEndian.Uint32(q.Ticket[:]))
-	answer := make(chan error, 1)
-	if err := r.x.call(ctx, func() { answer <- r.x.permit(q, player) }); err != nil {
-		return alloc.Migration{}, err
+func (r migrationRelay) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (alloc.Reservation, error) {
+	type answer struct {
+		id  proto.AllocationID
+		err error
 	}
-	if err := <-answer; err != nil {
-		return alloc.Migration{}, err
-	}
-	return alloc.Migration{Player: playerHash(player), MaxConnections: 5}, nil
-}
-
-// permit gives the permission to the first player, and to another one after a lease.
-func (x *migration) permit(q alloc.MigrationRequest, player int) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	now := time.Now()
-	switch {
-	case q.Host != x.former || q.Player != playerHash(player) || q.Holder != x.former && !x.newHosts[q.Holder]:
-		return alloc.ErrNotFound
-	case x.candidate != player && now.Before(x.granted):
-		return alloc.MigrationError{Candidate: host(x.candidate)}
-	case x.candidate != player || !now.Before(x.granted):
-		x.candidate, x.granted = player, now.Add(migrationLease/x.pace)
-	}
-	if !q.NewHost.IsZero() {
-		x.newHosts[q.NewHost] = true
-	}
-	return nil
-}
-
-func (r migrationRelay) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Reservation, error) {
-	got := make(chan proto.AllocationID, 1)
-	if err := r.x.call(ctx, func() { got <- r.x.reserve(q.Player) }); err != nil {
+	got := make(chan answer, 1)
+	if err := r.x.call(ctx, func() {
+		id, err := r.x.reserve(&q)
+		got <- answer{id, err}
+	}); err != nil {
 		return alloc.Reservation{}, err
 	}
-	id := <-got
-	return alloc.Reservation{ID: id}, r.x.directory.SetHome(ctx, id, theirs)
+	a := <-got
+	if a.err != nil {
+		return alloc.Reservation{}, a.err
+	}
+	return alloc.Reservation{ID: a.id}, r.x.directory.SetHome(ctx, a.id, theirs)
 }
 
-func (x *migration) reserve(player alloc.PlayerHash) proto.AllocationID {
+// reserve is the rule of the engine: four candidates, one for each player.
+func (x *migration) reserve(q *alloc.MigrationRequest) (proto.AllocationID, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.next++
-	p := 0
-	for playerHash(p) != player {
-		p++
+	player := int(binary.BigEndian.Uint32(q.Ticket[:]))
+	if !slices.Contains(x.hosts, q.Host) || q.Player != alloc.HashPlayer(production, playerName(player)) || q.Code != x.code {
+		return proto.AllocationID{}, alloc.ErrNotFound
+	}
+	if !x.vacant {
+		return proto.AllocationID{}, alloc.HostPresentError{Host: x.hosts[len(x.hosts)-1]}
+	}
+	now := time.Now()
+	x.candidates = slices.DeleteFunc(x.candidates, func(c migrationCandidate) bool { return c.player == player || !now.Before(c.expires) })
+	if len(x.candidates) == migrationCandidates {
+		return proto.AllocationID{}, alloc.MigrationWaitError{Reason: "four", RetryAfter: time.Second}
 	}
 	id := host(x.next)
-	x.hosts[id] = &migratedHost{player: p, expires: time.Now().Add(migrationBind / x.pace)}
-	return id
+	x.next++
+	x.announcer.HostReserved(id, production.Hash())
+	x.candidates = append(x.candidates, migrationCandidate{id, player, now.Add(migrationBind / x.pace)})
+	return id, nil
 }
 
-func (r migrationRelay) ReserveJoiner(context.Context, alloc.JoinerRequest) (alloc.Reservation, error) {
-	return alloc.Reservation{}, errors.New("no player joins")
-}
-
-func (r migrationRelay) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
-	got := make(chan *alloc.Description, 1)
-	if err := r.x.call(ctx, func() {
-		r.x.mu.Lock()
-		defer r.x.mu.Unlock()
-		if !r.x.live(id) {
-			got <- nil
-			return
-		}
-		h := r.x.hosts[id]
-		got <- &alloc.Description{Tenant: production.Hash(), Player: playerHash(h.player), Role: alloc.RoleHost, Bound: h.bound}
-	}); err != nil {
-		return alloc.Description{}, err
+// bind reports whether a candidate is the new host now.
+func (x *migration) bind(id proto.AllocationID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	i := slices.IndexFunc(x.candidates, func(c migrationCandidate) bool { return c.id == id && time.Now().Before(c.expires) })
+	if i < 0 {
+		x.refused++
+		return false
 	}
-	if d := <-got; d != nil {
-		return *d, nil
-	}
-	return alloc.Description{}, alloc.ErrNotFound
+	x.announcer.HostMigrated(production.Hash(), x.code, x.hosts[len(x.hosts)-1], id)
+	x.hosts, x.vacant, x.candidates = append(x.hosts, id), false, nil
+	return true
 }
 
-func (r migrationRelay) keepCode(ctx context.Context, id proto.AllocationID, _ string) error {
-	got := make(chan bool, 1)
-	if err := r.x.call(ctx, func() {
-		r.x.mu.Lock()
-		defer r.x.mu.Unlock()
-		live := r.x.live(id)
-		if live {
-			r.x.hosts[id].kept = true
-		}
-		got <- live
-	}); err != nil {
-		return err
-	}
-	if !<-got {
-		return alloc.ErrNotFound
-	}
-	return nil
+// leave reports whether a host leaves: the last one stays.
+func (x *migration) leave() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.vacant = len(x.hosts) <= migrationRounds
+	return x.vacant
 }
 
-// announce is what the announcers of the relays do: late Holds of the former host with its
-// code among those without, Holds of the new hosts, and their ends.
-func (x *migration) announce(ctx context.Context) {
-	since := time.Now().Add(-time.Hour)
-	for ctx.Err() == nil {
-		former := fleet.Held{Host: x.former, Tenant: production.Hash(), Since: since}
-		if x.roll(4) == 0 {
-			former.Code = x.code
-		}
-		var hold, drop []fleet.Held
-		x.mu.Lock()
-		for id, h := range x.hosts {
-			held := fleet.Held{Host: id, Tenant: production.Hash(), Since: since.Add(time.Minute)}
-			switch {
-			case h.kept: // A player may take its place, for longer than this test.
-				held.Code = x.code
-				hold = append(hold, held)
-			case x.live(id):
-				hold = append(hold, held)
-			case !h.dropped:
-				h.dropped = true
-				drop = append(drop, held)
-			}
-			if !x.live(id) {
-				held.Code = ""
-			}
-		}
-		x.mu.Unlock()
-		for _, err := range []error{x.hold(here, []fleet.Held{former}), x.hold(theirs, hold), x.directory.Drop(context.Background(), theirs, drop)} {
-			if err != nil {
-				x.t.Errorf("an announcer: %v", err)
-			}
-		}
-		x.pause(500 * time.Millisecond)
+func (r migrationRelay) LeaveHost(context.Context, alloc.LeaveRequest) error {
+	return alloc.ErrNotFound
+}
+
+func (r migrationRelay) ReserveHost(context.Context, alloc.HostRequest) (alloc.Reservation, error) {
+	return alloc.Reservation{}, errors.New("no player has a match of its own")
+}
+
+func (r migrationRelay) Describe(context.Context, proto.AllocationID) (alloc.Description, error) {
+	return alloc.Description{}, errors.New("no player asks for a code")
+}
+
+func (r migrationRelay) ReserveJoiner(_ context.Context, q alloc.JoinerRequest) (alloc.Reservation, error) {
+	r.x.mu.Lock()
+	defer r.x.mu.Unlock()
+	if r.x.vacant || q.Host != r.x.hosts[len(r.x.hosts)-1] {
+		return alloc.Reservation{}, alloc.MigrationWaitError{Reason: "the code moves", RetryAfter: time.Second}
 	}
+	return alloc.Reservation{ID: proto.AllocationID{0xB0}}, nil
 }
 
-func (x *migration) hold(home fleet.Home, held []fleet.Held) error {
-	_, err := x.directory.Hold(context.Background(), home, held)
-	return err
-}
-
-// play is one player, until the match has a host, or it disappears after it has become the
-// host.
-func (x *migration) play(services []*alloc.Service, p int, mayDisappear bool) {
-	claim := alloc.MigrationClaim{Code: x.code, Host: x.former}
+// play is one player, until the last host is there.
+func (x *migration) play(services []*alloc.Service, p int) {
+	claim := alloc.MigrationClaim{Code: x.code}
 	binary.BigEndian.PutUint32(claim.Ticket[:], uint32(p))
 	caller := alloc.Caller{Tenant: production, Player: playerName(p)}
 	for range 2000 {
@@ -357,19 +320,22 @@ func (x *migration) play(services []*alloc.Service, p int, mayDisappear bool) {
 		res, err := services[x.roll(len(services))].Migrate(ctx, caller, claim)
 		cancel()
 		switch {
-		case err == nil && x.roll(10) == 0: // The answer is lost.
-		case err == nil && mayDisappear && x.roll(3) == 0:
-			x.answer(res.ID)
-			return
+		case err == nil && (x.roll(10) == 0 || p > 0 && x.roll(3) == 0): // The answer is lost, or the player disappears for a while.
+			x.pause(2 * migrationBind)
 		case err == nil:
-			x.answer(res.ID)
 			x.pause(2 * time.Second)
-			if x.bind(res.ID) {
+			if !x.bind(res.ID) {
+				continue
+			}
+			x.pause(migrationPlay)
+			if !x.leave() {
 				return
 			}
-		case errors.Is(err, alloc.ErrHostPresent) && x.hasHost():
-			return
-		case errors.Is(err, alloc.ErrHostPresent), errors.Is(err, alloc.ErrMigration), errors.Is(err, alloc.ErrUnavailable):
+		case errors.Is(err, alloc.ErrHostPresent):
+			if x.isOver() {
+				return
+			}
+		case errors.Is(err, alloc.ErrMigration), errors.Is(err, alloc.ErrUnavailable):
 		default:
 			x.t.Errorf("player %d: %v", p, err)
 			return
@@ -378,47 +344,74 @@ func (x *migration) play(services []*alloc.Service, p int, mayDisappear bool) {
 	x.t.Errorf("player %d waits for ever", p)
 }
 
-// answer records that a player has got its host.
-func (x *migration) answer(id proto.AllocationID) {
+func (x *migration) isOver() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.hosts[id].answered = true
+	return len(x.hosts) == migrationRounds+1
 }
 
-// bind reports whether a host is bound now.
-func (x *migration) bind(id proto.AllocationID) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.hosts[id].bound = x.live(id)
-	return x.hosts[id].bound
-}
-
-// hasHost reports whether a player that joins by the code finds a host.
-func (x *migration) hasHost() bool {
+// place returns which host the code leads to: that of a number, from 0.
+func (x *migration) place() int {
 	id, err := x.directory.HostOf(context.Background(), production, x.code)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return err == nil && x.live(id) && x.hosts[id].bound
+	n := slices.Index(x.hosts, id)
+	if err != nil || n < 0 {
+		x.t.Errorf("the code leads to %v, which was not bound: %v", id, err)
+	}
+	return n
 }
 
-// check checks the end: the code leads to a bound host, and any other bound host has lost it
-// to another call of its own player.
-func (x *migration) check() {
-	final, err := x.directory.HostOf(context.Background(), production, x.code)
+// watch checks that the code leads from a host to a later one.
+func (x *migration) watch(ctx context.Context) {
+	for last := 0; ctx.Err() == nil; x.pause(100 * time.Millisecond) {
+		n := x.place()
+		if n < last {
+			x.t.Errorf("the code has gone from host %d to host %d", last, n)
+		}
+		last = max(n, last)
+	}
+}
+
+// check checks the end: the code leads to the last host, also for a player that joins by any
+// process, and after the ends of the others.
+func (x *migration) check(services []*alloc.Service) {
+	x.mu.Lock()
+	x.calm = true
+	hosts := slices.Clone(x.hosts)
+	x.mu.Unlock()
+	for range 3000 { // An announcer tries once a second.
+		if x.place() == migrationRounds {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	for i, s := range services {
+		if _, err := s.Join(context.Background(), alloc.Caller{Tenant: production, Player: "late"}, x.code); err != nil {
+			x.t.Errorf("join by process %d: %v", i, err)
+		}
+	}
+	for _, id := range hosts[:migrationRounds] {
+		x.announcer.HostEnded(id)
+	}
+	for range 3000 {
+		if x.announcer.Stats().Ends == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := x.place(); n != migrationRounds {
+		x.t.Errorf("the code leads to host %d", n)
+	}
+	wantHome(x.t, x.directory, hosts[migrationRounds], theirs)
+	wantCode(x.t, x.directory, production, hosts[migrationRounds], x.code)
+	for _, id := range hosts[:migrationRounds] {
+		wantCode(x.t, x.directory, production, id, "")
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if h := x.hosts[final]; err != nil || h == nil || !h.bound || !h.answered {
-		x.t.Errorf("the code leads to %v, %+v, %v", final, h, err)
-	}
-	for id, h := range x.hosts {
-		if !h.bound || id == final {
-			continue
-		}
-		if len(h.moves) == 0 || x.hosts[h.moves[0]] == nil || x.hosts[h.moves[0]].player != h.player {
-			x.t.Errorf("player %d hosts %v, and the code leads to %v", h.player, id, final)
-		}
-	}
 	if x.faults == 0 {
 		x.t.Error("there was no fault: the test has shown nothing")
 	}
+	x.t.Logf("%d reservations, %d of which were bound too late, %d faults", x.next-1, x.refused, x.faults)
 }

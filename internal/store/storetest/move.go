@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -12,19 +13,27 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
+// Mover is a store in which codes pass from a host to another one, see
+// fleet.Directory.
+type Mover interface {
+	alloc.Store
+	MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error)
+}
+
 // RunMover puts stores made by new through the tests of MoveCode. Each call of new returns
 // an empty store.
-func RunMover(t *testing.T, new func(t *testing.T) alloc.CodeMover) {
+func RunMover(t *testing.T, new func(t *testing.T) Mover) {
 	t.Run("MoveCode", func(t *testing.T) { testMove(t, new(t)) })
 	t.Run("MoveCodeRefused", func(t *testing.T) { testMoveRefused(t, new(t)) })
 	t.Run("MoveCodeThatLeadsNowhere", func(t *testing.T) { testMoveFromNowhere(t, new(t)) })
 	t.Run("MoveCodeAtOnce", func(t *testing.T) { testMoveAtOnce(t, new(t)) })
 }
 
-func testMove(t *testing.T, s alloc.CodeMover) {
+func testMove(t *testing.T, s Mover) {
 	put(t, s, production, "6789BC", host(1), true)
 	put(t, s, production, "DFGHJK", host(9), true)
 	move(t, s, "6789BC", host(1), host(2), true)
+	move(t, s, "6789BC", host(1), host(2), true) // The answer was lost.
 	wantMoved := func(to proto.AllocationID, former ...proto.AllocationID) {
 		t.Helper()
 		wantHost(t, s, production, "6789BC", to)
@@ -50,16 +59,16 @@ func testMove(t *testing.T, s alloc.CodeMover) {
 	wantCount(t, s, production, 2)
 }
 
-func testMoveRefused(t *testing.T, s alloc.CodeMover) {
+func testMoveRefused(t *testing.T, s Mover) {
 	put(t, s, production, "6789BC", host(1), true)
 	put(t, s, production, "DFGHJK", host(2), true)
 	put(t, s, staging, "6789BC", host(4), true)
-	if moved, err := s.MoveCode(t.Context(), production, "6789B", host(1), host(3)); moved || !errors.Is(err, alloc.ErrCodeMalformed) {
+	if moved, err := s.MoveCode(t.Context(), production.Hash(), "6789B", host(1), host(3)); moved || !errors.Is(err, alloc.ErrCodeMalformed) {
 		t.Errorf("MoveCode of a malformed code = %v, %v", moved, err)
 	}
 	move(t, s, "6789BC", host(3), host(5), false) // It leads to host 1.
 	move(t, s, "6789BC", host(1), host(2), false) // Host 2 has a code.
-	move(t, s, "6789BC", host(1), host(1), false)
+	move(t, s, "6789BC", host(1), host(1), true)  // It has it.
 	wantHost(t, s, production, "6789BC", host(1))
 	wantCode(t, s, production, host(1), "6789BC")
 	wantHost(t, s, production, "DFGHJK", host(2))
@@ -71,7 +80,7 @@ func testMoveRefused(t *testing.T, s alloc.CodeMover) {
 	put(t, s, production, "LMNPQR", host(5), true) // The refused move has left nothing there.
 }
 
-func testMoveFromNowhere(t *testing.T, s alloc.CodeMover) {
+func testMoveFromNowhere(t *testing.T, s Mover) {
 	move(t, s, "6789BC", host(1), host(2), true)
 	wantHost(t, s, production, "6789BC", host(2))
 	wantCode(t, s, production, host(2), "6789BC")
@@ -84,7 +93,7 @@ func testMoveFromNowhere(t *testing.T, s alloc.CodeMover) {
 }
 
 // testMoveAtOnce: of several moves from one host at once, one is done.
-func testMoveAtOnce(t *testing.T, s alloc.CodeMover) {
+func testMoveAtOnce(t *testing.T, s Mover) {
 	const turns, moves = 5, 8
 	put(t, s, production, "6789BC", host(0), true)
 	from := host(0)
@@ -94,7 +103,7 @@ func testMoveAtOnce(t *testing.T, s alloc.CodeMover) {
 		for n := range moves {
 			id := 1 + turn*moves + n
 			wg.Go(func() {
-				moved, err := s.MoveCode(t.Context(), production, "6789BC", from, host(id))
+				moved, err := s.MoveCode(t.Context(), production.Hash(), "6789BC", from, host(id))
 				if err != nil {
 					t.Error(err)
 				}
@@ -187,9 +196,9 @@ func testMoveAndHoldAtOnce(t *testing.T, d fleet.Directory) {
 	wantCount(t, d, production, turns)
 }
 
-func move(t *testing.T, s alloc.CodeMover, code string, from, to proto.AllocationID, want bool) {
+func move(t *testing.T, s Mover, code string, from, to proto.AllocationID, want bool) {
 	t.Helper()
-	if got, err := s.MoveCode(t.Context(), production, code, from, to); err != nil || got != want {
+	if got, err := s.MoveCode(t.Context(), production.Hash(), code, from, to); err != nil || got != want {
 		t.Errorf("MoveCode(%s, %v, %v) = %v, %v; want %v", code, from, to, got, err, want)
 	}
 }
