@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // ErrMatchOver is Migrate for a match that no player can go on with: its host left too long
@@ -26,15 +25,12 @@ type MigrationConfig struct {
 	// Ticket is the player's own, with which its session still runs: the relay gives the
 	// host's place only to a player that is there. Required.
 	Ticket Ticket
-	// Host is the host that the player has lost, the ID of its Peer. Zero: the player was
-	// never connected to it.
-	Host proto.AllocationID
 	// Delay is how long this player lets others go first. A game gives the players that it
 	// prefers as hosts less. 0: no delay.
 	Delay time.Duration
-	// Retry is the time between calls, a quarter more or less, while another player takes the
-	// place or the relay has not noticed yet that the host has left. 0 means 250 ms. The
-	// server's own limit is 60 calls a minute.
+	// Retry is the time between calls, a quarter more or less, while the player has to wait
+	// for at most a second, as far as the server knows; it is a second when that is longer. 0
+	// means 250 ms. The server's own limit is 60 calls a minute.
 	Retry time.Duration
 }
 
@@ -43,25 +39,26 @@ func (c MigrationConfig) check() error {
 	case c.API == nil || c.Code == "":
 		return fmt.Errorf("%w: a migration needs API and Code", ErrConfig)
 	case len(c.Ticket.HostConnectionData) == 0:
-		return fmt.Errorf("%w: a host succeeds no host", ErrConfig)
+		return fmt.Errorf("%w: a host takes the place of no host", ErrConfig)
 	case c.Delay < 0 || c.Retry < 0:
 		return fmt.Errorf("%w: a migration has a negative time", ErrConfig)
 	}
 	return c.Ticket.check()
 }
 
-// Migrate goes on with a match whose host has left. All players of the match call it: the
-// first one becomes the host, with the same join code and number of connections, and the
-// others join it. It returns the ticket of the player's next session, which is a host's if it
-// has no HostConnectionData. Then close the session with the old ticket. The server must
-// permit it (setting migration of Ferry), and what the game knew of its state is its own
-// matter.
+// Migrate goes on with a match whose host has left. All players of the match call it. It
+// returns the ticket of the player's next session: that of a host, without HostConnectionData,
+// or that of a joiner of the match's next host. Bind it at once, before the session with the
+// old ticket is closed. Of up to four players with a host's ticket the first that is bound is
+// the host, with the same join code and number of connections. The others' Bind ends with
+// [ErrEnded], and they call Migrate again, with the old ticket. The server must permit it
+// (setting host_migration of Ferry), and what the game knew of its state is its own matter.
 //
 // While the relay still waits for the host, Migrate asks again until ctx ends: a host that
 // crashed counts as one that has left after some seconds of silence.
 //
 // Errors: ErrMatchOver, ErrConfig, ctx.Err(), and *api.Problem for a caller that the server
-// refuses.
+// refuses, and api.ErrAnswer.
 func Migrate(ctx context.Context, cfg MigrationConfig) (Ticket, error) {
 	if err := cfg.check(); err != nil {
 		return Ticket{}, err
@@ -71,7 +68,7 @@ func Migrate(ctx context.Context, cfg MigrationConfig) (Ticket, error) {
 	}
 	for {
 		t, wait, err := cfg.try(ctx)
-		if err != nil || t.check() == nil {
+		if err != nil || wait == 0 {
 			return t, err
 		}
 		if err := sleep(ctx, wait); err != nil {
@@ -83,34 +80,32 @@ func Migrate(ctx context.Context, cfg MigrationConfig) (Ticket, error) {
 // try asks once for the place of the host, and joins the next host if there is one. It
 // returns the time to wait if neither is possible yet.
 func (c *MigrationConfig) try(ctx context.Context) (t Ticket, wait time.Duration, err error) {
-	claim := api.MigrateRequest{JoinCode: c.Code, HostConnectionData: c.Ticket.HostConnectionData}
-	if !c.Host.IsZero() {
-		claim.HostAllocationID = c.Host.String()
-	}
-	a, err := c.API.Migrate(ctx, claim)
+	a, err := c.API.Migrate(ctx, api.MigrateRequest{JoinCode: c.Code, HostConnectionData: c.Ticket.HostConnectionData})
 	if err == nil {
 		t, err = TicketFrom(a)
 		return t, 0, err
 	}
 	var p *api.Problem
 	switch {
-	case !errors.As(err, &p) || p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests:
-		return Ticket{}, c.wait(p), ctx.Err()
+	case errors.Is(err, api.ErrAnswer):
+		return Ticket{}, 0, err
+	case !errors.As(err, &p):
+		return Ticket{}, c.wait(nil), ctx.Err()
+	case p.Status == http.StatusConflict && !hasDetail(p, api.DetailHost), mayRepeat(p):
+		return Ticket{}, c.wait(p), nil
 	case p.Code == api.CodeJoinCodeNotFound || p.Code == api.StatusCode(http.StatusNotFound):
 		return Ticket{}, 0, fmt.Errorf("%w: %w", ErrMatchOver, err)
-	case p.Status == http.StatusConflict && !hasDetail(p, api.DetailHost):
-		return Ticket{}, c.wait(nil), nil
 	case p.Status != http.StatusConflict && p.Code != api.CodeAllocationNotFound:
 		return Ticket{}, 0, err
 	}
-	// The match has another host, or this player has no claim to its place.
+	// The match has a host, or this player may not take the place.
 	t, err = Redeem(ctx, c.API, c.Code)
 	switch {
-	case err == nil || errors.Is(err, ErrConfig):
+	case err == nil || errors.Is(err, ErrConfig) || errors.Is(err, api.ErrAnswer):
 		return t, 0, err
 	case !errors.As(err, &p):
 		return Ticket{}, c.wait(nil), ctx.Err()
-	case p.Status == http.StatusConflict || p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests:
+	case p.Status == http.StatusConflict || mayRepeat(p):
 		return Ticket{}, c.wait(p), nil
 	case p.Code == api.CodeJoinCodeNotFound:
 		return Ticket{}, 0, fmt.Errorf("%w: %w", ErrMatchOver, err)
@@ -118,14 +113,27 @@ func (c *MigrationConfig) try(ctx context.Context) (t Ticket, wait time.Duration
 	return Ticket{}, 0, err
 }
 
-// wait returns the time until the next call: what the server asks for, if it is overloaded.
+// mayRepeat reports whether the server cannot answer now.
+func mayRepeat(p *api.Problem) bool {
+	return p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests
+}
+
+// longestWait is the longest time between calls while another player may become the host, or
+// the host may say that it leaves, at any moment.
+const longestWait = time.Second
+
+// wait returns the time until the next call: what the server asks for, if it cannot answer.
 func (c *MigrationConfig) wait(p *api.Problem) time.Duration {
 	retry := c.Retry
 	if retry == 0 {
 		retry = 250 * time.Millisecond
 	}
-	if p != nil && p.Status != http.StatusConflict {
+	switch {
+	case p == nil:
+	case mayRepeat(p):
 		retry = max(retry, p.RetryAfter)
+	case p.RetryAfter > longestWait:
+		retry = max(retry, longestWait)
 	}
 	return retry*3/4 + rand.N(retry/2+1)
 }

@@ -27,6 +27,8 @@ type apiAnswer struct {
 	status  int
 	details []api.Detail
 	code    int // of the problem; 0: that of the status
+	// noEndpoint: the allocation has none that the client can use.
+	noEndpoint bool
 }
 
 func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -53,6 +55,9 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ServerEndpoints: []api.ServerEndpoint{{ConnectionType: "udp", Network: "udp", Host: "127.0.0.1", Port: 7777}},
 	}
 	allocation.AllocationIDBytes[0] = 9
+	if next.noEndpoint {
+		allocation.ServerEndpoints[0].Port = 0
+	}
 	if next.call == "join" {
 		allocation.HostConnectionData = []byte{2}
 	}
@@ -64,8 +69,7 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestMigrateCalls(t *testing.T) {
 	t.Parallel()
 	ticket := client.Ticket{Server: netip.MustParseAddrPort("127.0.0.1:7777"), ID: proto.AllocationID{1}, ConnectionData: []byte{1}, HostConnectionData: make([]byte, 255)}
-	waits := apiAnswer{call: "migrate", status: 409, details: []api.Detail{{Key: api.DetailCandidate, Value: "x"}}}
-	present := apiAnswer{call: "migrate", status: 409}
+	waits := apiAnswer{call: "migrate", status: 409}
 	moved := apiAnswer{call: "migrate", status: 409, details: []api.Detail{{Key: api.DetailHost, Value: "x"}}}
 	unknown := apiAnswer{call: "migrate", status: 404, code: api.CodeAllocationNotFound}
 	joined := apiAnswer{call: "join", status: 200}
@@ -75,11 +79,11 @@ func TestMigrateCalls(t *testing.T) {
 		err     error // nil: a ticket
 	}{
 		"first":                   {[]apiAnswer{{call: "migrate", status: 201}}, true, nil},
-		"after the relay notices": {[]apiAnswer{present, present, {call: "migrate", status: 201}}, true, nil},
+		"after the relay notices": {[]apiAnswer{waits, waits, {call: "migrate", status: 201}}, true, nil},
 		"overloaded":              {[]apiAnswer{{call: "migrate", status: 503}, {call: "migrate", status: 429}, {call: "migrate", status: 201}}, true, nil},
 		"another is the host":     {[]apiAnswer{moved, joined}, false, nil},
 		"another becomes it":      {[]apiAnswer{waits, waits, moved, joined}, false, nil},
-		"another gives up":        {[]apiAnswer{waits, {call: "migrate", status: 201}}, true, nil},
+		"no endpoint":             {[]apiAnswer{{call: "migrate", status: 201, noEndpoint: true}}, false, api.ErrAnswer},
 		"no claim":                {[]apiAnswer{unknown, joined}, false, nil},
 		"no claim, and no host":   {[]apiAnswer{unknown, {call: "join", status: 409}, unknown, joined}, false, nil},
 		"the new host leaves too": {[]apiAnswer{moved, {call: "join", status: 409}, {call: "migrate", status: 201}}, true, nil},
@@ -95,7 +99,7 @@ func TestMigrateCalls(t *testing.T) {
 			server := httptest.NewServer(script)
 			defer server.Close()
 			got, err := client.Migrate(t.Context(), client.MigrationConfig{
-				API: &api.Client{BaseURL: server.URL}, Code: "BCDFGH", Ticket: ticket, Host: proto.AllocationID{2}, Retry: time.Millisecond,
+				API: &api.Client{BaseURL: server.URL}, Code: "BCDFGH", Ticket: ticket, Retry: time.Millisecond,
 			})
 			if problem := new(api.Problem); c.err == errRefusal && !errors.As(err, &problem) || c.err != errRefusal && !errors.Is(err, c.err) {
 				t.Errorf("error %v, want %v", err, c.err)
