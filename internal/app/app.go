@@ -107,6 +107,7 @@ type App struct {
 	frontEnd  *frontEnd         // of a fleet, for an API
 	tracer    *otlp.Tracer      // nil: no traces
 	observers observers
+	vacancies vacancies
 	devLog    *devLog // nil, but in dev
 	history   *history
 	usage     *usageKeeper // of a relay
@@ -463,8 +464,7 @@ func (a *App) buildService() error {
 	}
 	a.observers.bound = a.service.OnBind
 	a.observers.ended = func(e engine.EndEvent) { a.service.OnEnd(e.ID) }
-	a.observers.left = func(e engine.EndEvent) { a.service.OnBind(e.ID) }
-	a.observers.vacant = a.service.OnEnd
+	a.observeMigrations()
 	return nil
 }
 

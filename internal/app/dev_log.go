@@ -89,7 +89,7 @@ func (d *devLog) ended(e engine.EndEvent) {
 
 func (d *devLog) migrates(e engine.MigrateEvent) {
 	if d != nil {
-		d.log.Info("a player takes the place of the host", "player", e.Candidate.String(), "host", e.Host.String())
+		d.log.Info("a player has taken the place of its host", "player", e.Joiner.String(), "former_host", e.Host.String(), "host", e.NewHost.String())
 	}
 }
 

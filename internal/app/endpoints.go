@@ -263,6 +263,16 @@ func (a advertiser) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (a
 	return res, err
 }
 
+// MigrateHost implements alloc.MigrationRelay.
+func (a advertiser) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
+	if !a.room() {
+		return alloc.Reservation{}, alloc.ErrFull
+	}
+	res, err := a.Server.MigrateHost(ctx, r)
+	res.Endpoints = a.endpoints
+	return res, err
+}
+
 // qos returns the address that answers QoS probes: the first advertised UDP address.
 func (a advertiser) qos() string {
 	for _, e := range a.endpoints {

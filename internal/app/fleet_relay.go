@@ -40,7 +40,7 @@ func (a *App) buildMember() error {
 	}
 	m := &member{app: a}
 	if m.announcer, err = fleet.NewAnnouncer(fleet.AnnouncerConfig{
-		Registry: a.store, Directory: a.store, Node: m.announcement, OnLost: m.onHostLost, Logger: a.opts.Logger,
+		Registry: a.store, Directory: a.store, Node: m.announcement, OnLost: m.onHostLost, OnMoveRefused: a.onMoveRefused, Logger: a.opts.Logger,
 	}); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (m *member) observe() {
 			m.announcer.HostEnded(e.ID)
 		}
 	}
-	m.app.observers.left = func(e engine.EndEvent) { m.announcer.HostLeft(e.ID) }
+	m.app.observers.migrated = func(e engine.MigrateEvent) { m.announcer.HostMigrated(e.Tenant, e.Code, e.Host, e.NewHost) }
 	m.app.observers.vacant = m.announcer.HostEnded
 	m.app.observers.returned = func(e engine.ReturnEvent) {
 		if e.Role == alloc.RoleHost {

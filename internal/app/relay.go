@@ -95,9 +95,10 @@ type observers struct {
 	reserved func(engine.ReserveEvent)
 	bound    func(proto.AllocationID)
 	ended    func(engine.EndEvent)
-	// left is called in place of ended for a host whose place a player may take, and vacant
-	// when that is over.
+	// left is called in place of ended for a host whose place a player may take, migrated
+	// when one has done so, and vacant when none may any more.
 	left     func(engine.EndEvent)
+	migrated func(engine.MigrateEvent)
 	vacant   func(host proto.AllocationID)
 	returned func(engine.ReturnEvent)
 	drained  func() // a drain began, or was undone
@@ -108,7 +109,7 @@ func noObservers() observers {
 	return observers{
 		reserved: func(engine.ReserveEvent) {},
 		bound:    func(proto.AllocationID) {}, ended: func(engine.EndEvent) {},
-		left: func(engine.EndEvent) {}, vacant: func(proto.AllocationID) {},
+		left: func(engine.EndEvent) {}, migrated: func(engine.MigrateEvent) {}, vacant: func(proto.AllocationID) {},
 		returned: func(engine.ReturnEvent) {}, drained: func() {},
 	}
 }
@@ -137,14 +138,6 @@ func (a *App) onEnd(e engine.EndEvent) {
 		a.restart.lost.Add(1)
 	}
 }
-
-// onMigrate is called when a player gets the permission to take the place of its host.
-func (a *App) onMigrate(e engine.MigrateEvent) {
-	a.devLog.migrates(e)
-	a.history.migrates(e)
-}
-
-func (a *App) onMigrationEnd(e engine.MigrationEndEvent) { a.observers.vacant(e.Host) }
 
 // onCode is called for each answer with the code of a host: the first one is news.
 func (a *App) onCode(e engine.CodeEvent) {

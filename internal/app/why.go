@@ -170,7 +170,7 @@ func (h *history) endText(why engine.EndReason) string {
 }
 
 func (h *history) migrates(e engine.MigrateEvent) {
-	h.add(timeline.Event{ID: e.Host, Peer: e.Candidate, Kind: timeline.Migrated})
+	h.add(timeline.Event{ID: e.Host, Peer: e.NewHost, Kind: timeline.Migrated})
 }
 
 // handedHistory is what a process hands over to the one that replaces it.

@@ -29,6 +29,7 @@ func StartService(tokens ...httpapi.Token) (url string, stop func()) {
 		log.Fatal(err)
 	}
 	var service *alloc.Service // the relay calls no hook before Run
+	codes := alloc.NewMemoryStore()
 	relay, err := engine.New(engine.Config{Region: "home", HostMigrationWindow: 30 * time.Second, Hooks: engine.Hooks{
 		OnBind: func(e engine.BindEvent) { service.OnBind(e.ID) },
 		OnEnd: func(e engine.EndEvent) {
@@ -38,13 +39,16 @@ func StartService(tokens ...httpapi.Token) (url string, stop func()) {
 				service.OnEnd(e.ID)
 			}
 		},
+		OnMigrate: func(e engine.MigrateEvent) {
+			_, _ = codes.MoveCode(context.Background(), e.Tenant, e.Code, e.Host, e.NewHost)
+		},
 		OnMigrationEnd: func(e engine.MigrationEndEvent) { service.OnEnd(e.Host) },
 	}}, sealer)
 	if err != nil {
 		log.Fatal(err)
 	}
 	service, err = alloc.NewService(alloc.ServiceConfig{
-		Relay: relay, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
+		Relay: relay, Store: codes, Regions: []alloc.Region{{ID: "home"}},
 		Unlimited: true, HostMigration: true,
 	})
 	if err != nil {

@@ -150,6 +150,8 @@ const fromPrivate = "the relay drops datagrams from private networks, as behind 
 func (p *Player) explainEnd(s *summary) string {
 	text := fmt.Sprintf("it ended %s: %s", p.ago(s.ended), s.ended.Reason)
 	switch {
+	case s.migrated != nil:
+		return text + fmt.Sprintf("; the match goes on at the host %s", s.migrated.Peer)
 	case s.bound != nil && s.linked == nil && s.connectRefused != nil:
 		return text + ", not linked, since its CONNECT_REQUEST was refused " + p.times(s.connectRefused)
 	case s.bound != nil:
@@ -254,13 +256,15 @@ func (p *Player) times(e *Event) string {
 // summary holds the newest event of each kind.
 type summary struct {
 	last, reserved, returned, joined, bound, linked, unlinked, ended *Event
-	bindRefused, connectRefused                                      *Event
-	messageRefused, messageDropped                                   *Event
+
+	migrated                       *Event
+	bindRefused, connectRefused    *Event
+	messageRefused, messageDropped *Event
 }
 
 func summarize(events []Event) (s summary) {
 	fields := [numKinds]**Event{
-		Reserved: &s.reserved, Returned: &s.returned, Joined: &s.joined, Bound: &s.bound, Linked: &s.linked, Unlinked: &s.unlinked, Ended: &s.ended,
+		Reserved: &s.reserved, Returned: &s.returned, Joined: &s.joined, Bound: &s.bound, Linked: &s.linked, Unlinked: &s.unlinked, Ended: &s.ended, Migrated: &s.migrated,
 		BindRefused: &s.bindRefused, ConnectRefused: &s.connectRefused, MessageRefused: &s.messageRefused, MessageDropped: &s.messageDropped,
 	}
 	for i := range events {

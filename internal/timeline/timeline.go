@@ -31,7 +31,7 @@ const (
 	MessageDropped             // a message of Peer to it was dropped, with a Reason
 	Ended                      // with a Reason
 	CallRefused                // a call of the API was refused, with a Reason; it has no allocation
-	Migrated                   // by its player Peer, who may take its place
+	Migrated                   // the host Peer has taken its place
 	Returned                   // after a restart of the relay; a joiner of the host Peer
 	numKinds
 )
