@@ -225,12 +225,22 @@ func TestGame(t *testing.T) {
 
 // takeOver goes on with a match whose host has left.
 func takeOver(ctx context.Context, relay *api.Client, code string, session *client.Session, ticket client.Ticket) (*client.Session, error) {
-	ticket, err := client.Migrate(ctx, client.MigrationConfig{API: relay, Code: code, Ticket: ticket})
-	if err != nil {
-		return nil, err
+	for {
+		next, err := client.Migrate(ctx, client.MigrationConfig{API: relay, Code: code, Ticket: ticket})
+		if err != nil {
+			return nil, err
+		}
+		s, err := client.New(client.Config{Ticket: next})
+		if err != nil {
+			return nil, err
+		}
+		go func() { _ = s.Run(ctx) }()
+		if err := s.Bind(ctx); err == nil {
+			session.Close() // the old one
+			return s, nil   // a host's, if next has no HostConnectionData
+		}
+		s.Close() // Another player was first, or ctx has ended.
 	}
-	session.Close()                                  // the old one
-	return client.New(client.Config{Ticket: ticket}) // a host's, if the ticket has no HostConnectionData
 }
 
 var _ = takeOver // internal/app has a test of migrations
