@@ -81,7 +81,8 @@ type Config struct {
 	HostMigrationWindow time.Duration
 	// HostMigrationSilence is after how long without a message a host counts as one that has
 	// left, if a player asks for its place. Default 7 s: two PING periods of Unity's
-	// clients, and a second.
+	// clients, and a second. Keep it below IdleTimeout: a Unity player that has lost its
+	// host may be silent too, and must be bound when it asks.
 	HostMigrationSilence time.Duration
 
 	// Limits are the quotas of each allocation.

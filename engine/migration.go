@@ -130,10 +130,10 @@ func (c *control) noteRemoval(from, joiner *table.Entry, now table.Tick) {
 		return
 	}
 	j.RemovedByHost = true
-	if now > h.RemovedAt+departureTicks {
+	if now > h.MigrationAt+departureTicks {
 		h.Removals = 0
 	}
-	h.RemovedAt = now
+	h.MigrationAt = now
 	h.Removals++
 }
 
@@ -439,7 +439,7 @@ func (c *control) isOverdue(joiner proto.AllocationID, now int64) bool {
 	if !ok {
 		return true
 	}
-	at := c.shared.table.Account(e.Handle).CandidateAt
+	at := c.shared.table.Account(e.Handle).MigrationAt
 	return at != 0 && tick(now) > at+c.migrations.bindWithin
 }
 
@@ -495,8 +495,8 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 	x.Player, x.Individual = a.Player, joiner.Is(table.Individual)
 	s.candidates[former] = append(s.candidates[former], x)
 	s.places[x.ID] = former
-	if a.CandidateAt == 0 {
-		a.CandidateAt = tick(now)
+	if a.MigrationAt == 0 {
+		a.MigrationAt = tick(now)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (t *Table) AppendAllocation(b []byte, h Handle) []byte {
 		pair(t.identity(h.slot()).path.Load(), act.heard.Load()),
 		pair(act.relayed.Load(), act.received.Load()), pair(act.notified.Load(), act.unvalidated.Load()),
 		act.quotaGate.Load(), act.sent.Load(), pair(large.dropped.Load(), large.forwarded.Load()),
-		pair(t.mismatchGate(h).Load(), t.excessGate(h).Load()), pair(uint32(a.RemovedAt), uint32(a.CandidateAt)),
+		pair(t.mismatchGate(h).Load(), t.excessGate(h).Load()), uint64(a.MigrationAt),
 	} {
 		b = binary.LittleEndian.AppendUint64(b, word)
 	}
@@ -113,7 +113,7 @@ func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uin
 	a.DeferredUntil = Tick(w[9] >> 32)
 	a.CloseAt, a.UnlinkAt = Tick(w[10]), Tick(w[10]>>32)
 	a.UnlinkedAt, a.StateIndex = Tick(w[11]), uint32(w[11]>>32)
-	a.RemovedAt, a.CandidateAt, a.RemovedByHost = Tick(w[19]), Tick(w[19]>>32), flags>>27&1 == 1
+	a.MigrationAt, a.RemovedByHost = Tick(w[19]), flags>>27&1 == 1
 	act.heard.Store(uint32(w[12] >> 32))
 	act.relayed.Store(uint32(w[13]))
 	act.received.Store(uint32(w[13] >> 32))

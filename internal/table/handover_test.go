@@ -84,8 +84,8 @@ func fillRandomly(t *Table, h Handle, random *rand.Rand) {
 	a, act, large := t.Account(h), t.Activity(h), t.LargeMessages(h)
 	a.LostEndpoint, a.EndpointAt, a.LinkGate = random.Uint32(), Tick(random.Uint32()), random.Uint32()
 	a.DeferredUntil, a.CloseAt, a.UnlinkAt = Tick(random.Uint32()), Tick(random.Uint32()), Tick(random.Uint32())
-	a.UnlinkedAt, a.CandidateAt, a.RemovedByHost = Tick(random.Uint32()), Tick(random.Uint32()), random.IntN(2) == 0
-	a.RemovedAt, a.Removals = Tick(random.Uint32()), uint16(random.Uint32())
+	a.UnlinkedAt, a.RemovedByHost = Tick(random.Uint32()), random.IntN(2) == 0
+	a.MigrationAt, a.Removals = Tick(random.Uint32()), uint16(random.Uint32())
 	a.StateIndex, a.AwaitedLinks = random.Uint32(), uint16(random.Uint32())
 	a.DisconnectedBy, a.EverLinked, a.LinkBlocked = Role(random.IntN(3)), random.IntN(2) == 0, random.IntN(2) == 0
 	act.heard.Store(random.Uint32())

@@ -172,9 +172,10 @@ type Account struct {
 	UnlinkAt      Tick // of a joiner: its link ends after this unless DisconnectedBy relays; zero: none
 	// UnlinkedAt is when one side closed the link of a joiner, the last one of a host; zero:
 	// none has, or the joiner has a link. See [AtHostsEnd].
-	UnlinkedAt  Tick
-	CandidateAt Tick // of a joiner: when it was first a candidate for its host's place; zero: never
-	RemovedAt   Tick // of a host: when it last sent a DISCONNECT of a player; zero: never
+	UnlinkedAt Tick
+	// MigrationAt is when a joiner was first a candidate for its host's place, and when a host
+	// last sent a DISCONNECT of a player; zero: never.
+	MigrationAt Tick
 
 	StateIndex uint32 // index of its record in the state file; zero: none
 
@@ -188,7 +189,7 @@ type Account struct {
 	Epoch          uint16 // key epoch of its connection data
 	MaxConnections uint16 // of a host
 	Links          uint16 // open links of a host
-	Removals       uint16 // of a host: players of which it sent a DISCONNECT in a series that ended at RemovedAt
+	Removals       uint16 // of a host: players of which it sent a DISCONNECT in a series that ended at MigrationAt
 	AwaitedLinks   uint16 // of a host that came back: its links before the restart that have not come back
 
 	DisconnectedBy Role // the sender of the DISCONNECT that UnlinkAt waits for
