@@ -140,6 +140,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		"/v1/joincode": `{"allocationId":"` + id + `"}`,
 		"/v1/join":     `{"joinCode":"` + code + `"}`,
 		"/v1/migrate":  `{"joinCode":"` + code + `","hostConnectionData":"` + testTicket + `"}`,
+		"/v1/leave":    `{"allocationId":"` + id + `"}`,
 	}
 	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, bodies["/v1/join"]), 200)
 	wantStatus(t, d.post(t, x, "/v1/allocate", tokenAnna, `{"maxConnections":4,"region":"moon"}`), 400)
@@ -171,6 +172,9 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, bodies["/v1/join"]), 409)
 	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, strings.Replace(bodies["/v1/migrate"], code, "6666666", 1)), 404)
 	wantStatus(t, d.post(t, x, "/v1/migrate", tokenAnna, bodies["/v1/migrate"]), 201)
+	wantStatus(t, d.post(t, x, "/v1/leave", tokenBert, bodies["/v1/leave"]), 404)
+	wantStatus(t, d.post(t, x, "/v1/leave", tokenAnna, bodies["/v1/leave"]), 204)
+	x.relay.leave(proto.AllocationID{}) // The host is back.
 	for _, path := range []string{"/v1/allocate", "/v1/join"} {
 		for _, failure := range []error{alloc.DeniedError{Reason: "banned"}, alloc.ErrProjectInactive, alloc.ErrProjectQuota} {
 			x.relay.failWith(failure)
