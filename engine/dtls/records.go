@@ -10,7 +10,6 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -24,7 +23,7 @@ type Records struct {
 	clock     atomic.Int64 // of sessions, in ns; control advances it every tick
 	table     *table
 	workers   []*worker
-	file      *statefile.Sessions // nil: sessions are not stored
+	file      *SessionFile // nil: sessions are not stored
 	dormant   dormants
 	relay     atomic.Pointer[engine.RecordsRelay] // nil until Run
 	limits    limits
@@ -48,7 +47,7 @@ func New(c Config) (*Records, error) {
 	r := &Records{conf: c, start: time.Now(), table: newTable(c.MaxSessions, c.PerIdentity)}
 	r.limits.secret = r.table.secret
 	if c.Sessions != nil {
-		r.file = c.Sessions.file
+		r.file = c.Sessions
 	}
 	r.loadDormant()
 	r.pool.New = func() any { return new(scratch) }
@@ -275,6 +274,9 @@ func (r *Records) control(ctx context.Context, relay engine.RecordsRelay) {
 		if n%sweepTicks == 0 {
 			r.sweep(relay)
 		}
+		if n%restoreFileTicks == 0 {
+			r.storeAgain()
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -284,7 +286,9 @@ func (r *Records) control(ctx context.Context, relay engine.RecordsRelay) {
 }
 
 func (r *Records) sweep(relay engine.RecordsRelay) {
-	r.file.Touch()
+	if r.file != nil {
+		r.file.file.Load().Touch()
+	}
 	r.expireDormant()
 	if r.table.sessions.Load() == 0 {
 		return

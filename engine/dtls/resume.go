@@ -3,6 +3,8 @@ package dtls
 import (
 	"bytes"
 	"cmp"
+	"errors"
+	"io/fs"
 	"maps"
 	"slices"
 	"sync"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/keyfile"
 	"github.com/ferryrelay/ferry/internal/statefile"
 )
 
@@ -36,41 +39,93 @@ type SessionFileConfig struct {
 	// MaxAge is the age above which a file is not read but replaced. Default
 	// [DefaultSessionMaxAge].
 	MaxAge time.Duration
-	// OnError is called at most once, with the error after which no session is
-	// stored any more. Any goroutine may call it. It must not block. Nil: not
-	// called.
-	OnError func(error)
+	// OnError is called with the error after which no session is stored, and OnStored when
+	// all are again, after which an error is reported again. Any goroutine may call them.
+	// They must not block. Nil: not called.
+	OnError  func(error)
+	OnStored func()
 }
 
 // SessionFile stores what the next process needs to resume the DTLS sessions of a
 // relay without a handshake. It holds no key. One process may have it open at a
 // time, and only one [Records] may use it.
-type SessionFile struct{ file *statefile.Sessions }
+type SessionFile struct {
+	conf     statefile.SessionsConfig
+	onStored func()
+	file     atomic.Pointer[statefile.Sessions]
+	unstored atomic.Bool // a session may have no place in it
+
+	// The rest belongs to the goroutine of Records.Run, and then to that of Close.
+	failed *statefile.Sessions // the one before, which a worker may be about to use
+	lacked bool                // OnStored is to be called
+}
 
 // OpenSessionFile opens the file, or creates it. A file that is damaged, too old, an
-// older copy or of another relay is replaced. It fails if the configuration is invalid,
-// the file cannot be created, or another user may have planted or can read it.
+// older copy or of another relay is replaced. It fails if the configuration is invalid, or
+// another user may have planted or can read it. A file that cannot be created or written for
+// another reason, as on a full disk, is an error for OnError, and is opened again later.
 func OpenSessionFile(c SessionFileConfig) (*SessionFile, error) {
-	file, err := statefile.OpenSessions(statefile.SessionsConfig{
+	return openSessionFile(statefile.SessionsConfig{
 		Path: c.Path, Relay: c.Relay, MaxAge: cmp.Or(c.MaxAge, DefaultSessionMaxAge), OnError: c.OnError, Slots: c.Slots,
 		Capacity: min(2*cmp.Or(c.MaxSessions, defaultMaxSessions), statefile.MaxCapacity),
-	})
+	}, c.OnStored)
+}
+
+func openSessionFile(c statefile.SessionsConfig, onStored func()) (*SessionFile, error) {
+	f := &SessionFile{conf: c, onStored: onStored}
+	file, err := statefile.OpenSessions(c)
 	if err != nil {
-		return nil, err
+		if keyfile.IsRefusal(err) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || c.OnError == nil {
+			return nil, err
+		}
+		c.OnError(err)
 	}
-	return &SessionFile{file}, nil
+	f.file.Store(file)
+	return f, nil
 }
 
 // Found returns the number of sessions that the previous process left.
-func (f *SessionFile) Found() int { return len(f.file.Found()) }
+func (f *SessionFile) Found() int { return len(f.file.Load().Found()) }
 
 // Unread returns why the sessions that the previous process left cannot resume; nil if
 // they can.
-func (f *SessionFile) Unread() error { return f.file.Unread() }
+func (f *SessionFile) Unread() error { return f.file.Load().Unread() }
 
 // Close closes the file, so that the next process can read it. No session may be in
 // use any more.
-func (f *SessionFile) Close() error { return f.file.Close() }
+func (f *SessionFile) Close() error { return errors.Join(f.file.Load().Close(), f.failed.Close()) }
+
+// reopen begins a new file if the present one cannot be written. It reports false if that
+// cannot be either.
+func (f *SessionFile) reopen() bool {
+	old := f.file.Load()
+	if old.Storing() {
+		return true
+	}
+	f.lacked = true
+	conf := f.conf
+	conf.Fresh, conf.Slots = true, 0
+	var storing atomic.Bool // What was an error remains one, and is not reported again.
+	conf.OnError = func(err error) {
+		if storing.Load() && f.conf.OnError != nil {
+			f.conf.OnError(err)
+		}
+	}
+	next, err := statefile.OpenSessions(conf)
+	if err != nil {
+		return false
+	}
+	if !next.Storing() {
+		_ = next.Close()
+		return false
+	}
+	storing.Store(true)
+	_ = f.failed.Close()
+	f.failed = old
+	f.file.Store(next)
+	f.unstored.Store(true)
+	return true
+}
 
 // sentBlock is how many sequence numbers of ours are reserved by one store. A
 // restart skips the unused ones, which clients tolerate.
@@ -94,11 +149,12 @@ type reservation struct {
 	sent     atomic.Uint64
 	received atomic.Uint64
 
-	file  *statefile.Sessions
-	mu    sync.Mutex // guards what follows, and orders stores
-	place statefile.Place
-	block uint64 // records reserved beyond the current one
-	last  int64  // time of the last change of received, since the start of Records
+	mu       sync.Mutex // guards what follows, and orders stores
+	file     *statefile.Sessions
+	place    statefile.Place    // 0: it is not stored, so the bounds bind nothing
+	unstored *statefile.Session // what is not stored; nil: it is, or has ended
+	block    uint64             // records reserved beyond the current one
+	last     int64              // time of the last change of received, since the start of Records
 }
 
 // reserveSent ensures that seq is below the stored bound of sent numbers. If it
@@ -148,10 +204,69 @@ func storeBound(bound *atomic.Uint64, store func(statefile.Place, uint64) bool, 
 // release removes the session from the session file.
 func (v *reservation) release() {
 	v.mu.Lock()
-	place := v.place
-	v.place = 0
+	file, place := v.file, v.place
+	v.place, v.unstored = 0, nil
 	v.mu.Unlock()
-	v.file.Remove(place)
+	file.Remove(place)
+}
+
+// storeIn stores the session in a file, if it is not there. It reports false if there is no
+// space. The bounds are above all numbers that were used.
+func (v *reservation) storeIn(file *statefile.Sessions) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.file != file && v.place != 0 {
+		if x, ok := v.file.Get(v.place); ok {
+			v.unstored = &x
+		}
+		v.place = 0 // If it cannot be read, it needs a handshake in the next process.
+	}
+	v.file = file
+	if v.unstored == nil {
+		return true
+	}
+	v.unstored.Sent, v.unstored.Received = v.sent.Load(), v.received.Load()
+	if v.place = file.Add(v.unstored); v.place == 0 {
+		return false
+	}
+	v.unstored = nil
+	return true
+}
+
+// restoreFileTicks is the number of ticks between two attempts to store what could not be.
+const restoreFileTicks = 20
+
+var errNoSpace = errors.New("dtls: the session file has no space for another session")
+
+// storeAgain stores the sessions that could not be stored, as while the disk was full.
+func (r *Records) storeAgain() {
+	f := r.file
+	if f == nil || !f.reopen() || !f.unstored.Swap(false) {
+		return
+	}
+	file, all := f.file.Load(), true
+	for i := range r.table.sources {
+		for s := r.table.sources[i].Load(); s != nil; s = s.bySource.Load() {
+			if s.stored != nil && !s.ended.Load() {
+				all = s.stored.storeIn(file) && all
+			}
+		}
+	}
+	for _, d := range r.dormant.all() {
+		all = d.storeIn(file) && all
+	}
+	if !all {
+		f.unstored.Store(true)
+		if !f.lacked && f.conf.OnError != nil {
+			f.conf.OnError(errNoSpace)
+		}
+		f.lacked = true
+		return
+	}
+	if f.lacked && f.onStored != nil {
+		f.onStored()
+	}
+	f.lacked = false
 }
 
 // store adds a new session to the session file. Its bounds are those of a session
@@ -167,11 +282,12 @@ func (r *Records) store(s *session, h *halfOpen, finished uint64) {
 	if h.extended {
 		x.Hash = h.candidate.transcript
 	}
-	place := r.file.Add(x)
-	if place == 0 {
-		return
+	file := r.file.file.Load()
+	s.stored = &reservation{file: file, place: file.Add(x), last: r.now()}
+	if s.stored.place == 0 {
+		s.stored.unstored = x
+		r.file.unstored.Store(true)
 	}
-	s.stored = &reservation{file: r.file, place: place, last: r.now()}
 	s.stored.sent.Store(x.Sent)
 	s.stored.received.Store(x.Received)
 }
@@ -181,9 +297,21 @@ func (r *Records) store(s *session, h *halfOpen, finished uint64) {
 type dormant struct {
 	found statefile.FoundSession
 
-	mu   sync.Mutex // guards what follows
-	keys *secrets   // nil until the first record is received
-	gone bool       // resumed or dropped
+	mu   sync.Mutex          // guards what follows, and the place in found
+	file *statefile.Sessions // which has it
+	keys *secrets            // nil until the first record is received
+	gone bool                // resumed or dropped
+}
+
+// storeIn is that of a reservation.
+func (d *dormant) storeIn(file *statefile.Sessions) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.gone || d.file == file && d.found.Place != 0 {
+		return true
+	}
+	d.file, d.found.Place = file, file.Add(&d.found.Session)
+	return d.found.Place != 0
 }
 
 // dormants are the sessions that may be resumed.
@@ -196,15 +324,18 @@ type dormants struct {
 // loadDormant loads the latest session of each source from the session file, and
 // removes all others from it.
 func (r *Records) loadDormant() {
-	file := r.file
 	r.dormant.by = make(map[endpoint.Endpoint]*dormant)
+	if r.file == nil {
+		return
+	}
+	file := r.file.file.Load()
 	for _, f := range file.Found() {
 		_, hasLater := r.dormant.by[f.Source]
 		if hasLater || suiteByID(f.Suite) == nil || len(r.dormant.by) == r.conf.MaxSessions {
 			file.Remove(f.Place)
 			continue
 		}
-		r.dormant.by[f.Source] = &dormant{found: f}
+		r.dormant.by[f.Source] = &dormant{found: f, file: file}
 		r.table.skipSerial(f.Serial)
 	}
 	r.dormant.count.Store(int64(len(r.dormant.by)))
@@ -261,11 +392,15 @@ func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 func (r *Records) revive(d *dormant, from endpoint.Endpoint, relay engine.RecordsRelay) *session {
 	s := &session{
 		serial: d.found.Serial, id: d.found.ID, from: from, in: d.keys.in, out: d.keys.out, minReceived: d.found.Received,
-		stored: &reservation{file: r.file, place: d.found.Place, last: r.now()},
+		stored: &reservation{file: d.file, place: d.found.Place, last: r.now()},
 	}
 	s.stored.sent.Store(d.found.Sent)
 	s.stored.received.Store(d.found.Received)
 	s.sent.Store(d.found.Sent)
+	if d.found.Place == 0 {
+		s.stored.unstored = &d.found.Session
+		r.file.unstored.Store(true)
+	}
 	s.lastReceived.Store(r.clock.Load())
 	r.dormant.remove(d)
 	shed, ok := r.table.restore(s, relay)
@@ -292,7 +427,7 @@ func (r *Records) UseSessions(f *SessionFile, c Connected) {
 	if f == nil {
 		return
 	}
-	r.file, r.connected = f.file, c.Sources
+	r.file, r.connected = f, c.Sources
 	r.loadDormant()
 }
 
@@ -303,8 +438,10 @@ func (r *Records) Leave() Connected {
 	for i := range r.table.sources {
 		for s := r.table.sources[i].Load(); s != nil; s = s.bySource.Load() {
 			if v := s.stored; v != nil && !s.ended.Load() {
+				v.mu.Lock()
 				v.file.SetSent(v.place, s.sent.Load())
 				v.file.SetReceived(v.place, max(s.window.next(), s.minReceived))
+				v.mu.Unlock()
 				c.Sources[s.serial] = s.from
 				c.Slots = max(c.Slots, int(v.place))
 			}
@@ -376,7 +513,7 @@ func (r *Records) replaceDormant(s *session) bool {
 // dropDormant removes a session, also from the session file. The caller holds its lock.
 func (r *Records) dropDormant(d *dormant) {
 	r.dormant.remove(d)
-	r.file.Remove(d.found.Place)
+	d.file.Remove(d.found.Place)
 }
 
 // dropEnded removes the dormant sessions of allocations that cannot come back.

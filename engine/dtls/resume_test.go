@@ -32,12 +32,12 @@ func sessionsConfig(t testing.TB, unmapped bool) statefile.SessionsConfig {
 func openSessions(t testing.TB, cfg statefile.SessionsConfig) *SessionFile {
 	t.Helper()
 	cfg.OnError = func(err error) { t.Errorf("OnError: %v", err) }
-	f, err := statefile.OpenSessions(cfg)
+	f, err := openSessionFile(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return &SessionFile{f}
+	return f
 }
 
 // successor returns the process that starts after the one of g was killed. It has only
@@ -506,19 +506,19 @@ func fail(reason ...any) {
 // of all of them until it is killed. It writes a line for each number that was used:
 // direction, session, number.
 func killChild(path string) {
-	file, err := statefile.OpenSessions(statefile.SessionsConfig{
+	file, err := openSessionFile(statefile.SessionsConfig{
 		Path: path, Capacity: 2 * killSessions, MaxAge: time.Hour, Machine: "up", OnError: func(err error) { fail(err) },
-	})
+	}, nil)
 	if err != nil {
 		fail(err)
 	}
-	r, err := New(Config{PSK: testKey, Sessions: &SessionFile{file}})
+	r, err := New(Config{PSK: testKey, Sessions: file})
 	if err != nil {
 		fail(err)
 	}
 	var relay engine.RecordsRelay = boundRelay{}
 	r.relay.Store(&relay)
-	found := file.Found()
+	found := file.file.Load().Found()
 	if len(found) == 0 {
 		for i := range killSessions {
 			found = append(found, killAddSession(r, i))

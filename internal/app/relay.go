@@ -238,10 +238,11 @@ func (a *App) openSessionFile(slots int) *dtls.SessionFile {
 	}
 	log := a.opts.Logger.With("file", a.opts.SessionFile)
 	onError := func(err error) {
-		log.Error("session file: cannot be written; DTLS sessions will not outlive this process", "error", err)
+		log.Error("session file: cannot be written; DTLS sessions will not outlive this process, unless it can be written later", "error", err)
 	}
 	s, err := dtls.OpenSessionFile(dtls.SessionFileConfig{
 		Path: a.opts.SessionFile, Relay: a.opts.Identity.Relay, MaxSessions: a.opts.Config.MaxDTLSSessions, Slots: slots, OnError: onError,
+		OnStored: func() { log.Info("session file: it could be written again, and has all DTLS sessions") },
 	})
 	if err != nil {
 		onError(err)

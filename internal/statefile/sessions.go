@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -84,6 +85,8 @@ type SessionsConfig struct {
 	// Unmapped writes each change with a system call, as on platforms without a
 	// mapping.
 	Unmapped bool
+	// Fresh removes the file that is there, such as one of this process that failed.
+	Fresh bool
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 	// OnError is called at most once, with the error after which nothing more is
@@ -159,6 +162,12 @@ func OpenSessions(cfg SessionsConfig) (*Sessions, error) {
 	dir, err := os.OpenRoot(filepath.Dir(cfg.Path))
 	if err != nil {
 		return nil, fmt.Errorf("statefile: %w", err)
+	}
+	if cfg.Fresh {
+		if err := dir.Remove(filepath.Base(cfg.Path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			_ = dir.Close()
+			return nil, fmt.Errorf("statefile: %w", err)
+		}
 	}
 	s, err := openSessionsIn(dir, cfg)
 	if err != nil {
@@ -237,7 +246,7 @@ func (s *Sessions) Add(x *Session) Place {
 	}
 	raw := s.encode(x, p, s.started.Add(1))
 	// The words first: a slot counts from its checksum on, which is written last.
-	if !s.write(raw[4:], slotAt(p)+4) || !s.write(raw[:4], slotAt(p)) {
+	if !s.write(raw[4:], slotAt(p)+4) || !s.write(raw[:4], slotAt(p)) || s.state.Load() != sessionsStoring {
 		return 0
 	}
 	s.free.take(p)
@@ -263,6 +272,19 @@ func (s *Sessions) Remove(p Place) {
 	if s.write(zeros[:4], slotAt(p)) && s.write(zeros[:], slotAt(p)) {
 		s.free.release(p)
 	}
+}
+
+// Get returns the session at a place, also of a file that is not stored any more.
+func (s *Sessions) Get(p Place) (x Session, ok bool) {
+	raw := make([]byte, slotSize)
+	if s == nil || p == 0 {
+		return x, false
+	}
+	if _, err := s.file.ReadAt(raw, slotAt(p)); err != nil {
+		return x, false
+	}
+	x, _, ok = s.decode(raw, p)
+	return x, ok
 }
 
 // Unread returns why the sessions of the previous process are not used; nil if they are,

@@ -121,7 +121,7 @@ var rules = []rule{
 	{"internal/nexthop", nil, []string{"github.com/vishvananda/netlink", "github.com/google/nftables"}, "the kernel's routes, neighbours and filters by netlink"},
 	{"engine/fastpath", []string{"internal/endpoint", "internal/fastpath", "internal/nexthop", "internal/sock", "internal/table", "engine"}, []string{"github.com/google/nftables", "github.com/safchain/ethtool"}, "the fast path is optional"},
 	{"internal/evict", nil, nil, "what a full table ends first: the API, DTLS and WebSocket share it"},
-	{"engine/dtls", []string{"proto", "internal/endpoint", "internal/table", "internal/statefile", "internal/evict", "engine"}, []string{"github.com/pion/dtls/v3"}, "DTLS is optional"},
+	{"engine/dtls", []string{"proto", "internal/endpoint", "internal/table", "internal/keyfile", "internal/statefile", "internal/evict", "engine"}, []string{"github.com/pion/dtls/v3"}, "DTLS is optional"},
 	{"engine/websocket", []string{"proto", "internal/endpoint", "internal/sock", "internal/evict", "internal/forwarded", "engine"}, []string{websocket}, "WebSocket is optional"},
 	{"internal/benchrig", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api", "client"}, nil,
 		"sockets and dialects of the load generator: it must not share the code of the engine"},
