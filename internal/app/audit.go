@@ -32,8 +32,10 @@ type auditFile struct {
 	log  *slog.Logger
 
 	mu     sync.Mutex // guards what follows
-	file   *os.File
+	file   io.WriteCloser
 	failed time.Time // when a failure was last logged
+	torn   bool      // the last line is not whole
+	lost   bool      // a line is, and no later one was written
 }
 
 func openAuditFile(name string, log *slog.Logger) (*auditFile, error) {
@@ -67,7 +69,17 @@ const auditFailureEvery = time.Minute
 func (f *auditFile) Write(line []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n, err := f.file.Write(line)
+	text := line
+	if f.torn {
+		text = append([]byte("\n"), line...)
+	}
+	n, err := f.file.Write(text)
+	f.torn = err != nil && (n > 0 || f.torn)
+	if err == nil && f.lost {
+		f.log.Info("changes that operators make are recorded again", "audit_file", f.name)
+	}
+	f.lost = err != nil
+	n = max(n-len(text)+len(line), 0)
 	if err != nil && time.Since(f.failed) >= auditFailureEvery {
 		f.failed = time.Now()
 		f.log.Error("a change that an operator made is not recorded", "audit_file", f.name, "error", err)

@@ -145,6 +145,9 @@ func (k *usageKeeper) run(ctx context.Context) error {
 			return nil
 		case <-read.C:
 			k.read(ctx)
+			if k.hasFailed() {
+				k.write()
+			}
 		case <-write.C:
 			k.write()
 		}
@@ -183,7 +186,17 @@ func (k *usageKeeper) write() {
 	if err != nil && !k.failed {
 		k.log.Error("the usage is not kept for the next run", "file", k.file, "error", err)
 	}
+	if err == nil && k.failed {
+		k.log.Info("the usage is kept again", "file", k.file)
+	}
 	k.failed = err != nil
+}
+
+// hasFailed reports whether the last write failed.
+func (k *usageKeeper) hasFailed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.failed
 }
 
 // keptOf returns the largest tenants, and all others as one.
