@@ -24,8 +24,9 @@ const (
 )
 
 // A relay that restarts restores allocations for recoverFor at most. Until then it opens
-// connection data of all epochs that began up to recoverHours before its start: those of
-// short epochs too, and those of a previous run with another SealerConfig.Epoch.
+// connection data of all epochs that began less than recoverHours before its start: those of
+// short epochs too, and those of a previous run with another SealerConfig.Epoch; or after it,
+// since the clock may have been set back.
 const (
 	recoverFor   = time.Hour
 	recoverHours = int64(MaxEpoch / time.Hour)
@@ -65,10 +66,10 @@ func (r *keyring) find(epoch uint16) cipher.AEAD {
 	return nil
 }
 
-// recoverKey returns the key of an epoch before the start of this process, which a
-// previous run may have used, or nil. It derives each such key once.
+// recoverKey returns the key of an epoch that a previous run may have used, or nil. It
+// derives each such key once.
 func (s *Sealer) recoverKey(epoch uint16) cipher.AEAD {
-	if uint16(s.started)-epoch >= uint16(recoverHours) || !s.recovering.Load() {
+	if epoch-uint16(s.started-recoverHours+1) >= uint16(2*recoverHours-1) || !s.recovering.Load() {
 		return nil
 	}
 	s.mu.Lock()

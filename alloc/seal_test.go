@@ -197,7 +197,8 @@ func TestOpenAcrossSealers(t *testing.T) {
 		{"clock 4 minutes behind, a week before", func(c *alloc.SealerConfig) { c.Now = testClock(-4 * time.Minute) }, true},
 		{"two weeks later", func(c *alloc.SealerConfig) { c.Now = testClock(2 * week) }, true},
 		{"four weeks later", func(c *alloc.SealerConfig) { c.Now = testClock(4 * week) }, false},
-		{"two weeks before", func(c *alloc.SealerConfig) { c.Now = testClock(-2 * week) }, false},
+		{"two weeks before, as a clock that was set back", func(c *alloc.SealerConfig) { c.Now = testClock(-2 * week) }, true},
+		{"five weeks before", func(c *alloc.SealerConfig) { c.Now = testClock(-5 * week) }, false},
 	}
 	for _, tt := range tests {
 		s := newTestSealer(t, tt.change)

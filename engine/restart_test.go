@@ -183,6 +183,41 @@ func TestRestartWithShortEpochs(t *testing.T) {
 	}
 }
 
+// TestClockJumps: a clock that jumps, forwards and backwards, ends no match: what was
+// reserved before a jump is bound after it, and players come. After a crash all come back, if
+// the clock was then at most four weeks away.
+func TestClockJumps(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64
+	s := &site{
+		t: t, id: enginetest.NewIdentity(t), path: filepath.Join(t.TempDir(), "allocations"),
+		now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+	}
+	s.start()
+	s.cfg.Listen = []netip.AddrPort{s.relay.Addr()}
+	host := s.play(enginetest.UTP2, s.relay.Host("host", 20))
+	players := []*enginetest.UTP{host}
+	const day = 24 * time.Hour
+	for i, step := range []struct {
+		jump  time.Duration
+		crash bool
+	}{{-time.Hour, false}, {20 * day, true}, {-20 * day, true}, {730 * day, false}, {-1000 * day, false}} {
+		reserved := s.relay.Joiner(fmt.Sprint("reserved before jump ", i), host.Cred.ID)
+		ahead.Add(int64(step.jump))
+		bound := s.play(enginetest.UTP2, reserved)
+		bound.Connect()
+		testkit.Eventually(t, "the player is let in", bound.HasPeers(1))
+		players = append(players, bound, s.join(enginetest.UTP2, fmt.Sprint("after jump ", i), host))
+		if step.crash {
+			s.restart("crashed")
+		}
+		for _, p := range players[1:] {
+			s.talk(fmt.Sprint("after jump ", i), host, p)
+		}
+	}
+	wellAlive(t, players...)
+}
+
 // TestTicketOfTheJoinersEpoch: both parts of a joiner's reservation are sealed in one
 // epoch, since the table retains only one.
 func TestTicketOfTheJoinersEpoch(t *testing.T) {
