@@ -86,7 +86,7 @@ func (d *Doctor) Examine(ctx context.Context) []Diagnosis {
 	d.ports(ctx)
 	if d.Mode.hasRelay() {
 		d.addresses()
-		d.privateSources(ctx)
+		d.running(ctx)
 	}
 	d.certificate("tls_cert", d.Config.TLSCert, d.Config.TLSKey, d.Config.AdvertiseName.Host)
 	d.certificate("cluster_cert", d.Config.ClusterCert, d.Config.ClusterKey, "")
@@ -234,8 +234,9 @@ func (d *Doctor) addresses() {
 	}
 }
 
-// privateSources looks whether a running relay drops datagrams from private networks.
-func (d *Doctor) privateSources(ctx context.Context) {
+// running looks whether a running relay drops datagrams from private networks, and whether it
+// can store its state.
+func (d *Doctor) running(ctx context.Context) {
 	token, err := adminToken(&d.Config)
 	if err != nil {
 		return // settings reports it.
@@ -243,6 +244,14 @@ func (d *Doctor) privateSources(ctx context.Context) {
 	d.askAdmin(ctx, "/metrics", token, func(page io.Reader) { // It is not there if nothing runs here.
 		lines := bufio.NewScanner(page)
 		for lines.Scan() {
+			switch value, ok := strings.CutPrefix(lines.Text(), "ferry_ledger_storing "); {
+			case !ok || d.Mode == Dev: // which stores none
+			case value == "0":
+				d.add("state file", stateProblem, "the running relay cannot write it: after a crash join codes are lost, and players that were kicked may come back",
+					"make space on the disk of state_dir and runtime_dir, or see its log; the relay tries again every 5 s")
+			default:
+				d.add("state file", stateOK, "the running relay stores what the next run must know", "")
+			}
 			number, ok := strings.CutPrefix(lines.Text(), `ferry_drops_total{reason="private"} `)
 			if n, err := strconv.ParseUint(number, 10, 64); ok && err == nil && n > 0 {
 				d.add("private sources", stateAdvice, fmt.Sprintf("the running relay has dropped %d datagrams %s", n, privateSource),

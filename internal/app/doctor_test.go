@@ -153,9 +153,10 @@ func TestDoctor(t *testing.T) {
 	})
 	t.Run("private sources", func(t *testing.T) {
 		d := sound(t)
-		dropped := 0
+		dropped, storing := 0, 1
 		running := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/metrics" && r.Header.Get("Authorization") == "Bearer "+secret {
+				fmt.Fprintf(w, "ferry_ledger_storing %d\n", storing)
 				fmt.Fprintf(w, "ferry_drops_total{reason=\"forbidden\"} 7\nferry_drops_total{reason=\"private\"} %d\n", dropped)
 			}
 		}))
@@ -170,6 +171,9 @@ func TestDoctor(t *testing.T) {
 				t.Errorf("without a drop: %+v", x)
 			}
 		}
+		expect(t, d, "state file", stateOK, "stores what")
+		storing = 0
+		expect(t, d, "state file", stateProblem, "cannot write it")
 		dropped = 4711
 		expect(t, d, "private sources", stateAdvice, "4711 datagrams")
 		all := d.Examine(t.Context())
