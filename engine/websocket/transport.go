@@ -16,7 +16,6 @@ import (
 	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/evict"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -38,10 +37,6 @@ type Transport struct {
 	linked    linked // see handover.go
 }
 
-// unboundPerSecond is how many WebSockets of one address a second may end without BIND: each
-// costs the relay a handshake, and a client that repeats it nothing else.
-const unboundPerSecond = 200
-
 // numShards is a power of two, and large enough that workers seldom contend for
 // a lock.
 const numShards = 64
@@ -56,7 +51,6 @@ type shard struct {
 // New returns a transport that accepts connections once Run is called. It fails
 // if a field of the configuration is out of range.
 func New(cfg Config) (*Transport, error) {
-	perAddress := cfg.MaxConnsPerAddress >= 0
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -64,9 +58,6 @@ func New(cfg Config) (*Transport, error) {
 	t := &Transport{cfg: cfg, running: make(chan struct{})}
 	t.buffers.New = func() any { return new([corkSize]byte) }
 	t.admission = admission{maxTotal: cfg.MaxConns, maxPerAddress: cfg.MaxConnsPerAddress, perAddress: make(map[netip.Prefix]int)}
-	if perAddress {
-		t.admission.rates = &evict.Rates{PerSecond: unboundPerSecond, Burst: max(2*cfg.MaxConnsPerAddress, unboundPerSecond)}
-	}
 	for i := range t.shards {
 		t.shards[i].conns = make(map[uint64]*conn)
 	}
@@ -254,8 +245,7 @@ type Config struct {
 	MaxConns int
 	// MaxConnsPerAddress is the largest number of open connections from one IPv4
 	// address or IPv6 /56. One more ends the oldest of them that has bound no
-	// allocation, or is refused. Default 256; negative: MaxConns, and no limit of the rate of
-	// connections that bind no allocation.
+	// allocation, or is refused. Default 256; negative: MaxConns.
 	MaxConnsPerAddress int
 	// TrustedProxies are the networks of the reverse proxies whose header
 	// X-Forwarded-For is used. Connections of a proxy that sends none count
@@ -389,10 +379,6 @@ const (
 	RefusedAddress
 	// RefusedBanned: the address is banned; status 403.
 	RefusedBanned
-	// RefusedRate: the address had more than 200 WebSockets a second that bound no
-	// allocation, or its /24 (/48) four times, or its /16 (/32) sixteen times as many;
-	// status 429.
-	RefusedRate
 
 	// NumRefusals is the number of refusals.
 	NumRefusals
@@ -400,7 +386,7 @@ const (
 
 var refusalNames = [NumRefusals]string{
 	RefusedNoUpgrade: "plain", RefusedHandshake: "handshake", RefusedOrigin: "origin",
-	RefusedStopped: "stopped", RefusedTotal: "total", RefusedAddress: "address", RefusedBanned: "banned", RefusedRate: "rate",
+	RefusedStopped: "stopped", RefusedTotal: "total", RefusedAddress: "address", RefusedBanned: "banned",
 }
 
 // String returns the name of the refusal in metrics.

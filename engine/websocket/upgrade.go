@@ -42,7 +42,7 @@ func (t *Transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t.refuse(w, RefusedBanned, http.StatusForbidden, "This address is banned.\n")
 		return
 	}
-	p, victim, reason := t.admission.admit(from, known, time.Now())
+	p, victim, reason := t.admission.admit(from, known)
 	if victim != nil {
 		victim.end(EndShed)
 	}
@@ -64,8 +64,6 @@ func (t *Transport) refuseAdmission(w http.ResponseWriter, reason Refusal) {
 		text = "This relay has reached its limit of WebSockets.\n"
 	case RefusedAddress:
 		status, text = http.StatusTooManyRequests, "There are too many WebSockets from your address.\n"
-	case RefusedRate:
-		status, text = http.StatusTooManyRequests, "Too many WebSockets from your address or network bind no allocation.\n"
 	}
 	w.Header().Set("Retry-After", "5")
 	t.refuse(w, reason, status, text)
@@ -169,7 +167,6 @@ type admission struct {
 	// unbound has the connections that have not bound an allocation yet. At a limit one of
 	// them ends for a newcomer.
 	unbound evict.Networks[*place]
-	rates   *evict.Rates   // of connections that did not bind; nil: no limit
 	conns   sync.WaitGroup // counts connections; Add only while running
 }
 
@@ -188,14 +185,12 @@ type place struct {
 // the address or of all connections, it takes the place of an unbound one, which the
 // caller must end: the oldest of the address, or of the network with most. The place is
 // nil if there is none.
-func (a *admission) admit(from netip.Prefix, known bool, now time.Time) (p *place, victim *conn, reason Refusal) {
+func (a *admission) admit(from netip.Prefix, known bool) (p *place, victim *conn, reason Refusal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case !a.running:
 		return nil, nil, RefusedStopped
-	case known && a.rates != nil && a.rates.Take(from, now) > 0:
-		return nil, nil, RefusedRate
 	case known && a.perAddress[from] >= a.maxPerAddress:
 		it := a.unbound.FirstOf(from)
 		if it == nil {
@@ -266,9 +261,6 @@ func (a *admission) noteBound(p *place) {
 	if p.unbound != nil {
 		a.unbound.Remove(p.unbound)
 		p.unbound = nil
-		if p.known && a.rates != nil {
-			a.rates.Return(p.from, time.Now())
-		}
 	}
 }
 

@@ -279,50 +279,6 @@ func TestConnectionLimits(t *testing.T) {
 	}
 }
 
-// TestUnboundRate: an address that opens WebSockets again and again without BIND is refused, in
-// simulated time; one whose WebSockets bind is not, nor one of another network.
-func TestUnboundRate(t *testing.T) {
-	t.Parallel()
-	tr, err := New(Config{MaxConnsPerAddress: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &tr.admission
-	a.start(nil)
-	attacker, player, now := netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("198.51.100.1/32"), time.Now()
-	open := func(from netip.Prefix, bind bool) bool {
-		p, _, reason := a.admit(from, true, now)
-		if p == nil {
-			if reason != RefusedRate {
-				t.Fatalf("refused for %v", reason)
-			}
-			return false
-		}
-		if bind {
-			a.noteBound(p)
-		}
-		a.release(p)
-		return true
-	}
-	opened := 0
-	for range 10_000 { // for 10 s
-		if now = now.Add(time.Millisecond); open(attacker, false) {
-			opened++
-		}
-	}
-	if want := unboundPerSecond * 11; opened < want-20 || opened > want+20 {
-		t.Errorf("%d of 10,000 WebSockets were opened, want %d", opened, want)
-	}
-	for range 1000 {
-		if !open(player, true) {
-			t.Fatal("a player that binds was refused")
-		}
-	}
-	if now = now.Add(time.Second); !open(attacker, false) {
-		t.Error("the address is still refused a second later")
-	}
-}
-
 // TestShed: connections that bind no allocation give way to newcomers: the oldest of
 // the address, or of the address with most of them. Bound ones stay.
 func TestShed(t *testing.T) {

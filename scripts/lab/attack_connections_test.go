@@ -23,7 +23,7 @@ const (
 	// idleRequest leaves its connection idle: it needs no token.
 	idleRequest = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 	// reconnects bounds the connections that holders open anew, per second.
-	reconnects = 500
+	reconnects = 200
 	// callsOfRow is the number of honest calls of a row.
 	callsOfRow = 60
 )
