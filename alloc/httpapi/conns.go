@@ -32,9 +32,9 @@ const (
 // that a newcomer has the time to bring its token.
 const newcomerShare = 16
 
-// arrivalsPerProcessor is the default of ConnLimits.PerSecond for each processor. A handshake
+// ConnectionsPerProcessor is the default of ConnLimits.PerSecond for each processor. A handshake
 // of TLS takes about 1 ms.
-const arrivalsPerProcessor = 256
+const ConnectionsPerProcessor = 256
 
 // Rejection is the limit for which a connection was closed.
 type Rejection string
@@ -58,8 +58,8 @@ type ConnLimits struct {
 	PerAddress int
 	// PerSecond is the number of connections in a second, without those that are protected
 	// since, beyond which the network with most of them gets no more: each may cost a
-	// handshake of TLS, and a client that repeats it nothing else. Zero: 256 for each
-	// processor.
+	// handshake of TLS, and a client that repeats it nothing else. Zero:
+	// ConnectionsPerProcessor for each processor of GOMAXPROCS.
 	PerSecond int
 	// TrustedProxies are networks whose connections count for Total only and are never
 	// closed for a newcomer, because each serves many callers. Nil: none.
@@ -82,7 +82,7 @@ type ConnLimits struct {
 func LimitListener(l net.Listener, c ConnLimits) net.Listener {
 	c.Total = cmp.Or(c.Total, DefaultConnections)
 	c.PerAddress = cmp.Or(c.PerAddress, DefaultAddressConnections)
-	c.PerSecond = cmp.Or(c.PerSecond, arrivalsPerProcessor*runtime.GOMAXPROCS(0))
+	c.PerSecond = cmp.Or(c.PerSecond, ConnectionsPerProcessor*runtime.GOMAXPROCS(0))
 	return &limitListener{Listener: l, conns: connTable{limits: c, protectors: make(map[string][]*limitedConn)}}
 }
 
