@@ -387,7 +387,7 @@ func (s *Server) attachOutbox(o *outbox, core int) {
 		o.conns = append(o.conns, conn)
 		o.tx = append(o.tx, conn.NewSendBatch(n))
 	}
-	sessions := &sessionSender{tx: o.tx, transports: s.cfg.Transports, records: s.cfg.Records}
+	sessions := &sessionSender{tx: o.tx, transport: s.cfg.transport(), records: s.cfg.Records}
 	if sessions.records != nil {
 		sessions.sealed = make([]byte, n*recordRoom)
 	}
@@ -396,10 +396,10 @@ func (s *Server) attachOutbox(o *outbox, core int) {
 
 // sessionSender sends datagrams to sessions. It belongs to its outbox.
 type sessionSender struct {
-	tx         []*sock.SendBatch // of the outbox, for records in UDP datagrams
-	transports []Transport
-	records    Records
-	sealed     []byte // recordRoom for each datagram of a batch
+	tx        []*sock.SendBatch // of the outbox, for records in UDP datagrams
+	transport Transport         // nil: none
+	records   Records           // nil: none
+	sealed    []byte            // recordRoom for each datagram of a batch
 }
 
 // recordRoom is the room for one sealed record in bytes.
@@ -421,31 +421,33 @@ func (s *sessionSender) deliver(queue []sessionDatagram) (sum sock.SendResult) {
 
 // send sends datagram i of a batch.
 func (s *sessionSender) send(out *sessionDatagram, i int) bool {
-	kind, serial := out.to.Kind(), out.to.Serial()
-	if kind == endpoint.KindDTLS && s.records != nil {
+	switch kind, serial := out.to.Kind(), out.to.Serial(); {
+	case kind == endpoint.KindDTLS && s.records != nil:
 		room := s.sealed[i*recordRoom : i*recordRoom : (i+1)*recordRoom]
 		record, to, ok := s.records.Seal(room, serial, out.pkt)
 		return ok && s.tx[to.Listener()].Add(to, record)
-	}
-	for _, t := range s.transports {
-		if t.Kind() == kind {
-			return t.Send(serial, out.pkt)
-		}
+	case kind == endpoint.KindWS && s.transport != nil:
+		return s.transport.Send(serial, out.pkt)
 	}
 	return false
 }
 
+// transport returns the transport besides UDP, nil if there is none.
+func (c *Config) transport() Transport {
+	if len(c.Transports) == 0 {
+		return nil
+	}
+	return c.Transports[0]
+}
+
 // isOpen is control.isOpen.
 func (s *Server) isOpen(ep endpoint.Endpoint) bool {
-	kind := ep.Kind()
-	if kind == endpoint.KindDTLS && s.cfg.Records != nil {
+	switch t := s.cfg.transport(); {
+	case ep.Kind() == endpoint.KindDTLS && s.cfg.Records != nil:
 		_, open := s.cfg.Records.Source(ep.Serial())
 		return open
-	}
-	for _, t := range s.cfg.Transports {
-		if t.Kind() == kind {
-			return t.IsOpen(ep.Serial())
-		}
+	case ep.Kind() == endpoint.KindWS && t != nil:
+		return t.IsOpen(ep.Serial())
 	}
 	return true
 }

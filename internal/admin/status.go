@@ -172,6 +172,8 @@ type Stats struct {
 	Workers       []uint64          `json:"workers"`  // datagrams received by each worker of a UDP socket
 	Intakes       []uint64          `json:"intakes"`  // messages received by each worker of a transport
 	UnderLoad     int               `json:"workers_under_load"`
+	// StateComplete: the state file has all that the next run must know.
+	StateComplete bool `json:"state_complete"`
 }
 
 // StatsOf returns the response of /stats.
@@ -181,7 +183,7 @@ func StatsOf(st engine.Stats, now, since time.Time) Stats {
 		Draining: st.Draining, Received: st.Received, ReceivedBytes: st.ReceivedBytes,
 		Sent: st.Sent, SentBytes: st.SentBytes, SendFailed: st.SendFailed, KernelDrops: st.KernelDrops,
 		Outcomes: map[string]uint64{}, Drops: map[string]uint64{}, UnderLoad: st.WorkersUnderLoad,
-		Workers: []uint64{}, Intakes: []uint64{},
+		Workers: []uint64{}, Intakes: []uint64{}, StateComplete: st.StateComplete,
 	}
 	for o := range engine.NumOutcomes {
 		into := s.Outcomes

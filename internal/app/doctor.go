@@ -1,9 +1,9 @@
 package app
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/sock"
@@ -40,6 +41,8 @@ type Doctor struct {
 	Mode   Mode
 	// Lookup resolves a name. Nil: the system's resolver.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+	// Addresses are those of this machine. Nil: the system is asked.
+	Addresses []netip.Addr
 	// Clock returns the state of the clock. Nil: that of the system.
 	Clock func() sock.ClockState
 	// Reach asks another ferry, at From, whether it reaches an address of this one: network is
@@ -78,6 +81,9 @@ func (d *Doctor) Examine(ctx context.Context) []Diagnosis {
 	}
 	if d.Now == nil {
 		d.Now = time.Now
+	}
+	if d.Addresses == nil {
+		d.Addresses = machineAddresses()
 	}
 	d.all = nil
 	d.settings()
@@ -208,7 +214,6 @@ func (d *Doctor) askAdmin(ctx context.Context, page, token string, read func(io.
 
 // addresses compares the advertised addresses with those of this machine.
 func (d *Doctor) addresses() {
-	own := ownAddresses(Dev) // with private ones
 	for _, host := range d.Config.Advertise {
 		text := host.String()
 		ip, err := netip.ParseAddr(text)
@@ -218,7 +223,7 @@ func (d *Doctor) addresses() {
 		switch {
 		case err != nil:
 			continue // A name: names looks it up.
-		case slices.Contains(own, ip.Unmap()), ip.IsLoopback():
+		case slices.Contains(d.Addresses, ip.Unmap()), ip.IsLoopback():
 			d.add("advertise "+text, stateOK, "it is an address of this machine", "")
 		default:
 			do := "check the forwarding of the router or cloud: " + d.pingLine(text)
@@ -241,24 +246,25 @@ func (d *Doctor) running(ctx context.Context) {
 	if err != nil {
 		return // settings reports it.
 	}
-	d.askAdmin(ctx, "/metrics", token, func(page io.Reader) { // It is not there if nothing runs here.
-		lines := bufio.NewScanner(page)
-		for lines.Scan() {
-			switch value, ok := strings.CutPrefix(lines.Text(), "ferry_ledger_storing "); {
-			case !ok || d.Mode == Dev: // which stores none
-			case value == "0":
-				d.add("state file", stateProblem, "the running relay cannot write it: after a crash join codes are lost, and players that were kicked may come back",
-					"make space on the disk of state_dir and runtime_dir, or see its log; the relay tries again every 5 s")
-			default:
-				d.add("state file", stateOK, "the running relay stores what the next run must know", "")
-			}
-			number, ok := strings.CutPrefix(lines.Text(), `ferry_drops_total{reason="private"} `)
-			if n, err := strconv.ParseUint(number, 10, 64); ok && err == nil && n > 0 {
-				d.add("private sources", stateAdvice, fmt.Sprintf("the running relay has dropped %d datagrams %s", n, privateSource),
-					"if they are players', set allow_private_sources: true; see docs/operating.md#containers-and-addresses-that-loop-back")
-			}
-		}
-	})
+	var st struct {
+		admin.Stats
+		StateComplete *bool `json:"state_complete"` // nil: a relay of an earlier version
+	}
+	d.askAdmin(ctx, "/stats", token, func(page io.Reader) { err = json.NewDecoder(page).Decode(&st) })
+	switch {
+	case err != nil: // nothing runs here
+		return
+	case st.StateComplete == nil || d.Mode == Dev: // which stores nothing
+	case !*st.StateComplete:
+		d.add("state file", stateProblem, "the running relay cannot write it: after a crash join codes are lost, and players that were kicked may come back",
+			"make space on the disk of state_dir and runtime_dir, or see its log; the relay tries again every 5 s")
+	default:
+		d.add("state file", stateOK, "the running relay stores what the next run must know", "")
+	}
+	if n := st.Drops[engine.DropPrivate.String()]; n > 0 {
+		d.add("private sources", stateAdvice, fmt.Sprintf("the running relay has dropped %d datagrams %s", n, privateSource),
+			"if they are players', set allow_private_sources: true; see docs/operating.md#containers-and-addresses-that-loop-back")
+	}
 }
 
 // pingLine is the command with which another machine checks the way to this one.

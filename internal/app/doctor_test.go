@@ -150,14 +150,15 @@ func TestDoctor(t *testing.T) {
 		d.Config.Advertise = []config.Host{advertised(t, "203.0.113.7")}
 		expect(t, d, "advertise 203.0.113.7", stateAdvice, "NAT")
 		expect(t, d, "advertise 203.0.113.7", stateAdvice, "allow_private_sources")
+		d.Addresses = []netip.Addr{netip.MustParseAddr("198.51.100.4"), netip.MustParseAddr("203.0.113.7")}
+		expect(t, d, "advertise 203.0.113.7", stateOK, "of this machine")
 	})
 	t.Run("private sources", func(t *testing.T) {
 		d := sound(t)
-		dropped, storing := 0, 1
+		dropped, storing := 0, true
 		running := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/metrics" && r.Header.Get("Authorization") == "Bearer "+secret {
-				fmt.Fprintf(w, "ferry_ledger_storing %d\n", storing)
-				fmt.Fprintf(w, "ferry_drops_total{reason=\"forbidden\"} 7\nferry_drops_total{reason=\"private\"} %d\n", dropped)
+			if r.URL.Path == "/stats" && r.Header.Get("Authorization") == "Bearer "+secret {
+				fmt.Fprintf(w, `{"state_complete":%t,"drops":{"forbidden":7,"private":%d}}`, storing, dropped)
 			}
 		}))
 		defer running.Close()
@@ -172,7 +173,7 @@ func TestDoctor(t *testing.T) {
 			}
 		}
 		expect(t, d, "state file", stateOK, "stores what")
-		storing = 0
+		storing = false
 		expect(t, d, "state file", stateProblem, "cannot write it")
 		dropped = 4711
 		expect(t, d, "private sources", stateAdvice, "4711 datagrams")

@@ -183,18 +183,9 @@ func onlyAddress(l netip.AddrPort, own []netip.Addr) (found netip.AddrPort, ok b
 // serve these are the public ones; behind an address translator the operator must set
 // them. In dev they include private ones, and loopback for a family with none or several.
 func ownAddresses(mode Mode) []netip.Addr {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		all = nil // As if there were none: the operator must set the address.
-	}
 	var own []netip.Addr
 	var families [2]int
-	for _, a := range all {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err != nil {
-			continue
-		}
-		ip := prefix.Addr().Unmap()
+	for _, ip := range machineAddresses() {
 		if isPublic(ip) || mode == Dev && ip.IsPrivate() {
 			own = append(own, ip)
 			families[family(ip)]++
@@ -204,6 +195,20 @@ func ownAddresses(mode Mode) []netip.Addr {
 		return own
 	}
 	return orLoopback(own, families)
+}
+
+// machineAddresses returns all addresses of this machine.
+func machineAddresses() (ips []netip.Addr) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil // As if there were none: the operator must set the address.
+	}
+	for _, a := range all {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			ips = append(ips, prefix.Addr().Unmap())
+		}
+	}
+	return ips
 }
 
 func orLoopback(own []netip.Addr, families [2]int) []netip.Addr {

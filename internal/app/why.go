@@ -164,7 +164,7 @@ func (h *history) ended(e engine.EndEvent) {
 // endText says why an allocation ended.
 func (h *history) endText(why engine.EndReason) string {
 	if why == engine.EndLost {
-		return fmt.Sprintf("it did not come back within %v of the relay's restart", h.recoverFor)
+		return fmt.Sprintf("it did not come back within %d s of the relay's restart", int(h.recoverFor.Seconds()))
 	}
 	return why.String()
 }
