@@ -28,7 +28,7 @@ export interface Allocation {
   id: string; role: string; match: string; join_code?: string; player?: string; project?: string; environment?: string; tenant: string
   bound: boolean; transport?: string; endpoint?: string; recovered: boolean
   age_seconds: number; heard_seconds_ago: number; active_seconds_ago: number
-  connections: number; max_connections?: number; datagrams_sent: number; bytes_sent: number; receiver_size_drops: number
+  connections: number; max_connections?: number; datagrams_sent: number; bytes_sent: number; receiver_size_drops: number; large_messages: number
 }
 
 export interface Match { host: Allocation; relay?: string; datagrams_per_second: number; bytes_per_second: number }

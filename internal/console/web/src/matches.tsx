@@ -119,6 +119,7 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
       <dt>Sends</dt><dd>{rateText(rates.get(id))}</dd>
       {host.role === "host" && <><dt>Receives</dt><dd>{rateText(toHost)}</dd></>}
       {host.receiver_size_drops > 0 && <><dt>Too large for it</dt><dd>{number(host.receiver_size_drops)} messages</dd></>}
+      {host.large_messages > 0 && <><dt>Maybe too large</dt><dd>{number(host.large_messages)} messages</dd></>}
     </dl>}
     {host && <p class="actions">
       {host.role === "host" ? <Action label="Close" ask="End this match for all players?" done={again}
