@@ -21,6 +21,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/store/redistest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestDoctor plants faults. Each is found, with what to do; without it the check is ok.
@@ -39,16 +40,21 @@ func TestDoctor(t *testing.T) {
 	}
 	expect := func(t *testing.T, d Doctor, subject, state, text string) {
 		t.Helper()
-		all := d.Examine(t.Context())
-		for _, x := range all {
-			if strings.HasPrefix(x.Subject, subject) && x.State == state && strings.Contains(x.Text, text) {
-				if (x.Do == "") != (state == stateOK) {
-					t.Errorf("%+v: what to do", x)
+		var all []Diagnosis
+		if !testkit.Poll(testkit.WaitLimit, func() bool { // A probe may be lost.
+			all = d.Examine(t.Context())
+			for _, x := range all {
+				if strings.HasPrefix(x.Subject, subject) && x.State == state && strings.Contains(x.Text, text) {
+					if (x.Do == "") != (state == stateOK) {
+						t.Errorf("%+v: what to do", x)
+					}
+					return true
 				}
-				return
 			}
+			return false
+		}) {
+			t.Errorf("no %s of %s with %q in\n%+v", state, subject, text, all)
 		}
-		t.Errorf("no %s of %s with %q in\n%+v", state, subject, text, all)
 	}
 	t.Run("sound", func(t *testing.T) {
 		d := sound(t)

@@ -31,6 +31,7 @@ class Player {
   heard: Record<string, number> = {} // messages by peer, each text once
   ended = ""
   texts = new Set<string>()
+  echoed = new Set<string>() // the same, from any peer
 
   constructor(connection: client.Connection, allocation: client.Allocation) {
     this.connection = connection
@@ -47,7 +48,9 @@ class Player {
   }
 
   hear(peer: string, content: client.Bytes) {
-    const text = peer + " " + new TextDecoder().decode(content)
+    const said = new TextDecoder().decode(content)
+    const text = peer + " " + said
+    this.echoed.add(said)
     if (!this.texts.has(text)) this.heard[peer] = (this.heard[peer] ?? 0) + 1
     this.texts.add(text)
     if (!this.allocation.hostConnectionData) this.connection.send(content, peer)
@@ -80,9 +83,19 @@ async function join(name: string, api: string, token: string, code: string, opti
   return connection.id
 }
 
-/** Sends the texts from..to-1 to the host. */
+/** Sends the texts from..to-1 to the host, which returns them; again, until each has come back: the way may lose some. */
 function say(name: string, from: number, to: number) {
-  for (let i = from; i < to; i++) player(name).connection.send(new TextEncoder().encode("text " + i))
+  const { connection, echoed } = player(name)
+  let missing = Array.from({ length: to - from }, (_, i) => "text " + (from + i))
+  const send = () => missing.forEach(text => connection.send(new TextEncoder().encode(text)))
+  send()
+  const again = setInterval(() => {
+    missing = missing.filter(text => !echoed.has(text))
+    try {
+      if (missing.length > 0) return send()
+    } catch { /* It has no link any more. */ }
+    clearInterval(again)
+  }, 1000)
 }
 
 function player(name: string): Player {
