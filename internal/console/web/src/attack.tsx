@@ -46,7 +46,8 @@ export function AttackPage({ live }: { live: Live }) {
   const { samples } = live
   const { value, error } = usePoll("refusals", 2000, () => get<Refusal[]>("/console/data/refusals"))
   const now = samples[samples.length - 1]
-  if (!now?.stats) return <p>This process has no relay. Look at a relay's own console.</p>
+  if (!now) return <p>No figures have arrived yet.</p>
+  if (!now.stats) return <p>This process has no relay. Look at a relay's own console.</p>
   const minute = samples.slice(-60)
   const earlier = samples.slice(0, -60)
   const rows = Object.keys(now.stats.drops).map(reason => {
