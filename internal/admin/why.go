@@ -2,9 +2,11 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -35,7 +37,9 @@ type Why struct {
 	JoinCode string `json:"join_code,omitempty"` // of a live host
 	Player   string `json:"player,omitempty"`    // while it is live
 	// Known: something has happened to it that is still known.
-	Known   bool       `json:"known"`
+	Known bool `json:"known"`
+	// Awaited: it is not live, and may come back after a restart of the relay.
+	Awaited bool       `json:"awaited,omitempty"`
 	Because string     `json:"because"` // a sentence
 	Events  []WhyEvent `json:"events"`  // the oldest first
 	// Players are those that joined a host lately, at most 100, the newest last.
@@ -114,13 +118,24 @@ func whyOfFleet(mux *http.ServeMux, cfg *Config) {
 		var answer Why
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
 			return askRelays(ctx, cfg, "/why/"+url.PathEscape(name), func(_ Node, found Why) bool {
-				answer = found
+				if found.Known || found.Awaited {
+					answer = found
+				}
 				return found.Known
 			})
 		})
-		if err == nil && !answer.Known {
-			err = fmt.Errorf("%w: no relay of the fleet knows %q", alloc.ErrNotFound, name)
+		if err == nil && !answer.Known && !answer.Awaited {
+			err = unknownInFleet(r.Context(), cfg, name)
 		}
 		writeAnswer(w, answer, err)
 	})
+}
+
+// unknownInFleet says that no relay knows an allocation, or that no relay is there.
+func unknownInFleet(ctx context.Context, cfg *Config, name string) error {
+	nodes, err := cfg.Nodes(ctx)
+	if err == nil && !slices.ContainsFunc(nodes, func(n Node) bool { return n.Role != apiRole }) {
+		return fmt.Errorf("%w: this API process knows no relay at present", alloc.ErrUnavailable)
+	}
+	return errors.Join(err, fmt.Errorf("%w: no relay of the fleet knows %q", alloc.ErrNotFound, name))
 }

@@ -281,7 +281,7 @@ func TestFleetPages(t *testing.T) {
 	page("GET /allocations", http.StatusConflict, "API process")
 	page("GET /matches?q="+code, http.StatusOK, `"join_code":"`+code+`"`)
 	page("GET /matches?q="+playerID.String(), http.StatusOK, `"relay":"01000000-`)
-	page("GET /why/"+code, http.StatusOK, `"players":[{"id":"`+playerID.String()+`","because":"joined`)
+	page("GET /why/"+code, http.StatusOK, `"players":[{"id":"`+playerID.String()+`","player":"token-`)
 	page("GET /why/"+playerID.String(), http.StatusOK, "no BIND has arrived")
 	page("GET /nodes/0100/why/"+hostID.String(), http.StatusOK, "no BIND has arrived")
 	page("GET /why/NEVERMADE", http.StatusNotFound, "no relay of the fleet knows")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/cluster"
 	"github.com/ferryrelay/ferry/internal/config"
@@ -238,6 +239,11 @@ func TestKeptCodes(t *testing.T) {
 	before := start(t, o)
 	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.frontEnd.fleet.Nodes()) == 1 })
 	host, code := hostIn(t, a, "")
+	why := whyRig{a, t}
+	player := why.why(code).Player
+	if player == "" {
+		t.Error("the relay does not know the player for whom an API process called")
+	}
 	before.cancel()
 	if err := <-before.ended; err != nil {
 		t.Fatal(err)
@@ -257,6 +263,26 @@ func TestKeptCodes(t *testing.T) {
 		_, err := a.caller(secret).Join(t.Context(), code)
 		return problem(err) == http.StatusServiceUnavailable
 	})
+	var answer string
+	testkit.Within(t, time.Minute, "the relay is asked", func() bool {
+		var status int
+		status, answer = fetch(t, a.AdminURL()+"/why/"+code)
+		return status == http.StatusOK
+	})
+	if !strings.Contains(answer, "it was live before the relay's restart") {
+		t.Error(answer)
+	}
+	why.expect(host.AllocationID, "it was live before the relay's restart", nil)
+	ticket, err := client.TicketFrom(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticket.Server = after.relay.Addr()
+	back := why.raw(ticket)
+	why.expect(code, "and no player is linked; what happened before the relay's restart is not known", back.bind)
+	if got := why.why(code).Player; got != player {
+		t.Errorf("after the restart the player is %q, want %q", got, player)
+	}
 }
 
 // TestFleetQuota: what a project uses counts at all API processes, once its relays

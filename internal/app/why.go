@@ -254,7 +254,7 @@ func (h *history) Why(ctx context.Context, id proto.AllocationID) (admin.Why, er
 		return admin.Why{}, err
 	}
 	answer := admin.Why{
-		ID: id.String(), Role: p.role(), Known: p.Live || p.WasLive || len(p.Events) > 0,
+		ID: id.String(), Role: p.role(), Known: p.Live || p.WasLive || len(p.Events) > 0, Awaited: p.Awaited,
 		Because: timeline.Explain(p.Player), JoinCode: h.CodeOf(id), Player: h.PlayerOf(id),
 	}
 	var joiners []proto.AllocationID
