@@ -99,7 +99,7 @@ type Claims struct {
 	// PlayerName is the name of which Player is the digest, empty if it is not known or did
 	// not fit beside the tenant's names. It aliases the Scratch too.
 	PlayerName []byte
-	Individual bool // of a joiner: see Caller.Individual
+	Individual bool // see Caller.Individual
 	// Network is the network from which the player called the API, zero if it is not
 	// known. A BIND from there comes from its owner: the call was over TCP.
 	Network NetworkTag

@@ -36,6 +36,9 @@ var (
 	ErrAdmissionUnavailable error = unavailableError("alloc: admission unavailable")
 	// ErrDraining: the relay is shutting down and accepts no new hosts.
 	ErrDraining = errors.New("alloc: relay is draining")
+	// ErrPlayerLimit: the player has as many live hosts, joiners or seats at the relay as
+	// one player may, and all of them are in use.
+	ErrPlayerLimit = errors.New("alloc: too many live allocations of the player")
 	// ErrOutstanding: the player has too many allocations that are reserved and
 	// not bound; each counts until it is bound or expires.
 	ErrOutstanding = errors.New("alloc: too many allocations reserved and not bound")
@@ -102,6 +105,8 @@ type HostRequest struct {
 	Player         PlayerHash
 	PlayerName     string // for operators; empty if it is not known
 	MaxConnections int    // players besides the host
+	// Individual is that of [Caller]: the relay limits what this player has at once.
+	Individual bool
 	// Region is the requested region; if it is empty, the fleet chooses one.
 	// ClientAddress is the address or network from which the client called, the zero
 	// address if it is not known. It helps the fleet to choose, and the relay to
@@ -116,8 +121,9 @@ type JoinerRequest struct {
 	Player     PlayerHash
 	PlayerName string // for operators; empty if it is not known
 	Host       proto.AllocationID
-	// Individual is that of [Caller]: at a full host, the place of another allocation of
-	// this player that has fallen silent goes to this one.
+	// Individual is that of [Caller]: the relay limits what this player has at once, and at
+	// a full host the place of another allocation of this player that has fallen silent goes
+	// to this one.
 	Individual bool
 	// ClientAddress is that of [HostRequest].
 	ClientAddress netip.Addr
@@ -161,11 +167,11 @@ type Region struct {
 // the same process is *engine.Server.
 type Relay interface {
 	// ReserveHost reserves an allocation for a host. Errors: ErrFull,
-	// ErrMaxConnections, ErrDraining, ErrUnavailable.
+	// ErrMaxConnections, ErrPlayerLimit, ErrDraining, ErrUnavailable.
 	ReserveHost(ctx context.Context, r HostRequest) (Reservation, error)
 	// ReserveJoiner reserves an allocation for a joiner of r.Host. Errors:
 	// ErrNotFound when the host has ended or belongs to another tenant, ErrFull,
-	// ErrDraining, and ErrUnavailable, also while the host may still come back
+	// ErrPlayerLimit, ErrDraining, and ErrUnavailable, also while the host may still come back
 	// after a restart. A draining relay accepts joiners of its live hosts.
 	ReserveJoiner(ctx context.Context, r JoinerRequest) (Reservation, error)
 	// Describe describes a live allocation. Errors: ErrNotFound, and

@@ -258,7 +258,7 @@ func (s *Service) region(t Tenant, named string) (string, error) {
 
 // Allocate reserves an allocation for a host of up to maxConnections players
 // besides itself. An empty region selects the default one. Errors:
-// ErrTenantName, ErrMaxConnections, ErrRegion, ErrOutstanding, ErrFull,
+// ErrTenantName, ErrMaxConnections, ErrRegion, ErrOutstanding, ErrPlayerLimit, ErrFull,
 // ErrDraining, ErrUnavailable, and those of ServiceConfig.Admit.
 func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, region string) (Reservation, error) {
 	if err := c.Tenant.Validate(); err != nil {
@@ -276,13 +276,9 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 		return Reservation{}, err
 	}
 	q := AdmissionRequest{Caller: c, Role: RoleHost, MaxConnections: maxConnections, Region: region}
-	name := c.Player
-	if player != HashPlayer(c.Tenant, name) { // A backend called for the player of a ticket.
-		name = ""
-	}
 	res, err := s.reserve(ctx, q, player, func() (Reservation, error) {
 		return s.relay.ReserveHost(ctx, HostRequest{
-			Tenant: c.Tenant, Player: player, PlayerName: name, MaxConnections: maxConnections, Region: region, ClientAddress: c.Address,
+			Tenant: c.Tenant, Player: player, PlayerName: c.Player, Individual: c.Individual, MaxConnections: maxConnections, Region: region, ClientAddress: c.Address,
 		})
 	})
 	if err != nil {
@@ -296,7 +292,7 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 
 // Join reserves an allocation for a joiner of the host that has this join code, in
 // upper or lower case. Errors: ErrTenantName, ErrCodeMalformed, ErrCodeNotFound,
-// ErrOutstanding, ErrFull, ErrDraining, those of ServiceConfig.Admit, ErrMigration
+// ErrOutstanding, ErrPlayerLimit, ErrFull, ErrDraining, those of ServiceConfig.Admit, ErrMigration
 // while a player may take the place of the host, and ErrUnavailable, also while the host
 // may still come back after a restart; the code then remains valid.
 func (s *Service) Join(ctx context.Context, c Caller, code string) (Reservation, error) {

@@ -59,6 +59,8 @@ type Config struct {
 	// MaxConnections is the largest number of joiners that a host may request.
 	// Default 100, as in Unity Relay; at most 65,535.
 	MaxConnections int
+	// PlayerLimits limit the live allocations of each player.
+	PlayerLimits PlayerLimits
 	// MaxContent is the largest content of a RELAY in bytes. Default 1400, as in
 	// Unity Relay; at most 1434, the most that clients send.
 	MaxContent int
@@ -87,7 +89,7 @@ type Config struct {
 
 	// Limits are the quotas of each allocation.
 	Limits Limits
-	// Unlimited turns Limits and the budgets of ERROR replies off, but no rule of
+	// Unlimited turns Limits, PlayerLimits and the budgets of ERROR replies off, but no rule of
 	// the protocol. For tests and development.
 	Unlimited bool
 
@@ -334,6 +336,9 @@ func (c *Config) validate() error {
 			return fmt.Errorf("engine: Config.Transports has %d transports, the one with index %d of kind %s: want at most one, of kind %s", len(c.Transports), i, t.Kind(), KindWS)
 		}
 	}
+	if err := c.PlayerLimits.validate(); err != nil {
+		return err
+	}
 	return c.Limits.validate()
 }
 
@@ -473,8 +478,8 @@ const (
 	EndOperator
 	// EndMigrated: a host was silent, and one of its players took its place.
 	EndMigrated
-	// EndReplaced: its player came back to a full host with another allocation, which has
-	// its place.
+	// EndReplaced: its player has another allocation, which has its place at a full host, or
+	// for which it was one too many and the one that was silent for longest.
 	EndReplaced
 	// EndSuperseded: a reservation for the place of a host, which another player has taken,
 	// or which is not free any more.

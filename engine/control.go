@@ -32,6 +32,7 @@ type control struct {
 	seats      seats
 	migrations migrations
 	projects   projects
+	players    players
 	rebuilt    atomic.Uint64
 	sendTotals func() sendCounts
 	stateFile  *statefile.File // nil methods do nothing

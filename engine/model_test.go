@@ -41,6 +41,7 @@ type mReservation struct {
 
 type mAlloc struct {
 	*mReservation
+	number     int // it entered after those with smaller ones
 	reserved   int64
 	bound      bool // ever
 	at         mAddr
@@ -110,6 +111,7 @@ type model struct {
 	now          int64
 	limits       bool // budgets on
 	allocs       map[mID]*mAlloc
+	entered      int // how many ever did
 	byAddr       map[mAddr]*mAlloc
 	known        map[string]mData // sealed data that the relay issued
 	mutes        map[mAddr]*mMute
@@ -220,8 +222,15 @@ func (m *model) reserve(c *mReservation) bool {
 			return false
 		}
 	}
+	old, ok := m.replaced(c)
+	if !ok {
+		return false
+	}
 	c.boot = m.boot
 	m.enter(c)
+	for _, a := range old {
+		m.end(a)
+	}
 	m.known[c.data] = mData{c, false}
 	if c.ticket != "" {
 		m.known[c.ticket] = mData{c, true}
@@ -235,7 +244,8 @@ func mError(id mID, code byte) string {
 
 // enter adds an allocation that is not bound.
 func (m *model) enter(c *mReservation) *mAlloc {
-	a := &mAlloc{mReservation: c, reserved: m.now, received: m.now, active: m.now, links: map[mID]bool{}}
+	m.entered++
+	a := &mAlloc{mReservation: c, number: m.entered, reserved: m.now, received: m.now, active: m.now, links: map[mID]bool{}}
 	m.allocs[c.id] = a
 	return a
 }

@@ -60,7 +60,7 @@ func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Re
 		return alloc.Reservation{}, err
 	}
 	claims := alloc.Claims{
-		Role: alloc.RoleHost, ID: id, Match: id, Tenant: r.Tenant.Hash(), Player: r.Player, PlayerName: []byte(r.PlayerName),
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: r.Tenant.Hash(), Player: r.Player, PlayerName: []byte(r.PlayerName), Individual: r.Individual,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
 		MaxConnections: uint16(r.MaxConnections),
 	}
@@ -184,11 +184,16 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 	if host == nil && !c.hasSeats(m.maxConnections) {
 		return alloc.ErrFull
 	}
+	old, err := c.yieldingAllocations(m, now)
+	if err != nil {
+		return err
+	}
 	h, err := c.insert(m, tick(now))
 	if err != nil {
 		return alloc.ErrFull // The table has no other reason.
 	}
 	c.addRecord(h)
+	c.replaceAllocations(old)
 	return nil
 }
 

@@ -203,8 +203,8 @@ func (r *rig) reserve(role alloc.Role, host *mReservation, player string, max in
 	}
 	card := &mReservation{role: role.String(), id: mID(id), match: mID(id), player: player, max: max}
 	var match *proto.AllocationID
+	c.Individual = !r.many
 	if host != nil {
-		c.Individual = !r.many
 		c.Match, card.match, c.MaxConnections = proto.AllocationID(host.id), host.id, 0
 		match = &c.Match
 		ticket := c

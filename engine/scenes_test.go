@@ -392,10 +392,10 @@ func (s *sim) flood(o op) {
 // of all such players relay more than may go there.
 func (s *sim) exceed(o op) {
 	if n := len(s.cards); n < 36 {
-		s.reserve(alloc.RoleHost, nil, "p", "host", 3)
+		s.reserve(alloc.RoleHost, nil, "p", "unbound", 3)
 		for range 3 {
-			if host := s.cards[n]; len(s.cards) > n {
-				s.reserve(alloc.RoleJoiner, host, "p", "joiner1", 0)
+			if len(s.cards) > n {
+				s.reserve(alloc.RoleJoiner, s.cards[n], "p", "joiner1", 0)
 			}
 		}
 		s.match(op{a: 1, b: o.b})

@@ -262,6 +262,7 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 	}
 	c.migrations, c.records = newMigrations(&s.cfg), s.cfg.Records
 	c.seats.max = int64(s.cfg.MaxSeats)
+	c.players.limits = s.cfg.PlayerLimits.withDefaults(s.cfg.MaxConnections, s.cfg.Unlimited)
 	c.rewrite.onComplete = s.cfg.OnStateComplete
 	c.setStateFile(stateFile)
 	c.recover(left)
@@ -305,7 +306,7 @@ func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
 	c := &control{
 		shared: r, wake: wake, calls: make(chan call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
-		projects: newProjects(), codes: make(map[table.Handle]statefile.Code),
+		projects: newProjects(), players: newPlayers(), codes: make(map[table.Handle]statefile.Code),
 	}
 	c.hooks = c.guardHooks(hooks)
 	return c

@@ -156,6 +156,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 	s.control.recover(left)
 	s.control.migrations = newMigrations(cfg)
 	s.control.migrations.most = mMaxCandidates
+	s.control.players.limits = PlayerLimits{Hosts: mPlayerHosts, Joiners: mPlayerJoiners, Seats: mPlayerSeats}.withDefaults(3, !limits)
 	s.control.sendTotals = func() (n sendCounts) { return n }
 	s.control.isOpen = func(ep endpoint.Endpoint) bool { return !s.model.closed[addrOf(ep)] }
 	s.control.drain.finish = func() {}
@@ -358,9 +359,9 @@ func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string
 		ap := simAddrs[n/3%len(simAddrs)]
 		c.Network, card.network = s.shared.sealer.NewDeriver().NetworkTag(ap.Addr()), mAddr(ap.String()).prefix()
 	}
-	// Every player but "host" of a joiner's allocation has a token of its own.
+	// Every player but "unbound" has a token of its own.
+	c.Individual, card.individual = player != "unbound", player != "unbound"
 	if host != nil {
-		c.Individual, card.individual = player != "unbound", player != "unbound"
 		c.Match, card.match, c.MaxConnections = proto.AllocationID(host.id), host.id, 0
 		card.ticket = s.seal(alloc.Claims{
 			Role: alloc.RoleTicket, ID: c.Match, Match: c.Match, Joiner: id, Tenant: c.Tenant, Player: c.Player,

@@ -28,6 +28,10 @@ type Stats struct {
 	// connection that it requested.
 	Seats int
 
+	// PlayerRefused counts reservations above [Config].PlayerLimits, PlayerReplaced the
+	// allocations that ended for their player's next one.
+	PlayerRefused, PlayerReplaced uint64
+
 	// Rebuilt counts the allocations of earlier runs that came back.
 	Rebuilt uint64
 	// Stalls counts the times in which the process was stalled for more than a second,
@@ -95,6 +99,7 @@ func (s *Server) Stats() Stats {
 	st.Allocations, st.Bound, st.Links = s.shared.table.Counts()
 	st.Seats = int(s.control.seats.taken.Load())
 	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.Draining()
+	st.PlayerRefused, st.PlayerReplaced = s.control.players.refused.Load(), s.control.players.replaced.Load()
 	b := &s.control.pause
 	st.Stalls, st.ExpiryPauses, st.ExpiryPaused = b.stallsTotal.Load(), b.pausesTotal.Load(), b.isActive.Load()
 	st.StateComplete = s.control.rewrite.complete.Load()

@@ -376,6 +376,7 @@ func (c *control) countAdded(h table.Handle, role alloc.Role) {
 	if role == alloc.RoleHost {
 		c.seats.taken.Add(c.seatsOf(h))
 	}
+	c.addToPlayer(h)
 }
 
 func (c *control) countEnded(e *table.Entry) {
@@ -387,4 +388,5 @@ func (c *control) countEnded(e *table.Entry) {
 	if e.Role == table.RoleHost {
 		c.seats.taken.Add(-c.seatsOf(e.Handle))
 	}
+	c.removeFromPlayer(e.Handle)
 }

@@ -19,6 +19,7 @@ const (
 	retryUnavailable = 2 * time.Second
 	retryDraining    = 10 * time.Second
 	retryOutstanding = 10 * time.Second
+	retryPlayerLimit = 10 * time.Second
 	retryQuota       = 10 * time.Second
 )
 
@@ -101,6 +102,9 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, alloc.ErrDraining):
 		return withRetryAfter(api.NewProblem(http.StatusServiceUnavailable, api.CodeNoSuitableRelay,
 			"the relay takes no new allocations"), retryDraining)
+	case errors.Is(err, alloc.ErrPlayerLimit):
+		return withRetryAfter(statusProblem(http.StatusTooManyRequests,
+			"this player has as many live hosts, joins or reserved seats as one player may: end one; one that is silent for 10 s ends by itself"), retryPlayerLimit)
 	case errors.Is(err, alloc.ErrOutstanding):
 		return withRetryAfter(statusProblem(http.StatusTooManyRequests,
 			"too many allocations that are not bound yet"), retryOutstanding)

@@ -37,7 +37,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		IdleTimeout: c.IdleTimeout, HostAloneTimeout: c.HostAloneTimeout,
 		BindTimeout: c.BindTimeout, HearTimeout: c.HearTimeout,
 		HostMigrationWindow: c.HostMigration, HostMigrationSilence: c.HostMigrationSilence,
-		Limits:    limits(c),
+		Limits: limits(c), PlayerLimits: playerLimits(c),
 		Unlimited: mode == Dev, Region: c.Region,
 		AllowPrivateSources: c.AllowPrivateSources || mode == Dev,
 		RecoverFor:          c.RecoverFor,
@@ -69,6 +69,15 @@ func limits(c *config.Config) engine.Limits {
 		HostDatagrams: orUnlimited(c.HostDatagrams), HostBytes: orUnlimited(c.HostBytes),
 		UnvalidatedBytes: orUnlimited(c.UnprovenBytes), UnvalidatedRatio: orUnlimited(c.UnprovenRatio),
 	}
+}
+
+// playerLimits returns the limits of one player.
+func playerLimits(c *config.Config) engine.PlayerLimits {
+	l := engine.PlayerLimits{Hosts: orUnlimited(c.PlayerHosts), Joiners: orUnlimited(c.PlayerJoiners), Seats: orUnlimited(c.PlayerSeats)}
+	if c.PlayerSeats < 0 {
+		l.Seats = 0 // the engine's default
+	}
+	return l
 }
 
 // loopback is advertised in dev, so that loopback sources are accepted.

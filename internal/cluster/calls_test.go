@@ -125,7 +125,7 @@ var notCarried = []string{"HostRequest.Region"}
 func TestRequestsAreCarried(t *testing.T) {
 	t.Parallel()
 	carried := map[string][]string{
-		"HostRequest":   {"Tenant", "Player", "PlayerName", "MaxConnections", "ClientAddress"},
+		"HostRequest":   {"Tenant", "Player", "PlayerName", "MaxConnections", "ClientAddress", "Individual"},
 		"JoinerRequest": {"Tenant", "Player", "PlayerName", "Host", "ClientAddress", "Individual"},
 		"Reservation":   {"ID", "Key", "ConnectionData", "HostConnectionData", "Endpoints", "Region"},
 		"Description":   {"Tenant", "Player", "Role", "Bound", "Code"},
@@ -176,7 +176,7 @@ func TestErrorNames(t *testing.T) {
 		"ErrNotFound": alloc.ErrNotFound, "ErrCodeNotFound": alloc.ErrCodeNotFound,
 		"ErrCodeMalformed": alloc.ErrCodeMalformed, "ErrMaxConnections": alloc.ErrMaxConnections,
 		"ErrRegion": alloc.ErrRegion, "ErrFull": alloc.ErrFull, "ErrUnavailable": alloc.ErrUnavailable,
-		"ErrDraining": alloc.ErrDraining, "ErrOutstanding": alloc.ErrOutstanding,
+		"ErrDraining": alloc.ErrDraining, "ErrOutstanding": alloc.ErrOutstanding, "ErrPlayerLimit": alloc.ErrPlayerLimit,
 		"ErrMigration": alloc.ErrMigration, "ErrHostPresent": alloc.ErrHostPresent,
 	}
 	names := slices.DeleteFunc(errorNames(t), func(name string) bool { return slices.Contains(notARelays, name) })

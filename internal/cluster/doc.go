@@ -13,7 +13,8 @@
 // API processes; those of later versions may be missing. Every call has the header Ferry-Deadline-Ms, 1 to 10000: the time that
 // the caller waits, from the arrival of the call on. No clocks are compared.
 //
-//	/cluster/v1/reserve-host    api         project, environment, player, maxConnections
+//	/cluster/v1/reserve-host    api         project, environment, player, maxConnections;
+//	                            may be missing: individual
 //	/cluster/v1/reserve-joiner  api         project, environment, player, host;
 //	                            may be missing: individual
 //	/cluster/v1/migrate         api         project, environment, player, host, code,

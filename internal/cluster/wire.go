@@ -51,6 +51,7 @@ type (
 		Player         string `json:"player"`
 		PlayerName     string `json:"playerName,omitempty"`
 		MaxConnections int    `json:"maxConnections"`
+		Individual     bool   `json:"individual,omitempty"`
 		ClientAddress  string `json:"clientAddress"` // empty: not known
 	}
 	reserveJoinerCall struct {
@@ -156,14 +157,14 @@ var errAnswer = errors.New("cluster: not an answer of a relay")
 func reserveHostBody(r alloc.HostRequest) reserveHostCall {
 	return reserveHostCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, MaxConnections: r.MaxConnections,
+		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, MaxConnections: r.MaxConnections, Individual: r.Individual,
 		ClientAddress: addressText(r.ClientAddress),
 	}
 }
 
 func (c *reserveHostCall) request() (r alloc.HostRequest, err error) {
 	r = alloc.HostRequest{
-		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, PlayerName: c.PlayerName, MaxConnections: c.MaxConnections,
+		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, PlayerName: c.PlayerName, MaxConnections: c.MaxConnections, Individual: c.Individual,
 	}
 	if !parseHex(c.Player, r.Player[:]) {
 		return r, malformed.withDetail("player is not 32 hexadecimal digits")
@@ -481,6 +482,7 @@ var errorCodes = []errorCode{
 	{"full", http.StatusServiceUnavailable, alloc.ErrFull},
 	{"draining", http.StatusServiceUnavailable, alloc.ErrDraining},
 	{"outstanding", http.StatusTooManyRequests, alloc.ErrOutstanding},
+	{"player-limit", http.StatusTooManyRequests, alloc.ErrPlayerLimit},
 	{"unavailable", http.StatusServiceUnavailable, alloc.ErrUnavailable},
 	{"migration", http.StatusConflict, alloc.ErrMigration},
 	{"host-present", http.StatusConflict, alloc.ErrHostPresent},

@@ -25,6 +25,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/sock"
@@ -108,6 +109,9 @@ type Config struct {
 	AddressPerMinute           int `key:"address_per_minute" group:"limits" usage:"rate limit of a source address, in requests per minute without a valid token" min:"1" max:"1000000000"`
 	FailedJoinsPerMinute       int `key:"failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a player; four times as many for all players of a project at one source address" min:"1" max:"1000000000"`
 	ServerFailedJoinsPerMinute int `key:"server_failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a token of kind server" min:"1" max:"1000000000"`
+	PlayerHosts                int `key:"player_hosts" group:"limits" usage:"maximum number of live hosts of a player at a relay; beyond it, its own longest-silent one ends if it was silent for 10 s, otherwise the call is refused; a player is a subject of issuers; 0: no limit" min:"0" max:"67108864"`
+	PlayerJoiners              int `key:"player_joiners" group:"limits" usage:"maximum number of live joins of a player at a relay, as player_hosts; also for a player that a backend names; 0: no limit" min:"0" max:"67108864"`
+	PlayerSeats                int `key:"player_seats" group:"limits" usage:"maximum number of seats of a player's live hosts at a relay, as player_hosts: one per host and one per player that it requests; -1: 4 times max_connections and one; 0: no limit" min:"-1" max:"2147483647"`
 	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"maximum number of allocations of a player that are reserved and not bound; ferry api does not learn of binds and counts each for bind_timeout" min:"1" max:"65536"`
 	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API; one more closes another that has brought no valid token, from the network with most of them" min:"1" max:"1000000"`
 	MaxAddressConnections      int `key:"max_address_connections" group:"limits" usage:"maximum number of concurrent connections to the API from one address; one more closes another of them; connections of trusted proxies do not count" min:"1" max:"1000000"`
@@ -220,6 +224,9 @@ func Serve() Config {
 		AddressPerMinute:           httpapi.DefaultAddressPerMinute,
 		FailedJoinsPerMinute:       httpapi.DefaultFailedJoinsPerMinute,
 		ServerFailedJoinsPerMinute: httpapi.DefaultServerFailedJoinsPerMinute,
+		PlayerHosts:                engine.DefaultPlayerHosts,
+		PlayerJoiners:              engine.DefaultPlayerJoiners,
+		PlayerSeats:                -1,
 		MaxOutstanding:             alloc.DefaultMaxOutstanding,
 		MaxHTTPConnections:         httpapi.DefaultConnections,
 		MaxAddressConnections:      httpapi.DefaultAddressConnections,

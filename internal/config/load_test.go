@@ -61,7 +61,7 @@ var others = map[string][2]string{
 	"host_bytes": {"13", "0"}, "unproven_bytes": {"14", "0"}, "unproven_ratio": {"15", "0"},
 	"player_per_minute": {"15", "16"}, "server_per_minute": {"17", "18"}, "address_per_minute": {"19", "20"},
 	"failed_joins_per_minute": {"21", "22"}, "server_failed_joins_per_minute": {"23", "24"},
-	"max_outstanding": {"25", "26"}, "max_http_connections": {"27", "28"}, "max_address_connections": {"29", "30"}, "http_idle_timeout": {"31s", "32s"}, "proxy_idle_timeout": {"33s", "34s"},
+	"max_outstanding": {"25", "26"}, "player_hosts": {"1", "0"}, "player_joiners": {"2", "0"}, "player_seats": {"300", "0"}, "max_http_connections": {"27", "28"}, "max_address_connections": {"29", "30"}, "http_idle_timeout": {"31s", "32s"}, "proxy_idle_timeout": {"33s", "34s"},
 	"dtls": {"false", "true"}, "websocket": {"false", "true"}, "advertise_name": {"relay.example.org", "r.example:444"},
 	"admin_oidc_issuer": {"https://a.example", "https://b.example"}, "admin_oidc_client_id": {"a", "b"}, "admin_oidc_secret_file": {"/a", "/b"},
 	"admin_oidc_url": {"https://a.example", "https://b.example"}, "admin_oidc_operators": {"a@b.example,group:ops", "c@d.example"}, "admin_oidc_viewers": {"group:all", "e@f.example"},

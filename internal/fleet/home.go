@@ -90,7 +90,7 @@ func (f *Fleet) KeepCode(ctx context.Context, host proto.AllocationID, code stri
 // relayError returns the error of a relay as one of package alloc.
 func relayError(err error) error {
 	for _, verdict := range []error{
-		alloc.ErrNotFound, alloc.ErrFull, alloc.ErrDraining, alloc.ErrCodeMalformed, alloc.ErrTenantName,
+		alloc.ErrNotFound, alloc.ErrFull, alloc.ErrPlayerLimit, alloc.ErrDraining, alloc.ErrCodeMalformed, alloc.ErrTenantName,
 		alloc.ErrMigration, alloc.ErrHostPresent, alloc.ErrUnavailable,
 	} {
 		if err == nil || errors.Is(err, verdict) {

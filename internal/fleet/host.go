@@ -24,7 +24,8 @@ var errTimeout = fmt.Errorf("fleet: no relay made the reservation in time: %w", 
 
 // ReserveHost places a host and reserves it there. Errors: alloc.ErrRegion,
 // alloc.ErrFull, alloc.ErrMaxConnections if no relay takes so many,
-// alloc.ErrTenantName, and alloc.ErrUnavailable.
+// alloc.ErrTenantName, alloc.ErrPlayerLimit, and alloc.ErrUnavailable. A relay that has
+// reached a limit of the player ends the search: others would let it have as many again.
 func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, ReserveWithin)
 	defer cancel()
@@ -40,7 +41,7 @@ func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Res
 			return f.recordHome(ctx, c, res, p.request.Seats, at)
 		}
 		p.recordFailure(c, at, err, errors.Is(ctx.Err(), context.Canceled))
-		if errors.Is(err, alloc.ErrTenantName) {
+		if errors.Is(err, alloc.ErrTenantName) || errors.Is(err, alloc.ErrPlayerLimit) {
 			return alloc.Reservation{}, err
 		}
 		if left, ok := timeLeft(ctx); !ok || left < minTryTimeout {
@@ -190,7 +191,7 @@ func (p *hostSearch) recordFailure(c Candidate, at time.Duration, err error, lef
 			n.draining = now
 		case errors.Is(err, alloc.ErrMaxConnections):
 			p.tooMany = err
-		case left, errors.Is(err, alloc.ErrTenantName):
+		case left, errors.Is(err, alloc.ErrTenantName), errors.Is(err, alloc.ErrPlayerLimit):
 		default:
 			f.counts.silent.Add(1)
 			f.log.Warn("a relay did not make a reservation", "relay", c.Relay, "control", c.Control, "error", err)

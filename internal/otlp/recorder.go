@@ -72,6 +72,7 @@ var errorKinds = []struct {
 	{alloc.ErrRegion, "region", false},
 	{alloc.ErrTenantName, "tenant_name", false},
 	{alloc.ErrOutstanding, "outstanding", false},
+	{alloc.ErrPlayerLimit, "player_limit", false},
 	{alloc.ErrProjectQuota, "project_quota", false},
 	{alloc.ErrProjectInactive, "project_inactive", false},
 	{alloc.ErrFull, "full", true},

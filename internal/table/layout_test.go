@@ -21,10 +21,10 @@ import (
 const cacheLine = 64
 
 // accountSize is 40 bytes for match, player and tenant, 12 for a lost endpoint and the
-// gate of links, 40 for four ticks, the place in the state file, the three words of
-// the wheel and the two of a host's links, and 12 for counts and marks, on memory that no
-// worker touches.
-const accountSize = 120
+// gate of links, 56 for six ticks, the place in the state file, the three words of the
+// wheel, the two of a host's links and the two of a player, and 20 for counts and marks, on
+// memory that no worker touches.
+const accountSize = 128
 
 // largeSize is that of two counts and a mark, which no datagram but a large one needs.
 const largeSize = 12
@@ -260,7 +260,7 @@ func findPointer(typ reflect.Type) string {
 // The memory that a full table of default size may take, as the documentation
 // promises.
 const (
-	maxHeapPerAllocation = 316       // bytes
+	maxHeapPerAllocation = 328       // bytes
 	maxResident          = 512 << 20 // bytes, of the whole process
 )
 

@@ -182,6 +182,9 @@ type Account struct {
 	Next, Prev uint32 // neighbours in the timer wheel, as slot+1
 	Bucket     uint32 // bucket of the timer wheel, as index+1; zero: in none
 
+	// Neighbours in the list of its player's allocations, as slot+1.
+	NextOfPlayer, PrevOfPlayer uint32
+
 	// The ring of a host and the joiners that are linked to it, as slot+1, see
 	// [Table.Linked]. Those of a joiner mean nothing without a link to a live host.
 	NextLinked, PrevLinked uint32

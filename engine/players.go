@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/table"
+)
+
+// PlayerLimits limit the live allocations of one player at this relay: the same subject of
+// an issuer's token, or the same name that a backend gives. The holders of a static or a
+// server token may be many, and have no such limit. Zero means the default, negative no
+// limit. Each relay of a fleet counts for itself.
+type PlayerLimits struct {
+	// Hosts is how many hosts a player has at once. Default 4.
+	Hosts int
+	// Joiners is how many joiners a player has at once. Default 8.
+	Joiners int
+	// Seats is how many seats a player's hosts take together, see [Config].MaxSeats.
+	// Default: those of four hosts with [Config].MaxConnections each.
+	Seats int
+}
+
+// The defaults of [PlayerLimits].
+const (
+	DefaultPlayerHosts   = 4
+	DefaultPlayerJoiners = 8
+)
+
+// maxPlayerLimit is more than any relay holds.
+const maxPlayerLimit = 1 << 26
+
+// withDefaults replaces zero by the default, and no limit by a number that is never reached.
+func (l PlayerLimits) withDefaults(maxConnections int, unlimited bool) PlayerLimits {
+	for _, f := range []struct {
+		value     *int
+		otherwise int
+	}{
+		{&l.Hosts, DefaultPlayerHosts}, {&l.Joiners, DefaultPlayerJoiners},
+		{&l.Seats, DefaultPlayerHosts * (maxConnections + 1)},
+	} {
+		*f.value = or(*f.value, f.otherwise)
+		if unlimited || *f.value < 0 {
+			*f.value = maxMaxSeats
+		}
+	}
+	return l
+}
+
+// validate returns an error that names the first invalid field.
+func (l PlayerLimits) validate() error {
+	for _, f := range []struct {
+		name       string
+		value, max int
+	}{
+		{"Hosts", l.Hosts, maxPlayerLimit}, {"Joiners", l.Joiners, maxPlayerLimit}, {"Seats", l.Seats, maxMaxSeats},
+	} {
+		if f.value > f.max {
+			return fmt.Errorf("engine: PlayerLimits.%s is %d, want at most %d", f.name, f.value, f.max)
+		}
+	}
+	return nil
+}
+
+// SetPlayerLimits changes [Config].PlayerLimits for later reservations: no allocation ends.
+// Error: alloc.ErrUnavailable if the relay does not run.
+func (s *Server) SetPlayerLimits(ctx context.Context, l PlayerLimits) error {
+	if err := l.validate(); err != nil {
+		return err
+	}
+	l = l.withDefaults(s.cfg.MaxConnections, s.cfg.Unlimited)
+	return s.onControl(ctx, func(c *control) { c.players.limits = l })
+}
+
+// playerSilence is after how long without a message an allocation yields to its player's
+// next one: the idle limit of one that has players, so that none of those yields which its
+// player still uses.
+const playerSilence = 10_000 / table.TickMillis
+
+// players counts the live allocations of each player, those that came back after a restart
+// too. It belongs to control; the atomic fields may be read by any goroutine.
+type players struct {
+	limits PlayerLimits
+	// byPlayer has no pointers: the allocations of a player form a list through
+	// table.Account. Tests that build a control without Config have no limits.
+	byPlayer map[alloc.PlayerHash]playerUse
+
+	refused  atomic.Uint64 // reservations above a limit
+	replaced atomic.Uint64 // allocations that yielded to their player's next one
+}
+
+// playerUse is what a player has at the relay.
+type playerUse struct {
+	newest         uint32 // slot+1 of the allocation that was added last
+	hosts, joiners uint32
+	seats          int64
+}
+
+func newPlayers() players {
+	return players{
+		limits:   PlayerLimits{Hosts: maxMaxSeats, Joiners: maxMaxSeats, Seats: maxMaxSeats},
+		byPlayer: make(map[alloc.PlayerHash]playerUse),
+	}
+}
+
+// fits reports whether the player may have one more allocation, of that role and with so
+// many seats.
+func (p *players) fits(u playerUse, role alloc.Role, seats int64) bool {
+	if role == alloc.RoleHost {
+		return int64(u.hosts) < int64(p.limits.Hosts) && u.seats+seats <= int64(p.limits.Seats)
+	}
+	return int64(u.joiners) < int64(p.limits.Joiners)
+}
+
+// addToPlayer counts a new allocation for its player, removeFromPlayer one that ends.
+func (c *control) addToPlayer(h table.Handle) {
+	c.changePlayer(h, func(u *playerUse, a *table.Account) {
+		a.NextOfPlayer, a.PrevOfPlayer = u.newest, 0
+		if u.newest != 0 {
+			c.shared.table.AccountAt(u.newest - 1).PrevOfPlayer = h.Slot() + 1
+		}
+		u.newest = h.Slot() + 1
+	}, 1)
+}
+
+func (c *control) removeFromPlayer(h table.Handle) {
+	c.changePlayer(h, func(u *playerUse, a *table.Account) {
+		if a.NextOfPlayer != 0 {
+			c.shared.table.AccountAt(a.NextOfPlayer - 1).PrevOfPlayer = a.PrevOfPlayer
+		}
+		if a.PrevOfPlayer != 0 {
+			c.shared.table.AccountAt(a.PrevOfPlayer - 1).NextOfPlayer = a.NextOfPlayer
+		} else {
+			u.newest = a.NextOfPlayer
+		}
+	}, -1)
+}
+
+func (c *control) changePlayer(h table.Handle, link func(*playerUse, *table.Account), by int) {
+	e, ok := c.shared.table.At(h)
+	if !ok || !e.Is(table.Individual) {
+		return
+	}
+	a := c.shared.table.Account(h)
+	u := c.players.byPlayer[a.Player]
+	link(&u, a)
+	if e.Role == table.RoleHost {
+		u.hosts += uint32(by)
+		u.seats += int64(by) * c.seatsOf(h)
+	} else {
+		u.joiners += uint32(by)
+	}
+	if u.newest == 0 {
+		delete(c.players.byPlayer, a.Player)
+		return
+	}
+	c.players.byPlayer[a.Player] = u
+}
+
+// yieldingAllocations returns the player's own allocations that end so that a new one is
+// within the player's limits: those of its role that were silent for longest, each for
+// playerSilence at least. Error: alloc.ErrPlayerLimit if these are too few.
+func (c *control) yieldingAllocations(m *claims, now int64) ([]table.Handle, error) {
+	if !m.individual {
+		return nil, nil
+	}
+	use, seats := c.players.byPlayer[m.player], 1+int64(m.maxConnections)
+	if c.players.fits(use, m.role, seats) {
+		return nil, nil
+	}
+	type silent struct {
+		h     table.Handle
+		heard table.Tick
+	}
+	var all []silent
+	for slot := use.newest; slot != 0; slot = c.shared.table.AccountAt(slot - 1).NextOfPlayer {
+		h := c.shared.table.HandleAt(slot - 1)
+		e, _ := c.shared.table.At(h)
+		heard, _ := c.shared.table.LastSeen(h)
+		switch {
+		case e.Role != table.Role(m.role):
+			continue
+		case !e.Endpoint.IsZero() && !c.isOpen(e.Endpoint):
+			heard = 0
+		case c.pause.active || tick(now) <= c.pause.extend(heard, playerSilence):
+			continue // Alive, or all seem silent since the fault may be the relay's.
+		}
+		all = append(all, silent{h, heard})
+	}
+	slices.Reverse(all) // The oldest first, of those that were silent for equally long.
+	slices.SortStableFunc(all, func(a, b silent) int { return int(a.heard) - int(b.heard) })
+	var out []table.Handle
+	for _, s := range all {
+		out = append(out, s.h)
+		if m.role == alloc.RoleHost {
+			use.hosts--
+			use.seats -= c.seatsOf(s.h)
+		} else {
+			use.joiners--
+		}
+		if c.players.fits(use, m.role, seats) {
+			return out, nil
+		}
+	}
+	c.players.refused.Add(1)
+	return nil, alloc.ErrPlayerLimit
+}
+
+// replaceAllocations ends allocations whose player has reserved another one.
+func (c *control) replaceAllocations(old []table.Handle) {
+	for _, h := range old {
+		c.players.replaced.Add(1)
+		c.end(h, EndReplaced)
+	}
+}

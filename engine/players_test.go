@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+)
+
+// newPlayerRig returns a relay at which a player has at most so much at once.
+func newPlayerRig(t *testing.T, l PlayerLimits) *rig {
+	t.Helper()
+	r := newRig(t, Config{})
+	r.control.players.limits = l.withDefaults(DefaultMaxConnections, false)
+	return r
+}
+
+// wantHost reserves a host for most players, and checks whether the player may have it.
+func (r *rig) wantHost(player string, most int, want error) *mReservation {
+	r.t.Helper()
+	card, err := r.reserve(alloc.RoleHost, nil, player, most)
+	if !errors.Is(err, want) || want == nil && err != nil {
+		r.t.Fatalf("a host for %d of %s: %v, want %v", most, player, err, want)
+	}
+	return card
+}
+
+// TestPlayerLimits: one player has four hosts and eight joiners at once, and no more by
+// reserving more; others have their own.
+func TestPlayerLimits(t *testing.T) {
+	t.Parallel()
+	r := newPlayerRig(t, PlayerLimits{})
+	var last *mReservation
+	for range 4 {
+		last = r.wantHost("ann", 100, nil)
+	}
+	r.wantHost("ann", 1, alloc.ErrPlayerLimit)
+	r.wantHost("bert", 100, nil)
+	for i := range 9 {
+		_, err := r.reserve(alloc.RoleJoiner, last, "ann", 0)
+		if want := i == 8; errors.Is(err, alloc.ErrPlayerLimit) != want {
+			t.Fatalf("joiner %d: %v", i, err)
+		}
+	}
+	if n := r.live(); n != 4+1+8 {
+		t.Errorf("%d are alive: one ended that is in use", n)
+	}
+	r.control.end(r.entry(last).Handle, EndClosed)
+	r.wantHost("ann", 1, nil)
+	r.wantHost("ann", 1, alloc.ErrPlayerLimit)
+	if n := r.control.players.refused.Load(); n != 3 {
+		t.Errorf("%d are counted as refused, want 3", n)
+	}
+}
+
+// TestPlayerSeats: the seats of a player's hosts are limited together.
+func TestPlayerSeats(t *testing.T) {
+	t.Parallel()
+	r := newPlayerRig(t, PlayerLimits{Hosts: -1, Seats: 20})
+	r.wantHost("ann", 20, alloc.ErrPlayerLimit)
+	r.wantHost("ann", 9, nil)
+	r.wantHost("ann", 10, alloc.ErrPlayerLimit)
+	r.wantHost("ann", 9, nil)
+	r.wantHost("ann", 1, alloc.ErrPlayerLimit)
+}
+
+// TestPlayerOfMany: the callers of a static or a server token may be many people.
+func TestPlayerOfMany(t *testing.T) {
+	t.Parallel()
+	r := newPlayerRig(t, PlayerLimits{Hosts: 1})
+	r.many = true
+	r.wantHost("backend", 100, nil)
+	r.wantHost("backend", 100, nil)
+}
+
+// TestPlayerReplaces: for one host too many, the player's own one that was silent for longest
+// ends once it was silent for 10 s, and no host of another player does.
+func TestPlayerReplaces(t *testing.T) {
+	t.Parallel()
+	r := newPlayerRig(t, PlayerLimits{Hosts: 2})
+	first, second := r.host(udpN(1), 5), r.host(udpN(2), 5) // of the player "host"
+	other := r.wantHost("other", 5, nil)
+	r.bind(other, udpN(3), 1)
+	r.advance(5 * time.Second)
+	r.feed(udpN(1), pingMessage(first.id))
+	r.advance(5 * time.Second)
+	r.wantHost("host", 5, alloc.ErrPlayerLimit)
+	r.advance(250 * time.Millisecond)
+	r.wantHost("host", 5, nil)
+	if r.entry(second).Handle != 0 || r.entry(first).Handle == 0 || r.entry(other).Handle == 0 {
+		t.Error("not the player's own host that was silent for longest has ended")
+	}
+	if n := len(r.ended); n != 1 || r.ended[0].Reason != EndReplaced {
+		t.Errorf("ended: %+v", r.ended)
+	}
+	r.closed = map[endpoint.Endpoint]bool{udpN(1): true}
+	r.wantHost("host", 5, nil) // Its session is closed: nobody is there.
+	r.wantHost("host", 5, alloc.ErrPlayerLimit)
+}
+
+// TestPlayerReplacesNone: no host ends if the new one would still be too many.
+func TestPlayerReplacesNone(t *testing.T) {
+	t.Parallel()
+	r := newPlayerRig(t, PlayerLimits{Seats: 12})
+	r.host(udpN(1), 5)
+	live := r.host(udpN(2), 5)
+	r.advance(11 * time.Second)
+	r.feed(udpN(2), pingMessage(live.id))
+	r.wantHost("host", 6, alloc.ErrPlayerLimit)
+	if len(r.ended) != 0 {
+		t.Errorf("ended for nothing: %+v", r.ended)
+	}
+	r.wantHost("host", 5, nil)
+}
+
+// TestPlayerAfterARestart: allocations that come back count again, and none is refused, even
+// above a limit that is lower than before.
+func TestPlayerAfterARestart(t *testing.T) {
+	t.Parallel()
+	for _, file := range []bool{true, false} {
+		r := newPlayerRig(t, PlayerLimits{})
+		r.restart(true) // The run before wrote no file.
+		var hosts []*mReservation
+		for i := range 3 {
+			hosts = append(hosts, r.host(udpN(i+1), 5))
+		}
+		r.restart(file)
+		r.control.players.limits = PlayerLimits{Hosts: 2}.withDefaults(DefaultMaxConnections, false)
+		for i, h := range hosts {
+			r.bind(h, udpN(i+1), 2)
+			if r.entry(h).Handle == 0 {
+				t.Fatalf("state file %v: host %d did not come back", file, i)
+			}
+		}
+		r.wantHost("host", 5, alloc.ErrPlayerLimit)
+		if u := r.control.players.byPlayer[alloc.HashPlayer(alloc.Tenant{Project: "p"}, "host")]; u.hosts != 3 || u.seats != 18 {
+			t.Errorf("state file %v: %+v", file, u)
+		}
+	}
+}
+
+// TestPlayersAreForgotten: nothing is kept of a player without allocations.
+func TestPlayersAreForgotten(t *testing.T) {
+	t.Parallel()
+	r := newPlayerRig(t, PlayerLimits{})
+	host := r.host(udpN(1), 5)
+	a, b := r.unlinkedOf("ann", udpN(2), host), r.unlinkedOf("ann", udpN(3), host)
+	c := r.unlinkedOf("ann", udpN(4), host)
+	for _, card := range []*mReservation{b, a, c, host} {
+		r.control.end(r.entry(card).Handle, EndClosed)
+	}
+	if n := len(r.control.players.byPlayer); n != 0 {
+		t.Errorf("%d players are left", n)
+	}
+}
