@@ -2,12 +2,14 @@ package engine
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // PlayerLimits limit the live allocations of one player at this relay: the same subject of
@@ -88,8 +90,9 @@ type players struct {
 	// table.Account. Tests that build a control without Config have no limits.
 	byPlayer map[alloc.PlayerHash]playerUse
 
-	refused  atomic.Uint64 // reservations above a limit
-	replaced atomic.Uint64 // allocations that yielded to their player's next one
+	refused   atomic.Uint64 // reservations above a limit
+	replaced  atomic.Uint64 // allocations that yielded to their player's next one
+	noSession atomic.Uint64 // reservations for which Records have no room
 }
 
 // playerUse is what a player has at the relay.
@@ -115,8 +118,11 @@ func (p *players) fits(u playerUse, role alloc.Role, seats int64) bool {
 	return int64(u.joiners) < int64(p.limits.Joiners)
 }
 
-// addToPlayer counts a new allocation for its player, removeFromPlayer one that ends.
+// addToPlayer stores the owner of a new allocation and counts it, removeFromPlayer one that ends.
 func (c *control) addToPlayer(h table.Handle) {
+	e, _ := c.shared.table.At(h)
+	a := c.shared.table.Account(h)
+	c.shared.table.SetOwner(h, ownerOf(a.Tenant, a.Player, e.Is(table.Individual), e.ID).pack())
 	c.changePlayer(h, func(u *playerUse, a *table.Account) {
 		a.NextOfPlayer, a.PrevOfPlayer = u.newest, 0
 		if u.newest != 0 {
@@ -215,4 +221,27 @@ func (c *control) replaceAllocations(old []table.Handle) {
 		c.players.replaced.Add(1)
 		c.end(h, EndReplaced)
 	}
+}
+
+// ownerOf returns the owner of an allocation with these claims.
+func ownerOf(tenant uint64, player alloc.PlayerHash, individual bool, id proto.AllocationID) Owner {
+	o := Owner{Project: uint32(tenant ^ tenant>>32), Player: binary.LittleEndian.Uint32(id[:])}
+	if individual {
+		o.Player = binary.LittleEndian.Uint32(player[:])
+	}
+	return o
+}
+
+func (o Owner) pack() uint64 { return uint64(o.Project)<<32 | uint64(o.Player) }
+
+func unpackOwner(word uint64) Owner { return Owner{uint32(word >> 32), uint32(word)} }
+
+// hasSessionRoom reports whether the player of a reservation could have a session in
+// [Config].Records, so that a player that will not get in learns of it here, and not by silence.
+func (c *control) hasSessionRoom(m *claims) bool {
+	if c.records == nil || c.records.HasRoom(ownerOf(m.tenant, m.player, m.individual, m.id)) {
+		return true
+	}
+	c.players.noSession.Add(1)
+	return false
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // newPlayerRig returns a relay at which a player has at most so much at once.
@@ -153,5 +154,30 @@ func TestPlayersAreForgotten(t *testing.T) {
 	}
 	if n := len(r.control.players.byPlayer); n != 0 {
 		t.Errorf("%d players are left", n)
+	}
+}
+
+// TestSessionRoom: a reservation is refused while its player could have no session, so that it
+// does not meet silence.
+func TestSessionRoom(t *testing.T) {
+	t.Parallel()
+	r := newPlayerRig(t, PlayerLimits{})
+	host := r.host(udpN(1), 5)
+	records := &fakeRecords{full: true}
+	r.control.records = records
+	if _, err := r.reserve(alloc.RoleJoiner, host, "ann", 0); !errors.Is(err, alloc.ErrFull) {
+		t.Errorf("a joiner: %v, want ErrFull", err)
+	}
+	r.wantHost("ann", 1, alloc.ErrFull)
+	if n := r.control.players.noSession.Load(); n != 2 {
+		t.Errorf("%d are counted, want 2", n)
+	}
+	records.full = false
+	if _, err := r.reserve(alloc.RoleJoiner, host, "ann", 0); err != nil {
+		t.Error(err)
+	}
+	owner, ok := r.shared.table.OwnerOf(proto.AllocationID(host.id))
+	if want := ownerOf(alloc.Tenant{Project: "p"}.Hash(), alloc.HashPlayer(alloc.Tenant{Project: "p"}, "host"), true, proto.AllocationID{}); !ok || unpackOwner(owner) != want {
+		t.Errorf("the host is of %+v, want %+v", unpackOwner(owner), want)
 	}
 }

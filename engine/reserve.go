@@ -188,6 +188,9 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 	if err != nil {
 		return err
 	}
+	if !c.hasSessionRoom(m) {
+		return alloc.ErrFull
+	}
 	h, err := c.insert(m, tick(now))
 	if err != nil {
 		return alloc.ErrFull // The table has no other reason.

@@ -31,6 +31,9 @@ type Stats struct {
 	// PlayerRefused counts reservations above [Config].PlayerLimits, PlayerReplaced the
 	// allocations that ended for their player's next one.
 	PlayerRefused, PlayerReplaced uint64
+	// SessionsFull counts reservations that were refused since [Config].Records have no room
+	// for a session of that project or player.
+	SessionsFull uint64
 
 	// Rebuilt counts the allocations of earlier runs that came back.
 	Rebuilt uint64
@@ -99,6 +102,7 @@ func (s *Server) Stats() Stats {
 	st.Allocations, st.Bound, st.Links = s.shared.table.Counts()
 	st.Seats = int(s.control.seats.taken.Load())
 	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.Draining()
+	st.SessionsFull = s.control.players.noSession.Load()
 	st.PlayerRefused, st.PlayerReplaced = s.control.players.refused.Load(), s.control.players.replaced.Load()
 	b := &s.control.pause
 	st.Stalls, st.ExpiryPauses, st.ExpiryPaused = b.stallsTotal.Load(), b.pausesTotal.Load(), b.isActive.Load()

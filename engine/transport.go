@@ -75,6 +75,9 @@ type Records interface {
 	// accepts. A RELAY between both is forwarded and reported. They do not change.
 	MaxMessage() int
 	SafeMessage() int
+	// HasRoom reports whether an allocation of an owner without a session could have one
+	// now. Control calls it for each reservation.
+	HasRoom(o Owner) bool
 	// Begin is called once, before Open, Seal and Run.
 	Begin(relay RecordsRelay)
 	// Run serves handshakes until ctx ends, and leaves no goroutine behind.
@@ -94,8 +97,17 @@ type RecordsRelay interface {
 	MayBind(id proto.AllocationID) bool
 	// IsBound reports whether an allocation is bound to the session with that serial.
 	IsBound(serial uint64) bool
+	// OwnerOf returns for whom an allocation is, and false if it does not exist, or may
+	// still come back after a restart.
+	OwnerOf(id proto.AllocationID) (Owner, bool)
 	// SessionBegan is called when Alive has become true for a source.
 	SessionBegan(from Endpoint)
+}
+
+// Owner is for whom an allocation is, in digests.
+type Owner struct {
+	Project uint32 // with its environment
+	Player  uint32 // without a known player, the allocation itself
 }
 
 // HandshakeBatch is how many datagrams of handshakes are sent per system call at most.
@@ -515,6 +527,12 @@ func (r *recordsRelay) MayBind(id proto.AllocationID) bool {
 func (r *recordsRelay) IsBound(serial uint64) bool {
 	var e table.Entry
 	return r.shared.table.FindByEndpoint(endpoint.Serial(endpoint.KindDTLS, serial), &e)
+}
+
+// OwnerOf implements [RecordsRelay].
+func (r *recordsRelay) OwnerOf(id proto.AllocationID) (Owner, bool) {
+	owner, ok := r.shared.table.OwnerOf(id)
+	return unpackOwner(owner), ok
 }
 
 // SessionBegan implements [RecordsRelay].

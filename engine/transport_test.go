@@ -187,7 +187,7 @@ func TestRecords(t *testing.T) {
 	session := Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)}
 	s.secure(session)
 	w := s.workers[workerOf(atStranger)]
-	e := sessionSender{records: &fakeRecords{session}, sealed: make([]byte, 2*recordRoom)}
+	e := sessionSender{records: &fakeRecords{session: session}, sealed: make([]byte, 2*recordRoom)}
 	in := func(pkt []byte, want Outcome) {
 		t.Helper()
 		if o := w.handleDatagram(s.now, endpointAt(atStranger), append([]byte{23}, pkt...), false); o != want {
@@ -228,7 +228,10 @@ func TestRecords(t *testing.T) {
 
 // fakeRecords has one session, at atStranger: its records are a byte of 23 and
 // the message.
-type fakeRecords struct{ session Session }
+type fakeRecords struct {
+	session Session
+	full    bool
+}
 
 func (f *fakeRecords) Open(from endpoint.Endpoint, pkt []byte) (Session, []byte) {
 	if pkt[0] != 23 || !f.Alive(from) {
@@ -252,6 +255,8 @@ func (f *fakeRecords) Source(serial uint64) (endpoint.Endpoint, bool) {
 func (f *fakeRecords) MaxMessage() int  { return 1400 }
 func (f *fakeRecords) SafeMessage() int { return 1363 }
 
+func (f *fakeRecords) HasRoom(Owner) bool { return !f.full }
+
 func (f *fakeRecords) Begin(RecordsRelay) {}
 
 func (f *fakeRecords) Run(ctx context.Context, _ RecordsRelay) error {
@@ -262,7 +267,7 @@ func (f *fakeRecords) Run(ctx context.Context, _ RecordsRelay) error {
 // secure gives all workers records.
 func (s *sim) secure(session Session) {
 	for _, w := range s.workers {
-		w.records = &fakeRecords{session}
+		w.records = &fakeRecords{session: session}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -33,6 +34,9 @@ func (r boundRelay) Flush()                                {}
 func (r boundRelay) MayBind(proto.AllocationID) bool       { return true }
 func (r boundRelay) IsBound(uint64) bool                   { return true }
 func (r boundRelay) SessionBegan(endpoint.Endpoint)        {}
+func (r boundRelay) OwnerOf(proto.AllocationID) (engine.Owner, bool) {
+	return engine.Owner{}, false
+}
 
 // testID is the n-th allocation that the rigs know, and testKey its key. Ids
 // that begin with 0xEE are unknown.
@@ -61,6 +65,7 @@ type rig struct {
 	ended   map[proto.AllocationID]bool // cannot be bound
 	unbound bool                        // no session is bound, except those in bound
 	bound   map[uint64]bool
+	owners  map[proto.AllocationID]engine.Owner
 }
 
 // Send implements [engine.RecordsRelay].
@@ -85,6 +90,14 @@ func (g *rig) IsBound(serial uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.unbound || g.bound[serial]
+}
+
+// OwnerOf implements [engine.RecordsRelay].
+func (g *rig) OwnerOf(id proto.AllocationID) (engine.Owner, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	o, ok := g.owners[id]
+	return o, ok
 }
 
 // SessionBegan implements [engine.RecordsRelay].

@@ -176,6 +176,9 @@ func (r *Records) enqueue(from endpoint.Endpoint, pkt []byte) {
 	}
 }
 
+// HasRoom reports whether an owner could have one more session, see [engine.Records].
+func (r *Records) HasRoom(o engine.Owner) bool { return r.table.hasRoom(o) }
+
 // Alive reports whether there is a session of a UDP source.
 func (r *Records) Alive(from endpoint.Endpoint) bool { return r.table.source(from) != nil }
 
@@ -386,7 +389,7 @@ const (
 	// be evicted.
 	DropHalfOpenFull
 	// DropSessionsFull: a finished handshake above [Config].MaxSessions, all of them
-	// bound.
+	// bound, or above 7/8 of it and above the share of its project or player.
 	DropSessionsFull
 	// DropIdentity: a finished handshake without the id of an allocation, or one of an
 	// allocation that cannot be bound, for which there was no room.

@@ -32,6 +32,7 @@ type table struct {
 	maxPerIdentity int
 	next           uint64
 	ids            map[proto.AllocationID][]*session
+	shares         shares
 	// unbound has the sessions to which no allocation is bound, by source prefix:
 	// those to which one was bound before in the lower class. Only they are evicted, and
 	// unbindable ones, which are a set of their own, before all others.
@@ -138,6 +139,9 @@ func (t *table) add(s *session, relay engine.RecordsRelay, now int64, store func
 	if old != nil && s.unbindable && !old.unbindable && old.id != s.id {
 		return r, false
 	}
+	if !t.isWithinShare(s, relay) {
+		return r, false
+	}
 	if r.shed, ok = t.makeRoom(s, old, relay); !ok {
 		return r, false
 	}
@@ -208,8 +212,41 @@ func (t *table) publish(s *session, relay engine.RecordsRelay) {
 	relay.SessionBegan(s.from)
 	t.ids[s.id] = append(t.ids[s.id], s)
 	t.sessions.Add(1)
+	t.countShare(s, relay)
 	t.addUnbound(s)
 	t.noteBinding(s, relay)
+}
+
+// isWithinShare reports whether the owner of a new session may have it. A session of the
+// previous process always may, and so may a client that roams.
+func (t *table) isWithinShare(s *session, relay engine.RecordsRelay) bool {
+	if s.unbindable || s.serial != 0 || len(t.ids[s.id]) > 0 {
+		return true
+	}
+	o, known := relay.OwnerOf(s.id)
+	return !known || t.shares.allow(o, t.max)
+}
+
+// countShare counts the allocation of a session for its owner, who may not be known before
+// an allocation has come back after a restart.
+func (t *table) countShare(s *session, relay engine.RecordsRelay) {
+	if s.unbindable {
+		return
+	}
+	if o, known := relay.OwnerOf(s.id); known {
+		t.shares.add(s.id, o)
+	}
+}
+
+// hasRoom reports whether an owner could have a session of one more allocation.
+func (t *table) hasRoom(o engine.Owner) bool {
+	if int(t.sessions.Load()) < t.max*sharedAbove/8 {
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	kept := int(t.sessions.Load()) - t.unbound.Len() - t.unbindable.Len()
+	return kept < t.max && t.shares.allow(o, t.max)
 }
 
 // timeToBind returns how long a new session of an allocation may be unbound.
@@ -273,6 +310,7 @@ func (t *table) noteBinding(s *session, relay engine.RecordsRelay) (bound bool) 
 	}
 	s.bound.Store(bound)
 	if bound {
+		t.countShare(s, relay)
 		s.bindBy.Store(boundBefore)
 		t.removeUnbound(s)
 	} else {
@@ -356,6 +394,7 @@ func (t *table) release(s *session) {
 	clear(own[len(kept):])
 	if t.ids[s.id] = kept; len(kept) == 0 {
 		delete(t.ids, s.id)
+		t.shares.remove(s.id)
 	}
 }
 

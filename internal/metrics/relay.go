@@ -34,6 +34,7 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	p.single("ferry_stalls_total", counter, "Times that the process stalled for more than a second.", st.Stalls)
 	p.single("ferry_player_limit_refused_total", counter, "Reservations of a player that has as much as it may: player_hosts, player_joiners, player_seats.", st.PlayerRefused)
 	p.single("ferry_player_limit_replaced_total", counter, "Silent allocations that ended because their player reserved one more than it may have.", st.PlayerReplaced)
+	p.single("ferry_sessions_full_total", counter, "Reservations that were refused because the table of DTLS sessions has no room for the project or the player: see max_dtls_sessions.", st.SessionsFull)
 	p.single("ferry_state_file_slow_changes_total", counter, "Changes of the state file that waited for its disk for 10 ms or more.", st.SlowChanges)
 	p.single("ferry_workers_under_load", gauge, "Workers that limit each source prefix to its share.", count(st.WorkersUnderLoad))
 	p.single("ferry_draining", gauge, "1 while the relay drains and accepts no new allocations.", boolGauge(st.Draining))

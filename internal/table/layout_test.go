@@ -29,6 +29,9 @@ const accountSize = 128
 // largeSize is that of two counts and a mark, which no datagram but a large one needs.
 const largeSize = 12
 
+// ownerSize is that of a word that names the owner.
+const ownerSize = 8
+
 // gateSize is that of the gate of ERROR 3.
 const gateSize = 4
 
@@ -46,7 +49,7 @@ func TestRecordLayout(t *testing.T) {
 		{reflect.TypeFor[line](), cacheLine},
 		{reflect.TypeFor[shard](), 16},
 		{reflect.TypeFor[Slab](), SlabRecords * 2 * cacheLine},
-		{reflect.TypeFor[coldSlab](), SlabRecords * (largeSize + 2*gateSize + accountSize)},
+		{reflect.TypeFor[coldSlab](), SlabRecords * (largeSize + 2*gateSize + ownerSize + accountSize)},
 	} {
 		if got := c.typ.Size(); got != c.size {
 			t.Errorf("%v has %d bytes, want %d", c.typ, got, c.size)

@@ -222,5 +222,6 @@ type coldSlab struct {
 	large      [SlabRecords]LargeMessages
 	mismatches [SlabRecords]atomic.Uint32 // gates of ERROR 3 that names the allocation, see TakeMismatch
 	excess     [SlabRecords]atomic.Uint32 // gates of what goes beyond the allowance of a limited path, see TakeExcess
+	owners     [SlabRecords]atomic.Uint64 // see SetOwner
 	accounts   [SlabRecords]Account
 }

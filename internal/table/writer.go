@@ -44,6 +44,25 @@ func (t *Table) Account(h Handle) *Account {
 	return &t.cold[slot/SlabRecords].Load().accounts[slot%SlabRecords]
 }
 
+// SetOwner stores for whom the allocation is, in the caller's terms, for OwnerOf.
+func (t *Table) SetOwner(h Handle, owner uint64) { t.owner(h).Store(owner) }
+
+func (t *Table) owner(h Handle) *atomic.Uint64 {
+	slot := h.slot()
+	return &t.cold[slot/SlabRecords].Load().owners[slot%SlabRecords]
+}
+
+// OwnerOf returns what SetOwner stored for a live allocation. Any goroutine may call it.
+func (t *Table) OwnerOf(id proto.AllocationID) (owner uint64, ok bool) {
+	e, ok := t.ByID(id)
+	if !ok {
+		return 0, false
+	}
+	owner = t.owner(e.Handle).Load()
+	_, ok = t.At(e.Handle)
+	return owner, ok
+}
+
 // AccountAt returns control's record of a slot, for lists that link slots.
 func (t *Table) AccountAt(slot uint32) *Account { return t.Account(makeHandle(slot, 0)) }
 
