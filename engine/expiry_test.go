@@ -16,7 +16,7 @@ func TestExpiryPace(t *testing.T) {
 	s := newSim(testSealer(t), true)
 	const many = 3*expiriesPerMilli - 5
 	for range many {
-		s.reserve(alloc.RoleHost, nil, "p", "host", 1)
+		s.reserve(alloc.RoleHost, nil, "p", "unbound", 1)
 	}
 	s.control.runOnce(s.now)
 	s.now += (10*time.Second + table.TickMillis*time.Millisecond).Milliseconds()

@@ -197,6 +197,7 @@ func TestRefusedByRules(t *testing.T) {
 		{alloc.DeniedError{Reason: "you are banned until Friday"}, 403, 15403, "banned until Friday"},
 		{alloc.DeniedError{}, 403, 15403, "not admitted"},
 		{alloc.ErrProjectInactive, 403, 15006, "not active"},
+		{alloc.ErrPlayerLimit, 429, 15429, "this player has as many live hosts"},
 		{alloc.ErrProjectQuota, 429, 15429, "the project has as much"},
 	} {
 		x.relay.failWith(c.err)
