@@ -162,7 +162,7 @@
 //
 // An allocation takes 284 bytes of slabs: 64 of identity, 64 of activity, 12 of
 // large messages, 8 of two gates, 8 of its owner and 128 of account; and two cells of 8 bytes, of
-// which a quarter to five eighths stay empty. That is 322 bytes for each of a million, and 331
+// which a quarter to five eighths stay empty. That is 322 bytes for each of a million, and 321
 // MiB resident with the program around them; TestMillion measures it. No slab
 // and no cell holds a pointer, so a collection takes well under a millisecond
 // whatever the number of allocations, and stops the process for tens of
