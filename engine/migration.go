@@ -338,8 +338,9 @@ func (s *Server) sealCandidate(c *control, t *claims, player []byte, r *alloc.Mi
 	if err != nil {
 		return alloc.Reservation{}, alloc.Claims{}, err
 	}
+	joiner, _ := c.shared.table.ByID(t.joiner)
 	claims := alloc.Claims{
-		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, PlayerName: player,
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, PlayerName: player, Individual: joiner.Is(table.Individual),
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
 		MaxConnections: c.connectionsOf(former),
 	}
@@ -487,12 +488,18 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 	if !c.hasSeats(m.maxConnections) {
 		return alloc.ErrFull
 	}
+	m.individual = joiner.Is(table.Individual)
+	old, err := c.yieldingAllocations(m, now)
+	if err != nil {
+		return err
+	}
 	h, err := c.insert(m, tick(now))
 	if err != nil {
 		return alloc.ErrFull // The table has no other reason.
 	}
 	c.addRecord(h)
-	x.Player, x.Individual = a.Player, joiner.Is(table.Individual)
+	c.replaceAllocations(old)
+	x.Player, x.Individual = a.Player, m.individual
 	s.candidates[former] = append(s.candidates[former], x)
 	s.places[x.ID] = former
 	if a.MigrationAt == 0 {

@@ -274,13 +274,21 @@ func (m *model) hadTurn(joiner mID) bool {
 	return a == nil || a.candidateAt != 0 && m.now/250 > a.candidateAt+40
 }
 
-// grant adds a reservation for a place.
-func (m *model) grant(place, yields mID, c, card *mReservation) {
+// grant adds a reservation for a place, unless its player has too many hosts.
+func (m *model) grant(place, yields mID, c, card *mReservation) bool {
 	if a := m.allocs[yields]; a != nil {
 		m.end(a)
 	}
+	old, ok := m.replaced(card)
+	if !ok {
+		m.cover("migration: a player with too many hosts")
+		return false
+	}
 	card.boot = m.boot
 	m.enter(card)
+	for _, a := range old {
+		m.end(a)
+	}
 	m.known[card.data] = mData{card, false}
 	player := m.allocs[c.id]
 	m.candidates[place] = append(m.candidates[place], mCandidate{card.id, c.id, c.player, player.individual})
@@ -288,6 +296,7 @@ func (m *model) grant(place, yields mID, c, card *mReservation) {
 	if player.candidateAt == 0 {
 		player.candidateAt = m.now / 250
 	}
+	return true
 }
 
 // mayBind reports whether the place of a candidate is still free.
@@ -386,9 +395,9 @@ func (s *sim) migrate(c *mReservation, host mID) {
 		s.fail("the candidate gets %d connections, the host had %d", most, v.max)
 	}
 	claims := alloc.Claims{
-		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Project: []byte(c.tenant), MaxConnections: most,
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Individual: c.individual, Project: []byte(c.tenant), MaxConnections: most,
 	}
-	card := &mReservation{role: "host", id: mID(id), match: mID(id), tenant: c.tenant, player: c.player, max: int(most)}
+	card := &mReservation{role: "host", id: mID(id), match: mID(id), tenant: c.tenant, player: c.player, individual: c.individual, max: int(most)}
 	card.data = s.seal(claims)
 	var key proto.Key
 	s.shared.sealer.NewDeriver().Key(id, &key)
@@ -396,12 +405,12 @@ func (s *sim) migrate(c *mReservation, host mID) {
 	sealed := claimsOf(&claims)
 	name := alloc.Tenant{Project: c.tenant}
 	x := candidate{ID: id, Joiner: t.joiner, Code: "6789BC"}
-	if err := s.control.addCandidate(&sealed, name, x, place, s.now); err != nil {
-		s.fail("the reservation of a candidate: %v", err)
-		return
+	err = s.control.addCandidate(&sealed, name, x, place, s.now)
+	if ok := s.model.grant(wantPlace, yields, c, card); ok != (err == nil) {
+		s.fail("the reservation of a candidate: engine says %v, model says %v", err, ok)
+	} else if ok {
+		s.cards = append(s.cards, card)
 	}
-	s.model.grant(wantPlace, yields, c, card)
-	s.cards = append(s.cards, card)
 }
 
 // learn takes what the model does not know from the engine: when a host ended, which waits for
@@ -471,7 +480,10 @@ func (s *sim) sayLeave(host, owner *mReservation) {
 // for its place while they stay, and bind what they get.
 func (s *sim) hostLeaves(o op) {
 	if n := len(s.cards); o.a%3 == 0 && n < 34 { // a match of more players than may hold a reservation
-		s.reserve(alloc.RoleHost, nil, "p", "host", 4)
+		s.reserve(alloc.RoleHost, nil, "p", "unbound", 4) // a player without limits
+		if len(s.cards) == n {
+			return
+		}
 		for _, player := range []string{"joiner1", "joiner2", "unbound", "unbound"} {
 			s.reserve(alloc.RoleJoiner, s.cards[n], "p", player, 0)
 		}

@@ -442,7 +442,7 @@ var modelRules = []string{
 	"migration: the host is silent, and has removed the player", "migration: the host has removed the player, and may leave",
 	"migration: the host goes on without the player", "migration: the host is silent", "migration: the host was heard",
 	"migration: the new host is there", "migration: the new host has left too", "migration: granted",
-	"migration: granted again to the same player", "migration: others hold all reservations",
+	"migration: granted again to the same player", "migration: others hold all reservations", "migration: a player with too many hosts",
 	"migration: a player that had its turn yields", "migration: the first BIND takes the place", "migration: a candidate ends",
 	"migration: a candidate binds and the place is not free", "migration: ends a silent host",
 	"migration: ends a host that has said that it leaves", "migration: a host says that it leaves",

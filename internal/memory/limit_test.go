@@ -147,7 +147,7 @@ func TestFits(t *testing.T) {
 		{1024 * mebi, 16 * mebi, Ways{}, 1_500_000, 2_000_000},
 		{64 * mebi, 512 * mebi, Ways{}, 25_000, 35_000},
 		{256 * mebi, 16 * mebi, Ways{Sessions: 65_536}, 55_000, 65_535},
-		{1024 * mebi, 16 * mebi, Ways{Sessions: 65_536}, 1_300_000, 1_500_000},
+		{1024 * mebi, 16 * mebi, Ways{Sessions: 65_536}, 1_250_000, 1_500_000},
 		{1024 * mebi, 16 * mebi, Ways{WebSockets: 1000, Queue: 256 << 10}, 900_000, 1_100_000},
 		{256 * mebi, 16 * mebi, ways, 20_000, 25_000},
 		{4096 * mebi, 16 * mebi, ways, 3_500_000, 4_500_000},

@@ -226,6 +226,8 @@ var notShown = []string{
 	"ferry_announcer_holds_total",     // covered by hosts announced and by failures
 	"ferry_announcer_drops_total",
 	"ferry_usage_datagrams_total", // covered by bytes
+	"ferry_player_replaced_total", // part of the allocations that end
+	"ferry_announcer_moves_total", // one for each host migration
 	"ferry_accept_failed_total",   // an alert; the panel of descriptors shows the cause
 	"ferry_tls_certificate_fault", // an alert; the panel of ends shows most of it
 }
