@@ -33,6 +33,8 @@ func (d *devLog) ready(admin string) {
 func (d *devLog) reserved(e alloc.ReservationEvent) {
 	switch {
 	case d == nil:
+	case e.Request.Role == alloc.RoleHost && !e.Request.Host.IsZero():
+		d.log.Info("a player may take the place of its host, not bound yet", "host", e.ID.String(), "former_host", e.Request.Host.String())
 	case e.Request.Role == alloc.RoleHost:
 		d.log.Info("allocated", "host", e.ID.String(), "max_connections", e.Request.MaxConnections, "region", e.Request.Region)
 	default:

@@ -17,7 +17,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/outcall"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // ErrConfig is wrapped by the errors of [NewAdmission], [NewWebhooks] and [NewTarget].
@@ -36,7 +35,7 @@ const (
 
 // Request is the JSON body that an admission program gets.
 type Request struct {
-	Call        string `json:"call"` // "allocate" or "join"
+	Call        string `json:"call"` // "allocate", "join" or "migrate"
 	Project     string `json:"project"`
 	Environment string `json:"environment"`
 	Player      string `json:"player"`
@@ -44,7 +43,8 @@ type Request struct {
 	// Region and MaxConnections are those of the host's request.
 	Region         string `json:"region,omitempty"`
 	MaxConnections int    `json:"maxConnections,omitempty"`
-	// Host is the allocation that belongs to a joining player's join code.
+	// Host is the allocation to which the join code leads, of a join, and of a migrate, by
+	// which a player would take the place of that host.
 	Host string `json:"host,omitempty"`
 }
 
@@ -266,11 +266,11 @@ func newRequest(q alloc.AdmissionRequest) Request {
 		Project: q.Caller.Tenant.Project, Environment: q.Caller.Tenant.Environment,
 		Region: q.Region, MaxConnections: q.MaxConnections,
 	}
+	if !q.Host.IsZero() {
+		out.Call, out.Host = "migrate", q.Host.String()
+	}
 	if q.Role == alloc.RoleJoiner {
 		out.Call = "join"
-	}
-	if q.Host != (proto.AllocationID{}) {
-		out.Host = q.Host.String()
 	}
 	return out
 }

@@ -108,6 +108,7 @@ var (
 		Caller: alloc.Caller{Tenant: hosting.Caller.Tenant, Player: "bot", Server: true},
 		Role:   alloc.RoleJoiner, Host: proto.AllocationID{1, 2},
 	}
+	migrating = alloc.AdmissionRequest{Caller: hosting.Caller, Role: alloc.RoleHost, Host: joining.Host}
 )
 
 // TestSignature has the vector of the package's documentation.
@@ -145,7 +146,7 @@ func TestSignature(t *testing.T) {
 func TestRequests(t *testing.T) {
 	p := newProgram(t, respond(200, `{"allow":true}`))
 	a := p.admission(t, nil)
-	for _, q := range []alloc.AdmissionRequest{hosting, joining} {
+	for _, q := range []alloc.AdmissionRequest{hosting, joining, migrating} {
 		if err := a.Admit(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
@@ -153,6 +154,7 @@ func TestRequests(t *testing.T) {
 	want := []string{
 		`{"call":"allocate","project":"game","environment":"live","player":"anna","kind":"player","region":"eu","maxConnections":4}`,
 		`{"call":"join","project":"game","environment":"live","player":"bot","kind":"server","host":"` + joining.Host.String() + `"}`,
+		`{"call":"migrate","project":"game","environment":"live","player":"anna","kind":"player","host":"` + joining.Host.String() + `"}`,
 	}
 	for i, body := range p.bodies {
 		if string(body) != want[i] {
@@ -162,7 +164,7 @@ func TestRequests(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if a.Stats() != (AdmissionStats{Allowed: 2}) {
+	if a.Stats() != (AdmissionStats{Allowed: 3}) {
 		t.Errorf("%+v", a.Stats())
 	}
 }
