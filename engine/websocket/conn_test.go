@@ -261,6 +261,7 @@ func testFlood(t *testing.T, server func(http.Handler) *httptest.Server) {
 		io.WriteString(conn, hello)
 		serial := r.in.next(t).serial
 		r.Send(serial, bindReceived)
+		io.CopyN(io.Discard, reader, int64(2+len(bindReceived))) // A PONG may come before what is queued.
 		long := "\x82\xfe\x05\x78" + zeroMask + strings.Repeat("a", 1400)
 		halves := "\x02\x82" + zeroMask + "he\x80\x83" + zeroMask + "llo"
 		for i := range 1000 {
@@ -279,7 +280,7 @@ func testFlood(t *testing.T, server func(http.Handler) *httptest.Server) {
 			t.Errorf("%+v", s)
 		}
 		r.Send(serial, []byte("end"))
-		want := "\x82\x04" + string(bindReceived) + strings.Repeat("\x8a\x00", 20) + "\x82\x03end"
+		want := strings.Repeat("\x8a\x00", 20) + "\x82\x03end"
 		got := make([]byte, len(want))
 		if io.ReadFull(reader, got); string(got) != want {
 			t.Errorf("the client got %q, want %q", got, want)
