@@ -169,13 +169,13 @@ func (s *Session) onNotConnected(now int64) {
 // relinkSends makes the repetitions of a retry equally far apart from the first on.
 const relinkSends = 2
 
-// isConnectAnswer reports whether ERROR 4 answers a CONNECT_REQUEST, and so speaks of the host: the
-// session's own allocation has ended if it answers a BIND.
+// isConnectAnswer reports whether ERROR 4 answers a CONNECT_REQUEST, perhaps one that was
+// repeated, and so speaks of the host: the session's own allocation has ended if it answers a BIND.
 func (s *Session) isConnectAnswer() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.connect
-	return c.active && c.sentAt >= c.since && (!s.bind.active || s.bind.sentAt < c.sentAt)
+	return c.sentAt > 0 && (!s.bind.active || s.bind.sentAt < c.sentAt)
 }
 
 // onAccepted takes the host's id from the relay's ACCEPTED.

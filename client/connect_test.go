@@ -81,6 +81,31 @@ func TestConnectVerdicts(t *testing.T) {
 	}
 }
 
+// TestHostEndedTwice: a CONNECT_REQUEST that was repeated is answered twice, which ends no
+// session. The answer to a later BIND does.
+func TestHostEndedTwice(t *testing.T) {
+	t.Parallel()
+	s := idleJoiner(t, Config{})
+	_, verdicts, err := s.beginConnect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := s.now()
+	drain(t, s, now)
+	ended := proto.Error{ID: joinerID, Code: proto.ErrorNotFound}
+	feed(s, now, ended)
+	feed(s, now, ended)
+	if v := <-verdicts; v.err != (ErrRefused{proto.ErrorNotFound}) || s.Err() != nil {
+		t.Fatalf("verdict %v, session %v", v.err, s.Err())
+	}
+	beginBind(s, now+1)
+	drain(t, s, now+1)
+	feed(s, now+2, ended)
+	if want := (ErrEnded{proto.ErrorNotFound}); s.Err() != want {
+		t.Errorf("session has ended with %v, want %v", s.Err(), want)
+	}
+}
+
 // TestRejectedOfAnyLength is a relay whose REJECTED has another body.
 func TestRejectedOfAnyLength(t *testing.T) {
 	t.Parallel()
