@@ -151,8 +151,11 @@ func TestAlone(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if a.pool.used != 48 || len(a.pool.waiting) != 52 {
-			t.Errorf("%d slots are used, %d calls wait", a.pool.used, len(a.pool.waiting))
+		a.pool.mu.Lock()
+		used, waiting := a.pool.used, len(a.pool.waiting)
+		a.pool.mu.Unlock()
+		if used != 48 || waiting != 52 {
+			t.Errorf("%d slots are used, %d calls wait", used, waiting)
 		}
 		all.Wait()
 	})
