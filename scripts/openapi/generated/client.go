@@ -206,8 +206,11 @@ type JoinRequest struct {
 	// type. A backend names that of its player. Left out or 0: 6 for a join
 	// that came over IPv6 from a player whose address is known, else 4. An
 	// addition of Ferry's.
-	Family   *Family `json:"family,omitempty"`
-	JoinCode string  `json:"joinCode"`
+	Family *Family `json:"family,omitempty"`
+
+	// JoinCode 6 to 12 symbols of 6789BCDFGHJKLMNPQRTW in either case. Spaces, hyphens and
+	// characters without a width do not count. Any other text: 404 with 15009.
+	JoinCode string `json:"joinCode"`
 
 	// Player The player for which a backend joins. At a full host the player's own
 	// earlier allocation gives its place to this one when it has been silent
@@ -257,7 +260,9 @@ type MigrateRequest struct {
 
 	// HostConnectionData What join returned to the player.
 	HostConnectionData []byte `json:"hostConnectionData"`
-	JoinCode           string `json:"joinCode"`
+
+	// JoinCode As in JoinRequest.
+	JoinCode string `json:"joinCode"`
 
 	// PlayerAddress An addition of Ferry's, for tokens of kind server only: the IP address of the
 	// player for whom the backend calls. The relay then recognises the player's
