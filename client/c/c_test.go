@@ -57,12 +57,57 @@ func sanitized(compile func(args ...string) string, files ...string) string {
 	}, files...)...)
 }
 
-// TestLanguages: one peer is a possible bound, and the header is C++, too.
-func TestLanguages(t *testing.T) {
+// TestWarnings: there are none with optimisation, nor with the smallest bound of peers.
+func TestWarnings(t *testing.T) {
 	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
 		compile("-std=c99", "-O2", "-Wconversion", "-c", "ferry_relay.c")
 		compile("-std=c99", "-O2", "-DFERRY_MAX_PEERS=1", "-c", "ferry_relay.c")
-		compile("-x", "c++", "-std=c++11", "-fsyntax-only", "ferry_relay.h", "-Wno-error", "-w")
+	})
+}
+
+// TestReadme: its example compiles.
+func TestReadme(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "\n```c\n")
+	example, _, ok := strings.Cut(rest, "\n```\n")
+	if !ok {
+		t.Fatal("no example in README.md")
+	}
+	file := filepath.Join(t.TempDir(), "readme.c")
+	if err := os.WriteFile(file, []byte(example+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
+		compile("-std=c99", "-O2", "-c", file)
+	})
+}
+
+// TestCPlusPlus: a program in C++ includes the header and links the object of the C compiler.
+func TestCPlusPlus(t *testing.T) {
+	program := testkit.Program(t, "g++", "g++")
+	main := filepath.Join(t.TempDir(), "main.cc")
+	if err := os.WriteFile(main, []byte(`#include "ferry_relay.h"
+int main() {
+	static ferry_session s;
+	static ferry_ticket t;
+	t.data_len = 1;
+	return ferry_init(&s, &t, 0, 0) == 1 ? 0 : 1;
+}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
+		object, file := compile("-std=c99", "-c", "ferry_relay.c"), filepath.Join(t.TempDir(), "program")
+		args := append([]string{"-std=c++11", "-o", file}, strict...)
+		if out, err := exec.CommandContext(t.Context(), program, append(args, main, object)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if err := exec.CommandContext(t.Context(), file).Run(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

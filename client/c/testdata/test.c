@@ -127,6 +127,10 @@ static void connected(void) {
     CHECK(due(0, &m) == FERRY_CONNECT_REQUEST);
     CHECK(give(0, FERRY_ACCEPTED, host, own, 0).type == FERRY_EVENT_CONNECTED);
     CHECK(ferry_is_linked(&s, host) && !ferry_connect(&s, 0));
+    memcpy(out + FERRY_RELAY_HEADER, "in place", 8);
+    CHECK(ferry_relay(&s, host, out + FERRY_RELAY_HEADER, 8, out) == 46 && ferry_decode(&m, out, 46) == FERRY_OK);
+    CHECK(m.data_len == 8 && memcmp(m.data, "in place", 8) == 0);
+    CHECK(ferry_relay(&s, host, out, FERRY_MAX_CONTENT + 1, out) == 0 && ferry_relay(&s, own, "x", 1, out) == 0);
     CHECK(due(0, &m) == FERRY_PING && due(0, &m) == -1);
 }
 
