@@ -17,6 +17,9 @@ static class Echo {
                 case "join": Join(args[1], args[2], args.ElementAtOrDefault(3)); return 0;
                 case "bytes": Bytes(); return 0;
             }
+        } catch (Ferry.RelayException e) {
+            Console.Error.WriteLine("ended: {0}", e.Message);
+            return 1;
         } catch (Ferry.RelayApiException e) {
             Console.Error.WriteLine("refused: {0} {1}: {2}", e.Status, e.Code, e.Message);
             return 1;
@@ -35,6 +38,7 @@ static class Echo {
                 for (Ferry.RelayEvent e; session.Poll(out e);) {
                     if (e.What == Ferry.RelayEvent.Kind.Message) session.Send(e.Peer, e.Content);
                     if (e.What == Ferry.RelayEvent.Kind.Left) { Console.WriteLine("left"); return; }
+                    if (e.What == Ferry.RelayEvent.Kind.Ended) throw new Ferry.RelayException(e.Error);
                 }
         }
     }
@@ -49,8 +53,11 @@ static class Echo {
                 for (var back = false; !back;) {
                     session.Send(host, Encoding.UTF8.GetBytes(line));
                     for (var i = 0; i < 20 && !back; i++, Thread.Sleep(10))
-                        for (Ferry.RelayEvent e; session.Poll(out e);)
-                            back |= e.What == Ferry.RelayEvent.Kind.Message && Encoding.UTF8.GetString(e.Content) == line;
+                        for (Ferry.RelayEvent e; session.Poll(out e);) {
+                            if (e.What == Ferry.RelayEvent.Kind.Left) { Console.WriteLine("left"); return; }
+                            if (e.What >= Ferry.RelayEvent.Kind.Refused) throw new Ferry.RelayException(e.Error);
+                            back |= e.What == Ferry.RelayEvent.Kind.Message && Encoding.UTF8.GetString(e.Content.Array, e.Content.Offset, e.Content.Count) == line;
+                        }
                 }
                 Console.WriteLine("back " + line);
             }
@@ -62,9 +69,11 @@ static class Echo {
         var to = Enumerable.Range(101, 16).Select(i => (byte)i).ToArray();
         var key = Enumerable.Range(1, 64).Select(i => (byte)i).ToArray();
         var data = Enumerable.Range(1, 255).Select(i => (byte)i).ToArray();
+        var relay = new byte[Ferry.RelayMessage.RelayOverhead + 245];
+        Ferry.RelayMessage.PutRelay(relay, id, to, data, 10, 245);
         foreach (var m in new[] {
             Ferry.RelayMessage.NewBind(data, 0x1234, key), Ferry.RelayMessage.NewPing(id, 0x1234), Ferry.RelayMessage.NewConnectRequest(id, data),
-            Ferry.RelayMessage.NewRelay(id, to, data, 10, 245), Ferry.RelayMessage.NewDisconnect(id, to), Ferry.RelayMessage.NewClose(id),
+            relay, Ferry.RelayMessage.NewDisconnect(id, to), Ferry.RelayMessage.NewClose(id),
         }) Console.WriteLine(BitConverter.ToString(m).Replace("-", "").ToLowerInvariant());
     }
 }

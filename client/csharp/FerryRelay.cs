@@ -1,12 +1,14 @@
-// The player's side of a Ferry relay, for any .NET: .NET Framework 4.6.1, .NET Core 2.0, Mono
-// 6 and later. It needs no package and knows nothing of a game engine.
+// The player's side of a Ferry relay, for any .NET: .NET Framework 4.6.1, .NET Core 2.0, .NET
+// Standard 2.1, Mono 6 and later. It needs no package and knows nothing of a game engine.
 //
-// One thread, that of the game, calls everything but the calls of RelayApi. Nothing blocks
-// but RelaySession.Bind and RelaySession.Connect, which have a time limit.
+// One thread, that of the game, calls everything but the calls of RelayApi; a session has no thread of
+// its own. Nothing blocks but RelaySession.Bind and RelaySession.Connect, which have a time limit. A
+// message that is sent or received allocates nothing.
 
 using System;
 using System.Collections.Generic;
 using System.Diagnostics;
+using System.Globalization;
 using System.IO;
 using System.Net;
 using System.Net.Sockets;
@@ -63,10 +65,22 @@ namespace Ferry {
             return Call<CodeAnswer>("/v1/joincode", "{\"allocationId\":" + Quote(allocationId) + "}").data.joinCode;
         }
 
-        /// <summary>Reserves an allocation for a player of the host with that code. Bind within 10 s.</summary>
+        /// <summary>Reserves an allocation for a player of the host with that code, as it is typed or pasted. Bind within 10 s.</summary>
         /// <param name="family">4 or 6: the address family that comes first, for a backend that of its player; 0: that of this call</param>
         public RelayTicket Join(string joinCode, int family = 0) {
-            return TicketOf(Call<AllocateAnswer>("/v1/join", "{\"joinCode\":" + Quote(joinCode) + ",\"family\":" + family + "}").data.allocation);
+            return TicketOf(Call<AllocateAnswer>("/v1/join", "{\"joinCode\":" + Quote(Trim(joinCode)) + ",\"family\":" + family + "}").data.allocation);
+        }
+
+        // What a chat or a keyboard puts into a code and no player sees as a part of it: spaces, hyphens and
+        // characters without a width. The server says what is wrong with the rest.
+        static string Trim(string code) {
+            var b = new StringBuilder();
+            foreach (var c in code) {
+                var category = char.GetUnicodeCategory(c);
+                if (!char.IsWhiteSpace(c) && c != '\u2212' && category != UnicodeCategory.SpaceSeparator
+                    && category != UnicodeCategory.DashPunctuation && category != UnicodeCategory.Format) b.Append(c);
+            }
+            return b.ToString();
         }
 
         T Call<T>(string path, string body) {
@@ -135,6 +149,8 @@ namespace Ferry {
         public const byte Bind = 0, BindReceived = 1, Ping = 2, ConnectRequest = 3, Accepted = 6, Rejected = 8, Disconnect = 9, Relay = 10, Close = 11, Error = 12;
         /// <summary>The bytes of a RELAY before its content.</summary>
         public const int RelayOverhead = 38;
+        /// <summary>The largest content of a RELAY that every relay and every path takes.</summary>
+        public const int MaxContent = 1400;
 
         static byte[] New(byte type, int size) { var m = new byte[size]; m[0] = 0xDA; m[1] = 0x72; m[3] = type; return m; }
 
@@ -162,12 +178,13 @@ namespace Ferry {
             return m;
         }
 
-        public static byte[] NewRelay(byte[] from, byte[] to, byte[] content, int offset, int count) {
-            var m = New(Relay, RelayOverhead + count);
-            Array.Copy(from, 0, m, 4, 16); Array.Copy(to, 0, m, 20, 16);
+        /// <summary>Writes a RELAY into a buffer, and returns its size.</summary>
+        public static int PutRelay(byte[] m, byte[] from, byte[] to, byte[] content, int offset, int count) {
+            m[0] = 0xDA; m[1] = 0x72; m[2] = 0; m[3] = Relay;
+            Buffer.BlockCopy(from, 0, m, 4, 16); Buffer.BlockCopy(to, 0, m, 20, 16);
             m[36] = (byte)(count >> 8); m[37] = (byte)count; // big-endian
-            Array.Copy(content, offset, m, RelayOverhead, count);
-            return m;
+            Buffer.BlockCopy(content, offset, m, RelayOverhead, count);
+            return RelayOverhead + count;
         }
 
         public static byte[] NewDisconnect(byte[] from, byte[] to) {
@@ -179,192 +196,452 @@ namespace Ferry {
         public static byte[] NewClose(byte[] id) { var m = New(Close, 20); Array.Copy(id, 0, m, 4, 16); return m; }
 
         /// <summary>The type of a message that a relay sends, or -1 if it is none or has a wrong size.</summary>
-        public static int TypeOf(byte[] m) {
-            if (m.Length < 4 || m[0] != 0xDA || m[1] != 0x72 || m[2] != 0) return -1;
+        public static int TypeOf(byte[] m, int size) {
+            if (size < 4 || m[0] != 0xDA || m[1] != 0x72 || m[2] != 0) return -1;
             switch (m[3]) {
-                case BindReceived: return m.Length == 4 ? m[3] : -1;
-                case Ping: return m.Length == 22 ? m[3] : -1;
-                case Accepted: case Disconnect: return m.Length == 36 ? m[3] : -1;
+                case BindReceived: return size == 4 ? m[3] : -1;
+                case Ping: return size == 22 ? m[3] : -1;
+                case Accepted: case Disconnect: return size == 36 ? m[3] : -1;
                 case Rejected: return m[3];
-                case Relay: return m.Length >= RelayOverhead && m.Length == RelayOverhead + (m[36] << 8 | m[37]) ? m[3] : -1;
-                case Error: return m.Length == 21 ? m[3] : -1;
+                case Relay: return size >= RelayOverhead && size == RelayOverhead + (m[36] << 8 | m[37]) ? m[3] : -1;
+                case Error: return size == 21 ? m[3] : -1;
             }
             return -1;
         }
-
-        public static byte[] Part(byte[] m, int offset, int count) { var part = new byte[count]; Array.Copy(m, offset, part, 0, count); return part; }
     }
 
     /// <summary>What happened in a session.</summary>
     public struct RelayEvent {
-        public enum Kind { Message, Joined, Left, Refused }
+        /// <summary>Refused: the link with Peer is lost; Connect of a player starts anew, and a player of this host may be
+        /// back. Ended: the session has ended, and nothing follows.</summary>
+        public enum Kind { Message, Joined, Left, Refused, Ended }
+        /// <summary>Values of Error that are no codes of the relay: the host has all its players; no answer came in time.</summary>
+        public const int HostIsFull = -1, NoAnswer = -2;
         public Kind What;
-        /// <summary>The other side: its 16 bytes as a hexadecimal text.</summary>
+        /// <summary>The other side: its 16 bytes as a hexadecimal text. Null if Ended, and for a host with several
+        /// players when a message met no link, since the relay does not say which.</summary>
         public string Peer;
-        /// <summary>The content of a Message.</summary>
-        public byte[] Content;
-        /// <summary>The code of an ERROR, for Refused: 4 the allocation has ended, 5 no link with the peer.</summary>
+        /// <summary>The content of a Message, in the session's buffer: valid until the next call of Poll, Bind or Connect.</summary>
+        public ArraySegment<byte> Content;
+        /// <summary>Why, for Refused and Ended: the code of an ERROR, HostIsFull or NoAnswer.</summary>
         public int Error;
+
+        /// <summary>Describes an Error.</summary>
+        public static string Reason(int error) {
+            switch (error) {
+                case HostIsFull: return "the host is full";
+                case NoAnswer: return "the relay does not answer";
+                case 1: return "the allocation has ended after 10 s of silence (ERROR 1)";
+                case 2: return "the ticket is not for this player (ERROR 2)";
+                case 4: return "the allocation has ended or never was (ERROR 4)";
+                case 5: return "there is no link with the peer (ERROR 5)";
+                case 6: return "the ticket leads to the player itself (ERROR 6)";
+            }
+            return "ERROR " + error;
+        }
     }
 
-    /// <summary>A player's or host's session over UDP. Like UDP it may lose, repeat and reorder messages.</summary>
+    /// <summary>The session or the link cannot go on.</summary>
+    public sealed class RelayException : IOException {
+        /// <summary>As in RelayEvent.</summary>
+        public int Error { get; }
+        public RelayException(int error) : base(RelayEvent.Reason(error)) { Error = error; }
+    }
+
+    /// <summary>A player's or host's session over UDP. Like UDP it may lose, repeat and reorder messages. It follows
+    /// its player to another network, and binds again when the relay is silent.</summary>
     public sealed class RelaySession : IDisposable {
-        /// <summary>A session that sends nothing sends a PING so often; the relay ends an allocation after 10 s of silence.</summary>
-        public const int KeepAliveMilliseconds = 3000;
+        /// <summary>A session sends a PING so often; the relay ends an allocation after 10 s of silence.</summary>
+        public const int KeepAliveMilliseconds = 1000;
         /// <summary>A message without an answer is repeated so often.</summary>
         public const int RetryMilliseconds = 250;
+        /// <summary>So long a session binds again while the relay is silent, before it ends.</summary>
+        public const int RebindMilliseconds = 60000;
+        /// <summary>A link that the relay has dropped is asked for so often, and given up after so long.</summary>
+        public const int RelinkMilliseconds = 1000, RelinkLimitMilliseconds = 5000;
+        // After so many PINGs without an answer the session binds again, from another socket.
+        const int SilentPings = 3;
+        const int Disconnects = 4; // sent without the relay's echo
+        const int DatagramsPerTurn = 2048;
+
+        sealed class Peer {
+            public string Name;
+            public byte[] Id;
+            public int Turn, Messages; // so many messages in that turn
+            public int Disconnects;    // sent; 0: the link is open
+            public long DisconnectAt;
+        }
+
+        // 16 bytes as a key that needs no allocation.
+        struct Key : IEquatable<Key> {
+            readonly ulong a, b;
+            public Key(byte[] m, int offset) { a = BitConverter.ToUInt64(m, offset); b = BitConverter.ToUInt64(m, offset + 8); }
+            public bool Equals(Key other) { return a == other.a && b == other.b; }
+            public override int GetHashCode() { return (a ^ b).GetHashCode(); }
+        }
+
         readonly RelayTicket ticket;
+        readonly Key own;
         Socket socket;
         int server; // index of ticket.Servers
-        readonly byte[] buffer = new byte[2048];
-        readonly Queue<RelayEvent> events = new Queue<RelayEvent>();
-        readonly HashSet<string> peers = new HashSet<string>();
+        readonly byte[] received = new byte[2048], sending = new byte[RelayMessage.RelayOverhead + RelayMessage.MaxContent];
+        readonly Queue<RelayEvent> events = new Queue<RelayEvent>(); // no Message; at most a few for each peer
+        readonly Dictionary<Key, Peer> byId = new Dictionary<Key, Peer>();
+        readonly Dictionary<string, Peer> byName = new Dictionary<string, Peer>();
         readonly Stopwatch clock = Stopwatch.StartNew();
-        long sentAt, rebindAt;
-        ushort nonce;
-        bool bound, accepted;
-        int refused;
+
+        // Binding: since bindSince, and the present socket has its turn until socketUntil.
+        bool bound, binding;
+        int nonce, turns;
+        long bindSince, bindAt, bindSentAt = long.MinValue / 2, socketUntil, roamAt;
+        bool roamNow; // The system refuses to send from the socket.
+        ushort pings;
+        int silentPings;
+        long pingAt;
+
+        // Connecting: the link of a player with its host is asked for, by Connect or again (relinking).
+        Peer host;
+        bool connecting, relinking;
+        long connectSince, connectAt, connectSentAt;
+        int connectError; // of the last Connect
+
+        int ended; // why; 0: not yet
+        int turn, datagrams, leaving;
 
         public RelaySession(RelayTicket ticket) {
             if (ticket.Id.Length != 16 || ticket.Key.Length != 64 || ticket.ConnectionData.Length > 255) throw new ArgumentException("the ticket has wrong sizes");
             this.ticket = ticket;
-            Open(0);
+            own = new Key(ticket.Id, 0);
+            var error = Open(0);
+            if (error != null) throw error;
         }
 
         // Opens a socket to the first server, from an index on, to whose address family this machine has a way.
-        void Open(int first) {
-            if (socket != null) socket.Dispose();
-            socket = null;
-            for (var i = 0; socket == null; i++) {
-                server = (first + i) % ticket.Servers.Length;
-                var to = ticket.Servers[server];
+        // If there is none, the present socket remains.
+        SocketException Open(int first) {
+            SocketException error = null;
+            for (var i = 0; i < ticket.Servers.Length; i++) {
+                var to = ticket.Servers[(first + i) % ticket.Servers.Length];
                 Socket s = null;
                 try {
                     s = new Socket(to.AddressFamily, SocketType.Dgram, ProtocolType.Udp);
                     s.Connect(to);
                     s.Blocking = false;
-                    socket = s;
-                } catch (SocketException) {
+                } catch (SocketException e) {
                     if (s != null) s.Dispose();
-                    if (i == ticket.Servers.Length - 1) throw;
+                    error = e;
+                    continue;
                 }
+                if (socket != null) socket.Dispose();
+                socket = s;
+                server = (first + i) % ticket.Servers.Length;
+                return null;
             }
+            return error;
         }
+
+        long Now { get { return clock.ElapsedMilliseconds; } }
 
         /// <summary>The peers that a message has come from, or that this session is connected to.</summary>
-        public ICollection<string> Peers { get { return peers; } }
+        public ICollection<string> Peers { get { return byName.Keys; } }
 
-        /// <summary>Binds the allocation to this socket. TimeoutException: the relay does not answer.</summary>
+        /// <summary>Whether the relay has confirmed this session's address, and answers.</summary>
+        public bool IsBound { get { return bound && !binding && ended == 0; } }
+
+        /// <summary>Each peer may have so many messages in a turn of the game; more are dropped.</summary>
+        public int MessagesPerTurn = 256;
+
+        /// <summary>How many messages this session has dropped. The system drops more when its buffer is full, without telling.</summary>
+        public long Dropped { get; private set; }
+
+        /// <summary>Binds the allocation to this socket. TimeoutException: the relay does not answer. RelayException: it refuses.</summary>
         public void Bind(int withinMilliseconds = 10000) {
-            var until = clock.ElapsedMilliseconds + withinMilliseconds;
-            for (var turn = 0;; turn++) {
-                // A second for each server, then two, then four: one is long enough for the round trip.
-                var left = (int)(until - clock.ElapsedMilliseconds);
-                var last = ticket.Servers.Length == 1 || left <= 1000;
-                try {
-                    Repeat(last ? left : Math.Min(left, 1000 << Math.Min(turn / ticket.Servers.Length, 2)), SendBind, () => bound);
-                    return;
-                } catch (TimeoutException) { if (last) throw; }
-                Open(server + 1);
-            }
+            if (!bound && !binding) StartBinding(Now);
+            Wait(withinMilliseconds, () => !binding);
         }
 
-        /// <summary>Connects a player with the host of its ticket, and returns the host. Bind first.</summary>
+        /// <summary>Connects a player with the host of its ticket, and returns the host. Bind first. TimeoutException: the
+        /// relay does not answer. RelayException: it refuses. A link that the relay drops later is made again without a
+        /// call; if that fails, Poll returns Refused, and Connect may be called again.</summary>
         public string Connect(int withinMilliseconds = 10000) {
             if (ticket.HostConnectionData == null) throw new InvalidOperationException("a host connects to nobody");
-            refused = 0;
-            Repeat(withinMilliseconds, () => SendRaw(RelayMessage.NewConnectRequest(ticket.Id, ticket.HostConnectionData)), () => accepted || refused != 0);
-            if (!accepted) throw new IOException("the host is full, or has ended (" + refused + ")");
-            foreach (var p in peers) return p;
-            throw new InvalidOperationException();
+            if (!bound) throw new InvalidOperationException("bind first");
+            if (!connecting && host == null) StartConnecting(Now);
+            connectError = 0;
+            try {
+                Wait(withinMilliseconds, () => !connecting);
+            } finally { if (!relinking) connecting = false; }
+            if (host == null) throw new RelayException(connectError);
+            return host.Name;
         }
 
-        void Repeat(int within, Action send, Func<bool> done) {
-            var until = clock.ElapsedMilliseconds + within;
-            while (clock.ElapsedMilliseconds < until) {
-                send();
-                for (var next = clock.ElapsedMilliseconds + RetryMilliseconds; clock.ElapsedMilliseconds < next && !done();)
-                    if (socket.Poll(10000, SelectMode.SelectRead)) Receive();
+        // Runs the session until it is done. Messages that come meanwhile are dropped.
+        void Wait(int within, Func<bool> done) {
+            for (var until = Now + within;;) {
+                if (ended != 0) throw new RelayException(ended);
                 if (done()) return;
+                if (Now >= until) throw new TimeoutException("the relay at " + ticket.Servers[server] + " does not answer");
+                Work();
+                socket.Poll(10000, SelectMode.SelectRead);
+                RelayEvent none;
+                for (var n = 0; n < DatagramsPerTurn && Receive(false, out none) && !done(); n++) { }
             }
-            throw new TimeoutException("the relay at " + ticket.Servers[server] + " does not answer");
         }
 
-        void SendBind() { SendRaw(RelayMessage.NewBind(ticket.ConnectionData, nonce++, ticket.Key)); }
+        /// <summary>Moves the session to another socket, and so to the address that this machine has now. A session does so
+        /// by itself when the relay is silent for three seconds, or the system refuses to send.</summary>
+        public void Roam() { Reopen(Now, server); }
 
-        /// <summary>Sends to a peer. A message that the system refuses is lost.</summary>
-        public void Send(string peer, byte[] content) { SendRaw(RelayMessage.NewRelay(ticket.Id, Bytes(peer), content, 0, content.Length)); }
-
-        void SendRaw(byte[] message) {
-            sentAt = clock.ElapsedMilliseconds;
-            try { socket.Send(message); } catch (SocketException) { } // As if the network had lost it.
+        void Reopen(long now, int first) {
+            roamAt = now + RetryMilliseconds;
+            if (Open(first) == null && (bound || binding)) StartBinding(now);
         }
 
-        /// <summary>Returns the next event. Call it in each turn of the game until it returns false; it keeps the session alive.</summary>
+        void StartBinding(long at) {
+            if (!binding) { bindSince = Now; turns = 0; socketUntil = Now + TurnOf(0); }
+            binding = true;
+            bindAt = at;
+        }
+
+        // A second for each server, then two, then four: one is long enough for the round trip.
+        int TurnOf(int turn) { return 1000 << Math.Min(turn / ticket.Servers.Length, 2); }
+
+        void StartConnecting(long at) { connecting = true; connectSince = Now; connectAt = at; }
+
+        /// <summary>Sends at most RelayMessage.MaxContent bytes to a peer. False: nothing was sent, since the session has
+        /// ended, there is no link with the peer, or the system refuses.</summary>
+        public bool Send(string peer, byte[] content) { return Send(peer, new ArraySegment<byte>(content)); }
+
+        public bool Send(string peer, ArraySegment<byte> content) {
+            if (content.Count > RelayMessage.MaxContent) throw new ArgumentException("a message has at most " + RelayMessage.MaxContent + " bytes");
+            Peer p;
+            if (ended != 0 || !byName.TryGetValue(peer, out p) || p.Disconnects > 0) return false;
+            return Transmit(sending, RelayMessage.PutRelay(sending, ticket.Id, p.Id, content.Array, content.Offset, content.Count));
+        }
+
+        bool Transmit(byte[] m) { return Transmit(m, m.Length); }
+
+        bool Transmit(byte[] m, int size) {
+            SocketError error;
+            socket.Send(m, 0, size, SocketFlags.None, out error);
+            switch (error) {
+                case SocketError.Success: return true;
+                case SocketError.WouldBlock: case SocketError.NoBufferSpaceAvailable: // As if the network had lost it.
+                case SocketError.ConnectionRefused: case SocketError.ConnectionReset: return false; // ICMP: the relay restarts.
+            }
+            roamNow = true; // The address or the network of this socket has gone.
+            return false;
+        }
+
+        /// <summary>Ends the link with a peer, which is told that this side has left.</summary>
+        public void Disconnect(string peer) {
+            Peer p;
+            if (ended != 0 || !byName.TryGetValue(peer, out p) || p.Disconnects > 0) return;
+            byName.Remove(peer);
+            if (p == host) { host = null; connecting = relinking = false; }
+            leaving++;
+            SendDisconnect(p, Now);
+        }
+
+        // DISCONNECT is repeated until the relay has sent it back.
+        void SendDisconnect(Peer p, long now) {
+            p.Disconnects++;
+            p.DisconnectAt = now + RetryMilliseconds;
+            Transmit(RelayMessage.NewDisconnect(ticket.Id, p.Id));
+        }
+
+        /// <summary>Returns the next event. Call it in each turn of the game until it returns false, which it does after a
+        /// bounded number of messages; it keeps the session alive.</summary>
         public bool Poll(out RelayEvent e) {
-            Receive();
-            if (clock.ElapsedMilliseconds - sentAt >= KeepAliveMilliseconds) SendRaw(RelayMessage.NewPing(ticket.Id, 1));
+            Work();
+            for (;;) {
+                if (events.Count > 0) { e = events.Dequeue(); return true; }
+                if (datagrams++ >= DatagramsPerTurn || !Receive(true, out e)) break;
+                if (e.Peer != null) return true;
+            }
             e = default(RelayEvent);
-            if (events.Count == 0) return false;
-            e = events.Dequeue();
+            turn++;
+            datagrams = 0;
+            return false;
+        }
+
+        // Sends what is due.
+        void Work() {
+            var now = Now;
+            if (ended != 0) return;
+            if (roamNow && now >= roamAt) { roamNow = false; Reopen(now, server); }
+            if (binding) WorkBinding(now);
+            if (ended != 0 || !bound || binding) return;
+            if (now >= pingAt) {
+                if (silentPings >= SilentPings) { silentPings = 0; Reopen(now, server); return; }
+                silentPings++;
+                pingAt = now + KeepAliveMilliseconds;
+                Transmit(RelayMessage.NewPing(ticket.Id, ++pings));
+            }
+            if (leaving > 0) WorkLeaving(now);
+            if (connecting) WorkConnecting(now);
+        }
+
+        void WorkBinding(long now) {
+            if (bound && now - bindSince >= RebindMilliseconds || nonce > ushort.MaxValue) { End(RelayEvent.NoAnswer); return; }
+            if (now >= socketUntil) {
+                Reopen(now, server + 1);
+                socketUntil = now + TurnOf(++turns);
+            }
+            if (now < bindAt) return;
+            bindAt = now + RetryMilliseconds;
+            bindSentAt = now;
+            Transmit(RelayMessage.NewBind(ticket.ConnectionData, (ushort)nonce++, ticket.Key));
+        }
+
+        void WorkConnecting(long now) {
+            if (relinking && now - connectSince >= RelinkLimitMilliseconds) { EndConnecting(RelayEvent.NoAnswer); return; }
+            if (now < connectAt || leaving > 0) return; // A DISCONNECT that is repeated would end the new link.
+            connectAt = now + (relinking ? RelinkMilliseconds : RetryMilliseconds);
+            connectSentAt = now;
+            Transmit(RelayMessage.NewConnectRequest(ticket.Id, ticket.HostConnectionData));
+        }
+
+        void WorkLeaving(long now) {
+            Peer over = null;
+            foreach (var p in byId.Values) {
+                if (p.Disconnects == 0 || now < p.DisconnectAt) continue;
+                if (p.Disconnects < Disconnects) SendDisconnect(p, now); else over = p;
+            }
+            if (over != null) Forget(over);
+        }
+
+        // Takes a datagram; false: there is none. A message becomes e if it is wanted, and is counted as dropped if not.
+        bool Receive(bool wanted, out RelayEvent e) {
+            e = default(RelayEvent);
+            SocketError error;
+            var size = socket.Receive(received, 0, received.Length, SocketFlags.None, out error);
+            if (error != SocketError.Success) return error == SocketError.MessageSize; // Others: none, or ICMP while the relay restarts.
+            var m = received;
+            var type = RelayMessage.TypeOf(m, size);
+            if (ended != 0 || type < 0) return true;
+            silentPings = 0;
+            switch (type) {
+                case RelayMessage.BindReceived:
+                    if (!binding) break;
+                    binding = false;
+                    bound = true;
+                    pingAt = Now + KeepAliveMilliseconds;
+                    if (relinking) connectSince = Now; // The relay's silence said nothing about the link.
+                    break;
+                case RelayMessage.Accepted:
+                    if (!connecting || leaving > 0 || !new Key(m, 20).Equals(own)) break;
+                    connecting = relinking = false;
+                    host = Meet(m);
+                    break;
+                case RelayMessage.Rejected: EndConnecting(RelayEvent.HostIsFull); break;
+                case RelayMessage.Disconnect: HandleDisconnect(m); break;
+                case RelayMessage.Relay: HandleRelay(m, size, wanted, ref e); break;
+                case RelayMessage.Error:
+                    if (m[20] == 0 || new Key(m, 4).Equals(own)) HandleError(m[20]);
+                    break;
+            }
             return true;
         }
 
-        void Receive() {
-            for (var n = 0; n < 1000; n++) { // A flood must not hold the game.
-                int size;
-                try {
-                    if (socket.Available == 0) return;
-                    size = socket.Receive(buffer);
-                } catch (SocketException) { return; } // ICMP: the relay restarts.
-                Handle(RelayMessage.Part(buffer, 0, size));
-            }
+        void HandleRelay(byte[] m, int size, bool wanted, ref RelayEvent e) {
+            if (!new Key(m, 20).Equals(own)) return;
+            if (!wanted) { Dropped++; return; }
+            var p = Meet(m);
+            if (p.Disconnects > 0) return;
+            if (p.Turn != turn) { p.Turn = turn; p.Messages = 0; }
+            if (++p.Messages > MessagesPerTurn) { Dropped++; return; }
+            e = new RelayEvent { What = RelayEvent.Kind.Message, Peer = p.Name, Content = new ArraySegment<byte>(m, RelayMessage.RelayOverhead, size - RelayMessage.RelayOverhead) };
+            if (events.Count == 0) return;
+            e.Content = new ArraySegment<byte>(Copy(e.Content)); // It waits behind the Joined of its peer.
+            events.Enqueue(e);
+            e = events.Dequeue();
         }
 
-        void Handle(byte[] m) {
-            switch (RelayMessage.TypeOf(m)) {
-                case RelayMessage.BindReceived: bound = true; break;
-                case RelayMessage.Accepted: accepted = true; Meet(Text(m, 4)); break;
-                case RelayMessage.Rejected: refused = -1; break;
-                case RelayMessage.Disconnect:
-                    if (peers.Remove(Text(m, 4))) events.Enqueue(new RelayEvent { What = RelayEvent.Kind.Left, Peer = Text(m, 4) });
-                    break;
-                case RelayMessage.Relay:
-                    if (Text(m, 20) != Text(ticket.Id, 0)) break;
-                    Meet(Text(m, 4));
-                    events.Enqueue(new RelayEvent { What = RelayEvent.Kind.Message, Peer = Text(m, 4), Content = RelayMessage.Part(m, RelayMessage.RelayOverhead, m.Length - RelayMessage.RelayOverhead) });
-                    break;
-                case RelayMessage.Error: HandleError(m[20]); break;
-            }
+        static byte[] Copy(ArraySegment<byte> content) {
+            var copy = new byte[content.Count];
+            Buffer.BlockCopy(content.Array, content.Offset, copy, 0, copy.Length);
+            return copy;
         }
 
-        // ERROR 3: the relay does not know this address, as after a restart or behind another
-        // address of a NAT. A BIND with a higher nonce says that it is the same player.
+        void HandleDisconnect(byte[] m) {
+            Peer p;
+            var echo = new Key(m, 4).Equals(own);
+            if (!byId.TryGetValue(new Key(m, echo ? 20 : 4), out p) || echo && p.Disconnects == 0) return;
+            if (p.Disconnects == 0) events.Enqueue(new RelayEvent { What = RelayEvent.Kind.Left, Peer = p.Name });
+            Forget(p);
+        }
+
         void HandleError(int code) {
-            if (code == 3 && bound) {
-                if (clock.ElapsedMilliseconds >= rebindAt) SendBind();
-                rebindAt = clock.ElapsedMilliseconds + RetryMilliseconds;
-                return;
+            var now = Now;
+            switch (code) {
+                case 1: End(code); break;
+                case 4: // Of the host, if it answers a CONNECT_REQUEST.
+                    if (connecting && connectSentAt >= connectSince && (!binding || bindSentAt < connectSentAt)) EndConnecting(code); else End(code);
+                    break;
+                case 2: case 6:
+                    if (connecting) EndConnecting(code);
+                    break;
+                case 3:
+                    // The relay does not know this address, as after a restart or behind another address of a
+                    // NAT. A BIND with a higher nonce says that it is the same player.
+                    if (bound && !binding) StartBinding(Math.Max(now, bindSentAt + RetryMilliseconds));
+                    break;
+                case 5:
+                    if (ticket.HostConnectionData == null) { Refuse(byName.Count == 1 ? Only() : null, code); break; }
+                    if (host == null || connecting) break;
+                    relinking = true;
+                    StartConnecting(Math.Max(now, connectSentAt + RelinkMilliseconds));
+                    break;
             }
-            refused = code;
-            events.Enqueue(new RelayEvent { What = RelayEvent.Kind.Refused, Error = code });
         }
 
-        void Meet(string peer) { if (peers.Add(peer)) events.Enqueue(new RelayEvent { What = RelayEvent.Kind.Joined, Peer = peer }); }
+        string Only() { foreach (var name in byName.Keys) return name; return null; }
+
+        void EndConnecting(int error) {
+            if (!connecting) return;
+            connecting = relinking = false;
+            connectError = error;
+            if (host == null) return; // Connect tells.
+            Refuse(host.Name, error);
+            Forget(host);
+        }
+
+        void End(int error) {
+            ended = error;
+            binding = connecting = relinking = false;
+            events.Enqueue(new RelayEvent { What = RelayEvent.Kind.Ended, Error = error });
+        }
+
+        void Refuse(string peer, int error) { events.Enqueue(new RelayEvent { What = RelayEvent.Kind.Refused, Peer = peer, Error = error }); }
+
+        // The peer that a message comes from.
+        Peer Meet(byte[] m) {
+            Peer p;
+            var key = new Key(m, 4);
+            if (byId.TryGetValue(key, out p)) return p;
+            var id = new byte[16];
+            Buffer.BlockCopy(m, 4, id, 0, 16);
+            p = new Peer { Id = id, Name = BitConverter.ToString(id).Replace("-", "").ToLowerInvariant(), Turn = -1 };
+            byId[key] = byName[p.Name] = p;
+            events.Enqueue(new RelayEvent { What = RelayEvent.Kind.Joined, Peer = p.Name });
+            return p;
+        }
+
+        void Forget(Peer p) {
+            byId.Remove(new Key(p.Id, 0));
+            byName.Remove(p.Name);
+            if (p.Disconnects > 0) leaving--;
+            if (p == host) { host = null; connecting = relinking = false; }
+        }
 
         /// <summary>Leaves the match: the allocation ends.</summary>
         public void Dispose() {
-            foreach (var p in peers) SendRaw(RelayMessage.NewDisconnect(ticket.Id, Bytes(p)));
-            SendRaw(RelayMessage.NewClose(ticket.Id));
+            if (ended == 0) {
+                foreach (var p in byId.Values) Transmit(RelayMessage.NewDisconnect(ticket.Id, p.Id));
+                Transmit(RelayMessage.NewClose(ticket.Id));
+            }
             socket.Dispose();
-        }
-
-        static string Text(byte[] m, int offset) { return BitConverter.ToString(m, offset, 16).Replace("-", "").ToLowerInvariant(); }
-
-        static byte[] Bytes(string peer) {
-            var id = new byte[16];
-            for (var i = 0; i < 16; i++) id[i] = Convert.ToByte(peer.Substring(2 * i, 2), 16);
-            return id;
         }
     }
 }

@@ -27,8 +27,9 @@ import (
 // within bounds each test: it waits for what the programs print.
 const within = 2 * time.Minute
 
-// compile makes Echo.exe with Mono's compiler, and returns the command that runs it.
-func compile(t *testing.T) func(args ...string) *exec.Cmd {
+// compile makes a program of that source and the client with Mono's compiler, and returns the command
+// that runs it.
+func compile(t *testing.T, source string) func(args ...string) *exec.Cmd {
 	t.Helper()
 	for _, program := range []string{"mcs", "mono"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -38,9 +39,9 @@ func compile(t *testing.T) func(args ...string) *exec.Cmd {
 			t.Skip("Mono is missing (mono-mcs, mono-runtime): ", err)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "Echo.exe")
+	file := filepath.Join(t.TempDir(), "a.exe")
 	out, err := exec.Command("mcs", "-nologo", "-warn:4", "-warnaserror+", "-r:System.Runtime.Serialization.dll", "-r:System.Core.dll",
-		"-out:"+file, "FerryRelay.cs", "Echo.cs").CombinedOutput()
+		"-out:"+file, "FerryRelay.cs", source).CombinedOutput()
 	if err != nil {
 		t.Fatalf("mcs: %v\n%s", err, out)
 	}
@@ -56,7 +57,7 @@ func compile(t *testing.T) func(args ...string) *exec.Cmd {
 // TestBytes: each message has the bytes that package proto makes.
 func TestBytes(t *testing.T) {
 	t.Parallel()
-	out, err := compile(t)("bytes").Output()
+	out, err := compile(t, "Echo.cs")("bytes").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func session(t *testing.T, ticket client.Ticket) *client.Session {
 // TestHost: a host in C#, a player in Go.
 func TestHost(t *testing.T) {
 	t.Parallel()
-	run := compile(t)
+	run := compile(t, "Echo.cs")
 	url, _, player := service(t)
 	cmd := run("host", url, hostToken)
 	out, err := cmd.StdoutPipe()
@@ -174,21 +175,10 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// TestNextEndpoint: endpoints that do not answer, of both families, cost seconds and not the match.
-func TestNextEndpoint(t *testing.T) {
-	t.Parallel()
-	run := compile(t)
-	url, caller, _ := service(t)
-	var silent []string
-	for _, ip := range []string{"127.0.0.1", "::1"} {
-		conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(ip)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		silent = append(silent, fmt.Sprintf(`{"connectionType":"udp","network":"udp","host":%q,"port":%d}`, ip, conn.LocalAddr().(*net.UDPAddr).Port))
-	}
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// rewrite serves the API at url with answers that are rewritten.
+func rewrite(t *testing.T, url string, answer func([]byte) []byte) string {
+	t.Helper()
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r2, err := http.NewRequestWithContext(r.Context(), r.Method, url+r.URL.Path, r.Body)
 		if err != nil {
 			t.Error(err)
@@ -206,9 +196,29 @@ func TestNextEndpoint(t *testing.T) {
 			t.Error(err)
 		}
 		w.WriteHeader(res.StatusCode)
-		_, _ = w.Write(bytes.Replace(body, []byte(`"serverEndpoints":[`), []byte(`"serverEndpoints":[`+strings.Join(silent, ",")+","), 1))
+		_, _ = w.Write(answer(body))
 	}))
-	defer api.Close()
+	t.Cleanup(front.Close)
+	return front.URL
+}
+
+// TestNextEndpoint: endpoints that do not answer, of both families, cost seconds and not the match.
+func TestNextEndpoint(t *testing.T) {
+	t.Parallel()
+	run := compile(t, "Echo.cs")
+	url, caller, _ := service(t)
+	var silent []string
+	for _, ip := range []string{"127.0.0.1", "::1"} {
+		conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(ip)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		silent = append(silent, fmt.Sprintf(`{"connectionType":"udp","network":"udp","host":%q,"port":%d}`, ip, conn.LocalAddr().(*net.UDPAddr).Port))
+	}
+	front := rewrite(t, url, func(body []byte) []byte {
+		return bytes.Replace(body, []byte(`"serverEndpoints":[`), []byte(`"serverEndpoints":[`+strings.Join(silent, ",")+","), 1)
+	})
 	ticket, err := client.Reserve(t.Context(), caller, 4, "")
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +229,7 @@ func TestNextEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	if out, err := run("join", api.URL, code, playerToken).Output(); err != nil || string(out) != "connected\n" {
+	if out, err := run("join", front, code, playerToken).Output(); err != nil || string(out) != "connected\n" {
 		t.Errorf("%v, it prints %q", err, out)
 	}
 	if took := time.Since(start); took < 2*time.Second {
@@ -230,7 +240,7 @@ func TestNextEndpoint(t *testing.T) {
 // TestPlayer: a player in C#, a host in Go; and a code that leads nowhere.
 func TestPlayer(t *testing.T) {
 	t.Parallel()
-	run := compile(t)
+	run := compile(t, "Echo.cs")
 	url, caller, _ := service(t)
 	ticket, err := client.Reserve(t.Context(), caller, 4, "")
 	if err != nil {

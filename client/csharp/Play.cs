@@ -1,0 +1,67 @@
+// A game that csharp_test.go plays by lines: a command on standard input, events on standard output.
+//
+//   Play URL TOKEN host|CODE
+
+using System;
+using System.Collections.Concurrent;
+using System.Diagnostics;
+using System.Text;
+using System.Threading;
+
+static class Play {
+    static void Main(string[] args) {
+        var api = new Ferry.RelayApi(args[0], args[1]);
+        var host = args[2] == "host";
+        var ticket = host ? api.Allocate(4) : api.Join(args[2]);
+        var commands = new BlockingCollection<string>();
+        new Thread(() => {
+            for (string line; (line = Console.ReadLine()) != null;) commands.Add(line);
+            commands.Add("leave");
+        }) { IsBackground = true }.Start();
+        using (var session = new Ferry.RelaySession(ticket)) {
+            session.Bind();
+            if (host) Console.WriteLine("code " + api.JoinCode(ticket.AllocationId));
+            string peer = null;
+            for (;; Thread.Sleep(5)) {
+                string command;
+                var words = (commands.TryTake(out command) ? command : "").Split(' ');
+                switch (words[0]) {
+                    case "leave": return;
+                    case "connect":
+                        try { peer = session.Connect(); Console.WriteLine("connected"); }
+                        catch (Ferry.RelayException e) { Console.WriteLine("connect: " + e.Error); }
+                        break;
+                    case "send": if (!session.Send(peer, Encoding.UTF8.GetBytes(words[1]))) Console.WriteLine("not sent"); break;
+                    case "disconnect": session.Disconnect(peer); break;
+                    case "flood": Flood(session, int.Parse(words[1])); break;
+                }
+                for (Ferry.RelayEvent e; session.Poll(out e);) {
+                    var to = e.Peer == null ? "nobody" : e.Peer == peer ? "peer" : "other";
+                    switch (e.What) {
+                        case Ferry.RelayEvent.Kind.Message: Console.WriteLine("message " + Encoding.UTF8.GetString(e.Content.Array, e.Content.Offset, e.Content.Count)); break;
+                        case Ferry.RelayEvent.Kind.Joined: if (host) { peer = e.Peer; Console.WriteLine("joined"); } break;
+                        case Ferry.RelayEvent.Kind.Left: Console.WriteLine("left " + to); break;
+                        default: Console.WriteLine("{0} {1} {2}", e.What.ToString().ToLowerInvariant(), to, e.Error); break;
+                    }
+                }
+            }
+        }
+    }
+
+    // Plays 20 turns a second, and prints how many messages came and were dropped, how many the busiest turn
+    // had, how long the longest took, and how much memory the messages have cost.
+    static void Flood(Ferry.RelaySession session, int milliseconds) {
+        var dropped = session.Dropped;
+        int all = 0, most = 0;
+        long longest = 0, memory = GC.GetTotalMemory(true);
+        for (var clock = Stopwatch.StartNew(); clock.ElapsedMilliseconds < milliseconds; Thread.Sleep(50)) {
+            var n = 0;
+            var begin = clock.ElapsedMilliseconds;
+            for (Ferry.RelayEvent e; session.Poll(out e);) { n++; Thread.SpinWait(2000); } // a game that works
+            longest = Math.Max(longest, clock.ElapsedMilliseconds - begin);
+            most = Math.Max(most, n);
+            all += n;
+        }
+        Console.WriteLine("flood {0} {1} {2} {3} {4}", all, session.Dropped - dropped, most, longest, GC.GetTotalMemory(false) - memory);
+    }
+}
