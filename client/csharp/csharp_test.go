@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -31,14 +33,8 @@ const within = 2 * time.Minute
 // that runs it.
 func compile(t *testing.T, source string) func(args ...string) *exec.Cmd {
 	t.Helper()
-	for _, program := range []string{"mcs", "mono"} {
-		if _, err := exec.LookPath(program); err != nil {
-			if os.Getenv("CI") == "true" {
-				t.Fatal(err)
-			}
-			t.Skip("Mono is missing (mono-mcs, mono-runtime): ", err)
-		}
-	}
+	testkit.Program(t, "mcs", "mono-mcs")
+	testkit.Program(t, "mono", "mono-runtime")
 	file := filepath.Join(t.TempDir(), "a.exe")
 	out, err := exec.Command("mcs", "-nologo", "-warn:4", "-warnaserror+", "-r:System.Runtime.Serialization.dll", "-r:System.Core.dll",
 		"-out:"+file, "FerryRelay.cs", source).CombinedOutput()
@@ -280,5 +276,34 @@ func TestPlayer(t *testing.T) {
 	cmd.Stderr = &refused
 	if err := cmd.Run(); err == nil || !strings.HasPrefix(refused.String(), "refused: 404 15009: ") {
 		t.Errorf("a code that leads nowhere: %v, %s", err, &refused)
+	}
+}
+
+// TestJoinCode: what a chat puts into a join code is not sent, and the server judges the rest.
+func TestJoinCode(t *testing.T) {
+	t.Parallel()
+	run := compile(t, "Echo.cs")
+	sent := make(chan string, 1)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ JoinCode string }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		sent <- body.JoinCode
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer api.Close()
+	cmd := run("join", api.URL, " 7B\u00a0C\u200b-O\u2013\u22120\ufeff\tg\u3000\u2028")
+	cmd.Stderr = nil
+	if err := cmd.Run(); err == nil {
+		t.Error("it joins")
+	}
+	select {
+	case code := <-sent:
+		if code != "7BCO0g" {
+			t.Errorf("it sends %q", code)
+		}
+	default:
+		t.Error("it sends nothing")
 	}
 }
