@@ -48,13 +48,13 @@ static class Play {
         }
     }
 
-    // Plays 20 turns a second, and prints how many messages came and were dropped, how many the busiest turn
-    // had, how long the longest took, and how much memory the messages have cost.
-    static void Flood(Ferry.RelaySession session, int milliseconds) {
+    // Plays 20 turns a second until so many messages have come and some were dropped, and prints how many came
+    // and were dropped, how many the busiest turn had, how long the longest took, and how much memory they cost.
+    static void Flood(Ferry.RelaySession session, int messages) {
         var dropped = session.Dropped;
         int all = 0, most = 0;
         long longest = 0, memory = GC.GetTotalMemory(true);
-        for (var clock = Stopwatch.StartNew(); clock.ElapsedMilliseconds < milliseconds; Thread.Sleep(50)) {
+        for (var clock = Stopwatch.StartNew(); all < messages || session.Dropped == dropped; Thread.Sleep(50)) {
             var n = 0;
             var begin = clock.ElapsedMilliseconds;
             for (Ferry.RelayEvent e; session.Poll(out e);) { n++; Thread.SpinWait(2000); } // a game that works
