@@ -394,7 +394,8 @@ namespace Ferry {
 
         void Reopen(long now, int first) {
             roamAt = now + RetryMilliseconds;
-            if (Open(first) == null && (bound || binding)) StartBinding(now);
+            Open(first); // Without a network the present socket remains, and the session ends if there is none for too long.
+            if (bound || binding) StartBinding(now);
         }
 
         void StartBinding(long at) {

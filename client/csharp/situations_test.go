@@ -411,7 +411,7 @@ func TestFlood(t *testing.T) {
 		t.Fatalf("%q: %v", line, err)
 	}
 	t.Logf("%d messages, %d dropped, at most %d in a turn of %d ms, %d bytes of memory", all, dropped, most, longest, memory)
-	if all < 5000 || dropped == 0 || most > 256 || memory > 1<<20 {
+	if all < 5000 || dropped == 0 || most > 256 || memory > 64<<10 {
 		t.Errorf("%d messages, %d in a turn, %d bytes of memory", all, most, memory)
 	}
 	g.reach("after")
