@@ -365,7 +365,7 @@ namespace Ferry {
         /// call; if that fails, Poll returns Refused, and Connect may be called again.</summary>
         public string Connect(int withinMilliseconds = 10000) {
             if (ticket.HostConnectionData == null) throw new InvalidOperationException("a host connects to nobody");
-            if (!bound) throw new InvalidOperationException("bind first");
+            if (!bound && ended == 0) throw new InvalidOperationException("bind first");
             if (!connecting && host == null) StartConnecting(Now);
             connectError = 0;
             try {
