@@ -336,14 +336,17 @@ func TestPlay(t *testing.T) {
 			joiner.expect("message -1 " + what + " from the host")
 		}
 		talk("hello")
-		for name, p := range map[string]*player{"joiner": joiner, "host": host} {
+		for _, move := range []struct {
+			name, command string
+			player        *player
+		}{{"joiner", "/roam", joiner}, {"host", "/roam", host}, {"joiner", "/nat", joiner}, {"host", "/nat", host}} {
 			before := ports(t, relay)
-			p.write("/roam")
-			p.expect("bound -1 ")
-			testkit.Eventually(t, "the "+name+" has a new port", func() bool {
-				return ports(t, relay)[p.id] != before[p.id]
+			move.player.write(move.command)
+			move.player.expect("bound -1 ") // of /nat after ERROR 3
+			testkit.Eventually(t, "the "+move.name+" has a new port", func() bool {
+				return ports(t, relay)[move.player.id] != before[move.player.id]
 			})
-			talk(name + " moved")
+			talk(move.name + " after " + move.command)
 		}
 		host.end()
 		joiner.expect("left -1 ")

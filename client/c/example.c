@@ -3,7 +3,8 @@
 /* A chat through a relay: example ADDRESS PORT. The first four lines of standard input are the base64
  * fields allocationIdBytes, key, connectionData and hostConnectionData (empty: this player is the host)
  * of an allocation. Each later line is sent to the peer that connected or spoke last; /roam opens a new
- * socket, /connect asks for the host again, and the end of the input ends the session. */
+ * socket; /nat, too, but does not tell the session, as a NAT does that forgets; /connect asks for the host
+ * again; and the end of the input ends the session. */
 #define _POSIX_C_SOURCE 200112L
 #include "ferry_relay.h"
 
@@ -99,10 +100,10 @@ int main(int argc, char **argv) {
         if (fds[1].revents == 0) continue;
         if (fgets(line, sizeof line, stdin) == NULL) {
             ferry_close(&s, now_ms());
-        } else if (strcmp(line, "/roam\n") == 0) {
+        } else if (strcmp(line, "/roam\n") == 0 || strcmp(line, "/nat\n") == 0) {
             close(fd);
             if ((fd = open_socket(argv[1], argv[2])) < 0) return 1;
-            ferry_roam(&s, now_ms());
+            if (line[1] == 'r') ferry_roam(&s, now_ms());
         } else if (strcmp(line, "/connect\n") == 0) {
             ferry_connect(&s, now_ms());
         } else if ((n = ferry_relay(&s, peer, line, strcspn(line, "\n"), buf)) > 0) {
