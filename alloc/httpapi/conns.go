@@ -5,7 +5,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,10 +31,6 @@ const (
 // that a newcomer has the time to bring its token.
 const newcomerShare = 16
 
-// ConnectionsPerProcessor is the default of ConnLimits.PerSecond for each processor. A handshake
-// of TLS takes about 1 ms.
-const ConnectionsPerProcessor = 256
-
 // Rejection is the limit for which a connection was closed.
 type Rejection string
 
@@ -43,7 +38,6 @@ type Rejection string
 // or an older one in whose place a new one came.
 const (
 	RejectedTotal    Rejection = "total"             // ConnLimits.Total
-	RejectedRate     Rejection = "rate"              // ConnLimits.PerSecond
 	EvictedTotal     Rejection = "evicted_total"     // ConnLimits.Total
 	EvictedAddress   Rejection = "evicted_address"   // ConnLimits.PerAddress
 	EvictedProtected Rejection = "evicted_protected" // either; the connection was protected
@@ -56,11 +50,6 @@ type ConnLimits struct {
 	// PerAddress limits the open connections from one address, or from the /56 of an
 	// IPv6 address. Zero: 256.
 	PerAddress int
-	// PerSecond is the number of connections in a second, without those that are protected
-	// since, beyond which the network with most of them gets no more: each may cost a
-	// handshake of TLS, and a client that repeats it nothing else. Zero:
-	// ConnectionsPerProcessor for each processor of GOMAXPROCS.
-	PerSecond int
 	// TrustedProxies are networks whose connections count for Total only and are never
 	// closed for a newcomer, because each serves many callers. Nil: none.
 	TrustedProxies []netip.Prefix
@@ -82,7 +71,6 @@ type ConnLimits struct {
 func LimitListener(l net.Listener, c ConnLimits) net.Listener {
 	c.Total = cmp.Or(c.Total, DefaultConnections)
 	c.PerAddress = cmp.Or(c.PerAddress, DefaultAddressConnections)
-	c.PerSecond = cmp.Or(c.PerSecond, ConnectionsPerProcessor*runtime.GOMAXPROCS(0))
 	return &limitListener{Listener: l, conns: connTable{limits: c, protectors: make(map[string][]*limitedConn)}}
 }
 
@@ -99,7 +87,7 @@ func (l *limitListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &limitedConn{Conn: conn, table: &l.conns}
-		if l.conns.closeFor(l.conns.add(c, addressOf(conn), time.Now())) {
+		if l.conns.closeFor(l.conns.add(c, addressOf(conn))) {
 			return c, nil
 		}
 		resetConn(conn)
@@ -128,55 +116,14 @@ type connTable struct {
 	// protectors are the protected connections by the name that protects them, those of the
 	// last call last.
 	protectors map[string][]*limitedConn
-
-	// arrivals are the connections of the last second, in their order, and recent those of
-	// them that were not protected. Those of proxies are not there.
-	arrivals []*arrival
-	recent   evict.Networks[*arrival]
-}
-
-// arrival is a new connection, for limits.PerSecond.
-type arrival struct {
-	at   time.Time
-	item *evict.Conn[*arrival] // nil: the connection was protected
-}
-
-// arrive counts a new connection, and reports whether the limit permits it. The caller holds
-// mu.
-func (t *connTable) arrive(c *limitedConn, now time.Time) bool {
-	if c.proxy.Load() {
-		return true
-	}
-	for len(t.arrivals) > 0 && now.Sub(t.arrivals[0].at) >= time.Second {
-		t.forget(t.arrivals[0])
-		t.arrivals = t.arrivals[1:]
-	}
-	if t.recent.Len() >= t.limits.PerSecond && t.recent.InFullest(c.address) {
-		return false
-	}
-	c.arrival = &arrival{at: now}
-	c.arrival.item = t.recent.Add(c.address, c.arrival)
-	t.arrivals = append(t.arrivals, c.arrival)
-	return true
-}
-
-// forget counts an arrival no more.
-func (t *connTable) forget(a *arrival) {
-	if a != nil && a.item != nil {
-		t.recent.Remove(a.item)
-		a.item = nil
-	}
 }
 
 // add adds a connection from an address. At a limit it returns the connection to close,
 // which may be the new one, and the reason.
-func (t *connTable) add(c *limitedConn, from netip.Addr, now time.Time) (victim *limitedConn, why Rejection) {
+func (t *connTable) add(c *limitedConn, from netip.Addr) (victim *limitedConn, why Rejection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.setAddress(from)
-	if !t.arrive(c, now) {
-		return c, RejectedRate
-	}
 	victim, why = t.makeRoom(c, t.total >= t.limits.Total)
 	if victim != c {
 		t.total++
@@ -187,18 +134,14 @@ func (t *connTable) add(c *limitedConn, from netip.Addr, now time.Time) (victim 
 
 // setClient sets the address of the client of a connection from a proxy. It returns what add
 // returns.
-func (t *connTable) setClient(c *limitedConn, client netip.Addr, now time.Time) (victim *limitedConn, why Rejection) {
+func (t *connTable) setClient(c *limitedConn, client netip.Addr) (victim *limitedConn, why Rejection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c.gone.Load() || !c.proxy.Load() {
 		return nil, ""
 	}
 	c.setAddress(client)
-	if t.arrive(c, now) {
-		victim, why = t.makeRoom(c, false)
-	} else {
-		victim, why = c, RejectedRate
-	}
+	victim, why = t.makeRoom(c, false)
 	if victim == c {
 		c.gone.Store(true)
 		t.total--
@@ -309,7 +252,6 @@ func (t *connTable) protect(c *limitedConn, name string, most int) {
 		t.protected.Touch(c.item)
 		return
 	}
-	t.forget(c.arrival)
 	t.unprotect(c)
 	t.unlink(c)
 	c.protector = name
@@ -350,7 +292,7 @@ func (t *connTable) closeFor(victim *limitedConn, why Rejection) (stays bool) {
 	if t.limits.OnReject != nil {
 		t.limits.OnReject(why) // before the close, so that the client's view never precedes the count
 	}
-	if why == RejectedTotal || why == RejectedRate {
+	if why == RejectedTotal {
 		return false
 	}
 	resetConn(victim.Conn)
@@ -375,7 +317,6 @@ type limitedConn struct {
 	address   netip.Prefix
 	item      *evict.Conn[*limitedConn] // nil: it is not closed for others
 	protector string                    // empty: none
-	arrival   *arrival                  // nil: it did not count
 }
 
 // setAddress sets the address of a connection. The caller holds the table's lock.
@@ -445,7 +386,7 @@ func SetClient(conn net.Conn, client netip.Addr) {
 	if c == nil {
 		return
 	}
-	if !c.table.closeFor(c.table.setClient(c, client, time.Now())) {
+	if !c.table.closeFor(c.table.setClient(c, client)) {
 		resetConn(c.Conn)
 	}
 }

@@ -134,7 +134,7 @@ func TestLimitListenerDefaults(t *testing.T) {
 	t.Parallel()
 	q := new(queue)
 	closed := make(map[Rejection]int)
-	l := LimitListener(q, ConnLimits{PerSecond: 10_000, OnReject: func(why Rejection) { closed[why]++ }}).(*limitListener)
+	l := LimitListener(q, ConnLimits{OnReject: func(why Rejection) { closed[why]++ }}).(*limitListener)
 	for i := range 20 * 300 {
 		q.add(netip.AddrFrom4([4]byte{198, 51, 100, byte(i / 300)}).String())
 		if _, err := l.Accept(); err != nil {
@@ -149,15 +149,8 @@ func TestLimitListenerDefaults(t *testing.T) {
 // tableModel is the naive reference of connTable, for addresses of different networks: it
 // looks at all connections.
 type tableModel struct {
-	limits   ConnLimits
-	all      []*modelConn
-	arrivals []modelArrival // of the last second, that were not protected
-}
-
-type modelArrival struct {
-	conn    *modelConn
-	address netip.Addr
-	at      int // the step
+	limits ConnLimits
+	all    []*modelConn
 }
 
 type modelConn struct {
@@ -166,37 +159,6 @@ type modelConn struct {
 	token    string
 	progress int // the step
 	called   int // the step of the last call with the token
-}
-
-// stepsPerSecond is the unit of simulated time.
-const stepsPerSecond = 60
-
-func at(step int) time.Time {
-	return time.Unix(1000, 0).Add(time.Duration(step) * time.Second / stepsPerSecond)
-}
-
-// arrive reports whether the rate permits a connection: those of the last second are few, or
-// its address is not the one with most of them.
-func (m *tableModel) arrive(c *modelConn, step int) bool {
-	if m.isProxy(c) {
-		return true
-	}
-	m.arrivals = slices.DeleteFunc(m.arrivals, func(a modelArrival) bool { return step-a.at >= stepsPerSecond })
-	count := make(map[netip.Addr]int)
-	var most netip.Addr // of those with equally many, the one whose first arrival is the oldest
-	for _, a := range m.arrivals {
-		count[a.address]++
-	}
-	for _, a := range m.arrivals {
-		if count[a.address] > count[most] {
-			most = a.address
-		}
-	}
-	if len(m.arrivals) >= m.limits.PerSecond && most == c.address {
-		return false
-	}
-	m.arrivals = append(m.arrivals, modelArrival{c, c.address, step})
-	return true
 }
 
 func (m *tableModel) isProxy(c *modelConn) bool {
@@ -251,7 +213,6 @@ func (m *tableModel) remove(c *modelConn) {
 // protect is a call with a token, at a step.
 func (m *tableModel) protect(c *modelConn, token string, most, step int) {
 	c.token, c.progress, c.called = token, step, step
-	m.arrivals = slices.DeleteFunc(m.arrivals, func(a modelArrival) bool { return a.conn == c })
 	same := filter(m.all, func(o *modelConn) bool { return o.token == token })
 	if len(same) <= most {
 		return
@@ -269,7 +230,7 @@ func TestConnTable(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		m := &tableModel{limits: ConnLimits{
-			Total: 4 + rnd.IntN(40), PerAddress: 1 + rnd.IntN(20), PerSecond: 5 + rnd.IntN(20), TrustedProxies: []netip.Prefix{netip.PrefixFrom(proxy, 32)},
+			Total: 4 + rnd.IntN(40), PerAddress: 1 + rnd.IntN(20), TrustedProxies: []netip.Prefix{netip.PrefixFrom(proxy, 32)},
 		}}
 		table := &connTable{limits: m.limits, protectors: make(map[string][]*limitedConn)}
 		address := func() netip.Addr {
@@ -293,11 +254,8 @@ func TestConnTable(t *testing.T) {
 			switch kind := rnd.IntN(10); {
 			case c == nil || kind < 4:
 				c = &modelConn{conn: &limitedConn{table: table}, address: address(), progress: step}
-				want, wantWhy := c, RejectedRate
-				if m.arrive(c, step) {
-					want, wantWhy = m.makeRoom(c, len(m.all) >= m.limits.Total)
-				}
-				got, why := table.add(c.conn, c.address, at(step))
+				want, wantWhy := m.makeRoom(c, len(m.all) >= m.limits.Total)
+				got, why := table.add(c.conn, c.address)
 				check(step, got, why, want, wantWhy)
 				if want != c {
 					m.remove(want)
@@ -317,11 +275,8 @@ func TestConnTable(t *testing.T) {
 					continue
 				}
 				c.address, c.progress = client, step
-				want, wantWhy := c, RejectedRate
-				if m.arrive(c, step) {
-					want, wantWhy = m.makeRoom(c, false)
-				}
-				got, why := table.setClient(c.conn, client, at(step))
+				want, wantWhy := m.makeRoom(c, false)
+				got, why := table.setClient(c.conn, client)
 				check(step, got, why, want, wantWhy)
 				m.remove(want)
 			default:
@@ -338,7 +293,7 @@ func TestConnTable(t *testing.T) {
 			}
 		}
 	}
-	for _, why := range []Rejection{RejectedTotal, RejectedRate, EvictedTotal, EvictedAddress, EvictedProtected} {
+	for _, why := range []Rejection{RejectedTotal, EvictedTotal, EvictedAddress, EvictedProtected} {
 		if seen[why] == 0 {
 			t.Errorf("no connection was closed for %s", why)
 		}

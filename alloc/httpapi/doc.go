@@ -73,9 +73,7 @@
 // connection takes the place of one that has brought no valid token: of the address, the /24
 // (/48) or the /16 (/32) with most of these, the one without progress for longest. A player's
 // token protects the connections of its last 8 calls, a backend's those of its last 64. If
-// nearly all connections are protected, one of them ends. Beyond 256 new connections a second
-// for each processor that brought no token, the network with most of them gets no more.
-// [NewServer] bounds the time and the
+// nearly all connections are protected, one of them ends. [NewServer] bounds the time and the
 // bytes of each: 5 s for headers of 8 KiB, 10 s for a body of 16 KiB, 10 s for the answer,
 // 30 s idle. The idle connections of a reverse proxy must live longer than the proxy keeps
 // them: set http.Server.IdleTimeout for these, and ConnLimits.IdleTimeout for others.
@@ -96,6 +94,5 @@
 // processes together, and for each alone when it fails; a guesser may still make one more
 // failed join at each. The results of Config.Authenticate are not cached. A flood
 // from a client's own address that opens as many connections as the limit of an address
-// before the client has sent its token, or more a second than ConnLimits.PerSecond, closes
-// that client's connection.
+// before the client has sent its token closes that client's connection.
 package httpapi

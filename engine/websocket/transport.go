@@ -245,7 +245,7 @@ type Config struct {
 	MaxConns int
 	// MaxConnsPerAddress is the largest number of open connections from one IPv4
 	// address or IPv6 /56. One more ends the oldest of them that has bound no
-	// allocation, or is refused. Default 256; negative: MaxConns.
+	// allocation, or is refused. Default 64; negative: MaxConns.
 	MaxConnsPerAddress int
 	// TrustedProxies are the networks of the reverse proxies whose header
 	// X-Forwarded-For is used. Connections of a proxy that sends none count

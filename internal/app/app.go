@@ -265,11 +265,7 @@ func (a *App) openAPI() error {
 	a.trace(a.api)
 	a.addComponent(component{"api", a.api.serve, func() error { return a.api.listener.Close() }})
 	if a.opts.Mode != Dev {
-		limits := connLimits(c, &a.rejected, a.opts.Logger)
-		if a.processors != nil { // GOMAXPROCS has the threads of workers besides.
-			limits.PerSecond = httpapi.ConnectionsPerProcessor * a.processors.usable
-		}
-		a.api.listener = httpapi.LimitListener(a.api.listener, limits)
+		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.rejected, a.opts.Logger))
 		a.api.server.IdleTimeout = max(c.HTTPIdleTimeout, c.ProxyIdleTimeout)
 	}
 	if c.ProxyProtocol {

@@ -366,7 +366,7 @@ func (a *App) hasMemory() bool { return a.memory == nil || a.memory.Admit() }
 // rejections count connections to the API that were closed: above the limit, for a newer one,
 // and of a proxy without a PROXY header.
 type rejections struct {
-	total, rate                                    atomic.Uint64 // unread
+	total                                          atomic.Uint64 // unread
 	evictedTotal, evictedAddress, evictedProtected atomic.Uint64
 	header                                         atomic.Uint64
 
@@ -380,8 +380,6 @@ func (r *rejections) note(log *slog.Logger, why httpapi.Rejection, now time.Time
 	switch why {
 	case httpapi.RejectedTotal:
 		r.total.Add(1)
-	case httpapi.RejectedRate:
-		r.rate.Add(1)
 	case httpapi.EvictedTotal:
 		r.evictedTotal.Add(1)
 	case httpapi.EvictedAddress:
@@ -438,7 +436,7 @@ func trustedProxies(c *config.Config) []netip.Prefix {
 // process returns the metrics of the process.
 func (a *App) process() metrics.Process {
 	p := metrics.Process{
-		RefusedTotal: a.rejected.total.Load(), RefusedRate: a.rejected.rate.Load(),
+		RefusedTotal:  a.rejected.total.Load(),
 		RefusedHeader: a.rejected.header.Load(), EvictedTotal: a.rejected.evictedTotal.Load(),
 		EvictedAddress: a.rejected.evictedAddress.Load(), EvictedProtected: a.rejected.evictedProtected.Load(),
 		AcceptFailed: a.accepting.failed.Load(),

@@ -114,22 +114,6 @@ func (s *Networks[V]) FirstOf(address netip.Prefix) *Conn[V] {
 	return nil
 }
 
-// InFullest reports whether an address belongs to the network with most connections for its
-// share.
-func (s *Networks[V]) InFullest(address netip.Prefix) bool {
-	n := &s.root
-	for len(n.parts) > 0 {
-		n = n.parts[0]
-		if n.key.prefix != containing(address, n.key.level) {
-			return false
-		}
-		if n.score == n.count*levels[n.key.level].weight {
-			return true
-		}
-	}
-	return false
-}
-
 // network returns the network of an address, which is new if it has no connection.
 func (s *Networks[V]) network(address netip.Prefix) *network[V] {
 	if s.all == nil {

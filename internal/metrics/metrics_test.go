@@ -105,7 +105,7 @@ func stats(base uint64) engine.Stats {
 func process() Process {
 	return Process{
 		MaxAllocations: 31, Awaited: 32, Lost: 33, Storing: true, ForeignSockets: 34, MemoryLimit: 35, MemoryTight: true,
-		MemoryRefused: 36, RefusedTotal: 37, RefusedRate: 38, RefusedHeader: 39,
+		MemoryRefused: 36, RefusedTotal: 37, RefusedHeader: 39,
 		EvictedTotal: 43, EvictedAddress: 44, EvictedProtected: 45,
 		AcceptFailed: 40,
 		UDP:          machine.UDP{Known: true, QueueFull: 40, ChecksumErrors: 41, SendDrops: 42},
@@ -164,7 +164,6 @@ func TestRelayMetrics(t *testing.T) {
 		"ferry_memory_short":                                                          1,
 		`ferry_allocations_refused_total{reason="memory"}`:                            36,
 		`ferry_http_connections_refused_total{reason="total"}`:                        37,
-		`ferry_http_connections_refused_total{reason="rate"}`:                         38,
 		`ferry_http_connections_refused_total{reason="proxy_header"}`:                 39,
 		`ferry_http_connections_refused_total{reason="evicted_total"}`:                43,
 		`ferry_http_connections_refused_total{reason="evicted_address"}`:              44,

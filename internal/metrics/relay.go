@@ -151,8 +151,6 @@ type Process struct {
 	// RefusedTotal counts connections to the API that were closed unread because of the
 	// limit.
 	RefusedTotal uint64
-	// RefusedRate counts those that were closed unread since too many came from their network.
-	RefusedRate uint64
 	// EvictedTotal and EvictedAddress count those that were closed for a newer one, at that
 	// limit and at that of an address, and EvictedProtected those with a valid token.
 	EvictedTotal, EvictedAddress, EvictedProtected uint64
@@ -191,9 +189,8 @@ func (m *Metrics) writeCapacity(w io.Writer) {
 func (m *Metrics) writeProcess(w io.Writer) {
 	st := m.cfg.Process()
 	var p page
-	p.family("ferry_http_connections_refused_total", counter, "Connections to the API that were closed, by reason: unread, for the limit in total, the rate of their network or a missing PROXY header; or evicted for a newer one, at the limit in total or of an address without a valid token, or protected by one.")
+	p.family("ferry_http_connections_refused_total", counter, "Connections to the API that were closed, by reason: unread, for the limit in total or a missing PROXY header; or evicted for a newer one, at the limit in total or of an address without a valid token, or protected by one.")
 	p.sample("ferry_http_connections_refused_total", st.RefusedTotal, "reason", "total")
-	p.sample("ferry_http_connections_refused_total", st.RefusedRate, "reason", "rate")
 	p.sample("ferry_http_connections_refused_total", st.RefusedHeader, "reason", "proxy_header")
 	p.sample("ferry_http_connections_refused_total", st.EvictedTotal, "reason", "evicted_total")
 	p.sample("ferry_http_connections_refused_total", st.EvictedAddress, "reason", "evicted_address")

@@ -5,8 +5,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,52 +84,4 @@ func TestAttackWebSocketProbe(t *testing.T) {
 	if answers.Load() == 0 {
 		t.Error("no probe was answered: this run decides nothing")
 	}
-}
-
-// TestAttackWebSocketReconnect verifies that a client that opens WebSockets again and again
-// without BIND gets a bounded number of handshakes, and keeps no other player out.
-func TestAttackWebSocketReconnect(t *testing.T) {
-	const (
-		workers  = 16
-		arrivals = 512 // 256 for each processor of the relay
-		upgrade  = "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
-			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-	)
-	l := newLab(t, func(c *RelayConfig) {
-		c.Env = append(c.Env, "GOMAXPROCS=2")
-		c.directly("game")
-	})
-	begin, used := time.Now(), l.metric("process_cpu_seconds_total")
-	var tried atomic.Int64
-	reconnect := func(ctx context.Context) error {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: firstAttacker.AsSlice()}, Timeout: time.Second}
-		for ctx.Err() == nil {
-			conn, err := d.DialContext(ctx, "tcp", RelayAddr.String())
-			tried.Add(1)
-			if err != nil {
-				continue
-			}
-			_ = conn.SetDeadline(time.Now().Add(time.Second))
-			_, _ = io.WriteString(conn, upgrade)
-			_, _ = conn.Read(make([]byte, 512))
-			_ = conn.(*net.TCPConn).SetLinger(0)
-			_ = conn.Close()
-		}
-		return nil
-	}
-	for range workers {
-		l.background(func(ctx context.Context) { _ = l.net.Clients.Do(func() error { return reconnect(ctx) }) })
-	}
-	j := l.honestJoins("ws", playersFrom(FirstClient, 4)...)
-	pause(t.Context(), time.Until(begin.Add(*attackDuration)))
-	opened, n := l.metric("ferry_websocket_opened_total"), tried.Load()
-	took, cpu := time.Since(begin), l.metric("process_cpu_seconds_total")-used
-	most := arrivals*(took.Seconds()+1) + 4
-	r := j.result("WebSockets again and again, without BIND", perSecond(float64(n)/took.Seconds(), "tries"),
-		fmt.Sprintf("%.0f handshakes, limit %.0f; %.2f ms of processor for each try", opened, most, 1000*cpu/float64(max(n, 1))))
-	r.damage = r.damage || opened > most
-	if *long && float64(n) < 1.2*most {
-		t.Error("the generator was too slow: this run decides nothing")
-	}
-	recordAttack(t, r)
 }
