@@ -158,13 +158,16 @@ func TestAuto(t *testing.T) {
 	}
 	end := runPath(t, p)
 	on := func() bool { p.Resume(p.Generation()); c := p.Counts(); return c.On && len(c.Interfaces) == 1 }
-	if on() || !strings.Contains(p.Counts().OffBecause, "no Ethernet interface that is up has a listen address") {
+	waits := func() bool {
+		return !on() && strings.Contains(p.Counts().OffBecause, "no Ethernet interface that is up has a listen address")
+	}
+	if !waits() {
 		t.Errorf("before there is an interface: %+v", p.Counts())
 	}
 	addLink(t)
 	testkit.Eventually(t, "it serves the interface that came later", on)
 	ip(t, "link set wan down")
-	testkit.Eventually(t, "it is off", func() bool { return !on() })
+	testkit.Eventually(t, "it is off", waits) // and not only since next hops are looked up
 	ip(t, "link set wan up")
 	testkit.Eventually(t, "it is on again", on)
 	end()
@@ -189,9 +192,9 @@ func runPath(t *testing.T, p *Path) (end func()) {
 	}
 }
 
-// TestMigrate: the program of another process at a driver is replaced when that has ended, with
+// TestReplace: the program of another process at a driver is replaced when that has ended, with
 // its attachment, or, if that is of an older version, without it.
-func TestMigrate(t *testing.T) {
+func TestReplace(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
