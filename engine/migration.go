@@ -493,12 +493,9 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 	if err != nil {
 		return err
 	}
-	h, err := c.insert(m, tick(now))
-	if err != nil {
-		return alloc.ErrFull // The table has no other reason.
+	if err := c.addReservation(m, old, now); err != nil {
+		return err
 	}
-	c.addRecord(h)
-	c.replaceAllocations(old)
 	x.Player, x.Individual = a.Player, m.individual
 	s.candidates[former] = append(s.candidates[former], x)
 	s.places[x.ID] = former

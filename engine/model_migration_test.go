@@ -279,17 +279,10 @@ func (m *model) grant(place, yields mID, c, card *mReservation) bool {
 	if a := m.allocs[yields]; a != nil {
 		m.end(a)
 	}
-	old, ok := m.replaced(card)
-	if !ok {
+	if !m.add(card) {
 		m.cover("migration: a player with too many hosts")
 		return false
 	}
-	card.boot = m.boot
-	m.enter(card)
-	for _, a := range old {
-		m.end(a)
-	}
-	m.known[card.data] = mData{card, false}
 	player := m.allocs[c.id]
 	m.candidates[place] = append(m.candidates[place], mCandidate{card.id, c.id, c.player, player.individual})
 	m.places[card.id] = place

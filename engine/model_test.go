@@ -222,6 +222,11 @@ func (m *model) reserve(c *mReservation) bool {
 			return false
 		}
 	}
+	return m.add(c)
+}
+
+// add adds a reservation, unless its player has too many.
+func (m *model) add(c *mReservation) bool {
 	old, ok := m.replaced(c)
 	if !ok {
 		return false

@@ -191,6 +191,11 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 	if !c.hasSessionRoom(m) {
 		return alloc.ErrFull
 	}
+	return c.addReservation(m, old, now)
+}
+
+// addReservation adds an allocation that yieldingAllocations permits, in place of old ones.
+func (c *control) addReservation(m *claims, old []table.Handle, now int64) error {
 	h, err := c.insert(m, tick(now))
 	if err != nil {
 		return alloc.ErrFull // The table has no other reason.
