@@ -62,6 +62,8 @@ func OpenUDP(local netip.AddrPort) (Link, error) {
 		in:    conn.NewRecvBatch(),
 		out:   conn.NewSendBatch(udpBatch),
 		slab:  make([]byte, udpBatch*MaxDatagram),
+
+		sources: sources{wildcard: local.Addr().IsUnspecified()},
 	}, nil
 }
 
@@ -70,6 +72,7 @@ func OpenUDP(local netip.AddrPort) (Link, error) {
 // chooses, and follows a change of the network. Two maps bound it: when the newer one is full, the
 // older one is dropped, with the peers that it has alone.
 type sources struct {
+	wildcard     bool // else the socket has one address, and nothing is kept
 	newer, older map[netip.AddrPort]uint16
 }
 
@@ -77,12 +80,18 @@ type sources struct {
 const maxSources = 8192
 
 func (s *sources) receive(peer netip.AddrPort, local uint16) {
+	if !s.wildcard || local == 0 {
+		return
+	}
 	if old, known := s.find(peer); !known || old != 0 && old != local {
 		s.set(peer, local)
 	}
 }
 
 func (s *sources) send(peer netip.AddrPort) uint16 {
+	if !s.wildcard {
+		return 0
+	}
 	local, known := s.find(peer)
 	if !known {
 		s.set(peer, 0)
@@ -124,9 +133,7 @@ func (u *udp) Receive(b []byte) Event {
 			u.stats.Discarded++
 			continue
 		}
-		if local := from.Local(); local != 0 {
-			u.sources.receive(addr, local)
-		}
+		u.sources.receive(addr, from.Local())
 		u.stats.Received++
 		u.stats.ReceivedBytes += uint64(len(pkt))
 		return Event{Kind: Datagram, Addr: address.FromUDP(addr), N: copy(b, pkt)}
