@@ -250,30 +250,25 @@ type advertiser struct {
 
 // ReserveHost implements alloc.Relay.
 func (a advertiser) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
-	if !a.room() {
-		return alloc.Reservation{}, alloc.ErrFull
-	}
-	res, err := a.Server.ReserveHost(ctx, r)
-	res.Endpoints = a.endpoints
-	return res, err
+	return withEndpoints(ctx, a, r, a.Server.ReserveHost)
 }
 
 // ReserveJoiner implements alloc.Relay.
 func (a advertiser) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
-	if !a.room() {
-		return alloc.Reservation{}, alloc.ErrFull
-	}
-	res, err := a.Server.ReserveJoiner(ctx, r)
-	res.Endpoints = a.endpoints
-	return res, err
+	return withEndpoints(ctx, a, r, a.Server.ReserveJoiner)
 }
 
 // MigrateHost implements alloc.MigrationRelay.
 func (a advertiser) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
+	return withEndpoints(ctx, a, r, a.Server.MigrateHost)
+}
+
+// withEndpoints makes a reservation with the endpoints of a, if there is room.
+func withEndpoints[R any](ctx context.Context, a advertiser, r R, reserve func(context.Context, R) (alloc.Reservation, error)) (alloc.Reservation, error) {
 	if !a.room() {
 		return alloc.Reservation{}, alloc.ErrFull
 	}
-	res, err := a.Server.MigrateHost(ctx, r)
+	res, err := reserve(ctx, r)
 	res.Endpoints = a.endpoints
 	return res, err
 }
