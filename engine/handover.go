@@ -81,7 +81,7 @@ func (s *Server) Offer(ctx context.Context) (o Offer, err error) {
 	}
 	recovering, places := false, 0
 	err = s.onControl(ctx, func(c *control) {
-		recovering, places = c.shared.recovering(c.shared.clock()), len(c.migrations.vacancies)+len(c.migrations.places)
+		recovering, places = c.shared.recovering(c.shared.clock()), len(c.migrations.running)+len(c.migrations.places)
 	})
 	if err != nil {
 		return Offer{}, err

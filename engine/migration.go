@@ -32,8 +32,8 @@ const (
 	retryAfter = time.Second
 )
 
-// vacancy is the place of a host that has left. It is stored as JSON in a handover.
-type vacancy struct {
+// migration is the place of a host that has left. It is stored as JSON in a handover.
+type migration struct {
 	Host           proto.AllocationID
 	Tenant         uint64
 	Player         [16]byte // the host's
@@ -63,8 +63,8 @@ type migrations struct {
 	silence    table.Tick // after which a host may be replaced that has not ended
 	bindWithin table.Tick // Config.BindTimeout
 	most       int        // candidates of one host
-	vacancies  map[proto.AllocationID]*vacancy
-	queue      []proto.AllocationID // vacancies of hosts that have ended, the oldest first
+	running    map[proto.AllocationID]*migration
+	queue      []proto.AllocationID // hosts of running that have ended, the oldest first
 	// candidates are those of a host that has left or was silent.
 	candidates map[proto.AllocationID][]candidate
 	// places has the former host of each candidate and of each new host, as long as the
@@ -76,14 +76,14 @@ func newMigrations(cfg *Config) migrations {
 	return migrations{
 		window: cfg.HostMigrationWindow.Milliseconds(), silence: ticks(or(cfg.HostMigrationSilence, DefaultHostMigrationSilence)),
 		bindWithin: cfg.rules().bindWithin, most: maxCandidates,
-		vacancies: make(map[proto.AllocationID]*vacancy), candidates: make(map[proto.AllocationID][]candidate),
+		running: make(map[proto.AllocationID]*migration), candidates: make(map[proto.AllocationID][]candidate),
 		places: make(map[proto.AllocationID]proto.AllocationID),
 	}
 }
 
-// vacancyOf returns the place of a host that has left, or nil.
-func (s *migrations) vacancyOf(host proto.AllocationID, now int64) *vacancy {
-	if v := s.vacancies[host]; v != nil && (v.Until == 0 || now < v.Until) {
+// migrationOf returns the place of a host that has left, or nil.
+func (s *migrations) migrationOf(host proto.AllocationID, now int64) *migration {
+	if v := s.running[host]; v != nil && (v.Until == 0 || now < v.Until) {
 		return v
 	}
 	return nil
@@ -92,7 +92,7 @@ func (s *migrations) vacancyOf(host proto.AllocationID, now int64) *vacancy {
 // lastHost returns the host that was the last one to be bound in the place of a host, or in
 // that of its new host, and so on.
 func (s *migrations) lastHost(host proto.AllocationID, now int64) proto.AllocationID {
-	for v := s.vacancyOf(host, now); v != nil && !v.NewHost.IsZero(); v = s.vacancyOf(host, now) {
+	for v := s.migrationOf(host, now); v != nil && !v.NewHost.IsZero(); v = s.migrationOf(host, now) {
 		host = v.NewHost
 	}
 	return host
@@ -108,7 +108,7 @@ func (s *migrations) codeOf(id proto.AllocationID) string {
 	if i := slices.IndexFunc(s.candidates[former], func(x candidate) bool { return x.ID == id }); i >= 0 {
 		return s.candidates[former][i].Code
 	}
-	if v := s.vacancies[former]; v != nil {
+	if v := s.running[former]; v != nil {
 		return v.Code
 	}
 	return ""
@@ -126,7 +126,7 @@ func (c *control) noteUnlink(from, joiner, host *table.Entry, now table.Tick) {
 // removes no player.
 func (c *control) noteRemoval(from, joiner *table.Entry, now table.Tick) {
 	j, h := c.shared.table.Account(joiner.Handle), c.shared.table.Account(from.Handle)
-	if from.Role != table.RoleHost || j.RemovedByHost || c.migrations.vacancies[from.ID] != nil {
+	if from.Role != table.RoleHost || j.RemovedByHost || c.migrations.running[from.ID] != nil {
 		return
 	}
 	j.RemovedByHost = true
@@ -145,7 +145,7 @@ func isLeaving(unlinked, heard table.Tick) bool {
 
 // isPlayerOf reports whether a joiner is a player of its host, which has left so. A host that
 // leaves disconnects most of its players, or none; one that removes a player keeps the others.
-func (c *control) isPlayerOf(joiner *table.Entry, host *vacancy) bool {
+func (c *control) isPlayerOf(joiner *table.Entry, host *migration) bool {
 	if joiner.Link != 0 {
 		return true // It names the host of its match, also if that has ended.
 	}
@@ -179,15 +179,15 @@ func (c *control) beginMigration(host *table.Entry, why EndReason) bool {
 	}
 	s.removeCandidate(host.ID)
 	now := c.shared.clock()
-	v := s.vacancies[host.ID]
+	v := s.running[host.ID]
 	if why == EndOperator || !host.Is(table.EverBound) || v == nil && !c.hasPlayers(host, now) && why != EndMigrated {
-		delete(s.vacancies, host.ID)
+		delete(s.running, host.ID)
 		c.endCandidates(host.ID, proto.AllocationID{})
 		return false
 	}
 	if v == nil {
-		v = c.newVacancy(host)
-		s.vacancies[host.ID] = v
+		v = c.newMigration(host)
+		s.running[host.ID] = v
 	}
 	if len(s.queue) == maxMigrations {
 		c.endMigration()
@@ -203,14 +203,14 @@ func (c *control) hasPlayers(host *table.Entry, now int64) bool {
 	a := c.shared.table.Account(host.Handle)
 	heard, _ := c.shared.table.LastSeen(host.Handle)
 	former, took := c.migrations.places[host.ID]
-	return a.Links > 0 || isLeaving(a.UnlinkedAt, heard) || len(c.migrations.candidates[host.ID]) > 0 || took && c.migrations.vacancyOf(former, now) != nil
+	return a.Links > 0 || isLeaving(a.UnlinkedAt, heard) || len(c.migrations.candidates[host.ID]) > 0 || took && c.migrations.migrationOf(former, now) != nil
 }
 
-// newVacancy returns the place of a host as if it had left now.
-func (c *control) newVacancy(host *table.Entry) *vacancy {
+// newMigration returns the place of a host as if it had left now.
+func (c *control) newMigration(host *table.Entry) *migration {
 	a := c.shared.table.Account(host.Handle)
 	heard, _ := c.shared.table.LastSeen(host.Handle)
-	return &vacancy{
+	return &migration{
 		Host: host.ID, Tenant: a.Tenant, Player: a.Player, MaxConnections: a.MaxConnections,
 		Heard: heard, Links: a.Links, Removals: a.Removals,
 	}
@@ -220,7 +220,7 @@ func (c *control) newVacancy(host *table.Entry) *vacancy {
 func (c *control) endMigrations(now int64) bool {
 	s := &c.migrations
 	for range migrationsPerCall {
-		if len(s.queue) == 0 || s.vacancies[s.queue[0]].Until > now {
+		if len(s.queue) == 0 || s.running[s.queue[0]].Until > now {
 			return false
 		}
 		c.endMigration()
@@ -232,8 +232,8 @@ func (c *control) endMigrations(now int64) bool {
 func (c *control) endMigration() {
 	s := &c.migrations
 	host := s.queue[0]
-	delete(s.places, s.vacancies[host].NewHost)
-	delete(s.vacancies, host)
+	delete(s.places, s.running[host].NewHost)
+	delete(s.running, host)
 	if s.queue = s.queue[1:]; len(s.queue) == 0 {
 		s.queue = nil
 	}
@@ -269,7 +269,7 @@ func (c *control) endCandidates(host, winner proto.AllocationID) {
 }
 
 // joinError returns the error of a join to a host that has left.
-func (v *vacancy) joinError() error {
+func (v *migration) joinError() error {
 	if v.NewHost.IsZero() {
 		return alloc.MigrationWaitError{Reason: "the host has left, and no player has taken its place yet", RetryAfter: retryAfter}
 	}
@@ -278,7 +278,7 @@ func (v *vacancy) joinError() error {
 
 // checkHost returns the error of a join to a host, or nil.
 func (c *control) checkHost(host proto.AllocationID, tenant uint64, now int64) error {
-	v := c.migrations.vacancyOf(host, now)
+	v := c.migrations.migrationOf(host, now)
 	e, ok := c.shared.table.ByID(host)
 	switch {
 	case v != nil && v.Tenant == tenant:
@@ -355,7 +355,7 @@ func (s *Server) sealCandidate(c *control, t *claims, player []byte, r *alloc.Mi
 
 // connectionsOf returns the maximum of connections of a host that is live or has left.
 func (c *control) connectionsOf(host proto.AllocationID) uint16 {
-	if v := c.migrations.vacancies[host]; v != nil {
+	if v := c.migrations.running[host]; v != nil {
 		return v.MaxConnections
 	}
 	e, _ := c.shared.table.ByID(host)
@@ -380,11 +380,11 @@ func (c *control) placeFor(t *claims, host proto.AllocationID, now int64) (proto
 	if s.lastHost(host, now) != last {
 		return none, alloc.ErrNotFound // It is the host of another match.
 	}
-	v := s.vacancyOf(t.match, now)
+	v := s.migrationOf(t.match, now)
 	if v != nil && !c.isPlayerOf(&player, v) {
 		return none, alloc.ErrNotFound
 	}
-	if s.vacancyOf(last, now) == nil {
+	if s.migrationOf(last, now) == nil {
 		if err := c.checkSilence(last, v == nil, &player, now); err != nil {
 			return none, err
 		}
@@ -407,7 +407,7 @@ func (c *control) checkSilence(id proto.AllocationID, own bool, player *table.En
 	switch {
 	case !own && !silent:
 		return alloc.HostPresentError{Host: id}
-	case !own || c.isPlayerOf(player, c.newVacancy(&host)):
+	case !own || c.isPlayerOf(player, c.newMigration(&host)):
 	case a.RemovedByHost && (silent || !isLeaving(a.UnlinkedAt, heard)), a.UnlinkedAt == 0:
 		return alloc.ErrNotFound
 	case !a.RemovedByHost:
@@ -509,7 +509,7 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 // the place of a host that is not free any more. It then ends the reservation.
 func (c *control) refusesCandidate(e *table.Entry, now int64) bool {
 	former, ok := c.migrations.places[e.ID]
-	if !ok || e.Is(table.EverBound) || c.migrations.vacancyOf(former, now) != nil {
+	if !ok || e.Is(table.EverBound) || c.migrations.migrationOf(former, now) != nil {
 		return false
 	}
 	if host, live := c.shared.table.ByID(former); live && c.isSilent(&host, now) {
@@ -530,14 +530,14 @@ func (c *control) takeOver(e *table.Entry) {
 	winner := s.candidates[former][i]
 	c.endCandidates(former, e.ID)
 	s.removeCandidate(e.ID)
-	v := s.vacancies[former]
+	v := s.running[former]
 	if host, live := c.shared.table.ByID(former); live {
 		why := EndMigrated
 		if v != nil {
 			why = EndClosed // It has said that it leaves.
 		}
 		c.end(host.Handle, why)
-		v = s.vacancies[former]
+		v = s.running[former]
 	}
 	v.NewHost, v.Code = e.ID, winner.Code
 	s.places[e.ID] = former
@@ -567,7 +567,7 @@ func (c *control) leave(r *alloc.LeaveRequest, now int64) error {
 	isOwner := func(tenant uint64, player [16]byte) bool {
 		return tenant == r.Tenant.Hash() && (r.Player == alloc.PlayerHash{} || r.Player == player)
 	}
-	if v := c.migrations.vacancyOf(r.Host, now); v != nil {
+	if v := c.migrations.migrationOf(r.Host, now); v != nil {
 		if !isOwner(v.Tenant, v.Player) {
 			return alloc.ErrNotFound
 		}
@@ -587,13 +587,13 @@ func (c *control) leave(r *alloc.LeaveRequest, now int64) error {
 		c.end(host.Handle, EndClosed)
 		return nil
 	}
-	c.migrations.vacancies[host.ID] = c.newVacancy(&host)
+	c.migrations.running[host.ID] = c.newMigration(&host)
 	return nil
 }
 
 // handedMigrations are the migrations in a handover.
 type handedMigrations struct {
-	Vacancies  []vacancy
+	Running    []migration
 	Candidates []handedCandidates
 }
 
@@ -606,11 +606,11 @@ type handedCandidates struct {
 // hand returns the migrations for another process.
 func (s *migrations) hand() (h handedMigrations) {
 	for _, id := range s.queue { // The oldest first.
-		h.Vacancies = append(h.Vacancies, *s.vacancies[id])
+		h.Running = append(h.Running, *s.running[id])
 	}
-	for _, v := range s.vacancies {
+	for _, v := range s.running {
 		if v.Until == 0 {
-			h.Vacancies = append(h.Vacancies, *v)
+			h.Running = append(h.Running, *v)
 		}
 	}
 	for host, all := range s.candidates {
@@ -624,8 +624,8 @@ func (s *migrations) take(h *handedMigrations) {
 	if s.window == 0 {
 		return
 	}
-	for _, v := range h.Vacancies {
-		s.vacancies[v.Host] = &v
+	for _, v := range h.Running {
+		s.running[v.Host] = &v
 		if v.Until != 0 {
 			s.queue = append(s.queue, v.Host)
 		}

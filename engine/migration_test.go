@@ -287,7 +287,7 @@ func TestMigrationTakeOver(t *testing.T) {
 			r.bind(x, udpN(70), 1)
 			r.link(x, udpN(70))
 			r.each(time.Second, 61*time.Second, func(int) { r.feed(udpN(50), pingMessage(cards[2].id)) })
-			if len(r.over) != 1 || r.over[0].Host != proto.AllocationID(r.host.id) || len(r.control.migrations.places)+len(r.control.migrations.vacancies) != 0 {
+			if len(r.over) != 1 || r.over[0].Host != proto.AllocationID(r.host.id) || len(r.control.migrations.places)+len(r.control.migrations.running) != 0 {
 				t.Errorf("over: %+v; left: %+v", r.over, r.control.migrations)
 			}
 			r.wantErrors(r.host, none)

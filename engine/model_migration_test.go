@@ -19,8 +19,8 @@ const (
 	mMaxCandidates        = 2
 )
 
-// mVacancy is the place of a host that has left.
-type mVacancy struct {
+// mMigration is the place of a host that has left.
+type mMigration struct {
 	tenant, player string
 	max            int
 	heard          int64 // tick
@@ -39,7 +39,7 @@ type mCandidate struct {
 
 // mMigrations is what the relay knows of hosts that have left.
 type mMigrations struct {
-	vacancies  map[mID]*mVacancy
+	running    map[mID]*mMigration
 	candidates map[mID][]mCandidate // by the former host
 	places     map[mID]mID          // the former host of each candidate and new host
 	// began and playerEnded are the ticks in which hosts and players ended, by host. Of a host
@@ -52,7 +52,7 @@ type mMigrations struct {
 
 func newMMigrations() mMigrations {
 	return mMigrations{
-		vacancies: map[mID]*mVacancy{}, candidates: map[mID][]mCandidate{}, places: map[mID]mID{},
+		running: map[mID]*mMigration{}, candidates: map[mID][]mCandidate{}, places: map[mID]mID{},
 		began: map[mID]int64{}, playerEnded: map[mID]int64{}, unsure: map[mID]bool{},
 	}
 }
@@ -67,8 +67,8 @@ type mMatch struct {
 	candidateAt int64 // tick of a player's first reservation for its host's place
 }
 
-func (m *model) vacancyOf(host mID) *mVacancy {
-	if v := m.vacancies[host]; v != nil && (v.until == 0 || m.now < v.until) {
+func (m *model) migrationOf(host mID) *mMigration {
+	if v := m.running[host]; v != nil && (v.until == 0 || m.now < v.until) {
 		return v
 	}
 	return nil
@@ -76,7 +76,7 @@ func (m *model) vacancyOf(host mID) *mVacancy {
 
 // lastHost is who has the place of a host, or of who had it, and so on.
 func (m *model) lastHost(host mID) mID {
-	if v := m.vacancyOf(host); v != nil && v.newHost != (mID{}) {
+	if v := m.migrationOf(host); v != nil && v.newHost != (mID{}) {
 		return m.lastHost(v.newHost)
 	}
 	return host
@@ -98,7 +98,7 @@ func (m *model) closes(a, peer *mAlloc, at int64) {
 
 // removes notes a DISCONNECT of a host that has not left.
 func (m *model) removes(a, joiner *mAlloc, at int64) {
-	if a.role != "host" || joiner == nil || joiner.role != "joiner" || joiner.removed || m.vacancies[a.id] != nil {
+	if a.role != "host" || joiner == nil || joiner.role != "joiner" || joiner.removed || m.running[a.id] != nil {
 		return
 	}
 	joiner.removed = true
@@ -110,7 +110,7 @@ func (m *model) removes(a, joiner *mAlloc, at int64) {
 }
 
 // plays reports whether a joiner is a player of its host, which has left so, or may have.
-func (m *model) plays(a *mAlloc, v *mVacancy) bool {
+func (m *model) plays(a *mAlloc, v *mMigration) bool {
 	switch {
 	case a.links[a.match], a.leftBehind:
 		return true
@@ -131,8 +131,8 @@ func (m *model) isSilent(host *mAlloc) bool {
 	return host.bound && m.now/250 > m.settle && m.isOver(host.received, mHostMigrationSilence)
 }
 
-func (m *model) newVacancy(a *mAlloc) *mVacancy {
-	return &mVacancy{
+func (m *model) newMigration(a *mAlloc) *mMigration {
+	return &mMigration{
 		tenant: a.tenant, player: a.player, max: a.max, heard: a.received / 250, links: len(a.links), removals: a.removals,
 	}
 }
@@ -151,16 +151,16 @@ func (m *model) ends(a *mAlloc) {
 	for id := range a.links {
 		m.allocs[id].leftBehind = true
 	}
-	v := m.vacancies[a.id]
+	v := m.running[a.id]
 	former := m.places[a.id]
-	if !a.bound || v == nil && len(a.links) == 0 && len(m.candidates[a.id]) == 0 && (a.unlinked == 0 || a.received/250 > a.unlinked+8) && m.vacancyOf(former) == nil {
-		delete(m.vacancies, a.id)
+	if !a.bound || v == nil && len(a.links) == 0 && len(m.candidates[a.id]) == 0 && (a.unlinked == 0 || a.received/250 > a.unlinked+8) && m.migrationOf(former) == nil {
+		delete(m.running, a.id)
 		m.endCandidates(a.id, mID{})
 		return
 	}
 	if v == nil {
-		v = m.newVacancy(a)
-		m.vacancies[a.id] = v
+		v = m.newMigration(a)
+		m.running[a.id] = v
 	}
 	v.until = m.now + mHostMigrationWindow
 }
@@ -186,9 +186,9 @@ func (m *model) endCandidates(former, but mID) {
 
 // endMigrations ends what was longer than the window ago.
 func (m *model) endMigrations() {
-	for host, v := range m.vacancies {
+	for host, v := range m.running {
 		if v.until != 0 && m.now >= v.until {
-			delete(m.vacancies, host)
+			delete(m.running, host)
 			delete(m.places, v.newHost)
 			m.endCandidates(host, mID{})
 		}
@@ -208,18 +208,18 @@ func (m *model) migrate(c *mReservation, host mID) (verdict string, place, yield
 		m.cover("migration: of another match")
 		return "none", mID{}, mID{}
 	}
-	v := m.vacancyOf(c.match)
+	v := m.migrationOf(c.match)
 	if v != nil && !m.plays(player, v) {
 		m.cover("migration: of no player of the host")
 		return "none", mID{}, mID{}
 	}
-	if m.vacancyOf(last) == nil {
+	if m.migrationOf(last) == nil {
 		h := m.allocs[last]
 		switch {
 		case h == nil:
 			m.cover("migration: no place is free")
 			return "none", mID{}, mID{}
-		case v == nil && !m.plays(player, m.newVacancy(h)):
+		case v == nil && !m.plays(player, m.newMigration(h)):
 			switch goesOn := h.received/250 > player.unlinked+8; {
 			case player.unlinked == 0 || player.removed && goesOn:
 				m.cover("migration: the host goes on, and has removed the player")
@@ -295,7 +295,7 @@ func (m *model) grant(place, yields mID, c, card *mReservation) bool {
 // mayBind reports whether the place of a candidate is still free.
 func (m *model) mayBind(a *mAlloc) bool {
 	former, ok := m.places[a.id]
-	if !ok || a.bound || m.vacancyOf(former) != nil {
+	if !ok || a.bound || m.migrationOf(former) != nil {
 		return true
 	}
 	host := m.allocs[former]
@@ -312,24 +312,24 @@ func (m *model) takeOver(a *mAlloc) {
 	m.endCandidates(former, a.id)
 	m.removeCandidate(a.id)
 	if host := m.allocs[former]; host != nil {
-		if m.vacancies[former] == nil {
+		if m.running[former] == nil {
 			m.cover("migration: ends a silent host")
 			if host.at != "" && host.heard != 0 {
 				m.send(host.at, mError(host.id, 1), true)
 			}
-			m.vacancies[former] = m.newVacancy(host)
+			m.running[former] = m.newMigration(host)
 		} else {
 			m.cover("migration: ends a host that has said that it leaves")
 		}
 		m.end(host)
 	}
-	m.vacancies[former].newHost = a.id
+	m.running[former].newHost = a.id
 	m.places[a.id] = former
 }
 
 // leave: a host says that it leaves. It reports whether the caller owns it.
 func (m *model) leave(host mID, tenant, player string) bool {
-	if v := m.vacancyOf(host); v != nil {
+	if v := m.migrationOf(host); v != nil {
 		return v.tenant == tenant && v.player == player
 	}
 	a := m.allocs[host]
@@ -342,7 +342,7 @@ func (m *model) leave(host mID, tenant, player string) bool {
 		return true
 	}
 	m.cover("migration: a host says that it leaves")
-	m.vacancies[a.id] = m.newVacancy(a)
+	m.running[a.id] = m.newMigration(a)
 	return true
 }
 
@@ -384,7 +384,7 @@ func (s *sim) migrate(c *mReservation, host mID) {
 		id, _ = newID()
 	}
 	most := s.control.connectionsOf(place)
-	if v := s.model.vacancies[mID(place)]; v != nil && int(most) != v.max {
+	if v := s.model.running[mID(place)]; v != nil && int(most) != v.max {
 		s.fail("the candidate gets %d connections, the host had %d", most, v.max)
 	}
 	claims := alloc.Claims{
@@ -411,11 +411,11 @@ func (s *sim) migrate(c *mReservation, host mID) {
 // the rest.
 func (s *sim) learn() {
 	m, e := s.model, &s.control.migrations
-	for host, v := range m.vacancies {
-		w := e.vacancies[proto.AllocationID(host)]
+	for host, v := range m.running {
+		w := e.running[proto.AllocationID(host)]
 		switch {
 		case w == nil && m.unsure[host]:
-			delete(m.vacancies, host)
+			delete(m.running, host)
 		case w == nil:
 			s.fail("host %x: the engine has no place of it", host)
 			return
@@ -428,8 +428,8 @@ func (s *sim) learn() {
 			v.until = w.Until
 		}
 	}
-	for host, w := range e.vacancies {
-		if m.vacancies[mID(host)] != nil {
+	for host, w := range e.running {
+		if m.running[mID(host)] != nil {
 			continue
 		}
 		if !m.unsure[mID(host)] {
@@ -438,7 +438,7 @@ func (s *sim) learn() {
 		}
 		for _, c := range s.cards {
 			if c.id == mID(host) {
-				m.vacancies[mID(host)] = &mVacancy{c.tenant, c.player, c.max, int64(w.Heard), int(w.Links), int(w.Removals), w.Until, mID(w.NewHost)}
+				m.running[mID(host)] = &mMigration{c.tenant, c.player, c.max, int64(w.Heard), int(w.Links), int(w.Removals), w.Until, mID(w.NewHost)}
 			}
 		}
 	}
@@ -570,7 +570,7 @@ func (s *sim) takePlaces(c *mReservation, o op, stay func(time.Duration)) {
 		if (round+o.b/8)%5 == 0 {
 			s.bindCandidates(o.c + round)
 		}
-		if v := s.model.vacancies[c.match]; v != nil && s.model.allocs[v.newHost] != nil && o.d/64%2 == 0 {
+		if v := s.model.running[c.match]; v != nil && s.model.allocs[v.newHost] != nil && o.d/64%2 == 0 {
 			x := s.model.allocs[v.newHost]
 			if o.d/128%2 == 0 && x.at != "" {
 				s.datagram(s.home(x.mReservation, 1), message(11, x.id))

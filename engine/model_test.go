@@ -218,7 +218,7 @@ func (m *model) send(to mAddr, bytes string, grace bool) {
 func (m *model) reserve(c *mReservation) bool {
 	if c.role == "joiner" {
 		host := m.allocs[c.match]
-		if host == nil || host.role != "host" || host.tenant != c.tenant || m.vacancyOf(c.match) != nil {
+		if host == nil || host.role != "host" || host.tenant != c.tenant || m.migrationOf(c.match) != nil {
 			return false
 		}
 	}

@@ -380,7 +380,7 @@ func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string
 	err := s.control.reserve(&sealed, named, s.now)
 	if ok := s.model.reserve(card); ok != (err == nil) {
 		s.fail("reserve %s: engine says %v, model says %v", role, err, ok)
-	} else if v := s.model.vacancyOf(card.match); host != nil && errors.Is(err, alloc.ErrMigration) != (v != nil && v.tenant == tenant) && !s.model.unsure[host.id] {
+	} else if v := s.model.migrationOf(card.match); host != nil && errors.Is(err, alloc.ErrMigration) != (v != nil && v.tenant == tenant) && !s.model.unsure[host.id] {
 		s.fail("reserve a joiner of %x: engine says %v, model says otherwise", host.id, err)
 	} else if ok {
 		s.cards = append(s.cards, card)

@@ -102,16 +102,16 @@ type App struct {
 	dtls              *dtls.Records        // nil: no DTLS
 	websocket         *websocket.Transport // nil: no WebSocket
 
-	store     *redisstore.Store // of a fleet
-	member    *member           // of a fleet, for a relay
-	frontEnd  *frontEnd         // of a fleet, for an API
-	tracer    *otlp.Tracer      // nil: no traces
-	observers observers
-	vacancies vacancies
-	devLog    *devLog // nil, but in dev
-	history   *history
-	usage     *usageKeeper // of a relay
-	bans      *banKeeper
+	store          *redisstore.Store // of a fleet
+	member         *member           // of a fleet, for a relay
+	frontEnd       *frontEnd         // of a fleet, for an API
+	tracer         *otlp.Tracer      // nil: no traces
+	observers      observers
+	migratingHosts migratingHosts
+	devLog         *devLog // nil, but in dev
+	history        *history
+	usage          *usageKeeper // of a relay
+	bans           *banKeeper
 
 	processors     *processors    // of a relay
 	maxAllocations int            // allocations at once

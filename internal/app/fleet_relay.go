@@ -90,7 +90,7 @@ func (m *member) observe() {
 		}
 	}
 	m.app.observers.migrated = func(e engine.MigrateEvent) { m.announcer.HostMigrated(e.Tenant, e.Code, e.Host, e.NewHost) }
-	m.app.observers.vacant = m.announcer.HostEnded
+	m.app.observers.migrationEnded = m.announcer.HostEnded
 	m.app.observers.returned = func(e engine.ReturnEvent) {
 		if e.Role == alloc.RoleHost {
 			m.announcer.HostReturned(e.ID, e.Tenant)

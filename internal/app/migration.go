@@ -16,16 +16,16 @@ func (a *App) onMigrate(e engine.MigrateEvent) {
 	a.observers.migrated(e)
 }
 
-func (a *App) onMigrationEnd(e engine.MigrationEndEvent) { a.observers.vacant(e.Host) }
+func (a *App) onMigrationEnd(e engine.MigrationEndEvent) { a.observers.migrationEnded(e.Host) }
 
-// vacancies are the hosts that have ended and whose place a player may take, in a process that
+// migratingHosts are the hosts that have ended and whose place a player may take, in a process that
 // stores join codes itself: another process that takes over needs their codes.
-type vacancies struct {
+type migratingHosts struct {
 	mu    sync.Mutex // guards hosts
 	hosts map[proto.AllocationID]alloc.Tenant
 }
 
-func (v *vacancies) add(e engine.EndEvent) {
+func (v *migratingHosts) add(e engine.EndEvent) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.hosts == nil {
@@ -34,33 +34,33 @@ func (v *vacancies) add(e engine.EndEvent) {
 	v.hosts[e.ID] = e.Tenant
 }
 
-func (v *vacancies) remove(host proto.AllocationID) {
+func (v *migratingHosts) remove(host proto.AllocationID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.hosts, host)
 }
 
-// vacantCode is the join code of such a host. It is handed over as JSON.
-type vacantCode struct {
+// migratingCode is the join code of such a host. It is handed over as JSON.
+type migratingCode struct {
 	Host   proto.AllocationID
 	Tenant alloc.Tenant
 	Code   string
 }
 
 // codes returns the join codes that still lead to these hosts.
-func (v *vacancies) codes(store *alloc.MemoryStore) (all []vacantCode) {
+func (v *migratingHosts) codes(store *alloc.MemoryStore) (all []migratingCode) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for host, tenant := range v.hosts {
 		if code, err := store.CodeOf(context.Background(), tenant, host); err == nil {
-			all = append(all, vacantCode{host, tenant, code})
+			all = append(all, migratingCode{host, tenant, code})
 		}
 	}
 	return all
 }
 
 // restore continues with the codes of the process before this one.
-func (v *vacancies) restore(store *alloc.MemoryStore, all []vacantCode) {
+func (v *migratingHosts) restore(store *alloc.MemoryStore, all []migratingCode) {
 	for _, c := range all {
 		store.Restore(c.Tenant.Hash(), c.Code, c.Host)
 		v.add(engine.EndEvent{ID: c.Host, Tenant: c.Tenant})
@@ -71,15 +71,15 @@ func (v *vacancies) restore(store *alloc.MemoryStore, all []vacantCode) {
 func (a *App) observeMigrations() {
 	a.observers.left = func(e engine.EndEvent) {
 		a.service.OnBind(e.ID) // It may not have been bound in this run.
-		a.vacancies.add(e)
+		a.migratingHosts.add(e)
 	}
 	a.observers.migrated = func(e engine.MigrateEvent) {
 		if moved, err := a.codes.MoveCode(context.Background(), e.Tenant, e.Code, e.Host, e.NewHost); err != nil || !moved {
 			a.onMoveRefused(e.NewHost)
 		}
 	}
-	a.observers.vacant = func(host proto.AllocationID) {
-		a.vacancies.remove(host)
+	a.observers.migrationEnded = func(host proto.AllocationID) {
+		a.migratingHosts.remove(host)
 		a.service.OnEnd(host)
 	}
 }

@@ -479,12 +479,12 @@ func TestNoMigration(t *testing.T) {
 	}
 }
 
-// TestVacantCodes: the process after a live upgrade has the codes of hosts whose place a player may
+// TestMigratingCodes: the process after a live upgrade has the codes of hosts whose place a player may
 // take, and of no others.
-func TestVacantCodes(t *testing.T) {
+func TestMigratingCodes(t *testing.T) {
 	t.Parallel()
 	tenant, codes := alloc.Tenant{Project: "game", Environment: "live"}, []string{"6789BC", "6789BD", "6789BF"}
-	var before, after vacancies
+	var before, after migratingHosts
 	store, next := alloc.NewMemoryStore(), alloc.NewMemoryStore()
 	for i, code := range codes {
 		id := proto.AllocationID{byte(i)}
@@ -494,7 +494,7 @@ func TestVacantCodes(t *testing.T) {
 		}
 	}
 	before.remove(proto.AllocationID{2}) // No player may take its place any more.
-	encoded, err := json.Marshal(handedState{Vacant: before.codes(store)})
+	encoded, err := json.Marshal(handedState{Migrating: before.codes(store)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -502,7 +502,7 @@ func TestVacantCodes(t *testing.T) {
 	if err := json.Unmarshal(encoded, &handed); err != nil {
 		t.Fatal(err)
 	}
-	after.restore(next, handed.Vacant)
+	after.restore(next, handed.Migrating)
 	if n, _ := next.Codes(t.Context(), tenant); n != 1 || len(after.codes(next)) != 1 {
 		t.Errorf("%d codes are handed over, want 1", n)
 	}

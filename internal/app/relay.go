@@ -105,12 +105,12 @@ type observers struct {
 	bound    func(proto.AllocationID)
 	ended    func(engine.EndEvent)
 	// left is called in place of ended for a host whose place a player may take, migrated
-	// when one has done so, and vacant when none may any more.
-	left     func(engine.EndEvent)
-	migrated func(engine.MigrateEvent)
-	vacant   func(host proto.AllocationID)
-	returned func(engine.ReturnEvent)
-	drained  func() // a drain began, or was undone
+	// when one has done so, and migrationEnded when none may any more.
+	left           func(engine.EndEvent)
+	migrated       func(engine.MigrateEvent)
+	migrationEnded func(host proto.AllocationID)
+	returned       func(engine.ReturnEvent)
+	drained        func() // a drain began, or was undone
 }
 
 // noObservers returns observers that do nothing.
@@ -118,7 +118,7 @@ func noObservers() observers {
 	return observers{
 		reserved: func(engine.ReserveEvent) {},
 		bound:    func(proto.AllocationID) {}, ended: func(engine.EndEvent) {},
-		left: func(engine.EndEvent) {}, migrated: func(engine.MigrateEvent) {}, vacant: func(proto.AllocationID) {},
+		left: func(engine.EndEvent) {}, migrated: func(engine.MigrateEvent) {}, migrationEnded: func(proto.AllocationID) {},
 		returned: func(engine.ReturnEvent) {}, drained: func() {},
 	}
 }

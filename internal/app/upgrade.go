@@ -73,9 +73,9 @@ type upgrading struct {
 
 // handedState is what a process hands over besides the relay, as JSON.
 type handedState struct {
-	Sessions dtls.Connected // of dtls.Records.Leave
-	Held     websocket.Held // of websocket.Transport.Detach
-	Vacant   []vacantCode
+	Sessions  dtls.Connected // of dtls.Records.Leave
+	Held      websocket.Held // of websocket.Transport.Detach
+	Migrating []migratingCode
 }
 
 func (u *upgrading) to() *upgrade.Child {
@@ -328,7 +328,7 @@ func (a *App) resumed() {
 		a.codes.Restore(kept.Tenant, kept.Code, kept.Host)
 		a.history.keepCode(kept.Host, kept.Code)
 	}
-	a.vacancies.restore(a.codes, a.upgrades.state.Vacant)
+	a.migratingHosts.restore(a.codes, a.upgrades.state.Migrating)
 	close(a.serving)
 	if err := a.opts.Parent.Serving(); err != nil {
 		a.opts.Logger.Warn("upgrade: the process before this one does not end", "error", err)
@@ -348,7 +348,7 @@ func (a *App) handOverRelay() bool {
 		u.state.Held, u.err = a.websocket.Detach(u.ours)
 	}
 	u.err = errors.Join(u.err, a.relay.HandOver(ctx, u.to()))
-	u.state.Vacant = a.vacancies.codes(a.codes)
+	u.state.Migrating = a.migratingHosts.codes(a.codes)
 	return true
 }
 

@@ -1265,7 +1265,7 @@ var rules = []mutant{
 	{
 		rule: "migration: a host that leaves removes no player",
 		in:   "engine",
-		old:  `j.RemovedByHost || c.migrations.vacancies[from.ID] != nil {`,
+		old:  `j.RemovedByHost || c.migrations.running[from.ID] != nil {`,
 		now:  `j.RemovedByHost {`,
 		by:   model,
 	},

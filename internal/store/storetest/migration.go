@@ -40,7 +40,7 @@ func RunMigration(t *testing.T, d fleet.Directory, seed uint64, pace int) {
 	const processes = 3
 	x := &migration{
 		t: t, directory: d, pace: time.Duration(pace), rnd: rand.New(rand.NewPCG(seed, 1)), code: "6789BC",
-		hosts: []proto.AllocationID{host(1 << 20)}, vacant: true, next: 1,
+		hosts: []proto.AllocationID{host(1 << 20)}, hostLeft: true, next: 1,
 	}
 	put(t, d, production, x.code, x.hosts[0], true)
 	setHome(t, d, x.hosts[0], theirs)
@@ -93,9 +93,9 @@ type migration struct {
 	mu   sync.Mutex // guards the following fields; not held during calls of the directory
 	rnd  *rand.Rand
 	calm bool // there are no more faults
-	// hosts are those that were bound, in this order. The last one has left if vacant is set.
+	// hosts are those that were bound, in this order. The last one has left if hostLeft is set.
 	hosts      []proto.AllocationID
-	vacant     bool
+	hostLeft   bool
 	candidates []migrationCandidate
 	next       int
 	faults     int
@@ -251,7 +251,7 @@ func (x *migration) reserve(q *alloc.MigrationRequest) (proto.AllocationID, erro
 	if !slices.Contains(x.hosts, q.Host) || q.Player != alloc.HashPlayer(production, playerName(player)) || q.Code != x.code {
 		return proto.AllocationID{}, alloc.ErrNotFound
 	}
-	if !x.vacant {
+	if !x.hostLeft {
 		return proto.AllocationID{}, alloc.HostPresentError{Host: x.hosts[len(x.hosts)-1]}
 	}
 	now := time.Now()
@@ -276,7 +276,7 @@ func (x *migration) bind(id proto.AllocationID) bool {
 		return false
 	}
 	x.announcer.HostMigrated(production.Hash(), x.code, x.hosts[len(x.hosts)-1], id)
-	x.hosts, x.vacant, x.candidates = append(x.hosts, id), false, nil
+	x.hosts, x.hostLeft, x.candidates = append(x.hosts, id), false, nil
 	return true
 }
 
@@ -284,8 +284,8 @@ func (x *migration) bind(id proto.AllocationID) bool {
 func (x *migration) leave() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.vacant = len(x.hosts) <= migrationRounds
-	return x.vacant
+	x.hostLeft = len(x.hosts) <= migrationRounds
+	return x.hostLeft
 }
 
 func (r migrationRelay) LeaveHost(context.Context, alloc.LeaveRequest) error {
@@ -303,7 +303,7 @@ func (r migrationRelay) Describe(context.Context, proto.AllocationID) (alloc.Des
 func (r migrationRelay) ReserveJoiner(_ context.Context, q alloc.JoinerRequest) (alloc.Reservation, error) {
 	r.x.mu.Lock()
 	defer r.x.mu.Unlock()
-	if r.x.vacant || q.Host != r.x.hosts[len(r.x.hosts)-1] {
+	if r.x.hostLeft || q.Host != r.x.hosts[len(r.x.hosts)-1] {
 		return alloc.Reservation{}, alloc.MigrationWaitError{Reason: "the code moves", RetryAfter: time.Second}
 	}
 	return alloc.Reservation{ID: proto.AllocationID{0xB0}}, nil
