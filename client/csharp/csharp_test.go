@@ -136,16 +136,9 @@ func TestHost(t *testing.T) {
 	if !ok {
 		t.Fatalf("it prints %q", lines.Text())
 	}
-	ticket, err := client.Redeem(t.Context(), player, code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	peer := join(t, player, code)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	peer, err := session(t, ticket).Connect(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
 	content := bytes.Repeat([]byte("hello "), 100)
 	buffer := make([]byte, 2000)
 	for {

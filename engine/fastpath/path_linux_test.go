@@ -24,39 +24,13 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// inNamespace reports whether this process is in a network namespace of its own. If not, it
-// has run the test in one.
-func inNamespace(t *testing.T) bool {
-	t.Helper()
-	const marker = "FERRY_TEST_NAMESPACE"
-	if os.Getenv(marker) == t.Name() {
-		return true
-	}
-	testkit.NeedRoot(t, "a network namespace")
-	testkit.Program(t, "ip", "iproute2")
-	cmd := exec.Command(testkit.Program(t, "unshare", "util-linux"), "--net", os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), marker+"="+t.Name())
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return false
-}
-
-func ip(t *testing.T, args string) {
-	t.Helper()
-	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %s: %v: %s", args, err, out)
-	}
-}
-
 // addLink adds the interface wan with the relay's address.
 func addLink(t *testing.T) {
 	t.Helper()
-	ip(t, "link add wan type veth peer name far")
-	ip(t, "addr add 198.18.0.1/24 dev wan")
-	ip(t, "link set far up")
-	ip(t, "link set wan up")
+	testkit.IP(t, "link add wan type veth peer name far")
+	testkit.IP(t, "addr add 198.18.0.1/24 dev wan")
+	testkit.IP(t, "link set far up")
+	testkit.IP(t, "link set wan up")
 	// The kernel changes the operational state some time after the command.
 	testkit.Eventually(t, "the link is up", func() bool {
 		resolver, err := nexthop.New()
@@ -75,7 +49,7 @@ func peerAt(addr string) engine.Endpoint { return endpoint.UDP(netip.MustParseAd
 // TestPath: next hops follow the kernel's routes and neighbours; the program is on when all are
 // known, off by request, and attached again to an interface that comes back.
 func TestPath(t *testing.T) {
-	if !inNamespace(t) {
+	if !testkit.InNamespace(t) {
 		return
 	}
 	addLink(t)
@@ -118,7 +92,7 @@ func TestPath(t *testing.T) {
 	p.SetEnabled(true)
 
 	before := p.Generation()
-	ip(t, "route add default via 198.18.0.254")
+	testkit.IP(t, "route add default via 198.18.0.254")
 	testkit.Eventually(t, "the route is seen", func() bool { return p.Generation() > before })
 	testkit.Eventually(t, "control hears of the change", func() bool { return changes.Load() > 1 })
 	if p.Counts().On {
@@ -130,7 +104,7 @@ func TestPath(t *testing.T) {
 	}
 
 	seen := changes.Load()
-	ip(t, "link del wan")
+	testkit.IP(t, "link del wan")
 	testkit.Eventually(t, "the interface is gone", func() bool { return changes.Load() > seen && len(p.Counts().Interfaces) == 0 })
 	addLink(t)
 	testkit.Eventually(t, "the program serves the new one", func() bool { return len(p.Counts().Interfaces) == 1 })
@@ -148,7 +122,7 @@ func TestPath(t *testing.T) {
 // TestAuto: with Auto the program waits for an interface with the relay's address, says so, and
 // serves it then, also after its link was down.
 func TestAuto(t *testing.T) {
-	if !inNamespace(t) {
+	if !testkit.InNamespace(t) {
 		return
 	}
 	listen := netip.MustParseAddrPort("0.0.0.0:7777")
@@ -166,9 +140,9 @@ func TestAuto(t *testing.T) {
 	}
 	addLink(t)
 	testkit.Eventually(t, "it serves the interface that came later", on)
-	ip(t, "link set wan down")
+	testkit.IP(t, "link set wan down")
 	testkit.Eventually(t, "it is off", waits) // and not only since next hops are looked up
-	ip(t, "link set wan up")
+	testkit.IP(t, "link set wan up")
 	testkit.Eventually(t, "it is on again", on)
 	end()
 	if p.detached != "" {
@@ -195,7 +169,7 @@ func runPath(t *testing.T, p *Path) (end func()) {
 // TestReplace: the program of another process at a driver is replaced when that has ended, with
 // its attachment, or, if that is of an older version, without it.
 func TestReplace(t *testing.T) {
-	if !inNamespace(t) {
+	if !testkit.InNamespace(t) {
 		return
 	}
 	addLink(t)
@@ -258,11 +232,11 @@ func TestReplace(t *testing.T) {
 // TestNextHopMTU: over IPv6 the program sends what fits every path, and over IPv4, where routers
 // fragment, what fits the interface.
 func TestNextHopMTU(t *testing.T) {
-	if !inNamespace(t) {
+	if !testkit.InNamespace(t) {
 		return
 	}
 	addLink(t)
-	ip(t, "addr add 2001:db8::1/64 dev wan nodad")
+	testkit.IP(t, "addr add 2001:db8::1/64 dev wan nodad")
 	relay6 := netip.MustParseAddrPort("[2001:db8::1]:7777")
 	p := New(Config{})
 	if _, err := p.Load(engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr, relay6}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
@@ -287,7 +261,7 @@ func TestNextHopMTU(t *testing.T) {
 // TestAvoidFilters: with Auto the program is off while nftables has a rule for what this
 // machine sends. Without it Check names the rule.
 func TestAvoidFilters(t *testing.T) {
-	if !inNamespace(t) {
+	if !testkit.InNamespace(t) {
 		return
 	}
 	addLink(t)
@@ -364,7 +338,7 @@ func TestDriverDrops(t *testing.T) {
 
 // TestVLAN: native leaves alone a card that takes tags off.
 func TestVLAN(t *testing.T) {
-	if !inNamespace(t) {
+	if !testkit.InNamespace(t) {
 		return
 	}
 	addLink(t)
@@ -415,7 +389,7 @@ func TestDriverWatch(t *testing.T) {
 
 // TestLoadErrors: what cannot be served is an error that says so.
 func TestLoadErrors(t *testing.T) {
-	if !inNamespace(t) {
+	if !testkit.InNamespace(t) {
 		return
 	}
 	addLink(t)
@@ -458,7 +432,7 @@ func TestLoadErrors(t *testing.T) {
 	if all := strings.Join(text, "\n"); !strings.Contains(all, "the kernel takes the program") || !strings.Contains(all, "wan fast path at native, veth") || !strings.Contains(all, "use xdp: tc") {
 		t.Errorf("findings:\n%s", all)
 	}
-	ip(t, "rule add to 203.0.113.0/24 table 7")
+	testkit.IP(t, "rule add to 203.0.113.0/24 table 7")
 	if f := Check([]netip.AddrPort{relayAddr}, Config{}); !strings.Contains(f[1].Change, "ip rule") {
 		t.Errorf("with a routing rule: %+v", f)
 	}

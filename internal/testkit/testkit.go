@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -111,6 +112,33 @@ func OneGoroutine(t testing.TB) {
 	t.Helper()
 	if RaceEnabled && testing.Short() {
 		t.Skip("it runs on one goroutine: not with -race -short")
+	}
+}
+
+// InNamespace reports whether this process is in a network namespace of its own, for this test.
+// If not, it has run the test in one.
+func InNamespace(t testing.TB) bool {
+	t.Helper()
+	const marker = "FERRY_TEST_NAMESPACE"
+	if os.Getenv(marker) == t.Name() {
+		return true
+	}
+	NeedRoot(t, "a network namespace")
+	Program(t, "ip", "iproute2")
+	cmd := exec.Command(Program(t, "unshare", "util-linux"), "--net", os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), marker+"="+t.Name())
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return false
+}
+
+// IP runs ip with these arguments, in the namespace of this process.
+func IP(t testing.TB, args string) {
+	t.Helper()
+	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", args, err, out)
 	}
 }
 
