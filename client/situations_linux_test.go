@@ -41,11 +41,11 @@ type player struct {
 	stop   bool // it writes nothing
 
 	received int
-	events   []told
+	events   []gameEvent
 }
 
-// told is what a game is told, and when.
-type told struct {
+// gameEvent is an error that a game gets, and when.
+type gameEvent struct {
 	what error
 	at   int64
 }
@@ -249,7 +249,7 @@ func (w *world) play() {
 	for {
 		_, ok, err := j.host.TryRead(buf)
 		if err != nil {
-			j.events = append(j.events, told{err, w.now})
+			j.events = append(j.events, gameEvent{err, w.now})
 			j.host = nil
 			return
 		}
@@ -278,7 +278,7 @@ func (w *world) until(limit time.Duration, cond func() bool) time.Duration {
 	return time.Duration(w.now - begin)
 }
 
-// TestSituations is what a game over client.Session is told in each situation, and after how long.
+// TestSituations is which error a game over client.Session gets in each situation, and after how long.
 // A situation that ends well tells nothing; heard is how long the joiner then waits for an answer.
 func TestSituations(t *testing.T) {
 	t.Parallel()
@@ -287,7 +287,7 @@ func TestSituations(t *testing.T) {
 		name  string
 		do    func(w *world)
 		heard time.Duration // at most, until the next answer; 0: none comes
-		told  error
+		want  error
 		after time.Duration // at most, and not less than half of it
 
 		silent bool // nothing is said before
@@ -339,7 +339,7 @@ func TestSituations(t *testing.T) {
 			begin := w.now
 			c.do(w)
 			before := j.received
-			if c.told == nil {
+			if c.want == nil {
 				if took := w.until(time.Minute, func() bool { return j.received > before }); took > c.heard {
 					t.Errorf("an answer comes after %v", took)
 				}
@@ -349,17 +349,17 @@ func TestSituations(t *testing.T) {
 					want = 25 // A datagram and its answer pass the network four times.
 				}
 				if len(j.events) != 0 || j.Err() != nil || j.received < before+want {
-					t.Errorf("the game is told %v; %d answers", j.events, j.received-before)
+					t.Errorf("the game gets %v; %d answers", j.events, j.received-before)
 				}
 				return
 			}
 			w.until(3*time.Minute, func() bool { return len(j.events) > 0 })
 			if len(j.events) == 0 {
-				t.Fatal("the game is told nothing")
+				t.Fatal("the game gets nothing")
 			}
 			took := time.Duration(j.events[0].at - begin)
-			if !errors.Is(j.events[0].what, c.told) || took > c.after || took < c.after/2 && c.after > time.Second {
-				t.Errorf("the game is told %v after %v", j.events[0].what, took)
+			if !errors.Is(j.events[0].what, c.want) || took > c.after || took < c.after/2 && c.after > time.Second {
+				t.Errorf("the game gets %v after %v", j.events[0].what, took)
 			}
 			t.Logf("%v after %v", j.events[0].what, took)
 		})

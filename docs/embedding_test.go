@@ -146,7 +146,7 @@ func Example() {
 	// welcome <nil>
 }
 
-// hostGame hosts a match for 8 players, and shows its join code and whoever connects and leaves.
+// hostGame hosts a match for 8 players, and shows its join code, and the players that connect and leave.
 func hostGame(ctx context.Context, relay *api.Client, show func(any)) error {
 	d, code, err := netcode.HostRelay(ctx, relay, 8, netcode.Config{})
 	if err != nil {

@@ -97,7 +97,7 @@ func TestPlayerReplaces(t *testing.T) {
 		t.Errorf("ended: %+v", r.ended)
 	}
 	r.closed = map[endpoint.Endpoint]bool{udpN(1): true}
-	r.wantHost("host", 5, nil) // Its session is closed: nobody is there.
+	r.wantHost("host", 5, nil) // Its session is closed: no client is there.
 	r.wantHost("host", 5, alloc.ErrPlayerLimit)
 }
 

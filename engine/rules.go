@@ -176,7 +176,7 @@ package engine
 // The first BIND of a candidate takes the place: the other reservations and the former host
 // end, a silent one with ERROR 1 to its endpoint, and the new host has the join code. If a
 // host that was silent has been heard again, the BIND gets ERROR 4, as those of reservations
-// that have ended. While nobody has the place, and until the code has moved, a join gets the
+// that have ended. While no player has the place, and until the code has moved, a join gets the
 // MigrationWaitError, except at a silent host, which may come back.
 //
 // A migration survives a handover to another process, and no crash.

@@ -337,7 +337,7 @@ func TestLostLink(t *testing.T) {
 		name string
 		drop proto.Type // lost on its way besides
 		ends bool       // the host's allocation
-		told string
+		want string
 	}{
 		{"again", proto.TypeDisconnect, false, ""},
 		{"silence", proto.TypeConnectRequest, false, "refused peer -2"},
@@ -361,12 +361,12 @@ func TestLostLink(t *testing.T) {
 			if err := closeLink(); err != nil {
 				t.Fatal(err)
 			}
-			if c.told == "" {
+			if c.want == "" {
 				g.reach("after")
 				return
 			}
 			stop := repeat(g, "send more")
-			g.expect(c.told)
+			g.expect(c.want)
 			stop()
 			if c.ends {
 				return

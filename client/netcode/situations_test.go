@@ -24,7 +24,7 @@ type situation struct {
 
 	said, heard int
 	unordered   bool
-	told        []string // what the client is told, with the time since begin
+	events      []string // what the game gets, with the time since begin
 }
 
 // pass plays for a while.
@@ -51,20 +51,20 @@ func (s *situation) pass(d time.Duration) {
 			s.heard++
 		}
 		for _, ev := range s.client.Events() {
-			s.told = append(s.told, fmt.Sprintf("%.1fs %s", s.now.Sub(s.begin).Seconds(), ev))
+			s.events = append(s.events, fmt.Sprintf("%.1fs %s", s.now.Sub(s.begin).Seconds(), ev))
 		}
 		s.client.Flush()
 		s.net.Step()
 	}
 }
 
-// TestSituations is what a game over netcode is told in each situation, and after how long.
+// TestSituations is which events a game over netcode gets in each situation, and after how long.
 func TestSituations(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		cfg  netcode.Config
-		do   func(s *situation)
-		told []string
+		name   string
+		cfg    netcode.Config
+		do     func(s *situation)
+		events []string
 	}{
 		{"idle 12 s", netcode.Config{}, func(s *situation) { s.quiet = true; s.pass(12 * time.Second); s.quiet = false }, nil},
 		{"new address", netcode.Config{}, func(s *situation) { s.move() }, nil},
@@ -101,14 +101,14 @@ func TestSituations(t *testing.T) {
 			if s.c.State() != netcode.StateConnected || s.heard < 20 {
 				t.Fatalf("%v, %d RPCs", s.c.State(), s.heard)
 			}
-			s.begin, s.told = s.now, nil
+			s.begin, s.events = s.now, nil
 			c.do(s)
 			before := s.heard
 			s.pass(35 * time.Second)
-			if !slices.Equal(s.told, c.told) {
-				t.Errorf("the game is told %q, want %q", s.told, c.told)
+			if !slices.Equal(s.events, c.events) {
+				t.Errorf("the game gets %q, want %q", s.events, c.events)
 			}
-			ends := len(c.told) > 0 && s.c.State() == netcode.StateDisconnected
+			ends := len(c.events) > 0 && s.c.State() == netcode.StateDisconnected
 			if s.unordered || (s.heard < before+1500) != ends {
 				t.Errorf("%d RPCs, in order: %v", s.heard-before, !s.unordered)
 			}

@@ -146,7 +146,7 @@ func TestRequestsOfAClosedDriver(t *testing.T) {
 	}
 }
 
-// TestUnusableServers: nobody is at these addresses.
+// TestUnusableServers: no server is at these addresses.
 func TestUnusableServers(t *testing.T) {
 	for _, at := range []string{
 		"0.0.0.0:7979", "[::]:7979", "255.255.255.255:7979", "224.0.0.1:7979", "[ff02::1]:7979", "127.255.255.255:7979",

@@ -83,7 +83,7 @@ func TestAuditOfStrangers(t *testing.T) {
 		}
 	}
 	if log.Len() > 0 {
-		t.Errorf("a stranger wrote:\n%s", log.String())
+		t.Errorf("an unauthorized request wrote:\n%s", log.String())
 	}
 	cookie := p.signIn(t)
 	p.call("DELETE", "/console/login", "", cookie)

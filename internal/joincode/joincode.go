@@ -41,7 +41,7 @@ func Len(active int, failuresPerSecond float64) int {
 	return length
 }
 
-// Trim returns a code without what a chat, a keyboard or a reader puts into it and nobody
+// Trim returns a code without what a chat, a keyboard or a reader puts into it and no player
 // sees as a part of it: spaces, hyphens and characters without a width.
 func Trim(code string) string {
 	return strings.Map(func(r rune) rune {
