@@ -57,6 +57,19 @@ vulncheck: ## known vulnerabilities of called code, if VULNDB (default https://v
 	elif echo "$$out" | grep -q 'fetching vulnerabilities'; then echo "vulncheck: not run, since the database does not answer: $$out"; \
 	else echo "$$out"; exit 1; fi
 
+# Before v1 an incompatible change is listed, for the notes of the release; from v1 on it fails.
+APIDIFF = $(GO) run golang.org/x/exp/cmd/apidiff@v0.0.0-20261113113407-e3970619a1a4 -m
+
+.PHONY: apidiff
+apidiff: ## changes of the public Go packages since the last tag
+	@tag=$$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null) || { echo "apidiff: there is no tag to compare with yet"; exit 0; }; \
+	module=$$($(GO) list -m); old=$$(mktemp -d); trap 'git worktree remove --force "$$old/tree"; rm -rf "$$old"' EXIT; \
+	git worktree add -q --detach "$$old/tree" "$$tag" && \
+	(cd "$$old/tree" && $(APIDIFF) -w "$$old/api" "$$module" 2>"$$old/log") || { cat "$$old/log"; exit 1; }; \
+	$(APIDIFF) "$$old/api" "$$module" >"$$old/all" 2>"$$old/log" || { cat "$$old/log"; exit 1; }; \
+	echo "apidiff: since $$tag:"; cat "$$old/all"; \
+	case "$$tag" in v0.*) ;; *) ! grep -q '^Incompatible' "$$old/all" ;; esac
+
 .PHONY: tidy
 tidy:
 	$(GO) mod tidy -diff

@@ -3,7 +3,8 @@ package docs
 
 import "embed"
 
-// Files are the pages in Markdown, the first of which is index.md, and their pictures.
+// Files are the pages in Markdown, the first of which is index.md, their pictures, and the
+// protocol's test vectors.
 //
-//go:embed *.md *.svg console/*.png
+//go:embed *.md *.svg vectors.json console/*.png
 var Files embed.FS

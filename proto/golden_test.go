@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// vector is one golden packet of testdata/vectors.json.
+// vector is one golden packet of docs/vectors.json.
 type vector struct {
 	ID      string `json:"id"`
 	Message string `json:"message"`
@@ -32,7 +32,7 @@ func (v vector) packet(t *testing.T) []byte {
 
 func loadVectors(t *testing.T) map[string]vector {
 	t.Helper()
-	text, err := os.ReadFile("testdata/vectors.json")
+	text, err := os.ReadFile("../docs/vectors.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,7 @@ int main() {
 // TestVectors: each golden packet has the fields that its inputs say, is encoded to the same bytes, and is
 // refused with a byte less or more.
 func TestVectors(t *testing.T) {
-	raw, err := os.ReadFile("../../proto/testdata/vectors.json")
+	raw, err := os.ReadFile("../../docs/vectors.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestInteropSheet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile("../../proto/testdata/vectors.json")
+	text, err := os.ReadFile("../../docs/vectors.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -188,5 +188,14 @@ func (r *release) copy(to, from string) error {
 	return err
 }
 
+// vectors writes the protocol's test vectors, for clients in other languages.
+func (r *release) vectors(out string) error {
+	text, err := os.ReadFile(filepath.Join(r.repo, "docs", "vectors.json"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(out, "ferry_"+r.numbered()+"_protocol-vectors.json"), text, 0o644)
+}
+
 // numbered is the version without the v of a tag, as packages and file names have it.
 func (r *release) numbered() string { return strings.TrimPrefix(r.version, "v") }

@@ -1,6 +1,6 @@
 // Command release builds what a release of Ferry consists of, from a commit: archives, packages
-// for Debian and RPM, an image, a list of modules (SBOM), a statement of provenance, and
-// checksums. The same commit and Go version give the same bytes.
+// for Debian and RPM, an image, a list of modules (SBOM), a statement of provenance,
+// checksums, and the protocol's test vectors. The same commit and Go version give the same bytes.
 //
 //	go -C scripts/release run . --out ../../out/release
 //
@@ -85,6 +85,9 @@ func (r *release) write(out string) error {
 		}
 	}
 	if err := r.image(out); err != nil {
+		return err
+	}
+	if err := r.vectors(out); err != nil {
 		return err
 	}
 	if err := r.provenance(out); err != nil {
