@@ -86,7 +86,14 @@ int main(int argc, char **argv) {
         struct pollfd fds[2];
         ferry_event e;
         size_t n;
-        while ((e = ferry_check(&s, now_ms())).type != FERRY_EVENT_NONE) handle(&e);
+        while ((e = ferry_check(&s, now_ms())).type != FERRY_EVENT_NONE) {
+            handle(&e);
+            if (e.type == FERRY_EVENT_SILENT) { /* the machine's address may be another one */
+                close(fd);
+                if ((fd = open_socket(argv[1], argv[2])) < 0) return 1;
+                ferry_roam(&s, now_ms());
+            }
+        }
         while ((n = ferry_next(&s, now_ms(), buf)) > 0) (void)!send(fd, buf, n, 0); /* what is lost is repeated */
         fds[0].fd = fd;
         fds[1].fd = s.state == 0 ? 0 : -1;

@@ -41,6 +41,13 @@ var (
 var ferry string
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == echoCommand {
+		if err := echoClient(os.Args[2:]); err != nil {
+			fmt.Println("ended:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "ferrylab")
 	if ferry = *binaryFlag; err == nil && ferry == "" {

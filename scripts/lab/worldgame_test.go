@@ -571,11 +571,6 @@ func (g *worldGame) disturb() {
 		first.six = six
 		first.client.Move(netip.AddrPortFrom(at, 0), g.public(family))
 	}
-	outage := func(seconds int) {
-		g.must(g.net.Router.Filter("table inet outage {\n chain forward {\n type filter hook forward priority -10\n drop\n }\n}"))
-		g.idle(time.Duration(seconds) * time.Second)
-		g.must(g.net.Router.Filter("delete table inet outage"))
-	}
 	changed := !g.row.has(dimChange, "none") || !g.row.has(dimEvent, "none")
 	switch g.row.get(dimChange) {
 	case "port":
@@ -587,9 +582,9 @@ func (g *worldGame) disturb() {
 	case "family":
 		move(first.local["4"], first.local["6"], !first.six)
 	case "4s":
-		outage(4)
+		g.outage(4)
 	case "20s":
-		outage(20)
+		g.outage(20)
 	case "asleep":
 		first.client.Sleep(true)
 		g.idle(sleepSeconds * time.Second)
@@ -598,6 +593,31 @@ func (g *worldGame) disturb() {
 	if g.row.spectates() {
 		g.spectate(first)
 	}
+	g.happen()
+	if !changed {
+		return
+	}
+	begin := time.Now()
+	g.mark()
+	if g.wait(worldBack, func() bool { return len(g.missing()) == 0 }) {
+		g.back = time.Since(begin)
+		return
+	}
+	g.fault("%v after the change not back: %s", worldBack, g.missing())
+	for _, c := range g.missing() {
+		g.askWhy(c)
+	}
+}
+
+// outage takes the network of the players away for a while.
+func (g *worldGame) outage(seconds int) {
+	g.must(g.net.Router.Filter("table inet outage {\n chain forward {\n type filter hook forward priority -10\n drop\n }\n}"))
+	g.idle(time.Duration(seconds) * time.Second)
+	g.must(g.net.Router.Filter("delete table inet outage"))
+}
+
+// happen does to the relay what the row has.
+func (g *worldGame) happen() {
 	switch g.row.get(dimEvent) {
 	case "upgrade":
 		out, err := g.tryCtl("upgrade", "-o", "json")
@@ -613,19 +633,6 @@ func (g *worldGame) disturb() {
 	case "kill":
 		g.relay.Kill()
 		g.start()
-	}
-	if !changed {
-		return
-	}
-	begin := time.Now()
-	g.mark()
-	if g.wait(worldBack, func() bool { return len(g.missing()) == 0 }) {
-		g.back = time.Since(begin)
-		return
-	}
-	g.fault("%v after the change not back: %s", worldBack, g.missing())
-	for _, c := range g.missing() {
-		g.askWhy(c)
 	}
 }
 
