@@ -373,6 +373,12 @@ func TestDeb(t *testing.T) {
 	}
 	start := regexp.MustCompile(`(?m)^ExecStart=(\S+) `).FindSubmatch(unit)
 	limit := regexp.MustCompile(`(?m)^LimitNOFILE=(\d+)$`).FindSubmatch(unit)
+	capabilities := "-all"
+	for _, name := range regexp.MustCompile(`(?m)^AmbientCapabilities=(.*)$`).FindSubmatch(unit)[1:] {
+		for _, one := range strings.Fields(string(name)) {
+			capabilities += ",+" + strings.ToLower(strings.TrimPrefix(one, "CAP_"))
+		}
+	}
 	if start == nil || limit == nil || string(start[1]) != "/usr/bin/ferry" {
 		t.Fatalf("the unit starts %q with %q files", start, limit)
 	}
@@ -406,7 +412,7 @@ func TestDeb(t *testing.T) {
 	under := func(args ...string) *exec.Cmd {
 		return exec.Command("prlimit", append([]string{
 			fmt.Sprintf("--nofile=%d", files), "--core=0", "--", "setpriv", "--reuid", fmt.Sprint(nonRoot), "--regid", fmt.Sprint(nonRoot), "--groups", strings.Split(string(group), ":")[2],
-			"--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs", "--", string(start[1]),
+			"--inh-caps=" + capabilities, "--ambient-caps=" + capabilities, "--bounding-set=" + capabilities, "--no-new-privs", "--", string(start[1]),
 		}, args...)...)
 	}
 	// The user reads the settings and the token by its group, and nobody else does.
