@@ -171,15 +171,17 @@ func (a *App) checkRoom(offer *engine.Offer, room memory.Limit) error {
 		sessions = a.dtls.Stats().Sessions
 	}
 	need := memory.Needs(offer.Allocations, sessions) + int64(offer.StateSize+handedRoom)
+	or := "raise it, or restart instead"
 	if a.fastPath != nil {
 		need += a.fastPath.Size()
+		or = fmt.Sprintf("raise it, set xdp to off, which saves %d MiB, or restart instead", a.fastPath.Size()>>20)
 	}
 	if room.From == "" || need <= room.Bytes {
 		return nil
 	}
 	const mebi = 1 << 20
-	return fmt.Errorf("a new process beside this one needs about %d MiB of memory, and the limit (%s) leaves %d MiB: raise it, or restart instead",
-		need/mebi, room.From, max(room.Bytes, 0)/mebi)
+	return fmt.Errorf("a new process beside this one needs about %d MiB of memory, and the limit (%s) leaves %d MiB: %s",
+		need/mebi, room.From, max(room.Bytes, 0)/mebi, or)
 }
 
 // handedFiles returns what another process takes over.
