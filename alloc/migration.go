@@ -101,15 +101,8 @@ func (s *Service) HostMigration() bool { return s.migrations != nil }
 // bound it: see [MigrationRelay]. The join code leads to the new host when the program has
 // moved it, see engine.Hooks.OnMigrate. Errors: ErrTenantName, ErrCodeMalformed,
 // ErrCodeNotFound, ErrOutstanding, those of MigrateHost and those of ServiceConfig.Admit.
-func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (Reservation, error) {
-	res, err := s.migrate(ctx, c, claim)
-	if errors.Is(err, ErrCodeNotFound) {
-		s.failedJoins.add(c.Tenant.Hash(), s.elapsed())
-	}
-	return res, err
-}
-
-func (s *Service) migrate(ctx context.Context, c Caller, claim MigrationClaim) (Reservation, error) {
+func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (res Reservation, err error) {
+	defer func() { s.countFailure(c.Tenant, err) }()
 	if s.migrations == nil {
 		return Reservation{}, ErrNotFound
 	}
@@ -120,7 +113,7 @@ func (s *Service) migrate(ctx context.Context, c Caller, claim MigrationClaim) (
 	r := MigrationRequest{
 		Tenant: c.Tenant, Player: actsFor(c), ClientAddress: c.Address, Host: host, Code: code, Ticket: claim.Ticket,
 	}
-	res, err := s.reserve(ctx, AdmissionRequest{Caller: c, Role: RoleHost, Host: host}, r.Player, func() (Reservation, error) {
+	res, err = s.reserve(ctx, AdmissionRequest{Caller: c, Role: RoleHost, Host: host}, r.Player, func() (Reservation, error) {
 		ctx, span := trace.Start(ctx, "migrate")
 		res, err := s.migrations.MigrateHost(ctx, r)
 		endReservation(span, res, err)

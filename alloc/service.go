@@ -295,15 +295,8 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 // ErrOutstanding, ErrPlayerLimit, ErrFull, ErrDraining, those of ServiceConfig.Admit, ErrMigration
 // while a player may take the place of the host, and ErrUnavailable, also while the host
 // may still come back after a restart; the code then remains valid.
-func (s *Service) Join(ctx context.Context, c Caller, code string) (Reservation, error) {
-	res, err := s.join(ctx, c, code)
-	if errors.Is(err, ErrCodeNotFound) {
-		s.failedJoins.add(c.Tenant.Hash(), s.elapsed())
-	}
-	return res, err
-}
-
-func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation, error) {
+func (s *Service) Join(ctx context.Context, c Caller, code string) (res Reservation, err error) {
+	defer func() { s.countFailure(c.Tenant, err) }()
 	_, host, err := s.lookUp(ctx, c.Tenant, code)
 	if err != nil {
 		return Reservation{}, err
@@ -313,7 +306,7 @@ func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation,
 		return Reservation{}, err
 	}
 	q := AdmissionRequest{Caller: c, Role: RoleJoiner, Host: host}
-	res, err := s.reserve(ctx, q, player, func() (Reservation, error) {
+	res, err = s.reserve(ctx, q, player, func() (Reservation, error) {
 		return s.relay.ReserveJoiner(ctx, JoinerRequest{
 			Tenant: c.Tenant, Player: player, PlayerName: c.Player, Individual: c.Individual, Host: host, ClientAddress: c.Address,
 		})
@@ -326,6 +319,13 @@ func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation,
 		return Reservation{}, fmt.Errorf("reserve a joiner: %w", err)
 	}
 	return s.withRegion(res), nil
+}
+
+// countFailure counts the error of a call with a join code that led to no host.
+func (s *Service) countFailure(t Tenant, err error) {
+	if errors.Is(err, ErrCodeNotFound) {
+		s.failedJoins.add(t.Hash(), s.elapsed())
+	}
 }
 
 // lookUp returns a join code in upper case, and its host.
