@@ -485,15 +485,8 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 	if err := c.admit(name.Project); err != nil {
 		return err
 	}
-	if !c.hasSeats(m.maxConnections) {
-		return alloc.ErrFull
-	}
 	m.individual = joiner.Is(table.Individual)
-	old, err := c.yieldingAllocations(m, now)
-	if err != nil {
-		return err
-	}
-	if err := c.addReservation(m, old, now); err != nil {
+	if err := c.addReservation(m, now); err != nil {
 		return err
 	}
 	x.Player, x.Individual = a.Player, m.individual

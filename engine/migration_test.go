@@ -539,3 +539,20 @@ func TestMigrationCode(t *testing.T) {
 	r.fromPlayer(0, message(11, r.players[0].id))
 	r.wantErrors(r.host, none)
 }
+
+// TestMigrationSessionRoom: a candidate that could have no session is refused, as any reservation.
+func TestMigrationSessionRoom(t *testing.T) {
+	t.Parallel()
+	r := newMigrationRig(t, 2)
+	r.fromHost(message(11, r.host.id))
+	records := &fakeRecords{full: true}
+	r.control.records = records
+	if _, err := r.ask(0, r.host); !errors.Is(err, alloc.ErrFull) {
+		t.Errorf("%v, want ErrFull", err)
+	}
+	if n := r.control.players.noSession.Load(); n != 1 {
+		t.Errorf("%d are counted, want 1", n)
+	}
+	records.full = false
+	r.mustAsk(0, r.host)
+}

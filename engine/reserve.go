@@ -181,7 +181,12 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 			return err
 		}
 	}
-	if host == nil && !c.hasSeats(m.maxConnections) {
+	return c.addReservation(m, now)
+}
+
+// addReservation adds an allocation for which there is room, in place of old ones of its player.
+func (c *control) addReservation(m *claims, now int64) error {
+	if m.role == alloc.RoleHost && !c.hasSeats(m.maxConnections) {
 		return alloc.ErrFull
 	}
 	old, err := c.yieldingAllocations(m, now)
@@ -191,11 +196,6 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 	if !c.hasSessionRoom(m) {
 		return alloc.ErrFull
 	}
-	return c.addReservation(m, old, now)
-}
-
-// addReservation adds an allocation that yieldingAllocations permits, in place of old ones.
-func (c *control) addReservation(m *claims, old []table.Handle, now int64) error {
 	h, err := c.insert(m, tick(now))
 	if err != nil {
 		return alloc.ErrFull // The table has no other reason.

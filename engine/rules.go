@@ -171,7 +171,8 @@ package engine
 //	                   longer than BindTimeout ago yields to a player that did not, else wait
 //	                   (the same player as at a full host)
 //	else               a reservation with the former host's number of connections, also
-//	                   while the relay drains. It takes seats, and expires as any other
+//	                   while the relay drains. It takes seats, needs room for a session of
+//	                   DTLS, and expires as any other
 //
 // The first BIND of a candidate takes the place: the other reservations and the former host
 // end, a silent one with ERROR 1 to its endpoint, and the new host has the join code. If a
