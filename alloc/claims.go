@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"unicode/utf8"
 
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -16,7 +17,7 @@ import (
 //	  1   2  epoch                 16   8  boot id
 //	  3  12  random nonce          24   1  role
 //	body                           25   2  maximum of connections
-//	 15 224  ciphertext            27   1  flags: 1, Individual
+//	 15 224  ciphertext            27   1  flags: 1, Individual; 2, PlayerNameCut
 //	                               28   7  issued, Unix seconds
 //	239  16  tag                   35  16  allocation id
 //	                               51  16  match id (the host's)
@@ -29,8 +30,8 @@ import (
 //	                              165  56  environment, padded
 //	                              221   3  network tag of the API's caller
 //
-// The padding of both names holds the name of the player, if it fits, and else zeros: that of
-// the project first.
+// The padding of both names holds the name of the player, or as much of its beginning as fits:
+// that of the project first.
 const (
 	sealVersion = 1
 
@@ -58,9 +59,12 @@ const (
 	networkAt     = environmentAt + MaxTenantName
 )
 
-// flagIndividual is a bit of the flags. A version without flags reads them as a part of issued,
-// which no version uses.
-const flagIndividual = 1
+// The bits of the flags. A version without flags reads them as a part of issued, which no
+// version uses.
+const (
+	flagIndividual = 1 << iota
+	flagPlayerNameCut
+)
 
 // The layout fills 255 bytes: otherwise one of these does not compile.
 var (
@@ -96,10 +100,12 @@ type Claims struct {
 	MaxConnections uint16
 	Issued         int64 // Unix seconds
 	Player         PlayerHash
-	// PlayerName is the name of which Player is the digest, empty if it is not known or did
-	// not fit beside the tenant's names. It aliases the Scratch too.
-	PlayerName []byte
-	Individual bool // see Caller.Individual
+	// PlayerName is the name of which Player is the digest, empty if it is not known. It
+	// aliases the Scratch too. PlayerNameCut: it is only the beginning of the name, which did
+	// not fit beside the tenant's names, and may be empty.
+	PlayerName    []byte
+	PlayerNameCut bool
+	Individual    bool // see Caller.Individual
 	// Network is the network from which the player called the API, zero if it is not
 	// known. A BIND from there comes from its owner: the call was over TCP.
 	Network NetworkTag
@@ -156,9 +162,23 @@ func (c *Claims) encode(p *[plainLen]byte) {
 	copy(p[environmentAt:], c.Environment)
 	copy(p[networkAt:], c.Network[:])
 	a, b := padding(p, len(c.Project), len(c.Environment))
-	if n := len(c.PlayerName); n <= min(len(a)+len(b), maxPlayerName) && bytes.IndexByte(c.PlayerName, 0) < 0 {
-		copy(b, c.PlayerName[copy(a, c.PlayerName):])
+	name, cut := cutName(c.PlayerName, min(len(a)+len(b), maxPlayerName))
+	if cut || c.PlayerNameCut {
+		p[flagsAt] |= flagPlayerNameCut
 	}
+	copy(b, name[copy(a, name):])
+}
+
+// cutName returns as much of the beginning of a name as fits, without a NUL, which ends it.
+func cutName(name []byte, room int) (begin []byte, cut bool) {
+	begin, _, cut = bytes.Cut(name, []byte{0})
+	if len(begin) <= room {
+		return begin, cut
+	}
+	for room > 0 && !utf8.RuneStart(begin[room]) {
+		room--
+	}
+	return begin[:room], true
 }
 
 // padding returns what is left beside names of these lengths.
@@ -181,6 +201,7 @@ func (c *Claims) decode(p *[plainLen]byte) bool {
 	c.Role = Role(p[roleAt])
 	c.MaxConnections = binary.BigEndian.Uint16(p[maxAt:])
 	c.Individual = p[flagsAt]&flagIndividual != 0
+	c.PlayerNameCut = p[flagsAt]&flagPlayerNameCut != 0
 	c.Issued = int64(binary.BigEndian.Uint64(p[flagsAt:]) & (1<<56 - 1))
 	copy(c.ID[:], p[idAt:])
 	copy(c.Match[:], p[matchAt:])

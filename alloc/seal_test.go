@@ -104,6 +104,45 @@ func TestSealRoundTrip(t *testing.T) {
 	}
 }
 
+// TestSealPlayerName: a name that does not fit is cut between two characters, and marked. A
+// candidate's connection data is sealed with a name that is cut already.
+func TestSealPlayerName(t *testing.T) {
+	t.Parallel()
+	s := newTestSealer(t, nil)
+	name := strings.Repeat("é", 128)
+	for _, c := range []struct {
+		name                 string
+		cut                  bool
+		project, environment int
+		want                 string
+		wantCut              bool
+	}{
+		{"ann", false, 36, 36, "ann", false},
+		{name[:40], false, 36, 36, name[:40], false},
+		{name, false, 36, 36, name[:40], true},
+		{name, false, 36, 35, name[:40], true},
+		{name, false, 56, 55, "", true},
+		{name, false, 56, 56, "", true},
+		{name, false, 0, 0, name[:108], true},
+		{"ann", true, 36, 36, "ann", true},
+		{"a\x00nn", false, 36, 36, "a", true},
+		{"", false, 56, 56, "", false},
+	} {
+		claims := hostClaims()
+		claims.Project, claims.Environment = bytes.Repeat([]byte("p"), c.project), bytes.Repeat([]byte("e"), c.environment)
+		claims.PlayerName, claims.PlayerNameCut = []byte(c.name), c.cut
+		data := mustSeal(t, s, claims)
+		got, ok := s.Open(new(alloc.Scratch), data[:])
+		claims.Epoch, claims.Relay, claims.Boot, claims.Issued = testEpoch, testRelay, s.Boot(), testClock(0)().Unix()
+		if !ok || !sameClaims(got, claims) {
+			t.Errorf("%+v: opened %+v", c, got)
+		}
+		if string(got.PlayerName) != c.want || got.PlayerNameCut != c.wantCut {
+			t.Errorf("%+v: %q, cut %v", c, got.PlayerName, got.PlayerNameCut)
+		}
+	}
+}
+
 func TestSealSetsItsOwnFields(t *testing.T) {
 	t.Parallel()
 	s := newTestSealer(t, nil)

@@ -58,7 +58,7 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	}
 	claims := claimsOf(&c)
 	if !live && c.Boot != w.shared.sealer.Boot() && w.shared.recovering(now) {
-		claims.names = &names{alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}, string(c.PlayerName)}
+		claims.names = namesOf(&c)
 	}
 	claims.path = w.pathOf(&c, from)
 	return w.enqueueBind(now, from, &m, claims, &e)

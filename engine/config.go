@@ -384,6 +384,7 @@ type ReserveEvent struct {
 	Tenant         uint64             // alloc.Tenant.Hash
 	Name           alloc.Tenant       // the tenant itself
 	Player         string             // the player, empty if it is not known
+	PlayerCut      bool               // Player is only the beginning of its name
 	MaxConnections int                // of a host
 	Host           proto.AllocationID // of a joiner
 }
@@ -404,7 +405,7 @@ type ConnectEvent struct{ Host, Joiner proto.AllocationID }
 type DisconnectEvent struct{ From, To proto.AllocationID }
 
 // ReturnEvent reports that an allocation of the previous run came back, with the content of
-// its connection data. Player is empty if its name was too long for that.
+// its connection data, in which a long name is cut.
 type ReturnEvent ReserveEvent
 
 // CodeEvent reports that a host has a join code.

@@ -224,8 +224,13 @@ type claims struct {
 
 // names are what operators call the owner of an allocation.
 type names struct {
-	tenant alloc.Tenant
-	player string
+	tenant    alloc.Tenant
+	player    string
+	playerCut bool // player is only the beginning
+}
+
+func namesOf(c *alloc.Claims) *names {
+	return &names{alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}, string(c.PlayerName), c.PlayerNameCut}
 }
 
 // path is what a BIND shows about the path to its source.

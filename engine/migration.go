@@ -314,12 +314,12 @@ func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (all
 			return
 		}
 		var claims alloc.Claims
-		if res, claims, verdict = s.sealCandidate(c, &t, opened.PlayerName, &r, former); verdict != nil {
+		if res, claims, verdict = s.sealCandidate(c, &t, &opened, &r, former); verdict != nil {
 			return
 		}
 		m := claimsOf(&claims)
 		if verdict = c.addCandidate(&m, r.Tenant, candidate{ID: m.id, Joiner: t.joiner, Code: r.Code}, former, now); verdict == nil {
-			c.announce(&m, r.Tenant, string(opened.PlayerName), proto.AllocationID{})
+			c.announce(&m, namesOf(&claims), proto.AllocationID{})
 		}
 	})
 	if err != nil {
@@ -333,14 +333,15 @@ func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (all
 
 // sealCandidate returns a reservation for the player of a ticket, with the connections of the
 // former host, without inserting it into the table.
-func (s *Server) sealCandidate(c *control, t *claims, player []byte, r *alloc.MigrationRequest, former proto.AllocationID) (alloc.Reservation, alloc.Claims, error) {
+func (s *Server) sealCandidate(c *control, t *claims, ticket *alloc.Claims, r *alloc.MigrationRequest, former proto.AllocationID) (alloc.Reservation, alloc.Claims, error) {
 	id, err := newID()
 	if err != nil {
 		return alloc.Reservation{}, alloc.Claims{}, err
 	}
 	joiner, _ := c.shared.table.ByID(t.joiner)
 	claims := alloc.Claims{
-		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, PlayerName: player, Individual: joiner.Is(table.Individual),
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Individual: joiner.Is(table.Individual),
+		PlayerName: ticket.PlayerName, PlayerNameCut: ticket.PlayerNameCut,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
 		MaxConnections: c.connectionsOf(former),
 	}

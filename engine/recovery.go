@@ -208,7 +208,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 	if m := &cmd.claims; c.hooks.OnReturn != nil {
 		event := ReturnEvent{ID: m.id, Role: m.role, Tenant: m.tenant, MaxConnections: int(m.maxConnections)}
 		if m.names != nil {
-			event.Name, event.Player = m.names.tenant, m.names.player
+			event.Name, event.Player, event.PlayerCut = m.names.tenant, m.names.player, m.names.playerCut
 		}
 		if m.role == alloc.RoleJoiner {
 			event.Host = m.match

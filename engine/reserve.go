@@ -132,9 +132,9 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 	claims.Epoch = data.Epoch()
 	sealed := claimsOf(&claims)
 	var verdict error
-	name := alloc.Tenant{Project: string(claims.Project), Environment: string(claims.Environment)}
+	names := namesOf(&claims)
 	err := s.onControl(ctx, func(c *control) {
-		if verdict = c.admit(name.Project); verdict != nil {
+		if verdict = c.admit(names.tenant.Project); verdict != nil {
 			return
 		}
 		if verdict = c.reserve(&sealed, host, c.shared.clock()); verdict != nil {
@@ -144,7 +144,7 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 		if host != nil {
 			of = *host
 		}
-		c.announce(&sealed, name, string(claims.PlayerName), of)
+		c.announce(&sealed, names, of)
 	})
 	if err != nil {
 		return err
@@ -153,10 +153,12 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 }
 
 // announce reports a new reservation. host is zero for a host.
-func (c *control) announce(m *claims, name alloc.Tenant, player string, host proto.AllocationID) {
-	c.projects.setName(m.tenant, name)
+func (c *control) announce(m *claims, n *names, host proto.AllocationID) {
+	c.projects.setName(m.tenant, n.tenant)
 	if c.hooks.OnReserve != nil {
-		c.hooks.OnReserve(ReserveEvent{ID: m.id, Role: m.role, Tenant: m.tenant, Name: name, Player: player, MaxConnections: int(m.maxConnections), Host: host})
+		c.hooks.OnReserve(ReserveEvent{
+			ID: m.id, Role: m.role, Tenant: m.tenant, Name: n.tenant, Player: n.player, PlayerCut: n.playerCut, MaxConnections: int(m.maxConnections), Host: host,
+		})
 	}
 }
 

@@ -250,20 +250,35 @@ func (x *matchIndex) selector(ctx context.Context, text string) (func(*engine.Al
 		if host, ok := x.history.HostOf(text); ok {
 			matches[host] = true
 		}
-		for _, id := range x.history.AllocationsOf(text, maxOfPlayer) {
-			page, _, err := x.relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
-			if err != nil {
-				return nil, err
-			}
-			for _, a := range page {
-				matches[a.Match] = true
-			}
+		if err := x.matchesOf(ctx, text, matches); err != nil {
+			return nil, err
 		}
 	}
 	name := strings.ToLower(text)
 	return func(a *engine.Allocation) bool {
 		return matches[a.ID] || strings.Contains(strings.ToLower(a.Name.Project+"/"+a.Name.Environment), name)
 	}, nil
+}
+
+// matchesOf adds the matches of a player, at most maxOfPlayer.
+func (x *matchIndex) matchesOf(ctx context.Context, player string, matches map[proto.AllocationID]bool) error {
+	found := 0
+	for _, id := range x.history.AllocationsOf(player) {
+		page, _, err := x.relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
+		if err == nil && len(page) > 0 {
+			page, _, err = x.relay.Allocations(ctx, engine.Filter{ID: id, Player: alloc.HashPlayer(page[0].Name, player)}, 0, 1)
+		}
+		if err != nil {
+			return err
+		}
+		if len(page) > 0 {
+			matches[page[0].Match] = true
+			if found++; found == maxOfPlayer {
+				break
+			}
+		}
+	}
+	return nil
 }
 
 // parsePrefix parses an address, with or without the length of a prefix.

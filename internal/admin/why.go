@@ -23,10 +23,11 @@ type History interface {
 	HostOf(code string) (proto.AllocationID, bool)
 	// CodeOf returns the join code of a live host, "" if it has none.
 	CodeOf(host proto.AllocationID) string
-	// PlayerOf returns the player of a live allocation, "" if it is not known.
+	// PlayerOf returns the player of a live allocation, "" if it is not known, for display.
 	PlayerOf(proto.AllocationID) string
-	// AllocationsOf returns at most so many live allocations of a player.
-	AllocationsOf(player string, most int) []proto.AllocationID
+	// AllocationsOf returns the live allocations that may be of a player, as far as its name
+	// is known.
+	AllocationsOf(player string) []proto.AllocationID
 }
 
 // Why is the response of /why/NAME: what happened to an allocation, live or ended, and what

@@ -136,11 +136,14 @@ func (p *players) disconnected(e engine.DisconnectEvent) {
 	}
 }
 
-func (p *players) ended(e engine.EndEvent, player string) {
+func (p *players) ended(e engine.EndEvent, o owner) {
+	if o.Cut {
+		o.Player = "" // A program compares names: none is better than a wrong one.
+	}
 	if w := p.policy.Load().webhooks; w != nil {
 		w.Send(hooks.Event{
 			Type: hooks.Ended, Allocation: e.ID.String(), Role: e.Role.String(), Reason: e.Reason.String(),
-			Project: e.Tenant.Project, Environment: e.Tenant.Environment, Player: player,
+			Project: e.Tenant.Project, Environment: e.Tenant.Environment, Player: o.Player,
 		})
 	}
 }

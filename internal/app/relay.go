@@ -135,14 +135,14 @@ func (a *App) onBind(e engine.BindEvent) {
 
 func (a *App) onEnd(e engine.EndEvent) {
 	a.devLog.ended(e)
-	player := a.history.PlayerOf(e.ID)
+	owner := a.history.ownerOf(e.ID)
 	a.history.ended(e)
 	if e.Migration {
 		a.observers.left(e)
 	} else {
 		a.observers.ended(e)
 	}
-	a.players.ended(e, player)
+	a.players.ended(e, owner)
 	if e.Reason == engine.EndLost {
 		a.restart.lost.Add(1)
 	}

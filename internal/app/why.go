@@ -51,8 +51,15 @@ type history struct {
 	owners map[proto.AllocationID]owner
 }
 
-// owner is the project of an allocation, and the player, "" if it is not known.
-type owner struct{ Project, Player string }
+// owner is the project of an allocation, and the player, "" if it is not known. Cut: Player is
+// only the beginning of its name.
+type owner struct {
+	Project, Player string
+	Cut             bool
+}
+
+// ellipsis ends a name that is displayed and of which only the beginning is known.
+const ellipsis = "…"
 
 // maxOwners bounds the memory of owners to some 12 MB.
 const maxOwners = 100_000
@@ -82,7 +89,7 @@ func (h *history) refusedCall(r httpapi.Refusal) {
 }
 
 func (h *history) reserved(e engine.ReserveEvent) {
-	h.keepOwner(e.ID, owner{e.Name.Project, e.Player})
+	h.keepOwner(e.ID, owner{e.Name.Project, e.Player, e.PlayerCut})
 	h.add(timeline.Event{ID: e.ID, Peer: e.Host, Kind: timeline.Reserved})
 	if e.Role == alloc.RoleJoiner {
 		h.add(timeline.Event{ID: e.Host, Peer: e.ID, Kind: timeline.Joined})
@@ -91,7 +98,7 @@ func (h *history) reserved(e engine.ReserveEvent) {
 
 // returned is called for an allocation that came back after a restart.
 func (h *history) returned(e engine.ReturnEvent) {
-	h.keepOwner(e.ID, owner{e.Name.Project, e.Player})
+	h.keepOwner(e.ID, owner{e.Name.Project, e.Player, e.PlayerCut})
 	h.add(timeline.Event{ID: e.ID, Peer: e.Host, Kind: timeline.Returned})
 }
 
@@ -227,19 +234,29 @@ func (h *history) CodeOf(host proto.AllocationID) string {
 	return h.codes[host]
 }
 
-// PlayerOf returns the player of a live allocation, "" if it is not known.
-func (h *history) PlayerOf(id proto.AllocationID) string {
+func (h *history) ownerOf(id proto.AllocationID) owner {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.owners[id].Player
+	return h.owners[id]
 }
 
-// AllocationsOf returns at most so many live allocations of a player.
-func (h *history) AllocationsOf(player string, most int) (all []proto.AllocationID) {
+// PlayerOf returns the player of a live allocation, "" if it is not known, with an ellipsis if
+// only the beginning is.
+func (h *history) PlayerOf(id proto.AllocationID) string {
+	o := h.ownerOf(id)
+	if o.Cut {
+		return o.Player + ellipsis
+	}
+	return o.Player
+}
+
+// AllocationsOf returns the live allocations that may be of a player: of some only the beginning
+// of the player's name is known.
+func (h *history) AllocationsOf(player string) (all []proto.AllocationID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, o := range h.owners {
-		if o.Player == player && len(all) < most {
+		if o.Player == player || o.Cut && strings.HasPrefix(player, o.Player) {
 			all = append(all, id)
 		}
 	}
@@ -312,7 +329,7 @@ func (h *history) player(ctx context.Context, id proto.AllocationID) (p known, e
 		return p, err
 	}
 	p.Events, p.UDPPort, p.Now = h.line.Of(id), h.relay.Addr().Port(), h.now()
-	p.Began, p.ReturnBy = h.began, h.began.Add(h.recoverFor)
+	p.Began, p.ReturnBy, p.NameCut = h.began, h.began.Add(h.recoverFor), h.ownerOf(id).Cut
 	for _, e := range p.Events {
 		switch e.Kind {
 		case timeline.Reserved:

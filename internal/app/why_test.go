@@ -3,7 +3,9 @@ package app
 import (
 	"encoding/json"
 	"net"
+	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/hooks"
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -434,4 +437,62 @@ func TestWhyAfterRestart(t *testing.T) {
 	r.expect(one.ID.String(), "it plays: bound, and linked", func() { alive(); hostClient.relay(one.ID) })
 	r.expect(code, "it plays: bound, and linked", alive)
 	r.expect(code, "1 of the players that were linked before the relay's restart are not linked again", alive)
+}
+
+// TestWhyLongName: of a player whose name does not fit into its connection data the beginning is
+// known after a restart, with a mark, the console finds it by the whole name and by no other one
+// that begins so, and no webhook has a part of a name.
+func TestWhyLongName(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ project, environment, begin string }{
+		"some room": {strings.Repeat("p", 36), strings.Repeat("e", 36), strings.Repeat("n", 40)},
+		"no room":   {strings.Repeat("p", 56), strings.Repeat("e", 56), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			player := strings.Repeat("n", 50)
+			h := &recorder{}
+			program := httptest.NewServer(h)
+			defer program.Close()
+			file := filepath.Join(t.TempDir(), "secret")
+			if err := os.WriteFile(file, []byte(hookSecret), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			set := local()
+			set.Tokens = []config.Token{{Secret: secret, Project: c.project, Environment: c.environment, Kind: "player", Player: player}}
+			set.WebhookURL, set.WebhookSecretFile = program.URL+"/events", file
+			o := options(set, Serve)
+			o.StateFile = filepath.Join(t.TempDir(), "allocations")
+			before := whyRig{start(t, o), t}
+			host, _, _ := before.match(4)
+			before.expect(host.ID.String(), "no player is linked", before.raw(host).bind)
+			if y := before.why(host.ID.String()); y.Player != player || strings.Contains(y.Because, "cut") {
+				t.Errorf("before the restart: %+v", y)
+			}
+			before.cancel()
+			if err := before.Close(); err != nil {
+				t.Fatal(err)
+			}
+
+			r := whyRig{start(t, o), t}
+			host.Server = r.relay.Addr()
+			again := r.raw(host)
+			again.nonce = 2
+			r.expect(host.ID.String(), "its player's name is cut", again.bind)
+			if y := r.why(host.ID.String()); y.Player != c.begin+"…" {
+				t.Errorf("after the restart: player %q", y.Player)
+			}
+			for search, want := range map[string]bool{player: true, player + "n": false} {
+				if _, body := fetch(t, r.AdminURL()+"/matches?q="+search); strings.Contains(body, host.ID.String()) != want {
+					t.Errorf("a search for %q found %s", search, body)
+				}
+			}
+			if err := r.relay.End(t.Context(), host.ID); err != nil {
+				t.Fatal(err)
+			}
+			testkit.Within(t, time.Minute, "the end reported", func() bool {
+				return slices.ContainsFunc(h.of(hooks.Ended, host.ID.String()), func(e hooks.Event) bool { return e.Player == "" })
+			})
+		})
+	}
 }

@@ -34,6 +34,8 @@ type Player struct {
 	// less than the largest message needs, and PathContent that of the content in it. 0: it
 	// takes all, as far as the relay knows.
 	PathMTU, PathContent int
+	// NameCut: only the beginning of its player's name is known.
+	NameCut bool
 	// UDPPort is the relay's, which players have to reach.
 	UDPPort uint16
 	// PrivateSources: the relay has dropped datagrams from private networks since the
@@ -51,7 +53,9 @@ const bindWithin = 3 * time.Second
 
 // Explain says in one sentence why a player is not in its match, or that it is, and whether
 // messages to it are too large.
-func Explain(p Player) string { return p.explain() + p.explainLarge() + p.explainPath() }
+func Explain(p Player) string {
+	return p.explain() + p.explainLarge() + p.explainPath() + p.explainName()
+}
 
 // largeCure is the setting of senders by which no message is too large.
 const largeCure = ": set maxMessageSize 1363 on udp and 1377 on ws at the senders (Unity Transport 2.0.2 cannot)"
@@ -71,6 +75,13 @@ func (p *Player) explainPath() string {
 		return ""
 	}
 	return fmt.Sprintf("; its path takes packets of %d bytes: content of more than %d bytes reaches it in fragments, which some networks drop", p.PathMTU, p.PathContent)
+}
+
+func (p *Player) explainName() string {
+	if !p.NameCut {
+		return ""
+	}
+	return "; its player's name is cut, since connection data has no room for more: a search for the whole name in the console finds the match"
 }
 
 func (p *Player) explain() string {

@@ -24,6 +24,7 @@ func TestExplain(t *testing.T) {
 		"private source":   {Player{PrivateSources: true, Events: events(at(Reserved, 8, "")), HostEvents: liveHost}, "no BIND has arrived: the relay drops datagrams from private networks, as behind a container's proxy or a NAT that loops back, and this player may be among them: set allow_private_sources"},
 		"was private":      {Player{PrivateSources: true, Events: events(at(Reserved, 0, ""), at(Ended, 17, "expired"))}, "since no BIND had arrived: the relay drops datagrams from private networks"},
 		"wrong key":        {Player{Events: events(at(Reserved, 8, ""), at(BindRefused, 10, "its signature is wrong"))}, "its BIND is refused (3 times, the last 10 s ago): its signature is wrong"},
+		"cut name":         {Player{NameCut: true, Events: events(at(Reserved, 8, "")), HostEvents: liveHost}, "; its player's name is cut, since connection data has no room for more"},
 		"just joined":      {Player{Events: events(at(Reserved, 19, "")), HostEvents: liveHost}, "joined 1 s ago, and no BIND has arrived yet"},
 		"gave up":          {Player{Events: events(at(Bound, 5, ""), at(ConnectRefused, 6, "the host is full"), at(Ended, 17, "closed"))}, "it ended 3 s ago: closed, not linked, since its CONNECT_REQUEST was refused (3 times, the last 14 s ago): the host is full"},
 		"never bound":      {Player{Events: events(at(Reserved, 0, ""), at(Ended, 17, "expired"))}, "it ended 3 s ago: expired, since no BIND had arrived: UDP port 7777"},
