@@ -111,52 +111,38 @@ func TestHint(t *testing.T) {
 // one, which could be a victim's.
 func TestPlayerAddress(t *testing.T) {
 	t.Parallel()
-	for _, unknown := range []bool{false, true} {
-		x := newFixture(t, Config{UnknownProxies: unknown})
-		code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
-		for _, tt := range []struct {
-			token, address, want string
-			status               int
-		}{
-			{tokenServer, "203.0.113.9", "203.0.113.9", http.StatusCreated},
-			{tokenServer, "::ffff:203.0.113.9", "203.0.113.9", http.StatusCreated},
-			{tokenServer, "2001:db8:1:2:3::4", "2001:db8:1:2:3::4", http.StatusCreated},
-			{tokenServer, "", "invalid IP", http.StatusCreated},
-			{tokenServer, "fe80::1%eth0", "", http.StatusBadRequest},
-			{tokenServer, "203.0.113.0/24", "", http.StatusBadRequest},
-			{tokenAnna, "203.0.113.9", "", http.StatusBadRequest},
-		} {
-			for path, members := range map[string]string{"/v1/allocate": `"maxConnections":4`, "/v1/join": `"joinCode":"` + code + `"`} {
-				hosts, callers := len(x.relay.hosts), len(x.relay.callers)
-				rec := x.post(path, tt.token, `{`+members+`,"playerAddress":"`+tt.address+`"}`)
-				if path == "/v1/join" && tt.status == http.StatusCreated {
-					wantStatus(t, rec, http.StatusOK)
-					if got := x.relay.callers[len(x.relay.callers)-1].String(); got != tt.want {
-						t.Errorf("%q: joined from %s, want %s", tt.address, got, tt.want)
-					}
-					continue
+	x := newFixture(t, Config{})
+	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
+	for _, tt := range []struct {
+		token, address, want string
+		status               int
+	}{
+		{tokenServer, "203.0.113.9", "203.0.113.9", http.StatusCreated},
+		{tokenServer, "::ffff:203.0.113.9", "203.0.113.9", http.StatusCreated},
+		{tokenServer, "2001:db8:1:2:3::4", "2001:db8:1:2:3::4", http.StatusCreated},
+		{tokenServer, "", "invalid IP", http.StatusCreated},
+		{tokenServer, "fe80::1%eth0", "", http.StatusBadRequest},
+		{tokenServer, "203.0.113.0/24", "", http.StatusBadRequest},
+		{tokenAnna, "203.0.113.9", "", http.StatusBadRequest},
+	} {
+		for path, members := range map[string]string{"/v1/allocate": `"maxConnections":4`, "/v1/join": `"joinCode":"` + code + `"`} {
+			hosts, callers := len(x.relay.hosts), len(x.relay.callers)
+			rec := x.post(path, tt.token, `{`+members+`,"playerAddress":"`+tt.address+`"}`)
+			if path == "/v1/join" && tt.status == http.StatusCreated {
+				wantStatus(t, rec, http.StatusOK)
+				if got := x.relay.callers[len(x.relay.callers)-1].String(); got != tt.want {
+					t.Errorf("%q: joined from %s, want %s", tt.address, got, tt.want)
 				}
-				wantStatus(t, rec, tt.status)
-				if tt.status != http.StatusCreated && (len(x.relay.hosts) != hosts || len(x.relay.callers) != callers) {
-					t.Errorf("%q of %s was reserved", tt.address, tt.token)
-				}
-				if tt.status == http.StatusCreated && x.relay.hosts[len(x.relay.hosts)-1].ClientAddress.String() != tt.want {
-					t.Errorf("%q: allocated for %v, want %s", tt.address, x.relay.hosts[len(x.relay.hosts)-1].ClientAddress, tt.want)
-				}
+				continue
+			}
+			wantStatus(t, rec, tt.status)
+			if tt.status != http.StatusCreated && (len(x.relay.hosts) != hosts || len(x.relay.callers) != callers) {
+				t.Errorf("%q of %s was reserved", tt.address, tt.token)
+			}
+			if tt.status == http.StatusCreated && x.relay.hosts[len(x.relay.hosts)-1].ClientAddress.String() != tt.want {
+				t.Errorf("%q: allocated for %v, want %s", tt.address, x.relay.hosts[len(x.relay.hosts)-1].ClientAddress, tt.want)
 			}
 		}
-	}
-}
-
-// TestUnknownProxies: behind proxies that are not declared, an address is not a player's.
-func TestUnknownProxies(t *testing.T) {
-	t.Parallel()
-	x := newFixture(t, Config{UnknownProxies: true})
-	r := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, `{"maxConnections":4}`)
-	r.RemoteAddr = "192.0.2.1:5"
-	wantStatus(t, x.do(r), http.StatusCreated)
-	if got := x.relay.hosts[len(x.relay.hosts)-1].ClientAddress; got.IsValid() {
-		t.Errorf("asked for %v", got)
 	}
 }
 
@@ -182,7 +168,6 @@ func TestEndpointOrder(t *testing.T) {
 	for _, c := range []struct {
 		name, call, token, remote, forwarded, family string
 		relay                                        []alloc.ServerEndpoint
-		unknownProxies                               bool
 		want                                         string
 	}{
 		{name: "host over IPv4", call: "allocate", remote: "198.51.100.1:1", want: ipv4First},
@@ -201,13 +186,12 @@ func TestEndpointOrder(t *testing.T) {
 		{name: "join of IPv4 by an IPv6 proxy", call: "join", remote: "[2001:db8:ff::1]:1", forwarded: "198.51.100.1", want: ipv4First},
 		{name: "join of IPv6 by an IPv4 proxy", call: "join", remote: "10.0.0.1:1", forwarded: "2001:db8::1", want: ipv6First},
 		{name: "join by a proxy that tells nothing", call: "join", remote: "[2001:db8:ff::1]:1", want: ipv4First},
-		{name: "join by proxies that are not known", call: "join", remote: "[2001:db8::1]:1", unknownProxies: true, want: ipv4First},
 		{name: "join of a backend", call: "join", token: tokenServer, remote: "[2001:db8::1]:1", want: ipv4First},
 		{name: "join of a backend for a player of IPv6", call: "join", token: tokenServer, remote: "198.51.100.1:1", family: "6", want: ipv6First},
 		{name: "IPv4 relay", call: "join", remote: "[2001:db8::1]:1", relay: only(v4), want: "udp " + v4 + ", dtls " + v4},
 		{name: "IPv6 relay", call: "allocate", remote: "198.51.100.1:1", relay: only(v6), want: "udp " + v6 + ", dtls " + v6},
 	} {
-		x := newFixture(t, Config{TrustedProxies: proxies, UnknownProxies: c.unknownProxies})
+		x := newFixture(t, Config{TrustedProxies: proxies})
 		x.relay.ways = both
 		if c.relay != nil {
 			x.relay.ways = c.relay

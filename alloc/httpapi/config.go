@@ -100,10 +100,6 @@ type Config struct {
 	// header is used. Nil means none: then all callers behind a proxy have the
 	// proxy's address and share its limits, as do those whose header cannot be parsed.
 	TrustedProxies []netip.Prefix
-	// UnknownProxies says that requests come through proxies that TrustedProxies may
-	// not list. An address then says nothing about where a player is, and is not passed
-	// on in alloc.Caller.
-	UnknownProxies bool
 	// Logger gets one line per request at debug level and one per internal error.
 	// Nil disables logging. Tokens, keys, join codes and addresses are never logged.
 	Logger *slog.Logger

@@ -203,9 +203,7 @@ func (h *Handler) serveIdentified(ctx context.Context, w http.ResponseWriter, r 
 	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
 	caller := f.principal.caller(c.name)
-	if !h.cfg.UnknownProxies {
-		caller.Address = f.clientAddress()
-	}
+	caller.Address = f.clientAddress()
 	return c.serve(ctx, request{id: id, source: f, caller: caller, body: body})
 }
 

@@ -24,7 +24,7 @@ func (s streams) serve() *cli.Command {
 		Usage: "run relay and API for public access, on one machine",
 		Description: `The API requires a bearer token. Tokens are in the file, each with its project and
 environment. Responses of the API contain keys, so plain HTTP is refused on a public
-address unless --behind-proxy is set.
+address unless --behind-proxy is set, with --trusted-proxies.
 
 Matches survive a restart or a crash if --state-dir stays the same: players reconnect
 automatically within seconds. With --drain-timeout, the first SIGTERM or SIGINT begins

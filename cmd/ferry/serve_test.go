@@ -384,6 +384,7 @@ func TestExitCodes(t *testing.T) {
 		{"check --workers 3", "FERRY_CONFIG=" + good, 0, "# --workers", "advice: tokens of kind server"},
 		{"check -c " + public + " --http 0.0.0.0:0", "", 1, "behind_proxy: false", "plain HTTP is refused"},
 		{"check -c " + good + " --workers 257", "", 1, "", "--workers: 257"},
+		{"check -c " + good + " --behind-proxy", "", 1, "behind_proxy: true", "set it to the addresses from which the proxy connects, such as trusted_proxies: [127.0.0.1]"},
 		{"check -c " + good + " --behind-proxy --trusted-proxies 127.0.0.1", "", 0, "# serve would start", "set advertise_name"},
 		{"check -c " + good + " --allow-origins game.example.org", "", 1, "allow_origins: [game.example.org]", "game.example.org"},
 		{"serve -c " + good + " --advertise-name 203.0.113.7", "", 2, "", "is not a DNS name"},

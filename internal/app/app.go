@@ -487,7 +487,6 @@ func newAPI(c *config.Config, mode Mode, h httpapi.Config) (http.Handler, error)
 	h.AddressPerMinute = c.AddressPerMinute
 	h.FailedJoinsPerMinute, h.ServerFailedJoinsPerMinute = c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute
 	h.TrustedProxies, h.AllowOrigins = trustedProxies(c), origins(c)
-	h.UnknownProxies = c.BehindProxy && len(c.TrustedProxies) == 0
 	for i, t := range c.Tokens {
 		kind, err := httpapi.ParseKind(t.Kind)
 		if err != nil {

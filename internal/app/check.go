@@ -149,6 +149,10 @@ On your own machine, ferry dev needs none of this`)
 // ErrProxyProtocol is returned for proxy_protocol without trusted_proxies.
 var ErrProxyProtocol = errors.New("app: proxy_protocol: trusted_proxies is empty, and headers of other addresses are not accepted")
 
+// ErrBehindProxy is returned for a reverse proxy without an address: any connection could be
+// its, and every limit by address would count all players as one.
+var ErrBehindProxy = errors.New("app: behind_proxy: trusted_proxies is empty: set it to the addresses from which the proxy connects, such as trusted_proxies: [127.0.0.1] for one on this machine")
+
 // Check returns all errors of a configuration that New would return before it opens
 // anything. It reads the files that the settings name and the machine's addresses.
 func Check(c config.Config, mode Mode) error {
@@ -162,8 +166,12 @@ func Check(c config.Config, mode Mode) error {
 	errs = append(errs, err)
 	_, err = newPlayers(&c, mode, nil)
 	errs = append(errs, err, checkFleet(&c, mode), checkTraces(&c))
-	if c.ProxyProtocol && len(c.TrustedProxies) == 0 {
+	switch {
+	case len(c.TrustedProxies) > 0:
+	case c.ProxyProtocol:
 		errs = append(errs, ErrProxyProtocol)
+	case c.BehindProxy && mode != Dev:
+		errs = append(errs, ErrBehindProxy)
 	}
 	if mode.hasRelay() {
 		errs = append(errs, checkRelay(&c, mode))
@@ -221,8 +229,8 @@ func Warnings(c config.Config, mode Mode) (all []string) {
 }
 
 func settingWarnings(c config.Config, mode Mode) (all []string) {
-	if mode != Dev && c.BehindProxy && len(c.TrustedProxies) == 0 {
-		all = append(all, "behind_proxy without trusted_proxies: all players have the proxy's address, and share its limits of requests and failed joins")
+	if slices.ContainsFunc(c.TrustedProxies, func(n config.Network) bool { return n.Bits() == 0 }) {
+		all = append(all, "trusted_proxies has all addresses: whoever reaches the port may name any address as its own, and may take all connections (max_http_connections)")
 	}
 	if mode.hasAPI() {
 		all = append(all, issuerWarnings(&c)...)

@@ -401,18 +401,13 @@ func (r *rejections) note(log *slog.Logger, why httpapi.Rejection, now time.Time
 // rejectionLogEvery is how often the log says that connections are closed for a limit.
 const rejectionLogEvery = time.Minute
 
-// connLimits returns the limits of connections to the API's port. Behind a proxy that does
-// not report addresses, every connection may be the proxy's.
+// connLimits returns the limits of connections to the API's port.
 func connLimits(c *config.Config, r *rejections, log *slog.Logger) httpapi.ConnLimits {
-	limits := httpapi.ConnLimits{
+	return httpapi.ConnLimits{
 		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
 		TrustedProxies: trustedProxies(c), IdleTimeout: c.HTTPIdleTimeout,
 		OnReject: func(why httpapi.Rejection) { r.note(log, why, time.Now()) },
 	}
-	if c.BehindProxy && len(c.TrustedProxies) == 0 {
-		limits.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
-	}
-	return limits
 }
 
 // proxyConfig configures the PROXY protocol of trusted proxies. A connection counts as one of

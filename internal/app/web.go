@@ -146,8 +146,7 @@ func dtlsConfig(c *config.Config, sealer *alloc.Sealer) dtls.Config {
 }
 
 // websocketConfig returns the configuration of WebSocket. Its limits per address are those
-// of connections to the API: none in dev, and none behind a proxy that does not report
-// addresses.
+// of connections to the API: none in dev.
 func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 	w := websocket.Config{
 		MaxConns: c.MaxWebSockets, MaxConnsPerAddress: c.MaxAddressWebSockets,
@@ -157,7 +156,7 @@ func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 		QueueMessages: c.WebSocketQueue, MaxOutgoing: c.WebSocketMaxMessage,
 		QueueBytes: queueBytes(c),
 	}
-	if mode == Dev || c.BehindProxy && len(c.TrustedProxies) == 0 {
+	if mode == Dev {
 		w.MaxConnsPerAddress = -1
 	}
 	return w

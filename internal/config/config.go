@@ -63,9 +63,9 @@ type Config struct {
 	ACMEEmail     string `key:"acme_email" group:"listen" usage:"contact {ADDRESS} for warnings of the certificate authority"`
 	ACMEDir       string `key:"acme_dir" group:"listen" usage:"{DIR} for the ACME certificates; empty: acme in state_dir"`
 	ACMEServer    string `key:"acme_server" group:"listen" usage:"{URL} of the ACME directory"`
-	BehindProxy   bool   `key:"behind_proxy" common:"yes" group:"listen" usage:"allow plain HTTP on a public address, because a reverse proxy terminates TLS"`
+	BehindProxy   bool   `key:"behind_proxy" common:"yes" group:"listen" usage:"allow plain HTTP on a public address, because a reverse proxy terminates TLS; requires trusted_proxies"`
 
-	TrustedProxies      []Network `key:"trusted_proxies" common:"yes" group:"listen" usage:"{NETWORK} or IP of the reverse proxies whose X-Forwarded-For header is trusted"`
+	TrustedProxies      []Network `key:"trusted_proxies" common:"yes" group:"listen" usage:"{NETWORK} or IP from which the reverse proxies connect, whose X-Forwarded-For header is trusted"`
 	ProxyProtocol       bool      `key:"proxy_protocol" group:"listen" usage:"require a PROXY protocol header, version 1 or 2, on every connection from trusted_proxies to the API's port"`
 	AllowOrigins        []string  `key:"allow_origins" group:"listen" usage:"{ORIGIN} of web pages that may call the API and open WebSockets, such as https://game.example.org; empty: all origins"`
 	AllowPrivateSources bool      `key:"allow_private_sources" group:"listen" usage:"accept clients from private networks although the advertised address is public"`
@@ -117,7 +117,7 @@ type Config struct {
 	MaxAddressConnections      int `key:"max_address_connections" group:"limits" usage:"maximum number of concurrent connections to the API from one address; one more closes another of them; connections of trusted proxies do not count" min:"1" max:"1000000"`
 
 	HTTPIdleTimeout  time.Duration `key:"http_idle_timeout" group:"limits" usage:"close a connection to the API after this time without a call" min:"10s" max:"24h"`
-	ProxyIdleTimeout time.Duration `key:"proxy_idle_timeout" group:"limits" usage:"http_idle_timeout of a connection of trusted_proxies, or of any with behind_proxy alone; must be longer than the proxy keeps idle connections, otherwise players see status 502" min:"10s" max:"24h"`
+	ProxyIdleTimeout time.Duration `key:"proxy_idle_timeout" group:"limits" usage:"http_idle_timeout of a connection of trusted_proxies; must be longer than the proxy keeps idle connections, otherwise players see status 502" min:"10s" max:"24h"`
 
 	MaxWebSockets        int `key:"max_websockets" group:"limits" usage:"maximum number of concurrent WebSockets; they do not count as connections to the API" min:"1" max:"1000000"`
 	MaxAddressWebSockets int `key:"max_address_websockets" group:"limits" usage:"maximum number of concurrent WebSockets from one address" min:"1" max:"1000000"`

@@ -227,7 +227,7 @@ func (g *worldGame) configure(c *RelayConfig) error {
 		return nil
 	}
 	cert, key, err := selfSigned(c.Dir)
-	c.Flags = append(c.Flags, "--behind-proxy=false", "--tls-cert", cert, "--tls-key", key)
+	c.Flags = append(c.Flags, "--behind-proxy=false", "--trusted-proxies", "192.0.2.1", "--tls-cert", cert, "--tls-key", key)
 	return err
 }
 
