@@ -365,6 +365,7 @@ type Hooks struct {
 	OnMigrate      func(MigrateEvent)
 	OnMigrationEnd func(MigrationEndEvent)
 	OnReturn       func(ReturnEvent)
+	OnPlayerLimit  func(PlayerLimitEvent)
 	// OnCode is called when a live host has a join code, by KeepCode or of the host whose
 	// place it took.
 	OnCode func(CodeEvent)
@@ -407,6 +408,14 @@ type DisconnectEvent struct{ From, To proto.AllocationID }
 // ReturnEvent reports that an allocation of the previous run came back, with the content of
 // its connection data, in which a long name is cut.
 type ReturnEvent ReserveEvent
+
+// PlayerLimitEvent reports a reservation that [Config].PlayerLimits refused.
+type PlayerLimitEvent struct {
+	Limit PlayerLimit
+	// Newest is the player's newest live allocation of that role, zero if it has none.
+	Newest proto.AllocationID
+	Host   proto.AllocationID // that the player would join; zero for a host
+}
 
 // CodeEvent reports that a host has a join code.
 type CodeEvent struct {

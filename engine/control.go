@@ -142,6 +142,7 @@ func (c *control) guardHooks(h Hooks) Hooks {
 	h.OnMigrationEnd = guard(c, "OnMigrationEnd", h.OnMigrationEnd)
 	h.OnReturn = guard(c, "OnReturn", h.OnReturn)
 	h.OnCode = guard(c, "OnCode", h.OnCode)
+	h.OnPlayerLimit = guard(c, "OnPlayerLimit", h.OnPlayerLimit)
 	h.OnRefuse = guard(c, "OnRefuse", h.OnRefuse)
 	h.OnLargeMessage = guard(c, "OnLargeMessage", h.OnLargeMessage)
 	return h

@@ -32,6 +32,16 @@ const (
 	DefaultPlayerJoiners = 8
 )
 
+// PlayerLimit is a field of [PlayerLimits].
+type PlayerLimit uint8
+
+const (
+	PlayerHosts PlayerLimit = iota
+	PlayerJoiners
+	PlayerSeats
+	NumPlayerLimits
+)
+
 // maxPlayerLimit is more than any relay holds.
 const maxPlayerLimit = 1 << 26
 
@@ -90,7 +100,7 @@ type players struct {
 	// table.Account. Tests that build a control without Config have no limits.
 	byPlayer map[alloc.PlayerHash]playerUse
 
-	refused   atomic.Uint64 // reservations above a limit
+	refused   [NumPlayerLimits]atomic.Uint64
 	replaced  atomic.Uint64 // allocations that yielded to their player's next one
 	noSession atomic.Uint64 // reservations for which Records have no room
 }
@@ -110,12 +120,15 @@ func newPlayers() players {
 }
 
 // fits reports whether the player may have one more allocation, of that role and with so
-// many seats.
-func (p *players) fits(u playerUse, role alloc.Role, seats int64) bool {
-	if role == alloc.RoleHost {
-		return int64(u.hosts) < int64(p.limits.Hosts) && u.seats+seats <= int64(p.limits.Seats)
+// many seats, and the limit if it may not.
+func (p *players) fits(u playerUse, role alloc.Role, seats int64) (PlayerLimit, bool) {
+	switch {
+	case role != alloc.RoleHost:
+		return PlayerJoiners, int64(u.joiners) < int64(p.limits.Joiners)
+	case int64(u.hosts) >= int64(p.limits.Hosts):
+		return PlayerHosts, false
 	}
-	return int64(u.joiners) < int64(p.limits.Joiners)
+	return PlayerSeats, u.seats+seats <= int64(p.limits.Seats)
 }
 
 // addToPlayer stores the owner of a new allocation and counts it, removeFromPlayer one that ends.
@@ -174,7 +187,8 @@ func (c *control) yieldingAllocations(m *claims, now int64) ([]table.Handle, err
 		return nil, nil
 	}
 	use, seats := c.players.byPlayer[m.player], 1+int64(m.maxConnections)
-	if c.players.fits(use, m.role, seats) {
+	limit, ok := c.players.fits(use, m.role, seats)
+	if ok {
 		return nil, nil
 	}
 	type silent struct {
@@ -182,13 +196,18 @@ func (c *control) yieldingAllocations(m *claims, now int64) ([]table.Handle, err
 		heard table.Tick
 	}
 	var all []silent
+	var newest proto.AllocationID
 	for slot := use.newest; slot != 0; slot = c.shared.table.AccountAt(slot - 1).NextOfPlayer {
 		h := c.shared.table.HandleAt(slot - 1)
 		e, _ := c.shared.table.At(h)
+		if e.Role != table.Role(m.role) {
+			continue
+		}
+		if newest.IsZero() {
+			newest = e.ID
+		}
 		heard, _ := c.shared.table.LastSeen(h)
 		switch {
-		case e.Role != table.Role(m.role):
-			continue
 		case !e.Endpoint.IsZero() && !c.isOpen(e.Endpoint):
 			heard = 0
 		case c.pause.active || tick(now) <= c.pause.extend(heard, playerSilence):
@@ -207,11 +226,18 @@ func (c *control) yieldingAllocations(m *claims, now int64) ([]table.Handle, err
 		} else {
 			use.joiners--
 		}
-		if c.players.fits(use, m.role, seats) {
+		if limit, ok = c.players.fits(use, m.role, seats); ok {
 			return out, nil
 		}
 	}
-	c.players.refused.Add(1)
+	c.players.refused[limit].Add(1)
+	if c.hooks.OnPlayerLimit != nil {
+		event := PlayerLimitEvent{Newest: newest, Limit: limit}
+		if m.role == alloc.RoleJoiner {
+			event.Host = m.match
+		}
+		c.hooks.OnPlayerLimit(event)
+	}
 	return nil, alloc.ErrPlayerLimit
 }
 

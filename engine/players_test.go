@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,26 +34,41 @@ func (r *rig) wantHost(player string, most int, want error) *mReservation {
 func TestPlayerLimits(t *testing.T) {
 	t.Parallel()
 	r := newPlayerRig(t, PlayerLimits{})
-	var last *mReservation
+	var events []PlayerLimitEvent
+	r.control.hooks.OnPlayerLimit = func(e PlayerLimitEvent) { events = append(events, e) }
+	var last, joiner *mReservation
 	for range 4 {
 		last = r.wantHost("ann", 100, nil)
 	}
 	r.wantHost("ann", 1, alloc.ErrPlayerLimit)
 	r.wantHost("bert", 100, nil)
 	for i := range 9 {
-		_, err := r.reserve(alloc.RoleJoiner, last, "ann", 0)
+		card, err := r.reserve(alloc.RoleJoiner, last, "ann", 0)
 		if want := i == 8; errors.Is(err, alloc.ErrPlayerLimit) != want {
 			t.Fatalf("joiner %d: %v", i, err)
+		}
+		if err == nil {
+			joiner = card
 		}
 	}
 	if n := r.live(); n != 4+1+8 {
 		t.Errorf("%d are alive: one ended that is in use", n)
 	}
 	r.control.end(r.entry(last).Handle, EndClosed)
-	r.wantHost("ann", 1, nil)
+	next := r.wantHost("ann", 1, nil)
 	r.wantHost("ann", 1, alloc.ErrPlayerLimit)
-	if n := r.control.players.refused.Load(); n != 3 {
-		t.Errorf("%d are counted as refused, want 3", n)
+	var counted [NumPlayerLimits]uint64
+	for l := range counted {
+		counted[l] = r.control.players.refused[l].Load()
+	}
+	if want := [NumPlayerLimits]uint64{PlayerHosts: 2, PlayerJoiners: 1}; counted != want {
+		t.Errorf("%v are counted as refused, want %v", counted, want)
+	}
+	id := func(m *mReservation) proto.AllocationID { return proto.AllocationID(m.id) }
+	if want := []PlayerLimitEvent{
+		{Limit: PlayerHosts, Newest: id(last)}, {Limit: PlayerJoiners, Newest: id(joiner), Host: id(last)}, {Limit: PlayerHosts, Newest: id(next)},
+	}; !slices.Equal(events, want) {
+		t.Errorf("reported %v, want %v", events, want)
 	}
 }
 

@@ -28,9 +28,10 @@ type Stats struct {
 	// connection that it requested.
 	Seats int
 
-	// PlayerRefused counts reservations above [Config].PlayerLimits, PlayerReplaced the
-	// allocations that ended for their player's next one.
-	PlayerRefused, PlayerReplaced uint64
+	// PlayerRefused counts reservations above [Config].PlayerLimits, by the limit,
+	// PlayerReplaced the allocations that ended for their player's next one.
+	PlayerRefused  [NumPlayerLimits]uint64
+	PlayerReplaced uint64
 	// SessionsFull counts reservations that were refused since [Config].Records have no room
 	// for a session of that project or player.
 	SessionsFull uint64
@@ -103,7 +104,10 @@ func (s *Server) Stats() Stats {
 	st.Seats = int(s.control.seats.taken.Load())
 	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.Draining()
 	st.SessionsFull = s.control.players.noSession.Load()
-	st.PlayerRefused, st.PlayerReplaced = s.control.players.refused.Load(), s.control.players.replaced.Load()
+	for l := range NumPlayerLimits {
+		st.PlayerRefused[l] = s.control.players.refused[l].Load()
+	}
+	st.PlayerReplaced = s.control.players.replaced.Load()
 	b := &s.control.pause
 	st.Stalls, st.ExpiryPauses, st.ExpiryPaused = b.stallsTotal.Load(), b.pausesTotal.Load(), b.isActive.Load()
 	st.StateComplete = s.control.rewrite.complete.Load()

@@ -365,6 +365,7 @@ func (a *App) buildRelay() error {
 		OnLargeMessage: a.onLargeMessage,
 		OnCode:         a.onCode,
 		OnRefuse:       a.history.refused,
+		OnPlayerLimit:  a.history.atLimit,
 	}
 	if err := a.addTransports(&cfg, sealer); err != nil {
 		return err

@@ -160,6 +160,26 @@ func (h *history) refused(e engine.RefuseEvent) {
 	h.add(what)
 }
 
+// atLimit reports a reservation that was refused at the player's own allocation, and at the
+// host that the player would join.
+func (h *history) atLimit(e engine.PlayerLimitEvent) {
+	what := timeline.Event{ID: e.Newest, Kind: timeline.LimitReached, Reason: limitReasons[e.Limit]}
+	if !e.Newest.IsZero() {
+		h.add(what)
+	}
+	if !e.Host.IsZero() {
+		what.ID, what.Peer = e.Host, e.Newest
+		h.add(what)
+	}
+}
+
+// limitReasons say why a player may not have another allocation.
+var limitReasons = [engine.NumPlayerLimits]string{
+	engine.PlayerHosts:   "the player has as many live hosts at this relay as one may (player_hosts)",
+	engine.PlayerJoiners: "the player has as many live joins at this relay as one may (player_joiners)",
+	engine.PlayerSeats:   "the player's live hosts at this relay have as many seats as those of one player may (player_seats)",
+}
+
 func (h *history) ended(e engine.EndEvent) {
 	h.add(timeline.Event{ID: e.ID, Project: e.Tenant.Project, Kind: timeline.Ended, Reason: h.endText(e.Reason)})
 	h.mu.Lock()

@@ -2,7 +2,9 @@ package app
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/hooks"
@@ -437,6 +440,40 @@ func TestWhyAfterRestart(t *testing.T) {
 	r.expect(one.ID.String(), "it plays: bound, and linked", func() { alive(); hostClient.relay(one.ID) })
 	r.expect(code, "it plays: bound, and linked", alive)
 	r.expect(code, "1 of the players that were linked before the relay's restart are not linked again", alive)
+}
+
+// TestWhyPlayerLimit: a join that a player's limit refuses is explained at its other allocation
+// and at the host.
+func TestWhyPlayerLimit(t *testing.T) {
+	t.Parallel()
+	set := local()
+	set.PlayerJoiners = 1
+	const backend = "the-token-of-a-backend"
+	set.Tokens = append(set.Tokens, config.Token{Secret: backend, Project: "game", Environment: "test", Kind: "server"})
+	r := whyRig{start(t, options(set, Serve)), t}
+	host, _, code := r.match(4)
+	ann := api.JoinRequest{JoinCode: code, Player: "ann"}
+	first, err := r.caller(backend).JoinFor(t.Context(), ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		var problem *api.Problem
+		if _, err := r.caller(backend).JoinFor(t.Context(), ann); !errors.As(err, &problem) || problem.Status != http.StatusTooManyRequests {
+			t.Fatalf("a second join: %v", err)
+		}
+	}
+	const because = "ago): the player has as many live joins at this relay as one may (player_joiners)"
+	for id, want := range map[string]string{
+		first.AllocationID: "; a further reservation of its player was refused ", host.ID.String(): "; a player could not join it ",
+	} {
+		if y := r.why(id); !strings.Contains(y.Because, want) || !strings.Contains(y.Because, because) {
+			t.Errorf("%q, want %q and %q", y.Because, want, because)
+		}
+	}
+	if got := r.relay.Stats().PlayerRefused; got[engine.PlayerJoiners] != 2 {
+		t.Errorf("counted %v", got)
+	}
 }
 
 // TestWhyLongName: of a player whose name does not fit into its connection data the beginning is

@@ -32,8 +32,10 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	p.single("ferry_brake_engaged", gauge, "1 while expiry is paused, because the fault may be on the side of the relay.", boolGauge(st.ExpiryPaused))
 	p.single("ferry_brake_holds_total", counter, "Times that expiry was paused.", st.ExpiryPauses)
 	p.single("ferry_stalls_total", counter, "Times that the process stalled for more than a second.", st.Stalls)
-	p.family("ferry_reservations_refused_total", counter, "Reservations that the relay refused, by reason: their player has as much as it may (player_hosts, player_joiners, player_seats), or the table of sessions has no room for their project or player.")
-	p.sample("ferry_reservations_refused_total", st.PlayerRefused, "reason", "player")
+	p.family("ferry_reservations_refused_total", counter, "Reservations that the relay refused, by reason: the limit of a player that has as much as it may, or the table of sessions has no room for their project or player.")
+	for limit, name := range [engine.NumPlayerLimits]string{"player_hosts", "player_joiners", "player_seats"} {
+		p.sample("ferry_reservations_refused_total", st.PlayerRefused[limit], "reason", name)
+	}
 	p.sample("ferry_reservations_refused_total", st.SessionsFull, "reason", "sessions")
 	p.single("ferry_player_replaced_total", counter, "Silent allocations that ended because their player reserved one more than it may have.", st.PlayerReplaced)
 	p.single("ferry_state_file_slow_changes_total", counter, "Changes of the state file that waited for its disk for 10 ms or more.", st.SlowChanges)

@@ -54,7 +54,7 @@ const bindWithin = 3 * time.Second
 // Explain says in one sentence why a player is not in its match, or that it is, and whether
 // messages to it are too large.
 func Explain(p Player) string {
-	return p.explain() + p.explainLarge() + p.explainPath() + p.explainName()
+	return p.explain() + p.explainLarge() + p.explainPath() + p.explainLimit() + p.explainName()
 }
 
 // largeCure is the setting of senders by which no message is too large.
@@ -75,6 +75,20 @@ func (p *Player) explainPath() string {
 		return ""
 	}
 	return fmt.Sprintf("; its path takes packets of %d bytes: content of more than %d bytes reaches it in fragments, which some networks drop", p.PathMTU, p.PathContent)
+}
+
+// limitFor is how long Explain reports a reservation that was refused for a player's limit.
+const limitFor = time.Minute
+
+func (p *Player) explainLimit() string {
+	e := summarize(p.Events).limitReached
+	switch {
+	case e == nil || p.Now.Sub(e.Last) >= limitFor:
+		return ""
+	case p.Host && !e.Peer.IsZero():
+		return "; a player could not join it " + p.times(e)
+	}
+	return "; a further reservation of its player was refused " + p.times(e)
 }
 
 func (p *Player) explainName() string {
@@ -271,12 +285,14 @@ type summary struct {
 	migrated                       *Event
 	bindRefused, connectRefused    *Event
 	messageRefused, messageDropped *Event
+	limitReached                   *Event
 }
 
 func summarize(events []Event) (s summary) {
 	fields := [numKinds]**Event{
 		Reserved: &s.reserved, Returned: &s.returned, Joined: &s.joined, Bound: &s.bound, Linked: &s.linked, Unlinked: &s.unlinked, Ended: &s.ended, Migrated: &s.migrated,
 		BindRefused: &s.bindRefused, ConnectRefused: &s.connectRefused, MessageRefused: &s.messageRefused, MessageDropped: &s.messageDropped,
+		LimitReached: &s.limitReached,
 	}
 	for i := range events {
 		e := &events[i]

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // TestExplain plants causes, and expects each to be named.
@@ -24,6 +26,8 @@ func TestExplain(t *testing.T) {
 		"private source":   {Player{PrivateSources: true, Events: events(at(Reserved, 8, "")), HostEvents: liveHost}, "no BIND has arrived: the relay drops datagrams from private networks, as behind a container's proxy or a NAT that loops back, and this player may be among them: set allow_private_sources"},
 		"was private":      {Player{PrivateSources: true, Events: events(at(Reserved, 0, ""), at(Ended, 17, "expired"))}, "since no BIND had arrived: the relay drops datagrams from private networks"},
 		"wrong key":        {Player{Events: events(at(Reserved, 8, ""), at(BindRefused, 10, "its signature is wrong"))}, "its BIND is refused (3 times, the last 10 s ago): its signature is wrong"},
+		"at a limit":       {Player{Host: true, Bound: true, Links: 1, Events: events(at(Bound, 5, ""), at(Linked, 6, ""), at(LimitReached, 18, "it has 4 hosts"))}, "it plays: bound, and linked 14 s ago; a further reservation of its player was refused (3 times, the last 2 s ago): it has 4 hosts"},
+		"join at a limit":  {Player{Host: true, Bound: true, Events: events(at(Bound, 1, ""), at(Reserved, 0, ""), Event{Kind: LimitReached, Peer: proto.AllocationID{7}, Reason: "8 joins", Last: began.Add(18 * time.Second), Count: 1})}, "but no player has joined by its code; a player could not join it (once, the last 2 s ago): 8 joins"},
 		"cut name":         {Player{NameCut: true, Events: events(at(Reserved, 8, "")), HostEvents: liveHost}, "; its player's name is cut, since connection data has no room for more"},
 		"just joined":      {Player{Events: events(at(Reserved, 19, "")), HostEvents: liveHost}, "joined 1 s ago, and no BIND has arrived yet"},
 		"gave up":          {Player{Events: events(at(Bound, 5, ""), at(ConnectRefused, 6, "the host is full"), at(Ended, 17, "closed"))}, "it ended 3 s ago: closed, not linked, since its CONNECT_REQUEST was refused (3 times, the last 14 s ago): the host is full"},

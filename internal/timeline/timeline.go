@@ -33,15 +33,18 @@ const (
 	CallRefused                // a call of the API was refused, with a Reason; it has no allocation
 	Migrated                   // the host Peer has taken its place
 	Returned                   // after a restart of the relay; a joiner of the host Peer
+	LimitReached               // a further reservation of its player, or of the player of Peer to join it, was refused, with a Reason
 	numKinds
 )
 
 var kindNames = [numKinds]string{
-	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "message dropped", "ended", "call refused", "migrated", "returned",
+	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "message dropped", "ended", "call refused", "migrated", "returned", "limit reached",
 }
 
 // isRefusal reports whether a client, or an attacker, causes such events at will.
-func (k Kind) isRefusal() bool { return k >= BindRefused && k <= MessageDropped || k == CallRefused }
+func (k Kind) isRefusal() bool {
+	return k >= BindRefused && k <= MessageDropped || k == CallRefused || k == LimitReached
+}
 
 // String returns the name of the kind in JSON.
 func (k Kind) String() string {

@@ -22,7 +22,7 @@ type slow struct {
 
 func (s *slow) add(e Event, now time.Time) {
 	depth := 1
-	if e.Kind >= BindRefused && e.Kind <= MessageDropped || e.Kind == CallRefused {
+	if e.Kind >= BindRefused && e.Kind <= MessageDropped || e.Kind == CallRefused || e.Kind == LimitReached {
 		depth = 8
 	}
 	for i := len(s.all) - 1; i >= max(0, len(s.all)-s.events) && depth > 0; i-- {
