@@ -568,6 +568,9 @@ func (f *fastWorld) checkFrame(n int, d *fastDatagram, out []byte) {
 	}
 	to := f.sent[0].to
 	nextHop := int(f.rig.shared.table.NextHop(f.handleAt(to)))
+	if nextHop&int(table.NextHopUnseen) != 0 {
+		f.t.Fatalf("datagram %d goes to a player of which the program has seen none", n)
+	}
 	localAddr := fastLocalAddrs[[2]int{int(to.Listener()), int(to.Local())}]
 	want := appendFrame(nil, localAddr, to.AddrPort(), f.sent[0].pkt)
 	mac, own := fastMAC(nextHop), fastMAC(1000+nextHop%len(fastMTUs))

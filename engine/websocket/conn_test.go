@@ -191,12 +191,11 @@ func TestUnboundLimit(t *testing.T) {
 	t.Parallel()
 	r := start(t, Config{BindTimeout: time.Hour})
 	patient, hasty := r.dial(), r.dial()
-	serial := r.firstMessage(patient)
-	r.firstMessage(hasty)
+	serial, other := r.firstMessage(patient), r.firstMessage(hasty)
 	for i := range maxUnbound - 1 {
-		if i == 9 {
-			r.Send(serial, []byte("answer to a QoS probe"))
-			read(t, patient)
+		if i == 9 { // Only BIND_RECEIVED lifts the limit.
+			r.Send(other, []byte("answer to a QoS probe"))
+			read(t, hasty)
 		}
 		write(t, patient, []byte("x"))
 		write(t, hasty, []byte("x"))
