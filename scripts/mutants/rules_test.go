@@ -1045,7 +1045,7 @@ var rules = []mutant{
 		rule: "fast path: NAT in the kernel translates what such a player gets",
 		in:   "internal/fastpath",
 		old:  `if (peer.state & UNSEEN)`,
-		now:  `if (0)`,
+		now:  `if (next_hop &= 0x7fff, 0)`,
 		by:   killer{"./engine", "TestFastPathEquals/tc", ""},
 	},
 	{
