@@ -190,7 +190,7 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 	if t.id == sender.ID {
 		return c.refuse(cmd, sender.ID, proto.ErrorSelfConnect)
 	}
-	if !admits(t, sender, c.shared.table.Account(sender.Handle)) {
+	if !c.admits(t, sender) {
 		return c.refuse(cmd, sender.ID, proto.ErrorUnauthorized)
 	}
 	host, ok := c.shared.table.ByID(t.id)
@@ -266,11 +266,11 @@ const yieldTicks = heldTicks
 // yields its place, the one that was silent for longest. Without one it returns nil and the
 // outcome. The caller has drawn on the joiner's budget, since each link is looked at.
 func (c *control) yieldingLink(cmd *command, joiner, host *table.Entry) (*table.Entry, Outcome) {
-	player := c.shared.table.Account(joiner.Handle).Player
+	player := c.shared.table.Player(joiner.Handle)
 	var old table.Entry
 	var heard table.Tick
 	for h := range c.shared.table.Linked(host.Handle) {
-		if c.shared.table.Account(h).Player != player {
+		if c.shared.table.Player(h) != player {
 			continue
 		}
 		e, _ := c.shared.table.At(h)
@@ -311,15 +311,16 @@ func (c *control) replace(old, host *table.Entry, now table.Tick) {
 // admits reports whether connection data opens a link for the sender: it names
 // the host of the sender's own match, and is either the host's own data or a
 // ticket issued to this joiner, or to the same player.
-func admits(t *claims, sender *table.Entry, a *table.Account) bool {
-	if sender.Role != table.RoleJoiner || t.tenant != a.Tenant || t.match != a.Match {
+func (c *control) admits(t *claims, sender *table.Entry) bool {
+	h := sender.Handle
+	if sender.Role != table.RoleJoiner || t.tenant != c.shared.table.Tenant(h) || t.match != c.shared.table.Account(h).Match {
 		return false
 	}
 	switch t.role {
 	case alloc.RoleHost:
 		return true
 	case alloc.RoleTicket:
-		return t.joiner == sender.ID || t.player == a.Player
+		return t.joiner == sender.ID || t.player == c.shared.table.Player(h)
 	}
 	return false
 }
@@ -328,9 +329,8 @@ func admits(t *claims, sender *table.Entry, a *table.Account) bool {
 // clocks restart.
 func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	c.shared.table.Link(joiner.Handle, host.Handle)
-	a := c.shared.table.Account(host.Handle)
-	if !a.EverLinked {
-		a.EverLinked = true
+	if e, _ := c.shared.table.At(host.Handle); !e.Is(table.EverLinked) {
+		c.shared.table.SetFlags(host.Handle, table.EverLinked)
 		c.shared.table.Activity(host.Handle).RecordReceive(now)
 		c.schedule(host.Handle)
 	}
@@ -465,7 +465,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 	c.stateFile.Remove(c.recordPlace(h))
 	delete(c.codes, h)
 	heard := c.shared.table.Activity(h).LastHeard() != 0
-	tenant := c.tenantName(a.Tenant)
+	tenant := c.tenantName(c.shared.table.Tenant(h))
 	if e, ok := c.shared.table.At(h); ok {
 		c.releaseReservedSlot(&e)
 		c.countEnded(&e)

@@ -168,7 +168,7 @@ func (c *control) lifeTick(h table.Handle) table.Tick {
 		return c.pause.extend(a.ReservedAt, c.shared.rules.bindWithin)
 	}
 	idle := c.shared.rules.idle
-	if e.Role == table.RoleHost && !a.EverLinked {
+	if e.Role == table.RoleHost && !e.Is(table.EverLinked) {
 		idle = c.shared.rules.idleAlone
 	}
 	received, active := c.shared.table.LastSeen(h)
@@ -386,7 +386,7 @@ func (w *wheel) put(h table.Handle, at table.Tick) {
 		at = w.now + 1
 	}
 	at = min(at, w.now+wheelBuckets-1)
-	bucket := uint32(at % wheelBuckets)
+	bucket := uint16(at % wheelBuckets)
 	a := w.table.Account(h)
 	a.Bucket, a.Prev, a.Next = bucket+1, 0, w.heads[bucket]
 	if a.Next != 0 {

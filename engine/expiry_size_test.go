@@ -45,7 +45,7 @@ func newPopulation(t testing.TB, n int) *population {
 		p.shared.table.RecordBind(h, 1)
 		if i%2 == 1 {
 			p.shared.table.Link(h, p.handles[i-1])
-			p.shared.table.Account(p.handles[i-1]).EverLinked = true
+			p.shared.table.SetFlags(p.handles[i-1], table.EverLinked)
 		}
 	}
 	start := p.now

@@ -411,7 +411,7 @@ func (c *control) noteCode(host table.Handle, code statefile.Code) {
 func (c *control) keptCodes() (all []KeptCode) {
 	for h, code := range c.codes {
 		if e, ok := c.shared.table.At(h); ok {
-			all = append(all, KeptCode{Tenant: c.shared.table.Account(h).Tenant, Host: e.ID, Code: code.String()})
+			all = append(all, KeptCode{Tenant: c.shared.table.Tenant(h), Host: e.ID, Code: code.String()})
 		}
 	}
 	return all
@@ -437,8 +437,9 @@ func (c *control) restore(b []byte, tenants map[uint64][2][]byte) error {
 	a := c.shared.table.Account(h)
 	c.shared.sealer.Retain(a.Epoch)
 	c.countAdded(h, alloc.Role(e.Role))
-	if name, ok := tenants[a.Tenant]; ok {
-		c.projects.setName(a.Tenant, alloc.Tenant{Project: string(name[0]), Environment: string(name[1])})
+	tenant := c.shared.table.Tenant(h)
+	if name, ok := tenants[tenant]; ok {
+		c.projects.setName(tenant, alloc.Tenant{Project: string(name[0]), Environment: string(name[1])})
 	}
 	if e.Is(table.EverBound) {
 		c.project(h).addPlayers(1, c.shared.clock())

@@ -144,10 +144,10 @@ func (c *control) list(f *Filter, at Cursor, room int) (l listPage) {
 func (c *control) matches(f *Filter, e *table.Entry) bool {
 	a, bound := c.shared.table.Account(e.Handle), !e.Endpoint.IsZero()
 	switch {
-	case f.Tenant != 0 && a.Tenant != f.Tenant,
+	case f.Tenant != 0 && c.shared.table.Tenant(e.Handle) != f.Tenant,
 		f.Role != alloc.RoleNone && alloc.Role(e.Role) != f.Role,
 		f.Match != proto.AllocationID{} && a.Match != f.Match,
-		f.Player != alloc.PlayerHash{} && a.Player != f.Player,
+		f.Player != alloc.PlayerHash{} && c.shared.table.Player(e.Handle) != f.Player,
 		f.Binding == OnlyBound && !bound, f.Binding == OnlyUnbound && bound,
 		f.Kind != endpoint.KindNone && e.Endpoint.Kind() != f.Kind:
 		return false
@@ -160,7 +160,7 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	received, active := c.shared.table.LastSeen(e.Handle)
 	large := c.shared.table.LargeMessages(e.Handle)
 	d := Allocation{
-		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: a.Tenant,
+		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: c.shared.table.Tenant(e.Handle),
 		Kind: e.Endpoint.Kind(), Endpoint: c.source(e.Endpoint).AddrPort(),
 		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
 		Age: since(a.ReservedAt, now), SinceReceived: since(received, now), SinceActive: since(active, now),
@@ -168,7 +168,7 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 		LargeDrops: large.Drops(), LargeMessages: large.Forwarded(),
 	}
 	d.SentDatagrams, d.SentBytes = c.shared.table.Activity(e.Handle).Sent()
-	d.Name = c.tenantName(a.Tenant)
+	d.Name = c.tenantName(d.Tenant)
 	if e.Role == table.RoleJoiner {
 		if _, linked := c.shared.table.At(e.Link); linked {
 			d.Links = 1

@@ -211,7 +211,7 @@ func (c *control) newMigration(host *table.Entry) *migration {
 	a := c.shared.table.Account(host.Handle)
 	heard, _ := c.shared.table.LastSeen(host.Handle)
 	return &migration{
-		Host: host.ID, Tenant: a.Tenant, Player: a.Player, MaxConnections: a.MaxConnections,
+		Host: host.ID, Tenant: c.shared.table.Tenant(host.Handle), Player: c.shared.table.Player(host.Handle), MaxConnections: a.MaxConnections,
 		Heard: heard, Links: a.Links, Removals: a.Removals,
 	}
 }
@@ -283,7 +283,7 @@ func (c *control) checkHost(host proto.AllocationID, tenant uint64, now int64) e
 	switch {
 	case v != nil && v.Tenant == tenant:
 		return v.joinError()
-	case ok && e.Role == table.RoleHost && c.shared.table.Account(e.Handle).Tenant == tenant:
+	case ok && e.Role == table.RoleHost && c.shared.table.Tenant(e.Handle) == tenant:
 		return nil
 	case !ok && v == nil && c.mayExist(host, now):
 		return alloc.ErrUnavailable
@@ -430,7 +430,7 @@ func (c *control) checkSilence(id proto.AllocationID, own bool, player *table.En
 
 // isSamePlayer reports whether the player of a joiner holds a reservation.
 func (c *control) isSamePlayer(x *candidate, joiner *table.Entry) bool {
-	player := alloc.PlayerHash(c.shared.table.Account(joiner.Handle).Player)
+	player := alloc.PlayerHash(c.shared.table.Player(joiner.Handle))
 	return x.Joiner == joiner.ID || x.Individual && joiner.Is(table.Individual) && x.Player == player
 }
 
@@ -490,7 +490,7 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 	if err := c.addReservation(m, now); err != nil {
 		return err
 	}
-	x.Player, x.Individual = a.Player, m.individual
+	x.Player, x.Individual = c.shared.table.Player(joiner.Handle), m.individual
 	s.candidates[former] = append(s.candidates[former], x)
 	s.places[x.ID] = former
 	if a.MigrationAt == 0 {
@@ -574,7 +574,7 @@ func (c *control) leave(r *alloc.LeaveRequest, now int64) error {
 	case !ok || host.Role != table.RoleHost:
 		return alloc.ErrNotFound
 	}
-	if a := c.shared.table.Account(host.Handle); !isOwner(a.Tenant, a.Player) {
+	if !isOwner(c.shared.table.Tenant(host.Handle), c.shared.table.Player(host.Handle)) {
 		return alloc.ErrNotFound
 	}
 	if !host.Is(table.EverBound) {

@@ -131,11 +131,8 @@ func (p *players) fits(u playerUse, role alloc.Role, seats int64) (PlayerLimit, 
 	return PlayerSeats, u.seats+seats <= int64(p.limits.Seats)
 }
 
-// addToPlayer stores the owner of a new allocation and counts it, removeFromPlayer one that ends.
+// addToPlayer counts a new allocation, removeFromPlayer one that ends.
 func (c *control) addToPlayer(h table.Handle) {
-	e, _ := c.shared.table.At(h)
-	a := c.shared.table.Account(h)
-	c.shared.table.SetOwner(h, ownerOf(a.Tenant, a.Player, e.Is(table.Individual), e.ID).pack())
 	c.changePlayer(h, func(u *playerUse, a *table.Account) {
 		a.NextOfPlayer, a.PrevOfPlayer = u.newest, 0
 		if u.newest != 0 {
@@ -164,7 +161,8 @@ func (c *control) changePlayer(h table.Handle, link func(*playerUse, *table.Acco
 		return
 	}
 	a := c.shared.table.Account(h)
-	u := c.players.byPlayer[a.Player]
+	player := alloc.PlayerHash(c.shared.table.Player(h))
+	u := c.players.byPlayer[player]
 	link(&u, a)
 	if e.Role == table.RoleHost {
 		u.hosts += uint32(by)
@@ -173,10 +171,10 @@ func (c *control) changePlayer(h table.Handle, link func(*playerUse, *table.Acco
 		u.joiners += uint32(by)
 	}
 	if u.newest == 0 {
-		delete(c.players.byPlayer, a.Player)
+		delete(c.players.byPlayer, player)
 		return
 	}
-	c.players.byPlayer[a.Player] = u
+	c.players.byPlayer[player] = u
 }
 
 // yieldingAllocations returns the player's own allocations that end so that a new one is
@@ -257,10 +255,6 @@ func ownerOf(tenant uint64, player alloc.PlayerHash, individual bool, id proto.A
 	}
 	return o
 }
-
-func (o Owner) pack() uint64 { return uint64(o.Project)<<32 | uint64(o.Player) }
-
-func unpackOwner(word uint64) Owner { return Owner{uint32(word >> 32), uint32(word)} }
 
 // hasSessionRoom reports whether the player of a reservation could have a session in
 // [Config].Records, so that a player that will not get in learns of it here, and not by silence.

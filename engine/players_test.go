@@ -192,8 +192,8 @@ func TestSessionRoom(t *testing.T) {
 	if _, err := r.reserve(alloc.RoleJoiner, host, "ann", 0); err != nil {
 		t.Error(err)
 	}
-	owner, ok := r.shared.table.OwnerOf(proto.AllocationID(host.id))
-	if want := ownerOf(alloc.Tenant{Project: "p"}.Hash(), alloc.HashPlayer(alloc.Tenant{Project: "p"}, "host"), true, proto.AllocationID{}); !ok || unpackOwner(owner) != want {
-		t.Errorf("the host is of %+v, want %+v", unpackOwner(owner), want)
+	owner, ok := (&recordsRelay{control: r.control, shared: r.shared}).OwnerOf(proto.AllocationID(host.id))
+	if want := ownerOf(alloc.Tenant{Project: "p"}.Hash(), alloc.HashPlayer(alloc.Tenant{Project: "p"}, "host"), true, proto.AllocationID{}); !ok || owner != want {
+		t.Errorf("the host is of %+v, want %+v", owner, want)
 	}
 }

@@ -199,8 +199,11 @@ func (c *control) rebuild(cmd *command) Outcome {
 		if c.isUnwritten(h) {
 			c.stateFile.Remove(c.awaitedPlace(i)) // rewriteSome adds it as one that lives.
 		}
-		a.EverLinked = before.Flags&statefile.Linked != 0
-		a.LinkBlocked = cmd.claims.role == alloc.RoleJoiner && !a.EverLinked
+		if before.Flags&statefile.Linked != 0 {
+			c.shared.table.SetFlags(h, table.EverLinked)
+		} else {
+			a.LinkBlocked = cmd.claims.role == alloc.RoleJoiner
+		}
 	} else {
 		c.addRecord(h)
 	}
@@ -266,10 +269,10 @@ func (c *control) commitRelink(cmd *command, sender *table.Entry) Outcome {
 		return DropRecovering
 	}
 	a, j := c.shared.table.Account(host.Handle), c.shared.table.Account(joiner.Handle)
-	if j.Match != host.ID || j.Tenant != a.Tenant || j.LinkBlocked || a.Links >= a.MaxConnections {
+	if j.Match != host.ID || c.shared.table.Tenant(joiner.Handle) != c.shared.table.Tenant(host.Handle) || j.LinkBlocked || a.Links >= a.MaxConnections {
 		return DropRecovering
 	}
-	if sender.Role == table.RoleJoiner && !(c.recovery.left.Complete && j.EverLinked) {
+	if sender.Role == table.RoleJoiner && !(c.recovery.left.Complete && joiner.Is(table.EverLinked)) {
 		return DropRecovering
 	}
 	c.link(&joiner, &host, tick(cmd.now))
@@ -395,7 +398,7 @@ func (c *control) addRecord(h table.Handle) {
 	e, _ := c.shared.table.At(h)
 	a := c.shared.table.Account(h)
 	a.StateIndex = uint32(c.stateFile.Add(&statefile.Record{
-		ID: e.ID, Tenant: a.Tenant, Endpoint: c.endpointDigest(e.Endpoint), Code: c.codes[h],
+		ID: e.ID, Tenant: c.shared.table.Tenant(h), Endpoint: c.endpointDigest(e.Endpoint), Code: c.codes[h],
 		Nonce: e.Nonce, Links: a.Links + a.AwaitedLinks, Flags: c.flags(&e),
 	}))
 }
@@ -432,7 +435,7 @@ func (c *control) flags(e *table.Entry) (f statefile.Flags) {
 	a := c.shared.table.Account(e.Handle)
 	linked := e.Link != 0
 	if e.Role == table.RoleHost {
-		f, linked = statefile.Host, a.EverLinked
+		f, linked = statefile.Host, e.Is(table.EverLinked)
 	} else if e.Is(table.Recovered) && !a.LinkBlocked {
 		linked = true // Its link may still be restored.
 	}

@@ -266,8 +266,8 @@ func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Des
 	verdict := alloc.ErrNotFound
 	err := s.onControl(ctx, func(c *control) {
 		if e, ok := c.shared.table.ByID(id); ok {
-			a := c.shared.table.Account(e.Handle)
-			d = alloc.Description{Tenant: a.Tenant, Player: a.Player, Role: alloc.Role(e.Role), Bound: !e.Endpoint.IsZero()}
+			h := e.Handle
+			d = alloc.Description{Tenant: c.shared.table.Tenant(h), Player: c.shared.table.Player(h), Role: alloc.Role(e.Role), Bound: !e.Endpoint.IsZero()}
 			d.Code = c.migrations.codeOf(id)
 			verdict = nil
 		} else if c.mayExist(id, c.shared.clock()) {

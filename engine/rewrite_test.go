@@ -51,7 +51,7 @@ func tableRecords(r *rig) map[proto.AllocationID]statefile.Record {
 		if e, ok := c.shared.table.At(h); ok {
 			a := c.shared.table.Account(h)
 			all[e.ID] = statefile.Record{
-				ID: e.ID, Tenant: a.Tenant, Endpoint: c.endpointDigest(e.Endpoint), Code: c.codes[h],
+				ID: e.ID, Tenant: c.shared.table.Tenant(h), Endpoint: c.endpointDigest(e.Endpoint), Code: c.codes[h],
 				Nonce: e.Nonce, Links: a.Links + a.AwaitedLinks, Flags: c.flags(&e),
 			}
 		}

@@ -531,8 +531,14 @@ func (r *recordsRelay) IsBound(serial uint64) bool {
 
 // OwnerOf implements [RecordsRelay].
 func (r *recordsRelay) OwnerOf(id proto.AllocationID) (Owner, bool) {
-	owner, ok := r.shared.table.OwnerOf(id)
-	return unpackOwner(owner), ok
+	t := r.shared.table
+	e, ok := t.ByID(id)
+	if !ok {
+		return Owner{}, false
+	}
+	o := ownerOf(t.Tenant(e.Handle), t.Player(e.Handle), e.Is(table.Individual), id)
+	_, ok = t.At(e.Handle) // The slot may be another allocation's meanwhile.
+	return o, ok
 }
 
 // SessionBegan implements [RecordsRelay].

@@ -328,7 +328,7 @@ type owner struct {
 
 // project returns where a live allocation counts.
 func (c *control) project(h table.Handle) owner {
-	return owner{&c.projects, c.projects.tenantOf(c.shared.table.Account(h).Tenant), c.shared.table.Activity(h).CounterIndex()}
+	return owner{&c.projects, c.projects.tenantOf(c.shared.table.Tenant(h)), c.shared.table.Activity(h).CounterIndex()}
 }
 
 // addAllocations changes the number of allocations by more, and that of hosts if they are

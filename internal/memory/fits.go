@@ -4,9 +4,9 @@ const (
 	mebi = 1 << 20
 	// base is what the process takes before the first allocation, in bytes.
 	base = 32 * mebi
-	// perAllocation is what one takes in bytes: 326 in the relay's table, 48 in
+	// perAllocation is what one takes in bytes: 302 in the relay's table, 48 in
 	// the state file, up to 106 for a join code and the counts of its player.
-	perAllocation = 480
+	perAllocation = 456
 	// perSession is what a session of DTLS takes (engine/dtls, TestFootprint).
 	perSession = 2 << 10
 	// perWebSocket is what one takes that nothing is queued for: two goroutines,

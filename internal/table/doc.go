@@ -43,6 +43,7 @@
 //	counterIndex, notified  control                             the owner's worker
 //	cells, their swap       control                             the workers of both sides
 //	slab pointers           control, once each                  the workers of both sides
+//	owner                   control, before the id is found     none; handshakes of DTLS read it
 //	account, lists          control; plain words that only control reads
 //	counts                  control; any goroutine reads them, one by one
 //
@@ -84,7 +85,7 @@
 // go back, and of two written at once the later stays. Counters are not in the table: each
 // worker has its own. The exceptions are what operators read by allocation: sent, which is on
 // a line that the worker writes anyway, and [LargeMessages], which workers use only for
-// messages that are too large, so five allocations share a line.
+// messages that are too large, so eight allocations share a line.
 //
 // 4. A slot is not used again before [Table.Recycle], which control calls
 // after a grace period. It then has another generation, so no earlier handle leads
@@ -160,9 +161,9 @@
 //
 // # Sizes
 //
-// An allocation takes 284 bytes of slabs: 64 of identity, 64 of activity, 12 of
-// large messages, 8 of two gates, 8 of its owner and 128 of account; and two cells of 8 bytes, of
-// which a quarter to five eighths stay empty. That is 322 bytes for each of a million, and 321
+// An allocation takes 264 bytes of slabs: 64 of identity, 64 of activity, 8 of
+// large messages, 8 of two gates, 24 of its owner and 96 of account; and two cells of 8 bytes, of
+// which a quarter to five eighths stay empty. That is 298 bytes for each of a million, and 310
 // MiB resident with the program around them; TestMillion measures it. No slab
 // and no cell holds a pointer, so a collection takes well under a millisecond
 // whatever the number of allocations, and stops the process for tens of

@@ -35,22 +35,22 @@ func (t *Table) AppendAllocation(b []byte, h Handle) []byte {
 		unlinkedAt = AtHostsEnd
 	}
 	flags := uint64(e.Role) | uint64(e.Flags)<<8 | uint64(a.DisconnectedBy)<<16
-	for i, set := range []bool{a.EverLinked, a.LinkBlocked, large.reported.Load(), a.RemovedByHost} {
+	for i, set := range []bool{e.Is(EverLinked), a.LinkBlocked, large.forwarded.Load()&reported != 0, a.RemovedByHost} {
 		if set {
 			flags |= 1 << (24 + i)
 		}
 	}
-	for _, id := range [][16]byte{e.ID, a.Match, link, a.Player} {
+	for _, id := range [][16]byte{e.ID, a.Match, link, t.Player(h)} {
 		b = append(b, id[:]...)
 	}
 	for _, word := range [...]uint64{
-		a.Tenant, e.Endpoint.Hi, e.Endpoint.Lo, e.Endpoint.Tail, uint64(a.LostEndpoint), flags,
+		t.Tenant(h), e.Endpoint.Hi, e.Endpoint.Lo, e.Endpoint.Tail, uint64(a.LostEndpoint), flags,
 		pair(uint32(e.Nonce), uint32(a.Epoch)), pair(uint32(a.MaxConnections), uint32(a.AwaitedLinks)|uint32(a.Removals)<<16),
 		pair(uint32(a.EndpointAt), a.LinkGate), pair(uint32(a.ReservedAt), uint32(a.DeferredUntil)),
 		pair(uint32(a.CloseAt), uint32(a.UnlinkAt)), pair(uint32(unlinkedAt), a.StateIndex),
 		pair(t.identity(h.slot()).path.Load(), act.heard.Load()),
 		pair(act.relayed.Load(), act.received.Load()), pair(act.notified.Load(), act.unvalidated.Load()),
-		act.quotaGate.Load(), act.sent.Load(), pair(large.dropped.Load(), large.forwarded.Load()),
+		act.quotaGate.Load(), act.sent.Load(), pair(large.dropped.Load(), large.Forwarded()),
 		pair(t.mismatchGate(h).Load(), t.excessGate(h).Load()), uint64(a.MigrationAt),
 	} {
 		b = binary.LittleEndian.AppendUint64(b, word)
@@ -108,7 +108,7 @@ func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uin
 	}
 	a, act, large, flags := t.Account(h), t.Activity(h), t.LargeMessages(h), w[5]
 	a.LostEndpoint, a.AwaitedLinks, a.Removals, a.DisconnectedBy = uint32(w[4]), uint16(w[7]>>32), uint16(w[7]>>48), Role(flags>>16)
-	a.EverLinked, a.LinkBlocked = flags>>24&1 == 1, flags>>25&1 == 1
+	a.LinkBlocked = flags>>25&1 == 1
 	a.EndpointAt, a.LinkGate = Tick(w[8]), uint32(w[8]>>32)
 	a.DeferredUntil = Tick(w[9] >> 32)
 	a.CloseAt, a.UnlinkAt = Tick(w[10]), Tick(w[10]>>32)
@@ -123,7 +123,9 @@ func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uin
 	act.sent.Store(w[16])
 	large.dropped.Store(uint32(w[17]))
 	large.forwarded.Store(uint32(w[17] >> 32))
-	large.reported.Store(flags>>26&1 == 1)
+	if flags>>26&1 == 1 {
+		large.TakeReport()
+	}
 	t.mismatchGate(h).Store(uint32(w[18]))
 	t.excessGate(h).Store(uint32(w[18] >> 32))
 	for i := range act.notConnected {
@@ -135,7 +137,7 @@ func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uin
 			return 0, ErrHandover
 		}
 	}
-	t.setBinding(h, Flags(flags>>8), uint16(w[6]))
+	t.setBinding(h, Flags(flags>>8)|EverLinked*Flags(flags>>24&1), uint16(w[6]))
 	if host, ok := t.ByID(ids[2]); ok && role == RoleJoiner {
 		t.Link(h, host.Handle)
 	}

@@ -87,7 +87,7 @@ func fillRandomly(t *Table, h Handle, random *rand.Rand) {
 	a.UnlinkedAt, a.RemovedByHost = Tick(random.Uint32()), random.IntN(2) == 0
 	a.MigrationAt, a.Removals = Tick(random.Uint32()), uint16(random.Uint32())
 	a.StateIndex, a.AwaitedLinks = random.Uint32(), uint16(random.Uint32())
-	a.DisconnectedBy, a.EverLinked, a.LinkBlocked = Role(random.IntN(3)), random.IntN(2) == 0, random.IntN(2) == 0
+	a.DisconnectedBy, a.LinkBlocked = Role(random.IntN(3)), random.IntN(2) == 0
 	act.heard.Store(random.Uint32())
 	act.relayed.Store(random.Uint32())
 	act.received.Store(random.Uint32())
@@ -97,7 +97,6 @@ func fillRandomly(t *Table, h Handle, random *rand.Rand) {
 	act.sent.Store(random.Uint64())
 	large.dropped.Store(random.Uint32())
 	large.forwarded.Store(random.Uint32())
-	large.reported.Store(random.IntN(2) == 0)
 	t.mismatchGate(h).Store(random.Uint32())
 	t.excessGate(h).Store(random.Uint32())
 	t.identity(h.slot()).path.Store(random.Uint32())

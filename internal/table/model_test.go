@@ -273,7 +273,7 @@ func (m *model) checkLive(a *modelAllocation) {
 		}
 	}
 	if got := m.table.Account(a.handle); got.Links != links || got.Match != a.spec.Match ||
-		got.Tenant != a.spec.Tenant || got.MaxConnections != a.spec.MaxConnections {
+		m.table.Tenant(a.handle) != a.spec.Tenant || got.MaxConnections != a.spec.MaxConnections {
 		m.t.Fatalf("account of %+v: %+v, want %d links", want, *got, links)
 	}
 }

@@ -73,9 +73,11 @@ type Activity struct {
 // line of its own.
 type LargeMessages struct {
 	dropped   atomic.Uint32
-	forwarded atomic.Uint32 // those that may be too large
-	reported  atomic.Bool   // of a host: its match was reported
+	forwarded atomic.Uint32 // those that may be too large, and reported
 }
+
+// reported is a bit of LargeMessages.forwarded: of a host, its match was reported.
+const reported = 1 << 31
 
 // Flags are the state of an allocation that workers need to handle a BIND.
 type Flags uint8
@@ -91,8 +93,10 @@ const (
 	ExpiryDeferred
 	// Recovered: it came back after a restart of the relay.
 	Recovered
-	// Individual: Account.Player is one player, not many that share a token.
+	// Individual: [Table.Player] is one player, not many that share a token.
 	Individual
+	// EverLinked: a host had a link once, a joiner that came back had one before.
+	EverLinked
 )
 
 // Entry is a consistent copy of the identity of one allocation.
@@ -153,12 +157,16 @@ func (r *identity) setBinding(flags Flags, nonce uint16) {
 	r.meta.Store(uint64(nonce)<<48 | uint64(flags)<<40 | r.meta.Load()&rest)
 }
 
+// owner says for whom an allocation is. Control writes it before anybody finds the record.
+type owner struct {
+	tenant atomic.Uint64
+	player [2]atomic.Uint64
+}
+
 // Account is the part of a record that only control uses. Pointers to it are
 // valid until the allocation ends.
 type Account struct {
-	Match  proto.AllocationID // id of the host of its match; a host's own id
-	Player [16]byte           // hash of the player it was issued to
-	Tenant uint64             // Tenant.Hash
+	Match proto.AllocationID // id of the host of its match; a host's own id
 	// LostEndpoint is the caller's hash of the endpoint that another allocation took
 	// over at EndpointAt, zero if none did. Else EndpointAt is when it was bound to its
 	// endpoint, zero if it took that back.
@@ -180,7 +188,6 @@ type Account struct {
 	StateIndex uint32 // index of its record in the state file; zero: none
 
 	Next, Prev uint32 // neighbours in the timer wheel, as slot+1
-	Bucket     uint32 // bucket of the timer wheel, as index+1; zero: in none
 
 	// Neighbours in the list of its player's allocations, as slot+1.
 	NextOfPlayer, PrevOfPlayer uint32
@@ -189,6 +196,7 @@ type Account struct {
 	// [Table.Linked]. Those of a joiner mean nothing without a link to a live host.
 	NextLinked, PrevLinked uint32
 
+	Bucket         uint16 // bucket of the timer wheel, as index+1; zero: in none
 	Epoch          uint16 // key epoch of its connection data
 	MaxConnections uint16 // of a host
 	Links          uint16 // open links of a host
@@ -196,7 +204,6 @@ type Account struct {
 	AwaitedLinks   uint16 // of a host that came back: its links before the restart that have not come back
 
 	DisconnectedBy Role // the sender of the DISCONNECT that UnlinkAt waits for
-	EverLinked     bool // of a host: it had a link once; of a joiner that came back: it had one before
 	RemovedByHost  bool // of a joiner without a link: its host sent a DISCONNECT of it
 	LinkBlocked    bool // of a joiner that came back: it had no link, so none comes back
 	ExpiryPending  bool // it has expired and waits for the grace period
@@ -222,6 +229,6 @@ type coldSlab struct {
 	large      [SlabRecords]LargeMessages
 	mismatches [SlabRecords]atomic.Uint32 // gates of ERROR 3 that names the allocation, see TakeMismatch
 	excess     [SlabRecords]atomic.Uint32 // gates of what goes beyond the allowance of a limited path, see TakeExcess
-	owners     [SlabRecords]atomic.Uint64 // see SetOwner
+	owners     [SlabRecords]owner
 	accounts   [SlabRecords]Account
 }

@@ -199,6 +199,23 @@ func (t *Table) LargeMessages(h Handle) *LargeMessages {
 	return &t.cold[slot/SlabRecords].Load().large[slot%SlabRecords]
 }
 
+func (t *Table) owner(h Handle) *owner {
+	slot := h.slot()
+	return &t.cold[slot/SlabRecords].Load().owners[slot%SlabRecords]
+}
+
+// Tenant returns the hash of the tenant of h, Spec.Tenant. Ask At again afterwards, unless h is
+// live for certain, as for control.
+func (t *Table) Tenant(h Handle) uint64 { return t.owner(h).tenant.Load() }
+
+// Player returns the hash of the player that h was issued to, Spec.Player, as Tenant does.
+func (t *Table) Player(h Handle) (player [16]byte) {
+	o := t.owner(h)
+	binary.LittleEndian.PutUint64(player[:8], o.player[0].Load())
+	binary.LittleEndian.PutUint64(player[8:], o.player[1].Load())
+	return player
+}
+
 // mismatchGate returns the gate of TakeMismatch. It is not on the line of Activity: an
 // attacker may have it written at will.
 func (t *Table) mismatchGate(h Handle) *atomic.Uint32 {
@@ -556,16 +573,16 @@ func (l *LargeMessages) Drops() uint32 { return l.dropped.Load() }
 func (l *LargeMessages) AddForwarded() { l.forwarded.Add(1) }
 
 // Forwarded returns how many were counted.
-func (l *LargeMessages) Forwarded() uint32 { return l.forwarded.Load() }
+func (l *LargeMessages) Forwarded() uint32 { return l.forwarded.Load() &^ reported }
 
 // TakeReport reports whether the caller is the one to report the match of a
 // host, and false until ReturnReport if another caller was.
 func (l *LargeMessages) TakeReport() bool {
-	return !l.reported.Load() && l.reported.CompareAndSwap(false, true)
+	return l.forwarded.Load()&reported == 0 && l.forwarded.Or(reported)&reported == 0
 }
 
 // ReturnReport lets the next message be reported: this report was lost.
-func (l *LargeMessages) ReturnReport() { l.reported.Store(false) }
+func (l *LargeMessages) ReturnReport() { l.forwarded.And(^uint32(reported)) }
 
 // NotConnectedSlots is about how many peers one allocation may receive an ERROR 5
 // within a second: beyond that it receives none, so that the record of them has a

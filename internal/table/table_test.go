@@ -99,7 +99,7 @@ func TestTableReserve(t *testing.T) {
 		t.Errorf("by handle %+v, %v, want %+v", e, ok, want)
 	}
 	account := Account{
-		Match: s.Match, Player: s.Player, Tenant: 5, ReservedAt: 42, Epoch: 2900, MaxConnections: 8,
+		Match: s.Match, ReservedAt: 42, Epoch: 2900, MaxConnections: 8,
 	}
 	if a := table.Account(h); *a != account || table.AccountAt(h.Slot()) != a {
 		t.Errorf("account %+v, want %+v", *a, account)

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"encoding/binary"
 	"errors"
 	"iter"
 	"sync/atomic"
@@ -44,25 +45,6 @@ func (t *Table) Account(h Handle) *Account {
 	return &t.cold[slot/SlabRecords].Load().accounts[slot%SlabRecords]
 }
 
-// SetOwner stores for whom the allocation is, in the caller's terms, for OwnerOf.
-func (t *Table) SetOwner(h Handle, owner uint64) { t.owner(h).Store(owner) }
-
-func (t *Table) owner(h Handle) *atomic.Uint64 {
-	slot := h.slot()
-	return &t.cold[slot/SlabRecords].Load().owners[slot%SlabRecords]
-}
-
-// OwnerOf returns what SetOwner stored for a live allocation. Any goroutine may call it.
-func (t *Table) OwnerOf(id proto.AllocationID) (owner uint64, ok bool) {
-	e, ok := t.ByID(id)
-	if !ok {
-		return 0, false
-	}
-	owner = t.owner(e.Handle).Load()
-	_, ok = t.At(e.Handle)
-	return owner, ok
-}
-
 // AccountAt returns control's record of a slot, for lists that link slots.
 func (t *Table) AccountAt(slot uint32) *Account { return t.Account(makeHandle(slot, 0)) }
 
@@ -92,9 +74,12 @@ func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 	}
 	h := makeHandle(slot, generation)
 	*t.Account(h) = Account{
-		Match: s.Match, Player: s.Player, Tenant: s.Tenant, ReservedAt: now,
-		Epoch: s.Epoch, MaxConnections: s.MaxConnections,
+		Match: s.Match, ReservedAt: now, Epoch: s.Epoch, MaxConnections: s.MaxConnections,
 	}
+	o := t.owner(h)
+	o.tenant.Store(s.Tenant)
+	o.player[0].Store(binary.LittleEndian.Uint64(s.Player[:8]))
+	o.player[1].Store(binary.LittleEndian.Uint64(s.Player[8:]))
 	t.Activity(h).reset(now, s.CounterIndex)
 	r.path.Store(validated)
 	t.LargeMessages(h).reset()
@@ -157,7 +142,6 @@ func (a *Activity) reset(now Tick, counterIndex uint32) {
 func (l *LargeMessages) reset() {
 	l.dropped.Store(0)
 	l.forwarded.Store(0)
-	l.reported.Store(false)
 }
 
 // Path is how many bytes may go to an endpoint, see [Table.AllowRelay].

@@ -84,8 +84,8 @@ type Capacity struct {
 	Limit      string // what is saturated first when more come
 }
 
-// bytesPerAllocation is the resident memory of an allocation: 321 MiB for a million.
-const bytesPerAllocation = 321 << 20 / 1e6
+// bytesPerAllocation is the resident memory of an allocation: 310 MiB for a million.
+const bytesPerAllocation = 310 << 20 / 1e6
 
 // matchSeconds is the length of a match, after which all its allocations are new.
 const matchSeconds = 600

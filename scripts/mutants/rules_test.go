@@ -141,15 +141,15 @@ var rules = []mutant{
 	{
 		rule: "a joiner is reserved for a host of its own tenant",
 		in:   "engine",
-		old:  `e.Role == table.RoleHost && c.shared.table.Account(e.Handle).Tenant == tenant:`,
+		old:  `e.Role == table.RoleHost && c.shared.table.Tenant(e.Handle) == tenant:`,
 		now:  `e.Role == table.RoleHost:`,
 		by:   model,
 	},
 	{
 		rule: "a joiner connects to the host of its own match only",
 		in:   "engine",
-		old:  `t.tenant != a.Tenant || t.match != a.Match {`,
-		now:  `t.tenant != a.Tenant {`,
+		old:  `t.tenant != c.shared.table.Tenant(h) || t.match != c.shared.table.Account(h).Match {`,
+		now:  `t.tenant != c.shared.table.Tenant(h) {`,
 		by:   model,
 	},
 	{
@@ -197,8 +197,8 @@ var rules = []mutant{
 	{
 		rule: "a ticket is valid for its own player only",
 		in:   "engine",
-		old:  `return t.joiner == sender.ID || t.player == a.Player`,
-		now:  `return t.role == alloc.RoleTicket || t.player == a.Player`,
+		old:  `return t.joiner == sender.ID || t.player == c.shared.table.Player(h)`,
+		now:  `return t.role == alloc.RoleTicket || t.player == c.shared.table.Player(h)`,
 		by:   model,
 	},
 	{
@@ -268,7 +268,7 @@ var rules = []mutant{
 	{
 		rule: "a full host's place goes to the player that had it",
 		in:   "engine",
-		old:  `if c.shared.table.Account(h).Player != player {`,
+		old:  `if c.shared.table.Player(h) != player {`,
 		now:  `if player == (alloc.PlayerHash{}) {`,
 		by:   killer{"./engine", "TestRejoinOthers", ""},
 	},
