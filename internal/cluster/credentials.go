@@ -180,15 +180,23 @@ func (c *credentials) notAfter() time.Time { return c.current.Load().pair.Leaf.N
 
 // run reloads changed files until ctx is done.
 func (c *credentials) run(ctx context.Context) {
-	ticker := time.NewTicker(c.every)
+	c.warn(time.Now())
+	repeat(ctx, c.every, func() {
+		c.reload()
+		c.warn(time.Now())
+	})
+}
+
+// repeat calls f after each interval until ctx is done.
+func repeat(ctx context.Context, every time.Duration, f func()) {
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		c.warn(time.Now())
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			c.reload()
+			f()
 		}
 	}
 }

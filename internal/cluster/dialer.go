@@ -107,7 +107,7 @@ func (d *Dialer) Run(ctx context.Context) error {
 
 	var loops sync.WaitGroup
 	loops.Go(func() { d.creds.run(ctx) })
-	d.sweep(ctx)
+	repeat(ctx, idleCheckInterval, func() { d.forget(time.Now().Add(-connIdleTimeout)) })
 	loops.Wait()
 
 	d.mu.Lock()
@@ -138,20 +138,6 @@ func (d *Dialer) finishCancellations(cut context.CancelFunc) {
 	}
 	cut()
 	<-done
-}
-
-// sweep removes idle relays until ctx is done.
-func (d *Dialer) sweep(ctx context.Context) {
-	ticker := time.NewTicker(idleCheckInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			d.forget(now.Add(-connIdleTimeout))
-		}
-	}
 }
 
 // forget removes the relays that were not used since that time.

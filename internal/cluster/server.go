@@ -191,7 +191,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	var loops sync.WaitGroup
 	loops.Go(func() { s.creds.run(ctx) })
-	loops.Go(func() { s.sweep(ctx) })
+	loops.Go(func() { repeat(ctx, sweepInterval, func() { s.attemptTable.sweep(s.elapsed()) }) })
 	loops.Go(func() { <-ctx.Done(); s.stop() })
 	err := s.http.ServeTLS(s.listener, "", "")
 	cancel()
@@ -212,20 +212,6 @@ func (s *Server) stop() {
 	if s.http.Shutdown(ctx) != nil {
 		s.kill() // ends attempts in progress
 		_ = s.http.Close()
-	}
-}
-
-// sweep removes expired outcomes when there are no calls.
-func (s *Server) sweep(ctx context.Context) {
-	ticker := time.NewTicker(sweepInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			s.attemptTable.sweep(s.elapsed())
-		}
 	}
 }
 
