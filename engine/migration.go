@@ -370,6 +370,9 @@ func (c *control) placeFor(t *claims, host proto.AllocationID, now int64) (proto
 	if s.window == 0 {
 		return none, alloc.ErrNotFound
 	}
+	if err := c.checkForgotten(t, host, now); err != nil {
+		return none, err
+	}
 	player, ok := c.shared.table.ByID(t.joiner)
 	switch {
 	case !ok && c.mayExist(t.joiner, now):
@@ -391,6 +394,22 @@ func (c *control) placeFor(t *claims, host proto.AllocationID, now int64) (proto
 		}
 	}
 	return last, c.checkCandidates(last, &player, now)
+}
+
+// checkForgotten returns an error if the host of a ticket is not known any more, as after a crash
+// of the relay or long after a migration, and the join code leads to another one.
+func (c *control) checkForgotten(t *claims, host proto.AllocationID, now int64) error {
+	if _, ok := c.shared.table.ByID(t.match); ok || host == t.match || c.migrations.migrationOf(t.match, now) != nil {
+		return nil
+	}
+	e, ok := c.shared.table.ByID(host)
+	switch {
+	case !ok && c.mayExist(host, now):
+		return alloc.ErrUnavailable
+	case ok && e.Role == table.RoleHost && c.shared.table.Account(e.Handle).Tenant == t.tenant:
+		return alloc.HostPresentError{Host: host}
+	}
+	return nil
 }
 
 // checkSilence returns an error for a host that has not said that it leaves, unless it is
@@ -487,12 +506,13 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 		return err
 	}
 	m.individual = joiner.Is(table.Individual)
+	s.places[x.ID] = former // The state file has it.
 	if err := c.addReservation(m, now); err != nil {
+		delete(s.places, x.ID)
 		return err
 	}
 	x.Player, x.Individual = c.shared.table.Player(joiner.Handle), m.individual
 	s.candidates[former] = append(s.candidates[former], x)
-	s.places[x.ID] = former
 	if a.MigrationAt == 0 {
 		a.MigrationAt = tick(now)
 	}

@@ -556,3 +556,63 @@ func TestMigrationSessionRoom(t *testing.T) {
 	records.full = false
 	r.mustAsk(0, r.host)
 }
+
+// newCrashRig is newMigrationRig with a state file.
+func newCrashRig(t *testing.T, players int) *migrationRig {
+	r := newMigrationRig(t, 0)
+	r.restart(true)
+	r.shared.rules.recoverUntil = 0 // There is no earlier run.
+	r.control.recoverSome(r.now)
+	r.host, r.players = r.rig.host(udpN(0), 20), nil
+	for i := range players {
+		r.players = append(r.players, r.joiner(udpN(i+1), r.host))
+	}
+	r.fromHost(message(11, r.host.id))
+	return r
+}
+
+// crash kills the relay. Its players bind again when it is back.
+func (r *migrationRig) crash() {
+	r.restart(true)
+	for i, p := range r.players {
+		r.feed(udpN(i+1), signed(p, 2, p.key))
+	}
+	r.take()
+}
+
+// TestMigrationCrash: a crash of the relay forgets the candidates: their BIND gets ERROR 4, since
+// each would be a host without players. None of their seats is kept.
+func TestMigrationCrash(t *testing.T) {
+	t.Parallel()
+	r := newCrashRig(t, 3)
+	cards := []*mReservation{r.mustAsk(0, r.host), r.mustAsk(1, r.host)}
+	r.crash()
+	if n := r.control.seats.recoverable; n != 0 {
+		t.Errorf("%d seats are kept", n)
+	}
+	for i, card := range cards {
+		r.wantGone("a candidate after a crash", card, udpN(40+i))
+		if c := proto.AllocationID(card.id); r.control.mayExist(c, r.now) {
+			t.Errorf("candidate %d may come back", i)
+		}
+	}
+	r.wantErrors(r.host, none, none, none)
+}
+
+// TestMigrationCrashAfterBind: the new host goes on after a crash. The other players, by the join
+// code that leads to it, hear that it may come back, and then that it is there.
+func TestMigrationCrashAfterBind(t *testing.T) {
+	t.Parallel()
+	r := newCrashRig(t, 2)
+	next := r.mustAsk(0, r.host)
+	r.mustAsk(1, r.host)
+	r.feed(udpN(40), signed(next, 1, next.key))
+	r.crash()
+	r.wantErrors(next, alloc.ErrUnavailable, alloc.ErrUnavailable)
+	r.wantErrors(r.host, none, none)
+	r.feed(udpN(40), signed(next, 2, next.key))
+	r.wantErrors(next, present, present)
+	r.crash() // Once more: nothing depends on the number of crashes.
+	r.feed(udpN(40), signed(next, 3, next.key))
+	r.wantErrors(next, present, present)
+}

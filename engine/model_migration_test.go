@@ -198,6 +198,10 @@ func (m *model) endMigrations() {
 // migrate returns the verdict for a player with the ticket of its reservation: "none", "waits",
 // "present", or "granted" with the host whose place it may take, and the reservation that ends.
 func (m *model) migrate(c *mReservation, host mID) (verdict string, place, yields mID) {
+	if h := m.allocs[host]; host != c.match && m.allocs[c.match] == nil && m.migrationOf(c.match) == nil && h != nil && h.role == "host" && h.tenant == c.tenant {
+		m.cover("migration: forgotten, and the code leads to another host")
+		return "present", mID{}, mID{}
+	}
 	player := m.allocs[c.id]
 	if player == nil || player.at == "" {
 		m.cover("migration: of a player that is not bound")
@@ -472,6 +476,10 @@ func (s *sim) sayLeave(host, owner *mReservation) {
 // hostLeaves lets the host of a match leave, in one of the ways of games, and its players ask
 // for its place while they stay, and bind what they get.
 func (s *sim) hostLeaves(o op) {
+	crashes := s.ident != nil && o.d%16 == 4
+	if crashes && s.control.stateFile == nil {
+		s.restart(true)
+	}
 	if n := len(s.cards); o.a%3 == 0 && n < 34 { // a match of more players than may hold a reservation
 		s.reserve(alloc.RoleHost, nil, "p", "unbound", 4) // a player without limits
 		if len(s.cards) == n {
@@ -545,6 +553,20 @@ func (s *sim) hostLeaves(o op) {
 		}
 	}
 	s.takePlaces(c, o, stay)
+	if crashes {
+		s.crashInMigration(o)
+	}
+}
+
+// crashInMigration restarts the relay, after which candidates and new hosts bind again.
+func (s *sim) crashInMigration(o op) {
+	places := s.model.places
+	s.restart(o.b%3 != 0)
+	for i, x := range s.cards {
+		if _, ok := places[x.id]; ok {
+			s.datagram((i+int(o.a))%len(simAddrs), signed(x, 1+o.c%2, x.key))
+		}
+	}
 }
 
 // takePlaces lets the players of a match ask for their host's place, and bind what they get.

@@ -144,6 +144,8 @@ type mRecord struct {
 	at     mAddr
 	linked bool
 	links  int
+
+	candidate bool // of a migration, and not bound
 }
 
 type mNotConnected struct {
@@ -178,6 +180,8 @@ func (m *model) restart(file bool) {
 			r := mRecord{bound: a.bound, nonce: a.nonce, at: a.at, linked: a.hadLink, links: a.recorded}
 			if a.role == "host" {
 				r.linked = a.everLinked
+				_, candidate := m.places[id]
+				r.candidate = candidate && !a.bound
 			} else if a.rebuilt && !a.banned {
 				r.linked = true
 			}
@@ -219,8 +223,11 @@ func (m *model) mayRecover(c *mReservation) bool {
 	if c.boot == m.boot || !m.recovering() || m.ended[c.id] {
 		return false
 	}
-	if _, ok := m.before[c.id]; ok {
-		return true
+	if r, ok := m.before[c.id]; ok {
+		if r.candidate {
+			m.cover("restart: a candidate stays out")
+		}
+		return !r.candidate
 	}
 	for _, b := range m.proof {
 		if b == c.boot {

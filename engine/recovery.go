@@ -142,6 +142,16 @@ func (r *recovery) awaitedRecord(id proto.AllocationID) (i int, ok bool) {
 	return i, ok && !r.over && !r.returned[i]
 }
 
+// awaits reports whether an allocation may come back, and without a record what the caller
+// knows. A candidate of a migration does not: the migration is forgotten, and the candidate would be a host
+// without players.
+func (r *recovery) awaits(id proto.AllocationID, unrecorded bool) bool {
+	if i, awaited := r.awaitedRecord(id); awaited {
+		return r.records[i].Flags&statefile.Candidate == 0
+	}
+	return unrecorded
+}
+
 // mayRecover reports whether an allocation that is not in the table and was sealed under
 // boot may still come back.
 func (c *control) mayRecover(id proto.AllocationID, boot uint64, now int64) bool {
@@ -151,8 +161,7 @@ func (c *control) mayRecover(id proto.AllocationID, boot uint64, now int64) bool
 	if _, ended := c.recovery.ended[id]; ended {
 		return false
 	}
-	_, awaited := c.recovery.awaitedRecord(id)
-	return awaited || !c.recovery.left.Ended(boot)
+	return c.recovery.awaits(id, !c.recovery.left.Ended(boot))
 }
 
 // mayExist reports whether an allocation of which only the id is known may still come
@@ -161,8 +170,7 @@ func (c *control) mayExist(id proto.AllocationID, now int64) bool {
 	if _, ended := c.recovery.ended[id]; ended || !c.shared.recovering(now) {
 		return false
 	}
-	_, awaited := c.recovery.awaitedRecord(id)
-	return awaited || c.stateFile != nil && !c.recovery.left.Settled
+	return c.recovery.awaits(id, c.stateFile != nil && !c.recovery.left.Settled)
 }
 
 // rebuild inserts the allocation of an authentic BIND into the table again. It returns
@@ -441,6 +449,8 @@ func (c *control) flags(e *table.Entry) (f statefile.Flags) {
 	}
 	if e.Is(table.EverBound) {
 		f |= statefile.Bound
+	} else if _, candidate := c.migrations.places[e.ID]; candidate {
+		f |= statefile.Candidate
 	}
 	if linked {
 		f |= statefile.Linked

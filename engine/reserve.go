@@ -320,7 +320,7 @@ func (c *control) hasSeats(most uint16) bool {
 
 // recoverableSeats returns the seats of a host of the previous run.
 func recoverableSeats(r *statefile.Record) int64 {
-	if r.Flags&statefile.Host == 0 {
+	if r.Flags&statefile.Host == 0 || r.Flags&statefile.Candidate != 0 {
 		return 0
 	}
 	return 1 + int64(r.Links)

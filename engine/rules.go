@@ -156,6 +156,9 @@ package engine
 //
 //	ticket             not of this tenant and player, or of a joiner that is not bound: not
 //	                   found
+//	forgotten          the host of the ticket is not known any more, as after a crash, and
+//	                   the join code leads to another one: present, or unavailable while
+//	                   that may come back
 //	join code          leads to a host that is neither that of the ticket nor one that took
 //	                   its place, or the place of such a one: not found
 //	host left          longer ago than HostMigrationWindow, or the joiner is no player of
@@ -180,7 +183,9 @@ package engine
 // that have ended. While no player has the place, and until the code has moved, a join gets the
 // MigrationWaitError, except at a silent host, which may come back.
 //
-// A migration survives a handover to another process, and no crash.
+// A migration survives a handover to another process, and no crash: then the BIND of a
+// candidate gets ERROR 4 as soon as the state file shows that it was never bound. A new host comes
+// back as any host, with the join code.
 //
 // # After a restart
 //

@@ -66,7 +66,7 @@ func (r *roles) relay(id alloc.RelayID) *redisstore.Store {
 	return r.relays[id]
 }
 
-func (r *roles) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) ([]proto.AllocationID, error) {
+func (r *roles) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) ([]fleet.Lost, error) {
 	return r.relay(home.Relay).Hold(ctx, home, held)
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -196,16 +197,30 @@ type move struct {
 // relay by the code at any time. The store gets the move at once, and again until it answers.
 func (a *Announcer) HostMigrated(tenant uint64, code string, from, to proto.AllocationID) {
 	a.mu.Lock()
-	if len(a.moves) < maxMoves {
-		a.moves = append(a.moves, move{tenant: tenant, code: code, from: from, to: to})
-	} else {
-		a.counts.movesDropped.Add(1)
-	}
+	a.addMove(move{tenant: tenant, code: code, from: from, to: to})
 	a.mu.Unlock()
 	select {
 	case a.moveNow <- struct{}{}:
 	default:
 	}
+}
+
+// addMove queues a move. The caller holds mu.
+func (a *Announcer) addMove(m move) {
+	if len(a.moves) < maxMoves {
+		a.moves = append(a.moves, m)
+	} else {
+		a.counts.movesDropped.Add(1)
+	}
+}
+
+// isRestoring reports whether the store may lead a code to a host that has ended, in place of the
+// one that this relay has for it.
+func (a *Announcer) isRestoring() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	oldest, held := a.hosts.oldestSent()
+	return len(a.moves) > 0 || held && oldest == 0
 }
 
 // HostEnded removes a host that has ended. It ignores allocations that are not held.
@@ -435,9 +450,13 @@ func (a *Announcer) sendHosts(ctx context.Context) bool {
 		return false
 	}
 	a.lastHold = time.Now()
-	var lost []proto.AllocationID
+	var lost []Lost
 	err := a.call(ctx, func(ctx context.Context) (err error) {
 		lost, err = a.directory.Hold(ctx, a.home, a.batch)
+		if err != nil {
+			return err
+		}
+		lost, err = a.takeFromEnded(ctx, lost)
 		return err
 	})
 	if err != nil {
@@ -450,17 +469,38 @@ func (a *Announcer) sendHosts(ctx context.Context) bool {
 	return true
 }
 
+// takeFromEnded returns the hosts that have lost their codes for good. Where the code leads to a
+// host of this relay that has ended, an earlier run was killed before it could send the move, and
+// takeFromEnded queues that.
+func (a *Announcer) takeFromEnded(ctx context.Context, lost []Lost) (others []Lost, err error) {
+	for _, l := range lost {
+		home, err := a.directory.HomeOf(ctx, l.Holder)
+		if err != nil && !errors.Is(err, alloc.ErrNotFound) {
+			return nil, err
+		}
+		a.mu.Lock()
+		h := a.hosts.find(l.Host)
+		if h != nil && h.code != 0 && home.Relay == a.home.Relay && a.hosts.find(l.Holder) == nil {
+			a.addMove(move{tenant: h.tenant, code: joincode.Unpack(h.code), from: l.Holder, to: l.Host})
+		} else {
+			others = append(others, l)
+		}
+		a.mu.Unlock()
+	}
+	return others, nil
+}
+
 // confirmHosts records that the batch was sent at that stamp, and clears lost codes.
-func (a *Announcer) confirmHosts(now uint32, lost []proto.AllocationID) {
+func (a *Announcer) confirmHosts(now uint32, lost []Lost) {
 	a.mu.Lock()
 	for _, x := range a.batch {
 		a.hosts.markSent(x.Host, now)
 	}
-	lost = slices.DeleteFunc(lost, func(id proto.AllocationID) bool { return !a.clearLostCode(id) })
+	lost = slices.DeleteFunc(lost, func(l Lost) bool { return !a.clearLostCode(l.Host) })
 	a.mu.Unlock()
-	for _, id := range lost {
+	for _, l := range lost {
 		a.counts.lost.Add(1)
-		a.onLost(id)
+		a.onLost(l.Host)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -445,6 +446,62 @@ func TestReturned(t *testing.T) {
 			t.Errorf("a code of theirs leads to %v, %v", host, err)
 		}
 	})
+}
+
+// TestMoveLostInCrash: the relay was killed after a player had taken the place of a host, and
+// before the store knew. The next run moves the code, unless the host may come back or is another
+// relay's. Until then hosts that are not found are unavailable.
+func TestMoveLostInCrash(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		home       Home
+		formerIsIn bool
+		moves      bool
+	}{
+		"the former host has ended":                 {Home{relayID(0), 0}, false, true},
+		"the former host may come back":             {Home{relayID(0), 0}, true, false},
+		"the host with the code is another relay's": {Home{relayID(5), 0}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inTeller(t, func(t *testing.T, x *teller) {
+				former, next := hostID(0), hostID(1)
+				held := []Held{{Host: former, Tenant: testTenant.Hash(), Code: "6789BC", Since: time.Now().Add(-time.Hour)}}
+				if _, err := x.store.Hold(t.Context(), c.home, held); err != nil {
+					t.Fatal(err)
+				}
+				x.store.fail(errBroken)
+				x.HostReturned(next, testTenant.Hash())
+				x.KeepCode(next, "6789BC")
+				if c.formerIsIn {
+					x.HostReturned(former, testTenant.Hash())
+				}
+				local := NewLocal(newFakeEngine(0), x.Announcer)
+				ask := func() error {
+					_, err := local.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: former})
+					return err
+				}
+				time.Sleep(3 * time.Second)
+				wantErr(t, "a join while the code has to move", ask(), alloc.ErrUnavailable)
+				x.store.fail(nil)
+				time.Sleep(catchUp)
+				synctest.Wait()
+				want, lost := former, []proto.AllocationID{next}
+				if c.moves {
+					want, lost = next, nil
+				}
+				if got, err := x.store.HostOf(t.Context(), testTenant, "6789BC"); err != nil || got != want || !slices.Equal(x.lost, lost) {
+					t.Errorf("the code leads to %v, %v; want %v; lost %v", got, err, want, x.lost)
+				}
+				wantErr(t, "a join after it", ask(), alloc.ErrNotFound)
+				time.Sleep(2 * HoldFor)
+				synctest.Wait()
+				if got, err := x.store.HostOf(t.Context(), testTenant, "6789BC"); c.moves && (err != nil || got != next) || len(x.refused) > 0 {
+					t.Errorf("later the code leads to %v, %v; refused %v", got, err, x.refused)
+				}
+			})
+		})
+	}
 }
 
 // TestDeparture: with nothing left the relay is withdrawn; with hosts that may

@@ -49,7 +49,9 @@
 //	moved      by the relay's Announcer when a player has taken the place of the host
 //	           (HostMigrated, MoveCode), until the store has answered. The former host is
 //	           held until no player may take its place any more, so the code leads to a
-//	           host of that relay at any time
+//	           host of that relay at any time. If the relay is killed before that, its
+//	           next run has the code of the new host on its disk, learns from Hold to
+//	           which host it leads, and moves it if that is an ended one of its own
 //	disputed   if the store lost the code and gave it to another host: the older host
 //	           keeps it, the other host's relay is informed (AnnouncerConfig.OnLost)
 //

@@ -182,13 +182,16 @@ func (s *fakeStore) alive(host proto.AllocationID) (fakeHome, bool) {
 	return h, ok && time.Now().Before(h.until)
 }
 
-func (s *fakeStore) Hold(ctx context.Context, home Home, held []Held) (lost []proto.AllocationID, err error) {
+func (s *fakeStore) Hold(ctx context.Context, home Home, held []Held) (lost []Lost, err error) {
 	if err := s.enter(ctx, "Hold"); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
 	s.held, s.heldAt = append(s.held, len(held)), append(s.heldAt, time.Now())
 	for _, x := range held {
+		if h, ok := s.alive(x.Host); ok && h.since.Before(x.Since) {
+			x.Since = h.since // As the stores do.
+		}
 		s.homes[x.Host] = fakeHome{home, x.Since, time.Now().Add(HoldFor)}
 		if x.Code == "" {
 			continue
@@ -196,7 +199,7 @@ func (s *fakeStore) Hold(ctx context.Context, home Home, held []Held) (lost []pr
 		key := fakeCode{x.Tenant, x.Code}
 		other, taken := s.codes[key]
 		if h, ok := s.alive(other); taken && ok && other != x.Host && h.since.Before(x.Since) {
-			lost = append(lost, x.Host)
+			lost = append(lost, Lost{x.Host, other})
 			continue
 		}
 		s.codes[key], s.byHost[x.Host] = x.Host, key

@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
@@ -30,6 +32,26 @@ type Local struct {
 // NewLocal returns the relay with that engine. Both arguments are required.
 func NewLocal(engine Engine, announcer *Announcer) *Local {
 	return &Local{Engine: engine, announcer: announcer}
+}
+
+// ReserveJoiner reserves an allocation for a joiner. While the relay has yet to announce the codes of
+// its last run, a host that is not found is alloc.ErrUnavailable: its code may be another host's.
+func (l *Local) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
+	res, err := l.Engine.ReserveJoiner(ctx, r)
+	return res, l.notFoundUnlessRestoring(err)
+}
+
+// MigrateHost reserves an allocation for the place of a host, with the same exception.
+func (l *Local) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
+	res, err := l.Engine.MigrateHost(ctx, r)
+	return res, l.notFoundUnlessRestoring(err)
+}
+
+func (l *Local) notFoundUnlessRestoring(err error) error {
+	if errors.Is(err, alloc.ErrNotFound) && l.announcer.isRestoring() {
+		return fmt.Errorf("fleet: the relay has just started, and announces its join codes: %w", alloc.ErrUnavailable)
+	}
+	return err
 }
 
 // KeepCode keeps the code of a host, on disk and in the store.

@@ -81,6 +81,9 @@ type Held struct {
 	Since time.Time
 }
 
+// Lost is a held host whose code leads to another one.
+type Lost struct{ Host, Holder proto.AllocationID }
+
 // HoldFor is the time for which the store keeps a host and its code without a refresh.
 // It outlasts a relay's death by its recovery window.
 const HoldFor = 3 * time.Minute
@@ -103,7 +106,7 @@ type Directory interface {
 	// that the store has lost. A code that leads to another host by now goes to
 	// the one with the earlier Since, and where these are equal to the one with
 	// the lower id. It returns the hosts of held that lost their code.
-	Hold(ctx context.Context, home Home, held []Held) (lost []proto.AllocationID, err error)
+	Hold(ctx context.Context, home Home, held []Held) ([]Lost, error)
 	// Drop removes hosts that have ended, and their codes, as far as they still
 	// are those of home.
 	Drop(ctx context.Context, home Home, held []Held) error

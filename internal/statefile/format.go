@@ -163,6 +163,9 @@ const (
 	Host   Flags = 1 << 0 // a host; else a joiner
 	Bound  Flags = 1 << 1 // a BIND was accepted, so Nonce counts
 	Linked Flags = 1 << 2 // a joiner that has a link; a host that ever had one
+	// Candidate: an unbound reservation for the place of another host, which the next run does
+	// not know.
+	Candidate Flags = 1 << 3
 )
 
 // Place is the number of a record in the file, from 1 on. Place 0 is none; changes of

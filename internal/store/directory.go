@@ -230,7 +230,7 @@ func (d *MemoryDirectory) HomeOf(_ context.Context, host proto.AllocationID) (fl
 
 // Hold makes hosts and codes last for another fleet.HoldFor, and puts back
 // those that are not there. It returns the hosts that lost their code.
-func (d *MemoryDirectory) Hold(_ context.Context, home fleet.Home, held []fleet.Held) (lost []proto.AllocationID, err error) {
+func (d *MemoryDirectory) Hold(_ context.Context, home fleet.Home, held []fleet.Held) (lost []fleet.Lost, err error) {
 	now := d.enter()
 	defer d.mu.Unlock()
 	for _, h := range held {
@@ -240,28 +240,33 @@ func (d *MemoryDirectory) Hold(_ context.Context, home fleet.Home, held []fleet.
 			p.since = h.Since
 		}
 		d.hosts[h.Host] = p
-		if packed, ok := joincode.Pack(h.Code); ok && !d.holdCode(h.Host, p, codeKey{h.Tenant, packed}, now) {
-			lost = append(lost, h.Host)
+		packed, ok := joincode.Pack(h.Code)
+		if !ok {
+			continue
+		}
+		if holder := d.holdCode(h.Host, p, codeKey{h.Tenant, packed}, now); holder != h.Host {
+			lost = append(lost, fleet.Lost{Host: h.Host, Holder: holder})
 		}
 	}
 	return lost, nil
 }
 
-// holdCode leads a code to a host, unless it leads to an older one.
-func (d *MemoryDirectory) holdCode(host proto.AllocationID, p place, key codeKey, now time.Time) bool {
+// holdCode leads a code to a host, unless it leads to an older one. It returns the one that has
+// the code.
+func (d *MemoryDirectory) holdCode(host proto.AllocationID, p place, key codeKey, now time.Time) proto.AllocationID {
 	other, q, taken := d.holder(key, now)
 	if taken && other == host {
-		return true
+		return host
 	}
 	if taken {
 		age := q.since.Compare(p.since)
 		if age < 0 || age == 0 && slices.Compare(other[:], host[:]) < 0 {
-			return false
+			return other
 		}
 		d.uncode(other, q)
 	}
 	d.encode(host, d.uncode(host, p), key)
-	return true
+	return host
 }
 
 // Drop removes hosts, and their codes, as far as they still are those of home.

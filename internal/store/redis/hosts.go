@@ -26,8 +26,8 @@ const maxAge = 10 * 365 * 24 * time.Hour
 // if the relay has none, the one in the store is renewed. A malformed code counts as
 // none. Hold returns the hosts that lost their code, and alloc.ErrStoreUnavailable if
 // it could not finish; it may be repeated.
-func (s *Store) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) ([]proto.AllocationID, error) {
-	var lost []proto.AllocationID
+func (s *Store) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) ([]fleet.Lost, error) {
+	var lost []fleet.Lost
 	for part := range slices.Chunk(held, batch) {
 		some, err := s.hold(ctx, home, part)
 		lost = append(lost, some...)
@@ -40,7 +40,7 @@ func (s *Store) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) ([
 
 // hold holds one batch: first the codes, so that the code of a host always leads to it,
 // then the hosts, and then the codes found in their entries.
-func (s *Store) hold(ctx context.Context, home fleet.Home, held []fleet.Held) (lost []proto.AllocationID, err error) {
+func (s *Store) hold(ctx context.Context, home fleet.Home, held []fleet.Held) (lost []fleet.Lost, err error) {
 	var coded []codeHolder
 	statements := make([]statement, len(held))
 	for i, h := range held {
@@ -60,7 +60,7 @@ func (s *Store) hold(ctx context.Context, home fleet.Home, held []fleet.Held) (l
 	for i := range coded {
 		known[coded[i].Host] = &coded[i]
 		if !coded[i].kept {
-			lost = append(lost, coded[i].Host)
+			lost = append(lost, fleet.Lost{Host: coded[i].Host, Holder: coded[i].holder})
 		}
 	}
 	hosts := make([]invocation, len(held))
@@ -75,12 +75,14 @@ func (s *Store) hold(ctx context.Context, home fleet.Home, held []fleet.Held) (l
 	return append(lost, more...), err
 }
 
-// codeHolder is a host that holds a code. holdCodes sets seal and kept.
+// codeHolder is a host that holds a code. holdCodes sets seal, kept and holder.
 type codeHolder struct {
 	fleet.Held
 	code hostCode
 	seal string
 	kept bool // the code leads to the host
+
+	holder proto.AllocationID // to which it leads if it is not kept
 }
 
 // holdCodes holds codes. A code that leads to an older host is not kept, if the entry
@@ -111,6 +113,7 @@ func (s *Store) holdCodes(ctx context.Context, all []codeHolder) error {
 		if all[i].kept = !taken; taken {
 			claimed, _ := s.codeClaim(all[i].code, other)
 			claims, rivals = append(claims, claimed...), append(rivals, i)
+			all[i].holder, _, _ = parseCodeValue(other)
 		}
 	}
 	if err := s.verify(ctx, claims); err != nil {
@@ -156,7 +159,7 @@ func (s *Store) holdHost(home string, host proto.AllocationID, known *codeHolder
 // it drops replaced codes, and renews a code that the relay does not know or that is
 // the host's only one, if its seal is valid. It returns the hosts that have lost their
 // code.
-func (s *Store) settle(ctx context.Context, held []fleet.Held, found []any, known map[proto.AllocationID]*codeHolder) ([]proto.AllocationID, error) {
+func (s *Store) settle(ctx context.Context, held []fleet.Held, found []any, known map[proto.AllocationID]*codeHolder) ([]fleet.Lost, error) {
 	var drop, release []invocation
 	var others []codeHolder
 	var claims []claim
@@ -194,13 +197,13 @@ func (s *Store) settle(ctx context.Context, held []fleet.Held, found []any, know
 	if err := s.holdCodes(ctx, genuine); err != nil {
 		return nil, err
 	}
-	var lost []proto.AllocationID
+	var lost []fleet.Lost
 	var renew []invocation
 	for _, g := range genuine {
 		if g.kept {
 			renew = append(renew, invocation{renewCode, []string{s.keys.host(g.Host)}, []any{g.code.String(), g.seal}})
 		} else {
-			lost = append(lost, g.Host)
+			lost = append(lost, fleet.Lost{Host: g.Host, Holder: g.holder})
 			release = append(release, s.releaseFrom(g.Host, g.code))
 		}
 	}

@@ -355,11 +355,18 @@ func wantHome(t *testing.T, d fleet.Directory, host proto.AllocationID, want fle
 	}
 }
 
-// wantLost has home hold hosts, and expects those that lose their code.
+// wantLost has home hold hosts, and expects those that lose their code, each to the host to which it
+// leads.
 func wantLost(t *testing.T, d fleet.Directory, home fleet.Home, held []fleet.Held, want ...proto.AllocationID) {
 	t.Helper()
 	lost, err := d.Hold(t.Context(), home, held)
-	if err != nil || !slices.Equal(lost, want) {
+	if err != nil || !slices.EqualFunc(lost, want, func(l fleet.Lost, id proto.AllocationID) bool { return l.Host == id }) {
 		t.Errorf("Hold: lost %v, error %v; want %v", lost, err, want)
+	}
+	for _, l := range lost {
+		i := slices.IndexFunc(held, func(h fleet.Held) bool { return h.Host == l.Host })
+		if got, err := d.HostOf(t.Context(), production, held[i].Code); err != nil || got != l.Holder {
+			t.Errorf("Hold: the code leads to %v, %v; it returned %v", got, err, l.Holder)
+		}
 	}
 }

@@ -206,9 +206,9 @@ func (d migrationDirectory) MoveCode(ctx context.Context, tenant uint64, code st
 	return <-got, nil
 }
 
-func (d migrationDirectory) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) (lost []proto.AllocationID, err error) {
+func (d migrationDirectory) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) (lost []fleet.Lost, err error) {
 	held = slices.Clone(held) // The call may be late.
-	got := make(chan []proto.AllocationID, 1)
+	got := make(chan []fleet.Lost, 1)
 	if err := d.x.call(ctx, func() {
 		lost, err := d.Directory.Hold(context.Background(), home, held)
 		if err != nil {
