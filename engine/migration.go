@@ -406,7 +406,7 @@ func (c *control) checkForgotten(t *claims, host proto.AllocationID, now int64) 
 	switch {
 	case !ok && c.mayExist(host, now):
 		return alloc.ErrUnavailable
-	case ok && e.Role == table.RoleHost && c.shared.table.Account(e.Handle).Tenant == t.tenant:
+	case ok && e.Role == table.RoleHost && c.shared.table.Tenant(e.Handle) == t.tenant:
 		return alloc.HostPresentError{Host: host}
 	}
 	return nil

@@ -69,6 +69,7 @@ type GameClient struct {
 	paused         bool
 	asleep         bool      // it neither sends nor reads
 	moved          bool      // its address has changed since its last connection
+	leaves         bool      // it sends CLOSE
 	mark           uint64    // number of calls of Mark
 	firstArrival   time.Time // when the first datagram with this mark arrived
 	connectionLost time.Time // when reading last failed
@@ -200,6 +201,11 @@ func (v *GameClient) runConnection(ctx context.Context, l clientConn) {
 			if v.hasMoved() {
 				return
 			}
+			if v.hasLeft() {
+				_ = l.send(proto.Close{ID: v.id()}.Append(nil))
+				v.Sleep(true)
+				continue
+			}
 			silence := now.Sub(received)
 			if silence > gameClientSilenceLimit && !v.cfg.KeepsConnection {
 				return
@@ -237,6 +243,12 @@ func (v *GameClient) hasMoved() bool {
 	return v.moved
 }
 
+func (v *GameClient) hasLeft() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.leaves
+}
+
 func (v *GameClient) interval() time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -263,6 +275,28 @@ func (v *GameClient) Play(rate int, sizes ...int) {
 	v.mu.Lock()
 	v.cfg.Rate, v.cfg.Sizes = rate, sizes
 	v.mu.Unlock()
+}
+
+// Meet adds a peer.
+func (v *GameClient) Meet(peer proto.AllocationID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.cfg.Peers = append(v.cfg.Peers, peer)
+	v.in[peer] = new(flow)
+}
+
+// Leave makes the client send CLOSE and nothing later.
+func (v *GameClient) Leave() {
+	v.mu.Lock()
+	v.leaves = true
+	v.mu.Unlock()
+}
+
+// Bound reports whether the relay has accepted its BIND, and whether it has refused it.
+func (v *GameClient) Bound() (bound, refused bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.state.bound, v.counts.Fatal > 0
 }
 
 // Tally returns what was sent and received since the last call of Mark.

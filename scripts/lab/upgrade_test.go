@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/admin"
 )
 
@@ -105,6 +107,59 @@ func TestUpgradeForms(t *testing.T) {
 				}
 			}
 			l.requireNoFailures(f.Counts())
+		})
+	}
+}
+
+// TestUpgradeMigration: players hold reservations for their host's place when a new process takes
+// over. The first that binds is the host, with the same join code; the others hear that it is there.
+func TestUpgradeMigration(t *testing.T) {
+	for _, way := range []string{"udp", "dtls", "ws"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			row := make(worldRow, len(dimensions))
+			row[dimWay] = slices.Index(dimensions[dimWay].values, way)
+			row[dimEvent] = slices.Index(dimensions[dimEvent].values, "host leaves")
+			g := newWorldGame(t, row)
+			in := func() bool { return len(g.missing()) == 0 }
+			if !g.allocate() || !g.wait(worldIn, in) || !g.leave() {
+				t.Fatal(g.verdict(), g.missing())
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), worldBack)
+			defer cancel()
+			reservations := make([]api.Allocation, len(g.players))
+			for i, p := range g.players {
+				a, err := p.api()
+				if err == nil {
+					reservations[i], err = a.Migrate(ctx, api.MigrateRequest{JoinCode: g.code, HostConnectionData: p.alloc.HostConnectionData})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			g.upgrade()
+			for i, p := range g.players {
+				if bound, err := p.tryHost(ctx, reservations[i]); err != nil || bound != (i == 0) {
+					t.Fatalf("the BIND of %s after the upgrade: %v, %v", p.name, bound, err)
+				}
+			}
+			if err := g.players[1].takePlace(ctx, g.code); err != nil {
+				t.Fatal(err)
+			}
+			if !g.playOn() {
+				t.Fatal(g.verdict())
+			}
+			g.mark()
+			if !g.wait(worldBack, in) {
+				t.Errorf("they do not play: %v", g.missing())
+			}
+			a, err := g.host.api()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code, err := a.JoinCode(ctx, g.host.alloc.AllocationID); err != nil || code != g.code {
+				t.Errorf("the code of the new host is %q, %v; want %q", code, err, g.code)
+			}
 		})
 	}
 }

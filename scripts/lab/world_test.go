@@ -56,7 +56,8 @@ var dimensions = []dimension{
 	dimChange:  {"change", []string{"none", "port", "address", "network", "family", "4s", "20s", "asleep"}},
 	dimWay:     {"way", []string{"udp", "dtls", "ws", "wss"}},
 	dimXDP:     {"xdp", []string{"off", "tc"}},
-	dimEvent:   {"event", []string{"none", "upgrade", "kill"}},
+	// The last ones are of the host, whose place a player takes: see departures.
+	dimEvent: {"event", []string{"none", "upgrade", "kill", "host leaves", "host closes", "host crashes"}},
 }
 
 // worldRow is a choice of each dimension.
@@ -115,6 +116,8 @@ func permitted(row []int) bool {
 		return false // The proxy is one for UDP.
 	case r.has(dimAddress, "hairpin refused") && r.has(dimWay, "ws", "wss"):
 		return false // Over TCP no source is refused.
+	case r.refused() && r.migrates():
+		return false // There is no match.
 	}
 	return true
 }
@@ -124,6 +127,9 @@ func permitted(row []int) bool {
 func (r worldRow) spectates() bool {
 	return r.has(dimWay, "udp") && r.has(dimChange, "network", "family") && r.has(dimCall, "own") && !r.refused()
 }
+
+// migrates reports whether the host leaves, in any way.
+func (r worldRow) migrates() bool { return departures[r.get(dimEvent)] != 0 }
 
 // refused reports whether the relay is to refuse the players.
 func (r worldRow) refused() bool { return strings.HasSuffix(r.get(dimAddress), "refused") }
@@ -145,6 +151,7 @@ var blocks = []block{
 	{dims: []int{dimPath, dimWay, dimXDP}, given: only6},
 	{dims: []int{dimAddress, dimWay, dimXDP}},
 	{dims: []int{dimAddress, dimEvent}, given: map[int]string{dimRelay: "4"}},
+	{dims: []int{dimEvent, dimPlayers, dimCall}},
 	{dims: []int{dimChange, dimWay, dimXDP}},
 	{dims: []int{dimChange, dimWay}, given: only6},
 	{dims: []int{dimChange, dimWay}, given: map[int]string{dimAddress: "nat ports"}},
@@ -224,9 +231,12 @@ func TestWorld(t *testing.T) {
 
 // length is about how many seconds a row takes.
 func (r worldRow) length() (n int) {
+	if r.migrates() {
+		n = 4
+	}
 	for change, seconds := range map[string]int{"20s": 20, "4s": 4, "asleep": sleepSeconds, "network": 8, "family": 8} {
 		if r.has(dimChange, change) {
-			n = seconds
+			n += seconds
 		}
 	}
 	return n

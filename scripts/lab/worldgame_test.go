@@ -87,6 +87,8 @@ type worldClient struct {
 	alloc    api.Allocation
 	client   *GameClient
 	six      bool // it plays over IPv6
+	near     bool // it is in the relay's own network
+	stop     func()
 }
 
 // newWorldGame makes the network of a row, with more flags of the relay.
@@ -104,7 +106,7 @@ func newWorldGame(t *testing.T, r worldRow, flags ...string) *worldGame {
 		g.startProxy()
 	}
 	g.host = &worldClient{
-		game: g, name: "host", families: r.get(dimHost), in: g.net.Peers, local: map[string]netip.Addr{"4": FirstPeer, "6": FirstPeer6},
+		game: g, name: "host", families: r.get(dimHost), near: true, in: g.net.Peers, local: map[string]netip.Addr{"4": FirstPeer, "6": FirstPeer6},
 	}
 	first4 := FirstClient
 	if strings.HasPrefix(r.get(dimAddress), "hairpin") {
@@ -222,6 +224,9 @@ func (g *worldGame) configure(c *RelayConfig) error {
 	}
 	if r.has(dimXDP, "tc") {
 		c.Flags = append(c.Flags, "--xdp", "tc")
+	}
+	if r.migrates() {
+		c.Flags = append(c.Flags, "--host-migration", "60s", "--host-migration-silence", worldSilence.String())
 	}
 	if g.plain() {
 		return nil
@@ -352,8 +357,8 @@ func (c *worldClient) api() (*api.Client, error) {
 			return conn, err
 		},
 	}
-	// A join over IPv6 says so itself; a host and a backend name the family.
-	names := c.families == "6" && (!own || c == g.host)
+	// A join over IPv6 says so itself; a host, a player that may be the next one, and a backend name the family.
+	names := c.families == "6" && (!own || c.near || c.alloc.AllocationID != "")
 	return &api.Client{
 		BaseURL: scheme + "://" + g.relay0(family).String(), Token: token,
 		HTTP: &http.Client{Transport: familyNamer{transport, names}, Timeout: api.DefaultTimeout},
@@ -365,7 +370,7 @@ func (c *worldClient) api() (*api.Client, error) {
 func (c *worldClient) endpoint() (at netip.AddrPort, local netip.Addr, err error) {
 	g := c.game
 	families := c.families
-	if c == g.host && families == "4+6" {
+	if c.near && families == "4+6" {
 		families = "4"
 	}
 	if way := g.row.get(dimWay); way == "udp" || way == "dtls" {
@@ -377,7 +382,7 @@ func (c *worldClient) endpoint() (at netip.AddrPort, local netip.Addr, err error
 		if err != nil {
 			return at, local, err
 		}
-		if at = netip.AddrPortFrom(ip, uint16(e.Port)); c == g.host && g.row.has(dimAddress, "redirect", "dnat") {
+		if at = netip.AddrPortFrom(ip, uint16(e.Port)); c.near && g.row.has(dimAddress, "redirect", "dnat") {
 			at = g.relay0(map[bool]string{false: "4", true: "6"}[ip.Is6()]) // Of the relay's own network.
 		}
 	} else if family := "6"; strings.Contains(families, "6") && strings.Contains(g.row.get(dimRelay), "6") {
@@ -406,7 +411,12 @@ func (c *worldClient) start(peers ...api.Allocation) error {
 	c.client = NewGameClient(GameClientConfig{
 		Transport: g.row.get(dimWay), Namespace: c.in, Local: local, Relay: at, Player: c.alloc, Peers: PeersOf(peers...), Rate: worldRate, Sizes: g.sizes(),
 	})
-	g.background(c.client.Run)
+	ctx, stop := context.WithCancel(g.Context())
+	c.stop = stop
+	g.background(func(background context.Context) {
+		defer context.AfterFunc(background, stop)()
+		c.client.Run(ctx)
+	})
 	return nil
 }
 
@@ -598,9 +608,15 @@ func (g *worldGame) disturb() {
 		return
 	}
 	begin := time.Now()
+	if g.row.migrates() && !g.migrate() {
+		return
+	}
 	g.mark()
 	if g.wait(worldBack, func() bool { return len(g.missing()) == 0 }) {
 		g.back = time.Since(begin)
+		if within := departures[g.row.get(dimEvent)]; *worldAll && g.row.migrates() && g.back > within {
+			g.fault("the match went on after %v, not %v", g.back.Round(time.Millisecond), within)
+		}
 		return
 	}
 	g.fault("%v after the change not back: %s", worldBack, g.missing())
