@@ -17,6 +17,14 @@ export interface Allocation {
   endpoints: Endpoint[]
 }
 
+/** A location of relays. */
+export interface Region {
+  id: string
+  description: string
+  /** The WebSocket of a relay there, for measure. */
+  webSocketUrl?: string
+}
+
 /** A call of the API that was refused or got no valid answer. */
 export class ApiError extends Error {
   override readonly name = "ApiError"
@@ -73,23 +81,50 @@ export class Allocations {
   /**
    * Reserves an allocation for a player of the host with this join code. It is lost unless the player binds within 10 s.
    * The endpoints of the family come first within their type, by default those of the call's. A backend names its player's.
+   * The code is taken as a player types or pastes it: spaces, hyphens and characters without a width are not sent.
    */
   async join(joinCode: string, family?: 4 | 6): Promise<Allocation> {
-    return parseAllocation(await this.#post("/v1/join", { joinCode, family }, 200), true)
+    return parseAllocation(await this.#post("/v1/join", { joinCode: cleanCode(joinCode), family }, 200), true)
   }
 
-  async #post(path: string, body: object, ...want: number[]): Promise<Record<string, unknown>> {
-    const headers: Record<string, string> = { "Content-Type": "application/json", Accept: "application/json" }
+  /**
+   * Reserves an allocation with which a player takes the place of its host, which has left. allocation is the player's
+   * own, which join returned. An ApiError of status 409 with the detail "host" means that the match has a host. See the
+   * function migrate, which makes all the calls.
+   */
+  async migrate(joinCode: string, allocation: Allocation, family?: 4 | 6): Promise<Allocation> {
+    const hostConnectionData = btoa(String.fromCharCode(...allocation.hostConnectionData ?? []))
+    return parseAllocation(await this.#post("/v1/migrate", { joinCode: cleanCode(joinCode), hostConnectionData, family }, 201), false)
+  }
+
+  /** Says that the caller's host leaves, so that its players may take its place at once. Call it before the host closes its connection. */
+  async leave(allocation: Allocation): Promise<void> { await this.#post("/v1/leave", { allocationId: allocation.id }, 204) }
+
+  /** Returns the regions that allocate takes; the first is the default. */
+  async regions(): Promise<Region[]> {
+    const all = (await this.#call("GET", "/v1/regions", undefined, 200))["regions"]
+    if (!Array.isArray(all) || !all.every(r => typeof object(r)?.["id"] === "string")) return invalid("regions")
+    return all as Region[]
+  }
+
+  #post(path: string, body: object, ...want: number[]): Promise<Record<string, unknown>> {
+    return this.#call("POST", path, JSON.stringify(body), ...want)
+  }
+
+  async #call(method: string, path: string, body: string | undefined, ...want: number[]): Promise<Record<string, unknown>> {
+    const headers: Record<string, string> = { Accept: "application/json" }
+    if (body !== undefined) headers["Content-Type"] = "application/json"
     if (this.#token !== "") headers["Authorization"] = "Bearer " + this.#token
     let answer: Response, text: string
     try {
       answer = await fetch(this.#base + path, {
-        method: "POST", body: JSON.stringify(body), headers, credentials: "omit", redirect: "error", signal: AbortSignal.timeout(this.#timeout),
+        method, headers, ...body === undefined ? {} : { body }, credentials: "omit", redirect: "error", signal: AbortSignal.timeout(this.#timeout),
       })
       text = await answer.text()
     } catch (cause) {
-      throw new ApiError(0, 15998, "No answer", cause instanceof Error ? cause.message : String(cause), { cause })
+      throw new ApiError(0, 15998, "No answer", `${this.#base}: ${describe(cause)}`, { cause })
     }
+    if (answer.status === 204 && want.includes(204)) return {}
     const json = parseObject(text)
     if (want.includes(answer.status)) return object(json["data"]) ?? invalid("data", answer.status)
     const { title, detail, code, details } = json
@@ -126,6 +161,16 @@ function base64(from: Record<string, unknown>, member: string, min: number, max:
     if (b.length >= min && b.length <= max) return b
   } catch {} // not base64
   return invalid(member)
+}
+
+/** Returns a join code without what a chat, a keyboard or a reader puts into it and no player sees as a part of it. */
+function cleanCode(code: string): string { return code.replace(/[\s\p{Zs}\p{Pd}\p{Cf}\u2212]/gu, "").toUpperCase() }
+
+/** Returns the messages of an error and of its causes, where Node says what failed. */
+function describe(e: unknown): string {
+  if (!(e instanceof Error)) return String(e)
+  const cause = e.cause instanceof Error ? e.cause.message || (e.cause as { code?: string }).code : undefined
+  return cause ? `${e.message}: ${cause}` : e.message
 }
 
 function parseObject(text: string): Record<string, unknown> {

@@ -1,46 +1,30 @@
 import type { Allocation } from "./allocations.ts"
+import { RelayError } from "./errors.ts"
 import { type Bytes, decode, encode, importKey, type Message, signBind } from "./messages.ts"
-
-/** Why a connection ended, or why connect or send failed. */
-export type Reason =
-  | "closed" // close was called
-  | "lost" // the WebSocket ended, or the relay is silent
-  | "bind-timeout" // the relay does not answer BIND
-  | "connect-timeout" // the relay does not answer CONNECT_REQUEST: the host has not bound yet, for example
-  | "rejected" // the host has all the players it may have
-  | "unauthorized" // ERROR 2: hostConnectionData is not for this player
-  | "self-connect" // ERROR 6: hostConnectionData is the player's own
-  | "idle-timeout" // ERROR 1: the relay ended the allocation, which was silent
-  | "not-found" // ERROR 4: the allocation or its host has ended
-  | "not-connected" // there is no link to a peer
-
-export class RelayError extends Error {
-  override readonly name = "RelayError"
-  readonly reason: Reason
-
-  constructor(reason: Reason, detail = reason.replace("-", " ")) {
-    super("relay: " + detail)
-    this.reason = reason
-  }
-}
+import { Meter, type Stats } from "./stats.ts"
+import { type Dial, type Transport, webSocketDial, type WebSocketConstructor } from "./transport.ts"
 
 /** Times are in milliseconds. */
 export interface ConnectionOptions {
   /** The URL of the WebSocket. Default: the wss endpoints of the allocation, or else its ws endpoints, in turn. */
   url?: string
-  /** The nonce of the first BIND. Default 0. After a lost connection, another one with the same allocation needs a greater nonce. */
+  /** The constructor of WebSockets. Default: the runtime's own. Node has one from 22 on. */
+  WebSocket?: WebSocketConstructor
+  /** The nonce of the first BIND. Default 0. After another connection with the same allocation, a greater one than its nonce. */
   nonce?: number
-  /** The time between PINGs. After ten without a message of the relay the connection is lost. Default 1000. */
+  /** The time between PINGs. After three without a message of the relay the connection opens again. Default 1000. */
   pingPeriod?: number
   /** The time between repetitions of an unanswered request, and until the next endpoint is tried as well. Default 1000. */
   retryPeriod?: number
-  /** How long to wait for the WebSocket and the answer to BIND. Default 10,000. */
+  /** How long open waits for the WebSocket and the answer to BIND. Default 10,000. */
   bindTimeout?: number
   /** How long connect asks. Default 60,000. */
   connectTimeout?: number
-  /** The most bytes that one send takes. Default 1400, which is the relay's; at most 1434. */
+  /** How long a connection that was lost tries to open again. 0: not at all. Default 60,000. */
+  reconnectTimeout?: number
+  /** The most bytes that one send takes, at most 1434. Default 1348, which the relay sends to players on WebSocket. */
   maxContent?: number
-  /** How many events may wait to be read before messages are dropped. Default 1024. */
+  /** How many events of one peer may wait to be read before its messages are dropped. Default 256. */
   maxEvents?: number
   /** How many bytes may wait to be sent before messages are dropped. Default 262,144. */
   maxBuffered?: number
@@ -50,63 +34,98 @@ export interface ConnectionOptions {
 export type ConnectionEvent =
   | { type: "join"; peer: string }
   | { type: "message"; peer: string; content: Bytes }
-  | { type: "leave"; peer: string }
+  /** The link to a peer has ended, and why in words. */
+  | { type: "leave"; peer: string; reason: string }
+  /** The relay is silent or the WebSocket has ended, and the connection opens again by itself. Links and peers stay. */
+  | { type: "reconnecting"; reason: string }
+  | { type: "reconnected" }
 
 const defaults = {
-  nonce: 0, pingPeriod: 1000, retryPeriod: 1000, bindTimeout: 10_000, connectTimeout: 60_000, maxContent: 1400, maxEvents: 1024, maxBuffered: 1 << 18,
+  nonce: 0, pingPeriod: 1000, retryPeriod: 1000, bindTimeout: 10_000, connectTimeout: 60_000, reconnectTimeout: 60_000,
+  maxContent: 1348, maxEvents: 256, maxBuffered: 1 << 18,
 }
 
 /** How many PINGs in a row may stay without any message of the relay. */
-const MAX_UNANSWERED = 10
+const MAX_UNANSWERED = 3
+
+/** How often a DISCONNECT is sent without the relay's echo. */
+const MAX_DISCONNECTS = 4
+
+/** How long a transport may take to open, and, once the connection was bound, to carry the answer to a BIND. */
+const ATTEMPT_TIMEOUT = 5000
+
+/** How long a link that the relay does not know any more may stay without an answer to CONNECT_REQUEST. */
+const RELINK_TIMEOUT = 5000
+
+/** Within how long after ERROR 4 about the host the relay ends the WebSocket. */
+const AFTER_HOST = 2000
+
+/** A transport that is being opened. */
+interface Attempt { url: string; since: number; transport: Transport }
 
 /**
- * An allocation bound to a relay over a WebSocket. Messages are datagrams: they may be lost on the way to a peer over
- * UDP, and are dropped if a queue is full. Iterate over the connection for its events. The iteration ends after close;
- * any other end is thrown.
+ * An allocation bound to a relay. Messages are datagrams: they may be lost on the way to a peer over UDP, and are dropped
+ * if a queue is full. Iterate over the connection for its events. The iteration ends after close; any other end is thrown.
+ *
+ * A connection that was lost opens again by itself, with the same allocation and a greater nonce.
  */
 export class Connection implements AsyncIterable<ConnectionEvent> {
   /** The own allocation. */
   readonly id: string
   /** Resolves with the reason when the connection has ended. */
   readonly ended: Promise<RelayError>
-  /** How many received messages were dropped because maxEvents waited. */
-  dropped = 0
 
   readonly #allocation: Allocation
   readonly #options: typeof defaults
   readonly #key: CryptoKey
+  readonly #dial: Dial
+  readonly #urls: string[]
   readonly #timer: ReturnType<typeof setInterval>
+  readonly #meter = new Meter()
   readonly #peers = new Set<string>()
-  readonly #leaving = new Set<string>() // DISCONNECT was sent and has not come back
+  readonly #leaving = new Map<string, number>() // how often DISCONNECT was sent; it has not come back
   readonly #events: ConnectionEvent[] = []
+  readonly #unread = new Map<string, number>() // events by peer
   #waiting: (() => void)[] = [] // iterators
-  readonly #opening = new Set<WebSocket>()
-  #socket: WebSocket | undefined // the first that has opened
+
+  readonly #attempts = new Set<Attempt>()
+  #dialled = 0 // transports since the connection was last bound
+  #transport: Transport | undefined // the first that has opened
+  #askedSince = 0 // BINDs have no answer on this transport
+  #wasOpen = false // a transport has opened at some time
+  #wasBound = false
+  #lostBy = "" // why the connection opens again
+  #reconnecting = false // the game was told so
+  #hostEndedAt = -Infinity // ERROR 4 has answered a CONNECT_REQUEST
+
   #nonce: number
   #bind: Request<void>
+  #bindSentAt = 0
   #connect: Request<string> | undefined
+  #connectSentAt = -Infinity
   #lastPing = 0
-  #pings = 0
   #unanswered = 0 // PINGs since the last message
   #error: RelayError | undefined
   #resolveEnded!: (reason: RelayError) => void
 
-  /** Opens the WebSocket, binds the allocation and waits until the relay has confirmed it. Throws a RelayError. */
+  /** Opens a WebSocket, binds the allocation and waits until the relay has confirmed it. Throws a RelayError. */
   static async open(allocation: Allocation, options: ConnectionOptions = {}): Promise<Connection> {
-    const c = new Connection(allocation, options, await importKey(allocation.key))
+    const dial = webSocketDial(options.WebSocket)
+    const c = new Connection(allocation, options, dial, await importKey(allocation.key))
     await c.#bind.answer
     return c
   }
 
-  private constructor(allocation: Allocation, options: ConnectionOptions, key: CryptoKey) {
+  private constructor(allocation: Allocation, options: ConnectionOptions, dial: Dial, key: CryptoKey) {
     this.id = allocation.id
     this.ended = new Promise(resolve => { this.#resolveEnded = resolve })
     this.#allocation = allocation
     this.#options = { ...defaults, ...options }
     this.#nonce = this.#options.nonce
     this.#key = key
+    this.#dial = dial
+    this.#urls = options.url === undefined ? webSocketURLs(allocation) : [options.url]
     this.#bind = this.#startBind()
-    this.#open(options.url === undefined ? webSocketURLs(allocation) : [options.url])
     this.#timer = setInterval(() => this.#keepAlive(), this.#options.pingPeriod)
   }
 
@@ -116,29 +135,43 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   /** The nonce of the newest BIND. */
   get nonce(): number { return this.#nonce }
 
-  /** Asks for the link to the joiner's host, and returns the host's id. The relay ends a link on which nothing is sent for 10 s. */
+  /** Whether the relay has confirmed the present path. While the connection opens again it has not, and send drops. */
+  get connected(): boolean { return !this.#error && !this.#bind.pending }
+
+  /** How many received messages were dropped because too many events waited. */
+  get dropped(): number { return this.#meter.counters.dropped }
+
+  /** Returns what was counted since open, and the present round trip and loss of PINGs. */
+  stats(): Stats { return this.#meter.stats() }
+
+  /** Asks for the link to the joiner's host, and returns the host's id. A link that the relay drops is made again without a call. */
   connect(): Promise<string> {
-    const [host] = this.#peers, data = this.#allocation.hostConnectionData
+    const [host] = this.#peers
     if (this.#error) return Promise.reject(this.#error)
-    if (data === undefined) return Promise.reject(new TypeError("a host has nothing to connect to"))
+    if (this.#allocation.hostConnectionData === undefined) return Promise.reject(new TypeError("a host has nothing to connect to"))
+    if (this.#connect?.pending) return this.#connect.answer
     if (host !== undefined) return Promise.resolve(host)
-    if (!this.#connect?.pending) {
-      const { retryPeriod, connectTimeout } = this.#options
-      this.#connect = new Request<string>(() => {
-        // A DISCONNECT that is repeated would end the new link.
-        if (!this.#leaving.size) this.#transmit({ type: "CONNECT_REQUEST", id: this.id, connectionData: data })
-      }, retryPeriod, connectTimeout, new RelayError("connect-timeout"))
-    }
-    return this.#connect.answer
+    return (this.#connect = this.#startConnect(this.#options.connectTimeout)).answer
   }
 
-  /** Sends content to a peer; a joiner need not name its host. Returns false if it was dropped, because too much waits to be sent. */
+  /**
+   * Sends content to a peer; a joiner need not name its host. Returns false if it was dropped, because too much waits to
+   * be sent, or the connection or its link is being opened again.
+   */
   send(content: Uint8Array, to?: string): boolean {
     if (this.#error) throw this.#error
-    const peer = to ?? (this.#allocation.hostConnectionData && [...this.#peers][0])
-    if (peer === undefined || !this.#peers.has(peer)) throw new RelayError("not-connected")
-    if (content.length > this.#options.maxContent) throw new RangeError(`${content.length} bytes, at most ${this.#options.maxContent}`)
-    if (this.#socket && this.#socket.bufferedAmount > this.#options.maxBuffered) return false
+    const joiner = this.#allocation.hostConnectionData !== undefined
+    const peer = to ?? (joiner ? [...this.#peers][0] : undefined)
+    if (peer === undefined || !this.#peers.has(peer)) throw new RelayError("not-connected", "there is no link to that peer")
+    if (content.length > this.#options.maxContent) {
+      throw new RangeError(`${content.length} bytes, at most ${this.#options.maxContent}: the relay does not send more than 1348 to a player on WebSocket`)
+    }
+    if (!this.connected || joiner && this.#connect?.pending || this.#transport!.buffered > this.#options.maxBuffered) {
+      this.#meter.counters.unsent++
+      return false
+    }
+    this.#meter.counters.sent++
+    this.#meter.counters.sentBytes += content.length
     this.#transmit({ type: "RELAY", from: this.id, to: peer, content: new Uint8Array(content) })
     return true
   }
@@ -146,83 +179,152 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   /** Ends the link to a peer. No event follows. */
   disconnect(peer: string): void {
     if (!this.#peers.delete(peer)) return
-    this.#leaving.add(peer)
-    this.#transmit({ type: "DISCONNECT", from: this.id, to: peer })
+    this.#leaving.set(peer, 0)
+    this.#sendDisconnect(peer)
   }
 
   /** Ends every link and the allocation. A host's match ends with it. */
   close(): void {
     for (const peer of this.#peers) this.disconnect(peer)
     this.#transmit({ type: "CLOSE", id: this.id })
-    this.#end(new RelayError("closed"))
+    this.#end(new RelayError("closed", "the connection was closed"))
   }
 
   async *[Symbol.asyncIterator](): AsyncIterator<ConnectionEvent> {
     for (;;) {
       const event = this.#events.shift()
-      if (event) yield event
-      else if (this.#error?.reason === "closed") return
+      if (event) {
+        if ("peer" in event) this.#countUnread(event.peer, -1)
+        yield event
+      } else if (this.#error?.reason === "closed") return
       else if (this.#error) throw this.#error
       else await new Promise<void>(resolve => this.#waiting.push(resolve))
     }
   }
 
-  /** Opens a WebSocket to the first of some endpoints, and to the next one if that fails or takes long. */
-  #open(urls: string[]): void {
-    const [url, ...others] = urls
+  /** Opens another transport, to the next endpoint to which none is being opened. */
+  #dialNext(): void {
+    const now = performance.now()
+    for (const a of this.#attempts) {
+      if (now - a.since < ATTEMPT_TIMEOUT) continue
+      this.#attempts.delete(a)
+      a.transport.close()
+    }
+    const busy = new Set([...this.#attempts].map(a => a.url))
+    const turns = this.#urls.map((_, i) => this.#urls[(this.#dialled + i) % this.#urls.length]!)
+    const url = turns.find(u => !busy.has(u))
     if (url === undefined) return
-    const socket = new WebSocket(url)
-    this.#opening.add(socket)
-    const next = () => {
-      clearTimeout(patience)
-      if (!this.#socket && !this.#error) this.#open(others.splice(0))
-    }
-    const patience = setTimeout(next, this.#options.retryPeriod)
-    socket.binaryType = "arraybuffer"
-    socket.onopen = () => {
-      clearTimeout(patience)
-      this.#opening.delete(socket)
-      if (this.#socket || this.#error) return socket.close(1000)
-      this.#socket = socket
-      for (const slower of this.#opening) slower.close()
-      void this.#sendBind()
-    }
-    socket.onmessage = e => { if (e.data instanceof ArrayBuffer) this.#receive(new Uint8Array(e.data)) }
-    socket.onclose = e => {
-      this.#opening.delete(socket)
-      next()
-      if (this.#socket === socket || !this.#socket && !this.#opening.size) this.#end(new RelayError("lost", "the WebSocket was closed with " + e.code))
+    this.#dialled++
+    const attempt: Partial<Attempt> & { url: string; since: number } = { url, since: now }
+    try {
+      attempt.transport = this.#dial(url, {
+        opened: () => this.#onOpened(attempt as Attempt),
+        received: packet => { if (this.#transport === attempt.transport) this.#receive(packet) },
+        closed: why => this.#onClosed(attempt as Attempt, why),
+      })
+      this.#attempts.add(attempt as Attempt)
+    } catch (e) { // A page of https may not open ws, for example.
+      const why = `no WebSocket to ${url} opens: ${e instanceof Error ? e.message : String(e)}`
+      queueMicrotask(() => this.#onClosed(attempt as Attempt, why))
     }
   }
 
+  #onOpened(a: Attempt): void {
+    this.#attempts.delete(a)
+    if (this.#transport || !this.#bind.pending) return a.transport.close()
+    for (const slower of this.#attempts) slower.transport.close()
+    this.#attempts.clear()
+    if (this.#wasOpen && !this.#raiseNonce()) return
+    this.#wasOpen = true
+    this.#transport = a.transport
+    this.#askedSince = performance.now()
+    void this.#sendBind()
+  }
+
+  #onClosed(a: Attempt, why: string): void {
+    if (this.#error) return
+    this.#attempts.delete(a)
+    if (this.#transport !== undefined && this.#transport === a.transport) return this.#lose(why)
+    if (this.#transport || !this.#bind.pending) return
+    if (this.#dialled < this.#urls.length) return this.#dialNext()
+    if (!this.#wasBound && !this.#attempts.size) this.#end(new RelayError("unreachable", why))
+  }
+
+  /** Gives the present transport up, and opens the connection again. */
+  #lose(why: string): void {
+    this.#transport?.close()
+    this.#transport = undefined
+    if (!this.#wasBound) return this.#end(new RelayError("unreachable", why))
+    if (this.#options.reconnectTimeout <= 0) return this.#end(new RelayError("lost", why))
+    this.#lostBy = why
+    // The relay ends the WebSocket after ERROR 4, even if that is about the host: the game has been told so.
+    if (!this.#reconnecting && performance.now() - this.#hostEndedAt > AFTER_HOST) {
+      this.#reconnecting = true
+      this.#emit({ type: "reconnecting", reason: why })
+    }
+    if (!this.#bind.pending) this.#bind = this.#startBind()
+  }
+
   #startBind(): Request<void> {
-    const { retryPeriod, bindTimeout } = this.#options
-    const bind = new Request<void>(() => void this.#sendBind(), retryPeriod, bindTimeout, new RelayError("bind-timeout"))
+    const { retryPeriod, bindTimeout, reconnectTimeout } = this.#options
+    this.#dialled = 0
+    this.#askedSince = performance.now()
+    const bind = new Request<void>(() => this.#tryBind(), retryPeriod, this.#wasBound ? reconnectTimeout : bindTimeout, () => this.#unbound())
     bind.answer.catch(e => this.#end(e as RelayError))
     return bind
   }
 
+  /** Returns why the connection is not bound in time. */
+  #unbound(): RelayError {
+    if (this.#wasBound) return new RelayError("lost", `the relay could not be reached for ${this.#options.reconnectTimeout / 1000} s: ${this.#lostBy}`)
+    return new RelayError("bind-timeout", this.#transport ? "the relay does not answer BIND" : "no WebSocket opens in time to " + this.#urls.join(" or "))
+  }
+
+  #tryBind(): void {
+    if (this.#transport && this.#wasBound && performance.now() - this.#askedSince > ATTEMPT_TIMEOUT) this.#lose("the relay does not answer BIND")
+    if (this.#transport) void this.#sendBind()
+    else this.#dialNext()
+  }
+
   async #sendBind(): Promise<void> {
+    const transport = this.#transport
     const packet = await signBind(this.#key, this.#nonce, this.#allocation.connectionData)
-    if (this.#bind.pending) this.#transmit(packet)
+    if (!this.#bind.pending || this.#transport !== transport) return
+    this.#bindSentAt = performance.now()
+    this.#meter.counters.binds++
+    this.#transmit(packet)
   }
 
   #receive(packet: Bytes): void {
     const m = decode(packet)
-    if (!m) return
+    if (!m) {
+      this.#meter.counters.malformed++
+      return
+    }
     this.#unanswered = 0
     // The timers of hidden pages run once a minute; messages arrive in time.
     if (performance.now() - this.#lastPing >= this.#options.pingPeriod) this.#ping()
     switch (m.type) {
-      case "BIND_RECEIVED": return this.#bind.resolve()
+      case "BIND_RECEIVED": return this.#onBound()
+      case "PING": return m.id === this.id ? this.#meter.echo(m.number) : undefined
       case "REJECTED": return this.#connect?.reject(new RelayError("rejected", "the host is full"))
       case "ERROR": return m.id === this.id ? this.#onError(m.code) : undefined
       case "RELAY": return m.to === this.id ? this.#deliver(m.from, m.content) : undefined
       case "ACCEPTED": return m.to === this.id ? this.#onAccepted(m.from) : undefined
       case "DISCONNECT":
         if (m.from === this.id) this.#leaving.delete(m.to)
-        else if (m.to === this.id) this.#leave(m.from)
+        else if (m.to === this.id) this.#leave(m.from, "the peer has ended the link")
     }
+  }
+
+  #onBound(): void {
+    if (!this.#bind.pending) return
+    this.#wasBound = true
+    this.#bind.resolve()
+    if (!this.#reconnecting) return
+    this.#reconnecting = false
+    this.#meter.counters.reconnects++
+    this.#emit({ type: "reconnected" })
   }
 
   #onAccepted(host: string): void {
@@ -232,67 +334,118 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   }
 
   #onError(code: number): void {
+    this.#meter.error(code)
     switch (code) {
       case 1: return this.#end(new RelayError("idle-timeout", "the allocation has ended, since it was silent"))
-      case 2: return this.#connect?.reject(new RelayError("unauthorized"))
+      case 2: return this.#connect?.reject(new RelayError("unauthorized", "hostConnectionData is not for this player"))
       case 3: return this.#bindAgain()
-      case 4: return this.#end(new RelayError("not-found", "the allocation or its host has ended"))
-      case 5: if (this.#allocation.hostConnectionData) for (const host of this.#peers) this.#leave(host)
-        return // A host has several peers, and the ERROR does not name one.
-      case 6: return this.#connect?.reject(new RelayError("self-connect"))
+      case 4:
+        if (!this.#answersConnect()) return this.#end(new RelayError("not-found", "the allocation has ended"))
+        this.#hostEndedAt = performance.now()
+        return this.#connect?.reject(new RelayError("not-found", "the host has ended"))
+      case 5: return this.#relink()
+      case 6: return this.#connect?.reject(new RelayError("self-connect", "hostConnectionData is the player's own"))
     }
+  }
+
+  /** Whether ERROR 4 answers a CONNECT_REQUEST and so speaks of the host; the own allocation has ended if it answers a BIND. */
+  #answersConnect(): boolean {
+    return this.#connectSentAt > 0 && (!this.#bind.pending || this.#bindSentAt < this.#connectSentAt)
   }
 
   /** The relay does not know that this WebSocket is bound to the allocation. */
   #bindAgain(): void {
-    if (this.#bind.pending) return
-    if (this.#nonce === 0xffff) return this.#end(new RelayError("lost", "no greater nonce is left"))
-    this.#nonce++
-    this.#bind = this.#startBind()
+    if (!this.#bind.pending && this.#raiseNonce()) this.#bind = this.#startBind()
+  }
+
+  #raiseNonce(): boolean {
+    if (this.#nonce === 0xffff) this.#end(new RelayError("lost", "no greater nonce is left"))
+    else this.#nonce++
+    return !this.#error
+  }
+
+  /** The relay has no link for what a joiner sent: it asks for one again. A host has several peers, and the ERROR names none. */
+  #relink(): void {
+    const [host] = this.#peers
+    if (host === undefined || this.#allocation.hostConnectionData === undefined || this.#connect?.pending) return
+    this.#connect = this.#startConnect(RELINK_TIMEOUT, true)
+    this.#connect.answer.catch((e: RelayError) => { if (!this.#error) this.#leave(host, e.message) })
+  }
+
+  #startConnect(timeout: number, relink = false): Request<string> {
+    const { retryPeriod } = this.#options
+    const send = () => {
+      // A DISCONNECT that is repeated would end the new link.
+      if (this.#bind.pending || this.#leaving.size) return
+      const now = performance.now()
+      if (relink && now - this.#connectSentAt < retryPeriod * 0.9) return
+      this.#connectSentAt = now
+      this.#meter.counters.connects++
+      this.#transmit({ type: "CONNECT_REQUEST", id: this.id, connectionData: this.#allocation.hostConnectionData! })
+    }
+    const expired = () => relink && this.#bind.pending ? undefined // The relay's silence says nothing about the link.
+      : new RelayError("connect-timeout", "the relay does not answer CONNECT_REQUEST: the host may not have bound yet")
+    return new Request<string>(send, retryPeriod, timeout, expired)
   }
 
   #deliver(peer: string, content: Bytes): void {
     const known = this.#peers.has(peer)
     if (!known && (this.#allocation.hostConnectionData || this.#leaving.has(peer))) return
-    if (this.#events.length >= this.#options.maxEvents) {
-      this.dropped++
+    if ((this.#unread.get(peer) ?? 0) >= this.#options.maxEvents) {
+      this.#meter.counters.dropped++
       return
     }
     if (!known) {
       this.#peers.add(peer)
       this.#emit({ type: "join", peer })
     }
+    this.#meter.counters.received++
+    this.#meter.counters.receivedBytes += content.length
     this.#emit({ type: "message", peer, content })
   }
 
-  #leave(peer: string): void {
+  #leave(peer: string, reason: string): void {
     this.#leaving.delete(peer)
-    if (this.#peers.delete(peer)) this.#emit({ type: "leave", peer })
+    if (this.#peers.delete(peer)) this.#emit({ type: "leave", peer, reason })
   }
 
   #emit(event: ConnectionEvent): void {
+    if ("peer" in event) this.#countUnread(event.peer, 1)
     this.#events.push(event)
     this.#wake()
+  }
+
+  #countUnread(peer: string, by: number): void {
+    const n = (this.#unread.get(peer) ?? 0) + by
+    if (n) this.#unread.set(peer, n)
+    else this.#unread.delete(peer)
   }
 
   #wake(): void { for (const resolve of this.#waiting.splice(0)) resolve() }
 
   #keepAlive(): void {
-    if (this.#unanswered >= MAX_UNANSWERED) return this.#end(new RelayError("lost", "the relay is silent"))
-    for (const to of this.#leaving) this.#transmit({ type: "DISCONNECT", from: this.id, to })
+    if (this.#bind.pending) return
+    if (this.#unanswered >= MAX_UNANSWERED) return this.#lose("the relay has answered none of three PINGs")
+    for (const [peer, sent] of this.#leaving) {
+      if (sent < MAX_DISCONNECTS) this.#sendDisconnect(peer)
+      else this.#leaving.delete(peer)
+    }
     this.#ping()
+  }
+
+  #sendDisconnect(peer: string): void {
+    this.#leaving.set(peer, (this.#leaving.get(peer) ?? 0) + 1)
+    this.#transmit({ type: "DISCONNECT", from: this.id, to: peer })
   }
 
   #ping(): void {
     if (this.#bind.pending) return
     this.#lastPing = performance.now()
     this.#unanswered++
-    this.#transmit({ type: "PING", id: this.id, number: ++this.#pings & 0xffff })
+    this.#transmit({ type: "PING", id: this.id, number: this.#meter.ping() })
   }
 
-  #transmit(m: Message | Bytes): void {
-    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(m instanceof Uint8Array ? m : encode(m))
-  }
+  #transmit(m: Message | Bytes): void { this.#transport?.send(m instanceof Uint8Array ? m : encode(m)) }
 
   #end(reason: RelayError): void {
     if (this.#error) return
@@ -300,8 +453,8 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
     clearInterval(this.#timer)
     this.#bind.reject(reason)
     this.#connect?.reject(reason)
-    this.#socket?.close(1000)
-    for (const socket of this.#opening) socket.close()
+    this.#transport?.close()
+    for (const a of this.#attempts) a.transport.close()
     this.#resolveEnded(reason)
     this.#wake()
   }
@@ -314,9 +467,15 @@ class Request<T> {
   resolve!: (value: T) => void
   reject!: (reason: RelayError) => void
 
-  constructor(send: () => void, period: number, timeout: number, expired: RelayError) {
+  /** expired returns the error after the timeout, or undefined to wait for that long again. */
+  constructor(send: () => void, period: number, timeout: number, expired: () => RelayError | undefined) {
     const repeat = setInterval(send, period)
-    const limit = setTimeout(() => this.reject(expired), timeout)
+    const expire = () => {
+      const error = expired()
+      if (error) this.reject(error)
+      else limit = setTimeout(expire, timeout)
+    }
+    let limit = setTimeout(expire, timeout)
     const stop = () => {
       this.pending = false
       clearInterval(repeat)

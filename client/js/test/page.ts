@@ -29,21 +29,32 @@ class Player {
   joined: string[] = []
   left: string[] = []
   heard: Record<string, number> = {} // messages by peer, each text once
+  reasons: string[] = [] // of events, in words
+  changes: string[] = [] // reconnecting, reconnected
+  at: Record<string, number> = {} // when a kind of event last came, in ms since the page began
   ended = ""
+  endedBy = ""
   texts = new Set<string>()
   echoed = new Set<string>() // the same, from any peer
 
   constructor(connection: client.Connection, allocation: client.Allocation) {
     this.connection = connection
     this.allocation = allocation
-    this.read().then(() => { this.ended = "closed" }, e => { this.ended = e instanceof RelayError ? e.reason : String(e) })
+    this.read().then(() => { this.ended = "closed" }, e => {
+      this.ended = e instanceof RelayError ? e.reason : String(e)
+      this.endedBy = String(e)
+      this.at["ended"] = performance.now()
+    })
   }
 
   async read() {
     for await (const e of this.connection) {
+      this.at[e.type] = performance.now()
+      if ("reason" in e) this.reasons.push(e.reason)
       if (e.type === "join") this.joined.push(e.peer)
       else if (e.type === "leave") this.left.push(e.peer)
-      else this.hear(e.peer, e.content)
+      else if (e.type === "message") this.hear(e.peer, e.content)
+      else this.changes.push(e.type)
     }
   }
 
@@ -57,8 +68,8 @@ class Player {
   }
 
   log() {
-    const { joined, left, heard, ended } = this
-    return { joined, left, heard, ended, peers: [...this.connection.peers], nonce: this.connection.nonce }
+    const { joined, left, heard, ended, endedBy, reasons, changes, at } = this
+    return { joined, left, heard, ended, endedBy, reasons, changes, at, stats: this.connection.stats(), peers: [...this.connection.peers], nonce: this.connection.nonce }
   }
 }
 
