@@ -21,7 +21,7 @@ export interface Allocation {
 export interface Region {
   id: string
   description: string
-  /** The WebSocket of a relay there, for measure. */
+  /** The WebSocket of a relay there. measure needs it. */
   webSocketUrl?: string
 }
 
@@ -167,7 +167,7 @@ function base64(from: Record<string, unknown>, member: string, min: number, max:
 function cleanCode(code: string): string { return code.replace(/[\s\p{Zs}\p{Pd}\p{Cf}\u2212]/gu, "").toUpperCase() }
 
 /** Returns the messages of an error and of its causes, where Node says what failed. */
-function describe(e: unknown): string {
+export function describe(e: unknown): string {
   if (!(e instanceof Error)) return String(e)
   const cause = e.cause instanceof Error ? e.cause.message || (e.cause as { code?: string }).code : undefined
   return cause ? `${e.message}: ${cause}` : e.message
