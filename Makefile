@@ -153,16 +153,20 @@ console-check: ## build it again and compare with the one in the repository (npm
 
 # client/js and examples/browser are type-checked with the compiler of client/js/package-lock.json.
 # Their bundles are in no repository: esbuild builds them in the tests.
+.PHONY: client-js-install
+client-js-install:
+	cd client/js && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+
 .PHONY: client-js-check
-client-js-check: ## type-check client/js and examples/browser, and build the package (npm)
-	cd client/js && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && npm run -s check && rm -rf dist && npm run -s build
+client-js-check: client-js-install ## type-check client/js and examples/browser, build the package and check how it is packed (npm)
+	cd client/js && npm run -s check && npm run -s build && npm run -s lint
 
 .PHONY: client-js
 client-js: client-js-check ## the same, then their tests in Chromium and Node with the relay (npm, chromium, node)
 	$(GO) test -tags browser ./internal/blackbox -count=1 -run 'TestJavaScript|TestBrowserExample'
 
 .PHONY: browser-test
-browser-test: ## browsers as players, client/js and the console in Chromium (chromium, node)
+browser-test: client-js-install ## browsers as players, client/js and the console in Chromium (chromium, node, npm)
 	$(GO) test -tags browser ./internal/blackbox -count=1 -run 'TestJavaScript|TestBrowser|TestConsole'
 
 .PHONY: browser-example

@@ -1,5 +1,5 @@
 // Command release builds what a release of Ferry consists of, from a commit: archives, packages
-// for Debian and RPM, an image, a list of modules (SBOM), a statement of provenance,
+// for Debian, RPM and npm, an image, a list of modules (SBOM), a statement of provenance,
 // checksums, and the protocol's test vectors. The same commit and Go version give the same bytes.
 //
 //	go -C scripts/release run . --out ../../out/release
@@ -52,6 +52,10 @@ func run(ctx context.Context, repo, out, only string, dirty bool) error {
 	if entries, err := os.ReadDir(out); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s is not empty", out)
 	}
+	out, err := filepath.Abs(out)
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
@@ -60,14 +64,14 @@ func run(ctx context.Context, repo, out, only string, dirty bool) error {
 		return err
 	}
 	defer r.close()
-	if err := r.write(out); err != nil {
+	if err := r.write(ctx, out); err != nil {
 		return err
 	}
 	return list(out)
 }
 
 // write writes every file of the release. Checksums come last, over all others.
-func (r *release) write(out string) error {
+func (r *release) write(ctx context.Context, out string) error {
 	for _, b := range r.binaries {
 		if err := r.archive(out, b); err != nil {
 			return err
@@ -83,6 +87,9 @@ func (r *release) write(out string) error {
 				return err
 			}
 		}
+	}
+	if err := r.npm(ctx, out); err != nil {
+		return err
 	}
 	if err := r.image(out); err != nil {
 		return err

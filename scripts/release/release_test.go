@@ -74,7 +74,7 @@ func TestReproducible(t *testing.T) {
 		return all
 	}
 	a, b := names(first), names(second)
-	if len(a) != 9 || !slices.Equal(a, b) {
+	if len(a) != 10 || !slices.Equal(a, b) {
 		t.Errorf("two releases:\n%s\n\n%s", strings.Join(a, "\n"), strings.Join(b, "\n"))
 	}
 	check := exec.Command("sha256sum", "--check", "--quiet", "SHA256SUMS")
@@ -111,6 +111,40 @@ func TestArchive(t *testing.T) {
 	version := strings.TrimSuffix(strings.TrimPrefix(root, "ferry_"), "_linux_amd64")
 	if err != nil || !strings.HasPrefix(string(out), "ferry v"+version+"\n") {
 		t.Errorf("%v, want version %s:\n%s", err, version, out)
+	}
+}
+
+// TestNPM: the package for npm has the version of the release, the library with its types, and
+// the license.
+func TestNPM(t *testing.T) {
+	file := named(t, "ferryrelay-client-*.tgz")
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := unpack(t, z, t.TempDir(), func(*tar.Header) {})
+	for _, want := range []string{"package.json", "LICENSE", "README.md", "dist/index.js", "dist/index.d.ts"} {
+		if names["package/"+want] == "" {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	text, err := os.ReadFile(names["package/package.json"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest struct{ Version string }
+	if err := json.Unmarshal(text, &manifest); err != nil || manifest.Version == "0.0.0" || filepath.Base(file) != "ferryrelay-client-"+manifest.Version+".tgz" {
+		t.Errorf("%v: %s has version %q", err, file, manifest.Version)
+	}
+	archive := filepath.Base(named(t, "ferry_*_linux_amd64.tar.gz"))
+	version := strings.TrimSuffix(strings.TrimPrefix(archive, "ferry_"), "_linux_amd64.tar.gz")
+	if want, _, _ := strings.Cut(version, "+"); manifest.Version != want { // npm leaves build metadata out.
+		t.Errorf("version %s, the release is %s", manifest.Version, version)
 	}
 }
 
