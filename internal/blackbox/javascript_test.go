@@ -70,6 +70,7 @@ type playerLog struct {
 	Heard               map[string]int // texts by peer
 	Ended               string
 	Nonce               uint16
+	Changes             []string // reconnecting, reconnected
 }
 
 // player returns the record of a player of the page.
@@ -426,7 +427,8 @@ func mustID(t *testing.T, text string) proto.AllocationID {
 	return id
 }
 
-// TestJavaScriptNode: the same library plays in Node, from 22 on without a flag.
+// TestJavaScriptNode: the same library plays in Node by its own WebSocket, from 22 on without a
+// flag. TestJavaScriptPackage passes a constructor.
 func TestJavaScriptNode(t *testing.T) {
 	t.Parallel()
 	node := testkit.Program(t, "node", "nodejs")

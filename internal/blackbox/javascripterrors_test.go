@@ -103,7 +103,7 @@ func TestJavaScriptNextEndpoint(t *testing.T) {
 			const a = await new ferry.Allocations(%q).join(%q)
 			a.endpoints = [{ connectionType: "ws", host: "127.0.0.1", port: %s }]
 			const e = await ferry.failure(() => ferry.Connection.open(a, { bindTimeout: 1500 }))
-			if (e.reason !== (%q === "silent" ? "bind-timeout" : "lost")) throw new Error(JSON.stringify(e))
+			if (e.reason !== (%q === "silent" ? "bind-timeout" : "unreachable")) throw new Error(JSON.stringify(e))
 		})()`, f.api, host.code, port, name))
 	}
 }
@@ -136,17 +136,18 @@ func TestJavaScriptRefusals(t *testing.T) {
 	refused(fmt.Sprintf(`ferry.join("second", %q, "", code)`, f.api), "rejected")
 	p.do(nil, "ferry.say", "first", 0, 3)
 	p.hears("first", map[string]int{host.ID().String(): 3})
-	if got := p.fails(`ferry.player("first").connection.send(new Uint8Array(1401))`); got.Name != "RangeError" {
-		t.Errorf("1,401 bytes: %+v", got)
+	if got := p.fails(`ferry.player("first").connection.send(new Uint8Array(1349))`); got.Name != "RangeError" {
+		t.Errorf("1,349 bytes: %+v", got)
 	}
 	if err := host.Close(); err != nil { // It ends its link, then its allocation.
 		t.Fatal(err)
 	}
 	p.eventually("the page learns that its host has left", "first", func(l playerLog) bool { return len(l.Left) == 1 && len(l.Peers) == 0 })
 	refused(`ferry.player("first").connection.connect()`, "not-found")
-	p.ends("first", "not-found")
-	refused(`ferry.player("first").connection.connect()`, "not-found")
-	refused(`ferry.player("first").connection.send(new Uint8Array(1))`, "not-found")
+	refused(`ferry.player("first").connection.send(new Uint8Array(1))`, "not-connected")
+	// The relay ends the WebSocket after that, and the player's own allocation goes on.
+	p.eventually("the page is bound again, and was told nothing", "first", func(l playerLog) bool { return l.Nonce == 1 && l.Ended == "" && len(l.Changes) == 0 })
+	p.run(`ferry.player("first").connection.close()`)
 
 	// A host that ends without a DISCONNECT: ERROR 5 tells its player.
 	var code string
@@ -175,8 +176,8 @@ func (f *ferry) end(id string) {
 	}
 }
 
-// TestJavaScriptRestart: after a crash of the relay the page's connection is lost, and another
-// one with the same allocation and a greater nonce plays the same match.
+// TestJavaScriptRestart: after a crash of the relay the page's connection opens again by itself,
+// and plays the same match.
 func TestJavaScriptRestart(t *testing.T) {
 	t.Parallel()
 	p := libraryPage(t)
@@ -188,16 +189,14 @@ func TestJavaScriptRestart(t *testing.T) {
 	p.do(nil, "ferry.say", "ana", 0, 10)
 	p.hears("ana", map[string]int{host.ID().String(): 10})
 	f.kill()
-	p.ends("ana", "lost")
+	p.eventually("the page is told", "ana", func(l playerLog) bool { return slices.Equal(l.Changes, []string{"reconnecting"}) })
 	f = place.serve(flags...)
 	defer f.stop()
-	p.run(`(async () => {
-		const {allocation, connection} = ferry.player("ana")
-		const ana = await ferry.open("ana", allocation, {nonce: connection.nonce + 1})
-		await ana.connection.connect()
-	})()`)
 	p.do(nil, "ferry.say", "ana", 10, 20)
-	p.hears("ana", map[string]int{host.ID().String(): 10})
+	p.hears("ana", map[string]int{host.ID().String(): 20})
+	if got := p.player("ana"); !slices.Equal(got.Changes, []string{"reconnecting", "reconnected"}) || len(got.Left) > 0 {
+		t.Errorf("the page was told %+v", got)
+	}
 }
 
 // fakeRelay is the other end of WebSockets of the page, with an allocation.
@@ -255,7 +254,7 @@ func (r *fakeRelay) send(conn *ws.Conn, messages ...[]byte) {
 	}
 }
 
-// next returns the next message of the page of some type.
+// next returns the next message of the page of some type, and answers PINGs before it.
 func (r *fakeRelay) next(conn *ws.Conn, want proto.Type) []byte {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), testkit.WaitLimit)
@@ -269,6 +268,8 @@ func (r *fakeRelay) next(conn *ws.Conn, want proto.Type) []byte {
 			r.t.Fatalf("the page sent %x: %v", m, err)
 		} else if kind == want {
 			return m
+		} else if kind == proto.TypePing {
+			r.send(conn, m)
 		}
 	}
 }
@@ -360,7 +361,7 @@ func TestJavaScriptMalformed(t *testing.T) {
 	p.ends("host", "closed")
 
 	// A DISCONNECT is repeated until it comes back; messages on their way bring no peer back.
-	conn = r.opens(p, "leaver", "pingPeriod: 50")
+	conn = r.opens(p, "leaver", "pingPeriod: 300")
 	r.send(conn, bound, said.Append(nil))
 	r.next(conn, proto.TypeRelay)
 	p.run(fmt.Sprintf("ferry.player('leaver').connection.disconnect(%q)", peer))
@@ -374,12 +375,12 @@ func TestJavaScriptMalformed(t *testing.T) {
 	p.eventually("the peer is new after the echo", "leaver", func(l playerLog) bool { return len(l.Joined) == 2 && len(l.Left) == 0 })
 
 	// The queue of events is bounded.
-	conn = r.opens(p, "unread", "maxEvents: 5")
+	conn = r.opens(p, "unread", "reconnectTimeout: 0")
 	r.send(conn, bound)
 	p.run("opened")
 	_ = conn.CloseNow()
 	p.ends("unread", "lost")
-	p.run(fmt.Sprintf(`void (globalThis.queue = ferry.Connection.open(ferry.player("unread").allocation, {url: %q, maxEvents: 5}))`, r.url))
+	p.run(fmt.Sprintf(`void (globalThis.queue = ferry.Connection.open(ferry.player("unread").allocation, {url: %q, maxEvents: 5, reconnectTimeout: 0}))`, r.url))
 	conn = <-r.accepted
 	r.send(conn, bound)
 	for i := range 8 {
@@ -405,7 +406,7 @@ func TestJavaScriptMalformed(t *testing.T) {
 	r.send(conn, bound, said.Append(nil))
 	r.next(conn, proto.TypeRelay)
 	var sent int
-	p.do(&sent, `(peer => { let n = 0; while (n < 1e6 && ferry.player("sender").connection.send(new Uint8Array(1400), peer)) n++; return n })`, peer.String())
+	p.do(&sent, `(peer => { let n = 0; while (n < 1e6 && ferry.player("sender").connection.send(new Uint8Array(1348), peer)) n++; return n })`, peer.String())
 	if sent < 69 || sent == 1e6 {
 		t.Errorf("the page sent %d messages before it dropped one", sent)
 	}
@@ -425,7 +426,7 @@ func TestJavaScriptMalformed(t *testing.T) {
 
 	// Silence.
 	for reason, answer := range map[string][]byte{"bind-timeout": nil, "lost": bound} {
-		conn = r.opens(p, reason, "pingPeriod: 30, bindTimeout: 300")
+		conn = r.opens(p, reason, "pingPeriod: 30, bindTimeout: 300, reconnectTimeout: 0")
 		r.nextBind(conn, 0)
 		if answer != nil {
 			r.send(conn, answer)

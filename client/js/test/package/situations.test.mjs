@@ -202,7 +202,8 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     const { connects } = player.connection.stats()
     await player.reach("after the pause")
     assert.equal(player.kinds + host.kinds, "")
-    assert.deepEqual([player.connection.stats().errors[5], player.connection.stats().connects], [1, connects + 1])
+    assert(player.connection.stats().errors[5] > 0)
+    assert.equal(player.connection.stats().connects, connects + 1)
   })
 
   it("new address: reconnecting at once, reconnected, and the match goes on", async t => {
