@@ -56,6 +56,8 @@ async function chat(connection: Connection): Promise<void> {
   try {
     for await (const event of connection) {
       if (event.type === "message") show(JSON.parse(new TextDecoder().decode(event.content)))
+      else if (event.type === "reconnecting") showStatus("reconnecting: " + event.reason)
+      else if (event.type === "reconnected") showStatus("connected")
       else if (event.type === "leave") return showStatus("the host has left")
     }
     showStatus("not connected")

@@ -427,20 +427,27 @@ func mustID(t *testing.T, text string) proto.AllocationID {
 	return id
 }
 
+// nodeVersion returns the major version of Node, if it is one that client/js is for.
+func nodeVersion(t *testing.T, node string) int {
+	t.Helper()
+	version, err := exec.Command(node, "-p", "process.versions.node.split('.')[0]").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(version)))
+	if err != nil || major < 20 {
+		t.Skipf("NOT TESTED with Node %d, %v: client/js needs 20", major, err)
+	}
+	return major
+}
+
 // TestJavaScriptNode: the same library plays in Node by its own WebSocket, from 22 on without a
 // flag. TestJavaScriptPackage passes a constructor.
 func TestJavaScriptNode(t *testing.T) {
 	t.Parallel()
 	node := testkit.Program(t, "node", "nodejs")
 	flags := []string{"--input-type=module"}
-	version, err := exec.Command(node, "-p", "process.versions.node.split('.')[0]").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	switch major, _ := strconv.Atoi(strings.TrimSpace(string(version))); {
-	case major < 20:
-		t.Skipf("NOT TESTED with Node %d: it has no WebSocket", major)
-	case major < 22:
+	if nodeVersion(t, node) < 22 {
 		flags = append(flags, "--experimental-websocket")
 	}
 	f := dev(t)

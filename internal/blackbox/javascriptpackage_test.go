@@ -74,6 +74,7 @@ func TestJavaScriptPackage(t *testing.T) {
 	})
 	t.Run("Node", func(t *testing.T) {
 		t.Parallel()
+		nodeVersion(t, node)
 		run(project, node, "--test", "--test-reporter=spec", "situations.test.mjs")
 	})
 }
