@@ -228,12 +228,13 @@ func newFakeRelay(t *testing.T) *fakeRelay {
 }
 
 // opens makes the page open a host's connection with that name, without waiting for it, and
-// returns the other end.
+// returns the other end. The connection does not open again when it is lost: the next one that
+// is accepted is that of the next call.
 func (r *fakeRelay) opens(p tab, name, options string) *ws.Conn {
 	r.t.Helper()
 	p.run(fmt.Sprintf(`void (globalThis.opened = ferry.open(%q, {
 		id: %q, key: ferry.bytes("%x"), connectionData: ferry.bytes("%x"), region: "", endpoints: [{connectionType: "ws", host: "127.0.0.1", port: 1}],
-	}, {url: %q, %s})).catch(() => {})`, name, r.id, r.key[:], r.data, r.url, options))
+	}, {url: %q, reconnectTimeout: 0, %s})).catch(() => {})`, name, r.id, r.key[:], r.data, r.url, options))
 	select {
 	case conn := <-r.accepted:
 		r.t.Cleanup(func() { _ = conn.CloseNow() })
@@ -361,7 +362,7 @@ func TestJavaScriptMalformed(t *testing.T) {
 	p.ends("host", "closed")
 
 	// A DISCONNECT is repeated until it comes back; messages on their way bring no peer back.
-	conn = r.opens(p, "leaver", "pingPeriod: 300")
+	conn = r.opens(p, "leaver", "")
 	r.send(conn, bound, said.Append(nil))
 	r.next(conn, proto.TypeRelay)
 	p.run(fmt.Sprintf("ferry.player('leaver').connection.disconnect(%q)", peer))
@@ -375,7 +376,7 @@ func TestJavaScriptMalformed(t *testing.T) {
 	p.eventually("the peer is new after the echo", "leaver", func(l playerLog) bool { return len(l.Joined) == 2 && len(l.Left) == 0 })
 
 	// The queue of events is bounded.
-	conn = r.opens(p, "unread", "reconnectTimeout: 0")
+	conn = r.opens(p, "unread", "")
 	r.send(conn, bound)
 	p.run("opened")
 	_ = conn.CloseNow()
@@ -426,7 +427,7 @@ func TestJavaScriptMalformed(t *testing.T) {
 
 	// Silence.
 	for reason, answer := range map[string][]byte{"bind-timeout": nil, "lost": bound} {
-		conn = r.opens(p, reason, "pingPeriod: 30, bindTimeout: 300, reconnectTimeout: 0")
+		conn = r.opens(p, reason, "pingPeriod: 30, bindTimeout: 300")
 		r.nextBind(conn, 0)
 		if answer != nil {
 			r.send(conn, answer)
