@@ -3,14 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
-// npm writes client/js as a package for npm, with the version of the release.
+// npm writes client/js as a package for npm, with the version of the release, of which npm
+// leaves build metadata such as +dirty out.
 func (r *release) npm(ctx context.Context, out string) error {
+	version, _, _ := strings.Cut(r.numbered(), "+")
 	stage := filepath.Join(r.work, "npm", "client", "js")
 	source := filepath.Join(r.repo, "client", "js")
 	license, err := os.ReadFile(filepath.Join(r.repo, "LICENSE"))
@@ -30,8 +34,8 @@ func (r *release) npm(ctx context.Context, out string) error {
 		}
 		if name == "package.json" {
 			before := content
-			if content = bytes.Replace(content, []byte(`"version": "0.0.0"`), fmt.Appendf(nil, `"version": %q`, r.numbered()), 1); bytes.Equal(before, content) {
-				return fmt.Errorf("client/js/package.json has no version 0.0.0 to replace")
+			if content = bytes.Replace(content, []byte(`"version": "0.0.0"`), fmt.Appendf(nil, `"version": %q`, version), 1); bytes.Equal(before, content) {
+				return errors.New("client/js/package.json has no version 0.0.0 to replace")
 			}
 		}
 		if err := os.WriteFile(filepath.Join(stage, name), content, 0o644); err != nil {

@@ -254,7 +254,7 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   #lose(why: string): void {
     this.#transport?.close()
     this.#transport = undefined
-    if (!this.#wasBound) return this.#end(new RelayError("unreachable", why))
+    if (!this.#wasBound) return this.#dialled < this.#urls.length ? this.#dialNext() : this.#end(new RelayError("unreachable", why))
     if (this.#options.reconnectTimeout <= 0) return this.#end(new RelayError("lost", why))
     this.#lostBy = why
     // The relay ends the WebSocket after ERROR 4, even if that is about the host: the game has been told so.

@@ -412,6 +412,18 @@ describe("features", { concurrency: 20, timeout: 240_000 }, () => {
     assert.match(all.find(q => q.region === "dead").error, /ECONNREFUSED/)
   })
 
+  it("an endpoint that ends the WebSocket, as a proxy of something else: the next one is used", async t => {
+    const f = await Ferry.start(t, ...unhurried), a = await new Allocations(f.api, token).allocate(1)
+    const server = new WebSocketServer({ host: "127.0.0.1", port: 0 })
+    await once(server, "listening")
+    t.after(() => server.close())
+    server.on("connection", socket => socket.close())
+    a.endpoints.unshift({ ...a.endpoints.find(e => e.connectionType === "ws"), port: server.address().port })
+    assert.equal((await open(t, a)).connection.connected, true)
+    a.endpoints.splice(1)
+    assert.equal((await failure(() => open(t, a))).reason, "unreachable")
+  })
+
   it("join codes: what people type around them is taken out; an unknown one is not found", async t => {
     const f = await Ferry.start(t, ...unhurried), { api, code } = await match(t, f)
     await api.join(` ${code.slice(0, 3).toLowerCase()}\u2013${code.slice(3)}\u200b\u00a0`)
