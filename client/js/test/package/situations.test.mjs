@@ -226,7 +226,7 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     path.silent = true
     const { reason, at: noticed } = await player.tells("reconnecting")
     assert.match(reason, /none of three PINGs/)
-    within(t, "reconnecting", noticed - at, 2000, 4500)
+    within(t, "reconnecting", noticed - at, 1000, 4500)
     assert(player.connection.stats().pings <= pings + 5)
     assert.equal(player.say("while it reconnects"), false)
     path.silent = false
@@ -288,7 +288,7 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     const f = await Ferry.start(t), { player, host } = await match(t, f)
     const at = performance.now()
     f.process.kill("SIGSTOP")
-    within(t, "reconnecting", (await player.tells("reconnecting")).at - at, 2000, 4500)
+    within(t, "reconnecting", (await player.tells("reconnecting")).at - at, 1000, 4500)
     await sleep(at + 15_000 - performance.now())
     f.process.kill("SIGCONT")
     within(t, "reconnected", (await player.tells("reconnected")).at - at, 15_000, 18_000)
