@@ -295,7 +295,7 @@ func TestJavaScriptMalformed(t *testing.T) {
 	peer, stranger := proto.AllocationID{9}, proto.AllocationID{8}
 	bound := proto.BindReceived{}.Append(nil)
 
-	conn := r.opens(p, "host", "retryPeriod: 50")
+	conn := r.opens(p, "host", "retryPeriod: 50, pingPeriod: 5000")
 	for range 3 {
 		r.nextBind(conn, 0)
 	}
@@ -362,7 +362,7 @@ func TestJavaScriptMalformed(t *testing.T) {
 	p.ends("host", "closed")
 
 	// A DISCONNECT is repeated until it comes back; messages on their way bring no peer back.
-	conn = r.opens(p, "leaver", "")
+	conn = r.opens(p, "leaver", "pingPeriod: 2000")
 	r.send(conn, bound, said.Append(nil))
 	r.next(conn, proto.TypeRelay)
 	p.run(fmt.Sprintf("ferry.player('leaver').connection.disconnect(%q)", peer))
@@ -376,12 +376,12 @@ func TestJavaScriptMalformed(t *testing.T) {
 	p.eventually("the peer is new after the echo", "leaver", func(l playerLog) bool { return len(l.Joined) == 2 && len(l.Left) == 0 })
 
 	// The queue of events is bounded.
-	conn = r.opens(p, "unread", "")
+	conn = r.opens(p, "unread", "pingPeriod: 20000")
 	r.send(conn, bound)
 	p.run("opened")
 	_ = conn.CloseNow()
 	p.ends("unread", "lost")
-	p.run(fmt.Sprintf(`void (globalThis.queue = ferry.Connection.open(ferry.player("unread").allocation, {url: %q, maxEvents: 5, reconnectTimeout: 0}))`, r.url))
+	p.run(fmt.Sprintf(`void (globalThis.queue = ferry.Connection.open(ferry.player("unread").allocation, {url: %q, maxEvents: 5, reconnectTimeout: 0, pingPeriod: 20000}))`, r.url))
 	conn = <-r.accepted
 	r.send(conn, bound)
 	for i := range 8 {
@@ -403,7 +403,7 @@ func TestJavaScriptMalformed(t *testing.T) {
 	}
 
 	// Too much waits to be sent.
-	conn = r.opens(p, "sender", "maxBuffered: 100000")
+	conn = r.opens(p, "sender", "maxBuffered: 100000, pingPeriod: 20000")
 	r.send(conn, bound, said.Append(nil))
 	r.next(conn, proto.TypeRelay)
 	var sent int
