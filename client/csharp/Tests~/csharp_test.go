@@ -29,18 +29,25 @@ import (
 // within bounds each test: it waits for what the programs print.
 const within = 2 * time.Minute
 
-// compile makes a program of that source and the client with Mono's compiler, and returns the command
-// that runs it.
-func compile(t *testing.T, source string) func(args ...string) *exec.Cmd {
+// sources are those of the package.
+var sources = []string{"../Runtime/FerryRelay.cs", "../Runtime/FerryHostMigration.cs"}
+
+// build compiles the package and those sources with Mono's compiler, which knows C# up to 6 in that mode: each is C# 8, too.
+func build(t *testing.T, file string, args ...string) {
 	t.Helper()
 	testkit.Program(t, "mcs", "mono-mcs")
-	testkit.Program(t, "mono", "mono-runtime")
-	file := filepath.Join(t.TempDir(), "a.exe")
-	out, err := exec.Command("mcs", "-nologo", "-warn:4", "-warnaserror+", "-r:System.Runtime.Serialization.dll", "-r:System.Core.dll",
-		"-out:"+file, "FerryRelay.cs", source).CombinedOutput()
-	if err != nil {
+	args = append(args, "-nologo", "-langversion:6", "-warn:4", "-warnaserror+", "-r:System.Core.dll", "-out:"+file)
+	if out, err := exec.Command("mcs", append(args, sources...)...).CombinedOutput(); err != nil {
 		t.Fatalf("mcs: %v\n%s", err, out)
 	}
+}
+
+// compile makes a program of those sources and the package, and returns the command that runs it.
+func compile(t *testing.T, source ...string) func(args ...string) *exec.Cmd {
+	t.Helper()
+	testkit.Program(t, "mono", "mono-runtime")
+	file := filepath.Join(t.TempDir(), "a.exe")
+	build(t, file, source...)
 	return func(args ...string) *exec.Cmd {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		t.Cleanup(cancel)

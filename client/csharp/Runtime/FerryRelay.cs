@@ -1,5 +1,5 @@
 // The player's side of a Ferry relay, for any .NET: .NET Framework 4.6.1, .NET Core 2.0, .NET
-// Standard 2.1, Mono 6 and later. It needs no package and knows nothing of a game engine.
+// Standard 2.1, Unity 2021.2, Mono 6 and later. It needs no package and knows nothing of a game engine.
 //
 // One thread, that of the game, calls everything but the calls of RelayApi; a session has no thread of
 // its own. Nothing blocks but RelaySession.Bind and RelaySession.Connect, which have a time limit. A
@@ -10,21 +10,38 @@ using System.Collections.Generic;
 using System.Diagnostics;
 using System.Globalization;
 using System.IO;
+using System.Linq;
 using System.Net;
 using System.Net.Sockets;
-using System.Runtime.Serialization;
-using System.Runtime.Serialization.Json;
 using System.Security.Cryptography;
 using System.Text;
+using System.Threading;
 
 namespace Ferry {
     /// <summary>A refused call of the Allocations API.</summary>
     public sealed class RelayApiException : Exception {
-        /// <summary>The status of HTTP, 0 if there was no answer.</summary>
+        /// <summary>The status of HTTP, 0 if there was no answer. 2xx: the answer cannot be used.</summary>
         public int Status { get; }
         /// <summary>The code of the problem, such as 15009: there is no such join code. 0: none.</summary>
         public int Code { get; }
-        public RelayApiException(int status, int code, string text, Exception inner) : base(text, inner) { Status = status; Code = code; }
+        /// <summary>Until another attempt makes sense, as the server says. 0: it does not say.</summary>
+        public int RetryAfterMilliseconds { get; }
+        /// <summary>For Migrate: no player can go on with this match. Its host left too long ago, its join code is
+        /// gone, or the server has no migrations.</summary>
+        public bool MatchIsOver { get; internal set; }
+        internal bool HasHost; // of a 409 of migrate: the match has a host
+        public RelayApiException(int status, int code, string text, Exception inner, int retryAfterMilliseconds = 0) : base(text, inner) {
+            Status = status; Code = code; RetryAfterMilliseconds = retryAfterMilliseconds;
+        }
+    }
+
+    /// <summary>An address of the relay, for one transport.</summary>
+    public struct RelayEndpoint {
+        /// <summary>udp, dtls, ws, wss or wt.</summary>
+        public string ConnectionType;
+        /// <summary>An IP address, or a name.</summary>
+        public string Host;
+        public int Port;
     }
 
     /// <summary>What a host or a player gets from the API, and a session needs.</summary>
@@ -40,10 +57,23 @@ namespace Ferry {
         public byte[] HostConnectionData;
         /// <summary>The relay's addresses for plain UDP. A session tries them in turn.</summary>
         public IPEndPoint[] Servers;
+        /// <summary>All addresses of the relay, for other transports.</summary>
+        public RelayEndpoint[] Endpoints;
+    }
+
+    /// <summary>A place with relays.</summary>
+    public struct RelayRegion {
+        /// <summary>As RelayApi.Allocate takes it.</summary>
+        public string Id;
+        public string Description;
+        /// <summary>The UDP address of a relay there, host:port, for RelayQuality.Measure. Null: the server names none.</summary>
+        public string QosAddress;
     }
 
     /// <summary>The Allocations API. Its methods may be called by any thread, and block.</summary>
     public sealed class RelayApi {
+        const int AllocationNotFound = 15008, JoinCodeNotFound = 15009, NotFound = 15404; // codes of problems
+        const int MaxAnswer = 64 << 10;
         readonly string url, token;
         /// <summary>For each call, in milliseconds.</summary>
         public int TimeoutMilliseconds = 10000;
@@ -52,23 +82,99 @@ namespace Ferry {
         /// <param name="token">the bearer token; null for a relay of a developer (ferry dev)</param>
         public RelayApi(string url, string token) { this.url = url.TrimEnd('/'); this.token = token; }
 
+        /// <summary>Returns the regions that Allocate accepts.</summary>
+        public RelayRegion[] Regions() {
+            var answer = Json.Member(Json.Member(Call("GET", "/v1/regions", null), "data"), "regions") as List<object>;
+            if (answer == null) throw BadAnswer("has no regions");
+            return answer.Select(r => new RelayRegion { Id = Json.Text(r, "id"), Description = Json.Text(r, "description"), QosAddress = Json.Text(r, "qosAddress") }).ToArray();
+        }
+
         /// <summary>Reserves an allocation for a host and at most so many players.</summary>
-        /// <param name="region">one of the relay's regions; null: the server chooses</param>
+        /// <param name="region">one of Regions; null: the server chooses</param>
         /// <param name="family">4 or 6: the address family that comes first; 0: 4</param>
         public RelayTicket Allocate(int maxConnections, string region = null, int family = 0) {
-            var answer = Call<AllocateAnswer>("/v1/allocate", "{\"maxConnections\":" + maxConnections + (region == null ? "" : ",\"region\":" + Quote(region)) + ",\"family\":" + family + "}");
-            return TicketOf(answer.data.allocation);
+            return TicketOf(Call("POST", "/v1/allocate", "{\"maxConnections\":" + maxConnections + (region == null ? "" : ",\"region\":" + Json.Quote(region)) + ",\"family\":" + family + "}"));
         }
 
         /// <summary>Returns the join code of the caller's host. Bind first, then give it away.</summary>
         public string JoinCode(string allocationId) {
-            return Call<CodeAnswer>("/v1/joincode", "{\"allocationId\":" + Quote(allocationId) + "}").data.joinCode;
+            var code = Json.Text(Json.Member(Call("POST", "/v1/joincode", "{\"allocationId\":" + Json.Quote(allocationId) + "}"), "data"), "joinCode");
+            if (code == null) throw BadAnswer("has no join code");
+            return code;
         }
 
         /// <summary>Reserves an allocation for a player of the host with that code, as it is typed or pasted. Bind within 10 s.</summary>
         /// <param name="family">4 or 6: the address family that comes first, for a backend that of its player; 0: that of this call</param>
         public RelayTicket Join(string joinCode, int family = 0) {
-            return TicketOf(Call<AllocateAnswer>("/v1/join", "{\"joinCode\":" + Quote(Trim(joinCode)) + ",\"family\":" + family + "}").data.allocation);
+            var ticket = TicketOf(Call("POST", "/v1/join", "{\"joinCode\":" + Json.Quote(Trim(joinCode)) + ",\"family\":" + family + "}"));
+            if (ticket.HostConnectionData == null) throw BadAnswer("has no hostConnectionData");
+            return ticket;
+        }
+
+        /// <summary>Says that the caller's host leaves, so that its players may take its place at once. Call it before the
+        /// host ends its connections. The server must permit migrations (setting host_migration of Ferry).</summary>
+        /// <param name="withinMilliseconds">the time limit of this call; 0: TimeoutMilliseconds</param>
+        public void Leave(string allocationId, int withinMilliseconds = 0) {
+            Call("POST", "/v1/leave", "{\"allocationId\":" + Json.Quote(allocationId) + "}", withinMilliseconds);
+        }
+
+        /// <summary>Goes on with a match whose host has left. All players of the match call it, within 10 s after their
+        /// last message to the relay. It returns the ticket of the player's next session: that of a host, without
+        /// HostConnectionData, or that of a player of the match's next host. Bind it at once, and dispose of the old
+        /// session then. Of up to four players with a host's ticket the first that is bound is the host; the Bind of the
+        /// others ends with error 4, and they call Migrate again, with the same arguments. While the relay still waits for
+        /// the host, Migrate asks again: a host that crashed counts as one that has left after some seconds of silence.
+        /// TimeoutException: the relay still waits. RelayApiException: see MatchIsOver; or the server refuses.</summary>
+        /// <param name="hostConnectionData">that of the player's ticket</param>
+        public RelayTicket Migrate(string joinCode, byte[] hostConnectionData, int withinMilliseconds = 60000) {
+            RelayTicket next;
+            int wait;
+            for (var clock = Stopwatch.StartNew(); !TryMigrate(joinCode, hostConnectionData, out next, out wait);) {
+                if (clock.ElapsedMilliseconds + wait > withinMilliseconds) throw new TimeoutException("the relay still waits for the host of this match");
+                Thread.Sleep(wait);
+            }
+            return next;
+        }
+
+        /// <summary>Migrate without waiting: false if the player has to ask again after so many milliseconds.</summary>
+        /// <param name="hostConnectionData">null for a player that does not want to be the host</param>
+        public bool TryMigrate(string joinCode, byte[] hostConnectionData, out RelayTicket next, out int waitMilliseconds) {
+            waitMilliseconds = 0;
+            try {
+                if (hostConnectionData != null) {
+                    next = TicketOf(Call("POST", "/v1/migrate", "{\"joinCode\":" + Json.Quote(Trim(joinCode)) + ",\"hostConnectionData\":" + Json.Quote(Convert.ToBase64String(hostConnectionData)) + "}"));
+                    next.HostConnectionData = null;
+                    return true;
+                }
+            } catch (RelayApiException e) {
+                next = null;
+                if (e.Status == 409 && !e.HasHost || MayRepeat(e)) { waitMilliseconds = WaitAfter(e); return false; }
+                e.MatchIsOver = e.Code == JoinCodeNotFound || e.Code == NotFound;
+                if (e.MatchIsOver || e.Status != 409 && e.Code != AllocationNotFound) throw;
+            }
+            // The match has a host, or this player may not take the place.
+            try {
+                next = Join(joinCode);
+                return true;
+            } catch (RelayApiException e) {
+                next = null;
+                if (e.Status == 409 || MayRepeat(e)) { waitMilliseconds = WaitAfter(e); return false; }
+                e.MatchIsOver = e.Code == JoinCodeNotFound;
+                throw;
+            }
+        }
+
+        // Whether the server cannot answer now.
+        static bool MayRepeat(RelayApiException e) { return e.Status == 0 || e.Status == 429 || e.Status == 503; }
+
+        // Another player may become the host, or the host may say that it leaves, at any moment. So a player that the
+        // server lets wait for more than a second asks each second, and others four times a second, more or less.
+        static readonly Random random = new Random();
+        static int WaitAfter(RelayApiException e) {
+            var wait = e.RetryAfterMilliseconds;
+            if (!MayRepeat(e)) wait = wait > 1000 ? 1000 : 0;
+            wait = Math.Max(wait, 250);
+            lock (random) return wait * 3 / 4 + random.Next(wait / 2 + 1);
         }
 
         // What a chat or a keyboard puts into a code and no player sees as a part of it: spaces, hyphens and
@@ -83,65 +189,271 @@ namespace Ferry {
             return b.ToString();
         }
 
-        T Call<T>(string path, string body) {
+        object Call(string method, string path, string body, int within = 0) {
             var request = (HttpWebRequest)WebRequest.Create(url + path);
-            request.Method = "POST";
-            request.ContentType = "application/json";
-            request.Timeout = request.ReadWriteTimeout = TimeoutMilliseconds;
+            request.Method = method;
+            request.Timeout = request.ReadWriteTimeout = within > 0 ? within : TimeoutMilliseconds;
             request.AllowAutoRedirect = false; // The token must not go anywhere else.
             if (token != null) request.Headers["Authorization"] = "Bearer " + token;
             try {
-                var content = Encoding.UTF8.GetBytes(body);
-                using (var stream = request.GetRequestStream()) stream.Write(content, 0, content.Length);
-                using (var response = request.GetResponse())
-                using (var stream = response.GetResponseStream()) return Read<T>(stream);
+                if (body != null) {
+                    request.ContentType = "application/json";
+                    var content = Encoding.UTF8.GetBytes(body);
+                    using (var stream = request.GetRequestStream()) stream.Write(content, 0, content.Length);
+                }
+                using (var response = (HttpWebResponse)request.GetResponse()) {
+                    var text = ReadAll(response);
+                    if (response.StatusCode == HttpStatusCode.NoContent) return null;
+                    try { return Json.Parse(text); } catch (FormatException e) { throw new RelayApiException((int)response.StatusCode, 0, "the answer is no JSON: " + e.Message, e); }
+                }
             } catch (WebException e) {
-                var response = e.Response as HttpWebResponse;
-                if (response == null) throw new RelayApiException(0, 0, e.Message, e);
-                var problem = new Problem();
-                using (var stream = response.GetResponseStream())
-                    try { problem = Read<Problem>(stream) ?? problem; } catch (SerializationException) { } // of a proxy
-                throw new RelayApiException((int)response.StatusCode, problem.code, problem.detail ?? response.StatusDescription, e);
+                using (var response = e.Response as HttpWebResponse) {
+                    if (response == null) throw new RelayApiException(0, 0, e.Message, e);
+                    object problem = null;
+                    try { problem = Json.Parse(ReadAll(response)); } catch (Exception) { } // of a proxy
+                    int seconds;
+                    if (!int.TryParse(response.Headers["Retry-After"], NumberStyles.None, CultureInfo.InvariantCulture, out seconds) || seconds > 24 * 60 * 60) seconds = 0;
+                    var details = Json.Member(problem, "details") as List<object>;
+                    throw new RelayApiException((int)response.StatusCode, Json.Number(problem, "code"), Json.Text(problem, "detail") ?? response.StatusDescription, e, seconds * 1000) {
+                        HasHost = details != null && details.Any(d => Json.Text(d, "key") == "host"),
+                    };
+                }
+            } catch (IOException e) {
+                throw new RelayApiException(0, 0, e.Message, e);
             }
         }
 
-        static T Read<T>(Stream stream) {
-            var text = new MemoryStream();
-            stream.CopyTo(text);
-            text.Position = 0;
-            return (T)new DataContractJsonSerializer(typeof(T)).ReadObject(text);
+        static string ReadAll(WebResponse response) {
+            using (var stream = response.GetResponseStream()) {
+                var text = new MemoryStream();
+                var part = new byte[4096];
+                for (int n; (n = stream.Read(part, 0, part.Length)) > 0;) {
+                    text.Write(part, 0, n);
+                    if (text.Length > MaxAnswer) throw BadAnswer("has more than " + MaxAnswer + " bytes");
+                }
+                return Encoding.UTF8.GetString(text.ToArray());
+            }
         }
 
-        static string Quote(string text) {
+        static RelayApiException BadAnswer(string what) { return new RelayApiException(200, 0, "the answer " + what, null); }
+
+        static RelayTicket TicketOf(object answer) {
+            var a = Json.Member(Json.Member(answer, "data"), "allocation");
+            if (a == null) throw BadAnswer("has no allocation");
+            var ticket = new RelayTicket {
+                AllocationId = Json.Text(a, "allocationId"), Id = Bytes(a, "allocationIdBytes"), Key = Bytes(a, "key"),
+                ConnectionData = Bytes(a, "connectionData"), HostConnectionData = Bytes(a, "hostConnectionData"),
+                Endpoints = ((Json.Member(a, "serverEndpoints") as List<object>) ?? new List<object>()).Select(e => new RelayEndpoint {
+                    ConnectionType = Json.Text(e, "connectionType"), Host = Json.Text(e, "host"), Port = Json.Number(e, "port"),
+                }).ToArray(),
+            };
+            if (ticket.AllocationId == null || ticket.Id == null || ticket.Key == null || ticket.ConnectionData == null) throw BadAnswer("has no whole allocation");
+            var servers = new List<IPEndPoint>();
+            foreach (var e in ticket.Endpoints) {
+                IPAddress ip;
+                if (e.ConnectionType == "udp" && e.Port > 0 && e.Port < 65536 && IPAddress.TryParse(e.Host, out ip)) servers.Add(new IPEndPoint(ip, e.Port));
+            }
+            ticket.Servers = servers.ToArray();
+            return ticket;
+        }
+
+        static byte[] Bytes(object from, string name) {
+            var text = Json.Text(from, name);
+            try { return string.IsNullOrEmpty(text) ? null : Convert.FromBase64String(text); } catch (FormatException) { throw BadAnswer("has a " + name + " that is no base64"); }
+        }
+    }
+
+    // JSON as dictionaries, lists, texts, numbers (double), booleans and null. Serializers use reflection, of which
+    // Unity's builds remove what nothing seems to use.
+    static class Json {
+        public static object Member(object from, string name) {
+            object value = null;
+            var members = from as Dictionary<string, object>;
+            if (members != null) members.TryGetValue(name, out value);
+            return value;
+        }
+
+        public static string Text(object from, string name) { return Member(from, name) as string; }
+
+        public static int Number(object from, string name) { var n = Member(from, name) as double?; return n >= int.MinValue && n <= int.MaxValue ? (int)n : 0; }
+
+        public static string Quote(string text) {
             var b = new StringBuilder("\"");
             foreach (var c in text)
                 if (c < ' ' || c == '"' || c == '\\' || c > '~') b.AppendFormat("\\u{0:x4}", (int)c); else b.Append(c);
             return b.Append('"').ToString();
         }
 
-        static RelayTicket TicketOf(Allocation a) {
-            if (a == null) throw new RelayApiException(0, 0, "the answer has no allocation", null);
-            var servers = new List<IPEndPoint>();
-            foreach (var e in a.serverEndpoints ?? new Endpoint[0])
-                if (e.connectionType == "udp") servers.Add(new IPEndPoint(IPAddress.Parse(e.host), e.port));
-            if (servers.Count == 0) throw new RelayApiException(0, 0, "the relay has no address for UDP", null);
-            return new RelayTicket {
-                AllocationId = a.allocationId, Id = Convert.FromBase64String(a.allocationIdBytes), Key = Convert.FromBase64String(a.key),
-                ConnectionData = Convert.FromBase64String(a.connectionData),
-                HostConnectionData = a.hostConnectionData == null ? null : Convert.FromBase64String(a.hostConnectionData),
-                Servers = servers.ToArray(),
-            };
+        /// <summary>FormatException: it is no JSON.</summary>
+        public static object Parse(string text) {
+            var at = 0;
+            var value = Value(text, ref at, 0);
+            if (Next(text, ref at) != '\0') throw Bad(at);
+            return value;
         }
 
-#pragma warning disable 0649 // The serializer sets these fields.
-        [DataContract] sealed class AllocateAnswer { [DataMember] public AllocationData data; }
-        [DataContract] sealed class AllocationData { [DataMember] public Allocation allocation; }
-        [DataContract] sealed class Allocation { [DataMember] public string allocationId, allocationIdBytes, key, connectionData, hostConnectionData; [DataMember] public Endpoint[] serverEndpoints; }
-        [DataContract] sealed class Endpoint { [DataMember] public string connectionType, host; [DataMember] public int port; }
-        [DataContract] sealed class CodeAnswer { [DataMember] public CodeData data; }
-        [DataContract] sealed class CodeData { [DataMember] public string joinCode; }
-        [DataContract] sealed class Problem { [DataMember] public int code; [DataMember] public string detail; }
-#pragma warning restore 0649
+        static FormatException Bad(int at) { return new FormatException("unexpected character at " + at); }
+
+        // The next character that is no space, '\0' at the end.
+        static char Next(string s, ref int at) {
+            while (at < s.Length && (s[at] == ' ' || s[at] == '\t' || s[at] == '\r' || s[at] == '\n')) at++;
+            return at < s.Length ? s[at] : '\0';
+        }
+
+        static bool Take(string s, ref int at, char c) {
+            if (Next(s, ref at) != c) return false;
+            at++;
+            return true;
+        }
+
+        static object Value(string s, ref int at, int depth) {
+            if (depth > 32) throw Bad(at);
+            var c = Next(s, ref at);
+            if (c == '"') return Str(s, ref at);
+            if (Take(s, ref at, '{')) {
+                var members = new Dictionary<string, object>();
+                for (var first = true; !Take(s, ref at, '}'); first = false) {
+                    if (!first && !Take(s, ref at, ',') || Next(s, ref at) != '"') throw Bad(at);
+                    var name = Str(s, ref at);
+                    if (!Take(s, ref at, ':')) throw Bad(at);
+                    members[name] = Value(s, ref at, depth + 1);
+                }
+                return members;
+            }
+            if (Take(s, ref at, '[')) {
+                var all = new List<object>();
+                while (!Take(s, ref at, ']')) {
+                    if (all.Count > 0 && !Take(s, ref at, ',')) throw Bad(at);
+                    all.Add(Value(s, ref at, depth + 1));
+                }
+                return all;
+            }
+            var end = at;
+            while (end < s.Length && (char.IsLetterOrDigit(s[end]) || s[end] == '-' || s[end] == '+' || s[end] == '.')) end++;
+            var word = s.Substring(at, end - at);
+            double number;
+            object value;
+            if (word == "true") value = true;
+            else if (word == "false") value = false;
+            else if (word == "null") value = null;
+            else if (double.TryParse(word, NumberStyles.Float, CultureInfo.InvariantCulture, out number)) value = number;
+            else throw Bad(at);
+            at = end;
+            return value;
+        }
+
+        static string Str(string s, ref int at) {
+            var b = new StringBuilder();
+            for (at++; at < s.Length; at++) {
+                var c = s[at];
+                if (c == '"') { at++; return b.ToString(); }
+                if (c == '\\' && ++at < s.Length) {
+                    var i = "\"\\/bfnrt".IndexOf(s[at]);
+                    int code;
+                    if (i >= 0) c = "\"\\/\b\f\n\r\t"[i];
+                    else if (s[at] == 'u' && at + 4 < s.Length && int.TryParse(s.Substring(at + 1, 4), NumberStyles.AllowHexSpecifier, CultureInfo.InvariantCulture, out code)) { c = (char)code; at += 4; }
+                    else throw Bad(at);
+                }
+                b.Append(c);
+            }
+            throw Bad(at);
+        }
+    }
+
+    /// <summary>How well a region can be reached.</summary>
+    public struct RelayQuality {
+        public RelayRegion Region;
+        /// <summary>Probes.</summary>
+        public int Sent, Received;
+        /// <summary>The mean round trip of those that were answered.</summary>
+        public double RttMilliseconds;
+        /// <summary>Why no probe was sent; null.</summary>
+        public string Error;
+        /// <summary>The share of probes without an answer, from 0 to 1.</summary>
+        public double Loss { get { return Sent == 0 ? 1 : (Sent - Received) / (double)Sent; } }
+
+        const int GapMilliseconds = 20, RequestSize = 19, ResponseSize = 13;
+
+        // What measures one region.
+        sealed class Prober {
+            public RelayQuality Quality;
+            public Socket Socket;
+            public long[] Left; // when each probe left, in ticks; 0: it has been answered
+            public double Sum;
+        }
+
+        /// <summary>Sends probes to all regions at once, as Unity's QoS package does, and returns them, the nearest first:
+        /// by round trip, then by loss. Those that do not answer come last. It blocks, for as long as the names take and
+        /// then 600 ms by default, and may be called by any thread.</summary>
+        /// <param name="probes">to each region, at most 100; a relay answers 40 of one address at once and 20 a second</param>
+        /// <param name="patienceMilliseconds">how long to wait after the last probe</param>
+        public static RelayQuality[] Measure(RelayRegion[] regions, int probes = 5, int patienceMilliseconds = 500) {
+            probes = Math.Max(1, Math.Min(probes, 100));
+            var id = (ushort)Guid.NewGuid().GetHashCode(); // Answers to another run do not count.
+            var all = regions.Select(r => Open(r, probes)).ToArray();
+            try {
+                for (var i = 0; i < probes; i++) {
+                    foreach (var p in all) if (p.Socket != null) Send(p, i, id);
+                    Receive(all, id, i + 1 < probes ? GapMilliseconds : patienceMilliseconds, i + 1 == probes);
+                }
+            } finally {
+                foreach (var p in all) if (p.Socket != null) p.Socket.Dispose();
+            }
+            foreach (var p in all) if (p.Quality.Received > 0) p.Quality.RttMilliseconds = p.Sum / p.Quality.Received;
+            return all.Select(p => p.Quality).OrderBy(q => q.Received == 0).ThenBy(q => q.RttMilliseconds).ThenBy(q => q.Loss).ToArray();
+        }
+
+        static Prober Open(RelayRegion region, int probes) {
+            var p = new Prober { Quality = new RelayQuality { Region = region }, Left = new long[probes] };
+            try {
+                var address = region.QosAddress ?? "";
+                var colon = address.LastIndexOf(':');
+                int port;
+                if (colon < 0 || !int.TryParse(address.Substring(colon + 1), NumberStyles.None, CultureInfo.InvariantCulture, out port) || port < 1 || port > 65535) {
+                    p.Quality.Error = "the region has no address for probes";
+                    return p;
+                }
+                var ip = Dns.GetHostAddresses(address.Substring(0, colon).Trim('[', ']')).First();
+                p.Socket = new Socket(ip.AddressFamily, SocketType.Dgram, ProtocolType.Udp) { Blocking = false };
+                p.Socket.Connect(new IPEndPoint(ip, port));
+            } catch (Exception e) when (e is SocketException || e is ArgumentException || e is InvalidOperationException) {
+                p.Quality.Error = e.Message;
+                if (p.Socket != null) p.Socket.Dispose();
+                p.Socket = null;
+            }
+            return p;
+        }
+
+        static void Send(Prober p, int number, ushort id) {
+            var m = new byte[RequestSize]; // 59, version, size of the title and itself, title, number, id, time
+            m[0] = 0x59; m[2] = 6;
+            Encoding.ASCII.GetBytes("ferry", 0, 5, m, 3);
+            m[8] = (byte)number; m[9] = (byte)id; m[10] = (byte)(id >> 8);
+            SocketError error; // A probe that the machine cannot send counts as lost.
+            p.Left[number] = Stopwatch.GetTimestamp();
+            p.Socket.Send(m, 0, m.Length, SocketFlags.None, out error);
+            p.Quality.Sent++;
+        }
+
+        static void Receive(Prober[] all, ushort id, int milliseconds, bool untilAll) {
+            var m = new byte[512];
+            for (var clock = Stopwatch.StartNew(); clock.ElapsedMilliseconds < milliseconds;) {
+                if (untilAll && all.All(p => p.Socket == null || p.Quality.Received == p.Quality.Sent)) return;
+                var received = false;
+                foreach (var p in all) {
+                    if (p.Socket == null) continue;
+                    SocketError error;
+                    var size = p.Socket.Receive(m, 0, m.Length, SocketFlags.None, out error);
+                    if (error != SocketError.Success) continue; // None, or ICMP.
+                    received = true;
+                    if (size != ResponseSize || m[0] != 0x95 || m[1] >> 4 != 0 || (m[3] | m[4] << 8) != id || m[2] >= p.Left.Length || p.Left[m[2]] == 0) continue;
+                    p.Sum += (Stopwatch.GetTimestamp() - p.Left[m[2]]) * 1000.0 / Stopwatch.Frequency;
+                    p.Left[m[2]] = 0;
+                    p.Quality.Received++;
+                }
+                if (!received) Thread.Sleep(1);
+            }
+        }
     }
 
     /// <summary>The messages of the relay: 4 bytes DA 72, version 0 and type, and then what the type says.</summary>
@@ -248,6 +560,22 @@ namespace Ferry {
         public RelayException(int error) : base(RelayEvent.Reason(error)) { Error = error; }
     }
 
+    /// <summary>What a session has counted since it began. Messages and bytes are contents of RELAY.</summary>
+    public struct RelayStats {
+        public long Sent, SentBytes, Received, ReceivedBytes;
+        /// <summary>Messages that the system refused to send, and received ones that the session dropped.</summary>
+        public long Unsent, Dropped;
+        /// <summary>Times that the session bound again.</summary>
+        public long Rebinds;
+        /// <summary>PINGs sent, one a second, and those that came back.</summary>
+        public long Pings, Echoes;
+        /// <summary>To the relay and back, smoothed and newest; 0 before the first echo. A game that calls Poll once in
+        /// each frame measures up to a frame more.</summary>
+        public double RttMilliseconds, LastRttMilliseconds;
+        /// <summary>The share of the last 31 PINGs that did not come back, from 0 to 1: of the way to the relay and back.</summary>
+        public double Loss;
+    }
+
     /// <summary>A player's or host's session over UDP. Like UDP it may lose, repeat and reorder messages. It follows
     /// its player to another network, and binds again when the relay is silent.</summary>
     public sealed class RelaySession : IDisposable {
@@ -295,9 +623,14 @@ namespace Ferry {
         int nonce, turns;
         long bindSince, bindAt, bindSentAt = long.MinValue / 2, socketUntil, roamAt;
         bool roamNow; // The system refuses to send from the socket.
-        ushort pings;
+        readonly byte[] ping;
+        ushort pings;     // number of the newest
         int silentPings;
         long pingAt;
+        readonly long[] pingedAt = new long[32]; // in ticks, by the number
+        uint echoes;      // bit i: the PING with the number pings - i came back
+
+        RelayStats stats;
 
         // Connecting: the link of a player with its host is asked for, by Connect or again (relinking).
         Peer host;
@@ -311,7 +644,9 @@ namespace Ferry {
         public RelaySession(RelayTicket ticket) {
             if (ticket.Id.Length != 16 || ticket.Key.Length != 64 || ticket.ConnectionData.Length > 255) throw new ArgumentException("the ticket has wrong sizes");
             this.ticket = ticket;
+            if (ticket.Servers.Length == 0) throw new ArgumentException("the relay has no address for UDP");
             own = new Key(ticket.Id, 0);
+            ping = RelayMessage.NewPing(ticket.Id, 0);
             var error = Open(0);
             if (error != null) throw error;
         }
@@ -353,6 +688,20 @@ namespace Ferry {
 
         /// <summary>How many messages this session has dropped. The system drops more when its buffer is full, without telling.</summary>
         public long Dropped { get; private set; }
+
+        /// <summary>What the session has counted, and measured by its PINGs.</summary>
+        public RelayStats Stats {
+            get {
+                var s = stats;
+                s.Dropped = Dropped;
+                // The newest PING may be on its way.
+                var n = Math.Min((int)Math.Min(stats.Pings, 32) - 1, 31);
+                var lost = 0;
+                for (var i = 1; i <= n; i++) if ((echoes >> i & 1) == 0) lost++;
+                s.Loss = n > 0 ? lost / (double)n : 0;
+                return s;
+            }
+        }
 
         /// <summary>Binds the allocation to this socket. TimeoutException: the relay does not answer. RelayException: it refuses.</summary>
         public void Bind(int withinMilliseconds = 10000) {
@@ -400,6 +749,7 @@ namespace Ferry {
 
         void StartBinding(long at) {
             if (!binding) { bindSince = Now; turns = 0; socketUntil = Now + TurnOf(0); }
+            if (bound && !binding) stats.Rebinds++;
             binding = true;
             bindAt = at;
         }
@@ -417,7 +767,10 @@ namespace Ferry {
             if (content.Count > RelayMessage.MaxContent) throw new ArgumentException("a message has at most " + RelayMessage.MaxContent + " bytes");
             Peer p;
             if (ended != 0 || !byName.TryGetValue(peer, out p) || p.Disconnects > 0) return false;
-            return Transmit(sending, RelayMessage.PutRelay(sending, ticket.Id, p.Id, content.Array, content.Offset, content.Count));
+            if (!Transmit(sending, RelayMessage.PutRelay(sending, ticket.Id, p.Id, content.Array, content.Offset, content.Count))) { stats.Unsent++; return false; }
+            stats.Sent++;
+            stats.SentBytes += content.Count;
+            return true;
         }
 
         bool Transmit(byte[] m) { return Transmit(m, m.Length); }
@@ -477,10 +830,29 @@ namespace Ferry {
                 if (silentPings >= SilentPings) { silentPings = 0; Reopen(now, server); return; }
                 silentPings++;
                 pingAt = now + KeepAliveMilliseconds;
-                Transmit(RelayMessage.NewPing(ticket.Id, ++pings));
+                SendPing();
             }
             if (leaving > 0) WorkLeaving(now);
             if (connecting) WorkConnecting(now);
+        }
+
+        void SendPing() {
+            pings++;
+            ping[20] = (byte)pings; ping[21] = (byte)(pings >> 8);
+            echoes <<= 1;
+            pingedAt[pings % 32] = clock.ElapsedTicks;
+            stats.Pings++;
+            Transmit(ping);
+        }
+
+        void HandlePing(byte[] m) {
+            var age = (ushort)(pings - (m[20] | m[21] << 8));
+            if (age >= 32 || age >= stats.Pings || (echoes >> age & 1) != 0 || !new Key(m, 4).Equals(own)) return;
+            echoes |= 1u << age;
+            var rtt = (clock.ElapsedTicks - pingedAt[(ushort)(pings - age) % 32]) * 1000.0 / Stopwatch.Frequency;
+            stats.RttMilliseconds = stats.Echoes == 0 ? rtt : stats.RttMilliseconds + (rtt - stats.RttMilliseconds) / 8;
+            stats.LastRttMilliseconds = rtt;
+            stats.Echoes++;
         }
 
         void WorkBinding(long now) {
@@ -530,6 +902,7 @@ namespace Ferry {
                     pingAt = Now + KeepAliveMilliseconds;
                     if (relinking) connectSince = Now; // The relay's silence said nothing about the link.
                     break;
+                case RelayMessage.Ping: HandlePing(m); break;
                 case RelayMessage.Accepted:
                     if (!connecting || leaving > 0 || !new Key(m, 20).Equals(own)) break;
                     connecting = relinking = false;
@@ -550,6 +923,8 @@ namespace Ferry {
             if (!wanted) { Dropped++; return; }
             var p = Meet(m);
             if (p.Disconnects > 0) return;
+            stats.Received++;
+            stats.ReceivedBytes += size - RelayMessage.RelayOverhead;
             if (p.Turn != turn) { p.Turn = turn; p.Messages = 0; }
             if (++p.Messages > MessagesPerTurn) { Dropped++; return; }
             e = new RelayEvent { What = RelayEvent.Kind.Message, Peer = p.Name, Content = new ArraySegment<byte>(m, RelayMessage.RelayOverhead, size - RelayMessage.RelayOverhead) };

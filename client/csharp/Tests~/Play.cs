@@ -33,6 +33,21 @@ static class Play {
                         break;
                     case "send": if (!session.Send(peer, Encoding.UTF8.GetBytes(words[1]))) Console.WriteLine("not sent"); break;
                     case "disconnect": session.Disconnect(peer); break;
+                    case "migrate":
+                        try {
+                            Console.WriteLine("migrate " + (api.Migrate(words[1], ticket.HostConnectionData, 500).HostConnectionData == null ? "host" : "player"));
+                        } catch (TimeoutException) {
+                            Console.WriteLine("migrate timeout");
+                        } catch (Ferry.RelayApiException x) {
+                            Console.WriteLine("migrate {0} {1} {2}", x.MatchIsOver ? "over" : "refused", x.Status, x.Code);
+                        }
+                        break;
+                    case "stats":
+                        var stats = session.Stats;
+                        Console.WriteLine(string.Format(System.Globalization.CultureInfo.InvariantCulture, "stats {0} {1} {2} {3} {4} {5} {6} {7}",
+                            stats.Sent, stats.Received, stats.Rebinds, stats.Pings, stats.Echoes, stats.RttMilliseconds, stats.LastRttMilliseconds, stats.Loss));
+                        break;
+                    case "allocations": Allocations(session, peer, int.Parse(words[1])); break;
                     case "flood": Flood(session, int.Parse(words[1])); break;
                 }
                 for (Ferry.RelayEvent e; session.Poll(out e);) {
@@ -46,6 +61,21 @@ static class Play {
                 }
             }
         }
+    }
+
+    // Sends messages until so many have come back, and prints how many bytes that allocated and how often the collector ran.
+    static void Allocations(Ferry.RelaySession session, string peer, int messages) {
+        var content = new byte[100];
+        var warm = 1000;
+        long before = 0;
+        int collections = 0, sent = 0;
+        for (int i = 0, back = 0; back < messages; i++) {
+            if (back >= warm && collections == 0) { warm = int.MaxValue; before = GC.GetTotalMemory(true); collections = GC.CollectionCount(0); sent = back; }
+            session.Send(peer, content);
+            for (Ferry.RelayEvent e; session.Poll(out e);) if (e.What == Ferry.RelayEvent.Kind.Message) back++;
+            if (i % 64 == 63) Thread.Sleep(1);
+        }
+        Console.WriteLine("allocations {0} {1} {2}", messages - sent, GC.GetTotalMemory(false) - before, GC.CollectionCount(0) - collections);
     }
 
     // Plays 20 turns a second until so many messages have come and some were dropped, and prints how many came

@@ -1,4 +1,4 @@
-// A host or a player in a console, which also is the test of FerryRelay.cs:
+// A host or a player in a console, which also is a test of FerryRelay.cs:
 //
 //   Echo host URL [TOKEN]          prints the join code, and sends every message back
 //   Echo join URL CODE [TOKEN]     sends the lines of its standard input, and prints what comes

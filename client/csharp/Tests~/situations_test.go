@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -30,7 +31,11 @@ type game struct {
 // play starts Play.cs as that player.
 func play(t *testing.T, url, token, code string) *game {
 	t.Helper()
-	cmd := compile(t, "Play.cs")(url, token, code)
+	return start(t, compile(t, "Play.cs")(url, token, code))
+}
+
+func start(t *testing.T, cmd *exec.Cmd) *game {
+	t.Helper()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +87,21 @@ func (g *game) expect(want string) string {
 		case <-late:
 			g.t.Fatalf("it never prints %q", want)
 		}
+	}
+}
+
+// line returns the next line.
+func (g *game) line() string {
+	g.t.Helper()
+	select {
+	case line, ok := <-g.lines:
+		if !ok {
+			g.t.Fatal("it has ended")
+		}
+		return line
+	case <-time.After(within):
+		g.t.Fatal("it prints nothing")
+		return ""
 	}
 }
 

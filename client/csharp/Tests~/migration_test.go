@@ -1,0 +1,89 @@
+package csharp
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMigration: the host of a match leaves or crashes; one of its two players becomes the host, and the other follows.
+// The sample of the package is played, over a netcode that behaves as Unity's transport.
+func TestMigration(t *testing.T) {
+	t.Parallel()
+	samples, err := filepath.Glob("../Samples~/HostMigration/*.cs")
+	if err != nil || len(samples) == 0 {
+		t.Fatal("no sample", err)
+	}
+	for _, c := range []struct {
+		name, command string
+		least, most   time.Duration // from the end of the host until both play
+	}{
+		// With leave nobody waits for the relay's 7 s of silence. On an idle machine it takes less than a second.
+		{"leave", "leave", 0, 6 * time.Second},
+		{"crash", "quit", 6 * time.Second, within},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			run := compile(t, append(samples, "Game.cs", "Unity.cs")...)
+			url, _, _ := service(t)
+			host := start(t, run(url, hostToken, "host"))
+			host.expect("host")
+			code := host.expect("code ")
+			players := []*game{start(t, run(url, playerToken, code)), start(t, run(url, playerToken, code))}
+			for _, p := range players {
+				p.expect("client")
+				p.expect("plays")
+			}
+			begin := time.Now()
+			host.do(c.command)
+			hosts := 0
+			for _, p := range players {
+				for role := ""; ; {
+					line := p.line()
+					if line == "host" || line == "client" {
+						role = line
+					}
+					// A candidate that was not the first follows the one that was.
+					if !strings.HasPrefix(line, "failed ") && line != "host" && line != "client" && line != "plays" {
+						t.Fatalf("it prints %q", line)
+					}
+					if role == "host" {
+						hosts++
+						break
+					}
+					if line == "plays" {
+						break
+					}
+				}
+			}
+			took := time.Since(begin)
+			t.Logf("both play after %v", took.Round(time.Millisecond))
+			if hosts != 1 {
+				t.Errorf("%d hosts", hosts)
+			}
+			if took < c.least || took > c.most {
+				t.Errorf("after %v, want %v to %v", took, c.least, c.most)
+			}
+		})
+	}
+}
+
+// TestMigrationOver: a match without another player is over for the player that asks too late, with a reason.
+func TestMigrationOver(t *testing.T) {
+	t.Parallel()
+	url, caller, _ := service(t)
+	_, code, _ := host(t, caller)
+	g := play(t, url, playerToken, code)
+	g.do("connect")
+	g.expect("connected")
+	g.reach("before")
+	g.do("migrate BCDFGH")
+	if line := g.expect("migrate "); line != "over 404 15009" {
+		t.Errorf("another match: %s", line)
+	}
+	g.do("migrate " + code)
+	if line := g.expect("migrate "); line != "timeout" {
+		t.Errorf("while the host is there: %s", line)
+	}
+}
