@@ -2,7 +2,6 @@
 //
 //   Echo host URL [TOKEN]          prints the join code, and sends every message back
 //   Echo join URL CODE [TOKEN]     sends the lines of its standard input, and prints what comes
-//   Echo bytes                     prints messages, for the comparison with those of Go
 
 using System;
 using System.Linq;
@@ -15,7 +14,6 @@ static class Echo {
             switch (args.FirstOrDefault()) {
                 case "host": Host(args[1], args.ElementAtOrDefault(2)); return 0;
                 case "join": Join(args[1], args[2], args.ElementAtOrDefault(3)); return 0;
-                case "bytes": Bytes(); return 0;
             }
         } catch (Ferry.RelayException e) {
             Console.Error.WriteLine("ended: {0}", e.Message);
@@ -24,7 +22,7 @@ static class Echo {
             Console.Error.WriteLine("refused: {0} {1}: {2}", e.Status, e.Code, e.Message);
             return 1;
         }
-        Console.Error.WriteLine("usage: Echo host URL [TOKEN] | join URL CODE [TOKEN] | bytes");
+        Console.Error.WriteLine("usage: Echo host URL [TOKEN] | join URL CODE [TOKEN]");
         return 2;
     }
 
@@ -62,18 +60,5 @@ static class Echo {
                 Console.WriteLine("back " + line);
             }
         }
-    }
-
-    static void Bytes() {
-        var id = Enumerable.Range(1, 16).Select(i => (byte)i).ToArray();
-        var to = Enumerable.Range(101, 16).Select(i => (byte)i).ToArray();
-        var key = Enumerable.Range(1, 64).Select(i => (byte)i).ToArray();
-        var data = Enumerable.Range(1, 255).Select(i => (byte)i).ToArray();
-        var relay = new byte[Ferry.RelayMessage.RelayOverhead + 245];
-        Ferry.RelayMessage.PutRelay(relay, id, to, data, 10, 245);
-        foreach (var m in new[] {
-            Ferry.RelayMessage.NewBind(data, 0x1234, key), Ferry.RelayMessage.NewPing(id, 0x1234), Ferry.RelayMessage.NewConnectRequest(id, data),
-            relay, Ferry.RelayMessage.NewDisconnect(id, to), Ferry.RelayMessage.NewClose(id),
-        }) Console.WriteLine(BitConverter.ToString(m).Replace("-", "").ToLowerInvariant());
     }
 }

@@ -1,17 +1,23 @@
 // A game that csharp_test.go plays by lines: a command on standard input, events on standard output.
 //
-//   Play URL TOKEN host|CODE
+//   Play URL TOKEN host|echo|CODE   a host, a host that sends messages back and prints none, or a player
+//   Play bytes                      prints messages, for the comparison with those of Go
+//   Play regions URL TOKEN          measures the regions
 
 using System;
 using System.Collections.Concurrent;
 using System.Diagnostics;
+using System.Globalization;
+using System.Linq;
 using System.Text;
 using System.Threading;
 
 static class Play {
     static void Main(string[] args) {
+        if (args[0] == "bytes") { Bytes(); return; }
+        if (args[0] == "regions") { Regions(new Ferry.RelayApi(args[1], args[2])); return; }
         var api = new Ferry.RelayApi(args[0], args[1]);
-        var host = args[2] == "host";
+        bool echo = args[2] == "echo", host = echo || args[2] == "host";
         var ticket = host ? api.Allocate(4) : api.Join(args[2]);
         var commands = new BlockingCollection<string>();
         new Thread(() => {
@@ -44,7 +50,7 @@ static class Play {
                         break;
                     case "stats":
                         var stats = session.Stats;
-                        Console.WriteLine(string.Format(System.Globalization.CultureInfo.InvariantCulture, "stats {0} {1} {2} {3} {4} {5} {6} {7}",
+                        Console.WriteLine(string.Format(CultureInfo.InvariantCulture, "stats {0} {1} {2} {3} {4} {5} {6} {7}",
                             stats.Sent, stats.Received, stats.Rebinds, stats.Pings, stats.Echoes, stats.RttMilliseconds, stats.LastRttMilliseconds, stats.Loss));
                         break;
                     case "allocations": Allocations(session, peer, int.Parse(words[1])); break;
@@ -53,7 +59,7 @@ static class Play {
                 for (Ferry.RelayEvent e; session.Poll(out e);) {
                     var to = e.Peer == null ? "nobody" : e.Peer == peer ? "peer" : "other";
                     switch (e.What) {
-                        case Ferry.RelayEvent.Kind.Message: Console.WriteLine("message " + Encoding.UTF8.GetString(e.Content.Array, e.Content.Offset, e.Content.Count)); break;
+                        case Ferry.RelayEvent.Kind.Message: if (echo) session.Send(e.Peer, e.Content); else Console.WriteLine("message " + Encoding.UTF8.GetString(e.Content.Array, e.Content.Offset, e.Content.Count)); break;
                         case Ferry.RelayEvent.Kind.Joined: if (host) { peer = e.Peer; Console.WriteLine("joined"); } break;
                         case Ferry.RelayEvent.Kind.Left: Console.WriteLine("left " + to); break;
                         default: Console.WriteLine("{0} {1} {2}", e.What.ToString().ToLowerInvariant(), to, e.Error); break;
@@ -93,5 +99,24 @@ static class Play {
             all += n;
         }
         Console.WriteLine("flood {0} {1} {2} {3} {4}", all, session.Dropped - dropped, most, longest, GC.GetTotalMemory(false) - memory);
+    }
+
+    static void Regions(Ferry.RelayApi api) {
+        foreach (var q in Ferry.RelayQuality.Measure(api.Regions()))
+            Console.WriteLine(string.Format(CultureInfo.InvariantCulture, "{0} {1} {2} {3} {4} {5} {6}", q.Region.Id, q.Sent, q.Received, q.RttMilliseconds, q.Loss,
+                BitConverter.ToString(Encoding.UTF8.GetBytes(q.Region.Description)).Replace("-", "").ToLowerInvariant(), q.Error));
+    }
+
+    static void Bytes() {
+        var id = Enumerable.Range(1, 16).Select(i => (byte)i).ToArray();
+        var to = Enumerable.Range(101, 16).Select(i => (byte)i).ToArray();
+        var key = Enumerable.Range(1, 64).Select(i => (byte)i).ToArray();
+        var data = Enumerable.Range(1, 255).Select(i => (byte)i).ToArray();
+        var relay = new byte[Ferry.RelayMessage.RelayOverhead + 245];
+        Ferry.RelayMessage.PutRelay(relay, id, to, data, 10, 245);
+        foreach (var m in new[] {
+            Ferry.RelayMessage.NewBind(data, 0x1234, key), Ferry.RelayMessage.NewPing(id, 0x1234), Ferry.RelayMessage.NewConnectRequest(id, data),
+            relay, Ferry.RelayMessage.NewDisconnect(id, to), Ferry.RelayMessage.NewClose(id),
+        }) Console.WriteLine(BitConverter.ToString(m).Replace("-", "").ToLowerInvariant());
     }
 }

@@ -29,15 +29,15 @@ import (
 // within bounds each test: it waits for what the programs print.
 const within = 2 * time.Minute
 
-// sources are those of the package.
-var sources = []string{"../Runtime/FerryRelay.cs", "../Runtime/FerryHostMigration.cs"}
+// sourceFiles are those of the package.
+var sourceFiles = []string{"../Runtime/FerryRelay.cs", "../Runtime/FerryHostMigration.cs"}
 
 // build compiles the package and those sources with Mono's compiler, which knows C# up to 6 in that mode: each is C# 8, too.
 func build(t *testing.T, file string, args ...string) {
 	t.Helper()
 	testkit.Program(t, "mcs", "mono-mcs")
 	args = append(args, "-nologo", "-langversion:6", "-warn:4", "-warnaserror+", "-r:System.Core.dll", "-out:"+file)
-	if out, err := exec.Command("mcs", append(args, sources...)...).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mcs", append(args, sourceFiles...)...).CombinedOutput(); err != nil {
 		t.Fatalf("mcs: %v\n%s", err, out)
 	}
 }
@@ -60,7 +60,7 @@ func compile(t *testing.T, source ...string) func(args ...string) *exec.Cmd {
 // TestBytes: each message has the bytes that package proto makes.
 func TestBytes(t *testing.T) {
 	t.Parallel()
-	out, err := compile(t, "Echo.cs")("bytes").Output()
+	out, err := compile(t, "Play.cs")("bytes").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +91,20 @@ func TestBytes(t *testing.T) {
 	}
 }
 
+var allocate = api.AllocateRequest{MaxConnections: 4}
+
 const hostToken, playerToken = "alice-0123456789", "bob-0123456789abc"
+
+func tokens() []httpapi.Token {
+	return []httpapi.Token{
+		{Secret: hostToken, Project: "game", Environment: "live", Player: "alice"},
+		{Secret: playerToken, Project: "game", Environment: "live", Player: "bob"},
+	}
+}
 
 func service(t *testing.T) (url string, host, player *api.Client) {
 	t.Helper()
-	url, stop := enginetest.StartService(
-		httpapi.Token{Secret: hostToken, Project: "game", Environment: "live", Player: "alice"},
-		httpapi.Token{Secret: playerToken, Project: "game", Environment: "live", Player: "bob"},
-	)
+	url, stop := enginetest.StartService(tokens()...)
 	t.Cleanup(stop)
 	return url, &api.Client{BaseURL: url, Token: hostToken}, &api.Client{BaseURL: url, Token: playerToken}
 }

@@ -1,0 +1,162 @@
+package csharp
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// relayVariable makes this program a relay, which a test can stop and kill.
+const relayVariable = "FERRY_TEST_RELAY"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(relayVariable) == "" {
+		os.Exit(m.Run())
+	}
+	url, stop := enginetest.StartService(tokens()...)
+	fmt.Println(url)
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
+	stop()
+}
+
+// relayProcess runs a relay in a process of its own.
+func relayProcess(t *testing.T) (url string, p *os.Process) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), relayVariable+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGCONT)
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line), cmd.Process
+}
+
+// scene is a match of a player in C#, at a relay of its own.
+type scene struct {
+	*game
+	relay, host *os.Process
+	hosting     *game
+	stop        func() // ends what the player sends
+	begin       time.Time
+}
+
+// TestTable: what the game of a player is told in each situation, and after how long. The rows of README's table
+// that take long wait at the same time here; see also TestNewAddress, TestOtherAddress, TestLostLink, TestFlood, TestLoss.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	run := compile(t, "Play.cs")
+	relay := func(s *scene) *os.Process { return s.relay }
+	host := func(s *scene) *os.Process { return s.host }
+	rows := []struct {
+		name   string
+		target func(*scene) *os.Process // gets the signal; nil: nobody
+		signal syscall.Signal
+		leaves bool          // the host, without a signal
+		lasts  time.Duration // until the target goes on
+		silent bool          // the player sends nothing meanwhile
+		want   string        // what the game is told; empty: nothing, it plays on
+		least  time.Duration // until it is told
+	}{
+		// In the order in which they end.
+		{name: "host leaves", leaves: true, silent: true, want: "left peer"},
+		{name: "relay stopped 3 s", target: relay, signal: syscall.SIGSTOP, lasts: 3 * time.Second},
+		{name: "idle 12 s", lasts: 12 * time.Second, silent: true},
+		{name: "relay stopped 15 s", target: relay, signal: syscall.SIGSTOP, lasts: 15 * time.Second},
+		{name: "host killed", target: host, signal: syscall.SIGKILL, want: "refused peer 4", least: 5 * time.Second},
+		{name: "relay killed", target: relay, signal: syscall.SIGKILL, want: "ended nobody -2", least: 55 * time.Second},
+	}
+	scenes := make([]*scene, len(rows))
+	for i := range rows {
+		url, process := relayProcess(t)
+		s := &scene{relay: process}
+		hosting := run(url, hostToken, "echo")
+		s.hosting, s.host = start(t, hosting), hosting.Process
+		s.game = start(t, run(url, playerToken, s.hosting.expect("code ")))
+		s.do("connect")
+		s.expect("connected")
+		s.reach("before")
+		scenes[i] = s
+	}
+	for i, row := range rows {
+		s := scenes[i]
+		s.begin = time.Now()
+		if row.target != nil {
+			if err := row.target(s).Signal(row.signal); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if row.leaves {
+			s.hosting.do("leave")
+		}
+		s.stop = func() {}
+		if !row.silent {
+			s.stop = repeat(s.game, "send more")
+		}
+	}
+	for i, row := range rows {
+		s := scenes[i]
+		t.Run(row.name, func(t *testing.T) {
+			s.t = t
+			defer s.stop()
+			if row.want != "" {
+				s.expect(row.want)
+				took := time.Since(s.begin)
+				t.Logf("%s after %v", row.want, took.Round(10*time.Millisecond))
+				if took < row.least {
+					t.Errorf("after %v, want at least %v", took, row.least)
+				}
+				return
+			}
+			time.Sleep(time.Until(s.begin.Add(row.lasts)))
+			if row.target != nil {
+				_ = row.target(s).Signal(syscall.SIGCONT)
+			}
+			on := time.Now()
+			s.reach("after")
+			t.Logf("it plays on after %v", time.Since(on).Round(10*time.Millisecond))
+		})
+	}
+}
+
+// TestLoss: a fifth of all datagrams are lost, from the first BIND on, and the match goes on.
+func TestLoss(t *testing.T) {
+	t.Parallel()
+	url, caller, _ := service(t)
+	_, code, _ := host(t, caller)
+	gate, front := newGate(t, url)
+	gate.set(func(netip.AddrPort, proto.Type) bool { return rand.Float64() < 0.2 })
+	g := play(t, front, playerToken, code)
+	g.do("connect")
+	g.expect("connected")
+	for i := range 20 {
+		g.reach(fmt.Sprint("message-", i))
+	}
+}
