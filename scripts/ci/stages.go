@@ -47,7 +47,7 @@ var stages = []stage{
 	{name: "portable", target: "portable", roots: []string{"engine", "internal/sock", "internal/statefile"}},
 	{name: "peers", target: "peers-test", roots: []string{"scripts/peers", "scripts/netcodepeers"}},
 	{name: "openapi", target: "openapi-test", roots: []string{"scripts/openapi", "alloc/httpapi"}},
-	{name: "release", target: "release-test", roots: []string{"scripts/release", "scripts/deploy/systemd", "cmd/ferry/main.go", "docs/vectors.json", "client/js"}},
+	{name: "release", target: "release-test", roots: []string{"scripts/release", "scripts/deploy/systemd", "cmd/ferry/main.go", "docs/vectors.json", "client/js", "client/csharp"}},
 	{name: "helm", target: "helm-test", roots: []string{"scripts/helm", "scripts/deploy", "internal/config", "docs/settings.md"}},
 	{name: "lab", target: "lab", roots: []string{"scripts/lab", "engine", "alloc/httpapi"}},
 	{name: "world", target: "world-some", roots: []string{"scripts/lab", "engine", "alloc/httpapi"}, long: "world"},

@@ -1,5 +1,5 @@
 // Command release builds what a release of Ferry consists of, from a commit: archives, packages
-// for Debian, RPM and npm, an image, a list of modules (SBOM), a statement of provenance,
+// for Debian, RPM, npm and Unity, an image, a list of modules (SBOM), a statement of provenance,
 // checksums, and the protocol's test vectors. The same commit and Go version give the same bytes.
 //
 //	go -C scripts/release run . --out ../../out/release
@@ -95,6 +95,9 @@ func (r *release) write(ctx context.Context, out string) error {
 		return err
 	}
 	if err := r.vectors(out); err != nil {
+		return err
+	}
+	if err := r.unity(out); err != nil {
 		return err
 	}
 	if err := r.provenance(out); err != nil {

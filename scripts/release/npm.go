@@ -14,7 +14,6 @@ import (
 // npm writes client/js as a package for npm, with the version of the release, of which npm
 // leaves build metadata such as +dirty out.
 func (r *release) npm(ctx context.Context, out string) error {
-	version, _, _ := strings.Cut(r.numbered(), "+")
 	stage := filepath.Join(r.work, "npm", "client", "js")
 	source := filepath.Join(r.repo, "client", "js")
 	license, err := os.ReadFile(filepath.Join(r.repo, "LICENSE"))
@@ -33,9 +32,8 @@ func (r *release) npm(ctx context.Context, out string) error {
 			return err
 		}
 		if name == "package.json" {
-			before := content
-			if content = bytes.Replace(content, []byte(`"version": "0.0.0"`), fmt.Appendf(nil, `"version": %q`, version), 1); bytes.Equal(before, content) {
-				return errors.New("client/js/package.json has no version 0.0.0 to replace")
+			if content, err = r.versioned(content); err != nil {
+				return err
 			}
 		}
 		if err := os.WriteFile(filepath.Join(stage, name), content, 0o644); err != nil {
@@ -56,4 +54,19 @@ func (r *release) npm(ctx context.Context, out string) error {
 		}
 	}
 	return nil
+}
+
+// registryVersion is the version for registries of npm, which have no build metadata.
+func (r *release) registryVersion() string {
+	version, _, _ := strings.Cut(r.numbered(), "+")
+	return version
+}
+
+// versioned returns a package.json with the version of the release in place of 0.0.0.
+func (r *release) versioned(manifest []byte) ([]byte, error) {
+	placeholder := []byte(`"version": "0.0.0"`)
+	if bytes.Count(manifest, placeholder) != 1 {
+		return nil, errors.New("package.json has no version 0.0.0")
+	}
+	return bytes.Replace(manifest, placeholder, []byte(`"version": "`+r.registryVersion()+`"`), 1), nil
 }

@@ -74,7 +74,7 @@ func TestReproducible(t *testing.T) {
 		return all
 	}
 	a, b := names(first), names(second)
-	if len(a) != 10 || !slices.Equal(a, b) {
+	if len(a) != 11 || !slices.Equal(a, b) {
 		t.Errorf("two releases:\n%s\n\n%s", strings.Join(a, "\n"), strings.Join(b, "\n"))
 	}
 	check := exec.Command("sha256sum", "--check", "--quiet", "SHA256SUMS")
@@ -177,6 +177,49 @@ func unpack(t *testing.T, r io.Reader, dir string, each func(*tar.Header)) map[s
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestUnity: the package for Unity has the version of the release, and no tests.
+func TestUnity(t *testing.T) {
+	t.Parallel()
+	file := named(t, "org.ferryrelay.client-*.tgz")
+	content, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Close()
+	z, err := gzip.NewReader(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for archive := tar.NewReader(z); ; {
+		h, err := archive.Next()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			files[h.Name], err = io.ReadAll(archive)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(h.Name, "Tests~") {
+			t.Errorf("it has %s", h.Name)
+		}
+	}
+	for _, name := range []string{"Runtime/FerryRelay.cs", "Runtime/FerryRelay.cs.meta", "Runtime/Ferry.Relay.asmdef", "LICENSE.md", "Samples~/Echo/FerryEcho.cs", "Documentation~/index.md"} {
+		if len(files["package/"+name]) == 0 {
+			t.Errorf("it has no %s", name)
+		}
+	}
+	var manifest struct{ Name, Version string }
+	if err := json.Unmarshal(files["package/package.json"], &manifest); err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.TrimSuffix(filepath.Base(file), ".tgz"); manifest.Name+"-"+manifest.Version != want || manifest.Version == "0.0.0" {
+		t.Errorf("%s is %+v", want, manifest)
 	}
 }
 

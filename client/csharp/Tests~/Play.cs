@@ -16,7 +16,8 @@ static class Play {
     static void Main(string[] args) {
         if (args[0] == "bytes") { Bytes(); return; }
         if (args[0] == "regions") { Regions(new Ferry.RelayApi(args[1], args[2])); return; }
-        var api = new Ferry.RelayApi(args[0], args[1]);
+        const int patience = 60000; // milliseconds, on a machine that is busy with other tests
+        var api = new Ferry.RelayApi(args[0], args[1]) { TimeoutMilliseconds = patience };
         bool echo = args[2] == "echo", host = echo || args[2] == "host";
         var ticket = host ? api.Allocate(4) : api.Join(args[2]);
         var commands = new BlockingCollection<string>();
@@ -25,7 +26,7 @@ static class Play {
             commands.Add("leave");
         }) { IsBackground = true }.Start();
         using (var session = new Ferry.RelaySession(ticket)) {
-            session.Bind();
+            session.Bind(patience);
             if (host) Console.WriteLine("code " + api.JoinCode(ticket.AllocationId));
             string peer = null;
             for (;; Thread.Sleep(5)) {
@@ -34,7 +35,7 @@ static class Play {
                 switch (words[0]) {
                     case "leave": return;
                     case "connect":
-                        try { peer = session.Connect(); Console.WriteLine("connected"); }
+                        try { peer = session.Connect(patience); Console.WriteLine("connected"); }
                         catch (Ferry.RelayException e) { Console.WriteLine("connect: " + e.Error); }
                         break;
                     case "send": if (!session.Send(peer, Encoding.UTF8.GetBytes(words[1]))) Console.WriteLine("not sent"); break;

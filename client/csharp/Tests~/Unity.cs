@@ -66,8 +66,8 @@ namespace Unity.Netcode {
             heardAt = Environment.TickCount;
             Players.Clear();
             try {
-                session.Bind();
-                if (!host) to = session.Connect();
+                session.Bind(60000);
+                if (!host) to = session.Connect(60000);
             } catch (Ferry.RelayException e) {
                 Console.WriteLine("failed " + e.Error);
                 Abandon();

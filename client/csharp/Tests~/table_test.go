@@ -59,13 +59,13 @@ func relayProcess(t *testing.T) (url string, p *os.Process) {
 	return strings.TrimSpace(line), cmd.Process
 }
 
-// scene is a match of a player in C#, at a relay of its own.
+// scene is a match of a player and a host in C#.
 type scene struct {
 	*game
-	relay, host *os.Process
-	hosting     *game
-	stop        func() // ends what the player sends
-	begin       time.Time
+	host   *game
+	target *os.Process // of the signal
+	stop   func()      // ends what the player sends
+	begin  time.Time
 }
 
 // TestTable: what the game of a player is told in each situation, and after how long. The rows of README's table
@@ -73,11 +73,10 @@ type scene struct {
 func TestTable(t *testing.T) {
 	t.Parallel()
 	run := compile(t, "Play.cs")
-	relay := func(s *scene) *os.Process { return s.relay }
-	host := func(s *scene) *os.Process { return s.host }
+	shared, _, _ := service(t)
 	rows := []struct {
 		name   string
-		target func(*scene) *os.Process // gets the signal; nil: nobody
+		relay  bool // gets the signal, and not the host
 		signal syscall.Signal
 		leaves bool          // the host, without a signal
 		lasts  time.Duration // until the target goes on
@@ -87,19 +86,24 @@ func TestTable(t *testing.T) {
 	}{
 		// In the order in which they end.
 		{name: "host leaves", leaves: true, silent: true, want: "left peer"},
-		{name: "relay stopped 3 s", target: relay, signal: syscall.SIGSTOP, lasts: 3 * time.Second},
+		{name: "relay stopped 3 s", relay: true, signal: syscall.SIGSTOP, lasts: 3 * time.Second},
 		{name: "idle 12 s", lasts: 12 * time.Second, silent: true},
-		{name: "relay stopped 15 s", target: relay, signal: syscall.SIGSTOP, lasts: 15 * time.Second},
-		{name: "host killed", target: host, signal: syscall.SIGKILL, want: "refused peer 4", least: 5 * time.Second},
-		{name: "relay killed", target: relay, signal: syscall.SIGKILL, want: "ended nobody -2", least: 55 * time.Second},
+		{name: "relay stopped 15 s", relay: true, signal: syscall.SIGSTOP, lasts: 15 * time.Second},
+		{name: "host killed", signal: syscall.SIGKILL, want: "refused peer 4", least: 5 * time.Second},
+		{name: "relay killed", relay: true, signal: syscall.SIGKILL, want: "ended nobody -2", least: 55 * time.Second},
 	}
 	scenes := make([]*scene, len(rows))
-	for i := range rows {
-		url, process := relayProcess(t)
-		s := &scene{relay: process}
+	for i, row := range rows {
+		s, url := &scene{}, shared
+		if row.relay {
+			url, s.target = relayProcess(t)
+		}
 		hosting := run(url, hostToken, "echo")
-		s.hosting, s.host = start(t, hosting), hosting.Process
-		s.game = start(t, run(url, playerToken, s.hosting.expect("code ")))
+		s.host = start(t, hosting)
+		if !row.relay {
+			s.target = hosting.Process
+		}
+		s.game = start(t, run(url, playerToken, s.host.expect("code ")))
 		s.do("connect")
 		s.expect("connected")
 		s.reach("before")
@@ -108,13 +112,13 @@ func TestTable(t *testing.T) {
 	for i, row := range rows {
 		s := scenes[i]
 		s.begin = time.Now()
-		if row.target != nil {
-			if err := row.target(s).Signal(row.signal); err != nil {
+		if row.signal != 0 {
+			if err := s.target.Signal(row.signal); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if row.leaves {
-			s.hosting.do("leave")
+			s.host.do("leave")
 		}
 		s.stop = func() {}
 		if !row.silent {
@@ -136,8 +140,10 @@ func TestTable(t *testing.T) {
 				return
 			}
 			time.Sleep(time.Until(s.begin.Add(row.lasts)))
-			if row.target != nil {
-				_ = row.target(s).Signal(syscall.SIGCONT)
+			if row.signal == syscall.SIGSTOP {
+				if err := s.target.Signal(syscall.SIGCONT); err != nil {
+					t.Fatal(err)
+				}
 			}
 			on := time.Now()
 			s.reach("after")
