@@ -413,15 +413,27 @@ namespace Ferry {
                     p.Quality.Error = "the region has no address for probes";
                     return p;
                 }
-                var ip = Dns.GetHostAddresses(address.Substring(0, colon).Trim('[', ']')).First();
-                p.Socket = new Socket(ip.AddressFamily, SocketType.Dgram, ProtocolType.Udp) { Blocking = false };
-                p.Socket.Connect(new IPEndPoint(ip, port));
-            } catch (Exception e) when (e is SocketException || e is ArgumentException || e is InvalidOperationException) {
+                foreach (var ip in Dns.GetHostAddresses(address.Substring(0, colon).Trim('[', ']'))) {
+                    p.Socket = Connect(new IPEndPoint(ip, port), ref p.Quality.Error);
+                    if (p.Socket != null) { p.Quality.Error = null; break; }
+                }
+            } catch (Exception e) when (e is SocketException || e is ArgumentException) {
                 p.Quality.Error = e.Message;
-                if (p.Socket != null) p.Socket.Dispose();
-                p.Socket = null;
             }
             return p;
+        }
+
+        static Socket Connect(IPEndPoint to, ref string error) {
+            Socket s = null;
+            try {
+                s = new Socket(to.AddressFamily, SocketType.Dgram, ProtocolType.Udp) { Blocking = false };
+                s.Connect(to);
+                return s;
+            } catch (SocketException e) {
+                error = e.Message;
+                if (s != null) s.Dispose();
+                return null;
+            }
         }
 
         static void Send(Prober p, int number, ushort id) {
