@@ -77,12 +77,12 @@ static class Play {
         long before = 0;
         int collections = 0, sent = 0;
         for (int i = 0, back = 0; back < messages; i++) {
-            if (back >= warm && collections == 0) { warm = int.MaxValue; before = GC.GetTotalMemory(true); collections = GC.CollectionCount(0); sent = back; }
+            if (back >= warm) { warm = int.MaxValue; before = GC.GetAllocatedBytesForCurrentThread(); collections = GC.CollectionCount(0); sent = back; }
             session.Send(peer, content);
             for (Ferry.RelayEvent e; session.Poll(out e);) if (e.What == Ferry.RelayEvent.Kind.Message) back++;
             if (i % 64 == 63) Thread.Sleep(1);
         }
-        Console.WriteLine("allocations {0} {1} {2}", messages - sent, GC.GetTotalMemory(false) - before, GC.CollectionCount(0) - collections);
+        Console.WriteLine("allocations {0} {1} {2}", messages - sent, GC.GetAllocatedBytesForCurrentThread() - before, GC.CollectionCount(0) - collections);
     }
 
     // Plays 20 turns a second until so many messages have come and some were dropped, and prints how many came
