@@ -116,6 +116,7 @@ var rules = []rule{
 	{"client/netcode/playout", []string{"client"}, nil, "when a game uses what has arrived: a part on top of the connection layer"},
 	{"client/csharp", []string{"proto", "alloc", "client", "internal/enginetest"}, nil, "the client in C#, tested by clients in Go"},
 	{"client/c", []string{"proto", "alloc", "engine", "internal/enginetest"}, nil, "the client in C, tested against the relay"},
+	{"client/godot", []string{"proto", "alloc", "client"}, nil, "the client in GDScript, tested with clients in Go"},
 	{"internal/statefile", []string{"proto", "internal/joincode", "internal/endpoint", "internal/keyfile", "internal/sock", "alloc"}, nil, "files of records, whose content belongs to engine and DTLS"},
 	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},
 	{"internal/fastpath", []string{"internal/endpoint", "internal/sock", "internal/table", "proto"}, []string{"github.com/cilium/ebpf"}, "the program in the kernel and its loader: only the fast path needs cilium/ebpf"},

@@ -1,0 +1,153 @@
+# The Allocations API, without a thread: a call begins with allocate(), join_code() or join(), and poll() returns null
+# in each frame until it has the answer. One call at a time.
+#
+# An answer is a dictionary: ok; ticket (of allocate and join) or code (of join_code); and, if not ok, status (of HTTP;
+# 0: there was no answer), problem (the API's code, such as 15009: no such join code; 0: none) and reason in words.
+# A ticket is for FerrySession: allocation_id (text), id, key, data, host_data (empty: of a host) and servers.
+
+const MAX_ANSWER = 65536
+const CHUNKS_PER_POLL = 16
+
+# What a chat or a keyboard puts into a code and no player sees as a part of it. The server judges the rest.
+const INVISIBLE = " \t\r\n\u000b\u000c\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000-\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+
+var timeout = 10000 # ms
+
+var _host = ""
+var _port = 0
+var _tls = false
+var _prefix = ""
+var _token
+
+var _http
+var _body         # to be sent; null: it was sent
+var _path
+var _answer
+var _since = 0
+
+# url is such as https://relay.example.org:7777; token is empty for a developer's relay (ferry dev).
+func _init(url, token = ""):
+	_token = token
+	_tls = url.begins_with("https://")
+	var rest = url.substr(url.find("://") + 3)
+	var slash = rest.find("/")
+	if slash >= 0:
+		_prefix = rest.substr(slash).rstrip("/")
+		rest = rest.substr(0, slash)
+	_port = 443 if _tls else 80
+	var colon = rest.find_last(":")
+	if colon > rest.find_last("]"):
+		_port = int(rest.substr(colon + 1))
+		rest = rest.substr(0, colon)
+	_host = rest.lstrip("[").rstrip("]")
+
+# Reserves an allocation for a host and at most so many players. region: one of the relay's regions; empty: the server
+# chooses.
+func allocate(max_connections, region = ""):
+	var body = {"maxConnections": max_connections}
+	if region != "":
+		body["region"] = region
+	return _begin("/v1/allocate", body)
+
+# Asks for the join code of the caller's host. Bind first, then give it away.
+func join_code(allocation_id):
+	return _begin("/v1/joincode", {"allocationId": allocation_id})
+
+# Reserves an allocation for a player of the host with that code, as it is typed or pasted. Bind within 10 s.
+func join(code):
+	return _begin("/v1/join", {"joinCode": trim(code)})
+
+static func trim(code):
+	var kept = ""
+	for i in range(code.length()):
+		if not code[i] in INVISIBLE:
+			kept += code[i]
+	return kept
+
+func poll():
+	if _http == null:
+		return null
+	if OS.get_ticks_msec() - _since >= timeout:
+		return _fail(0, "the server does not answer")
+	_http.poll()
+	var status = _http.get_status()
+	if status == HTTPClient.STATUS_RESOLVING or status == HTTPClient.STATUS_CONNECTING or status == HTTPClient.STATUS_REQUESTING:
+		return null
+	if status == HTTPClient.STATUS_CONNECTED and _body != null:
+		return _send()
+	if status == HTTPClient.STATUS_BODY:
+		return _read()
+	if _http.has_response():
+		return _finish()
+	if status == HTTPClient.STATUS_CANT_RESOLVE:
+		return _fail(0, "the server's name cannot be resolved")
+	if status == HTTPClient.STATUS_CANT_CONNECT:
+		return _fail(0, "the server cannot be reached")
+	if _tls and _body != null:
+		return _fail(0, "the TLS handshake has failed")
+	return _fail(0, "the server has closed the connection")
+
+func _begin(path, body):
+	if _http != null:
+		return ERR_BUSY
+	_path = _prefix + path
+	_body = JSON.print(body)
+	_answer = PoolByteArray()
+	_since = OS.get_ticks_msec()
+	_http = HTTPClient.new()
+	var err = _http.connect_to_host(_host, _port, _tls, _tls)
+	if err != OK:
+		_http = null
+	return err
+
+func _send():
+	var headers = ["Content-Type: application/json"]
+	if _token != "":
+		headers.append("Authorization: Bearer " + _token)
+	var err = _http.request(HTTPClient.METHOD_POST, _path, headers, _body)
+	_body = null
+	return null if err == OK else _fail(0, "the request cannot be sent")
+
+func _read():
+	for i in range(CHUNKS_PER_POLL):
+		_answer.append_array(_http.read_response_body_chunk())
+		if _answer.size() > MAX_ANSWER:
+			return _fail(0, "the answer is too long")
+		if _http.get_status() != HTTPClient.STATUS_BODY:
+			return _finish()
+	return null
+
+func _finish():
+	var status = _http.get_response_code()
+	var answer = JSON.parse(_answer.get_string_from_utf8()).result
+	if typeof(answer) != TYPE_DICTIONARY: # of a proxy
+		answer = {}
+	if status < 200 or status >= 300:
+		return _fail(status, str(answer.get("detail", "HTTP status " + str(status))), int(answer.get("code", 0)))
+	var data = answer.get("data", {})
+	if data.has("joinCode"):
+		_http = null
+		return {"ok": true, "code": data.joinCode}
+	var ticket = _ticket_of(data.get("allocation", {}))
+	if ticket == null:
+		return _fail(status, "the answer has no allocation for UDP")
+	_http = null
+	return {"ok": true, "ticket": ticket}
+
+func _ticket_of(a):
+	var servers = []
+	for e in a.get("serverEndpoints", []):
+		if e.connectionType == "udp":
+			servers.append([e.host, int(e.port)])
+	if servers.size() == 0 or not a.has("key"):
+		return null
+	return {
+		"allocation_id": a.allocationId, "id": Marshalls.base64_to_raw(a.allocationIdBytes),
+		"key": Marshalls.base64_to_raw(a.key), "data": Marshalls.base64_to_raw(a.connectionData),
+		"host_data": Marshalls.base64_to_raw(a.get("hostConnectionData", "")), "servers": servers
+	}
+
+func _fail(status, reason, problem = 0):
+	_http.close()
+	_http = null
+	return {"ok": false, "status": status, "problem": problem, "reason": reason}

@@ -1,0 +1,242 @@
+package godot
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// match is a joiner in Godot and a host in Go that sends back what it gets.
+type match struct {
+	*relay
+	g     *game
+	host  *client.Session
+	peers chan *client.Peer
+	begin time.Time // of the situation
+}
+
+func newMatch(t *testing.T) *match {
+	t.Helper()
+	m := &match{relay: serve(t, "127.0.0.1")}
+	var code string
+	m.host, code, m.peers = m.relay.host()
+	m.g = m.player(code)
+	return m
+}
+
+func (m *match) signal(s syscall.Signal) {
+	m.t.Helper()
+	if err := m.cmd.Process.Signal(s); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// told expects a line, not before a time has passed since the situation began.
+func (m *match) told(want string, least time.Duration) {
+	m.t.Helper()
+	m.g.expect(want)
+	took := time.Since(m.begin)
+	m.t.Logf("%q after %v", want, took.Round(10*time.Millisecond))
+	if took < least {
+		m.t.Errorf("%q after %v, want %v", want, took, least)
+	}
+}
+
+// goesOn expects that the match goes on and that the game is told nothing but that.
+func (m *match) goesOn(besides ...string) {
+	m.t.Helper()
+	begin := time.Now()
+	m.g.reach("after", besides...)
+	m.t.Logf("an answer after %v", time.Since(begin).Round(time.Millisecond))
+}
+
+// TestSituations is what a game over FerrySession is told in each situation, and after how long.
+func TestSituations(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		do   func(m *match)
+	}{
+		{"idle 12 s", func(m *match) {
+			time.Sleep(12 * time.Second)
+			m.goesOn()
+		}},
+		{"new address", func(m *match) { // as behind a NAT
+			m.gate.moveAll()
+			m.goesOn()
+		}},
+		{"new network", func(m *match) { // The old address leads nowhere.
+			old := m.gate.moveAll()
+			m.gate.set(func(player netip.AddrPort, _ proto.Type) bool { return old[player] != nil })
+			m.told(silent, 2*time.Second)
+			m.told(resumed, 2*time.Second)
+			m.goesOn()
+		}},
+		{"host leaves", func(m *match) {
+			if err := m.host.Close(); err != nil {
+				m.t.Fatal(err)
+			}
+			m.told("left peer -1", 0)
+			m.g.do("connect")
+			m.g.expect("connect 0")
+			m.told("refused nobody 4 the allocation has ended or never was (ERROR 4)", 0)
+		}},
+		{"relay stopped 3 s", func(m *match) {
+			m.signal(syscall.SIGSTOP)
+			time.Sleep(3 * time.Second)
+			m.signal(syscall.SIGCONT)
+			m.goesOn(silent, resumed)
+		}},
+		{"relay stopped 15 s", func(m *match) {
+			m.signal(syscall.SIGSTOP)
+			m.told(silent, 2*time.Second)
+			time.Sleep(time.Until(m.begin.Add(15 * time.Second)))
+			m.signal(syscall.SIGCONT)
+			m.told(resumed, 15*time.Second)
+			m.goesOn()
+		}},
+		{"relay killed", func(m *match) {
+			m.kill()
+			m.told(silent, 2*time.Second)
+			m.told("ended nobody -3 the relay does not answer", 62*time.Second)
+			m.g.do("send more")
+			m.g.expect("not sent")
+		}},
+		{"relay restarted", func(m *match) {
+			m.kill()
+			m.restart()
+			m.goesOn(silent, resumed)
+		}},
+		{"flood", testFlood},
+		{"loss 20 %", func(m *match) {
+			random := rand.New(rand.NewPCG(1, 2))
+			m.gate.set(func(netip.AddrPort, proto.Type) bool { return random.IntN(5) == 0 }) // The gate has a lock.
+			stop := m.g.talk("send more")
+			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+				m.goesOn()
+			}
+			stop()
+		}},
+		{"link dropped", func(m *match) {
+			m.dropLink()
+			m.goesOn()
+		}},
+		{"link dropped, silence", func(m *match) {
+			m.dropLink(proto.TypeConnectRequest)
+			stop := m.g.talk("send more")
+			m.told("lost peer -3 the relay does not answer", 5*time.Second)
+			stop()
+			if n := m.gate.requests(); n < 2 || n > 6 {
+				m.t.Errorf("%d requests in 5 s", n)
+			}
+		}},
+		{"link dropped, refused", func(m *match) {
+			m.gate.set(dropping(disconnects))
+			if err := m.host.Close(); err != nil {
+				m.t.Fatal(err)
+			}
+			stop := m.g.talk("send more")
+			defer stop()
+			m.told("lost peer 4 the allocation has ended or never was (ERROR 4)", 0)
+		}},
+		{"own allocation ended", func(m *match) {
+			m.gate.endAllocation()
+			m.told("ended nobody 4 the allocation has ended or never was (ERROR 4)", 0)
+			m.g.do("connect")
+			m.g.expect("connect 2") // ERR_UNAVAILABLE
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMatch(t)
+			m.g.reach("before")
+			m.begin = time.Now()
+			c.do(m)
+		})
+	}
+}
+
+// dropLink ends the link without the player's knowledge. Messages of these types are lost besides.
+func (m *match) dropLink(lost ...proto.Type) {
+	m.t.Helper()
+	m.gate.set(dropping(append(lost, disconnects...)))
+	if err := (<-m.peers).Close(); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// testFlood: a host that floods takes a bounded part of each frame, and of memory; the rest is lost.
+func testFlood(m *match) {
+	ctx, cancel := context.WithCancel(m.t.Context())
+	peer := <-m.peers
+	var flood sync.WaitGroup
+	flood.Go(func() {
+		for ctx.Err() == nil {
+			for range 24 { // 12,000 a second
+				_, _ = peer.Write([]byte("flood"))
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	})
+	m.g.do("flood 5000")
+	line := m.g.expect("flood")
+	cancel()
+	flood.Wait()
+	var all, most, longest, frames, memory int
+	if _, err := fmt.Sscan(line, &all, &most, &longest, &frames, &memory); err != nil {
+		m.t.Fatalf("%q: %v", line, err)
+	}
+	m.t.Logf("%d messages in %d frames, at most %d in one, whose poll took %d µs; %d bytes of memory", all, frames, most, longest, memory)
+	if most > 256 || memory > 1<<20 {
+		m.t.Errorf("%d messages in a frame, %d bytes of memory", most, memory)
+	}
+	m.goesOn()
+}
+
+// TestHostKilled: a joiner in Godot is told that a host in Godot has crashed.
+func TestHostKilled(t *testing.T) {
+	t.Parallel()
+	r := serve(t, "127.0.0.1")
+	host, code := r.godotHost()
+	m := &match{relay: r, g: r.player(code)}
+	m.g.do("send hello")
+	host.expect("joined peer")
+	m.begin = time.Now()
+	if err := host.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	stop := m.g.talk("send more")
+	defer stop()
+	m.told("lost peer 4 the allocation has ended or never was (ERROR 4)", 5*time.Second)
+}
+
+// TestNewAddress: the machine of a player gets another IP address, and the match goes on. It runs in a
+// network namespace of its own.
+func TestNewAddress(t *testing.T) {
+	t.Parallel()
+	build(t)
+	if !testkit.InNamespace(t) {
+		return
+	}
+	use := func(addr string) {
+		t.Helper()
+		testkit.IP(t, "addr add "+addr+"/32 dev lo")
+		testkit.IP(t, "route replace local 127.0.0.1 dev lo table local src "+addr)
+	}
+	testkit.IP(t, "link set lo up")
+	use("198.18.0.2")
+	m := newMatch(t)
+	m.g.reach("before")
+	testkit.IP(t, "addr del 198.18.0.2/32 dev lo")
+	use("198.18.0.3")
+	m.goesOn("not sent 1", silent, resumed)
+}
