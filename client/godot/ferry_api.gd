@@ -119,32 +119,38 @@ func _read():
 
 func _finish():
 	var status = _http.get_response_code()
-	var answer = JSON.parse(_answer.get_string_from_utf8()).result
-	if typeof(answer) != TYPE_DICTIONARY: # of a proxy
-		answer = {}
+	var answer = _dictionary(JSON.parse(_answer.get_string_from_utf8()).result) # Empty if it is a page of a proxy.
 	if status < 200 or status >= 300:
-		return _fail(status, str(answer.get("detail", "HTTP status " + str(status))), int(answer.get("code", 0)))
-	var data = answer.get("data", {})
-	if data.has("joinCode"):
+		return _fail(status, str(answer.get("detail", "HTTP status " + str(status))), int(str(answer.get("code", 0))))
+	var data = _dictionary(answer.get("data"))
+	if typeof(data.get("joinCode")) == TYPE_STRING:
 		_http = null
 		return {"ok": true, "code": data.joinCode}
-	var ticket = _ticket_of(data.get("allocation", {}))
+	var ticket = _ticket_of(_dictionary(data.get("allocation")))
 	if ticket == null:
 		return _fail(status, "the answer has no allocation for UDP")
 	_http = null
 	return {"ok": true, "ticket": ticket}
 
+static func _dictionary(v):
+	return v if typeof(v) == TYPE_DICTIONARY else {}
+
 func _ticket_of(a):
+	for field in ["allocationId", "allocationIdBytes", "key", "connectionData"]:
+		if typeof(a.get(field)) != TYPE_STRING:
+			return null
 	var servers = []
-	for e in a.get("serverEndpoints", []):
-		if e.connectionType == "udp":
-			servers.append([e.host, int(e.port)])
-	if servers.size() == 0 or not a.has("key"):
+	var endpoints = a.get("serverEndpoints")
+	for e in endpoints if typeof(endpoints) == TYPE_ARRAY else []:
+		e = _dictionary(e)
+		if str(e.get("connectionType")) == "udp":
+			servers.append([str(e.get("host")), int(str(e.get("port")))])
+	if servers.size() == 0:
 		return null
 	return {
 		"allocation_id": a.allocationId, "id": Marshalls.base64_to_raw(a.allocationIdBytes),
 		"key": Marshalls.base64_to_raw(a.key), "data": Marshalls.base64_to_raw(a.connectionData),
-		"host_data": Marshalls.base64_to_raw(a.get("hostConnectionData", "")), "servers": servers
+		"host_data": Marshalls.base64_to_raw(str(a.get("hostConnectionData", ""))), "servers": servers
 	}
 
 func _fail(status, reason, problem = 0):

@@ -316,6 +316,13 @@ func TestAPI(t *testing.T) {
 		{"a trailing slash", r.url + "/", token, "7BCDFG", "api 404 15009 "},
 		{"a proxy's page", serving(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }), token, "host", "api 502 0 HTTP status 502"},
 		{"an empty answer", serving(func(w http.ResponseWriter, _ *http.Request) {}), token, "host", "api 200 0 the answer has no allocation for UDP"},
+		{"a wrong answer", serving(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte(`{"data":{"allocation":{"allocationId":"a","allocationIdBytes":"","key":"","connectionData":"","serverEndpoints":[1,{"connectionType":"ws"}]}}}`))
+		}), token, "host", "api 200 0 the answer has no allocation for UDP"},
+		{"a list", serving(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"data":[]}`)) }), token, "host", "api 200 0 the answer has no allocation for UDP"},
+		{"a ticket of wrong sizes", serving(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte(`{"data":{"allocation":{"allocationId":"a","allocationIdBytes":"AA==","key":"","connectionData":"","serverEndpoints":[{"connectionType":"udp","host":"127.0.0.1","port":9}]}}}`))
+		}), token, "host", "ticket a"},
 		{"a long answer", serving(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }), token, "host", "api 0 0 the answer is too long"},
 		{"a hang-up", serving(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), token, "host", "api 0 0 the server has closed the connection"},
 		{"nobody there", gone[:strings.LastIndex(gone, ":")] + ":1", token, "host", "api 0 0 the server cannot be reached"},

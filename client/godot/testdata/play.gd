@@ -65,7 +65,8 @@ func handle_answer(answer):
 		say("ticket " + answer.ticket.allocation_id)
 		session = Session.new()
 		if session.start(answer.ticket) != OK:
-			say("no start")
+			session = null
+			return say("no start")
 		session.connect_host()
 
 func handle(e):

@@ -108,6 +108,7 @@ func _init():
 	refusals()
 	peers()
 	nonces()
+	garbage()
 	print("rules ok" if failed == 0 else "rules failed")
 	quit()
 
@@ -283,3 +284,17 @@ func nonces():
 		var t = {"id": own, "key": filled(3, 64), "data": data, "host_data": data, "servers": [["192.0.2.1", 1]]}
 		t[bad[0]] = bad[1]
 		check(Fake.new().start(t) == ERR_INVALID_PARAMETER, "a ticket with a wrong %s" % bad[0])
+
+# Random datagrams of the relay: an error of the script would be in the output.
+func garbage():
+	var random = RandomNumberGenerator.new()
+	random.seed = 1
+	for i in range(5000):
+		var s = linked() if i % 100 == 0 else null
+		var pkt = PoolByteArray([0xDA, 0x72, 0, random.randi() % 14])
+		for byte in range(random.randi() % 45):
+			pkt.append(random.randi() % (256 if byte > 30 else 3))
+		if s == null:
+			s = begin(i % 2 == 0, i % 3 == 0)
+		s._handle(Message.decode(pkt), s.clock)
+		s.run(20)
