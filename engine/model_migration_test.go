@@ -153,6 +153,9 @@ func (m *model) ends(a *mAlloc) {
 	}
 	v := m.running[a.id]
 	former := m.places[a.id]
+	if f := m.migrationOf(former); f != nil && f.until != 0 && f.until-m.now <= m.slack*250 {
+		m.unsure[a.id] = true // The engine may end it later, when the former host is forgotten.
+	}
 	if !a.bound || v == nil && len(a.links) == 0 && len(m.candidates[a.id]) == 0 && (a.unlinked == 0 || a.received/250 > a.unlinked+8) && m.migrationOf(former) == nil {
 		delete(m.running, a.id)
 		m.endCandidates(a.id, mID{})
