@@ -325,7 +325,7 @@ openapi-test: ## a client that oapi-codegen generates from openapi.yaml compiles
 
 # The version is the tag of the commit, or what Go makes of a commit without one.
 .PHONY: release
-release: ## archives, packages, image, SBOM, provenance and checksums in out/release (git; 3 minutes)
+release: ## archives, packages, image, SBOM, provenance and checksums in out/release (git, npm; 3 minutes)
 	rm -rf out/release
 	$(GO) -C scripts/release run . --out $(CURDIR)/out/release
 
@@ -340,7 +340,7 @@ manifests: ## write scripts/deploy/kubernetes, and the chart's schema and table 
 	$(GO) -C scripts/helm test -count=1 -run 'TestManifests|TestSchemaOfSettings|TestValuesPage' . -rewrite
 
 .PHONY: release-test
-release-test: ## a release for this platform twice, byte for byte; the package and the image are used (root, dpkg, rpm)
+release-test: ## a release for this platform twice, byte for byte; the package and the image are used (root, dpkg, rpm, npm)
 	$(GO) -C scripts/release vet ./...
 	$(GO) -C scripts/release test -count=1 .
 

@@ -436,7 +436,7 @@ func nodeVersion(t *testing.T, node string) int {
 	}
 	major, err := strconv.Atoi(strings.TrimSpace(string(version)))
 	if err != nil || major < 20 {
-		t.Skipf("NOT TESTED with Node %d, %v: client/js needs 20", major, err)
+		testkit.Missing(t, fmt.Sprintf("Node 20 or later, which client/js needs, in place of %d", major), "nodejs of Debian 13")
 	}
 	return major
 }

@@ -427,7 +427,7 @@ func TestJavaScriptMalformed(t *testing.T) {
 
 	// Silence.
 	for reason, answer := range map[string][]byte{"bind-timeout": nil, "lost": bound} {
-		conn = r.opens(p, reason, "pingPeriod: 30, bindTimeout: 300")
+		conn = r.opens(p, reason, "pingPeriod: 30, bindTimeout: 3000")
 		r.nextBind(conn, 0)
 		if answer != nil {
 			r.send(conn, answer)

@@ -266,17 +266,19 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   }
 
   #startBind(): Request<void> {
-    const { retryPeriod, bindTimeout, reconnectTimeout } = this.#options
     this.#dialled = 0
     this.#askedSince = performance.now()
-    const bind = new Request<void>(() => this.#tryBind(), retryPeriod, this.#wasBound ? reconnectTimeout : bindTimeout, () => this.#unbound())
+    const bind = new Request<void>(() => this.#tryBind(), this.#options.retryPeriod, this.#bindTimeout, () => this.#unbound())
     bind.answer.catch(e => this.#end(e as RelayError))
     return bind
   }
 
+  /** How long the present BIND may wait for its answer. */
+  get #bindTimeout(): number { return this.#wasBound && this.#options.reconnectTimeout || this.#options.bindTimeout }
+
   /** Returns why the connection is not bound in time. */
   #unbound(): RelayError {
-    if (this.#wasBound) return new RelayError("lost", `the relay could not be reached for ${this.#options.reconnectTimeout / 1000} s: ${this.#lostBy}`)
+    if (this.#wasBound) return new RelayError("lost", `the relay could not be reached for ${this.#bindTimeout / 1000} s: ${this.#lostBy || "it does not answer BIND"}`)
     return new RelayError("bind-timeout", this.#transport ? "the relay does not answer BIND" : "no WebSocket opens in time to " + this.#urls.join(" or "))
   }
 
@@ -320,6 +322,7 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   #onBound(): void {
     if (!this.#bind.pending) return
     this.#wasBound = true
+    this.#lostBy = ""
     this.#bind.resolve()
     if (!this.#reconnecting) return
     this.#reconnecting = false
