@@ -1,20 +1,31 @@
 package csharp
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	neturl "net/url"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
+// sample returns what plays the sample FerryMatch.
+func sample(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../Samples~/HostMigration/*.cs")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no sample", err)
+	}
+	return append(files, "Game.cs", "Unity.cs")
+}
+
 // TestMigration: the host of a match leaves or crashes; one of its two players becomes the host, and the other follows.
 // The sample of the package is played, over a netcode that behaves as Unity's transport.
 func TestMigration(t *testing.T) {
 	t.Parallel()
-	samples, err := filepath.Glob("../Samples~/HostMigration/*.cs")
-	if err != nil || len(samples) == 0 {
-		t.Fatal("no sample", err)
-	}
 	for _, c := range []struct {
 		name, command string
 		least, most   time.Duration // from the end of the host until both play
@@ -25,7 +36,7 @@ func TestMigration(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			run := compile(t, append(samples, "Game.cs", "Unity.cs")...)
+			run := compile(t, sample(t)...)
 			url, _, _ := service(t)
 			host := start(t, run(url, hostToken, "host"))
 			host.expect("host")
@@ -86,4 +97,32 @@ func TestMigrationOver(t *testing.T) {
 	if line := g.expect("migrate "); line != "timeout" {
 		t.Errorf("while the host is there: %s", line)
 	}
+}
+
+// TestOver: the game is told when its match is over, and why.
+func TestOver(t *testing.T) {
+	t.Parallel()
+	run := compile(t, sample(t)...)
+	url, _, _ := service(t)
+	target, err := neturl.Parse(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/migrate" {
+			forward.ServeHTTP(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"code":15009,"detail":"there is no such match"}`)
+	}))
+	defer front.Close()
+	host := start(t, run(url, hostToken, "host"))
+	host.expect("host")
+	player := start(t, run(front.URL, playerToken, host.expect("code ")))
+	player.expect("client")
+	player.expect("plays")
+	host.do("leave")
+	player.expect("over: there is no such match")
 }
