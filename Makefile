@@ -210,7 +210,7 @@ WORLD ?= 6
 
 .PHONY: world
 world: ## a small game in each network, transport and change that players have; a table with verdicts (15 minutes; root)
-	$(LAB) -run TestWorld -world.all -parallel $(WORLD) -timeout 60m
+	$(LAB) -run TestWorld -world.all -long -parallel $(WORLD) -timeout 60m
 
 .PHONY: world-some
 world-some: ## every pair of two properties of a network, in 95 rows of the same table (2 minutes; root)

@@ -203,8 +203,8 @@ func (v *GameClient) runConnection(ctx context.Context, l clientConn) {
 			}
 			if v.hasLeft() {
 				_ = l.send(proto.Close{ID: v.id()}.Append(nil))
-				v.Sleep(true)
-				continue
+				<-ctx.Done()
+				return
 			}
 			silence := now.Sub(received)
 			if silence > gameClientSilenceLimit && !v.cfg.KeepsConnection {

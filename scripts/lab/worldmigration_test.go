@@ -17,7 +17,7 @@ import (
 const worldSilence = 3 * time.Second
 
 // departures are the ways in which a host leaves, and the longest time until each player is in
-// the match of the next host. It counts in make world, where the machine has nothing else to do.
+// the match of the next host. With -long a row that takes longer is red, as in make world.
 var departures = map[string]time.Duration{
 	"host leaves":  time.Second, // POST /v1/leave, and then it is silent
 	"host closes":  time.Second, // CLOSE
