@@ -29,6 +29,7 @@ type fastCase struct {
 	// wildcard: the relay listens on all addresses, and each side plays with that of its own
 	// link. Otherwise it has one address, of loopback, for all.
 	wildcard bool
+	routed   bool // there is a router, see NewRoutedNetwork
 }
 
 func (c fastCase) String() string {
@@ -46,9 +47,17 @@ func (c fastCase) String() string {
 func newFastLab(t *testing.T, c fastCase, change func(*RelayConfig)) *lab {
 	t.Helper()
 	testkit.Program(t, "ethtool", "ethtool")
-	return newLab(t, func(cfg *RelayConfig) {
-		if err := cfg.Network.AddIPv6(); err != nil {
-			t.Fatal(err)
+	network := NewNetwork
+	if c.routed {
+		network = NewRoutedNetwork
+	}
+	return newLabIn(t, network, func(cfg *RelayConfig) {
+		router := cfg.Network.Router
+		if !c.routed {
+			router = cfg.Network.Clients
+			if err := cfg.Network.AddIPv6(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		cfg.Flags = []string{"--xdp", c.mode, "--udp", RelayAddr.String(), "--udp", RelayAddr6.String()}
 		if c.wildcard {
@@ -60,7 +69,7 @@ func newFastLab(t *testing.T, c fastCase, change func(*RelayConfig)) *lab {
 		if change != nil {
 			change(cfg)
 		}
-		for _, ns := range []Namespace{cfg.Network.Clients, cfg.Network.Peers} {
+		for _, ns := range []Namespace{router, cfg.Network.Peers} {
 			if err := forXDP(ns); err != nil {
 				t.Fatal(err)
 			}
@@ -160,8 +169,8 @@ func (l *lab) fastShare() (fast, all float64) {
 // roam, the network of the relay changes, and the relay is killed.
 func TestFastPath(t *testing.T) {
 	for _, c := range []fastCase{
-		{"tc", false, false}, {"tc", true, false}, {"tc", false, true},
-		{"native", false, true}, {"native", true, true},
+		{mode: "tc"}, {mode: "tc", v6: true}, {mode: "tc", wildcard: true},
+		{mode: "native", wildcard: true}, {mode: "native", v6: true, wildcard: true},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			l := newFastLab(t, c, nil)

@@ -19,55 +19,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Addresses of the player behind the router, which is the namespace of the clients.
-var (
-	narrowAddr  = netip.MustParseAddr("192.0.2.2")
-	narrowAddr6 = netip.MustParseAddr("2001:db8:21::2")
-)
-
-// narrowLink is the link between a router and a player whose path has a smaller MTU than
+// narrowLink is the link between a router and the clients, whose path has a smaller MTU than
 // the relay's interface.
 type narrowLink struct {
 	*lab
-	player  Namespace
 	clients *sync.WaitGroup
-}
-
-// addNarrowLink puts a player behind the namespace of the clients.
-func (l *lab) addNarrowLink() narrowLink {
-	l.Helper()
-	all, cleanup, err := NewNamespaces("narrow")
-	if err != nil {
-		l.Fatal(err)
-	}
-	l.Cleanup(func() {
-		if err := cleanup.Finish(); err != nil {
-			l.Error(err)
-		}
-	})
-	router, player := l.net.Clients, all[0]
-	for _, step := range []func() error{
-		func() error {
-			return ip("link add far netns " + router.Name + " type veth peer name router netns " + player.Name)
-		},
-		func() error { return router.IP("addr add 192.0.2.1/24 dev far") },
-		func() error { return router.IP("addr add 2001:db8:21::1/64 dev far nodad") },
-		func() error { return router.IP("link set far up") },
-		func() error { return router.Set("net.ipv4.ip_forward", "1") },
-		func() error { return router.Set("net.ipv6.conf.all.forwarding", "1") },
-		func() error { return player.IP("addr add " + narrowAddr.String() + "/24 dev router") },
-		func() error { return player.IP("addr add " + narrowAddr6.String() + "/64 dev router nodad") },
-		func() error { return player.IP("link set router up") },
-		func() error { return player.IP("route add default via 192.0.2.1") },
-		func() error { return player.IP("-6 route add default via 2001:db8:21::1") },
-		func() error { return l.net.Relay.IP("route add 192.0.2.0/24 via " + clientsWire) },
-		func() error { return l.net.Relay.IP("-6 route add 2001:db8:21::/64 via 2001:db8:1::2") },
-	} {
-		if err := step(); err != nil {
-			l.Fatal(err)
-		}
-	}
-	return narrowLink{l, player, new(sync.WaitGroup)}
 }
 
 // narrowCase is a path of IPv6, or of IPv4, that is narrow in both directions, or in one.
@@ -97,7 +53,7 @@ func (c narrowCase) String() string {
 // narrow sets the MTU of the path, of which no host has learnt anything yet.
 func (n narrowLink) narrow(c narrowCase) {
 	n.Helper()
-	router := n.net.Clients
+	router, player := n.net.Router, n.net.Clients
 	link, down, up := 1500, 1500, 1500 // of the devices, and of what the router forwards by IPv6
 	switch {
 	case c.down && c.up:
@@ -108,12 +64,12 @@ func (n narrowLink) narrow(c narrowCase) {
 		up = c.mtu
 	}
 	for _, step := range []func() error{
-		func() error { return router.IP(fmt.Sprint("link set far mtu ", link)) },
-		func() error { return n.player.IP(fmt.Sprint("link set router mtu ", link)) },
-		func() error { return router.Set("net.ipv6.conf.far.mtu", strconv.Itoa(down)) },
+		func() error { return router.IP(fmt.Sprint("link set lan mtu ", link)) },
+		func() error { return player.IP(fmt.Sprint("link set relay mtu ", link)) },
+		func() error { return router.Set("net.ipv6.conf.lan.mtu", strconv.Itoa(down)) },
 		func() error { return router.Set("net.ipv6.conf.relay.mtu", strconv.Itoa(up)) },
 		func() error { return n.net.Relay.IP("-6 route flush cache") },
-		func() error { return n.player.IP("-6 route flush cache") },
+		func() error { return player.IP("-6 route flush cache") },
 	} {
 		if err := step(); err != nil {
 			n.Fatal(err)
@@ -129,16 +85,16 @@ func (n narrowLink) match(ctx context.Context, c narrowCase, content int) client
 		n.Fatal(err)
 	}
 	cfg := GameClientConfig{Transport: "udp", Relay: RelayAddr6, Rate: 100, Sizes: []int{content}}
-	hostAt, playerAt := FirstPeer6, narrowAddr6
+	hostAt, playerAt := FirstPeer6, FirstClient6
 	if c.dtls {
 		cfg.Transport = "dtls"
 	}
 	if c.v4 {
-		cfg.Relay, hostAt, playerAt = RelayAddr, FirstPeer, narrowAddr
+		cfg.Relay, hostAt, playerAt = RelayAddr, FirstPeer, FirstClient
 	}
 	cfg.Namespace, cfg.Local, cfg.Player, cfg.Peers = n.net.Peers, hostAt, host, []proto.AllocationID{idOf(player)}
 	m := clientMatch{host: NewGameClient(cfg)}
-	cfg.Namespace, cfg.Local, cfg.Player, cfg.Peers = n.player, playerAt, player, []proto.AllocationID{idOf(host)}
+	cfg.Namespace, cfg.Local, cfg.Player, cfg.Peers = n.net.Clients, playerAt, player, []proto.AllocationID{idOf(host)}
 	m.player = NewGameClient(cfg)
 	for _, x := range m.clients() {
 		n.clients.Go(func() { x.Run(ctx) })
@@ -185,8 +141,7 @@ const mayLose = 2
 func TestPathMTU(t *testing.T) {
 	for _, mode := range []string{"off", "tc"} {
 		t.Run(mode, func(t *testing.T) {
-			l := newFastLab(t, fastCase{mode: mode}, nil)
-			n := l.addNarrowLink()
+			l := newFastLab(t, fastCase{mode: mode, routed: true}, nil)
 			for _, c := range []narrowCase{
 				{mtu: 1280, down: true, up: true}, {mtu: 1400, down: true, up: true}, {mtu: 1428, down: true, up: true}, {mtu: 1480, down: true, up: true},
 				{mtu: 1400, down: true}, {mtu: 1280, up: true}, {mtu: 1280, down: true, up: true, v4: true},
@@ -195,7 +150,7 @@ func TestPathMTU(t *testing.T) {
 				t.Run(c.String(), func(t *testing.T) {
 					l := *l
 					l.T = t
-					n := narrowLink{&l, n.player, new(sync.WaitGroup)}
+					n := narrowLink{&l, new(sync.WaitGroup)}
 					n.narrow(c)
 					fast := n.metric("ferry_fast_datagrams_total")
 					contents := []int{1000, 1320, 1360, 1400}
@@ -221,8 +176,7 @@ func TestPathMTU(t *testing.T) {
 func TestForgedPacketTooBig(t *testing.T) {
 	for _, mode := range []string{"off", "tc"} {
 		t.Run(mode, func(t *testing.T) {
-			l := newFastLab(t, fastCase{mode: mode}, nil)
-			n := l.addNarrowLink()
+			n := narrowLink{newFastLab(t, fastCase{mode: mode, routed: true}, nil), new(sync.WaitGroup)}
 			wide := narrowCase{mtu: 1500}
 			n.narrow(wide)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -267,7 +221,7 @@ func (n narrowLink) forgePacketTooBig(mtu uint32, about netip.AddrPort) {
 	for _, field := range []uint16{RelayAddr6.Port(), about.Port(), 1446, 0xFFFF} {
 		m = binary.BigEndian.AppendUint16(m, field)
 	}
-	err := n.net.Clients.Do(func() error {
+	err := n.net.Router.Do(func() error {
 		c, err := net.ListenIP("ip6:ipv6-icmp", &net.IPAddr{})
 		if err != nil {
 			return err
