@@ -4,6 +4,7 @@ package lab
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -26,12 +27,12 @@ import (
 // Our clients, as programs of their own, in networks of the world: each sends lines to a host,
 // which sends them back, before and after a change.
 
-// clientProgram is a player in one language: a program that reads lines, and prints a word
-// before each line of the host.
+// clientProgram is a player in one language: a program that sends what it reads to the host, or
+// numbers, and prints a word before each line of the host.
 type clientProgram struct {
-	name string
-	way  string // udp or ws
-	back string
+	name  string
+	back  string
+	talks bool // it sends numbers, and reads nothing
 	// said is what it prints when its match is over, and why.
 	said string
 	// start returns the program for the match with a code, and lines that it reads first.
@@ -41,7 +42,7 @@ type clientProgram struct {
 // joinProgram is one that calls the API itself.
 func joinProgram(command ...string) func(*worldGame, string, string) ([]string, []string) {
 	return func(_ *worldGame, url, code string) ([]string, []string) {
-		return append(slices.Clone(command), "join", url, code, clientToken), nil
+		return append(slices.Clone(command), url, code, clientToken), nil
 	}
 }
 
@@ -52,6 +53,9 @@ func clientPrograms(t *testing.T) []clientProgram {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), testkit.Program(t, name, pkg), args...)
 		cmd.Dir = "../../client"
+		if name == "go" {
+			cmd.Dir = ""
+		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, out)
 		}
@@ -59,15 +63,38 @@ func clientPrograms(t *testing.T) []clientProgram {
 	inC, inCSharp := filepath.Join(dir, "c"), filepath.Join(dir, "Echo.exe")
 	build("gcc", "gcc", "-std=c99", "-O2", "-Ic", "-o", inC, "c/example.c", "c/ferry_relay.c")
 	testkit.Program(t, "mono", "mono-runtime")
-	build("mcs", "mono-mcs", "-nologo", "-r:System.Runtime.Serialization.dll", "-r:System.Core.dll", "-out:"+inCSharp, "csharp/FerryRelay.cs", "csharp/Echo.cs")
+	build("mcs", "mono-mcs", "-nologo", "-r:System.Runtime.Serialization.dll", "-r:System.Core.dll", "-out:"+inCSharp, "csharp/Runtime/FerryRelay.cs", "csharp/Tests~/Echo.cs")
+	node, inNode := testkit.Program(t, "node", "nodejs"), filepath.Join(dir, "player.mjs")
+	build("go", "golang", "tool", "esbuild", "testdata/player.mjs", "--bundle", "--platform=node", "--format=esm", "--log-level=warning", "--outfile="+inNode)
+	inGodot := filepath.Join(dir, "godot")
+	for _, from := range []string{"../../client/godot", "testdata"} {
+		scripts, err := filepath.Glob(from + "/*.gd")
+		if err != nil || len(scripts) == 0 {
+			t.Fatalf("%s: %v, %v", from, scripts, err)
+		}
+		for _, script := range scripts {
+			text, err := os.ReadFile(script)
+			if err = cmp.Or(err, os.MkdirAll(inGodot, 0o755)); err == nil {
+				err = os.WriteFile(filepath.Join(inGodot, filepath.Base(script)), text, 0o644)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	godot := testkit.Program(t, "godot3-server", "godot3-server")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return []clientProgram{
-		{name: "Go", way: "udp", back: "back ", said: "ended", start: joinProgram(self, echoCommand)},
-		{name: "C#", way: "udp", back: "back ", said: "ended", start: joinProgram("mono", inCSharp)},
-		{name: "C", way: "udp", back: "message -1 ", said: "ended", start: func(g *worldGame, _, code string) ([]string, []string) {
+		{name: "Go", back: "back ", said: "ended", start: joinProgram(self, echoCommand, "join")},
+		{name: "C#", back: "back ", said: "ended", start: joinProgram("mono", inCSharp, "join")},
+		{name: "TypeScript", back: "back ", said: "ended", talks: true, start: joinProgram(node, "--experimental-websocket", "--no-warnings", inNode)},
+		{name: "GDScript", back: "back ", said: "ended", talks: true, start: func(_ *worldGame, url, code string) ([]string, []string) {
+			return []string{"env", "-C", inGodot, fmt.Sprintf("FERRY_PLAY=%s %s %s", url, code, clientToken), godot, "-s", "player.gd"}, nil
+		}},
+		{name: "C", back: "message -1 ", said: "ended", start: func(g *worldGame, _, code string) ([]string, []string) {
 			a, err := g.clientAPI().Join(g.Context(), code)
 			g.must(err)
 			at, ok := a.Endpoint("udp")
@@ -181,6 +208,18 @@ func (g *worldGame) run(in Namespace, program ...string) *process {
 	return p
 }
 
+// count returns how many lines begin so.
+func (p *process) count(prefix string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, line := range p.lines {
+		if strings.HasPrefix(line, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
 // find returns the first line that begins so.
 func (p *process) find(prefix string) (string, bool) {
 	p.mu.Lock()
@@ -214,6 +253,10 @@ func (g *worldGame) apiAddr() netip.AddrPort {
 
 // echo sends a line until it is back, which is at once unless datagrams are lost.
 func (g *worldGame) echo(p *process, c clientProgram, line string, within time.Duration) bool {
+	if c.talks { // What was on its way may still arrive.
+		n := p.count(c.back)
+		return g.wait(within, func() bool { return p.count(c.back) > n+4 })
+	}
 	next := time.Time{}
 	return g.wait(within, func() bool {
 		if now := time.Now(); now.After(next) {

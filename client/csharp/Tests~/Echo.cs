@@ -4,6 +4,7 @@
 //   Echo join URL CODE [TOKEN]     sends the lines of its standard input, and prints what comes
 
 using System;
+using System.Collections.Concurrent;
 using System.Linq;
 using System.Text;
 using System.Threading;
@@ -46,18 +47,24 @@ static class Echo {
             session.Bind();
             var host = session.Connect();
             Console.WriteLine("connected");
-            for (string line; (line = Console.ReadLine()) != null;) {
-                // Datagrams may be lost: the line is repeated until it comes back.
-                for (var back = false; !back;) {
-                    session.Send(host, Encoding.UTF8.GetBytes(line));
-                    for (var i = 0; i < 20 && !back; i++, Thread.Sleep(10))
-                        for (Ferry.RelayEvent e; session.Poll(out e);) {
-                            if (e.What == Ferry.RelayEvent.Kind.Left) { Console.WriteLine("left"); return; }
-                            if (e.What >= Ferry.RelayEvent.Kind.Refused) throw new Ferry.RelayException(e.Error);
-                            back |= e.What == Ferry.RelayEvent.Kind.Message && Encoding.UTF8.GetString(e.Content.Array, e.Content.Offset, e.Content.Count) == line;
-                        }
+            var lines = new BlockingCollection<string>();
+            new Thread(() => {
+                for (string read; (read = Console.ReadLine()) != null;) lines.Add(read);
+                lines.CompleteAdding();
+            }) { IsBackground = true }.Start();
+            // Datagrams may be lost: a line is sent again until it comes back. The session is polled all the time.
+            string line = null;
+            for (var turn = 0; line != null || !lines.IsCompleted; Thread.Sleep(10), turn++) {
+                if (line == null && lines.TryTake(out line)) turn = 0;
+                if (line != null && turn % 20 == 0) session.Send(host, Encoding.UTF8.GetBytes(line));
+                for (Ferry.RelayEvent e; session.Poll(out e);) {
+                    if (e.What == Ferry.RelayEvent.Kind.Left) { Console.WriteLine("left"); return; }
+                    if (e.What >= Ferry.RelayEvent.Kind.Refused) throw new Ferry.RelayException(e.Error);
+                    if (e.What != Ferry.RelayEvent.Kind.Message || line == null) continue;
+                    if (Encoding.UTF8.GetString(e.Content.Array, e.Content.Offset, e.Content.Count) != line) continue;
+                    Console.WriteLine("back " + line);
+                    line = null;
                 }
-                Console.WriteLine("back " + line);
             }
         }
     }
