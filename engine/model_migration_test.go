@@ -561,13 +561,22 @@ func (s *sim) hostLeaves(o op) {
 	}
 }
 
-// crashInMigration restarts the relay, after which candidates and new hosts bind again.
+// crashInMigration restarts the relay, after which candidates and new hosts bind again, and
+// players of the former hosts ask for the places of those.
 func (s *sim) crashInMigration(o op) {
 	places := s.model.places
 	s.restart(o.b%3 != 0)
 	for i, x := range s.cards {
 		if _, ok := places[x.id]; ok {
 			s.datagram((i+int(o.a))%len(simAddrs), signed(x, 1+o.c%2, x.key))
+		}
+	}
+	for _, host := range slices.Clone(s.cards) {
+		former, ok := places[host.id]
+		for _, x := range slices.Clone(s.cards) {
+			if ok && x.match == former {
+				s.migrate(x, host.id)
+			}
 		}
 	}
 }

@@ -154,11 +154,11 @@ package engine
 //
 // In the order of the checks:
 //
-//	ticket             not of this tenant and player, or of a joiner that is not bound: not
-//	                   found
+//	ticket             not of this tenant and player: not found
 //	forgotten          the host of the ticket is not known any more, as after a crash, and
 //	                   the join code leads to another one: present, or unavailable while
 //	                   that may come back
+//	player             its allocation is not bound: not found
 //	join code          leads to a host that is neither that of the ticket nor one that took
 //	                   its place, or the place of such a one: not found
 //	host left          longer ago than HostMigrationWindow, or the joiner is no player of

@@ -430,7 +430,7 @@ var modelRules = []string{
 	"close: takes effect after a second", "close: cancelled by traffic",
 	"disconnect: takes effect after a second", "disconnect: cancelled by traffic",
 	"restart: allocation rebuilt", "restart: a BIND from before is worthless",
-	"restart: same endpoint, equal nonce", "restart: who was kicked stays out",
+	"restart: same endpoint, equal nonce", "restart: who was kicked stays out", "restart: a candidate stays out",
 	"restart: link restored by its host", "restart: link restored by its joiner",
 	"expiry: no ERROR 1 to an endpoint that was not heard", "expiry: deferred since the relay was stalled",
 	"expiry: never bound", "expiry: idle", "expiry: host alone", "expiry: nothing received",
