@@ -153,11 +153,14 @@ func (t *Timeline) all() (all []Event) {
 	return all
 }
 
-// Restore puts events before all others, the oldest first.
+// Restore puts events before all others, the oldest first. It leaves those of an unknown kind out,
+// which a newer version may have handed over.
 func (t *Timeline) Restore(older []Event) {
 	next := New(len(t.ring))
 	for i := range older {
-		next.append(older[i])
+		if older[i].Kind < numKinds {
+			next.append(older[i])
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -94,6 +94,16 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
+// TestRestoreUnknown: an event that only a newer version knows is left out, and explained by none.
+func TestRestoreUnknown(t *testing.T) {
+	t.Parallel()
+	id, log := proto.AllocationID{1}, New(8)
+	log.Restore([]Event{{ID: id, Kind: Reserved}, {ID: id, Kind: numKinds}, {ID: id, Kind: 255}})
+	if got := log.Of(id); len(got) != 1 || got[0].Kind != Reserved {
+		t.Errorf("%v", got)
+	}
+}
+
 // TestRestore: a timeline that is restored in the midst is as one that had all events.
 func TestRestore(t *testing.T) {
 	t.Parallel()
