@@ -118,7 +118,7 @@ type App struct {
 	fastPath       *fastpath.Path // nil: there is none
 	memory         *memory.Guard  // nil: not watched
 	foreign        *foreign.Watch
-	udpLosses      udpLosses
+	hostLosses     hostLosses
 	players        *players
 	restart        restart
 	upgrades       upgrading

@@ -107,7 +107,7 @@ func (a *App) relayConditions(add func(name, state, format string, args ...any))
 	if st.WorkersUnderLoad > 0 {
 		add("load", "problem", "%d workers are under load and limit each source prefix", st.WorkersUnderLoad)
 	}
-	for _, l := range a.udpLosses.recent(time.Now()).Losses() {
+	for _, l := range a.hostLosses.recent(time.Now()).losses() {
 		if l.Change != "" {
 			add(l.Subject, "problem", "in the last minutes, %s: %s", l.Finding, l.Change)
 		}
@@ -126,37 +126,45 @@ func (a *App) relayConditions(add func(name, state, format string, args ...any))
 // lossesOver is the time over which the console shows losses, and twice that at most.
 const lossesOver = time.Minute
 
-// udpLosses shows what the network namespace has lost recently.
-type udpLosses struct {
-	root fs.FS // nil: that of the machine
+// hostLosses shows what the network namespace has lost recently.
+type hostLosses struct {
+	root fs.FS // nil: that of the machine, with its queues
 
 	mu         sync.Mutex // guards what follows
-	from, next machine.UDP
+	from, next hostCounters
 	nextAt     time.Time
 }
 
+// hostCounters are those of all sockets and interfaces of the network namespace.
+type hostCounters struct {
+	udp    machine.UDP
+	queues machine.Queues
+}
+
+// losses returns a line for each kind of loss.
+func (c hostCounters) losses() []machine.Line { return append(c.udp.Losses(), c.queues.Losses()...) }
+
 // read returns the counters since the namespace began.
-func (u *udpLosses) read() machine.UDP {
-	root := u.root
-	if root == nil {
-		root = os.DirFS("/")
+func (l *hostLosses) read() hostCounters {
+	if l.root != nil {
+		return hostCounters{udp: machine.ReadUDP(l.root)}
 	}
-	return machine.ReadUDP(root)
+	return hostCounters{machine.ReadUDP(os.DirFS("/")), machine.ReadQueues()}
 }
 
 // recent returns the counters since one or two times lossesOver before now, or since the first
 // call.
-func (u *udpLosses) recent(now time.Time) machine.UDP {
-	c := u.read()
-	u.mu.Lock()
-	defer u.mu.Unlock()
+func (l *hostLosses) recent(now time.Time) hostCounters {
+	c := l.read()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
-	case u.nextAt.IsZero():
-		u.from, u.next, u.nextAt = c, c, now
-	case now.Sub(u.nextAt) >= lossesOver:
-		u.from, u.next, u.nextAt = u.next, c, now
+	case l.nextAt.IsZero():
+		l.from, l.next, l.nextAt = c, c, now
+	case now.Sub(l.nextAt) >= lossesOver:
+		l.from, l.next, l.nextAt = l.next, c, now
 	}
-	return c.Since(u.from)
+	return hostCounters{c.udp.Since(l.from.udp), c.queues.Since(l.from.queues)}
 }
 
 // certificateEnds returns when each certificate expires, by name.

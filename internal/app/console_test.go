@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// TestUDPLosses: the console names what the machine loses, while it does.
-func TestUDPLosses(t *testing.T) {
+// TestHostLosses: the console names what the machine loses, while it does.
+func TestHostLosses(t *testing.T) {
 	t.Parallel()
 	root := fstest.MapFS{}
-	u := udpLosses{root: root}
+	u := hostLosses{root: root}
 	now := time.Unix(0, 0)
 	problems := func(received, checksums, sent, drops int) string {
 		root["proc/self/net/snmp"] = &fstest.MapFile{Data: fmt.Appendf(nil,
 			"Udp: InDatagrams InCsumErrors OutDatagrams SndbufErrors\nUdp: %d %d %d %d\n", received, checksums, sent, drops)}
 		now = now.Add(lossesOver / 2)
 		var all []string
-		for _, l := range u.recent(now).Losses() {
+		for _, l := range u.recent(now).losses() {
 			if l.Change != "" {
 				all = append(all, l.Subject)
 			}

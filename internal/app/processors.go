@@ -146,7 +146,7 @@ func MachineReport(c *config.Config) []machine.Line {
 	if c.WebSocket {
 		p.TCP += c.MaxWebSockets
 	}
-	lines := machine.Report(os.DirFS("/"), p)
+	lines := append(machine.Report(os.DirFS("/"), p), machine.ReadQueues().Losses()...)
 	if c.XDP != "off" {
 		for _, f := range fastpath.Check(listen(c), fastPathConfig(c)) {
 			lines = append(lines, machine.Line(f))

@@ -443,7 +443,8 @@ func (a *App) process() metrics.Process {
 	p.MaxAllocations, p.Awaited, p.Storing = a.maxAllocations, a.restart.pending(st.Rebuilt), st.StateComplete
 	p.Lost = a.restart.lost.Load()
 	p.ForeignSockets = a.foreign.Sockets()
-	p.UDP = a.udpLosses.read()
+	host := a.hostLosses.read()
+	p.UDP, p.Queues = host.udp, host.queues
 	if a.memory != nil {
 		m := a.memory.Stats()
 		p.MemoryLimit, p.MemoryTight, p.MemoryRefused = m.Limit, m.Tight, m.Refused

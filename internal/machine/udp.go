@@ -17,7 +17,7 @@ type UDP struct {
 	ChecksumErrors uint64 // datagrams with a wrong checksum
 	// SendDrops counts messages that a queue of the machine dropped before they left, as tbf
 	// does above its rate. The system call succeeds. A queue that drops what it had accepted
-	// before, as fq_codel does, is not in it: see tc -s qdisc.
+	// before, as fq_codel does, is not in it, nor what the fast path sends: see Queues.
 	SendDrops uint64
 }
 
@@ -89,11 +89,16 @@ func (c UDP) Losses() (lines []Line) {
 			"find the queue with tc -s qdisc, and raise its rate or limit (tbf, htb), or txqueuelen",
 		},
 	} {
-		l := Line{Subject: loss.subject, Finding: fmt.Sprintf(loss.text, loss.lost, loss.of), Because: "players notice more than one in a thousand"}
-		if loss.lost > loss.of/maxLoss {
-			l.Change = loss.change
-		}
-		lines = append(lines, l)
+		lines = append(lines, lossLine(loss.subject, loss.text, loss.lost, loss.of, loss.change))
 	}
 	return lines
+}
+
+// lossLine returns a line with what was lost of all, and the change if that is too much.
+func lossLine(subject, text string, lost, of uint64, change string) Line {
+	l := Line{Subject: subject, Finding: fmt.Sprintf(text, lost, of), Because: "players notice more than one in a thousand"}
+	if lost > of/maxLoss {
+		l.Change = change
+	}
+	return l
 }

@@ -108,7 +108,7 @@ func process() Process {
 		MemoryRefused: 36, RefusedTotal: 37, RefusedHeader: 39,
 		EvictedTotal: 43, EvictedAddress: 44, EvictedProtected: 45,
 		AcceptFailed: 40,
-		UDP:          machine.UDP{Known: true, QueueFull: 40, ChecksumErrors: 41, SendDrops: 42},
+		UDP:          machine.UDP{Known: true, QueueFull: 40, ChecksumErrors: 41, SendDrops: 42}, Queues: machine.Queues{Sent: 1, Dropped: 43},
 	}
 }
 
@@ -141,6 +141,7 @@ func TestRelayMetrics(t *testing.T) {
 		"ferry_host_udp_queue_full_total":                                             40,
 		"ferry_host_udp_checksum_errors_total":                                        41,
 		"ferry_host_udp_send_drops_total":                                             42,
+		"ferry_host_queue_drops_total":                                                43,
 		`ferry_worker_received_total{worker="0"}`:                                     1010,
 		`ferry_worker_received_total{worker="1"}`:                                     1011,
 		`ferry_intake_received_total{intake="0"}`:                                     1017,

@@ -164,6 +164,8 @@ type Process struct {
 	AcceptFailed uint64
 	// UDP are the counters of the network namespace.
 	UDP machine.UDP
+	// Queues are those of its interfaces.
+	Queues machine.Queues
 }
 
 // writeCapacity writes the counts of the process that belong to a relay.
@@ -184,6 +186,7 @@ func (m *Metrics) writeCapacity(w io.Writer) {
 		p.single("ferry_host_udp_queue_full_total", counter, "Datagrams to any socket of the network namespace whose receive queue was full.", u.QueueFull)
 		p.single("ferry_host_udp_checksum_errors_total", counter, "Datagrams to any socket of the network namespace with a wrong checksum.", u.ChecksumErrors)
 		p.single("ferry_host_udp_send_drops_total", counter, "Messages of any socket of the network namespace that a queue of the machine dropped before they left; the relay counts them as sent. Datagrams that GSO merged count once.", u.SendDrops)
+		p.single("ferry_host_queue_drops_total", counter, "Packets of any program that the queues of the network namespace's interfaces dropped: also those that the fast path sends.", st.Queues.Dropped)
 	}
 	p.flush(w)
 }
