@@ -9,7 +9,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	fmt.Println(result.Latency.P99, result.LossRatio, result.Limit)
+//	fmt.Println(result.Latency.P99, result.LossRatio, result.Valid, result.Causes)
 //	return report.WriteFile("result.json", result)
 //
 // [Run] makes one run, and [FindMax] searches for the highest rate that meets
@@ -48,7 +48,9 @@
 //     time, and latency counts from the time at which a datagram was due. A relay
 //     that stalls therefore cannot slow the generator and hide the stall (no
 //     coordinated omission).
-//   - Only datagrams that arrive count as delivered. Each payload has flow, sequence
+//   - Only datagrams that arrive count as delivered. What was offered and did not arrive
+//     is infinitely late in every quantile of the latency, and LossRatio is its share of
+//     what was offered. Each payload has flow, sequence
 //     number and due time; they yield loss, duplicates, reordering (RFC 4737) and
 //     misdelivery. A datagram belongs to the measured interval if it was due in
 //     it, whenever it arrives.
@@ -65,9 +67,11 @@
 //   - FindMax searches for the highest rate that meets a criterion. A rate has to
 //     fail twice, because a virtual machine that the hypervisor pauses for some
 //     milliseconds overflows a socket buffer at any rate. It has to fail once more
-//     when a rate near it has passed, because such pauses may last. A run in which the
-//     generator was late does not pass. If the generator was the limit at the
+//     when a rate near it has passed, because such pauses may last. A run that the
+//     generator limited does not pass. If nothing but the generator failed at the
 //     lowest rate that failed, the result is a lower bound of the server's maximum.
+//     More than 0.1 % lost and not dropped on the generator's own sockets is the
+//     server's failure, whatever the generator did.
 //   - Work of the control plane beside the datagrams: repeated BINDs and
 //     allocations over HTTP, at a rate or as fast as the server answers. It begins
 //     after Config.Baseline, so that one result has forwarding without and with it
@@ -96,10 +100,18 @@
 //
 // # Limits
 //
-// Result.Limit says which side was the limit of a run. It is the generator if
-// datagrams left late or not at all, or if its own sockets dropped some; such a run
-// says nothing about the server. In a closed loop it is the generator if it was busy nearly
-// all the time. Sessions of the shape churn run in this process: they take processor
+// Result.Causes says by evidence what limited or disturbed a run, and several may hold:
+//
+//   - The generator, if datagrams did not leave, if its own sockets dropped some, or if 1 % left
+//     late by more than 1 ms, or by more than half a tick if datagrams are due together. This is
+//     the only bound on lag: FindMax has no other. In a closed loop it is the generator if it
+//     was busy nearly all the time.
+//   - The machine, if the hypervisor took more than 1 % of the processors' time.
+//   - The server, if datagrams were lost that the generator's sockets did not drop. The reason
+//     says how many the other receive buffers of this machine dropped.
+//
+// Result.Valid is false if the generator or the machine is among them, or if the run was
+// interrupted: such a run says nothing about the server. Sessions of the shape churn run in this process: they take processor
 // time from the generator's thread unless that has a core to itself.
 //
 // # How to measure
@@ -114,8 +126,8 @@
 //   - Leave Config.Progress nil: it takes processor time once a second.
 //   - Switch rate limits and logs of the server off and note that in Config.Limits.
 //     A report on saturation warns unless Limits begins with "off", "none" or "dev".
-//   - Reject rounds with System.Steal above 1 % of their time.
-//   - p99.9 needs a million samples.
+//   - Reject runs that are not Valid.
+//   - p99.9 is steady with a million samples. A quantile with no sample above it is not reported.
 //
 // # Limitations
 //

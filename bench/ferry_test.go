@@ -129,7 +129,7 @@ func TestFerry(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := uint64(576); r.Offered != want || r.Delivered != want || r.Reordered+r.Duplicated+r.Misdelivered+r.Corrupt != 0 {
-				t.Errorf("delivered %d of %d: %s, %v", r.Delivered, r.Offered, r.LimitReason, r.Errors)
+				t.Errorf("delivered %d of %d: %s, %v", r.Delivered, r.Offered, r.Causes, r.Errors)
 			}
 			if c := r.Control; c == nil || c.Without != nil || c.With.Delivered != r.Delivered || c.Binds.Offered != 120 || c.Binds.Latency.Samples != c.Binds.Answered {
 				t.Fatalf("control %+v", c)
@@ -173,7 +173,7 @@ func TestFerryNetcode(t *testing.T) {
 	}
 	if r.Sent != r.Offered || r.Delivered != r.Sent || n.Commands.Delivered != n.Commands.Sent || n.Snapshots.Delivered != n.Snapshots.Sent ||
 		n.Commands.Delivered+n.Snapshots.Delivered != r.Delivered {
-		t.Errorf("offered %d, sent %d, delivered %d: %s; %+v", r.Offered, r.Sent, r.Delivered, r.LimitReason, n)
+		t.Errorf("offered %d, sent %d, delivered %d: %s; %+v", r.Offered, r.Sent, r.Delivered, r.Causes, n)
 	}
 }
 

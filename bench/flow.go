@@ -52,13 +52,12 @@ type outgoing struct {
 	batch   *sock.SendBatch
 	bufs    [][]byte // one per entry
 	used    int      // of bufs
-	load    int      // entries that are datagrams of the load
+	dues    []int64  // due times of the entries that are datagrams of the load
 	portion *portion // of all of those; nil outside of the measured interval
-	oldest  int64    // due time of the first of those
 }
 
 func newOutgoing(s *benchrig.Socket, batch, size int) outgoing {
-	o := outgoing{conn: s.Conn, batch: s.Conn.NewSendBatch(batch), bufs: make([][]byte, batch)}
+	o := outgoing{conn: s.Conn, batch: s.Conn.NewSendBatch(batch), bufs: make([][]byte, batch), dues: make([]int64, 0, batch)}
 	mem := make([]byte, batch*size)
 	for i := range o.bufs {
 		o.bufs[i] = mem[i*size : (i+1)*size : (i+1)*size]

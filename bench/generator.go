@@ -55,7 +55,9 @@ type generator struct {
 
 	count   counters
 	dropped uint64 // on the generator's own sockets before the measured interval
-	errors  map[string]uint64
+	// droppedBefore is that before the run.
+	droppedBefore uint64
+	errors        map[string]uint64
 	// portions are the parts of the measured interval before and after split.
 	portions        [2]portion
 	seconds         []second
@@ -111,7 +113,8 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	for _, s := range rig.Sockets {
 		g.out = append(g.out, newOutgoing(s, cfg.Batch, size))
 	}
-	g.dropped = g.drops()
+	g.droppedBefore = g.drops()
+	g.dropped = g.droppedBefore
 	g.setTimes()
 	g.loop = newCredits(len(g.flows), cfg.Window)
 	g.keep = newKeepaliveTimer(rig, cfg.Keepalive)
@@ -311,27 +314,30 @@ func (g *generator) queue(i int, due int64) {
 	f := &g.flows[i]
 	o := &g.out[f.socket]
 	p := g.portionOf(due)
-	if o.batch.Len() == len(o.bufs) || o.load > 0 && p != o.portion {
+	if o.batch.Len() == len(o.bufs) || len(o.dues) > 0 && p != o.portion {
 		g.flush(o)
 	}
-	buf := o.bufs[o.used][:len(f.prefix)+g.cfg.Payload]
-	copy(buf, f.prefix)
-	s := stamp{run: g.run, flow: uint32(i), seq: f.seq, due: due}
-	s.put(buf[len(f.prefix):])
-	if f.cipher != nil {
-		buf = g.seal(f, o.bufs[o.used], buf)
-	}
-	o.batch.Add(f.dst, buf)
-	if o.load == 0 {
-		o.oldest, o.portion = due, p
-	}
+	o.batch.Add(f.dst, g.datagram(o.bufs[o.used], i, due))
 	o.used++
-	o.load++
-	f.seq++
+	o.dues, o.portion = append(o.dues, due), p
 	g.keep.recordSent(f.from, due)
 	if g.replacer != nil {
 		g.replacer.recordActive(i, due)
 	}
+}
+
+// datagram writes the next datagram of a flow into buf.
+func (g *generator) datagram(buf []byte, i int, due int64) []byte {
+	f := &g.flows[i]
+	pkt := buf[:len(f.prefix)+g.cfg.Payload]
+	copy(pkt, f.prefix)
+	s := stamp{run: g.run, flow: uint32(i), seq: f.seq, due: due}
+	s.put(pkt[len(f.prefix):])
+	f.seq++
+	if f.cipher != nil {
+		return g.seal(f, buf, pkt)
+	}
+	return pkt
 }
 
 // flush gives a batch to the kernel.
@@ -341,21 +347,29 @@ func (g *generator) flush(o *outgoing) {
 		return
 	}
 	res := o.conn.Send(o.batch)
-	g.now.sent += uint64(min(res.Sent, o.load))
-	failed := uint64(min(res.Failed, o.load))
-	g.count.allQueued += uint64(o.load)
-	g.count.allFailed += failed
-	if p := o.portion; p != nil && o.load > 0 {
-		p.queued += uint64(o.load)
-		p.failed += failed
-		g.count.sendCalls++
-		g.count.sendEntries += uint64(n)
-		recordMany(p.lag, sock.Now()-o.oldest, int64(o.load))
-	}
+	g.recordSent(o, n, res.Failed, sock.Now())
 	if g.play != nil {
 		g.countDriverBatch(n, res.Failed)
 	}
-	o.used, o.load, o.portion = 0, 0, nil
+}
+
+// recordSent counts a batch of n entries that the kernel has taken at now, but for those that failed.
+func (g *generator) recordSent(o *outgoing, n, failed int, now int64) {
+	load := uint64(len(o.dues))
+	lost := min(uint64(failed), load)
+	g.now.sent += load - lost
+	g.count.allQueued += load
+	g.count.allFailed += lost
+	if p := o.portion; p != nil && load > 0 {
+		p.queued += load
+		p.failed += lost
+		g.count.sendCalls++
+		g.count.sendEntries += uint64(n)
+		for _, due := range o.dues {
+			record(p.lag, now-due)
+		}
+	}
+	o.used, o.dues, o.portion = 0, o.dues[:0], nil
 }
 
 // add queues a datagram that is not of the load: a keep-alive or a handshake.
@@ -402,22 +416,27 @@ func (g *generator) accountBatch(socket int32, s *benchrig.Socket, n int, now in
 	}
 	for i := range n {
 		to, pkt, truncated := s.RecvBatch.At(i)
-		pkt = g.rig.Decrypt(s.Owner(to.Local()), pkt)
-		st, ok := parseStamp(pkt[min(s.Offset, len(pkt)):])
-		if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
-			g.countOther(pkt, ok, s.Owner(to.Local()), now)
-			continue
-		}
-		g.count.arrived++
-		f := &g.flows[st.flow]
-		switch {
-		case f.arrives != socket || f.local != to.Local():
-			g.count.misdelivered += g.measured(st.due)
-		case truncated || len(pkt) != int(f.size):
-			g.count.corrupt += g.measured(st.due)
-		default:
-			g.account(f, &st, now)
-		}
+		g.accountDatagram(socket, s, to.Local(), pkt, truncated, now)
+	}
+}
+
+// accountDatagram accounts for a datagram that arrived at a local address of a socket.
+func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, local uint16, pkt []byte, truncated bool, now int64) {
+	pkt = g.rig.Decrypt(s.Owner(local), pkt)
+	st, ok := parseStamp(pkt[min(s.Offset, len(pkt)):])
+	if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
+		g.countOther(pkt, ok, s.Owner(local), now)
+		return
+	}
+	g.count.arrived++
+	f := &g.flows[st.flow]
+	switch {
+	case f.arrives != socket || f.local != local:
+		g.count.misdelivered += g.measured(st.due)
+	case truncated || len(pkt) != int(f.size):
+		g.count.corrupt += g.measured(st.due)
+	default:
+		g.account(f, &st, now)
 	}
 }
 

@@ -52,7 +52,7 @@ func checkClean(t *testing.T, r Result) {
 	planned := uint64(r.Load.Rate * r.Load.Duration.Seconds())
 	want := r.Offered
 	if want-planned > 1 || r.Sent != want || r.Delivered != want {
-		t.Errorf("offered %d, sent %d, delivered %d of %d: %s", r.Offered, r.Sent, r.Delivered, planned, r.LimitReason)
+		t.Errorf("offered %d, sent %d, delivered %d of %d: %s", r.Offered, r.Sent, r.Delivered, planned, r.Causes)
 	}
 	if r.Duplicated+r.Late+r.Corrupt+r.Misdelivered+r.Reordered != 0 || len(r.Errors) != 0 {
 		t.Errorf("duplicated %d, late %d, corrupt %d, misdelivered %d, reordered %d, errors %v",
@@ -111,8 +111,8 @@ func TestRunClosedLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Delivered == 0 || r.Lost != 0 || r.Offered != r.Sent || r.Limit == LimitNone {
-		t.Errorf("offered %d, sent %d, delivered %d, lost %d, limit %q", r.Offered, r.Sent, r.Delivered, r.Lost, r.Limit)
+	if r.Delivered == 0 || r.Lost != 0 || r.Offered != r.Sent || len(r.Causes) == 0 {
+		t.Errorf("offered %d, sent %d, delivered %d, lost %d, causes %v", r.Offered, r.Sent, r.Delivered, r.Lost, r.Causes)
 	}
 }
 
@@ -151,10 +151,10 @@ func TestRunCancelled(t *testing.T) {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	if r.Measured < time.Second || r.Measured > 50*time.Second || r.Offered < 6000 || r.Sent != r.Offered || r.Delivered != r.Sent {
-		t.Errorf("offered %d, sent %d, delivered %d in %v: %s", r.Offered, r.Sent, r.Delivered, r.Measured, r.LimitReason)
+		t.Errorf("offered %d, sent %d, delivered %d in %v: %s", r.Offered, r.Sent, r.Delivered, r.Measured, r.Causes)
 	}
-	if math.Abs(r.OfferedRate-6000) > 100 || r.Server.Datagrams == 0 || len(r.Seconds) < 2 || !strings.Contains(r.LimitReason, "It was stopped after ") {
-		t.Errorf("%v/s, server %+v, %d seconds: %s", r.OfferedRate, r.Server, len(r.Seconds), r.LimitReason)
+	if math.Abs(r.OfferedRate-6000) > 100 || r.Server.Datagrams == 0 || len(r.Seconds) < 2 || !strings.Contains(r.Reasons(LimitNone), "It was stopped after ") {
+		t.Errorf("%v/s, server %+v, %d seconds: %s", r.OfferedRate, r.Server, len(r.Seconds), r.Causes)
 	}
 }
 
@@ -178,8 +178,8 @@ func TestRunCancelledEarly(t *testing.T) {
 		if !errors.Is(err, c.ctx.Err()) || !r.Interrupted || r.Measured != 0 || r.Offered+r.Sent+r.Delivered != 0 {
 			t.Errorf("%s: %v, %+v", name, err, r)
 		}
-		if r.Version != ResultVersion || r.Load.Shape != ShapeStar || r.Load.Endpoints != 80 || r.Load.Flows != 120 || r.LimitReason == "" {
-			t.Errorf("%s: %+v, %q", name, r.Load, r.LimitReason)
+		if r.Version != ResultVersion || r.Load.Shape != ShapeStar || r.Load.Endpoints != 80 || r.Load.Flows != 120 || r.Reasons(LimitNone) == "" {
+			t.Errorf("%s: %+v, %q", name, r.Load, r.Causes)
 		}
 	}
 }

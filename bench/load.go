@@ -103,7 +103,7 @@ func (b *binds) recordAnswer(ep int, now int64) {
 // report returns the counts and latency of the handshakes due between two times.
 func (b *binds) report(from, to int64) *Calls {
 	c := b.calls
-	c.Latency = newLatency(b.latency, true)
+	c.Latency = newLatency(b.latency, missing(c.Answered, c.Offered), true)
 	return c.setRate(time.Duration(to - from))
 }
 
@@ -240,7 +240,7 @@ func (s *sessions) report(took time.Duration) *Churn {
 	defer s.mu.Unlock()
 	s.churn.Rate = float64(s.churn.Finished) / took.Seconds()
 	for _, name := range s.order {
-		s.churn.Steps = append(s.churn.Steps, Step{Name: name, Failed: s.failed[name], Latency: newLatency(s.hist[name], false)})
+		s.churn.Steps = append(s.churn.Steps, Step{Name: name, Failed: s.failed[name], Latency: newLatency(s.hist[name], s.failed[name], false)})
 	}
 	return &s.churn
 }
@@ -371,6 +371,6 @@ func (a *allocationLoad) report(r *Result) *Calls {
 	if a.rate > 0 {
 		a.calls.Offered = max(a.before(a.from.Add(lasted)), a.calls.Sent)
 	}
-	a.calls.Latency = newLatency(a.latency, true)
+	a.calls.Latency = newLatency(a.latency, missing(a.calls.Answered, a.calls.Offered), true)
 	return a.calls.setRate(lasted)
 }

@@ -411,14 +411,15 @@ func (p *netplay) lateAndResent() (late, resent uint64) {
 
 // report returns the result of the shape.
 func (p *netplay) report(g *generator) *Netcode {
-	n := &Netcode{Players: p.cfg.Matches * p.cfg.Players, Connect: newLatency(p.connects, true), Ended: p.ended, Unsaid: p.unsent}
+	n := &Netcode{Players: p.cfg.Matches * p.cfg.Players, Connect: newLatency(p.connects, 0, true), Ended: p.ended, Unsaid: p.unsent}
 	n.TickRate = p.cfg.Rate / float64(len(g.flows))
 	n.Commands, n.Snapshots = p.streams[0], p.streams[1]
 	n.Commands.Bytes, n.Snapshots.Bytes = p.cfg.Payload, p.cfg.Snapshot
 	for _, s := range []*Stream{&n.Commands, &n.Snapshots} {
-		s.LossRatio = ratio(s.Sent-min(s.Delivered, s.Sent), s.Sent)
+		s.LossRatio = lossRatio(s.Delivered, s.Sent)
 	}
-	n.Commands.Latency, n.Snapshots.Latency = newLatency(p.up, true), newLatency(p.down, true)
+	n.Commands.Latency = newLatency(p.up, missing(n.Commands.Delivered, n.Commands.Sent), true)
+	n.Snapshots.Latency = newLatency(p.down, missing(n.Snapshots.Delivered, n.Snapshots.Sent), true)
 	for ep := range p.drivers {
 		st := p.drivers[ep].link.stats
 		n.Datagrams += st.Sent

@@ -26,7 +26,7 @@ func checkMatches(t *testing.T, r Result) {
 		t.Fatal("nothing about connections")
 	}
 	if r.Offered == 0 || r.Sent != r.Offered || r.Delivered != r.Sent || n.Commands.Sent+n.Snapshots.Sent != r.Sent {
-		t.Errorf("offered %d, sent %d (%d and %d), delivered %d: %s", r.Offered, r.Sent, n.Commands.Sent, n.Snapshots.Sent, r.Delivered, r.LimitReason)
+		t.Errorf("offered %d, sent %d (%d and %d), delivered %d: %s", r.Offered, r.Sent, n.Commands.Sent, n.Snapshots.Sent, r.Delivered, r.Causes)
 	}
 	for _, s := range []Stream{n.Commands, n.Snapshots} {
 		if s.Delivered != s.Sent || s.Sent == 0 || s.LossRatio != 0 || s.Latency.Samples != s.Delivered || s.Latency.Min <= 0 {
@@ -182,8 +182,8 @@ func TestNetcodeLosesItsRelay(t *testing.T) {
 	r.Errors = map[string]uint64{}
 	g.collect(&r, newObserver(g, 0))
 	r.Generator = Generator{} // It may have been late, which is not asked here.
-	r.setLimit(&cfg)
-	if r.Netcode.Ended != 2 || r.Netcode.Unsaid == 0 || r.Limit != LimitServer || r.Errors["connection ended: closed by remote"] != 1 {
-		t.Errorf("%+v, errors %v, limit %s: %s", r.Netcode, r.Errors, r.Limit, r.LimitReason)
+	r.findCauses(&cfg)
+	if r.Netcode.Ended != 2 || r.Netcode.Unsaid == 0 || !r.CausedBy(LimitServer) || r.Errors["connection ended: closed by remote"] != 1 {
+		t.Errorf("%+v, errors %v, causes %v", r.Netcode, r.Errors, r.Causes)
 	}
 }

@@ -370,7 +370,7 @@ func (g *generator) secondAt(i int, end int64) Second {
 	sec := Second{
 		At:   i - int((g.measure-first)/1e9),
 		Sent: s.sent, Delivered: s.delivered, Offered: s.sent,
-		P50: quantile(s.latency, 50), P99: quantile(s.latency, 99), Max: quantile(s.latency, 100),
+		P50: quantile(s.latency, 0, 50), P99: quantile(s.latency, 0, 99), Max: quantile(s.latency, 0, 100),
 	}
 	if g.cfg.Rate > 0 {
 		sec.Offered = g.sched.before(min(from+1e9, end)) - g.sched.before(min(from, end))

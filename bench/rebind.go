@@ -79,7 +79,7 @@ func (b *rebinder) report() *Recovery {
 	}
 	return &Recovery{
 		Endpoints: uint64(len(b.state)), Bound: b.bound, BindsSent: b.sent,
-		Latency: newLatency(b.latency, true), Duration: time.Duration(max(b.last-b.first, 0)),
+		Latency: newLatency(b.latency, uint64(len(b.state))-b.bound, true), Duration: time.Duration(max(b.last-b.first, 0)),
 	}
 }
 

@@ -399,7 +399,7 @@ func (r *replacer) report() *Replacement {
 			r.result.NotEnded += uint64(r.unended[m])
 		}
 	}
-	r.result.Reserve, r.result.Bind = newLatency(r.reserve, false), newLatency(r.bind, false)
-	r.result.Ready, r.result.End = newLatency(r.ready, false), newLatency(r.end, false)
+	r.result.Reserve, r.result.Bind = newLatency(r.reserve, r.result.Refused, false), newLatency(r.bind, 0, false)
+	r.result.Ready, r.result.End = newLatency(r.ready, r.result.Refused+r.result.NoEndpoint+r.result.Failed, false), newLatency(r.end, r.result.NotEnded, false)
 	return &r.result
 }

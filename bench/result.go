@@ -2,6 +2,8 @@ package bench
 
 import (
 	"fmt"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -11,7 +13,7 @@ import (
 
 // ResultVersion is the version of the JSON form of [Result]. It grows when a
 // member changes its meaning, not when one is added.
-const ResultVersion = 1
+const ResultVersion = 2
 
 // Result is what one run measured. It marshals to JSON; durations are integers
 // in nanoseconds. Unless a field says otherwise, it counts datagrams of the
@@ -46,7 +48,7 @@ type Result struct {
 	Measured      time.Duration `json:"measuredNs"`
 	OfferedRate   float64       `json:"offeredRate"`   // datagrams/s
 	DeliveredRate float64       `json:"deliveredRate"` // datagrams/s
-	LossRatio     float64       `json:"lossRatio"`     // Lost / Sent, 0 to 1
+	LossRatio     float64       `json:"lossRatio"`     // of Offered, the share that was not delivered, 0 to 1
 	WireBytes     int           `json:"wireBytes"`     // UDP payload of the largest datagram that the relay received
 
 	Latency   Latency   `json:"latency"` // from the intended send time to the arrival
@@ -72,20 +74,53 @@ type Result struct {
 	// expected answers, and other failures, by name; whole run.
 	Errors map[string]uint64 `json:"errors,omitempty"`
 
-	Interrupted bool   `json:"interrupted,omitempty"` // ended early: everything is about the part before
-	Limit       Limit  `json:"limit"`                 // the side that could not carry the load
-	LimitReason string `json:"limitReason"`           // one sentence, empty for LimitNone
+	Interrupted bool `json:"interrupted,omitempty"` // ended early: everything is about the part before
+	// Valid is true if the figures describe the server: the run was not interrupted, and
+	// no cause lies with the generator or the machine.
+	Valid  bool    `json:"valid"`
+	Causes []Cause `json:"causes,omitempty"` // of what was not sent, not delivered or not the server's delay
 }
 
-// Limit is the side that limited a run.
+// Cause is why a run did not deliver all that was offered, or does not describe the
+// server. A run may have several.
+type Cause struct {
+	Limit  Limit  `json:"limit"`
+	Reason string `json:"reason"` // a sentence with the evidence
+}
+
+// Limit is the side that limited or disturbed a run.
 type Limit string
 
-// The verdicts. A run with LimitGenerator says nothing about the server.
+// The sides.
 const (
-	LimitNone      Limit = "none"      // everything offered was sent and delivered
-	LimitServer    Limit = "server"    // datagrams were lost or late on the server's side
-	LimitGenerator Limit = "generator" // the generator fell behind, or its own socket overflowed
+	LimitNone      Limit = "none"      // no side: the run was interrupted, or no rate of a search failed
+	LimitServer    Limit = "server"    // it lost datagrams, or was the slower side of a closed loop
+	LimitGenerator Limit = "generator" // it fell behind, or its own socket overflowed
+	LimitMachine   Limit = "machine"   // the hypervisor or other processes took processor time
 )
+
+// CausedBy reports whether one of the causes lies with a side.
+func (r *Result) CausedBy(side Limit) bool { return r.Reasons(side) != "" }
+
+// InvalidReason returns why the run is not valid.
+func (r *Result) InvalidReason() string {
+	stopped := ""
+	if r.Interrupted {
+		stopped = r.Reasons(LimitNone)
+	}
+	return strings.Join(strings.Fields(stopped+" "+r.Reasons(LimitGenerator)+" "+r.Reasons(LimitMachine)), " ")
+}
+
+// Reasons returns the sentences of the causes that lie with a side.
+func (r *Result) Reasons(side Limit) string {
+	var all []string
+	for _, c := range r.Causes {
+		if c.Limit == side {
+			all = append(all, c.Reason)
+		}
+	}
+	return strings.Join(all, " ")
+}
 
 // Machine describes the computer of the generator. Absolute figures of runs
 // with different IDs must not be compared.
@@ -142,9 +177,15 @@ type Setup struct {
 	RSSAfter  uint64        `json:"rssAfter"`
 }
 
-// Latency summarises a distribution of times. All values are 0 without samples.
+// Never is the latency of what did not arrive.
+const Never = time.Duration(math.MaxInt64)
+
+// Latency summarises a distribution of times. What was lost counts in the quantiles as
+// infinitely late: a quantile among it is Never. Mean, Min and Max are of the samples, which
+// arrived. 0 is not measured: a quantile needs so many that one is above it, such as 100 for P99.
 type Latency struct {
 	Samples uint64        `json:"samples"`
+	Lost    uint64        `json:"lost,omitempty"` // offered, and not among the samples
 	Mean    time.Duration `json:"meanNs"`
 	Min     time.Duration `json:"minNs"`
 	P50     time.Duration `json:"p50Ns"`
@@ -152,8 +193,17 @@ type Latency struct {
 	P99     time.Duration `json:"p99Ns"`
 	P999    time.Duration `json:"p999Ns"`
 	Max     time.Duration `json:"maxNs"`
-	// Series is the distribution for a plot over a scale of nines, rising.
+	// Series is the distribution for a plot over a scale of nines, rising. It ends where
+	// the lost ones begin.
 	Series []Quantile `json:"series,omitempty"`
+}
+
+// withLost returns a time of the samples as that of all: Never if some were lost.
+func (l *Latency) withLost(d time.Duration) time.Duration {
+	if l.Lost > 0 {
+		return Never
+	}
+	return d
 }
 
 // Quantile is a point of a distribution: Percent of the samples are at most Value.
@@ -169,7 +219,7 @@ type Second struct {
 	Offered   uint64        `json:"offered"`   // due by the schedule in this second
 	Sent      uint64        `json:"sent"`      // taken by the kernel
 	Delivered uint64        `json:"delivered"` // arrived, each once
-	P50       time.Duration `json:"p50Ns"`
+	P50       time.Duration `json:"p50Ns"`     // of what arrived in it, as are P99 and Max
 	P99       time.Duration `json:"p99Ns"`
 	Max       time.Duration `json:"maxNs"`
 }
@@ -202,8 +252,7 @@ type Generator struct {
 	// Busy is the share of the loop's time in rounds that moved a datagram, 0
 	// to 1. The thread spins, so its CPU time says nothing.
 	Busy float64 `json:"busy"`
-	// Lag is how late datagrams were handed to the kernel, from the intended
-	// time; all of a batch count as its oldest.
+	// Lag is how late each datagram was handed to the kernel, from its intended time.
 	Lag Latency `json:"lag"`
 	// Drops are datagrams that the kernel dropped on the generator's own
 	// sockets in the measured interval and the drain: they are not the server's loss.
@@ -227,6 +276,14 @@ type System struct {
 	SndbufErrors uint64 `json:"sndbufErrors"`
 	InErrors     uint64 `json:"inErrors"`
 	NoPorts      uint64 `json:"noPorts"`
+	// OtherRcvbufErrors are those that were not dropped on the generator's sockets: a
+	// relay on this machine drops there what it does not receive in time.
+	OtherRcvbufErrors uint64 `json:"otherRcvbufErrors"`
+}
+
+// share returns a time of all processors as a share of the whole.
+func (s *System) share(d time.Duration) float64 {
+	return float64(d) / float64(max(s.User+s.Kernel+s.SoftIRQ+s.Steal+s.Idle, 1))
 }
 
 // Netcode has the results of the shape netcode.
@@ -302,7 +359,7 @@ func newResult(cfg *Config, d Dialect, p *benchrig.Plan) Result {
 	return Result{
 		Version: ResultVersion, Name: cfg.Name, Command: cfg.Command, Commit: cfg.Commit,
 		Started: time.Now().UTC().Truncate(time.Millisecond),
-		Machine: thisMachine(), Dialect: d.Name(), Limits: cfg.Limits, Load: cfg.load(p), Limit: LimitNone,
+		Machine: thisMachine(), Dialect: d.Name(), Limits: cfg.Limits, Load: cfg.load(p),
 	}
 }
 
@@ -340,7 +397,7 @@ func (g *generator) collect(r *Result, o *observer) {
 		r.Unsent = r.Offered - min(queued, r.Offered)
 	}
 	r.Lost = r.Sent - min(r.Delivered, r.Sent)
-	r.LossRatio = ratio(r.Lost, r.Sent)
+	r.LossRatio = lossRatio(r.Delivered, r.Offered)
 	r.Measured = time.Duration(end - g.measure)
 	if s := r.Measured.Seconds(); s > 0 {
 		r.OfferedRate, r.DeliveredRate = float64(r.Offered)/s, float64(r.Delivered)/s
@@ -353,8 +410,8 @@ func (g *generator) collect(r *Result, o *observer) {
 		r.Seconds = append(r.Seconds, g.secondAt(i, g.end))
 	}
 	all := newTimes().merge(g.portions[0].times, g.portions[1].times)
-	r.Latency = newLatency(all.latency, true)
-	r.Generator.Lag = newLatency(all.lag, false)
+	r.Latency = newLatency(all.latency, missing(r.Delivered, r.Offered), true)
+	r.Generator.Lag = newLatency(all.lag, 0, false)
 	if g.play != nil {
 		r.Netcode, r.WireBytes = g.play.report(g), g.play.wire
 	}
@@ -378,6 +435,8 @@ func (g *generator) usage(o *observer, r *Result) {
 	r.Generator.Process = processUse(o.generatorPID, a.self, b.self, b.arrived-a.arrived)
 	r.Server = o.serverUse(0, last)
 	r.System = systemUse(a.system, b.system, o.before, readSystem())
+	own := g.drops() - g.droppedBefore
+	r.System.OtherRcvbufErrors = r.System.RcvbufErrors - min(own, r.System.RcvbufErrors)
 }
 
 func ratio(a, b uint64) float64 {
@@ -387,6 +446,11 @@ func ratio(a, b uint64) float64 {
 	return float64(a) / float64(b)
 }
 
+// missing returns how many of those offered did not arrive.
+func missing(delivered, offered uint64) uint64 { return offered - min(delivered, offered) }
+
+func lossRatio(delivered, offered uint64) float64 { return ratio(missing(delivered, offered), offered) }
+
 // Above these limits the generator was the limit of a run.
 const (
 	// maxLag is how late 99 % of the datagrams may leave in a run without ticks.
@@ -394,42 +458,57 @@ const (
 	// maxBusy is the share of busy rounds above which a closed loop was limited
 	// by the generator.
 	maxBusy = 0.97
+	// maxSteal is the share of processor time that the hypervisor may take.
+	maxSteal = 0.01
 )
 
-// setLimit decides which side was the limit.
-func (r *Result) setLimit(cfg *Config) {
-	lagLimit := maxLag
-	if cfg.Align != AlignEven && cfg.Rate > 0 {
-		// What is due at the same time cannot be sent at the same time.
-		lagLimit = max(lagLimit, time.Duration(float64(r.Load.Flows)/cfg.Rate*1e9/2))
+// lagLimit is how late 1 % of the datagrams may leave in a run that is valid.
+func (cfg *Config) lagLimit(flows int) time.Duration {
+	if cfg.Align == AlignEven || cfg.Rate == 0 {
+		return maxLag
 	}
-	generator := func(format string, args ...any) {
-		r.Limit, r.LimitReason = LimitGenerator, fmt.Sprintf(format, args...)
+	// What is due at the same time cannot be sent at the same time.
+	return max(maxLag, time.Duration(float64(flows)/cfg.Rate*1e9/2))
+}
+
+// findCauses decides whether the run is valid, and what limited it.
+func (r *Result) findCauses(cfg *Config) {
+	add := func(limit Limit, holds bool, format string, args ...any) {
+		if holds {
+			r.Causes = append(r.Causes, Cause{limit, fmt.Sprintf(format, args...)})
+		}
 	}
 	lag := r.Generator.Lag.P99
 	if c := r.Control; c != nil {
 		lag = max(lag, c.With.Lag.P99) // It is half of the run only.
 	}
-	switch {
-	case r.Generator.Drops > 0:
-		generator("The kernel dropped %d datagrams on the generator's own sockets.", r.Generator.Drops)
-	case r.SendFailed > 0:
-		generator("The kernel refused %d datagrams of the generator.", r.SendFailed)
-	case r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid):
-		generator("The generator did not get to %d datagrams.", r.Unsent)
-	case cfg.Rate > 0 && lag > lagLimit:
-		generator("The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))
-	case cfg.Window > 0 && r.Generator.Busy > maxBusy:
-		generator("The generator was busy %.0f%% of the time of a closed loop.", 100*r.Generator.Busy)
-	case r.Netcode != nil && r.Netcode.Ended > 0:
-		r.Limit, r.LimitReason = LimitServer, fmt.Sprintf("%d sides lost their connection.", r.Netcode.Ended)
-	case r.Lost > 0:
-		r.Limit, r.LimitReason = LimitServer, fmt.Sprintf("%d datagrams were lost between the generator's sockets.", r.Lost)
-	case cfg.Window > 0:
-		r.Limit, r.LimitReason = LimitServer, "In a closed loop the slower side limits, and the generator had time left."
-	default:
-		r.Limit, r.LimitReason = LimitNone, ""
+	add(LimitGenerator, r.Generator.Drops > 0, "The kernel dropped %d datagrams on the generator's own sockets.", r.Generator.Drops)
+	add(LimitGenerator, r.SendFailed > 0, "The kernel refused %d datagrams of the generator.", r.SendFailed)
+	add(LimitGenerator, r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid), "The generator did not get to %d datagrams.", r.Unsent)
+	add(LimitGenerator, cfg.Rate > 0 && lag > cfg.lagLimit(r.Load.Flows),
+		"The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))
+	add(LimitGenerator, cfg.Window > 0 && r.Generator.Busy > maxBusy, "The generator was busy %.0f%% of the time of a closed loop.", 100*r.Generator.Busy)
+	add(LimitMachine, r.System.share(r.System.Steal) > maxSteal, "The hypervisor took %.1f%% of the processors' time.", 100*r.System.share(r.System.Steal))
+	r.Valid = len(r.Causes) == 0
+
+	lost := r.lostByServer()
+	add(LimitServer, r.Netcode != nil && r.Netcode.Ended > 0, "%d sides lost their connection.", r.netcode().Ended)
+	buffers := ""
+	if n := r.System.OtherRcvbufErrors; n > 0 {
+		buffers = fmt.Sprintf("; receive buffers of this machine that are not the generator's dropped %d", n)
 	}
+	add(LimitServer, lost > 0, "%d datagrams were lost between the generator's sockets%s.", lost, buffers)
+	add(LimitServer, cfg.Window > 0 && r.Valid && lost == 0, "In a closed loop the slower side limits, and the generator had time left.")
+}
+
+// lostByServer returns the datagrams that were lost and not dropped on the generator's own sockets.
+func (r *Result) lostByServer() uint64 { return r.Lost - min(r.Lost, r.Generator.Drops) }
+
+func (r *Result) netcode() Netcode {
+	if r.Netcode == nil {
+		return Netcode{}
+	}
+	return *r.Netcode
 }
 
 // roundDigits rounds a time to three digits.
@@ -443,15 +522,12 @@ func roundDigits(d time.Duration) time.Duration {
 
 // markInterrupted marks a run that ended early.
 func (r *Result) markInterrupted() {
-	r.Interrupted = true
+	r.Interrupted, r.Valid = true, false
 	reason := fmt.Sprintf("It was stopped after %v of the %v to measure.", roundDigits(r.Measured), r.Load.Duration)
 	if r.Measured == 0 {
 		reason = "It was stopped before anything was measured."
 	}
-	if r.LimitReason != "" {
-		reason += " " + r.LimitReason
-	}
-	r.LimitReason = reason
+	r.Causes = append([]Cause{{LimitNone, reason}}, r.Causes...)
 }
 
 // Histograms record times in nanoseconds between these bounds; a time outside counts
@@ -472,22 +548,22 @@ func record(h *hdrhistogram.Histogram, ns int64) {
 	_ = h.RecordValue(max(minLatency, min(ns, maxLatency)))
 }
 
-// recordMany records n samples of one value.
-func recordMany(h *hdrhistogram.Histogram, ns, n int64) {
-	_ = h.RecordValues(max(minLatency, min(ns, maxLatency)), n)
-}
-
-// quantile returns the value that percent of the samples do not exceed, and
-// never more than the largest sample.
-func quantile(h *hdrhistogram.Histogram, percent float64) time.Duration {
-	if h.TotalCount() == 0 {
+// quantile returns the time within which percent arrived of the samples and of those lost:
+// Never if that is one of the lost, 0 if there are too few to say.
+func quantile(h *hdrhistogram.Histogram, lost uint64, percent float64) time.Duration {
+	arrived := float64(h.TotalCount())
+	all := arrived + float64(lost)
+	rank := max(math.Round(all*percent/100), 1)
+	switch {
+	case all == 0 || all*(100-percent) < 100-1e-6 && percent < 100:
 		return 0
+	case rank > arrived:
+		return Never
 	}
-	return time.Duration(min(h.ValueAtQuantile(percent), h.Max()))
+	return time.Duration(min(h.ValueAtQuantile(100*rank/arrived), h.Max()))
 }
 
-// times are the latency of datagrams and the lag of the generator: the lag of a
-// batch is that of its oldest datagram, once per datagram.
+// times are the latency of datagrams and the lag of the generator.
 type times struct{ latency, lag *hdrhistogram.Histogram }
 
 func newTimes() times { return times{newHistogram(3), newHistogram(3)} }
@@ -501,31 +577,34 @@ func (t times) merge(others ...times) times {
 	return t
 }
 
-// newLatency returns the figures of a histogram, with the series if asked for.
-func newLatency(h *hdrhistogram.Histogram, series bool) Latency {
-	if h.TotalCount() == 0 {
-		return Latency{}
-	}
+// newLatency returns the figures of a histogram and of those lost, with the series if asked for.
+func newLatency(h *hdrhistogram.Histogram, lost uint64, series bool) Latency {
 	l := Latency{
-		Samples: uint64(h.TotalCount()),
-		Mean:    time.Duration(h.Mean()), Min: time.Duration(h.Min()), Max: time.Duration(h.Max()),
-		P50: quantile(h, 50), P90: quantile(h, 90), P99: quantile(h, 99), P999: quantile(h, 99.9),
+		Samples: uint64(h.TotalCount()), Lost: lost,
+		P50: quantile(h, lost, 50), P90: quantile(h, lost, 90), P99: quantile(h, lost, 99), P999: quantile(h, lost, 99.9),
 	}
+	if l.Samples == 0 {
+		return l
+	}
+	l.Mean, l.Min, l.Max = time.Duration(h.Mean()), time.Duration(h.Min()), time.Duration(h.Max())
 	if series {
-		l.Series = quantileSeries(h)
+		l.Series = quantileSeries(h, lost)
 	}
 	return l
 }
 
-// quantileSeries are the points of a distribution over a scale of quantileSeries: nine for each
+// quantileSeries are the points of a distribution over a scale of nines: nine points for each
 // tenfold decrease of the rest, as far as there are samples behind them.
-func quantileSeries(h *hdrhistogram.Histogram) []Quantile {
+func quantileSeries(h *hdrhistogram.Histogram, lost uint64) []Quantile {
+	arrived, all := float64(h.TotalCount()), float64(h.TotalCount())+float64(lost)
 	points := []Quantile{{0, time.Duration(h.Min())}}
-	for rest := 100.0; rest*float64(h.TotalCount()) >= 100; rest /= 10 {
+	for rest := 100.0; rest*all >= 100; rest /= 10 {
 		for step := range 9 {
 			percent := 100 - rest*(1-float64(step+1)/10)
-			points = append(points, Quantile{percent, quantile(h, percent)})
+			if d := quantile(h, lost, percent); d > 0 && d < Never {
+				points = append(points, Quantile{percent, d})
+			}
 		}
 	}
-	return append(points, Quantile{100, time.Duration(h.Max())})
+	return append(points, Quantile{100 * arrived / all, time.Duration(h.Max())})
 }

@@ -7,35 +7,47 @@ import (
 	"time"
 )
 
-func TestJudge(t *testing.T) {
+func TestFindCauses(t *testing.T) {
 	open, closed := Config{Rate: 1000, Align: AlignEven}, Config{Window: 8, Align: AlignEven}
 	late := Generator{Lag: Latency{P99: 5 * time.Millisecond}}
 	for name, test := range map[string]struct {
 		r    Result
 		cfg  Config
-		want Limit
+		want string
 	}{
-		"all well":           {Result{}, open, LimitNone},
-		"lost":               {Result{Lost: 1}, open, LimitServer},
-		"own drops":          {Result{Lost: 1, Generator: Generator{Drops: 1}}, open, LimitGenerator},
-		"refused":            {Result{SendFailed: 1}, open, LimitGenerator},
-		"not sent":           {Result{Unsent: 1}, open, LimitGenerator},
-		"behind":             {Result{Lost: 1, Generator: late}, open, LimitGenerator},
-		"a tick takes long":  {Result{Generator: late, Load: Load{Flows: 20}}, Config{Rate: 1000, Align: AlignTick}, LimitNone},
-		"a tick too long":    {Result{Generator: late, Load: Load{Flows: 4}}, Config{Rate: 1000, Align: AlignTick}, LimitGenerator},
-		"closed, time left":  {Result{Generator: Generator{Busy: 0.5}}, closed, LimitServer},
-		"closed, none left":  {Result{Generator: Generator{Busy: 0.99}}, closed, LimitGenerator},
-		"closed, late start": {Result{Generator: late}, closed, LimitServer},
+		"all well":           {Result{}, open, ""},
+		"lost":               {Result{Lost: 1}, open, "server"},
+		"own drops":          {Result{Lost: 1, Generator: Generator{Drops: 1}}, open, "generator"},
+		"both dropped":       {Result{Lost: 3, Generator: Generator{Drops: 1}}, open, "generator server"},
+		"refused":            {Result{SendFailed: 1}, open, "generator"},
+		"not sent":           {Result{Unsent: 1}, open, "generator"},
+		"behind":             {Result{Lost: 1, Generator: late}, open, "generator server"},
+		"all that can be":    {Result{Lost: 9, SendFailed: 1, Unsent: 1, Generator: Generator{Drops: 1, Lag: late.Lag}}, open, "generator generator generator generator server"},
+		"steal":              {Result{System: System{Steal: 2, Idle: 98}}, open, "machine"},
+		"little steal":       {Result{System: System{Steal: 1, Idle: 999}}, open, ""},
+		"a tick takes long":  {Result{Generator: late, Load: Load{Flows: 20}}, Config{Rate: 1000, Align: AlignTick}, ""},
+		"a tick too long":    {Result{Generator: late, Load: Load{Flows: 4}}, Config{Rate: 1000, Align: AlignTick}, "generator"},
+		"closed, time left":  {Result{Generator: Generator{Busy: 0.5}}, closed, "server"},
+		"closed, none left":  {Result{Generator: Generator{Busy: 0.99}}, closed, "generator"},
+		"closed, late start": {Result{Generator: late}, closed, "server"},
 	} {
 		r := test.r
-		if r.setLimit(&test.cfg); r.Limit != test.want || (r.Limit == LimitNone) != (r.LimitReason == "") {
-			t.Errorf("%s: %s (%s), want %s", name, r.Limit, r.LimitReason, test.want)
+		r.findCauses(&test.cfg)
+		var got []string
+		for _, c := range r.Causes {
+			got = append(got, string(c.Limit))
+			if c.Reason == "" {
+				t.Errorf("%s: %s without a reason", name, c.Limit)
+			}
+		}
+		if sides := strings.Join(got, " "); sides != test.want || r.Valid == (r.CausedBy(LimitGenerator) || r.CausedBy(LimitMachine)) {
+			t.Errorf("%s: %v, valid %v, want %s", name, r.Causes, r.Valid, test.want)
 		}
 	}
 }
 
-// TestJudgeReadable verifies that times in reasons have three digits.
-func TestJudgeReadable(t *testing.T) {
+// TestReasonsAreReadable verifies that times in reasons have three digits.
+func TestReasonsAreReadable(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		1_234_567: "1.23ms", 999: "999ns", 98_765: "98.8µs", 2_500_000_000: "2.5s", 0: "0s", 999_999: "1ms",
 	} {
@@ -44,39 +56,20 @@ func TestJudgeReadable(t *testing.T) {
 		}
 	}
 	r := Result{Control: &Control{With: Part{Lag: Latency{P99: 1_234_567}}}}
-	if r.setLimit(&Config{Rate: 1000, Align: AlignEven}); r.Limit != LimitGenerator || !strings.Contains(r.LimitReason, " 1.23ms late") {
-		t.Errorf("%s: %s", r.Limit, r.LimitReason)
-	}
-}
-
-// TestKeptPace verifies that datagrams sent too late count against the
-// generator's rate.
-func TestKeptPace(t *testing.T) {
-	for name, c := range map[string]struct {
-		r    Result
-		want bool
-	}{
-		"all in time":  {Result{Offered: 5, Sent: 5, Measured: time.Second}, true},
-		"not all":      {Result{Offered: 5, Sent: 4, Measured: time.Second}, false},
-		"a bit behind": {Result{Measured: time.Second, Generator: Generator{Lag: Latency{P99: 20 * time.Millisecond}}}, true},
-		"far behind":   {Result{Measured: time.Second, Generator: Generator{Lag: Latency{P99: 21 * time.Millisecond}}}, false},
-		"a short run":  {Result{Measured: time.Millisecond, Generator: Generator{Lag: Latency{P99: 10 * time.Millisecond}}}, true},
-	} {
-		if got := c.r.isOnSchedule(); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+	if r.findCauses(&Config{Rate: 1000, Align: AlignEven}); !strings.Contains(r.Reasons(LimitGenerator), " 1.23ms late") {
+		t.Errorf("%v", r.Causes)
 	}
 }
 
 func TestSummarise(t *testing.T) {
 	h := newHistogram(3)
-	if l := newLatency(h, true); l.Samples != 0 || l.Max != 0 || l.Series != nil {
+	if l := newLatency(h, 0, true); l.Samples != 0 || l.Max != 0 || l.Series != nil {
 		t.Errorf("without samples: %+v", l)
 	}
 	for i := range int64(10_000) {
 		record(h, (i+1)*1000)
 	}
-	l := newLatency(h, true)
+	l := newLatency(h, 0, true)
 	near := func(got, want time.Duration) bool {
 		return got > want-want/200 && got < want+want/200
 	}
@@ -91,7 +84,7 @@ func TestSummarise(t *testing.T) {
 	rising := slices.IsSortedFunc(l.Series, func(a, b Quantile) int {
 		return int(max(-1, min(1, (a.Percent-b.Percent)*1e9)))
 	})
-	if n := len(l.Series); n != 47 || !rising || l.Series[n-1].Percent != 100 || l.Series[n-1].Value != l.Max {
+	if n := len(l.Series); n != 38 || !rising || l.Series[n-1].Percent != 100 || l.Series[n-1].Value != l.Max {
 		t.Errorf("%d points, rising %v: %v", n, rising, l.Series)
 	}
 	record(h, -5)

@@ -136,7 +136,7 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	res.Setup.Handshake = b.rig.Handshakes
 	g.collect(&res, o)
 	res.Control = g.control(o, made.report(&res))
-	res.setLimit(&cfg)
+	res.findCauses(&cfg)
 	if g.interrupted {
 		res.markInterrupted()
 		return res, ctx.Err()
@@ -191,10 +191,10 @@ type Calls struct {
 	Latency Latency `json:"latency"`
 }
 
-// Compares reports whether there are samples both without and with the work: only
-// then P99Moved means something. c may be nil.
+// Compares reports whether both without and with the work there is a p99, and it is no lost one
+// without: only then P99Moved means something. c may be nil.
 func (c *Control) Compares() bool {
-	return c != nil && c.Without != nil && c.Without.Latency.Samples > 0 && c.With.Latency.Samples > 0
+	return c != nil && c.Without != nil && c.Without.Latency.P99 > 0 && c.Without.Latency.P99 < Never && c.With.Latency.P99 > 0
 }
 
 // setRate computes what follows from the counts.
@@ -228,13 +228,14 @@ func (g *generator) portionOf(due int64) *portion {
 func (g *generator) part(p *portion, from, to int64) Part {
 	r := Part{
 		Duration: time.Duration(to - from), Offered: p.queued, Sent: p.queued - p.failed, Delivered: p.delivered,
-		Latency: newLatency(p.latency, true), Lag: newLatency(p.lag, false),
+		Lag: newLatency(p.lag, 0, false),
 	}
 	if g.cfg.Rate > 0 {
 		r.Offered = g.sched.before(to) - g.sched.before(from)
 	}
 	r.Lost = r.Sent - min(r.Delivered, r.Sent)
-	r.LossRatio = ratio(r.Lost, r.Sent)
+	r.Latency = newLatency(p.latency, missing(r.Delivered, r.Offered), true)
+	r.LossRatio = lossRatio(r.Delivered, r.Offered)
 	if to > from {
 		r.DeliveredRate = float64(r.Delivered) / r.Duration.Seconds()
 	}
@@ -263,6 +264,9 @@ func (g *generator) control(o *observer, allocations *Calls) *Control {
 	}
 	if c.Compares() {
 		c.P99Moved = c.With.Latency.P99 - without.Latency.P99
+		if c.With.Latency.P99 == Never {
+			c.P99Moved = Never
+		}
 	}
 	return c
 }

@@ -14,24 +14,20 @@ import (
 // findStart is the first rate that a search tries, datagrams per second.
 const findStart = 10_000
 
-// minSearchLag is the lag that 1 % of the datagrams of a short run may exceed: a
-// scheduler may suspend a thread for that long.
-const minSearchLag = 10 * time.Millisecond
-
 // ErrNoRate is returned by FindMax when the lowest rate that it tries fails too.
 var ErrNoRate = errors.New("bench: no rate meets the criterion")
 
 // FindMax searches for the highest rate of an open loop at which a run of cfg.Duration
-// meets the criterion, such as that of ParseThresholds("loss<0.1%"), and sends
-// everything in time. The precision is 2 %. The search begins with cfg.Rate (0 =
+// meets the criterion, such as that of ParseThresholds("loss<0.1%"), and is not limited by
+// the generator. The precision is 2 %. The search begins with cfg.Rate (0 =
 // 10,000/s). A rate fails if two runs fail, and has a third run when a rate near it
 // has passed. There are at most 40 runs, with one set-up, without a Baseline unless
 // cfg has one.
 //
 // FindMax returns the run with the highest rate that passed, whose Search has the
 // outcome, and all runs in order. If only the generator failed above that rate,
-// Found.AtLeast is true and the Limit of the returned run is LimitGenerator: the
-// server's maximum is higher. Errors are those of Run, and ErrNoRate.
+// Found.AtLeast is true and Found.Limit is LimitGenerator: the server's maximum may be
+// higher. Errors are those of Run, and ErrNoRate.
 func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) (Result, []Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, findStart)
 	cfg.Baseline = cmp.Or(cfg.Baseline, -1)
@@ -73,7 +69,7 @@ func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Resu
 		if b.cfg.Tried != nil {
 			b.cfg.Tried(r)
 		}
-		s.recordOutcome(passed, r.Limit, r.LimitReason)
+		s.recordOutcome(passed, r.blame())
 	}
 	if s.pass == 0 {
 		return Result{}, all, ErrNoRate
@@ -95,7 +91,7 @@ func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold)
 	for _, t := range Missed(criterion, &r) {
 		note.Missed = append(note.Missed, t.String())
 	}
-	if !r.isOnSchedule() {
+	if r.CausedBy(LimitGenerator) {
 		note.Missed = append(note.Missed, "all sent in time")
 	}
 	switch {
@@ -108,12 +104,12 @@ func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold)
 	return r, err
 }
 
-// isOnSchedule reports whether the generator sent all that was due, and late by no
-// more than the precision of the search. A generator that sends the rest in the drain
-// offers a lower rate.
-func (r *Result) isOnSchedule() bool {
-	behind := time.Duration(findWithin * float64(r.Measured))
-	return r.Sent == r.Offered && r.Generator.Lag.P99 <= max(behind, minSearchLag)
+// blame returns what failed in a run that did not pass. What the server lost is proof even
+// if the generator was late too, so that no late generator hides it.
+func (r *Result) blame() cause {
+	c := cause{generator: r.Reasons(LimitGenerator)}
+	c.server = c.generator == "" || ratio(r.lostByServer(), r.Sent) > findLoss
+	return c
 }
 
 func criterionText(criterion []Threshold) string {
@@ -129,9 +125,6 @@ func (r *Result) setFound(f *Found) {
 	note := *r.Search
 	note.Found = f
 	r.Search = &note
-	if f.Limit == LimitGenerator {
-		r.Limit, r.LimitReason = LimitGenerator, f.Reason
-	}
 }
 
 // Search is the place of a run in the search of FindMax.
@@ -171,6 +164,9 @@ type Found struct {
 }
 
 const (
+	// findLoss is the share of the datagrams whose loss proves that a rate is too high for
+	// the server, whatever the generator did.
+	findLoss = 0.001
 	// findWithin is the relative precision at which a search ends.
 	findWithin = 0.02
 	// findTries is how often a rate has to fail: a virtual machine that the hypervisor
@@ -240,8 +236,8 @@ func (s *search) near() bool {
 }
 
 // recordOutcome records the outcome of a run at the rate next and chooses the rate of the next
-// run. limit and reason are those of a run that failed.
-func (s *search) recordOutcome(passed bool, limit Limit, reason string) {
+// run. why is that of a run that failed.
+func (s *search) recordOutcome(passed bool, why cause) {
 	s.runs++
 	if passed {
 		s.pass = s.next
@@ -251,11 +247,8 @@ func (s *search) recordOutcome(passed bool, limit Limit, reason string) {
 		s.chooseNext()
 		return
 	}
-	if limit == LimitGenerator {
-		s.cause.generator = reason
-	} else {
-		s.cause.server = true
-	}
+	s.cause.server = s.cause.server || why.server
+	s.cause.generator = cmp.Or(why.generator, s.cause.generator)
 	if s.try < findTries {
 		s.try++
 		return
@@ -320,6 +313,9 @@ type Threshold struct {
 	Value float64
 }
 
+// validity is the name of the condition that a run is valid.
+const validity = "valid"
+
 // quantity is what a name of a threshold stands for.
 type quantity struct {
 	parse func(string) (float64, error)
@@ -331,12 +327,15 @@ func quantityOf(name string) (q quantity, ok bool) {
 	latency := func(of func(*Latency) time.Duration) quantity {
 		return quantity{parseDuration, func(r *Result) float64 { return float64(of(&r.Latency)) }}
 	}
+	all := func(of func(*Latency) time.Duration) quantity { // what the samples have without those lost
+		return latency(func(l *Latency) time.Duration { return l.withLost(of(l)) })
+	}
 	share := func(of func(*Result) uint64) quantity {
 		return quantity{parseShare, func(r *Result) float64 { return ratio(of(r), r.Sent) }}
 	}
 	switch name {
 	case "mean":
-		return latency(func(l *Latency) time.Duration { return l.Mean }), true
+		return all(func(l *Latency) time.Duration { return l.Mean }), true
 	case "p50":
 		return latency(func(l *Latency) time.Duration { return l.P50 }), true
 	case "p90":
@@ -346,9 +345,9 @@ func quantityOf(name string) (q quantity, ok bool) {
 	case "p999":
 		return latency(func(l *Latency) time.Duration { return l.P999 }), true
 	case "max":
-		return latency(func(l *Latency) time.Duration { return l.Max }), true
+		return all(func(l *Latency) time.Duration { return l.Max }), true
 	case "loss":
-		return share(func(r *Result) uint64 { return r.Lost }), true
+		return quantity{parseShare, func(r *Result) float64 { return r.LossRatio }}, true
 	case "dup":
 		return share(func(r *Result) uint64 { return r.Duplicated }), true
 	case "reorder":
@@ -370,12 +369,14 @@ func quantityOf(name string) (q quantity, ok bool) {
 // ParseThresholds reads conditions separated by commas: a name, one of < <= >
 // >=, and a value with its unit. An empty string is no condition.
 //
-//	mean p50 p90 p99 p999 max  latency, as of time.ParseDuration: p99<5ms
-//	loss dup reorder           share of what was sent: loss<0.1%, or loss<0.001
+//	mean p50 p90 p99 p999 max  latency, as of time.ParseDuration: p99<5ms; lost ones are infinitely late
+//	loss                       share of what was offered: loss<0.1%, or loss<0.001
+//	dup reorder                share of what was sent: dup<0.1%
 //	cpu                        time of the server per datagram: cpu<3.5us
 //	delivered                  datagrams per second: delivered>=100k; k and M are allowed
 //	moved                      what BINDs and allocations add to the p99: moved<2ms
 //	binds allocations          answered per second: binds>=100k
+//	valid                      the run is valid, without a comparison
 func ParseThresholds(s string) ([]Threshold, error) {
 	var all []Threshold
 	for part := range strings.SplitSeq(s, ",") {
@@ -393,6 +394,9 @@ func ParseThresholds(s string) ([]Threshold, error) {
 }
 
 func parseThreshold(s string) (Threshold, error) {
+	if s == validity {
+		return Threshold{Text: s, Name: s}, nil
+	}
 	at := strings.IndexAny(s, "<>")
 	if at < 0 {
 		return Threshold{}, errors.New("no < or >")
@@ -455,15 +459,18 @@ func (r *Result) control() (c Control) {
 // not measured meets nothing: a latency without samples, a share of nothing, or
 // the CPU time of no process.
 func (t Threshold) Check(r *Result) (value float64, ok bool) {
+	if t.Name == validity {
+		return 0, r.Valid
+	}
 	q, known := quantityOf(t.Name)
 	if !known {
-		return 0, false
+		return math.NaN(), false
 	}
 	value = q.of(r)
-	measured := r.Sent > 0
+	measured := r.Offered > 0
 	switch t.Name {
 	case "mean", "p50", "p90", "p99", "p999", "max":
-		measured = r.Latency.Samples > 0
+		measured = value > 0
 	case "cpu":
 		measured = r.Server.Datagrams > 0
 	case "moved":
@@ -472,6 +479,9 @@ func (t Threshold) Check(r *Result) (value float64, ok bool) {
 		measured = r.Control != nil && r.Control.Binds != nil
 	case "allocations":
 		measured = r.Control != nil && r.Control.Allocations != nil
+	}
+	if !measured {
+		value = math.NaN()
 	}
 	switch t.Op {
 	case "<":
@@ -483,7 +493,7 @@ func (t Threshold) Check(r *Result) (value float64, ok bool) {
 	case ">=":
 		ok = value >= t.Value
 	}
-	return value, ok && measured
+	return value, ok
 }
 
 // String is the threshold as it was written.

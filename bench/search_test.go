@@ -20,7 +20,7 @@ func runSearch(t *testing.T, s *search, passes func(rate float64, run int) bool)
 			t.Fatalf("run %d at %v, though %v has passed", len(tried), s.next, s.pass)
 		}
 		tried = append(tried, s.next)
-		s.recordOutcome(passes(s.next, len(tried)), LimitServer, "")
+		s.recordOutcome(passes(s.next, len(tried)), cause{server: true})
 	}
 	return tried
 }
@@ -76,18 +76,24 @@ func TestSearchEverythingPasses(t *testing.T) {
 // TestSearchBlames: one failure of the server among the tries of the lowest rate
 // that failed is proof; those of the generator alone are none.
 func TestSearchBlames(t *testing.T) {
+	slow := []Cause{{LimitGenerator, "It was slow."}}
+	late := Result{Sent: 1000, Causes: slow}
+	lateAndLost := Result{Sent: 1000, Lost: 326, Causes: slow}
+	ownDrops := Result{Sent: 1000, Lost: 326, Generator: Generator{Drops: 326}, Causes: slow}
 	for name, c := range map[string]struct {
-		limits []Limit // in turn
-		want   Limit
+		runs []Result // in turn
+		want Limit
 	}{
-		"server":             {[]Limit{LimitServer}, LimitServer},
-		"generator":          {[]Limit{LimitGenerator}, LimitGenerator},
-		"a criterion missed": {[]Limit{LimitNone}, LimitServer},
-		"both":               {[]Limit{LimitGenerator, LimitGenerator, LimitServer}, LimitServer},
+		"server":             {[]Result{{Sent: 1000, Lost: 20}}, LimitServer},
+		"generator":          {[]Result{late}, LimitGenerator},
+		"a criterion missed": {[]Result{{Sent: 1000}}, LimitServer},
+		"in turn":            {[]Result{late, late, {Sent: 1000, Lost: 20}}, LimitServer},
+		"at the same time":   {[]Result{lateAndLost}, LimitServer},
+		"its own drops":      {[]Result{ownDrops}, LimitGenerator},
 	} {
 		s := newSearch(1000)
 		for n := 0; !s.done(); n++ {
-			s.recordOutcome(s.next <= 1500, c.limits[n%len(c.limits)], "It was slow.")
+			s.recordOutcome(s.next <= 1500, c.runs[n%len(c.runs)].blame())
 		}
 		f := s.found("")
 		if f.Limit != c.want || f.AtLeast != (c.want == LimitGenerator) || f.AtLeast && !strings.Contains(f.Reason, "It was slow.") {
@@ -95,7 +101,7 @@ func TestSearchBlames(t *testing.T) {
 		}
 	}
 	s := newSearch(1000)
-	s.recordOutcome(true, LimitNone, "")
+	s.recordOutcome(true, cause{})
 	if f := s.found("The search was interrupted."); f.Rate != 1000 || !f.AtLeast || f.Reason != "The search was interrupted." {
 		t.Errorf("interrupted: %+v", f)
 	}
@@ -176,14 +182,14 @@ func TestFindMaxNothing(t *testing.T) {
 
 func sampleResult() *Result {
 	return &Result{
-		Sent: 10_000, Delivered: 9_990, Lost: 10, Duplicated: 1, Reordered: 100, DeliveredRate: 99_900,
+		Offered: 10_000, Sent: 10_000, Delivered: 9_990, Lost: 10, LossRatio: 0.001, Duplicated: 1, Reordered: 100, DeliveredRate: 99_900,
 		Latency: Latency{
 			Samples: 9990, Mean: 50 * time.Microsecond, P50: 40 * time.Microsecond, P90: 80 * time.Microsecond,
 			P99: 5 * time.Millisecond, P999: 9 * time.Millisecond, Max: 12 * time.Millisecond,
 		},
 		Server: Process{PID: 1, Datagrams: 9990, PerDatagram: 3400},
 		Control: &Control{
-			Without: &Part{Latency: Latency{Samples: 1}}, With: Part{Latency: Latency{Samples: 1}}, P99Moved: -time.Millisecond,
+			Without: &Part{Latency: Latency{P99: 2e6}}, With: Part{Latency: Latency{P99: 1e6}}, P99Moved: -time.Millisecond,
 			Binds: &Calls{AnsweredRate: 99_000}, Allocations: &Calls{AnsweredRate: 500},
 		},
 	}

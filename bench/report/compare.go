@@ -123,7 +123,7 @@ func differingAspects(aspects []property) (list []string) {
 }
 
 func warnings(name string, r bench.Result) (list []string) {
-	if r.Limit == bench.LimitGenerator || r.Interrupted {
+	if !r.Valid {
 		list = append(list, name+": "+Verdict(r))
 	}
 	for _, d := range cautions(r) {
@@ -145,7 +145,7 @@ func ratios(a, b []Figure) (list []FigureRatio) {
 			continue
 		}
 		r := FigureRatio{Name: f.Name, A: f, B: other}
-		if f.Known && other.Known && f.Value > 0 && other.Value > 0 {
+		if f.Known && other.Known && f.Value > 0 && other.Value > 0 && !f.never() && !other.never() {
 			r.Ratio = other.Value / f.Value
 		}
 		list = append(list, r)

@@ -45,7 +45,7 @@ type pageData struct {
 type runView struct {
 	Name    string
 	Verdict string
-	Limit   string // class of the verdict
+	Side    string // class of the verdict
 	Doubts  []string
 	Facts   []fact
 }
@@ -77,7 +77,7 @@ func newPageData(runs []bench.Result) pageData {
 			continue
 		}
 		own := slices.DeleteFunc(facts(r), func(f fact) bool { return slices.Contains(s.Common, f) })
-		s.Runs = append(s.Runs, runView{names[i], Verdict(r), string(r.Limit), cautions(r), own})
+		s.Runs = append(s.Runs, runView{names[i], Verdict(r), side(r), cautions(r), own})
 	}
 	s.Many = len(s.Runs) > maxCards
 	s.Figures = sideBySide("Figures", names, runs, Figures)

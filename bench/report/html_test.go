@@ -172,12 +172,12 @@ func TestHTMLIsSelfContained(t *testing.T) {
 func TestHTMLEscapes(t *testing.T) {
 	const evil = `</title></svg><script>alert("x")</script>'&\`
 	r := sample(evil, 1)
-	r.Commit, r.Dialect, r.Limits, r.LimitReason = evil, evil, evil, evil
+	r.Commit, r.Dialect, r.Limits, r.Causes = evil, evil, evil, []bench.Cause{{Limit: bench.LimitServer, Reason: evil}}
 	r.Command = []string{evil}
 	r.Machine.CPU, r.Machine.Kernel = evil, evil
 	r.Errors = map[string]uint64{evil: 5}
 	r.Load.Shape = evil
-	r.Churn = &bench.Churn{Steps: []bench.Step{{Name: evil, Latency: bench.Latency{Samples: 1}}}}
+	r.Churn = &bench.Churn{Steps: []bench.Step{{Name: evil, Latency: bench.Latency{Samples: 1, P50: 1}}}}
 	other := r
 	other.Name = evil + " again"
 	other.Machine.ID = evil

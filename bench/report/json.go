@@ -1,12 +1,14 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/ferryrelay/ferry/bench"
 )
@@ -81,6 +83,18 @@ func ReadFile(name string) ([]bench.Result, error) {
 	return runs, nil
 }
 
+// Unsound returns why a run is no measurement of its server: it is invalid, or nothing
+// was delivered. It returns "" for all others.
+func Unsound(r bench.Result) string {
+	switch {
+	case !r.Valid:
+		return cmp.Or(printable(r.InvalidReason()), "The run is not marked as valid.")
+	case r.Delivered == 0:
+		return "Nothing was delivered."
+	}
+	return ""
+}
+
 // GoBench writes runs in the format of go test -bench, one line for each, which
 // benchstat and other tools of that format read
 // (golang.org/design/14313-benchmark-format). The name of a line is the work,
@@ -149,9 +163,16 @@ func goBenchValues(r bench.Result) (list []string) {
 	if r.Server.PID != 0 && r.Server.Datagrams > 0 {
 		list = append(list, fmt.Sprintf("%.1f cpu-ns", r.Server.PerDatagram))
 	}
+	for _, q := range []struct {
+		name  string
+		value time.Duration
+	}{{"p50", r.Latency.P50}, {"p99", r.Latency.P99}} {
+		if q.value > 0 && q.value < bench.Never {
+			list = append(list, fmt.Sprintf("%d %s-ns", q.value, q.name))
+		}
+	}
 	if r.Latency.Samples > 0 {
-		list = append(list, fmt.Sprintf("%d p50-ns", r.Latency.P50), fmt.Sprintf("%d p99-ns", r.Latency.P99),
-			fmt.Sprintf("%.0f datagrams/s", r.DeliveredRate), fmt.Sprintf("%d lost", r.Lost))
+		list = append(list, fmt.Sprintf("%.0f datagrams/s", r.DeliveredRate), fmt.Sprintf("%d lost", r.Latency.Lost))
 	}
 	return list
 }

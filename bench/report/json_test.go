@@ -34,6 +34,28 @@ func TestGoBench(t *testing.T) {
 	}
 }
 
+// TestUnsound: only a valid run that delivered something is one of the server.
+func TestUnsound(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*bench.Result)
+		want   string
+	}{
+		"good":    {func(*bench.Result) {}, ""},
+		"invalid": {disturb, "it was busy"},
+		"interrupted": {func(r *bench.Result) {
+			r.Valid, r.Interrupted, r.Causes = false, true, []bench.Cause{{Limit: bench.LimitNone, Reason: "It was stopped."}}
+		}, "It was stopped."},
+		"empty":      {func(r *bench.Result) { r.Delivered = 0 }, "Nothing was delivered."},
+		"no verdict": {func(r *bench.Result) { *r = bench.Result{Delivered: 1} }, "The run is not marked as valid."},
+	} {
+		r := sample("x", 1)
+		c.change(&r)
+		if got := Unsound(r); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestGoBenchHead: another commit is told before the runs that it holds for.
 func TestGoBenchHead(t *testing.T) {
 	other := sample("ferry", 1)

@@ -251,7 +251,7 @@ func cpuKnown(r bench.Result) bool {
 // comparisonFigures returns the names of the figures in the comparison plot;
 // its table has all figures.
 func comparisonFigures() []string {
-	return []string{"delivered", "latency p50", "latency p99", "latency p99.9", "latency max", "server CPU per datagram", "server memory (RSS)"}
+	return []string{"delivered", "latency p50", "latency p99", "latency p99.9", "latency max of the delivered", "server CPU per datagram", "server memory (RSS)"}
 }
 
 // comparisonPlot returns a plot with a row per figure and a dot per run, at its
@@ -354,7 +354,7 @@ func percentilePlot(runs []bench.Result, names []string) plot {
 	for i, d := range distributions(runs, names) {
 		s := series{name: d.name, class: class(i)}
 		for _, q := range d.latency.Series {
-			x, y := countNines(q.Percent, d.latency.Samples), float64(q.Value)
+			x, y := countNines(q.Percent, d.latency.Samples+d.latency.Lost), float64(q.Value)
 			most = max(most, x)
 			values = append(values, y)
 			percent := strconv.FormatFloat(q.Percent, 'f', -1, 64)
@@ -368,7 +368,7 @@ func percentilePlot(runs []bench.Result, names []string) plot {
 		return empty(id, title, "No run has samples of latency.")
 	}
 	a := area{ninesScale(most), logScale(values, timeTick), plotHeight}
-	p := newPlot(id, title, "A line per run: which share of the datagrams arrived within which time. Further right are ever rarer, slower datagrams.", a)
+	p := newPlot(id, title, "A line per run: which share of the datagrams offered arrived within which time. Further right are ever rarer, slower datagrams. A line ends where the lost ones begin.", a)
 	p.XLabel, p.YLabel = "share of datagrams that were at least as fast", "latency from the intended time"
 	p.draw(a, all...)
 	p.Numbers = numbers
@@ -538,7 +538,7 @@ func ratesOverRuns(runs []bench.Result, names []string) plot {
 func knee(runs []bench.Result) (int, bool) {
 	best, beyond := -1, false
 	for i, r := range runs {
-		carried := r.LossRatio <= kneeLoss && r.Sent > 0
+		carried := r.LossRatio <= kneeLoss && r.Offered > 0
 		if carried && (best < 0 || r.OfferedRate > runs[best].OfferedRate) {
 			best = i
 		}

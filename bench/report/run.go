@@ -13,10 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// maxSteal is the share of processor time taken by the hypervisor above which a
-// run is not reliable.
-const maxSteal = 0.01
-
 func sortedKeys(m map[string]uint64) []string { return slices.Sorted(maps.Keys(m)) }
 
 // label returns the name of a run, or a description if it has none.
@@ -45,41 +41,50 @@ func labels(runs []bench.Result) []string {
 	return out
 }
 
-// Verdict returns one sentence: the result of the run and what limited it.
+// Verdict returns whether the run is valid, its result, and all that limited it.
 func Verdict(r bench.Result) string {
-	reason := ""
-	if r.LimitReason != "" {
-		reason = " " + strings.TrimSuffix(printable(r.LimitReason), ".") + "."
+	server := ""
+	if r.CausedBy(bench.LimitServer) {
+		server = " " + printable(r.Reasons(bench.LimitServer))
 	}
 	switch {
 	case r.Interrupted:
-		return "INTERRUPTED." + reason + " Only what was seen until then is here."
+		return "INTERRUPTED. " + printable(r.Reasons(bench.LimitNone)) + " Only what was seen until then is here." + server
 	case r.Search != nil && r.Search.Found != nil:
 		return foundText(r.Search)
-	case r.Limit == bench.LimitGenerator:
-		return "THE GENERATOR WAS THE LIMIT." + reason + " It does not show what the server can do."
-	case r.Limit == bench.LimitServer:
-		return "The server was the limit." + reason
+	case !r.Valid:
+		return "INVALID, it does not show what the server can do: " + printable(r.InvalidReason()) + server
+	case server != "":
+		return "The server was the limit." + server
 	case r.Churn != nil && r.Sent == 0:
 		return fmt.Sprintf("%s of %s sessions finished, %s each second.", UnitCount.Format(float64(r.Churn.Finished)),
 			UnitCount.Format(float64(r.Churn.Started)), digits(r.Churn.Rate))
 	case r.Sent == 0 && r.Offered == 0:
-		return fmt.Sprintf("Nothing was offered; %s keep-alives were sent.%s", UnitCount.Format(float64(r.Keepalives)), reason)
-	case r.Delivered == 0:
-		return "Nothing was delivered." + reason
+		return fmt.Sprintf("Nothing was offered; %s keep-alives were sent.", UnitCount.Format(float64(r.Keepalives)))
 	}
 	return fmt.Sprintf("Neither side was the limit: %s of %s datagrams delivered at %s, p99 %s.",
 		UnitCount.Format(float64(r.Delivered)), UnitCount.Format(float64(r.Sent)),
 		UnitRate.Format(r.DeliveredRate), UnitTime.Format(float64(r.Latency.P99)))
 }
 
+// side returns what a verdict is about, as a class of the page.
+func side(r bench.Result) string {
+	switch {
+	case !r.Valid:
+		return "invalid"
+	case r.CausedBy(bench.LimitServer):
+		return "server"
+	}
+	return ""
+}
+
 // cautions returns reasons to distrust a run.
 func cautions(r bench.Result) (list []string) {
-	if s := stealShare(r.System); s > maxSteal {
-		list = append(list, fmt.Sprintf("the hypervisor took %s of the processors' time: repeat the run", percent(s)))
-	}
 	if r.Load.Shape == "" {
 		list = append(list, "the load of the run is not recorded")
+	}
+	if r.Load.Window > 0 {
+		list = append(list, "the loop is closed: a slow server is offered less, and latency is that of full queues")
 	}
 	if limits := strings.TrimSpace(r.Limits); saturates(r) && r.Dialect == "ferry" && !limitsOff(limits) {
 		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNotReported(limits)))
@@ -106,11 +111,6 @@ func orNotReported(limits string) string {
 		return "not reported"
 	}
 	return limits
-}
-
-func stealShare(s bench.System) float64 {
-	total := s.User + s.Kernel + s.SoftIRQ + s.Steal + s.Idle
-	return quotient(float64(s.Steal), float64(total))
 }
 
 // mitigations is the name of the longest fact.
@@ -292,7 +292,7 @@ type RoundFigure struct {
 // CompareRounds compares runs in the order A B A B .... It returns [ErrRounds]
 // if they do not alternate between two names, and [ErrIncomparable] if a pair,
 // or the runs of one side, cannot be compared. It ignores pairs during which
-// the hypervisor took more than 1 % of the time, unless all pairs are such.
+// the machine was disturbed, unless all pairs are such.
 func CompareRounds(runs []bench.Result) (Rounds, error) {
 	if err := checkAlternating(runs); err != nil {
 		return Rounds{}, err
@@ -312,7 +312,7 @@ func CompareRounds(runs []bench.Result) (Rounds, error) {
 				out.Notes = append(out.Notes, n)
 			}
 		}
-		if stealShare(runs[i].System) > maxSteal || stealShare(runs[i+1].System) > maxSteal {
+		if runs[i].CausedBy(bench.LimitMachine) || runs[i+1].CausedBy(bench.LimitMachine) {
 			doubtful = append(doubtful, c)
 			continue
 		}
@@ -321,9 +321,9 @@ func CompareRounds(runs []bench.Result) (Rounds, error) {
 	switch {
 	case len(pairs) == 0:
 		pairs = doubtful
-		out.Warnings = append(out.Warnings, "the hypervisor disturbed every round: none was left out")
+		out.Warnings = append(out.Warnings, "the machine was disturbed in every round: none was left out")
 	case len(doubtful) > 0:
-		out.Warnings = append(out.Warnings, fmt.Sprintf("%d of %d rounds left out, because the hypervisor disturbed them", len(doubtful), len(runs)/2))
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%d of %d rounds left out, because the machine was disturbed", len(doubtful), len(runs)/2))
 	}
 	out.Pairs, out.Figures = len(pairs), collectRounds(pairs)
 	return out, nil
@@ -374,7 +374,7 @@ func collectRounds(pairs []Comparison) (list []RoundFigure) {
 			if f.B.Known {
 				v.b = append(v.b, f.B.Value)
 			}
-			if f.A.Known && f.B.Known {
+			if f.A.Known && f.B.Known && !f.A.never() && !f.B.never() {
 				v.pairedA, v.pairedB = append(v.pairedA, f.A.Value), append(v.pairedB, f.B.Value)
 			}
 		}
@@ -473,7 +473,7 @@ func partsTable(c *bench.Control) table {
 	}
 	t.Rows = append(t.Rows, []string{"measured", UnitTime.Format(float64(a.Duration)), UnitTime.Format(float64(b.Duration)), ""})
 	row("delivered", UnitRate, func(p *bench.Part) (float64, bool) { return p.DeliveredRate, p.Duration > 0 })
-	row("loss", UnitShare, func(p *bench.Part) (float64, bool) { return p.LossRatio, p.Sent > 0 })
+	row("loss", UnitShare, func(p *bench.Part) (float64, bool) { return p.LossRatio, p.Offered > 0 })
 	row("latency p50", UnitTime, lasts(func(p *bench.Part) (bench.Latency, time.Duration) { return p.Latency, p.Latency.P50 }))
 	row("latency p99", UnitTime, lasts(func(p *bench.Part) (bench.Latency, time.Duration) { return p.Latency, p.Latency.P99 }))
 	row("latency p99.9", UnitTime, lasts(func(p *bench.Part) (bench.Latency, time.Duration) { return p.Latency, p.Latency.P999 }))

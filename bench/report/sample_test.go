@@ -24,12 +24,12 @@ func sample(name string, slower float64) bench.Result {
 		Server: bench.Process{PID: 4242, Run: us(720000), User: us(200000), System: us(520000), Wall: 10 * time.Second,
 			Datagrams: 199950, PerDatagram: 3600.9 * slower, RSS: 23 << 20, Threads: 6, Voluntary: 100000},
 		System: bench.System{User: 5 * time.Second, Kernel: 7 * time.Second, SoftIRQ: time.Second, Idle: 7 * time.Second, RcvbufErrors: 43},
-		Limit:  bench.LimitServer, LimitReason: "50 datagrams were lost",
+		Valid:  true, Causes: []bench.Cause{{Limit: bench.LimitServer, Reason: "50 datagrams were lost."}},
 		Errors: map[string]uint64{"foreign": 3},
 	}
 	r.Generator.Lag = bench.Latency{Samples: 200000, P99: us(11)}
 	r.Generator.Busy = 0.4
-	r.Latency = bench.Latency{Samples: 199950, Mean: us(51), Min: us(20), P50: us(47), P90: us(81), P99: us(143), P999: us(911), Max: us(3777)}
+	r.Latency = bench.Latency{Samples: 199950, Lost: 50, Mean: us(51), Min: us(20), P50: us(47), P90: us(81), P99: us(143), P999: us(911), Max: us(3777)}
 	for _, p := range []float64{0, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999, 100} {
 		n := countNines(p, 199950)
 		r.Latency.Series = append(r.Latency.Series, bench.Quantile{Percent: p, Value: us(20 + 20*math.Pow(n, 3.3))})
@@ -57,7 +57,7 @@ func brokenRuns() map[string]bench.Result {
 	one.Latency = bench.Latency{Samples: 1, Mean: 1, Min: 1, P50: 1, P90: 1, P99: 1, P999: 1, Max: 1, Series: []bench.Quantile{{Percent: 100, Value: 1}}}
 	one.Seconds = one.Seconds[:1]
 	silent := sample("silent", 1)
-	silent.Latency, silent.Delivered, silent.DeliveredRate = bench.Latency{}, 0, 0
+	silent.Latency, silent.Delivered, silent.DeliveredRate = bench.Latency{Lost: 200000, P50: bench.Never, P90: bench.Never, P99: bench.Never}, 0, 0
 	for i := range silent.Seconds {
 		silent.Seconds[i].P50, silent.Seconds[i].P99, silent.Seconds[i].Max, silent.Seconds[i].Delivered = 0, 0, 0, 0
 	}

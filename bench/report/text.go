@@ -137,13 +137,13 @@ func loadFigures(r bench.Result) []Figure {
 	list := []Figure{
 		newFigure("offered", UnitRate, r.OfferedRate, true),
 		newFigure("delivered", UnitRate, r.DeliveredRate, true),
-		{"loss", UnitShare, r.LossRatio, r.Sent > 0, false},
-		newTimeFigure("latency mean", r.Latency.Mean, got),
-		newTimeFigure("latency p50", r.Latency.P50, got),
-		newTimeFigure("latency p90", r.Latency.P90, got),
-		newTimeFigure("latency p99", r.Latency.P99, got),
-		newTimeFigure("latency p99.9", r.Latency.P999, got),
-		newTimeFigure("latency max", r.Latency.Max, got),
+		{"loss", UnitShare, r.LossRatio, r.Offered > 0, false},
+		newTimeFigure("latency mean of the delivered", r.Latency.Mean, got),
+		newTimeFigure("latency p50", r.Latency.P50, true),
+		newTimeFigure("latency p90", r.Latency.P90, true),
+		newTimeFigure("latency p99", r.Latency.P99, true),
+		newTimeFigure("latency p99.9", r.Latency.P999, true),
+		newTimeFigure("latency max of the delivered", r.Latency.Max, got),
 		{"server CPU per datagram", UnitTime, r.Server.PerDatagram, server && arrived > 0, false},
 		{"server CPU", UnitShare, quotient(float64(r.Server.Run), float64(r.Server.Wall)), server && r.Server.Wall > 0, false},
 		{"server context switches per datagram", UnitNumber, quotient(switches, arrived), server && arrived > 0, false},
@@ -171,7 +171,7 @@ func netcodeFigures(r bench.Result) (list []Figure) {
 			Figure{s.name + " lost", UnitShare, s.of.LossRatio, s.of.Sent > 0, false},
 			newTimeFigure(s.name+" p50", s.of.Latency.P50, got), newTimeFigure(s.name+" p99", s.of.Latency.P99, got))
 	}
-	return append(list, newTimeFigure("connecting p99", n.Connect.P99, n.Connect.Samples > 0),
+	return append(list, newTimeFigure("connecting p50", n.Connect.P50, n.Connect.Samples > 0), newTimeFigure("connecting p99", n.Connect.P99, n.Connect.Samples > 0),
 		newFigure("connections ended", UnitCount, float64(n.Ended), false),
 		Figure{"server CPU per player", UnitShare, quotient(quotient(float64(r.Server.Run), float64(r.Server.Wall)), float64(n.Players)),
 			r.Server.Wall > 0 && n.Players > 0, false})
@@ -218,9 +218,16 @@ func newFigure(name string, unit Unit, v float64, more bool) Figure {
 	return Figure{name, unit, v, true, more}
 }
 
+// newTimeFigure returns a time; 0 is not measured.
 func newTimeFigure(name string, d time.Duration, ok bool) Figure {
-	return Figure{name, UnitTime, float64(d), ok, false}
+	return Figure{name, UnitTime, float64(d), ok && d != 0, false}
 }
+
+// never reports whether the value is the latency of what was lost.
+func (f Figure) never() bool { return f.Unit == UnitTime && f.Value >= never }
+
+// never is between the longest time that is measured and bench.Never: the mean of both is that of a lost one.
+const never = float64(bench.Never) / 4
 
 // Text returns the formatted value, or a dash if it was not measured.
 func (f Figure) Text() string {
@@ -244,7 +251,7 @@ func perEndpoint(r bench.Result) float64 {
 	return quotient(float64(r.Setup.RSSAfter)-float64(r.Setup.RSSBefore), float64(r.Load.Endpoints))
 }
 
-// drops returns the losses by location, including zeros.
+// drops returns the losses by location, including zeros. What nothing was offered for is not measured.
 func drops(r bench.Result) []Figure {
 	counts := []struct {
 		name string
@@ -260,6 +267,7 @@ func drops(r bench.Result) []Figure {
 		{"due but never sent", r.Unsent},
 		{"dropped on the generator's sockets", r.Generator.Drops},
 		{"machine: receive buffer full", r.System.RcvbufErrors},
+		{"machine: receive buffer full, not the generator's", r.System.OtherRcvbufErrors},
 		{"machine: send buffer full", r.System.SndbufErrors},
 		{"machine: in errors", r.System.InErrors},
 		{"machine: no such port", r.System.NoPorts},
@@ -301,6 +309,9 @@ func (u Unit) Format(v float64) string {
 	case UnitRate:
 		return rate(v) + "/s"
 	case UnitTime:
+		if v >= never {
+			return "never (lost)"
+		}
 		return scaled(v, 1000, "ns", "µs", "ms", "s")
 	case UnitShare:
 		return percent(v)
@@ -413,7 +424,7 @@ func Step(r bench.Result) string {
 	}
 	return fmt.Sprintf("step %d, try %d: %s offered, %s delivered, %s lost, p99 %s: %s", s.Step, s.Try,
 		UnitRate.Format(r.Load.Rate), UnitRate.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio),
-		Figure{Unit: UnitTime, Value: float64(r.Latency.P99), Known: r.Latency.Samples > 0}.Text(), stepVerdict(r))
+		newTimeFigure("", r.Latency.P99, true).Text(), stepVerdict(r))
 }
 
 // stepsTable returns a row per run of a search, without other runs.
@@ -424,24 +435,22 @@ func stepsTable(runs []bench.Result) table {
 		return cmp.Or(cmp.Compare(a.Search.Step, b.Search.Step), cmp.Compare(a.Search.Try, b.Search.Try))
 	})
 	for _, r := range all {
-		p99 := Figure{Unit: UnitTime, Value: float64(r.Latency.P99), Known: r.Latency.Samples > 0}
 		t.Rows = append(t.Rows, []string{
 			strconv.Itoa(r.Search.Step), strconv.Itoa(r.Search.Try), UnitRate.Format(r.Load.Rate),
-			UnitRate.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio), p99.Text(), stepVerdict(r),
+			UnitRate.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio), newTimeFigure("", r.Latency.P99, true).Text(), stepVerdict(r),
 		})
 	}
 	return t
 }
 
-// stepVerdict returns the missed condition, and whether the generator was the
-// cause.
+// stepVerdict returns the missed condition, and what made the run invalid.
 func stepVerdict(r bench.Result) string {
 	text := string(r.Search.Verdict)
 	if len(r.Search.Missed) > 0 {
 		text += " (" + strings.Join(r.Search.Missed, ", ") + ")"
 	}
-	if r.Search.Verdict == bench.TryFailed && r.Limit == bench.LimitGenerator {
-		text += ", the generator was the limit"
+	if reasons := r.InvalidReason(); r.Search.Verdict == bench.TryFailed && reasons != "" {
+		text += ", invalid: " + strings.TrimSuffix(reasons, ".")
 	}
 	return printable(text)
 }

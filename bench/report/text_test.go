@@ -6,6 +6,7 @@ import (
 	"math"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,21 +48,22 @@ func TestTextIsOneScreen(t *testing.T) {
 
 func TestVerdict(t *testing.T) {
 	good := sample("x", 1)
-	good.Limit, good.LimitReason = bench.LimitNone, ""
+	good.Causes = nil
 	behind := good
-	behind.Limit, behind.LimitReason = bench.LimitGenerator, "5,000 were never sent."
-	nothing := bench.Result{Limit: bench.LimitNone, Offered: 1, Sent: 1}
-	idle := bench.Result{Limit: bench.LimitNone, Keepalives: 1234}
+	behind.Valid, behind.Causes = false, []bench.Cause{
+		{Limit: bench.LimitGenerator, Reason: "5,000 were never sent."}, {Limit: bench.LimitMachine, Reason: "It was busy."},
+		{Limit: bench.LimitServer, Reason: "700 were lost."},
+	}
+	idle := bench.Result{Valid: true, Keepalives: 1234}
 	stopped := good
-	stopped.Interrupted = true
-	churn := bench.Result{Limit: bench.LimitNone, Churn: &bench.Churn{Started: 5, Finished: 4, Rate: 2}}
+	stopped.Valid, stopped.Interrupted, stopped.Causes = false, true, []bench.Cause{{Limit: bench.LimitNone, Reason: "It was stopped."}}
+	churn := bench.Result{Valid: true, Churn: &bench.Churn{Started: 5, Finished: 4, Rate: 2}}
 	for want, r := range map[string]bench.Result{
-		"Neither side was the limit: 199,950 of 200,000 datagrams delivered at 19,995/s, p99 143 µs.":  good,
-		"THE GENERATOR WAS THE LIMIT. 5,000 were never sent. It does not show what the server can do.": behind,
-		"INTERRUPTED. Only what was seen until then is here.":                                          stopped,
-		"Nothing was delivered.":                            nothing,
-		"Nothing was offered; 1,234 keep-alives were sent.": idle,
-		"4 of 5 sessions finished, 2.00 each second.":       churn,
+		"Neither side was the limit: 199,950 of 200,000 datagrams delivered at 19,995/s, p99 143 µs.":          good,
+		"INVALID, it does not show what the server can do: 5,000 were never sent. It was busy. 700 were lost.": behind,
+		"INTERRUPTED. It was stopped. Only what was seen until then is here.":                                  stopped,
+		"Nothing was offered; 1,234 keep-alives were sent.":                                                    idle,
+		"4 of 5 sessions finished, 2.00 each second.":                                                          churn,
 	} {
 		if got := Verdict(r); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -76,7 +78,8 @@ func TestTextOfBrokenRuns(t *testing.T) {
 		}
 	}
 	r := sample("\x1b[2Jname\x00", 1)
-	r.Dialect, r.LimitReason, r.Errors = "\x1b", "\x1b", map[string]uint64{"\x1b": 1}
+	r.Causes[0].Reason = "\x1b"
+	r.Dialect, r.Errors = "\x1b", map[string]uint64{"\x1b": 1}
 	if got := text(t, r); strings.ContainsAny(got, "\x1b\x00") {
 		t.Errorf("control characters reach the terminal: %q", got)
 	}
@@ -94,7 +97,7 @@ func TestUnits(t *testing.T) {
 		{UnitRate, 20000, "20,000/s"}, {UnitRate, 0.5, "0.50/s"}, {UnitRate, 19995.5, "19,996/s"},
 		{UnitShare, 0, "0 %"}, {UnitShare, 0.00025, "0.025 %"}, {UnitShare, 0.5, "50.0 %"}, {UnitShare, 1, "100 %"}, {UnitShare, 1e-7, "1e-05 %"},
 		{UnitBytes, 512, "512 B"}, {UnitBytes, 23 << 20, "23.0 MiB"}, {UnitBytes, 5242.88, "5.12 KiB"},
-		{UnitNumber, math.NaN(), "–"}, {UnitTime, math.Inf(1), "–"}, {UnitNumber, 0.001, "0.001"},
+		{UnitNumber, math.NaN(), "–"}, {UnitTime, float64(bench.Never), "never (lost)"}, {UnitTime, math.Inf(1), "–"}, {UnitNumber, 0.001, "0.001"},
 	} {
 		if got := tc.unit.Format(tc.v); got != tc.want {
 			t.Errorf("%v of unit %d: got %q, want %q", tc.v, tc.unit, got, tc.want)
@@ -140,7 +143,7 @@ func TestScales(t *testing.T) {
 
 func TestKnee(t *testing.T) {
 	step := func(dialect string, rate, loss float64) bench.Result {
-		return bench.Result{Dialect: dialect, OfferedRate: rate, LossRatio: loss, Sent: 1}
+		return bench.Result{Dialect: dialect, OfferedRate: rate, LossRatio: loss, Offered: 1}
 	}
 	for name, tc := range map[string]struct {
 		runs []bench.Result
@@ -171,7 +174,7 @@ func TestJSON(t *testing.T) {
 	if err := Write(&buf, brokenRuns()["nan"]); err == nil {
 		t.Error("NaN became JSON")
 	}
-	for _, bad := range []string{"", "[]", "{}", `{"version":99}`, `{"version":1}x`, `{"version":"1"}`} {
+	for _, bad := range []string{"", "[]", "{}", `{"version":99}`, `{"version":2}x`, `{"version":"1"}`} {
 		if _, err := Read(strings.NewReader(bad)); !errors.Is(err, ErrFormat) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -205,9 +208,9 @@ func controlSample(name string) bench.Result {
 	r.Load.BindRate, r.Load.AllocateWorkers, r.Load.Baseline = 100_000, 4, 5*time.Second
 	without, with := r.Latency, sample("", 3).Latency
 	r.Control = &bench.Control{
-		Without: &bench.Part{Duration: 5 * time.Second, Sent: 100_000, Delivered: 100_000, DeliveredRate: 20_000, Latency: without,
+		Without: &bench.Part{Duration: 5 * time.Second, Offered: 100_000, Sent: 100_000, Delivered: 100_000, DeliveredRate: 20_000, Latency: without,
 			Server: bench.Process{Run: time.Second, Wall: 5 * time.Second}},
-		With: bench.Part{Duration: 5 * time.Second, Sent: 100_000, Delivered: 99_950, Lost: 50, LossRatio: 0.0005, DeliveredRate: 19_990, Latency: with,
+		With: bench.Part{Duration: 5 * time.Second, Offered: 100_000, Sent: 100_000, Delivered: 99_950, Lost: 50, LossRatio: 0.0005, DeliveredRate: 19_990, Latency: with,
 			Server: bench.Process{Run: 4 * time.Second, Wall: 5 * time.Second}},
 		P99Moved:    with.P99 - without.P99,
 		Binds:       &bench.Calls{Offered: 500_000, Sent: 500_000, Answered: 499_000, AnsweredRate: 99_800, Latency: bench.Latency{Samples: 499_000, P50: 61_000, P99: 733_000}},
@@ -308,14 +311,21 @@ func TestLimitsDoubts(t *testing.T) {
 			t.Errorf("%q: doubts %q of a run that is no saturation", limits, cautions(r))
 		}
 		r.Load.Rate, r.Load.Window = 0, 4
-		got := strings.Join(cautions(r), "\n")
+		got := limitsCautions(r)
 		if (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%q: doubts %q", limits, got)
 		}
-		if r.Dialect = "swap"; len(cautions(r)) != 0 {
+		if r.Dialect = "swap"; limitsCautions(r) != "" {
 			t.Errorf("a relay without limits: %q", cautions(r))
 		}
+		if !strings.Contains(strings.Join(cautions(r), "\n"), "the loop is closed") {
+			t.Errorf("a closed loop: %q", cautions(r))
+		}
 	}
+}
+
+func limitsCautions(r bench.Result) string {
+	return strings.Join(slices.DeleteFunc(cautions(r), func(s string) bool { return !strings.Contains(s, "limits") }), "\n")
 }
 
 // searched are the runs of a search, best first.
@@ -323,9 +333,9 @@ func searchRuns(limit bench.Limit) []bench.Result {
 	run := func(step, try int, rate float64, verdict bench.TryVerdict, missed ...string) bench.Result {
 		r := sample("ferry", 1)
 		r.Load.Rate, r.OfferedRate, r.DeliveredRate = rate, rate, rate*0.99975
-		r.Limit, r.LimitReason = bench.LimitNone, ""
+		r.Causes = nil
 		if verdict == bench.TryFailed {
-			r.Limit = limit
+			r.Causes, r.Valid = []bench.Cause{{Limit: limit, Reason: "It was slow."}}, limit == bench.LimitServer
 		}
 		r.Search = &bench.Search{Criterion: "loss<0.1%", Step: step, Try: try, Verdict: verdict, Missed: missed}
 		return r
@@ -374,7 +384,7 @@ func TestVerdictOfSearch(t *testing.T) {
 	if got, want := Verdict(runs[0]), "AT LEAST 15,000/s meets loss<0.1%, in 5 runs. At 20000/s the generator was the limit."; got != want {
 		t.Errorf("got %s", got)
 	}
-	if got := stepVerdict(runs[2]); !strings.HasSuffix(got, ", the generator was the limit") {
+	if got := stepVerdict(runs[2]); !strings.HasSuffix(got, ", invalid: It was slow") {
 		t.Errorf("got %s", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -44,9 +45,13 @@ func (s streams) bench() *cli.Command {
 		Usage: "generate load for a relay and measure delivery, latency and CPU time",
 		Description: `Opens many endpoints on this machine, lets them find one another over the API as
 games do, and sends datagrams on a fixed schedule. Latency counts from the time
-at which a datagram was meant to be sent. The exit code is 0 when the run was
-made and every condition of --fail holds, 1 otherwise. Ctrl-C ends the run and
-reports what was seen until then.
+at which a datagram was meant to be sent, and what is lost is infinitely late.
+Ctrl-C ends the run and reports what was seen until then.
+
+The exit code is 0 when the run was made and every condition of --fail holds, and 1
+otherwise. With --fail it is 2 when the run is invalid, since it shows nothing
+about the server: the generator was late or dropped datagrams itself, the machine
+was disturbed, or the run was interrupted.
 
 A load generator is a flood: only loopback is allowed without --allow-remote.
 
@@ -138,7 +143,7 @@ func outputFlags() []cli.Flag {
 	const category = "Report"
 	return []cli.Flag{
 		&cli.StringFlag{Category: category, Name: "name", Usage: "`LABEL` of the run in tables and plots; default the dialect"},
-		&cli.StringFlag{Category: category, Name: "fail", Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%'. Names: mean p50 p90 p99 p999 max loss dup reorder cpu delivered, and moved (of p99, by BINDs and allocations) binds allocations"},
+		&cli.StringFlag{Category: category, Name: "fail", Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%', and with 2 if the run is invalid. Names: valid mean p50 p90 p99 p999 max loss dup reorder cpu delivered, and moved (of p99, by BINDs and allocations) binds allocations"},
 		&cli.StringFlag{Category: category, Name: "json", Usage: "write the result to `FILE`, for ferry bench compare and gobench"},
 		&cli.StringFlag{Category: category, Name: "html", Usage: "write a report with plots to `FILE`"},
 		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "print no progress, which costs processor time"},
@@ -483,11 +488,18 @@ func (j job) write(runs []bench.Result) (err error) {
 	return err
 }
 
-// checkThresholds is an error that names every condition that does not hold. What was
-// stopped has met none.
+// errInvalidRun says that --fail is not decided.
+var errInvalidRun = errors.New("the run is invalid, which decides no condition of --fail")
+
+// checkThresholds is an error that names every condition that does not hold. An invalid run decides none.
 func (j job) checkThresholds(o outcome) error {
-	if len(j.fail) > 0 && o.stopped {
-		return errors.New("the run was interrupted: --fail is not decided")
+	switch {
+	case len(j.fail) == 0:
+		return nil
+	case o.stopped:
+		return fmt.Errorf("%w: it was interrupted", errInvalidRun)
+	case !o.best.Valid:
+		return fmt.Errorf("%w: %s", errInvalidRun, o.best.InvalidReason())
 	}
 	var texts []string
 	for _, t := range bench.Missed(j.fail, &o.best) {
@@ -502,14 +514,14 @@ func (j job) checkThresholds(o outcome) error {
 
 // formatMeasured writes the value of a threshold in its unit.
 func formatMeasured(t bench.Threshold, v float64) string {
+	if math.IsNaN(v) {
+		return "not measured"
+	}
 	switch t.Name {
 	case "loss", "dup", "reorder":
 		return report.UnitShare.Format(v)
 	case "delivered", "binds", "allocations":
 		return report.UnitRate.Format(v)
-	}
-	if v == 0 {
-		return "not measured"
 	}
 	return report.UnitTime.Format(v)
 }

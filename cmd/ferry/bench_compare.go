@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
 	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/ctl"
 	"github.com/urfave/cli/v3"
 )
 
@@ -100,7 +103,8 @@ func (s streams) benchGoBench() *cli.Command {
 format that golang.org/x/perf/cmd/benchstat reads: processor time of the server
 per datagram, latency, rate and loss. Of a file with several runs, as of
 --find-max, it takes the first, the best one. The name of a run (--name) is in
-the line as relay=NAME.
+the line as relay=NAME. A run that is invalid, interrupted or empty is left out,
+with a line on standard error that says why; --all writes it too.
 
 Examples:
    for i in 1 2 3 4 5 6; do
@@ -109,6 +113,9 @@ Examples:
    done
    ferry bench gobench old?.json new?.json > runs.txt
    benchstat -col /relay runs.txt`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "all", Usage: "write invalid, interrupted and empty runs too"},
+		},
 		HideHelpCommand: true,
 		OnUsageError:    onUsageError,
 		Action: func(_ context.Context, cmd *cli.Command) error {
@@ -118,6 +125,15 @@ Examples:
 			runs, err := readRuns(cmd.Args().Slice(), false)
 			if err != nil {
 				return err
+			}
+			if !cmd.Bool("all") {
+				runs = slices.DeleteFunc(runs, func(r bench.Result) bool {
+					why := report.Unsound(r)
+					if why != "" {
+						fmt.Fprintf(s.stderr, "left out %s of %s: %s\n", ctl.Text(r.Name), r.Started.Format(time.RFC3339), why)
+					}
+					return why != ""
+				})
 			}
 			return report.GoBench(s.stdout, runs...)
 		},

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,6 +30,75 @@ func ferry(ctx context.Context, args ...string) (code int, stdout, stderr string
 // shortly is a load that a slow machine carries, over soon.
 func shortly(args ...string) []string {
 	return append([]string{"bench", "--matches", "5", "--rate", "500", "--duration", "1s", "--warmup", "100ms"}, args...)
+}
+
+// undecided reports whether a run was invalid, as any on a busy machine may be.
+func undecided(code int, stderr string) bool {
+	return code == exitInvalid && strings.Contains(stderr, errInvalidRun.Error()+": ")
+}
+
+// lossyRelay forwards by address as ferry bench null does, and loses 59 of 100 datagrams that are
+// longer than that of the set-up.
+func lossyRelay(t *testing.T) string {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		buf := make([]byte, 2048)
+		for n := 0; ; {
+			size, from, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			if size > 100 {
+				if n++; n%100 < 59 {
+					continue
+				}
+			}
+			to := from.Addr().As4()
+			to[3] ^= 1
+			_, _ = conn.WriteToUDPAddrPort(buf[:size], netip.AddrPortFrom(netip.AddrFrom4(to), from.Port()))
+		}
+	}()
+	return conn.LocalAddr().String()
+}
+
+// TestBenchGateOnLoss: a latency of what a dead relay did not deliver holds no gate, and gobench
+// has no line for a run that is no measurement.
+func TestBenchGateOnLoss(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "lossy.json")
+	code, stdout, stderr := ferry(t.Context(), shortly("--dialect", "swap", "--target", lossyRelay(t), "--quiet", "--json", file, "--fail", "p99<500ms")...)
+	if !undecided(code, stderr) && (code != exitFailed || !strings.Contains(stderr, "p99<500ms does not hold: never (lost)")) {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	if !strings.Contains(stdout, "never (lost)") || !strings.Contains(stdout, "59.0 %") {
+		t.Errorf("report:\n%s", stdout)
+	}
+	runs, err := report.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := runs[0]
+	r.Valid, r.Causes = false, []bench.Cause{{Limit: bench.LimitMachine, Reason: "It was busy."}}
+	if err := report.WriteFile(file, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := (job{fail: []bench.Threshold{{Text: "loss<60%", Name: "loss", Op: "<", Value: 0.6}}}).checkThresholds(outcome{best: r}); !errors.Is(err, errInvalidRun) {
+		t.Errorf("a gate on an invalid run: %v", err)
+	}
+	for _, c := range []struct {
+		args         []string
+		lines, notes string
+	}{{nil, "", "left out swap of "}, {[]string{"--all"}, "BenchmarkPairs/relay=swap", ""}} {
+		code, stdout, stderr := ferry(t.Context(), append(append([]string{"bench", "gobench"}, c.args...), file)...)
+		if code != exitOK || !strings.Contains(stdout, c.lines) || (stdout == "") != (c.lines == "") || !strings.Contains(stderr, c.notes) || (stderr == "") != (c.notes == "") {
+			t.Errorf("gobench %v: code %d, %q, %q", c.args, code, stdout, stderr)
+		}
+	}
 }
 
 func TestBenchUsage(t *testing.T) {
@@ -86,8 +158,8 @@ func TestBench(t *testing.T) {
 	dir := t.TempDir()
 	file, page := filepath.Join(dir, "run.json"), filepath.Join(dir, "report.html")
 	code, stdout, stderr := ferry(t.Context(), shortly("--api", at["http"], "--server-pid", strconv.Itoa(server.Process.Pid),
-		"--profile", "none", "--name", "the run", "--token", "a-secret", "--json", file, "--html", page, "--fail", "delivered>1,p99<1m")...)
-	if code != exitOK {
+		"--profile", "none", "--name", "the run", "--token", "a-secret", "--json", file, "--html", page, "--fail", "delivered>1,p50<1m")...)
+	if code != exitOK && !undecided(code, stderr) {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
 	for _, want := range []string{"the run: ", "pairs, open loop at 500/s", "limits none", "server CPU per datagram", "--token=[hidden]"} {
@@ -119,8 +191,8 @@ func TestBenchFails(t *testing.T) {
 	t.Parallel()
 	_, at := dev(t)
 	code, _, stderr := ferry(t.Context(), shortly("--api", at["http"], "--quiet", "--fail", "p50<1ns,loss<100%,cpu<1s")...)
-	if code != exitFailed || !strings.Contains(stderr, "p50<1ns does not hold: ") || !strings.Contains(stderr, "cpu<1s does not hold: not measured") ||
-		strings.Contains(stderr, "loss") || strings.Contains(stderr, "setting up") {
+	if !undecided(code, stderr) && (code != exitFailed || !strings.Contains(stderr, "p50<1ns does not hold: ") || !strings.Contains(stderr, "cpu<1s does not hold: not measured") ||
+		strings.Contains(stderr, "loss")) || strings.Contains(stderr, "setting up") {
 		t.Errorf("code %d: %s", code, stderr)
 	}
 }
@@ -148,7 +220,7 @@ func TestBenchControl(t *testing.T) {
 	file, page := filepath.Join(dir, "half.json"), filepath.Join(dir, "half.html")
 	code, stdout, stderr := ferry(t.Context(), shortly("--api", at["http"], "--server-pid", strconv.Itoa(server.Process.Pid), "--bind-rate", "100",
 		"--allocate-rate", "20", "--duration", "4s", "--json", file, "--html", page, "--fail", "binds>1,allocations>1,moved<1m")...)
-	if code != exitOK {
+	if code != exitOK && !undecided(code, stderr) {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
 	for _, want := range []string{"moved by", "BINDs ", "100/s", "allocations ", "20/s, 8 at a time", "limits off (ferry dev)", "after 2s without"} {
@@ -244,7 +316,7 @@ func TestBenchInterrupted(t *testing.T) {
 		cancel()
 		want := exitOK
 		if extra != nil {
-			want = exitFailed // What is not known cannot hold.
+			want = exitInvalid // What is not known cannot hold.
 		}
 		if code := <-ended; code != want {
 			t.Errorf("code %d, want %d: %s", code, want, stderr.String())
@@ -297,7 +369,7 @@ func TestBenchNull(t *testing.T) {
 			t.Errorf("code %d, %s\n%s", code, stderr, stdout)
 		}
 	}
-	code, lines, complaint := ferry(t.Context(), append([]string{"bench", "gobench"}, files...)...)
+	code, lines, complaint := ferry(t.Context(), append([]string{"bench", "gobench", "--all"}, files...)...)
 	if code != exitOK || !strings.Contains(lines, "/relay=a/") || !strings.Contains(lines, "/relay=b/") || !strings.Contains(lines, " p99-ns") {
 		t.Errorf("gobench: code %d, %s\n%s", code, complaint, lines)
 	}
@@ -394,10 +466,10 @@ func TestBenchNetcode(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "netcode.json")
 	code, stdout, stderr := ferry(t.Context(), "bench", "--api", at["http"], "--shape", "netcode", "--matches", "2", "--players", "3", "--quiet",
 		"--server-pid", strconv.Itoa(server.Process.Pid), "--duration", "1s", "--warmup", "100ms", "--json", file, "--fail", "delivered>1")
-	if code != exitOK {
+	if code != exitOK && !undecided(code, stderr) {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	for _, want := range []string{"commands of 40 B and snapshots of 600 B at 30.0 ticks/s", "commands delivered", "snapshots p99", "connecting p99", "server CPU per player"} {
+	for _, want := range []string{"commands of 40 B and snapshots of 600 B at 30.0 ticks/s", "commands delivered", "snapshots p99", "connecting p50", "server CPU per player"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in:\n%s", want, stdout)
 		}

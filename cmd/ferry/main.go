@@ -52,6 +52,8 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// exitInvalid is that of ferry bench --fail whose run was invalid.
+	exitInvalid = 2
 )
 
 func main() {
@@ -89,6 +91,9 @@ func (s streams) run(ctx context.Context, args []string) int {
 		return exitUsage
 	}
 	fmt.Fprintf(s.stderr, "ferry: %s\n", ctl.Text(errorText(err)))
+	if errors.Is(err, errInvalidRun) {
+		return exitInvalid
+	}
 	return exitFailed
 }
 

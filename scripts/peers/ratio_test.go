@@ -99,9 +99,13 @@ func TestBestRate(t *testing.T) {
 }
 
 func TestDoubt(t *testing.T) {
-	good := bench.Result{Sent: 1000, Delivered: 1000, Limit: bench.LimitNone}
+	good := bench.Result{Sent: 1000, Delivered: 1000, Valid: true}
 	good.Server.PerDatagram = 3000
-	good.System = bench.System{Idle: 1000, Steal: 5}
+	caused := func(side bench.Limit) func(*bench.Result) {
+		return func(r *bench.Result) {
+			r.Valid, r.Causes = side == bench.LimitServer, []bench.Cause{{Limit: side, Reason: "the " + string(side)}}
+		}
+	}
 	for _, c := range []struct {
 		name string
 		edit func(*bench.Result)
@@ -109,12 +113,12 @@ func TestDoubt(t *testing.T) {
 		want string
 	}{
 		{"good", func(*bench.Result) {}, stepRate, ""},
-		{"steal", func(r *bench.Result) { r.System.Steal = 20 }, stepRate, "hypervisor"},
-		{"generator", func(r *bench.Result) { r.Limit = bench.LimitGenerator }, stepRate, "generator"},
-		{"generator in a search", func(r *bench.Result) { r.Limit = bench.LimitGenerator }, stepSearch, ""},
-		{"generator in a closed loop", func(r *bench.Result) { r.Limit = bench.LimitGenerator }, stepClosed, ""},
+		{"steal", caused(bench.LimitMachine), stepRate, "machine"},
+		{"generator", caused(bench.LimitGenerator), stepRate, "generator"},
+		{"generator in a search", caused(bench.LimitGenerator), stepSearch, ""},
+		{"generator in a closed loop", caused(bench.LimitGenerator), stepClosed, ""},
 		{"loss", func(r *bench.Result) { r.LossRatio = 0.01 }, stepRate, "1.00 % lost"},
-		{"little loss", func(r *bench.Result) { r.LossRatio, r.Limit = 0.0005, bench.LimitServer }, stepRate, ""},
+		{"little loss", caused(bench.LimitServer), stepRate, ""},
 		{"nothing", func(r *bench.Result) { r.Delivered = 0 }, stepRate, "nothing"},
 		{"no time", func(r *bench.Result) { r.Server.PerDatagram = 0 }, stepRate, "CPU"},
 	} {
@@ -126,47 +130,25 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// TestCeiling verifies that the highest rate of a search is valid only if the
-// relay failed above it.
-func TestCeiling(t *testing.T) {
-	run := func(rate, loss float64, drops uint64) bench.Result {
-		r := bench.Result{LossRatio: loss, LimitReason: "reason"}
-		r.Load.Rate, r.Generator.Drops = rate, drops
+func TestSpoilt(t *testing.T) {
+	run := func(valid bool, sides ...bench.Limit) (r bench.Result) {
+		r.Valid = valid
+		for _, side := range sides {
+			r.Causes = append(r.Causes, bench.Cause{Limit: side, Reason: "x"})
+		}
 		return r
 	}
-	best := run(100, 0, 0)
-	for _, c := range []struct {
-		name string
-		all  []bench.Result
-		ok   bool
-	}{
-		{"the relay lost", []bench.Result{best, run(200, 0.1, 0)}, true},
-		{"only a lower rate lost", []bench.Result{run(50, 0.1, 0), best}, false},
-		{"the generator was late", []bench.Result{best, run(200, 0, 0)}, false},
-		{"the generator lost", []bench.Result{best, run(200, 0.1, 7)}, false},
-		{"the lowest failure decides: relay", []bench.Result{best, run(400, 0, 0), run(400, 0, 0), run(200, 0.1, 0)}, true},
-		{"the lowest failure decides: generator", []bench.Result{best, run(400, 0.1, 0), run(200, 0, 0)}, false},
-		{"one of two tries", []bench.Result{best, run(200, 0.1, 0), run(200, 0, 0)}, true},
-		{"the other of two tries", []bench.Result{best, run(200, 0, 0), run(200, 0.1, 0)}, true},
-		{"nothing failed", []bench.Result{best}, false},
-	} {
-		if got := ceiling(&best, c.all); (got == "") != c.ok {
-			t.Errorf("%s: %q", c.name, got)
-		}
-	}
-}
-
-func TestSpoilt(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		one  sample
 		want bool
 	}{
 		{"good", sample{}, false},
-		{"generator", sample{Bad: "x", Result: bench.Result{Limit: bench.LimitGenerator}}, true},
-		{"steal", sample{Bad: "x", Result: bench.Result{Limit: bench.LimitNone}}, true},
-		{"the relay lost", sample{Bad: "x", Result: bench.Result{Limit: bench.LimitServer}}, false},
-		{"a search", sample{Bad: "x", Step: stepSearch, Result: bench.Result{Limit: bench.LimitGenerator}}, false},
+		{"generator", sample{Bad: "x", Result: run(false, bench.LimitGenerator)}, true},
+		{"steal", sample{Bad: "x", Result: run(false, bench.LimitMachine)}, true},
+		{"the relay lost", sample{Bad: "x", Result: run(true, bench.LimitServer)}, false},
+		{"the relay and the generator", sample{Bad: "x", Result: run(false, bench.LimitGenerator, bench.LimitServer)}, true},
+		{"a search", sample{Bad: "x", Step: stepSearch, Result: run(false, bench.LimitGenerator)}, false},
 	} {
 		if got := c.one.spoilt(); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

@@ -200,7 +200,7 @@ func (s *session) fail(fault string) {
 // spoilt reports whether a run is invalid for a reason other than the relay. A
 // search takes too long to be repeated.
 func (s *sample) spoilt() bool {
-	return s.Bad != "" && s.Step != stepSearch && s.Result.Limit != bench.LimitServer
+	return s.Bad != "" && s.Step != stepSearch && !(s.Result.Valid && s.Result.CausedBy(bench.LimitServer))
 }
 
 func (s *session) run(ctx context.Context, sc scenario, p peer, servers map[string]*server, one *sample) (err error) {
@@ -252,40 +252,30 @@ func (s *session) search(ctx context.Context, cfg bench.Config, srv *server) (be
 	}
 	cfg.Rate = s.o.rates[len(s.o.rates)-1]
 	cfg.Duration, cfg.Warmup = s.o.maxStep, searchWarmup
-	best, all, err := bench.FindMax(ctx, cfg, srv.dialect, criterion)
-	return best, ceiling(&best, all), err
+	best, _, err := bench.FindMax(ctx, cfg, srv.dialect, criterion)
+	return best, ceiling(&best), err
 }
 
-// ceiling returns a reason if a cause other than the relay failed at the lowest
-// rate above the best: a relay at its limit loses datagrams, and not at the
-// generator's sockets.
-func ceiling(best *bench.Result, all []bench.Result) string {
-	lowest, why := 0.0, "no rate failed"
-	for i := range all {
-		r := &all[i]
-		rate := r.Load.Rate
-		switch {
-		case rate <= best.Load.Rate || lowest > 0 && rate > lowest:
-		case r.LossRatio > maxLoss && r.Generator.Drops == 0:
-			lowest, why = rate, ""
-		case rate != lowest || why != "":
-			lowest, why = rate, fmt.Sprintf("the generator was the limit above %s/s: %s", thousands(best.Load.Rate), r.LimitReason)
-		}
+// ceiling returns a reason if the relay is not what failed above the best rate.
+func ceiling(best *bench.Result) string {
+	switch {
+	case best.Search == nil || best.Search.Found == nil:
+		return "no rate passed"
+	case best.Search.Found.AtLeast:
+		return best.Search.Found.Reason
 	}
-	return why
+	return ""
 }
 
 // doubt returns why a run is invalid; "" if it is valid. For a search, ceiling
 // checks the generator. In a closed loop one side is always the limit, and CPU
 // per datagram is valid either way.
 func doubt(r *bench.Result, kind string) string {
-	sys := r.System
-	total := sys.User + sys.Kernel + sys.SoftIRQ + sys.Steal + sys.Idle
 	switch {
-	case total > 0 && float64(sys.Steal) > maxSteal*float64(total):
-		return fmt.Sprintf("the hypervisor took %.1f %% of the time", 100*float64(sys.Steal)/float64(total))
-	case r.Limit == bench.LimitGenerator && kind == stepRate:
-		return "the generator was the limit: " + r.LimitReason
+	case r.CausedBy(bench.LimitMachine):
+		return r.Reasons(bench.LimitMachine)
+	case r.CausedBy(bench.LimitGenerator) && kind == stepRate:
+		return "the generator was the limit: " + r.Reasons(bench.LimitGenerator)
 	case r.LossRatio > maxLoss:
 		return fmt.Sprintf("%.2f %% lost", 100*r.LossRatio)
 	case r.Delivered == 0:

@@ -1,0 +1,285 @@
+package bench
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
+)
+
+// sent is a datagram as a lying relay gets it. At is when it was due, from the start of the
+// measured interval.
+type sent struct {
+	flow int
+	seq  uint32
+	at   time.Duration
+}
+
+// copied is one copy that a lying relay delivers: late by a time, changed, and to another
+// endpoint of the match.
+type copied struct {
+	after  time.Duration
+	change func([]byte) []byte
+	astray bool
+}
+
+// lyingRelay does known things to datagrams, in simulated time. The zero value delivers all at once.
+type lyingRelay struct {
+	relay func(sent) []copied      // nil: each once, after a millisecond
+	lag   func(sent) time.Duration // of the generator; nil: none
+	own   uint64                   // drops on the generator's own sockets
+	sys   System
+}
+
+const relayTime = time.Millisecond
+
+func deliver(after time.Duration) []copied { return []copied{{after: after}} }
+
+// simulate makes a run of cfg, whose clock is that of the schedule: nothing waits, and
+// neither the machine nor its load has an effect.
+func (l lyingRelay) simulate(t *testing.T, cfg Config) Result {
+	t.Helper()
+	cfg, err := cfg.withDefaults(benchrig.Direct{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := planOf(t, cfg)
+	rig, err := benchrig.Direct{Header: benchrig.DefaultHeader}.Open(t.Context(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rig.Close() })
+	g := newGenerator(&cfg, rig, 77)
+	type event struct {
+		at  int64
+		run func()
+	}
+	var events []event
+	for g.tick = 0; g.sched.due(g.tick, 0) < g.end; g.tick++ {
+		for i := range g.flows {
+			due := g.sched.due(g.tick, i)
+			if due >= g.end {
+				break
+			}
+			s := sent{i, g.flows[i].seq, time.Duration(due - g.measure)}
+			left := due
+			if l.lag != nil {
+				left += int64(l.lag(s))
+			}
+			o := &g.out[g.flows[i].socket]
+			pkt := slices.Clone(g.datagram(o.bufs[0], i, due))
+			events = append(events, event{left, func() {
+				o.dues, o.portion = append(o.dues, due), g.portionOf(due)
+				g.recordSent(o, 1, 0, left)
+			}})
+			copies := deliver(relayTime)
+			if l.relay != nil {
+				copies = l.relay(s)
+			}
+			for _, c := range copies {
+				f, got := &g.flows[i], slices.Clone(pkt)
+				if c.change != nil {
+					got = c.change(got)
+				}
+				to := f.local
+				if c.astray {
+					to = uint16(rig.Endpoints[f.from].Local)
+				}
+				at := left + int64(c.after)
+				events = append(events, event{at, func() { g.accountDatagram(f.arrives, rig.Sockets[f.arrives], to, got, false, at) }})
+			}
+		}
+	}
+	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+	for _, e := range events {
+		g.keepTime(e.at)
+		e.run()
+	}
+	g.keepTime(g.end)
+	r := newResult(&cfg, benchrig.Direct{}, &plan)
+	g.collect(&r, new(observer))
+	r.Generator.Drops, r.System = l.own, l.sys
+	r.findCauses(&cfg)
+	return r
+}
+
+// within2 fails unless a figure is within 2 % of what was done.
+func within2[T int | uint64 | float64 | time.Duration](t *testing.T, name string, got, want T) {
+	t.Helper()
+	if math.Abs(float64(got)-float64(want)) > 0.02*math.Abs(float64(want)) {
+		t.Errorf("%s: %v, want %v", name, got, want)
+	}
+}
+
+// lyingConfig offers 100 datagrams per second and flow, 10,000 in all.
+func lyingConfig() Config {
+	return Config{Matches: 5, Rate: 1000, Warmup: time.Second, Duration: 10 * time.Second}
+}
+
+// TestLostIsInfinite: what does not arrive counts in each quantile as infinitely late.
+func TestLostIsInfinite(t *testing.T) {
+	for _, c := range []struct {
+		name                string
+		lost                uint32 // of 1,000
+		p50, p90, p99, p999 time.Duration
+		holds, fails        string
+	}{
+		{"nothing", 0, relayTime, relayTime, relayTime, relayTime, "p999<2ms,max<2ms,mean<2ms,loss<=0", ""},
+		{"half a percent", 5, relayTime, relayTime, relayTime, Never, "p99<2ms,loss<0.6%,loss>0.4%", "p999<1h,max<1h,mean<1h"},
+		{"a twentieth", 50, relayTime, relayTime, Never, Never, "p90<2ms", "p99<1h,p999<1h,max<1h"},
+		{"59 %", 590, Never, Never, Never, Never, "loss<60%", "p50<1h,p90<1h,p99<500ms,mean<500ms,max<500ms"},
+		{"all", 1000, Never, Never, Never, Never, "loss>=100%", "p50<1h,p99<500ms,mean<500ms,max<500ms,delivered>0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := lyingRelay{relay: func(s sent) []copied {
+				if s.seq%200*5+uint32(s.flow)%5 < c.lost {
+					return nil
+				}
+				return deliver(relayTime)
+			}}.simulate(t, lyingConfig())
+			within2(t, "offered", r.Offered, 10_000)
+			within2(t, "lost", r.Lost, uint64(c.lost)*10)
+			within2(t, "lost in the latency", r.Latency.Lost, uint64(c.lost)*10)
+			within2(t, "loss", r.LossRatio, float64(c.lost)/1000)
+			within2(t, "delivered", r.DeliveredRate, float64(1000-c.lost))
+			within2(t, "p50", r.Latency.P50, c.p50)
+			within2(t, "p90", r.Latency.P90, c.p90)
+			within2(t, "p99", r.Latency.P99, c.p99)
+			within2(t, "p99.9", r.Latency.P999, c.p999)
+			for _, q := range r.Latency.Series {
+				if q.Value == Never || q.Percent > 100*(1-r.LossRatio)+1e-9 {
+					t.Errorf("%v %% within %v, with %v lost", q.Percent, q.Value, r.LossRatio)
+				}
+			}
+			for _, condition := range parsed(t, c.holds) {
+				if v, ok := condition.Check(&r); !ok {
+					t.Errorf("%s does not hold: %v", condition, v)
+				}
+			}
+			for _, condition := range parsed(t, c.fails) {
+				if v, ok := condition.Check(&r); ok {
+					t.Errorf("%s holds: %v", condition, v)
+				}
+			}
+		})
+	}
+}
+
+func parsed(t *testing.T, conditions string) []Threshold {
+	t.Helper()
+	all, err := ParseThresholds(conditions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestQuantilesNeedSamples: a quantile beyond the number of datagrams is not measured.
+func TestQuantilesNeedSamples(t *testing.T) {
+	h := newHistogram(3)
+	for n := 1; n <= 1000; n++ {
+		record(h, int64(n)*1e6)
+		l := newLatency(h, 0, false)
+		if (l.P90 > 0) != (n >= 10) || (l.P99 > 0) != (n >= 100) || (l.P999 > 0) != (n >= 1000) {
+			t.Fatalf("%d samples: %+v", n, l)
+		}
+	}
+	r := Result{Offered: 99, Sent: 99, Delivered: 99, Latency: Latency{Samples: 99, P50: 1}}
+	if len(Missed(parsed(t, "p99<1h"), &r)) == 0 {
+		t.Error("the p99 of 99 datagrams holds")
+	}
+}
+
+// TestCausesByEvidence: what the server lost is in the verdict whatever the generator did, and the
+// other way around.
+func TestCausesByEvidence(t *testing.T) {
+	third := func(s sent) []copied {
+		if s.seq%3 == 0 {
+			return nil
+		}
+		return deliver(relayTime)
+	}
+	late := func(d time.Duration) func(sent) time.Duration {
+		return func(s sent) time.Duration {
+			if s.seq%50 == 0 { // 2 %
+				return d
+			}
+			return 0
+		}
+	}
+	full := System{OtherRcvbufErrors: 19_562}
+	stolen := System{Steal: 2 * time.Second, Idle: 98 * time.Second}
+	for name, c := range map[string]struct {
+		relay  lyingRelay
+		valid  bool
+		server bool // the search blames it
+		want   []string
+	}{
+		"clean":                {lyingRelay{}, true, true, nil},
+		"a third lost":         {lyingRelay{relay: third, sys: full}, true, true, []string{"lost between", "dropped 19562"}},
+		"late":                 {lyingRelay{lag: late(1200 * time.Microsecond)}, false, false, []string{"fell behind"}},
+		"late as allowed":      {lyingRelay{lag: late(900 * time.Microsecond)}, true, true, nil},
+		"late by 200 ms":       {lyingRelay{lag: late(200 * time.Millisecond)}, false, false, []string{"1% of the datagrams left more than 200ms late"}},
+		"late and lost":        {lyingRelay{relay: third, lag: late(2 * time.Millisecond), sys: full}, false, true, []string{"fell behind", "lost between", "dropped 19562"}},
+		"own drops":            {lyingRelay{relay: third, own: 5000}, false, false, []string{"generator's own sockets"}},
+		"own drops, and lost":  {lyingRelay{relay: third, own: 1000}, false, true, []string{"dropped 1000 datagrams on the generator's own", "lost between"}},
+		"steal":                {lyingRelay{sys: stolen}, false, true, []string{"hypervisor took 2.0%"}},
+		"steal, late and lost": {lyingRelay{relay: third, lag: late(2 * time.Millisecond), sys: stolen}, false, true, []string{"fell behind", "hypervisor", "lost between"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := c.relay.simulate(t, lyingConfig())
+			if r.Valid != c.valid || r.blame().server != c.server || len(r.Causes) == 0 != (c.want == nil) {
+				t.Errorf("valid %v, server %v: %+v", r.Valid, r.blame().server, r.Causes)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(r.Reasons(LimitGenerator)+r.Reasons(LimitMachine)+r.Reasons(LimitServer), want) {
+					t.Errorf("no %q in %+v", want, r.Causes)
+				}
+			}
+		})
+	}
+}
+
+// TestLagByDatagram: each datagram has its own lag, which its latency contains.
+func TestLagByDatagram(t *testing.T) {
+	r := lyingRelay{lag: func(s sent) time.Duration {
+		if s.seq%50 == 0 { // 2 %
+			return 40 * time.Millisecond
+		}
+		return 100 * time.Microsecond
+	}}.simulate(t, lyingConfig())
+	within2(t, "median of the lag", r.Generator.Lag.P50, 100*time.Microsecond)
+	within2(t, "p99 of the lag", r.Generator.Lag.P99, 40*time.Millisecond)
+	within2(t, "p99 of the latency", r.Latency.P99, 41*time.Millisecond)
+}
+
+// TestLagOfABatch: the oldest datagram of a batch does not make the others late.
+func TestLagOfABatch(t *testing.T) {
+	cfg, err := Config{Matches: 2, Rate: 1000, Warmup: -1}.withDefaults(benchrig.Direct{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig, err := benchrig.Direct{}.Open(t.Context(), planOf(t, cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rig.Close()
+	g := newGenerator(&cfg, rig, 1)
+	o := &g.out[0]
+	const late = 100
+	for n := range late {
+		g.queue(0, g.measure+int64(n)*1e6)
+	}
+	g.recordSent(o, late, 0, g.measure+late*1e6)
+	lag := newLatency(g.portions[1].lag, 0, false)
+	within2(t, "samples", lag.Samples, late)
+	within2(t, "least", lag.Min, time.Millisecond)
+	within2(t, "median", lag.P50, 51*time.Millisecond)
+	within2(t, "most", lag.Max, late*time.Millisecond)
+}
