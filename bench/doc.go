@@ -57,6 +57,9 @@
 //   - Latency is one way, on one clock. It includes the generator's lag, which the
 //     result has as well: a lag that is not small against the latency means that
 //     the figure describes the generator.
+//   - Gaps are the longest times without a delivery, to an endpoint and to any, beyond the
+//     time in which nothing was due: what players see of a restart of the relay. Recovery
+//     counts from the first ERROR 3 only, which comes when the relay runs again.
 //   - CPU time of the server is the run time of its threads by the scheduler's
 //     clock (schedstat), which does not depend on ticks, over the measured
 //     interval, divided by the datagrams that arrived between the two readings.

@@ -17,6 +17,7 @@ type flow struct {
 	seq    uint32          // the next number to send
 	socket int32           // it leaves from
 	from   int32           // endpoint
+	to     int32           // endpoint
 
 	window      window
 	arrives     int32  // socket that it arrives on
@@ -36,7 +37,7 @@ func newFlows(r *benchrig.Rig) []flow {
 		from, to := &r.Endpoints[f.From], &r.Endpoints[f.To]
 		flows[i] = flow{
 			dst: endpoint.UDP(f.Dst, from.Local, 0), prefix: f.Prefix, cipher: from.Cipher,
-			socket: int32(from.Socket), from: int32(f.From),
+			socket: int32(from.Socket), from: int32(f.From), to: int32(f.To),
 			window:  window{bits: bits[i*words : (i+1)*words]},
 			arrives: int32(to.Socket), local: to.Local,
 			size: int32(r.Sockets[to.Socket].Offset + r.Plan.Payload),

@@ -54,6 +54,7 @@ type generator struct {
 	replacer *replacer // with ReplaceRate, else nil
 
 	count   counters
+	gaps    gaps
 	dropped uint64 // on the generator's own sockets before the measured interval
 	// droppedBefore is that before the run.
 	droppedBefore uint64
@@ -121,6 +122,7 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	if cfg.Rate > 0 {
 		g.sched = newSchedule(g.start, cfg.Rate, rig.Plan.Flows[:cfg.liveFlows(&rig.Plan)])
 	}
+	g.gaps = newGaps(g)
 	from := g.start
 	if cfg.Baseline > 0 {
 		from = g.split
@@ -469,6 +471,7 @@ func (g *generator) account(f *flow, st *stamp, now int64) bool {
 	}
 	g.count.allDelivered++
 	g.now.delivered++
+	g.deliverGap(f.to, now)
 	record(g.now.latency, now-st.due)
 	if p != nil {
 		p.delivered++

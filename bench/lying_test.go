@@ -283,3 +283,73 @@ func TestLagOfABatch(t *testing.T) {
 	within2(t, "median", lag.P50, 51*time.Millisecond)
 	within2(t, "most", lag.Max, late*time.Millisecond)
 }
+
+// TestGaps: the longest time without a delivery is that in which the relay stood still.
+func TestGaps(t *testing.T) {
+	between := func(from, to time.Duration, only func(sent) bool, what []copied) func(sent) []copied {
+		return func(s sent) []copied {
+			if s.at >= from && s.at < to && only(s) {
+				return what
+			}
+			return deliver(relayTime)
+		}
+	}
+	all := func(sent) bool { return true }
+	held := func(s sent) []copied { // by a relay that is stopped and continues
+		if s.at < 3*time.Second {
+			return deliver(relayTime)
+		}
+		return deliver(max(relayTime, 5*time.Second-s.at))
+	}
+	slow := lyingConfig()
+	slow.Rate = 5
+	star := lyingConfig()
+	star.Shape, star.Matches, star.Players = ShapeStar, 2, 4
+	up := lyingConfig()
+	up.Direction = DirectionUp
+	const restart = 4100 * time.Millisecond
+	for name, c := range map[string]struct {
+		cfg   Config
+		relay func(sent) []copied
+		want  Gaps
+	}{
+		"none":           {lyingConfig(), nil, Gaps{Endpoints: 10}},
+		"a restart":      {lyingConfig(), between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 10, 10}},
+		"two of a star":  {star, between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 10, 10}},
+		"one direction":  {up, between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 5, 5}},
+		"one flow":       {lyingConfig(), between(time.Second, 4*time.Second, func(s sent) bool { return s.flow == 3 }, nil), Gaps{0, 3 * time.Second, 10, 1}},
+		"under a second": {lyingConfig(), between(time.Second, 1900*time.Millisecond, all, nil), Gaps{900 * time.Millisecond, 900 * time.Millisecond, 10, 0}},
+		"held back":      {lyingConfig(), held, Gaps{2 * time.Second, 2 * time.Second, 10, 10}},
+		"until the end":  {lyingConfig(), between(7*time.Second, time.Hour, all, nil), Gaps{3 * time.Second, 3 * time.Second, 10, 10}},
+		"from the start": {lyingConfig(), between(-time.Hour, 3*time.Second, all, nil), Gaps{3 * time.Second, 3 * time.Second, 10, 10}},
+		"always":         {lyingConfig(), between(-time.Hour, time.Hour, all, nil), Gaps{10 * time.Second, 10 * time.Second, 10, 10}},
+		"in the warm-up": {lyingConfig(), between(-time.Hour, 0, all, nil), Gaps{Endpoints: 10}},
+		"rarely due":     {slow, nil, Gaps{Endpoints: 10}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := lyingRelay{relay: c.relay}.simulate(t, c.cfg)
+			if r.Gaps == nil {
+				t.Fatal("not measured")
+			}
+			near := func(what string, got, want time.Duration) {
+				if (got - want).Abs() > want/50+2*relayTime { // one datagram's time in the relay at either end
+					t.Errorf("%s: %v, want %v", what, got, want)
+				}
+			}
+			near("longest", r.Gaps.Longest, c.want.Longest)
+			near("of an endpoint", r.Gaps.Endpoint, c.want.Endpoint)
+			if r.Gaps.Endpoints != c.want.Endpoints || r.Gaps.Over != c.want.Over {
+				t.Errorf("%d of %d endpoints, want %d of %d", r.Gaps.Over, r.Gaps.Endpoints, c.want.Over, c.want.Endpoints)
+			}
+			for condition, want := range map[string]bool{"gap<1s": c.want.Endpoint < time.Second, "gap<1m": true} {
+				if _, ok := parsed(t, condition)[0].Check(&r); ok != want {
+					t.Errorf("%s: %v", condition, ok)
+				}
+			}
+		})
+	}
+	if _, ok := parsed(t, "gap<1s")[0].Check(&Result{Offered: 1}); ok {
+		t.Error("a gap that was not measured holds")
+	}
+}

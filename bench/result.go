@@ -51,9 +51,10 @@ type Result struct {
 	LossRatio     float64       `json:"lossRatio"`     // of Offered, the share that was not delivered, 0 to 1
 	WireBytes     int           `json:"wireBytes"`     // UDP payload of the largest datagram that the relay received
 
-	Latency   Latency   `json:"latency"` // from the intended send time to the arrival
-	Seconds   []Second  `json:"seconds"` // the whole run by the clock, warm-up and drain included
-	Server    Process   `json:"server"`  // zero without Config.ServerPID
+	Gaps      *Gaps     `json:"gaps,omitempty"` // nil: nothing was due
+	Latency   Latency   `json:"latency"`        // from the intended send time to the arrival
+	Seconds   []Second  `json:"seconds"`        // the whole run by the clock, warm-up and drain included
+	Server    Process   `json:"server"`         // zero without Config.ServerPID
 	Generator Generator `json:"generator"`
 	System    System    `json:"system"`
 
@@ -402,6 +403,7 @@ func (g *generator) collect(r *Result, o *observer) {
 	if s := r.Measured.Seconds(); s > 0 {
 		r.OfferedRate, r.DeliveredRate = float64(r.Offered)/s, float64(r.Delivered)/s
 	}
+	r.Gaps = g.reportGaps(end)
 	for i := range g.flows {
 		f := &g.flows[i]
 		r.WireBytes = max(r.WireBytes, len(f.prefix)+g.cfg.Payload+g.rig.Overhead(int(f.from)))
@@ -503,6 +505,13 @@ func (r *Result) findCauses(cfg *Config) {
 
 // lostByServer returns the datagrams that were lost and not dropped on the generator's own sockets.
 func (r *Result) lostByServer() uint64 { return r.Lost - min(r.Lost, r.Generator.Drops) }
+
+func (r *Result) gaps() Gaps {
+	if r.Gaps == nil {
+		return Gaps{}
+	}
+	return *r.Gaps
+}
 
 func (r *Result) netcode() Netcode {
 	if r.Netcode == nil {

@@ -346,6 +346,8 @@ func quantityOf(name string) (q quantity, ok bool) {
 		return latency(func(l *Latency) time.Duration { return l.P999 }), true
 	case "max":
 		return all(func(l *Latency) time.Duration { return l.Max }), true
+	case "gap":
+		return quantity{parseDuration, func(r *Result) float64 { return float64(r.gaps().Endpoint) }}, true
 	case "loss":
 		return quantity{parseShare, func(r *Result) float64 { return r.LossRatio }}, true
 	case "dup":
@@ -370,6 +372,7 @@ func quantityOf(name string) (q quantity, ok bool) {
 // >=, and a value with its unit. An empty string is no condition.
 //
 //	mean p50 p90 p99 p999 max  latency, as of time.ParseDuration: p99<5ms; lost ones are infinitely late
+//	gap                        longest time without a delivery to an endpoint: gap<1s
 //	loss                       share of what was offered: loss<0.1%, or loss<0.001
 //	dup reorder                share of what was sent: dup<0.1%
 //	cpu                        time of the server per datagram: cpu<3.5us
@@ -471,6 +474,8 @@ func (t Threshold) Check(r *Result) (value float64, ok bool) {
 	switch t.Name {
 	case "mean", "p50", "p90", "p99", "p999", "max":
 		measured = value > 0
+	case "gap":
+		measured = r.Gaps != nil
 	case "cpu":
 		measured = r.Server.Datagrams > 0
 	case "moved":

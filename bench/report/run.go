@@ -89,6 +89,10 @@ func cautions(r bench.Result) (list []string) {
 	if limits := strings.TrimSpace(r.Limits); saturates(r) && r.Dialect == "ferry" && !limitsOff(limits) {
 		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNotReported(limits)))
 	}
+	if v := r.Gaps; v != nil && v.Over > 0 {
+		list = append(list, fmt.Sprintf("%s of %s endpoints got nothing for more than %v beyond their schedule, one of them for %s, and all at the same time for %s",
+			UnitCount.Format(float64(v.Over)), UnitCount.Format(float64(v.Endpoints)), bench.GapOver, UnitTime.Format(float64(v.Endpoint)), UnitTime.Format(float64(v.Longest))))
+	}
 	if v := r.Recovery; v != nil {
 		list = append(list, fmt.Sprintf("the relay did not know %s endpoints, as after a restart: %s were bound again, p99 %s after their first ERROR 3, the last %s after the first of all",
 			UnitCount.Format(float64(v.Endpoints)), UnitCount.Format(float64(v.Bound)), UnitTime.Format(float64(v.Latency.P99)), UnitTime.Format(float64(v.Duration))))

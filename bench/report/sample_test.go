@@ -27,6 +27,7 @@ func sample(name string, slower float64) bench.Result {
 		Valid:  true, Causes: []bench.Cause{{Limit: bench.LimitServer, Reason: "50 datagrams were lost."}},
 		Errors: map[string]uint64{"foreign": 3},
 	}
+	r.Gaps = &bench.Gaps{Longest: us(1700), Endpoint: us(21000), Endpoints: 400}
 	r.Generator.Lag = bench.Latency{Samples: 200000, P99: us(11)}
 	r.Generator.Busy = 0.4
 	r.Latency = bench.Latency{Samples: 199950, Lost: 50, Mean: us(51), Min: us(20), P50: us(47), P90: us(81), P99: us(143), P999: us(911), Max: us(3777)}

@@ -134,6 +134,10 @@ func loadFigures(r bench.Result) []Figure {
 	got, server := r.Latency.Samples > 0, r.Server.PID != 0
 	arrived := float64(r.Server.Datagrams)
 	switches := float64(r.Server.Voluntary + r.Server.Involuntary)
+	gaps := bench.Gaps{}
+	if r.Gaps != nil {
+		gaps = *r.Gaps
+	}
 	list := []Figure{
 		newFigure("offered", UnitRate, r.OfferedRate, true),
 		newFigure("delivered", UnitRate, r.DeliveredRate, true),
@@ -144,6 +148,9 @@ func loadFigures(r bench.Result) []Figure {
 		newTimeFigure("latency p99", r.Latency.P99, true),
 		newTimeFigure("latency p99.9", r.Latency.P999, true),
 		newTimeFigure("latency max of the delivered", r.Latency.Max, got),
+		{"longest gap without delivery", UnitTime, float64(gaps.Longest), r.Gaps != nil, false},
+		{"longest gap of an endpoint", UnitTime, float64(gaps.Endpoint), r.Gaps != nil, false},
+		{"endpoints with a gap over 1 s", UnitCount, float64(gaps.Over), r.Gaps != nil, false},
 		{"server CPU per datagram", UnitTime, r.Server.PerDatagram, server && arrived > 0, false},
 		{"server CPU", UnitShare, quotient(float64(r.Server.Run), float64(r.Server.Wall)), server && r.Server.Wall > 0, false},
 		{"server context switches per datagram", UnitNumber, quotient(switches, arrived), server && arrived > 0, false},

@@ -302,6 +302,17 @@ func TestControlDoubts(t *testing.T) {
 	}
 }
 
+// TestGapDoubts: a restart of the relay is not the few milliseconds in which endpoints were bound again.
+func TestGapDoubts(t *testing.T) {
+	r := sample("x", 1)
+	r.Recovery = &bench.Recovery{Endpoints: 400, Bound: 400, Latency: bench.Latency{Samples: 400, P99: 2 * time.Millisecond}}
+	r.Gaps = &bench.Gaps{Longest: 4100 * time.Millisecond, Endpoint: 4200 * time.Millisecond, Endpoints: 400, Over: 399}
+	list := cautions(r)
+	if want := "399 of 400 endpoints got nothing for more than 1s beyond their schedule, one of them for 4.20 s, and all at the same time for 4.10 s"; len(list) != 2 || list[0] != want {
+		t.Errorf("got %q", list)
+	}
+}
+
 func TestLimitsDoubts(t *testing.T) {
 	for limits, want := range map[string]string{
 		"": "those of the server were: not reported", "on (ferry serve)": "were: on", "off (ferry dev)": "", "off, by hand": "", "dev": "", "none": "",

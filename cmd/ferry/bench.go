@@ -55,8 +55,8 @@ was disturbed, or the run was interrupted.
 
 A load generator is a flood: only loopback is allowed without --allow-remote.
 
-If the relay is restarted during a run, endpoints bind again as clients do, and the
-report says how many and how fast.
+If the relay is restarted during a run, endpoints bind again as clients do. The
+report says how many and how fast, and how long each endpoint got nothing.
 
 Examples:
    ferry dev                                        in another terminal
@@ -143,7 +143,7 @@ func outputFlags() []cli.Flag {
 	const category = "Report"
 	return []cli.Flag{
 		&cli.StringFlag{Category: category, Name: "name", Usage: "`LABEL` of the run in tables and plots; default the dialect"},
-		&cli.StringFlag{Category: category, Name: "fail", Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%', and with 2 if the run is invalid. Names: valid mean p50 p90 p99 p999 max loss dup reorder cpu delivered, and moved (of p99, by BINDs and allocations) binds allocations"},
+		&cli.StringFlag{Category: category, Name: "fail", Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%', and with 2 if the run is invalid. Names: valid mean p50 p90 p99 p999 max gap loss dup reorder cpu delivered, and moved (of p99, by BINDs and allocations) binds allocations"},
 		&cli.StringFlag{Category: category, Name: "json", Usage: "write the result to `FILE`, for ferry bench compare and gobench"},
 		&cli.StringFlag{Category: category, Name: "html", Usage: "write a report with plots to `FILE`"},
 		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "print no progress, which costs processor time"},

@@ -413,7 +413,7 @@ func TestBestFirst(t *testing.T) {
 func TestMeasured(t *testing.T) {
 	t.Parallel()
 	for condition, want := range map[string]string{
-		"p99<5ms": "2.00 µs", "moved<2ms": "2.00 µs", "cpu<1us": "2.00 µs", "loss<0.1%": "200,000 %",
+		"p99<5ms": "2.00 µs", "gap<1s": "2.00 µs", "moved<2ms": "2.00 µs", "cpu<1us": "2.00 µs", "loss<0.1%": "200,000 %",
 		"delivered>=1k": "2,000/s", "binds>=99k": "2,000/s", "allocations>=1k": "2,000/s",
 	} {
 		thresholds, err := bench.ParseThresholds(condition)
