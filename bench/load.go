@@ -142,6 +142,7 @@ type sessions struct {
 
 	mu     sync.Mutex
 	churn  Churn
+	ends   []time.Time // of the finished ones
 	order  []string
 	hist   map[string]*hdrhistogram.Histogram
 	failed map[string]uint64
@@ -172,8 +173,9 @@ func (b *testbed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *
 			s.play(ctx, c, cfg.ChurnPlay)
 		})
 	}
+	lasts = min(lasts, time.Since(begin)) // less if ctx has ended
 	wg.Wait()
-	return s.report(time.Since(begin))
+	return s.report(lasts)
 }
 
 // sleepUntil returns true at the time due, or false when ctx ends first.
@@ -203,6 +205,7 @@ func (s *sessions) play(ctx context.Context, c benchrig.Churner, play time.Durat
 	defer s.mu.Unlock()
 	if err == nil {
 		s.churn.Finished++
+		s.ends = append(s.ends, time.Now())
 		return
 	}
 	if ctx.Err() != nil {
@@ -235,10 +238,21 @@ func (s *sessions) recordStep(step string, took time.Duration) {
 	record(s.histogram(step), int64(took))
 }
 
-func (s *sessions) report(took time.Duration) *Churn {
+// report returns the result of sessions that began for the time lasts. Their rate is that of the
+// ends in as long a time from the first one: the time until then and that of the last sessions
+// are of the sessions' length, which is no lack of speed.
+func (s *sessions) report(lasts time.Duration) *Churn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.churn.Rate = float64(s.churn.Finished) / took.Seconds()
+	inTime := 0
+	for _, end := range s.ends {
+		if end.Sub(s.ends[0]) < lasts {
+			inTime++
+		}
+	}
+	if inTime > 0 {
+		s.churn.Rate = float64(inTime) / lasts.Seconds()
+	}
 	for _, name := range s.order {
 		s.churn.Steps = append(s.churn.Steps, Step{Name: name, Failed: s.failed[name], Latency: newLatency(s.hist[name], s.failed[name], false)})
 	}

@@ -2,10 +2,13 @@ package bench
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"math"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
@@ -351,5 +354,62 @@ func TestGaps(t *testing.T) {
 	}
 	if _, ok := parsed(t, "gap<1s")[0].Check(&Result{Offered: 1}); ok {
 		t.Error("a gap that was not measured holds")
+	}
+}
+
+// timedSessions are sessions that take known times, of which those that wait for one place of a
+// slow server take longer the more there are.
+type timedSessions struct {
+	benchrig.Direct
+	setup time.Duration
+	fails bool
+	slow  chan struct{} // nil: none
+}
+
+func (d timedSessions) Session(ctx context.Context, play time.Duration, done func(string, time.Duration)) error {
+	if d.fails {
+		return errors.New("refused")
+	}
+	if d.slow != nil {
+		d.slow <- struct{}{}
+		time.Sleep(200 * time.Millisecond)
+		<-d.slow
+	}
+	time.Sleep(d.setup + play)
+	done("play", play)
+	return ctx.Err()
+}
+
+// TestChurnRate: neither the length of a session nor the play of the last ones is in the rate.
+func TestChurnRate(t *testing.T) {
+	for name, c := range map[string]struct {
+		d                 timedSessions
+		play, stop        time.Duration
+		started, finished uint64
+		rate              float64
+	}{
+		"short":         {timedSessions{}, time.Millisecond, time.Hour, 100, 100, 20},
+		"long":          {timedSessions{setup: 30 * time.Millisecond}, 3 * time.Second, time.Hour, 100, 100, 20},
+		"longer":        {timedSessions{setup: time.Second}, time.Minute, time.Hour, 100, 100, 20},
+		"slow":          {timedSessions{slow: make(chan struct{}, 1)}, time.Second, time.Hour, 100, 100, 5},
+		"refused":       {timedSessions{fails: true}, time.Second, time.Hour, 100, 0, 0},
+		"stopped":       {timedSessions{}, 500 * time.Millisecond, 2501 * time.Millisecond, 51, 41, 41 / 2.501},
+		"stopped early": {timedSessions{}, time.Second, 500 * time.Millisecond, 10, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if c.d.slow != nil {
+					c.d.slow = make(chan struct{}, 1) // of the bubble
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), c.stop)
+				defer cancel()
+				b := testbed{dialect: c.d}
+				r := b.churn(ctx, &Config{Shape: ShapeChurn, ChurnRate: 20, ChurnPlay: c.play}, 5*time.Second)
+				if r.Started != c.started || r.Finished != c.finished {
+					t.Errorf("%d started, %d finished", r.Started, r.Finished)
+				}
+				within2(t, "rate", r.Rate, c.rate)
+			})
+		})
 	}
 }

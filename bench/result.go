@@ -323,7 +323,7 @@ type Churn struct {
 	Finished uint64  `json:"finished"` // all steps succeeded
 	Failed   uint64  `json:"failed"`
 	Skipped  uint64  `json:"skipped"` // due, but too many were running
-	Rate     float64 `json:"rate"`    // finished per second
+	Rate     float64 `json:"rate"`    // finished per second, in as long a time as they began, from the first end on
 	// Steps are the times of each step in its order: "allocate", "joincode",
 	// "join", "bind", "connect", "play", "leave".
 	Steps []Step `json:"steps"`
