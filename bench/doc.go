@@ -109,7 +109,8 @@
 //     late by more than 1 ms, or by more than half a tick if datagrams are due together. This is
 //     the only bound on lag: FindMax has no other. In a closed loop it is the generator if it
 //     was busy nearly all the time.
-//   - The machine, if the hypervisor took more than 1 % of the processors' time.
+//   - The machine, if the hypervisor took more than 1 % of the processors' time, or processes
+//     other than generator and server more than 5 %, which only Config.ServerPID shows.
 //   - The server, if datagrams were lost that the generator's sockets did not drop. The reason
 //     says how many the other receive buffers of this machine dropped.
 //

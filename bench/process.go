@@ -95,6 +95,33 @@ func readRSS(pid int) (uint64, error) {
 	return n[1] * uint64(os.Getpagesize()), nil
 }
 
+// ownsPort reports whether a process has a UDP socket with a local port, in the network
+// namespace that it is in. known is false if that cannot be read.
+func ownsPort(pid int, port uint16) (owns, known bool) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	open := map[string]bool{}
+	names, err := os.ReadDir(filepath.Join(dir, "fd"))
+	if err != nil {
+		return false, false
+	}
+	for _, name := range names {
+		if link, err := os.Readlink(filepath.Join(dir, "fd", name.Name())); err == nil {
+			open[link] = true
+		}
+	}
+	for _, table := range []string{"udp", "udp6"} {
+		text, err := os.ReadFile(filepath.Join(dir, "net", table))
+		known = known || err == nil
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line) // slot, local, remote, ..., inode
+			if len(f) > 9 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) && open["socket:["+f[9]+"]"] {
+				return true, true
+			}
+		}
+	}
+	return false, known
+}
+
 // processUse returns what a process used from one reading to a later one, in which
 // so many datagrams arrived.
 func processUse(pid int, a, b processSample, datagrams uint64) Process {

@@ -1,10 +1,15 @@
 package bench
 
 import (
+	"net"
+	"net/netip"
 	"os"
+	"os/exec"
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 func TestUserSystem(t *testing.T) {
@@ -85,5 +90,50 @@ func TestThisMachine(t *testing.T) {
 	}
 	if again := thisMachine(); again.ID != m.ID {
 		t.Errorf("the id changed from %s to %s", m.ID, again.ID)
+	}
+}
+
+// TestOwnsPort: a process is known by the port of its socket, of either family.
+func TestOwnsPort(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		conn, err := net.ListenPacket("udp", addr)
+		if err != nil {
+			t.Logf("%s: %v", addr, err) // a machine without IPv6
+			continue
+		}
+		port := netip.MustParseAddrPort(conn.LocalAddr().String()).Port()
+		if owns, known := ownsPort(os.Getpid(), port); !owns || !known {
+			t.Errorf("%s: own socket: %v, %v", addr, owns, known)
+		}
+		if owns, known := ownsPort(os.Getppid(), port); owns && known {
+			t.Errorf("%s: the parent process has it", addr)
+		}
+		conn.Close()
+		if owns, _ := ownsPort(os.Getpid(), port); owns {
+			t.Errorf("%s: a closed socket", addr)
+		}
+	}
+	if owns, known := ownsPort(1<<30, 7); owns || known {
+		t.Error("a process that is not there")
+	}
+}
+
+// TestRunOfAnotherProcess: the figures of a process that is not the relay are none.
+func TestRunOfAnotherProcess(t *testing.T) {
+	other := exec.Command("sleep", "60")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
+	for pid, want := range map[int]bool{other.Process.Pid: true, os.Getpid(): false} {
+		cfg := smallConfig(ShapePairs)
+		cfg.ServerPID, cfg.Duration = pid, time.Second
+		r, err := Run(t.Context(), cfg, benchrig.Direct{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, met := parsed(t, "cpu<1h")[0].Check(&r); r.Server.NoSocket != want || r.Server.IsServer() == want || met == want {
+			t.Errorf("process %d: %+v, condition met %v", pid, r.Server, met)
+		}
 	}
 }

@@ -241,11 +241,19 @@ type Process struct {
 	Datagrams   uint64  `json:"datagrams"`
 	PerDatagram float64 `json:"perDatagramNs"`
 
+	// NoSocket is true if the process given as the server's has no socket with the port that
+	// the load was sent to: it is most likely another one.
+	NoSocket bool `json:"noSocket,omitempty"`
+
 	RSS         uint64 `json:"rss"`         // bytes, at the end
 	Threads     int    `json:"threads"`     // at the end
 	Voluntary   uint64 `json:"voluntary"`   // context switches: waited
 	Involuntary uint64 `json:"involuntary"` // context switches: was preempted
 }
+
+// IsServer reports whether the process used processor time and has no other's socket: only
+// then its figures are those of the server.
+func (p *Process) IsServer() bool { return p.PID != 0 && p.Run > 0 && !p.NoSocket }
 
 // Generator has the measurements of the generator itself.
 type Generator struct {
@@ -462,6 +470,8 @@ const (
 	maxBusy = 0.97
 	// maxSteal is the share of processor time that the hypervisor may take.
 	maxSteal = 0.01
+	// maxOthers is the share that processes other than generator and server may take.
+	maxOthers = 0.05
 )
 
 // lagLimit is how late 1 % of the datagrams may leave in a run that is valid.
@@ -491,6 +501,9 @@ func (r *Result) findCauses(cfg *Config) {
 		"The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))
 	add(LimitGenerator, cfg.Window > 0 && r.Generator.Busy > maxBusy, "The generator was busy %.0f%% of the time of a closed loop.", 100*r.Generator.Busy)
 	add(LimitMachine, r.System.share(r.System.Steal) > maxSteal, "The hypervisor took %.1f%% of the processors' time.", 100*r.System.share(r.System.Steal))
+	others := r.System.share(r.System.User + r.System.Kernel - r.Generator.Process.Run - r.Server.Run)
+	add(LimitMachine, r.Server.IsServer() && r.Measured >= time.Second && others > maxOthers,
+		"Processes other than generator and server took %.0f%% of the processors' time.", 100*others)
 	r.Valid = len(r.Causes) == 0
 
 	lost := r.lostByServer()

@@ -35,6 +35,7 @@ type testbed struct {
 	dialect Dialect
 	rig     *benchrig.Rig
 	setup   Setup // without Handshake, which the rig counts
+	another bool  // the process of ServerPID has no socket of the relay
 }
 
 // openTestbed sets up. When ctx ends meanwhile, the Result says what was asked for.
@@ -77,6 +78,10 @@ func (b *testbed) open(ctx context.Context) (err error) {
 	}
 	if err = errors.Join(err, b.rig.Check()); err != nil {
 		return errors.Join(err, b.rig.Close())
+	}
+	if b.cfg.ServerPID != 0 {
+		owns, known := ownsPort(b.cfg.ServerPID, b.rig.Flows[0].Dst.Port())
+		b.another = known && !owns
 	}
 	return nil
 }
@@ -135,6 +140,7 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	res.Setup = b.setup
 	res.Setup.Handshake = b.rig.Handshakes
 	g.collect(&res, o)
+	res.Server.NoSocket = b.another && res.Server.PID != 0
 	res.Control = g.control(o, made.report(&res))
 	res.findCauses(&cfg)
 	if g.interrupted {

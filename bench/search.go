@@ -477,7 +477,7 @@ func (t Threshold) Check(r *Result) (value float64, ok bool) {
 	case "gap":
 		measured = r.Gaps != nil
 	case "cpu":
-		measured = r.Server.Datagrams > 0
+		measured = r.Server.Datagrams > 0 && r.Server.IsServer()
 	case "moved":
 		measured = r.Control.Compares()
 	case "binds":

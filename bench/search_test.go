@@ -187,7 +187,7 @@ func sampleResult() *Result {
 			Samples: 9990, Mean: 50 * time.Microsecond, P50: 40 * time.Microsecond, P90: 80 * time.Microsecond,
 			P99: 5 * time.Millisecond, P999: 9 * time.Millisecond, Max: 12 * time.Millisecond,
 		},
-		Server: Process{PID: 1, Datagrams: 9990, PerDatagram: 3400},
+		Server: Process{PID: 1, Run: 1, Datagrams: 9990, PerDatagram: 3400},
 		Control: &Control{
 			Without: &Part{Latency: Latency{P99: 2e6}}, With: Part{Latency: Latency{P99: 1e6}}, P99Moved: -time.Millisecond,
 			Binds: &Calls{AnsweredRate: 99_000}, Allocations: &Calls{AnsweredRate: 500},

@@ -160,7 +160,7 @@ func goBenchName(r bench.Result) string {
 
 // goBenchValues returns the measured values with their units.
 func goBenchValues(r bench.Result) (list []string) {
-	if r.Server.PID != 0 && r.Server.Datagrams > 0 {
+	if r.Server.IsServer() && r.Server.Datagrams > 0 {
 		list = append(list, fmt.Sprintf("%.1f cpu-ns", r.Server.PerDatagram))
 	}
 	for _, q := range []struct {

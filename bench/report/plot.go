@@ -245,7 +245,7 @@ func cpuPlot(runs []bench.Result, names []string) plot {
 // cpuKnown reports whether the CPU time of the server was measured.
 func cpuKnown(r bench.Result) bool {
 	v := r.Server.PerDatagram
-	return r.Server.PID != 0 && v > 0 && !math.IsInf(v, 0)
+	return r.Server.IsServer() && v > 0 && !math.IsInf(v, 0)
 }
 
 // comparisonFigures returns the names of the figures in the comparison plot;

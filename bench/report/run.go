@@ -89,6 +89,12 @@ func cautions(r bench.Result) (list []string) {
 	if limits := strings.TrimSpace(r.Limits); saturates(r) && r.Dialect == "ferry" && !limitsOff(limits) {
 		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNotReported(limits)))
 	}
+	switch p := r.Server; {
+	case p.NoSocket:
+		list = append(list, fmt.Sprintf("process %d has no UDP socket with the relay's port: its figures are not the relay's and left out", p.PID))
+	case p.PID != 0 && p.Run == 0:
+		list = append(list, fmt.Sprintf("process %d used no processor time: it is not the relay, and its figures are left out", p.PID))
+	}
 	if v := r.Gaps; v != nil && v.Over > 0 {
 		list = append(list, fmt.Sprintf("%s of %s endpoints got nothing for more than %v beyond their schedule, one of them for %s, and all at the same time for %s",
 			UnitCount.Format(float64(v.Over)), UnitCount.Format(float64(v.Endpoints)), bench.GapOver, UnitTime.Format(float64(v.Endpoint)), UnitTime.Format(float64(v.Longest))))

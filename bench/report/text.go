@@ -131,7 +131,7 @@ func Figures(r bench.Result) []Figure {
 
 // loadFigures returns all figures except those of the control plane.
 func loadFigures(r bench.Result) []Figure {
-	got, server := r.Latency.Samples > 0, r.Server.PID != 0
+	got, server := r.Latency.Samples > 0, r.Server.IsServer()
 	arrived := float64(r.Server.Datagrams)
 	switches := float64(r.Server.Voluntary + r.Server.Involuntary)
 	gaps := bench.Gaps{}
