@@ -2,6 +2,7 @@ package bench
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -159,6 +160,10 @@ type Config struct {
 	// ServerThreads are kernel threads whose CPU time counts as the relay's, such as
 	// those that receive for a network interface (threaded NAPI).
 	ServerThreads []int
+
+	// Metrics reads the admin page /metrics of a relay of this project, before and after the
+	// run, for Result.Relay. Nil: it is not known.
+	Metrics func(context.Context) (string, error)
 
 	// Pin ties the generator's thread to processor CPU. Other threads of this
 	// process are not pinned: start it with taskset(1) for that.

@@ -51,10 +51,11 @@ type Result struct {
 	LossRatio     float64       `json:"lossRatio"`     // of Offered, the share that was not delivered, 0 to 1
 	WireBytes     int           `json:"wireBytes"`     // UDP payload of the largest datagram that the relay received
 
-	Gaps      *Gaps     `json:"gaps,omitempty"` // nil: nothing was due
-	Latency   Latency   `json:"latency"`        // from the intended send time to the arrival
-	Seconds   []Second  `json:"seconds"`        // the whole run by the clock, warm-up and drain included
-	Server    Process   `json:"server"`         // zero without Config.ServerPID
+	Gaps      *Gaps     `json:"gaps,omitempty"`  // nil: nothing was due
+	Latency   Latency   `json:"latency"`         // from the intended send time to the arrival
+	Seconds   []Second  `json:"seconds"`         // the whole run by the clock, warm-up and drain included
+	Relay     *Relay    `json:"relay,omitempty"` // nil without Config.Metrics
+	Server    Process   `json:"server"`          // zero without Config.ServerPID
 	Generator Generator `json:"generator"`
 	System    System    `json:"system"`
 
@@ -512,7 +513,7 @@ func (r *Result) findCauses(cfg *Config) {
 	if n := r.System.OtherRcvbufErrors; n > 0 {
 		buffers = fmt.Sprintf("; receive buffers of this machine that are not the generator's dropped %d", n)
 	}
-	add(LimitServer, lost > 0, "%d datagrams were lost between the generator's sockets%s.", lost, buffers)
+	add(LimitServer, lost > 0, "%d datagrams were lost between the generator's sockets%s%s.", lost, buffers, r.Relay.dropText())
 	add(LimitServer, cfg.Window > 0 && r.Valid && lost == 0, "In a closed loop the slower side limits, and the generator had time left.")
 }
 

@@ -94,6 +94,10 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	if err != nil {
 		return res, err
 	}
+	metrics, err := cfg.readMetrics(ctx)
+	if err != nil {
+		return res, err
+	}
 	g := newGenerator(&cfg, b.rig, rand.Uint32())
 	g.setNetplay(play)
 	g.replacer = newReplacer(&cfg, b.dialect, b.rig)
@@ -142,6 +146,14 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	g.collect(&res, o)
 	res.Server.NoSocket = b.another && res.Server.PID != 0
 	res.Control = g.control(o, made.report(&res))
+	if cfg.Metrics != nil {
+		after, err := cfg.readMetrics(context.WithoutCancel(ctx))
+		if res.Relay = newRelay(metrics, after); err != nil { // It may have ended with the run.
+			res.Relay = newRelay("", metrics)
+			res.Relay.Drops, res.Relay.Limited = nil, 0
+			res.Errors["metrics of the relay not read"]++
+		}
+	}
 	res.findCauses(&cfg)
 	if g.interrupted {
 		res.markInterrupted()

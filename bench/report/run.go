@@ -86,8 +86,14 @@ func cautions(r bench.Result) (list []string) {
 	if r.Load.Window > 0 {
 		list = append(list, "the loop is closed: a slow server is offered less, and latency is that of full queues")
 	}
-	if limits := strings.TrimSpace(r.Limits); saturates(r) && r.Dialect == "ferry" && !limitsOff(limits) {
+	switch limits := strings.TrimSpace(r.Limits); {
+	case r.Relay != nil && r.Relay.Limited > 0:
+		list = append(list, fmt.Sprintf("the relay's rate limits dropped %s datagrams: it was not measured without limits", UnitCount.Format(float64(r.Relay.Limited))))
+	case !saturates(r) || r.Dialect != "ferry":
+	case !limitsOff(limits):
 		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNotReported(limits)))
+	case r.Relay == nil && !strings.Contains(limits, "("): // as of the process itself
+		list = append(list, "the rate limits of the server are said to be off, and nothing shows it: --admin asks the relay")
 	}
 	switch p := r.Server; {
 	case p.NoSocket:
@@ -136,7 +142,7 @@ func facts(r bench.Result) []fact {
 		{"commit", r.Commit},
 		{"started", startTime(r)},
 		{"load", loadText(r)},
-		{"server", fmt.Sprintf("dialect %s, limits %s", orDash(r.Dialect), orDash(r.Limits))},
+		{"server", fmt.Sprintf("dialect %s, limits %s%s", orDash(r.Dialect), orDash(r.Limits), relayText(r.Relay))},
 		{"machine", fmt.Sprintf("%s, %d cores, id %s", orDash(r.Machine.CPU), r.Machine.Cores, orDash(r.Machine.ID))},
 		{"kernel", strings.TrimSpace(r.Machine.Kernel + " " + r.Machine.OS + " " + r.Machine.Go)},
 		{"pinning", pinningText(r.Load)},
@@ -151,6 +157,14 @@ func facts(r bench.Result) []fact {
 		list[i].Value = printable(orDash(list[i].Value))
 	}
 	return list
+}
+
+// relayText describes a relay as it does itself.
+func relayText(r *bench.Relay) string {
+	if r == nil {
+		return ""
+	}
+	return fmt.Sprintf(", version %s, revision %s, %d workers", orDash(r.Version), orDash(r.Revision), r.Workers)
 }
 
 func startTime(r bench.Result) string {

@@ -315,7 +315,8 @@ func TestGapDoubts(t *testing.T) {
 
 func TestLimitsDoubts(t *testing.T) {
 	for limits, want := range map[string]string{
-		"": "those of the server were: not reported", "on (ferry serve)": "were: on", "off (ferry dev)": "", "off, by hand": "", "dev": "", "none": "",
+		"": "those of the server were: not reported", "on (ferry serve)": "were: on", "off (ferry dev)": "",
+		"off, by hand": "nothing shows it", "dev": "nothing shows it", "none": "nothing shows it",
 	} {
 		r := sample("x", 1)
 		if r.Limits = limits; len(cautions(r)) != 0 {
@@ -326,6 +327,17 @@ func TestLimitsDoubts(t *testing.T) {
 		if (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%q: doubts %q", limits, got)
 		}
+		r.Relay = &bench.Relay{Version: "1.2.3", Workers: 2, Limited: 1234}
+		if got := limitsCautions(r); !strings.Contains(got, "rate limits dropped 1,234 datagrams") {
+			t.Errorf("%q against a limited relay: %q", limits, got)
+		}
+		if got := text(t, r); !strings.Contains(got, "version 1.2.3") || !strings.Contains(got, "2 workers") {
+			t.Errorf("the relay is not in:\n%s", got)
+		}
+		if r.Relay.Limited = 0; limitsOff(limits) && limitsCautions(r) != "" {
+			t.Errorf("%q of a relay that dropped nothing: %q", limits, limitsCautions(r))
+		}
+		r.Relay = nil
 		if r.Dialect = "swap"; limitsCautions(r) != "" {
 			t.Errorf("a relay without limits: %q", cautions(r))
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
 	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/ctl"
 	"github.com/urfave/cli/v3"
 )
 
@@ -63,7 +65,7 @@ Examples:
    ferry bench
    ferry bench --matches 100 --tick 30 --duration 5s --html report.html
    ferry bench --shape star --matches 20 --players 10 --rate 20000 --server-pid $(pidof ferry)
-   ferry bench --closed 4 --profile dev --json closed.json
+   ferry bench --closed 4 --admin http://127.0.0.1:7778 --profile dev --json closed.json
    ferry bench --find-max 'loss<0.1%' --duration 2s
    ferry bench --rate 5000 --fail 'p99<5ms,loss<0.1%'
    ferry bench --rate 5000 --bind-rate 1000 --allocate-rate 50 --fail 'moved<2ms'
@@ -103,6 +105,8 @@ func targetFlags() []cli.Flag {
 		&cli.BoolFlag{Category: category, Name: "allow-remote", Usage: "allow targets outside of loopback: only your own machines"},
 		&cli.StringFlag{Category: category, Name: "sources", Usage: "IPv4 addresses of the endpoints, a `PREFIX` that is local here (ip route add local PREFIX dev lo) and routed back by the relay's machine; an address with /32 gives each endpoint a socket. Default: of 127.0.0.0/8"},
 		&cli.IntFlag{Category: category, Name: "server-pid", Usage: "process `ID` of the relay, to measure its processor time and memory", HideDefault: true},
+		&cli.StringFlag{Category: category, Name: "admin", Usage: "`URL` of the relay's admin pages, for its version, its workers and what it dropped"},
+		&cli.StringFlag{Category: category, Name: "admin-token-file", Usage: "`FILE` with the token of the admin pages"},
 		&cli.StringFlag{Category: category, Name: "profile", Usage: "`NAME` of the server's limits, for the report; begins with off if there are none; default that of the ferry process --server-pid"},
 	}
 }
@@ -171,6 +175,9 @@ func newJob(cmd *cli.Command) (j job, err error) {
 		return job{}, err
 	}
 	if j.dialect, err = newDialect(cmd); err != nil {
+		return job{}, err
+	}
+	if j.cfg.Metrics, err = relayMetrics(cmd); err != nil {
 		return job{}, err
 	}
 	if j.findMax, err = bench.ParseThresholds(cmd.String("find-max")); err != nil {
@@ -313,6 +320,21 @@ func newDialect(cmd *cli.Command) (bench.Dialect, error) {
 	default:
 		return nil, fmt.Errorf("--dialect: %q is none of ferry, swap and direct", name)
 	}
+}
+
+// relayMetrics returns what reads the metrics of --admin, nil without it.
+func relayMetrics(cmd *cli.Command) (func(context.Context) (string, error), error) {
+	if !cmd.IsSet("admin") {
+		return nil, nil
+	}
+	c, err := ctl.New(ctl.Config{URL: cmd.String("admin"), TokenFile: cmd.String("admin-token-file"), CAFile: cmd.String("ca")})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (string, error) {
+		defer c.Close()
+		return c.Text(ctx, ctl.Call{Method: http.MethodGet, Path: "/metrics"})
+	}, nil
 }
 
 // addrFlag reads an address with its port; without the flag it is the zero one.

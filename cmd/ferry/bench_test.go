@@ -158,11 +158,11 @@ func TestBench(t *testing.T) {
 	dir := t.TempDir()
 	file, page := filepath.Join(dir, "run.json"), filepath.Join(dir, "report.html")
 	code, stdout, stderr := ferry(t.Context(), shortly("--api", at["http"], "--server-pid", strconv.Itoa(server.Process.Pid),
-		"--profile", "none", "--name", "the run", "--token", "a-secret", "--json", file, "--html", page, "--fail", "delivered>1,p50<1m")...)
+		"--admin", at["admin"], "--profile", "none", "--name", "the run", "--token", "a-secret", "--json", file, "--html", page, "--fail", "delivered>1,p50<1m")...)
 	if code != exitOK && !undecided(code, stderr) {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	for _, want := range []string{"the run: ", "pairs, open loop at 500/s", "limits none", "server CPU per datagram", "--token=[hidden]"} {
+	for _, want := range []string{"the run: ", "pairs, open loop at 500/s", "limits none, version ", " workers\n", "server CPU per datagram", "--token=[hidden]"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in:\n%s", want, stdout)
 		}
@@ -175,6 +175,9 @@ func TestBench(t *testing.T) {
 		t.Fatalf("%d runs, %v", len(runs), err)
 	}
 	r := runs[0]
+	if r.Relay == nil || r.Relay.Version == "" || r.Relay.Workers == 0 || r.Relay.Limited != 0 {
+		t.Errorf("relay %+v", r.Relay)
+	}
 	if r.Offered != 500 || r.Delivered == 0 || r.Server.PID != server.Process.Pid || r.Load.Flows != 10 || r.Interrupted {
 		t.Errorf("result %+v", r)
 	}

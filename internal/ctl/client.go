@@ -142,19 +142,30 @@ func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\'
 
 // Ask makes the call and decodes the answer.
 func (c *Client) Ask(ctx context.Context, call Call, into any) error {
-	return c.receive(ctx, call, cmp.Or(call.Within, callWithin), func(body io.Reader) error {
-		text, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
+	text, err := c.Text(ctx, call)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		return fmt.Errorf("%s%s: this does not look like the admin pages of ferry: %w", c.base, call.Path, err)
+	}
+	return nil
+}
+
+// Text makes the call and returns the answer.
+func (c *Client) Text(ctx context.Context, call Call) (text string, err error) {
+	err = c.receive(ctx, call, cmp.Or(call.Within, callWithin), func(body io.Reader) error {
+		b, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 		if err != nil {
 			return c.explain(ctx, err)
 		}
-		if len(text) > maxAnswer {
+		if len(b) > maxAnswer {
 			return fmt.Errorf("%s: the answer is larger than %d bytes", c.base, maxAnswer)
 		}
-		if err := json.Unmarshal(text, into); err != nil {
-			return fmt.Errorf("%s%s: this does not look like the admin pages of ferry: %w", c.base, call.Path, err)
-		}
+		text = string(b)
 		return nil
 	})
+	return text, err
 }
 
 // receive makes the call, which may take that long, and passes the body of the answer on.
