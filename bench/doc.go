@@ -51,7 +51,7 @@
 //   - Only datagrams that arrive count as delivered. What was offered and did not arrive
 //     is infinitely late in every quantile of the latency, and LossRatio is its share of
 //     what was offered. Each payload has flow, sequence
-//     number and due time; they yield loss, duplicates, reordering (RFC 4737) and
+//     number, due time and a checksum; they yield loss, duplicates, reordering (RFC 4737) and
 //     misdelivery. A datagram belongs to the measured interval if it was due in
 //     it, whenever it arrives.
 //   - Latency is one way, on one clock. It includes the generator's lag, which the

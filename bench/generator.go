@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,7 @@ type generator struct {
 	// droppedBefore is that before the run.
 	droppedBefore uint64
 	errors        map[string]uint64
+	senders       map[netip.AddrPort]bool // of the load
 	// portions are the parts of the measured interval before and after split.
 	portions        [2]portion
 	seconds         []second
@@ -98,7 +100,7 @@ type live struct {
 func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	g := &generator{
 		cfg: cfg, rig: rig, run: run, flows: newFlows(rig),
-		errors: map[string]uint64{},
+		errors: map[string]uint64{}, senders: map[netip.AddrPort]bool{},
 	}
 	for i := range g.portions {
 		g.portions[i].times = newTimes()
@@ -107,6 +109,7 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	for i := range rig.Flows {
 		f := &rig.Flows[i]
 		size = max(size, len(f.Prefix)+cfg.Payload+rig.Overhead(f.From))
+		g.senders[f.Dst] = true // A relay sends from where it receives.
 	}
 	if cfg.Shape == ShapeNetcode {
 		size = benchrig.MaxDatagram
@@ -418,16 +421,17 @@ func (g *generator) accountBatch(socket int32, s *benchrig.Socket, n int, now in
 	}
 	for i := range n {
 		to, pkt, truncated := s.RecvBatch.At(i)
-		g.accountDatagram(socket, s, to.Local(), pkt, truncated, now)
+		g.accountDatagram(socket, s, to, pkt, truncated, now)
 	}
 }
 
 // accountDatagram accounts for a datagram that arrived at a local address of a socket.
-func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, local uint16, pkt []byte, truncated bool, now int64) {
+func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, from endpoint.Endpoint, pkt []byte, truncated bool, now int64) {
+	local := from.Local()
 	pkt = g.rig.Decrypt(s.Owner(local), pkt)
 	st, ok := parseStamp(pkt[min(s.Offset, len(pkt)):])
 	if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
-		g.countOther(pkt, ok, s.Owner(local), now)
+		g.countOther(pkt, from, ok, s.Owner(local), now)
 		return
 	}
 	g.count.arrived++
@@ -485,8 +489,8 @@ func (g *generator) account(f *flow, st *stamp, now int64) bool {
 
 // countOther counts a packet for endpoint ep that is no datagram of this run. A stamped
 // one is of an earlier run.
-func (g *generator) countOther(pkt []byte, stamped bool, ep int32, now int64) {
-	name := "foreign"
+func (g *generator) countOther(pkt []byte, from endpoint.Endpoint, stamped bool, ep int32, now int64) {
+	name := benchrig.Foreign
 	switch {
 	case stamped:
 		name = "straggler"
@@ -502,6 +506,14 @@ func (g *generator) countOther(pkt []byte, stamped bool, ep int32, now int64) {
 		g.count.bindsAnswered++
 		g.binds.recordAnswer(int(ep), now)
 		g.rebind.answer(ep, now)
+	case benchrig.Foreign, benchrig.OtherContent:
+		if g.senders[from.AddrPort()] { // a datagram of the load that was changed, or cut off
+			if now >= g.measure {
+				g.count.corrupt++
+			}
+			return
+		}
+		g.errors[name]++
 	case benchrig.Mismatch:
 		g.errors[name]++
 		g.rebind.mismatch(ep, now)

@@ -219,7 +219,7 @@ func TestCipher(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Sent == 0 || (r.Delivered > 0) != c.some || r.Corrupt+r.Misdelivered > 0 || (len(r.Errors) > 0) == c.some {
+			if r.Sent == 0 || (r.Delivered > 0) != c.some || (r.Corrupt > 0) == c.some || r.Misdelivered > 0 || len(r.Errors) > 0 {
 				t.Errorf("delivered %d of %d, %d corrupt, errors %v", r.Delivered, r.Sent, r.Corrupt, r.Errors)
 			}
 			if want := 6 + 64 + 2; r.WireBytes != want {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // sent is a datagram as a lying relay gets it. At is when it was due, from the start of the
@@ -88,12 +89,13 @@ func (l lyingRelay) simulate(t *testing.T, cfg Config) Result {
 				if c.change != nil {
 					got = c.change(got)
 				}
-				to := f.local
+				to := &rig.Endpoints[f.to]
 				if c.astray {
-					to = uint16(rig.Endpoints[f.from].Local)
+					to = &rig.Endpoints[f.from]
 				}
+				from := endpoint.UDP(rig.Endpoints[f.from].Addr, to.Local, 0)
 				at := left + int64(c.after)
-				events = append(events, event{at, func() { g.accountDatagram(f.arrives, rig.Sockets[f.arrives], to, got, false, at) }})
+				events = append(events, event{at, func() { g.accountDatagram(f.arrives, rig.Sockets[f.arrives], from, got, false, at) }})
 			}
 		}
 	}
@@ -410,6 +412,59 @@ func TestChurnRate(t *testing.T) {
 				}
 				within2(t, "rate", r.Rate, c.rate)
 			})
+		})
+	}
+}
+
+// TestLies: each kind of damage is counted as what it is, and nothing else is.
+func TestLies(t *testing.T) {
+	const header = benchrig.DefaultHeader
+	one := func(s sent, of uint32) bool { return (s.seq*10+uint32(s.flow))%of == 0 }
+	lie := func(of uint32, copies func(sent) []copied) func(sent) []copied {
+		return func(s sent) []copied {
+			if one(s, of) {
+				return copies(s)
+			}
+			return deliver(relayTime)
+		}
+	}
+	changed := func(change func(s sent, b []byte) []byte) func(sent) []copied {
+		return func(s sent) []copied {
+			return []copied{{after: relayTime, change: func(b []byte) []byte { return change(s, b) }}}
+		}
+	}
+	for name, c := range map[string]struct {
+		relay func(sent) []copied
+		want  Result // of 10,000
+		total Latency
+	}{
+		"duplicates": {lie(25, func(sent) []copied { return append(deliver(relayTime), deliver(3*relayTime)...) }), Result{Duplicated: 400, Delivered: 10_000}, Latency{}},
+		"thrice": {lie(50, func(sent) []copied {
+			return append(deliver(relayTime), append(deliver(relayTime), deliver(relayTime)...)...)
+		}), Result{Duplicated: 400, Delivered: 10_000}, Latency{}},
+		"overtaken": {lie(33, func(sent) []copied { return deliver(15 * time.Millisecond) }), Result{Reordered: 303, Delivered: 10_000}, Latency{}},
+		"astray":    {lie(100, func(sent) []copied { return []copied{{after: relayTime, astray: true}} }), Result{Misdelivered: 100, Delivered: 9_900}, Latency{Lost: 100}},
+		"another byte": {lie(33, changed(func(s sent, b []byte) []byte {
+			b[header+int(s.seq)*7%(len(b)-header)] ^= byte(1 + s.seq%255)
+			return b
+		})), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
+		"cut off": {lie(33, changed(func(s sent, b []byte) []byte { return b[:int(s.seq)*7%len(b)] })), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
+		"longer":  {lie(33, changed(func(_ sent, b []byte) []byte { return append(b, 0) })), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
+		"zeros":   {lie(33, changed(func(_ sent, b []byte) []byte { return make([]byte, len(b)) })), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
+		"late":    {lie(11, func(sent) []copied { return deliver(300 * time.Millisecond) }), Result{Reordered: 909, Delivered: 10_000}, Latency{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := lyingRelay{relay: c.relay}.simulate(t, lyingConfig())
+			within2(t, "delivered", r.Delivered, c.want.Delivered)
+			within2(t, "duplicated", r.Duplicated, c.want.Duplicated)
+			within2(t, "reordered", r.Reordered, c.want.Reordered)
+			within2(t, "misdelivered", r.Misdelivered, c.want.Misdelivered)
+			within2(t, "corrupt", r.Corrupt, c.want.Corrupt)
+			within2(t, "lost", r.Latency.Lost, c.total.Lost)
+			if len(r.Errors) > 0 {
+				t.Errorf("errors %v", r.Errors)
+			}
 		})
 	}
 }

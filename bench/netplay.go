@@ -385,7 +385,7 @@ func (g *generator) accountNetplay(s *benchrig.Socket, n int, now int64) {
 		case truncated:
 			g.errors["datagram that was cut off"]++
 		case ep < 0 || !g.play.queueReceived(ep, pkt, now, g):
-			g.countOther(pkt, false, ep, now)
+			g.countOther(pkt, to, false, ep, now)
 		default:
 			g.count.arrived++
 		}

@@ -40,7 +40,7 @@ type Result struct {
 	Duplicated   uint64 `json:"duplicated"`   // arrived once more
 	Reordered    uint64 `json:"reordered"`    // arrived after a later one of its flow (RFC 4737), part of Delivered
 	Late         uint64 `json:"late"`         // so far behind that they cannot be distinguished from duplicates; not in Delivered
-	Corrupt      uint64 `json:"corrupt"`      // wrong length or cut off
+	Corrupt      uint64 `json:"corrupt"`      // changed, of another length or cut off
 	Misdelivered uint64 `json:"misdelivered"` // arrived at another endpoint than intended
 
 	// Measured is the length of the measured interval: Load.Duration, or

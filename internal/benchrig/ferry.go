@@ -172,7 +172,7 @@ func (f *Ferry) Header(prefix []byte, from, to *Arrival) {
 func explainFerry(pkt []byte) string {
 	switch t, err := proto.ParseType(pkt); {
 	case err != nil:
-		return "foreign"
+		return Foreign
 	case t == proto.TypeBindReceived:
 		return Answer
 	case t == proto.TypeAccepted:
@@ -187,7 +187,7 @@ func explainFerry(pkt []byte) string {
 	case t == proto.TypeRelay && len(pkt) == proto.RelayOverhead:
 		return "" // the first over a link
 	case t == proto.TypeRelay:
-		return "RELAY of something else"
+		return OtherContent
 	case t == proto.TypeRejected:
 		return "REJECTED"
 	}

@@ -47,10 +47,12 @@ type Rig struct {
 
 // Names that Explain returns for expected packets.
 const (
-	Answer   = "answer"                    // to an Endpoint's Rebind
-	Accepted = "accepted"                  // to an Arrival's Connect
-	TimedOut = "ERROR 1 timed out"         // the allocation of a silent endpoint has ended
-	Mismatch = "ERROR 3 endpoint mismatch" // the endpoint is not bound, as after a restart of the relay
+	Foreign      = "foreign"                   // no message of the relay
+	OtherContent = "RELAY of something else"   // a message with content that the load does not know
+	Answer       = "answer"                    // to an Endpoint's Rebind
+	Accepted     = "accepted"                  // to an Arrival's Connect
+	TimedOut     = "ERROR 1 timed out"         // the allocation of a silent endpoint has ended
+	Mismatch     = "ERROR 3 endpoint mismatch" // the endpoint is not bound, as after a restart of the relay
 )
 
 // Socket is one socket of the generator. It has many endpoints, each with an

@@ -120,7 +120,7 @@ func (d Swap) probe(ctx context.Context, r *Rig) error {
 		if bytes.Equal(got, pkt) {
 			return "" // a repeated probe
 		}
-		return "foreign"
+		return Foreign
 	}
 	arrived, sent := false, time.Time{}
 	err := r.Await(ctx, func() bool { return arrived }, func(now time.Time) error {
