@@ -358,3 +358,15 @@ func TestReplaceConfig(t *testing.T) {
 		t.Errorf("error %v, want ErrConfig", err)
 	}
 }
+
+// TestFerryPortClosed: a closed port is said at once, and not as a set-up without progress.
+func TestFerryPortClosed(t *testing.T) {
+	base, _ := serveAPI(t, startDefault(t, enginetest.Start))
+	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base, Relay: netip.MustParseAddrPort("127.0.0.1:9")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bench.Run(t.Context(), ferryConfig(bench.ShapePairs), d); err == nil || !strings.Contains(err.Error(), "no relay listens at UDP 127.0.0.1:9") {
+		t.Errorf("error %v", err)
+	}
+}

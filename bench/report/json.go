@@ -1,12 +1,14 @@
 package report
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,37 +19,44 @@ import (
 // version.
 var ErrFormat = errors.New("no result of ferry bench")
 
-// Write writes results as consecutive JSON objects, which [Read] reads.
+// Write writes one result as a JSON object, and several as an array.
 func Write(w io.Writer, runs ...bench.Result) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	for _, r := range runs {
-		if err := enc.Encode(r); err != nil {
-			return fmt.Errorf("report: write JSON: %w", err)
-		}
+	var err error
+	if len(runs) == 1 {
+		err = enc.Encode(runs[0])
+	} else {
+		err = enc.Encode(runs)
+	}
+	if err != nil {
+		return fmt.Errorf("report: write JSON: %w", err)
 	}
 	return nil
 }
 
-// Read reads all results of a stream written by [Write]; there must be at least
-// one. It ignores unknown members, so that newer files can be read.
+// Read reads the results that [Write] wrote; there must be at least one. It ignores unknown
+// members, so that newer files can be read.
 func Read(r io.Reader) (runs []bench.Result, err error) {
-	dec := json.NewDecoder(r)
-	for {
-		var one bench.Result
-		err := dec.Decode(&one)
-		switch {
-		case errors.Is(err, io.EOF) && len(runs) > 0:
-			return runs, nil
-		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("%w: it is empty", ErrFormat)
-		case err != nil:
-			return nil, fmt.Errorf("%w: %w", ErrFormat, err)
-		case one.Version != bench.ResultVersion:
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
+		text = slices.Concat([]byte("["), text, []byte("]"))
+	}
+	if err := json.Unmarshal(text, &runs); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	if len(runs) == 0 {
+		return nil, fmt.Errorf("%w: it is empty", ErrFormat)
+	}
+	for _, one := range runs {
+		if one.Version != bench.ResultVersion {
 			return nil, fmt.Errorf("%w of version %d: it says version %d", ErrFormat, bench.ResultVersion, one.Version)
 		}
-		runs = append(runs, one)
 	}
+	return runs, nil
 }
 
 // WriteFile writes results to the file name, which it creates or replaces.

@@ -155,7 +155,7 @@ func loadFigures(r bench.Result) []Figure {
 		{"server CPU", UnitShare, quotient(float64(r.Server.Run), float64(r.Server.Wall)), server && r.Server.Wall > 0, false},
 		{"server context switches per datagram", UnitNumber, quotient(switches, arrived), server && arrived > 0, false},
 		{"server memory (RSS)", UnitBytes, float64(r.Server.RSS), server, false},
-		{"server memory per endpoint", UnitBytes, perEndpoint(r), server && r.Setup.RSSAfter > r.Setup.RSSBefore && r.Load.Endpoints > 0, false},
+		{"server memory growth per endpoint", UnitBytes, perEndpoint(r), server && r.Setup.RSSBefore > 0 && r.Setup.RSSAfter > r.Setup.RSSBefore+minGrowth && r.Load.Endpoints > 0, false},
 		newTimeFigure("setup", r.Setup.Duration, r.Setup.Duration > 0),
 		newTimeFigure("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
 		{"generator busy", UnitShare, r.Generator.Busy, r.Generator.Busy > 0, false},
@@ -252,8 +252,11 @@ func quotient(a, b float64) float64 {
 	return a / b
 }
 
+// minGrowth is the least growth of memory that is not chance, such as that of a runtime.
+const minGrowth = 1 << 20
+
 // perEndpoint returns the growth of the server's process memory per endpoint
-// during set-up, without kernel memory.
+// during set-up, without kernel memory and without what it had from before.
 func perEndpoint(r bench.Result) float64 {
 	return quotient(float64(r.Setup.RSSAfter)-float64(r.Setup.RSSBefore), float64(r.Load.Endpoints))
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"math"
 	"path/filepath"
@@ -169,6 +170,16 @@ func TestJSON(t *testing.T) {
 	}
 	got, err := Read(&buf)
 	if err != nil || !reflect.DeepEqual(got, []bench.Result{a, b}) {
+		t.Errorf("%v, read back %d runs, changed", err, len(got))
+	}
+	if err := Write(&buf, a, b); err != nil || !json.Valid(buf.Bytes()) {
+		t.Errorf("several runs are no JSON: %v", err)
+	}
+	buf.Reset()
+	if err := Write(&buf, a); err != nil || buf.Bytes()[0] != '{' {
+		t.Errorf("one run is no object: %v", err)
+	}
+	if got, err := Read(&buf); err != nil || !reflect.DeepEqual(got, []bench.Result{a}) {
 		t.Errorf("%v, read back %d runs, changed", err, len(got))
 	}
 	if err := Write(&buf, brokenRuns()["nan"]); err == nil {

@@ -148,7 +148,7 @@ func outputFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Category: category, Name: "name", Usage: "`LABEL` of the run in tables and plots; default the dialect"},
 		&cli.StringFlag{Category: category, Name: "fail", Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%', and with 2 if the run is invalid. Names: valid mean p50 p90 p99 p999 max gap loss dup reorder cpu delivered, and moved (of p99, by BINDs and allocations) binds allocations"},
-		&cli.StringFlag{Category: category, Name: "json", Usage: "write the result to `FILE`, for ferry bench compare and gobench"},
+		&cli.StringFlag{Category: category, Name: "json", Usage: "write the result to `FILE`, for ferry bench compare and gobench; - for standard output, with the report on standard error"},
 		&cli.StringFlag{Category: category, Name: "html", Usage: "write a report with plots to `FILE`"},
 		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "print no progress, which costs processor time"},
 	}
@@ -176,6 +176,14 @@ func newJob(cmd *cli.Command) (j job, err error) {
 	}
 	if j.dialect, err = newDialect(cmd); err != nil {
 		return job{}, err
+	}
+	if err := rejectIgnored(cmd, &j.cfg); err != nil {
+		return job{}, err
+	}
+	for _, name := range []string{j.json, j.html} {
+		if err := checkWritable(name); err != nil {
+			return job{}, err
+		}
 	}
 	if j.cfg.Metrics, err = relayMetrics(cmd); err != nil {
 		return job{}, err
@@ -322,6 +330,48 @@ func newDialect(cmd *cli.Command) (bench.Dialect, error) {
 	}
 }
 
+// rejectIgnored returns an error for a flag that has no effect in this run.
+func rejectIgnored(cmd *cli.Command, cfg *bench.Config) error {
+	dialect, shape := cmd.String("dialect"), cfg.Shape
+	for _, c := range []struct {
+		used  bool
+		why   string
+		flags []string
+	}{
+		{dialect == dialectFerry, "--dialect " + dialect, []string{"api", "token", "token-file", "region", "relay", "setup-workers"}},
+		{dialect == dialectSwap, "--dialect " + dialect, []string{"target"}},
+		{dialect == dialectFerry || cmd.IsSet("admin"), "--dialect " + dialect, []string{"ca"}},
+		{cmd.IsSet("admin"), "no --admin", []string{"admin-token-file"}},
+		{shape != bench.ShapeHot, "--shape " + string(shape), []string{"matches"}},
+		{shape == bench.ShapeStar || shape == bench.ShapeNetcode || shape == bench.ShapeIdle, "--shape " + string(shape), []string{"players"}},
+		{shape == bench.ShapeChurn, "--shape " + string(shape), []string{"churn-rate", "churn-play"}},
+		{!cmd.IsSet("closed"), "--closed", []string{"align"}},
+	} {
+		for _, name := range c.flags {
+			if !c.used && cmd.IsSet(name) {
+				return fmt.Errorf("--%s has no effect with %s", name, c.why)
+			}
+		}
+	}
+	return nil
+}
+
+// checkWritable returns an error if a file cannot be written, before the run. It leaves none behind.
+func checkWritable(name string) error {
+	if name == "" || name == "-" {
+		return nil
+	}
+	_, before := os.Stat(name)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	if err = f.Close(); errors.Is(before, os.ErrNotExist) {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
 // relayMetrics returns what reads the metrics of --admin, nil without it.
 func relayMetrics(cmd *cli.Command) (func(context.Context) (string, error), error) {
 	if !cmd.IsSet("admin") {
@@ -435,6 +485,10 @@ type outcome struct {
 // runJob makes the run, or the runs of a search, and reports.
 func (s streams) runJob(ctx context.Context, j job) error {
 	ensureTwoProcessors()
+	results := s.stdout
+	if j.json == "-" {
+		s.stdout = s.stderr
+	}
 	if j.progress {
 		p := &progress{w: s.stderr}
 		j.cfg.Progress, j.cfg.Tried = p.second, p.step
@@ -443,9 +497,9 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	o, err := j.run(ctx)
 	switch {
 	case errors.Is(err, bench.ErrNoRate):
-		return errors.Join(report.Steps(s.stdout, o.runs), j.write(o.runs), err)
+		return errors.Join(report.Steps(s.stdout, o.runs), j.write(results, o.runs), err)
 	case errors.Is(err, bench.ErrServerEnded) && len(o.runs) > 0:
-		return errors.Join(report.Text(s.stdout, o.best), j.write(o.runs), err)
+		return errors.Join(report.Text(s.stdout, o.best), j.write(results, o.runs), err)
 	case err != nil && (ctx.Err() == nil || len(o.runs) == 0):
 		return err
 	case err != nil:
@@ -456,7 +510,7 @@ func (s streams) runJob(ctx context.Context, j job) error {
 		fmt.Fprintln(s.stdout)
 		err = errors.Join(err, report.Steps(s.stdout, o.runs))
 	}
-	return errors.Join(err, j.write(o.runs), j.checkThresholds(o))
+	return errors.Join(err, j.write(results, o.runs), j.checkThresholds(o))
 }
 
 // ensureTwoProcessors gives Go's scheduler a processor besides that of the thread of
@@ -500,8 +554,12 @@ func bestFirst(best bench.Result, all []bench.Result) []bench.Result {
 }
 
 // write makes the files that were asked for.
-func (j job) write(runs []bench.Result) (err error) {
-	if j.json != "" {
+func (j job) write(stdout io.Writer, runs []bench.Result) (err error) {
+	switch j.json {
+	case "":
+	case "-":
+		err = report.Write(stdout, runs...)
+	default:
 		err = report.WriteFile(j.json, runs...)
 	}
 	if j.html != "" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -126,6 +127,16 @@ func TestBenchUsage(t *testing.T) {
 		{"bench --sources 2001:db8::/64", "is not an IPv4 prefix", 2},
 		{"bench --api http://203.0.113.7:7777", "outside of loopback", 2},
 		{"bench --fail p99", "--fail:", 2},
+		{"bench --target 127.0.0.1:7", "--target has no effect with --dialect ferry", 2},
+		{"bench --dialect direct --token a", "--token has no effect with --dialect direct", 2},
+		{"bench --players 5", "--players has no effect with --shape pairs", 2},
+		{"bench --shape hot --matches 5", "--matches has no effect with --shape hot", 2},
+		{"bench --churn-rate 5", "--churn-rate has no effect with --shape pairs", 2},
+		{"bench --closed 5 --align tick", "--align has no effect with --closed", 2},
+		{"bench --admin-token-file x", "--admin-token-file has no effect with no --admin", 2},
+		{"bench --admin nowhere", "is not the URL of admin pages", 2},
+		{"bench --json /nowhere/a.json", "/nowhere/a.json", 2},
+		{"bench --dialect swap --target 127.0.0.1:9", "no relay listens at UDP 127.0.0.1:9: the port is closed", 1},
 		{"bench --find-max speed>3", "--find-max:", 2},
 		{"bench --find-max=", "no condition", 2},
 		{"bench --dialect direct --allocate-rate 5", "has no API", 2},
@@ -162,7 +173,7 @@ func TestBench(t *testing.T) {
 	if code != exitOK && !undecided(code, stderr) {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	for _, want := range []string{"the run: ", "pairs, open loop at 500/s", "limits none, version ", " workers\n", "server CPU per datagram", "--token=[hidden]"} {
+	for _, want := range []string{"the run: ", "pairs, open loop at 500/s", "limits none, version ", " workers\n", "server CPU ", "--token=[hidden]"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in:\n%s", want, stdout)
 		}
@@ -397,6 +408,20 @@ func TestBenchCompareRefuses(t *testing.T) {
 		if code != exitFailed || !strings.Contains(stderr, "different machines: one") {
 			t.Errorf("code %d: %s", code, stderr)
 		}
+	}
+}
+
+// TestBenchJSONToStdout: standard output has nothing but the results.
+func TestBenchJSONToStdout(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "1", "--rate", "40", "--duration", "20ms", "--warmup", "0",
+		"--quiet", "--find-max", "delivered>1M", "--json", "-")
+	runs, err := report.Read(strings.NewReader(stdout))
+	if code != exitFailed || err != nil || len(runs) < 3 || !json.Valid([]byte(stdout)) || !strings.Contains(stderr, "Steps of the search") {
+		t.Errorf("code %d, %d runs, %v: %s\n%s", code, len(runs), err, stdout, stderr)
+	}
+	if _, err := os.Stat("-"); err == nil {
+		t.Error("there is a file named -")
 	}
 }
 

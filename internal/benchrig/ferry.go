@@ -207,6 +207,8 @@ const (
 	retryAfter = 500 * time.Millisecond
 	// StallTimeout is the time without progress after which set-up fails.
 	StallTimeout = 15 * time.Second
+	// probeAfter is the time without any answer after which set-up checks that the port is open.
+	probeAfter = time.Second
 	// retryInterval is the time between two calls of retry that do something.
 	retryInterval = 100 * time.Millisecond
 	// maxHandshakes bounds concurrent handshakes, so that set-up does not overflow the
@@ -255,6 +257,8 @@ type ferrySetup struct {
 
 	ready     int
 	inFlight  int
+	begin     time.Time
+	answered  bool      // anything came back
 	progress  time.Time // last change of a state
 	lastRetry time.Time
 	refusals  map[string]int
@@ -263,7 +267,7 @@ type ferrySetup struct {
 func newFerrySetup(f *Ferry, r *Rig) *ferrySetup {
 	return &ferrySetup{
 		f: f, rig: r, peers: make([]ferryPeer, r.Plan.Len()),
-		progress: time.Now(), lastRetry: time.Now(), refusals: map[string]int{},
+		begin: time.Now(), progress: time.Now(), lastRetry: time.Now(), refusals: map[string]int{},
 	}
 }
 
@@ -397,6 +401,7 @@ func (s *ferrySetup) handle(ep int, from netip.AddrPort, pkt []byte) {
 	if from != p.relay {
 		return
 	}
+	s.answered = true
 	switch t, _ := proto.ParseType(pkt); {
 	case t == proto.TypeBindReceived && p.state == ferryBinding:
 		p.state = ferryBound
@@ -449,7 +454,17 @@ func (s *ferrySetup) retry(now time.Time) error {
 		return nil
 	}
 	s.lastRetry = now
-	if now.Sub(s.progress) > StallTimeout {
+	if s.peers[0].relay.IsValid() && !s.answered && now.Sub(s.begin) > probeAfter {
+		s.begin = now
+		if err := checkPort(s.peers[0].relay); err != nil {
+			return err
+		}
+	}
+	switch {
+	case now.Sub(s.progress) <= StallTimeout:
+	case !s.answered:
+		return fmt.Errorf("bench: %v answered nothing: is it the UDP address of the relay, and does a firewall let datagrams pass?", s.peers[0].relay)
+	default:
 		return fmt.Errorf("bench: %d of %d endpoints are ready, and set-up makes no progress; errors of the relay: %v", s.ready, len(s.peers), s.refusals)
 	}
 	ping := s.rig.Plan.Keepalive

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -133,9 +134,29 @@ func (d Swap) probe(ctx context.Context, r *Rig) error {
 		arrived = arrived || ep == f.To && bytes.Equal(got, pkt)
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
+		if err := checkPort(d.Relay); err != nil {
+			return err
+		}
 		return fmt.Errorf("bench: nothing comes back from %v: is there a relay that swaps by address, in the mode of this shape?", d.Relay)
 	}
 	return err
+}
+
+// checkPort returns an error if the machine of an address says that no socket has the port.
+func checkPort(addr netip.AddrPort) error {
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(addr))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	if _, err = conn.Write(nil); err == nil {
+		_, err = conn.Read(make([]byte, 1))
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("bench: no relay listens at UDP %v: the port is closed", addr)
+	}
+	return nil
 }
 
 // NullConfig configures a NullRelay.
