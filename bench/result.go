@@ -200,6 +200,14 @@ type Latency struct {
 	Series []Quantile `json:"series,omitempty"`
 }
 
+// most returns what 1 % of the samples exceed, or the longest of them if they are too few.
+func (l *Latency) most() time.Duration {
+	if l.P99 > 0 {
+		return l.P99
+	}
+	return l.Max
+}
+
 // withLost returns a time of the samples as that of all: Never if some were lost.
 func (l *Latency) withLost(d time.Duration) time.Duration {
 	if l.Lost > 0 {
@@ -491,9 +499,9 @@ func (r *Result) findCauses(cfg *Config) {
 			r.Causes = append(r.Causes, Cause{limit, fmt.Sprintf(format, args...)})
 		}
 	}
-	lag := r.Generator.Lag.P99
+	lag := r.Generator.Lag.most()
 	if c := r.Control; c != nil {
-		lag = max(lag, c.With.Lag.P99) // It is half of the run only.
+		lag = max(lag, c.With.Lag.most()) // It is half of the run only.
 	}
 	add(LimitGenerator, r.Generator.Drops > 0, "The kernel dropped %d datagrams on the generator's own sockets.", r.Generator.Drops)
 	add(LimitGenerator, r.SendFailed > 0, "The kernel refused %d datagrams of the generator.", r.SendFailed)

@@ -142,6 +142,10 @@ func TestFindMax(t *testing.T) {
 		}
 	}
 	best, all, err := FindMax(ctx, cfg, benchrig.Direct{}, criterion)
+	if errors.Is(err, ErrNoRate) && !slices.ContainsFunc(all, func(r Result) bool { return r.Valid && r.Latency.P50 > 0 }) {
+		t.Log("the machine was too busy for any run to be valid")
+		return
+	}
 	if !errors.Is(err, context.Canceled) || len(all) < len(reported) || len(all) > len(reported)+1 {
 		t.Fatalf("%v after %d runs, reported %d", err, len(all), len(reported))
 	}

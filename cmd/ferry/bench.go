@@ -457,7 +457,7 @@ func (p *progress) second(s bench.Second) {
 		of = "  warm-up"
 	}
 	count, span := report.UnitCount, func(d time.Duration) string {
-		if s.Delivered == 0 {
+		if d == 0 {
 			return "–"
 		}
 		return report.UnitTime.Format(float64(d))
