@@ -516,7 +516,9 @@ func (r *Result) findCauses(cfg *Config) {
 	r.Valid = len(r.Causes) == 0
 
 	lost := r.lostByServer()
-	add(LimitServer, r.Netcode != nil && r.Netcode.Ended > 0, "%d sides lost their connection.", r.netcode().Ended)
+	if n := r.Netcode; n != nil {
+		add(LimitServer, n.Ended > 0, "%d sides lost their connection.", n.Ended)
+	}
 	buffers := ""
 	if n := r.System.OtherRcvbufErrors; n > 0 {
 		buffers = fmt.Sprintf("; receive buffers of this machine that are not the generator's dropped %d", n)
@@ -527,20 +529,6 @@ func (r *Result) findCauses(cfg *Config) {
 
 // lostByServer returns the datagrams that were lost and not dropped on the generator's own sockets.
 func (r *Result) lostByServer() uint64 { return r.Lost - min(r.Lost, r.Generator.Drops) }
-
-func (r *Result) gaps() Gaps {
-	if r.Gaps == nil {
-		return Gaps{}
-	}
-	return *r.Gaps
-}
-
-func (r *Result) netcode() Netcode {
-	if r.Netcode == nil {
-		return Netcode{}
-	}
-	return *r.Netcode
-}
 
 // roundDigits rounds a time to three digits.
 func roundDigits(d time.Duration) time.Duration {

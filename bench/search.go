@@ -347,7 +347,7 @@ func quantityOf(name string) (q quantity, ok bool) {
 	case "max":
 		return all(func(l *Latency) time.Duration { return l.Max }), true
 	case "gap":
-		return quantity{parseDuration, func(r *Result) float64 { return float64(r.gaps().Endpoint) }}, true
+		return quantity{parseDuration, func(r *Result) float64 { return float64(cmp.Or(r.Gaps, &Gaps{}).Endpoint) }}, true
 	case "loss":
 		return quantity{parseShare, func(r *Result) float64 { return r.LossRatio }}, true
 	case "dup":

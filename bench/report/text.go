@@ -134,10 +134,7 @@ func loadFigures(r bench.Result) []Figure {
 	got, server := r.Latency.Samples > 0, r.Server.IsServer()
 	arrived := float64(r.Server.Datagrams)
 	switches := float64(r.Server.Voluntary + r.Server.Involuntary)
-	gaps := bench.Gaps{}
-	if r.Gaps != nil {
-		gaps = *r.Gaps
-	}
+	gaps := cmp.Or(r.Gaps, &bench.Gaps{})
 	list := []Figure{
 		newFigure("offered", UnitRate, r.OfferedRate, true),
 		newFigure("delivered", UnitRate, r.DeliveredRate, true),
