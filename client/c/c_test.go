@@ -33,6 +33,7 @@ var strict = []string{"-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I."}
 
 func forEachCompiler(t *testing.T, test func(t *testing.T, compile func(args ...string) string)) {
 	t.Parallel()
+	testkit.Input(t, "ferry_relay.h", "ferry_relay.c", "example.c", "testdata/test.c")
 	for _, c := range compilers {
 		t.Run(c[0], func(t *testing.T) {
 			t.Parallel()

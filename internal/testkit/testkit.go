@@ -96,6 +96,17 @@ func Program(t testing.TB, name, pkg string) string {
 	return path
 }
 
+// Input reads files that decide a test's result and that only another program opens, such as a
+// compiler: go test's cache sees what the test itself opens.
+func Input(t testing.TB, files ...string) {
+	t.Helper()
+	for _, file := range files {
+		if _, err := os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Missing ends a test that needs what is not installed: in CI, which installs it, as
 // failed, elsewhere as skipped. pkg is the Debian package that has it.
 func Missing(t testing.TB, what, pkg string) {

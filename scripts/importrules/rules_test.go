@@ -121,6 +121,7 @@ var rules = []rule{
 	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},
 	{"internal/fastpath", []string{"internal/endpoint", "internal/sock", "internal/table", "proto"}, []string{"github.com/cilium/ebpf"}, "the program in the kernel and its loader: only the fast path needs cilium/ebpf"},
 	{"internal/nexthop", nil, []string{"github.com/vishvananda/netlink", "github.com/google/nftables"}, "the kernel's routes, neighbours and filters by netlink"},
+	{"internal/machine", nil, []string{"github.com/vishvananda/netlink"}, "how the machine suits a relay, and what it loses; its queues by netlink"},
 	{"engine/fastpath", []string{"internal/endpoint", "internal/fastpath", "internal/nexthop", "internal/sock", "internal/table", "engine"}, []string{"github.com/google/nftables", "github.com/safchain/ethtool"}, "the fast path is optional"},
 	{"internal/evict", nil, nil, "what a full table ends first: the API, DTLS and WebSocket share it"},
 	{"engine/dtls", []string{"proto", "internal/endpoint", "internal/table", "internal/keyfile", "internal/statefile", "internal/evict", "engine"}, []string{"github.com/pion/dtls/v3"}, "DTLS is optional"},

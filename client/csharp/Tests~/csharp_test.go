@@ -36,6 +36,12 @@ var sourceFiles = []string{"../Runtime/FerryRelay.cs", "../Runtime/FerryHostMigr
 func build(t *testing.T, file string, args ...string) {
 	t.Helper()
 	testkit.Program(t, "mcs", "mono-mcs")
+	testkit.Input(t, sourceFiles...)
+	for _, arg := range args {
+		if strings.HasSuffix(arg, ".cs") {
+			testkit.Input(t, arg)
+		}
+	}
 	args = append(args, "-nologo", "-langversion:6", "-warn:4", "-warnaserror+", "-r:System.Core.dll", "-out:"+file)
 	if out, err := exec.Command("mcs", append(args, sourceFiles...)...).CombinedOutput(); err != nil {
 		t.Fatalf("mcs: %v\n%s", err, out)
