@@ -213,7 +213,7 @@ world: ## a small game in each network, transport and change that players have; 
 	$(LAB) -run TestWorld -world.all -long -parallel $(WORLD) -timeout 60m
 
 .PHONY: world-some
-world-some: ## every pair of two properties of a network, in 95 rows of the same table (2 minutes; root)
+world-some: ## every pair of two properties of a network, in 95 rows of the same table, and our clients in 15 (2 minutes; root)
 	$(LAB) -run TestWorld -parallel 10 -timeout 10m
 
 # ATTACK is how long each attack and flood lasts.

@@ -50,7 +50,7 @@ var stages = []stage{
 	{name: "release", target: "release-test", roots: []string{"scripts/release", "scripts/deploy/systemd", "cmd/ferry/main.go", "docs/vectors.json", "client/js", "client/csharp"}},
 	{name: "helm", target: "helm-test", roots: []string{"scripts/helm", "scripts/deploy", "internal/config", "docs/settings.md"}},
 	{name: "lab", target: "lab", roots: []string{"scripts/lab", "engine", "alloc/httpapi"}},
-	{name: "world", target: "world-some", roots: []string{"scripts/lab", "engine", "alloc/httpapi"}, long: "world"},
+	{name: "world", target: "world-some", roots: []string{"scripts/lab", "engine", "alloc/httpapi", "client/c", "client/csharp", "client/js/src", "client/godot"}, long: "world"},
 	{name: "fleet", target: "fleet-quick", roots: []string{"scripts/fleet", "internal/fleet", "internal/cluster", "internal/store"}},
 
 	{name: "mutants", target: "mutants", nightly: true},
