@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // suite is the stage of the tests: it depends on package game and what that imports.
@@ -19,7 +21,7 @@ func repository(t *testing.T) *tree {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		".ci/run":            "make ci\n",
-		"Makefile":           "suite:\n\t@test ! -e broken && echo passed\nonce:\n\ttouch ran\nlong:\n\ttouch long\n",
+		"Makefile":           "suite:\n\t@test ! -e broken && echo passed\nonce:\n\ttouch ran\nlong:\n\ttouch long\nwaiter:\n\t@until test -e ran; do sleep 0.02; done; touch seen\n",
 		"go.mod":             "module " + module + "\n",
 		"game/game.go":       "package game\nimport _ \"" + module + "/wire\"\n",
 		"game/game_test.go":  "package game\nimport _ \"" + module + "/kit\"\n",
@@ -153,6 +155,23 @@ func TestFailure(t *testing.T) {
 	}
 	if why := r.due(t); why != "it has never passed" {
 		t.Errorf("after a pass with other inputs: %q", why)
+	}
+}
+
+// TestBeside: a stage that waits runs beside the others, here for one that comes later.
+func TestBeside(t *testing.T) {
+	r := repository(t)
+	plan, err := r.plan(options{}, []stage{{name: "waiter", target: "waiter", waits: true}, {name: "once", target: "once"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := r.runStages(ctx, options{}, plan); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, "seen")); err != nil {
+		t.Error(err)
 	}
 }
 

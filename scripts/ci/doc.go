@@ -1,4 +1,6 @@
-// Command ci runs the checks and tests of .ci/run: the table in stages.go, in its order.
+// Command ci runs the checks and tests of .ci/run: the table in stages.go, in its order. The
+// suites in network namespaces mostly wait, so they run beside the others, which have less
+// priority (nice 10).
 //
 // Checks and tests of the main module run each time. A suite that takes minutes and
 // tests one part of the repository runs when it is due: when the digest of its inputs

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -12,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -133,51 +137,75 @@ type result struct {
 	err       error
 }
 
-// runStages runs the plan. A stage that fails does not stop the others.
+// runStages runs the plan: the stages that mostly wait one after another, and beside them the
+// others. A stage that fails does not stop any.
 func (t *tree) runStages(ctx context.Context, o options, plan []planned) error {
-	var results []result
-	failed := 0
-	for _, p := range plan {
-		if p.why == "" || ctx.Err() != nil {
-			continue
-		}
-		target := p.target
-		if o.nightly && p.long != "" {
-			target = p.long
-		}
-		r := t.runStage(ctx, p.name, target)
-		if r.err != nil {
-			failed++
-		} else if err := t.record(p); err != nil {
-			return err
-		}
-		results = append(results, r)
+	begin := time.Now()
+	var all runs
+	var lanes sync.WaitGroup
+	for _, waits := range []bool{true, false} {
+		lanes.Go(func() {
+			for _, p := range plan {
+				if p.why != "" && p.waits == waits && ctx.Err() == nil {
+					all.add(t, p, t.runStage(ctx, o, p))
+				}
+			}
+		})
 	}
-	printResults(results)
-	if ctx.Err() != nil {
+	lanes.Wait()
+	failed := printResults(all.results, time.Since(begin))
+	switch {
+	case ctx.Err() != nil:
 		return errors.New("interrupted")
+	case failed > 0:
+		return fmt.Errorf("%d of %d stages failed", failed, len(all.results))
 	}
-	if failed > 0 {
-		return fmt.Errorf("%d of %d stages failed", failed, len(results))
-	}
-	return nil
+	return all.err
 }
 
-// runStage runs a make target, with CI=true: a test whose tools are missing fails.
-func (t *tree) runStage(ctx context.Context, name, target string) result {
-	fmt.Printf("\n=== %s: make %s\n", name, target)
-	cmd := exec.CommandContext(ctx, "make", append([]string{"--no-print-directory"}, strings.Fields(target)...)...)
+// runs collects what both lanes have run.
+type runs struct {
+	mu      sync.Mutex // guards what follows, and the file of the suites that have passed
+	results []result
+	err     error
+}
+
+func (a *runs) add(t *tree, p planned, r result) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.results = append(a.results, r)
+	if r.err == nil {
+		a.err = cmp.Or(a.err, t.record(p))
+	}
+}
+
+// runStage runs a make target, with CI=true: a test whose tools are missing fails. The output of one
+// that waits comes at its end, and the others yield the processors to it.
+func (t *tree) runStage(ctx context.Context, o options, p planned) result {
+	target := p.target
+	if o.nightly && p.long != "" {
+		target = p.long
+	}
+	command := append([]string{"make", "--no-print-directory"}, strings.Fields(target)...)
+	var out bytes.Buffer
+	var w io.Writer = &out
+	if !p.waits {
+		command, w = append([]string{"nice", "-n", "10"}, command...), os.Stdout
+	}
+	fmt.Fprintf(w, "\n=== %s: make %s\n", p.name, target)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir, cmd.Env = t.dir, append(os.Environ(), "CI=true")
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Stdout, cmd.Stderr = w, w
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	start := time.Now()
 	err := cmd.Run()
-	r := result{name: name, wall: time.Since(start), err: err}
+	r := result{name: p.name, wall: time.Since(start), err: err}
 	if s := cmd.ProcessState; s != nil {
 		r.cpu = s.UserTime() + s.SystemTime()
 	}
-	fmt.Printf("=== %s: %.0f s, %v\n", name, r.wall.Seconds(), outcome(err))
+	fmt.Fprintf(w, "=== %s: %.0f s, %v\n", p.name, r.wall.Seconds(), outcome(err))
+	_, _ = out.WriteTo(os.Stdout)
 	return r
 }
 
@@ -188,21 +216,21 @@ func outcome(err error) string {
 	return "FAILED: " + err.Error()
 }
 
-// printResults prints the minutes of each stage, and last how many passed.
-func printResults(results []result) {
+// printResults prints the minutes of each stage, and last how many passed. It returns how many failed.
+func printResults(results []result, took time.Duration) (failed int) {
 	fmt.Println()
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "minutes\tof processors\t stage\t")
-	var wall, cpu time.Duration
-	failed := 0
+	var cpu time.Duration
 	for _, r := range results {
 		if r.err != nil {
 			failed++
 		}
-		wall, cpu = wall+r.wall, cpu+r.cpu
+		cpu += r.cpu
 		fmt.Fprintf(w, "%.1f\t%.1f\t %s\t %s\n", r.wall.Minutes(), r.cpu.Minutes(), r.name, outcome(r.err))
 	}
-	fmt.Fprintf(w, "%.1f\t%.1f\t all\t\n", wall.Minutes(), cpu.Minutes())
+	fmt.Fprintf(w, "%.1f\t%.1f\t all\t\n", took.Minutes(), cpu.Minutes())
 	w.Flush()
 	fmt.Printf("\n%d passed, %d failed\n", len(results)-failed, failed)
+	return failed
 }

@@ -24,9 +24,12 @@ type stage struct {
 	long string
 	// nightly marks a stage that only -nightly runs.
 	nightly bool
+	// waits marks a stage that mostly waits: it runs beside those that compute.
+	waits bool
 }
 
-// stages are in the order in which they run: what takes least time comes first. Each
+// stages are in the order in which they run, those that wait beside the others: what takes least
+// time comes first. Each
 // package with fuzz targets is a suite of its own besides.
 var stages = []stage{
 	{name: "fmt", target: "fmt tidy rows"},
@@ -36,8 +39,8 @@ var stages = []stage{
 	{name: "apidiff", target: "apidiff"},
 	{name: "test", target: "test"},
 	{name: "race", target: "race RACE=-short", long: "race"},
-	{name: "lab-some", target: "lab-some", partOf: "lab"},
-	{name: "fleet-some", target: "fleet-some", partOf: "fleet"},
+	{name: "lab-some", target: "lab-some", partOf: "lab", waits: true},
+	{name: "fleet-some", target: "fleet-some", partOf: "fleet", waits: true},
 
 	{name: "fast-path", target: "fast-path-check", roots: []string{"internal/fastpath/relay.c", "internal/fastpath/relay.o"}},
 	{name: "console", target: "console-check", roots: []string{"internal/console/web", "internal/console/dist"}},
@@ -49,9 +52,9 @@ var stages = []stage{
 	{name: "openapi", target: "openapi-test", roots: []string{"scripts/openapi", "alloc/httpapi"}},
 	{name: "release", target: "release-test", roots: []string{"scripts/release", "scripts/deploy/systemd", "cmd/ferry/main.go", "docs/vectors.json", "client/js", "client/csharp"}},
 	{name: "helm", target: "helm-test", roots: []string{"scripts/helm", "scripts/deploy", "internal/config", "docs/settings.md"}},
-	{name: "lab", target: "lab", roots: []string{"scripts/lab", "engine", "alloc/httpapi"}},
-	{name: "world", target: "world-some", roots: []string{"scripts/lab", "engine", "alloc/httpapi", "client/c", "client/csharp", "client/js/src", "client/godot"}, long: "world"},
-	{name: "fleet", target: "fleet-quick", roots: []string{"scripts/fleet", "internal/fleet", "internal/cluster", "internal/store"}},
+	{name: "lab", target: "lab", roots: []string{"scripts/lab", "engine", "alloc/httpapi"}, waits: true},
+	{name: "world", target: "world-some", roots: []string{"scripts/lab", "engine", "alloc/httpapi", "client/c", "client/csharp", "client/js/src", "client/godot"}, long: "world", waits: true},
+	{name: "fleet", target: "fleet-quick", roots: []string{"scripts/fleet", "internal/fleet", "internal/cluster", "internal/store"}, waits: true},
 
 	{name: "mutants", target: "mutants", nightly: true},
 	{name: "stress", target: "stress", nightly: true},
