@@ -22,7 +22,7 @@ import (
 // refused with a byte less or more.
 func TestVectors(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile("../../proto/testdata/vectors.json")
+	raw, err := os.ReadFile("../../docs/vectors.json")
 	if err != nil {
 		t.Fatal(err)
 	}
