@@ -161,7 +161,7 @@ func TestConsole(t *testing.T) {
 	admin := "127.0.0.1:" + testkit.FreePort(t)
 	flags := []string{"--admin", admin, "--admin-token-file", secret, "--udp", "127.0.0.1:" + testkit.FreePort(t), "--advertise", "127.0.0.1", "--capture"}
 	f := place.serve(flags...)
-	load := exec.Command(binary, "bench", "--api", f.api, "--token", token, "--matches", "20", "--players", "3", "--rate", "400", "--duration", "10m")
+	load := exec.Command(binary, "bench", "--api", f.api, "--token", token, "--matches", "20", "--rate", "400", "--duration", "10m")
 	if err := load.Start(); err != nil {
 		t.Fatal(err)
 	}
