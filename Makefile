@@ -165,6 +165,10 @@ client-js-check: client-js-install ## type-check client/js and examples/browser,
 client-js: client-js-check ## the same, then their tests in Chromium and Node with the relay (npm, chromium, node)
 	$(GO) test -tags browser ./internal/blackbox -count=1 -run 'TestJavaScript|TestBrowserExample'
 
+.PHONY: clients
+clients: ## situations of the clients in C# and GDScript that take a minute (mono-mcs, godot3-server)
+	$(GO) test -count=1 ./client/csharp/... ./client/godot -run 'TestTable|TestSituations|TestHostKilled' -long
+
 .PHONY: browser-test
 browser-test: client-js-install ## browsers as players, client/js and the console in Chromium (chromium, node, npm)
 	$(GO) test -tags browser ./internal/blackbox -count=1 -run 'TestJavaScript|TestBrowser|TestConsole'

@@ -54,6 +54,7 @@ var stages = []stage{
 	{name: "helm", target: "helm-test", roots: []string{"scripts/helm", "scripts/deploy", "internal/config", "docs/settings.md"}},
 	{name: "lab", target: "lab", roots: []string{"scripts/lab", "engine", "alloc/httpapi"}, waits: true},
 	{name: "world", target: "world-some", roots: []string{"scripts/lab", "engine", "alloc/httpapi", "client/c", "client/csharp", "client/js/src", "client/godot"}, long: "world", waits: true},
+	{name: "clients", target: "clients", roots: []string{"client/csharp", "client/godot"}, waits: true},
 	{name: "fleet", target: "fleet-quick", roots: []string{"scripts/fleet", "internal/fleet", "internal/cluster", "internal/store"}, waits: true},
 
 	{name: "mutants", target: "mutants", nightly: true},

@@ -4,12 +4,14 @@ package csharp
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,6 +63,9 @@ func relayProcess(t *testing.T) (url string, p *os.Process) {
 	return strings.TrimSpace(line), cmd.Process
 }
 
+// long permits the rows that take up to a minute.
+var long = flag.Bool("long", false, "rows that take up to 64 s")
+
 // scene is a match of a player and a host in C#.
 type scene struct {
 	*game
@@ -70,22 +75,25 @@ type scene struct {
 	begin  time.Time
 }
 
+// situation is a row of TestTable.
+type situation struct {
+	name   string
+	relay  bool // gets the signal, and not the host
+	signal syscall.Signal
+	leaves bool          // the host, without a signal
+	lasts  time.Duration // until the target goes on
+	silent bool          // the player sends nothing meanwhile
+	want   string        // what the game is told; empty: nothing, it plays on
+	least  time.Duration // until it is told
+}
+
 // TestTable: what the game of a player is told in each situation, and after how long. The rows of README's table
 // that take long wait at the same time here; see also TestNewAddress, TestOtherAddress, TestLostLink, TestFlood, TestLoss.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	run := compile(t, "Play.cs")
 	shared, _, _ := service(t)
-	rows := []struct {
-		name   string
-		relay  bool // gets the signal, and not the host
-		signal syscall.Signal
-		leaves bool          // the host, without a signal
-		lasts  time.Duration // until the target goes on
-		silent bool          // the player sends nothing meanwhile
-		want   string        // what the game is told; empty: nothing, it plays on
-		least  time.Duration // until it is told
-	}{
+	rows := []situation{
 		// In the order in which they end.
 		{name: "host leaves", leaves: true, silent: true, want: "left peer"},
 		{name: "relay stopped 3 s", relay: true, signal: syscall.SIGSTOP, lasts: 3 * time.Second},
@@ -93,6 +101,13 @@ func TestTable(t *testing.T) {
 		{name: "relay stopped 15 s", relay: true, signal: syscall.SIGSTOP, lasts: 15 * time.Second},
 		{name: "host killed", signal: syscall.SIGKILL, want: "refused peer 4", least: 5 * time.Second},
 		{name: "relay killed", relay: true, signal: syscall.SIGKILL, want: "ended nobody -2", least: 55 * time.Second},
+	}
+	if !*long {
+		short := slices.IndexFunc(rows, func(r situation) bool { return r.least > 0 })
+		for _, row := range rows[short:] {
+			t.Run(row.name, func(t *testing.T) { t.Skip("NOT TESTED: it takes up to 64 s; make clients does it") })
+		}
+		rows = rows[:short]
 	}
 	scenes := make([]*scene, len(rows))
 	for i, row := range rows {
