@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -231,9 +232,13 @@ type player struct {
 	cmd   *exec.Cmd
 }
 
-func play(t *testing.T, program string, r *enginetest.Relay, res alloc.Reservation, isHost bool) *player {
+// play starts a host or a joiner, whose datagrams pass the gate if there is one.
+func play(t *testing.T, program string, r *enginetest.Relay, res alloc.Reservation, isHost bool, g *gate) *player {
 	t.Helper()
 	cred := r.Credentials(res)
+	if g != nil {
+		cred.Relay = g.player.LocalAddr().(*net.UDPAddr).AddrPort()
+	}
 	fields := [][]byte{cred.ID[:], cred.Key, cred.ConnectionData, cred.HostConnectionData}
 	if isHost {
 		fields[3] = nil
@@ -325,9 +330,9 @@ func TestPlay(t *testing.T) {
 		program := sanitized(compile, "example.c")
 		relay := enginetest.Start(t, engine.Config{})
 		reserved := relay.Host("alice", 2)
-		host := play(t, program, relay, reserved, true)
+		host := play(t, program, relay, reserved, true, nil)
 		host.expect("bound -1 ")
-		joiner := play(t, program, relay, relay.Joiner("bob", reserved.ID), false)
+		joiner := play(t, program, relay, relay.Joiner("bob", reserved.ID), false, nil)
 		joiner.expect("connected -1 ")
 		talk := func(what string) {
 			t.Helper()
