@@ -280,16 +280,7 @@ func TestCreditsRevive(t *testing.T) {
 // TestCreditsByArrival verifies that an overtaken datagram returns its credit
 // once.
 func TestCreditsByArrival(t *testing.T) {
-	cfg, err := Config{Matches: 1, Window: 8, Warmup: -1}.withDefaults(benchrig.Direct{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rig, err := benchrig.Direct{}.Open(t.Context(), planOf(t, cfg))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rig.Close()
-	g := newGenerator(&cfg, rig, 1)
+	g := directGenerator(t, Config{Matches: 1, Window: 8, Warmup: -1}, 1)
 	drain(&g.loop, g.flows)
 	f := &g.flows[0]
 	f.seq = 8

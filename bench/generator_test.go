@@ -253,9 +253,10 @@ func TestRoundAllocs(t *testing.T) {
 	}
 }
 
-// TestAccounting feeds the generator with what a bad relay might send.
-func TestAccounting(t *testing.T) {
-	cfg, err := Config{Matches: 2, Rate: 1000, Warmup: -1}.withDefaults(benchrig.Direct{})
+// directGenerator returns the generator of a run whose sockets send to each other.
+func directGenerator(t *testing.T, cfg Config, run uint32) *generator {
+	t.Helper()
+	cfg, err := cfg.withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,8 +264,14 @@ func TestAccounting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer rig.Close()
-	g := newGenerator(&cfg, rig, 77)
+	t.Cleanup(func() { rig.Close() })
+	return newGenerator(&cfg, rig, run)
+}
+
+// TestAccounting feeds the generator with what a bad relay might send.
+func TestAccounting(t *testing.T) {
+	g := directGenerator(t, Config{Matches: 2, Rate: 1000, Warmup: -1}, 77)
+	cfg, rig := g.cfg, g.rig
 	f := &g.flows[0]
 	f.seq = 10
 	to := rig.Endpoints[rig.Flows[0].To].Addr

@@ -272,16 +272,7 @@ func TestLagByDatagram(t *testing.T) {
 
 // TestLagOfABatch: the oldest datagram of a batch does not make the others late.
 func TestLagOfABatch(t *testing.T) {
-	cfg, err := Config{Matches: 2, Rate: 1000, Warmup: -1}.withDefaults(benchrig.Direct{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rig, err := benchrig.Direct{}.Open(t.Context(), planOf(t, cfg))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rig.Close()
-	g := newGenerator(&cfg, rig, 1)
+	g := directGenerator(t, Config{Matches: 2, Rate: 1000, Warmup: -1}, 1)
 	o := &g.out[0]
 	const late = 100
 	for n := range late {

@@ -230,7 +230,7 @@ func Warnings(c config.Config, mode Mode) (all []string) {
 
 func settingWarnings(c config.Config, mode Mode) (all []string) {
 	if slices.ContainsFunc(c.TrustedProxies, func(n config.Network) bool { return n.Bits() == 0 }) {
-		all = append(all, "trusted_proxies has all addresses: whoever reaches the port may name any address as its own, and may take all connections (max_http_connections)")
+		all = append(all, "trusted_proxies has all addresses: any client that reaches the port may name any address as its own, and take all connections (max_http_connections)")
 	}
 	if mode.hasAPI() {
 		all = append(all, issuerWarnings(&c)...)
