@@ -571,11 +571,9 @@ func TestAttackDTLSHelloFlood(t *testing.T) {
 	j := l.honestJoins("dtls", playersFrom(FirstClient, players)...)
 	cancel()
 	o := <-flooded
-	if *long && o.PerSecond() < 0.95*float64(rate) {
-		t.Errorf("the generator did not reach %d/s: this run decides nothing", rate)
-	}
-	recordAttack(t, j.result("forged DTLS hellos of many addresses", perSecondOf(o),
-		fmt.Sprintf("%.0f half open", l.metric("ferry_dtls_half_open"))))
+	r := j.result("forged DTLS hellos of many addresses", perSecondOf(o), fmt.Sprintf("%.0f half open", l.metric("ferry_dtls_half_open")))
+	r.slow = *long && o.Slow()
+	recordAttack(t, r)
 }
 
 // perSecondOf describes the rate of a flood.

@@ -60,6 +60,7 @@ func (s *Spoofer) Close() {
 
 // FloodResult is the result of Spoofer.Flood.
 type FloodResult struct {
+	Rate         int // wanted, packets per second
 	Sent, Failed uint64
 	Elapsed      time.Duration
 }
@@ -67,9 +68,14 @@ type FloodResult struct {
 // PerSecond returns the packets sent per second.
 func (o FloodResult) PerSecond() float64 { return float64(o.Sent) / o.Elapsed.Seconds() }
 
+// Slow reports whether the generator stayed 5 % or more below the wanted rate: without
+// damage the run decides nothing.
+func (o FloodResult) Slow() bool { return o.PerSecond() < 0.95*float64(o.Rate) }
+
 // Flood sends rate packets per second until ctx is done. next returns the n-th
 // packet and may reuse the buffer of the previous one.
 func (s *Spoofer) Flood(ctx context.Context, rate int, next func(n uint64) []byte) (o FloodResult) {
+	o.Rate = rate
 	begin := time.Now()
 	due := begin
 	gap := time.Second / time.Duration(rate)

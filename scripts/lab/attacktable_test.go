@@ -19,9 +19,10 @@ type attackResult struct {
 	honest string        // what the honest side had: "delivered 99.97 % of 12,000", "18 of 18 handshakes"
 	p99    time.Duration // of honest datagrams or joins; 0: not measured
 	state  string        // what the attack holds: "64 sessions"; empty: nothing that grows
+	slow   bool          // the generator did not reach its rate
 	damage bool          // the goal is missed
 
-	failed bool // the test has failed, perhaps since the generator did not reach its rate
+	failed bool // the test has failed for another reason
 }
 
 // attackResults are the lines of the table in the order of the tests.
@@ -31,7 +32,8 @@ var attackResults struct {
 }
 
 // recordAttack adds a line to the table. The verdict is "DAMAGE" if the goal is missed,
-// which fails t, and "undecided" if t has failed before for another reason.
+// which fails t, "FAILED" if t has failed before for another reason, and "undecided" if
+// the generator was too slow and nothing was damaged.
 func recordAttack(t *testing.T, r attackResult) {
 	t.Helper()
 	if r.damage {
@@ -61,6 +63,8 @@ func printAttacks(to io.Writer) {
 		case r.damage:
 			verdict = "DAMAGE"
 		case r.failed:
+			verdict = "FAILED"
+		case r.slow:
 			verdict = "undecided"
 		}
 		fmt.Fprintf(w, "%s\t %s\t %s\t %s\t %s\t %s\n", r.attack, cmp.Or(r.rate, "-"), cmp.Or(r.honest, "-"), p99, cmp.Or(r.state, "-"), verdict)

@@ -61,12 +61,13 @@ func (l *lab) attackOn(f *Fleet, r attackResult, attack func()) {
 		r.honest, r.damage = delivered(got), lossy(got) || ended(got)
 		l.Logf("%v; p99 %v, before the attack %v", got, r.p99, calm)
 		dropped = l.droppedDatagrams() - dropped
-		slow := *long && r.p99 > calm+maxDelayRise
-		if (r.damage && dropped > 0 || !r.damage && slow) && try < maxScans {
-			l.Logf("the machine dropped %d datagrams, slow %v: the attack is repeated", dropped, slow)
+		r.slow = l.slow
+		delayed := *long && r.p99 > calm+maxDelayRise
+		if (r.damage && dropped > 0 || !r.damage && delayed) && try < maxScans {
+			l.Logf("the machine dropped %d datagrams, delayed %v: the attack is repeated", dropped, delayed)
 			continue
 		}
-		if slow {
+		if delayed && !r.slow {
 			l.Errorf("p99 of delay rose from %v to %v, goal at most %v more", calm, r.p99, maxDelayRise)
 		}
 		break

@@ -70,6 +70,7 @@ type lab struct {
 	relay *Relay
 	cfg   RelayConfig
 	rng   *rand.Rand
+	slow  bool // the last flood did not reach its rate
 }
 
 // newLab creates a network and starts the relay. Both end with the test, which
@@ -208,8 +209,9 @@ func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) Flood
 	defer cancel()
 	o := s.Flood(ctx, rate, next)
 	l.Logf("offered %.0f datagrams/s for %v, %d refused", o.PerSecond(), o.Elapsed.Round(time.Millisecond), o.Failed)
-	if *long && o.PerSecond() < 0.95*float64(rate) {
-		l.Errorf("the generator did not reach %d/s: this run decides nothing", rate)
+	l.slow = *long && o.Slow()
+	if l.slow {
+		l.Logf("the generator did not reach %d/s: without damage this run decides nothing", rate)
 	}
 	if o.Sent == 0 {
 		l.Error("nothing was offered")

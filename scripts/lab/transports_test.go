@@ -237,6 +237,7 @@ func TestFloodHandshakes(t *testing.T) {
 			recordAttack(t, attackResult{
 				attack: "DTLS: " + c.name, rate: perSecond(o.PerSecond(), "datagrams"), honest: delivered(got),
 				state: fmt.Sprintf("%.0f half open", l.metric("ferry_dtls_half_open")),
+				slow:  l.slow,
 			})
 		})
 	}
