@@ -75,7 +75,7 @@ tidy:
 	$(GO) mod tidy -diff
 
 # RACED are the packages whose code starts goroutines or is used by several of them.
-RACED = $$(grep -rlE --include='*.go' --exclude='*_test.go' '^\s+go (func|[a-z])|"sync(/atomic)?"' alloc bench client engine examples internal proto | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+RACED = $$(grep -rlE --include='*.go' --exclude='*_test.go' '^\s+go (func|[a-z])|"sync(/atomic)?"' alloc bench client cmd/ferry/internal engine examples internal proto | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 # RACE are options of go test: CI gives -short, with which simulations that run on one
 # goroutine run fewer sequences.
@@ -85,7 +85,7 @@ race: ## tests with the race detector; the model runs fewer sequences
 
 .PHONY: portable
 portable: ## the portable sockets pass the engine's suite; its simulations, without sockets, are short
-	$(GO) test -short -tags sockportable ./engine/... ./internal/sock/... ./internal/statefile/...
+	$(GO) test -short -tags sockportable ./engine/... ./internal/net/sock/...
 
 # MODEL is how many sequences.
 MODEL ?= 200000
@@ -104,7 +104,7 @@ FUZZ ?= 100000x
 
 # The program in the kernel is compiled by Debian 12's clang, and in the repository, so that
 # go build needs no clang. CI compiles it again and compares the bytes.
-BPF = internal/fastpath
+BPF = engine/internal/program
 BPF_CC = clang-14 -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -fdebug-compilation-dir=. -fno-ident \
 	-I/usr/include/$$(uname -m)-linux-gnu -c relay.c
 
@@ -132,24 +132,24 @@ fast-path-lab: ## the laboratory with the program in the kernel (root)
 
 # The console's bundle is in the repository, so that go build needs no npm. CI builds it again
 # and compares. The packages of package-lock.json come from the npm registry.
-CONSOLE = internal/console/web
+CONSOLE = internal/server/operator/console/web
 CONSOLE_BUILD = cd $(CONSOLE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && npx tsc --noEmit && \
 	$(GO) tool esbuild src/app.tsx --bundle --minify --target=es2022 --format=esm --legal-comments=linked \
 	--jsx=automatic --jsx-import-source=preact --log-level=warning --outdir=$$out && cp src/index.html src/licenses.txt $$out/
 
 .PHONY: console
 console: ## build the operator's console (npm)
-	@out=../dist; rm -rf internal/console/dist; $(CONSOLE_BUILD)
+	@out=../dist; rm -rf internal/server/operator/console/dist; $(CONSOLE_BUILD)
 
 .PHONY: site
 site: ## the documentation as static pages in out/site
 	rm -rf out/site
-	$(GO) run ./internal/site/write out/site
+	$(GO) run ./internal/server/site/write out/site
 
 .PHONY: console-check
 console-check: ## build it again and compare with the one in the repository (npm)
-	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && ($(CONSOLE_BUILD)) && diff -r "$$out" internal/console/dist && \
-		echo "internal/console/dist is $(CONSOLE) as esbuild builds it"
+	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && ($(CONSOLE_BUILD)) && diff -r "$$out" internal/server/operator/console/dist && \
+		echo "internal/server/operator/console/dist is $(CONSOLE) as esbuild builds it"
 
 # client/js and examples/browser are type-checked with the compiler of client/js/package-lock.json.
 # Their bundles are in no repository: esbuild builds them in the tests.
@@ -163,7 +163,7 @@ client-js-check: client-js-install ## type-check client/js and examples/browser,
 
 .PHONY: client-js
 client-js: client-js-check ## the same, then their tests in Chromium and Node with the relay (npm, chromium, node)
-	$(GO) test -tags browser ./internal/blackbox -count=1 -run 'TestJavaScript|TestBrowserExample'
+	$(GO) test -tags browser ./internal/test/blackbox -count=1 -run 'TestJavaScript|TestBrowserExample'
 
 .PHONY: clients
 clients: ## situations of the clients in C# and GDScript that take a minute (mono-mcs, godot3-server)
@@ -171,7 +171,7 @@ clients: ## situations of the clients in C# and GDScript that take a minute (mon
 
 .PHONY: browser-test
 browser-test: client-js-install ## browsers as players, client/js and the console in Chromium (chromium, node, npm)
-	$(GO) test -tags browser ./internal/blackbox -count=1 -run 'TestJavaScript|TestBrowser|TestConsole'
+	$(GO) test -tags browser ./internal/test/blackbox -count=1 -run 'TestJavaScript|TestBrowser|TestConsole'
 
 .PHONY: browser-example
 browser-example: ## serve examples/browser at http://127.0.0.1:8000
@@ -195,7 +195,7 @@ fuzz: ## each fuzz target for FUZZ executions
 
 .PHONY: micro
 micro: ## micro-benchmarks of codec, table, step and admission
-	$(GO) test -run '^$$' -bench . -benchtime 0.5s -count 3 ./proto ./internal/table ./engine ./internal/sock
+	$(GO) test -run '^$$' -bench . -benchtime 0.5s -count 3 ./proto ./engine/internal/table ./engine ./internal/net/sock
 
 # The laboratory needs root and iproute2. It creates network namespaces and removes
 # them afterwards; no datagram leaves them.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/trace"
+	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 

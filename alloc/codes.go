@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/joincode"
-	"github.com/ferryrelay/ferry/internal/trace"
+	"github.com/ferryrelay/ferry/internal/base/joincode"
+	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/joincode"
+	"github.com/ferryrelay/ferry/internal/base/joincode"
 )
 
 // ParseCode returns s in upper case if it is 6 to 12 symbols of the alphabet,

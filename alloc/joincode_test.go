@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/joincode"
+	"github.com/ferryrelay/ferry/internal/base/joincode"
 )
 
 func TestParseCode(t *testing.T) {

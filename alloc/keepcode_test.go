@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/joincode"
+	"github.com/ferryrelay/ferry/internal/base/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -5,7 +5,7 @@ import (
 	"hash/maphash"
 	"sync"
 
-	"github.com/ferryrelay/ferry/internal/joincode"
+	"github.com/ferryrelay/ferry/internal/base/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/joincode"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/base/joincode"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 
 	"github.com/ferryrelay/ferry/proto"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store/storetest"
+	"github.com/ferryrelay/ferry/internal/test/storetest"
 	"github.com/ferryrelay/ferry/proto"
 )
 

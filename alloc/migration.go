@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/trace"
+	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -3,7 +3,7 @@ package alloc
 import (
 	"context"
 
-	"github.com/ferryrelay/ferry/internal/trace"
+	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/bench"
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/test/enginetest"
 )
 
 // Twenty pairs of a host and a player send 2,000 datagrams per second through a

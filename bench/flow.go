@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 // flow is the state of a benchrig.Flow. The generator's goroutine owns it.

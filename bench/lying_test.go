@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
-	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
 // sent is a datagram as a lying relay gets it. At is when it was due, from the start of the

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 // clockTick is the unit of times in /proc: USER_HZ is 100 on every platform of

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
-	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 // Run sets up the endpoints of cfg on the relay of d, loads it, and returns the

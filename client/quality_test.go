@@ -10,7 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/joincode"
+	"github.com/ferryrelay/ferry/internal/base/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -23,8 +23,8 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/enginetest"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // serve runs a relay on a UDP address, and its API on a listener, until ctx ends.
@@ -243,7 +243,7 @@ func takeOver(ctx context.Context, relay *api.Client, code string, session *clie
 	}
 }
 
-var _ = takeOver // internal/app has a test of migrations
+var _ = takeOver // internal/server/process has a test of migrations
 
 // goBlock is a block of Go code in Markdown.
 var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")

@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
+
+// DefaultMaxAllocations is how many allocations a relay holds by default.
+const DefaultMaxAllocations = table.DefaultMaxAllocations
 
 // Config configures a relay. The zero value of each field means its default.
 type Config struct {
@@ -50,7 +53,7 @@ type Config struct {
 	ReadBuffer, WriteBuffer int
 
 	// MaxAllocations is how many allocations the relay holds at once. Default
-	// table.DefaultMaxAllocations.
+	// [DefaultMaxAllocations].
 	MaxAllocations int
 	// MaxSeats limits the players that new hosts may reserve room for: each host
 	// takes one seat and one for each connection that it requests. Default 0: no

@@ -3,7 +3,7 @@ package engine
 import (
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/table"
 )
 
 // The pace of expiry. Control shares its processor with a worker, so its work is bounded

@@ -14,25 +14,25 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/fastpath"
-	"github.com/ferryrelay/ferry/internal/sock"
-	"github.com/ferryrelay/ferry/internal/table"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/engine/internal/program"
+	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // loadProgram loads the fast path's program, or skips the test where the kernel may not
 // be asked.
-func loadProgram(t testing.TB, p fastpath.Parameters) *fastpath.Program {
+func loadProgram(t testing.TB, p program.Parameters) *program.Program {
 	t.Helper()
 	testkit.NeedRoot(t, "loading a program into the kernel")
-	program, err := fastpath.Load(p)
+	loaded, err := program.Load(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(program.Close)
-	return program
+	t.Cleanup(loaded.Close)
+	return loaded
 }
 
 // loopback is the interface on which the kernel runs tests of programs.
@@ -59,7 +59,7 @@ func localInterface(local int) int {
 type fastWorld struct {
 	t       testing.TB
 	rand    *rand.Rand
-	program *fastpath.Program
+	program *program.Program
 	rig     *rig
 	w       *worker
 	sent    []sending
@@ -79,7 +79,7 @@ func fastMAC(i int) [6]byte { return [6]byte{2, 0, 0xfa, 0x57, byte(i >> 8), byt
 
 func newFastWorld(t testing.TB, seed uint64, native bool) *fastWorld {
 	f := &fastWorld{t: t, native: native, rand: rand.New(rand.NewPCG(seed, 17)), rig: newRig(t, Config{MaxAllocations: 100})}
-	f.program = loadProgram(t, fastpath.Parameters{
+	f.program = loadProgram(t, program.Parameters{
 		Allocations: 100, Listeners: 3, MaxMessage: proto.RelayOverhead + f.rig.shared.rules.maxContent, Native: native, TestClock: true,
 	})
 	f.w = f.rig.workers[0]
@@ -657,7 +657,7 @@ func TestFastPathEquals(t *testing.T) {
 // simProgram is the program in a simulation, of which it relays what goes between clients
 // with IPv4: those with IPv6 stand for a transport with sizes of its own.
 type simProgram struct {
-	*fastpath.Program
+	*program.Program
 	relayed int
 }
 
@@ -718,26 +718,26 @@ func TestModelFastPath(t *testing.T) {
 		sequences = *modelSequences
 	}
 	ident := newIdentity(t)
-	program := &simProgram{Program: loadProgram(t, fastpath.Parameters{
+	loaded := &simProgram{Program: loadProgram(t, program.Parameters{
 		Allocations: 64, Listeners: 1, MaxMessage: proto.RelayOverhead + proto.DefaultMaxContent, TestClock: true,
 	})}
-	program.SetLocalAddr(0, 0, simRelay, loopback, [6]byte{})
-	program.SetEgress(1, loopback, 1500, fastMAC(1), true)
-	program.SetNextHop(1, fastMAC(2), 1)
-	program.SetOn(true)
-	ident.fast = program
+	loaded.SetLocalAddr(0, 0, simRelay, loopback, [6]byte{})
+	loaded.SetEgress(1, loopback, 1500, fastMAC(1), true)
+	loaded.SetNextHop(1, fastMAC(2), 1)
+	loaded.SetOn(true)
+	ident.fast = loaded
 	hits := playModel(t, ident, sequences, randomSeed(*modelSequences))
 	n := hits["outcome: "+OutRelayed.String()]
-	t.Logf("the program relayed %d of %d datagrams, and left %v", program.relayed, n, program.Program.Counts().Passed)
+	t.Logf("the program relayed %d of %d datagrams, and left %v", loaded.relayed, n, loaded.Program.Counts().Passed)
 	// Each allocation's first RELAY at an endpoint is left to a worker, and most of a sequence are.
-	if program.relayed < n/8 {
-		t.Errorf("the program relayed only %d of %d", program.relayed, n)
+	if loaded.relayed < n/8 {
+		t.Errorf("the program relayed only %d of %d", loaded.relayed, n)
 	}
 }
 
 // TestFastPathMerged: datagrams that GRO made one of are left to workers, and all are counted.
 func TestFastPathMerged(t *testing.T) {
-	program := loadProgram(t, fastpath.Parameters{Allocations: 64, Listeners: 1, MaxMessage: 1438})
+	loaded := loadProgram(t, program.Parameters{Allocations: 64, Listeners: 1, MaxMessage: 1438})
 	relay := proto.Relay{From: proto.AllocationID{2}, To: proto.AllocationID{1}, Payload: make([]byte, 100)}.Append(nil)
 	from := netip.MustParseAddrPort("203.0.113.1:4000")
 	other := append([]byte{1}, relay...)
@@ -746,9 +746,9 @@ func TestFastPathMerged(t *testing.T) {
 		pkt  []byte
 		want uint64
 	}{{false, relay, 0}, {true, relay, 3}, {true, other, 3}, {true, relay, 6}} {
-		program.SetOn(c.on)
-		out, err := program.HandleMerged(appendFrame(nil, from, simRelay, c.pkt), loopback, 3)
-		if got := program.Counts().Passed[fastpath.Merged]; err != nil || out != nil || got != c.want {
+		loaded.SetOn(c.on)
+		out, err := loaded.HandleMerged(appendFrame(nil, from, simRelay, c.pkt), loopback, 3)
+		if got := loaded.Counts().Passed[program.Merged]; err != nil || out != nil || got != c.want {
 			t.Errorf("on: %t, %x: %d merged, want %d; relayed: %t, %v", c.on, c.pkt[:4], got, c.want, out != nil, err)
 		}
 	}
@@ -757,12 +757,12 @@ func TestFastPathMerged(t *testing.T) {
 // TestFastPathTornReads changes the endpoint and the next hop of the receiver while the program
 // runs: what it sends goes to one endpoint, by the next hop of that endpoint.
 func TestFastPathTornReads(t *testing.T) {
-	program := loadProgram(t, fastpath.Parameters{Allocations: 64, Listeners: 1, MaxMessage: 1438, TestClock: true})
-	program.SetLocalAddr(0, 0, simRelay, loopback, [6]byte{})
-	program.SetEgress(1, loopback, 1500, fastMAC(1), true)
-	program.SetTestTime(clockStart)
-	program.SetOn(true)
-	tab := table.NewTableIn(program.Memory(), 64)
+	loaded := loadProgram(t, program.Parameters{Allocations: 64, Listeners: 1, MaxMessage: 1438, TestClock: true})
+	loaded.SetLocalAddr(0, 0, simRelay, loopback, [6]byte{})
+	loaded.SetEgress(1, loopback, 1500, fastMAC(1), true)
+	loaded.SetTestTime(clockStart)
+	loaded.SetOn(true)
+	tab := table.NewTableIn(loaded.Memory(), 64)
 	host, err := tab.Reserve(table.Spec{ID: proto.AllocationID{1}, Role: table.RoleHost}, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -778,7 +778,7 @@ func TestFastPathTornReads(t *testing.T) {
 	// NextHop n leads to the hardware address n, endpoint n has the port n.
 	const ends = 8
 	for nextHop := 1; nextHop <= ends; nextHop++ {
-		program.SetNextHop(table.NextHop(nextHop), fastMAC(nextHop), 1)
+		loaded.SetNextHop(table.NextHop(nextHop), fastMAC(nextHop), 1)
 	}
 	var stop atomic.Bool
 	done := make(chan int)
@@ -798,7 +798,7 @@ func TestFastPathTornReads(t *testing.T) {
 		runs = 2000
 	}
 	for i := 0; i < runs || relayed < 100 && i < 100*runs; i++ {
-		out, err := program.Handle(frame, loopback)
+		out, err := loaded.Handle(frame, loopback)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -812,7 +812,7 @@ func TestFastPathTornReads(t *testing.T) {
 		}
 	}
 	stop.Store(true)
-	t.Logf("%d moves, %d of %d datagrams relayed, %v left", <-done, relayed, runs, program.Counts().Passed)
+	t.Logf("%d moves, %d of %d datagrams relayed, %v left", <-done, relayed, runs, loaded.Counts().Passed)
 	if relayed < 100 {
 		t.Error("too few datagrams were relayed")
 	}

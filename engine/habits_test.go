@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/habits"
+	"github.com/ferryrelay/ferry/internal/test/habits"
 )
 
 // habitCase is what a game with a habit gets.

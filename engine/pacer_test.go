@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/sock"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // sleepingPacer returns a pacer that has learned that sleeps pay.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 
 	"github.com/ferryrelay/ferry/proto"
 )

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 

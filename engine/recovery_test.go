@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/statefile"
-	"github.com/ferryrelay/ferry/internal/table"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/engine/internal/statefile"
+	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // previousRunOf is what a complete state file holds of clients 0 to n-1.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/statefile"
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/statefile"
+	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 	"github.com/google/uuid"
 )

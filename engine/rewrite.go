@@ -3,8 +3,8 @@ package engine
 import (
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/internal/statefile"
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/statefile"
+	"github.com/ferryrelay/ferry/engine/internal/table"
 )
 
 // A state file that could not be written, as on a full disk, is written anew from the table.

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/sock"
-	"github.com/ferryrelay/ferry/internal/statefile"
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/statefile"
+	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 

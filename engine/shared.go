@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/table"
 )
 
 // shared is the state that all workers and control share. The rules, the sealer,

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/habits"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/test/habits"
 )
 
 // What a game does, in milliseconds.

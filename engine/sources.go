@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
 // lowestPort is the lowest source port that is handled. Below it are services that might

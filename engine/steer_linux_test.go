@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferryrelay/ferry/internal/sock"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 

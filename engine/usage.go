@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/table"
 )
 
 // maxUsageRows is how many rows of counters there are. Each worker has 44 bytes for each.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // usageRig is projects with the traffic of workers that the test sets.

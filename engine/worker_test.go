@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/sock"
-	"github.com/ferryrelay/ferry/internal/table"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -51,12 +51,12 @@ func TestPublish(t *testing.T) {
 // runs for every datagram or batch and would otherwise cost a call.
 var mustInline = map[string][]string{
 	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).sent"},
-	"../internal/table": {
+	"../engine/internal/table": {
 		"(*Table).Activity", "(*Activity).HasHeard", "(*Activity).TakeQuota", "(*Table).HasRelayed", "(*Activity).RecordRelay", "(*Activity).CountRelay",
 		"(*Activity).CounterIndex", "takeCost",
 	},
-	"../internal/sock": {"(*gate).enter", "(*gate).leave", "(*SendBatch).Len", "(*merger).hash"},
-	"../proto":         {"ParseType", "ParseRelay"},
+	"../internal/net/sock": {"(*gate).enter", "(*gate).leave", "(*SendBatch).Len", "(*merger).hash"},
+	"../proto":             {"ParseType", "ParseRelay"},
 }
 
 // TestInline asks the compiler that builds the test which functions it can

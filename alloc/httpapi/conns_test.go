@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/forwarded"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/net/forwarded"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // queue is a listener with prepared connections.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/forwarded"
+	"github.com/ferryrelay/ferry/internal/net/forwarded"
 )
 
 // serviceTimeout bounds the service call of a request. It is shorter than the

@@ -17,7 +17,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/forwarded"
+	"github.com/ferryrelay/ferry/internal/net/forwarded"
 )
 
 // The sizes of the tables in buckets. All tables take 3 MiB when they are empty and

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/trace"
+	"github.com/ferryrelay/ferry/internal/base/trace"
 )
 
 // spanNames are the names of the spans of calls: method and route.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 

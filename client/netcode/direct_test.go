@@ -12,7 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/test/enginetest"
 )
 
 // cable is a socket that can be cut.

@@ -8,8 +8,8 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/internal/testkit"
-	"github.com/ferryrelay/ferry/internal/testkit/transcript"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/testkit/transcript"
 )
 
 // inGame is a pair whose two sides are in game.

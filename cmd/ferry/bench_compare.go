@@ -9,8 +9,8 @@ import (
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
 	"github.com/ferryrelay/ferry/internal/benchrig"
-	"github.com/ferryrelay/ferry/internal/ctl"
 	"github.com/urfave/cli/v3"
 )
 

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/cluster"
-	"github.com/ferryrelay/ferry/internal/ctl"
-	"github.com/ferryrelay/ferry/internal/state"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/internal/fleet/rpc"
+	"github.com/ferryrelay/ferry/internal/server/host/state"
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v3"
 )
@@ -454,7 +454,7 @@ Examples:
 		HideHelpCommand: true,
 		OnUsageError:    onUsageError,
 		Action: func(_ context.Context, cmd *cli.Command) error {
-			dir, role := cmd.Args().Get(0), cluster.Role(cmd.Args().Get(1))
+			dir, role := cmd.Args().Get(0), rpc.Role(cmd.Args().Get(1))
 			switch {
 			case dir == "":
 				return usage(cmd, errors.New("DIR is missing"))
@@ -477,7 +477,7 @@ const (
 )
 
 func (s streams) makeCA(dir string, valid time.Duration) error {
-	ca, err := cluster.NewCA("ferry cluster", valid)
+	ca, err := rpc.NewCA("ferry cluster", valid)
 	if err != nil {
 		return err
 	}
@@ -492,12 +492,12 @@ func (s streams) makeCA(dir string, valid time.Duration) error {
 }
 
 // issueCert makes the certificate of one process.
-func (s streams) issueCert(cmd *cli.Command, dir string, role cluster.Role) error {
-	ca, err := cluster.LoadCA(filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile))
+func (s streams) issueCert(cmd *cli.Command, dir string, role rpc.Role) error {
+	ca, err := rpc.LoadCA(filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile))
 	if err != nil {
 		return fmt.Errorf("%w (ferry ctl cluster-ca %s makes one)", err, dir)
 	}
-	r := cluster.Request{Role: role, Name: cmd.String("name"), Valid: cmd.Duration("valid")}
+	r := rpc.Request{Role: role, Name: cmd.String("name"), Valid: cmd.Duration("valid")}
 	if r.Relay, err = relayID(cmd); err != nil {
 		return usage(cmd, err)
 	}
@@ -526,7 +526,7 @@ func (s streams) revokeCert(cmd *cli.Command, dir string) error {
 		return usage(cmd, fmt.Errorf("--name: %q is no name of a certificate's files", name))
 	}
 	trusted, cert := filepath.Join(dir, caFile), filepath.Join(dir, name+".pem")
-	ca, err := cluster.LoadCA(trusted, filepath.Join(dir, caKeyFile))
+	ca, err := rpc.LoadCA(trusted, filepath.Join(dir, caKeyFile))
 	if err != nil {
 		return err
 	}

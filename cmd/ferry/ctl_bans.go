@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
 )
 
 func (s streams) ctlBans() *cli.Command {

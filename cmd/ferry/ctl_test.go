@@ -13,12 +13,12 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
-	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
 // operated is a running ferry and what an operator types about it.
 type operated struct {
-	*process
+	*ferryProcess
 	admin, http string
 	token       string   // of the API; empty: it needs none
 	more        []string // flags of every command
@@ -35,7 +35,7 @@ func operateIn(t *testing.T, env []string, args ...string) *operated {
 	p := launch(t, env, args...)
 	lines := p.untilReady()
 	at := addresses(lines[len(lines)-1])
-	return &operated{process: p, admin: at["admin"], http: at["http"]}
+	return &operated{ferryProcess: p, admin: at["admin"], http: at["http"]}
 }
 
 // ctl runs a command against it, which has to end with that code.

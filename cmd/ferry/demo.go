@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/internal/demo"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/demo"
 )
 
 func (s streams) demo() *cli.Command {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/internal/app"
-	"github.com/ferryrelay/ferry/internal/config"
-	"github.com/ferryrelay/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/process"
 )
 
 var errProblems = errors.New("there are problems")
@@ -35,7 +35,7 @@ Examples:
    ferry doctor --config ferry.yaml --from http://192.0.2.9:7778 --token-file token
    ferry doctor --role relay -c ferry.yaml --json`,
 		Flags: append(config.Flags(config.Serve()),
-			&cli.StringFlag{Name: "role", Usage: "examine for `ROLE`: serve, relay or api", Value: app.Serve.String()},
+			&cli.StringFlag{Name: "role", Usage: "examine for `ROLE`: serve, relay or api", Value: process.Serve.String()},
 			&cli.StringFlag{Name: "from", Usage: "ask the ferry whose admin pages are at `URL` whether it reaches this one"},
 			&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the token of those admin pages"},
 			caFlag(""),
@@ -49,7 +49,7 @@ Examples:
 			if err != nil {
 				return usage(cmd, err)
 			}
-			doctor := app.Doctor{Config: loaded.Config, Mode: mode, From: cmd.String("from")}
+			doctor := process.Doctor{Config: loaded.Config, Mode: mode, From: cmd.String("from")}
 			if doctor.From != "" {
 				other, err := ctl.New(ctl.Config{URL: doctor.From, Flag: "--from", TokenFile: cmd.String("token-file"), CAFile: cmd.String("ca")})
 				if err != nil {
@@ -77,7 +77,7 @@ Examples:
 }
 
 // printDiagnoses writes a line for each, and a second one with what to do.
-func (s streams) printDiagnoses(all []app.Diagnosis) error {
+func (s streams) printDiagnoses(all []process.Diagnosis) error {
 	var b strings.Builder
 	for _, d := range all {
 		fmt.Fprintf(&b, "%-8s %s: %s\n", d.State, d.Subject, strings.ReplaceAll(d.Text, "\n", "\n         "))

@@ -11,9 +11,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/internal/app"
-	"github.com/ferryrelay/ferry/internal/config"
-	"github.com/ferryrelay/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/process"
 )
 
 // The package cli prints help through this variable, which no test changes.
@@ -29,8 +29,8 @@ func init() {
 const helpAll = "help-all"
 
 // settingModes are the commands whose options are settings, and the mode of each.
-var settingModes = map[string]app.Mode{
-	"serve": app.Serve, "relay": app.Relay, "api": app.API, "dev": app.Dev, "check": app.Serve, "doctor": app.Serve,
+var settingModes = map[string]process.Mode{
+	"serve": process.Serve, "relay": process.Relay, "api": process.API, "dev": process.Dev, "check": process.Serve, "doctor": process.Serve,
 }
 
 // withHelpAll adds --help-all to a command whose options are settings.
@@ -142,7 +142,7 @@ func describe(cmd *cli.Command, f cli.Flag) (o option, ok bool) {
 	}
 	mode, isSetting := settingModes[cmd.Name]
 	key := strings.ReplaceAll(f.Names()[0], "-", "_")
-	if isSetting && cmd.Name != "check" && cmd.Name != "doctor" && slices.Contains(app.Inapplicable(mode), key) {
+	if isSetting && cmd.Name != "check" && cmd.Name != "doctor" && slices.Contains(process.Inapplicable(mode), key) {
 		return o, false
 	}
 	text, variable := doc.GetUsage(), ""

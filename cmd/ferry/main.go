@@ -42,8 +42,8 @@ import (
 	"syscall"
 
 	"github.com/VictoriaMetrics/metrics"
-	"github.com/ferryrelay/ferry/internal/config"
-	"github.com/ferryrelay/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/urfave/cli/v3"
 )
 

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // binary is ferry itself, built once by TestMain and only read afterwards.
@@ -51,8 +51,8 @@ const patience = 30 * time.Second
 // text collects what a process writes.
 type text = testkit.LogBuffer
 
-// process is ferry as the system sees it.
-type process struct {
+// ferryProcess is ferry as the system sees it.
+type ferryProcess struct {
 	*exec.Cmd
 	t      *testing.T
 	lines  chan string // of standard output
@@ -61,9 +61,9 @@ type process struct {
 }
 
 // launch starts ferry with an environment that holds only env.
-func launch(t *testing.T, env []string, args ...string) *process {
+func launch(t *testing.T, env []string, args ...string) *ferryProcess {
 	t.Helper()
-	p := &process{Cmd: exec.Command(binary, args...), t: t, lines: make(chan string, 100), ended: make(chan struct{})}
+	p := &ferryProcess{Cmd: exec.Command(binary, args...), t: t, lines: make(chan string, 100), ended: make(chan struct{})}
 	p.Env = append(env, "PATH="+os.Getenv("PATH"))
 	p.Stderr = &p.stderr
 	out, err := p.StdoutPipe()
@@ -89,7 +89,7 @@ func launch(t *testing.T, env []string, args ...string) *process {
 }
 
 // untilReady returns the lines that the process prints, up to the ready line.
-func (p *process) untilReady() (lines []string) {
+func (p *ferryProcess) untilReady() (lines []string) {
 	p.t.Helper()
 	timer := time.After(patience)
 	for {
@@ -119,7 +119,7 @@ func addresses(ready string) map[string]string {
 	return found
 }
 
-func (p *process) signal(s syscall.Signal) {
+func (p *ferryProcess) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
@@ -127,7 +127,7 @@ func (p *process) signal(s syscall.Signal) {
 }
 
 // exit waits for the end and returns the exit code, -1 after a signal.
-func (p *process) exit() int {
+func (p *ferryProcess) exit() int {
 	p.t.Helper()
 	select {
 	case <-p.ended:
@@ -138,7 +138,7 @@ func (p *process) exit() int {
 }
 
 // says waits until standard error holds want.
-func (p *process) says(want string) {
+func (p *ferryProcess) says(want string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); !strings.Contains(p.stderr.String(), want); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

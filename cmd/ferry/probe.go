@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/internal/probe"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/probe"
 )
 
 func (s streams) probe() *cli.Command {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/probe"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/probe"
 )
 
 // probing is a ferry probe that runs in this process.

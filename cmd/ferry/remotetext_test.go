@@ -14,9 +14,9 @@ import (
 	"unicode"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/admin"
-	"github.com/ferryrelay/ferry/internal/ban"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/ban"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // evil changes a terminal: its title, its colours by both forms of the introducer, the direction

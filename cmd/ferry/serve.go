@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/ferryrelay/ferry/internal/app"
-	"github.com/ferryrelay/ferry/internal/config"
-	"github.com/ferryrelay/ferry/internal/state"
-	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
-	"github.com/ferryrelay/ferry/internal/upgrade"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/host/state"
+	"github.com/ferryrelay/ferry/internal/server/process"
+	"github.com/ferryrelay/ferry/internal/server/upgrade"
 	"github.com/urfave/cli/v3"
 )
 
@@ -62,7 +62,7 @@ Examples:
 
 ferry check -c ferry.yaml shows the settings in force.`,
 		Flags:  config.Flags(config.Serve()),
-		Action: s.withState(app.Serve),
+		Action: s.withState(process.Serve),
 	})
 }
 
@@ -94,7 +94,7 @@ Examples:
 
 ferry check --role relay -c ferry.yaml shows the settings in force.`,
 		Flags:  config.Flags(config.Serve()),
-		Action: s.withState(app.Relay),
+		Action: s.withState(process.Relay),
 	})
 }
 
@@ -129,7 +129,7 @@ Examples:
 ferry check --role api -c ferry.yaml shows the settings in force.`,
 		Flags: config.Flags(config.Serve()),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			o, err := s.options(cmd, app.API)
+			o, err := s.options(cmd, process.API)
 			if err != nil {
 				return err
 			}
@@ -158,7 +158,7 @@ Examples:
    curl -X POST http://127.0.0.1:7777/v1/allocate -d '{"maxConnections":4}'`,
 		Flags: config.Flags(config.Dev()),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			loaded, err := s.load(cmd, app.Dev)
+			loaded, err := s.load(cmd, process.Dev)
 			if err != nil {
 				return usage(cmd, err)
 			}
@@ -168,9 +168,9 @@ Examples:
 			if err != nil {
 				return err
 			}
-			return s.start(ctx, app.Options{
-				Config: loaded.Config, Mode: app.Dev, Identity: identity, Logger: log, Level: level,
-				Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, app.Dev) },
+			return s.start(ctx, process.Options{
+				Config: loaded.Config, Mode: process.Dev, Identity: identity, Logger: log, Level: level,
+				Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, process.Dev) },
 			})
 		},
 	})
@@ -207,7 +207,7 @@ Examples:
    ferry check --role api -c ferry.yaml
    FERRY_REGION=eu ferry check -c ferry.yaml --max-connections 20`,
 		Flags: append(config.Flags(config.Serve()),
-			&cli.StringFlag{Name: "role", Usage: "check for `ROLE`: serve, relay or api", Value: app.Serve.String()},
+			&cli.StringFlag{Name: "role", Usage: "check for `ROLE`: serve, relay or api", Value: process.Serve.String()},
 			&cli.BoolFlag{Name: "machine", Usage: "print how this machine suits the relay, instead of the settings"}),
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			mode, err := parseRole(cmd.String("role"))
@@ -219,19 +219,19 @@ Examples:
 				return err
 			}
 			if cmd.Bool("machine") {
-				for _, line := range app.MachineReport(&loaded.Config) {
+				for _, line := range process.MachineReport(&loaded.Config) {
 					fmt.Fprintln(s.stdout, line)
 				}
 				return nil
 			}
 			err = loaded.Print(s.stdout)
-			for _, w := range append(app.Warnings(loaded.Config, mode), app.Unused(loaded, mode)...) {
+			for _, w := range append(process.Warnings(loaded.Config, mode), process.Unused(loaded, mode)...) {
 				fmt.Fprintln(s.stderr, "warning:", w)
 			}
-			for _, a := range app.Advice(loaded.Config, mode) {
+			for _, a := range process.Advice(loaded.Config, mode) {
 				fmt.Fprintln(s.stderr, "advice:", a)
 			}
-			err = errors.Join(err, app.Check(loaded.Config, mode))
+			err = errors.Join(err, process.Check(loaded.Config, mode))
 			if err == nil {
 				_, err = fmt.Fprintf(s.stdout, "# %s would start with these settings\n", mode)
 			}
@@ -241,8 +241,8 @@ Examples:
 }
 
 // parseRole returns the mode of serve, relay or api by its name.
-func parseRole(name string) (app.Mode, error) {
-	for _, mode := range []app.Mode{app.Serve, app.Relay, app.API} {
+func parseRole(name string) (process.Mode, error) {
+	for _, mode := range []process.Mode{process.Serve, process.Relay, process.API} {
 		if mode.String() == name {
 			return mode, nil
 		}
@@ -251,37 +251,37 @@ func parseRole(name string) (app.Mode, error) {
 }
 
 // load reads the settings of a command and checks them for mode.
-func (s streams) load(cmd *cli.Command, mode app.Mode) (config.Loaded, error) {
+func (s streams) load(cmd *cli.Command, mode process.Mode) (config.Loaded, error) {
 	defaults := config.Serve()
-	if mode == app.Dev {
+	if mode == process.Dev {
 		defaults = config.Dev()
 	}
 	loaded, err := config.Load(cmd, s.environ, defaults)
 	if err == nil {
-		err = app.Check(loaded.Config, mode)
+		err = process.Check(loaded.Config, mode)
 	}
 	return loaded, err
 }
 
 // options loads the settings of serve, relay or api and logs a warning for each
 // setting that the mode ignores.
-func (s streams) options(cmd *cli.Command, mode app.Mode) (app.Options, error) {
+func (s streams) options(cmd *cli.Command, mode process.Mode) (process.Options, error) {
 	loaded, err := s.load(cmd, mode)
 	if err != nil {
-		return app.Options{}, usage(cmd, err)
+		return process.Options{}, usage(cmd, err)
 	}
 	log, level := newLogger(s.stderr, loaded.Config)
-	for _, why := range app.Unused(loaded, mode) {
+	for _, why := range process.Unused(loaded, mode) {
 		log.Warn(why)
 	}
-	return app.Options{
+	return process.Options{
 		Config: loaded.Config, Mode: mode, Logger: log, Level: level,
 		Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, mode) },
 	}, nil
 }
 
 // withState runs serve or relay with the state directory.
-func (s streams) withState(mode app.Mode) cli.ActionFunc {
+func (s streams) withState(mode process.Mode) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) (err error) {
 		parent, err := upgrade.Inherit()
 		if err != nil {
@@ -299,17 +299,17 @@ func (s streams) withState(mode app.Mode) cli.ActionFunc {
 			return err
 		}
 		o.Parent = parent
-		if mode == app.Relay {
+		if mode == process.Relay {
 			redisstore.SetLogger(o.Logger)
 		}
-		dir, err := state.Inherit(o.Config.StateDir, o.Logger, parent.Take(app.LockFile))
+		dir, err := state.Inherit(o.Config.StateDir, o.Logger, parent.Take(process.LockFile))
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, dir.Close()) }()
 		o.Identity, o.Fresh = dir.Identity, dir.Created
 		if runtime := o.Config.RuntimeDir; runtime != "" && runtime != o.Config.StateDir {
-			if err := dir.UseRuntime(runtime, parent.Take(app.RuntimeLockFile)); err != nil {
+			if err := dir.UseRuntime(runtime, parent.Take(process.RuntimeLockFile)); err != nil {
 				return err
 			}
 		}
@@ -323,9 +323,9 @@ func (s streams) withState(mode app.Mode) cli.ActionFunc {
 func locks(dir *state.Dir) map[string]*os.File {
 	all := make(map[string]*os.File)
 	lock, runtime := dir.Locks()
-	all[app.LockFile] = lock
+	all[process.LockFile] = lock
 	if runtime != nil {
-		all[app.RuntimeLockFile] = runtime
+		all[process.RuntimeLockFile] = runtime
 	}
 	return all
 }
@@ -333,9 +333,9 @@ func locks(dir *state.Dir) map[string]*os.File {
 // start runs relay and API until ctx ends or a drain is over, and prints a line
 // for each listener and one when all is ready. With a drain
 // timeout, the first signal begins a drain.
-func (s streams) start(ctx context.Context, o app.Options) error {
+func (s streams) start(ctx context.Context, o process.Options) error {
 	b := readBuild()
-	var a *app.App
+	var a *process.App
 	o.Version, o.Revision, o.GoVersion = b.version, b.revision, b.goVersion
 	onReady := o.OnReady
 	o.OnReady = func() {
@@ -344,11 +344,11 @@ func (s streams) start(ctx context.Context, o app.Options) error {
 		}
 		fmt.Fprintln(s.stdout, "ready", a.Summary())
 	}
-	a, err := app.New(o)
+	a, err := process.New(o)
 	if err != nil {
 		return err
 	}
-	if (o.Mode == app.Serve || o.Mode == app.Relay) && o.Config.DrainTimeout > 0 {
+	if (o.Mode == process.Serve || o.Mode == process.Relay) && o.Config.DrainTimeout > 0 {
 		defer s.signals.onFirst(func() error { return a.DrainFinally(ctx) })()
 	}
 	defer s.signals.onReload(func() { a.ReloadOnSignal(ctx) })()

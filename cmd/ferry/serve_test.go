@@ -121,7 +121,7 @@ func TestDemoInterrupted(t *testing.T) {
 
 var freePorts = []string{"--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
 
-func dev(t *testing.T, args ...string) (*process, map[string]string) {
+func dev(t *testing.T, args ...string) (*ferryProcess, map[string]string) {
 	t.Helper()
 	p := launch(t, nil, append(append([]string{"dev"}, freePorts...), args...)...)
 	lines := p.untilReady()

@@ -7,7 +7,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
 )
 
 // caFlag is the flag of every command that speaks TLS as a client.

@@ -9,8 +9,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/config"
-	"github.com/ferryrelay/ferry/internal/identity"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/players/identity"
 )
 
 func (s streams) token() *cli.Command {

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client"
-	"github.com/ferryrelay/ferry/internal/admin"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // TestUpgrade: a new process that cannot start leaves the old one serving and says why; others

@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/server/config"
 )
 
 // What the parser of the command line says, which names Go's functions.

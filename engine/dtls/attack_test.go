@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
 // connects counts the handshakes that succeed, one for each source, of the allocations

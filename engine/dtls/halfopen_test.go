@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 	pion "github.com/pion/dtls/v3"
 )

@@ -3,8 +3,8 @@ package dtls
 import (
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	rates "github.com/ferryrelay/ferry/internal/table"
+	rates "github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
 // The limits of one source prefix.

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/evict"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/evict"
 	"github.com/ferryrelay/ferry/proto"
 	"github.com/pion/dtls/v3/pkg/crypto/prf"
 )

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/keyfile"
-	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/engine/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/base/keyfile"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
 // DefaultSessionMaxAge is the default of [SessionFileConfig].MaxAge. It is longer

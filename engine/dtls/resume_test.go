@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/engine/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/engine/internal/statefile"
 )
 
 // inPage is how many sessions are in the first page after the header.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/safchain/ethtool"
 
-	"github.com/ferryrelay/ferry/internal/fastpath"
-	"github.com/ferryrelay/ferry/internal/nexthop"
-	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/engine/internal/nexthop"
+	"github.com/ferryrelay/ferry/engine/internal/program"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 // Check says whether this process could use the fast path on this machine, for a relay that
@@ -65,9 +65,9 @@ func kernelFinding(mode Mode) Finding {
 	f := Finding{Subject: "fast path", Finding: "the kernel takes the program", Because: "it was loaded for this check, and not attached"}
 	err := sock.SynchronizeKernel()
 	if err == nil {
-		var program *fastpath.Program
-		if program, err = fastpath.Load(fastpath.Parameters{Allocations: 1, Listeners: 1, Native: mode == Native}); err == nil {
-			program.Close()
+		var loaded *program.Program
+		if loaded, err = program.Load(program.Parameters{Allocations: 1, Listeners: 1, Native: mode == Native}); err == nil {
+			loaded.Close()
 			return f
 		}
 	}

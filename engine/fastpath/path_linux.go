@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/fastpath"
-	"github.com/ferryrelay/ferry/internal/nexthop"
-	"github.com/ferryrelay/ferry/internal/sock"
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/nexthop"
+	"github.com/ferryrelay/ferry/engine/internal/program"
+	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 // Path is an [engine.FastPath] for one [engine.Server]. Any goroutine may call its methods.
@@ -29,7 +29,7 @@ type Path struct {
 	cfg      Config
 	log      *slog.Logger
 	listen   []netip.AddrPort
-	program  *fastpath.Program
+	program  *program.Program
 	resolver *nexthop.Resolver
 
 	mu         sync.Mutex // guards what follows
@@ -83,7 +83,7 @@ type localAddr struct {
 // maxNextHops and maxEgresses are the numbers that the program can tell apart. 0 means none.
 const (
 	maxNextHops = 1<<15 - 1
-	maxEgresses = fastpath.MaxEgresses - 1
+	maxEgresses = program.MaxEgresses - 1
 )
 
 // minPathMTU is the MTU that every path of IPv6 has (RFC 8200, section 5). Its routers do not
@@ -122,7 +122,7 @@ func (p *Path) load(spec engine.FastPathSpec) error {
 	if p.resolver, err = nexthop.New(); err != nil {
 		return err
 	}
-	p.program, err = fastpath.Load(fastpath.Parameters{
+	p.program, err = program.Load(program.Parameters{
 		Allocations: spec.MaxAllocations, Listeners: len(spec.Listen), MaxMessage: spec.MaxMessage,
 		Native: p.cfg.Mode == Native, ClockOffset: time.Duration(spec.ClockMillis)*time.Millisecond - time.Duration(now),
 	})
@@ -476,7 +476,7 @@ func (p *Path) Counts() engine.FastPathCounts {
 	c := p.program.Counts()
 	out := engine.FastPathCounts{Datagrams: c.Datagrams, Bytes: c.Bytes, Passed: make(map[string]uint64)}
 	for r, n := range c.Passed {
-		out.Passed[fastpath.Reason(r).String()] = n
+		out.Passed[program.Reason(r).String()] = n
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

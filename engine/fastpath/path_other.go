@@ -10,7 +10,7 @@ import (
 	"runtime"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/table"
 )
 
 // Path is an [engine.FastPath] that cannot be loaded on this platform.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/safchain/ethtool"
 
-	"github.com/ferryrelay/ferry/internal/nexthop"
-	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/engine/internal/nexthop"
+	"github.com/ferryrelay/ferry/engine/internal/table"
 )
 
 const (

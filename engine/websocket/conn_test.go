@@ -14,7 +14,7 @@ import (
 
 	ws "github.com/coder/websocket"
 
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 

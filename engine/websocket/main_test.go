@@ -16,7 +16,7 @@ import (
 	ws "github.com/coder/websocket"
 	"go.uber.org/goleak"
 
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 func TestMain(m *testing.M) {

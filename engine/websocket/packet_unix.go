@@ -6,7 +6,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 // linkBuffer is the size in bytes that is asked of the kernel for each direction of a link: it

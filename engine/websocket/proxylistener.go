@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/forwarded"
+	"github.com/ferryrelay/ferry/internal/net/forwarded"
 )
 
 // DefaultProxyTimeout is how long a proxy may take to send its header.

@@ -15,7 +15,7 @@ import (
 
 	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 

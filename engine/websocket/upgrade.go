@@ -12,8 +12,8 @@ import (
 
 	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/evict"
-	"github.com/ferryrelay/ferry/internal/forwarded"
+	"github.com/ferryrelay/ferry/internal/net/evict"
+	"github.com/ferryrelay/ferry/internal/net/forwarded"
 )
 
 // noUpgradeText answers a request without an upgrade: from a browser, or through

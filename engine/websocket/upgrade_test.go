@@ -11,7 +11,7 @@ import (
 
 	ws "github.com/coder/websocket"
 
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // TestUpgradeAnswer: extensions are not confirmed, nor a subprotocol that the client does

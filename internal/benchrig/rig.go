@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 // MaxDatagram is the most bytes of a datagram, header and payload: one Ethernet frame.

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 // Direct is the Dialect without a relay: datagrams go straight to the other

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // clientGroup is a server with established clients, all in this process. A tick takes

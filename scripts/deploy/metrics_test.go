@@ -105,7 +105,7 @@ var (
 // running a fleet for the names.
 func (p page) addSource(t *testing.T, file, known, label string) {
 	t.Helper()
-	text := read(t, root+"/internal/metrics/"+file)
+	text := read(t, root+"/internal/server/observe/metrics/"+file)
 	all := familyCall.FindAllStringSubmatch(text, -1)
 	for _, m := range all {
 		p.types[m[1]] = m[2]

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/hooks"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/server/players/hooks"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
 // extend appends a token of a project for each name, and more settings, to the file of

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/identity"
+	"github.com/ferryrelay/ferry/internal/server/players/identity"
 )
 
 // playerSecret signs the tokens of players, who each are one player to the relay.

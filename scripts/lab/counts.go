@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/habits"
-	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/test/habits"
 )
 
 // Counts are the counters of a Fleet.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/habits"
+	"github.com/ferryrelay/ferry/internal/test/habits"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // TestStalls verifies that a stopped process records its stall.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // TestSendQueue: what a queue of the relay's machine drops is counted and named, although the

@@ -28,9 +28,9 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/admin"
-	"github.com/ferryrelay/ferry/internal/identity"
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/players/identity"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // What a game of the world does.

@@ -27,7 +27,7 @@ import (
 	"syscall"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
-	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 func main() {

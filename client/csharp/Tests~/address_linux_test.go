@@ -3,7 +3,7 @@ package csharp
 import (
 	"testing"
 
-	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // TestNewAddress: the machine of a player gets another IP address, and the match goes on. It runs in a

@@ -1,4 +1,4 @@
-// What the tests of internal/blackbox call in a page, or in Node: see javascript_test.go there.
+// What the tests of internal/test/blackbox call in a page, or in Node: see javascript_test.go there.
 
 import * as client from "../src/index.ts"
 import * as messages from "../src/messages.ts"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/internal/testkit/transcript"
+	"github.com/ferryrelay/ferry/internal/test/testkit/transcript"
 )
 
 // runTranscript runs the same game over a bad network, in front of which and

@@ -1,4 +1,4 @@
-// What internal/blackbox runs in Chromium, bundled from the installed package.
+// What internal/test/blackbox runs in Chromium, bundled from the installed package.
 
 import { Allocations, Connection } from "@ferryrelay/client"
 

@@ -1,0 +1,706 @@
+package table
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"math/bits"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// DefaultMaxAllocations is how many allocations a table holds by default: one
+// million of them stay within 512 MiB of memory.
+const DefaultMaxAllocations = 1_000_000
+
+// Table holds every allocation, by the endpoint it is bound to and by its id.
+//
+// All methods in this file, and those of [Activity] and [LargeMessages] in it, may
+// be called by any goroutine at any time and take no lock. Those in writer.go belong
+// to the one control goroutine.
+type Table struct {
+	secret     [4]uint64
+	slabs      []atomic.Pointer[Slab]
+	byEndpoint index
+	byID       index
+
+	w    writer
+	cold []atomic.Pointer[coldSlab]
+}
+
+// NewTable returns an empty table for at most max allocations; zero or less
+// means [DefaultMaxAllocations]. Memory is taken as allocations come.
+func NewTable(max int) *Table {
+	return NewTableIn(Memory{Slab: func(int) *Slab { return new(Slab) }}, max)
+}
+
+// NewTableIn returns a table in the memory of a provider. Control calls m.Slab for slab 0, 1
+// and so on as allocations come, at most max/SlabRecords, rounded up. All memory is zero,
+// begins at a multiple of 64 bytes, belongs to the table alone, and is valid as long as
+// the table.
+func NewTableIn(m Memory, max int) *Table {
+	if max <= 0 {
+		max = DefaultMaxAllocations
+	}
+	n := (max + SlabRecords - 1) / SlabRecords
+	t := &Table{slabs: make([]atomic.Pointer[Slab], n), cold: make([]atomic.Pointer[coldSlab], n)}
+	t.w.slab = m.Slab
+	if m.IDs != nil {
+		t.w.ids = &sharedIDs{cells{m.IDs}, m.IDSecret}
+	}
+	var seed [32]byte
+	rand.Read(seed[:])
+	for i := range t.secret {
+		t.secret[i] = binary.LittleEndian.Uint64(seed[i*8:])
+	}
+	t.byEndpoint.init()
+	t.byID.init()
+	t.w.max = max
+	return t
+}
+
+// FindByEndpoint stores the allocation that is bound to ep in e and reports whether
+// there is one; if not, e is undefined. It writes to the caller's entry because a
+// processor stalls on an entry that is copied right after it was written.
+func (t *Table) FindByEndpoint(ep endpoint.Endpoint, e *Entry) bool {
+	hash := t.hashEndpoint(ep)
+	tag, shard := tagOf(hash), t.byEndpoint.shard(hash)
+	for c := shard.cells.Load(); ; {
+		for at := hash; ; at++ {
+			line := c.line(at)
+			for found := line.match(tag); found != 0; found &= found - 1 {
+				slot, ok := line.slot(found, tag)
+				if ok && t.identity(slot).snapshot(slot, e) && e.Endpoint == ep {
+					return true
+				}
+			}
+			if line.hasEmpty() {
+				break
+			}
+		}
+		// A miss counts only on the current cells.
+		current := shard.cells.Load()
+		if current == c {
+			return false
+		}
+		c = current
+	}
+}
+
+// FindPeer stores the allocation with id to in e and reports whether it and from
+// are linked; if not, e is undefined.
+func (t *Table) FindPeer(from *Entry, to *proto.AllocationID, e *Entry) bool {
+	if from.Role == RoleJoiner {
+		return t.findAt(from.Link, e) && e.ID == *to
+	}
+	return t.findID(to, e) && e.Link == from.Handle
+}
+
+// ByID returns the allocation with that id, bound or not.
+func (t *Table) ByID(id proto.AllocationID) (e Entry, ok bool) {
+	if !t.findID(&id, &e) {
+		return Entry{}, false
+	}
+	return e, true
+}
+
+// findID is FindByEndpoint for an id. The loop is there twice because a call for
+// the comparison of keys would cost more than the comparison.
+func (t *Table) findID(id *proto.AllocationID, e *Entry) bool {
+	hash := t.hashID(*id)
+	tag, shard := tagOf(hash), t.byID.shard(hash)
+	for c := shard.cells.Load(); ; {
+		for at := hash; ; at++ {
+			line := c.line(at)
+			for found := line.match(tag); found != 0; found &= found - 1 {
+				slot, ok := line.slot(found, tag)
+				if ok && t.identity(slot).snapshot(slot, e) && e.ID == *id {
+					return true
+				}
+			}
+			if line.hasEmpty() {
+				break
+			}
+		}
+		current := shard.cells.Load()
+		if current == c {
+			return false
+		}
+		c = current
+	}
+}
+
+// At returns the allocation that h names, unless it has ended.
+func (t *Table) At(h Handle) (e Entry, ok bool) {
+	if !t.findAt(h, &e) {
+		return Entry{}, false
+	}
+	return e, true
+}
+
+func (t *Table) findAt(h Handle, e *Entry) bool {
+	return h != 0 && t.identity(h.slot()).snapshot(h.slot(), e) && e.Handle == h
+}
+
+// Counts returns how many allocations the table holds, how many of them have
+// an endpoint, and how many links are open. The three are read one by one.
+func (t *Table) Counts() (allocations, bound, links int) {
+	return int(t.w.live.Load()), int(t.w.bound.Load()), int(t.w.links.Load())
+}
+
+// snapshot copies the identity. It reports false when the slot is empty. A
+// reader that meets control in the middle of a write waits for it.
+func (r *identity) snapshot(slot uint32, e *Entry) bool {
+	for spins := 0; ; spins++ {
+		before := r.state.Load()
+		if before&1 == 0 {
+			meta := r.meta.Load()
+			binary.LittleEndian.PutUint64(e.ID[:8], r.id[0].Load())
+			binary.LittleEndian.PutUint64(e.ID[8:], r.id[1].Load())
+			e.Endpoint = endpoint.Endpoint{Hi: r.endpoint[0].Load(), Lo: r.endpoint[1].Load(), Tail: r.endpoint[2].Load()}
+			e.Link = Handle(r.link.Load())
+			if r.state.Load() == before {
+				e.Handle = makeHandle(slot, uint32(meta))
+				e.Role, e.Flags, e.Nonce = Role(meta>>32), Flags(meta>>40), uint16(meta>>48)
+				return e.Role != RoleNone
+			}
+		}
+		pause(spins)
+	}
+}
+
+// pause lets control finish a write. Control may have been descheduled in the
+// middle of one, so a reader that spins for long gives its processor away.
+//
+//go:noinline
+func pause(spins int) {
+	if spins > 64 {
+		runtime.Gosched()
+	}
+}
+
+func (t *Table) identity(slot uint32) *identity {
+	return &t.slabs[slot/SlabRecords].Load().identities[slot%SlabRecords]
+}
+
+// Activity returns what workers record of the allocation h. It belongs to the
+// slot: see point 4 of the contract.
+func (t *Table) Activity(h Handle) *Activity {
+	slot := h.slot()
+	return &t.slabs[slot/SlabRecords].Load().activities[slot%SlabRecords]
+}
+
+// LargeMessages returns what workers record of large messages to the owner of h, as
+// Activity does.
+func (t *Table) LargeMessages(h Handle) *LargeMessages {
+	slot := h.slot()
+	return &t.cold[slot/SlabRecords].Load().large[slot%SlabRecords]
+}
+
+func (t *Table) owner(h Handle) *owner {
+	slot := h.slot()
+	return &t.cold[slot/SlabRecords].Load().owners[slot%SlabRecords]
+}
+
+// Tenant returns the hash of the tenant of h, Spec.Tenant. Ask At again afterwards, unless h is
+// live for certain, as for control.
+func (t *Table) Tenant(h Handle) uint64 { return t.owner(h).tenant.Load() }
+
+// Player returns the hash of the player that h was issued to, Spec.Player, as Tenant does.
+func (t *Table) Player(h Handle) (player [16]byte) {
+	o := t.owner(h)
+	binary.LittleEndian.PutUint64(player[:8], o.player[0].Load())
+	binary.LittleEndian.PutUint64(player[8:], o.player[1].Load())
+	return player
+}
+
+// mismatchGate returns the gate of TakeMismatch. It is not on the line of Activity: an
+// attacker may have it written at will.
+func (t *Table) mismatchGate(h Handle) *atomic.Uint32 {
+	slot := h.slot()
+	return &t.cold[slot/SlabRecords].Load().mismatches[slot%SlabRecords]
+}
+
+// excessGate returns the gate of TakeExcess.
+func (t *Table) excessGate(h Handle) *atomic.Uint32 {
+	slot := h.slot()
+	return &t.cold[slot/SlabRecords].Load().excess[slot%SlabRecords]
+}
+
+// NextHop returns how a program in the kernel sends to the endpoint of h.
+func (t *Table) NextHop(h Handle) NextHop { return NextHop(t.identity(h.slot()).state.Load() >> 16) }
+
+// hashEndpoint and hashID are keyed per table, so that an attacker cannot choose
+// endpoints that collide. That takes more than [endpoint.Mix64], whose differences
+// an attacker can partly predict without the key.
+func (t *Table) hashEndpoint(ep endpoint.Endpoint) uint64 {
+	return t.mix(foldMultiply(ep.Hi^t.secret[0], ep.Lo^t.secret[1]), ep.Tail^t.secret[2])
+}
+
+func (t *Table) hashID(id proto.AllocationID) uint64 {
+	a, b := binary.LittleEndian.Uint64(id[:8]), binary.LittleEndian.Uint64(id[8:])
+	return t.mix(a^t.secret[1], b^t.secret[2])
+}
+
+// mix hashes a and b, and the result with itself: where only one of them
+// varies, as in a sequence of ports, a single product would be as even as its
+// factor happens to be.
+func (t *Table) mix(a, b uint64) uint64 {
+	h := foldMultiply(a, b)
+	return foldMultiply(h, h^t.secret[3])
+}
+
+// foldMultiply combines the halves of a 128-bit product, as wyhash does.
+func foldMultiply(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
+
+// RecordReceive records at tick that the owner sent a datagram. It writes only when
+// the tick changes.
+func (a *Activity) RecordReceive(tick Tick) { advance(&a.received, tick) }
+
+// RecordNotice records at tick that control sends the owner a message.
+func (a *Activity) RecordNotice(tick Tick) { advance(&a.notified, tick) }
+
+// RecordRelay records at tick that a RELAY of the owner is relayed.
+func (a *Activity) RecordRelay(tick Tick) { advance(&a.relayed, tick) }
+
+// sentBytesBits is how many bits of Activity.sent count bytes; the upper ones count
+// datagrams.
+const sentBytesBits = 36
+
+// The counts of [Activity.Sent] begin again at zero at these values: after 74 hours at
+// 1,000 datagrams a second, and after 19 hours at 1 MB a second.
+const (
+	SentDatagramsLimit = 1 << (64 - sentBytesBits)
+	SentBytesLimit     = 1 << sentBytesBits
+)
+
+// CountRelay counts a RELAY of the owner of size bytes that is relayed. Of two at once, on
+// two workers, one may not be counted.
+func (a *Activity) CountRelay(size int) {
+	a.sent.Store(a.sent.Load() + 1<<sentBytesBits + uint64(size))
+}
+
+// Sent returns the RELAYs of the owner that were relayed since it was reserved, and their
+// bytes, below SentDatagramsLimit and SentBytesLimit. Each overflow of the bytes counts as a
+// datagram.
+func (a *Activity) Sent() (datagrams, bytes uint64) {
+	sent := a.sent.Load()
+	return sent >> sentBytesBits, sent % SentBytesLimit
+}
+
+// advance moves a timestamp to tick unless it is there already, and reports whether
+// it wrote. A timestamp never goes back, as a worker may be late, and of two writes
+// at once the later time stays.
+func advance(timestamp *atomic.Uint32, tick Tick) bool {
+	for old := timestamp.Load(); old < uint32(tick); old = timestamp.Load() {
+		if timestamp.CompareAndSwap(old, uint32(tick)) {
+			return true
+		}
+	}
+	return false
+}
+
+// LastSeen returns when the last datagram of the owner of h was received, and when the
+// owner last sent or received one.
+func (t *Table) LastSeen(h Handle) (received, active Tick) {
+	a := t.Activity(h)
+	received = Tick(a.received.Load())
+	return received, max(received, Tick(a.notified.Load()), t.lastRelayTo(h))
+}
+
+// LastRelays returns when the host and the joiner last relayed to each other over the
+// link of a joiner, or over one that it had before.
+func (t *Table) LastRelays(joiner Handle) (fromHost, fromJoiner Tick) {
+	return t.lastRelayTo(joiner), Tick(t.Activity(joiner).relayed.Load())
+}
+
+// lastRelayTo returns when a RELAY last went to the owner of h.
+func (t *Table) lastRelayTo(h Handle) Tick {
+	last := Tick(t.Activity(h).unvalidated.Load())
+	if p := t.identity(h.slot()).path.Load(); p&validated != 0 {
+		last = max(last, Tick(p&^validated))
+	}
+	return last
+}
+
+// CounterIndex returns Spec.CounterIndex. It lies on the line that a worker writes for
+// each RELAY anyway, so that counting by it touches no further cache line.
+func (a *Activity) CounterIndex() uint32 { return a.counterIndex.Load() }
+
+// The path to an endpoint is one word: that it is validated and the tick of the last
+// RELAY to it, or how many bytes may go there.
+const (
+	// validated: the path is validated (RFC 9000, section 8), so any number of bytes
+	// may go there. The other bits are the tick.
+	validated = 1 << 31
+	// limited: each received message increases the allowance, and none validates the
+	// path. The other bits are bytes.
+	limited = 1 << 30
+	// maxAllowance bounds the bytes that a limited endpoint may collect.
+	maxAllowance = 1 << 20
+)
+
+// HasHeard reports whether Table.RecordMessage need not be called for another message of
+// the owner in this tick.
+func (a *Activity) HasHeard(tick Tick) bool { return a.heard.Load() >= uint32(tick)<<1|1 }
+
+// RecordMessage records at tick that a message other than a BIND came from the endpoint of
+// an entry. If the path to it is not validated, it validates the path, or increases the
+// allowance of a limited one by so many bytes.
+//
+// The low bit of heard is set if the next message of the tick changes nothing. It is
+// stored before the path is read, and BeginPath stores them in the other order: so either
+// the new path is validated here, or the next message comes here again.
+func (t *Table) RecordMessage(e *Entry, tick Tick, bytes int) {
+	a := t.Activity(e.Handle)
+	a.heard.Store(uint32(tick)<<1 | 1)
+	advance(&a.received, tick)
+	if !t.identity(e.Handle.slot()).increaseAllowance(e.Endpoint, bytes) {
+		a.heard.Store(uint32(tick) << 1)
+	}
+}
+
+// RecordHeard is RecordMessage without a change of the path.
+func (a *Activity) RecordHeard(tick Tick) {
+	if a.heard.Load() < uint32(tick)<<1 {
+		a.heard.Store(uint32(tick) << 1)
+	}
+}
+
+// LastHeard returns when a message other than a BIND last came from the owner's
+// endpoint, zero if none did since it was bound there.
+func (a *Activity) LastHeard() Tick { return Tick(a.heard.Load() >> 1) }
+
+// increaseAllowance records a message from ep and reports whether the path to it is
+// validated. The owner may have moved since: the path is read first, and Bind precedes
+// BeginPath, so a message of the former endpoint does not change the path to the new one.
+func (r *identity) increaseAllowance(ep endpoint.Endpoint, bytes int) bool {
+	for {
+		old := r.path.Load()
+		next := uint32(validated)
+		if old&validated != 0 {
+			return true
+		}
+		if r.endpoint[0].Load() != ep.Hi || r.endpoint[1].Load() != ep.Lo || r.endpoint[2].Load() != ep.Tail {
+			return false
+		}
+		if old&limited != 0 {
+			next = limited | min(old&^limited+uint32(min(bytes, maxAllowance)), maxAllowance)
+		}
+		if r.path.CompareAndSwap(old, next) {
+			return next&validated != 0
+		}
+	}
+}
+
+// IsValidated reports whether the path to the endpoint of h is validated.
+func (t *Table) IsValidated(h Handle) bool { return t.identity(h.slot()).path.Load()&validated != 0 }
+
+// HasRelayed reports whether AllowRelay need not be called for another RELAY to the owner
+// of h in this tick: the path is validated and the tick recorded.
+func (t *Table) HasRelayed(h Handle, tick Tick) bool {
+	return t.identity(h.slot()).path.Load() == validated|uint32(tick)
+}
+
+// AllowRelay reports whether a RELAY of size bytes may go to the endpoint of h, and takes
+// them from its allowance while the path is not validated. It records at tick that the
+// RELAY goes there.
+func (t *Table) AllowRelay(h Handle, size int, tick Tick) bool {
+	path := &t.identity(h.slot()).path
+	for {
+		old := path.Load()
+		if old&validated != 0 {
+			if old >= validated|uint32(tick) || path.CompareAndSwap(old, validated|uint32(tick)) {
+				return true
+			}
+			continue
+		}
+		if old&^limited < uint32(size) {
+			return false
+		}
+		if path.CompareAndSwap(old, old-uint32(size)) {
+			advance(&t.Activity(h).unvalidated, tick)
+			return true
+		}
+	}
+}
+
+// TakeExcess reports whether size bytes beyond the allowance of a limited path may go to the
+// endpoint of h at nowMillis, within the bytes of q, and takes them.
+func (t *Table) TakeExcess(h Handle, q Quota, size int, nowMillis int64) bool {
+	return t.identity(h.slot()).path.Load()&limited != 0 && q.TakeBytes(t.excessGate(h), size, nowMillis)
+}
+
+// RecordExcess records at tick that a RELAY beyond the allowance goes to the owner of h.
+func (t *Table) RecordExcess(h Handle, tick Tick) { advance(&t.Activity(h).unvalidated, tick) }
+
+// ChargeReply takes size bytes of the relay's own, which go to the endpoint of h in any case,
+// from the allowance of a limited path, or else from q.
+func (t *Table) ChargeReply(h Handle, q Quota, size int, nowMillis int64) {
+	path := &t.identity(h.slot()).path
+	for {
+		old := path.Load()
+		switch {
+		case old&(validated|limited) != limited:
+			return
+		case old&^limited < uint32(size):
+			gate := t.excessGate(h)
+			for old := gate.Load(); ; old = gate.Load() {
+				if next, _ := q.NextBytes(old, size, nowMillis); gate.CompareAndSwap(old, next) {
+					return
+				}
+			}
+		case path.CompareAndSwap(old, old-uint32(size)):
+			return
+		}
+	}
+}
+
+// Quota limits the RELAYs of one allocation: datagrams and bytes per second,
+// each with a burst of one second. The zero Quota is no limit.
+type Quota struct {
+	datagramCost uint32 // in units of 1/8 µs
+	byteCost     uint64 // the same, times 2^byteCostBits
+}
+
+// byteCostBits are the fraction bits of the cost of a byte. There is no floating point
+// in it, so that a program in the kernel computes the same. At 100 MB/s a byte costs 0.08
+// units, and the cost of a quota is exact to 1/200,000; at 1 byte/s a datagram of 64 KiB
+// does not overflow 64 bits.
+const byteCostBits = 24
+
+// maxCost bounds the cost of one datagram, far above any burst: the sum with a gate does
+// not wrap.
+const maxCost = 1 << 30
+
+// A quota gate holds, for datagrams and for bytes, the time until which earlier
+// messages use up the rate (generic cell rate algorithm), each in 32 bits and units
+// of 1/8 µs, which wrap after 537 s.
+const (
+	quotaUnitsPerMilli = 8000
+	quotaBurst         = 1000 * quotaUnitsPerMilli
+	quotaClockSkew     = clockSkewMillis * quotaUnitsPerMilli
+)
+
+// MaxQuotaDatagrams is the largest number of datagrams per second of a quota, one for
+// each unit of its gate.
+const MaxQuotaDatagrams = 1000 * quotaUnitsPerMilli
+
+// NewQuota returns a quota of so many datagrams, at most MaxQuotaDatagrams, and bytes per
+// second; zero of one means that it is not bounded.
+func NewQuota(datagrams, bytes int) Quota {
+	var q Quota
+	if datagrams > 0 {
+		q.datagramCost = uint32((quotaBurst + datagrams/2) / datagrams)
+	}
+	if bytes > 0 {
+		q.byteCost = (quotaBurst<<byteCostBits + uint64(bytes)/2) / uint64(bytes)
+	}
+	return q
+}
+
+// Costs returns the cost of a datagram in units of 1/8 µs, and that of a byte in 2^-24 of
+// them, for a program in the kernel that computes as TakeQuota does. Zero of both: no limit.
+func (q Quota) Costs() (datagram uint32, byte uint64) { return q.datagramCost, q.byteCost }
+
+// cost returns the cost of a datagram of size bytes in both units.
+func (q Quota) cost(size int) (datagram, bytes uint32) {
+	return q.datagramCost, uint32(min(q.byteCost*uint64(size)>>byteCostBits, maxCost))
+}
+
+// TakeQuota reports whether the owner may relay a datagram of size bytes at
+// nowMillis, within q, and counts it if so. Two workers at once may count one
+// datagram for two, which is rare, since the kernel hands all datagrams of an
+// endpoint to one worker, and does no harm.
+func (a *Activity) TakeQuota(q Quota, size int, nowMillis int64) bool {
+	return q == (Quota{}) || a.takeQuota(q, size, nowMillis)
+}
+
+func (a *Activity) takeQuota(q Quota, size int, nowMillis int64) bool {
+	now, old := uint32(nowMillis*quotaUnitsPerMilli), a.quotaGate.Load()
+	datagram, bytes := q.cost(size)
+	datagrams, ok1 := takeCost(uint32(old>>32), now, datagram, quotaBurst, quotaClockSkew)
+	volume, ok2 := takeCost(uint32(old), now, bytes, quotaBurst, quotaClockSkew)
+	if !ok1 || !ok2 {
+		return false
+	}
+	a.quotaGate.Store(uint64(datagrams)<<32 | uint64(volume))
+	return true
+}
+
+// TakeBytes is TakeQuota for the bytes of q alone and a gate that any goroutine may use: it
+// counts each datagram that it lets through.
+func (q Quota) TakeBytes(gate *atomic.Uint32, size int, nowMillis int64) bool {
+	for {
+		old := gate.Load()
+		next, ok := q.NextBytes(old, size, nowMillis)
+		if !ok {
+			return false
+		}
+		if gate.CompareAndSwap(old, next) {
+			return true
+		}
+	}
+}
+
+// NextBytes returns the value of a gate of 32 bits after size more bytes, and false if they
+// are more than the bytes of q. It rounds up, so that no more go than q says.
+func (q Quota) NextBytes(gate uint32, size int, nowMillis int64) (uint32, bool) {
+	cost := min((q.byteCost*uint64(size)+1<<byteCostBits-1)>>byteCostBits, maxCost)
+	return takeCost(gate, uint32(nowMillis*quotaUnitsPerMilli), uint32(cost), quotaBurst, quotaClockSkew)
+}
+
+// IsIdle reports whether a gate of NextBytes holds nothing that was taken lately, so that a
+// new one is as good.
+func IsIdle(gate uint32, nowMillis int64) bool {
+	ahead := gate - uint32(nowMillis*quotaUnitsPerMilli)
+	return ahead == 0 || ahead > quotaBurst+quotaClockSkew
+}
+
+// AddDrop counts a message that was too large for the path to the owner.
+func (l *LargeMessages) AddDrop() { l.dropped.Add(1) }
+
+// Drops returns how many were counted.
+func (l *LargeMessages) Drops() uint32 { return l.dropped.Load() }
+
+// AddForwarded counts a message that was forwarded but may be too large for the owner's
+// client.
+func (l *LargeMessages) AddForwarded() { l.forwarded.Add(1) }
+
+// Forwarded returns how many were counted.
+func (l *LargeMessages) Forwarded() uint32 { return l.forwarded.Load() &^ reported }
+
+// TakeReport reports whether the caller is the one to report the match of a
+// host, and false until ReturnReport if another caller was.
+func (l *LargeMessages) TakeReport() bool {
+	return l.forwarded.Load()&reported == 0 && l.forwarded.Or(reported)&reported == 0
+}
+
+// ReturnReport lets the next message be reported: this report was lost.
+func (l *LargeMessages) ReturnReport() { l.forwarded.And(^uint32(reported)) }
+
+// NotConnectedSlots is about how many peers one allocation may receive an ERROR 5
+// within a second: beyond that it receives none, so that the record of them has a
+// fixed size.
+const NotConnectedSlots = 3
+
+// NotConnectedMillis is the shortest time in milliseconds between two ERROR 5 to
+// one allocation about one peer.
+const NotConnectedMillis = 1000
+
+// TakeNotConnected reports whether an ERROR 5 may go to the owner of h at nowMillis
+// because it has no link to peer: at once, then once a second for each peer.
+func (t *Table) TakeNotConnected(h Handle, peer proto.AllocationID, nowMillis int64) bool {
+	a := t.Activity(h)
+	now, tag := uint32(nowMillis), uint32(t.hashID(peer))
+	for {
+		slot, old := a.notConnectedSlot(now, tag)
+		if slot == nil {
+			return false
+		}
+		if slot.CompareAndSwap(old, uint64(tag)<<32|uint64(now)) {
+			return true
+		}
+	}
+}
+
+// notConnectedSlot returns the slot for an ERROR 5 about the peer with that tag, and
+// its value, or nil if none may be sent.
+func (a *Activity) notConnectedSlot(now, tag uint32) (slot *atomic.Uint64, value uint64) {
+	for i := range a.notConnected {
+		old := a.notConnected[i].Load()
+		// A worker whose clock is behind may find a time that is still to come.
+		recent := old != 0 && now-uint32(old)+NotConnectedMillis < 2*NotConnectedMillis
+		if recent && uint32(old>>32) == tag {
+			return nil, 0
+		}
+		if !recent && slot == nil {
+			slot, value = &a.notConnected[i], old
+		}
+	}
+	return slot, value
+}
+
+// TakeMismatch reports whether an ERROR 3 that names the live allocation h may be
+// sent at nowMillis, within rate.
+func (t *Table) TakeMismatch(h Handle, rate Rate, nowMillis int64) bool {
+	gate := t.mismatchGate(h)
+	for {
+		old := gate.Load()
+		next, ok := rate.next(old, nowMillis)
+		if !ok {
+			return false
+		}
+		if gate.CompareAndSwap(old, next) {
+			return true
+		}
+	}
+}
+
+// Rate is a limit of events: one each IntervalMicros on average, and up
+// to Burst at once.
+type Rate struct {
+	IntervalMicros int64
+	Burst          int64
+}
+
+// Allows reports whether Take would draw an event from the gate at nowMillis.
+func (r Rate) Allows(gate *atomic.Uint64, nowMillis int64) bool {
+	now := nowMillis * 1000
+	return max(int64(gate.Load()), now)+r.IntervalMicros-now <= r.Burst*r.IntervalMicros
+}
+
+// Take draws one event from the gate at nowMillis and reports whether there
+// was one left. The gate is a single word, the time at which it will be full
+// again (generic cell rate algorithm), so several goroutines may share it.
+func (r Rate) Take(gate *atomic.Uint64, nowMillis int64) bool {
+	now := nowMillis * 1000
+	for {
+		old := gate.Load()
+		full := max(int64(old), now) + r.IntervalMicros
+		if full-now > r.Burst*r.IntervalMicros {
+			return false
+		}
+		if gate.CompareAndSwap(old, uint64(full)) {
+			return true
+		}
+	}
+}
+
+// TakePlain is Take for a gate of 32 bits that one goroutine owns. IntervalMicros is a
+// multiple of 1000. The gate wraps after 49 days: one that was not used for so long may
+// refuse an event for the time of a burst.
+func (r Rate) TakePlain(gate *uint32, nowMillis int64) bool {
+	next, ok := r.next(*gate, nowMillis)
+	if ok {
+		*gate = next
+	}
+	return ok
+}
+
+// next returns the value of a gate of 32 bits, in milliseconds, after one more event,
+// and false if there is none left.
+func (r Rate) next(gate uint32, nowMillis int64) (uint32, bool) {
+	interval := uint32(r.IntervalMicros / 1000)
+	return takeCost(gate, uint32(nowMillis), interval, interval*uint32(r.Burst), clockSkewMillis)
+}
+
+// takeCost returns the time of a gate of 32 bits, in any unit, after an event of that
+// cost, and reports whether it stays within the burst. A time that is further ahead than a
+// burst can be, even for a worker whose clock is behind by skew, is one from before the
+// wrap.
+func takeCost(gate, now, cost, burst, skew uint32) (uint32, bool) {
+	ahead := gate - now
+	if ahead > burst+skew {
+		ahead = 0
+	}
+	return now + ahead + cost, ahead+cost <= burst
+}
+
+// clockSkewMillis is how far behind a worker's clock may be.
+const clockSkewMillis = 100

@@ -1,0 +1,269 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/base/trace"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// maxTries bounds the relays that one reservation asks. Otherwise relays that quickly
+// report that they are full would be asked for two seconds.
+const maxTries = 8
+
+// minTryTimeout is the least time in which a relay can be expected to answer.
+const minTryTimeout = 100 * time.Millisecond
+
+// errTimeout is returned when the time of a reservation is over.
+var errTimeout = fmt.Errorf("fleet: no relay made the reservation in time: %w", alloc.ErrUnavailable)
+
+// ReserveHost places a host and reserves it there. Errors: alloc.ErrRegion,
+// alloc.ErrFull, alloc.ErrMaxConnections if no relay takes so many,
+// alloc.ErrTenantName, alloc.ErrPlayerLimit, and alloc.ErrUnavailable. A relay that has
+// reached a limit of the player ends the search: others would let it have as many again.
+func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
+	ctx, cancel := context.WithTimeout(ctx, ReserveWithin)
+	defer cancel()
+	p := hostSearch{fleet: f, request: f.placementRequest(r)}
+	r.Region = "" // relays ignore it
+	for range maxTries {
+		c, at, err := p.place(ctx)
+		if err != nil {
+			return alloc.Reservation{}, p.result(err)
+		}
+		res, err := f.reserveAt(ctx, c, r)
+		if err == nil {
+			return f.recordHome(ctx, c, res, p.request.Seats, at)
+		}
+		p.recordFailure(c, at, err, errors.Is(ctx.Err(), context.Canceled))
+		if errors.Is(err, alloc.ErrTenantName) || errors.Is(err, alloc.ErrPlayerLimit) {
+			return alloc.Reservation{}, err
+		}
+		if left, ok := timeLeft(ctx); !ok || left < minTryTimeout {
+			return alloc.Reservation{}, p.result(errTimeout)
+		}
+	}
+	return alloc.Reservation{}, p.result(alloc.ErrFull)
+}
+
+// placementRequest returns the request to Place.
+func (f *Fleet) placementRequest(r alloc.HostRequest) Request {
+	q := Request{Region: r.Region, Seats: r.MaxConnections + 1}
+	if q.Region != "" {
+		return q
+	}
+	for _, region := range []string{f.defaults[r.Tenant.Project], f.hints.region(r.ClientAddress)} {
+		if region != "" {
+			q.Prefer = append(q.Prefer, region)
+		}
+	}
+	return q
+}
+
+// reserveAt asks one relay, for half of the time that is left: another try may be
+// needed, and the home has to be stored.
+func (f *Fleet) reserveAt(ctx context.Context, c Candidate, r alloc.HostRequest) (alloc.Reservation, error) {
+	left, ok := timeLeft(ctx)
+	if !ok {
+		return alloc.Reservation{}, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(left/2, minTryTimeout))
+	defer cancel()
+	f.counts.tries.Add(1)
+	return f.dialer.Relay(c.Node).ReserveHost(ctx, r)
+}
+
+// recordHome stores the home of a host. If this fails, no player could join the host, so
+// the reservation is released.
+func (f *Fleet) recordHome(
+	ctx context.Context, c Candidate, res alloc.Reservation, seats int, at time.Duration,
+) (alloc.Reservation, error) {
+	if err := f.setHome(ctx, &c, &res); err != nil {
+		f.mu.Lock()
+		f.view.undoGrant(c.Relay, c.Boot, seats, at)
+		f.mu.Unlock()
+		return alloc.Reservation{}, err
+	}
+	f.counts.placed.Add(1)
+	return res, nil
+}
+
+// setHome stores the home of a reservation and sets its region, or releases it.
+func (f *Fleet) setHome(ctx context.Context, c *Candidate, res *alloc.Reservation) error {
+	if err := f.directory.SetHome(ctx, res.ID, Home{Relay: c.Relay, Boot: c.Boot}); err != nil {
+		f.counts.homeErrors.Add(1)
+		f.enqueueRelease(c.Node, res.ID)
+		return unavailable("remember where the host is", alloc.ErrStoreUnavailable, err)
+	}
+	res.Region = c.Region
+	return nil
+}
+
+// timeLeft returns the time until the deadline of ctx, which has one, and
+// whether it still lasts.
+func timeLeft(ctx context.Context) (time.Duration, bool) {
+	deadline, _ := ctx.Deadline()
+	return time.Until(deadline), ctx.Err() == nil
+}
+
+// hostSearch is the search for a relay for one host. It belongs to one goroutine.
+type hostSearch struct {
+	fleet   *Fleet
+	request Request
+	tried   []alloc.RelayID
+	// The last errors of relays that did not answer, and that refused MaxConnections.
+	noAnswer, tooMany error
+}
+
+// place is next as a span.
+func (p *hostSearch) place(ctx context.Context) (Candidate, time.Duration, error) {
+	_, span := trace.Start(ctx, "placement")
+	c, at, err := p.next()
+	if span.IsRecording() && err == nil {
+		span.SetString("ferry.region", c.Region)
+		span.SetString("ferry.relay.id", c.Relay.String())
+		span.SetInt("ferry.relay.seats", c.Seats)
+		span.SetInt("ferry.relay.seats_taken", c.Taken)
+	}
+	span.SetInt("ferry.seats", p.request.Seats)
+	span.SetInt("ferry.attempt", len(p.tried))
+	span.End(err)
+	return c, at, err
+}
+
+// next chooses a relay and grants its seats in the view. The time returned identifies
+// the grant.
+func (p *hostSearch) next() (Candidate, time.Duration, error) {
+	f := p.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.now()
+	if err := f.ready(now); err != nil {
+		return Candidate{}, 0, err
+	}
+	f.view.updateAges(now)
+	i, err := p.choose()
+	if err != nil {
+		return Candidate{}, 0, err
+	}
+	c := f.view.nodes[i]
+	f.view.grant(i, p.request.Seats, now)
+	p.tried = append(p.tried, c.Relay)
+	return c, now, nil
+}
+
+// choose returns the best node that was not tried yet. The caller holds Fleet.mu.
+func (p *hostSearch) choose() (int, error) {
+	nodes := p.fleet.view.nodes
+	order, err := Place(nodes, p.request, len(p.tried)+2, p.fleet.rnd)
+	if err != nil {
+		return 0, err
+	}
+	for _, i := range order {
+		if !slices.Contains(p.tried, nodes[i].Relay) {
+			return i, nil
+		}
+	}
+	return 0, alloc.ErrFull
+}
+
+// recordFailure undoes the grant and records a relay's refusal or missing answer. An
+// error that the caller caused, by leaving or by its request, says nothing about the
+// relay.
+func (p *hostSearch) recordFailure(c Candidate, at time.Duration, err error, left bool) {
+	f := p.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.view.undoGrant(c.Relay, c.Boot, p.request.Seats, at)
+	now := event{f.now(), true}
+	f.view.update(c.Relay, c.Boot, func(n *observation) {
+		switch {
+		case errors.Is(err, alloc.ErrFull):
+			f.counts.full.Add(1)
+			n.full, n.freeSeats = now, p.request.Seats-1
+		case errors.Is(err, alloc.ErrDraining):
+			f.counts.draining.Add(1)
+			n.draining = now
+		case errors.Is(err, alloc.ErrMaxConnections):
+			p.tooMany = err
+		case left, errors.Is(err, alloc.ErrTenantName), errors.Is(err, alloc.ErrPlayerLimit):
+		default:
+			f.counts.silent.Add(1)
+			f.log.Warn("a relay did not make a reservation", "relay", c.Relay, "control", c.Control, "error", err)
+			p.noAnswer, n.noAnswer = err, now
+		}
+	})
+}
+
+// result returns the error of the whole search, whose last step failed with err.
+func (p *hostSearch) result(err error) error {
+	switch {
+	case errors.Is(err, alloc.ErrFull) && p.noAnswer != nil:
+		err = unavailable("reserve a host", alloc.ErrUnavailable, p.noAnswer)
+	case errors.Is(err, alloc.ErrFull) && p.tooMany != nil:
+		err = p.tooMany
+	}
+	switch {
+	case errors.Is(err, alloc.ErrFull):
+		p.fleet.counts.refused.Add(1)
+		return fmt.Errorf("fleet: %d relays were asked: %w", len(p.tried), alloc.ErrFull)
+	case errors.Is(err, alloc.ErrUnavailable):
+		p.fleet.counts.unavailable.Add(1)
+	}
+	return err
+}
+
+// The limits of releasing reservations. A reservation that does not fit into the queue
+// expires unbound, after 10 s by default.
+const (
+	releaseQueue  = 1024
+	releaseAtOnce = 4
+)
+
+// release is a reservation that no client got.
+type release struct {
+	node Node
+	host proto.AllocationID
+}
+
+// enqueueRelease ends a reservation without waiting for the relay.
+func (f *Fleet) enqueueRelease(n Node, host proto.AllocationID) {
+	select {
+	case f.releases <- release{n, host}:
+	default:
+		f.counts.releasesDropped.Add(1)
+	}
+}
+
+// releaseAll ends the reservations in the queue until ctx ends.
+func (f *Fleet) releaseAll(ctx context.Context) {
+	for {
+		select {
+		case r := <-f.releases:
+			f.endReservation(ctx, r)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *Fleet) endReservation(ctx context.Context, r release) {
+	relay, ok := f.dialer.Relay(r.node).(Ender)
+	if !ok {
+		f.counts.releasesDropped.Add(1)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if err := relay.End(ctx, r.host); err != nil {
+		f.counts.releasesDropped.Add(1)
+		f.log.Debug("a reservation is left to lapse", "relay", r.node.Relay, "error", err)
+		return
+	}
+	f.counts.released.Add(1)
+}

@@ -1,0 +1,136 @@
+package placement
+
+import (
+	"context"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Node is the announcement of a relay.
+type Node struct {
+	// Relay is the id of the relay, which lasts as long as its master key. Boot
+	// identifies its current run.
+	Relay alloc.RelayID
+	Boot  uint64
+	// Region is the id of its region, Description the display name of the region,
+	// QoSAddress the host:port that answers latency probes, or empty.
+	Region, Description, QoSAddress string
+	// Control is host:port of its cluster listener.
+	Control string
+	// Endpoints are the addresses for clients.
+	Endpoints []alloc.ServerEndpoint
+	// Seats is its capacity in players, hosts included. Taken are the reserved seats:
+	// one per host plus its maxConnections.
+	Seats, Taken int
+	// Load is the processor usage of its busiest worker, 0 to 1.
+	Load float64
+	// Players and Matches are the allocations and the hosts that are bound.
+	Players, Matches int
+	// Version is that of the program.
+	Version string
+	// Draining means that it accepts no new hosts.
+	Draining bool
+	// Healing means that the store may not have all hosts of the relay yet.
+	Healing bool
+	// RecoverFor is the time after a restart in which its players may return.
+	RecoverFor time.Duration
+}
+
+// Seen is a node as the store returns it.
+type Seen struct {
+	Node
+	// Age is the time since its last heartbeat, by the store's clock.
+	Age time.Duration
+}
+
+// The heartbeat. A node that is older than DeadAfter gets nothing new.
+const (
+	HeartbeatEvery = 2 * time.Second
+	DeadAfter      = 3 * HeartbeatEvery
+)
+
+// Registry holds the announcements of relays. Its methods may be called concurrently.
+type Registry interface {
+	// Announce writes the node's entry and its age, 0. It reports whether the
+	// store still has what the run of this relay announced before: false means
+	// that the store is new or has lost writes, so that everything which the
+	// relay holds must be announced again. The first Announce of a run reports
+	// false.
+	Announce(ctx context.Context, n Node) (intact bool, err error)
+	// Nodes returns all entries, those of dead relays too, for as long as
+	// their RecoverFor and DeadAfter together and a minute more.
+	Nodes(ctx context.Context) ([]Seen, error)
+	// Withdraw removes the entry of a relay that shuts down, if it is of that boot.
+	Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error
+}
+
+// Home is the relay that holds an allocation, and the run of the relay that made it.
+type Home struct {
+	Relay alloc.RelayID
+	Boot  uint64
+}
+
+// Held is a host that a relay holds, with its join code if it has one.
+type Held struct {
+	Host   proto.AllocationID
+	Tenant uint64 // alloc.Tenant.Hash
+	Code   string // empty: none
+	// Since is when the relay reserved it, or learned of it again.
+	Since time.Time
+}
+
+// Lost is a held host whose code leads to another one.
+type Lost struct{ Host, Holder proto.AllocationID }
+
+// HoldFor is the time for which the store keeps a host and its code without a refresh.
+// It outlasts a relay's death by its recovery window.
+const HoldFor = 3 * time.Minute
+
+// Directory holds the hosts of a fleet and their join codes, for all API processes. Its
+// methods may be called concurrently.
+type Directory interface {
+	alloc.Store
+	// MoveCode makes a code of from, or one that leads nowhere, the code of to, for the tenant
+	// with that hash. It reports false, and changes nothing, when the code leads to another
+	// host or to has another code. It is atomic: of several hosts to, one gets the code. That
+	// counts as older than the code of any other host, so that no Hold of the former host,
+	// perhaps a late one, takes it back. It may be repeated.
+	MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error)
+	// SetHome stores the home of a new host for HoldFor.
+	SetHome(ctx context.Context, host proto.AllocationID, home Home) error
+	// HomeOf returns the home of a host, or alloc.ErrNotFound.
+	HomeOf(ctx context.Context, host proto.AllocationID) (Home, error)
+	// Hold makes hosts and codes last for another HoldFor, and puts back those
+	// that the store has lost. A code that leads to another host by now goes to
+	// the one with the earlier Since, and where these are equal to the one with
+	// the lower id. It returns the hosts of held that lost their code.
+	Hold(ctx context.Context, home Home, held []Held) ([]Lost, error)
+	// Drop removes hosts that have ended, and their codes, as far as they still
+	// are those of home.
+	Drop(ctx context.Context, home Home, held []Held) error
+}
+
+// Dialer connects to the relays of a fleet. Its methods may be called concurrently.
+type Dialer interface {
+	// Relay returns the relay with that control address. It does not connect:
+	// the calls do, and keep what they have opened.
+	Relay(n Node) Remote
+}
+
+// Remote is a relay of the fleet as the API calls it. Besides the errors of alloc.Relay
+// all its calls return alloc.ErrUnavailable for a relay that did not answer in time. A
+// reservation whose answer was lost is cancelled.
+type Remote interface {
+	alloc.MigrationRelay
+	// KeepCode sends the code of a host to its relay, so that the code survives
+	// crashes. Errors: alloc.ErrNotFound.
+	KeepCode(ctx context.Context, host proto.AllocationID, code string) error
+}
+
+// Ender is a [Remote] that can end a reservation which its caller cannot use. Without
+// it the reservation expires unbound. Errors: alloc.ErrNotFound.
+type Ender interface {
+	End(ctx context.Context, host proto.AllocationID) error
+}

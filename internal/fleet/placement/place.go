@@ -1,0 +1,250 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	"github.com/ferryrelay/ferry/alloc"
+)
+
+// Candidate is a node as input of placement.
+type Candidate struct {
+	Seen
+	// Suspect is set for a node that recently did not answer, whatever it announces. It
+	// is tried after all others.
+	Suspect bool
+}
+
+// Request describes a new host for [Place].
+type Request struct {
+	// Region is where it must be. Empty: anywhere.
+	Region string
+	// Prefer are the regions in which it should be rather than elsewhere, the
+	// best one first. They count where Region is empty.
+	Prefer []string
+	// Seats is the number of seats: one for the host, and its maxConnections.
+	Seats int
+}
+
+// suspectWeight is the factor by which a suspect is less likely drawn than others.
+const suspectWeight = 1e-6
+
+// maxLoadDiscount bounds the part of its weight that a node loses to its measured load,
+// so that a node with free seats can always be drawn.
+const maxLoadDiscount = 1 - 1.0/64
+
+// minLoadDifference is the difference of two loads that decides between nodes.
+// Less is noise of the last heartbeat, which would send every host of the next
+// two seconds the same way.
+const minLoadDifference = 1.0 / 8
+
+// Place returns the nodes that a host should try, as indexes, the best first,
+// and at most as many as asked for. Nodes that are dead, drain, or lack the
+// seats are not among them.
+//
+// In a region two nodes are drawn at random, weighed by their free seats and by
+// what their processors have left, and the one with more to spare comes first
+// (the power of two choices), so that processes with outdated views do not all choose the
+// same node. Without a demanded region those preferred come
+// first, and then the others, the least loaded first.
+//
+// It changes nothing, and with the same rnd it returns the same. Errors:
+// alloc.ErrRegion if no node, dead or alive, is of the demanded region, and
+// alloc.ErrFull.
+func Place(nodes []Candidate, q Request, most int, rnd *rand.Rand) ([]int, error) {
+	d := draw{nodes: nodes, seats: q.Seats, most: most, rnd: rnd}
+	if q.Region == "" {
+		for _, region := range d.regions(q.Prefer) {
+			d.from(region)
+		}
+	} else if !slices.ContainsFunc(nodes, func(c Candidate) bool { return c.Region == q.Region }) {
+		return nil, alloc.ErrRegion
+	} else {
+		d.from(q.Region)
+	}
+	if len(d.drawn) == 0 {
+		return nil, alloc.ErrFull
+	}
+	return d.drawn, nil
+}
+
+// draw is one placement in progress.
+type draw struct {
+	nodes []Candidate
+	seats int
+	most  int
+	rnd   *rand.Rand
+	drawn []int
+}
+
+// from draws nodes of one region, in pairs, until there are enough.
+func (d *draw) from(region string) {
+	for len(d.drawn) < d.most {
+		first := d.one(region)
+		if first < 0 {
+			return
+		}
+		d.drawn = append(d.drawn, first)
+		second := d.one(region)
+		if second < 0 {
+			return
+		}
+		d.drawn = append(d.drawn, second)
+		if d.fuller(first, second) {
+			n := len(d.drawn)
+			d.drawn[n-2], d.drawn[n-1] = second, first
+		}
+		d.drawn = d.drawn[:min(len(d.drawn), d.most)]
+	}
+}
+
+// one draws a node of a region that was not drawn yet, or returns -1.
+func (d *draw) one(region string) int {
+	var total float64
+	for i := range d.nodes {
+		total += d.weight(i, region)
+	}
+	at, last := d.rnd.Float64()*total, -1
+	for i := range d.nodes {
+		w := d.weight(i, region)
+		if w == 0 {
+			continue
+		}
+		last = i
+		if at -= w; at < 0 {
+			break
+		}
+	}
+	return last
+}
+
+// weight returns the share of a node in the draw, 0 for one that is not in it.
+func (d *draw) weight(i int, region string) float64 {
+	c := &d.nodes[i]
+	if c.Region != region || !d.fits(c) || slices.Contains(d.drawn, i) {
+		return 0
+	}
+	w := float64(c.Seats-c.Taken) * (1 - min(c.load(), maxLoadDiscount))
+	if c.Suspect {
+		w *= suspectWeight
+	}
+	return w
+}
+
+// fuller reports whether the second of two nodes is better: the one with the smaller
+// part of its seats taken or, if their loads differ by at least minLoadDifference, with
+// the smaller maximum of both. A suspect node is fuller than any other.
+func (d *draw) fuller(first, second int) bool {
+	a, b := &d.nodes[first], &d.nodes[second]
+	if a.Suspect != b.Suspect {
+		return a.Suspect
+	}
+	fullA, fullB := d.taken(a), d.taken(b)
+	if math.Abs(a.load()-b.load()) >= minLoadDifference {
+		fullA, fullB = max(fullA, a.load()), max(fullB, b.load())
+	}
+	return fullA > fullB
+}
+
+// taken returns the part of the node's seats that would be taken.
+func (d *draw) taken(c *Candidate) float64 { return float64(c.Taken+d.seats) / float64(c.Seats) }
+
+// fits reports whether the node can take the host.
+func (d *draw) fits(c *Candidate) bool {
+	return c.Age <= DeadAfter && !c.Draining && d.seats > 0 && c.Seats-c.Taken >= d.seats
+}
+
+// load returns the announced load, within its bounds whatever was announced.
+func (c *Candidate) load() float64 {
+	if !(c.Load > 0) { // catches NaN as well
+		return 0
+	}
+	return min(c.Load, 1)
+}
+
+// regions returns the regions that have room: first the preferred ones, then
+// the least loaded.
+func (d *draw) regions(prefer []string) []string {
+	type region struct {
+		id           string
+		rank         int
+		seats, taken int
+	}
+	var all []region
+	for i := range d.nodes {
+		c := &d.nodes[i]
+		if !d.fits(c) {
+			continue
+		}
+		at := slices.IndexFunc(all, func(r region) bool { return r.id == c.Region })
+		if at < 0 {
+			rank := slices.Index(prefer, c.Region)
+			if rank < 0 {
+				rank = len(prefer)
+			}
+			at, all = len(all), append(all, region{id: c.Region, rank: rank})
+		}
+		all[at].seats += c.Seats
+		all[at].taken += c.Taken
+	}
+	slices.SortFunc(all, func(a, b region) int {
+		return cmp.Or(
+			cmp.Compare(a.rank, b.rank),
+			cmp.Compare(float64(a.taken)/float64(a.seats), float64(b.taken)/float64(b.seats)),
+			cmp.Compare(a.id, b.id),
+		)
+	})
+	ids := make([]string, len(all))
+	for i, r := range all {
+		ids[i] = r.id
+	}
+	return ids
+}
+
+// Hint says that clients of a network are best served in a region. Of several
+// that hold an address the longest prefix counts. IPv6 addresses of clients are
+// known to 56 bits, so a longer prefix never matches.
+type Hint struct {
+	Prefix netip.Prefix
+	Region string
+}
+
+// hints finds the region of an address. It does not change.
+type hints struct {
+	regions map[netip.Prefix]string
+	lengths []int // of the prefixes, the longest first
+}
+
+func newHints(all []Hint) (hints, error) {
+	h := hints{regions: make(map[netip.Prefix]string, len(all))}
+	for _, hint := range all {
+		p := hint.Prefix.Masked()
+		if !p.IsValid() || p.Addr().Is4In6() || hint.Region == "" {
+			return hints{}, fmt.Errorf("%w: Hints has %v for region %q", ErrConfig, hint.Prefix, hint.Region)
+		}
+		h.regions[p] = hint.Region
+		if !slices.Contains(h.lengths, p.Bits()) {
+			h.lengths = append(h.lengths, p.Bits())
+		}
+	}
+	slices.Sort(h.lengths)
+	slices.Reverse(h.lengths)
+	return h, nil
+}
+
+// region returns the region of an address, empty if no hint is about it.
+func (h *hints) region(addr netip.Addr) string {
+	addr = addr.Unmap().WithZone("")
+	for _, bits := range h.lengths {
+		if p, err := addr.Prefix(bits); err == nil {
+			if region, ok := h.regions[p]; ok {
+				return region
+			}
+		}
+	}
+	return ""
+}

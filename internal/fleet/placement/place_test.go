@@ -1,0 +1,253 @@
+package placement
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+)
+
+func candidate(n int, region string, seats, taken int) Candidate {
+	c := Candidate{Seen: Seen{Node: testNode(n, region, seats)}}
+	c.Taken = taken
+	return c
+}
+
+func with(c Candidate, change func(*Candidate)) Candidate {
+	change(&c)
+	return c
+}
+
+func TestPlaceWhom(t *testing.T) {
+	t.Parallel()
+	dead := with(candidate(2, "eu", 100, 0), func(c *Candidate) { c.Age = DeadAfter + 1 })
+	drains := with(candidate(3, "eu", 100, 0), func(c *Candidate) { c.Draining = true })
+	suspect := with(candidate(4, "eu", 100, 0), func(c *Candidate) { c.Suspect = true })
+	busy := with(candidate(5, "eu", 100, 0), func(c *Candidate) { c.Load = 1 })
+	odd := with(candidate(6, "eu", 100, 0), func(c *Candidate) { c.Load = math.NaN() })
+	tests := []struct {
+		name  string
+		nodes []Candidate
+		q     Request
+		want  []int // in any order but the first
+		first []int // any of these
+		err   error
+	}{
+		{"no relay", nil, Request{Seats: 2}, nil, nil, alloc.ErrFull},
+		{"no relay in the region", nil, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrRegion},
+		{"the only one", []Candidate{candidate(0, "eu", 10, 8)}, Request{Seats: 2}, []int{0}, []int{0}, nil},
+		{"one seat short", []Candidate{candidate(0, "eu", 10, 9)}, Request{Seats: 2}, nil, nil, alloc.ErrFull},
+		{"more taken than there are", []Candidate{candidate(0, "eu", 10, 19)}, Request{Seats: 2}, nil, nil, alloc.ErrFull},
+		{"no seats wanted", []Candidate{candidate(0, "eu", 10, 0)}, Request{}, nil, nil, alloc.ErrFull},
+		{"dead", []Candidate{dead}, Request{Seats: 2}, nil, nil, alloc.ErrFull},
+		{"dead in its region", []Candidate{dead}, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrFull},
+		{"draining", []Candidate{drains}, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrFull},
+		{"unknown region", []Candidate{candidate(0, "eu", 10, 0)}, Request{Region: "us", Seats: 2}, nil, nil, alloc.ErrRegion},
+		{"only where demanded", []Candidate{candidate(0, "eu", 10, 0), candidate(1, "us", 10, 0)},
+			Request{Region: "us", Prefer: []string{"eu"}, Seats: 2}, []int{1}, []int{1}, nil},
+		{"preferred first", []Candidate{candidate(0, "eu", 10, 0), candidate(1, "us", 10, 0), candidate(2, "asia", 10, 5)},
+			Request{Prefer: []string{"mars", "asia", "us"}, Seats: 2}, []int{0, 1, 2}, []int{2}, nil},
+		{"preferred but full", []Candidate{candidate(0, "eu", 10, 0), candidate(1, "us", 10, 9)},
+			Request{Prefer: []string{"us"}, Seats: 2}, []int{0}, []int{0}, nil},
+		{"least loaded region", []Candidate{candidate(0, "eu", 10, 5), candidate(1, "us", 10, 4), candidate(2, "us", 10, 6), candidate(3, "asia", 9, 4)},
+			Request{Seats: 2}, []int{0, 1, 2, 3}, []int{3}, nil},
+		{"suspect last", []Candidate{suspect, candidate(1, "eu", 10, 8), candidate(2, "eu", 10, 8)},
+			Request{Seats: 2}, []int{0, 1, 2}, []int{1, 2}, nil},
+		{"suspect rather than none", []Candidate{suspect}, Request{Seats: 2}, []int{0}, []int{0}, nil},
+		{"busy rather than none", []Candidate{busy}, Request{Seats: 2}, []int{0}, []int{0}, nil},
+		{"busy after half full", []Candidate{busy, candidate(1, "eu", 100, 50)}, Request{Seats: 2}, []int{0, 1}, []int{1}, nil},
+		{"load that is no number", []Candidate{odd, candidate(1, "eu", 100, 50)}, Request{Seats: 2}, []int{0, 1}, []int{0}, nil},
+	}
+	for _, tt := range tests {
+		for seed := range uint64(20) {
+			got, err := Place(tt.nodes, tt.q, 10, rand.New(rand.NewPCG(seed, 1)))
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("%s: error %v, want %v", tt.name, err, tt.err)
+			}
+			if len(got) > 0 && !slices.Contains(tt.first, got[0]) {
+				t.Errorf("%s, seed %d: first %v of %v, want one of %v", tt.name, seed, got[0], got, tt.first)
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%s, seed %d: %v, want %v", tt.name, seed, got, tt.want)
+			}
+		}
+	}
+}
+
+// TestPlaceRepeats: the same rnd gives the same, and as many as asked for.
+func TestPlaceRepeats(t *testing.T) {
+	t.Parallel()
+	var nodes []Candidate
+	for n := range 50 {
+		nodes = append(nodes, candidate(n, []string{"eu", "us"}[n%2], 100, n))
+	}
+	before := slices.Clone(nodes)
+	differ := false
+	for seed := range uint64(50) {
+		for _, most := range []int{1, 2, 3, 30} {
+			q := Request{Seats: 5}
+			a, err := Place(nodes, q, most, rand.New(rand.NewPCG(seed, 0)))
+			if err != nil || len(a) != most {
+				t.Fatalf("%d of %d: %v", len(a), most, err)
+			}
+			b, _ := Place(nodes, q, most, rand.New(rand.NewPCG(seed, 0)))
+			c, _ := Place(nodes, q, most, rand.New(rand.NewPCG(seed+1, 0)))
+			if !slices.Equal(a, b) {
+				t.Fatalf("seed %d: %v and %v", seed, a, b)
+			}
+			differ = differ || !slices.Equal(a, c)
+		}
+	}
+	if !differ {
+		t.Error("the seed makes no difference")
+	}
+	for i := range nodes {
+		if nodes[i].Taken != before[i].Taken {
+			t.Fatal("Place changed a node")
+		}
+	}
+}
+
+// TestPlaceWeighs: by free seats and by load.
+func TestPlaceWeighs(t *testing.T) {
+	t.Parallel()
+	const draws = 20_000
+	small, large := candidate(0, "eu", 1_000, 0), candidate(1, "eu", 3_000, 0)
+	loaded := with(candidate(2, "eu", 3_000, 0), func(c *Candidate) { c.Load = 0.75 })
+	full := candidate(3, "eu", 3_000, 2_000)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	counts := make([]int, 4)
+	for range draws {
+		d := draw{nodes: []Candidate{small, large, loaded, full}, seats: 5, most: 1, rnd: rnd}
+		counts[d.one("eu")]++
+	}
+	weights := []float64{1000, 3000, 750, 1000}
+	for i, n := range counts {
+		want := draws * weights[i] / 5750
+		if math.Abs(float64(n)-want) > 6*math.Sqrt(want) {
+			t.Errorf("node %d was drawn %d times, want about %.0f", i, n, want)
+		}
+	}
+}
+
+// TestPlaceDoesNotPileUp: of two relays with a million seats each, the one that
+// was a little busier at the last heartbeat gets its half, and one that is much
+// busier gets nothing.
+func TestPlaceDoesNotPileUp(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		load        float64
+		least, most int // hosts of the first one
+	}{{0.11, 495, 505}, {0.05, 495, 505}, {0.3, 0, 0}} {
+		nodes := []Candidate{candidate(0, "eu", 1_000_000, 0), candidate(1, "eu", 1_000_000, 0)}
+		nodes[0].Load, nodes[1].Load = c.load, 0.02
+		rnd := rand.New(rand.NewPCG(5, 6))
+		got := make([]int, 2)
+		for range 1000 {
+			to, err := Place(nodes, Request{Region: "eu", Seats: 5}, 1, rnd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes[to[0]].Taken += 5
+			got[to[0]]++
+		}
+		if got[0] < c.least || got[0] > c.most {
+			t.Errorf("load %v: %v hosts, want %d to %d on the first", c.load, got, c.least, c.most)
+		}
+	}
+}
+
+func TestHints(t *testing.T) {
+	t.Parallel()
+	p := netip.MustParsePrefix
+	h, err := newHints([]Hint{
+		{p("192.0.2.0/24"), "eu"}, {p("192.0.2.128/25"), "us"}, {p("2001:db8::/32"), "asia"},
+		{p("198.51.100.7/24"), "au"}, {p("0.0.0.0/0"), "rest"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for addr, want := range map[string]string{
+		"192.0.2.1": "eu", "192.0.2.200": "us", "::ffff:192.0.2.200": "us", "198.51.100.200": "au",
+		"2001:db8:1:200::": "asia", "2001:db9::1": "", "203.0.113.1": "rest",
+	} {
+		if got := h.region(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("%s: %q, want %q", addr, got, want)
+		}
+	}
+	if got := h.region(netip.Addr{}); got != "" {
+		t.Errorf("no address: %q", got)
+	}
+	for _, bad := range []Hint{{netip.Prefix{}, "eu"}, {p("192.0.2.0/24"), ""}, {p("::ffff:192.0.2.0/120"), "eu"}} {
+		if _, err := newHints([]Hint{bad}); !errors.Is(err, ErrConfig) {
+			t.Errorf("%v: error %v", bad, err)
+		}
+	}
+}
+
+// TestGifts compares with a list of what was given.
+func TestGifts(t *testing.T) {
+	t.Parallel()
+	type gift struct {
+		at    time.Duration
+		seats int
+	}
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		var g recentGrants
+		var all []gift
+		now := time.Duration(rnd.IntN(20_000)) * time.Millisecond
+		for range 100 {
+			now += time.Duration(rnd.IntN(400)) * time.Millisecond
+			all = append(all, gift{now, 1 + rnd.IntN(9)})
+			g.add(now, all[len(all)-1].seats)
+			if i := rnd.IntN(len(all)); rnd.IntN(3) == 0 && now-all[i].at < 7*time.Second {
+				g.undo(all[i].at, all[i].seats)
+				all = slices.Delete(all, i, i+1)
+			}
+			back := now - time.Duration(rnd.IntN(6_500))*time.Millisecond
+			exact, atMost := 0, 0
+			for _, x := range all {
+				if x.at >= back {
+					exact += x.seats
+				}
+				if x.at >= back-grantSlot {
+					atMost += x.seats
+				}
+			}
+			if got := g.since(back); got < exact || got > atMost {
+				t.Fatalf("since %v at %v: %d, want %d to %d", back, now, got, exact, atMost)
+			}
+		}
+		g.undo(now-time.Hour, 5) // long forgotten
+		if got := g.since(now + grantSlot); got != 0 {
+			t.Fatalf("given in the future: %d", got)
+		}
+	}
+}
+
+func BenchmarkPlace1000(b *testing.B) {
+	var nodes []Candidate
+	for n := range 1000 {
+		nodes = append(nodes, candidate(n, []string{"eu", "us", "asia", "au"}[n%4], 2000, n))
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for name, q := range map[string]Request{
+		"region": {Region: "eu", Seats: 5}, "anywhere": {Seats: 5},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Place(nodes, q, 2, rnd); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

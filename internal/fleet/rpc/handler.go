@@ -1,0 +1,265 @@
+package rpc
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/base/trace"
+)
+
+// maxDeadline is the longest deadline of a call.
+const maxDeadline = 10 * time.Second
+
+// route is a call that the server accepts.
+type route struct {
+	path  string
+	roles []Role // permitted callers
+	serve func(s *Server, ctx context.Context, q request) (any, error)
+}
+
+// request is a call as its handler gets it.
+type request struct {
+	path     string
+	key      string
+	deadline time.Time // the caller waits until then
+	body     []byte
+	caller   caller
+}
+
+// caller identifies the caller of a request in the log.
+type caller struct {
+	name string // the common name of the certificate
+	role Role
+	from string // host:port
+}
+
+// routes are all calls of the protocol.
+var routes = []route{
+	{pathReserveHost, []Role{RoleAPI}, (*Server).reserveHost},
+	{pathReserveJoiner, []Role{RoleAPI}, (*Server).reserveJoiner},
+	{pathDescribe, []Role{RoleAPI, RoleAdmin}, (*Server).describe},
+	{pathKeepCode, []Role{RoleAPI}, (*Server).keepCode},
+	{pathEnd, []Role{RoleAPI}, (*Server).endOne},
+	{pathCancel, []Role{RoleAPI}, (*Server).cancel},
+	{pathDrain, []Role{RoleAPI, RoleAdmin}, (*Server).drain},
+	{pathUndrain, []Role{RoleAPI, RoleAdmin}, (*Server).undrain},
+	{pathKick, []Role{RoleAPI, RoleAdmin}, (*Server).kick},
+	{pathClose, []Role{RoleAPI, RoleAdmin}, (*Server).closeOne},
+	{pathPage, []Role{RoleAPI, RoleAdmin}, (*Server).page},
+	{pathMigrate, []Role{RoleAPI}, (*Server).migrate},
+	{pathLeave, []Role{RoleAPI}, (*Server).leave},
+}
+
+// ServeHTTP answers one call. It checks path, method, role, headers and body in this
+// order, by rising cost.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	since, known := r.Context().Value(connSince{}).(time.Time)
+	if known && time.Since(since) > connAge {
+		w.Header().Set("Connection", "close")
+	}
+	answer, err := s.dispatch(w, r)
+	if err != nil {
+		refused := refusalOf(err)
+		s.counts.refused(refused.name)
+		if refused.name == forbidden.name {
+			w.Header().Set("Connection", "close") // the next one may have another certificate
+		}
+		if refused.name == internal.name {
+			s.logger.Error("a call of the cluster failed", "path", r.URL.Path, "error", err)
+		}
+		write(w, refused.status, refused.answer())
+		return
+	}
+	s.counts.answered.Add(1)
+	write(w, http.StatusOK, answer)
+}
+
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) (any, error) {
+	i := slices.IndexFunc(routes, func(c route) bool { return c.path == r.URL.Path })
+	switch {
+	case i < 0:
+		return nil, noCall.withDetail("there is no such call in this version")
+	case r.Method != http.MethodPost:
+		return nil, noMethod.withDetail("all calls are POST")
+	}
+	from, err := authorize(r, routes[i].roles, s.creds.current.Load().revoked)
+	if err != nil {
+		return nil, err
+	}
+	timeout, err := parseDeadline(r.Header.Get(headerDeadline))
+	if err != nil {
+		return nil, err
+	}
+	arrived := time.Now()
+	deadline := arrived.Add(timeout)
+	body, err := readBody(w, r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithDeadline(r.Context(), deadline)
+	defer cancel()
+	ctx, span := s.startSpan(ctx, r, routes[i].path, arrived)
+	answer, err := routes[i].serve(s, ctx, request{
+		path: r.URL.Path, key: r.Header.Get(headerKey), deadline: deadline, body: body, caller: from,
+	})
+	span.End(err)
+	return answer, err
+}
+
+// startSpan starts the span of a call that belongs to a trace of its caller, which its
+// certificate has authenticated. Other calls have none: the API process decides which
+// calls are sampled.
+func (s *Server) startSpan(ctx context.Context, r *http.Request, name string, arrived time.Time) (context.Context, trace.Span) {
+	parent := r.Header.Get(trace.Header)
+	if s.tracer == nil || parent == "" {
+		return ctx, trace.Span{}
+	}
+	return trace.StartCall(trace.WithTracer(ctx, s.tracer), name, arrived, parent)
+}
+
+// authorize checks the role of the caller. The TLS handshake has verified the
+// certificate, which may have expired or been revoked since.
+func authorize(r *http.Request, roles []Role, revoked revocations) (caller, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return caller{}, forbidden.withDetail("no certificate")
+	}
+	leaf := r.TLS.PeerCertificates[0]
+	role, err := roleOf(leaf)
+	switch {
+	case err != nil:
+		return caller{}, forbidden.withDetail("%v", err)
+	case !slices.Contains(roles, role):
+		return caller{}, forbidden.withDetail("a certificate for %q does not permit this call", role)
+	case time.Now().After(leaf.NotAfter):
+		return caller{}, forbidden.withDetail("the certificate has expired since the connection began")
+	}
+	if err := revoked.check(r.TLS.PeerCertificates...); err != nil {
+		return caller{}, forbidden.withDetail("%v", err)
+	}
+	return caller{name: leaf.Subject.CommonName, role: role, from: r.RemoteAddr}, nil
+}
+
+// parseDeadline parses the time that the caller waits.
+func parseDeadline(s string) (time.Duration, error) {
+	ms, err := strconv.ParseUint(s, 10, 16)
+	d := time.Duration(ms) * time.Millisecond
+	if err != nil || d < time.Millisecond || d > maxDeadline {
+		return 0, malformed.withDetail("%s is not within 1 to %d", headerDeadline, maxDeadline.Milliseconds())
+	}
+	return d, nil
+}
+
+func (s *Server) reserveHost(ctx context.Context, q request) (any, error) {
+	var in reserveHostCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	r, err := in.request()
+	if err != nil {
+		return nil, err
+	}
+	return s.reserve(ctx, q, func(ctx context.Context) (o outcome) {
+		return outcomeOf(s.relay.ReserveHost(ctx, r))
+	})
+}
+
+func (s *Server) reserveJoiner(ctx context.Context, q request) (any, error) {
+	var in reserveJoinerCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	r, err := in.request()
+	if err != nil {
+		return nil, err
+	}
+	return s.reserve(ctx, q, func(ctx context.Context) outcome {
+		return outcomeOf(s.relay.ReserveJoiner(ctx, r))
+	})
+}
+
+func (s *Server) migrate(ctx context.Context, q request) (any, error) {
+	var in migrateCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	r, err := in.request()
+	if err != nil {
+		return nil, err
+	}
+	return s.reserve(ctx, q, func(ctx context.Context) outcome {
+		return outcomeOf(s.relay.MigrateHost(ctx, r))
+	})
+}
+
+func (s *Server) leave(ctx context.Context, q request) (any, error) {
+	var in leaveCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	r, err := in.request()
+	if err != nil {
+		return nil, err
+	}
+	return emptyAnswer{}, s.relay.LeaveHost(ctx, r)
+}
+
+func (s *Server) describe(ctx context.Context, q request) (any, error) {
+	id, err := decodeID(q.body)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.relay.Describe(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return descriptionAnswer{
+		Tenant: d.Tenant, Player: hex.EncodeToString(d.Player[:]), Role: d.Role.String(), Bound: d.Bound, Code: d.Code,
+	}, nil
+}
+
+func (s *Server) keepCode(ctx context.Context, q request) (any, error) {
+	var in keepCodeCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	host, err := parseID("host", in.Host)
+	if err != nil {
+		return nil, err
+	}
+	return emptyAnswer{}, s.relay.KeepCode(ctx, host, in.Code)
+}
+
+// endOne ends a reservation that the API process cannot use.
+func (s *Server) endOne(ctx context.Context, q request) (any, error) {
+	id, err := decodeID(q.body)
+	if err != nil {
+		return nil, err
+	}
+	return emptyAnswer{}, s.relay.End(ctx, id)
+}
+
+// digest identifies a call with its body, to detect a key that is reused for another
+// call.
+func (q request) digest() [sha256.Size]byte {
+	return sha256.Sum256(append([]byte(q.path+"\x00"), q.body...))
+}
+
+// write writes an answer. It ignores errors: the caller has disconnected, and cancels
+// its key.
+func write(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil { // cannot happen: all answers can be marshalled
+		status, body = http.StatusInternalServerError, nil
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

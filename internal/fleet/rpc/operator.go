@@ -1,0 +1,161 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Errors of [Operator] besides those of package alloc.
+var (
+	// ErrFinal is returned by Undrain for a drain that a signal started: the sender of
+	// the signal waits for the process to exit.
+	ErrFinal = errors.New("cluster: a signal started this drain, so it cannot be undone")
+	// ErrHost is returned by Kick for a host.
+	ErrHost = errors.New("cluster: a host cannot be kicked from its own match, only closed")
+)
+
+// Operator performs an operator's commands on a relay. Its methods may be called
+// concurrently. They return alloc.ErrUnavailable for a relay that does not answer,
+// which may have executed the command nevertheless.
+type Operator interface {
+	// Drain starts a drain of the relay, or changes its deadline and threshold.
+	Drain(ctx context.Context, d Drain) (DrainState, error)
+	// Undrain ends the drain, so that the relay accepts new allocations. Errors: ErrFinal.
+	Undrain(ctx context.Context) (DrainState, error)
+	// Kick removes a player from its match. Errors: alloc.ErrNotFound, ErrHost. It
+	// reports whether the allocation was there. If not, the relay has restarted
+	// recently and does not know it; the allocation is then barred from returning.
+	Kick(ctx context.Context, id proto.AllocationID) (existed bool, err error)
+	// Close ends an allocation, and reports the same. Errors: alloc.ErrNotFound.
+	Close(ctx context.Context, id proto.AllocationID) (existed bool, err error)
+	// Page returns a read-only page of the relay. The target is a path with a query of
+	// 1,024 bytes at most, such as /allocations?role=host.
+	Page(ctx context.Context, target string) (Page, error)
+}
+
+// Page is a read-only page of a relay for operators.
+type Page struct {
+	Status int    // of HTTP
+	Body   []byte // JSON, or text if Status is an error; MaxPage bytes at most
+}
+
+// MaxPage bounds a page in bytes. A page of a thousand allocations has half of it.
+const MaxPage = 1 << 20
+
+// maxTarget bounds the path and the query of a page in bytes.
+const maxTarget = 1024
+
+// Drain configures a drain.
+type Drain struct {
+	// Deadline is how long it may take, up to 168 h, rounded up to milliseconds.
+	// Zero: no deadline. Negative: the setting of the relay.
+	Deadline time.Duration
+	// Threshold is the number of allocations at which the drain ends. Negative: the
+	// setting of the relay.
+	Threshold int
+}
+
+// DrainState is the state of a drain.
+type DrainState struct {
+	Draining bool
+	// Final means that the drain cannot be undone.
+	Final bool
+	// Deadline is the time, by this machine's clock, at which the relay ends the
+	// remaining allocations. Zero: none.
+	Deadline time.Time
+	// Threshold is the number of allocations at which the drain ends, Allocations the
+	// current number.
+	Threshold, Allocations int
+}
+
+// The bounds of a drain, which are those of a relay's admin pages.
+const (
+	maxDrainDeadline  = 168 * time.Hour
+	maxDrainThreshold = 1 << 26
+	// notSet stands for the setting of the relay in a call, and for no deadline in an
+	// answer.
+	notSet = -1
+)
+
+// audit logs an operation and the caller that requested it.
+func (s *Server) audit(q request, what string, about ...any) {
+	s.counts.operatorCalls.Add(1)
+	s.logger.Info("operator: "+what, append(about, "by", q.caller.name, "role", string(q.caller.role), "from", q.caller.from)...)
+}
+
+func (s *Server) drain(ctx context.Context, q request) (any, error) {
+	var in drainCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	d, err := in.drain()
+	if err != nil {
+		return nil, err
+	}
+	state, err := s.operator.Drain(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	s.audit(q, "a drain was started or changed", "allocations", state.Allocations, "ends_at_allocations", state.Threshold)
+	return drainAnswerOf(state, time.Now()), nil
+}
+
+func (s *Server) undrain(ctx context.Context, q request) (any, error) {
+	if err := decode(q.body, &emptyCall{}); err != nil {
+		return nil, err
+	}
+	state, err := s.operator.Undrain(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.audit(q, "a drain was undone")
+	return drainAnswerOf(state, time.Now()), nil
+}
+
+func (s *Server) kick(ctx context.Context, q request) (any, error) {
+	return s.operate(ctx, q, "an allocation was kicked", s.operator.Kick)
+}
+
+func (s *Server) closeOne(ctx context.Context, q request) (any, error) {
+	return s.operate(ctx, q, "an allocation was closed", s.operator.Close)
+}
+
+// operate applies do to one allocation and logs it.
+func (s *Server) operate(ctx context.Context, q request, what string, do func(context.Context, proto.AllocationID) (bool, error)) (any, error) {
+	id, err := decodeID(q.body)
+	if err != nil {
+		return nil, err
+	}
+	existed, err := do(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !existed {
+		what = "an allocation was barred from returning"
+	}
+	s.audit(q, what, "allocation", id.String())
+	return endedAnswer{There: existed}, nil
+}
+
+// page answers a read-only request. It is not logged: dashboards send one per second.
+func (s *Server) page(ctx context.Context, q request) (any, error) {
+	var in pageCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	if len(in.Target) > maxTarget || !strings.HasPrefix(in.Target, "/") {
+		return nil, malformed.withDetail("target is not a path of at most %d bytes", maxTarget)
+	}
+	p, err := s.operator.Page(ctx, in.Target)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Body) > MaxPage {
+		return nil, tooLarge.withDetail("the page has more than %d bytes", MaxPage)
+	}
+	return pageAnswer(p), nil
+}

@@ -1,0 +1,242 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// TestReplayIsIdentical checks that a repeated call gets the same bytes and makes no
+// second reservation.
+func TestReplayIsIdentical(t *testing.T) {
+	t.Parallel()
+	x := startTestCluster(t)
+	c := x.apiClient(t)
+	k := newKey()
+	status, first := x.post(t, c, pathReserveHost, keyed(k), testHostOf4)
+	if status != 200 {
+		t.Fatalf("%d %s", status, first)
+	}
+	var host reservationAnswer
+	if err := json.Unmarshal([]byte(first), &host); err != nil {
+		t.Fatal(err)
+	}
+	joiner := `{"project":"game","environment":"live","player":"` + testPlayer + `","host":"` + host.ID + `","clientAddress":""}`
+	joinKey := newKey()
+	_, firstJoin := x.post(t, c, pathReserveJoiner, keyed(joinKey), joiner)
+	x.relay.failWith(alloc.ErrFull)
+	for range 3 {
+		if _, again := x.post(t, c, pathReserveHost, keyed(k), testHostOf4); again != first {
+			t.Errorf("another answer:\n%s\n%s", first, again)
+		}
+		if _, again := x.post(t, c, pathReserveJoiner, keyed(joinKey), joiner); again != firstJoin {
+			t.Errorf("another answer:\n%s\n%s", firstJoin, again)
+		}
+	}
+	// A refusal is remembered as well: what was refused is not made later.
+	full := newKey()
+	_, refused := x.post(t, c, pathReserveHost, keyed(full), testHostOf4)
+	x.relay.failWith(nil)
+	if _, again := x.post(t, c, pathReserveHost, keyed(full), testHostOf4); again != refused || errorNameOf(t, again) != "full" {
+		t.Errorf("at first %s, then %s", refused, again)
+	}
+	if made, live := x.relay.counts(); made != 2 || live != 2 {
+		t.Errorf("%d made, %d live, want 2", made, live)
+	}
+	for path, body := range map[string]string{
+		pathReserveHost:   testHostOf4[:len(testHostOf4)-1] + " }",
+		pathReserveJoiner: joiner,
+	} {
+		if status, body := x.post(t, c, path, keyed(k), body); status != 409 || errorNameOf(t, body) != "key-reused" {
+			t.Errorf("the key with another call: %d %s", status, body)
+		}
+	}
+	if st := x.server.Stats(); st.Repeated != 7 || st.Remembered != 3 {
+		t.Errorf("counts %+v", st)
+	}
+}
+
+// TestConcurrentDuplicates checks that concurrent calls with one key wait for the
+// first.
+func TestConcurrentDuplicates(t *testing.T) {
+	t.Parallel()
+	x := newTestCluster(t)
+	release, entered := make(chan struct{}), make(chan struct{}, 100)
+	x.relay.before = func(context.Context) {
+		entered <- struct{}{}
+		<-release
+	}
+	start(t, x.server.Run)
+	x.startDialer(t)
+	const callers = 20
+	k, c := newKey(), x.apiClient(t)
+	answers := make([]string, callers)
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() { _, answers[i] = x.post(t, c, pathReserveHost, keyed(k), testHostOf4) })
+	}
+	<-entered
+	testkit.Within(t, testTimeout, "the others have come", func() bool { return x.server.Stats().Repeated == callers-1 })
+	close(release)
+	all.Wait()
+	for i, a := range answers {
+		if a != answers[0] || len(a) < 500 {
+			t.Errorf("answer %d: %s", i, a)
+		}
+	}
+	if made, _ := x.relay.counts(); made != 1 || len(entered) != 0 {
+		t.Errorf("%d made, %d more entered", made, len(entered))
+	}
+}
+
+// done settles an attempt that has made a reservation with that id.
+func done(t *testing.T, m *attemptTable, k key, id byte, now time.Duration) (a *attempt, end bool) {
+	t.Helper()
+	a, isNew, err := m.begin(k, [32]byte{1}, now)
+	if err != nil || !isNew {
+		t.Fatalf("key %v: new %v, %v", k, isNew, err)
+	}
+	return a, m.finish(k, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{id}}}, false, now)
+}
+
+// TestAttemptsExpire checks that an outcome is kept for 10 s, and that its memory is
+// freed then even without further calls.
+func TestAttemptsExpire(t *testing.T) {
+	t.Parallel()
+	m := newAttemptTable(8)
+	done(t, m, key{1}, 1, 0)
+	done(t, m, key{2}, 2, time.Second)
+	if _, isNew, _ := m.begin(key{1}, [32]byte{1}, retainFor-1); isNew {
+		t.Error("forgotten before its time")
+	}
+	m.sweep(retainFor)
+	if _, remembered, forgot := m.sizes(); remembered != 1 || len(m.byKey) != 1 || forgot != 0 {
+		t.Errorf("%d remembered, %d by key, %d forgotten", remembered, len(m.byKey), forgot)
+	}
+	if a, _ := done(t, m, key{1}, 3, retainFor); a.id != (proto.AllocationID{3}) {
+		t.Error("the second reservation of a forgotten key is the first one")
+	}
+}
+
+// TestAttemptsAreBounded checks that a full table drops and counts its oldest outcome,
+// and never an attempt in progress.
+func TestAttemptsAreBounded(t *testing.T) {
+	t.Parallel()
+	m := newAttemptTable(4)
+	running, _, err := m.begin(key{0xFF}, [32]byte{1}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if i%2 == 0 {
+			done(t, m, key{byte(i)}, byte(i+1), time.Duration(i))
+		} else {
+			m.cancel(key{byte(i)}, time.Duration(i))
+		}
+		if len(m.byKey) > 5 {
+			t.Fatalf("%d are remembered", len(m.byKey))
+		}
+	}
+	if _, remembered, forgot := m.sizes(); remembered != 4 || forgot != 96 {
+		t.Errorf("%d remembered, %d forgotten", remembered, forgot)
+	}
+	if again, isNew, _ := m.begin(key{0xFF}, [32]byte{1}, 100); again != running || isNew {
+		t.Error("an attempt in progress was dropped")
+	}
+	for i := range maxRunning - 1 {
+		if _, isNew, err := m.begin(key{1, byte(i), byte(i >> 8)}, [32]byte{1}, 100); !isNew || err != nil {
+			t.Fatalf("attempt %d: %v", i, err)
+		}
+	}
+	_, _, err = m.begin(key{2}, [32]byte{1}, 100)
+	if r, ok := errors.AsType[refusal](err); !ok || r.name != "busy" {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
+// isRefused reports whether an outcome has no reservation.
+func isRefused(o outcome) bool {
+	r, ok := errors.AsType[refusal](o.err)
+	return ok && o.res == nil && (r.name == "cancelled" || r.name == "unavailable")
+}
+
+// oneAttempt returns a table with an attempt in progress, and its future outcome.
+func oneAttempt(t *testing.T) (*attemptTable, *attempt, outcome) {
+	t.Helper()
+	m := newAttemptTable(8)
+	a, isNew, err := m.begin(key{1}, [32]byte{1}, 0)
+	if err != nil || !isNew {
+		t.Fatal(isNew, err)
+	}
+	return m, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{7}}}
+}
+
+// TestAttemptsAreCancelled checks that no caller gets the reservation of a cancelled
+// key, and that it must be ended, whenever the cancellation comes.
+func TestAttemptsAreCancelled(t *testing.T) {
+	t.Parallel()
+	m := newAttemptTable(8)
+	if _, end := m.cancel(key{1}, 0); end {
+		t.Error("before it came: there is something to end")
+	}
+	if _, _, err := m.begin(key{1}, [32]byte{1}, 1); !isRefused(outcome{err: err}) {
+		t.Errorf("before it came: %v", err)
+	}
+
+	m, a, res := oneAttempt(t)
+	if _, end := m.cancel(key{1}, 0); end {
+		t.Error("in progress: a reservation must be ended")
+	}
+	if !m.finish(key{1}, a, res, false, 0) || !isRefused(m.outcome(a)) {
+		t.Errorf("in progress: not ended, or returned: %+v", m.outcome(a))
+	}
+	if id, end := m.cancel(key{1}, 0); !end || id != res.res.ID {
+		t.Error("in progress, cancelled again before its end: not ended")
+	}
+	m.markEnded(key{1})
+	if _, end := m.cancel(key{1}, 0); end {
+		t.Error("cancelled again after its end: ended twice")
+	}
+
+	m, a, _ = oneAttempt(t)
+	m.cancel(key{1}, 0)
+	if m.finish(key{1}, a, outcome{err: alloc.ErrFull}, false, 0) || !isRefused(m.outcome(a)) {
+		t.Error("in progress, then failed: a reservation must be ended")
+	}
+
+	m, a, res = oneAttempt(t)
+	if m.finish(key{1}, a, res, false, 0) || m.outcome(a).res == nil || m.abandon(a).res == nil {
+		t.Error("in time: it is ended")
+	}
+	if id, end := m.cancel(key{1}, 0); !end || id != res.res.ID || !isRefused(m.outcome(a)) {
+		t.Error("cancelled when done: not ended, or returned")
+	}
+	if running, _, _ := m.sizes(); running != 0 {
+		t.Errorf("%d are in progress", running)
+	}
+}
+
+// TestLateAttempts checks that a reservation made after its deadline is ended and not
+// returned.
+func TestLateAttempts(t *testing.T) {
+	t.Parallel()
+	m, a, res := oneAttempt(t)
+	if !m.finish(key{1}, a, res, true, 0) || !isRefused(m.outcome(a)) {
+		t.Error("too late: it is not ended, or given away")
+	}
+	if _, end := m.cancel(key{1}, 0); !end {
+		t.Error("late, and cancelled before its end: not ended")
+	}
+
+	m, a, res = oneAttempt(t)
+	if !isRefused(m.abandon(a)) || !m.finish(key{1}, a, res, false, 0) || !isRefused(m.outcome(a)) || !isRefused(m.abandon(a)) {
+		t.Error("a caller got the error of the deadline: not ended, or returned")
+	}
+}

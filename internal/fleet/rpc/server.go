@@ -1,0 +1,322 @@
+package rpc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/internal/base/trace"
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// The limits of the listener.
+const (
+	// maxConns and maxAddressConns bound the connections of all callers, and those
+	// of one address, where there may be 8 API processes.
+	maxConns        = 1024
+	maxAddressConns = 8 * maxRelayConns
+	// readTimeout bounds a handshake, and the reading of a call.
+	readTimeout = 5 * time.Second
+	// writeTimeout bounds a whole call.
+	writeTimeout = maxDeadline + 5*time.Second
+	// idleTimeout is longer than that of the dialer, which therefore closes idle
+	// connections first.
+	idleTimeout    = 2 * relayConnIdle
+	maxHeaderBytes = 4 << 10
+	// connAge is the age after which a connection is closed with its next answer, so
+	// that changed files take effect.
+	connAge = 5 * time.Minute
+	// stopTimeout bounds the wait for calls in progress at the end of Run.
+	stopTimeout = 3 * time.Second
+	// sweepInterval is the interval of checks for expired outcomes.
+	sweepInterval = time.Second
+)
+
+// Errors of [NewServer] and [NewDialer], and of a second Run.
+var (
+	ErrConfig     = errors.New("cluster: bad configuration")
+	ErrAlreadyRun = errors.New("cluster: Run was called before")
+)
+
+// Relay is the relay behind a server. Its methods may be called concurrently.
+type Relay interface {
+	placement.Remote
+	// End ends an allocation. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
+	End(ctx context.Context, id proto.AllocationID) error
+}
+
+// Config configures a [Server]. It is not modified after NewServer.
+type Config struct {
+	// Addr is the address of the listener; port 0 is any.
+	Addr netip.AddrPort
+	// Relay executes the calls of API processes. Required.
+	Relay Relay
+	// Operator executes the commands of operators. Required.
+	Operator Operator
+	// ID is the id of the relay, which its certificate must have. Required.
+	ID alloc.RelayID
+	// Files are the relay's certificate, its key, and the trusted CAs. Required.
+	Files Files
+	// Logger gets the commands of operators, reservations that could not be ended,
+	// changes of the files, and refused callers, at most one per second. Nil: no log.
+	Logger *slog.Logger
+	// Tracer traces the calls whose caller traces them. Nil: none.
+	Tracer trace.Tracer
+}
+
+// Server is the cluster listener of a relay. Its fields are immutable unless they say
+// otherwise.
+type Server struct {
+	relay        Relay
+	operator     Operator
+	creds        *credentials
+	attemptTable *attemptTable
+	logger       *slog.Logger
+	tracer       trace.Tracer // nil: no traces
+	listener     net.Listener
+	http         *http.Server
+	start        time.Time
+	counts       serverCounts
+
+	conns    sync.WaitGroup // open connections
+	attempts sync.WaitGroup // in progress
+	runCtx   context.Context
+	kill     context.CancelFunc // cancels attempts
+	ran      atomic.Bool
+}
+
+// NewServer reads the certificate files and opens the listener. It starts no goroutine
+// before Run; a server that never runs must be closed. Errors wrap ErrConfig or
+// ErrFiles, or are those of the system.
+func NewServer(cfg Config) (*Server, error) {
+	switch {
+	case cfg.Relay == nil:
+		return nil, fmt.Errorf("%w: Relay is nil", ErrConfig)
+	case cfg.Operator == nil:
+		return nil, fmt.Errorf("%w: Operator is nil", ErrConfig)
+	case cfg.ID.IsZero():
+		return nil, fmt.Errorf("%w: ID is zero", ErrConfig)
+	case !cfg.Addr.IsValid():
+		return nil, fmt.Errorf("%w: Addr is no address", ErrConfig)
+	}
+	s := &Server{
+		relay: cfg.Relay, operator: cfg.Operator, attemptTable: newAttemptTable(maxRetained),
+		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), start: time.Now(),
+		tracer: cfg.Tracer,
+	}
+	var err error
+	if s.creds, err = newCredentials(cfg.Files, RoleRelay, cfg.ID, s.logger); err != nil {
+		return nil, err
+	}
+	network := "tcp"
+	if cfg.Addr.Addr().Is4() {
+		network = "tcp4" // package net would turn 0.0.0.0 into [::]
+	}
+	l, err := net.Listen(network, cfg.Addr.String())
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	s.listener = httpapi.LimitListener(sock.NewRetryListener(l.(*net.TCPListener), sock.RetryConfig{OnError: func(err error) {
+		s.http.ErrorLog.Print(err) // It limits its rate.
+	}}), httpapi.ConnLimits{
+		Total: maxConns, PerAddress: maxAddressConns,
+		OnReject: func(httpapi.Rejection) { s.counts.connsRefused.Add(1) },
+	})
+	s.runCtx, s.kill = context.WithCancel(context.Background())
+	s.http = s.newHTTP()
+	return s, nil
+}
+
+// newHTTP returns the HTTP server. HTTP/2 is off: see the figures in doc.go.
+func (s *Server) newHTTP() *http.Server {
+	h := &http.Server{
+		Handler:           s,
+		TLSConfig:         s.creds.server(),
+		ReadHeaderTimeout: readTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         s.track,
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, connSince{}, time.Now())
+		},
+		ErrorLog:  newRateLimitedLog(s.logger, &s.counts.serverErrors),
+		Protocols: new(http.Protocols),
+	}
+	h.Protocols.SetHTTP1(true)
+	return h
+}
+
+// connSince is the context key of the time at which a connection was accepted.
+type connSince struct{}
+
+// track counts connections until their goroutines end, and protects those whose certificate
+// was accepted, before a request, from others.
+func (s *Server) track(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.conns.Add(1)
+	case http.StateActive:
+		httpapi.Protect(conn, "fleet", maxConns)
+	case http.StateClosed:
+		s.conns.Done()
+	}
+}
+
+// Addr returns the address of the listener.
+func (s *Server) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
+
+// Run serves until ctx is done. It returns nil when all goroutines of the server have
+// ended, or the error of the listener. A second call returns ErrAlreadyRun.
+func (s *Server) Run(ctx context.Context) error {
+	if s.ran.Swap(true) {
+		return ErrAlreadyRun
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var loops sync.WaitGroup
+	loops.Go(func() { s.creds.run(ctx) })
+	loops.Go(func() { repeat(ctx, sweepInterval, func() { s.attemptTable.sweep(s.elapsed()) }) })
+	loops.Go(func() { <-ctx.Done(); s.stop() })
+	err := s.http.ServeTLS(s.listener, "", "")
+	cancel()
+	loops.Wait()
+	s.conns.Wait()
+	s.kill()
+	s.attempts.Wait()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("cluster: %w", err)
+}
+
+// stop accepts no more calls and waits up to stopTimeout for calls in progress.
+func (s *Server) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if s.http.Shutdown(ctx) != nil {
+		s.kill() // ends attempts in progress
+		_ = s.http.Close()
+	}
+}
+
+// Close closes the listener and all connections, of a server that never runs or to end
+// Run at once. It may be repeated.
+func (s *Server) Close() error {
+	s.kill()
+	err := errors.Join(s.http.Close(), s.listener.Close())
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("cluster: %w", err)
+	}
+	return nil
+}
+
+// elapsed returns the time since the server was created. It does not depend on changes
+// of the wall clock.
+func (s *Server) elapsed() time.Duration { return time.Since(s.start) }
+
+// ServerStats are counts since NewServer, and current values.
+type ServerStats struct {
+	// Answered counts calls that succeeded, Refused those that did not, by the name of
+	// the error.
+	Answered uint64
+	Refused  map[string]uint64
+	// Reserved counts reservations of the relay, Repeated calls that got the outcome
+	// of an earlier call with the same key.
+	Reserved, Repeated uint64
+	// Cancelled counts cancelled keys, Ended reservations that were ended because they
+	// were cancelled or late.
+	Cancelled, Ended uint64
+	// OperatorCalls counts executed commands of operators.
+	OperatorCalls uint64
+	// Running is the number of reservations in progress, Remembered that of retained
+	// outcomes (at most 32,768). Forgotten counts outcomes that were dropped early.
+	Running, Remembered int
+	Forgotten           uint64
+	// ServerErrors counts errors of the HTTP server, most of them failed handshakes,
+	// ConnsRefused connections beyond the limits.
+	ServerErrors, ConnsRefused uint64
+	// NotAfter is the time at which the certificate in use expires.
+	NotAfter time.Time
+}
+
+// serverCounts may be changed by any goroutine.
+type serverCounts struct {
+	answered, reserved, repeated, cancelled, ended, operatorCalls atomic.Uint64
+	serverErrors, connsRefused                                    atomic.Uint64
+
+	mu     sync.Mutex // guards byName, by the names of errorCodes
+	byName map[string]uint64
+}
+
+func (c *serverCounts) refused(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byName == nil {
+		c.byName = make(map[string]uint64)
+	}
+	c.byName[name]++
+}
+
+// Stats returns the counts. It may be called at any time.
+func (s *Server) Stats() ServerStats {
+	st := ServerStats{
+		Answered: s.counts.answered.Load(), Refused: make(map[string]uint64),
+		Reserved: s.counts.reserved.Load(), Repeated: s.counts.repeated.Load(),
+		Cancelled: s.counts.cancelled.Load(), Ended: s.counts.ended.Load(),
+		OperatorCalls: s.counts.operatorCalls.Load(), ServerErrors: s.counts.serverErrors.Load(), ConnsRefused: s.counts.connsRefused.Load(),
+		NotAfter: s.creds.notAfter(),
+	}
+	st.Running, st.Remembered, st.Forgotten = s.attemptTable.sizes()
+	s.counts.mu.Lock()
+	defer s.counts.mu.Unlock()
+	for name, n := range s.counts.byName {
+		st.Refused[name] = n
+	}
+	return st
+}
+
+// logInterval is the least time between two log lines about refused callers, so that
+// unauthenticated callers cannot fill the disk.
+const logInterval = time.Second
+
+// rateLimitedLog passes on the error log of package net/http, at most one line per
+// logInterval.
+type rateLimitedLog struct {
+	logger *slog.Logger
+	count  *atomic.Uint64
+
+	mu   sync.Mutex // guards last
+	last time.Time
+}
+
+func newRateLimitedLog(logger *slog.Logger, count *atomic.Uint64) *log.Logger {
+	return log.New(&rateLimitedLog{logger: logger, count: count}, "", 0)
+}
+
+// Write takes one line.
+func (c *rateLimitedLog) Write(p []byte) (int, error) {
+	all := c.count.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.last) >= logInterval {
+		c.last = now
+		c.logger.Warn("the cluster listener refused a caller", "error", strings.TrimSpace(string(p)), "errors", all)
+	}
+	return len(p), nil
+}

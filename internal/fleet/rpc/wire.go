@@ -1,0 +1,585 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// The paths of the calls, all of them POST.
+const (
+	pathReserveHost   = "/cluster/v1/reserve-host"
+	pathReserveJoiner = "/cluster/v1/reserve-joiner"
+	pathMigrate       = "/cluster/v1/migrate"
+	pathLeave         = "/cluster/v1/leave"
+	pathDescribe      = "/cluster/v1/describe"
+	pathKeepCode      = "/cluster/v1/keep-code"
+	pathEnd           = "/cluster/v1/end"
+	pathCancel        = "/cluster/v1/cancel"
+	pathDrain         = "/cluster/v1/drain"
+	pathUndrain       = "/cluster/v1/undrain"
+	pathKick          = "/cluster/v1/kick"
+	pathClose         = "/cluster/v1/close"
+	pathPage          = "/cluster/v1/page"
+)
+
+// The headers of calls in canonical form. Every call has the first, reservations have
+// both: package net/http repeats a request with the second if its connection is broken.
+const (
+	headerDeadline = "Ferry-Deadline-Ms" // milliseconds from arrival on
+	headerKey      = "Idempotency-Key"   // 32 hexadecimal digits
+)
+
+// The bodies of calls. Ids are UUIDs in lower case, digests hexadecimal.
+type (
+	reserveHostCall struct {
+		Project        string `json:"project"`
+		Environment    string `json:"environment"`
+		Player         string `json:"player"`
+		PlayerName     string `json:"playerName,omitempty"`
+		MaxConnections int    `json:"maxConnections"`
+		Individual     bool   `json:"individual,omitempty"`
+		ClientAddress  string `json:"clientAddress"` // empty: not known
+	}
+	reserveJoinerCall struct {
+		Project     string `json:"project"`
+		Environment string `json:"environment"`
+		Player      string `json:"player"`
+		PlayerName  string `json:"playerName,omitempty"`
+		Host        string `json:"host"`
+		Individual  bool   `json:"individual,omitempty"`
+
+		ClientAddress string `json:"clientAddress"` // empty: not known
+	}
+	migrateCall struct {
+		Project     string `json:"project"`
+		Environment string `json:"environment"`
+		Player      string `json:"player"` // zeros: a backend
+		Host        string `json:"host"`
+		Code        string `json:"code"`
+		Ticket      []byte `json:"ticket"`
+
+		ClientAddress string `json:"clientAddress"` // empty: not known
+	}
+	leaveCall struct {
+		Project     string `json:"project"`
+		Environment string `json:"environment"`
+		Player      string `json:"player"` // zeros: a backend
+		Host        string `json:"host"`
+	}
+	idCall struct {
+		ID string `json:"id"`
+	}
+	keepCodeCall struct {
+		Host string `json:"host"`
+		Code string `json:"code"`
+	}
+	cancelCall struct {
+		Keys []string `json:"keys"`
+	}
+	drainCall struct {
+		DeadlineMs int64 `json:"deadlineMs"` // 0: none, -1: the relay's setting
+		Threshold  int64 `json:"threshold"`  // -1: the relay's setting
+	}
+	pageCall struct {
+		Target string `json:"target"`
+	}
+	emptyCall struct{}
+)
+
+// The bodies of answers.
+type (
+	reservationAnswer struct {
+		ID                 string     `json:"id"`
+		Key                []byte     `json:"key"`
+		ConnectionData     []byte     `json:"connectionData"`
+		HostConnectionData []byte     `json:"hostConnectionData"`
+		Endpoints          []endpoint `json:"endpoints"`
+		Region             string     `json:"region"`
+	}
+	endpoint struct {
+		ConnectionType string `json:"connectionType"`
+		Network        string `json:"network"`
+		Host           string `json:"host"`
+		Port           uint16 `json:"port"`
+		Reliable       bool   `json:"reliable"`
+		Secure         bool   `json:"secure"`
+	}
+	descriptionAnswer struct {
+		Tenant uint64 `json:"tenant,string"`
+		Player string `json:"player"`
+		Role   string `json:"role"`
+		Bound  bool   `json:"bound"`
+		Code   string `json:"code,omitempty"`
+	}
+	drainAnswer struct {
+		Draining    bool  `json:"draining"`
+		Final       bool  `json:"final"`
+		LeftMs      int64 `json:"leftMs"` // until the deadline; -1: none
+		Threshold   int   `json:"threshold"`
+		Allocations int   `json:"allocations"`
+	}
+	endedAnswer struct {
+		There bool `json:"there"`
+	}
+	pageAnswer struct {
+		Status int    `json:"status"`
+		Body   []byte `json:"body"`
+	}
+	emptyAnswer   struct{}
+	refusalAnswer struct {
+		Error  string `json:"error"`
+		Detail string `json:"detail"`
+		// Reason and RetryAfterMs are those of alloc.MigrationWaitError, only with "migration".
+		Reason       string `json:"reason,omitempty"`
+		RetryAfterMs int64  `json:"retryAfterMs,omitempty"`
+		// Host is that of alloc.HostPresentError, only with "host-present".
+		Host string `json:"host,omitempty"`
+	}
+)
+
+// errAnswer is returned for an answer that no relay of this version gives.
+var errAnswer = errors.New("cluster: not an answer of a relay")
+
+func reserveHostBody(r alloc.HostRequest) reserveHostCall {
+	return reserveHostCall{
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
+		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, MaxConnections: r.MaxConnections, Individual: r.Individual,
+		ClientAddress: addressText(r.ClientAddress),
+	}
+}
+
+func (c *reserveHostCall) request() (r alloc.HostRequest, err error) {
+	r = alloc.HostRequest{
+		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, PlayerName: c.PlayerName, MaxConnections: c.MaxConnections, Individual: c.Individual,
+	}
+	if !parseHex(c.Player, r.Player[:]) {
+		return r, malformed.withDetail("player is not 32 hexadecimal digits")
+	}
+	if r.ClientAddress, err = parseAddress(c.ClientAddress); err != nil {
+		return r, err
+	}
+	return r, r.Tenant.Validate()
+}
+
+// addressText returns the text of an address, the empty string if it is not known.
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+func parseAddress(text string) (a netip.Addr, err error) {
+	if text == "" {
+		return a, nil
+	}
+	if a, err = netip.ParseAddr(text); err != nil {
+		return a, malformed.withDetail("clientAddress is not an IP address")
+	}
+	return a, nil
+}
+
+func reserveJoinerBody(r alloc.JoinerRequest) reserveJoinerCall {
+	return reserveJoinerCall{
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
+		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, Host: r.Host.String(), Individual: r.Individual,
+		ClientAddress: addressText(r.ClientAddress),
+	}
+}
+
+func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
+	r.Tenant, r.PlayerName, r.Individual = alloc.Tenant{Project: c.Project, Environment: c.Environment}, c.PlayerName, c.Individual
+	if !parseHex(c.Player, r.Player[:]) {
+		return r, malformed.withDetail("player is not 32 hexadecimal digits")
+	}
+	if r.Host, err = parseID("host", c.Host); err != nil {
+		return r, err
+	}
+	if r.ClientAddress, err = parseAddress(c.ClientAddress); err != nil {
+		return r, err
+	}
+	return r, r.Tenant.Validate()
+}
+
+func migrateBody(r alloc.MigrationRequest) migrateCall {
+	return migrateCall{
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
+		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(), Code: r.Code, Ticket: r.Ticket[:],
+		ClientAddress: addressText(r.ClientAddress),
+	}
+}
+
+func (c *migrateCall) request() (r alloc.MigrationRequest, err error) {
+	r.Tenant, r.Code = alloc.Tenant{Project: c.Project, Environment: c.Environment}, c.Code
+	if !parseHex(c.Player, r.Player[:]) {
+		return r, malformed.withDetail("player is not 32 hexadecimal digits")
+	}
+	if r.Host, err = parseID("host", c.Host); err != nil {
+		return r, err
+	}
+	if len(c.Ticket) != len(r.Ticket) {
+		return r, malformed.withDetail("ticket has %d bytes, not %d", len(c.Ticket), len(r.Ticket))
+	}
+	copy(r.Ticket[:], c.Ticket)
+	if r.ClientAddress, err = parseAddress(c.ClientAddress); err != nil {
+		return r, err
+	}
+	return r, r.Tenant.Validate()
+}
+
+func leaveBody(r alloc.LeaveRequest) leaveCall {
+	return leaveCall{
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
+		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(),
+	}
+}
+
+func (c *leaveCall) request() (r alloc.LeaveRequest, err error) {
+	r.Tenant = alloc.Tenant{Project: c.Project, Environment: c.Environment}
+	if !parseHex(c.Player, r.Player[:]) {
+		return r, malformed.withDetail("player is not 32 hexadecimal digits")
+	}
+	if r.Host, err = parseID("host", c.Host); err != nil {
+		return r, err
+	}
+	return r, r.Tenant.Validate()
+}
+
+// parseID parses the output of AllocationID.String, and nothing else.
+func parseID(member, s string) (id proto.AllocationID, err error) {
+	if id, err = proto.ParseAllocationID(s); err == nil && id.String() == s {
+		return id, nil
+	}
+	return proto.AllocationID{}, malformed.withDetail("%s is not a UUID in lower case", member)
+}
+
+// decodeID decodes a call about one allocation.
+func decodeID(body []byte) (id proto.AllocationID, err error) {
+	var in idCall
+	if err := decode(body, &in); err != nil {
+		return id, err
+	}
+	return parseID("id", in.ID)
+}
+
+// drainBody returns the body of a drain. It rounds the deadline up, so that a short one
+// does not become 0, which means none.
+func drainBody(d Drain) drainCall {
+	c := drainCall{DeadlineMs: notSet, Threshold: max(int64(d.Threshold), notSet)}
+	if d.Deadline >= 0 {
+		c.DeadlineMs = int64((d.Deadline + time.Millisecond - 1) / time.Millisecond)
+	}
+	return c
+}
+
+func (c *drainCall) drain() (Drain, error) {
+	switch {
+	case c.DeadlineMs < notSet || c.DeadlineMs > maxDrainDeadline.Milliseconds():
+		return Drain{}, malformed.withDetail("deadlineMs is not within -1 to %d", maxDrainDeadline.Milliseconds())
+	case c.Threshold < notSet || c.Threshold > maxDrainThreshold:
+		return Drain{}, malformed.withDetail("threshold is not within -1 to %d", maxDrainThreshold)
+	}
+	return Drain{Deadline: time.Duration(c.DeadlineMs) * time.Millisecond, Threshold: int(c.Threshold)}, nil
+}
+
+func drainAnswerOf(st DrainState, now time.Time) drainAnswer {
+	a := drainAnswer{
+		Draining: st.Draining, Final: st.Final, LeftMs: notSet, Threshold: st.Threshold, Allocations: st.Allocations,
+	}
+	if !st.Deadline.IsZero() {
+		a.LeftMs = max(st.Deadline.Sub(now), 0).Milliseconds()
+	}
+	return a
+}
+
+func (a *drainAnswer) state(now time.Time) (DrainState, error) {
+	if a.LeftMs < notSet || a.LeftMs > maxDrainDeadline.Milliseconds() || a.Threshold < 0 || a.Allocations < 0 {
+		return DrainState{}, fmt.Errorf("%w: %d ms are left, %d allocations, threshold %d", errAnswer, a.LeftMs, a.Allocations, a.Threshold)
+	}
+	st := DrainState{Draining: a.Draining, Final: a.Final, Threshold: a.Threshold, Allocations: a.Allocations}
+	if a.LeftMs != notSet {
+		st.Deadline = now.Add(time.Duration(a.LeftMs) * time.Millisecond)
+	}
+	return st, nil
+}
+
+func answerOf(r *alloc.Reservation) reservationAnswer {
+	a := reservationAnswer{
+		ID: r.ID.String(), Key: r.Key[:], ConnectionData: r.ConnectionData[:],
+		HostConnectionData: r.HostConnectionData[:], Region: r.Region,
+		Endpoints: make([]endpoint, len(r.Endpoints)),
+	}
+	for i, e := range r.Endpoints {
+		a.Endpoints[i] = endpoint(e)
+	}
+	return a
+}
+
+func (a *reservationAnswer) reservation() (r alloc.Reservation, err error) {
+	if r.ID, err = parseID("id", a.ID); err != nil {
+		return alloc.Reservation{}, fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	for _, part := range []struct {
+		name     string
+		to, from []byte
+	}{
+		{"key", r.Key[:], a.Key},
+		{"connectionData", r.ConnectionData[:], a.ConnectionData},
+		{"hostConnectionData", r.HostConnectionData[:], a.HostConnectionData},
+	} {
+		if len(part.from) != len(part.to) {
+			return alloc.Reservation{}, fmt.Errorf("%w: %s of %d bytes, not %d", errAnswer, part.name, len(part.from), len(part.to))
+		}
+		copy(part.to, part.from)
+	}
+	r.Region = a.Region
+	r.Endpoints = make([]alloc.ServerEndpoint, len(a.Endpoints))
+	for i, e := range a.Endpoints {
+		r.Endpoints[i] = alloc.ServerEndpoint(e)
+	}
+	return r, nil
+}
+
+func (a *descriptionAnswer) description() (alloc.Description, error) {
+	d := alloc.Description{Tenant: a.Tenant, Bound: a.Bound, Code: a.Code}
+	switch a.Role {
+	case alloc.RoleHost.String():
+		d.Role = alloc.RoleHost
+	case alloc.RoleJoiner.String():
+		d.Role = alloc.RoleJoiner
+	default:
+		return alloc.Description{}, fmt.Errorf("%w: role %q", errAnswer, a.Role)
+	}
+	if !parseHex(a.Player, d.Player[:]) {
+		return alloc.Description{}, fmt.Errorf("%w: player is not 32 hexadecimal digits", errAnswer)
+	}
+	return d, nil
+}
+
+// The largest bodies in bytes. A call with two names of 56 bytes, each byte of
+// them escaped, has 900; a cancellation of maxBatch keys 2,300. An answer has
+// 1,000 and 200 for each endpoint.
+const (
+	maxBody   = 4 << 10
+	maxAnswer = 16 << 10
+	// maxPageAnswer is for a page, which travels in base64.
+	maxPageAnswer = MaxPage/3*4 + 1<<10
+)
+
+// readBody reads the body of a call.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength > maxBody {
+		return nil, tooLarge.withDetail("the body has more than %d bytes", maxBody)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge.withDetail("the body has more than %d bytes", maxBody)
+	}
+	if err != nil {
+		return nil, malformed.withDetail("the body could not be read")
+	}
+	return body, nil
+}
+
+// decode decodes one JSON object into v, a pointer to a struct. Each member of v must
+// be present once and spelled exactly, except that one with omitempty may be missing, and
+// no other: an unknown member may change the meaning of a call, so the call is refused.
+func decode(body []byte, v any) error {
+	if !utf8.Valid(body) {
+		return malformed.withDetail("the body is not UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return malformed.withDetail("not the JSON object of this call: %v", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return malformed.withDetail("data after the JSON object")
+	}
+	return members(body, reflect.TypeOf(v).Elem())
+}
+
+// members rejects what package encoding/json accepts: members that are missing,
+// repeated, null, or spelled in another case. The body is one JSON value.
+func members(body []byte, of reflect.Type) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, _ := d.Token(); t != json.Delim('{') {
+		return malformed.withDetail("not a JSON object")
+	}
+	seen := uint64(0)
+	for d.More() {
+		t, _ := d.Token()
+		bit := memberBit(of, t)
+		if bit == 0 || seen&bit != 0 {
+			return malformed.withDetail("%q is repeated or misspelled", t)
+		}
+		seen |= bit
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil || string(value) == "null" {
+			return malformed.withDetail("%q has no value", t)
+		}
+	}
+	if seen|optionalMembers(of) != 1<<of.NumField()-1 {
+		return malformed.withDetail("a member is missing")
+	}
+	return nil
+}
+
+// omitEmpty marks a member that may be missing.
+const omitEmpty = ",omitempty"
+
+// optionalMembers returns the bits of the members that may be missing.
+func optionalMembers(of reflect.Type) (bits uint64) {
+	for i := range of.NumField() {
+		if strings.HasSuffix(of.Field(i).Tag.Get("json"), omitEmpty) {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
+// memberBit returns the bit of the field with exactly that JSON name, or 0.
+func memberBit(of reflect.Type, name json.Token) uint64 {
+	for i := range of.NumField() {
+		if strings.TrimSuffix(of.Field(i).Tag.Get("json"), omitEmpty) == name {
+			return 1 << i
+		}
+	}
+	return 0
+}
+
+// errorCode is an error in an answer: its name is sent, and err is the error that it
+// means to the caller.
+type errorCode struct {
+	name   string
+	status int
+	err    error
+}
+
+// errorCodes are the errors of package alloc and of [Operator]. The first that matches
+// is sent.
+var errorCodes = []errorCode{
+	{"not-found", http.StatusNotFound, alloc.ErrNotFound},
+	{"code-not-found", http.StatusNotFound, alloc.ErrCodeNotFound},
+	{"code-malformed", http.StatusBadRequest, alloc.ErrCodeMalformed},
+	{"max-connections", http.StatusBadRequest, alloc.ErrMaxConnections},
+	{"tenant-name", http.StatusBadRequest, alloc.ErrTenantName},
+	{"region", http.StatusBadRequest, alloc.ErrRegion},
+	{"full", http.StatusServiceUnavailable, alloc.ErrFull},
+	{"draining", http.StatusServiceUnavailable, alloc.ErrDraining},
+	{"outstanding", http.StatusTooManyRequests, alloc.ErrOutstanding},
+	{"player-limit", http.StatusTooManyRequests, alloc.ErrPlayerLimit},
+	{"unavailable", http.StatusServiceUnavailable, alloc.ErrUnavailable},
+	{"migration", http.StatusConflict, alloc.ErrMigration},
+	{"host-present", http.StatusConflict, alloc.ErrHostPresent},
+	{"final", http.StatusConflict, ErrFinal},
+	{"host", http.StatusConflict, ErrHost},
+}
+
+// The errors of calls that did not reach the relay behind the listener. The caller gets
+// alloc.ErrUnavailable for each of them, and for an unknown name.
+var (
+	noCall      = errorCode{"unknown-call", http.StatusNotFound, alloc.ErrUnavailable}
+	noMethod    = errorCode{"method", http.StatusMethodNotAllowed, alloc.ErrUnavailable}
+	forbidden   = errorCode{"forbidden", http.StatusForbidden, alloc.ErrUnavailable}
+	malformed   = errorCode{"malformed", http.StatusBadRequest, alloc.ErrUnavailable}
+	tooLarge    = errorCode{"too-large", http.StatusRequestEntityTooLarge, alloc.ErrUnavailable}
+	keyReused   = errorCode{"key-reused", http.StatusConflict, alloc.ErrUnavailable}
+	cancelled   = errorCode{"cancelled", http.StatusConflict, alloc.ErrUnavailable}
+	tooMany     = errorCode{"busy", http.StatusServiceUnavailable, alloc.ErrUnavailable}
+	unavailable = errorCode{"unavailable", http.StatusServiceUnavailable, alloc.ErrUnavailable}
+	internal    = errorCode{"internal", http.StatusInternalServerError, alloc.ErrUnavailable}
+)
+
+// refusal is an error code with details. It is the error type on the relay's side.
+type refusal struct {
+	errorCode
+	detail string
+	// What refusalAnswer has besides.
+	reason     string
+	retryAfter time.Duration
+	host       proto.AllocationID
+}
+
+func (r refusal) answer() refusalAnswer {
+	a := refusalAnswer{Error: r.name, Detail: r.detail, Reason: r.reason, RetryAfterMs: r.retryAfter.Milliseconds()}
+	if !r.host.IsZero() {
+		a.Host = r.host.String()
+	}
+	return a
+}
+
+// Error returns the name and the details.
+func (r refusal) Error() string { return "cluster: " + r.name + ": " + r.detail }
+
+func (v errorCode) withDetail(format string, args ...any) refusal {
+	return refusal{errorCode: v, detail: fmt.Sprintf(format, args...)}
+}
+
+// refusalOf returns the refusal for an error of the relay or of the server. It does not
+// include the text of an unknown error.
+func refusalOf(err error) refusal {
+	if r, ok := errors.AsType[refusal](err); ok {
+		return r
+	}
+	for _, v := range errorCodes {
+		if errors.Is(err, v.err) {
+			r := v.withDetail("%v", err)
+			wait, _ := errors.AsType[alloc.MigrationWaitError](err)
+			r.reason, r.retryAfter = wait.Reason, wait.RetryAfter
+			present, _ := errors.AsType[alloc.HostPresentError](err)
+			r.host = present.Host
+			return r
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return unavailable.withDetail("the relay did not answer in time")
+	}
+	return internal.withDetail("see the relay's log")
+}
+
+// maxRetryAfter bounds the time for which a relay makes a caller wait.
+const maxRetryAfter = time.Hour
+
+// cause returns the error that a refusal means to the caller.
+func (a *refusalAnswer) cause() (error, error) {
+	switch err := errorNamed(a.Error); err {
+	case alloc.ErrMigration:
+		if a.RetryAfterMs < 0 || a.RetryAfterMs > maxRetryAfter.Milliseconds() {
+			return nil, fmt.Errorf("%w: wait for %d ms", errAnswer, a.RetryAfterMs)
+		}
+		return alloc.MigrationWaitError{Reason: a.Reason, RetryAfter: time.Duration(a.RetryAfterMs) * time.Millisecond}, nil
+	case alloc.ErrHostPresent:
+		if a.Host == "" {
+			return alloc.HostPresentError{}, nil
+		}
+		id, invalid := parseID("host", a.Host)
+		return alloc.HostPresentError{Host: id}, invalid
+	default:
+		return err, nil
+	}
+}
+
+// errorNamed returns the error that a name means to the caller.
+func errorNamed(name string) error {
+	for _, v := range errorCodes {
+		if v.name == name {
+			return v.err
+		}
+	}
+	return alloc.ErrUnavailable
+}

@@ -1,0 +1,22 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/ferryrelay/ferry/internal/fleet/store"
+	"github.com/ferryrelay/ferry/internal/test/storetest"
+)
+
+// TestMigration: the code follows the hosts of a match, whatever fails, for many seeds.
+func TestMigration(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				storetest.RunMigration(t, store.NewMemoryDirectory(nil), seed, 1)
+			})
+		})
+	}
+}

@@ -1,0 +1,68 @@
+package redisstore
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/test/redistest"
+)
+
+func TestBans(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
+	ctx := t.Context()
+	want := func(what string, want ...string) {
+		t.Helper()
+		got, _, err := s.Bans(ctx)
+		if slices.Sort(got); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v; want %q", what, got, err, want)
+		}
+	}
+	set := func(id, text string, d time.Duration, most int) error {
+		return s.SetBan(ctx, id, text, time.Now().Add(d), most)
+	}
+	want("none")
+	if _, intact, _ := s.Bans(ctx); intact {
+		t.Error("a store that never had a ban is intact")
+	}
+	for _, err := range []error{set("1", `{"a":":"}`, time.Hour, 2), set("2", "over", -time.Hour, 2), set("3", "c", time.Hour, 2), set("3", "d", time.Hour, 2)} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	want("two, and one that has ended", "d", `{"a":":"}`)
+	if err := set("4", "e", time.Hour, 2); !errors.Is(err, ErrBansFull) {
+		t.Errorf("a third: %v", err)
+	}
+	if n := server.Do("HLEN " + s.keys.bans()); n != ":3" {
+		t.Errorf("%s entries, want 2 and the mark", n)
+	}
+	if there, err := s.DeleteBan(ctx, "1"); !there || err != nil {
+		t.Error(there, err)
+	}
+	if there, err := s.DeleteBan(ctx, "1"); there || err != nil {
+		t.Error("it is removed twice:", there, err)
+	}
+	server.Do("HSET " + s.keys.bans() + " 9 nonsense")
+	want("one is left", "d")
+	if _, err := s.DeleteBan(ctx, "3"); err != nil {
+		t.Error(err)
+	}
+	if _, intact, err := s.Bans(ctx); !intact || err != nil {
+		t.Error("without a ban the store seems to have lost them:", err)
+	}
+	if n := s.Stats().Damaged; n == 0 {
+		t.Errorf("%d damaged values, want some", n)
+	}
+	if set("", "x", time.Hour, 2) == nil || set("5", strings.Repeat("x", maxBan+1), time.Hour, 9) == nil {
+		t.Error("an invalid ban is stored")
+	}
+	server.Stop()
+	if _, _, err := s.Bans(ctx); !unavailable(err) {
+		t.Errorf("without a store: %v", err)
+	}
+}

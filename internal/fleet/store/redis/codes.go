@@ -1,0 +1,350 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/base/joincode"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// PutCode stores a code for host. It reports false, and changes nothing, if the tenant
+// has that code or the host has one. Errors: alloc.ErrStoreUnavailable, after which the
+// code may lead to host for up to HoldFor, and alloc.ErrCodeMalformed. The code is
+// stored before the host's entry, in another slot. A failure in between leaves a code
+// that leads to its host and that no caller knows.
+func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
+	c, ok := canonical(t.Hash(), code)
+	if !ok {
+		return false, alloc.ErrCodeMalformed
+	}
+	seals, err := s.seal(ctx, s.holdFor, s.codeStatement(c, host))
+	if err != nil {
+		return false, err
+	}
+	stored, err := s.run(ctx, "put a join code", putCode,
+		[]string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
+		host.String(), milliseconds(s.holdFor), c.code, seals[0])
+	if err != nil || stored != int64(1) {
+		return false, err
+	}
+	claimed, err := s.run(ctx, "put a join code at its host", claimCode,
+		[]string{s.keys.host(host)}, c.String()+":"+seals[0], milliseconds(s.holdFor))
+	if err != nil {
+		return false, err
+	}
+	if claimed == int64(1) {
+		return true, nil
+	}
+	drop := s.dropCode(c, host)
+	_, err = s.run(ctx, "take back a join code", drop.script, drop.keys, drop.args...)
+	return false, err
+}
+
+// MoveCode makes a code of from, or one that leads nowhere, the code of to. It reports
+// false, and changes nothing, if the code leads to another host or to has another code. Errors:
+// alloc.ErrCodeMalformed, and alloc.ErrStoreUnavailable, after which the code may lead to to,
+// also later. The entry of the code decides. That of to gets the code before: after a failure
+// in between it has a code that leads elsewhere, which CodeOf, Hold and Drop handle.
+func (s *Store) MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
+	c, ok := canonical(tenant, code)
+	if !ok {
+		return false, alloc.ErrCodeMalformed
+	}
+	// codeOfHost also removes a code that is not that of to.
+	if has, err := s.codeOfHost(ctx, tenant, to); !errors.Is(err, alloc.ErrCodeNotFound) {
+		return err == nil && has == c.code, err
+	}
+	seals, err := s.seal(ctx, s.holdFor, s.codeStatement(c, to))
+	if err != nil {
+		return false, err
+	}
+	claimed, err := s.run(ctx, "put a moving join code at its new host", claimCode,
+		[]string{s.keys.host(to)}, c.String()+":"+seals[0], milliseconds(s.holdFor))
+	if err != nil || claimed != int64(1) {
+		return false, err
+	}
+	moved, err := s.moveCode(ctx, c, from, to, seals[0])
+	if err != nil {
+		return false, err
+	}
+	former := from
+	if !moved {
+		former = to
+	}
+	if err := s.releaseCode(ctx, c, former); !moved && !errors.Is(err, alloc.ErrCodeNotFound) {
+		return false, err
+	}
+	return moved, nil // The next Hold or CodeOf of from releases it otherwise.
+}
+
+// moveCode changes the entry of a code. An entry of a third host without a valid signature
+// counts as absent.
+func (s *Store) moveCode(ctx context.Context, c hostCode, from, to proto.AllocationID, sealed string) (bool, error) {
+	forged := ""
+	for range 2 {
+		reply, err := s.run(ctx, "move a join code", moveCode,
+			[]string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
+			to.String(), milliseconds(s.holdFor), c.code, sealed, from.String(), forged)
+		if err != nil {
+			return false, err
+		}
+		other, taken := reply.(string)
+		if !taken {
+			return true, nil
+		}
+		claims, _ := s.codeClaim(c, other)
+		if err := s.verify(ctx, claims); err != nil || claims[0].ok {
+			return false, err
+		}
+		forged = other
+	}
+	return false, nil // Another call has replaced the forged entry.
+}
+
+// HostOf returns the host of a code. A code without a valid signature is not found.
+// Errors: alloc.ErrCodeNotFound, alloc.ErrStoreUnavailable.
+func (s *Store) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
+	c, ok := canonical(t.Hash(), code)
+	if !ok {
+		return proto.AllocationID{}, alloc.ErrCodeNotFound
+	}
+	return s.hostOf(ctx, c)
+}
+
+func (s *Store) hostOf(ctx context.Context, c hostCode) (proto.AllocationID, error) {
+	text, err := s.text(ctx, "look up a join code", func(ctx context.Context) *redis.StringCmd {
+		return s.client.Get(ctx, s.keys.code(c.tenant, c.code))
+	})
+	if err != nil {
+		return proto.AllocationID{}, err
+	}
+	if text == "" {
+		return proto.AllocationID{}, alloc.ErrCodeNotFound
+	}
+	claims, ok := s.codeClaim(c, text)
+	if !ok {
+		s.damaged.Add(1)
+		return proto.AllocationID{}, errDamaged
+	}
+	if err := s.verify(ctx, claims); err != nil {
+		return proto.AllocationID{}, err
+	}
+	if !claims[0].ok {
+		return proto.AllocationID{}, alloc.ErrCodeNotFound
+	}
+	host, _, _ := parseCodeValue(text)
+	return host, nil
+}
+
+// codeClaim returns the claim of a code's entry.
+func (s *Store) codeClaim(c hostCode, text string) ([]claim, bool) {
+	host, sealed, ok := parseCodeValue(text)
+	return []claim{{statement: s.codeStatement(c, host), api: true, text: sealed}}, ok
+}
+
+// CodeOf returns the code of a host. Errors: alloc.ErrCodeNotFound if it has none or
+// belongs to another tenant, alloc.ErrStoreUnavailable. A code in the host's entry that
+// leads nowhere was lost and is restored, if its seal there is valid; a code that leads to
+// another host was lost to that host and is removed from the entry.
+func (s *Store) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
+	return s.codeOfHost(ctx, t.Hash(), host)
+}
+
+func (s *Store) codeOfHost(ctx context.Context, tenant uint64, host proto.AllocationID) (string, error) {
+	text, err := s.codeOf(ctx, host)
+	if err != nil {
+		return "", err
+	}
+	if text == "" {
+		return "", alloc.ErrCodeNotFound
+	}
+	value, sealed := cutSeal(text)
+	c, ok := parseHostCode(value)
+	if !ok {
+		s.damaged.Add(1)
+		return "", errDamaged
+	}
+	if c.tenant != tenant {
+		return "", alloc.ErrCodeNotFound
+	}
+	leadsTo, err := s.hostOf(ctx, c)
+	if errors.Is(err, alloc.ErrCodeNotFound) {
+		return s.restoreCode(ctx, c, host, sealed)
+	}
+	if err != nil {
+		return "", err
+	}
+	if leadsTo == host {
+		return c.code, nil
+	}
+	return "", s.releaseCode(ctx, c, host)
+}
+
+// restoreCode restores a code that leads nowhere, by the seal that the host's entry has,
+// and then checks that the host still has it: if it was forgotten meanwhile, no other
+// call would remove it.
+func (s *Store) restoreCode(ctx context.Context, c hostCode, host proto.AllocationID, sealed string) (string, error) {
+	claims := []claim{{statement: s.codeStatement(c, host), api: true, text: sealed}}
+	if err := s.verify(ctx, claims); err != nil {
+		return "", err
+	}
+	if !claims[0].ok {
+		return "", s.releaseCode(ctx, c, host)
+	}
+	stored, err := s.run(ctx, "put a join code back", putCode,
+		[]string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
+		host.String(), milliseconds(s.holdFor), c.code, sealed)
+	if err != nil {
+		return "", err
+	}
+	if stored != int64(1) {
+		leadsTo, err := s.hostOf(ctx, c)
+		if err != nil {
+			return "", err
+		}
+		if leadsTo == host {
+			return c.code, nil // another process has just restored it
+		}
+		return "", s.releaseCode(ctx, c, host)
+	}
+	text, err := s.codeOf(ctx, host)
+	if err != nil {
+		return "", err
+	}
+	if value, _ := cutSeal(text); value == c.String() {
+		return c.code, nil
+	}
+	drop := s.dropCode(c, host)
+	if _, err := s.run(ctx, "take back a join code", drop.script, drop.keys, drop.args...); err != nil {
+		return "", err
+	}
+	return "", alloc.ErrCodeNotFound
+}
+
+// codeOf returns the code in a host's entry with its seal, empty if there is none.
+func (s *Store) codeOf(ctx context.Context, host proto.AllocationID) (string, error) {
+	return s.text(ctx, "look up a host's join code", func(ctx context.Context) *redis.StringCmd {
+		return s.client.HGet(ctx, s.keys.host(host), "c")
+	})
+}
+
+// releaseCode removes a code from the entry of a host to which it does not lead.
+func (s *Store) releaseCode(ctx context.Context, c hostCode, host proto.AllocationID) error {
+	if _, err := s.run(ctx, "take a lost join code from its host", releaseCode,
+		[]string{s.keys.host(host)}, c.String()); err != nil {
+		return err
+	}
+	return alloc.ErrCodeNotFound
+}
+
+// Codes returns the number of codes of a tenant. Error: alloc.ErrStoreUnavailable.
+func (s *Store) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
+	n, err := s.number(ctx, "count join codes", countCodes, []string{s.keys.codes(t.Hash())})
+	return int(n), err
+}
+
+// dropCode removes a code if it leads to host.
+func (s *Store) dropCode(c hostCode, host proto.AllocationID) invocation {
+	return invocation{
+		script: dropCode,
+		keys:   []string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
+		args:   []any{host.String(), c.code},
+	}
+}
+
+// text returns the string that a command reads, empty if there is none.
+func (s *Store) text(ctx context.Context, what string, get func(context.Context) *redis.StringCmd) (text string, err error) {
+	err = s.do(ctx, what, func(ctx context.Context) error {
+		text, err = get(ctx).Result()
+		return err
+	})
+	return text, err
+}
+
+// canonical returns a code in upper case.
+func canonical(tenant uint64, code string) (hostCode, bool) {
+	packed, ok := joincode.Pack(code)
+	return hostCode{tenant, joincode.Unpack(packed)}, ok
+}
+
+// luaNow sets now to the time of the store in milliseconds.
+const luaNow = `
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+`
+
+// luaCount adds a code to the list of its tenant, and removes up to 16 expired ones:
+// more than it adds, so that the list stays small, and few, so that no call is slow.
+// KEYS[2] is the list, ARGV[2] the lifetime of the code, ARGV[3] the code. The list
+// lives as long as its last code.
+const luaCount = luaNow + `
+local function count()
+  local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 16)
+  if #old > 0 then redis.call('ZREM', KEYS[2], unpack(old)) end
+  redis.call('ZADD', KEYS[2], now + ARGV[2], ARGV[3])
+  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+end
+`
+
+// putCode stores a code for a host unless the code exists, and returns 1, else 0. KEYS:
+// code, list. ARGV: host, milliseconds, code, seal.
+var putCode = redis.NewScript(luaCount + `
+local v = ARGV[1] .. ':' .. string.format('%.0f', now) .. ':' .. ARGV[4]
+if not redis.call('SET', KEYS[1], v, 'NX', 'PX', ARGV[2]) then return 0 end
+count()
+return 1
+`)
+
+// holdCode renews a code of a host, or assigns it to the host if it leads nowhere or to
+// a younger host. It returns 1, or the entry of the other host if that is older. For a
+// repeated host the earliest time counts, since network delays vary. An entry that equals
+// ARGV[6] is replaced: the caller has found its signature invalid. KEYS: code, list.
+// ARGV: host, milliseconds, code, age of the host in milliseconds, seal, entry or empty.
+var holdCode = redis.NewScript(luaCount + `
+local since = math.max(now - ARGV[4], 0)
+local v = redis.call('GET', KEYS[1])
+if v and v ~= ARGV[6] then
+  local host, at = string.match(v, '^([^:]+):(%d+)')
+  at = tonumber(at)
+  if host == ARGV[1] then
+    since = math.min(since, at)
+  elseif host and (at < since or at == since and host < ARGV[1]) then
+    return v
+  end
+end
+redis.call('SET', KEYS[1], ARGV[1] .. ':' .. string.format('%.0f', since) .. ':' .. ARGV[5], 'PX', ARGV[2])
+count()
+return 1
+`)
+
+// moveCode assigns a code of a host, or one that leads nowhere, to another host. It returns
+// 1, or the entry of a third host. An entry that equals ARGV[6] is replaced, see holdCode.
+// The new entry is the oldest possible: a Hold of the former host, which may arrive late,
+// does not take the code back. KEYS: code, list. ARGV: new host, milliseconds, code, seal,
+// former host, entry or empty.
+var moveCode = redis.NewScript(luaCount + `
+local v = redis.call('GET', KEYS[1])
+if v and v ~= ARGV[6] and string.match(v, '^([^:]+):') ~= ARGV[5] then return v end
+redis.call('SET', KEYS[1], ARGV[1] .. ':0:' .. ARGV[4], 'PX', ARGV[2])
+count()
+return 1
+`)
+
+// dropCode removes a code if it leads to the host, and returns 1, else 0. KEYS: code,
+// list. ARGV: host, code.
+var dropCode = redis.NewScript(`
+local v = redis.call('GET', KEYS[1])
+if not v or string.match(v, '^([^:]+):') ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[1])
+redis.call('ZREM', KEYS[2], ARGV[2])
+return 1
+`)
+
+// countCodes returns the number of codes in the list that have not expired. KEYS: list.
+var countCodes = redis.NewScript(luaNow + `
+return redis.call('ZCOUNT', KEYS[1], '(' .. string.format('%.0f', now), '+inf')
+`)

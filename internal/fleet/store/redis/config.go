@@ -1,0 +1,95 @@
+package redisstore
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
+)
+
+// The defaults of a [Config], and its limits.
+const (
+	// DefaultTimeout leaves enough time for the API to answer 503 within 100 ms when
+	// the store is unavailable.
+	DefaultTimeout = 70 * time.Millisecond
+	// DefaultPoolSize is enough for tens of thousands of calls per second on one
+	// network. A thousand relays of that size stay within the 10,000 clients of Redis,
+	// since an idle relay keeps one or two connections.
+	DefaultPoolSize = 16
+	// DefaultPrefix begins all keys.
+	DefaultPrefix = "ferry:"
+	// maxPrefix bounds the prefix in bytes, since each key contains it.
+	maxPrefix = 64
+)
+
+// The consecutive failures that open the breaker. The shards of a cluster fail
+// independently, and one of three must not block calls to the others: by chance 20
+// consecutive calls go to that one once in 10^9 calls.
+const (
+	failuresAlone   = 5
+	failuresCluster = 20
+)
+
+// Config says where the store is and how long to wait for it.
+type Config struct {
+	// URL names the servers, see [ParseURL]. It may hold a password and is
+	// never logged nor part of an error.
+	URL string
+	// Password is used where the URL has none, so that it can come from a file.
+	Password string
+	// TLS is used by rediss, rediss+sentinel and rediss+cluster; nil means the
+	// system's roots. An empty ServerName is the name dialled.
+	TLS *tls.Config
+	// Prefix begins all keys, so that two fleets can share a server: up to 64
+	// characters other than braces, spaces and control characters. Empty means
+	// "ferry:".
+	Prefix string
+	// Timeout bounds each call, with waiting for a connection and making one. A
+	// batch of Hold or Drop counts as one call. 0 means 70 ms.
+	Timeout time.Duration
+	// HoldFor is the time for which hosts and codes last without a refresh. 0 means
+	// fleet.HoldFor; relays and API processes of a fleet must agree on it.
+	HoldFor time.Duration
+	// Signer signs what this process writes and verifies what it reads. Required.
+	Signer placement.Signer
+	// PoolSize bounds the connections to one server. 0 means 16.
+	PoolSize int
+	// Logger gets changes of the breaker, and entries without a valid signature, at
+	// most one a minute. Nil: no log.
+	Logger *slog.Logger
+}
+
+// withDefaults returns c with zero fields set to their defaults.
+func (c Config) withDefaults() Config {
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.HoldFor = cmp.Or(c.HoldFor, placement.HoldFor)
+	c.PoolSize = cmp.Or(c.PoolSize, DefaultPoolSize)
+	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c
+}
+
+// Validate returns the first error, with the field's name. It does not need the Signer.
+func (c Config) Validate() error {
+	switch {
+	case c.URL == "":
+		return errors.New("redisstore: URL is empty: name a server, for example redis://127.0.0.1:6379")
+	case c.Timeout < 0:
+		return fmt.Errorf("redisstore: Timeout %v is negative", c.Timeout)
+	case c.HoldFor < 0 || c.HoldFor > 0 && c.HoldFor < time.Millisecond:
+		return fmt.Errorf("redisstore: HoldFor %v is below a millisecond", c.HoldFor)
+	case c.PoolSize < 0:
+		return fmt.Errorf("redisstore: PoolSize %d is negative", c.PoolSize)
+	case len(c.Prefix) > maxPrefix:
+		return fmt.Errorf("redisstore: Prefix has %d bytes, at most %d are taken", len(c.Prefix), maxPrefix)
+	case strings.ContainsFunc(c.Prefix, func(r rune) bool { return r <= ' ' || r == '{' || r == '}' || r > '~' }):
+		return errors.New("redisstore: Prefix holds a brace, a space or another character than those of ASCII: braces would decide which shard of a cluster has a key")
+	}
+	_, err := ParseURL(c.URL)
+	return err
+}

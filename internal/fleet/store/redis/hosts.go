@@ -1,0 +1,382 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// batch bounds the hosts in one pipeline: about 50 kB in each direction, and a few
+// milliseconds of processor time, so that a timeout of a batch means that the store is
+// slow.
+const batch = 128
+
+// maxAge bounds the accepted age of a host, against clocks that are far off.
+const maxAge = 10 * 365 * 24 * time.Hour
+
+// Hold renews hosts and codes for another HoldFor, and restores those that the store
+// has lost. A code of two hosts goes to the older one, by the time since Held.Since on
+// this process's clock. The relay's code of a host replaces another one in the store;
+// if the relay has none, the one in the store is renewed. A malformed code counts as
+// none. Hold returns the hosts that lost their code, and alloc.ErrStoreUnavailable if
+// it could not finish; it may be repeated.
+func (s *Store) Hold(ctx context.Context, home placement.Home, held []placement.Held) ([]placement.Lost, error) {
+	var lost []placement.Lost
+	for part := range slices.Chunk(held, batch) {
+		some, err := s.hold(ctx, home, part)
+		lost = append(lost, some...)
+		if err != nil {
+			return lost, err
+		}
+	}
+	return lost, nil
+}
+
+// hold holds one batch: first the codes, so that the code of a host always leads to it,
+// then the hosts, and then the codes found in their entries.
+func (s *Store) hold(ctx context.Context, home placement.Home, held []placement.Held) (lost []placement.Lost, err error) {
+	var coded []codeHolder
+	statements := make([]statement, len(held))
+	for i, h := range held {
+		statements[i] = s.homeStatement(h.Host, home)
+		if c, ok := canonical(h.Tenant, h.Code); ok {
+			coded = append(coded, codeHolder{Held: h, code: c})
+		}
+	}
+	homes, err := s.seal(ctx, s.holdFor, statements...)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.holdCodes(ctx, coded); err != nil {
+		return nil, err
+	}
+	known := make(map[proto.AllocationID]*codeHolder, len(coded))
+	for i := range coded {
+		known[coded[i].Host] = &coded[i]
+		if !coded[i].kept {
+			lost = append(lost, placement.Lost{Host: coded[i].Host, Holder: coded[i].holder})
+		}
+	}
+	hosts := make([]invocation, len(held))
+	for i, h := range held {
+		hosts[i] = s.holdHost(homeText(home)+":"+homes[i], h.Host, known[h.Host])
+	}
+	replies, err := s.runAll(ctx, "hold hosts", hosts)
+	if err != nil {
+		return lost, err
+	}
+	more, err := s.settle(ctx, held, replies, known)
+	return append(lost, more...), err
+}
+
+// codeHolder is a host that holds a code. holdCodes sets seal, kept and holder.
+type codeHolder struct {
+	placement.Held
+	code hostCode
+	seal string
+	kept bool // the code leads to the host
+
+	holder proto.AllocationID // to which it leads if it is not kept
+}
+
+// holdCodes holds codes. A code that leads to an older host is not kept, if the entry
+// that says so has a valid signature; otherwise that entry is replaced.
+func (s *Store) holdCodes(ctx context.Context, all []codeHolder) error {
+	now := time.Now()
+	statements := make([]statement, len(all))
+	for i := range all {
+		statements[i] = s.codeStatement(all[i].code, all[i].Host)
+	}
+	seals, err := s.seal(ctx, s.holdFor, statements...)
+	if err != nil {
+		return err
+	}
+	codes := make([]invocation, len(all))
+	for i := range all {
+		all[i].seal = seals[i]
+		codes[i] = s.holdCode(&all[i], now, "")
+	}
+	replies, err := s.runAll(ctx, "hold join codes", codes)
+	if err != nil {
+		return err
+	}
+	var claims []claim
+	var rivals []int
+	for i := range all {
+		other, taken := replies[i].(string)
+		if all[i].kept = !taken; taken {
+			claimed, _ := s.codeClaim(all[i].code, other)
+			claims, rivals = append(claims, claimed...), append(rivals, i)
+			all[i].holder, _, _ = parseCodeValue(other)
+		}
+	}
+	if err := s.verify(ctx, claims); err != nil {
+		return err
+	}
+	var forged []invocation
+	for n, i := range rivals {
+		if !claims[n].ok {
+			all[i].kept = true
+			forged = append(forged, s.holdCode(&all[i], now, replies[i].(string)))
+		}
+	}
+	_, err = s.runAll(ctx, "replace forged join codes", forged)
+	return err
+}
+
+func (s *Store) holdCode(h *codeHolder, now time.Time, forged string) invocation {
+	age := min(max(now.Sub(h.Since), 0), maxAge)
+	return invocation{
+		script: holdCode,
+		keys:   []string{s.keys.code(h.code.tenant, h.code.code), s.keys.codes(h.code.tenant)},
+		args:   []any{h.Host.String(), milliseconds(s.holdFor), h.code.code, age.Milliseconds(), h.seal, forged},
+	}
+}
+
+// holdHost holds a host with its sealed home, and with the code that the relay knows.
+func (s *Store) holdHost(home string, host proto.AllocationID, known *codeHolder) invocation {
+	code, sealed, became := "", "", ""
+	if known != nil {
+		code, sealed, became = known.code.String(), known.seal, "0"
+		if known.kept {
+			became = "1"
+		}
+	}
+	return invocation{
+		script: holdHost,
+		keys:   []string{s.keys.host(host)},
+		args:   []any{home, milliseconds(s.holdFor), code, became, sealed},
+	}
+}
+
+// settle handles the codes in the entries of hosts that differ from those of the relay:
+// it drops replaced codes, and renews a code that the relay does not know or that is
+// the host's only one, if its seal is valid. It returns the hosts that have lost their
+// code.
+func (s *Store) settle(ctx context.Context, held []placement.Held, found []any, known map[proto.AllocationID]*codeHolder) ([]placement.Lost, error) {
+	var drop, release []invocation
+	var others []codeHolder
+	var claims []claim
+	for i, h := range held {
+		text, ok := found[i].(string)
+		if !ok {
+			continue
+		}
+		value, sealed := cutSeal(text)
+		c, ok := parseHostCode(value)
+		switch {
+		case !ok:
+			s.damaged.Add(1)
+		case known[h.Host] != nil && known[h.Host].kept:
+			drop = append(drop, s.dropCode(c, h.Host))
+		default:
+			others = append(others, codeHolder{Held: h, code: c})
+			claims = append(claims, claim{statement: s.codeStatement(c, h.Host), api: true, text: sealed})
+		}
+	}
+	if _, err := s.runAll(ctx, "drop replaced join codes", drop); err != nil {
+		return nil, err
+	}
+	if err := s.verify(ctx, claims); err != nil {
+		return nil, err
+	}
+	var genuine []codeHolder
+	for i, o := range others {
+		if claims[i].ok {
+			genuine = append(genuine, o)
+		} else {
+			release = append(release, s.releaseFrom(o.Host, o.code))
+		}
+	}
+	if err := s.holdCodes(ctx, genuine); err != nil {
+		return nil, err
+	}
+	var lost []placement.Lost
+	var renew []invocation
+	for _, g := range genuine {
+		if g.kept {
+			renew = append(renew, invocation{renewCode, []string{s.keys.host(g.Host)}, []any{g.code.String(), g.seal}})
+		} else {
+			lost = append(lost, placement.Lost{Host: g.Host, Holder: g.holder})
+			release = append(release, s.releaseFrom(g.Host, g.code))
+		}
+	}
+	if _, err := s.runAll(ctx, "renew join codes of hosts", renew); err != nil {
+		return lost, err
+	}
+	_, err := s.runAll(ctx, "take lost join codes from their hosts", release)
+	return lost, err
+}
+
+// releaseFrom takes a code from the entry of a host.
+func (s *Store) releaseFrom(host proto.AllocationID, c hostCode) invocation {
+	return invocation{releaseCode, []string{s.keys.host(host)}, []any{c.String()}}
+}
+
+// Drop removes hosts that have ended, and their codes, if home is still their home.
+// After alloc.ErrStoreUnavailable it may be repeated; otherwise the rest expires.
+func (s *Store) Drop(ctx context.Context, home placement.Home, held []placement.Held) error {
+	for part := range slices.Chunk(held, batch) {
+		if err := s.drop(ctx, home, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop drops one batch: first the hosts that are still at home, then the codes that led
+// to them.
+func (s *Store) drop(ctx context.Context, home placement.Home, held []placement.Held) error {
+	hosts := make([]invocation, len(held))
+	for i, h := range held {
+		hosts[i] = invocation{dropHost, []string{s.keys.host(h.Host)}, []any{homeText(home)}}
+	}
+	replies, err := s.runAll(ctx, "drop hosts", hosts)
+	if err != nil {
+		return err
+	}
+	var codes []invocation
+	for i, h := range held {
+		reply, ok := replies[i].([]any)
+		if !ok || len(reply) < 2 || reply[0] != int64(1) {
+			continue // It has another home by now.
+		}
+		known, _ := canonical(h.Tenant, h.Code)
+		if known.code != "" {
+			codes = append(codes, s.dropCode(known, h.Host))
+		}
+		text, _ := reply[1].(string)
+		if value, _ := cutSeal(text); text != "" && value != known.String() {
+			if c, ok := parseHostCode(value); ok {
+				codes = append(codes, s.dropCode(c, h.Host))
+			} else {
+				s.damaged.Add(1)
+			}
+		}
+	}
+	_, err = s.runAll(ctx, "drop join codes", codes)
+	return err
+}
+
+// Forget removes the code of host, if it has one. It does not wait: Run removes the
+// code soon. If the queue is full, the host is counted in Stats.Overflow and its code
+// expires.
+func (s *Store) Forget(host proto.AllocationID) {
+	select {
+	case s.forget <- host:
+	default:
+		s.overflow.Add(1)
+	}
+}
+
+// SetHome stores the home of a new host for HoldFor. Error: alloc.ErrStoreUnavailable.
+func (s *Store) SetHome(ctx context.Context, host proto.AllocationID, home placement.Home) error {
+	seals, err := s.seal(ctx, s.holdFor, s.homeStatement(host, home))
+	if err != nil {
+		return err
+	}
+	_, err = s.run(ctx, "set a host's home", setHome,
+		[]string{s.keys.host(host)}, homeText(home)+":"+seals[0], milliseconds(s.holdFor))
+	return err
+}
+
+// HomeOf returns the home of a host. Errors: alloc.ErrNotFound,
+// alloc.ErrStoreUnavailable, also for a home without a valid signature: it is not known
+// that the host has ended.
+func (s *Store) HomeOf(ctx context.Context, host proto.AllocationID) (placement.Home, error) {
+	text, err := s.text(ctx, "look up a host's home", func(ctx context.Context) *redis.StringCmd {
+		return s.client.HGet(ctx, s.keys.host(host), "h")
+	})
+	if err != nil {
+		return placement.Home{}, err
+	}
+	if text == "" {
+		return placement.Home{}, alloc.ErrNotFound
+	}
+	value, sealed := cutSeal(text)
+	home, ok := parseHome(value)
+	if !ok {
+		s.damaged.Add(1)
+		return placement.Home{}, errDamaged
+	}
+	claims := []claim{{statement: s.homeStatement(host, home), relay: home.Relay, api: true, text: sealed}}
+	if err := s.verify(ctx, claims); err != nil {
+		return placement.Home{}, err
+	}
+	if !claims[0].ok {
+		return placement.Home{}, errUnverified
+	}
+	return home, nil
+}
+
+// The fields of a host's entry: h is its home, c its code, each with its seal. Scripts
+// compare them without the seals.
+
+// setHome stores the home of a host. KEYS: host. ARGV: home with seal, milliseconds.
+var setHome = redis.NewScript(`
+redis.call('HSET', KEYS[1], 'h', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1
+`)
+
+// claimCode gives a host a code if it has none, and returns 1, else 0. KEYS: host.
+// ARGV: code with seal, milliseconds.
+var claimCode = redis.NewScript(`
+if redis.call('HSETNX', KEYS[1], 'c', ARGV[1]) == 0 then return 0 end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1
+`)
+
+// peekCode returns the code of a host, or nothing. KEYS: host.
+var peekCode = redis.NewScript(`return redis.call('HGET', KEYS[1], 'c')`)
+
+// releaseCode removes this code from a host, or any code if ARGV[1] is empty. It
+// returns the removed code, or nothing. KEYS: host. ARGV: code or empty.
+var releaseCode = redis.NewScript(`
+local c = redis.call('HGET', KEYS[1], 'c')
+if not c or ARGV[1] ~= '' and string.match(c, '^[^:]*:[^:]*') ~= ARGV[1] then return false end
+redis.call('HDEL', KEYS[1], 'c')
+return c
+`)
+
+// holdHost stores the home of a host, and the state of the relay's code: '1' the code
+// leads to the host, '0' it leads to another one, ” the relay has none. It returns a
+// different code that the entry had, or nothing. The relay's code replaces that one.
+// KEYS: host. ARGV: home with seal, milliseconds, code or empty, state, seal of the code.
+var holdHost = redis.NewScript(`
+redis.call('HSET', KEYS[1], 'h', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+local c = redis.call('HGET', KEYS[1], 'c')
+local same = c and string.match(c, '^[^:]*:[^:]*') == ARGV[3]
+if ARGV[4] == '1' then
+  redis.call('HSET', KEYS[1], 'c', ARGV[3] .. ':' .. ARGV[5])
+elseif ARGV[4] == '0' and same then
+  redis.call('HDEL', KEYS[1], 'c')
+end
+if not c or same then return false end
+return c
+`)
+
+// renewCode replaces the seal of a host's code, and returns 1, or 0 if the host has
+// another code by now. KEYS: host. ARGV: code, seal.
+var renewCode = redis.NewScript(`
+local c = redis.call('HGET', KEYS[1], 'c')
+if not c or string.match(c, '^[^:]*:[^:]*') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'c', ARGV[1] .. ':' .. ARGV[2])
+return 1
+`)
+
+// dropHost removes a host unless it has another home. It returns 0 if it has, else 1
+// with the code of the host, if any. KEYS: host. ARGV: home.
+var dropHost = redis.NewScript(`
+local e = redis.call('HMGET', KEYS[1], 'h', 'c')
+if e[1] and string.match(e[1], '^[^:]*:[^:]*') ~= ARGV[1] then return {0} end
+redis.call('DEL', KEYS[1])
+return {1, e[2] or ''}
+`)

@@ -1,0 +1,382 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
+)
+
+// entryGrace is how long an entry stays after its relay's recovery window.
+const entryGrace = time.Minute
+
+// lastsFor returns the lifetime of a node's entry without a heartbeat.
+func lastsFor(n placement.Node) time.Duration {
+	return min(max(n.RecoverFor, 0), maxAge) + placement.DeadAfter + entryGrace
+}
+
+// announced is what this process knows about the entries of a relay's run.
+type announced struct {
+	boot uint64
+	// tried is the number of the last entry that was sent, written that of the
+	// last one that the store said it wrote; 0 is none.
+	tried, written uint64
+	// histories are those of the servers that were seen since the run began.
+	histories map[string]bool
+}
+
+// maxHistories bounds the histories that are kept. Beyond it all are dropped, and the
+// relay announces everything again.
+const maxHistories = 256
+
+// maxHistory bounds the bytes of an id; those of Redis have 40.
+const maxHistory = 64
+
+// Announce writes the node's entry. It reports whether the store still has what this
+// run of the relay announced before. It detects losses by the number of the last entry,
+// which goes back in another store or an older copy, and by the histories of the
+// servers: each start and each failover begins a new one, so it also detects lost
+// writes after the last heartbeat or on another shard. Servers that do not report their
+// history are ignored. Errors: alloc.ErrStoreUnavailable, and an error for an entry
+// that is too large.
+func (s *Store) Announce(ctx context.Context, n placement.Node) (intact bool, err error) {
+	text, err := encodeNode(n)
+	if err != nil {
+		return false, err
+	}
+	number, written := s.nextNumber(n)
+	st := s.nodeStatement(n.Relay, n.Boot, number, text)
+	seals, err := s.seal(ctx, lastsFor(n), st)
+	if err != nil {
+		return false, err
+	}
+	same, err := s.announce(ctx, n, number, written, seals[0]+":"+string(text))
+	if err != nil {
+		return false, err
+	}
+	if !same { // The store may have lost the certificate as well: sealing publishes it.
+		s.published.set(placement.KeyID{}, time.Time{})
+		if _, err := s.seal(ctx, lastsFor(n), st); err != nil {
+			return false, err
+		}
+	}
+	return s.sameHistories(n, s.histories(ctx), number) && same && written > 0, nil
+}
+
+// announce writes an entry, also over one that seems to be later and has no valid
+// signature. It reports whether the entry before was of the same run.
+func (s *Store) announce(ctx context.Context, n placement.Node, number, written uint64, sealed string) (bool, error) {
+	forged := ""
+	for range 2 {
+		reply, err := s.run(ctx, "announce the node", announce, []string{s.keys.nodes(), s.keys.nodesEnd()},
+			n.Relay.String(), bootText(n.Boot), number, written, milliseconds(lastsFor(n)), sealed, forged)
+		if err != nil {
+			return false, err
+		}
+		later, ok := reply.(string)
+		if !ok {
+			return reply == int64(1), nil
+		}
+		forged = later
+		if e, ok := s.parseEntry(n.Relay.String(), later, 0); ok {
+			claims := []claim{e.claim}
+			if err := s.verify(ctx, claims); err != nil || claims[0].ok {
+				return err == nil, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// nextNumber returns the number of the run's next entry, and that of the last one known
+// to be written.
+func (s *Store) nextNumber(n placement.Node) (number, written uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.announced[n.Relay]
+	if a.boot != n.Boot || a.histories == nil {
+		a = announced{boot: n.Boot, histories: make(map[string]bool)}
+	}
+	a.tried++
+	s.announced[n.Relay] = a
+	return a.tried, a.written
+}
+
+// sameHistories records a written entry and the histories of the servers, and reports
+// whether all of them were known.
+func (s *Store) sameHistories(n placement.Node, histories []string, number uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, ok := s.announced[n.Relay]
+	if !ok || a.boot != n.Boot {
+		return false // Withdrawn meanwhile, or announced by another run.
+	}
+	a.written = max(a.written, number)
+	s.announced[n.Relay] = a
+	same := true
+	for _, h := range histories {
+		if !a.histories[h] {
+			same = false
+		}
+		if len(a.histories) >= maxHistories {
+			clear(a.histories)
+		}
+		a.histories[h] = true
+	}
+	return same
+}
+
+// histories returns the history ids of the servers that accept writes. It ignores
+// servers that do not answer, since the breaker learns of them by other calls.
+func (s *Store) histories(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var mu sync.Mutex
+	var all []string
+	ask := func(ctx context.Context, c *redis.Client) error {
+		text, err := c.Info(ctx, "replication").Result()
+		if id := history(text); err == nil && id != "" {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, id)
+		}
+		return nil
+	}
+	switch c := s.client.(type) {
+	case *redis.ClusterClient:
+		_ = c.ForEachMaster(ctx, ask)
+	case *redis.Client:
+		_ = ask(ctx, c)
+	}
+	return all
+}
+
+// history returns the id of a server's history from its replication info.
+func history(info string) string {
+	const name = "master_replid:"
+	for line := range strings.Lines(info) {
+		if id, ok := strings.CutPrefix(line, name); ok {
+			return strings.TrimSpace(id[:min(len(id), maxHistory)])
+		}
+	}
+	return ""
+}
+
+// Nodes returns all entries, with their age by the store's clock. It skips expired and
+// damaged entries, and those that their relay has not signed. Error:
+// alloc.ErrStoreUnavailable.
+func (s *Store) Nodes(ctx context.Context) ([]placement.Seen, error) {
+	reply, err := s.runReadOnly(ctx, "list the nodes", listNodes, []string{s.keys.nodes()})
+	if err != nil {
+		return nil, err
+	}
+	entries, damaged, ok := s.parseNodes(reply)
+	if !ok {
+		damaged++
+	}
+	s.damaged.Add(uint64(damaged))
+	if !ok {
+		return nil, errDamaged
+	}
+	claims := make([]claim, len(entries))
+	for i := range entries {
+		claims[i] = entries[i].claim
+	}
+	if err := s.verify(ctx, claims); err != nil {
+		return nil, err
+	}
+	var seen []placement.Seen
+	for i := range entries {
+		if claims[i].ok {
+			seen = append(seen, entries[i].Seen)
+		}
+	}
+	return seen, nil
+}
+
+// nodeEntry is the entry of a relay, with the claim that it makes.
+type nodeEntry struct {
+	placement.Seen
+	claim claim
+}
+
+// parseNodes parses the result of listNodes. It also counts damaged entries.
+func (s *Store) parseNodes(reply any) (entries []nodeEntry, damaged int, ok bool) {
+	parts, _ := reply.([]any)
+	if len(parts) != 2 {
+		return nil, 0, false
+	}
+	text, _ := parts[0].(string)
+	now, ok := parseMilliseconds(text)
+	fields, isList := parts[1].([]any)
+	if !ok || !isList || len(fields)%2 != 0 {
+		return nil, 0, false
+	}
+	for i := 0; i < len(fields); i += 2 {
+		relay, _ := fields[i].(string)
+		entry, _ := fields[i+1].(string)
+		n, ok := s.parseEntry(relay, entry, now)
+		switch {
+		case !ok:
+			damaged++
+		case n.Age < lastsFor(n.Node):
+			entries = append(entries, n)
+		}
+	}
+	return entries, damaged, true
+}
+
+// Withdraw removes the entry of a relay if it belongs to that boot. Error:
+// alloc.ErrStoreUnavailable, after which the entry expires.
+func (s *Store) Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error {
+	s.mu.Lock()
+	if s.announced[relay].boot == boot {
+		delete(s.announced, relay)
+	}
+	s.mu.Unlock()
+	_, err := s.run(ctx, "withdraw the node", withdraw, []string{s.keys.nodes(), s.keys.nodesEnd()},
+		relay.String(), bootText(boot))
+	return err
+}
+
+// nodeJSON is the JSON of a node's entry. Unknown members are ignored, so that versions
+// can be mixed during an upgrade.
+type nodeJSON struct {
+	Region      string         `json:"region"`
+	Description string         `json:"description,omitempty"`
+	QoS         string         `json:"qos,omitempty"`
+	Control     string         `json:"control,omitempty"`
+	Endpoints   []endpointJSON `json:"endpoints,omitempty"`
+	Seats       int            `json:"seats"`
+	Taken       int            `json:"taken"`
+	Load        float64        `json:"load"`
+	Players     int            `json:"players"`
+	Matches     int            `json:"matches"`
+	Version     string         `json:"version,omitempty"`
+	Draining    bool           `json:"draining,omitempty"`
+	Healing     bool           `json:"healing,omitempty"`
+	RecoverMS   int64          `json:"recoverMs"`
+}
+
+type endpointJSON struct {
+	Type     string `json:"type"`
+	Network  string `json:"network"`
+	Host     string `json:"host"`
+	Port     uint16 `json:"port"`
+	Reliable bool   `json:"reliable,omitempty"`
+	Secure   bool   `json:"secure,omitempty"`
+}
+
+func encodeNode(n placement.Node) ([]byte, error) {
+	j := nodeJSON{
+		Region: n.Region, Description: n.Description, QoS: n.QoSAddress, Control: n.Control,
+		Seats: n.Seats, Taken: n.Taken, Load: n.Load, Players: n.Players, Matches: n.Matches,
+		Version: n.Version, Draining: n.Draining, Healing: n.Healing, RecoverMS: milliseconds(n.RecoverFor),
+	}
+	for _, e := range n.Endpoints {
+		j.Endpoints = append(j.Endpoints, endpointJSON{e.ConnectionType, e.Network, e.Host, e.Port, e.Reliable, e.Secure})
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, fmt.Errorf("redisstore: encode the node: %w", err)
+	}
+	if len(text) > maxValue {
+		return nil, fmt.Errorf("redisstore: the node's entry takes %d bytes, at most %d are read: name fewer endpoints", len(text), maxValue)
+	}
+	return text, nil
+}
+
+// entrySlack bounds the parts of an entry besides its JSON: a time, a boot, a number and
+// a seal.
+const entrySlack = 64 + maxSeal
+
+// parseEntry parses the entry of a relay: "at:boot:number:seal:json".
+func (s *Store) parseEntry(relay, text string, now int64) (nodeEntry, bool) {
+	id, ok := parseID(relay)
+	if !ok || len(text) > maxValue+entrySlack {
+		return nodeEntry{}, false
+	}
+	parts := strings.SplitN(text, ":", 5)
+	if len(parts) != 5 {
+		return nodeEntry{}, false
+	}
+	at, okAt := parseMilliseconds(parts[0])
+	boot, okBoot := parseHex(parts[1])
+	number, okNumber := parseMilliseconds(parts[2])
+	var j nodeJSON
+	if !okAt || !okBoot || !okNumber || json.Unmarshal([]byte(parts[4]), &j) != nil {
+		return nodeEntry{}, false
+	}
+	n := placement.Node{
+		Relay: alloc.RelayID(id), Boot: boot,
+		Region: j.Region, Description: j.Description, QoSAddress: j.QoS, Control: j.Control,
+		Seats: j.Seats, Taken: j.Taken, Load: j.Load, Players: j.Players, Matches: j.Matches,
+		Version: j.Version, Draining: j.Draining, Healing: j.Healing,
+		RecoverFor: time.Duration(min(max(j.RecoverMS, 0), maxAge.Milliseconds())) * time.Millisecond,
+	}
+	for _, e := range j.Endpoints {
+		n.Endpoints = append(n.Endpoints, alloc.ServerEndpoint{
+			ConnectionType: e.Type, Network: e.Network, Host: e.Host, Port: e.Port, Reliable: e.Reliable, Secure: e.Secure,
+		})
+	}
+	age := min(max(now-at, 0), maxAge.Milliseconds()) // Another server's clock may be behind.
+	return nodeEntry{
+		Seen: placement.Seen{Node: n, Age: time.Duration(age) * time.Millisecond},
+		claim: claim{
+			statement: s.nodeStatement(n.Relay, boot, uint64(number), []byte(parts[4])), relay: n.Relay, text: parts[3],
+		},
+	}, true
+}
+
+// announce writes the entry of a relay, "at:boot:number:seal:json", unless a later one of
+// the same run exists, which it returns. Otherwise it returns 1 if the previous entry was
+// of that run, with the number that the relay last knew to be written or a later one, else
+// 0. An entry that equals ARGV[7] is replaced: the caller has found its signature invalid.
+// It removes up to 16 expired entries. KEYS: entries, their expiries. ARGV: relay, boot,
+// number, last number known to be written, lifetime in milliseconds, seal and JSON, entry
+// or empty.
+var announce = redis.NewScript(luaNow + `
+local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 16)
+if #old > 0 then
+  redis.call('HDEL', KEYS[1], unpack(old))
+  redis.call('ZREM', KEYS[2], unpack(old))
+end
+local intact = 0
+local v = redis.call('HGET', KEYS[1], ARGV[1])
+if v then
+  local boot, number = string.match(v, '^%d+:(%x+):(%d+):')
+  if boot == ARGV[2] then
+    if tonumber(number) >= tonumber(ARGV[4]) then intact = 1 end
+    if tonumber(number) > tonumber(ARGV[3]) and v ~= ARGV[7] then return v end
+  end
+end
+redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ':' .. ARGV[2] .. ':' .. ARGV[3] .. ':' .. ARGV[6])
+redis.call('ZADD', KEYS[2], now + ARGV[5], ARGV[1])
+for i = 1, 2 do
+  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[5]) then redis.call('PEXPIRE', KEYS[i], ARGV[5]) end
+end
+return intact
+`)
+
+// listNodes returns the time of the store and all entries. It writes nothing. KEYS:
+// entries.
+var listNodes = redis.NewScript(luaNow + `
+return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1])}
+`)
+
+// withdraw removes the entry of a relay if it is of that run, and returns 1, else 0.
+// KEYS: entries, their expiries. ARGV: relay, boot.
+var withdraw = redis.NewScript(`
+local v = redis.call('HGET', KEYS[1], ARGV[1])
+if not v or string.match(v, '^%d+:(%x+):') ~= ARGV[2] then return 0 end
+redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('ZREM', KEYS[2], ARGV[1])
+return 1
+`)

@@ -1,0 +1,268 @@
+// Package config reads the settings of the ferry binary.
+//
+// Every setting is one field of [Config]. The tags of the field determine its YAML
+// key, its flag and its environment variable:
+//
+//	state_dir: /srv/ferry           YAML
+//	--state-dir /srv/ferry          flag
+//	FERRY_STATE_DIR=/srv/ferry      environment
+//
+// A flag overrides the environment, which overrides the file, which overrides the
+// default. An empty environment variable counts as unset. Lists of structs, such as
+// tokens and issuers, exist in the file only; a secret in them may be in a separate
+// file.
+//
+// Unknown keys, duplicate keys, unknown FERRY_ variables and values out of range
+// are errors. [Load] reports all of them at once, each with its position.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Config holds every setting of ferry serve, relay, api and dev.
+//
+// The tags of a field are the YAML key, from which its flag and its environment
+// variable follow, the group and the help text with its placeholder in braces,
+// and the range (min, max) or the choices (oneof). The help text is the
+// documentation of a setting.
+type Config struct {
+	UDP           []Addr   `key:"udp" common:"yes" group:"listen" usage:"UDP address of the relay, {HOST:PORT} with an IP address; port 0 picks a free port; repeat for IPv4 and IPv6"`
+	HTTP          Addr     `key:"http" common:"yes" group:"listen" usage:"listen address of the Allocations API, {HOST:PORT}; [::] accepts IPv4 too"`
+	Admin         Addr     `key:"admin" common:"yes" group:"listen" usage:"listen address of the admin pages, {HOST:PORT}; they have no authentication without admin_token_file"`
+	AdminPublic   bool     `key:"admin_public" group:"listen" usage:"allow --admin on an address that other machines can reach; without admin_token_file they see metrics and health only"`
+	OIDCIssuer    string   `key:"admin_oidc_issuer" group:"listen" usage:"sign people in to the console at the OpenID Connect issuer {URL}, besides the token; needs admin_token_file, whose token signs their sessions; empty: the token only"`
+	OIDCClientID  string   `key:"admin_oidc_client_id" group:"listen" usage:"{ID} of the console at the issuer"`
+	OIDCSecret    string   `key:"admin_oidc_secret_file" group:"listen" usage:"{FILE} with the console's secret at the issuer; empty: a public client"`
+	OIDCURL       string   `key:"admin_oidc_url" group:"listen" usage:"{URL} of the admin pages for browsers; the issuer sends them back to its /console/oidc/callback"`
+	OIDCOperators []string `key:"admin_oidc_operators" group:"listen" usage:"people who may do everything in the console: verified e-mail addresses, or group:NAME of the claim groups"`
+	OIDCViewers   []string `key:"admin_oidc_viewers" group:"listen" usage:"people who may only look, in the same form"`
+
+	AdminToken string `key:"admin_token_file" common:"yes" group:"listen" usage:"{FILE} with the bearer token, 16 characters or more, that every admin page except /livez and /readyz requires; with a token and a certificate, --admin may be public (TLS)"`
+	Advertise  []Host `key:"advertise" common:"yes" group:"listen" usage:"public {IP} of the relay, sent to players; one per address family; IP:PORT if a router maps the port"`
+	DTLS       bool   `key:"dtls" common:"yes" group:"listen" usage:"accept players over DTLS on the UDP port"`
+	WebSocket  bool   `key:"websocket" common:"yes" group:"listen" usage:"accept players over WebSocket at / of the API's port: wss with a certificate, otherwise ws"`
+
+	AdvertiseName Name   `key:"advertise_name" common:"yes" group:"listen" usage:"DNS {NAME} of the wss endpoint, sent to players; NAME:PORT if the port is not the API's (behind a proxy: not 443); without it players get no wss endpoint"`
+	TLSCert       string `key:"tls_cert" common:"yes" group:"listen" usage:"certificate {FILE} of the API (PEM, with its chain); reloaded when it changes"`
+	TLSKey        string `key:"tls_key" common:"yes" group:"listen" usage:"private key {FILE} of the API (PEM); reloaded when it changes"`
+	ACMEDomains   []Name `key:"acme_domains" common:"yes" group:"listen" usage:"obtain and renew a certificate for {NAME} by ACME; port 443 of NAME must reach the API's port; accepts the terms of service of the certificate authority"`
+	ACMEEmail     string `key:"acme_email" group:"listen" usage:"contact {ADDRESS} for warnings of the certificate authority"`
+	ACMEDir       string `key:"acme_dir" group:"listen" usage:"{DIR} for the ACME certificates; empty: acme in state_dir"`
+	ACMEServer    string `key:"acme_server" group:"listen" usage:"{URL} of the ACME directory"`
+	BehindProxy   bool   `key:"behind_proxy" common:"yes" group:"listen" usage:"allow plain HTTP on a public address, because a reverse proxy terminates TLS; requires trusted_proxies"`
+
+	TrustedProxies      []Network `key:"trusted_proxies" common:"yes" group:"listen" usage:"{NETWORK} or IP from which the reverse proxies connect, whose X-Forwarded-For header is trusted"`
+	ProxyProtocol       bool      `key:"proxy_protocol" group:"listen" usage:"require a PROXY protocol header, version 1 or 2, on every connection from trusted_proxies to the API's port"`
+	AllowOrigins        []string  `key:"allow_origins" group:"listen" usage:"{ORIGIN} of web pages that may call the API and open WebSockets, such as https://game.example.org; empty: all origins"`
+	AllowPrivateSources bool      `key:"allow_private_sources" group:"listen" usage:"accept clients from private networks although the advertised address is public"`
+	Siblings            []Sibling `key:"siblings" group:"listen" usage:"{IP:PORT} of other relays; drops all datagrams from them, which prevents relay loops"`
+
+	StateDir             string        `key:"state_dir" common:"yes" group:"relay" usage:"{DIR} for the relay's id, its master key and the allocations that survive a restart"`
+	RuntimeDir           string        `key:"runtime_dir" group:"relay" usage:"{DIR} on a tmpfs for the files that a running relay changes, so that it never waits for a disk; empty: state_dir"`
+	Region               string        `key:"region" common:"yes" group:"relay" usage:"{ID} of the region of this relay"`
+	MaxConnections       int           `key:"max_connections" common:"yes" group:"relay" usage:"maximum number of players that a host may request" min:"1" max:"65535"`
+	MaxAllocations       int           `key:"max_allocations" group:"relay" usage:"maximum number of concurrent allocations; 0: 1,000,000, or fewer if the memory limit requires it" min:"0" max:"67108864"`
+	MaxSeats             int           `key:"max_seats" group:"relay" usage:"maximum number of reserved seats: one per host and one per player that it requests; 0: no limit" min:"0" max:"2147483647"`
+	MaxContent           int           `key:"max_content" group:"relay" usage:"maximum payload of a relayed datagram in {BYTES}" min:"1" max:"1434"`
+	IdleTimeout          time.Duration `key:"idle_timeout" common:"yes" group:"relay" usage:"end an allocation after this time without traffic in either direction" min:"250ms" max:"24h"`
+	HostAloneTimeout     time.Duration `key:"host_alone_timeout" group:"relay" usage:"end a bound host without players after this time of silence, until its first player connects" min:"250ms" max:"24h"`
+	BindTimeout          time.Duration `key:"bind_timeout" common:"yes" group:"relay" usage:"end an allocation that is not bound within this time" min:"250ms" max:"24h"`
+	HearTimeout          time.Duration `key:"hear_timeout" group:"relay" usage:"end an allocation whose client sent nothing for this time, even if it receives traffic" min:"250ms" max:"24h"`
+	HostMigration        time.Duration `key:"host_migration" group:"relay" usage:"for this time after a host has left, let one of its players take its place under the same join code (POST /v1/migrate); relays and API processes of a fleet need the same value; 0: never" min:"0s" max:"5m"`
+	HostMigrationSilence time.Duration `key:"host_migration_silence" group:"relay" usage:"count a host as one that has left after this time without a message, if a player asks for its place" min:"1s" max:"24h"`
+	RecoverFor           time.Duration `key:"recover_for" group:"relay" usage:"after a restart, restore allocations of the previous run for this time; 0 disables recovery" min:"0s" max:"1h"`
+	KeyEpoch             time.Duration `key:"key_epoch" group:"relay" usage:"time for which a key that seals connection data is in use, in whole hours; its key is kept while an allocation uses it" min:"1h" max:"672h"`
+	DrainTimeout         time.Duration `key:"drain_timeout" common:"yes" group:"relay" usage:"on SIGTERM, refuse new allocations and wait at most this time for the running ones to end; 0 exits at once" min:"0s" max:"168h"`
+	DrainThreshold       int           `key:"drain_threshold" group:"relay" usage:"complete the drain when at most this number of allocations is left" min:"0" max:"67108864"`
+	Workers              int           `key:"workers" common:"yes" group:"relay" usage:"number of sockets and threads per UDP address; 0: one per processor" min:"0" max:"256"`
+	WorkerCPUs           CPUs          `key:"worker_cpus" group:"relay" usage:"pin the workers of each UDP address to these {CPUS}, one to each, such as 0-31,64-95; sets the number of workers; empty: not pinned"`
+	Steering             string        `key:"steering" group:"relay" usage:"{RULE} by which the kernel gives a datagram to a worker: hash of the player's address; cpu: the worker of worker_cpus on the CPU that handles it; auto: cpu if the network cards' interrupts are spread over all of worker_cpus, otherwise hash" oneof:"auto,hash,cpu"`
+	Batch                int           `key:"batch" group:"relay" usage:"maximum number of datagrams per system call" min:"1" max:"256"`
+	Merge                bool          `key:"merge" group:"relay" usage:"send the datagrams of a batch to one player as one message (UDP GSO), if the kernel supports it"`
+	ReceiveDelay         time.Duration `key:"receive_delay" group:"relay" usage:"wait at most this time for more datagrams, while the worker measures that this saves processor time; adds latency; 0 never waits" min:"0s" max:"10ms"`
+	XDP                  string        `key:"xdp" group:"relay" usage:"relay between plain UDP players in the kernel, at {PLACE}; needs Linux 6.6 on amd64, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and takes the memory of all allocations at the start: off; native: XDP in the network card's driver; tc: the tc hook of any Ethernet interface; auto: tc where the kernel allows it, otherwise off" oneof:"off,auto,native,tc"`
+	XDPInterfaces        []string      `key:"xdp_interfaces" group:"relay" usage:"{NAMES} of the interfaces of xdp; empty: those that have an address of udp"`
+
+	JoinerDatagrams int `key:"joiner_datagrams" group:"limits" usage:"rate limit of a joiner in datagrams per second; 0: no limit" min:"0" max:"8000000"`
+	JoinerBytes     int `key:"joiner_bytes" group:"limits" usage:"rate limit of a joiner in bytes per second; 0: no limit" min:"0" max:"2147483647"`
+	HostDatagrams   int `key:"host_datagrams" group:"limits" usage:"rate limit of a host in datagrams per second; 0: no limit" min:"0" max:"8000000"`
+	HostBytes       int `key:"host_bytes" group:"limits" usage:"rate limit of a host in bytes per second; 0: no limit" min:"0" max:"2147483647"`
+	UnprovenBytes   int `key:"unproven_bytes" group:"limits" usage:"anti-amplification limit: maximum bytes over plain UDP to an endpoint that has sent nothing but a BIND, whose source may be forged; 0: no limit" min:"0" max:"2147483647"`
+	UnprovenRatio   int `key:"unproven_ratio" group:"limits" usage:"anti-amplification limit: maximum bytes over plain UDP to an endpoint outside of the network from which its player called the API (IPv4 address or IPv6 /56), for each byte from there, besides 256 kB/s; 0: no limit" min:"0" max:"1000"`
+
+	PlayerPerMinute            int `key:"player_per_minute" group:"limits" usage:"rate limit of a player's token, in requests per minute and API call" min:"1" max:"1000000000"`
+	ServerPerMinute            int `key:"server_per_minute" group:"limits" usage:"rate limit of a token of kind server, in requests per minute and API call" min:"1" max:"1000000000"`
+	AddressPerMinute           int `key:"address_per_minute" group:"limits" usage:"rate limit of a source address, in requests per minute without a valid token" min:"1" max:"1000000000"`
+	FailedJoinsPerMinute       int `key:"failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a player; four times as many for all players of a project at one source address" min:"1" max:"1000000000"`
+	ServerFailedJoinsPerMinute int `key:"server_failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a token of kind server" min:"1" max:"1000000000"`
+	PlayerHosts                int `key:"player_hosts" group:"limits" usage:"maximum number of live hosts of a player at a relay; beyond it, its own longest-silent one ends if it was silent for 10 s, otherwise the call is refused; a player is a subject of issuers; 0: no limit" min:"0" max:"67108864"`
+	PlayerJoiners              int `key:"player_joiners" group:"limits" usage:"maximum number of live joins of a player at a relay, as player_hosts; also for a player that a backend names; 0: no limit" min:"0" max:"67108864"`
+	PlayerSeats                int `key:"player_seats" group:"limits" usage:"maximum number of seats of a player's live hosts at a relay, as player_hosts: one per host and one per player that it requests; -1: 4 times max_connections and one; 0: no limit" min:"-1" max:"2147483647"`
+	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"maximum number of allocations of a player that are reserved and not bound; ferry api does not learn of binds and counts each for bind_timeout" min:"1" max:"65536"`
+	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API; one more closes another that has brought no valid token, from the network with most of them" min:"1" max:"1000000"`
+	MaxAddressConnections      int `key:"max_address_connections" group:"limits" usage:"maximum number of concurrent connections to the API from one address; one more closes another of them; connections of trusted proxies do not count" min:"1" max:"1000000"`
+
+	HTTPIdleTimeout  time.Duration `key:"http_idle_timeout" group:"limits" usage:"close a connection to the API after this time without a call" min:"10s" max:"24h"`
+	ProxyIdleTimeout time.Duration `key:"proxy_idle_timeout" group:"limits" usage:"http_idle_timeout of a connection of trusted_proxies; must be longer than the proxy keeps idle connections, otherwise players see status 502" min:"10s" max:"24h"`
+
+	MaxWebSockets        int `key:"max_websockets" group:"limits" usage:"maximum number of concurrent WebSockets; they do not count as connections to the API" min:"1" max:"1000000"`
+	MaxAddressWebSockets int `key:"max_address_websockets" group:"limits" usage:"maximum number of concurrent WebSockets from one address" min:"1" max:"1000000"`
+	WebSocketQueue       int `key:"websocket_queue" group:"limits" usage:"send queue of a WebSocket in messages of 512 bytes on average; drops the newest message if it is full" min:"1" max:"4096"`
+	WebSocketMaxMessage  int `key:"websocket_max_message" group:"limits" usage:"maximum message to a WebSocket in {BYTES}; drops larger messages, since clients disconnect at messages above their own limit" min:"36" max:"1472"`
+	DTLSMaxMessage       int `key:"dtls_max_message" group:"limits" usage:"maximum message to a DTLS player in {BYTES}, without the 37 bytes of its record; drops larger messages. Unity Transport 2.x takes 1363 unless its maxMessageSize is larger" min:"36" max:"1472"`
+	MaxDTLSSessions      int `key:"max_dtls_sessions" group:"limits" usage:"maximum number of concurrent DTLS sessions, 2 KB each" min:"1" max:"4194304"`
+
+	LogLevel  string `key:"log_level" common:"yes" group:"log" usage:"minimum {LEVEL} of log records: debug, info, warn or error" oneof:"debug,info,warn,error"`
+	LogFormat string `key:"log_format" common:"yes" group:"log" usage:"{FORMAT} of log records: text or json" oneof:"text,json"`
+
+	AuditFile string `key:"audit_file" group:"log" usage:"append a line of JSON for each change that an operator makes to {FILE}; reopened by a reload; empty: only the log and the console have them"`
+
+	Capture    bool   `key:"capture" group:"log" usage:"allow operators to capture the messages of a match, with what players send each other, by ferry ctl capture and the console; each capture is audited"`
+	TraceURL   string `key:"trace_url" group:"log" usage:"send traces of API calls to {URL}, an OTLP/HTTP endpoint such as http://127.0.0.1:4318; its path is /v1/traces by default; empty: no traces"`
+	TraceRatio Ratio  `key:"trace_ratio" group:"log" usage:"{SHARE} of the API calls that are traced, 0 to 1; a call of a backend that names its own trace is traced if that trace is"`
+
+	AdmissionURL        string        `key:"admission_url" common:"yes" group:"hooks" usage:"request admission of each allocation from {URL} before it is made; empty: no admission check"`
+	AdmissionSecretFile string        `key:"admission_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs admission requests"`
+	AdmissionTimeout    time.Duration `key:"admission_timeout" group:"hooks" usage:"timeout of an admission request" min:"10ms" max:"5s"`
+	AdmissionFailOpen   bool          `key:"admission_fail_open" group:"hooks" usage:"admit players if the admission request fails; otherwise they must retry"`
+	WebhookURL          string        `key:"webhook_url" common:"yes" group:"hooks" usage:"send events of allocations and players to {URL}; empty: no webhook"`
+	WebhookSecretFile   string        `key:"webhook_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs webhook messages; required with webhook_url"`
+	HooksPlainHTTP      bool          `key:"hooks_plain_http" group:"hooks" usage:"allow http:// in admission_url and webhook_url for private networks, not only for loopback"`
+
+	Store             Secret        `key:"store" common:"yes" group:"fleet" usage:"{URL} of the store that the fleet shares: redis://, rediss://, redis+sentinel:// or redis+cluster://; it may contain a password"`
+	StorePasswordFile string        `key:"store_password_file" group:"fleet" usage:"{FILE} with the password of the store, if its URL has none"`
+	StoreCA           string        `key:"store_ca" group:"fleet" usage:"{FILE} (PEM) with the authorities that verify the store's certificate; empty: those of the system"`
+	StorePrefix       string        `key:"store_prefix" group:"fleet" usage:"{TEXT} at the start of all keys in the store, so that several fleets can share one store"`
+	StoreTimeout      time.Duration `key:"store_timeout" group:"fleet" usage:"timeout of a call to the store, after which the API returns 503; raise it above 70ms for a distant or busy store" min:"10ms" max:"10s"`
+	Cluster           Addr          `key:"cluster" common:"yes" group:"fleet" usage:"address at which a relay serves the API processes of its fleet, {HOST:PORT}; keep it in a private network"`
+	ClusterAdvertise  string        `key:"cluster_advertise" group:"fleet" usage:"{HOST} or HOST:PORT at which API processes reach the cluster address; empty: that address or, if it is a wildcard, the first advertised address"`
+	ClusterCA         string        `key:"cluster_ca" common:"yes" group:"fleet" usage:"{FILE} (PEM) with the certificate authority of the fleet; ferry ctl cluster-ca creates it"`
+	ClusterCert       string        `key:"cluster_cert" common:"yes" group:"fleet" usage:"certificate {FILE} (PEM) of this process in its fleet"`
+	ClusterKey        string        `key:"cluster_key" common:"yes" group:"fleet" usage:"private key {FILE} (PEM) of this process in its fleet"`
+	RegionDescription string        `key:"region_description" group:"fleet" usage:"display {NAME} of the relay's region; empty: its id"`
+	Overcommit        int           `key:"overcommit" group:"fleet" usage:"seats that a relay may reserve, in {PERCENT} of its seats; above 100 if hosts request more players than join" min:"1" max:"10000"`
+
+	Tokens         []Token         `key:"tokens" usage:"bearer tokens of the API, mostly of backends"`
+	Issuers        []Issuer        `key:"issuers" usage:"issuers whose JSON Web Tokens the API accepts, mostly of players"`
+	Quotas         []Quota         `key:"quotas" usage:"limits of single projects; a project that is not in the list has no limit"`
+	RegionDefaults []RegionDefault `key:"region_defaults" usage:"region of a host that names none, by project (fleet only)"`
+	RegionHints    []RegionHint    `key:"region_hints" usage:"region of a host that names none and whose project has no default, by the host's address (fleet only)"`
+}
+
+const (
+	port        = 7777 // UDP and HTTP
+	adminPort   = 7778
+	clusterPort = 7779 // a relay serves the API processes of its fleet here
+
+	letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
+)
+
+// Dev returns the defaults of ferry dev: those of [Serve] on loopback. A
+// BindTimeout of 10 minutes leaves time to type the API calls by hand.
+func Dev() Config {
+	c := Serve()
+	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	c.UDP = []Addr{{netip.AddrPortFrom(local, port)}}
+	c.HTTP = Addr{netip.AddrPortFrom(local, port)}
+	c.BindTimeout = 10 * time.Minute
+	return c
+}
+
+// Serve returns the defaults of ferry serve, relay and api.
+func Serve() Config {
+	all := netip.IPv4Unspecified()
+	return Config{
+		UDP:                  []Addr{{netip.AddrPortFrom(all, port)}},
+		HTTP:                 Addr{netip.AddrPortFrom(all, port)},
+		Admin:                Addr{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), adminPort)},
+		DTLS:                 true,
+		WebSocket:            true,
+		StateDir:             "/var/lib/ferry",
+		Region:               "default",
+		MaxConnections:       alloc.DefaultMaxConnections,
+		MaxContent:           proto.DefaultMaxContent,
+		IdleTimeout:          10 * time.Second,
+		HostAloneTimeout:     60 * time.Second,
+		BindTimeout:          10 * time.Second,
+		HearTimeout:          30 * time.Second,
+		HostMigrationSilence: 7 * time.Second,
+		RecoverFor:           60 * time.Second,
+		KeyEpoch:             alloc.DefaultEpoch,
+		Batch:                sock.DefaultBatch,
+		Merge:                true,
+		Steering:             "auto",
+		XDP:                  "off",
+		ACMEServer:           letsEncrypt,
+		AdmissionTimeout:     time.Second,
+		StorePrefix:          redisstore.DefaultPrefix,
+		StoreTimeout:         redisstore.DefaultTimeout,
+		Cluster:              Addr{netip.AddrPortFrom(all, clusterPort)},
+		Overcommit:           100,
+		LogLevel:             "info",
+		LogFormat:            "text",
+		TraceRatio:           1,
+
+		JoinerDatagrams: 1000, JoinerBytes: 512 << 10,
+		HostDatagrams: 12_000, HostBytes: 8 << 20,
+		UnprovenBytes: 256 << 10, UnprovenRatio: 3,
+
+		PlayerPerMinute: httpapi.DefaultPlayerPerMinute, ServerPerMinute: httpapi.DefaultServerPerMinute,
+		AddressPerMinute:           httpapi.DefaultAddressPerMinute,
+		FailedJoinsPerMinute:       httpapi.DefaultFailedJoinsPerMinute,
+		ServerFailedJoinsPerMinute: httpapi.DefaultServerFailedJoinsPerMinute,
+		PlayerHosts:                engine.DefaultPlayerHosts,
+		PlayerJoiners:              engine.DefaultPlayerJoiners,
+		PlayerSeats:                -1,
+		MaxOutstanding:             alloc.DefaultMaxOutstanding,
+		MaxHTTPConnections:         httpapi.DefaultConnections,
+		MaxAddressConnections:      httpapi.DefaultAddressConnections,
+		HTTPIdleTimeout:            30 * time.Second,
+		ProxyIdleTimeout:           620 * time.Second,
+		MaxWebSockets:              websocket.DefaultConns,
+		MaxAddressWebSockets:       websocket.DefaultAddressConns,
+		WebSocketQueue:             websocket.DefaultQueueMessages,
+		WebSocketMaxMessage:        websocket.DefaultMaxOutgoing,
+		DTLSMaxMessage:             dtls.DefaultMaxMessage,
+		MaxDTLSSessions:            65_536,
+	}
+}
+
+// validate checks rules across settings and rules that the tags cannot express.
+func (c *Config) validate() error {
+	var errs []error
+	if len(c.UDP) == 0 {
+		errs = append(errs, errors.New("udp: no address is given"))
+	}
+	if c.Region == "" {
+		errs = append(errs, errors.New("region: is empty"))
+	}
+	if c.KeyEpoch%time.Hour != 0 {
+		errs = append(errs, fmt.Errorf("key_epoch: %v is not a number of whole hours", c.KeyEpoch))
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		errs = append(errs, errors.New("tls_cert, tls_key: one without the other"))
+	}
+	if len(c.ACMEDomains) > 0 && c.TLSCert != "" {
+		errs = append(errs, errors.New("acme_domains, tls_cert: set one, not both"))
+	}
+	for _, name := range c.ACMEDomains {
+		if name.Port != 0 || !strings.Contains(name.Host, ".") {
+			errs = append(errs, fmt.Errorf("acme_domains: %q is not a full name without a port, such as relay.example.org", name))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,211 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/ferryrelay/ferry/internal/base/keyfile"
+)
+
+// The names in a state directory.
+const (
+	identityName    = "identity"
+	lockName        = "lock"
+	allocationsName = "allocations"
+	sessionsName    = "sessions"
+	usageName       = "usage"
+	bansName        = "bans"
+	tempName        = identityName + keyfile.Suffix
+	// mountName is in the root of a new file system.
+	mountName = "lost+found"
+)
+
+// maxIdentity bounds the identity file in bytes; the real one has 230.
+const maxIdentity = 4 << 10
+
+var (
+	// ErrInUse is wrapped by the error about a directory that another process
+	// holds.
+	ErrInUse = errors.New("is in use by another process")
+	// ErrForeign is wrapped by the error about a directory that holds files but
+	// no identity.
+	ErrForeign = errors.New("holds other files but no identity; name an empty or a new directory")
+)
+
+// Dir is a state directory that this process holds. It does not change after
+// Open.
+type Dir struct {
+	Identity Identity
+	// Created is set when Open made the identity.
+	Created bool
+
+	path    string
+	runtime string // of the files that change
+	lock    *os.File
+	// runtimeLock is the lock of another directory for these files; nil: there is none.
+	runtimeLock *os.File
+}
+
+// Allocations returns the name of the file that holds what a restart must know
+// of each allocation. Package statefile makes and reads it.
+func (d *Dir) Allocations() string { return filepath.Join(d.runtime, allocationsName) }
+
+// Sessions returns the name of the file of DTLS sessions that go on after a
+// restart. Package statefile makes and reads it.
+func (d *Dir) Sessions() string { return filepath.Join(d.runtime, sessionsName) }
+
+// Usage returns the name of the file that holds what projects have used in all runs.
+func (d *Dir) Usage() string { return filepath.Join(d.path, usageName) }
+
+// Bans returns the name of the file that holds whom the operator has banned.
+func (d *Dir) Bans() string { return filepath.Join(d.path, bansName) }
+
+// Open locks the directory at path for this process. On first use it creates the
+// directory and the identity, and logs that. The directory and its files must belong to
+// this user or to root and be closed to others, as [keyfile.OpenDir] and [keyfile.Open]
+// check. Errors wrap ErrInUse, ErrForeign or ErrDamaged, or are those of keyfile or the
+// system.
+func Open(path string, log *slog.Logger) (*Dir, error) { return Inherit(path, log, nil) }
+
+// Inherit is Open with the lock of another process, see [Dir.Locks], which hands the directory
+// over. Nil: there is none.
+func Inherit(path string, log *slog.Logger, held *os.File) (d *Dir, err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	dir, err := keyfile.OpenDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	lock, err := takeLock(dir, held)
+	if err != nil {
+		return nil, err
+	}
+	d = &Dir{path: path, runtime: path, lock: lock}
+	if err := d.load(dir); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	if d.Created {
+		log.Info("made a relay id and a master key", "dir", path, "relay", d.Identity.Relay.String())
+	}
+	return d, nil
+}
+
+// UseRuntime moves the files of Allocations and Sessions to another directory, such as one
+// on a tmpfs, which it creates if needed and locks. Files in the state directory stay there
+// and are not read. It is called once, before these files are opened. Held is as for Inherit.
+// Errors are those of Open.
+func (d *Dir) UseRuntime(path string, held *os.File) (err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	dir, err := keyfile.OpenDir(path)
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	if d.runtimeLock, err = takeLock(dir, held); err != nil {
+		return err
+	}
+	d.runtime = path
+	return nil
+}
+
+// Locks returns the locks of the state directory and of that of UseRuntime, which is nil if
+// there is none. They are held as long as a process has them open.
+func (d *Dir) Locks() (lock, runtime *os.File) { return d.lock, d.runtimeLock }
+
+// NoteHolder writes the id of this process into the locks, for the error of another one.
+func (d *Dir) NoteHolder() {
+	writeProcessID(d.lock)
+	if d.runtimeLock != nil {
+		writeProcessID(d.runtimeLock)
+	}
+}
+
+// Close unlocks the directories.
+func (d *Dir) Close() error {
+	err := closeLock(d.lock)
+	if d.runtimeLock != nil {
+		err = errors.Join(err, closeLock(d.runtimeLock))
+	}
+	return err
+}
+
+// closeLock closes a lock, which may be closed after a hand-over.
+func closeLock(f *os.File) error {
+	if err := f.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+func (d *Dir) load(dir *os.Root) error {
+	file, err := readIdentity(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return d.create(dir)
+	}
+	if err == nil {
+		d.Identity, err = decode(file)
+	}
+	if errors.Is(err, ErrDamaged) {
+		return fmt.Errorf("state: %s %w", filepath.Join(dir.Name(), identityName), err)
+	}
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return nil
+}
+
+func readIdentity(dir *os.Root) ([]byte, error) {
+	f, err := keyfile.Open(dir, identityName, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	file, err := io.ReadAll(io.LimitReader(f, maxIdentity+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	if len(file) > maxIdentity {
+		return nil, ErrDamaged
+	}
+	return file, nil
+}
+
+func (d *Dir) create(dir *os.Root) error {
+	if err := checkEmpty(dir); err != nil {
+		return err
+	}
+	identity, err := NewIdentity()
+	if err != nil {
+		return err
+	}
+	if err := keyfile.WriteIn(dir, identityName, identity.encode()); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	d.Identity, d.Created = identity, true
+	return nil
+}
+
+// checkEmpty returns nil for a directory without other files. A temporary file is left
+// by an interrupted first start.
+func checkEmpty(dir *os.Root) error {
+	entries, err := fs.ReadDir(dir.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	for _, e := range entries {
+		switch e.Name() {
+		case lockName, tempName, mountName:
+		default:
+			return fmt.Errorf("state: %s %w", dir.Name(), ErrForeign)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package metrics
+
+import (
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	"github.com/ferryrelay/ferry/internal/fleet/rpc"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
+)
+
+// writeFleet writes the counts of the parts that belong to a fleet.
+func (m *Metrics) writeFleet(w io.Writer) {
+	var p page
+	if m.cfg.Store != nil {
+		p.store(m.cfg.Store())
+	}
+	if m.cfg.Announcer != nil {
+		p.announcer(m.cfg.Announcer())
+	}
+	if m.cfg.Cluster != nil {
+		p.cluster(m.cfg.Cluster())
+	}
+	if m.cfg.Fleet != nil {
+		p.fleet(m.cfg.Fleet())
+	}
+	if m.cfg.Dialer != nil {
+		p.dialer(m.cfg.Dialer())
+	}
+	p.flush(w)
+}
+
+func (p *page) store(st redisstore.Stats) {
+	p.family("ferry_store_calls_total", counter, "Calls to the store by result: ok, failed, or refused while the circuit breaker is open.")
+	p.sample("ferry_store_calls_total", st.Calls-min(st.Failed, st.Calls), "result", "ok")
+	p.sample("ferry_store_calls_total", st.Failed, "result", "failed")
+	p.sample("ferry_store_calls_total", st.Refused, "result", "refused")
+	p.single("ferry_store_away", gauge, "1 while the circuit breaker of the store is open.", boolGauge(st.Open))
+	p.single("ferry_store_outages_total", counter, "Times that the circuit breaker of the store has opened.", st.Opened)
+	p.single("ferry_store_damaged_total", counter, "Values in the store that Ferry did not write.", st.Damaged)
+	p.single("ferry_store_unverified_total", counter, "Entries of the store without a valid signature of a relay or an API process, counted at each reading. They count as absent.", st.Unverified)
+	p.single("ferry_store_connections", gauge, "Open connections to the store.", count(st.Connections))
+	p.single("ferry_store_connections_idle", gauge, "Open connections to the store that are not in use.", count(st.Idle))
+	p.family("ferry_store_forgotten_total", counter, "Ended hosts by the fate of their join code: dropped, or left to expire because the queue was full.")
+	p.sample("ferry_store_forgotten_total", st.Forgotten, "result", "dropped")
+	p.sample("ferry_store_forgotten_total", st.Overflow, "result", "left")
+}
+
+func (p *page) announcer(st placement.AnnouncerStats) {
+	p.single("ferry_announcer_beats_total", counter, "Heartbeats that the store has accepted.", st.Heartbeats)
+	p.single("ferry_announcer_failed_total", counter, "Calls of the announcer that failed.", st.Failed)
+	p.single("ferry_announcer_holds_total", counter, "Calls that announced hosts to the store.", st.Holds)
+	p.single("ferry_announcer_held_total", counter, "Hosts announced to the store, counted at each announcement.", st.Held)
+	p.single("ferry_announcer_drops_total", counter, "Calls that announced ended hosts to the store.", st.Drops)
+	p.family("ferry_announcer_untold_total", counter, "Hosts, ends and moved join codes that are not announced to the store because the memory of the announcer is full.")
+	p.sample("ferry_announcer_untold_total", st.HostsDropped, "what", "hosts")
+	p.sample("ferry_announcer_untold_total", st.EndsDropped, "what", "ends")
+	p.sample("ferry_announcer_untold_total", st.MovesDropped, "what", "moves")
+	p.single("ferry_announcer_moves_total", counter, "Join codes that passed to the new host of a migration.", st.Moves)
+	p.single("ferry_announcer_ends", gauge, "Ended hosts that are not yet announced to the store.", count(st.Ends))
+	p.single("ferry_announcer_hosts", gauge, "Hosts that are announced to the store.", count(st.Hosts))
+	p.single("ferry_announcer_lost_codes_total", counter, "Join codes that now lead to another host because the store had lost them.", st.Lost)
+}
+
+func (p *page) cluster(st rpc.ServerStats) {
+	p.single("ferry_cluster_answered_total", counter, "Calls of API processes that succeeded.", st.Answered)
+	p.family("ferry_cluster_refused_total", counter, "Calls of API processes that were refused, by reason.")
+	for _, name := range slices.Sorted(maps.Keys(st.Refused)) {
+		p.sample("ferry_cluster_refused_total", st.Refused[name], "reason", name)
+	}
+	p.single("ferry_cluster_reserved_total", counter, "Reservations that were made for API processes.", st.Reserved)
+	p.single("ferry_cluster_repeated_total", counter, "Calls that got the outcome of an earlier call with the same key.", st.Repeated)
+	p.single("ferry_cluster_cancelled_total", counter, "Idempotency keys that API processes cancelled.", st.Cancelled)
+	p.single("ferry_cluster_operated_total", counter, "Commands of operators that were executed.", st.OperatorCalls)
+	p.single("ferry_cluster_running", gauge, "Reservations in progress.", count(st.Running))
+	p.single("ferry_cluster_remembered", gauge, "Outcomes that are kept for repeated calls.", count(st.Remembered))
+	p.single("ferry_cluster_forgotten_total", counter, "Outcomes that were dropped early because there were too many.", st.Forgotten)
+	p.single("ferry_cluster_connections_refused_total", counter, "Connections that were refused because of a limit.", st.ConnsRefused)
+	p.single("ferry_cluster_ended_total", counter, "Reservations that were ended because they were cancelled or late.", st.Ended)
+	p.single("ferry_cluster_complaints_total", counter, "Errors of the cluster listener, most of them failed handshakes.", st.ServerErrors)
+	p.certificate(st.NotAfter)
+}
+
+func (p *page) fleet(st placement.Stats) {
+	p.family("ferry_fleet_relays", gauge, "Relays in the registry, by state.")
+	p.sample("ferry_fleet_relays", count(st.Live), "state", "live")
+	p.sample("ferry_fleet_relays", count(st.Relays-st.Live), "state", "dead")
+	p.single("ferry_fleet_placed_total", counter, "Hosts that were placed on a relay.", st.Placed)
+	p.family("ferry_fleet_refused_total", counter, "Hosts that were not placed, by reason.")
+	p.sample("ferry_fleet_refused_total", st.Refused, "reason", "full")
+	p.sample("ferry_fleet_refused_total", st.Unavailable, "reason", "unavailable")
+	p.sample("ferry_fleet_refused_total", st.HomeErrors, "reason", "store")
+	p.family("ferry_fleet_tries_failed_total", counter, "Reservations of hosts that a relay did not make, by reason.")
+	p.sample("ferry_fleet_tries_failed_total", st.Full, "reason", "full")
+	p.sample("ferry_fleet_tries_failed_total", st.Draining, "reason", "draining")
+	p.sample("ferry_fleet_tries_failed_total", st.Silent, "reason", "silent")
+	p.single("ferry_fleet_tries_total", counter, "Reservations of hosts that were requested from relays.", st.Tries)
+	p.family("ferry_fleet_released_total", counter, "Reservations that were released because the store did not accept their home: ended by the relay, or left to expire.")
+	p.sample("ferry_fleet_released_total", st.Released, "result", "ended")
+	p.sample("ferry_fleet_released_total", st.ReleasesDropped, "result", "lapsed")
+	p.single("ferry_fleet_polls_total", counter, "Reads of the registry.", st.Polls)
+	p.single("ferry_fleet_polls_failed_total", counter, "Reads of the registry that failed.", st.PollsFailed)
+}
+
+func (p *page) dialer(st rpc.DialerStats) {
+	p.single("ferry_cluster_dialed_total", counter, "Connections that were opened to relays.", st.Dialed)
+	p.single("ferry_cluster_lines", gauge, "Relays with a connection pool.", count(st.Relays))
+	p.single("ferry_cluster_lost_total", counter, "Reservations whose answer did not arrive.", st.Lost)
+	p.single("ferry_cluster_taken_back_total", counter, "Reservations without an answer that their relay has cancelled.", st.Cancelled)
+	p.single("ferry_cluster_given_up_total", counter, "Reservations without an answer that were left to expire.", st.GivenUp+st.Overflowed)
+	p.certificate(st.NotAfter)
+}
+
+func (p *page) certificate(end time.Time) {
+	p.family("ferry_cluster_certificate_end_seconds", gauge, "Time at which the cluster certificate of this process expires, in Unix seconds.")
+	p.seconds("ferry_cluster_certificate_end_seconds", float64(end.Unix()))
+}

@@ -1,0 +1,167 @@
+package metrics
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	vm "github.com/VictoriaMetrics/metrics"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	"github.com/ferryrelay/ferry/internal/fleet/rpc"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
+	"github.com/ferryrelay/ferry/internal/server/observe/otlp"
+)
+
+// Config configures [Metrics].
+type Config struct {
+	// Stats returns the counts of the relay. Nil: its metrics are not shown.
+	Stats func() engine.Stats
+	// Process returns the counts of the process. Required.
+	Process func() Process
+	// DTLS and WebSocket return the counts of these transports. Nil: their metrics are
+	// not shown.
+	DTLS      func() dtls.Stats
+	WebSocket func() websocket.Stats
+	// Store returns the counts of the store of a fleet, Announcer and Cluster those
+	// of a relay in it, Fleet and Dialer those of an API process. Nil as above.
+	Store     func() redisstore.Stats
+	Announcer func() placement.AnnouncerStats
+	Cluster   func() rpc.ServerStats
+	Fleet     func() placement.Stats
+	Dialer    func() rpc.DialerStats
+	// Players returns the counts of authentication, admission, webhooks and quotas. Nil:
+	// none.
+	Players func() Players
+	// Usage returns what tenants have used in all runs. Nil: there is no relay.
+	Usage func() []engine.Usage
+	// Certificates returns the API's certificates, by the file or the name that the operator
+	// gave. Nil: it has none.
+	Certificates func() map[string]Certificate
+	// Traces returns the counts of exported spans. Nil: there are no traces.
+	Traces func() otlp.Stats
+	// Version, Revision and GoVersion are shown as labels of ferry_build_info.
+	Version, Revision, GoVersion string
+}
+
+// Metrics collects the requests of the API and writes all metrics. Its methods
+// may be called concurrently.
+type Metrics struct {
+	cfg Config
+	set *vm.Set
+	api requests
+}
+
+// New returns the metrics of one relay. They have a set of their own, so that one
+// process may have several relays.
+func New(cfg Config) *Metrics {
+	m := &Metrics{cfg: cfg, set: vm.NewSet(), api: newRequests()}
+	m.set.RegisterMetricsWriter(m.writeBuild)
+	if cfg.Stats != nil {
+		m.set.RegisterMetricsWriter(m.writeRelay)
+		m.set.RegisterMetricsWriter(m.writeCapacity)
+	}
+	if cfg.DTLS != nil {
+		m.set.RegisterMetricsWriter(m.writeDTLS)
+	}
+	if cfg.WebSocket != nil {
+		m.set.RegisterMetricsWriter(m.writeWebSocket)
+	}
+	m.set.RegisterMetricsWriter(m.writeProcess)
+	if cfg.Players != nil {
+		m.set.RegisterMetricsWriter(m.writePlayers)
+	}
+	if cfg.Usage != nil {
+		m.set.RegisterMetricsWriter(m.writeUsage)
+	}
+	if cfg.Traces != nil {
+		m.set.RegisterMetricsWriter(m.writeTraces)
+	}
+	if cfg.Certificates != nil {
+		m.set.RegisterMetricsWriter(m.writeCertificates)
+	}
+	m.set.RegisterMetricsWriter(m.writeFleet)
+	m.set.RegisterMetricsWriter(m.api.write)
+	m.set.RegisterMetricsWriter(vm.WriteProcessMetrics)
+	m.set.RegisterMetricsWriter(vm.WriteFDMetrics)
+	return m
+}
+
+// OnRequest counts a request of the API that has been answered; it has the form
+// of httpapi.Config.OnRequest.
+func (m *Metrics) OnRequest(call string, status int, d time.Duration) {
+	m.api.add(call, status, d)
+}
+
+// Write writes all metrics.
+func (m *Metrics) Write(w io.Writer) { m.set.WritePrometheus(w) }
+
+func (m *Metrics) writeBuild(w io.Writer) {
+	var p page
+	p.family("ferry_build_info", gauge, "Version of the build; the value is always 1.")
+	p.sample("ferry_build_info", 1,
+		"version", m.cfg.Version, "revision", m.cfg.Revision, "goversion", m.cfg.GoVersion)
+	p.flush(w)
+}
+
+// page is a part of the output.
+type page struct{ bytes.Buffer }
+
+// flush writes the page. It ignores errors: the client has disconnected.
+func (p *page) flush(w io.Writer) { _, _ = w.Write(p.Bytes()) }
+
+// The types of metrics.
+const (
+	gauge     = "gauge"
+	counter   = "counter"
+	histogram = "histogram"
+)
+
+// family begins a metric; its samples follow.
+func (p *page) family(name, kind, help string) {
+	fmt.Fprintf(p, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+// sample writes one value with labels, given as names and values in turn.
+func (p *page) sample(name string, value uint64, labels ...string) {
+	p.WriteString(name)
+	p.labels(labels)
+	p.WriteByte(' ')
+	p.WriteString(strconv.FormatUint(value, 10))
+	p.WriteByte('\n')
+}
+
+// seconds writes one value that is a time.
+func (p *page) seconds(name string, value float64, labels ...string) {
+	p.WriteString(name)
+	p.labels(labels)
+	fmt.Fprintf(p, " %g\n", value)
+}
+
+// single writes a metric that has one value and no labels.
+func (p *page) single(name, kind, help string, value uint64) {
+	p.family(name, kind, help)
+	p.sample(name, value)
+}
+
+// escape escapes the values of labels for the text format.
+var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+func (p *page) labels(pairs []string) {
+	if len(pairs) == 0 {
+		return
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		p.WriteByte("{,"[min(i, 1)])
+		p.WriteString(pairs[i])
+		p.WriteString(`="`)
+		_, _ = escape.WriteString(p, pairs[i+1])
+		p.WriteByte('"')
+	}
+	p.WriteByte('}')
+}

@@ -1,0 +1,352 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/base/trace"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Relay is the part of engine.Server that the pages use.
+type Relay interface {
+	Allocations(context.Context, engine.Filter, engine.Cursor, int) ([]engine.Allocation, engine.Cursor, error)
+	End(context.Context, proto.AllocationID) error
+	Kick(context.Context, proto.AllocationID) error
+	Usage(context.Context) ([]engine.Usage, error)
+	Stats() engine.Stats
+}
+
+// Allocation is an item of /allocations.
+type Allocation struct {
+	ID    string `json:"id"`
+	Role  string `json:"role"`
+	Match string `json:"match"` // id of the host
+	// JoinCode is the join code of a host, if it has one.
+	JoinCode string `json:"join_code,omitempty"`
+	// Player is the player for whom it was reserved. It is empty if it is not known, as after
+	// a restart if its name is too long for the connection data.
+	Player string `json:"player,omitempty"`
+	// Project and Environment are empty if they are unknown.
+	// Tenant is a digest of both, in hexadecimal.
+	Project     string `json:"project,omitempty"`
+	Environment string `json:"environment,omitempty"`
+	Tenant      string `json:"tenant"`
+	Bound       bool   `json:"bound"`
+	// Transport is "udp4", "udp6", "dtls" or "ws"; Endpoint is unknown for dtls
+	// and ws.
+	Transport string `json:"transport,omitempty"`
+	Endpoint  string `json:"endpoint,omitempty"`
+	// Recovered is set if the allocation was restored after a restart. Age then
+	// counts from the restart.
+	Recovered      bool    `json:"recovered"`
+	Age            float64 `json:"age_seconds"`
+	Heard          float64 `json:"heard_seconds_ago"`
+	Active         float64 `json:"active_seconds_ago"`
+	Connections    int     `json:"connections"`
+	MaxConnections int     `json:"max_connections,omitempty"`
+	// SentDatagrams and SentBytes count what the relay forwarded for the player since it was
+	// reserved, without UDP and IP headers, modulo 2^28 and 2^36.
+	SentDatagrams uint64 `json:"datagrams_sent"`
+	SentBytes     uint64 `json:"bytes_sent"`
+	// ReceiverSizeDrops counts the messages to the player that were dropped because
+	// they exceed the maximum message of its transport.
+	ReceiverSizeDrops uint32 `json:"receiver_size_drops"`
+	// LargeMessages counts the messages to the player that were forwarded, but may be too
+	// large for its client.
+	LargeMessages uint32 `json:"large_messages"`
+}
+
+// Allocations is a page of /allocations.
+type Allocations struct {
+	Allocations []Allocation `json:"allocations"`
+	// Next is the cursor of the next page; 0: this is the last page.
+	Next uint32 `json:"next"`
+}
+
+// ActionResult is the response to DELETE and to kick.
+type ActionResult struct {
+	ID   string `json:"id"`
+	Done string `json:"done"` // "closed" or "kicked"
+}
+
+const (
+	DefaultPage = 100  // allocations per page without the parameter limit
+	MaxPage     = 1000 // maximum of the parameter limit
+)
+
+func allocationOf(a engine.Allocation, h History) Allocation {
+	row := Allocation{
+		ID: a.ID.String(), Role: a.Role.String(), Match: a.Match.String(),
+		Project: a.Name.Project, Environment: a.Name.Environment, Tenant: hex(a.Tenant),
+		Bound: a.Kind != endpoint.KindNone, Recovered: a.Recovered,
+		Age: seconds(a.Age), Heard: seconds(a.SinceReceived), Active: seconds(a.SinceActive),
+		Connections: a.Links, MaxConnections: a.MaxConnections,
+		SentDatagrams: a.SentDatagrams, SentBytes: a.SentBytes, ReceiverSizeDrops: a.LargeDrops, LargeMessages: a.LargeMessages,
+	}
+	if row.Bound {
+		row.Transport = a.Kind.String()
+	}
+	if h != nil {
+		row.Player = h.PlayerOf(a.ID)
+		if a.Role == alloc.RoleHost {
+			row.JoinCode = h.CodeOf(a.ID)
+		}
+	}
+	if a.Endpoint.IsValid() {
+		row.Endpoint = a.Endpoint.String()
+	}
+	return row
+}
+
+func hex(tenant uint64) string { return fmt.Sprintf("%016x", tenant) }
+
+func seconds(d time.Duration) float64 { return d.Seconds() }
+
+// listQuery is the parsed query of /allocations.
+type listQuery struct {
+	filter engine.Filter
+	cursor engine.Cursor
+	limit  int
+}
+
+var (
+	errID        = errors.New("is not the id of an allocation")
+	errTenant    = errors.New("is not a tenant's digest of 16 hexadecimal digits")
+	errRole      = errors.New("is neither host nor joiner")
+	errBound     = errors.New("is neither true nor false")
+	errTransport = errors.New("is not one of udp4, udp6, dtls, ws")
+	errProject   = errors.New("project and environment are required together")
+)
+
+func parseListQuery(query url.Values) (listQuery, error) {
+	l := listQuery{limit: DefaultPage}
+	var tenant *alloc.Tenant
+	named := func(set func(*alloc.Tenant, string)) func(string) error {
+		return func(text string) error {
+			if tenant == nil {
+				tenant = new(alloc.Tenant)
+			}
+			set(tenant, text)
+			return tenant.Validate()
+		}
+	}
+	f := &l.filter
+	err := parse(query, map[string]func(string) error{
+		"tenant": func(text string) (err error) {
+			if f.Tenant, err = strconv.ParseUint(text, 16, 64); err != nil || len(text) != 16 {
+				return errTenant
+			}
+			return nil
+		},
+		"project":     named(func(t *alloc.Tenant, text string) { t.Project = text }),
+		"environment": named(func(t *alloc.Tenant, text string) { t.Environment = text }),
+		"match":       func(text string) (err error) { f.Match, err = parseID(text); return err },
+		"role":        func(text string) (err error) { f.Role, err = parseRole(text); return err },
+		"transport":   func(text string) (err error) { f.Kind, err = parseKind(text); return err },
+		"bound": func(text string) error {
+			switch text {
+			case "true":
+				f.Binding = engine.OnlyBound
+			case "false":
+				f.Binding = engine.OnlyUnbound
+			default:
+				return errBound
+			}
+			return nil
+		},
+		"cursor": func(text string) error {
+			n, err := number(text, math.MaxUint32)
+			l.cursor = engine.Cursor(n)
+			return err
+		},
+		"limit": func(text string) error {
+			n, err := number(text, MaxPage)
+			l.limit = int(n)
+			return err
+		},
+	})
+	if err == nil && tenant != nil {
+		f.Tenant = tenant.Hash()
+		if query.Has("tenant") {
+			err = fmt.Errorf("%w: tenant: %q excludes project and environment", errQuery, query.Get("tenant"))
+		} else if !query.Has("project") || !query.Has("environment") {
+			err = fmt.Errorf("%w: project: %w", errQuery, errProject)
+		}
+	}
+	return l, err
+}
+
+func number(text string, most uint64) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n > most {
+		return 0, fmt.Errorf("%q is not a number up to %d", text, most)
+	}
+	return n, nil
+}
+
+func parseID(text string) (proto.AllocationID, error) {
+	id, err := proto.ParseAllocationID(text)
+	if err != nil {
+		return proto.AllocationID{}, fmt.Errorf("%q %w", text, errID)
+	}
+	return id, nil
+}
+
+func parseRole(text string) (alloc.Role, error) {
+	for _, role := range []alloc.Role{alloc.RoleHost, alloc.RoleJoiner} {
+		if text == role.String() {
+			return role, nil
+		}
+	}
+	return alloc.RoleNone, errRole
+}
+
+func parseKind(text string) (endpoint.Kind, error) {
+	for _, kind := range []endpoint.Kind{endpoint.KindUDP4, endpoint.KindUDP6, endpoint.KindDTLS, endpoint.KindWS} {
+		if text == kind.String() {
+			return kind, nil
+		}
+	}
+	return endpoint.KindNone, errTransport
+}
+
+// allocationPages registers the read-only pages about allocations.
+func allocationPages(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /allocations", func(w http.ResponseWriter, r *http.Request) {
+		l, err := parseListQuery(r.URL.Query())
+		var page Allocations
+		if err == nil {
+			page, err = listAllocations(r.Context(), cfg, l)
+		}
+		writeAnswer(w, page, err)
+	})
+	mux.HandleFunc("GET /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
+		a, err := findAllocation(r, cfg.Relay)
+		writeAnswer(w, allocationOf(a, cfg.History), err)
+	})
+	mux.HandleFunc("GET /allocations/{id}/players", func(w http.ResponseWriter, r *http.Request) {
+		page, err := listPlayers(r, cfg)
+		writeAnswer(w, page, err)
+	})
+}
+
+// allocationChanger ends allocations: a relay or a fleet.
+type allocationChanger interface {
+	End(context.Context, proto.AllocationID) error
+	Kick(context.Context, proto.AllocationID) error
+}
+
+// changePages registers the pages that end or kick an allocation.
+func changePages(mux *http.ServeMux, cfg *Config, c allocationChanger) {
+	mux.HandleFunc("DELETE /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
+		done, err := changeAllocation(r, cfg, "closed", c.End)
+		writeAnswer(w, done, err)
+	})
+	mux.HandleFunc("POST /allocations/{id}/kick", func(w http.ResponseWriter, r *http.Request) {
+		done, err := changeAllocation(r, cfg, "kicked", c.Kick)
+		writeAnswer(w, done, err)
+	})
+}
+
+func listAllocations(ctx context.Context, cfg *Config, l listQuery) (page Allocations, err error) {
+	page.Allocations = []Allocation{} // not null
+	err = withTimeout(ctx, func(ctx context.Context) error {
+		all, next, err := cfg.Relay.Allocations(ctx, l.filter, l.cursor, l.limit)
+		for _, a := range all {
+			page.Allocations = append(page.Allocations, allocationOf(a, cfg.History))
+		}
+		page.Next = uint32(next)
+		return err
+	})
+	return page, err
+}
+
+// pathID returns the allocation id in the path.
+func pathID(r *http.Request) (proto.AllocationID, error) {
+	id, err := parseID(r.PathValue("id"))
+	if err != nil {
+		return id, fmt.Errorf("%w: %w", errQuery, err)
+	}
+	return id, nil
+}
+
+// findAllocation returns the allocation with the id in the path.
+func findAllocation(r *http.Request, relay Relay) (a engine.Allocation, err error) {
+	id, err := pathID(r)
+	if err != nil {
+		return a, err
+	}
+	err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
+		page, _, err := relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
+		if err == nil && len(page) == 0 {
+			err = alloc.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		a = page[0]
+		return nil
+	})
+	return a, err
+}
+
+// listPlayers returns one page of the joiners of the host in the path.
+func listPlayers(r *http.Request, cfg *Config) (Allocations, error) {
+	host, err := findAllocation(r, cfg.Relay)
+	if err != nil {
+		return Allocations{}, err
+	}
+	l, err := parseListQuery(r.URL.Query())
+	if err != nil {
+		return Allocations{}, err
+	}
+	if host.Role != alloc.RoleHost {
+		return Allocations{}, fmt.Errorf("%w: %v is a player, its host is %v", errQuery, host.ID, host.Match)
+	}
+	l.filter.Match, l.filter.Role = host.ID, alloc.RoleJoiner
+	return listAllocations(r.Context(), cfg, l)
+}
+
+// changeAllocation calls do for the allocation in the path and logs the change.
+func changeAllocation(r *http.Request, cfg *Config, what string, do func(context.Context, proto.AllocationID) error) (ActionResult, error) {
+	id, err := pathID(r)
+	if err != nil {
+		return ActionResult{}, err
+	}
+	traced, span := trace.StartCall(r.Context(), r.Pattern, time.Now(), r.Header.Get(trace.Header))
+	err = withTimeout(traced, func(ctx context.Context) error { return do(ctx, id) })
+	endChange(span, r, err)
+	if err != nil {
+		return ActionResult{}, err
+	}
+	cfg.log().Info("operator: an allocation was "+what, "allocation", id.String(), "from", r.RemoteAddr)
+	return ActionResult{ID: id.String(), Done: what}, nil
+}
+
+// endChange ends the span of a change that the operator makes. Access was checked before,
+// so the request may name its own trace.
+func endChange(span trace.Span, r *http.Request, err error) {
+	if !span.IsRecording() {
+		return
+	}
+	_, route, _ := strings.Cut(r.Pattern, " ")
+	status := http.StatusOK
+	if err != nil {
+		status = statusOf(err)
+	}
+	span.SetString("http.request.method", r.Method)
+	span.SetString("http.route", route)
+	span.SetInt("http.response.status_code", status)
+	span.End(err)
+}

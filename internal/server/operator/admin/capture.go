@@ -1,0 +1,229 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/server/operator/capture"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// ErrCaptureOff is returned by [Config].Capture if the settings do not allow it.
+var ErrCaptureOff = errors.New("admin: captures are off, since they show what players send each other: set capture: true and reload")
+
+const (
+	// maxCaptureSeconds bounds a capture by a relay, and maxFleetSeconds one by an API
+	// process, which waits 10 s for a relay at most.
+	maxCaptureSeconds = 60
+	maxFleetSeconds   = 8
+	// maxCaptureBytes bounds the file of a relay, and maxFleetBytes that by an API process.
+	maxCaptureBytes = 64 << 20
+	maxFleetBytes   = 1<<20 - 64<<10
+	// captureFlush is how often a part of the file leaves.
+	captureFlush = 200 * time.Millisecond
+)
+
+// captureType is the media type of a pcapng file.
+const captureType = "application/x-pcapng"
+
+// errCaptureSize ends a capture whose file is full.
+var errCaptureSize = errors.New("admin: the file is full")
+
+// CaptureFunc is engine.Server.Capture.
+type CaptureFunc func(ctx context.Context, match proto.AllocationID, each func(*engine.Captured) error) (lost uint64, err error)
+
+// capturePages registers POST /allocations/NAME/capture?seconds=5, where NAME is the id of an
+// allocation or a join code. It answers a pcapng file with the messages of the match.
+func capturePages(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("POST /allocations/{name}/capture", func(w http.ResponseWriter, r *http.Request) {
+		seconds, err := captureSeconds(r.URL.Query(), maxCaptureSeconds)
+		if err != nil {
+			writeAnswer(w, nil, err)
+			return
+		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(seconds + time.Minute))
+		serveCapture(w, r, cfg, seconds, maxCaptureBytes)
+	})
+}
+
+// fleetCapture is the path of a capture for an API process, which gets pages only. It is not
+// among the pages that anyone else can get, since a GET is not audited.
+const fleetCapture = "/fleet-capture/"
+
+// captureForFleet registers the same for an API process.
+func captureForFleet(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET "+fleetCapture+"{name}", func(w http.ResponseWriter, r *http.Request) {
+		seconds, err := captureSeconds(r.URL.Query(), maxFleetSeconds)
+		if err != nil {
+			writeAnswer(w, nil, err)
+			return
+		}
+		serveCapture(w, r, cfg, seconds, maxFleetBytes)
+	})
+}
+
+// captureOfFleet registers the page of an API process, which asks the named relay, or that of
+// the host or join code.
+func captureOfFleet(mux *http.ServeMux, cfg *Config) {
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		seconds, err := captureSeconds(r.URL.Query(), maxFleetSeconds)
+		if err != nil {
+			writeAnswer(w, nil, err)
+			return
+		}
+		page, err := askCapture(r, cfg, seconds)
+		if err != nil {
+			writeAnswer(w, nil, err)
+			return
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if page.Status == http.StatusOK {
+			captureHeader(w, r)
+		}
+		w.WriteHeader(page.Status)
+		_, _ = w.Write(page.Body) // An error means that the client has disconnected.
+	}
+	mux.HandleFunc("POST /allocations/{name}/capture", serve)
+	mux.HandleFunc("POST /nodes/{node}/allocations/{name}/capture", serve)
+}
+
+// askCapture gets the file from the relay of the match: the first one that knows the name.
+func askCapture(r *http.Request, cfg *Config, seconds time.Duration) (page Page, err error) {
+	name := r.PathValue("name")
+	target := fleetCapture + url.PathEscape(name) + "?seconds=" + fmt.Sprint(int(seconds/time.Second))
+	relay := ""
+	if node := r.PathValue("node"); node != "" {
+		n, err := relayNode(r.Context(), cfg, node)
+		if err != nil {
+			return page, err
+		}
+		relay = n.ID
+	} else {
+		err := withTimeout(r.Context(), func(ctx context.Context) error {
+			return askRelays(ctx, cfg, "/why/"+url.PathEscape(name), func(n Node, found Why) bool {
+				relay = n.ID
+				return found.Known
+			})
+		})
+		if err != nil {
+			return page, err
+		}
+		if relay == "" {
+			return page, fmt.Errorf("%w: no relay of the fleet knows %q", alloc.ErrNotFound, name)
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), seconds+fleetCaptureMargin)
+	defer cancel()
+	return cfg.Fleet.Page(ctx, relay, target)
+}
+
+// fleetCaptureMargin is the time of the call besides the capture.
+const fleetCaptureMargin = 1500 * time.Millisecond
+
+// captureSeconds parses the query of a capture.
+func captureSeconds(query url.Values, most uint64) (time.Duration, error) {
+	n := uint64(5)
+	err := parse(query, map[string]func(string) error{"seconds": func(text string) (err error) {
+		if n, err = number(text, most); err == nil && n == 0 {
+			err = fmt.Errorf("%q is not a number from 1 to %d", text, most)
+		}
+		return err
+	}})
+	return time.Duration(n) * time.Second, err
+}
+
+// captureHeader announces a file for Wireshark.
+func captureHeader(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	if _, err := proto.ParseAllocationID(name); err != nil {
+		name = "match" // A join code is a secret of the match while it lives.
+	}
+	w.Header().Set("Content-Type", captureType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.pcapng"`)
+}
+
+// serveCapture captures for so long and writes at most so many bytes.
+func serveCapture(w http.ResponseWriter, r *http.Request, cfg *Config, d time.Duration, most int) {
+	id, err := allocationNamed(cfg.History, r.PathValue("name"))
+	if err != nil {
+		writeAnswer(w, nil, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), d)
+	defer cancel()
+	file := captureFile{w: w, r: r, left: most, comment: fmt.Sprintf("match of %v at %s, %v", id, cfg.Title, d)}
+	cfg.log().Info("operator: a capture was requested", "allocation", id.String(), "seconds", int(d/time.Second), "from", r.RemoteAddr)
+	lost, err := cfg.Capture(ctx, id, file.write)
+	if errors.Is(err, errCaptureSize) {
+		err = nil
+	}
+	if err == nil {
+		err = file.begin()
+	}
+	if file.writer == nil {
+		cfg.log().Warn("operator: a capture was refused", "allocation", id.String(), "error", err)
+		writeAnswer(w, nil, err)
+		return
+	}
+	if closing := file.writer.Close(lost); err == nil {
+		err = closing
+	}
+	if err != nil && r.Context().Err() == nil {
+		cfg.log().Warn("operator: a capture ended early", "allocation", id.String(), "error", err)
+	}
+}
+
+// captureFile is a response that begins with the first message, so that an error before has
+// a status.
+type captureFile struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	comment string
+	writer  *capture.Writer // nil: it has not begun
+	left    int             // bytes
+	flushed time.Time
+}
+
+func (f *captureFile) begin() (err error) {
+	if f.writer != nil {
+		return nil
+	}
+	captureHeader(f.w, f.r)
+	f.writer, err = capture.NewWriter(f.w, f.comment)
+	return err
+}
+
+// packetOverhead is what a message takes in a file besides its bytes, at most.
+const packetOverhead = 256
+
+func (f *captureFile) write(m *engine.Captured) error {
+	if err := f.begin(); err != nil {
+		return err
+	}
+	if f.left -= len(m.Message) + packetOverhead; f.left < packetOverhead {
+		return errCaptureSize
+	}
+	if err := f.writer.Write(m); err != nil {
+		return err
+	}
+	if m.Time.Sub(f.flushed) < captureFlush {
+		return nil
+	}
+	f.flushed = m.Time
+	if err := f.writer.Flush(); err != nil {
+		return err
+	}
+	if err := http.NewResponseController(f.w).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,355 @@
+// Package admin serves the operator's HTTP pages of a running process: health,
+// metrics, allocations, usage, settings and drain. The index is at /.
+//
+// /livez sends a datagram through the UDP socket of the relay and back, and checks
+// that no worker is stuck in one batch. It depends on nothing outside the process, so
+// that a failure elsewhere does not restart this process. /readyz succeeds from the
+// end of start-up to the begin of a drain or shutdown.
+//
+//	GET /drain                              state of the drain
+//	POST /drain?deadline=1h&threshold=0     refuse new allocations, exit when the running ones have ended
+//	DELETE /drain                           accept new allocations again
+//	GET /nodes                              this process, or all of a fleet
+//	POST /nodes/NODE/drain, DELETE          the same as /drain for NODE; see below
+//	GET /nodes/NODE/allocations, ...        the same as /allocations, /usage and /stats of NODE
+//	GET /allocations?cursor=0&limit=100     one page of the allocations; filters are tenant, or project and
+//	                                        environment, role, match, bound, transport
+//	GET /allocations/ID                     one allocation; /allocations/ID/players: the players of a host
+//	DELETE /allocations/ID                  end it
+//	POST /allocations/ID/kick               remove a player from its match
+//	POST /allocations/NAME/capture?seconds= a pcapng file of the match's messages, NAME an id or a join code
+//	GET /bans                               the bans of players and networks; POST /bans?prefix=&for=24h&reason=, or
+//	                                        ?player=&project=&environment=, adds one, DELETE /bans/ID removes it
+//	GET /usage                              player-seconds, datagrams and bytes of each project
+//	GET /stats                              the counters
+//	GET /config                             the settings in force, without secrets
+//	POST /reload                            reload the settings, all or none
+//	POST /upgrade                           let a new process of the program take over
+//	GET /fast-path, PUT /fast-path?state=   the program in the kernel, on or off
+//	GET /log-level, PUT /log-level?level=   the level of the log
+//
+// Responses are JSON, with the types of this package; errors are one line of text.
+//
+// # A fleet
+//
+// An API process of a fleet has no relay and reaches all relays of its fleet. NODE is
+// the id of a relay, or a unique prefix of it. DELETE and kick work for an allocation
+// on any relay; 503 means that a relay which may have it did not answer.
+// /allocations/ID and its players work for hosts, since the store knows their relay;
+// all other pages about allocations need a NODE.
+//
+// # Access control
+//
+// [AddrAllowed] requires a loopback listener by default; every process of the machine
+// then has access. With a token, every page except /livez and /readyz requires it, and
+// the listener may be public, over TLS. On a public listener without a token
+// (admin_public), other machines see health and metrics only. Requests of foreign
+// web pages are rejected in all cases, since the browser of the operator reaches
+// loopback.
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/operator/ban"
+	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
+)
+
+// Config holds the sources of the pages. All functions are required unless stated
+// otherwise, and must be safe for concurrent use.
+type Config struct {
+	// Title heads the index page, such as "ferry v1.2.3".
+	Title string
+	// Metrics writes the metrics in the text format of Prometheus.
+	Metrics func(io.Writer)
+	// Probe sends a datagram through the relay and waits for its return.
+	Probe func(context.Context) error
+	// Workers returns the progress of every worker.
+	Workers func() []engine.WorkerStats
+	// Ready returns nil while the process accepts requests, otherwise the reason.
+	Ready func() error
+	// AllowAnyHost accepts any Host header, for a public listener whose names are
+	// not known.
+	AllowAnyHost bool
+
+	// Drain begins a drain of the relay or changes its parameters. Undrain cancels
+	// it or returns ErrFinal. Draining returns its state; nil: no drain pages.
+	Drain    func(context.Context, engine.DrainConfig) error
+	Undrain  func(context.Context) error
+	Draining func() DrainState
+	// DrainDefaults apply to parameters that a drain request omits.
+	DrainDefaults engine.DrainConfig
+
+	// Relay is the relay of this process. Nil: none, and no pages about allocations
+	// and usage.
+	Relay Relay
+	// FastPath is the relay's program in the kernel. Nil: none.
+	FastPath FastPath
+	// Fleet reaches the relays of the fleet, for a process without a relay. Nil:
+	// all pages are about this process. With a Fleet, DrainDefaults are the values
+	// that Fleet replaces by the defaults of the relay.
+	Fleet Fleet
+	// Nodes returns the processes of the fleet, or only this one. Nil: no page.
+	Nodes func(context.Context) ([]Node, error)
+	// Settings returns the settings in force, with secrets hidden. Nil: no page.
+	Settings func() []config.SettingValue
+	// Reload reloads all settings, or none and returns ErrRefused. Reload and Level,
+	// the log level, are required with Settings.
+	Reload func(context.Context) (ReloadResult, error)
+	Level  *slog.LevelVar
+	// Upgrade starts the program again and lets the new process take over, or returns
+	// ErrNotUpgraded. It takes seconds. Nil: no page.
+	Upgrade func(context.Context) (UpgradeResult, error)
+	// History is what happened to the allocations of the relay. Nil: no page.
+	History History
+	// Reach says whether another server can be reached from here, for /reach: network is udp or
+	// tcp, address HOST:PORT. Nil: no page.
+	Reach func(ctx context.Context, network, address string) (Reached, error)
+	// Timeline is what happened lately, for /timeline. Nil: no page.
+	Timeline *timeline.Timeline
+	// Capture is engine.Server.Capture, or returns ErrCaptureOff. Nil: no page.
+	Capture CaptureFunc
+	// Bans are the bans. Nil: no page.
+	Bans Bans
+	// Token is the bearer token that every request except health probes requires.
+	// Empty: no token.
+	Token string
+	// Console serves the operator's page, below /console/. Nil: there is none.
+	Console http.Handler
+	// Docs serves the documentation below /docs/. Nil: no pages.
+	Docs http.Handler
+	// OIDC signs people in to the console, with Token. Nil: only the token does.
+	OIDC *OIDC
+	// Sessions are the sign-ins of browsers. Nil: they end with this handler.
+	Sessions *Sessions
+	// Flight is the flight recorder. Nil: it does not outlive this handler.
+	Flight *Flight
+	// Audit records what operators do. Nil: no record besides Logger.
+	Audit *slog.Logger
+	// Since is the start of the process, and UsageSince when the counting of usage began, in
+	// an earlier run; zero: Since.
+	Since, UsageSince time.Time
+	// Logger records the changes that an operator makes. Nil: no log.
+	Logger *slog.Logger
+}
+
+func (c *Config) log() *slog.Logger {
+	if c.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Logger
+}
+
+// Pages is the handler of the admin pages. It does not change.
+type Pages struct {
+	http.Handler
+	access access
+}
+
+// Viewer reports whether a request may see pages, as one that began earlier, and returns its
+// person, or the sign-in of one without a name. The name is empty for a token and for
+// loopback, which may be many people.
+func (p *Pages) Viewer(r *http.Request) (name string, ok bool) {
+	role, session := p.access.roleOf(r)
+	if session.person != "" || session.end.IsZero() {
+		return session.person, role != roleNone
+	}
+	return session.name(), role != roleNone
+}
+
+// New returns the handler of the admin pages.
+func New(cfg Config) *Pages {
+	mux := http.NewServeMux()
+	if cfg.Sessions == nil {
+		cfg.Sessions = NewSessions()
+	}
+	if cfg.Flight == nil {
+		cfg.Flight = new(Flight)
+	}
+	access := newAccess(&cfg)
+	if cfg.Console != nil {
+		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
+		mux.Handle("GET /console/", cfg.Console)
+		loginPages(mux, &cfg, access)
+		oidcPages(mux, &cfg, access)
+		mux.HandleFunc("GET /pages", func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) })
+	} else {
+		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) })
+	}
+	if cfg.Docs != nil {
+		mux.Handle("GET /docs", http.RedirectHandler("/docs/", http.StatusFound))
+		mux.Handle("GET /docs/", cfg.Docs)
+	}
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		cfg.Metrics(w)
+	})
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
+		writeHealth(w, checkLive(r.Context(), cfg.Probe, cfg.Workers))
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		writeHealth(w, cfg.Ready())
+	})
+	if cfg.Draining != nil {
+		drainPages(mux, &cfg)
+	}
+	if cfg.Relay != nil {
+		allocationPages(mux, &cfg)
+		matchPages(mux, &cfg)
+		changePages(mux, &cfg, cfg.Relay)
+		usagePages(mux, &cfg)
+		fastPathPages(mux, &cfg)
+	}
+	if cfg.History != nil {
+		whyPages(mux, cfg.History)
+	}
+	if cfg.Timeline != nil {
+		timelinePages(mux, &cfg)
+	}
+	if cfg.Reach != nil {
+		reachPages(mux, &cfg)
+	}
+	if cfg.Capture != nil {
+		capturePages(mux, &cfg)
+	}
+	if cfg.Bans != nil {
+		banPages(mux, &cfg)
+	}
+	if cfg.Fleet != nil {
+		captureOfFleet(mux, &cfg)
+		noRelayPages(mux)
+		whyOfFleet(mux, &cfg)
+		matchesOfFleet(mux, &cfg)
+		usageOfFleet(mux, &cfg)
+		changePages(mux, &cfg, cfg.Fleet)
+	}
+	if cfg.Nodes != nil {
+		nodePages(mux, &cfg)
+		remotePages(mux, &cfg)
+	}
+	if cfg.Nodes != nil && (cfg.Draining != nil || cfg.Fleet != nil) {
+		nodeDrainPages(mux, &cfg)
+	}
+	if cfg.Settings != nil {
+		settingPages(mux, &cfg)
+	}
+	debugPages(mux, cfg.Flight)
+	return &Pages{rejectForeignPages(access.requireAccess(auditChanges(mux, cfg.Audit, access)), cfg.AllowAnyHost), access}
+}
+
+// writeHealth answers 200 "ok", or 503 and the reason.
+func writeHealth(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, err)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// index is the index page; the argument is the title.
+const index = `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>%[1]s</title>
+<h1>%[1]s</h1>
+<ul>
+<li><a href="/docs/">/docs/</a>: the documentation
+<li><a href="/metrics">/metrics</a>: counters and gauges, in the text format of Prometheus
+<li><a href="/livez">/livez</a>: liveness: the relay answers and no worker is stuck
+<li><a href="/readyz">/readyz</a>: readiness: the process accepts requests
+<li><a href="/nodes">/nodes</a>: this process, or all processes of a fleet; POST and DELETE /nodes/ID/drain: the same as /drain for a relay of the fleet
+<li><a href="/allocations">/allocations</a>: the allocations of the relay (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID ends an allocation, POST /allocations/ID/kick removes a player; POST /allocations/NAME/capture?seconds=5 captures the messages of a match
+<li>/why/NAME: what happened to an allocation, by its id or join code, and why its players are not in the match
+<li>/timeline?project=NAME: what happened to the allocations of a project lately, and which of its calls were refused (&amp;limit=100)
+<li><a href="/bans">/bans</a>: banned players and networks; POST (?prefix=192.0.2.0/24&amp;for=24h) adds one, DELETE /bans/ID removes it
+<li><a href="/usage">/usage</a>: usage of each project; <a href="/stats">/stats</a>: counters as JSON
+<li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
+<li>POST /reach?by=udp&amp;address=HOST:PORT: whether another server is reached from here, for ferry doctor --from; by=tcp
+<li><a href="/debug/pprof/">/debug/pprof/</a>: profiles; /debug/flight-recorder: the execution trace of the last seconds; PUT turns it on (?state=on)
+<li><a href="/fast-path">/fast-path</a>: the program in the kernel; PUT turns it on or off (?state=off)
+<li><a href="/log-level">/log-level</a>: PUT changes it (?level=debug)
+<li><a href="/drain">/drain</a>: the state of the drain; POST begins a drain (?deadline=1h&amp;threshold=0), DELETE cancels it
+</ul>
+<p>ferry ctl and ferry top show these pages in a terminal.
+`
+
+func writeIndex(w http.ResponseWriter, title string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'")
+	fmt.Fprintf(w, index, html.EscapeString(title))
+}
+
+// answerTimeout is the timeout of one request to the relay. A listing of a million
+// allocations takes a fraction of it.
+const answerTimeout = 5 * time.Second
+
+func withTimeout(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// errQuery is wrapped by errors in a query or path.
+var errQuery = errors.New("admin")
+
+// writeAnswer writes value as JSON, or the error as text.
+func writeAnswer(w http.ResponseWriter, value any, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), statusOf(err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	// An error means that the client has disconnected.
+	_ = json.NewEncoder(w).Encode(value)
+}
+
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, errQuery), errors.Is(err, ban.ErrInvalid):
+		return http.StatusBadRequest
+	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode):
+		return http.StatusNotFound
+	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations), errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight),
+		errors.Is(err, ErrCaptureOff), errors.Is(err, engine.ErrCapture), errors.Is(err, ErrBanElsewhere), errors.Is(err, ErrBansFull), errors.Is(err, ErrNotUpgraded):
+		return http.StatusConflict
+	case errors.Is(err, ErrRefused):
+		return http.StatusUnprocessableEntity
+	case errors.Is(err, alloc.ErrUnavailable):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// parse reads a query with one reader per parameter. Unknown parameters are errors,
+// so that a typing error does not change the request.
+func parse(query url.Values, readers map[string]func(string) error) error {
+	for name, values := range query {
+		read, ok := readers[name]
+		if !ok {
+			return fmt.Errorf("%w: unknown parameter %q", errQuery, name)
+		}
+		if len(values) != 1 {
+			return fmt.Errorf("%w: %s is given %d times", errQuery, name, len(values))
+		}
+		if err := read(values[0]); err != nil {
+			return fmt.Errorf("%w: %s: %w", errQuery, name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// manyMatches is a relay with so many hosts, each with a player, and counts its pages.
+type manyMatches struct {
+	fakeRelay
+	hosts, pages, reads int
+}
+
+func matchID(i int, role byte) proto.AllocationID {
+	return proto.AllocationID{role, byte(i >> 16), byte(i >> 8), byte(i)}
+}
+
+func (r *manyMatches) Allocations(_ context.Context, f engine.Filter, at engine.Cursor, limit int) (page []engine.Allocation, next engine.Cursor, err error) {
+	r.pages++
+	for i := int(at); i < 2*r.hosts; i++ {
+		if len(page) == limit {
+			return page, engine.Cursor(i), nil
+		}
+		a := engine.Allocation{
+			ID: matchID(i/2, 1), Match: matchID(i/2, 1), Role: alloc.RoleHost, Kind: endpoint.KindUDP4,
+			Endpoint:      netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 9), byte(i >> 1)}), 7),
+			SentDatagrams: uint64(i * r.reads), SentBytes: uint64(100*i*r.reads) % engine.SentBytesLimit,
+			Age: time.Duration(i*7919%r.hosts) * time.Second, Links: i / 2 % 5,
+			Name: alloc.Tenant{Project: fmt.Sprint("Game", i/2%3), Environment: "live"},
+		}
+		if i%2 == 1 {
+			a.ID, a.Role = matchID(i/2, 2), alloc.RoleJoiner
+			a.Endpoint = netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 9), byte(i >> 1)}), 7)
+		}
+		if f.Role != alloc.RoleNone && a.Role != f.Role || !f.ID.IsZero() && a.ID != f.ID {
+			continue
+		}
+		page = append(page, a)
+	}
+	return page, 0, nil
+}
+
+func searchMatches(t *testing.T, h http.Handler, query string, want int) (found Matches) {
+	t.Helper()
+	r := httptest.NewRequest("GET", "/matches?"+query, nil)
+	r.Host = "127.0.0.1"
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != want {
+		t.Fatalf("%s: %d %s", query, w.Code, w.Body)
+	}
+	if want == http.StatusOK {
+		if err := json.Unmarshal(w.Body.Bytes(), &found); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
+
+// TestMatches: 10,000 matches, searched and sorted, in pages.
+func TestMatches(t *testing.T) {
+	t.Parallel()
+	testkit.OneGoroutine(t)
+	relay := &manyMatches{hosts: 10_000}
+	h := New(Config{Relay: relay})
+	search := func(query string) Matches { return searchMatches(t, h, query, http.StatusOK) }
+
+	seen := map[string]bool{}
+	last := -1.0
+	for offset := 0; offset < 9000; offset += 1000 {
+		page := search(fmt.Sprintf("offset=%d&limit=1000", offset))
+		if page.Total != 10_000 || len(page.Matches) != 1000 {
+			t.Fatalf("%d of %d at %d", len(page.Matches), page.Total, offset)
+		}
+		for _, m := range page.Matches {
+			if seen[m.Host.ID] || m.Host.Role != "host" || m.Host.Age < last {
+				t.Fatalf("%+v after age %v", m, last)
+			}
+			seen[m.Host.ID], last = true, m.Host.Age
+		}
+	}
+	if got := search("sort=players&order=desc&limit=1"); got.Matches[0].Host.Connections != 4 {
+		t.Errorf("most players: %+v", got)
+	}
+	for query, want := range map[string]int{
+		"q=" + matchID(7, 1).String():                1,
+		"q=" + matchID(7, 2).String():                1, // by its player
+		"q=" + matchID(7, 3).String():                0,
+		"q=game1":                                    3333,
+		"q=" + url.QueryEscape("game2/live"):         3333,
+		"q=192.0.0.9":                                1,
+		"q=198.51.0.9":                               1,
+		"q=" + url.QueryEscape("198.51.3.0/24"):      256,
+		"q=" + url.QueryEscape("2001:db8::/32"):      0,
+		"q=nothing":                                  0,
+		"q=" + url.QueryEscape("::ffff:198.51.0.9"):  1,
+		"q=" + url.QueryEscape(" 198.51.0.9 "):       1,
+		"q=game1&sort=project&order=asc&limit=1":     3333,
+		"q=game1&sort=heard&order=asc&offset=3333":   3333,
+		"q=game1&sort=heard&order=asc&offset=100000": -1,
+		"sort=size":                                  -1,
+		"order=up":                                   -1,
+		"limit=1001":                                 -1,
+		"page=2":                                     -1,
+	} {
+		if want < 0 {
+			searchMatches(t, h, query, http.StatusBadRequest)
+			continue
+		}
+		if got := search(query); got.Total != want || got.Truncated || got.Matches == nil {
+			t.Errorf("%s: %d matches, want %d", query, got.Total, want)
+		}
+	}
+	moment := time.Now()
+	index := &matchIndex{relay: relay, now: func() time.Time { return moment }}
+	relay.pages = 0
+	for range 9 {
+		if _, err := index.search(t.Context(), matchQuery{sort: "age", limit: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if relay.pages != 20 {
+		t.Errorf("%d pages of 1,000 allocations were read for nine searches in a moment, want 20", relay.pages)
+	}
+	relay.hosts = maxRead/2 + 1
+	if got, more, err := (&matchIndex{relay: relay, now: time.Now}).all(t.Context()); err != nil || !more || len(got) != maxRead/2 {
+		t.Errorf("%d hosts, more: %v, %v", len(got), more, err)
+	}
+}
+
+// TestMatchRates: the traffic of a match per second is that of its members between two reads,
+// also when counts begin again at zero.
+func TestMatchRates(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	relay := &manyMatches{hosts: 20, reads: int(engine.SentBytesLimit/100) - 1}
+	index := &matchIndex{relay: relay, now: func() time.Time { return now }}
+	search := func() Matches {
+		found, err := index.search(t.Context(), matchQuery{sort: "rate", limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if got := search().Matches[0]; got.Bytes != 0 || got.Datagrams != 0 {
+		t.Errorf("at first: %+v", got)
+	}
+	for range 3 {
+		now = now.Add(4 * time.Second)
+		relay.reads++
+		for i, m := range search().Matches {
+			// Host 2n and its player 2n+1 have sent that many datagrams each since the last read.
+			want := float64(2*(19-i)*2+1) / 4
+			if m.Datagrams != want || m.Bytes != 100*want {
+				t.Fatalf("match %d: %v datagrams/s, %v bytes/s, want %v", i, m.Datagrams, m.Bytes, want)
+			}
+		}
+	}
+}
+
+// fleetOfMatches answers for relays by the id of each. One does not answer.
+type fleetOfMatches struct {
+	fakeFleet
+	pages map[string]http.Handler
+}
+
+func (f *fleetOfMatches) Page(ctx context.Context, relay, target string) (Page, error) {
+	if f.pages[relay] == nil {
+		return Page{}, alloc.ErrUnavailable
+	}
+	return RenderPage(ctx, f.pages[relay], target, 1<<20), nil
+}
+
+// TestMatchesOfFleet: an API process merges the matches of its relays.
+func TestMatchesOfFleet(t *testing.T) {
+	t.Parallel()
+	fleet := &fleetOfMatches{pages: map[string]http.Handler{
+		"one": RelayPages(&Config{Relay: &manyMatches{hosts: 30}}),
+		"two": RelayPages(&Config{Relay: &manyMatches{hosts: 40}}),
+	}}
+	nodes := []Node{{ID: "api", Role: "api"}, {ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}}
+	h := New(Config{Fleet: fleet, Nodes: func(context.Context) ([]Node, error) { return nodes, nil }})
+	relays := map[string]int{}
+	last := -1.0
+	for offset := 0; offset < 70; offset += 10 {
+		page := searchMatches(t, h, fmt.Sprintf("limit=10&offset=%d", offset), http.StatusOK)
+		if page.Total != 70 || len(page.Matches) != 10 || page.Truncated {
+			t.Fatalf("%d of %d at %d", len(page.Matches), page.Total, offset)
+		}
+		for _, m := range page.Matches {
+			if m.Host.Age < last {
+				t.Errorf("age %v after %v", m.Host.Age, last)
+			}
+			last = m.Host.Age
+			relays[m.Relay]++
+		}
+	}
+	if relays["one"] != 30 || relays["two"] != 40 {
+		t.Errorf("matches by relay: %v", relays)
+	}
+	searchMatches(t, h, "offset=901&limit=100", http.StatusBadRequest)
+	nodes = append(nodes, Node{ID: "three", Role: "relay"})
+	if got := searchMatches(t, h, "limit=100", http.StatusOK); got.Total != 70 || !got.Truncated {
+		t.Errorf("with a relay that does not answer: %d, %v", got.Total, got.Truncated)
+	}
+	fleet.pages = nil
+	searchMatches(t, h, "", http.StatusServiceUnavailable)
+}
+
+// TestUsageOfFleet: an API process sums the usage of its relays, and gives no sum without one
+// of them.
+func TestUsageOfFleet(t *testing.T) {
+	t.Parallel()
+	fleet := &fleetOfMatches{pages: map[string]http.Handler{
+		"one": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(2000, 0)}),
+		"two": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(3000, 0), UsageSince: time.Unix(1000, 0)}),
+	}}
+	nodes := []Node{{ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}, {ID: "api", Role: "api"}}
+	h := New(Config{Fleet: fleet, Nodes: func(context.Context) ([]Node, error) { return nodes, nil }})
+	get := func() *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", "/usage", nil)
+		r.Host = "127.0.0.1"
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	var sum Usage
+	if err := json.Unmarshal(get().Body.Bytes(), &sum); err != nil {
+		t.Fatal(err)
+	}
+	one, err := fleet.Page(t.Context(), "one", "/usage")
+	var part Usage
+	if err != nil || json.Unmarshal(one.Body, &part) != nil {
+		t.Fatalf("%v: %s", err, one.Body)
+	}
+	if len(sum.Projects) != len(part.Projects) || !sum.Since.Equal(time.Unix(1000, 0)) {
+		t.Errorf("sum %+v of two times %+v", sum, part)
+	}
+	for i, p := range part.Projects {
+		if q := sum.Projects[i]; q.Datagrams != 2*p.Datagrams || q.PlayerSeconds != 2*p.PlayerSeconds || q.Players != 2*p.Players {
+			t.Errorf("sum %+v of two times %+v", q, p)
+		}
+	}
+	nodes = append(nodes, Node{ID: "three", Role: "relay"})
+	if w := get(); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("with a relay that does not answer: %d %s", w.Code, w.Body)
+	}
+}

@@ -1,0 +1,115 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+
+	"github.com/ferryrelay/ferry/internal/server/config"
+)
+
+// ErrRefused is wrapped by the error of [Config].Reload for invalid settings. Then no
+// setting has changed.
+var ErrRefused = errors.New("admin: the settings are invalid, so nothing was changed")
+
+// Settings is the response of /config.
+type Settings struct {
+	Settings []config.SettingValue `json:"settings"`
+}
+
+// ReloadResult is the response of POST /reload.
+type ReloadResult struct {
+	// Changed settings are in force; Restart settings need a restart.
+	Changed []config.Change `json:"changed"`
+	Restart []config.Change `json:"needs_restart"`
+	// Notes name the files that were reloaded besides the settings.
+	Notes []string `json:"notes"`
+}
+
+// Level is the response of /log-level.
+type Level struct {
+	Level string `json:"level"`
+}
+
+// ErrNotUpgraded is wrapped by the errors of [Config].Upgrade: this process goes on.
+var ErrNotUpgraded = errors.New("admin: no other process has taken over")
+
+// UpgradeResult is the response of POST /upgrade.
+type UpgradeResult struct {
+	// Process is the id of the process that takes over.
+	Process int `json:"process"`
+}
+
+// settingPages registers the pages about settings, reload and log level.
+func settingPages(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
+		writeAnswer(w, Settings{cfg.Settings()}, nil)
+	})
+	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) {
+		var done ReloadResult
+		err := withTimeout(r.Context(), func(ctx context.Context) (err error) {
+			done, err = cfg.Reload(ctx)
+			return err
+		})
+		writeAnswer(w, done, err)
+	})
+	if cfg.Upgrade != nil {
+		mux.HandleFunc("POST /upgrade", func(w http.ResponseWriter, r *http.Request) {
+			done, err := cfg.Upgrade(r.Context())
+			writeAnswer(w, done, err)
+		})
+	}
+	mux.HandleFunc("GET /log-level", func(w http.ResponseWriter, _ *http.Request) {
+		writeAnswer(w, Level{LevelName(cfg.Level.Level())}, nil)
+	})
+	mux.HandleFunc("PUT /log-level", func(w http.ResponseWriter, r *http.Request) {
+		err := setLevel(cfg, r.URL.Query(), r.RemoteAddr)
+		writeAnswer(w, Level{LevelName(cfg.Level.Level())}, err)
+	})
+}
+
+// levels are the values of the setting log_level.
+var levels = []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
+
+// LevelName returns the name of a level in the setting log_level.
+func LevelName(l slog.Level) string {
+	switch l {
+	case slog.LevelDebug:
+		return "debug"
+	case slog.LevelInfo:
+		return "info"
+	case slog.LevelWarn:
+		return "warn"
+	case slog.LevelError:
+		return "error"
+	}
+	return l.String()
+}
+
+func setLevel(cfg *Config, query url.Values, from string) error {
+	var level *slog.Level
+	err := parse(query, map[string]func(string) error{"level": func(text string) error {
+		for _, l := range levels {
+			if LevelName(l) == text {
+				level = &l
+				return nil
+			}
+		}
+		return fmt.Errorf("%q is not one of debug, info, warn, error", text)
+	}})
+	switch {
+	case err != nil:
+		return err
+	case level == nil:
+		return fmt.Errorf("%w: level is missing: debug, info, warn or error", errQuery)
+	}
+	was := cfg.Level.Level()
+	cfg.Level.Set(*level)
+	// The higher of both levels makes sure that the record is written.
+	cfg.log().Log(context.Background(), max(was, *level, slog.LevelInfo), "operator: log level changed",
+		"was", LevelName(was), "now", LevelName(*level), "from", from)
+	return nil
+}

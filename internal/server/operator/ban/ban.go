@@ -1,0 +1,183 @@
+// Package ban knows which players and networks the operator has banned, and until when.
+package ban
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+	"unicode"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+)
+
+const (
+	// Max is how many bans there may be at once: enough for people, and small enough for
+	// every process to read all of them each few seconds.
+	Max = 10_000
+	// MaxFor is the longest ban: ten years.
+	MaxFor = 10 * 365 * 24 * time.Hour
+	// maxText bounds the name of a player and a reason in bytes.
+	maxText = 256
+	// bits4 and bits6 are the shortest prefixes, so that a typing error does not ban a
+	// country, and host6 the longest of IPv6: a household has a /56.
+	bits4, bits6, host6 = 8, 16, 56
+)
+
+// ErrInvalid is wrapped by the errors of Ban.Check.
+var ErrInvalid = errors.New("ban")
+
+// Ban is a ban of a player or of a network.
+type Ban struct {
+	ID string `json:"id"`
+	// Player of Project and Environment; empty: the ban is of Prefix.
+	Player      string `json:"player,omitempty"`
+	Project     string `json:"project,omitempty"`
+	Environment string `json:"environment,omitempty"`
+	// Prefix is the network from which nobody may play.
+	Prefix netip.Prefix `json:"prefix,omitzero"`
+	Since  time.Time    `json:"since"`
+	Until  time.Time    `json:"until"`
+	// Reason is shown to the player.
+	Reason string `json:"reason,omitempty"`
+}
+
+// NewID returns the id of a new ban: 8 hexadecimal digits.
+func NewID() string {
+	var b [4]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// Check returns the ban as it is applied: a prefix is masked, and an IPv6 prefix longer than
+// /56 becomes its /56. Errors wrap ErrInvalid.
+func (b Ban) Check() (Ban, error) {
+	printable := func(text string) bool {
+		return len(text) <= maxText && !slices.ContainsFunc([]rune(text), func(r rune) bool { return !unicode.IsPrint(r) })
+	}
+	d := b.Until.Sub(b.Since)
+	switch {
+	case !printable(b.Player) || !printable(b.Reason):
+		return b, fmt.Errorf("%w: a player or a reason has at most %d bytes, all printable", ErrInvalid, maxText)
+	case d <= 0 || d > MaxFor:
+		return b, fmt.Errorf("%w: %v is not within 1s and 10 years", ErrInvalid, d)
+	case (b.Player != "") == b.Prefix.IsValid():
+		return b, fmt.Errorf("%w: name a player or a prefix, not both", ErrInvalid)
+	case b.Player != "":
+		if b.Project == "" || b.Environment == "" {
+			return b, fmt.Errorf("%w: a player needs the project and the environment", ErrInvalid)
+		}
+		if err := b.tenant().Validate(); err != nil {
+			return b, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		return b, nil
+	case b.Project != "" || b.Environment != "":
+		return b, fmt.Errorf("%w: a prefix is banned for all projects", ErrInvalid)
+	}
+	b.Prefix = endpoint.UnmapPrefix(b.Prefix)
+	shortest := bits6
+	if b.Prefix.Addr().Is4() {
+		shortest = bits4
+	} else if b.Prefix.Bits() > host6 {
+		b.Prefix = netip.PrefixFrom(b.Prefix.Addr(), host6).Masked()
+	}
+	if b.Prefix.Bits() < shortest {
+		return b, fmt.Errorf("%w: %v is larger than a /%d", ErrInvalid, b.Prefix, shortest)
+	}
+	return b, nil
+}
+
+func (b *Ban) tenant() alloc.Tenant {
+	return alloc.Tenant{Project: b.Project, Environment: b.Environment}
+}
+
+// Hash is the player as a relay knows it.
+func (b *Ban) Hash() alloc.PlayerHash { return alloc.HashPlayer(b.tenant(), b.Player) }
+
+// Subject is what is banned, for a person.
+func (b *Ban) Subject() string {
+	if b.Player != "" {
+		return "player " + b.Player + " of " + b.Project + "/" + b.Environment
+	}
+	return b.Prefix.String()
+}
+
+// List is a set of bans. It does not change. A nil list is empty.
+type List struct {
+	all      []Ban // those that end first come first
+	players  map[alloc.PlayerHash]int
+	prefixes *endpoint.PrefixSet
+}
+
+// NewList returns the list of those bans that have not ended. Of two of the same player the
+// longer one counts.
+func NewList(all []Ban, now time.Time) *List {
+	l := &List{players: map[alloc.PlayerHash]int{}}
+	for _, b := range all {
+		if now.Before(b.Until) {
+			l.all = append(l.all, b)
+		}
+	}
+	slices.SortFunc(l.all, func(a, b Ban) int { return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.ID, b.ID)) })
+	for i := range l.all {
+		if b := &l.all[i]; b.Player != "" {
+			l.players[b.Hash()] = i
+		}
+	}
+	l.prefixes = endpoint.NewPrefixSet(l.Prefixes())
+	return l
+}
+
+// All returns the bans, those that end first first. The caller must not change it.
+func (l *List) All() []Ban {
+	if l == nil {
+		return nil
+	}
+	return l.all
+}
+
+// Prefixes returns the banned networks.
+func (l *List) Prefixes() (all []netip.Prefix) {
+	for _, b := range l.All() {
+		if b.Prefix.IsValid() {
+			all = append(all, b.Prefix)
+		}
+	}
+	return all
+}
+
+// Refuses returns an alloc.DeniedError for a banned caller, else nil. A backend calls for its
+// players: its own address does not matter.
+func (l *List) Refuses(c alloc.Caller) error {
+	if l == nil {
+		return nil
+	}
+	if c.Player != "" {
+		if i, ok := l.players[alloc.HashPlayer(c.Tenant, c.Player)]; ok {
+			return denied(&l.all[i])
+		}
+	}
+	if c.Server || !l.prefixes.Contains(c.Address) {
+		return nil
+	}
+	// The last one ends last.
+	for i := range slices.Backward(l.all) {
+		if b := &l.all[i]; b.Prefix.IsValid() && b.Prefix.Contains(c.Address.Unmap()) {
+			return denied(b)
+		}
+	}
+	return nil
+}
+
+func denied(b *Ban) error {
+	text := "banned until " + b.Until.UTC().Format("2006-01-02 15:04 MST")
+	if b.Reason != "" {
+		text += ": " + b.Reason
+	}
+	return alloc.DeniedError{Reason: text}
+}

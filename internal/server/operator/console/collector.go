@@ -1,0 +1,289 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
+)
+
+// Config holds the sources of the values. They must be safe for concurrent use.
+type Config struct {
+	// Title is the program and its version; Mode is "dev", "serve", "relay" or "api".
+	Title, Mode string
+	Since       time.Time
+	// Stats and Probe are of the relay. Nil: the process has none.
+	Stats func() engine.Stats
+	Probe func(context.Context) error
+	// Nodes returns the processes of the fleet, or only this one.
+	Nodes func(context.Context) ([]admin.Node, error)
+	// Conditions returns what an operator should know of the process.
+	Conditions func() []Condition
+	// Refusals returns the newest refused messages of known allocations. Nil: none.
+	Refusals func() []timeline.Event
+	Log      *Log
+	// Audit is what operators did.
+	Audit *Log
+	// Viewer reports whether the person who made a request may look now, and returns a name by
+	// which their connections are counted; empty: they are not.
+	Viewer func(*http.Request) (name string, ok bool)
+}
+
+// Condition is a part of the process and its state.
+type Condition struct {
+	Name string `json:"name"`
+	// State is "ok", "note" (it is meant to be so, and will pass) or "problem".
+	State string `json:"state"`
+	Text  string `json:"text"`
+}
+
+// Sample is the state of the process at one time. Counters are since the start.
+type Sample struct {
+	At         time.Time    `json:"at"`
+	Title      string       `json:"title"`
+	Mode       string       `json:"mode"`
+	Since      time.Time    `json:"since"`
+	Stats      *admin.Stats `json:"stats,omitempty"`
+	WorkerCPU  []float64    `json:"worker_cpu,omitempty"` // seconds of each worker of a UDP socket
+	RTT        *RoundTrip   `json:"rtt,omitempty"`
+	Nodes      []admin.Node `json:"nodes,omitempty"` // of a process without a relay
+	Conditions []Condition  `json:"conditions"`
+}
+
+// RoundTrip is the time in milliseconds of a datagram from this process through the relay
+// and back: the last one, and quantiles of those of the last minute.
+type RoundTrip struct {
+	Last float64 `json:"last"`
+	P50  float64 `json:"p50"`
+	P99  float64 `json:"p99"`
+	Lost int     `json:"lost"` // of the last minute
+}
+
+const (
+	sampleEvery = time.Second
+	// keptSamples is what a browser gets when it connects: five minutes, some 300 KB.
+	keptSamples = 300
+	// roundTrips is how many round trips the quantiles cover.
+	roundTrips = 60
+	// maxBrowsers is how many connections get live values at once.
+	maxBrowsers = 64
+	// personBrowsers is how many of them one person may have.
+	personBrowsers = 8
+	// browserQueue is how many samples may wait for a slow browser. It then misses some.
+	browserQueue = 16
+	// sendWithin is how long a browser may take for one sample.
+	sendWithin = 10 * time.Second
+)
+
+// collector takes a sample each second, however many browsers there are.
+type collector struct {
+	cfg Config
+
+	mu       sync.Mutex // guards what follows
+	running  bool
+	kept     [][]byte               // the last samples, the oldest first
+	browsers map[chan []byte]string // by person
+
+	trips []float64 // belongs to Run; below 0: lost
+}
+
+func (c *collector) init(cfg Config) {
+	c.cfg, c.browsers = cfg, map[chan []byte]string{}
+}
+
+// Run takes samples until ctx ends, and then ends the connections of browsers.
+func (c *Console) Run(ctx context.Context) {
+	s := &c.collector
+	s.mu.Lock()
+	s.running = true
+	s.mu.Unlock()
+	defer s.stop()
+	ticker := time.NewTicker(sampleEvery)
+	defer ticker.Stop()
+	for {
+		b, err := json.Marshal(s.sample(ctx))
+		if err != nil {
+			c.log.Error("the console has no values", "error", err)
+			return
+		}
+		s.publish(b)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (c *collector) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running = false
+	for b := range c.browsers {
+		close(b)
+	}
+	clear(c.browsers)
+}
+
+func (c *collector) publish(sample []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.kept) == keptSamples {
+		c.kept = slices.Delete(c.kept, 0, 1)
+	}
+	c.kept = append(c.kept, sample)
+	for b := range c.browsers {
+		select {
+		case b <- sample:
+		default:
+		}
+	}
+}
+
+func (c *collector) sample(ctx context.Context) Sample {
+	s := Sample{At: time.Now(), Title: c.cfg.Title, Mode: c.cfg.Mode, Since: c.cfg.Since, Conditions: c.cfg.Conditions()}
+	if c.cfg.Stats == nil {
+		nodes, err := c.cfg.Nodes(ctx)
+		if err != nil {
+			s.Conditions = append(s.Conditions, Condition{"fleet", "problem", err.Error()})
+		}
+		s.Nodes = nodes
+		return s
+	}
+	st := c.cfg.Stats()
+	page := admin.StatsOf(st, s.At, c.cfg.Since)
+	s.Stats = &page
+	for _, w := range st.Workers {
+		if !w.Intake {
+			s.WorkerCPU = append(s.WorkerCPU, w.CPU.Seconds())
+		}
+	}
+	s.RTT = c.roundTrip(ctx)
+	return s
+}
+
+// roundTrip measures one, and returns it with the quantiles of the last ones.
+func (c *collector) roundTrip(ctx context.Context) *RoundTrip {
+	ctx, cancel := context.WithTimeout(ctx, sampleEvery)
+	defer cancel()
+	began := time.Now()
+	trip := -1.0
+	if c.cfg.Probe(ctx) == nil {
+		trip = time.Since(began).Seconds() * 1000
+	}
+	if len(c.trips) == roundTrips {
+		c.trips = slices.Delete(c.trips, 0, 1)
+	}
+	c.trips = append(c.trips, trip)
+	came := slices.DeleteFunc(slices.Clone(c.trips), func(t float64) bool { return t < 0 })
+	slices.Sort(came)
+	r := &RoundTrip{Last: trip, Lost: len(c.trips) - len(came)}
+	if n := len(came); n > 0 {
+		r.P50, r.P99 = came[n/2], came[min(n*99/100, n-1)]
+	}
+	return r
+}
+
+var (
+	errBrowsers = fmt.Errorf("console: the process ends, or %d browsers are connected, which is the limit", maxBrowsers)
+	errPerson   = fmt.Errorf("console: you have %d connections, which is the limit for one person: close other windows", personBrowsers)
+)
+
+// subscribe returns the kept samples, and a channel of further ones, which is closed when
+// Run ends. It fails if there are too many browsers, or too many of the person, or Run does
+// not run.
+func (c *collector) subscribe(person string) (kept [][]byte, further chan []byte, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.running || len(c.browsers) >= maxBrowsers {
+		return nil, nil, errBrowsers
+	}
+	own := 0
+	for _, p := range c.browsers {
+		if p == person {
+			own++
+		}
+	}
+	if person != "" && own >= personBrowsers {
+		return nil, nil, errPerson
+	}
+	further = make(chan []byte, browserQueue)
+	c.browsers[further] = person
+	return slices.Clone(c.kept), further, nil
+}
+
+func (c *collector) unsubscribe(b chan []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.browsers, b)
+}
+
+// serve sends samples as server-sent events until the browser disconnects, or may look no
+// more: its session has ended, or its person lost the role.
+func (c *collector) serve(w http.ResponseWriter, r *http.Request) {
+	person, _ := c.cfg.Viewer(r)
+	kept, further, err := c.subscribe(person)
+	if err != nil {
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer c.unsubscribe(further)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	control := http.NewResponseController(w)
+	send := func(samples ...[]byte) bool {
+		_ = control.SetWriteDeadline(time.Now().Add(sendWithin)) // Writers without deadlines are those of tests.
+		for _, s := range samples {
+			if _, err := fmt.Fprintf(w, "data: %s\n\n", s); err != nil {
+				return false
+			}
+		}
+		return control.Flush() == nil
+	}
+	if !send(kept...) {
+		return
+	}
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case sample, open := <-further:
+			if _, may := c.cfg.Viewer(r); !open || !may || !send(sample) {
+				return
+			}
+		}
+	}
+}
+
+// Refusal is an item of /console/data/refusals.
+type Refusal struct {
+	ID       string    `json:"id"`
+	What     string    `json:"what"`
+	Reason   string    `json:"reason"`
+	Endpoint string    `json:"endpoint,omitempty"`
+	Last     time.Time `json:"last"`
+	Count    uint32    `json:"count"`
+}
+
+func (c *Console) refusals() []Refusal {
+	all := []Refusal{} // not null
+	if c.cfg.Refusals == nil {
+		return all
+	}
+	for _, e := range c.cfg.Refusals() {
+		r := Refusal{ID: e.ID.String(), What: e.Kind.String(), Reason: e.Reason, Last: e.Last, Count: e.Count}
+		if e.Endpoint.IsValid() {
+			r.Endpoint = e.Endpoint.String()
+		}
+		all = append(all, r)
+	}
+	return all
+}

@@ -1,0 +1,580 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/fastpath"
+	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/host/foreign"
+	"github.com/ferryrelay/ferry/internal/server/host/machine"
+	"github.com/ferryrelay/ferry/internal/server/host/memory"
+	"github.com/ferryrelay/ferry/internal/server/host/state"
+	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
+	"github.com/ferryrelay/ferry/internal/server/observe/otlp"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/console"
+	"github.com/ferryrelay/ferry/internal/server/upgrade"
+)
+
+// Options configure an App.
+type Options struct {
+	Config config.Config
+	Mode   Mode
+	// Identity is the id and the keys of the relay. Required, except for API.
+	Identity state.Identity
+	// Fresh: the identity is new, so that no allocation of an earlier run can come
+	// back.
+	Fresh bool
+	// StateFile is the path of engine.Config.StateFile. No other process may use its
+	// directory. Empty: none.
+	StateFile string
+	// SessionFile is the path of the file of DTLS sessions that survive a restart, in
+	// the same directory. Empty: they end with the process.
+	SessionFile string
+	// UsageFile is the path of the file of what projects have used in all runs. Empty: usage
+	// begins at zero.
+	UsageFile string
+	// BanFile is the path of the file of the operator's bans, if the process is not of a fleet.
+	// Empty: bans end with the process.
+	BanFile string
+	// Logger is required. It gets no line per datagram.
+	Logger *slog.Logger
+	// Version, Revision and GoVersion are shown to the operator.
+	Version, Revision, GoVersion string
+	// Loaded is the source of each setting. Zero: not known.
+	Loaded config.Loaded
+	// Reload reads the settings again. Nil: they cannot be reloaded.
+	Reload func() (config.Loaded, error)
+	// Level is that of Logger. Nil: it cannot be changed while the process runs.
+	Level *slog.LevelVar
+	// Parent is what another process hands over to this one, and Locks what this one needs for a
+	// hand-over besides its sockets, by name. Nil: there is none.
+	Parent *upgrade.Parent
+	Locks  map[string]*os.File
+	// OnReady is called once, when the process is ready. Nil is allowed.
+	OnReady func()
+}
+
+// App is one process of Ferry: a relay, an API, or both. Its fields are fixed by
+// New, except for those that say otherwise. A part that the mode does not have is nil.
+type App struct {
+	opts       Options
+	components []component             // in the order of their creation
+	background []func(context.Context) // what goes on besides, until the end
+	relay      *engine.Server
+	service    *alloc.Service
+	metrics    *metrics.Metrics
+	api        *web
+	admin      *web
+	apiCalls   swapHandler         // handler of the API's calls
+	counts     *httpapi.RateCounts // kept over a reload
+	adminPages swapHandler         // handler of the admin pages
+	console    *console.Console
+	docs       http.Handler // the documentation
+	sessions   *admin.Sessions
+	log        *console.Log
+	audit      *console.Log // what operators do
+	auditFile  *auditFile   // nil: there is none
+	flight     admin.Flight
+	since      time.Time
+	reload     reload
+
+	certificate       *certificate         // nil: none in files
+	acme              *acmeCertificates    // nil: none by ACME
+	certificatesEvery time.Duration        // how often their faults are looked for
+	dtls              *dtls.Records        // nil: no DTLS
+	websocket         *websocket.Transport // nil: no WebSocket
+
+	store          *redisstore.Store // of a fleet
+	member         *member           // of a fleet, for a relay
+	frontEnd       *frontEnd         // of a fleet, for an API
+	tracer         *otlp.Tracer      // nil: no traces
+	observers      observers
+	migratingHosts migratingHosts
+	devLog         *devLog // nil, but in dev
+	history        *history
+	usage          *usageKeeper // of a relay
+	bans           *banKeeper
+
+	processors     *processors    // of a relay
+	maxAllocations int            // allocations at once
+	fastPath       *fastpath.Path // nil: there is none
+	memory         *memory.Guard  // nil: not watched
+	foreign        *foreign.Watch
+	hostLosses     hostLosses
+	players        *players
+	restart        restart
+	upgrades       upgrading
+	codes          *alloc.MemoryStore // of the service; nil in a fleet
+	sessionFile    *dtls.SessionFile  // nil: there is none
+	draining       draining
+	rejected       rejections
+	accepting      accepting
+
+	serving chan struct{} // closed when the matches of a process before this one go on
+	ready   atomic.Bool
+	ran     atomic.Bool
+	closing sync.Once
+	quit    chan struct{} // closed by Close
+	done    chan struct{} // closed when Run has returned
+}
+
+// New checks the options and opens all listeners. Nothing runs before Run. An App that
+// is never run must be closed.
+func New(o Options) (*App, error) {
+	if err := Check(o.Config, o.Mode); err != nil {
+		return nil, err
+	}
+	log, events := console.NewLog(o.Logger.Handler()), timelineEvents
+	if !o.Mode.hasRelay() {
+		events = callEvents
+	}
+	o.Logger = slog.New(log)
+	a := &App{
+		opts: o, log: log, since: time.Now(), observers: noObservers(), devLog: newDevLog(o.Mode, o.Logger),
+		history: newHistory(events), certificatesEvery: certificateEvery,
+		upgrades: upgrading{given: make(chan struct{})},
+		quit:     make(chan struct{}), done: make(chan struct{}), serving: make(chan struct{}),
+	}
+	if o.Parent == nil {
+		close(a.serving)
+	}
+	if err := a.build(); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	return a, nil
+}
+
+// build creates the parts of the mode. They stop in reverse order, the admin pages
+// last.
+func (a *App) build() error {
+	setGCPercent()
+	for _, w := range Warnings(a.opts.Config, a.opts.Mode) {
+		a.opts.Logger.Warn(w)
+	}
+	steps := map[Mode][]func() error{
+		Serve: {a.openAdmin, a.buildRelay, a.openAPI, a.buildService},
+		Dev:   {a.openAdmin, a.buildRelay, a.openAPI, a.buildService},
+		Relay: {a.openAdmin, a.buildStore, a.buildRelay, a.openWebSocket, a.buildMember},
+		API:   {a.openAdmin, a.buildStore, a.openAPI, a.buildFront},
+	}
+	if err := a.openAudit(); err != nil {
+		return err
+	}
+	if err := a.buildTraces(); err != nil {
+		return err
+	}
+	if err := a.buildPlayers(); err != nil {
+		return err
+	}
+	for _, step := range steps[a.opts.Mode] {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if err := a.buildBans(); err != nil {
+		return err
+	}
+	a.buildMetrics()
+	if err := a.buildConsole(); err != nil {
+		return err
+	}
+	return a.buildHandlers()
+}
+
+// buildPlayers creates the policy and the certificates, which the ports need.
+func (a *App) buildPlayers() (err error) {
+	c := &a.opts.Config
+	if a.players, err = newPlayers(c, a.opts.Mode, a.opts.Logger); err != nil {
+		return err
+	}
+	a.addBackground(a.players.run)
+	if a.certificate, err = loadCertificate(c, a.opts.Logger); err != nil {
+		return err
+	}
+	if a.acme, err = newACME(c, a.opts.Logger); err != nil {
+		return err
+	}
+	if a.acme != nil {
+		a.addBackground(a.acme.run)
+	}
+	if a.certificate != nil || a.acme != nil {
+		a.addBackground(a.watchCertificates)
+	}
+	return nil
+}
+
+func (a *App) buildMetrics() {
+	cfg := metrics.Config{
+		Process: a.process, Players: a.players.stats,
+		Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
+	}
+	if a.relay != nil {
+		cfg.Stats, cfg.Usage = a.relay.Stats, a.usage.latest
+	}
+	if a.dtls != nil {
+		cfg.DTLS = a.dtls.Stats
+	}
+	if a.websocket != nil {
+		cfg.WebSocket = a.websocket.Stats
+	}
+	if a.store != nil {
+		cfg.Store = a.store.Stats
+	}
+	if a.member != nil {
+		cfg.Announcer, cfg.Cluster = a.member.announcer.Stats, a.member.cluster.Stats
+	}
+	if a.frontEnd != nil {
+		cfg.Fleet, cfg.Dialer = a.frontEnd.fleet.Stats, a.frontEnd.dialer.Stats
+	}
+	if a.tracer != nil {
+		cfg.Traces = a.tracer.Stats
+	}
+	if a.certificate != nil || a.acme != nil {
+		cfg.Certificates = a.certificates
+	}
+	a.metrics = metrics.New(cfg)
+}
+
+// openAPI opens the API's port before its handler exists, since the address is
+// advertised to players.
+func (a *App) openAPI() error {
+	c := &a.opts.Config
+	l, err := a.listen(apiFile, c.HTTP.AddrPort)
+	if err != nil {
+		return err
+	}
+	a.api = newWeb(l, nil, a.tlsConfig(), a.opts.Logger, a.accepting.config(a.opts.Logger))
+	a.trace(a.api)
+	a.addComponent(component{"api", a.api.serve, func() error { return a.api.listener.Close() }})
+	if a.opts.Mode != Dev {
+		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.rejected, a.opts.Logger))
+		a.api.server.IdleTimeout = max(c.HTTPIdleTimeout, c.ProxyIdleTimeout)
+	}
+	if c.ProxyProtocol {
+		a.api.listener = websocket.ProxyListener(a.api.listener, proxyConfig(c, &a.rejected))
+	}
+	return nil
+}
+
+// openWebSocket opens the same port for WebSockets alone, if they are on.
+func (a *App) openWebSocket() error {
+	if a.websocket == nil {
+		return nil
+	}
+	return a.openAPI()
+}
+
+// buildHandlers creates the handlers of the ports.
+func (a *App) buildHandlers() error {
+	if a.api != nil {
+		if a.service != nil {
+			a.counts = httpapi.NewRateCounts()
+		}
+		calls, err := a.handler(&a.opts.Config, a.players.policy.Load())
+		if err != nil {
+			return err
+		}
+		a.apiCalls.serve(calls)
+		a.api.server.Handler = a.withWebSocket(&a.apiCalls)
+	}
+	pages, err := a.pages(&a.opts.Config)
+	if err != nil {
+		return err
+	}
+	a.adminPages.serve(pages)
+	return nil
+}
+
+// handler returns the handler of the API's calls for these settings. It continues the
+// counters of its predecessor.
+func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
+	if a.service == nil {
+		return http.NotFoundHandler(), nil
+	}
+	h := httpapi.Config{
+		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
+		OnRefusal:    func(r httpapi.Refusal) { a.devLog.refusedCall(r); a.history.refusedCall(r) },
+		Authenticate: t.authenticate(), RateCounts: a.counts,
+	}
+	if a.store != nil {
+		h.SharedLimiter = a.store
+	}
+	return newAPI(c, a.opts.Mode, h)
+}
+
+// buildRelay opens the UDP sockets. The observers of its hooks may not exist yet, but no
+// hook is called before Run.
+func (a *App) buildRelay() error {
+	a.processors = newProcessors(&a.opts.Config, goScheduler())
+	if err := a.processors.check(); err != nil {
+		return err
+	}
+	a.processors.log(a.opts.Logger)
+	a.addBackground(func(ctx context.Context) { a.processors.follow(ctx, a.opts.Logger) })
+	a.setBounds()
+	cfg, err := engineConfig(&a.opts.Config, a.opts.Mode)
+	if err != nil {
+		return err
+	}
+	offer, err := a.inheritOffer()
+	if err != nil {
+		return err
+	}
+	var boot uint64
+	if offer != nil {
+		boot = offer.Boot
+		cfg.Offer, cfg.OnResume = offer, a.resumed
+		cfg.Resume = func(context.Context) (io.Reader, error) { return a.upgrades.relay, nil }
+	}
+	sealer, err := alloc.NewSealer(alloc.SealerConfig{
+		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay, Epoch: a.opts.Config.KeyEpoch, Boot: boot,
+	})
+	if err != nil {
+		return err
+	}
+	cfg.Workers, cfg.WorkerCPUs = a.processors.workers, a.processors.cpus
+	if len(cfg.WorkerCPUs) > 0 {
+		var why string
+		cfg.SteerByCPU, why = a.processors.steersByCPU(a.opts.Config.Steering, machine.ReadInterfaces(os.DirFS("/")))
+		a.opts.Logger.Info("workers are pinned", "worker_cpus", string(a.opts.Config.WorkerCPUs), "steering_by_cpu", cfg.SteerByCPU, "because", why)
+	}
+	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
+	cfg.Hooks = engine.Hooks{
+		Admit: a.players.admitOnRelay, OnReserve: a.onReserve, OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
+		OnMigrate: a.onMigrate, OnMigrationEnd: a.onMigrationEnd,
+		OnConnect:      func(e engine.ConnectEvent) { a.devLog.linked(e); a.history.linked(e); a.players.connected(e) },
+		OnDisconnect:   func(e engine.DisconnectEvent) { a.devLog.unlinked(e); a.history.unlinked(e); a.players.disconnected(e) },
+		OnLargeMessage: a.onLargeMessage,
+		OnCode:         a.onCode,
+		OnRefuse:       a.history.refused,
+		OnPlayerLimit:  a.history.atLimit,
+	}
+	if err := a.addTransports(&cfg, sealer); err != nil {
+		return err
+	}
+	if a.opts.Fresh || a.opts.Mode == Dev {
+		cfg.RecoverFor = -1
+	}
+	a.restart.boot = sealer.Boot()
+	cfg.StateFile, cfg.OnStateError, cfg.OnStateComplete = a.opts.StateFile, a.onStateError, a.onStateComplete
+	a.relay, err = a.newRelay(cfg, sealer)
+	a.players.relay, a.history.relay = a.relay, a.relay
+	a.history.maxContent, a.history.recoverFor = cfg.MaxContent, cfg.RecoverFor
+	if err != nil {
+		return err
+	}
+	a.logStateReport()
+	a.addComponent(component{relayName, a.runRelay, a.relay.Close})
+	a.usage = newUsageKeeper(a.opts.UsageFile, a.since, a.opts.Logger)
+	if a.opts.Parent == nil {
+		if err := a.usage.load(); err != nil {
+			return err
+		}
+	}
+	a.usage.relay = a.relay
+	a.addComponent(component{"usage", a.usage.run, func() error { return nil }})
+	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
+	a.addBackground(a.foreign.Run, a.watchDrain)
+	a.history.private = &privateSources{stats: a.relay.Stats, log: a.opts.Logger, now: time.Now}
+	a.addBackground(a.history.private.run, a.takeOverHistory)
+	if a.devLog != nil {
+		a.addBackground(func(ctx context.Context) { a.devLog.run(ctx, a.relay.Stats, a.handshakeStats) })
+	}
+	if a.memory != nil {
+		a.addBackground(a.memory.Run)
+	}
+	return nil
+}
+
+// handshakeStats returns the counts of DTLS, zeros without it.
+func (a *App) handshakeStats() dtls.Stats {
+	if a.dtls == nil {
+		return dtls.Stats{}
+	}
+	return a.dtls.Stats()
+}
+
+// newRelay opens the relay, with a fast path if the settings ask for it.
+func (a *App) newRelay(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server, error) {
+	c := &a.opts.Config
+	if c.XDP == "off" {
+		return engine.New(cfg, sealer)
+	}
+	fast := fastPathConfig(c)
+	fast.Logger = a.opts.Logger
+	if h := a.opts.Parent; h != nil {
+		fast.Link = func(ifindex int) *os.File { return h.Take(xdpName(ifindex)) }
+	}
+	a.fastPath = fastpath.New(fast)
+	cfg.FastPath, cfg.FastPathOptional = a.fastPath, c.XDP == "auto"
+	return engine.New(cfg, sealer)
+}
+
+// fastPathConfig returns the configuration of the fast path for these settings.
+func fastPathConfig(c *config.Config) fastpath.Config {
+	fast := fastpath.Config{Interfaces: c.XDPInterfaces, Auto: c.XDP == "auto"}
+	if c.XDP == "native" {
+		fast.Mode = fastpath.Native
+	}
+	return fast
+}
+
+// buildService creates the Allocations service of a single relay, with the join codes of
+// the previous run.
+func (a *App) buildService() error {
+	relay, err := a.advertised()
+	if err != nil {
+		return err
+	}
+	a.codes = alloc.NewMemoryStore()
+	for _, kept := range a.relay.KeptCodes() {
+		a.codes.Restore(kept.Tenant, kept.Code, kept.Host)
+		a.history.keepCode(kept.Host, kept.Code)
+	}
+	c := &a.opts.Config
+	a.service, err = alloc.NewService(alloc.ServiceConfig{
+		Relay: relay, Store: a.codes, MaxConnections: c.MaxConnections,
+		Regions: []alloc.Region{{
+			ID: c.Region, Description: c.Region,
+			QoSAddress: relay.qos(), WebSocketURL: placement.WebSocketURL(relay.endpoints),
+		}},
+		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
+		HostMigration: c.HostMigration > 0, KeepCode: a.relay.KeepCode, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
+		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.players.reserved(e) },
+	})
+	if err != nil {
+		return err
+	}
+	a.observers.bound = a.service.OnBind
+	a.observers.ended = func(e engine.EndEvent) { a.service.OnEnd(e.ID) }
+	a.observeMigrations()
+	return nil
+}
+
+// gcPercent is the growth of the heap in percent at which the collector runs.
+// The table holds no pointers, so a collection costs little whatever its size,
+// and a relay of a million allocations stays near 512 MiB.
+const gcPercent = 50
+
+// setGCPercent sets gcPercent, unless the operator has set GOGC.
+func setGCPercent() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}
+
+// newAPI completes the configuration of the API's handler by the settings and the mode.
+func newAPI(c *config.Config, mode Mode, h httpapi.Config) (http.Handler, error) {
+	h.Anonymous, h.Unlimited = mode == Dev, mode == Dev
+	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
+	h.AddressPerMinute = c.AddressPerMinute
+	h.FailedJoinsPerMinute, h.ServerFailedJoinsPerMinute = c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute
+	h.TrustedProxies, h.AllowOrigins = trustedProxies(c), origins(c)
+	for i, t := range c.Tokens {
+		kind, err := httpapi.ParseKind(t.Kind)
+		if err != nil {
+			return nil, fmt.Errorf("app: tokens[%d]: %w", i, err)
+		}
+		h.Tokens = append(h.Tokens, httpapi.Token{
+			Secret: string(t.Secret), Project: t.Project, Environment: t.Environment, Player: t.Player, Kind: kind,
+		})
+	}
+	return httpapi.New(h)
+}
+
+var (
+	errNotReady = errors.New("app: starting or stopping")
+	errDraining = errors.New("app: draining: new allocations are refused")
+)
+
+func (a *App) readiness() error {
+	switch {
+	case !a.ready.Load():
+		return errNotReady
+	case a.draining.is():
+		return errDraining
+	}
+	return nil
+}
+
+// The names of components after whose end another process takes over.
+const (
+	relayName       = "relay"
+	sessionFileName = "session file"
+)
+
+// component is a part of the process. If one fails, the process ends.
+type component struct {
+	name string
+	// run works until ctx ends, and returns nil when it has stopped.
+	run func(ctx context.Context) error
+	// free releases a component that is never run.
+	free func() error
+}
+
+// addComponent adds a component, which stops before those that were added before it.
+func (a *App) addComponent(p component) { a.components = append(a.components, p) }
+
+// addBackground adds functions that run besides the components, until the shutdown.
+func (a *App) addBackground(all ...func(context.Context)) {
+	a.background = append(a.background, all...)
+}
+
+// runningComponent is a component that runs.
+type runningComponent struct {
+	stop context.CancelFunc
+	done chan struct{} // closed when run has returned
+}
+
+// awaitServing waits until the matches of a process before this one go on. Until then
+// players wait, and nothing else is to take processor time.
+func (a *App) awaitServing(ctx context.Context) {
+	select {
+	case <-a.serving:
+	case <-ctx.Done():
+	}
+}
+
+// launch runs all components, the relay first. Each has a context of its own, which outlives
+// ctx, so that they stop one after another. It calls fail for one that ends before.
+func (a *App) launch(ctx context.Context, fail func(error)) (crew []runningComponent) {
+	for _, p := range a.components {
+		life, stop := context.WithCancel(context.WithoutCancel(ctx))
+		w := runningComponent{stop, make(chan struct{})}
+		crew = append(crew, w)
+		go func() {
+			defer close(w.done)
+			defer stop()
+			if p.name != relayName {
+				a.awaitServing(life)
+			}
+			err := p.run(life)
+			if err == nil {
+				err = errEnded
+			}
+			if err != errDrained {
+				err = fmt.Errorf("app: %s: %w", p.name, err)
+			}
+			fail(err)
+		}()
+	}
+	return crew
+}

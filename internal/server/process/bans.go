@@ -1,0 +1,345 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/base/keyfile"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/ban"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// bansEvery is how often a process ends bans whose time is over, and in a fleet reads those of
+// other processes.
+const bansEvery = 2 * time.Second
+
+// banStore keeps the bans of a fleet: redisstore.Store.
+type banStore interface {
+	SetBan(ctx context.Context, id, text string, until time.Time, most int) error
+	DeleteBan(ctx context.Context, id string) (bool, error)
+	Bans(ctx context.Context) (texts []string, intact bool, err error)
+}
+
+// bannedRelay is the part of engine.Server that applies bans.
+type bannedRelay interface {
+	SetBannedSources([]netip.Prefix)
+	Allocations(context.Context, engine.Filter, engine.Cursor, int) ([]engine.Allocation, engine.Cursor, error)
+	Kick(context.Context, proto.AllocationID) error
+	End(context.Context, proto.AllocationID) error
+}
+
+// banKeeper keeps and applies the bans of this process: of its API, and of its relay. Its fields
+// are fixed before run. Any goroutine may call its methods.
+type banKeeper struct {
+	store     banStore // nil: this process alone has the bans
+	writes    bool     // this process may change them
+	file      string   // without a store; empty: the bans end with the process
+	relay     bannedRelay
+	websocket interface{ SetBannedSources([]netip.Prefix) } // nil: there is none
+	log       *slog.Logger
+	now       func() time.Time
+
+	list atomic.Pointer[ban.List]
+
+	mu      sync.Mutex // guards changes of list, and what follows
+	applied map[string]bool
+	failed  bool // the store did not answer last time
+}
+
+// openBans reads the file, if there is one. It refuses one that it cannot read: the operator
+// relies on the bans.
+func openBans(file string) ([]ban.Ban, error) {
+	if file == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var all []ban.Ban
+	if err == nil {
+		err = json.Unmarshal(content, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("app: bans: %s: %w; remove the file to begin without bans", file, err)
+	}
+	return all, nil
+}
+
+// buildBans creates the keeper. The ports exist, and are not served yet.
+func (a *App) buildBans() error {
+	k := &banKeeper{log: a.opts.Logger, now: time.Now, writes: true, applied: map[string]bool{}}
+	if a.relay != nil {
+		k.relay = a.relay
+	}
+	if a.websocket != nil {
+		k.websocket = a.websocket
+	}
+	if a.store != nil {
+		k.store, k.writes = a.store, a.opts.Mode == API
+	} else {
+		k.file = a.opts.BanFile
+	}
+	if err := k.load(); err != nil {
+		return err
+	}
+	a.bans = k
+	a.players.bans = &k.list
+	a.addComponent(component{"bans", k.run, func() error { return nil }})
+	return nil
+}
+
+// load reads the file.
+func (k *banKeeper) load() error {
+	all, err := openBans(k.file)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.put(all)
+	return nil
+}
+
+// put makes these the bans. Callers hold the lock.
+func (k *banKeeper) put(all []ban.Ban) {
+	list := ban.NewList(all, k.now())
+	k.list.Store(list)
+	prefixes := list.Prefixes()
+	if k.relay != nil {
+		k.relay.SetBannedSources(prefixes)
+	}
+	if k.websocket != nil {
+		k.websocket.SetBannedSources(prefixes)
+	}
+}
+
+// run applies bans until ctx ends. The relay stops after it.
+func (k *banKeeper) run(ctx context.Context) error {
+	ticker := time.NewTicker(bansEvery)
+	defer ticker.Stop()
+	for {
+		k.refresh(ctx)
+		k.apply(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// refresh reads the bans of the fleet, and ends those whose time is over.
+func (k *banKeeper) refresh(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := k.list.Load().All()
+	if k.store != nil {
+		read, err := k.read(ctx, all)
+		if err != nil && ctx.Err() == nil && !k.failed {
+			k.log.Warn("the bans of the fleet cannot be read: those that were read last apply", "error", err)
+		}
+		if k.failed = err != nil; err == nil {
+			all = read
+		}
+	}
+	if now := k.now(); !sameBans(all, k.list.Load().All()) || slices.ContainsFunc(all, func(b ban.Ban) bool { return !now.Before(b.Until) }) {
+		k.put(all)
+	}
+}
+
+// read returns the bans of the store. A store that has lost them gets those that this process
+// knows, if it may write.
+func (k *banKeeper) read(ctx context.Context, known []ban.Ban) ([]ban.Ban, error) {
+	texts, intact, err := k.store.Bans(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !intact && len(known) > 0 {
+		for i := 0; k.writes && i < len(known); i++ {
+			if err := k.write(ctx, &known[i]); err != nil {
+				return nil, err
+			}
+		}
+		return known, nil
+	}
+	all := make([]ban.Ban, 0, len(texts))
+	for _, text := range texts {
+		var b ban.Ban
+		if json.Unmarshal([]byte(text), &b) != nil {
+			continue
+		}
+		if b, err := b.Check(); err == nil && len(all) < ban.Max {
+			all = append(all, b)
+		}
+	}
+	return all, nil
+}
+
+func sameBans(a, b []ban.Ban) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	ids := map[string]bool{}
+	for i := range a {
+		ids[a[i].ID] = true
+	}
+	return !slices.ContainsFunc(b, func(b ban.Ban) bool { return !ids[b.ID] })
+}
+
+func (k *banKeeper) write(ctx context.Context, b *ban.Ban) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	return k.store.SetBan(ctx, b.ID, string(text), b.Until, ban.Max)
+}
+
+// apply removes the players of new bans from their matches. A call that fails is repeated.
+func (k *banKeeper) apply(ctx context.Context) {
+	if k.relay == nil {
+		return
+	}
+	live := map[string]bool{}
+	for _, b := range k.list.Load().All() {
+		live[b.ID] = true
+		k.mu.Lock()
+		done := k.applied[b.ID]
+		k.mu.Unlock()
+		if !done && k.remove(ctx, &b) == nil {
+			k.mu.Lock()
+			k.applied[b.ID] = true
+			k.mu.Unlock()
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id := range k.applied {
+		if !live[id] {
+			delete(k.applied, id)
+		}
+	}
+}
+
+// remove ends the allocations of a banned player, or those that are bound from a banned
+// network.
+func (k *banKeeper) remove(ctx context.Context, b *ban.Ban) error {
+	f := engine.Filter{Binding: engine.OnlyBound}
+	if b.Player != "" {
+		f = engine.Filter{Player: b.Hash()}
+	}
+	for at := engine.Cursor(0); ; {
+		page, next, err := k.relay.Allocations(ctx, f, at, 0)
+		if err != nil {
+			return err
+		}
+		for _, a := range page {
+			if b.Player == "" && !b.Prefix.Contains(a.Endpoint.Addr().Unmap()) {
+				continue
+			}
+			err := k.relay.Kick(ctx, a.ID)
+			if errors.Is(err, engine.ErrKickHost) {
+				err = k.relay.End(ctx, a.ID)
+			}
+			if err != nil && !errors.Is(err, alloc.ErrNotFound) {
+				return err
+			}
+			k.log.Info("an allocation of a banned player has ended", "allocation", a.ID.String(), "ban", b.ID)
+		}
+		if at = next; at == 0 {
+			return nil
+		}
+	}
+}
+
+// All implements admin.Bans.
+func (k *banKeeper) All() []ban.Ban { return k.list.Load().All() }
+
+// Add implements admin.Bans.
+func (k *banKeeper) Add(ctx context.Context, b ban.Ban) (ban.Ban, error) {
+	if !k.writes {
+		return b, admin.ErrBanElsewhere
+	}
+	b.ID = ban.NewID()
+	b, err := b.Check()
+	if err != nil {
+		return b, err
+	}
+	k.mu.Lock()
+	all := append(slices.Clone(k.list.Load().All()), b)
+	if k.store != nil {
+		err = k.write(ctx, &b)
+		if errors.Is(err, redisstore.ErrBansFull) {
+			err = admin.ErrBansFull
+		}
+	} else if len(all) > ban.Max {
+		err = admin.ErrBansFull
+	} else {
+		err = k.save(all)
+	}
+	if err == nil {
+		k.put(all)
+	}
+	k.mu.Unlock()
+	if err != nil {
+		return b, err
+	}
+	k.apply(ctx) // What it cannot do now, run does.
+	return b, nil
+}
+
+// Remove implements admin.Bans.
+func (k *banKeeper) Remove(ctx context.Context, id string) error {
+	if !k.writes {
+		return admin.ErrBanElsewhere
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := slices.DeleteFunc(slices.Clone(k.list.Load().All()), func(b ban.Ban) bool { return b.ID == id })
+	there := len(all) < len(k.list.Load().All())
+	var err error
+	if k.store != nil {
+		var stored bool
+		stored, err = k.store.DeleteBan(ctx, id)
+		there = there || stored
+	} else if there {
+		err = k.save(all)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !there:
+		return fmt.Errorf("%w: no ban has the id %q", alloc.ErrNotFound, id)
+	}
+	k.put(all)
+	return nil
+}
+
+// save writes the file. Callers hold the lock.
+func (k *banKeeper) save(all []ban.Ban) error {
+	if k.file == "" {
+		return nil
+	}
+	content, err := json.Marshal(ban.NewList(all, k.now()).All())
+	if err == nil {
+		err = keyfile.Write(k.file, content)
+	}
+	if err != nil {
+		return fmt.Errorf("app: bans: %w", err)
+	}
+	return nil
+}

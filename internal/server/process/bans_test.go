@@ -1,0 +1,249 @@
+package process
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/operator/ban"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// operate makes an operator's call and returns its status and answer.
+func (r running) operate(t *testing.T, method, path string) (int, string) {
+	t.Helper()
+	w, q := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
+	q.Host = "127.0.0.1"
+	r.adminPages.ServeHTTP(w, q)
+	return w.Code, w.Body.String()
+}
+
+// ban bans and returns the ban.
+func (r running) ban(t *testing.T, query string) (b ban.Ban) {
+	t.Helper()
+	status, body := r.operate(t, "POST", "/bans?"+query)
+	if status != http.StatusOK || json.Unmarshal([]byte(body), &b) != nil {
+		t.Fatalf("POST /bans?%s: %d %s", query, status, body)
+	}
+	return b
+}
+
+// has reports whether the relay has an allocation.
+func (r running) has(t *testing.T, id proto.AllocationID) bool {
+	t.Helper()
+	_, err := r.relay.Describe(t.Context(), id)
+	return err == nil
+}
+
+// isBound reports whether an allocation has been bound.
+func (r running) isBound(t *testing.T, id proto.AllocationID) bool {
+	t.Helper()
+	page, _, err := r.relay.Allocations(t.Context(), engine.Filter{ID: id}, 0, 1)
+	return err == nil && len(page) == 1 && page[0].EverBound
+}
+
+// TestBanPlayer: a banned player is removed at once, and may neither allocate nor join until the
+// ban ends, also after a restart. Other players notice nothing.
+func TestBanPlayer(t *testing.T) {
+	t.Parallel()
+	o := options(local(), Serve)
+	o.Config.Tokens = []config.Token{
+		{Secret: secret, Project: "game", Environment: "test", Kind: "player", Player: "ann"},
+		{Secret: secret + "-2", Project: "game", Environment: "test", Kind: "player", Player: "bob"},
+	}
+	o.Config.BindTimeout = time.Hour
+	o.BanFile = filepath.Join(t.TempDir(), "bans")
+	r := start(t, o)
+	host, err := client.Reserve(t.Context(), r.caller(secret+"-2"), 4, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := r.caller(secret+"-2").JoinCode(t.Context(), host.ID.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	joiner, err := client.Redeem(t.Context(), r.caller(secret), code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := r.ban(t, "player=ann&project=game&environment=test&for=2h&reason=cheats")
+	if r.has(t, joiner.ID) || !r.has(t, host.ID) {
+		t.Errorf("after the ban: the banned player is there: %t, the other: %t", r.has(t, joiner.ID), r.has(t, host.ID))
+	}
+	refused := func(r running, codeLives bool) {
+		t.Helper()
+		_, err := r.caller(secret).Join(t.Context(), code)
+		if codeLives && (problem(err) != http.StatusForbidden || !strings.Contains(err.Error(), "banned until") || !strings.Contains(err.Error(), "cheats")) {
+			t.Errorf("a join of the banned player: %v", err)
+		}
+		if _, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4}); problem(err) != http.StatusForbidden {
+			t.Errorf("an allocation of the banned player: %v", err)
+		}
+		if _, err := r.caller(secret+"-2").Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4}); err != nil {
+			t.Errorf("the other player: %v", err)
+		}
+	}
+	refused(r, true)
+	r.cancel()
+	<-r.ended
+	r = start(t, o)
+	refused(r, false)
+	if status, body := r.operate(t, "GET", "/bans"); status != 200 || !strings.Contains(body, b.ID) {
+		t.Errorf("after a restart: %d %s", status, body)
+	}
+	if status, body := r.operate(t, "DELETE", "/bans/"+b.ID); status != 200 {
+		t.Errorf("%d %s", status, body)
+	}
+	if _, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4}); err != nil {
+		t.Errorf("after the ban: %v", err)
+	}
+	for _, c := range []struct {
+		request string
+		status  int
+		text    string
+	}{
+		{"DELETE /bans/" + b.ID, 404, "no ban has the id"},
+		{"POST /bans", 400, "name a player or a prefix"},
+		{"POST /bans?prefix=nonsense", 400, "neither an address nor a prefix"},
+		{"POST /bans?prefix=0.0.0.0/0", 400, "larger than a /8"},
+		{"POST /bans?prefix=192.0.2.0/24&for=0s", 400, "for"},
+		{"POST /bans?player=ann", 400, "project"},
+		{"GET /bans", 200, `{"bans":[]}`},
+	} {
+		method, path, _ := strings.Cut(c.request, " ")
+		if status, body := r.operate(t, method, path); status != c.status || !strings.Contains(body, c.text) {
+			t.Errorf("%s: %d %s", c.request, status, body)
+		}
+	}
+}
+
+// TestBanNetwork: who plays from a banned network over UDP is removed, and cannot come back; a
+// backend can call for others.
+func TestBanNetwork(t *testing.T) {
+	t.Parallel()
+	o := options(local(), Serve)
+	o.Config.Tokens = append(o.Config.Tokens, config.Token{Secret: secret + "-2", Project: "game", Environment: "test", Kind: "server"})
+	o.Config.BindTimeout = time.Hour
+	r := start(t, o)
+	host, _, joiner := r.reserveMatch(t)
+	c := dialRaw(t, host)
+	c.bind()
+	testkit.Eventually(t, "a binding", func() bool { return r.isBound(t, host.ID) })
+	b := r.ban(t, "prefix=127.0.0.9/8")
+	if got := b.Prefix.String(); got != "127.0.0.0/8" {
+		t.Errorf("banned %s", got)
+	}
+	if r.has(t, host.ID) {
+		t.Error("the host that was bound from the network is still there")
+	}
+	forbidden := func() uint64 { return r.Stats().Outcomes[engine.DropForbidden] }
+	dialRaw(t, joiner).bind()
+	testkit.Eventually(t, "a BIND is dropped", func() bool { return forbidden() > 0 })
+	if _, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4}); problem(err) != http.StatusForbidden {
+		t.Errorf("a player of the network: %v", err)
+	}
+	if _, err := r.caller(secret+"-2").Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4}); err != nil {
+		t.Errorf("a backend: %v", err)
+	}
+	if status, _ := r.operate(t, "DELETE", "/bans/"+b.ID); status != 200 {
+		t.Error("the ban cannot be removed")
+	}
+	again := dialRaw(t, joiner)
+	testkit.Eventually(t, "a binding after the ban", func() bool {
+		again.bind()
+		return r.isBound(t, joiner.ID)
+	})
+}
+
+// TestBanNetworkDTLS: a ban of a network ends what is bound from there over DTLS at once.
+func TestBanNetworkDTLS(t *testing.T) {
+	t.Parallel()
+	r := start(t, options(local(), Serve))
+	host, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := dialler{running: r}.join(t, host, "dtls")
+	if !r.has(t, p.id) {
+		t.Fatal("the host is not there before the ban")
+	}
+	r.ban(t, "prefix=192.0.2.0/24")
+	if !r.has(t, p.id) {
+		t.Error("a ban of another network has ended the host")
+	}
+	r.ban(t, "prefix=127.0.0.0/8")
+	if r.has(t, p.id) {
+		t.Error("the host that was bound from the network is still there")
+	}
+}
+
+// TestBanEnds: a ban ends by itself.
+func TestBanEnds(t *testing.T) {
+	t.Parallel()
+	r := start(t, options(local(), Serve))
+	r.ban(t, "prefix=127.0.0.0/8&for=1s")
+	testkit.Eventually(t, "the ban ends", func() bool {
+		_, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
+		return err == nil && len(r.bans.All()) == 0
+	})
+}
+
+// TestBanFleet: a ban at one API process holds at every other one and at the relays, and
+// survives a loss of the store.
+func TestBanFleet(t *testing.T) {
+	t.Parallel()
+	k := newFleet(t)
+	relay, a, b := k.relay(1, "eu"), k.api(), k.api()
+	testkit.Eventually(t, "the relay", func() bool { return len(a.frontEnd.fleet.Nodes()) == 1 && len(b.frontEnd.fleet.Nodes()) == 1 })
+	host, _ := hostIn(t, a, "eu")
+	id, err := proto.ParseAllocationID(host.AllocationID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := ban.Ban{Player: "ann", Project: "game", Environment: "test"}
+	if hash.Hash() != alloc.HashPlayer(alloc.Tenant{Project: "game", Environment: "test"}, "ann") {
+		t.Fatal("the hash of a banned player is not that of its allocations")
+	}
+	first := a.ban(t, "prefix=192.0.2.0/24&for=1h")
+	holds := func(r running, n int) func() bool { return func() bool { return len(r.bans.All()) == n } }
+	testkit.Eventually(t, "the other API process has the ban", holds(b, 1))
+	testkit.Eventually(t, "the relay has the ban", holds(relay, 1))
+	if status, body := relay.operate(t, "POST", "/bans?prefix=198.51.100.0/24"); status != http.StatusConflict || !strings.Contains(body, "API process") {
+		t.Errorf("a ban at a relay: %d %s", status, body)
+	}
+	if !relay.has(t, id) {
+		t.Error("a host that is not banned has ended")
+	}
+	second := b.ban(t, "prefix=198.51.100.0/24&for=1h")
+	testkit.Eventually(t, "the relay has both", holds(relay, 2))
+	testkit.Eventually(t, "the first API process has both", holds(a, 2))
+	k.redis.Do("DEL ferry:bans")
+	testkit.Eventually(t, "an API process writes them again", func() bool { return k.redis.Do("HLEN ferry:bans") == ":3" })
+	for _, id := range []string{first.ID, second.ID} {
+		if status, body := a.operate(t, "DELETE", "/bans/"+id); status != 200 {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	testkit.Eventually(t, "the relay has none", holds(relay, 0))
+	testkit.Eventually(t, "the other API process has none", holds(b, 0))
+}
+
+// TestBanFile: the file of bans is refused if it is damaged, since the operator relies on it.
+func TestBanFile(t *testing.T) {
+	t.Parallel()
+	o := options(local(), Serve)
+	o.BanFile = t.TempDir() // not a file
+	if _, err := New(o); err == nil || !strings.Contains(err.Error(), "bans") {
+		t.Errorf("New: %v", err)
+	}
+}

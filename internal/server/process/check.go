@@ -1,0 +1,305 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+)
+
+// Mode is the role of the process.
+type Mode uint8
+
+const (
+	// Serve is a single public relay with its API. Callers need tokens, and all limits
+	// apply.
+	Serve Mode = iota
+	// Dev is for a developer's machine: calls need no token, and the limits of the API
+	// and the budgets of ERROR replies are off.
+	Dev
+	// Relay is a public relay of a fleet, without an API.
+	Relay
+	// API is a public API process of a fleet, without a relay.
+	API
+)
+
+// String returns the name of the command that runs in this mode.
+func (m Mode) String() string {
+	switch m {
+	case Dev:
+		return "dev"
+	case Relay:
+		return "relay"
+	case API:
+		return "api"
+	}
+	return "serve"
+}
+
+// hasRelay, hasAPI and isFleetMember report the parts of a process in this mode.
+func (m Mode) hasRelay() bool      { return m != API }
+func (m Mode) hasAPI() bool        { return m != Relay }
+func (m Mode) isFleetMember() bool { return m == Relay || m == API }
+
+// The modes in which a setting has an effect.
+var (
+	ofCalls = []string{
+		"tokens", "issuers", "quotas", "player_per_minute", "server_per_minute", "address_per_minute",
+		"failed_joins_per_minute", "server_failed_joins_per_minute", "max_outstanding",
+		"admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open",
+	}
+	ofRelay = []string{
+		"udp", "advertise", "advertise_name", "dtls", "websocket", "allow_private_sources", "siblings",
+		"state_dir", "region", "max_allocations", "max_seats", "max_content", "idle_timeout", "host_alone_timeout",
+		"hear_timeout", "recover_for", "key_epoch", "drain_timeout", "drain_threshold", "workers", "worker_cpus", "steering", "batch", "merge", "receive_delay", "xdp", "xdp_interfaces",
+		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unproven_bytes", "unproven_ratio", "player_hosts", "player_joiners", "player_seats",
+		"max_websockets", "max_address_websockets", "websocket_queue", "websocket_max_message", "dtls_max_message",
+		"max_dtls_sessions",
+		"overcommit",
+	}
+	ofFleet = []string{
+		"store", "store_password_file", "store_ca", "store_prefix", "cluster_ca", "cluster_cert", "cluster_key",
+	}
+	ofFleetRelay = []string{"cluster", "cluster_advertise", "region_description"}
+	ofFleetAPI   = []string{"region_defaults", "region_hints"}
+)
+
+// offInDev are limits, and what a restart needs, which dev does not have.
+var offInDev = []string{
+	"player_per_minute", "server_per_minute", "address_per_minute", "failed_joins_per_minute",
+	"server_failed_joins_per_minute", "max_outstanding", "max_http_connections", "max_address_connections", "http_idle_timeout", "proxy_idle_timeout",
+	"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unproven_bytes", "unproven_ratio", "player_hosts", "player_joiners", "player_seats",
+	"state_dir", "recover_for",
+}
+
+// Unused returns a sentence about each setting that is set and has no effect in that
+// mode. They are no errors, since several machines may share a file.
+func Unused(l config.Loaded, mode Mode) (all []string) {
+	for _, key := range idleIn(mode) {
+		if l.IsSet(key) {
+			all = append(all, fmt.Sprintf("%s (%s) has no effect in ferry %s", key, l.Source(key), mode))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Inapplicable returns the settings that the help of a mode does not show: those without
+// effect, and for dev also those of public access.
+func Inapplicable(mode Mode) []string {
+	idle := idleIn(mode)
+	if mode == Dev {
+		idle = slices.Concat(idle, offInDev, forPublicAccess)
+	}
+	return idle
+}
+
+// forPublicAccess are settings that work in dev, where no one on loopback needs them.
+var forPublicAccess = []string{
+	"acme_dir", "acme_domains", "acme_email", "acme_server", "proxy_protocol", "behind_proxy", "trusted_proxies",
+	"drain_timeout", "drain_threshold", "key_epoch", "runtime_dir",
+}
+
+// idleIn returns the settings without effect in a mode.
+func idleIn(mode Mode) (idle []string) {
+	if !mode.hasAPI() {
+		idle = append(idle, ofCalls...)
+	}
+	if !mode.hasRelay() {
+		idle = append(idle, ofRelay...)
+	}
+	if !mode.isFleetMember() {
+		idle = append(idle, ofFleet...)
+	}
+	if mode != Relay {
+		idle = append(idle, ofFleetRelay...)
+	}
+	if mode != API {
+		idle = append(idle, ofFleetAPI...)
+	}
+	return idle
+}
+
+// ErrNoToken is returned for serve without a token. Its text helps the operator of a new
+// installation.
+var ErrNoToken = errors.New(`app: no token is configured, and serve does not run an open relay. A file that is enough:
+
+    # ferry.yaml
+    advertise: 203.0.113.7            # the public address of this machine
+    advertise_name: relay.example.org # its name in the certificate, for wss
+    tls_cert: /etc/ferry/cert.pem     # or behind_proxy: true
+    tls_key: /etc/ferry/key.pem
+    tokens:
+      - secret_file: /etc/ferry/token # one line of 16 characters or more: openssl rand -hex 24
+        project: my-game
+        environment: production
+        kind: server                  # a backend that acts for many players
+
+    ferry serve --config ferry.yaml
+
+On your own machine, ferry dev needs none of this`)
+
+// ErrProxyProtocol is returned for proxy_protocol without trusted_proxies.
+var ErrProxyProtocol = errors.New("app: proxy_protocol: trusted_proxies is empty, and headers of other addresses are not accepted")
+
+// ErrBehindProxy is returned for a reverse proxy without an address: any connection could be
+// its, and every limit by address would count all players as one.
+var ErrBehindProxy = errors.New("app: behind_proxy: trusted_proxies is empty: set it to the addresses from which the proxy connects, such as trusted_proxies: [127.0.0.1] for one on this machine")
+
+// Check returns all errors of a configuration that New would return before it opens
+// anything. It reads the files that the settings name and the machine's addresses.
+func Check(c config.Config, mode Mode) error {
+	_, err := adminToken(&c)
+	errs := []error{err, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic, c.AdminToken != "", hasTLS(&c))}
+	_, err = adminOIDC(&c)
+	errs = append(errs, err)
+	_, err = loadCertificate(&c, nil)
+	errs = append(errs, err)
+	_, err = newACME(&c, nil)
+	errs = append(errs, err)
+	_, err = newPlayers(&c, mode, nil)
+	errs = append(errs, err, checkFleet(&c, mode), checkTraces(&c))
+	switch {
+	case len(c.TrustedProxies) > 0:
+	case c.ProxyProtocol:
+		errs = append(errs, ErrProxyProtocol)
+	case c.BehindProxy && mode != Dev:
+		errs = append(errs, ErrBehindProxy)
+	}
+	if mode.hasRelay() {
+		errs = append(errs, checkRelay(&c, mode))
+	}
+	if mode.hasAPI() {
+		errs = append(errs, checkCalls(&c, mode))
+	}
+	return errors.Join(errs...)
+}
+
+// checkRelay checks the settings of the relay.
+func checkRelay(c *config.Config, mode Mode) error {
+	_, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
+	errs := []error{err, checkName(c), checkWorkerCPUs(c)}
+	if c.WebSocket {
+		_, err = websocket.New(websocketConfig(c, mode))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// checkWorkerCPUs checks the settings about the CPUs of workers. Whether the process may
+// run there is known at the start only.
+func checkWorkerCPUs(c *config.Config) error {
+	n := len(c.WorkerCPUs.List())
+	switch {
+	case n == 0 && c.Steering == "cpu":
+		return errors.New("app: steering: cpu needs worker_cpus")
+	case n > maxWorkers:
+		return fmt.Errorf("app: worker_cpus: %d CPUs are more than the %d workers of an address", n, maxWorkers)
+	case n > 0 && c.Workers != 0 && c.Workers != n:
+		return fmt.Errorf("app: workers is %d, and worker_cpus has %d CPUs", c.Workers, n)
+	}
+	return nil
+}
+
+// checkCalls checks the settings of the API.
+func checkCalls(c *config.Config, mode Mode) error {
+	var errs []error
+	if mode != Dev {
+		errs = append(errs, checkPublic(c))
+	}
+	if len(c.Tokens) > 0 {
+		// The handler is discarded: New checks the tokens.
+		_, err := newAPI(c, mode, httpapi.Config{Service: new(alloc.Service)})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Warnings returns sentences about valid settings that are probably not intended, and
+// about certificates that clients refuse.
+func Warnings(c config.Config, mode Mode) (all []string) {
+	return append(settingWarnings(c, mode), certificateWarnings(&c)...)
+}
+
+func settingWarnings(c config.Config, mode Mode) (all []string) {
+	if slices.ContainsFunc(c.TrustedProxies, func(n config.Network) bool { return n.Bits() == 0 }) {
+		all = append(all, "trusted_proxies has all addresses: any client that reaches the port may name any address as its own, and take all connections (max_http_connections)")
+	}
+	if mode.hasAPI() {
+		all = append(all, issuerWarnings(&c)...)
+	}
+	if !mode.hasRelay() {
+		return all
+	}
+	advertised, err := advertise(listen(&c), c.Advertise, ownAddresses(mode))
+	if err != nil {
+		return all // Check returns the error.
+	}
+	if _, why := webEndpoints(&c, advertised, c.HTTP.AddrPort); why != "" {
+		all = append(all, why)
+	}
+	if c.AdvertiseName.Host != "" && (!c.WebSocket || !hasTLS(&c) && !c.BehindProxy) {
+		all = append(all, "advertise_name has no effect: it is for wss, which there is not")
+	}
+	return all
+}
+
+// Advice returns sentences about what callers of the API should do with valid settings.
+func Advice(c config.Config, mode Mode) (all []string) {
+	if !mode.hasAPI() || mode == Dev {
+		return nil
+	}
+	backend := slices.ContainsFunc(c.Tokens, func(t config.Token) bool { return t.Kind == "server" }) ||
+		slices.ContainsFunc(c.Issuers, func(i config.Issuer) bool { return i.Kind == "server" })
+	if backend {
+		all = append(all, "tokens of kind server: a backend should name its player's address (playerAddress) in each allocate and join; without it the relay accepts the first message from any address as the player's, which may be forged (SECURITY.md)")
+	}
+	return all
+}
+
+// checkName refuses an advertised name for which no certificate is fetched.
+func checkName(c *config.Config) error {
+	name := c.AdvertiseName.Host
+	if len(c.ACMEDomains) == 0 || name == "" {
+		return nil
+	}
+	for _, n := range c.ACMEDomains {
+		if strings.EqualFold(n.Host, name) {
+			return nil
+		}
+	}
+	return fmt.Errorf("app: advertise_name: %s is not among acme_domains, so its certificate would not have that name", name)
+}
+
+// checkPublic refuses settings that are unsafe on the internet.
+func checkPublic(c *config.Config) error {
+	var errs []error
+	if len(c.Tokens) == 0 && len(c.Issuers) == 0 {
+		errs = append(errs, ErrNoToken)
+	}
+	if !hasTLS(c) {
+		errs = append(errs, plainHTTPAllowed(c.HTTP.AddrPort, c.BehindProxy))
+	}
+	return errors.Join(errs...)
+}
+
+// ErrPlainHTTP is returned for an address on which answers, which contain keys, would be
+// sent unencrypted.
+var ErrPlainHTTP = errors.New("app: plain HTTP is refused on an address that others can reach: use TLS, or declare a reverse proxy")
+
+// plainHTTPAllowed returns nil if the API may be served at addr without TLS: on
+// loopback, or behind a reverse proxy that terminates TLS. Otherwise it returns
+// ErrPlainHTTP. Wildcard and private addresses count as public.
+func plainHTTPAllowed(addr netip.AddrPort, behindProxy bool) error {
+	if behindProxy || addr.Addr().Unmap().IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%w (%s)", ErrPlainHTTP, addr)
+}

@@ -1,0 +1,179 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/docs"
+	"github.com/ferryrelay/ferry/internal/server/host/machine"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/console"
+	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
+	"github.com/ferryrelay/ferry/internal/server/site"
+)
+
+// consoleRefusals is how many refused messages the console gets at once.
+const consoleRefusals = 500
+
+// buildConsole creates the operator's page.
+func (a *App) buildConsole() (err error) {
+	cfg := console.Config{
+		Title: "ferry " + a.opts.Version, Mode: a.opts.Mode.String(), Since: a.since,
+		Nodes: a.nodes, Conditions: a.conditions, Log: a.log, Audit: a.audit, Viewer: a.viewer,
+	}
+	if a.relay != nil {
+		cfg.Stats, cfg.Probe = a.relay.Stats, a.relay.Probe
+		cfg.Refusals = func() []timeline.Event { return a.history.line.Refusals(consoleRefusals) }
+	}
+	if a.console, err = console.New(cfg, a.opts.Logger); err != nil {
+		return err
+	}
+	pages, err := site.Render(docs.Files, "docs")
+	if err != nil {
+		return err
+	}
+	a.docs = site.Handler(pages, "/docs/")
+	a.sessions = admin.NewSessions()
+	a.addBackground(func(ctx context.Context) { a.console.Run(ctx) })
+	return nil
+}
+
+// certificateWarning is how long before its end a certificate is a problem: the rule of the
+// alert in scripts/deploy.
+const certificateWarning = 14 * 24 * time.Hour
+
+// conditions returns what an operator should know of the process.
+func (a *App) conditions() (all []console.Condition) {
+	add := func(name, state, format string, args ...any) {
+		all = append(all, console.Condition{Name: name, State: state, Text: fmt.Sprintf(format, args...)})
+	}
+	switch a.readiness() {
+	case errNotReady:
+		add("readiness", "problem", "not ready: it does not accept requests yet, or stops")
+	case errDraining:
+		add("readiness", "note", "draining: %d allocations are left", a.allocations())
+	default:
+		add("readiness", "ok", "ready")
+	}
+	if a.relay != nil {
+		a.relayConditions(add)
+	}
+	if a.store != nil {
+		if st := a.store.Stats(); st.Open {
+			add("store", "problem", "the store does not answer: no new matches, while running ones continue")
+		} else {
+			add("store", "ok", "the store answers; %d calls, %d failed", st.Calls, st.Failed)
+		}
+	}
+	ends, faults := a.certificateEnds(), a.certificateFaults(time.Now())
+	for _, name := range slices.Sorted(maps.Keys(ends)) {
+		left := time.Until(ends[name])
+		switch f := faults[name]; {
+		case f.reason != "":
+			add("certificate", "problem", "%s: %s, so clients refuse it: %s", name, f.text, f.do)
+		case left < certificateWarning:
+			add("certificate", "problem", "%s ends in %d days", name, int(left.Hours()/24))
+		default:
+			add("certificate", "ok", "%s ends in %d days", name, int(left.Hours()/24))
+		}
+	}
+	return all
+}
+
+func (a *App) relayConditions(add func(name, state, format string, args ...any)) {
+	st := a.relay.Stats()
+	if n := a.restart.pending(st.Rebuilt); n > 0 {
+		add("recovery", "note", "%d of %d allocations of the previous run may still come back", n, a.restart.previous)
+	} else if a.restart.previous > 0 {
+		add("recovery", "ok", "%d of %d allocations of the previous run came back", st.Rebuilt, a.restart.previous)
+	}
+	switch {
+	case a.opts.StateFile == "":
+		add("state file", "note", "none: a restart ends all matches")
+	case !st.StateComplete:
+		add("state file", "problem", "it cannot be written: after a crash join codes are lost, and allocations that had ended may come back; the log says why, and the relay tries again every 5 s")
+	default:
+		add("state file", "ok", "matches survive a restart")
+	}
+	if st.ExpiryPaused {
+		add("expiry", "problem", "paused, since so many players fell silent at once that the fault may be on this side")
+	}
+	if st.WorkersUnderLoad > 0 {
+		add("load", "problem", "%d workers are under load and limit each source prefix", st.WorkersUnderLoad)
+	}
+	for _, l := range a.hostLosses.recent(time.Now()).losses() {
+		if l.Change != "" {
+			add(l.Subject, "problem", "in the last minutes, %s: %s", l.Finding, l.Change)
+		}
+	}
+	if a.fastPath == nil {
+		return
+	}
+	switch fast := a.fastPath.Counts(); {
+	case fast.On:
+		add("fast path", "ok", "on, %s", fast.Mode)
+	default:
+		add("fast path", "note", "off: %s", fast.OffBecause)
+	}
+}
+
+// lossesOver is the time over which the console shows losses, and twice that at most.
+const lossesOver = time.Minute
+
+// hostLosses shows what the network namespace has lost recently.
+type hostLosses struct {
+	root fs.FS // nil: that of the machine, with its queues
+
+	mu         sync.Mutex // guards what follows
+	from, next hostCounters
+	nextAt     time.Time
+}
+
+// hostCounters are those of all sockets and interfaces of the network namespace.
+type hostCounters struct {
+	udp    machine.UDP
+	queues machine.Queues
+}
+
+// losses returns a line for each kind of loss.
+func (c hostCounters) losses() []machine.Line { return append(c.udp.Losses(), c.queues.Losses()...) }
+
+// read returns the counters since the namespace began.
+func (l *hostLosses) read() hostCounters {
+	if l.root != nil {
+		return hostCounters{udp: machine.ReadUDP(l.root)}
+	}
+	return hostCounters{machine.ReadUDP(os.DirFS("/")), machine.ReadQueues()}
+}
+
+// recent returns the counters since one or two times lossesOver before now, or since the first
+// call.
+func (l *hostLosses) recent(now time.Time) hostCounters {
+	c := l.read()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.nextAt.IsZero():
+		l.from, l.next, l.nextAt = c, c, now
+	case now.Sub(l.nextAt) >= lossesOver:
+		l.from, l.next, l.nextAt = l.next, c, now
+	}
+	return hostCounters{c.udp.Since(l.from.udp), c.queues.Since(l.from.queues)}
+}
+
+// certificateEnds returns when each certificate expires, by name.
+func (a *App) certificateEnds() map[string]time.Time {
+	switch {
+	case a.certificate != nil:
+		return a.certificate.ends()
+	case a.acme != nil:
+		return a.acme.ends()
+	}
+	return nil
+}

@@ -1,0 +1,396 @@
+package process
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+)
+
+// Diagnosis is one result of [Doctor].
+type Diagnosis struct {
+	Subject string `json:"subject"`
+	// State is "ok", "advice" (it works, and could be better), "problem" or "skipped".
+	State string `json:"state"`
+	Text  string `json:"text"`
+	// Do says what to do, empty if nothing.
+	Do string `json:"do,omitempty"`
+}
+
+// Doctor examines the machine and the settings of a mode, as a new operator would. It opens
+// sockets for a moment, connects to the store, and changes nothing.
+type Doctor struct {
+	Config config.Config
+	Mode   Mode
+	// Lookup resolves a name. Nil: the system's resolver.
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+	// Addresses are those of this machine. Nil: the system is asked.
+	Addresses []netip.Addr
+	// Clock returns the state of the clock. Nil: that of the system.
+	Clock func() sock.ClockState
+	// Reach asks another ferry, at From, whether it reaches an address of this one: network is
+	// udp or tcp. Nil: nobody is asked.
+	Reach func(ctx context.Context, network, address string) (admin.Reached, error)
+	From  string
+	// Now returns the time. Nil: time.Now.
+	Now func() time.Time
+
+	all []Diagnosis
+}
+
+const (
+	// The states of a [Diagnosis].
+	stateOK, stateAdvice, stateProblem, stateSkipped = "ok", "advice", "problem", "skipped"
+
+	// doctorWithin bounds each check that waits for another machine.
+	doctorWithin = 5 * time.Second
+	// maxClockError is the largest error of the clock that tokens and quotas tolerate.
+	maxClockError = time.Second
+)
+
+func (d *Doctor) add(subject, state, text, do string) {
+	d.all = append(d.all, Diagnosis{subject, state, text, do})
+}
+
+// Examine returns all results.
+func (d *Doctor) Examine(ctx context.Context) []Diagnosis {
+	if d.Lookup == nil {
+		d.Lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		}
+	}
+	if d.Clock == nil {
+		d.Clock = sock.ReadClock
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.Addresses == nil {
+		d.Addresses = machineAddresses()
+	}
+	d.all = nil
+	d.settings()
+	d.clock()
+	d.machine()
+	d.ports(ctx)
+	if d.Mode.hasRelay() {
+		d.addresses()
+		d.running(ctx)
+	}
+	d.certificate("tls_cert", d.Config.TLSCert, d.Config.TLSKey, d.Config.AdvertiseName.Host)
+	d.certificate("cluster_cert", d.Config.ClusterCert, d.Config.ClusterKey, "")
+	d.names(ctx)
+	d.store(ctx)
+	if d.Mode.hasRelay() {
+		d.outside(ctx)
+	}
+	return d.all
+}
+
+func (d *Doctor) settings() {
+	if err := Check(d.Config, d.Mode); err != nil {
+		d.add("settings", stateProblem, strings.ReplaceAll(err.Error(), "app: ", ""), fmt.Sprintf("change them until ferry check --role %s accepts them", d.Mode))
+		return
+	}
+	d.add("settings", stateOK, fmt.Sprintf("ferry %s would start with them", d.Mode), "")
+	for _, w := range settingWarnings(d.Config, d.Mode) {
+		d.add("settings", stateAdvice, w, "see docs/settings.md")
+	}
+	for _, a := range Advice(d.Config, d.Mode) {
+		d.add("calls", stateAdvice, a, "see docs/security.md")
+	}
+}
+
+func (d *Doctor) clock() {
+	switch c := d.Clock(); {
+	case !c.Known:
+		d.add("clock", stateSkipped, "this system does not tell whether its clock is synchronized", "")
+	case !c.Synchronized:
+		d.add("clock", stateAdvice, "it is not synchronized: tokens of players may be refused as expired, or not yet valid", "run chrony or systemd-timesyncd; a container has the clock of its host")
+	case c.MaxError > maxClockError:
+		d.add("clock", stateAdvice, fmt.Sprintf("its error may be %v", c.MaxError.Round(time.Millisecond)), "check the servers of chrony or systemd-timesyncd")
+	default:
+		d.add("clock", stateOK, fmt.Sprintf("synchronized, error at most %v", c.MaxError.Round(time.Millisecond)), "")
+	}
+}
+
+func (d *Doctor) machine() {
+	for _, l := range MachineReport(&d.Config) {
+		state := stateOK
+		if l.Change != "" {
+			state = stateAdvice
+		}
+		d.add(l.Subject, state, l.Finding+", because "+l.Because, l.Change)
+	}
+}
+
+// ports tries to open the ports. A port that is in use is no problem if a ferry is ready there.
+func (d *Doctor) ports(ctx context.Context) {
+	running := d.isReady(ctx)
+	report := func(name string, addr netip.AddrPort, listen func() error) {
+		subject := name + " " + addr.String()
+		switch err := listen(); {
+		case err == nil:
+			d.add(subject, stateOK, "the port is free", "")
+		case errors.Is(err, syscall.EADDRINUSE) && running:
+			d.add(subject, stateOK, "in use, and a ferry is ready at "+d.Config.Admin.String(), "")
+		case errors.Is(err, syscall.EADDRINUSE):
+			d.add(subject, stateProblem, "another program uses the port", "find it with ss -lnup or ss -lntp")
+		case errors.Is(err, syscall.EADDRNOTAVAIL):
+			d.add(subject, stateProblem, "this machine does not have the address", "listen at an address of ip address, or at 0.0.0.0 and [::]")
+		case errors.Is(err, syscall.EACCES):
+			d.add(subject, stateProblem, "the port needs a privilege", "use one above 1023, or give the unit CAP_NET_BIND_SERVICE")
+		default:
+			d.add(subject, stateProblem, err.Error(), "")
+		}
+	}
+	if d.Mode.hasRelay() {
+		for _, addr := range d.Config.UDP {
+			report("udp", addr.AddrPort, func() error {
+				c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr.AddrPort))
+				if err == nil {
+					err = c.Close()
+				}
+				return err
+			})
+		}
+	}
+	for name, addr := range map[string]config.Addr{"http": d.Config.HTTP, "admin": d.Config.Admin} {
+		report(name, addr.AddrPort, func() error {
+			l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr.AddrPort))
+			if err == nil {
+				err = l.Close()
+			}
+			return err
+		})
+	}
+	slices.SortStableFunc(d.all[len(d.all)-2:], func(a, b Diagnosis) int { return strings.Compare(b.Subject, a.Subject) })
+}
+
+// isReady reports whether a ferry is ready at the admin address.
+func (d *Doctor) isReady(ctx context.Context) bool {
+	return d.askAdmin(ctx, "/readyz", "", func(io.Reader) {})
+}
+
+// askAdmin gets a page of the running ferry, and reports whether it is there.
+func (d *Doctor) askAdmin(ctx context.Context, page, token string, read func(io.Reader)) bool {
+	ctx, cancel := context.WithTimeout(ctx, doctorWithin)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.Config.Admin.String()+page, nil)
+	if err != nil {
+		return false
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return false
+	}
+	read(resp.Body)
+	return true
+}
+
+// addresses compares the advertised addresses with those of this machine.
+func (d *Doctor) addresses() {
+	for _, host := range d.Config.Advertise {
+		text := host.String()
+		ip, err := netip.ParseAddr(text)
+		if at, err2 := netip.ParseAddrPort(text); err != nil && err2 == nil {
+			ip, err = at.Addr(), nil
+		}
+		switch {
+		case err != nil:
+			continue // A name: names looks it up.
+		case slices.Contains(d.Addresses, ip.Unmap()), ip.IsLoopback():
+			d.add("advertise "+text, stateOK, "it is an address of this machine", "")
+		default:
+			do := "check the forwarding of the router or cloud: " + d.pingLine(text)
+			finding := "no address of this machine: an address translator (NAT) must forward its UDP port to this machine"
+			if !d.Config.AllowPrivateSources {
+				finding += "; players that it loops back, or a container's proxy passes on, have private addresses and are dropped, unless allow_private_sources is set"
+			}
+			d.add("advertise "+text, stateAdvice, finding, do)
+		}
+	}
+	if len(d.Config.Advertise) == 0 && len(ownAddresses(Serve)) == 0 && d.Mode != Dev {
+		d.add("advertise", stateProblem, "this machine has no public address, and none is advertised", "set advertise to the public address of the router or cloud")
+	}
+}
+
+// running looks whether a running relay drops datagrams from private networks, and whether it
+// can store its state.
+func (d *Doctor) running(ctx context.Context) {
+	token, err := adminToken(&d.Config)
+	if err != nil {
+		return // settings reports it.
+	}
+	var st struct {
+		admin.Stats
+		StateComplete *bool `json:"state_complete"` // nil: a relay of an earlier version
+	}
+	d.askAdmin(ctx, "/stats", token, func(page io.Reader) { err = json.NewDecoder(page).Decode(&st) })
+	switch {
+	case err != nil: // nothing runs here
+		return
+	case st.StateComplete == nil || d.Mode == Dev: // which stores nothing
+	case !*st.StateComplete:
+		d.add("state file", stateProblem, "the running relay cannot write it: after a crash join codes are lost, and players that were kicked may come back",
+			"make space on the disk of state_dir and runtime_dir, or see its log; the relay tries again every 5 s")
+	default:
+		d.add("state file", stateOK, "the running relay stores what the next run must know", "")
+	}
+	if n := st.Drops[engine.DropPrivate.String()]; n > 0 {
+		d.add("private sources", stateAdvice, fmt.Sprintf("the running relay has dropped %d datagrams %s", n, privateSource),
+			"if they are players', set allow_private_sources: true; see docs/operating.md#containers-and-addresses-that-loop-back")
+	}
+}
+
+// pingLine is the command with which another machine checks the way to this one.
+func (d *Doctor) pingLine(host string) string {
+	if _, err := netip.ParseAddrPort(host); err != nil && len(d.Config.UDP) > 0 {
+		host = net.JoinHostPort(host, strconv.Itoa(int(d.Config.UDP[0].Port())))
+	}
+	return "ferry ping " + host
+}
+
+// certificate checks a certificate, its key, its end and its name.
+func (d *Doctor) certificate(setting, certFile, keyFile, name string) {
+	if certFile == "" {
+		return
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		do := "give a certificate in PEM with its chain, and its key"
+		if errors.Is(err, os.ErrPermission) {
+			do = "let the user of ferry read both files"
+		}
+		d.add(setting, stateProblem, err.Error(), do)
+		return
+	}
+	f := certificateFaultOf(&pair, name, d.Now())
+	if f.reason != "" {
+		d.add(setting, stateProblem, "it "+f.text, f.do)
+	}
+	switch left := pair.Leaf.NotAfter.Sub(d.Now()); {
+	case left <= 0:
+	case left < certificateWarning:
+		d.add(setting, stateAdvice, fmt.Sprintf("it ends in %d days", int(left.Hours()/24)), "renew it; ferry reads a changed file within 10 s")
+	case f.reason == "":
+		d.add(setting, stateOK, fmt.Sprintf("valid until %s", pair.Leaf.NotAfter.Format(time.DateOnly)), "")
+	}
+}
+
+// names resolves the names that players and API processes use.
+func (d *Doctor) names(ctx context.Context) {
+	for setting, name := range map[string]string{"advertise_name": d.Config.AdvertiseName.Host, "cluster_advertise": d.Config.ClusterAdvertise} {
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+		if _, err := netip.ParseAddr(name); name == "" || err == nil {
+			continue
+		}
+		within, cancel := context.WithTimeout(ctx, doctorWithin)
+		found, err := d.Lookup(within, name)
+		cancel()
+		if err != nil {
+			d.add(setting, stateProblem, fmt.Sprintf("%s does not resolve: %v", name, err), "create an A or AAAA record for it")
+			continue
+		}
+		texts := make([]string, len(found))
+		for i, ip := range found {
+			texts[i] = ip.Unmap().String()
+		}
+		d.add(setting, stateOK, fmt.Sprintf("%s resolves to %s", name, strings.Join(texts, ", ")), "")
+	}
+}
+
+// store connects to the store of a fleet.
+func (d *Doctor) store(ctx context.Context) {
+	if !d.Mode.isFleetMember() || d.Config.Store == "" {
+		return
+	}
+	cfg, err := storeConfig(&d.Config, nil)
+	if err == nil {
+		within, cancel := context.WithTimeout(ctx, doctorWithin)
+		defer cancel()
+		err = redisstore.Ping(within, cfg)
+	}
+	if err != nil {
+		d.add("store", stateProblem, err.Error(), "without the store no new match begins: check its address, password, certificate and firewall")
+		return
+	}
+	d.add("store", stateOK, "it answers", "")
+}
+
+// outside checks what this machine cannot see itself, by another ferry, or says how to.
+func (d *Doctor) outside(ctx context.Context) {
+	const subject = "from outside"
+	host := "ADDRESS"
+	if len(d.Config.Advertise) > 0 {
+		host = d.Config.Advertise[0].String()
+	}
+	if d.Reach == nil {
+		d.add(subject, stateSkipped, "whether players reach the UDP port can be seen from another network only",
+			"run there, while ferry runs: "+d.pingLine(host)+", or here, with a ferry of another network: ferry doctor --from http://OTHER:7778")
+		return
+	}
+	if !d.isReady(ctx) {
+		d.add(subject, stateSkipped, "no ferry is ready at "+d.Config.Admin.String()+" to be reached", "start it, and repeat this")
+		return
+	}
+	addrs, err := advertise(listen(&d.Config), d.Config.Advertise, ownAddresses(d.Mode))
+	if err != nil {
+		d.add(subject, stateProblem, err.Error(), "set advertise to the public address")
+		return
+	}
+	for _, addr := range addrs {
+		d.reached(ctx, "udp", addr.String())
+	}
+	web, _ := webEndpoints(&d.Config, addrs, d.Config.HTTP.AddrPort)
+	for _, e := range web {
+		d.reached(ctx, "tcp", net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
+	}
+}
+
+// reached checks one address by the other ferry.
+func (d *Doctor) reached(ctx context.Context, network, address string) {
+	subject := network + " " + address + " from outside"
+	r, err := d.Reach(ctx, network, address)
+	trip := r.RTT.Round(10 * time.Microsecond)
+	switch {
+	case err != nil:
+		d.add(subject, stateSkipped, fmt.Sprintf("%s does not say: %v", d.From, err), "check --from, and its token (--token-file)")
+	case r.Received == 0:
+		text := "nothing answers " + d.From
+		if r.Error != "" {
+			text += ": " + r.Error
+		}
+		d.add(subject, stateProblem, text, fmt.Sprintf("let %s to this port through the firewalls of this machine and of the cloud, and forward it in the router", strings.ToUpper(network)))
+	case r.Received < r.Sent:
+		d.add(subject, stateAdvice, fmt.Sprintf("%d of %d probes of %s were answered, in %v", r.Received, r.Sent, d.From, trip), "repeat this; if it stays so, ask the provider of the network about lost datagrams")
+	default:
+		d.add(subject, stateOK, fmt.Sprintf("reached from %s in %v", d.From, trip), "")
+	}
+}

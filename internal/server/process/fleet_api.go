@@ -1,0 +1,483 @@
+package process
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	"github.com/ferryrelay/ferry/internal/fleet/rpc"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+const (
+	// wakeWithin is how long an API process waits for the store at its start before it
+	// becomes ready without it.
+	wakeWithin = 5 * time.Second
+	// wakeEvery is the interval of its checks.
+	wakeEvery = 20 * time.Millisecond
+)
+
+// frontEnd is the part of an API process that calls the relays of its fleet. Its fields
+// are fixed by buildFront.
+type frontEnd struct {
+	app    *App
+	fleet  *placement.Fleet
+	dialer *rpc.Dialer
+}
+
+// buildFront creates the Allocations service of a fleet.
+func (a *App) buildFront() (err error) {
+	c, f := &a.opts.Config, &frontEnd{app: a}
+	f.dialer, err = rpc.NewDialer(rpc.DialerConfig{Files: clusterFiles(c), Logger: a.opts.Logger})
+	if err != nil {
+		return err
+	}
+	a.players.leases.store = a.store
+	defaults, hints := regionsOf(c)
+	f.fleet, err = placement.New(placement.Config{
+		Registry: a.store, Directory: a.store, Dialer: f.dialer,
+		Defaults: defaults, Hints: hints, Logger: a.opts.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	a.service, err = alloc.NewService(alloc.ServiceConfig{
+		Relay: f.fleet, Store: f.fleet.Codes(), LiveRegions: f.fleet.Regions, MaxConnections: c.MaxConnections,
+		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, HostMigration: c.HostMigration > 0,
+		AllowedRegions: a.players.allowedRegions, KeepCode: f.fleet.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
+	})
+	if err != nil {
+		return err
+	}
+	a.frontEnd = f
+	a.components = slices.Insert(a.components, len(a.components)-1, // The API's port ends before them.
+		component{"dialer", f.dialer.Run, func() error { return nil }},
+		component{"fleet", f.fleet.Run, func() error { return nil }})
+	return nil
+}
+
+// regionsOf returns the regions of hosts that name none.
+func regionsOf(c *config.Config) (defaults map[string]string, hints []placement.Hint) {
+	defaults = make(map[string]string)
+	for _, d := range c.RegionDefaults {
+		defaults[d.Project] = d.Region
+	}
+	for _, h := range c.RegionHints {
+		hints = append(hints, placement.Hint{Prefix: h.Network.Prefix, Region: h.Region})
+	}
+	return defaults, hints
+}
+
+// wake waits for the first read of the fleet from the store, but not for long: without its
+// store an API process answers 503, call by call, and stays ready, since a load balancer
+// would otherwise remove all API processes at once.
+func (f *frontEnd) wake(ctx context.Context) bool {
+	ticker := time.NewTicker(wakeEvery)
+	defer ticker.Stop()
+	began := time.Now()
+	for {
+		err := f.fleet.Ready()
+		if err == nil {
+			return true
+		}
+		if time.Since(began) > wakeWithin {
+			f.app.opts.Logger.Warn("the store does not answer: calls are answered with 503 and Retry-After", "error", err)
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
+		}
+	}
+}
+
+// nodes returns the relays as this process sees them.
+func (f *frontEnd) nodes() (all []admin.Node) {
+	for _, c := range f.fleet.Nodes() {
+		n := admin.Node{
+			ID: c.Relay.String(), Role: Relay.String(), Region: c.Region, Version: c.Version,
+			State: stateOf(&c), API: c.Control,
+			Allocations: c.Players, Bound: c.Players, Seats: c.Taken, MaxSeats: c.Seats,
+		}
+		for _, e := range c.Endpoints {
+			if e.ConnectionType == "udp" {
+				n.UDP = append(n.UDP, net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
+			}
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+func stateOf(c *placement.Candidate) string {
+	switch {
+	case c.Age > placement.DeadAfter:
+		return "dead"
+	case c.Draining:
+		return "draining"
+	case c.Suspect:
+		return "suspect"
+	}
+	return "ready"
+}
+
+const (
+	// findWithin limits the time to find the relay of an allocation and to call it. Half
+	// of it is for the store, which has the homes of hosts.
+	findWithin = 2 * time.Second
+	// askAtOnce is how many relays are called concurrently.
+	askAtOnce = 64
+	// maxNamed is the most relays that an error names.
+	maxNamed = 8
+)
+
+// fleetOperator implements admin.Fleet: it passes an operator's requests from an API process
+// to the relays. It has no state, and its functions may be called concurrently.
+type fleetOperator struct {
+	nodes func() []placement.Candidate
+	// ready returns the reason for which nodes may be incomplete, nil if they are not.
+	ready  func() error
+	dial   func(placement.Node) rpc.Operator
+	homeOf func(context.Context, proto.AllocationID) (placement.Home, error)
+}
+
+var _ admin.Fleet = fleetOperator{}
+
+// operator returns the fleetOperator of the fleet.
+func (f *frontEnd) operator() fleetOperator {
+	return fleetOperator{nodes: f.fleet.Nodes, ready: f.fleet.Ready, dial: f.dialer.Operator, homeOf: f.app.store.HomeOf}
+}
+
+// Drain drains a relay. Negative values mean those of its settings.
+func (r fleetOperator) Drain(ctx context.Context, relay string, cfg engine.DrainConfig) (admin.DrainState, error) {
+	return r.state(relay, func(o rpc.Operator) (rpc.DrainState, error) {
+		return o.Drain(ctx, rpc.Drain{Deadline: cfg.Deadline, Threshold: cfg.Threshold})
+	})
+}
+
+// Undrain ends the drain of a relay.
+func (r fleetOperator) Undrain(ctx context.Context, relay string) (admin.DrainState, error) {
+	return r.state(relay, func(o rpc.Operator) (rpc.DrainState, error) { return o.Undrain(ctx) })
+}
+
+// Page returns a page about a relay.
+func (r fleetOperator) Page(ctx context.Context, relay, target string) (admin.Page, error) {
+	o, err := r.operatorOf(relay)
+	if err != nil {
+		return admin.Page{}, err
+	}
+	p, err := o.Page(ctx, target)
+	return admin.Page(p), clusterError(err)
+}
+
+// RelayOf returns the relay that has a host.
+func (r fleetOperator) RelayOf(ctx context.Context, id proto.AllocationID) (string, error) {
+	home, err := r.homeOf(ctx, id)
+	if errors.Is(err, alloc.ErrNotFound) {
+		return "", fmt.Errorf("app: no host has that id, and the store has no players: name the relay, by --node or as /nodes/NODE/allocations/%v: %w", id, alloc.ErrNotFound)
+	}
+	return home.Relay.String(), err
+}
+
+// operatorOf returns the operator of a relay, even of one that does not announce itself:
+// it may only have lost the store.
+func (r fleetOperator) operatorOf(relay string) (rpc.Operator, error) {
+	nodes := r.nodes()
+	i := slices.IndexFunc(nodes, func(c placement.Candidate) bool { return c.Relay.String() == relay })
+	if i < 0 {
+		return nil, fmt.Errorf("app: relay %s has left the fleet: %w", relay, alloc.ErrUnavailable)
+	}
+	return r.dial(nodes[i].Node), nil
+}
+
+// state calls a relay and returns the state of its drain.
+func (r fleetOperator) state(relay string, do func(rpc.Operator) (rpc.DrainState, error)) (admin.DrainState, error) {
+	o, err := r.operatorOf(relay)
+	if err != nil {
+		return admin.DrainState{}, err
+	}
+	s, err := do(o)
+	if err != nil {
+		return admin.DrainState{}, clusterError(err)
+	}
+	return admin.DrainState{
+		Draining: s.Draining, Final: s.Final, Deadline: s.Deadline.Truncate(time.Second),
+		Threshold: s.Threshold, Allocations: s.Allocations,
+	}, nil
+}
+
+// clusterError converts an error of a relay to that of the admin pages.
+func clusterError(err error) error {
+	switch {
+	case errors.Is(err, rpc.ErrFinal):
+		return admin.ErrFinal
+	case errors.Is(err, rpc.ErrHost):
+		return engine.ErrKickHost
+	case errors.Is(err, alloc.ErrNotFound):
+		return alloc.ErrNotFound
+	}
+	return err
+}
+
+// End ends an allocation on any relay.
+func (r fleetOperator) End(ctx context.Context, id proto.AllocationID) error {
+	return r.onRelayOf(ctx, id, func(ctx context.Context, o rpc.Operator) (bool, error) { return o.Close(ctx, id) })
+}
+
+// Kick removes a player from its match on any relay.
+func (r fleetOperator) Kick(ctx context.Context, id proto.AllocationID) error {
+	return r.onRelayOf(ctx, id, func(ctx context.Context, o rpc.Operator) (bool, error) { return o.Kick(ctx, id) })
+}
+
+// relayCall is an operation on an allocation at one relay, which reports whether the
+// allocation exists there.
+type relayCall func(context.Context, rpc.Operator) (bool, error)
+
+// onRelayOf calls the relay of an allocation: for a host the one in the store, else all
+// live relays.
+func (r fleetOperator) onRelayOf(ctx context.Context, id proto.AllocationID, do relayCall) error {
+	ctx, cancel := context.WithTimeout(ctx, findWithin)
+	defer cancel()
+	nodes := r.nodes()
+	home, known := r.home(ctx, id)
+	if !known {
+		return r.onAllRelays(ctx, nodes, do)
+	}
+	i := slices.IndexFunc(nodes, func(c placement.Candidate) bool { return c.Relay == home.Relay })
+	if i < 0 {
+		return fmt.Errorf("app: the host is at relay %v, which does not announce itself: %w", home.Relay, alloc.ErrUnavailable)
+	}
+	_, err := do(ctx, r.dial(nodes[i].Node))
+	return clusterError(err)
+}
+
+// home returns the home of a host from the store.
+func (r fleetOperator) home(ctx context.Context, id proto.AllocationID) (placement.Home, bool) {
+	ctx, cancel := context.WithTimeout(ctx, findWithin/2)
+	defer cancel()
+	h, err := r.homeOf(ctx, id)
+	return h, err == nil
+}
+
+// onAllRelays calls all relays until the one with the allocation has answered. A relay that
+// has restarted lately cannot know, and keeps the allocation from coming back. Without the
+// store all relays seem dead, and are called.
+func (r fleetOperator) onAllRelays(ctx context.Context, nodes []placement.Candidate, do relayCall) error {
+	unsure := r.ready()
+	verdicts := make([]relayResult, len(nodes))
+	all, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var next atomic.Int64
+	var asking sync.WaitGroup
+	for range min(askAtOnce, len(nodes)) {
+		asking.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(nodes); i = int(next.Add(1)) - 1 {
+				v := &verdicts[i]
+				if nodes[i].Age > placement.DeadAfter && unsure == nil {
+					v.err = errNotAnnounced
+				} else if v.found, v.err = do(all, r.dial(nodes[i].Node)); v.final() {
+					cancel() // No other relay has it.
+				}
+			}
+		})
+	}
+	asking.Wait()
+	if i := slices.IndexFunc(verdicts, relayResult.final); i >= 0 {
+		return clusterError(verdicts[i].err)
+	}
+	return notFoundError(nodes, verdicts, unsure)
+}
+
+// relayResult is the result of one relay.
+type relayResult struct {
+	found bool
+	err   error
+}
+
+// final reports whether the relay has the allocation.
+func (v relayResult) final() bool {
+	return v.err == nil && v.found || errors.Is(v.err, rpc.ErrHost)
+}
+
+// errNotAnnounced is the result of a relay that was not called since it seems dead. Its
+// allocations may come back with it.
+var errNotAnnounced = fmt.Errorf("%w: the relay does not announce itself", alloc.ErrUnavailable)
+
+// notFoundError returns the error if no relay certainly had the allocation: nil if it can
+// only be one that was kept from coming back, else an error that names the relays that may
+// have it.
+func notFoundError(nodes []placement.Candidate, verdicts []relayResult, unsure error) error {
+	var silent []string
+	missing := alloc.ErrNotFound
+	for i, v := range verdicts {
+		switch {
+		case v.err == nil:
+			missing = nil
+		case !errors.Is(v.err, alloc.ErrNotFound):
+			why := strings.TrimPrefix(v.err.Error(), alloc.ErrUnavailable.Error()+": ")
+			silent = append(silent, fmt.Sprintf("  %v %s: %s", nodes[i].Relay, nodes[i].Region, why))
+		}
+	}
+	if len(silent) == 0 {
+		if unsure != nil {
+			return fmt.Errorf("app: no known relay has it, and there may be others: %w", unsure)
+		}
+		return missing
+	}
+	named := silent[:min(len(silent), maxNamed)]
+	if more := len(silent) - maxNamed; more > 0 {
+		named = append(named[:maxNamed:maxNamed], fmt.Sprintf("  and %d more", more))
+	}
+	return fmt.Errorf("%w: %d of %d relays do not have it, and these did not answer\n%s\nIf one of them has it, nothing was done: try again",
+		alloc.ErrUnavailable, len(nodes)-len(silent), len(nodes), strings.Join(named, "\n"))
+}
+
+// Errors of a process of a fleet without the settings that it needs.
+var (
+	ErrNoStore = errors.New("app: store: ferry relay and ferry api need a store, redis://HOST:6379; ferry serve on one machine needs none")
+	ErrNoFiles = errors.New("app: cluster_ca, cluster_cert, cluster_key: relays and API processes authenticate each other by certificates, which ferry ctl cluster-ca creates")
+)
+
+// storeConfig returns the configuration of the store of a fleet.
+func storeConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) {
+	if c.Store == "" {
+		return redisstore.Config{}, ErrNoStore
+	}
+	cfg := redisstore.Config{URL: string(c.Store), Prefix: c.StorePrefix, Timeout: c.StoreTimeout, Logger: log}
+	if c.StorePasswordFile != "" {
+		password, err := config.ReadSecret(c.StorePasswordFile)
+		if err != nil {
+			return cfg, fmt.Errorf("app: store_password_file: %w", err)
+		}
+		cfg.Password = string(password)
+	}
+	if c.StoreCA != "" {
+		text, err := os.ReadFile(c.StoreCA)
+		if err != nil {
+			return cfg, fmt.Errorf("app: store_ca: %w", err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(text) {
+			return cfg, fmt.Errorf("app: store_ca: %s contains no certificate", c.StoreCA)
+		}
+		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	}
+	return cfg, nil
+}
+
+// buildStore creates the client of the store, and the signer of what it writes. It opens
+// no connection. Only the admin pages stop after it, since relays deregister in the store.
+func (a *App) buildStore() error {
+	cfg, err := storeConfig(&a.opts.Config, a.opts.Logger)
+	if err != nil {
+		return err
+	}
+	var relay alloc.RelayID
+	if a.opts.Mode == Relay {
+		relay = a.opts.Identity.Relay
+	}
+	signer, err := rpc.NewSigner(clusterFiles(&a.opts.Config), relay)
+	if err != nil {
+		return err
+	}
+	cfg.Signer = signer
+	if a.store, err = redisstore.New(cfg); err != nil {
+		return fmt.Errorf("app: store: %w", err)
+	}
+	run := func(ctx context.Context) error {
+		var reloading sync.WaitGroup
+		defer reloading.Wait()
+		reloading.Go(func() { signer.Run(ctx) })
+		return errors.Join(a.store.Run(ctx), a.store.Close())
+	}
+	a.addComponent(component{"store", run, a.store.Close})
+	return nil
+}
+
+// clusterFiles returns the files of the process's certificate in its fleet.
+func clusterFiles(c *config.Config) rpc.Files {
+	return rpc.Files{Certificate: c.ClusterCert, Key: c.ClusterKey, CA: c.ClusterCA}
+}
+
+// checkFleet checks the settings of a process of a fleet. It opens no connection.
+func checkFleet(c *config.Config, mode Mode) error {
+	if !mode.isFleetMember() {
+		return nil
+	}
+	var errs []error
+	if cfg, err := storeConfig(c, nil); err != nil {
+		errs = append(errs, err)
+	} else if err := cfg.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("app: store: %w", err))
+	}
+	files := clusterFiles(c)
+	if files.Certificate == "" || files.Key == "" || files.CA == "" {
+		errs = append(errs, ErrNoFiles)
+	} else if _, err := tls.LoadX509KeyPair(files.Certificate, files.Key); err != nil {
+		errs = append(errs, fmt.Errorf("app: cluster_cert, cluster_key: %w", err))
+	} else if mode == API {
+		_, err := rpc.NewDialer(rpc.DialerConfig{Files: files})
+		errs = append(errs, err)
+	}
+	if mode == Relay {
+		// The port may not be known yet, and the advertised endpoints are checked
+		// elsewhere.
+		_, err := controlAddress(c.ClusterAdvertise, c.Cluster.AddrPort, nil)
+		if !errors.Is(err, errNoControlAddress) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var errNoControlAddress = errors.New("app: cluster_advertise: the address of the relay's cluster listener for API processes is not known")
+
+// controlAddress returns the address at which API processes reach the listener at listen:
+// that of the settings, else the address itself, else the first advertised one.
+func controlAddress(advertise string, listen netip.AddrPort, advertised []alloc.ServerEndpoint) (string, error) {
+	port := strconv.Itoa(int(listen.Port()))
+	switch {
+	case advertise != "":
+		host, given, err := net.SplitHostPort(advertise)
+		if err != nil {
+			host, given = strings.Trim(advertise, "[]"), port
+		}
+		if n, err := strconv.ParseUint(given, 10, 16); host == "" || err != nil || n == 0 && given != port {
+			return "", fmt.Errorf("app: cluster_advertise: %q is neither HOST nor HOST:PORT", advertise)
+		}
+		return net.JoinHostPort(host, given), nil
+	case !listen.Addr().IsUnspecified():
+		return listen.String(), nil
+	case len(advertised) == 0:
+		return "", errNoControlAddress
+	}
+	return net.JoinHostPort(advertised[0].Host, port), nil
+}
+
+// hostname returns the name of a process without an id.
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "api"
+	}
+	return name
+}

@@ -1,0 +1,100 @@
+package process
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+)
+
+// bulk returns the lines of a reply without those of the protocol.
+func bulk(reply string) (lines []string) {
+	for line := range strings.SplitSeq(reply, "\r\n") {
+		if line != "" && line[0] != '*' && line[0] != '$' {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// TestStolenStorePassword: with the password of the store alone, no attacker leads the
+// players of a host to another host or relay. Forged entries count as absent until the
+// relay of the host writes its own again.
+func TestStolenStorePassword(t *testing.T) {
+	t.Parallel()
+	k := newFleet(t)
+	k.relay(1, "eu")
+	k.relay(2, "us")
+	a := k.api()
+	testkit.Within(t, time.Minute, "both regions", func() bool {
+		all, err := a.caller(secret).Regions(t.Context())
+		return err == nil && len(all) == 2
+	})
+	victim, code := hostIn(t, a, "eu")
+	evil, evilCode := hostIn(t, a, "us")
+	key := func(pattern string) string {
+		t.Helper()
+		keys := bulk(k.redis.Do("KEYS " + pattern))
+		if len(keys) != 1 {
+			t.Fatalf("KEYS %s: %q", pattern, keys)
+		}
+		return keys[0]
+	}
+	do := func(command string) []string {
+		t.Helper()
+		reply := k.redis.Do(command)
+		if strings.HasPrefix(reply, "-") {
+			t.Fatalf("%s: %s", command, reply)
+		}
+		return bulk(reply)
+	}
+	victimCode, victimHost := key("*:"+code), "ferry:host:"+victim.AllocationID
+	genuine := do("GET " + victimCode)[0]
+	joined := func() (string, error) {
+		j, err := a.caller(secret).Join(t.Context(), code)
+		return j.Region, err
+	}
+	if region, err := joined(); region != "eu" || err != nil {
+		t.Fatal(region, err)
+	}
+
+	// The code of the victim leads to the attacker's host: by a copy of its entry, by
+	// an entry without a signature, by one with the signature of another entry.
+	copied := do("GET " + key("*:"+evilCode))[0]
+	before := a.store.Stats().Unverified
+	for n, forged := range []string{
+		copied, evil.AllocationID + ":0", evil.AllocationID + strings.TrimPrefix(genuine, victim.AllocationID),
+	} {
+		do(fmt.Sprintf("SET %s %s PX 60000", victimCode, forged))
+		if got, err := joined(); problem(err) != http.StatusNotFound {
+			t.Errorf("forged code %d: a player with the victim's code joined in region %q: %v", n, got, err)
+		}
+	}
+	do(fmt.Sprintf("SET %s %s PX 60000", victimCode, genuine))
+	if got, err := joined(); got != "eu" || err != nil {
+		t.Errorf("the genuine entry again: %q, %v", got, err)
+	}
+
+	// The host's entry names another relay.
+	home := do("HGET " + victimHost + " h")[0]
+	other := do("HGET ferry:host:" + evil.AllocationID + " h")[0]
+	for n, forged := range []string{
+		other, alloc.RelayID{2}.String() + strings.TrimPrefix(home, alloc.RelayID{1}.String()),
+	} {
+		do("HSET " + victimHost + " h " + forged)
+		if _, err := joined(); problem(err) != http.StatusServiceUnavailable {
+			t.Errorf("forged home %d: %v", n, err)
+		}
+	}
+	do("HSET " + victimHost + " h " + home)
+	if got, err := joined(); got != "eu" || err != nil {
+		t.Errorf("the genuine home again: %q, %v", got, err)
+	}
+	if n := a.store.Stats().Unverified - before; n != 5 {
+		t.Errorf("%d unverified entries were counted, want 5", n)
+	}
+}

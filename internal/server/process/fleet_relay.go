@@ -1,0 +1,318 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	"github.com/ferryrelay/ferry/internal/fleet/rpc"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/players/quota"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// member makes a relay a member of a fleet: it answers API processes, and announces the
+// relay and its hosts in the store. Its fields are fixed by buildMember, except load,
+// which belongs to the announcer.
+type member struct {
+	app       *App
+	cluster   *rpc.Server
+	announcer *placement.Announcer
+	node      placement.Node // the fields that never change
+	load      load
+}
+
+// buildMember opens the cluster listener and creates the announcer. The relay stops after
+// both, so that it is removed from the store first and gets no new hosts.
+func (a *App) buildMember() error {
+	relay, err := a.advertised()
+	if err != nil {
+		return err
+	}
+	m := &member{app: a}
+	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
+		Registry: a.store, Directory: a.store, Node: m.announcement, OnLost: m.onHostLost, OnMoveRefused: a.onMoveRefused, Logger: a.opts.Logger,
+	}); err != nil {
+		return err
+	}
+	c := &a.opts.Config
+	if m.cluster, err = rpc.NewServer(rpc.Config{
+		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(relay, m.announcer), Operator: a.clusterOperator(), ID: a.opts.Identity.Relay,
+		Files: clusterFiles(c), Logger: a.opts.Logger, Tracer: a.traceInterface(),
+	}); err != nil {
+		return err
+	}
+	a.addComponent(component{"cluster", m.cluster.Run, m.cluster.Close})
+	a.addComponent(component{"announcer", m.announcer.Run, func() error { return nil }})
+	a.member = m
+	m.node = placement.Node{
+		Relay: a.opts.Identity.Relay, Boot: a.restart.boot,
+		Region: c.Region, Description: c.RegionDescription, QoSAddress: relay.qos(), Endpoints: relay.endpoints,
+		Version: a.opts.Version, RecoverFor: c.RecoverFor,
+	}
+	if m.node.Description == "" {
+		m.node.Description = c.Region
+	}
+	if m.node.Control, err = controlAddress(c.ClusterAdvertise, m.cluster.Addr(), relay.endpoints); err != nil {
+		return err
+	}
+	a.opts.Logger.Info("control address for API processes", "control", m.node.Control, "relay", a.opts.Identity.Relay.String())
+	m.observe()
+	a.addBackground(m.reportUsage)
+	return nil
+}
+
+// observe connects the engine's hooks with the announcer, and announces the hosts of the
+// previous run.
+func (m *member) observe() {
+	for _, kept := range m.app.relay.KeptCodes() {
+		m.announcer.HostReturned(kept.Host, kept.Tenant)
+		m.announcer.KeepCode(kept.Host, kept.Code)
+		m.app.history.keepCode(kept.Host, kept.Code)
+	}
+	m.app.observers.reserved = func(e engine.ReserveEvent) {
+		if e.Role == alloc.RoleHost {
+			m.announcer.HostReserved(e.ID, e.Tenant)
+		}
+	}
+	m.app.observers.ended = func(e engine.EndEvent) {
+		if e.Role == alloc.RoleHost {
+			m.announcer.HostEnded(e.ID)
+		}
+	}
+	m.app.observers.migrated = func(e engine.MigrateEvent) { m.announcer.HostMigrated(e.Tenant, e.Code, e.Host, e.NewHost) }
+	m.app.observers.migrationEnded = m.announcer.HostEnded
+	m.app.observers.returned = func(e engine.ReturnEvent) {
+		if e.Role == alloc.RoleHost {
+			m.announcer.HostReturned(e.ID, e.Tenant)
+		}
+	}
+	m.app.observers.drained = m.announcer.HeartbeatNow
+}
+
+// announcement returns the node to announce. The announcer calls it.
+func (m *member) announcement() placement.Node {
+	n, st := m.node, m.app.relay.Stats()
+	now := m.app.current()
+	n.Seats, n.Taken = m.app.seats(&now.Config), st.Seats
+	n.Players, n.Matches = st.Bound, m.announcer.Stats().Hosts
+	n.Load = m.load.measure()
+	n.Draining = m.app.draining.is()
+	return n
+}
+
+// onHostLost is called for a host that cannot be joined any more, since an older host has
+// its code.
+func (m *member) onHostLost(host proto.AllocationID) {
+	m.app.opts.Logger.Warn("the join code of a host leads to another host, since the store had lost it", "host", host)
+}
+
+// clusterOperator implements cluster.Operator with the relay of this process.
+type clusterOperator struct {
+	app   *App
+	pages http.Handler // the pages of the relay
+}
+
+var _ rpc.Operator = clusterOperator{}
+
+func (a *App) clusterOperator() clusterOperator {
+	return clusterOperator{a, admin.RelayPages(&admin.Config{
+		Title: "ferry " + a.opts.Version, Relay: relayPages{a.relay, a.usage}, History: a.history, Timeline: a.history.line, Capture: a.capture,
+		Since: a.since, UsageSince: a.usage.since, Logger: a.opts.Logger,
+	})}
+}
+
+// Page returns a page about the relay of this process.
+func (o clusterOperator) Page(ctx context.Context, target string) (rpc.Page, error) {
+	return rpc.Page(admin.RenderPage(ctx, o.pages, target, rpc.MaxPage)), nil
+}
+
+// Drain is App.Drain. Negative values mean those of the settings.
+func (o clusterOperator) Drain(ctx context.Context, d rpc.Drain) (rpc.DrainState, error) {
+	cfg := o.app.drainDefaults()
+	if d.Deadline >= 0 {
+		cfg.Deadline = d.Deadline
+	}
+	if d.Threshold >= 0 {
+		cfg.Threshold = d.Threshold
+	}
+	return o.state(o.app.Drain(ctx, cfg))
+}
+
+// Undrain is App.Undrain.
+func (o clusterOperator) Undrain(ctx context.Context) (rpc.DrainState, error) {
+	err := o.app.Undrain(ctx)
+	if errors.Is(err, admin.ErrFinal) {
+		err = rpc.ErrFinal
+	}
+	return o.state(err)
+}
+
+func (o clusterOperator) state(err error) (rpc.DrainState, error) {
+	if err != nil {
+		return rpc.DrainState{}, err
+	}
+	s := o.app.DrainState()
+	return rpc.DrainState{
+		Draining: s.Draining, Final: s.Final, Deadline: s.Deadline, Threshold: s.Threshold, Allocations: s.Allocations,
+	}, nil
+}
+
+// Kick removes a player from its match.
+func (o clusterOperator) Kick(ctx context.Context, id proto.AllocationID) (there bool, err error) {
+	there, err = o.change(ctx, id, o.app.relay.Kick)
+	if errors.Is(err, engine.ErrKickHost) {
+		err = rpc.ErrHost
+	}
+	return there, err
+}
+
+// Close ends an allocation.
+func (o clusterOperator) Close(ctx context.Context, id proto.AllocationID) (there bool, err error) {
+	return o.change(ctx, id, o.app.relay.End)
+}
+
+// change applies do to an allocation, and reports whether it exists. Soon after a restart
+// the engine accepts any id, whose allocation then cannot come back.
+func (o clusterOperator) change(ctx context.Context, id proto.AllocationID, do func(context.Context, proto.AllocationID) error) (there bool, err error) {
+	_, missing := o.app.relay.Describe(ctx, id)
+	return missing == nil, do(ctx, id)
+}
+
+// load measures the load of the busiest thread of the process, since a busy worker has
+// its own. It belongs to its only caller.
+type load struct {
+	at    time.Time
+	spent map[string]time.Duration // CPU time, by thread
+}
+
+// threadsDir has a directory for each thread, on Linux.
+const threadsDir = "/proc/self/task"
+
+// measure returns the fraction of a processor that the busiest thread used since the last
+// call, 0 to 1; 0 at the first call, and on systems without the information.
+func (l *load) measure() float64 {
+	threads, err := os.ReadDir(threadsDir)
+	if err != nil {
+		return 0
+	}
+	now, spent := time.Now(), make(map[string]time.Duration, len(threads))
+	passed := now.Sub(l.at)
+	var most time.Duration
+	for _, t := range threads {
+		on, ok := threadTime(t.Name())
+		if !ok {
+			continue
+		}
+		spent[t.Name()] = on
+		if before, known := l.spent[t.Name()]; known {
+			most = max(most, on-before)
+		}
+	}
+	l.at, l.spent = now, spent
+	if passed <= 0 {
+		return 0
+	}
+	return min(float64(most)/float64(passed), 1)
+}
+
+// threadTime returns the CPU time of a thread: the first number of its schedstat, in
+// nanoseconds.
+func threadTime(thread string) (time.Duration, bool) {
+	text, err := os.ReadFile(filepath.Join(threadsDir, thread, "schedstat"))
+	if err != nil {
+		return 0, false // The thread has ended.
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	n, err := strconv.ParseInt(first, 10, 64)
+	return time.Duration(n), err == nil
+}
+
+const (
+	// leaseEvery is the interval of a relay's reports of the usage of projects. A quota can
+	// be exceeded for that long.
+	leaseEvery = 2 * time.Second
+	// leaseFor is how long a report counts, also after its relay has died.
+	leaseFor = 10 * time.Second
+)
+
+// The scopes of leases, one for each limit of a project.
+const (
+	scopeAllocations = "allocations:"
+	scopePlayers     = "players:"
+	scopeBytes       = "bytes:" // per second
+)
+
+// leases return the usage of a project in a fleet: the sum of the relays' reports.
+type leases struct {
+	store *redisstore.Store // set before the first call of usage
+}
+
+// usage implements quota.Config.Usage. An error means that the usage is not known.
+func (l *leases) usage(ctx context.Context, project string) (u quota.Usage, err error) {
+	allocations, err := l.store.Used(ctx, scopeAllocations+project)
+	if err != nil {
+		return u, err
+	}
+	players, err := l.store.Used(ctx, scopePlayers+project)
+	if err != nil {
+		return u, err
+	}
+	bytes, err := l.store.Used(ctx, scopeBytes+project)
+	return quota.Usage{Allocations: int(allocations), Players: int(players), BytesPerSecond: bytes}, err
+}
+
+// reportUsage reports the usage of each project on this relay to the store, until ctx
+// ends, after which the last report expires. It includes players that came back after a
+// restart.
+func (m *member) reportUsage(ctx context.Context) {
+	holder := m.node.Relay.String()
+	var reported map[string]int64
+	var relayed bandwidth
+	repeat(ctx, leaseEvery, func() {
+		all, err := m.app.relay.Projects(ctx)
+		if err != nil {
+			return // The relay does not run.
+		}
+		uses, next := changedLeases(reported, all, relayed.measure(all, time.Now()))
+		if len(uses) > 0 && m.app.store.Leases(ctx, holder, leaseFor, uses) != nil {
+			return // The store is not available, which its client logs.
+		}
+		reported = next
+	})
+}
+
+// changedLeases returns the current usage by scope, including zero for scopes that were
+// reported before and are not used any more.
+func changedLeases(reported map[string]int64, all []engine.ProjectUsage, perSecond map[string]int64) (uses []redisstore.Use, next map[string]int64) {
+	next = make(map[string]int64)
+	for i := range all {
+		if u := &all[i]; u.Allocations > 0 {
+			next[scopeAllocations+u.Project] = int64(u.Allocations)
+			next[scopePlayers+u.Project] = int64(u.Players)
+		}
+	}
+	for project, n := range perSecond {
+		if n > 0 {
+			next[scopeBytes+project] = n
+		}
+	}
+	for scope, n := range next {
+		uses = append(uses, redisstore.Use{Scope: scope, Used: n})
+	}
+	for scope := range reported {
+		if _, still := next[scope]; !still {
+			uses = append(uses, redisstore.Use{Scope: scope})
+		}
+	}
+	return uses, next
+}

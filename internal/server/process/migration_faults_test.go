@@ -1,0 +1,152 @@
+package process
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/rpc"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+)
+
+// migrationFleet starts a relay and an API process, and a match whose host has left.
+func migrationFleet(t *testing.T, k *fleetKit, change func(*App)) (relay, apiProcess running, o Options, players []*participant, code string) {
+	t.Helper()
+	o = k.relayOptions(1, "eu")
+	migration(&o.Config, never)
+	o.StateFile = filepath.Join(k.dir, "allocations")
+	relay = startChanged(t, o, change)
+	front := options(k.settings("api", rpc.Request{Role: rpc.RoleAPI}), API)
+	migration(&front.Config, never)
+	apiProcess = start(t, front)
+	testkit.Within(t, time.Minute, "the relay", func() bool { return len(apiProcess.frontEnd.fleet.Nodes()) == 1 })
+	players, code = newMatch(t, 3, func(int) *api.Client { return apiProcess.caller(secret) })
+	return relay, apiProcess, o, leaveHost(t, players, says), code
+}
+
+// reserveFirst returns a reservation for the host's place, which the player has yet to bind.
+func (p *participant) reserveFirst(t *testing.T, code string) client.Ticket {
+	t.Helper()
+	ticket, err := client.Migrate(t.Context(), client.MigrationConfig{API: p.api, Code: code, Ticket: p.ticket})
+	if err != nil || len(ticket.HostConnectionData) > 0 {
+		t.Fatalf("no reservation: %v", err)
+	}
+	return ticket
+}
+
+// takePlace binds that.
+func (p *participant) takePlace(t *testing.T, ticket client.Ticket) {
+	t.Helper()
+	next := &participant{api: p.api}
+	next.play(t, ticket)
+	if err := next.enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	*p = *next
+}
+
+// resumeAll has players go on with a match that has a host.
+func resumeAll(t *testing.T, players []*participant, code string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, p := range players {
+		asking.Go(func() { p.resume(ctx, t, code) })
+	}
+	asking.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// requireTraffic waits until each player of a running match and its host have heard each other.
+func requireTraffic(t *testing.T, players []*participant) {
+	t.Helper()
+	host := players[0]
+	for _, p := range players[1:] {
+		up, down := host.session.Stats().Received, p.session.Stats().Received
+		testkit.Eventually(t, "datagrams of a running match", func() bool {
+			_, _ = p.host.Write([]byte("hello"))
+			if peer, ok := host.session.Peer(p.ticket.ID); ok {
+				_, _ = peer.Write([]byte("hello"))
+			}
+			return host.session.Stats().Received > up && p.session.Stats().Received > down
+		})
+	}
+}
+
+// TestMigrationMoveLostInCrash: the relay is gone after the BIND of the new host, before it has told
+// the store. When it is back, the new host goes on, and the others find it by the code.
+func TestMigrationMoveLostInCrash(t *testing.T) {
+	t.Parallel()
+	k := newFleet(t)
+	before, a, o, players, code := migrationFleet(t, k, func(a *App) { a.observers.migrated = func(engine.MigrateEvent) {} })
+	first := players[0]
+	first.takePlace(t, first.reserveFirst(t, code))
+	before.cancel()
+	if err := <-before.ended; err != nil {
+		t.Fatal(err)
+	}
+	o.Fresh, o.Config.UDP = false, []config.Addr{{AddrPort: before.Listeners()[0].Addr}}
+	start(t, o)
+	resumeAll(t, players[1:], code)
+	exchange(t, players)
+	if got, err := a.caller(secret).JoinCode(t.Context(), first.ticket.ID.String()); err != nil || got != code {
+		t.Errorf("the code of the new host is %q, %v; want %q", got, err, code)
+	}
+}
+
+// TestMigrationWithoutStore: the store is away for ten seconds. Calls get 503 with Retry-After, a
+// match goes on, and a player that holds a reservation becomes the host. When the store is back, and
+// empty, players allocate, join and find the new host.
+func TestMigrationWithoutStore(t *testing.T) {
+	t.Parallel()
+	k := newFleet(t)
+	_, a, _, players, code := migrationFleet(t, k, func(*App) {})
+	caller := a.caller(secret)
+	others, otherCode := newMatch(t, 2, func(int) *api.Client { return caller })
+	first := players[0]
+	ticket := first.reserveFirst(t, code)
+	k.redis.Kill()
+	gone := time.Now()
+	for path, body := range map[string]any{
+		"/v1/allocate": map[string]any{"maxConnections": 4},
+		"/v1/join":     map[string]any{"joinCode": otherCode},
+		"/v1/joincode": map[string]any{"allocationId": others[0].ticket.ID.String()},
+		"/v1/migrate":  map[string]any{"joinCode": code, "hostConnectionData": players[1].ticket.HostConnectionData},
+	} {
+		testkit.Within(t, time.Minute, "503 of "+path, func() bool { // What was in flight may be answered.
+			status, answer, wait := post(t, caller, path, body)
+			if status == http.StatusServiceUnavailable && wait < 1 || status == http.StatusNotFound {
+				t.Errorf("%s: %d %v, Retry-After %d", path, status, answer, wait)
+			}
+			return status == http.StatusServiceUnavailable
+		})
+	}
+	first.takePlace(t, ticket)
+	requireTraffic(t, others)
+	time.Sleep(time.Until(gone.Add(10 * time.Second)))
+	requireTraffic(t, others)
+	k.redis.Restart()
+	resumeAll(t, players[1:], code)
+	exchange(t, players)
+	_, newCode := hostIn(t, a, "")
+	for _, c := range []string{newCode, otherCode, code} {
+		testkit.Within(t, time.Minute, "a join", func() bool {
+			_, err := caller.Join(t.Context(), c)
+			if err != nil && problem(err) != http.StatusServiceUnavailable {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+	}
+}

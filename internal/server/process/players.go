@@ -1,0 +1,462 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
+	"github.com/ferryrelay/ferry/internal/server/operator/ban"
+	"github.com/ferryrelay/ferry/internal/server/players/hooks"
+	"github.com/ferryrelay/ferry/internal/server/players/identity"
+	"github.com/ferryrelay/ferry/internal/server/players/quota"
+)
+
+// players holds the policy about players, and the state that survives a reload. Its fields
+// are fixed by newPlayers, except for those that say otherwise.
+type players struct {
+	mode   Mode
+	log    *slog.Logger
+	policy atomic.Pointer[policy] // in force
+
+	bans   *atomic.Pointer[ban.List] // set before the first call; nil: there are none
+	relay  counter                   // set before the first call; nil in an API process
+	rates  rates
+	leases leases // of an API process
+
+	sender         *hooks.Webhooks      // nil until webhooks are configured; guarded by reload.asking
+	senderSettings webhookSettings      // of sender; guarded by reload.asking
+	newSender      chan *hooks.Webhooks // capacity 1: a new sender, for run
+}
+
+// counter returns what projects use of the relay in this process: engine.Server.
+type counter interface {
+	Projects(ctx context.Context, names ...string) ([]engine.ProjectUsage, error)
+}
+
+// newPlayers returns players with the policy of the settings. It reads the files of
+// secrets and opens no connection. log is nil if the settings are only checked.
+func newPlayers(c *config.Config, mode Mode, log *slog.Logger) (*players, error) {
+	p := &players{mode: mode, log: log, newSender: make(chan *hooks.Webhooks, 1)}
+	verifier, err := identity.New(identity.Config{Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("app: %w", err)
+	}
+	guard, err := quota.NewGuard(quota.Config{Usage: p.usage, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("app: %w", err)
+	}
+	p.policy.Store(&policy{verifier: verifier, guard: guard})
+	first, _, err := p.nextPolicy(c)
+	if err != nil {
+		return nil, err
+	}
+	p.setPolicy(first)
+	return p, nil
+}
+
+// usage returns the usage of a project: on the relay in this process, or in the fleet.
+func (p *players) usage(ctx context.Context, project string) (quota.Usage, error) {
+	if p.mode == API {
+		return p.leases.usage(ctx, project)
+	}
+	all, err := p.relay.Projects(ctx, project)
+	u := quota.Usage{BytesPerSecond: p.rates.of(project)}
+	for _, t := range all {
+		u.Allocations, u.Players = t.Allocations, t.Players
+	}
+	return u, err
+}
+
+// admitOnRelay checks quotas when the relay in this process reserves. It is exact for
+// concurrent reservations, which admit is not.
+func (p *players) admitOnRelay(project string, allocations, players int) error {
+	return p.policy.Load().guard.Check(project, quota.Usage{
+		Allocations: allocations, Players: players, BytesPerSecond: p.rates.of(project),
+	})
+}
+
+// hasBandwidthQuotas reports whether a project has a quota of bandwidth.
+func (p *players) hasBandwidthQuotas() bool { return p.policy.Load().metered }
+
+// allowedRegions returns the regions in which a tenant may have hosts, none for all.
+func (p *players) allowedRegions(t alloc.Tenant) []string { return p.policy.Load().regions[t.Project] }
+
+// admit is called before each reservation. It checks bans and quotas first, since they need no
+// call.
+func (p *players) admit(ctx context.Context, a alloc.AdmissionRequest) error {
+	if p.bans != nil {
+		if err := p.bans.Load().Refuses(a.Caller); err != nil {
+			return err
+		}
+	}
+	t := p.policy.Load()
+	if err := t.guard.Admit(ctx, a); err != nil {
+		return err
+	}
+	if t.admission != nil {
+		return t.admission.Admit(ctx, a)
+	}
+	return nil
+}
+
+// The following methods send events to the webhooks. Hooks of the relay and handlers of
+// calls call them; they do not block.
+
+func (p *players) reserved(m alloc.ReservationEvent) {
+	if w := p.policy.Load().webhooks; w != nil {
+		w.Send(hooks.EventOf(m))
+	}
+}
+
+func (p *players) bound(e engine.BindEvent) {
+	if w := p.policy.Load().webhooks; w != nil {
+		w.Send(hooks.Event{Type: hooks.Bound, Allocation: e.ID.String(), Role: e.Role.String()})
+	}
+}
+
+func (p *players) connected(e engine.ConnectEvent) {
+	if w := p.policy.Load().webhooks; w != nil {
+		w.Send(hooks.Event{Type: hooks.Joined, Allocation: e.Joiner.String(), Peer: e.Host.String()})
+	}
+}
+
+func (p *players) disconnected(e engine.DisconnectEvent) {
+	if w := p.policy.Load().webhooks; w != nil {
+		w.Send(hooks.Event{Type: hooks.Left, Allocation: e.From.String(), Peer: e.To.String()})
+	}
+}
+
+func (p *players) ended(e engine.EndEvent, o owner) {
+	if o.Cut {
+		o.Player = "" // A program compares names: none is better than a wrong one.
+	}
+	if w := p.policy.Load().webhooks; w != nil {
+		w.Send(hooks.Event{
+			Type: hooks.Ended, Allocation: e.ID.String(), Role: e.Role.String(), Reason: e.Reason.String(),
+			Project: e.Tenant.Project, Environment: e.Tenant.Environment, Player: o.Player,
+		})
+	}
+}
+
+// run runs the verifier, the webhooks and the rates until ctx ends. Events that were
+// queued before webhooks were turned off are still sent.
+func (p *players) run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { p.policy.Load().verifier.Run(ctx) })
+	if p.mode.hasRelay() && p.mode.hasAPI() {
+		all.Go(func() { p.rates.run(ctx, p.hasBandwidthQuotas, p.relay.Projects) })
+	}
+	select {
+	case w := <-p.newSender:
+		all.Go(func() { w.Run(ctx) })
+	case <-ctx.Done():
+	}
+}
+
+// close releases the admission. It must be called after the last call of admit.
+func (p *players) close() {
+	if a := p.policy.Load().admission; a != nil {
+		a.Close()
+	}
+}
+
+// issuerWarnings returns warnings about issuers that accept more than was probably
+// intended.
+func issuerWarnings(c *config.Config) (all []string) {
+	for i, issuer := range c.Issuers {
+		if issuer.Preset == "development" && issuer.Project == "" {
+			all = append(all, fmt.Sprintf("issuers[%d]: a holder of the HS256 key can create tokens for every project and for backends; this preset is for development", i))
+		}
+	}
+	return all
+}
+
+// policy is what one set of settings says about callers, admission, webhooks and quotas.
+// It is immutable. A call finishes with the policy that it began with.
+type policy struct {
+	verifier          *identity.Verifier
+	hasIssuers        bool              // there are issuers
+	admission         *hooks.Admission  // nil: off
+	admissionSettings admissionSettings // by admission
+	webhooks          *hooks.Webhooks   // nil: off
+	webhookSettings   webhookSettings   // by webhooks
+	target            *hooks.Target     // of webhooks; nil if they were created with it
+	guard             *quota.Guard
+	metered           bool                // a project has a quota of bandwidth
+	regions           map[string][]string // in which a project may have hosts, by its name
+}
+
+// admissionSettings and webhookSettings are the settings of the operator's programs with
+// the contents of their secret files, which may change while the settings do not.
+type admissionSettings struct {
+	url      string
+	secret   config.Secret
+	private  bool
+	timeout  time.Duration
+	failOpen bool
+}
+
+type webhookSettings struct {
+	url     string
+	secret  config.Secret
+	private bool
+}
+
+// nextPolicy returns the policy of these settings, and notes about changed files. State
+// that remains valid moves to it: the keys of an issuer, the circuit breaker of an
+// admission program. It has no effect before setPolicy. A relay of a fleet has webhooks
+// only, since API processes admit players. Calls must not be concurrent.
+func (p *players) nextPolicy(c *config.Config) (next *policy, notes []string, err error) {
+	if p.mode == Relay {
+		c = &config.Config{
+			WebhookURL: c.WebhookURL, WebhookSecretFile: c.WebhookSecretFile, HooksPlainHTTP: c.HooksPlainHTTP,
+		}
+	}
+	was := p.policy.Load()
+	next = &policy{hasIssuers: len(c.Issuers) > 0}
+	var errs []error
+	next.verifier, err = was.verifier.With(issuers(c))
+	errs = append(errs, err, next.setAdmission(c, was, p.log), next.setWebhooks(c, p.sender, p.log), next.setQuotas(c, was))
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, fmt.Errorf("app: %w", err)
+	}
+	if was.admissionSettings.url != "" && next.admissionSettings.url == was.admissionSettings.url && next.admissionSettings.secret != was.admissionSettings.secret {
+		notes = append(notes, "requests to admission_url are signed with another secret")
+	}
+	if was.webhookSettings.url != "" && next.webhookSettings.url == was.webhookSettings.url && next.webhookSettings.secret != was.webhookSettings.secret {
+		notes = append(notes, "messages to webhook_url are signed with another secret")
+	}
+	return next, notes, nil
+}
+
+// setPolicy puts the last result of nextPolicy into effect. Current calls finish with the
+// previous policy. Queued events go to the new webhook.
+func (p *players) setPolicy(next *policy) {
+	switch {
+	case next.webhooks == nil:
+	case p.sender == nil:
+		p.sender, p.senderSettings = next.webhooks, next.webhookSettings
+		p.newSender <- p.sender
+	case next.webhookSettings != p.senderSettings:
+		p.senderSettings = next.webhookSettings
+		p.sender.SetTarget(next.target)
+	}
+	was := p.policy.Swap(next)
+	next.verifier.Activate()
+	if was.admission != nil && was.admission != next.admission {
+		was.admission.Close()
+	}
+}
+
+// setAdmission creates the admission, or keeps the previous one if its settings are the
+// same.
+func (t *policy) setAdmission(c *config.Config, was *policy, log *slog.Logger) (err error) {
+	if c.AdmissionURL == "" {
+		return nil
+	}
+	t.admissionSettings = admissionSettings{url: c.AdmissionURL, private: c.HooksPlainHTTP, timeout: c.AdmissionTimeout, failOpen: c.AdmissionFailOpen}
+	var secret []byte // nil: questions are not signed
+	if c.AdmissionSecretFile != "" {
+		if t.admissionSettings.secret, err = config.ReadSecret(c.AdmissionSecretFile); err != nil {
+			return fmt.Errorf("admission_secret_file: %w", err)
+		}
+		secret = []byte(t.admissionSettings.secret)
+	}
+	if t.admissionSettings == was.admissionSettings {
+		t.admission = was.admission
+		return nil
+	}
+	t.admission, err = hooks.NewAdmission(hooks.AdmissionConfig{
+		URL: c.AdmissionURL, AllowPrivate: c.HooksPlainHTTP, Secret: secret,
+		Timeout: c.AdmissionTimeout, FailOpen: c.AdmissionFailOpen, Logger: log,
+	})
+	if err != nil {
+		return fmt.Errorf("admission_url: %w", err)
+	}
+	return nil
+}
+
+// setWebhooks creates the webhooks, or a new target for the existing sender, so that its
+// queue is not lost.
+func (t *policy) setWebhooks(c *config.Config, sender *hooks.Webhooks, log *slog.Logger) error {
+	if c.WebhookURL == "" {
+		return nil
+	}
+	if c.WebhookSecretFile == "" {
+		return errors.New("webhook_url: webhook_secret_file is required, so that its receiver can verify the sender")
+	}
+	secret, err := config.ReadSecret(c.WebhookSecretFile)
+	if err != nil {
+		return fmt.Errorf("webhook_secret_file: %w", err)
+	}
+	t.webhookSettings = webhookSettings{url: c.WebhookURL, secret: secret, private: c.HooksPlainHTTP}
+	cfg := hooks.WebhookConfig{
+		URL: c.WebhookURL, AllowPrivate: c.HooksPlainHTTP, Secret: []byte(secret), Logger: log,
+	}
+	if t.webhooks = sender; sender == nil {
+		t.webhooks, err = hooks.NewWebhooks(cfg)
+	} else {
+		t.target, err = hooks.NewTarget(cfg)
+	}
+	if err != nil {
+		return fmt.Errorf("webhook_url: %w", err)
+	}
+	return nil
+}
+
+// setQuotas creates the guard of quotas.
+func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
+	limits := make(map[string]quota.Limits)
+	t.regions = make(map[string][]string)
+	for i, q := range c.Quotas {
+		if _, twice := limits[q.Project]; twice {
+			return fmt.Errorf("quotas[%d]: project %q has one already", i, q.Project)
+		}
+		limits[q.Project] = quota.Limits{
+			Allocations: q.Allocations, Players: q.Players, BytesPerSecond: int64(q.BytesPerSecond), Inactive: q.Inactive,
+		}
+		t.metered = t.metered || q.BytesPerSecond > 0
+		t.regions[q.Project] = q.Regions
+	}
+	t.guard, err = was.guard.With(limits)
+	return err
+}
+
+// issuers converts the settings to rules. Empty fields come from the preset.
+func issuers(c *config.Config) (all []identity.Issuer) {
+	for _, i := range c.Issuers {
+		rule := identity.Issuer{
+			Issuer: i.Issuer, Audience: i.Audience, JWKSURL: i.JWKSURL, HS256Key: []byte(i.HS256Key),
+			ProjectClaim: i.ProjectClaim, Project: i.Project,
+			EnvironmentClaim: i.EnvironmentClaim, EnvironmentAudience: i.EnvironmentAudience, Environment: i.Environment,
+			PlayerClaim: i.PlayerClaim, KindClaim: i.KindClaim, Server: i.Kind == "server",
+		}
+		switch i.Preset {
+		case "unity":
+			rule = rule.Or(identity.Unity(i.Project))
+		case "development":
+			rule = rule.Or(identity.Development(nil))
+		}
+		all = append(all, rule)
+	}
+	return all
+}
+
+// authenticate returns the verifier of issuers' tokens, nil if there is no issuer.
+func (t *policy) authenticate() func(context.Context, string) (httpapi.Identity, error) {
+	if !t.hasIssuers {
+		return nil
+	}
+	return func(ctx context.Context, token string) (httpapi.Identity, error) {
+		who, err := t.verifier.Verify(ctx, token)
+		switch {
+		case errors.Is(err, identity.ErrExpired):
+			return httpapi.Identity{}, fmt.Errorf("%w: %w", httpapi.ErrTokenExpired, err)
+		case errors.Is(err, identity.ErrKeysUnavailable):
+			return httpapi.Identity{}, fmt.Errorf("%w: %w", httpapi.ErrAuthUnavailable, err)
+		case errors.Is(err, identity.ErrRules):
+			return httpapi.Identity{}, httpapi.TokenError{Reason: strings.TrimPrefix(err.Error(), "identity: ")}
+		case err != nil:
+			return httpapi.Identity{}, err
+		}
+		kind := httpapi.KindPlayer
+		if who.Server {
+			kind = httpapi.KindServer
+		}
+		return httpapi.Identity{Tenant: who.Tenant, Player: who.Player, Kind: kind}, nil
+	}
+}
+
+// stats returns the counters of the current policy.
+func (p *players) stats() (all metrics.Players) {
+	t := p.policy.Load()
+	if t.hasIssuers {
+		st := t.verifier.Stats()
+		all.Identity = &st
+	}
+	if t.admission != nil {
+		st := t.admission.Stats()
+		all.Admission = &st
+	}
+	if t.webhooks != nil {
+		st := t.webhooks.Stats()
+		all.Webhooks = &st
+	}
+	if p.mode.hasAPI() {
+		st := t.guard.Stats()
+		all.Quota = &st
+	}
+	return all
+}
+
+// bandwidth converts the bytes that projects have relayed since the start into bytes per
+// second. It belongs to one goroutine.
+type bandwidth struct {
+	at    time.Time
+	bytes map[string]uint64 // by project, at that time; nil: never asked
+}
+
+// measure returns the bytes per second of each project since the last call, none at the
+// first call.
+func (b *bandwidth) measure(all []engine.ProjectUsage, now time.Time) map[string]int64 {
+	bytes := make(map[string]uint64)
+	for i := range all {
+		bytes[all[i].Project] = all[i].Bytes
+	}
+	perSecond := make(map[string]int64)
+	if d := now.Sub(b.at).Seconds(); b.bytes != nil && d > 0 {
+		for project, n := range bytes {
+			before := b.bytes[project]
+			if n < before {
+				before = 0 // The relay has begun to count the project anew.
+			}
+			perSecond[project] = int64(float64(n-before) / d)
+		}
+	}
+	b.at, b.bytes = now, bytes
+	return perSecond
+}
+
+// rates are the bytes per second of projects on the relay in this process.
+type rates struct {
+	mu  sync.Mutex // guards now
+	now map[string]int64
+}
+
+// of returns the bytes per second of a project.
+func (r *rates) of(project string) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now[project]
+}
+
+// run reads the usage of the relay every 2 s, the interval of a fleet, until ctx ends,
+// while wanted returns true.
+func (r *rates) run(ctx context.Context, wanted func() bool, usage func(context.Context, ...string) ([]engine.ProjectUsage, error)) {
+	var b bandwidth
+	repeat(ctx, leaseEvery, func() {
+		if !wanted() {
+			b = bandwidth{}
+			return
+		}
+		all, err := usage(ctx)
+		if err != nil {
+			return // The relay does not run yet, or no more.
+		}
+		now := b.measure(all, time.Now())
+		r.mu.Lock()
+		r.now = now
+		r.mu.Unlock()
+	})
+}

@@ -1,0 +1,427 @@
+package process
+
+import (
+	"errors"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/host/memory"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+)
+
+// TestLargeMessageLine: the line names the setting that cures it for the sender's
+// way, and warns of what is dropped, in dev also of what may be.
+func TestLargeMessageLine(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mode     Mode
+		from, to endpoint.Kind
+		limit    int
+		dropped  bool
+		want     []string
+	}{
+		"udp to dtls":            {Serve, endpoint.KindUDP6, endpoint.KindDTLS, 1400, true, []string{"WARN", `"message is too large`, "(maxMessageSize: 1363) at senders on udp"}},
+		"udp to dtls, forwarded": {Serve, endpoint.KindUDP4, endpoint.KindDTLS, 1363, false, []string{"INFO", `"message may be too large`, "(maxMessageSize: 1363) at senders on udp"}},
+		"in dev":                 {Dev, endpoint.KindUDP4, endpoint.KindDTLS, 1363, false, []string{"WARN", `"message may be too large`}},
+		"ws to dtls":             {Relay, endpoint.KindWS, endpoint.KindDTLS, 1400, true, []string{"WARN", "(maxMessageSize: 1377) at senders on ws"}},
+		"udp to ws":              {Serve, endpoint.KindUDP4, endpoint.KindWS, 1386, true, []string{"WARN", "(maxMessageSize: 1363) at senders on udp"}},
+		"a lower limit":          {Serve, endpoint.KindWS, endpoint.KindDTLS, 1000, true, []string{"(maxMessageSize: 1014) at senders on ws"}},
+		"dtls to ws":             {Serve, endpoint.KindDTLS, endpoint.KindWS, 1386, true, []string{"(maxMessageSize: 1400) at senders on dtls"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log testkit.LogBuffer
+			a := &App{opts: Options{Mode: c.mode, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+			a.onLargeMessage(engine.LargeMessageEvent{FromKind: c.from, ToKind: c.to, Size: 1438, Limit: c.limit, Dropped: c.dropped})
+			for _, want := range c.want {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("%q is missing in %s", want, log.String())
+				}
+			}
+		})
+	}
+}
+
+// keeping are options with a state file, and a log that can be read when
+// nothing writes to it any more.
+func keeping(file string, log *strings.Builder) Options {
+	o := options(local(), Serve)
+	o.StateFile, o.Logger = file, slog.New(slog.NewTextHandler(log, nil))
+	return o
+}
+
+// once runs an app for as long as do takes and returns its log.
+func once(t *testing.T, change func(*Options), do func(running)) string {
+	t.Helper()
+	var log strings.Builder
+	o := keeping("", &log)
+	change(&o)
+	r := start(t, o)
+	do(r)
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	return log.String()
+}
+
+func nothing(running) {}
+
+func TestStateFileLines(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "allocations")
+	in := func(o *Options) { o.StateFile = file }
+	fresh := func(o *Options) { o.StateFile, o.Fresh = file, true }
+	var old []byte
+	keep := func() (err error) { old, err = os.ReadFile(file); return err }
+	for _, c := range []struct {
+		name   string
+		change func(*Options)
+		before func() error
+		want   string
+	}{
+		{"first start", fresh, nil, `level=INFO msg="state file: new"`},
+		{"second start", in, keep, `level=INFO msg="state file: complete" file=` + file + ` allocations=0 may_come_back_within=1m0s closed=20`},
+		{"an older copy", in, func() error { return os.WriteFile(file, old, 0o600) }, `level=WARN msg="state file: it lacks the last changes, as an older copy does`},
+		{"another user may read it", in, func() error { return os.Chmod(file, 0o644) }, `is open to other users (mode 0644); to mend it: chmod 0600 ` + file},
+		{"it was mended after a run without it", in, func() error { return os.Chmod(file, 0o600) }, `level=WARN msg="state file: it lacks the last changes`},
+		{"and is complete again", in, nil, `level=INFO msg="state file: complete"`},
+		{"it was lost", in, func() error { return os.Remove(file) }, `level=WARN msg="state file: none was there`},
+		{"it was damaged", in, func() error { return os.WriteFile(file, []byte("rubbish"), 0o600) }, `why="statefile: header damaged"`},
+		{"it is a directory", in, func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) }, `level=ERROR msg="state file: it cannot be written`},
+		{"none is wanted", func(*Options) {}, nil, ""},
+	} {
+		if c.before != nil {
+			if err := c.before(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		log := once(t, c.change, nothing)
+		if !strings.Contains(log, c.want) || strings.Count(log, `msg="state file`) != min(len(c.want), 1) {
+			t.Errorf("%s: want %q in\n%s", c.name, c.want, log)
+		}
+	}
+}
+
+// TestCodesComeBack: a join code of the run before is known, and answered with
+// "later" until its host is back, or it is certain that it will not be.
+func TestCodesComeBack(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "allocations")
+	in := func(o *Options) { o.StateFile = file }
+	var code string
+	once(t, in, func(r running) {
+		a, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
+		if err == nil {
+			code, err = r.caller(secret).JoinCode(t.Context(), a.AllocationID)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	status := func(r running) int {
+		var problem *api.Problem
+		if _, err := r.caller(secret).Join(t.Context(), code); !errors.As(err, &problem) {
+			t.Fatalf("Join: %v", err)
+		}
+		return problem.Status
+	}
+	once(t, in, func(r running) {
+		if s, p := status(r), r.process(); s != 503 || p.Awaited != 1 || p.Lost != 0 || !p.Storing {
+			t.Errorf("within the window: %d, %+v", s, p)
+		}
+	})
+	once(t, func(o *Options) { in(o); o.Config.RecoverFor = 250 * time.Millisecond }, func(r running) {
+		testkit.Within(t, time.Minute, "it is certain", func() bool { return r.process().Lost != 0 && status(r) == 404 })
+		if s, p := status(r), r.process(); s != 404 || p.Awaited != 0 || p.Lost != 1 {
+			t.Errorf("after it: %d, %+v", s, p)
+		}
+	})
+}
+
+// TestFreshIdentity: nothing can come back to a relay that has just been made.
+func TestFreshIdentity(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Options{
+		{Config: local(), Mode: Serve, Fresh: true}, {Config: local(), Mode: Dev},
+	} {
+		o.Identity, o.Logger = options(o.Config, o.Mode).Identity, slog.New(slog.DiscardHandler)
+		r := start(t, o)
+		if p := r.process(); p.Awaited != 0 || p.Storing {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+func TestAwaited(t *testing.T) {
+	t.Parallel()
+	r := restart{previous: 5}
+	r.lost.Store(2)
+	for rebuilt, want := range map[uint64]int{0: 3, 2: 1, 3: 0, 9: 0} {
+		if n := r.pending(rebuilt); n != want {
+			t.Errorf("%d rebuilt: %d awaited, want %d", rebuilt, n, want)
+		}
+	}
+}
+
+func TestEngineConfig(t *testing.T) {
+	t.Parallel()
+	c := local()
+	c.UDP[0] = addr("10.0.0.5:7777")
+	c.Advertise = append(c.Advertise, host(t, "203.0.113.1"))
+	c.HostBytes, c.RecoverFor = 0, 0
+	c.Siblings = []config.Sibling{{AddrPort: netip.MustParseAddrPort("203.0.113.9:7777")}}
+	serve, err := engineConfig(&c, Serve)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var siblings []string
+	for _, s := range serve.Siblings {
+		siblings = append(siblings, s.String())
+	}
+	if got := strings.Join(siblings, " "); got != "203.0.113.9:7777 203.0.113.1:7777" {
+		t.Errorf("siblings %s: the address that players are told is the relay's own", got)
+	}
+	if want := (engine.Limits{JoinerDatagrams: 1000, JoinerBytes: 512 << 10, HostDatagrams: 12_000, HostBytes: -1, UnvalidatedBytes: 256 << 10, UnvalidatedRatio: 3}); serve.Limits != want {
+		t.Errorf("limits %+v", serve.Limits)
+	}
+	if serve.AllowPrivateSources || serve.Unlimited || serve.RecoverFor != -1 || len(serve.Advertise) != 1 || serve.Advertise[0].Host != "203.0.113.1" {
+		t.Errorf("serve: %+v", serve)
+	}
+	dev, err := engineConfig(&c, Dev)
+	if err != nil || !dev.AllowPrivateSources || !dev.Unlimited || len(dev.Advertise) != 2 {
+		t.Errorf("dev: %+v, %v", dev, err)
+	}
+}
+
+func network(text string) config.Network {
+	return config.Network{Prefix: netip.MustParsePrefix(text)}
+}
+
+// TestAdvice: an operator whose backend calls for players is told to name their addresses.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	c := local()
+	if a := Advice(c, Serve); len(a) != 0 {
+		t.Errorf("advice for tokens of players: %q", a)
+	}
+	c.Tokens[0].Kind = "server"
+	for mode, want := range map[Mode]int{Serve: 1, API: 1, Relay: 0, Dev: 0} {
+		if a := Advice(c, mode); len(a) != want || want == 1 && !strings.Contains(a[0], "playerAddress") {
+			t.Errorf("%v: advice %q", mode, a)
+		}
+	}
+	c.Tokens, c.Issuers = nil, []config.Issuer{{Kind: "server"}}
+	if a := Advice(c, Serve); len(a) != 1 {
+		t.Errorf("advice for an issuer of a backend's tokens: %q", a)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	public := []config.Addr{addr("203.0.113.1:0")}
+	c := local()
+	if w := Warnings(c, Serve); len(w) != 0 {
+		t.Errorf("warnings %q", w)
+	}
+	c.BehindProxy, c.AdvertiseName.Host = true, "relay.example.org"
+	c.TrustedProxies = []config.Network{network("::/0")}
+	if w := Warnings(c, Serve); len(w) != 1 || !strings.Contains(w[0], "trusted_proxies") {
+		t.Errorf("warnings %q", w)
+	}
+	c.TrustedProxies = []config.Network{network("10.0.0.0/8")}
+	if w := Warnings(c, Serve); len(w) != 0 {
+		t.Errorf("warnings %q", w)
+	}
+	for want, change := range map[string]func(*config.Config){
+		"set advertise_name":   func(c *config.Config) { c.AdvertiseName = config.Name{} },
+		"ws is not advertised": func(c *config.Config) { c.BehindProxy, c.AdvertiseName, c.UDP = false, config.Name{}, public },
+		"has no effect":        func(c *config.Config) { c.WebSocket = false },
+	} {
+		other := c
+		change(&other)
+		if w := Warnings(other, Serve); len(w) != 1 || !strings.Contains(w[0], want) {
+			t.Errorf("%s: warnings %q", want, w)
+		}
+	}
+}
+
+func TestConnLimits(t *testing.T) {
+	t.Parallel()
+	c := local()
+	r := new(rejections)
+	var lines strings.Builder
+	log := slog.New(slog.NewTextHandler(&lines, nil))
+	limits := connLimits(&c, r, log)
+	if limits.Total != 4096 || limits.PerAddress != 256 || limits.TrustedProxies != nil || limits.IdleTimeout != 30*time.Second {
+		t.Errorf("%+v", limits)
+	}
+	limits.OnReject(httpapi.EvictedAddress)
+	limits.OnReject(httpapi.EvictedAddress)
+	limits.OnReject(httpapi.RejectedTotal)
+	if r.evictedAddress.Load() != 2 || r.total.Load() != 1 {
+		t.Errorf("counted %d and %d", r.evictedAddress.Load(), r.total.Load())
+	}
+	if n := strings.Count(lines.String(), "\n"); n != 1 || !strings.Contains(lines.String(), "reason=evicted_address") {
+		t.Errorf("%d lines: %s", n, lines.String())
+	}
+	r.note(log, httpapi.EvictedTotal, time.Now().Add(rejectionLogEvery))
+	if n := strings.Count(lines.String(), "\n"); n != 2 || !strings.Contains(lines.String(), "closed_since_last_line=3") || r.evictedTotal.Load() != 1 {
+		t.Errorf("after a minute %d lines: %s", n, lines.String())
+	}
+	c.TrustedProxies = []config.Network{network("10.0.0.0/8")}
+	if limits := connLimits(&c, r, log); len(limits.TrustedProxies) != 1 {
+		t.Errorf("%+v", limits)
+	}
+}
+
+// TestConnectionsAreLimited: a caller takes the place of one of the idle connections of its
+// address, which is counted; dev lets them all in.
+func TestConnectionsAreLimited(t *testing.T) {
+	t.Parallel()
+	for mode, limited := range map[Mode]bool{Serve: true, Dev: false} {
+		c := local()
+		c.MaxAddressConnections, c.WebSocket = 2, false
+		r := start(t, options(c, mode))
+		for range 2 {
+			conn, err := net.Dial("tcp", r.api.addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+		}
+		_, err := r.caller(secret).Regions(t.Context())
+		if n := r.process().EvictedAddress; err != nil || (n > 0) != limited {
+			t.Errorf("mode %d: %v, %d evicted", mode, err, n)
+		}
+	}
+}
+
+// TestTrustedProxy: the limits of addresses go by what a trusted proxy says.
+func TestTrustedProxy(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{"127.0.0.0/8": false, "192.0.2.0/24": true} {
+		c := local()
+		c.AddressPerMinute, c.PlayerPerMinute = 5, 1000
+		c.TrustedProxies = []config.Network{network(name)}
+		r := start(t, options(c, Serve))
+		refused := false
+		for i := range 10 {
+			client := r.caller("no such token 0123456789")
+			client.HTTP.Transport = forwarding{client.HTTP.Transport, netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}).String()}
+			var problem *api.Problem
+			_, err := client.Regions(t.Context())
+			refused = refused || errors.As(err, &problem) && problem.Status == 429
+		}
+		if refused != want {
+			t.Errorf("proxies in %s: refused %v", name, refused)
+		}
+	}
+}
+
+// forwarding is a proxy that sets X-Forwarded-For.
+type forwarding struct {
+	http.RoundTripper
+	caller string
+}
+
+func (f forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("X-Forwarded-For", f.caller)
+	return f.RoundTripper.RoundTrip(r)
+}
+
+// TestShortMemory: reservations are refused while the guard reports short memory.
+func TestShortMemory(t *testing.T) {
+	t.Parallel()
+	r := start(t, options(local(), Serve))
+	relay, err := r.advertised()
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := relay
+	short.room = func() bool { return false }
+	if _, err := short.ReserveHost(t.Context(), alloc.HostRequest{MaxConnections: 1}); !errors.Is(err, alloc.ErrFull) {
+		t.Errorf("ReserveHost: %v", err)
+	}
+	if _, err := short.ReserveJoiner(t.Context(), alloc.JoinerRequest{}); !errors.Is(err, alloc.ErrFull) {
+		t.Errorf("ReserveJoiner: %v", err)
+	}
+}
+
+// TestRoomForAllocations: the default is what fits, and more than that is a
+// warning.
+func TestRoomForAllocations(t *testing.T) {
+	t.Parallel()
+	limit := memory.ProcessLimit().Bytes
+	if limit == 0 {
+		t.Skip("this system does not tell how much memory there is")
+	}
+	for _, c := range []struct {
+		mode      Mode
+		asked     int
+		want      int
+		wantInLog string
+		notInLog  string
+	}{
+		{Serve, 5, 5, "memory limit", "max_allocations"},
+		{Serve, 1 << 26, 1 << 26, "max_allocations is more than fits", "level=ERROR"},
+		{Dev, 0, engine.DefaultMaxAllocations, "", "memory"},
+	} {
+		if c.asked == 1<<26 && memory.Fits(limit, 0, memory.Ways{}) >= 1<<26 {
+			continue // a machine on which everything fits
+		}
+		var log strings.Builder
+		o := options(local(), c.mode)
+		o.Config.MaxAllocations = c.asked
+		a := &App{opts: o, processors: newProcessors(&o.Config, goScheduler())}
+		a.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		a.setBounds()
+		if a.maxAllocations != c.want || !strings.Contains(log.String(), c.wantInLog) || strings.Contains(log.String(), c.notInLog) {
+			t.Errorf("%+v: %d\n%s", c, a.maxAllocations, log.String())
+		}
+	}
+}
+
+// TestSeats: what the settings make of seats, and that few of them never become
+// the 0 by which the relay means no limit.
+func TestSeats(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		mode             Mode
+		seats, percent   int
+		allocations, out int
+	}{
+		{Serve, 0, 100, 1000, 0},
+		{Dev, 0, 50, 1000, 0},
+		{Serve, 10, 100, 1000, 10},
+		{Serve, 10, 150, 1000, 15},
+		{Serve, 10, 50, 1000, 5},
+		{Serve, 10, 299, 1000, 29},
+		{Serve, 1, 50, 1000, 1},
+		{Serve, 99, 1, 1000, 1},
+		{Serve, math.MaxInt32, 10_000, 1000, math.MaxInt32},
+		{Relay, 0, 100, 1000, 1000},
+		{Relay, 0, 150, 1000, 1500},
+		{Relay, 0, 1, 10, 1},
+		{Relay, 20, 150, 1000, 30},
+	} {
+		a := &App{opts: Options{Mode: x.mode}, maxAllocations: x.allocations}
+		if got := a.seats(&config.Config{MaxSeats: x.seats, Overcommit: x.percent}); got != x.out {
+			t.Errorf("%v: max_seats %d, overcommit %d of %d allocations make %d seats, want %d",
+				x.mode, x.seats, x.percent, x.allocations, got, x.out)
+		}
+	}
+}

@@ -1,0 +1,544 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	ws "github.com/coder/websocket"
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/proto"
+	pion "github.com/pion/dtls/v3"
+)
+
+// player speaks the relay protocol over whatever its allocation names.
+type player struct {
+	t       *testing.T
+	id      proto.AllocationID
+	cred    enginetest.Credentials
+	send    func([]byte) error
+	closing func() error  // ends the connection
+	got     chan []byte   // messages, until the connection ends
+	end     chan struct{} // closed then
+	err     error         // why; fixed when end is closed
+}
+
+// dialler knows how programs that are not ours reach an app.
+type dialler struct {
+	running
+	pool   *x509.CertPool // nil: plain HTTP
+	header http.Header
+}
+
+// join plays the player of an allocation over one of its endpoints.
+func (d dialler) join(t *testing.T, a api.Allocation, kind string) *player {
+	t.Helper()
+	p := &player{t: t, id: proto.AllocationID(a.AllocationIDBytes), got: make(chan []byte, 64), end: make(chan struct{})}
+	p.cred = enginetest.Credentials{
+		ID: p.id, Key: a.Key, ConnectionData: a.ConnectionData, HostConnectionData: a.HostConnectionData,
+	}
+	for _, e := range a.ServerEndpoints {
+		if e.ConnectionType == kind {
+			p.dial(d, e)
+			p.ask(enginetest.SignedBind(p.cred, 0), func(m []byte) bool { return bytes.Equal(m, proto.BindReceived{}.Append(nil)) })
+			return p
+		}
+	}
+	t.Fatalf("no %s in %+v", kind, a.ServerEndpoints)
+	return nil
+}
+
+func (p *player) dial(d dialler, e api.ServerEndpoint) {
+	p.t.Helper()
+	to := net.JoinHostPort(e.Host, strconv.Itoa(e.Port))
+	if e.Secure != (e.ConnectionType == "dtls" || e.ConnectionType == "wss") || e.Reliable != (e.Network == "tcp") {
+		p.t.Errorf("endpoint %+v", e)
+	}
+	switch e.ConnectionType {
+	case "udp":
+		conn, err := net.Dial("udp", to)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.datagrams(conn)
+	case "dtls":
+		p.dialDTLS(to)
+	default:
+		c, err := d.webSocket(e.ConnectionType + "://" + to + "/")
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.send = func(b []byte) error { return c.Write(context.Background(), ws.MessageBinary, b) }
+		p.receive(func() ([]byte, error) {
+			_, m, err := c.Read(context.Background())
+			return m, err
+		}, c.CloseNow)
+	}
+}
+
+func (p *player) dialDTLS(to string) {
+	p.t.Helper()
+	addr, err := net.ResolveUDPAddr("udp", to)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	conn, err := pion.ClientWithOptions(socket, addr,
+		pion.WithPSK(func([]byte) ([]byte, error) { return p.cred.Key, nil }), pion.WithPSKIdentityHint(p.id[:]),
+		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(100*time.Millisecond))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		p.t.Fatal(err)
+	}
+	p.datagrams(conn)
+}
+
+func (p *player) datagrams(conn net.Conn) {
+	p.send = func(b []byte) error {
+		_, err := conn.Write(b)
+		return err
+	}
+	p.receive(func() ([]byte, error) {
+		buf := make([]byte, 2048)
+		n, err := conn.Read(buf)
+		return buf[:n], err
+	}, conn.Close)
+}
+
+// receive reads messages until the test closes the connection.
+func (p *player) receive(next func() ([]byte, error), closing func() error) {
+	go func() {
+		defer close(p.end)
+		for {
+			m, err := next()
+			if err != nil {
+				p.err = err
+				return
+			}
+			select {
+			case p.got <- m:
+			default: // Nobody reads: a test that has failed.
+			}
+		}
+	}()
+	p.closing = closing
+	p.t.Cleanup(func() {
+		_ = closing() // It may have ended.
+		<-p.end
+	})
+}
+
+// ask sends a message until another one comes.
+func (p *player) ask(msg []byte, is func([]byte) bool) {
+	p.t.Helper()
+	for range 100 {
+		if err := p.send(msg); err != nil {
+			p.t.Fatal(err)
+		}
+		if p.receives(200*time.Millisecond, is) {
+			return
+		}
+	}
+	p.t.Fatalf("%x earned nothing", msg[:min(len(msg), 20)])
+}
+
+func (p *player) receives(within time.Duration, is func([]byte) bool) bool {
+	timer := time.After(within)
+	for {
+		select {
+		case m := <-p.got:
+			if is(m) {
+				return true
+			}
+		case <-timer:
+			return false
+		}
+	}
+}
+
+// tell relays a text to another player.
+func (p *player) tell(to *player, text string) {
+	p.t.Helper()
+	m := proto.Relay{From: p.id, To: to.id, Payload: []byte(text)}.Append(nil)
+	for range 100 {
+		if err := p.send(m); err != nil {
+			p.t.Fatal(err)
+		}
+		if to.receives(200*time.Millisecond, func(got []byte) bool { return bytes.Equal(got, m) }) {
+			return
+		}
+	}
+	p.t.Fatalf("%q did not arrive", text)
+}
+
+// webSocket dials, again while it earns 503: the relay answers datagrams a moment
+// before it lets WebSockets in.
+func (d dialler) webSocket(url string) (*ws.Conn, error) {
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: d.pool},
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			_, port, _ := net.SplitHostPort(addr) // relay.example.org is here
+			return new(net.Dialer).DialContext(ctx, network, "127.0.0.1:"+port)
+		},
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for {
+		c, res, err := ws.Dial(ctx, url, &ws.DialOptions{HTTPClient: &http.Client{Transport: transport}, HTTPHeader: d.header})
+		if err == nil || ctx.Err() != nil || res == nil || res.StatusCode != http.StatusServiceUnavailable {
+			return c, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (d dialler) calls() *api.Client {
+	c := d.caller(secret)
+	c.HTTP.Transport = &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: d.pool}}
+	return c
+}
+
+// host allocates, and returns the join code.
+func (d dialler) host(t *testing.T, kind string) (host *player, code string) {
+	t.Helper()
+	a, err := d.calls().Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.HostConnectionData = a.ConnectionData
+	host = d.join(t, a, kind)
+	if code, err = d.calls().JoinCode(t.Context(), a.AllocationID); err != nil {
+		t.Fatal(err)
+	}
+	return host, code
+}
+
+// TestEveryWay: a host on one way in and players on all others are in one match,
+// and the metrics know of them.
+func TestEveryWay(t *testing.T) {
+	t.Parallel()
+	for web, hosts := range map[string][]string{"ws": {"dtls", "ws", "udp"}, "wss": {"dtls", "wss"}} {
+		c := local()
+		var d dialler
+		if web == "wss" {
+			c.TLSCert, c.TLSKey, d.pool = newCertificate(t)
+			c.AdvertiseName.Host = "relay.example.org"
+		}
+		d.running = start(t, options(c, Serve))
+		for _, kind := range hosts {
+			t.Run(fmt.Sprintf("%s beside %s", kind, web), func(t *testing.T) {
+				host, code := d.host(t, kind)
+				var last *player
+				for _, kind := range []string{"dtls", "udp", web} {
+					a, err := d.calls().Join(t.Context(), code)
+					if err != nil {
+						t.Fatal(err)
+					}
+					last = d.join(t, a, kind)
+					connect := proto.ConnectRequest{ID: last.id, ConnectionData: last.cred.HostConnectionData}.Append(nil)
+					last.ask(connect, func(m []byte) bool { _, err := proto.ParseAccepted(m); return err == nil })
+					last.tell(host, "up from "+kind)
+					host.tell(last, "down to "+kind)
+				}
+				checkMetrics(t, d.AdminURL())
+			})
+		}
+	}
+}
+
+func checkMetrics(t *testing.T, admin string) {
+	t.Helper()
+	_, page := fetch(t, admin+"/metrics")
+	for _, zero := range []string{
+		"ferry_dtls_sessions", `ferry_dtls_events_total{event="established"}`,
+		"ferry_websocket_connections", "ferry_websocket_opened_total", `ferry_websocket_messages_total{direction="out"}`,
+	} {
+		if strings.Contains(page, "\n"+zero+" 0\n") || !strings.Contains(page, "\n"+zero+" ") {
+			t.Errorf("%s is 0 or missing", zero)
+		}
+	}
+}
+
+// TestEndWithWebSockets: they are closed as the relay says, not cut, and Run
+// leaves nothing of them.
+func TestEndWithWebSockets(t *testing.T) {
+	t.Parallel()
+	d := dialler{running: start(t, options(local(), Serve))}
+	host, _ := d.host(t, "ws")
+	d.cancel()
+	if err := <-d.ended; err != nil {
+		t.Error(err)
+	}
+	<-host.end
+	if status := ws.CloseStatus(host.err); status != ws.StatusGoingAway {
+		t.Errorf("closed with %d: %v", status, host.err)
+	}
+	if open := d.websocket.Stats().Open; open != 0 {
+		t.Errorf("%d are open", open)
+	}
+}
+
+// TestWebSocketsOutlive: the time-outs of HTTP calls are not theirs.
+func TestWebSocketsOutlive(t *testing.T) {
+	t.Parallel()
+	const limit = 4 * time.Second // enough for calls on a busy machine
+	d := dialler{running: startChanged(t, options(local(), Serve), func(a *App) {
+		s := a.api.server
+		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = limit, limit, limit
+	})}
+	host, _ := d.host(t, "ws")
+	time.Sleep(limit + limit/4)
+	ping := proto.Ping{ID: host.id, Number: 7}.Append(nil)
+	host.ask(ping, func(m []byte) bool { return bytes.Equal(m, ping) })
+	if st := d.websocket.Stats(); st.Opened != 1 || st.Open != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestTransportsOff: a transport that is turned off is neither served nor advertised.
+func TestTransportsOff(t *testing.T) {
+	t.Parallel()
+	c := local()
+	c.DTLS, c.WebSocket = false, false
+	d := dialler{running: start(t, options(c, Serve))}
+	a, err := d.calls().Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
+	if err != nil || len(a.ServerEndpoints) != 1 || a.ServerEndpoints[0].ConnectionType != "udp" {
+		t.Errorf("%v, %v", a.ServerEndpoints, err)
+	}
+	if status, _ := fetch(t, d.URL()+"/"); status != http.StatusNotFound {
+		t.Errorf("/ answers %d", status)
+	}
+	if _, page := fetch(t, d.AdminURL()+"/metrics"); strings.Contains(page, "dtls") || strings.Contains(page, "websocket") {
+		t.Error("metrics of what is off")
+	}
+}
+
+// TestWebSocketCallers: limits go by the address that a trusted proxy reports, and
+// origins hold for WebSocket and API.
+func TestWebSocketCallers(t *testing.T) {
+	t.Parallel()
+	c := local()
+	c.MaxAddressWebSockets, c.TrustedProxies = 1, []config.Network{network("127.0.0.0/8")}
+	c.AllowOrigins = []string{"https://game.example.org"}
+	d := dialler{running: start(t, options(c, Serve))}
+	for _, step := range []struct{ from, origin, want string }{
+		{"198.51.100.1", "", ""},
+		{"198.51.100.2", "", ""},
+		{"198.51.100.1", "", ""}, // takes the place of the first, which has bound nothing
+		{"198.51.100.3", "https://game.example.org", ""},
+		{"198.51.100.4", "https://other.example.org", "403"},
+	} {
+		d.header = http.Header{"X-Forwarded-For": {step.from}}
+		if step.origin != "" {
+			d.header.Set("Origin", step.origin)
+		}
+		conn, err := d.webSocket("ws://" + d.api.addr().String())
+		if err == nil {
+			defer conn.CloseNow()
+		}
+		if (err == nil) != (step.want == "") || err != nil && !strings.Contains(err.Error(), step.want) {
+			t.Errorf("%+v: %v", step, err)
+		}
+	}
+	d.awaitShed(t)
+	for origin, want := range map[string]string{"https://game.example.org": "https://game.example.org", "https://other.example.org": ""} {
+		r, _ := http.NewRequestWithContext(t.Context(), "OPTIONS", d.URL()+"/v1/allocate", nil)
+		r.Header.Set("Origin", origin)
+		res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if got := res.Header.Get("Access-Control-Allow-Origin"); got != want {
+			t.Errorf("a page of %s receives %q", origin, got)
+		}
+	}
+}
+
+// awaitShed waits until one WebSocket has ended for another of its address.
+func (d dialler) awaitShed(t *testing.T) {
+	t.Helper()
+	testkit.Eventually(t, "one WebSocket has ended for another", func() bool {
+		return d.websocket.Stats().Ended[websocket.EndShed] == 1
+	})
+}
+
+// through dials an app and says first what a proxy would.
+func (d dialler) through(header string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: d.pool},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, d.api.addr().String())
+			if err == nil {
+				_, err = io.WriteString(conn, header)
+			}
+			return conn, err
+		},
+	}}
+}
+
+// proxyHeader is version 1 of the PROXY protocol.
+func proxyHeader(from string) string {
+	return fmt.Sprintf("PROXY TCP4 %s 203.0.113.1 40000 443\r\n", from)
+}
+
+// TestProxyProtocol: with and without TLS behind the header, callers of the API
+// and WebSockets are counted by the address that a trusted proxy reports.
+func TestProxyProtocol(t *testing.T) {
+	t.Parallel()
+	for _, secure := range []bool{false, true} {
+		c := local()
+		c.ProxyProtocol, c.TrustedProxies, c.MaxAddressWebSockets = true, []config.Network{network("127.0.0.1/32")}, 1
+		c.AddressPerMinute = 3
+		var d dialler
+		if secure {
+			c.TLSCert, c.TLSKey, d.pool = newCertificate(t)
+		}
+		d.running = start(t, options(c, Serve))
+		for i, want := range []int{401, 401, 401, 429} {
+			if got := d.regions(t, "198.51.100.7"); got != want {
+				t.Errorf("call %d: %d, want %d", i, got, want)
+			}
+		}
+		if got := d.regions(t, "198.51.100.8"); got != 401 {
+			t.Errorf("another address: %d", got)
+		}
+		for i, from := range []string{"198.51.100.7", "198.51.100.7", "198.51.100.8"} {
+			conn, res, err := ws.Dial(t.Context(), d.URL(), &ws.DialOptions{
+				HTTPClient: d.through(proxyHeader(from)),
+				// A client's own word, behind what the proxy says.
+				HTTPHeader: http.Header{"X-Forwarded-For": {"192.0.2.99"}},
+			})
+			if err != nil {
+				t.Fatalf("WebSocket %d: %v, %v", i, res, err)
+			}
+			defer conn.CloseNow()
+		}
+		d.awaitShed(t)
+	}
+}
+
+// regions returns the status of a call without a token.
+func (d dialler) regions(t *testing.T, from string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.URL()+"/v1/regions", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := d.through(proxyHeader(from)).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return res.StatusCode
+}
+
+// TestProxyProtocolYields: connections through a proxy of TCP count by their client, so that
+// those of one client do not keep others out.
+func TestProxyProtocolYields(t *testing.T) {
+	t.Parallel()
+	c := local()
+	c.ProxyProtocol, c.TrustedProxies, c.MaxHTTPConnections = true, []config.Network{network("127.0.0.1/32")}, 4
+	d := dialler{running: start(t, options(c, Serve))}
+	for range 4 {
+		conn, err := net.Dial("tcp", d.api.addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		io.WriteString(conn, proxyHeader("198.51.100.7")+"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := d.regions(t, "198.51.100.8"); got != 401 {
+		t.Errorf("status %d", got)
+	}
+	if n := d.process().EvictedTotal; n != 1 {
+		t.Errorf("%d connections ended for the call", n)
+	}
+}
+
+// TestProxyProtocolForged: only a trusted proxy can report an address, and a
+// trusted proxy has to.
+func TestProxyProtocolForged(t *testing.T) {
+	t.Parallel()
+	c := local()
+	c.ProxyProtocol, c.TrustedProxies = true, []config.Network{network("192.0.2.0/24")}
+	d := dialler{running: start(t, options(c, Serve))}
+	conn, err := net.Dial("tcp", d.api.addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, proxyHeader("198.51.100.7")+"GET /v1/regions HTTP/1.1\r\nHost: x\r\n\r\n")
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
+		t.Errorf("a forged header earned %.60q, %v", answer, err)
+	}
+
+	c.TrustedProxies = []config.Network{network("127.0.0.1/32")}
+	d = dialler{running: start(t, options(c, Serve))}
+	if status, err := d.withoutHeader(); err == nil {
+		t.Errorf("a proxy without a header earned %d", status)
+	}
+	testkit.Within(t, time.Minute, "the count", func() bool { return d.rejected.header.Load() == 1 })
+	if _, page := fetch(t, d.AdminURL()+"/metrics"); !strings.Contains(page, `ferry_http_connections_refused_total{reason="proxy_header"} 1`) {
+		t.Error("the metrics do not know of it")
+	}
+}
+
+func (d dialler) withoutHeader() (int, error) {
+	res, err := d.through("").Get(d.URL() + "/v1/regions")
+	if err != nil {
+		return 0, err
+	}
+	return res.StatusCode, res.Body.Close()
+}
+
+func TestProxyProtocolNeedsProxies(t *testing.T) {
+	t.Parallel()
+	c := local()
+	c.ProxyProtocol = true
+	if err := Check(c, Serve); !errors.Is(err, ErrProxyProtocol) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestWebSocketSettings: the queue's bytes follow its messages, and never are too
+// few for one.
+func TestWebSocketSettings(t *testing.T) {
+	t.Parallel()
+	for queue, bytes := range map[int]int{1: 1474, 256: 128 << 10, 4096: 2 << 20} {
+		c := local()
+		c.WebSocketQueue, c.WebSocketMaxMessage = queue, 1472
+		w := websocketConfig(&c, Serve)
+		if w.QueueMessages != queue || w.QueueBytes != bytes || w.MaxOutgoing != 1472 {
+			t.Errorf("%d: %+v", queue, w)
+		}
+		if err := Check(c, Serve); err != nil {
+			t.Errorf("%d: %v", queue, err)
+		}
+	}
+}

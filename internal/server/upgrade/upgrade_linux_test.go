@@ -1,0 +1,229 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"go.uber.org/goleak"
+)
+
+const (
+	roleVariable = "UPGRADE_TEST_ROLE"
+)
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" && os.Getenv(Variable) != "" {
+		if err := play(role); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// play is the new process.
+func play(role string) error {
+	if role == "ends" {
+		return nil
+	}
+	h, err := Inherit()
+	if err != nil {
+		return err
+	}
+	switch role {
+	case "hangs":
+		time.Sleep(time.Hour)
+	case "refuses":
+		return h.Fail(errors.New("the settings are invalid"))
+	}
+	if os.Getenv(Variable) != "" {
+		return errors.New("the variable is still there")
+	}
+	text, err := io.ReadAll(h.Take("a file"))
+	if err != nil {
+		return err
+	}
+	if h.Take("a file") != nil || h.Take("another") != nil {
+		return errors.New("a file is there twice")
+	}
+	l, err := h.Listener("a port", "127.0.0.1:0")
+	if err != nil || l == nil {
+		return fmt.Errorf("listener %v: %w", l, err)
+	}
+	if err := h.Prepared(); err != nil {
+		return err
+	}
+	from, rest, err := h.Receive(context.Background())
+	if err != nil {
+		return err
+	}
+	state, err := io.ReadAll(from)
+	if err != nil {
+		return err
+	}
+	if role == "dies" {
+		return errors.New("it dies")
+	}
+	if err := h.Serving(); err != nil {
+		return err
+	}
+	c, err := l.Accept() // of a client that came when the old process did not accept any more
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = fmt.Fprintf(c, "%s|%s|%s|%s", h.Offer, text, state, rest)
+	return err
+}
+
+// startAs starts a new process that plays a role, with a file and a port.
+func startAs(t *testing.T, role string, within time.Duration) (*Child, net.Listener, error) {
+	t.Helper()
+	t.Setenv(roleVariable, role)
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte("its content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	port, err := sock.Dup(l.(*net.TCPListener), "port")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := new(Files)
+	files.Add("a file", file)
+	files.Add("a port", port)
+	defer files.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	path, err := Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o755); err != nil { // The umask may let a group write it.
+		t.Fatal(err)
+	}
+	s, err := Start(ctx, path, files, []byte(`"the offer"`), 10)
+	return s, l, err
+}
+
+// TestUpgrade: a new process gets files, a port with its queue of connections, the offer and the
+// state.
+func TestUpgrade(t *testing.T) {
+	s, l, err := startAs(t, "serves", testkit.WaitLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Process() == os.Getpid() {
+		t.Error("the new process is this one")
+	}
+	address := l.Addr().String()
+	l.Close()
+	c, err := net.Dial("tcp4", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	state := strings.Repeat("more than room", 1000)
+	for _, part := range []string{state[:100], state[100:]} {
+		if _, err := io.WriteString(s, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Give([]byte("the rest")); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(testkit.WaitLimit))
+	if got, err := io.ReadAll(c); err != nil || string(got) != `"the offer"|its content|`+state+"|the rest" {
+		t.Errorf("the new process got %q, %v", got, err)
+	}
+}
+
+// TestFailures: each failure of a new process is an error here that says why, and leaves no
+// process.
+func TestFailures(t *testing.T) {
+	for role, want := range map[string]string{
+		"ends": "it has ended", "refuses": "the settings are invalid",
+	} {
+		if _, _, err := startAs(t, role, testkit.WaitLimit); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", role, err)
+		}
+	}
+	if _, _, err := startAs(t, "hangs", 100*time.Millisecond); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "not prepared in time") {
+		t.Errorf("hangs: %v", err)
+	}
+	if _, err := Start(t.Context(), "/nonexistent", new(Files), nil, 0); !errors.Is(err, ErrFailed) {
+		t.Errorf("no program: %v", err)
+	}
+	s, _, err := startAs(t, "dies", testkit.WaitLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Give([]byte("the rest")); err == nil {
+		t.Error("the end of a process that has the state is no error")
+	}
+	_, _ = s.cmd.Process.Wait()
+	s, _, err = startAs(t, "serves", testkit.WaitLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	if s.cmd.ProcessState == nil || s.cmd.ProcessState.Success() {
+		t.Errorf("a process that is not wanted any more ended with %v", s.cmd.ProcessState)
+	}
+}
+
+// TestOwner: a program that others may have written is not started.
+func TestOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		mode  os.FileMode
+		owner int
+		want  string
+	}{
+		{0o755, os.Geteuid(), "it has ended"}, {0o775, os.Geteuid(), "others may write"}, {0o757, os.Geteuid(), "others may write"},
+		{0o755, 65534, "belongs to user 65534"}, {0o777, 65534, "belongs to user 65534"},
+	} {
+		if c.owner != os.Geteuid() && os.Geteuid() != 0 {
+			testkit.NeedRoot(t, "a file of another user")
+		}
+		if err := errors.Join(os.Chown(path, c.owner, -1), os.Chmod(path, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Start(t.Context(), path, new(Files), []byte("{}"), 0); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("mode %o of user %d: %v, want %q", c.mode, c.owner, err, c.want)
+		}
+	}
+}
+
+// TestNoParent: a process that nobody started so has nothing to take over.
+func TestNoParent(t *testing.T) {
+	if h, err := Inherit(); h != nil || err != nil {
+		t.Errorf("%v, %v", h, err)
+	}
+	var none *Parent
+	if none.Take("a file") != nil {
+		t.Error("nobody has a file")
+	}
+}

@@ -1,0 +1,153 @@
+package blackbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+)
+
+// drainState is what /drain shows.
+type drainState struct {
+	Draining, Final        bool
+	Deadline               *time.Time
+	Threshold, Allocations int
+}
+
+// drain asks for /drain and returns the status and, if it is 200, the state.
+func (f *ferry) drain(method, query string) (status int, state drainState) {
+	f.t.Helper()
+	status, raw := f.ask(method, f.admin+"/drain"+query, "")
+	if status == 200 {
+		if err := json.Unmarshal(raw, &state); err != nil {
+			f.t.Fatalf("%s: %v", raw, err)
+		}
+	}
+	return status, state
+}
+
+// drains waits until the relay drains, as seen from outside.
+func (f *ferry) drains() {
+	f.t.Helper()
+	testkit.Eventually(f.t, "it drains", func() bool { return f.metric("ferry_draining") == 1 })
+	if status, body := f.ask("GET", f.admin+"/readyz", ""); status != 503 || !strings.Contains(string(body), "draining") {
+		f.t.Errorf("/readyz: %d %s", status, body)
+	}
+	if status, answer := f.post("/v1/allocate", `{"maxConnections":4}`); status != 503 {
+		f.t.Errorf("a new allocation: %d %v", status, answer)
+	}
+}
+
+// TestDrainBySignal: SIGTERM lets the match that runs go on, takes a player for
+// it, loses nothing, and the process ends by itself when the match has ended.
+func TestDrainBySignal(t *testing.T) {
+	t.Parallel()
+	f := newPlace(t).serve("--drain-timeout", "10m")
+	m := f.match()
+	f.signal(syscall.SIGTERM)
+	f.drains()
+	// No more are under way than a socket has room for, however late its reader is.
+	const datagrams, underWay = 300, 50
+	for i := range datagrams {
+		testkit.Eventually(t, "what was sent before arrives", func() bool {
+			return count(m.host, "up ") > i-underWay && count(m.player, "down ") > i-underWay
+		})
+		m.player.Send(m.host.Cred.ID, fmt.Sprint("up ", i))
+		m.host.Send(m.player.Cred.ID, fmt.Sprint("down ", i))
+		time.Sleep(time.Millisecond)
+	}
+	testkit.Eventually(t, "all that was sent in the drain has arrived", func() bool {
+		return count(m.host, "up ") == datagrams && count(m.player, "down ") == datagrams
+	})
+	late := play(t, enginetest.UTP2, f.join(m.code))
+	testkit.Eventually(t, "a late player is bound", late.HasStatus(enginetest.Established))
+	late.Connect()
+	testkit.Eventually(t, "and let in", late.HasPeers(1))
+	if status, _ := f.drain("DELETE", ""); status != 409 {
+		t.Errorf("a drain that a signal began was undone: %d", status)
+	}
+	if _, state := f.drain("GET", ""); !state.Draining || !state.Final || state.Allocations != 3 || state.Deadline == nil {
+		t.Errorf("state %+v", state)
+	}
+	m.close()
+	match{late, late, ""}.close()
+	f.exits()
+	for _, want := range []string{"draining: new allocations are refused", "the drain is over"} {
+		f.says(want)
+	}
+}
+
+// count returns how many messages with that beginning a client has.
+func count(u *enginetest.UTP, prefix string) (n int) {
+	for _, m := range u.Inbox() {
+		if strings.HasPrefix(m.Content, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestDrainDeadline: at the deadline the process ends whatever is left.
+func TestDrainDeadline(t *testing.T) {
+	t.Parallel()
+	f := newPlace(t).serve("--drain-timeout", "1s")
+	f.match()
+	start := time.Now()
+	f.signal(syscall.SIGINT)
+	f.exits()
+	if d := time.Since(start); d < 900*time.Millisecond {
+		t.Errorf("it ended after %v", d)
+	}
+	f.says("the drain's deadline has come")
+}
+
+// TestDrainSecondSignal: the second signal does not wait for the matches, and
+// is still an end in order.
+func TestDrainSecondSignal(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	f := p.serve("--drain-timeout", "10m")
+	f.match()
+	f.signal(syscall.SIGTERM)
+	f.drains()
+	f.signal(syscall.SIGTERM)
+	f.exits()
+	again := p.serve()
+	again.says("state file: complete")
+	if n := again.metric("ferry_recovery_awaited"); n != 2 {
+		t.Errorf("%v allocations are awaited, want 2", n)
+	}
+	again.stop()
+}
+
+// TestDrainUndone: an operator begins a drain, changes his mind, and begins it
+// again with a threshold that is met at once.
+func TestDrainUndone(t *testing.T) {
+	t.Parallel()
+	f := newPlace(t).serve()
+	m := f.match()
+	if status, state := f.drain("POST", "?deadline=5m"); status != 200 || !state.Draining || state.Final || state.Allocations != 2 {
+		t.Errorf("%d, %+v", status, state)
+	}
+	f.drains()
+	if status, _ := f.drain("POST", "?deadline=never"); status != 400 {
+		t.Errorf("a deadline that is none: %d", status)
+	}
+	if status, state := f.drain("DELETE", ""); status != 200 || state.Draining {
+		t.Errorf("undone: %d, %+v", status, state)
+	}
+	if status, _ := f.ask("GET", f.admin+"/readyz", ""); status != 200 {
+		t.Errorf("/readyz: %d", status)
+	}
+	f.allocate(4)
+	m.talk(t, "on and on")
+	if status, state := f.drain("POST", "?threshold=3"); status != 200 || state.Threshold != 3 {
+		t.Errorf("%d, %+v", status, state)
+	}
+	f.exits()
+}

@@ -1,0 +1,241 @@
+package blackbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"net"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pion "github.com/pion/dtls/v3"
+
+	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// event returns how often something happened to DTLS.
+func (f *ferry) event(name string) float64 {
+	f.t.Helper()
+	return f.metric(`ferry_dtls_events_total{event="` + name + `"}`)
+}
+
+// shell is a running openssl, which sends what it reads and prints what it receives.
+type shell struct {
+	in  interface{ Write([]byte) (int, error) }
+	out text
+}
+
+func openssl(t *testing.T, to netip.AddrPort, identity string, key []byte) *shell {
+	t.Helper()
+	path := testkit.Program(t, "openssl", "openssl")
+	s := new(shell)
+	cmd := exec.Command(path, "s_client", "-dtls1_2", "-quiet", "-no_ign_eof", "-connect", to.String(),
+		"-psk", hex.EncodeToString(key), "-psk_identity", identity, "-cipher", "PSK")
+	cmd.Stdout = &s.out
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // It was killed.
+	})
+	s.in = in
+	return s
+}
+
+func (s *shell) hasReceived(msg []byte) func() bool {
+	return func() bool { return bytes.Contains([]byte(s.out.String()), msg) }
+}
+
+// TestDTLSOpenSSL: openssl's client, given a real allocation's key and the text
+// of its id, binds it; given another key it does not even get a session. After the end of
+// the allocation it gets ERROR 4 in a new session.
+func TestDTLSOpenSSL(t *testing.T) {
+	t.Parallel()
+	f := dev(t, "--bind-timeout", "1h") // Two programs have to start before the BIND.
+	a, _ := f.allocate(4)
+	to, cred := a.endpoint(t, "dtls"), a.credentials(t)
+	received := proto.BindReceived{}.Append(nil)
+
+	wrong := slices.Clone(a.Key)
+	wrong[20] ^= 1
+	wrongKey := openssl(t, to, a.AllocationID, wrong)
+	testkit.Eventually(t, "a Finished with a wrong key", func() bool { return f.event("drop_key") > 0 })
+	if n := f.event("established"); n != 0 {
+		t.Errorf("a wrong key made %v sessions", n)
+	}
+	testkit.Eventually(t, "the log says why", func() bool { return strings.Contains(f.log.String(), "event=drop_key because=") })
+
+	s := openssl(t, to, a.AllocationID, a.Key)
+	testkit.Eventually(t, "a session", func() bool { return f.event("established") == 1 })
+	for nonce := uint16(0); !s.hasReceived(received)(); nonce++ {
+		if nonce == 20 {
+			t.Fatalf("no BIND_RECEIVED; received %q; log:\n%s", s.out.String(), f.log.String())
+		}
+		if _, err := s.in.Write(enginetest.SignedBind(cred, nonce)); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Poll(testkit.WaitLimit, s.hasReceived(received))
+	}
+	ping := proto.Ping{ID: cred.ID, Number: 77}.Append(nil)
+	if _, err := s.in.Write(ping); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the echo of a PING", s.hasReceived(ping))
+	if out := wrongKey.out.String(); out != "" {
+		t.Errorf("with a wrong key openssl received %q", out)
+	}
+
+	f.endAllocation(a, false)
+	ended := proto.Error{ID: cred.ID, Code: proto.ErrorNotFound}.Append(nil)
+	for tries := 0; ; tries++ { // A session without a BIND ends after 5 s.
+		if tries == 5 {
+			t.Fatalf("no ERROR 4; log:\n%s", f.log.String())
+		}
+		sessions := f.event("unbindable")
+		late := openssl(t, to, a.AllocationID, a.Key)
+		testkit.Eventually(t, "a session of an ended allocation", func() bool { return f.event("unbindable") > sessions })
+		if _, err := late.in.Write(enginetest.SignedBind(cred, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if testkit.Poll(5*time.Second, late.hasReceived(ended)) {
+			break
+		}
+	}
+}
+
+// secured is a player with pion's client.
+type secured struct {
+	t    *testing.T
+	sock net.PacketConn
+	conn *pion.Conn
+	got  chan []byte
+}
+
+// secure makes a session from a local address.
+func (a allocation) secure(t *testing.T, local string) *secured {
+	t.Helper()
+	sock, err := net.ListenPacket("udp4", local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.secureOn(t, sock)
+}
+
+func (a allocation) secureOn(t *testing.T, sock net.PacketConn) *secured {
+	t.Helper()
+	conn, err := pion.ClientWithOptions(sock, net.UDPAddrFromAddrPort(a.endpoint(t, "dtls")),
+		pion.WithPSK(func([]byte) ([]byte, error) { return a.Key, nil }), pion.WithPSKIdentityHint(a.AllocationIDBytes),
+		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(300*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &secured{t: t, sock: sock, conn: conn, got: make(chan []byte, 64)}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(s.got)
+		for {
+			buf := make([]byte, 2048)
+			n, err := conn.Read(buf)
+			if err != nil {
+				return // The socket was closed.
+			}
+			select {
+			case s.got <- buf[:n]:
+			default: // Nobody reads: a test that has failed.
+			}
+		}
+	}()
+	t.Cleanup(s.vanish)
+	return s
+}
+
+// vanish ends the player without a word, as a process that was killed does.
+func (s *secured) vanish() {
+	s.sock.Close()
+	for range s.got {
+	}
+}
+
+// ask sends a message until another one comes that fits.
+func (s *secured) ask(msg []byte, fits func([]byte) bool) {
+	s.t.Helper()
+	for range 100 {
+		if _, err := s.conn.Write(msg); err != nil {
+			s.t.Fatal(err)
+		}
+		for timer := time.After(200 * time.Millisecond); ; {
+			select {
+			case got := <-s.got:
+				if fits(got) {
+					return
+				}
+				continue
+			case <-timer:
+			}
+			break
+		}
+	}
+	s.t.Fatalf("% x earned nothing", msg[:min(len(msg), 20)])
+}
+
+func equals(want []byte) func([]byte) bool {
+	return func(got []byte) bool { return bytes.Equal(got, want) }
+}
+
+func (s *secured) bind(c enginetest.Credentials, nonce uint16) {
+	s.t.Helper()
+	s.ask(enginetest.SignedBind(c, nonce), equals(proto.BindReceived{}.Append(nil)))
+}
+
+// TestDTLSPion: pion's client binds with the raw id. Another player's BIND in its
+// session is ignored, and so are its messages in plain text; and when it starts a new
+// session at the same address, its binding continues without a BIND.
+func TestDTLSPion(t *testing.T) {
+	t.Parallel()
+	f := dev(t)
+	a, code := f.allocate(4)
+	other := f.join(code)
+	s := a.secure(t, "127.0.0.1:0")
+	if _, err := s.conn.Write(enginetest.SignedBind(other.credentials(t), 0)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the BIND of another allocation is refused", func() bool {
+		return f.metric(`ferry_drops_total{reason="identity"}`) == 1
+	})
+	s.bind(a.credentials(t), 0)
+
+	plain := enginetest.SignedBind(a.credentials(t), 9)
+	if _, err := s.sock.WriteTo(plain, net.UDPAddrFromAddrPort(f.udp)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "what is plain is refused", func() bool { return f.metric(`ferry_drops_total{reason="plain"}`) == 1 })
+
+	local := s.sock.LocalAddr().String()
+	s.vanish()
+	s = a.secure(t, local)
+	ping := proto.Ping{ID: proto.AllocationID(a.AllocationIDBytes), Number: 5}.Append(nil)
+	s.ask(ping, func(got []byte) bool {
+		if kind, _ := proto.ParseType(got); kind == proto.TypeError {
+			t.Errorf("the new session received % x", got)
+		}
+		return bytes.Equal(got, ping)
+	})
+	if n := f.event("taken_over"); n != 1 {
+		t.Errorf("%v sessions were taken over", n)
+	}
+}

@@ -1,0 +1,73 @@
+package blackbox
+
+import (
+	"bufio"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+)
+
+// TestProber: the prober plays matches by every way, counts the step that fails while there is
+// no relay, and plays again when it is back.
+func TestProber(t *testing.T) {
+	t.Parallel()
+	place := newPlace(t)
+	http, udp := "127.0.0.1:"+testkit.FreePort(t), "127.0.0.1:"+testkit.FreePort(t)
+	flags := []string{"--http", http, "--udp", udp, "--advertise", "127.0.0.1", "--behind-proxy", "--trusted-proxies", "127.0.0.1", "--advertise-name", "localhost:" + strings.TrimPrefix(http, "127.0.0.1:")}
+	relay := place.serve(flags...)
+
+	var log text
+	cmd := exec.Command(binary, "prober", "--api", "http://"+http, "--token", token, "--way", "udp,dtls", "--interval", "1s", "--datagrams", "3", "--listen", "127.0.0.1:0")
+	cmd.Stderr = &log
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // It has ended, if all is well.
+	line, err := bufio.NewReader(out).ReadString('\n')
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "ready metrics=")
+	if err != nil || !ok {
+		t.Fatalf("%q, %v; log:\n%s", line, err, log.String())
+	}
+	probed := &ferry{t: t, admin: strings.TrimSuffix(url, "/metrics"), http: relay.http}
+	eventually := func(what, metric string, least float64) {
+		t.Helper()
+		if !testkit.Poll(testkit.WaitLimit, func() bool { return probed.metric(metric) >= least }) {
+			t.Fatalf("not within %v: %s; log:\n%s", testkit.WaitLimit, what, log.String())
+		}
+	}
+	for _, way := range []string{"udp", "dtls"} {
+		eventually("a match by "+way, `ferry_prober_matches_total{way="`+way+`",result="ok"}`, 2)
+		eventually("round trips by "+way, `ferry_prober_round_trip_seconds_count{way="`+way+`"}`, 4)
+	}
+	relay.kill()
+	eventually("a failure without a relay", `ferry_prober_matches_total{way="udp",result="allocate"}`, 2)
+	played := probed.metric(`ferry_prober_matches_total{way="udp",result="ok"}`)
+	relay = place.serve(flags...)
+	eventually("a match after the relay's return", `ferry_prober_matches_total{way="udp",result="ok"}`, played+1)
+	if got := probed.metric(`ferry_prober_last_success_seconds{way="udp"}`); time.Since(time.Unix(int64(got), 0)) > testkit.WaitLimit {
+		t.Errorf("the last success was at %v", got)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the prober ended with %v; log:\n%s", err, log.String())
+	}
+	for _, want := range []string{`msg="a match was played" way=dtls`, `msg="a match failed" way=udp step=`, `msg="matches are played again" way=udp`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%s is missing in\n%s", want, log.String())
+		}
+	}
+	if n := strings.Count(log.String(), "way=udp"); n > 5 {
+		t.Errorf("%d lines about one way: one for each change is enough\n%s", n, log.String())
+	}
+	relay.stop()
+}
