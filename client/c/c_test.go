@@ -23,6 +23,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
+func TestMain(m *testing.M) {
+	testkit.DefaultParallel(8) // They wait for clients and clocks.
+	os.Exit(m.Run())
+}
+
 // within bounds a wait for what a program prints.
 const within = time.Minute
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -26,6 +27,7 @@ const relayVariable = "FERRY_TEST_RELAY"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(relayVariable) == "" {
+		testkit.DefaultParallel(8) // They wait for clients and clocks.
 		os.Exit(m.Run())
 	}
 	url, stop := enginetest.StartService(tokens()...)
