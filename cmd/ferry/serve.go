@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"os"
 
-	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
 	"github.com/ferryrelay/ferry/internal/server/process"

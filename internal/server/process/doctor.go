@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
-	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
-	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
 )
 
 // writeFleet writes the counts of the parts that belong to a fleet.

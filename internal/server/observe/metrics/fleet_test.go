@@ -10,8 +10,8 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
-	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
 	"github.com/ferryrelay/ferry/internal/server/players/hooks"
 	"github.com/ferryrelay/ferry/internal/server/players/identity"
 	"github.com/ferryrelay/ferry/internal/server/players/quota"

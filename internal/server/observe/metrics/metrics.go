@@ -13,8 +13,8 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
-	redisstore "github.com/ferryrelay/ferry/internal/fleet/store/redis"
 	"github.com/ferryrelay/ferry/internal/server/observe/otlp"
 )
 

@@ -1,11 +1,10 @@
-package store_test
+package storetest_test
 
 import (
 	"fmt"
 	"testing"
 	"testing/synctest"
 
-	"github.com/ferryrelay/ferry/internal/fleet/store"
 	"github.com/ferryrelay/ferry/internal/test/storetest"
 )
 
@@ -15,7 +14,7 @@ func TestMigration(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				storetest.RunMigration(t, store.NewMemoryDirectory(nil), seed, 1)
+				storetest.RunMigration(t, storetest.NewMemoryDirectory(nil), seed, 1)
 			})
 		})
 	}

@@ -1,4 +1,4 @@
-package store
+package storetest
 
 import (
 	"context"
@@ -14,11 +14,10 @@ import (
 
 var _ placement.Directory = (*MemoryDirectory)(nil)
 
-// MemoryDirectory is a fleet.Directory in this process's memory, for tests and
-// for API and relays in one process. Its methods may be called concurrently,
-// and fail only with alloc.ErrNotFound, alloc.ErrCodeNotFound
-// and alloc.ErrCodeMalformed. A host takes a few hundred bytes. A program that
-// needs codes only uses alloc.MemoryStore.
+// MemoryDirectory is a placement.Directory in this process's memory: the reference for the
+// one in Redis, fast enough for many simulated migrations. Its methods may be called
+// concurrently, and fail only with alloc.ErrNotFound, alloc.ErrCodeNotFound and
+// alloc.ErrCodeMalformed.
 type MemoryDirectory struct {
 	now func() time.Time
 

@@ -1,4 +1,4 @@
-package store_test
+package storetest_test
 
 import (
 	"errors"
@@ -7,22 +7,13 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
-	"github.com/ferryrelay/ferry/internal/fleet/store"
 	"github.com/ferryrelay/ferry/internal/test/storetest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 func TestMemoryDirectory(t *testing.T) {
 	t.Parallel()
-	storetest.RunDirectory(t, func(*testing.T) placement.Directory { return store.NewMemoryDirectory(nil) })
-}
-
-func TestMemoryRegistry(t *testing.T) {
-	t.Parallel()
-	storetest.RunRegistry(t, func(*testing.T) (placement.Registry, func()) {
-		r := store.NewMemoryRegistry(nil)
-		return r, r.Lose
-	})
+	storetest.RunDirectory(t, func(*testing.T) placement.Directory { return storetest.NewMemoryDirectory(nil) })
 }
 
 // clock is a clock that stands.
@@ -37,7 +28,7 @@ func (c *clock) read() time.Time { return c.now }
 func TestDirectoryForgetsByItself(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	d := store.NewMemoryDirectory(c.read)
+	d := storetest.NewMemoryDirectory(c.read)
 	tenant := alloc.Tenant{Project: "game", Environment: "production"}
 	home := placement.Home{Relay: alloc.RelayID{1}, Boot: 1}
 	left, held := proto.AllocationID{1}, proto.AllocationID{2}
@@ -66,27 +57,5 @@ func TestDirectoryForgetsByItself(t *testing.T) {
 	}
 	if n, err := d.Codes(t.Context(), tenant); err != nil || n != 1 {
 		t.Errorf("Codes = %d, %v", n, err)
-	}
-}
-
-// TestRegistryForgetsTheDead: an entry is there with its age for as long as its
-// relay may come back, and not for ever.
-func TestRegistryForgetsTheDead(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	r := store.NewMemoryRegistry(c.read)
-	if _, err := r.Announce(t.Context(), placement.Node{Relay: alloc.RelayID{1}, Boot: 1, RecoverFor: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
-	stays := time.Minute + placement.DeadAfter + time.Minute
-	for _, age := range []time.Duration{0, stays - time.Second, stays} {
-		c.now = newClock().now.Add(age)
-		seen, err := r.Nodes(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := age < stays; (len(seen) == 1) != want || want && seen[0].Age != age {
-			t.Errorf("after %v: %+v", age, seen)
-		}
 	}
 }
