@@ -20,5 +20,5 @@
 // bytes to an endpoint whose address may be forged. No lock is held while a hook runs.
 //
 // The rules of the protocol are in rules.go; ownership and memory ordering in
-// docs/architecture.md; what was measured in docs/performance.md.
+// docs/architecture.md; what was measured in docs/research.
 package engine

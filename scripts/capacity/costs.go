@@ -22,7 +22,7 @@ const (
 	buffer = 4 << 20 / 768
 )
 
-// control: a BIND 3.3 µs and a live allocation that comes up 0.35 µs (docs/performance.md,
+// control: a BIND 3.3 µs and a live allocation that comes up 0.35 µs (docs/research/experiments.md,
 // "Expiry with a million live allocations"); reservation, link and end together are taken
 // as three times a BIND.
 var control = Control{Bind: 3.3e-6, Refile: 0.35e-6, Match: 10e-6}

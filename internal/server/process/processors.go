@@ -21,7 +21,7 @@ import (
 // shares the spare ones: control, which takes up to one, the collector, whose quarter of
 // all processors then fits beside the workers, API, TLS and WebSocket. 64 workers have 33.
 // A spare one costs no core: it lets one more thread run Go code, and the kernel shares
-// the cores among the threads. docs/performance.md has latencies beside saturated UDP.
+// the cores among the threads. docs/research/experiments.md has latencies beside saturated UDP.
 const receiversPerSpare = 2
 
 // spareProcessors returns how many processors of Go's scheduler there are besides those of

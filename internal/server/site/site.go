@@ -139,19 +139,20 @@ func (s *site) destination(link string) string {
 	switch {
 	case target == "" || strings.Contains(target, ":"):
 		return link
-	case strings.HasPrefix(target, "../"):
+	case !s.has(target):
 		target = Source + path.Join(s.dir, target)
 	case strings.HasSuffix(target, ".md"):
 		target = htmlName(target)
-	default:
-		if _, err := fs.Stat(s.files, target); err != nil {
-			target = Source + path.Join(s.dir, target)
-		}
 	}
 	if hasAnchor {
 		target += "#" + anchor
 	}
 	return target
+}
+
+func (s *site) has(name string) bool {
+	_, err := fs.Stat(s.files, name)
+	return err == nil
 }
 
 // headingIDs makes the ids of headings as GitHub does: lower case, without punctuation, with

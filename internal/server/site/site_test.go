@@ -72,7 +72,7 @@ func TestDocumentation(t *testing.T) {
 func TestRender(t *testing.T) {
 	files, err := Render(fstest.MapFS{
 		"index.md":  {Data: []byte("# Start\n\n| page |\n|---|\n| [Two](two.md) |\n")},
-		"two.md":    {Data: []byte("# The `code` page\n\n## A, b & c\n\n## A, b & c\n\n[x](../engine/doc.go) [y](index.md#start) [z](https://example.org/) ![p](p.png)\n\n<script>alert(1)</script>\n")},
+		"two.md":    {Data: []byte("# The `code` page\n\n## A, b & c\n\n## A, b & c\n\n[x](../engine/doc.go) [l](research/log.md#a) [y](index.md#start) [z](https://example.org/) ![p](p.png)\n\n<script>alert(1)</script>\n")},
 		"p.png":     {Data: []byte("png")},
 		"dir/q.svg": {Data: []byte("svg")},
 	}, "docs")
@@ -81,7 +81,7 @@ func TestRender(t *testing.T) {
 	}
 	two := string(files["two.html"])
 	for _, want := range []string{
-		"<title>The code page</title>", `id="a-b--c"`, `id="a-b--c-1"`, `href="` + Source + `engine/doc.go"`, `href="index.html#start"`,
+		"<title>The code page</title>", `id="a-b--c"`, `id="a-b--c-1"`, `href="` + Source + `engine/doc.go"`, `href="index.html#start"`, `href="` + Source + `docs/research/log.md#a"`,
 		`href="https://example.org/"`, `src="p.png"`, `<a href="two.html" aria-current="page">Two</a>`,
 	} {
 		if !strings.Contains(two, want) {
