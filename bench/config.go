@@ -192,11 +192,11 @@ type Config struct {
 	// your own: the load is a flood.
 	AllowRemote bool
 
-	// Run calls Progress once a second, in a goroutine of its own, with the last
-	// second. It takes processor time from the generator.
+	// Progress is called by Run once a second, in a goroutine of its own, with the
+	// last second. It takes processor time from the generator.
 	Progress func(Second)
-	// FindMax calls Tried with the result of each run, in its own goroutine, before
-	// the next run.
+	// Tried is called by FindMax with the result of each run, in its own goroutine,
+	// before the next run.
 	Tried func(Result)
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
-// naive keeps every number for ever.
+// naiveWindow keeps every number for ever.
 type naiveWindow struct {
 	seen map[uint32]bool
 	next uint32
@@ -49,7 +49,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// scramble returns numbers below n, some lost, some twice, each at most depth
+// reorder returns numbers below n, some lost, some twice, each at most depth
 // places away from where it belongs.
 func reorder(rng *rand.Rand, n, depth int) (order []uint32) {
 	pending := []uint32{}

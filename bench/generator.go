@@ -21,7 +21,7 @@ const (
 	burst = 256
 	// maxRecvBatches bounds the batches that a round receives from one socket.
 	maxRecvBatches = 4
-	// choreEvery is the time between calls of runMaintenance, in ns.
+	// maintenanceInterval is the time between calls of runMaintenance, in ns.
 	maintenanceInterval = int64(time.Millisecond)
 	// startDelay is the time between the start of the generator and the first
 	// datagram, in ns.

@@ -35,7 +35,7 @@ func startNull(t *testing.T, cfg benchrig.NullConfig) netip.AddrPort {
 	return n.Addr()
 }
 
-// small is a load that a busy machine can carry. It is over when all has
+// smallConfig is a load that a busy machine can carry. It is over when all has
 // arrived, so that a long drain costs nothing.
 func smallConfig(shape Shape) Config {
 	return Config{
@@ -184,7 +184,7 @@ func TestRunCancelledEarly(t *testing.T) {
 	}
 }
 
-// remote is a dialect whose relay is not on this machine.
+// remoteDialect is a dialect whose relay is not on this machine.
 type remoteDialect struct{ benchrig.Direct }
 
 func (d remoteDialect) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error) {

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// bindPatience is the time, in ns, after which an endpoint repeats a handshake
+	// bindTimeout is the time, in ns, after which an endpoint repeats a handshake
 	// without an answer. Answers do not identify their handshake, so that an endpoint
 	// has only one in flight.
 	bindTimeout = int64(500 * time.Millisecond)
-	// bindSearch bounds the endpoints that takeEndpoint examines.
+	// bindCandidates bounds the endpoints that takeEndpoint examines.
 	bindCandidates = 64
 )
 

@@ -60,7 +60,7 @@ func TestBinds(t *testing.T) {
 	}
 }
 
-// refusing is an API that refuses every second call.
+// refusingDialect is an API that refuses every second call.
 type refusingDialect struct {
 	benchrig.Direct
 	n int
@@ -111,7 +111,7 @@ func TestAllocatingCutShort(t *testing.T) {
 	}
 }
 
-// hanging is an API that does not answer.
+// hangingDialect is an API that does not answer.
 type hangingDialect struct {
 	benchrig.Direct
 	cancel func()
@@ -159,7 +159,7 @@ func TestKeepaliveTimer(t *testing.T) {
 	k.due(begin+1e12, func(int) { t.Error("kept alive, though switched off") })
 }
 
-// mask is a cipher that hides nothing: it turns all bits over and puts a mark in
+// maskCipher is a cipher that hides nothing: it turns all bits over and puts a mark in
 // front.
 type maskCipher struct{}
 
@@ -183,7 +183,7 @@ func (maskCipher) Open(pkt []byte) []byte {
 
 func (maskCipher) Overhead() int { return 2 }
 
-// masked is Direct with a cipher on all ways; only says whose, nil all.
+// maskDialect is Direct with a cipher on the endpoints for which only is true, on all if it is nil.
 type maskDialect struct{ only func(ep int) bool }
 
 func (maskDialect) Name() string { return "masked" }

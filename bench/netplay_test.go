@@ -10,7 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// matches is a load of the shape netcode that a busy machine can carry.
+// matchesConfig is a load of the shape netcode that a busy machine can carry.
 func matchesConfig() Config {
 	return Config{
 		Shape: ShapeNetcode, Matches: 4, Players: 3, Rate: 30 * 4 * 3 * 2,
@@ -67,7 +67,7 @@ func TestNetcodeDirect(t *testing.T) {
 	}
 }
 
-// stage returns a bed, a generator and the matches that it plays, without a relay.
+// newNetplayTestbed returns a bed, a generator and the matches that it plays, without a relay.
 func newNetplayTestbed(t *testing.T, cfg *Config) (*testbed, *generator, *netplay) {
 	t.Helper()
 	b := &testbed{cfg: *cfg, dialect: benchrig.Direct{Header: benchrig.DefaultHeader}, plan: planOf(t, *cfg)}

@@ -11,7 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
-// play searches where each rate passes that passes says, and returns the rates
+// runSearch searches where each rate passes that passes says, and returns the rates
 // in order. Nothing may be tried below what has passed.
 func runSearch(t *testing.T, s *search, passes func(rate float64, run int) bool) (tried []float64) {
 	t.Helper()

@@ -38,7 +38,7 @@ func loadProgram(t testing.TB, p program.Parameters) *program.Program {
 // loopback is the interface on which the kernel runs tests of programs.
 const loopback = 1
 
-// fastDoors are the addresses of the relay by listener and local.
+// fastLocalAddrs are the addresses of the relay by listener and local.
 var fastLocalAddrs = map[[2]int]netip.AddrPort{
 	{0, 0}: netip.MustParseAddrPort("192.0.2.1:7777"),
 	{1, 0}: netip.MustParseAddrPort("[2001:db8::1]:7777"),
@@ -46,7 +46,7 @@ var fastLocalAddrs = map[[2]int]netip.AddrPort{
 	{2, 2}: netip.MustParseAddrPort("198.51.100.2:7778"),
 }
 
-// doorInterface returns the interface of the address with that local: any for one.
+// localInterface returns the interface of the address with that local; 0 is any.
 func localInterface(local int) int {
 	if local == 2 {
 		return 0
@@ -72,7 +72,7 @@ type fastWorld struct {
 	passed  map[string]int
 }
 
-// fastPorts are the MTUs of the interfaces by which frames leave, by port; 0: none.
+// fastMTUs are the MTUs of the interfaces by which frames leave, by port; 0: none.
 var fastMTUs = []int{0, 1500, 576, 1500, 1280, 1500, 1500}
 
 func fastMAC(i int) [6]byte { return [6]byte{2, 0, 0xfa, 0x57, byte(i >> 8), byte(i)} }
@@ -220,7 +220,7 @@ func (f *fastWorld) address4(port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(f.rand.Uint32())}), port)
 }
 
-// datagram is a message on its way to the relay, and its frame.
+// fastDatagram is a message on its way to the relay, and its frame.
 type fastDatagram struct {
 	from    netip.AddrPort
 	to      netip.AddrPort
@@ -775,7 +775,7 @@ func TestFastPathTornReads(t *testing.T) {
 	from := netip.MustParseAddrPort("203.0.113.1:4000")
 	tab.Bind(joiner, endpoint.UDP(from, 0, 0))
 	tab.SetNextHop(joiner, 1|table.NextHopUnseen) // It is seen at once.
-	// NextHop n leads to the hardware address n, endpoint n has the port n.
+	// The next hop n leads to the hardware address n, endpoint n has the port n.
 	const ends = 8
 	for nextHop := 1; nextHop <= ends; nextHop++ {
 		loaded.SetNextHop(table.NextHop(nextHop), fastMAC(nextHop), 1)

@@ -54,8 +54,8 @@ type Offer struct {
 // handoverVersion changes with what HandOver writes and table.HandoverVersion.
 const handoverVersion = 3<<16 | table.HandoverVersion
 
-// HandOver writes the size of handoverHead in 4 bytes, little-endian, the head as JSON, and
-// the allocations, hosts first, table.HandoverLen bytes each.
+// handoverHead precedes the allocations in what HandOver writes: its size in 4 bytes,
+// little-endian, the head as JSON, and the allocations, hosts first, table.HandoverLen bytes each.
 type handoverHead struct {
 	Locals  [][]netip.Addr       // numbered addresses, by listener
 	Tenants map[uint64][2][]byte // project and environment, which may not be UTF-8

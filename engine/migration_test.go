@@ -72,7 +72,7 @@ func (r *migrationRig) mustAsk(i int, host *mReservation) *mReservation {
 	return card
 }
 
-// wantFails checks the errors of all players.
+// wantErrors checks the errors of all players.
 func (r *migrationRig) wantErrors(host *mReservation, want ...error) {
 	r.t.Helper()
 	for i, err := range want {

@@ -79,7 +79,7 @@ type mMute struct {
 	until int64
 }
 
-// mKey is what a worker remembers of the last good BIND of an allocation.
+// mKept is what a worker remembers of the last good BIND of an allocation.
 type mKept struct {
 	from  mAddr
 	nonce int
@@ -255,7 +255,7 @@ func (m *model) enter(c *mReservation) *mAlloc {
 	return a
 }
 
-// bucket returns the bucket of a key, a full one if it has none yet.
+// bucketOf returns the bucket of a key, a full one if it has none yet.
 func bucketOf[K comparable](all map[K]*mBucket, key K) *mBucket {
 	if all[key] == nil {
 		all[key] = &mBucket{}

@@ -187,7 +187,7 @@ func (n *netsim) crash(file bool, down time.Duration) {
 	}
 }
 
-// checker checks what must hold for every datagram that the relay sends.
+// ruleChecker checks what must hold for every datagram that the relay sends.
 type ruleChecker struct {
 	nonces           map[mID]binding // where each was when it was last looked at
 	errors           map[errorTo]int64

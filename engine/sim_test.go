@@ -59,7 +59,7 @@ type simFastPath interface {
 	relay(now int64, from netip.AddrPort, pkt []byte) (to endpoint.Endpoint, ok bool)
 }
 
-// ident is where simulations get what outlives a run of a relay: the master key
+// identity is where simulations get what outlives a run of a relay: the master key
 // and the state file.
 type identity struct {
 	master  alloc.MasterKey

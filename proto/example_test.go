@@ -26,7 +26,7 @@ func ExampleParseType() {
 	// PING 00000000-0000-0000-0000-000000000001 number=1 <nil>
 }
 
-// ParseType returns the type of a message in another version too.
+// A message of another version has a type too.
 func ExampleParseType_version() {
 	pkt := []byte{0xDA, 0x72, 9, 10}
 	kind, err := proto.ParseType(pkt)

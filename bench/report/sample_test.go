@@ -47,7 +47,7 @@ func sample(name string, slower float64) bench.Result {
 	return r
 }
 
-// broken are runs that have nothing, one of everything, or nonsense.
+// brokenRuns are runs that have nothing, one of everything, or nonsense.
 func brokenRuns() map[string]bench.Result {
 	nan := sample("nan", 1)
 	nan.OfferedRate, nan.DeliveredRate, nan.LossRatio = math.NaN(), math.Inf(1), math.NaN()

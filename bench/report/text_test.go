@@ -213,7 +213,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// controlled is a sample whose second half had BINDs and allocations.
+// controlSample is a sample whose second half had BINDs and allocations.
 func controlSample(name string) bench.Result {
 	r := sample(name, 1)
 	r.Load.BindRate, r.Load.AllocateWorkers, r.Load.Baseline = 100_000, 4, 5*time.Second
@@ -230,7 +230,7 @@ func controlSample(name string) bench.Result {
 	return r
 }
 
-// said are the figures of controlled that every report has.
+// controlFigureNames are the figures of controlSample that every report has.
 var controlFigureNames = []string{
 	"143 µs", "429 µs", "+286 µs", "100,000/s", "500,000", "499,000", "99,800/s", "61.0 µs", "733 µs",
 	"all it can, 4 at a time", "5,000", "4,997", "999/s", "1.21 ms", "3.45 ms", "20.0 %", "80.0 %", "+60.0 %",
@@ -362,7 +362,7 @@ func limitsCautions(r bench.Result) string {
 	return strings.Join(slices.DeleteFunc(cautions(r), func(s string) bool { return !strings.Contains(s, "limits") }), "\n")
 }
 
-// searched are the runs of a search, best first.
+// searchRuns are the runs of a search, best first.
 func searchRuns(limit bench.Limit) []bench.Result {
 	run := func(step, try int, rate float64, verdict bench.TryVerdict, missed ...string) bench.Result {
 		r := sample("ferry", 1)

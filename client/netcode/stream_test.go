@@ -215,7 +215,7 @@ func newInGameNetwork(t testing.TB, n int) *testNetwork {
 	return b
 }
 
-// runJob makes one tick of a game: a command of each client and a snapshot for
+// play makes one tick of a game: a command of each client and a snapshot for
 // each. It returns how many arrived.
 func (b *testNetwork) play(tick uint32, payload []byte) (commands, snapshots int) {
 	b.now = b.now.Add(b.step)

@@ -452,7 +452,7 @@ func TestBashCompletion(t *testing.T) {
 	if err != nil {
 		t.Skip("no bash")
 	}
-	// _comp_initialize is of the package bash-completion, which may be missing.
+	// The package bash-completion, which has _comp_initialize, may be missing.
 	const script = `source <(ferry completion bash)
 _comp_initialize() { :; }
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))

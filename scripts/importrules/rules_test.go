@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -23,37 +24,14 @@ type source struct {
 	dir  string
 	test bool
 	file *ast.File
+
+	files *token.FileSet
 }
 
-func sources(t *testing.T) (all []source) {
+// sources returns every Go file of the module.
+func sources(t *testing.T) []source {
 	t.Helper()
-	const root = "../.."
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != root || d.Name() == "testdata" || d.Name() == "out") {
-			return filepath.SkipDir
-		}
-		if _, err := os.Stat(filepath.Join(name, "go.mod")); d.IsDir() && err == nil && name != root {
-			return filepath.SkipDir // a separate module
-		}
-		if !strings.HasSuffix(name, ".go") {
-			return nil
-		}
-		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, name)
-		rel = filepath.ToSlash(rel)
-		all = append(all, source{
-			name: rel, dir: path.Dir(rel), test: strings.HasSuffix(rel, "_test.go"),
-			file: file,
-		})
-		return err
-	})
+	all, err := parseAll()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +40,38 @@ func sources(t *testing.T) (all []source) {
 	}
 	return all
 }
+
+// parseAll parses the files once for all tests.
+var parseAll = sync.OnceValues(func() (all []source, err error) {
+	const root = "../.."
+	fset := token.NewFileSet()
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != root || slices.Contains([]string{"testdata", "out", "node_modules"}, d.Name())) {
+			return filepath.SkipDir
+		}
+		if _, err := os.Stat(filepath.Join(name, "go.mod")); d.IsDir() && err == nil && name != root {
+			return filepath.SkipDir // a separate module
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		file, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		rel = filepath.ToSlash(rel)
+		all = append(all, source{
+			name: rel, dir: path.Dir(rel), test: strings.HasSuffix(rel, "_test.go"),
+			file: file, files: fset,
+		})
+		return err
+	})
+	return all, err
+})
 
 func (s source) imports() (paths []string) {
 	for _, spec := range s.file.Imports {

@@ -80,7 +80,7 @@ func (m *malicious) read() {
 	}
 }
 
-// sentTo counts what a side sent to addresses other than one.
+// sentBeside counts what a side sent to addresses other than one.
 func (e *directEnd) sentBeside(t *testing.T, peer address.Addr) (datagrams, bytes, most int) {
 	t.Helper()
 	for to, all := range e.wire.sent {

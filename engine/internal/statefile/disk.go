@@ -188,7 +188,7 @@ func (f *freePlaces) lowest() Place {
 	return Place(i + 1)
 }
 
-// takeFirst makes p used. Places beyond the count are never free.
+// take makes p used. Places beyond the count are never free.
 func (f *freePlaces) take(p Place) {
 	i := int(p) - 1
 	if i >= f.count {

@@ -475,7 +475,7 @@ func (s *Sessions) invalidate() error {
 	return err
 }
 
-// room makes sure that a place can be written through the mapping, if there is
+// reserve makes sure that a place can be written through the mapping, if there is
 // one. The caller holds the lock.
 func (s *Sessions) reserve(p Place) bool {
 	m := s.mapped.Load()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// lookEvery is the interval at which the sockets are read.
+// scanInterval is the interval at which the sockets are read.
 const scanInterval = 10 * time.Second
 
 // Watch compares the sockets on the relay's addresses with our own. Its fields
