@@ -63,7 +63,7 @@ func clientPrograms(t *testing.T) []clientProgram {
 	inC, inCSharp := filepath.Join(dir, "c"), filepath.Join(dir, "Echo.exe")
 	build("gcc", "gcc", "-std=c99", "-O2", "-Ic", "-o", inC, "c/example.c", "c/ferry_relay.c")
 	testkit.Program(t, "mono", "mono-runtime")
-	build("mcs", "mono-mcs", "-nologo", "-r:System.Runtime.Serialization.dll", "-r:System.Core.dll", "-out:"+inCSharp, "csharp/Runtime/FerryRelay.cs", "csharp/Tests~/Echo.cs")
+	build("mcs", "mono-mcs", "-nologo", "-r:System.Core.dll", "-out:"+inCSharp, "csharp/Runtime/FerryRelay.cs", "csharp/Tests~/Echo.cs")
 	node, inNode := testkit.Program(t, "node", "nodejs"), filepath.Join(dir, "player.mjs")
 	build("go", "golang", "tool", "esbuild", "testdata/player.mjs", "--bundle", "--platform=node", "--format=esm", "--log-level=warning", "--outfile="+inNode)
 	inGodot := filepath.Join(dir, "godot")
