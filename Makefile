@@ -306,6 +306,10 @@ peers: ## Ferry next to coturn, pion/turn and a bare loop in C: one table of rat
 	$(GO) -C scripts/peers build -o $(CURDIR)/bin/peers .
 	bin/peers $(PEERS)
 
+.PHONY: ratios
+ratios: ## append the ratios of the last make peers to out/ratios.tsv, with day, commit and machine (jq)
+	jq -r -f scripts/peers/ratios.jq out/peers.json >>out/ratios.tsv
+
 # FRAMES are options: make fast-path-figures FRAMES='--allocations 1000000 --load 50000x32'
 .PHONY: fast-path-figures
 fast-path-figures: ## the fast path next to the C loop, with frames from XDP (root, clang-14; 4 minutes)
