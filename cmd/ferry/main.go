@@ -11,7 +11,7 @@
 //	ferry top       shows the load of a running relay
 //	ferry ping      measures round trip and loss to relays
 //	ferry probe     simulates a game client or server
-//	ferry prober    plays small matches for ever, with metrics
+//	ferry canary    plays small matches for ever, with metrics
 //	ferry bench     puts load on a relay and measures it
 //	ferry token     makes a player's token for development
 //	ferry man       writes man pages
@@ -133,7 +133,7 @@ func (s streams) root() *cli.Command {
    ferry serve --config ferry.yaml    the same for public access
    ferry relay, ferry api             the same on several machines`,
 		Version:  readBuild().version,
-		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), text.check(), text.doctor(), s.ctl(), s.top(), text.ping(), text.probe(), s.prober(), text.bench(), s.token(), s.man(), s.version()},
+		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), text.check(), text.doctor(), s.ctl(), s.top(), text.ping(), text.probe(), s.canary(), text.bench(), s.token(), s.man(), s.version()},
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
 		EnableShellCompletion: true,
 		ConfigureShellCompletionCommand: func(c *cli.Command) {

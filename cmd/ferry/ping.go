@@ -51,14 +51,14 @@ A region of an API has one UDP address, for udp and dtls, and one WebSocket URL.
 Examples:
    ferry ping relay.example.org:7777 203.0.113.7:7777
    ferry ping --api https://relay.example.org:7777 --token-file token
-   ferry ping --by wss relay.example.org:7777
-   ferry ping --by dtls --api http://127.0.0.1:7777 --json`,
+   ferry ping --transport wss relay.example.org:7777
+   ferry ping --transport dtls --api http://127.0.0.1:7777 --json`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "api", Usage: "probe the regions of the API at `URL`"},
 			&cli.StringFlag{Name: "token", Usage: "bearer `TOKEN` for the API"},
 			&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the bearer token"},
 			caFlag(""),
-			&cli.StringFlag{Name: "by", Usage: "probe by `TRANSPORT`: udp, dtls, ws or wss", Value: wayUDP},
+			&cli.StringFlag{Name: "transport", Usage: "probe over `TRANSPORT`: udp, dtls, ws or wss", Value: transportUDP},
 			&cli.IntFlag{Name: "probes", Usage: "`NUMBER` of probes to each relay, 1 to 100", Value: 5},
 			&cli.DurationFlag{Name: "patience", Usage: "timeout of the last probe, up to 1m", Value: 500 * time.Millisecond},
 			&cli.BoolFlag{Name: "json", Usage: "write one JSON object"},
@@ -101,14 +101,14 @@ func (s streams) runPing(ctx context.Context, cmd *cli.Command) error {
 
 // The transports of probes.
 const (
-	wayUDP  = "udp"
-	wayDTLS = "dtls"
-	wayWS   = "ws"
-	wayWSS  = "wss"
+	transportUDP  = "udp"
+	transportDTLS = "dtls"
+	transportWS   = "ws"
+	transportWSS  = "wss"
 )
 
 // isWebSocket reports whether a transport is WebSocket.
-func isWebSocket(way string) bool { return way == wayWS || way == wayWSS }
+func isWebSocket(transport string) bool { return transport == transportWS || transport == transportWSS }
 
 // pingResult is the result of one site.
 type pingResult struct {
@@ -118,13 +118,13 @@ type pingResult struct {
 
 // pingAll probes all sites concurrently and returns the nearest first.
 func pingAll(ctx context.Context, cmd *cli.Command, sites []client.Site, secure *tls.Config) (all []pingResult) {
-	way, probes, patience := cmd.String("by"), cmd.Int("probes"), cmd.Duration("patience")
-	if isWebSocket(way) {
+	transport, probes, patience := cmd.String("transport"), cmd.Int("probes"), cmd.Duration("patience")
+	if isWebSocket(transport) {
 		o := &websocket.DialOptions{HTTPClient: &http.Client{Transport: &http.Transport{TLSClientConfig: secure}}}
-		return pingWebSockets(ctx, way, sites, probes, patience, o)
+		return pingWebSockets(ctx, transport, sites, probes, patience, o)
 	}
 	cfg := client.MeasureConfig{Probes: probes, Patience: patience}
-	if way == wayDTLS {
+	if transport == transportDTLS {
 		cfg.Probe = client.ProbeDTLS
 	}
 	for _, q := range client.Measure(ctx, sites, cfg) {
@@ -166,10 +166,10 @@ func whySilent(ctx context.Context, addr string, patience time.Duration) error {
 
 func checkPing(cmd *cli.Command) error {
 	named := cmd.Args().Present()
-	way := cmd.String("by")
+	transport := cmd.String("transport")
 	switch probes, patience := cmd.Int("probes"), cmd.Duration("patience"); {
-	case !isWebSocket(way) && way != wayUDP && way != wayDTLS:
-		return fmt.Errorf("--by: %q is not udp, dtls, ws or wss", way)
+	case !isWebSocket(transport) && transport != transportUDP && transport != transportDTLS:
+		return fmt.Errorf("--transport: %q is not udp, dtls, ws or wss", transport)
 	case named == cmd.IsSet("api"):
 		return errors.New("give either --api or relays as HOST:PORT")
 	case named && (cmd.IsSet("token") || cmd.IsSet("token-file")):
@@ -205,7 +205,7 @@ func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []cli
 	}
 	for _, r := range regions {
 		site := client.Site{Region: r.ID}
-		if site.Addr, err = probeAddress(r, cmd.String("by")); err != nil {
+		if site.Addr, err = probeAddress(r, cmd.String("transport")); err != nil {
 			silent = append(silent, pingResult{Quality: client.Quality{Site: site, Err: err}})
 			continue
 		}
@@ -215,9 +215,9 @@ func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []cli
 }
 
 // probeAddress returns the address of a region for a transport.
-func probeAddress(r api.Region, way string) (string, error) {
-	if isWebSocket(way) {
-		return webSocketAddress(r, way)
+func probeAddress(r api.Region, transport string) (string, error) {
+	if isWebSocket(transport) {
+		return webSocketAddress(r, transport)
 	}
 	if r.QoSAddress == "" {
 		return "", errNoAddress

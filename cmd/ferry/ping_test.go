@@ -67,27 +67,27 @@ func TestPingRefusedSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, by := range []string{"udp", "dtls"} {
+	for _, transport := range []string{"udp", "dtls"} {
 		var stdout, stderr strings.Builder
-		code := run(t.Context(), []string{"ferry", "ping", "--by", by, "127.0.0.1:" + port}, nil, &stdout, &stderr)
+		code := run(t.Context(), []string{"ferry", "ping", "--transport", transport, "127.0.0.1:" + port}, nil, &stdout, &stderr)
 		if code != 1 || !strings.Contains(stdout.String(), "no answer to 127.0.0.1: a relay with a public address refuses loopback; ping its public address") {
-			t.Errorf("by %s: %d, %s%s", by, code, &stdout, &stderr)
+			t.Errorf("over %s: %d, %s%s", transport, code, &stdout, &stderr)
 		}
 	}
 }
 
-// TestPingWays: every way is answered by the running program, tells the opening
+// TestPingTransports: every transport is answered by the running program, tells the opening
 // where there is one, and leaves nothing at the relay.
-func TestPingWays(t *testing.T) {
+func TestPingTransports(t *testing.T) {
 	t.Parallel()
 	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--region", "eu")
 	lines := p.untilReady()
 	at := addresses(lines[len(lines)-1])
 	host := strings.TrimPrefix(at["http"], "http://")
 	for _, c := range []struct {
-		by     string
-		target []string
-		region string
+		transport string
+		target    []string
+		region    string
 	}{
 		{"dtls", []string{at["udp"]}, ""},
 		{"dtls", []string{"--api", at["http"]}, "eu"},
@@ -95,14 +95,14 @@ func TestPingWays(t *testing.T) {
 		{"ws", []string{"--api", at["http"]}, "eu"},
 	} {
 		var out, stderr strings.Builder
-		args := append([]string{"ferry", "ping", "--json", "--probes", "7", "--patience", "10s", "--by", c.by}, c.target...)
+		args := append([]string{"ferry", "ping", "--json", "--probes", "7", "--patience", "10s", "--transport", c.transport}, c.target...)
 		code := run(t.Context(), args, nil, &out, &stderr)
 		var report struct{ Sites []pingJSON }
 		if err := json.Unmarshal([]byte(out.String()), &report); err != nil || code != 0 || len(report.Sites) != 1 {
 			t.Fatalf("%q: code %d, %v\n%s%s", args, code, err, out.String(), stderr.String())
 		}
 		s := report.Sites[0]
-		if s.Received != 7 || s.Sent != 7 || s.RTT == nil || *s.RTT <= 0 || s.Region != c.region || (s.Opening != nil) != (c.by == "ws") {
+		if s.Received != 7 || s.Sent != 7 || s.RTT == nil || *s.RTT <= 0 || s.Region != c.region || (s.Opening != nil) != (c.transport == "ws") {
 			t.Errorf("%q: %+v", args, s)
 		}
 	}
@@ -138,7 +138,7 @@ func TestPingTLS(t *testing.T) {
 		secure.Listener.Addr().String(): "certificate", nobody: "refused",
 	} {
 		var out strings.Builder
-		code := run(t.Context(), []string{"ferry", "ping", "--by", "wss", "--patience", "10s", addr}, nil, &out, &out)
+		code := run(t.Context(), []string{"ferry", "ping", "--transport", "wss", "--patience", "10s", addr}, nil, &out, &out)
 		if code != exitFailed || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "100%") {
 			t.Errorf("code %d: %s", code, out.String())
 		}
@@ -149,7 +149,7 @@ func TestPingTLS(t *testing.T) {
 func TestPingUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--by", "tcp", "127.0.0.1:1"}, {"--by", "ws"}, {"--probes", "101", "127.0.0.1:1"}, {"127.0.0.1"},
+		{"--transport", "tcp", "127.0.0.1:1"}, {"--transport", "ws"}, {"--probes", "101", "127.0.0.1:1"}, {"127.0.0.1"},
 	} {
 		var out strings.Builder
 		if code := run(t.Context(), append([]string{"ferry", "ping"}, args...), nil, &out, &out); code != exitUsage {
@@ -171,7 +171,7 @@ func TestPingFleet(t *testing.T) {
 	}))
 	defer api.Close()
 	var out strings.Builder
-	code := run(t.Context(), []string{"ferry", "ping", "--by", "ws", "--patience", "10s", "--api", api.URL}, nil, &out, &out)
+	code := run(t.Context(), []string{"ferry", "ping", "--transport", "ws", "--patience", "10s", "--api", api.URL}, nil, &out, &out)
 	rows := strings.Split(out.String(), "\n")
 	if code != exitOK || len(rows) < 4 || !contains(rows[1], []string{"a ", at, " ms", " 0%"}) ||
 		!strings.Contains(out.String(), "has no WebSocket URL") || !strings.Contains(out.String(), "takes wss://") {

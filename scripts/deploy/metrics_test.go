@@ -68,10 +68,10 @@ func (p page) read(text string) {
 	}
 }
 
-// proberPage returns the metrics of ferry prober, which needs no relay for them.
-func proberPage(t *testing.T) string {
+// canaryPage returns the metrics of ferry canary, which needs no relay for them.
+func canaryPage(t *testing.T) string {
 	t.Helper()
-	cmd := exec.Command(binary, "prober", "--way", "udp,dtls,ws,wss", "--api", "http://127.0.0.1:1", "--listen", "127.0.0.1:0")
+	cmd := exec.Command(binary, "canary", "--transport", "udp,dtls,ws,wss", "--api", "http://127.0.0.1:1", "--listen", "127.0.0.1:0")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -82,7 +82,7 @@ func proberPage(t *testing.T) string {
 	defer func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("ferry prober: %v", err)
+			t.Errorf("ferry canary: %v", err)
 		}
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -257,7 +257,7 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, seen := scraped(t), make(map[string]bool)
-	p.read(proberPage(t))
+	p.read(canaryPage(t))
 	for _, group := range file.Groups {
 		for _, r := range group.Rules {
 			names, faults := p.check(r.Expr)

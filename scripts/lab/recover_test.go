@@ -163,8 +163,8 @@ func TestRecoverClients(t *testing.T) {
 				game = fleetMatches{f}
 			} else {
 				c.gameClient.Rate = 30
-				way := [2]string{c.gameClient.Transport, c.gameClient.Transport}
-				game = &clientMatches{all: l.startMatchesOver(slices.Repeat([][2]string{way}, n), c.gameClient)}
+				pair := [2]string{c.gameClient.Transport, c.gameClient.Transport}
+				game = &clientMatches{all: l.startMatchesOver(slices.Repeat([][2]string{pair}, n), c.gameClient)}
 			}
 			killed := time.Now()
 			l.relay.Kill()

@@ -22,8 +22,8 @@ import (
 )
 
 var (
-	matchesPerPair = flag.Int("ways.pairs", 8, "matches per transport pair, under attack")
-	webSocketFlood = flag.Int("ways.websockets", 1000, "WebSockets that attackers hold at once")
+	matchesPerPair = flag.Int("transports.pairs", 8, "matches per transport pair, under attack")
+	webSocketFlood = flag.Int("transports.websockets", 1000, "WebSockets that attackers hold at once")
 )
 
 // transportPairs are the transports of host and player.
@@ -43,11 +43,11 @@ func (l *lab) startMatches(each int) []clientMatch {
 
 // startMatchesOver starts a match for each pair, with clients configured like
 // the given one, and waits until all play.
-func (l *lab) startMatchesOver(ways [][2]string, like GameClientConfig) (all []clientMatch) {
+func (l *lab) startMatchesOver(transports [][2]string, like GameClientConfig) (all []clientMatch) {
 	l.Helper()
 	calls := l.relay.API(l.net.Clients, 0)
 	hostAt, playerAt := FirstPeer, FirstClient
-	for _, way := range ways {
+	for _, pair := range transports {
 		host, err := calls.Allocate(l.Context(), api.AllocateRequest{MaxConnections: 2})
 		if err != nil {
 			l.Fatal(err)
@@ -61,9 +61,9 @@ func (l *lab) startMatchesOver(ways [][2]string, like GameClientConfig) (all []c
 			l.Fatal(err)
 		}
 		cfg := like
-		cfg.Transport, cfg.Namespace, cfg.Local, cfg.Relay, cfg.Player, cfg.Peers = way[0], l.net.Peers, hostAt, RelayAddr, host, PeersOf(player)
+		cfg.Transport, cfg.Namespace, cfg.Local, cfg.Relay, cfg.Player, cfg.Peers = pair[0], l.net.Peers, hostAt, RelayAddr, host, PeersOf(player)
 		v := clientMatch{host: NewGameClient(cfg)}
-		cfg.Transport, cfg.Namespace, cfg.Local, cfg.Player, cfg.Peers = way[1], l.net.Clients, playerAt, player, PeersOf(host)
+		cfg.Transport, cfg.Namespace, cfg.Local, cfg.Player, cfg.Peers = pair[1], l.net.Clients, playerAt, player, PeersOf(host)
 		v.player = NewGameClient(cfg)
 		for _, x := range v.clients() {
 			l.background(x.Run)

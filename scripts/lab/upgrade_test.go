@@ -29,8 +29,8 @@ func TestUpgrade(t *testing.T) {
 	l := newLab(t, func(c *RelayConfig) { c.Flags = append(c.Flags, "--recover-for", "1s") })
 	const rate = 20
 	f, codes := l.fleet(l.players(*upgradeMatches, rate))
-	ways := slices.Repeat([][2]string{{"dtls", "dtls"}, {"udp", "dtls"}, {"ws", "ws"}}, 4)
-	others := l.startMatchesOver(ways, GameClientConfig{Rate: rate, KeepsConnection: true})
+	transports := slices.Repeat([][2]string{{"dtls", "dtls"}, {"udp", "dtls"}, {"ws", "ws"}}, 4)
+	others := l.startMatchesOver(transports, GameClientConfig{Rate: rate, KeepsConnection: true})
 	before := f.SettleTo(0)
 	f.Delays()
 	time.Sleep(time.Second)
@@ -50,10 +50,10 @@ func TestUpgrade(t *testing.T) {
 		}
 		l.requireMatchTraffic(others, 30*time.Second)
 	}
-	for way, c := range settleMatches(others) {
-		t.Logf("%s: %+v", way, c)
+	for pair, c := range settleMatches(others) {
+		t.Logf("%s: %+v", pair, c)
 		if c.Fatal > 0 {
-			t.Errorf("%s: a game was ended", way)
+			t.Errorf("%s: a game was ended", pair)
 		}
 	}
 	for _, v := range others {
@@ -114,11 +114,11 @@ func TestUpgradeForms(t *testing.T) {
 // TestUpgradeMigration: players hold reservations for their host's place when a new process takes
 // over. The first that binds is the host, with the same join code; the others hear that it is there.
 func TestUpgradeMigration(t *testing.T) {
-	for _, way := range []string{"udp", "dtls", "ws"} {
-		t.Run(way, func(t *testing.T) {
+	for _, transport := range []string{"udp", "dtls", "ws"} {
+		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
 			row := make(worldRow, len(dimensions))
-			row[dimWay] = slices.Index(dimensions[dimWay].values, way)
+			row[dimTransport] = slices.Index(dimensions[dimTransport].values, transport)
 			row[dimEvent] = slices.Index(dimensions[dimEvent].values, "host leaves")
 			g := newWorldGame(t, row)
 			in := func() bool { return len(g.missing()) == 0 }

@@ -33,7 +33,7 @@ const (
 	dimPath
 	dimAddress
 	dimChange
-	dimWay
+	dimTransport
 	dimXDP
 	dimEvent
 )
@@ -52,10 +52,10 @@ var dimensions = []dimension{
 	dimPath: {"path", []string{"1500", "1480", "1428", "1400", "1280", "1400 down", "1400 up", "1400 silent", "1280 silent"}},
 	// proxy: a user-space proxy with a private address, such as a container's. hairpin:
 	// players with private addresses. Refused: without the setting for them.
-	dimAddress: {"address", []string{"public", "nat", "nat ports", "proxy", "proxy refused", "hairpin", "hairpin refused", "redirect", "dnat"}},
-	dimChange:  {"change", []string{"none", "port", "address", "network", "family", "4s", "20s", "asleep"}},
-	dimWay:     {"way", []string{"udp", "dtls", "ws", "wss"}},
-	dimXDP:     {"xdp", []string{"off", "tc"}},
+	dimAddress:   {"address", []string{"public", "nat", "nat ports", "proxy", "proxy refused", "hairpin", "hairpin refused", "redirect", "dnat"}},
+	dimChange:    {"change", []string{"none", "port", "address", "network", "family", "4s", "20s", "asleep"}},
+	dimTransport: {"transport", []string{"udp", "dtls", "ws", "wss"}},
+	dimXDP:       {"xdp", []string{"off", "tc"}},
 	// The last ones are of the host, whose place a player takes: see departures.
 	dimEvent: {"event", []string{"none", "upgrade", "kill", "host leaves", "host closes", "host crashes"}},
 }
@@ -81,7 +81,7 @@ func (r worldRow) isOpen(dims ...int) bool {
 func (r worldRow) String() string {
 	var all []string
 	for d := range dimensions {
-		if r[d] != 0 || d == dimWay {
+		if r[d] != 0 || d == dimTransport {
 			all = append(all, dimensions[d].name+" "+r.get(d))
 		}
 	}
@@ -106,15 +106,15 @@ func permitted(row []int) bool {
 		return false // It has no way to the relay at all.
 	case relay == "6" && r.has(dimHost, "4+6"):
 		return false // Its IPv4 socket cannot reach the relay.
-	case r.has(dimXDP, "tc") && !r.isOpen(dimWay) && !r.has(dimWay, "udp"):
+	case r.has(dimXDP, "tc") && !r.isOpen(dimTransport) && !r.has(dimTransport, "udp"):
 		return false // The program relays plain UDP only.
 	case r.has(dimChange, "family") && relay != "" && len(relay) == 1:
 		return false
 	case (proxied || hairpin) && !(share(relay, "4") && r.has(dimPlayers, "", "4,4") && r.has(dimHost, "", "4") && !r.has(dimChange, "address", "network", "family")):
 		return false // The private addresses are IPv4 here.
-	case proxied && r.has(dimWay, "ws", "wss"):
+	case proxied && r.has(dimTransport, "ws", "wss"):
 		return false // The proxy is one for UDP.
-	case r.has(dimAddress, "hairpin refused") && r.has(dimWay, "ws", "wss"):
+	case r.has(dimAddress, "hairpin refused") && r.has(dimTransport, "ws", "wss"):
 		return false // Over TCP no source is refused.
 	case r.refused() && r.migrates():
 		return false // There is no match.
@@ -125,7 +125,7 @@ func permitted(row []int) bool {
 // spectates reports whether the first player then gets much more than it sends: it
 // moves to a network that no API call came from.
 func (r worldRow) spectates() bool {
-	return r.has(dimWay, "udp") && r.has(dimChange, "network", "family") && r.has(dimCall, "own") && !r.refused()
+	return r.has(dimTransport, "udp") && r.has(dimChange, "network", "family") && r.has(dimCall, "own") && !r.refused()
 }
 
 // migrates reports whether the host leaves, in any way.
@@ -146,17 +146,17 @@ var only6 = map[int]string{dimRelay: "6", dimHost: "6", dimPlayers: "6,6"}
 
 var blocks = []block{
 	{dims: []int{dimRelay, dimHost, dimPlayers, dimCall}},
-	{dims: []int{dimRelay, dimPlayers}, given: map[int]string{dimWay: "dtls"}},
-	{dims: []int{dimPath, dimWay, dimXDP}},
-	{dims: []int{dimPath, dimWay, dimXDP}, given: only6},
-	{dims: []int{dimAddress, dimWay, dimXDP}},
+	{dims: []int{dimRelay, dimPlayers}, given: map[int]string{dimTransport: "dtls"}},
+	{dims: []int{dimPath, dimTransport, dimXDP}},
+	{dims: []int{dimPath, dimTransport, dimXDP}, given: only6},
+	{dims: []int{dimAddress, dimTransport, dimXDP}},
 	{dims: []int{dimAddress, dimEvent}, given: map[int]string{dimRelay: "4"}},
 	{dims: []int{dimEvent, dimPlayers, dimCall}},
-	{dims: []int{dimChange, dimWay, dimXDP}},
-	{dims: []int{dimChange, dimWay}, given: only6},
-	{dims: []int{dimChange, dimWay}, given: map[int]string{dimAddress: "nat ports"}},
-	{dims: []int{dimEvent, dimWay, dimXDP}, given: map[int]string{dimRelay: "4"}},
-	{dims: []int{dimEvent, dimWay, dimXDP}, given: only6},
+	{dims: []int{dimChange, dimTransport, dimXDP}},
+	{dims: []int{dimChange, dimTransport}, given: only6},
+	{dims: []int{dimChange, dimTransport}, given: map[int]string{dimAddress: "nat ports"}},
+	{dims: []int{dimEvent, dimTransport, dimXDP}, given: map[int]string{dimRelay: "4"}},
+	{dims: []int{dimEvent, dimTransport, dimXDP}, given: only6},
 }
 
 func (b block) rows() (all []worldRow) {

@@ -312,7 +312,7 @@ func TestWorldClients(t *testing.T) {
 				for dim, value := range given {
 					row[dim] = slices.Index(dimensions[dim].values, value)
 				}
-				row[dimWay] = slices.Index(dimensions[dimWay].values, "ws") // The API without TLS, and its endpoint.
+				row[dimTransport] = slices.Index(dimensions[dimTransport].values, "ws") // The API without TLS, and its endpoint.
 				name := c.name + ": " + row.String()
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()

@@ -25,14 +25,14 @@ const (
 // join two hosts: limits by address must not stop them.
 func TestWorldCrowd(t *testing.T) {
 	for _, c := range []struct {
-		way  string
-		kept bool // each player's client keeps its connection to the API open
+		transport string
+		kept      bool // each player's client keeps its connection to the API open
 	}{{"udp", false}, {"udp", true}, {"dtls", false}, {"wss", true}} {
-		t.Run(fmt.Sprintf("%s, kept %v", c.way, c.kept), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, kept %v", c.transport, c.kept), func(t *testing.T) {
 			t.Parallel()
 			row := make(worldRow, len(dimensions))
 			row[dimRelay], row[dimAddress] = slices.Index(dimensions[dimRelay].values, "4"), slices.Index(dimensions[dimAddress].values, "nat")
-			row[dimWay] = slices.Index(dimensions[dimWay].values, c.way)
+			row[dimTransport] = slices.Index(dimensions[dimTransport].values, c.transport)
 			// They start when all have joined, which takes long on a slow machine.
 			g := newWorldGame(t, row, "--bind-timeout", "1m")
 			if in, refused := g.crowd(c.kept); in < crowdPlayers {

@@ -237,7 +237,7 @@ func (g *worldGame) configure(c *RelayConfig) error {
 }
 
 // plain reports whether the API has no TLS: ws is plain HTTP.
-func (g *worldGame) plain() bool { return g.row.has(dimWay, "ws") }
+func (g *worldGame) plain() bool { return g.row.has(dimTransport, "ws") }
 
 // selfSigned writes a certificate into dir.
 func selfSigned(dir string) (certFile, keyFile string, err error) {
@@ -373,10 +373,10 @@ func (c *worldClient) endpoint() (at netip.AddrPort, local netip.Addr, err error
 	if c.near && families == "4+6" {
 		families = "4"
 	}
-	if way := g.row.get(dimWay); way == "udp" || way == "dtls" {
-		e, ok := c.alloc.Endpoint(way)
+	if transport := g.row.get(dimTransport); transport == "udp" || transport == "dtls" {
+		e, ok := c.alloc.Endpoint(transport)
 		if !ok {
-			return at, local, errors.New("no endpoint of " + way)
+			return at, local, errors.New("no endpoint of " + transport)
 		}
 		ip, err := netip.ParseAddr(e.Host)
 		if err != nil {
@@ -409,7 +409,7 @@ func (c *worldClient) start(peers ...api.Allocation) error {
 	}
 	g := c.game
 	c.client = NewGameClient(GameClientConfig{
-		Transport: g.row.get(dimWay), Namespace: c.in, Local: local, Relay: at, Player: c.alloc, Peers: PeersOf(peers...), Rate: worldRate, Sizes: g.sizes(),
+		Transport: g.row.get(dimTransport), Namespace: c.in, Local: local, Relay: at, Player: c.alloc, Peers: PeersOf(peers...), Rate: worldRate, Sizes: g.sizes(),
 	})
 	ctx, stop := context.WithCancel(g.Context())
 	c.stop = stop
@@ -424,7 +424,7 @@ func (c *worldClient) start(peers ...api.Allocation) error {
 // relay sends to a player of that transport.
 func (g *worldGame) sizes() []int {
 	largest := map[string]int{"udp": 1400, "dtls": 1362, "ws": 1348, "wss": 1348}
-	return []int{20, 500, largest[g.row.get(dimWay)]}
+	return []int{20, 500, largest[g.row.get(dimTransport)]}
 }
 
 // play plays the game of the row, and compares what it gets with what it should.
@@ -739,13 +739,13 @@ func (g *worldGame) measure() {
 // IPv6 the largest cannot if a silent router drops them. The new host is behind it too.
 func (g *worldGame) isOwed(p *worldClient, size int) bool {
 	silent := strings.HasSuffix(g.row.get(dimPath), "silent")
-	return !(silent && (p.six || !g.host.near && g.host.six) && g.row.has(dimWay, "udp", "dtls") && size == g.sizes()[2])
+	return !(silent && (p.six || !g.host.near && g.host.six) && g.row.has(dimTransport, "udp", "dtls") && size == g.sizes()[2])
 }
 
 // requireNarrow checks that ferry ctl why says so if the path to a player is narrow and
 // the relay can know.
 func (g *worldGame) requireNarrow() {
-	if g.row.has(dimPath, "1500", "1400 up") || strings.HasSuffix(g.row.get(dimPath), "silent") || !g.row.has(dimWay, "udp", "dtls") || g.row.has(dimEvent, "kill") {
+	if g.row.has(dimPath, "1500", "1400 up") || strings.HasSuffix(g.row.get(dimPath), "silent") || !g.row.has(dimTransport, "udp", "dtls") || g.row.has(dimEvent, "kill") {
 		return
 	}
 	var all worldClients

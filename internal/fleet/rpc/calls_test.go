@@ -80,7 +80,7 @@ func TestCalls(t *testing.T) {
 		t.Errorf("code %q", x.relay.codes[host.ID])
 	}
 	for _, res := range []alloc.Reservation{host, joiner, candidate} {
-		if res.Region != "north" || !reflect.DeepEqual(res.Endpoints, fakeWays) {
+		if res.Region != "north" || !reflect.DeepEqual(res.Endpoints, fakeEndpoints) {
 			t.Errorf("region %q, endpoints %v", res.Region, res.Endpoints)
 		}
 		if res.Key == (proto.Key{}) || res.ConnectionData == (alloc.ConnectionData{}) || res.HostConnectionData == (alloc.ConnectionData{}) {

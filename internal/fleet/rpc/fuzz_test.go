@@ -90,7 +90,7 @@ func FuzzCalls(f *testing.F) {
 // FuzzAnswers parses arbitrary answers of a relay: the result is a reservation or an
 // error.
 func FuzzAnswers(f *testing.F) {
-	res := alloc.Reservation{Endpoints: fakeWays}
+	res := alloc.Reservation{Endpoints: fakeEndpoints}
 	good, err := json.Marshal(answerOf(&res))
 	if err != nil {
 		f.Fatal(err)

@@ -282,8 +282,8 @@ func newFakeRelay() *fakeRelay {
 	}
 }
 
-// fakeWays are the endpoints of the fake relay.
-var fakeWays = []alloc.ServerEndpoint{
+// fakeEndpoints are the endpoints of the fake relay.
+var fakeEndpoints = []alloc.ServerEndpoint{
 	{ConnectionType: "udp", Network: "udp", Host: "192.0.2.9", Port: 7777},
 	{ConnectionType: "dtls", Network: "udp", Secure: true, Host: "192.0.2.9", Port: 7777},
 	{ConnectionType: "wss", Network: "tcp", Reliable: true, Secure: true, Host: "relay.example.org", Port: 443},
@@ -336,7 +336,7 @@ func (f *fakeRelay) reserve(ctx context.Context, d alloc.Description, check func
 		clear(f.live)
 		f.hosts, f.joiners = nil, nil
 	}
-	res := alloc.Reservation{Endpoints: fakeWays, Region: "north"}
+	res := alloc.Reservation{Endpoints: fakeEndpoints, Region: "north"}
 	for _, b := range [][]byte{res.ID[:], res.Key[:], res.ConnectionData[:], res.HostConnectionData[:]} {
 		_, _ = rand.Read(b)
 	}

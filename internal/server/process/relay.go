@@ -197,7 +197,7 @@ func (a *App) onLargeMessage(e engine.LargeMessageEvent) {
 	}
 	size := min(e.Limit, dtls.SafeMessage) + maxMessageSizeOver[e.FromKind]
 	a.opts.Logger.Log(context.Background(), level, text,
-		"match", e.Match.String(), "sender_way", transportName(e.FromKind), "receiver_way", transportName(e.ToKind),
+		"match", e.Match.String(), "sender_transport", transportName(e.FromKind), "receiver_transport", transportName(e.ToKind),
 		"size", e.Size, "limit", e.Limit, "dropped", e.Dropped,
 		"cure", fmt.Sprintf("NetworkSettings.WithNetworkConfigParameters(maxMessageSize: %d) at senders on %v; Unity Transport 2.0.2 cannot set it", size, transportName(e.FromKind)))
 }
@@ -346,7 +346,7 @@ func (a *App) buffers() int64 {
 }
 
 // reserved returns the memory of the sessions of DTLS and WebSocket.
-func reserved(c *config.Config) (w memory.Ways) {
+func reserved(c *config.Config) (w memory.Transports) {
 	if c.DTLS {
 		w.Sessions = c.MaxDTLSSessions
 	}

@@ -380,7 +380,7 @@ func TestRoomForAllocations(t *testing.T) {
 		{Serve, 1 << 26, 1 << 26, "max_allocations is more than fits", "level=ERROR"},
 		{Dev, 0, engine.DefaultMaxAllocations, "", "memory"},
 	} {
-		if c.asked == 1<<26 && memory.Fits(limit, 0, memory.Ways{}) >= 1<<26 {
+		if c.asked == 1<<26 && memory.Fits(limit, 0, memory.Transports{}) >= 1<<26 {
 			continue // a machine on which everything fits
 		}
 		var log strings.Builder

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPingWSS: with a certificate that the system trusts, the way in by wss is
+// TestPingWSS: with a certificate that the system trusts, the endpoint of wss is
 // measured, and with one that it does not know there is none.
 func TestPingWSS(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestPingWSS(t *testing.T) {
 		{id.cert, []string{host}, true, []string{host, " ms", " 0%"}},
 		{"/nowhere", []string{host}, false, []string{"certificate", "100%", "nothing answered"}},
 	} {
-		cmd := exec.Command(binary, append([]string{"ping", "--by", "wss", "--patience", "10s"}, c.target...)...)
+		cmd := exec.Command(binary, append([]string{"ping", "--transport", "wss", "--patience", "10s"}, c.target...)...)
 		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+c.trust, "SSL_CERT_DIR="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		if (err == nil) != c.good {

@@ -228,8 +228,8 @@ func TestMessageSizes(t *testing.T) {
 	testkit.Eventually(t, "the counts agree", func() bool { return f.metric(receiverSize) == dropped+n })
 
 	for match, want := range map[string]string{
-		a.AllocationID:        "sender_way=udp receiver_way=dtls size=1364 limit=1363 dropped=false",
-		webMatch.AllocationID: "sender_way=udp receiver_way=ws size=1387 limit=1386 dropped=true",
+		a.AllocationID:        "sender_transport=udp receiver_transport=dtls size=1364 limit=1363 dropped=false",
+		webMatch.AllocationID: "sender_transport=udp receiver_transport=ws size=1387 limit=1386 dropped=true",
 	} {
 		all := lines(match)
 		if len(all) != 1 || !strings.Contains(all[0], "level=WARN") || !strings.Contains(all[0], want) ||

@@ -22,7 +22,7 @@ func TestTrustedAuthority(t *testing.T) {
 	for _, line := range []string{
 		"bench --matches 1 --rate 50 --duration 1s --token " + token + " --api " + f.api,
 		"ping --token " + token + " --api " + f.api,
-		"ping --by wss " + address,
+		"ping --transport wss " + address,
 		"probe --host 1 --duration 1s --token " + token + " --api " + f.api,
 	} {
 		for _, trusted := range []bool{true, false} {

@@ -19,7 +19,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// conn is a way in of one player. Its methods may be called by one sender and one receiver.
+// conn is the connection of one player. Its methods may be called by one sender and one receiver.
 type conn interface {
 	send([]byte) error
 	// receive waits for a message until a time, and then returns os.ErrDeadlineExceeded.
@@ -37,19 +37,19 @@ type player struct {
 	data, ticket []byte
 }
 
-// openPlayer opens the connection of an allocation by a way.
-func openPlayer(ctx context.Context, way string, a api.Allocation, secure *tls.Config) (*player, error) {
+// openPlayer opens the connection of an allocation over a transport.
+func openPlayer(ctx context.Context, transport string, a api.Allocation, secure *tls.Config) (*player, error) {
 	id, err := proto.ParseAllocationID(a.AllocationID)
 	if err != nil {
 		return nil, err
 	}
 	p := &player{id: id, key: proto.Key(a.Key), data: a.ConnectionData, ticket: a.HostConnectionData}
-	e, ok := a.Endpoint(way)
+	e, ok := a.Endpoint(transport)
 	if !ok {
-		return nil, fmt.Errorf("the relay offers no endpoint for %s", way)
+		return nil, fmt.Errorf("the relay offers no endpoint for %s", transport)
 	}
 	address := net.JoinHostPort(e.Host, strconv.Itoa(e.Port))
-	switch way {
+	switch transport {
 	case "udp":
 		var dialer net.Dialer
 		c, err := dialer.DialContext(ctx, "udp", address)
@@ -60,7 +60,7 @@ func openPlayer(ctx context.Context, way string, a api.Allocation, secure *tls.C
 	case "dtls":
 		p.conn, err = openDTLS(ctx, address, p)
 	default:
-		p.conn, err = openWebSocket(ctx, way+"://"+address+"/", secure)
+		p.conn, err = openWebSocket(ctx, transport+"://"+address+"/", secure)
 	}
 	return p, err
 }

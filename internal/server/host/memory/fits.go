@@ -14,8 +14,8 @@ const (
 	perWebSocket = 32 << 10
 )
 
-// Ways is the memory of players that connect by DTLS or WebSocket.
-type Ways struct {
+// Transports is the memory of players that connect by DTLS or WebSocket.
+type Transports struct {
 	Sessions   int   // of DTLS, at once
 	WebSockets int   // at once
 	Queue      int64 // the most bytes that wait for one WebSocket, here and in the kernel
@@ -26,7 +26,7 @@ type Ways struct {
 // session, up to the maximum of sessions. WebSockets are few and expensive, and count as
 // if all were open with full queues. At least a fifth of the memory is for allocations and
 // sessions, since buffers and queues are seldom full.
-func Fits(limit, buffers int64, w Ways) int {
+func Fits(limit, buffers int64, w Transports) int {
 	sockets := int64(w.WebSockets) * (perWebSocket + w.Queue)
 	room := max(calm(limit)-base-buffers-sockets, limit/5)
 	sessions := int64(w.Sessions)

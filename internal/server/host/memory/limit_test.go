@@ -137,28 +137,28 @@ func TestUsed(t *testing.T) {
 }
 
 func TestFits(t *testing.T) {
-	ways := Ways{Sessions: 65_536, WebSockets: 4096, Queue: 256 << 10}
+	transports := Transports{Sessions: 65_536, WebSockets: 4096, Queue: 256 << 10}
 	for _, c := range []struct {
 		limit, buffers int64
-		ways           Ways
+		transports     Transports
 		least, most    int
 	}{
-		{256 * mebi, 16 * mebi, Ways{}, 300_000, 400_000},
-		{1024 * mebi, 16 * mebi, Ways{}, 1_500_000, 2_000_000},
-		{64 * mebi, 512 * mebi, Ways{}, 25_000, 35_000},
-		{256 * mebi, 16 * mebi, Ways{Sessions: 65_536}, 55_000, 65_535},
-		{1024 * mebi, 16 * mebi, Ways{Sessions: 65_536}, 1_250_000, 1_500_000},
-		{1024 * mebi, 16 * mebi, Ways{WebSockets: 1000, Queue: 256 << 10}, 900_000, 1_100_000},
-		{256 * mebi, 16 * mebi, ways, 20_000, 25_000},
-		{4096 * mebi, 16 * mebi, ways, 3_500_000, 4_500_000},
+		{256 * mebi, 16 * mebi, Transports{}, 300_000, 400_000},
+		{1024 * mebi, 16 * mebi, Transports{}, 1_500_000, 2_000_000},
+		{64 * mebi, 512 * mebi, Transports{}, 25_000, 35_000},
+		{256 * mebi, 16 * mebi, Transports{Sessions: 65_536}, 55_000, 65_535},
+		{1024 * mebi, 16 * mebi, Transports{Sessions: 65_536}, 1_250_000, 1_500_000},
+		{1024 * mebi, 16 * mebi, Transports{WebSockets: 1000, Queue: 256 << 10}, 900_000, 1_100_000},
+		{256 * mebi, 16 * mebi, transports, 20_000, 25_000},
+		{4096 * mebi, 16 * mebi, transports, 3_500_000, 4_500_000},
 	} {
-		n := Fits(c.limit, c.buffers, c.ways)
+		n := Fits(c.limit, c.buffers, c.transports)
 		if n < c.least || n > c.most {
-			t.Errorf("%d MiB, %+v: %d allocations", c.limit/mebi, c.ways, n)
+			t.Errorf("%d MiB, %+v: %d allocations", c.limit/mebi, c.transports, n)
 		}
-		need := int64(n)*perAllocation + int64(min(n, c.ways.Sessions))*perSession
+		need := int64(n)*perAllocation + int64(min(n, c.transports.Sessions))*perSession
 		if need > calm(c.limit) {
-			t.Errorf("%d MiB, %+v: %d allocations take %d MiB and would be refused for ever", c.limit/mebi, c.ways, n, need/mebi)
+			t.Errorf("%d MiB, %+v: %d allocations take %d MiB and would be refused for ever", c.limit/mebi, c.transports, n, need/mebi)
 		}
 	}
 }
@@ -167,8 +167,8 @@ func TestFits(t *testing.T) {
 // never more.
 func TestFitsFalls(t *testing.T) {
 	const limit = 2048 * mebi
-	last := Fits(limit, 16*mebi, Ways{})
-	for _, w := range []Ways{
+	last := Fits(limit, 16*mebi, Transports{})
+	for _, w := range []Transports{
 		{Sessions: 1000},
 		{Sessions: 100_000},
 		{Sessions: 100_000, WebSockets: 100},

@@ -9,8 +9,8 @@ import (
 	"github.com/ferryrelay/ferry/engine/websocket"
 )
 
-// ways returns a configuration with the counts of DTLS and WebSocket.
-func ways() Config {
+// withTransports returns a configuration with the counts of DTLS and WebSocket.
+func withTransports() Config {
 	return Config{
 		Stats: func() engine.Stats { return stats(0) }, Process: process,
 		DTLS: func() dtls.Stats {
@@ -36,8 +36,8 @@ func ways() Config {
 	}
 }
 
-func TestWays(t *testing.T) {
-	p := page1(t, New(ways()))
+func TestTransports(t *testing.T) {
+	p := page1(t, New(withTransports()))
 	want := map[string]float64{
 		"ferry_dtls_sessions": 1, "ferry_dtls_half_open": 2, "ferry_dtls_half_open_direct": 3,
 		"ferry_websocket_connections": 4, "ferry_websocket_opened_total": 5,
@@ -74,9 +74,9 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestWaysThatAreOff: what is not there has no metrics.
-func TestWaysThatAreOff(t *testing.T) {
-	cfg := ways()
+// TestTransportsThatAreOff: what is not there has no metrics.
+func TestTransportsThatAreOff(t *testing.T) {
+	cfg := withTransports()
 	cfg.DTLS, cfg.WebSocket = nil, nil
 	for _, name := range page1(t, New(cfg)).series() {
 		if strings.Contains(name, "dtls") || strings.Contains(name, "websocket") {

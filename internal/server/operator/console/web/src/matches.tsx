@@ -38,7 +38,7 @@ export function MatchesPage() {
     {value && value.matches.length > 0 && <Table label="Matches" head={<>
       <th>Host</th><th>Code</th><HeadButton name="project" label="Project" {...head} />
       <HeadButton name="players" label="Players" {...head} /><HeadButton name="age" label="Age" {...head} />
-      <HeadButton name="heard" label="Heard" {...head} /><HeadButton name="rate" label="Traffic" {...head} /><th>Way</th><th>Address</th>
+      <HeadButton name="heard" label="Heard" {...head} /><HeadButton name="rate" label="Traffic" {...head} /><th>Transport</th><th>Address</th>
     </>}>
       {value.matches.map(({ host, relay, datagrams_per_second, bytes_per_second }) => <tr key={host.id}>
         <td><a href={matchLink(host.id, relay)}><ShortID id={host.id} /></a></td>
@@ -111,7 +111,7 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
       {host.role === "joiner" && <><dt>Host</dt><dd><a href={matchLink(host.match, relay)}><ShortID id={host.match} /></a></dd></>}
       <dt>Project</dt><dd>{project(host)}</dd>
       {host.player && <><dt>Player</dt><dd>{host.player}</dd></>}
-      <dt>Way</dt><dd>{host.bound ? host.transport : "not bound"}</dd>
+      <dt>Transport</dt><dd>{host.bound ? host.transport : "not bound"}</dd>
       {host.endpoint && <><dt>Address</dt><dd>{host.endpoint}</dd></>}
       <dt>Age</dt><dd>{age(host.age_seconds)}{host.recovered && ", since the restart"}</dd>
       <dt>Last heard</dt><dd>{age(host.heard_seconds_ago)} ago</dd>
@@ -131,7 +131,7 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
     </p>}
     {players.length > 0 && <section>
       <h3>Players</h3>
-      <Table label="Players" head={<><th>Player</th><th>Way</th><th>Address</th><th class="n">Age</th><th class="n">Heard</th><th class="n">Sends</th><th>State</th><th>Action</th></>}>
+      <Table label="Players" head={<><th>Player</th><th>Transport</th><th>Address</th><th class="n">Age</th><th class="n">Heard</th><th class="n">Sends</th><th>State</th><th>Action</th></>}>
         {players.map(p => <tr key={p.id}>
           <td class="name"><a href={matchLink(p.id, relay)}><ShortID id={p.id} /></a>{p.player && ` ${p.player}`}</td>
           <td>{p.transport}</td><td>{p.endpoint}</td>

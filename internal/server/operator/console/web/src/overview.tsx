@@ -43,7 +43,7 @@ export function Overview({ live }: { live: Live }) {
         { label: "in", values: rates(samples, s => s.stats!.bytes_in) },
         { label: "out", values: rates(samples, s => s.stats!.bytes_out) },
       ]} />
-      <Plot title="Received by way in, per second" samples={samples} format={short} series={[
+      <Plot title="Received by transport, per second" samples={samples} format={short} series={[
         { label: "UDP and DTLS", values: rates(samples, s => total(s.stats!.workers)) },
         { label: "WebSocket", values: rates(samples, s => total(s.stats!.intakes)) },
       ]} />

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func sound() Config {
 	return Config{
-		API: &api.Client{}, Ways: []string{"udp"}, Interval: time.Second, Datagrams: 6, Timeout: time.Minute,
+		API: &api.Client{}, Transports: []string{"udp"}, Interval: time.Second, Datagrams: 6, Timeout: time.Minute,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 }
@@ -30,8 +30,8 @@ func TestConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, change := range map[string]func(*Config){
-		`"tcp" is not udp, dtls, ws or wss`: func(c *Config) { c.Ways = []string{"udp", "tcp"} },
-		"no way to play by":                 func(c *Config) { c.Ways = nil },
+		`"tcp" is not udp, dtls, ws or wss`: func(c *Config) { c.Transports = []string{"udp", "tcp"} },
+		"no transport to play over":         func(c *Config) { c.Transports = nil },
 		"0 datagrams":                       func(c *Config) { c.Datagrams = 0 },
 		"an interval of 1ms":                func(c *Config) { c.Interval = time.Millisecond },
 		"a timeout of 2m":                   func(c *Config) { c.Timeout = 2 * time.Minute },
@@ -86,15 +86,15 @@ func TestExchange(t *testing.T) {
 		return err == nil && m.Payload[3] == 2
 	}}, id: proto.AllocationID{2}}
 	back <- proto.Relay{From: host.id, To: joiner.id, Payload: []byte{0, 0, 0, 9}}.Append(nil)
-	lost, err := p.exchange(t.Context(), p.ways[0], host, joiner)
+	lost, err := p.exchange(t.Context(), p.transports[0], host, joiner)
 	if err != nil || lost != 1 {
 		t.Errorf("%d lost, %v; want 1", lost, err)
 	}
 	w := httptest.NewRecorder()
 	p.ServeHTTP(w, nil)
 	for _, want := range []string{
-		`ferry_prober_datagrams_total{way="udp"} 6`, `ferry_prober_lost_total{way="udp"} 1`,
-		`ferry_prober_round_trip_seconds_count{way="udp"} 5`,
+		`ferry_canary_datagrams_total{transport="udp"} 6`, `ferry_canary_lost_total{transport="udp"} 1`,
+		`ferry_canary_round_trip_seconds_count{transport="udp"} 5`,
 	} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s is missing in\n%s", want, w.Body)

@@ -11,9 +11,9 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// TestProber: the prober plays matches by every way, counts the step that fails while there is
+// TestCanary: ferry canary plays matches over every transport, counts the step that fails while there is
 // no relay, and plays again when it is back.
-func TestProber(t *testing.T) {
+func TestCanary(t *testing.T) {
 	t.Parallel()
 	place := newPlace(t)
 	http, udp := "127.0.0.1:"+testkit.FreePort(t), "127.0.0.1:"+testkit.FreePort(t)
@@ -21,7 +21,7 @@ func TestProber(t *testing.T) {
 	relay := place.serve(flags...)
 
 	var log text
-	cmd := exec.Command(binary, "prober", "--api", "http://"+http, "--token", token, "--way", "udp,dtls", "--interval", "1s", "--datagrams", "3", "--listen", "127.0.0.1:0")
+	cmd := exec.Command(binary, "canary", "--api", "http://"+http, "--token", token, "--transport", "udp,dtls", "--interval", "1s", "--datagrams", "3", "--listen", "127.0.0.1:0")
 	cmd.Stderr = &log
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -43,31 +43,31 @@ func TestProber(t *testing.T) {
 			t.Fatalf("not within %v: %s; log:\n%s", testkit.WaitLimit, what, log.String())
 		}
 	}
-	for _, way := range []string{"udp", "dtls"} {
-		eventually("a match by "+way, `ferry_prober_matches_total{way="`+way+`",result="ok"}`, 2)
-		eventually("round trips by "+way, `ferry_prober_round_trip_seconds_count{way="`+way+`"}`, 4)
+	for _, transport := range []string{"udp", "dtls"} {
+		eventually("a match over "+transport, `ferry_canary_matches_total{transport="`+transport+`",result="ok"}`, 2)
+		eventually("round trips over "+transport, `ferry_canary_round_trip_seconds_count{transport="`+transport+`"}`, 4)
 	}
 	relay.kill()
-	eventually("a failure without a relay", `ferry_prober_matches_total{way="udp",result="allocate"}`, 2)
-	played := probed.metric(`ferry_prober_matches_total{way="udp",result="ok"}`)
+	eventually("a failure without a relay", `ferry_canary_matches_total{transport="udp",result="allocate"}`, 2)
+	played := probed.metric(`ferry_canary_matches_total{transport="udp",result="ok"}`)
 	relay = place.serve(flags...)
-	eventually("a match after the relay's return", `ferry_prober_matches_total{way="udp",result="ok"}`, played+1)
-	if got := probed.metric(`ferry_prober_last_success_seconds{way="udp"}`); time.Since(time.Unix(int64(got), 0)) > testkit.WaitLimit {
+	eventually("a match after the relay's return", `ferry_canary_matches_total{transport="udp",result="ok"}`, played+1)
+	if got := probed.metric(`ferry_canary_last_success_seconds{transport="udp"}`); time.Since(time.Unix(int64(got), 0)) > testkit.WaitLimit {
 		t.Errorf("the last success was at %v", got)
 	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("the prober ended with %v; log:\n%s", err, log.String())
+		t.Errorf("the canary ended with %v; log:\n%s", err, log.String())
 	}
-	for _, want := range []string{`msg="a match was played" way=dtls`, `msg="a match failed" way=udp step=`, `msg="matches are played again" way=udp`} {
+	for _, want := range []string{`msg="a match was played" transport=dtls`, `msg="a match failed" transport=udp step=`, `msg="matches are played again" transport=udp`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%s is missing in\n%s", want, log.String())
 		}
 	}
-	if n := strings.Count(log.String(), "way=udp"); n > 5 {
-		t.Errorf("%d lines about one way: one for each change is enough\n%s", n, log.String())
+	if n := strings.Count(log.String(), "transport=udp"); n > 5 {
+		t.Errorf("%d lines about one transport: one for each change is enough\n%s", n, log.String())
 	}
 	relay.stop()
 }

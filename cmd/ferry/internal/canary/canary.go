@@ -1,4 +1,4 @@
-// Package canary plays a small match through a relay again and again, by every way in, as
+// Package canary plays a small match through a relay again and again, over every transport, as
 // players do: over the Allocations API and the public address.
 package canary
 
@@ -19,13 +19,13 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Config says what to probe. All fields are required unless stated otherwise.
+// Config says what to play. All fields are required unless stated otherwise.
 type Config struct {
 	API *api.Client
 	// Region to allocate in. Empty: chosen by the server.
 	Region string
-	// Ways are those of "udp", "dtls", "ws" and "wss" to play by.
-	Ways []string
+	// Transports are those of "udp", "dtls", "ws" and "wss" to play over.
+	Transports []string
 	// Interval is the time between the beginnings of two rounds of matches.
 	Interval time.Duration
 	// Datagrams are sent by the player of each match, and returned by the host.
@@ -34,12 +34,12 @@ type Config struct {
 	Timeout time.Duration
 	// TLS is for wss. Nil: the system's authorities are trusted.
 	TLS *tls.Config
-	// Logger gets a line when a way begins to work, fails, or works again.
+	// Logger gets a line when a transport begins to work, fails, or works again.
 	Logger *slog.Logger
 }
 
-// Ways are the values of [Config].Ways.
-var Ways = []string{"udp", "dtls", "ws", "wss"}
+// Transports are the values of [Config].Transports.
+var Transports = []string{"udp", "dtls", "ws", "wss"}
 
 // The steps of a match, for the metric of failures.
 const (
@@ -64,15 +64,15 @@ type stepError struct {
 func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
 func (e *stepError) Unwrap() error { return e.err }
 
-// Prober plays matches. Run may be called once.
-type Prober struct {
-	cfg  Config
-	set  *metrics.Set
-	ways []*way
+// Canary plays matches. Run may be called once.
+type Canary struct {
+	cfg        Config
+	set        *metrics.Set
+	transports []*transport
 }
 
-// way has the metrics of one way, and whether its last match succeeded.
-type way struct {
+// transport has the metrics of one transport, and whether its last match succeeded.
+type transport struct {
 	name                 string
 	ok                   *metrics.Counter
 	failed               map[string]*metrics.Counter
@@ -84,14 +84,16 @@ type way struct {
 }
 
 // New checks the configuration and connects nowhere.
-func New(cfg Config) (*Prober, error) {
-	p := &Prober{cfg: cfg, set: metrics.NewSet()}
-	for _, name := range cfg.Ways {
-		if !slices.Contains(Ways, name) {
-			return nil, fmt.Errorf("prober: %q is not udp, dtls, ws or wss", name)
+func New(cfg Config) (*Canary, error) {
+	p := &Canary{cfg: cfg, set: metrics.NewSet()}
+	for _, name := range cfg.Transports {
+		if !slices.Contains(Transports, name) {
+			return nil, fmt.Errorf("canary: %q is not udp, dtls, ws or wss", name)
 		}
-		label := func(metric, more string) string { return fmt.Sprintf("ferry_prober_%s{way=%q%s}", metric, name, more) }
-		w := &way{
+		label := func(metric, more string) string {
+			return fmt.Sprintf("ferry_canary_%s{transport=%q%s}", metric, name, more)
+		}
+		w := &transport{
 			name: name, ok: p.set.NewCounter(label("matches_total", `,result="ok"`)), failed: map[string]*metrics.Counter{},
 			sent: p.set.NewCounter(label("datagrams_total", "")), lost: p.set.NewCounter(label("lost_total", "")),
 			roundTrip: newHistogram(p.set, "round_trip_seconds", label),
@@ -101,33 +103,33 @@ func New(cfg Config) (*Prober, error) {
 		for _, step := range steps {
 			w.failed[step] = p.set.NewCounter(label("matches_total", fmt.Sprintf(",result=%q", step)))
 		}
-		p.ways = append(p.ways, w)
+		p.transports = append(p.transports, w)
 	}
 	switch {
-	case len(p.ways) == 0:
-		return nil, errors.New("prober: no way to play by")
+	case len(p.transports) == 0:
+		return nil, errors.New("canary: no transport to play over")
 	case cfg.Datagrams < 1 || cfg.Datagrams > 10_000:
-		return nil, fmt.Errorf("prober: %d datagrams are not within 1 and 10000", cfg.Datagrams)
+		return nil, fmt.Errorf("canary: %d datagrams are not within 1 and 10000", cfg.Datagrams)
 	case cfg.Interval < time.Second || cfg.Interval > time.Hour:
-		return nil, fmt.Errorf("prober: an interval of %v is not within 1s and 1h", cfg.Interval)
+		return nil, fmt.Errorf("canary: an interval of %v is not within 1s and 1h", cfg.Interval)
 	case cfg.Timeout < time.Second || cfg.Timeout > time.Minute:
-		return nil, fmt.Errorf("prober: a timeout of %v is not within 1s and 1m", cfg.Timeout)
+		return nil, fmt.Errorf("canary: a timeout of %v is not within 1s and 1m", cfg.Timeout)
 	}
 	return p, nil
 }
 
 // ServeHTTP serves the metrics.
-func (p *Prober) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (p *Canary) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	p.set.WritePrometheus(w)
 }
 
 // Run plays until ctx ends.
-func (p *Prober) Run(ctx context.Context) {
+func (p *Canary) Run(ctx context.Context) {
 	ticker := time.NewTicker(p.cfg.Interval)
 	defer ticker.Stop()
 	for {
-		for _, w := range p.ways {
+		for _, w := range p.transports {
 			p.play(ctx, w)
 		}
 		select {
@@ -139,14 +141,14 @@ func (p *Prober) Run(ctx context.Context) {
 }
 
 // play plays one match and counts its result. A match that ctx interrupts does not count.
-func (p *Prober) play(ctx context.Context, w *way) {
+func (p *Canary) play(ctx context.Context, w *transport) {
 	within, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	err := p.match(within, w)
 	if ctx.Err() != nil {
 		return
 	}
-	log, was, first := p.cfg.Logger.With("way", w.name), w.works, !w.played
+	log, was, first := p.cfg.Logger.With("transport", w.name), w.works, !w.played
 	w.played, w.works = true, err == nil
 	var failed *stepError
 	switch {
@@ -166,8 +168,8 @@ func (p *Prober) play(ctx context.Context, w *way) {
 	}
 }
 
-// match plays one match by a way.
-func (p *Prober) match(ctx context.Context, w *way) error {
+// match plays one match over a transport.
+func (p *Canary) match(ctx context.Context, w *transport) error {
 	began := time.Now()
 	fail := func(step string, err error) error { return &stepError{step, err} }
 	allocation, err := p.cfg.API.Allocate(ctx, api.AllocateRequest{MaxConnections: 1, Region: p.cfg.Region})
@@ -220,7 +222,7 @@ const lostAfter = time.Second
 
 // exchange sends datagrams from the joiner to the host, which returns them, and counts those
 // that do not come back. An error is that of a connection.
-func (p *Prober) exchange(ctx context.Context, w *way, host, joiner *player) (lost int, err error) {
+func (p *Canary) exchange(ctx context.Context, w *transport, host, joiner *player) (lost int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	echoing := make(chan error, 1)
 	go func() { echoing <- host.echo(ctx) }()
