@@ -41,8 +41,8 @@ func (m *match) signal(s syscall.Signal) {
 	}
 }
 
-// told expects a line, not before a time has passed since the situation began.
-func (m *match) told(want string, least time.Duration) {
+// expectAfter expects a line, not before a time has passed since the situation began.
+func (m *match) expectAfter(want string, least time.Duration) {
 	m.t.Helper()
 	m.g.expect(want)
 	took := time.Since(m.begin)
@@ -88,18 +88,18 @@ func TestSituations(t *testing.T) {
 		{"new network", func(m *match) { // The old address leads nowhere.
 			old := m.gate.moveAll()
 			m.gate.set(func(player netip.AddrPort, _ proto.Type) bool { return old[player] != nil })
-			m.told(silent, 2*time.Second)
-			m.told(resumed, 2*time.Second)
+			m.expectAfter(silent, 2*time.Second)
+			m.expectAfter(resumed, 2*time.Second)
 			m.goesOn()
 		}},
 		{"host leaves", func(m *match) {
 			if err := m.host.Close(); err != nil {
 				m.t.Fatal(err)
 			}
-			m.told("left peer -1", 0)
+			m.expectAfter("left peer -1", 0)
 			m.g.do("connect")
 			m.g.expect("connect 0")
-			m.told("refused nobody 4 the allocation has ended or never was (ERROR 4)", 0)
+			m.expectAfter("refused nobody 4 the allocation has ended or never was (ERROR 4)", 0)
 		}},
 		{"relay stopped 3 s", func(m *match) {
 			m.signal(syscall.SIGSTOP)
@@ -109,17 +109,17 @@ func TestSituations(t *testing.T) {
 		}},
 		{"relay stopped 15 s", func(m *match) {
 			m.signal(syscall.SIGSTOP)
-			m.told(silent, 2*time.Second)
+			m.expectAfter(silent, 2*time.Second)
 			time.Sleep(time.Until(m.begin.Add(15 * time.Second)))
 			m.signal(syscall.SIGCONT)
-			m.told(resumed, 15*time.Second)
+			m.expectAfter(resumed, 15*time.Second)
 			m.goesOn()
 		}},
 		{"relay killed", func(m *match) {
 			needLong(m.t)
 			m.kill()
-			m.told(silent, 2*time.Second)
-			m.told("ended nobody -3 the relay does not answer", 62*time.Second)
+			m.expectAfter(silent, 2*time.Second)
+			m.expectAfter("ended nobody -3 the relay does not answer", 62*time.Second)
 			m.g.do("send more")
 			m.g.expect("not sent")
 		}},
@@ -145,7 +145,7 @@ func TestSituations(t *testing.T) {
 		{"link dropped, silence", func(m *match) {
 			m.dropLink(proto.TypeConnectRequest)
 			stop := m.g.talk("send more")
-			m.told("lost peer -3 the relay does not answer", 5*time.Second)
+			m.expectAfter("lost peer -3 the relay does not answer", 5*time.Second)
 			stop()
 			if n := m.gate.requests(); n < 2 || n > 6 {
 				m.t.Errorf("%d requests in 5 s", n)
@@ -158,11 +158,11 @@ func TestSituations(t *testing.T) {
 			}
 			stop := m.g.talk("send more")
 			defer stop()
-			m.told("lost peer 4 the allocation has ended or never was (ERROR 4)", 0)
+			m.expectAfter("lost peer 4 the allocation has ended or never was (ERROR 4)", 0)
 		}},
 		{"own allocation ended", func(m *match) {
 			m.gate.endAllocation()
-			m.told("ended nobody 4 the allocation has ended or never was (ERROR 4)", 0)
+			m.expectAfter("ended nobody 4 the allocation has ended or never was (ERROR 4)", 0)
 			m.g.do("connect")
 			m.g.expect("connect 2") // ERR_UNAVAILABLE
 		}},
@@ -229,7 +229,7 @@ func TestHostKilled(t *testing.T) {
 	}
 	stop := m.g.talk("send more")
 	defer stop()
-	m.told("lost peer 4 the allocation has ended or never was (ERROR 4)", 5*time.Second)
+	m.expectAfter("lost peer 4 the allocation has ended or never was (ERROR 4)", 5*time.Second)
 }
 
 // TestNewAddress: the machine of a player gets another IP address, and the match goes on. It runs in a

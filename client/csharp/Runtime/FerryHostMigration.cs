@@ -76,13 +76,13 @@ namespace Ferry {
         /// netcode does not: without that its players wait for 7 s. It blocks for as long as that call takes, so
         /// that it works while the program quits. False: the relay did not answer in time.</summary>
         public bool Leave(int withinMilliseconds = 1000) {
-            var told = true;
+            var answered = true;
             if (IsHost && Now == Phase.Playing)
-                try { api.Leave(allocationId, withinMilliseconds); } catch (RelayApiException) { told = false; }
+                try { api.Leave(allocationId, withinMilliseconds); } catch (RelayApiException) { answered = false; }
             Now = Phase.None;
             call = null;
             transport.StopTransport();
-            return told;
+            return answered;
         }
 
         /// <summary>The netcode has lost its host, or its own place at the relay, or could not start. Call it when the netcode

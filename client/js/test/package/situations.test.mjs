@@ -119,7 +119,7 @@ async function oldRelay(t, f) {
 
 /** A player that records what the game is told, and as a host returns each message. */
 class Player {
-  told = [] // {what, reason, at}
+  events = [] // {what, reason, at}
   heard = [] // texts
   seen = new Set()
 
@@ -137,32 +137,32 @@ class Player {
           this.heard.push(text)
           this.seen.add(text)
           if (!this.allocation.hostConnectionData && text !== "flood") this.connection.send(e.content, e.peer)
-        } else if (e.type !== "join") this.told.push({ what: e.type, reason: e.reason, at: performance.now() })
+        } else if (e.type !== "join") this.events.push({ what: e.type, reason: e.reason, at: performance.now() })
       }
     } catch (e) {
-      this.told.push({ what: "ended", reason: e.message, at: performance.now() })
+      this.events.push({ what: "ended", reason: e.message, at: performance.now() })
     }
   }
 
   /** The kinds of what the game was told, in order. */
-  get kinds() { return this.told.map(e => e.what).join(" ") }
+  get kinds() { return this.events.map(e => e.what).join(" ") }
 
   say(text, to) { return this.connection.send(new TextEncoder().encode(text), to) }
 
   /** Sends a text until it has come back. */
   async reach(text) {
     for (const end = performance.now() + LIMIT; !this.seen.has(text); await sleep(100)) {
-      assert(performance.now() < end, `${text} never comes back; the game was told: ${JSON.stringify(this.told)}`)
+      assert(performance.now() < end, `${text} never comes back; the game was told: ${JSON.stringify(this.events)}`)
       this.say(text)
     }
   }
 
   /** Waits until the game is told that, and returns it. */
-  async tells(what) {
+  async waitFor(what) {
     for (const end = performance.now() + LIMIT; ; await sleep(20)) {
-      const e = this.told.find(e => e.what === what)
+      const e = this.events.find(e => e.what === what)
       if (e) return e
-      assert(performance.now() < end, `the game is never told ${what}, only ${JSON.stringify(this.told)}`)
+      assert(performance.now() < end, `the game is never told ${what}, only ${JSON.stringify(this.events)}`)
     }
   }
 }
@@ -211,11 +211,11 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     const { player, host } = await match(t, f, { player: { url: path.url } })
     const at = performance.now()
     path.reset() // as the system does when the address has gone
-    within(t, "reconnecting", (await player.tells("reconnecting")).at - at, 0, 100)
-    within(t, "reconnected", (await player.tells("reconnected")).at - at, 0, 1500)
+    within(t, "reconnecting", (await player.waitFor("reconnecting")).at - at, 0, 100)
+    within(t, "reconnected", (await player.waitFor("reconnected")).at - at, 0, 1500)
     await player.reach("from a new address")
     assert.equal(player.kinds + host.kinds, "reconnecting reconnected")
-    assert.match(player.told[0].reason, /the WebSocket was closed with 1006/)
+    assert.match(player.events[0].reason, /the WebSocket was closed with 1006/)
     assert.equal(player.connection.stats().reconnects, 1)
   })
 
@@ -224,14 +224,14 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     const { player, host } = await match(t, f, { player: { url: path.url } })
     const at = performance.now(), { pings } = player.connection.stats()
     path.silent = true
-    const { reason, at: noticed } = await player.tells("reconnecting")
+    const { reason, at: noticed } = await player.waitFor("reconnecting")
     assert.match(reason, /none of three PINGs/)
     within(t, "reconnecting", noticed - at, 1000, 4500)
     assert(player.connection.stats().pings <= pings + 5)
     assert.equal(player.say("while it reconnects"), false)
     path.silent = false
     path.reset()
-    await player.tells("reconnected")
+    await player.waitFor("reconnected")
     await player.reach("from a new network")
     assert.equal(player.kinds + host.kinds, "reconnecting reconnected")
     const { loss, rtt } = player.connection.stats()
@@ -243,7 +243,7 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     const { player, host } = await match(t, f, { host: { url: path.url } })
     const before = [...host.connection.peers]
     path.reset()
-    await host.tells("reconnected")
+    await host.waitFor("reconnected")
     await player.reach("to the host's new network")
     assert.deepEqual([...host.connection.peers], before)
     assert.equal(host.kinds + player.kinds, "reconnecting reconnected")
@@ -256,7 +256,7 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     path.silent = true // its process has gone and its machine says nothing
     const talk = setInterval(() => { try { player.say("hello?") } catch {} }, 200)
     t.after(() => clearInterval(talk))
-    const { at: left, reason } = await player.tells("leave")
+    const { at: left, reason } = await player.waitFor("leave")
     within(t, "leave", left - at, 8000, 45_000)
     assert.match(reason, /the host has ended/)
     assert.equal(player.kinds, "leave")
@@ -269,7 +269,7 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     const { player, host } = await match(t, await Ferry.start(t, ...unhurried))
     const at = performance.now()
     host.connection.close()
-    const { at: left, reason } = await player.tells("leave")
+    const { at: left, reason } = await player.waitFor("leave")
     within(t, "leave", left - at, 0, 500)
     assert.match(reason, /the peer has ended the link/)
     assert.equal(player.connection.connected, true)
@@ -288,10 +288,10 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     const f = await Ferry.start(t), { player, host } = await match(t, f)
     const at = performance.now()
     f.process.kill("SIGSTOP")
-    within(t, "reconnecting", (await player.tells("reconnecting")).at - at, 1000, 4500)
+    within(t, "reconnecting", (await player.waitFor("reconnecting")).at - at, 1000, 4500)
     await sleep(at + 15_000 - performance.now())
     f.process.kill("SIGCONT")
-    within(t, "reconnected", (await player.tells("reconnected")).at - at, 15_000, 18_000)
+    within(t, "reconnected", (await player.waitFor("reconnected")).at - at, 15_000, 18_000)
     await player.reach("after 15 s")
     for (const p of [player, host]) assert.match(p.kinds, /^reconnecting reconnected$/)
   })
@@ -300,10 +300,10 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     const f = await Ferry.start(t, ...unhurried), { player, host } = await match(t, f)
     const at = performance.now()
     await f.kill()
-    within(t, "reconnecting", (await player.tells("reconnecting")).at - at, 0, 100)
+    within(t, "reconnecting", (await player.waitFor("reconnecting")).at - at, 0, 100)
     await f.launch()
     await player.reach("after the restart")
-    await host.tells("reconnected")
+    await host.waitFor("reconnected")
     for (const p of [player, host]) assert.equal(p.kinds, "reconnecting reconnected")
   })
 
@@ -311,7 +311,7 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
     const f = await Ferry.start(t, ...unhurried), { player } = await match(t, f, { player: { reconnectTimeout: 5000 } })
     const at = performance.now()
     await f.kill()
-    const { at: ended, reason } = await player.tells("ended")
+    const { at: ended, reason } = await player.waitFor("ended")
     within(t, "the end", ended - at, 5000, 6500)
     assert.equal(player.kinds, "reconnecting ended")
     assert.match(reason, /could not be reached for 5 s: the WebSocket was closed/)
@@ -362,7 +362,7 @@ describe("situations", { concurrency: 20, timeout: 240_000 }, () => {
   it("a peer is disconnected: the player is told, and the host hears nothing of it", async t => {
     const { player, host } = await match(t, await Ferry.start(t, ...unhurried))
     host.connection.disconnect(player.connection.id)
-    assert.match((await player.tells("leave")).reason, /the peer has ended the link/)
+    assert.match((await player.waitFor("leave")).reason, /the peer has ended the link/)
     assert.equal(host.connection.peers.size, 0)
   })
 })
