@@ -71,7 +71,7 @@ func (b *binding) begin(now, at int64) {
 // that is done and holds, it returns at once. Run has to be under way.
 //
 // Errors: ctx.Err(), after which binding still goes on; or why the session
-// ended, ErrBindTimeout and ErrEnded first of all.
+// ended, ErrBindTimeout and EndedError first of all.
 func (s *Session) Bind(ctx context.Context) error {
 	s.mu.Lock()
 	if s.err != nil {

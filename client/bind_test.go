@@ -300,7 +300,7 @@ func TestFatalErrors(t *testing.T) {
 			t.Errorf("ERROR %d about another allocation ended the session: %v", code, err)
 		}
 		feed(s, ms(1), proto.Error{ID: hostID, Code: code})
-		var ended ErrEnded
+		var ended EndedError
 		err := s.Bind(context.Background())
 		if !errors.As(err, &ended) || ended.Code != code || !errors.Is(err, net.ErrClosed) {
 			t.Errorf("ERROR %d gives %v", code, err)

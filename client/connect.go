@@ -38,7 +38,7 @@ type verdict struct {
 // A link that the relay has dropped, such as one that nothing used for too long, is made again
 // without a call. If that fails, Read and Write of the peer return ErrLinkLost.
 //
-// Errors: ErrRejected, ErrRefused, ErrConnectTimeout, ErrRole, ErrConnecting,
+// Errors: ErrRejected, RefusedError, ErrConnectTimeout, ErrRole, ErrConnecting,
 // ctx.Err(), or why the session ended.
 func (s *Session) Connect(ctx context.Context) (*Peer, error) {
 	if s.host {

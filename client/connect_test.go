@@ -62,9 +62,9 @@ func TestConnectVerdicts(t *testing.T) {
 		ends   bool
 	}{
 		{"full", proto.Rejected{From: hostID, To: joinerID}, ErrRejected, false},
-		{"foreign ticket", proto.Error{ID: joinerID, Code: proto.ErrorUnauthorized}, ErrRefused{proto.ErrorUnauthorized}, false},
-		{"self", proto.Error{ID: joinerID, Code: proto.ErrorSelfConnect}, ErrRefused{proto.ErrorSelfConnect}, false},
-		{"host ended", proto.Error{ID: joinerID, Code: proto.ErrorNotFound}, ErrRefused{proto.ErrorNotFound}, false},
+		{"foreign ticket", proto.Error{ID: joinerID, Code: proto.ErrorUnauthorized}, RefusedError{proto.ErrorUnauthorized}, false},
+		{"self", proto.Error{ID: joinerID, Code: proto.ErrorSelfConnect}, RefusedError{proto.ErrorSelfConnect}, false},
+		{"host ended", proto.Error{ID: joinerID, Code: proto.ErrorNotFound}, RefusedError{proto.ErrorNotFound}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := startFakeRelay(t)
@@ -95,13 +95,13 @@ func TestHostEndedTwice(t *testing.T) {
 	ended := proto.Error{ID: joinerID, Code: proto.ErrorNotFound}
 	feed(s, now, ended)
 	feed(s, now, ended)
-	if v := <-verdicts; v.err != (ErrRefused{proto.ErrorNotFound}) || s.Err() != nil {
+	if v := <-verdicts; v.err != (RefusedError{proto.ErrorNotFound}) || s.Err() != nil {
 		t.Fatalf("verdict %v, session %v", v.err, s.Err())
 	}
 	beginBind(s, now+1)
 	drain(t, s, now+1)
 	feed(s, now+2, ended)
-	if want := (ErrEnded{proto.ErrorNotFound}); s.Err() != want {
+	if want := (EndedError{proto.ErrorNotFound}); s.Err() != want {
 		t.Errorf("session has ended with %v, want %v", s.Err(), want)
 	}
 }

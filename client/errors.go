@@ -43,29 +43,29 @@ var (
 	ErrLinkLost = errors.New("client: link to the host is lost")
 )
 
-// ErrEnded ends a session by an error of the relay about its own allocation: ERROR 1,
+// EndedError is the end of a session by an error of the relay about its own allocation: ERROR 1,
 // it timed out, or ERROR 4, it does not exist. It is also net.ErrClosed to errors.Is, so
 // that loops written for net.Conn stop.
-type ErrEnded struct {
+type EndedError struct {
 	Code proto.ErrorCode
 }
 
 // Error names the relay's error code.
-func (e ErrEnded) Error() string {
+func (e EndedError) Error() string {
 	return fmt.Sprintf("client: allocation has ended: %v (ERROR %d)", e.Code, uint8(e.Code))
 }
 
 // Is reports whether target is net.ErrClosed.
-func (ErrEnded) Is(target error) bool { return target == net.ErrClosed }
+func (EndedError) Is(target error) bool { return target == net.ErrClosed }
 
-// ErrRefused is Connect refused for good: ERROR 2, the ticket is not for this
+// RefusedError is Connect refused for good: ERROR 2, the ticket is not for this
 // player, ERROR 4, the host's allocation has ended, or ERROR 6, it leads to the
 // player's own allocation.
-type ErrRefused struct {
+type RefusedError struct {
 	Code proto.ErrorCode
 }
 
 // Error names the relay's error code.
-func (e ErrRefused) Error() string {
+func (e RefusedError) Error() string {
 	return fmt.Sprintf("client: connection refused: %v (ERROR %d)", e.Code, uint8(e.Code))
 }

@@ -193,7 +193,7 @@ func TestRunReturnsTheReason(t *testing.T) {
 	}
 	result := make(chan error, 1)
 	go func() { result <- s.Run(context.Background()) }()
-	want := ErrEnded{proto.ErrorNotFound}
+	want := EndedError{proto.ErrorNotFound}
 	if err := s.Bind(within(t)); err != want {
 		t.Errorf("Bind: %v", err)
 	}

@@ -51,7 +51,7 @@ func (c MigrationConfig) check() error {
 // or that of a joiner of the match's next host. Bind it at once, before the session with the
 // old ticket is closed. Of up to four players with a host's ticket the first that is bound is
 // the host, with the same join code and number of connections. The others' Bind ends with
-// [ErrEnded], and they call Migrate again, with the old ticket. The server must permit it
+// [EndedError], and they call Migrate again, with the old ticket. The server must permit it
 // (setting host_migration of Ferry), and what the game knew of its state is its own matter.
 //
 // While the relay still waits for the host, Migrate asks again until ctx ends: a host that

@@ -174,16 +174,16 @@ func (s *Session) onError(now int64, m proto.Error) {
 	switch m.Code {
 	case proto.ErrorNotFound, proto.ErrorTimeout:
 		if m.Code == proto.ErrorNotFound && s.isConnectAnswer() {
-			s.onVerdict(ErrRefused{m.Code})
+			s.onVerdict(RefusedError{m.Code})
 			return
 		}
 		s.log.Warn("allocation has ended", "error", m.Code.String())
-		s.end(ErrEnded{m.Code})
+		s.end(EndedError{m.Code})
 	case proto.ErrorMismatch:
 		s.onMismatch(now)
 	case proto.ErrorUnauthorized, proto.ErrorSelfConnect:
 		s.log.Warn("connection refused", "error", m.Code.String())
-		s.onVerdict(ErrRefused{m.Code})
+		s.onVerdict(RefusedError{m.Code})
 	case proto.ErrorNotConnected:
 		s.onNotConnected(now)
 	default:

@@ -80,8 +80,8 @@ func TestLostLinkEnds(t *testing.T) {
 	}{
 		{"silence", nil, ErrConnectTimeout},
 		{"host full", proto.Rejected{From: hostID, To: joinerID}, ErrRejected},
-		{"foreign", proto.Error{ID: joinerID, Code: proto.ErrorUnauthorized}, ErrRefused{proto.ErrorUnauthorized}},
-		{"host ended", proto.Error{ID: joinerID, Code: proto.ErrorNotFound}, ErrRefused{proto.ErrorNotFound}},
+		{"foreign", proto.Error{ID: joinerID, Code: proto.ErrorUnauthorized}, RefusedError{proto.ErrorUnauthorized}},
+		{"host ended", proto.Error{ID: joinerID, Code: proto.ErrorNotFound}, RefusedError{proto.ErrorNotFound}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, p := linkedIdle(t)

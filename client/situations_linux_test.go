@@ -282,7 +282,7 @@ func (w *world) until(limit time.Duration, cond func() bool) time.Duration {
 // A situation that ends well tells nothing; heard is how long the joiner then waits for an answer.
 func TestSituations(t *testing.T) {
 	t.Parallel()
-	refused := ErrRefused{proto.ErrorNotFound}
+	refused := RefusedError{proto.ErrorNotFound}
 	for _, c := range []struct {
 		name  string
 		do    func(w *world)

@@ -308,7 +308,7 @@ func TestRelayEnds(t *testing.T) {
 	g.greet(t, p)
 	g.vanish(t, conn, p)
 	ev := p.expect(t, link.Ended, address.Addr{}, "")
-	var ended client.ErrEnded
+	var ended client.EndedError
 	if !errors.As(ev.Err, &ended) || ended.Code != proto.ErrorNotFound {
 		t.Errorf("ended with %v, want ERROR 4", ev.Err)
 	}
@@ -332,7 +332,7 @@ func TestRelayJoinerLearnsThatItsHostIsGone(t *testing.T) {
 	g.host.expect(t, link.Ended, address.Addr{}, "")
 	p.say(t, g.host.Local(), "are you there?")
 	ev := p.expect(t, link.Left, g.host.Local(), "")
-	if want := (client.ErrRefused{Code: proto.ErrorNotFound}); !errors.Is(ev.Err, client.ErrLinkLost) || !errors.Is(ev.Err, want) {
+	if want := (client.RefusedError{Code: proto.ErrorNotFound}); !errors.Is(ev.Err, client.ErrLinkLost) || !errors.Is(ev.Err, want) {
 		t.Errorf("left with %v, want %v", ev.Err, want)
 	}
 	if err := p.Send(g.host.Local(), nil); err != link.ErrAddr {
@@ -341,7 +341,7 @@ func TestRelayJoinerLearnsThatItsHostIsGone(t *testing.T) {
 	if err := p.Dial(); err != nil {
 		t.Fatal(err)
 	}
-	if ev := p.expect(t, link.Refused, address.Addr{}, ""); !errors.Is(ev.Err, client.ErrRefused{Code: proto.ErrorNotFound}) {
+	if ev := p.expect(t, link.Refused, address.Addr{}, ""); !errors.Is(ev.Err, client.RefusedError{Code: proto.ErrorNotFound}) {
 		t.Errorf("refused with %v", ev.Err)
 	}
 }

@@ -370,7 +370,7 @@ func TestUnityRecipe(t *testing.T) {
 	late := &participant{api: first.api}
 	late.play(t, tickets[first])
 	defer late.stop()
-	var ended client.ErrEnded
+	var ended client.EndedError
 	if err := late.enter(t.Context()); !errors.As(err, &ended) || ended.Code != proto.ErrorNotFound {
 		t.Errorf("the BIND of a player that is too late: %v", err)
 	}
