@@ -8,11 +8,11 @@ import (
 )
 
 // Dialect is one kind of relay that [Run] and [FindMax] can load. [NewFerry]
-// returns the Dialect of this project's relay. The interface has methods with
-// internal types: other modules pass a Dialect on and do not implement it. A
+// returns the Dialect of this project's relay; a type of another module is refused. A
 // Dialect serves one run at a time.
 type Dialect interface {
-	benchrig.Dialect
+	// Name is a short word for tables, such as "ferry".
+	Name() string
 }
 
 // FerryConfig is a relay of the Unity Relay message protocol, which the load

@@ -32,7 +32,7 @@ func Run(ctx context.Context, cfg Config, d Dialect) (Result, error) {
 type testbed struct {
 	cfg     Config // with defaults
 	plan    benchrig.Plan
-	dialect Dialect
+	dialect benchrig.Dialect
 	rig     *benchrig.Rig
 	setup   Setup // without Handshake, which the rig counts
 	another bool  // the process of ServerPID has no socket of the relay
@@ -40,6 +40,10 @@ type testbed struct {
 
 // openTestbed sets up. When ctx ends meanwhile, the Result says what was asked for.
 func openTestbed(ctx context.Context, cfg Config, d Dialect) (*testbed, Result, error) {
+	dialect, ok := d.(benchrig.Dialect)
+	if !ok {
+		return nil, Result{}, fmt.Errorf("%w: dialect %T is none of Ferry's", ErrConfig, d)
+	}
 	cfg, err := cfg.withDefaults(d)
 	if err != nil {
 		return nil, Result{}, err
@@ -48,7 +52,7 @@ func openTestbed(ctx context.Context, cfg Config, d Dialect) (*testbed, Result, 
 	if err != nil {
 		return nil, Result{}, err
 	}
-	b := &testbed{cfg: cfg, plan: p, dialect: d}
+	b := &testbed{cfg: cfg, plan: p, dialect: dialect}
 	if err = b.open(ctx); err == nil {
 		return b, Result{}, nil
 	}
