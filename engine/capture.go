@@ -26,9 +26,12 @@ type Captured struct {
 	// Outcome is that of a received message; [NumOutcomes]: the capture ended before it was
 	// known.
 	Outcome Outcome
-	// Endpoint is that of the player. Its address is invalid for sessions of DTLS and
-	// WebSocket, whose messages are those in the session.
-	Endpoint Endpoint
+	// Kind is what the player is reached by, and Player its address at plain UDP. In a session of
+	// DTLS or WebSocket the address is invalid, Session is the number of the session, and the
+	// message is that in the session.
+	Kind    Kind
+	Player  netip.AddrPort
+	Session uint64
 	// Relay is the relay's address at plain UDP, and invalid if the kernel chooses it.
 	Relay netip.AddrPort
 	// Message is the message. Connection data and HMACs are zero.
@@ -105,7 +108,7 @@ func (c *control) beginCapture(t *tap, id proto.AllocationID) error {
 	}
 	t.match = c.shared.table.Account(e.Handle).Match
 	t.ids.Store(&map[proto.AllocationID]bool{t.match: true})
-	t.endpoints = map[Endpoint]bool{}
+	t.endpoints = map[endpoint.Endpoint]bool{}
 	if !c.shared.tap.CompareAndSwap(nil, t) {
 		return ErrCapture
 	}
@@ -144,14 +147,14 @@ type tap struct {
 	match     proto.AllocationID
 	queue     chan *Captured
 	lost      atomic.Uint64
-	localAddr func(Endpoint) (netip.AddrPort, bool)
+	localAddr func(endpoint.Endpoint) (netip.AddrPort, bool)
 
 	// ids are the known allocations of the match, which may have ended. A set is never
 	// changed, so that a worker needs no lock for the messages of other matches.
 	ids atomic.Pointer[map[proto.AllocationID]bool]
 
 	mu        sync.Mutex // guards what follows, and changes of ids
-	endpoints map[Endpoint]bool
+	endpoints map[endpoint.Endpoint]bool
 	undecided []undecided // the oldest first
 	byControl []*Captured // sent in this round of control, which come after what it decides
 }
@@ -160,6 +163,7 @@ type tap struct {
 type undecided struct {
 	kind     proto.Type
 	now      int64
+	from     endpoint.Endpoint
 	captured *Captured
 }
 
@@ -174,7 +178,7 @@ func (t *tap) addID(id proto.AllocationID) {
 }
 
 // addEndpoint is called with the lock held.
-func (t *tap) addEndpoint(ep Endpoint) {
+func (t *tap) addEndpoint(ep endpoint.Endpoint) {
 	if !ep.IsZero() && len(t.endpoints) < maxCapturedPeers {
 		t.endpoints[ep] = true
 	}
@@ -184,7 +188,7 @@ func (t *tap) hasID(id proto.AllocationID) bool { return (*t.ids.Load())[id] }
 
 // has reports whether a message from an endpoint is of the match: its sender is, or the
 // allocation that it names.
-func (t *tap) has(w *worker, from Endpoint, msg []byte) bool {
+func (t *tap) has(w *worker, from endpoint.Endpoint, msg []byte) bool {
 	var e table.Entry
 	if w.shared.table.FindByEndpoint(from, &e) && t.hasID(e.ID) {
 		return true
@@ -211,7 +215,7 @@ func (t *tap) has(w *worker, from Endpoint, msg []byte) bool {
 }
 
 // received adds a received message, whose outcome comes with decide.
-func (t *tap) received(now int64, from Endpoint, msg []byte) proto.Type {
+func (t *tap) received(now int64, from endpoint.Endpoint, msg []byte) proto.Type {
 	kind, _ := proto.ParseType(msg)
 	m := t.captured(from, msg)
 	m.Outcome = NumOutcomes
@@ -221,17 +225,17 @@ func (t *tap) received(now int64, from Endpoint, msg []byte) proto.Type {
 		t.put(t.undecided[0].captured)
 		t.undecided = append(t.undecided[:0], t.undecided[1:]...)
 	}
-	t.undecided = append(t.undecided, undecided{kind, now, m})
+	t.undecided = append(t.undecided, undecided{kind, now, from, m})
 	return kind
 }
 
 // decide passes on the message of that type that an endpoint sent at that time, if it is of
 // the match.
-func (t *tap) decide(now int64, from Endpoint, kind proto.Type, o Outcome) {
+func (t *tap) decide(now int64, from endpoint.Endpoint, kind proto.Type, o Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, u := range t.undecided {
-		if u.now == now && u.kind == kind && u.captured.Endpoint == from {
+		if u.now == now && u.kind == kind && u.from == from {
 			u.captured.Outcome = o
 			if o == OutBound {
 				t.addEndpoint(from)
@@ -244,14 +248,14 @@ func (t *tap) decide(now int64, from Endpoint, kind proto.Type, o Outcome) {
 }
 
 // sent adds a message that the relay sends.
-func (t *tap) sent(to Endpoint, msg []byte) {
+func (t *tap) sent(to endpoint.Endpoint, msg []byte) {
 	m := t.captured(to, msg)
 	m.Sent = true
 	t.put(m)
 }
 
 // sentByControl is sent for a message of control, if it is to a player of the match.
-func (t *tap) sentByControl(to Endpoint, msg []byte) {
+func (t *tap) sentByControl(to endpoint.Endpoint, msg []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.endpoints[to] {
@@ -271,8 +275,10 @@ func (t *tap) endRound() {
 	t.byControl = t.byControl[:0]
 }
 
-func (t *tap) captured(peer Endpoint, msg []byte) *Captured {
-	m := &Captured{Time: time.Now(), Endpoint: peer, Message: withoutSecrets(msg)}
+func (t *tap) captured(peer endpoint.Endpoint, msg []byte) *Captured {
+	m := &Captured{
+		Time: time.Now(), Kind: Kind(peer.Kind()), Player: peer.AddrPort(), Session: peer.Serial(), Message: withoutSecrets(msg),
+	}
 	if k := peer.Kind(); k == endpoint.KindUDP4 || k == endpoint.KindUDP6 {
 		m.Relay, _ = t.localAddr(peer)
 	}
@@ -324,7 +330,7 @@ func withoutSecrets(msg []byte) []byte {
 // handleTapped is handleMessage while a capture runs.
 //
 //go:noinline
-func (w *worker) handleTapped(t *tap, now int64, from Endpoint, msg []byte) (o Outcome) {
+func (w *worker) handleTapped(t *tap, now int64, from endpoint.Endpoint, msg []byte) (o Outcome) {
 	w.tap = nil
 	tx, at := w.out.tx, len(w.out.queue)
 	w.out.tx = nil // The outbox then puts what the message causes in its queue.

@@ -21,7 +21,7 @@ type capture struct {
 
 func (r *rig) capture(id mID) capture {
 	r.t.Helper()
-	c := capture{r, &tap{queue: make(chan *Captured, captureQueue), localAddr: func(Endpoint) (netip.AddrPort, bool) { return netip.AddrPort{}, false }}}
+	c := capture{r, &tap{queue: make(chan *Captured, captureQueue), localAddr: func(endpoint.Endpoint) (netip.AddrPort, bool) { return netip.AddrPort{}, false }}}
 	if err := r.control.beginCapture(c.tap, proto.AllocationID(id)); err != nil {
 		r.t.Fatal(err)
 	}
@@ -37,7 +37,10 @@ func (c capture) want(what string, want ...string) {
 	for range len(c.tap.queue) {
 		m := <-c.tap.queue
 		kind, _ := proto.ParseType(m.Message)
-		line := fmt.Sprint(m.Endpoint.Remote(), " ", kind)
+		line := fmt.Sprint(m.Player, " ", kind)
+		if !m.Player.IsValid() {
+			line = fmt.Sprint(m.Kind, "#", m.Session, " ", kind)
+		}
 		if m.Sent {
 			line += " sent"
 		} else {

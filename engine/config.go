@@ -129,13 +129,14 @@ type Config struct {
 	// relay. Default: one udp endpoint with the first listen address.
 	Advertise []alloc.ServerEndpoint
 
-	// Records carries messages in DTLS records over the same sockets. Nil: none.
+	// Records carries messages in DTLS records over the same sockets, see package dtls. Nil: none.
 	Records Records
 	// Transports carry messages besides UDP: at most one, of [KindWS], which also is the kind
 	// of any other transport with sessions.
 	Transports []Transport
 
-	// FastPath relays between plain UDP endpoints in the kernel. Nil: workers relay all.
+	// FastPath relays between plain UDP endpoints in the kernel, see package fastpath. Nil:
+	// workers relay all.
 	// If it cannot be loaded, New fails, or logs a warning and goes on without it with
 	// FastPathOptional.
 	FastPath         FastPath
@@ -338,6 +339,12 @@ func (c *Config) validate() error {
 		if i > 0 || t.Kind() != KindWS {
 			return fmt.Errorf("engine: Config.Transports has %d transports, the one with index %d of kind %s: want at most one, of kind %s", len(c.Transports), i, t.Kind(), KindWS)
 		}
+	}
+	if c.Records != nil && c.records() == nil {
+		return fmt.Errorf("engine: Config.Records is a %T, want one of package dtls", c.Records)
+	}
+	if c.FastPath != nil && c.fastPath() == nil {
+		return fmt.Errorf("engine: Config.FastPath is a %T, want one of package fastpath", c.FastPath)
 	}
 	if err := c.PlayerLimits.validate(); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
@@ -40,8 +41,8 @@ type control struct {
 	codes      map[table.Handle]statefile.Code // join codes of live hosts, for rewrite
 	slow       slowLog
 	refusals   refusalGates
-	nextHops   *nextHops // nil: there is no fast path
-	records    Records   // nil: none
+	nextHops   *nextHops      // nil: there is no fast path
+	records    driver.Records // nil: none
 	// isOpen reports whether there is a session at an endpoint. One of plain UDP has none
 	// that could be closed.
 	isOpen func(endpoint.Endpoint) bool

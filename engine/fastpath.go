@@ -7,46 +7,19 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
-// FastPath is a program in the kernel that relays between plain UDP endpoints, as one more
-// worker on the records of the table: it relays a datagram as a worker does, or leaves it
-// to one. Package fastpath has one for Linux. Its methods are for the engine.
+// FastPath is a program in the kernel that relays between plain UDP endpoints as the workers
+// do, and leaves to them what it does not decide. Package fastpath makes it.
 type FastPath interface {
-	// Load prepares the program and returns the memory in which it expects the table. New
-	// calls it once, before all other methods.
-	Load(FastPathSpec) (table.Memory, error)
-	// SetQuota sets the quota of a role. Any goroutine calls it.
-	SetQuota(role table.Role, q table.Quota)
-	// NextHop returns the next hop to an endpoint of plain UDP for datagrams that leave from the
-	// address from, and zero if the program cannot send there. Control calls it.
-	NextHop(to Endpoint, from netip.AddrPort) table.NextHop
-	// Generation returns the number of the state of the network that NextHop knows. From its
-	// change on the program is off, until Resume is called with that number when the
-	// next hops of all endpoints have been asked for again.
-	Generation() uint64
-	Resume(generation uint64)
-	// Synchronize blocks until every run of the program that is under way has ended.
-	Synchronize()
-	// Counts and Traffic return what the program has relayed and left to workers, and
-	// what it has relayed for a counter index. Any goroutine calls them.
+	// Counts returns what the program has relayed and left to workers. Any goroutine may call
+	// it.
 	Counts() FastPathCounts
-	Traffic(index uint32) (datagrams, bytes uint64)
-	// Run attaches the program and follows the network until ctx ends, and then detaches
-	// it. It calls changed when Generation has changed.
-	Run(ctx context.Context, changed func()) error
-	// Close releases what Load took, if Run was not called.
-	Close()
-}
-
-// FastPathSpec is what a [FastPath] must know of its relay.
-type FastPathSpec struct {
-	Listen         []netip.AddrPort // by listener, with their real ports
-	MaxAllocations int
-	MaxMessage     int // bytes of the largest RELAY
-	ClockMillis    int64
+	// FastPathDriver returns the program as [New] uses it, by a type that is internal.
+	FastPathDriver() any
 }
 
 // FastPathCounts are counts since New.
@@ -69,20 +42,20 @@ type FastPathCounts struct {
 
 // nextHops is control's part of a fast path. The methods of nil do nothing.
 type nextHops struct {
-	path  FastPath
+	path  driver.FastPath
 	table *table.Table
 	tap   *atomic.Pointer[tap] // shared.tap
 	// localAddr returns the address of the relay that an endpoint sends to.
-	localAddr func(Endpoint) (netip.AddrPort, bool)
-	alive     func(Endpoint) bool // Records.Alive, or nil
+	localAddr func(endpoint.Endpoint) (netip.AddrPort, bool)
+	alive     func(endpoint.Endpoint) bool // Records.Alive, or nil
 
 	changed    atomic.Bool // the network has changed
 	resolving  bool
 	generation uint64 // of the network, for which slots are resolved
 	cursor     uint32 // next slot to resolve
 
-	mu    sync.Mutex // guards taken
-	taken []Endpoint // plain endpoints at which sessions of Records began
+	mu    sync.Mutex          // guards taken
+	taken []endpoint.Endpoint // plain endpoints at which sessions of Records began
 }
 
 // resolveBatch is how many next hops control asks for in one round: some tenths of a
@@ -110,7 +83,7 @@ func (w *nextHops) open(h table.Handle) {
 	}
 }
 
-func (w *nextHops) resolve(to Endpoint) table.NextHop {
+func (w *nextHops) resolve(to endpoint.Endpoint) table.NextHop {
 	if k := to.Kind(); k != endpoint.KindUDP4 && k != endpoint.KindUDP6 || w.alive != nil && w.alive(to) {
 		return 0
 	}
@@ -123,7 +96,7 @@ func (w *nextHops) resolve(to Endpoint) table.NextHop {
 
 // sessionBegan takes note that plain messages from an endpoint are dropped from now on.
 // Any goroutine calls it, and then wakes control.
-func (w *nextHops) sessionBegan(from Endpoint) {
+func (w *nextHops) sessionBegan(from endpoint.Endpoint) {
 	if w == nil {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/program"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
@@ -663,7 +664,7 @@ type simProgram struct {
 
 var simRelay = netip.MustParseAddrPort("198.51.100.7:7777")
 
-func (p *simProgram) Load(FastPathSpec) (table.Memory, error) {
+func (p *simProgram) Load(driver.FastPathSpec) (table.Memory, error) {
 	clear(p.Records())
 	m := p.Memory()
 	for i := range m.IDs {
@@ -674,8 +675,8 @@ func (p *simProgram) Load(FastPathSpec) (table.Memory, error) {
 	return m, nil
 }
 
-func (p *simProgram) NextHop(to Endpoint, _ netip.AddrPort) table.NextHop {
-	if to.Kind() != KindUDP4 {
+func (p *simProgram) NextHop(to endpoint.Endpoint, _ netip.AddrPort) table.NextHop {
+	if to.Kind() != endpoint.KindUDP4 {
 		return 0
 	}
 	return 1
@@ -704,7 +705,6 @@ func (p *simProgram) relay(now int64, from netip.AddrPort, pkt []byte) (to endpo
 func (p *simProgram) Generation() uint64                { return 0 }
 func (p *simProgram) Resume(uint64)                     {}
 func (p *simProgram) Synchronize()                      {}
-func (p *simProgram) Counts() FastPathCounts            { return FastPathCounts{} }
 func (p *simProgram) Run(context.Context, func()) error { return nil }
 
 // TestModelFastPath is TestModel with the program in the kernel as a further worker.

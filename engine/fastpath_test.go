@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -24,15 +25,16 @@ type fakePath struct {
 	synced     atomic.Int64
 }
 
-func (p *fakePath) Load(FastPathSpec) (m table.Memory, err error) { return m, nil }
-func (p *fakePath) SetQuota(table.Role, table.Quota)              {}
-func (p *fakePath) Generation() uint64                            { return p.generation }
-func (p *fakePath) Resume(generation uint64)                      { p.resumed = append(p.resumed, generation) }
-func (p *fakePath) Counts() FastPathCounts                        { return FastPathCounts{} }
-func (p *fakePath) Traffic(uint32) (datagrams, bytes uint64)      { return 0, 0 }
-func (p *fakePath) Run(context.Context, func()) error             { return nil }
-func (p *fakePath) Close()                                        {}
-func (p *fakePath) NextHop(to Endpoint, _ netip.AddrPort) table.NextHop {
+func (p *fakePath) Load(driver.FastPathSpec) (m table.Memory, err error) { return m, nil }
+func (p *fakePath) SetQuota(table.Role, table.Quota)                     {}
+func (p *fakePath) Generation() uint64                                   { return p.generation }
+func (p *fakePath) Resume(generation uint64)                             { p.resumed = append(p.resumed, generation) }
+func (p *fakePath) FastPathDriver() any                                  { return p }
+func (p *fakePath) Counts() FastPathCounts                               { return FastPathCounts{} }
+func (p *fakePath) Traffic(uint32) (datagrams, bytes uint64)             { return 0, 0 }
+func (p *fakePath) Run(context.Context, func()) error                    { return nil }
+func (p *fakePath) Close()                                               {}
+func (p *fakePath) NextHop(to endpoint.Endpoint, _ netip.AddrPort) table.NextHop {
 	p.asked++
 	return p.base + table.NextHop(to.Lo&0xff)
 }
@@ -94,8 +96,8 @@ func TestNextHops(t *testing.T) {
 func TestNextHopOfSession(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{FastPath: &fakePath{base: 100}})
-	lives := map[Endpoint]bool{}
-	r.control.nextHops.alive = func(ep Endpoint) bool { return lives[ep] }
+	lives := map[endpoint.Endpoint]bool{}
+	r.control.nextHops.alive = func(ep endpoint.Endpoint) bool { return lives[ep] }
 	host := r.host(udpN(1), 2)
 	r.wantNextHop(host, 101)
 	lives[udpN(1)] = true

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -149,9 +150,12 @@ func TestHandOverWithoutFile(t *testing.T) {
 }
 
 // refusedFastPath is a fast path that the kernel refuses.
-type refusedFastPath struct{ engine.FastPath }
+type refusedFastPath struct{ driver.FastPath }
 
-func (refusedFastPath) Load(engine.FastPathSpec) (table.Memory, error) {
+func (r refusedFastPath) FastPathDriver() any           { return r }
+func (r refusedFastPath) Counts() engine.FastPathCounts { return engine.FastPathCounts{} }
+
+func (refusedFastPath) Load(driver.FastPathSpec) (table.Memory, error) {
 	return table.Memory{}, errors.New("not permitted")
 }
 

@@ -149,7 +149,7 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 		f.Match != proto.AllocationID{} && a.Match != f.Match,
 		f.Player != alloc.PlayerHash{} && c.shared.table.Player(e.Handle) != f.Player,
 		f.Binding == OnlyBound && !bound, f.Binding == OnlyUnbound && bound,
-		f.Kind != endpoint.KindNone && e.Endpoint.Kind() != f.Kind:
+		f.Kind != KindNone && Kind(e.Endpoint.Kind()) != f.Kind:
 		return false
 	}
 	return true
@@ -161,7 +161,7 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	large := c.shared.table.LargeMessages(e.Handle)
 	d := Allocation{
 		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: c.shared.table.Tenant(e.Handle),
-		Kind: e.Endpoint.Kind(), Endpoint: c.source(e.Endpoint).AddrPort(),
+		Kind: Kind(e.Endpoint.Kind()), Endpoint: c.source(e.Endpoint).AddrPort(),
 		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
 		Age: since(a.ReservedAt, now), SinceReceived: since(received, now), SinceActive: since(active, now),
 		Links: int(a.Links), AwaitedLinks: int(a.AwaitedLinks), MaxConnections: int(a.MaxConnections),
@@ -210,8 +210,8 @@ func (c *control) awaited(id proto.AllocationID) (a Awaited) {
 }
 
 // source returns the endpoint at which the datagrams of a player arrive, as far as it has one.
-func (c *control) source(e Endpoint) Endpoint {
-	if e.Kind() == KindDTLS && c.records != nil {
+func (c *control) source(e endpoint.Endpoint) endpoint.Endpoint {
+	if e.Kind() == endpoint.KindDTLS && c.records != nil {
 		e, _ = c.records.Source(e.Serial())
 	}
 	return e

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -52,7 +51,7 @@ func TestListing(t *testing.T) {
 		for _, a := range listAll(t, r, engine.Filter{}, limit) {
 			seen[a.ID]++
 			if a.Role != alloc.RoleHost || a.Match != a.ID || a.MaxConnections != 3 || a.Name != enginetest.Tenant ||
-				a.Tenant != enginetest.Tenant.Hash() || a.EverBound || a.Recovered || a.Kind != endpoint.KindNone || a.Endpoint.IsValid() {
+				a.Tenant != enginetest.Tenant.Hash() || a.EverBound || a.Recovered || a.Kind != engine.KindNone || a.Endpoint.IsValid() {
 				t.Fatalf("%+v", a)
 			}
 		}
@@ -94,8 +93,8 @@ func TestListingFilters(t *testing.T) {
 		"bound":        {engine.Filter{Binding: engine.OnlyBound}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
 		"not bound":    {engine.Filter{Binding: engine.OnlyUnbound}, []proto.AllocationID{res.ID}},
 		"tenant":       {engine.Filter{Tenant: other.Hash()}, []proto.AllocationID{res.ID}},
-		"by UDP":       {engine.Filter{Kind: endpoint.KindUDP4}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
-		"by WebSocket": {engine.Filter{Kind: endpoint.KindWS}, nil},
+		"by UDP":       {engine.Filter{Kind: engine.KindUDP4}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
+		"by WebSocket": {engine.Filter{Kind: engine.KindWS}, nil},
 	} {
 		got := map[proto.AllocationID]bool{}
 		for _, a := range listAll(t, r, c.filter, 0) {
@@ -115,7 +114,7 @@ func TestListingFilters(t *testing.T) {
 		if err != nil || len(page) != 1 || next != 0 {
 			t.Fatalf("%v: %v, %d allocations, next %d", id, err, len(page), next)
 		}
-		if a := page[0]; a.ID != id || a.Links != 1 || !a.EverBound || a.Kind != endpoint.KindUDP4 || !a.Endpoint.Addr().IsLoopback() || a.Match != proto.AllocationID(host.Cred.ID) {
+		if a := page[0]; a.ID != id || a.Links != 1 || !a.EverBound || a.Kind != engine.KindUDP4 || !a.Endpoint.Addr().IsLoopback() || a.Match != proto.AllocationID(host.Cred.ID) {
 			t.Errorf("%+v", a)
 		}
 	}

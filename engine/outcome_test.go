@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
@@ -320,19 +321,19 @@ var outcomeCases = []outcomeCase{
 		return atStranger, append([]byte{0x59, 0, 2}, make([]byte, 11)...)
 	}},
 	{want: OutRecord, make: func(s *sim) (int, []byte) {
-		s.secure(Session{})
+		s.secure(driver.Session{})
 		return atStranger, []byte{22, 1, 2, 3}
 	}},
 	{want: DropPlain, make: func(s *sim) (int, []byte) {
-		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
+		s.secure(driver.Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
 		return atStranger, pingMessage(s.joiner1().id)
 	}},
 	{want: DropIdentity, make: func(s *sim) (int, []byte) {
-		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
+		s.secure(driver.Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
 		return atStranger, append([]byte{23}, signed(s.joiner1(), 9, s.joiner1().key)...)
 	}},
 	{want: OutBound, name: "in a session", make: func(s *sim) (int, []byte) {
-		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
+		s.secure(driver.Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
 		return atStranger, append([]byte{23}, signed(s.unboundJoiner(), 0, s.unboundJoiner().key)...)
 	}},
 	{want: OutHeld, name: "close", make: func(s *sim) (int, []byte) {

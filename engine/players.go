@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -248,8 +249,8 @@ func (c *control) replaceAllocations(old []table.Handle) {
 }
 
 // ownerOf returns the owner of an allocation with these claims.
-func ownerOf(tenant uint64, player alloc.PlayerHash, individual bool, id proto.AllocationID) Owner {
-	o := Owner{Project: uint32(tenant ^ tenant>>32), Player: binary.LittleEndian.Uint32(id[:])}
+func ownerOf(tenant uint64, player alloc.PlayerHash, individual bool, id proto.AllocationID) driver.Owner {
+	o := driver.Owner{Project: uint32(tenant ^ tenant>>32), Player: binary.LittleEndian.Uint32(id[:])}
 	if individual {
 		o.Player = binary.LittleEndian.Uint32(player[:])
 	}

@@ -99,8 +99,8 @@ func (r *rig) boot(left statefile.PreviousRun) {
 		c.inboxes.add(w.inbox)
 	}
 	r.shared.grace = newGrace(epochs)
-	if path := r.cfg.FastPath; path != nil {
-		local := func(Endpoint) (netip.AddrPort, bool) { return netip.AddrPort{}, true }
+	if path := r.cfg.fastPath(); path != nil {
+		local := func(endpoint.Endpoint) (netip.AddrPort, bool) { return netip.AddrPort{}, true }
 		r.control.nextHops = &nextHops{path: path, table: r.shared.table, tap: &r.shared.tap, localAddr: local}
 		r.shared.grace.kernel = newKernelGrace(path.Synchronize, func() {})
 	}

@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -120,7 +122,7 @@ func (s *Server) newTable() (*table.Table, error) {
 	if s.cfg.FastPath == nil {
 		return table.NewTable(s.cfg.MaxAllocations), nil
 	}
-	memory, err := s.cfg.FastPath.Load(FastPathSpec{
+	memory, err := s.cfg.fastPath().Load(driver.FastPathSpec{
 		Listen: s.Addrs(), MaxAllocations: s.cfg.MaxAllocations,
 		MaxMessage: proto.RelayOverhead + s.shared.rules.maxContent, ClockMillis: s.shared.clock(),
 	})
@@ -137,7 +139,7 @@ func (s *Server) newTable() (*table.Table, error) {
 
 // localAddr returns the address of the relay that an endpoint of plain UDP sends to, and
 // false if the kernel chooses it.
-func (s *Server) localAddr(ep Endpoint) (netip.AddrPort, bool) {
+func (s *Server) localAddr(ep endpoint.Endpoint) (netip.AddrPort, bool) {
 	group := s.groups[ep.Listener()]
 	if addr := group.Addr(); ep.Local() == 0 {
 		return addr, !addr.Addr().IsUnspecified()
@@ -250,7 +252,7 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
 			w.conn = conn
 			w.pacer = newPacer(s.cfg.ReceiveDelay, w.batchSize)
-			w.records = s.cfg.Records
+			w.records = s.cfg.records()
 			w.prepare = func() { s.prepareThread(w, core) }
 			s.workers = append(s.workers, w)
 		}
@@ -260,7 +262,7 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 		epochs = append(epochs, w.epoch)
 		c.inboxes.add(w.inbox)
 	}
-	c.migrations, c.records = newMigrations(&s.cfg), s.cfg.Records
+	c.migrations, c.records = newMigrations(&s.cfg), s.cfg.records()
 	c.seats.max = int64(s.cfg.MaxSeats)
 	c.players.limits = s.cfg.PlayerLimits.withDefaults(s.cfg.MaxConnections, s.cfg.Unlimited)
 	c.rewrite.onComplete = s.cfg.OnStateComplete
@@ -268,10 +270,10 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 	c.recover(left)
 	c.sendTotals, c.projects.traffic, c.isOpen = s.sendTotals, s.traffic, s.isOpen
 	s.shared.grace = newGrace(epochs)
-	if path := s.cfg.FastPath; path != nil {
+	if path := s.cfg.fastPath(); path != nil {
 		c.nextHops = &nextHops{path: path, table: s.shared.table, tap: &s.shared.tap, localAddr: s.localAddr}
 		if s.cfg.Records != nil {
-			c.nextHops.alive = s.cfg.Records.Alive
+			c.nextHops.alive = s.cfg.records().Alive
 		}
 		s.shared.grace.kernel = newKernelGrace(path.Synchronize, c.wakeUp)
 	}
@@ -288,7 +290,7 @@ func (s *Server) buildIntakes(wake chan struct{}) {
 			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
 			s.attachOutbox(&w.out, core)
 			s.workers = append(s.workers, w)
-			all = append(all, newIntake(w, t.Kind()))
+			all = append(all, newIntake(w, endpoint.Kind(t.Kind())))
 		}
 		s.intakes = append(s.intakes, all)
 	}
@@ -389,7 +391,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.relays.Store(true)
 	var records *recordsRelay
-	if r := s.cfg.Records; r != nil {
+	if r := s.cfg.records(); r != nil {
 		records = newRecordsRelay(s)
 		r.Begin(records)
 	}
@@ -401,7 +403,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	control.Go(func() { s.control.run(ctx) })
 	control.Go(func() { s.watchLinks(ctx) })
-	if path := s.cfg.FastPath; path != nil {
+	if path := s.cfg.fastPath(); path != nil {
 		control.Go(func() { s.shared.grace.kernel.run(ctx) })
 		control.Go(func() {
 			if err := path.Run(ctx, s.control.networkChanged); err != nil && ctx.Err() == nil {
@@ -443,7 +445,7 @@ func (s *Server) Close() error {
 		close(s.stopped)
 		s.closeStateFile()
 		if s.cfg.FastPath != nil {
-			s.cfg.FastPath.Close()
+			s.cfg.fastPath().Close()
 		}
 	}
 	s.closeSockets()
@@ -463,7 +465,7 @@ func (s *Server) runTransports(ctx context.Context, records *recordsRelay, worke
 		}
 		others.Go(func() { fail(t.Kind().String(), t.Run(ctx, s.intakes[i])) })
 	}
-	if r := s.cfg.Records; r != nil {
+	if r := s.cfg.records(); r != nil {
 		others.Go(func() { fail("records", r.Run(ctx, records)) })
 	}
 }

@@ -72,7 +72,7 @@ func (s *Server) setLimits(l Limits) {
 	s.shared.limits.Store(compiled)
 	if s.cfg.FastPath != nil {
 		for role, q := range compiled.quotas {
-			s.cfg.FastPath.SetQuota(table.Role(role), q)
+			s.cfg.fastPath().SetQuota(table.Role(role), q)
 		}
 	}
 }

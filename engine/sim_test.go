@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
@@ -54,7 +55,7 @@ type sim struct {
 
 // simFastPath is a fast path that handles single datagrams in the time of a simulation.
 type simFastPath interface {
-	FastPath
+	driver.FastPath
 	// relay reports whether it relays a datagram of a client, and where to.
 	relay(now int64, from netip.AddrPort, pkt []byte) (to endpoint.Endpoint, ok bool)
 }
@@ -135,7 +136,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 	}, HostMigrationWindow: mHostMigrationWindow * time.Millisecond, HostMigrationSilence: mHostMigrationSilence * time.Millisecond}
 	memory := table.Memory{Slab: func(int) *table.Slab { return new(table.Slab) }}
 	if s.fast != nil {
-		memory, err = s.fast.Load(FastPathSpec{MaxAllocations: 64})
+		memory, err = s.fast.Load(driver.FastPathSpec{MaxAllocations: 64})
 		if err != nil {
 			panic(err)
 		}
@@ -170,7 +171,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 	}
 	s.shared.grace = newGrace(epochs)
 	if s.fast != nil {
-		s.control.nextHops = &nextHops{path: s.fast, table: s.shared.table, tap: &s.shared.tap, localAddr: func(Endpoint) (netip.AddrPort, bool) {
+		s.control.nextHops = &nextHops{path: s.fast, table: s.shared.table, tap: &s.shared.tap, localAddr: func(endpoint.Endpoint) (netip.AddrPort, bool) {
 			return netip.AddrPort{}, true
 		}}
 		s.shared.grace.kernel = newKernelGrace(func() {}, func() {})

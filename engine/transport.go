@@ -6,33 +6,33 @@ import (
 	"sync"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Kind is the kind of an [Endpoint].
-type Kind = endpoint.Kind
+// Kind is what a player is reached by: plain UDP, or sessions of a transport.
+type Kind uint8
 
-// The kinds of endpoints.
+// The kinds, as those of package endpoint.
 const (
-	KindNone = endpoint.KindNone // the zero Endpoint
-	KindUDP4 = endpoint.KindUDP4 // an IPv4 address and port
-	KindUDP6 = endpoint.KindUDP6 // an IPv6 address and port
-	KindDTLS = endpoint.KindDTLS // the serial of a DTLS session
-	KindWS   = endpoint.KindWS   // the serial of a WebSocket
+	KindNone Kind = iota // none yet
+	KindUDP4             // an IPv4 address and port
+	KindUDP6             // an IPv6 address and port
+	KindDTLS             // a DTLS session
+	KindWS               // a WebSocket
 )
 
-// Endpoint is how the relay reaches a player: a UDP address and port, or the serial of
-// a session. It is comparable, and its zero value means none.
-type Endpoint = endpoint.Endpoint
+// String returns the name of the kind, such as "dtls".
+func (k Kind) String() string { return endpoint.Kind(k).String() }
 
 // Transport carries messages of the relay protocol in sessions, such as WebSockets, one
 // message per unit. Each session has a serial that no other session of the process ever
 // has.
 type Transport interface {
-	// Kind returns the kind of the endpoints of its sessions.
+	// Kind returns the kind of its sessions.
 	Kind() Kind
 	// Send hands a message to a session. It copies pkt, never blocks, and
 	// reports false, so that a drop is counted, when the session is gone or its
@@ -50,79 +50,12 @@ type Transport interface {
 	Run(ctx context.Context, in Intake) error
 }
 
-// Records carries messages in records over the relay's own UDP sockets, as DTLS
-// does: a datagram that is a record is opened before, and one to a session is
-// sealed after, the relay's decision. Open and Seal are called by any worker,
-// allocate nothing, and take a lock of the session only to reserve sequence numbers,
-// at most some ten times a second.
+// Records is an encryption of messages in records over the relay's own UDP sockets: DTLS.
+// Package dtls makes it.
 type Records interface {
-	// Open decrypts a datagram that begins with a byte of 20 to 63, in place. For a
-	// record with a message of an established session it returns the session and the
-	// message, a part of pkt. For any other it returns the zero Session: a part of a
-	// handshake is copied, anything else dropped. It never blocks.
-	Open(from Endpoint, pkt []byte) (s Session, msg []byte)
-	// Alive reports whether there is an established session at a UDP source. Plain
-	// messages from there are dropped.
-	Alive(from Endpoint) bool
-	// Seal appends the record with msg for a session to dst, and returns the UDP
-	// endpoint of the session. It reports false if the session has ended.
-	Seal(dst []byte, serial uint64, msg []byte) (record []byte, to Endpoint, ok bool)
-	// Source returns the UDP endpoint of a session, and false if it has ended. Any goroutine
-	// may call it.
-	Source(serial uint64) (from Endpoint, ok bool)
-	// MaxMessage returns the size in bytes of the largest message that is sent to a
-	// session, at least 36, and SafeMessage that of the largest that every known client
-	// accepts. A RELAY between both is forwarded and reported. They do not change.
-	MaxMessage() int
-	SafeMessage() int
-	// HasRoom reports whether an allocation of an owner without a session could have one
-	// now. Control calls it for each reservation.
-	HasRoom(o Owner) bool
-	// Begin is called once, before Open, Seal and Run.
-	Begin(relay RecordsRelay)
-	// Run serves handshakes until ctx ends, and leaves no goroutine behind.
-	Run(ctx context.Context, relay RecordsRelay) error
+	// RecordsDriver returns the records as [New] uses them, by a type that is internal.
+	RecordsDriver() any
 }
-
-// RecordsRelay is the relay as its [Records] use it. Any goroutine may call its
-// methods, which never block.
-type RecordsRelay interface {
-	// Send queues a datagram of a handshake until the next call of Flush, or until
-	// [HandshakeBatch] are queued. It copies pkt.
-	Send(to Endpoint, pkt []byte)
-	// Flush sends the queued datagrams, those of one listener in one system call.
-	Flush()
-	// MayBind reports whether an allocation can be bound: it exists, or it may come
-	// back after a restart.
-	MayBind(id proto.AllocationID) bool
-	// IsBound reports whether an allocation is bound to the session with that serial.
-	IsBound(serial uint64) bool
-	// OwnerOf returns for whom an allocation is, and false if it does not exist, or may
-	// still come back after a restart.
-	OwnerOf(id proto.AllocationID) (Owner, bool)
-	// SessionBegan is called when Alive has become true for a source.
-	SessionBegan(from Endpoint)
-}
-
-// Owner is for whom an allocation is, in digests.
-type Owner struct {
-	Project uint32 // with its environment
-	Player  uint32 // without a known player, the allocation itself
-}
-
-// HandshakeBatch is how many datagrams of handshakes are sent per system call at most.
-const HandshakeBatch = 64
-
-// Session is an established session of [Records].
-type Session struct {
-	Serial uint64
-	// ID is the allocation whose key authenticated the session. A BIND in the session
-	// must name it.
-	ID proto.AllocationID
-}
-
-// RecordOverhead is the most bytes by which a record is longer than its message.
-const RecordOverhead = 64
 
 // Intake receives the messages of the sessions of a [Transport].
 type Intake interface {
@@ -298,7 +231,7 @@ func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (Outc
 	}
 	w.session = s
 	o := w.handleMessage(now, endpoint.Serial(endpoint.KindDTLS, s.Serial), msg)
-	w.session = Session{}
+	w.session = driver.Session{}
 	return o, true
 }
 
@@ -317,9 +250,9 @@ func (c *Config) messageSizes() (m messageSizes) {
 	for kind := range m.most {
 		m.safe[kind], m.most[kind] = math.MaxInt, math.MaxInt
 	}
-	if c.Records != nil {
-		m.most[endpoint.KindDTLS] = c.Records.MaxMessage()
-		m.safe[endpoint.KindDTLS] = min(c.Records.SafeMessage(), m.most[endpoint.KindDTLS])
+	if r := c.records(); r != nil {
+		m.most[endpoint.KindDTLS] = r.MaxMessage()
+		m.safe[endpoint.KindDTLS] = min(r.SafeMessage(), m.most[endpoint.KindDTLS])
 	}
 	for _, t := range c.Transports {
 		m.safe[t.Kind()], m.most[t.Kind()] = t.MaxMessage(), t.MaxMessage()
@@ -372,7 +305,7 @@ func (c *control) reportLargeMessage(cmd *command) {
 	if c.hooks.OnLargeMessage != nil {
 		c.hooks.OnLargeMessage(LargeMessageEvent{
 			Match: cmd.claims.match, From: cmd.sender.ID, To: cmd.peer,
-			FromKind: cmd.from.Kind(), ToKind: cmd.large.to,
+			FromKind: Kind(cmd.from.Kind()), ToKind: Kind(cmd.large.to),
 			Size: int(cmd.large.size), Limit: int(cmd.large.limit), Dropped: cmd.large.dropped,
 		})
 	}
@@ -399,7 +332,7 @@ func (s *Server) attachOutbox(o *outbox, core int) {
 		o.conns = append(o.conns, conn)
 		o.tx = append(o.tx, conn.NewSendBatch(n))
 	}
-	sessions := &sessionSender{tx: o.tx, transport: s.cfg.transport(), records: s.cfg.Records}
+	sessions := &sessionSender{tx: o.tx, transport: s.cfg.transport(), records: s.cfg.records()}
 	if sessions.records != nil {
 		sessions.sealed = make([]byte, n*recordRoom)
 	}
@@ -410,7 +343,7 @@ func (s *Server) attachOutbox(o *outbox, core int) {
 type sessionSender struct {
 	tx        []*sock.SendBatch // of the outbox, for records in UDP datagrams
 	transport Transport         // nil: none
-	records   Records           // nil: none
+	records   driver.Records    // nil: none
 	sealed    []byte            // recordRoom for each datagram of a batch
 }
 
@@ -452,11 +385,29 @@ func (c *Config) transport() Transport {
 	return c.Transports[0]
 }
 
+// records returns the driver of Records, nil without one.
+func (c *Config) records() driver.Records {
+	if c.Records == nil {
+		return nil
+	}
+	d, _ := c.Records.RecordsDriver().(driver.Records)
+	return d
+}
+
+// fastPath returns the driver of FastPath, nil without one.
+func (c *Config) fastPath() driver.FastPath {
+	if c.FastPath == nil {
+		return nil
+	}
+	d, _ := c.FastPath.FastPathDriver().(driver.FastPath)
+	return d
+}
+
 // isOpen is control.isOpen.
 func (s *Server) isOpen(ep endpoint.Endpoint) bool {
 	switch t := s.cfg.transport(); {
 	case ep.Kind() == endpoint.KindDTLS && s.cfg.Records != nil:
-		_, open := s.cfg.Records.Source(ep.Serial())
+		_, open := s.cfg.records().Source(ep.Serial())
 		return open
 	case ep.Kind() == endpoint.KindWS && t != nil:
 		return t.IsOpen(ep.Serial())
@@ -466,7 +417,7 @@ func (s *Server) isOpen(ep endpoint.Endpoint) bool {
 
 // handshakeRoom is the room for the datagrams of a batch in bytes. Those of DTLS have 86
 // at most.
-const handshakeRoom = HandshakeBatch * 128
+const handshakeRoom = driver.HandshakeBatch * 128
 
 // recordsRelay implements [RecordsRelay].
 type recordsRelay struct {
@@ -480,7 +431,7 @@ type recordsRelay struct {
 }
 
 func newRecordsRelay(s *Server) *recordsRelay {
-	r := &recordsRelay{shared: s.shared, control: s.control, out: newOutbox(HandshakeBatch), room: make([]byte, 0, handshakeRoom)}
+	r := &recordsRelay{shared: s.shared, control: s.control, out: newOutbox(driver.HandshakeBatch), room: make([]byte, 0, handshakeRoom)}
 	s.attachOutbox(&r.out, 0)
 	return r
 }
@@ -489,7 +440,7 @@ func newRecordsRelay(s *Server) *recordsRelay {
 func (r *recordsRelay) Send(to endpoint.Endpoint, pkt []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.n == HandshakeBatch || len(r.room)+len(pkt) > cap(r.room) {
+	if r.n == driver.HandshakeBatch || len(r.room)+len(pkt) > cap(r.room) {
 		r.flush()
 	}
 	if len(pkt) > cap(r.room) {
@@ -530,11 +481,11 @@ func (r *recordsRelay) IsBound(serial uint64) bool {
 }
 
 // OwnerOf implements [RecordsRelay].
-func (r *recordsRelay) OwnerOf(id proto.AllocationID) (Owner, bool) {
+func (r *recordsRelay) OwnerOf(id proto.AllocationID) (driver.Owner, bool) {
 	t := r.shared.table
 	e, ok := t.ByID(id)
 	if !ok {
-		return Owner{}, false
+		return driver.Owner{}, false
 	}
 	o := ownerOf(t.Tenant(e.Handle), t.Player(e.Handle), e.Is(table.Individual), id)
 	_, ok = t.At(e.Handle) // The slot may be another allocation's meanwhile.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
@@ -33,7 +34,7 @@ func newPipe() *pipe {
 	return p
 }
 
-func (p *pipe) Kind() endpoint.Kind { return endpoint.KindWS }
+func (p *pipe) Kind() Kind { return KindWS }
 
 func (p *pipe) MaxMessage() int { return pipeMessage }
 
@@ -184,7 +185,7 @@ func TestIntakeFull(t *testing.T) {
 // TestRecords: a player of a match plays in records of DTLS.
 func TestRecords(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
-	session := Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)}
+	session := driver.Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)}
 	s.secure(session)
 	w := s.workers[workerOf(atStranger)]
 	e := sessionSender{records: &fakeRecords{session: session}, sealed: make([]byte, 2*recordRoom)}
@@ -229,13 +230,13 @@ func TestRecords(t *testing.T) {
 // fakeRecords has one session, at atStranger: its records are a byte of 23 and
 // the message.
 type fakeRecords struct {
-	session Session
+	session driver.Session
 	full    bool
 }
 
-func (f *fakeRecords) Open(from endpoint.Endpoint, pkt []byte) (Session, []byte) {
+func (f *fakeRecords) Open(from endpoint.Endpoint, pkt []byte) (driver.Session, []byte) {
 	if pkt[0] != 23 || !f.Alive(from) {
-		return Session{}, nil
+		return driver.Session{}, nil
 	}
 	return f.session, pkt[1:]
 }
@@ -252,20 +253,22 @@ func (f *fakeRecords) Source(serial uint64) (endpoint.Endpoint, bool) {
 	return endpointAt(atStranger), serial == f.session.Serial
 }
 
+func (f *fakeRecords) RecordsDriver() any { return f }
+
 func (f *fakeRecords) MaxMessage() int  { return 1400 }
 func (f *fakeRecords) SafeMessage() int { return 1363 }
 
-func (f *fakeRecords) HasRoom(Owner) bool { return !f.full }
+func (f *fakeRecords) HasRoom(driver.Owner) bool { return !f.full }
 
-func (f *fakeRecords) Begin(RecordsRelay) {}
+func (f *fakeRecords) Begin(driver.RecordsRelay) {}
 
-func (f *fakeRecords) Run(ctx context.Context, _ RecordsRelay) error {
+func (f *fakeRecords) Run(ctx context.Context, _ driver.RecordsRelay) error {
 	<-ctx.Done()
 	return nil
 }
 
 // secure gives all workers records.
-func (s *sim) secure(session Session) {
+func (s *sim) secure(session driver.Session) {
 	for _, w := range s.workers {
 		w.records = &fakeRecords{session: session}
 	}
@@ -364,7 +367,7 @@ func TestLargeToTransport(t *testing.T) {
 		}
 	}
 	want := LargeMessageEvent{
-		Match: host.ID, From: joiner.ID, To: host.ID, FromKind: endpoint.KindUDP4, ToKind: endpoint.KindWS,
+		Match: host.ID, From: joiner.ID, To: host.ID, FromKind: KindUDP4, ToKind: KindWS,
 		Size: pipeMessage + 1, Limit: pipeMessage, Dropped: true,
 	}
 	select {
@@ -409,7 +412,7 @@ func TestRecordsRelay(t *testing.T) {
 	}
 	udp := newAsker(t, s)
 	to := endpoint.UDP(udp.conn.LocalAddr().(*net.UDPAddr).AddrPort(), 0, 0)
-	for i := range HandshakeBatch + 1 {
+	for i := range driver.HandshakeBatch + 1 {
 		r.Send(to, []byte{byte(i)})
 	}
 	if r.n != 1 {
@@ -417,7 +420,7 @@ func TestRecordsRelay(t *testing.T) {
 	}
 	r.Flush()
 	var got [2]byte
-	for i := range HandshakeBatch + 1 {
+	for i := range driver.HandshakeBatch + 1 {
 		udp.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 		if n, err := udp.conn.Read(got[:]); err != nil || n != 1 || int(got[0]) != i {
 			t.Fatalf("datagram %d: % x, %v", i, got[:n], err)

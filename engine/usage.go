@@ -81,7 +81,7 @@ func (s *Server) traffic(row uint32) (sum trafficCount) {
 		sum.bytes += bytes
 	}
 	if s.cfg.FastPath != nil {
-		datagrams, bytes := s.cfg.FastPath.Traffic(row)
+		datagrams, bytes := s.cfg.fastPath().Traffic(row)
 		sum.datagrams += datagrams
 		sum.bytes += bytes
 	}

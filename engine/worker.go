@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
@@ -23,8 +24,8 @@ type worker struct {
 	// prepare is called by the worker's thread before run, and creates rx and out.
 	prepare func()
 
-	records Records // nil: datagrams are plain messages only
-	session Session // of the record being handled; zero for a plain datagram
+	records driver.Records // nil: datagrams are plain messages only
+	session driver.Session // of the record being handled; zero for a plain datagram
 
 	inbox *inbox
 	wake  chan<- struct{}

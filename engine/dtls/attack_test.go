@@ -46,7 +46,7 @@ func TestFillTable(t *testing.T) {
 	g.setUnbound(bound...)
 	for i := range 200 {
 		mustConnect(t, newPeer(g, at(fmt.Sprintf("192.0.2.7:%d", 1000+i)), i))
-		if st := g.Stats(); st.Sessions > 64 {
+		if st := g.stats(); st.Sessions > 64 {
 			t.Fatalf("%d sessions", st.Sessions)
 		}
 	}
@@ -82,7 +82,7 @@ func TestLeastValuableFirst(t *testing.T) {
 	old := connects(g, 2, []endpoint.Endpoint{at("192.0.2.1:2")})
 	single := connects(g, 20, sourcesOf(4, "198.51.100.%d:7"))
 	late := connects(g, 3, []endpoint.Endpoint{at("192.0.2.1:3")})
-	if n := g.Stats().Sessions; n != 16 {
+	if n := g.stats().Sessions; n != 16 {
 		t.Fatalf("%d sessions", n)
 	}
 	for i, victim := range []*peer{before, old[0], single[0], single[1], single[2], single[3], late[0]} {
@@ -119,13 +119,13 @@ func TestBindTimeout(t *testing.T) {
 	mustConnect(t, roams)
 	checkEcho(t, never, testID(3))
 	g.clock.Add(int64(bindTimeout))
-	g.wait("the end", func() bool { return g.Stats().Counts[Unbound] == 1 })
+	g.wait("the end", func() bool { return g.stats().Counts[Unbound] == 1 })
 	if g.Alive(never.from) {
 		t.Error("it is still there")
 	}
 	wantAlive(t, "others", []*peer{before, bound, roams})
 	g.clock.Add(int64(roamTimeout))
-	g.wait("the end of the one that roams", func() bool { return g.Stats().Counts[Unbound] == 2 })
+	g.wait("the end of the one that roams", func() bool { return g.stats().Counts[Unbound] == 2 })
 	wantAlive(t, "others", []*peer{before, bound})
 }
 
@@ -152,7 +152,7 @@ func TestResumeOfEnded(t *testing.T) {
 	wantAlive(t, "resumed", []*peer{lost, back})
 	g.setUnbound(serial)
 	g.end(testID(1), testID(2))
-	g.wait("the end", func() bool { return g.Stats().Counts[Unbound] == 1 })
+	g.wait("the end", func() bool { return g.stats().Counts[Unbound] == 1 })
 	if g.Alive(lost.from) {
 		t.Error("a session without an allocation is still there")
 	}
@@ -175,7 +175,7 @@ func TestForgedLockout(t *testing.T) {
 			forger.identity[7]++
 			g.put(home, append(forger.wrap(forger.exchange()), forger.repeatFinished()...))
 		}
-		if n := g.Stats().Counts[DropAttempts]; n == 0 {
+		if n := g.stats().Counts[DropAttempts]; n == 0 {
 			t.Error("derivations are not limited")
 		}
 		mustConnect(t, newPeer(g, home, 1))
@@ -252,7 +252,7 @@ func TestHelloRate(t *testing.T) {
 	for _, direct := range []int{0, -1} {
 		start := time.Now()
 		g := newRig(t, Config{Direct: direct, Workers: 1})
-		w := newWorker(g.Records, g)
+		w := newWorker(g.layer, g)
 		victim := at("192.0.2.9:1")
 		p, q := newPeer(g, victim, 1), newPeer(g, at("192.0.2.9:2"), 1)
 		q.padding = 40
@@ -296,11 +296,11 @@ func TestHelloRate(t *testing.T) {
 // class.
 func TestQueueShare(t *testing.T) {
 	t.Parallel()
-	r, err := New(Config{PSK: testKey, Queue: 128, Workers: 1})
+	r, err := newLayer(Config{PSK: testKey, Queue: 128, Workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &rig{t: t, Records: r}
+	g := &rig{t: t, layer: r}
 	hello := newPeer(g, home, 1).hello(nil)
 	for range 200 {
 		r.Open(home, bytes.Clone(hello))
@@ -315,10 +315,10 @@ func TestQueueShare(t *testing.T) {
 		t.Errorf("%d hellos wait", n)
 	}
 	p := newPeer(g, at("203.0.113.1:1"), 1)
-	before := r.Stats().Counts[DropQueue]
+	before := r.stats().Counts[DropQueue]
 	r.Open(p.from, p.hello(make([]byte, cookieLen)))
 	r.Open(p.from, p.wrap(p.exchange()))
-	if r.Stats().Counts[DropQueue] != before {
+	if r.stats().Counts[DropQueue] != before {
 		t.Error("hellos kept the rest of a handshake out")
 	}
 }

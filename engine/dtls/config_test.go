@@ -27,18 +27,18 @@ func TestConfig(t *testing.T) {
 		"Idle":              {PSK: testKey, Idle: -time.Second},
 		"Quiet":             {PSK: testKey, Quiet: time.Hour},
 	} {
-		if _, err := New(c); err == nil || !strings.Contains(err.Error(), "Config."+field) {
+		if _, err := newLayer(c); err == nil || !strings.Contains(err.Error(), "Config."+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := New(Config{PSK: testKey, HalfOpen: 4}); err != nil {
+	if _, err := newLayer(Config{PSK: testKey, HalfOpen: 4}); err != nil {
 		t.Errorf("with a small HalfOpen: %v", err)
 	}
 }
 
 func TestRunTwice(t *testing.T) {
 	t.Parallel()
-	r, err := New(Config{PSK: testKey})
+	r, err := newLayer(Config{PSK: testKey})
 	if err != nil {
 		t.Fatal(err)
 	}

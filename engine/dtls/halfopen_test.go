@@ -50,7 +50,7 @@ func TestHalfOpenPerPrefix(t *testing.T) {
 			if got := starts(g, sourcesOf(20, c.format)); got != 20 {
 				t.Fatalf("%d were answered", got)
 			}
-			if n := g.Stats().HalfOpen; n != c.want {
+			if n := g.stats().HalfOpen; n != c.want {
 				t.Fatalf("%d are half open, want %d", n, c.want)
 			}
 			g.wantCounts(map[Event]uint64{Evicted: uint64(20 - c.want)})
@@ -66,7 +66,7 @@ func TestForgedPrefix(t *testing.T) {
 	for i := range 100 {
 		g.put(at(fmt.Sprintf("192.0.2.1:%d", 100+i)), newPeer(g, home, i).hello(nil))
 	}
-	if st := g.Stats(); st.HalfOpen != 4 || st.Direct != 4 {
+	if st := g.stats(); st.HalfOpen != 4 || st.Direct != 4 {
 		t.Fatalf("%+v", st)
 	}
 	mustConnect(t, newPeer(g, home, 1))
@@ -78,7 +78,7 @@ func TestHalfOpenInAll(t *testing.T) {
 	if got := starts(g, sourcesOf(10, "192.0.2.%d:7")); got != 10 {
 		t.Fatalf("%d were answered", got)
 	}
-	if st := g.Stats(); st.HalfOpen != 10 || st.Direct != 4 || st.Counts[CookieSent] != 6 {
+	if st := g.stats(); st.HalfOpen != 10 || st.Direct != 4 || st.Counts[CookieSent] != 6 {
 		t.Fatalf("%+v", st)
 	}
 	forge := func() { // Without a cookie there is no room left.
@@ -87,7 +87,7 @@ func TestHalfOpenInAll(t *testing.T) {
 		}
 	}
 	forge()
-	if st := g.Stats(); st.HalfOpen != 10 || st.Direct != 4 || st.Counts[Evicted] != 0 {
+	if st := g.stats(); st.HalfOpen != 10 || st.Direct != 4 || st.Counts[Evicted] != 0 {
 		t.Fatalf("%+v", st)
 	}
 	last := newPeer(g, home, 1)
@@ -95,7 +95,7 @@ func TestHalfOpenInAll(t *testing.T) {
 		t.Fatalf("%d were answered", got)
 	}
 	forge()
-	st := g.Stats()
+	st := g.stats()
 	if st.HalfOpen != 10 || st.Direct != 0 || st.Counts[Evicted] != 41 || st.Counts[DropHalfOpenFull] != 0 {
 		t.Fatalf("%+v", st)
 	}
@@ -125,8 +125,8 @@ func TestHandshakeTimeout(t *testing.T) {
 	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: 200 * time.Millisecond})
 	starts(g, sourcesOf(10, "192.0.2.%d:7"))
 	// A handshake is removed before its timeout is counted.
-	g.wait("the time-outs", func() bool { st := g.Stats(); return st.HalfOpen == 0 && st.Counts[TimedOut] == st.Counts[Answered] })
-	if st := g.Stats(); st.Direct != 0 || st.Counts[TimedOut] != st.Counts[Answered] {
+	g.wait("the time-outs", func() bool { st := g.stats(); return st.HalfOpen == 0 && st.Counts[TimedOut] == st.Counts[Answered] })
+	if st := g.stats(); st.Direct != 0 || st.Counts[TimedOut] != st.Counts[Answered] {
 		t.Fatalf("%+v", st)
 	}
 	late := newPeer(g, home, 1)
@@ -166,7 +166,7 @@ func TestPerIdentity(t *testing.T) {
 	for _, from := range sources {
 		mustConnect(t, newPeer(g, from, 5))
 	}
-	if n := g.Stats().Sessions; n != 2 {
+	if n := g.stats().Sessions; n != 2 {
 		t.Fatalf("%d sessions", n)
 	}
 	if !g.Alive(sources[19]) || !g.Alive(sources[18]) || g.Alive(sources[17]) {
@@ -204,11 +204,11 @@ func TestEndedFirst(t *testing.T) {
 // TestQueue: the queue is bounded while Run does not run, and drops are counted.
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	r, err := New(Config{PSK: testKey, Queue: 10, Workers: 1})
+	r, err := newLayer(Config{PSK: testKey, Queue: 10, Workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &rig{t: t, Records: r}
+	g := &rig{t: t, layer: r}
 	hello := newPeer(g, home, 1).hello(nil)
 	for i := range 55 {
 		from := home
@@ -245,8 +245,8 @@ func TestDerivations(t *testing.T) {
 		if direct < 0 {
 			most += int(time.Since(start).Microseconds()/retryRate.IntervalMicros) + 1
 		}
-		if derived < maxDerivations || derived > most || g.Stats().Counts[DropAttempts] == 0 {
-			t.Errorf("direct %d: %d derivations, %v", direct, derived, g.Stats())
+		if derived < maxDerivations || derived > most || g.stats().Counts[DropAttempts] == 0 {
+			t.Errorf("direct %d: %d derivations, %v", direct, derived, g.stats())
 		}
 		mustConnect(t, newPeer(g, at("192.0.2.1:4001"), 1))
 	}
@@ -449,7 +449,7 @@ func TestFlood(t *testing.T) {
 			}
 			// One of an earlier test, or of the runtime, may be there for a moment.
 			testkit.Eventually(t, "the goroutines of before", func() bool { return runtime.NumGoroutine() <= routines })
-			st := g.Stats()
+			st := g.stats()
 			if st.Direct > 256 || st.HalfOpen > 256 {
 				t.Errorf("%+v", st)
 			}
@@ -471,7 +471,7 @@ func TestFloodWithCookies(t *testing.T) {
 		e.Tail = e.Tail&^0xFFFF | uint64(i+1)
 		newPeer(g, e, i).start()
 	}
-	if st := g.Stats(); st.HalfOpen != 64 {
+	if st := g.stats(); st.HalfOpen != 64 {
 		t.Fatalf("%+v", st)
 	}
 	mustConnect(t, newPeer(g, home, 1))

@@ -114,7 +114,7 @@ func TestNoRetransmission(t *testing.T) {
 	if got := g.put(home, newPeer(g, home, 1).hello(nil)); len(got) != 1 {
 		t.Fatalf("%d answers", len(got))
 	}
-	g.wait("the time-out", func() bool { return g.Stats().Counts[TimedOut] == 1 })
+	g.wait("the time-out", func() bool { return g.stats().Counts[TimedOut] == 1 })
 	if got := g.take(home); got != nil {
 		t.Fatalf("sent without being asked: % x", got)
 	}
@@ -322,7 +322,7 @@ func TestPionSizes(t *testing.T) {
 			sizes += fmt.Sprintf(" %d", len(b))
 		}
 		t.Logf("%s:%s", x.name, sizes)
-		if len(sent[0]) != x.hello || l.Stats().Counts[CookieSent] != 0 {
+		if len(sent[0]) != x.hello || l.stats().Counts[CookieSent] != 0 {
 			t.Errorf("a hello of %d bytes was not answered directly", len(sent[0]))
 		}
 	}
@@ -330,14 +330,14 @@ func TestPionSizes(t *testing.T) {
 
 // loop is a small relay on a UDP socket: it echoes the messages in records.
 type loop struct {
-	*Records
+	*layer
 	conn *net.UDPConn
 }
 
 func newLoop(t *testing.T, c Config) *loop {
 	t.Helper()
 	c.PSK = testKey
-	r, err := New(c)
+	r, err := newLayer(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +345,7 @@ func newLoop(t *testing.T, c Config) *loop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &loop{Records: r, conn: conn}
+	l := &loop{layer: r, conn: conn}
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	r.Begin(boundRelay{l.send})

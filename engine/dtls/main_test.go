@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -34,8 +34,8 @@ func (r boundRelay) Flush()                                {}
 func (r boundRelay) MayBind(proto.AllocationID) bool       { return true }
 func (r boundRelay) IsBound(uint64) bool                   { return true }
 func (r boundRelay) SessionBegan(endpoint.Endpoint)        {}
-func (r boundRelay) OwnerOf(proto.AllocationID) (engine.Owner, bool) {
-	return engine.Owner{}, false
+func (r boundRelay) OwnerOf(proto.AllocationID) (driver.Owner, bool) {
+	return driver.Owner{}, false
 }
 
 // testID is the n-th allocation that the rigs know, and testKey its key. Ids
@@ -59,48 +59,48 @@ func at(addr string) endpoint.Endpoint { return endpoint.UDP(netip.MustParseAddr
 // test says otherwise.
 type rig struct {
 	t *testing.T
-	*Records
+	*layer
 	mu      sync.Mutex
 	got     map[endpoint.Endpoint][][]byte
 	ended   map[proto.AllocationID]bool // cannot be bound
 	unbound bool                        // no session is bound, except those in bound
 	bound   map[uint64]bool
-	owners  map[proto.AllocationID]engine.Owner
+	owners  map[proto.AllocationID]driver.Owner
 }
 
-// Send implements [engine.RecordsRelay].
+// Send implements [driver.RecordsRelay].
 func (g *rig) Send(to endpoint.Endpoint, pkt []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.got[to] = append(g.got[to], bytes.Clone(pkt))
 }
 
-// Flush implements [engine.RecordsRelay].
+// Flush implements [driver.RecordsRelay].
 func (g *rig) Flush() {}
 
-// MayBind implements [engine.RecordsRelay].
+// MayBind implements [driver.RecordsRelay].
 func (g *rig) MayBind(id proto.AllocationID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.ended[id]
 }
 
-// IsBound implements [engine.RecordsRelay].
+// IsBound implements [driver.RecordsRelay].
 func (g *rig) IsBound(serial uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.unbound || g.bound[serial]
 }
 
-// OwnerOf implements [engine.RecordsRelay].
-func (g *rig) OwnerOf(id proto.AllocationID) (engine.Owner, bool) {
+// OwnerOf implements [driver.RecordsRelay].
+func (g *rig) OwnerOf(id proto.AllocationID) (driver.Owner, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	o, ok := g.owners[id]
 	return o, ok
 }
 
-// SessionBegan implements [engine.RecordsRelay].
+// SessionBegan implements [driver.RecordsRelay].
 func (g *rig) SessionBegan(endpoint.Endpoint) {}
 
 // setUnbound makes all sessions unbound, except those with the given serials.
@@ -137,11 +137,11 @@ func newStoppedRig(t *testing.T, c Config) *rig {
 	if c.PSK == nil {
 		c.PSK = testKey
 	}
-	r, err := New(c)
+	r, err := newLayer(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{t: t, Records: r, got: make(map[endpoint.Endpoint][][]byte)}
+	return &rig{t: t, layer: r, got: make(map[endpoint.Endpoint][][]byte)}
 }
 
 // start runs the Records.
@@ -208,7 +208,7 @@ func (g *rig) wait(what string, done func() bool) { g.t.Helper(); testkit.Eventu
 // wantCounts checks some counts.
 func (g *rig) wantCounts(want map[Event]uint64) {
 	g.t.Helper()
-	got := g.Stats()
+	got := g.stats()
 	for e, n := range want {
 		if got.Counts[e] != n {
 			g.t.Errorf("%v is %d, want %d", e, got.Counts[e], n)
@@ -378,7 +378,7 @@ func (p *peer) accepted(got [][]byte) bool {
 func mustConnect(t *testing.T, p *peer) {
 	t.Helper()
 	if !p.connect() {
-		t.Fatalf("no session for %v: %v", p.from, p.g.Stats())
+		t.Fatalf("no session for %v: %v", p.from, p.g.stats())
 	}
 }
 

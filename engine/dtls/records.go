@@ -9,15 +9,37 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Records holds the DTLS sessions of a relay. It implements [engine.Records]. Any
-// goroutine may call its methods.
+// Records are the DTLS sessions of one relay, for [engine.Config]. Any goroutine may call
+// their methods.
+type Records struct{ layer *layer }
+
+var _ engine.Records = (*Records)(nil)
+
+// New returns Records for a relay. It allocates the tables and queues, and fails if
+// the configuration is invalid.
+func New(c Config) (*Records, error) {
+	l, err := newLayer(c)
+	if err != nil {
+		return nil, err
+	}
+	return &Records{l}, nil
+}
+
+// RecordsDriver implements [engine.Records].
+func (r *Records) RecordsDriver() any { return r.layer }
+
+// Stats returns the counts, which are not read at one instant.
+func (r *Records) Stats() Stats { return r.layer.stats() }
+
+// layer is the [driver.Records] of Records.
 //
 // The table has the sessions, the workers have the unfinished handshakes.
-type Records struct {
+type layer struct {
 	conf      Config
 	start     time.Time
 	clock     atomic.Int64 // of sessions, in ns; control advances it every tick
@@ -25,26 +47,24 @@ type Records struct {
 	workers   []*worker
 	file      *SessionFile // nil: sessions are not stored
 	dormant   dormants
-	relay     atomic.Pointer[engine.RecordsRelay] // nil until Run
+	relay     atomic.Pointer[driver.RecordsRelay] // nil until Run
 	limits    limits
 	halfOpen  atomic.Int64
 	direct    atomic.Int64 // those of halfOpen that were started without a cookie
 	counters  counters
 	pool      sync.Pool // of *scratch
 	running   atomic.Bool
-	connected map[uint64]engine.Endpoint // see UseSessions; nil after Begin
+	connected map[uint64]endpoint.Endpoint // see UseSessions; nil after Begin
 }
 
-var _ engine.Records = (*Records)(nil)
+var _ driver.Records = (*layer)(nil)
 
-// New returns Records for a relay. It allocates the tables and queues, and fails if
-// the configuration is invalid.
-func New(c Config) (*Records, error) {
+func newLayer(c Config) (*layer, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	r := &Records{conf: c, start: time.Now(), table: newTable(c.MaxSessions, c.PerIdentity)}
+	r := &layer{conf: c, start: time.Now(), table: newTable(c.MaxSessions, c.PerIdentity)}
 	r.limits.secret = r.table.secret
 	if c.Sessions != nil {
 		r.file = c.Sessions
@@ -57,12 +77,12 @@ func New(c Config) (*Records, error) {
 	return r, nil
 }
 
-// Open opens a datagram, see [engine.Records]. Records after the first one are
+// Open opens a datagram, see [driver.Records]. Records after the first one are
 // dropped, since real clients send one per datagram. It decrypts in place.
-func (r *Records) Open(from endpoint.Endpoint, pkt []byte) (engine.Session, []byte) {
+func (r *layer) Open(from endpoint.Endpoint, pkt []byte) (driver.Session, []byte) {
 	if len(pkt) < headerLen {
 		r.counters.count(DropMalformed)
-		return engine.Session{}, nil
+		return driver.Session{}, nil
 	}
 	epoch := binary.BigEndian.Uint16(pkt[3:])
 	switch {
@@ -75,41 +95,41 @@ func (r *Records) Open(from endpoint.Endpoint, pkt []byte) (engine.Session, []by
 	default:
 		r.counters.count(DropForeign)
 	}
-	return engine.Session{}, nil
+	return driver.Session{}, nil
 }
 
-func (r *Records) open(from endpoint.Endpoint, pkt []byte) (engine.Session, []byte) {
+func (r *layer) open(from endpoint.Endpoint, pkt []byte) (driver.Session, []byte) {
 	s := r.table.source(from)
 	if s == nil {
 		s = r.resume(from, pkt)
 	}
 	if s == nil {
 		r.counters.count(DropNoSession)
-		return engine.Session{}, nil
+		return driver.Session{}, nil
 	}
 	rec, rest, ok := parseRecord(pkt)
 	if !ok {
 		r.counters.count(DropMalformed)
-		return engine.Session{}, nil
+		return driver.Session{}, nil
 	}
 	body, reason := r.openRecord(s, &rec)
 	if reason != Established {
 		r.counters.count(reason)
-		return engine.Session{}, nil
+		return driver.Session{}, nil
 	}
 	if len(rest) > 0 {
 		r.counters.count(DropTrailing)
 	}
 	if rec.kind == typeAlert {
 		r.alert(s, body)
-		return engine.Session{}, nil
+		return driver.Session{}, nil
 	}
-	return engine.Session{Serial: s.serial, ID: s.id}, body
+	return driver.Session{Serial: s.serial, ID: s.id}, body
 }
 
 // openRecord decrypts a record of a session in place. The event is Established, or
 // else the reason of the drop.
-func (r *Records) openRecord(s *session, rec *record) ([]byte, Event) {
+func (r *layer) openRecord(s *session, rec *record) ([]byte, Event) {
 	if rec.epoch != epoch1 {
 		return nil, DropUndecryptable
 	}
@@ -144,7 +164,7 @@ const (
 )
 
 // alert ends a session with an authentic close_notify or fatal alert.
-func (r *Records) alert(s *session, body []byte) {
+func (r *layer) alert(s *session, body []byte) {
 	if len(body) != 2 || body[0] != alertFatal && body[1] != alertCloseNotify {
 		r.counters.count(DropUnexpected)
 		return
@@ -155,7 +175,7 @@ func (r *Records) alert(s *session, body []byte) {
 }
 
 // enqueue copies a datagram to a queue of the worker of its source's prefix.
-func (r *Records) enqueue(from endpoint.Endpoint, pkt []byte) {
+func (r *layer) enqueue(from endpoint.Endpoint, pkt []byte) {
 	if len(pkt) > maxHandshakeDatagram {
 		r.counters.count(DropOversize)
 		return
@@ -176,16 +196,16 @@ func (r *Records) enqueue(from endpoint.Endpoint, pkt []byte) {
 	}
 }
 
-// HasRoom reports whether an owner could have one more session, see [engine.Records].
-func (r *Records) HasRoom(o engine.Owner) bool { return r.table.hasRoom(o) }
+// HasRoom reports whether an owner could have one more session, see [driver.Records].
+func (r *layer) HasRoom(o driver.Owner) bool { return r.table.hasRoom(o) }
 
 // Alive reports whether there is a session of a UDP source.
-func (r *Records) Alive(from endpoint.Endpoint) bool { return r.table.source(from) != nil }
+func (r *layer) Alive(from endpoint.Endpoint) bool { return r.table.source(from) != nil }
 
-// Seal appends a record with a message to dst, see [engine.Records]. It does not
-// allocate if dst has capacity for the message and [engine.RecordOverhead] bytes;
+// Seal appends a record with a message to dst, see [driver.Records]. It does not
+// allocate if dst has capacity for the message and [driver.RecordOverhead] bytes;
 // msg must not overlap that capacity.
-func (r *Records) Seal(dst []byte, serial uint64, msg []byte) ([]byte, endpoint.Endpoint, bool) {
+func (r *layer) Seal(dst []byte, serial uint64, msg []byte) ([]byte, endpoint.Endpoint, bool) {
 	s := r.table.serial(serial)
 	if s == nil {
 		return dst, endpoint.Endpoint{}, false
@@ -203,8 +223,8 @@ func isNotFound(msg []byte) bool {
 	return err == nil && m.Code == proto.ErrorNotFound
 }
 
-// Source returns the UDP endpoint of a session, see [engine.Records].
-func (r *Records) Source(serial uint64) (endpoint.Endpoint, bool) {
+// Source returns the UDP endpoint of a session, see [driver.Records].
+func (r *layer) Source(serial uint64) (endpoint.Endpoint, bool) {
 	s := r.table.serial(serial)
 	if s == nil {
 		return endpoint.Endpoint{}, false
@@ -212,14 +232,13 @@ func (r *Records) Source(serial uint64) (endpoint.Endpoint, bool) {
 	return s.from, true
 }
 
-// MaxMessage returns Config.MaxMessage, see [engine.Records].
-func (r *Records) MaxMessage() int { return r.conf.MaxMessage }
+// MaxMessage returns Config.MaxMessage, see [driver.Records].
+func (r *layer) MaxMessage() int { return r.conf.MaxMessage }
 
-// SafeMessage returns [SafeMessage], see [engine.Records].
-func (r *Records) SafeMessage() int { return SafeMessage }
+// SafeMessage returns [SafeMessage], see [driver.Records].
+func (r *layer) SafeMessage() int { return SafeMessage }
 
-// Stats returns the counts, which are not read at one instant.
-func (r *Records) Stats() Stats {
+func (r *layer) stats() Stats {
 	out := Stats{
 		Sessions: int(r.table.sessions.Load()),
 		HalfOpen: int(r.halfOpen.Load()),
@@ -232,7 +251,7 @@ func (r *Records) Stats() Stats {
 }
 
 // now returns the time since the start in nanoseconds.
-func (r *Records) now() int64 { return int64(time.Since(r.start)) }
+func (r *layer) now() int64 { return int64(time.Since(r.start)) }
 
 // maxTick is the largest error of the clock of sessions.
 const maxTick = 250 * time.Millisecond
@@ -240,16 +259,16 @@ const maxTick = 250 * time.Millisecond
 // sweepTicks is the number of ticks between sweeps of the table.
 const sweepTicks = 4
 
-// Begin takes over the sessions of the process before this one, see [engine.Records].
-func (r *Records) Begin(relay engine.RecordsRelay) {
+// Begin takes over the sessions of the process before this one, see [driver.Records].
+func (r *layer) Begin(relay driver.RecordsRelay) {
 	r.relay.Store(&relay)
 	r.dropEnded(relay)
 	r.reviveConnected(relay)
 }
 
-// Run serves handshakes until ctx is done, see [engine.Records]. It returns an
+// Run serves handshakes until ctx is done, see [driver.Records]. It returns an
 // error only if it is called a second time.
-func (r *Records) Run(ctx context.Context, relay engine.RecordsRelay) error {
+func (r *layer) Run(ctx context.Context, relay driver.RecordsRelay) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("dtls: Run was called before")
 	}
@@ -265,7 +284,7 @@ func (r *Records) Run(ctx context.Context, relay engine.RecordsRelay) error {
 
 // control advances the clock and ends idle sessions. The clock advances by a few
 // ticks at a time at most, so that a suspended process does not end all sessions.
-func (r *Records) control(ctx context.Context, relay engine.RecordsRelay) {
+func (r *layer) control(ctx context.Context, relay driver.RecordsRelay) {
 	tick := min(maxTick, r.conf.Idle/8)
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -288,7 +307,7 @@ func (r *Records) control(ctx context.Context, relay engine.RecordsRelay) {
 	}
 }
 
-func (r *Records) sweep(relay engine.RecordsRelay) {
+func (r *layer) sweep(relay driver.RecordsRelay) {
 	if r.file != nil {
 		r.file.file.Load().Touch()
 	}

@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // hot is a rig's session and a supply of its records.
-func hot(t *testing.T, size int, c Config) (*rig, *peer, engine.Session, []byte) {
+func hot(t *testing.T, size int, c Config) (*rig, *peer, driver.Session, []byte) {
 	g := newRig(t, c)
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
@@ -41,7 +41,7 @@ func testAllocs(t *testing.T, c Config) {
 	for i := range records {
 		records[i] = p.seal(string(msg))
 	}
-	out, n := make([]byte, 0, len(msg)+engine.RecordOverhead), 0
+	out, n := make([]byte, 0, len(msg)+driver.RecordOverhead), 0
 	junk, far := p.seal("junk"), at("203.0.113.9:9")
 	junk[30] ^= 1
 	bad := make([]byte, len(junk))
@@ -82,15 +82,15 @@ func TestOverhead(t *testing.T) {
 	if sealedLen != 37 {
 		t.Errorf("a record is %d bytes longer than its message", sealedLen)
 	}
-	if sealRoom > engine.RecordOverhead {
-		t.Errorf("sealing needs %d bytes, the engine gives %d", sealRoom, engine.RecordOverhead)
+	if sealRoom > driver.RecordOverhead {
+		t.Errorf("sealing needs %d bytes, the engine gives %d", sealRoom, driver.RecordOverhead)
 	}
 }
 
 var benchSizes = []int{60, 300, 1200}
 
-func benchRig(b *testing.B) (*Records, *session, *peer) {
-	r, err := New(Config{PSK: testKey})
+func benchRig(b *testing.B) (*layer, *session, *peer) {
+	r, err := newLayer(Config{PSK: testKey})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func BenchmarkSeal(b *testing.B) {
 	for _, size := range benchSizes {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			r, s, _ := benchRig(b)
-			msg, out := make([]byte, size), make([]byte, 0, size+engine.RecordOverhead)
+			msg, out := make([]byte, size), make([]byte, 0, size+driver.RecordOverhead)
 			b.ReportAllocs()
 			for b.Loop() {
 				r.Seal(out, s.serial, msg)
@@ -125,7 +125,7 @@ func BenchmarkOpenSeal(b *testing.B) {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			r, s, p := benchRig(b)
 			const batch = 256
-			msg, out := make([]byte, size), make([]byte, 0, size+engine.RecordOverhead)
+			msg, out := make([]byte, size), make([]byte, 0, size+driver.RecordOverhead)
 			records := make([][]byte, batch)
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -167,7 +167,7 @@ func BenchmarkDerive(b *testing.B) {
 // BenchmarkHello measures the work of a worker for one forged ClientHello: an answer
 // with a cookie.
 func BenchmarkHello(b *testing.B) {
-	r, err := New(Config{PSK: testKey, Direct: -1})
+	r, err := newLayer(Config{PSK: testKey, Direct: -1})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -377,14 +377,14 @@ func TestConcurrent(t *testing.T) {
 					opened.Add(1)
 				}
 			}
-			out := make([]byte, 0, 100+engine.RecordOverhead)
+			out := make([]byte, 0, 100+driver.RecordOverhead)
 			for range each {
 				b, _, _ := g.Seal(out, serial, []byte("y"))
 				mu.Lock()
 				numbers[string(b[3:11])] = true
 				mu.Unlock()
 				g.Alive(home)
-				g.Stats()
+				g.stats()
 			}
 		})
 	}

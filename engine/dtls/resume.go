@@ -3,7 +3,9 @@ package dtls
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -11,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
@@ -239,7 +241,7 @@ const restoreFileTicks = 20
 var errNoSpace = errors.New("dtls: the session file has no space for another session")
 
 // storeAgain stores the sessions that could not be stored, as while the disk was full.
-func (r *Records) storeAgain() {
+func (r *layer) storeAgain() {
 	f := r.file
 	if f == nil || !f.reopen() || !f.unstored.Swap(false) {
 		return
@@ -271,7 +273,7 @@ func (r *Records) storeAgain() {
 
 // store adds a new session to the session file. Its bounds are those of a session
 // that has received the client's Finished and sent nothing.
-func (r *Records) store(s *session, h *halfOpen, finished uint64) {
+func (r *layer) store(s *session, h *halfOpen, finished uint64) {
 	if r.file == nil {
 		return
 	}
@@ -323,7 +325,7 @@ type dormants struct {
 
 // loadDormant loads the latest session of each source from the session file, and
 // removes all others from it.
-func (r *Records) loadDormant() {
+func (r *layer) loadDormant() {
 	r.dormant.by = make(map[endpoint.Endpoint]*dormant)
 	if r.file == nil {
 		return
@@ -363,7 +365,7 @@ func (d *dormants) remove(x *dormant) {
 // resume resumes and returns the dormant session of a source if pkt begins with an
 // authentic record of it that is not replayed, and its allocation can still be bound. It
 // does not change pkt.
-func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
+func (r *layer) resume(from endpoint.Endpoint, pkt []byte) *session {
 	d, relay := r.dormant.find(from), r.relay.Load()
 	if d == nil || relay == nil {
 		return nil
@@ -389,7 +391,7 @@ func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 
 // revive makes a dormant session with keys an established one at its source, and returns it,
 // or nil if there is no room. The caller holds its lock.
-func (r *Records) revive(d *dormant, from endpoint.Endpoint, relay engine.RecordsRelay) *session {
+func (r *layer) revive(d *dormant, from endpoint.Endpoint, relay driver.RecordsRelay) *session {
 	s := &session{
 		serial: d.found.Serial, id: d.found.ID, from: from, in: d.keys.in, out: d.keys.out, minReceived: d.found.Received,
 		stored: &reservation{file: d.file, place: d.found.Place, last: r.now()},
@@ -416,25 +418,33 @@ func (r *Records) revive(d *dormant, from endpoint.Endpoint, relay engine.Record
 
 // Connected are the sessions of a process that hands over, besides what is in its session file.
 type Connected struct {
-	Sources map[uint64]engine.Endpoint // by serial
-	Slots   int                        // of the file that may hold a session, at least 1
+	Sources json.RawMessage // the clients' addresses
+	Slots   int             // of the file that may hold a session, at least 1
 }
 
 // UseSessions makes a file that another process has just closed that of the sessions, see
 // [Config].Sessions. Those in c are connected: Begin does not wait for a record of them. It
-// must be called before the relay runs. A nil file: there is none.
-func (r *Records) UseSessions(f *SessionFile, c Connected) {
+// must be called before the relay runs. A nil file: there is none. Error: Sources that Leave
+// has not written.
+func (r *Records) UseSessions(f *SessionFile, c Connected) error {
 	if f == nil {
-		return
+		return nil
 	}
-	r.file, r.connected = f, c.Sources
-	r.loadDormant()
+	l := r.layer
+	if err := json.Unmarshal(c.Sources, &l.connected); err != nil {
+		return fmt.Errorf("dtls: connected sessions: %w", err)
+	}
+	l.file = f
+	l.loadDormant()
+	return nil
 }
 
 // Leave lowers the bounds in the session file to what was used, so that the next process
 // loses no record. It must be called after the end of the relay, and before the file is closed.
-func (r *Records) Leave() Connected {
-	c := Connected{Sources: make(map[uint64]engine.Endpoint), Slots: 1}
+func (r *Records) Leave() Connected { return r.layer.leave() }
+
+func (r *layer) leave() Connected {
+	c, sources := Connected{Slots: 1}, make(map[uint64]endpoint.Endpoint)
 	for i := range r.table.sources {
 		for s := r.table.sources[i].Load(); s != nil; s = s.bySource.Load() {
 			if v := s.stored; v != nil && !s.ended.Load() {
@@ -442,7 +452,7 @@ func (r *Records) Leave() Connected {
 				v.file.SetSent(v.place, s.sent.Load())
 				v.file.SetReceived(v.place, max(s.window.next(), s.minReceived))
 				v.mu.Unlock()
-				c.Sources[s.serial] = s.from
+				sources[s.serial] = s.from
 				c.Slots = max(c.Slots, int(v.place))
 			}
 		}
@@ -450,11 +460,12 @@ func (r *Records) Leave() Connected {
 	for _, d := range r.dormant.all() {
 		c.Slots = max(c.Slots, int(d.found.Place))
 	}
+	c.Sources, _ = json.Marshal(sources) // A map of numbers has no error.
 	return c
 }
 
 // reviveConnected makes the dormant sessions whose clients are connected established ones.
-func (r *Records) reviveConnected(relay engine.RecordsRelay) {
+func (r *layer) reviveConnected(relay driver.RecordsRelay) {
 	for _, d := range r.dormant.all() {
 		from, ok := r.connected[d.found.Serial]
 		if !ok {
@@ -477,7 +488,7 @@ func (d *dormants) all() []*dormant {
 }
 
 // deriveKeys derives the keys of a dormant session.
-func (r *Records) deriveKeys(d *dormant) bool {
+func (r *layer) deriveKeys(d *dormant) bool {
 	f := &d.found
 	key, ok := r.conf.PSK(f.ID)
 	if !ok {
@@ -491,7 +502,7 @@ func (r *Records) deriveKeys(d *dormant) bool {
 // replaceDormant ends the dormant session at the source of a new session, which
 // takes over its serial if both are of the same allocation. It reports false if the new
 // one is unbindable and the dormant one of another allocation, which stays.
-func (r *Records) replaceDormant(s *session) bool {
+func (r *layer) replaceDormant(s *session) bool {
 	d := r.dormant.find(s.from)
 	if d == nil {
 		return true
@@ -511,26 +522,26 @@ func (r *Records) replaceDormant(s *session) bool {
 }
 
 // dropDormant removes a session, also from the session file. The caller holds its lock.
-func (r *Records) dropDormant(d *dormant) {
+func (r *layer) dropDormant(d *dormant) {
 	r.dormant.remove(d)
 	d.file.Remove(d.found.Place)
 }
 
 // dropEnded removes the dormant sessions of allocations that cannot come back.
-func (r *Records) dropEnded(relay engine.RecordsRelay) {
+func (r *layer) dropEnded(relay driver.RecordsRelay) {
 	r.dropDormants(func(d *dormant) bool { return !relay.MayBind(d.found.ID) })
 }
 
 // expireDormant removes all dormant sessions once the process has run for
 // [Config].Idle.
-func (r *Records) expireDormant() {
+func (r *layer) expireDormant() {
 	if r.dormant.count.Load() == 0 || r.clock.Load() < int64(r.conf.Idle) {
 		return
 	}
 	r.dropDormants(func(*dormant) bool { return true })
 }
 
-func (r *Records) dropDormants(which func(*dormant) bool) {
+func (r *layer) dropDormants(which func(*dormant) bool) {
 	for _, d := range r.dormant.all() {
 		d.mu.Lock()
 		if !d.gone && which(d) {

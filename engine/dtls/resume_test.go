@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
@@ -100,7 +100,7 @@ func TestResume(t *testing.T) {
 				for n := range 20 {
 					records = append(records, p.seal(fmt.Sprint("message ", n)))
 					if _, msg := g.Open(p.from, bytes.Clone(records[n])); msg == nil {
-						t.Fatalf("round %d: %v: record %d is not accepted: %v", round, p.from, n, g.Stats())
+						t.Fatalf("round %d: %v: record %d is not accepted: %v", round, p.from, n, g.stats())
 					}
 				}
 				taken = append(taken, records)
@@ -139,7 +139,7 @@ func TestResume(t *testing.T) {
 
 // mustResume resumes a session in the next process. The records with reserved numbers
 // are lost.
-func mustResume(t *testing.T, p *peer, next *rig) engine.Session {
+func mustResume(t *testing.T, p *peer, next *rig) driver.Session {
 	t.Helper()
 	p.g = next
 	for range receivedBlockMax {
@@ -147,8 +147,8 @@ func mustResume(t *testing.T, p *peer, next *rig) engine.Session {
 			return checkEcho(t, p, testIDOf(p))
 		}
 	}
-	t.Fatalf("%v does not resume: %v", p.from, next.Stats())
-	return engine.Session{}
+	t.Fatalf("%v does not resume: %v", p.from, next.stats())
+	return driver.Session{}
 }
 
 // wantNoResume fails the test if a session resumes in the next process.
@@ -280,7 +280,7 @@ func TestResumeEnded(t *testing.T) {
 		t.Fatal("no session")
 	}
 	serial := checkEcho(t, again, testID(2)).Serial
-	g.wait("the end of the sessions", func() bool { return g.Stats().Sessions == 1 })
+	g.wait("the end of the sessions", func() bool { return g.stats().Sessions == 1 })
 
 	g = g.successor(&cfg, Config{Idle: time.Second})
 	wantNoResume(t, closed, g)
@@ -405,7 +405,7 @@ func TestCrashPoints(t *testing.T) {
 				for range c.random.IntN(60) {
 					c.step(c.random.IntN(4))
 				}
-				c.resumed += c.g.Stats().Counts[Resumed]
+				c.resumed += c.g.stats().Counts[Resumed]
 				c.g = c.g.successor(&cfg, Config{})
 				for _, p := range c.peers {
 					p.g = c.g
@@ -512,11 +512,11 @@ func killChild(path string) {
 	if err != nil {
 		fail(err)
 	}
-	r, err := New(Config{PSK: testKey, Sessions: file})
+	r, err := newLayer(Config{PSK: testKey, Sessions: file})
 	if err != nil {
 		fail(err)
 	}
-	var relay engine.RecordsRelay = boundRelay{}
+	var relay driver.RecordsRelay = boundRelay{}
 	r.relay.Store(&relay)
 	found := file.file.Load().Found()
 	if len(found) == 0 {
@@ -536,7 +536,7 @@ func killChild(path string) {
 }
 
 // killAddSession adds a session as a handshake does.
-func killAddSession(r *Records, i int) statefile.FoundSession {
+func killAddSession(r *layer, i int) statefile.FoundSession {
 	from := home
 	from.Lo += uint64(i)
 	h := &halfOpen{suite: &suites[i%2]}
@@ -555,7 +555,7 @@ func killAddSession(r *Records, i int) statefile.FoundSession {
 
 // killUse starts the goroutines that use a session. The client's numbers are
 // microseconds, so that they rise from process to process.
-func killUse(wg *sync.WaitGroup, r *Records, f *statefile.FoundSession) {
+func killUse(wg *sync.WaitGroup, r *layer, f *statefile.FoundSession) {
 	key, _ := testKey(f.ID)
 	keys, err := derive(suiteByID(f.Suite), &key, f.Client[:], f.Server[:], len(f.Hash) > 0, f.Hash)
 	if err != nil {

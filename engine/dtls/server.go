@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/evict"
 	"github.com/ferryrelay/ferry/proto"
@@ -87,10 +87,10 @@ func (q *queue) push(from endpoint.Endpoint, bucket uint8, pkt []byte) bool {
 // worker handles the handshakes of some source prefixes. Its goroutine owns it,
 // except for the queues.
 type worker struct {
-	r      *Records
+	r      *layer
 	queues [queues]queue
 
-	relay      engine.RecordsRelay
+	relay      driver.RecordsRelay
 	cookies    cookies
 	handshakes map[endpoint.Endpoint]*halfOpen
 	prefixes   evict.Set[endpoint.Endpoint, *halfOpen] // handshakes by source prefix
@@ -104,7 +104,7 @@ type worker struct {
 	unsent     int  // datagrams since the last Flush
 }
 
-func newWorker(r *Records, relay engine.RecordsRelay) *worker {
+func newWorker(r *layer, relay driver.RecordsRelay) *worker {
 	w := &worker{
 		r:          r,
 		relay:      relay,
@@ -139,7 +139,7 @@ func (w *worker) run(ctx context.Context) {
 // datagrams wait.
 func (w *worker) handleQueued(q *queue, d *queuedDatagram) {
 	w.handleDatagram(d.from, d.data[:d.n])
-	if idle := len(w.queues[hellos].full)+len(w.queues[progress].full) == 0; w.unsent > 0 && (idle || w.unsent >= engine.HandshakeBatch) {
+	if idle := len(w.queues[hellos].full)+len(w.queues[progress].full) == 0; w.unsent > 0 && (idle || w.unsent >= driver.HandshakeBatch) {
 		w.relay.Flush()
 		w.unsent = 0
 	}

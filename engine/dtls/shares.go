@@ -1,7 +1,7 @@
 package dtls
 
 import (
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -13,7 +13,7 @@ const sharedAbove = 7
 // an allocation does not count: all but the bound one are evicted when others need room. The
 // lock of the table guards it. The zero value is empty.
 type shares struct {
-	owners   map[proto.AllocationID]engine.Owner
+	owners   map[proto.AllocationID]driver.Owner
 	projects map[uint32]*projectShare
 }
 
@@ -24,12 +24,12 @@ type projectShare struct {
 }
 
 // add counts an allocation, if it is not counted.
-func (s *shares) add(id proto.AllocationID, o engine.Owner) {
+func (s *shares) add(id proto.AllocationID, o driver.Owner) {
 	if _, counted := s.owners[id]; counted {
 		return
 	}
 	if s.owners == nil {
-		s.owners, s.projects = make(map[proto.AllocationID]engine.Owner), make(map[uint32]*projectShare)
+		s.owners, s.projects = make(map[proto.AllocationID]driver.Owner), make(map[uint32]*projectShare)
 	}
 	s.owners[id] = o
 	p := s.projects[o.Project]
@@ -60,7 +60,7 @@ func (s *shares) remove(id proto.AllocationID) {
 
 // allow reports whether an owner may have a session of one more allocation in a table for
 // most sessions: always while it has room for all, and else within its share.
-func (s *shares) allow(o engine.Owner, most int) bool {
+func (s *shares) allow(o driver.Owner, most int) bool {
 	if len(s.owners) < most*sharedAbove/8 {
 		return true
 	}

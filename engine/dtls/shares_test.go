@@ -5,22 +5,22 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // own makes an allocation that of an owner.
-func (g *rig) own(id proto.AllocationID, o engine.Owner) {
+func (g *rig) own(id proto.AllocationID, o driver.Owner) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.owners == nil {
-		g.owners = make(map[proto.AllocationID]engine.Owner)
+		g.owners = make(map[proto.AllocationID]driver.Owner)
 	}
 	g.owners[id] = o
 }
 
 // connectOf makes a handshake for an allocation of an owner.
-func (g *rig) connectOf(n int, o engine.Owner) (*peer, bool) {
+func (g *rig) connectOf(n int, o driver.Owner) (*peer, bool) {
 	g.own(testID(n), o)
 	p := newPeer(g, at(fmt.Sprintf("198.18.%d.%d:7", n/200, 1+n%200)), n)
 	return p, p.connect()
@@ -31,7 +31,7 @@ func (g *rig) connectOf(n int, o engine.Owner) (*peer, bool) {
 func TestShares(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{MaxSessions: 256})
-	attacker := engine.Owner{Project: 1}
+	attacker := driver.Owner{Project: 1}
 	var got int
 	for n := range 20 * 13 {
 		attacker.Player = uint32(n % 20)
@@ -42,11 +42,11 @@ func TestShares(t *testing.T) {
 	if got != 20*12 {
 		t.Errorf("20 players of the only project have %d sessions, want 12 each", got)
 	}
-	if p, ok := g.connectOf(1000, engine.Owner{Project: 1, Player: 99}); !ok || !g.Alive(p.from) {
+	if p, ok := g.connectOf(1000, driver.Owner{Project: 1, Player: 99}); !ok || !g.Alive(p.from) {
 		t.Error("another player of the project has no session")
 	}
 	for n := range 15 {
-		o := engine.Owner{Project: 2 + uint32(n)%3, Player: 100 + uint32(n)}
+		o := driver.Owner{Project: 2 + uint32(n)%3, Player: 100 + uint32(n)}
 		if !g.HasRoom(o) {
 			t.Errorf("no room for %+v", o)
 		}
@@ -54,7 +54,7 @@ func TestShares(t *testing.T) {
 			t.Errorf("player %d of another project has no session", n)
 		}
 	}
-	if o := (engine.Owner{Project: 9}); g.HasRoom(o) {
+	if o := (driver.Owner{Project: 9}); g.HasRoom(o) {
 		t.Error("the table has room although all 256 are bound")
 	}
 }
@@ -64,19 +64,19 @@ func TestShares(t *testing.T) {
 func TestSharesOfProjects(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, Config{MaxSessions: 64})
-	if _, ok := g.connectOf(0, engine.Owner{Project: 2}); !ok {
+	if _, ok := g.connectOf(0, driver.Owner{Project: 2}); !ok {
 		t.Fatal("no session")
 	}
 	n := 1
 	for ; ; n++ {
-		if _, ok := g.connectOf(n, engine.Owner{Project: 1, Player: uint32(n)}); !ok {
+		if _, ok := g.connectOf(n, driver.Owner{Project: 1, Player: uint32(n)}); !ok {
 			break
 		}
 	}
 	if n != 56 {
 		t.Errorf("one of two projects has %d sessions, want 55 of 64", n-1)
 	}
-	if g.HasRoom(engine.Owner{Project: 1, Player: 999}) || !g.HasRoom(engine.Owner{Project: 2, Player: 999}) {
+	if g.HasRoom(driver.Owner{Project: 1, Player: 999}) || !g.HasRoom(driver.Owner{Project: 2, Player: 999}) {
 		t.Error("a call would be told something else than its player meets")
 	}
 	// A client that roams has its session already, and needs another one.
@@ -95,7 +95,7 @@ func TestSharesAreForgotten(t *testing.T) {
 		var id proto.AllocationID
 		binary.LittleEndian.PutUint32(id[:], uint32(n))
 		for range 2 {
-			s.add(id, engine.Owner{Project: uint32(n % 3), Player: uint32(n % 7)})
+			s.add(id, driver.Owner{Project: uint32(n % 3), Player: uint32(n % 7)})
 		}
 	}
 	for n := range 100 {

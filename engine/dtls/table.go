@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/evict"
 	"github.com/ferryrelay/ferry/proto"
@@ -132,7 +132,7 @@ type replaced struct{ source, identity, shed int }
 //
 // add calls store after it has assigned the serial and before other goroutines can
 // find the session, unless the session is unbindable. now is a time of [Records].clock.
-func (t *table) add(s *session, relay engine.RecordsRelay, now int64, store func()) (r replaced, ok bool) {
+func (t *table) add(s *session, relay driver.RecordsRelay, now int64, store func()) (r replaced, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.source(s.from)
@@ -189,7 +189,7 @@ func (t *table) skipSerial(serial uint64) {
 
 // restore publishes a session that has a serial. It reports false if the table is
 // full of bound sessions or has another session of the source.
-func (t *table) restore(s *session, relay engine.RecordsRelay) (shed int, ok bool) {
+func (t *table) restore(s *session, relay driver.RecordsRelay) (shed int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.source(s.from) != nil {
@@ -202,7 +202,7 @@ func (t *table) restore(s *session, relay engine.RecordsRelay) (shed int, ok boo
 	return shed, ok
 }
 
-func (t *table) publish(s *session, relay engine.RecordsRelay) {
+func (t *table) publish(s *session, relay driver.RecordsRelay) {
 	at := t.atSerial(s.serial)
 	s.bySerial.Store(at.Load())
 	at.Store(s)
@@ -219,7 +219,7 @@ func (t *table) publish(s *session, relay engine.RecordsRelay) {
 
 // isWithinShare reports whether the owner of a new session may have it. A session of the
 // previous process always may, and so may a client that roams.
-func (t *table) isWithinShare(s *session, relay engine.RecordsRelay) bool {
+func (t *table) isWithinShare(s *session, relay driver.RecordsRelay) bool {
 	if s.unbindable || s.serial != 0 || len(t.ids[s.id]) > 0 {
 		return true
 	}
@@ -229,7 +229,7 @@ func (t *table) isWithinShare(s *session, relay engine.RecordsRelay) bool {
 
 // countShare counts the allocation of a session for its owner, who may not be known before
 // an allocation has come back after a restart.
-func (t *table) countShare(s *session, relay engine.RecordsRelay) {
+func (t *table) countShare(s *session, relay driver.RecordsRelay) {
 	if s.unbindable {
 		return
 	}
@@ -239,7 +239,7 @@ func (t *table) countShare(s *session, relay engine.RecordsRelay) {
 }
 
 // hasRoom reports whether an owner could have a session of one more allocation.
-func (t *table) hasRoom(o engine.Owner) bool {
+func (t *table) hasRoom(o driver.Owner) bool {
 	if int(t.sessions.Load()) < t.max*sharedAbove/8 {
 		return true
 	}
@@ -261,7 +261,7 @@ func (t *table) timeToBind(id proto.AllocationID) time.Duration {
 
 // makeRoom ends unbound sessions until there is room for s, which replaces old if that
 // is not nil. It reports false if s may end none of those in a full table.
-func (t *table) makeRoom(s, old *session, relay engine.RecordsRelay) (shed int, ok bool) {
+func (t *table) makeRoom(s, old *session, relay driver.RecordsRelay) (shed int, ok bool) {
 	prefix := s.from.Network()
 	for s.unbindable && t.unbindable.Len() >= t.maxUnbindable {
 		shed += t.shed(t.firstUnbindable(prefix), relay)
@@ -294,7 +294,7 @@ func (t *table) firstUnbindable(prefix endpoint.Endpoint) *session {
 
 // shed removes a session from the unbound ones: it ends the session unless an
 // allocation was bound to it lately. It returns the number of sessions that it ended.
-func (t *table) shed(s *session, relay engine.RecordsRelay) int {
+func (t *table) shed(s *session, relay driver.RecordsRelay) int {
 	if !s.ended.Load() && t.noteBinding(s, relay) {
 		return 0
 	}
@@ -303,7 +303,7 @@ func (t *table) shed(s *session, relay engine.RecordsRelay) int {
 }
 
 // noteBinding records whether an allocation is bound to a session.
-func (t *table) noteBinding(s *session, relay engine.RecordsRelay) (bound bool) {
+func (t *table) noteBinding(s *session, relay driver.RecordsRelay) (bound bool) {
 	bound = relay.IsBound(s.serial)
 	if bound == s.bound.Load() || s.ended.Load() {
 		return bound
@@ -400,7 +400,7 @@ func (t *table) release(s *session) {
 
 // sweep removes the sessions that have ended, have received nothing since a time of
 // [Records].clock, or were not bound in time. It returns the numbers of the last two.
-func (t *table) sweep(relay engine.RecordsRelay, now, since int64) (idle, unbound int) {
+func (t *table) sweep(relay driver.RecordsRelay, now, since int64) (idle, unbound int) {
 	for i := range t.sources {
 		for s := t.sources[i].Load(); s != nil; s = s.bySource.Load() {
 			switch {
@@ -426,7 +426,7 @@ func (t *table) sweep(relay engine.RecordsRelay, now, since int64) (idle, unboun
 }
 
 // mayBindLater reports whether a session to which no allocation is bound may stay.
-func (s *session) mayBindLater(relay engine.RecordsRelay, now int64) bool {
+func (s *session) mayBindLater(relay driver.RecordsRelay, now int64) bool {
 	switch by := s.bindBy.Load(); by {
 	case boundBefore:
 		return true // Its client may still have to receive ERROR 3 or 4 in it.

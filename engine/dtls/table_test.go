@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -45,7 +45,7 @@ func TestHandshake(t *testing.T) {
 				cookies = 1
 			}
 			g.wantCounts(map[Event]uint64{Established: 1, Answered: 1, CookieSent: cookies})
-			if st := g.Stats(); st.HalfOpen != 0 || st.Direct != 0 || st.Sessions != 1 {
+			if st := g.stats(); st.HalfOpen != 0 || st.Direct != 0 || st.Sessions != 1 {
 				t.Errorf("left: %+v", st)
 			}
 		})
@@ -53,7 +53,7 @@ func TestHandshake(t *testing.T) {
 }
 
 // checkEcho sends a message each way.
-func checkEcho(t *testing.T, p *peer, id proto.AllocationID) engine.Session {
+func checkEcho(t *testing.T, p *peer, id proto.AllocationID) driver.Session {
 	t.Helper()
 	s, msg := p.g.Open(p.from, p.seal("ahoy"))
 	if s.ID != id || string(msg) != "ahoy" {
@@ -155,7 +155,7 @@ func TestUndecryptable(t *testing.T) {
 	for i := range whole {
 		b := bytes.Clone(whole)
 		b[i] ^= 0x40
-		if s, msg := g.Open(home, b); msg != nil || s != (engine.Session{}) {
+		if s, msg := g.Open(home, b); msg != nil || s != (driver.Session{}) {
 			t.Errorf("taken with byte %d changed", i)
 		}
 	}
@@ -245,7 +245,7 @@ func TestAlerts(t *testing.T) {
 				t.Fatalf("alive: %v", !c.ends)
 			}
 			if c.ends {
-				g.wait("the sweep", func() bool { return g.Stats().Sessions == 0 })
+				g.wait("the sweep", func() bool { return g.stats().Sessions == 0 })
 				g.wantCounts(map[Event]uint64{Closed: 1, Idle: 0})
 			}
 		})
@@ -271,7 +271,7 @@ func TestIdle(t *testing.T) {
 	if _, _, ok := g.Seal(nil, s.Serial, []byte("x")); ok {
 		t.Fatal("sealed for a session that has ended")
 	}
-	g.wait("the count", func() bool { return g.Stats().Counts[Idle] == 1 })
+	g.wait("the count", func() bool { return g.stats().Counts[Idle] == 1 })
 	g.wantCounts(map[Event]uint64{Idle: 1, Closed: 0})
 }
 
@@ -345,7 +345,7 @@ func TestTakeOver(t *testing.T) {
 				t.Fatal("the old session is accepted")
 			}
 			g.wantCounts(map[Event]uint64{TakenOver: 1, Established: 2})
-			if n := g.Stats().Sessions; n != 1 {
+			if n := g.stats().Sessions; n != 1 {
 				t.Fatalf("%d sessions", n)
 			}
 		})
@@ -379,7 +379,7 @@ func TestKeepsSerial(t *testing.T) {
 		old = p
 	}
 	g.wantCounts(map[Event]uint64{TakenOver: 3, Established: 4})
-	if n := g.Stats().Sessions; n != 1 {
+	if n := g.stats().Sessions; n != 1 {
 		t.Fatalf("%d sessions", n)
 	}
 	bye, _ := old.s.seal(nil, typeAlert, []byte{1, alertCloseNotify})
@@ -480,7 +480,7 @@ func TestPionRestart(t *testing.T) {
 	c.PacketConn.Close()
 	c = newTap(t, addr)
 	pionEcho(t, mustPion(t, c, l, 5), "after")
-	if st := l.Stats(); st.Counts[TakenOver] != 1 || st.Counts[DropQuiet] == 0 || st.Sessions != 1 {
+	if st := l.stats(); st.Counts[TakenOver] != 1 || st.Counts[DropQuiet] == 0 || st.Sessions != 1 {
 		t.Fatalf("%+v", st)
 	}
 }
@@ -494,7 +494,7 @@ func TestPionProbes(t *testing.T) {
 	// On a slow machine pion repeats its hello before it is answered. The worker
 	// has seen all of that before it makes the session.
 	pionEcho(t, conn, "here")
-	before := l.Stats()
+	before := l.stats()
 	hello := c.sent()[0]
 	hello[headerLen+messageHeaderLen+5] ^= 1 // another random
 	for range 10 {
@@ -506,8 +506,8 @@ func TestPionProbes(t *testing.T) {
 		pionEcho(t, conn, "still here")
 	}
 	// The result of a hello is counted after it is handled.
-	testkit.Eventually(t, "the hellos", func() bool { return l.Stats().Counts[DropQuiet] == before.Counts[DropQuiet]+20 })
-	if st := l.Stats(); st.Counts[Hello] != before.Counts[Hello]+20 || st.Counts[DropQuiet] != 20 ||
+	testkit.Eventually(t, "the hellos", func() bool { return l.stats().Counts[DropQuiet] == before.Counts[DropQuiet]+20 })
+	if st := l.stats(); st.Counts[Hello] != before.Counts[Hello]+20 || st.Counts[DropQuiet] != 20 ||
 		st.Counts[Established] != 1 || st.HalfOpen != 0 {
 		t.Fatalf("%+v, before %+v", st, before)
 	}

@@ -1,6 +1,7 @@
 package dtls
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -85,7 +86,7 @@ func TestEndInHandshake(t *testing.T) {
 	if !p.accepted(g.put(p.from, p.finished())) {
 		t.Fatal("no session")
 	}
-	if g.Stats().Counts[Unbindable] != 1 || !g.table.source(home).unbindable {
+	if g.stats().Counts[Unbindable] != 1 || !g.table.source(home).unbindable {
 		t.Error("the session is one of a live allocation")
 	}
 }
@@ -108,7 +109,7 @@ func TestUnbindableShare(t *testing.T) {
 		for i := range 100 {
 			mustConnect(t, newPeer(g, at(fmt.Sprintf(format, 1+i/10, i%10)), 2000+i))
 			mustConnect(t, newPeer(g, at(fmt.Sprintf("192.0.2.7:%d", 1000+i)), 2200+i))
-			if n := g.Stats().Sessions; n > 54 {
+			if n := g.stats().Sessions; n > 54 {
 				t.Fatalf("%d sessions", n)
 			}
 		}
@@ -158,13 +159,13 @@ func TestUnbindableSource(t *testing.T) {
 	g.endTests(2, 1)
 	intrude := func(g *rig) {
 		t.Helper()
-		before := g.Stats().Counts[DropIdentity]
+		before := g.stats().Counts[DropIdentity]
 		passQuiet(g, newPeer(g, home, 2))
 		if newPeer(g, home, 2).connect() {
 			t.Error("a session at the address of another")
 		}
-		if g.Stats().Counts[DropIdentity] != before+1 {
-			t.Errorf("the handshake was not refused: %v", g.Stats())
+		if g.stats().Counts[DropIdentity] != before+1 {
+			t.Errorf("the handshake was not refused: %v", g.stats())
 		}
 	}
 	intrude(g)
@@ -191,8 +192,9 @@ func TestUnbindableNotStored(t *testing.T) {
 	g.endTests(2, 1)
 	mustConnect(t, player)
 	mustConnect(t, late)
-	if left := g.Leave(); len(left.Sources) != 1 {
-		t.Errorf("%d sessions are handed over", len(left.Sources))
+	var left map[uint64]endpoint.Endpoint
+	if err := json.Unmarshal(g.leave().Sources, &left); err != nil || len(left) != 1 {
+		t.Errorf("%d sessions are handed over, error %v", len(left), err)
 	}
 	// The next process has no state, so that it would accept the session.
 	next := g.successor(&cfg, Config{})

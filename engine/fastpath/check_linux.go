@@ -28,7 +28,7 @@ func Check(listen []netip.AddrPort, cfg Config) []Finding {
 		return []Finding{{subject, err.Error(), "give the process access to netlink", "the program sends by the routes and neighbours that netlink reports"}}
 	}
 	defer resolver.Close()
-	p := &Path{cfg: cfg, listen: listen, resolver: resolver}
+	p := &path{cfg: cfg, listen: listen, resolver: resolver}
 	found := []Finding{kernelFinding(cfg.Mode)}
 	if _, err := resolver.Route(netip.IPv4Unspecified()); errors.Is(err, nexthop.ErrPolicy) {
 		found = append(found, Finding{subject, "off for all interfaces", "remove routing rules (ip rule) and IPsec policies (ip xfrm policy), or leave xdp off", err.Error()})

@@ -15,6 +15,8 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+
+	"github.com/ferryrelay/ferry/engine"
 )
 
 // ErrUnavailable: the kernel, its policy or the platform refuses the fast path. What wraps
@@ -60,6 +62,33 @@ type Config struct {
 	// Logger receives a line for each interface that is served, and faults. Nil: no log.
 	Logger *slog.Logger
 }
+
+// Path is a fast path for one [engine.Server], see [engine.Config].FastPath. Any goroutine may
+// call its methods.
+type Path struct{ path *path }
+
+var _ engine.FastPath = (*Path)(nil)
+
+// New returns a fast path that is not loaded yet.
+func New(cfg Config) *Path { return &Path{newPath(cfg)} }
+
+// FastPathDriver implements [engine.FastPath].
+func (p *Path) FastPathDriver() any { return p.path }
+
+// Counts implements [engine.FastPath].
+func (p *Path) Counts() engine.FastPathCounts { return p.path.counts() }
+
+// SetEnabled lets the program relay, as it does at first, or leave everything to workers. A
+// driver that dropped what it sent gets another chance.
+func (p *Path) SetEnabled(on bool) { p.path.setEnabled(on) }
+
+// Links returns the attachments that the program keeps in another process, see Config.Link, by
+// the index of the interface: those of Native, where two programs have no room. The caller
+// closes them.
+func (p *Path) Links() (map[int]*os.File, error) { return p.path.links() }
+
+// Size returns how many bytes of the kernel's memory the program takes, at the start.
+func (p *Path) Size() int64 { return p.path.size() }
 
 // Finding is a result of [Check]: Subject is what was looked at, Finding its state, Change what
 // to do, empty if nothing, and Because the reason.

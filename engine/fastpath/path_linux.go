@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/nexthop"
 	"github.com/ferryrelay/ferry/engine/internal/program"
 	"github.com/ferryrelay/ferry/engine/internal/table"
@@ -24,8 +25,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// Path is an [engine.FastPath] for one [engine.Server]. Any goroutine may call its methods.
-type Path struct {
+// path is the [driver.FastPath] of a [Path].
+type path struct {
 	cfg      Config
 	log      *slog.Logger
 	listen   []netip.AddrPort
@@ -33,7 +34,7 @@ type Path struct {
 	resolver *nexthop.Resolver
 
 	mu         sync.Mutex // guards what follows
-	disabled   bool       // by SetEnabled
+	disabled   bool       // by Path.SetEnabled
 	current    bool       // the next hops are those of generation
 	generation uint64
 	nextHops   map[nexthop.Hop]table.NextHop
@@ -91,18 +92,17 @@ const (
 // sockets send.
 const minPathMTU = 1280
 
-// New returns a fast path that is not loaded yet.
-func New(cfg Config) *Path {
-	p := &Path{cfg: cfg, log: cfg.Logger}
+func newPath(cfg Config) *path {
+	p := &path{cfg: cfg, log: cfg.Logger}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
 	return p
 }
 
-// Load implements [engine.FastPath]. The error wraps [ErrUnavailable]: the kernel or its policy
+// Load implements [driver.FastPath]. The error wraps [ErrUnavailable]: the kernel or its policy
 // refuses the fast path.
-func (p *Path) Load(spec engine.FastPathSpec) (table.Memory, error) {
+func (p *path) Load(spec driver.FastPathSpec) (table.Memory, error) {
 	if err := p.load(spec); err != nil {
 		p.unavailable = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		return table.Memory{}, p.unavailable
@@ -110,7 +110,7 @@ func (p *Path) Load(spec engine.FastPathSpec) (table.Memory, error) {
 	return p.program.Memory(), nil
 }
 
-func (p *Path) load(spec engine.FastPathSpec) error {
+func (p *path) load(spec driver.FastPathSpec) error {
 	p.listen = spec.Listen
 	now, err := sock.Monotonic()
 	if err != nil {
@@ -142,12 +142,12 @@ func (p *Path) load(spec engine.FastPathSpec) error {
 }
 
 // waits reports whether an interface may yet have a listen address.
-func (p *Path) waits() bool {
+func (p *path) waits() bool {
 	return len(p.wanted()) == 0 && slices.ContainsFunc(p.listen, func(l netip.AddrPort) bool { return !l.Addr().IsLoopback() })
 }
 
 // takeFormer takes the attachments of the process before this one, which serves until Run.
-func (p *Path) takeFormer() {
+func (p *path) takeFormer() {
 	p.former = make(map[int]*os.File)
 	if p.cfg.Link == nil {
 		return
@@ -161,7 +161,7 @@ func (p *Path) takeFormer() {
 
 // succeed takes the place of the program of the process before this one, which has ended, and
 // gives up what is not wanted.
-func (p *Path) succeed() {
+func (p *path) succeed() {
 	for index, f := range p.former {
 		if p.cfg.Mode == Native && p.attached[index] != "" {
 			if err := p.program.Replace(index, f); err != nil {
@@ -181,7 +181,7 @@ var errVeth = errors.New("native XDP on a veth breaks the checksums of what prog
 
 // attach attaches the program to the interfaces that it serves, without p.mu: control must not
 // wait for a driver. Load and Run call it. The error names all interfaces that refuse it.
-func (p *Path) attach() (err error) {
+func (p *path) attach() (err error) {
 	wanted, attached := p.wanted(), make(map[int]string)
 	p.program.Forget(func(index int) bool { _, exists := p.resolver.Interface(index); return exists })
 	for index, name := range wanted {
@@ -215,7 +215,7 @@ func (p *Path) attach() (err error) {
 	return err
 }
 
-func (p *Path) attachTo(index int) error {
+func (p *path) attachTo(index int) error {
 	if i, _ := p.resolver.Interface(index); p.cfg.Mode == Native {
 		if i.Kind == "veth" && len(p.cfg.Interfaces) == 0 {
 			return errVeth
@@ -236,7 +236,7 @@ func (p *Path) attachTo(index int) error {
 
 // wanted returns the interfaces that the program serves: those of the configuration, or
 // those that have a listen address.
-func (p *Path) wanted() map[int]string {
+func (p *path) wanted() map[int]string {
 	wanted, all := make(map[int]string), p.resolver.Interfaces()
 	any := slices.ContainsFunc(all, func(i nexthop.Interface) bool { return i.Local && p.isListener(i) })
 	for _, i := range all {
@@ -252,7 +252,7 @@ func (p *Path) wanted() map[int]string {
 }
 
 // isListener reports whether an interface has an address that the relay listens on.
-func (p *Path) isListener(i nexthop.Interface) bool {
+func (p *path) isListener(i nexthop.Interface) bool {
 	return slices.ContainsFunc(p.listen, func(l netip.AddrPort) bool {
 		return slices.ContainsFunc(i.Carries, func(a netip.Addr) bool {
 			return !a.IsLoopback() && (a == l.Addr() || l.Addr().IsUnspecified() && a.Is4() == l.Addr().Is4() && !a.IsLinkLocalUnicast())
@@ -261,7 +261,7 @@ func (p *Path) isListener(i nexthop.Interface) bool {
 }
 
 // reset forgets all next hops. The program is off, or not attached yet.
-func (p *Path) reset() {
+func (p *path) reset() {
 	p.nextHops = make(map[nexthop.Hop]table.NextHop)
 	p.hops = make([]nexthop.Hop, 1)
 	p.neighbours = make(map[neighbour][]table.NextHop)
@@ -269,11 +269,11 @@ func (p *Path) reset() {
 	p.reasons = make(map[string]uint64)
 }
 
-// SetQuota implements [engine.FastPath].
-func (p *Path) SetQuota(role table.Role, q table.Quota) { p.program.SetQuota(role, q) }
+// SetQuota implements [driver.FastPath].
+func (p *path) SetQuota(role table.Role, q table.Quota) { p.program.SetQuota(role, q) }
 
-// NextHop implements [engine.FastPath].
-func (p *Path) NextHop(to endpoint.Endpoint, from netip.AddrPort) table.NextHop {
+// NextHop implements [driver.FastPath].
+func (p *path) NextHop(to endpoint.Endpoint, from netip.AddrPort) table.NextHop {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setLocalAddr(localAddr{to.Listener(), to.Local(), from})
@@ -302,7 +302,7 @@ func (p *Path) NextHop(to endpoint.Endpoint, from netip.AddrPort) table.NextHop 
 }
 
 // setLocalAddr tells the program about a local address.
-func (p *Path) setLocalAddr(d localAddr) {
+func (p *path) setLocalAddr(d localAddr) {
 	ifindex, ok := p.resolver.Carrier(d.addr.Addr())
 	i, _ := p.resolver.Interface(ifindex)
 	at := ingress{ifindex, i.MAC}
@@ -316,7 +316,7 @@ func (p *Path) setLocalAddr(d localAddr) {
 }
 
 // setNextHop stores by which frame a next hop sends, or that the program does not.
-func (p *Path) setNextHop(nextHop table.NextHop) {
+func (p *path) setNextHop(nextHop table.NextHop) {
 	hop := p.hops[nextHop]
 	mac, known := p.resolver.Neighbour(hop.Interface, hop.Via)
 	i, ok := p.resolver.Interface(hop.Interface)
@@ -339,24 +339,22 @@ func (p *Path) setNextHop(nextHop table.NextHop) {
 	p.program.SetNextHop(nextHop, mac, n)
 }
 
-// Generation implements [engine.FastPath].
-func (p *Path) Generation() uint64 {
+// Generation implements [driver.FastPath].
+func (p *path) Generation() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.generation
 }
 
-// Resume implements [engine.FastPath].
-func (p *Path) Resume(generation uint64) {
+// Resume implements [driver.FastPath].
+func (p *path) Resume(generation uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.current = generation == p.generation
 	p.switchProgram()
 }
 
-// SetEnabled lets the program relay, as it does at first, or leave everything to workers. A
-// driver that dropped what it sent gets another chance.
-func (p *Path) SetEnabled(on bool) {
+func (p *path) setEnabled(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.unavailable != nil {
@@ -370,12 +368,12 @@ func (p *Path) SetEnabled(on bool) {
 }
 
 // switchProgram turns the program on if everything allows that, else off.
-func (p *Path) switchProgram() { p.program.SetOn(p.isOn()) }
+func (p *path) switchProgram() { p.program.SetOn(p.isOn()) }
 
-func (p *Path) isOn() bool { return p.offBecause() == "" }
+func (p *path) isOn() bool { return p.offBecause() == "" }
 
 // offBecause returns why the program is off; "" if it is on.
-func (p *Path) offBecause() string {
+func (p *path) offBecause() string {
 	switch {
 	case p.failed.Load():
 		return "of a fault, see the log"
@@ -393,8 +391,8 @@ func (p *Path) offBecause() string {
 	return ""
 }
 
-// Synchronize implements [engine.FastPath].
-func (p *Path) Synchronize() {
+// Synchronize implements [driver.FastPath].
+func (p *path) Synchronize() {
 	err := sock.SynchronizeKernel()
 	if err == nil {
 		return
@@ -404,8 +402,8 @@ func (p *Path) Synchronize() {
 	time.Sleep(time.Second)
 }
 
-// Run implements [engine.FastPath].
-func (p *Path) Run(ctx context.Context, changed func()) error {
+// Run implements [driver.FastPath].
+func (p *path) Run(ctx context.Context, changed func()) error {
 	defer p.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	p.watchFilters()
@@ -438,7 +436,7 @@ func (p *Path) Run(ctx context.Context, changed func()) error {
 }
 
 // fail turns the program off for good: the relay goes on with its sockets.
-func (p *Path) fail(err error) {
+func (p *path) fail(err error) {
 	if !p.failed.Swap(true) {
 		p.log.Error("fast path: switched off", "error", err)
 	}
@@ -448,7 +446,7 @@ func (p *Path) fail(err error) {
 }
 
 // turnOff turns the program off and forgets all next hops: the network changes.
-func (p *Path) turnOff() {
+func (p *path) turnOff() {
 	p.mu.Lock()
 	p.current = false
 	p.switchProgram()
@@ -460,7 +458,7 @@ func (p *Path) turnOff() {
 	p.mu.Unlock()
 }
 
-func (p *Path) neighbourChanged(ifindex int, addr netip.Addr) {
+func (p *path) neighbourChanged(ifindex int, addr netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, nextHop := range p.neighbours[neighbour{ifindex, addr}] {
@@ -468,8 +466,7 @@ func (p *Path) neighbourChanged(ifindex int, addr netip.Addr) {
 	}
 }
 
-// Counts implements [engine.FastPath].
-func (p *Path) Counts() engine.FastPathCounts {
+func (p *path) counts() engine.FastPathCounts {
 	if p.unavailable != nil {
 		return engine.FastPathCounts{Mode: p.cfg.Mode.String(), OffBecause: p.unavailable.Error()}
 	}
@@ -490,29 +487,25 @@ func (p *Path) Counts() engine.FastPathCounts {
 	return out
 }
 
-// Traffic implements [engine.FastPath].
-func (p *Path) Traffic(index uint32) (datagrams, bytes uint64) { return p.program.Traffic(index) }
+// Traffic implements [driver.FastPath].
+func (p *path) Traffic(index uint32) (datagrams, bytes uint64) { return p.program.Traffic(index) }
 
-// Links returns the attachments that the program keeps in another process, see Config.Link, by
-// the index of the interface: those of Native, where two programs have no room. The caller
-// closes them.
-func (p *Path) Links() (map[int]*os.File, error) {
+func (p *path) links() (map[int]*os.File, error) {
 	if p.cfg.Mode != Native || p.unavailable != nil {
 		return nil, nil
 	}
 	return p.program.Links()
 }
 
-// Size returns how many bytes of the kernel's memory the program takes, at the start.
-func (p *Path) Size() int64 {
+func (p *path) size() int64 {
 	if p.unavailable != nil {
 		return 0
 	}
 	return p.program.Size()
 }
 
-// Close implements [engine.FastPath].
-func (p *Path) Close() {
+// Close implements [driver.FastPath].
+func (p *path) Close() {
 	for _, f := range p.former {
 		_ = f.Close()
 	}

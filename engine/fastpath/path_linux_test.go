@@ -14,14 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
-	"github.com/safchain/ethtool"
-
-	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/nexthop"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/safchain/ethtool"
 )
 
 // addLink adds the interface wan with the relay's address.
@@ -44,7 +43,7 @@ func addLink(t *testing.T) {
 
 var relayAddr = netip.MustParseAddrPort("198.18.0.1:7777")
 
-func peerAt(addr string) engine.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(addr), 0, 0) }
+func peerAt(addr string) endpoint.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(addr), 0, 0) }
 
 // TestPath: next hops follow the kernel's routes and neighbours; the program is on when all are
 // known, off by request, and attached again to an interface that comes back.
@@ -53,8 +52,8 @@ func TestPath(t *testing.T) {
 		return
 	}
 	addLink(t)
-	p := New(Config{})
-	memory, err := p.Load(engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 5000, MaxMessage: 1438})
+	p := newPath(Config{})
+	memory, err := p.Load(driver.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 5000, MaxMessage: 1438})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,12 +67,12 @@ func TestPath(t *testing.T) {
 	testkit.Eventually(t, "the first state of the network", func() bool { return changes.Load() > 0 })
 	resume := func() {
 		p.Resume(p.Generation())
-		if c := p.Counts(); !c.On || strings.Join(c.Interfaces, " ") != "wan" {
+		if c := p.counts(); !c.On || strings.Join(c.Interfaces, " ") != "wan" {
 			t.Errorf("after Resume: on %t, interfaces %v", c.On, c.Interfaces)
 		}
 	}
 	p.Resume(p.Generation() - 1)
-	if p.Counts().On {
+	if p.counts().On {
 		t.Error("on before all next hops of this state are known")
 	}
 	resume()
@@ -82,20 +81,20 @@ func TestPath(t *testing.T) {
 	if near == 0 || behind != 0 || p.NextHop(peerAt("198.18.0.9:2"), relayAddr) != near {
 		t.Errorf("next hops: %d on the link, %d without a route", near, behind)
 	}
-	if p.Counts().NoNextHop["no_route"] != 1 {
-		t.Errorf("no next hop: %v", p.Counts().NoNextHop)
+	if p.counts().NoNextHop["no_route"] != 1 {
+		t.Errorf("no next hop: %v", p.counts().NoNextHop)
 	}
-	p.SetEnabled(false)
-	if p.Counts().On {
+	p.setEnabled(false)
+	if p.counts().On {
 		t.Error("on although it was turned off")
 	}
-	p.SetEnabled(true)
+	p.setEnabled(true)
 
 	before := p.Generation()
 	testkit.IP(t, "route add default via 198.18.0.254")
 	testkit.Eventually(t, "the route is seen", func() bool { return p.Generation() > before })
 	testkit.Eventually(t, "control hears of the change", func() bool { return changes.Load() > 1 })
-	if p.Counts().On {
+	if p.counts().On {
 		t.Error("on while next hops are asked for again")
 	}
 	resume()
@@ -105,12 +104,12 @@ func TestPath(t *testing.T) {
 
 	seen := changes.Load()
 	testkit.IP(t, "link del wan")
-	testkit.Eventually(t, "the interface is gone", func() bool { return changes.Load() > seen && len(p.Counts().Interfaces) == 0 })
+	testkit.Eventually(t, "the interface is gone", func() bool { return changes.Load() > seen && len(p.counts().Interfaces) == 0 })
 	addLink(t)
-	testkit.Eventually(t, "the program serves the new one", func() bool { return len(p.Counts().Interfaces) == 1 })
+	testkit.Eventually(t, "the program serves the new one", func() bool { return len(p.counts().Interfaces) == 1 })
 	p.fail(errors.New("a fault"))
 	p.Resume(p.Generation())
-	if p.Counts().On {
+	if p.counts().On {
 		t.Error("on after a fault")
 	}
 	cancel()
@@ -126,17 +125,17 @@ func TestAuto(t *testing.T) {
 		return
 	}
 	listen := netip.MustParseAddrPort("0.0.0.0:7777")
-	p := New(Config{Auto: true})
-	if _, err := p.Load(engine.FastPathSpec{Listen: []netip.AddrPort{listen}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
+	p := newPath(Config{Auto: true})
+	if _, err := p.Load(driver.FastPathSpec{Listen: []netip.AddrPort{listen}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
 		t.Fatal(err)
 	}
 	end := runPath(t, p)
-	on := func() bool { p.Resume(p.Generation()); c := p.Counts(); return c.On && len(c.Interfaces) == 1 }
+	on := func() bool { p.Resume(p.Generation()); c := p.counts(); return c.On && len(c.Interfaces) == 1 }
 	waits := func() bool {
-		return !on() && strings.Contains(p.Counts().OffBecause, "no Ethernet interface that is up has a listen address")
+		return !on() && strings.Contains(p.counts().OffBecause, "no Ethernet interface that is up has a listen address")
 	}
 	if !waits() {
-		t.Errorf("before there is an interface: %+v", p.Counts())
+		t.Errorf("before there is an interface: %+v", p.counts())
 	}
 	addLink(t)
 	testkit.Eventually(t, "it serves the interface that came later", on)
@@ -151,7 +150,7 @@ func TestAuto(t *testing.T) {
 }
 
 // runPath runs a path until the function that it returns is called, or the test ends.
-func runPath(t *testing.T, p *Path) (end func()) {
+func runPath(t *testing.T, p *path) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	var began atomic.Bool
@@ -173,10 +172,10 @@ func TestReplace(t *testing.T) {
 		return
 	}
 	addLink(t)
-	spec := engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}
+	spec := driver.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}
 	cfg := Config{Mode: Native, Interfaces: []string{"wan"}}
-	load := func() *Path {
-		p := New(cfg)
+	load := func() *path {
+		p := newPath(cfg)
 		if _, err := p.Load(spec); err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +193,7 @@ func TestReplace(t *testing.T) {
 	old := load()
 	for _, form := range []string{"with its attachment", "without it"} {
 		end, before := runPath(t, old), attached()
-		links, err := old.Links()
+		links, err := old.links()
 		if err != nil || len(links) != 1 {
 			t.Fatalf("links %v, %v", links, err)
 		}
@@ -216,7 +215,7 @@ func TestReplace(t *testing.T) {
 		}
 		end = runPath(t, p)
 		p.Resume(p.Generation())
-		if c := p.Counts(); attached() == before || attached() == "" || !c.On {
+		if c := p.counts(); attached() == before || attached() == "" || !c.On {
 			t.Errorf("%s: program %q, %+v", form, attached(), c)
 		}
 		end()
@@ -238,8 +237,8 @@ func TestNextHopMTU(t *testing.T) {
 	addLink(t)
 	testkit.IP(t, "addr add 2001:db8::1/64 dev wan nodad")
 	relay6 := netip.MustParseAddrPort("[2001:db8::1]:7777")
-	p := New(Config{})
-	if _, err := p.Load(engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr, relay6}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
+	p := newPath(Config{})
+	if _, err := p.Load(driver.FastPathSpec{Listen: []netip.AddrPort{relayAddr, relay6}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
@@ -281,14 +280,14 @@ func TestAvoidFilters(t *testing.T) {
 	if err := nft.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	p := New(Config{Auto: true})
-	if _, err := p.Load(engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
+	p := newPath(Config{Auto: true})
+	if _, err := p.Load(driver.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx, func() {}) }()
-	on := func() bool { p.Resume(p.Generation()); return p.Counts().On }
+	on := func() bool { p.Resume(p.Generation()); return p.counts().On }
 	testkit.Eventually(t, "it is on: no rule is for what is sent", on)
 
 	chain("sent", nftables.ChainHookPostrouting)
@@ -297,7 +296,7 @@ func TestAvoidFilters(t *testing.T) {
 	}
 	// A state of the network that is read late turns the program off as well, until Resume.
 	testkit.Within(t, time.Minute, "the rule is found", func() bool {
-		return !on() && strings.HasSuffix(p.Counts().OffBecause, ": inet host sent")
+		return !on() && strings.HasSuffix(p.counts().OffBecause, ": inet host sent")
 	})
 	found := false
 	for _, f := range Check([]netip.AddrPort{relayAddr}, Config{}) {
@@ -393,7 +392,7 @@ func TestLoadErrors(t *testing.T) {
 		return
 	}
 	addLink(t)
-	spec := engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}
+	spec := driver.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}
 	for _, c := range []struct {
 		cfg    Config
 		listen string
@@ -406,17 +405,17 @@ func TestLoadErrors(t *testing.T) {
 		{Config{Mode: Native, Auto: true}, "198.18.0.1:7777", "native XDP on a veth"},
 	} {
 		spec.Listen = []netip.AddrPort{netip.MustParseAddrPort(c.listen)}
-		p := New(c.cfg)
+		p := newPath(c.cfg)
 		_, err := p.Load(spec)
-		if p.SetEnabled(true); p.Counts().On || !strings.Contains(p.Counts().OffBecause, c.want) {
-			t.Errorf("%+v: %+v", c.cfg, p.Counts())
+		if p.setEnabled(true); p.counts().On || !strings.Contains(p.counts().OffBecause, c.want) {
+			t.Errorf("%+v: %+v", c.cfg, p.counts())
 		}
 		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.cfg, err, c.want)
 		}
 	}
 	spec.Listen = []netip.AddrPort{relayAddr}
-	first, second := New(Config{Mode: Native, Interfaces: []string{"wan"}}), New(Config{Mode: Native, Interfaces: []string{"wan"}})
+	first, second := newPath(Config{Mode: Native, Interfaces: []string{"wan"}}), newPath(Config{Mode: Native, Interfaces: []string{"wan"}})
 	if _, err := first.Load(spec); err != nil {
 		t.Fatal(err)
 	}

@@ -10,17 +10,18 @@ import (
 	"runtime"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
-// Path is an [engine.FastPath] that cannot be loaded on this platform.
-type Path struct{}
+// path is a [driver.FastPath] that cannot be loaded on this platform.
+type path struct{}
 
-// New returns a fast path that is not loaded yet.
-func New(Config) *Path { return new(Path) }
+func newPath(Config) *path { return new(path) }
 
-// Load implements [engine.FastPath]. The error wraps [ErrUnavailable].
-func (*Path) Load(engine.FastPathSpec) (table.Memory, error) {
+// Load implements [driver.FastPath]. The error wraps [ErrUnavailable].
+func (*path) Load(driver.FastPathSpec) (table.Memory, error) {
 	return table.Memory{}, unavailable()
 }
 
@@ -28,42 +29,38 @@ func unavailable() error {
 	return fmt.Errorf("%w: it is for Linux on amd64, not %s on %s", ErrUnavailable, runtime.GOOS, runtime.GOARCH)
 }
 
-// Size returns 0.
-func (*Path) Size() int64 { return 0 }
+func (*path) size() int64 { return 0 }
 
-// Links returns no attachments.
-func (*Path) Links() (map[int]*os.File, error) { return nil, nil }
+func (*path) links() (map[int]*os.File, error) { return nil, nil }
 
 // The engine calls none of the following, since Load has failed.
 
-// SetQuota implements [engine.FastPath].
-func (*Path) SetQuota(table.Role, table.Quota) {}
+// SetQuota implements [driver.FastPath].
+func (*path) SetQuota(table.Role, table.Quota) {}
 
-// NextHop implements [engine.FastPath].
-func (*Path) NextHop(engine.Endpoint, netip.AddrPort) table.NextHop { return 0 }
+// NextHop implements [driver.FastPath].
+func (*path) NextHop(endpoint.Endpoint, netip.AddrPort) table.NextHop { return 0 }
 
-// Generation implements [engine.FastPath].
-func (*Path) Generation() uint64 { return 0 }
+// Generation implements [driver.FastPath].
+func (*path) Generation() uint64 { return 0 }
 
-// Resume implements [engine.FastPath].
-func (*Path) Resume(uint64) {}
+// Resume implements [driver.FastPath].
+func (*path) Resume(uint64) {}
 
-// SetEnabled lets the program relay, or leave everything to workers.
-func (*Path) SetEnabled(bool) {}
+func (*path) setEnabled(bool) {}
 
-// Synchronize implements [engine.FastPath].
-func (*Path) Synchronize() {}
+// Synchronize implements [driver.FastPath].
+func (*path) Synchronize() {}
 
-// Counts implements [engine.FastPath].
-func (*Path) Counts() engine.FastPathCounts {
+func (*path) counts() engine.FastPathCounts {
 	return engine.FastPathCounts{Mode: TC.String(), OffBecause: unavailable().Error()}
 }
 
-// Traffic implements [engine.FastPath].
-func (*Path) Traffic(uint32) (datagrams, bytes uint64) { return 0, 0 }
+// Traffic implements [driver.FastPath].
+func (*path) Traffic(uint32) (datagrams, bytes uint64) { return 0, 0 }
 
-// Run implements [engine.FastPath].
-func (*Path) Run(context.Context, func()) error { return nil }
+// Run implements [driver.FastPath].
+func (*path) Run(context.Context, func()) error { return nil }
 
-// Close implements [engine.FastPath].
-func (*Path) Close() {}
+// Close implements [driver.FastPath].
+func (*path) Close() {}

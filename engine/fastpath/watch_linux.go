@@ -31,7 +31,7 @@ const (
 
 // watch keeps the neighbours of all next hops in use, and turns the program off while nftables
 // or a driver is in its way, until ctx ends.
-func (p *Path) watch(ctx context.Context) {
+func (p *path) watch(ctx context.Context) {
 	ticker := time.NewTicker(driversEvery)
 	defer ticker.Stop()
 	var drivers driverWatch
@@ -53,7 +53,7 @@ func (p *Path) watch(ctx context.Context) {
 }
 
 // probe makes the program leave the next datagram of each next hop to a socket.
-func (p *Path) probe() {
+func (p *path) probe() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for nextHop := 1; nextHop < len(p.hops); nextHop++ {
@@ -62,7 +62,7 @@ func (p *Path) probe() {
 }
 
 // watchFilters looks for rules of nftables, if the configuration asks for it.
-func (p *Path) watchFilters() {
+func (p *path) watchFilters() {
 	if !p.cfg.Auto {
 		return
 	}
@@ -80,7 +80,7 @@ func (p *Path) watchFilters() {
 }
 
 // hinder notes that something does or does not hinder the program, with p.mu held.
-func (p *Path) hinder(hindrance *string, why string) {
+func (p *path) hinder(hindrance *string, why string) {
 	if *hindrance == why {
 		return
 	}
@@ -131,7 +131,7 @@ func (w *driverWatch) look(now driverCounts) (index int, drops, sent uint64) {
 }
 
 // watchDrivers reads what the drivers dropped of what the program sent.
-func (p *Path) watchDrivers(w *driverWatch) {
+func (p *path) watchDrivers(w *driverWatch) {
 	now := driverCounts{make(map[int]uint64), p.program.Counts().Datagrams}
 	p.mu.Lock()
 	attached := maps.Clone(p.attached)

@@ -65,7 +65,7 @@ func New(cfg Config) (*Transport, error) {
 }
 
 // Kind returns [endpoint.KindWS].
-func (t *Transport) Kind() endpoint.Kind { return endpoint.KindWS }
+func (t *Transport) Kind() engine.Kind { return engine.KindWS }
 
 // Run accepts connections until ctx is done, then closes all of them. It returns
 // when all are closed: after CloseTimeout at most, and a little more for a

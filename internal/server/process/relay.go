@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
-	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
@@ -183,7 +182,7 @@ var _ placement.Engine = advertiser{}
 
 // maxMessageSizeOver is by how much the setting maxMessageSize of Unity Transport
 // exceeds the largest message that a client sends, by transport.
-var maxMessageSizeOver = map[endpoint.Kind]int{endpoint.KindDTLS: 37, endpoint.KindWS: 14}
+var maxMessageSizeOver = map[engine.Kind]int{engine.KindDTLS: 37, engine.KindWS: 14}
 
 // onLargeMessage logs the first message of a match that not every client accepts.
 // The relay calls it, and it must not block.
@@ -203,8 +202,8 @@ func (a *App) onLargeMessage(e engine.LargeMessageEvent) {
 }
 
 // transportName is the name of a kind in the settings of a game.
-func transportName(k endpoint.Kind) string {
-	if k == endpoint.KindUDP4 || k == endpoint.KindUDP6 {
+func transportName(k engine.Kind) string {
+	if k == engine.KindUDP4 || k == engine.KindUDP6 {
 		return "udp"
 	}
 	return k.String()

@@ -17,7 +17,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -29,18 +28,18 @@ func TestLargeMessageLine(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		mode     Mode
-		from, to endpoint.Kind
+		from, to engine.Kind
 		limit    int
 		dropped  bool
 		want     []string
 	}{
-		"udp to dtls":            {Serve, endpoint.KindUDP6, endpoint.KindDTLS, 1400, true, []string{"WARN", `"message is too large`, "(maxMessageSize: 1363) at senders on udp"}},
-		"udp to dtls, forwarded": {Serve, endpoint.KindUDP4, endpoint.KindDTLS, 1363, false, []string{"INFO", `"message may be too large`, "(maxMessageSize: 1363) at senders on udp"}},
-		"in dev":                 {Dev, endpoint.KindUDP4, endpoint.KindDTLS, 1363, false, []string{"WARN", `"message may be too large`}},
-		"ws to dtls":             {Relay, endpoint.KindWS, endpoint.KindDTLS, 1400, true, []string{"WARN", "(maxMessageSize: 1377) at senders on ws"}},
-		"udp to ws":              {Serve, endpoint.KindUDP4, endpoint.KindWS, 1386, true, []string{"WARN", "(maxMessageSize: 1363) at senders on udp"}},
-		"a lower limit":          {Serve, endpoint.KindWS, endpoint.KindDTLS, 1000, true, []string{"(maxMessageSize: 1014) at senders on ws"}},
-		"dtls to ws":             {Serve, endpoint.KindDTLS, endpoint.KindWS, 1386, true, []string{"(maxMessageSize: 1400) at senders on dtls"}},
+		"udp to dtls":            {Serve, engine.KindUDP6, engine.KindDTLS, 1400, true, []string{"WARN", `"message is too large`, "(maxMessageSize: 1363) at senders on udp"}},
+		"udp to dtls, forwarded": {Serve, engine.KindUDP4, engine.KindDTLS, 1363, false, []string{"INFO", `"message may be too large`, "(maxMessageSize: 1363) at senders on udp"}},
+		"in dev":                 {Dev, engine.KindUDP4, engine.KindDTLS, 1363, false, []string{"WARN", `"message may be too large`}},
+		"ws to dtls":             {Relay, engine.KindWS, engine.KindDTLS, 1400, true, []string{"WARN", "(maxMessageSize: 1377) at senders on ws"}},
+		"udp to ws":              {Serve, engine.KindUDP4, engine.KindWS, 1386, true, []string{"WARN", "(maxMessageSize: 1363) at senders on udp"}},
+		"a lower limit":          {Serve, engine.KindWS, engine.KindDTLS, 1000, true, []string{"(maxMessageSize: 1014) at senders on ws"}},
+		"dtls to ws":             {Serve, engine.KindDTLS, engine.KindWS, 1386, true, []string{"(maxMessageSize: 1400) at senders on dtls"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log testkit.LogBuffer

@@ -309,7 +309,9 @@ func (a *App) takeOver(ctx context.Context) error {
 		return fmt.Errorf("app: upgrade: %w", err)
 	}
 	if a.dtls != nil {
-		a.dtls.UseSessions(a.openSessionFile(state.Sessions.Slots), state.Sessions)
+		if err := a.dtls.UseSessions(a.openSessionFile(state.Sessions.Slots), state.Sessions); err != nil {
+			return fmt.Errorf("app: upgrade: %w", err)
+		}
 	}
 	if a.websocket != nil {
 		if err := a.websocket.Attach(a.upgrades.links, state.Held); err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/trace"
-	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -89,7 +88,7 @@ func allocationOf(a engine.Allocation, h History) Allocation {
 	row := Allocation{
 		ID: a.ID.String(), Role: a.Role.String(), Match: a.Match.String(),
 		Project: a.Name.Project, Environment: a.Name.Environment, Tenant: hex(a.Tenant),
-		Bound: a.Kind != endpoint.KindNone, Recovered: a.Recovered,
+		Bound: a.Kind != engine.KindNone, Recovered: a.Recovered,
 		Age: seconds(a.Age), Heard: seconds(a.SinceReceived), Active: seconds(a.SinceActive),
 		Connections: a.Links, MaxConnections: a.MaxConnections,
 		SentDatagrams: a.SentDatagrams, SentBytes: a.SentBytes, ReceiverSizeDrops: a.LargeDrops, LargeMessages: a.LargeMessages,
@@ -212,13 +211,13 @@ func parseRole(text string) (alloc.Role, error) {
 	return alloc.RoleNone, errRole
 }
 
-func parseKind(text string) (endpoint.Kind, error) {
-	for _, kind := range []endpoint.Kind{endpoint.KindUDP4, endpoint.KindUDP6, endpoint.KindDTLS, endpoint.KindWS} {
+func parseKind(text string) (engine.Kind, error) {
+	for _, kind := range []engine.Kind{engine.KindUDP4, engine.KindUDP6, engine.KindDTLS, engine.KindWS} {
 		if text == kind.String() {
 			return kind, nil
 		}
 	}
-	return endpoint.KindNone, errTransport
+	return engine.KindNone, errTransport
 }
 
 // allocationPages registers the read-only pages about allocations.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -35,7 +34,7 @@ func (r *manyMatches) Allocations(_ context.Context, f engine.Filter, at engine.
 			return page, engine.Cursor(i), nil
 		}
 		a := engine.Allocation{
-			ID: matchID(i/2, 1), Match: matchID(i/2, 1), Role: alloc.RoleHost, Kind: endpoint.KindUDP4,
+			ID: matchID(i/2, 1), Match: matchID(i/2, 1), Role: alloc.RoleHost, Kind: engine.KindUDP4,
 			Endpoint:      netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 9), byte(i >> 1)}), 7),
 			SentDatagrams: uint64(i * r.reads), SentBytes: uint64(100*i*r.reads) % engine.SentBytesLimit,
 			Age: time.Duration(i*7919%r.hosts) * time.Second, Links: i / 2 % 5,

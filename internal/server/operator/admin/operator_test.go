@@ -16,7 +16,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -38,11 +37,11 @@ type fakeRelay struct {
 
 func (r *fakeRelay) Allocations(_ context.Context, f engine.Filter, at engine.Cursor, limit int) ([]engine.Allocation, engine.Cursor, error) {
 	host := engine.Allocation{
-		ID: hostID, Match: hostID, Role: alloc.RoleHost, Tenant: 255, Kind: endpoint.KindUDP4, Links: 1, MaxConnections: 4, LargeDrops: 7,
+		ID: hostID, Match: hostID, Role: alloc.RoleHost, Tenant: 255, Kind: engine.KindUDP4, Links: 1, MaxConnections: 4, LargeDrops: 7,
 		Endpoint: netip.MustParseAddrPort("192.0.2.1:5000"), Age: 2500 * time.Millisecond, EverBound: true,
 	}
 	player := engine.Allocation{
-		ID: playerID, Match: hostID, Role: alloc.RoleJoiner, Kind: endpoint.KindWS, Links: 1,
+		ID: playerID, Match: hostID, Role: alloc.RoleJoiner, Kind: engine.KindWS, Links: 1,
 		Name: alloc.Tenant{Project: "p", Environment: "e"},
 	}
 	switch f.ID {
@@ -178,7 +177,7 @@ func TestListingQuery(t *testing.T) {
 		"match=" + hostID.String():  {limit: 100, filter: engine.Filter{Match: hostID}},
 		"project=p&environment=e":   {limit: 100, filter: engine.Filter{Tenant: tenant.Hash()}},
 		"tenant=00000000000000ff":   {limit: 100, filter: engine.Filter{Tenant: 255}},
-		"transport=dtls&limit=1000": {limit: 1000, filter: engine.Filter{Kind: endpoint.KindDTLS}},
+		"transport=dtls&limit=1000": {limit: 1000, filter: engine.Filter{Kind: engine.KindDTLS}},
 		"project=p&environment=&x=": {},
 		"limit=1001":                {},
 		"limit=-1":                  {},

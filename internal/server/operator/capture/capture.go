@@ -69,13 +69,13 @@ func NewWriter(w io.Writer, comment string) (*Writer, error) {
 
 // Write adds a message.
 func (w *Writer) Write(m *engine.Captured) error {
-	player, relay := m.Endpoint.AddrPort(), m.Relay
+	player, relay := m.Player, m.Relay
 	if !player.IsValid() {
-		player, relay = sessionAddrs(m.Endpoint)
+		player, relay = sessionAddrs(m.Kind, m.Session)
 	}
-	from, to, comment := player, relay, "received over "+m.Endpoint.Kind().String()+": "+outcomeText(m.Outcome)
+	from, to, comment := player, relay, "received over "+m.Kind.String()+": "+outcomeText(m.Outcome)
 	if m.Sent {
-		from, to, comment = relay, player, "sent over "+m.Endpoint.Kind().String()
+		from, to, comment = relay, player, "sent over "+m.Kind.String()
 	}
 	w.packet = appendPacket(w.packet[:0], from, to, m.Message)
 	w.messages++
@@ -146,9 +146,9 @@ func outcomeText(o engine.Outcome) string {
 }
 
 // sessionAddrs returns addresses for a session: 2001:db8:0:KIND::SERIAL and 2001:db8::1.
-func sessionAddrs(ep engine.Endpoint) (player, relay netip.AddrPort) {
-	ip := [16]byte{0x20, 0x01, 0x0d, 0xb8, 7: byte(ep.Kind())}
-	binary.BigEndian.PutUint64(ip[8:], ep.Serial())
+func sessionAddrs(kind engine.Kind, session uint64) (player, relay netip.AddrPort) {
+	ip := [16]byte{0x20, 0x01, 0x0d, 0xb8, 7: byte(kind)}
+	binary.BigEndian.PutUint64(ip[8:], session)
 	return netip.AddrPortFrom(netip.AddrFrom16(ip), sessionPort),
 		netip.AddrPortFrom(netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1}), relayPort)
 }
