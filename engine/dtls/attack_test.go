@@ -52,7 +52,7 @@ func TestFillTable(t *testing.T) {
 	}
 	wantAlive(t, "players", players)
 	wantAlive(t, "bound neighbours of the attacker", neighbours)
-	g.wantCounts(map[Event]uint64{Shed: 200 - 16, DropSessionsFull: 0})
+	g.wantCounts(map[event]uint64{eventShed: 200 - 16, dropSessionsFull: 0})
 	// Four honest players come. At first their sessions are unbound too.
 	late := connects(g, 3000, sourcesOf(4, "198.51.100.%d:7"))
 	for i := range 100 {
@@ -101,7 +101,7 @@ func TestLeastValuableFirst(t *testing.T) {
 	if newPeer(g, home, 50).connect() {
 		t.Error("a session above the limit")
 	}
-	g.wantCounts(map[Event]uint64{Shed: 7, DropSessionsFull: 1})
+	g.wantCounts(map[event]uint64{eventShed: 7, dropSessionsFull: 1})
 }
 
 // TestBindTimeout: a session to which no allocation is bound in time ends. One that was
@@ -119,13 +119,13 @@ func TestBindTimeout(t *testing.T) {
 	mustConnect(t, roams)
 	checkEcho(t, never, testID(3))
 	g.clock.Add(int64(bindTimeout))
-	g.wait("the end", func() bool { return g.stats().Counts[Unbound] == 1 })
+	g.wait("the end", func() bool { return g.stats().Counts[eventUnbound] == 1 })
 	if g.Alive(never.from) {
 		t.Error("it is still there")
 	}
 	wantAlive(t, "others", []*peer{before, bound, roams})
 	g.clock.Add(int64(roamTimeout))
-	g.wait("the end of the one that roams", func() bool { return g.stats().Counts[Unbound] == 2 })
+	g.wait("the end of the one that roams", func() bool { return g.stats().Counts[eventUnbound] == 2 })
 	wantAlive(t, "others", []*peer{before, bound})
 }
 
@@ -152,7 +152,7 @@ func TestResumeOfEnded(t *testing.T) {
 	wantAlive(t, "resumed", []*peer{lost, back})
 	g.setUnbound(serial)
 	g.end(testID(1), testID(2))
-	g.wait("the end", func() bool { return g.stats().Counts[Unbound] == 1 })
+	g.wait("the end", func() bool { return g.stats().Counts[eventUnbound] == 1 })
 	if g.Alive(lost.from) {
 		t.Error("a session without an allocation is still there")
 	}
@@ -175,7 +175,7 @@ func TestForgedLockout(t *testing.T) {
 			forger.identity[7]++
 			g.put(home, append(forger.wrap(forger.exchange()), forger.repeatFinished()...))
 		}
-		if n := g.stats().Counts[DropAttempts]; n == 0 {
+		if n := g.stats().Counts[dropAttempts]; n == 0 {
 			t.Error("derivations are not limited")
 		}
 		mustConnect(t, newPeer(g, home, 1))
@@ -315,10 +315,10 @@ func TestQueueShare(t *testing.T) {
 		t.Errorf("%d hellos wait", n)
 	}
 	p := newPeer(g, at("203.0.113.1:1"), 1)
-	before := r.stats().Counts[DropQueue]
+	before := r.stats().Counts[dropQueue]
 	r.Open(p.from, p.hello(make([]byte, cookieLen)))
 	r.Open(p.from, p.wrap(p.exchange()))
-	if r.stats().Counts[DropQueue] != before {
+	if r.stats().Counts[dropQueue] != before {
 		t.Error("hellos kept the rest of a handshake out")
 	}
 }

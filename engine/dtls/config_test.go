@@ -55,17 +55,17 @@ func TestRunTwice(t *testing.T) {
 func TestEventNames(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
-	for e := range Events {
+	for e := range numEvents {
 		name := e.String()
 		if name == "" || seen[name] {
 			t.Errorf("event %d is named %q", e, name)
 		}
-		if strings.HasPrefix(name, "drop_") != (e >= DropMalformed) {
+		if strings.HasPrefix(name, "drop_") != (e >= dropMalformed) {
 			t.Errorf("event %d is named %q", e, name)
 		}
 		seen[name] = true
 	}
-	if Events.String() != "unknown" {
+	if numEvents.String() != "unknown" {
 		t.Error("a name for no event")
 	}
 }

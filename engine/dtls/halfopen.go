@@ -104,7 +104,7 @@ func (w *worker) admitDirect(prefix endpoint.Endpoint) bool {
 
 func (w *worker) evict(h *halfOpen) {
 	w.remove(h)
-	w.count(Evicted)
+	w.count(eventEvicted)
 }
 
 // add stores a handshake that was admitted.
@@ -148,7 +148,7 @@ func (w *worker) remove(h *halfOpen) {
 func (w *worker) expire(now int64) {
 	for w.oldest != nil && now >= w.oldest.deadline {
 		w.remove(w.oldest)
-		w.count(TimedOut)
+		w.count(eventTimedOut)
 	}
 }
 

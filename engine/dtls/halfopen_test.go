@@ -53,7 +53,7 @@ func TestHalfOpenPerPrefix(t *testing.T) {
 			if n := g.stats().HalfOpen; n != c.want {
 				t.Fatalf("%d are half open, want %d", n, c.want)
 			}
-			g.wantCounts(map[Event]uint64{Evicted: uint64(20 - c.want)})
+			g.wantCounts(map[event]uint64{eventEvicted: uint64(20 - c.want)})
 			mustConnect(t, newPeer(g, at("203.0.113.1:1"), 1))
 		})
 	}
@@ -78,7 +78,7 @@ func TestHalfOpenInAll(t *testing.T) {
 	if got := starts(g, sourcesOf(10, "192.0.2.%d:7")); got != 10 {
 		t.Fatalf("%d were answered", got)
 	}
-	if st := g.stats(); st.HalfOpen != 10 || st.Direct != 4 || st.Counts[CookieSent] != 6 {
+	if st := g.stats(); st.HalfOpen != 10 || st.Direct != 4 || st.Counts[eventCookieSent] != 6 {
 		t.Fatalf("%+v", st)
 	}
 	forge := func() { // Without a cookie there is no room left.
@@ -87,7 +87,7 @@ func TestHalfOpenInAll(t *testing.T) {
 		}
 	}
 	forge()
-	if st := g.stats(); st.HalfOpen != 10 || st.Direct != 4 || st.Counts[Evicted] != 0 {
+	if st := g.stats(); st.HalfOpen != 10 || st.Direct != 4 || st.Counts[eventEvicted] != 0 {
 		t.Fatalf("%+v", st)
 	}
 	last := newPeer(g, home, 1)
@@ -96,7 +96,7 @@ func TestHalfOpenInAll(t *testing.T) {
 	}
 	forge()
 	st := g.stats()
-	if st.HalfOpen != 10 || st.Direct != 0 || st.Counts[Evicted] != 41 || st.Counts[DropHalfOpenFull] != 0 {
+	if st.HalfOpen != 10 || st.Direct != 0 || st.Counts[eventEvicted] != 41 || st.Counts[dropHalfOpenFull] != 0 {
 		t.Fatalf("%+v", st)
 	}
 	starts(g, sourcesOf(9, "198.51.100.%d:8"))
@@ -114,7 +114,7 @@ func TestNothingToEvict(t *testing.T) {
 	if newPeer(g, home, 1).start() {
 		t.Fatal("answered")
 	}
-	g.wantCounts(map[Event]uint64{DropHalfOpenFull: 1, Evicted: 0})
+	g.wantCounts(map[event]uint64{dropHalfOpenFull: 1, eventEvicted: 0})
 	g.halfOpen.Add(-10)
 	mustConnect(t, newPeer(g, home, 1))
 }
@@ -125,8 +125,11 @@ func TestHandshakeTimeout(t *testing.T) {
 	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: 200 * time.Millisecond})
 	starts(g, sourcesOf(10, "192.0.2.%d:7"))
 	// A handshake is removed before its timeout is counted.
-	g.wait("the time-outs", func() bool { st := g.stats(); return st.HalfOpen == 0 && st.Counts[TimedOut] == st.Counts[Answered] })
-	if st := g.stats(); st.Direct != 0 || st.Counts[TimedOut] != st.Counts[Answered] {
+	g.wait("the time-outs", func() bool {
+		st := g.stats()
+		return st.HalfOpen == 0 && st.Counts[eventTimedOut] == st.Counts[eventAnswered]
+	})
+	if st := g.stats(); st.Direct != 0 || st.Counts[eventTimedOut] != st.Counts[eventAnswered] {
 		t.Fatalf("%+v", st)
 	}
 	late := newPeer(g, home, 1)
@@ -134,7 +137,7 @@ func TestHandshakeTimeout(t *testing.T) {
 	if got := g.put(home, append(late.wrap(late.exchange()), late.finished()...)); got != nil {
 		t.Fatalf("a handshake that is over was answered: % x", got)
 	}
-	g.wantCounts(map[Event]uint64{DropStray: 2, Established: 0})
+	g.wantCounts(map[event]uint64{dropStray: 2, eventEstablished: 0})
 }
 
 func TestSessionsInAll(t *testing.T) {
@@ -147,7 +150,7 @@ func TestSessionsInAll(t *testing.T) {
 	if newPeer(g, sources[2], 2).connect() {
 		t.Fatal("a third session")
 	}
-	g.wantCounts(map[Event]uint64{DropSessionsFull: 1})
+	g.wantCounts(map[event]uint64{dropSessionsFull: 1})
 	checkEcho(t, first, testID(0))
 	again := newPeer(g, sources[0], 0)
 	g.wait("an answer", again.start)
@@ -172,7 +175,7 @@ func TestPerIdentity(t *testing.T) {
 	if !g.Alive(sources[19]) || !g.Alive(sources[18]) || g.Alive(sources[17]) {
 		t.Fatal("not the latest two are left")
 	}
-	g.wantCounts(map[Event]uint64{SessionLimit: 18})
+	g.wantCounts(map[event]uint64{eventSessionLimit: 18})
 }
 
 // TestEndedFirst: sessions that their client has ended are evicted before others.
@@ -216,7 +219,7 @@ func TestQueue(t *testing.T) {
 		r.Open(from, hello)
 	}
 	r.Open(home, append(hello, make([]byte, maxHandshakeDatagram)...))
-	g.wantCounts(map[Event]uint64{DropQueue: 15, DropOversize: 1})
+	g.wantCounts(map[event]uint64{dropQueue: 15, dropOversize: 1})
 }
 
 // TestDerivations: few keys are derived for the forged messages of a handshake without a
@@ -245,7 +248,7 @@ func TestDerivations(t *testing.T) {
 		if direct < 0 {
 			most += int(time.Since(start).Microseconds()/retryRate.IntervalMicros) + 1
 		}
-		if derived < maxDerivations || derived > most || g.stats().Counts[DropAttempts] == 0 {
+		if derived < maxDerivations || derived > most || g.stats().Counts[dropAttempts] == 0 {
 			t.Errorf("direct %d: %d derivations, %v", direct, derived, g.stats())
 		}
 		mustConnect(t, newPeer(g, at("192.0.2.1:4001"), 1))
@@ -313,7 +316,7 @@ func TestFragments(t *testing.T) {
 			if got := p.accepted(g.put(home, p.finished())); got != c.want {
 				t.Fatalf("a session: %v", got)
 			}
-			g.wantCounts(map[Event]uint64{DropFragments: c.drops})
+			g.wantCounts(map[event]uint64{dropFragments: c.drops})
 		})
 	}
 }
@@ -328,7 +331,7 @@ func TestHelloInFragments(t *testing.T) {
 			t.Fatalf("answered % x", got)
 		}
 	}
-	g.wantCounts(map[Event]uint64{Hello: 0, DropFragments: 3})
+	g.wantCounts(map[event]uint64{eventHello: 0, dropFragments: 3})
 }
 
 // TestCookie: a cookie is valid for its source and its hello, for two time slots.
@@ -387,7 +390,7 @@ func TestInvalidCookie(t *testing.T) {
 	if !p.answered(g.put(home, p.hello(cookieIn(got[0])))) {
 		t.Fatal("the new cookie is not valid")
 	}
-	g.wantCounts(map[Event]uint64{DropCookie: 1, CookieSent: 1, Answered: 1})
+	g.wantCounts(map[event]uint64{dropCookie: 1, eventCookieSent: 1, eventAnswered: 1})
 }
 
 // heap returns the size of the heap after a garbage collection.
@@ -453,7 +456,7 @@ func TestFlood(t *testing.T) {
 			if st.Direct > 256 || st.HalfOpen > 256 {
 				t.Errorf("%+v", st)
 			}
-			if n := st.Counts[Hello] + st.Counts[DropQueue] + st.Counts[DropHelloRate]; n < floodSize {
+			if n := st.Counts[eventHello] + st.Counts[dropQueue] + st.Counts[dropHelloRate]; n < floodSize {
 				t.Errorf("only %d hellos", n)
 			}
 			runtime.KeepAlive(g)

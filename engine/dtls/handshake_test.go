@@ -69,7 +69,7 @@ func TestOneAnswer(t *testing.T) {
 						t.Errorf("round %d: %d bytes were answered with %d", round, len(pkt), len(got[0]))
 					}
 				}
-				g.wantCounts(map[Event]uint64{Hello: 3, DropTrailing: 3})
+				g.wantCounts(map[event]uint64{eventHello: 3, dropTrailing: 3})
 			})
 		}
 	}
@@ -89,7 +89,7 @@ func TestTrailingHello(t *testing.T) {
 	if got := g.put(home, recordOf(useless.first, good.first)); got != nil {
 		t.Fatalf("answered % x", got)
 	}
-	g.wantCounts(map[Event]uint64{Hello: 2, DropSuite: 2, DropTrailing: 2})
+	g.wantCounts(map[event]uint64{eventHello: 2, dropSuite: 2, dropTrailing: 2})
 }
 
 // TestOneFinished: a datagram with many Finished of a session gets one answer.
@@ -114,7 +114,7 @@ func TestNoRetransmission(t *testing.T) {
 	if got := g.put(home, newPeer(g, home, 1).hello(nil)); len(got) != 1 {
 		t.Fatalf("%d answers", len(got))
 	}
-	g.wait("the time-out", func() bool { return g.stats().Counts[TimedOut] == 1 })
+	g.wait("the time-out", func() bool { return g.stats().Counts[eventTimedOut] == 1 })
 	if got := g.take(home); got != nil {
 		t.Fatalf("sent without being asked: % x", got)
 	}
@@ -154,7 +154,7 @@ func TestSilence(t *testing.T) {
 		}
 	}
 	checkEcho(t, p, testID(1))
-	g.wantCounts(map[Event]uint64{Established: 1, Answered: 1, CookieSent: 0})
+	g.wantCounts(map[event]uint64{eventEstablished: 1, eventAnswered: 1, eventCookieSent: 0})
 }
 
 // TestWrongFinished: with the right keys a Finished must still have the right
@@ -187,7 +187,7 @@ func TestWrongFinished(t *testing.T) {
 			if got := g.put(home, append(p.wrap(p.exchange()), p.repeatFinished()...)); got != nil || g.Alive(home) {
 				t.Fatalf("answered % x, a session: %v", got, g.Alive(home))
 			}
-			g.wantCounts(map[Event]uint64{DropKey: 1})
+			g.wantCounts(map[event]uint64{dropKey: 1})
 			p.s.finished = good
 			if !p.accepted(g.put(home, p.repeatFinished())) {
 				t.Fatal("the right one is not accepted any more")
@@ -322,7 +322,7 @@ func TestPionSizes(t *testing.T) {
 			sizes += fmt.Sprintf(" %d", len(b))
 		}
 		t.Logf("%s:%s", x.name, sizes)
-		if len(sent[0]) != x.hello || l.stats().Counts[CookieSent] != 0 {
+		if len(sent[0]) != x.hello || l.stats().Counts[eventCookieSent] != 0 {
 			t.Errorf("a hello of %d bytes was not answered directly", len(sent[0]))
 		}
 	}

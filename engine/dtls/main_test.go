@@ -206,7 +206,7 @@ func (g *rig) take(from endpoint.Endpoint) [][]byte {
 func (g *rig) wait(what string, done func() bool) { g.t.Helper(); testkit.Eventually(g.t, what, done) }
 
 // wantCounts checks some counts.
-func (g *rig) wantCounts(want map[Event]uint64) {
+func (g *rig) wantCounts(want map[event]uint64) {
 	g.t.Helper()
 	got := g.stats()
 	for e, n := range want {
@@ -369,7 +369,7 @@ func (p *peer) accepted(got [][]byte) bool {
 		p.g.t.Fatalf("answer % x", got[0])
 	}
 	body, reason := p.g.openRecord(p.s, &fin)
-	if m, _, ok := parseMessage(body); reason != Established || !ok || m.kind != msgFinished {
+	if m, _, ok := parseMessage(body); reason != eventEstablished || !ok || m.kind != msgFinished {
 		p.g.t.Fatalf("%v: answer % x", reason, got[0])
 	}
 	return true
@@ -396,7 +396,7 @@ func (p *peer) open(b []byte) string {
 		p.g.t.Fatalf("no record: % x", b)
 	}
 	body, reason := p.g.openRecord(p.s, &r)
-	if reason != Established {
+	if reason != eventEstablished {
 		p.g.t.Fatalf("%v: % x", reason, b)
 	}
 	return string(body)

@@ -139,8 +139,8 @@ func TestPion(t *testing.T) {
 			for _, size := range []int{1, 20, 295, 1200, 1400} {
 				pionEcho(t, conn, strings.Repeat("m", size))
 			}
-			if st := l.stats(); (st.Counts[CookieSent] > 0) != (c.direct < 0) {
-				t.Errorf("%d cookies", st.Counts[CookieSent])
+			if st := l.stats(); (st.Counts[eventCookieSent] > 0) != (c.direct < 0) {
+				t.Errorf("%d cookies", st.Counts[eventCookieSent])
 			}
 		})
 	}
@@ -154,9 +154,9 @@ func TestPionWrongKey(t *testing.T) {
 		if _, err := pionConnect(t, newTap(t, "127.0.0.1:0"), l, id[:], proto.Key{1}, time.Second); err == nil {
 			t.Fatal("a wrong key made a session")
 		}
-		return l.stats().Counts[DropKey] > 0
+		return l.stats().Counts[dropKey] > 0
 	})
-	if st := l.stats(); st.Sessions != 0 || st.Counts[Established] != 0 {
+	if st := l.stats(); st.Sessions != 0 || st.Counts[eventEstablished] != 0 {
 		t.Fatalf("%+v", st)
 	}
 }
@@ -206,7 +206,7 @@ func TestPionAnswersLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	pionEcho(t, conn, "at last")
-	if st := l.stats(); st.Counts[Resent] == 0 || st.Counts[Established] != 1 {
+	if st := l.stats(); st.Counts[eventResent] == 0 || st.Counts[eventEstablished] != 1 {
 		t.Fatalf("%+v", st)
 	}
 }
@@ -241,9 +241,9 @@ func TestPionReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testkit.Eventually(t, "the replay to be dropped", func() bool { return l.stats().Counts[DropReplayed] > before.Counts[DropReplayed] })
+	testkit.Eventually(t, "the replay to be dropped", func() bool { return l.stats().Counts[dropReplayed] > before.Counts[dropReplayed] })
 	pionEcho(t, conn, "two")
-	if st := l.stats(); st.Counts[Established] != 1 || st.Sessions != 1 {
+	if st := l.stats(); st.Counts[eventEstablished] != 1 || st.Sessions != 1 {
 		t.Fatalf("%+v", st)
 	}
 }
@@ -259,8 +259,8 @@ func TestPionCloses(t *testing.T) {
 	}
 	conn.Close()
 	// It is counted after the session has ended.
-	testkit.Eventually(t, "close_notify", func() bool { return l.stats().Counts[Closed] > 0 })
-	if n := l.stats().Counts[Closed]; n != 1 || l.Alive(c.endpoint(t)) {
+	testkit.Eventually(t, "close_notify", func() bool { return l.stats().Counts[eventClosed] > 0 })
+	if n := l.stats().Counts[eventClosed]; n != 1 || l.Alive(c.endpoint(t)) {
 		t.Fatalf("closed %d times, alive: %v", n, l.Alive(c.endpoint(t)))
 	}
 }
@@ -321,7 +321,7 @@ func TestOpenSSL(t *testing.T) {
 			l := newLoop(t, Config{Direct: c.direct})
 			key, _ := testKey(testID(8))
 			in, lines := openssl(t, l, key, c.cipher)
-			testkit.Eventually(t, "a session", func() bool { return l.stats().Counts[Established] == 1 })
+			testkit.Eventually(t, "a session", func() bool { return l.stats().Counts[eventEstablished] == 1 })
 			for i := range 3 {
 				msg := fmt.Sprintf("message %d of a player", i)
 				if _, err := io.WriteString(in, msg+"\n"); err != nil {
@@ -330,10 +330,10 @@ func TestOpenSSL(t *testing.T) {
 				awaitLine(t, lines, msg)
 			}
 			in.Close()
-			testkit.Eventually(t, "close_notify", func() bool { return l.stats().Counts[Closed] == 1 })
+			testkit.Eventually(t, "close_notify", func() bool { return l.stats().Counts[eventClosed] == 1 })
 			st := l.stats()
-			if (st.Counts[CookieSent] > 0) != (c.direct < 0) {
-				t.Errorf("%d cookies", st.Counts[CookieSent])
+			if (st.Counts[eventCookieSent] > 0) != (c.direct < 0) {
+				t.Errorf("%d cookies", st.Counts[eventCookieSent])
 			}
 		})
 	}
@@ -361,8 +361,8 @@ func TestOpenSSLWrongKey(t *testing.T) {
 	t.Parallel()
 	l := newLoop(t, Config{})
 	_, lines := openssl(t, l, proto.Key{7}, "PSK-AES128-GCM-SHA256")
-	testkit.Eventually(t, "its Finished", func() bool { return l.stats().Counts[DropKey] > 0 })
-	if st := l.stats(); st.Sessions != 0 || st.Counts[Established] != 0 {
+	testkit.Eventually(t, "its Finished", func() bool { return l.stats().Counts[dropKey] > 0 })
+	if st := l.stats(); st.Sessions != 0 || st.Counts[eventEstablished] != 0 {
 		t.Fatalf("%+v", st)
 	}
 	for len(lines) > 0 {

@@ -34,7 +34,14 @@ func New(c Config) (*Records, error) {
 func (r *Records) RecordsDriver() any { return r.layer }
 
 // Stats returns the counts, which are not read at one instant.
-func (r *Records) Stats() Stats { return r.layer.stats() }
+func (r *Records) Stats() Stats {
+	counts := r.layer.stats()
+	st := Stats{Events: make(map[string]uint64), Sessions: counts.Sessions, HalfOpen: counts.HalfOpen, Direct: counts.Direct}
+	for e, n := range counts.Counts {
+		st.Events[event(e).String()] = n
+	}
+	return st
+}
 
 // layer is the [driver.Records] of Records.
 //
@@ -81,7 +88,7 @@ func newLayer(c Config) (*layer, error) {
 // dropped, since real clients send one per datagram. It decrypts in place.
 func (r *layer) Open(from endpoint.Endpoint, pkt []byte) (driver.Session, []byte) {
 	if len(pkt) < headerLen {
-		r.counters.count(DropMalformed)
+		r.counters.count(dropMalformed)
 		return driver.Session{}, nil
 	}
 	epoch := binary.BigEndian.Uint16(pkt[3:])
@@ -91,9 +98,9 @@ func (r *layer) Open(from endpoint.Endpoint, pkt []byte) (driver.Session, []byte
 	case pkt[0] == typeHandshake, pkt[0] == typeChangeCipherSpec:
 		r.enqueue(from, pkt)
 	case pkt[0] == typeAlert:
-		r.counters.count(DropAlert)
+		r.counters.count(dropAlert)
 	default:
-		r.counters.count(DropForeign)
+		r.counters.count(dropForeign)
 	}
 	return driver.Session{}, nil
 }
@@ -104,21 +111,21 @@ func (r *layer) open(from endpoint.Endpoint, pkt []byte) (driver.Session, []byte
 		s = r.resume(from, pkt)
 	}
 	if s == nil {
-		r.counters.count(DropNoSession)
+		r.counters.count(dropNoSession)
 		return driver.Session{}, nil
 	}
 	rec, rest, ok := parseRecord(pkt)
 	if !ok {
-		r.counters.count(DropMalformed)
+		r.counters.count(dropMalformed)
 		return driver.Session{}, nil
 	}
 	body, reason := r.openRecord(s, &rec)
-	if reason != Established {
+	if reason != eventEstablished {
 		r.counters.count(reason)
 		return driver.Session{}, nil
 	}
 	if len(rest) > 0 {
-		r.counters.count(DropTrailing)
+		r.counters.count(dropTrailing)
 	}
 	if rec.kind == typeAlert {
 		r.alert(s, body)
@@ -127,26 +134,26 @@ func (r *layer) open(from endpoint.Endpoint, pkt []byte) (driver.Session, []byte
 	return driver.Session{Serial: s.serial, ID: s.id}, body
 }
 
-// openRecord decrypts a record of a session in place. The event is Established, or
+// openRecord decrypts a record of a session in place. The event is eventEstablished, or
 // else the reason of the drop.
-func (r *layer) openRecord(s *session, rec *record) ([]byte, Event) {
+func (r *layer) openRecord(s *session, rec *record) ([]byte, event) {
 	if rec.epoch != epoch1 {
-		return nil, DropUndecryptable
+		return nil, dropUndecryptable
 	}
 	if rec.seq < s.minReceived || s.window.seen(rec.seq) {
-		return nil, DropReplayed
+		return nil, dropReplayed
 	}
 	aad := r.pool.Get().(*scratch)
 	body, ok := s.in.open(rec.whole, aad)
 	r.pool.Put(aad)
 	if !ok {
-		return nil, DropUndecryptable
+		return nil, dropUndecryptable
 	}
 	if !s.window.take(rec.seq) {
-		return nil, DropReplayed
+		return nil, dropReplayed
 	}
 	if s.stored != nil && !s.stored.reserveReceived(rec.seq, r.now) {
-		return nil, DropUnstored
+		return nil, dropUnstored
 	}
 	if now := r.clock.Load(); s.lastReceived.Load() != now {
 		s.lastReceived.Store(now)
@@ -154,7 +161,7 @@ func (r *layer) openRecord(s *session, rec *record) ([]byte, Event) {
 	if s.helloPending.Load() {
 		s.helloPending.Store(false)
 	}
-	return body, Established
+	return body, eventEstablished
 }
 
 // Alerts, RFC 5246 7.2.
@@ -166,18 +173,18 @@ const (
 // alert ends a session with an authentic close_notify or fatal alert.
 func (r *layer) alert(s *session, body []byte) {
 	if len(body) != 2 || body[0] != alertFatal && body[1] != alertCloseNotify {
-		r.counters.count(DropUnexpected)
+		r.counters.count(dropUnexpected)
 		return
 	}
 	if s.ended.CompareAndSwap(false, true) {
-		r.counters.count(Closed)
+		r.counters.count(eventClosed)
 	}
 }
 
 // enqueue copies a datagram to a queue of the worker of its source's prefix.
 func (r *layer) enqueue(from endpoint.Endpoint, pkt []byte) {
 	if len(pkt) > maxHandshakeDatagram {
-		r.counters.count(DropOversize)
+		r.counters.count(dropOversize)
 		return
 	}
 	prefix := from.Network()
@@ -185,14 +192,14 @@ func (r *layer) enqueue(from endpoint.Endpoint, pkt []byte) {
 	if isFirstHello(pkt) {
 		class = hellos
 		if !r.limits.mayAnswer(prefix, r.now()) {
-			r.counters.count(DropHelloRate)
+			r.counters.count(dropHelloRate)
 			return
 		}
 	}
 	hash := hashPrefix(prefix, r.table.secret)
 	w := r.workers[(hash>>32)%uint64(len(r.workers))]
 	if !w.queues[class].push(from, uint8(hash>>16), pkt) {
-		r.counters.count(DropQueue)
+		r.counters.count(dropQueue)
 	}
 }
 
@@ -238,8 +245,8 @@ func (r *layer) MaxMessage() int { return r.conf.MaxMessage }
 // SafeMessage returns [SafeMessage], see [driver.Records].
 func (r *layer) SafeMessage() int { return SafeMessage }
 
-func (r *layer) stats() Stats {
-	out := Stats{
+func (r *layer) stats() counts {
+	out := counts{
 		Sessions: int(r.table.sessions.Load()),
 		HalfOpen: int(r.halfOpen.Load()),
 		Direct:   int(r.direct.Load()),
@@ -317,115 +324,115 @@ func (r *layer) sweep(relay driver.RecordsRelay) {
 	}
 	now := r.clock.Load()
 	idle, unbound := r.table.sweep(relay, now, now-int64(r.conf.Idle))
-	r.counters[Idle].Add(uint64(idle))
-	r.counters[Unbound].Add(uint64(unbound))
+	r.counters[eventIdle].Add(uint64(idle))
+	r.counters[eventUnbound].Add(uint64(unbound))
 }
 
-// Event is a counted event: a step of a handshake, the end of a session, or the
+// event is a counted event: a step of a handshake, the end of a session, or the
 // reason why a datagram or record was dropped.
-type Event uint8
+type event uint8
 
-// The events. Those up to Unbindable are steps and ends, the rest are drops.
+// The events. Those up to eventUnbindable are steps and ends, the rest are drops.
 const (
-	// Hello: a valid ClientHello was received.
-	Hello Event = iota
-	// CookieSent: a ClientHello was answered with a HelloVerifyRequest.
-	CookieSent
-	// Answered: a ClientHello was answered with a ServerHello; the handshake is
+	// eventHello: a valid ClientHello was received.
+	eventHello event = iota
+	// eventCookieSent: a ClientHello was answered with a HelloVerifyRequest.
+	eventCookieSent
+	// eventAnswered: a ClientHello was answered with a ServerHello; the handshake is
 	// half open.
-	Answered
-	// Resent: a ServerHello or a Finished was sent again on request.
-	Resent
-	// Established: a handshake was finished.
-	Established
-	// TimedOut: a handshake was not finished in time.
-	TimedOut
-	// Evicted: the oldest handshake ended, since [Config].HalfOpen in all or
+	eventAnswered
+	// eventResent: a ServerHello or a Finished was sent again on request.
+	eventResent
+	// eventEstablished: a handshake was finished.
+	eventEstablished
+	// eventTimedOut: a handshake was not finished in time.
+	eventTimedOut
+	// eventEvicted: the oldest handshake ended, since [Config].HalfOpen in all or
 	// [Config].HalfOpenPerPrefix were half open and another client had validated its
 	// address.
-	Evicted
-	// TakenOver: a session ended since another was established at its source.
-	TakenOver
-	// SessionLimit: a session ended since its allocation had more than
+	eventEvicted
+	// eventTakenOver: a session ended since another was established at its source.
+	eventTakenOver
+	// eventSessionLimit: a session ended since its allocation had more than
 	// [Config].PerIdentity.
-	SessionLimit
-	// Resumed: a session of the previous process resumed.
-	Resumed
-	// Closed: a session ended with its client's close_notify or fatal alert.
-	Closed
-	// Idle: a session ended since no authentic record was received for
+	eventSessionLimit
+	// eventResumed: a session of the previous process resumed.
+	eventResumed
+	// eventClosed: a session ended with its client's close_notify or fatal alert.
+	eventClosed
+	// eventIdle: a session ended since no authentic record was received for
 	// [Config].Idle.
-	Idle
-	// Unbound: a session ended since no allocation was bound to it within 5 s, or
+	eventIdle
+	// eventUnbound: a session ended since no allocation was bound to it within 5 s, or
 	// since its allocation can no longer be bound.
-	Unbound
-	// Shed: an unbound session ended to make room for another: the table, the share of
+	eventUnbound
+	// eventShed: an unbound session ended to make room for another: the table, the share of
 	// its source prefix, or that of unbindable sessions, was full.
-	Shed
-	// Unbindable: a handshake was finished whose allocation has ended or never existed. It
-	// also counts as Established: its client gets ERROR 4 in the session.
-	Unbindable
+	eventShed
+	// eventUnbindable: a handshake was finished whose allocation has ended or never existed. It
+	// also counts as eventEstablished: its client gets ERROR 4 in the session.
+	eventUnbindable
 
-	// DropMalformed: not a record, handshake message or hello of DTLS 1.2.
-	DropMalformed
-	// DropForeign: a content type that no client sends.
-	DropForeign
-	// DropOversize: a datagram for the handshake with more than 1500 bytes.
-	DropOversize
-	// DropQueue: the queue for the handshake, or the share of the source's prefix, was
+	// dropMalformed: not a record, handshake message or hello of DTLS 1.2.
+	dropMalformed
+	// dropForeign: a content type that no client sends.
+	dropForeign
+	// dropOversize: a datagram for the handshake with more than 1500 bytes.
+	dropOversize
+	// dropQueue: the queue for the handshake, or the share of the source's prefix, was
 	// full.
-	DropQueue
-	// DropAlert: an alert in plain text, which proves nothing.
-	DropAlert
-	// DropNoSession: a message or alert from a source without a session.
-	DropNoSession
-	// DropUndecryptable: a record that does not decrypt with the keys of its session.
-	DropUndecryptable
-	// DropReplayed: a record that was received before, or is older than the replay window.
-	DropReplayed
-	// DropTrailing: records after the first in a datagram; in a datagram of a
+	dropQueue
+	// dropAlert: an alert in plain text, which proves nothing.
+	dropAlert
+	// dropNoSession: a message or alert from a source without a session.
+	dropNoSession
+	// dropUndecryptable: a record that does not decrypt with the keys of its session.
+	dropUndecryptable
+	// dropReplayed: a record that was received before, or is older than the replay window.
+	dropReplayed
+	// dropTrailing: records after the first in a datagram; in a datagram of a
 	// handshake, after a ClientHello or an answered message.
-	DropTrailing
-	// DropUnexpected: an authentic record that is neither a message nor an alert
+	dropTrailing
+	// dropUnexpected: an authentic record that is neither a message nor an alert
 	// nor a Finished, such as a request to renegotiate.
-	DropUnexpected
-	// DropStray: a handshake message out of order or without a handshake.
-	DropStray
-	// DropFragments: a message in more bytes than [Config].FragmentCap, a
+	dropUnexpected
+	// dropStray: a handshake message out of order or without a handshake.
+	dropStray
+	// dropFragments: a message in more bytes than [Config].FragmentCap, a
 	// ClientHello in fragments, or fragments out of order.
-	DropFragments
-	// DropQuiet: a ClientHello from the source of a session, see [Config].Quiet.
-	DropQuiet
-	// DropSuite: a ClientHello without a supported cipher suite.
-	DropSuite
-	// DropCookie: an invalid or expired cookie; a new one was sent.
-	DropCookie
-	// DropHelloRate: a ClientHello above the limit of answers to its source prefix.
-	DropHelloRate
-	// DropLargeAnswer: a repeated message that is smaller than its answer.
-	DropLargeAnswer
-	// DropHalfOpenFull: a handshake above [Config].HalfOpen, none of which could
+	dropFragments
+	// dropQuiet: a ClientHello from the source of a session, see [Config].Quiet.
+	dropQuiet
+	// dropSuite: a ClientHello without a supported cipher suite.
+	dropSuite
+	// dropCookie: an invalid or expired cookie; a new one was sent.
+	dropCookie
+	// dropHelloRate: a ClientHello above the limit of answers to its source prefix.
+	dropHelloRate
+	// dropLargeAnswer: a repeated message that is smaller than its answer.
+	dropLargeAnswer
+	// dropHalfOpenFull: a handshake above [Config].HalfOpen, none of which could
 	// be evicted.
-	DropHalfOpenFull
-	// DropSessionsFull: a finished handshake above [Config].MaxSessions, all of them
+	dropHalfOpenFull
+	// dropSessionsFull: a finished handshake above [Config].MaxSessions, all of them
 	// bound, or above 7/8 of it and above the share of its project or player.
-	DropSessionsFull
-	// DropIdentity: a finished handshake without the id of an allocation, or one of an
+	dropSessionsFull
+	// dropIdentity: a finished handshake without the id of an allocation, or one of an
 	// allocation that cannot be bound, for which there was no room.
-	DropIdentity
-	// DropKey: a Finished that does not verify with the allocation's key.
-	DropKey
-	// DropAttempts: a Finished above a limit of key derivations.
-	DropAttempts
-	// DropUnstored: an authentic record whose number could not be reserved in the
+	dropIdentity
+	// dropKey: a Finished that does not verify with the allocation's key.
+	dropKey
+	// dropAttempts: a Finished above a limit of key derivations.
+	dropAttempts
+	// dropUnstored: an authentic record whose number could not be reserved in the
 	// session file, which can be neither written nor removed.
-	DropUnstored
+	dropUnstored
 
-	// Events is the number of events.
-	Events
+	// numEvents is the number of events.
+	numEvents
 )
 
-var eventNames = [Events]string{
+var eventNames = [numEvents]string{
 	"hello", "cookie_sent", "answered", "resent", "established", "timed_out", "evicted",
 	"taken_over", "outnumbered", "resumed", "closed", "idle", "unbound", "shed", "unbindable",
 	"drop_malformed", "drop_foreign", "drop_oversize", "drop_queue", "drop_alert",
@@ -436,8 +443,8 @@ var eventNames = [Events]string{
 }
 
 // String returns the name of the event in metrics, such as "drop_replayed".
-func (e Event) String() string {
-	if e >= Events {
+func (e event) String() string {
+	if e >= numEvents {
 		return "unknown"
 	}
 	return eventNames[e]
@@ -445,8 +452,9 @@ func (e Event) String() string {
 
 // Stats are counts since [New], and current numbers.
 type Stats struct {
-	// Counts by event.
-	Counts [Events]uint64
+	// Events are counts by event. All are there, such as "established" and "drop_cookie": steps
+	// of handshakes, ends of sessions, and the reasons for which records were dropped.
+	Events map[string]uint64
 	// Sessions is the number of established sessions, including those that ended
 	// since the last sweep.
 	Sessions int
@@ -455,7 +463,13 @@ type Stats struct {
 	HalfOpen, Direct int
 }
 
-// counters count events. Any goroutine may use them.
-type counters [Events]atomic.Uint64
+// counts are [Stats] by event.
+type counts struct {
+	Counts                     [numEvents]uint64
+	Sessions, HalfOpen, Direct int
+}
 
-func (c *counters) count(e Event) { c[e].Add(1) }
+// counters count events. Any goroutine may use them.
+type counters [numEvents]atomic.Uint64
+
+func (c *counters) count(e event) { c[e].Add(1) }

@@ -349,7 +349,7 @@ func TestDirections(t *testing.T) {
 			t.Fatal("our own record was accepted")
 		}
 	}
-	g.wantCounts(map[Event]uint64{DropUndecryptable: 50, DropReplayed: 0})
+	g.wantCounts(map[event]uint64{dropUndecryptable: 50, dropReplayed: 0})
 }
 
 // TestConcurrent: many workers open and seal for one session while others are added,

@@ -406,13 +406,13 @@ func (r *layer) revive(d *dormant, from endpoint.Endpoint, relay driver.RecordsR
 	s.lastReceived.Store(r.clock.Load())
 	r.dormant.remove(d)
 	shed, ok := r.table.restore(s, relay)
-	r.counters[Shed].Add(uint64(shed))
+	r.counters[eventShed].Add(uint64(shed))
 	if !ok {
 		s.stored.release()
-		r.counters.count(DropSessionsFull)
+		r.counters.count(dropSessionsFull)
 		return nil
 	}
-	r.counters.count(Resumed)
+	r.counters.count(eventResumed)
 	return s
 }
 

@@ -122,7 +122,7 @@ func TestResume(t *testing.T) {
 					t.Errorf("round %d: serial %d, was %d", round, s.Serial, serials[i])
 				}
 			}
-			next.wantCounts(map[Event]uint64{Resumed: uint64(len(peers)), Hello: 0, Established: 0})
+			next.wantCounts(map[event]uint64{eventResumed: uint64(len(peers)), eventHello: 0, eventEstablished: 0})
 			g = next
 		}
 		// A new session has a new serial.
@@ -204,9 +204,9 @@ func TestResumeForged(t *testing.T) {
 	if g.Alive(home) {
 		t.Error("a forged record resumed a session")
 	}
-	g.wantCounts(map[Event]uint64{Resumed: 0, DropNoSession: 5})
+	g.wantCounts(map[event]uint64{eventResumed: 0, dropNoSession: 5})
 	mustResume(t, p, g)
-	g.wantCounts(map[Event]uint64{Resumed: 1})
+	g.wantCounts(map[event]uint64{eventResumed: 1})
 }
 
 // TestNoResume: no session resumes from a file that is damaged, too old, or of another
@@ -405,7 +405,7 @@ func TestCrashPoints(t *testing.T) {
 				for range c.random.IntN(60) {
 					c.step(c.random.IntN(4))
 				}
-				c.resumed += c.g.stats().Counts[Resumed]
+				c.resumed += c.g.stats().Counts[eventResumed]
 				c.g = c.g.successor(&cfg, Config{})
 				for _, p := range c.peers {
 					p.g = c.g

@@ -155,12 +155,12 @@ func (w *worker) handleDatagram(from endpoint.Endpoint, pkt []byte) {
 	defer w.addCredit(from)
 	for len(pkt) > 0 {
 		if w.answered {
-			w.count(DropTrailing)
+			w.count(dropTrailing)
 			return
 		}
 		rec, rest, ok := parseRecord(pkt)
 		if !ok {
-			w.count(DropMalformed)
+			w.count(dropMalformed)
 			return
 		}
 		pkt = rest
@@ -172,9 +172,9 @@ func (w *worker) handleDatagram(from endpoint.Endpoint, pkt []byte) {
 		case rec.kind == typeChangeCipherSpec:
 			// The epoch of the next record implies it.
 		case rec.kind == typeAlert && rec.epoch == 0:
-			w.count(DropAlert)
+			w.count(dropAlert)
 		default:
-			w.count(DropStray)
+			w.count(dropStray)
 		}
 	}
 }
@@ -193,12 +193,12 @@ func (w *worker) addCredit(from endpoint.Endpoint) {
 func (w *worker) handleMessages(from endpoint.Endpoint, rec *record) {
 	for b := rec.body; ; {
 		if w.answered {
-			w.count(DropTrailing)
+			w.count(dropTrailing)
 			return
 		}
 		m, rest, ok := parseMessage(b)
 		if !ok {
-			w.count(DropMalformed)
+			w.count(dropMalformed)
 			return
 		}
 		switch m.kind {
@@ -208,7 +208,7 @@ func (w *worker) handleMessages(from endpoint.Endpoint, rec *record) {
 		case msgClientKeyExchange:
 			w.handleKeyExchange(from, &m)
 		default:
-			w.count(DropStray)
+			w.count(dropStray)
 		}
 		if b = rest; len(b) == 0 {
 			return
@@ -216,7 +216,7 @@ func (w *worker) handleMessages(from endpoint.Endpoint, rec *record) {
 	}
 }
 
-func (w *worker) count(e Event) { w.r.counters.count(e) }
+func (w *worker) count(e event) { w.r.counters.count(e) }
 
 // sendOut sends the datagram in w.out.
 func (w *worker) sendOut(to endpoint.Endpoint) {
@@ -230,18 +230,18 @@ func (w *worker) sendOut(to endpoint.Endpoint) {
 // at all.
 func (w *worker) handleClientHello(from endpoint.Endpoint, rec *record, m *message) {
 	if !m.whole() {
-		w.count(DropFragments)
+		w.count(dropFragments)
 		return
 	}
 	c, ok := parseHello(m.body)
 	if !ok {
-		w.count(DropMalformed)
+		w.count(dropMalformed)
 		return
 	}
-	w.count(Hello)
+	w.count(eventHello)
 	suite := chooseSuite(&c)
 	if suite == nil {
-		w.count(DropSuite)
+		w.count(dropSuite)
 		return
 	}
 	old := w.handshakes[from]
@@ -253,16 +253,16 @@ func (w *worker) handleClientHello(from endpoint.Endpoint, rec *record, m *messa
 	case w.cookies.valid(from, &c, now):
 		w.answerValidated(from, rec, m, &c, suite, old)
 	case w.inQuietPeriod(from):
-		w.count(DropQuiet)
+		w.count(dropQuiet)
 	case !w.r.limits.takeAnswer(from.Network(), w.r.now()):
-		w.count(DropHelloRate)
+		w.count(dropHelloRate)
 	case old == nil && len(c.cookie) == 0 && answerLen(&c) <= len(rec.whole) && w.admitDirect(from.Network()):
 		w.answer(from, rec, m, &c, suite, false)
 	default:
 		if len(c.cookie) > 0 {
-			w.count(DropCookie)
+			w.count(dropCookie)
 		}
-		w.count(CookieSent)
+		w.count(eventCookieSent)
 		w.out = appendHelloVerify(w.out, rec.seq, m.seq, w.cookies.make(from, &c, now))
 		w.sendOut(from)
 	}
@@ -273,13 +273,13 @@ func (w *worker) handleClientHello(from endpoint.Endpoint, rec *record, m *messa
 func (w *worker) resendFlight(from endpoint.Endpoint, rec *record, h *halfOpen) {
 	switch {
 	case headerLen+len(h.flight) > len(rec.whole):
-		w.count(DropLargeAnswer)
+		w.count(dropLargeAnswer)
 		return
 	case !h.validated && !w.r.limits.takeAnswer(from.Network(), w.r.now()):
-		w.count(DropHelloRate)
+		w.count(dropHelloRate)
 		return
 	}
-	w.count(Resent)
+	w.count(eventResent)
 	w.sendFlight(from, h, rec.seq)
 }
 
@@ -307,7 +307,7 @@ func (w *worker) answerValidated(from endpoint.Endpoint, rec *record, m *message
 		w.remove(old)
 	}
 	if !w.admit(from.Network()) {
-		w.count(DropHalfOpenFull)
+		w.count(dropHalfOpenFull)
 		return
 	}
 	w.answer(from, rec, m, c, suite, true)
@@ -326,7 +326,7 @@ func (w *worker) answer(from endpoint.Endpoint, rec *record, m *message, c *hell
 	h.transcript.Write(m.body)
 	h.transcript.Write(h.flight)
 	w.add(h)
-	w.count(Answered)
+	w.count(eventAnswered)
 	w.sendFlight(from, h, rec.seq)
 }
 
@@ -346,11 +346,11 @@ func (w *worker) sendFlight(from endpoint.Endpoint, h *halfOpen, recordSeq uint6
 func (w *worker) handleKeyExchange(from endpoint.Endpoint, m *message) {
 	h := w.handshakes[from]
 	if h == nil || m.seq != h.seq+1 {
-		w.count(DropStray)
+		w.count(dropStray)
 		return
 	}
 	if m.size > w.r.conf.FragmentCap {
-		w.count(DropFragments)
+		w.count(dropFragments)
 		return
 	}
 	if m.offset == 0 {
@@ -360,7 +360,7 @@ func (w *worker) handleKeyExchange(from endpoint.Endpoint, m *message) {
 		h.exchange = appendMessageHeader(h.exchange[:0], m.kind, m.seq, m.size)
 		h.missing, h.candidate = m.size, nil
 	} else if m.size != len(h.exchange)-messageHeaderLen+h.missing || m.offset != m.size-h.missing {
-		w.count(DropFragments)
+		w.count(dropFragments)
 		return
 	}
 	h.exchange = append(h.exchange, m.body...)
@@ -379,14 +379,14 @@ func (w *worker) handleSealed(from endpoint.Endpoint, rec *record) {
 	if s := w.r.table.source(from); s != nil {
 		w.resendFinished(s, rec)
 	} else if h == nil || !h.isExchangeComplete() {
-		w.count(DropStray)
+		w.count(dropStray)
 	}
 }
 
 // finish establishes a session if the record is the client's Finished.
 func (w *worker) finish(from endpoint.Endpoint, h *halfOpen, rec *record) bool {
 	s, reason := w.verify(h, rec)
-	if reason != Established {
+	if reason != eventEstablished {
 		w.count(reason)
 		return false
 	}
@@ -396,33 +396,33 @@ func (w *worker) finish(from endpoint.Endpoint, h *halfOpen, rec *record) bool {
 	s.plain = h.recordSeq
 	s.unbindable = !w.relay.MayBind(s.id)
 	if !w.r.replaceDormant(s) {
-		w.count(DropIdentity)
+		w.count(dropIdentity)
 		return true
 	}
 	r, ok := w.r.table.add(s, w.relay, w.r.clock.Load(), func() { w.r.store(s, h, rec.seq) })
-	w.r.counters[Shed].Add(uint64(r.shed))
+	w.r.counters[eventShed].Add(uint64(r.shed))
 	switch {
 	case !ok && s.unbindable:
-		w.count(DropIdentity)
+		w.count(dropIdentity)
 		return true
 	case !ok:
-		w.count(DropSessionsFull)
+		w.count(dropSessionsFull)
 		return true
 	case s.unbindable:
-		w.count(Unbindable)
+		w.count(eventUnbindable)
 	}
-	w.r.counters[TakenOver].Add(uint64(r.source))
-	w.r.counters[SessionLimit].Add(uint64(r.identity))
-	w.count(Established)
+	w.r.counters[eventTakenOver].Add(uint64(r.source))
+	w.r.counters[eventSessionLimit].Add(uint64(r.identity))
+	w.count(eventEstablished)
 	w.sendFinished(s)
 	return true
 }
 
 // verify decrypts a record with the key of the client's identity and verifies the
 // Finished in it.
-func (w *worker) verify(h *halfOpen, rec *record) (*session, Event) {
+func (w *worker) verify(h *halfOpen, rec *record) (*session, event) {
 	if h.candidate == nil {
-		if reason := w.derive(h); reason != Established {
+		if reason := w.derive(h); reason != eventEstablished {
 			return nil, reason
 		}
 	}
@@ -430,54 +430,54 @@ func (w *worker) verify(h *halfOpen, rec *record) (*session, Event) {
 	w.copied = append(w.copied[:0], rec.whole...)
 	body, ok := c.keys.in.open(w.copied, &w.aad)
 	if !ok {
-		return nil, DropKey
+		return nil, dropKey
 	}
 	m, rest, ok := parseMessage(body)
 	if !ok || len(rest) > 0 || !m.whole() || m.kind != msgFinished || m.seq != h.seq+2 {
-		return nil, DropKey
+		return nil, dropKey
 	}
 	want, err := c.keys.verifyData("client finished", c.transcript)
 	if err != nil || !hmac.Equal(want, m.body) {
-		return nil, DropKey
+		return nil, dropKey
 	}
 	after, err := h.hashWith(h.exchange, body)
 	if err != nil {
-		return nil, DropKey
+		return nil, dropKey
 	}
 	ours, err := c.keys.verifyData("server finished", after)
 	if err != nil {
-		return nil, DropKey
+		return nil, dropKey
 	}
 	s := &session{id: c.id, in: c.keys.in, out: c.keys.out}
 	s.finished = appendMessage(nil, msgFinished, h.seq+2, ours)
 	s.window.take(rec.seq)
-	return s, Established
+	return s, eventEstablished
 }
 
 // derive sets the candidate from a complete ClientKeyExchange. It returns
 // Established, or the reason of the failure.
-func (w *worker) derive(h *halfOpen) Event {
+func (w *worker) derive(h *halfOpen) event {
 	id, ok := identity(h.exchange[messageHeaderLen:])
 	if !ok {
-		return DropIdentity
+		return dropIdentity
 	}
 	if !w.mayDerive(h) || !w.relay.MayBind(id) && !w.r.limits.takeUnbindable(w.r.now()) {
-		return DropAttempts
+		return dropAttempts
 	}
 	key, ok := w.r.conf.PSK(id)
 	if !ok {
-		return DropIdentity
+		return dropIdentity
 	}
 	before, err := h.hashWith(h.exchange)
 	if err != nil {
-		return DropKey
+		return dropKey
 	}
 	keys, err := derive(h.suite, &key, h.client[:], h.server[:], h.extended, before)
 	if err != nil {
-		return DropKey
+		return dropKey
 	}
 	h.candidate = &candidate{id: id, keys: keys, transcript: before}
-	return Established
+	return eventEstablished
 }
 
 // mayDerive reports whether keys may be derived for a handshake, and counts it. A
@@ -506,21 +506,21 @@ func identity(body []byte) (id proto.AllocationID, ok bool) {
 // session: the client repeats its own until it receives ours.
 func (w *worker) resendFinished(s *session, rec *record) {
 	body, reason := w.r.openRecord(s, rec)
-	if reason != Established {
+	if reason != eventEstablished {
 		w.count(reason)
 		return
 	}
 	if m, _, ok := parseMessage(body); !ok || m.kind != msgFinished {
-		w.count(DropUnexpected)
+		w.count(dropUnexpected)
 		return
 	}
 	// A Finished alone is smaller than the answer, which the whole flight of the client
 	// pays for: its parts may come in datagrams of their own.
 	if s.credit+w.received < lastFlightLen {
-		w.count(DropLargeAnswer)
+		w.count(dropLargeAnswer)
 		return
 	}
-	w.count(Resent)
+	w.count(eventResent)
 	w.sendFinished(s)
 }
 

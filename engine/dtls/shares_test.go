@@ -84,7 +84,7 @@ func TestSharesOfProjects(t *testing.T) {
 	if !roams.connect() {
 		t.Error("a client that roams has no session")
 	}
-	g.wantCounts(map[Event]uint64{DropSessionsFull: 1})
+	g.wantCounts(map[event]uint64{dropSessionsFull: 1})
 }
 
 // TestSharesAreForgotten: nothing is kept of an allocation without a session.

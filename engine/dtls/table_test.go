@@ -44,7 +44,7 @@ func TestHandshake(t *testing.T) {
 			if c.plain || c.direct < 0 {
 				cookies = 1
 			}
-			g.wantCounts(map[Event]uint64{Established: 1, Answered: 1, CookieSent: cookies})
+			g.wantCounts(map[event]uint64{eventEstablished: 1, eventAnswered: 1, eventCookieSent: cookies})
 			if st := g.stats(); st.HalfOpen != 0 || st.Direct != 0 || st.Sessions != 1 {
 				t.Errorf("left: %+v", st)
 			}
@@ -76,14 +76,14 @@ func TestNoSession(t *testing.T) {
 		name     string
 		identity string
 		key      byte
-		reason   Event
+		reason   event
 	}{
-		{"wrong key", string(id[:]), 1, DropKey},
-		{"unknown allocation", "\xEE" + string(id[1:]), 0, DropIdentity},
-		{"short identity", "player", 0, DropIdentity},
-		{"misplaced hyphens", "010000030-900-0000-0000-000000000007", 0, DropIdentity},
-		{"no hexadecimal", strings.Repeat("x", 32), 0, DropIdentity},
-		{"empty", "", 0, DropIdentity},
+		{"wrong key", string(id[:]), 1, dropKey},
+		{"unknown allocation", "\xEE" + string(id[1:]), 0, dropIdentity},
+		{"short identity", "player", 0, dropIdentity},
+		{"misplaced hyphens", "010000030-900-0000-0000-000000000007", 0, dropIdentity},
+		{"no hexadecimal", strings.Repeat("x", 32), 0, dropIdentity},
+		{"empty", "", 0, dropIdentity},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newRig(t, Config{})
@@ -93,7 +93,7 @@ func TestNoSession(t *testing.T) {
 			if p.connect() || g.Alive(home) {
 				t.Fatal("there is a session")
 			}
-			g.wantCounts(map[Event]uint64{c.reason: 1, Established: 0})
+			g.wantCounts(map[event]uint64{c.reason: 1, eventEstablished: 0})
 		})
 	}
 }
@@ -114,7 +114,7 @@ func TestForgedExchange(t *testing.T) {
 	if !p.accepted(g.put(home, append(p.wrap(p.exchange()), p.repeatFinished()...))) {
 		t.Fatal("no session")
 	}
-	g.wantCounts(map[Event]uint64{DropKey: 1, DropAlert: 1})
+	g.wantCounts(map[event]uint64{dropKey: 1, dropAlert: 1})
 }
 
 func TestReplayAndReorder(t *testing.T) {
@@ -143,7 +143,7 @@ func TestReplayAndReorder(t *testing.T) {
 	if _, msg := g.Open(home, old); msg != nil {
 		t.Fatal("a record from before the window is taken")
 	}
-	g.wantCounts(map[Event]uint64{DropReplayed: windowSize + 1, DropUndecryptable: 0})
+	g.wantCounts(map[event]uint64{dropReplayed: windowSize + 1, dropUndecryptable: 0})
 }
 
 func TestUndecryptable(t *testing.T) {
@@ -184,7 +184,7 @@ func TestTrailing(t *testing.T) {
 	if _, msg := g.Open(home, append(p.seal("one"), p.seal("two")...)); string(msg) != "one" {
 		t.Fatalf("opened %q", msg)
 	}
-	g.wantCounts(map[Event]uint64{DropTrailing: 1})
+	g.wantCounts(map[event]uint64{dropTrailing: 1})
 }
 
 // TestLostFinished: the client repeats its last flight until it has ours.
@@ -200,7 +200,7 @@ func TestLostFinished(t *testing.T) {
 	if got := g.put(home, again); got != nil {
 		t.Fatalf("a replay was answered: % x", got)
 	}
-	g.wantCounts(map[Event]uint64{Established: 1, Resent: 1, DropReplayed: 1})
+	g.wantCounts(map[event]uint64{eventEstablished: 1, eventResent: 1, dropReplayed: 1})
 	checkEcho(t, p, testID(1))
 }
 
@@ -214,7 +214,7 @@ func TestRenegotiation(t *testing.T) {
 	if got := g.put(home, b); got != nil {
 		t.Fatalf("answered % x", got)
 	}
-	g.wantCounts(map[Event]uint64{DropUnexpected: 1})
+	g.wantCounts(map[event]uint64{dropUnexpected: 1})
 	checkEcho(t, p, testID(1))
 }
 
@@ -246,7 +246,7 @@ func TestAlerts(t *testing.T) {
 			}
 			if c.ends {
 				g.wait("the sweep", func() bool { return g.stats().Sessions == 0 })
-				g.wantCounts(map[Event]uint64{Closed: 1, Idle: 0})
+				g.wantCounts(map[event]uint64{eventClosed: 1, eventIdle: 0})
 			}
 		})
 	}
@@ -271,8 +271,8 @@ func TestIdle(t *testing.T) {
 	if _, _, ok := g.Seal(nil, s.Serial, []byte("x")); ok {
 		t.Fatal("sealed for a session that has ended")
 	}
-	g.wait("the count", func() bool { return g.stats().Counts[Idle] == 1 })
-	g.wantCounts(map[Event]uint64{Idle: 1, Closed: 0})
+	g.wait("the count", func() bool { return g.stats().Counts[eventIdle] == 1 })
+	g.wantCounts(map[event]uint64{eventIdle: 1, eventClosed: 0})
 }
 
 // TestProbes: hellos of a client beside its session are not answered while the session
@@ -294,7 +294,7 @@ func TestProbes(t *testing.T) {
 			t.Fatal("another session")
 		}
 	}
-	g.wantCounts(map[Event]uint64{DropQuiet: 40, Established: 1, TakenOver: 0, CookieSent: 0})
+	g.wantCounts(map[event]uint64{dropQuiet: 40, eventEstablished: 1, eventTakenOver: 0, eventCookieSent: 0})
 }
 
 // TestProbeStartsAnew: an authentic record ends the wait of a hello before it,
@@ -344,7 +344,7 @@ func TestTakeOver(t *testing.T) {
 			if _, msg := g.Open(home, old.seal("x")); msg != nil {
 				t.Fatal("the old session is accepted")
 			}
-			g.wantCounts(map[Event]uint64{TakenOver: 1, Established: 2})
+			g.wantCounts(map[event]uint64{eventTakenOver: 1, eventEstablished: 2})
 			if n := g.stats().Sessions; n != 1 {
 				t.Fatalf("%d sessions", n)
 			}
@@ -378,7 +378,7 @@ func TestKeepsSerial(t *testing.T) {
 		}
 		old = p
 	}
-	g.wantCounts(map[Event]uint64{TakenOver: 3, Established: 4})
+	g.wantCounts(map[event]uint64{eventTakenOver: 3, eventEstablished: 4})
 	if n := g.stats().Sessions; n != 1 {
 		t.Fatalf("%d sessions", n)
 	}
@@ -466,7 +466,7 @@ func TestHelloAgain(t *testing.T) {
 	if !p.accepted(g.put(home, append(p.wrap(p.exchange()), p.finished()...))) {
 		t.Fatal("no session")
 	}
-	g.wantCounts(map[Event]uint64{Answered: 1, Resent: 3, DropLargeAnswer: 1, Established: 1})
+	g.wantCounts(map[event]uint64{eventAnswered: 1, eventResent: 3, dropLargeAnswer: 1, eventEstablished: 1})
 }
 
 // TestPionRestart: a client that was killed and started again on the same
@@ -480,7 +480,7 @@ func TestPionRestart(t *testing.T) {
 	c.PacketConn.Close()
 	c = newTap(t, addr)
 	pionEcho(t, mustPion(t, c, l, 5), "after")
-	if st := l.stats(); st.Counts[TakenOver] != 1 || st.Counts[DropQuiet] == 0 || st.Sessions != 1 {
+	if st := l.stats(); st.Counts[eventTakenOver] != 1 || st.Counts[dropQuiet] == 0 || st.Sessions != 1 {
 		t.Fatalf("%+v", st)
 	}
 }
@@ -506,9 +506,9 @@ func TestPionProbes(t *testing.T) {
 		pionEcho(t, conn, "still here")
 	}
 	// The result of a hello is counted after it is handled.
-	testkit.Eventually(t, "the hellos", func() bool { return l.stats().Counts[DropQuiet] == before.Counts[DropQuiet]+20 })
-	if st := l.stats(); st.Counts[Hello] != before.Counts[Hello]+20 || st.Counts[DropQuiet] != 20 ||
-		st.Counts[Established] != 1 || st.HalfOpen != 0 {
+	testkit.Eventually(t, "the hellos", func() bool { return l.stats().Counts[dropQuiet] == before.Counts[dropQuiet]+20 })
+	if st := l.stats(); st.Counts[eventHello] != before.Counts[eventHello]+20 || st.Counts[dropQuiet] != 20 ||
+		st.Counts[eventEstablished] != 1 || st.HalfOpen != 0 {
 		t.Fatalf("%+v, before %+v", st, before)
 	}
 }

@@ -47,10 +47,10 @@ func TestUnbindable(t *testing.T) {
 		if wrong.connect() {
 			t.Error("a session with a wrong key")
 		}
-		g.wantCounts(map[Event]uint64{DropKey: 1, Established: 0})
+		g.wantCounts(map[event]uint64{dropKey: 1, eventEstablished: 0})
 		mustConnect(t, p)
 		mustConnect(t, mute)
-		g.wantCounts(map[Event]uint64{Established: 2, Unbindable: 2, DropIdentity: 0})
+		g.wantCounts(map[event]uint64{eventEstablished: 2, eventUnbindable: 2, dropIdentity: 0})
 		checkEcho(t, p, testID(1)) // Any other message leaves it as it is.
 		g.clock.Add(int64(time.Second))
 		sealTo(t, p, notFound(1))
@@ -69,7 +69,7 @@ func TestUnbindable(t *testing.T) {
 		if g.Alive(mute.from) {
 			t.Error("the session is there after 5 s")
 		}
-		g.wantCounts(map[Event]uint64{Unbound: 2})
+		g.wantCounts(map[event]uint64{eventUnbound: 2})
 	}
 }
 
@@ -86,7 +86,7 @@ func TestEndInHandshake(t *testing.T) {
 	if !p.accepted(g.put(p.from, p.finished())) {
 		t.Fatal("no session")
 	}
-	if g.stats().Counts[Unbindable] != 1 || !g.table.source(home).unbindable {
+	if g.stats().Counts[eventUnbindable] != 1 || !g.table.source(home).unbindable {
 		t.Error("the session is one of a live allocation")
 	}
 }
@@ -114,7 +114,7 @@ func TestUnbindableShare(t *testing.T) {
 			}
 		}
 		wantAlive(t, "players", players)
-		g.wantCounts(map[Event]uint64{Shed: 196, DropIdentity: 0, DropSessionsFull: 0})
+		g.wantCounts(map[event]uint64{eventShed: 196, dropIdentity: 0, dropSessionsFull: 0})
 		late := connects(g, 2500, []endpoint.Endpoint{at("192.0.2.50:1")})
 		for i := range 50 {
 			mustConnect(t, newPeer(g, at(fmt.Sprintf("192.0.2.7:%d", 2000+i)), 2600+i))
@@ -135,7 +135,7 @@ func TestUnbindableShare(t *testing.T) {
 			t.Error("a session of an ended allocation in a table full of players")
 		}
 		wantAlive(t, "players", players)
-		g.wantCounts(map[Event]uint64{DropIdentity: 1, DropSessionsFull: 0})
+		g.wantCounts(map[event]uint64{dropIdentity: 1, dropSessionsFull: 0})
 	}
 }
 
@@ -159,12 +159,12 @@ func TestUnbindableSource(t *testing.T) {
 	g.endTests(2, 1)
 	intrude := func(g *rig) {
 		t.Helper()
-		before := g.stats().Counts[DropIdentity]
+		before := g.stats().Counts[dropIdentity]
 		passQuiet(g, newPeer(g, home, 2))
 		if newPeer(g, home, 2).connect() {
 			t.Error("a session at the address of another")
 		}
-		if g.stats().Counts[DropIdentity] != before+1 {
+		if g.stats().Counts[dropIdentity] != before+1 {
 			t.Errorf("the handshake was not refused: %v", g.stats())
 		}
 	}
@@ -216,6 +216,6 @@ func TestUnbindableRate(t *testing.T) {
 	if newPeer(g, at("192.0.2.50:1"), 2).connect() {
 		t.Error("a session above the limit")
 	}
-	g.wantCounts(map[Event]uint64{DropAttempts: 1})
+	g.wantCounts(map[event]uint64{dropAttempts: 1})
 	mustConnect(t, newPeer(g, home, 1))
 }

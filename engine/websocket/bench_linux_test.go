@@ -56,7 +56,7 @@ func benchmarkSend(b *testing.B, size int, headers string, server func(http.Hand
 			time.Sleep(200 * time.Microsecond) // The queue is full.
 		}
 	}
-	for r.Stats().Sent != uint64(b.N) {
+	for r.counts.sent.Load() != uint64(b.N) {
 		time.Sleep(50 * time.Microsecond)
 	}
 	b.ReportMetric(float64((processorTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")

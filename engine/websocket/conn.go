@@ -71,14 +71,14 @@ func (c *conn) run() {
 	var writer sync.WaitGroup
 	writer.Go(c.write)
 	defer func() {
-		c.end(EndLost) // Only if the reader panicked.
+		c.end(endLost) // Only if the reader panicked.
 		c.t.remove(c)
 		if l := c.t.linked.to.Load(); l != nil {
 			l.wait(c.serial, nil)
 		}
 		writer.Wait()
 		c.pings.Wait()
-		c.t.counts.dropped[DropGone].Add(uint64(c.queue.len()))
+		c.t.counts.dropped[dropGone].Add(uint64(c.queue.len()))
 		c.t.counts.ended[c.reason.Load()].Add(1)
 	}()
 	c.t.add(c)
@@ -87,7 +87,7 @@ func (c *conn) run() {
 
 // end makes the writer close the connection. Only the reason of the first call
 // counts. It does not block.
-func (c *conn) end(reason End) {
+func (c *conn) end(reason end) {
 	if !c.reason.CompareAndSwap(uint32(endNone), uint32(reason)) {
 		return
 	}
@@ -127,12 +127,12 @@ func (c *conn) sendError(pkt []byte) bool {
 		default:
 		}
 	case pushStuck:
-		c.end(EndSlow)
-		return c.t.drop(DropFull)
+		c.end(endSlow)
+		return c.t.drop(dropFull)
 	case pushFull:
-		return c.t.drop(DropFull)
+		return c.t.drop(dropFull)
 	case pushClosed:
-		return c.t.drop(DropGone)
+		return c.t.drop(dropGone)
 	}
 	return true
 }
@@ -140,14 +140,14 @@ func (c *conn) sendError(pkt []byte) bool {
 // sendFinal queues an ERROR that ends the connection.
 func (c *conn) sendFinal(pkt []byte) bool {
 	if !c.queue.pushFinal(pkt) {
-		return c.t.drop(DropGone)
+		return c.t.drop(dropGone)
 	}
-	c.end(EndFinalError)
+	c.end(endFinalError)
 	return true
 }
 
 // read delivers messages until the connection ends, and returns the reason.
-func (c *conn) read() End {
+func (c *conn) read() end {
 	// The library reports a message as too large only when the buffer has room
 	// for more than the limit.
 	buf := make([]byte, MaxMessage+1)
@@ -162,10 +162,10 @@ func (c *conn) read() End {
 		case c.unbound < maxUnbound:
 			c.unbound++
 		default:
-			return EndFlood
+			return endFlood
 		}
 		if n == 0 {
-			c.t.drop(DropEmpty)
+			c.t.drop(dropEmpty)
 			continue
 		}
 		if !c.received.Load() {
@@ -218,12 +218,12 @@ func (c *conn) receive(buf []byte) (n int, err error) {
 func (c *conn) deliver(pkt []byte) {
 	if l := c.t.linked.to.Load(); l != nil {
 		if !l.wait(c.serial, pkt) {
-			c.t.drop(DropGone)
+			c.t.drop(dropGone)
 		}
 		return
 	}
 	if !c.place.in.Deliver(c.serial, pkt) {
-		c.t.drop(DropBusy)
+		c.t.drop(dropBusy)
 		time.Sleep(busyPause)
 		return
 	}
@@ -233,21 +233,21 @@ func (c *conn) deliver(pkt []byte) {
 
 // endOfRead returns the reason of an end from an error of reading: a fault of
 // the client or of the network.
-func endOfRead(err error) End {
+func endOfRead(err error) end {
 	var netErr net.Error
 	switch {
 	case ws.CloseStatus(err) != -1:
-		return EndPeer
+		return endPeer
 	case errors.Is(err, errText):
-		return EndText
+		return endText
 	case errors.Is(err, errFlood):
-		return EndFlood
+		return endFlood
 	case errors.Is(err, ws.ErrMessageTooBig):
-		return EndLarge
+		return endLarge
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &netErr):
-		return EndLost
+		return endLost
 	}
-	return EndProtocol
+	return endProtocol
 }
 
 // write writes queued messages, checks the timeouts, and closes the connection
@@ -268,7 +268,7 @@ func (c *conn) write() {
 			}
 		case <-bindTimer.C:
 			if !c.bound.Load() {
-				c.end(EndUnbound)
+				c.end(endUnbound)
 			}
 		case <-ticker.C:
 			c.checkLiveness()
@@ -291,7 +291,7 @@ func (c *conn) drain() error {
 		if err = c.ws.Write(context.Background(), ws.MessageBinary, msg); err == nil {
 			sent, bytes = sent+1, bytes+uint64(len(msg))
 		} else {
-			c.t.drop(DropGone)
+			c.t.drop(dropGone)
 		}
 	}
 	c.t.counts.sent.Add(sent)
@@ -307,11 +307,11 @@ func (c *conn) drain() error {
 
 // endOfWrite returns the reason of an end from an error of writing: a slow
 // client or a broken connection.
-func endOfWrite(err error) End {
+func endOfWrite(err error) end {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return EndSlow
+		return endSlow
 	}
-	return EndLost
+	return endLost
 }
 
 // close closes the connection, after the queued messages and a close frame if
@@ -336,7 +336,7 @@ func (c *conn) checkLiveness() {
 	if limit := c.t.cfg.IdleTimeout; c.sent.Swap(false) {
 		c.idleFor = 0
 	} else if c.idleFor += c.t.cfg.PingInterval; limit > 0 && c.idleFor >= limit {
-		c.end(EndIdle)
+		c.end(endIdle)
 		return
 	}
 	if !c.received.Swap(false) && bound && c.pinging.CompareAndSwap(false, true) {
@@ -355,7 +355,7 @@ func (c *conn) ping() {
 	case err == nil:
 		c.deliverAlive()
 	case ctx.Err() != nil:
-		c.end(EndPing)
+		c.end(endPing)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestSizes(t *testing.T) {
 		t.Fatalf("serial %d, %d bytes", a.serial, len(a.pkt))
 	}
 	write(t, c, nil)
-	testkit.Eventually(t, "an empty message is dropped", func() bool { return r.Stats().Dropped[DropEmpty] == 1 })
+	testkit.Eventually(t, "an empty message is dropped", func() bool { return r.Stats().Dropped[dropEmpty.String()] == 1 })
 	if r.MaxMessage() != DefaultMaxOutgoing || !r.Send(1, big[:DefaultMaxOutgoing]) {
 		t.Error("the largest message was not queued")
 	}
@@ -41,16 +41,13 @@ func TestSizes(t *testing.T) {
 	}
 	write(t, c, big)
 	expectClose(t, c, ws.StatusMessageTooBig)
-	r.waitForEnd(EndLarge)
+	r.waitForEnd(endLarge)
 	s := r.Stats()
-	want := Stats{
-		Opened: 1, Received: 1, ReceivedBytes: MaxMessage, Sent: 1, SentBytes: DefaultMaxOutgoing,
-		Dropped: [NumDrops]uint64{DropEmpty: 1}, Ended: [NumEnds]uint64{EndLarge: 1},
-	}
-	if s != want {
+	if s.Open != 0 || s.Opened != 1 || s.Received != 1 || s.ReceivedBytes != MaxMessage || s.Sent != 1 || s.SentBytes != DefaultMaxOutgoing ||
+		s.Dropped["empty"] != 1 || s.Ended["large"] != 1 {
 		t.Errorf("%+v", s)
 	}
-	if r.Send(1, []byte("x")) || r.Stats().Dropped[DropGone] != 1 {
+	if r.Send(1, []byte("x")) || r.Stats().Dropped[dropGone.String()] != 1 {
 		t.Error("a message was queued for a connection that has ended")
 	}
 }
@@ -64,7 +61,7 @@ func TestTextMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectClose(t, c, ws.StatusUnsupportedData)
-	r.waitForEnd(EndText)
+	r.waitForEnd(endText)
 	if len(r.in) != 0 {
 		t.Error("it was delivered")
 	}
@@ -77,18 +74,18 @@ func TestFraming(t *testing.T) {
 	zeroMask := "\x00\x00\x00\x00"
 	for _, test := range []struct {
 		name, bytes string
-		want        End
+		want        end
 		status      ws.StatusCode // 0: no close frame is required
 	}{
-		{"unmasked", "\x82\x01a", EndProtocol, ws.StatusProtocolError},
-		{"reserved bit", "\xc2\x81" + zeroMask + "a", EndProtocol, ws.StatusProtocolError},
-		{"unknown opcode", "\x83\x81" + zeroMask + "a", EndProtocol, ws.StatusProtocolError},
-		{"stray continuation", "\x80\x81" + zeroMask + "a", EndProtocol, ws.StatusProtocolError},
-		{"negative length", "\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff" + zeroMask, EndProtocol, ws.StatusProtocolError},
-		{"maximum length", "\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff" + zeroMask + strings.Repeat("a", 2000), EndLarge, ws.StatusMessageTooBig},
-		{"large in fragments", "\x02\xfe\x05\x00" + zeroMask + strings.Repeat("a", 0x500) + "\x80\xfe\x05\x00" + zeroMask + strings.Repeat("a", 0x500), EndLarge, ws.StatusMessageTooBig},
-		{"close", "\x88\x82" + zeroMask + "\x03\xe8", EndPeer, ws.StatusNormalClosure},
-		{"connection lost", "", EndLost, 0},
+		{"unmasked", "\x82\x01a", endProtocol, ws.StatusProtocolError},
+		{"reserved bit", "\xc2\x81" + zeroMask + "a", endProtocol, ws.StatusProtocolError},
+		{"unknown opcode", "\x83\x81" + zeroMask + "a", endProtocol, ws.StatusProtocolError},
+		{"stray continuation", "\x80\x81" + zeroMask + "a", endProtocol, ws.StatusProtocolError},
+		{"negative length", "\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff" + zeroMask, endProtocol, ws.StatusProtocolError},
+		{"maximum length", "\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff" + zeroMask + strings.Repeat("a", 2000), endLarge, ws.StatusMessageTooBig},
+		{"large in fragments", "\x02\xfe\x05\x00" + zeroMask + strings.Repeat("a", 0x500) + "\x80\xfe\x05\x00" + zeroMask + strings.Repeat("a", 0x500), endLarge, ws.StatusMessageTooBig},
+		{"close", "\x88\x82" + zeroMask + "\x03\xe8", endPeer, ws.StatusNormalClosure},
+		{"connection lost", "", endLost, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := start(t, Config{})
@@ -133,7 +130,7 @@ func TestFinalError(t *testing.T) {
 			}
 		}
 		expectClose(t, c, ws.StatusNormalClosure)
-		r.waitForEnd(EndFinalError)
+		r.waitForEnd(endFinalError)
 	}
 }
 
@@ -151,10 +148,10 @@ func TestPing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The other client does not read, so it answers no ping.
-	testkit.Eventually(t, "the silent connection is reset", func() bool { return r.Stats().Ended[EndPing] == 1 })
+	testkit.Eventually(t, "the silent connection is reset", func() bool { return r.Stats().Ended[endPing.String()] == 1 })
 	pings := r.Stats().Pings
 	testkit.Eventually(t, "the other connection is still pinged", func() bool { return r.Stats().Pings > pings+3 })
-	if s := r.Stats(); s.Open != 1 || s.Ended[EndPing] != 1 {
+	if s := r.Stats(); s.Open != 1 || s.Ended[endPing.String()] != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -182,7 +179,7 @@ func TestUnbound(t *testing.T) {
 	if got := read(t, bound); !bytes.Equal(got, bindReceived) {
 		t.Errorf("got %q", got)
 	}
-	testkit.Eventually(t, "only the unbound connections have ended", func() bool { s := r.Stats(); return s.Ended[EndUnbound] == 3 && s.Open == 1 })
+	testkit.Eventually(t, "only the unbound connections have ended", func() bool { s := r.Stats(); return s.Ended[endUnbound.String()] == 3 && s.Open == 1 })
 }
 
 // TestUnboundLimit: before the relay sends BIND_RECEIVED, a client may send maxUnbound
@@ -210,7 +207,7 @@ func TestUnboundLimit(t *testing.T) {
 	}
 	write(t, hasty, []byte("x"))
 	expectClose(t, hasty, ws.StatusPolicyViolation)
-	testkit.Eventually(t, "one has ended", func() bool { s := r.Stats(); return s.Ended[EndFlood] == 1 && s.Open == 1 })
+	testkit.Eventually(t, "one has ended", func() bool { s := r.Stats(); return s.Ended[endFlood.String()] == 1 && s.Open == 1 })
 	if len(r.in) != 0 {
 		t.Error("a message above the limit was delivered")
 	}
@@ -250,7 +247,7 @@ func testFlood(t *testing.T, server func(http.Handler) *httptest.Server) {
 				for sent := 0; sent < 2*maxOverhead; sent += len(flood) {
 					io.WriteString(conn, flood) // It fails when the relay has read enough.
 				}
-				r.waitForEnd(EndFlood)
+				r.waitForEnd(endFlood)
 			})
 		}
 	}
@@ -297,7 +294,7 @@ func TestBusy(t *testing.T) {
 	for range cap(r.in) + 3 {
 		write(t, c, []byte("x"))
 	}
-	testkit.Eventually(t, "three are dropped", func() bool { return r.Stats().Dropped[DropBusy] == 3 })
+	testkit.Eventually(t, "three are dropped", func() bool { return r.Stats().Dropped[dropBusy.String()] == 3 })
 }
 
 // TestIdle: a connection to which nothing is sent for IdleTimeout is closed, unless the relay
@@ -329,7 +326,7 @@ func TestIdle(t *testing.T) {
 	}()
 	all[0].CloseRead(context.Background())
 	expectClose(t, all[1], ws.StatusNormalClosure)
-	testkit.Eventually(t, "one has ended", func() bool { s := r.Stats(); return s.Ended[EndIdle] == 1 && s.Open == 1 })
+	testkit.Eventually(t, "one has ended", func() bool { s := r.Stats(); return s.Ended[endIdle.String()] == 1 && s.Open == 1 })
 	pings := r.Stats().Pings
 	testkit.Eventually(t, "the other one is pinged for longer than IdleTimeout", func() bool { return r.Stats().Pings > pings+300 })
 	if s := r.Stats(); s.Open != 1 {
@@ -368,12 +365,12 @@ func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
 			t.Fatalf("message %d is %x", i, got)
 		}
 	}
-	if !full || r.Stats().Dropped[DropFull] == 0 {
+	if !full || r.Stats().Dropped[dropFull.String()] == 0 {
 		t.Error("no queue overflowed")
 	}
 	testkit.Eventually(t, "the slow connection is reset, and the other one is open", func() bool {
 		s := r.Stats()
-		return s.Ended[EndSlow] == 1 && s.Open == 1
+		return s.Ended[endSlow.String()] == 1 && s.Open == 1
 	})
 }
 
@@ -390,6 +387,6 @@ func TestStuckReader(t *testing.T) {
 			r.Send(serial, flood)
 		}
 		reader.Discard(4000)
-		return r.Stats().Ended[EndSlow] == 1
+		return r.Stats().Ended[endSlow.String()] == 1
 	})
 }

@@ -109,12 +109,12 @@ func (t *Transport) sendHeld(serial uint64, pkt []byte) bool {
 	for _, l := range t.linked.links {
 		if l.has(serial) {
 			if !l.send(serial, pkt) {
-				return t.drop(DropFull)
+				return t.drop(dropFull)
 			}
 			return true
 		}
 	}
-	return t.drop(DropGone)
+	return t.drop(dropGone)
 }
 
 // isHeld reports whether another process keeps a connection.
@@ -215,7 +215,7 @@ func (t *Transport) Hold(ctx context.Context) {
 	case <-l.done:
 	case <-ctx.Done():
 	}
-	t.endAll(EndStopped)
+	t.endAll(endStopped)
 	<-ended
 	_ = l.conn.Close()
 	<-l.done
@@ -236,7 +236,7 @@ func (t *Transport) serveLinks(in engine.Intake) {
 					t.counts.received.Add(1)
 					t.counts.receivedBytes.Add(uint64(len(pkt)))
 				default:
-					t.drop(DropBusy)
+					t.drop(dropBusy)
 				}
 			})
 		})

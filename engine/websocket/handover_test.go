@@ -167,10 +167,10 @@ func TestHandoverFull(t *testing.T) {
 	sent := 0
 	for ; sent < 1<<20 && tr.Send(7, make([]byte, 1000)); sent++ {
 	}
-	if st := tr.Stats(); sent == 0 || st.Dropped[DropFull] != 1 {
-		t.Errorf("%d messages were taken, %d dropped", sent, st.Dropped[DropFull])
+	if st := tr.Stats(); sent == 0 || st.Dropped[dropFull.String()] != 1 {
+		t.Errorf("%d messages were taken, %d dropped", sent, st.Dropped[dropFull.String()])
 	}
-	if tr.Send(8, make([]byte, 10)); tr.Stats().Dropped[DropGone] != 1 {
+	if tr.Send(8, make([]byte, 10)); tr.Stats().Dropped[dropGone.String()] != 1 {
 		t.Error("a message to an unknown connection is not counted")
 	}
 	if err := tr.Attach(nil, Held{Serials: [][]uint64{{9}}}); err == nil {

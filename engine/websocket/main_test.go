@@ -191,9 +191,9 @@ func expectClose(t testing.TB, c *ws.Conn, want ws.StatusCode) {
 }
 
 // waitForEnd waits until one connection has ended for that reason and none is open.
-func (r *rig) waitForEnd(reason End) {
+func (r *rig) waitForEnd(reason end) {
 	r.t.Helper()
-	testkit.Eventually(r.t, reason.String(), func() bool { s := r.Stats(); return s.Ended[reason] == 1 && s.Open == 0 })
+	testkit.Eventually(r.t, reason.String(), func() bool { s := r.Stats(); return s.Ended[reason.String()] == 1 && s.Open == 0 })
 }
 
 // get sends a request with headers, which are pairs of name and value.

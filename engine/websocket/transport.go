@@ -86,14 +86,14 @@ func (t *Transport) Run(ctx context.Context, in engine.Intake) error {
 	}
 	t.admission.stop()
 	t.closeLinks()
-	t.endAll(EndStopped)
+	t.endAll(endStopped)
 	t.admission.conns.Wait()
 	links.Wait()
 	return nil
 }
 
 // endAll ends all connections.
-func (t *Transport) endAll(why End) {
+func (t *Transport) endAll(why end) {
 	for i := range t.shards {
 		for _, c := range t.shards[i].snapshot() {
 			c.end(why)
@@ -142,7 +142,7 @@ func (t *Transport) IsOpen(serial uint64) bool {
 }
 
 // drop counts a message and returns false.
-func (t *Transport) drop(reason Drop) bool {
+func (t *Transport) drop(reason drop) bool {
 	t.counts.dropped[reason].Add(1)
 	return false
 }
@@ -157,7 +157,7 @@ func (t *Transport) SetBannedSources(all []netip.Prefix) {
 	for i := range t.shards {
 		for _, c := range t.shards[i].snapshot() {
 			if t.isBanned(c.place.from, c.place.known) {
-				c.end(EndBanned)
+				c.end(endBanned)
 			}
 		}
 	}
@@ -183,7 +183,7 @@ func (t *Transport) add(c *conn) {
 		c.end(reason)
 	}
 	if t.isBanned(c.place.from, c.place.known) {
-		c.end(EndBanned) // since admission
+		c.end(endBanned) // since admission
 	}
 }
 
@@ -358,145 +358,145 @@ func (c *Config) allows(origin string) bool {
 		slices.ContainsFunc(c.AllowOrigins, func(o string) bool { return o == anyOrigin || strings.EqualFold(o, origin) })
 }
 
-// Refusal is the reason why a request was not upgraded to WebSocket.
-type Refusal uint8
+// refusal is the reason why a request was not upgraded to WebSocket.
+type refusal uint8
 
 // The reasons of a refusal.
 const (
-	// RefusedNoUpgrade: the request has no upgrade to WebSocket; status 426.
-	RefusedNoUpgrade Refusal = iota
-	// RefusedHandshake: the handshake violates RFC 6455, or the server cannot
+	// refusedNoUpgrade: the request has no upgrade to WebSocket; status 426.
+	refusedNoUpgrade refusal = iota
+	// refusedHandshake: the handshake violates RFC 6455, or the server cannot
 	// upgrade; status 400, 405, 426 or 501.
-	RefusedHandshake
-	// RefusedOrigin: Config.AllowOrigins does not have the origin; status 403.
-	RefusedOrigin
-	// RefusedStopped: Run does not run; status 503.
-	RefusedStopped
-	// RefusedTotal: Config.MaxConns connections are open and bound; status 503.
-	RefusedTotal
-	// RefusedAddress: Config.MaxConnsPerAddress connections of the address are
+	refusedHandshake
+	// refusedOrigin: Config.AllowOrigins does not have the origin; status 403.
+	refusedOrigin
+	// refusedStopped: Run does not run; status 503.
+	refusedStopped
+	// refusedTotal: Config.MaxConns connections are open and bound; status 503.
+	refusedTotal
+	// refusedAddress: Config.MaxConnsPerAddress connections of the address are
 	// open and bound; status 429.
-	RefusedAddress
-	// RefusedBanned: the address is banned; status 403.
-	RefusedBanned
+	refusedAddress
+	// refusedBanned: the address is banned; status 403.
+	refusedBanned
 
-	// NumRefusals is the number of refusals.
-	NumRefusals
+	// numRefusals is the number of refusals.
+	numRefusals
 )
 
-var refusalNames = [NumRefusals]string{
-	RefusedNoUpgrade: "plain", RefusedHandshake: "handshake", RefusedOrigin: "origin",
-	RefusedStopped: "stopped", RefusedTotal: "total", RefusedAddress: "address", RefusedBanned: "banned",
+var refusalNames = [numRefusals]string{
+	refusedNoUpgrade: "plain", refusedHandshake: "handshake", refusedOrigin: "origin",
+	refusedStopped: "stopped", refusedTotal: "total", refusedAddress: "address", refusedBanned: "banned",
 }
 
 // String returns the name of the refusal in metrics.
-func (r Refusal) String() string {
-	if r < NumRefusals {
+func (r refusal) String() string {
+	if r < numRefusals {
 		return refusalNames[r]
 	}
 	return "unknown"
 }
 
-// Drop is the reason why a message was dropped.
-type Drop uint8
+// drop is the reason why a message was dropped.
+type drop uint8
 
 // The reasons of a drop.
 const (
-	// DropBusy: the relay was too busy for a received message.
-	DropBusy Drop = iota
-	// DropEmpty: a received message was empty.
-	DropEmpty
-	// DropFull: the queue of the connection was full.
-	DropFull
-	// DropGone: the connection ended before a message to it was written.
-	DropGone
+	// dropBusy: the relay was too busy for a received message.
+	dropBusy drop = iota
+	// dropEmpty: a received message was empty.
+	dropEmpty
+	// dropFull: the queue of the connection was full.
+	dropFull
+	// dropGone: the connection ended before a message to it was written.
+	dropGone
 
-	// NumDrops is the number of reasons.
-	NumDrops
+	// numDrops is the number of reasons.
+	numDrops
 )
 
-var dropNames = [NumDrops]string{
-	DropBusy: "busy", DropEmpty: "empty", DropFull: "full", DropGone: "gone",
+var dropNames = [numDrops]string{
+	dropBusy: "busy", dropEmpty: "empty", dropFull: "full", dropGone: "gone",
 }
 
 // String returns the name of the reason in metrics.
-func (d Drop) String() string {
-	if d < NumDrops {
+func (d drop) String() string {
+	if d < numDrops {
 		return dropNames[d]
 	}
 	return "unknown"
 }
 
-// End is the reason why a connection ended.
-type End uint8
+// end is the reason why a connection ended.
+type end uint8
 
 // The reasons of an end. A number is the close status that the client gets.
 const (
-	endNone End = iota // it has not ended
-	// EndPeer: the client closed it.
-	EndPeer
-	// EndLost: the connection broke.
-	EndLost
-	// EndText: the client sent a text message; 1003.
-	EndText
-	// EndLarge: the client sent more than MaxMessage bytes; 1009.
-	EndLarge
-	// EndProtocol: the client violated RFC 6455; 1002.
-	EndProtocol
-	// EndFinalError: ERROR 1 or 4 was sent; 1000.
-	EndFinalError
-	// EndUnbound: no BIND_RECEIVED was sent within Config.BindTimeout; 1008.
-	EndUnbound
-	// EndIdle: nothing but ERROR was sent for Config.IdleTimeout, and there is no
+	endNone end = iota // it has not ended
+	// endPeer: the client closed it.
+	endPeer
+	// endLost: the connection broke.
+	endLost
+	// endText: the client sent a text message; 1003.
+	endText
+	// endLarge: the client sent more than MaxMessage bytes; 1009.
+	endLarge
+	// endProtocol: the client violated RFC 6455; 1002.
+	endProtocol
+	// endFinalError: ERROR 1 or 4 was sent; 1000.
+	endFinalError
+	// endUnbound: no BIND_RECEIVED was sent within Config.BindTimeout; 1008.
+	endUnbound
+	// endIdle: nothing but ERROR was sent for Config.IdleTimeout, and there is no
 	// allocation; 1000.
-	EndIdle
-	// EndSlow: the client read too slowly; a reset.
-	EndSlow
-	// EndPing: a ping was not answered; a reset.
-	EndPing
-	// EndStopped: the context of Run was done; 1001.
-	EndStopped
-	// EndShed: it had bound no allocation, and another connection needed its place; a
+	endIdle
+	// endSlow: the client read too slowly; a reset.
+	endSlow
+	// endPing: a ping was not answered; a reset.
+	endPing
+	// endStopped: the context of Run was done; 1001.
+	endStopped
+	// endShed: it had bound no allocation, and another connection needed its place; a
 	// reset.
-	EndShed
-	// EndBanned: its address was banned; 1008.
-	EndBanned
-	// EndFlood: the client sent more than 64 messages before the relay sent
+	endShed
+	// endBanned: its address was banned; 1008.
+	endBanned
+	// endFlood: the client sent more than 64 messages before the relay sent
 	// BIND_RECEIVED, or more than 16 KiB besides messages before that or in one
 	// PingInterval; 1008.
-	EndFlood
+	endFlood
 
-	// NumEnds is the number of ends, including an unused zero.
-	NumEnds
+	// numEnds is the number of ends, including an unused zero.
+	numEnds
 )
 
 // ends has the name of each end in metrics, and the status and reason of its
 // close frame; no close frame is sent if the status is zero.
-var ends = [NumEnds]struct {
+var ends = [numEnds]struct {
 	name   string
 	status ws.StatusCode
 	reason string
 }{
 	endNone:       {name: "none"},
-	EndPeer:       {name: "peer"},
-	EndLost:       {name: "lost"},
-	EndText:       {"text", ws.StatusUnsupportedData, "binary messages only"},
-	EndLarge:      {"large", ws.StatusMessageTooBig, "at most 1472 bytes"},
-	EndProtocol:   {"protocol", ws.StatusProtocolError, ""},
-	EndFinalError: {"last", ws.StatusNormalClosure, ""},
-	EndUnbound:    {"unbound", ws.StatusPolicyViolation, "no BIND"},
-	EndIdle:       {"idle", ws.StatusNormalClosure, "idle"},
-	EndSlow:       {name: "slow"},
-	EndPing:       {name: "ping"},
-	EndStopped:    {"stopped", ws.StatusGoingAway, "the relay stops"},
-	EndShed:       {name: "shed"},
-	EndBanned:     {"banned", ws.StatusPolicyViolation, "banned"},
-	EndFlood:      {"flood", ws.StatusPolicyViolation, "too much besides messages"},
+	endPeer:       {name: "peer"},
+	endLost:       {name: "lost"},
+	endText:       {"text", ws.StatusUnsupportedData, "binary messages only"},
+	endLarge:      {"large", ws.StatusMessageTooBig, "at most 1472 bytes"},
+	endProtocol:   {"protocol", ws.StatusProtocolError, ""},
+	endFinalError: {"last", ws.StatusNormalClosure, ""},
+	endUnbound:    {"unbound", ws.StatusPolicyViolation, "no BIND"},
+	endIdle:       {"idle", ws.StatusNormalClosure, "idle"},
+	endSlow:       {name: "slow"},
+	endPing:       {name: "ping"},
+	endStopped:    {"stopped", ws.StatusGoingAway, "the relay stops"},
+	endShed:       {name: "shed"},
+	endBanned:     {"banned", ws.StatusPolicyViolation, "banned"},
+	endFlood:      {"flood", ws.StatusPolicyViolation, "too much besides messages"},
 }
 
 // String returns the name of the end in metrics.
-func (e End) String() string {
-	if e < NumEnds {
+func (e end) String() string {
+	if e < numEnds {
 		return ends[e].name
 	}
 	return "unknown"
@@ -513,12 +513,9 @@ type Stats struct {
 	Sent, SentBytes uint64
 	// Pings counts sent pings.
 	Pings uint64
-	// Refused counts requests that were not upgraded, by Refusal.
-	Refused [NumRefusals]uint64
-	// Dropped counts dropped messages, by Drop.
-	Dropped [NumDrops]uint64
-	// Ended counts ended connections, by End.
-	Ended [NumEnds]uint64
+	// Refused counts requests that were not upgraded, Dropped dropped messages, and Ended ended
+	// connections, by reason. All reasons are there, such as "origin", "full" and "slow".
+	Refused, Dropped, Ended map[string]uint64
 }
 
 // counters are the counters of [Stats].
@@ -527,9 +524,9 @@ type counters struct {
 	received, receivedBytes atomic.Uint64
 	sent, sentBytes         atomic.Uint64
 	pings                   atomic.Uint64
-	refused                 [NumRefusals]atomic.Uint64
-	dropped                 [NumDrops]atomic.Uint64
-	ended                   [NumEnds]atomic.Uint64
+	refused                 [numRefusals]atomic.Uint64
+	dropped                 [numDrops]atomic.Uint64
+	ended                   [numEnds]atomic.Uint64
 }
 
 // Stats returns the counts.
@@ -539,15 +536,16 @@ func (t *Transport) Stats() Stats {
 		Open: t.admission.count(), Opened: c.opened.Load(),
 		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(),
 		Sent: c.sent.Load(), SentBytes: c.sentBytes.Load(), Pings: c.pings.Load(),
+		Refused: make(map[string]uint64), Dropped: make(map[string]uint64), Ended: make(map[string]uint64),
 	}
-	for i := range s.Refused {
-		s.Refused[i] = c.refused[i].Load()
+	for r := range numRefusals {
+		s.Refused[r.String()] = c.refused[r].Load()
 	}
-	for i := range s.Dropped {
-		s.Dropped[i] = c.dropped[i].Load()
+	for d := range numDrops {
+		s.Dropped[d.String()] = c.dropped[d].Load()
 	}
-	for i := range s.Ended {
-		s.Ended[i] = c.ended[i].Load()
+	for e := endPeer; e < numEnds; e++ {
+		s.Ended[e.String()] = c.ended[e].Load()
 	}
 	return s
 }

@@ -63,7 +63,7 @@ func testStop(t *testing.T, server func(http.Handler) *httptest.Server) {
 	if got := <-status; got != ws.StatusGoingAway {
 		t.Errorf("status %v", got)
 	}
-	if s := r.Stats(); s.Open != 0 || s.Ended[EndStopped] != 2 || s.Dropped[DropGone] == 0 {
+	if s := r.Stats(); s.Open != 0 || s.Ended[endStopped.String()] != 2 || s.Dropped[dropGone.String()] == 0 {
 		t.Errorf("%+v", s)
 	}
 	for i := range r.shards {
@@ -111,16 +111,13 @@ func TestChurn(t *testing.T) {
 	echoing.Wait()
 	r.stop()
 	s := r.Stats()
-	var ended, dropped uint64
+	ended, dropped := uint64(0), s.Dropped[dropFull.String()]+s.Dropped[dropGone.String()]
 	for _, n := range s.Ended {
 		ended += n
 	}
-	for _, n := range s.Dropped[DropFull:] {
-		dropped += n
-	}
 	const each = clients * rounds / 5
 	if s.Open != 0 || s.Opened != clients*rounds || ended != s.Opened || s.Sent+dropped != tried ||
-		s.Ended[EndFinalError] != each || s.Ended[EndText] != each || s.Ended[EndStopped] != each || s.Ended[EndPeer] != each {
+		s.Ended[endFinalError.String()] != each || s.Ended[endText.String()] != each || s.Ended[endStopped.String()] != each || s.Ended[endPeer.String()] != each {
 		t.Errorf("%d tried, %+v", tried, s)
 	}
 }
@@ -191,7 +188,7 @@ func TestSendAllocations(t *testing.T) {
 			}
 		}
 		sent += 3
-		for r.Stats().Sent != sent {
+		for r.counts.sent.Load() != sent {
 			time.Sleep(50 * time.Microsecond)
 		}
 	}
@@ -218,16 +215,16 @@ func TestNames(t *testing.T) {
 		}
 		seen[group+name] = true
 	}
-	for i := range NumRefusals {
+	for i := range numRefusals {
 		add("refused ", i.String())
 	}
-	for i := range NumDrops {
+	for i := range numDrops {
 		add("dropped ", i.String())
 	}
-	for i := range NumEnds {
+	for i := range numEnds {
 		add("ended ", i.String())
 	}
-	if NumRefusals.String() != "unknown" || NumDrops.String() != "unknown" || NumEnds.String() != "unknown" {
+	if numRefusals.String() != "unknown" || numDrops.String() != "unknown" || numEnds.String() != "unknown" {
 		t.Error("a value out of range has a name")
 	}
 }

@@ -30,21 +30,21 @@ func (t *Transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Connection", "Upgrade")
 			w.Header().Set("Upgrade", "websocket")
 		}
-		t.refuse(w, RefusedNoUpgrade, http.StatusUpgradeRequired, noUpgradeText)
+		t.refuse(w, refusedNoUpgrade, http.StatusUpgradeRequired, noUpgradeText)
 		return
 	}
 	if !t.cfg.allows(r.Header.Get("Origin")) {
-		t.refuse(w, RefusedOrigin, http.StatusForbidden, "This page's origin is not allowed here.\n")
+		t.refuse(w, refusedOrigin, http.StatusForbidden, "This page's origin is not allowed here.\n")
 		return
 	}
 	from, known := clientPrefix(r, t.cfg.TrustedProxies)
 	if t.isBanned(from, known) {
-		t.refuse(w, RefusedBanned, http.StatusForbidden, "This address is banned.\n")
+		t.refuse(w, refusedBanned, http.StatusForbidden, "This address is banned.\n")
 		return
 	}
 	p, victim, reason := t.admission.admit(from, known)
 	if victim != nil {
-		victim.end(EndShed)
+		victim.end(endShed)
 	}
 	if p == nil {
 		t.refuseAdmission(w, reason)
@@ -57,19 +57,19 @@ func (t *Transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // refuseAdmission answers a request that admission rejected.
-func (t *Transport) refuseAdmission(w http.ResponseWriter, reason Refusal) {
+func (t *Transport) refuseAdmission(w http.ResponseWriter, reason refusal) {
 	status, text := http.StatusServiceUnavailable, "This relay does not run now.\n"
 	switch reason {
-	case RefusedTotal:
+	case refusedTotal:
 		text = "This relay has reached its limit of WebSockets.\n"
-	case RefusedAddress:
+	case refusedAddress:
 		status, text = http.StatusTooManyRequests, "There are too many WebSockets from your address.\n"
 	}
 	w.Header().Set("Retry-After", "5")
 	t.refuse(w, reason, status, text)
 }
 
-func (t *Transport) refuse(w http.ResponseWriter, reason Refusal, status int, text string) {
+func (t *Transport) refuse(w http.ResponseWriter, reason refusal, status int, text string) {
 	t.counts.refused[reason].Add(1)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -115,7 +115,7 @@ func (t *Transport) accept(w http.ResponseWriter, r *http.Request, p *place) *co
 		OnPongReceived:     func(context.Context, []byte) { u.sock.takeControl() },
 	})
 	if err != nil {
-		t.counts.refused[RefusedHandshake].Add(1)
+		t.counts.refused[refusedHandshake].Add(1)
 		return nil
 	}
 	u.sock.setSendBuffer(t.cfg.SendBuffer)
@@ -185,22 +185,22 @@ type place struct {
 // the address or of all connections, it takes the place of an unbound one, which the
 // caller must end: the oldest of the address, or of the network with most. The place is
 // nil if there is none.
-func (a *admission) admit(from netip.Prefix, known bool) (p *place, victim *conn, reason Refusal) {
+func (a *admission) admit(from netip.Prefix, known bool) (p *place, victim *conn, reason refusal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case !a.running:
-		return nil, nil, RefusedStopped
+		return nil, nil, refusedStopped
 	case known && a.perAddress[from] >= a.maxPerAddress:
 		it := a.unbound.FirstOf(from)
 		if it == nil {
-			return nil, nil, RefusedAddress
+			return nil, nil, refusedAddress
 		}
 		victim = a.shed(it.Value)
 	case a.total >= a.maxTotal:
 		it := a.unbound.First()
 		if it == nil {
-			return nil, nil, RefusedTotal
+			return nil, nil, refusedTotal
 		}
 		victim = a.shed(it.Value)
 	}
@@ -241,15 +241,15 @@ func (a *admission) free(p *place) {
 
 // noteOpen records that the connection of a place is open, and reports the reason for
 // which it must end, if there is one.
-func (a *admission) noteOpen(p *place, c *conn) End {
+func (a *admission) noteOpen(p *place, c *conn) end {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.conn = c
 	switch {
 	case !a.running:
-		return EndStopped // Run may have closed the others already.
+		return endStopped // Run may have closed the others already.
 	case p.ended:
-		return EndShed
+		return endShed
 	}
 	return endNone
 }

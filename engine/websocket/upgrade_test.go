@@ -119,21 +119,21 @@ func TestRefusals(t *testing.T) {
 		headers []string
 		status  int
 		text    string
-		reason  Refusal
+		reason  refusal
 	}{
-		{"no upgrade", r, nil, 426, "reverse proxy", RefusedNoUpgrade},
-		{"Upgrade without Connection", r, handshake[:2], 426, "Connection", RefusedNoUpgrade},
-		{"another origin", r, append([]string{"Origin", "https://evil.example"}, handshake...), 403, "origin", RefusedOrigin},
-		{"no key", r, handshake[:6], 400, "Key", RefusedHandshake},
-		{"an old version", r, append([]string{"Sec-WebSocket-Version", "8"}, handshake[:4]...), 400, "version", RefusedHandshake},
-		{"stopped", stopped, handshake, 503, "does not run", RefusedStopped},
+		{"no upgrade", r, nil, 426, "reverse proxy", refusedNoUpgrade},
+		{"Upgrade without Connection", r, handshake[:2], 426, "Connection", refusedNoUpgrade},
+		{"another origin", r, append([]string{"Origin", "https://evil.example"}, handshake...), 403, "origin", refusedOrigin},
+		{"no key", r, handshake[:6], 400, "Key", refusedHandshake},
+		{"an old version", r, append([]string{"Sec-WebSocket-Version", "8"}, handshake[:4]...), 400, "version", refusedHandshake},
+		{"stopped", stopped, handshake, 503, "does not run", refusedStopped},
 	} {
-		before := test.rig.Stats().Refused[test.reason]
+		before := test.rig.Stats().Refused[test.reason.String()]
 		status, _, body := get(t, test.rig.url, test.headers...)
 		if status != test.status || !strings.Contains(body, test.text) {
 			t.Errorf("%s: %d %q", test.name, status, body)
 		}
-		if got := test.rig.Stats().Refused[test.reason]; got != before+1 {
+		if got := test.rig.Stats().Refused[test.reason.String()]; got != before+1 {
 			t.Errorf("%s: %v counted %d times", test.name, test.reason, got-before)
 		}
 	}
@@ -175,7 +175,7 @@ func TestBannedSources(t *testing.T) {
 		t.Errorf("a connection from the banned network: %v", err)
 	}
 	testkit.Eventually(t, "one connection", func() bool { return r.Stats().Open == 1 })
-	if n, m := r.Stats().Refused[RefusedBanned], r.Stats().Ended[EndBanned]; n != 1 || m != 1 {
+	if n, m := r.Stats().Refused[refusedBanned.String()], r.Stats().Ended[endBanned.String()]; n != 1 || m != 1 {
 		t.Errorf("%d refused and %d ended, want 1 of each", n, m)
 	}
 	unknown, _, err := ws.Dial(t.Context(), r.url, nil) // The proxy does not tell, and its own address is banned.
@@ -265,7 +265,7 @@ func TestConnectionLimits(t *testing.T) {
 			first = c
 		}
 	}
-	if s := r.Stats(); s.Open != 5 || s.Refused[RefusedAddress] != 2 || s.Refused[RefusedTotal] != 2 {
+	if s := r.Stats(); s.Open != 5 || s.Refused[refusedAddress.String()] != 2 || s.Refused[refusedTotal.String()] != 2 {
 		t.Errorf("%+v", s)
 	}
 	first.Close(ws.StatusNormalClosure, "")
@@ -329,8 +329,8 @@ func TestShed(t *testing.T) {
 	}
 	write(t, player, []byte("x"))
 	r.in.next(t)
-	testkit.Eventually(t, "the count", func() bool { return r.Stats().Ended[EndShed] == 3 })
-	if s := r.Stats(); s.Open != 6 || s.Refused[RefusedTotal] != 1 {
+	testkit.Eventually(t, "the count", func() bool { return r.Stats().Ended[endShed.String()] == 3 })
+	if s := r.Stats(); s.Open != 6 || s.Refused[refusedTotal.String()] != 1 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -107,7 +107,7 @@ const devLogEvery = time.Second
 
 // run reports what the relay refused, until ctx ends.
 func (d *devLog) run(ctx context.Context, stats func() engine.Stats, handshakes func() dtls.Stats) {
-	before, eventsBefore := stats().Outcomes, handshakes().Counts
+	before, eventsBefore := stats().Outcomes, handshakes().Events
 	repeat(ctx, devLogEvery, func() {
 		now := stats().Outcomes
 		for _, r := range refusals {
@@ -115,10 +115,10 @@ func (d *devLog) run(ctx context.Context, stats func() engine.Stats, handshakes 
 				d.log.Warn("datagrams refused", "count", n, "outcome", r.outcome.String(), "because", r.why)
 			}
 		}
-		events := handshakes().Counts
+		events := handshakes().Events
 		for _, r := range handshakeRefusals {
 			if n := events[r.event] - eventsBefore[r.event]; n > 0 {
-				d.log.Warn("DTLS handshakes refused", "count", n, "event", r.event.String(), "because", r.why)
+				d.log.Warn("DTLS handshakes refused", "count", n, "event", r.event, "because", r.why)
 			}
 		}
 		before, eventsBefore = now, events
@@ -128,13 +128,13 @@ func (d *devLog) run(ctx context.Context, stats func() engine.Stats, handshakes 
 // handshakeRefusals are the events by which the handshake of a developer's client fails.
 // That of an allocation which has ended does not: its BIND gets ERROR 4.
 var handshakeRefusals = []struct {
-	event dtls.Event
+	event string // of dtls.Stats
 	why   string
 }{
-	{dtls.DropSuite, "the client offers neither TLS_PSK_WITH_AES_128_GCM_SHA256 nor TLS_PSK_WITH_AES_256_GCM_SHA384"},
-	{dtls.DropIdentity, "the identity of the pre-shared key is not the allocation's id: 16 bytes, or its text"},
-	{dtls.DropKey, "the pre-shared key is not the allocation's key, or the id is not of this relay: allocate or join again"},
-	{dtls.DropAttempts, "too many handshakes with a wrong key"},
+	{"drop_suite", "the client offers neither TLS_PSK_WITH_AES_128_GCM_SHA256 nor TLS_PSK_WITH_AES_256_GCM_SHA384"},
+	{"drop_identity", "the identity of the pre-shared key is not the allocation's id: 16 bytes, or its text"},
+	{"drop_key", "the pre-shared key is not the allocation's key, or the id is not of this relay: allocate or join again"},
+	{"drop_attempts", "too many handshakes with a wrong key"},
 }
 
 // refusalText says in words why a message was refused.

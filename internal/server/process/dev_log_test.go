@@ -110,19 +110,20 @@ func TestDevLogHandshakes(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 10*devLogEvery+devLogEvery/2)
 		defer stop()
 		calls := uint64(0)
-		d.run(ctx, func() engine.Stats { return engine.Stats{} }, func() (s dtls.Stats) {
+		d.run(ctx, func() engine.Stats { return engine.Stats{} }, func() dtls.Stats {
 			calls++
+			s := dtls.Stats{Events: make(map[string]uint64)}
 			for _, r := range handshakeRefusals {
-				s.Counts[r.event] = 1000 * min(calls, 3)
+				s.Events[r.event] = 1000 * min(calls, 3)
 			}
-			s.Counts[dtls.Established] = calls
+			s.Events["established"] = calls
 			return s
 		})
 		if got := strings.Count(log.String(), "DTLS handshakes refused"); got != 2*len(handshakeRefusals) {
 			t.Errorf("%d lines:\n%s", got, log.String())
 		}
 		for _, r := range handshakeRefusals {
-			if strings.Count(log.String(), "count=1000 event="+r.event.String()+" because=") != 2 {
+			if strings.Count(log.String(), "count=1000 event="+r.event+" because=") != 2 {
 				t.Errorf("%v:\n%s", r.event, log.String())
 			}
 		}

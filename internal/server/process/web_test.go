@@ -17,7 +17,6 @@ import (
 
 	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -380,7 +379,7 @@ func TestWebSocketCallers(t *testing.T) {
 func (d dialler) awaitShed(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, "one WebSocket has ended for another", func() bool {
-		return d.websocket.Stats().Ended[websocket.EndShed] == 1
+		return d.websocket.Stats().Ended["shed"] == 1
 	})
 }
 

@@ -2,9 +2,8 @@ package metrics
 
 import (
 	"io"
-
-	"github.com/ferryrelay/ferry/engine/dtls"
-	"github.com/ferryrelay/ferry/engine/websocket"
+	"maps"
+	"slices"
 )
 
 // writeDTLS writes the counts of handshakes, sessions and records.
@@ -15,9 +14,7 @@ func (m *Metrics) writeDTLS(w io.Writer) {
 	p.single("ferry_dtls_half_open", gauge, "DTLS handshakes in progress.", count(st.HalfOpen))
 	p.single("ferry_dtls_half_open_direct", gauge, "DTLS handshakes in progress without a cookie exchange.", count(st.Direct))
 	p.family("ferry_dtls_events_total", counter, "Steps of DTLS handshakes, ends of sessions, and dropped records, by event.")
-	for e := range dtls.Events {
-		p.sample("ferry_dtls_events_total", st.Counts[e], "event", e.String())
-	}
+	p.samples("ferry_dtls_events_total", st.Events, "event")
 	p.flush(w)
 }
 
@@ -35,16 +32,17 @@ func (m *Metrics) writeWebSocket(w io.Writer) {
 	p.sample("ferry_websocket_bytes_total", st.SentBytes, "direction", "out")
 	p.single("ferry_websocket_pings_total", counter, "Pings that were sent.", st.Pings)
 	p.family("ferry_websocket_refused_total", counter, "Requests that got no WebSocket, by reason.")
-	for r := range websocket.NumRefusals {
-		p.sample("ferry_websocket_refused_total", st.Refused[r], "reason", r.String())
-	}
+	p.samples("ferry_websocket_refused_total", st.Refused, "reason")
 	p.family("ferry_websocket_drops_total", counter, "Messages that were dropped, by reason.")
-	for d := range websocket.NumDrops {
-		p.sample("ferry_websocket_drops_total", st.Dropped[d], "reason", d.String())
-	}
+	p.samples("ferry_websocket_drops_total", st.Dropped, "reason")
 	p.family("ferry_websocket_ended_total", counter, "WebSockets that ended, by reason.")
-	for e := websocket.EndPeer; e < websocket.NumEnds; e++ {
-		p.sample("ferry_websocket_ended_total", st.Ended[e], "reason", e.String())
-	}
+	p.samples("ferry_websocket_ended_total", st.Ended, "reason")
 	p.flush(w)
+}
+
+// samples writes the counts of a family in the order of the label's values.
+func (p *page) samples(name string, counts map[string]uint64, label string) {
+	for _, value := range slices.Sorted(maps.Keys(counts)) {
+		p.sample(name, counts[value], label, value)
+	}
 }
