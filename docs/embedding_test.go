@@ -65,7 +65,10 @@ func serve(ctx context.Context, udp netip.AddrPort, listener net.Listener, token
 	}
 	server := httpapi.NewServer(handler)
 	defer server.Close()
-	go func() { _ = server.Serve(httpapi.LimitListener(listener, httpapi.ConnLimits{})) }() // ServeTLS on the internet
+	go func() {
+		<-relay.Ready()
+		_ = server.Serve(httpapi.LimitListener(listener, httpapi.ConnLimits{})) // ServeTLS on the internet
+	}()
 	return relay.Run(ctx)
 }
 

@@ -242,7 +242,7 @@ func TestFaults(t *testing.T) {
 	r.shared.log = slog.New(slog.NewJSONHandler(&log, nil))
 	host := r.host(udpN(0), 4)
 	joiner := r.joiner(udpN(1), host) // OnConnect panics
-	bad := call{func(*control) { panic("call") }, make(chan error, 1)}
+	bad := &call{do: func(*control) error { panic("call") }, done: make(chan error, 1)}
 	r.control.serve(bad)
 	if err := <-bad.done; !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("a call that panics: %v", err)
@@ -257,7 +257,7 @@ func TestFaults(t *testing.T) {
 		t.Errorf("afterwards a RELAY: %v", o)
 	}
 	if n := len(log.lines()); n != 1 {
-		t.Errorf("%d lines were logged within a minute, want 1", n)
+		t.Errorf("%d lines about faults were logged within a minute, want 1", n)
 	}
 }
 

@@ -52,20 +52,15 @@ const (
 // ends or each returns an error, which it returns. The id is that of the host or a player. It
 // reports how many messages it lost because each was too slow. A relay has one capture at a
 // time. While it runs, the fast path leaves the match to the workers, and for every datagram a
-// worker looks up whether it is of the match. Errors: alloc.ErrNotFound, [ErrCapture], and
-// alloc.ErrUnavailable if the relay does not run.
+// worker looks up whether it is of the match. Errors: alloc.ErrNotFound, [ErrCapture], and those
+// of every call, see [Server].
 func (s *Server) Capture(ctx context.Context, id proto.AllocationID, each func(*Captured) error) (lost uint64, err error) {
 	t := &tap{queue: make(chan *Captured, captureQueue), localAddr: s.localAddr}
-	began := make(chan error, 1)
-	err = s.onControl(ctx, func(c *control) { began <- c.beginCapture(t, id) })
-	if err == nil {
-		if err = <-began; err != nil {
-			return 0, err
-		}
-		err = s.readCapture(ctx, t, each)
+	if err := s.onControl(ctx, func(c *control) error { return c.beginCapture(t, id) }); err != nil {
+		return 0, err
 	}
-	// Also after a call whose time was over: control may still have begun the capture.
-	err = errors.Join(err, s.onControl(context.WithoutCancel(ctx), func(c *control) { c.endCapture(t) }))
+	err = s.readCapture(ctx, t, each)
+	err = errors.Join(err, s.onControl(context.WithoutCancel(ctx), func(c *control) error { c.endCapture(t); return nil }))
 	if err == nil {
 		err = t.drain(each)
 	}
@@ -79,7 +74,7 @@ func (s *Server) readCapture(ctx context.Context, t *tap, each func(*Captured) e
 		if err != nil {
 			return err
 		}
-		if err := s.onControl(ctx, func(c *control) { c.tapAllocations(t, page) }); err != nil {
+		if err := s.onControl(ctx, func(c *control) error { c.tapAllocations(t, page); return nil }); err != nil {
 			return err
 		}
 		if at = next; at == 0 {
@@ -91,7 +86,7 @@ func (s *Server) readCapture(ctx context.Context, t *tap, each func(*Captured) e
 		case <-ctx.Done():
 			return nil
 		case <-s.stopped:
-			return alloc.ErrUnavailable
+			return ErrNotRunning
 		case m := <-t.queue:
 			if err := each(m); err != nil {
 				return err

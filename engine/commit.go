@@ -518,25 +518,17 @@ var ErrKickHost = errors.New("engine: a host cannot be kicked from its own match
 // End ends an allocation as if its owner had sent CLOSE: its links are closed
 // without a message, its later messages get ERROR 3 and its next BIND ERROR 4, also
 // after a restart. An allocation of the previous run that has not come back cannot
-// come back any more. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
+// come back any more. Errors: alloc.ErrNotFound, and those of every call, see [Server].
 func (s *Server) End(ctx context.Context, id proto.AllocationID) error {
-	var verdict error
-	if err := s.onControl(ctx, func(c *control) { verdict = c.endByID(id, c.shared.clock()) }); err != nil {
-		return err
-	}
-	return verdict
+	return s.onControl(ctx, func(c *control) error { return c.endByID(id, c.shared.clock()) })
 }
 
 // Kick removes a joiner from its match and ends its allocation. Host and joiner each
 // get a DISCONNECT from the other, since clients act on that. The player can get
 // another allocation with the join code. Errors: [ErrKickHost], alloc.ErrNotFound,
-// alloc.ErrUnavailable.
+// and those of every call, see [Server].
 func (s *Server) Kick(ctx context.Context, joiner proto.AllocationID) error {
-	var verdict error
-	if err := s.onControl(ctx, func(c *control) { verdict = c.kick(joiner, c.shared.clock()) }); err != nil {
-		return err
-	}
-	return verdict
+	return s.onControl(ctx, func(c *control) error { return c.kick(joiner, c.shared.clock()) })
 }
 
 func (c *control) endByID(id proto.AllocationID, now int64) error {

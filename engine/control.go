@@ -2,11 +2,9 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
@@ -17,7 +15,8 @@ import (
 // belongs to the goroutine in run; other goroutines reach it through inboxes and calls.
 type control struct {
 	shared  *shared
-	hooks   Hooks
+	hooks   Hooks // guarded
+	guard   *hookGuard
 	inboxes inboxes
 	wheel   wheel
 	queue   actionQueue
@@ -48,18 +47,8 @@ type control struct {
 	isOpen func(endpoint.Endpoint) bool
 
 	wake  chan struct{}
-	calls chan call
+	calls chan *call
 }
-
-// call is a function that another goroutine has control run. Control sends its error,
-// errFault or nil, when it has run.
-type call struct {
-	do   func(*control)
-	done chan error
-}
-
-// errFault is the error of a call that panicked.
-var errFault = fmt.Errorf("%w: a fault in the relay, see its log", alloc.ErrUnavailable)
 
 // run works until ctx ends.
 func (c *control) run(ctx context.Context) {
@@ -101,52 +90,14 @@ func (c *control) networkChanged() {
 	c.wakeUp()
 }
 
-// serve runs a call. A panic in it, as in a listing, ends the call and no match.
-func (c *control) serve(call call) {
-	err := errFault
-	defer func() { call.done <- err }()
-	defer c.recoverFault("call")
-	call.do(c)
-	err = nil
-}
-
 // recoverFault ends a panic and logs it. It must be deferred. What control guards in
-// this way are hooks, calls and commands: each of them concerns one player or
-// operator, and a client repeats what it has no answer to. A panic anywhere else, such
-// as in expiry, ends the process, whose candidate recovers from the state file.
+// this way are calls and commands, as hookGuard does hooks: each of them concerns one
+// player or operator, and a client repeats what it has no answer to. A panic anywhere
+// else, such as in expiry, ends the process, whose candidate recovers from the state file.
 func (c *control) recoverFault(what string) {
 	if fault := recover(); fault != nil {
 		c.shared.logFault(c.shared.clock(), fault, "in", what)
 	}
-}
-
-// guard returns the hook with that name, which then cannot end the process.
-func guard[E any](c *control, name string, hook func(E)) func(E) {
-	if hook == nil {
-		return nil
-	}
-	return func(e E) {
-		defer c.recoverFault(name)
-		hook(e)
-	}
-}
-
-// guardHooks returns hooks that cannot end the process. Admit is part of a call, which
-// fails with it.
-func (c *control) guardHooks(h Hooks) Hooks {
-	h.OnReserve = guard(c, "OnReserve", h.OnReserve)
-	h.OnBind = guard(c, "OnBind", h.OnBind)
-	h.OnConnect = guard(c, "OnConnect", h.OnConnect)
-	h.OnDisconnect = guard(c, "OnDisconnect", h.OnDisconnect)
-	h.OnEnd = guard(c, "OnEnd", h.OnEnd)
-	h.OnMigrate = guard(c, "OnMigrate", h.OnMigrate)
-	h.OnMigrationEnd = guard(c, "OnMigrationEnd", h.OnMigrationEnd)
-	h.OnReturn = guard(c, "OnReturn", h.OnReturn)
-	h.OnCode = guard(c, "OnCode", h.OnCode)
-	h.OnPlayerLimit = guard(c, "OnPlayerLimit", h.OnPlayerLimit)
-	h.OnRefuse = guard(c, "OnRefuse", h.OnRefuse)
-	h.OnLargeMessage = guard(c, "OnLargeMessage", h.OnLargeMessage)
-	return h
 }
 
 // runOnce does a bounded amount of all pending work and reports whether more may be

@@ -3,6 +3,7 @@
 //
 //	srv, err := engine.New(engine.Config{Listen: addrs}, sealer) // sealer: alloc.NewSealer
 //	go srv.Run(ctx)                                               // until ctx ends
+//	<-srv.Ready()
 //	host, err := srv.ReserveHost(ctx, alloc.HostRequest{Tenant: tenant, MaxConnections: 4})
 //	joiner, err := srv.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: tenant, Host: host.ID})
 //	// Send id, key, connection data and endpoints to the players: they bind and play.

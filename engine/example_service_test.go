@@ -56,6 +56,7 @@ func Example_allocationsService() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- relay.Run(ctx) }()
+	<-relay.Ready()
 	server := httptest.NewServer(handler) // a public server uses TLS and httpapi.NewServer
 
 	alice := api.Client{BaseURL: server.URL, Token: "alice-0123456789"}

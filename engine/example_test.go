@@ -28,6 +28,7 @@ func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- srv.Run(ctx) }()
+	<-srv.Ready()
 
 	tenant := alloc.Tenant{Project: "game", Environment: "production"}
 	host, err := srv.ReserveHost(ctx, alloc.HostRequest{Tenant: tenant, MaxConnections: 4})

@@ -72,22 +72,23 @@ var ErrHandover = errors.New("engine: the relay of another process cannot be tak
 var ErrRecovering = errors.New("engine: allocations of an earlier run may still come back")
 
 // Offer returns what another process needs to take this relay over. The caller closes the
-// sockets. Errors: ErrRecovering, alloc.ErrUnavailable if the relay does not run,
-// errors.ErrUnsupported outside Linux.
+// sockets. Errors: ErrRecovering, errors.ErrUnsupported outside Linux, and those of every call,
+// see [Server].
 func (s *Server) Offer(ctx context.Context) (o Offer, err error) {
 	now, err := sock.Monotonic()
 	if err != nil {
 		return Offer{}, fmt.Errorf("engine: %w", err)
 	}
-	recovering, places := false, 0
-	err = s.onControl(ctx, func(c *control) {
-		recovering, places = c.shared.recovering(c.shared.clock()), len(c.migrations.running)+len(c.migrations.places)
+	places := 0
+	err = s.onControl(ctx, func(c *control) error {
+		places = len(c.migrations.running) + len(c.migrations.places)
+		if c.shared.recovering(c.shared.clock()) {
+			return ErrRecovering
+		}
+		return nil
 	})
 	if err != nil {
 		return Offer{}, err
-	}
-	if recovering {
-		return Offer{}, ErrRecovering
 	}
 	o = Offer{
 		Version: handoverVersion, Boot: s.shared.sealer.Boot(), Listen: s.Addrs(),
@@ -183,28 +184,34 @@ type handover struct {
 func (h *handover) allow(end func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.end, h.err = end, alloc.ErrUnavailable
+	h.end, h.err = end, ErrNotRunning
 }
 
 // HandOver ends Run, which returns nil, and writes the state that the Run of another process
 // continues with. Nothing is sent to players, and what arrives is left in the sockets.
-// Sessions of transports end with the process. Errors: those of to, and alloc.ErrUnavailable
-// if the relay does not run, or ctx ends.
+// Sessions of transports end with the process. Errors: those of to, and those of every call, see
+// [Server]. If ctx ends after the call has begun, Run ends all the same.
 func (s *Server) HandOver(ctx context.Context, to io.Writer) error {
+	if isRelayGoroutine() {
+		return ErrInHook
+	}
 	h := &s.handover
 	h.mu.Lock()
 	end := h.end
 	h.to = to
 	h.mu.Unlock()
-	if end == nil {
-		return alloc.ErrUnavailable
+	switch {
+	case end == nil:
+		return ErrNotRunning
+	case ctx.Err() != nil:
+		return contextError(ctx)
 	}
 	end()
 	select {
 	case <-s.ended:
 		return h.err
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
+		return contextError(ctx)
 	}
 }
 

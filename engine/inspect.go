@@ -92,16 +92,16 @@ type Cursor uint32
 
 // Allocations returns a page of at most limit live allocations that match f, and the
 // cursor of the next page, 0 if there is none. A limit of 0 or above 1,000 means 1,000.
-// An allocation that is alive during all of a listing is in it exactly once. Error:
-// alloc.ErrUnavailable if the relay does not run.
+// An allocation that is alive during all of a listing is in it exactly once. Errors: those of
+// every call, see [Server].
 func (s *Server) Allocations(ctx context.Context, f Filter, at Cursor, limit int) ([]Allocation, Cursor, error) {
 	var page []Allocation
 	if limit <= 0 || limit > maxListing {
 		limit = maxListing
 	}
 	for {
-		var step listPage // New each time: control may still write to it when the context has ended.
-		if err := s.onControl(ctx, func(c *control) { step = c.list(&f, at, limit-len(page)) }); err != nil {
+		var step listPage
+		if err := s.onControl(ctx, func(c *control) error { step = c.list(&f, at, limit-len(page)); return nil }); err != nil {
 			return nil, 0, err
 		}
 		page, at = append(page, step.found...), step.next
@@ -189,13 +189,11 @@ type Awaited struct {
 	Role              alloc.Role
 }
 
-// Awaited returns whether an allocation may still come back. Error: alloc.ErrUnavailable.
-func (s *Server) Awaited(ctx context.Context, id proto.AllocationID) (Awaited, error) {
-	found := make(chan Awaited, 1)
-	if err := s.onControl(ctx, func(c *control) { found <- c.awaited(id) }); err != nil {
-		return Awaited{}, err
-	}
-	return <-found, nil
+// Awaited returns whether an allocation may still come back. Errors: those of every call, see
+// [Server].
+func (s *Server) Awaited(ctx context.Context, id proto.AllocationID) (a Awaited, err error) {
+	err = s.onControl(ctx, func(c *control) error { a = c.awaited(id); return nil })
+	return a, err
 }
 
 func (c *control) awaited(id proto.AllocationID) (a Awaited) {

@@ -306,29 +306,25 @@ func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (all
 		return alloc.Reservation{}, alloc.ErrNotFound
 	}
 	var res alloc.Reservation
-	var verdict error
-	err := s.onControl(ctx, func(c *control) {
+	err := s.onControl(ctx, func(c *control) error {
 		now := c.shared.clock()
-		var former proto.AllocationID
-		if former, verdict = c.placeFor(&t, r.Host, now); verdict != nil {
-			return
+		former, err := c.placeFor(&t, r.Host, now)
+		if err != nil {
+			return err
 		}
-		var claims alloc.Claims
-		if res, claims, verdict = s.sealCandidate(c, &t, &opened, &r, former); verdict != nil {
-			return
+		sealed, claims, err := s.sealCandidate(c, &t, &opened, &r, former)
+		if err != nil {
+			return err
 		}
 		m := claimsOf(&claims)
-		if verdict = c.addCandidate(&m, r.Tenant, candidate{ID: m.id, Joiner: t.joiner, Code: r.Code}, former, now); verdict == nil {
-			c.announce(&m, namesOf(&claims), proto.AllocationID{})
+		if err := c.addCandidate(&m, r.Tenant, candidate{ID: m.id, Joiner: t.joiner, Code: r.Code}, former, now); err != nil {
+			return err
 		}
+		c.announce(&m, namesOf(&claims), proto.AllocationID{})
+		res = sealed
+		return nil
 	})
-	if err != nil {
-		return alloc.Reservation{}, err // res may still be written to.
-	}
-	if verdict != nil {
-		return alloc.Reservation{}, verdict
-	}
-	return res, nil
+	return res, err
 }
 
 // sealCandidate returns a reservation for the player of a ticket, with the connections of the
@@ -567,11 +563,7 @@ func (c *control) takeOver(e *table.Entry) {
 // LeaveHost records that a host leaves, see [Config].HostMigrationWindow. It implements
 // [alloc.MigrationRelay]. A host that was never bound has no players, and ends.
 func (s *Server) LeaveHost(ctx context.Context, r alloc.LeaveRequest) error {
-	var verdict error
-	if err := s.onControl(ctx, func(c *control) { verdict = c.leave(&r, c.shared.clock()) }); err != nil {
-		return err
-	}
-	return verdict
+	return s.onControl(ctx, func(c *control) error { return c.leave(&r, c.shared.clock()) })
 }
 
 func (c *control) leave(r *alloc.LeaveRequest, now int64) error {

@@ -79,13 +79,13 @@ func (l PlayerLimits) validate() error {
 }
 
 // SetPlayerLimits changes [Config].PlayerLimits for later reservations: no allocation ends.
-// Error: alloc.ErrUnavailable if the relay does not run.
+// Errors: an invalid field, and those of every call, see [Server].
 func (s *Server) SetPlayerLimits(ctx context.Context, l PlayerLimits) error {
 	if err := l.validate(); err != nil {
 		return err
 	}
 	l = l.withDefaults(s.cfg.MaxConnections, s.cfg.Unlimited)
-	return s.onControl(ctx, func(c *control) { c.players.limits = l })
+	return s.onControl(ctx, func(c *control) error { c.players.limits = l; return nil })
 }
 
 // playerSilence is after how long without a message an allocation yields to its player's

@@ -16,39 +16,6 @@ import (
 
 var _ alloc.Relay = (*Server)(nil)
 
-// onControl runs do in the control goroutine. It returns alloc.ErrUnavailable if the
-// relay does not run or ctx ends first; do may then still run.
-func (s *Server) onControl(ctx context.Context, do func(*control)) error {
-	done := make(chan error, 1)
-	select {
-	case s.control.calls <- call{do, done}:
-	case <-s.stopped:
-		return alloc.ErrUnavailable
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
-	}
-	return s.awaitCall(ctx, done)
-}
-
-// awaitCall waits until control has run a call. A call that has run counts even if the
-// relay has stopped or ctx has ended in the meantime.
-func (s *Server) awaitCall(ctx context.Context, done <-chan error) (err error) {
-	select {
-	case err := <-done:
-		return err
-	case <-s.stopped:
-		err = alloc.ErrUnavailable
-	case <-ctx.Done():
-		err = fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
-	}
-	select {
-	case err := <-done:
-		return err
-	default:
-		return err
-	}
-}
-
 // ReserveHost reserves an allocation for a host, which must bind within
 // [Config].BindTimeout. It implements [alloc.Relay].
 func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
@@ -69,7 +36,7 @@ func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Re
 		return alloc.Reservation{}, err
 	}
 	res.HostConnectionData = res.ConnectionData
-	return res, s.reserve(ctx, claims, res.ConnectionData, nil)
+	return s.reserve(ctx, claims, res, nil)
 }
 
 // ReserveJoiner reserves an allocation for a joiner of r.Host, with the ticket by which
@@ -99,7 +66,7 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 			return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
 		}
 	}
-	return res, s.reserve(ctx, claims, res.ConnectionData, &r.Host)
+	return s.reserve(ctx, claims, res, &r.Host)
 }
 
 // seal returns a reservation for the claims, to which it adds the network of the caller,
@@ -126,30 +93,30 @@ func mayBeProxy(caller netip.Addr) bool {
 	return !caller.IsGlobalUnicast() || isPrivate(caller.Unmap())
 }
 
-// reserve inserts sealed claims into the table. For a joiner, host must be alive and of
-// the same tenant; for a host, host is nil.
-func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.ConnectionData, host *proto.AllocationID) error {
-	claims.Epoch = data.Epoch()
+// reserve inserts the sealed claims of res into the table and returns res. For a joiner, host
+// must be alive and of the same tenant; for a host, host is nil.
+func (s *Server) reserve(ctx context.Context, claims alloc.Claims, res alloc.Reservation, host *proto.AllocationID) (alloc.Reservation, error) {
+	claims.Epoch = res.ConnectionData.Epoch()
 	sealed := claimsOf(&claims)
-	var verdict error
 	names := namesOf(&claims)
-	err := s.onControl(ctx, func(c *control) {
-		if verdict = c.admit(names.tenant.Project); verdict != nil {
-			return
+	err := s.onControl(ctx, func(c *control) error {
+		if err := c.admit(names.tenant.Project); err != nil {
+			return err
 		}
-		if verdict = c.reserve(&sealed, host, c.shared.clock()); verdict != nil {
-			return
+		if err := c.reserve(&sealed, host, c.shared.clock()); err != nil {
+			return err
 		}
 		var of proto.AllocationID
 		if host != nil {
 			of = *host
 		}
 		c.announce(&sealed, names, of)
+		return nil
 	})
 	if err != nil {
-		return err
+		return alloc.Reservation{}, err // no key or connection data of what does not exist
 	}
-	return verdict
+	return res, nil
 }
 
 // announce reports a new reservation. host is zero for a host.
@@ -209,23 +176,20 @@ func (c *control) addReservation(m *claims, now int64) error {
 
 // KeepCode writes the join code of a live host to the state file, so that it survives a
 // crash of the process. Without a state file it only calls [Hooks].OnCode.
-// Errors: alloc.ErrNotFound, alloc.ErrUnavailable, alloc.ErrCodeMalformed.
+// Errors: alloc.ErrNotFound, alloc.ErrCodeMalformed, and those of every call, see [Server].
 func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code string) error {
 	packed, err := statefile.ParseCode(code)
 	if err != nil {
 		return alloc.ErrCodeMalformed
 	}
-	verdict := alloc.ErrNotFound
-	err = s.onControl(ctx, func(c *control) {
-		if e, ok := c.shared.table.ByID(id); ok && e.Role == table.RoleHost {
-			c.keepCode(&e, packed)
-			verdict = nil
+	return s.onControl(ctx, func(c *control) error {
+		e, ok := c.shared.table.ByID(id)
+		if !ok || e.Role != table.RoleHost {
+			return alloc.ErrNotFound
 		}
+		c.keepCode(&e, packed)
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return verdict
 }
 
 // keepCode writes the join code of a host to the state file.
@@ -259,25 +223,24 @@ func (s *Server) keepCodes(records []statefile.FoundRecord) {
 }
 
 // Describe describes a live allocation to the Allocations service. It implements
-// [alloc.Relay]. Errors: alloc.ErrNotFound, and alloc.ErrUnavailable if the relay does
-// not run, or, within RecoverFor after a restart, if the allocation may still come back.
+// [alloc.Relay]. Errors: alloc.ErrNotFound; alloc.ErrUnavailable, within RecoverFor after a
+// restart, if the allocation may still come back; and those of every call, see [Server].
 func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	var d alloc.Description
-	verdict := alloc.ErrNotFound
-	err := s.onControl(ctx, func(c *control) {
-		if e, ok := c.shared.table.ByID(id); ok {
-			h := e.Handle
-			d = alloc.Description{Tenant: c.shared.table.Tenant(h), Player: c.shared.table.Player(h), Role: alloc.Role(e.Role), Bound: !e.Endpoint.IsZero()}
-			d.Code = c.migrations.codeOf(id)
-			verdict = nil
-		} else if c.mayExist(id, c.shared.clock()) {
-			verdict = alloc.ErrUnavailable
+	err := s.onControl(ctx, func(c *control) error {
+		e, ok := c.shared.table.ByID(id)
+		switch {
+		case !ok && c.mayExist(id, c.shared.clock()):
+			return alloc.ErrUnavailable
+		case !ok:
+			return alloc.ErrNotFound
 		}
+		h := e.Handle
+		d = alloc.Description{Tenant: c.shared.table.Tenant(h), Player: c.shared.table.Player(h), Role: alloc.Role(e.Role), Bound: !e.Endpoint.IsZero()}
+		d.Code = c.migrations.codeOf(id)
+		return nil
 	})
-	if err != nil {
-		return alloc.Description{}, err // d may still be written to.
-	}
-	return d, verdict
+	return d, err
 }
 
 // newID returns a random (version 4) UUID. With 122 random bits an attacker cannot guess
@@ -326,20 +289,20 @@ func recoverableSeats(r *statefile.Record) int64 {
 	return 1 + int64(r.Links)
 }
 
-// SetMaxSeats changes [Config].MaxSeats for later reservations. Error:
-// alloc.ErrUnavailable if the relay does not run.
+// SetMaxSeats changes [Config].MaxSeats for later reservations. Errors: most is out of range,
+// and those of every call, see [Server].
 func (s *Server) SetMaxSeats(ctx context.Context, most int) error {
 	if most < 0 || int64(most) > maxMaxSeats {
 		return fmt.Errorf("engine: at most %d seats are out of range", most)
 	}
-	return s.onControl(ctx, func(c *control) { c.seats.max = int64(most) })
+	return s.onControl(ctx, func(c *control) error { c.seats.max = int64(most); return nil })
 }
 
 // DrainConfig configures a drain.
 type DrainConfig struct {
-	// Deadline is how long the drain may take. Zero: no limit.
+	// Deadline is how long the drain may take. Zero: no limit. Negative: it is over at once.
 	Deadline time.Duration
-	// Threshold ends the drain when at most so many allocations are left.
+	// Threshold ends the drain when at most so many allocations are left. Negative is zero.
 	Threshold int
 }
 
@@ -355,22 +318,22 @@ type drain struct {
 // Drain begins a drain: the relay refuses new hosts, accepts joiners of live hosts, and
 // relays as before. Run returns nil when at most cfg.Threshold allocations are left,
 // including those that may still come back after a restart, or at the deadline. A second
-// Drain replaces the configuration of the first one. Error: alloc.ErrUnavailable if the
-// relay does not run.
+// Drain replaces the configuration of the first one. Errors: those of every call, see [Server].
 func (s *Server) Drain(ctx context.Context, cfg DrainConfig) error {
-	return s.onControl(ctx, func(c *control) {
+	return s.onControl(ctx, func(c *control) error {
 		c.drain.until = 0
-		if cfg.Deadline > 0 {
-			c.drain.until = c.shared.clock() + cfg.Deadline.Milliseconds()
+		if cfg.Deadline != 0 {
+			c.drain.until = c.shared.clock() + max(cfg.Deadline, 0).Milliseconds()
 		}
-		c.drain.threshold = cfg.Threshold
+		c.drain.threshold = max(cfg.Threshold, 0)
 		c.drain.active.Store(true)
+		return nil
 	})
 }
 
-// Undrain ends a drain: the relay accepts new hosts again. Error: as for Drain.
+// Undrain ends a drain: the relay accepts new hosts again. Errors: as for Drain.
 func (s *Server) Undrain(ctx context.Context) error {
-	return s.onControl(ctx, func(c *control) { c.drain.active.Store(false) })
+	return s.onControl(ctx, func(c *control) error { c.drain.active.Store(false); return nil })
 }
 
 // Draining reports whether the relay drains. It may be called at any time.

@@ -10,29 +10,35 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestAwait: an answer that control has given is not lost because the relay has
-// stopped since, as it does after a drain that is over at once, nor because the
-// caller's time is over.
-func TestAwait(t *testing.T) {
-	closed, served := make(chan struct{}), make(chan error)
+// TestAwaitCall: an answer that control has given, or will give since it has taken the call, is
+// not lost because the relay has stopped since, as it does after a drain that is over at once,
+// nor because the caller's time is over. A call that control has not taken is withdrawn.
+func TestAwaitCall(t *testing.T) {
+	closed := make(chan struct{})
 	close(closed)
-	close(served)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for range 200 {
 		for _, c := range []struct {
 			ctx     context.Context
-			done    chan error
+			taken   bool
 			stopped chan struct{}
 			want    error
 		}{
-			{context.Background(), served, closed, nil},
-			{over, served, make(chan struct{}), nil},
-			{over, make(chan error), make(chan struct{}), alloc.ErrUnavailable},
-			{context.Background(), make(chan error), closed, alloc.ErrUnavailable},
+			{context.Background(), true, closed, nil},
+			{over, true, make(chan struct{}), nil},
+			{over, false, make(chan struct{}), context.Canceled},
+			{context.Background(), false, closed, ErrNotRunning},
 		} {
-			if err := (&Server{stopped: c.stopped}).awaitCall(c.ctx, c.done); !errors.Is(err, c.want) {
+			waiting := &call{done: make(chan error)}
+			if c.taken && waiting.take() {
+				go func() { waiting.done <- nil }()
+			}
+			if err := (&Server{stopped: c.stopped}).awaitCall(c.ctx, waiting); !errors.Is(err, c.want) {
 				t.Fatalf("%v, want %v", err, c.want)
+			}
+			if waiting.take() {
+				t.Fatal("control may still take the call")
 			}
 		}
 	}

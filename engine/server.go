@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,7 +28,10 @@ import (
 // ErrAlreadyRun is returned by a second call of Run.
 var ErrAlreadyRun = errors.New("engine: Run was called before, or the server is closed")
 
-// Server is a relay. Its methods may be called by any goroutine.
+// Server is a relay. Its methods may be called by any goroutine. Those that take a context are
+// carried out by one goroutine of Run, one after the other. A call whose error is [ErrNotRunning],
+// [ErrInHook], or an alloc.ErrUnavailable since ctx ended has had no effect and has none later; if
+// the relay has taken it when ctx ends, it is carried out and its result returned.
 type Server struct {
 	shared  *shared
 	cfg     Config
@@ -45,6 +49,7 @@ type Server struct {
 	relays       atomic.Bool // Run has begun to relay
 	closing      sync.Once
 	probeSockets probeSockets
+	ready        chan struct{} // closed when Run answers calls
 	stopped      chan struct{} // closed when control has stopped answering
 	ended        chan struct{} // closed when Run has returned
 }
@@ -79,7 +84,7 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 			return nil, err
 		}
 	}
-	s = &Server{cfg: cfg, log: cfg.Logger, stopped: make(chan struct{}), ended: make(chan struct{})}
+	s = &Server{cfg: cfg, log: cfg.Logger, ready: make(chan struct{}), stopped: make(chan struct{}), ended: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -109,11 +114,14 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
 	}
 	s.shared.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
-	if cfg.Offer != nil {
-		s.build(nil, statefile.PreviousRun{}) // The other process has the file open until Run.
-	} else {
-		s.build(s.openStateFile(nil))
+	s.build()
+	var left statefile.PreviousRun
+	if cfg.Offer == nil { // The other process has the file open until Run.
+		var file *statefile.File
+		file, left = s.openStateFile(nil)
+		s.control.setStateFile(file)
 	}
+	s.control.recover(left)
 	return s, nil
 }
 
@@ -243,7 +251,7 @@ func (s *Server) steer(addr netip.AddrPort, group interface{ SteerByCPU(cpus []i
 }
 
 // build creates the workers, one per socket, and control.
-func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
+func (s *Server) build() {
 	var epochs []*epoch
 	wake := make(chan struct{}, 1)
 	c := newControl(s.shared, s.cfg.Hooks, wake)
@@ -265,9 +273,8 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 	c.migrations, c.records = newMigrations(&s.cfg), s.cfg.records()
 	c.seats.max = int64(s.cfg.MaxSeats)
 	c.players.limits = s.cfg.PlayerLimits.withDefaults(s.cfg.MaxConnections, s.cfg.Unlimited)
-	c.rewrite.onComplete = s.cfg.OnStateComplete
-	c.setStateFile(stateFile)
-	c.recover(left)
+	s.cfg.OnStateError = guard(c.guard, "OnStateError", s.cfg.OnStateError)
+	c.rewrite.onComplete = guardCall(c.guard, "OnStateComplete", s.cfg.OnStateComplete)
 	c.sendTotals, c.projects.traffic, c.isOpen = s.sendTotals, s.traffic, s.isOpen
 	s.shared.grace = newGrace(epochs)
 	if path := s.cfg.fastPath(); path != nil {
@@ -306,11 +313,12 @@ const (
 
 func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
 	c := &control{
-		shared: r, wake: wake, calls: make(chan call, callQueue),
+		shared: r, wake: wake, calls: make(chan *call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
 		projects: newProjects(), players: newPlayers(), codes: make(map[table.Handle]statefile.Code),
 	}
-	c.hooks = c.guardHooks(hooks)
+	c.guard = &hookGuard{shared: r}
+	c.hooks = c.guard.hooks(hooks)
 	return c
 }
 
@@ -346,18 +354,21 @@ func (s *Server) Addrs() []netip.AddrPort {
 	return addrs
 }
 
+// Ready returns a channel that is closed when Run relays and carries out calls.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
 // Run relays until ctx ends, Close is called or a drain is over, and then returns nil; or
-// until a socket or transport fails, and then returns that error. No goroutine is left
-// when it returns. A second call returns [ErrAlreadyRun].
-func (s *Server) Run(ctx context.Context) error {
+// until a socket fails, or a transport fails, panics or returns early, and then returns that
+// error. No goroutine is left when it returns. A second call returns [ErrAlreadyRun].
+func (s *Server) Run(parent context.Context) error {
 	if !s.ran.CompareAndSwap(false, true) {
 		return ErrAlreadyRun
 	}
 	defer close(s.ended)
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	begin := make(chan struct{})
-	var workers, control sync.WaitGroup
+	var workers, others sync.WaitGroup
 	for i, w := range s.workers {
 		if w.conn == nil {
 			continue // fed by an intake
@@ -401,17 +412,25 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.cfg.Offer != nil {
 		s.resumeFile()
 	}
-	control.Go(func() { s.control.run(ctx) })
-	control.Go(func() { s.watchLinks(ctx) })
-	if path := s.cfg.fastPath(); path != nil {
-		control.Go(func() { s.shared.grace.kernel.run(ctx) })
-		control.Go(func() {
-			if err := path.Run(ctx, s.control.networkChanged); err != nil && ctx.Err() == nil {
-				cancel(fmt.Errorf("engine: fast path: %w", err))
+	controlEnded := make(chan struct{})
+	go func() {
+		defer close(controlEnded)
+		defer func() {
+			if ctx.Err() == nil {
+				cancel(errors.New("engine: a hook ended its goroutine, as runtime.Goexit does"))
 			}
+		}()
+		s.control.run(ctx)
+	}()
+	close(s.ready)
+	others.Go(func() { s.watch(controlEnded) })
+	if path := s.cfg.fastPath(); path != nil {
+		others.Go(func() { s.shared.grace.kernel.run(ctx) })
+		others.Go(func() {
+			s.runPart(ctx, cancel, "fast path", func() error { return path.Run(ctx, s.control.networkChanged) })
 		})
 	}
-	s.runTransports(ctx, records, &workers, &control, cancel)
+	s.runTransports(ctx, records, &workers, &others, cancel)
 	intakes := 0
 	for _, all := range s.intakes {
 		intakes += len(all)
@@ -420,19 +439,21 @@ func (s *Server) Run(ctx context.Context) error {
 
 	<-ctx.Done()
 	cause := context.Cause(ctx)
-	control.Wait()
+	<-controlEnded
 	if cause == errHandOver {
+		s.serveWhile(&others)
 		s.stopWorkers(&workers)
 		defer close(s.stopped) // Calls that are queued are still answered.
 		return s.leave()
 	}
-	close(s.stopped)
+	close(s.stopped) // A transport may wait for a call.
+	others.Wait()
 	s.closeIntakes()
 	s.closeSockets()
 	workers.Wait()
 	s.closeStateFile()
 	s.log.Info("relay stopped")
-	if cause == context.Canceled || cause == ctx.Err() || errors.Is(cause, context.DeadlineExceeded) {
+	if cause == context.Canceled || cause == context.Cause(parent) {
 		return nil
 	}
 	return cause
@@ -452,21 +473,57 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// runTransports starts the transports and the records layer.
-func (s *Server) runTransports(ctx context.Context, records *recordsRelay, workers, others *sync.WaitGroup, cancel context.CancelCauseFunc) {
-	fail := func(what string, err error) {
-		if err != nil && ctx.Err() == nil {
-			cancel(fmt.Errorf("engine: %s: %w", what, err))
+// serveWhile waits for the other goroutines of a run whose control has ended, and meanwhile
+// carries out calls, since a transport may wait for one.
+func (s *Server) serveWhile(others *sync.WaitGroup) {
+	ended := make(chan struct{})
+	go func() {
+		others.Wait()
+		close(ended)
+	}()
+	for {
+		select {
+		case call := <-s.control.calls:
+			s.control.serve(call)
+		case <-ended:
+			return
 		}
 	}
+}
+
+// errReturned is the error of a part of the relay that returned before the end of the run.
+var errReturned = errors.New("Run returned before the end of its context")
+
+// runPart runs a part of the relay. Run ends with an error that names the part if it fails,
+// panics, or returns before ctx ends.
+func (s *Server) runPart(ctx context.Context, cancel context.CancelCauseFunc, name string, run func() error) {
+	err := errReturned // also if it ends its goroutine
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("panic: %v", fault)
+			s.log.Error("a part of the relay panicked", "part", name, "panic", fault, "stack", string(debug.Stack()))
+		}
+		if ctx.Err() == nil {
+			cancel(fmt.Errorf("engine: %s: %w", name, err))
+		}
+	}()
+	err = cmp.Or(run(), errReturned)
+}
+
+// runTransports starts the transports and the records layer.
+func (s *Server) runTransports(ctx context.Context, records *recordsRelay, workers, others *sync.WaitGroup, cancel context.CancelCauseFunc) {
 	for i, t := range s.cfg.Transports {
 		for _, in := range s.intakes[i] {
 			workers.Go(in.run)
 		}
-		others.Go(func() { fail(t.Kind().String(), t.Run(ctx, s.intakes[i])) })
+		others.Go(func() {
+			s.runPart(ctx, cancel, fmt.Sprintf("transport %s (%T)", t.Kind(), t), func() error { return t.Run(ctx, s.intakes[i]) })
+		})
 	}
 	if r := s.cfg.records(); r != nil {
-		others.Go(func() { fail("records", r.Run(ctx, records)) })
+		others.Go(func() {
+			s.runPart(ctx, cancel, fmt.Sprintf("records (%T)", r), func() error { return r.Run(ctx, records) })
+		})
 	}
 }
 
@@ -478,23 +535,25 @@ func (s *Server) closeIntakes() {
 	}
 }
 
-// watchEvery is the interval at which the state of network interfaces is read.
+// watchEvery is the interval at which hooks and the state of network interfaces are checked.
 const watchEvery = 500 * time.Millisecond
 
 // forgetAfter is after how many reads an interface that is down counts as removed.
 const forgetAfter = int(time.Minute / watchEvery)
 
-// watchLinks tells control when a network interface with a listen address is down.
-func (s *Server) watchLinks(ctx context.Context) {
+// watch tells control when a network interface with a listen address is down, and watches over
+// its hooks, until control has ended.
+func (s *Server) watch(controlEnded <-chan struct{}) {
 	links := sock.WatchLinks(s.Addrs())
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for looks := 0; ; {
 		select {
-		case <-ctx.Done():
+		case <-controlEnded:
 			return
 		case <-ticker.C:
 		}
+		s.control.guard.watch(s.control.calls)
 		name, down := links.Down()
 		if looks++; !down {
 			looks = 0

@@ -37,15 +37,11 @@ type Usage struct {
 	Datagrams, Bytes uint64
 }
 
-// Usage returns what tenants have used, the others first. Error: alloc.ErrUnavailable if
-// the relay does not run.
+// Usage returns what tenants have used, the others first. Errors: those of every call, see
+// [Server].
 func (s *Server) Usage(ctx context.Context) (all []Usage, err error) {
-	var found []Usage // all, once control does not write to it any more
-	err = s.onControl(ctx, func(c *control) { found = c.projects.usage(c.shared.clock()) })
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
+	err = s.onControl(ctx, func(c *control) error { all = c.projects.usage(c.shared.clock()); return nil })
+	return all, err
 }
 
 // ProjectUsage is what a project uses in all its environments. The counts are exact for
@@ -63,14 +59,11 @@ type ProjectUsage struct {
 }
 
 // Projects returns the usage of the named projects, or of all if none is named, in no
-// order. It leaves out projects that have used nothing lately. Error: alloc.ErrUnavailable
-// if the relay does not run.
-func (s *Server) Projects(ctx context.Context, names ...string) ([]ProjectUsage, error) {
-	var found []ProjectUsage
-	if err := s.onControl(ctx, func(c *control) { found = c.projects.list(names) }); err != nil {
-		return nil, err
-	}
-	return found, nil
+// order. It leaves out projects that have used nothing lately. Errors: those of every call, see
+// [Server].
+func (s *Server) Projects(ctx context.Context, names ...string) (all []ProjectUsage, err error) {
+	err = s.onControl(ctx, func(c *control) error { all = c.projects.list(names); return nil })
+	return all, err
 }
 
 // traffic returns what all workers and the fast path have relayed for a row since New.

@@ -66,6 +66,10 @@ func serve(ctx context.Context, listener net.Listener, udp netip.AddrPort, token
 	relaying, stopRelay := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { fail(relay.Run(relaying)) })
+	select { // Before, calls of the API would fail.
+	case <-relay.Ready():
+	case <-serving.Done():
+	}
 	running.Go(func() { fail(server.Serve(httpapi.LimitListener(listener, httpapi.ConnLimits{}))) })
 	<-serving.Done()
 	if err = nil; ctx.Err() == nil {

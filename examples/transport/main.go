@@ -42,6 +42,10 @@ func run(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { cancel(relay.Run(ctx)) })
+	select {
+	case <-relay.Ready():
+	case <-ctx.Done():
+	}
 	err = play(ctx, relay, listener.Addr().String(), out)
 	if ended := context.Cause(ctx); ended != nil {
 		err = ended // of the relay

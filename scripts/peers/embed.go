@@ -50,6 +50,12 @@ func embed(ctx context.Context, args []string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(ctx) }()
 	defer func() { stop(); <-ended }()
+	select {
+	case <-srv.Ready():
+	case err := <-ended:
+		ended <- err
+		return err
+	}
 	if err := reserveAll(ctx, srv, n/(1+joiners), joiners, args[4]); err != nil {
 		return err
 	}

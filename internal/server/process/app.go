@@ -544,11 +544,18 @@ type runningComponent struct {
 	done chan struct{} // closed when run has returned
 }
 
-// awaitServing waits until the matches of a process before this one go on. Until then
-// players wait, and nothing else is to take processor time.
+// awaitServing waits until the matches of a process before this one go on and the relay carries
+// out calls. Until then players wait, and nothing else is to take processor time.
 func (a *App) awaitServing(ctx context.Context) {
 	select {
 	case <-a.serving:
+	case <-ctx.Done():
+	}
+	if a.relay == nil {
+		return
+	}
+	select {
+	case <-a.relay.Ready():
 	case <-ctx.Done():
 	}
 }

@@ -56,7 +56,16 @@ func StartWithSealer(t testing.TB, cfg engine.Config, sealer *alloc.Sealer) *Rel
 		close(r.ended)
 	}()
 	t.Cleanup(r.Stop)
+	r.awaitReady()
 	return r
+}
+
+// awaitReady waits until the relay carries out calls, or has ended.
+func (r *Relay) awaitReady() {
+	select {
+	case <-r.Ready():
+	case <-r.ended:
+	}
 }
 
 // Stop stops the relay and waits until Run has returned.

@@ -65,6 +65,7 @@ func StartService(tokens ...httpapi.Token) (url string, stop func()) {
 			log.Fatal(err)
 		}
 	})
+	<-relay.Ready()
 	server := httptest.NewServer(handler)
 	return server.URL, func() {
 		server.Close()

@@ -30,6 +30,7 @@ func running(t *testing.T) (relay *engine.Server, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- relay.Run(ctx) }()
+	<-relay.Ready()
 	stop = func() {
 		cancel()
 		if err := <-done; err != nil {

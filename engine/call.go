@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/alloc"
+)
+
+// ErrNotRunning is returned by methods of a [Server] before Run and after its end. It is an
+// [alloc.ErrUnavailable].
+var ErrNotRunning = fmt.Errorf("%w: the server does not run", alloc.ErrUnavailable)
+
+// ErrInHook is returned by methods that take a context when a function of the embedding program
+// calls them on a goroutine of a relay, of whichever [Server]: a hook, a callback of [Config], or
+// a method of a [Transport] that a worker calls. Otherwise such a call would wait for the
+// goroutine that waits for it. It is returned as well to calls that wait while a hook has run for
+// 5 s, since the hook may wait for one of them. It is an [alloc.ErrUnavailable].
+var ErrInHook = fmt.Errorf("%w: a hook must not call the server", alloc.ErrUnavailable)
+
+// errFault is the error of a call that panicked.
+var errFault = fmt.Errorf("%w: a fault in the relay, see its log", alloc.ErrUnavailable)
+
+// call is a function that another goroutine has control run. Either control takes the call, and
+// its caller then waits for the result, whatever its context says; or the caller withdraws it,
+// and control never runs it. So a call that returns an error has changed nothing, unless do
+// itself fails after a change.
+type call struct {
+	do    func(*control) error
+	taken atomic.Bool // by control, or withdrawn by the caller
+	done  chan error  // receives the result of a call that control has taken, or the reason of a refusal
+}
+
+// take reports whether the call is the caller's of take. Only one caller ever gets true.
+func (c *call) take() bool { return c.taken.CompareAndSwap(false, true) }
+
+// refuse ends a call that control has not taken with an error.
+func (c *call) refuse(err error) {
+	if c.take() {
+		c.done <- err
+	}
+}
+
+// onControl runs do in the control goroutine and returns its error. Other errors mean that do
+// has not run and will not: [ErrNotRunning]; [ErrInHook]; alloc.ErrUnavailable with the error of
+// ctx if it ends before control takes the call; errFault if do panicked.
+func (s *Server) onControl(ctx context.Context, do func(*control) error) error {
+	switch {
+	case !s.ran.Load():
+		return ErrNotRunning
+	case ctx.Err() != nil:
+		return contextError(ctx)
+	case isRelayGoroutine():
+		return ErrInHook
+	}
+	c := &call{do: do, done: make(chan error, 1)}
+	select {
+	case s.control.calls <- c:
+	case <-s.stopped:
+		return ErrNotRunning
+	case <-ctx.Done():
+		return contextError(ctx)
+	}
+	return s.awaitCall(ctx, c)
+}
+
+// awaitCall waits until control has run a call, or withdraws it.
+func (s *Server) awaitCall(ctx context.Context, c *call) error {
+	var err error
+	select {
+	case err := <-c.done:
+		return err
+	case <-s.stopped:
+		err = ErrNotRunning
+	case <-ctx.Done():
+		err = contextError(ctx)
+	}
+	if c.take() {
+		return err
+	}
+	return <-c.done
+}
+
+func contextError(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
+}
+
+// serve runs a call, unless its caller has withdrawn it. A panic in it, as in a listing, ends the
+// call and no match.
+func (c *control) serve(call *call) {
+	if !call.take() {
+		return
+	}
+	err := errFault
+	defer func() { call.done <- err }()
+	defer c.recoverFault("call")
+	err = call.do(c)
+}
+
+// relayGoroutines are the entries of the functions on whose goroutines the relay calls the
+// embedding program. They are too large to be inlined.
+var relayGoroutines = func() map[uintptr]bool {
+	entries := make(map[uintptr]bool)
+	for _, f := range []any{
+		(*control).run, (*worker).run, (*intake).run, (*Server).resumeFile, (*Server).serveWhile, (*Server).leave,
+	} {
+		entries[runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Entry()] = true
+	}
+	return entries
+}()
+
+// isRelayGoroutine reports whether the caller was called, directly or not, by a goroutine of a
+// relay.
+func isRelayGoroutine() bool {
+	var pcs [64]uintptr
+	for skip := 2; ; skip += len(pcs) {
+		n := runtime.Callers(skip, pcs[:])
+		for _, pc := range pcs[:n] {
+			if f := runtime.FuncForPC(pc - 1); f != nil && relayGoroutines[f.Entry()] {
+				return true
+			}
+		}
+		if n < len(pcs) {
+			return false
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// slowHook is how long a hook may run without a line in the log: while it runs, no player
+	// can bind or connect, and clients repeat both each second.
+	slowHook = 100 * time.Millisecond
+	// blockingHook is after how long a hook counts as one that may never return. Calls that
+	// wait for control are then refused, since the hook may wait for one of them.
+	blockingHook = 5 * time.Second
+	// hookLogMillis is the shortest time between two such lines about one hook.
+	hookLogMillis = 60_000
+)
+
+// hookGuard runs the functions of the embedding program that control calls: none of them can end
+// the process or block it in silence. One runs at a time; any goroutine may call watch.
+type hookGuard struct {
+	shared  *shared                     // its log and clock
+	running atomic.Pointer[guardedHook] // nil: none
+}
+
+// guardedHook is one of these functions.
+type guardedHook struct {
+	name     string
+	began    atomic.Int64 // ms; of the call that runs
+	reported atomic.Int64 // ms; began of the last call that watch has reported
+	panics   hookLog
+	slow     hookLog
+}
+
+// hookLog limits the lines about one hook.
+type hookLog struct {
+	at    int64 // ms; of the last line; 0: there was none
+	calls int   // since then
+}
+
+// take counts a call, and returns how many the next line is about, 0 if it is not due.
+func (l *hookLog) take(now int64) (calls int) {
+	l.calls++
+	if l.at != 0 && now-l.at < hookLogMillis {
+		return 0
+	}
+	calls, l.at, l.calls = l.calls, now, 0
+	return calls
+}
+
+// begin and end enclose a call of a hook. End must be deferred: it ends a panic.
+func (g *hookGuard) begin(h *guardedHook) *guardedHook {
+	h.began.Store(g.shared.clock())
+	g.running.Store(h)
+	return h
+}
+
+func (g *hookGuard) end(h *guardedHook) {
+	fault := recover()
+	g.running.Store(nil)
+	now := g.shared.clock()
+	took := time.Duration(now-h.began.Load()) * time.Millisecond
+	if fault != nil {
+		if calls := h.panics.take(now); calls > 0 {
+			g.shared.log.Error("a hook of the program that embeds the relay panicked; the relay goes on",
+				"hook", h.name, "panic", fault, "calls_since_last_line", calls, "stack", string(debug.Stack()))
+		}
+	}
+	if took >= slowHook {
+		if calls := h.slow.take(now); calls > 0 {
+			g.shared.log.Warn("a hook of the program that embeds the relay is slow: no player can bind or connect while it runs",
+				"hook", h.name, "took", took, "threshold", slowHook, "calls_since_last_line", calls)
+		}
+	}
+}
+
+// watch refuses the calls that wait for control while a hook has run for blockingHook, and logs
+// the hook once.
+func (g *hookGuard) watch(calls <-chan *call) {
+	h := g.running.Load()
+	if h == nil {
+		return
+	}
+	began := h.began.Load()
+	ran := time.Duration(g.shared.clock()-began) * time.Millisecond
+	if ran < blockingHook {
+		return
+	}
+	if h.reported.Swap(began) != began {
+		g.shared.log.Error("a hook of the program that embeds the relay does not return: no player can bind or connect, and calls of the server fail",
+			"hook", h.name, "running_for", ran, "threshold", blockingHook)
+	}
+	for {
+		select {
+		case c := <-calls:
+			c.refuse(fmt.Errorf("%w: hook %s has not returned for %v", ErrInHook, h.name, ran))
+		default:
+			return
+		}
+	}
+}
+
+// guard returns the hook with that name, which then cannot end the process.
+func guard[E any](g *hookGuard, name string, hook func(E)) func(E) {
+	if hook == nil {
+		return nil
+	}
+	h := &guardedHook{name: name}
+	return func(e E) {
+		defer g.end(g.begin(h))
+		hook(e)
+	}
+}
+
+// guardCall is guard for a function without a parameter.
+func guardCall(g *hookGuard, name string, hook func()) func() {
+	if hook == nil {
+		return nil
+	}
+	guarded := guard(g, name, func(struct{}) { hook() })
+	return func() { guarded(struct{}{}) }
+}
+
+// hooks returns hooks that cannot end the process. If Admit panics, the reservation fails.
+func (g *hookGuard) hooks(h Hooks) Hooks {
+	if admit := h.Admit; admit != nil {
+		guarded := &guardedHook{name: "Admit"}
+		h.Admit = func(project string, allocations, players int) (err error) {
+			err = errFault
+			defer g.end(g.begin(guarded))
+			return admit(project, allocations, players)
+		}
+	}
+	h.OnReserve = guard(g, "OnReserve", h.OnReserve)
+	h.OnBind = guard(g, "OnBind", h.OnBind)
+	h.OnConnect = guard(g, "OnConnect", h.OnConnect)
+	h.OnDisconnect = guard(g, "OnDisconnect", h.OnDisconnect)
+	h.OnEnd = guard(g, "OnEnd", h.OnEnd)
+	h.OnMigrate = guard(g, "OnMigrate", h.OnMigrate)
+	h.OnMigrationEnd = guard(g, "OnMigrationEnd", h.OnMigrationEnd)
+	h.OnReturn = guard(g, "OnReturn", h.OnReturn)
+	h.OnCode = guard(g, "OnCode", h.OnCode)
+	h.OnPlayerLimit = guard(g, "OnPlayerLimit", h.OnPlayerLimit)
+	h.OnRefuse = guard(g, "OnRefuse", h.OnRefuse)
+	h.OnLargeMessage = guard(g, "OnLargeMessage", h.OnLargeMessage)
+	return h
+}
