@@ -336,7 +336,7 @@ func TestHookPanics(t *testing.T) {
 		t.Error(err)
 	}
 	text := log.String()
-	for _, want := range []string{"hook=Admit", "no such project", "hook=OnReserve", "no such host", "calls_test.go", "embeds"} {
+	for _, want := range []string{"hook=Admit", "no such project", "hook=OnReserve", "no such host", "calls_test.go", "embedding program"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in the log:\n%s", want, text)
 		}

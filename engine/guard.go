@@ -64,13 +64,13 @@ func (g *hookGuard) end(h *guardedHook) {
 	took := time.Duration(now-h.began.Load()) * time.Millisecond
 	if fault != nil {
 		if calls := h.panics.take(now); calls > 0 {
-			g.shared.log.Error("a hook of the program that embeds the relay panicked; the relay goes on",
+			g.shared.log.Error("a hook of the embedding program panicked; the relay goes on",
 				"hook", h.name, "panic", fault, "calls_since_last_line", calls, "stack", string(debug.Stack()))
 		}
 	}
 	if took >= slowHook {
 		if calls := h.slow.take(now); calls > 0 {
-			g.shared.log.Warn("a hook of the program that embeds the relay is slow: no player can bind or connect while it runs",
+			g.shared.log.Warn("a hook of the embedding program is slow: no player can bind or connect while it runs",
 				"hook", h.name, "took", took, "threshold", slowHook, "calls_since_last_line", calls)
 		}
 	}
@@ -89,7 +89,7 @@ func (g *hookGuard) watch(calls <-chan *call) {
 		return
 	}
 	if h.reported.Swap(began) != began {
-		g.shared.log.Error("a hook of the program that embeds the relay does not return: no player can bind or connect, and calls of the server fail",
+		g.shared.log.Error("a hook of the embedding program does not return: no player can bind or connect, and calls fail",
 			"hook", h.name, "running_for", ran, "threshold", blockingHook)
 	}
 	for {

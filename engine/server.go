@@ -517,7 +517,8 @@ func (s *Server) runTransports(ctx context.Context, records *recordsRelay, worke
 			workers.Go(in.run)
 		}
 		others.Go(func() {
-			s.runPart(ctx, cancel, fmt.Sprintf("transport %s (%T)", t.Kind(), t), func() error { return t.Run(ctx, s.intakes[i]) })
+			name := fmt.Sprintf("transport %s (%T)", t.Kind(), t)
+			s.runPart(ctx, cancel, name, func() error { return t.Run(ctx, s.intakes[i]) })
 		})
 	}
 	if r := s.cfg.records(); r != nil {
