@@ -162,7 +162,7 @@ var rules = []rule{
 		"a player on each transport, with independent client libraries"},
 	{"cmd/ferry/internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
 		"queries to a running process, and the terminal that shows the answers"},
-	{"internal/server/operator/capture", []string{"engine", "internal/net/endpoint"}, nil, "the file of a capture: only it writes pcapng"},
+	{"internal/server/operator/capture", []string{"engine"}, nil, "the file of a capture: only it writes pcapng"},
 	{"internal/server/operator/admin", []string{"proto", "alloc", "engine", "internal"}, []string{"github.com/coreos/go-oidc/v3", "golang.org/x/oauth2"},
 		"the operator's pages, and the sign-in of people"},
 	{"internal/server/site", []string{"docs", "internal/server/site"}, []string{"github.com/yuin/goldmark"}, "web pages of the documentation: only it reads Markdown"},
