@@ -24,6 +24,9 @@ var (
 	ErrServerEnded = errors.New("bench: the server's process ended during the run")
 )
 
+// ErrLate says that the endpoints were not ready at Config.StartAt.
+var ErrLate = errors.New("bench: the set-up took too long")
+
 // Shape is the form of a load.
 type Shape string
 
@@ -129,6 +132,11 @@ type Config struct {
 	Warmup time.Duration
 	// Drain is the time for the last datagrams to arrive. Default 500 ms, at most 60 s.
 	Drain time.Duration
+
+	// StartAt is when the warm-up begins, so that several generators begin together. Default: when
+	// the endpoints are ready. It is an error if they become ready later. At most 1 h ahead, for
+	// one run of a shape of datagrams (not netcode, churn).
+	StartAt time.Time
 
 	// Keepalive is the time after which a silent endpoint sends a keep-alive.
 	// Default 3 s; negative = never.
@@ -303,6 +311,15 @@ func (cfg *Config) check(d Dialect) error {
 	}
 	if cfg.Rate > 0 && cfg.Window > 0 {
 		return fmt.Errorf("%w: Rate and Window exclude each other", ErrConfig)
+	}
+	switch wait := time.Until(cfg.StartAt); {
+	case cfg.StartAt.IsZero():
+	case wait <= 0:
+		return fmt.Errorf("%w: StartAt is %v ago", ErrConfig, roundDigits(-wait))
+	case wait > maxDuration:
+		return fmt.Errorf("%w: StartAt is %v ahead, limit %v", ErrConfig, roundDigits(wait), maxDuration)
+	case cfg.Shape == ShapeNetcode || cfg.Shape == ShapeChurn:
+		return fmt.Errorf("%w: StartAt is not for the shape %s", ErrConfig, cfg.Shape)
 	}
 	if err := cfg.checkNetcode(); err != nil {
 		return err

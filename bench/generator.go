@@ -139,6 +139,9 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 func (g *generator) setTimes() {
 	warm := (int64(g.cfg.Warmup) + 1e9 - 1) / 1e9
 	g.start = sock.Now() + startDelay
+	if !g.cfg.StartAt.IsZero() {
+		g.start = sock.Now() + int64(time.Until(g.cfg.StartAt))
+	}
 	g.measure = g.start + int64(g.cfg.Warmup)
 	g.split = g.measure + int64(g.cfg.Baseline)
 	g.end = g.measure + int64(g.cfg.Duration)

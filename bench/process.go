@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
@@ -397,12 +399,17 @@ func (g *generator) secondAt(i int, end int64) Second {
 	sec := Second{
 		At:   i - int((g.measure-first)/1e9),
 		Sent: s.sent, Delivered: s.delivered, Offered: s.sent,
-		P50: quantile(s.latency, 0, 50), P99: quantile(s.latency, 0, 99), Max: quantile(s.latency, 0, 100),
 	}
+	sec.setLatency(s.latency)
 	if g.cfg.Rate > 0 {
 		sec.Offered = g.sched.before(min(from+1e9, end)) - g.sched.before(min(from, end))
 	}
 	return sec
+}
+
+// setLatency sets the figures of what arrived in the second.
+func (s *Second) setLatency(h *hdrhistogram.Histogram) {
+	s.P50, s.P99, s.Max = quantile(h, 0, 50), quantile(h, 0, 99), quantile(h, 0, 100)
 }
 
 // firstSecond is when the first second began, in ns of sock.Now.

@@ -20,16 +20,18 @@ const ResultVersion = 2
 // measured interval: those whose intended send time lies in it, warm-up and
 // drain excluded.
 type Result struct {
-	Version int       `json:"version"` // ResultVersion
-	Name    string    `json:"name"`    // Config.Name: the label of this run in tables and plots
-	Started time.Time `json:"started"` // when the measured interval began, UTC
-	Command []string  `json:"command,omitempty"`
-	Commit  string    `json:"commit,omitempty"`
-	Machine Machine   `json:"machine"`
-	Dialect string    `json:"dialect"` // Dialect.Name: "ferry", "swap", ...
-	Limits  string    `json:"limits"`  // Config.Limits
-	Setup   Setup     `json:"setup"`
-	Load    Load      `json:"load"`
+	Version int    `json:"version"` // ResultVersion
+	Name    string `json:"name"`    // Config.Name: the label of this run in tables and plots
+	// Generators is the number of generators whose results [Merge] merged; 0: it is one's own.
+	Generators int       `json:"generators,omitempty"`
+	Started    time.Time `json:"started"` // when the measured interval began, UTC
+	Command    []string  `json:"command,omitempty"`
+	Commit     string    `json:"commit,omitempty"`
+	Machine    Machine   `json:"machine" merge:"-"`
+	Dialect    string    `json:"dialect"` // Dialect.Name: "ferry", "swap", ...
+	Limits     string    `json:"limits"`  // Config.Limits
+	Setup      Setup     `json:"setup"`
+	Load       Load      `json:"load"`
 
 	Offered      uint64 `json:"offered"`      // due by the schedule; closed loop: same as Sent
 	Sent         uint64 `json:"sent"`         // taken by the kernel
@@ -46,18 +48,18 @@ type Result struct {
 	// Measured is the length of the measured interval: Load.Duration, or
 	// less if the run was interrupted.
 	Measured      time.Duration `json:"measuredNs"`
-	OfferedRate   float64       `json:"offeredRate"`   // datagrams/s
-	DeliveredRate float64       `json:"deliveredRate"` // datagrams/s
-	LossRatio     float64       `json:"lossRatio"`     // of Offered, the share that was not delivered, 0 to 1
-	WireBytes     int           `json:"wireBytes"`     // UDP payload of the largest datagram that the relay received
+	OfferedRate   float64       `json:"offeredRate"`           // datagrams/s
+	DeliveredRate float64       `json:"deliveredRate"`         // datagrams/s
+	LossRatio     float64       `json:"lossRatio" merge:"-"`   // of Offered, the share that was not delivered, 0 to 1
+	WireBytes     int           `json:"wireBytes" merge:"max"` // UDP payload of the largest datagram that the relay received
 
-	Gaps      *Gaps     `json:"gaps,omitempty"`  // nil: nothing was due
-	Latency   Latency   `json:"latency"`         // from the intended send time to the arrival
-	Seconds   []Second  `json:"seconds"`         // the whole run by the clock, warm-up and drain included
-	Relay     *Relay    `json:"relay,omitempty"` // nil without Config.Metrics
-	Server    Process   `json:"server"`          // zero without Config.ServerPID
+	Gaps      *Gaps     `json:"gaps,omitempty"`                // nil: nothing was due
+	Latency   Latency   `json:"latency"`                       // from the intended send time to the arrival
+	Seconds   []Second  `json:"seconds"`                       // the whole run by the clock, warm-up and drain included
+	Relay     *Relay    `json:"relay,omitempty" merge:"first"` // nil without Config.Metrics
+	Server    Process   `json:"server" merge:"first"`          // zero without Config.ServerPID
 	Generator Generator `json:"generator"`
-	System    System    `json:"system"`
+	System    System    `json:"system" merge:"-"`
 
 	BindsSent    uint64 `json:"bindsSent"`    // with Config.BindRate, whole run
 	BindsAnswers uint64 `json:"bindsAnswers"` // whole run
@@ -79,8 +81,8 @@ type Result struct {
 	Interrupted bool `json:"interrupted,omitempty"` // ended early: everything is about the part before
 	// Valid is true if the figures describe the server: the run was not interrupted, and
 	// no cause lies with the generator or the machine.
-	Valid  bool    `json:"valid"`
-	Causes []Cause `json:"causes,omitempty"` // of what was not sent, not delivered or not the server's delay
+	Valid  bool    `json:"valid" merge:"-"`
+	Causes []Cause `json:"causes,omitempty" merge:"-"` // of what was not sent, not delivered or not the server's delay
 }
 
 // Cause is why a run did not deliver all that was offered, or does not describe the
@@ -140,43 +142,44 @@ type Machine struct {
 	Mitigations []string `json:"mitigations,omitempty"`
 }
 
-// Load repeats the Config of the run, with defaults.
+// Load repeats the Config of the run, with defaults. Fields without a tag merge have to be
+// equal for [Merge].
 type Load struct {
 	Shape     Shape         `json:"shape"`
 	Direction Direction     `json:"direction"`
 	Align     Align         `json:"align"`
-	Matches   int           `json:"matches"`
+	Matches   int           `json:"matches" merge:"sum"`
 	Players   int           `json:"players"` // per match, the host not counted
-	Endpoints int           `json:"endpoints"`
-	Flows     int           `json:"flows"`
-	Sockets   int           `json:"sockets"`            // of the generator
-	Rate      float64       `json:"rate"`               // datagrams/s in all, 0 in a closed loop
-	Window    int           `json:"window"`             // per flow, 0 in an open loop
-	Payload   int           `json:"payload"`            // bytes, without the dialect's header
-	Snapshot  int           `json:"snapshot,omitempty"` // bytes, shape netcode; Payload is a command then
+	Endpoints int           `json:"endpoints" merge:"sum"`
+	Flows     int           `json:"flows" merge:"sum"`
+	Sockets   int           `json:"sockets" merge:"sum"` // of the generator
+	Rate      float64       `json:"rate" merge:"sum"`    // datagrams/s in all, 0 in a closed loop
+	Window    int           `json:"window"`              // per flow, 0 in an open loop
+	Payload   int           `json:"payload"`             // bytes, without the dialect's header
+	Snapshot  int           `json:"snapshot,omitempty"`  // bytes, shape netcode; Payload is a command then
 	Duration  time.Duration `json:"durationNs"`
 	Warmup    time.Duration `json:"warmupNs"`
 	Drain     time.Duration `json:"drainNs"`
 	Keepalive time.Duration `json:"keepaliveNs"` // negative: never
-	Pinned    bool          `json:"pinned"`
-	CPU       int           `json:"cpu"` // of the generator's thread, if pinned
+	Pinned    bool          `json:"pinned" merge:"first"`
+	CPU       int           `json:"cpu" merge:"first"` // of the generator's thread, if pinned
 
-	BindRate        float64       `json:"bindRate"`              // BINDs/s
-	AllocateRate    float64       `json:"allocateRate"`          // allocations/s, 0: as many as are answered
-	AllocateWorkers int           `json:"allocateWorkers"`       // concurrent calls, 0: none
-	Baseline        time.Duration `json:"baselineNs"`            // first part of Duration without those
-	ChurnRate       float64       `json:"churnRate"`             // sessions/s, shape churn
-	ChurnPlay       time.Duration `json:"churnPlayNs"`           // time that a session sends datagrams
-	ReplaceRate     float64       `json:"replaceRate,omitempty"` // matches/s
+	BindRate        float64       `json:"bindRate" merge:"sum"`              // BINDs/s
+	AllocateRate    float64       `json:"allocateRate" merge:"sum"`          // allocations/s, 0: as many as are answered
+	AllocateWorkers int           `json:"allocateWorkers" merge:"sum"`       // concurrent calls, 0: none
+	Baseline        time.Duration `json:"baselineNs"`                        // first part of Duration without those
+	ChurnRate       float64       `json:"churnRate" merge:"sum"`             // sessions/s, shape churn
+	ChurnPlay       time.Duration `json:"churnPlayNs"`                       // time that a session sends datagrams
+	ReplaceRate     float64       `json:"replaceRate,omitempty" merge:"sum"` // matches/s
 }
 
 // Setup has the cost of making all endpoints ready.
 type Setup struct {
 	Duration  time.Duration `json:"durationNs"`
-	Requests  uint64        `json:"requests"`  // calls of an HTTP API
-	Handshake uint64        `json:"handshake"` // datagrams sent to bind and connect
-	RSSBefore uint64        `json:"rssBefore"` // of the server, bytes; 0 without Config.ServerPID
-	RSSAfter  uint64        `json:"rssAfter"`
+	Requests  uint64        `json:"requests"`              // calls of an HTTP API
+	Handshake uint64        `json:"handshake"`             // datagrams sent to bind and connect
+	RSSBefore uint64        `json:"rssBefore" merge:"max"` // of the server, bytes; 0 without Config.ServerPID
+	RSSAfter  uint64        `json:"rssAfter" merge:"max"`
 }
 
 // Never is the latency of what did not arrive.
@@ -198,6 +201,9 @@ type Latency struct {
 	// Series is the distribution for a plot over a scale of nines, rising. It ends where
 	// the lost ones begin.
 	Series []Quantile `json:"series,omitempty"`
+	// Histogram is that of the samples in nanoseconds, in the compressed format of
+	// HdrHistogram's version 2, base64: a line of its log format has the same.
+	Histogram string `json:"histogram,omitempty"`
 }
 
 // most returns what 1 % of the samples exceed, or the longest of them if they are too few.
@@ -232,6 +238,7 @@ type Second struct {
 	P50       time.Duration `json:"p50Ns"`     // of what arrived in it, as are P99 and Max
 	P99       time.Duration `json:"p99Ns"`
 	Max       time.Duration `json:"maxNs"`
+	Histogram string        `json:"histogram,omitempty"` // see Latency.Histogram
 }
 
 // Process is the use of the machine by one process over the measured interval.
@@ -240,11 +247,11 @@ type Process struct {
 	// Run is the time on a processor, summed over the threads, exact
 	// (/proc/PID/task/*/schedstat). User and System are the kernel's split of
 	// it, which may be sampled by the tick.
-	Run    time.Duration `json:"runNs"`
-	User   time.Duration `json:"userNs"`
-	System time.Duration `json:"systemNs"`
-	Wait   time.Duration `json:"waitNs"` // runnable, but not on a processor
-	Wall   time.Duration `json:"wallNs"` // between the two readings
+	Run    time.Duration `json:"runNs" merge:"sum"`
+	User   time.Duration `json:"userNs" merge:"sum"`
+	System time.Duration `json:"systemNs" merge:"sum"`
+	Wait   time.Duration `json:"waitNs" merge:"sum"` // runnable, but not on a processor
+	Wall   time.Duration `json:"wallNs"`             // between the two readings
 	// Datagrams arrived at the generator between the two readings, duplicates
 	// included; PerDatagram is Run divided by it, in nanoseconds.
 	Datagrams   uint64  `json:"datagrams"`
@@ -254,10 +261,10 @@ type Process struct {
 	// the load was sent to: it is most likely another one.
 	NoSocket bool `json:"noSocket,omitempty"`
 
-	RSS         uint64 `json:"rss"`         // bytes, at the end
-	Threads     int    `json:"threads"`     // at the end
-	Voluntary   uint64 `json:"voluntary"`   // context switches: waited
-	Involuntary uint64 `json:"involuntary"` // context switches: was preempted
+	RSS         uint64 `json:"rss"`                 // bytes, at the end
+	Threads     int    `json:"threads" merge:"sum"` // at the end
+	Voluntary   uint64 `json:"voluntary"`           // context switches: waited
+	Involuntary uint64 `json:"involuntary"`         // context switches: was preempted
 }
 
 // IsServer reports whether the process used processor time and has no other's socket: only
@@ -269,16 +276,16 @@ type Generator struct {
 	Process Process `json:"process"`
 	// Busy is the share of the loop's time in rounds that moved a datagram, 0
 	// to 1. The thread spins, so its CPU time says nothing.
-	Busy float64 `json:"busy"`
+	Busy float64 `json:"busy" merge:"max"`
 	// Lag is how late each datagram was handed to the kernel, from its intended time.
 	Lag Latency `json:"lag"`
 	// Drops are datagrams that the kernel dropped on the generator's own
 	// sockets in the measured interval and the drain: they are not the server's loss.
 	Drops      uint64  `json:"drops"`
-	SendCalls  uint64  `json:"sendCalls"`  // rounds of sendmmsg in the measured interval
-	SendBatch  float64 `json:"sendBatch"`  // datagrams per call that sent some
-	RecvBatch  float64 `json:"recvBatch"`  // datagrams per call that got some
-	ReadBuffer int     `json:"readBuffer"` // granted per socket, bytes
+	SendCalls  uint64  `json:"sendCalls"`             // rounds of sendmmsg in the measured interval
+	SendBatch  float64 `json:"sendBatch" merge:"max"` // datagrams per call that sent some
+	RecvBatch  float64 `json:"recvBatch" merge:"max"` // datagrams per call that got some
+	ReadBuffer int     `json:"readBuffer"`            // granted per socket, bytes
 }
 
 // System has the counters of the whole machine over the measured interval.
@@ -306,8 +313,8 @@ func (s *System) share(d time.Duration) float64 {
 
 // Netcode has the results of the shape netcode.
 type Netcode struct {
-	TickRate float64 `json:"tickRate"` // per second
-	Players  int     `json:"players"`  // in all matches
+	TickRate float64 `json:"tickRate" merge:"max"` // per second
+	Players  int     `json:"players" merge:"sum"`  // in all matches
 	// Connect is the time from a player's request until it was connected.
 	Connect Latency `json:"connect"`
 	Ended   uint64  `json:"ended"`  // sides of connections that ended, whole run
@@ -326,11 +333,11 @@ type Netcode struct {
 
 // Stream is one kind of messages of the shape netcode in the measured interval.
 type Stream struct {
-	Bytes     int     `json:"bytes"`     // of a message
-	Sent      uint64  `json:"sent"`      // given to the driver of this side
-	Delivered uint64  `json:"delivered"` // received by the game of the other side, each once
-	LossRatio float64 `json:"lossRatio"` // 0 to 1
-	Latency   Latency `json:"latency"`   // from the intended send time until the game receives it
+	Bytes     int     `json:"bytes"`               // of a message
+	Sent      uint64  `json:"sent"`                // given to the driver of this side
+	Delivered uint64  `json:"delivered"`           // received by the game of the other side, each once
+	LossRatio float64 `json:"lossRatio" merge:"-"` // 0 to 1
+	Latency   Latency `json:"latency"`             // from the intended send time until the game receives it
 }
 
 // Churn counts the sessions of the shape churn by outcome. A session is a host
@@ -426,7 +433,11 @@ func (g *generator) collect(r *Result, o *observer) {
 		r.WireBytes = max(r.WireBytes, len(f.prefix)+g.cfg.Payload+g.rig.Overhead(int(f.from)))
 	}
 	for i := range min(int(g.live.second.Load())+1, len(g.seconds)) {
-		r.Seconds = append(r.Seconds, g.secondAt(i, g.end))
+		s := g.secondAt(i, g.end)
+		if s.Delivered > 0 {
+			s.Histogram = encodeHistogram(g.seconds[i].latency)
+		}
+		r.Seconds = append(r.Seconds, s)
 	}
 	all := newTimes().merge(g.portions[0].times, g.portions[1].times)
 	r.Latency = newLatency(all.latency, missing(r.Delivered, r.Offered), true)
@@ -514,17 +525,26 @@ func (r *Result) findCauses(cfg *Config) {
 	add(LimitMachine, r.Server.IsServer() && r.Measured >= time.Second && others > maxOthers,
 		"Processes other than generator and server took %.0f%% of the processors' time.", 100*others)
 	r.Valid = len(r.Causes) == 0
+	r.addServerCauses()
+}
 
+// addServerCauses adds what the server did not deliver to the causes.
+func (r *Result) addServerCauses() {
+	add := func(holds bool, format string, args ...any) {
+		if holds {
+			r.Causes = append(r.Causes, Cause{LimitServer, fmt.Sprintf(format, args...)})
+		}
+	}
 	lost := r.lostByServer()
 	if n := r.Netcode; n != nil {
-		add(LimitServer, n.Ended > 0, "%d sides lost their connection.", n.Ended)
+		add(n.Ended > 0, "%d sides lost their connection.", n.Ended)
 	}
 	buffers := ""
 	if n := r.System.OtherRcvbufErrors; n > 0 {
 		buffers = fmt.Sprintf("; receive buffers of this machine that are not the generator's dropped %d", n)
 	}
-	add(LimitServer, lost > 0, "%d datagrams were lost between the generator's sockets%s%s.", lost, buffers, r.Relay.dropText())
-	add(LimitServer, cfg.Window > 0 && r.Valid && lost == 0, "In a closed loop the slower side limits, and the generator had time left.")
+	add(lost > 0, "%d datagrams were lost between the generator's sockets%s%s.", lost, buffers, r.Relay.dropText())
+	add(r.Load.Window > 0 && r.Valid && lost == 0, "In a closed loop the slower side limits, and the generator had time left.")
 }
 
 // lostByServer returns the datagrams that were lost and not dropped on the generator's own sockets.
@@ -605,6 +625,7 @@ func newLatency(h *hdrhistogram.Histogram, lost uint64, series bool) Latency {
 	if l.Samples == 0 {
 		return l
 	}
+	l.Histogram = encodeHistogram(h)
 	l.Mean, l.Min, l.Max = time.Duration(h.Mean()), time.Duration(h.Min()), time.Duration(h.Max())
 	if series {
 		l.Series = quantileSeries(h, lost)

@@ -37,6 +37,7 @@ func TestFindCauses(t *testing.T) {
 		"closed, late start": {Result{Generator: late}, closed, "server"},
 	} {
 		r := test.r
+		r.Load.Window = test.cfg.Window
 		r.findCauses(&test.cfg)
 		var got []string
 		for _, c := range r.Causes {

@@ -14,7 +14,7 @@ import (
 
 // Run sets up the endpoints of cfg on the relay of d, loads it, and returns the
 // measurements. It blocks for set-up, Warmup, Duration and at most Drain. A Result with
-// losses is not an error. Errors wrap ErrConfig, ErrRemote, an error of the set-up or of
+// losses is not an error. Errors wrap ErrConfig, ErrRemote, ErrLate, an error of the set-up or of
 // the kernel, that of reading the server's process, or that of ctx. With ErrServerEnded the
 // Result is complete but for the server's use of the processor. When ctx ends
 // first, the Result is about the part before: datagrams in flight have the time of
@@ -102,6 +102,9 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	if err != nil {
 		return res, err
 	}
+	if late := startDelay - int64(time.Until(cfg.StartAt)); late > 0 && !cfg.StartAt.IsZero() {
+		return Result{}, fmt.Errorf("%w: the endpoints were ready %v after the time to start at, %s", ErrLate, roundDigits(time.Duration(late)), cfg.StartAt.Format(time.RFC3339))
+	}
 	g := newGenerator(&cfg, b.rig, rand.Uint32())
 	g.setNetplay(play)
 	g.replacer = newReplacer(&cfg, b.dialect, b.rig)
@@ -175,7 +178,7 @@ type Control struct {
 	With    Part  `json:"with"` // the rest of it
 	// P99Moved is the p99 of the latency in With minus that in Without, 0 unless
 	// both have samples.
-	P99Moved time.Duration `json:"p99MovedNs"`
+	P99Moved time.Duration `json:"p99MovedNs" merge:"-"`
 
 	Binds       *Calls `json:"binds,omitempty"`
 	Allocations *Calls `json:"allocations,omitempty"`
@@ -189,12 +192,12 @@ type Part struct {
 	Sent          uint64        `json:"sent"`
 	Delivered     uint64        `json:"delivered"`
 	Lost          uint64        `json:"lost"`
-	LossRatio     float64       `json:"lossRatio"`
+	LossRatio     float64       `json:"lossRatio" merge:"-"`
 	DeliveredRate float64       `json:"deliveredRate"` // datagrams/s
 	Latency       Latency       `json:"latency"`
 	// Lag is that of the generator: the share of Latency that is not the server's.
 	Lag    Latency `json:"lag"`
-	Server Process `json:"server"` // zero without Config.ServerPID
+	Server Process `json:"server" merge:"first"` // zero without Config.ServerPID
 }
 
 // Calls are requests of one kind to the control plane. Counts are of those that
@@ -284,13 +287,18 @@ func (g *generator) control(o *observer, allocations *Calls) *Control {
 	if len(o.readings) < 3 {
 		c.With.Server = Process{}
 	}
+	c.setMoved()
+	return c
+}
+
+// setMoved sets P99Moved.
+func (c *Control) setMoved() {
 	if c.Compares() {
-		c.P99Moved = c.With.Latency.P99 - without.Latency.P99
+		c.P99Moved = c.With.Latency.P99 - c.Without.Latency.P99
 		if c.With.Latency.P99 == Never {
 			c.P99Moved = Never
 		}
 	}
-	return c
 }
 
 // controlled is the part of the measured interval with work for the control

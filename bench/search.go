@@ -31,8 +31,8 @@ var ErrNoRate = errors.New("bench: no rate meets the criterion")
 func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) (Result, []Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, findStart)
 	cfg.Baseline = cmp.Or(cfg.Baseline, -1)
-	if cfg.Window != 0 || len(criterion) == 0 || cfg.Shape == ShapeChurn {
-		return Result{}, nil, fmt.Errorf("%w: FindMax is for open loops with a criterion, and not for churn", ErrConfig)
+	if cfg.Window != 0 || len(criterion) == 0 || cfg.Shape == ShapeChurn || !cfg.StartAt.IsZero() {
+		return Result{}, nil, fmt.Errorf("%w: FindMax is for open loops with a criterion, without StartAt, and not for churn", ErrConfig)
 	}
 	b, res, err := openTestbed(ctx, cfg, d)
 	if err != nil {
@@ -82,7 +82,7 @@ func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Resu
 func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold) (Result, error) {
 	cfg := b.cfg
 	cfg.Rate = s.next
-	cfg.Name = fmt.Sprintf("%s at %.0f/s", b.cfg.Name, s.next)
+	cfg.Name += AtRate(s.next)
 	r, err := b.measure(ctx, cfg)
 	if r.Version == 0 {
 		return r, err

@@ -1,0 +1,40 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// AtRate is what [Sweep] and [FindMax] append to the name of a run at a rate.
+func AtRate(rate float64) string { return fmt.Sprintf(" at %.0f/s", rate) }
+
+// Sweep makes a run at each of the rates in order, in datagrams per second, and all of them again in
+// each further round, so that a drift of the machine meets all rates. There is one set-up. Config.Rate is not used.
+// It returns the runs in order, with an error also those before it. Errors are those of [Run].
+func Sweep(ctx context.Context, cfg Config, d Dialect, rates []float64, rounds int) (all []Result, err error) {
+	if len(rates) == 0 || rounds < 1 || slices.Min(rates) <= 0 || cfg.Window != 0 || cfg.Shape == ShapeChurn || !cfg.StartAt.IsZero() {
+		return nil, fmt.Errorf("%w: Sweep needs rates above 0 and a round, and is for open loops without StartAt, and not for churn", ErrConfig)
+	}
+	cfg.Rate = slices.Max(rates)
+	b, res, err := openTestbed(ctx, cfg, d)
+	if err != nil {
+		return nil, err
+	}
+	for n := range rounds * len(rates) {
+		cfg := b.cfg
+		cfg.Rate = rates[n%len(rates)]
+		cfg.Name += AtRate(cfg.Rate)
+		if res, err = b.measure(ctx, cfg); res.Version != 0 {
+			all = append(all, res)
+		}
+		if err != nil {
+			break
+		}
+		if b.cfg.Tried != nil {
+			b.cfg.Tried(res)
+		}
+	}
+	return all, errors.Join(err, b.rig.Close())
+}
