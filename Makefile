@@ -136,10 +136,14 @@ CONSOLE = internal/server/operator/console/web
 CONSOLE_BUILD = cd $(CONSOLE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && npx tsc --noEmit && \
 	$(GO) tool esbuild src/app.tsx --bundle --minify --target=es2022 --format=esm --legal-comments=linked \
 	--jsx=automatic --jsx-import-source=preact --log-level=warning --outdir=$$out && cp src/index.html src/licenses.txt $$out/
+# The page of bench/report has the same uPlot.
+REPORT = bench/report/page
+UPLOT = $(CONSOLE)/node_modules/uplot
 
 .PHONY: console
 console: ## build the operator's console (npm)
 	@out=../dist; rm -rf internal/server/operator/console/dist; $(CONSOLE_BUILD)
+	@cp $(UPLOT)/dist/uPlot.iife.min.js $(UPLOT)/dist/uPlot.min.css $(REPORT)/ && cp $(UPLOT)/LICENSE $(REPORT)/uPlot.LICENSE
 
 .PHONY: site
 site: ## the documentation as static pages in out/site
@@ -149,6 +153,7 @@ site: ## the documentation as static pages in out/site
 .PHONY: console-check
 console-check: ## build it again and compare with the one in the repository (npm)
 	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && ($(CONSOLE_BUILD)) && diff -r "$$out" internal/server/operator/console/dist && \
+		cmp $(UPLOT)/dist/uPlot.iife.min.js $(REPORT)/uPlot.iife.min.js && cmp $(UPLOT)/dist/uPlot.min.css $(REPORT)/uPlot.min.css && \
 		echo "internal/server/operator/console/dist is $(CONSOLE) as esbuild builds it"
 
 # client/js and examples/browser are type-checked with the compiler of client/js/package-lock.json.

@@ -3,6 +3,7 @@ package report
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -124,16 +125,95 @@ func TestMedian(t *testing.T) {
 	}{
 		{nil, Spread{}},
 		{[]float64{nan, inf}, Spread{}},
-		{[]float64{3}, Spread{3, 3, 3, 1}},
-		{[]float64{5, 1, 3}, Spread{3, 1, 5, 3}},
-		{[]float64{4, 1, nan, 2, 9}, Spread{3, 1, 9, 4}},
+		{[]float64{3}, Spread{Median: 3, Min: 3, Max: 3, N: 1}},
+		{[]float64{5, 1, 3}, Spread{Median: 3, Min: 1, Max: 5, N: 3}},
+		{[]float64{4, 1, nan, 2, 9}, Spread{Median: 3, Min: 1, Max: 9, N: 4}},
 	} {
 		if got := Median(tc.in); got != tc.want {
 			t.Errorf("%v: got %v, want %v", tc.in, got, tc.want)
 		}
 	}
-	if got, want := PairedRatio([]float64{1, 2, 0, 4}, []float64{2, 2, 7, 2}), (Spread{1, 0.5, 2, 3}); got != want {
+	if got, want := PairedRatio([]float64{1, 2, 0, 4}, []float64{2, 2, 7, 2}), (Spread{Median: 1, Min: 0.5, Max: 2, N: 3}); got != want {
 		t.Errorf("paired: got %v, want %v", got, want)
+	}
+}
+
+// TestInterval: the bounds are those of the tables for the sign test, and enclose the median of the population
+// in at least 95 % of many samples, whatever its distribution.
+func TestInterval(t *testing.T) {
+	for n, low := range map[int]float64{5: 0, 6: 1, 8: 1, 9: 2, 10: 2, 20: 6, 50: 18, 100: 40} {
+		var values []float64
+		for i := range n {
+			values = append(values, float64(n-i))
+		}
+		high := float64(n+1) - low
+		if low == 0 {
+			high = 0
+		}
+		if s := Median(values); s.Low != low || s.High != high {
+			t.Errorf("%d values: %v to %v, want %v to %v", n, s.Low, s.High, low, high)
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, draw := range map[string]func() float64{
+		"normal": random.NormFloat64, "skewed": func() float64 { return random.ExpFloat64() - math.Ln2 },
+	} {
+		held, samples := 0, 4000
+		for range samples {
+			values := make([]float64, 11)
+			for i := range values {
+				values[i] = draw()
+			}
+			if s := Median(values); s.Low <= 0 && s.High >= 0 {
+				held++
+			}
+		}
+		if share := float64(held) / float64(samples); share < 0.95 || share > 0.995 {
+			t.Errorf("%s: %.3f of the intervals hold the median", name, share)
+		}
+	}
+}
+
+// TestRoundVerdict: a side is better only if the interval of the ratio does not hold 1, and no figure is compared that is
+// among the lost in some rounds.
+func TestRoundVerdict(t *testing.T) {
+	rounds := func(n int, factor func(round int) float64) map[string]RoundFigure {
+		var runs []bench.Result
+		for i := range n {
+			a, b := sample("base", 1+float64(i%3)), sample("other", (1+float64(i%3))*factor(i))
+			if i == 0 {
+				b.Latency.P999 = bench.Never
+			}
+			runs = append(runs, a, b)
+		}
+		r, err := CompareRounds(runs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		byName := map[string]RoundFigure{}
+		for _, f := range r.Figures {
+			byName[f.Name] = f
+		}
+		if err := r.Text(&text); err != nil || !strings.Contains(text.String(), byName["latency p99"].Verdict()) {
+			t.Errorf("%v:\n%s", err, text.String())
+		}
+		return byName
+	}
+	faster := rounds(8, func(i int) float64 { return 0.9 + 0.01*float64(i%3) })
+	mixed := rounds(8, func(i int) float64 { return 0.8 + 0.4*float64(i%2) })
+	for _, c := range []struct {
+		in         map[string]RoundFigure
+		name, want string
+	}{
+		{faster, "latency p99", "B is better"}, {faster, "delivered", "B is better"}, {faster, "loss", "no difference shown"},
+		{faster, "latency p99.9", "lost in 1 rounds"}, {mixed, "latency p99", "no difference shown"},
+		{rounds(5, func(int) float64 { return 0.5 }), "latency p99", "too few rounds"},
+		{rounds(6, func(int) float64 { return 1.5 }), "latency p99", "B is worse"},
+	} {
+		if got := c.in[c.name].Verdict(); got != c.want {
+			t.Errorf("%s: %s, want %s: %+v", c.name, got, c.want, c.in[c.name])
+		}
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package report compares the results of package bench and writes them: as one screen of
-// text, as a self-contained HTML page with plots, as JSON, and in the format of go
-// test -bench.
+// text, as a self-contained HTML page with plots, as JSON, in the format of go
+// test -bench, and their seconds as CSV and OpenMetrics.
 //
 //	runs, err := report.ReadFile("before-and-after.json")
 //	if err != nil {
@@ -16,10 +16,10 @@
 // a quotient of two. Text, page and comparisons show the same [Figures].
 //
 // Absolute figures depend on the machine. Ratios between runs of one machine under one
-// load are comparable, best as the median over interleaved rounds. [Compare] and
+// load are comparable, best as the median over interleaved rounds with its interval. [Compare] and
 // [CompareRounds] return an error for all other runs, and warn if the generator and
 // not the server was the limit.
 //
-// The page needs no script and no network: its plots are SVG, it follows the reader's
-// choice of light or dark, and a table under each plot has its numbers.
+// The page is one file that loads nothing: uPlot, which is in it, draws the plots. It follows the
+// reader's choice of light or dark, and a table under each plot has its numbers, without JavaScript too.
 package report

@@ -7,14 +7,23 @@ import (
 	"html/template"
 	"io"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/ferryrelay/ferry/bench"
 )
 
-//go:embed report.html
-var page string
+// The files of the page. uPlot is that of the console, see make console.
+var (
+	//go:embed page/report.html
+	page string
+	//go:embed page/report.js
+	script string
+	//go:embed page/uPlot.iife.min.js
+	uPlot string
+	//go:embed page/uPlot.min.css
+	uPlotStyle string
+	//go:embed page/uPlot.LICENSE
+	uPlotLicense string
+)
 
 // ErrNoRuns is returned if there are no runs to report.
 var ErrNoRuns = errors.New("report: no runs")
@@ -31,7 +40,9 @@ type pageData struct {
 	Title   string
 	Common  []fact // facts that are equal for all runs, if there are several
 	Runs    []runView
-	Many    bool // show each run in a few lines
+	Many    bool // show each run in a few lines, below the numbers
+	Sweep   table
+	Ratios  table // to the first run
 	Figures table
 	Drops   table
 	Steps   table   // the runs of a search in order
@@ -39,6 +50,9 @@ type pageData struct {
 	Plots   []plot
 	Refused []string // why runs are not compared with the first
 	Notes   []string
+
+	Style  template.CSS
+	Script template.JS
 }
 
 // runView is the header of one run.
@@ -50,8 +64,8 @@ type runView struct {
 	Facts   []fact
 }
 
-// HTML writes one self-contained page about one or several runs, without
-// scripts and external references. All text from the runs is escaped.
+// HTML writes one self-contained page about one or several runs, which loads nothing. All text
+// from the runs is escaped.
 func HTML(w io.Writer, runs []bench.Result) error {
 	if len(runs) == 0 {
 		return ErrNoRuns
@@ -65,11 +79,12 @@ func HTML(w io.Writer, runs []bench.Result) error {
 
 func newPageData(runs []bench.Result) pageData {
 	names := labels(runs)
-	s := pageData{Title: "ferry bench: " + names[0]}
-	if len(runs) > 1 {
-		s.Title = fmt.Sprintf("ferry bench: %d runs", len(runs))
+	s := pageData{
+		Title: "ferry bench: " + names[0], Style: template.CSS(uPlotStyle),
+		Script: template.JS("/*\n" + uPlotLicense + "*/\n" + uPlot + script),
 	}
 	if len(runs) > 1 {
+		s.Title = fmt.Sprintf("ferry bench: %d runs", len(runs))
 		s.Common = common(runs)
 	}
 	for i, r := range runs {
@@ -79,6 +94,7 @@ func newPageData(runs []bench.Result) pageData {
 		own := slices.DeleteFunc(facts(r), func(f fact) bool { return slices.Contains(s.Common, f) })
 		s.Runs = append(s.Runs, runView{names[i], Verdict(r), side(r), cautions(r), own})
 	}
+	s.Sweep, s.Plots = sweepTable(runs), sweepPlots(runs)
 	s.Many = len(s.Runs) > maxCards
 	s.Figures = sideBySide("Figures", names, runs, Figures)
 	s.Drops = sideBySide("What was lost, and where", names, runs, drops)
@@ -91,14 +107,14 @@ func newPageData(runs []bench.Result) pageData {
 			s.Control = append(s.Control, t)
 		}
 	}
-	s.Plots = append(s.Plots, percentilePlot(runs, names))
-	if len(runs) > 1 {
-		s.compare(runs, names)
-		s.Plots = append(s.Plots, ratesOverRuns(runs, names))
+	if swept := sweeps(runs); len(swept) > 0 {
+		s.Plots = append(s.Plots, percentilePlot(firstRounds(swept)))
+		return s
 	}
-	s.Plots = append(s.Plots, cpuPlot(runs, names))
+	s.Plots = append(s.Plots, percentilePlot(runs, names))
+	s.compare(runs, names)
 	for i, r := range runs[:min(len(runs), maxOverTime)] {
-		s.Plots = append(s.Plots, latencyOverTime(i, r, names[i], runs), ratesOverTime(i, r, names[i]))
+		s.Plots = append(s.Plots, plotsOverTime(i, r, names[i])...)
 	}
 	if len(runs) > maxOverTime {
 		s.Notes = append(s.Notes, fmt.Sprintf("Plots over time are drawn for the first %d of %d runs.", maxOverTime, len(runs)))
@@ -120,10 +136,9 @@ func common(runs []bench.Result) []fact {
 	return list
 }
 
-// compare adds the plot that compares all comparable runs with the first.
+// compare adds the ratios of all comparable runs to the first.
 func (s *pageData) compare(runs []bench.Result, names []string) {
-	var comparisons []Comparison
-	var order []int
+	s.Ratios = table{Caption: "In proportion to " + names[0], Head: []string{""}}
 	for i := 1; i < len(runs); i++ {
 		if isStep(runs[i]) {
 			continue // The rates of a search differ on purpose.
@@ -136,40 +151,49 @@ func (s *pageData) compare(runs []bench.Result, names []string) {
 		for _, n := range c.Notes {
 			s.Notes = append(s.Notes, fmt.Sprintf("%s and %s differ in %s", names[0], names[i], n))
 		}
-		comparisons, order = append(comparisons, c), append(order, i)
-	}
-	if len(comparisons) == 0 {
-		return
-	}
-	s.Plots = append(s.Plots, comparisonPlot(comparisons, order, names))
-}
-
-// sideBySide returns a table with a column per run and a row per figure name of
-// any run.
-func sideBySide(caption string, names []string, runs []bench.Result, get func(bench.Result) []Figure) table {
-	t := table{Caption: caption, Head: append([]string{""}, names...)}
-	row := map[string]int{}
-	for column, r := range runs {
-		for _, f := range get(r) {
-			at, ok := row[f.Name]
-			if !ok {
-				at = len(t.Rows)
-				row[f.Name] = at
-				t.Rows = append(t.Rows, blankRow(printable(f.Name), len(runs)))
-			}
-			t.Rows[at][column+1] = f.Text()
+		s.Ratios.Head = append(s.Ratios.Head, names[i])
+		for _, f := range c.Figures {
+			s.Ratios.set(f.Name+", "+better(f.A)+" is better", ratio(f.Ratio))
 		}
 	}
-	return t
+	s.Ratios.fill()
 }
 
-// blankRow returns a row with a name and dashes.
-func blankRow(name string, columns int) []string {
-	row := []string{name}
-	for range columns {
+// set sets the last column of the row with a name, which it adds if it is missing.
+func (t *table) set(name, value string) {
+	at := slices.IndexFunc(t.Rows, func(row []string) bool { return row[0] == name })
+	if at < 0 {
+		at = len(t.Rows)
+		t.Rows = append(t.Rows, []string{name})
+	}
+	t.Rows[at] = append(fillRow(t.Rows[at], len(t.Head)-1), value)
+}
+
+// fill gives all rows the length of the head.
+func (t *table) fill() {
+	for i, row := range t.Rows {
+		t.Rows[i] = fillRow(row, len(t.Head))
+	}
+}
+
+// fillRow appends dashes to a row until it has a length.
+func fillRow(row []string, length int) []string {
+	for len(row) < length {
 		row = append(row, dash)
 	}
 	return row
 }
 
-func formatSeconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }
+// sideBySide returns a table with a column per run and a row per figure name of
+// any run.
+func sideBySide(caption string, names []string, runs []bench.Result, get func(bench.Result) []Figure) table {
+	t := table{Caption: caption, Head: []string{""}}
+	for i, r := range runs {
+		t.Head = append(t.Head, names[i])
+		for _, f := range get(r) {
+			t.set(printable(f.Name), f.Text())
+		}
+	}
+	t.fill()
+	return t
+}

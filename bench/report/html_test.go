@@ -1,11 +1,13 @@
 package report
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,10 +30,25 @@ type element struct {
 	depth int
 }
 
-// parse reads the page as strict XML, which it is by intention: a page that a
+// cutScript returns a page without its one script, and the plots that the script draws.
+func cutScript(t *testing.T, page string) (rest string, plots []plot) {
+	t.Helper()
+	before, code, ok := strings.Cut(page, "<script>\nconst plots = ")
+	code, after, closed := strings.Cut(code, "</script>")
+	if !ok || !closed || strings.Contains(before+after, "<script") || strings.Contains(code, "<script") {
+		t.Fatal("the page has not one script")
+	}
+	if err := json.NewDecoder(strings.NewReader(code)).Decode(&plots); err != nil {
+		t.Fatalf("the data of the plots: %v", err)
+	}
+	return before + after, plots
+}
+
+// parse reads the page without its script as strict XML, which it is by intention: a page that a
 // name could break out of would not parse.
 func parse(t *testing.T, page string) (elements []element, text string) {
 	t.Helper()
+	page, _ = cutScript(t, page)
 	d := xml.NewDecoder(strings.NewReader(page))
 	d.Strict = true
 	depth := 0
@@ -85,12 +102,12 @@ func TestHTMLShowsAllNumbers(t *testing.T) {
 			}
 		}
 		for _, q := range r.Latency.Series {
-			if want := formatMicros(float64(q.Value)); !strings.Contains(text, want) {
+			if want := UnitTime.Format(float64(q.Value)); !strings.Contains(text, want) {
 				t.Errorf("%s: quantile %s is missing", r.Name, want)
 			}
 		}
 		for _, s := range r.Seconds {
-			for _, want := range []string{formatMicros(float64(s.P99)), rateLabel(float64(s.Delivered))} {
+			for _, want := range []string{UnitTime.Format(float64(s.P99)), UnitCount.Format(float64(s.Delivered))} {
 				if !strings.Contains(text, want) {
 					t.Errorf("%s: %s of second %d is missing", r.Name, want, s.At)
 				}
@@ -100,9 +117,8 @@ func TestHTMLShowsAllNumbers(t *testing.T) {
 			t.Errorf("%s: no verdict", r.Name)
 		}
 	}
-	// Percentiles, comparison, rates by run, CPU, and two for each run.
-	if n := count(elements, "figure"); n != 8 {
-		t.Errorf("%d figures, want 8", n)
+	if n := count(elements, "figure"); n != 5 { // percentiles, and two for each run
+		t.Errorf("%d figures, want 5", n)
 	}
 	if !strings.Contains(text, "1.500") {
 		t.Error("the ratio of the runs is missing")
@@ -122,21 +138,16 @@ func TestHTMLPlotsAreAccessible(t *testing.T) {
 	}
 	plots := 0
 	for i, e := range elements {
-		if e.name != "svg" || e.attrs["class"] != "plot" {
+		if e.attrs["class"] != "plot" {
 			continue
 		}
 		plots++
-		if e.attrs["role"] != "img" || elements[i+1].name != "title" || elements[i+2].name != "desc" {
-			t.Errorf("plot %d has no role, title or description", plots)
-		}
-		for _, id := range strings.Fields(e.attrs["aria-labelledby"]) {
-			if !ids[id] {
-				t.Errorf("no element has id %s", id)
-			}
+		if e.attrs["role"] != "img" || e.attrs["aria-label"] == "" || elements[i+1].name != "details" {
+			t.Errorf("plot %d has no role, label or numbers", plots)
 		}
 	}
-	if details := count(elements, "details"); plots != 8 || details != plots {
-		t.Errorf("%d plots and %d tables of their numbers, want 8 of each", plots, details)
+	if plots != 5 {
+		t.Errorf("%d plots, want 5", plots)
 	}
 }
 
@@ -147,7 +158,7 @@ func TestHTMLOfManyRuns(t *testing.T) {
 		runs = append(runs, sample("step", 1+float64(i)/10))
 	}
 	elements, text := parse(t, render(t, runs...))
-	if want := 4 + 2*maxOverTime; count(elements, "figure") != want {
+	if want := 1 + 2*maxOverTime; count(elements, "figure") != want {
 		t.Errorf("%d figures, want %d", count(elements, "figure"), want)
 	}
 	for _, want := range []string{"step #20", "Plots over time are drawn for the first 6 of 20 runs."} {
@@ -158,11 +169,11 @@ func TestHTMLOfManyRuns(t *testing.T) {
 }
 
 func TestHTMLIsSelfContained(t *testing.T) {
-	text := render(t, sample("one", 1))
-	if m := regexp.MustCompile(`(?i)https?://|url\(|@import|src=|<script|<link|javascript:`).FindString(text); m != "" {
+	text, _ := cutScript(t, render(t, sample("one", 1)))
+	if m := regexp.MustCompile(`(?i)https?://|url\(|@import|src=|<link|javascript:`).FindString(text); m != "" {
 		t.Errorf("the page contains %q", m)
 	}
-	for _, want := range []string{"prefers-color-scheme: dark", `lang="en"`, `charset="utf-8"`, "<title>"} {
+	for _, want := range []string{"prefers-color-scheme: dark", "default-src 'none'", `lang="en"`, `charset="utf-8"`, "<title>"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s", want)
 		}
@@ -181,17 +192,11 @@ func TestHTMLEscapes(t *testing.T) {
 	other := r
 	other.Name = evil + " again"
 	other.Machine.ID = evil
-	page := render(t, r, other, sample("plain", 1))
-	elements, text := parse(t, page)
-	if n := count(elements, "script"); n != 0 || strings.Contains(page, "<script") {
-		t.Errorf("%d scripts", n)
-	}
+	_, text := parse(t, render(t, r, other, sample("plain", 1)))
 	if !strings.Contains(text, evil) {
 		t.Error("the name is not shown as it is")
 	}
 }
-
-var numberAttrs = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?$`)
 
 func TestHTMLOfBrokenRuns(t *testing.T) {
 	all := []bench.Result{}
@@ -206,27 +211,75 @@ func TestHTMLOfBrokenRuns(t *testing.T) {
 	}
 }
 
-// checkDrawing demands that every position is a number within the plot's reach.
+// checkDrawing fails unless each line has as many values as there are points, and one that its axes can show.
 func checkDrawing(t *testing.T, page string) {
 	t.Helper()
-	elements, _ := parse(t, page)
-	for _, e := range elements {
-		for _, name := range []string{"x", "y", "cx", "cy", "width", "height", "r"} {
-			v, ok := e.attrs[name]
-			if !ok {
-				continue
-			}
-			var n float64
-			if _, err := fmt.Sscan(v, &n); err != nil || !numberAttrs.MatchString(v) || n < -50 || n > 5000 {
-				t.Errorf("<%s %s=%q>", e.name, name, v)
-			}
-			if n < 0 && (name == "width" || name == "height") {
-				t.Errorf("<%s %s=%q> is negative", e.name, name, v)
+	_, plots := cutScript(t, page)
+	for _, p := range plots {
+		if !slices.IsSorted(p.At) || len(slices.Compact(slices.Clone(p.At))) != len(p.At) {
+			t.Errorf("%s: x is %v", p.ID, p.At)
+		}
+		for _, l := range p.Lines {
+			if len(l.Values) != len(p.At) || slices.Max(l.Values) < 0 || p.Y.Log && slices.Max(l.Values) == 0 {
+				t.Errorf("%s: %d values for %d points: %v", p.ID, len(l.Values), len(p.At), l.Values)
 			}
 		}
-		if d := e.attrs["d"] + e.attrs["transform"]; strings.Contains(d, "NaN") || strings.Contains(d, "Inf") {
-			t.Errorf("<%s> is drawn at %q", e.name, d)
+	}
+}
+
+// sweepSample has rounds of a sweep. At 40,000/s the tail is lost, and at 80,000/s no run is valid.
+func sweepSample(rounds int) (runs []bench.Result) {
+	for round := range rounds {
+		for i, rate := range []float64{10000, 20000, 40000, 80000} {
+			r := sample("relay"+bench.AtRate(rate), 1+float64(i)+0.1*float64(round))
+			r.Load.Rate, r.OfferedRate, r.LossRatio = rate, rate, 0.001*float64(i*(round+1))
+			if rate == 40000 {
+				r.Latency.P999 = bench.Never
+			}
+			if rate == 80000 {
+				disturb(&r)
+			}
+			runs = append(runs, r)
 		}
+	}
+	return runs
+}
+
+// TestHTMLOfSweep: plots over the offered rate come first, with the medians of the rounds.
+func TestHTMLOfSweep(t *testing.T) {
+	page := render(t, sweepSample(3)...)
+	_, text := parse(t, page)
+	checkDrawing(t, page)
+	_, plots := cutScript(t, page)
+	first := strings.Index(page, `id="loss-rate"`) < strings.Index(page, "Numbers</h2>")
+	if len(plots) != 3 || plots[0].ID != "latency-rate" || plots[1].ID != "loss-rate" || !first {
+		t.Fatalf("%d plots", len(plots))
+	}
+	want := map[string]string{
+		"p50": "[51700 98700 145700 192700]", "p99": "[157300 300300 443300 586300]", "p99.9": "[1.0021e+06 1.9131e+06 0 3.735099e+06]",
+		"loss": "[0 0.002 0.004 0.006]", "not valid": "",
+	}
+	for _, p := range plots[:2] {
+		if fmt.Sprint(p.At) != "[10000 20000 40000 80000]" {
+			t.Errorf("%s is at %v", p.ID, p.At)
+		}
+		for _, l := range p.Lines {
+			if got := fmt.Sprint(l.Values); l.Name != "not valid" && got != want[l.Name] || l.Dots != (l.Name == "not valid") {
+				t.Errorf("%s %s: %s, want %s", p.ID, l.Name, got, want[l.Name])
+			}
+		}
+	}
+	for _, want := range []string{"40,000/s", "never (lost)", "3 of 3", "0 of 3"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	var b strings.Builder
+	if err := Sweep(&b, sweepSample(2)); err != nil || strings.Count(b.String(), "\n") != 6 || !strings.Contains(b.String(), "0 of 2") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+	if sweepPlots([]bench.Result{sample("a", 1), sample("b", 1)}) != nil {
+		t.Error("two runs at one rate are a sweep")
 	}
 }
 

@@ -153,6 +153,9 @@ func facts(r bench.Result) []fact {
 	if len(r.Machine.Mitigations) > 0 {
 		list = append(list, fact{mitigations, strings.Join(r.Machine.Mitigations, "; ")})
 	}
+	if r.Generators > 0 {
+		list = append(list, fact{"generators", fmt.Sprintf("%d, merged; the command is that of the first", r.Generators)})
+	}
 	for i := range list {
 		list[i].Value = printable(orDash(list[i].Value))
 	}
@@ -245,6 +248,11 @@ type Spread struct {
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 	N      int     `json:"n"` // number of values; if 0, all other fields are 0
+	// Low and High enclose the median of what the values are a sample of, with a confidence of at
+	// least 95 %. They are two of the values, by the sign test: it assumes that values are
+	// independent, and no distribution. Fewer than 6 values have none: both are 0.
+	Low  float64 `json:"low,omitempty"`
+	High float64 `json:"high,omitempty"`
 }
 
 // Median returns the spread of values. The median of an even number of values
@@ -255,7 +263,18 @@ func Median(values []float64) Spread {
 		return Spread{}
 	}
 	slices.Sort(v)
-	return Spread{(v[(len(v)-1)/2] + v[len(v)/2]) / 2, v[0], v[len(v)-1], len(v)}
+	s := Spread{Median: (v[(len(v)-1)/2] + v[len(v)/2]) / 2, Min: v[0], Max: v[len(v)-1], N: len(v)}
+	// The median is below the k-th value with the probability that k-1 or fewer of n tosses are
+	// heads, and as often above the k-th from the end.
+	k, term, tail := 0, math.Pow(0.5, float64(len(v))), 0.0
+	for tail += term; 2*tail <= 0.05; tail += term {
+		k++
+		term *= float64(len(v)-k+1) / float64(k)
+	}
+	if k > 0 {
+		s.Low, s.High = v[k-1], v[len(v)-k]
+	}
+	return s
 }
 
 // PairedRatio returns the spread of b[i]/a[i]. Pairs with a value that is not
@@ -284,13 +303,6 @@ func (s Spread) Text(u Unit) string {
 	return fmt.Sprintf("%s (%s – %s)", u.Format(s.Median), u.Format(s.Min), u.Format(s.Max))
 }
 
-func (s Spread) ratioText() string {
-	if s.N == 0 {
-		return dash
-	}
-	return fmt.Sprintf("%s (%s – %s)", ratio(s.Median), ratio(s.Min), ratio(s.Max))
-}
-
 // Rounds are interleaved runs of two sides, A B A B ..., compared pair by pair,
 // so that drift of the machine affects both sides.
 type Rounds struct {
@@ -311,6 +323,26 @@ type RoundFigure struct {
 	A     Spread `json:"a"`
 	B     Spread `json:"b"`
 	Ratio Spread `json:"ratio"`
+	// Lost is in how many pairs the figure of a side is a percentile among the lost. There is no ratio then.
+	Lost int `json:"lost,omitempty"`
+}
+
+// Verdict returns what the rounds show: which side is better if the interval of the ratio does not
+// hold 1, and that no difference is shown if it does.
+func (f RoundFigure) Verdict() string {
+	switch r := f.Ratio; {
+	case f.Lost > 0:
+		return fmt.Sprintf("lost in %d rounds", f.Lost)
+	case r.N == 0:
+		return dash
+	case r.Low == 0:
+		return "too few rounds"
+	case r.Low <= 1 && r.High >= 1:
+		return "no difference shown"
+	case f.More == (r.Low > 1):
+		return "B is better"
+	}
+	return "B is worse"
 }
 
 // CompareRounds compares runs in the order A B A B .... It returns [ErrRounds]
@@ -382,7 +414,10 @@ func comparePair(runs []bench.Result, i int) (Comparison, error) {
 
 // collectRounds collects the figures that all pairs have.
 func collectRounds(pairs []Comparison) (list []RoundFigure) {
-	type values struct{ a, b, pairedA, pairedB []float64 }
+	type values struct {
+		a, b, pairedA, pairedB []float64
+		lost                   int
+	}
 	byName := map[string]*values{}
 	for _, c := range pairs {
 		for _, f := range c.Figures {
@@ -398,14 +433,21 @@ func collectRounds(pairs []Comparison) (list []RoundFigure) {
 			if f.B.Known {
 				v.b = append(v.b, f.B.Value)
 			}
-			if f.A.Known && f.B.Known && !f.A.never() && !f.B.never() {
+			switch {
+			case !f.A.Known || !f.B.Known:
+			case f.A.never() || f.B.never():
+				v.lost++
+			default:
 				v.pairedA, v.pairedB = append(v.pairedA, f.A.Value), append(v.pairedB, f.B.Value)
 			}
 		}
 	}
 	for i := range list {
 		v := byName[list[i].Name]
-		list[i].A, list[i].B, list[i].Ratio = Median(v.a), Median(v.b), PairedRatio(v.pairedA, v.pairedB)
+		list[i].A, list[i].B, list[i].Lost = Median(v.a), Median(v.b), v.lost
+		if v.lost == 0 {
+			list[i].Ratio = PairedRatio(v.pairedA, v.pairedB)
+		}
 	}
 	return list
 }
@@ -414,13 +456,21 @@ func collectRounds(pairs []Comparison) (list []RoundFigure) {
 // warnings.
 func (r Rounds) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "B = %s against A = %s, %d interleaved rounds: median (min – max), ratios are B/A of each round\n", r.B, r.A, r.Pairs)
+	fmt.Fprintf(&b, "B = %s against A = %s, %d interleaved rounds: median (min – max), and of the ratios B/A of each round the median "+
+		"with its 95 %% interval\n", r.B, r.A, r.Pairs)
 	writeRemarks(&b, r.Warnings, r.Notes)
-	table := [][]string{{"", "A", "B", "B/A", "better"}}
+	table := [][]string{{"", "A", "B", "B/A", "95 % interval", "better", "shown"}}
 	for _, f := range r.Figures {
-		if f.A.N > 0 || f.B.N > 0 {
-			table = append(table, []string{printable(f.Name), f.A.Text(f.Unit), f.B.Text(f.Unit), f.Ratio.ratioText(), better(Figure{More: f.More})})
+		if f.A.N == 0 && f.B.N == 0 {
+			continue
 		}
+		interval := dash
+		if f.Ratio.Low > 0 {
+			interval = ratio(f.Ratio.Low) + " – " + ratio(f.Ratio.High)
+		}
+		table = append(table, []string{
+			printable(f.Name), f.A.Text(f.Unit), f.B.Text(f.Unit), ratio(f.Ratio.Median), interval, better(Figure{More: f.More}), f.Verdict(),
+		})
 	}
 	writeRows(&b, table)
 	_, err := io.WriteString(w, b.String())
@@ -564,38 +614,6 @@ func controlCautions(c *bench.Control) (list []string) {
 			list = append(list, fmt.Sprintf("%s of %s %s could not be sent in time",
 				UnitCount.Format(float64(k.calls.Offered-k.calls.Sent)), UnitCount.Format(float64(k.calls.Offered)), k.name))
 		}
-	}
-	return list
-}
-
-// split marks the start of the load on the control plane in a plot over time.
-func (p *plot) split(a area, r bench.Result) {
-	at, ok := a.x.at(r.Load.Baseline.Seconds())
-	if r.Control == nil || r.Control.Without == nil || !ok {
-		return
-	}
-	x := formatCoordinate(a.px(at))
-	p.Lines = append(p.Lines, line{
-		Class: "ideal", Name: "BINDs and allocations begin",
-		Path: fmt.Sprintf("M%s %sL%s %s", x, formatCoordinate(a.py(0)), x, formatCoordinate(a.py(1))),
-	})
-}
-
-// distribution is a line of the percentile plot.
-type distribution struct {
-	name    string
-	latency bench.Latency
-}
-
-// distributions returns one distribution per run, or two if the run has
-// forwarding without and with load on the control plane.
-func distributions(runs []bench.Result, names []string) (list []distribution) {
-	for i, r := range runs {
-		if c := r.Control; c.Compares() {
-			list = append(list, distribution{names[i] + ", without", c.Without.Latency}, distribution{names[i] + ", with", c.With.Latency})
-			continue
-		}
-		list = append(list, distribution{names[i], r.Latency})
 	}
 	return list
 }

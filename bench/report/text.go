@@ -412,26 +412,21 @@ func printable(s string) string {
 // Steps writes a table of the runs of a search in order: rate, loss and
 // verdict. It writes nothing if there are none.
 func Steps(w io.Writer, runs []bench.Result) error {
-	t := stepsTable(runs)
-	if len(t.Rows) == 0 {
-		return nil
-	}
-	var b strings.Builder
-	fmt.Fprintln(&b, t.Caption)
-	writeRows(&b, append([][]string{t.Head}, t.Rows...))
-	_, err := io.WriteString(w, b.String())
-	return err
+	return writeTable(w, stepsTable(runs))
 }
 
-// Step returns one line about a run of a search.
+// Step returns one line about a run of a search or a sweep.
 func Step(r bench.Result) string {
-	s := r.Search
-	if s == nil {
-		return ""
+	step, verdict := "", "valid"
+	switch s := r.Search; {
+	case s != nil:
+		step, verdict = fmt.Sprintf("step %d, try %d: ", s.Step, s.Try), stepVerdict(r)
+	case !r.Valid:
+		verdict = "invalid: " + printable(r.InvalidReason())
 	}
-	return fmt.Sprintf("step %d, try %d: %s offered, %s delivered, %s lost, p99 %s: %s", s.Step, s.Try,
+	return fmt.Sprintf("%s%s offered, %s delivered, %s lost, p99 %s: %s", step,
 		UnitRate.Format(r.Load.Rate), UnitRate.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio),
-		newTimeFigure("", r.Latency.P99, true).Text(), stepVerdict(r))
+		newTimeFigure("", r.Latency.P99, true).Text(), verdict)
 }
 
 // stepsTable returns a row per run of a search, without other runs.
