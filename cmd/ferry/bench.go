@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -67,6 +68,7 @@ Examples:
    ferry bench --shape star --matches 20 --players 10 --rate 20000 --server-pid $(pidof ferry)
    ferry bench --closed 4 --admin http://127.0.0.1:7778 --profile dev --json closed.json
    ferry bench --find-max 'loss<0.1%' --duration 2s
+   ferry bench --rates 5000,10000,20000,40000 --rounds 3 --duration 3s --html sweep.html
    ferry bench --rate 5000 --fail 'p99<5ms,loss<0.1%'
    ferry bench --rate 5000 --bind-rate 1000 --allocate-rate 50 --fail 'moved<2ms'
    ferry bench --shape churn --churn-rate 20 --duration 5s
@@ -74,20 +76,23 @@ Examples:
    ferry bench --dialect direct --rate 20000       no relay: what this machine costs
    ferry bench --api http://10.0.0.7:7777 --allow-remote --sources 10.0.0.8/32 --matches 50
 
+   ferry bench --start-at 2026-11-26T18:00:00Z --json a.json    on each generator
+   ferry bench merge a.json b.json --html report.html
+
    ferry bench null --udp 127.0.0.1:7790            a relay that looks nothing up
    ferry bench --dialect swap --target 127.0.0.1:7790 --json null.json
    ferry bench --json ferry.json
    ferry bench compare null.json ferry.json`,
-		UsageText: "ferry bench [options]\nferry bench compare A.json B.json [C.json ...]\nferry bench gobench A.json [B.json ...]\nferry bench null [options]",
+		UsageText: "ferry bench [options]\nferry bench merge A.json B.json [C.json ...]\nferry bench compare A.json B.json [C.json ...]\nferry bench gobench A.json [B.json ...]\nferry bench null [options]",
 		Flags:     benchFlags(),
 		Action:    s.runBench,
 	})
-	c.Commands = []*cli.Command{s.benchCompare(), s.benchGoBench(), s.benchNull()}
+	c.Commands = []*cli.Command{s.benchMerge(), s.benchCompare(), s.benchGoBench(), s.benchNull()}
 	return c
 }
 
 func benchFlags() []cli.Flag {
-	return append(append(targetFlags(), loadFlags()...), outputFlags()...)
+	return slices.Concat(targetFlags(), loadFlags(), outputFlags(), fileFlags("Report"))
 }
 
 func targetFlags() []cli.Flag {
@@ -123,11 +128,14 @@ func loadFlags() []cli.Flag {
 		&cli.FloatFlag{Category: category, Name: "tick", Usage: "datagrams per second and flow, instead of --rate: `HERTZ`", HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "closed", Usage: "closed loop: keep `NUMBER` datagrams of each flow in flight, instead of --rate", HideDefault: true},
 		&cli.StringFlag{Category: category, Name: "find-max", Usage: "search for the highest rate that meets `CONDITIONS`, such as 'loss<0.1%'; starts at --rate"},
+		&cli.StringFlag{Category: category, Name: "rates", Usage: "sweep: a run at each of these `RATES` in order, such as 1000,2000,4000, with one set-up"},
+		&cli.IntFlag{Category: category, Name: "rounds", Usage: "`NUMBER` of times that --rates are run, one round after the other", Value: 1},
 		&cli.IntFlag{Category: category, Name: "payload", Usage: fmt.Sprintf("`BYTES` of a datagram without the relay's header, or of a command; default %d, and %d for netcode", bench.DefaultPayload, bench.DefaultCommand), HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "snapshot", Usage: fmt.Sprintf("`BYTES` of a snapshot of netcode; default %d", bench.DefaultSnapshot), HideDefault: true},
 		&cli.DurationFlag{Category: category, Name: "duration", Usage: "measured `TIME`", Value: bench.DefaultDuration},
 		&cli.DurationFlag{Category: category, Name: "warmup", Usage: "`TIME` before the measured time", Value: bench.DefaultWarmup},
 		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` to wait for the last datagrams", Value: bench.DefaultDrain},
+		&cli.StringFlag{Category: category, Name: "start-at", Usage: "`TIME` at which the warm-up begins, such as 2026-11-26T18:00:00Z, or +30s from now; for generators whose results ferry bench merge merges"},
 		&cli.DurationFlag{Category: category, Name: "keepalive", Usage: "`TIME` after which a silent endpoint sends a PING; 0 for never", Value: bench.DefaultKeepalive},
 		&cli.FloatFlag{Category: category, Name: "bind-rate", Usage: "repeated BINDs per second during the run", HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "allocate-rate", Usage: "allocations per second to request from the API during the run; they are not bound", HideDefault: true},
@@ -148,8 +156,6 @@ func outputFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Category: category, Name: "name", Usage: "`LABEL` of the run in tables and plots; default the dialect"},
 		&cli.StringFlag{Category: category, Name: "fail", Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%', and with 2 if the run is invalid. Names: valid mean p50 p90 p99 p999 max gap loss dup reorder cpu delivered, and moved (of p99, by BINDs and allocations) binds allocations"},
-		&cli.StringFlag{Category: category, Name: "json", Usage: "write the result to `FILE`, for ferry bench compare and gobench; - for standard output, with the report on standard error"},
-		&cli.StringFlag{Category: category, Name: "html", Usage: "write a report with plots to `FILE`"},
 		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "print no progress, which costs processor time"},
 	}
 }
@@ -159,15 +165,19 @@ type job struct {
 	cfg      bench.Config
 	dialect  bench.Dialect
 	findMax  []bench.Threshold
+	rates    []float64
+	rounds   int
 	fail     []bench.Threshold
-	json     string
-	html     string
+	files    files
 	progress bool
 }
 
 // newJob reads the flags. Every error is one of usage.
 func newJob(cmd *cli.Command) (j job, err error) {
-	j = job{cfg: benchConfig(cmd), json: cmd.String("json"), html: cmd.String("html"), progress: !cmd.Bool("quiet")}
+	j = job{cfg: benchConfig(cmd), progress: !cmd.Bool("quiet")}
+	if j.cfg.StartAt, err = startTime(cmd.String("start-at"), time.Now()); err != nil {
+		return job{}, err
+	}
 	if j.cfg.Sources, err = sources(cmd.String("sources")); err != nil {
 		return job{}, err
 	}
@@ -180,10 +190,8 @@ func newJob(cmd *cli.Command) (j job, err error) {
 	if err := rejectIgnored(cmd, &j.cfg); err != nil {
 		return job{}, err
 	}
-	for _, name := range []string{j.json, j.html} {
-		if err := checkWritable(name); err != nil {
-			return job{}, err
-		}
+	if j.files, err = newFiles(cmd); err != nil {
+		return job{}, err
 	}
 	if j.cfg.Metrics, err = relayMetrics(cmd); err != nil {
 		return job{}, err
@@ -194,6 +202,10 @@ func newJob(cmd *cli.Command) (j job, err error) {
 	if j.fail, err = bench.ParseThresholds(cmd.String("fail")); err != nil {
 		return job{}, fmt.Errorf("--fail: %w", err)
 	}
+	if j.rates, err = readRates(cmd); err != nil {
+		return job{}, err
+	}
+	j.rounds = cmd.Int("rounds")
 	if cmd.IsSet("find-max") && len(j.findMax) == 0 {
 		return job{}, errors.New("--find-max: no condition")
 	}
@@ -258,7 +270,7 @@ func benchConfig(cmd *cli.Command) bench.Config {
 // setRate turns --rate, --tick and --closed into one pace.
 func setRate(cfg *bench.Config, cmd *cli.Command) error {
 	ways := 0
-	for _, name := range []string{"rate", "tick", "closed"} {
+	for _, name := range []string{"rate", "rates", "tick", "closed"} {
 		if cmd.IsSet(name) {
 			ways++
 		}
@@ -266,7 +278,7 @@ func setRate(cfg *bench.Config, cmd *cli.Command) error {
 	quiet := cfg.Shape == bench.ShapeChurn || cfg.Shape == bench.ShapeIdle
 	switch {
 	case ways > 1:
-		return errors.New("--rate, --tick and --closed exclude each other")
+		return errors.New("--rate, --rates, --tick and --closed exclude each other")
 	case cmd.IsSet("rate"):
 		cfg.Rate = cmd.Float("rate")
 	case cmd.IsSet("tick"):
@@ -346,6 +358,8 @@ func rejectIgnored(cmd *cli.Command, cfg *bench.Config) error {
 		{shape == bench.ShapeStar || shape == bench.ShapeNetcode || shape == bench.ShapeIdle, "--shape " + string(shape), []string{"players"}},
 		{shape == bench.ShapeChurn, "--shape " + string(shape), []string{"churn-rate", "churn-play"}},
 		{!cmd.IsSet("closed"), "--closed", []string{"align"}},
+		{cmd.IsSet("rates"), "no --rates", []string{"rounds"}},
+		{!cmd.IsSet("rates"), "--rates", []string{"find-max", "fail", "start-at"}},
 	} {
 		for _, name := range c.flags {
 			if !c.used && cmd.IsSet(name) {
@@ -354,22 +368,6 @@ func rejectIgnored(cmd *cli.Command, cfg *bench.Config) error {
 		}
 	}
 	return nil
-}
-
-// checkWritable returns an error if a file cannot be written, before the run. It leaves none behind.
-func checkWritable(name string) error {
-	if name == "" || name == "-" {
-		return nil
-	}
-	_, before := os.Stat(name)
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
-	if err != nil {
-		return err
-	}
-	if err = f.Close(); errors.Is(before, os.ErrNotExist) {
-		err = errors.Join(err, os.Remove(name))
-	}
-	return err
 }
 
 // relayMetrics returns what reads the metrics of --admin, nil without it.
@@ -486,7 +484,7 @@ type outcome struct {
 func (s streams) runJob(ctx context.Context, j job) error {
 	ensureTwoProcessors()
 	results := s.stdout
-	if j.json == "-" {
+	if j.files.onStdout() {
 		s.stdout = s.stderr
 	}
 	if j.progress {
@@ -497,20 +495,24 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	o, err := j.run(ctx)
 	switch {
 	case errors.Is(err, bench.ErrNoRate):
-		return errors.Join(report.Steps(s.stdout, o.runs), j.write(results, o.runs), err)
+		return errors.Join(report.Steps(s.stdout, o.runs), j.files.write(results, o.runs), err)
 	case errors.Is(err, bench.ErrServerEnded) && len(o.runs) > 0:
-		return errors.Join(report.Text(s.stdout, o.best), j.write(results, o.runs), err)
+		return errors.Join(report.Text(s.stdout, o.best), j.files.write(results, o.runs), err)
 	case err != nil && (ctx.Err() == nil || len(o.runs) == 0):
 		return err
 	case err != nil:
 		o.stopped = true
 		fmt.Fprintln(s.stderr, "interrupted: this is what was seen until then")
 	}
-	if err = report.Text(s.stdout, o.best); len(j.findMax) > 0 {
-		fmt.Fprintln(s.stdout)
-		err = errors.Join(err, report.Steps(s.stdout, o.runs))
+	switch err = nil; {
+	case len(j.rates) > 0:
+		err = report.Sweep(s.stdout, o.runs)
+	case len(j.findMax) > 0:
+		err = errors.Join(report.Text(s.stdout, o.best), report.Steps(s.stdout, o.runs))
+	default:
+		err = report.Text(s.stdout, o.best)
 	}
-	return errors.Join(err, j.write(results, o.runs), j.checkThresholds(o))
+	return errors.Join(err, j.files.write(results, o.runs), j.checkThresholds(o))
 }
 
 // ensureTwoProcessors gives Go's scheduler a processor besides that of the thread of
@@ -525,7 +527,11 @@ func ensureTwoProcessors() {
 
 // run returns with an error what there is in spite of it.
 func (j job) run(ctx context.Context) (outcome, error) {
-	if len(j.findMax) == 0 {
+	switch {
+	case len(j.rates) > 0:
+		all, err := bench.Sweep(ctx, j.cfg, j.dialect, j.rates, j.rounds)
+		return outcome{runs: all}, err
+	case len(j.findMax) == 0:
 		r, err := bench.Run(ctx, j.cfg, j.dialect)
 		return newOutcome(r, nil), err
 	}
@@ -551,21 +557,6 @@ func bestFirst(best bench.Result, all []bench.Result) []bench.Result {
 		}
 	}
 	return runs
-}
-
-// write makes the files that were asked for.
-func (j job) write(stdout io.Writer, runs []bench.Result) (err error) {
-	switch j.json {
-	case "":
-	case "-":
-		err = report.Write(stdout, runs...)
-	default:
-		err = report.WriteFile(j.json, runs...)
-	}
-	if j.html != "" {
-		err = errors.Join(err, report.WriteHTMLFile(j.html, runs))
-	}
-	return err
 }
 
 // errInvalidRun says that --fail is not decided.

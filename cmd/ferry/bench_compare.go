@@ -24,7 +24,11 @@ figure. A file with several runs, as of --find-max, stands for its first, the
 best one. Runs of different machines, shapes or payloads are refused: exit code 1.
 
 With --rounds, all runs of all files alternate between two sides, A B A B ...,
-and what is printed is the median over the pairs, with minimum and maximum.
+and what is printed are medians over the rounds with minimum and maximum, and the
+median of the ratios B/A of each round with its 95 % confidence interval. The
+interval is from one of the sorted ratios to another, by the sign test: it assumes
+no distribution, and needs 6 rounds. Where it holds 1, no difference is shown. Of 20
+figures without a difference, one is expected to show one by chance.
 
 Examples:
    ferry bench compare null.json ferry.json

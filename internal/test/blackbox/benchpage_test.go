@@ -1,0 +1,31 @@
+//go:build browser
+
+package blackbox
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestBrowserBenchPage opens the page of a sweep as a file: each of its plots is drawn, in a window of a
+// telephone's width too, where the page does not scroll sideways.
+func TestBrowserBenchPage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sweep.html")
+	out, err := exec.Command(binary, "bench", "--dialect", "direct", "--matches", "2", "--duration", "200ms", "--warmup", "0",
+		"--rates", "100,400", "--rounds", "2", "--quiet", "--html", file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	page := startChromium(t).open("file://"+file, `document.querySelectorAll(".plot canvas").length === 3 && plots.length === 3`)
+	page.call(page.session, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
+	var width struct{ Window, Page, Plot int }
+	page.do(&width, `(async () => {
+		const plot = document.querySelector(".plot canvas")
+		while (plot.clientWidth > 400) await new Promise(requestAnimationFrame)
+		return { window: innerWidth, page: document.documentElement.scrollWidth, plot: plot.clientWidth }
+	})`)
+	if width.Window != 400 || width.Page > 400 || width.Plot < 200 {
+		t.Errorf("%+v", width)
+	}
+}
