@@ -112,6 +112,10 @@ type Config struct {
 	// where more of them save calls of the API; always 1 for all other shapes.
 	Players int
 
+	// Traffic, if not nil, gives the times and sizes of the datagrams of each match, in stars of
+	// its number of players. Rate changes its speed then; 0 is the speed of the file. Matches
+	// begin at different places of its cycle, with AlignTick all at its start.
+	Traffic *Traffic
 	// Rate is the number of datagrams per second of all flows together, in an open
 	// loop. 0 with Window 0 sends nothing but keep-alives.
 	Rate float64
@@ -215,6 +219,9 @@ const maxOwnSockets = 1024
 const maxCredits = 1 << 22
 
 func (cfg Config) withDefaults(d Dialect) (Config, error) {
+	if err := cfg.setTraffic(); err != nil {
+		return cfg, err
+	}
 	cfg.Name = cmp.Or(cfg.Name, d.Name())
 	cfg.Shape = cmp.Or(cfg.Shape, ShapePairs)
 	cfg.Direction = cmp.Or(cfg.Direction, DirectionBoth)

@@ -23,7 +23,7 @@ type flow struct {
 	window      window
 	arrives     int32  // socket that it arrives on
 	local       uint16 // number of the address there
-	size        int32  // of the datagram there
+	size        int32  // of the datagram there, without Traffic
 	inFlight    int32  // closed loop: sent, not yet arrived
 	lastArrival int64  // closed loop: last arrival
 }

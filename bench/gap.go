@@ -52,6 +52,10 @@ func newGaps(g *generator) gaps {
 	for i := range p.endpoints {
 		p.endpoints[i].last = neverSent
 	}
+	if g.traffic != nil {
+		p.setTrafficGaps(g)
+		return p
+	}
 	live := g.flows[:g.cfg.liveFlows(&g.rig.Plan)]
 	for i := range live {
 		p.endpoints[live[i].to].start(g.start, 0)

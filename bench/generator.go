@@ -44,12 +44,13 @@ type generator struct {
 	start, measure, split, end, stop int64
 	interrupted                      bool
 
-	sched    schedule // open loop
-	tick     int64    // of the datagram that is due next
-	nextFlow int      // its flow
-	loop     credits  // closed loop
-	binds    binds    // repeated handshakes
-	rebind   rebinder // after a restart of the relay
+	sched    schedule         // open loop
+	traffic  *trafficSchedule // open loop with Traffic, else nil
+	tick     int64            // of the datagram that is due next
+	nextFlow int              // its flow
+	loop     credits          // closed loop
+	binds    binds            // repeated handshakes
+	rebind   rebinder         // after a restart of the relay
 	keep     keepaliveTimer
 	play     *netplay  // of the shape netcode, else nil
 	replacer *replacer // with ReplaceRate, else nil
@@ -122,7 +123,7 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	g.setTimes()
 	g.loop = newCredits(len(g.flows), cfg.Window)
 	g.keep = newKeepaliveTimer(rig, cfg.Keepalive)
-	if cfg.Rate > 0 {
+	if g.traffic = newTrafficSchedule(cfg, g.start); cfg.Rate > 0 && g.traffic == nil {
 		g.sched = newSchedule(g.start, cfg.Rate, rig.Plan.Flows[:cfg.liveFlows(&rig.Plan)])
 	}
 	g.gaps = newGaps(g)
@@ -238,7 +239,7 @@ func (g *generator) finished(now int64) bool {
 
 // exhausted reports whether all datagrams of the schedule are queued.
 func (g *generator) exhausted() bool {
-	return (g.cfg.Rate == 0 || g.sched.due(g.tick, g.nextFlow) >= g.end) &&
+	return (g.cfg.Rate == 0 || g.nextDue() >= g.end) &&
 		(g.binds.rate == 0 || g.binds.due() >= g.end)
 }
 
@@ -263,6 +264,8 @@ func (g *generator) send(now int64) int {
 		return 0
 	case g.play != nil:
 		n = g.sendPlay(now)
+	case g.traffic != nil:
+		n = g.sendTraffic(now)
 	case g.cfg.Rate > 0:
 		n = g.sendDue(now)
 	case g.cfg.Window > 0 && now < g.end:
@@ -295,7 +298,7 @@ func (g *generator) sendDue(now int64) int {
 		if due > now || due >= g.end {
 			return n
 		}
-		g.queue(g.flowAt(g.nextFlow), due)
+		g.queue(g.flowAt(g.nextFlow), g.cfg.Payload, due)
 		if g.nextFlow++; g.nextFlow == len(g.sched.phase) {
 			g.nextFlow = 0
 			g.tick++
@@ -312,20 +315,20 @@ func (g *generator) sendCredits(now int64) int {
 			return n
 		}
 		g.flows[i].inFlight++
-		g.queue(int(i), now)
+		g.queue(int(i), g.cfg.Payload, now)
 	}
 	return burst
 }
 
-// queue puts the next datagram of a flow into the batch of its socket.
-func (g *generator) queue(i int, due int64) {
+// queue puts the next datagram of a flow, with a payload of size bytes, into the batch of its socket.
+func (g *generator) queue(i, size int, due int64) {
 	f := &g.flows[i]
 	o := &g.out[f.socket]
 	p := g.portionOf(due)
 	if o.batch.Len() == len(o.bufs) || len(o.dues) > 0 && p != o.portion {
 		g.flush(o)
 	}
-	o.batch.Add(f.dst, g.datagram(o.bufs[o.used], i, due))
+	o.batch.Add(f.dst, g.datagram(o.bufs[o.used], i, size, due))
 	o.used++
 	o.dues, o.portion = append(o.dues, due), p
 	g.keep.recordSent(f.from, due)
@@ -335,9 +338,9 @@ func (g *generator) queue(i int, due int64) {
 }
 
 // datagram writes the next datagram of a flow into buf.
-func (g *generator) datagram(buf []byte, i int, due int64) []byte {
+func (g *generator) datagram(buf []byte, i, size int, due int64) []byte {
 	f := &g.flows[i]
-	pkt := buf[:len(f.prefix)+g.cfg.Payload]
+	pkt := buf[:len(f.prefix)+size]
 	copy(pkt, f.prefix)
 	s := stamp{run: g.run, flow: uint32(i), seq: f.seq, due: due}
 	s.put(pkt[len(f.prefix):])
@@ -442,7 +445,7 @@ func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, from endpo
 	switch {
 	case f.arrives != socket || f.local != local:
 		g.count.misdelivered += g.measured(st.due)
-	case truncated || len(pkt) != int(f.size):
+	case truncated || g.traffic == nil && len(pkt) != int(f.size): // Traffic has sizes that the check of the stamp covers.
 		g.count.corrupt += g.measured(st.due)
 	default:
 		g.account(f, &st, now)

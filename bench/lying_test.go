@@ -76,7 +76,7 @@ func (l lyingRelay) simulate(t *testing.T, cfg Config) Result {
 				left += int64(l.lag(s))
 			}
 			o := &g.out[g.flows[i].socket]
-			pkt := slices.Clone(g.datagram(o.bufs[0], i, due))
+			pkt := slices.Clone(g.datagram(o.bufs[0], i, g.cfg.Payload, due))
 			events = append(events, event{left, func() {
 				o.dues, o.portion = append(o.dues, due), g.portionOf(due)
 				g.recordSent(o, 1, 0, left)
@@ -276,7 +276,7 @@ func TestLagOfABatch(t *testing.T) {
 	o := &g.out[0]
 	const late = 100
 	for n := range late {
-		g.queue(0, g.measure+int64(n)*1e6)
+		g.queue(0, g.cfg.Payload, g.measure+int64(n)*1e6)
 	}
 	g.recordSent(o, late, 0, g.measure+late*1e6)
 	lag := newLatency(g.portions[1].lag, 0, false)

@@ -402,7 +402,7 @@ func (g *generator) secondAt(i int, end int64) Second {
 	}
 	sec.setLatency(s.latency)
 	if g.cfg.Rate > 0 {
-		sec.Offered = g.sched.before(min(from+1e9, end)) - g.sched.before(min(from, end))
+		sec.Offered = g.dueBefore(min(from+1e9, end)) - g.dueBefore(min(from, end))
 	}
 	return sec
 }

@@ -171,6 +171,10 @@ type Load struct {
 	ChurnRate       float64       `json:"churnRate" merge:"sum"`             // sessions/s, shape churn
 	ChurnPlay       time.Duration `json:"churnPlayNs"`                       // time that a session sends datagrams
 	ReplaceRate     float64       `json:"replaceRate,omitempty" merge:"sum"` // matches/s
+
+	// Traffic is the name of Config.Traffic; Payload is its largest size then, and MeanPayload the mean.
+	Traffic     string  `json:"traffic,omitempty"`
+	MeanPayload float64 `json:"meanPayload,omitempty"`
 }
 
 // Setup has the cost of making all endpoints ready.
@@ -389,7 +393,7 @@ func newResult(cfg *Config, d Dialect, p *benchrig.Plan) Result {
 }
 
 func (cfg *Config) load(p *benchrig.Plan) Load {
-	return Load{
+	l := Load{
 		Shape: cfg.Shape, Direction: cfg.Direction, Align: cfg.Align,
 		Matches: cfg.Matches, Players: cfg.Players,
 		Endpoints: p.Len() - p.Spare*(1+p.Players), Flows: cfg.liveFlows(p), Sockets: cfg.Sockets,
@@ -399,6 +403,10 @@ func (cfg *Config) load(p *benchrig.Plan) Load {
 		BindRate: cfg.BindRate, AllocateRate: cfg.AllocateRate, AllocateWorkers: cfg.AllocateWorkers, Baseline: cfg.Baseline,
 		ChurnRate: cfg.ChurnRate, ChurnPlay: cfg.ChurnPlay, ReplaceRate: cfg.ReplaceRate,
 	}
+	if t := cfg.Traffic; t != nil {
+		l.Traffic, l.MeanPayload = t.Name, t.MeanSize()
+	}
+	return l
 }
 
 // collect fills in the counters of a generator that has ended.
@@ -418,7 +426,7 @@ func (g *generator) collect(r *Result, o *observer) {
 	end := max(g.end, g.measure)
 	if g.cfg.Rate > 0 {
 		queued := r.Offered
-		r.Offered = g.sched.before(end) - g.sched.before(g.measure)
+		r.Offered = g.dueBefore(end) - g.dueBefore(g.measure)
 		r.Unsent = r.Offered - min(queued, r.Offered)
 	}
 	r.Lost = r.Sent - min(r.Delivered, r.Sent)

@@ -256,7 +256,7 @@ func (g *generator) part(p *portion, from, to int64) Part {
 		Lag: newLatency(p.lag, 0, false),
 	}
 	if g.cfg.Rate > 0 {
-		r.Offered = g.sched.before(to) - g.sched.before(from)
+		r.Offered = g.dueBefore(to) - g.dueBefore(from)
 	}
 	r.Lost = r.Sent - min(r.Delivered, r.Sent)
 	r.Latency = newLatency(p.latency, missing(r.Delivered, r.Offered), true)

@@ -62,6 +62,7 @@ func incomparableReasons(a, b bench.Result) (reasons []string) {
 		{"direction", a.Load.Direction, b.Load.Direction},
 		{"align", a.Load.Align, b.Load.Align},
 		{"players per match", a.Load.Players, b.Load.Players},
+		{"traffic", a.Load.Traffic, b.Load.Traffic},
 		{"payload", a.Load.Payload, b.Load.Payload},
 		{"loop", loopText(a.Load), loopText(b.Load)},
 	}) {

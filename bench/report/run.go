@@ -204,6 +204,9 @@ func loadText(r bench.Result) string {
 	text := fmt.Sprintf("%s, %s, %s matches of 1 + %s, %s flows %s, payload %d B (wire %d B), %s after %s",
 		orDash(string(l.Shape)), paceText(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
 		UnitCount.Format(float64(l.Flows)), orDash(string(l.Direction)), l.Payload, r.WireBytes, l.Duration, l.Warmup)
+	if l.Traffic != "" {
+		text += fmt.Sprintf(", traffic %s (payload %s B in the mean)", printable(l.Traffic), digits(l.MeanPayload))
+	}
 	if n := r.Netcode; n != nil {
 		text += fmt.Sprintf(", commands of %d B and snapshots of %d B at %s ticks/s", n.Commands.Bytes, n.Snapshots.Bytes, digits(n.TickRate))
 	}

@@ -73,6 +73,7 @@ Examples:
    ferry bench --rate 5000 --bind-rate 1000 --allocate-rate 50 --fail 'moved<2ms'
    ferry bench --shape churn --churn-rate 20 --duration 5s
    ferry bench --shape netcode --matches 20 --players 10 --tick 30 --snapshot 600
+   ferry bench --traffic movement-20p-30hz --matches 50
    ferry bench --dialect direct --rate 20000       no relay: what this machine costs
    ferry bench --api http://10.0.0.7:7777 --allow-remote --sources 10.0.0.8/32 --matches 50
 
@@ -83,11 +84,11 @@ Examples:
    ferry bench --dialect swap --target 127.0.0.1:7790 --json null.json
    ferry bench --json ferry.json
    ferry bench compare null.json ferry.json`,
-		UsageText: "ferry bench [options]\nferry bench merge A.json B.json [C.json ...]\nferry bench compare A.json B.json [C.json ...]\nferry bench gobench A.json [B.json ...]\nferry bench null [options]",
+		UsageText: "ferry bench [options]\nferry bench merge A.json B.json [C.json ...]\nferry bench compare A.json B.json [C.json ...]\nferry bench gobench A.json [B.json ...]\nferry bench null [options]\nferry bench traffic [options] [NAME|FILE]",
 		Flags:     benchFlags(),
 		Action:    s.runBench,
 	})
-	c.Commands = []*cli.Command{s.benchMerge(), s.benchCompare(), s.benchGoBench(), s.benchNull()}
+	c.Commands = []*cli.Command{s.benchMerge(), s.benchCompare(), s.benchGoBench(), s.benchNull(), s.benchTraffic()}
 	return c
 }
 
@@ -120,11 +121,13 @@ func loadFlags() []cli.Flag {
 	const category = "Load"
 	return []cli.Flag{
 		&cli.StringFlag{Category: category, Name: "shape", Value: string(bench.ShapePairs), Usage: "`SHAPE` of the load: pairs, star, hot, churn, idle, or netcode: games with a command up and a snapshot down per player and tick"},
-		&cli.IntFlag{Category: category, Name: "matches", Usage: fmt.Sprintf("`NUMBER` of hosts; default 200, and %d for netcode", defaultMatches), Value: 200, HideDefault: true},
-		&cli.IntFlag{Category: category, Name: "players", Usage: fmt.Sprintf("`NUMBER` of players of each host, 1 to 255; default %d for a star and netcode and 1 for idle, all others have one", bench.DefaultPlayers), HideDefault: true},
+		&cli.StringFlag{Category: category, Name: "traffic", Usage: "send what a game sends, instead of --shape: `NAME` of a profile, or a file of flows (YAML) or a capture (pcap, pcapng); see ferry bench traffic. Its speed follows --rate, if that is set"},
+		trafficHostFlag(category),
+		&cli.IntFlag{Category: category, Name: "matches", Usage: fmt.Sprintf("`NUMBER` of hosts; default 200, and %d for netcode and --traffic", defaultMatches), Value: 200, HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "players", Usage: fmt.Sprintf("`NUMBER` of players of each host, 1 to 255; default %d for a star and netcode, 1 for idle, and that of a file of --traffic; all others have one", bench.DefaultPlayers), HideDefault: true},
 		&cli.StringFlag{Category: category, Name: "direction", Value: string(bench.DirectionBoth), Usage: "`DIRECTION` of the datagrams: both, up (to the host) or down"},
 		&cli.StringFlag{Category: category, Name: "align", Usage: "align datagrams by `MODE`: even (none is due at the same time), match (those of a match) or tick (all); default match for stars, else even"},
-		&cli.FloatFlag{Category: category, Name: "rate", Usage: fmt.Sprintf("datagrams per second in all; default %d, 0 for churn and idle, and %d ticks per second for netcode", defaultRate, defaultTick), HideDefault: true},
+		&cli.FloatFlag{Category: category, Name: "rate", Usage: fmt.Sprintf("datagrams per second in all; default %d, 0 for churn and idle, that of the file for --traffic, and %d ticks per second for netcode", defaultRate, defaultTick), HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "tick", Usage: "datagrams per second and flow, instead of --rate: `HERTZ`", HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "closed", Usage: "closed loop: keep `NUMBER` datagrams of each flow in flight, instead of --rate", HideDefault: true},
 		&cli.StringFlag{Category: category, Name: "find-max", Usage: "search for the highest rate that meets `CONDITIONS`, such as 'loss<0.1%'; starts at --rate"},
@@ -179,6 +182,9 @@ func newJob(cmd *cli.Command) (j job, err error) {
 		return job{}, err
 	}
 	if j.cfg.Sources, err = sources(cmd.String("sources")); err != nil {
+		return job{}, err
+	}
+	if err := setTraffic(&j.cfg, cmd); err != nil {
 		return job{}, err
 	}
 	if err := setRate(&j.cfg, cmd); err != nil {
@@ -283,7 +289,7 @@ func setRate(cfg *bench.Config, cmd *cli.Command) error {
 		cfg.Rate = cmd.Float("rate")
 	case cmd.IsSet("tick"):
 		cfg.Rate = cmd.Float("tick") * float64(flows(cfg))
-	case cmd.IsSet("closed") || quiet || cmd.IsSet("find-max"):
+	case cmd.IsSet("closed") || quiet || cmd.IsSet("find-max") || cfg.Traffic != nil:
 	case cfg.Shape == bench.ShapeNetcode:
 		cfg.Rate = defaultTick * float64(flows(cfg))
 	default:
@@ -355,11 +361,13 @@ func rejectIgnored(cmd *cli.Command, cfg *bench.Config) error {
 		{dialect == dialectFerry || cmd.IsSet("admin"), "--dialect " + dialect, []string{"ca"}},
 		{cmd.IsSet("admin"), "no --admin", []string{"admin-token-file"}},
 		{shape != bench.ShapeHot, "--shape " + string(shape), []string{"matches"}},
-		{shape == bench.ShapeStar || shape == bench.ShapeNetcode || shape == bench.ShapeIdle, "--shape " + string(shape), []string{"players"}},
+		{cfg.Traffic != nil || shape == bench.ShapeStar || shape == bench.ShapeNetcode || shape == bench.ShapeIdle, "--shape " + string(shape), []string{"players"}},
 		{shape == bench.ShapeChurn, "--shape " + string(shape), []string{"churn-rate", "churn-play"}},
 		{!cmd.IsSet("closed"), "--closed", []string{"align"}},
 		{cmd.IsSet("rates"), "no --rates", []string{"rounds"}},
 		{!cmd.IsSet("rates"), "--rates", []string{"find-max", "fail", "start-at"}},
+		{cfg.Traffic == nil, "--traffic", []string{"shape", "direction", "payload", "snapshot", "tick", "closed", "replace-rate"}},
+		{cfg.Traffic != nil, "no --traffic", []string{"traffic-host"}},
 	} {
 		for _, name := range c.flags {
 			if !c.used && cmd.IsSet(name) {
@@ -490,7 +498,7 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	if j.progress {
 		p := &progress{w: s.stderr}
 		j.cfg.Progress, j.cfg.Tried = p.second, p.step
-		fmt.Fprintf(s.stderr, "setting up %s %s ...\n", j.dialect.Name(), j.cfg.Shape)
+		fmt.Fprintf(s.stderr, "setting up %s %s ...\n", j.dialect.Name(), j.loadName())
 	}
 	o, err := j.run(ctx)
 	switch {
@@ -537,6 +545,14 @@ func (j job) run(ctx context.Context) (outcome, error) {
 	}
 	best, all, err := bench.FindMax(ctx, j.cfg, j.dialect, j.findMax)
 	return newOutcome(best, all), err
+}
+
+// loadName names the load for a person who waits.
+func (j job) loadName() string {
+	if t := j.cfg.Traffic; t != nil {
+		return "traffic " + t.Name
+	}
+	return string(j.cfg.Shape)
 }
 
 // newOutcome leaves out results that are none.

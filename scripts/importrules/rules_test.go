@@ -141,6 +141,7 @@ var rules = []rule{
 		"sockets and dialects of the load generator: it must not share the code of the engine"},
 	{"bench", []string{"proto", "internal/net/sock", "internal/net/endpoint", "internal/benchrig", "alloc/api", "client"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},
 		"the load generator measures the engine, so it must not share its code"},
+	{"bench/traffic", []string{"proto", "bench"}, []string{"go.yaml.in/yaml/v3"}, "files of traffic: programs that only measure need no YAML"},
 	{"internal/server/operator/timeline", []string{"proto"}, nil, "what happened to allocations: the operator's pages explain it"},
 	{"internal/base/keyfile", nil, nil, "reads and reloads files, independent of their content"},
 	{"internal/server/players/outcall", nil, nil, "outgoing calls to configured URLs"},

@@ -1,0 +1,235 @@
+package bench
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"time"
+)
+
+// Traffic is what a match sends in a cycle, which repeats: times and sizes of a game's
+// datagrams. Package bench/traffic reads it from files.
+type Traffic struct {
+	Name      string
+	Players   int // of the match, 1 to 255, the host not counted
+	Cycle     time.Duration
+	Datagrams []TrafficDatagram // by At, rising
+}
+
+// TrafficDatagram is a datagram between the host and a player.
+type TrafficDatagram struct {
+	At     time.Duration // from the start of the cycle, below its end
+	Size   uint16        // bytes without the dialect's header, 24 to 1,434
+	Player uint8         // 0 to Players-1
+	Down   bool          // from the host
+}
+
+// Limits of TrafficDatagram.Size: the generator's stamp, and the content of a RELAY.
+const (
+	MinTrafficSize = stampLen
+	MaxTrafficSize = maxPayload
+)
+
+// Rate returns the datagrams per second of one match.
+func (t *Traffic) Rate() float64 { return float64(len(t.Datagrams)) / t.Cycle.Seconds() }
+
+// MeanSize returns the mean of the sizes in bytes.
+func (t *Traffic) MeanSize() float64 {
+	sum := 0
+	for i := range t.Datagrams {
+		sum += int(t.Datagrams[i].Size)
+	}
+	return ratio(uint64(sum), uint64(len(t.Datagrams)))
+}
+
+// check returns an error unless all values are in their ranges.
+func (t *Traffic) check() error {
+	if t.Players < 1 || t.Players > maxPlayers || t.Cycle <= 0 || len(t.Datagrams) == 0 {
+		return fmt.Errorf("%w: traffic %q needs 1 to %d players, a cycle and datagrams", ErrConfig, t.Name, maxPlayers)
+	}
+	last := time.Duration(0)
+	for i, d := range t.Datagrams {
+		if d.At < last || d.At >= t.Cycle || int(d.Player) >= t.Players || d.Size < MinTrafficSize || d.Size > MaxTrafficSize {
+			return fmt.Errorf("%w: traffic %q, datagram %d: %+v", ErrConfig, t.Name, i, d)
+		}
+		last = d.At
+	}
+	return nil
+}
+
+// setTraffic gives the fields that Traffic decides their values.
+func (cfg *Config) setTraffic() error {
+	t := cfg.Traffic
+	if t == nil {
+		return nil
+	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	if cfg.Shape != "" || cfg.Direction != "" && cfg.Direction != DirectionBoth || cfg.Payload != 0 || cfg.Window != 0 ||
+		cfg.ReplaceRate != 0 || cfg.Align == AlignEven || cfg.Players != 0 && cfg.Players != t.Players {
+		return fmt.Errorf("%w: Traffic decides Shape, Direction, Players and Payload, and excludes Window, ReplaceRate and AlignEven", ErrConfig)
+	}
+	cfg.Shape, cfg.Players = ShapeStar, t.Players
+	cfg.Payload = int(slices.MaxFunc(t.Datagrams, func(a, b TrafficDatagram) int { return cmp.Compare(a.Size, b.Size) }).Size)
+	cfg.Matches = cmp.Or(cfg.Matches, 200)
+	cfg.Rate = cmp.Or(cfg.Rate, t.Rate()*float64(cfg.Matches))
+	return nil
+}
+
+// trafficSchedule says when each datagram of a Traffic is due in all matches. As a schedule
+// it is a pure function of the number of a datagram. The generator's goroutine owns it.
+type trafficSchedule struct {
+	traffic *Traffic
+	start   int64   // ns of sock.Now
+	speed   float64 // of the cycle: 2 halves all times
+	next    matchHeap
+}
+
+// matchNext is the datagram of a match that is due next.
+type matchNext struct {
+	due    int64
+	number int64 // from the first of a cycle, counted over the cycles
+	shift  int64 // ns of the cycle before the start of the schedule
+	match  int32
+}
+
+// matchHeap is a heap.Interface with the earliest datagram first.
+type matchHeap []matchNext
+
+func (h matchHeap) Len() int           { return len(h) }
+func (h matchHeap) Less(i, j int) bool { return h[i].due < h[j].due }
+func (h matchHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (matchHeap) Push(any)             { panic("a match is added") }
+func (matchHeap) Pop() any             { panic("a match is removed") }
+
+// newTrafficSchedule returns nil without Traffic.
+func newTrafficSchedule(cfg *Config, start int64) *trafficSchedule {
+	t := cfg.Traffic
+	if t == nil {
+		return nil
+	}
+	s := &trafficSchedule{traffic: t, start: start, speed: cfg.Rate / (t.Rate() * float64(cfg.Matches)), next: make(matchHeap, cfg.Matches)}
+	for i := range s.next {
+		n := &s.next[i]
+		n.match = int32(i)
+		if cfg.Align != AlignTick {
+			// Multiples of the golden ratio spread matches over the cycle and over each tick within it.
+			_, phase := math.Modf(float64(i) * math.Phi)
+			n.shift = int64(phase * float64(t.Cycle))
+		}
+		n.number = s.numberAt(n, start)
+		n.due = s.due(n, n.number)
+	}
+	heap.Init(&s.next)
+	return s
+}
+
+// due returns the time at which a datagram of a match is due.
+func (s *trafficSchedule) due(n *matchNext, number int64) int64 {
+	cycle, i := number/int64(len(s.traffic.Datagrams)), number%int64(len(s.traffic.Datagrams))
+	at := cycle*int64(s.traffic.Cycle) + int64(s.traffic.Datagrams[i].At) - n.shift
+	return s.start + int64(float64(at)/s.speed)
+}
+
+// numberAt returns the first datagram of a match that is due at a time, which is not before the start, or later.
+func (s *trafficSchedule) numberAt(n *matchNext, at int64) int64 {
+	cycles := int64(float64(at-s.start)*s.speed)/int64(s.traffic.Cycle) + 3
+	return int64(sort.Search(int(cycles)*len(s.traffic.Datagrams), func(i int) bool { return s.due(n, int64(i)) >= at }))
+}
+
+// before counts the datagrams that are due before end.
+func (s *trafficSchedule) before(end int64) (count uint64) {
+	for i := range s.next {
+		if n := &s.next[i]; end > s.start {
+			count += uint64(s.numberAt(n, end) - s.numberAt(n, s.start))
+		}
+	}
+	return count
+}
+
+// first returns the datagram that is due first, with its flow.
+func (s *trafficSchedule) first() (d *TrafficDatagram, flow int, due int64) {
+	n := &s.next[0]
+	d = &s.traffic.Datagrams[n.number%int64(len(s.traffic.Datagrams))]
+	flow = int(n.match)*2*s.traffic.Players + int(d.Player)
+	if d.Down {
+		flow += s.traffic.Players
+	}
+	return d, flow, n.due
+}
+
+// advance goes on to the next datagram.
+func (s *trafficSchedule) advance() {
+	n := &s.next[0]
+	n.number++
+	n.due = s.due(n, n.number)
+	heap.Fix(&s.next, 0)
+}
+
+// sendTraffic queues the datagrams of Traffic.
+func (g *generator) sendTraffic(now int64) int {
+	for n := range burst {
+		d, flow, due := g.traffic.first()
+		if due > now || due >= g.end {
+			return n
+		}
+		g.queue(flow, int(d.Size), due)
+		g.traffic.advance()
+	}
+	return burst
+}
+
+// dueBefore counts the datagrams of the open loop that are due before end.
+func (g *generator) dueBefore(end int64) uint64 {
+	if g.traffic != nil {
+		return g.traffic.before(end)
+	}
+	return g.sched.before(end)
+}
+
+// nextDue returns the time at which the next datagram of the open loop is due.
+func (g *generator) nextDue() int64 {
+	if g.traffic != nil {
+		return g.traffic.next[0].due
+	}
+	return g.sched.due(g.tick, g.nextFlow)
+}
+
+// maxGapDatagrams bounds the datagrams of a schedule that setTrafficGaps looks at.
+const maxGapDatagrams = 1 << 18
+
+// setTrafficGaps starts the gaps of the endpoints that get datagrams, with the longest times
+// between two that are due.
+func (p *gaps) setTrafficGaps(g *generator) {
+	s := newTrafficSchedule(g.cfg, g.start)
+	to := func(i int) int {
+		d := &s.traffic.Datagrams[i%len(s.traffic.Datagrams)]
+		if d.Down {
+			return 1 + int(d.Player)
+		}
+		return 0
+	}
+	last, longest := make([]time.Duration, 1+s.traffic.Players), make([]time.Duration, 1+s.traffic.Players)
+	for i := range 2 * len(s.traffic.Datagrams) { // The second cycle has those of the first before it.
+		at := s.traffic.Datagrams[i%len(s.traffic.Datagrams)].At + time.Duration(i/len(s.traffic.Datagrams))*s.traffic.Cycle
+		if last[to(i)] > 0 || i >= len(s.traffic.Datagrams) {
+			longest[to(i)] = max(longest[to(i)], at-last[to(i)])
+		}
+		last[to(i)] = at
+	}
+	for i := range p.endpoints {
+		if _, place := g.rig.Plan.Match(i); longest[place] > 0 {
+			p.endpoints[i].start(g.start, int64(float64(longest[place])/s.speed))
+		}
+	}
+	before := g.start
+	for range min(maxGapDatagrams, len(s.next)*len(s.traffic.Datagrams)) {
+		_, _, due := s.first()
+		p.all.due, before = max(p.all.due, due-before), due
+		s.advance()
+	}
+}

@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
+)
+
+// unevenTraffic has a burst, and datagrams at times that nothing divides.
+func unevenTraffic() *Traffic {
+	return &Traffic{Name: "uneven", Players: 3, Cycle: 70 * time.Millisecond, Datagrams: []TrafficDatagram{
+		{At: 0, Size: 24, Player: 0},
+		{At: 3 * time.Millisecond, Size: 1200, Player: 1, Down: true},
+		{At: 3 * time.Millisecond, Size: 1434, Player: 1, Down: true},
+		{At: 3 * time.Millisecond, Size: 100, Player: 2, Down: true},
+		{At: 41 * time.Millisecond, Size: 55, Player: 2},
+	}}
+}
+
+// TestTrafficSchedule: the schedule has each datagram of each match at its time, and counts
+// them to the datagram, at any speed.
+func TestTrafficSchedule(t *testing.T) {
+	for _, speed := range []float64{0, 1000, 123_456.7} {
+		for _, align := range []Align{AlignMatch, AlignTick} {
+			cfg, err := Config{Traffic: unevenTraffic(), Matches: 7, Rate: speed, Align: align}.withDefaults(benchrig.Direct{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			const start = int64(5e18)
+			s := newTrafficSchedule(&cfg, start)
+			factor := cfg.Rate / (cfg.Traffic.Rate() * 7)
+			seen, last := map[int][]int64{}, start
+			for n := range uint64(5000) {
+				d, flow, due := s.first()
+				if due < last {
+					t.Fatalf("due %d after %d", due, last)
+				}
+				if due > last {
+					if got := newTrafficSchedule(&cfg, start).before(due); n < 500 && got != n {
+						t.Fatalf("%d are due before %d, want %d", got, due-start, n)
+					}
+				}
+				if up := flow%6 < 3; up == d.Down || flow%3 != int(d.Player) {
+					t.Fatalf("flow %d for %+v", flow, d)
+				}
+				seen[flow] = append(seen[flow], due)
+				last = due
+				s.advance()
+			}
+			cycle := float64(cfg.Traffic.Cycle) / factor
+			for flow, all := range seen {
+				step := 1
+				if flow%6 == 4 { // two in a cycle
+					step = 2
+				}
+				for i := step; i < len(all); i++ {
+					if got := float64(all[i] - all[i-step]); got < cycle-2 || got > cycle+2 {
+						t.Fatalf("flow %d: %v ns after a cycle of %v", flow, got, cycle)
+					}
+				}
+			}
+			if len(seen) != 7*4 {
+				t.Errorf("%d flows have datagrams", len(seen))
+			}
+		}
+	}
+}
+
+// TestTrafficRun: each datagram arrives with its size, and none of the silent flows has a gap.
+func TestTrafficRun(t *testing.T) {
+	traffic := unevenTraffic()
+	r, err := Run(t.Context(), Config{
+		Traffic: traffic, Matches: 5, Duration: 700 * time.Millisecond, Warmup: -1, Drain: 10 * time.Second,
+	}, benchrig.Direct{Header: benchrig.DefaultHeader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := uint64(5 * 10 * len(traffic.Datagrams))
+	if r.Offered != want || r.Sent+r.Unsent != want || r.Lost != 0 || r.Corrupt+r.Misdelivered+r.Duplicated != 0 {
+		t.Errorf("offered %d, sent %d, unsent %d, lost %d, corrupt %d, misdelivered %d; want %d",
+			r.Offered, r.Sent, r.Unsent, r.Lost, r.Corrupt, r.Misdelivered, want)
+	}
+	l := r.Load
+	if l.Traffic != "uneven" || l.Payload != 1434 || l.MeanPayload != 562.6 || l.Players != 3 || l.Shape != ShapeStar || l.Flows != 30 {
+		t.Errorf("load %+v", l)
+	}
+	if r.Gaps.Endpoints != 5*3 {
+		t.Errorf("datagrams are due to %d endpoints", r.Gaps.Endpoints)
+	}
+}
+
+// TestTrafficGaps: times in which nothing was due are no gaps.
+func TestTrafficGaps(t *testing.T) {
+	cfg, err := Config{Traffic: unevenTraffic(), Matches: 1}.withDefaults(benchrig.Direct{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := cfg.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig, err := benchrig.Direct{Header: benchrig.DefaultHeader}.Open(t.Context(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rig.Close() })
+	g := newGenerator(&cfg, rig, 1)
+	want := []int64{41, 0, 70, 70} // ms; the host, and players of which the first gets nothing
+	for i, p := range g.gaps.endpoints {
+		if p.due != want[i]*1e6 || p.used != (want[i] > 0) {
+			t.Errorf("endpoint %d: %d ns, used %v", i, p.due, p.used)
+		}
+	}
+	if g.gaps.all.due != 38e6 {
+		t.Errorf("all: %d ns", g.gaps.all.due)
+	}
+}
+
+// TestTrafficConfig: what contradicts Traffic is an error.
+func TestTrafficConfig(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"shape": func(c *Config) { c.Shape = ShapeHot }, "payload": func(c *Config) { c.Payload = 100 },
+		"window": func(c *Config) { c.Window = 1 }, "players": func(c *Config) { c.Players = 4 },
+		"direction": func(c *Config) { c.Direction = DirectionUp }, "align": func(c *Config) { c.Align = AlignEven },
+		"replace": func(c *Config) { c.ReplaceRate = 1 }, "snapshot": func(c *Config) { c.Snapshot = 100 },
+		"cycle": func(c *Config) { c.Traffic.Cycle = 41 * time.Millisecond }, "empty": func(c *Config) { c.Traffic.Datagrams = nil },
+		"order": func(c *Config) { slices.Reverse(c.Traffic.Datagrams) }, "player": func(c *Config) { c.Traffic.Datagrams[0].Player = 3 },
+		"small": func(c *Config) { c.Traffic.Datagrams[0].Size = 23 }, "large": func(c *Config) { c.Traffic.Datagrams[0].Size = 1435 },
+	} {
+		cfg := Config{Traffic: unevenTraffic()}
+		change(&cfg)
+		if _, err := cfg.withDefaults(benchrig.Direct{}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
