@@ -305,11 +305,12 @@ rows: ## check that each row of the mutation table still matches its package (fa
 mutants: ## break the most important rules, one at a time; the test of each must fail (5 to 15 minutes)
 	$(GO) test -tags mutants ./scripts/mutants -count=1 -v -timeout 60m
 
-# PEERS are options: make peers PEERS='--quick --only c,ferry'
+# PEERS are options: make peers PEERS='--only c,ferry', or --full for all figures. INSTALL=1 installs
+# missing packages (root); without it their relays are left out.
 .PHONY: peers
-peers: ## Ferry next to coturn, pion/turn and a bare loop in C: one table of ratios
+peers: ## Ferry next to coturn, pion/turn and a bare loop in C: one table of ratios (2 minutes on a quiet machine)
 	$(GO) -C scripts/peers build -o $(CURDIR)/bin/peers .
-	bin/peers $(PEERS)
+	bin/peers $(if $(filter 1,$(INSTALL)),--install) $(PEERS)
 
 .PHONY: ratios
 ratios: ## append the ratios of the last make peers to out/ratios.tsv, with day, commit and machine (jq)

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -14,36 +16,56 @@ import (
 type requirement struct {
 	program  string
 	packages []string
-	needs    func(o options) bool
-	without  string // how to run without it
+	peer     string // "": a network
 }
 
 var requirements = []requirement{
-	{"gcc", []string{"gcc", "libc6-dev"}, func(o options) bool { return wants(o.only, "c") }, `leave the peer "c" out with --only`},
-	{"turnserver", []string{"coturn"}, func(o options) bool { return wants(o.only, "coturn") }, `leave the peer "coturn" out with --only`},
-	{"ip", []string{"iproute2"}, func(o options) bool { return o.remote() }, "measure over loopback"},
+	{"gcc", []string{"gcc", "libc6-dev"}, "c"},
+	{"turnserver", []string{"coturn"}, "coturn"},
+	{"ip", []string{"iproute2"}, ""},
 }
 
-// install installs missing programs.
-func install(ctx context.Context, o options) error {
+// missing returns what the options need and the machine does not have.
+func (o *options) missing() (list []requirement) {
 	for _, r := range requirements {
-		if !r.needs(o) {
-			continue
+		needed := o.remote()
+		if r.peer != "" {
+			needed = wants(o.only, r.peer)
 		}
-		if _, err := exec.LookPath(r.program); err == nil {
-			continue
+		if _, err := exec.LookPath(r.program); needed && err != nil {
+			list = append(list, r)
 		}
-		if err := r.install(ctx, o.install); err != nil {
-			return err
+	}
+	return list
+}
+
+func (r requirement) String() string {
+	return fmt.Sprintf("%s is missing; install it with: apt-get install %s, or as root: make peers INSTALL=1",
+		r.program, strings.Join(r.packages, " "))
+}
+
+// leaveOut removes the relays whose program is missing from the options, with a note for each. What the
+// command line names is not left out: its program is necessary.
+func (o *options) leaveOut() error {
+	missing := o.missing()
+	for _, r := range missing {
+		if r.peer == "" || len(o.only) > 0 {
+			return errors.New(r.String())
 		}
+		o.left = append(o.left, fmt.Sprintf("%s: not measured, %v", title(r.peer), r))
+	}
+	if len(missing) > 0 {
+		o.only = slices.DeleteFunc(peerNames(), func(name string) bool {
+			return slices.ContainsFunc(missing, func(r requirement) bool { return r.peer == name })
+		})
 	}
 	return nil
 }
 
-func (r requirement) install(ctx context.Context, allowed bool) error {
-	missing := fmt.Errorf("%s is missing: install %s, or %s", r.program, strings.Join(r.packages, " and "), r.without)
-	if _, err := exec.LookPath("apt-get"); err != nil || os.Getuid() != 0 || !allowed {
-		return missing
+// install installs a missing program.
+func (r requirement) install(ctx context.Context) error {
+	if _, err := exec.LookPath("apt-get"); err != nil || os.Getuid() != 0 {
+		return fmt.Errorf("--install needs root and apt-get: %v", r)
 	}
 	fmt.Println("installing", strings.Join(r.packages, ", "))
 	if err := command(ctx, "/", "apt-get", "update", "-qq"); err != nil {
@@ -60,7 +82,7 @@ func (r requirement) install(ctx context.Context, allowed bool) error {
 		}
 	}
 	if _, err := exec.LookPath(r.program); err != nil {
-		return missing
+		return errors.New(r.String())
 	}
 	return nil
 }

@@ -162,8 +162,8 @@ func measureFrames(ctx context.Context, o framesOptions) error {
 		return err
 	}
 	defer g.close()
-	if w := busy(); w != "" {
-		fmt.Println(w)
+	if err := checkQuiet(ctx); err != nil {
+		fmt.Println("WARNING:", err)
 	}
 	d := framesDocument{Commit: commit(ctx, o.root), Command: o.typed(), Kernel: kernel(), Shape: o.shape}
 	for _, n := range o.allocations {

@@ -40,6 +40,9 @@ var elsewhere = []string{
 	"honest BINDs per second on one core, and what they cost forwarding",
 }
 
+// notMeasured is the verdict on a goal whose runs were not asked for.
+const notMeasured = "not measured in this run"
+
 // outcome is the result of a goal.
 type outcome struct {
 	What     string        `json:"what"`
@@ -64,7 +67,7 @@ func (s *session) judge(g goal) outcome {
 		out.Verdict = fmt.Sprintf("not known: none of %d pairs counts", c.Left)
 		return out
 	case c.Ratio.N == 0:
-		out.Verdict = "not measured in this run"
+		out.Verdict = notMeasured
 		return out
 	case g.more && c.Ratio.Median >= g.limit, !g.more && c.Ratio.Median <= g.limit:
 		out.Verdict = "met"

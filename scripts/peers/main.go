@@ -3,8 +3,8 @@
 // processor of its own, on loopback or behind a veth pair between two network
 // namespaces, and stops all of them.
 //
-//	peers [options]       build, measure, print, write out/peers.json, peers.html
-//	                      and, for benchstat -col /relay, peers.bench.txt
+//	peers [options]       build, measure, print, write out/peers.json, peers.html with
+//	                      peers-runs.html and, for benchstat -col /relay, peers.bench.txt
 //	peers pin CPU CMD...  run CMD on one processor
 //	peers null ADDRESS:PORT [--star]   the null relay of package bench as a process
 //	peers frames [options]   the fast path against the C loop, with frames that XDP sends;
@@ -78,7 +78,14 @@ func prepare(ctx context.Context, o options, args []string) error {
 	if n := runtime.NumCPU(); n < 2 {
 		return fmt.Errorf("this process may use %d processor; the relay and the generator need one each", n)
 	}
-	if err := install(ctx, o); err != nil {
+	if o.install {
+		for _, r := range o.missing() {
+			if err := r.install(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := o.leaveOut(); err != nil {
 		return err
 	}
 	if err := build(ctx, o); err != nil {

@@ -16,6 +16,9 @@ import (
 // within the lifetime of its TURN allocations.
 const maxDuration = time.Minute
 
+// fullOptions are the defaults with --full; an empty list is all.
+const fullOptions = "--rounds=6 --duration=5s --warmup=1s --max-step=2s --rate=20000,50000,100000 --shapes="
+
 // options are the command-line options.
 type options struct {
 	root, out               string
@@ -28,6 +31,8 @@ type options struct {
 	only, shapes            []string      // names; empty: all
 	serverCPU, generatorCPU int
 	install, pinned, more   bool
+	anyway                  bool     // also on a busy machine
+	left                    []string // notes on relays without their program
 	network, relaySpace     string
 	xdp                     string // setting of Ferry
 }
@@ -39,32 +44,39 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	f.SetOutput(help)
 	f.StringVar(&o.root, "root", ".", "`directory` of Ferry's repository")
 	f.StringVar(&o.out, "out", "out", "`directory` for results and what is built, from the root")
-	f.IntVar(&o.rounds, "rounds", 6, "rounds; the first does not count unless it is the only one")
-	f.DurationVar(&o.duration, "duration", 5*time.Second, "measured time of a run")
-	f.DurationVar(&o.warmup, "warmup", time.Second, "time before the measured time")
-	f.DurationVar(&o.maxStep, "max-step", 2*time.Second, "duration of each run of the search for the highest rate without loss; 0: no search")
+	f.IntVar(&o.rounds, "rounds", 3, "rounds; the first does not count unless it is the only one")
+	f.DurationVar(&o.duration, "duration", time.Second, "measured time of a run")
+	f.DurationVar(&o.warmup, "warmup", 300*time.Millisecond, "time before the measured time")
+	f.DurationVar(&o.maxStep, "max-step", 0, "duration of each run of the search for the highest rate without loss; 0: no search")
 	f.IntVar(&o.retries, "retries", 2, "repetitions of a run that is invalid for a reason other than the relay")
 	f.IntVar(&o.payload, "payload", 112, "application payload in `bytes`; Ferry's datagrams have 38 more")
-	rates := f.String("rate", "20000,50000,100000", "`list` of datagrams per second")
+	rates := f.String("rate", "20000", "`list` of datagrams per second")
 	only := f.String("only", "", "`list` of peers: "+strings.Join(peerNames(), ", ")+" (default all)")
-	shapes := f.String("shapes", "", "`list` of: "+strings.Join(scenarioNames(), ", ")+" (default all)")
-	quick := f.Bool("quick", false, "smoke test: 2 rounds of half a second at 20,000/s; pairs, star-up and dtls unless --shapes is set; the figures are not representative")
+	shapes := f.String("shapes", "pairs,star-up", "`list` of: "+strings.Join(scenarioNames(), ", ")+"; empty: all")
+	full := f.Bool("full", false, "all that is measured for docs/performance.md, in hours: what the other options do not say becomes "+fullOptions)
 	f.IntVar(&o.serverCPU, "server-cpu", 1, "processor of the relay")
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
 	f.StringVar(&o.network, "network", netLoopback, "loopback; or, as root, two network namespaces that each receive on a processor of their own: veth, veth-cut, which segments merged messages before they cross, or veth-napi, where kernel threads receive (threaded NAPI), whose time counts")
 	f.StringVar(&o.xdp, "xdp", "off", "setting of ferry: off, tc or native; for the network veth-napi")
 	f.StringVar(&o.relaySpace, "relay-namespace", "", "`name` of the namespace with the relays: set by peers itself")
 	f.BoolVar(&o.more, "more", false, "add the rounds to those of out/peers.json")
-	f.BoolVar(&o.install, "install", true, "as root, install missing programs with apt-get")
+	f.BoolVar(&o.install, "install", false, "as root, install missing programs with apt-get; without it their relays are left out")
+	f.BoolVar(&o.anyway, "anyway", false, "measure on a busy machine too, where many runs do not count")
 	f.BoolVar(&o.pinned, "pinned", false, "set by peers itself: all programs are built and this process is pinned")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	if *quick {
-		o.rounds, o.duration, o.warmup, o.maxStep, o.retries = 2, 500*time.Millisecond, 200*time.Millisecond, 0, 0
-		*rates = "20000"
-		if *shapes == "" {
-			*shapes = "pairs,star-up,dtls"
+	if *full {
+		given := map[string]bool{}
+		f.Visit(func(set *flag.Flag) { given[set.Name] = true })
+		for word := range strings.FieldsSeq(fullOptions) {
+			name, value, _ := strings.Cut(strings.TrimPrefix(word, "--"), "=")
+			if given[name] {
+				continue
+			}
+			if err := f.Set(name, value); err != nil {
+				return o, err
+			}
 		}
 	}
 	var err error

@@ -14,7 +14,7 @@ func TestParseOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(o.rates) != 2 || o.rates[0] != 20000 || o.out != "/x/out" || o.rounds != 6 || o.bin("swap") != "/x/out/peers/swap" {
+	if len(o.rates) != 2 || o.rates[0] != 20000 || o.out != "/x/out" || o.rounds != 3 || o.install || o.bin("swap") != "/x/out/peers/swap" {
 		t.Errorf("options are %+v", o)
 	}
 	list := chosen(o)
@@ -26,13 +26,63 @@ func TestParseOptions(t *testing.T) {
 	}
 }
 
-func TestQuick(t *testing.T) {
-	o, err := parseOptions([]string{"--quick", "--rate", "1"}, io.Discard)
-	if err != nil || o.rounds != 2 || o.maxStep != 0 || len(o.rates) != 1 || o.rates[0] != lowRate {
-		t.Errorf("quick is %+v, %v", o, err)
+// TestDefaults: a run without options takes about two minutes, and --full has what other options do not say.
+func TestDefaults(t *testing.T) {
+	o, err := parseOptions(nil, io.Discard)
+	if err != nil || o.maxStep != 0 || len(o.rates) != 1 || o.rates[0] != lowRate {
+		t.Errorf("%+v, %v", o, err)
 	}
-	if e := estimate(o); e < 10*time.Second || e > 2*time.Minute {
-		t.Errorf("quick takes %v", e)
+	if e := estimate(o); e < 90*time.Second || e > 150*time.Second {
+		t.Errorf("a run takes %v", e)
+	}
+	o, err = parseOptions([]string{"--rounds", "5", "--full", "--rate", "1000"}, io.Discard)
+	if err != nil || o.rounds != 5 || o.duration != 5*time.Second || o.maxStep == 0 || len(o.rates) != 1 || len(chosen(o)) != len(scenarios) {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// TestLeaveOut: a relay whose program is missing is left out with the command that installs it, unless it is asked for.
+func TestLeaveOut(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	o, err := parseOptions(nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.leaveOut(); err != nil || strings.Join(o.only, " ") != "ferry null pion" || len(o.left) != 2 ||
+		o.left[1] != "coturn: not measured, turnserver is missing; install it with: apt-get install coturn, or as root: make peers INSTALL=1" {
+		t.Errorf("%v, %q, %v", o.only, o.left, err)
+	}
+	for _, args := range []string{"--only ferry,coturn", "--network veth"} {
+		o, err := parseOptions(strings.Fields(args), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.leaveOut(); err == nil || !strings.Contains(err.Error(), "apt-get install") {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	if err := requirements[0].install(t.Context()); err == nil {
+		t.Error("something was installed")
+	}
+}
+
+// TestBusy: a busy machine is refused, with what to do.
+func TestBusy(t *testing.T) {
+	for _, c := range []struct {
+		time processorTime
+		want string
+	}{
+		{processorTime{400, 381, 3}, ""},
+		{processorTime{400, 370, 0}, "other processes take 8 % of its processors, of at most 5 %, and the hypervisor 0.0 %, of at most 1 %; stop what runs"},
+		{processorTime{400, 390, 8}, "the hypervisor 2.0 %, of at most 1 %; other guests of the hypervisor run"},
+		{processorTime{}, ""},
+	} {
+		if err := c.time.judge(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v", c.time, err)
+		}
+	}
+	if u, err := readProcessorTime(); err != nil || u.total < u.idle+u.steal || u.idle <= 0 {
+		t.Errorf("%+v, %v", u, err)
 	}
 }
 

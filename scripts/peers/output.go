@@ -91,8 +91,21 @@ func (s *session) print(d *document) error {
 			return err
 		}
 	}
+	if bad := s.countBad(); bad > 0 {
+		fmt.Fprintf(s.out, "\n%d of %d runs do not count, for the reasons above. Add rounds on a quiet machine: make peers PEERS=--more\n", bad, len(s.samples))
+	}
 	_, err := fmt.Fprintf(s.out, "\nNot comparable:\n  - %s\n\n", strings.Join(d.Incomparable, "\n  - "))
 	return err
+}
+
+// countBad returns how many runs do not count.
+func (s *session) countBad() (n int) {
+	for i := range s.samples {
+		if s.samples[i].Bad != "" {
+			n++
+		}
+	}
+	return n
 }
 
 // plots writes the page with plots of single runs: the last valid run of each

@@ -62,6 +62,9 @@ func measure(ctx context.Context, o options) error {
 	// The generator never blocks. With a second P, other goroutines of this
 	// process on the same processor do not wait for its P.
 	runtime.GOMAXPROCS(2)
+	if err := o.leaveOut(); err != nil {
+		return err
+	}
 	s := &session{o: o, out: os.Stdout, commit: commit(ctx, o.root)}
 	if err := s.resume(); err != nil {
 		return err
@@ -75,8 +78,14 @@ func measure(ctx context.Context, o options) error {
 	}
 	fmt.Fprintf(s.out, "%d rounds, about %v; relays on processor %d, generator on %d\n",
 		o.rounds, estimate(o).Round(time.Second), o.serverCPU, o.generatorCPU)
-	if w := busy(); w != "" {
-		fmt.Fprintln(s.out, w)
+	for _, note := range o.left {
+		fmt.Fprintln(s.out, note)
+	}
+	if err := checkQuiet(ctx); err != nil {
+		if ctx.Err() != nil || !o.anyway {
+			return err
+		}
+		fmt.Fprintln(s.out, "WARNING:", err)
 	}
 	var err error
 	for _, sc := range chosen(s.o) {
@@ -286,21 +295,84 @@ func doubt(r *bench.Result, kind string) string {
 	return ""
 }
 
-// maxLoad is the highest load average of an idle machine.
-const maxLoad = 0.5
+const (
+	// quietTime is how long checkQuiet looks at a machine.
+	quietTime = 2 * time.Second
+	// maxBusy is the share of the processors' time that other processes may take, as in package bench.
+	maxBusy = 0.05
+)
 
-// busy returns a warning about other processes on this machine; "" if there are
-// none.
-func busy() string {
-	text, err := os.ReadFile("/proc/loadavg")
+// checkQuiet returns an error that says what to do if others use this machine. It measures
+// nothing itself meanwhile.
+func checkQuiet(ctx context.Context) error {
+	before, err := readProcessorTime()
 	if err != nil {
-		return ""
+		return err
 	}
-	word, _, _ := strings.Cut(string(text), " ")
-	if load, err := strconv.ParseFloat(word, 64); err != nil || load <= maxLoad {
-		return ""
+	select {
+	case <-time.After(quietTime):
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return "WARNING: the load average is " + word + ": others run on this machine, and many runs will not count"
+	after, err := readProcessorTime()
+	if err != nil {
+		return err
+	}
+	return after.sub(before).judge()
+}
+
+// processorTime is the time of all processors, in ticks.
+type processorTime struct{ total, idle, steal float64 }
+
+// readProcessorTime reads the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+func readProcessorTime() (t processorTime, err error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return t, err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	words := strings.Fields(line)
+	if len(words) < 9 {
+		return t, fmt.Errorf("/proc/stat begins with %q", line)
+	}
+	for i, word := range words[1:9] {
+		ticks, err := strconv.ParseFloat(word, 64)
+		if err != nil {
+			return t, fmt.Errorf("/proc/stat: %w", err)
+		}
+		t.total += ticks
+		switch i {
+		case 3, 4:
+			t.idle += ticks
+		case 7:
+			t.steal += ticks
+		}
+	}
+	return t, nil
+}
+
+func (t processorTime) sub(u processorTime) processorTime {
+	return processorTime{t.total - u.total, t.idle - u.idle, t.steal - u.steal}
+}
+
+// judge returns an error for a machine that is not quiet.
+func (t processorTime) judge() error {
+	if t.total <= 0 {
+		return nil
+	}
+	steal, busy := t.steal/t.total, (t.total-t.idle-t.steal)/t.total
+	advice := ""
+	switch {
+	case busy > maxBusy:
+		advice = "stop what runs (top shows it) or wait, and start again"
+	case steal > maxSteal:
+		advice = "other guests of the hypervisor run: start again later, or on another machine"
+	default:
+		return nil
+	}
+	return fmt.Errorf("this machine is busy, so that few runs would count: other processes take %.0f %% of its processors, of at most %.0f %%, "+
+		"and the hypervisor %.1f %%, of at most %.0f %%; %s; or measure nevertheless: make peers PEERS=--anyway",
+		100*busy, 100*maxBusy, 100*steal, 100*maxSteal, advice)
 }
 
 // progress returns the output line of a run.

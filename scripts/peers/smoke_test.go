@@ -33,8 +33,8 @@ func need(t *testing.T, program string) {
 
 func smokeArgs(out, only string) []string {
 	return []string{
-		"--root", "../..", "--out", out, "--only", only, "--rounds", "1", "--rate", "1000",
-		"--duration", "200ms", "--warmup", "0s", "--max-step", "0", "--retries", "0", "--install=false",
+		"--full", "--root", "../..", "--out", out, "--only", only, "--rounds", "1", "--rate", "1000",
+		"--duration", "200ms", "--warmup", "0s", "--max-step", "0", "--retries", "0",
 	}
 }
 
@@ -89,10 +89,8 @@ func TestPeers(t *testing.T) {
 	for _, p := range peers {
 		t.Run(p.name, func(t *testing.T) {
 			o := smoke(t, p.name)
-			for _, r := range requirements {
-				if r.needs(o) {
-					need(t, r.program)
-				}
+			for _, r := range o.missing() {
+				need(t, r.program)
 			}
 			if err := build(t.Context(), o); err != nil {
 				t.Fatal(err)

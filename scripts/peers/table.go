@@ -116,7 +116,7 @@ func (s *session) leftOut(sc scenario) (list []string) {
 			list = append(list, fmt.Sprintf("%s: %d of %d runs do not count, the first because %s", title(name), bad, all, why))
 		}
 	}
-	return list
+	return append(list, s.o.left...)
 }
 
 // wire lists the datagram sizes that the relays received.
@@ -172,6 +172,9 @@ func (s *session) goalTable() table {
 		Head:  []string{"what", "goal", "measured", ""},
 	}
 	for _, o := range s.outcomes() {
+		if o.Verdict == notMeasured {
+			continue
+		}
 		t.Rows = append(t.Rows, []string{o.What, o.Goal, o.Measured, o.Verdict})
 	}
 	return t
