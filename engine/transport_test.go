@@ -398,6 +398,7 @@ func TestRecordsRelay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
+	<-s.Ready()
 	host, err := s.ReserveHost(ctx, alloc.HostRequest{MaxConnections: 1})
 	if err != nil {
 		t.Fatal(err)
