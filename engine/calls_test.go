@@ -49,9 +49,11 @@ func serverCalls(s *engine.Server, host proto.AllocationID) map[string]func(cont
 		"Projects":        func(ctx context.Context) error { _, err := s.Projects(ctx); return err },
 		"Allocations":     func(ctx context.Context) error { _, _, err := s.Allocations(ctx, engine.Filter{}, 0, 0); return err },
 		"Awaited":         func(ctx context.Context) error { _, err := s.Awaited(ctx, host); return err },
-		"Offer": func(ctx context.Context) error {
-			o, err := s.Offer(ctx)
-			o.Close()
+		"PrepareHandOver": func(ctx context.Context) error {
+			o, err := s.PrepareHandOver(ctx)
+			if err == nil {
+				o.Close()
+			}
 			return err
 		},
 		"HandOver": func(ctx context.Context) error { return s.HandOver(ctx, io.Discard) },

@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"net/netip"
@@ -142,14 +140,9 @@ type Config struct {
 	FastPath         FastPath
 	FastPathOptional bool
 
-	// Offer and Resume take the relay of another process over, see [Server.Offer]. Run calls
-	// Resume before it relays, which waits until the other process has stopped and returns
-	// what HandOver wrote there; Run then relays, opens StateFile and calls OnResume, and only
-	// then processes BINDs, CONNECTs and the calls of other methods. Nil: this is a relay of
-	// its own.
-	Offer    *Offer
-	Resume   func(context.Context) (io.Reader, error)
-	OnResume func()
+	// Handover takes the relay of another process over, see [Server.PrepareHandOver]. Nil: this
+	// is a relay of its own.
+	Handover *Handover
 
 	// Hooks are called after changes of state.
 	Hooks Hooks

@@ -23,15 +23,15 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// A relay can be handed over to another process while matches go on. [Server.Offer] returns
+// A relay can be handed over to another process while matches go on. [Server.PrepareHandOver] returns
 // what the other process needs to call New: its sockets are then the same ones. Both may
 // have them open, but one relays. [Server.HandOver] stops this one; what arrives from then on
 // waits in the sockets. It writes all allocations, with which Run of the other one begins.
 // The order of both, and what else the processes tell each other, is in package upgrade.
 
-// Offer is what [New] needs of a relay that another process hands over. It is on Linux only.
-// As JSON it is without its sockets, which are passed as files.
-type Offer struct {
+// Handover is what [New] needs of a relay that another process hands over. It is on Linux only.
+// As JSON it is without its sockets, which are passed as files, and its functions.
+type Handover struct {
 	// Version is the version of what HandOver writes. New refuses another one.
 	Version int
 	// Boot is alloc.Sealer.Boot, which the sealer of the other process must have as well:
@@ -49,6 +49,12 @@ type Offer struct {
 	StateSize int
 	// Sockets are the sockets of each listener. New takes them over, also if it fails.
 	Sockets [][]*os.File `json:"-"`
+	// Receive waits until the other process has stopped, and returns what its HandOver wrote.
+	// Run calls it before it relays.
+	Receive func(context.Context) (io.Reader, error) `json:"-"`
+	// OnResume is called when Run relays and has opened the state file, before it processes
+	// BINDs, CONNECTs and the calls of other methods. Nil: not called.
+	OnResume func() `json:"-"`
 }
 
 // handoverVersion changes with what HandOver writes and table.HandoverVersion.
@@ -64,20 +70,20 @@ type handoverHead struct {
 	Migrations handedMigrations
 }
 
-// ErrHandover is wrapped by the errors of New about an [Offer], and of Run about the state
+// ErrHandover is wrapped by the errors of New about a [Handover], and of Run about the state
 // of the other relay.
 var ErrHandover = errors.New("engine: the relay of another process cannot be taken over")
 
-// ErrRecovering is the error of Offer while allocations of an earlier run may come back.
+// ErrRecovering is the error of PrepareHandOver while allocations of an earlier run may come back.
 var ErrRecovering = errors.New("engine: allocations of an earlier run may still come back")
 
-// Offer returns what another process needs to take this relay over. The caller closes the
-// sockets. Errors: ErrRecovering, errors.ErrUnsupported outside Linux, and those of every call,
-// see [Server].
-func (s *Server) Offer(ctx context.Context) (o Offer, err error) {
+// PrepareHandOver returns what another process needs to take this relay over. The caller closes
+// the sockets. Errors: ErrRecovering, errors.ErrUnsupported outside Linux, and those of every
+// call, see [Server].
+func (s *Server) PrepareHandOver(ctx context.Context) (*Handover, error) {
 	now, err := sock.Monotonic()
 	if err != nil {
-		return Offer{}, fmt.Errorf("engine: %w", err)
+		return nil, fmt.Errorf("engine: %w", err)
 	}
 	places := 0
 	err = s.onControl(ctx, func(c *control) error {
@@ -88,9 +94,9 @@ func (s *Server) Offer(ctx context.Context) (o Offer, err error) {
 		return nil
 	})
 	if err != nil {
-		return Offer{}, err
+		return nil, err
 	}
-	o = Offer{
+	o := &Handover{
 		Version: handoverVersion, Boot: s.shared.sealer.Boot(), Listen: s.Addrs(),
 		Started: now - (s.shared.clock()-clockStart)*int64(time.Millisecond),
 		Kinds:   s.cfg.kinds(),
@@ -101,15 +107,15 @@ func (s *Server) Offer(ctx context.Context) (o Offer, err error) {
 		files, err := g.Files()
 		if err != nil {
 			o.Close()
-			return Offer{}, fmt.Errorf("engine: %w", err)
+			return nil, fmt.Errorf("engine: %w", err)
 		}
 		o.Sockets = append(o.Sockets, files)
 	}
 	return o, nil
 }
 
-// Close closes the sockets of an offer that New did not take over.
-func (o *Offer) Close() {
+// Close closes the sockets of a relay that New did not take over.
+func (o *Handover) Close() {
 	for _, files := range o.Sockets {
 		for _, f := range files {
 			_ = f.Close()
@@ -117,8 +123,8 @@ func (o *Offer) Close() {
 	}
 }
 
-// check returns an error for an offer that does not fit a configuration.
-func (o *Offer) check(cfg *Config, sealer *alloc.Sealer) error {
+// check returns an error for a relay that does not fit a configuration.
+func (o *Handover) check(cfg *Config, sealer *alloc.Sealer) error {
 	sockets := cfg.Workers
 	switch {
 	case o.Version != handoverVersion:
@@ -310,9 +316,9 @@ func (s *Server) writeState(to *bufio.Writer) error {
 }
 
 // resume restores the allocations of another process, with which workers can begin. Nothing of
-// an earlier run comes back any more: Offer has waited for that.
+// an earlier run comes back any more: PrepareHandOver has waited for that.
 func (s *Server) resume(ctx context.Context) error {
-	from, err := s.cfg.Resume(ctx)
+	from, err := s.cfg.Handover.Receive(ctx)
 	if err == nil {
 		err = s.readState(bufio.NewReaderSize(from, handoverBuffer))
 	}
@@ -381,8 +387,8 @@ func (s *Server) resumeFile() {
 	s.takeRecords(left.Records)
 	file.Settle()
 	s.keptCodes = c.keptCodes()
-	if s.cfg.OnResume != nil {
-		s.cfg.OnResume()
+	if s.cfg.Handover.OnResume != nil {
+		s.cfg.Handover.OnResume()
 	}
 }
 

@@ -29,7 +29,7 @@ import (
 func (s *site) handOver() {
 	s.t.Helper()
 	old := s.relay
-	offer, err := old.Offer(s.t.Context())
+	offer, err := old.PrepareHandOver(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -46,13 +46,13 @@ func (s *site) handOver() {
 	// The memory of the state is there before a process stops.
 	memory := make([]byte, offer.StateSize)
 	clear(memory)
-	cfg.Offer, cfg.Resume = &offer, func(ctx context.Context) (io.Reader, error) {
+	cfg.Handover, offer.Receive = offer, func(ctx context.Context) (io.Reader, error) {
 		defer close(stopped)
 		began = time.Now()
 		state := bytes.NewBuffer(memory[:0])
 		return state, old.HandOver(ctx, state)
 	}
-	cfg.OnResume = func() { close(resumed) }
+	offer.OnResume = func() { close(resumed) }
 	s.relay = enginetest.StartWithSealer(s.t, cfg, sealer)
 	<-stopped // or the old relay takes the probe
 	if err := s.relay.Probe(s.t.Context()); err != nil {
@@ -190,18 +190,18 @@ func TestOfferRefused(t *testing.T) {
 	s := newSite(t, engine.Config{})
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
 	s.relay.Host("another", 3)
-	for name, change := range map[string]func(*engine.Offer, *engine.Config){
-		"version":   func(o *engine.Offer, _ *engine.Config) { o.Version++ },
-		"boot":      func(o *engine.Offer, _ *engine.Config) { o.Boot++ },
-		"addresses": func(_ *engine.Offer, c *engine.Config) { c.Listen = append(c.Listen, c.Listen[0]) },
-		"address": func(_ *engine.Offer, c *engine.Config) {
+	for name, change := range map[string]func(*engine.Handover, *engine.Config){
+		"version":   func(o *engine.Handover, _ *engine.Config) { o.Version++ },
+		"boot":      func(o *engine.Handover, _ *engine.Config) { o.Boot++ },
+		"addresses": func(_ *engine.Handover, c *engine.Config) { c.Listen = append(c.Listen, c.Listen[0]) },
+		"address": func(_ *engine.Handover, c *engine.Config) {
 			c.Listen = []netip.AddrPort{netip.AddrPortFrom(c.Listen[0].Addr(), c.Listen[0].Port()^1)}
 		},
-		"allocations": func(o *engine.Offer, c *engine.Config) { c.MaxAllocations = o.Allocations - 1 },
-		"transports":  func(o *engine.Offer, _ *engine.Config) { o.Kinds = append(o.Kinds, engine.KindWS) },
-		"workers":     func(o *engine.Offer, c *engine.Config) { c.Workers = len(o.Sockets[0]) + 1 },
+		"allocations": func(o *engine.Handover, c *engine.Config) { c.MaxAllocations = o.Allocations - 1 },
+		"transports":  func(o *engine.Handover, _ *engine.Config) { o.Kinds = append(o.Kinds, engine.KindWS) },
+		"workers":     func(o *engine.Handover, c *engine.Config) { c.Workers = len(o.Sockets[0]) + 1 },
 	} {
-		offer, err := s.relay.Offer(t.Context())
+		offer, err := s.relay.PrepareHandOver(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,8 +210,8 @@ func TestOfferRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg := s.cfg
-		cfg.Offer = &offer
-		change(&offer, &cfg)
+		cfg.Handover = offer
+		change(offer, &cfg)
 		if _, err := engine.New(cfg, sealer); !errors.Is(err, engine.ErrHandover) {
 			t.Errorf("%s: New returns %v", name, err)
 		}
@@ -239,7 +239,7 @@ func TestResumeFails(t *testing.T) {
 		"cut off":      state(head + "an alloc"),
 		"a wrong role": state(head + strings.Repeat("x", table.HandoverLen)),
 	} {
-		offer, err := s.relay.Offer(t.Context())
+		offer, err := s.relay.PrepareHandOver(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +248,7 @@ func TestResumeFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg := s.cfg
-		cfg.Offer, cfg.Resume = &offer, resume
+		cfg.Handover, offer.Receive = offer, resume
 		other, err := engine.New(cfg, sealer)
 		if err != nil {
 			t.Fatal(err)

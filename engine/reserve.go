@@ -210,7 +210,7 @@ type KeptCode struct {
 
 // KeptCodes returns the join codes of hosts of the previous run that may come back, and of
 // those of another process that hands over. It must be called before Run, or in
-// [Config].OnResume.
+// [Handover].OnResume.
 func (s *Server) KeptCodes() []KeptCode { return s.keptCodes }
 
 // keepCodes sets what KeptCodes returns.

@@ -58,7 +58,7 @@ type Server struct {
 // sealer holds the relay's id and keys, and seals the connection data of its
 // reservations. Errors: an invalid field of cfg, or a socket that cannot be opened.
 func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
-	if offer := cfg.Offer; offer != nil {
+	if offer := cfg.Handover; offer != nil {
 		defer func() {
 			if err != nil {
 				offer.Close()
@@ -79,8 +79,8 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
-	if cfg.Offer != nil {
-		if err := cfg.Offer.check(&cfg, sealer); err != nil {
+	if cfg.Handover != nil {
+		if err := cfg.Handover.check(&cfg, sealer); err != nil {
 			return nil, err
 		}
 	}
@@ -94,8 +94,8 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 	s.shared = &shared{
 		rules: cfg.rules(), sealer: sealer, budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(sock.Now()),
 	}
-	if cfg.Offer != nil {
-		if s.shared.clock, err = continueClock(cfg.Offer.Started); err != nil {
+	if cfg.Handover != nil {
+		if s.shared.clock, err = continueClock(cfg.Handover.Started); err != nil {
 			s.closeSockets()
 			return nil, err
 		}
@@ -106,8 +106,8 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 		s.closeSockets()
 		return nil, err
 	}
-	if cfg.Offer != nil {
-		s.shared.table.Prepare(cfg.Offer.Allocations)
+	if cfg.Handover != nil {
+		s.shared.table.Prepare(cfg.Handover.Allocations)
 	}
 	s.setLimits(cfg.Limits)
 	if len(s.cfg.Advertise) == 0 {
@@ -116,7 +116,7 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 	s.shared.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
 	s.build()
 	var left statefile.PreviousRun
-	if cfg.Offer == nil { // The other process has the file open until Run.
+	if cfg.Handover == nil { // The other process has the file open until Run.
 		var file *statefile.File
 		file, left = s.openStateFile(nil)
 		s.control.setStateFile(file)
@@ -169,7 +169,7 @@ func newClock(start int64) func() int64 {
 	return func() int64 { return clockStart + (sock.Now()-start)/1e6 }
 }
 
-// continueClock returns the clock of another process, see Offer.Started.
+// continueClock returns the clock of another process, see Handover.Started.
 func continueClock(started int64) (func() int64, error) {
 	now, err := sock.Monotonic()
 	if err != nil {
@@ -219,11 +219,11 @@ func (s *Server) listenOnce() error {
 
 // openGroup opens the sockets of a listener, or takes over those of another process.
 func (s *Server) openGroup(listener int, cfg sock.Config) (*sock.Group, error) {
-	if s.cfg.Offer == nil {
+	if s.cfg.Handover == nil {
 		return sock.Listen(cfg, s.cfg.Workers)
 	}
-	files := s.cfg.Offer.Sockets[listener]
-	s.cfg.Offer.Sockets[listener] = nil // they belong to the group
+	files := s.cfg.Handover.Sockets[listener]
+	s.cfg.Handover.Sockets[listener] = nil // they belong to the group
 	return sock.Adopt(cfg, files)
 }
 
@@ -231,7 +231,7 @@ func (s *Server) openGroup(listener int, cfg sock.Config) (*sock.Group, error) {
 // they are there.
 func (s *Server) closeGroups() {
 	for _, g := range s.groups {
-		if s.cfg.Offer != nil && !s.relays.Load() {
+		if s.cfg.Handover != nil && !s.relays.Load() {
 			_ = g.Leave()
 		} else {
 			_ = g.Close()
@@ -391,7 +391,7 @@ func (s *Server) Run(parent context.Context) error {
 			}
 		})
 	}
-	if s.cfg.Offer != nil {
+	if s.cfg.Handover != nil {
 		if err := s.resume(ctx); err != nil {
 			close(s.stopped)
 			s.closeSockets()
@@ -409,7 +409,7 @@ func (s *Server) Run(parent context.Context) error {
 	s.control.drain.finish = func() { cancel(nil) }
 	s.handover.allow(func() { cancel(errHandOver) })
 	close(begin)
-	if s.cfg.Offer != nil {
+	if s.cfg.Handover != nil {
 		s.resumeFile()
 	}
 	controlEnded := make(chan struct{})

@@ -61,7 +61,7 @@ type layer struct {
 	counters  counters
 	pool      sync.Pool // of *scratch
 	running   atomic.Bool
-	connected map[uint64]endpoint.Endpoint // see UseSessions; nil after Begin
+	connected map[uint64]endpoint.Endpoint // see Records.TakeOver; nil after Begin
 }
 
 var _ driver.Records = (*layer)(nil)

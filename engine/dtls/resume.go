@@ -36,7 +36,7 @@ type SessionFileConfig struct {
 	// since those of the previous process count until they resume or expire. Zero
 	// means 65,536.
 	MaxSessions int
-	// Slots is [Connected].Slots of the process that hands over; 0: there is none.
+	// Slots is [Handover].Slots of the process that hands over; 0: there is none.
 	Slots int
 	// MaxAge is the age above which a file is not read but replaced. Default
 	// [DefaultSessionMaxAge].
@@ -416,17 +416,17 @@ func (r *layer) revive(d *dormant, from endpoint.Endpoint, relay driver.RecordsR
 	return s
 }
 
-// Connected are the sessions of a process that hands over, besides what is in its session file.
-type Connected struct {
+// Handover has the sessions of a process that hands over, besides what is in its session file.
+type Handover struct {
 	Sources json.RawMessage // the clients' addresses
 	Slots   int             // of the file that may hold a session, at least 1
 }
 
-// UseSessions makes a file that another process has just closed that of the sessions, see
+// TakeOver makes a file that another process has just closed that of the sessions, see
 // [Config].Sessions. Those in c are connected: Begin does not wait for a record of them. It
-// must be called before the relay runs. A nil file: there is none. Error: Sources that Leave
+// must be called before the relay runs. A nil file: there is none. Error: Sources that HandOver
 // has not written.
-func (r *Records) UseSessions(f *SessionFile, c Connected) error {
+func (r *Records) TakeOver(f *SessionFile, c Handover) error {
 	if f == nil {
 		return nil
 	}
@@ -439,12 +439,12 @@ func (r *Records) UseSessions(f *SessionFile, c Connected) error {
 	return nil
 }
 
-// Leave lowers the bounds in the session file to what was used, so that the next process
+// HandOver lowers the bounds in the session file to what was used, so that the next process
 // loses no record. It must be called after the end of the relay, and before the file is closed.
-func (r *Records) Leave() Connected { return r.layer.leave() }
+func (r *Records) HandOver() Handover { return r.layer.leave() }
 
-func (r *layer) leave() Connected {
-	c, sources := Connected{Slots: 1}, make(map[uint64]endpoint.Endpoint)
+func (r *layer) leave() Handover {
+	c, sources := Handover{Slots: 1}, make(map[uint64]endpoint.Endpoint)
 	for i := range r.table.sources {
 		for s := r.table.sources[i].Load(); s != nil; s = s.bySource.Load() {
 			if v := s.stored; v != nil && !s.ended.Load() {

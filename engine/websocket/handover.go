@@ -3,7 +3,9 @@ package websocket
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -37,8 +39,15 @@ type link struct {
 	serials map[uint64]struct{}
 }
 
-// Held are the connections that other processes keep, for the process that takes over.
-type Held struct {
+// Handover hands the connections of a [Transport] over to another process, which has the relay
+// from then on: this one keeps them, and passes messages on.
+type Handover struct{ t *Transport }
+
+// Handover returns the hand-over of the transport.
+func (t *Transport) Handover() Handover { return Handover{t} }
+
+// held are the connections that other processes keep, for the process that takes over.
+type held struct {
 	Serials [][]uint64 // by link
 	Next    uint64     // no connection of earlier processes has this serial or a higher one
 }
@@ -124,10 +133,18 @@ func (t *Transport) isHeld(serial uint64) bool {
 	return slices.ContainsFunc(t.linked.links, func(l *link) bool { return l.has(serial) })
 }
 
-// Attach takes the links over that another process has, with the connections behind them. It
-// must be called before Run. The files belong to the transport, in the order of
-// [Transport.Links].
-func (t *Transport) Attach(files []*os.File, held Held) error {
+// TakeOver takes the links over that another process has, with the connections behind them, of
+// which Detach of the other one returned the state. It must be called before Run. The files
+// belong to the transport, in the order of Links.
+func (h Handover) TakeOver(files []*os.File, state json.RawMessage) error {
+	var held held
+	if err := json.Unmarshal(state, &held); err != nil {
+		return fmt.Errorf("websocket: connections of another process: %w", err)
+	}
+	return h.t.takeOver(files, held)
+}
+
+func (t *Transport) takeOver(files []*os.File, held held) error {
 	if len(files) != len(held.Serials) {
 		return errors.New("websocket: the links do not match the connections")
 	}
@@ -149,7 +166,8 @@ func (t *Transport) Attach(files []*os.File, held Held) error {
 
 // Links returns what another process needs to reach all connections: the links of this one, and
 // last the far end of a new link to this one, whose near end is to be given to Detach.
-func (t *Transport) Links() (links []syscall.Conn, far, near *os.File, err error) {
+func (h Handover) Links() (links []syscall.Conn, far, near *os.File, err error) {
+	t := h.t
 	t.linked.mu.RLock()
 	defer t.linked.mu.RUnlock()
 	for _, l := range t.linked.links {
@@ -161,15 +179,22 @@ func (t *Transport) Links() (links []syscall.Conn, far, near *os.File, err error
 
 // Detach makes this transport keep its connections for the process that takes over, which has
 // the other end of ours: their messages wait in the link. What is sent to them still arrives.
-// Run then ends without closing them, and Hold serves them.
-func (t *Transport) Detach(ours *os.File) (Held, error) {
+// Run then ends without closing them, and Drain serves them. It returns the state for TakeOver.
+func (h Handover) Detach(ours *os.File) (json.RawMessage, error) {
+	held, err := h.t.detach(ours)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(held)
+}
+
+func (t *Transport) detach(ours *os.File) (held held, err error) {
 	conn, err := net.FileConn(ours)
 	_ = ours.Close()
 	if err != nil {
-		return Held{}, err
+		return held, err
 	}
 	t.linked.to.Store(&link{conn: conn.(*net.UnixConn), done: make(chan struct{})})
-	var held Held
 	t.linked.mu.RLock()
 	for _, l := range t.linked.links {
 		_ = l.conn.SetReadDeadline(time.Now()) // The rest is for the other process.
@@ -194,9 +219,10 @@ func (t *Transport) Detach(ours *os.File) (Held, error) {
 	return held, nil
 }
 
-// Hold serves the connections after Detach until all have ended, or the process that has the
+// Drain serves the connections after Detach until all have ended, or the process that has the
 // relay has; then, or when ctx ends, it closes the others.
-func (t *Transport) Hold(ctx context.Context) {
+func (h Handover) Drain(ctx context.Context) {
+	t := h.t
 	t.linked.mu.Lock()
 	for _, l := range t.linked.links {
 		_ = l.conn.Close()

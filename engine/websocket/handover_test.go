@@ -26,7 +26,7 @@ type child struct {
 // test ends. Messages are sent by c between the two.
 func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int) (s child, held chan struct{}) {
 	t.Helper()
-	links, far, near, err := old.Links()
+	links, far, near, err := old.Handover().Links()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int)
 		}
 		files = append(files, f)
 	}
-	state, err := old.Detach(near)
+	state, err := old.Handover().Detach(near)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(held)
-		old.Hold(ctx)
+		old.Handover().Drain(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -60,7 +60,7 @@ func takeOver(t *testing.T, old *Transport, end func(), c *ws.Conn, between int)
 	if s.Transport, err = New(Config{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Attach(append(files, far), state); err != nil {
+	if err := s.Handover().TakeOver(append(files, far), state); err != nil {
 		t.Fatal(err)
 	}
 	running, stop := context.WithCancel(context.Background())
@@ -160,7 +160,7 @@ func TestHandoverFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer near.Close()
-	if err := tr.Attach([]*os.File{far}, Held{Serials: [][]uint64{{7}}}); err != nil {
+	if err := tr.takeOver([]*os.File{far}, held{Serials: [][]uint64{{7}}}); err != nil {
 		t.Fatal(err)
 	}
 	defer tr.closeLinks()
@@ -173,7 +173,7 @@ func TestHandoverFull(t *testing.T) {
 	if tr.Send(8, make([]byte, 10)); tr.Stats().Dropped[dropGone.String()] != 1 {
 		t.Error("a message to an unknown connection is not counted")
 	}
-	if err := tr.Attach(nil, Held{Serials: [][]uint64{{9}}}); err == nil {
+	if err := tr.takeOver(nil, held{Serials: [][]uint64{{9}}}); err == nil {
 		t.Error("connections without a link are accepted")
 	}
 }

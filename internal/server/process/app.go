@@ -341,8 +341,9 @@ func (a *App) buildRelay() error {
 	var boot uint64
 	if offer != nil {
 		boot = offer.Boot
-		cfg.Offer, cfg.OnResume = offer, a.resumed
-		cfg.Resume = func(context.Context) (io.Reader, error) { return a.upgrades.relay, nil }
+		offer.OnResume = a.resumed
+		offer.Receive = func(context.Context) (io.Reader, error) { return a.upgrades.relay, nil }
+		cfg.Handover = offer
 	}
 	sealer, err := alloc.NewSealer(alloc.SealerConfig{
 		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay, Epoch: a.opts.Config.KeyEpoch, Boot: boot,

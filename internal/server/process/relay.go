@@ -232,7 +232,7 @@ func (a *App) addSessionFile() {
 	a.addComponent(component{sessionFileName, func(ctx context.Context) error {
 		<-ctx.Done()
 		if a.upgrades.to() != nil {
-			a.upgrades.state.Sessions = a.dtls.Leave()
+			a.upgrades.state.Sessions = a.dtls.HandOver()
 		}
 		return closeFile()
 	}, closeFile})

@@ -15,7 +15,6 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
-	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
@@ -73,8 +72,8 @@ type upgrading struct {
 
 // handedState is what a process hands over besides the relay, as JSON.
 type handedState struct {
-	Sessions  dtls.Connected // of dtls.Records.Leave
-	Held      websocket.Held // of websocket.Transport.Detach
+	Sessions  dtls.Handover   // of dtls.Records.HandOver
+	Held      json.RawMessage // of websocket.Handover.Detach
 	Migrating []migratingCode
 }
 
@@ -118,19 +117,19 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	case !a.ready.Load():
 		return admin.UpgradeResult{}, errNotReady
 	}
-	offer, err := a.relay.Offer(ctx)
+	offer, err := a.relay.PrepareHandOver(ctx)
 	if err != nil {
 		return admin.UpgradeResult{}, err
 	}
 	defer offer.Close()
-	if err := a.checkRoom(&offer, memory.Room()); err != nil {
+	if err := a.checkRoom(offer, memory.Room()); err != nil {
 		return admin.UpgradeResult{}, err
 	}
-	files, err := a.handedFiles(&offer)
+	files, err := a.handedFiles(offer)
 	if err != nil {
 		return admin.UpgradeResult{}, err
 	}
-	encoded, err := json.Marshal(&offer)
+	encoded, err := json.Marshal(offer)
 	if err != nil {
 		return admin.UpgradeResult{}, err
 	}
@@ -165,7 +164,7 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 }
 
 // checkRoom returns an error if there is no memory for a new process beside this one.
-func (a *App) checkRoom(offer *engine.Offer, room memory.Limit) error {
+func (a *App) checkRoom(offer *engine.Handover, room memory.Limit) error {
 	sessions := 0
 	if a.dtls != nil {
 		sessions = a.dtls.Stats().Sessions
@@ -185,7 +184,7 @@ func (a *App) checkRoom(offer *engine.Offer, room memory.Limit) error {
 }
 
 // handedFiles returns what another process takes over.
-func (a *App) handedFiles(offer *engine.Offer) (*upgrade.Files, error) {
+func (a *App) handedFiles(offer *engine.Handover) (*upgrade.Files, error) {
 	files := new(upgrade.Files)
 	for i, sockets := range offer.Sockets {
 		for j, f := range sockets {
@@ -219,7 +218,7 @@ func (a *App) links(files *upgrade.Files) (theirs []*os.File, ours *os.File, err
 	if a.websocket == nil {
 		return nil, nil, nil
 	}
-	links, far, ours, err := a.websocket.Links()
+	links, far, ours, err := a.websocket.Handover().Links()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -248,12 +247,12 @@ func closeAll(files []*os.File) {
 }
 
 // inheritOffer returns the relay that another process hands over, or nil.
-func (a *App) inheritOffer() (*engine.Offer, error) {
+func (a *App) inheritOffer() (*engine.Handover, error) {
 	h := a.opts.Parent
 	if h == nil {
 		return nil, nil
 	}
-	o := new(engine.Offer)
+	o := new(engine.Handover)
 	if err := json.Unmarshal(h.Offer, o); err != nil {
 		return nil, fmt.Errorf("app: upgrade: %w", err)
 	}
@@ -309,12 +308,12 @@ func (a *App) takeOver(ctx context.Context) error {
 		return fmt.Errorf("app: upgrade: %w", err)
 	}
 	if a.dtls != nil {
-		if err := a.dtls.UseSessions(a.openSessionFile(state.Sessions.Slots), state.Sessions); err != nil {
+		if err := a.dtls.TakeOver(a.openSessionFile(state.Sessions.Slots), state.Sessions); err != nil {
 			return fmt.Errorf("app: upgrade: %w", err)
 		}
 	}
 	if a.websocket != nil {
-		if err := a.websocket.Attach(a.upgrades.links, state.Held); err != nil {
+		if err := a.websocket.Handover().TakeOver(a.upgrades.links, state.Held); err != nil {
 			return fmt.Errorf("app: upgrade: %w", err)
 		}
 	} else {
@@ -349,7 +348,7 @@ func (a *App) handOverRelay() bool {
 	defer cancel()
 	u := &a.upgrades
 	if a.websocket != nil {
-		u.state.Held, u.err = a.websocket.Detach(u.ours)
+		u.state.Held, u.err = a.websocket.Handover().Detach(u.ours)
 	}
 	u.err = errors.Join(u.err, a.relay.HandOver(ctx, u.to()))
 	u.state.Migrating = a.migratingHosts.codes(a.codes)
@@ -403,7 +402,7 @@ func (a *App) hold(ctx context.Context) {
 	if open := a.websocket.Stats().Open; open > 0 {
 		a.opts.Logger.Info("upgrade: this process keeps its WebSockets until they end", "websockets", open)
 	}
-	a.websocket.Hold(ctx)
+	a.websocket.Handover().Drain(ctx)
 }
 
 // notify tells the service manager about this process, see sd_notify(3).
