@@ -62,9 +62,12 @@ func Verdict(r bench.Result) string {
 	case r.Sent == 0 && r.Offered == 0:
 		return fmt.Sprintf("Nothing was offered; %s keep-alives were sent.", UnitCount.Format(float64(r.Keepalives)))
 	}
-	return fmt.Sprintf("Neither side was the limit: %s of %s datagrams delivered at %s, p99 %s.",
-		UnitCount.Format(float64(r.Delivered)), UnitCount.Format(float64(r.Sent)),
-		UnitRate.Format(r.DeliveredRate), UnitTime.Format(float64(r.Latency.P99)))
+	p99 := ""
+	if r.Latency.P99 > 0 { // There are enough samples.
+		p99 = ", p99 " + UnitTime.Format(float64(r.Latency.P99))
+	}
+	return fmt.Sprintf("Neither side was the limit: %s of %s datagrams delivered at %s%s.",
+		UnitCount.Format(float64(r.Delivered)), UnitCount.Format(float64(r.Sent)), UnitRate.Format(r.DeliveredRate), p99)
 }
 
 // side returns what a verdict is about, as a class of the page.
