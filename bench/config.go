@@ -139,7 +139,7 @@ type Config struct {
 
 	// StartAt is when the warm-up begins, so that several generators begin together. Default: when
 	// the endpoints are ready. It is an error if they become ready later. At most 1 h ahead, for
-	// one run of a shape of datagrams (not netcode, churn).
+	// one run, and not for the shape churn.
 	StartAt time.Time
 
 	// Keepalive is the time after which a silent endpoint sends a keep-alive.
@@ -325,7 +325,7 @@ func (cfg *Config) check(d Dialect) error {
 		return fmt.Errorf("%w: StartAt is %v ago", ErrConfig, roundDigits(-wait))
 	case wait > maxDuration:
 		return fmt.Errorf("%w: StartAt is %v ahead, limit %v", ErrConfig, roundDigits(wait), maxDuration)
-	case cfg.Shape == ShapeNetcode || cfg.Shape == ShapeChurn:
+	case cfg.Shape == ShapeChurn:
 		return fmt.Errorf("%w: StartAt is not for the shape %s", ErrConfig, cfg.Shape)
 	}
 	if err := cfg.checkNetcode(); err != nil {

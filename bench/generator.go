@@ -246,6 +246,9 @@ func (g *generator) exhausted() bool {
 func (g *generator) runMaintenance(now int64) {
 	g.sendKeepalives(now)
 	g.checkReplacements(now)
+	if g.play != nil && now < g.start {
+		g.play.keepConnected()
+	}
 	if g.cfg.Window > 0 {
 		g.loop.restoreStalled(g.flows, now)
 	}
@@ -260,7 +263,7 @@ func (g *generator) runMaintenance(now int64) {
 func (g *generator) send(now int64) int {
 	n := 0
 	switch {
-	case now < g.start:
+	case now < g.start && g.play == nil:
 		return 0
 	case g.play != nil:
 		n = g.sendPlay(now)

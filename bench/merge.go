@@ -283,8 +283,10 @@ func (s *Second) merge(all []reflect.Value) error {
 		}
 		h.Merge(one)
 	}
-	s.setLatency(h)
-	s.Histogram = encodeHistogram(h)
+	if s.Delivered > 0 {
+		s.setLatency(h)
+		s.Histogram = encodeHistogram(h)
+	}
 	return nil
 }
 

@@ -213,14 +213,17 @@ func TestMergeMachines(t *testing.T) {
 // TestStartAt: generators with the same time to start at begin together, whenever they are ready.
 func TestStartAt(t *testing.T) {
 	at := time.Now().Add(time.Second)
-	all := make([]Result, 3)
+	all := make([]Result, 4) // The last has the shape netcode.
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for n := range all {
 		wg.Go(func() {
 			cfg := smallConfig(ShapePairs)
+			if n == 3 {
+				cfg.Shape = ShapeNetcode
+			}
 			cfg.Rate, cfg.Warmup, cfg.StartAt = 300, 50*time.Millisecond, at
-			all[n], errs[n] = Run(t.Context(), cfg, benchrig.Direct{})
+			all[n], errs[n] = Run(t.Context(), cfg, benchrig.Direct{Header: benchrig.DefaultHeader})
 		})
 	}
 	wg.Wait()
@@ -235,7 +238,10 @@ func TestStartAt(t *testing.T) {
 			t.Errorf("generator %d began %v off", n, off)
 		}
 	}
-	r, err := Merge(all...)
+	if n := all[3].Netcode; n.Ended > 0 || all[3].Offered == 0 {
+		t.Errorf("%d offered, %+v", all[3].Offered, n)
+	}
+	r, err := Merge(all[:3]...)
 	if err != nil || r.Offered != all[0].Offered*3 || r.Offered == 0 {
 		t.Errorf("%v: %+v", err, r)
 	}

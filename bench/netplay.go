@@ -39,6 +39,7 @@ type netplay struct {
 	unsent  uint64
 
 	connected    int
+	nextUpdate   int     // driver of keepConnected
 	connectStart []int64 // when each player began to connect
 	connects     *hdrhistogram.Histogram
 	ended        uint64
@@ -186,6 +187,15 @@ func (p *netplay) markDirty(ep int32) {
 	if d := &p.drivers[ep]; !d.dirty {
 		d.dirty = true
 		p.dirty = append(p.dirty, ep)
+	}
+}
+
+// keepConnected marks some drivers, and with a call each millisecond all within 100 ms, so that
+// connections stay while no message is due.
+func (p *netplay) keepConnected() {
+	for range len(p.drivers)/100 + 1 {
+		p.markDirty(int32(p.nextUpdate))
+		p.nextUpdate = (p.nextUpdate + 1) % len(p.drivers)
 	}
 }
 

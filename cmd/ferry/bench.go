@@ -505,22 +505,27 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	case errors.Is(err, bench.ErrNoRate):
 		return errors.Join(report.Steps(s.stdout, o.runs), j.files.write(results, o.runs), err)
 	case errors.Is(err, bench.ErrServerEnded) && len(o.runs) > 0:
-		return errors.Join(report.Text(s.stdout, o.best), j.files.write(results, o.runs), err)
+		return errors.Join(j.writeText(s.stdout, o), j.files.write(results, o.runs), err)
 	case err != nil && (ctx.Err() == nil || len(o.runs) == 0):
 		return err
 	case err != nil:
 		o.stopped = true
 		fmt.Fprintln(s.stderr, "interrupted: this is what was seen until then")
 	}
-	switch err = nil; {
+	return errors.Join(j.writeText(s.stdout, o), j.files.write(results, o.runs), j.checkThresholds(o))
+}
+
+// writeText writes the report on a run, a search or a sweep.
+func (j job) writeText(w io.Writer, o outcome) error {
+	switch {
 	case len(j.rates) > 0:
-		err = report.Sweep(s.stdout, o.runs)
+		return report.Sweep(w, o.runs)
 	case len(j.findMax) > 0:
-		err = errors.Join(report.Text(s.stdout, o.best), report.Steps(s.stdout, o.runs))
-	default:
-		err = report.Text(s.stdout, o.best)
+		err := report.Text(w, o.best)
+		fmt.Fprintln(w)
+		return errors.Join(err, report.Steps(w, o.runs))
 	}
-	return errors.Join(err, j.files.write(results, o.runs), j.checkThresholds(o))
+	return report.Text(w, o.best)
 }
 
 // ensureTwoProcessors gives Go's scheduler a processor besides that of the thread of

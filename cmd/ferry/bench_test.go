@@ -140,7 +140,7 @@ func TestBenchUsage(t *testing.T) {
 		{"bench merge --csv - --json - a b", "--json and --csv cannot both write to standard output", 2},
 		{"bench --start-at yesterday", `"yesterday" is neither a time`, 2},
 		{"bench --dialect direct --start-at 2001-01-01T00:00:00Z", "StartAt is ", 2},
-		{"bench --dialect direct --shape netcode --start-at +30s", "StartAt is not for the shape netcode", 2},
+		{"bench --shape churn --start-at +30s", "StartAt is not for the shape churn", 2},
 		{"bench --rates 1000,fast", `"fast" is not a rate above 0`, 2},
 		{"bench --rates 1000 --rate 5", "exclude each other", 2},
 		{"bench --rates 1000 --fail p99<1s", "--fail has no effect with --rates", 2},

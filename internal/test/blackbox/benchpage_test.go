@@ -18,7 +18,7 @@ func TestBrowserBenchPage(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	page := startChromium(t).open("file://"+file, `document.querySelectorAll(".plot canvas").length === 3 && plots.length === 3`)
-	page.call(page.session, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
+	page.call(page.session, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": false}, new(struct{}))
 	var width struct{ Window, Page, Plot int }
 	page.do(&width, `(async () => {
 		const plot = document.querySelector(".plot canvas")
