@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -277,6 +278,13 @@ func TestHTMLOfSweep(t *testing.T) {
 	var b strings.Builder
 	if err := Sweep(&b, sweepSample(2)); err != nil || strings.Count(b.String(), "\n") != 6 || !strings.Contains(b.String(), "0 of 2") {
 		t.Errorf("%v:\n%s", err, b.String())
+	}
+	lost := sweepSample(1)
+	for i := range lost[1:] { // Where all is lost the axis goes on, and the lines end.
+		lost[i+1].Latency = bench.Latency{Lost: 9, P50: bench.Never, P90: bench.Never, P99: bench.Never, P999: bench.Never}
+	}
+	if p := sweepPlots(lost)[0]; len(p.At) != 4 || !math.IsNaN(float64(p.Lines[0].Values[3])) {
+		t.Errorf("all is lost from the second rate on: %+v", p)
 	}
 	if sweepPlots([]bench.Result{sample("a", 1), sample("b", 1)}) != nil {
 		t.Error("two runs at one rate are a sweep")

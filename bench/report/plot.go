@@ -74,19 +74,20 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// addLine adds a line of points without those that the axes cannot show.
+// addLine adds a line, with NaN for values that the axis cannot show, unless it has no others.
 func (p *plot) addLine(name string, dots bool, points map[number]number) {
 	l := line{Name: name, Dots: dots, points: map[number]number{}}
+	empty := true
 	for x, y := range points {
-		shown := y > 0 || y == 0 && !p.Y.Log
-		if p.Y.Kind == "time" {
-			shown = shown && float64(y) < never
+		hidden := !isFinite(float64(y)) || y < 0 || y == 0 && p.Y.Log || p.Y.Kind == "time" && float64(y) >= never
+		if hidden {
+			y = number(math.NaN())
 		}
-		if shown && isFinite(float64(x)) && isFinite(float64(y)) {
-			l.points[x] = y
+		if isFinite(float64(x)) {
+			l.points[x], empty = y, empty && hidden
 		}
 	}
-	if len(l.points) > 0 {
+	if !empty {
 		p.Lines = append(p.Lines, l)
 	}
 }

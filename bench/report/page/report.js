@@ -29,13 +29,14 @@ function draw(plot, box) {
     label, space, labelGap: 2, labelSize: 20, font: "12px system-ui", labelFont: "12px system-ui",
     stroke: color("--soft"), grid: { stroke: color("--rule"), width: 1, ...(log && { filter: round }) }, ticks: { show: false },
     values: (_, all) => all.map(v => v === null ? "" : formats[kind](v)),
+    ...(kind === "seconds" && { incrs: [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600] }),
     ...(kind === "nines" && { splits: (_, __, ___, max) => [Math.log10(2), 1, 2, 3, 4, 5, 6, 7].filter(v => v <= max) }),
     ...(log && { filter: round }),
   })
   const pad = plot.x.kind === "count" ? 0.04 : 0
   const dash = i => (Math.floor(i / 6) + i) % 4
   const series = plot.lines.map(({ name, dots }, i) => ({
-    label: name, spanGaps: plot.x.kind !== "seconds", value: value(plot.y.kind),
+    label: name, spanGaps: plot.x.kind === "nines", value: value(plot.y.kind),
     stroke: dots ? color("--bad") : color(`--s${i % 6}`), width: 2, dash: [[], [7, 4], [2, 4], [9, 4, 2, 4]][dash(i)],
     points: dots ? { show: true, size: 13, width: 2, fill: "transparent" } : { show: plot.x.kind === "count", size: 6, fill: color(`--s${i % 6}`) },
     ...(dots && { paths: () => null }),
