@@ -28,20 +28,7 @@ package engine
 //	                 else forwarded unchanged. One that not every client behind
 //	                 the peer's transport takes is counted for the peer, and the
 //	                 first one of a match is reported
-//	BIND             accept mode not 0, data that does not open, a ticket in place of
-//	                 own data: silence; the last one that was accepted, at the same
-//	                 endpoint, and its answer has left: BIND_RECEIVED; old nonce, and
-//	                 one such was authentic before: silence; wrong MAC: silence; another
-//	                 allocation is bound to the endpoint and was heard there within 2 s
-//	                 by something other than a BIND: silence, unless the BIND's own
-//	                 allocation lost the endpoint within 10 s, or its path is validated
-//	                 and the owner's is not; ended allocation: silence
-//	                 if another one is bound to the endpoint, else ERROR 4, whatever the
-//	                 nonce; a reservation for a host's place that is not free: it ends,
-//	                 ERROR 4; nonce: same endpoint equal
-//	                 or higher, other endpoint higher, else silence and the allocation
-//	                 lives on for 60 s from there, once; else BIND_RECEIVED, and the
-//	                 endpoint's former owner loses it
+//	BIND             see the table below
 //	CONNECT_REQUEST  data that does not open: silence; own id: ERROR 6; not the host of
 //	                 the own match, or a ticket of another player: ERROR 2; host ended:
 //	                 ERROR 4; host without an endpoint: silence; linked already:
@@ -55,6 +42,33 @@ package engine
 //	sign of life     of a session, such as the pong of a page in the background: counts
 //	                 as a message of the allocation that is bound to it, and goes no
 //	                 further
+//
+// # BIND
+//
+// The first row that applies decides. An allocation here is that of the BIND.
+//
+//	if                                              answer         effect
+//	----------------------------------------------  -------------  --------------------------
+//	accept mode not 0, data that does not open,     none
+//	or a ticket in place of own data
+//	repeats the last accepted BIND, at the same     BIND_RECEIVED
+//	endpoint, after its answer
+//	old nonce, and a BIND with an old nonce was     none
+//	authentic before
+//	wrong MAC                                       none
+//	the endpoint is kept by another allocation (1)  none
+//	the allocation has ended, another one is        none
+//	bound to the endpoint
+//	the allocation has ended                        ERROR 4
+//	a reservation for a host's place that is taken  ERROR 4        the reservation ends
+//	nonce lower than the last accepted one, or      none           the allocation lives on for
+//	equal to it at another endpoint                                60 s from there, once
+//	else                                            BIND_RECEIVED  bound to the endpoint, whose
+//	                                                               former owner loses it
+//
+//	(1) it was heard there within 2 s by something other than a BIND; but it gives way if the
+//	    BIND's allocation lost the endpoint within 10 s, or if that one's path is validated and
+//	    its own is not
 //
 // An operator ends an allocation as CLOSE does ([Server.End]). A player that is
 // kicked ([Server.Kick]) loses its link first, and each side gets a DISCONNECT
