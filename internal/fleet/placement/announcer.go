@@ -21,16 +21,16 @@ import (
 // The pace of an [Announcer]; doc.go gives the reasons.
 const (
 	// refreshEvery is the interval at which each host is sent to the store again.
-	refreshEvery = HoldFor / 3
+	refreshEvery = HostTTL / 3
 	// catchUp is the time in which all hosts are sent to the store.
 	catchUp = 3 * time.Second
 	// lateAfter is how much later than due a host may be sent before the
 	// announcer hurries.
 	lateAfter = 5 * time.Second
-	// holdBatch is the number of hosts in one call.
-	holdBatch = 500
-	// minHoldInterval is the time between calls with fewer hosts.
-	minHoldInterval = 2 * time.Second
+	// renewBatch is the number of hosts in one call.
+	renewBatch = 500
+	// minRenewInterval is the time between calls with fewer hosts.
+	minRenewInterval = 2 * time.Second
 	// announceTick is the interval at which the announcer checks what is due.
 	announceTick = 250 * time.Millisecond
 	// leaveTimeout bounds the last calls of Run.
@@ -40,7 +40,7 @@ const (
 )
 
 // The bounds of what an [Announcer] remembers. Of a host beyond maxHosts the
-// store forgets after [HoldFor], as it does of an end beyond maxEnds. A code beyond maxMoves
+// store forgets after [HostTTL], as it does of an end beyond maxEnds. A code beyond maxMoves
 // does not move: players do not find the host that has taken the place of another one.
 const (
 	maxHosts = 1 << 20
@@ -85,7 +85,7 @@ type Announcer struct {
 
 	mu    sync.Mutex // guards the following fields; held for no call
 	hosts hosts
-	ends  []Held
+	ends  []HostEntry
 	moves []move // not sent yet, the oldest first
 	// made are moves that the store may lose, by the former host, as long as that is held.
 	made map[proto.AllocationID]move
@@ -95,7 +95,7 @@ type Announcer struct {
 
 	// The rest belongs to Run's goroutine.
 	nextHeartbeat time.Time // when the next heartbeat is due
-	lastHold      time.Time // when hosts were last sent
+	lastRenewal   time.Time // when hosts were last sent
 	pacedAt       time.Time // until when credit has been given
 	credit        float64   // hosts that may be sent by now
 	resendBefore  uint32    // the store may have lost hosts sent before this stamp
@@ -104,20 +104,20 @@ type Announcer struct {
 	errorStreak   int       // calls in a row that failed
 	retryAt       time.Time
 	home          Home
-	batch         []Held
+	batch         []HostEntry
 }
 
 // announcerCounts are independent counters.
 type announcerCounts struct {
-	heartbeats, holds, held, drops, moves, failed, lost, hostsDropped, endsDropped, movesDropped atomic.Uint64
+	heartbeats, renewals, renewedHosts, drops, moves, failed, lost, hostsDropped, endsDropped, movesDropped atomic.Uint64
 }
 
 // AnnouncerStats are counts since the announcer was made.
 type AnnouncerStats struct {
-	// Heartbeats counts heartbeats, Holds calls that sent hosts, Held the hosts sent, Drops
+	// Heartbeats counts heartbeats, Renewals calls that sent hosts, RenewedHosts the hosts sent, Drops
 	// calls that sent ends, Moves codes that passed to another host, Failed failed calls of any
 	// kind.
-	Heartbeats, Holds, Held, Drops, Moves, Failed uint64
+	Heartbeats, Renewals, RenewedHosts, Drops, Moves, Failed uint64
 	// Lost counts codes that now belong to other hosts.
 	Lost uint64
 	// HostsDropped counts hosts, EndsDropped ends, MovesDropped moves, that were not sent to
@@ -152,13 +152,15 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 
 // HostReserved adds a new host, whose home the API process is about to store. It must
 // be called before HostEnded for the same host, see engine.Hooks.OnReserve.
-func (a *Announcer) HostReserved(id proto.AllocationID, tenant uint64) { a.hold(id, tenant, a.stamp()) }
+func (a *Announcer) HostReserved(id proto.AllocationID, tenant uint64) {
+	a.addHost(id, tenant, a.stamp())
+}
 
 // HostReturned adds a host of an earlier run, or one that may come back to this run. It
 // is sent to the store before other hosts.
-func (a *Announcer) HostReturned(id proto.AllocationID, tenant uint64) { a.hold(id, tenant, 0) }
+func (a *Announcer) HostReturned(id proto.AllocationID, tenant uint64) { a.addHost(id, tenant, 0) }
 
-func (a *Announcer) hold(id proto.AllocationID, tenant uint64, sent uint32) {
+func (a *Announcer) addHost(id proto.AllocationID, tenant uint64, sent uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -219,8 +221,8 @@ func (a *Announcer) addMove(m move) {
 func (a *Announcer) isRestoring() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	oldest, held := a.hosts.oldestSent()
-	return len(a.moves) > 0 || held && oldest == 0
+	oldest, ok := a.hosts.oldestSent()
+	return len(a.moves) > 0 || ok && oldest == 0
 }
 
 // HostEnded removes a host that has ended. It ignores allocations that are not held.
@@ -234,7 +236,7 @@ func (a *Announcer) HostEnded(id proto.AllocationID) {
 	case len(a.ends) >= maxEnds:
 		a.counts.endsDropped.Add(1)
 	default:
-		a.ends = append(a.ends, gone.held())
+		a.ends = append(a.ends, gone.entry())
 	}
 }
 
@@ -251,7 +253,7 @@ func (a *Announcer) HeartbeatNow() {
 func (a *Announcer) Stats() AnnouncerStats {
 	c := &a.counts
 	st := AnnouncerStats{
-		Heartbeats: c.heartbeats.Load(), Holds: c.holds.Load(), Held: c.held.Load(), Drops: c.drops.Load(), Moves: c.moves.Load(),
+		Heartbeats: c.heartbeats.Load(), Renewals: c.renewals.Load(), RenewedHosts: c.renewedHosts.Load(), Drops: c.drops.Load(), Moves: c.moves.Load(),
 		Failed: c.failed.Load(), Lost: c.lost.Load(),
 		HostsDropped: c.hostsDropped.Load(), EndsDropped: c.endsDropped.Load(), MovesDropped: c.movesDropped.Load(),
 	}
@@ -355,7 +357,7 @@ func (a *Announcer) call(parent context.Context, do func(context.Context) error)
 }
 
 // sendMove sends the oldest move. It reports whether there was one. Moves are sent before
-// hosts and ends, by the goroutine that sends those, so that no Hold of the former host follows.
+// hosts and ends, by the goroutine that sends those, so that no Renew of the former host follows.
 func (a *Announcer) sendMove(ctx context.Context) bool {
 	a.mu.Lock()
 	if len(a.moves) == 0 {
@@ -415,7 +417,7 @@ func (a *Announcer) repeatMoves() {
 // sendEnds sends a batch of ends. It reports whether there was one.
 func (a *Announcer) sendEnds(ctx context.Context) bool {
 	a.mu.Lock()
-	a.batch = append(a.batch[:0], a.ends[:min(len(a.ends), holdBatch)]...)
+	a.batch = append(a.batch[:0], a.ends[:min(len(a.ends), renewBatch)]...)
 	a.mu.Unlock()
 	if len(a.batch) == 0 {
 		return false
@@ -449,10 +451,10 @@ func (a *Announcer) sendHosts(ctx context.Context) bool {
 	if len(a.batch) == 0 {
 		return false
 	}
-	a.lastHold = time.Now()
+	a.lastRenewal = time.Now()
 	var lost []Lost
 	err := a.call(ctx, func(ctx context.Context) (err error) {
-		lost, err = a.directory.Hold(ctx, a.home, a.batch)
+		lost, err = a.directory.Renew(ctx, a.home, a.batch)
 		if err != nil {
 			return err
 		}
@@ -463,8 +465,8 @@ func (a *Announcer) sendHosts(ctx context.Context) bool {
 		return true
 	}
 	a.credit = max(a.credit-float64(len(a.batch)), 0)
-	a.counts.holds.Add(1)
-	a.counts.held.Add(uint64(len(a.batch)))
+	a.counts.renewals.Add(1)
+	a.counts.renewedHosts.Add(uint64(len(a.batch)))
 	a.confirmHosts(now, lost)
 	return true
 }
@@ -508,7 +510,7 @@ func (a *Announcer) confirmHosts(now uint32, lost []Lost) {
 // code since, and reports whether it did. The caller holds mu.
 func (a *Announcer) clearLostCode(id proto.AllocationID) bool {
 	h := a.hosts.find(id)
-	sent := slices.IndexFunc(a.batch, func(x Held) bool { return x.Host == id })
+	sent := slices.IndexFunc(a.batch, func(x HostEntry) bool { return x.Host == id })
 	if h == nil || sent < 0 {
 		return false
 	}
@@ -525,7 +527,7 @@ func (a *Announcer) clearLostCode(id proto.AllocationID) bool {
 // may not have, and late ones, over catchUp.
 func (a *Announcer) hostsDue(now uint32) (n int, before uint32) {
 	a.mu.Lock()
-	held := a.hosts.len()
+	count := a.hosts.len()
 	oldest, ok := a.hosts.oldestSent()
 	a.mu.Unlock()
 	began := time.Now()
@@ -538,14 +540,14 @@ func (a *Announcer) hostsDue(now uint32) (n int, before uint32) {
 	urgent := max(a.resendBefore, ago(now, refreshEvery+lateAfter), 1)
 	a.catchingUp = oldest < urgent
 	if a.catchingUp {
-		a.addCredit(passed, max(held, holdBatch), catchUp)
-		return min(int(a.credit), holdBatch), urgent
+		a.addCredit(passed, max(count, renewBatch), catchUp)
+		return min(int(a.credit), renewBatch), urgent
 	}
-	a.addCredit(passed, held, refreshEvery)
-	if a.credit < holdBatch && began.Sub(a.lastHold) < minHoldInterval {
+	a.addCredit(passed, count, refreshEvery)
+	if a.credit < renewBatch && began.Sub(a.lastRenewal) < minRenewInterval {
 		return 0, 0
 	}
-	return min(int(a.credit), holdBatch), now
+	return min(int(a.credit), renewBatch), now
 }
 
 // addCredit adds credit for the time that has passed, at a rate of hosts per over. The
@@ -553,7 +555,7 @@ func (a *Announcer) hostsDue(now uint32) (n int, before uint32) {
 func (a *Announcer) addCredit(passed time.Duration, hosts int, over time.Duration) {
 	perTick := float64(hosts) * float64(announceTick) / float64(over)
 	a.credit += perTick * float64(passed) / float64(announceTick)
-	a.credit = min(a.credit, holdBatch+2*perTick)
+	a.credit = min(a.credit, renewBatch+2*perTick)
 }
 
 // ago returns the stamp that was so long before now.

@@ -129,7 +129,7 @@ func TestHeartbeat(t *testing.T) {
 		if got := x.store.called("Announce"); got != 31 {
 			t.Errorf("%d heartbeats after Soon", got)
 		}
-		if got := x.store.called("Hold") + x.store.called("Drop"); got != 0 {
+		if got := x.store.called("Renew") + x.store.called("Drop"); got != 0 {
 			t.Errorf("%d calls about no hosts", got)
 		}
 	})
@@ -153,18 +153,18 @@ func TestManyHosts(t *testing.T) {
 			}
 		}
 		st := x.Stats()
-		if st.Hosts != hosts || st.Held < 5*hosts || st.Held > 7*hosts {
+		if st.Hosts != hosts || st.RenewedHosts < 5*hosts || st.RenewedHosts > 7*hosts {
 			t.Errorf("%+v", st)
 		}
-		if most := uint64(7*hosts/holdBatch) * 5 / 4; st.Holds > most {
-			t.Errorf("%d calls, want at most %d", st.Holds, most)
+		if most := uint64(7*hosts/renewBatch) * 5 / 4; st.Renewals > most {
+			t.Errorf("%d calls, want at most %d", st.Renewals, most)
 		}
 		perSecond := make(map[int64]int)
-		for i, at := range x.store.heldAt {
-			perSecond[at.Unix()] += x.store.held[i]
+		for i, at := range x.store.renewedAt {
+			perSecond[at.Unix()] += x.store.renewed[i]
 		}
 		for at, n := range perSecond {
-			if n > 2*hosts/60+2*holdBatch {
+			if n > 2*hosts/60+2*renewBatch {
 				t.Errorf("%d hosts in second %d", n, at)
 			}
 		}
@@ -185,7 +185,7 @@ func TestFewHosts(t *testing.T) {
 				t.Fatalf("%d hosts have lapsed", n)
 			}
 		}
-		if got := x.store.called("Hold"); got < 20 || got > 120 {
+		if got := x.store.called("Renew"); got < 20 || got > 120 {
 			t.Errorf("%d calls for 5 hosts in 10 minutes", got)
 		}
 	})
@@ -221,10 +221,10 @@ func TestStoreLosesAll(t *testing.T) {
 			}
 		}
 		// And no more often than that: the next round is even again.
-		held := x.Stats().Held
+		before := x.Stats().RenewedHosts
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		if got := x.Stats().Held - held; got > hosts/2 {
+		if got := x.Stats().RenewedHosts - before; got > hosts/2 {
 			t.Errorf("%d hosts were announced in the next 20 s", got)
 		}
 	})
@@ -291,7 +291,7 @@ func TestStoreHangs(t *testing.T) {
 		x.store.mu.Unlock()
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		if st := x.Stats(); st.Hosts != 1000 || st.Ends != 0 || st.Held < 1000 {
+		if st := x.Stats(); st.Hosts != 1000 || st.Ends != 0 || st.RenewedHosts < 1000 {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -324,7 +324,7 @@ func TestEnd(t *testing.T) {
 		if n := x.missing(hosts); n != hosts || len(x.store.codes) != 0 {
 			t.Errorf("%d hosts and %d codes are left", hosts-n, len(x.store.codes))
 		}
-		if got := x.store.called("Drop"); got != hosts/holdBatch {
+		if got := x.store.called("Drop"); got != hosts/renewBatch {
 			t.Errorf("%d calls", got)
 		}
 	})
@@ -336,8 +336,8 @@ func TestCodeLost(t *testing.T) {
 	t.Parallel()
 	inTeller(t, func(t *testing.T, x *teller) {
 		older := hostID(99)
-		if _, err := x.store.Hold(t.Context(), Home{relayID(5), 1},
-			[]Held{{Host: older, Tenant: testTenant.Hash(), Code: "6789BC", Since: time.Now().Add(-time.Hour)}}); err != nil {
+		if _, err := x.store.Renew(t.Context(), Home{relayID(5), 1},
+			[]HostEntry{{Host: older, Tenant: testTenant.Hash(), Code: "6789BC", Since: time.Now().Add(-time.Hour)}}); err != nil {
 			t.Fatal(err)
 		}
 		x.KeepCode(x.reserve(t, 0), "6789BC")
@@ -382,7 +382,7 @@ func TestHostMigrated(t *testing.T) {
 				t.Errorf("the former host is at %v, %v", home, err)
 			}
 		}
-		time.Sleep(2 * HoldFor)
+		time.Sleep(2 * HostTTL)
 		leadsTo(hosts[0])
 		x.HostMigrated(testTenant.Hash(), "6789BC", hosts[0], hosts[1])
 		leadsTo(hosts[1])
@@ -403,7 +403,7 @@ func TestHostMigrated(t *testing.T) {
 		}
 		time.Sleep(HeartbeatEvery + catchUp)
 		leadsTo(hosts[2])
-		time.Sleep(2 * HoldFor)
+		time.Sleep(2 * HostTTL)
 		leadsTo(hosts[2])
 		x.HostEnded(hosts[0])
 		x.HostEnded(hosts[1])
@@ -466,8 +466,8 @@ func TestMoveLostInCrash(t *testing.T) {
 			t.Parallel()
 			inTeller(t, func(t *testing.T, x *teller) {
 				former, next := hostID(0), hostID(1)
-				held := []Held{{Host: former, Tenant: testTenant.Hash(), Code: "6789BC", Since: time.Now().Add(-time.Hour)}}
-				if _, err := x.store.Hold(t.Context(), c.home, held); err != nil {
+				entries := []HostEntry{{Host: former, Tenant: testTenant.Hash(), Code: "6789BC", Since: time.Now().Add(-time.Hour)}}
+				if _, err := x.store.Renew(t.Context(), c.home, entries); err != nil {
 					t.Fatal(err)
 				}
 				x.store.fail(errBroken)
@@ -494,7 +494,7 @@ func TestMoveLostInCrash(t *testing.T) {
 					t.Errorf("the code leads to %v, %v; want %v; lost %v", got, err, want, x.lost)
 				}
 				wantErr(t, "a join after it", ask(), alloc.ErrNotFound)
-				time.Sleep(2 * HoldFor)
+				time.Sleep(2 * HostTTL)
 				synctest.Wait()
 				if got, err := x.store.HostOf(t.Context(), testTenant, "6789BC"); c.moves && (err != nil || got != next) || len(x.refused) > 0 {
 					t.Errorf("later the code leads to %v, %v; refused %v", got, err, x.refused)

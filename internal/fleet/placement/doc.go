@@ -3,7 +3,7 @@
 //	API process                     store                     relay
 //	alloc.Service                   Registry, Directory       engine.Server
 //	  └ Fleet ── polls ───────────→   nodes  ←── heartbeat ── Announcer ← its hooks
-//	      │ ├─── SetHome, HomeOf ─→   homes  ←── Hold, Drop ────┤ ↑
+//	      │ ├─── SetHome, HomeOf ─→   homes  ←── Renew, Drop ────┤ ↑
 //	      │ └ Codes ──────────────→   codes  ←──────────────────┘ │ hosts, codes
 //	      └ Dialer, Remote ───── reserve, describe, keep ─────→ Local → engine.Server
 //
@@ -41,16 +41,16 @@
 //	created    by alloc.Service: drawn, stored (PutCode), and kept by the host's relay
 //	           (Fleet.KeepCode, Local.KeepCode), on its disk and in its Announcer; then
 //	           JoinCode returns it
-//	refreshed  by the relay's Announcer while the host lives (Hold)
+//	refreshed  by the relay's Announcer while the host lives (Renew)
 //	resolved   by any API process: HostOf, HomeOf, and a call to the relay
 //	dropped    by the relay's Announcer within a second of the host's end (Drop); by an
 //	           API process whose relay reports that the host has ended (Forget); by the
-//	           store unless refreshed within HoldFor
+//	           store unless refreshed within HostTTL
 //	moved      by the relay's Announcer when a player has taken the place of the host
 //	           (HostMigrated, MoveCode), until the store has answered. The former host is
 //	           held until no player may take its place any more, so the code leads to a
 //	           host of that relay at any time. If the relay is killed before that, its
-//	           next run has the code of the new host on its disk, learns from Hold to
+//	           next run has the code of the new host on its disk, learns from Renew to
 //	           which host it leads, and moves it if that is an ended one of its own
 //	disputed   if the store lost the code and gave it to another host: the older host
 //	           keeps it, the other host's relay is informed (AnnouncerConfig.OnLost)
@@ -87,7 +87,7 @@
 //	HeartbeatEvery   2 s      of a relay
 //	DeadAfter        6 s      3 heartbeats: two may be lost, and new matches go elsewhere
 //	                          within 6 s
-//	HoldFor          3 min    outlasts a death (6 s), a restart and the recovery (60 s),
+//	HostTTL          3 min    outlasts a death (6 s), a restart and the recovery (60 s),
 //	                          even if the last refresh was refreshEvery ago
 //	refreshEvery     1 min    a third: two rounds may be missed
 //	catchUp          3 s      plus 1.5 s to detect the return: 5 s in all

@@ -39,19 +39,19 @@ func testNode(n int, region string, seats int) Node {
 
 // fakeStore is registry and directory in memory, by the clock of the process.
 type fakeStore struct {
-	mu      sync.Mutex // guards the following fields
-	err     error      // what every call answers
-	hang    chan struct{}
-	nodes   map[alloc.RelayID]Node
-	beats   map[alloc.RelayID]time.Time
-	intact  map[Home]bool
-	homes   map[proto.AllocationID]fakeHome
-	codes   map[fakeCode]proto.AllocationID
-	byHost  map[proto.AllocationID]fakeCode
-	calls   map[string]int
-	held    []int // hosts per Hold
-	heldAt  []time.Time
-	setHome error
+	mu        sync.Mutex // guards the following fields
+	err       error      // what every call answers
+	hang      chan struct{}
+	nodes     map[alloc.RelayID]Node
+	beats     map[alloc.RelayID]time.Time
+	intact    map[Home]bool
+	homes     map[proto.AllocationID]fakeHome
+	codes     map[fakeCode]proto.AllocationID
+	byHost    map[proto.AllocationID]fakeCode
+	calls     map[string]int
+	renewed   []int // hosts per Renew
+	renewedAt []time.Time
+	setHome   error
 }
 
 type fakeHome struct {
@@ -160,7 +160,7 @@ func (s *fakeStore) SetHome(ctx context.Context, host proto.AllocationID, home H
 	if s.setHome != nil {
 		return s.setHome
 	}
-	s.homes[host] = fakeHome{home, time.Now(), time.Now().Add(HoldFor)}
+	s.homes[host] = fakeHome{home, time.Now(), time.Now().Add(HostTTL)}
 	return nil
 }
 
@@ -182,17 +182,17 @@ func (s *fakeStore) alive(host proto.AllocationID) (fakeHome, bool) {
 	return h, ok && time.Now().Before(h.until)
 }
 
-func (s *fakeStore) Hold(ctx context.Context, home Home, held []Held) (lost []Lost, err error) {
-	if err := s.enter(ctx, "Hold"); err != nil {
+func (s *fakeStore) Renew(ctx context.Context, home Home, entries []HostEntry) (lost []Lost, err error) {
+	if err := s.enter(ctx, "Renew"); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	s.held, s.heldAt = append(s.held, len(held)), append(s.heldAt, time.Now())
-	for _, x := range held {
+	s.renewed, s.renewedAt = append(s.renewed, len(entries)), append(s.renewedAt, time.Now())
+	for _, x := range entries {
 		if h, ok := s.alive(x.Host); ok && h.since.Before(x.Since) {
 			x.Since = h.since // As the stores do.
 		}
-		s.homes[x.Host] = fakeHome{home, x.Since, time.Now().Add(HoldFor)}
+		s.homes[x.Host] = fakeHome{home, x.Since, time.Now().Add(HostTTL)}
 		if x.Code == "" {
 			continue
 		}
@@ -207,12 +207,12 @@ func (s *fakeStore) Hold(ctx context.Context, home Home, held []Held) (lost []Lo
 	return lost, nil
 }
 
-func (s *fakeStore) Drop(ctx context.Context, home Home, held []Held) error {
+func (s *fakeStore) Drop(ctx context.Context, home Home, entries []HostEntry) error {
 	if err := s.enter(ctx, "Drop"); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	for _, x := range held {
+	for _, x := range entries {
 		if s.homes[x.Host].Home == home {
 			s.forget(x.Host)
 			delete(s.homes, x.Host)

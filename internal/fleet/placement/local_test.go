@@ -48,7 +48,7 @@ func TestLocal(t *testing.T) {
 	wantHeld(t, a, 2, 0)
 	wantErr(t, "KeepCode", l.KeepCode(t.Context(), first.ID, "6789BC"), nil)
 	got := a.hosts.find(first.ID)
-	if got == nil || got.held().Code != "6789BC" || got.held().Tenant != testTenant.Hash() || e.kept[first.ID] != "6789BC" {
+	if got == nil || got.entry().Code != "6789BC" || got.entry().Tenant != testTenant.Hash() || e.kept[first.ID] != "6789BC" {
 		t.Errorf("the announcer holds %+v", got)
 	}
 	wantErr(t, "KeepCode of an unknown id", l.KeepCode(t.Context(), hostID(99), "6789BC"), alloc.ErrNotFound)

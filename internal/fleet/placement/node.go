@@ -72,8 +72,8 @@ type Home struct {
 	Boot  uint64
 }
 
-// Held is a host that a relay holds, with its join code if it has one.
-type Held struct {
+// HostEntry is a host that a relay holds, with its join code if it has one.
+type HostEntry struct {
 	Host   proto.AllocationID
 	Tenant uint64 // alloc.Tenant.Hash
 	Code   string // empty: none
@@ -84,9 +84,9 @@ type Held struct {
 // Lost is a held host whose code leads to another one.
 type Lost struct{ Host, Holder proto.AllocationID }
 
-// HoldFor is the time for which the store keeps a host and its code without a refresh.
+// HostTTL is the time for which the store keeps a host and its code without a refresh.
 // It outlasts a relay's death by its recovery window.
-const HoldFor = 3 * time.Minute
+const HostTTL = 3 * time.Minute
 
 // Directory holds the hosts of a fleet and their join codes, for all API processes. Its
 // methods may be called concurrently.
@@ -95,21 +95,21 @@ type Directory interface {
 	// MoveCode makes a code of from, or one that leads nowhere, the code of to, for the tenant
 	// with that hash. It reports false, and changes nothing, when the code leads to another
 	// host or to has another code. It is atomic: of several hosts to, one gets the code. That
-	// counts as older than the code of any other host, so that no Hold of the former host,
+	// counts as older than the code of any other host, so that no Renew of the former host,
 	// perhaps a late one, takes it back. It may be repeated.
 	MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error)
-	// SetHome stores the home of a new host for HoldFor.
+	// SetHome stores the home of a new host for HostTTL.
 	SetHome(ctx context.Context, host proto.AllocationID, home Home) error
 	// HomeOf returns the home of a host, or alloc.ErrNotFound.
 	HomeOf(ctx context.Context, host proto.AllocationID) (Home, error)
-	// Hold makes hosts and codes last for another HoldFor, and puts back those
+	// Renew makes hosts and codes last for another HostTTL, and puts back those
 	// that the store has lost. A code that leads to another host by now goes to
 	// the one with the earlier Since, and where these are equal to the one with
-	// the lower id. It returns the hosts of held that lost their code.
-	Hold(ctx context.Context, home Home, held []Held) ([]Lost, error)
+	// the lower id. It returns the hosts of entries that lost their code.
+	Renew(ctx context.Context, home Home, entries []HostEntry) ([]Lost, error)
 	// Drop removes hosts that have ended, and their codes, as far as they still
 	// are those of home.
-	Drop(ctx context.Context, home Home, held []Held) error
+	Drop(ctx context.Context, home Home, entries []HostEntry) error
 }
 
 // Dialer connects to the relays of a fleet. Its methods may be called concurrently.

@@ -63,7 +63,7 @@ func TestNewRefuses(t *testing.T) {
 		"no URL":            {},
 		"URL":               {URL: "http://a"},
 		"time-out":          {URL: "redis://a", Timeout: -1},
-		"hold":              {URL: "redis://a", HoldFor: 1},
+		"hold":              {URL: "redis://a", HostTTL: 1},
 		"pool":              {URL: "redis://a", PoolSize: -1},
 		"prefix with brace": {URL: "redis://a", Prefix: "{x}"},
 		"prefix with space": {URL: "redis://a", Prefix: "x y"},

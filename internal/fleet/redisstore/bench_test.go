@@ -13,16 +13,16 @@ import (
 func BenchmarkStore(b *testing.B) {
 	server := redistest.Start(b)
 	s := open(b, Config{URL: server.URL, Timeout: testTimeout})
-	node, held := relayOf(1, 1000)
+	node, entries := relayOf(1, 1000)
 	home := homeAt(node)
 	node.Seats = 1000
-	if _, err := s.Hold(b.Context(), home, held); err != nil {
+	if _, err := s.Renew(b.Context(), home, entries); err != nil {
 		b.Fatal(err)
 	}
 	n := 1_000_000
 	calls := map[string]func() error{
-		"HostOf":  func() error { _, err := s.HostOf(b.Context(), tenant, held[0].Code); return err },
-		"HomeOf":  func() error { _, err := s.HomeOf(b.Context(), held[0].Host); return err },
+		"HostOf":  func() error { _, err := s.HostOf(b.Context(), tenant, entries[0].Code); return err },
+		"HomeOf":  func() error { _, err := s.HomeOf(b.Context(), entries[0].Host); return err },
 		"SetHome": func() error { n++; return s.SetHome(b.Context(), hostID(n), home) },
 		"PutCode": func() error {
 			n++
@@ -32,11 +32,11 @@ func BenchmarkStore(b *testing.B) {
 			}
 			return err
 		},
-		"Hold1000": func() error { _, err := s.Hold(b.Context(), home, held); return err },
-		"Announce": func() error { _, err := s.Announce(b.Context(), node); return err },
-		"Take":     func() error { _, _, err := s.Take(b.Context(), "player", 1e6); return err },
+		"Renew1000": func() error { _, err := s.Renew(b.Context(), home, entries); return err },
+		"Announce":  func() error { _, err := s.Announce(b.Context(), node); return err },
+		"Take":      func() error { _, _, err := s.Take(b.Context(), "player", 1e6); return err },
 	}
-	for _, name := range []string{"HostOf", "HomeOf", "SetHome", "PutCode", "Hold1000", "Announce", "Take"} {
+	for _, name := range []string{"HostOf", "HomeOf", "SetHome", "PutCode", "Renew1000", "Announce", "Take"} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

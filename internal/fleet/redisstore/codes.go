@@ -13,7 +13,7 @@ import (
 
 // PutCode stores a code for host. It reports false, and changes nothing, if the tenant
 // has that code or the host has one. Errors: alloc.ErrStoreUnavailable, after which the
-// code may lead to host for up to HoldFor, and alloc.ErrCodeMalformed. The code is
+// code may lead to host for up to HostTTL, and alloc.ErrCodeMalformed. The code is
 // stored before the host's entry, in another slot. A failure in between leaves a code
 // that leads to its host and that no caller knows.
 func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
@@ -48,7 +48,7 @@ func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host p
 // false, and changes nothing, if the code leads to another host or to has another code. Errors:
 // alloc.ErrCodeMalformed, and alloc.ErrStoreUnavailable, after which the code may lead to to,
 // also later. The entry of the code decides. That of to gets the code before: after a failure
-// in between it has a code that leads elsewhere, which CodeOf, Hold and Drop handle.
+// in between it has a code that leads elsewhere, which CodeOf, Renew and Drop handle.
 func (s *Store) MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
 	c, ok := canonical(tenant, code)
 	if !ok {
@@ -78,7 +78,7 @@ func (s *Store) MoveCode(ctx context.Context, tenant uint64, code string, from, 
 	if err := s.releaseCode(ctx, c, former); !moved && !errors.Is(err, alloc.ErrCodeNotFound) {
 		return false, err
 	}
-	return moved, nil // The next Hold or CodeOf of from releases it otherwise.
+	return moved, nil // The next Renew or CodeOf of from releases it otherwise.
 }
 
 // moveCode changes the entry of a code. An entry of a third host without a valid signature
@@ -299,12 +299,12 @@ count()
 return 1
 `)
 
-// holdCode renews a code of a host, or assigns it to the host if it leads nowhere or to
+// renewCode renews a code of a host, or assigns it to the host if it leads nowhere or to
 // a younger host. It returns 1, or the entry of the other host if that is older. For a
 // repeated host the earliest time counts, since network delays vary. An entry that equals
 // ARGV[6] is replaced: the caller has found its signature invalid. KEYS: code, list.
 // ARGV: host, milliseconds, code, age of the host in milliseconds, seal, entry or empty.
-var holdCode = redis.NewScript(luaCount + `
+var renewCode = redis.NewScript(luaCount + `
 local since = math.max(now - ARGV[4], 0)
 local v = redis.call('GET', KEYS[1])
 if v and v ~= ARGV[6] then
@@ -322,8 +322,8 @@ return 1
 `)
 
 // moveCode assigns a code of a host, or one that leads nowhere, to another host. It returns
-// 1, or the entry of a third host. An entry that equals ARGV[6] is replaced, see holdCode.
-// The new entry is the oldest possible: a Hold of the former host, which may arrive late,
+// 1, or the entry of a third host. An entry that equals ARGV[6] is replaced, see renewCode.
+// The new entry is the oldest possible: a Renew of the former host, which may arrive late,
 // does not take the code back. KEYS: code, list. ARGV: new host, milliseconds, code, seal,
 // former host, entry or empty.
 var moveCode = redis.NewScript(luaCount + `

@@ -50,11 +50,11 @@ type Config struct {
 	// "ferry:".
 	Prefix string
 	// Timeout bounds each call, with waiting for a connection and making one. A
-	// batch of Hold or Drop counts as one call. 0 means 70 ms.
+	// batch of Renew or Drop counts as one call. 0 means 70 ms.
 	Timeout time.Duration
-	// HoldFor is the time for which hosts and codes last without a refresh. 0 means
-	// fleet.HoldFor; relays and API processes of a fleet must agree on it.
-	HoldFor time.Duration
+	// HostTTL is the time for which hosts and codes last without a refresh. 0 means
+	// placement.HostTTL; relays and API processes of a fleet must agree on it.
+	HostTTL time.Duration
 	// Signer signs what this process writes and verifies what it reads. Required.
 	Signer placement.Signer
 	// PoolSize bounds the connections to one server. 0 means 16.
@@ -67,7 +67,7 @@ type Config struct {
 // withDefaults returns c with zero fields set to their defaults.
 func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
-	c.HoldFor = cmp.Or(c.HoldFor, placement.HoldFor)
+	c.HostTTL = cmp.Or(c.HostTTL, placement.HostTTL)
 	c.PoolSize = cmp.Or(c.PoolSize, DefaultPoolSize)
 	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
@@ -81,8 +81,8 @@ func (c Config) Validate() error {
 		return errors.New("redisstore: URL is empty: name a server, for example redis://127.0.0.1:6379")
 	case c.Timeout < 0:
 		return fmt.Errorf("redisstore: Timeout %v is negative", c.Timeout)
-	case c.HoldFor < 0 || c.HoldFor > 0 && c.HoldFor < time.Millisecond:
-		return fmt.Errorf("redisstore: HoldFor %v is below a millisecond", c.HoldFor)
+	case c.HostTTL < 0 || c.HostTTL > 0 && c.HostTTL < time.Millisecond:
+		return fmt.Errorf("redisstore: HostTTL %v is below a millisecond", c.HostTTL)
 	case c.PoolSize < 0:
 		return fmt.Errorf("redisstore: PoolSize %d is negative", c.PoolSize)
 	case len(c.Prefix) > maxPrefix:

@@ -9,8 +9,8 @@
 //
 //	PutCode  code → host, then the host's entry; without the second step the code leads
 //	         to its host, and no caller knows it
-//	Hold     codes, then hosts: a host never has a code before the code leads to it; a
-//	         lost code is reported, and removed from the host's entry by the next Hold
+//	Renew     codes, then hosts: a host never has a code before the code leads to it; a
+//	         lost code is reported, and removed from the host's entry by the next Renew
 //	         or CodeOf
 //	Drop     hosts, then codes: a remaining code leads to a host that has ended, until
 //	         the code expires; the relay rejects it
@@ -19,7 +19,7 @@
 // Every change compares first: it removes a code only if the code still leads to that
 // host, a host only if it still has that home, and an entry of a relay only if it is of
 // that boot. A step that is repeated, or that a stalled server executes after its caller
-// gave up, has no effect beyond HoldFor.
+// gave up, has no effect beyond HostTTL.
 //
 // # Unavailable stores
 //
@@ -45,7 +45,7 @@
 //   - A code that a relay does not know lasts as long as its host.
 //   - What Forget removes may still be there for a moment.
 //   - A code that MoveCode has given to a host counts as older than the code of any host
-//     that a relay holds. So a Hold that the relay of the former host began before the host
+//     that a relay holds. So a Renew that the relay of the former host began before the host
 //     ended, or that the store executes late, does not take the code back.
 //
 // # What is in Redis
@@ -55,12 +55,12 @@
 // of the server, and every key expires.
 //
 //	key               type    content                              lasts
-//	code:{T}:CODE     string  host:since:seal; since is 0 after    HoldFor after Put, Move or
-//	                          Move                                 Hold
+//	code:{T}:CODE     string  host:since:seal; since is 0 after    HostTTL after Put, Move or
+//	                          Move                                 Renew
 //	codes:{T}         sorted  CODE by the time it ends, to count   as its last code
 //	                  set
-//	host:ID           hash    h → relay:boot:seal,                 HoldFor after SetHome, Put
-//	                          c → T:CODE:seal                      or Hold
+//	host:ID           hash    h → relay:boot:seal,                 HostTTL after SetHome, Put
+//	                          c → T:CODE:seal                      or Renew
 //	{nodes}           hash    relay → at:boot:number:seal:JSON     as its longest entry
 //	{nodes}:end       sorted  relay by the time its entry ends,    likewise
 //	                  set     RecoverFor + DeadAfter + 1 min
@@ -101,8 +101,8 @@
 // # What is lost when
 //
 //	an API process dies       the queue of Forget: those codes belong to ended
-//	                          hosts until HoldFor is over
-//	a relay dies              nothing; its hosts and codes last for HoldFor, which
+//	                          hosts until HostTTL is over
+//	a relay dies              nothing; its hosts and codes last for HostTTL, which
 //	                          is longer than the time in which it may come back
 //	Redis dies and is empty   everything; at its next heartbeat each relay detects
 //	                          it and restores all its hosts and codes
@@ -116,7 +116,7 @@
 //	one shard of a cluster    the same, for its keys; the others continue
 //	Redis stands still        nothing; calls that timed out may be executed late.
 //	                          The code of an ended host may be restored by that, and
-//	                          is useless until HoldFor is over
+//	                          is useless until HostTTL is over
 //	leases, buckets           lost with the server; relays report again, players
 //	                          get the budget of a new minute
 //
@@ -127,7 +127,7 @@
 //
 // # Whose clock counts
 //
-// A seal ends by the clock of its author, between HoldFor and five minutes more after it was
+// A seal ends by the clock of its author, between HostTTL and five minutes more after it was
 // made, and is accepted for five minutes after that. So a replayed entry counts for at most
 // 13 minutes, and an author's clock may be behind by five. For all other times:
 //

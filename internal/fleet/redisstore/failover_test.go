@@ -16,22 +16,22 @@ import (
 )
 
 // relayOf is a relay with hosts, as its announcements have them.
-func relayOf(n, hosts int) (placement.Node, []placement.Held) {
+func relayOf(n, hosts int) (placement.Node, []placement.HostEntry) {
 	node := placement.Node{Relay: alloc.RelayID{byte(n)}, Boot: uint64(n), Region: "north", RecoverFor: time.Minute}
-	held := make([]placement.Held, hosts)
-	for i := range held {
+	entries := make([]placement.HostEntry, hosts)
+	for i := range entries {
 		id := n*10_000 + i
-		held[i] = placement.Held{Host: hostID(id), Tenant: tenant.Hash(), Code: codeText(id), Since: time.Now().Add(-time.Hour)}
+		entries[i] = placement.HostEntry{Host: hostID(id), Tenant: tenant.Hash(), Code: codeText(id), Since: time.Now().Add(-time.Hour)}
 	}
-	return node, held
+	return node, entries
 }
 
 func homeAt(n placement.Node) placement.Home { return placement.Home{Relay: n.Relay, Boot: n.Boot} }
 
-func mustHold(t *testing.T, s *Store, home placement.Home, held []placement.Held, want ...proto.AllocationID) {
+func mustRenew(t *testing.T, s *Store, home placement.Home, entries []placement.HostEntry, want ...proto.AllocationID) {
 	t.Helper()
-	if lost, err := s.Hold(t.Context(), home, held); err != nil || !slices.EqualFunc(lost, want, func(l placement.Lost, id proto.AllocationID) bool { return l.Host == id }) {
-		t.Fatalf("Hold: lost %v, %v; want %v", lost, err, want)
+	if lost, err := s.Renew(t.Context(), home, entries); err != nil || !slices.EqualFunc(lost, want, func(l placement.Lost, id proto.AllocationID) bool { return l.Host == id }) {
+		t.Fatalf("Renew: lost %v, %v; want %v", lost, err, want)
 	}
 }
 
@@ -55,9 +55,9 @@ func awaitLoss(t *testing.T, s *Store, n placement.Node) {
 }
 
 // wantAll expects every host at home and its code leading to it.
-func wantAll(t *testing.T, s *Store, home placement.Home, held []placement.Held) {
+func wantAll(t *testing.T, s *Store, home placement.Home, entries []placement.HostEntry) {
 	t.Helper()
-	for _, h := range held {
+	for _, h := range entries {
 		if got, err := s.HomeOf(t.Context(), h.Host); got != home || err != nil {
 			t.Fatalf("HomeOf %v = %v, %v", h.Host, got, err)
 		}
@@ -78,30 +78,30 @@ func TestLostWrites(t *testing.T) {
 	server := redistest.Start(t)
 	relay := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	api := open(t, Config{URL: server.URL, Timeout: testTimeout})
-	node, held := relayOf(1, 300)
+	node, entries := relayOf(1, 300)
 	wantIntact(t, relay, node, false)
-	mustHold(t, relay, homeAt(node), held)
+	mustRenew(t, relay, homeAt(node), entries)
 	wantIntact(t, relay, node, true)
-	wantAll(t, api, homeAt(node), held)
+	wantAll(t, api, homeAt(node), entries)
 
 	server.Kill()
 	server.Restart()
 	other, theirs := relayOf(2, 1)
-	theirs[0].Code, theirs[0].Since = held[0].Code, time.Now()
-	if ok, err := api.PutCode(t.Context(), tenant, held[0].Code, theirs[0].Host); !ok || err != nil {
+	theirs[0].Code, theirs[0].Since = entries[0].Code, time.Now()
+	if ok, err := api.PutCode(t.Context(), tenant, entries[0].Code, theirs[0].Host); !ok || err != nil {
 		t.Fatal("PutCode of a code that the store has lost:", ok, err)
 	}
 	wantIntact(t, relay, node, false)
-	mustHold(t, relay, homeAt(node), held)
+	mustRenew(t, relay, homeAt(node), entries)
 	wantIntact(t, relay, node, true)
-	wantAll(t, api, homeAt(node), held)
+	wantAll(t, api, homeAt(node), entries)
 	if _, err := api.CodeOf(t.Context(), tenant, theirs[0].Host); !errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("CodeOf the younger host: %v", err)
 	}
-	mustHold(t, relay, homeAt(other), theirs, theirs[0].Host)
-	wantAll(t, api, homeAt(node), held)
-	if n, err := api.Codes(t.Context(), tenant); n != len(held) || err != nil {
-		t.Errorf("%d codes, %v; want %d", n, err, len(held))
+	mustRenew(t, relay, homeAt(other), theirs, theirs[0].Host)
+	wantAll(t, api, homeAt(node), entries)
+	if n, err := api.Codes(t.Context(), tenant); n != len(entries) || err != nil {
+		t.Errorf("%d codes, %v; want %d", n, err, len(entries))
 	}
 }
 
@@ -187,10 +187,10 @@ func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	set := redistest.StartSentinels(t)
 	s := open(t, Config{URL: set.URL, Timeout: 5 * time.Second})
-	node, held := relayOf(1, 50)
+	node, entries := relayOf(1, 50)
 	wantUp(t, s)
 	wantIntact(t, s, node, false)
-	mustHold(t, s, homeAt(node), held)
+	mustRenew(t, s, homeAt(node), entries)
 	wantIntact(t, s, node, true)
 	set.Master.Kill()
 	wantUp(t, s)
@@ -205,8 +205,8 @@ func TestSentinelFailover(t *testing.T) {
 	if intact {
 		t.Error("Announce after a failover says that nothing can be lost")
 	}
-	mustHold(t, s, homeAt(node), held)
-	wantAll(t, s, homeAt(node), held)
+	mustRenew(t, s, homeAt(node), entries)
+	wantAll(t, s, homeAt(node), entries)
 	wantIntact(t, s, node, true)
 	if got := s.Stats(); got.Open {
 		t.Errorf("%+v", got)
@@ -227,9 +227,9 @@ func TestCluster(t *testing.T) {
 		})
 	})
 	s := open(t, Config{URL: cluster.URL, Timeout: 5 * time.Second, Prefix: "shards:"})
-	node, held := relayOf(1, 200)
+	node, entries := relayOf(1, 200)
 	wantIntact(t, s, node, false)
-	mustHold(t, s, homeAt(node), held)
+	mustRenew(t, s, homeAt(node), entries)
 	wantIntact(t, s, node, true)
 	for _, n := range cluster.Nodes {
 		if got := n.Do("DBSIZE"); got == ":0" {
@@ -239,7 +239,7 @@ func TestCluster(t *testing.T) {
 	for _, shard := range cluster.Nodes {
 		shard.Kill()
 		var failed, answered int
-		for _, h := range held {
+		for _, h := range entries {
 			if _, err := s.HomeOf(t.Context(), h.Host); err == nil {
 				answered++
 			} else if unavailable(err) {
@@ -254,12 +254,12 @@ func TestCluster(t *testing.T) {
 		shard.Restart() // It knows its slots, from a file, and has no keys.
 		awaitLoss(t, s, node)
 		testkit.NoProblemWithin(t, 30*time.Second, "all is put back", func() string {
-			if lost, err := s.Hold(t.Context(), homeAt(node), held); len(lost) != 0 || err != nil {
+			if lost, err := s.Renew(t.Context(), homeAt(node), entries); len(lost) != 0 || err != nil {
 				return fmt.Sprint(lost, err)
 			}
 			return ""
 		})
-		wantAll(t, s, homeAt(node), held)
+		wantAll(t, s, homeAt(node), entries)
 	}
 }
 

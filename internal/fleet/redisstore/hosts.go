@@ -20,16 +20,16 @@ const batch = 128
 // maxAge bounds the accepted age of a host, against clocks that are far off.
 const maxAge = 10 * 365 * 24 * time.Hour
 
-// Hold renews hosts and codes for another HoldFor, and restores those that the store
-// has lost. A code of two hosts goes to the older one, by the time since Held.Since on
+// Renew renews hosts and codes for another HostTTL, and restores those that the store
+// has lost. A code of two hosts goes to the older one, by the time since HostEntry.Since on
 // this process's clock. The relay's code of a host replaces another one in the store;
 // if the relay has none, the one in the store is renewed. A malformed code counts as
-// none. Hold returns the hosts that lost their code, and alloc.ErrStoreUnavailable if
+// none. Renew returns the hosts that lost their code, and alloc.ErrStoreUnavailable if
 // it could not finish; it may be repeated.
-func (s *Store) Hold(ctx context.Context, home placement.Home, held []placement.Held) ([]placement.Lost, error) {
+func (s *Store) Renew(ctx context.Context, home placement.Home, entries []placement.HostEntry) ([]placement.Lost, error) {
 	var lost []placement.Lost
-	for part := range slices.Chunk(held, batch) {
-		some, err := s.hold(ctx, home, part)
+	for part := range slices.Chunk(entries, batch) {
+		some, err := s.renew(ctx, home, part)
 		lost = append(lost, some...)
 		if err != nil {
 			return lost, err
@@ -38,22 +38,22 @@ func (s *Store) Hold(ctx context.Context, home placement.Home, held []placement.
 	return lost, nil
 }
 
-// hold holds one batch: first the codes, so that the code of a host always leads to it,
+// renew holds one batch: first the codes, so that the code of a host always leads to it,
 // then the hosts, and then the codes found in their entries.
-func (s *Store) hold(ctx context.Context, home placement.Home, held []placement.Held) (lost []placement.Lost, err error) {
+func (s *Store) renew(ctx context.Context, home placement.Home, entries []placement.HostEntry) (lost []placement.Lost, err error) {
 	var coded []codeHolder
-	statements := make([]statement, len(held))
-	for i, h := range held {
+	statements := make([]statement, len(entries))
+	for i, h := range entries {
 		statements[i] = s.homeStatement(h.Host, home)
 		if c, ok := canonical(h.Tenant, h.Code); ok {
-			coded = append(coded, codeHolder{Held: h, code: c})
+			coded = append(coded, codeHolder{HostEntry: h, code: c})
 		}
 	}
 	homes, err := s.seal(ctx, s.holdFor, statements...)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.holdCodes(ctx, coded); err != nil {
+	if err := s.renewCodes(ctx, coded); err != nil {
 		return nil, err
 	}
 	known := make(map[proto.AllocationID]*codeHolder, len(coded))
@@ -63,21 +63,21 @@ func (s *Store) hold(ctx context.Context, home placement.Home, held []placement.
 			lost = append(lost, placement.Lost{Host: coded[i].Host, Holder: coded[i].holder})
 		}
 	}
-	hosts := make([]invocation, len(held))
-	for i, h := range held {
-		hosts[i] = s.holdHost(homeText(home)+":"+homes[i], h.Host, known[h.Host])
+	hosts := make([]invocation, len(entries))
+	for i, h := range entries {
+		hosts[i] = s.renewHost(homeText(home)+":"+homes[i], h.Host, known[h.Host])
 	}
-	replies, err := s.runAll(ctx, "hold hosts", hosts)
+	replies, err := s.runAll(ctx, "renew hosts", hosts)
 	if err != nil {
 		return lost, err
 	}
-	more, err := s.settle(ctx, held, replies, known)
+	more, err := s.settle(ctx, entries, replies, known)
 	return append(lost, more...), err
 }
 
-// codeHolder is a host that holds a code. holdCodes sets seal, kept and holder.
+// codeHolder is a host that holds a code. renewCodes sets seal, kept and holder.
 type codeHolder struct {
-	placement.Held
+	placement.HostEntry
 	code hostCode
 	seal string
 	kept bool // the code leads to the host
@@ -85,9 +85,9 @@ type codeHolder struct {
 	holder proto.AllocationID // to which it leads if it is not kept
 }
 
-// holdCodes holds codes. A code that leads to an older host is not kept, if the entry
+// renewCodes renews codes. A code that leads to an older host is not kept, if the entry
 // that says so has a valid signature; otherwise that entry is replaced.
-func (s *Store) holdCodes(ctx context.Context, all []codeHolder) error {
+func (s *Store) renewCodes(ctx context.Context, all []codeHolder) error {
 	now := time.Now()
 	statements := make([]statement, len(all))
 	for i := range all {
@@ -100,9 +100,9 @@ func (s *Store) holdCodes(ctx context.Context, all []codeHolder) error {
 	codes := make([]invocation, len(all))
 	for i := range all {
 		all[i].seal = seals[i]
-		codes[i] = s.holdCode(&all[i], now, "")
+		codes[i] = s.renewCode(&all[i], now, "")
 	}
-	replies, err := s.runAll(ctx, "hold join codes", codes)
+	replies, err := s.runAll(ctx, "renew join codes", codes)
 	if err != nil {
 		return err
 	}
@@ -123,24 +123,24 @@ func (s *Store) holdCodes(ctx context.Context, all []codeHolder) error {
 	for n, i := range rivals {
 		if !claims[n].ok {
 			all[i].kept = true
-			forged = append(forged, s.holdCode(&all[i], now, replies[i].(string)))
+			forged = append(forged, s.renewCode(&all[i], now, replies[i].(string)))
 		}
 	}
 	_, err = s.runAll(ctx, "replace forged join codes", forged)
 	return err
 }
 
-func (s *Store) holdCode(h *codeHolder, now time.Time, forged string) invocation {
+func (s *Store) renewCode(h *codeHolder, now time.Time, forged string) invocation {
 	age := min(max(now.Sub(h.Since), 0), maxAge)
 	return invocation{
-		script: holdCode,
+		script: renewCode,
 		keys:   []string{s.keys.code(h.code.tenant, h.code.code), s.keys.codes(h.code.tenant)},
 		args:   []any{h.Host.String(), milliseconds(s.holdFor), h.code.code, age.Milliseconds(), h.seal, forged},
 	}
 }
 
-// holdHost holds a host with its sealed home, and with the code that the relay knows.
-func (s *Store) holdHost(home string, host proto.AllocationID, known *codeHolder) invocation {
+// renewHost renews a host with its sealed home, and with the code that the relay knows.
+func (s *Store) renewHost(home string, host proto.AllocationID, known *codeHolder) invocation {
 	code, sealed, became := "", "", ""
 	if known != nil {
 		code, sealed, became = known.code.String(), known.seal, "0"
@@ -149,7 +149,7 @@ func (s *Store) holdHost(home string, host proto.AllocationID, known *codeHolder
 		}
 	}
 	return invocation{
-		script: holdHost,
+		script: renewHost,
 		keys:   []string{s.keys.host(host)},
 		args:   []any{home, milliseconds(s.holdFor), code, became, sealed},
 	}
@@ -159,11 +159,11 @@ func (s *Store) holdHost(home string, host proto.AllocationID, known *codeHolder
 // it drops replaced codes, and renews a code that the relay does not know or that is
 // the host's only one, if its seal is valid. It returns the hosts that have lost their
 // code.
-func (s *Store) settle(ctx context.Context, held []placement.Held, found []any, known map[proto.AllocationID]*codeHolder) ([]placement.Lost, error) {
+func (s *Store) settle(ctx context.Context, entries []placement.HostEntry, found []any, known map[proto.AllocationID]*codeHolder) ([]placement.Lost, error) {
 	var drop, release []invocation
 	var others []codeHolder
 	var claims []claim
-	for i, h := range held {
+	for i, h := range entries {
 		text, ok := found[i].(string)
 		if !ok {
 			continue
@@ -176,7 +176,7 @@ func (s *Store) settle(ctx context.Context, held []placement.Held, found []any, 
 		case known[h.Host] != nil && known[h.Host].kept:
 			drop = append(drop, s.dropCode(c, h.Host))
 		default:
-			others = append(others, codeHolder{Held: h, code: c})
+			others = append(others, codeHolder{HostEntry: h, code: c})
 			claims = append(claims, claim{statement: s.codeStatement(c, h.Host), api: true, text: sealed})
 		}
 	}
@@ -194,14 +194,14 @@ func (s *Store) settle(ctx context.Context, held []placement.Held, found []any, 
 			release = append(release, s.releaseFrom(o.Host, o.code))
 		}
 	}
-	if err := s.holdCodes(ctx, genuine); err != nil {
+	if err := s.renewCodes(ctx, genuine); err != nil {
 		return nil, err
 	}
 	var lost []placement.Lost
 	var renew []invocation
 	for _, g := range genuine {
 		if g.kept {
-			renew = append(renew, invocation{renewCode, []string{s.keys.host(g.Host)}, []any{g.code.String(), g.seal}})
+			renew = append(renew, invocation{resealCode, []string{s.keys.host(g.Host)}, []any{g.code.String(), g.seal}})
 		} else {
 			lost = append(lost, placement.Lost{Host: g.Host, Holder: g.holder})
 			release = append(release, s.releaseFrom(g.Host, g.code))
@@ -221,8 +221,8 @@ func (s *Store) releaseFrom(host proto.AllocationID, c hostCode) invocation {
 
 // Drop removes hosts that have ended, and their codes, if home is still their home.
 // After alloc.ErrStoreUnavailable it may be repeated; otherwise the rest expires.
-func (s *Store) Drop(ctx context.Context, home placement.Home, held []placement.Held) error {
-	for part := range slices.Chunk(held, batch) {
+func (s *Store) Drop(ctx context.Context, home placement.Home, entries []placement.HostEntry) error {
+	for part := range slices.Chunk(entries, batch) {
 		if err := s.drop(ctx, home, part); err != nil {
 			return err
 		}
@@ -232,9 +232,9 @@ func (s *Store) Drop(ctx context.Context, home placement.Home, held []placement.
 
 // drop drops one batch: first the hosts that are still at home, then the codes that led
 // to them.
-func (s *Store) drop(ctx context.Context, home placement.Home, held []placement.Held) error {
-	hosts := make([]invocation, len(held))
-	for i, h := range held {
+func (s *Store) drop(ctx context.Context, home placement.Home, entries []placement.HostEntry) error {
+	hosts := make([]invocation, len(entries))
+	for i, h := range entries {
 		hosts[i] = invocation{dropHost, []string{s.keys.host(h.Host)}, []any{homeText(home)}}
 	}
 	replies, err := s.runAll(ctx, "drop hosts", hosts)
@@ -242,7 +242,7 @@ func (s *Store) drop(ctx context.Context, home placement.Home, held []placement.
 		return err
 	}
 	var codes []invocation
-	for i, h := range held {
+	for i, h := range entries {
 		reply, ok := replies[i].([]any)
 		if !ok || len(reply) < 2 || reply[0] != int64(1) {
 			continue // It has another home by now.
@@ -275,7 +275,7 @@ func (s *Store) Forget(host proto.AllocationID) {
 	}
 }
 
-// SetHome stores the home of a new host for HoldFor. Error: alloc.ErrStoreUnavailable.
+// SetHome stores the home of a new host for HostTTL. Error: alloc.ErrStoreUnavailable.
 func (s *Store) SetHome(ctx context.Context, host proto.AllocationID, home placement.Home) error {
 	seals, err := s.seal(ctx, s.holdFor, s.homeStatement(host, home))
 	if err != nil {
@@ -345,11 +345,11 @@ redis.call('HDEL', KEYS[1], 'c')
 return c
 `)
 
-// holdHost stores the home of a host, and the state of the relay's code: '1' the code
+// renewHost stores the home of a host, and the state of the relay's code: '1' the code
 // leads to the host, '0' it leads to another one, ” the relay has none. It returns a
 // different code that the entry had, or nothing. The relay's code replaces that one.
 // KEYS: host. ARGV: home with seal, milliseconds, code or empty, state, seal of the code.
-var holdHost = redis.NewScript(`
+var renewHost = redis.NewScript(`
 redis.call('HSET', KEYS[1], 'h', ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 local c = redis.call('HGET', KEYS[1], 'c')
@@ -363,9 +363,9 @@ if not c or same then return false end
 return c
 `)
 
-// renewCode replaces the seal of a host's code, and returns 1, or 0 if the host has
+// resealCode replaces the seal of a host's code, and returns 1, or 0 if the host has
 // another code by now. KEYS: host. ARGV: code, seal.
-var renewCode = redis.NewScript(`
+var resealCode = redis.NewScript(`
 local c = redis.call('HGET', KEYS[1], 'c')
 if not c or string.match(c, '^[^:]*:[^:]*') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'c', ARGV[1] .. ':' .. ARGV[2])

@@ -26,7 +26,7 @@ func unavailable(err error) bool {
 // eachCall makes every call that a store has once, and returns their errors.
 func eachCall(ctx context.Context, s *Store) map[string]error {
 	home := placement.Home{Relay: alloc.RelayID{1}, Boot: 1}
-	held := []placement.Held{{Host: hostID(1), Tenant: tenant.Hash(), Code: codeText(1), Since: time.Now()}}
+	entries := []placement.HostEntry{{Host: hostID(1), Tenant: tenant.Hash(), Code: codeText(1), Since: time.Now()}}
 	errs := make(map[string]error)
 	_, errs["PutCode"] = s.PutCode(ctx, tenant, codeText(2), hostID(2))
 	_, errs["HostOf"] = s.HostOf(ctx, tenant, codeText(1))
@@ -34,8 +34,8 @@ func eachCall(ctx context.Context, s *Store) map[string]error {
 	_, errs["Codes"] = s.Codes(ctx, tenant)
 	errs["SetHome"] = s.SetHome(ctx, hostID(1), home)
 	_, errs["HomeOf"] = s.HomeOf(ctx, hostID(1))
-	_, errs["Hold"] = s.Hold(ctx, home, held)
-	errs["Drop"] = s.Drop(ctx, home, held)
+	_, errs["Renew"] = s.Renew(ctx, home, entries)
+	errs["Drop"] = s.Drop(ctx, home, entries)
 	_, errs["Announce"] = s.Announce(ctx, placement.Node{Relay: home.Relay, Boot: 1})
 	_, errs["Nodes"] = s.Nodes(ctx)
 	errs["Withdraw"] = s.Withdraw(ctx, home.Relay, 1)

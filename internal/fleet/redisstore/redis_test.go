@@ -71,7 +71,7 @@ func TestEverythingExpires(t *testing.T) {
 		func() error { _, err := s.MoveCode(ctx, tenant.Hash(), codeText(2), hostID(2), hostID(4)); return err },
 		func() error { _, err := s.MoveCode(ctx, tenant.Hash(), codeText(9), hostID(2), hostID(5)); return err },
 		func() error {
-			_, err := s.Hold(ctx, home, []placement.Held{{Host: hostID(3), Tenant: tenant.Hash(), Code: codeText(3), Since: time.Now()}, {Host: hostID(2)}})
+			_, err := s.Renew(ctx, home, []placement.HostEntry{{Host: hostID(3), Tenant: tenant.Hash(), Code: codeText(3), Since: time.Now()}, {Host: hostID(2)}})
 			return err
 		},
 		func() error { _, err := s.Announce(ctx, placement.Node{Relay: home.Relay, Boot: 1}); return err },
@@ -90,7 +90,7 @@ func TestEverythingExpires(t *testing.T) {
 func TestHoldLastsAndEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: testTimeout, HoldFor: time.Hour})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout, HostTTL: time.Hour})
 	ctx := t.Context()
 	home := placement.Home{Relay: alloc.RelayID{1}, Boot: 1}
 	if err := s.SetHome(ctx, hostID(1), home); err != nil {
@@ -100,7 +100,7 @@ func TestHoldLastsAndEnds(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	code, host := s.keys.code(tenant.Hash(), codeText(1)), s.keys.host(hostID(1))
-	for _, held := range []placement.Held{ // The relay knows the code, and does not.
+	for _, entries := range []placement.HostEntry{ // The relay knows the code, and does not.
 		{Host: hostID(1), Tenant: tenant.Hash(), Code: codeText(1), Since: time.Now()},
 		{Host: hostID(1), Tenant: tenant.Hash(), Since: time.Now()},
 	} {
@@ -109,13 +109,13 @@ func TestHoldLastsAndEnds(t *testing.T) {
 				t.Fatalf("PEXPIRE %s: %s", key, got)
 			}
 		}
-		if lost, err := s.Hold(ctx, home, []placement.Held{held}); len(lost) != 0 || err != nil {
+		if lost, err := s.Renew(ctx, home, []placement.HostEntry{entries}); len(lost) != 0 || err != nil {
 			t.Fatal(lost, err)
 		}
 		for _, key := range []string{code, host, s.keys.codes(tenant.Hash())} {
 			var ms int
 			if _, err := fmt.Sscanf(server.Do("PTTL "+key), ":%d", &ms); err != nil || ms <= 60_000 || ms > 3_600_000 {
-				t.Errorf("PTTL %s = %d, %v after Hold", key, ms, err)
+				t.Errorf("PTTL %s = %d, %v after Renew", key, ms, err)
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func TestHoldLastsAndEnds(t *testing.T) {
 func TestCodesThatEndedAreNotCounted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: testTimeout, HoldFor: 50 * time.Millisecond})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout, HostTTL: 50 * time.Millisecond})
 	const many = 40
 	for n := range many {
 		if ok, err := s.PutCode(t.Context(), tenant, codeText(n), hostID(n)); !ok || err != nil {
@@ -203,8 +203,8 @@ func TestCrashBetweenSteps(t *testing.T) {
 	if ok, err := s.PutCode(ctx, tenant, codeText(3), hostID(4)); ok || err != nil {
 		t.Error("PutCode of a code that has not ended:", ok, err)
 	}
-	held := []placement.Held{{Host: hostID(3), Tenant: tenant.Hash(), Code: codeText(3)}}
-	if err := s.Drop(ctx, home, held); err != nil {
+	entries := []placement.HostEntry{{Host: hostID(3), Tenant: tenant.Hash(), Code: codeText(3)}}
+	if err := s.Drop(ctx, home, entries); err != nil {
 		t.Error(err)
 	}
 	wantHost(3, proto.AllocationID{}) // Drop once more does it.
@@ -236,8 +236,8 @@ func TestDamagedValues(t *testing.T) {
 	if got := s.Stats(); got.Damaged != 4 || got.Opened != 0 {
 		t.Errorf("%d values are damaged, and the breaker opened %d times", got.Damaged, got.Opened)
 	}
-	held := []placement.Held{{Host: hostID(1), Tenant: tenant.Hash(), Code: codeText(1), Since: time.Now()}}
-	if lost, err := s.Hold(ctx, home, held); len(lost) != 0 || err != nil {
+	entries := []placement.HostEntry{{Host: hostID(1), Tenant: tenant.Hash(), Code: codeText(1), Since: time.Now()}}
+	if lost, err := s.Renew(ctx, home, entries); len(lost) != 0 || err != nil {
 		t.Error(lost, err)
 	}
 	if got, err := s.HostOf(ctx, tenant, codeText(1)); got != hostID(1) || err != nil {

@@ -120,7 +120,7 @@ func (s *Store) seal(ctx context.Context, lasts time.Duration, all ...statement)
 
 // published is when this process last published which certificate.
 type published struct {
-	mu  sync.Mutex // guards the following fields; held for no call
+	mu  sync.Mutex // guards the following fields; entries for no call
 	key placement.KeyID
 	at  time.Time
 }

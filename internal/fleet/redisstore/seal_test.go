@@ -105,18 +105,18 @@ func TestForgedEntriesAreReplaced(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
-	node, held := relayOf(1, 1)
-	code := s.keys.code(tenant.Hash(), held[0].Code)
-	for _, evil := range []proto.AllocationID{hostID(77), held[0].Host} {
+	node, entries := relayOf(1, 1)
+	code := s.keys.code(tenant.Hash(), entries[0].Code)
+	for _, evil := range []proto.AllocationID{hostID(77), entries[0].Host} {
 		server.Do(fmt.Sprintf("SET %s %s:0:x", code, evil))
-		server.Do(fmt.Sprintf("HSET %s h %s:x c %s:x", s.keys.host(held[0].Host), homeText(placement.Home{Relay: alloc.RelayID{9}, Boot: 1}),
+		server.Do(fmt.Sprintf("HSET %s h %s:x c %s:x", s.keys.host(entries[0].Host), homeText(placement.Home{Relay: alloc.RelayID{9}, Boot: 1}),
 			hostCode{tenant.Hash(), codeText(99)}))
 		server.Do(fmt.Sprintf("HSET %s %s 1:%s:9007199254740000:x:{}", s.keys.nodes(), node.Relay, bootText(node.Boot)))
 		if _, err := s.Announce(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}
-		mustHold(t, s, homeAt(node), held)
-		wantAll(t, s, homeAt(node), held)
+		mustRenew(t, s, homeAt(node), entries)
+		wantAll(t, s, homeAt(node), entries)
 		if nodes, err := s.Nodes(t.Context()); err != nil || len(nodes) != 1 || nodes[0].Region != "north" {
 			t.Errorf("Nodes = %+v, %v", nodes, err)
 		}
@@ -129,20 +129,20 @@ func TestForgedCodeIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
-	node, held := relayOf(1, 1)
-	held[0].Code = "" // The relay knows none.
+	node, entries := relayOf(1, 1)
+	entries[0].Code = "" // The relay knows none.
 	stolen := codeText(5)
 	forge := func() {
 		t.Helper()
-		server.Do(fmt.Sprintf("HSET %s c %s:1.AAAAAAAAAAAAAAAA.AAAA", s.keys.host(held[0].Host), hostCode{tenant.Hash(), stolen}))
+		server.Do(fmt.Sprintf("HSET %s c %s:1.AAAAAAAAAAAAAAAA.AAAA", s.keys.host(entries[0].Host), hostCode{tenant.Hash(), stolen}))
 	}
 	forge()
-	mustHold(t, s, homeAt(node), held)
+	mustRenew(t, s, homeAt(node), entries)
 	if host, err := s.HostOf(t.Context(), tenant, stolen); !errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("the relay has signed a forged code: it leads to %v, %v", host, err)
 	}
 	forge()
-	if code, err := s.CodeOf(t.Context(), tenant, held[0].Host); !errors.Is(err, alloc.ErrCodeNotFound) {
+	if code, err := s.CodeOf(t.Context(), tenant, entries[0].Host); !errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("the API has signed a forged code: %q, %v", code, err)
 	}
 	if host, err := s.HostOf(t.Context(), tenant, stolen); !errors.Is(err, alloc.ErrCodeNotFound) {
@@ -214,7 +214,7 @@ func TestMoveAfterHalfAMove(t *testing.T) {
 		}
 		server.Do(fmt.Sprintf("HSET %s c %s", s.keys.host(from), entry(from)))
 		home := placement.Home{Relay: alloc.RelayID{1}, Boot: 1}
-		mustHold(t, s, home, []placement.Held{{Host: from, Tenant: tenant.Hash(), Since: time.Now().Add(-time.Hour)}}, from)
+		mustRenew(t, s, home, []placement.HostEntry{{Host: from, Tenant: tenant.Hash(), Since: time.Now().Add(-time.Hour)}}, from)
 		server.Do(fmt.Sprintf("HSET %s c %s", s.keys.host(from), entry(from)))
 		if got, err := s.CodeOf(t.Context(), tenant, from); !errors.Is(err, alloc.ErrCodeNotFound) {
 			t.Errorf("CodeOf the former host: %q, %v", got, err)

@@ -16,10 +16,10 @@ import (
 const shardTimeout = 3 * time.Second
 
 // byShard sorts hosts by the shard that knows where they are.
-func byShard(t *testing.T, cluster *redistest.Cluster, s *Store, held []placement.Held) [][]proto.AllocationID {
+func byShard(t *testing.T, cluster *redistest.Cluster, s *Store, entries []placement.HostEntry) [][]proto.AllocationID {
 	t.Helper()
 	hosts := make([][]proto.AllocationID, len(cluster.Nodes))
-	for _, h := range held {
+	for _, h := range entries {
 		i := cluster.Shard(t, s.keys.host(h.Host))
 		hosts[i] = append(hosts[i], h.Host)
 	}
@@ -53,15 +53,15 @@ func homesAtOnce(t *testing.T, s *Store, host proto.AllocationID, calls int) (fa
 }
 
 // filled is a store on a cluster that has a relay with hosts on every shard.
-func filled(t *testing.T, cluster *redistest.Cluster) (s *Store, node placement.Node, held []placement.Held, hosts [][]proto.AllocationID) {
+func filled(t *testing.T, cluster *redistest.Cluster) (s *Store, node placement.Node, entries []placement.HostEntry, hosts [][]proto.AllocationID) {
 	t.Helper()
 	s = open(t, Config{URL: cluster.URL, Timeout: shardTimeout})
 	wantUp(t, s)
-	node, held = relayOf(2, 60)
+	node, entries = relayOf(2, 60)
 	wantIntact(t, s, node, false)
-	mustHold(t, s, homeAt(node), held)
+	mustRenew(t, s, homeAt(node), entries)
 	wantIntact(t, s, node, true)
-	return s, node, held, byShard(t, cluster, s, held)
+	return s, node, entries, byShard(t, cluster, s, entries)
 }
 
 // TestPausedShard stops one master of a cluster where it is, with its
@@ -72,7 +72,7 @@ func filled(t *testing.T, cluster *redistest.Cluster) (s *Store, node placement.
 func TestPausedShard(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
-	s, node, held, hosts := filled(t, cluster)
+	s, node, entries, hosts := filled(t, cluster)
 	registry := cluster.Shard(t, s.keys.nodes())
 	for i, name := range []string{"with the relays", "without them"} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestPausedShard(t *testing.T) {
 			wantOtherShards(t, s, hosts, paused)
 			cluster.Nodes[paused].Resume()
 			wantUp(t, s)
-			wantAll(t, s, homeAt(node), held)
+			wantAll(t, s, homeAt(node), entries)
 			wantIntact(t, s, node, true)
 		})
 	}
@@ -136,7 +136,7 @@ func wantOtherShards(t *testing.T, s *Store, hosts [][]proto.AllocationID, pause
 func TestShardFailover(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartReplicatedCluster(t, 3)
-	s, node, held, hosts := filled(t, cluster)
+	s, node, entries, hosts := filled(t, cluster)
 	paused := (cluster.Shard(t, s.keys.nodes()) + 1) % 3
 	cluster.Nodes[paused].Pause()
 	begin := time.Now()
@@ -154,15 +154,15 @@ func TestShardFailover(t *testing.T) {
 	// Whether the new master has another history is seen when the client knows
 	// it as one: with the heartbeat after the slots are looked at again.
 	awaitLoss(t, s, node)
-	mustHold(t, s, homeAt(node), held)
+	mustRenew(t, s, homeAt(node), entries)
 	wantIntact(t, s, node, true)
-	wantAll(t, s, homeAt(node), held)
+	wantAll(t, s, homeAt(node), entries)
 
 	cluster.Nodes[paused].Resume()
 	cluster.Demoted(t, paused)
 	wantUp(t, s)
-	mustHold(t, s, homeAt(node), held)
-	wantAll(t, s, homeAt(node), held)
+	mustRenew(t, s, homeAt(node), entries)
+	wantAll(t, s, homeAt(node), entries)
 	if _, err := s.Announce(t.Context(), node); err != nil {
 		t.Errorf("Announce after the old master came back: %v", err)
 	}

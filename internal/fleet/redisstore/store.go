@@ -41,7 +41,7 @@ type Store struct {
 
 	published published
 
-	mu               sync.Mutex // guards the following fields; held for no call
+	mu               sync.Mutex // guards the following fields; entries for no call
 	announced        map[alloc.RelayID]announced
 	unverifiedLogged time.Time
 
@@ -76,7 +76,7 @@ func New(c Config) (*Store, error) {
 	}
 	s := &Store{
 		client: connect(address, c), kind: address.Kind, keys: keys{c.Prefix},
-		timeout: c.Timeout, holdFor: c.HoldFor, logger: c.Logger, signer: c.Signer,
+		timeout: c.Timeout, holdFor: c.HostTTL, logger: c.Logger, signer: c.Signer,
 		forget:    make(chan proto.AllocationID, forgetQueue),
 		announced: make(map[alloc.RelayID]announced),
 	}

@@ -66,12 +66,12 @@ func (r *roles) relay(id alloc.RelayID) *redisstore.Store {
 	return r.relays[id]
 }
 
-func (r *roles) Hold(ctx context.Context, home placement.Home, held []placement.Held) ([]placement.Lost, error) {
-	return r.relay(home.Relay).Hold(ctx, home, held)
+func (r *roles) Renew(ctx context.Context, home placement.Home, entries []placement.HostEntry) ([]placement.Lost, error) {
+	return r.relay(home.Relay).Renew(ctx, home, entries)
 }
 
-func (r *roles) Drop(ctx context.Context, home placement.Home, held []placement.Held) error {
-	return r.relay(home.Relay).Drop(ctx, home, held)
+func (r *roles) Drop(ctx context.Context, home placement.Home, entries []placement.HostEntry) error {
+	return r.relay(home.Relay).Drop(ctx, home, entries)
 }
 
 func (r *roles) Announce(ctx context.Context, n placement.Node) (bool, error) {
@@ -323,13 +323,13 @@ func BenchmarkRoles(b *testing.B) {
 			join(b, 1)
 		}
 	})
-	held := make([]placement.Held, 1000)
-	for n := range held {
-		held[n] = placement.Held{Host: host(1<<20 + n), Tenant: tenant.Hash(), Code: code(1<<20 + n), Since: time.Now()}
+	entries := make([]placement.HostEntry, 1000)
+	for n := range entries {
+		entries[n] = placement.HostEntry{Host: host(1<<20 + n), Tenant: tenant.Hash(), Code: code(1<<20 + n), Since: time.Now()}
 	}
-	b.Run("Hold1000", func(b *testing.B) {
+	b.Run("Renew1000", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := relay.Hold(b.Context(), home, held); err != nil {
+			if _, err := relay.Renew(b.Context(), home, entries); err != nil {
 				b.Fatal(err)
 			}
 		}

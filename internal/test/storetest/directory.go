@@ -24,7 +24,7 @@ var (
 func RunDirectory(t *testing.T, new func(t *testing.T) placement.Directory) {
 	t.Run("Store", func(t *testing.T) { Run(t, func(t *testing.T) alloc.Store { return new(t) }) })
 	RunMover(t, func(t *testing.T) Mover { return new(t) })
-	t.Run("HoldAfterMove", func(t *testing.T) { testHoldAfterMove(t, new(t)) })
+	t.Run("RenewAfterMove", func(t *testing.T) { testRenewAfterMove(t, new(t)) })
 	t.Run("MoveAndHoldAtOnce", func(t *testing.T) { testMoveAndHoldAtOnce(t, new(t)) })
 	t.Run("Homes", func(t *testing.T) { testHomes(t, new(t)) })
 	t.Run("HomeAndCodeApart", func(t *testing.T) { testHomeAndCode(t, new(t)) })
@@ -70,7 +70,7 @@ func testHomeAndCode(t *testing.T, d placement.Directory) {
 
 func testHoldPutsBack(t *testing.T, d placement.Directory) {
 	since := time.Now().Add(-time.Hour)
-	all := []placement.Held{
+	all := []placement.HostEntry{
 		{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: since},
 		{Host: host(2), Tenant: staging.Hash(), Code: "6789BC", Since: since},
 		{Host: host(3), Tenant: production.Hash(), Since: since},
@@ -100,17 +100,17 @@ func testHoldPutsBack(t *testing.T, d placement.Directory) {
 func testHoldMany(t *testing.T, d placement.Directory) {
 	const many = 1000
 	since := time.Now().Add(-time.Minute)
-	held := make([]placement.Held, many)
-	for n := range held {
-		held[n] = placement.Held{Host: host(n), Tenant: production.Hash(), Code: code(n), Since: since}
+	entries := make([]placement.HostEntry, many)
+	for n := range entries {
+		entries[n] = placement.HostEntry{Host: host(n), Tenant: production.Hash(), Code: code(n), Since: since}
 	}
-	wantLost(t, d, here, held)
+	wantLost(t, d, here, entries)
 	wantCount(t, d, production, many)
 	for n := 0; n < many; n += 37 {
 		wantHost(t, d, production, code(n), host(n))
 		wantHome(t, d, host(n), here)
 	}
-	if err := d.Drop(t.Context(), here, held); err != nil {
+	if err := d.Drop(t.Context(), here, entries); err != nil {
 		t.Fatal(err)
 	}
 	wantCount(t, d, production, 0)
@@ -121,16 +121,16 @@ func testHoldMany(t *testing.T, d placement.Directory) {
 func testHoldChangesHome(t *testing.T, d placement.Directory) {
 	setHome(t, d, host(1), here)
 	put(t, d, production, "6789BC", host(1), true)
-	wantLost(t, d, again, []placement.Held{{Host: host(1), Tenant: production.Hash(), Since: time.Now()}})
+	wantLost(t, d, again, []placement.HostEntry{{Host: host(1), Tenant: production.Hash(), Since: time.Now()}})
 	wantHome(t, d, host(1), again)
 	wantCode(t, d, production, host(1), "6789BC")
 }
 
 // rivals are two hosts that hold one code, as after a failover that lost it.
-func rivals() (older, younger []placement.Held) {
+func rivals() (older, younger []placement.HostEntry) {
 	now := time.Now()
-	older = []placement.Held{{Host: host(2), Tenant: production.Hash(), Code: "6789BC", Since: now.Add(-2 * time.Hour)}}
-	younger = []placement.Held{{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: now.Add(-time.Hour)}}
+	older = []placement.HostEntry{{Host: host(2), Tenant: production.Hash(), Code: "6789BC", Since: now.Add(-2 * time.Hour)}}
+	younger = []placement.HostEntry{{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: now.Add(-time.Hour)}}
 	return older, younger
 }
 
@@ -209,13 +209,13 @@ func testLostMakesRoom(t *testing.T, d placement.Directory) {
 // way there, and takes a few turns.
 func testEqualAge(t *testing.T, d placement.Directory) {
 	since := time.Now().Add(-time.Hour)
-	low := []placement.Held{{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: since}}
-	high := []placement.Held{{Host: host(2), Tenant: production.Hash(), Code: "6789BC", Since: since}}
+	low := []placement.HostEntry{{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: since}}
+	high := []placement.HostEntry{{Host: host(2), Tenant: production.Hash(), Code: "6789BC", Since: since}}
 	const turns, settled = 3000, 20
 	row := 0
 	for range turns {
-		kept, err := d.Hold(t.Context(), here, low)
-		lost, err2 := d.Hold(t.Context(), theirs, high)
+		kept, err := d.Renew(t.Context(), here, low)
+		lost, err2 := d.Renew(t.Context(), theirs, high)
 		if err != nil || err2 != nil {
 			t.Fatal(err, err2)
 		}
@@ -234,7 +234,7 @@ func testEqualAge(t *testing.T, d placement.Directory) {
 // testRelaysCode: of two codes of one host, the one that its relay holds counts.
 func testRelaysCode(t *testing.T, d placement.Directory) {
 	put(t, d, production, "DFGHJK", host(1), true)
-	wantLost(t, d, here, []placement.Held{{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: time.Now()}})
+	wantLost(t, d, here, []placement.HostEntry{{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: time.Now()}})
 	wantCode(t, d, production, host(1), "6789BC")
 	wantHost(t, d, production, "6789BC", host(1))
 	wantHost(t, d, production, "DFGHJK", proto.AllocationID{})
@@ -242,14 +242,14 @@ func testRelaysCode(t *testing.T, d placement.Directory) {
 }
 
 func testDrop(t *testing.T, d placement.Directory) {
-	held := []placement.Held{
+	entries := []placement.HostEntry{
 		{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: time.Now()},
 		{Host: host(2), Tenant: production.Hash(), Since: time.Now()},
 	}
-	wantLost(t, d, here, held)
+	wantLost(t, d, here, entries)
 	put(t, d, production, "DFGHJK", host(2), true) // The relay does not know.
 	for range 2 {
-		if err := d.Drop(t.Context(), here, held); err != nil {
+		if err := d.Drop(t.Context(), here, entries); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []string{"6789BC", "DFGHJK"} {
@@ -264,17 +264,17 @@ func testDrop(t *testing.T, d placement.Directory) {
 }
 
 func testDropCompared(t *testing.T, d placement.Directory) {
-	held := []placement.Held{{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: time.Now()}}
-	wantLost(t, d, again, held)
+	entries := []placement.HostEntry{{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: time.Now()}}
+	wantLost(t, d, again, entries)
 	for _, other := range []placement.Home{here, theirs} { // The previous run, and another relay.
-		if err := d.Drop(t.Context(), other, held); err != nil {
+		if err := d.Drop(t.Context(), other, entries); err != nil {
 			t.Fatal(err)
 		}
 		wantHome(t, d, host(1), again)
 		wantHost(t, d, production, "6789BC", host(1))
 	}
 	// A host may hold a code that is another's by now.
-	wrong := []placement.Held{{Host: host(2), Tenant: production.Hash(), Code: "6789BC", Since: time.Now()}}
+	wrong := []placement.HostEntry{{Host: host(2), Tenant: production.Hash(), Code: "6789BC", Since: time.Now()}}
 	if err := d.Drop(t.Context(), theirs, wrong); err != nil {
 		t.Fatal(err)
 	}
@@ -292,10 +292,10 @@ func testFleetAtOnce(t *testing.T, d placement.Directory) {
 		wg.Go(func() {
 			home := placement.Home{Relay: alloc.RelayID{byte(r + 1)}, Boot: 7}
 			for round := range rounds {
-				var held []placement.Held
+				var entries []placement.HostEntry
 				for n := range hosts {
 					id := r*hosts + n
-					h := placement.Held{Host: host(id + 1), Tenant: production.Hash(), Since: begin.Add(-time.Duration(id*31%47) * time.Minute)}
+					h := placement.HostEntry{Host: host(id + 1), Tenant: production.Hash(), Since: begin.Add(-time.Duration(id*31%47) * time.Minute)}
 					switch (n + round) % 3 {
 					case 0:
 						h.Code = code(id % codes)
@@ -304,12 +304,12 @@ func testFleetAtOnce(t *testing.T, d placement.Directory) {
 							t.Error(err)
 						}
 					}
-					held = append(held, h)
+					entries = append(entries, h)
 				}
-				if _, err := d.Hold(t.Context(), home, held); err != nil {
+				if _, err := d.Renew(t.Context(), home, entries); err != nil {
 					t.Error(err)
 				}
-				if err := d.Drop(t.Context(), home, held[:hosts/3]); err != nil {
+				if err := d.Drop(t.Context(), home, entries[:hosts/3]); err != nil {
 					t.Error(err)
 				}
 			}
@@ -357,16 +357,16 @@ func wantHome(t *testing.T, d placement.Directory, host proto.AllocationID, want
 
 // wantLost has home hold hosts, and expects those that lose their code, each to the host to which it
 // leads.
-func wantLost(t *testing.T, d placement.Directory, home placement.Home, held []placement.Held, want ...proto.AllocationID) {
+func wantLost(t *testing.T, d placement.Directory, home placement.Home, entries []placement.HostEntry, want ...proto.AllocationID) {
 	t.Helper()
-	lost, err := d.Hold(t.Context(), home, held)
+	lost, err := d.Renew(t.Context(), home, entries)
 	if err != nil || !slices.EqualFunc(lost, want, func(l placement.Lost, id proto.AllocationID) bool { return l.Host == id }) {
-		t.Errorf("Hold: lost %v, error %v; want %v", lost, err, want)
+		t.Errorf("Renew: lost %v, error %v; want %v", lost, err, want)
 	}
 	for _, l := range lost {
-		i := slices.IndexFunc(held, func(h placement.Held) bool { return h.Host == l.Host })
-		if got, err := d.HostOf(t.Context(), production, held[i].Code); err != nil || got != l.Holder {
-			t.Errorf("Hold: the code leads to %v, %v; it returned %v", got, err, l.Holder)
+		i := slices.IndexFunc(entries, func(h placement.HostEntry) bool { return h.Host == l.Host })
+		if got, err := d.HostOf(t.Context(), production, entries[i].Code); err != nil || got != l.Holder {
+			t.Errorf("Renew: the code leads to %v, %v; it returned %v", got, err, l.Holder)
 		}
 	}
 }

@@ -36,7 +36,7 @@ type place struct {
 	home  placement.Home // zero: not known
 	code  codeKey        // zero: it has none
 	since time.Time      // by which its code is older or younger than others; appointed: MoveCode gave it
-	until time.Time      // when it ends unless it is held
+	until time.Time      // when it ends unless it is entries
 }
 
 // appointed is the since of a host that has its code by MoveCode: earlier than that of any
@@ -59,7 +59,7 @@ func NewMemoryDirectory(now func() time.Time) *MemoryDirectory {
 func (d *MemoryDirectory) enter() time.Time {
 	d.mu.Lock()
 	now := d.now()
-	if now.Sub(d.swept) < placement.HoldFor/2 {
+	if now.Sub(d.swept) < placement.HostTTL/2 {
 		return now
 	}
 	d.swept = now
@@ -132,7 +132,7 @@ func (d *MemoryDirectory) PutCode(_ context.Context, t alloc.Tenant, code string
 	if _, _, taken := d.holder(key, now); taken || p.code != (codeKey{}) {
 		return false, nil
 	}
-	p.since, p.until = now, now.Add(placement.HoldFor)
+	p.since, p.until = now, now.Add(placement.HostTTL)
 	d.encode(host, p, key)
 	return true, nil
 }
@@ -156,10 +156,10 @@ func (d *MemoryDirectory) MoveCode(_ context.Context, tenant uint64, code string
 		return false, nil
 	}
 	if taken {
-		former.since = time.Time{} // Its next Hold sets it: it may have been appointed.
+		former.since = time.Time{} // Its next Renew sets it: it may have been appointed.
 		d.uncode(from, former)
 	}
-	p.since, p.until = appointed, now.Add(placement.HoldFor)
+	p.since, p.until = appointed, now.Add(placement.HostTTL)
 	d.encode(to, p, key)
 	return true, nil
 }
@@ -206,12 +206,12 @@ func (d *MemoryDirectory) Forget(host proto.AllocationID) {
 	}
 }
 
-// SetHome remembers for fleet.HoldFor where a new host is.
+// SetHome remembers for placement.HostTTL where a new host is.
 func (d *MemoryDirectory) SetHome(_ context.Context, host proto.AllocationID, home placement.Home) error {
 	now := d.enter()
 	defer d.mu.Unlock()
 	p, _ := d.look(host, now)
-	p.home, p.until = home, now.Add(placement.HoldFor)
+	p.home, p.until = home, now.Add(placement.HostTTL)
 	d.hosts[host] = p
 	return nil
 }
@@ -227,14 +227,14 @@ func (d *MemoryDirectory) HomeOf(_ context.Context, host proto.AllocationID) (pl
 	return p.home, nil
 }
 
-// Hold makes hosts and codes last for another fleet.HoldFor, and puts back
+// Renew makes hosts and codes last for another placement.HostTTL, and puts back
 // those that are not there. It returns the hosts that lost their code.
-func (d *MemoryDirectory) Hold(_ context.Context, home placement.Home, held []placement.Held) (lost []placement.Lost, err error) {
+func (d *MemoryDirectory) Renew(_ context.Context, home placement.Home, entries []placement.HostEntry) (lost []placement.Lost, err error) {
 	now := d.enter()
 	defer d.mu.Unlock()
-	for _, h := range held {
+	for _, h := range entries {
 		p, _ := d.look(h.Host, now)
-		p.home, p.until = home, now.Add(placement.HoldFor)
+		p.home, p.until = home, now.Add(placement.HostTTL)
 		if p.since.IsZero() || h.Since.Before(p.since) {
 			p.since = h.Since
 		}
@@ -243,16 +243,16 @@ func (d *MemoryDirectory) Hold(_ context.Context, home placement.Home, held []pl
 		if !ok {
 			continue
 		}
-		if holder := d.holdCode(h.Host, p, codeKey{h.Tenant, packed}, now); holder != h.Host {
+		if holder := d.renewCode(h.Host, p, codeKey{h.Tenant, packed}, now); holder != h.Host {
 			lost = append(lost, placement.Lost{Host: h.Host, Holder: holder})
 		}
 	}
 	return lost, nil
 }
 
-// holdCode leads a code to a host, unless it leads to an older one. It returns the one that has
+// renewCode leads a code to a host, unless it leads to an older one. It returns the one that has
 // the code.
-func (d *MemoryDirectory) holdCode(host proto.AllocationID, p place, key codeKey, now time.Time) proto.AllocationID {
+func (d *MemoryDirectory) renewCode(host proto.AllocationID, p place, key codeKey, now time.Time) proto.AllocationID {
 	other, q, taken := d.holder(key, now)
 	if taken && other == host {
 		return host
@@ -269,10 +269,10 @@ func (d *MemoryDirectory) holdCode(host proto.AllocationID, p place, key codeKey
 }
 
 // Drop removes hosts, and their codes, as far as they still are those of home.
-func (d *MemoryDirectory) Drop(_ context.Context, home placement.Home, held []placement.Held) error {
+func (d *MemoryDirectory) Drop(_ context.Context, home placement.Home, entries []placement.HostEntry) error {
 	now := d.enter()
 	defer d.mu.Unlock()
-	for _, h := range held {
+	for _, h := range entries {
 		p, ok := d.look(h.Host, now)
 		if ok && (p.home == home || p.home == placement.Home{}) {
 			d.remove(h.Host, p)

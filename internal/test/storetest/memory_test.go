@@ -23,7 +23,7 @@ func newClock() *clock { return &clock{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UT
 
 func (c *clock) read() time.Time { return c.now }
 
-// TestDirectoryForgetsByItself: an entry without a holder is removed after HoldFor, and
+// TestDirectoryForgetsByItself: an entry without a holder is removed after HostTTL, and
 // one with a holder is not.
 func TestDirectoryForgetsByItself(t *testing.T) {
 	t.Parallel()
@@ -41,8 +41,8 @@ func TestDirectoryForgetsByItself(t *testing.T) {
 		}
 	}
 	for range 3 {
-		c.now = c.now.Add(placement.HoldFor - time.Second)
-		if _, err := d.Hold(t.Context(), home, []placement.Held{{Host: held, Tenant: tenant.Hash(), Since: c.now}}); err != nil {
+		c.now = c.now.Add(placement.HostTTL - time.Second)
+		if _, err := d.Renew(t.Context(), home, []placement.HostEntry{{Host: held, Tenant: tenant.Hash(), Since: c.now}}); err != nil {
 			t.Fatal(err)
 		}
 	}

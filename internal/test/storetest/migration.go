@@ -90,7 +90,7 @@ type migration struct {
 	code      string
 	late      sync.WaitGroup // calls whose callers do not wait
 
-	mu   sync.Mutex // guards the following fields; not held during calls of the directory
+	mu   sync.Mutex // guards the following fields; not entries during calls of the directory
 	rnd  *rand.Rand
 	calm bool // there are no more faults
 	// hosts are those that were bound, in this order. The last one has left if hostLeft is set.
@@ -206,13 +206,13 @@ func (d migrationDirectory) MoveCode(ctx context.Context, tenant uint64, code st
 	return <-got, nil
 }
 
-func (d migrationDirectory) Hold(ctx context.Context, home placement.Home, held []placement.Held) (lost []placement.Lost, err error) {
-	held = slices.Clone(held) // The call may be late.
+func (d migrationDirectory) Renew(ctx context.Context, home placement.Home, entries []placement.HostEntry) (lost []placement.Lost, err error) {
+	entries = slices.Clone(entries) // The call may be late.
 	got := make(chan []placement.Lost, 1)
 	if err := d.x.call(ctx, func() {
-		lost, err := d.Directory.Hold(context.Background(), home, held)
+		lost, err := d.Directory.Renew(context.Background(), home, entries)
 		if err != nil {
-			d.x.t.Errorf("Hold: %v", err)
+			d.x.t.Errorf("Renew: %v", err)
 		}
 		got <- lost
 	}); err != nil {

@@ -126,12 +126,12 @@ func testMoveAtOnce(t *testing.T, s Mover) {
 	}
 }
 
-// testHoldAfterMove: a Hold of the former host that its relay began before the host ended
+// testRenewAfterMove: a Renew of the former host that its relay began before the host ended
 // does not take the code back, and one of the new host keeps it, however old they are.
-func testHoldAfterMove(t *testing.T, d placement.Directory) {
+func testRenewAfterMove(t *testing.T, d placement.Directory) {
 	now := time.Now()
-	held := func(n int, code string, age time.Duration) []placement.Held {
-		return []placement.Held{{Host: host(n), Tenant: production.Hash(), Code: code, Since: now.Add(-age)}}
+	entries := func(n int, code string, age time.Duration) []placement.HostEntry {
+		return []placement.HostEntry{{Host: host(n), Tenant: production.Hash(), Code: code, Since: now.Add(-age)}}
 	}
 	setHome(t, d, host(1), here)
 	put(t, d, production, "6789BC", host(1), true) // The store does not know the age of host 1.
@@ -140,26 +140,26 @@ func testHoldAfterMove(t *testing.T, d placement.Directory) {
 		setHome(t, d, to, theirs)
 		move(t, d, "6789BC", from, to, true)
 		for range 2 {
-			wantLost(t, d, here, held(n, "6789BC", time.Duration(10-n)*time.Hour), from)
-			wantLost(t, d, here, held(n, "", time.Duration(10-n)*time.Hour)) // Its relay knows that it has left.
-			wantLost(t, d, theirs, held(n+1, "", time.Duration(9-n)*time.Hour))
-			wantLost(t, d, theirs, held(n+1, "6789BC", time.Duration(9-n)*time.Hour))
+			wantLost(t, d, here, entries(n, "6789BC", time.Duration(10-n)*time.Hour), from)
+			wantLost(t, d, here, entries(n, "", time.Duration(10-n)*time.Hour)) // Its relay knows that it has left.
+			wantLost(t, d, theirs, entries(n+1, "", time.Duration(9-n)*time.Hour))
+			wantLost(t, d, theirs, entries(n+1, "6789BC", time.Duration(9-n)*time.Hour))
 			wantHost(t, d, production, "6789BC", to)
 			wantCode(t, d, production, to, "6789BC")
 			wantCode(t, d, production, from, "")
 			wantHome(t, d, from, here)
 			wantCount(t, d, production, 1)
 		}
-		if err := d.Drop(t.Context(), here, held(n, "6789BC", 0)); err != nil {
+		if err := d.Drop(t.Context(), here, entries(n, "6789BC", 0)); err != nil {
 			t.Fatal(err)
 		}
 		wantHost(t, d, production, "6789BC", to)
 		wantCode(t, d, production, to, "6789BC")
-		if _, err := d.Hold(t.Context(), here, held(n+1, "6789BC", time.Duration(9-n)*time.Hour)); err != nil {
+		if _, err := d.Renew(t.Context(), here, entries(n+1, "6789BC", time.Duration(9-n)*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := d.Drop(t.Context(), here, held(4, "", 0)); err != nil {
+	if err := d.Drop(t.Context(), here, entries(4, "", 0)); err != nil {
 		t.Fatal(err)
 	}
 	wantHost(t, d, production, "6789BC", proto.AllocationID{})
@@ -176,13 +176,13 @@ func testMoveAndHoldAtOnce(t *testing.T, d placement.Directory) {
 		setHome(t, d, from, here)
 		setHome(t, d, to, theirs)
 		put(t, d, production, c, from, true)
-		held := func(code string) []placement.Held {
-			return []placement.Held{{Host: from, Tenant: production.Hash(), Code: code, Since: since}}
+		entries := func(code string) []placement.HostEntry {
+			return []placement.HostEntry{{Host: from, Tenant: production.Hash(), Code: code, Since: since}}
 		}
 		var wg sync.WaitGroup
-		for _, h := range [][]placement.Held{held(c), held(""), held(c)} {
+		for _, h := range [][]placement.HostEntry{entries(c), entries(""), entries(c)} {
 			wg.Go(func() {
-				if _, err := d.Hold(t.Context(), here, h); err != nil {
+				if _, err := d.Renew(t.Context(), here, h); err != nil {
 					t.Error(err)
 				}
 			})

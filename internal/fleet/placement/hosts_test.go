@@ -57,7 +57,7 @@ func TestHostsAgainstAList(t *testing.T) {
 				want = append(want, x.id)
 			}
 			got := h.first(nil, n, before)
-			if !slices.EqualFunc(got, want, func(a Held, b proto.AllocationID) bool { return a.Host == b }) {
+			if !slices.EqualFunc(got, want, func(a HostEntry, b proto.AllocationID) bool { return a.Host == b }) {
 				t.Fatalf("step %d: first %d before %d: %v, want %v", step, n, before, got, want)
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// heldChunk is how many hosts a slab has: 56 KiB.
-const heldChunk = 1024
+// hostChunk is how many hosts a slab has: 56 KiB.
+const hostChunk = 1024
 
 // hosts are the hosts of a relay as the store should have them, ordered by when they
 // were last sent to it. A host takes 56 bytes and a map entry, without pointers. The
@@ -37,7 +37,7 @@ func newHosts() hosts { return hosts{index: make(map[proto.AllocationID]uint32),
 
 func (h *hosts) len() int { return len(h.index) }
 
-func (h *hosts) at(place uint32) *host { return &h.slabs[place/heldChunk][place%heldChunk] }
+func (h *hosts) at(place uint32) *host { return &h.slabs[place/hostChunk][place%hostChunk] }
 
 // find returns a host, or nil.
 func (h *hosts) find(id proto.AllocationID) *host {
@@ -57,8 +57,8 @@ func (h *hosts) add(id proto.AllocationID, tenant uint64, since time.Time, sent 
 	} else {
 		place = h.used
 		h.used++
-		if int(place/heldChunk) == len(h.slabs) {
-			h.slabs = append(h.slabs, make([]host, heldChunk))
+		if int(place/hostChunk) == len(h.slabs) {
+			h.slabs = append(h.slabs, make([]host, hostChunk))
 		}
 	}
 	h.index[id] = place
@@ -87,13 +87,13 @@ func (h *hosts) remove(id proto.AllocationID) (host, bool) {
 
 // first appends to dst the n hosts that were sent the longest ago, but none that was sent
 // at the stamp before or later.
-func (h *hosts) first(dst []Held, n int, before uint32) []Held {
+func (h *hosts) first(dst []HostEntry, n int, before uint32) []HostEntry {
 	for place := h.oldest; place != 0 && n > 0; n-- {
 		x := h.at(place)
 		if x.lastSent >= before {
 			break
 		}
-		dst = append(dst, x.held())
+		dst = append(dst, x.entry())
 		place = x.newer
 	}
 	return dst
@@ -147,6 +147,6 @@ func (h *hosts) unlink(place uint32) {
 	*h.olderThan(x.newer) = x.older
 }
 
-func (x *host) held() Held {
-	return Held{Host: x.id, Tenant: x.tenant, Code: joincode.Unpack(x.code), Since: time.UnixMilli(x.since)}
+func (x *host) entry() HostEntry {
+	return HostEntry{Host: x.id, Tenant: x.tenant, Code: joincode.Unpack(x.code), Since: time.UnixMilli(x.since)}
 }
