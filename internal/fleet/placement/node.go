@@ -2,6 +2,7 @@ package placement
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -28,14 +29,40 @@ type Node struct {
 	Load float64
 	// Players and Matches are the allocations and the hosts that are bound.
 	Players, Matches int
-	// Version is that of the program.
-	Version string
+	// Version is that of the program, and Capabilities what its relay can do beyond the first
+	// version of the calls.
+	Version      string
+	Capabilities []Capability
 	// Draining means that it accepts no new hosts.
 	Draining bool
 	// Healing means that the store may not have all hosts of the relay yet.
 	Healing bool
 	// RecoverFor is the time after a restart in which its players may return.
 	RecoverFor time.Duration
+}
+
+// Capability is what a relay can do that relays of an earlier version cannot. An API process
+// asks a relay only for what it announces, so that versions can be mixed in any order.
+type Capability string
+
+const (
+	// CapabilityPlayers: reservations name their player, and its limits count at the relay.
+	CapabilityPlayers Capability = "players"
+	// CapabilityMigration: a player of a match can take the place of its host.
+	CapabilityMigration Capability = "migration"
+)
+
+// Capabilities returns those of this version.
+func Capabilities() []Capability { return []Capability{CapabilityPlayers, CapabilityMigration} }
+
+// Lacks returns the capabilities of this version that the node does not announce.
+func (n *Node) Lacks() (lacking []Capability) {
+	for _, c := range Capabilities() {
+		if !slices.Contains(n.Capabilities, c) {
+			lacking = append(lacking, c)
+		}
+	}
+	return lacking
 }
 
 // Seen is a node as the store returns it.

@@ -260,9 +260,12 @@ type nodeJSON struct {
 	Players     int            `json:"players"`
 	Matches     int            `json:"matches"`
 	Version     string         `json:"version,omitempty"`
-	Draining    bool           `json:"draining,omitempty"`
-	Healing     bool           `json:"healing,omitempty"`
-	RecoverMS   int64          `json:"recoverMs"`
+
+	Capabilities []placement.Capability `json:"capabilities,omitempty"`
+
+	Draining  bool  `json:"draining,omitempty"`
+	Healing   bool  `json:"healing,omitempty"`
+	RecoverMS int64 `json:"recoverMs"`
 }
 
 type endpointJSON struct {
@@ -278,7 +281,7 @@ func encodeNode(n placement.Node) ([]byte, error) {
 	j := nodeJSON{
 		Region: n.Region, Description: n.Description, QoS: n.QoSAddress, Control: n.Control,
 		Seats: n.Seats, Taken: n.Taken, Load: n.Load, Players: n.Players, Matches: n.Matches,
-		Version: n.Version, Draining: n.Draining, Healing: n.Healing, RecoverMS: milliseconds(n.RecoverFor),
+		Version: n.Version, Capabilities: n.Capabilities, Draining: n.Draining, Healing: n.Healing, RecoverMS: milliseconds(n.RecoverFor),
 	}
 	for _, e := range n.Endpoints {
 		j.Endpoints = append(j.Endpoints, endpointJSON{e.ConnectionType, e.Network, e.Host, e.Port, e.Reliable, e.Secure})
@@ -318,7 +321,7 @@ func (s *Store) parseEntry(relay, text string, now int64) (nodeEntry, bool) {
 		Relay: alloc.RelayID(id), Boot: boot,
 		Region: j.Region, Description: j.Description, QoSAddress: j.QoS, Control: j.Control,
 		Seats: j.Seats, Taken: j.Taken, Load: j.Load, Players: j.Players, Matches: j.Matches,
-		Version: j.Version, Draining: j.Draining, Healing: j.Healing,
+		Version: j.Version, Capabilities: j.Capabilities, Draining: j.Draining, Healing: j.Healing,
 		RecoverFor: time.Duration(min(max(j.RecoverMS, 0), maxAge.Milliseconds())) * time.Millisecond,
 	}
 	for _, e := range j.Endpoints {

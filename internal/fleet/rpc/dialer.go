@@ -87,7 +87,7 @@ func NewDialer(cfg DialerConfig) (*Dialer, error) {
 // Relay returns the relay with that control address and id. It opens no connection;
 // calls do, and reuse them.
 func (d *Dialer) Relay(n placement.Node) placement.Remote {
-	return remote{dialer: d, key: relayKey{relay: n.Relay, control: n.Control}}
+	return remote{dialer: d, key: relayKey{relay: n.Relay, control: n.Control}, lacks: n.Lacks(), version: n.Version}
 }
 
 // Run sends cancellations and reloads certificates until ctx is done. It then accepts

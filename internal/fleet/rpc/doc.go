@@ -8,9 +8,12 @@
 //
 // # The calls
 //
-// A call is an HTTPS request (TLS 1.3, HTTP/1.1, POST) with a JSON object. Members that
-// are unknown, missing, null or repeated are refused, so relays must be upgraded before
-// API processes; those of later versions may be missing. Every call has the header Ferry-Deadline-Ms, 1 to 10000: the time that
+// A call is an HTTPS request (TLS 1.3, HTTP/1.1, POST) with a JSON object. Unknown members are
+// ignored, and members that the first version did not have may be missing; a missing, null or
+// repeated one of the first version is refused. What changes the meaning of a call has another
+// path, and an API process asks a relay only for what its announcement names
+// (placement.Capability). So the processes of a fleet are upgraded, and rolled back, in any
+// order. Every call has the header Ferry-Deadline-Ms, 1 to 10000: the time that
 // the caller waits, from the arrival of the call on. No clocks are compared.
 //
 //	/cluster/v1/reserve-host    api         project, environment, player, maxConnections;

@@ -153,7 +153,7 @@ func writeFiles(t testing.TB, dir, name string, by, ca *CA, r Request) Files {
 
 // node returns the registry entry of the cluster's relay.
 func (x *testCluster) node() placement.Node {
-	return placement.Node{Relay: testRelay, Control: x.server.Addr().String()}
+	return placement.Node{Relay: testRelay, Control: x.server.Addr().String(), Capabilities: placement.Capabilities()}
 }
 
 // remote is a relay as the API calls it: its key and the dialer.

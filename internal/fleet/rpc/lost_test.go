@@ -20,7 +20,7 @@ import (
 func (x *testCluster) through(t *testing.T) (*proxy, placement.Remote) {
 	t.Helper()
 	p := newProxy(t, x.server.Addr().String())
-	remote := x.dialer.Relay(placement.Node{Relay: testRelay, Control: p.addr()})
+	remote := x.dialer.Relay(placement.Node{Relay: testRelay, Control: p.addr(), Capabilities: placement.Capabilities()})
 	if _, err := remote.Describe(testContext(t), proto.AllocationID{1}); !errors.Is(err, alloc.ErrNotFound) {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -25,8 +26,18 @@ import (
 
 // remote is a relay as the API calls it: its key and the dialer.
 type remote struct {
-	dialer *Dialer
-	key    relayKey
+	dialer  *Dialer
+	key     relayKey
+	lacks   []placement.Capability
+	version string // of the relay, for errors
+}
+
+// require returns an error if the relay does not announce a capability.
+func (r remote) require(c placement.Capability) error {
+	if slices.Contains(r.lacks, c) {
+		return fmt.Errorf("%w: relay %v of version %q cannot do %q yet: upgrade it", alloc.ErrUnavailable, r.key.relay, r.version, c)
+	}
+	return nil
 }
 
 var (
@@ -39,6 +50,9 @@ func (r remote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Res
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
 	}
+	if r.require(placement.CapabilityPlayers) != nil {
+		q.PlayerName, q.Individual = "", false
+	}
 	return r.reserve(ctx, pathReserveHost, reserveHostBody(q))
 }
 
@@ -46,6 +60,9 @@ func (r remote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Res
 func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc.Reservation, error) {
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
+	}
+	if r.require(placement.CapabilityPlayers) != nil {
+		q.PlayerName, q.Individual = "", false
 	}
 	return r.reserve(ctx, pathReserveJoiner, reserveJoinerBody(q))
 }
@@ -55,12 +72,18 @@ func (r remote) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (allo
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
 	}
+	if err := r.require(placement.CapabilityMigration); err != nil {
+		return alloc.Reservation{}, err
+	}
 	return r.reserve(ctx, pathMigrate, migrateBody(q))
 }
 
 // LeaveHost says that a host leaves. It may be repeated.
 func (r remote) LeaveHost(ctx context.Context, q alloc.LeaveRequest) error {
 	if err := checkTenant(q.Tenant); err != nil {
+		return err
+	}
+	if err := r.require(placement.CapabilityMigration); err != nil {
 		return err
 	}
 	return r.call(ctx, pathLeave, leaveBody(q), &emptyAnswer{})

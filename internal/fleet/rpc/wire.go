@@ -396,14 +396,14 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 }
 
 // decode decodes one JSON object into v, a pointer to a struct. Each member of v must
-// be present once and spelled exactly, except that one with omitempty may be missing, and
-// no other: an unknown member may change the meaning of a call, so the call is refused.
+// be present once and spelled exactly, except that one with omitempty may be missing. Members
+// that v does not have are ignored: a later version sends them, and one that changes the meaning
+// of a call has another path.
 func decode(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return malformed.withDetail("the body is not UTF-8")
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		return malformed.withDetail("not the JSON object of this call: %v", err)
 	}
@@ -413,7 +413,7 @@ func decode(body []byte, v any) error {
 	return members(body, reflect.TypeOf(v).Elem())
 }
 
-// members rejects what package encoding/json accepts: members that are missing,
+// members rejects what package encoding/json accepts: members of the type that are missing,
 // repeated, null, or spelled in another case. The body is one JSON value.
 func members(body []byte, of reflect.Type) error {
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -424,12 +424,12 @@ func members(body []byte, of reflect.Type) error {
 	for d.More() {
 		t, _ := d.Token()
 		bit := memberBit(of, t)
-		if bit == 0 || seen&bit != 0 {
+		if bit == misspelled || seen&bit != 0 {
 			return malformed.withDetail("%q is repeated or misspelled", t)
 		}
 		seen |= bit
 		var value json.RawMessage
-		if err := d.Decode(&value); err != nil || string(value) == "null" {
+		if err := d.Decode(&value); err != nil || bit != 0 && string(value) == "null" {
 			return malformed.withDetail("%q has no value", t)
 		}
 	}
@@ -452,11 +452,20 @@ func optionalMembers(of reflect.Type) (bits uint64) {
 	return bits
 }
 
-// memberBit returns the bit of the field with exactly that JSON name, or 0.
+// misspelled is the bit of a name that encoding/json takes for that of a field in another case.
+const misspelled = 1 << 63
+
+// memberBit returns the bit of the field with exactly that JSON name, misspelled, or 0 if no
+// field has the name.
 func memberBit(of reflect.Type, name json.Token) uint64 {
+	text, _ := name.(string)
 	for i := range of.NumField() {
-		if strings.TrimSuffix(of.Field(i).Tag.Get("json"), omitEmpty) == name {
+		field := strings.TrimSuffix(of.Field(i).Tag.Get("json"), omitEmpty)
+		if field == text {
 			return 1 << i
+		}
+		if strings.EqualFold(field, text) {
+			return misspelled
 		}
 	}
 	return 0

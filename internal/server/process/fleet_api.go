@@ -118,6 +118,9 @@ func (f *frontEnd) nodes() (all []admin.Node) {
 			State: stateOf(&c), API: c.Control,
 			Allocations: c.Players, Bound: c.Players, Seats: c.Taken, MaxSeats: c.Seats,
 		}
+		for _, what := range c.Lacks() {
+			n.Lacks = append(n.Lacks, string(what))
+		}
 		for _, e := range c.Endpoints {
 			if e.ConnectionType == "udp" {
 				n.UDP = append(n.UDP, net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))

@@ -57,7 +57,7 @@ func (a *App) buildMember() error {
 	m.node = placement.Node{
 		Relay: a.opts.Identity.Relay, Boot: a.restart.boot,
 		Region: c.Region, Description: c.RegionDescription, QoSAddress: relay.qos(), Endpoints: relay.endpoints,
-		Version: a.opts.Version, RecoverFor: c.RecoverFor,
+		Version: a.opts.Version, Capabilities: placement.Capabilities(), RecoverFor: c.RecoverFor,
 	}
 	if m.node.Description == "" {
 		m.node.Description = c.Region

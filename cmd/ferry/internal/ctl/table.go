@@ -41,8 +41,12 @@ func nodesTable(w io.Writer, n *admin.Nodes) error {
 		if n.MaxSeats > 0 {
 			seats += " of " + strconv.Itoa(n.MaxSeats)
 		}
+		version := n.Version
+		if len(n.Lacks) > 0 {
+			version += " (lacks " + strings.Join(n.Lacks, ", ") + ")"
+		}
 		rows = append(rows, row(n.ID, n.Role, n.Region, n.State, strings.Join(n.UDP, ","), n.API,
-			strconv.Itoa(n.Allocations), strconv.Itoa(n.Bound), seats, up(n.Since), n.Version))
+			strconv.Itoa(n.Allocations), strconv.Itoa(n.Bound), seats, up(n.Since), version))
 	}
 	return table(w, "NODE\tROLE\tREGION\tSTATE\tUDP\tAPI\tALLOCATIONS\tBOUND\tSEATS\tUP\tVERSION", rows)
 }

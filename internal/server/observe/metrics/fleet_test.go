@@ -125,7 +125,7 @@ func TestEveryCount(t *testing.T) {
 		"ferry_webhook_waiting":                            n.field["Webhooks.Waiting"],
 		`ferry_quota_refused_total{limit="bandwidth"}`:     n.field[fmt.Sprint("Quota.Refused.", int(quota.RefusedBandwidth))],
 		`ferry_cluster_refused_total{reason="full"}`:       n.field["Cluster.Refused"],
-		`ferry_announcer_discarded_total{what="hosts"}`:       n.field["Announcer.HostsDropped"],
+		`ferry_announcer_discarded_total{what="hosts"}`:    n.field["Announcer.HostsDropped"],
 	} {
 		if got, ok := relay.values[name]; !ok || got != want {
 			t.Errorf("%s is %v (%v), want %v", name, got, ok, want)

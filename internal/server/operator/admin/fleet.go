@@ -22,6 +22,8 @@ type Node struct {
 	Role    string `json:"role"` // "serve", "dev", "relay" or "api"
 	Region  string `json:"region"`
 	Version string `json:"version"`
+	// Lacks is what this process could ask of a relay of its own version, and not of this one.
+	Lacks []string `json:"lacks,omitempty"`
 	// State is "ready", "draining" or "not ready"; for another process also "suspect"
 	// (did not answer recently) and "dead" (does not announce itself).
 	State       string    `json:"state"`
