@@ -223,7 +223,7 @@ var notShown = []string{
 	"ferry_websocket_opened_total",    // covered by connections and their ends
 	"ferry_websocket_bytes_total",     // covered by messages
 	"ferry_websocket_pings_total",     // only keep-alives
-	"ferry_announcer_renewals_total",     // covered by hosts announced and by failures
+	"ferry_announcer_renewals_total",  // covered by hosts announced and by failures
 	"ferry_announcer_drops_total",
 	"ferry_usage_datagrams_total", // covered by bytes
 	"ferry_player_replaced_total", // part of the allocations that end
