@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/bench/report"
 )
 
 const (
@@ -378,9 +379,9 @@ func (t processorTime) judge() error {
 // progress returns the output line of a run.
 func progress(one *sample) string {
 	r := &one.Result
-	text := fmt.Sprintf("round %d  %-9s %-12s %9s/s  CPU %6.2f µs  p50 %7.1f µs  p99 %8.1f µs",
+	text := fmt.Sprintf("round %d  %-9s %-12s %9s/s  CPU %6.2f µs  p50 %8s  p99 %8s",
 		one.Round, one.Scenario, one.Peer, thousands(r.DeliveredRate), r.Server.PerDatagram/1e3,
-		float64(r.Latency.P50)/1e3, float64(r.Latency.P99)/1e3)
+		report.UnitTime.Format(float64(r.Latency.P50)), report.UnitTime.Format(float64(r.Latency.P99)))
 	switch one.Step {
 	case stepSearch:
 		text += "  highest without loss"
