@@ -493,7 +493,7 @@ func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {
 	case !m.takeQuota(a, len(pkt)):
 		return "rate", nil
 	case !m.mayRelayTo(peer, len(pkt)):
-		return "unproven", nil
+		return "unvalidated", nil
 	}
 	if a.role == "host" {
 		peer.fromHost = m.now / 250

@@ -283,7 +283,7 @@ var outcomeNames = [NumOutcomes]string{
 	DropTruncated: "truncated", DropSource: "source", DropForbidden: "forbidden", DropPrivate: "private", DropPlain: "plain", DropIdentity: "identity", DropPanic: "panic", DropShort: "short", DropSignature: "signature", DropVersion: "version",
 	DropServerType: "server_type", DropUnknownType: "unknown_type", DropSize: "size",
 	DropOversize: "oversize", DropAcceptMode: "accept_mode", DropSeal: "seal", DropTicket: "ticket",
-	DropMAC: "mac", DropNonce: "nonce", DropEndpointHeld: "endpoint_held", DropBusy: "busy", DropLoad: "load", DropRate: "rate", DropUnvalidated: "unproven",
+	DropMAC: "mac", DropNonce: "nonce", DropEndpointHeld: "endpoint_held", DropBusy: "busy", DropLoad: "load", DropRate: "rate", DropUnvalidated: "unvalidated",
 	DropRecovering: "recovering", DropUnbound: "unbound",
 	DropHostUnbound: "host_unbound", DropPlaceHeld: "place_held", DropPeerUnbound: "peer_unbound", DropReceiverSize: "receiver_size", DropMuted: "muted",
 	DropBudget: "budget", DropStale: "stale",

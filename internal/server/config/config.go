@@ -97,12 +97,12 @@ type Config struct {
 	XDP                  string        `key:"xdp" group:"relay" usage:"relay between plain UDP players in the kernel, at {PLACE}; needs Linux 6.6 on amd64, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and takes the memory of all allocations at the start: off; native: XDP in the network card's driver; tc: the tc hook of any Ethernet interface; auto: tc where the kernel allows it, otherwise off" oneof:"off,auto,native,tc"`
 	XDPInterfaces        []string      `key:"xdp_interfaces" group:"relay" usage:"{NAMES} of the interfaces of xdp; empty: those that have an address of udp"`
 
-	JoinerDatagrams int `key:"joiner_datagrams" group:"limits" usage:"rate limit of a joiner in datagrams per second; 0: no limit" min:"0" max:"8000000"`
-	JoinerBytes     int `key:"joiner_bytes" group:"limits" usage:"rate limit of a joiner in bytes per second; 0: no limit" min:"0" max:"2147483647"`
-	HostDatagrams   int `key:"host_datagrams" group:"limits" usage:"rate limit of a host in datagrams per second; 0: no limit" min:"0" max:"8000000"`
-	HostBytes       int `key:"host_bytes" group:"limits" usage:"rate limit of a host in bytes per second; 0: no limit" min:"0" max:"2147483647"`
-	UnprovenBytes   int `key:"unproven_bytes" group:"limits" usage:"anti-amplification limit: maximum bytes over plain UDP to an endpoint that has sent nothing but a BIND, whose source may be forged; 0: no limit" min:"0" max:"2147483647"`
-	UnprovenRatio   int `key:"unproven_ratio" group:"limits" usage:"anti-amplification limit: maximum bytes over plain UDP to an endpoint outside of the network from which its player called the API (IPv4 address or IPv6 /56), for each byte from there, besides 256 kB/s; 0: no limit" min:"0" max:"1000"`
+	JoinerDatagrams  int `key:"joiner_datagrams" group:"limits" usage:"rate limit of a joiner in datagrams per second; 0: no limit" min:"0" max:"8000000"`
+	JoinerBytes      int `key:"joiner_bytes" group:"limits" usage:"rate limit of a joiner in bytes per second; 0: no limit" min:"0" max:"2147483647"`
+	HostDatagrams    int `key:"host_datagrams" group:"limits" usage:"rate limit of a host in datagrams per second; 0: no limit" min:"0" max:"8000000"`
+	HostBytes        int `key:"host_bytes" group:"limits" usage:"rate limit of a host in bytes per second; 0: no limit" min:"0" max:"2147483647"`
+	UnvalidatedBytes int `key:"unvalidated_bytes" group:"limits" usage:"anti-amplification limit: maximum bytes over plain UDP to an endpoint that has sent nothing but a BIND, whose source may be forged; 0: no limit" min:"0" max:"2147483647"`
+	UnvalidatedRatio int `key:"unvalidated_ratio" group:"limits" usage:"anti-amplification limit: maximum bytes over plain UDP to an endpoint outside of the network from which its player called the API (IPv4 address or IPv6 /56), for each byte from there, besides 256 kB/s; 0: no limit" min:"0" max:"1000"`
 
 	PlayerPerMinute            int `key:"player_per_minute" group:"limits" usage:"rate limit of a player's token, in requests per minute and API call" min:"1" max:"1000000000"`
 	ServerPerMinute            int `key:"server_per_minute" group:"limits" usage:"rate limit of a token of kind server, in requests per minute and API call" min:"1" max:"1000000000"`
@@ -218,7 +218,7 @@ func Serve() Config {
 
 		JoinerDatagrams: 1000, JoinerBytes: 512 << 10,
 		HostDatagrams: 12_000, HostBytes: 8 << 20,
-		UnprovenBytes: 256 << 10, UnprovenRatio: 3,
+		UnvalidatedBytes: 256 << 10, UnvalidatedRatio: 3,
 
 		PlayerPerMinute: httpapi.DefaultPlayerPerMinute, ServerPerMinute: httpapi.DefaultServerPerMinute,
 		AddressPerMinute:           httpapi.DefaultAddressPerMinute,

@@ -58,7 +58,7 @@ var others = map[string][2]string{
 	"allow_private_sources": {"true", "false"}, "siblings": {"203.0.113.8:7777,[2001:db8::8]:7777", "192.0.2.1:1"},
 	"recover_for": {"0s", "10s"}, "key_epoch": {"1h0m0s", "2h0m0s"}, "drain_timeout": {"1h0m0s", "5s"}, "drain_threshold": {"1", "2"},
 	"joiner_datagrams": {"10", "0"}, "joiner_bytes": {"11", "0"}, "host_datagrams": {"12", "0"},
-	"host_bytes": {"13", "0"}, "unproven_bytes": {"14", "0"}, "unproven_ratio": {"15", "0"},
+	"host_bytes": {"13", "0"}, "unvalidated_bytes": {"14", "0"}, "unvalidated_ratio": {"15", "0"},
 	"player_per_minute": {"15", "16"}, "server_per_minute": {"17", "18"}, "address_per_minute": {"19", "20"},
 	"failed_joins_per_minute": {"21", "22"}, "server_failed_joins_per_minute": {"23", "24"},
 	"max_outstanding": {"25", "26"}, "player_hosts": {"1", "0"}, "player_joiners": {"2", "0"}, "player_seats": {"300", "0"}, "max_http_connections": {"27", "28"}, "max_address_connections": {"29", "30"}, "http_idle_timeout": {"31s", "32s"}, "proxy_idle_timeout": {"33s", "34s"},

@@ -65,7 +65,7 @@ func limits(c *config.Config) engine.Limits {
 	return engine.Limits{
 		JoinerDatagrams: orUnlimited(c.JoinerDatagrams), JoinerBytes: orUnlimited(c.JoinerBytes),
 		HostDatagrams: orUnlimited(c.HostDatagrams), HostBytes: orUnlimited(c.HostBytes),
-		UnvalidatedBytes: orUnlimited(c.UnprovenBytes), UnvalidatedRatio: orUnlimited(c.UnprovenRatio),
+		UnvalidatedBytes: orUnlimited(c.UnvalidatedBytes), UnvalidatedRatio: orUnlimited(c.UnvalidatedRatio),
 	}
 }
 

@@ -18,7 +18,7 @@ const advice: Record<string, string> = {
   endpoint_held: "BINDs from the address of a player that is active: forged sources, or a NAT that reuses ports too soon.",
   forbidden: "Sources that the relay refuses, such as its own addresses: forged.",
   private: "Sources of private networks: players behind a container's proxy or a NAT that loops back, for whom allow_private_sources is, or forged.",
-  unproven: "More than may go to an address that has not shown that it receives: an attempt at amplification, or players that play from another network than that of their API call. Let a backend name their address, use dtls, or raise unproven_bytes and unproven_ratio.",
+  unvalidated: "More than may go to an address that has not shown that it receives: an attempt at amplification, or players that play from another network than that of their API call. Let a backend name their address, use dtls, or raise unvalidated_bytes and unvalidated_ratio.",
   place_held: "CONNECT_REQUESTs to a full host where an earlier allocation of the same player is still heard. The player gets that place two seconds after it falls silent; if this goes on, two machines use one player's token.",
   host_unbound: "CONNECT_REQUESTs to a host that is not bound: it has just allocated, or its game is blocked or gone. Players repeat them each second.",
   receiver_size: "Messages larger than the transport of their receiver carries. Set maxMessageSize at the senders: 1363 on udp, 1377 on ws.",
