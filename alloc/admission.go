@@ -3,6 +3,8 @@ package alloc
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -59,24 +61,46 @@ type ReservationEvent struct {
 func (s *Service) reserve(
 	ctx context.Context, q AdmissionRequest, player PlayerHash, call func() (Reservation, error),
 ) (Reservation, error) {
-	counts := s.outstanding != nil && !q.Caller.Server && q.Caller.Player != ""
-	if counts && !s.outstanding.acquire(player, s.elapsed()) {
-		return Reservation{}, ErrOutstanding
+	if err := ctx.Err(); err != nil {
+		return Reservation{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	counts, reserved := s.outstanding != nil && !q.Caller.Server && q.Caller.Player != "", false
+	if counts {
+		if !s.outstanding.acquire(player, s.elapsed()) {
+			return Reservation{}, ErrOutstanding
+		}
+		defer func() {
+			if !reserved { // also if the relay panicked
+				s.outstanding.cancel(player)
+			}
+		}()
 	}
 	res, err := s.admitAndReserve(ctx, q, call)
 	if err != nil {
-		if counts {
-			s.outstanding.cancel(player)
-		}
 		return Reservation{}, err
 	}
+	reserved = true
 	if counts {
 		s.outstanding.confirm(player, res.ID, s.elapsed())
 	}
 	if s.onReserve != nil {
-		s.onReserve(ReservationEvent{Request: q, ID: res.ID})
+		_ = s.guard("OnReserve", func() error { s.onReserve(ReservationEvent{Request: q, ID: res.ID}); return nil })
 	}
 	return res, nil
+}
+
+// errHookPanic is the error of a hook that panicked.
+var errHookPanic = fmt.Errorf("%w: a hook panicked, see the log", ErrUnavailable)
+
+// guard calls a hook of the embedding program, and logs a panic and returns errHookPanic.
+func (s *Service) guard(name string, hook func() error) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = errHookPanic
+			s.log.Error("a hook of the embedding program panicked", "hook", name, "panic", fault, "stack", string(debug.Stack()))
+		}
+	}()
+	return hook()
 }
 
 func (s *Service) admitAndReserve(
@@ -84,7 +108,7 @@ func (s *Service) admitAndReserve(
 ) (Reservation, error) {
 	if s.admit != nil {
 		admission, span := trace.Start(ctx, "admission")
-		err := s.admit(admission, q)
+		err := s.guard("Admit", func() error { return s.admit(admission, q) })
 		span.End(err)
 		if err != nil {
 			return Reservation{}, err

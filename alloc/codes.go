@@ -93,7 +93,7 @@ func (s *Service) keep(ctx context.Context, host proto.AllocationID, code string
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	keeping, span := trace.Start(ctx, "keep code")
-	err := s.keepCode(keeping, host, code)
+	err := s.guard("KeepCode", func() error { return s.keepCode(keeping, host, code) })
 	span.End(err)
 	switch {
 	case err == nil:

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -163,8 +164,22 @@ type Region struct {
 	WebSocketURL string
 }
 
-// Relay makes allocations. Its methods may be called concurrently. The relay of
-// the same process is *engine.Server.
+// RelayConfig is the configuration of a relay as far as a [Service] must agree with it.
+type RelayConfig struct {
+	Region         string
+	MaxConnections int // the most that a host may request
+	BindTimeout    time.Duration
+	HostMigration  bool
+}
+
+// ConfiguredRelay is a [Relay] that has one configuration, such as *engine.Server. NewService
+// returns an error for a configuration of the service that contradicts it.
+type ConfiguredRelay interface {
+	RelayConfig() RelayConfig
+}
+
+// Relay makes allocations. Its methods may be called concurrently, and an error means that
+// nothing was reserved, also if ctx has ended. The relay of the same process is *engine.Server.
 type Relay interface {
 	// ReserveHost reserves an allocation for a host. Errors: ErrFull,
 	// ErrMaxConnections, ErrPlayerLimit, ErrDraining, ErrUnavailable.

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/base/unset"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -50,7 +52,8 @@ type ServiceConfig struct {
 	// preferred one first. No id: all. Nil: all for every tenant.
 	AllowedRegions func(Tenant) []string
 	// MaxConnections is the largest number of players, besides itself, that a host
-	// may request. Zero: 100. At most 65535.
+	// may request. Zero: that of a [ConfiguredRelay], else 100. At most 65535, and at most that of
+	// the relay.
 	MaxConnections int
 	// FailuresPerSecond is the rate of failed joins, per tenant, that sets the
 	// least length of join codes: guessing at this rate takes 28 days on average
@@ -64,7 +67,7 @@ type ServiceConfig struct {
 	// At most 65536.
 	MaxOutstanding int
 	// BindTimeout is the relay's, after which an unbound reservation expires.
-	// Zero: 10 s.
+	// Zero: that of a [ConfiguredRelay], else 10 s.
 	BindTimeout time.Duration
 	// Unlimited disables MaxOutstanding, for development.
 	Unlimited bool
@@ -84,6 +87,9 @@ type ServiceConfig struct {
 	// OnReserve is called after each reservation, before the caller gets it. It
 	// must not block and is called concurrently. Nil is allowed.
 	OnReserve func(e ReservationEvent)
+	// Logger receives panics of KeepCode and Admit, each of which fails its call, and of
+	// OnReserve, which does not. Nil: slog.Default.
+	Logger *slog.Logger
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 	// Rand is the source of join codes. Nil: crypto/rand. One goroutine at a time
@@ -94,10 +100,10 @@ type ServiceConfig struct {
 // validate returns the first error, with the name of the field.
 func (c *ServiceConfig) validate() error {
 	switch {
-	case c.Relay == nil:
+	case unset.IsNil(c.Relay):
 		return fmt.Errorf("%w: Relay is nil", ErrServiceConfig)
-	case c.Store == nil:
-		return fmt.Errorf("%w: Store is nil", ErrServiceConfig)
+	case unset.IsNil(c.Store) || isZeroStore(c.Store):
+		return fmt.Errorf("%w: Store is nil, or a MemoryStore that NewMemoryStore has not made", ErrServiceConfig)
 	case c.HostMigration && !isMigrationRelay(c.Relay):
 		return fmt.Errorf("%w: HostMigration with a Relay that has none", ErrServiceConfig)
 	case len(c.Regions) == 0 && c.LiveRegions == nil:
@@ -118,7 +124,30 @@ func (c *ServiceConfig) validate() error {
 		}
 		seen[r.ID] = true
 	}
+	if r, ok := c.Relay.(ConfiguredRelay); ok && c.LiveRegions == nil {
+		return c.validateRelay(r.RelayConfig())
+	}
 	return nil
+}
+
+// validateRelay returns an error if the configuration of the relay contradicts that of the service.
+func (c *ServiceConfig) validateRelay(r RelayConfig) error {
+	switch {
+	case !slices.ContainsFunc(c.Regions, func(g Region) bool { return g.ID == r.Region }):
+		return fmt.Errorf("%w: Regions does not have the relay's region %q", ErrServiceConfig, r.Region)
+	case c.MaxConnections > r.MaxConnections:
+		return fmt.Errorf("%w: MaxConnections is %d, and the relay's is %d", ErrServiceConfig, c.MaxConnections, r.MaxConnections)
+	case c.BindTimeout != 0 && c.BindTimeout != r.BindTimeout:
+		return fmt.Errorf("%w: BindTimeout is %v, and the relay's is %v", ErrServiceConfig, c.BindTimeout, r.BindTimeout)
+	case c.HostMigration && !r.HostMigration:
+		return fmt.Errorf("%w: HostMigration with a relay whose HostMigrationWindow is zero", ErrServiceConfig)
+	}
+	return nil
+}
+
+func isZeroStore(s Store) bool {
+	m, ok := s.(*MemoryStore)
+	return ok && unset.IsZero(m)
 }
 
 func isMigrationRelay(r Relay) bool {
@@ -128,11 +157,17 @@ func isMigrationRelay(r Relay) bool {
 
 // setDefaults replaces zero values by the defaults.
 func (c *ServiceConfig) setDefaults() {
+	if r, ok := c.Relay.(ConfiguredRelay); ok {
+		relay := r.RelayConfig()
+		c.MaxConnections = cmp.Or(c.MaxConnections, relay.MaxConnections)
+		c.BindTimeout = cmp.Or(c.BindTimeout, relay.BindTimeout)
+	}
 	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
 	c.FailuresPerSecond = cmp.Or(c.FailuresPerSecond, DefaultFailuresPerSecond)
 	c.MaxOutstanding = cmp.Or(c.MaxOutstanding, DefaultMaxOutstanding)
 	c.BindTimeout = cmp.Or(c.BindTimeout, DefaultBindTimeout)
 	c.Rand = cmp.Or(c.Rand, rand.Reader)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -153,6 +188,7 @@ type Service struct {
 	keepCode          func(context.Context, proto.AllocationID, string) error
 	admit             func(context.Context, AdmissionRequest) error
 	onReserve         func(ReservationEvent)
+	log               *slog.Logger
 	now               func() time.Time
 	startedAt         time.Time
 
@@ -180,6 +216,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		keepCode:          cfg.KeepCode,
 		admit:             cfg.Admit,
 		onReserve:         cfg.OnReserve,
+		log:               cfg.Logger,
 		now:               cfg.Now,
 		startedAt:         cfg.Now(),
 		rand:              cfg.Rand,

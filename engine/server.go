@@ -342,6 +342,14 @@ func (s *Server) prepareThread(w *worker, core int) {
 	s.attachOutbox(&w.out, core)
 }
 
+// RelayConfig implements [alloc.ConfiguredRelay].
+func (s *Server) RelayConfig() alloc.RelayConfig {
+	return alloc.RelayConfig{
+		Region: s.cfg.Region, MaxConnections: s.cfg.MaxConnections,
+		BindTimeout: or(s.cfg.BindTimeout, alloc.DefaultBindTimeout), HostMigration: s.cfg.HostMigrationWindow > 0,
+	}
+}
+
 // Addr returns the first listen address, with its real port.
 func (s *Server) Addr() netip.AddrPort { return s.groups[0].Addr() }
 
