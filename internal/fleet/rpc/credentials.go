@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 )
 
@@ -181,24 +182,10 @@ func (c *credentials) notAfter() time.Time { return c.current.Load().pair.Leaf.N
 // run reloads changed files until ctx is done.
 func (c *credentials) run(ctx context.Context) {
 	c.warn(time.Now())
-	repeat(ctx, c.every, func() {
+	periodic.Run(ctx, c.every, func() {
 		c.reload()
 		c.warn(time.Now())
 	})
-}
-
-// repeat calls f after each interval until ctx is done.
-func repeat(ctx context.Context, every time.Duration, f func()) {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			f()
-		}
-	}
 }
 
 // reload reads the files if they have changed. Unusable or partly written files are

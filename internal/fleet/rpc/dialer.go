@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 )
 
@@ -107,7 +108,7 @@ func (d *Dialer) Run(ctx context.Context) error {
 
 	var loops sync.WaitGroup
 	loops.Go(func() { d.creds.run(ctx) })
-	repeat(ctx, idleCheckInterval, func() { d.forget(time.Now().Add(-connIdleTimeout)) })
+	periodic.Run(ctx, idleCheckInterval, func() { d.forget(time.Now().Add(-connIdleTimeout)) })
 	loops.Wait()
 
 	d.mu.Lock()

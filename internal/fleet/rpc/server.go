@@ -17,6 +17,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/net/sock"
@@ -191,7 +192,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	var loops sync.WaitGroup
 	loops.Go(func() { s.creds.run(ctx) })
-	loops.Go(func() { repeat(ctx, sweepInterval, func() { s.attemptTable.sweep(s.elapsed()) }) })
+	loops.Go(func() { periodic.Run(ctx, sweepInterval, func() { s.attemptTable.sweep(s.elapsed()) }) })
 	loops.Go(func() { <-ctx.Done(); s.stop() })
 	err := s.http.ServeTLS(s.listener, "", "")
 	cancel()

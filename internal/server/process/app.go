@@ -22,14 +22,17 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/host/foreign"
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
+	"github.com/ferryrelay/ferry/internal/server/observe/devlog"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 	"github.com/ferryrelay/ferry/internal/server/observe/otlp"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
 )
 
@@ -102,16 +105,14 @@ type App struct {
 	dtls              *dtls.Records        // nil: no DTLS
 	websocket         *websocket.Transport // nil: no WebSocket
 
-	store          *redisstore.Store // of a fleet
-	member         *member           // of a fleet, for a relay
-	frontEnd       *frontEnd         // of a fleet, for an API
-	tracer         *otlp.Tracer      // nil: no traces
-	observers      observers
-	migratingHosts migratingHosts
-	devLog         *devLog // nil, but in dev
-	history        *history
-	usage          *usageKeeper // of a relay
-	bans           *banKeeper
+	store    *redisstore.Store // of a fleet
+	member   *member           // of a fleet, for a relay
+	frontEnd *frontEnd         // of a fleet, for an API
+	tracer   *otlp.Tracer      // nil: no traces
+	events   events.Stream
+	history  *history.History
+	usage    *usageKeeper // of a relay
+	bans     *banKeeper
 
 	processors     *processors    // of a relay
 	maxAllocations int            // allocations at once
@@ -122,8 +123,8 @@ type App struct {
 	players        *players
 	restart        restart
 	upgrades       upgrading
-	codes          *alloc.MemoryStore // of the service; nil in a fleet
-	sessionFile    *dtls.SessionFile  // nil: there is none
+	codes          *localCodes       // of the service; nil in a fleet
+	sessionFile    *dtls.SessionFile // nil: there is none
 	draining       draining
 	rejected       rejections
 	accepting      accepting
@@ -142,14 +143,10 @@ func New(o Options) (*App, error) {
 	if err := Check(o.Config, o.Mode); err != nil {
 		return nil, err
 	}
-	log, events := console.NewLog(o.Logger.Handler()), timelineEvents
-	if !o.Mode.hasRelay() {
-		events = callEvents
-	}
+	log := console.NewLog(o.Logger.Handler())
 	o.Logger = slog.New(log)
 	a := &App{
-		opts: o, log: log, since: time.Now(), observers: noObservers(), devLog: newDevLog(o.Mode, o.Logger),
-		history: newHistory(events), certificatesEvery: certificateEvery,
+		opts: o, log: log, since: time.Now(), certificatesEvery: certificateEvery,
 		upgrades: upgrading{given: make(chan struct{})},
 		quit:     make(chan struct{}), done: make(chan struct{}), serving: make(chan struct{}),
 	}
@@ -173,7 +170,7 @@ func (a *App) build() error {
 		Serve: {a.openAdmin, a.buildRelay, a.openAPI, a.buildService},
 		Dev:   {a.openAdmin, a.buildRelay, a.openAPI, a.buildService},
 		Relay: {a.openAdmin, a.buildStore, a.buildRelay, a.openWebSocket, a.buildMember},
-		API:   {a.openAdmin, a.buildStore, a.openAPI, a.buildFront},
+		API:   {a.openAdmin, a.buildStore, a.openAPI, a.buildCallHistory, a.buildFront},
 	}
 	if err := a.openAudit(); err != nil {
 		return err
@@ -196,7 +193,45 @@ func (a *App) build() error {
 	if err := a.buildConsole(); err != nil {
 		return err
 	}
+	a.subscribe()
 	return a.buildHandlers()
+}
+
+// subscribe connects the parts of the process with its events. This is the order in which they
+// are called.
+func (a *App) subscribe() {
+	s := &a.events
+	s.Ready.Subscribe(func(events.Ready) { a.ready.Store(true) })
+	s.Ready.Subscribe(func(events.Ready) { a.notify("READY=1") })
+	a.history.SubscribeFirst(s)
+	if a.opts.Mode == Dev {
+		d := devlog.New(a.opts.Logger)
+		d.Subscribe(s)
+		a.addBackground(func(ctx context.Context) { d.Run(ctx, a.relay.Stats, a.handshakeStats) })
+	}
+	a.history.Subscribe(s)
+	if a.codes != nil {
+		a.codes.subscribe(s)
+	}
+	if a.member != nil {
+		a.member.subscribe(s)
+	}
+	a.players.subscribe(s, a.history.Directory)
+	s.Call.Subscribe(func(e events.Call) { a.metrics.OnRequest(e.Name, e.Status, e.Took) })
+	s.LargeMessage.Subscribe(a.logLargeMessage)
+	s.End.Subscribe(a.restart.countLost)
+	s.Ready.Subscribe(func(events.Ready) {
+		if a.opts.OnReady != nil {
+			a.opts.OnReady()
+		}
+	})
+	a.history.SubscribeLast(s)
+}
+
+// buildCallHistory creates the history of a process without a relay.
+func (a *App) buildCallHistory() error {
+	a.history = history.New(history.Config{Directory: history.NewDirectory(), Logger: a.opts.Logger})
+	return nil
 }
 
 // buildPlayers creates the policy and the certificates, which the ports need.
@@ -310,8 +345,7 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 		return http.NotFoundHandler(), nil
 	}
 	h := httpapi.Config{
-		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
-		OnRefusal:    func(r httpapi.Refusal) { a.devLog.refusedCall(r); a.history.refusedCall(r) },
+		Service: a.service, Logger: a.opts.Logger, OnRequest: a.events.PublishCall, OnRefusal: a.events.CallRefusal.Publish,
 		Authenticate: t.authenticate(), RateCounts: a.counts,
 	}
 	if a.store != nil {
@@ -320,8 +354,8 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 	return newAPI(c, a.opts.Mode, h)
 }
 
-// buildRelay opens the UDP sockets. The observers of its hooks may not exist yet, but no
-// hook is called before Run.
+// buildRelay opens the UDP sockets. The subscribers of its events may not exist yet, but no
+// event is published before Run.
 func (a *App) buildRelay() error {
 	a.processors = newProcessors(&a.opts.Config, goScheduler())
 	if err := a.processors.check(); err != nil {
@@ -358,16 +392,8 @@ func (a *App) buildRelay() error {
 		a.opts.Logger.Info("workers are pinned", "worker_cpus", string(a.opts.Config.WorkerCPUs), "steering_by_cpu", cfg.SteerByCPU, "because", why)
 	}
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
-	cfg.Hooks = engine.Hooks{
-		Admit: a.players.admitOnRelay, OnReserve: a.onReserve, OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
-		OnMigrate: a.onMigrate, OnMigrationEnd: a.onMigrationEnd,
-		OnConnect:      func(e engine.ConnectEvent) { a.devLog.linked(e); a.history.linked(e); a.players.connected(e) },
-		OnDisconnect:   func(e engine.DisconnectEvent) { a.devLog.unlinked(e); a.history.unlinked(e); a.players.disconnected(e) },
-		OnLargeMessage: a.onLargeMessage,
-		OnCode:         a.onCode,
-		OnRefuse:       a.history.refused,
-		OnPlayerLimit:  a.history.atLimit,
-	}
+	cfg.Hooks = a.events.RelayHooks()
+	cfg.Hooks.Admit, cfg.Hooks.OnCode = a.players.admitOnRelay, a.publishCode
 	if err := a.addTransports(&cfg, sealer); err != nil {
 		return err
 	}
@@ -377,11 +403,13 @@ func (a *App) buildRelay() error {
 	a.restart.boot = sealer.Boot()
 	cfg.StateFile, cfg.OnStateError, cfg.OnStateComplete = a.opts.StateFile, a.onStateError, a.onStateComplete
 	a.relay, err = a.newRelay(cfg, sealer)
-	a.players.relay, a.history.relay = a.relay, a.relay
-	a.history.maxContent, a.history.recoverFor = cfg.MaxContent, cfg.RecoverFor
 	if err != nil {
 		return err
 	}
+	a.players.relay = a.relay
+	a.history = history.New(history.Config{
+		Directory: history.NewDirectory(), Relay: a.relay, MaxContent: cfg.MaxContent, RecoverFor: cfg.RecoverFor, Logger: a.opts.Logger,
+	})
 	a.logStateReport()
 	a.addComponent(component{relayName, a.runRelay, a.relay.Close})
 	a.usage = newUsageKeeper(a.opts.UsageFile, a.since, a.opts.Logger)
@@ -394,15 +422,18 @@ func (a *App) buildRelay() error {
 	a.addComponent(component{"usage", a.usage.run, func() error { return nil }})
 	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
 	a.addBackground(a.foreign.Run, a.watchDrain)
-	a.history.private = &privateSources{stats: a.relay.Stats, log: a.opts.Logger, now: time.Now}
-	a.addBackground(a.history.private.run, a.takeOverHistory)
-	if a.devLog != nil {
-		a.addBackground(func(ctx context.Context) { a.devLog.run(ctx, a.relay.Stats, a.handshakeStats) })
-	}
+	a.addBackground(a.history.Run, a.takeOverHistory)
 	if a.memory != nil {
 		a.addBackground(a.memory.Run)
 	}
 	return nil
+}
+
+// publishCode is called for each answer with the code of a host: the first one is news.
+func (a *App) publishCode(e engine.CodeEvent) {
+	if a.history.KeepCode(e.Host, e.Code) {
+		a.events.Code.Publish(e)
+	}
 }
 
 // handshakeStats returns the counts of DTLS, zeros without it.
@@ -445,29 +476,21 @@ func (a *App) buildService() error {
 	if err != nil {
 		return err
 	}
-	a.codes = alloc.NewMemoryStore()
-	for _, kept := range a.relay.KeptCodes() {
-		a.codes.Restore(kept.Tenant, kept.Code, kept.Host)
-		a.history.keepCode(kept.Host, kept.Code)
-	}
+	a.codes = &localCodes{store: alloc.NewMemoryStore(), relay: a.relay, directory: a.history.Directory, log: a.opts.Logger}
+	a.codes.restore(nil)
 	c := &a.opts.Config
 	a.service, err = alloc.NewService(alloc.ServiceConfig{
-		Relay: relay, Store: a.codes, MaxConnections: c.MaxConnections,
+		Relay: relay, Store: a.codes.store, MaxConnections: c.MaxConnections,
 		Regions: []alloc.Region{{
 			ID: c.Region, Description: c.Region,
 			QoSAddress: relay.qos(), WebSocketURL: placement.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
 		HostMigration: c.HostMigration > 0, KeepCode: a.relay.KeepCode, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
-		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.players.reserved(e) },
+		OnReserve: a.events.Reservation.Publish,
 	})
-	if err != nil {
-		return err
-	}
-	a.observers.bound = a.service.OnBind
-	a.observers.ended = func(e engine.EndEvent) { a.service.OnEnd(e.ID) }
-	a.observeMigrations()
-	return nil
+	a.codes.service = a.service
+	return err
 }
 
 // gcPercent is the growth of the heap in percent at which the collector runs.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 )
@@ -116,7 +117,7 @@ func (a *App) certificateFaults(now time.Time) map[string]certificateFault {
 // and its end, whatever brought it: the time, the clock, a changed file or ACME.
 func (a *App) watchCertificates(ctx context.Context) {
 	known := make(map[string]certificateFault)
-	repeat(ctx, a.certificatesEvery, func() {
+	periodic.Run(ctx, a.certificatesEvery, func() {
 		if a.certificate != nil {
 			a.certificate.reload()
 		}

@@ -29,7 +29,7 @@ func (a *App) buildConsole() (err error) {
 	}
 	if a.relay != nil {
 		cfg.Stats, cfg.Probe = a.relay.Stats, a.relay.Probe
-		cfg.Refusals = func() []timeline.Event { return a.history.line.Refusals(consoleRefusals) }
+		cfg.Refusals = func() []timeline.Event { return a.history.Timeline().Refusals(consoleRefusals) }
 	}
 	if a.console, err = console.New(cfg, a.opts.Logger); err != nil {
 		return err

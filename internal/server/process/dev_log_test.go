@@ -1,19 +1,15 @@
 package process
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
-	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -86,48 +82,6 @@ func TestNoDevLog(t *testing.T) {
 	if text := log.String(); strings.Contains(text, code) || strings.Contains(text, hostTicket.ID.String()) {
 		t.Errorf("log:\n%s", text)
 	}
-}
-
-// TestDevLogRefusals: each outcome is explained once, and none that is no refusal.
-func TestDevLogRefusals(t *testing.T) {
-	t.Parallel()
-	seen := map[engine.Outcome]bool{}
-	for _, r := range refusals {
-		if seen[r.outcome] || r.why == "" || r.outcome == engine.OutRelayed || r.outcome == engine.OutBound {
-			t.Errorf("%v: %q", r.outcome, r.why)
-		}
-		seen[r.outcome] = true
-	}
-}
-
-// TestDevLogHandshakes: a refused handshake of DTLS is reported with its reason, at most
-// once a second for each reason.
-func TestDevLogHandshakes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var log testkit.LogBuffer
-		d := newDevLog(Dev, slog.New(slog.NewTextHandler(&log, nil)))
-		ctx, stop := context.WithTimeout(t.Context(), 10*devLogEvery+devLogEvery/2)
-		defer stop()
-		calls := uint64(0)
-		d.run(ctx, func() engine.Stats { return engine.Stats{} }, func() dtls.Stats {
-			calls++
-			s := dtls.Stats{Events: make(map[string]uint64)}
-			for _, r := range handshakeRefusals {
-				s.Events[r.event] = 1000 * min(calls, 3)
-			}
-			s.Events["established"] = calls
-			return s
-		})
-		if got := strings.Count(log.String(), "DTLS handshakes refused"); got != 2*len(handshakeRefusals) {
-			t.Errorf("%d lines:\n%s", got, log.String())
-		}
-		for _, r := range handshakeRefusals {
-			if strings.Count(log.String(), "count=1000 event="+r.event+" because=") != 2 {
-				t.Errorf("%v:\n%s", r.event, log.String())
-			}
-		}
-	})
 }
 
 // TestOffInDev: dev says of each limit that it does not have that it has no effect.

@@ -14,6 +14,10 @@
 // datagram through its own socket. It also owns the state file for the next start, the
 // watches of memory and of the UDP port, and the drain, at whose end Run returns.
 //
+// Relay, API and process publish what happens on one stream (package events). The log of
+// ferry dev, the timeline, join codes, a fleet's announcer, webhooks and metrics subscribe to
+// it, in the order of App.subscribe.
+//
 // The shutdown reverses the order of the start: a relay of a fleet deregisters from the
 // store, the API finishes the calls that it has accepted, the relay stops with its
 // WebSockets, then the admin pages stop. No goroutine is left when Run returns.

@@ -22,6 +22,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
 )
 
 // Diagnosis is one result of [Doctor].
@@ -262,7 +263,7 @@ func (d *Doctor) running(ctx context.Context) {
 		d.add("state file", stateOK, "the running relay stores what the next run must know", "")
 	}
 	if n := st.Drops[engine.DropPrivate.String()]; n > 0 {
-		d.add("private sources", stateAdvice, fmt.Sprintf("the running relay has dropped %d datagrams %s", n, privateSource),
+		d.add("private sources", stateAdvice, fmt.Sprintf("the running relay has dropped %d datagrams %s", n, history.PrivateSource),
 			"if they are players', set allow_private_sources: true; see docs/operating.md#containers-and-addresses-that-loop-back")
 	}
 }

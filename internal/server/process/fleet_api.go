@@ -62,7 +62,7 @@ func (a *App) buildFront() (err error) {
 	a.service, err = alloc.NewService(alloc.ServiceConfig{
 		Relay: f.fleet, Store: f.fleet.Codes(), LiveRegions: f.fleet.Regions, MaxConnections: c.MaxConnections,
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, HostMigration: c.HostMigration > 0,
-		AllowedRegions: a.players.allowedRegions, KeepCode: f.fleet.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
+		AllowedRegions: a.players.allowedRegions, KeepCode: f.fleet.KeepCode, Admit: a.players.admit, OnReserve: a.events.Reservation.Publish,
 	})
 	if err != nil {
 		return err

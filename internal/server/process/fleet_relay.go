@@ -12,9 +12,11 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
+	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/players/quota"
 	"github.com/ferryrelay/ferry/proto"
@@ -40,7 +42,8 @@ func (a *App) buildMember() error {
 	}
 	m := &member{app: a}
 	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
-		Registry: a.store, Directory: a.store, Node: m.announcement, OnLost: m.onHostLost, OnMoveRefused: a.onMoveRefused, Logger: a.opts.Logger,
+		Registry: a.store, Directory: a.store, Node: m.announcement, OnLost: m.onHostLost, Logger: a.opts.Logger,
+		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(a.relay, a.opts.Logger, host) },
 	}); err != nil {
 		return err
 	}
@@ -66,37 +69,40 @@ func (a *App) buildMember() error {
 		return err
 	}
 	a.opts.Logger.Info("control address for API processes", "control", m.node.Control, "relay", a.opts.Identity.Relay.String())
-	m.observe()
+	m.restore()
 	a.addBackground(m.reportUsage)
 	return nil
 }
 
-// observe connects the engine's hooks with the announcer, and announces the hosts of the
-// previous run.
-func (m *member) observe() {
+// restore announces the hosts of the previous run.
+func (m *member) restore() {
 	for _, kept := range m.app.relay.KeptCodes() {
 		m.announcer.HostReturned(kept.Host, kept.Tenant)
 		m.announcer.KeepCode(kept.Host, kept.Code)
-		m.app.history.keepCode(kept.Host, kept.Code)
+		m.app.history.KeepCode(kept.Host, kept.Code)
 	}
-	m.app.observers.reserved = func(e engine.ReserveEvent) {
+}
+
+// subscribe announces hosts, and drains of the relay.
+func (m *member) subscribe(s *events.Stream) {
+	s.Reserve.Subscribe(func(e engine.ReserveEvent) {
 		if e.Role == alloc.RoleHost {
 			m.announcer.HostReserved(e.ID, e.Tenant)
 		}
-	}
-	m.app.observers.ended = func(e engine.EndEvent) {
-		if e.Role == alloc.RoleHost {
-			m.announcer.HostEnded(e.ID)
-		}
-	}
-	m.app.observers.migrated = func(e engine.MigrateEvent) { m.announcer.HostMigrated(e.Tenant, e.Code, e.Host, e.NewHost) }
-	m.app.observers.migrationEnded = m.announcer.HostEnded
-	m.app.observers.returned = func(e engine.ReturnEvent) {
+	})
+	s.Return.Subscribe(func(e engine.ReturnEvent) {
 		if e.Role == alloc.RoleHost {
 			m.announcer.HostReturned(e.ID, e.Tenant)
 		}
-	}
-	m.app.observers.drained = m.announcer.HeartbeatNow
+	})
+	s.End.Subscribe(func(e engine.EndEvent) {
+		if e.Role == alloc.RoleHost && !e.Migration {
+			m.announcer.HostEnded(e.ID)
+		}
+	})
+	s.Migrate.Subscribe(func(e engine.MigrateEvent) { m.announcer.HostMigrated(e.Tenant, e.Code, e.Host, e.NewHost) })
+	s.MigrationEnd.Subscribe(func(e engine.MigrationEndEvent) { m.announcer.HostEnded(e.Host) })
+	s.Drain.Subscribe(func(events.Drain) { m.announcer.HeartbeatNow() })
 }
 
 // announcement returns the node to announce. The announcer calls it.
@@ -126,7 +132,7 @@ var _ rpc.Operator = clusterOperator{}
 
 func (a *App) clusterOperator() clusterOperator {
 	return clusterOperator{a, admin.RelayPages(&admin.Config{
-		Title: "ferry " + a.opts.Version, Relay: relayPages{a.relay, a.usage}, History: a.history, Timeline: a.history.line, Capture: a.capture,
+		Title: "ferry " + a.opts.Version, Relay: relayPages{a.relay, a.usage}, History: a.history, Timeline: a.history.Timeline(), Capture: a.capture,
 		Since: a.since, UsageSince: a.usage.since, Logger: a.opts.Logger,
 	})}
 }
@@ -278,7 +284,7 @@ func (m *member) reportUsage(ctx context.Context) {
 	holder := m.node.Relay.String()
 	var reported map[string]int64
 	var relayed bandwidth
-	repeat(ctx, leaseEvery, func() {
+	periodic.Run(ctx, leaseEvery, func() {
 		all, err := m.app.relay.Projects(ctx)
 		if err != nil {
 			return // The relay does not run.

@@ -2,21 +2,69 @@ package process
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/server/events"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// onMigrate is called when a player has taken the place of its host.
-func (a *App) onMigrate(e engine.MigrateEvent) {
-	a.devLog.migrates(e)
-	a.history.migrates(e)
-	a.observers.migrated(e)
+// localCodes are the join codes of a process that stores them itself. Its fields are fixed before
+// Run.
+type localCodes struct {
+	store     *alloc.MemoryStore
+	service   *alloc.Service // with the store
+	relay     *engine.Server
+	directory *history.Directory
+	log       *slog.Logger
+	migrating migratingHosts
 }
 
-func (a *App) onMigrationEnd(e engine.MigrationEndEvent) { a.observers.migrationEnded(e.Host) }
+// restore continues with the codes of the run before, and with those of the process before this
+// one.
+func (c *localCodes) restore(migrating []migratingCode) {
+	for _, kept := range c.relay.KeptCodes() {
+		c.store.Restore(kept.Tenant, kept.Code, kept.Host)
+		c.directory.KeepCode(kept.Host, kept.Code)
+	}
+	c.migrating.restore(c.store, migrating)
+}
+
+// subscribe keeps the codes of live hosts, and moves that of a host whose place a player has taken.
+func (c *localCodes) subscribe(s *events.Stream) {
+	s.Bind.Subscribe(func(e engine.BindEvent) {
+		if e.First {
+			c.service.OnBind(e.ID)
+		}
+	})
+	s.End.Subscribe(func(e engine.EndEvent) {
+		if !e.Migration {
+			c.service.OnEnd(e.ID)
+			return
+		}
+		c.service.OnBind(e.ID) // It may not have been bound in this run.
+		c.migrating.add(e)
+	})
+	s.Migrate.Subscribe(func(e engine.MigrateEvent) {
+		if moved, err := c.store.MoveCode(context.Background(), e.Tenant, e.Code, e.Host, e.NewHost); err != nil || !moved {
+			endUnreachableHost(c.relay, c.log, e.NewHost)
+		}
+	})
+	s.MigrationEnd.Subscribe(func(e engine.MigrationEndEvent) {
+		c.migrating.remove(e.Host)
+		c.service.OnEnd(e.Host)
+	})
+}
+
+// endUnreachableHost ends a host that has taken the place of another one, whose join code leads
+// elsewhere by now: no player would find it.
+func endUnreachableHost(relay *engine.Server, log *slog.Logger, host proto.AllocationID) {
+	log.Warn("a player has taken the place of a host, but the join code leads to another match: the host is ended", "host", host)
+	go func() { _ = relay.End(context.Background(), host) }() // The hook runs on the goroutine that does this.
+}
 
 // migratingHosts are the hosts that have ended and whose place a player may take, in a process that
 // stores join codes itself: another process that takes over needs their codes.
@@ -65,28 +113,4 @@ func (v *migratingHosts) restore(store *alloc.MemoryStore, all []migratingCode) 
 		store.Restore(c.Tenant.Hash(), c.Code, c.Host)
 		v.add(engine.EndEvent{ID: c.Host, Tenant: c.Tenant})
 	}
-}
-
-// observeMigrations connects the hooks of the relay with the store of this process.
-func (a *App) observeMigrations() {
-	a.observers.left = func(e engine.EndEvent) {
-		a.service.OnBind(e.ID) // It may not have been bound in this run.
-		a.migratingHosts.add(e)
-	}
-	a.observers.migrated = func(e engine.MigrateEvent) {
-		if moved, err := a.codes.MoveCode(context.Background(), e.Tenant, e.Code, e.Host, e.NewHost); err != nil || !moved {
-			a.onMoveRefused(e.NewHost)
-		}
-	}
-	a.observers.migrationEnded = func(host proto.AllocationID) {
-		a.migratingHosts.remove(host)
-		a.service.OnEnd(host)
-	}
-}
-
-// onMoveRefused is called for a host that has taken the place of another one, whose join code
-// leads elsewhere by now: no player would find it.
-func (a *App) onMoveRefused(host proto.AllocationID) {
-	a.opts.Logger.Warn("a player has taken the place of a host, but the join code leads to another match: the host is ended", "host", host)
-	go func() { _ = a.relay.End(context.Background(), host) }() // The hook runs on the goroutine that does this.
 }

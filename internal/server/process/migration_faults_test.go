@@ -13,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -89,7 +90,7 @@ func requireTraffic(t *testing.T, players []*participant) {
 func TestMigrationMoveLostInCrash(t *testing.T) {
 	t.Parallel()
 	k := newFleet(t)
-	before, a, o, players, code := migrationFleet(t, k, func(a *App) { a.observers.migrated = func(engine.MigrateEvent) {} })
+	before, a, o, players, code := migrationFleet(t, k, func(a *App) { a.events.Migrate = events.Topic[engine.MigrateEvent]{} })
 	first := players[0]
 	first.takePlace(t, first.reserveFirst(t, code))
 	before.cancel()

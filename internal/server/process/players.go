@@ -13,9 +13,12 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/players/hooks"
 	"github.com/ferryrelay/ferry/internal/server/players/identity"
 	"github.com/ferryrelay/ferry/internal/server/players/quota"
@@ -109,43 +112,42 @@ func (p *players) admit(ctx context.Context, a alloc.AdmissionRequest) error {
 	return nil
 }
 
-// The following methods send events to the webhooks. Hooks of the relay and handlers of
-// calls call them; they do not block.
-
-func (p *players) reserved(m alloc.ReservationEvent) {
-	if w := p.policy.Load().webhooks; w != nil {
-		w.Send(hooks.EventOf(m))
-	}
-}
-
-func (p *players) bound(e engine.BindEvent) {
-	if w := p.policy.Load().webhooks; w != nil {
-		w.Send(hooks.Event{Type: hooks.Bound, Allocation: e.ID.String(), Role: e.Role.String()})
-	}
-}
-
-func (p *players) connected(e engine.ConnectEvent) {
-	if w := p.policy.Load().webhooks; w != nil {
-		w.Send(hooks.Event{Type: hooks.Joined, Allocation: e.Joiner.String(), Peer: e.Host.String()})
-	}
-}
-
-func (p *players) disconnected(e engine.DisconnectEvent) {
-	if w := p.policy.Load().webhooks; w != nil {
-		w.Send(hooks.Event{Type: hooks.Left, Allocation: e.From.String(), Peer: e.To.String()})
-	}
-}
-
-func (p *players) ended(e engine.EndEvent, o owner) {
-	if o.Cut {
-		o.Player = "" // A program compares names: none is better than a wrong one.
-	}
-	if w := p.policy.Load().webhooks; w != nil {
+// subscribe sends events to the webhooks, with the names of owners in the directory.
+func (p *players) subscribe(s *events.Stream, d *history.Directory) {
+	s.Reservation.Subscribe(func(e alloc.ReservationEvent) {
+		if w := p.policy.Load().webhooks; w != nil {
+			w.Send(hooks.EventOf(e))
+		}
+	})
+	s.Bind.Subscribe(func(e engine.BindEvent) {
+		if w := p.policy.Load().webhooks; w != nil {
+			w.Send(hooks.Event{Type: hooks.Bound, Allocation: e.ID.String(), Role: e.Role.String()})
+		}
+	})
+	s.Connect.Subscribe(func(e engine.ConnectEvent) {
+		if w := p.policy.Load().webhooks; w != nil {
+			w.Send(hooks.Event{Type: hooks.Joined, Allocation: e.Joiner.String(), Peer: e.Host.String()})
+		}
+	})
+	s.Disconnect.Subscribe(func(e engine.DisconnectEvent) {
+		if w := p.policy.Load().webhooks; w != nil {
+			w.Send(hooks.Event{Type: hooks.Left, Allocation: e.From.String(), Peer: e.To.String()})
+		}
+	})
+	s.End.Subscribe(func(e engine.EndEvent) {
+		w := p.policy.Load().webhooks
+		if w == nil {
+			return
+		}
+		owner := d.OwnerOf(e.ID)
+		if owner.Cut {
+			owner.Player = "" // A program compares names: none is better than a wrong one.
+		}
 		w.Send(hooks.Event{
 			Type: hooks.Ended, Allocation: e.ID.String(), Role: e.Role.String(), Reason: e.Reason.String(),
-			Project: e.Tenant.Project, Environment: e.Tenant.Environment, Player: o.Player,
+			Project: e.Tenant.Project, Environment: e.Tenant.Environment, Player: owner.Player,
 		})
-	}
+	})
 }
 
 // run runs the verifier, the webhooks and the rates until ctx ends. Events that were
@@ -445,7 +447,7 @@ func (r *rates) of(project string) int64 {
 // while wanted returns true.
 func (r *rates) run(ctx context.Context, wanted func() bool, usage func(context.Context, ...string) ([]engine.ProjectUsage, error)) {
 	var b bandwidth
-	repeat(ctx, leaseEvery, func() {
+	periodic.Run(ctx, leaseEvery, func() {
 		if !wanted() {
 			b = bandwidth{}
 			return

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine/fastpath"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
@@ -160,7 +161,7 @@ const limitsEvery = 5 * time.Second
 
 // follow adapts GOMAXPROCS to new limits until ctx ends.
 func (p *processors) follow(ctx context.Context, log *slog.Logger) {
-	repeat(ctx, limitsEvery, func() { p.adapt(log) })
+	periodic.Run(ctx, limitsEvery, func() { p.adapt(log) })
 }
 
 // adapt sets GOMAXPROCS again if the limits have changed. The number of workers is that

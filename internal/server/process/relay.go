@@ -20,7 +20,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // engineConfig returns the configuration of the relay for these settings and this mode.
@@ -97,73 +96,6 @@ func listen(c *config.Config) []netip.AddrPort {
 	return addrs
 }
 
-// observers are called by the relay's hooks. They must not block.
-type observers struct {
-	reserved func(engine.ReserveEvent)
-	bound    func(proto.AllocationID)
-	ended    func(engine.EndEvent)
-	// left is called in place of ended for a host whose place a player may take, migrated
-	// when one has done so, and migrationEnded when none may any more.
-	left           func(engine.EndEvent)
-	migrated       func(engine.MigrateEvent)
-	migrationEnded func(host proto.AllocationID)
-	returned       func(engine.ReturnEvent)
-	drained        func() // a drain began, or was undone
-}
-
-// noObservers returns observers that do nothing.
-func noObservers() observers {
-	return observers{
-		reserved: func(engine.ReserveEvent) {},
-		bound:    func(proto.AllocationID) {}, ended: func(engine.EndEvent) {},
-		left: func(engine.EndEvent) {}, migrated: func(engine.MigrateEvent) {}, migrationEnded: func(proto.AllocationID) {},
-		returned: func(engine.ReturnEvent) {}, drained: func() {},
-	}
-}
-
-// onBind and the following methods are hooks of the relay. They must not block.
-func (a *App) onBind(e engine.BindEvent) {
-	a.devLog.bound(e)
-	a.history.bound(e)
-	a.players.bound(e)
-	if e.First {
-		a.observers.bound(e.ID)
-	}
-}
-
-func (a *App) onEnd(e engine.EndEvent) {
-	a.devLog.ended(e)
-	owner := a.history.ownerOf(e.ID)
-	a.history.ended(e)
-	if e.Migration {
-		a.observers.left(e)
-	} else {
-		a.observers.ended(e)
-	}
-	a.players.ended(e, owner)
-	if e.Reason == engine.EndLost {
-		a.restart.lost.Add(1)
-	}
-}
-
-// onCode is called for each answer with the code of a host: the first one is news.
-func (a *App) onCode(e engine.CodeEvent) {
-	if a.history.CodeOf(e.Host) != e.Code {
-		a.devLog.codeMade(e)
-		a.history.codeMade(e)
-	}
-}
-
-func (a *App) onReserve(e engine.ReserveEvent) {
-	a.history.reserved(e)
-	a.observers.reserved(e)
-}
-
-func (a *App) onReturn(e engine.ReturnEvent) {
-	a.history.returned(e)
-	a.observers.returned(e)
-}
-
 // seats returns the number of seats of the relay for these settings, 0 for no limit, so a
 // fraction of a seat counts as one. A relay of a fleet always has a limit, since it
 // announces its free seats: by default the number of its allocations.
@@ -184,9 +116,8 @@ var _ placement.Engine = advertiser{}
 // exceeds the largest message that a client sends, by transport.
 var maxMessageSizeOver = map[engine.Kind]int{engine.KindDTLS: 37, engine.KindWS: 14}
 
-// onLargeMessage logs the first message of a match that not every client accepts.
-// The relay calls it, and it must not block.
-func (a *App) onLargeMessage(e engine.LargeMessageEvent) {
+// logLargeMessage logs the first message of a match that not every client accepts.
+func (a *App) logLargeMessage(e engine.LargeMessageEvent) {
 	level, text := slog.LevelInfo, "message may be too large for its receiver"
 	if e.Dropped {
 		text = "message is too large for its receiver"
@@ -214,6 +145,13 @@ type restart struct {
 	boot     uint64        // of this run
 	previous int           // allocations that the previous run left
 	lost     atomic.Uint64 // of them, those that did not come back in time
+}
+
+// countLost counts an allocation of the previous run that did not come back in time.
+func (r *restart) countLost(e engine.EndEvent) {
+	if e.Reason == engine.EndLost {
+		r.lost.Add(1)
+	}
 }
 
 // pending returns how many allocations may still come back.

@@ -44,7 +44,7 @@ func TestLargeMessageLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log testkit.LogBuffer
 			a := &App{opts: Options{Mode: c.mode, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-			a.onLargeMessage(engine.LargeMessageEvent{FromKind: c.from, ToKind: c.to, Size: 1438, Limit: c.limit, Dropped: c.dropped})
+			a.logLargeMessage(engine.LargeMessageEvent{FromKind: c.from, ToKind: c.to, Size: 1438, Limit: c.limit, Dropped: c.dropped})
 			for _, want := range c.want {
 				if !strings.Contains(log.String(), want) {
 					t.Errorf("%q is missing in %s", want, log.String())

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
+	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
@@ -78,7 +80,7 @@ func (a *App) Run(ctx context.Context) error {
 	a.players.close()
 	if a.upgrades.to() != nil && err == nil {
 		var last sync.WaitGroup
-		last.Go(func() { _ = a.history.handOver(a.upgrades.historyTo) }) // The new process logs what it lacks.
+		last.Go(func() { _ = a.history.HandOver(a.upgrades.historyTo) }) // The new process logs what it lacks.
 		a.hold(ctx)
 		last.Wait()
 	}
@@ -107,7 +109,7 @@ func (a *App) runRelay(ctx context.Context) error {
 	return err
 }
 
-// announce logs that the process is ready, when it is.
+// announce publishes that the process is ready, when it is.
 func (a *App) announce(ctx context.Context) {
 	awake := a.wakeRelay
 	if a.frontEnd != nil {
@@ -116,12 +118,7 @@ func (a *App) announce(ctx context.Context) {
 	if !awake(ctx) {
 		return
 	}
-	a.ready.Store(true)
-	a.notify("READY=1")
-	a.devLog.ready(a.AdminURL())
-	if a.opts.OnReady != nil {
-		a.opts.OnReady()
-	}
+	a.events.Ready.Publish(events.Ready{AdminURL: a.AdminURL()})
 }
 
 // wakeRelay waits until WebSockets are accepted and the relay has answered a probe. Under
@@ -233,7 +230,7 @@ func (a *App) drain(ctx context.Context, cfg engine.DrainConfig, final bool) err
 		undo()
 		return err
 	}
-	a.observers.drained()
+	a.events.Drain.Publish(events.Drain{Draining: true})
 	a.logDrain("draining: new allocations are refused, live matches continue")
 	return nil
 }
@@ -256,7 +253,7 @@ func (a *App) Undrain(ctx context.Context) error {
 	d.mu.Lock()
 	d.on = false
 	d.mu.Unlock()
-	a.observers.drained()
+	a.events.Drain.Publish(events.Drain{})
 	a.opts.Logger.Info("the drain was undone: new allocations are accepted")
 	return nil
 }
@@ -288,25 +285,11 @@ func (a *App) drainDefaults() engine.DrainConfig {
 
 // watchDrain logs the state of a drain every 10 s, until ctx ends.
 func (a *App) watchDrain(ctx context.Context) {
-	repeat(ctx, drainLogInterval, func() {
+	periodic.Run(ctx, drainLogInterval, func() {
 		if a.draining.is() {
 			a.logDrain("draining")
 		}
 	})
-}
-
-// repeat calls f after each interval until ctx ends.
-func repeat(ctx context.Context, every time.Duration, f func()) {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			f()
-		}
-	}
 }
 
 func (a *App) logDrain(what string) {

@@ -327,11 +327,7 @@ func (a *App) takeOver(ctx context.Context) error {
 
 // resumed is called when the matches of the process before this one go on.
 func (a *App) resumed() {
-	for _, kept := range a.relay.KeptCodes() {
-		a.codes.Restore(kept.Tenant, kept.Code, kept.Host)
-		a.history.keepCode(kept.Host, kept.Code)
-	}
-	a.migratingHosts.restore(a.codes, a.upgrades.state.Migrating)
+	a.codes.restore(a.upgrades.state.Migrating)
 	close(a.serving)
 	if err := a.opts.Parent.Serving(); err != nil {
 		a.opts.Logger.Warn("upgrade: the process before this one does not end", "error", err)
@@ -351,7 +347,7 @@ func (a *App) handOverRelay() bool {
 		u.state.Held, u.err = a.websocket.Handover().Detach(u.ours)
 	}
 	u.err = errors.Join(u.err, a.relay.HandOver(ctx, u.to()))
-	u.state.Migrating = a.migratingHosts.codes(a.codes)
+	u.state.Migrating = a.codes.migrating.codes(a.codes.store)
 	return true
 }
 
@@ -389,7 +385,7 @@ func (a *App) takeOverHistory(context.Context) {
 	if from == nil {
 		return
 	}
-	if err := a.history.takeOver(from); err != nil {
+	if err := a.history.TakeOver(from); err != nil {
 		a.opts.Logger.Warn("upgrade: what happened to allocations before is not known", "error", err)
 	}
 }

@@ -342,11 +342,11 @@ func TestProjectTimeline(t *testing.T) {
 			t.Error("an unknown token was accepted")
 		}
 	}
-	got := r.history.line.OfProject("game", 1)
+	got := r.history.Timeline().OfProject("game", 1)
 	if len(got) != 1 || got[0].Kind.String() != "call refused" || got[0].Count != 3 || !strings.HasPrefix(got[0].Reason, "join: 404 ") {
 		t.Errorf("refused calls: %+v", got)
 	}
-	if got := r.history.line.OfProject("", 1); len(got) != 0 {
+	if got := r.history.Timeline().OfProject("", 1); len(got) != 0 {
 		t.Errorf("events of no project: %+v", got)
 	}
 	if err := r.relay.End(t.Context(), host.ID); err != nil {
@@ -354,9 +354,7 @@ func TestProjectTimeline(t *testing.T) {
 	}
 	testkit.Within(t, time.Minute, "the end in the timeline", func() bool { return slices.Contains(timeline("game"), host.ID.String()+" ended") })
 	testkit.Within(t, time.Minute, "the host to be forgotten", func() bool {
-		r.history.mu.Lock()
-		defer r.history.mu.Unlock()
-		return len(r.history.owners) == 2 // of the joiner, and of the other project
+		return r.history.Len() == 2 // of the joiner, and of the other project
 	})
 }
 
@@ -434,7 +432,7 @@ func TestWhyAfterRestart(t *testing.T) {
 	if y.Player != name || name == "" || len(y.Players) != 2 || y.Players[0].Player != name {
 		t.Errorf("the names are lost: %+v, want player %q", y, name)
 	}
-	if events := r.history.line.OfProject("game", 10); len(events) == 0 {
+	if events := r.history.Timeline().OfProject("game", 10); len(events) == 0 {
 		t.Error("the project has no events")
 	}
 	r.expect(one.ID.String(), "it plays: bound, and linked", func() { alive(); hostClient.relay(one.ID) })

@@ -1,4 +1,4 @@
-package process
+package history
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 )
 
 const (
@@ -16,7 +17,7 @@ const (
 )
 
 // privateSources notices datagrams from private networks that the relay drops. Its owner is the
-// App of the relay.
+// History.
 type privateSources struct {
 	stats func() engine.Stats
 	log   *slog.Logger
@@ -39,7 +40,7 @@ func (p *privateSources) look() {
 	now := p.now()
 	if p.logged.IsZero() || now.Sub(p.logged) >= privateLogEvery {
 		p.logged = now
-		p.log.Warn("datagrams are dropped: "+privateSource, "dropped", n, "see", "docs/operating.md#containers-and-addresses-that-loop-back")
+		p.log.Warn("datagrams are dropped: "+PrivateSource, "dropped", n, "see", "docs/operating.md#containers-and-addresses-that-loop-back")
 	}
 	p.dropped, p.newest = n, now
 }
@@ -54,5 +55,5 @@ func (p *privateSources) droppedSince(t time.Time) bool {
 
 // run looks until ctx ends.
 func (p *privateSources) run(ctx context.Context) {
-	repeat(ctx, privateLookEvery, p.look)
+	periodic.Run(ctx, privateLookEvery, p.look)
 }

@@ -1,0 +1,86 @@
+// Package events is the stream of what happens in a process of Ferry: at its relay, at its API and
+// to the process itself. A part that wants to know subscribes to topics of a [Stream]; the parts
+// that cause events do not know the subscribers.
+//
+// A topic calls its subscribers one after another, in the order in which they subscribed, on the
+// goroutine of the publisher: events of the relay on those of [engine.Hooks], those of the API on
+// the goroutines of calls, concurrently. So a subscriber must not block, and must not call the
+// relay. Publishing allocates nothing.
+package events
+
+import (
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine"
+)
+
+// Topic is one kind of event. The zero value has no subscriber.
+type Topic[E any] struct{ subscribers []func(E) }
+
+// Subscribe adds a subscriber, which is called after those before it. It must not be called once
+// events are published.
+func (t *Topic[E]) Subscribe(f func(E)) { t.subscribers = append(t.subscribers, f) }
+
+// Publish calls all subscribers.
+func (t *Topic[E]) Publish(e E) {
+	for _, f := range t.subscribers {
+		f(e)
+	}
+}
+
+// Stream has a topic for each kind of event. The zero value is ready for use.
+type Stream struct {
+	// Of the relay: see the fields of [engine.Hooks] with the same names.
+	Reserve      Topic[engine.ReserveEvent]
+	Bind         Topic[engine.BindEvent]
+	Connect      Topic[engine.ConnectEvent]
+	Disconnect   Topic[engine.DisconnectEvent]
+	End          Topic[engine.EndEvent]
+	Return       Topic[engine.ReturnEvent]
+	Migrate      Topic[engine.MigrateEvent]
+	MigrationEnd Topic[engine.MigrationEndEvent]
+	PlayerLimit  Topic[engine.PlayerLimitEvent]
+	Code         Topic[engine.CodeEvent]
+	Refuse       Topic[engine.RefuseEvent]
+	LargeMessage Topic[engine.LargeMessageEvent]
+
+	// Of the API.
+	Reservation Topic[alloc.ReservationEvent] // an allocation was reserved for a caller
+	CallRefusal Topic[httpapi.Refusal]        // before Call of the same call
+	Call        Topic[Call]
+
+	// Of the process.
+	Ready Topic[Ready]
+	Drain Topic[Drain]
+}
+
+// Call reports a call of the API that was answered.
+type Call struct {
+	Name   string // as for [httpapi.Config.OnRequest]
+	Status int
+	Took   time.Duration
+}
+
+// Ready reports that the process serves. It is published once.
+type Ready struct {
+	AdminURL string // of the admin pages
+}
+
+// Drain reports that a drain of the relay has begun or was changed, or that it was undone.
+type Drain struct{ Draining bool }
+
+// RelayHooks returns hooks that publish the events of a relay, without Admit, which is a question.
+func (s *Stream) RelayHooks() engine.Hooks {
+	return engine.Hooks{
+		OnReserve: s.Reserve.Publish, OnBind: s.Bind.Publish, OnConnect: s.Connect.Publish, OnDisconnect: s.Disconnect.Publish,
+		OnEnd: s.End.Publish, OnReturn: s.Return.Publish, OnMigrate: s.Migrate.Publish, OnMigrationEnd: s.MigrationEnd.Publish,
+		OnPlayerLimit: s.PlayerLimit.Publish, OnCode: s.Code.Publish, OnRefuse: s.Refuse.Publish, OnLargeMessage: s.LargeMessage.Publish,
+	}
+}
+
+// PublishCall publishes a call, in the form of [httpapi.Config.OnRequest].
+func (s *Stream) PublishCall(name string, status int, took time.Duration) {
+	s.Call.Publish(Call{name, status, took})
+}

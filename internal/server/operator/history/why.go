@@ -1,0 +1,138 @@
+package history
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Why returns the events of an allocation, what they mean, and the same of the players that
+// joined it.
+func (h *History) Why(ctx context.Context, id proto.AllocationID) (admin.Why, error) {
+	p, err := h.player(ctx, id)
+	if err != nil {
+		return admin.Why{}, err
+	}
+	answer := admin.Why{
+		ID: id.String(), Role: p.role(), Known: p.Live || p.WasLive || len(p.Events) > 0, Awaited: p.Awaited,
+		Because: timeline.Explain(p.Player), JoinCode: h.CodeOf(id), Player: h.PlayerOf(id),
+	}
+	var joiners []proto.AllocationID
+	for _, e := range p.Events {
+		answer.Events = append(answer.Events, admin.EventOf(&e))
+		if e.Kind == timeline.Joined {
+			joiners = append(joiners, e.Peer)
+		}
+	}
+	if p.Live && p.Host { // Those whose events are not known too.
+		live, _, err := h.cfg.Relay.Allocations(ctx, engine.Filter{Match: id, Role: alloc.RoleJoiner}, 0, whyPlayers)
+		if err != nil {
+			return admin.Why{}, err
+		}
+		for i := range live {
+			if !slices.Contains(joiners, live[i].ID) {
+				joiners = append(joiners, live[i].ID)
+			}
+		}
+	}
+	for _, joiner := range joiners[max(0, len(joiners)-whyPlayers):] {
+		q, err := h.player(ctx, joiner)
+		if err != nil {
+			return admin.Why{}, err
+		}
+		answer.Players = append(answer.Players, admin.WhyPlayer{ID: joiner.String(), Player: h.PlayerOf(joiner), Because: timeline.Explain(q.Player)})
+	}
+	return answer, nil
+}
+
+// whyPlayers is the largest number of players that an answer explains.
+const whyPlayers = 100
+
+// known is what is known of an allocation.
+type known struct {
+	timeline.Player
+	match proto.AllocationID // the host, zero if it is not known
+}
+
+// role returns the role of the allocation, "" if it is not known.
+func (p *known) role() string {
+	switch {
+	case p.Host:
+		return alloc.RoleHost.String()
+	case !p.match.IsZero():
+		return alloc.RoleJoiner.String()
+	}
+	return ""
+}
+
+// player returns what is known of an allocation.
+func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, err error) {
+	live, _, err := h.cfg.Relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
+	if err != nil {
+		return p, err
+	}
+	p.Events, p.UDPPort, p.Now = h.line.Of(id), h.cfg.Relay.Addr().Port(), time.Now()
+	p.Began, p.ReturnBy, p.NameCut = h.began, h.began.Add(h.cfg.RecoverFor), h.OwnerOf(id).Cut
+	for _, e := range p.Events {
+		switch e.Kind {
+		case timeline.Reserved:
+			p.PrivateSources = h.private.droppedSince(e.Last)
+			fallthrough
+		case timeline.Returned:
+			p.match, p.Host = e.Peer, e.Peer.IsZero()
+		}
+	}
+	if len(live) > 0 {
+		a := &live[0]
+		p.Live, p.Bound, p.Links, p.Silent = true, a.Kind != engine.KindNone, a.Links, a.SinceReceived
+		p.Recovered, p.AwaitedLinks = a.Recovered, a.AwaitedLinks
+		p.Host, p.match = a.Role == alloc.RoleHost, a.Match
+		p.LargeDrops, p.LargeMessages = a.LargeDrops, a.LargeMessages
+		p.PathMTU, p.PathContent = h.path(a)
+	} else {
+		awaited, err := h.cfg.Relay.Awaited(ctx, id)
+		if err != nil {
+			return p, err
+		}
+		p.Awaited, p.WasLive = awaited.Possible, awaited.Certain
+		p.Host = p.Host || awaited.Role == alloc.RoleHost
+	}
+	if p.Host || p.match.IsZero() {
+		return p, nil
+	}
+	p.HostEvents = h.line.Of(p.match)
+	host, err := h.cfg.Relay.Awaited(ctx, p.match)
+	if err != nil {
+		return p, err
+	}
+	p.HostLive, p.HostAwaited = host.Live, host.Possible
+	return p, nil
+}
+
+// path returns the largest packet that the path to an allocation takes, and the content in it,
+// if that is less than the largest content: the kernel heeds it over IPv6. Over WebSocket
+// TCP does.
+func (h *History) path(a *engine.Allocation) (mtu, content int) {
+	headers := ipv6Headers + proto.RelayOverhead
+	if a.Kind == engine.KindDTLS {
+		headers += dtlsOverhead
+	}
+	mtu, err := sock.PathMTU(a.Endpoint.Addr())
+	if err != nil || mtu >= min(headers+h.cfg.MaxContent, usualMTU) {
+		return 0, 0
+	}
+	return mtu, mtu - headers
+}
+
+const (
+	ipv6Headers  = 40 + 8 // of IPv6 and UDP
+	dtlsOverhead = 37     // of a record
+	usualMTU     = 1500   // of a path that is not narrow
+)
