@@ -13,7 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 // operated is a running ferry and what an operator types about it.
@@ -155,7 +155,7 @@ func TestCtl(t *testing.T) {
 	o.wants("ctl log-level debug", "debug\n")
 	o.says("log level changed")
 	o.wants("ctl reload", "no setting has changed")
-	var all admin.Allocations
+	var all operator.Allocations
 	if err := json.Unmarshal([]byte(o.wants("ctl allocations -o json")), &all); err != nil || len(all.Allocations) != 2 {
 		t.Errorf("%v: %+v", err, all)
 	}

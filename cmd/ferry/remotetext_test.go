@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -59,11 +60,11 @@ func fill(v reflect.Value) {
 // evilServer answers every page with evil texts: as JSON, or as an error.
 func evilServer(t *testing.T, failing bool) string {
 	pages := map[string]any{
-		"/nodes": new(admin.Nodes), "/allocations": new(admin.Allocations), "/allocations/x/players": new(admin.Allocations),
-		"/why/x": new(admin.Why), "/timeline": new(admin.ProjectTimeline), "/bans": new(admin.BanList), "/usage": new(admin.Usage),
+		"/nodes": new(operator.Nodes), "/allocations": new(operator.Allocations), "/allocations/x/players": new(operator.Allocations),
+		"/why/x": new(operator.Why), "/timeline": new(operator.ProjectTimeline), "/bans": new(admin.BanList), "/usage": new(operator.Usage),
 		"/config": new(admin.Settings), "/reload": new(admin.ReloadResult), "/log-level": new(admin.Level), "/fast-path": new(admin.FastPathState),
-		"/drain": new(admin.DrainState), "/allocations/x": new(admin.ActionResult), "/stats": new(admin.Stats), "/reach": new(admin.Reached),
-		"/allocations/x/kick": new(admin.ActionResult),
+		"/drain": new(operator.DrainState), "/allocations/x": new(operator.ActionResult), "/stats": new(operator.Stats), "/reach": new(admin.Reached),
+		"/allocations/x/kick": new(operator.ActionResult),
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		page, ok := pages[r.URL.Path]
@@ -90,10 +91,10 @@ func evilServer(t *testing.T, failing bool) string {
 		}
 		answer := reflect.New(reflect.TypeOf(page).Elem())
 		fill(answer.Elem())
-		if nodes, ok := answer.Interface().(*admin.Nodes); ok {
+		if nodes, ok := answer.Interface().(*operator.Nodes); ok {
 			nodes.Nodes[0].UDP = []string{evil}
 		}
-		if usage, ok := answer.Interface().(*admin.Usage); ok {
+		if usage, ok := answer.Interface().(*operator.Usage); ok {
 			usage.Projects[0].Others = false
 		}
 		if reached, ok := answer.Interface().(*admin.Reached); ok {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
@@ -84,7 +85,7 @@ func TestUpgrade(t *testing.T) {
 	o.wants("ctl nodes", "us")
 	o.wants("ctl allocations", m.hostID, m.playerID, m.code)
 	testkit.Eventually(t, "the new process knows what was before", func() bool {
-		var y admin.Why
+		var y operator.Why
 		out, _ := o.ctl(exitOK, "ctl", "why", m.playerID, "-o", "json")
 		return json.Unmarshal([]byte(out), &y) == nil && strings.HasPrefix(y.Because, "it plays: bound, and linked") &&
 			y.Player != "" && len(y.Events) > 0 && y.Events[0].What == "reserved"

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 // extend appends a token of a project for each name, and more settings, to the file of
@@ -99,14 +99,14 @@ func TestAttackQuotas(t *testing.T) {
 }
 
 // usage returns the usage of all projects that the relay knows by name.
-func (l *lab) usage() []admin.ProjectUsage {
+func (l *lab) usage() []operator.ProjectUsage {
 	l.Helper()
 	resp, err := l.relay.admin.Get("http://" + adminAddr + "/usage")
 	if err != nil {
 		l.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var u admin.Usage
+	var u operator.Usage
 	if err := json.NewDecoder(resp.Body).Decode(&u); err != nil {
 		l.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 // FuzzCalls sends arbitrary calls. Every answer is JSON within its bound, none is an
@@ -41,7 +42,7 @@ func FuzzCalls(f *testing.F) {
 	f.Add(uint8(0), "-1", good, []byte(strings.Repeat("[", 4000)))
 	f.Add(uint8(0), "1000", good, []byte("\"\xff"))
 	f.Add(uint8(0), "1000", good, make([]byte, maxBody+1))
-	x.operator.set(nil, DrainState{Draining: true, Deadline: time.Now().Add(time.Hour)})
+	x.operator.set(nil, operator.DrainState{Draining: true, Deadline: time.Now().Add(time.Hour)})
 	f.Fuzz(func(t *testing.T, path uint8, deadline, k string, body []byte) {
 		r := httptest.NewRequest(http.MethodPost, routes[int(path)%len(routes)].path, strings.NewReader(string(body)))
 		r.TLS = state

@@ -2,45 +2,34 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/proto"
-)
-
-// Errors of [Operator] besides those of package alloc.
-var (
-	// ErrFinal is returned by Undrain for a drain that a signal started: the sender of
-	// the signal waits for the process to exit.
-	ErrFinal = errors.New("cluster: a signal started this drain, so it cannot be undone")
-	// ErrHost is returned by Kick for a host.
-	ErrHost = errors.New("cluster: a host cannot be kicked from its own match, only closed")
 )
 
 // Operator performs an operator's commands on a relay. Its methods may be called
 // concurrently. They return alloc.ErrUnavailable for a relay that does not answer,
 // which may have executed the command nevertheless.
 type Operator interface {
-	// Drain starts a drain of the relay, or changes its deadline and threshold.
-	Drain(ctx context.Context, d Drain) (DrainState, error)
-	// Undrain ends the drain, so that the relay accepts new allocations. Errors: ErrFinal.
-	Undrain(ctx context.Context) (DrainState, error)
-	// Kick removes a player from its match. Errors: alloc.ErrNotFound, ErrHost. It
+	// Drain starts a drain of the relay, or changes its deadline, up to 168 h and rounded up to
+	// milliseconds, and threshold. Negative values mean the settings of the relay.
+	Drain(ctx context.Context, d engine.DrainConfig) (operator.DrainState, error)
+	// Undrain ends the drain, so that the relay accepts new allocations. Error:
+	// operator.ErrFinal.
+	Undrain(ctx context.Context) (operator.DrainState, error)
+	// Kick removes a player from its match. Errors: alloc.ErrNotFound,
+	// engine.ErrKickHost. It
 	// reports whether the allocation was there. If not, the relay has restarted
 	// recently and does not know it; the allocation is then barred from returning.
 	Kick(ctx context.Context, id proto.AllocationID) (existed bool, err error)
 	// Close ends an allocation, and reports the same. Errors: alloc.ErrNotFound.
 	Close(ctx context.Context, id proto.AllocationID) (existed bool, err error)
 	// Page returns a read-only page of the relay. The target is a path with a query of
-	// 1,024 bytes at most, such as /allocations?role=host.
-	Page(ctx context.Context, target string) (Page, error)
-}
-
-// Page is a read-only page of a relay for operators.
-type Page struct {
-	Status int    // of HTTP
-	Body   []byte // JSON, or text if Status is an error; MaxPage bytes at most
+	// 1,024 bytes at most, such as /allocations?role=host. Its body has MaxPage bytes at most.
+	Page(ctx context.Context, target string) (operator.Page, error)
 }
 
 // MaxPage bounds a page in bytes. A page of a thousand allocations has half of it.
@@ -48,29 +37,6 @@ const MaxPage = 1 << 20
 
 // maxTarget bounds the path and the query of a page in bytes.
 const maxTarget = 1024
-
-// Drain configures a drain.
-type Drain struct {
-	// Deadline is how long it may take, up to 168 h, rounded up to milliseconds.
-	// Zero: no deadline. Negative: the setting of the relay.
-	Deadline time.Duration
-	// Threshold is the number of allocations at which the drain ends. Negative: the
-	// setting of the relay.
-	Threshold int
-}
-
-// DrainState is the state of a drain.
-type DrainState struct {
-	Draining bool
-	// Final means that the drain cannot be undone.
-	Final bool
-	// Deadline is the time, by this machine's clock, at which the relay ends the
-	// remaining allocations. Zero: none.
-	Deadline time.Time
-	// Threshold is the number of allocations at which the drain ends, Allocations the
-	// current number.
-	Threshold, Allocations int
-}
 
 // The bounds of a drain, which are those of a relay's admin pages.
 const (
@@ -157,5 +123,5 @@ func (s *Server) page(ctx context.Context, q request) (any, error) {
 	if len(p.Body) > MaxPage {
 		return nil, tooLarge.withDetail("the page has more than %d bytes", MaxPage)
 	}
-	return pageAnswer(p), nil
+	return p, nil
 }

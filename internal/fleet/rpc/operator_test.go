@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -24,48 +26,48 @@ type fakeOperator struct {
 
 	mu    sync.Mutex // guards the following fields
 	fail  error      // what every method answers when it is not nil
-	state DrainState
-	asked []Drain
+	state operator.DrainState
+	asked []engine.DrainConfig
 }
 
-func (f *fakeOperator) set(fail error, state DrainState) {
+func (f *fakeOperator) set(fail error, state operator.DrainState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail, f.state = fail, state
 }
 
-func (f *fakeOperator) answer() (DrainState, error) {
+func (f *fakeOperator) answer() (operator.DrainState, error) {
 	if f.fail != nil {
-		return DrainState{}, f.fail
+		return operator.DrainState{}, f.fail
 	}
 	return f.state, nil
 }
 
-func (f *fakeOperator) Drain(_ context.Context, d Drain) (DrainState, error) {
+func (f *fakeOperator) Drain(_ context.Context, d engine.DrainConfig) (operator.DrainState, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, d)
 	return f.answer()
 }
 
-func (f *fakeOperator) Undrain(context.Context) (DrainState, error) {
+func (f *fakeOperator) Undrain(context.Context) (operator.DrainState, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.state = DrainState{Allocations: f.state.Allocations}
+	f.state = operator.DrainState{Allocations: f.state.Allocations}
 	return f.answer()
 }
 
 // Page returns a page whose size and status the target specifies.
-func (f *fakeOperator) Page(_ context.Context, target string) (Page, error) {
+func (f *fakeOperator) Page(_ context.Context, target string) (operator.Page, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fail != nil {
-		return Page{}, f.fail
+		return operator.Page{}, f.fail
 	}
-	var p Page
+	var p operator.Page
 	var n int
 	if _, err := fmt.Sscanf(target, "/%d?%d", &p.Status, &n); err != nil {
-		return Page{Status: 404, Body: []byte(target)}, nil
+		return operator.Page{Status: 404, Body: []byte(target)}, nil
 	}
 	p.Body = bytes.Repeat([]byte{'x'}, n)
 	return p, nil
@@ -74,7 +76,7 @@ func (f *fakeOperator) Page(_ context.Context, target string) (Page, error) {
 // Kick rejects hosts, as a relay does.
 func (f *fakeOperator) Kick(ctx context.Context, id proto.AllocationID) (there bool, err error) {
 	if d, err := f.relay.Describe(ctx, id); err == nil && d.Role == alloc.RoleHost {
-		return false, fmt.Errorf("deep inside: %w", ErrHost)
+		return false, fmt.Errorf("deep inside: %w", engine.ErrKickHost)
 	}
 	return f.Close(ctx, id)
 }
@@ -98,12 +100,12 @@ func TestOperatorDrains(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
 	remote := x.dialer.Operator(x.node())
-	x.operator.set(nil, DrainState{Draining: true, Final: true, Deadline: time.Now().Add(time.Hour), Threshold: 3, Allocations: 7})
-	for _, want := range []struct{ ask, arrives Drain }{
-		{Drain{time.Hour, 3}, Drain{time.Hour, 3}},
-		{Drain{0, 0}, Drain{0, 0}},
-		{Drain{time.Nanosecond, 1 << 26}, Drain{time.Millisecond, 1 << 26}},
-		{Drain{168 * time.Hour, 0}, Drain{168 * time.Hour, 0}},
+	x.operator.set(nil, operator.DrainState{Draining: true, Final: true, Deadline: time.Now().Add(time.Hour), Threshold: 3, Allocations: 7})
+	for _, want := range []struct{ ask, arrives engine.DrainConfig }{
+		{engine.DrainConfig{Deadline: time.Hour, Threshold: 3}, engine.DrainConfig{Deadline: time.Hour, Threshold: 3}},
+		{engine.DrainConfig{Deadline: 0, Threshold: 0}, engine.DrainConfig{Deadline: 0, Threshold: 0}},
+		{engine.DrainConfig{Deadline: time.Nanosecond, Threshold: 1 << 26}, engine.DrainConfig{Deadline: time.Millisecond, Threshold: 1 << 26}},
+		{engine.DrainConfig{Deadline: 168 * time.Hour, Threshold: 0}, engine.DrainConfig{Deadline: 168 * time.Hour, Threshold: 0}},
 	} {
 		before := time.Now()
 		st, err := remote.Drain(testContext(t), want.ask)
@@ -120,7 +122,7 @@ func TestOperatorDrains(t *testing.T) {
 			t.Errorf("answered %+v, %v left", st, d)
 		}
 	}
-	if _, err := remote.Drain(testContext(t), Drain{Deadline: -5 * time.Hour, Threshold: -9}); err != nil {
+	if _, err := remote.Drain(testContext(t), engine.DrainConfig{Deadline: -5 * time.Hour, Threshold: -9}); err != nil {
 		t.Fatal(err)
 	}
 	x.operator.mu.Lock()
@@ -129,18 +131,18 @@ func TestOperatorDrains(t *testing.T) {
 	}
 	x.operator.mu.Unlock()
 	st, err := remote.Undrain(testContext(t))
-	if err != nil || !reflect.DeepEqual(st, DrainState{Allocations: 7}) {
+	if err != nil || !reflect.DeepEqual(st, operator.DrainState{Allocations: 7}) {
 		t.Errorf("undrain: %+v, %v", st, err)
 	}
-	for _, d := range []Drain{{Deadline: 169 * time.Hour}, {Threshold: 1<<26 + 1}} {
+	for _, d := range []engine.DrainConfig{{Deadline: 169 * time.Hour}, {Threshold: 1<<26 + 1}} {
 		_, err := remote.Drain(testContext(t), d)
 		wantUnavailable(t, err)
 	}
 	for err, want := range map[error]error{
-		fmt.Errorf("deep inside: %w", ErrFinal): ErrFinal, alloc.ErrUnavailable: alloc.ErrUnavailable, errors.New("secret"): alloc.ErrUnavailable,
+		fmt.Errorf("deep inside: %w", operator.ErrFinal): operator.ErrFinal, alloc.ErrUnavailable: alloc.ErrUnavailable, errors.New("secret"): alloc.ErrUnavailable,
 	} {
-		x.operator.set(err, DrainState{})
-		_, drainErr := remote.Drain(testContext(t), Drain{})
+		x.operator.set(err, operator.DrainState{})
+		_, drainErr := remote.Drain(testContext(t), engine.DrainConfig{})
 		_, undrainErr := remote.Undrain(testContext(t))
 		if !errors.Is(drainErr, want) || !errors.Is(undrainErr, want) || strings.Contains(drainErr.Error(), "secret") {
 			t.Errorf("%v arrives as %v and %v", err, drainErr, undrainErr)
@@ -165,7 +167,7 @@ func TestOperatorEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := remote.Kick(testContext(t), host.ID); !errors.Is(err, ErrHost) || errors.Is(err, alloc.ErrUnavailable) {
+	if _, err := remote.Kick(testContext(t), host.ID); !errors.Is(err, engine.ErrKickHost) || errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("a host is kicked: %v", err)
 	}
 	for _, c := range []struct {
@@ -223,7 +225,7 @@ func TestOperatorPage(t *testing.T) {
 			t.Errorf("%.40q: %d bytes, %v", target, len(p.Body), err)
 		}
 	}
-	x.operator.set(alloc.ErrNotFound, DrainState{})
+	x.operator.set(alloc.ErrNotFound, operator.DrainState{})
 	if _, err := remote.Page(testContext(t), "/200?0"); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("a relay that fails: %v", err)
 	}
@@ -234,7 +236,7 @@ func TestOperatorPage(t *testing.T) {
 func TestOperatorRole(t *testing.T) {
 	t.Parallel()
 	x := startTestCluster(t)
-	x.operator.set(nil, DrainState{Draining: true})
+	x.operator.set(nil, operator.DrainState{Draining: true})
 	const id = `{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`
 	asks := map[string]struct{ body, want string }{
 		pathDrain: {`{"deadlineMs":-1,"threshold":0}`, ""}, pathUndrain: {"{}", ""},

@@ -19,7 +19,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/trace"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -296,23 +298,23 @@ func (d *Dialer) Operator(n placement.Node) Operator {
 }
 
 // Drain starts or changes a drain of the relay.
-func (r remote) Drain(ctx context.Context, d Drain) (DrainState, error) {
+func (r remote) Drain(ctx context.Context, d engine.DrainConfig) (operator.DrainState, error) {
 	return r.callDrain(ctx, pathDrain, drainBody(d))
 }
 
 // Undrain ends a drain.
-func (r remote) Undrain(ctx context.Context) (DrainState, error) {
+func (r remote) Undrain(ctx context.Context) (operator.DrainState, error) {
 	return r.callDrain(ctx, pathUndrain, emptyCall{})
 }
 
-func (r remote) callDrain(ctx context.Context, path string, in any) (DrainState, error) {
+func (r remote) callDrain(ctx context.Context, path string, in any) (operator.DrainState, error) {
 	var a drainAnswer
 	if err := r.call(ctx, path, in, &a); err != nil {
-		return DrainState{}, err
+		return operator.DrainState{}, err
 	}
 	state, err := a.state(time.Now())
 	if err != nil {
-		return DrainState{}, r.wrap(err)
+		return operator.DrainState{}, r.wrap(err)
 	}
 	return state, nil
 }
@@ -334,13 +336,13 @@ func (r remote) callEnd(ctx context.Context, path string, id proto.AllocationID)
 }
 
 // Page returns a read-only page of the relay.
-func (r remote) Page(ctx context.Context, target string) (Page, error) {
-	var a pageAnswer
+func (r remote) Page(ctx context.Context, target string) (operator.Page, error) {
+	var a operator.Page
 	if err := r.exchange(ctx, exchange{path: pathPage, in: pageCall{Target: target}, out: &a, limit: maxPageAnswer}); err != nil {
-		return Page{}, err
+		return operator.Page{}, err
 	}
 	if a.Status < 200 || a.Status > 599 || len(a.Body) > MaxPage {
-		return Page{}, r.wrap(fmt.Errorf("%w: a page of %d bytes with status %d", errAnswer, len(a.Body), a.Status))
+		return operator.Page{}, r.wrap(fmt.Errorf("%w: a page of %d bytes with status %d", errAnswer, len(a.Body), a.Status))
 	}
-	return Page(a), nil
+	return a, nil
 }

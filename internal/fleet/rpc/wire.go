@@ -16,6 +16,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -134,10 +136,6 @@ type (
 	}
 	endedAnswer struct {
 		There bool `json:"there"`
-	}
-	pageAnswer struct {
-		Status int    `json:"status"`
-		Body   []byte `json:"body"`
 	}
 	emptyAnswer   struct{}
 	refusalAnswer struct {
@@ -278,7 +276,7 @@ func decodeID(body []byte) (id proto.AllocationID, err error) {
 
 // drainBody returns the body of a drain. It rounds the deadline up, so that a short one
 // does not become 0, which means none.
-func drainBody(d Drain) drainCall {
+func drainBody(d engine.DrainConfig) drainCall {
 	c := drainCall{DeadlineMs: notSet, Threshold: max(int64(d.Threshold), notSet)}
 	if d.Deadline >= 0 {
 		c.DeadlineMs = int64((d.Deadline + time.Millisecond - 1) / time.Millisecond)
@@ -286,17 +284,17 @@ func drainBody(d Drain) drainCall {
 	return c
 }
 
-func (c *drainCall) drain() (Drain, error) {
+func (c *drainCall) drain() (engine.DrainConfig, error) {
 	switch {
 	case c.DeadlineMs < notSet || c.DeadlineMs > maxDrainDeadline.Milliseconds():
-		return Drain{}, malformed.withDetail("deadlineMs is not within -1 to %d", maxDrainDeadline.Milliseconds())
+		return engine.DrainConfig{}, malformed.withDetail("deadlineMs is not within -1 to %d", maxDrainDeadline.Milliseconds())
 	case c.Threshold < notSet || c.Threshold > maxDrainThreshold:
-		return Drain{}, malformed.withDetail("threshold is not within -1 to %d", maxDrainThreshold)
+		return engine.DrainConfig{}, malformed.withDetail("threshold is not within -1 to %d", maxDrainThreshold)
 	}
-	return Drain{Deadline: time.Duration(c.DeadlineMs) * time.Millisecond, Threshold: int(c.Threshold)}, nil
+	return engine.DrainConfig{Deadline: time.Duration(c.DeadlineMs) * time.Millisecond, Threshold: int(c.Threshold)}, nil
 }
 
-func drainAnswerOf(st DrainState, now time.Time) drainAnswer {
+func drainAnswerOf(st operator.DrainState, now time.Time) drainAnswer {
 	a := drainAnswer{
 		Draining: st.Draining, Final: st.Final, LeftMs: notSet, Threshold: st.Threshold, Allocations: st.Allocations,
 	}
@@ -306,11 +304,11 @@ func drainAnswerOf(st DrainState, now time.Time) drainAnswer {
 	return a
 }
 
-func (a *drainAnswer) state(now time.Time) (DrainState, error) {
+func (a *drainAnswer) state(now time.Time) (operator.DrainState, error) {
 	if a.LeftMs < notSet || a.LeftMs > maxDrainDeadline.Milliseconds() || a.Threshold < 0 || a.Allocations < 0 {
-		return DrainState{}, fmt.Errorf("%w: %d ms are left, %d allocations, threshold %d", errAnswer, a.LeftMs, a.Allocations, a.Threshold)
+		return operator.DrainState{}, fmt.Errorf("%w: %d ms are left, %d allocations, threshold %d", errAnswer, a.LeftMs, a.Allocations, a.Threshold)
 	}
-	st := DrainState{Draining: a.Draining, Final: a.Final, Threshold: a.Threshold, Allocations: a.Allocations}
+	st := operator.DrainState{Draining: a.Draining, Final: a.Final, Threshold: a.Threshold, Allocations: a.Allocations}
 	if a.LeftMs != notSet {
 		st.Deadline = now.Add(time.Duration(a.LeftMs) * time.Millisecond)
 	}
@@ -495,8 +493,8 @@ var errorCodes = []errorCode{
 	{"unavailable", http.StatusServiceUnavailable, alloc.ErrUnavailable},
 	{"migration", http.StatusConflict, alloc.ErrMigration},
 	{"host-present", http.StatusConflict, alloc.ErrHostPresent},
-	{"final", http.StatusConflict, ErrFinal},
-	{"host", http.StatusConflict, ErrHost},
+	{"final", http.StatusConflict, operator.ErrFinal},
+	{"host", http.StatusConflict, engine.ErrKickHost},
 }
 
 // The errors of calls that did not reach the relay behind the listener. The caller gets

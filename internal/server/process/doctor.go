@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
@@ -248,7 +249,7 @@ func (d *Doctor) running(ctx context.Context) {
 		return // settings reports it.
 	}
 	var st struct {
-		admin.Stats
+		operator.Stats
 		StateComplete *bool `json:"state_complete"` // nil: a relay of an earlier version
 	}
 	d.askAdmin(ctx, "/stats", token, func(page io.Reader) { err = json.NewDecoder(page).Decode(&st) })

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
@@ -111,9 +112,9 @@ func (f *frontEnd) wake(ctx context.Context) bool {
 }
 
 // nodes returns the relays as this process sees them.
-func (f *frontEnd) nodes() (all []admin.Node) {
+func (f *frontEnd) nodes() (all []operator.Node) {
 	for _, c := range f.fleet.Nodes() {
-		n := admin.Node{
+		n := operator.Node{
 			ID: c.Relay.String(), Role: Relay.String(), Region: c.Region, Version: c.Version,
 			State: stateOf(&c), API: c.Control,
 			Allocations: c.Players, Bound: c.Players, Seats: c.Taken, MaxSeats: c.Seats,
@@ -171,25 +172,18 @@ func (f *frontEnd) operator() fleetOperator {
 }
 
 // Drain drains a relay. Negative values mean those of its settings.
-func (r fleetOperator) Drain(ctx context.Context, relay string, cfg engine.DrainConfig) (admin.DrainState, error) {
-	return r.state(relay, func(o rpc.Operator) (rpc.DrainState, error) {
-		return o.Drain(ctx, rpc.Drain{Deadline: cfg.Deadline, Threshold: cfg.Threshold})
-	})
+func (r fleetOperator) Drain(ctx context.Context, relay string, cfg engine.DrainConfig) (operator.DrainState, error) {
+	return r.drainState(relay, func(o rpc.Operator) (operator.DrainState, error) { return o.Drain(ctx, cfg) })
 }
 
 // Undrain ends the drain of a relay.
-func (r fleetOperator) Undrain(ctx context.Context, relay string) (admin.DrainState, error) {
-	return r.state(relay, func(o rpc.Operator) (rpc.DrainState, error) { return o.Undrain(ctx) })
+func (r fleetOperator) Undrain(ctx context.Context, relay string) (operator.DrainState, error) {
+	return r.drainState(relay, func(o rpc.Operator) (operator.DrainState, error) { return o.Undrain(ctx) })
 }
 
 // Page returns a page about a relay.
-func (r fleetOperator) Page(ctx context.Context, relay, target string) (admin.Page, error) {
-	o, err := r.operatorOf(relay)
-	if err != nil {
-		return admin.Page{}, err
-	}
-	p, err := o.Page(ctx, target)
-	return admin.Page(p), clusterError(err)
+func (r fleetOperator) Page(ctx context.Context, relay, target string) (operator.Page, error) {
+	return callRelay(r, relay, func(o rpc.Operator) (operator.Page, error) { return o.Page(ctx, target) })
 }
 
 // RelayOf returns the relay that has a host.
@@ -212,31 +206,28 @@ func (r fleetOperator) operatorOf(relay string) (rpc.Operator, error) {
 	return r.dial(nodes[i].Node), nil
 }
 
-// state calls a relay and returns the state of its drain.
-func (r fleetOperator) state(relay string, do func(rpc.Operator) (rpc.DrainState, error)) (admin.DrainState, error) {
-	o, err := r.operatorOf(relay)
-	if err != nil {
-		return admin.DrainState{}, err
-	}
-	s, err := do(o)
-	if err != nil {
-		return admin.DrainState{}, clusterError(err)
-	}
-	return admin.DrainState{
-		Draining: s.Draining, Final: s.Final, Deadline: s.Deadline.Truncate(time.Second),
-		Threshold: s.Threshold, Allocations: s.Allocations,
-	}, nil
+// drainState calls a relay and returns the state of its drain, with a deadline in whole seconds.
+func (r fleetOperator) drainState(relay string, do func(rpc.Operator) (operator.DrainState, error)) (operator.DrainState, error) {
+	s, err := callRelay(r, relay, do)
+	s.Deadline = s.Deadline.Truncate(time.Second)
+	return s, err
 }
 
-// clusterError converts an error of a relay to that of the admin pages.
+// callRelay calls a relay by its id.
+func callRelay[T any](r fleetOperator, relay string, do func(rpc.Operator) (T, error)) (answer T, err error) {
+	o, err := r.operatorOf(relay)
+	if err == nil {
+		answer, err = do(o)
+	}
+	return answer, clusterError(err)
+}
+
+// clusterError returns an error that an operator expects without the name of the relay.
 func clusterError(err error) error {
-	switch {
-	case errors.Is(err, rpc.ErrFinal):
-		return admin.ErrFinal
-	case errors.Is(err, rpc.ErrHost):
-		return engine.ErrKickHost
-	case errors.Is(err, alloc.ErrNotFound):
-		return alloc.ErrNotFound
+	for _, known := range []error{operator.ErrFinal, engine.ErrKickHost, alloc.ErrNotFound} {
+		if errors.Is(err, known) {
+			return known
+		}
 	}
 	return err
 }
@@ -318,7 +309,7 @@ type relayResult struct {
 
 // final reports whether the relay has the allocation.
 func (v relayResult) final() bool {
-	return v.err == nil && v.found || errors.Is(v.err, rpc.ErrHost)
+	return v.err == nil && v.found || errors.Is(v.err, engine.ErrKickHost)
 }
 
 // errNotAnnounced is the result of a relay that was not called since it seems dead. Its

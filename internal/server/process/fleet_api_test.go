@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
@@ -30,16 +31,16 @@ type distant struct {
 	done  *atomic.Int64 // what was there, and is no more
 }
 
-func (d distant) Drain(context.Context, rpc.Drain) (rpc.DrainState, error) {
-	return rpc.DrainState{Draining: d.fail == nil}, d.fail
+func (d distant) Drain(context.Context, engine.DrainConfig) (operator.DrainState, error) {
+	return operator.DrainState{Draining: d.fail == nil}, d.fail
 }
 
-func (d distant) Undrain(context.Context) (rpc.DrainState, error) {
-	return rpc.DrainState{}, d.fail
+func (d distant) Undrain(context.Context) (operator.DrainState, error) {
+	return operator.DrainState{}, d.fail
 }
 
-func (d distant) Page(context.Context, string) (rpc.Page, error) {
-	return rpc.Page{}, d.fail
+func (d distant) Page(context.Context, string) (operator.Page, error) {
+	return operator.Page{}, d.fail
 }
 
 func (d distant) Kick(ctx context.Context, id proto.AllocationID) (bool, error) {
@@ -82,7 +83,7 @@ func TestOnRelayOf(t *testing.T) {
 	t.Parallel()
 	host, player, unknown := proto.AllocationID{1}, proto.AllocationID{2}, proto.AllocationID{3}
 	silence := fmt.Errorf("%w: silence", alloc.ErrUnavailable)
-	good := map[proto.AllocationID]error{host: fmt.Errorf("far away: %w", rpc.ErrHost), player: nil}
+	good := map[proto.AllocationID]error{host: fmt.Errorf("far away: %w", engine.ErrKickHost), player: nil}
 	unread := fmt.Errorf("unread: %w", alloc.ErrUnavailable)
 	for _, c := range []struct {
 		name   string
@@ -313,7 +314,7 @@ func TestFleetFinalDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, id := a.frontEnd.operator(), alloc.RelayID{1}.String()
-	if _, err := r.Undrain(t.Context(), id); err != admin.ErrFinal {
+	if _, err := r.Undrain(t.Context(), id); err != operator.ErrFinal {
 		t.Errorf("undone: %v", err)
 	}
 	if st, err := r.Drain(t.Context(), id, engine.DrainConfig{Deadline: -1, Threshold: 1}); err != nil || !st.Final || st.Allocations != 1 {

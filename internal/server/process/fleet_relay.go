@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
@@ -138,48 +138,37 @@ func (a *App) clusterOperator() clusterOperator {
 }
 
 // Page returns a page about the relay of this process.
-func (o clusterOperator) Page(ctx context.Context, target string) (rpc.Page, error) {
-	return rpc.Page(admin.RenderPage(ctx, o.pages, target, rpc.MaxPage)), nil
+func (o clusterOperator) Page(ctx context.Context, target string) (operator.Page, error) {
+	return admin.RenderPage(ctx, o.pages, target, rpc.MaxPage), nil
 }
 
 // Drain is App.Drain. Negative values mean those of the settings.
-func (o clusterOperator) Drain(ctx context.Context, d rpc.Drain) (rpc.DrainState, error) {
-	cfg := o.app.drainDefaults()
-	if d.Deadline >= 0 {
-		cfg.Deadline = d.Deadline
+func (o clusterOperator) Drain(ctx context.Context, cfg engine.DrainConfig) (operator.DrainState, error) {
+	defaults := o.app.drainDefaults()
+	if cfg.Deadline < 0 {
+		cfg.Deadline = defaults.Deadline
 	}
-	if d.Threshold >= 0 {
-		cfg.Threshold = d.Threshold
+	if cfg.Threshold < 0 {
+		cfg.Threshold = defaults.Threshold
 	}
 	return o.state(o.app.Drain(ctx, cfg))
 }
 
 // Undrain is App.Undrain.
-func (o clusterOperator) Undrain(ctx context.Context) (rpc.DrainState, error) {
-	err := o.app.Undrain(ctx)
-	if errors.Is(err, admin.ErrFinal) {
-		err = rpc.ErrFinal
-	}
-	return o.state(err)
+func (o clusterOperator) Undrain(ctx context.Context) (operator.DrainState, error) {
+	return o.state(o.app.Undrain(ctx))
 }
 
-func (o clusterOperator) state(err error) (rpc.DrainState, error) {
+func (o clusterOperator) state(err error) (operator.DrainState, error) {
 	if err != nil {
-		return rpc.DrainState{}, err
+		return operator.DrainState{}, err
 	}
-	s := o.app.DrainState()
-	return rpc.DrainState{
-		Draining: s.Draining, Final: s.Final, Deadline: s.Deadline, Threshold: s.Threshold, Allocations: s.Allocations,
-	}, nil
+	return o.app.DrainState(), nil
 }
 
 // Kick removes a player from its match.
 func (o clusterOperator) Kick(ctx context.Context, id proto.AllocationID) (there bool, err error) {
-	there, err = o.change(ctx, id, o.app.relay.Kick)
-	if errors.Is(err, engine.ErrKickHost) {
-		err = rpc.ErrHost
-	}
-	return there, err
+	return o.change(ctx, id, o.app.relay.Kick)
 }
 
 // Close ends an allocation.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
@@ -144,7 +145,7 @@ func adminToken(c *config.Config) (string, error) {
 }
 
 // nodes returns this process and, for an API, all relays of its fleet.
-func (a *App) nodes(context.Context) ([]admin.Node, error) {
+func (a *App) nodes(context.Context) ([]operator.Node, error) {
 	st, state := a.Stats(), "ready"
 	switch a.readiness() {
 	case errNotReady:
@@ -153,7 +154,7 @@ func (a *App) nodes(context.Context) ([]admin.Node, error) {
 		state = "draining"
 	}
 	now := a.current()
-	n := admin.Node{
+	n := operator.Node{
 		ID: a.opts.Identity.Relay.String(), Role: a.opts.Mode.String(), Region: a.opts.Config.Region,
 		Version: a.opts.Version, State: state, API: a.URL(), Since: a.since,
 		Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
@@ -163,10 +164,10 @@ func (a *App) nodes(context.Context) ([]admin.Node, error) {
 		n.UDP = append(n.UDP, addr.String())
 	}
 	if a.frontEnd == nil {
-		return []admin.Node{n}, nil
+		return []operator.Node{n}, nil
 	}
 	n.ID, n.Region = hostname(), ""
-	return append([]admin.Node{n}, a.frontEnd.nodes()...), nil
+	return append([]operator.Node{n}, a.frontEnd.nodes()...), nil
 }
 
 // swapHandler is a handler that can be replaced while it serves. Current requests continue

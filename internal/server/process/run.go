@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/periodic"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
@@ -235,7 +236,7 @@ func (a *App) drain(ctx context.Context, cfg engine.DrainConfig, final bool) err
 	return nil
 }
 
-// Undrain accepts new allocations again. Errors: admin.ErrFinal for a drain that a signal
+// Undrain accepts new allocations again. Errors: operator.ErrFinal for a drain that a signal
 // began, alloc.ErrUnavailable if the relay does not run.
 func (a *App) Undrain(ctx context.Context) error {
 	d := &a.draining
@@ -243,7 +244,7 @@ func (a *App) Undrain(ctx context.Context) error {
 	defer d.asking.Unlock()
 	switch state := a.DrainState(); {
 	case state.Final:
-		return admin.ErrFinal
+		return operator.ErrFinal
 	case !state.Draining:
 		return nil
 	}
@@ -259,15 +260,15 @@ func (a *App) Undrain(ctx context.Context) error {
 }
 
 // DrainState returns the state of the drain.
-func (a *App) DrainState() admin.DrainState {
+func (a *App) DrainState() operator.DrainState {
 	left := a.allocations()
 	d := &a.draining
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.on {
-		return admin.DrainState{Allocations: left}
+		return operator.DrainState{Allocations: left}
 	}
-	return admin.DrainState{
+	return operator.DrainState{
 		Draining: true, Final: d.final, Deadline: d.until.Truncate(time.Second), Threshold: d.cfg.Threshold, Allocations: left,
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 func (r running) allocate(t *testing.T) error {
@@ -64,7 +64,7 @@ func TestUndrain(t *testing.T) {
 	if err := r.DrainFinally(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Undrain(t.Context()); err != admin.ErrFinal {
+	if err := r.Undrain(t.Context()); err != operator.ErrFinal {
 		t.Errorf("a final drain was undone: %v", err)
 	}
 	if err := r.Drain(t.Context(), engine.DrainConfig{Deadline: time.Minute}); err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 // usageOf is a relay with that usage.
@@ -98,7 +98,7 @@ func TestUsageAfterRestart(t *testing.T) {
 	t.Parallel()
 	o := options(local(), Serve)
 	o.UsageFile = filepath.Join(t.TempDir(), "usage")
-	usage := func(r running) (u admin.Usage) {
+	usage := func(r running) (u operator.Usage) {
 		t.Helper()
 		if _, body := fetch(t, r.AdminURL()+"/usage"); json.Unmarshal([]byte(body), &u) != nil {
 			t.Fatalf("%s", body)
@@ -114,7 +114,7 @@ func TestUsageAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := usage(start(t, o))
-	find := func(u admin.Usage) (p admin.ProjectUsage) {
+	find := func(u operator.Usage) (p operator.ProjectUsage) {
 		for _, p := range u.Projects {
 			if p.Project == "game" && p.Environment == "test" {
 				return p

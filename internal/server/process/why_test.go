@@ -17,8 +17,8 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/players/hooks"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -52,7 +52,7 @@ func (r *whyRig) join(code string) client.Ticket {
 	return joiner
 }
 
-func (r *whyRig) why(name string) (y admin.Why) {
+func (r *whyRig) why(name string) (y operator.Why) {
 	r.t.Helper()
 	if _, body := fetch(r.t, r.AdminURL()+"/why/"+name); json.Unmarshal([]byte(body), &y) != nil {
 		r.t.Fatalf("answer %q", body)
@@ -132,7 +132,7 @@ func TestWhy(t *testing.T) {
 		if _, found := fetch(t, r.AdminURL()+"/matches?q="+url.QueryEscape(player)); player == "" || !strings.Contains(found, host.ID.String()) {
 			t.Errorf("matches of player %q: %s", player, found)
 		}
-		var page admin.Allocations
+		var page operator.Allocations
 		_, body := fetch(t, r.AdminURL()+"/allocations?role=host")
 		if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Allocations) != 1 || page.Allocations[0].JoinCode != code {
 			t.Errorf("the list has no join code: %v\n%s", err, body)
@@ -313,7 +313,7 @@ func TestProjectTimeline(t *testing.T) {
 		t.Fatal(err)
 	}
 	timeline := func(project string) (lines []string) {
-		var answer admin.ProjectTimeline
+		var answer operator.ProjectTimeline
 		_, body := fetch(t, r.AdminURL()+"/timeline?project="+project)
 		if err := json.Unmarshal([]byte(body), &answer); err != nil {
 			t.Fatalf("%v: %s", err, body)
@@ -409,7 +409,7 @@ func TestWhyAfterRestart(t *testing.T) {
 		all = append(all, c)
 		testkit.Within(t, time.Minute, "bound again", func() bool {
 			alive()
-			return slices.ContainsFunc(r.why(ticket.ID.String()).Events, func(e admin.WhyEvent) bool { return e.What == "bound" })
+			return slices.ContainsFunc(r.why(ticket.ID.String()).Events, func(e operator.WhyEvent) bool { return e.What == "bound" })
 		})
 		return c
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 )
@@ -128,9 +129,9 @@ func (c *Client) list(ctx context.Context, o Output, path string, f Filter) erro
 	first := page(path, f, 0, f.Limit)
 	q := of(first, allocationsTable)
 	q.ask = func(ctx context.Context, c *Client) (any, error) {
-		all := &admin.Allocations{Allocations: []admin.Allocation{}}
+		all := &operator.Allocations{Allocations: []operator.Allocation{}}
 		for {
-			var next admin.Allocations
+			var next operator.Allocations
 			left := 0
 			if f.Limit > 0 {
 				left = f.Limit - len(all.Allocations)
@@ -145,7 +146,7 @@ func (c *Client) list(ctx context.Context, o Output, path string, f Filter) erro
 		}
 	}
 	q.show = func(w io.Writer, v any) error {
-		all := v.(*admin.Allocations)
+		all := v.(*operator.Allocations)
 		if err := allocationsTable(w, all); err != nil || all.Next == 0 {
 			return err
 		}
@@ -248,7 +249,7 @@ func (c *Client) End(ctx context.Context, o Output, id string) error {
 	return c.run(ctx, o, of(Call{Method: http.MethodDelete, Path: "/allocations/" + url.PathEscape(id)}, doneLine))
 }
 
-func doneLine(w io.Writer, d *admin.ActionResult) error {
+func doneLine(w io.Writer, d *operator.ActionResult) error {
 	_, err := fmt.Fprintln(w, d.ID, d.Done)
 	return err
 }

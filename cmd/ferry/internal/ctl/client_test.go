@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -88,7 +88,7 @@ func TestErrors(t *testing.T) {
 		"a huge refusal":  {Config{URL: answering(t, 500, strings.Repeat("x", 10_000)).URL}, "…"},
 		"known authority": {Config{URL: secure.URL, CAFile: file(t, string(pemOf(secure)))}, "has no page"},
 	} {
-		var n admin.Nodes
+		var n operator.Nodes
 		err := client(t, c.cfg).Ask(t.Context(), Call{Method: "GET", Path: "/nodes"}, &n)
 		if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 3000 {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
@@ -34,7 +35,7 @@ func row(cells ...string) string {
 	return strings.Join(cells, "\t")
 }
 
-func nodesTable(w io.Writer, n *admin.Nodes) error {
+func nodesTable(w io.Writer, n *operator.Nodes) error {
 	var rows []string
 	for _, n := range n.Nodes {
 		seats := strconv.Itoa(n.Seats)
@@ -68,7 +69,7 @@ func bansTable(w io.Writer, all *admin.BanList) error {
 	return table(w, "BAN\tSUBJECT\tSINCE\tUNTIL\tREASON", rows)
 }
 
-func allocationsTable(w io.Writer, all *admin.Allocations) error {
+func allocationsTable(w io.Writer, all *operator.Allocations) error {
 	var rows []string
 	for _, a := range all.Allocations {
 		links := strconv.Itoa(a.Connections)
@@ -93,14 +94,14 @@ func project(project, environment, tenant string) string {
 	return project + "/" + environment
 }
 
-func projectName(u *admin.ProjectUsage) string {
+func projectName(u *operator.ProjectUsage) string {
 	if u.Others {
 		return "(all others)"
 	}
 	return project(u.Project, u.Environment, u.Tenant)
 }
 
-func usageTable(w io.Writer, u *admin.Usage) error {
+func usageTable(w io.Writer, u *operator.Usage) error {
 	var rows []string
 	for _, p := range u.Projects {
 		rows = append(rows, row(projectName(&p), strconv.Itoa(p.Allocations), strconv.Itoa(p.Hosts), strconv.Itoa(p.Players),
@@ -113,7 +114,7 @@ func usageTable(w io.Writer, u *admin.Usage) error {
 	return err
 }
 
-func usageCSV(w io.Writer, u *admin.Usage) error {
+func usageCSV(w io.Writer, u *operator.Usage) error {
 	c := csv.NewWriter(w)
 	lines := [][]string{{"project", "environment", "tenant", "allocations", "hosts", "players", "player_seconds", "datagrams", "bytes"}}
 	for _, p := range u.Projects {
@@ -160,7 +161,7 @@ func reloadedTable(w io.Writer, r *admin.ReloadResult) error {
 	return nil
 }
 
-func whyTable(w io.Writer, y *admin.Why) error {
+func whyTable(w io.Writer, y *operator.Why) error {
 	name := printable(y.ID)
 	if y.Role != "" {
 		name = printable(y.Role) + " " + name
@@ -187,7 +188,7 @@ func whyTable(w io.Writer, y *admin.Why) error {
 }
 
 // eventCells are the time of an event, what it was, with whom, how often and why.
-func eventCells(e *admin.WhyEvent) []string {
+func eventCells(e *operator.WhyEvent) []string {
 	count := ""
 	if e.Count > 1 {
 		count = fmt.Sprintf("%d times since %s", e.Count, e.First.Local().Format(time.TimeOnly))
@@ -195,7 +196,7 @@ func eventCells(e *admin.WhyEvent) []string {
 	return []string{e.Last.Local().Format(time.TimeOnly), e.What, cmp.Or(e.Peer, e.Endpoint), count, e.Reason}
 }
 
-func timelineTable(w io.Writer, p *admin.ProjectTimeline) error {
+func timelineTable(w io.Writer, p *operator.ProjectTimeline) error {
 	if len(p.Events) == 0 {
 		_, err := fmt.Fprintf(w, "no events of project %s are kept\n", printable(p.Project))
 		return err
@@ -230,7 +231,7 @@ func fastPathTable(w io.Writer, f *admin.FastPathState) error {
 	return nil
 }
 
-func drainLine(w io.Writer, d *admin.DrainState) error {
+func drainLine(w io.Writer, d *operator.DrainState) error {
 	if d.Node != "" {
 		fmt.Fprintf(w, "%s: ", printable(d.Node))
 	}

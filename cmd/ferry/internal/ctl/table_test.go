@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
@@ -31,7 +32,7 @@ func TestFormats(t *testing.T) {
 // cell.
 func TestTables(t *testing.T) {
 	var out strings.Builder
-	err := usageTable(&out, &admin.Usage{Projects: []admin.ProjectUsage{
+	err := usageTable(&out, &operator.Usage{Projects: []operator.ProjectUsage{
 		{Project: "a\x1b[2J\tb\nc", Environment: "é", Players: 2, PlayerSeconds: 1234.9, Bytes: 2048},
 		{Tenant: "00000000000000ff", Datagrams: 1000}, {Others: true},
 	}})
@@ -67,11 +68,11 @@ func TestTopScreen(t *testing.T) {
 		now := start.Add(time.Duration(seconds) * time.Second)
 		return look{
 			took: now,
-			stats: admin.Stats{
+			stats: operator.Stats{
 				Now: now, Since: start, Allocations: 1500, Received: datagrams, ReceivedBytes: bytes,
 				Outcomes: map[string]uint64{"relayed": datagrams, "bound": 4}, Drops: map[string]uint64{"seal": drops, "rate": drops / 2},
 			},
-			usage: admin.Usage{Projects: []admin.ProjectUsage{
+			usage: operator.Usage{Projects: []operator.ProjectUsage{
 				{Project: "quiet", Environment: "e", Tenant: "1"}, {Project: "busy", Environment: "e", Tenant: "2", Datagrams: datagrams, Bytes: bytes},
 			}},
 		}

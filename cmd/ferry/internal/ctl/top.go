@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 const (
@@ -22,8 +22,8 @@ const (
 
 // look is what top has seen at one moment.
 type look struct {
-	stats admin.Stats
-	usage admin.Usage
+	stats operator.Stats
+	usage operator.Usage
 	took  time.Time
 	// relays are those of a fleet whose sum this is, and silent those that did not answer.
 	relays, silent int
@@ -73,11 +73,11 @@ func (c *Client) Top(ctx context.Context, o Output, node string) error {
 
 func (c *Client) look(ctx context.Context, node string) (l look, err error) {
 	if node == "" {
-		var all admin.Nodes
+		var all operator.Nodes
 		if err := c.Ask(ctx, Call{Method: http.MethodGet, Path: "/nodes"}, &all); err != nil {
 			return l, err
 		}
-		if slices.ContainsFunc(all.Nodes, func(n admin.Node) bool { return n.Role == apiRole }) {
+		if slices.ContainsFunc(all.Nodes, func(n operator.Node) bool { return n.Role == apiRole }) {
 			return c.lookAtFleet(ctx, all.Nodes)
 		}
 	}
@@ -92,7 +92,7 @@ func (c *Client) look(ctx context.Context, node string) (l look, err error) {
 const apiRole = "api"
 
 // lookAtFleet returns the sum of the relays that answer. It fails if none does.
-func (c *Client) lookAtFleet(ctx context.Context, nodes []admin.Node) (sum look, err error) {
+func (c *Client) lookAtFleet(ctx context.Context, nodes []operator.Node) (sum look, err error) {
 	var failed error
 	sum.stats.Drops, sum.stats.Outcomes = map[string]uint64{}, map[string]uint64{}
 	for _, n := range nodes {
@@ -189,7 +189,7 @@ func (p *topPage) draw(w io.Writer) error {
 	return p.drawProjects(w, r)
 }
 
-func (r rates) done(a, b *admin.Stats, name string) string {
+func (r rates) done(a, b *operator.Stats, name string) string {
 	return r.count(a.Outcomes[name], b.Outcomes[name])
 }
 
@@ -225,7 +225,7 @@ func (p *topPage) drawProjects(w io.Writer, r rates) error {
 	if len(p.now.usage.Projects) == 0 {
 		return nil
 	}
-	before := map[string]admin.ProjectUsage{}
+	before := map[string]operator.ProjectUsage{}
 	for _, u := range p.last.usage.Projects {
 		before[u.Tenant] = u
 	}
@@ -242,8 +242,8 @@ func (p *topPage) drawProjects(w io.Writer, r rates) error {
 
 // sorted returns the projects in the page's order: numbers from the largest,
 // names from A.
-func (p *topPage) sorted(r rates, before map[string]admin.ProjectUsage) []admin.ProjectUsage {
-	number := func(u *admin.ProjectUsage) uint64 {
+func (p *topPage) sorted(r rates, before map[string]operator.ProjectUsage) []operator.ProjectUsage {
+	number := func(u *operator.ProjectUsage) uint64 {
 		was := before[u.Tenant]
 		switch p.order {
 		case byHosts:
@@ -258,7 +258,7 @@ func (p *topPage) sorted(r rates, before map[string]admin.ProjectUsage) []admin.
 		return 0
 	}
 	all := slices.Clone(p.now.usage.Projects)
-	slices.SortFunc(all, func(a, b admin.ProjectUsage) int {
+	slices.SortFunc(all, func(a, b operator.ProjectUsage) int {
 		names := 0
 		if p.order == byProject {
 			names = cmp.Compare(projectName(&a), projectName(&b))

@@ -8,24 +8,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 // TestTopOfFleet: top of an API process is the sum of the relays that answer, or one of them.
 func TestTopOfFleet(t *testing.T) {
 	began := time.Now().Add(-time.Minute)
-	stats := map[string]admin.Stats{
+	stats := map[string]operator.Stats{
 		"one": {Now: time.Now(), Since: began, Allocations: 3, Received: 600, Workers: []uint64{300, 300}, Drops: map[string]uint64{"mac": 7}},
 		"two": {Now: time.Now(), Since: began.Add(time.Second), Allocations: 40, Received: 60_000, Workers: []uint64{60_000}, Drops: map[string]uint64{"mac": 1, "seal": 2}},
 	}
-	usage := map[string]admin.Usage{
-		"one": {Projects: []admin.ProjectUsage{{Tenant: "t1", Project: "game", Environment: "a", Hosts: 1, Bytes: 100}}},
-		"two": {Projects: []admin.ProjectUsage{{Tenant: "t1", Project: "game", Environment: "a", Hosts: 10, Bytes: 900}, {Tenant: "t2", Project: "other", Environment: "b", Hosts: 5}}},
+	usage := map[string]operator.Usage{
+		"one": {Projects: []operator.ProjectUsage{{Tenant: "t1", Project: "game", Environment: "a", Hosts: 1, Bytes: 100}}},
+		"two": {Projects: []operator.ProjectUsage{{Tenant: "t1", Project: "game", Environment: "a", Hosts: 10, Bytes: 900}, {Tenant: "t2", Project: "other", Environment: "b", Hosts: 5}}},
 	}
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, value any) { _ = json.NewEncoder(w).Encode(value) }
 	mux.HandleFunc("/nodes", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, admin.Nodes{Nodes: []admin.Node{{ID: "host", Role: "api"}, {ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}, {ID: "gone", Role: "relay"}}})
+		answer(w, operator.Nodes{Nodes: []operator.Node{{ID: "host", Role: "api"}, {ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}, {ID: "gone", Role: "relay"}}})
 	})
 	mux.HandleFunc("/nodes/{node}/{page}", func(w http.ResponseWriter, r *http.Request) {
 		node := r.PathValue("node")

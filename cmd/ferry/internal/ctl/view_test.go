@@ -9,7 +9,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 // update gives a message to a view and returns the view after it.
@@ -32,13 +32,13 @@ func projects(v tea.Model) (names []string) {
 // stop at the last one; q quits.
 func TestTopKeys(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	usage := func(name string, hosts, players int, datagrams, bytes uint64) admin.ProjectUsage {
-		return admin.ProjectUsage{Project: name, Environment: "e", Tenant: "t" + name, Hosts: hosts, Players: players, Datagrams: datagrams, Bytes: bytes}
+	usage := func(name string, hosts, players int, datagrams, bytes uint64) operator.ProjectUsage {
+		return operator.ProjectUsage{Project: name, Environment: "e", Tenant: "t" + name, Hosts: hosts, Players: players, Datagrams: datagrams, Bytes: bytes}
 	}
 	var v tea.Model = topView{topPage: topPage{order: byBytes, drops: topDrops, projects: topProjects}}
 	v = update(v, looked{look: look{
-		took: start.Add(time.Second), stats: admin.Stats{Now: start.Add(time.Second), Since: start},
-		usage: admin.Usage{Projects: []admin.ProjectUsage{
+		took: start.Add(time.Second), stats: operator.Stats{Now: start.Add(time.Second), Since: start},
+		usage: operator.Usage{Projects: []operator.ProjectUsage{
 			usage("a", 1, 2, 3, 4), usage("b", 2, 3, 4, 1), usage("c", 3, 4, 1, 2), usage("d", 4, 1, 2, 3),
 		}},
 	}})
@@ -69,10 +69,10 @@ func TestTopKeys(t *testing.T) {
 // a higher terminal shows more projects.
 func TestTopSize(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	l := look{took: start.Add(time.Second), stats: admin.Stats{Now: start.Add(time.Second), Since: start, Drops: map[string]uint64{}}}
+	l := look{took: start.Add(time.Second), stats: operator.Stats{Now: start.Add(time.Second), Since: start, Drops: map[string]uint64{}}}
 	for i := range 50 {
 		l.stats.Drops[fmt.Sprint("reason", i)] = 1
-		l.usage.Projects = append(l.usage.Projects, admin.ProjectUsage{Project: fmt.Sprint(i), Environment: "e", Tenant: fmt.Sprint(i)})
+		l.usage.Projects = append(l.usage.Projects, operator.ProjectUsage{Project: fmt.Sprint(i), Environment: "e", Tenant: fmt.Sprint(i)})
 	}
 	v := update(topView{}, looked{look: l})
 	for height, want := range map[int]int{3: 0, 10: 0, 24: 6, 30: 9, 60: 35} {

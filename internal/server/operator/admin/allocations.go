@@ -14,6 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/trace"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -26,66 +27,13 @@ type Relay interface {
 	Stats() engine.Stats
 }
 
-// Allocation is an item of /allocations.
-type Allocation struct {
-	ID    string `json:"id"`
-	Role  string `json:"role"`
-	Match string `json:"match"` // id of the host
-	// JoinCode is the join code of a host, if it has one.
-	JoinCode string `json:"join_code,omitempty"`
-	// Player is the player for whom it was reserved. It is empty if it is not known, as after
-	// a restart if its name is too long for the connection data.
-	Player string `json:"player,omitempty"`
-	// Project and Environment are empty if they are unknown.
-	// Tenant is a digest of both, in hexadecimal.
-	Project     string `json:"project,omitempty"`
-	Environment string `json:"environment,omitempty"`
-	Tenant      string `json:"tenant"`
-	Bound       bool   `json:"bound"`
-	// Transport is "udp4", "udp6", "dtls" or "ws"; Endpoint is unknown for dtls
-	// and ws.
-	Transport string `json:"transport,omitempty"`
-	Endpoint  string `json:"endpoint,omitempty"`
-	// Recovered is set if the allocation was restored after a restart. Age then
-	// counts from the restart.
-	Recovered      bool    `json:"recovered"`
-	Age            float64 `json:"age_seconds"`
-	Heard          float64 `json:"heard_seconds_ago"`
-	Active         float64 `json:"active_seconds_ago"`
-	Connections    int     `json:"connections"`
-	MaxConnections int     `json:"max_connections,omitempty"`
-	// SentDatagrams and SentBytes count what the relay forwarded for the player since it was
-	// reserved, without UDP and IP headers, modulo 2^28 and 2^36.
-	SentDatagrams uint64 `json:"datagrams_sent"`
-	SentBytes     uint64 `json:"bytes_sent"`
-	// ReceiverSizeDrops counts the messages to the player that were dropped because
-	// they exceed the maximum message of its transport.
-	ReceiverSizeDrops uint32 `json:"receiver_size_drops"`
-	// LargeMessages counts the messages to the player that were forwarded, but may be too
-	// large for its client.
-	LargeMessages uint32 `json:"large_messages"`
-}
-
-// Allocations is a page of /allocations.
-type Allocations struct {
-	Allocations []Allocation `json:"allocations"`
-	// Next is the cursor of the next page; 0: this is the last page.
-	Next uint32 `json:"next"`
-}
-
-// ActionResult is the response to DELETE and to kick.
-type ActionResult struct {
-	ID   string `json:"id"`
-	Done string `json:"done"` // "closed" or "kicked"
-}
-
 const (
 	DefaultPage = 100  // allocations per page without the parameter limit
 	MaxPage     = 1000 // maximum of the parameter limit
 )
 
-func allocationOf(a engine.Allocation, h History) Allocation {
-	row := Allocation{
+func allocationOf(a engine.Allocation, h History) operator.Allocation {
+	row := operator.Allocation{
 		ID: a.ID.String(), Role: a.Role.String(), Match: a.Match.String(),
 		Project: a.Name.Project, Environment: a.Name.Environment, Tenant: hex(a.Tenant),
 		Bound: a.Kind != engine.KindNone, Recovered: a.Recovered,
@@ -224,7 +172,7 @@ func parseKind(text string) (engine.Kind, error) {
 func allocationPages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /allocations", func(w http.ResponseWriter, r *http.Request) {
 		l, err := parseListQuery(r.URL.Query())
-		var page Allocations
+		var page operator.Allocations
 		if err == nil {
 			page, err = listAllocations(r.Context(), cfg, l)
 		}
@@ -258,8 +206,8 @@ func changePages(mux *http.ServeMux, cfg *Config, c allocationChanger) {
 	})
 }
 
-func listAllocations(ctx context.Context, cfg *Config, l listQuery) (page Allocations, err error) {
-	page.Allocations = []Allocation{} // not null
+func listAllocations(ctx context.Context, cfg *Config, l listQuery) (page operator.Allocations, err error) {
+	page.Allocations = []operator.Allocation{} // not null
 	err = withTimeout(ctx, func(ctx context.Context) error {
 		all, next, err := cfg.Relay.Allocations(ctx, l.filter, l.cursor, l.limit)
 		for _, a := range all {
@@ -301,36 +249,36 @@ func findAllocation(r *http.Request, relay Relay) (a engine.Allocation, err erro
 }
 
 // listPlayers returns one page of the joiners of the host in the path.
-func listPlayers(r *http.Request, cfg *Config) (Allocations, error) {
+func listPlayers(r *http.Request, cfg *Config) (operator.Allocations, error) {
 	host, err := findAllocation(r, cfg.Relay)
 	if err != nil {
-		return Allocations{}, err
+		return operator.Allocations{}, err
 	}
 	l, err := parseListQuery(r.URL.Query())
 	if err != nil {
-		return Allocations{}, err
+		return operator.Allocations{}, err
 	}
 	if host.Role != alloc.RoleHost {
-		return Allocations{}, fmt.Errorf("%w: %v is a player, its host is %v", errQuery, host.ID, host.Match)
+		return operator.Allocations{}, fmt.Errorf("%w: %v is a player, its host is %v", errQuery, host.ID, host.Match)
 	}
 	l.filter.Match, l.filter.Role = host.ID, alloc.RoleJoiner
 	return listAllocations(r.Context(), cfg, l)
 }
 
 // changeAllocation calls do for the allocation in the path and logs the change.
-func changeAllocation(r *http.Request, cfg *Config, what string, do func(context.Context, proto.AllocationID) error) (ActionResult, error) {
+func changeAllocation(r *http.Request, cfg *Config, what string, do func(context.Context, proto.AllocationID) error) (operator.ActionResult, error) {
 	id, err := pathID(r)
 	if err != nil {
-		return ActionResult{}, err
+		return operator.ActionResult{}, err
 	}
 	traced, span := trace.StartCall(r.Context(), r.Pattern, time.Now(), r.Header.Get(trace.Header))
 	err = withTimeout(traced, func(ctx context.Context) error { return do(ctx, id) })
 	endChange(span, r, err)
 	if err != nil {
-		return ActionResult{}, err
+		return operator.ActionResult{}, err
 	}
 	cfg.log().Info("operator: an allocation was "+what, "allocation", id.String(), "from", r.RemoteAddr)
-	return ActionResult{ID: id.String(), Done: what}, nil
+	return operator.ActionResult{ID: id.String(), Done: what}, nil
 }
 
 // endChange ends the span of a change that the operator makes. Access was checked before,

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 )
 
@@ -65,7 +66,7 @@ func banPages(mux *http.ServeMux, cfg *Config) {
 		if err == nil {
 			cfg.log().Info("operator: a ban was removed", "ban", id, "from", r.RemoteAddr)
 		}
-		writeAnswer(w, ActionResult{ID: id, Done: "removed"}, err)
+		writeAnswer(w, operator.ActionResult{ID: id, Done: "removed"}, err)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/operator/capture"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -96,7 +97,7 @@ func captureOfFleet(mux *http.ServeMux, cfg *Config) {
 }
 
 // askCapture gets the file from the relay of the match: the first one that knows the name.
-func askCapture(r *http.Request, cfg *Config, seconds time.Duration) (page Page, err error) {
+func askCapture(r *http.Request, cfg *Config, seconds time.Duration) (page operator.Page, err error) {
 	name := r.PathValue("name")
 	target := fleetCapture + url.PathEscape(name) + "?seconds=" + fmt.Sprint(int(seconds/time.Second))
 	relay := ""
@@ -108,7 +109,7 @@ func askCapture(r *http.Request, cfg *Config, seconds time.Duration) (page Page,
 		relay = n.ID
 	} else {
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
-			return askRelays(ctx, cfg, "/why/"+url.PathEscape(name), func(n Node, found Why) bool {
+			return askRelays(ctx, cfg, "/why/"+url.PathEscape(name), func(n operator.Node, found operator.Why) bool {
 				relay = n.ID
 				return found.Known
 			})

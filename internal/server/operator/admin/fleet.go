@@ -13,39 +13,13 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Node is one process of the fleet.
-type Node struct {
-	ID      string `json:"id"`   // of the relay
-	Role    string `json:"role"` // "serve", "dev", "relay" or "api"
-	Region  string `json:"region"`
-	Version string `json:"version"`
-	// Lacks is what this process could ask of a relay of its own version, and not of this one.
-	Lacks []string `json:"lacks,omitempty"`
-	// State is "ready", "draining" or "not ready"; for another process also "suspect"
-	// (did not answer recently) and "dead" (does not announce itself).
-	State       string    `json:"state"`
-	UDP         []string  `json:"udp"`
-	API         string    `json:"api"`            // for another process, its cluster listener
-	Since       time.Time `json:"since,omitzero"` // absent if unknown
-	Allocations int       `json:"allocations"`
-	Bound       int       `json:"bound"`
-	Links       int       `json:"links"`
-	// Seats are the reserved seats; MaxSeats of 0 means no limit.
-	Seats    int `json:"seats"`
-	MaxSeats int `json:"max_seats"`
-}
-
-// Nodes is the response of /nodes.
-type Nodes struct {
-	Nodes []Node `json:"nodes"`
-}
-
 func nodePages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /nodes", func(w http.ResponseWriter, r *http.Request) {
-		nodes := Nodes{[]Node{}}
+		nodes := operator.Nodes{Nodes: []operator.Node{}}
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
 			all, err := cfg.Nodes(ctx)
 			nodes.Nodes = append(nodes.Nodes, all...)
@@ -60,8 +34,8 @@ func nodePages(mux *http.ServeMux, cfg *Config) {
 type Fleet interface {
 	// Drain and Undrain apply to the relay with this id. Errors: ErrFinal,
 	// alloc.ErrUnavailable.
-	Drain(ctx context.Context, relay string, cfg engine.DrainConfig) (DrainState, error)
-	Undrain(ctx context.Context, relay string) (DrainState, error)
+	Drain(ctx context.Context, relay string, cfg engine.DrainConfig) (operator.DrainState, error)
+	Undrain(ctx context.Context, relay string) (operator.DrainState, error)
 	// End and Kick find the relay of the allocation. Errors:
 	// alloc.ErrNotFound if no relay has it, alloc.ErrUnavailable if a relay that may
 	// have it did not answer, and engine.ErrKickHost from Kick.
@@ -69,7 +43,7 @@ type Fleet interface {
 	Kick(context.Context, proto.AllocationID) error
 	// Page returns the page of a relay at target, a path with a query. Error:
 	// alloc.ErrUnavailable.
-	Page(ctx context.Context, relay, target string) (Page, error)
+	Page(ctx context.Context, relay, target string) (operator.Page, error)
 	// RelayOf returns the id of the relay of a host. Errors: alloc.ErrNotFound for all
 	// other allocations, alloc.ErrUnavailable.
 	RelayOf(context.Context, proto.AllocationID) (relay string, err error)
@@ -93,11 +67,11 @@ var (
 )
 
 // findNode returns the node whose id is name or uniquely begins with it.
-func findNode(all []Node, name string) (Node, error) {
+func findNode(all []operator.Node, name string) (operator.Node, error) {
 	if len(name) < minNodePrefix {
-		return Node{}, fmt.Errorf("%w: %q is too short for a node: give %d characters of its id at least", errQuery, name, minNodePrefix)
+		return operator.Node{}, fmt.Errorf("%w: %q is too short for a node: give %d characters of its id at least", errQuery, name, minNodePrefix)
 	}
-	var found []Node
+	var found []operator.Node
 	for _, n := range all {
 		switch {
 		case strings.EqualFold(n.ID, name):
@@ -110,17 +84,17 @@ func findNode(all []Node, name string) (Node, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		if !slices.ContainsFunc(all, func(n Node) bool { return n.Role != apiRole }) {
-			return Node{}, fmt.Errorf("%w: no node has an id that begins with %q: this process knows of no relay", errNode, name)
+		if !slices.ContainsFunc(all, func(n operator.Node) bool { return n.Role != apiRole }) {
+			return operator.Node{}, fmt.Errorf("%w: no node has an id that begins with %q: this process knows of no relay", errNode, name)
 		}
-		return Node{}, fmt.Errorf("%w: no known node has an id that begins with %q; the relays are\n%s", errNode, name, candidates(all))
+		return operator.Node{}, fmt.Errorf("%w: no known node has an id that begins with %q; the relays are\n%s", errNode, name, candidates(all))
 	}
-	return Node{}, fmt.Errorf("%w: %d nodes have an id that begins with %q; give more of one of them\n%s", errQuery, len(found), name, candidates(found))
+	return operator.Node{}, fmt.Errorf("%w: %d nodes have an id that begins with %q; give more of one of them\n%s", errQuery, len(found), name, candidates(found))
 }
 
 // candidates formats relays for an error message.
-func candidates(all []Node) string {
-	all = slices.DeleteFunc(slices.Clone(all), func(n Node) bool { return n.Role == apiRole })
+func candidates(all []operator.Node) string {
+	all = slices.DeleteFunc(slices.Clone(all), func(n operator.Node) bool { return n.Role == apiRole })
 	var lines []string
 	for _, n := range all[:min(len(all), maxCandidates)] {
 		lines = append(lines, "  "+strings.Join([]string{n.ID, n.Role, cmp.Or(n.Region, "-"), n.State}, "  "))
@@ -139,7 +113,7 @@ func nodeDrainPages(mux *http.ServeMux, cfg *Config) {
 			writeAnswer(w, nil, err)
 			return
 		}
-		state, err := drainNode(r, cfg, "drain begun", func(ctx context.Context, relay string) (DrainState, error) {
+		state, err := drainNode(r, cfg, "drain begun", func(ctx context.Context, relay string) (operator.DrainState, error) {
 			if cfg.Fleet != nil {
 				return cfg.Fleet.Drain(ctx, relay, want)
 			}
@@ -149,7 +123,7 @@ func nodeDrainPages(mux *http.ServeMux, cfg *Config) {
 		writeAnswer(w, state, err)
 	})
 	mux.HandleFunc("DELETE /nodes/{node}/drain", func(w http.ResponseWriter, r *http.Request) {
-		state, err := drainNode(r, cfg, "drain cancelled", func(ctx context.Context, relay string) (DrainState, error) {
+		state, err := drainNode(r, cfg, "drain cancelled", func(ctx context.Context, relay string) (operator.DrainState, error) {
 			if cfg.Fleet != nil {
 				return cfg.Fleet.Undrain(ctx, relay)
 			}
@@ -161,8 +135,8 @@ func nodeDrainPages(mux *http.ServeMux, cfg *Config) {
 }
 
 // drainNode calls do for the node in the path and logs the change.
-func drainNode(r *http.Request, cfg *Config, what string, do func(context.Context, string) (DrainState, error)) (state DrainState, err error) {
-	var n Node
+func drainNode(r *http.Request, cfg *Config, what string, do func(context.Context, string) (operator.DrainState, error)) (state operator.DrainState, err error) {
+	var n operator.Node
 	err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
 		if n, err = relayNode(ctx, cfg, r.PathValue("node")); err != nil {
 			return err
@@ -171,7 +145,7 @@ func drainNode(r *http.Request, cfg *Config, what string, do func(context.Contex
 		return err
 	})
 	if err != nil {
-		return DrainState{}, err
+		return operator.DrainState{}, err
 	}
 	state.Node = n.ID
 	cfg.log().Info("operator: relay "+what, "relay", n.ID, "from", r.RemoteAddr)
@@ -179,10 +153,10 @@ func drainNode(r *http.Request, cfg *Config, what string, do func(context.Contex
 }
 
 // relayNode returns the relay whose id is name or uniquely begins with it.
-func relayNode(ctx context.Context, cfg *Config, name string) (Node, error) {
+func relayNode(ctx context.Context, cfg *Config, name string) (operator.Node, error) {
 	all, err := cfg.Nodes(ctx)
 	if err != nil {
-		return Node{}, err
+		return operator.Node{}, err
 	}
 	n, err := findNode(all, name)
 	if err == nil && n.Role == apiRole {
@@ -199,26 +173,6 @@ func noRelayPages(mux *http.ServeMux) {
 	} {
 		mux.HandleFunc(page, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, nil, err) })
 	}
-}
-
-// ErrFinal is returned by [Config].Undrain for a drain that a signal began: the
-// sender of the signal expects the process to end.
-var ErrFinal = errors.New("admin: a signal began this drain, so it cannot be undone")
-
-// DrainState is the response of /drain.
-type DrainState struct {
-	// Node is the id in the path; absent in /drain.
-	Node string `json:"node,omitempty"`
-
-	Draining bool `json:"draining"`
-	// Final is set for a drain that cannot be undone.
-	Final bool `json:"final"`
-	// Deadline is the latest end of the process; absent: no deadline.
-	Deadline time.Time `json:"deadline,omitzero"`
-	// Threshold is the number of allocations at which the drain is complete.
-	Threshold int `json:"threshold"`
-	// Allocations is the number of remaining allocations.
-	Allocations int `json:"allocations"`
 }
 
 const (
@@ -270,12 +224,6 @@ func drainPages(mux *http.ServeMux, cfg *Config) {
 	})
 }
 
-// Page is a response of a relay: JSON with status 200, otherwise a line of text.
-type Page struct {
-	Status int
-	Body   []byte
-}
-
 // RelayPages returns the read-only pages of a relay: /allocations, /matches, /usage, /stats
 // and, with a history, /why, with Timeline /timeline, and with Capture /fleet-capture/NAME.
 // They have no authentication; the caller must authorize requests. Of the configuration it
@@ -299,16 +247,16 @@ func RelayPages(cfg *Config) http.Handler {
 
 // RenderPage returns the response of h to a GET of target, a path with a query. A
 // response of more than most bytes becomes status 507.
-func RenderPage(ctx context.Context, h http.Handler, target string, most int) Page {
+func RenderPage(ctx context.Context, h http.Handler, target string, most int) operator.Page {
 	at, err := url.ParseRequestURI(target)
 	if err != nil {
-		return Page{http.StatusBadRequest, []byte("admin: the path is invalid\n")}
+		return operator.Page{Status: http.StatusBadRequest, Body: []byte("admin: the path is invalid\n")}
 	}
 	r := (&http.Request{Method: http.MethodGet, URL: at, Host: "relay", Header: http.Header{}, Body: http.NoBody}).WithContext(ctx)
-	page := pageBuffer{header: http.Header{}, left: most, Page: Page{Status: http.StatusOK}}
+	page := pageBuffer{header: http.Header{}, left: most, Page: operator.Page{Status: http.StatusOK}}
 	h.ServeHTTP(&page, r)
 	if page.left < 0 {
-		return Page{http.StatusInsufficientStorage, []byte("admin: the page is too long: lower the parameter limit\n")}
+		return operator.Page{Status: http.StatusInsufficientStorage, Body: []byte("admin: the page is too long: lower the parameter limit\n")}
 	}
 	return page.Page
 }
@@ -317,7 +265,7 @@ func RenderPage(ctx context.Context, h http.Handler, target string, most int) Pa
 type pageBuffer struct {
 	header http.Header
 	left   int // bytes; below 0 after an overflow
-	Page
+	operator.Page
 }
 
 func (b *pageBuffer) Header() http.Header { return b.header }
@@ -389,7 +337,7 @@ func pathOnNode(r *http.Request) *url.URL {
 
 // serveRemotePage finds the relay of another process and serves a page of it.
 func serveRemotePage(w http.ResponseWriter, r *http.Request, f Fleet, find func(context.Context, *http.Request) (string, error)) {
-	var page Page
+	var page operator.Page
 	err := withTimeout(r.Context(), func(ctx context.Context) error {
 		relay, err := find(ctx, r)
 		if err == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -20,17 +21,17 @@ type fakeFleet struct {
 	err error
 }
 
-func (f *fakeFleet) Drain(_ context.Context, relay string, cfg engine.DrainConfig) (DrainState, error) {
+func (f *fakeFleet) Drain(_ context.Context, relay string, cfg engine.DrainConfig) (operator.DrainState, error) {
 	f.did = append(f.did, fmt.Sprint("drain ", relay, " ", cfg.Deadline, " ", cfg.Threshold))
-	return DrainState{Draining: f.err == nil, Threshold: cfg.Threshold, Allocations: 7}, f.err
+	return operator.DrainState{Draining: f.err == nil, Threshold: cfg.Threshold, Allocations: 7}, f.err
 }
 
-func (f *fakeFleet) Undrain(_ context.Context, relay string) (DrainState, error) {
+func (f *fakeFleet) Undrain(_ context.Context, relay string) (operator.DrainState, error) {
 	f.did = append(f.did, "undrain "+relay)
-	return DrainState{Allocations: 7}, f.err
+	return operator.DrainState{Allocations: 7}, f.err
 }
 
-func (f *fakeFleet) Page(ctx context.Context, relay, target string) (Page, error) {
+func (f *fakeFleet) Page(ctx context.Context, relay, target string) (operator.Page, error) {
 	f.did = append(f.did, "show "+relay+" "+target)
 	return RenderPage(ctx, RelayPages(&Config{Relay: &f.fakeRelay}), target, 10_000), f.err
 }
@@ -54,8 +55,8 @@ const (
 	asNode = "77aa0000-0000-4000-8000-000000000003"
 )
 
-func testNodes(context.Context) ([]Node, error) {
-	return []Node{
+func testNodes(context.Context) ([]operator.Node, error) {
+	return []operator.Node{
 		{ID: "host-1", Role: "api", State: "ready"}, {ID: euNode, Role: "relay", Region: "eu", State: "ready"},
 		{ID: usNode, Role: "relay", Region: "us", State: "dead"}, {ID: asNode, Role: "relay", Region: "as", State: "ready"},
 	}, nil
@@ -66,7 +67,7 @@ func testNodes(context.Context) ([]Node, error) {
 func TestFleetPages(t *testing.T) {
 	t.Parallel()
 	f := new(fakeFleet)
-	cfg, log := operator(nil, func(c *Config) {
+	cfg, log := operatorConfig(nil, func(c *Config) {
 		c.Relay, c.Draining, c.Undrain = nil, nil, nil
 		c.Fleet, c.Nodes, c.DrainDefaults = f, testNodes, engine.DrainConfig{Deadline: -1, Threshold: -1}
 	})
@@ -90,7 +91,7 @@ func TestFleetPages(t *testing.T) {
 		{"POST /nodes/77aa/drain?dealine=1h", nil, 400, `unknown parameter "dealine"`, ""},
 		{"POST /nodes/77aa/drain?deadline=-1ns", nil, 400, "is not a duration", ""},
 		{"POST /nodes/77aa/drain", alloc.ErrUnavailable, 503, "unavailable", "drain " + asNode + " -1ns -1"},
-		{"DELETE /nodes/77aa/drain", ErrFinal, 409, "cannot be undone", "undrain " + asNode},
+		{"DELETE /nodes/77aa/drain", operator.ErrFinal, 409, "cannot be undone", "undrain " + asNode},
 		{"GET /nodes/77aa/drain", nil, 404, "not found", "show " + asNode + " /drain"},
 		{"GET /nodes/77aa/allocations?role=host&limit=7", nil, 200, `{"allocations":[{"id":"`, "show " + asNode + " /allocations?role=host&limit=7"},
 		{"GET /nodes/77aa/allocations?rolle=host", nil, 400, `unknown parameter "rolle"`, "show " + asNode + " /allocations?rolle=host"},
@@ -125,7 +126,7 @@ func TestFleetPages(t *testing.T) {
 	if n := strings.Count(log.String(), "relay drain begun"); n != 3 || !strings.Contains(log.String(), "relay="+euNode) {
 		t.Errorf("the log has %d drains, want 3:\n%s", n, log)
 	}
-	cfg.Nodes = func(context.Context) ([]Node, error) { return nil, errors.New("broken") }
+	cfg.Nodes = func(context.Context) ([]operator.Node, error) { return nil, errors.New("broken") }
 	if w := get(New(cfg), "POST", "/nodes/77aa/drain"); w.Code != 500 {
 		t.Errorf("no nodes: %d %s", w.Code, w.Body)
 	}
@@ -135,11 +136,13 @@ func TestFleetPages(t *testing.T) {
 // drained by another one's.
 func TestOwnNode(t *testing.T) {
 	t.Parallel()
-	d := drainer{state: DrainState{Allocations: 7}}
-	cfg, _ := operator(new(fakeRelay), func(c *Config) {
-		c.Drain, c.Undrain, c.Draining = d.drain, d.undrain, func() DrainState { return d.state }
+	d := drainer{state: operator.DrainState{Allocations: 7}}
+	cfg, _ := operatorConfig(new(fakeRelay), func(c *Config) {
+		c.Drain, c.Undrain, c.Draining = d.drain, d.undrain, func() operator.DrainState { return d.state }
 		c.DrainDefaults = engine.DrainConfig{Deadline: time.Hour, Threshold: 1}
-		c.Nodes = func(context.Context) ([]Node, error) { return []Node{{ID: euNode, Role: "relay"}}, nil }
+		c.Nodes = func(context.Context) ([]operator.Node, error) {
+			return []operator.Node{{ID: euNode, Role: "relay"}}, nil
+		}
 	})
 	h := New(cfg)
 	if w := get(h, "POST", "/nodes/77aa/drain"); w.Code != 404 || d.state.Draining || !strings.Contains(w.Body.String(), euNode) {
@@ -152,7 +155,7 @@ func TestOwnNode(t *testing.T) {
 	if w := get(h, "DELETE", "/nodes/3f2a/drain"); w.Code != 200 || d.state.Draining {
 		t.Errorf("undrain: %d %s", w.Code, w.Body)
 	}
-	d.err = ErrFinal
+	d.err = operator.ErrFinal
 	if w := get(h, "DELETE", "/nodes/3f2a/drain"); w.Code != 409 {
 		t.Errorf("a final one: %d %s", w.Code, w.Body)
 	}
@@ -161,11 +164,11 @@ func TestOwnNode(t *testing.T) {
 // TestCandidates: a large fleet does not fill the screen.
 func TestCandidates(t *testing.T) {
 	t.Parallel()
-	var all []Node
+	var all []operator.Node
 	for i := range 1000 {
-		all = append(all, Node{ID: proto.AllocationID{byte(i), byte(i >> 8), 1}.String(), Role: "relay"})
+		all = append(all, operator.Node{ID: proto.AllocationID{byte(i), byte(i >> 8), 1}.String(), Role: "relay"})
 	}
-	_, err := findNode([]Node{{ID: "host-1", Role: "api"}}, "ffffffff")
+	_, err := findNode([]operator.Node{{ID: "host-1", Role: "api"}}, "ffffffff")
 	if !errors.Is(err, errNode) || !strings.Contains(err.Error(), "knows of no relay") {
 		t.Errorf("no relay: %v", err)
 	}
@@ -197,7 +200,7 @@ func TestRenderPage(t *testing.T) {
 			t.Errorf("%q: %d %s, want %d", target, got.Status, got.Body, status)
 		}
 	}
-	cfg, _ := operator(new(fakeRelay), func(*Config) {})
+	cfg, _ := operatorConfig(new(fakeRelay), func(*Config) {})
 	h := New(cfg)
 	for path, status := range map[string]int{"/nodes/nnnn/usage": 200, "/nodes/nnnn/allocations": 200, "/nodes/nnnn/metrics": 404, "/nodes/mmmm/usage": 404} {
 		if w := get(h, "GET", path); w.Code != status {
@@ -208,7 +211,7 @@ func TestRenderPage(t *testing.T) {
 
 // drainer is a relay that only notes what it was asked for.
 type drainer struct {
-	state DrainState
+	state operator.DrainState
 	asked engine.DrainConfig
 	err   error
 }
@@ -229,10 +232,10 @@ func (d *drainer) undrain(context.Context) error {
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	d := drainer{state: DrainState{Deadline: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Threshold: 3, Allocations: 7}}
+	d := drainer{state: operator.DrainState{Deadline: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Threshold: 3, Allocations: 7}}
 	h := New(Config{
 		Metrics: func(io.Writer) {}, Drain: d.drain, Undrain: d.undrain,
-		Draining: func() DrainState { return d.state }, DrainDefaults: engine.DrainConfig{Deadline: time.Hour, Threshold: 1},
+		Draining: func() operator.DrainState { return d.state }, DrainDefaults: engine.DrainConfig{Deadline: time.Hour, Threshold: 1},
 	})
 	const on = `{"draining":true,"final":false,"deadline":"2026-01-02T03:04:05Z","threshold":3,"allocations":7}`
 	off := strings.Replace(on, "true", "false", 1)
@@ -254,7 +257,7 @@ func TestDrain(t *testing.T) {
 		{"POST /drain?threshold=-1", nil, 400, "is not a number up to", engine.DrainConfig{}},
 		{"POST /drain?deadline=1h&deadline=2h", nil, 400, "deadline is given 2 times", engine.DrainConfig{}},
 		{"POST /drain?dealine=1h", nil, 400, `unknown parameter "dealine"`, engine.DrainConfig{}},
-		{"DELETE /drain", ErrFinal, 409, "cannot be undone", engine.DrainConfig{}},
+		{"DELETE /drain", operator.ErrFinal, 409, "cannot be undone", engine.DrainConfig{}},
 		{"POST /drain", alloc.ErrUnavailable, 503, "unavailable", engine.DrainConfig{}},
 		{"POST /drain", errors.New("broken"), 500, "broken", engine.DrainConfig{}},
 	} {

@@ -62,6 +62,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
@@ -88,7 +89,7 @@ type Config struct {
 	// it or returns ErrFinal. Draining returns its state; nil: no drain pages.
 	Drain    func(context.Context, engine.DrainConfig) error
 	Undrain  func(context.Context) error
-	Draining func() DrainState
+	Draining func() operator.DrainState
 	// DrainDefaults apply to parameters that a drain request omits.
 	DrainDefaults engine.DrainConfig
 
@@ -102,7 +103,7 @@ type Config struct {
 	// that Fleet replaces by the defaults of the relay.
 	Fleet Fleet
 	// Nodes returns the processes of the fleet, or only this one. Nil: no page.
-	Nodes func(context.Context) ([]Node, error)
+	Nodes func(context.Context) ([]operator.Node, error)
 	// Settings returns the settings in force, with secrets hidden. Nil: no page.
 	Settings func() []config.SettingValue
 	// Reload reloads all settings, or none and returns ErrRefused. Reload and Level,
@@ -325,7 +326,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode):
 		return http.StatusNotFound
-	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations), errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight),
+	case errors.Is(err, operator.ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations), errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight),
 		errors.Is(err, ErrCaptureOff), errors.Is(err, engine.ErrCapture), errors.Is(err, ErrBanElsewhere), errors.Is(err, ErrBansFull), errors.Is(err, ErrNotUpgraded):
 		return http.StatusConflict
 	case errors.Is(err, ErrRefused):

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"go.uber.org/goleak"
 )
@@ -51,7 +52,7 @@ func pages(relay *engine.Server, ready func() error) http.Handler {
 		Ready:   ready,
 
 		Drain: relay.Drain, Undrain: relay.Undrain,
-		Draining: func() DrainState { return DrainState{Draining: relay.Draining()} },
+		Draining: func() operator.DrainState { return operator.DrainState{Draining: relay.Draining()} },
 	})
 }
 

@@ -15,28 +15,9 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/proto"
 )
-
-// Match is an item of /matches: a host and what is known of its match.
-type Match struct {
-	Host Allocation `json:"host"`
-	// Datagrams and Bytes are what its members sent to each other per second, on average
-	// since the hosts were read before, without UDP and IP headers. Zero at first.
-	Datagrams float64 `json:"datagrams_per_second"`
-	Bytes     float64 `json:"bytes_per_second"`
-	// Relay is the relay that has the match, if a fleet was asked.
-	Relay string `json:"relay,omitempty"`
-}
-
-// Matches is the response of /matches.
-type Matches struct {
-	Matches []Match `json:"matches"`
-	// Total is how many matches the search found. Truncated is set if the relay has more
-	// than were searched.
-	Total     int  `json:"total"`
-	Truncated bool `json:"truncated,omitempty"`
-}
 
 const (
 	// maxRead is how many allocations of one relay a search reads: 100 MB at most.
@@ -59,12 +40,12 @@ type matchQuery struct {
 	offset, limit int
 }
 
-var matchSorts = map[string]func(a, b *Match) int{
-	"age":     func(a, b *Match) int { return cmp.Compare(a.Host.Age, b.Host.Age) },
-	"players": func(a, b *Match) int { return cmp.Compare(a.Host.Connections, b.Host.Connections) },
-	"heard":   func(a, b *Match) int { return cmp.Compare(a.Host.Heard, b.Host.Heard) },
-	"rate":    func(a, b *Match) int { return cmp.Compare(a.Bytes, b.Bytes) },
-	"project": func(a, b *Match) int {
+var matchSorts = map[string]func(a, b *operator.Match) int{
+	"age":     func(a, b *operator.Match) int { return cmp.Compare(a.Host.Age, b.Host.Age) },
+	"players": func(a, b *operator.Match) int { return cmp.Compare(a.Host.Connections, b.Host.Connections) },
+	"heard":   func(a, b *operator.Match) int { return cmp.Compare(a.Host.Heard, b.Host.Heard) },
+	"rate":    func(a, b *operator.Match) int { return cmp.Compare(a.Bytes, b.Bytes) },
+	"project": func(a, b *operator.Match) int {
 		return cmp.Or(cmp.Compare(a.Host.Project, b.Host.Project), cmp.Compare(a.Host.Environment, b.Host.Environment))
 	},
 }
@@ -185,29 +166,29 @@ func eachAllocation(ctx context.Context, relay Relay, f engine.Filter, most int,
 }
 
 // search returns the matches that a query selects.
-func (x *matchIndex) search(ctx context.Context, m matchQuery) (Matches, error) {
+func (x *matchIndex) search(ctx context.Context, m matchQuery) (operator.Matches, error) {
 	hosts, truncated, err := x.all(ctx)
 	if err != nil {
-		return Matches{}, err
+		return operator.Matches{}, err
 	}
 	selects, err := x.selector(ctx, m.search)
 	if err != nil {
-		return Matches{}, err
+		return operator.Matches{}, err
 	}
-	found := Matches{Truncated: truncated}
+	found := operator.Matches{Truncated: truncated}
 	for i := range hosts {
 		if h := &hosts[i]; selects(&h.Allocation) {
-			found.Matches = append(found.Matches, Match{Host: allocationOf(h.Allocation, x.history), Datagrams: h.datagrams, Bytes: h.bytes})
+			found.Matches = append(found.Matches, operator.Match{Host: allocationOf(h.Allocation, x.history), Datagrams: h.datagrams, Bytes: h.bytes})
 		}
 	}
-	found.sortAndCut(m)
+	sortAndCut(&found, m)
 	return found, nil
 }
 
 // sortAndCut sorts the matches, counts them, and keeps the page of the query.
-func (f *Matches) sortAndCut(m matchQuery) {
+func sortAndCut(f *operator.Matches, m matchQuery) {
 	by := matchSorts[m.sort]
-	slices.SortFunc(f.Matches, func(a, b Match) int {
+	slices.SortFunc(f.Matches, func(a, b operator.Match) int {
 		order := by(&a, &b)
 		if !m.ascending {
 			order = -order
@@ -218,7 +199,7 @@ func (f *Matches) sortAndCut(m matchQuery) {
 	from := min(m.offset, len(f.Matches))
 	f.Matches = f.Matches[from:min(from+m.limit, len(f.Matches))]
 	if f.Matches == nil {
-		f.Matches = []Match{} // not null
+		f.Matches = []operator.Match{} // not null
 	}
 }
 
@@ -297,7 +278,7 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 func matchPages(mux *http.ServeMux, cfg *Config) {
 	index := &matchIndex{relay: cfg.Relay, history: cfg.History, now: time.Now}
 	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
-		var found Matches
+		var found operator.Matches
 		m, err := parseMatchQuery(r.URL.Query())
 		if err == nil {
 			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
@@ -312,7 +293,7 @@ func matchPages(mux *http.ServeMux, cfg *Config) {
 // matchesOfFleet registers GET /matches of a process without a relay, which asks all relays.
 func matchesOfFleet(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
-		var found Matches
+		var found operator.Matches
 		m, err := parseMatchQuery(r.URL.Query())
 		if err == nil {
 			found, err = askFleetMatches(r, cfg, m)
@@ -323,7 +304,7 @@ func matchesOfFleet(mux *http.ServeMux, cfg *Config) {
 
 // askFleetMatches merges the first matches of all relays. A relay that does not answer is
 // left out, and the list then says that it is truncated.
-func askFleetMatches(r *http.Request, cfg *Config, m matchQuery) (found Matches, err error) {
+func askFleetMatches(r *http.Request, cfg *Config, m matchQuery) (found operator.Matches, err error) {
 	first := m.offset + m.limit
 	if first > MaxPage {
 		return found, fmt.Errorf("%w: offset: a fleet shows the first %d matches: narrow the search", errQuery, MaxPage)
@@ -334,7 +315,7 @@ func askFleetMatches(r *http.Request, cfg *Config, m matchQuery) (found Matches,
 	}
 	total, answers := 0, 0
 	err = withTimeout(r.Context(), func(ctx context.Context) error {
-		return askRelays(ctx, cfg, "/matches?"+query.Encode(), func(relay Node, part Matches) bool {
+		return askRelays(ctx, cfg, "/matches?"+query.Encode(), func(relay operator.Node, part operator.Matches) bool {
 			for _, match := range part.Matches {
 				match.Relay = relay.ID
 				found.Matches = append(found.Matches, match)
@@ -348,7 +329,7 @@ func askFleetMatches(r *http.Request, cfg *Config, m matchQuery) (found Matches,
 	if err != nil && answers > 0 {
 		found.Truncated, err = true, nil
 	}
-	found.sortAndCut(m)
+	sortAndCut(&found, m)
 	found.Total = total
 	return found, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -52,7 +53,7 @@ func (r *manyMatches) Allocations(_ context.Context, f engine.Filter, at engine.
 	return page, 0, nil
 }
 
-func searchMatches(t *testing.T, h http.Handler, query string, want int) (found Matches) {
+func searchMatches(t *testing.T, h http.Handler, query string, want int) (found operator.Matches) {
 	t.Helper()
 	r := httptest.NewRequest("GET", "/matches?"+query, nil)
 	r.Host = "127.0.0.1"
@@ -75,7 +76,7 @@ func TestMatches(t *testing.T) {
 	testkit.OneGoroutine(t)
 	relay := &manyMatches{hosts: 10_000}
 	h := New(Config{Relay: relay})
-	search := func(query string) Matches { return searchMatches(t, h, query, http.StatusOK) }
+	search := func(query string) operator.Matches { return searchMatches(t, h, query, http.StatusOK) }
 
 	seen := map[string]bool{}
 	last := -1.0
@@ -147,7 +148,7 @@ func TestMatchRates(t *testing.T) {
 	now := time.Now()
 	relay := &manyMatches{hosts: 20, reads: int(engine.SentBytesLimit/100) - 1}
 	index := &matchIndex{relay: relay, now: func() time.Time { return now }}
-	search := func() Matches {
+	search := func() operator.Matches {
 		found, err := index.search(t.Context(), matchQuery{sort: "rate", limit: 100})
 		if err != nil {
 			t.Fatal(err)
@@ -176,9 +177,9 @@ type fleetOfMatches struct {
 	pages map[string]http.Handler
 }
 
-func (f *fleetOfMatches) Page(ctx context.Context, relay, target string) (Page, error) {
+func (f *fleetOfMatches) Page(ctx context.Context, relay, target string) (operator.Page, error) {
 	if f.pages[relay] == nil {
-		return Page{}, alloc.ErrUnavailable
+		return operator.Page{}, alloc.ErrUnavailable
 	}
 	return RenderPage(ctx, f.pages[relay], target, 1<<20), nil
 }
@@ -190,8 +191,8 @@ func TestMatchesOfFleet(t *testing.T) {
 		"one": RelayPages(&Config{Relay: &manyMatches{hosts: 30}}),
 		"two": RelayPages(&Config{Relay: &manyMatches{hosts: 40}}),
 	}}
-	nodes := []Node{{ID: "api", Role: "api"}, {ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}}
-	h := New(Config{Fleet: fleet, Nodes: func(context.Context) ([]Node, error) { return nodes, nil }})
+	nodes := []operator.Node{{ID: "api", Role: "api"}, {ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}}
+	h := New(Config{Fleet: fleet, Nodes: func(context.Context) ([]operator.Node, error) { return nodes, nil }})
 	relays := map[string]int{}
 	last := -1.0
 	for offset := 0; offset < 70; offset += 10 {
@@ -211,7 +212,7 @@ func TestMatchesOfFleet(t *testing.T) {
 		t.Errorf("matches by relay: %v", relays)
 	}
 	searchMatches(t, h, "offset=901&limit=100", http.StatusBadRequest)
-	nodes = append(nodes, Node{ID: "three", Role: "relay"})
+	nodes = append(nodes, operator.Node{ID: "three", Role: "relay"})
 	if got := searchMatches(t, h, "limit=100", http.StatusOK); got.Total != 70 || !got.Truncated {
 		t.Errorf("with a relay that does not answer: %d, %v", got.Total, got.Truncated)
 	}
@@ -227,8 +228,8 @@ func TestUsageOfFleet(t *testing.T) {
 		"one": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(2000, 0)}),
 		"two": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(3000, 0), UsageSince: time.Unix(1000, 0)}),
 	}}
-	nodes := []Node{{ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}, {ID: "api", Role: "api"}}
-	h := New(Config{Fleet: fleet, Nodes: func(context.Context) ([]Node, error) { return nodes, nil }})
+	nodes := []operator.Node{{ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}, {ID: "api", Role: "api"}}
+	h := New(Config{Fleet: fleet, Nodes: func(context.Context) ([]operator.Node, error) { return nodes, nil }})
 	get := func() *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", "/usage", nil)
 		r.Host = "127.0.0.1"
@@ -236,12 +237,12 @@ func TestUsageOfFleet(t *testing.T) {
 		h.ServeHTTP(w, r)
 		return w
 	}
-	var sum Usage
+	var sum operator.Usage
 	if err := json.Unmarshal(get().Body.Bytes(), &sum); err != nil {
 		t.Fatal(err)
 	}
 	one, err := fleet.Page(t.Context(), "one", "/usage")
-	var part Usage
+	var part operator.Usage
 	if err != nil || json.Unmarshal(one.Body, &part) != nil {
 		t.Fatalf("%v: %s", err, one.Body)
 	}
@@ -253,7 +254,7 @@ func TestUsageOfFleet(t *testing.T) {
 			t.Errorf("sum %+v of two times %+v", q, p)
 		}
 	}
-	nodes = append(nodes, Node{ID: "three", Role: "relay"})
+	nodes = append(nodes, operator.Node{ID: "three", Role: "relay"})
 	if w := get(); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("with a relay that does not answer: %d %s", w.Code, w.Body)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -82,13 +83,13 @@ func (r *fakeRelay) Stats() (st engine.Stats) {
 	return st
 }
 
-// operator are the pages about a fake relay, and settings that fail on demand.
-func operator(relay *fakeRelay, change func(*Config)) (Config, *bytes.Buffer) {
+// operatorConfig are the pages about a fake relay, and settings that fail on demand.
+func operatorConfig(relay *fakeRelay, change func(*Config)) (Config, *bytes.Buffer) {
 	log := new(bytes.Buffer)
 	cfg := Config{
 		Metrics: func(io.Writer) {}, Ready: func() error { return nil },
-		Draining: func() DrainState { return DrainState{} }, Undrain: func(context.Context) error { return nil },
-		Relay: relay, Nodes: func(context.Context) ([]Node, error) { return []Node{{ID: "nnnn"}}, nil },
+		Draining: func() operator.DrainState { return operator.DrainState{} }, Undrain: func(context.Context) error { return nil },
+		Relay: relay, Nodes: func(context.Context) ([]operator.Node, error) { return []operator.Node{{ID: "nnnn"}}, nil },
 		Settings: func() []config.SettingValue {
 			return []config.SettingValue{{Key: "region", Value: "eu", Source: "default"}}
 		},
@@ -103,7 +104,7 @@ func operator(relay *fakeRelay, change func(*Config)) (Config, *bytes.Buffer) {
 func TestOperatorPages(t *testing.T) {
 	t.Parallel()
 	relay := new(fakeRelay)
-	cfg, log := operator(relay, func(*Config) {})
+	cfg, log := operatorConfig(relay, func(*Config) {})
 	h := New(cfg)
 	for _, c := range []struct {
 		request string
@@ -166,7 +167,7 @@ func TestOperatorPages(t *testing.T) {
 func TestListingQuery(t *testing.T) {
 	t.Parallel()
 	relay := new(fakeRelay)
-	cfg, _ := operator(relay, func(*Config) {})
+	cfg, _ := operatorConfig(relay, func(*Config) {})
 	h := New(cfg)
 	tenant := alloc.Tenant{Project: "p", Environment: "e"}
 	for query, want := range map[string]fakeRelay{
@@ -217,7 +218,7 @@ func TestRefusedReload(t *testing.T) {
 	for status, err := range map[int]error{
 		422: fmt.Errorf("%w: ferry.yaml:3: region: is empty", ErrRefused), 503: alloc.ErrUnavailable, 500: errors.New("broken"),
 	} {
-		cfg, _ := operator(new(fakeRelay), func(c *Config) {
+		cfg, _ := operatorConfig(new(fakeRelay), func(c *Config) {
 			c.Reload = func(context.Context) (ReloadResult, error) { return ReloadResult{}, err }
 		})
 		if w := get(New(cfg), "POST", "/reload"); w.Code != status || strings.TrimSpace(w.Body.String()) != err.Error() {
@@ -229,7 +230,7 @@ func TestRefusedReload(t *testing.T) {
 // TestWithoutRelay: a process that has no relay has no pages about one.
 func TestWithoutRelay(t *testing.T) {
 	t.Parallel()
-	cfg, _ := operator(nil, func(c *Config) { c.Relay, c.Nodes, c.Settings = nil, nil, nil })
+	cfg, _ := operatorConfig(nil, func(c *Config) { c.Relay, c.Nodes, c.Settings = nil, nil, nil })
 	h := New(cfg)
 	for _, path := range []string{"/allocations", "/usage", "/stats", "/nodes", "/config", "/log-level"} {
 		if w := get(h, "GET", path); w.Code != 404 {
@@ -269,7 +270,7 @@ func TestAccess(t *testing.T) {
 		{"public, an empty one", token, true, "Bearer ", "203.0.113.5:5", "ferry.example", 200, 401, 401, 401},
 		{"public, another scheme", token, true, "Basic " + token, "203.0.113.5:5", "ferry.example", 200, 401, 401, 401},
 	} {
-		cfg, _ := operator(new(fakeRelay), func(cfg *Config) {
+		cfg, _ := operatorConfig(new(fakeRelay), func(cfg *Config) {
 			cfg.Token, cfg.AllowAnyHost = c.token, c.public
 			cfg.Probe, cfg.Workers = func(context.Context) error { return nil }, func() []engine.WorkerStats { return nil }
 		})
@@ -296,7 +297,7 @@ func TestAccess(t *testing.T) {
 			}
 		}
 	}
-	cfg, _ := operator(new(fakeRelay), func(cfg *Config) { cfg.Token = token })
+	cfg, _ := operatorConfig(new(fakeRelay), func(cfg *Config) { cfg.Token = token })
 	r, w := httptest.NewRequest("GET", "/usage", nil), httptest.NewRecorder()
 	r.Host, r.Header = "localhost", map[string][]string{"Authorization": {"Bearer " + token, "Bearer " + token}}
 	if New(cfg).ServeHTTP(w, r); w.Code != 401 {
@@ -320,11 +321,11 @@ func TestCheckToken(t *testing.T) {
 // TestTypes: what ferry ctl reads is what the pages write.
 func TestTypes(t *testing.T) {
 	t.Parallel()
-	cfg, _ := operator(new(fakeRelay), func(*Config) {})
+	cfg, _ := operatorConfig(new(fakeRelay), func(*Config) {})
 	h := New(cfg)
 	for path, into := range map[string]any{
-		"/nodes": new(Nodes), "/allocations": new(Allocations), "/usage": new(Usage), "/stats": new(Stats),
-		"/config": new(Settings), "/log-level": new(Level), "/drain": new(DrainState),
+		"/nodes": new(operator.Nodes), "/allocations": new(operator.Allocations), "/usage": new(operator.Usage), "/stats": new(operator.Stats),
+		"/config": new(Settings), "/log-level": new(Level), "/drain": new(operator.DrainState),
 	} {
 		d := json.NewDecoder(get(h, "GET", path).Body)
 		d.DisallowUnknownFields()

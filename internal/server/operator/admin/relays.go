@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
 // relaysAtOnce is how many relays are asked at the same time.
@@ -17,7 +18,7 @@ const relaysAtOnce = 16
 // askRelays gets a page of every relay of the fleet, calls take with each answer, one at a
 // time, and stops when take returns true. A page that a relay does not have is no answer.
 // It returns the errors of relays that did not answer, unless take returned true.
-func askRelays[T any](ctx context.Context, cfg *Config, target string, take func(Node, T) bool) error {
+func askRelays[T any](ctx context.Context, cfg *Config, target string, take func(operator.Node, T) bool) error {
 	nodes, err := cfg.Nodes(ctx)
 	if err != nil {
 		return err

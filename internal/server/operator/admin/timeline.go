@@ -7,14 +7,9 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-)
 
-// ProjectTimeline is the response of /timeline: what happened to the allocations of a project
-// lately, and which of its calls were refused.
-type ProjectTimeline struct {
-	Project string     `json:"project"`
-	Events  []WhyEvent `json:"events"` // the newest first
-}
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
+)
 
 // timelinePages registers GET /timeline?project=NAME. A process without a relay asks all
 // relays, and adds the calls that it refused itself.
@@ -25,7 +20,7 @@ func timelinePages(mux *http.ServeMux, cfg *Config) {
 			writeAnswer(w, nil, err)
 			return
 		}
-		answer := ProjectTimeline{Project: project, Events: []WhyEvent{}}
+		answer := operator.ProjectTimeline{Project: project, Events: []operator.WhyEvent{}}
 		for _, e := range cfg.Timeline.OfProject(project, limit) {
 			row := EventOf(&e)
 			if !e.ID.IsZero() {
@@ -36,7 +31,7 @@ func timelinePages(mux *http.ServeMux, cfg *Config) {
 		if cfg.Fleet != nil {
 			target := "/timeline?" + url.Values{"project": {project}, "limit": {strconv.Itoa(limit)}}.Encode()
 			err = withTimeout(r.Context(), func(ctx context.Context) error {
-				return askRelays(ctx, cfg, target, func(n Node, part ProjectTimeline) bool {
+				return askRelays(ctx, cfg, target, func(n operator.Node, part operator.ProjectTimeline) bool {
 					for _, e := range part.Events {
 						e.Relay = n.ID
 						answer.Events = append(answer.Events, e)
@@ -44,7 +39,7 @@ func timelinePages(mux *http.ServeMux, cfg *Config) {
 					return false
 				})
 			})
-			slices.SortStableFunc(answer.Events, func(a, b WhyEvent) int { return b.Last.Compare(a.Last) })
+			slices.SortStableFunc(answer.Events, func(a, b operator.WhyEvent) int { return b.Last.Compare(a.Last) })
 			answer.Events = answer.Events[:min(limit, len(answer.Events))]
 		}
 		writeAnswer(w, answer, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 )
@@ -23,7 +24,7 @@ type Config struct {
 	Stats func() engine.Stats
 	Probe func(context.Context) error
 	// Nodes returns the processes of the fleet, or only this one.
-	Nodes func(context.Context) ([]admin.Node, error)
+	Nodes func(context.Context) ([]operator.Node, error)
 	// Conditions returns what an operator should know of the process.
 	Conditions func() []Condition
 	// Refusals returns the newest refused messages of known allocations. Nil: none.
@@ -46,15 +47,15 @@ type Condition struct {
 
 // Sample is the state of the process at one time. Counters are since the start.
 type Sample struct {
-	At         time.Time    `json:"at"`
-	Title      string       `json:"title"`
-	Mode       string       `json:"mode"`
-	Since      time.Time    `json:"since"`
-	Stats      *admin.Stats `json:"stats,omitempty"`
-	WorkerCPU  []float64    `json:"worker_cpu,omitempty"` // seconds of each worker of a UDP socket
-	RTT        *RoundTrip   `json:"rtt,omitempty"`
-	Nodes      []admin.Node `json:"nodes,omitempty"` // of a process without a relay
-	Conditions []Condition  `json:"conditions"`
+	At         time.Time       `json:"at"`
+	Title      string          `json:"title"`
+	Mode       string          `json:"mode"`
+	Since      time.Time       `json:"since"`
+	Stats      *operator.Stats `json:"stats,omitempty"`
+	WorkerCPU  []float64       `json:"worker_cpu,omitempty"` // seconds of each worker of a UDP socket
+	RTT        *RoundTrip      `json:"rtt,omitempty"`
+	Nodes      []operator.Node `json:"nodes,omitempty"` // of a process without a relay
+	Conditions []Condition     `json:"conditions"`
 }
 
 // RoundTrip is the time in milliseconds of a datagram from this process through the relay

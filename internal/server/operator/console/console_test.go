@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -38,7 +38,7 @@ func newConsole(t *testing.T) (*Console, *atomic.Int64) {
 			return engine.Stats{Received: n, Workers: []engine.WorkerStats{{Received: n, CPU: time.Second}, {Intake: true}}}
 		},
 		Probe:      func(context.Context) error { return nil },
-		Nodes:      func(context.Context) ([]admin.Node, error) { return []admin.Node{{ID: "n"}}, nil },
+		Nodes:      func(context.Context) ([]operator.Node, error) { return []operator.Node{{ID: "n"}}, nil },
 		Conditions: func() []Condition { return []Condition{{"readiness", "ok", "ready"}} },
 		Refusals: func() []timeline.Event {
 			return []timeline.Event{{ID: proto.AllocationID{1}, Kind: timeline.BindRefused, Reason: "old nonce", Count: 3}}

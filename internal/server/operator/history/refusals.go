@@ -48,7 +48,7 @@ var Refusals = []struct {
 	{engine.DropPeerUnbound, "a RELAY to a player that is not bound at the moment"},
 	{engine.DropReceiverSize, "a RELAY larger than the receiver's transport carries"},
 	{engine.DropRate, "above a limit: of relayed datagrams or bytes (joiner_datagrams, joiner_bytes, host_datagrams, host_bytes), or of new links"},
-	{engine.DropUnvalidated, "more than may go over UDP to an address that may be forged: the receiver plays from another network than that of its API call (3 bytes for each one from there, unproven_ratio, and 256 kB/s; 2 MB/s to a /24 or /48), or has sent nothing but a BIND (unproven_bytes); DTLS has no such limit"},
+	{engine.DropUnvalidated, "more than may go over UDP to an address that may be forged: the receiver plays from another network than that of its API call (3 bytes for each one from there, unvalidated_ratio, and 256 kB/s; 2 MB/s to a /24 or /48), or has sent nothing but a BIND (unvalidated_bytes); DTLS has no such limit"},
 	{engine.DropRecovering, "the relay has just restarted, and the other side may still come back"},
 	{engine.DropForbidden, "from an address that the relay refuses: loopback, link-local, one of its own, a port below 1024, or banned"},
 	{engine.DropPrivate, PrivateSource},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
@@ -15,12 +16,12 @@ import (
 
 // Why returns the events of an allocation, what they mean, and the same of the players that
 // joined it.
-func (h *History) Why(ctx context.Context, id proto.AllocationID) (admin.Why, error) {
+func (h *History) Why(ctx context.Context, id proto.AllocationID) (operator.Why, error) {
 	p, err := h.player(ctx, id)
 	if err != nil {
-		return admin.Why{}, err
+		return operator.Why{}, err
 	}
-	answer := admin.Why{
+	answer := operator.Why{
 		ID: id.String(), Role: p.role(), Known: p.Live || p.WasLive || len(p.Events) > 0, Awaited: p.Awaited,
 		Because: timeline.Explain(p.Player), JoinCode: h.CodeOf(id), Player: h.PlayerOf(id),
 	}
@@ -34,7 +35,7 @@ func (h *History) Why(ctx context.Context, id proto.AllocationID) (admin.Why, er
 	if p.Live && p.Host { // Those whose events are not known too.
 		live, _, err := h.cfg.Relay.Allocations(ctx, engine.Filter{Match: id, Role: alloc.RoleJoiner}, 0, whyPlayers)
 		if err != nil {
-			return admin.Why{}, err
+			return operator.Why{}, err
 		}
 		for i := range live {
 			if !slices.Contains(joiners, live[i].ID) {
@@ -45,9 +46,9 @@ func (h *History) Why(ctx context.Context, id proto.AllocationID) (admin.Why, er
 	for _, joiner := range joiners[max(0, len(joiners)-whyPlayers):] {
 		q, err := h.player(ctx, joiner)
 		if err != nil {
-			return admin.Why{}, err
+			return operator.Why{}, err
 		}
-		answer.Players = append(answer.Players, admin.WhyPlayer{ID: joiner.String(), Player: h.PlayerOf(joiner), Because: timeline.Explain(q.Player)})
+		answer.Players = append(answer.Players, operator.WhyPlayer{ID: joiner.String(), Player: h.PlayerOf(joiner), Because: timeline.Explain(q.Player)})
 	}
 	return answer, nil
 }

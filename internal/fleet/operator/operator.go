@@ -1,0 +1,135 @@
+// Package operator has what operators see and do. The admin pages, the calls of an API process to
+// its relays, ferry ctl and the console share these types; their JSON is that of the admin API. A
+// drain is configured by engine.DrainConfig everywhere.
+package operator
+
+import (
+	"errors"
+	"time"
+)
+
+// ErrFinal is the error of an attempt to undo a drain that a signal began: the sender of the signal
+// expects the process to end.
+var ErrFinal = errors.New("admin: a signal began this drain, so it cannot be undone")
+
+// Node is one process of the fleet.
+type Node struct {
+	ID      string `json:"id"`   // of the relay
+	Role    string `json:"role"` // "serve", "dev", "relay" or "api"
+	Region  string `json:"region"`
+	Version string `json:"version"`
+	// Lacks is what this process could ask of a relay of its own version, and not of this one.
+	Lacks []string `json:"lacks,omitempty"`
+	// State is "ready", "draining" or "not ready"; for another process also "suspect"
+	// (did not answer recently) and "dead" (does not announce itself).
+	State       string    `json:"state"`
+	UDP         []string  `json:"udp"`
+	API         string    `json:"api"`            // for another process, its cluster listener
+	Since       time.Time `json:"since,omitzero"` // absent if unknown
+	Allocations int       `json:"allocations"`
+	Bound       int       `json:"bound"`
+	Links       int       `json:"links"`
+	// Seats are the reserved seats; MaxSeats of 0 means no limit.
+	Seats    int `json:"seats"`
+	MaxSeats int `json:"max_seats"`
+}
+
+// Nodes is the response of /nodes.
+type Nodes struct {
+	Nodes []Node `json:"nodes"`
+}
+
+// DrainState is the response of /drain.
+type DrainState struct {
+	// Node is the id in the path; absent in /drain.
+	Node string `json:"node,omitempty"`
+
+	Draining bool `json:"draining"`
+	// Final is set for a drain that cannot be undone.
+	Final bool `json:"final"`
+	// Deadline is the latest end of the process; absent: no deadline.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Threshold is the number of allocations at which the drain is complete.
+	Threshold int `json:"threshold"`
+	// Allocations is the number of remaining allocations.
+	Allocations int `json:"allocations"`
+}
+
+// ActionResult is the response to DELETE and to kick.
+type ActionResult struct {
+	ID   string `json:"id"`
+	Done string `json:"done"` // "closed" or "kicked"
+}
+
+// Allocation is an item of /allocations.
+type Allocation struct {
+	ID    string `json:"id"`
+	Role  string `json:"role"`
+	Match string `json:"match"` // id of the host
+	// JoinCode is the join code of a host, if it has one.
+	JoinCode string `json:"join_code,omitempty"`
+	// Player is the player for whom it was reserved. It is empty if it is not known, as after
+	// a restart if its name is too long for the connection data.
+	Player string `json:"player,omitempty"`
+	// Project and Environment are empty if they are unknown.
+	// Tenant is a digest of both, in hexadecimal.
+	Project     string `json:"project,omitempty"`
+	Environment string `json:"environment,omitempty"`
+	Tenant      string `json:"tenant"`
+	Bound       bool   `json:"bound"`
+	// Transport is "udp4", "udp6", "dtls" or "ws"; Endpoint is unknown for dtls
+	// and ws.
+	Transport string `json:"transport,omitempty"`
+	Endpoint  string `json:"endpoint,omitempty"`
+	// Recovered is set if the allocation was restored after a restart. Age then
+	// counts from the restart.
+	Recovered      bool    `json:"recovered"`
+	Age            float64 `json:"age_seconds"`
+	Heard          float64 `json:"heard_seconds_ago"`
+	Active         float64 `json:"active_seconds_ago"`
+	Connections    int     `json:"connections"`
+	MaxConnections int     `json:"max_connections,omitempty"`
+	// SentDatagrams and SentBytes count what the relay forwarded for the player since it was
+	// reserved, without UDP and IP headers, modulo 2^28 and 2^36.
+	SentDatagrams uint64 `json:"datagrams_sent"`
+	SentBytes     uint64 `json:"bytes_sent"`
+	// ReceiverSizeDrops counts the messages to the player that were dropped because
+	// they exceed the maximum message of its transport.
+	ReceiverSizeDrops uint32 `json:"receiver_size_drops"`
+	// LargeMessages counts the messages to the player that were forwarded, but may be too
+	// large for its client.
+	LargeMessages uint32 `json:"large_messages"`
+}
+
+// Allocations is a page of /allocations.
+type Allocations struct {
+	Allocations []Allocation `json:"allocations"`
+	// Next is the cursor of the next page; 0: this is the last page.
+	Next uint32 `json:"next"`
+}
+
+// Match is an item of /matches: a host and what is known of its match.
+type Match struct {
+	Host Allocation `json:"host"`
+	// Datagrams and Bytes are what its members sent to each other per second, on average
+	// since the hosts were read before, without UDP and IP headers. Zero at first.
+	Datagrams float64 `json:"datagrams_per_second"`
+	Bytes     float64 `json:"bytes_per_second"`
+	// Relay is the relay that has the match, if a fleet was asked.
+	Relay string `json:"relay,omitempty"`
+}
+
+// Matches is the response of /matches.
+type Matches struct {
+	Matches []Match `json:"matches"`
+	// Total is how many matches the search found. Truncated is set if the relay has more
+	// than were searched.
+	Total     int  `json:"total"`
+	Truncated bool `json:"truncated,omitempty"`
+}
+
+// Page is a response of a relay: JSON with status 200, otherwise a line of text.
+type Page struct {
+	Status int    `json:"status"`
+	Body   []byte `json:"body"`
+}
