@@ -71,7 +71,7 @@ func TestCallsBeforeRun(t *testing.T) {
 	var events received
 	hooks := events.hooks()
 	hooks.OnReserve = func(engine.ReserveEvent) { events.add("reserve") }
-	s := newServer(t, engine.Config{HostMigrationWindow: time.Minute, Hooks: hooks})
+	s := newServer(t, engine.Config{HostMigration: engine.HostMigration{Window: time.Minute}, Hooks: hooks})
 	wantErrors := func(when string) {
 		for name, call := range serverCalls(s, proto.AllocationID{1}) {
 			if err := call(context.Background()); !errors.Is(err, engine.ErrNotRunning) || !errors.Is(err, alloc.ErrUnavailable) {
@@ -105,7 +105,7 @@ func TestCallsBeforeRun(t *testing.T) {
 // TestCallsOfEndedContexts: a call whose context has ended has no effect, neither then nor later.
 func TestCallsOfEndedContexts(t *testing.T) {
 	t.Parallel()
-	r := enginetest.Start(t, engine.Config{HostMigrationWindow: time.Minute})
+	r := enginetest.Start(t, engine.Config{HostMigration: engine.HostMigration{Window: time.Minute}})
 	host := r.Host("host", 4)
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -134,7 +134,7 @@ func TestCallsOfEndedContexts(t *testing.T) {
 func TestCallsCancelledInFlight(t *testing.T) {
 	t.Parallel()
 	var reserved atomic.Int64
-	r := enginetest.Start(t, engine.Config{BindTimeout: time.Hour, Hooks: engine.Hooks{OnReserve: func(engine.ReserveEvent) {
+	r := enginetest.Start(t, engine.Config{Timeouts: engine.Timeouts{Bind: time.Hour}, Hooks: engine.Hooks{OnReserve: func(engine.ReserveEvent) {
 		reserved.Add(1)
 		for range reserved.Load() % 200 {
 			runtime.Gosched()
@@ -177,7 +177,7 @@ func TestCallsCancelledInFlight(t *testing.T) {
 // outstanding reservations.
 func TestAllocateCancelled(t *testing.T) {
 	t.Parallel()
-	r := enginetest.Start(t, engine.Config{BindTimeout: time.Hour, Region: "home"})
+	r := enginetest.Start(t, engine.Config{Timeouts: engine.Timeouts{Bind: time.Hour}, Region: "home"})
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay: r, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}}, MaxOutstanding: 3, BindTimeout: time.Hour,
 	})
@@ -265,7 +265,7 @@ func TestCallsInHook(t *testing.T) {
 		}
 		errs <- nil
 	}
-	r = enginetest.Start(t, engine.Config{HostMigrationWindow: time.Minute, Hooks: engine.Hooks{
+	r = enginetest.Start(t, engine.Config{HostMigration: engine.HostMigration{Window: time.Minute}, Hooks: engine.Hooks{
 		Admit:     func(string, int, int) error { call(); return nil },
 		OnReserve: func(engine.ReserveEvent) { call() },
 		OnEnd:     func(engine.EndEvent) { call() },

@@ -20,35 +20,8 @@ type Config struct {
 	// Listen are the addresses of the relay's UDP sockets, one port number for
 	// all if a port is 0. Default: 127.0.0.1 with a free port.
 	Listen []netip.AddrPort
-	// Workers is the number of sockets and threads per listen address. Default:
-	// the number of processors that Go may use. While GOMAXPROCS is larger than
-	// the number of all workers, a busy worker keeps its processor of Go's
-	// scheduler, which saves much of the cost of waking up; so a process that is
-	// mostly a relay sets GOMAXPROCS to at least one more before it calls New. All
-	// other goroutines share what is left: ferry leaves one and one for two workers.
-	Workers int
-	// WorkerCPUs pins worker i of each listen address to the i-th of these CPUs, and is the
-	// number of workers unless Workers says the same. Linux only. Default: the kernel
-	// moves the workers' threads.
-	WorkerCPUs []int
-	// SteerByCPU makes each worker of WorkerCPUs receive the datagrams that the kernel
-	// handles on its CPU; those of other CPUs are spread by the hash of the client's
-	// address. It is for machines that spread received datagrams over all these CPUs:
-	// otherwise some workers get none. Default: all are spread by the hash.
-	SteerByCPU bool
-	// Batch is the number of datagrams per system call. Default 64, at most 256.
-	Batch int
-	// ReceiveDelay is the longest time that a worker waits for more datagrams, so that
-	// several share a wake-up, and handles them. A worker waits only while that saves CPU
-	// time, which it measures: not when few datagrams come, when its queue is deep, or
-	// where sleeps are costly or inexact. It adds to the latency of those datagrams, but
-	// not to the first of a burst. Linux only. Default 0: never; at most 10 ms.
-	ReceiveDelay time.Duration
-	// Unmerged turns UDP segmentation offload off, for measurements.
-	Unmerged bool
-	// ReadBuffer and WriteBuffer are the sizes of the sockets' buffers in
-	// bytes. Default: see sock.Config.
-	ReadBuffer, WriteBuffer int
+	// Sockets has what tunes the sockets and their workers.
+	Sockets Sockets
 
 	// MaxAllocations is how many allocations the relay holds at once. Default
 	// [DefaultMaxAllocations].
@@ -66,27 +39,10 @@ type Config struct {
 	// Unity Relay; at most 1434, the most that clients send.
 	MaxContent int
 
-	// IdleTimeout ends an allocation that neither sent nor received for so
-	// long. Default 10 s. All time-outs are rounded up to 250 ms.
-	IdleTimeout time.Duration
-	// HostAloneTimeout is the idle time-out of a bound host before its first
-	// link. Default 60 s.
-	HostAloneTimeout time.Duration
-	// BindTimeout ends an allocation that was reserved and never bound.
-	// Default 10 s.
-	BindTimeout time.Duration
-	// HearTimeout ends an allocation whose owner sent nothing for so long, or for
-	// its idle time-out if that is longer, whatever was sent to it. Default 30 s.
-	HearTimeout time.Duration
-
-	// HostMigrationWindow is for how long after the end of a host one of its players may take
-	// its place, see [Server.MigrateHost]. Default 0: never; at most 5 minutes.
-	HostMigrationWindow time.Duration
-	// HostMigrationSilence is after how long without a message a host counts as one that has
-	// left, if a player asks for its place. Default 7 s: two PING periods of Unity's
-	// clients, and a second. Keep it below IdleTimeout: a Unity player that has lost its
-	// host may be silent too, and must be bound when it asks.
-	HostMigrationSilence time.Duration
+	// Timeouts end allocations.
+	Timeouts Timeouts
+	// HostMigration is the change of a match's host. Default: none.
+	HostMigration HostMigration
 
 	// Limits are the quotas of each allocation.
 	Limits Limits
@@ -101,25 +57,8 @@ type Config struct {
 	// so that a forged source cannot make two relays answer each other.
 	Siblings []netip.AddrPort
 
-	// StateFile is the path of the file in which the relay keeps what the next run
-	// must know: ids, nonces, links and join codes of live allocations, but no key.
-	// Its directory must exist. A file of another relay is renamed to the path
-	// with ".old" added. The file with ".counter" added to the path shows whether an
-	// older copy was put at the path. Neither may belong to another user, be open to
-	// others, or be a link. New opens the file and keeps it open until the end of
-	// Run, or Close. Empty: no file, so that an allocation that had ended may come
-	// back after a restart, and a captured BIND is accepted. See
-	// [Server.StateReport].
-	StateFile string
-	// OnStateError is called with [ErrStateFull] and with the error after which changes
-	// are not stored, and OnStateComplete when the file has been written anew, after which
-	// an error is reported again. New or the control goroutine calls them; they must not
-	// block. The relay goes on. Nil: not called.
-	OnStateError    func(error)
-	OnStateComplete func()
-	// RecoverFor is the time after New in which allocations of earlier runs may
-	// come back. Default 60 s; negative: never.
-	RecoverFor time.Duration
+	// Recovery is what brings matches back after a restart.
+	Recovery Recovery
 
 	// Region is the region id in reservations. Default "default".
 	Region string
@@ -148,6 +87,91 @@ type Config struct {
 	Hooks Hooks
 	// Logger receives starts, stops and faults, no line per datagram. Nil: no log.
 	Logger *slog.Logger
+}
+
+// Sockets tunes the sockets of a relay and their workers. The zero value of each field means
+// its default.
+type Sockets struct {
+	// Workers is the number of sockets and threads per listen address. Default:
+	// the number of processors that Go may use. While GOMAXPROCS is larger than
+	// the number of all workers, a busy worker keeps its processor of Go's
+	// scheduler, which saves much of the cost of waking up; so a process that is
+	// mostly a relay sets GOMAXPROCS to at least one more before it calls New. All
+	// other goroutines share what is left: ferry leaves one and one for two workers.
+	Workers int
+	// WorkerCPUs pins worker i of each listen address to the i-th of these CPUs, and is the
+	// number of workers unless Workers says the same. Linux only. Default: the kernel
+	// moves the workers' threads.
+	WorkerCPUs []int
+	// SteerByCPU makes each worker of WorkerCPUs receive the datagrams that the kernel
+	// handles on its CPU; those of other CPUs are spread by the hash of the client's
+	// address. It is for machines that spread received datagrams over all these CPUs:
+	// otherwise some workers get none. Default: all are spread by the hash.
+	SteerByCPU bool
+	// Batch is the number of datagrams per system call. Default 64, at most 256.
+	Batch int
+	// ReceiveDelay is the longest time that a worker waits for more datagrams, so that
+	// several share a wake-up, and handles them. A worker waits only while that saves CPU
+	// time, which it measures: not when few datagrams come, when its queue is deep, or
+	// where sleeps are costly or inexact. It adds to the latency of those datagrams, but
+	// not to the first of a burst. Linux only. Default 0: never; at most 10 ms.
+	ReceiveDelay time.Duration
+	// DisableGSO turns UDP segmentation offload (GSO) off, for measurements.
+	DisableGSO bool
+	// ReadBuffer and WriteBuffer are the sizes of the sockets' buffers in
+	// bytes. Default: see sock.Config.
+	ReadBuffer, WriteBuffer int
+}
+
+// Timeouts end allocations. They are rounded up to 250 ms. Zero means the default.
+type Timeouts struct {
+	// Idle ends an allocation that neither sent nor received for so
+	// long. Default 10 s. All time-outs are rounded up to 250 ms.
+	Idle time.Duration
+	// HostAlone is the idle time-out of a bound host before its first
+	// link. Default 60 s.
+	HostAlone time.Duration
+	// Bind ends an allocation that was reserved and never bound.
+	// Default 10 s.
+	Bind time.Duration
+	// Receive ends an allocation whose owner sent nothing for so long, or for
+	// its idle time-out if that is longer, whatever was sent to it. Default 30 s.
+	Receive time.Duration
+}
+
+// HostMigration is the change of a match's host, see [Server.MigrateHost].
+type HostMigration struct {
+	// Window is for how long after the end of a host one of its players may take
+	// its place, see [Server.MigrateHost]. Default 0: never; at most 5 minutes.
+	Window time.Duration
+	// Silence is after how long without a message a host counts as one that has
+	// left, if a player asks for its place. Default 7 s: two PING periods of Unity's
+	// clients, and a second. Keep it below Timeouts.Idle: a Unity player that has lost its
+	// host may be silent too, and must be bound when it asks.
+	Silence time.Duration
+}
+
+// Recovery is what a relay keeps for its next run.
+type Recovery struct {
+	// StateFile is the path of the file in which the relay keeps what the next run
+	// must know: ids, nonces, links and join codes of live allocations, but no key.
+	// Its directory must exist. A file of another relay is renamed to the path
+	// with ".old" added. The file with ".counter" added to the path shows whether an
+	// older copy was put at the path. Neither may belong to another user, be open to
+	// others, or be a link. New opens the file and keeps it open until the end of
+	// Run, or Close. Empty: no file, so that an allocation that had ended may come
+	// back after a restart, and a captured BIND is accepted. See
+	// [Server.StateReport].
+	StateFile string
+	// OnStateError is called with [ErrStateFull] and with the error after which changes
+	// are not stored, and OnStateComplete when the file has been written anew, after which
+	// an error is reported again. New or the control goroutine calls them; they must not
+	// block. The relay goes on. Nil: not called.
+	OnStateError    func(error)
+	OnStateComplete func()
+	// Window is the time after New in which allocations of earlier runs may
+	// come back. Default 60 s; negative: never.
+	Window time.Duration
 }
 
 // Limits are the quotas of one allocation per second, with a burst of one second.
@@ -192,7 +216,7 @@ type rules struct {
 // stale nonce.
 const nonceDeferral = 60 * time.Second
 
-// DefaultHostMigrationSilence is the default of [Config].HostMigrationSilence.
+// DefaultHostMigrationSilence is the default of [HostMigration].Silence.
 const DefaultHostMigrationSilence = 7 * time.Second
 
 // maxHostMigrationWindow is longer than any player waits for a host.
@@ -208,16 +232,16 @@ const maxMaxConnections = 1<<16 - 1
 const DefaultMaxConnections = alloc.DefaultMaxConnections
 
 func (c *Config) rules() rules {
-	window := max(or(c.RecoverFor, 60*time.Second), 0).Milliseconds()
+	window := max(or(c.Recovery.Window, 60*time.Second), 0).Milliseconds()
 	return rules{
 		recoverUntil: clockStart + window, recoverFor: window,
 
 		maxContent:     or(c.MaxContent, proto.DefaultMaxContent),
 		messages:       c.messageSizes(),
-		bindWithin:     ticks(or(c.BindTimeout, 10*time.Second)),
-		idle:           ticks(or(c.IdleTimeout, 10*time.Second)),
-		idleAlone:      ticks(or(c.HostAloneTimeout, 60*time.Second)),
-		receiveTimeout: ticks(or(c.HearTimeout, 30*time.Second)),
+		bindWithin:     ticks(or(c.Timeouts.Bind, 10*time.Second)),
+		idle:           ticks(or(c.Timeouts.Idle, 10*time.Second)),
+		idleAlone:      ticks(or(c.Timeouts.HostAlone, 60*time.Second)),
+		receiveTimeout: ticks(or(c.Timeouts.Receive, 30*time.Second)),
 		deferral:       ticks(nonceDeferral),
 	}
 }
@@ -281,18 +305,18 @@ func ticks(d time.Duration) table.Tick {
 
 // validate returns an error that names the first invalid field.
 func (c *Config) validate() error {
-	if n := len(c.WorkerCPUs); n > 0 && c.Workers != 0 && c.Workers != n {
-		return fmt.Errorf("engine: Config.Workers is %d, and Config.WorkerCPUs has %d CPUs", c.Workers, n)
+	if n := len(c.Sockets.WorkerCPUs); n > 0 && c.Sockets.Workers != 0 && c.Sockets.Workers != n {
+		return fmt.Errorf("engine: Config.Sockets.Workers is %d, and Config.Sockets.WorkerCPUs has %d CPUs", c.Sockets.Workers, n)
 	}
 	for _, f := range []struct {
 		name       string
 		value, max int
 	}{
-		{"Workers", c.Workers, 256},
-		{"WorkerCPUs", len(c.WorkerCPUs), 256},
-		{"Batch", c.Batch, 256},
-		{"ReadBuffer", c.ReadBuffer, 1 << 30},
-		{"WriteBuffer", c.WriteBuffer, 1 << 30},
+		{"Sockets.Workers", c.Sockets.Workers, 256},
+		{"Sockets.WorkerCPUs", len(c.Sockets.WorkerCPUs), 256},
+		{"Sockets.Batch", c.Sockets.Batch, 256},
+		{"Sockets.ReadBuffer", c.Sockets.ReadBuffer, 1 << 30},
+		{"Sockets.WriteBuffer", c.Sockets.WriteBuffer, 1 << 30},
 		{"MaxAllocations", c.MaxAllocations, 1 << 26},
 		{"MaxSeats", c.MaxSeats, maxMaxSeats},
 		{"MaxConnections", c.MaxConnections, maxMaxConnections},
@@ -308,25 +332,25 @@ func (c *Config) validate() error {
 			return fmt.Errorf("engine: Config.Listen: %s is link-local, and the relay refuses link-local sources", a)
 		}
 	}
-	if c.ReceiveDelay < 0 || c.ReceiveDelay > maxReceiveDelay {
-		return fmt.Errorf("engine: Config.ReceiveDelay is %v, want 0 to %v", c.ReceiveDelay, maxReceiveDelay)
+	if c.Sockets.ReceiveDelay < 0 || c.Sockets.ReceiveDelay > maxReceiveDelay {
+		return fmt.Errorf("engine: Config.Sockets.ReceiveDelay is %v, want 0 to %v", c.Sockets.ReceiveDelay, maxReceiveDelay)
 	}
 	for _, f := range []struct {
 		name  string
 		value time.Duration
 	}{
-		{"IdleTimeout", c.IdleTimeout},
-		{"HostAloneTimeout", c.HostAloneTimeout},
-		{"BindTimeout", c.BindTimeout},
-		{"HearTimeout", c.HearTimeout},
-		{"HostMigrationSilence", c.HostMigrationSilence},
+		{"Timeouts.Idle", c.Timeouts.Idle},
+		{"Timeouts.HostAlone", c.Timeouts.HostAlone},
+		{"Timeouts.Bind", c.Timeouts.Bind},
+		{"Timeouts.Receive", c.Timeouts.Receive},
+		{"HostMigration.Silence", c.HostMigration.Silence},
 	} {
 		if f.value < 0 || f.value > 24*time.Hour {
 			return fmt.Errorf("engine: Config.%s is %v, want 0 to 24h", f.name, f.value)
 		}
 	}
-	if c.HostMigrationWindow < 0 || c.HostMigrationWindow > maxHostMigrationWindow {
-		return fmt.Errorf("engine: Config.HostMigrationWindow is %v, want 0 to %v", c.HostMigrationWindow, maxHostMigrationWindow)
+	if c.HostMigration.Window < 0 || c.HostMigration.Window > maxHostMigrationWindow {
+		return fmt.Errorf("engine: Config.HostMigration.Window is %v, want 0 to %v", c.HostMigration.Window, maxHostMigrationWindow)
 	}
 	for i, t := range c.Transports {
 		if i > 0 || t.Kind() != KindWS {

@@ -236,7 +236,7 @@ type migrating struct {
 // play plays a match until its players have a new host.
 func (c departureCase) play(t *testing.T, h habits.Habit, loss int, seed uint64) {
 	n := newNetsim(t, seed)
-	n.cfg.HostMigrationWindow = time.Minute
+	n.cfg.HostMigration.Window = time.Minute
 	n.restart(false)
 	n.shared.rules.recoverUntil = 0
 	n.weather = networkConditions{delay: 20, jitter: 10}

@@ -125,7 +125,7 @@ func (o *Handover) Close() {
 
 // check returns an error for a relay that does not fit a configuration.
 func (o *Handover) check(cfg *Config, sealer *alloc.Sealer) error {
-	sockets := cfg.Workers
+	sockets := cfg.Sockets.Workers
 	switch {
 	case o.Version != handoverVersion:
 		return fmt.Errorf("%w: its state has version %#x, not %#x", ErrHandover, o.Version, handoverVersion)

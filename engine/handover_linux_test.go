@@ -40,7 +40,7 @@ func (s *site) handOver() {
 		s.t.Fatal(err)
 	}
 	cfg := s.cfg
-	cfg.StateFile, cfg.OnStateError = s.path, s.onStateError
+	cfg.Recovery.StateFile, cfg.Recovery.OnStateError = s.path, s.onStateError
 	var began time.Time
 	stopped, resumed := make(chan struct{}), make(chan struct{})
 	// The memory of the state is there before a process stops.
@@ -66,7 +66,7 @@ func (s *site) handOver() {
 // TestHandOver hands a relay over ten times while two players talk: each datagram arrives,
 // in order, nobody binds or connects again, and what players may do stays as it was.
 func TestHandOver(t *testing.T) {
-	s := newSite(t, engine.Config{BindTimeout: 10 * time.Minute}) // This machine may be slow.
+	s := newSite(t, engine.Config{Timeouts: engine.Timeouts{Bind: 10 * time.Minute}}) // This machine may be slow.
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
 	joiner := s.join(enginetest.UTP2, "joiner", host)
 	silent := s.relay.Joiner("silent", host.Cred.ID) // reserved, not bound
@@ -127,7 +127,7 @@ func TestHandOver(t *testing.T) {
 // as well, and the next process writes the file.
 func TestHandOverWithoutFile(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, engine.Config{BindTimeout: 10 * time.Minute})
+	s := newSite(t, engine.Config{Timeouts: engine.Timeouts{Bind: 10 * time.Minute}})
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
 	s.stateErrors = true
 	if err := os.Truncate(s.path, 0); err != nil {
@@ -199,7 +199,7 @@ func TestOfferRefused(t *testing.T) {
 		},
 		"allocations": func(o *engine.Handover, c *engine.Config) { c.MaxAllocations = o.Allocations - 1 },
 		"transports":  func(o *engine.Handover, _ *engine.Config) { o.Kinds = append(o.Kinds, engine.KindWS) },
-		"workers":     func(o *engine.Handover, c *engine.Config) { c.Workers = len(o.Sockets[0]) + 1 },
+		"workers":     func(o *engine.Handover, c *engine.Config) { c.Sockets.Workers = len(o.Sockets[0]) + 1 },
 	} {
 		offer, err := s.relay.PrepareHandOver(t.Context())
 		if err != nil {
@@ -264,7 +264,7 @@ func TestResumeFails(t *testing.T) {
 // handed over within this process.
 func BenchmarkHandOver(b *testing.B) {
 	const allocations = 100_000
-	s := newSite(b, engine.Config{BindTimeout: 24 * time.Hour, MaxAllocations: 2 * allocations})
+	s := newSite(b, engine.Config{Timeouts: engine.Timeouts{Bind: 24 * time.Hour}, MaxAllocations: 2 * allocations})
 	for range allocations {
 		s.relay.Host("host", 4)
 	}
@@ -278,7 +278,7 @@ func BenchmarkHandOver(b *testing.B) {
 // reservation, and who has taken a place.
 func TestHandOverMigration(t *testing.T) {
 	s := newSite(t, engine.Config{
-		BindTimeout: 10 * time.Minute, IdleTimeout: 10 * time.Minute, HostMigrationWindow: 5 * time.Minute,
+		Timeouts: engine.Timeouts{Bind: 10 * time.Minute, Idle: 10 * time.Minute}, HostMigration: engine.HostMigration{Window: 5 * time.Minute},
 	})
 	ask := func(player *enginetest.UTP, code proto.AllocationID) (alloc.Reservation, error) {
 		q := alloc.MigrationRequest{Tenant: enginetest.Tenant, Host: code, Code: "6789BC"}

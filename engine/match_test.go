@@ -151,8 +151,8 @@ func TestExpiry(t *testing.T) {
 	r := enginetest.Start(t, engine.Config{
 		// So long that a player whose processor is taken away for a while, but not
 		// for so long that the relay notices, does not expire as well.
-		IdleTimeout: 3 * time.Second,
-		Hooks:       engine.Hooks{OnEnd: func(e engine.EndEvent) { mu.Lock(); ended = append(ended, e); mu.Unlock() }},
+		Timeouts: engine.Timeouts{Idle: 3 * time.Second},
+		Hooks:    engine.Hooks{OnEnd: func(e engine.EndEvent) { mu.Lock(); ended = append(ended, e); mu.Unlock() }},
 	})
 	hostRes := r.Host("host", 4)
 	host := player(t, r, enginetest.UTP2, hostRes)

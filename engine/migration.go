@@ -61,7 +61,7 @@ type candidate struct {
 type migrations struct {
 	window     int64      // ms; 0: no player takes the place of a host
 	silence    table.Tick // after which a host may be replaced that has not ended
-	bindWithin table.Tick // Config.BindTimeout
+	bindWithin table.Tick // Timeouts.Bind
 	most       int        // candidates of one host
 	running    map[proto.AllocationID]*migration
 	queue      []proto.AllocationID // hosts of running that have ended, the oldest first
@@ -74,7 +74,7 @@ type migrations struct {
 
 func newMigrations(cfg *Config) migrations {
 	return migrations{
-		window: cfg.HostMigrationWindow.Milliseconds(), silence: ticks(or(cfg.HostMigrationSilence, DefaultHostMigrationSilence)),
+		window: cfg.HostMigration.Window.Milliseconds(), silence: ticks(or(cfg.HostMigration.Silence, DefaultHostMigrationSilence)),
 		bindWithin: cfg.rules().bindWithin, most: maxCandidates,
 		running: make(map[proto.AllocationID]*migration), candidates: make(map[proto.AllocationID][]candidate),
 		places: make(map[proto.AllocationID]proto.AllocationID),
@@ -292,7 +292,7 @@ func (c *control) checkHost(host proto.AllocationID, tenant uint64, now int64) e
 }
 
 // MigrateHost reserves an allocation for a player that would take the place of its host, see
-// [Config].HostMigrationWindow. It implements [alloc.MigrationRelay]. Further error:
+// [HostMigration].Window. It implements [alloc.MigrationRelay]. Further error:
 // alloc.ErrCodeMalformed.
 func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
 	if _, err := statefile.ParseCode(r.Code); err != nil || r.Code == "" {
@@ -560,7 +560,7 @@ func (c *control) takeOver(e *table.Entry) {
 	}
 }
 
-// LeaveHost records that a host leaves, see [Config].HostMigrationWindow. It implements
+// LeaveHost records that a host leaves, see [HostMigration].Window. It implements
 // [alloc.MigrationRelay]. A host that was never bound has no players, and ends.
 func (s *Server) LeaveHost(ctx context.Context, r alloc.LeaveRequest) error {
 	return s.onControl(ctx, func(c *control) error { return c.leave(&r, c.shared.clock()) })

@@ -16,8 +16,8 @@ import (
 // place.
 func leftMatch(t *testing.T, cfg engine.Config) (r *enginetest.Relay, host alloc.Reservation, player alloc.Reservation) {
 	t.Helper()
-	cfg.HostMigrationWindow = 5 * time.Minute
-	cfg.IdleTimeout = 5 * time.Minute // Players of a slow machine stay.
+	cfg.HostMigration.Window = 5 * time.Minute
+	cfg.Timeouts.Idle = 5 * time.Minute // Players of a slow machine stay.
 	r = enginetest.Start(t, cfg)
 	host = r.Host("host", 4)
 	player = r.Joiner("player", host.ID)

@@ -28,7 +28,7 @@ type migrationRig struct {
 // is at endpoint 0, and the players are at the next ones.
 func newMigrationRig(t *testing.T, players int) *migrationRig {
 	r := &migrationRig{}
-	r.rig = newRig(t, Config{HostMigrationWindow: time.Minute, Hooks: Hooks{
+	r.rig = newRig(t, Config{HostMigration: HostMigration{Window: time.Minute}, Hooks: Hooks{
 		OnMigrate:      func(e MigrateEvent) { r.migrated = append(r.migrated, e) },
 		OnMigrationEnd: func(e MigrationEndEvent) { r.over = append(r.over, e) },
 		OnCode:         func(e CodeEvent) { r.codes = append(r.codes, e) },

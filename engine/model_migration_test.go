@@ -11,7 +11,7 @@ import (
 
 // The rules of a migration, once more.
 
-// What the simulation sets for Config.HostMigrationWindow and Config.HostMigrationSilence, in
+// What the simulation sets for HostMigration.Window and HostMigration.Silence, in
 // milliseconds, and for the players that may hold a reservation.
 const (
 	mHostMigrationWindow  = 15_000

@@ -41,7 +41,7 @@ func listAll(t *testing.T, r *enginetest.Relay, f engine.Filter, limit int) (all
 func TestListing(t *testing.T) {
 	t.Parallel()
 	const hosts = 700
-	r := enginetest.Start(t, engine.Config{BindTimeout: time.Hour})
+	r := enginetest.Start(t, engine.Config{Timeouts: engine.Timeouts{Bind: time.Hour}})
 	want := map[proto.AllocationID]bool{}
 	for range hosts {
 		want[r.Host("h", 3).ID] = true
@@ -453,7 +453,7 @@ func TestEndWithoutAFile(t *testing.T) {
 // TestCaptureGivenUp: a capture whose caller has gone before it began does not stay.
 func TestCaptureGivenUp(t *testing.T) {
 	t.Parallel()
-	r := enginetest.Start(t, engine.Config{BindTimeout: time.Hour})
+	r := enginetest.Start(t, engine.Config{Timeouts: engine.Timeouts{Bind: time.Hour}})
 	id := r.Host("h", 3).ID
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()

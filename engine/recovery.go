@@ -82,7 +82,7 @@ type StateReport struct {
 	// file is not complete. A time before the end of that run means that the file
 	// and its counter are an older copy, which the relay cannot notice by itself.
 	Closed time.Time
-	// Err is nil if the file is complete or Config.StateFile is empty, wraps
+	// Err is nil if the file is complete or Recovery.StateFile is empty, wraps
 	// [ErrStateAbsent] if there was no file and [ErrStateRolledBack] if it lacks
 	// the last changes, and is any other error of the file or of the file system.
 	// The relay runs all the same.
@@ -95,17 +95,17 @@ func (s *Server) StateReport() StateReport { return s.stateReport }
 // openStateFile opens the file, if there is to be one. Places, if not nil, are those of all
 // of its records.
 func (s *Server) openStateFile(places []statefile.Place) (*statefile.File, statefile.PreviousRun) {
-	if s.cfg.StateFile == "" {
+	if s.cfg.Recovery.StateFile == "" {
 		return nil, statefile.PreviousRun{}
 	}
 	file, left, err := statefile.Open(statefile.Config{
-		Path: s.cfg.StateFile, Capacity: min(2*s.cfg.MaxAllocations, statefile.MaxCapacity),
-		Relay: s.shared.sealer.Relay(), Boot: s.shared.sealer.Boot(), OnError: s.cfg.OnStateError,
+		Path: s.cfg.Recovery.StateFile, Capacity: min(2*s.cfg.MaxAllocations, statefile.MaxCapacity),
+		Relay: s.shared.sealer.Relay(), Boot: s.shared.sealer.Boot(), OnError: s.cfg.Recovery.OnStateError,
 		Places: places,
 	})
 	if err != nil {
-		if s.cfg.OnStateError != nil {
-			s.cfg.OnStateError(err)
+		if s.cfg.Recovery.OnStateError != nil {
+			s.cfg.Recovery.OnStateError(err)
 		}
 		left.Err = err
 	}

@@ -224,7 +224,7 @@ func TestRejoinCrowd(t *testing.T) {
 // replaced does not come back after the next one.
 func TestRejoinRecovery(t *testing.T) {
 	t.Parallel()
-	in := newRig(t, Config{RecoverFor: time.Minute})
+	in := newRig(t, Config{Recovery: Recovery{Window: time.Minute}})
 	in.restart(false) // From here on there is a state file.
 	in.advance(61 * time.Second)
 	r := newRejoinRigIn(in, "ann")

@@ -17,7 +17,7 @@ import (
 var _ alloc.Relay = (*Server)(nil)
 
 // ReserveHost reserves an allocation for a host, which must bind within
-// [Config].BindTimeout. It implements [alloc.Relay].
+// [Timeouts].Bind. It implements [alloc.Relay].
 func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
 	if r.MaxConnections < 1 || r.MaxConnections > s.cfg.MaxConnections {
 		return alloc.Reservation{}, alloc.ErrMaxConnections
@@ -223,7 +223,7 @@ func (s *Server) keepCodes(records []statefile.FoundRecord) {
 }
 
 // Describe describes a live allocation to the Allocations service. It implements
-// [alloc.Relay]. Errors: alloc.ErrNotFound; alloc.ErrUnavailable, within RecoverFor after a
+// [alloc.Relay]. Errors: alloc.ErrNotFound; alloc.ErrUnavailable, within Recovery.Window after a
 // restart, if the allocation may still come back; and those of every call, see [Server].
 func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	var d alloc.Description

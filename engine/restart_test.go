@@ -46,9 +46,9 @@ func (s *site) onStateError(err error) {
 func newSite(t testing.TB, cfg engine.Config) *site {
 	t.Helper()
 	s := &site{t: t, id: enginetest.NewIdentity(t), cfg: cfg, path: filepath.Join(t.TempDir(), "allocations")}
-	s.cfg.RecoverFor = -1 // a relay that was just made: nothing can come back
+	s.cfg.Recovery.Window = -1 // a relay that was just made: nothing can come back
 	s.start()
-	s.cfg.RecoverFor = cfg.RecoverFor
+	s.cfg.Recovery.Window = cfg.Recovery.Window
 	s.cfg.Listen = []netip.AddrPort{s.relay.Addr()}
 	return s
 }
@@ -63,8 +63,8 @@ func (s *site) start() {
 		s.t.Fatal(err)
 	}
 	cfg := s.cfg
-	cfg.StateFile = s.path
-	cfg.OnStateError = s.onStateError
+	cfg.Recovery.StateFile = s.path
+	cfg.Recovery.OnStateError = s.onStateError
 	s.relay = enginetest.StartWithSealer(s.t, cfg, sealer)
 }
 
@@ -407,7 +407,7 @@ func TestLostAllocations(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var lost []string
-	s := newSite(t, engine.Config{RecoverFor: 15 * time.Second, Hooks: engine.Hooks{OnEnd: func(e engine.EndEvent) {
+	s := newSite(t, engine.Config{Recovery: engine.Recovery{Window: 15 * time.Second}, Hooks: engine.Hooks{OnEnd: func(e engine.EndEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		lost = append(lost, fmt.Sprint(e.ID, e.Role, e.Reason))
@@ -451,7 +451,7 @@ func TestLostAllocations(t *testing.T) {
 // that of one that has ended is not.
 func TestKeepCode(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, engine.Config{BindTimeout: time.Hour})
+	s := newSite(t, engine.Config{Timeouts: engine.Timeouts{Bind: time.Hour}})
 	ctx := t.Context()
 	host, gone := s.relay.Host("host", 4), s.relay.Host("gone", 4)
 	joiner := s.relay.Joiner("p", host.ID)

@@ -132,11 +132,11 @@ package engine
 // Time runs in ticks of 250 ms. A limit is over at the first tick that is later
 // than the clock's start by more than the limit, so never early.
 //
-//	reserved, never bound        BindTimeout after the reservation: ends silently
-//	bound                        IdleTimeout after it last sent or received, or
-//	                             HearTimeout (or the idle limit, if longer) after it last
+//	reserved, never bound        Timeouts.Bind after the reservation: ends silently
+//	bound                        Timeouts.Idle after it last sent or received, or
+//	                             Timeouts.Receive (or the idle limit, if longer) after it last
 //	                             sent: ends, ERROR 1 to its endpoint if it has one
-//	host before its first link   HostAloneTimeout in place of IdleTimeout; its clocks
+//	host before its first link   Timeouts.HostAlone in place of Timeouts.Idle; its clocks
 //	                             start again with the first link
 //	link                         ends with its joiner's or its host's allocation, with or
 //	                             without a RELAY, or by DISCONNECT
@@ -153,10 +153,10 @@ package engine
 //
 // # Host migration
 //
-// With [Config].HostMigrationWindow a player may take the place of its host by
+// With [HostMigration].Window a player may take the place of its host by
 // [Server.MigrateHost], not by a message of the protocol. A host has left when it has ended,
 // but not by an operator; when its owner says that it leaves ([Server.LeaveHost]); and, for a
-// player that asks, when it was silent for HostMigrationSilence. One that was never bound has
+// player that asks, when it was silent for HostMigration.Silence. One that was never bound has
 // no players, and leaving ends it.
 //
 // A player of a host is a joiner that is bound now, and is linked to it, was at its end, or
@@ -175,7 +175,7 @@ package engine
 //	player             its allocation is not bound: not found
 //	join code          leads to a host that is neither that of the ticket nor one that took
 //	                   its place, or the place of such a one: not found
-//	host left          longer ago than HostMigrationWindow, or the joiner is no player of
+//	host left          longer ago than HostMigration.Window, or the joiner is no player of
 //	                   it: not found
 //	host not left      removed the joiner, and was silent or sent something later, or was
 //	                   never linked to it: not found; sent something later than 2 s after
@@ -185,7 +185,7 @@ package engine
 //	                   as the place of their own host may be taken
 //	candidates         the same player holds a reservation for the place: a new one
 //	                   replaces it; four others do: one whose player got its first one
-//	                   longer than BindTimeout ago yields to a player that did not, else wait
+//	                   longer than Timeouts.Bind ago yields to a player that did not, else wait
 //	                   (the same player as at a full host)
 //	else               a reservation with the former host's number of connections, also
 //	                   while the relay drains. It takes seats, needs room for a session of
@@ -203,7 +203,7 @@ package engine
 //
 // # After a restart
 //
-// For [Config].RecoverFor from the start, a BIND that was sealed under an
+// For [Recovery].Window from the start, a BIND that was sealed under an
 // earlier boot rebuilds its allocation, unless the state file says that it has ended
 // (ERROR 4) or that the nonce is not new (silence; equal is good from the same
 // endpoint).

@@ -71,7 +71,7 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 	if len(cfg.Listen) == 0 {
 		cfg.Listen = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)}
 	}
-	cfg.Workers = cmp.Or(cfg.Workers, len(cfg.WorkerCPUs), runtime.GOMAXPROCS(0))
+	cfg.Sockets.Workers = cmp.Or(cfg.Sockets.Workers, len(cfg.Sockets.WorkerCPUs), runtime.GOMAXPROCS(0))
 	cfg.MaxConnections = or(cfg.MaxConnections, DefaultMaxConnections)
 	cfg.MaxAllocations = or(cfg.MaxAllocations, table.DefaultMaxAllocations)
 	cfg.Region = or(cfg.Region, "default")
@@ -202,9 +202,9 @@ func (s *Server) listenOnce() error {
 			addr = netip.AddrPortFrom(addr.Addr(), s.groups[0].Addr().Port())
 		}
 		group, err := s.openGroup(i, sock.Config{
-			Addr: addr, Listener: uint8(i), Batch: s.cfg.Batch,
-			ReadBuffer: s.cfg.ReadBuffer, WriteBuffer: s.cfg.WriteBuffer, DisableGSO: s.cfg.Unmerged,
-			HoldProcessor: s.cfg.Workers*len(s.cfg.Listen) < runtime.GOMAXPROCS(0),
+			Addr: addr, Listener: uint8(i), Batch: s.cfg.Sockets.Batch,
+			ReadBuffer: s.cfg.Sockets.ReadBuffer, WriteBuffer: s.cfg.Sockets.WriteBuffer, DisableGSO: s.cfg.Sockets.DisableGSO,
+			HoldProcessor: s.cfg.Sockets.Workers*len(s.cfg.Listen) < runtime.GOMAXPROCS(0),
 		})
 		if err != nil {
 			s.closeGroups()
@@ -220,7 +220,7 @@ func (s *Server) listenOnce() error {
 // openGroup opens the sockets of a listener, or takes over those of another process.
 func (s *Server) openGroup(listener int, cfg sock.Config) (*sock.Group, error) {
 	if s.cfg.Handover == nil {
-		return sock.Listen(cfg, s.cfg.Workers)
+		return sock.Listen(cfg, s.cfg.Sockets.Workers)
 	}
 	files := s.cfg.Handover.Sockets[listener]
 	s.cfg.Handover.Sockets[listener] = nil // they belong to the group
@@ -242,10 +242,10 @@ func (s *Server) closeGroups() {
 // steer makes each socket of an address receive the datagrams of its worker's CPU, if
 // the configuration asks for it.
 func (s *Server) steer(addr netip.AddrPort, group interface{ SteerByCPU(cpus []int) error }) {
-	if !s.cfg.SteerByCPU || len(s.cfg.WorkerCPUs) < 2 {
+	if !s.cfg.Sockets.SteerByCPU || len(s.cfg.Sockets.WorkerCPUs) < 2 {
 		return
 	}
-	if err := group.SteerByCPU(s.cfg.WorkerCPUs); err != nil {
+	if err := group.SteerByCPU(s.cfg.Sockets.WorkerCPUs); err != nil {
 		s.log.Warn("steering by CPU is refused: datagrams are spread by the hash of the client's address", "address", addr, "error", err)
 	}
 }
@@ -257,9 +257,9 @@ func (s *Server) build() {
 	c := newControl(s.shared, s.cfg.Hooks, wake)
 	for _, group := range s.groups {
 		for core, conn := range group.Conns() {
-			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
+			w := newWorker(s.shared, or(s.cfg.Sockets.Batch, sock.DefaultBatch), wake)
 			w.conn = conn
-			w.pacer = newPacer(s.cfg.ReceiveDelay, w.batchSize)
+			w.pacer = newPacer(s.cfg.Sockets.ReceiveDelay, w.batchSize)
 			w.records = s.cfg.records()
 			w.prepare = func() { s.prepareThread(w, core) }
 			s.workers = append(s.workers, w)
@@ -273,8 +273,8 @@ func (s *Server) build() {
 	c.migrations, c.records = newMigrations(&s.cfg), s.cfg.records()
 	c.seats.max = int64(s.cfg.MaxSeats)
 	c.players.limits = s.cfg.PlayerLimits.withDefaults(s.cfg.MaxConnections, s.cfg.Unlimited)
-	s.cfg.OnStateError = guard(c.guard, "OnStateError", s.cfg.OnStateError)
-	c.rewrite.onComplete = guardCall(c.guard, "OnStateComplete", s.cfg.OnStateComplete)
+	s.cfg.Recovery.OnStateError = guard(c.guard, "OnStateError", s.cfg.Recovery.OnStateError)
+	c.rewrite.onComplete = guardCall(c.guard, "OnStateComplete", s.cfg.Recovery.OnStateComplete)
 	c.sendTotals, c.projects.traffic, c.isOpen = s.sendTotals, s.traffic, s.isOpen
 	s.shared.grace = newGrace(epochs)
 	if path := s.cfg.fastPath(); path != nil {
@@ -293,8 +293,8 @@ func (s *Server) build() {
 func (s *Server) buildIntakes(wake chan struct{}) {
 	for _, t := range s.cfg.Transports {
 		var all intakes
-		for core := range s.cfg.Workers {
-			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
+		for core := range s.cfg.Sockets.Workers {
+			w := newWorker(s.shared, or(s.cfg.Sockets.Batch, sock.DefaultBatch), wake)
 			s.attachOutbox(&w.out, core)
 			s.workers = append(s.workers, w)
 			all = append(all, newIntake(w, endpoint.Kind(t.Kind())))
@@ -333,8 +333,8 @@ func newWorker(r *shared, batch int, wake chan<- struct{}) *worker {
 // worker's batches there: the kernel takes a page from the NUMA node of the thread that
 // touches it first.
 func (s *Server) prepareThread(w *worker, core int) {
-	if core < len(s.cfg.WorkerCPUs) {
-		if err := sock.PinThread(s.cfg.WorkerCPUs[core]); err != nil {
+	if core < len(s.cfg.Sockets.WorkerCPUs) {
+		if err := sock.PinThread(s.cfg.Sockets.WorkerCPUs[core]); err != nil {
 			s.log.Warn("a worker is not pinned", "worker", core, "error", err)
 		}
 	}
@@ -346,7 +346,7 @@ func (s *Server) prepareThread(w *worker, core int) {
 func (s *Server) RelayConfig() alloc.RelayConfig {
 	return alloc.RelayConfig{
 		Region: s.cfg.Region, MaxConnections: s.cfg.MaxConnections,
-		BindTimeout: or(s.cfg.BindTimeout, alloc.DefaultBindTimeout), HostMigration: s.cfg.HostMigrationWindow > 0,
+		BindTimeout: or(s.cfg.Timeouts.Bind, alloc.DefaultBindTimeout), HostMigration: s.cfg.HostMigration.Window > 0,
 	}
 }
 
@@ -387,7 +387,7 @@ func (s *Server) Run(parent context.Context) error {
 			w.prepare()
 			w.thread.Store(int32(sock.Thread()))
 			defer w.thread.Store(0)
-			if s.cfg.ReceiveDelay > 0 {
+			if s.cfg.Sockets.ReceiveDelay > 0 {
 				_ = sock.SetTimerSlack(1) // If the kernel refuses it, the pacer finds that sleeps do not pay.
 				defer func() { _ = sock.SetTimerSlack(0) }()
 			}

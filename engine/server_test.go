@@ -55,7 +55,7 @@ func TestLifecycle(t *testing.T) {
 		}
 	})
 	t.Run("closed while it runs, twice", func(t *testing.T) {
-		srv := newServer(t, engine.Config{Workers: 3})
+		srv := newServer(t, engine.Config{Sockets: engine.Sockets{Workers: 3}})
 		done := make(chan error, 1)
 		go func() { done <- srv.Run(context.Background()) }()
 		if err := probe(srv); err != nil {
@@ -112,8 +112,8 @@ func TestProbe(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	for _, cfg := range []engine.Config{
-		{Workers: -1}, {Batch: 257}, {MaxContent: 1435}, {MaxConnections: 1 << 16}, {MaxAllocations: -1}, {ReceiveDelay: time.Second},
-		{IdleTimeout: -time.Second}, {BindTimeout: 25 * time.Hour},
+		{Sockets: engine.Sockets{Workers: -1}}, {Sockets: engine.Sockets{Batch: 257}}, {MaxContent: 1435}, {MaxConnections: 1 << 16}, {MaxAllocations: -1}, {Sockets: engine.Sockets{ReceiveDelay: time.Second}},
+		{Timeouts: engine.Timeouts{Idle: -time.Second}}, {Timeouts: engine.Timeouts{Bind: 25 * time.Hour}},
 		{Listen: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:1")}},
 	} {
 		srv, err := engine.New(cfg, enginetest.Sealer(t))
@@ -161,7 +161,7 @@ func TestReserve(t *testing.T) {
 // last datagrams when nothing more comes.
 func TestLastCounts(t *testing.T) {
 	for _, workers := range []int{1, 64} { // one holds its processor while datagrams come, many cannot
-		srv := newServer(t, engine.Config{Workers: workers})
+		srv := newServer(t, engine.Config{Sockets: engine.Sockets{Workers: workers}})
 		done := make(chan error, 1)
 		go func() { done <- srv.Run(context.Background()) }()
 		if err := probe(srv); err != nil {
@@ -232,7 +232,7 @@ func TestFreePort(t *testing.T) {
 	}
 	sealer := enginetest.Sealer(t)
 	for range 100 {
-		srv, err := engine.New(engine.Config{Workers: 1, MaxAllocations: 16, Listen: []netip.AddrPort{
+		srv, err := engine.New(engine.Config{Sockets: engine.Sockets{Workers: 1}, MaxAllocations: 16, Listen: []netip.AddrPort{
 			netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("127.0.0.2:0"),
 		}}, sealer)
 		if err != nil {

@@ -133,7 +133,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 		JoinerDatagrams: int(mJoinerQuota[0]), JoinerBytes: int(mJoinerQuota[1]),
 		HostDatagrams: int(mHostQuota[0]), HostBytes: int(mHostQuota[1]),
 		UnvalidatedBytes: mAllowance, UnvalidatedRatio: mRatio,
-	}, HostMigrationWindow: mHostMigrationWindow * time.Millisecond, HostMigrationSilence: mHostMigrationSilence * time.Millisecond}
+	}, HostMigration: HostMigration{Window: mHostMigrationWindow * time.Millisecond, Silence: mHostMigrationSilence * time.Millisecond}}
 	memory := table.Memory{Slab: func(int) *table.Slab { return new(table.Slab) }}
 	if s.fast != nil {
 		memory, err = s.fast.Load(driver.FastPathSpec{MaxAllocations: 64})

@@ -85,7 +85,7 @@ func pinnedThreads(t *testing.T, cpu int, main bool) (n int) {
 func TestPinnedWorkers(t *testing.T) {
 	cpus := twoCPUs(t)
 	cpus[0], cpus[1] = cpus[1], cpus[0]
-	s, err := New(Config{WorkerCPUs: cpus, SteerByCPU: true, AllowPrivateSources: true}, testSealer(t))
+	s, err := New(Config{Sockets: Sockets{WorkerCPUs: cpus, SteerByCPU: true}, AllowPrivateSources: true}, testSealer(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,14 +120,14 @@ func (r *refusing) SteerByCPU([]int) error { r.calls++; return errors.New("opera
 // TestSteeringRefused: the relay goes on with the hash, and says so.
 func TestSteeringRefused(t *testing.T) {
 	var out bytes.Buffer
-	s := &Server{log: slog.New(slog.NewTextHandler(&out, nil)), cfg: Config{WorkerCPUs: []int{0, 1}, SteerByCPU: true}}
+	s := &Server{log: slog.New(slog.NewTextHandler(&out, nil)), cfg: Config{Sockets: Sockets{WorkerCPUs: []int{0, 1}, SteerByCPU: true}}}
 	group := new(refusing)
 	s.steer(netip.MustParseAddrPort("192.0.2.1:7777"), group)
 	const want = `level=WARN msg="steering by CPU is refused: datagrams are spread by the hash of the client's address" address=192.0.2.1:7777 error="operation not permitted"`
 	if group.calls != 1 || !strings.Contains(out.String(), want) {
 		t.Errorf("%d calls; log %q, want %q", group.calls, out.String(), want)
 	}
-	for _, cfg := range []Config{{WorkerCPUs: []int{0, 1}}, {WorkerCPUs: []int{0}, SteerByCPU: true}, {SteerByCPU: true}} {
+	for _, cfg := range []Config{{Sockets: Sockets{WorkerCPUs: []int{0, 1}}}, {Sockets: Sockets{WorkerCPUs: []int{0}, SteerByCPU: true}}, {Sockets: Sockets{SteerByCPU: true}}} {
 		s.cfg = cfg
 		if s.steer(netip.AddrPort{}, group); group.calls != 1 {
 			t.Errorf("%+v: steered", cfg)

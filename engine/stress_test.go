@@ -26,7 +26,7 @@ var stressRounds = flag.Int("stress.rounds", 200, "changes of owner of each of s
 // add up.
 func TestStress(t *testing.T) {
 	t.Parallel()
-	r := enginetest.Start(t, engine.Config{Workers: 3, Unlimited: true, MaxConnections: 5000})
+	r := enginetest.Start(t, engine.Config{Sockets: engine.Sockets{Workers: 3}, Unlimited: true, MaxConnections: 5000})
 	const clients = 6
 	rounds := *stressRounds
 	var hosts [2]owner // of two tenants; their players use the same sockets in turn

@@ -111,7 +111,7 @@ func bindOf(r alloc.Reservation) []byte {
 // TestTransport: a host in a session and a player over UDP are in one match.
 func TestTransport(t *testing.T) {
 	p := newPipe()
-	s, err := New(Config{Workers: 2, Transports: []Transport{p}}, testSealer(t))
+	s, err := New(Config{Sockets: Sockets{Workers: 2}, Transports: []Transport{p}}, testSealer(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestLargeToTransport(t *testing.T) {
 	p := newPipe()
 	reports := make(chan LargeMessageEvent, 8)
 	s, err := New(Config{
-		Workers: 1, Transports: []Transport{p}, Records: &fakeRecords{},
+		Sockets: Sockets{Workers: 1}, Transports: []Transport{p}, Records: &fakeRecords{},
 		Hooks: Hooks{OnLargeMessage: func(e LargeMessageEvent) { reports <- e }},
 	}, testSealer(t))
 	if err != nil {
@@ -391,7 +391,7 @@ func TestLargeToTransport(t *testing.T) {
 // TestRecordsRelay: records learn which allocations can be bound, and to which sessions
 // one is bound; what they send leaves with Flush, or when a batch is full.
 func TestRecordsRelay(t *testing.T) {
-	s, err := New(Config{Workers: 1, Records: &fakeRecords{}}, testSealer(t))
+	s, err := New(Config{Sockets: Sockets{Workers: 1}, Records: &fakeRecords{}}, testSealer(t))
 	if err != nil {
 		t.Fatal(err)
 	}

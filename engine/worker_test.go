@@ -145,7 +145,7 @@ func (w *syncWriter) lines() (faults []map[string]any) {
 // is counted, the others are handled, and the log gets a line a minute.
 func TestFault(t *testing.T) {
 	var log syncWriter
-	s, err := New(Config{Workers: 1, Unlimited: true, Logger: slog.New(slog.NewJSONHandler(&log, nil))}, testSealer(t))
+	s, err := New(Config{Sockets: Sockets{Workers: 1}, Unlimited: true, Logger: slog.New(slog.NewJSONHandler(&log, nil))}, testSealer(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,8 +68,8 @@ func (g *gate) passes() bool { return !g.stopped.Load() && rand.Uint32N(100) >= 
 func TestSituations(t *testing.T) {
 	t.Parallel()
 	configs := map[string]engine.Config{
-		"relay stopped 15 s": {IdleTimeout: time.Minute, HearTimeout: time.Minute}, // The clock of a relay that is stopped stands still.
-		"host killed":        {IdleTimeout: 3 * time.Second, HearTimeout: 5 * time.Second},
+		"relay stopped 15 s": {Timeouts: engine.Timeouts{Idle: time.Minute, Receive: time.Minute}}, // The clock of a relay that is stopped stands still.
+		"host killed":        {Timeouts: engine.Timeouts{Idle: 3 * time.Second, Receive: 5 * time.Second}},
 	}
 	testkit.Input(t, "ferry_relay.h", "ferry_relay.c", "example.c")
 	program := filepath.Join(t.TempDir(), "program")

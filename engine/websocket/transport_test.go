@@ -249,7 +249,7 @@ func newMatchRigWith(t *testing.T, server func(http.Handler) *httptest.Server, c
 	}
 	g := &matchRig{Transport: tr, srv: server(tr)}
 	t.Cleanup(g.srv.Close)
-	relay.Workers, relay.Transports = 2, []engine.Transport{tr}
+	relay.Sockets.Workers, relay.Transports = 2, []engine.Transport{tr}
 	g.Relay = enginetest.Start(t, relay)
 	<-tr.Running()
 	return g
@@ -286,7 +286,7 @@ func (g *matchRig) dialAndBind(t *testing.T, cred enginetest.Credentials) *ws.Co
 func TestBackground(t *testing.T) {
 	t.Parallel()
 	const idle = 1500 * time.Millisecond
-	g := newMatchRigWith(t, httptest.NewServer, Config{PingInterval: idle / 3, IdleTimeout: idle}, engine.Config{IdleTimeout: idle, HostAloneTimeout: idle})
+	g := newMatchRigWith(t, httptest.NewServer, Config{PingInterval: idle / 3, IdleTimeout: idle}, engine.Config{Timeouts: engine.Timeouts{Idle: idle, HostAlone: idle}})
 	living, dead, ended := g.Host("living", 4), g.Host("dead", 4), g.Host("ended", 4)
 	page := g.dialAndBind(t, g.Credentials(living))
 	lost := make(chan error, 1)

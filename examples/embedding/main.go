@@ -88,7 +88,7 @@ func serve(ctx context.Context, listener net.Listener, udp netip.AddrPort, token
 
 // newRelay returns a relay and the handler of its API.
 func newRelay(udp netip.AddrPort, token string) (*engine.Server, http.Handler, error) {
-	// A program that keeps both, and sets engine.Config.StateFile, lets matches go on after a restart.
+	// A program that keeps both, and sets engine.Recovery.StateFile, lets matches go on after a restart.
 	master, err := alloc.NewMasterKey(nil)
 	if err != nil {
 		return nil, nil, err

@@ -85,8 +85,8 @@ func joinersOf(shape string) int {
 func newServer(addr netip.AddrPort, mode string, allocations int) (*engine.Server, error) {
 	const stay = time.Hour
 	cfg := engine.Config{
-		Listen: []netip.AddrPort{addr}, Workers: 1, MaxAllocations: max(1024, allocations), AllowPrivateSources: true,
-		IdleTimeout: stay, HostAloneTimeout: stay, BindTimeout: stay, HearTimeout: stay,
+		Listen: []netip.AddrPort{addr}, Sockets: engine.Sockets{Workers: 1}, MaxAllocations: max(1024, allocations), AllowPrivateSources: true,
+		Timeouts: engine.Timeouts{Idle: stay, HostAlone: stay, Bind: stay, Receive: stay},
 	}
 	switch mode {
 	case "off":

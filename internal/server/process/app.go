@@ -385,11 +385,11 @@ func (a *App) buildRelay() error {
 	if err != nil {
 		return err
 	}
-	cfg.Workers, cfg.WorkerCPUs = a.processors.workers, a.processors.cpus
-	if len(cfg.WorkerCPUs) > 0 {
+	cfg.Sockets.Workers, cfg.Sockets.WorkerCPUs = a.processors.workers, a.processors.cpus
+	if len(cfg.Sockets.WorkerCPUs) > 0 {
 		var why string
-		cfg.SteerByCPU, why = a.processors.steersByCPU(a.opts.Config.Steering, machine.ReadInterfaces(os.DirFS("/")))
-		a.opts.Logger.Info("workers are pinned", "worker_cpus", string(a.opts.Config.WorkerCPUs), "steering_by_cpu", cfg.SteerByCPU, "because", why)
+		cfg.Sockets.SteerByCPU, why = a.processors.steersByCPU(a.opts.Config.Steering, machine.ReadInterfaces(os.DirFS("/")))
+		a.opts.Logger.Info("workers are pinned", "worker_cpus", string(a.opts.Config.WorkerCPUs), "steering_by_cpu", cfg.Sockets.SteerByCPU, "because", why)
 	}
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
 	cfg.Hooks = a.events.RelayHooks()
@@ -398,17 +398,17 @@ func (a *App) buildRelay() error {
 		return err
 	}
 	if a.opts.Fresh || a.opts.Mode == Dev {
-		cfg.RecoverFor = -1
+		cfg.Recovery.Window = -1
 	}
 	a.restart.boot = sealer.Boot()
-	cfg.StateFile, cfg.OnStateError, cfg.OnStateComplete = a.opts.StateFile, a.onStateError, a.onStateComplete
+	cfg.Recovery.StateFile, cfg.Recovery.OnStateError, cfg.Recovery.OnStateComplete = a.opts.StateFile, a.onStateError, a.onStateComplete
 	a.relay, err = a.newRelay(cfg, sealer)
 	if err != nil {
 		return err
 	}
 	a.players.relay = a.relay
 	a.history = history.New(history.Config{
-		Directory: history.NewDirectory(), Relay: a.relay, MaxContent: cfg.MaxContent, RecoverFor: cfg.RecoverFor, Logger: a.opts.Logger,
+		Directory: history.NewDirectory(), Relay: a.relay, MaxContent: cfg.MaxContent, RecoverFor: cfg.Recovery.Window, Logger: a.opts.Logger,
 	})
 	a.logStateReport()
 	a.addComponent(component{relayName, a.runRelay, a.relay.Close})

@@ -29,18 +29,17 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		return engine.Config{}, err
 	}
 	cfg := engine.Config{
-		Listen: listen(c), Batch: c.Batch, Unmerged: !c.Merge, ReceiveDelay: c.ReceiveDelay,
+		Listen: listen(c), Sockets: engine.Sockets{Batch: c.Batch, DisableGSO: !c.Merge, ReceiveDelay: c.ReceiveDelay},
 		MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
-		IdleTimeout: c.IdleTimeout, HostAloneTimeout: c.HostAloneTimeout,
-		BindTimeout: c.BindTimeout, HearTimeout: c.HearTimeout,
-		HostMigrationWindow: c.HostMigration, HostMigrationSilence: c.HostMigrationSilence,
-		Limits: limits(c), PlayerLimits: playerLimits(c),
+		Timeouts:      engine.Timeouts{Idle: c.IdleTimeout, HostAlone: c.HostAloneTimeout, Bind: c.BindTimeout, Receive: c.HearTimeout},
+		HostMigration: engine.HostMigration{Window: c.HostMigration, Silence: c.HostMigrationSilence},
+		Limits:        limits(c), PlayerLimits: playerLimits(c),
 		Unlimited: mode == Dev, Region: c.Region,
 		AllowPrivateSources: c.AllowPrivateSources || mode == Dev,
-		RecoverFor:          c.RecoverFor,
+		Recovery:            engine.Recovery{Window: c.RecoverFor},
 	}
 	if c.RecoverFor == 0 {
-		cfg.RecoverFor = -1
+		cfg.Recovery.Window = -1
 	}
 	for _, s := range c.Siblings {
 		cfg.Siblings = append(cfg.Siblings, s.AddrPort)

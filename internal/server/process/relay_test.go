@@ -196,7 +196,7 @@ func TestEngineConfig(t *testing.T) {
 	if want := (engine.Limits{JoinerDatagrams: 1000, JoinerBytes: 512 << 10, HostDatagrams: 12_000, HostBytes: -1, UnvalidatedBytes: 256 << 10, UnvalidatedRatio: 3}); serve.Limits != want {
 		t.Errorf("limits %+v", serve.Limits)
 	}
-	if serve.AllowPrivateSources || serve.Unlimited || serve.RecoverFor != -1 || len(serve.Advertise) != 1 || serve.Advertise[0].Host != "203.0.113.1" {
+	if serve.AllowPrivateSources || serve.Unlimited || serve.Recovery.Window != -1 || len(serve.Advertise) != 1 || serve.Advertise[0].Host != "203.0.113.1" {
 		t.Errorf("serve: %+v", serve)
 	}
 	dev, err := engineConfig(&c, Dev)

@@ -30,7 +30,7 @@ func StartService(tokens ...httpapi.Token) (url string, stop func()) {
 	}
 	var service *alloc.Service // the relay calls no hook before Run
 	codes := alloc.NewMemoryStore()
-	relay, err := engine.New(engine.Config{Region: "home", HostMigrationWindow: 30 * time.Second, Hooks: engine.Hooks{
+	relay, err := engine.New(engine.Config{Region: "home", HostMigration: engine.HostMigration{Window: 30 * time.Second}, Hooks: engine.Hooks{
 		OnBind: func(e engine.BindEvent) { service.OnBind(e.ID) },
 		OnEnd: func(e engine.EndEvent) {
 			if e.Migration {

@@ -24,7 +24,7 @@ func running(t *testing.T) (relay *engine.Server, stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay, err = engine.New(engine.Config{Workers: 2}, sealer)
+	relay, err = engine.New(engine.Config{Sockets: engine.Sockets{Workers: 2}}, sealer)
 	if err != nil {
 		t.Fatal(err)
 	}
