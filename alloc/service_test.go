@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
@@ -57,11 +58,28 @@ func mustCode(t testing.TB, s *alloc.Service, c alloc.Caller, id proto.Allocatio
 	return code
 }
 
+// configuredRelay is a relay with a configuration.
+type configuredRelay struct{ *fakeRelay }
+
+func (configuredRelay) RelayConfig() alloc.RelayConfig {
+	return alloc.RelayConfig{Region: "there", MaxConnections: 8, BindTimeout: time.Minute}
+}
+
 func TestNewServiceRefuses(t *testing.T) {
 	t.Parallel()
+	there := []alloc.Region{{ID: "there"}}
 	for name, change := range map[string]func(*alloc.ServiceConfig){
-		"Relay":             func(c *alloc.ServiceConfig) { c.Relay = nil },
-		"Store":             func(c *alloc.ServiceConfig) { c.Store = nil },
+		"Relay":            func(c *alloc.ServiceConfig) { c.Relay = nil },
+		"Store":            func(c *alloc.ServiceConfig) { c.Store = nil },
+		"Relay is nil":     func(c *alloc.ServiceConfig) { c.Relay = (*fakeRelay)(nil) },
+		"Store is nil, or": func(c *alloc.ServiceConfig) { c.Store = new(alloc.MemoryStore) },
+		"relay's region":   func(c *alloc.ServiceConfig) { c.Relay = configuredRelay{newFakeRelay()} },
+		"MaxConnections is": func(c *alloc.ServiceConfig) {
+			c.Relay, c.MaxConnections, c.Regions = configuredRelay{newFakeRelay()}, 9, there
+		},
+		"BindTimeout is": func(c *alloc.ServiceConfig) {
+			c.Relay, c.BindTimeout, c.Regions = configuredRelay{newFakeRelay()}, 1, there
+		},
 		"Regions":           func(c *alloc.ServiceConfig) { c.Regions = nil },
 		"Regions has \"\"":  func(c *alloc.ServiceConfig) { c.Regions = []alloc.Region{{}} },
 		"Regions has \"a\"": func(c *alloc.ServiceConfig) { c.Regions = []alloc.Region{{ID: "a"}, {ID: "a"}} },

@@ -1,14 +1,17 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/base/unset"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -170,12 +173,18 @@ type Recovery struct {
 	OnStateError    func(error)
 	OnStateComplete func()
 	// Window is the time after New in which allocations of earlier runs may
-	// come back. Default 60 s; negative: never.
+	// come back. Default 60 s; negative, as [Never]: none.
 	Window time.Duration
 }
 
+// NoLimit is the value of a field of [Limits] or [PlayerLimits] for no limit.
+const NoLimit = -1
+
+// Never is the value of [Recovery].Window for no recovery.
+const Never time.Duration = -1
+
 // Limits are the quotas of one allocation per second, with a burst of one second.
-// Zero means the default, negative unlimited.
+// Zero means the default, negative, as [NoLimit], unlimited.
 type Limits struct {
 	// JoinerDatagrams and JoinerBytes limit the RELAYs of a joiner, in datagrams and
 	// bytes per second. Default 1,000 datagrams, 512 KiB.
@@ -327,10 +336,13 @@ func (c *Config) validate() error {
 			return fmt.Errorf("engine: Config.%s is %d, want 0 to %d", f.name, f.value, f.max)
 		}
 	}
-	for _, a := range c.Listen {
-		if a.Addr().IsLinkLocalUnicast() {
-			return fmt.Errorf("engine: Config.Listen: %s is link-local, and the relay refuses link-local sources", a)
+	for _, cpu := range c.Sockets.WorkerCPUs {
+		if cpu < 0 {
+			return fmt.Errorf("engine: Config.Sockets.WorkerCPUs has %d, want 0 or more", cpu)
 		}
+	}
+	if err := c.validateAddresses(); err != nil {
+		return err
 	}
 	if c.Sockets.ReceiveDelay < 0 || c.Sockets.ReceiveDelay > maxReceiveDelay {
 		return fmt.Errorf("engine: Config.Sockets.ReceiveDelay is %v, want 0 to %v", c.Sockets.ReceiveDelay, maxReceiveDelay)
@@ -352,10 +364,8 @@ func (c *Config) validate() error {
 	if c.HostMigration.Window < 0 || c.HostMigration.Window > maxHostMigrationWindow {
 		return fmt.Errorf("engine: Config.HostMigration.Window is %v, want 0 to %v", c.HostMigration.Window, maxHostMigrationWindow)
 	}
-	for i, t := range c.Transports {
-		if i > 0 || t.Kind() != KindWS {
-			return fmt.Errorf("engine: Config.Transports has %d transports, the one with index %d of kind %s: want at most one, of kind %s", len(c.Transports), i, t.Kind(), KindWS)
-		}
+	if err := c.validateTransports(); err != nil {
+		return err
 	}
 	if c.Records != nil && c.records() == nil {
 		return fmt.Errorf("engine: Config.Records is a %T, want one of package dtls", c.Records)
@@ -369,15 +379,86 @@ func (c *Config) validate() error {
 	return c.Limits.validate()
 }
 
+// validateAddresses checks the fields with addresses.
+func (c *Config) validateAddresses() error {
+	for _, a := range c.Listen {
+		switch {
+		case !a.IsValid():
+			return errors.New("engine: Config.Listen has an address that is not valid")
+		case a.Addr().IsLinkLocalUnicast():
+			return fmt.Errorf("engine: Config.Listen: %s is link-local, and the relay refuses link-local sources", a)
+		}
+	}
+	for _, a := range c.Siblings {
+		if !a.IsValid() || a.Addr().IsUnspecified() || a.Port() == 0 {
+			return fmt.Errorf("engine: Config.Siblings has %v, want the address and port of a relay", a)
+		}
+	}
+	if len(c.Advertise) == 0 && len(c.Listen) > 0 && c.Listen[0].Addr().IsUnspecified() {
+		return fmt.Errorf("engine: Config.Advertise is empty, and players cannot reach the wildcard address %v", c.Listen[0])
+	}
+	for i := range c.Advertise {
+		if what := faultOf(&c.Advertise[i]); what != "" {
+			return fmt.Errorf("engine: Config.Advertise[%d] %+v: %s", i, c.Advertise[i], what)
+		}
+	}
+	return nil
+}
+
+// faultOf returns what is wrong with an endpoint of Advertise, empty if nothing is.
+func faultOf(e *alloc.ServerEndpoint) string {
+	ip, err := netip.ParseAddr(e.Host)
+	overUDP := e.ConnectionType == "udp" || e.ConnectionType == "dtls"
+	switch {
+	case e.ConnectionType == "":
+		return "ConnectionType is empty"
+	case e.Network != "udp" && e.Network != "tcp", overUDP && e.Network != "udp":
+		return fmt.Sprintf("Network is %q, want udp, or tcp for other types than udp and dtls", e.Network)
+	case overUDP && err != nil:
+		return "Host is not an IP address"
+	case err == nil && (ip.IsUnspecified() || ip.IsMulticast()):
+		return "no player can reach Host"
+	case err != nil && (e.Host == "" || strings.ContainsAny(e.Host, ":/[] ")):
+		return "Host is neither a name nor an IP address"
+	case e.Port == 0 && !overUDP:
+		return "Port is 0"
+	}
+	return ""
+}
+
+// validateTransports checks the transports and the fast path, of which an interface may hold a
+// nil pointer.
+func (c *Config) validateTransports() error {
+	for i, t := range c.Transports {
+		switch {
+		case unset.IsNil(t):
+			return fmt.Errorf("engine: Config.Transports[%d] is nil", i)
+		case i > 0 || t.Kind() != KindWS:
+			return fmt.Errorf("engine: Config.Transports has %d transports, the one with index %d of kind %s: want at most one, of kind %s",
+				len(c.Transports), i, t.Kind(), KindWS)
+		case t.MaxMessage() < proto.AcceptedLen:
+			return fmt.Errorf("engine: Config.Transports[%d] (%T): MaxMessage is %d, want %d or more", i, t, t.MaxMessage(), proto.AcceptedLen)
+		}
+	}
+	if c.Records != nil && unset.IsNil(c.Records) {
+		return fmt.Errorf("engine: Config.Records is a nil %T", c.Records)
+	}
+	if c.FastPath != nil && unset.IsNil(c.FastPath) {
+		return fmt.Errorf("engine: Config.FastPath is a nil %T", c.FastPath)
+	}
+	return nil
+}
+
 // Hooks are called by the control goroutine after a change of state, with no lock
-// held. All are optional. They must not block or call methods of the Server that take
-// a context: while one runs, no player can bind. There is no hook per relayed
-// datagram; see [Stats].
+// held. All are optional. They must not block: while one runs, no player can bind, and the
+// log names one that takes longer than 100 ms. Methods of a Server that take a context return
+// [ErrInHook] in a hook. A hook that panics is logged with its stack, and the relay goes on.
+// There is no hook per relayed datagram; see [Stats].
 type Hooks struct {
 	// Admit is called for each reservation with the live allocations of its project,
 	// of which so many were bound. An error refuses the reservation, and is returned.
 	// No other reservation is made between the call and this one. It is not called for
-	// allocations that come back after a restart.
+	// allocations that come back after a restart. If it panics, the reservation fails.
 	Admit func(project string, allocations, players int) error
 	// OnReserve is called before the reservation is returned, so that it precedes all
 	// other events of the allocation.

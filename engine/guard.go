@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -21,7 +23,8 @@ const (
 // hookGuard runs the functions of the embedding program that control calls: none of them can end
 // the process or block it in silence. One runs at a time; any goroutine may call watch.
 type hookGuard struct {
-	shared  *shared                     // its log and clock
+	shared  *shared                     // its clock
+	log     *slog.Logger                // nil: that of shared
 	running atomic.Pointer[guardedHook] // nil: none
 }
 
@@ -50,6 +53,8 @@ func (l *hookLog) take(now int64) (calls int) {
 	return calls
 }
 
+func (g *hookGuard) logger() *slog.Logger { return cmp.Or(g.log, g.shared.log) }
+
 // begin and end enclose a call of a hook. End must be deferred: it ends a panic.
 func (g *hookGuard) begin(h *guardedHook) *guardedHook {
 	h.began.Store(g.shared.clock())
@@ -64,13 +69,13 @@ func (g *hookGuard) end(h *guardedHook) {
 	took := time.Duration(now-h.began.Load()) * time.Millisecond
 	if fault != nil {
 		if calls := h.panics.take(now); calls > 0 {
-			g.shared.log.Error("a hook of the embedding program panicked; the relay goes on",
+			g.logger().Error("a hook of the embedding program panicked; the relay goes on",
 				"hook", h.name, "panic", fault, "calls_since_last_line", calls, "stack", string(debug.Stack()))
 		}
 	}
 	if took >= slowHook {
 		if calls := h.slow.take(now); calls > 0 {
-			g.shared.log.Warn("a hook of the embedding program is slow: no player can bind or connect while it runs",
+			g.logger().Warn("a hook of the embedding program is slow: no player can bind or connect while it runs",
 				"hook", h.name, "took", took, "threshold", slowHook, "calls_since_last_line", calls)
 		}
 	}
@@ -89,7 +94,7 @@ func (g *hookGuard) watch(calls <-chan *call) {
 		return
 	}
 	if h.reported.Swap(began) != began {
-		g.shared.log.Error("a hook of the embedding program does not return: no player can bind or connect, and calls fail",
+		g.logger().Error("a hook of the embedding program does not return: no player can bind or connect, and calls fail",
 			"hook", h.name, "running_for", ran, "threshold", blockingHook)
 	}
 	for {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/base/unset"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/proto"
@@ -56,7 +58,7 @@ type Server struct {
 
 // New opens the sockets and the state file of a relay, and starts no goroutine. The
 // sealer holds the relay's id and keys, and seals the connection data of its
-// reservations. Errors: an invalid field of cfg, or a socket that cannot be opened.
+// reservations. Errors: no sealer, an invalid field of cfg, or a socket that cannot be opened.
 func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 	if offer := cfg.Handover; offer != nil {
 		defer func() {
@@ -64,6 +66,9 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 				offer.Close()
 			}
 		}()
+	}
+	if unset.IsZero(sealer) {
+		return nil, errors.New("engine: the sealer is nil, or alloc.NewSealer has not made it")
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -110,11 +115,19 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 		s.shared.table.Prepare(cfg.Handover.Allocations)
 	}
 	s.setLimits(cfg.Limits)
+	s.cfg.Advertise = slices.Clone(cfg.Advertise)
 	if len(s.cfg.Advertise) == 0 {
-		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
+		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(s.Addr())}
+	}
+	for i := range s.cfg.Advertise {
+		e := &s.cfg.Advertise[i]
+		e.Port = or(e.Port, s.Addr().Port())
 	}
 	s.shared.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
 	s.build()
+	if cfg.Logger == nil {
+		s.control.guard.log = slog.Default()
+	}
 	var left statefile.PreviousRun
 	if cfg.Handover == nil { // The other process has the file open until Run.
 		var file *statefile.File

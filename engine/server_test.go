@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -93,7 +94,7 @@ func probe(srv *engine.Server) (err error) {
 }
 
 func TestProbe(t *testing.T) {
-	r := enginetest.Start(t, engine.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")}})
+	r := enginetest.Start(t, onWildcard)
 	if err := probe(r.Server); err != nil {
 		t.Error(err)
 	}
@@ -110,8 +111,50 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// onWildcard is the configuration of a relay on all addresses.
+var onWildcard = engine.Config{
+	Listen:    []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")},
+	Advertise: []alloc.ServerEndpoint{{ConnectionType: "udp", Network: "udp", Host: "127.0.0.1"}},
+}
+
+// TestAdvertisePort: an endpoint without a port has that of the relay.
+func TestAdvertisePort(t *testing.T) {
+	r := enginetest.Start(t, onWildcard)
+	if e := r.Host("host", 1).Endpoints; len(e) != 1 || e[0].Port != r.Addr().Port() {
+		t.Errorf("endpoints %+v, want port %d", e, r.Addr().Port())
+	}
+	if onWildcard.Advertise[0].Port != 0 {
+		t.Error("New changed the configuration of its caller")
+	}
+}
+
+// TestNoSealer: a relay without a sealer is refused.
+func TestNoSealer(t *testing.T) {
+	for _, sealer := range []*alloc.Sealer{nil, {}} {
+		if _, err := engine.New(engine.Config{}, sealer); err == nil || !strings.Contains(err.Error(), "sealer") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 func TestConfigErrors(t *testing.T) {
+	advertise := func(e alloc.ServerEndpoint) engine.Config { return engine.Config{Advertise: []alloc.ServerEndpoint{e}} }
 	for _, cfg := range []engine.Config{
+		advertise(alloc.ServerEndpoint{}),
+		advertise(alloc.ServerEndpoint{ConnectionType: "udp", Network: "udp", Port: 1}),
+		advertise(alloc.ServerEndpoint{ConnectionType: "udp", Network: "tcp", Host: "192.0.2.1", Port: 1}),
+		advertise(alloc.ServerEndpoint{ConnectionType: "udp", Network: "udp", Host: "relay.example.org", Port: 1}),
+		advertise(alloc.ServerEndpoint{ConnectionType: "udp", Network: "udp", Host: "0.0.0.0", Port: 1}),
+		advertise(alloc.ServerEndpoint{ConnectionType: "wss", Network: "tcp", Host: "wss://relay.example.org", Port: 443}),
+		advertise(alloc.ServerEndpoint{ConnectionType: "wss", Network: "tcp", Host: "relay.example.org"}),
+		{Listen: onWildcard.Listen},
+		{Listen: []netip.AddrPort{{}}},
+		{Siblings: []netip.AddrPort{{}}},
+		{Sockets: engine.Sockets{WorkerCPUs: []int{-1}}},
+		{Transports: []engine.Transport{nil}},
+		{Transports: []engine.Transport{(*nilTransport)(nil)}},
+		{Transports: []engine.Transport{&nilTransport{}}}, // MaxMessage is 0
+		{MaxSeats: -1}, {HostMigration: engine.HostMigration{Window: -1}}, {Timeouts: engine.Timeouts{Receive: -1}}, {Sockets: engine.Sockets{ReceiveDelay: -1}},
 		{Sockets: engine.Sockets{Workers: -1}}, {Sockets: engine.Sockets{Batch: 257}}, {MaxContent: 1435}, {MaxConnections: 1 << 16}, {MaxAllocations: -1}, {Sockets: engine.Sockets{ReceiveDelay: time.Second}},
 		{Timeouts: engine.Timeouts{Idle: -time.Second}}, {Timeouts: engine.Timeouts{Bind: 25 * time.Hour}},
 		{Listen: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:1")}},
@@ -157,6 +200,11 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// nilTransport is a transport without MaxMessage.
+type nilTransport struct{ faultyTransport }
+
+func (*nilTransport) MaxMessage() int { return 0 }
+
 // TestLastCounts: a worker publishes its counts now and then, and those of the
 // last datagrams when nothing more comes.
 func TestLastCounts(t *testing.T) {
@@ -197,7 +245,7 @@ func TestLastCounts(t *testing.T) {
 // TestSourceAddress: a relay on a wildcard address answers from the address
 // that the client sent to.
 func TestSourceAddress(t *testing.T) {
-	r := enginetest.Start(t, engine.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")}})
+	r := enginetest.Start(t, onWildcard)
 	host := r.Host("host", 4)
 	for nonce, to := range []string{"127.0.0.1", "127.0.0.9"} {
 		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

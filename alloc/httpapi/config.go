@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/base/unset"
 )
 
 // The default limits of requests per minute, principal and call. 60 is the published
@@ -31,12 +32,15 @@ const (
 	DefaultServerFailedJoinsPerMinute = 600
 )
 
+// NoOrigin is the only entry of [Config].AllowOrigins if no web page may call.
+const NoOrigin = "none"
+
 // maxPerMinute is the largest value of a limit.
 const maxPerMinute = 1e9
 
 // Errors of [New] about the configuration as a whole.
 var (
-	// ErrNoService: Config.Service is nil.
+	// ErrNoService: Config.Service is nil, or alloc.NewService has not made it.
 	ErrNoService = errors.New("httpapi: no service")
 	// ErrNoCredential: Tokens, Authenticate and Anonymous are all unset, so that
 	// every call would be refused.
@@ -94,7 +98,7 @@ type Config struct {
 	// limited; 0 means 600.
 	ServerFailedJoinsPerMinute int
 	// AllowOrigins are the web origins that may call from a browser, such as
-	// "https://game.example.org". Nil means "*", any; empty means none.
+	// "https://game.example.org". Empty means "*", any; [NoOrigin] means none.
 	AllowOrigins []string
 	// TrustedProxies are the networks of reverse proxies whose X-Forwarded-For
 	// header is used. Nil means none: then all callers behind a proxy have the
@@ -123,17 +127,26 @@ type Refusal struct {
 
 func (c Config) validate() error {
 	switch {
-	case c.Service == nil:
+	case unset.IsZero(c.Service):
 		return ErrNoService
 	case len(c.Tokens) == 0 && c.Authenticate == nil && !c.Anonymous:
 		return ErrNoCredential
 	}
-	for _, n := range []int{
-		c.PlayerPerMinute, c.ServerPerMinute, c.AddressPerMinute,
-		c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute,
+	if unset.IsNil(c.SharedLimiter) && c.SharedLimiter != nil {
+		return fmt.Errorf("%w: SharedLimiter is a nil %T", ErrLimit, c.SharedLimiter)
+	}
+	if c.RateCounts != nil && unset.IsZero(c.RateCounts) {
+		return fmt.Errorf("%w: NewRateCounts has not made RateCounts", ErrLimit)
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"PlayerPerMinute", c.PlayerPerMinute}, {"ServerPerMinute", c.ServerPerMinute}, {"AddressPerMinute", c.AddressPerMinute},
+		{"FailedJoinsPerMinute", c.FailedJoinsPerMinute}, {"ServerFailedJoinsPerMinute", c.ServerFailedJoinsPerMinute},
 	} {
-		if n < 0 || n > maxPerMinute {
-			return ErrLimit
+		if f.value < 0 || f.value > maxPerMinute {
+			return fmt.Errorf("%w: %s is %d, want 0 to %d", ErrLimit, f.name, f.value, int(maxPerMinute))
 		}
 	}
 	for _, p := range c.TrustedProxies {
@@ -142,7 +155,7 @@ func (c Config) validate() error {
 		}
 	}
 	for _, o := range c.AllowOrigins {
-		if !validOrigin(o) {
+		if !validOrigin(o) && !(o == NoOrigin && len(c.AllowOrigins) == 1) {
 			return fmt.Errorf("%w: %q", ErrOrigin, o)
 		}
 	}

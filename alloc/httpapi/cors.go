@@ -27,7 +27,7 @@ type origins struct {
 }
 
 func newOrigins(allowed []string) origins {
-	if allowed == nil || slices.Contains(allowed, anyOrigin) {
+	if len(allowed) == 0 || slices.Contains(allowed, anyOrigin) {
 		return origins{all: true}
 	}
 	o := origins{list: make([]string, len(allowed))}

@@ -83,7 +83,8 @@ func TestOrigins(t *testing.T) {
 		{"another port", []string{listed}, listed + ":8443", ""},
 		{"null listed", []string{"null"}, "null", "null"},
 		{"no origin", []string{listed}, "", ""},
-		{"empty is none", []string{}, listed, ""},
+		{"empty is all", []string{}, listed, "*"},
+		{"none", []string{NoOrigin}, listed, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/base/unset"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 const (
+	// NoDirect is the value of [Config].Direct for no handshake without a cookie.
+	NoDirect = -1
+
 	// DefaultMaxMessage is the size in bytes of the largest message that any real client
 	// accepts: UTP 1.5.0 does so up to 1,509 in a record, and UTP 2.x up to its
 	// maxMessageSize. It is that of the largest RELAY.
@@ -53,7 +57,7 @@ type Config struct {
 	// Direct is the largest number of unfinished handshakes that were started
 	// without a cookie, whose source may therefore be forged; of one prefix it is
 	// half of HalfOpenPerPrefix. Above it a ClientHello is answered with a cookie.
-	// Zero means 256, negative none; at most half of HalfOpen.
+	// Zero means 256, [NoDirect] none; at most half of HalfOpen.
 	Direct int
 	// MaxMessage is the size in bytes of the largest message that is sent to a
 	// session; larger ones are dropped. Zero means DefaultMaxMessage; 36 to 1,472.
@@ -106,6 +110,9 @@ func (c *Config) validate() error {
 	if c.PSK == nil {
 		return errors.New("dtls: Config.PSK is nil")
 	}
+	if c.Sessions != nil && unset.IsZero(c.Sessions) {
+		return errors.New("dtls: Config.Sessions is a file that OpenSessionFile has not opened")
+	}
 	for _, f := range []struct {
 		name            string
 		value, min, max int
@@ -114,7 +121,7 @@ func (c *Config) validate() error {
 		{"PerIdentity", c.PerIdentity, 1, 64},
 		{"HalfOpen", c.HalfOpen, 2, 1 << 20},
 		{"HalfOpenPerPrefix", c.HalfOpenPerPrefix, 2, 1 << 16},
-		{"Direct", c.Direct, -1 << 31, c.HalfOpen / 2},
+		{"Direct", c.Direct, NoDirect, c.HalfOpen / 2},
 		{"FragmentCap", c.FragmentCap, 1, 1024},
 		{"MaxMessage", c.MaxMessage, proto.AcceptedLen, proto.RelayOverhead + proto.MaxContent},
 		{"Workers", c.Workers, 1, 64},

@@ -223,6 +223,13 @@ const (
 	DefaultIdleTimeout   = 2 * time.Minute
 )
 
+// The values of fields of [Config] for none.
+const (
+	SystemSendBuffer = -1
+	NoLimit          = -1
+	NoTimeout        = time.Duration(-1)
+)
+
 // Config is the configuration of a [Transport]. The zero value of a field means
 // its default. It must not be modified after New.
 type Config struct {
@@ -236,7 +243,7 @@ type Config struct {
 	// SendBuffer is the size in bytes of the kernel's send buffer of one
 	// connection, which must be a *net.TCPConn or wrap one with a NetConn method.
 	// A connection carries at most this size per round trip. Default 128 KiB;
-	// negative: the kernel's default.
+	// [SystemSendBuffer]: the kernel's default.
 	SendBuffer int
 
 	// MaxConns is the largest number of open connections. One more ends one that has
@@ -245,7 +252,7 @@ type Config struct {
 	MaxConns int
 	// MaxConnsPerAddress is the largest number of open connections from one IPv4
 	// address or IPv6 /56. One more ends the oldest of them that has bound no
-	// allocation, or is refused. Default 64; negative: MaxConns.
+	// allocation, or is refused. Default 64; [NoLimit]: MaxConns.
 	MaxConnsPerAddress int
 	// TrustedProxies are the networks of the reverse proxies whose header
 	// X-Forwarded-For is used. Connections of a proxy that sends none count
@@ -276,7 +283,7 @@ type Config struct {
 	BindTimeout time.Duration
 	// IdleTimeout is the time after which a connection is closed to which nothing but
 	// ERROR was sent, and that has no allocation. It should be longer than any idle
-	// timeout of the engine. Default 2 minutes; negative: never.
+	// timeout of the engine. Default 2 minutes; [NoTimeout]: never.
 	IdleTimeout time.Duration
 }
 
@@ -287,7 +294,7 @@ func (c Config) withDefaults() Config {
 	c.SendBuffer = cmp.Or(c.SendBuffer, DefaultSendBuffer)
 	c.MaxConns = cmp.Or(c.MaxConns, DefaultConns)
 	c.MaxConnsPerAddress = cmp.Or(c.MaxConnsPerAddress, DefaultAddressConns)
-	if c.MaxConnsPerAddress < 0 {
+	if c.MaxConnsPerAddress == NoLimit {
 		c.MaxConnsPerAddress = c.MaxConns
 	}
 	c.PingInterval = cmp.Or(c.PingInterval, DefaultPingInterval)
@@ -312,8 +319,9 @@ func (c *Config) validate() error {
 		{"MaxOutgoing", c.MaxOutgoing, minMaxOutgoing, MaxMessage},
 		{"QueueMessages", c.QueueMessages, 1, 1 << 16},
 		{"QueueBytes", c.QueueBytes, MaxMessage + lengthSize, 1 << 26},
-		{"SendBuffer", max(c.SendBuffer, 0), 0, 1 << 30},
+		{"SendBuffer", c.SendBuffer, SystemSendBuffer, 1 << 30},
 		{"MaxConns", c.MaxConns, 1, 1 << 24},
+		{"MaxConnsPerAddress", c.MaxConnsPerAddress, 1, 1 << 24},
 	} {
 		if f.value < f.min || f.value > f.max {
 			return fmt.Errorf("websocket: Config.%s is %d, want %d to %d", f.name, f.value, f.min, f.max)
@@ -328,11 +336,17 @@ func (c *Config) validate() error {
 		{"WriteTimeout", c.WriteTimeout},
 		{"CloseTimeout", c.CloseTimeout},
 		{"BindTimeout", c.BindTimeout},
-		{"IdleTimeout", max(c.IdleTimeout, 1)},
+		{"IdleTimeout", c.IdleTimeout},
 	} {
+		if f.name == "IdleTimeout" && f.value == NoTimeout {
+			continue
+		}
 		if f.value <= 0 || f.value > 24*time.Hour {
 			return fmt.Errorf("websocket: Config.%s is %v, want more than 0 and at most 24h", f.name, f.value)
 		}
+	}
+	if i := slices.IndexFunc(c.TrustedProxies, func(p netip.Prefix) bool { return !p.IsValid() }); i >= 0 {
+		return fmt.Errorf("websocket: Config.TrustedProxies[%d] is not a valid prefix", i)
 	}
 	if i := slices.IndexFunc(c.AllowOrigins, func(o string) bool { return !validOrigin(o) }); i >= 0 {
 		return fmt.Errorf("websocket: Config.AllowOrigins has %q, want scheme://host, null or *", c.AllowOrigins[i])

@@ -372,11 +372,15 @@ func TestConfig(t *testing.T) {
 		{Config{QueueMessages: -1}, "QueueMessages"},
 		{Config{QueueBytes: 100}, "QueueBytes"},
 		{Config{SendBuffer: 1 << 31}, "SendBuffer"},
+		{Config{SendBuffer: -2}, "SendBuffer"},
+		{Config{MaxConnsPerAddress: -2}, "MaxConnsPerAddress"},
+		{Config{IdleTimeout: -time.Second}, "IdleTimeout"},
+		{Config{TrustedProxies: make([]netip.Prefix, 1)}, "TrustedProxies"},
 		{Config{MaxConns: -1}, "MaxConns"},
 		{Config{WriteTimeout: -1}, "WriteTimeout"},
 		{Config{PingInterval: 25 * time.Hour}, "PingInterval"},
 		{Config{AllowOrigins: []string{"game.example"}}, `AllowOrigins has "game.example"`},
-		{Config{SendBuffer: -1, MaxConnsPerAddress: -1, IdleTimeout: -1, AllowOrigins: []string{"null", "*", "http://localhost:80"}}, ""},
+		{Config{SendBuffer: SystemSendBuffer, MaxConnsPerAddress: NoLimit, IdleTimeout: NoTimeout, AllowOrigins: []string{"null", "*", "http://localhost:80"}}, ""},
 	} {
 		_, err := New(test.cfg)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {

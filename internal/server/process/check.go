@@ -215,8 +215,13 @@ func checkCalls(c *config.Config, mode Mode) error {
 		errs = append(errs, checkPublic(c))
 	}
 	if len(c.Tokens) > 0 {
-		// The handler is discarded: New checks the tokens.
-		_, err := newAPI(c, mode, httpapi.Config{Service: new(alloc.Service)})
+		// The handler is discarded: New checks the tokens. Its service gets no call.
+		service, err := alloc.NewService(alloc.ServiceConfig{
+			Relay: struct{ alloc.Relay }{}, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "default"}},
+		})
+		if err == nil {
+			_, err = newAPI(c, mode, httpapi.Config{Service: service})
+		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

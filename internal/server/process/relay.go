@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		Recovery:            engine.Recovery{Window: c.RecoverFor},
 	}
 	if c.RecoverFor == 0 {
-		cfg.Recovery.Window = -1
+		cfg.Recovery.Window = engine.Never
 	}
 	for _, s := range c.Siblings {
 		cfg.Siblings = append(cfg.Siblings, s.AddrPort)
@@ -79,13 +80,8 @@ func playerLimits(c *config.Config) engine.PlayerLimits {
 // loopback is advertised in dev, so that loopback sources are accepted.
 var loopback = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
 
-// orUnlimited converts 0, no limit in the settings, to -1, no limit in the engine.
-func orUnlimited(limit int) int {
-	if limit == 0 {
-		return -1
-	}
-	return limit
-}
+// orUnlimited converts 0, no limit in the settings, to that of the engine.
+func orUnlimited(limit int) int { return cmp.Or(limit, engine.NoLimit) }
 
 func listen(c *config.Config) []netip.AddrPort {
 	addrs := make([]netip.AddrPort, len(c.UDP))
