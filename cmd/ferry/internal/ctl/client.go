@@ -140,8 +140,8 @@ func (c *Client) Curl(call Call) string {
 // quote makes one word of a text for a shell.
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// Ask makes the call and decodes the answer.
-func (c *Client) Ask(ctx context.Context, call Call, into any) error {
+// Do makes the call and decodes the answer.
+func (c *Client) Do(ctx context.Context, call Call, into any) error {
 	text, err := c.Text(ctx, call)
 	if err != nil {
 		return err

@@ -89,7 +89,7 @@ func TestErrors(t *testing.T) {
 		"known authority": {Config{URL: secure.URL, CAFile: file(t, string(pemOf(secure)))}, "has no page"},
 	} {
 		var n operator.Nodes
-		err := client(t, c.cfg).Ask(t.Context(), Call{Method: "GET", Path: "/nodes"}, &n)
+		err := client(t, c.cfg).Do(t.Context(), Call{Method: "GET", Path: "/nodes"}, &n)
 		if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 3000 {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -99,7 +99,7 @@ func TestErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := client(t, Config{URL: plain.URL}).Ask(ctx, Call{Method: "GET", Path: "/"}, &struct{}{}); err != context.Canceled {
+	if err := client(t, Config{URL: plain.URL}).Do(ctx, Call{Method: "GET", Path: "/"}, &struct{}{}); err != context.Canceled {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -119,7 +119,7 @@ func TestCurl(t *testing.T) {
 	defer s.Close()
 	c := client(t, Config{URL: s.URL, TokenFile: token})
 	call := Call{Method: "DELETE", Path: "/allocations/" + url.PathEscape("x y'z;$(id)"), Query: url.Values{"project": {"it's & more"}}}
-	if err := c.Ask(t.Context(), call, &struct{}{}); err != nil {
+	if err := c.Do(t.Context(), call, &struct{}{}); err != nil {
 		t.Fatal(err)
 	}
 	asked := <-requests

@@ -74,18 +74,18 @@ func (c *Client) Top(ctx context.Context, o Output, node string) error {
 func (c *Client) look(ctx context.Context, node string) (l look, err error) {
 	if node == "" {
 		var all operator.Nodes
-		if err := c.Ask(ctx, Call{Method: http.MethodGet, Path: "/nodes"}, &all); err != nil {
+		if err := c.Do(ctx, Call{Method: http.MethodGet, Path: "/nodes"}, &all); err != nil {
 			return l, err
 		}
 		if slices.ContainsFunc(all.Nodes, func(n operator.Node) bool { return n.Role == apiRole }) {
 			return c.lookAtFleet(ctx, all.Nodes)
 		}
 	}
-	if err = c.Ask(ctx, Call{Method: http.MethodGet, Path: nodePath(node) + "/stats"}, &l.stats); err != nil {
+	if err = c.Do(ctx, Call{Method: http.MethodGet, Path: nodePath(node) + "/stats"}, &l.stats); err != nil {
 		return l, err
 	}
 	l.took = l.stats.Now
-	return l, c.Ask(ctx, Call{Method: http.MethodGet, Path: nodePath(node) + "/usage"}, &l.usage)
+	return l, c.Do(ctx, Call{Method: http.MethodGet, Path: nodePath(node) + "/usage"}, &l.usage)
 }
 
 // apiRole is the role of a process without a relay.

@@ -70,7 +70,7 @@ func (c *Client) once(ctx context.Context, o Output, q question) (err error) {
 	if q.ask != nil {
 		answer, err = q.ask(ctx, c)
 	} else {
-		err = c.Ask(ctx, q.call, answer)
+		err = c.Do(ctx, q.call, answer)
 	}
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (c *Client) list(ctx context.Context, o Output, path string, f Filter) erro
 			if f.Limit > 0 {
 				left = f.Limit - len(all.Allocations)
 			}
-			if err := c.Ask(ctx, page(path, f, all.Next, left), &next); err != nil {
+			if err := c.Do(ctx, page(path, f, all.Next, left), &next); err != nil {
 				return nil, err
 			}
 			all.Allocations, all.Next = append(all.Allocations, next.Allocations...), next.Next
@@ -192,7 +192,7 @@ func (c *Client) Timeline(ctx context.Context, o Output, node, project string, l
 
 // Reach asks whether a server is reached from there: network is udp or tcp, address HOST:PORT.
 func (c *Client) Reach(ctx context.Context, network, address string) (r admin.Reached, err error) {
-	err = c.Ask(ctx, Call{Method: http.MethodPost, Path: "/reach", Query: url.Values{"by": {network}, "address": {address}}}, &r)
+	err = c.Do(ctx, Call{Method: http.MethodPost, Path: "/reach", Query: url.Values{"by": {network}, "address": {address}}}, &r)
 	return r, err
 }
 
