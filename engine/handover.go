@@ -271,12 +271,12 @@ func (s *Server) leave() error {
 		return s.handover.err
 	}
 	if c.stateFile != nil {
-		if err := c.stateFile.Leave(); err != nil {
+		if err := c.stateFile.CloseForHandover(); err != nil {
 			s.log.Warn("state file", "error", err)
 		}
 	}
 	for _, g := range s.groups {
-		if err := g.Leave(); err != nil {
+		if err := g.CloseDescriptors(); err != nil {
 			return err
 		}
 	}

@@ -245,7 +245,7 @@ func (s *Server) openGroup(listener int, cfg sock.Config) (*sock.Group, error) {
 func (s *Server) closeGroups() {
 	for _, g := range s.groups {
 		if s.cfg.Handover != nil && !s.relays.Load() {
-			_ = g.Leave()
+			_ = g.CloseDescriptors()
 		} else {
 			_ = g.Close()
 		}

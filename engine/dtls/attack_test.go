@@ -140,7 +140,7 @@ func TestResumeOfEnded(t *testing.T) {
 		checkEcho(t, p, testID(i))
 	}
 	dead, lost, back := peers[0], peers[1], peers[2]
-	g = g.successorWith(&cfg, Config{}, func(next *rig) { next.end(testID(0)); next.setUnbound() })
+	g = g.nextProcessWith(&cfg, Config{}, func(next *rig) { next.end(testID(0)); next.setUnbound() })
 	if n := g.dormant.count.Load(); n != 2 {
 		t.Errorf("%d sessions may resume", n)
 	}

@@ -40,15 +40,15 @@ func openSessions(t testing.TB, cfg statefile.SessionsConfig) *SessionFile {
 	return f
 }
 
-// successor returns the process that starts after the one of g was killed. It has only
+// nextProcess returns the process that starts after the one of g was killed. It has only
 // a copy of the file and its counter.
-func (g *rig) successor(cfg *statefile.SessionsConfig, c Config) *rig {
+func (g *rig) nextProcess(cfg *statefile.SessionsConfig, c Config) *rig {
 	g.t.Helper()
-	return g.successorWith(cfg, c, func(*rig) {})
+	return g.nextProcessWith(cfg, c, func(*rig) {})
 }
 
-// successorWith is successor with a change before the process runs.
-func (g *rig) successorWith(cfg *statefile.SessionsConfig, c Config, change func(*rig)) *rig {
+// nextProcessWith is nextProcess with a change before the process runs.
+func (g *rig) nextProcessWith(cfg *statefile.SessionsConfig, c Config, change func(*rig)) *rig {
 	g.t.Helper()
 	to := filepath.Join(g.t.TempDir(), "sessions")
 	for _, suffix := range []string{"", ".counter"} {
@@ -106,7 +106,7 @@ func TestResume(t *testing.T) {
 				taken = append(taken, records)
 				serials = append(serials, checkEcho(t, p, testIDOf(p)).Serial)
 			}
-			next := g.successor(&cfg, Config{})
+			next := g.nextProcess(&cfg, Config{})
 			for i, p := range peers {
 				p.g = next
 				p.from = endpoint.UDP(p.from.AddrPort(), uint16(round+1), uint8(round+1))
@@ -179,7 +179,7 @@ func TestResumeSlow(t *testing.T) {
 		v.mu.Unlock()
 		checkEcho(t, p, testID(1))
 	}
-	p.g = g.successor(&cfg, Config{})
+	p.g = g.nextProcess(&cfg, Config{})
 	checkEcho(t, p, testID(1))
 }
 
@@ -192,7 +192,7 @@ func TestResumeForged(t *testing.T) {
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
 	checkEcho(t, p, testID(1))
-	g = g.successor(&cfg, Config{})
+	g = g.nextProcess(&cfg, Config{})
 	p.g = g
 	junk := p.seal("x")
 	junk[len(junk)-1] ^= 1
@@ -257,7 +257,7 @@ func TestNoResume(t *testing.T) {
 			p = newPeer(next, home, 1)
 			mustConnect(t, p)
 			checkEcho(t, p, testID(1))
-			mustResume(t, p, next.successor(&cfg, Config{}))
+			mustResume(t, p, next.nextProcess(&cfg, Config{}))
 		})
 	}
 }
@@ -282,17 +282,17 @@ func TestResumeEnded(t *testing.T) {
 	serial := checkEcho(t, again, testID(2)).Serial
 	g.wait("the end of the sessions", func() bool { return g.stats().Sessions == 1 })
 
-	g = g.successor(&cfg, Config{Idle: time.Second})
+	g = g.nextProcess(&cfg, Config{Idle: time.Second})
 	wantNoResume(t, closed, g)
 	wantNoResume(t, taken, g)
 	if s := mustResume(t, again, g); s.Serial != serial {
 		t.Errorf("serial %d, was %d", s.Serial, serial)
 	}
 	// Then it is silent: the session becomes idle, and later dormant for too long.
-	g = g.successor(&cfg, Config{Idle: 100 * time.Millisecond})
+	g = g.nextProcess(&cfg, Config{Idle: 100 * time.Millisecond})
 	g.wait("the end of a dormant session", func() bool { return g.dormant.count.Load() == 0 })
 	wantNoResume(t, again, g)
-	g = g.successor(&cfg, Config{})
+	g = g.nextProcess(&cfg, Config{})
 	if n := g.dormant.count.Load(); n != 0 {
 		t.Errorf("%d sessions are left in the file", n)
 	}
@@ -308,7 +308,7 @@ func TestHandshakeBeforeResume(t *testing.T) {
 		p := newPeer(g, home, 1)
 		mustConnect(t, p)
 		was := checkEcho(t, p, testID(1))
-		g = g.successor(&cfg, Config{})
+		g = g.nextProcess(&cfg, Config{})
 		n := 2
 		if same {
 			n = 1
@@ -320,7 +320,7 @@ func TestHandshakeBeforeResume(t *testing.T) {
 			t.Errorf("same allocation %v: serial %d, was %d", same, is.Serial, was.Serial)
 		}
 		wantNoResume(t, p, g)
-		mustResume(t, other, g.successor(&cfg, Config{}))
+		mustResume(t, other, g.nextProcess(&cfg, Config{}))
 	}
 }
 
@@ -342,7 +342,7 @@ func TestLateStore(t *testing.T) {
 	if !late.stored.reserveReceived(1<<40, g.now) || !late.stored.reserveSent(1<<40) {
 		t.Error("a session that is in no file is bound by one")
 	}
-	mustResume(t, p, g.successor(&cfg, Config{}))
+	mustResume(t, p, g.nextProcess(&cfg, Config{}))
 }
 
 // TestResumeFull: sessions above the capacity of the file work and end with the
@@ -359,7 +359,7 @@ func TestResumeFull(t *testing.T) {
 		checkEcho(t, p, testID(i))
 		peers = append(peers, p)
 	}
-	g = g.successor(&cfg, Config{})
+	g = g.nextProcess(&cfg, Config{})
 	for i, p := range peers {
 		if i < cfg.Capacity {
 			mustResume(t, p, g)
@@ -406,7 +406,7 @@ func TestCrashPoints(t *testing.T) {
 					c.step(c.random.IntN(4))
 				}
 				c.resumed += c.g.stats().Counts[eventResumed]
-				c.g = c.g.successor(&cfg, Config{})
+				c.g = c.g.nextProcess(&cfg, Config{})
 				for _, p := range c.peers {
 					p.g = c.g
 				}

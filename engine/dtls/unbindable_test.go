@@ -176,7 +176,7 @@ func TestUnbindableSource(t *testing.T) {
 	if s := checkEcho(t, again, testID(2)); s.Serial != serial {
 		t.Errorf("serial %d, want %d", s.Serial, serial)
 	}
-	g = g.successorWith(&cfg, Config{Quiet: time.Millisecond}, func(next *rig) { next.endTests(2, 1) })
+	g = g.nextProcessWith(&cfg, Config{Quiet: time.Millisecond}, func(next *rig) { next.endTests(2, 1) })
 	intrude(g)
 	mustResume(t, player, g)
 	wantNoResume(t, again, g)
@@ -197,7 +197,7 @@ func TestUnbindableNotStored(t *testing.T) {
 		t.Errorf("%d sessions are handed over, error %v", len(left), err)
 	}
 	// The next process has no state, so that it would accept the session.
-	next := g.successor(&cfg, Config{})
+	next := g.nextProcess(&cfg, Config{})
 	if n := next.dormant.count.Load(); n != 1 {
 		t.Errorf("%d sessions may resume", n)
 	}

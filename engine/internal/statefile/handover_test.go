@@ -7,9 +7,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestLeave checks that a process finds what another has left, if it knows the places: the
+// TestCloseForHandover checks that a process finds what another has left, if it knows the places: the
 // records, no others, and all other places free.
-func TestLeave(t *testing.T) {
+func TestCloseForHandover(t *testing.T) {
 	modes(t, func(t *testing.T, cfg Config) {
 		cfg.Capacity = 1000
 		l, _ := open(t, cfg)
@@ -23,7 +23,7 @@ func TestLeave(t *testing.T) {
 			l.SetBinding(p, uint16(i), uint64(i), Host|Bound)
 			places = append(places, p)
 		}
-		if err := l.Leave(); err != nil {
+		if err := l.CloseForHandover(); err != nil {
 			t.Fatal(err)
 		}
 		whole := openAndCrash(t, cfg)

@@ -25,7 +25,7 @@ type File struct {
 	off        bool     // closed, or storing failed
 	overflowed bool     // an allocation found no place
 	settled    bool     // see Settle
-	closed     bool     // by Close or Leave
+	closed     bool     // by Close or CloseForHandover
 	rewrite    *rewrite // nil: the file is not written anew
 	slow       atomic.Uint64
 
@@ -222,9 +222,9 @@ func (l *File) Close() error {
 	return nil
 }
 
-// Leave closes the file for another process of this run of the machine, as it is and without
+// CloseForHandover closes the file for another process of this run of the machine, as it is and without
 // waiting for the disk. Later changes have no effect.
-func (l *File) Leave() error {
+func (l *File) CloseForHandover() error {
 	if l.closed {
 		return os.ErrClosed
 	}

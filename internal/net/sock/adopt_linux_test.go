@@ -35,7 +35,7 @@ func TestAdopt(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer g.Close()
-			if err := old.Leave(); err != nil {
+			if err := old.CloseDescriptors(); err != nil {
 				t.Fatal(err)
 			}
 			if g.Addr() != old.Addr() || g.Capabilities() != old.Capabilities() {

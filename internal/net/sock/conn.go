@@ -201,9 +201,9 @@ func (c *Conn) Close() error {
 	return c.closeErr
 }
 
-// Leave is Close for a socket that another process has as well, which is not shut down:
+// CloseDescriptor is Close for a socket that another process has as well, which is not shut down:
 // what has arrived stays there. No Recv may be under way.
-func (c *Conn) Leave() error {
+func (c *Conn) CloseDescriptor() error {
 	if c.gate.mark(gateClosed) {
 		c.leave()
 	}

@@ -179,7 +179,7 @@ func Adopt(cfg Config, files []*os.File) (*Group, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("sock: adopt sockets on %v: %w", cfg.Addr, err), g.Leave())
+		return nil, errors.Join(fmt.Errorf("sock: adopt sockets on %v: %w", cfg.Addr, err), g.CloseDescriptors())
 	}
 	g.caps.ReusePort = len(files) > 1
 	return g, nil
@@ -284,11 +284,11 @@ func (g *Group) Close() error {
 	return errors.Join(errs...)
 }
 
-// Leave closes every descriptor as [Conn.Leave] does.
-func (g *Group) Leave() error {
+// CloseDescriptors closes every socket as [Conn.CloseDescriptor] does.
+func (g *Group) CloseDescriptors() error {
 	var errs []error
 	for _, c := range g.conns {
-		errs = append(errs, c.Leave())
+		errs = append(errs, c.CloseDescriptor())
 	}
 	return errors.Join(errs...)
 }
