@@ -92,7 +92,7 @@ type Config struct {
 	WorkerCPUs           CPUs          `key:"worker_cpus" group:"relay" usage:"pin the workers of each UDP address to these {CPUS}, one to each, such as 0-31,64-95; sets the number of workers; empty: not pinned"`
 	Steering             string        `key:"steering" group:"relay" usage:"{RULE} by which the kernel gives a datagram to a worker: hash of the player's address; cpu: the worker of worker_cpus on the CPU that handles it; auto: cpu if the network cards' interrupts are spread over all of worker_cpus, otherwise hash" oneof:"auto,hash,cpu"`
 	Batch                int           `key:"batch" group:"relay" usage:"maximum number of datagrams per system call" min:"1" max:"256"`
-	Merge                bool          `key:"merge" group:"relay" usage:"send the datagrams of a batch to one player as one message (UDP GSO), if the kernel supports it"`
+	GSO                  bool          `key:"gso" group:"relay" usage:"send the datagrams of a batch to one player as one message (UDP GSO), if the kernel supports it"`
 	ReceiveDelay         time.Duration `key:"receive_delay" group:"relay" usage:"wait at most this time for more datagrams, while the worker measures that this saves processor time; adds latency; 0 never waits" min:"0s" max:"10ms"`
 	XDP                  string        `key:"xdp" group:"relay" usage:"relay between plain UDP players in the kernel, at {PLACE}; needs Linux 6.6 on amd64, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and takes the memory of all allocations at the start: off; native: XDP in the network card's driver; tc: the tc hook of any Ethernet interface; auto: tc where the kernel allows it, otherwise off" oneof:"off,auto,native,tc"`
 	XDPInterfaces        []string      `key:"xdp_interfaces" group:"relay" usage:"{NAMES} of the interfaces of xdp; empty: those that have an address of udp"`
@@ -203,7 +203,7 @@ func Serve() Config {
 		RecoverFor:           60 * time.Second,
 		KeyEpoch:             alloc.DefaultEpoch,
 		Batch:                sock.DefaultBatch,
-		Merge:                true,
+		GSO:                  true,
 		Steering:             "auto",
 		XDP:                  "off",
 		ACMEServer:           letsEncrypt,

@@ -53,7 +53,7 @@ var others = map[string][2]string{
 	"max_connections": {"5", "6"}, "max_allocations": {"7", "8"}, "max_content": {"100", "200"},
 	"idle_timeout": {"1s", "2s"}, "host_alone_timeout": {"3s", "4s"},
 	"bind_timeout": {"5s", "6s"}, "hear_timeout": {"7s", "8s"}, "host_migration": {"10s", "20s"}, "host_migration_silence": {"5s", "6s"}, "workers": {"3", "4"}, "worker_cpus": {"0-3,8", "5"}, "steering": {"hash", "cpu"},
-	"batch": {"32", "16"}, "merge": {"false", "true"}, "receive_delay": {"200µs", "1ms"}, "xdp": {"tc", "auto"}, "xdp_interfaces": {"eth0,eth1", "eth2"},
+	"batch": {"32", "16"}, "gso": {"false", "true"}, "receive_delay": {"200µs", "1ms"}, "xdp": {"tc", "auto"}, "xdp_interfaces": {"eth0,eth1", "eth2"},
 	"trusted_proxies":       {"10.0.0.0/8,192.0.2.1/32", "fd00::/8"},
 	"allow_private_sources": {"true", "false"}, "siblings": {"203.0.113.8:7777,[2001:db8::8]:7777", "192.0.2.1:1"},
 	"recover_for": {"0s", "10s"}, "key_epoch": {"1h0m0s", "2h0m0s"}, "drain_timeout": {"1h0m0s", "5s"}, "drain_threshold": {"1", "2"},

@@ -30,7 +30,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		return engine.Config{}, err
 	}
 	cfg := engine.Config{
-		Listen: listen(c), Sockets: engine.Sockets{Batch: c.Batch, DisableGSO: !c.Merge, ReceiveDelay: c.ReceiveDelay},
+		Listen: listen(c), Sockets: engine.Sockets{Batch: c.Batch, DisableGSO: !c.GSO, ReceiveDelay: c.ReceiveDelay},
 		MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
 		Timeouts:      engine.Timeouts{Idle: c.IdleTimeout, HostAlone: c.HostAloneTimeout, Bind: c.BindTimeout, Receive: c.HearTimeout},
 		HostMigration: engine.HostMigration{Window: c.HostMigration, Silence: c.HostMigrationSilence},
