@@ -724,8 +724,8 @@ var rules = []mutant{
 	{
 		rule: "the relay checks the quota of a project while it reserves",
 		in:   "engine",
-		old:  `if verdict = c.admit(names.tenant.Project); verdict != nil {`,
-		now:  `if verdict = c.admit(names.tenant.Project); verdict != nil && false {`,
+		old:  `if err := c.admit(names.tenant.Project); err != nil {`,
+		now:  `if err := c.admit(names.tenant.Project); err != nil && false {`,
 		by:   killer{"./internal/server/process", "TestQuotaHoldsAfterAdmission", ""},
 	},
 	{
