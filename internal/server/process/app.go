@@ -111,6 +111,7 @@ type App struct {
 	tracer   *otlp.Tracer      // nil: no traces
 	events   events.Stream
 	history  *history.History
+	*drainer              // of a relay
 	usage    *usageKeeper // of a relay
 	bans     *banKeeper
 
@@ -125,7 +126,6 @@ type App struct {
 	upgrades       upgrading
 	codes          *localCodes       // of the service; nil in a fleet
 	sessionFile    *dtls.SessionFile // nil: there is none
-	draining       draining
 	rejected       rejections
 	accepting      accepting
 
@@ -421,7 +421,8 @@ func (a *App) buildRelay() error {
 	a.usage.relay = a.relay
 	a.addComponent(component{"usage", a.usage.run, func() error { return nil }})
 	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
-	a.addBackground(a.foreign.Run, a.watchDrain)
+	a.drainer = &drainer{relay: a.relay, defaults: drainDefaults(&a.opts.Config), changes: &a.events.Drain, log: a.opts.Logger}
+	a.addBackground(a.foreign.Run, a.drainer.watch)
 	a.addBackground(a.history.Run, a.takeOverHistory)
 	if a.memory != nil {
 		a.addBackground(a.memory.Run)
@@ -533,7 +534,7 @@ func (a *App) readiness() error {
 	switch {
 	case !a.ready.Load():
 		return errNotReady
-	case a.draining.is():
+	case a.drainer.isOn():
 		return errDraining
 	}
 	return nil

@@ -112,7 +112,7 @@ func (m *member) announcement() placement.Node {
 	n.Seats, n.Taken = m.app.seats(&now.Config), st.Seats
 	n.Players, n.Matches = st.Bound, m.announcer.Stats().Hosts
 	n.Load = m.load.measure()
-	n.Draining = m.app.draining.is()
+	n.Draining = m.app.drainer.isOn()
 	return n
 }
 
@@ -144,7 +144,7 @@ func (o clusterOperator) Page(ctx context.Context, target string) (operator.Page
 
 // Drain is App.Drain. Negative values mean those of the settings.
 func (o clusterOperator) Drain(ctx context.Context, cfg engine.DrainConfig) (operator.DrainState, error) {
-	defaults := o.app.drainDefaults()
+	defaults := o.app.drainer.defaults
 	if cfg.Deadline < 0 {
 		cfg.Deadline = defaults.Deadline
 	}

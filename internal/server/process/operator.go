@@ -80,7 +80,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 	if a.relay != nil {
 		cfg.Relay, cfg.Probe, cfg.UsageSince = relayPages{a.relay, a.usage}, a.relay.Probe, a.usage.since
 		cfg.Drain, cfg.Undrain, cfg.Draining = a.Drain, a.Undrain, a.DrainState
-		cfg.DrainDefaults = a.drainDefaults()
+		cfg.DrainDefaults = a.drainer.defaults
 		cfg.History, cfg.Capture = a.history, a.capture
 	}
 	if a.fastPath != nil {

@@ -8,11 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/base/periodic"
-	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/events"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
 var (
@@ -104,7 +100,7 @@ func (a *App) runRelay(ctx context.Context) error {
 		<-ended
 	}
 	if err == nil && ctx.Err() == nil && a.relay.Draining() {
-		a.logDrained()
+		a.drainer.logEnd()
 		return errDrained
 	}
 	return err
@@ -174,140 +170,4 @@ func ignoreClosed(err error) error {
 		return nil
 	}
 	return err
-}
-
-// drainLogInterval is the time between two log lines about a drain.
-const drainLogInterval = 10 * time.Second
-
-// draining is the state of the drain of the process. The relay does the work.
-type draining struct {
-	asking sync.Mutex // one change at a time; taken before mu
-	mu     sync.Mutex // guards the following fields
-	on     bool
-	final  bool      // a signal began it
-	until  time.Time // zero: no deadline
-	cfg    engine.DrainConfig
-}
-
-func (d *draining) is() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.on
-}
-
-// set records a drain, and returns a function that undoes it.
-func (d *draining) set(cfg engine.DrainConfig, final bool) (undo func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	on, was, until, before := d.on, d.final, d.until, d.cfg
-	d.on, d.final, d.until, d.cfg = true, was || final, time.Time{}, cfg
-	if cfg.Deadline > 0 {
-		d.until = time.Now().Add(cfg.Deadline)
-	}
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.on, d.final, d.until, d.cfg = on, was, until, before
-	}
-}
-
-// Drain begins a drain, or changes how it ends: /readyz fails at once, new allocations
-// are refused, and Run returns nil when at most cfg.Threshold allocations are left, or at
-// the deadline, if it is not 0. Error: alloc.ErrUnavailable if the relay does not run.
-func (a *App) Drain(ctx context.Context, cfg engine.DrainConfig) error {
-	return a.drain(ctx, cfg, false)
-}
-
-// DrainFinally is Drain with the time-out and threshold of the settings. It cannot be
-// undone.
-func (a *App) DrainFinally(ctx context.Context) error { return a.drain(ctx, a.drainDefaults(), true) }
-
-func (a *App) drain(ctx context.Context, cfg engine.DrainConfig, final bool) error {
-	d := &a.draining
-	d.asking.Lock()
-	defer d.asking.Unlock()
-	undo := d.set(cfg, final)
-	if err := a.relay.Drain(ctx, cfg); err != nil {
-		undo()
-		return err
-	}
-	a.events.Drain.Publish(events.Drain{Draining: true})
-	a.logDrain("draining: new allocations are refused, live matches continue")
-	return nil
-}
-
-// Undrain accepts new allocations again. Errors: operator.ErrFinal for a drain that a signal
-// began, alloc.ErrUnavailable if the relay does not run.
-func (a *App) Undrain(ctx context.Context) error {
-	d := &a.draining
-	d.asking.Lock()
-	defer d.asking.Unlock()
-	switch state := a.DrainState(); {
-	case state.Final:
-		return operator.ErrFinal
-	case !state.Draining:
-		return nil
-	}
-	if err := a.relay.Undrain(ctx); err != nil {
-		return err
-	}
-	d.mu.Lock()
-	d.on = false
-	d.mu.Unlock()
-	a.events.Drain.Publish(events.Drain{})
-	a.opts.Logger.Info("the drain was undone: new allocations are accepted")
-	return nil
-}
-
-// DrainState returns the state of the drain.
-func (a *App) DrainState() operator.DrainState {
-	left := a.allocations()
-	d := &a.draining
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.on {
-		return operator.DrainState{Allocations: left}
-	}
-	return operator.DrainState{
-		Draining: true, Final: d.final, Deadline: d.until.Truncate(time.Second), Threshold: d.cfg.Threshold, Allocations: left,
-	}
-}
-
-// drainDefaults returns the time-out and threshold of the settings, and the default
-// deadline if the settings turn the drain at a signal off.
-func (a *App) drainDefaults() engine.DrainConfig {
-	c := &a.opts.Config
-	cfg := engine.DrainConfig{Deadline: c.DrainTimeout, Threshold: c.DrainThreshold}
-	if cfg.Deadline == 0 {
-		cfg.Deadline = admin.DefaultDeadline
-	}
-	return cfg
-}
-
-// watchDrain logs the state of a drain every 10 s, until ctx ends.
-func (a *App) watchDrain(ctx context.Context) {
-	periodic.Run(ctx, drainLogInterval, func() {
-		if a.draining.is() {
-			a.logDrain("draining")
-		}
-	})
-}
-
-func (a *App) logDrain(what string) {
-	state := a.DrainState()
-	fields := []any{"allocations", state.Allocations, "ends_at_allocations", state.Threshold}
-	if !state.Deadline.IsZero() {
-		fields = append(fields, "ends_within", time.Until(state.Deadline).Round(time.Second).String())
-	}
-	a.opts.Logger.Info(what, fields...)
-}
-
-// logDrained logs how the drain ended.
-func (a *App) logDrained() {
-	state := a.DrainState()
-	if state.Allocations > state.Threshold {
-		a.opts.Logger.Warn("the drain's deadline has come: the process ends with allocations left", "allocations", state.Allocations)
-		return
-	}
-	a.opts.Logger.Info("the drain is over", "allocations", state.Allocations)
 }

@@ -83,12 +83,12 @@ func TestUndrain(t *testing.T) {
 // TestDrainDefaults: without a configured deadline there is a default.
 func TestDrainDefaults(t *testing.T) {
 	t.Parallel()
-	a := &App{opts: Options{Config: local()}}
-	if d := a.drainDefaults(); d != (engine.DrainConfig{Deadline: time.Hour}) {
+	c := local()
+	if d := drainDefaults(&c); d != (engine.DrainConfig{Deadline: time.Hour}) {
 		t.Errorf("%+v", d)
 	}
-	a.opts.Config.DrainTimeout, a.opts.Config.DrainThreshold = time.Minute, 3
-	if d := a.drainDefaults(); d != (engine.DrainConfig{Deadline: time.Minute, Threshold: 3}) {
+	c.DrainTimeout, c.DrainThreshold = time.Minute, 3
+	if d := drainDefaults(&c); d != (engine.DrainConfig{Deadline: time.Minute, Threshold: 3}) {
 		t.Errorf("%+v", d)
 	}
 }

@@ -112,7 +112,7 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 		return admin.UpgradeResult{}, errors.New("only ferry serve can be upgraded without a restart")
 	case u.to() != nil:
 		return admin.UpgradeResult{}, errors.New("another upgrade is under way")
-	case a.draining.is():
+	case a.drainer.isOn():
 		return admin.UpgradeResult{}, errors.New("the relay drains")
 	case !a.ready.Load():
 		return admin.UpgradeResult{}, errNotReady
