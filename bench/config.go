@@ -181,18 +181,25 @@ type Config struct {
 	// process are not pinned: start it with taskset(1) for that.
 	Pin bool
 	CPU int
-	// Sources are the IPv4 addresses that endpoints have. Default 127.1.0.0/16
-	// and those after it up to 127.254.0.0/16, which are this machine's already.
-	// Make others local first ("ip route add local 10.128.0.0/12 dev
-	// lo") and route them back on the relay's side. A single address (/32) gives
+	// Transport is how endpoints reach the relay: see [Transport]. Default UDP. The shape churn
+	// and ReplaceRate have no other.
+	Transport Transport
+	// Family is that of the relay's endpoint, where it lists both. Default that of Sources,
+	// or IPv4.
+	Family Family
+	// Sources are the addresses that endpoints have. Default for IPv4 127.1.0.0/16
+	// and those after it up to 127.254.0.0/16, which are this machine's already, and for
+	// IPv6 ::1/128. Make others local first ("ip route add local 10.128.0.0/12 dev
+	// lo") and route them back on the relay's side. A single address (/32, /128) gives
 	// each endpoint a socket of its own, for a relay on another machine: costly,
-	// and at most 1,024 endpoints.
+	// and over UDP at most 1,024 endpoints.
 	Sources netip.Prefix
-	// Sockets of the generator. Default 1 per 32,768 endpoints, at most 64.
+	// Sockets of the generator, or groups of connections of a transport over TCP. Default 1
+	// per 32,768 endpoints, at most 64.
 	Sockets int
 	// Batch is the most datagrams of one system call. Default and limit 256.
 	Batch int
-	// ReadBuffer per socket in bytes. Default: as of sock.Config.
+	// ReadBuffer per socket in bytes. Default: as of sock.Config; over TCP the kernel's choice.
 	ReadBuffer int
 
 	// ChurnRate is the number of sessions per second of the shape churn.
@@ -263,14 +270,18 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 		cfg.Baseline = cmp.Or(cfg.Baseline, cfg.Duration/2)
 	}
 	cfg.Baseline = max(cfg.Baseline, 0)
-	if !cfg.Sources.IsValid() {
-		cfg.Sources = benchrig.DefaultSources
+	cfg.Transport = cmp.Or(cfg.Transport, TransportUDP)
+	if cfg.Sources.IsValid() {
+		cfg.Family = cmp.Or(cfg.Family, benchrig.FamilyOf(cfg.Sources.Addr()))
+	} else {
+		cfg.Family = cmp.Or(cfg.Family, FamilyIPv4)
+		cfg.Sources = benchrig.DefaultSources(cfg.Family)
 	}
 	if err := cfg.check(d); err != nil {
 		return cfg, err
 	}
 	endpoints := cfg.Matches * (1 + cfg.Players)
-	if cfg.Sources.IsSingleIP() {
+	if cfg.Sources.IsSingleIP() && !cfg.Transport.IsTCP() {
 		cfg.Sockets, cfg.Batch = endpoints, min(cfg.Batch, 16)
 		if endpoints > maxOwnSockets {
 			return cfg, fmt.Errorf("%w: %d endpoints on one address, limit %d", ErrConfig, endpoints, maxOwnSockets)
@@ -334,8 +345,8 @@ func (cfg *Config) check(d Dialect) error {
 	if cfg.Baseline > 0 && (cfg.Baseline >= cfg.Duration || !cfg.loadsControlPlane()) {
 		return fmt.Errorf("%w: Baseline is a part of Duration before BINDs or allocations begin", ErrConfig)
 	}
-	if !cfg.Sources.Addr().Is4() {
-		return fmt.Errorf("%w: sources %v are not IPv4", ErrConfig, cfg.Sources)
+	if err := cfg.checkTransport(d); err != nil {
+		return err
 	}
 	if cfg.Sockets > cfg.Matches {
 		return fmt.Errorf("%w: more sockets than matches", ErrConfig)

@@ -124,7 +124,10 @@ func TestConfigRefused(t *testing.T) {
 		"batch":       {Batch: 257},
 		"sockets":     {Sockets: 3, Matches: 2},
 		"churn":       {Shape: ShapeChurn, ChurnRate: 1}, // Direct cannot play sessions.
-		"IPv6":        {Sources: netip.MustParsePrefix("fd00::/8")},
+		"family":      {Sources: netip.MustParsePrefix("fd00::/8"), Family: FamilyIPv4},
+		"no family":   {Family: "ipv5"},
+		"transport":   {Transport: "tcp"},
+		"without TCP": {Transport: TransportWS}, // Direct has no connections.
 		"own sockets": {Sources: netip.MustParsePrefix("10.0.0.1/32"), Matches: 513},
 	} {
 		if _, err := cfg.withDefaults(benchrig.Direct{}); !errors.Is(err, ErrConfig) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
-	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
 // flow is the state of a benchrig.Flow. The generator's goroutine owns it.
@@ -50,8 +49,8 @@ func newFlows(r *benchrig.Rig) []flow {
 // outgoing is the batch of one socket that is being filled, with the memory of
 // its datagrams. The generator's goroutine owns it.
 type outgoing struct {
-	conn    *sock.Conn
-	batch   *sock.SendBatch
+	conn    benchrig.PacketConn
+	batch   benchrig.Batch
 	bufs    [][]byte // one per entry
 	used    int      // of bufs
 	dues    []int64  // due times of the entries that are datagrams of the load
@@ -59,7 +58,7 @@ type outgoing struct {
 }
 
 func newOutgoing(s *benchrig.Socket, batch, size int) outgoing {
-	o := outgoing{conn: s.Conn, batch: s.Conn.NewSendBatch(batch), bufs: make([][]byte, batch), dues: make([]int64, 0, batch)}
+	o := outgoing{conn: s.Conn, batch: s.Conn.NewBatch(batch), bufs: make([][]byte, batch), dues: make([]int64, 0, batch)}
 	mem := make([]byte, batch*size)
 	for i := range o.bufs {
 		o.bufs[i] = mem[i*size : (i+1)*size : (i+1)*size]
@@ -72,7 +71,7 @@ func (cfg *Config) plan() (benchrig.Plan, error) {
 	p := benchrig.Plan{
 		Matches: cfg.Matches, Players: cfg.Players, Payload: cfg.Payload, Stride: 2,
 		AllowRemote: cfg.AllowRemote, BindRate: cfg.BindRate, Keepalive: cfg.Keepalive,
-		Sockets: cfg.Sockets, ReadBuffer: cfg.ReadBuffer, Batch: cfg.Batch,
+		Sockets: cfg.Sockets, ReadBuffer: cfg.ReadBuffer, Batch: cfg.Batch, Transport: cfg.Transport,
 	}
 	p.Spare = cfg.spareMatches()
 	p.Matches += p.Spare

@@ -32,6 +32,7 @@ const (
 // cancelled belong to its goroutine while it runs.
 type generator struct {
 	cfg   *Config
+	ctx   context.Context // of Run
 	rig   *benchrig.Rig
 	run   uint32 // in each stamp
 	flows []flow
@@ -44,16 +45,17 @@ type generator struct {
 	start, measure, split, end, stop int64
 	interrupted                      bool
 
-	sched    schedule         // open loop
-	traffic  *trafficSchedule // open loop with Traffic, else nil
-	tick     int64            // of the datagram that is due next
-	nextFlow int              // its flow
-	loop     credits          // closed loop
-	binds    binds            // repeated handshakes
-	rebind   rebinder         // after a restart of the relay
-	keep     keepaliveTimer
-	play     *netplay  // of the shape netcode, else nil
-	replacer *replacer // with ReplaceRate, else nil
+	sched       schedule         // open loop
+	traffic     *trafficSchedule // open loop with Traffic, else nil
+	tick        int64            // of the datagram that is due next
+	nextFlow    int              // its flow
+	loop        credits          // closed loop
+	binds       binds            // repeated handshakes
+	rebind      rebinder         // after a restart of the relay
+	reconnector reconnector
+	keep        keepaliveTimer
+	play        *netplay  // of the shape netcode, else nil
+	replacer    *replacer // with ReplaceRate, else nil
 
 	count   counters
 	gaps    gaps
@@ -118,6 +120,7 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	for _, s := range rig.Sockets {
 		g.out = append(g.out, newOutgoing(s, cfg.Batch, size))
 	}
+	g.reconnector = newReconnector(g)
 	g.droppedBefore = g.drops()
 	g.dropped = g.droppedBefore
 	g.setTimes()
@@ -158,6 +161,7 @@ func (g *generator) setTimes() {
 // Run sends and receives until the end of the run. When ctx ends, it
 // sends nothing more, and datagrams in flight have the time of the drain to arrive.
 func (g *generator) Run(ctx context.Context) error {
+	g.ctx = ctx
 	if g.cfg.Pin {
 		if err := sock.PinThread(g.cfg.CPU); err != nil {
 			return err
@@ -246,6 +250,7 @@ func (g *generator) exhausted() bool {
 func (g *generator) runMaintenance(now int64) {
 	g.sendKeepalives(now)
 	g.checkReplacements(now)
+	g.reconnect(now)
 	if g.play != nil && now < g.start {
 		g.play.keepConnected()
 	}
@@ -361,22 +366,24 @@ func (g *generator) flush(o *outgoing) {
 		return
 	}
 	res := o.conn.Send(o.batch)
-	g.recordSent(o, n, res.Failed, sock.Now())
+	g.recordSent(o, n, res, sock.Now())
 	if g.play != nil {
-		g.countDriverBatch(n, res.Failed)
+		g.countDriverBatch(n, res)
 	}
 }
 
-// recordSent counts a batch of n entries that the kernel has taken at now, but for those that failed.
-func (g *generator) recordSent(o *outgoing, n, failed int, now int64) {
+// recordSent counts a batch of n entries that the kernel was offered until now.
+func (g *generator) recordSent(o *outgoing, n int, res benchrig.SendResult, now int64) {
 	load := uint64(len(o.dues))
-	lost := min(uint64(failed), load)
-	g.now.sent += load - lost
+	failed := min(uint64(res.Failed), load)
+	blocked := min(uint64(res.Blocked), load-failed)
+	g.now.sent += load - failed - blocked
 	g.count.allQueued += load
-	g.count.allFailed += lost
+	g.count.allFailed += failed + blocked
 	if p := o.portion; p != nil && load > 0 {
 		p.queued += load
-		p.failed += lost
+		p.failed += failed
+		p.blocked += blocked
 		g.count.sendCalls++
 		g.count.sendEntries += uint64(n)
 		for _, due := range o.dues {
@@ -399,16 +406,21 @@ func (g *generator) add(ep int, pkt []byte) {
 // receive reads all sockets and returns the number of datagrams.
 func (g *generator) receive() (int, error) {
 	total := 0
-	for i, s := range g.rig.Sockets {
+	ready, err := g.rig.Ready()
+	if err != nil {
+		return 0, fmt.Errorf("bench: %w", err)
+	}
+	for _, i := range ready {
+		s := g.rig.Sockets[i]
 		for range maxRecvBatches {
-			n, err := s.Conn.TryRecv(s.RecvBatch)
+			n, err := s.Conn.TryRecv()
 			if err != nil {
 				return total, fmt.Errorf("bench: socket %d: %w", i, err)
 			}
 			if n == 0 {
 				break
 			}
-			g.accountBatch(int32(i), s, n, sock.Now())
+			g.accountBatch(i, s, n, sock.Now())
 			total += n
 			if n < g.cfg.Batch {
 				break
@@ -429,7 +441,7 @@ func (g *generator) accountBatch(socket int32, s *benchrig.Socket, n int, now in
 		return
 	}
 	for i := range n {
-		to, pkt, truncated := s.RecvBatch.At(i)
+		to, pkt, truncated := s.Conn.At(i)
 		g.accountDatagram(socket, s, to, pkt, truncated, now)
 	}
 }
@@ -437,10 +449,16 @@ func (g *generator) accountBatch(socket int32, s *benchrig.Socket, n int, now in
 // accountDatagram accounts for a datagram that arrived at a local address of a socket.
 func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, from endpoint.Endpoint, pkt []byte, truncated bool, now int64) {
 	local := from.Local()
-	pkt = g.rig.Decrypt(s.Owner(local), pkt)
+	owner := s.Owner(local)
+	if owner >= 0 && g.rig.Divert(int(owner), pkt) {
+		return
+	}
+	if pkt = g.rig.Decrypt(owner, pkt); pkt != nil {
+		g.reconnector.heard(owner, now)
+	}
 	st, ok := parseStamp(pkt[min(s.Offset, len(pkt)):])
 	if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
-		g.countOther(pkt, from, ok, s.Owner(local), now)
+		g.countOther(pkt, from, ok, owner, now)
 		return
 	}
 	g.count.arrived++

@@ -79,7 +79,7 @@ func (l lyingRelay) simulate(t *testing.T, cfg Config) Result {
 			pkt := slices.Clone(g.datagram(o.bufs[0], i, g.cfg.Payload, due))
 			events = append(events, event{left, func() {
 				o.dues, o.portion = append(o.dues, due), g.portionOf(due)
-				g.recordSent(o, 1, 0, left)
+				g.recordSent(o, 1, benchrig.SendResult{Sent: 1}, left)
 			}})
 			copies := deliver(relayTime)
 			if l.relay != nil {
@@ -278,7 +278,7 @@ func TestLagOfABatch(t *testing.T) {
 	for n := range late {
 		g.queue(0, g.cfg.Payload, g.measure+int64(n)*1e6)
 	}
-	g.recordSent(o, late, 0, g.measure+late*1e6)
+	g.recordSent(o, late, benchrig.SendResult{Sent: late}, g.measure+late*1e6)
 	lag := newLatency(g.portions[1].lag, 0, false)
 	within2(t, "samples", lag.Samples, late)
 	within2(t, "least", lag.Min, time.Millisecond)

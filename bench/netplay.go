@@ -367,30 +367,43 @@ func (g *generator) queueDriverPacket(i int32, b []byte) error {
 	if o.batch.Len() == len(o.bufs) {
 		g.flush(o)
 	}
-	buf := o.bufs[o.used][:len(f.prefix)+len(b)]
-	g.rig.Wrap(buf, f.prefix, b)
-	o.batch.Add(f.dst, buf)
+	buf := o.bufs[o.used]
+	pkt := buf[:len(f.prefix)+len(b)]
+	g.rig.Wrap(pkt, f.prefix, b)
+	if f.cipher != nil {
+		pkt = g.seal(f, buf, pkt)
+	}
+	o.batch.Add(f.dst, pkt)
 	o.used++
 	g.keep.recordSent(f.from, sock.Now())
 	return nil
 }
 
 // countDriverBatch counts a batch of datagrams of drivers, keep-alives included.
-func (g *generator) countDriverBatch(n, failed int) {
+func (g *generator) countDriverBatch(n int, res benchrig.SendResult) {
 	if g.measured(sock.Now()) == 1 {
 		g.count.sendCalls++
 		g.count.sendEntries += uint64(n)
 	}
-	if failed > 0 {
-		g.errors["datagram refused by the generator's kernel"] += uint64(failed)
+	if res.Failed > 0 {
+		g.errors["datagram refused by the generator's kernel"] += uint64(res.Failed)
+	}
+	if res.Blocked > 0 {
+		g.errors["datagram not sent over a blocked connection"] += uint64(res.Blocked)
 	}
 }
 
 // accountNetplay accounts for the n datagrams of a batch, all of which arrived at now.
 func (g *generator) accountNetplay(s *benchrig.Socket, n int, now int64) {
 	for i := range n {
-		to, pkt, truncated := s.RecvBatch.At(i)
+		to, pkt, truncated := s.Conn.At(i)
 		ep := s.Owner(to.Local())
+		if ep >= 0 && g.rig.Divert(int(ep), pkt) {
+			continue
+		}
+		if pkt = g.rig.Decrypt(ep, pkt); pkt != nil {
+			g.reconnector.heard(ep, now)
+		}
 		switch {
 		case truncated:
 			g.errors["datagram that was cut off"]++

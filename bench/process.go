@@ -97,9 +97,9 @@ func readRSS(pid int) (uint64, error) {
 	return n[1] * uint64(os.Getpagesize()), nil
 }
 
-// ownsPort reports whether a process has a UDP socket with a local port, in the network
-// namespace that it is in. known is false if that cannot be read.
-func ownsPort(pid int, port uint16) (owns, known bool) {
+// ownsPort reports whether a process has a socket of a protocol, udp or tcp, with a local port, in
+// the network namespace that it is in. known is false if that cannot be read.
+func ownsPort(pid int, protocol string, port uint16) (owns, known bool) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	open := map[string]bool{}
 	names, err := os.ReadDir(filepath.Join(dir, "fd"))
@@ -111,7 +111,7 @@ func ownsPort(pid int, port uint16) (owns, known bool) {
 			open[link] = true
 		}
 	}
-	for _, table := range []string{"udp", "udp6"} {
+	for _, table := range []string{protocol, protocol + "6"} {
 		text, err := os.ReadFile(filepath.Join(dir, "net", table))
 		known = known || err == nil
 		for line := range strings.Lines(string(text)) {
@@ -385,7 +385,7 @@ func (o *observer) serverUse(i, j int) Process {
 // drops counts the datagrams that the kernel has dropped on the sockets of the rig.
 func (g *generator) drops() (n uint64) {
 	for _, s := range g.rig.Sockets {
-		n += s.Conn.Stats().KernelDrops
+		n += s.Conn.Drops()
 	}
 	return n
 }

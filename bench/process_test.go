@@ -102,18 +102,21 @@ func TestOwnsPort(t *testing.T) {
 			continue
 		}
 		port := netip.MustParseAddrPort(conn.LocalAddr().String()).Port()
-		if owns, known := ownsPort(os.Getpid(), port); !owns || !known {
+		if owns, known := ownsPort(os.Getpid(), "udp", port); !owns || !known {
 			t.Errorf("%s: own socket: %v, %v", addr, owns, known)
 		}
-		if owns, known := ownsPort(os.Getppid(), port); owns && known {
+		if owns, known := ownsPort(os.Getpid(), "tcp", port); owns && known {
+			t.Errorf("%s: a socket of UDP for one of TCP", addr)
+		}
+		if owns, known := ownsPort(os.Getppid(), "udp", port); owns && known {
 			t.Errorf("%s: the parent process has it", addr)
 		}
 		conn.Close()
-		if owns, _ := ownsPort(os.Getpid(), port); owns {
+		if owns, _ := ownsPort(os.Getpid(), "udp", port); owns {
 			t.Errorf("%s: a closed socket", addr)
 		}
 	}
-	if owns, known := ownsPort(1<<30, 7); owns || known {
+	if owns, known := ownsPort(1<<30, "udp", 7); owns || known {
 		t.Error("a process that is not there")
 	}
 }

@@ -6,15 +6,15 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Recovery is about endpoints that the relay told that they are not bound, and which the load
-// bound again, as clients do: after a restart of the relay.
+// Recovery is about endpoints that the relay told that they are not bound, or whose connection
+// ended, and which the load bound again, as clients do: after a restart of the relay.
 type Recovery struct {
-	Endpoints uint64 `json:"endpoints"` // that got an ERROR 3
+	Endpoints uint64 `json:"endpoints"` // that got an ERROR 3, or whose connection ended
 	Bound     uint64 `json:"bound"`     // of them, those that are bound again
 	BindsSent uint64 `json:"bindsSent"`
-	// Latency is from the first ERROR 3 to the answer to a BIND.
+	// Latency is from the first ERROR 3, or the end of the connection, to the answer to a BIND.
 	Latency Latency `json:"latency"`
-	// Duration is from the first ERROR 3 of all to the last answer.
+	// Duration is from the first ERROR 3 or end of all to the last answer.
 	Duration time.Duration `json:"durationNs"`
 }
 
@@ -23,9 +23,9 @@ const rebindAfter = int64(time.Second)
 
 // rebinder binds endpoints again. The generator's goroutine owns it.
 type rebinder struct {
-	state   map[int32]*rebinding // of endpoints that got an ERROR 3
+	state   map[int32]*rebinding // of endpoints that got an ERROR 3, or lost their connection
 	due     []int32              // to bind
-	first   int64                // ns of sock.Now; 0: there was no ERROR 3
+	first   int64                // ns of sock.Now; 0: there was none
 	last    int64
 	sent    uint64
 	bound   uint64
@@ -34,12 +34,12 @@ type rebinder struct {
 
 // rebinding is the state of an endpoint.
 type rebinding struct {
-	first, sent int64 // ns of sock.Now: first ERROR 3 since it was last bound, 0: it is bound; last BIND
+	first, sent int64 // ns of sock.Now: when it was no longer bound, 0: it is; last BIND
 	counted     bool  // in bound
 }
 
-// mismatch notes an ERROR 3 to an endpoint.
-func (b *rebinder) mismatch(ep int32, now int64) {
+// lose notes that an endpoint is not bound.
+func (b *rebinder) lose(ep int32, now int64) *rebinding {
 	if b.state == nil {
 		b.state, b.latency = map[int32]*rebinding{}, newHistogram(3)
 		b.first = now
@@ -52,9 +52,21 @@ func (b *rebinder) mismatch(ep int32, now int64) {
 	if s.first == 0 {
 		s.first = now
 	}
+	return s
+}
+
+// bind adds an endpoint to those that send a BIND.
+func (b *rebinder) bind(ep int32, now int64) {
+	s := b.lose(ep, now)
+	s.sent = now
+	b.due = append(b.due, ep)
+}
+
+// mismatch notes an ERROR 3 to an endpoint.
+func (b *rebinder) mismatch(ep int32, now int64) {
+	s := b.lose(ep, now)
 	if s.sent == 0 || now-s.sent >= rebindAfter {
-		s.sent = now
-		b.due = append(b.due, ep)
+		b.bind(ep, now)
 	}
 }
 
@@ -72,7 +84,7 @@ func (b *rebinder) answer(ep int32, now int64) {
 	}
 }
 
-// report returns what happened, nil if no endpoint got an ERROR 3.
+// report returns what happened, nil if all endpoints stayed bound.
 func (b *rebinder) report() *Recovery {
 	if b.first == 0 {
 		return nil

@@ -34,8 +34,9 @@ type Result struct {
 	Load       Load      `json:"load"`
 
 	Offered      uint64 `json:"offered"`      // due by the schedule; closed loop: same as Sent
-	Sent         uint64 `json:"sent"`         // taken by the kernel
+	Sent         uint64 `json:"sent"`         // taken by the kernel, or, over TCP, waiting for room in its buffer
 	SendFailed   uint64 `json:"sendFailed"`   // refused by the kernel
+	Blocked      uint64 `json:"blocked"`      // due, but not sent: the relay had ended the connection, or did not read from it
 	Unsent       uint64 `json:"unsent"`       // due, but not sent before the end of the run
 	Delivered    uint64 `json:"delivered"`    // arrived, each once
 	Lost         uint64 `json:"lost"`         // Sent - Delivered
@@ -51,7 +52,7 @@ type Result struct {
 	OfferedRate   float64       `json:"offeredRate"`           // datagrams/s
 	DeliveredRate float64       `json:"deliveredRate"`         // datagrams/s
 	LossRatio     float64       `json:"lossRatio" merge:"-"`   // of Offered, the share that was not delivered, 0 to 1
-	WireBytes     int           `json:"wireBytes" merge:"max"` // UDP payload of the largest datagram that the relay received
+	WireBytes     int           `json:"wireBytes" merge:"max"` // of the largest datagram that the relay received: UDP payload, or message of a WebSocket
 
 	Gaps      *Gaps     `json:"gaps,omitempty"`                // nil: nothing was due
 	Latency   Latency   `json:"latency"`                       // from the intended send time to the arrival
@@ -59,7 +60,9 @@ type Result struct {
 	Relay     *Relay    `json:"relay,omitempty" merge:"first"` // nil without Config.Metrics
 	Server    Process   `json:"server" merge:"first"`          // zero without Config.ServerPID
 	Generator Generator `json:"generator"`
-	System    System    `json:"system" merge:"-"`
+	// Connections is about those of a transport over TCP, else nil; whole run.
+	Connections *Connections `json:"connections,omitempty"`
+	System      System       `json:"system" merge:"-"`
 
 	BindsSent    uint64 `json:"bindsSent"`    // with Config.BindRate, whole run
 	BindsAnswers uint64 `json:"bindsAnswers"` // whole run
@@ -146,6 +149,8 @@ type Machine struct {
 // equal for [Merge].
 type Load struct {
 	Shape     Shape         `json:"shape"`
+	Transport Transport     `json:"transport"` // empty in older results: udp over ipv4
+	Family    Family        `json:"family"`
 	Direction Direction     `json:"direction"`
 	Align     Align         `json:"align"`
 	Matches   int           `json:"matches" merge:"sum"`
@@ -289,7 +294,7 @@ type Generator struct {
 	SendCalls  uint64  `json:"sendCalls"`             // rounds of sendmmsg in the measured interval
 	SendBatch  float64 `json:"sendBatch" merge:"max"` // datagrams per call that sent some
 	RecvBatch  float64 `json:"recvBatch" merge:"max"` // datagrams per call that got some
-	ReadBuffer int     `json:"readBuffer"`            // granted per socket, bytes
+	ReadBuffer int     `json:"readBuffer"`            // granted per socket, bytes; 0 over TCP
 }
 
 // System has the counters of the whole machine over the measured interval.
@@ -394,7 +399,7 @@ func newResult(cfg *Config, d Dialect, p *benchrig.Plan) Result {
 
 func (cfg *Config) load(p *benchrig.Plan) Load {
 	l := Load{
-		Shape: cfg.Shape, Direction: cfg.Direction, Align: cfg.Align,
+		Shape: cfg.Shape, Transport: cfg.Transport, Family: cfg.Family, Direction: cfg.Direction, Align: cfg.Align,
 		Matches: cfg.Matches, Players: cfg.Players,
 		Endpoints: p.Len() - p.Spare*(1+p.Players), Flows: cfg.liveFlows(p), Sockets: cfg.Sockets,
 		Rate: cfg.Rate, Window: cfg.Window, Payload: cfg.Payload, Snapshot: cfg.Snapshot,
@@ -418,11 +423,16 @@ func (g *generator) collect(r *Result, o *observer) {
 	r.Errors, r.Recovery = g.errors, g.rebind.report()
 	for i := range g.portions {
 		p := &g.portions[i]
-		r.Sent += p.queued - p.failed
+		r.Sent += p.queued - p.failed - p.blocked
 		r.SendFailed += p.failed
+		r.Blocked += p.blocked
 		r.Delivered += p.delivered
 	}
-	r.Offered = r.Sent + r.SendFailed
+	r.Offered = r.Sent + r.SendFailed + r.Blocked
+	if c := g.rig.Connections(); c != nil {
+		n := c.Minus(g.reconnector.before)
+		r.Connections = &n
+	}
 	end := max(g.end, g.measure)
 	if g.cfg.Rate > 0 {
 		queued := r.Offered
@@ -461,7 +471,7 @@ func (g *generator) usage(o *observer, r *Result) {
 	c := &g.count
 	r.Generator.Drops, r.Generator.SendCalls = g.drops()-g.dropped, c.sendCalls
 	r.Generator.SendBatch, r.Generator.RecvBatch = ratio(c.sendEntries, c.sendCalls), ratio(c.recvSlots, c.recvCalls)
-	r.Generator.ReadBuffer = g.rig.Sockets[0].Group.Capabilities().ReadBuffer
+	r.Generator.ReadBuffer = g.rig.Sockets[0].Conn.ReadBuffer()
 	if r.Measured > 0 {
 		r.Generator.Busy = float64(c.busy) / float64(r.Measured)
 	}
@@ -524,6 +534,11 @@ func (r *Result) findCauses(cfg *Config) {
 	}
 	add(LimitGenerator, r.Generator.Drops > 0, "The kernel dropped %d datagrams on the generator's own sockets.", r.Generator.Drops)
 	add(LimitGenerator, r.SendFailed > 0, "The kernel refused %d datagrams of the generator.", r.SendFailed)
+	conns := Connections{}
+	if r.Connections != nil {
+		conns = *r.Connections
+	}
+	add(LimitGenerator, conns.Backlogged > 0, "The generator did not read in time from its connections: %d times half of the receive buffer or more was full.", conns.Backlogged)
 	add(LimitGenerator, r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid), "The generator did not get to %d datagrams.", r.Unsent)
 	add(LimitGenerator, cfg.Rate > 0 && lag > cfg.lagLimit(r.Load.Flows),
 		"The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))
@@ -551,8 +566,15 @@ func (r *Result) addServerCauses() {
 	if n := r.System.OtherRcvbufErrors; n > 0 {
 		buffers = fmt.Sprintf("; receive buffers of this machine that are not the generator's dropped %d", n)
 	}
+	conns := Connections{}
+	if r.Connections != nil {
+		conns = *r.Connections
+	}
+	add(conns.Ended > 0, "%d connections were ended by the relay.", conns.Ended)
+	add(r.Blocked > 0, "%d datagrams were not sent: the relay had ended their connection or did not read from it; its receive buffers were full for %v in all.",
+		r.Blocked, roundDigits(conns.WindowClosed))
 	add(lost > 0, "%d datagrams were lost between the generator's sockets%s%s.", lost, buffers, r.Relay.dropText())
-	add(r.Load.Window > 0 && r.Valid && lost == 0, "In a closed loop the slower side limits, and the generator had time left.")
+	add(r.Load.Window > 0 && r.Valid && lost+r.Blocked == 0, "In a closed loop the slower side limits, and the generator had time left.")
 }
 
 // lostByServer returns the datagrams that were lost and not dropped on the generator's own sockets.

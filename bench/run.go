@@ -84,7 +84,11 @@ func (b *testbed) open(ctx context.Context) (err error) {
 		return errors.Join(err, b.rig.Close())
 	}
 	if b.cfg.ServerPID != 0 {
-		owns, known := ownsPort(b.cfg.ServerPID, b.rig.Flows[0].Dst.Port())
+		protocol := "udp"
+		if b.cfg.Transport.IsTCP() {
+			protocol = "tcp"
+		}
+		owns, known := ownsPort(b.cfg.ServerPID, protocol, b.rig.Flows[0].Dst.Port())
 		b.another = known && !owns
 	}
 	return nil
@@ -233,7 +237,7 @@ func (c *Calls) setRate(lasted time.Duration) *Calls {
 
 // portion is what the generator counts in a part of the measured interval.
 type portion struct {
-	queued, failed, delivered uint64
+	queued, failed, blocked, delivered uint64
 	times
 }
 
@@ -252,7 +256,7 @@ func (g *generator) portionOf(due int64) *portion {
 // part reports on a portion, which lasted from one time to another.
 func (g *generator) part(p *portion, from, to int64) Part {
 	r := Part{
-		Duration: time.Duration(to - from), Offered: p.queued, Sent: p.queued - p.failed, Delivered: p.delivered,
+		Duration: time.Duration(to - from), Offered: p.queued, Sent: p.queued - p.failed - p.blocked, Delivered: p.delivered,
 		Lag: newLatency(p.lag, 0, false),
 	}
 	if g.cfg.Rate > 0 {

@@ -108,7 +108,7 @@ func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold)
 // if the generator was late too, so that no late generator hides it.
 func (r *Result) blame() cause {
 	c := cause{generator: r.Reasons(LimitGenerator)}
-	c.server = c.generator == "" || ratio(r.lostByServer(), r.Sent) > findLoss
+	c.server = c.generator == "" || ratio(r.lostByServer()+r.Blocked, r.Sent+r.Blocked) > findLoss
 	return c
 }
 

@@ -1,87 +1,189 @@
 package bench
 
 import (
-	"errors"
-	"time"
+	"fmt"
+	"net/netip"
 
-	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// driverLink is the link of one endpoint's driver. It sends over the shared sockets of
-// the generator, with the header of its flow; its addresses are the numbers of
-// endpoints. The generator's goroutine owns it.
-type driverLink struct {
-	play  *netplay
-	ep    int
-	flows map[address.Addr]int32 // to each peer
-	in    []inbound              // valid until the driver has taken it, in the same round
-	next  int
-	stats link.Stats
-}
+// Transport carries datagrams between an endpoint and the relay.
+//
+// Over DTLS each datagram is a record. The generator encrypts and decrypts, in its thread, so
+// that its lag includes that work; what its UDP sockets drop is its own loss, as without DTLS.
+//
+// Over ws and wss each endpoint has a TCP connection, and each datagram is one message, which
+// is written by itself when it is due. The generator never waits for a connection:
+//
+//   - The lag of a datagram ends when the kernel was offered it. What the kernel then has no
+//     room for waits in the generator until there is some. The kernel's buffer is full because
+//     the relay, or the network, does not take what is in it, so this time is not lag. It is in
+//     the latency, and Connections.Waited and Connections.WindowClosed show it.
+//   - If 256 KiB of a connection wait, or the relay has ended it, what is due is not sent. It
+//     counts in Result.Blocked, is lost, and the server is the cause.
+//   - If the generator does not read in time, its receive buffers fill up, and the relay has to
+//     wait or to drop. The kernel counts no drops on such sockets, so the generator looks at
+//     what is left each time it reads: a buffer that was half full makes the run invalid
+//     (Connections.Backlogged).
+//   - An endpoint whose connection ends opens another one and binds again, as clients do, and
+//     so does one over DTLS to which the relay does not reply. Recovery counts from there.
+//   - Memory of the server's process per endpoint does not include that of its sockets, which
+//     is the kernel's.
+type Transport = benchrig.Transport
 
-// inbound is a datagram without its header, and its sender.
-type inbound struct {
-	from int32 // endpoint
-	data []byte
-}
+// The transports.
+const (
+	TransportUDP  = benchrig.TransportUDP
+	TransportDTLS = benchrig.TransportDTLS
+	TransportWS   = benchrig.TransportWS
+	TransportWSS  = benchrig.TransportWSS
+)
 
-var _ link.Link = (*driverLink)(nil)
+// Family is a family of addresses.
+type Family = benchrig.Family
 
-func driverAddr(ep int) address.Addr { return link.NodeAddr(uint32(ep) + 1) }
+// The families.
+const (
+	FamilyIPv4 = benchrig.FamilyIPv4
+	FamilyIPv6 = benchrig.FamilyIPv6
+)
 
-// errNoFlow is the error of a datagram to an endpoint without a flow.
-var errNoFlow = errors.New("bench: no flow to this endpoint")
+// FamilyOf returns the family of an address.
+func FamilyOf(a netip.Addr) Family { return benchrig.FamilyOf(a) }
 
-func (c *driverLink) Advance(time.Time) {}
+// Connections is about the connections of a run over TCP.
+type Connections = benchrig.Connections
 
-func (c *driverLink) Receive(b []byte) link.Event {
-	if c.next == len(c.in) {
-		c.in, c.next = c.in[:0], 0
-		return link.Event{}
+func (cfg *Config) checkTransport(d Dialect) error {
+	switch cfg.Transport {
+	case TransportUDP, TransportDTLS, TransportWS, TransportWSS:
+	default:
+		return fmt.Errorf("%w: transport %q is not one of udp, dtls, ws, wss", ErrConfig, cfg.Transport)
 	}
-	d := c.in[c.next]
-	c.next++
-	c.stats.Received++
-	c.stats.ReceivedBytes += uint64(len(d.data))
-	return link.Event{Kind: link.Datagram, Addr: c.play.addrs[d.from], N: copy(b, d.data)}
+	switch cfg.Family {
+	case FamilyIPv4, FamilyIPv6:
+	default:
+		return fmt.Errorf("%w: family %q is not ipv4 or ipv6", ErrConfig, cfg.Family)
+	}
+	if benchrig.FamilyOf(cfg.Sources.Addr()) != cfg.Family {
+		return fmt.Errorf("%w: sources %v are not of the family %s", ErrConfig, cfg.Sources, cfg.Family)
+	}
+	if cfg.Transport == TransportUDP {
+		return nil
+	}
+	if c, ok := d.(benchrig.Connector); !ok || !c.Carries(cfg.Transport) {
+		return fmt.Errorf("%w: %s has no meaning over %s, only over udp", ErrConfig, d.Name(), cfg.Transport)
+	}
+	switch {
+	case cfg.Shape == ShapeChurn:
+		return fmt.Errorf("%w: the sessions of shape churn are over udp, not %s", ErrConfig, cfg.Transport)
+	case cfg.ReplaceRate > 0:
+		return fmt.Errorf("%w: matches are replaced over udp, not %s", ErrConfig, cfg.Transport)
+	}
+	return nil
 }
 
-// hasQueued reports whether the driver has not yet received a datagram of an endpoint.
-func (c *driverLink) hasQueued(from int32) bool {
-	for i := range c.in {
-		if c.in[i].from == from {
-			return true
+const (
+	// reconnectInterval is the time, in ns, between attempts to connect an endpoint again.
+	reconnectInterval = int64(500e6)
+	// maxUnanswered is the number of keep-alives without an answer after which an endpoint
+	// over DTLS makes a new session.
+	maxUnanswered = 3
+)
+
+// reconnector connects endpoints again. The generator's goroutine owns it.
+type reconnector struct {
+	lost      map[int]int64 // endpoints without a connection, and when they last tried
+	silence   []silence     // by endpoint; nil: not over DTLS
+	interval  int64         // ns without a datagram after which an endpoint asks the relay
+	nextCheck int64
+	before    Connections // of earlier runs
+}
+
+// silence is what an endpoint has not heard.
+type silence struct {
+	heard, asked int64 // ns of sock.Now
+	unanswered   int
+}
+
+func newReconnector(g *generator) reconnector {
+	r := reconnector{lost: map[int]int64{}}
+	if c := g.rig.Connections(); c != nil {
+		r.before = *c
+	}
+	if g.cfg.Transport == TransportDTLS && g.cfg.Keepalive > 0 {
+		r.silence, r.interval = make([]silence, len(g.rig.Endpoints)), max(int64(g.cfg.Keepalive), int64(1e9))
+		for i := range r.silence {
+			r.silence[i].heard = sock.Now()
 		}
 	}
-	return false
+	return r
 }
 
-func (c *driverLink) Send(to address.Addr, b []byte) error {
-	i, ok := c.flows[to]
-	if !ok {
-		return errNoFlow
+// heard notes a datagram to an endpoint.
+func (r *reconnector) heard(ep int32, now int64) {
+	if r.silence != nil && ep >= 0 {
+		r.silence[ep] = silence{heard: now}
 	}
-	c.stats.Sent++
-	c.stats.SentBytes += uint64(len(b))
-	c.play.wire = max(c.play.wire, len(c.play.rig.Flows[i].Prefix)+len(b))
-	return c.play.send(i, b)
 }
 
-func (c *driverLink) Flush()                  {}
-func (c *driverLink) Dial() error             { return nil }
-func (c *driverLink) Disconnect(address.Addr) {}
-func (c *driverLink) Local() address.Addr     { return c.play.addrs[c.ep] }
-func (c *driverLink) Stats() link.Stats       { return c.stats }
-func (c *driverLink) Close() error            { return nil }
-
-// Overhead returns the size in bytes of the header of datagrams that arrive.
-func (c *driverLink) Overhead() int {
-	return c.play.rig.Sockets[c.play.rig.Endpoints[c.ep].Socket].Offset
+// reconnect connects endpoints again whose connection has ended.
+func (g *generator) reconnect(now int64) {
+	if g.cfg.Transport == TransportUDP {
+		return
+	}
+	r := &g.reconnector
+	lose := func(ep int) {
+		if g.rig.Endpoints[ep].Server != nil {
+			r.lost[ep] = 0
+			g.rebind.lose(int32(ep), now)
+		}
+	}
+	g.rig.TakeEnded(lose)
+	if r.silence != nil && now >= r.nextCheck {
+		r.nextCheck = now + r.interval/8
+		g.askSilent(now, lose)
+	}
+	g.rig.Advance(func(ep int, err error) {
+		if err != nil {
+			g.errors["connection not opened again"]++
+			return
+		}
+		delete(r.lost, ep)
+		g.rig.CountOpened(ep)
+		e := &g.rig.Endpoints[ep]
+		e.Rebind = e.Renew()
+		r.heard(int32(ep), now)
+		g.rebind.bind(int32(ep), now)
+	})
+	for ep, tried := range r.lost {
+		if now-tried >= reconnectInterval && now < g.end && !g.rig.IsConnecting(ep) {
+			r.lost[ep] = now
+			if _, err := g.rig.Connect(g.ctx, ep, *g.rig.Endpoints[ep].Server); err != nil {
+				g.errors["connection not opened again"]++
+			}
+		}
+	}
 }
 
-// seal encrypts a datagram of a flow in place: the result has the memory of buf.
-func (g *generator) seal(f *flow, buf, pkt []byte) []byte {
-	g.plain = append(g.plain[:0], pkt...)
-	return f.cipher.Seal(buf[:0], g.plain)
+// askSilent sends keep-alives for endpoints over DTLS that have got nothing for a while: a relay
+// that has lost the session is silent.
+func (g *generator) askSilent(now int64, lose func(ep int)) {
+	r := &g.reconnector
+	for ep := range r.silence {
+		s := &r.silence[ep]
+		if now-max(s.heard, s.asked) < r.interval {
+			continue
+		}
+		if _, lost := r.lost[ep]; lost {
+			continue
+		}
+		s.asked = now
+		if s.unanswered++; s.unanswered > maxUnanswered {
+			lose(ep)
+			continue
+		}
+		g.sendKeepalive(ep)
+	}
 }

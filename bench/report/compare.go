@@ -82,6 +82,7 @@ func loopText(l bench.Load) string {
 func loadDifferences(a, b bench.Result) []string {
 	return differingAspects([]property{
 		{"dialect", a.Dialect, b.Dialect},
+		{"transport", transportText(a.Load), transportText(b.Load)},
 		{"limits", a.Limits, b.Limits},
 		{"commit", a.Commit, b.Commit},
 		{"matches", a.Load.Matches, b.Load.Matches},

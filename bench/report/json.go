@@ -155,9 +155,10 @@ func goBenchHead(r bench.Result) string {
 // values, which would separate rounds of the same work.
 func goBenchName(r bench.Result) string {
 	shape := string(r.Load.Shape)
+	transport, family := transportOf(r.Load)
 	name := "Benchmark" + strings.ToUpper(shape[:min(1, len(shape))]) + shape[min(1, len(shape)):] +
 		"/relay=" + escapeWord(label(r)) + "/direction=" + escapeWord(string(r.Load.Direction)) +
-		fmt.Sprintf("/endpoints=%d", r.Load.Endpoints)
+		fmt.Sprintf("/endpoints=%d/transport=%s/family=%s", r.Load.Endpoints, escapeWord(string(transport)), escapeWord(string(family)))
 	switch {
 	case r.Search != nil:
 		return name + "/pace=highest"

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -100,7 +101,7 @@ func cautions(r bench.Result) (list []string) {
 	}
 	switch p := r.Server; {
 	case p.NoSocket:
-		list = append(list, fmt.Sprintf("process %d has no UDP socket with the relay's port: its figures are not the relay's and left out", p.PID))
+		list = append(list, fmt.Sprintf("process %d has no socket with the relay's port: its figures are not the relay's and left out", p.PID))
 	case p.PID != 0 && p.Run == 0:
 		list = append(list, fmt.Sprintf("process %d used no processor time: it is not the relay, and its figures are left out", p.PID))
 	}
@@ -109,7 +110,7 @@ func cautions(r bench.Result) (list []string) {
 			UnitCount.Format(float64(v.Over)), UnitCount.Format(float64(v.Endpoints)), bench.GapOver, UnitTime.Format(float64(v.Endpoint)), UnitTime.Format(float64(v.Longest))))
 	}
 	if v := r.Recovery; v != nil {
-		list = append(list, fmt.Sprintf("the relay did not know %s endpoints, as after a restart: %s were bound again, p99 %s after their first ERROR 3, the last %s after the first of all",
+		list = append(list, fmt.Sprintf("%s endpoints lost their binding or connection, as after a restart: %s were bound again, p99 %s after their first ERROR 3 or the end of the connection, the last %s after the first of all",
 			UnitCount.Format(float64(v.Endpoints)), UnitCount.Format(float64(v.Bound)), UnitTime.Format(float64(v.Latency.P99)), UnitTime.Format(float64(v.Duration))))
 	}
 	return append(list, controlCautions(r.Control)...)
@@ -194,6 +195,17 @@ func pinningText(l bench.Load) string {
 	return "generator's thread not pinned"
 }
 
+// transportText names the transport and the family of a run.
+func transportText(l bench.Load) string {
+	transport, family := transportOf(l)
+	return fmt.Sprintf("%s over %s", transport, family)
+}
+
+// transportOf returns the transport and the family of a run, those of older results as well.
+func transportOf(l bench.Load) (bench.Transport, bench.Family) {
+	return cmp.Or(l.Transport, bench.TransportUDP), cmp.Or(l.Family, bench.FamilyIPv4)
+}
+
 // paceText describes the loop of the generator.
 func paceText(l bench.Load) string {
 	if l.Rate == 0 && l.Window > 0 {
@@ -204,8 +216,8 @@ func paceText(l bench.Load) string {
 
 func loadText(r bench.Result) string {
 	l := r.Load
-	text := fmt.Sprintf("%s, %s, %s matches of 1 + %s, %s flows %s, payload %d B (wire %d B), %s after %s",
-		orDash(string(l.Shape)), paceText(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
+	text := fmt.Sprintf("%s, %s, %s, %s matches of 1 + %s, %s flows %s, payload %d B (wire %d B), %s after %s",
+		orDash(string(l.Shape)), transportText(l), paceText(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
 		UnitCount.Format(float64(l.Flows)), orDash(string(l.Direction)), l.Payload, r.WireBytes, l.Duration, l.Warmup)
 	if l.Traffic != "" {
 		text += fmt.Sprintf(", traffic %s (payload %s B in the mean)", printable(l.Traffic), digits(l.MeanPayload))

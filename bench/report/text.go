@@ -271,6 +271,7 @@ func drops(r bench.Result) []Figure {
 		{"corrupt", r.Corrupt},
 		{"delivered to another endpoint", r.Misdelivered},
 		{"refused by the generator's kernel", r.SendFailed},
+		{"not sent, connection ended or blocked", r.Blocked},
 		{"due but never sent", r.Unsent},
 		{"dropped on the generator's sockets", r.Generator.Drops},
 		{"machine: receive buffer full", r.System.RcvbufErrors},
@@ -278,6 +279,17 @@ func drops(r bench.Result) []Figure {
 		{"machine: send buffer full", r.System.SndbufErrors},
 		{"machine: in errors", r.System.InErrors},
 		{"machine: no such port", r.System.NoPorts},
+	}
+	if c := r.Connections; c != nil {
+		counts = append(counts, []struct {
+			name string
+			n    uint64
+		}{
+			{"connections ended by the relay", c.Ended},
+			{"waited for room in the kernel's buffer", c.Waited},
+			{"TCP segments sent again", c.Retransmitted},
+			{"receive buffer of a connection half full", c.Backlogged},
+		}...)
 	}
 	var list []Figure
 	for _, c := range counts {

@@ -76,6 +76,8 @@ Examples:
    ferry bench --traffic movement-20p-30hz --matches 50
    ferry bench --dialect direct --rate 20000       no relay: what this machine costs
    ferry bench --api http://10.0.0.7:7777 --allow-remote --sources 10.0.0.8/32 --matches 50
+   ferry bench --transport dtls
+   ferry bench --transport wss --family ipv6 --api https://relay.example.org:7777 --allow-remote --sources 2001:db8::8/128
 
    ferry bench --start-at 2026-11-26T18:00:00Z --json a.json    on each generator
    ferry bench merge a.json b.json --html report.html
@@ -105,11 +107,13 @@ func targetFlags() []cli.Flag {
 		&cli.StringFlag{Category: category, Name: "token-file", Usage: "`FILE` with the bearer token"},
 		caFlag(category),
 		&cli.StringFlag{Category: category, Name: "region", Usage: "`ID` of the region to reserve in"},
+		&cli.StringFlag{Category: category, Name: "transport", Value: string(bench.TransportUDP), Usage: "`TRANSPORT` to the relay: udp, dtls, ws or wss; all but udp for ferry"},
+		&cli.StringFlag{Category: category, Name: "family", Usage: "`FAMILY` of the relay's endpoint: ipv4 or ipv6; default that of --relay or --sources, or ipv4"},
 		&cli.StringFlag{Category: category, Name: "relay", Usage: "`ADDRESS:PORT` that replaces the one that the API advertises"},
 		&cli.IntFlag{Category: category, Name: "setup-workers", Usage: "`NUMBER` of matches reserved at a time, 1 to 256", Value: 4},
 		&cli.StringFlag{Category: category, Name: "target", Usage: "`ADDRESS:PORT` of a relay with the dialect swap"},
 		&cli.BoolFlag{Category: category, Name: "allow-remote", Usage: "allow targets outside of loopback: only your own machines"},
-		&cli.StringFlag{Category: category, Name: "sources", Usage: "IPv4 addresses of the endpoints, a `PREFIX` that is local here (ip route add local PREFIX dev lo) and routed back by the relay's machine; an address with /32 gives each endpoint a socket. Default: of 127.0.0.0/8"},
+		&cli.StringFlag{Category: category, Name: "sources", Usage: "addresses of the endpoints, a `PREFIX` that is local here (ip route add local PREFIX dev lo) and routed back by the relay's machine; a single address gives each endpoint a socket. Default: of 127.0.0.0/8, or ::1/128"},
 		&cli.IntFlag{Category: category, Name: "server-pid", Usage: "process `ID` of the relay, to measure its processor time and memory", HideDefault: true},
 		&cli.StringFlag{Category: category, Name: "admin", Usage: "`URL` of the relay's admin pages, for its version, its workers and what it dropped"},
 		&cli.StringFlag{Category: category, Name: "admin-token-file", Usage: "`FILE` with the token of the admin pages"},
@@ -187,6 +191,9 @@ func newJob(cmd *cli.Command) (j job, err error) {
 	if err := setTraffic(&j.cfg, cmd); err != nil {
 		return job{}, err
 	}
+	if relay, err := addrFlag(cmd, "relay"); err == nil && relay.IsValid() && !cmd.IsSet("family") && !cmd.IsSet("sources") {
+		j.cfg.Family = bench.FamilyOf(relay.Addr())
+	}
 	if err := setRate(&j.cfg, cmd); err != nil {
 		return job{}, err
 	}
@@ -224,8 +231,8 @@ func sources(text string) (netip.Prefix, error) {
 		return netip.Prefix{}, nil
 	}
 	p, err := netip.ParsePrefix(text)
-	if err != nil || !p.Addr().Is4() {
-		return p, fmt.Errorf("--sources %q is not an IPv4 prefix such as 10.128.0.0/12, or 192.0.2.7/32 for one address", text)
+	if err != nil {
+		return p, fmt.Errorf("--sources %q is not a prefix such as 10.128.0.0/12, or 192.0.2.7/32 for one address", text)
 	}
 	return p, nil
 }
@@ -234,6 +241,7 @@ func benchConfig(cmd *cli.Command) bench.Config {
 	cfg := bench.Config{
 		Name: cmd.String("name"), Limits: cmd.String("profile"),
 		Commit: readBuild().revision, Command: commandLine(cmd),
+		Transport: bench.Transport(cmd.String("transport")), Family: bench.Family(cmd.String("family")),
 		Shape: bench.Shape(cmd.String("shape")), Direction: bench.Direction(cmd.String("direction")), Align: bench.Align(cmd.String("align")),
 		Matches: cmd.Int("matches"), Players: cmd.Int("players"),
 		Window: cmd.Int("closed"), Payload: cmd.Int("payload"), Snapshot: cmd.Int("snapshot"),

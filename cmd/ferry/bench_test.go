@@ -166,8 +166,14 @@ func TestBenchUsage(t *testing.T) {
 		{"bench --dialect swap --target nowhere", "--target:", 2},
 		{"bench --relay nowhere", "--relay:", 2},
 		{"bench --dialect swap --target 203.0.113.7:7 --allow-remote", "are loopback and cannot reach 203.0.113.7:7", 2},
-		{"bench --sources everywhere", "is not an IPv4 prefix", 2},
-		{"bench --sources 2001:db8::/64", "is not an IPv4 prefix", 2},
+		{"bench --sources everywhere", "is not a prefix", 2},
+		{"bench --sources 2001:db8::/64 --family ipv4", "are not of the family ipv4", 2},
+		{"bench --transport tcp", `transport "tcp" is not one of udp, dtls, ws, wss`, 2},
+		{"bench --family ipv5", `family "ipv5" is not ipv4 or ipv6`, 2},
+		{"bench --dialect direct --transport ws", "direct has no meaning over ws", 2},
+		{"bench --dialect swap --target [::1]:7 --family ipv6", "tells endpoints apart by their IPv4 addresses", 2},
+		{"bench --transport dtls --shape churn", "the sessions of shape churn are over udp", 2},
+		{"bench --transport ws --replace-rate 1", "matches are replaced over udp", 2},
 		{"bench --api http://203.0.113.7:7777", "outside of loopback", 2},
 		{"bench --fail p99", "--fail:", 2},
 		{"bench --target 127.0.0.1:7", "--target has no effect with --dialect ferry", 2},
@@ -216,7 +222,7 @@ func TestBench(t *testing.T) {
 	if code != exitOK && !undecided(code, stderr) {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	for _, want := range []string{"the run: ", "pairs, open loop at 500/s", "limits none, version ", " workers\n", "server CPU ", "--token=[hidden]"} {
+	for _, want := range []string{"the run: ", "pairs, udp over ipv4, open loop at 500/s", "limits none, version ", " workers\n", "server CPU ", "--token=[hidden]"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in:\n%s", want, stdout)
 		}
@@ -591,7 +597,7 @@ func TestBenchServerEnds(t *testing.T) {
 	if code != exitFailed || !strings.Contains(stderr, "the server's process ended during the run") {
 		t.Errorf("code %d: %s", code, stderr)
 	}
-	if !strings.Contains(stdout, "pairs, open loop at 500/s") || strings.Contains(stdout, "server CPU per datagram") {
+	if !strings.Contains(stdout, "pairs, udp over ipv4, open loop at 500/s") || strings.Contains(stdout, "server CPU per datagram") {
 		t.Errorf("report:\n%s", stdout)
 	}
 }

@@ -6,10 +6,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,11 +38,9 @@ type FerryConfig struct {
 	Workers int
 	// AllowRemote permits a BaseURL outside of loopback.
 	AllowRemote bool
-	// TLS is for an API over https. Nil: the system's authorities are trusted.
+	// TLS is for an API over https and a relay over wss. Nil: the system's authorities are
+	// trusted.
 	TLS *tls.Config
-	// Secure performs the encryption handshake of endpoint ep before its BIND and
-	// sets its Cipher. It passes datagrams of other endpoints to others. Nil: plain UDP.
-	Secure func(ctx context.Context, r *Rig, ep int, t client.Ticket, others Handler) error
 }
 
 // Ferry is the Dialect of this project's relay. One rig at a time may be open.
@@ -47,12 +48,16 @@ type Ferry struct {
 	cfg  FerryConfig
 	api  *api.Client
 	http *http.Transport
+
+	transport Transport // of the plan of the last Open, as is family
+	family    Family
 }
 
 var (
-	_ Churner  = (*Ferry)(nil)
-	_ Reserver = (*Ferry)(nil)
-	_ Replacer = (*Ferry)(nil)
+	_ Churner   = (*Ferry)(nil)
+	_ Reserver  = (*Ferry)(nil)
+	_ Replacer  = (*Ferry)(nil)
+	_ Connector = (*Ferry)(nil)
 )
 
 // NewFerry returns the Dialect of a relay. It sends nothing. Errors wrap ErrConfig
@@ -90,9 +95,88 @@ func isLoopback(host string) bool {
 // Name is "ferry".
 func (f *Ferry) Name() string { return "ferry" }
 
+// Carries returns true.
+func (f *Ferry) Carries(Transport) bool { return true }
+
+// reserve requests a host's allocation.
+func (f *Ferry) reserve(ctx context.Context, players int) (client.Ticket, Server, error) {
+	a, err := f.api.Allocate(ctx, api.AllocateRequest{MaxConnections: players, Region: f.cfg.Region})
+	if err != nil {
+		return client.Ticket{}, Server{}, err
+	}
+	return f.ticket(ctx, a)
+}
+
+// redeem requests a player's allocation.
+func (f *Ferry) redeem(ctx context.Context, code string) (client.Ticket, Server, error) {
+	a, err := f.api.Join(ctx, code)
+	if err != nil {
+		return client.Ticket{}, Server{}, err
+	}
+	return f.ticket(ctx, a)
+}
+
+// ticket returns an allocation, and the endpoint of the relay for the load, which is the
+// ticket's as well.
+func (f *Ferry) ticket(ctx context.Context, a api.Allocation) (client.Ticket, Server, error) {
+	server, err := f.server(ctx, a)
+	if err != nil {
+		return client.Ticket{}, Server{}, err
+	}
+	a.ServerEndpoints = []api.ServerEndpoint{{ConnectionType: "udp", Host: server.Addr.Addr().String(), Port: int(server.Addr.Port())}}
+	t, err := client.TicketFrom(a)
+	if f.transport == TransportDTLS {
+		server.DTLS = PSK(t.ID[:], t.Key[:])
+	}
+	return t, server, err
+}
+
+// server returns the first endpoint of the transport and the family that the relay lists.
+func (f *Ferry) server(ctx context.Context, a api.Allocation) (Server, error) {
+	s, listed := Server{TLS: f.cfg.TLS}, []string{}
+	for _, e := range a.ServerEndpoints {
+		listed = append(listed, e.ConnectionType+" "+net.JoinHostPort(e.Host, strconv.Itoa(e.Port)))
+		if e.ConnectionType != string(f.transport) {
+			continue
+		}
+		addr, err := netip.ParseAddr(e.Host)
+		switch {
+		case f.cfg.Relay.IsValid(): // The name of its certificate is that of the API's answer.
+			addr = f.cfg.Relay.Addr()
+		case err != nil:
+			if addr, err = f.lookUp(ctx, e.Host); err != nil {
+				return s, err
+			}
+		}
+		if FamilyOf(addr) != f.family || e.Port < 1 || e.Port > math.MaxUint16 {
+			continue
+		}
+		if s.Addr = netip.AddrPortFrom(addr.Unmap(), uint16(e.Port)); f.cfg.Relay.IsValid() {
+			s.Addr = f.cfg.Relay
+		}
+		s.Host = e.Host
+		return s, nil
+	}
+	if f.cfg.Relay.IsValid() {
+		s.Addr = f.cfg.Relay
+		return s, nil
+	}
+	return s, fmt.Errorf("%w: the relay lists no endpoint for %s over %s; it lists %s", ErrConfig, f.transport, f.family, strings.Join(listed, ", "))
+}
+
+// lookUp returns the first address of a name in the family of the load.
+func (f *Ferry) lookUp(ctx context.Context, host string) (netip.Addr, error) {
+	all, err := net.DefaultResolver.LookupNetIP(ctx, f.family.network(), host)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("bench: the relay's name: %w", err)
+	}
+	return all[0], nil
+}
+
 // Open reserves a match for each host and its players, and binds and connects
 // them from the endpoints that send the load.
 func (f *Ferry) Open(ctx context.Context, p Plan) (*Rig, error) {
+	f.transport, f.family = cmp.Or(p.Transport, TransportUDP), FamilyOf(p.Addr(0))
 	r, err := NewRig(p)
 	if err != nil {
 		return nil, err
@@ -117,16 +201,13 @@ func (f *Ferry) Open(ctx context.Context, p Plan) (*Rig, error) {
 // Reserve requests an allocation for a host with one player. The relay deletes it
 // after its time limit for unbound allocations.
 func (f *Ferry) Reserve(ctx context.Context) error {
-	_, err := client.Reserve(ctx, f.api, 1, f.cfg.Region)
+	_, _, err := f.reserve(ctx, 1)
 	return err
 }
 
 // NewMatch reserves a host and its players.
 func (f *Ferry) NewMatch(ctx context.Context, players int) ([]Arrival, error) {
-	if f.cfg.Secure != nil {
-		return nil, fmt.Errorf("%w: encrypted endpoints cannot be replaced", ErrConfig)
-	}
-	ticket, err := client.Reserve(ctx, f.api, players, f.cfg.Region)
+	ticket, _, err := f.reserve(ctx, players)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +217,7 @@ func (f *Ferry) NewMatch(ctx context.Context, players int) ([]Arrival, error) {
 	}
 	match := []Arrival{f.arrival(&ticket, true)}
 	for range players {
-		if ticket, err = client.Redeem(ctx, f.api, code); err != nil {
+		if ticket, _, err = f.redeem(ctx, code); err != nil {
 			return nil, err
 		}
 		player := f.arrival(&ticket, false)
@@ -151,9 +232,6 @@ func (f *Ferry) arrival(t *client.Ticket, host bool) Arrival {
 	a := Arrival{
 		ID: t.ID, Relay: t.Server, Keepalive: proto.Ping{ID: t.ID}.Append(nil),
 		Bind: signer.Append(nil, proto.Bind{ConnectionData: t.ConnectionData}, &t.Key),
-	}
-	if f.cfg.Relay.IsValid() {
-		a.Relay = f.cfg.Relay
 	}
 	if !host {
 		a.Connect = proto.ConnectRequest{ID: t.ID, ConnectionData: t.HostConnectionData}.Append(nil)
@@ -224,6 +302,7 @@ type ferryState uint8
 
 const (
 	ferryReserving  ferryState = iota // no reservation yet
+	ferryOpening                      // the connection is being made
 	ferryBinding                      // BIND was sent
 	ferryBound                        // a host: ready; a player: waits for its host
 	ferryConnecting                   // a player: CONNECT_REQUEST was sent
@@ -234,6 +313,7 @@ const (
 type ferryPeer struct {
 	id       proto.AllocationID
 	relay    netip.AddrPort
+	again    *ferryTicket // to connect again; nil over UDP
 	bind     []byte
 	connect  []byte // CONNECT_REQUEST; nil for a host
 	state    ferryState
@@ -244,6 +324,7 @@ type ferryPeer struct {
 type ferryTicket struct {
 	ep     int
 	ticket client.Ticket
+	server Server
 }
 
 // ferrySetup reserves, binds and connects all endpoints. The goroutine of Open owns
@@ -305,7 +386,7 @@ func (s *ferrySetup) reserve(ctx context.Context, cancel context.CancelFunc) (<-
 func (s *ferrySetup) reserveMatch(ctx context.Context, m int, tickets chan<- ferryTicket) error {
 	p := &s.rig.Plan
 	host := m * (1 + p.Players)
-	ticket, err := client.Reserve(ctx, s.f.api, p.Players, s.f.cfg.Region)
+	ticket, server, err := s.f.reserve(ctx, p.Players)
 	if err != nil {
 		return fmt.Errorf("allocate: %w", err)
 	}
@@ -316,14 +397,14 @@ func (s *ferrySetup) reserveMatch(ctx context.Context, m int, tickets chan<- fer
 	s.requests.Add(2)
 	for ep := host; ; ep++ {
 		select {
-		case tickets <- ferryTicket{ep, ticket}:
+		case tickets <- ferryTicket{ep, ticket, server}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		if ep == host+p.Players {
 			return nil
 		}
-		if ticket, err = client.Redeem(ctx, s.f.api, code); err != nil {
+		if ticket, server, err = s.f.redeem(ctx, code); err != nil {
 			return fmt.Errorf("join: %w", err)
 		}
 		s.requests.Add(1)
@@ -339,7 +420,16 @@ func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) er
 			if tickets, err = s.takeTickets(ctx, tickets, now); err != nil {
 				return err
 			}
-			return s.retry(now)
+			s.rig.Advance(func(ep int, failed error) {
+				if failed == nil {
+					failed = s.startBind(ep, now)
+				}
+				err = errors.Join(err, failed)
+			})
+			s.rig.TakeEnded(func(ep int) {
+				err = errors.Join(err, fmt.Errorf("bench: the relay at %v ended a connection during set-up; errors of the relay: %v", s.peers[ep].relay, s.refusals))
+			})
+			return errors.Join(err, s.retry(now))
 		}, s.handle)
 	s.rig.Requests = s.requests.Load()
 	return err
@@ -357,7 +447,7 @@ func (s *ferrySetup) takeTickets(ctx context.Context, tickets <-chan ferryTicket
 			if !ok {
 				return nil, nil
 			}
-			if err := s.startBind(ctx, t, now); err != nil {
+			if err := s.start(ctx, t, now); err != nil {
 				return tickets, err
 			}
 		default:
@@ -367,26 +457,28 @@ func (s *ferrySetup) takeTickets(ctx context.Context, tickets <-chan ferryTicket
 	return tickets, nil
 }
 
-// startBind sends the first BIND of an endpoint.
-func (s *ferrySetup) startBind(ctx context.Context, t ferryTicket, now time.Time) error {
+// start connects an endpoint, over UDP with its first BIND.
+func (s *ferrySetup) start(ctx context.Context, t ferryTicket, now time.Time) error {
 	p := &s.peers[t.ep]
-	*p = ferryPeer{id: t.ticket.ID, relay: t.ticket.Server, state: ferryBinding}
-	if s.f.cfg.Relay.IsValid() {
-		p.relay = s.f.cfg.Relay
-	}
+	*p = ferryPeer{id: t.ticket.ID, relay: t.server.Addr, state: ferryOpening}
 	p.bind = s.signer.Append(nil, proto.Bind{ConnectionData: t.ticket.ConnectionData}, &t.ticket.Key)
 	if s.rig.Plan.Host(t.ep) != t.ep {
 		p.connect = proto.ConnectRequest{ID: p.id, ConnectionData: t.ticket.HostConnectionData}.Append(nil)
 	}
-	if s.f.cfg.Secure != nil {
-		t.ticket.Server = p.relay
-		if err := s.f.cfg.Secure(ctx, s.rig, t.ep, t.ticket, s.handle); err != nil {
-			return err
-		}
-	}
 	s.inFlight++
 	s.progress = now
-	return s.send(t.ep, p.bind, now)
+	done, err := s.rig.Connect(ctx, t.ep, t.server)
+	if !done || err != nil {
+		p.again = &t
+		return err
+	}
+	return s.startBind(t.ep, now)
+}
+
+// startBind sends the first BIND of an endpoint.
+func (s *ferrySetup) startBind(ep int, now time.Time) error {
+	s.peers[ep].state, s.progress = ferryBinding, now
+	return s.send(ep, s.peers[ep].bind, now)
 }
 
 func (s *ferrySetup) send(ep int, pkt []byte, now time.Time) error {
@@ -454,7 +546,7 @@ func (s *ferrySetup) retry(now time.Time) error {
 		return nil
 	}
 	s.lastRetry = now
-	if s.peers[0].relay.IsValid() && !s.answered && now.Sub(s.begin) > probeAfter {
+	if s.peers[0].relay.IsValid() && !s.f.transport.IsTCP() && !s.answered && now.Sub(s.begin) > probeAfter {
 		s.begin = now
 		if err := checkPort(s.peers[0].relay); err != nil {
 			return err
@@ -463,7 +555,7 @@ func (s *ferrySetup) retry(now time.Time) error {
 	switch {
 	case now.Sub(s.progress) <= StallTimeout:
 	case !s.answered:
-		return fmt.Errorf("bench: %v answered nothing: is it the UDP address of the relay, and does a firewall let datagrams pass?", s.peers[0].relay)
+		return fmt.Errorf("bench: %v answered nothing: is it the address of the relay for %s, and does a firewall let datagrams pass?", s.peers[0].relay, s.f.transport)
 	default:
 		return fmt.Errorf("bench: %d of %d endpoints are ready, and set-up makes no progress; errors of the relay: %v", s.ready, len(s.peers), s.refusals)
 	}
@@ -506,6 +598,9 @@ func (s *ferrySetup) finish() {
 		pings = proto.Ping{ID: p.id}.Append(pings)
 		e.LastSent = sock.Now() - int64(time.Since(p.lastSent))
 		e.Relay, e.Keepalive, e.Rebind = p.relay, pings[begin:len(pings):len(pings)], p.bind
+		if p.again != nil {
+			e.Server, e.Renew = &p.again.server, renewBind(&p.again.ticket)
+		}
 	}
 	payload := make([]byte, r.Plan.Payload)
 	for _, l := range r.Plan.Flows {
@@ -519,6 +614,15 @@ func (s *ferrySetup) finish() {
 	r.Leave = s.leave
 }
 
+// renewBind returns BINDs with rising numbers, which a relay asks of a changed endpoint.
+func renewBind(t *client.Ticket) func() []byte {
+	nonce, signer := uint16(0), proto.Signer{}
+	return func() []byte {
+		nonce++
+		return signer.Append(nil, proto.Bind{ConnectionData: t.ConnectionData, Nonce: nonce}, &t.Key)
+	}
+}
+
 // leave closes every allocation. It pauses regularly, so that the relay's socket
 // buffer does not overflow. Allocations of lost messages end by their idle time-out.
 func (s *ferrySetup) leave() {
@@ -529,9 +633,7 @@ func (s *ferrySetup) leave() {
 		if err != nil {
 			continue // of a spare match that was not used
 		}
-		if s.rig.SendTo(ep, e.Relay, proto.Close{ID: ping.ID}.Append(nil)) != nil {
-			return
-		}
+		_ = s.rig.SendTo(ep, e.Relay, proto.Close{ID: ping.ID}.Append(nil)) // Its connection may have ended.
 		if ep%maxHandshakes == maxHandshakes-1 {
 			time.Sleep(5 * time.Millisecond)
 		}

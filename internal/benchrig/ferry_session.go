@@ -51,7 +51,7 @@ func (f *Ferry) Session(ctx context.Context, play time.Duration, done func(step 
 }
 
 func (s *ferrySession) allocate(ctx context.Context) (err error) {
-	s.tickets[0], err = client.Reserve(ctx, s.f.api, 1, s.f.cfg.Region)
+	s.tickets[0], _, err = s.f.reserve(ctx, 1)
 	return err
 }
 
@@ -61,7 +61,7 @@ func (s *ferrySession) joinCode(ctx context.Context) (err error) {
 }
 
 func (s *ferrySession) join(ctx context.Context) (err error) {
-	s.tickets[1], err = client.Redeem(ctx, s.f.api, s.code)
+	s.tickets[1], _, err = s.f.redeem(ctx, s.code)
 	return err
 }
 
@@ -77,9 +77,6 @@ func (s *ferrySession) bind(ctx context.Context) (err error) {
 }
 
 func (s *ferrySession) start(ctx context.Context, t client.Ticket) (*client.Session, error) {
-	if s.f.cfg.Relay.IsValid() {
-		t.Server = s.f.cfg.Relay
-	}
 	if !s.f.cfg.AllowRemote && !t.Server.Addr().IsLoopback() {
 		return nil, fmt.Errorf("%w: %v", ErrRemote, t.Server)
 	}

@@ -48,8 +48,11 @@ type Plan struct {
 	// Sockets, ReadBuffer and Batch are those of bench.Config.
 	Sockets, ReadBuffer, Batch int
 
-	first  uint32 // address of endpoint 0
-	single bool   // all endpoints have that address, and a socket each
+	// Transport is how endpoints reach the relay. Empty: UDP.
+	Transport Transport
+
+	first  netip.Addr // address of endpoint 0
+	single bool       // all endpoints have that address, and over UDP a socket each
 }
 
 // Link is one direction between two endpoints: From and To are their numbers.
@@ -59,31 +62,49 @@ type Link struct {
 	Group    int
 }
 
-// DefaultSources are the addresses of the loopback network. Place leaves the first
-// and the last 65,536 of them to servers.
-var DefaultSources = netip.MustParsePrefix("127.0.0.0/8")
+// DefaultSources returns the addresses of the loopback network of a family: of IPv6 that is a
+// single one. Place leaves the first and the last 65,536 of those of IPv4 to servers.
+func DefaultSources(f Family) netip.Prefix {
+	if f == FamilyIPv6 {
+		return netip.PrefixFrom(netip.IPv6Loopback(), 128)
+	}
+	return defaultSources4
+}
 
-// serverAddrs is the number of addresses at either end of DefaultSources that
+var defaultSources4 = netip.MustParsePrefix("127.0.0.0/8")
+
+// serverAddrs is the number of addresses at either end of those of IPv4 loopback that
 // endpoints do not use.
 const serverAddrs = 1 << 16
 
 // Place gives the endpoints addresses of sources. A prefix of a single address gives
-// all of them that address, and a socket each.
+// all of them that address, and over UDP a socket each.
 func (p *Plan) Place(sources netip.Prefix) error {
-	a := sources.Masked().Addr().As4()
-	p.first = binary.BigEndian.Uint32(a[:])
-	size := 1 << (32 - sources.Bits())
-	if sources == DefaultSources {
-		p.first += serverAddrs
+	p.first = sources.Masked().Addr()
+	size := 1 << min(p.first.BitLen()-sources.Bits(), 62)
+	if sources == defaultSources4 {
+		p.first = addToAddr(p.first, serverAddrs)
 		size -= 2 * serverAddrs
 	}
 	if p.single = sources.IsSingleIP(); p.single {
 		return nil
 	}
-	if p.Matches*p.Stride > size || p.first%uint32(p.Stride) != 0 {
+	if p.Matches*p.Stride > size || size < p.Stride {
 		return fmt.Errorf("%w: %d matches with %d addresses each do not fit into %v", ErrConfig, p.Matches, p.Stride, sources)
 	}
 	return nil
+}
+
+// addToAddr returns the address that is n after another.
+func addToAddr(a netip.Addr, n uint64) netip.Addr {
+	if a.Is4() {
+		b := a.As4()
+		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n))
+		return netip.AddrFrom4(b)
+	}
+	b := a.As16()
+	binary.BigEndian.PutUint64(b[8:], binary.BigEndian.Uint64(b[8:])+n)
+	return netip.AddrFrom16(b)
 }
 
 // Len returns the number of endpoints.
@@ -98,20 +119,17 @@ func (p *Plan) Host(i int) int { return i - i%(1+p.Players) }
 // Addr returns the address of endpoint i. The two endpoints of a pair differ in the
 // lowest bit; in a star the host's last byte is 0.
 func (p *Plan) Addr(i int) netip.Addr {
-	n := p.first
-	if !p.single {
-		m, place := p.Match(i)
-		n += uint32(m*p.Stride + place)
+	if p.single {
+		return p.first
 	}
-	var a [4]byte
-	binary.BigEndian.PutUint32(a[:], n)
-	return netip.AddrFrom4(a)
+	m, place := p.Match(i)
+	return addToAddr(p.first, uint64(m*p.Stride+place))
 }
 
 // Socket returns the index of the socket of endpoint i. The endpoints of a match
-// have the same one, except on a single address.
+// have the same one, except over UDP on a single address.
 func (p *Plan) Socket(i int) int {
-	if p.single {
+	if p.single && !p.Transport.IsTCP() {
 		return i
 	}
 	m, _ := p.Match(i)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
@@ -43,6 +44,14 @@ type Rig struct {
 	Leave func()
 
 	Plan Plan // of which the rig was made
+
+	connecting map[int]*connecting // by endpoint
+	connectors sync.WaitGroup
+	slots      chan struct{} // one for each connection over TCP that is being made
+	ctx        context.Context
+	cancel     context.CancelFunc
+	poller     *sock.Poller // of many UDP sockets; nil: all are asked
+	ready      []int32
 }
 
 // Names that Explain returns for expected packets.
@@ -55,18 +64,16 @@ const (
 	Mismatch     = "ERROR 3 endpoint mismatch" // the endpoint is not bound, as after a restart of the relay
 )
 
-// Socket is one socket of the generator. It has many endpoints, each with an
-// address of its own on the same port.
+// Socket is one socket of the generator. It has many endpoints: each has an address of its
+// own on the same port, or, over TCP, a connection.
 type Socket struct {
-	Group *sock.Group
-	Conn  *sock.Conn
+	Conn PacketConn
 	// Offset is where the payload begins in what arrives on this socket: the
 	// length of the header that the relay puts or leaves in front of it.
 	Offset int
 
-	byLocal   []int32 // endpoint number by endpoint.Endpoint.Local; -1 = none
-	RecvBatch *sock.RecvBatch
-	tx        *sock.SendBatch
+	byLocal []int32 // endpoint number by endpoint.Endpoint.Local; -1 = none
+	tx      Batch   // of SendTo
 }
 
 // Endpoint is one player or host: an address and port that datagrams come from
@@ -85,8 +92,13 @@ type Endpoint struct {
 	LastSent int64
 	// Rebind is a handshake that an endpoint may repeat at any time. Nil: none.
 	Rebind []byte
+	// Renew returns the next Rebind, for an endpoint that connected again, which a relay takes
+	// for another one. Nil: Rebind serves.
+	Renew func() []byte
+	// Server is where the endpoint connects again. Nil: it does not, as over UDP.
+	Server *Server
 	// Cipher encrypts all that the endpoint sends and decrypts all that it receives,
-	// once the Dialect has set it. Nil: plain datagrams. The shape netcode has none.
+	// once it is connected over DTLS. Nil: plain datagrams.
 	Cipher Cipher
 }
 
@@ -101,7 +113,11 @@ type Flow struct {
 // NewRig opens the sockets of a plan and gives each endpoint its address. A
 // Dialect then sets Offset, Relay and Flows, and the optional fields that it needs.
 func NewRig(p Plan) (*Rig, error) {
-	r := &Rig{Plan: p, Endpoints: make([]Endpoint, p.Len())}
+	r := &Rig{
+		Plan: p, Endpoints: make([]Endpoint, p.Len()),
+		connecting: map[int]*connecting{}, slots: make(chan struct{}, maxConnecting),
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	if err := r.open(); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
@@ -115,27 +131,97 @@ func (r *Rig) open() error {
 		for end < p.Len() && p.Socket(end) == p.Socket(first) {
 			end++
 		}
-		if err := r.openSocket(first, end); err != nil {
+		open := r.openSocket
+		if p.Transport.IsTCP() {
+			open = r.openStreams
+		}
+		if err := open(first, end); err != nil {
 			return err
 		}
 		first = end
+	}
+	r.poll()
+	return nil
+}
+
+// manySockets is the number of UDP sockets from which a call for each that has nothing costs
+// more than to ask for those that have.
+const manySockets = 8
+
+// poll asks the kernel from now on which sockets can be read, if there are many.
+func (r *Rig) poll() {
+	for i := range r.Sockets {
+		r.ready = append(r.ready, int32(i))
+	}
+	if len(r.Sockets) < manySockets || r.Plan.Transport.IsTCP() {
+		return
+	}
+	poller, err := sock.NewPoller()
+	for i, s := range r.Sockets {
+		if err == nil {
+			err = poller.AddConn(s.Conn.(*udpConn).conn, int32(i))
+		}
+	}
+	switch {
+	case err == nil:
+		r.poller = poller
+	case poller != nil:
+		_ = poller.Close() // All sockets are asked.
+	}
+}
+
+// AllocatesNothing reports whether sending and receiving make no work for the garbage
+// collector: package sock does in its portable build.
+func (r *Rig) AllocatesNothing() bool {
+	c, ok := r.Sockets[0].Conn.(*udpConn)
+	return ok && c.group.Capabilities().Path == "mmsg"
+}
+
+// Ready returns the numbers of the sockets that may have something.
+func (r *Rig) Ready() ([]int32, error) {
+	if r.poller == nil {
+		return r.ready, nil
+	}
+	var err error
+	r.ready, err = r.poller.Ready(r.ready[:0])
+	return r.ready, err
+}
+
+// openStreams prepares the connections of endpoints first to end-1, which Connect makes.
+func (r *Rig) openStreams(first, end int) error {
+	c, err := newStreams(end - first)
+	if err != nil {
+		return err
+	}
+	s := &Socket{Conn: c}
+	s.tx = c.NewBatch(1)
+	r.Sockets = append(r.Sockets, s)
+	for i := first; i < end; i++ {
+		s.byLocal = append(s.byLocal, int32(i))
+		r.Endpoints[i] = Endpoint{
+			Socket: len(r.Sockets) - 1, Local: uint16(i - first), Addr: netip.AddrPortFrom(r.Plan.Addr(i), 0),
+		}
 	}
 	return nil
 }
 
 // openSocket makes the socket of endpoints first to end-1.
 func (r *Rig) openSocket(first, end int) error {
-	any4 := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+	wildcard := netip.IPv4Unspecified()
+	if r.Plan.Addr(first).Is6() {
+		wildcard = netip.IPv6Unspecified()
+	}
 	// Merged datagrams would travel unsegmented over loopback, which favours
 	// relays that receive them unsegmented.
 	g, err := sock.Listen(sock.Config{
-		Addr: any4, Batch: r.Plan.Batch, ReadBuffer: r.Plan.ReadBuffer, DisableGSO: true,
+		Addr: netip.AddrPortFrom(wildcard, 0), Batch: r.Plan.Batch, ReadBuffer: r.Plan.ReadBuffer, DisableGSO: true,
 	}, 1)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	s := &Socket{Group: g, Conn: g.Conns()[0]}
-	s.RecvBatch, s.tx = s.Conn.NewRecvBatch(), s.Conn.NewSendBatch(1)
+	conn := g.Conns()[0]
+	s := &Socket{Conn: &udpConn{g, conn, conn.NewRecvBatch()}}
+	s.tx = s.Conn.NewBatch(1)
 	r.Sockets = append(r.Sockets, s)
 	addrs := make([]netip.Addr, 0, end-first)
 	for i := first; i < end; i++ {
@@ -165,19 +251,27 @@ func (r *Rig) SendTo(ep int, dst netip.AddrPort, pkt []byte) error {
 	if err := r.permit(dst); err != nil {
 		return err
 	}
+	return r.send(ep, dst, r.Encrypt(ep, pkt))
+}
+
+// send sends what is encrypted already.
+func (r *Rig) send(ep int, dst netip.AddrPort, pkt []byte) error {
 	e := &r.Endpoints[ep]
 	s := r.Sockets[e.Socket]
-	s.tx.Add(endpoint.UDP(dst, e.Local, 0), r.Encrypt(ep, pkt))
+	s.tx.Add(endpoint.UDP(dst, e.Local, 0), pkt)
 	r.Handshakes++
-	if res := s.Conn.Send(s.tx); res.Sent != 1 {
+	switch res := s.Conn.Send(s.tx); {
+	case res.Blocked > 0:
+		return fmt.Errorf("bench: the relay at %v ended the connection from %v", dst, e.Addr)
+	case res.Sent != 1:
 		return fmt.Errorf("bench: the kernel refused a datagram from %v to %v", e.Addr, dst)
 	}
 	return nil
 }
 
 func (r *Rig) permit(dst netip.AddrPort) error {
-	if !dst.IsValid() || !dst.Addr().Unmap().Is4() {
-		return fmt.Errorf("%w: %v is no IPv4 address", ErrConfig, dst)
+	if family := FamilyOf(r.Plan.Addr(0)); !dst.IsValid() || FamilyOf(dst.Addr()) != family {
+		return fmt.Errorf("%w: %v is not of the family %s, which the endpoints have", ErrConfig, dst, family)
 	}
 	if dst.Addr().Unmap().IsLoopback() {
 		return nil
@@ -197,16 +291,24 @@ func (r *Rig) permit(dst netip.AddrPort) error {
 // endpoint, for which it does not call handle.
 func (r *Rig) Poll(handle func(ep int, from netip.AddrPort, pkt []byte)) (int, error) {
 	total := 0
-	for _, s := range r.Sockets {
-		n, err := s.Conn.TryRecv(s.RecvBatch)
+	ready, err := r.Ready()
+	if err != nil {
+		return 0, fmt.Errorf("bench: %w", err)
+	}
+	for _, number := range ready {
+		s := r.Sockets[number]
+		n, err := s.Conn.TryRecv()
 		if err != nil {
 			return total, fmt.Errorf("bench: %w", err)
 		}
 		total += n
 		for i := range n {
-			from, pkt, _ := s.RecvBatch.At(i)
+			from, pkt, _ := s.Conn.At(i)
 			ep := s.Owner(from.Local())
-			if pkt = r.Decrypt(ep, pkt); ep >= 0 && pkt != nil {
+			if ep < 0 || r.Divert(int(ep), pkt) {
+				continue
+			}
+			if pkt = r.Decrypt(ep, pkt); pkt != nil {
 				handle(int(ep), from.AddrPort(), pkt)
 			}
 		}
@@ -255,9 +357,21 @@ func (r *Rig) Close() error {
 }
 
 func (r *Rig) close() error {
+	r.cancel()
+	r.connectors.Wait()
+	for ep, c := range r.connecting {
+		delete(r.connecting, ep)
+		if got := <-c.result; got.stream != nil {
+			_ = got.stream.close()
+		}
+	}
 	var errs []error
 	for _, s := range r.Sockets {
-		errs = append(errs, s.Group.Close())
+		errs = append(errs, s.Conn.Close())
+	}
+	if r.poller != nil {
+		errs = append(errs, r.poller.Close())
+		r.poller = nil
 	}
 	return errors.Join(errs...)
 }

@@ -88,8 +88,8 @@ func (d Swap) Open(ctx context.Context, p Plan) (*Rig, error) {
 	if d.Header < 1 {
 		return nil, fmt.Errorf("%w: header of %d bytes", ErrConfig, d.Header)
 	}
-	if p.single {
-		return nil, fmt.Errorf("%w: %s tells endpoints apart by address", ErrConfig, d.Name())
+	if p.single || p.Addr(0).Is6() {
+		return nil, fmt.Errorf("%w: %s tells endpoints apart by their IPv4 addresses", ErrConfig, d.Name())
 	}
 	r, err := NewRig(p)
 	if err != nil {

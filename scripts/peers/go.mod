@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/cilium/ebpf v0.22.0
 	github.com/ferryrelay/ferry v0.0.0
-	github.com/pion/dtls/v3 v3.1.15
 	github.com/pion/stun/v3 v3.0.1
 	github.com/pion/turn/v4 v4.1.4
 	golang.org/x/net v0.62.0
@@ -20,6 +19,7 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42 // indirect
 	github.com/mdlayher/socket v0.5.1 // indirect
+	github.com/pion/dtls/v3 v3.1.15 // indirect
 	github.com/pion/logging v0.2.4 // indirect
 	github.com/pion/randutil v0.1.0 // indirect
 	github.com/pion/transport/v3 v3.0.8 // indirect

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/internal/benchrig"
-	"github.com/ferryrelay/ferry/scripts/peers/secure"
 	"github.com/ferryrelay/ferry/scripts/peers/turn"
 )
 
@@ -119,52 +118,49 @@ func startSwap(flags ...string) func(context.Context, options, bool) (*server, e
 }
 
 func startFerry(delay time.Duration) func(context.Context, options, bool) (*server, error) {
-	return runFerry(delay, benchrig.FerryConfig{})
+	return func(ctx context.Context, o options, _ bool) (*server, error) { return runFerry(ctx, o, delay) }
 }
 
 // startFerryDTLS is startFerry with all datagrams over DTLS.
-func startFerryDTLS(ctx context.Context, o options, star bool) (*server, error) {
-	return runFerry(0, benchrig.FerryConfig{
-		Secure: func(ctx context.Context, r *benchrig.Rig, ep int, t client.Ticket, others benchrig.Handler) error {
-			return secure.Handshake(ctx, r, ep, t.Server, secure.PSK(t.ID[:], t.Key[:]), others)
-		},
-	})(ctx, o, star)
+func startFerryDTLS(ctx context.Context, o options, _ bool) (*server, error) {
+	s, err := runFerry(ctx, o, 0)
+	if err == nil {
+		s.transport = bench.TransportDTLS
+	}
+	return s, err
 }
 
-func runFerry(delay time.Duration, cfg benchrig.FerryConfig) func(context.Context, options, bool) (*server, error) {
-	return func(ctx context.Context, o options, _ bool) (*server, error) {
-		local := o.net().listen()
-		argv := []string{o.bin("ferry"), "dev", "--workers", "1", "--udp", local, "--http", local, "--admin", "127.0.0.1:0", "--log-level", "error"}
-		if o.xdp != "off" {
-			argv = append(argv, "--xdp", o.xdp, "--xdp-interfaces", "generator")
-		}
-		if delay > 0 {
-			argv = append(argv, "--receive-delay", delay.String())
-		}
-		s, err := start(o, o.out, argv...)
-		if err != nil {
-			return nil, err
-		}
-		cfg := cfg
-		cfg.AllowRemote = o.remote()
-		err = s.line(ctx, func(l string) bool {
-			_, rest, ok := strings.Cut(l, "ready ")
-			for _, word := range strings.Fields(rest) {
-				if u, found := strings.CutPrefix(word, "http="); found {
-					cfg.BaseURL = u
-				}
-			}
-			return ok
-		})
-		if err == nil {
-			s.dialect, err = benchrig.NewFerry(cfg)
-		}
-		if err != nil {
-			s.stop()
-			return nil, fmt.Errorf("ferry: %w", err)
-		}
-		return s, nil
+func runFerry(ctx context.Context, o options, delay time.Duration) (*server, error) {
+	local := o.net().listen()
+	argv := []string{o.bin("ferry"), "dev", "--workers", "1", "--udp", local, "--http", local, "--admin", "127.0.0.1:0", "--log-level", "error"}
+	if o.xdp != "off" {
+		argv = append(argv, "--xdp", o.xdp, "--xdp-interfaces", "generator")
 	}
+	if delay > 0 {
+		argv = append(argv, "--receive-delay", delay.String())
+	}
+	s, err := start(o, o.out, argv...)
+	if err != nil {
+		return nil, err
+	}
+	cfg := benchrig.FerryConfig{AllowRemote: o.remote()}
+	err = s.line(ctx, func(l string) bool {
+		_, rest, ok := strings.Cut(l, "ready ")
+		for _, word := range strings.Fields(rest) {
+			if u, found := strings.CutPrefix(word, "http="); found {
+				cfg.BaseURL = u
+			}
+		}
+		return ok
+	})
+	if err == nil {
+		s.dialect, err = benchrig.NewFerry(cfg)
+	}
+	if err != nil {
+		s.stop()
+		return nil, fmt.Errorf("ferry: %w", err)
+	}
+	return s, nil
 }
 
 // startCoturn starts coturn for many clients. Permissions last an hour, so that
@@ -208,7 +204,7 @@ func startCoturnDTLS(ctx context.Context, o options, _ bool) (*server, error) {
 		return nil, err
 	}
 	cert, key := o.bin("coturn.crt"), o.bin("coturn.key")
-	if err := secure.WriteCertificate(cert, key); err != nil {
+	if err := writeCertificate(cert, key); err != nil {
 		return nil, err
 	}
 	s, err := start(o, o.bin(""), coturn(o, "coturn-dtls", plain, "--no-tls",
@@ -217,11 +213,11 @@ func startCoturnDTLS(ctx context.Context, o options, _ bool) (*server, error) {
 		return nil, err
 	}
 	err = s.until(ctx, func() error { return turn.Probe(o.net().at(plain), 200*time.Millisecond) })
-	cfg := turn.Config{Server: o.net().at(port)}
-	cfg.Secure = func(ctx context.Context, r *benchrig.Rig, ep int, others benchrig.Handler) error {
-		return secure.Handshake(ctx, r, ep, cfg.Server, secure.AnyCertificate(), others)
+	s, err = turnDialect(s, turn.Config{Server: o.net().at(port)}, "coturn, DTLS", err)
+	if err == nil {
+		s.transport = bench.TransportDTLS
 	}
-	return turnDialect(s, cfg, "coturn, DTLS", err)
+	return s, err
 }
 
 func startPion(ctx context.Context, o options, _ bool) (*server, error) {

@@ -222,6 +222,7 @@ func (s *session) run(ctx context.Context, sc scenario, p peer, servers map[stri
 		servers[p.name] = srv
 	}
 	cfg := sc.config(s.o, step{one.Step, one.Rate})
+	cfg.Transport = srv.transport
 	cfg.Name, cfg.Commit, cfg.Command, cfg.ServerPID = p.name, s.commit, s.o.typed(), srv.pid()
 	if s.o.network == netVethNAPI {
 		if _, err := pinPoller(ctx, "relays", s.o.generatorCPU); err != nil {

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
@@ -28,7 +29,8 @@ const (
 
 // server is the process of a relay.
 type server struct {
-	dialect benchrig.Dialect
+	dialect   benchrig.Dialect
+	transport bench.Transport // of its clients; empty: UDP
 
 	cmd    *exec.Cmd
 	lines  chan string   // lines of its output

@@ -30,13 +30,10 @@ type Config struct {
 	Server netip.AddrPort
 	// Username and Password are its long-term credentials.
 	Username, Password string
-	// Secure performs the encryption handshake of endpoint ep before its first request
-	// and sets its Cipher. It passes datagrams of other endpoints to others. Nil:
-	// plain UDP.
-	Secure func(ctx context.Context, r *benchrig.Rig, ep int, others benchrig.Handler) error
 }
 
-// Dialect is TURN over UDP. It implements [benchrig.Dialect].
+// Dialect is TURN over UDP, and over DTLS between players and server. It implements
+// [benchrig.Connector].
 type Dialect struct{ cfg Config }
 
 // New returns a Dialect.
@@ -44,6 +41,9 @@ func New(cfg Config) *Dialect { return &Dialect{cfg} }
 
 // Name returns "turn".
 func (d *Dialect) Name() string { return "turn" }
+
+// Carries reports whether t is DTLS.
+func (d *Dialect) Carries(t benchrig.Transport) bool { return t == benchrig.TransportDTLS }
 
 // Open allocates a relayed address for each player and binds a channel to its
 // host.

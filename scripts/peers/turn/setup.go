@@ -83,12 +83,11 @@ func (s *setup) idle(ctx context.Context, now time.Time) error {
 		if s.plan.Host(s.next) == s.next {
 			continue
 		}
-		if s.cfg.Secure != nil {
-			if err := s.cfg.Secure(ctx, s.rig, s.next, s.handle); err != nil {
-				return err
-			}
-			s.progress = time.Now()
+		server := benchrig.Server{Addr: s.cfg.Server, DTLS: benchrig.AnyCertificate()}
+		if err := s.rig.Handshake(ctx, s.next, server, s.handle); err != nil {
+			return err
 		}
+		s.progress = time.Now()
 		s.underWay++
 		if err := s.ask(s.next, typeAllocate); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package secure
+package main
 
 import (
 	"crypto/ecdsa"
@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// WriteCertificate makes a certificate for loopback that signs itself, and writes
+// writeCertificate makes a certificate for loopback that signs itself, and writes
 // it and its key to two files.
-func WriteCertificate(certFile, keyFile string) error {
+func writeCertificate(certFile, keyFile string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err

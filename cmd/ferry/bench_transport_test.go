@@ -1,0 +1,141 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/bench/report"
+)
+
+// writeCertificate writes the certificate of httptest, for example.com and loopback, and its key.
+func writeCertificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	pair := server.TLS.Certificates[0]
+	secret, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, block := range map[string]*pem.Block{
+		"cert": {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, "key": {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+}
+
+// familyRelay launches a relay at loopback of both families, and returns its addresses.
+func familyRelay(t *testing.T, args ...string) (p *ferryProcess, at map[string]string) {
+	t.Helper()
+	p = launch(t, nil, append([]string{
+		"dev", "--udp", "127.0.0.1:0,[::1]:0", "--http", "[::]:0", "--admin", "127.0.0.1:0", "--log-level", "error",
+	}, args...)...)
+	lines := p.untilReady()
+	at = addresses(lines[len(lines)-1])
+	at["http"] = strings.Replace(at["http"], "[::]", "127.0.0.1", 1)
+	return p, at
+}
+
+// TestBenchTransports: by each transport and each family what is offered arrives, and the relay's
+// own counts say that it was that transport.
+func TestBenchTransports(t *testing.T) {
+	t.Parallel()
+	cert, key := writeCertificate(t)
+	plain, plainAt := familyRelay(t)
+	secure, secureAt := familyRelay(t, "--tls-cert", cert, "--tls-key", key, "--advertise-name", "example.com")
+	port := netip.MustParseAddrPort(strings.TrimPrefix(secureAt["http"], "https://")).Port()
+	for _, c := range []struct{ transport, family string }{
+		{"udp", "ipv4"}, {"udp", "ipv6"}, {"dtls", "ipv4"}, {"dtls", "ipv6"}, {"ws", "ipv4"}, {"ws", "ipv6"}, {"wss", "ipv4"}, {"wss", "ipv6"},
+	} {
+		t.Run(c.transport+" "+c.family, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "run.json")
+			server, admin := plain, plainAt["admin"]
+			args := []string{"--transport", c.transport, "--api", plainAt["http"], "--family", c.family}
+			if c.transport == "wss" { // The name is not in the DNS; the family is that of --relay.
+				host := map[string]string{"ipv4": "127.0.0.1", "ipv6": "[::1]"}[c.family]
+				server, admin = secure, secureAt["admin"]
+				args = []string{
+					"--transport", "wss", "--api", "https://127.0.0.1:" + strconv.Itoa(int(port)), "--ca", cert, "--relay", host + ":" + strconv.Itoa(int(port)),
+				}
+			}
+			args = append(args, "--admin", admin, "--server-pid", strconv.Itoa(server.Process.Pid), "--drain", "20s", "--json", file, "--quiet")
+			before := metricsOf(t, admin)
+			code, stdout, stderr := ferry(t.Context(), shortly(args...)...)
+			if code != exitOK {
+				t.Fatalf("code %d: %s", code, stderr)
+			}
+			after := metricsOf(t, admin)
+			runs, err := report.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := runs[0]
+			if r.Load.Transport != bench.Transport(c.transport) || r.Load.Family != bench.Family(c.family) || !strings.Contains(stdout, "pairs, "+c.transport+" over "+c.family) {
+				t.Errorf("load %+v, report:\n%s", r.Load, stdout)
+			}
+			if r.Offered != 500 || r.Delivered+r.Unsent != r.Offered || r.Delivered == 0 || r.Lost+r.Blocked+r.Duplicated+r.Corrupt+r.Misdelivered != 0 || len(r.Errors) != 0 {
+				t.Errorf("%d of %d delivered, %d not sent, drops and errors in:\n%s", r.Delivered, r.Offered, r.Unsent, stdout)
+			}
+			if r.Server.NoSocket || r.Server.PID == 0 {
+				t.Errorf("the relay's process: %+v", r.Server)
+			}
+			if tcp := r.Load.Transport.IsTCP(); (r.Connections != nil) != tcp || tcp && r.Connections.Ended != 0 {
+				t.Errorf("connections %+v", r.Connections)
+			}
+			const endpoints = 10
+			for name, by := range map[string]bool{
+				`ferry_dtls_events_total{event="established"}`: c.transport == "dtls",
+				"ferry_websocket_opened_total":                 r.Load.Transport.IsTCP(),
+			} {
+				want := 0.0
+				if by {
+					want = endpoints
+				}
+				if got := after[name] - before[name]; got != want {
+					t.Errorf("%s: %v, want %v", name, got, want)
+				}
+			}
+			text := &strings.Builder{}
+			if err := report.GoBench(text, r); err != nil || !strings.Contains(text.String(), "/transport="+c.transport+"/family="+c.family+"/") {
+				t.Errorf("gobench: %v, %s", err, text)
+			}
+		})
+	}
+}
+
+// metricsOf returns the samples of an admin page.
+func metricsOf(t *testing.T, admin string) map[string]float64 {
+	t.Helper()
+	res, err := http.Get(admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		at := strings.LastIndexByte(line, ' ')
+		if v, err := strconv.ParseFloat(line[at+1:], 64); err == nil && at > 0 {
+			samples[line[:at]] = v
+		}
+	}
+	return samples
+}

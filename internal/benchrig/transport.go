@@ -1,0 +1,282 @@
+package benchrig
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/pion/dtls/v3"
+)
+
+// Transport carries datagrams between an endpoint and the relay.
+type Transport string
+
+// The transports, as the Allocations API names them.
+const (
+	TransportUDP  Transport = "udp"
+	TransportDTLS Transport = "dtls"
+	TransportWS   Transport = "ws"
+	TransportWSS  Transport = "wss"
+)
+
+// IsTCP reports whether each endpoint has a TCP connection of its own.
+func (t Transport) IsTCP() bool { return t == TransportWS || t == TransportWSS }
+
+// Family is a family of addresses.
+type Family string
+
+// The families.
+const (
+	FamilyIPv4 Family = "ipv4"
+	FamilyIPv6 Family = "ipv6"
+)
+
+// FamilyOf returns the family of an address.
+func FamilyOf(a netip.Addr) Family {
+	if a.Unmap().Is4() {
+		return FamilyIPv4
+	}
+	return FamilyIPv6
+}
+
+// network returns the network of a look-up of names.
+func (f Family) network() string {
+	if f == FamilyIPv6 {
+		return "ip6"
+	}
+	return "ip4"
+}
+
+// Connector is a Dialect whose endpoints can use transports other than UDP.
+type Connector interface {
+	Dialect
+	// Carries reports whether the dialect has a meaning over a transport.
+	Carries(t Transport) bool
+}
+
+// Server is the address to which an endpoint connects, and what that takes.
+type Server struct {
+	Addr netip.AddrPort
+	// Host is the name for TLS and HTTP; empty: the address.
+	Host string
+	TLS  *tls.Config         // of wss; nil: the system's authorities are trusted
+	DTLS []dtls.ClientOption // of dtls
+}
+
+func (s *Server) hostPort() string {
+	if s.Host == "" {
+		return s.Addr.String()
+	}
+	return net.JoinHostPort(s.Host, strconv.Itoa(int(s.Addr.Port())))
+}
+
+func (s *Server) tlsConfig() *tls.Config {
+	cfg := &tls.Config{}
+	if s.TLS != nil {
+		cfg = s.TLS.Clone()
+	}
+	cfg.NextProtos = []string{"http/1.1"}
+	cfg.DynamicRecordSizingDisabled = true // a message is a record
+	if cfg.ServerName == "" {
+		if cfg.ServerName = s.Host; s.Host == "" {
+			cfg.ServerName = s.Addr.Addr().String()
+		}
+	}
+	return cfg
+}
+
+const (
+	// connectTimeout is how long a connection or handshake may take.
+	connectTimeout = 10 * time.Second
+	// maxConnecting bounds those that are made at a time.
+	maxConnecting = 64
+)
+
+// connecting is a connection that is being made. The goroutine that uses the rig owns it,
+// another one sends the result.
+type connecting struct {
+	server Server
+	result chan connected
+	dtls   *dtlsHandshake // of TransportDTLS
+}
+
+// connected is the result.
+type connected struct {
+	records *records
+	stream  *stream
+	err     error
+}
+
+// Connect begins to connect an endpoint by the transport of the plan, or to connect it again;
+// [Rig.Advance] ends it. Over UDP there is nothing to do, and it returns true.
+func (r *Rig) Connect(ctx context.Context, ep int, server Server) (done bool, err error) {
+	transport := r.Plan.Transport
+	if transport == "" || transport == TransportUDP {
+		return true, nil
+	}
+	if err := r.permit(server.Addr); err != nil {
+		return false, err
+	}
+	c := &connecting{server: server, result: make(chan connected, 1)}
+	var run func(context.Context) connected
+	if transport.IsTCP() {
+		local, buffer := r.Plan.Addr(ep), r.Plan.ReadBuffer
+		run = func(ctx context.Context) connected {
+			s, err := dialWebSocket(ctx, local, server, transport == TransportWSS, buffer)
+			return connected{stream: s, err: err}
+		}
+	} else {
+		h, handshake, err := startDTLS(server)
+		if err != nil {
+			return false, err
+		}
+		c.dtls = h
+		run = func(ctx context.Context) connected {
+			records, err := handshake(ctx)
+			return connected{records: records, err: err}
+		}
+	}
+	r.connecting[ep] = c
+	r.connectors.Go(func() {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(r.ctx, cancel)()
+		if transport.IsTCP() { // A handshake of DTLS waits for the rig's goroutine, too.
+			select {
+			case r.slots <- struct{}{}:
+				defer func() { <-r.slots }()
+			case <-ctx.Done():
+			}
+		}
+		ctx, cancelTimeout := context.WithTimeout(ctx, connectTimeout)
+		defer cancelTimeout()
+		c.result <- run(ctx)
+	})
+	return false, nil
+}
+
+// Advance carries the handshakes on, and calls done for each endpoint whose connection was
+// made or failed.
+func (r *Rig) Advance(done func(ep int, err error)) {
+	for ep, c := range r.connecting {
+		if c.dtls != nil {
+			r.sendHandshake(ep, c)
+		}
+		select {
+		case got := <-c.result:
+			delete(r.connecting, ep)
+			err := got.err
+			if err == nil {
+				err = r.install(ep, c.server, got)
+			}
+			if err != nil {
+				err = fmt.Errorf("bench: %s from %v to %v: %w", r.Plan.Transport, r.Endpoints[ep].Addr.Addr(), c.server.Addr, err)
+			}
+			done(ep, err)
+		default:
+		}
+	}
+}
+
+// sendHandshake sends what pion wants to send.
+func (r *Rig) sendHandshake(ep int, c *connecting) {
+	for {
+		select {
+		case pkt := <-c.dtls.up:
+			_ = r.send(ep, c.server.Addr, pkt) // as if lost: pion repeats it
+		default:
+			return
+		}
+	}
+}
+
+// install makes a connection that of an endpoint.
+func (r *Rig) install(ep int, server Server, c connected) error {
+	e := &r.Endpoints[ep]
+	if c.records != nil {
+		if old, again := e.Cipher.(*records); again {
+			*old = *c.records // Flows have it too.
+			return nil
+		}
+		e.Cipher = c.records
+		return nil
+	}
+	s := r.Sockets[e.Socket].Conn.(*streams)
+	if old := s.conns[e.Local]; old != nil {
+		_ = old.close()
+	}
+	e.Addr = c.stream.local
+	return s.attach(e.Local, c.stream, server.Addr)
+}
+
+// Divert takes a datagram that belongs to the handshake of an endpoint.
+func (r *Rig) Divert(ep int, pkt []byte) bool {
+	if len(r.connecting) == 0 {
+		return false
+	}
+	c := r.connecting[ep]
+	if c == nil || c.dtls == nil {
+		return false
+	}
+	c.dtls.receive(pkt)
+	return true
+}
+
+// TakeEnded calls ended for each endpoint whose connection has ended since the last call.
+func (r *Rig) TakeEnded(ended func(ep int)) {
+	for _, s := range r.Sockets {
+		if c, ok := s.Conn.(*streams); ok {
+			for _, n := range c.ended {
+				if ep := s.Owner(uint16(n)); ep >= 0 {
+					ended(int(ep))
+				}
+			}
+			c.ended = c.ended[:0]
+		}
+	}
+}
+
+// CountOpened counts connections that were opened again.
+func (r *Rig) CountOpened(ep int) {
+	if c, ok := r.Sockets[r.Endpoints[ep].Socket].Conn.(*streams); ok {
+		c.counts.Opened++
+	}
+}
+
+// Connections returns the counts of all connections; nil if the transport has none.
+func (r *Rig) Connections() *Connections {
+	if !r.Plan.Transport.IsTCP() {
+		return nil
+	}
+	var all Connections
+	for _, s := range r.Sockets {
+		n := s.Conn.(*streams).stats()
+		all.Ended += n.Ended
+		all.Opened += n.Opened
+		all.Waited += n.Waited
+		all.WindowClosed += n.WindowClosed
+		all.Retransmitted += n.Retransmitted
+		all.Backlogged += n.Backlogged
+	}
+	return &all
+}
+
+// Handshake connects an endpoint and waits. What arrives at other endpoints meanwhile goes to
+// others.
+func (r *Rig) Handshake(ctx context.Context, ep int, server Server, others Handler) error {
+	done, err := r.Connect(ctx, ep, server)
+	if done || err != nil {
+		return err
+	}
+	return r.Await(ctx, func() bool { return done }, func(time.Time) error {
+		r.Advance(func(_ int, failed error) { done, err = true, failed })
+		return err
+	}, others)
+}
+
+// IsConnecting reports whether the connection of an endpoint is being made.
+func (r *Rig) IsConnecting(ep int) bool { return r.connecting[ep] != nil }
