@@ -538,7 +538,7 @@ func (r *Result) findCauses(cfg *Config) {
 	if r.Connections != nil {
 		conns = *r.Connections
 	}
-	add(LimitGenerator, conns.Backlogged > 0, "The generator did not read in time from its connections: %d times half of the receive buffer or more was full.", conns.Backlogged)
+	add(LimitGenerator, conns.Backlogged > 0, "The generator did not read in time from its connections: %d times a receive buffer was nearly full.", conns.Backlogged)
 	add(LimitGenerator, r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid), "The generator did not get to %d datagrams.", r.Unsent)
 	add(LimitGenerator, cfg.Rate > 0 && lag > cfg.lagLimit(r.Load.Flows),
 		"The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))

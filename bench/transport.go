@@ -24,8 +24,8 @@ import (
 //     counts in Result.Blocked, is lost, and the server is the cause.
 //   - If the generator does not read in time, its receive buffers fill up, and the relay has to
 //     wait or to drop. The kernel counts no drops on such sockets, so the generator looks at
-//     what is left each time it reads: a buffer that was half full makes the run invalid
-//     (Connections.Backlogged).
+//     the room that is left when there is more than it reads at once: a buffer that was nearly
+//     full makes the run invalid (Connections.Backlogged).
 //   - An endpoint whose connection ends opens another one and binds again, as clients do, and
 //     so does one over DTLS to which the relay does not reply. Recovery counts from there.
 //   - Memory of the server's process per endpoint does not include that of its sockets, which

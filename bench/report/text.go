@@ -288,7 +288,7 @@ func drops(r bench.Result) []Figure {
 			{"connections ended by the relay", c.Ended},
 			{"waited for room in the kernel's buffer", c.Waited},
 			{"TCP segments sent again", c.Retransmitted},
-			{"receive buffer of a connection half full", c.Backlogged},
+			{"receive buffer of a connection nearly full", c.Backlogged},
 		}...)
 	}
 	var list []Figure

@@ -40,8 +40,8 @@ type Connections struct {
 	// WindowClosed is how long data waited because the relay's receive buffer was full.
 	WindowClosed  time.Duration `json:"windowClosedNs"`
 	Retransmitted uint64        `json:"retransmitted"` // segments
-	// Backlogged counts the times when half of the kernel's receive buffer of a connection or
-	// more was full: the generator did not read in time, and the relay may have had to wait.
+	// Backlogged counts the times when the receive buffer of a connection had room for less than
+	// 16 KiB: the generator did not read in time, and the relay may have had to wait.
 	Backlogged uint64 `json:"backlogged"`
 }
 
@@ -123,6 +123,11 @@ type stream struct {
 	waiting bool   // for room in the kernel's buffer
 }
 
+// bytewise is read byte by byte, so that net/http reads nothing beyond its header.
+type bytewise struct{ net.Conn }
+
+func (c bytewise) Read(b []byte) (int, error) { return c.Conn.Read(b[:min(len(b), 1)]) }
+
 // dialWebSocket opens the WebSocket of an endpoint at a local address.
 func dialWebSocket(ctx context.Context, local netip.Addr, server Server, secure bool, readBuffer int) (*stream, error) {
 	s := &stream{mask: rand.Uint32() | 1}
@@ -140,7 +145,10 @@ func dialWebSocket(ctx context.Context, local netip.Addr, server Server, secure 
 		s.local = tcp.LocalAddr().(*net.TCPAddr).AddrPort()
 		return s.conn, nil
 	}
-	transport := &http.Transport{DialContext: dial}
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		return bytewise{c}, err
+	}}
 	scheme := "ws"
 	if secure {
 		scheme = "wss"
@@ -153,7 +161,7 @@ func dialWebSocket(ctx context.Context, local netip.Addr, server Server, secure 
 			if err := s.tls.HandshakeContext(ctx); err != nil {
 				return nil, errors.Join(err, c.Close())
 			}
-			return s.tls, nil
+			return bytewise{s.tls}, nil
 		}
 	}
 	var err error
@@ -420,8 +428,7 @@ func (c *streams) read(s *stream) {
 	failed = errors.Join(failed, err)
 	if full {
 		s.unread, c.unread = true, append(c.unread, s.number)
-		// The kernel uses half of the buffer, or more, for its own structures.
-		if s.conn.stream.Unread() >= s.conn.stream.ReadBuffer()/4 {
+		if isBacklogged(s.conn.stream) {
 			c.counts.Backlogged++
 		}
 	}
@@ -445,6 +452,12 @@ func (c *streams) read(s *stream) {
 	if failed != nil {
 		c.end(s)
 	}
+}
+
+// isBacklogged reports whether the peer has room for little more than nothing, since what has
+// arrived was not read. The kernel uses half of the buffer, or more, for its own structures.
+func isBacklogged(s *sock.Stream) bool {
+	return s.Unread() >= s.ReadBuffer()/4 && s.Info().ReceiveWindow < streamBuffer
 }
 
 // At returns a message of the last round.

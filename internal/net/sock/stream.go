@@ -9,4 +9,7 @@ type StreamInfo struct {
 	Retransmitted uint64 // segments
 	// SegmentsSent and SegmentsReceived are segments with data.
 	SegmentsSent, SegmentsReceived uint64
+	// ReceiveWindow is how many bytes the peer may send; 0 as well if the kernel, before 6.2,
+	// does not say.
+	ReceiveWindow int
 }

@@ -88,6 +88,7 @@ func (s *Stream) Info() StreamInfo {
 	return StreamInfo{
 		WindowClosed: time.Duration(i.Rwnd_limited) * time.Microsecond, Retransmitted: uint64(i.Total_retrans),
 		SegmentsSent: uint64(i.Data_segs_out), SegmentsReceived: uint64(i.Data_segs_in),
+		ReceiveWindow: int(i.Rcv_wnd),
 	}
 }
 

@@ -1,0 +1,344 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/pion/dtls/v3"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
+)
+
+// lyingServer is a relay over sockets that does known things to messages. A message begins with
+// the number of the endpoint that it goes to and of that which sends it; greeting stands for the
+// first in a message that binds the second, and comes back.
+type lyingServer struct {
+	transport Transport
+	addr      netip.AddrPort
+	tls       *tls.Config
+
+	forget func(n int) bool // message n of the load is lost; nil: none
+	stop   func(n int) bool // from message n on no connection is read
+	down   func(n int) bool // with message n all connections end, and stay away for downFor
+
+	mu        sync.Mutex // guards everything below
+	conns     map[uint32]*lyingConn
+	open      map[*lyingConn]bool
+	load      int // messages
+	lost      int
+	forwarded int
+	stopped   bool
+	ended     time.Time // all connections; zero: they were not
+}
+
+// lyingConn is a connection of a lyingServer.
+type lyingConn struct {
+	read  func() ([]byte, error)
+	write func([]byte) error
+	close func()
+}
+
+const (
+	greeting   = 0xFFFFFFFF
+	lyingLen   = 8 // of the header of a message
+	downFor    = 500 * time.Millisecond
+	lyingKey   = "the key of all endpoints"
+	serverWait = 30 * time.Second
+)
+
+var (
+	_       benchrig.Connector = (*lyingServer)(nil)
+	errDown                    = errors.New("the relay is down")
+)
+
+// listen serves until the test ends.
+func (l *lyingServer) listen(t *testing.T) {
+	t.Helper()
+	l.conns, l.open = map[uint32]*lyingConn{}, map[*lyingConn]bool{}
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	t.Cleanup(func() { cancel(); l.endAll(); serving.Wait() })
+	if l.transport == TransportDTLS {
+		listener, err := dtls.ListenWithOptions("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)},
+			dtls.WithPSK(func([]byte) ([]byte, error) { return []byte(lyingKey), nil }),
+			dtls.WithCipherSuites(dtls.TLS_PSK_WITH_AES_128_GCM_SHA256))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { listener.Close() })
+		l.addr = netip.MustParseAddrPort(listener.Addr().String())
+		serving.Go(func() {
+			for {
+				c, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				serving.Go(func() {
+					buf := make([]byte, 2048)
+					l.serve(&lyingConn{
+						read:  func() ([]byte, error) { n, err := c.Read(buf); return buf[:n], err },
+						write: func(b []byte) error { _, err := c.Write(b); return err },
+						close: func() { _ = c.Close() },
+					})
+				})
+			}
+		})
+		return
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		serving.Add(1)
+		defer serving.Done()
+		l.serve(&lyingConn{
+			read:  func() ([]byte, error) { _, b, err := c.Read(ctx); return b, err },
+			write: func(b []byte) error { return c.Write(ctx, websocket.MessageBinary, b) },
+			close: func() { _ = c.CloseNow() },
+		})
+	}))
+	if l.transport == TransportWSS {
+		server.StartTLS()
+		l.tls = server.Client().Transport.(*http.Transport).TLSClientConfig
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	l.addr = netip.MustParseAddrPort(server.Listener.Addr().String())
+}
+
+func (l *lyingServer) endAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.open {
+		c.close()
+	}
+}
+
+// serve reads a connection until it ends.
+func (l *lyingServer) serve(c *lyingConn) {
+	l.mu.Lock()
+	l.open[c] = true
+	l.mu.Unlock()
+	defer func() {
+		c.close()
+		l.mu.Lock()
+		delete(l.open, c)
+		l.mu.Unlock()
+	}()
+	for {
+		msg, err := c.read()
+		if err != nil || l.take(c, msg) != nil {
+			return
+		}
+	}
+}
+
+// take processes a message.
+func (l *lyingServer) take(c *lyingConn, msg []byte) error {
+	to, from := binary.BigEndian.Uint32(msg), binary.BigEndian.Uint32(msg[4:])
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended.IsZero() && time.Since(l.ended) < downFor {
+		return errDown
+	}
+	if to == greeting {
+		l.conns[from] = c
+		return c.write(msg)
+	}
+	l.load++
+	switch {
+	case l.stopped || l.stop != nil && l.stop(l.load):
+		l.stopped = true
+		l.mu.Unlock()
+		<-l.whenClosed(c)
+		l.mu.Lock()
+		return errDown
+	case l.down != nil && l.down(l.load):
+		l.ended = time.Now()
+		clear(l.conns)
+		for open := range l.open {
+			go open.close()
+		}
+		return errDown
+	case l.forget != nil && l.forget(l.load):
+		l.lost++
+		return nil
+	}
+	if other := l.conns[to]; other != nil && other.write(msg) == nil {
+		l.forwarded++
+	} else {
+		l.lost++
+	}
+	return nil
+}
+
+// whenClosed returns a channel that is closed with a connection.
+func (l *lyingServer) whenClosed(c *lyingConn) <-chan struct{} {
+	closed := make(chan struct{})
+	var once sync.Once
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	end := c.close
+	c.close = func() { once.Do(func() { close(closed) }); end() }
+	return closed
+}
+
+func (l *lyingServer) Name() string { return "lying" }
+
+func (l *lyingServer) Carries(t Transport) bool { return t == l.transport }
+
+// Open connects all endpoints and binds them.
+func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error) {
+	r, err := benchrig.NewRig(p)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, serverWait)
+	defer cancel()
+	bound := map[int]bool{}
+	for ep := range r.Endpoints {
+		server := &benchrig.Server{Addr: l.addr, TLS: l.tls, DTLS: benchrig.PSK([]byte("endpoint"), []byte(lyingKey))}
+		if _, err := r.Connect(ctx, ep, *server); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		hello := binary.BigEndian.AppendUint32(nil, greeting)
+		hello = binary.BigEndian.AppendUint32(hello, uint32(ep))
+		e := &r.Endpoints[ep]
+		e.Relay, e.Keepalive, e.Rebind, e.Server, e.Renew = l.addr, hello, hello, server, func() []byte { return hello }
+	}
+	err = r.Await(ctx, func() bool { return len(bound) == p.Len() }, func(time.Time) (err error) {
+		r.Advance(func(ep int, failed error) {
+			if err = errors.Join(err, failed); err == nil {
+				err = r.SendTo(ep, l.addr, r.Endpoints[ep].Rebind)
+			}
+		})
+		return err
+	}, func(ep int, _ netip.AddrPort, _ []byte) { bound[ep] = true })
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	for _, s := range r.Sockets {
+		s.Offset = lyingLen
+	}
+	for _, link := range p.Flows {
+		prefix := binary.BigEndian.AppendUint32(nil, uint32(link.To))
+		r.Flows = append(r.Flows, benchrig.Flow{
+			From: link.From, To: link.To, Dst: l.addr, Prefix: binary.BigEndian.AppendUint32(prefix, uint32(link.From)),
+		})
+	}
+	r.Explain = func(pkt []byte) string {
+		if len(pkt) == lyingLen {
+			return benchrig.Answer
+		}
+		return benchrig.Foreign
+	}
+	return r, nil
+}
+
+// runLying makes a run with a lying server. Each datagram counts.
+func runLying(t *testing.T, l *lyingServer, cfg Config) Result {
+	t.Helper()
+	l.listen(t)
+	cfg.Transport, cfg.Warmup, cfg.Drain = l.transport, -1, cmp.Or(cfg.Drain, serverWait)
+	r, err := Run(t.Context(), cfg, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Sent+r.SendFailed+r.Unsent+r.Blocked != r.Offered {
+		t.Errorf("%d offered: sent %d, failed %d, not sent %d, blocked %d", r.Offered, r.Sent, r.SendFailed, r.Unsent, r.Blocked)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	within2(t, "delivered", r.Delivered, uint64(l.forwarded))
+	return r
+}
+
+// connected are the transports with connections.
+var connected = []Transport{TransportDTLS, TransportWS, TransportWSS}
+
+// TestLossByTransport: what the relay loses is counted, and is the server's.
+func TestLossByTransport(t *testing.T) {
+	for _, transport := range connected {
+		t.Run(string(transport), func(t *testing.T) {
+			t.Parallel()
+			l := &lyingServer{transport: transport, forget: func(n int) bool { return n%4 == 0 }}
+			r := runLying(t, l, Config{Matches: 3, Rate: 600, Duration: 2 * time.Second})
+			within2(t, "lost", r.Lost, uint64(l.lost))
+			within2(t, "loss of what was sent", float64(r.Lost)/float64(r.Sent), 0.25)
+			within2(t, "in the latency", r.Latency.Lost, r.Offered-r.Delivered)
+			if r.Latency.P90 != Never || !r.CausedBy(LimitServer) || r.Duplicated+r.Corrupt+r.Misdelivered != 0 {
+				t.Errorf("p90 %v, causes %+v, result %+v", r.Latency.P90, r.Causes, r)
+			}
+		})
+	}
+}
+
+// TestBlockedByTransport: a relay that does not read is no lag of the generator. What waits and
+// what is not sent is the server's.
+func TestBlockedByTransport(t *testing.T) {
+	for _, transport := range []Transport{TransportWS, TransportWSS} {
+		t.Run(string(transport), func(t *testing.T) {
+			t.Parallel()
+			const read = 100
+			l := &lyingServer{transport: transport, stop: func(n int) bool { return n > read }}
+			r := runLying(t, l, Config{
+				Matches: 1, Rate: 6000, Payload: 1400, Direction: DirectionUp, Duration: 3 * time.Second, Drain: time.Second,
+			})
+			c := r.Connections
+			if r.Blocked == 0 || c.Waited == 0 || c.WindowClosed < 100*time.Millisecond || c.Backlogged != 0 || r.SendFailed != 0 {
+				t.Errorf("blocked %d, failed %d, connections %+v", r.Blocked, r.SendFailed, c)
+			}
+			if r.Delivered != read || !r.CausedBy(LimitServer) {
+				t.Errorf("%d delivered, causes %+v", r.Delivered, r.Causes)
+			}
+			if lag := r.Generator.Lag.Max; lag > 2500*time.Millisecond { // One that waited would have nearly the whole run.
+				t.Errorf("lag %v", lag)
+			}
+		})
+	}
+}
+
+// TestRestartByTransport: when the relay ends all connections, endpoints connect and bind again,
+// and the gap is the time without them.
+func TestRestartByTransport(t *testing.T) {
+	for _, transport := range connected {
+		t.Run(string(transport), func(t *testing.T) {
+			t.Parallel()
+			const endpoints = 6
+			restarted := false
+			l := &lyingServer{transport: transport, down: func(n int) bool {
+				again := restarted
+				restarted = restarted || n == 200
+				return n == 200 && !again
+			}}
+			cfg := Config{Matches: 3, Rate: 300, Duration: 4 * time.Second, Keepalive: time.Second}
+			if transport == TransportDTLS { // Three keep-alives without an answer say it.
+				cfg.Duration = 12 * time.Second
+			}
+			r := runLying(t, l, cfg)
+			v := r.Recovery
+			if v == nil || v.Endpoints != endpoints || v.Bound != endpoints || v.Latency.Samples < endpoints {
+				t.Fatalf("recovery %+v, errors %v", v, r.Errors)
+			}
+			if c := r.Connections; transport != TransportDTLS && (c.Ended < endpoints || c.Opened < endpoints) {
+				t.Errorf("connections %+v", c)
+			}
+			if r.Gaps.Longest < downFor*98/100 || r.Gaps.Endpoint < r.Gaps.Longest || !r.CausedBy(LimitServer) {
+				t.Errorf("gaps %+v, causes %+v", r.Gaps, r.Causes)
+			}
+		})
+	}
+}
