@@ -316,6 +316,11 @@ peers: ## Ferry next to coturn, pion/turn and a bare loop in C: one table of rat
 ratios: ## append the ratios of the last make peers to out/ratios.tsv, with day, commit and machine (jq)
 	jq -r -f scripts/peers/ratios.jq out/peers.json >>out/ratios.tsv
 
+.PHONY: transports
+transports: ## processor time per datagram and latency by transport, udp : dtls : ws : wss, in rounds (2 processors, openssl; 3 minutes)
+	$(GO) build -o bin/ferry ./cmd/ferry
+	FERRY=bin/ferry scripts/transports/ratios.sh
+
 # FRAMES are options: make fast-path-figures FRAMES='--allocations 1000000 --load 50000x32'
 .PHONY: fast-path-figures
 fast-path-figures: ## the fast path next to the C loop, with frames from XDP (root, clang-14; 4 minutes)

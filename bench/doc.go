@@ -35,13 +35,15 @@
 // # The generator
 //
 // One thread sends, receives and records. It spins and never sleeps, since a wake-up
-// takes longer than the precision of the schedule. A few sockets, bound to 0.0.0.0,
+// takes longer than the precision of the schedule. A few sockets, bound to a wildcard,
 // carry all endpoints: each endpoint has its own source address in 127.0.0.0/8, which
 // each datagram names (IP_PKTINFO). Batches therefore stay large with any number of
 // endpoints, and a datagram costs the generator less than the relay: about 1.2 µs to
 // send and to receive, in a closed loop without a relay on a 2-core virtual machine.
-// The loop does not allocate. It never merges datagrams (UDP_SEGMENT): over loopback they
-// would travel unsegmented, which favours relays that receive them unsegmented.
+// The loop does not allocate. Over DTLS, and over TCP, whose connections it reads and writes
+// without blocking, the same thread does all work: see [Transport]. It never merges datagrams
+// (UDP_SEGMENT): over loopback they would travel unsegmented, which favours relays that
+// receive them unsegmented.
 //
 // # What is measured
 //
@@ -60,7 +62,8 @@
 //     the figure describes the generator.
 //   - Gaps are the longest times without a delivery, to an endpoint and to any, beyond the
 //     time in which nothing was due: what players see of a restart of the relay. Recovery
-//     counts from the first ERROR 3 only, which comes when the relay runs again.
+//     counts from the first ERROR 3 only, which comes when the relay runs again, or from the end
+//     of a connection.
 //   - CPU time of the server is the run time of its threads by the scheduler's
 //     clock (schedstat), which does not depend on ticks, over the measured
 //     interval, divided by the datagrams that arrived between the two readings.
@@ -110,14 +113,16 @@
 //
 // Result.Causes says by evidence what limited or disturbed a run, and several may hold:
 //
-//   - The generator, if datagrams did not leave, if its own sockets dropped some, or if 1 % left
+//   - The generator, if datagrams did not leave, if its own sockets dropped some, if it left the
+//     receive buffer of a TCP connection nearly full, or if 1 % left
 //     late by more than 1 ms, or by more than half a tick if datagrams are due together. This is
 //     the only bound on lag: FindMax has no other. In a closed loop it is the generator if it
 //     was busy nearly all the time.
 //   - The machine, if the hypervisor took more than 1 % of the processors' time, or processes
 //     other than generator and server more than 5 %, which only Config.ServerPID shows.
-//   - The server, if datagrams were lost that the generator's sockets did not drop. The reason
-//     says how many the other receive buffers of this machine dropped.
+//   - The server, if datagrams were lost that the generator's sockets did not drop, or were not
+//     sent because it ended a connection or did not read from it. The reason says how many the
+//     other receive buffers of this machine dropped.
 //
 // Result.Valid is false if the generator or the machine is among them, or if the run was
 // interrupted: such a run says nothing about the server. Sessions of the shape churn run in this process: they take processor
@@ -148,6 +153,8 @@
 //     a low rate and at saturation are different quantities.
 //   - Aligned ticks are bursts. Their datagrams are due at the same time and cannot
 //     leave at the same time, so that latency contains the length of the burst.
+//   - Loopback has one address of IPv6, so that each endpoint there has a socket of its own and
+//     each datagram a system call: compare families with Sources of a routed prefix.
 //   - Endpoints differ by address, not by port. A relay that distributes peers over
 //     several sockets by a hash of address and port still distributes them.
 //   - Socket buffers hold about 10,000 small datagrams at the default of 4 MiB.
