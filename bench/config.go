@@ -272,10 +272,10 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	cfg.Baseline = max(cfg.Baseline, 0)
 	cfg.Transport = cmp.Or(cfg.Transport, TransportUDP)
 	if cfg.Sources.IsValid() {
-		cfg.Family = cmp.Or(cfg.Family, benchrig.FamilyOf(cfg.Sources.Addr()))
+		cfg.Family = cmp.Or(cfg.Family, FamilyOf(cfg.Sources.Addr()))
 	} else {
 		cfg.Family = cmp.Or(cfg.Family, FamilyIPv4)
-		cfg.Sources = benchrig.DefaultSources(cfg.Family)
+		cfg.Sources = benchrig.DefaultSources(benchrig.Family(cfg.Family))
 	}
 	if err := cfg.check(d); err != nil {
 		return cfg, err

@@ -71,7 +71,7 @@ func (cfg *Config) plan() (benchrig.Plan, error) {
 	p := benchrig.Plan{
 		Matches: cfg.Matches, Players: cfg.Players, Payload: cfg.Payload, Stride: 2,
 		AllowRemote: cfg.AllowRemote, BindRate: cfg.BindRate, Keepalive: cfg.Keepalive,
-		Sockets: cfg.Sockets, ReadBuffer: cfg.ReadBuffer, Batch: cfg.Batch, Transport: cfg.Transport,
+		Sockets: cfg.Sockets, ReadBuffer: cfg.ReadBuffer, Batch: cfg.Batch, Transport: benchrig.Transport(cfg.Transport),
 	}
 	p.Spare = cfg.spareMatches()
 	p.Matches += p.Spare

@@ -198,7 +198,7 @@ func (l *lyingServer) whenClosed(c *lyingConn) <-chan struct{} {
 
 func (l *lyingServer) Name() string { return "lying" }
 
-func (l *lyingServer) Carries(t Transport) bool { return t == l.transport }
+func (l *lyingServer) Carries(t benchrig.Transport) bool { return Transport(t) == l.transport }
 
 // Open connects all endpoints and binds them.
 func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error) {

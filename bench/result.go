@@ -430,7 +430,7 @@ func (g *generator) collect(r *Result, o *observer) {
 	}
 	r.Offered = r.Sent + r.SendFailed + r.Blocked
 	if c := g.rig.Connections(); c != nil {
-		n := c.Minus(g.reconnector.before)
+		n := Connections(c.Minus(g.reconnector.before))
 		r.Connections = &n
 	}
 	end := max(g.end, g.measure)

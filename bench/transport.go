@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/net/sock"
@@ -30,30 +31,43 @@ import (
 //     so does one over DTLS to which the relay does not reply. Recovery counts from there.
 //   - Memory of the server's process per endpoint does not include that of its sockets, which
 //     is the kernel's.
-type Transport = benchrig.Transport
+type Transport string
 
 // The transports.
 const (
-	TransportUDP  = benchrig.TransportUDP
-	TransportDTLS = benchrig.TransportDTLS
-	TransportWS   = benchrig.TransportWS
-	TransportWSS  = benchrig.TransportWSS
+	TransportUDP  Transport = "udp"
+	TransportDTLS Transport = "dtls"
+	TransportWS   Transport = "ws"
+	TransportWSS  Transport = "wss"
 )
 
+// IsTCP reports whether each endpoint has a TCP connection of its own.
+func (t Transport) IsTCP() bool { return benchrig.Transport(t).IsTCP() }
+
 // Family is a family of addresses.
-type Family = benchrig.Family
+type Family string
 
 // The families.
 const (
-	FamilyIPv4 = benchrig.FamilyIPv4
-	FamilyIPv6 = benchrig.FamilyIPv6
+	FamilyIPv4 Family = "ipv4"
+	FamilyIPv6 Family = "ipv6"
 )
 
 // FamilyOf returns the family of an address.
-func FamilyOf(a netip.Addr) Family { return benchrig.FamilyOf(a) }
+func FamilyOf(a netip.Addr) Family { return Family(benchrig.FamilyOf(a)) }
 
 // Connections is about the connections of a run over TCP.
-type Connections = benchrig.Connections
+type Connections struct {
+	Ended  uint64 `json:"ended"`  // by the relay
+	Opened uint64 `json:"opened"` // again, after that
+	Waited uint64 `json:"waited"` // datagrams for which the kernel had no room when they were due
+	// WindowClosed is how long data waited because the relay's receive buffer was full.
+	WindowClosed  time.Duration `json:"windowClosedNs"`
+	Retransmitted uint64        `json:"retransmitted"` // segments
+	// Backlogged counts the times when the receive buffer of a connection had room for less than
+	// 16 KiB: the generator did not read in time, and the relay may have had to wait.
+	Backlogged uint64 `json:"backlogged"`
+}
 
 func (cfg *Config) checkTransport(d Dialect) error {
 	switch cfg.Transport {
@@ -66,13 +80,13 @@ func (cfg *Config) checkTransport(d Dialect) error {
 	default:
 		return fmt.Errorf("%w: family %q is not ipv4 or ipv6", ErrConfig, cfg.Family)
 	}
-	if benchrig.FamilyOf(cfg.Sources.Addr()) != cfg.Family {
+	if FamilyOf(cfg.Sources.Addr()) != cfg.Family {
 		return fmt.Errorf("%w: sources %v are not of the family %s", ErrConfig, cfg.Sources, cfg.Family)
 	}
 	if cfg.Transport == TransportUDP {
 		return nil
 	}
-	if c, ok := d.(benchrig.Connector); !ok || !c.Carries(cfg.Transport) {
+	if c, ok := d.(benchrig.Connector); !ok || !c.Carries(benchrig.Transport(cfg.Transport)) {
 		return fmt.Errorf("%w: %s has no meaning over %s, only over udp", ErrConfig, d.Name(), cfg.Transport)
 	}
 	switch {
@@ -98,7 +112,7 @@ type reconnector struct {
 	silence   []silence     // by endpoint; nil: not over DTLS
 	interval  int64         // ns without a datagram after which an endpoint asks the relay
 	nextCheck int64
-	before    Connections // of earlier runs
+	before    benchrig.Connections // of earlier runs
 }
 
 // silence is what an endpoint has not heard.

@@ -89,7 +89,7 @@ func (h *dtlsHandshake) close() {
 	h.both.Wait()
 }
 
-// start returns the handshake and what runs it to its end.
+// startDTLS returns the handshake and what runs it to its end.
 func startDTLS(server Server) (*dtlsHandshake, func(context.Context) (*records, error), error) {
 	near, far := net.Pipe()
 	conn, err := dtls.ClientWithOptions(dtlsnet.PacketConnFromConn(near), net.UDPAddrFromAddrPort(server.Addr),

@@ -34,15 +34,15 @@ const (
 // all of them. What waits is not the generator's delay: it gave the datagram to the kernel
 // when it was due, and the kernel had no room, since the relay did not read.
 type Connections struct {
-	Ended  uint64 `json:"ended"`  // by the relay
-	Opened uint64 `json:"opened"` // again, after that
-	Waited uint64 `json:"waited"` // datagrams for which the kernel had no room when they were due
+	Ended  uint64 // by the relay
+	Opened uint64 // again, after that
+	Waited uint64 // datagrams for which the kernel had no room when they were due
 	// WindowClosed is how long data waited because the relay's receive buffer was full.
-	WindowClosed  time.Duration `json:"windowClosedNs"`
-	Retransmitted uint64        `json:"retransmitted"` // segments
+	WindowClosed  time.Duration
+	Retransmitted uint64 // segments
 	// Backlogged counts the times when the receive buffer of a connection had room for less than
 	// 16 KiB: the generator did not read in time, and the relay may have had to wait.
-	Backlogged uint64 `json:"backlogged"`
+	Backlogged uint64
 }
 
 // Minus returns what happened since before.

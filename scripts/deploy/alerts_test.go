@@ -91,7 +91,7 @@ var faults = map[string]fault{
 	"FerryStoreAway":         {"ferry_store_away": becomes("0", "1")},
 	"FerryStoreComesAndGoes": {"ferry_store_outages_total": rising(0, 1)},
 	"FerryStoreUnverified":   {"ferry_store_unverified_total": once(1)},
-	"FerryNotAnnounced":      {`ferry_announcer_untold_total{what="ends"}`: once(1)},
+	"FerryNotAnnounced":      {`ferry_announcer_discarded_total{what="ends"}`: once(1)},
 	// The entry of a relay that died leaves the store after recover_for and 66 s, and with it the
 	// count: 8 samples show it by default.
 	"FerryRelayDead":            {`ferry_fleet_relays{state="dead"}`: fmt.Sprintf("0+0x%d 1+0x7 0+0x%d", calmSamples-1, faultSamples)},
