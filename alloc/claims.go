@@ -17,7 +17,7 @@ import (
 //	  1   2  epoch                 16   8  boot id
 //	  3  12  random nonce          24   1  role
 //	body                           25   2  maximum of connections
-//	 15 224  ciphertext            27   1  flags: 1, Individual; 2, PlayerNameCut
+//	 15 224  ciphertext            27   1  flags: 1, Individual; 2, PlayerNameCut; 4, Tag
 //	                               28   7  issued, Unix seconds
 //	239  16  tag                   35  16  allocation id
 //	                               51  16  match id (the host's)
@@ -31,7 +31,8 @@ import (
 //	                              221   3  network tag of the API's caller
 //
 // The padding of both names holds the name of the player, or as much of its beginning as fits:
-// that of the project first.
+// that of the project first. A Tag takes its last 8 bytes, after a zero: a version without tags
+// reads the name up to there.
 const (
 	sealVersion = 1
 
@@ -64,6 +65,7 @@ const (
 const (
 	flagIndividual = 1 << iota
 	flagPlayerNameCut
+	flagTag
 )
 
 // The layout fills 255 bytes: otherwise one of these does not compile.
@@ -76,6 +78,9 @@ var (
 
 // ErrClaims is returned by [Sealer.Seal] for ids that do not fit the role.
 var ErrClaims = errors.New("alloc: claims do not fit their role")
+
+// ErrTag is returned for a reservation with a tag beside which the names of its tenant do not fit.
+var ErrTag = errors.New("alloc: project and environment of a reservation with a tag have at most 103 bytes together")
 
 // Claims is the content of connection data. Its ids depend on the role:
 //
@@ -105,7 +110,8 @@ type Claims struct {
 	// not fit beside the tenant's names, and may be empty.
 	PlayerName    []byte
 	PlayerNameCut bool
-	Individual    bool // see Caller.Individual
+	Individual    bool   // see Caller.Individual
+	Tag           uint64 // see Caller.Tag
 	// Network is the network from which the player called the API, zero if it is not
 	// known. A BIND from there comes from its owner: the call was over TCP.
 	Network NetworkTag
@@ -123,6 +129,9 @@ func (c *Claims) validate() error {
 	}
 	if c.ID.IsZero() || c.Match.IsZero() {
 		return ErrClaims
+	}
+	if c.Tag != 0 && len(c.Project)+len(c.Environment) > maxTaggedNames {
+		return ErrTag
 	}
 	ok := false
 	switch c.Role {
@@ -162,7 +171,15 @@ func (c *Claims) encode(p *[plainLen]byte) {
 	copy(p[environmentAt:], c.Environment)
 	copy(p[networkAt:], c.Network[:])
 	a, b := padding(p, len(c.Project), len(c.Environment))
-	name, cut := cutName(c.PlayerName, min(len(a)+len(b), maxPlayerName))
+	room := len(a) + len(b)
+	if c.Tag != 0 {
+		p[flagsAt] |= flagTag
+		room -= tagRoom
+		for i := range 8 {
+			*tagByte(a, b, i) = byte(c.Tag >> (8 * i))
+		}
+	}
+	name, cut := cutName(c.PlayerName, min(room, maxPlayerName))
 	if cut || c.PlayerNameCut {
 		p[flagsAt] |= flagPlayerNameCut
 	}
@@ -184,6 +201,21 @@ func cutName(name []byte, room int) (begin []byte, cut bool) {
 // padding returns what is left beside names of these lengths.
 func padding(p *[plainLen]byte, project, environment int) (a, b []byte) {
 	return p[projectAt+project : environmentAt], p[environmentAt+environment : networkAt]
+}
+
+// tagRoom is the size in bytes of a tag with the zero before it.
+const tagRoom = 9
+
+// maxTaggedNames is the largest length in bytes of both names of a tenant beside a tag.
+const maxTaggedNames = 2*MaxTenantName - tagRoom
+
+// tagByte returns the place of byte i of a tag: the last 8 bytes of a and b together, the last
+// byte first.
+func tagByte(a, b []byte, i int) *byte {
+	if i < len(b) {
+		return &b[len(b)-1-i]
+	}
+	return &a[len(a)-1-(i-len(b))]
 }
 
 // maxPlayerName is the largest length of a player's name: decode moves it to the front.
@@ -212,6 +244,17 @@ func (c *Claims) decode(p *[plainLen]byte) bool {
 	c.Environment = p[environmentAt : environmentAt+environment : environmentAt+environment]
 	copy(c.Network[:], p[networkAt:])
 	a, b := padding(p, project, environment)
+	c.Tag = 0
+	if p[flagsAt]&flagTag != 0 && len(a)+len(b) >= tagRoom {
+		for i := range 8 {
+			c.Tag |= uint64(*tagByte(a, b, i)) << (8 * i)
+		}
+		if len(b) >= 8 {
+			b = b[:len(b)-8]
+		} else {
+			a, b = a[:len(a)+len(b)-8], nil
+		}
+	}
 	n := copy(p[:maxPlayerName], a)
 	n += copy(p[n:maxPlayerName], b)
 	c.PlayerName, _, _ = bytes.Cut(p[:n], []byte{0})

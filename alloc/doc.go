@@ -21,20 +21,19 @@
 // them bound and ended. A program constructs, in this order:
 //
 //	NewSealer       with a MasterKey and a RelayID; keep both for the next start
-//	engine.New      with the sealer, and Hooks that call the service
+//	engine.New      with the sealer
 //	NewService      with the relay and a Store, such as NewMemoryStore
 //	httpapi.New     with the service and its callers' tokens, to serve HTTP
 //
-// and then runs the relay. It must connect two hooks:
+// and then runs the relay. Package relay does all of it. NewService registers the service
+// with an [ObservableRelay], which engine.Server is. For any other relay the program calls
 //
-//	engine.Hooks.OnBind  calls  Service.OnBind(id)  the reservation was used
-//	engine.Hooks.OnEnd   calls  Service.OnEnd(id)   its join code is removed
+//	Service.OnBind  when an allocation was bound: the reservation was used
+//	Service.OnEnd   when one has ended: its join code is removed
 //
-// The relay takes its hooks before the service exists, and calls none before
-// Server.Run. Without OnBind a reservation counts against MaxOutstanding until
-// BindTimeout is over. Without OnEnd a join code stays in the store after its host
-// has ended, until Join learns of it from the relay. Both calls may repeat and do
-// not block. The service has nothing to close.
+// Without OnBind a reservation counts against MaxOutstanding until BindTimeout is over.
+// Without OnEnd a join code stays in the store after its host has ended, until Join
+// learns of it from the relay. The service has nothing to close.
 //
 // A relay that keeps its state over a restart also has join codes: set
 // ServiceConfig.KeepCode to engine.Server.KeepCode, and pass each of

@@ -11,12 +11,12 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-var _ storetest.Mover = (*alloc.MemoryStore)(nil)
+var _ alloc.CodeMover = (*alloc.MemoryStore)(nil)
 
 func TestMemoryStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(*testing.T) alloc.Store { return alloc.NewMemoryStore() })
-	storetest.RunMover(t, func(*testing.T) storetest.Mover { return alloc.NewMemoryStore() })
+	storetest.RunMover(t, func(*testing.T) alloc.CodeMover { return alloc.NewMemoryStore() })
 }
 
 // TestMemoryStoreIgnoresContext: the methods succeed after their context has ended.

@@ -105,6 +105,7 @@ type HostRequest struct {
 	Tenant         Tenant
 	Player         PlayerHash
 	PlayerName     string // for operators; empty if it is not known
+	Tag            uint64 // that of [Caller]
 	MaxConnections int    // players besides the host
 	// Individual is that of [Caller]: the relay limits what this player has at once.
 	Individual bool
@@ -121,6 +122,7 @@ type JoinerRequest struct {
 	Tenant     Tenant
 	Player     PlayerHash
 	PlayerName string // for operators; empty if it is not known
+	Tag        uint64 // that of [Caller]
 	Host       proto.AllocationID
 	// Individual is that of [Caller]: the relay limits what this player has at once, and at
 	// a full host the place of another allocation of this player that has fallen silent goes
@@ -194,6 +196,26 @@ type Relay interface {
 	Describe(ctx context.Context, id proto.AllocationID) (Description, error)
 }
 
+// ObservableRelay is a Relay in this process that calls observers. *engine.Server is one.
+type ObservableRelay interface {
+	Relay
+	// Observe makes o hear of each allocation that is bound or ends from now on.
+	Observe(o Observer)
+}
+
+// Observer hears of the allocations of an [ObservableRelay]. A [Service] is one, and
+// [NewService] registers it. Its methods must not block or call the relay.
+type Observer interface {
+	// OnBind is called when an allocation was bound, and when a host has ended whose place a
+	// player may take.
+	OnBind(id proto.AllocationID)
+	// OnEnd is called when an allocation has ended and no player can take its place.
+	OnEnd(id proto.AllocationID)
+	// OnMigrate is called when a player has taken the place of a host, for the tenant with that
+	// hash: the code must lead to the new host.
+	OnMigrate(tenant uint64, code string, from, to proto.AllocationID) error
+}
+
 // Store holds join codes. Its methods may be called concurrently. Codes are in
 // upper case and belong to a tenant.
 type Store interface {
@@ -208,4 +230,14 @@ type Store interface {
 	Codes(ctx context.Context, t Tenant) (int, error)
 	// Forget removes the code of host, if it has one. It does not block.
 	Forget(host proto.AllocationID)
+}
+
+// CodeMover is a Store whose join codes survive their hosts.
+type CodeMover interface {
+	Store
+	// MoveCode makes a code of from, or one that leads nowhere, the code of to, for the tenant
+	// with that hash. It reports false, and changes nothing, when the code leads to another host
+	// or to has another code. It may be repeated. Like Forget it does not block if the relay is in
+	// this process.
+	MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error)
 }

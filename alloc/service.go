@@ -36,9 +36,11 @@ var ErrServiceConfig = errors.New("alloc: invalid service configuration")
 
 // ServiceConfig configures a [Service]. Relay, Store and Regions are required.
 type ServiceConfig struct {
-	// Relay makes the allocations. Required.
+	// Relay makes the allocations. Required. If it is an ObservableRelay, the service hears by
+	// itself what is bound and what ends; of any other, the program must call OnBind and OnEnd.
 	Relay Relay
-	// Store holds the join codes. Required.
+	// Store holds the join codes. Required. With HostMigration and an ObservableRelay it must
+	// be a CodeMover.
 	Store Store
 	// Regions are those that callers may name; the first is the default. At least
 	// one is required unless LiveRegions is set; ids are distinct and not empty.
@@ -106,6 +108,8 @@ func (c *ServiceConfig) validate() error {
 		return fmt.Errorf("%w: Store is nil, or a MemoryStore that NewMemoryStore has not made", ErrServiceConfig)
 	case c.HostMigration && !isMigrationRelay(c.Relay):
 		return fmt.Errorf("%w: HostMigration with a Relay that has none", ErrServiceConfig)
+	case c.HostMigration && isObservable(c.Relay) && !isCodeMover(c.Store):
+		return fmt.Errorf("%w: HostMigration with a Store that is no CodeMover", ErrServiceConfig)
 	case len(c.Regions) == 0 && c.LiveRegions == nil:
 		return fmt.Errorf("%w: Regions is empty", ErrServiceConfig)
 	case c.MaxConnections < 0 || c.MaxConnections > math.MaxUint16:
@@ -155,6 +159,16 @@ func isMigrationRelay(r Relay) bool {
 	return ok
 }
 
+func isObservable(r Relay) bool {
+	_, ok := r.(ObservableRelay)
+	return ok
+}
+
+func isCodeMover(s Store) bool {
+	_, ok := s.(CodeMover)
+	return ok
+}
+
 // setDefaults replaces zero values by the defaults.
 func (c *ServiceConfig) setDefaults() {
 	if r, ok := c.Relay.(ConfiguredRelay); ok {
@@ -178,7 +192,8 @@ func (c *ServiceConfig) setDefaults() {
 // players and failed joins has a fixed limit below 10 MiB.
 type Service struct {
 	relay             Relay
-	store             Store
+	store             Store // codes, with spans
+	codes             Store
 	migrations        MigrationRelay // nil: no player takes the place of a host
 	regions           []Region
 	liveRegions       func() []Region // nil: regions
@@ -208,6 +223,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	s := &Service{
 		relay:             tracedRelay{cfg.Relay},
 		store:             tracedStore{cfg.Store},
+		codes:             cfg.Store,
 		regions:           slices.Clone(cfg.Regions),
 		liveRegions:       cfg.LiveRegions,
 		allowedRegions:    cfg.AllowedRegions,
@@ -226,6 +242,9 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	}
 	if !cfg.Unlimited {
 		s.outstanding = newOutstandingLimit(cfg.MaxOutstanding, cfg.BindTimeout, maxOutstandingTracked)
+	}
+	if r, ok := cfg.Relay.(ObservableRelay); ok {
+		r.Observe(s)
 	}
 	return s, nil
 }
@@ -315,7 +334,8 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 	q := AdmissionRequest{Caller: c, Role: RoleHost, MaxConnections: maxConnections, Region: region}
 	res, err := s.reserve(ctx, q, player, func() (Reservation, error) {
 		return s.relay.ReserveHost(ctx, HostRequest{
-			Tenant: c.Tenant, Player: player, PlayerName: c.Player, Individual: c.Individual, MaxConnections: maxConnections, Region: region, ClientAddress: c.Address,
+			Tenant: c.Tenant, Player: player, PlayerName: c.Player, Individual: c.Individual, Tag: c.Tag,
+			MaxConnections: maxConnections, Region: region, ClientAddress: c.Address,
 		})
 	})
 	if err != nil {
@@ -345,7 +365,7 @@ func (s *Service) Join(ctx context.Context, c Caller, code string) (res Reservat
 	q := AdmissionRequest{Caller: c, Role: RoleJoiner, Host: host}
 	res, err = s.reserve(ctx, q, player, func() (Reservation, error) {
 		return s.relay.ReserveJoiner(ctx, JoinerRequest{
-			Tenant: c.Tenant, Player: player, PlayerName: c.Player, Individual: c.Individual, Host: host, ClientAddress: c.Address,
+			Tenant: c.Tenant, Player: player, PlayerName: c.Player, Individual: c.Individual, Tag: c.Tag, Host: host, ClientAddress: c.Address,
 		})
 	})
 	if errors.Is(err, ErrNotFound) {
@@ -397,23 +417,41 @@ func (s *Service) SetMaxOutstanding(limit int) {
 	}
 }
 
-// OnBind must be called when an allocation was bound to an endpoint; it no longer
-// counts as an outstanding reservation. It may be called again for the same id,
-// and does not block.
+// OnBind must be called when an allocation was bound to an endpoint, unless the relay is an
+// [ObservableRelay], which calls it: the allocation no longer counts as an outstanding
+// reservation. It may be called again for the same id, and does not block.
 func (s *Service) OnBind(id proto.AllocationID) {
 	if s.outstanding != nil {
 		s.outstanding.release(id)
 	}
 }
 
-// OnEnd must be called when an allocation has ended; it removes its join code. For a host
-// whose place a player may take, call OnBind, and OnEnd when that is over.
-// Call it after the relay's Describe returns ErrNotFound for id, never before, as
-// engine.Hooks.OnEnd does. It does not block.
+// OnEnd must be called when an allocation has ended, unless the relay is an
+// [ObservableRelay], which calls it; it removes its join code. For a host whose place a
+// player may take, call OnBind, and OnEnd when that is over. Call it after the relay's
+// Describe returns ErrNotFound for id, never before, as engine.Hooks.OnEnd does. It does not
+// block.
 func (s *Service) OnEnd(id proto.AllocationID) {
 	s.OnBind(id) // an allocation may end unbound
 	s.store.Forget(id)
 }
+
+// OnMigrate makes a join code lead to the host that has taken the place of another one. It may
+// be called again. An [ObservableRelay] calls it.
+func (s *Service) OnMigrate(tenant uint64, code string, from, to proto.AllocationID) error {
+	mover, ok := s.codes.(CodeMover)
+	if !ok {
+		return nil // The relays of a fleet move codes themselves.
+	}
+	moved, err := mover.MoveCode(context.Background(), tenant, code, from, to)
+	if err == nil && !moved {
+		err = errCodeTaken
+	}
+	return err
+}
+
+// errCodeTaken: a code that would be moved leads to another host.
+var errCodeTaken = errors.New("alloc: the join code leads to another match")
 
 // elapsed returns the time since the service was created. It does not depend on
 // changes of the wall clock.

@@ -64,6 +64,9 @@ type Caller struct {
 	// share: the subject of an issuer's token, or the player that a backend names. Such a
 	// player gets its place back at a full host, see [JoinerRequest].
 	Individual bool
+	// Tag is the program's own number for this reservation, zero for none. The events of the
+	// allocation have it, also after a restart: it is sealed into the connection data.
+	Tag uint64
 	// Server marks a backend, which may act for all hosts of its tenant.
 	Server bool
 	// Address is the caller's address or network, the zero address if it is not

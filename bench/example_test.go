@@ -8,14 +8,14 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/bench"
-	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/relay/relaytest"
 )
 
 // Twenty pairs of a host and a player send 2,000 datagrams per second through a
 // relay that runs in this process.
 func ExampleRun() {
 	ctx := context.Background()
-	url, stop := enginetest.StartService( // the URL of any Allocations API
+	url, stop := relaytest.StartService( // the URL of any Allocations API
 		httpapi.Token{Secret: "secret-0123456789", Project: "game", Environment: "test", Player: "bench"},
 	)
 	defer stop()

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -52,13 +53,32 @@ type Config struct {
 	// LocalAddr is the address that sockets are bound to, ports are the
 	// system's choice. Zero means any.
 	LocalAddr netip.Addr
-	// Conn, when not nil, is the first socket, unconnected. The session owns
-	// and closes it.
-	Conn *net.UDPConn
+	// Conn, when not nil, is what the session first sends and receives through. The session
+	// owns and closes it.
+	Conn Conn
+	// Listen opens a Conn to an endpoint of the relay: the first one if Conn is nil, and
+	// later ones, for Ticket.Alternatives and Roam. Nil: UDP sockets.
+	Listen func(server netip.AddrPort) (Conn, error)
 	// Logger logs changes of state and refusals of the relay, not datagrams.
 	// Nil disables logs.
 	Logger *slog.Logger
 }
+
+// Conn carries the datagrams of a [Session], unconnected. *net.UDPConn is one, and a test may have one
+// without a network, also in a bubble of testing/synctest. Its methods are called by several
+// goroutines. Conns that have SetReadBuffer and SetWriteBuffer are asked for Config.SocketBuffer.
+type Conn interface {
+	// ReadFromUDPAddrPort waits for a datagram, until Close. After an error that is not
+	// net.ErrClosed, it is called again.
+	ReadFromUDPAddrPort(b []byte) (n int, from netip.AddrPort, err error)
+	// WriteToUDPAddrPort sends a datagram, or drops it. It does not wait for the network, and
+	// does not keep b.
+	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
+	LocalAddr() net.Addr
+	Close() error
+}
+
+var _ Conn = (*net.UDPConn)(nil)
 
 // withDefaults returns the configuration with every zero replaced.
 func (c Config) withDefaults() Config {
@@ -103,7 +123,10 @@ func (c Config) check() error {
 }
 
 // listen opens a local socket of the address family of an endpoint.
-func (c Config) listen(server netip.AddrPort) (*net.UDPConn, error) {
+func (c Config) listen(server netip.AddrPort) (Conn, error) {
+	if c.Listen != nil {
+		return c.Listen(server)
+	}
 	network := "udp6"
 	if server.Addr().Is4() {
 		network = "udp4"
@@ -121,7 +144,21 @@ func (c Config) listen(server netip.AddrPort) (*net.UDPConn, error) {
 
 // tune asks for buffers. A system that grants less only loses more in bursts,
 // which is no reason to fail.
-func (c Config) tune(conn *net.UDPConn) {
-	_ = conn.SetReadBuffer(c.SocketBuffer)
-	_ = conn.SetWriteBuffer(c.SocketBuffer)
+func (c Config) tune(conn Conn) {
+	_ = setReadBuffer(conn, c.SocketBuffer)
+	_ = setWriteBuffer(conn, c.SocketBuffer)
+}
+
+func setReadBuffer(conn Conn, n int) error {
+	if c, ok := conn.(interface{ SetReadBuffer(bytes int) error }); ok {
+		return c.SetReadBuffer(n)
+	}
+	return errors.ErrUnsupported
+}
+
+func setWriteBuffer(conn Conn, n int) error {
+	if c, ok := conn.(interface{ SetWriteBuffer(bytes int) error }); ok {
+		return c.SetWriteBuffer(n)
+	}
+	return errors.ErrUnsupported
 }

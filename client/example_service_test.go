@@ -9,7 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/client"
-	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/relay/relaytest"
 )
 
 // Tokens of the players for the Allocations service.
@@ -21,7 +21,7 @@ const (
 // A host reserves a match and passes its join code to a player, which joins. The two
 // exchange one datagram each, through a relay in the same process.
 func Example() {
-	url, stop := enginetest.StartService( // the URL of any Allocations API
+	url, stop := relaytest.StartService( // the URL of any Allocations API
 		httpapi.Token{Secret: hostToken, Project: "game", Environment: "live", Player: "alice"},
 		httpapi.Token{Secret: joinerToken, Project: "game", Environment: "live", Player: "bob"},
 	)

@@ -62,10 +62,10 @@ func (c *packetConn) SetWriteDeadline(t time.Time) error {
 
 // SetReadBuffer asks for a receive buffer of the UDP socket, in bytes. QUIC
 // libraries look for it.
-func (c *packetConn) SetReadBuffer(n int) error { return c.s.conn.Load().SetReadBuffer(n) }
+func (c *packetConn) SetReadBuffer(n int) error { return setReadBuffer(c.s.conn.Load().Conn, n) }
 
 // SetWriteBuffer asks for a send buffer of the UDP socket, in bytes.
-func (c *packetConn) SetWriteBuffer(n int) error { return c.s.conn.Load().SetWriteBuffer(n) }
+func (c *packetConn) SetWriteBuffer(n int) error { return setWriteBuffer(c.s.conn.Load().Conn, n) }
 
 func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	for {

@@ -56,7 +56,7 @@ type Session struct {
 
 // socket is a local socket and the endpoint of the relay with which it talks. It does not change.
 type socket struct {
-	*net.UDPConn
+	Conn
 	server netip.AddrPort
 	turn   int // index of server in Session.servers
 }
@@ -99,7 +99,7 @@ func New(cfg Config) (*Session, error) {
 func (s *Session) firstSocket() (conn *socket, err error) {
 	if s.cfg.Conn != nil {
 		s.cfg.tune(s.cfg.Conn)
-		return &socket{UDPConn: s.cfg.Conn, server: s.servers[0]}, nil
+		return &socket{Conn: s.cfg.Conn, server: s.servers[0]}, nil
 	}
 	for turn := range s.servers {
 		if conn, err = s.open(turn); err == nil {
@@ -116,15 +116,19 @@ func (s *Session) open(turn int) (*socket, error) {
 		return nil, err
 	}
 	s.cfg.tune(conn)
-	return &socket{UDPConn: conn, server: s.servers[turn], turn: turn}, nil
+	return &socket{Conn: conn, server: s.servers[turn], turn: turn}, nil
 }
 
 // ID returns the session's own allocation.
 func (s *Session) ID() proto.AllocationID { return s.own }
 
-// LocalAddr returns the address of the present UDP socket.
+// LocalAddr returns the address of the present UDP socket, and an invalid one if a [Conn] of the
+// caller has another kind of address.
 func (s *Session) LocalAddr() netip.AddrPort {
-	addr, _ := s.conn.Load().LocalAddr().(*net.UDPAddr)
+	addr, ok := s.conn.Load().LocalAddr().(*net.UDPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
 	return addr.AddrPort()
 }
 

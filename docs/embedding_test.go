@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -23,53 +25,58 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/relay"
+	"github.com/ferryrelay/ferry/relay/relaytest"
 )
 
-// serve runs a relay on a UDP address, and its API on a listener, until ctx ends.
-func serve(ctx context.Context, udp netip.AddrPort, listener net.Listener, tokens []httpapi.Token) error {
-	master, err := alloc.NewMasterKey(nil)
-	if err != nil {
-		return err
-	}
-	id, err := alloc.NewRelayID()
-	if err != nil {
-		return err
-	}
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: id})
-	if err != nil {
-		return err
-	}
-	var service *alloc.Service // set below; the relay calls no hook before Run
-	relay, err := engine.New(engine.Config{
-		Listen: []netip.AddrPort{udp},
-		Region: "home",
-		Hooks: engine.Hooks{
-			OnBind: func(e engine.BindEvent) { service.OnBind(e.ID) },
-			OnEnd:  func(e engine.EndEvent) { service.OnEnd(e.ID) },
-		},
-	}, sealer)
-	if err != nil {
-		return err
-	}
-	service, err = alloc.NewService(alloc.ServiceConfig{
-		Relay: relay, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
+// serve runs a relay, its API and the program's own pages until ctx ends.
+func serve(ctx context.Context, udp netip.AddrPort, listener net.Listener, pages http.Handler, tokens []httpapi.Token) error {
+	r, err := relay.New(relay.Config{
+		Engine:    engine.Config{Listen: []netip.AddrPort{udp}},
+		DTLS:      &dtls.Config{},
+		WebSocket: &websocket.Config{},
+		Listener:  listener, // TCP: the API at /v1/, WebSockets at the root, else Pages
+		Pages:     pages,
+		API:       httpapi.Config{Tokens: tokens},
 	})
 	if err != nil {
 		return err
 	}
+	return r.Run(ctx)
+}
+
+// newParts is the same of single parts, without DTLS, WebSocket and pages.
+func newParts(udp netip.AddrPort, tokens []httpapi.Token) (*engine.Server, http.Handler, error) {
+	master, err := alloc.NewMasterKey(nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	id, err := alloc.NewRelayID()
+	if err != nil {
+		return nil, nil, err
+	}
+	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: id})
+	if err != nil {
+		return nil, nil, err
+	}
+	server, err := engine.New(engine.Config{Listen: []netip.AddrPort{udp}, Region: "home"}, sealer)
+	if err != nil {
+		return nil, nil, err
+	}
+	service, err := alloc.NewService(alloc.ServiceConfig{ // It hears from the relay what is bound and what ends.
+		Relay: server, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, server.Close())
+	}
 	handler, err := httpapi.New(httpapi.Config{Service: service, Tokens: tokens})
 	if err != nil {
-		return err
+		return nil, nil, errors.Join(err, server.Close())
 	}
-	server := httpapi.NewServer(handler)
-	defer server.Close()
-	go func() {
-		<-relay.Ready()
-		_ = server.Serve(httpapi.LimitListener(listener, httpapi.ConnLimits{})) // ServeTLS on the internet
-	}()
-	return relay.Run(ctx)
+	return server, handler, nil // Call server.Run, and serve the handler with httpapi.NewServer.
 }
 
 // greet joins the match with the code, and returns the host's answer to a datagram.
@@ -106,7 +113,7 @@ func Example() {
 	}
 	var running sync.WaitGroup
 	running.Go(func() {
-		err := serve(ctx, netip.MustParseAddrPort("127.0.0.1:0"), listener, []httpapi.Token{
+		err := serve(ctx, netip.MustParseAddrPort("127.0.0.1:0"), listener, nil, []httpapi.Token{
 			{Secret: "alice-0123456789", Project: "game", Environment: "live", Player: "alice"},
 			{Secret: "bob-0123456789abc", Project: "game", Environment: "live", Player: "bob"},
 		})
@@ -149,6 +156,39 @@ func Example() {
 	// welcome <nil>
 }
 
+// TestParts: a service hears from its relay what is bound and what ends.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	server, handler, err := newParts(netip.MustParseAddrPort("127.0.0.1:0"), []httpapi.Token{
+		{Secret: "game-0123456789abc", Project: "game", Environment: "live", Kind: httpapi.KindServer},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.Run(t.Context()) })
+	t.Cleanup(func() { server.Close(); running.Wait() })
+	web := httptest.NewServer(handler)
+	t.Cleanup(web.Close)
+	calls := &api.Client{BaseURL: web.URL, Token: "game-0123456789abc"}
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.WaitLimit)
+	defer cancel()
+	ticket, err := client.Reserve(ctx, calls, 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := calls.JoinCode(ctx, ticket.ID.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.End(ctx, ticket.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Redeem(ctx, calls, code); err == nil {
+		t.Error("the code of a host that has ended still leads there")
+	}
+}
+
 // hostGame hosts a match for 8 players, and shows its join code, and the players that connect and leave.
 func hostGame(ctx context.Context, relay *api.Client, show func(any)) error {
 	d, code, err := netcode.HostRelay(ctx, relay, 8, netcode.Config{})
@@ -182,7 +222,7 @@ func joinGame(ctx context.Context, relay *api.Client, code string, show func(any
 // TestGame plays the two: the player connects, and both show it.
 func TestGame(t *testing.T) {
 	t.Parallel()
-	url, stop := enginetest.StartService(httpapi.Token{
+	url, stop := relaytest.StartService(httpapi.Token{
 		Secret: "game-0123456789abc", Project: "game", Environment: "live", Kind: httpapi.KindServer,
 	})
 	t.Cleanup(stop)

@@ -158,7 +158,7 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	d.kind, d.handle, d.nonce = sendBindReceived, e.Handle, cmd.nonce
 	c.submit(d)
 	if moved && c.hooks.OnBind != nil {
-		c.hooks.OnBind(BindEvent{ID: e.ID, Role: alloc.Role(e.Role), From: cmd.from.AddrPort(), First: first})
+		c.hooks.OnBind(BindEvent{ID: e.ID, Role: alloc.Role(e.Role), From: cmd.from.AddrPort(), First: first, Subject: c.subject(e.Handle)})
 	}
 	if first {
 		c.takeOver(e)
@@ -303,7 +303,7 @@ func (c *control) replace(old, host *table.Entry, now table.Tick) {
 	c.shared.table.Activity(host.Handle).RecordNotice(now)
 	c.reply(c.shared.grace.next(), host, proto.Disconnect{From: old.ID, To: host.ID}.Append(c.buf[:0]))
 	if c.hooks.OnDisconnect != nil {
-		c.hooks.OnDisconnect(DisconnectEvent{From: old.ID, To: host.ID})
+		c.hooks.OnDisconnect(DisconnectEvent{From: old.ID, To: host.ID, Subject: c.subject(old.Handle)})
 	}
 	c.end(old.Handle, EndReplaced)
 }
@@ -339,7 +339,7 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	j.UnlinkAt, j.LinkBlocked, j.UnlinkedAt, j.RemovedByHost = 0, false, 0, false
 	c.recordLink(joiner.Handle, host.Handle)
 	if c.hooks.OnConnect != nil {
-		c.hooks.OnConnect(ConnectEvent{Host: host.ID, Joiner: joiner.ID})
+		c.hooks.OnConnect(ConnectEvent{Host: host.ID, Joiner: joiner.ID, Subject: c.subject(joiner.Handle)})
 	}
 }
 
@@ -388,7 +388,7 @@ func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 		c.reply(after, from, m.Append(c.buf[:0]))
 	}
 	if c.hooks.OnDisconnect != nil {
-		c.hooks.OnDisconnect(DisconnectEvent{From: from.ID, To: peer.ID})
+		c.hooks.OnDisconnect(DisconnectEvent{From: from.ID, To: peer.ID, Subject: c.subject(from.Handle)})
 	}
 }
 
@@ -465,7 +465,8 @@ func (c *control) end(h table.Handle, why EndReason) {
 	c.stateFile.Remove(c.recordPlace(h))
 	delete(c.codes, h)
 	heard := c.shared.table.Activity(h).LastHeard() != 0
-	tenant := c.tenantName(c.shared.table.Tenant(h))
+	tenant, subject := c.tenantName(c.shared.table.Tenant(h)), c.subject(h)
+	delete(c.tags, h)
 	if e, ok := c.shared.table.At(h); ok {
 		c.releaseReservedSlot(&e)
 		c.countEnded(&e)
@@ -489,7 +490,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 	}
 	c.queue.push(action{after: after, kind: recycleSlot, handle: h})
 	if c.hooks.OnEnd != nil {
-		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: alloc.Role(e.Role), Tenant: tenant, Reason: why, Migration: migration})
+		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: alloc.Role(e.Role), Tenant: tenant, Reason: why, Migration: migration, Subject: subject})
 	}
 }
 
@@ -576,7 +577,19 @@ func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
 		c.reply(after, m.to, proto.Disconnect{From: m.from.ID, To: m.to.ID}.Append(c.buf[:0]))
 	}
 	if c.hooks.OnDisconnect != nil {
-		c.hooks.OnDisconnect(DisconnectEvent{From: host.ID, To: joiner.ID})
+		c.hooks.OnDisconnect(DisconnectEvent{From: host.ID, To: joiner.ID, Subject: c.subject(host.Handle)})
+	}
+}
+
+// subject returns what the events of an allocation say about it.
+func (c *control) subject(h table.Handle) Subject {
+	return Subject{Match: c.shared.table.Account(h).Match, Player: c.shared.table.Player(h), Tag: c.tags[h]}
+}
+
+// setTag sets the tag of a live allocation, which lasts until its end.
+func (c *control) setTag(id proto.AllocationID, tag uint64) {
+	if e, ok := c.shared.table.ByID(id); ok && tag != 0 {
+		c.tags[e.Handle] = tag
 	}
 }
 

@@ -496,6 +496,15 @@ type ReserveEvent struct {
 	PlayerCut      bool               // Player is only the beginning of its name
 	MaxConnections int                // of a host
 	Host           proto.AllocationID // of a joiner
+	Tag            uint64             // alloc.Caller.Tag
+}
+
+// Subject says about which allocation an event is, besides its id. All of it is known after a
+// restart too, once the player has come back.
+type Subject struct {
+	Match  proto.AllocationID // id of the host
+	Player alloc.PlayerHash   // alloc.HashPlayer of its player
+	Tag    uint64             // alloc.Caller.Tag, zero for none
 }
 
 // BindEvent reports that an allocation was bound to an endpoint, for the first time
@@ -505,13 +514,20 @@ type BindEvent struct {
 	Role  alloc.Role
 	From  netip.AddrPort
 	First bool
+	Subject
 }
 
 // ConnectEvent reports that a link was opened.
-type ConnectEvent struct{ Host, Joiner proto.AllocationID }
+type ConnectEvent struct {
+	Host, Joiner proto.AllocationID
+	Subject      // of the joiner
+}
 
 // DisconnectEvent reports that From closed its link with To.
-type DisconnectEvent struct{ From, To proto.AllocationID }
+type DisconnectEvent struct {
+	From, To proto.AllocationID
+	Subject  // of From
+}
 
 // ReturnEvent reports that an allocation of the previous run came back, with the content of
 // its connection data, in which a long name is cut.
@@ -567,6 +583,8 @@ type EndEvent struct {
 	Reason EndReason
 	// Migration: a player may take its place, until Hooks.OnMigrationEnd.
 	Migration bool
+	// Subject is zero for an allocation of the previous run that has not come back.
+	Subject
 }
 
 // MigrateEvent reports that a player has taken the place of its host.
@@ -577,6 +595,7 @@ type MigrateEvent struct {
 	Tenant  uint64             // alloc.Tenant.Hash
 	Name    alloc.Tenant       // the tenant itself, empty if it is not known
 	Code    string             // the join code
+	Tag     uint64             // alloc.Caller.Tag of the player that was in the match
 }
 
 // MigrationEndEvent reports that no player can take the place of a host any more.

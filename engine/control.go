@@ -38,6 +38,7 @@ type control struct {
 	stateFile  *statefile.File // nil methods do nothing
 	rewrite    rewrite
 	codes      map[table.Handle]statefile.Code // join codes of live hosts, for rewrite
+	tags       map[table.Handle]uint64         // of live allocations that have one
 	slow       slowLog
 	refusals   refusalGates
 	nextHops   *nextHops      // nil: there is no fast path

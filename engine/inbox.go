@@ -227,10 +227,11 @@ type names struct {
 	tenant    alloc.Tenant
 	player    string
 	playerCut bool // player is only the beginning
+	tag       uint64
 }
 
 func namesOf(c *alloc.Claims) *names {
-	return &names{alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}, string(c.PlayerName), c.PlayerNameCut}
+	return &names{alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}, string(c.PlayerName), c.PlayerNameCut, c.Tag}
 }
 
 // path is what a BIND shows about the path to its source.

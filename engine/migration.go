@@ -337,7 +337,7 @@ func (s *Server) sealCandidate(c *control, t *claims, ticket *alloc.Claims, r *a
 	joiner, _ := c.shared.table.ByID(t.joiner)
 	claims := alloc.Claims{
 		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Individual: joiner.Is(table.Individual),
-		PlayerName: ticket.PlayerName, PlayerNameCut: ticket.PlayerNameCut,
+		PlayerName: ticket.PlayerName, PlayerNameCut: ticket.PlayerNameCut, Tag: ticket.Tag,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
 		MaxConnections: c.connectionsOf(former),
 	}
@@ -556,6 +556,7 @@ func (c *control) takeOver(e *table.Entry) {
 	if c.hooks.OnMigrate != nil {
 		c.hooks.OnMigrate(MigrateEvent{
 			Host: former, NewHost: e.ID, Joiner: winner.Joiner, Tenant: v.Tenant, Name: c.tenantName(v.Tenant), Code: winner.Code,
+			Tag: c.tags[e.Handle],
 		})
 	}
 }

@@ -196,6 +196,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 	c.shared.table.SetFlags(h, table.Recovered)
 	if cmd.claims.names != nil {
 		c.projects.setName(cmd.claims.tenant, cmd.claims.names.tenant)
+		c.setTag(cmd.claims.id, cmd.claims.names.tag)
 	}
 	a := c.shared.table.Account(h)
 	if found {
@@ -219,7 +220,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 	if m := &cmd.claims; c.hooks.OnReturn != nil {
 		event := ReturnEvent{ID: m.id, Role: m.role, Tenant: m.tenant, MaxConnections: int(m.maxConnections)}
 		if m.names != nil {
-			event.Name, event.Player, event.PlayerCut = m.names.tenant, m.names.player, m.names.playerCut
+			event.Name, event.Player, event.PlayerCut, event.Tag = m.names.tenant, m.names.player, m.names.playerCut, m.names.tag
 		}
 		if m.role == alloc.RoleJoiner {
 			event.Host = m.match

@@ -27,8 +27,9 @@ func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Re
 		return alloc.Reservation{}, err
 	}
 	claims := alloc.Claims{
-		Role: alloc.RoleHost, ID: id, Match: id, Tenant: r.Tenant.Hash(), Player: r.Player, PlayerName: []byte(r.PlayerName), Individual: r.Individual,
-		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: r.Tenant.Hash(),
+		Player: r.Player, PlayerName: []byte(r.PlayerName), Individual: r.Individual,
+		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment), Tag: r.Tag,
 		MaxConnections: uint16(r.MaxConnections),
 	}
 	res, err := s.seal(&claims, r.ClientAddress)
@@ -47,8 +48,9 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 		return alloc.Reservation{}, err
 	}
 	claims := alloc.Claims{
-		Role: alloc.RoleJoiner, ID: id, Match: r.Host, Tenant: r.Tenant.Hash(), Player: r.Player, PlayerName: []byte(r.PlayerName), Individual: r.Individual,
-		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
+		Role: alloc.RoleJoiner, ID: id, Match: r.Host, Tenant: r.Tenant.Hash(),
+		Player: r.Player, PlayerName: []byte(r.PlayerName), Individual: r.Individual,
+		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment), Tag: r.Tag,
 	}
 	res, err := s.seal(&claims, r.ClientAddress)
 	if err != nil {
@@ -122,9 +124,11 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, res alloc.Res
 // announce reports a new reservation. host is zero for a host.
 func (c *control) announce(m *claims, n *names, host proto.AllocationID) {
 	c.projects.setName(m.tenant, n.tenant)
+	c.setTag(m.id, n.tag)
 	if c.hooks.OnReserve != nil {
 		c.hooks.OnReserve(ReserveEvent{
-			ID: m.id, Role: m.role, Tenant: m.tenant, Name: n.tenant, Player: n.player, PlayerCut: n.playerCut, MaxConnections: int(m.maxConnections), Host: host,
+			ID: m.id, Role: m.role, Tenant: m.tenant, Name: n.tenant, Player: n.player, PlayerCut: n.playerCut,
+			MaxConnections: int(m.maxConnections), Host: host, Tag: n.tag,
 		})
 	}
 }

@@ -47,6 +47,9 @@ type Server struct {
 	keptCodes   []KeptCode // see KeptCodes
 	handover    handover
 
+	observing sync.Mutex // held by Observe
+	observed  atomic.Pointer[[]alloc.Observer]
+
 	ran          atomic.Bool
 	relays       atomic.Bool // Run has begun to relay
 	closing      sync.Once
@@ -267,7 +270,7 @@ func (s *Server) steer(addr netip.AddrPort, group interface{ SteerByCPU(cpus []i
 func (s *Server) build() {
 	var epochs []*epoch
 	wake := make(chan struct{}, 1)
-	c := newControl(s.shared, s.cfg.Hooks, wake)
+	c := newControl(s.shared, s.observedHooks(s.cfg.Hooks), wake)
 	for _, group := range s.groups {
 		for core, conn := range group.Conns() {
 			w := newWorker(s.shared, or(s.cfg.Sockets.Batch, sock.DefaultBatch), wake)
@@ -329,6 +332,7 @@ func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
 		shared: r, wake: wake, calls: make(chan *call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
 		projects: newProjects(), players: newPlayers(), codes: make(map[table.Handle]statefile.Code),
+		tags: make(map[table.Handle]uint64),
 	}
 	c.guard = &hookGuard{shared: r}
 	c.hooks = c.guard.hooks(hooks)

@@ -33,25 +33,28 @@ type principal struct {
 	anonymous bool
 	// individual: the player is one, not the holders of a static token, who may be many.
 	individual bool
+	tag        uint64
 }
 
-// Identity is the holder of a bearer token, as Config.Authenticate returns it.
+// Identity is a caller, as Config.Authenticate and Config.Identify return it.
 type Identity struct {
 	// Tenant is the caller's project and environment. Both names are required.
 	Tenant alloc.Tenant
 	// Player is the name of the player, or of the backend. It is required.
 	Player string
 	Kind   Kind
+	// Tag is that of alloc.Caller: what it reserves has this number in the events of the engine.
+	Tag uint64
 }
 
 // toPrincipal returns the principal of the identity. Static tokens and tokens that
 // Config.Authenticate accepts are one principal if they name the same player.
 func (i Identity) toPrincipal() principal {
 	name := []string{"token", i.Kind.String(), i.Tenant.Project, i.Tenant.Environment, i.Player}
-	return principal{name: strings.Join(name, "\x00"), tenant: i.Tenant, player: i.Player, kind: i.Kind}
+	return principal{name: strings.Join(name, "\x00"), tenant: i.Tenant, player: i.Player, kind: i.Kind, tag: i.Tag}
 }
 
-// Errors of Config.Authenticate that change the answer. They may be wrapped.
+// Errors of Config.Authenticate and Config.Identify that change the answer. They may be wrapped.
 var (
 	// ErrTokenExpired: the token was valid and has expired; the 401 says so.
 	ErrTokenExpired = errors.New("httpapi: token has expired")
@@ -72,9 +75,21 @@ var errNoToken = errors.New("httpapi: no bearer token")
 // errUnknownToken: the token is not one of Config.Tokens.
 var errUnknownToken = errors.New("httpapi: unknown token")
 
-// authenticate returns the caller of a request. If the token may not be checked now,
+// authenticate returns the caller of a request. If its credentials may not be checked now,
 // because of the limits of checks, the error is the problem to answer with.
 func (h *Handler) authenticate(r *http.Request, address netip.Prefix) (principal, error) {
+	p, err := h.authenticateToken(r, address)
+	if h.cfg.Identify == nil || !errors.Is(err, errNoToken) && !errors.Is(err, errUnknownToken) {
+		return p, err
+	}
+	if err := h.crossOrigin.Check(r); err != nil {
+		return principal{}, fmt.Errorf("httpapi: not identified, since the page is of another site: %w", err)
+	}
+	return h.check(address, digest{}, func() (Identity, error) { return h.cfg.Identify(r) })
+}
+
+// authenticateToken returns the holder of the token of a request.
+func (h *Handler) authenticateToken(r *http.Request, address netip.Prefix) (principal, error) {
 	token, ok := bearerToken(r.Header)
 	if !ok {
 		return principal{}, errNoToken
@@ -86,18 +101,25 @@ func (h *Handler) authenticate(r *http.Request, address netip.Prefix) (principal
 	if h.cfg.Authenticate == nil {
 		return principal{}, errUnknownToken
 	}
+	return h.check(address, key, func() (Identity, error) { return h.cfg.Authenticate(r.Context(), token) })
+}
+
+// check calls a function of the configuration that identifies a caller, within the limits of
+// checks. The key is that of the token, zero if the identity is not that of a token.
+func (h *Handler) check(address netip.Prefix, key digest, identify func() (Identity, error)) (principal, error) {
 	if problem := h.takeTokenCheck(address, key); problem != nil {
 		return principal{}, problem
 	}
-	identity, err := h.cfg.Authenticate(r.Context(), token)
+	identity, err := identify()
 	switch {
 	case errors.Is(err, ErrAuthUnavailable):
 		return principal{}, err
 	case err != nil:
 		h.countRejectedToken(address, key)
 		return principal{}, err
+	case key != digest{}:
+		h.countAcceptedToken(key, identity.Kind)
 	}
-	h.countAcceptedToken(key, identity.Kind)
 	p := identity.toPrincipal()
 	p.individual = identity.Kind == KindPlayer
 	return p, nil
@@ -143,7 +165,7 @@ func descriptionByte(r rune) rune {
 // migrate any ticket.
 func (p principal) caller(c callName) alloc.Caller {
 	server := p.kind == KindServer || p.anonymous && (c == callJoinCode || c == callMigrate || c == callLeave)
-	return alloc.Caller{Tenant: p.tenant, Player: p.player, Individual: p.individual, Server: server}
+	return alloc.Caller{Tenant: p.tenant, Player: p.player, Individual: p.individual, Tag: p.tag, Server: server}
 }
 
 // maxPlayerName is the largest length in bytes of a player's name in a request.

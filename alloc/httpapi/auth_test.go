@@ -38,6 +38,58 @@ func known(_ context.Context, token string) (Identity, error) {
 	return Identity{}, errors.New("rejected: unknown-token")
 }
 
+// identify returns the player that a cookie names.
+func identify(r *http.Request) (Identity, error) {
+	c, err := r.Cookie("player")
+	switch {
+	case err != nil:
+		return Identity{}, err
+	case c.Value == "unavailable":
+		return Identity{}, ErrAuthUnavailable
+	case c.Value == "expired":
+		return Identity{}, ErrTokenExpired
+	}
+	return Identity{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: c.Value}, nil
+}
+
+// TestIdentify: a cookie names the player of a call without a token, which owns what it reserves; a page of
+// another site cannot use the cookie.
+func TestIdentify(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t, Config{Identify: identify})
+	post := func(path, cookie, token, body, site string) *httptest.ResponseRecorder {
+		r := newRequest(http.MethodPost, path, token, body)
+		if cookie != "" {
+			r.AddCookie(&http.Cookie{Name: "player", Value: cookie})
+		}
+		if site != "" {
+			r.Header.Set("Sec-Fetch-Site", site)
+		}
+		return x.do(r)
+	}
+	const body = `{"maxConnections":4}`
+	rec := post("/v1/allocate", "carl", "", body, "same-origin")
+	wantStatus(t, rec, 201)
+	id := sdkAllocation(t, rec, false)
+	wantStatus(t, post("/v1/joincode", "carl", "", `{"allocationId":"`+id+`"}`, ""), 201)
+	wantStatus(t, post("/v1/joincode", "mallory", "", `{"allocationId":"`+id+`"}`, ""), 404)
+	wantStatus(t, post("/v1/joincode", "carl", tokenAnna, `{"allocationId":"`+id+`"}`, ""), 404) // A valid token decides.
+	for _, c := range []struct {
+		cookie, site string
+		status       int
+	}{{"carl", "cross-site", 401}, {"", "", 401}, {"expired", "", 401}, {"unavailable", "", 503}, {"carl", "none", 201}} {
+		if rec := post("/v1/allocate", c.cookie, "", body, c.site); rec.Code != c.status {
+			t.Errorf("cookie %q from %q: %d, want %d", c.cookie, c.site, rec.Code, c.status)
+		}
+	}
+	both := newFixture(t, Config{Identify: identify, Authenticate: known})
+	r := newRequest(http.MethodPost, "/v1/allocate", "unknown-token", body)
+	r.AddCookie(&http.Cookie{Name: "player", Value: "carl"})
+	wantStatus(t, both.do(r), 401) // Authenticate has refused the token.
+	r.Header.Del("Authorization")
+	wantStatus(t, both.do(r), 201)
+}
+
 func TestAuthenticate(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{Authenticate: known})

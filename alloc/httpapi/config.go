@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -42,7 +43,7 @@ const maxPerMinute = 1e9
 var (
 	// ErrNoService: Config.Service is nil, or alloc.NewService has not made it.
 	ErrNoService = errors.New("httpapi: no service")
-	// ErrNoCredential: Tokens, Authenticate and Anonymous are all unset, so that
+	// ErrNoCredential: Tokens, Authenticate, Identify and Anonymous are all unset, so that
 	// every call would be refused.
 	ErrNoCredential = errors.New("httpapi: no token and no issuer is configured, and anonymous callers are not allowed")
 	// ErrLimit: a limit is negative or above one billion.
@@ -58,13 +59,20 @@ type Config struct {
 	// Service is required.
 	Service *alloc.Service
 	// Tokens are the static bearer tokens. At least one is required unless
-	// Authenticate or Anonymous is set.
+	// Authenticate, Identify or Anonymous is set.
 	Tokens []Token
 	// Authenticate returns the holder of a token that is not one of Tokens. Its
 	// error is logged and must not contain the token; ErrTokenExpired,
 	// ErrAuthUnavailable and TokenError change the answer. It is called concurrently and must limit
 	// its own time. Nil: only Tokens are accepted.
 	Authenticate func(ctx context.Context, token string) (Identity, error)
+	// Identify returns the caller of a request that has no bearer token, such as one with the
+	// session cookie of the program, or one that Tokens lack while Authenticate is nil. An error
+	// refuses the request, as for Authenticate, and lets it in with Anonymous. It must not read the
+	// body; it is called concurrently and must limit its own time. It is not called for a
+	// request that changes something and comes from a page of another site, see
+	// http.CrossOriginProtection: browsers add cookies to those. Nil: bearer tokens only.
+	Identify func(r *http.Request) (Identity, error)
 	// SharedLimiter counts requests and failed joins of principals for several
 	// processes together, in addition to the limits of each process. Nil: each
 	// process counts alone.
@@ -129,7 +137,7 @@ func (c Config) validate() error {
 	switch {
 	case unset.IsZero(c.Service):
 		return ErrNoService
-	case len(c.Tokens) == 0 && c.Authenticate == nil && !c.Anonymous:
+	case len(c.Tokens) == 0 && c.Authenticate == nil && c.Identify == nil && !c.Anonymous:
 		return ErrNoCredential
 	}
 	if unset.IsNil(c.SharedLimiter) && c.SharedLimiter != nil {

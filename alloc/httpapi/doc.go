@@ -28,7 +28,10 @@
 // A token of kind server is a backend's: it owns every allocation of its project and
 // environment. It may name the player for which it joins.
 //
-// A holder of a token that Config.Authenticate accepts, and a player that a backend names, is
+// Config.Identify identifies callers without a bearer token by the whole request, such as by a
+// cookie.
+//
+// A caller that Config.Authenticate or Config.Identify accepts, and a player that a backend names, is
 // one player, whose allocations replace each other at a full host. The holders of a static
 // token may be many.
 //

@@ -75,7 +75,10 @@ type Handler struct {
 	log      *slog.Logger
 	refusals refusalLog
 	wrong    atomic.Int64 // Unix time of the last line about a TokenError
-	now      func() time.Time
+
+	crossOrigin http.CrossOriginProtection // of Config.Identify
+
+	now func() time.Time
 }
 
 // New returns a handler, or one of the errors of this package: a configuration

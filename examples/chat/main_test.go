@@ -12,8 +12,8 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
-	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/relay/relaytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,7 +51,7 @@ func (p *person) said() (all []string) {
 
 // TestChat: all players see all lines in the order of the host, and the chat ends with the host.
 func TestChat(t *testing.T) {
-	url, stop := enginetest.StartService(httpapi.Token{
+	url, stop := relaytest.StartService(httpapi.Token{
 		Secret: "chat-0123456789abc", Project: "chat", Environment: "test", Kind: httpapi.KindServer,
 	})
 	t.Cleanup(stop)

@@ -10,7 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/relay/relaytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestMovement plays a match of 20 players through a relay, over a network that delays, loses,
 // repeats and reorders datagrams. game.play compares what the players know at the end with the host.
 func TestMovement(t *testing.T) {
-	url, stop := enginetest.StartService(httpapi.Token{
+	url, stop := relaytest.StartService(httpapi.Token{
 		Secret: "move-0123456789abc", Project: "movement", Environment: "test", Kind: httpapi.KindServer,
 	})
 	t.Cleanup(stop)

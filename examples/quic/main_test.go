@@ -12,8 +12,8 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
-	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/relay/relaytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestQUIC: players request pages of a host through a relay, and do not talk to a host that is not the
 // one of the invitation.
 func TestQUIC(t *testing.T) {
-	url, stop := enginetest.StartService(httpapi.Token{
+	url, stop := relaytest.StartService(httpapi.Token{
 		Secret: "quic-0123456789abc", Project: "quic", Environment: "test", Kind: httpapi.KindServer,
 	})
 	t.Cleanup(stop)

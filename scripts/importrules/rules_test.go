@@ -161,7 +161,8 @@ var rules = []rule{
 	{"internal/test/testkit", nil, nil, "test helpers for every package"},
 	{"internal/test/oidctest", nil, []string{"github.com/go-jose/go-jose/v4"}, "an issuer of OpenID Connect for tests"},
 	{"internal/test/habits", nil, nil, "how clients of games behave, for tests: the wire is written out again, so that proto is tested by it"},
-	{"internal/test/enginetest", []string{"alloc", "alloc/httpapi", "engine", "proto", "internal/test/habits", "internal/test/testkit"}, nil, "a relay and game clients for tests"},
+	{"internal/test/storetest", []string{"alloc", "internal/base/joincode", "internal/fleet/placement", "proto"}, nil, "what every store of join codes, directory and registry must do"},
+	{"internal/test/enginetest", []string{"alloc", "engine", "proto", "internal/test/habits", "internal/test/testkit"}, nil, "a relay and game clients for tests"},
 	{"cmd/ferry/internal/canary", []string{"proto", "alloc/api"}, []string{websocket, "github.com/VictoriaMetrics/metrics", "github.com/pion/dtls/v3"},
 		"a player on each transport, with independent client libraries"},
 	{"cmd/ferry/internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
@@ -170,14 +171,17 @@ var rules = []rule{
 	{"internal/server/operator/admin", []string{"proto", "alloc", "engine", "internal"}, []string{"github.com/coreos/go-oidc/v3", "golang.org/x/oauth2"},
 		"the operator's pages, and the sign-in of people"},
 	{"internal/server/site", []string{"docs", "internal/server/site"}, []string{"github.com/yuin/goldmark"}, "web pages of the documentation: only it reads Markdown"},
+	{"internal/server/host/state", []string{"alloc", "internal/base/keyfile"}, nil, "the directory of a relay: identity, lock and names of files"},
 	{"internal/server", []string{"proto", "alloc", "client", "engine", "internal", "docs"},
 		[]string{uuid, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3"},
 		"one process of Ferry"},
 	{"internal/test/otlptest", nil, []string{"go.opentelemetry.io", "google.golang.org/protobuf"}, "a collector of spans for tests"},
 	{"internal/test", []string{"proto", "alloc", "client", "engine", "internal"}, nil, "tests of the whole, and what tests share"},
 	{"cmd/ferry/internal", []string{"proto", "alloc", "client", "engine", "internal"}, []string{"github.com/HdrHistogram/hdrhistogram-go"}, "commands that are more than flags"},
-	{"docs", []string{"alloc", "client", "engine"}, nil, "the example code of the documentation"},
-	{"examples", []string{"proto", "alloc", "client", "engine"}, nil, "what a user of the library can write: public packages only"},
+	{"relay", []string{"proto", "alloc", "engine", "client", "internal/server/host/state"}, nil, "a whole relay in another program: it wires the parts, and owns none"},
+	{"relay/relaytest", []string{"alloc", "client", "relay", "engine", "proto", "internal/test/storetest"}, nil, "a relay, a network and conformance tests for programs that embed one"},
+	{"docs", []string{"alloc", "client", "engine", "relay"}, nil, "the example code of the documentation"},
+	{"examples", []string{"proto", "alloc", "client", "engine", "relay"}, nil, "what a user of the library can write: public packages only"},
 	{"examples/quic", []string{"alloc", "client"}, []string{"github.com/quic-go/quic-go"}, "existing code for net.PacketConn over a session"},
 	{"cmd", []string{"proto", "alloc", "client", "engine", "bench", "internal"},
 		[]string{uuid, websocket, "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "github.com/HdrHistogram/hdrhistogram-go", "github.com/cpuguy83/go-md2man/v2"}, "the binary"},
@@ -250,11 +254,11 @@ func forbidden(t *testing.T, s source, r rule, imp string) string {
 	return "a further dependency needs a row here and a sentence in the commit"
 }
 
-// testKit reports whether a test may import a package as a test helper: all of internal/test is
-// for tests of every package, and some of it has parameters of types of engine and alloc.
+// testKit reports whether a test may import a package as a test helper: relay/relaytest and all of
+// internal/test are for tests of every package, and some have parameters of types of engine and alloc.
 // Examples may show all public packages together.
 func testKit(s source, inner string) bool {
-	if within(inner, "internal/test") {
+	if within(inner, "internal/test") || within(inner, "relay/relaytest") {
 		return true
 	}
 	if strings.HasPrefix(filepath.Base(s.name), "example_") && (within(inner, "engine") || within(inner, "alloc")) {

@@ -21,9 +21,9 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/client"
-	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
+	"github.com/ferryrelay/ferry/relay/relaytest"
 )
 
 // within bounds each test: it waits for what the programs print.
@@ -110,7 +110,7 @@ func tokens() []httpapi.Token {
 
 func service(t *testing.T) (url string, host, player *api.Client) {
 	t.Helper()
-	url, stop := enginetest.StartService(tokens()...)
+	url, stop := relaytest.StartService(tokens()...)
 	t.Cleanup(stop)
 	return url, &api.Client{BaseURL: url, Token: hostToken}, &api.Client{BaseURL: url, Token: playerToken}
 }

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
+	"github.com/ferryrelay/ferry/relay/relaytest"
 )
 
 // relayVariable makes this program a relay, which a test can stop and kill.
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		testkit.DefaultParallel(8) // They wait for clients and clocks.
 		os.Exit(m.Run())
 	}
-	url, stop := enginetest.StartService(tokens()...)
+	url, stop := relaytest.StartService(tokens()...)
 	fmt.Println(url)
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
 	stop()

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -13,23 +12,16 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Mover is a store in which codes pass from a host to another one, see
-// fleet.Directory.
-type Mover interface {
-	alloc.Store
-	MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error)
-}
-
 // RunMover puts stores made by new through the tests of MoveCode. Each call of new returns
 // an empty store.
-func RunMover(t *testing.T, new func(t *testing.T) Mover) {
+func RunMover(t *testing.T, new func(t *testing.T) alloc.CodeMover) {
 	t.Run("MoveCode", func(t *testing.T) { testMove(t, new(t)) })
 	t.Run("MoveCodeRefused", func(t *testing.T) { testMoveRefused(t, new(t)) })
 	t.Run("MoveCodeThatLeadsNowhere", func(t *testing.T) { testMoveFromNowhere(t, new(t)) })
 	t.Run("MoveCodeAtOnce", func(t *testing.T) { testMoveAtOnce(t, new(t)) })
 }
 
-func testMove(t *testing.T, s Mover) {
+func testMove(t *testing.T, s alloc.CodeMover) {
 	put(t, s, production, "6789BC", host(1), true)
 	put(t, s, production, "DFGHJK", host(9), true)
 	move(t, s, "6789BC", host(1), host(2), true)
@@ -59,7 +51,7 @@ func testMove(t *testing.T, s Mover) {
 	wantCount(t, s, production, 2)
 }
 
-func testMoveRefused(t *testing.T, s Mover) {
+func testMoveRefused(t *testing.T, s alloc.CodeMover) {
 	put(t, s, production, "6789BC", host(1), true)
 	put(t, s, production, "DFGHJK", host(2), true)
 	put(t, s, staging, "6789BC", host(4), true)
@@ -80,7 +72,7 @@ func testMoveRefused(t *testing.T, s Mover) {
 	put(t, s, production, "LMNPQR", host(5), true) // The refused move has left nothing there.
 }
 
-func testMoveFromNowhere(t *testing.T, s Mover) {
+func testMoveFromNowhere(t *testing.T, s alloc.CodeMover) {
 	move(t, s, "6789BC", host(1), host(2), true)
 	wantHost(t, s, production, "6789BC", host(2))
 	wantCode(t, s, production, host(2), "6789BC")
@@ -93,7 +85,7 @@ func testMoveFromNowhere(t *testing.T, s Mover) {
 }
 
 // testMoveAtOnce: of several moves from one host at once, one is done.
-func testMoveAtOnce(t *testing.T, s Mover) {
+func testMoveAtOnce(t *testing.T, s alloc.CodeMover) {
 	const turns, moves = 5, 8
 	put(t, s, production, "6789BC", host(0), true)
 	from := host(0)
@@ -196,7 +188,7 @@ func testMoveAndHoldAtOnce(t *testing.T, d placement.Directory) {
 	wantCount(t, d, production, turns)
 }
 
-func move(t *testing.T, s Mover, code string, from, to proto.AllocationID, want bool) {
+func move(t *testing.T, s alloc.CodeMover, code string, from, to proto.AllocationID, want bool) {
 	t.Helper()
 	if got, err := s.MoveCode(t.Context(), production.Hash(), code, from, to); err != nil || got != want {
 		t.Errorf("MoveCode(%s, %v, %v) = %v, %v; want %v", code, from, to, got, err, want)

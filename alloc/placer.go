@@ -1,0 +1,117 @@
+package alloc
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Placer is a Relay made of several in this program: a host gets one of them, and its joiners follow.
+// It keeps no state, so after a restart of the program it works on. Relays of other machines
+// need the ferry binary's fleet, or a Relay of the program's own: a call about an existing
+// allocation asks one relay after the other.
+type Placer struct {
+	relays []Relay
+	order  func(HostRequest, []Relay) []Relay
+	turn   atomic.Uint64
+}
+
+// NewPlacer returns a Placer for these relays. order returns those that may take a host, the best one
+// first; a host goes to the first that is not full, draining or unavailable. It is called
+// concurrently and must not change its argument. Nil: each relay in turn. A service that
+// offers regions to choose from sets order.
+func NewPlacer(relays []Relay, order func(r HostRequest, relays []Relay) []Relay) *Placer {
+	p := &Placer{relays: append([]Relay(nil), relays...), order: order}
+	if order == nil {
+		p.order = p.inTurn
+	}
+	return p
+}
+
+func (p *Placer) inTurn(_ HostRequest, relays []Relay) []Relay {
+	if len(relays) == 0 {
+		return nil
+	}
+	n := int(p.turn.Add(1)-1) % len(relays)
+	return append(append([]Relay(nil), relays[n:]...), relays[:n]...)
+}
+
+// ReserveHost implements [Relay]. Its error is that of the last relay that it has asked.
+func (p *Placer) ReserveHost(ctx context.Context, r HostRequest) (res Reservation, err error) {
+	err = ErrUnavailable
+	for _, relay := range p.order(r, p.relays) {
+		res, err = relay.ReserveHost(ctx, r)
+		if !errors.Is(err, ErrFull) && !errors.Is(err, ErrDraining) && !errors.Is(err, ErrUnavailable) {
+			return res, err
+		}
+	}
+	return Reservation{}, err
+}
+
+// ReserveJoiner implements [Relay].
+func (p *Placer) ReserveJoiner(ctx context.Context, r JoinerRequest) (Reservation, error) {
+	return ask(p, func(relay Relay) (Reservation, error) { return relay.ReserveJoiner(ctx, r) })
+}
+
+// Describe implements [Relay].
+func (p *Placer) Describe(ctx context.Context, id proto.AllocationID) (Description, error) {
+	return ask(p, func(relay Relay) (Description, error) { return relay.Describe(ctx, id) })
+}
+
+// MigrateHost implements [MigrationRelay]. A relay without host migration knows no match.
+func (p *Placer) MigrateHost(ctx context.Context, r MigrationRequest) (Reservation, error) {
+	return ask(p, func(relay Relay) (Reservation, error) {
+		if m, ok := relay.(MigrationRelay); ok {
+			return m.MigrateHost(ctx, r)
+		}
+		return Reservation{}, ErrNotFound
+	})
+}
+
+// LeaveHost implements [MigrationRelay].
+func (p *Placer) LeaveHost(ctx context.Context, r LeaveRequest) error {
+	_, err := ask(p, func(relay Relay) (struct{}, error) {
+		if m, ok := relay.(MigrationRelay); ok {
+			return struct{}{}, m.LeaveHost(ctx, r)
+		}
+		return struct{}{}, ErrNotFound
+	})
+	return err
+}
+
+// ask returns the answer of the relay that has the allocation. One that may still have it, since
+// it recovers, decides over those that have it not.
+func ask[T any](p *Placer, call func(Relay) (T, error)) (T, error) {
+	var doubt error
+	for _, relay := range p.relays {
+		answer, err := call(relay)
+		switch {
+		case errors.Is(err, ErrUnavailable):
+			doubt = err
+		case !errors.Is(err, ErrNotFound):
+			return answer, err
+		}
+	}
+	var none T
+	if doubt != nil {
+		return none, doubt
+	}
+	return none, ErrNotFound
+}
+
+// Observe implements [ObservableRelay]. All relays that are observable call o; for any other the
+// program calls OnBind and OnEnd of the service.
+func (p *Placer) Observe(o Observer) {
+	for _, relay := range p.relays {
+		if r, ok := relay.(ObservableRelay); ok {
+			r.Observe(o)
+		}
+	}
+}
+
+var (
+	_ MigrationRelay  = (*Placer)(nil)
+	_ ObservableRelay = (*Placer)(nil)
+)

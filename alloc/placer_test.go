@@ -1,0 +1,61 @@
+package alloc_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// TestPlacer: a host goes to the first relay that can take it, and an answer is that of the relay
+// that has the allocation.
+func TestPlacer(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for name, c := range map[string]struct {
+		first, second error // of ReserveHost
+		want          error
+		asked         int // relays that made it
+	}{
+		"first":            {nil, nil, nil, 0},
+		"first full":       {alloc.ErrFull, nil, nil, 1},
+		"first drains":     {alloc.ErrDraining, nil, nil, 1},
+		"first is down":    {alloc.ErrUnavailable, nil, nil, 1},
+		"none":             {alloc.ErrUnavailable, alloc.ErrFull, alloc.ErrFull, -1},
+		"refused at first": {refused, nil, refused, -1},
+	} {
+		relays := []*fakeRelay{newFakeRelay(), newFakeRelay()}
+		relays[0].hostErr, relays[1].hostErr = c.first, c.second
+		p := alloc.NewPlacer([]alloc.Relay{relays[0], relays[1]}, func(_ alloc.HostRequest, all []alloc.Relay) []alloc.Relay { return all })
+		if _, err := p.ReserveHost(t.Context(), alloc.HostRequest{}); !errors.Is(err, c.want) {
+			t.Errorf("%s: error %v", name, err)
+		}
+		for n, r := range relays {
+			if (len(r.hosts) == 1) != (n == c.asked) {
+				t.Errorf("%s: relay %d has made %d", name, n, len(r.hosts))
+			}
+		}
+	}
+
+	relays := []*fakeRelay{newFakeRelay(), newFakeRelay()}
+	p := alloc.NewPlacer([]alloc.Relay{relays[0], relays[1]}, nil)
+	_, err := p.Describe(t.Context(), proto.AllocationID{1})
+	if !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("no relay has it: %v", err)
+	}
+	relays[0].describeErr = alloc.ErrUnavailable
+	if _, err := p.Describe(t.Context(), proto.AllocationID{1}); !errors.Is(err, alloc.ErrUnavailable) {
+		t.Errorf("a relay may still have it: %v", err)
+	}
+	host, err := relays[1].ReserveHost(t.Context(), alloc.HostRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Describe(t.Context(), host.ID); err != nil {
+		t.Errorf("the second relay has it: %v", err)
+	}
+	if _, err := alloc.NewPlacer(nil, nil).ReserveHost(t.Context(), alloc.HostRequest{}); !errors.Is(err, alloc.ErrUnavailable) {
+		t.Errorf("no relays: %v", err)
+	}
+}

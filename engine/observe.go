@@ -1,0 +1,51 @@
+package engine
+
+import "github.com/ferryrelay/ferry/alloc"
+
+// Observe makes o hear of each allocation that is bound or ends, before Hooks are called.
+// alloc.NewService calls it with the service, if this is its relay. It may be called at any
+// time; o then hears of what follows. It implements [alloc.ObservableRelay].
+func (s *Server) Observe(o alloc.Observer) {
+	s.observing.Lock()
+	defer s.observing.Unlock()
+	old := s.observers()
+	all := append(old[:len(old):len(old)], o)
+	s.observed.Store(&all)
+}
+
+func (s *Server) observers() []alloc.Observer {
+	if all := s.observed.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// observedHooks returns hooks that call the observers first.
+func (s *Server) observedHooks(h Hooks) Hooks {
+	h.OnBind = afterObservers(s, h.OnBind, func(o alloc.Observer, e BindEvent) { o.OnBind(e.ID) })
+	h.OnEnd = afterObservers(s, h.OnEnd, func(o alloc.Observer, e EndEvent) {
+		if e.Migration {
+			o.OnBind(e.ID) // Its code remains. It may not have been bound in this run.
+		} else {
+			o.OnEnd(e.ID)
+		}
+	})
+	h.OnMigrate = afterObservers(s, h.OnMigrate, func(o alloc.Observer, e MigrateEvent) {
+		if err := o.OnMigrate(e.Tenant, e.Code, e.Host, e.NewHost); err != nil {
+			s.log.Error("a player has taken the place of its host, but the join code does not lead to it", "host", e.NewHost, "error", err)
+		}
+	})
+	h.OnMigrationEnd = afterObservers(s, h.OnMigrationEnd, func(o alloc.Observer, e MigrationEndEvent) { o.OnEnd(e.Host) })
+	return h
+}
+
+func afterObservers[E any](s *Server, hook func(E), observe func(alloc.Observer, E)) func(E) {
+	return func(e E) {
+		for _, o := range s.observers() {
+			observe(o, e)
+		}
+		if hook != nil {
+			hook(e)
+		}
+	}
+}

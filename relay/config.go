@@ -1,0 +1,180 @@
+package relay
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
+)
+
+// ErrConfig is wrapped by the errors of [New] about a field of [Config]. Errors of the parts
+// are theirs.
+var ErrConfig = errors.New("relay: invalid configuration")
+
+// Config configures a [Relay]. Only API needs a value: how callers identify themselves. The
+// zero value of every other field means its default.
+type Config struct {
+	// Dir is the directory of what the next run must know: the relay's id and key, its
+	// allocations, join codes and DTLS sessions. With it matches go on after a restart or a
+	// crash. New creates it, and one process at a time has it. Empty: clients of an earlier run
+	// get ERROR 4, and their matches end.
+	Dir string
+	// Sealer replaces the id and key in Dir, for a program that stores them elsewhere.
+	Sealer *alloc.Sealer
+
+	// Listener accepts the connections of the API, of WebSockets and of Pages. Run serves and
+	// closes it. Nil: the program mounts [Relay.Handler] on a server of its own.
+	Listener net.Listener
+	// TLS makes Listener serve HTTPS. Answers of the API contain keys: they must not cross the
+	// internet in plain text. Nil: plain HTTP, behind a proxy or in a private network.
+	TLS *tls.Config
+	// URL is where players reach Listener or Handler, such as "https://relay.example.org". Its
+	// path is empty. Default: the address of Listener, unless that is a wildcard.
+	URL string
+	// Pages serves all paths that are not the relay's. Nil: they are answered with 404.
+	Pages http.Handler
+
+	// API configures the HTTP handlers. New sets Service. Tokens, Authenticate, Identify or
+	// Anonymous is required.
+	API httpapi.Config
+	// Service configures regions, limits and admission. New sets Relay, and if they are zero
+	// Store, KeepCode, MaxConnections and BindTimeout. Without Regions there is one, with the
+	// id Engine.Region.
+	Service alloc.ServiceConfig
+	// Place returns the Relay that the service uses in place of this one alone, such as an
+	// alloc.Placer of this one and of [Relay.Reserver] of others. New calls it once. Nil: this one.
+	Place func(own alloc.Relay) alloc.Relay
+	// Engine configures the data plane. New sets Records, adds WebSocket to Transports, and if
+	// they are zero sets StateFile and Region. Advertise needs the UDP addresses only, and may be
+	// empty if Listen has no wildcard.
+	Engine engine.Config
+	// DTLS offers encryption on the UDP port. New sets PSK and, with Dir, Sessions if they are
+	// nil. Nil: no DTLS.
+	DTLS *dtls.Config
+	// WebSocket offers WebSockets at the root of URL, as browsers need. Nil: none.
+	WebSocket *websocket.Config
+}
+
+func configError(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...))
+}
+
+// base returns the URL of the API, or nil if it is not known.
+func (c *Config) base() (*url.URL, error) {
+	if c.URL != "" {
+		u, err := url.Parse(c.URL)
+		switch {
+		case err != nil:
+			return nil, configError("URL: %w", err)
+		case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+			return nil, configError("URL %q is not http://host or https://host", c.URL)
+		case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+			return nil, configError("URL %q has a path: clients of Unity Transport connect to the root", c.URL)
+		}
+		return u, nil
+	}
+	if c.Listener == nil {
+		return nil, nil
+	}
+	addr, ok := c.Listener.Addr().(*net.TCPAddr)
+	if !ok || addr.IP.IsUnspecified() {
+		return nil, nil
+	}
+	scheme := "http"
+	if c.TLS != nil {
+		scheme = "https"
+	}
+	return &url.URL{Scheme: scheme, Host: addr.String()}, nil
+}
+
+// endpoints returns the server endpoints of a relay that listens on these UDP addresses.
+func (c *Config) endpoints(listen []netip.AddrPort, base *url.URL) ([]alloc.ServerEndpoint, error) {
+	all := c.Engine.Advertise
+	if len(all) == 0 {
+		for _, addr := range listen {
+			if addr.Addr().IsUnspecified() {
+				return nil, configError("Engine.Listen has %v: set Engine.Advertise to the addresses that players reach", addr)
+			}
+			all = append(all, engine.UDPServerEndpoint(addr))
+		}
+	}
+	all = all[:len(all):len(all)]
+	if c.DTLS != nil && !hasType(all, "dtls") {
+		for _, e := range all {
+			if e.ConnectionType == "udp" {
+				e.ConnectionType, e.Secure = "dtls", true
+				all = append(all, e)
+			}
+		}
+	}
+	if c.WebSocket != nil && !hasType(all, "ws") && !hasType(all, "wss") {
+		if base == nil {
+			return nil, configError("WebSocket needs URL: where players reach the listener")
+		}
+		e, err := webSocketEndpoint(base)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+func hasType(all []alloc.ServerEndpoint, connectionType string) bool {
+	for _, e := range all {
+		if e.ConnectionType == connectionType {
+			return true
+		}
+	}
+	return false
+}
+
+func webSocketEndpoint(base *url.URL) (alloc.ServerEndpoint, error) {
+	e := alloc.ServerEndpoint{ConnectionType: "ws", Network: "tcp", Host: base.Hostname(), Port: 80, Reliable: true}
+	if base.Scheme == "https" {
+		e.ConnectionType, e.Port, e.Secure = "wss", 443, true
+	}
+	if text := base.Port(); text != "" {
+		port, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || port == 0 {
+			return e, configError("URL %v has no valid port", base)
+		}
+		e.Port = uint16(port)
+	}
+	return e, nil
+}
+
+// region returns the region of a relay with these endpoints.
+func (c *Config) region(endpoints []alloc.ServerEndpoint) alloc.Region {
+	r := alloc.Region{ID: cmp.Or(c.Engine.Region, "default")}
+	r.Description = r.ID
+	for _, e := range endpoints {
+		address := net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
+		switch e.ConnectionType {
+		case "udp":
+			r.QoSAddress = cmp.Or(r.QoSAddress, address)
+		case "ws", "wss":
+			r.WebSocketURL = cmp.Or(r.WebSocketURL, e.ConnectionType+"://"+address+"/")
+		}
+	}
+	return r
+}
+
+// idleTimeout returns how long a session may be silent: longer than the engine waits for its
+// player.
+func (c *Config) idleTimeout(least time.Duration) time.Duration {
+	longest := max(c.Engine.Timeouts.Idle, c.Engine.Timeouts.HostAlone, c.Engine.Timeouts.Receive)
+	return min(max(least, longest+time.Second), 24*time.Hour)
+}

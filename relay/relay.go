@@ -1,0 +1,400 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/server/host/state"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Relay is a relay with its Allocations service. Its methods may be called by any goroutine.
+type Relay struct {
+	cfg       Config
+	log       *slog.Logger
+	engine    *engine.Server
+	reserver  alloc.Relay
+	service   *alloc.Service
+	api       http.Handler
+	websocket *websocket.Transport // nil: none
+	http      *http.Server         // of Config.Listener; nil: none
+	dir       *state.Dir           // nil: none
+	sessions  *dtls.SessionFile    // nil: none
+
+	began sync.Once
+	stop  chan struct{} // closed by Close
+	ready chan struct{} // closed when Run takes calls
+	ended chan struct{} // closed when Run has returned
+	once  sync.Once     // closes stop
+}
+
+// New opens the UDP sockets and the files of a relay, and starts no goroutine. A relay that is not
+// run must be closed. After an error Config.Listener is open. Errors: ErrConfig, those of the parts,
+// and of Dir.
+func New(cfg Config) (_ *Relay, err error) {
+	r := &Relay{
+		cfg: cfg, log: cfg.Engine.Logger,
+		stop: make(chan struct{}), ready: make(chan struct{}), ended: make(chan struct{}),
+	}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.release())
+		}
+	}()
+	base, err := cfg.base()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := cfg.endpoints(cfg.Engine.Listen, base); err != nil {
+		return nil, err
+	}
+	sealer, err := r.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.addTransports(sealer); err != nil {
+		return nil, err
+	}
+	if len(cfg.Service.Regions) > 0 {
+		r.cfg.Engine.Region = cmp.Or(cfg.Engine.Region, cfg.Service.Regions[0].ID)
+	}
+	if r.engine, err = engine.New(r.cfg.Engine, sealer); err != nil {
+		return nil, err
+	}
+	endpoints, err := cfg.endpoints(r.engine.Addrs(), base)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.buildService(endpoints); err != nil {
+		return nil, err
+	}
+	if cfg.Listener != nil {
+		r.http = httpapi.NewServer(r.Handler(cfg.Pages))
+		r.http.TLSConfig = cfg.TLS
+		// Handlers of HTTP/2 outlive their connection, and WebSocket clients speak HTTP/1.
+		r.http.Protocols = new(http.Protocols)
+		r.http.Protocols.SetHTTP1(true)
+		r.http.ErrorLog = slog.NewLogLogger(r.log.Handler(), slog.LevelDebug)
+	}
+	return r, nil
+}
+
+// open opens Config.Dir, and returns the sealer of this run.
+func (r *Relay) open() (*alloc.Sealer, error) {
+	var identity state.Identity
+	var err error
+	if r.cfg.Dir == "" {
+		identity, err = state.NewIdentity()
+	} else if r.dir, err = state.Open(r.cfg.Dir, r.log); err == nil {
+		r.dir.NoteHolder()
+		identity = r.dir.Identity
+		r.cfg.Engine.Recovery.StateFile = cmp.Or(r.cfg.Engine.Recovery.StateFile, r.dir.Allocations())
+	}
+	if err != nil || r.cfg.Sealer != nil {
+		return r.cfg.Sealer, err
+	}
+	return alloc.NewSealer(alloc.SealerConfig{Master: identity.Master, Relay: identity.Relay})
+}
+
+// addTransports creates the transports besides UDP.
+func (r *Relay) addTransports(sealer *alloc.Sealer) (err error) {
+	if r.cfg.DTLS != nil {
+		c := *r.cfg.DTLS
+		if c.PSK == nil {
+			c.PSK = keysOf(sealer)
+		}
+		c.Idle = cmp.Or(c.Idle, r.cfg.idleTimeout(time.Minute))
+		if c.Sessions == nil && r.dir != nil && r.cfg.Engine.Recovery.Window >= 0 {
+			if r.sessions, err = dtls.OpenSessionFile(dtls.SessionFileConfig{
+				Path: r.dir.Sessions(), Relay: sealer.Relay(), MaxSessions: c.MaxSessions, OnError: r.onSessionError,
+			}); err != nil {
+				return err
+			}
+			c.Sessions = r.sessions
+		}
+		records, err := dtls.New(c)
+		if err != nil {
+			return err
+		}
+		r.cfg.Engine.Records = records
+	}
+	if r.cfg.WebSocket != nil {
+		c := *r.cfg.WebSocket
+		c.IdleTimeout = cmp.Or(c.IdleTimeout, r.cfg.idleTimeout(websocket.DefaultIdleTimeout))
+		if idle := r.cfg.Engine.Timeouts.Idle; c.PingInterval == 0 && idle > 0 {
+			c.PingInterval = min(idle/3, maxPingInterval)
+		}
+		if r.websocket, err = websocket.New(c); err != nil {
+			return err
+		}
+		all := r.cfg.Engine.Transports
+		r.cfg.Engine.Transports = append(all[:len(all):len(all)], r.websocket)
+	}
+	return nil
+}
+
+// maxPingInterval is how often a silent WebSocket is pinged at least, whatever the idle time-out,
+// so that NAT and proxies keep its connection.
+const maxPingInterval = 20 * time.Second
+
+func (r *Relay) onSessionError(err error) {
+	r.log.Error("session file: cannot be written; DTLS sessions will not outlive this process", "error", err)
+}
+
+// keysOf returns the PSK callback of DTLS for the allocations of a sealer's relay.
+func keysOf(sealer *alloc.Sealer) func(proto.AllocationID) (proto.Key, bool) {
+	derivers := sync.Pool{New: func() any { return sealer.NewDeriver() }}
+	return func(id proto.AllocationID) (key proto.Key, ok bool) {
+		d := derivers.Get().(*alloc.Deriver)
+		defer derivers.Put(d)
+		d.Key(id, &key)
+		return key, true
+	}
+}
+
+// buildService creates the service and its handlers, with the join codes of the previous run.
+func (r *Relay) buildService(endpoints []alloc.ServerEndpoint) (err error) {
+	c := r.cfg.Service
+	r.reserver = advertiser{r.engine, endpoints}
+	if c.Relay = r.reserver; r.cfg.Place != nil {
+		c.Relay = r.cfg.Place(r.reserver)
+	}
+	if c.Store == nil {
+		c.Store = alloc.NewMemoryStore()
+	}
+	if store, ok := c.Store.(*alloc.MemoryStore); ok {
+		for _, kept := range r.engine.KeptCodes() {
+			store.Restore(kept.Tenant, kept.Code, kept.Host)
+		}
+	}
+	if c.KeepCode == nil && r.cfg.Engine.Recovery.StateFile != "" {
+		c.KeepCode = r.engine.KeepCode
+	}
+	if len(c.Regions) == 0 && c.LiveRegions == nil {
+		c.Regions = []alloc.Region{r.cfg.region(endpoints)}
+	}
+	c.MaxConnections = cmp.Or(c.MaxConnections, r.cfg.Engine.MaxConnections)
+	c.BindTimeout = cmp.Or(c.BindTimeout, r.cfg.Engine.Timeouts.Bind)
+	c.HostMigration = c.HostMigration || r.cfg.Engine.HostMigration.Window > 0
+	if r.service, err = alloc.NewService(c); err != nil {
+		return err
+	}
+	api := r.cfg.API
+	api.Service = r.service
+	if api.Logger == nil {
+		api.Logger = r.cfg.Engine.Logger
+	}
+	r.api, err = httpapi.New(api)
+	return err
+}
+
+// Handler returns a handler that serves the API at /v1/ and WebSockets at the root, and passes
+// every other request to pages. A nil pages answers 404. For a program with an HTTP server of
+// its own: see httpapi.NewServer and httpapi.LimitListener for the time-outs and limits that a
+// public one needs.
+func (r *Relay) Handler(pages http.Handler) http.Handler {
+	if pages == nil {
+		pages = http.NotFoundHandler()
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		path := httpapi.RoutePath(req) // Unity's SDK may call //v1/, which a ServeMux redirects.
+		switch {
+		case strings.HasPrefix(path, "/v1/"):
+			r.api.ServeHTTP(w, req)
+		case r.websocket != nil && path == "/" && strings.EqualFold(req.Header.Get("Upgrade"), "websocket"):
+			r.websocket.ServeHTTP(w, req)
+		default:
+			pages.ServeHTTP(w, req)
+		}
+	})
+}
+
+// Engine returns the data plane, for statistics and for what an operator does, such as End and
+// Kick.
+func (r *Relay) Engine() *engine.Server { return r.engine }
+
+// Reserver returns the data plane as a service uses it: its reservations have all endpoints of
+// this relay. See Config.Place.
+func (r *Relay) Reserver() alloc.Relay { return r.reserver }
+
+// Service returns the Allocations service, for calls without HTTP.
+func (r *Relay) Service() *alloc.Service { return r.service }
+
+// Ready returns a channel that is closed when Run relays and answers calls.
+func (r *Relay) Ready() <-chan struct{} { return r.ready }
+
+// stopWithin is how long Run waits for calls of the API to end.
+const stopWithin = 5 * time.Second
+
+// Run relays, and serves Config.Listener, until ctx ends, Close or Shutdown is called, or a part
+// fails. Then the calls of the API end first, which the relay answers, then the relay. No message
+// ends the matches: with Config.Dir they go on in the next run. It returns nil, or the error of
+// the part that failed. A second call returns engine.ErrAlreadyRun.
+func (r *Relay) Run(ctx context.Context) error {
+	first := false
+	r.began.Do(func() { first = true })
+	if !first {
+		return engine.ErrAlreadyRun
+	}
+	defer close(r.ended)
+	serving, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	relaying, stopRelay := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRelay()
+	var running sync.WaitGroup
+	running.Go(func() { fail(r.engine.Run(relaying)) }) // nil after a drain
+	r.markReady(serving)
+	if r.http != nil {
+		running.Go(func() { fail(r.serve()) })
+	}
+	select {
+	case <-serving.Done():
+	case <-r.stop:
+		fail(nil)
+	}
+	err := context.Cause(serving)
+	if ctx.Err() != nil || err == context.Canceled {
+		err = nil
+	}
+	err = errors.Join(err, r.stopHTTP())
+	stopRelay()
+	running.Wait()
+	return errors.Join(err, r.release())
+}
+
+// markReady closes the channel of Ready once the parts run, unless they end before.
+func (r *Relay) markReady(serving context.Context) {
+	parts := []<-chan struct{}{r.engine.Ready()}
+	if r.websocket != nil {
+		parts = append(parts, r.websocket.Running())
+	}
+	for _, running := range parts {
+		select {
+		case <-running:
+		case <-serving.Done():
+			return
+		}
+	}
+	close(r.ready)
+}
+
+// serve serves Config.Listener.
+func (r *Relay) serve() error {
+	limited := httpapi.LimitListener(r.cfg.Listener, httpapi.ConnLimits{TrustedProxies: r.cfg.API.TrustedProxies})
+	var err error
+	if r.cfg.TLS != nil {
+		err = r.http.ServeTLS(limited, "", "")
+	} else {
+		err = r.http.Serve(limited)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+func (r *Relay) stopHTTP() error {
+	if r.http == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
+	defer cancel()
+	if err := r.http.Shutdown(ctx); err != nil {
+		return r.http.Close()
+	}
+	return nil
+}
+
+// Shutdown stops Run without ending a match: it refuses new hosts, waits until all matches have
+// ended or ctx has, and then until Run has returned. It returns the error of ctx if matches were
+// left; with Config.Dir these go on in the next run. A relay that does not run is closed.
+func (r *Relay) Shutdown(ctx context.Context) error {
+	select {
+	case <-r.ready:
+	default:
+		return r.Close()
+	}
+	err := r.engine.Drain(ctx, engine.DrainConfig{})
+	if err == nil {
+		select {
+		case <-r.ended:
+			return nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	return errors.Join(err, r.Close())
+}
+
+// Close stops Run and waits until it has returned, or releases what New opened, and closes
+// Config.Listener. It may be called more than once.
+func (r *Relay) Close() error {
+	first := false
+	r.began.Do(func() { first = true })
+	r.once.Do(func() { close(r.stop) })
+	if !first {
+		<-r.ended
+		return nil
+	}
+	defer close(r.ended)
+	err := r.release()
+	if r.cfg.Listener != nil {
+		err = errors.Join(err, r.cfg.Listener.Close())
+	}
+	return err
+}
+
+// release closes what New has opened.
+func (r *Relay) release() (err error) {
+	for _, c := range []struct {
+		open bool
+		io.Closer
+	}{{r.engine != nil, r.engine}, {r.sessions != nil, r.sessions}, {r.dir != nil, r.dir}} {
+		if c.open {
+			err = errors.Join(err, c.Close())
+		}
+	}
+	return err
+}
+
+// advertiser is the relay with the endpoints that are known since its sockets are open.
+type advertiser struct {
+	*engine.Server
+	endpoints []alloc.ServerEndpoint
+}
+
+// ReserveHost implements alloc.Relay.
+func (a advertiser) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
+	res, err := a.Server.ReserveHost(ctx, r)
+	res.Endpoints = a.endpoints
+	return res, err
+}
+
+// ReserveJoiner implements alloc.Relay.
+func (a advertiser) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
+	res, err := a.Server.ReserveJoiner(ctx, r)
+	res.Endpoints = a.endpoints
+	return res, err
+}
+
+// MigrateHost implements alloc.MigrationRelay.
+func (a advertiser) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
+	res, err := a.Server.MigrateHost(ctx, r)
+	res.Endpoints = a.endpoints
+	return res, err
+}
