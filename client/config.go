@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -82,26 +83,19 @@ var _ Conn = (*net.UDPConn)(nil)
 
 // withDefaults returns the configuration with every zero replaced.
 func (c Config) withDefaults() Config {
-	c.PingPeriod = orDefault(c.PingPeriod, time.Second)
-	c.RetryPeriod = orDefault(c.RetryPeriod, time.Second)
-	c.BindTimeout = orDefault(c.BindTimeout, 10*time.Second)
-	c.RebindTimeout = orDefault(c.RebindTimeout, time.Minute)
-	c.ConnectTimeout = orDefault(c.ConnectTimeout, time.Minute)
-	c.MaxContent = orDefault(c.MaxContent, proto.DefaultMaxContent)
-	c.ReceiveQueue = orDefault(c.ReceiveQueue, 256)
-	c.MaxPeers = orDefault(c.MaxPeers, 1024)
-	c.SocketBuffer = orDefault(c.SocketBuffer, 1<<20)
+	c.PingPeriod = cmp.Or(c.PingPeriod, time.Second)
+	c.RetryPeriod = cmp.Or(c.RetryPeriod, time.Second)
+	c.BindTimeout = cmp.Or(c.BindTimeout, 10*time.Second)
+	c.RebindTimeout = cmp.Or(c.RebindTimeout, time.Minute)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, time.Minute)
+	c.MaxContent = cmp.Or(c.MaxContent, proto.DefaultMaxContent)
+	c.ReceiveQueue = cmp.Or(c.ReceiveQueue, 256)
+	c.MaxPeers = cmp.Or(c.MaxPeers, 1024)
+	c.SocketBuffer = cmp.Or(c.SocketBuffer, 1<<20)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-func orDefault[T int | time.Duration](v, def T) T {
-	if v == 0 {
-		return def
-	}
-	return v
 }
 
 func (c Config) check() error {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -241,16 +242,16 @@ const maxMaxConnections = 1<<16 - 1
 const DefaultMaxConnections = alloc.DefaultMaxConnections
 
 func (c *Config) rules() rules {
-	window := max(or(c.Recovery.Window, 60*time.Second), 0).Milliseconds()
+	window := max(cmp.Or(c.Recovery.Window, 60*time.Second), 0).Milliseconds()
 	return rules{
 		recoverUntil: clockStart + window, recoverFor: window,
 
-		maxContent:     or(c.MaxContent, proto.DefaultMaxContent),
+		maxContent:     cmp.Or(c.MaxContent, proto.DefaultMaxContent),
 		messages:       c.messageSizes(),
-		bindWithin:     ticks(or(c.Timeouts.Bind, 10*time.Second)),
-		idle:           ticks(or(c.Timeouts.Idle, 10*time.Second)),
-		idleAlone:      ticks(or(c.Timeouts.HostAlone, 60*time.Second)),
-		receiveTimeout: ticks(or(c.Timeouts.Receive, 30*time.Second)),
+		bindWithin:     ticks(cmp.Or(c.Timeouts.Bind, 10*time.Second)),
+		idle:           ticks(cmp.Or(c.Timeouts.Idle, 10*time.Second)),
+		idleAlone:      ticks(cmp.Or(c.Timeouts.HostAlone, 60*time.Second)),
+		receiveTimeout: ticks(cmp.Or(c.Timeouts.Receive, 30*time.Second)),
 		deferral:       ticks(nonceDeferral),
 	}
 }
@@ -267,7 +268,7 @@ func (l Limits) withDefaults(unlimited bool) Limits {
 		{&l.HostDatagrams, 12_000, 0}, {&l.HostBytes, 8 << 20, 0},
 		{&l.UnvalidatedBytes, 256 << 10, math.MaxInt32}, {&l.UnvalidatedRatio, 3, 0},
 	} {
-		*f.value = or(*f.value, f.otherwise)
+		*f.value = cmp.Or(*f.value, f.otherwise)
 		if unlimited || *f.value < 0 {
 			*f.value = f.endless
 		}
@@ -296,14 +297,6 @@ func (l Limits) validate() error {
 		}
 	}
 	return nil
-}
-
-func or[T comparable](value, otherwise T) T {
-	var zero T
-	if value == zero {
-		return otherwise
-	}
-	return value
 }
 
 // ticks rounds up.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -134,7 +135,7 @@ func (o *Handover) check(cfg *Config, sealer *alloc.Sealer) error {
 	case len(o.Listen) != len(cfg.Listen) || len(o.Sockets) != len(cfg.Listen):
 		return fmt.Errorf("%w: it has %d listen addresses, not %d", ErrHandover, len(o.Listen), len(cfg.Listen))
 	}
-	if most := or(cfg.MaxAllocations, table.DefaultMaxAllocations); o.Allocations > most {
+	if most := cmp.Or(cfg.MaxAllocations, table.DefaultMaxAllocations); o.Allocations > most {
 		return fmt.Errorf("%w: it has %d allocations, more than %d", ErrHandover, o.Allocations, most)
 	}
 	has := cfg.kinds()

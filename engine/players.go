@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -55,7 +56,7 @@ func (l PlayerLimits) withDefaults(maxConnections int, unlimited bool) PlayerLim
 		{&l.Hosts, DefaultPlayerHosts}, {&l.Joiners, DefaultPlayerJoiners},
 		{&l.Seats, DefaultPlayerHosts * (maxConnections + 1)},
 	} {
-		*f.value = or(*f.value, f.otherwise)
+		*f.value = cmp.Or(*f.value, f.otherwise)
 		if unlimited || *f.value < 0 {
 			*f.value = maxMaxSeats
 		}

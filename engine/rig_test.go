@@ -4,6 +4,7 @@ package engine
 // that say themselves what they expect. Where a model does, there is sim.
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -57,7 +58,7 @@ func newRig(t testing.TB, cfg Config) *rig {
 func newRigIn(t testing.TB, ident *identity, cfg Config) *rig {
 	t.Helper()
 	r := &rig{t: t, now: clockStart, cfg: cfg, ident: ident}
-	r.cfg.MaxAllocations = or(cfg.MaxAllocations, 8192)
+	r.cfg.MaxAllocations = cmp.Or(cfg.MaxAllocations, 8192)
 	r.path = filepath.Join(r.ident.dir, "allocations")
 	r.boot(statefile.PreviousRun{})
 	r.shared.rules.recoverUntil = 0

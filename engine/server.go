@@ -80,9 +80,9 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 		cfg.Listen = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)}
 	}
 	cfg.Sockets.Workers = cmp.Or(cfg.Sockets.Workers, len(cfg.Sockets.WorkerCPUs), runtime.GOMAXPROCS(0))
-	cfg.MaxConnections = or(cfg.MaxConnections, DefaultMaxConnections)
-	cfg.MaxAllocations = or(cfg.MaxAllocations, table.DefaultMaxAllocations)
-	cfg.Region = or(cfg.Region, "default")
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
+	cfg.MaxAllocations = cmp.Or(cfg.MaxAllocations, table.DefaultMaxAllocations)
+	cfg.Region = cmp.Or(cfg.Region, "default")
 	probe, err := newProber()
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
@@ -124,7 +124,7 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 	}
 	for i := range s.cfg.Advertise {
 		e := &s.cfg.Advertise[i]
-		e.Port = or(e.Port, s.Addr().Port())
+		e.Port = cmp.Or(e.Port, s.Addr().Port())
 	}
 	s.shared.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
 	s.build()
@@ -273,7 +273,7 @@ func (s *Server) build() {
 	c := newControl(s.shared, s.observedHooks(s.cfg.Hooks), wake)
 	for _, group := range s.groups {
 		for core, conn := range group.Conns() {
-			w := newWorker(s.shared, or(s.cfg.Sockets.Batch, sock.DefaultBatch), wake)
+			w := newWorker(s.shared, cmp.Or(s.cfg.Sockets.Batch, sock.DefaultBatch), wake)
 			w.conn = conn
 			w.pacer = newPacer(s.cfg.Sockets.ReceiveDelay, w.batchSize)
 			w.records = s.cfg.records()
@@ -310,7 +310,7 @@ func (s *Server) buildIntakes(wake chan struct{}) {
 	for _, t := range s.cfg.Transports {
 		var all intakes
 		for core := range s.cfg.Sockets.Workers {
-			w := newWorker(s.shared, or(s.cfg.Sockets.Batch, sock.DefaultBatch), wake)
+			w := newWorker(s.shared, cmp.Or(s.cfg.Sockets.Batch, sock.DefaultBatch), wake)
 			s.attachOutbox(&w.out, core)
 			s.workers = append(s.workers, w)
 			all = append(all, newIntake(w, endpoint.Kind(t.Kind())))
@@ -363,7 +363,7 @@ func (s *Server) prepareThread(w *worker, core int) {
 func (s *Server) RelayConfig() alloc.RelayConfig {
 	return alloc.RelayConfig{
 		Region: s.cfg.Region, MaxConnections: s.cfg.MaxConnections,
-		BindTimeout: or(s.cfg.Timeouts.Bind, alloc.DefaultBindTimeout), HostMigration: s.cfg.HostMigration.Window > 0,
+		BindTimeout: cmp.Or(s.cfg.Timeouts.Bind, alloc.DefaultBindTimeout), HostMigration: s.cfg.HostMigration.Window > 0,
 	}
 }
 
