@@ -57,7 +57,8 @@ func TestAdmit(t *testing.T) {
 	if len(asked) != 2 || asked[0] != wantHost || asked[1] != wantJoiner {
 		t.Errorf("asked %+v", asked)
 	}
-	if len(events) != 2 || events[0] != (alloc.ReservationEvent{Request: wantHost, ID: host.ID}) || events[1] != (alloc.ReservationEvent{Request: wantJoiner, ID: joiner.ID}) {
+	if len(events) != 2 || events[0] != (alloc.ReservationEvent{Request: wantHost, ID: host.ID}) ||
+		events[1] != (alloc.ReservationEvent{Request: wantJoiner, ID: joiner.ID}) {
 		t.Errorf("events %+v", events)
 	}
 	asked = nil

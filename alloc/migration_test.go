@@ -94,11 +94,13 @@ func TestMigrate(t *testing.T) {
 	if err != nil || res.ID.IsZero() || res.Region != testRegions[0].ID {
 		t.Fatalf("Migrate = %v in %q, %v", res.ID, res.Region, err)
 	}
-	want := alloc.MigrationRequest{Tenant: testTenant, Player: alloc.HashPlayer(testTenant, "bob"), Host: x.host, Code: x.code, Ticket: claim.Ticket}
+	want := alloc.MigrationRequest{Tenant: testTenant, Player: alloc.HashPlayer(testTenant, "bob"), Host: x.host, Code: x.code,
+		Ticket: claim.Ticket}
 	if got := x.relay.asked[len(x.relay.asked)-1]; got != want {
 		t.Errorf("asked %+v, want %+v", got, want)
 	}
-	if want := (alloc.LeaveRequest{Tenant: testTenant, Player: alloc.HashPlayer(testTenant, "alice"), Host: x.host}); x.relay.leave[0] != want {
+	if want := (alloc.LeaveRequest{Tenant: testTenant, Player: alloc.HashPlayer(testTenant, "alice"),
+		Host: x.host}); x.relay.leave[0] != want {
 		t.Errorf("asked %+v, want %+v", x.relay.leave[0], want)
 	}
 	if got := mustCode(t, x.Service, bob, res.ID); got != x.code {

@@ -25,7 +25,8 @@ func planOf(t *testing.T, cfg Config) benchrig.Plan {
 
 func TestPlanAddresses(t *testing.T) {
 	pairs := planOf(t, Config{Matches: 1000})
-	for i, want := range map[int]string{0: "127.1.0.0", 1: "127.1.0.1", 2: "127.1.0.2", 255: "127.1.0.255", 256: "127.1.1.0", 1999: "127.1.7.207"} {
+	for i, want := range map[int]string{0: "127.1.0.0", 1: "127.1.0.1", 2: "127.1.0.2", 255: "127.1.0.255", 256: "127.1.1.0",
+		1999: "127.1.7.207"} {
 		if got := pairs.Addr(i); got.String() != want {
 			t.Errorf("pair: endpoint %d is %v, want %s", i, got, want)
 		}

@@ -131,10 +131,12 @@ func TestFerry(t *testing.T) {
 			if want := uint64(576); r.Offered != want || r.Delivered != want || r.Reordered+r.Duplicated+r.Misdelivered+r.Corrupt != 0 {
 				t.Errorf("delivered %d of %d: %s, %v", r.Delivered, r.Offered, r.Causes, r.Errors)
 			}
-			if c := r.Control; c == nil || c.Without != nil || c.With.Delivered != r.Delivered || c.Binds.Offered != 120 || c.Binds.Latency.Samples != c.Binds.Answered {
+			if c := r.Control; c == nil || c.Without != nil || c.With.Delivered != r.Delivered || c.Binds.Offered != 120 ||
+				c.Binds.Latency.Samples != c.Binds.Answered {
 				t.Fatalf("control %+v", c)
 			}
-			if n := uint64(r.Load.Endpoints); len(r.Errors) != 0 || r.BindsSent > 170 || r.BindsSent < n || r.BindsSent != 170 && onIdleMachine(r) || r.BindsAnswers == 0 {
+			if n := uint64(r.Load.Endpoints); len(r.Errors) != 0 || r.BindsSent > 170 || r.BindsSent < n || r.BindsSent != 170 && onIdleMachine(r) ||
+				r.BindsAnswers == 0 {
 				t.Errorf("errors %v, %d BINDs of %d endpoints, %d answers", r.Errors, r.BindsSent, n, r.BindsAnswers)
 			}
 			if r.WireBytes != 150 || r.Setup.Requests != uint64(calls.Load()) || r.Setup.Handshake < uint64(r.Load.Endpoints) {
@@ -253,7 +255,8 @@ func TestControl(t *testing.T) {
 	if c == nil || c.Without == nil {
 		t.Fatalf("control %+v", c)
 	}
-	if r.Load.Baseline != time.Second || r.Load.BindRate != 16 || r.Load.AllocateRate != 20 || r.Load.AllocateWorkers != bench.DefaultAllocateWorkers {
+	if r.Load.Baseline != time.Second || r.Load.BindRate != 16 || r.Load.AllocateRate != 20 ||
+		r.Load.AllocateWorkers != bench.DefaultAllocateWorkers {
 		t.Errorf("load %+v", r.Load)
 	}
 	for name, p := range map[string]*bench.Part{"without": c.Without, "with": &c.With} {
@@ -265,11 +268,13 @@ func TestControl(t *testing.T) {
 	if c.P99Moved != c.With.Latency.P99-c.Without.Latency.P99 || r.Latency.Samples != 400 {
 		t.Errorf("p99 moved by %v, %d samples", c.P99Moved, r.Latency.Samples)
 	}
-	if b := c.Binds; b.Offered != 16 || b.Sent != 16 || b.Answered != b.Sent || b.Latency.Samples != b.Answered || b.Latency.P50 <= 0 || r.BindsSent != b.Sent {
+	if b := c.Binds; b.Offered != 16 || b.Sent != 16 || b.Answered != b.Sent || b.Latency.Samples != b.Answered || b.Latency.P50 <= 0 ||
+		r.BindsSent != b.Sent {
 		t.Errorf("binds %+v", b)
 	}
 	a := c.Allocations
-	if a.Offered != 20 || a.Sent == 0 || a.Answered != a.Sent || a.Refused != 0 || a.Latency.Samples != a.Answered || a.Duration != time.Second {
+	if a.Offered != 20 || a.Sent == 0 || a.Answered != a.Sent || a.Refused != 0 || a.Latency.Samples != a.Answered ||
+		a.Duration != time.Second {
 		t.Errorf("allocations %+v", a)
 	}
 	if want := uint64(calls.Load()); r.Setup.Requests+a.Sent != want {
@@ -295,7 +300,8 @@ func TestControlAsFastAsAnswered(t *testing.T) {
 	if c.Without != nil || c.Binds != nil || c.P99Moved != 0 || c.With.Delivered != r.Delivered {
 		t.Errorf("control %+v", c)
 	}
-	if a := c.Allocations; a.Sent < 2 || a.Offered != a.Sent || a.Answered != a.Sent || a.AnsweredRate <= 0 || r.Setup.Requests+a.Sent != uint64(calls.Load()) {
+	if a := c.Allocations; a.Sent < 2 || a.Offered != a.Sent || a.Answered != a.Sent || a.AnsweredRate <= 0 ||
+		r.Setup.Requests+a.Sent != uint64(calls.Load()) {
 		t.Errorf("%+v of %d calls", a, calls.Load())
 	}
 }
@@ -366,7 +372,8 @@ func TestFerryPortClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bench.Run(t.Context(), ferryConfig(bench.ShapePairs), d); err == nil || !strings.Contains(err.Error(), "no relay listens at UDP 127.0.0.1:9") {
+	if _, err := bench.Run(t.Context(), ferryConfig(bench.ShapePairs), d); err == nil ||
+		!strings.Contains(err.Error(), "no relay listens at UDP 127.0.0.1:9") {
 		t.Errorf("error %v", err)
 	}
 }

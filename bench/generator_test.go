@@ -154,7 +154,8 @@ func TestRunCancelled(t *testing.T) {
 	if r.Measured < time.Second || r.Measured > 50*time.Second || r.Offered < 6000 || r.Sent != r.Offered || r.Delivered != r.Sent {
 		t.Errorf("offered %d, sent %d, delivered %d in %v: %s", r.Offered, r.Sent, r.Delivered, r.Measured, r.Causes)
 	}
-	if math.Abs(r.OfferedRate-6000) > 100 || r.Server.Datagrams == 0 || len(r.Seconds) < 2 || !strings.Contains(r.Reasons(LimitNone), "It was stopped after ") {
+	if math.Abs(r.OfferedRate-6000) > 100 || r.Server.Datagrams == 0 || len(r.Seconds) < 2 ||
+		!strings.Contains(r.Reasons(LimitNone), "It was stopped after ") {
 		t.Errorf("%v/s, server %+v, %d seconds: %s", r.OfferedRate, r.Server, len(r.Seconds), r.Causes)
 	}
 }
@@ -179,7 +180,8 @@ func TestRunCancelledEarly(t *testing.T) {
 		if !errors.Is(err, c.ctx.Err()) || !r.Interrupted || r.Measured != 0 || r.Offered+r.Sent+r.Delivered != 0 {
 			t.Errorf("%s: %v, %+v", name, err, r)
 		}
-		if r.Version != ResultVersion || r.Load.Shape != ShapeStar || r.Load.Endpoints != 80 || r.Load.Flows != 120 || r.Reasons(LimitNone) == "" {
+		if r.Version != ResultVersion || r.Load.Shape != ShapeStar || r.Load.Endpoints != 80 || r.Load.Flows != 120 ||
+			r.Reasons(LimitNone) == "" {
 			t.Errorf("%s: %+v, %q", name, r.Load, r.Causes)
 		}
 	}

@@ -226,17 +226,21 @@ func TestCausesByEvidence(t *testing.T) {
 		server bool // the search blames it
 		want   []string
 	}{
-		"clean":                {lyingRelay{}, true, true, nil},
-		"a third lost":         {lyingRelay{relay: third, sys: full}, true, true, []string{"lost between", "dropped 19562"}},
-		"late":                 {lyingRelay{lag: late(1200 * time.Microsecond)}, false, false, []string{"fell behind"}},
-		"late as allowed":      {lyingRelay{lag: late(900 * time.Microsecond)}, true, true, nil},
-		"late by 200 ms":       {lyingRelay{lag: late(200 * time.Millisecond)}, false, false, []string{"1% of the datagrams left more than 200ms late"}},
-		"late and lost":        {lyingRelay{relay: third, lag: late(2 * time.Millisecond), sys: full}, false, true, []string{"fell behind", "lost between", "dropped 19562"}},
-		"own drops":            {lyingRelay{relay: third, own: 5000}, false, false, []string{"generator's own sockets"}},
-		"own drops, and lost":  {lyingRelay{relay: third, own: 1000}, false, true, []string{"dropped 1000 datagrams on the generator's own", "lost between"}},
-		"late and few":         {lyingRelay{few: true, lag: late(1200 * time.Microsecond)}, false, false, []string{"fell behind"}},
-		"steal":                {lyingRelay{sys: stolen}, false, true, []string{"hypervisor took 2.0%"}},
-		"steal, late and lost": {lyingRelay{relay: third, lag: late(2 * time.Millisecond), sys: stolen}, false, true, []string{"fell behind", "hypervisor", "lost between"}},
+		"clean":           {lyingRelay{}, true, true, nil},
+		"a third lost":    {lyingRelay{relay: third, sys: full}, true, true, []string{"lost between", "dropped 19562"}},
+		"late":            {lyingRelay{lag: late(1200 * time.Microsecond)}, false, false, []string{"fell behind"}},
+		"late as allowed": {lyingRelay{lag: late(900 * time.Microsecond)}, true, true, nil},
+		"late by 200 ms": {lyingRelay{lag: late(200 * time.Millisecond)}, false, false,
+			[]string{"1% of the datagrams left more than 200ms late"}},
+		"late and lost": {lyingRelay{relay: third, lag: late(2 * time.Millisecond), sys: full}, false, true,
+			[]string{"fell behind", "lost between", "dropped 19562"}},
+		"own drops": {lyingRelay{relay: third, own: 5000}, false, false, []string{"generator's own sockets"}},
+		"own drops, and lost": {lyingRelay{relay: third, own: 1000}, false, true,
+			[]string{"dropped 1000 datagrams on the generator's own", "lost between"}},
+		"late and few": {lyingRelay{few: true, lag: late(1200 * time.Microsecond)}, false, false, []string{"fell behind"}},
+		"steal":        {lyingRelay{sys: stolen}, false, true, []string{"hypervisor took 2.0%"}},
+		"steal, late and lost": {lyingRelay{relay: third, lag: late(2 * time.Millisecond), sys: stolen}, false, true,
+			[]string{"fell behind", "hypervisor", "lost between"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -315,12 +319,14 @@ func TestGaps(t *testing.T) {
 		relay func(sent) []copied
 		want  Gaps
 	}{
-		"none":           {lyingConfig(), nil, Gaps{Endpoints: 10}},
-		"a restart":      {lyingConfig(), between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 10, 10}},
-		"two of a star":  {star, between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 10, 10}},
-		"one direction":  {up, between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 5, 5}},
-		"one flow":       {lyingConfig(), between(time.Second, 4*time.Second, func(s sent) bool { return s.flow == 3 }, nil), Gaps{0, 3 * time.Second, 10, 1}},
-		"under a second": {lyingConfig(), between(time.Second, 1900*time.Millisecond, all, nil), Gaps{900 * time.Millisecond, 900 * time.Millisecond, 10, 0}},
+		"none":          {lyingConfig(), nil, Gaps{Endpoints: 10}},
+		"a restart":     {lyingConfig(), between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 10, 10}},
+		"two of a star": {star, between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 10, 10}},
+		"one direction": {up, between(3*time.Second, 3*time.Second+restart, all, nil), Gaps{restart, restart, 5, 5}},
+		"one flow": {lyingConfig(), between(time.Second, 4*time.Second, func(s sent) bool { return s.flow == 3 }, nil),
+			Gaps{0, 3 * time.Second, 10, 1}},
+		"under a second": {lyingConfig(), between(time.Second, 1900*time.Millisecond, all, nil),
+			Gaps{900 * time.Millisecond, 900 * time.Millisecond, 10, 0}},
 		"held back":      {lyingConfig(), held, Gaps{2 * time.Second, 2 * time.Second, 10, 10}},
 		"until the end":  {lyingConfig(), between(7*time.Second, time.Hour, all, nil), Gaps{3 * time.Second, 3 * time.Second, 10, 10}},
 		"from the start": {lyingConfig(), between(-time.Hour, 3*time.Second, all, nil), Gaps{3 * time.Second, 3 * time.Second, 10, 10}},
@@ -435,20 +441,26 @@ func TestLies(t *testing.T) {
 		want  Result // of 10,000
 		total Latency
 	}{
-		"duplicates": {lie(25, func(sent) []copied { return append(deliver(relayTime), deliver(3*relayTime)...) }), Result{Duplicated: 400, Delivered: 10_000}, Latency{}},
+		"duplicates": {lie(25, func(sent) []copied { return append(deliver(relayTime), deliver(3*relayTime)...) }),
+			Result{Duplicated: 400, Delivered: 10_000}, Latency{}},
 		"thrice": {lie(50, func(sent) []copied {
 			return append(deliver(relayTime), append(deliver(relayTime), deliver(relayTime)...)...)
 		}), Result{Duplicated: 400, Delivered: 10_000}, Latency{}},
-		"overtaken": {lie(33, func(sent) []copied { return deliver(15 * time.Millisecond) }), Result{Reordered: 303, Delivered: 10_000}, Latency{}},
-		"astray":    {lie(100, func(sent) []copied { return []copied{{after: relayTime, astray: true}} }), Result{Misdelivered: 100, Delivered: 9_900}, Latency{Lost: 100}},
+		"overtaken": {lie(33, func(sent) []copied { return deliver(15 * time.Millisecond) }),
+			Result{Reordered: 303, Delivered: 10_000}, Latency{}},
+		"astray": {lie(100, func(sent) []copied { return []copied{{after: relayTime, astray: true}} }),
+			Result{Misdelivered: 100, Delivered: 9_900}, Latency{Lost: 100}},
 		"another byte": {lie(33, changed(func(s sent, b []byte) []byte {
 			b[header+int(s.seq)*7%(len(b)-header)] ^= byte(1 + s.seq%255)
 			return b
 		})), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
-		"cut off": {lie(33, changed(func(s sent, b []byte) []byte { return b[:int(s.seq)*7%len(b)] })), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
-		"longer":  {lie(33, changed(func(_ sent, b []byte) []byte { return append(b, 0) })), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
-		"zeros":   {lie(33, changed(func(_ sent, b []byte) []byte { return make([]byte, len(b)) })), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
-		"late":    {lie(11, func(sent) []copied { return deliver(300 * time.Millisecond) }), Result{Reordered: 909, Delivered: 10_000}, Latency{}},
+		"cut off": {lie(33, changed(func(s sent, b []byte) []byte { return b[:int(s.seq)*7%len(b)] })), Result{Corrupt: 303, Delivered: 9_697},
+			Latency{Lost: 303}},
+		"longer": {lie(33, changed(func(_ sent, b []byte) []byte { return append(b, 0) })), Result{Corrupt: 303, Delivered: 9_697},
+			Latency{Lost: 303}},
+		"zeros": {lie(33, changed(func(_ sent, b []byte) []byte { return make([]byte, len(b)) })), Result{Corrupt: 303, Delivered: 9_697},
+			Latency{Lost: 303}},
+		"late": {lie(11, func(sent) []copied { return deliver(300 * time.Millisecond) }), Result{Reordered: 909, Delivered: 10_000}, Latency{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -102,7 +102,8 @@ func mergeObstacles(all []Result) (reasons []string) {
 		}
 		for _, p := range all[:i] {
 			if o.Server.PID != 0 && p.Server.PID != 0 && (o.Server.PID != p.Server.PID || o.Machine.ID != p.Machine.ID) {
-				add("processes of two servers were measured: %d on machine %s and %d on machine %s", p.Server.PID, p.Machine.ID, o.Server.PID, o.Machine.ID)
+				add("processes of two servers were measured: %d on machine %s and %d on machine %s", p.Server.PID, p.Machine.ID,
+					o.Server.PID, o.Machine.ID)
 			}
 		}
 	}
@@ -339,7 +340,8 @@ func (r *Result) computeRatios() {
 	r.LossRatio = lossRatio(r.Delivered, r.Offered)
 	r.Generator.Process.PerDatagram = 0
 	if n := r.Netcode; n != nil {
-		n.Commands.LossRatio, n.Snapshots.LossRatio = lossRatio(n.Commands.Delivered, n.Commands.Sent), lossRatio(n.Snapshots.Delivered, n.Snapshots.Sent)
+		n.Commands.LossRatio, n.Snapshots.LossRatio = lossRatio(n.Commands.Delivered, n.Commands.Sent),
+			lossRatio(n.Snapshots.Delivered, n.Snapshots.Sent)
 	}
 	if c := r.Control; c != nil {
 		c.With.LossRatio = lossRatio(c.With.Delivered, c.With.Offered)

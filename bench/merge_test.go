@@ -190,9 +190,10 @@ func TestMergeMachines(t *testing.T) {
 	t.Parallel()
 	at := func(machine string, pid int, errs, others, arrived uint64) Result {
 		return Result{
-			Version: ResultVersion, Machine: Machine{ID: machine, CPU: "A CPU", Cores: 4}, Generator: Generator{Process: Process{Datagrams: arrived, Run: time.Second}},
-			Server: Process{PID: pid, Run: time.Duration(pid) * time.Second, Datagrams: arrived},
-			System: System{RcvbufErrors: errs, OtherRcvbufErrors: others, Idle: time.Second},
+			Version: ResultVersion, Machine: Machine{ID: machine, CPU: "A CPU", Cores: 4},
+			Generator: Generator{Process: Process{Datagrams: arrived, Run: time.Second}},
+			Server:    Process{PID: pid, Run: time.Duration(pid) * time.Second, Datagrams: arrived},
+			System:    System{RcvbufErrors: errs, OtherRcvbufErrors: others, Idle: time.Second},
 		}
 	}
 	r, err := Merge(at("a", 3, 50, 40, 1e6), at("a", 0, 52, 30, 2e6), at("b", 0, 7, 7, 0))

@@ -404,6 +404,7 @@ func (r *replacer) report() *Replacement {
 		}
 	}
 	r.result.Reserve, r.result.Bind = newLatency(r.reserve, r.result.Refused, false), newLatency(r.bind, 0, false)
-	r.result.Ready, r.result.End = newLatency(r.ready, r.result.Refused+r.result.NoEndpoint+r.result.Failed, false), newLatency(r.end, r.result.NotEnded, false)
+	r.result.Ready, r.result.End = newLatency(r.ready, r.result.Refused+r.result.NoEndpoint+r.result.Failed, false),
+		newLatency(r.end, r.result.NotEnded, false)
 	return &r.result
 }

@@ -49,10 +49,11 @@ type Result struct {
 	// Measured is the length of the measured interval: Load.Duration, or
 	// less if the run was interrupted.
 	Measured      time.Duration `json:"measuredNs"`
-	OfferedRate   float64       `json:"offeredRate"`           // datagrams/s
-	DeliveredRate float64       `json:"deliveredRate"`         // datagrams/s
-	LossRatio     float64       `json:"lossRatio" merge:"-"`   // of Offered, the share that was not delivered, 0 to 1
-	WireBytes     int           `json:"wireBytes" merge:"max"` // of the largest datagram that the relay received: UDP payload, or message of a WebSocket
+	OfferedRate   float64       `json:"offeredRate"`         // datagrams/s
+	DeliveredRate float64       `json:"deliveredRate"`       // datagrams/s
+	LossRatio     float64       `json:"lossRatio" merge:"-"` // of Offered, the share that was not delivered, 0 to 1
+	// of the largest datagram that the relay received: UDP payload, or message of a WebSocket
+	WireBytes int `json:"wireBytes" merge:"max"`
 
 	Gaps      *Gaps     `json:"gaps,omitempty"`                // nil: nothing was due
 	Latency   Latency   `json:"latency"`                       // from the intended send time to the arrival
@@ -538,12 +539,16 @@ func (r *Result) findCauses(cfg *Config) {
 	if r.Connections != nil {
 		conns = *r.Connections
 	}
-	add(LimitGenerator, conns.Backlogged > 0, "The generator did not read in time from its connections: %d times a receive buffer was nearly full.", conns.Backlogged)
-	add(LimitGenerator, r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid), "The generator did not get to %d datagrams.", r.Unsent)
+	add(LimitGenerator, conns.Backlogged > 0,
+		"The generator did not read in time from its connections: %d times a receive buffer was nearly full.", conns.Backlogged)
+	add(LimitGenerator, r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid),
+		"The generator did not get to %d datagrams.", r.Unsent)
 	add(LimitGenerator, cfg.Rate > 0 && lag > cfg.lagLimit(r.Load.Flows),
 		"The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))
-	add(LimitGenerator, cfg.Window > 0 && r.Generator.Busy > maxBusy, "The generator was busy %.0f%% of the time of a closed loop.", 100*r.Generator.Busy)
-	add(LimitMachine, r.System.share(r.System.Steal) > maxSteal, "The hypervisor took %.1f%% of the processors' time.", 100*r.System.share(r.System.Steal))
+	add(LimitGenerator, cfg.Window > 0 && r.Generator.Busy > maxBusy, "The generator was busy %.0f%% of the time of a closed loop.",
+		100*r.Generator.Busy)
+	add(LimitMachine, r.System.share(r.System.Steal) > maxSteal, "The hypervisor took %.1f%% of the processors' time.",
+		100*r.System.share(r.System.Steal))
 	others := r.System.share(r.System.User + r.System.Kernel - r.Generator.Process.Run - r.Server.Run)
 	add(LimitMachine, r.Server.IsServer() && r.Measured >= time.Second && others > maxOthers,
 		"Processes other than generator and server took %.0f%% of the processors' time.", 100*others)

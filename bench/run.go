@@ -107,7 +107,8 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 		return res, err
 	}
 	if late := startDelay - int64(time.Until(cfg.StartAt)); late > 0 && !cfg.StartAt.IsZero() {
-		return Result{}, fmt.Errorf("%w: the endpoints were ready %v after the time to start at, %s", ErrLate, roundDigits(time.Duration(late)), cfg.StartAt.Format(time.RFC3339))
+		return Result{}, fmt.Errorf("%w: the endpoints were ready %v after the time to start at, %s", ErrLate, roundDigits(time.Duration(late)),
+			cfg.StartAt.Format(time.RFC3339))
 	}
 	g := newGenerator(&cfg, b.rig, rand.Uint32())
 	g.setNetplay(play)

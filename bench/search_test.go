@@ -151,12 +151,14 @@ func TestFindMax(t *testing.T) {
 	}
 	for i, r := range reported {
 		s := r.Search
-		if s.Criterion != "p50<1m,dup<1%" || s.Step != 1+i/findTries || s.Try != 1+i%findTries || s.Found != nil || (s.Verdict == TryPassed) != (len(s.Missed) == 0) {
+		if s.Criterion != "p50<1m,dup<1%" || s.Step != 1+i/findTries || s.Try != 1+i%findTries || s.Found != nil ||
+			(s.Verdict == TryPassed) != (len(s.Missed) == 0) {
 			t.Errorf("run %d: %+v", i, s)
 		}
 	}
 	f := best.Search.Found
-	if f == nil || f.Rate != passed || best.Load.Rate != passed || !f.AtLeast || f.Runs != len(reported) || f.Reason != "The search was interrupted." {
+	if f == nil || f.Rate != passed || best.Load.Rate != passed || !f.AtLeast || f.Runs != len(reported) ||
+		f.Reason != "The search was interrupted." {
 		t.Errorf("best %+v of %v", f, best.Load.Rate)
 	}
 	if last := all[len(all)-1]; len(all) > len(reported) && last.Search.Verdict != TryStopped {

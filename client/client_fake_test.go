@@ -49,7 +49,8 @@ func newFakeRelay(t testing.TB) *fakeRelay {
 	}
 	_ = conn.SetReadBuffer(1 << 20)
 	f := &fakeRelay{
-		t: t, conn: conn, write: func(to netip.AddrPort, pkt []byte) { _, _ = conn.WriteToUDPAddrPort(pkt, to) }, addr: conn.LocalAddr().(*net.UDPAddr).AddrPort(),
+		t: t, conn: conn, write: func(to netip.AddrPort, pkt []byte) { _, _ = conn.WriteToUDPAddrPort(pkt, to) },
+		addr:   conn.LocalAddr().(*net.UDPAddr).AddrPort(),
 		places: make(map[proto.AllocationID]*fakePlace),
 		seen:   make(map[proto.Type]int),
 	}

@@ -84,7 +84,8 @@ func TestEndpointTurns(t *testing.T) {
 			turns, nonces = append(turns, now), append(nonces, s.bind.last)
 		}
 	}
-	want := []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 6 * time.Second, 10 * time.Second, 14 * time.Second, 18 * time.Second}
+	want := []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 6 * time.Second, 10 * time.Second,
+		14 * time.Second, 18 * time.Second}
 	if !slices.Equal(turns, want) {
 		t.Errorf("turns began at %v, want %v", turns, want)
 	}

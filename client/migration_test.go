@@ -68,7 +68,8 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // TestMigrateCalls: what Migrate asks after each answer, and what it returns.
 func TestMigrateCalls(t *testing.T) {
 	t.Parallel()
-	ticket := client.Ticket{Server: netip.MustParseAddrPort("127.0.0.1:7777"), ID: proto.AllocationID{1}, ConnectionData: []byte{1}, HostConnectionData: make([]byte, 255)}
+	ticket := client.Ticket{Server: netip.MustParseAddrPort("127.0.0.1:7777"), ID: proto.AllocationID{1}, ConnectionData: []byte{1},
+		HostConnectionData: make([]byte, 255)}
 	waits := apiAnswer{call: "migrate", status: 409}
 	moved := apiAnswer{call: "migrate", status: 409, details: []api.Detail{{Key: api.DetailHost, Value: "x"}}}
 	unknown := apiAnswer{call: "migrate", status: 404, code: api.CodeAllocationNotFound}
@@ -80,7 +81,8 @@ func TestMigrateCalls(t *testing.T) {
 	}{
 		"first":                   {[]apiAnswer{{call: "migrate", status: 201}}, true, nil},
 		"after the relay notices": {[]apiAnswer{waits, waits, {call: "migrate", status: 201}}, true, nil},
-		"overloaded":              {[]apiAnswer{{call: "migrate", status: 503}, {call: "migrate", status: 429}, {call: "migrate", status: 201}}, true, nil},
+		"overloaded": {[]apiAnswer{{call: "migrate", status: 503}, {call: "migrate", status: 429}, {call: "migrate", status: 201}},
+			true, nil},
 		"another is the host":     {[]apiAnswer{moved, joined}, false, nil},
 		"another becomes it":      {[]apiAnswer{waits, waits, moved, joined}, false, nil},
 		"no endpoint":             {[]apiAnswer{{call: "migrate", status: 201, noEndpoint: true}}, false, api.ErrAnswer},
@@ -88,10 +90,11 @@ func TestMigrateCalls(t *testing.T) {
 		"no claim, and no host":   {[]apiAnswer{unknown, {call: "join", status: 409}, unknown, joined}, false, nil},
 		"the new host leaves too": {[]apiAnswer{moved, {call: "join", status: 409}, {call: "migrate", status: 201}}, true, nil},
 		"over":                    {[]apiAnswer{{call: "migrate", status: 404, code: api.CodeJoinCodeNotFound}}, false, client.ErrMatchOver},
-		"over after all":          {[]apiAnswer{unknown, {call: "join", status: 404, code: api.CodeJoinCodeNotFound}}, false, client.ErrMatchOver},
-		"not permitted":           {[]apiAnswer{{call: "migrate", status: 404}}, false, client.ErrMatchOver},
-		"refused":                 {[]apiAnswer{{call: "migrate", status: 403}}, false, errRefusal},
-		"full":                    {[]apiAnswer{moved, {call: "join", status: 403}}, false, errRefusal},
+		"over after all": {[]apiAnswer{unknown, {call: "join", status: 404, code: api.CodeJoinCodeNotFound}}, false,
+			client.ErrMatchOver},
+		"not permitted": {[]apiAnswer{{call: "migrate", status: 404}}, false, client.ErrMatchOver},
+		"refused":       {[]apiAnswer{{call: "migrate", status: 403}}, false, errRefusal},
+		"full":          {[]apiAnswer{moved, {call: "join", status: 403}}, false, errRefusal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -120,11 +123,15 @@ var errRefusal = errors.New("a problem")
 // TestMigrateConfig: what Migrate refuses at once, and that it ends with its context.
 func TestMigrateConfig(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
 	defer server.Close()
 	good := client.MigrationConfig{
 		API: &api.Client{BaseURL: server.URL}, Code: "BCDFGH",
-		Ticket: client.Ticket{Server: netip.MustParseAddrPort("127.0.0.1:7777"), ID: proto.AllocationID{1}, ConnectionData: []byte{1}, HostConnectionData: make([]byte, 255)},
+		Ticket: client.Ticket{Server: netip.MustParseAddrPort("127.0.0.1:7777"), ID: proto.AllocationID{1}, ConnectionData: []byte{1},
+			HostConnectionData: make([]byte, 255)},
 	}
 	for name, change := range map[string]func(*client.MigrationConfig){
 		"no API":       func(c *client.MigrationConfig) { c.API = nil },

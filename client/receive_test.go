@@ -73,7 +73,8 @@ func TestWhatARelayDoesNotSend(t *testing.T) {
 		{"type 7", []byte{0xDA, 0x72, 0, 7}, func(s Stats) uint64 { return s.Unexpected }},
 		{"unknown ERROR", proto.Error{ID: hostID, Code: 200}.Append(nil), func(s Stats) uint64 { return s.OtherErrors }},
 		{"ERROR 0", proto.Error{}.Append(nil), func(s Stats) uint64 { return s.Errors[proto.ErrorVersion] }},
-		{"ERROR 5", proto.Error{ID: hostID, Code: proto.ErrorNotConnected}.Append(nil), func(s Stats) uint64 { return s.Errors[proto.ErrorNotConnected] }},
+		{"ERROR 5", proto.Error{ID: hostID, Code: proto.ErrorNotConnected}.Append(nil),
+			func(s Stats) uint64 { return s.Errors[proto.ErrorNotConnected] }},
 	} {
 		before := c.count(s.Stats())
 		feedBytes(s, ms(10), c.pkt)

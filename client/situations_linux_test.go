@@ -292,7 +292,8 @@ func TestSituations(t *testing.T) {
 
 		silent bool // nothing is said before
 	}{
-		{"idle 12 s", func(w *world) { w.joiner().stop = true; w.pass(12 * time.Second); w.joiner().stop = false }, 150 * time.Millisecond, nil, 0, false},
+		{"idle 12 s", func(w *world) { w.joiner().stop = true; w.pass(12 * time.Second); w.joiner().stop = false },
+			150 * time.Millisecond, nil, 0, false},
 		{"idle 12 s before the first datagram, at a relay that drops such links", func(w *world) {
 			w.linkIdle = relayIdle
 			w.joiner().stop = true
@@ -312,8 +313,10 @@ func TestSituations(t *testing.T) {
 		}, 300 * time.Millisecond, nil, 0, false},
 		{"host killed", func(w *world) { w.host().killed = true }, 0, refused, 10500 * time.Millisecond, false},
 		{"host leaves", func(w *world) { w.leave(w.host()) }, 0, io.EOF, 200 * time.Millisecond, false},
-		{"relay stopped 3 s", func(w *world) { w.stopped = true; w.pass(3 * time.Second); w.stopped = false }, 300 * time.Millisecond, nil, 0, false},
-		{"relay stopped 15 s", func(w *world) { w.stopped = true; w.pass(15 * time.Second); w.stopped = false }, 300 * time.Millisecond, nil, 0, false},
+		{"relay stopped 3 s", func(w *world) { w.stopped = true; w.pass(3 * time.Second); w.stopped = false },
+			300 * time.Millisecond, nil, 0, false},
+		{"relay stopped 15 s", func(w *world) { w.stopped = true; w.pass(15 * time.Second); w.stopped = false },
+			300 * time.Millisecond, nil, 0, false},
 		{"relay killed", func(w *world) { w.killed = true }, 0, ErrBindTimeout, 64 * time.Second, false},
 		{"flood", func(w *world) {
 			for range 100_000 {

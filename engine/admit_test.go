@@ -316,7 +316,8 @@ func TestManyRecover(t *testing.T) {
 	const many = 3 * muteSets * muteWays
 	for i := range uint32(many) {
 		ip := netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
-		if o := w.handleDatagram(s.now, endpoint.UDP(netip.AddrPortFrom(ip, 5000), 0, 0), pingMessage(mID{9}), false); o != OutErrorMismatch && o != DropBudget {
+		if o := w.handleDatagram(s.now, endpoint.UDP(netip.AddrPortFrom(ip, 5000), 0, 0), pingMessage(mID{9}), false); o != OutErrorMismatch &&
+			o != DropBudget {
 			t.Fatalf("endpoint %d: %v", i, o)
 		}
 		w.out.reset()

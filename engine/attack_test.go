@@ -90,7 +90,8 @@ func TestRefusalsAreFew(t *testing.T) {
 	}
 	r.advance(time.Second)
 	r.feed(udpN(1), stale)
-	if want := (RefuseEvent{ID: proto.AllocationID(host.id), From: udpN(1).AddrPort(), Message: proto.TypeBind, Outcome: DropNonce}); last != want {
+	if want := (RefuseEvent{ID: proto.AllocationID(host.id), From: udpN(1).AddrPort(), Message: proto.TypeBind,
+		Outcome: DropNonce}); last != want {
 		t.Errorf("event %+v, want %+v", last, want)
 	}
 }

@@ -134,12 +134,13 @@ func TestCallsOfEndedContexts(t *testing.T) {
 func TestCallsCancelledInFlight(t *testing.T) {
 	t.Parallel()
 	var reserved atomic.Int64
-	r := enginetest.Start(t, engine.Config{Timeouts: engine.Timeouts{Bind: time.Hour}, Hooks: engine.Hooks{OnReserve: func(engine.ReserveEvent) {
-		reserved.Add(1)
-		for range reserved.Load() % 200 {
-			runtime.Gosched()
-		}
-	}}})
+	r := enginetest.Start(t, engine.Config{Timeouts: engine.Timeouts{Bind: time.Hour},
+		Hooks: engine.Hooks{OnReserve: func(engine.ReserveEvent) {
+			reserved.Add(1)
+			for range reserved.Load() % 200 {
+				runtime.Gosched()
+			}
+		}}})
 	var granted, refused atomic.Int64
 	var callers sync.WaitGroup
 	for n := range 200 {

@@ -21,7 +21,10 @@ type capture struct {
 
 func (r *rig) capture(id mID) capture {
 	r.t.Helper()
-	c := capture{r, &tap{queue: make(chan *Captured, captureQueue), localAddr: func(endpoint.Endpoint) (netip.AddrPort, bool) { return netip.AddrPort{}, false }}}
+	c := capture{r, &tap{queue: make(chan *Captured, captureQueue), localAddr: func(endpoint.Endpoint) (netip.AddrPort,
+		bool) {
+		return netip.AddrPort{}, false
+	}}}
 	if err := r.control.beginCapture(c.tap, proto.AllocationID(id)); err != nil {
 		r.t.Fatal(err)
 	}

@@ -131,7 +131,8 @@ func (f *fastWorld) build() {
 	}
 	f.rig.shared.limits.Store(&limits)
 	for i := range 24 {
-		spec := table.Spec{ID: proto.AllocationID{byte(i), byte(f.rand.Uint32()), 3}, Role: table.RoleHost, MaxConnections: 100, CounterIndex: uint32(i)}
+		spec := table.Spec{ID: proto.AllocationID{byte(i), byte(f.rand.Uint32()), 3}, Role: table.RoleHost, MaxConnections: 100,
+			CounterIndex: uint32(i)}
 		if i >= 6 {
 			spec.Role = table.RoleJoiner
 		}
@@ -451,7 +452,8 @@ func (f *fastWorld) expected(d *fastDatagram, heard, probes bool, probed table.N
 		return false
 	}
 	return in && out && peer.Endpoint.Kind() == d.ep.Kind() && tab.NextHop(sender.Handle) != 0 &&
-		tab.NextHop(peer.Handle) != 0 && !(probes && tab.NextHop(peer.Handle) == probed) && tab.NextHop(peer.Handle) < 20 && headers+len(d.pkt) <= mtu &&
+		tab.NextHop(peer.Handle) != 0 && !(probes && tab.NextHop(peer.Handle) == probed) && tab.NextHop(peer.Handle) < 20 &&
+		headers+len(d.pkt) <= mtu &&
 		validated(peer.Handle) && (heard || validated(sender.Handle))
 }
 
@@ -513,7 +515,8 @@ func (f *fastWorld) step(n int) {
 	f.passed[fmt.Sprint(outcome, " ", d.irregular)]++
 	switch {
 	case (out != nil) != want:
-		f.t.Fatalf("datagram %d (%v, %q): relayed by the program: %t, want %t (counts %v, %v)", n, outcome, d.irregular, out != nil, want, counts, f.program.Counts())
+		f.t.Fatalf("datagram %d (%v, %q): relayed by the program: %t, want %t (counts %v, %v)", n, outcome, d.irregular, out != nil, want,
+			counts, f.program.Counts())
 	case out == nil:
 		if !bytes.Equal(f.before, f.after) {
 			f.t.Fatalf("datagram %d (%v) was left to the worker, and the program wrote", n, outcome)
@@ -792,7 +795,8 @@ func TestFastPathTornReads(t *testing.T) {
 		}
 		done <- moves
 	}()
-	frame := appendFrame(nil, from, simRelay, proto.Relay{From: proto.AllocationID{2}, To: proto.AllocationID{1}, Payload: []byte("x")}.Append(nil))
+	frame := appendFrame(nil, from, simRelay, proto.Relay{From: proto.AllocationID{2}, To: proto.AllocationID{1},
+		Payload: []byte("x")}.Append(nil))
 	runs, relayed := 300_000, 0
 	if testkit.RaceEnabled {
 		runs = 2000

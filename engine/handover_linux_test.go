@@ -80,7 +80,8 @@ func TestHandOver(t *testing.T) {
 		players.Go(func() {
 			for n := range sends {
 				// The sockets of players have room for some 250.
-				if early := fmt.Sprint("message ", max(n-100, 0)); n > 100 && !testkit.Poll(testkit.WaitLimit, pair[1].HasReceived(pair[0].Cred.ID, early)) {
+				if early := fmt.Sprint("message ", max(n-100, 0)); n > 100 &&
+					!testkit.Poll(testkit.WaitLimit, pair[1].HasReceived(pair[0].Cred.ID, early)) {
 					t.Errorf("%s is lost", early)
 					return
 				}
@@ -171,7 +172,8 @@ func TestFastPathOptional(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := engine.New(engine.Config{FastPath: refusedFastPath{}}, sealer); err == nil || !strings.Contains(err.Error(), "not permitted") {
+	if _, err := engine.New(engine.Config{FastPath: refusedFastPath{}}, sealer); err == nil ||
+		!strings.Contains(err.Error(), "not permitted") {
 		t.Errorf("if it is not optional: %v", err)
 	}
 }

@@ -295,7 +295,8 @@ func TestTwoRelays(t *testing.T) {
 		var relays [2]*rig
 		var hosts, guests [2]*mReservation
 		for i := range relays {
-			relays[i] = newRig(t, Config{Unlimited: true, Listen: addrPorts(addrs[i].String()), Advertise: advertise(addrs[i].AddrPort().Addr().String())})
+			relays[i] = newRig(t, Config{Unlimited: true, Listen: addrPorts(addrs[i].String()),
+				Advertise: advertise(addrs[i].AddrPort().Addr().String())})
 			hosts[i] = relays[i].host(udpN(i), 4)
 			guests[i] = relays[i].joiner(addrs[1-i], hosts[i])
 		}

@@ -204,7 +204,8 @@ func (c *control) hasPlayers(host *table.Entry, now int64) bool {
 	a := c.shared.table.Account(host.Handle)
 	heard, _ := c.shared.table.LastSeen(host.Handle)
 	former, took := c.migrations.places[host.ID]
-	return a.Links > 0 || isLeaving(a.UnlinkedAt, heard) || len(c.migrations.candidates[host.ID]) > 0 || took && c.migrations.migrationOf(former, now) != nil
+	return a.Links > 0 || isLeaving(a.UnlinkedAt, heard) || len(c.migrations.candidates[host.ID]) > 0 || took &&
+		c.migrations.migrationOf(former, now) != nil
 }
 
 // newMigration returns the place of a host as if it had left now.
@@ -330,7 +331,8 @@ func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (all
 
 // sealCandidate returns a reservation for the player of a ticket, with the connections of the
 // former host, without inserting it into the table.
-func (s *Server) sealCandidate(c *control, t *claims, ticket *alloc.Claims, r *alloc.MigrationRequest, former proto.AllocationID) (alloc.Reservation, alloc.Claims, error) {
+func (s *Server) sealCandidate(c *control, t *claims, ticket *alloc.Claims, r *alloc.MigrationRequest,
+	former proto.AllocationID) (alloc.Reservation, alloc.Claims, error) {
 	id, err := newID()
 	if err != nil {
 		return alloc.Reservation{}, alloc.Claims{}, err

@@ -39,7 +39,8 @@ func TestMigrateTickets(t *testing.T) {
 	t.Parallel()
 	r, host, player := leftMatch(t, engine.Config{Region: "home"})
 	good := alloc.MigrationRequest{Tenant: enginetest.Tenant, Host: host.ID, Code: "6789BC", Ticket: player.HostConnectionData}
-	if _, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: enginetest.Tenant, Host: host.ID}); !errors.Is(err, alloc.ErrMigration) {
+	if _, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: enginetest.Tenant, Host: host.ID}); !errors.Is(err,
+		alloc.ErrMigration) {
 		t.Errorf("a join: %v", err)
 	}
 	for name, c := range map[string]struct {
@@ -65,10 +66,12 @@ func TestMigrateTickets(t *testing.T) {
 	if err != nil || res.Region != "home" || len(res.Endpoints) == 0 || res.HostConnectionData != res.ConnectionData {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	if d, err := r.Describe(t.Context(), res.ID); err != nil || d.Role != alloc.RoleHost || d.Player != alloc.HashPlayer(enginetest.Tenant, "player") {
+	if d, err := r.Describe(t.Context(), res.ID); err != nil || d.Role != alloc.RoleHost ||
+		d.Player != alloc.HashPlayer(enginetest.Tenant, "player") {
 		t.Errorf("reserved %+v, %v", d, err)
 	}
-	if err := r.LeaveHost(t.Context(), alloc.LeaveRequest{Tenant: enginetest.Tenant, Host: host.ID, Player: alloc.PlayerHash{1}}); !errors.Is(err, alloc.ErrNotFound) {
+	if err := r.LeaveHost(t.Context(), alloc.LeaveRequest{Tenant: enginetest.Tenant, Host: host.ID, Player: alloc.PlayerHash{1}}); !errors.Is(
+		err, alloc.ErrNotFound) {
 		t.Errorf("another player leaves: %v", err)
 	}
 	for range 2 { // A backend, after CLOSE.

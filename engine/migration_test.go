@@ -123,7 +123,8 @@ func TestMigrationDepartures(t *testing.T) {
 		late []error // after its silence
 	}{
 		{"a crash", func(*migrationRig) {}, false, []error{waits, waits, waits, none}, []error{nil, nil, nil, none}},
-		{"CLOSE", func(r *migrationRig) { r.fromHost(message(11, r.host.id)) }, false, []error{nil, nil, nil, none}, []error{nil, nil, nil, none}},
+		{"CLOSE", func(r *migrationRig) { r.fromHost(message(11, r.host.id)) }, false, []error{nil, nil, nil, none},
+			[]error{nil, nil, nil, none}},
 		{"DISCONNECTs and CLOSE", func(r *migrationRig) {
 			disconnects(r, 0, 1, 2)
 			r.fromHost(message(11, r.host.id))
@@ -132,14 +133,17 @@ func TestMigrationDepartures(t *testing.T) {
 			disconnect(r, 0, 1, 2)
 			disconnects(r, 0, 1, 2)
 		}, false, []error{waits, waits, waits, none}, []error{nil, nil, nil, none}},
-		{"a driver that is disposed", func(r *migrationRig) { disconnect(r, 0, 1, 2) }, false, []error{waits, waits, waits, none}, []error{nil, nil, nil, none}},
-		{"a plain end", func(r *migrationRig) { disconnects(r, 0, 1, 2) }, false, []error{waits, waits, waits, none}, []error{nil, nil, nil, none}},
+		{"a driver that is disposed", func(r *migrationRig) { disconnect(r, 0, 1, 2) }, false, []error{waits, waits, waits, none},
+			[]error{nil, nil, nil, none}},
+		{"a plain end", func(r *migrationRig) { disconnects(r, 0, 1, 2) }, false, []error{waits, waits, waits, none},
+			[]error{nil, nil, nil, none}},
 		{"a plain end within 2 s", func(r *migrationRig) {
 			disconnects(r, 0)
 			r.stay(1750*time.Millisecond, true)
 			disconnects(r, 1, 2)
 		}, false, []error{waits, waits, waits, none}, []error{nil, nil, nil, none}},
-		{"a plain end whose last datagram is lost", func(r *migrationRig) { disconnects(r, 0, 1) }, false, []error{waits, waits, waits, none}, []error{nil, nil, nil, none}},
+		{"a plain end whose last datagram is lost", func(r *migrationRig) { disconnects(r, 0, 1) }, false, []error{waits, waits, waits, none},
+			[]error{nil, nil, nil, none}},
 		{"a slow end", func(r *migrationRig) {
 			disconnects(r, 0)
 			r.stay(2500*time.Millisecond, true)
@@ -159,12 +163,14 @@ func TestMigrationDepartures(t *testing.T) {
 			disconnect(r, 0)
 			disconnects(r, 0)
 		}, true, []error{waits, waits, waits, none}, []error{none, waits, waits, none}},
-		{"a kick of one and a crash", func(r *migrationRig) { disconnects(r, 0) }, false, []error{waits, waits, waits, none}, []error{none, nil, nil, none}},
+		{"a kick of one and a crash", func(r *migrationRig) { disconnects(r, 0) }, false, []error{waits, waits, waits, none},
+			[]error{none, nil, nil, none}},
 		{"a kick of one and CLOSE", func(r *migrationRig) {
 			disconnects(r, 0)
 			r.fromHost(message(11, r.host.id))
 		}, false, []error{none, nil, nil, none}, []error{none, nil, nil, none}},
-		{"a player that leaves", func(r *migrationRig) { disconnect(r, 0) }, true, []error{waits, waits, waits, none}, []error{present, waits, waits, none}},
+		{"a player that leaves", func(r *migrationRig) { disconnect(r, 0) }, true, []error{waits, waits, waits, none},
+			[]error{present, waits, waits, none}},
 		{"an operator's end", func(r *migrationRig) {
 			_ = r.control.endByID(proto.AllocationID(r.host.id), r.now)
 		}, false, []error{none, none, none, none}, []error{none, none, none, none}},
@@ -236,7 +242,8 @@ func TestMigrationTakeOver(t *testing.T) {
 				cards = append(cards, r.mustAsk(i, r.host))
 			}
 			_, err := r.ask(4, r.host)
-			if wait, ok := errors.AsType[alloc.MigrationWaitError](err); !ok || wait.RetryAfter != time.Second || !strings.Contains(wait.Reason, "4 players") {
+			if wait, ok := errors.AsType[alloc.MigrationWaitError](err); !ok || wait.RetryAfter != time.Second ||
+				!strings.Contains(wait.Reason, "4 players") {
 				t.Errorf("the fifth: %v", err)
 			}
 			r.stay(time.Second, false)
@@ -267,7 +274,8 @@ func TestMigrationTakeOver(t *testing.T) {
 			if len(r.codes) != 1 || r.codes[0] != (CodeEvent{newHost, "6789BC"}) {
 				t.Errorf("codes %+v", r.codes)
 			}
-			if i := slices.IndexFunc(r.ended, func(e EndEvent) bool { return e.ID == proto.AllocationID(r.host.id) }); i < 0 || !r.ended[i].Migration {
+			if i := slices.IndexFunc(r.ended, func(e EndEvent) bool { return e.ID == proto.AllocationID(r.host.id) }); i < 0 ||
+				!r.ended[i].Migration {
 				t.Errorf("ended %+v", r.ended)
 			}
 			for _, host := range []*mReservation{r.host, cards[2]} { // The code moves late.
@@ -287,7 +295,8 @@ func TestMigrationTakeOver(t *testing.T) {
 			r.bind(x, udpN(70), 1)
 			r.link(x, udpN(70))
 			r.each(time.Second, 61*time.Second, func(int) { r.feed(udpN(50), pingMessage(cards[2].id)) })
-			if len(r.over) != 1 || r.over[0].Host != proto.AllocationID(r.host.id) || len(r.control.migrations.places)+len(r.control.migrations.running) != 0 {
+			if len(r.over) != 1 || r.over[0].Host != proto.AllocationID(r.host.id) || len(r.control.migrations.places)+
+				len(r.control.migrations.running) != 0 {
 				t.Errorf("over: %+v; left: %+v", r.over, r.control.migrations)
 			}
 			r.wantErrors(r.host, none)

@@ -156,7 +156,8 @@ func (m *model) ends(a *mAlloc) {
 	if f := m.migrationOf(former); f != nil && f.until != 0 && f.until-m.now <= m.slack*250 {
 		m.unsure[a.id] = true // The engine may end it later, when the former host is forgotten.
 	}
-	if !a.bound || v == nil && len(a.links) == 0 && len(m.candidates[a.id]) == 0 && (a.unlinked == 0 || a.received/250 > a.unlinked+8) && m.migrationOf(former) == nil {
+	if !a.bound || v == nil && len(a.links) == 0 && len(m.candidates[a.id]) == 0 && (a.unlinked == 0 || a.received/250 > a.unlinked+8) &&
+		m.migrationOf(former) == nil {
 		delete(m.running, a.id)
 		m.endCandidates(a.id, mID{})
 		return
@@ -201,7 +202,8 @@ func (m *model) endMigrations() {
 // migrate returns the verdict for a player with the ticket of its reservation: "none", "waits",
 // "present", or "granted" with the host whose place it may take, and the reservation that ends.
 func (m *model) migrate(c *mReservation, host mID) (verdict string, place, yields mID) {
-	if h := m.allocs[host]; host != c.match && m.allocs[c.match] == nil && m.migrationOf(c.match) == nil && h != nil && h.role == "host" && h.tenant == c.tenant {
+	if h := m.allocs[host]; host != c.match && m.allocs[c.match] == nil && m.migrationOf(c.match) == nil && h != nil && h.role == "host" &&
+		h.tenant == c.tenant {
 		m.cover("migration: forgotten, and the code leads to another host")
 		return "present", mID{}, mID{}
 	}
@@ -395,9 +397,11 @@ func (s *sim) migrate(c *mReservation, host mID) {
 		s.fail("the candidate gets %d connections, the host had %d", most, v.max)
 	}
 	claims := alloc.Claims{
-		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Individual: c.individual, Project: []byte(c.tenant), MaxConnections: most,
+		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Individual: c.individual, Project: []byte(c.tenant),
+		MaxConnections: most,
 	}
-	card := &mReservation{role: "host", id: mID(id), match: mID(id), tenant: c.tenant, player: c.player, individual: c.individual, max: int(most)}
+	card := &mReservation{role: "host", id: mID(id), match: mID(id), tenant: c.tenant, player: c.player,
+		individual: c.individual, max: int(most)}
 	card.data = s.seal(claims)
 	var key proto.Key
 	s.shared.sealer.NewDeriver().Key(id, &key)

@@ -201,9 +201,11 @@ func newModel(limits bool) *model {
 	return &model{
 		limits: limits, allocs: map[mID]*mAlloc{}, byAddr: map[mAddr]*mAlloc{}, known: map[string]mData{},
 		mutes: map[mAddr]*mMute{}, pending: map[mAddr]int{}, notConnected: map[[2]mID]int64{},
-		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, rebinds: map[mID]*mBucket{}, mismatches: map[mGate]*mBucket{}, hits: map[string]int{},
-		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
-		meters: map[mID]*[2]int64{}, excesses: map[string]*int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
+		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, rebinds: map[mID]*mBucket{}, mismatches: map[mGate]*mBucket{},
+		hits: map[string]int{},
+		one:  map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
+		meters: map[mID]*[2]int64{}, excesses: map[string]*int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{},
+		repeats:  map[mSlot]*mBucket{},
 		reported: map[mID]bool{}, mMigrations: newMMigrations(), closed: map[mAddr]bool{},
 	}
 }

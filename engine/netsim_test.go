@@ -359,7 +359,8 @@ func (n *netsim) join(host *player, kind habits.Kind) *player {
 	}
 	p, err := n.enter(name, habit, host, 2*playMost)
 	// ErrNotFound: a file that is new knows nothing of hosts to come.
-	if err != nil && (host == nil || !n.shared.recovering(n.now) || !errors.Is(err, alloc.ErrUnavailable) && !errors.Is(err, alloc.ErrNotFound)) {
+	if err != nil && (host == nil || !n.shared.recovering(n.now) || !errors.Is(err, alloc.ErrUnavailable) &&
+		!errors.Is(err, alloc.ErrNotFound)) {
 		n.fail("%s: %v", name, err)
 	}
 	return p

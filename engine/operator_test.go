@@ -67,7 +67,8 @@ func TestListing(t *testing.T) {
 	if page, next, err := r.Allocations(t.Context(), engine.Filter{}, 1<<32-1, 10); err != nil || len(page) != 0 || next != 0 {
 		t.Errorf("beyond the end: %d, next %d, %v", len(page), next, err)
 	}
-	if page, next, err := r.Allocations(t.Context(), engine.Filter{Binding: engine.OnlyBound}, 0, 0); err != nil || len(page) != 0 || next != 0 {
+	if page, next, err := r.Allocations(t.Context(), engine.Filter{Binding: engine.OnlyBound}, 0, 0); err != nil ||
+		len(page) != 0 || next != 0 {
 		t.Errorf("no allocation is bound: %d, next %d, %v", len(page), next, err)
 	}
 }
@@ -114,7 +115,8 @@ func TestListingFilters(t *testing.T) {
 		if err != nil || len(page) != 1 || next != 0 {
 			t.Fatalf("%v: %v, %d allocations, next %d", id, err, len(page), next)
 		}
-		if a := page[0]; a.ID != id || a.Links != 1 || !a.EverBound || a.Kind != engine.KindUDP4 || !a.Endpoint.Addr().IsLoopback() || a.Match != proto.AllocationID(host.Cred.ID) {
+		if a := page[0]; a.ID != id || a.Links != 1 || !a.EverBound || a.Kind != engine.KindUDP4 || !a.Endpoint.Addr().IsLoopback() ||
+			a.Match != proto.AllocationID(host.Cred.ID) {
 			t.Errorf("%+v", a)
 		}
 	}

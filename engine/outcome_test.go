@@ -168,22 +168,43 @@ func probeOf(s *sim) []byte {
 }
 
 var outcomeCases = []outcomeCase{
-	{want: OutRelayed, name: "to host", make: func(s *sim) (int, []byte) { return atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 10) }},
-	{want: OutRelayed, name: "to joiner, empty", make: func(s *sim) (int, []byte) { return atHost, relayMessage(s.hostData().id, s.joiner1().id, 0) }},
-	{want: OutRelayed, name: "largest", make: func(s *sim) (int, []byte) { return atHost, relayMessage(s.hostData().id, s.joiner1().id, 1400) }},
+	{want: OutRelayed, name: "to host", make: func(s *sim) (int, []byte) {
+		return atJoiner1,
+			relayMessage(s.joiner1().id, s.hostData().id, 10)
+	}},
+	{want: OutRelayed, name: "to joiner, empty", make: func(s *sim) (int, []byte) {
+		return atHost,
+			relayMessage(s.hostData().id, s.joiner1().id, 0)
+	}},
+	{want: OutRelayed, name: "largest", make: func(s *sim) (int, []byte) {
+		return atHost,
+			relayMessage(s.hostData().id, s.joiner1().id, 1400)
+	}},
 	{want: OutPong, make: func(s *sim) (int, []byte) { return atJoiner1, pingMessage(s.joiner1().id) }},
 	{want: OutAlive, alive: true, make: func(s *sim) (int, []byte) { return atJoiner1, nil }},
 	{want: OutBound, make: func(s *sim) (int, []byte) { return atStranger, signed(s.unboundJoiner(), 0, s.unboundJoiner().key) }},
-	{want: OutAccepted, name: "new", make: func(s *sim) (int, []byte) { return atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket) }},
-	{want: OutAccepted, name: "repeated", make: func(s *sim) (int, []byte) { return atJoiner1, connectMessage(s.joiner1().id, s.joiner1().ticket) }},
-	{want: OutAccepted, name: "host's own data", make: func(s *sim) (int, []byte) { return atJoiner2, connectMessage(s.joiner2().id, s.hostData().data) }},
+	{want: OutAccepted, name: "new", make: func(s *sim) (int, []byte) {
+		return atJoiner2,
+			connectMessage(s.joiner2().id, s.joiner2().ticket)
+	}},
+	{want: OutAccepted, name: "repeated", make: func(s *sim) (int, []byte) {
+		return atJoiner1,
+			connectMessage(s.joiner1().id, s.joiner1().ticket)
+	}},
+	{want: OutAccepted, name: "host's own data", make: func(s *sim) (int, []byte) {
+		return atJoiner2,
+			connectMessage(s.joiner2().id, s.hostData().data)
+	}},
 	{want: OutRejected, make: func(s *sim) (int, []byte) {
 		s.datagram(atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket))
 		s.datagram(atStranger, signed(s.unboundJoiner(), 0, s.unboundJoiner().key))
 		return atStranger, connectMessage(s.unboundJoiner().id, s.unboundJoiner().ticket)
 	}},
 	{want: OutDisconnected, name: "linked", make: func(s *sim) (int, []byte) { return atHost, message(9, s.hostData().id, s.joiner1().id) }},
-	{want: OutDisconnected, name: "same match", make: func(s *sim) (int, []byte) { return atJoiner2, message(9, s.joiner2().id, s.joiner1().id) }},
+	{want: OutDisconnected, name: "same match", make: func(s *sim) (int, []byte) {
+		return atJoiner2,
+			message(9, s.joiner2().id, s.joiner1().id)
+	}},
 	{want: OutClosed, make: func(s *sim) (int, []byte) { return atJoiner1, message(11, s.joiner1().id) }},
 	{want: OutProbe, make: func(s *sim) (int, []byte) { return atStranger, probeOf(s) }},
 
@@ -192,7 +213,10 @@ var outcomeCases = []outcomeCase{
 	}},
 	{want: OutErrorUnauthorized, make: func(s *sim) (int, []byte) { return atJoiner2, connectMessage(s.joiner2().id, s.joiner1().data) }},
 	{want: OutErrorMismatch, name: "unknown id", make: func(*sim) (int, []byte) { return atStranger, pingMessage(mID{9}) }},
-	{want: OutErrorMismatch, name: "spoofed id", make: func(s *sim) (int, []byte) { return atJoiner2, relayMessage(s.joiner1().id, s.hostData().id, 1) }},
+	{want: OutErrorMismatch, name: "spoofed id", make: func(s *sim) (int, []byte) {
+		return atJoiner2,
+			relayMessage(s.joiner1().id, s.hostData().id, 1)
+	}},
 	{want: OutErrorNotFound, name: "bind", make: func(s *sim) (int, []byte) {
 		s.datagram(atJoiner1, message(11, s.joiner1().id))
 		return atJoiner1, signed(s.joiner1(), 0, s.joiner1().key)
@@ -201,8 +225,14 @@ var outcomeCases = []outcomeCase{
 		s.datagram(atHost, message(11, s.hostData().id))
 		return atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket)
 	}},
-	{want: OutErrorNotConnected, name: "relay", make: func(s *sim) (int, []byte) { return atJoiner2, relayMessage(s.joiner2().id, s.hostData().id, 1) }},
-	{want: OutErrorNotConnected, name: "disconnect", make: func(s *sim) (int, []byte) { return atJoiner2, message(9, s.joiner2().id, mID{7}) }},
+	{want: OutErrorNotConnected, name: "relay", make: func(s *sim) (int, []byte) {
+		return atJoiner2,
+			relayMessage(s.joiner2().id, s.hostData().id, 1)
+	}},
+	{want: OutErrorNotConnected, name: "disconnect", make: func(s *sim) (int, []byte) {
+		return atJoiner2,
+			message(9, s.joiner2().id, mID{7})
+	}},
 	{want: OutErrorSelf, make: func(s *sim) (int, []byte) { return atHost, connectMessage(s.hostData().id, s.hostData().data) }},
 
 	{want: DropTruncated, truncated: true, make: func(s *sim) (int, []byte) { return atJoiner1, pingMessage(s.joiner1().id) }},
@@ -220,13 +250,22 @@ var outcomeCases = []outcomeCase{
 	{want: DropVersion, name: "short", make: func(s *sim) (int, []byte) {
 		return atJoiner1, append([]byte{0xDA, 0x72, 1}, message(11, s.joiner1().id)[3:]...)
 	}},
-	{want: DropVersion, name: "server type", make: func(*sim) (int, []byte) { return atJoiner1, append([]byte{0xDA, 0x72, 1, 12}, make([]byte, 40)...) }},
+	{want: DropVersion, name: "server type", make: func(*sim) (int, []byte) {
+		return atJoiner1,
+			append([]byte{0xDA, 0x72, 1, 12}, make([]byte, 40)...)
+	}},
 	{want: DropServerType, name: "error", make: func(s *sim) (int, []byte) { return atJoiner1, []byte(mError(s.joiner1().id, 3)) }},
 	{want: DropServerType, name: "bind received", make: func(*sim) (int, []byte) { return atJoiner1, message(1) }},
 	{want: DropUnknownType, make: func(s *sim) (int, []byte) { return atJoiner1, message(4, s.joiner1().id) }},
 	{want: DropSize, name: "ping", make: func(s *sim) (int, []byte) { return atJoiner1, append(pingMessage(s.joiner1().id), 0) }},
-	{want: DropSize, name: "relay", make: func(s *sim) (int, []byte) { return atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 5)[:42] }},
-	{want: DropSize, name: "connect", make: func(s *sim) (int, []byte) { return atJoiner1, connectMessage(s.joiner1().id, s.joiner1().ticket[:254]) }},
+	{want: DropSize, name: "relay", make: func(s *sim) (int, []byte) {
+		return atJoiner1,
+			relayMessage(s.joiner1().id, s.hostData().id, 5)[:42]
+	}},
+	{want: DropSize, name: "connect", make: func(s *sim) (int, []byte) {
+		return atJoiner1,
+			connectMessage(s.joiner1().id, s.joiner1().ticket[:254])
+	}},
 	{want: DropSize, name: "bind", make: func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 6, s.joiner1().key)[:294] }},
 	{want: DropSize, name: "disconnect", make: func(s *sim) (int, []byte) { return atJoiner1, message(9, s.joiner1().id) }},
 	{want: DropSize, name: "close", make: func(s *sim) (int, []byte) { return atJoiner1, message(11, s.joiner1().id)[:19] }},
@@ -253,7 +292,10 @@ var outcomeCases = []outcomeCase{
 	}},
 	{want: DropMAC, make: func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 6, s.hostData().key) }},
 	{want: DropNonce, name: "lower", make: func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 4, s.joiner1().key) }},
-	{want: DropNonce, name: "replayed from elsewhere", make: func(s *sim) (int, []byte) { return atStranger, signed(s.joiner1(), 5, s.joiner1().key) }},
+	{want: DropNonce, name: "replayed from elsewhere", make: func(s *sim) (int, []byte) {
+		return atStranger,
+			signed(s.joiner1(), 5, s.joiner1().key)
+	}},
 	{want: DropEndpointHeld, name: "another's", make: func(s *sim) (int, []byte) {
 		s.datagram(atJoiner1, pingMessage(s.joiner1().id))
 		return atJoiner1, signed(s.unboundJoiner(), 0, s.unboundJoiner().key)

@@ -240,10 +240,13 @@ func TestPacerSimulation(t *testing.T) {
 	}
 	for _, hz := range []float64{20, 30, 60} {
 		loads = append(loads,
-			load{fmt.Sprintf("20 matches of 10 at %.0f Hz", hz), func(rng *rand.Rand) []int64 { return tickedMatches(20, 10, hz, 100_000, count, rng) }, 0},
-			load{fmt.Sprintf("1 match of 20 at %.0f Hz", hz), func(rng *rand.Rand) []int64 { return tickedMatches(1, 20, hz, 50_000, count, rng) }, 0})
+			load{fmt.Sprintf("20 matches of 10 at %.0f Hz", hz),
+				func(rng *rand.Rand) []int64 { return tickedMatches(20, 10, hz, 100_000, count, rng) }, 0},
+			load{fmt.Sprintf("1 match of 20 at %.0f Hz", hz),
+				func(rng *rand.Rand) []int64 { return tickedMatches(1, 20, hz, 50_000, count, rng) }, 0})
 	}
-	loads = append(loads, load{"a star of 10, all at once", func(rng *rand.Rand) []int64 { return tickedMatches(1, 10, 60, 1000, count, rng) }, 0})
+	loads = append(loads, load{"a star of 10, all at once",
+		func(rng *rand.Rand) []int64 { return tickedMatches(1, 10, 60, 1000, count, rng) }, 0})
 	for _, m := range machines {
 		for _, l := range loads {
 			arrivals := l.arrivals(rand.New(rand.NewPCG(1, 2)))
@@ -251,7 +254,8 @@ func TestPacerSimulation(t *testing.T) {
 			on := m.run(arrivals, newPacer(bound, 64), rand.New(rand.NewPCG(3, 4)))
 			ratio, share := float64(on.cpu)/float64(off.cpu), float64(on.sleeps)/float64(on.batches)
 			t.Logf("%-22s %-26s CPU %5.2f µs for %5.2f: %.2f  p50 %6.1f for %6.1f  p99 %7.1f for %7.1f µs  sleeps after %3.0f %% of the batches", m.name, l.name,
-				float64(on.cpu)/1e3, float64(off.cpu)/1e3, ratio, float64(on.p50)/1e3, float64(off.p50)/1e3, float64(on.p99)/1e3, float64(off.p99)/1e3, 100*share)
+				float64(on.cpu)/1e3, float64(off.cpu)/1e3, ratio, float64(on.p50)/1e3, float64(off.p50)/1e3, float64(on.p99)/1e3,
+				float64(off.p99)/1e3, 100*share)
 			if ratio > 1.04 {
 				t.Errorf("%s, %s: %.2f times the CPU of a worker that never sleeps", m.name, l.name, ratio)
 			}

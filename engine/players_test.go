@@ -66,7 +66,8 @@ func TestPlayerLimits(t *testing.T) {
 	}
 	id := func(m *mReservation) proto.AllocationID { return proto.AllocationID(m.id) }
 	if want := []PlayerLimitEvent{
-		{Limit: PlayerHosts, Newest: id(last)}, {Limit: PlayerJoiners, Newest: id(joiner), Host: id(last)}, {Limit: PlayerHosts, Newest: id(next)},
+		{Limit: PlayerHosts, Newest: id(last)}, {Limit: PlayerJoiners, Newest: id(joiner), Host: id(last)},
+		{Limit: PlayerHosts, Newest: id(next)},
 	}; !slices.Equal(events, want) {
 		t.Errorf("reported %v, want %v", events, want)
 	}
@@ -193,7 +194,8 @@ func TestSessionRoom(t *testing.T) {
 		t.Error(err)
 	}
 	owner, ok := (&recordsRelay{control: r.control, shared: r.shared}).OwnerOf(proto.AllocationID(host.id))
-	if want := ownerOf(alloc.Tenant{Project: "p"}.Hash(), alloc.HashPlayer(alloc.Tenant{Project: "p"}, "host"), true, proto.AllocationID{}); !ok || owner != want {
+	if want := ownerOf(alloc.Tenant{Project: "p"}.Hash(), alloc.HashPlayer(alloc.Tenant{Project: "p"}, "host"), true,
+		proto.AllocationID{}); !ok || owner != want {
 		t.Errorf("the host is of %+v, want %+v", owner, want)
 	}
 }

@@ -110,7 +110,8 @@ func (s *Server) openStateFile(places []statefile.Place) (*statefile.File, state
 		left.Err = err
 	}
 	s.keepCodes(left.Records)
-	s.stateReport = StateReport{Opened: err == nil, Allocations: len(left.Records), Complete: left.Complete, Damaged: left.Damaged, Closed: left.Closed, Err: left.Err}
+	s.stateReport = StateReport{Opened: err == nil, Allocations: len(left.Records), Complete: left.Complete, Damaged: left.Damaged,
+		Closed: left.Closed, Err: left.Err}
 	return file, left
 }
 
@@ -278,7 +279,8 @@ func (c *control) commitRelink(cmd *command, sender *table.Entry) Outcome {
 		return DropRecovering
 	}
 	a, j := c.shared.table.Account(host.Handle), c.shared.table.Account(joiner.Handle)
-	if j.Match != host.ID || c.shared.table.Tenant(joiner.Handle) != c.shared.table.Tenant(host.Handle) || j.LinkBlocked || a.Links >= a.MaxConnections {
+	if j.Match != host.ID || c.shared.table.Tenant(joiner.Handle) != c.shared.table.Tenant(host.Handle) || j.LinkBlocked ||
+		a.Links >= a.MaxConnections {
 		return DropRecovering
 	}
 	if sender.Role == table.RoleJoiner && !(c.recovery.left.Complete && joiner.Is(table.EverLinked)) {

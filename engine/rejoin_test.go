@@ -54,7 +54,8 @@ func (r *rejoinRig) wantPlace(old *mReservation, sent []sending) {
 	if !slices.EqualFunc(sent, want, func(a, b sending) bool { return a.to == b.to && bytes.Equal(a.pkt, b.pkt) }) {
 		r.t.Fatalf("sent %v, want %v", sent, want)
 	}
-	if r.entry(old).Handle != 0 || r.entry(r.again).Link != r.entry(r.host).Handle || r.shared.table.Account(r.entry(r.host).Handle).Links != 2 {
+	if r.entry(old).Handle != 0 || r.entry(r.again).Link != r.entry(r.host).Handle ||
+		r.shared.table.Account(r.entry(r.host).Handle).Links != 2 {
 		r.t.Fatal("the new allocation has not the place of the old one")
 	}
 	if n := len(r.ended); n == 0 || r.ended[n-1].ID != oldID || r.ended[n-1].Reason != EndReplaced {
@@ -95,7 +96,8 @@ func TestRejoin(t *testing.T) {
 	}
 	r.wantPlace(r.ann, r.connect())
 	r.feed(r.atAnn, signed(r.ann, 2, r.ann.key))
-	if sent := r.take(); len(sent) != 1 || !bytes.Equal(sent[0].pkt, proto.Error{ID: proto.AllocationID(r.ann.id), Code: proto.ErrorNotFound}.Append(nil)) {
+	if sent := r.take(); len(sent) != 1 || !bytes.Equal(sent[0].pkt, proto.Error{ID: proto.AllocationID(r.ann.id),
+		Code: proto.ErrorNotFound}.Append(nil)) {
 		t.Errorf("the old client binds again: %v, want ERROR 4", sent)
 	}
 }

@@ -97,7 +97,8 @@ func mayBeProxy(caller netip.Addr) bool {
 
 // reserve inserts the sealed claims of res into the table and returns res. For a joiner, host
 // must be alive and of the same tenant; for a host, host is nil.
-func (s *Server) reserve(ctx context.Context, claims alloc.Claims, res alloc.Reservation, host *proto.AllocationID) (alloc.Reservation, error) {
+func (s *Server) reserve(ctx context.Context, claims alloc.Claims, res alloc.Reservation,
+	host *proto.AllocationID) (alloc.Reservation, error) {
 	claims.Epoch = res.ConnectionData.Epoch()
 	sealed := claimsOf(&claims)
 	names := namesOf(&claims)
@@ -240,7 +241,8 @@ func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Des
 			return alloc.ErrNotFound
 		}
 		h := e.Handle
-		d = alloc.Description{Tenant: c.shared.table.Tenant(h), Player: c.shared.table.Player(h), Role: alloc.Role(e.Role), Bound: !e.Endpoint.IsZero()}
+		d = alloc.Description{Tenant: c.shared.table.Tenant(h), Player: c.shared.table.Player(h), Role: alloc.Role(e.Role),
+			Bound: !e.Endpoint.IsZero()}
 		d.Code = c.migrations.codeOf(id)
 		return nil
 	})

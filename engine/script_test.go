@@ -62,7 +62,8 @@ var opWeights = [numOps]int{
 	opHost: 5, opJoiner: 9, opBind: 26, opBindForged: 3, opPing: 12, opConnect: 16, opRelay: 22, opDisconnect: 8,
 	opClose: 2, opJunk: 8, opAdvance: 6, opKeepAlive: 1, opFeedSilent: 1, opMatch: 9, opRoam: 6, opMismatchFlood: 2,
 	opBindPending: 3, opStraddle: 8, opLateStamp: 2, opBatch: 5, opStrangers: 1,
-	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1, opQoS: 3, opMigrate: 4, opExceed: 1, opRejoin: 3,
+	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1, opQoS: 3, opMigrate: 4,
+	opExceed: 1, opRejoin: 3,
 }
 
 // op is one step. Its numbers are taken modulo what there is, so a step stays
@@ -449,7 +450,8 @@ var modelRules = []string{
 	"migration: ends a host that has said that it leaves", "migration: a host says that it leaves",
 	"migration: a host leaves that was never bound",
 	"path: from the network of the reservation", "path: as validated as the former one of the same network", "path: limited",
-	"path: unvalidated, beyond the allowance", "path: excess of a path", "path: excess of a network", "path: excess of all", "path: a reply beyond the allowance",
+	"path: unvalidated, beyond the allowance", "path: excess of a path", "path: excess of a network", "path: excess of all",
+	"path: a reply beyond the allowance",
 	"grace: a reply waits for a busy worker", "grace: a due allocation received something in time",
 }
 

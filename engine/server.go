@@ -340,7 +340,8 @@ func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
 }
 
 func newWorker(r *shared, batch int, wake chan<- struct{}) *worker {
-	w := &worker{shared: r, inbox: newInbox(r.budgets.unlimited), batchSize: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch), traffic: newTraffic()}
+	w := &worker{shared: r, inbox: newInbox(r.budgets.unlimited), batchSize: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch),
+		traffic: newTraffic()}
 	w.crypto.deriver = r.sealer.NewDeriver()
 	w.mutes.secret = r.budgets.secret
 	return w
@@ -536,7 +537,8 @@ func (s *Server) runPart(ctx context.Context, cancel context.CancelCauseFunc, na
 }
 
 // runTransports starts the transports and the records layer.
-func (s *Server) runTransports(ctx context.Context, records *recordsRelay, workers, others *sync.WaitGroup, cancel context.CancelCauseFunc) {
+func (s *Server) runTransports(ctx context.Context, records *recordsRelay, workers, others *sync.WaitGroup,
+	cancel context.CancelCauseFunc) {
 	for i, t := range s.cfg.Transports {
 		for _, in := range s.intakes[i] {
 			workers.Go(in.run)

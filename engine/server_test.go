@@ -154,8 +154,10 @@ func TestConfigErrors(t *testing.T) {
 		{Transports: []engine.Transport{nil}},
 		{Transports: []engine.Transport{(*nilTransport)(nil)}},
 		{Transports: []engine.Transport{&nilTransport{}}}, // MaxMessage is 0
-		{MaxSeats: -1}, {HostMigration: engine.HostMigration{Window: -1}}, {Timeouts: engine.Timeouts{Receive: -1}}, {Sockets: engine.Sockets{ReceiveDelay: -1}},
-		{Sockets: engine.Sockets{Workers: -1}}, {Sockets: engine.Sockets{Batch: 257}}, {MaxContent: 1435}, {MaxConnections: 1 << 16}, {MaxAllocations: -1}, {Sockets: engine.Sockets{ReceiveDelay: time.Second}},
+		{MaxSeats: -1}, {HostMigration: engine.HostMigration{Window: -1}}, {Timeouts: engine.Timeouts{Receive: -1}},
+		{Sockets: engine.Sockets{ReceiveDelay: -1}},
+		{Sockets: engine.Sockets{Workers: -1}}, {Sockets: engine.Sockets{Batch: 257}}, {MaxContent: 1435}, {MaxConnections: 1 << 16},
+		{MaxAllocations: -1}, {Sockets: engine.Sockets{ReceiveDelay: time.Second}},
 		{Timeouts: engine.Timeouts{Idle: -time.Second}}, {Timeouts: engine.Timeouts{Bind: 25 * time.Hour}},
 		{Listen: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:1")}},
 	} {
@@ -171,7 +173,8 @@ func TestReserve(t *testing.T) {
 	r := enginetest.Start(t, engine.Config{MaxConnections: 7, MaxAllocations: 3, Region: "here"})
 	ctx := context.Background()
 	for _, max := range []int{-1, 0, 8, 1 << 40} {
-		if _, err := r.ReserveHost(ctx, alloc.HostRequest{Tenant: enginetest.Tenant, MaxConnections: max}); !errors.Is(err, alloc.ErrMaxConnections) {
+		if _, err := r.ReserveHost(ctx, alloc.HostRequest{Tenant: enginetest.Tenant, MaxConnections: max}); !errors.Is(err,
+			alloc.ErrMaxConnections) {
 			t.Errorf("MaxConnections %d: %v", max, err)
 		}
 	}

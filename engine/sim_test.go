@@ -171,9 +171,10 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 	}
 	s.shared.grace = newGrace(epochs)
 	if s.fast != nil {
-		s.control.nextHops = &nextHops{path: s.fast, table: s.shared.table, tap: &s.shared.tap, localAddr: func(endpoint.Endpoint) (netip.AddrPort, bool) {
-			return netip.AddrPort{}, true
-		}}
+		s.control.nextHops = &nextHops{path: s.fast, table: s.shared.table, tap: &s.shared.tap,
+			localAddr: func(endpoint.Endpoint) (netip.AddrPort, bool) {
+				return netip.AddrPort{}, true
+			}}
 		s.shared.grace.kernel = newKernelGrace(func() {}, func() {})
 		for role, q := range s.shared.limits.Load().quotas {
 			s.fast.SetQuota(table.Role(role), q)
@@ -296,7 +297,8 @@ func (s *sim) newBudgets(unlimited bool) *budgets {
 			mismatch:       table.Rate{IntervalMicros: 1_000_000, Burst: 3},
 			mismatchPrefix: table.Rate{IntervalMicros: 2_000_000, Burst: 1},
 			rebind:         table.Rate{IntervalMicros: 2_000_000, Burst: 1},
-			excessPath:     table.NewQuota(0, mExcessPath), excessPrefix: table.NewQuota(0, mExcessNetwork), excessAll: table.NewQuota(0, mExcessAll),
+			excessPath:     table.NewQuota(0, mExcessPath), excessPrefix: table.NewQuota(0, mExcessNetwork),
+			excessAll:   table.NewQuota(0, mExcessAll),
 			hostLinks:   table.Rate{IntervalMicros: 250_000, Burst: 4},
 			joinerLinks: table.Rate{IntervalMicros: 1_000_000, Burst: 3},
 		}
@@ -381,7 +383,8 @@ func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string
 	err := s.control.reserve(&sealed, named, s.now)
 	if ok := s.model.reserve(card); ok != (err == nil) {
 		s.fail("reserve %s: engine says %v, model says %v", role, err, ok)
-	} else if v := s.model.migrationOf(card.match); host != nil && errors.Is(err, alloc.ErrMigration) != (v != nil && v.tenant == tenant) && !s.model.unsure[host.id] {
+	} else if v := s.model.migrationOf(card.match); host != nil && errors.Is(err, alloc.ErrMigration) != (v != nil && v.tenant == tenant) &&
+		!s.model.unsure[host.id] {
 		s.fail("reserve a joiner of %x: engine says %v, model says otherwise", host.id, err)
 	} else if ok {
 		s.cards = append(s.cards, card)

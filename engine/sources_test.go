@@ -28,7 +28,8 @@ func advertise(hosts ...string) (out []alloc.ServerEndpoint) {
 // what the operator allows.
 var (
 	publicRelay = newSources(addrPorts("0.0.0.0:7777", "[::]:7777"),
-		[]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("2001:db8::7")},
+		[]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("10.0.0.7"),
+			netip.MustParseAddr("2001:db8::7")},
 		advertise("203.0.113.7"), &Config{Siblings: addrPorts("203.0.113.8:7778", "[2001:db8::8]:7777", "[::ffff:203.0.113.9]:7777")})
 	homeRelay     = newSources(addrPorts("192.168.1.2:7777"), nil, advertise("192.168.1.2"), &Config{})
 	loopbackRelay = newSources(addrPorts("127.0.0.1:7777", "[::1]:7777"), nil, advertise("127.0.0.1"), &Config{})
@@ -47,9 +48,11 @@ func TestSources(t *testing.T) {
 		refused int // bits of the relays that refuse
 		from    []string
 	}{
-		{"any client", none, []string{"203.0.113.1:40000", "8.8.8.8:1024", "1.0.0.0:65535", "223.255.255.255:5000", "[2001:db8::1]:40000", "[3fff::1]:40000"}},
+		{"any client", none, []string{"203.0.113.1:40000", "8.8.8.8:1024", "1.0.0.0:65535", "223.255.255.255:5000", "[2001:db8::1]:40000",
+			"[3fff::1]:40000"}},
 		{"this network", all, []string{"0.0.0.0:40000", "0.0.0.1:40000", "0.255.255.255:40000"}},
-		{"loopback", public | home | lenient | named, []string{"127.0.0.1:40000", "127.0.0.0:40000", "127.255.255.255:40000", "[::1]:40000", "[::ffff:127.0.0.1]:40000"}},
+		{"loopback", public | home | lenient | named, []string{"127.0.0.1:40000", "127.0.0.0:40000", "127.255.255.255:40000", "[::1]:40000",
+			"[::ffff:127.0.0.1]:40000"}},
 		{"beside loopback", none, []string{"126.255.255.255:40000", "128.0.0.0:40000"}},
 		{"link-local", all, []string{"169.254.0.0:40000", "169.254.169.254:40000", "169.254.255.255:40000"}},
 		{"beside link-local", none, []string{"169.253.255.255:40000", "169.255.0.0:40000"}},
@@ -64,13 +67,15 @@ func TestSources(t *testing.T) {
 		}},
 		{"RFC 6598", public, []string{"100.64.0.0:40000", "100.127.255.255:40000"}},
 		{"beside RFC 6598", none, []string{"100.63.255.255:40000", "100.128.0.0:40000"}},
-		{"unspecified, and IPv4 in IPv6", all, []string{"[::]:40000", "[::2]:40000", "[::127.0.0.1]:40000", "[::8.8.8.8]:40000", "[::ffff:0.0.0.0]:40000", "[::ffff:224.0.0.1]:40000", "[::fffe:0:1]:40000"}},
+		{"unspecified, and IPv4 in IPv6", all, []string{"[::]:40000", "[::2]:40000", "[::127.0.0.1]:40000", "[::8.8.8.8]:40000",
+			"[::ffff:0.0.0.0]:40000", "[::ffff:224.0.0.1]:40000", "[::fffe:0:1]:40000"}},
 		{"link-local of IPv6", all, []string{"[fe80::1]:40000", "[fe80:ffff::1]:40000", "[febf:ffff::1]:40000"}},
 		{"beside link-local of IPv6", none, []string{"[fe7f:ffff::1]:40000", "[fec0::1]:40000"}},
 		{"multicast of IPv6", all, []string{"[ff00::]:40000", "[ff02::1]:40000", "[ffff:ffff::1]:40000"}},
 		{"RFC 4193", public, []string{"[fc00::1]:40000", "[fd12:3456::1]:40000", "[fdff:ffff::1]:40000"}},
 		{"beside RFC 4193", none, []string{"[fbff:ffff::1]:40000", "[fe00::1]:40000"}},
-		{"ports of services", all, []string{"203.0.113.1:0", "203.0.113.1:1", "203.0.113.1:53", "203.0.113.1:1023", "[2001:db8::1]:0", "[2001:db8::1]:123", "[2001:db8::1]:1023"}},
+		{"ports of services", all, []string{"203.0.113.1:0", "203.0.113.1:1", "203.0.113.1:53", "203.0.113.1:1023", "[2001:db8::1]:0",
+			"[2001:db8::1]:123", "[2001:db8::1]:1023"}},
 		{"own address, relay's port", public, []string{"203.0.113.7:7777", "[2001:db8::7]:7777", "[::ffff:203.0.113.7]:7777", "10.0.0.7:7777"}},
 		{"own address, another port", none, []string{"203.0.113.7:7776", "203.0.113.7:7778", "[2001:db8::7]:40000"}},
 		{"another address, relay's port", none, []string{"203.0.113.6:7777", "[2001:db8::6]:7777"}},
@@ -157,7 +162,8 @@ func TestPrivateSourceIsReported(t *testing.T) {
 		t.Errorf("a BIND: %v", o)
 	}
 	r.pump()
-	if len(reported) != 1 || reported[0].Outcome != DropPrivate || mID(reported[0].ID) != late.id || reported[0].Message != proto.TypeBind || reported[0].From != private.AddrPort() {
+	if len(reported) != 1 || reported[0].Outcome != DropPrivate || mID(reported[0].ID) != late.id || reported[0].Message != proto.TypeBind ||
+		reported[0].From != private.AddrPort() {
 		t.Errorf("reported: %+v", reported)
 	}
 	if sent := r.take(); len(sent) != 0 {

@@ -127,7 +127,8 @@ func TestSteeringRefused(t *testing.T) {
 	if group.calls != 1 || !strings.Contains(out.String(), want) {
 		t.Errorf("%d calls; log %q, want %q", group.calls, out.String(), want)
 	}
-	for _, cfg := range []Config{{Sockets: Sockets{WorkerCPUs: []int{0, 1}}}, {Sockets: Sockets{WorkerCPUs: []int{0}, SteerByCPU: true}}, {Sockets: Sockets{SteerByCPU: true}}} {
+	for _, cfg := range []Config{{Sockets: Sockets{WorkerCPUs: []int{0, 1}}}, {Sockets: Sockets{WorkerCPUs: []int{0}, SteerByCPU: true}},
+		{Sockets: Sockets{SteerByCPU: true}}} {
 		s.cfg = cfg
 		if s.steer(netip.AddrPort{}, group); group.calls != 1 {
 			t.Errorf("%+v: steered", cfg)

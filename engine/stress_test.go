@@ -52,7 +52,8 @@ func TestStress(t *testing.T) {
 		t.Errorf("outcomes do not add up: %+v", r.Stats())
 	}
 	st := r.Stats()
-	t.Logf("%d relayed, %d bound, no RELAY came to who was not its owner any more", st.Outcomes[engine.OutRelayed], st.Outcomes[engine.OutBound])
+	t.Logf("%d relayed, %d bound, no RELAY came to who was not its owner any more", st.Outcomes[engine.OutRelayed],
+		st.Outcomes[engine.OutBound])
 	if st.Outcomes[engine.OutRelayed] < 1000 || st.Outcomes[engine.OutBound] < uint64(clients*rounds/2) {
 		t.Errorf("hardly anything happened: %v", st.Outcomes)
 	}

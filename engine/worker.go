@@ -191,7 +191,8 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, DropRate)
 	}
 	t := tick(now)
-	if !w.shared.table.HasRelayed(peer.Handle, t) && !w.shared.table.AllowRelay(peer.Handle, len(pkt), t) && !w.takeExcess(now, &peer, len(pkt)) {
+	if !w.shared.table.HasRelayed(peer.Handle, t) && !w.shared.table.AllowRelay(peer.Handle, len(pkt), t) &&
+		!w.takeExcess(now, &peer, len(pkt)) {
 		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, DropUnvalidated)
 	}
 	source.RecordRelay(t)

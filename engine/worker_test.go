@@ -52,7 +52,8 @@ func TestPublish(t *testing.T) {
 var mustInline = map[string][]string{
 	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).sent"},
 	"../engine/internal/table": {
-		"(*Table).Activity", "(*Activity).HasHeard", "(*Activity).TakeQuota", "(*Table).HasRelayed", "(*Activity).RecordRelay", "(*Activity).CountRelay",
+		"(*Table).Activity", "(*Activity).HasHeard", "(*Activity).TakeQuota", "(*Table).HasRelayed", "(*Activity).RecordRelay",
+		"(*Activity).CountRelay",
 		"(*Activity).CounterIndex", "takeCost",
 	},
 	"../internal/net/sock": {"(*gate).enter", "(*gate).leave", "(*SendBatch).Len", "(*merger).hash"},

@@ -49,7 +49,8 @@ func TestKeyRedactedVerbs(t *testing.T) {
 		"map":     map[string]Key{"name": key},
 		"map key": map[Key]int{key: 1},
 	}
-	verbs := []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%#x", "%d", "%o", "%b", "%c", "%U", "%t", "%e", "%100v", "%-100x", "%.3s"}
+	verbs := []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%#x", "%d", "%o", "%b", "%c", "%U", "%t", "%e",
+		"%100v", "%-100x", "%.3s"}
 	for name, value := range values {
 		for _, verb := range verbs {
 			checkRedacted(t, verb+" of "+name, fmt.Sprintf(verb, value))

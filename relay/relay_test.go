@@ -109,7 +109,8 @@ func TestPaths(t *testing.T) {
 		t.Errorf("endpoints %v", kinds)
 	}
 	regions := r.Service().Regions()
-	if len(regions) != 1 || regions[0].QoSAddress != r.Engine().Addr().String() || regions[0].WebSocketURL != "ws"+strings.TrimPrefix(r.URL, "http")+"/" {
+	if len(regions) != 1 || regions[0].QoSAddress != r.Engine().Addr().String() || regions[0].WebSocketURL != "ws"+
+		strings.TrimPrefix(r.URL, "http")+"/" {
 		t.Errorf("regions %+v", regions)
 	}
 	host, code := r.Host("", 1)
@@ -154,7 +155,8 @@ func TestRestart(t *testing.T) {
 	host, code := first.Host("player:anna", 2)
 	_, toHost := first.Join("", code)
 	exchange(t, host, toHost)
-	if _, err := relay.New(relay.Config{Dir: dir, API: httpapi.Config{Anonymous: true}}); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := relay.New(relay.Config{Dir: dir, API: httpapi.Config{Anonymous: true}}); err == nil ||
+		!strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second relay in the directory: error %v", err)
 	}
 	first.Stop()
@@ -290,7 +292,8 @@ func TestTag(t *testing.T) {
 	if _, err := ben.Connect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"reserve anna 7", "bind anna 7 true", "reserve ben 9223372036854775808", "connect ben 9223372036854775808 true"} {
+	for _, line := range []string{"reserve anna 7", "bind anna 7 true", "reserve ben 9223372036854775808",
+		"connect ben 9223372036854775808 true"} {
 		wait(line)
 	}
 	r.Stop()
@@ -410,7 +413,8 @@ func TestConfigErrors(t *testing.T) {
 		"URL with a path":    {relay.Config{API: anonymous, URL: "https://a.example/relay"}, relay.ErrConfig, "path"},
 		"URL without a host": {relay.Config{API: anonymous, URL: "relay.example.org"}, relay.ErrConfig, "http://host"},
 		"store": {relay.Config{
-			API: anonymous, Engine: engine.Config{HostMigration: engine.HostMigration{Window: time.Minute}}, Service: alloc.ServiceConfig{Store: storeWithoutMove{alloc.NewMemoryStore()}},
+			API: anonymous, Engine: engine.Config{HostMigration: engine.HostMigration{Window: time.Minute}},
+			Service: alloc.ServiceConfig{Store: storeWithoutMove{alloc.NewMemoryStore()}},
 		}, alloc.ErrServiceConfig, "CodeMover"},
 		"address of another machine": {relay.Config{
 			API: anonymous, Engine: engine.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:1")}},

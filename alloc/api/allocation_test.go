@@ -116,7 +116,8 @@ func TestNothingSecretIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets := []string{token, "canary-password", strings.Trim(string(key), `"`)[:40], "c5c5c5", "C5C5C5", "197 197 197", "0xc5, 0xc5", "xc5xc5", `\xc5\xc5`}
+	secrets := []string{token, "canary-password", strings.Trim(string(key), `"`)[:40], "c5c5c5", "C5C5C5", "197 197 197", "0xc5, 0xc5",
+		"xc5xc5", `\xc5\xc5`}
 	for _, s := range secrets {
 		if strings.Contains(out.String(), s) {
 			t.Errorf("printed %q", s)

@@ -159,8 +159,10 @@ func TestEndpointOrder(t *testing.T) {
 		endpoint("wss", "relay.example.org"), endpoint("wt", v6), endpoint("ws", v6), endpoint("dtls", v6), endpoint("udp", v6),
 		endpoint("ws", v4), endpoint("udp", v4), endpoint("dtls", v4), endpoint("wt", v4),
 	}
-	ipv4First := "udp " + v4 + ", udp " + v6 + ", dtls " + v4 + ", dtls " + v6 + ", ws " + v4 + ", ws " + v6 + ", wss relay.example.org, wt " + v4 + ", wt " + v6
-	ipv6First := "udp " + v6 + ", udp " + v4 + ", dtls " + v6 + ", dtls " + v4 + ", ws " + v6 + ", ws " + v4 + ", wss relay.example.org, wt " + v6 + ", wt " + v4
+	ipv4First := "udp " + v4 + ", udp " + v6 + ", dtls " + v4 + ", dtls " + v6 + ", ws " + v4 + ", ws " + v6 + ", wss relay.example.org, wt " +
+		v4 + ", wt " + v6
+	ipv6First := "udp " + v6 + ", udp " + v4 + ", dtls " + v6 + ", dtls " + v4 + ", ws " + v6 + ", ws " + v4 + ", wss relay.example.org, wt " +
+		v6 + ", wt " + v4
 	only := func(host string) []alloc.ServerEndpoint {
 		return []alloc.ServerEndpoint{endpoint("dtls", host), endpoint("udp", host)}
 	}
@@ -187,7 +189,8 @@ func TestEndpointOrder(t *testing.T) {
 		{name: "join of IPv6 by an IPv4 proxy", call: "join", remote: "10.0.0.1:1", forwarded: "2001:db8::1", want: ipv6First},
 		{name: "join by a proxy that tells nothing", call: "join", remote: "[2001:db8:ff::1]:1", want: ipv4First},
 		{name: "join of a backend", call: "join", token: tokenServer, remote: "[2001:db8::1]:1", want: ipv4First},
-		{name: "join of a backend for a player of IPv6", call: "join", token: tokenServer, remote: "198.51.100.1:1", family: "6", want: ipv6First},
+		{name: "join of a backend for a player of IPv6", call: "join", token: tokenServer, remote: "198.51.100.1:1",
+			family: "6", want: ipv6First},
 		{name: "IPv4 relay", call: "join", remote: "[2001:db8::1]:1", relay: only(v4), want: "udp " + v4 + ", dtls " + v4},
 		{name: "IPv6 relay", call: "allocate", remote: "198.51.100.1:1", relay: only(v6), want: "udp " + v6 + ", dtls " + v6},
 	} {

@@ -141,7 +141,8 @@ func TestLimitListenerDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := l.conns.open.Len(); n != 4096 || l.conns.total != n || closed[EvictedTotal]+closed[EvictedAddress] != 20*300-4096 || closed[EvictedAddress] < 15*(300-256) {
+	if n := l.conns.open.Len(); n != 4096 || l.conns.total != n || closed[EvictedTotal]+closed[EvictedAddress] != 20*300-4096 ||
+		closed[EvictedAddress] < 15*(300-256) {
 		t.Errorf("%d connections are open, closed %v", n, closed)
 	}
 }

@@ -183,7 +183,8 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string, st
 
 // serveCall authenticates the caller and serves its call, which is a span from its arrival
 // on. A request without a valid token has no span and no tenant.
-func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id string, start time.Time) (answer, alloc.Tenant, *api.Problem) {
+func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id string, start time.Time) (answer,
+	alloc.Tenant, *api.Problem) {
 	f, problem := h.identify(w.Header(), r, c.name)
 	if problem != nil {
 		return answer{}, alloc.Tenant{}, problem
@@ -195,7 +196,8 @@ func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id s
 }
 
 // serveIdentified checks the rate limits of the caller, reads the body and runs the call.
-func (h *Handler) serveIdentified(ctx context.Context, w http.ResponseWriter, r *http.Request, c call, id string, f source) (answer, *api.Problem) {
+func (h *Handler) serveIdentified(ctx context.Context, w http.ResponseWriter, r *http.Request, c call, id string,
+	f source) (answer, *api.Problem) {
 	if problem := h.checkRates(ctx, f, c.name); problem != nil {
 		return answer{}, problem
 	}

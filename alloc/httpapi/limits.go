@@ -179,7 +179,8 @@ func (r *refusalLog) note(log *slog.Logger, l rateLimit, now time.Time) {
 	if !n.said.IsZero() && now.Sub(n.said) < refusalLogEvery {
 		return
 	}
-	log.Warn("requests are refused by a rate limit", "limit", l.setting, "per_minute", l.most, "of", l.what, "refused_since_last_line", n.count)
+	log.Warn("requests are refused by a rate limit", "limit", l.setting, "per_minute", l.most, "of", l.what,
+		"refused_since_last_line", n.count)
 	*n = refused{said: now}
 }
 

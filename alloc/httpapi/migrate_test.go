@@ -49,7 +49,8 @@ func TestMigrate(t *testing.T) {
 	}
 	rec = x.post("/v1/join", tokenBert, join)
 	wantProblem(t, rec, http.StatusConflict, 15409)
-	if p := problemOfBody(t, rec.Body.Bytes()); p.Detail != "the host has left" || len(p.Details) != 0 || rec.Header().Get("Retry-After") != "1" {
+	if p := problemOfBody(t, rec.Body.Bytes()); p.Detail != "the host has left" || len(p.Details) != 0 ||
+		rec.Header().Get("Retry-After") != "1" {
 		t.Errorf("a join without a host: %+v, Retry-After %q", p, rec.Header().Get("Retry-After"))
 	}
 	rec = x.post("/v1/migrate", tokenBert, migrate)
@@ -78,7 +79,8 @@ func TestLeaveRefusals(t *testing.T) {
 	for _, token := range []string{tokenBert, tokenStaging, tokenOther} {
 		wantProblem(t, x.post("/v1/leave", token, leave), http.StatusNotFound, api.CodeAllocationNotFound)
 	}
-	wantProblem(t, x.post("/v1/leave", tokenAnna, `{"allocationId":"`+proto.AllocationID{1}.String()+`"}`), http.StatusNotFound, api.CodeAllocationNotFound)
+	wantProblem(t, x.post("/v1/leave", tokenAnna, `{"allocationId":"`+proto.AllocationID{1}.String()+`"}`), http.StatusNotFound,
+		api.CodeAllocationNotFound)
 	x.relay.failWith(alloc.ErrUnavailable)
 	wantStatus(t, x.post("/v1/leave", tokenAnna, leave), http.StatusServiceUnavailable)
 	x.relay.failWith(errors.New("unknown"))
@@ -98,7 +100,8 @@ func TestMigrateRefusals(t *testing.T) {
 	} {
 		wantProblem(t, x.post("/v1/migrate", tokenAnna, body), http.StatusBadRequest, api.CodeInvalidRequest)
 	}
-	wantProblem(t, x.post("/v1/migrate", tokenAnna, `{"joinCode":"aeiou1","hostConnectionData":"`+testTicket+`"}`), http.StatusNotFound, api.CodeJoinCodeNotFound)
+	wantProblem(t, x.post("/v1/migrate", tokenAnna, `{"joinCode":"aeiou1","hostConnectionData":"`+testTicket+`"}`), http.StatusNotFound,
+		api.CodeJoinCodeNotFound)
 	guess := `{"joinCode":"BCDFGH","hostConnectionData":"` + testTicket + `"}`
 	for range 2 {
 		wantProblem(t, x.post("/v1/migrate", tokenAnna, guess), http.StatusNotFound, api.CodeJoinCodeNotFound)

@@ -87,7 +87,8 @@ func TestCompareRemarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"CAREFUL: b: INVALID, it does not show what the server can do: it fell behind", "CAREFUL: a: INVALID, it does not show what the server can do: it was busy",
+		"CAREFUL: b: INVALID, it does not show what the server can do: it fell behind",
+		"CAREFUL: a: INVALID, it does not show what the server can do: it was busy",
 		"different dialect: ferry and swap", "different matches: 200 and 1000000", "different limits: off and dev",
 		"latency p99", "143 µs", "1.000", "B/A",
 	} {

@@ -292,7 +292,8 @@ func TestHTMLOfSweep(t *testing.T) {
 }
 
 func TestLabelsAreUnique(t *testing.T) {
-	got := fmt.Sprint(labels([]bench.Result{sample("a", 1), sample("b", 1), sample("a", 1), {Dialect: "swap", Load: bench.Load{Shape: "hot"}}}))
+	got := fmt.Sprint(labels([]bench.Result{sample("a", 1), sample("b", 1), sample("a", 1),
+		{Dialect: "swap", Load: bench.Load{Shape: "hot"}}}))
 	if want := "[a #1 b a #2 swap hot]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -92,7 +92,8 @@ func cautions(r bench.Result) (list []string) {
 	}
 	switch limits := strings.TrimSpace(r.Limits); {
 	case r.Relay != nil && r.Relay.Limited > 0:
-		list = append(list, fmt.Sprintf("the relay's rate limits dropped %s datagrams: it was not measured without limits", UnitCount.Format(float64(r.Relay.Limited))))
+		list = append(list, fmt.Sprintf("the relay's rate limits dropped %s datagrams: it was not measured without limits",
+			UnitCount.Format(float64(r.Relay.Limited))))
 	case !saturates(r) || r.Dialect != "ferry":
 	case !limitsOff(limits):
 		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNotReported(limits)))
@@ -107,11 +108,13 @@ func cautions(r bench.Result) (list []string) {
 	}
 	if v := r.Gaps; v != nil && v.Over > 0 {
 		list = append(list, fmt.Sprintf("%s of %s endpoints got nothing for more than %v beyond their schedule, one of them for %s, and all at the same time for %s",
-			UnitCount.Format(float64(v.Over)), UnitCount.Format(float64(v.Endpoints)), bench.GapOver, UnitTime.Format(float64(v.Endpoint)), UnitTime.Format(float64(v.Longest))))
+			UnitCount.Format(float64(v.Over)), UnitCount.Format(float64(v.Endpoints)), bench.GapOver, UnitTime.Format(float64(v.Endpoint)),
+			UnitTime.Format(float64(v.Longest))))
 	}
 	if v := r.Recovery; v != nil {
 		list = append(list, fmt.Sprintf("%s endpoints lost their binding or connection, as after a restart: %s were bound again, p99 %s after their first ERROR 3 or the end of the connection, the last %s after the first of all",
-			UnitCount.Format(float64(v.Endpoints)), UnitCount.Format(float64(v.Bound)), UnitTime.Format(float64(v.Latency.P99)), UnitTime.Format(float64(v.Duration))))
+			UnitCount.Format(float64(v.Endpoints)), UnitCount.Format(float64(v.Bound)), UnitTime.Format(float64(v.Latency.P99)),
+			UnitTime.Format(float64(v.Duration))))
 	}
 	return append(list, controlCautions(r.Control)...)
 }
@@ -397,7 +400,8 @@ func CompareRounds(runs []bench.Result) (Rounds, error) {
 		pairs = doubtful
 		out.Warnings = append(out.Warnings, "the machine was disturbed in every round: none was left out")
 	case len(doubtful) > 0:
-		out.Warnings = append(out.Warnings, fmt.Sprintf("%d of %d rounds left out, because the machine was disturbed", len(doubtful), len(runs)/2))
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%d of %d rounds left out, because the machine was disturbed",
+			len(doubtful), len(runs)/2))
 	}
 	out.Pairs, out.Figures = len(pairs), collectRounds(pairs)
 	return out, nil

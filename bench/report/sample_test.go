@@ -30,7 +30,8 @@ func sample(name string, slower float64) bench.Result {
 	r.Gaps = &bench.Gaps{Longest: us(1700), Endpoint: us(21000), Endpoints: 400}
 	r.Generator.Lag = bench.Latency{Samples: 200000, P99: us(11)}
 	r.Generator.Busy = 0.4
-	r.Latency = bench.Latency{Samples: 199950, Lost: 50, Mean: us(51), Min: us(20), P50: us(47), P90: us(81), P99: us(143), P999: us(911), Max: us(3777)}
+	r.Latency = bench.Latency{Samples: 199950, Lost: 50, Mean: us(51), Min: us(20), P50: us(47), P90: us(81), P99: us(143),
+		P999: us(911), Max: us(3777)}
 	for _, p := range []float64{0, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999, 100} {
 		n := countNines(p, 199950)
 		r.Latency.Series = append(r.Latency.Series, bench.Quantile{Percent: p, Value: us(20 + 20*math.Pow(n, 3.3))})
@@ -55,15 +56,18 @@ func brokenRuns() map[string]bench.Result {
 	nan.Latency.Series = []bench.Quantile{{Percent: math.NaN(), Value: 5}, {Percent: 50, Value: 0}, {Percent: 200, Value: -1}}
 	nan.Generator.Busy = math.Inf(-1)
 	one := sample("one", 1)
-	one.Latency = bench.Latency{Samples: 1, Mean: 1, Min: 1, P50: 1, P90: 1, P99: 1, P999: 1, Max: 1, Series: []bench.Quantile{{Percent: 100, Value: 1}}}
+	one.Latency = bench.Latency{Samples: 1, Mean: 1, Min: 1, P50: 1, P90: 1, P99: 1, P999: 1, Max: 1,
+		Series: []bench.Quantile{{Percent: 100, Value: 1}}}
 	one.Seconds = one.Seconds[:1]
 	silent := sample("silent", 1)
-	silent.Latency, silent.Delivered, silent.DeliveredRate = bench.Latency{Lost: 200000, P50: bench.Never, P90: bench.Never, P99: bench.Never}, 0, 0
+	silent.Latency, silent.Delivered, silent.DeliveredRate = bench.Latency{Lost: 200000, P50: bench.Never, P90: bench.Never,
+		P99: bench.Never}, 0, 0
 	for i := range silent.Seconds {
 		silent.Seconds[i].P50, silent.Seconds[i].P99, silent.Seconds[i].Max, silent.Seconds[i].Delivered = 0, 0, 0, 0
 	}
 	huge := sample("huge", 1)
 	huge.OfferedRate, huge.Server.PerDatagram = math.MaxFloat64, math.MaxFloat64
-	huge.Seconds = []bench.Second{{At: math.MaxInt, Offered: math.MaxUint64, Sent: math.MaxUint64, P50: math.MaxInt64, P99: math.MaxInt64, Max: math.MaxInt64}}
+	huge.Seconds = []bench.Second{{At: math.MaxInt, Offered: math.MaxUint64, Sent: math.MaxUint64, P50: math.MaxInt64, P99: math.MaxInt64,
+		Max: math.MaxInt64}}
 	return map[string]bench.Result{"zero": {}, "nan": nan, "one": one, "silent": silent, "huge": huge}
 }

@@ -127,7 +127,8 @@ func TestOpenMetrics(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.CommandContext(t.Context(), promtool, "tsdb", "create-blocks-from", "openmetrics", file, dir).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), promtool, "tsdb", "create-blocks-from", "openmetrics", file,
+			dir).CombinedOutput(); err != nil {
 			t.Errorf("promtool: %v\n%s", err, out)
 		}
 	}

@@ -152,7 +152,8 @@ func loadFigures(r bench.Result) []Figure {
 		{"server CPU", UnitShare, quotient(float64(r.Server.Run), float64(r.Server.Wall)), server && r.Server.Wall > 0, false},
 		{"server context switches per datagram", UnitNumber, quotient(switches, arrived), server && arrived > 0, false},
 		{"server memory (RSS)", UnitBytes, float64(r.Server.RSS), server, false},
-		{"server memory growth per endpoint", UnitBytes, perEndpoint(r), server && r.Setup.RSSBefore > 0 && r.Setup.RSSAfter > r.Setup.RSSBefore+minGrowth && r.Load.Endpoints > 0, false},
+		{"server memory growth per endpoint", UnitBytes, perEndpoint(r), server && r.Setup.RSSBefore > 0 && r.Setup.RSSAfter > r.Setup.RSSBefore+
+			minGrowth && r.Load.Endpoints > 0, false},
 		newTimeFigure("setup", r.Setup.Duration, r.Setup.Duration > 0),
 		newTimeFigure("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
 		{"generator busy", UnitShare, r.Generator.Busy, r.Generator.Busy > 0, false},
@@ -175,7 +176,8 @@ func netcodeFigures(r bench.Result) (list []Figure) {
 			Figure{s.name + " lost", UnitShare, s.of.LossRatio, s.of.Sent > 0, false},
 			newTimeFigure(s.name+" p50", s.of.Latency.P50, got), newTimeFigure(s.name+" p99", s.of.Latency.P99, got))
 	}
-	return append(list, newTimeFigure("connecting p50", n.Connect.P50, n.Connect.Samples > 0), newTimeFigure("connecting p99", n.Connect.P99, n.Connect.Samples > 0),
+	return append(list, newTimeFigure("connecting p50", n.Connect.P50, n.Connect.Samples > 0), newTimeFigure("connecting p99", n.Connect.P99,
+		n.Connect.Samples > 0),
 		newFigure("connections ended", UnitCount, float64(n.Ended), false),
 		Figure{"server CPU per player", UnitShare, quotient(quotient(float64(r.Server.Run), float64(r.Server.Wall)), float64(n.Players)),
 			r.Server.Wall > 0 && n.Players > 0, false})

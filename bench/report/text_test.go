@@ -40,7 +40,8 @@ func TestTextIsOneScreen(t *testing.T) {
 			t.Errorf("no %s %s in:\n%s", f.Name, f.Text(), got)
 		}
 	}
-	for _, want := range []string{"lost on the way 50", "error: foreign 3", "softirq 5.00 %", "limits off", "'p99<5ms,loss<0.1%'", "machine: receive buffer full 43"} {
+	for _, want := range []string{"lost on the way 50", "error: foreign 3", "softirq 5.00 %", "limits off", "'p99<5ms,loss<0.1%'",
+		"machine: receive buffer full 43"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, got)
 		}
@@ -98,7 +99,8 @@ func TestUnits(t *testing.T) {
 		{UnitRate, 20000, "20,000/s"}, {UnitRate, 0.5, "0.50/s"}, {UnitRate, 19995.5, "19,996/s"},
 		{UnitShare, 0, "0 %"}, {UnitShare, 0.00025, "0.025 %"}, {UnitShare, 0.5, "50.0 %"}, {UnitShare, 1, "100 %"}, {UnitShare, 1e-7, "1e-05 %"},
 		{UnitBytes, 512, "512 B"}, {UnitBytes, 23 << 20, "23.0 MiB"}, {UnitBytes, 5242.88, "5.12 KiB"},
-		{UnitNumber, math.NaN(), "–"}, {UnitTime, float64(bench.Never), "never (lost)"}, {UnitTime, math.Inf(1), "–"}, {UnitNumber, 0.001, "0.001"},
+		{UnitNumber, math.NaN(), "–"}, {UnitTime, float64(bench.Never), "never (lost)"}, {UnitTime, math.Inf(1), "–"},
+		{UnitNumber, 0.001, "0.001"},
 	} {
 		if got := tc.unit.Format(tc.v); got != tc.want {
 			t.Errorf("%v of unit %d: got %q, want %q", tc.v, tc.unit, got, tc.want)
@@ -182,13 +184,17 @@ func controlSample(name string) bench.Result {
 	r.Load.BindRate, r.Load.AllocateWorkers, r.Load.Baseline = 100_000, 4, 5*time.Second
 	without, with := r.Latency, sample("", 3).Latency
 	r.Control = &bench.Control{
-		Without: &bench.Part{Duration: 5 * time.Second, Offered: 100_000, Sent: 100_000, Delivered: 100_000, DeliveredRate: 20_000, Latency: without,
+		Without: &bench.Part{Duration: 5 * time.Second, Offered: 100_000, Sent: 100_000, Delivered: 100_000,
+			DeliveredRate: 20_000, Latency: without,
 			Server: bench.Process{Run: time.Second, Wall: 5 * time.Second}},
-		With: bench.Part{Duration: 5 * time.Second, Offered: 100_000, Sent: 100_000, Delivered: 99_950, Lost: 50, LossRatio: 0.0005, DeliveredRate: 19_990, Latency: with,
+		With: bench.Part{Duration: 5 * time.Second, Offered: 100_000, Sent: 100_000, Delivered: 99_950, Lost: 50, LossRatio: 0.0005,
+			DeliveredRate: 19_990, Latency: with,
 			Server: bench.Process{Run: 4 * time.Second, Wall: 5 * time.Second}},
-		P99Moved:    with.P99 - without.P99,
-		Binds:       &bench.Calls{Offered: 500_000, Sent: 500_000, Answered: 499_000, AnsweredRate: 99_800, Latency: bench.Latency{Samples: 499_000, P50: 61_000, P99: 733_000}},
-		Allocations: &bench.Calls{Offered: 5_000, Sent: 5_000, Answered: 4_997, Refused: 3, AnsweredRate: 999.4, Latency: bench.Latency{Samples: 4_997, P50: 1_210_000, P99: 3_450_000}},
+		P99Moved: with.P99 - without.P99,
+		Binds: &bench.Calls{Offered: 500_000, Sent: 500_000, Answered: 499_000, AnsweredRate: 99_800,
+			Latency: bench.Latency{Samples: 499_000, P50: 61_000, P99: 733_000}},
+		Allocations: &bench.Calls{Offered: 5_000, Sent: 5_000, Answered: 4_997, Refused: 3, AnsweredRate: 999.4,
+			Latency: bench.Latency{Samples: 4_997, P50: 1_210_000, P99: 3_450_000}},
 	}
 	return r
 }
@@ -354,7 +360,8 @@ func TestSteps(t *testing.T) {
 	last := 0
 	for _, want := range []string{
 		"step  try  offered", "1     1    10,000/s", "2     1    20,000/s", "0.025 %  143 µs  failed (loss<0.1%)\n",
-		"2     2    20,000/s", "failed (loss<0.1%, all sent in time)\n", "3     1    15,000/s", "passed\n", "4     1    17,500/s", "interrupted\n",
+		"2     2    20,000/s", "failed (loss<0.1%, all sent in time)\n", "3     1    15,000/s", "passed\n",
+		"4     1    17,500/s", "interrupted\n",
 	} {
 		at := strings.Index(b.String()[last:], want)
 		if at < 0 {

@@ -68,12 +68,14 @@ func (g *gate) passes() bool { return !g.stopped.Load() && rand.Uint32N(100) >= 
 func TestSituations(t *testing.T) {
 	t.Parallel()
 	configs := map[string]engine.Config{
-		"relay stopped 15 s": {Timeouts: engine.Timeouts{Idle: time.Minute, Receive: time.Minute}}, // The clock of a relay that is stopped stands still.
+		// The clock of a relay that is stopped stands still.
+		"relay stopped 15 s": {Timeouts: engine.Timeouts{Idle: time.Minute, Receive: time.Minute}},
 		"host killed":        {Timeouts: engine.Timeouts{Idle: 3 * time.Second, Receive: 5 * time.Second}},
 	}
 	testkit.Input(t, "ferry_relay.h", "ferry_relay.c", "example.c")
 	program := filepath.Join(t.TempDir(), "program")
-	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "gcc", "gcc"), "-std=c99", "-O2", "-o", program, "example.c", "ferry_relay.c").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "gcc", "gcc"), "-std=c99", "-O2", "-o", program, "example.c",
+		"ferry_relay.c").CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
 	for name, do := range map[string]func(m *match){

@@ -257,7 +257,8 @@ func TestNextEndpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		silent = append(silent, fmt.Sprintf(`{"connectionType":"udp","network":"udp","host":%q,"port":%d}`, ip, conn.LocalAddr().(*net.UDPAddr).Port))
+		silent = append(silent, fmt.Sprintf(`{"connectionType":"udp","network":"udp","host":%q,"port":%d}`, ip,
+			conn.LocalAddr().(*net.UDPAddr).Port))
 	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		to, err := http.NewRequestWithContext(q.Context(), q.Method, r.url+q.URL.Path, q.Body)
@@ -314,17 +315,22 @@ func TestAPI(t *testing.T) {
 		{"no token", r.url, "-", "7BCDFG", "api 401 "},
 		{"wrong token", r.url, "nobody-0123456789", "host", "api 401 "},
 		{"a trailing slash", r.url + "/", token, "7BCDFG", "api 404 15009 "},
-		{"a proxy's page", serving(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }), token, "host", "api 502 0 HTTP status 502"},
-		{"an empty answer", serving(func(w http.ResponseWriter, _ *http.Request) {}), token, "host", "api 200 0 the answer has no allocation for UDP"},
+		{"a proxy's page", serving(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }), token,
+			"host", "api 502 0 HTTP status 502"},
+		{"an empty answer", serving(func(w http.ResponseWriter, _ *http.Request) {}), token, "host",
+			"api 200 0 the answer has no allocation for UDP"},
 		{"a wrong answer", serving(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte(`{"data":{"allocation":{"allocationId":"a","allocationIdBytes":"","key":"","connectionData":"","serverEndpoints":[1,{"connectionType":"ws"}]}}}`))
 		}), token, "host", "api 200 0 the answer has no allocation for UDP"},
-		{"a list", serving(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"data":[]}`)) }), token, "host", "api 200 0 the answer has no allocation for UDP"},
+		{"a list", serving(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"data":[]}`)) }), token, "host",
+			"api 200 0 the answer has no allocation for UDP"},
 		{"a ticket of wrong sizes", serving(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte(`{"data":{"allocation":{"allocationId":"a","allocationIdBytes":"AA==","key":"","connectionData":"","serverEndpoints":[{"connectionType":"udp","host":"127.0.0.1","port":9}]}}}`))
 		}), token, "host", "ticket a"},
-		{"a long answer", serving(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }), token, "host", "api 0 0 the answer is too long"},
-		{"a hang-up", serving(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), token, "host", "api 0 0 the server has closed the connection"},
+		{"a long answer", serving(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }), token, "host",
+			"api 0 0 the answer is too long"},
+		{"a hang-up", serving(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), token, "host",
+			"api 0 0 the server has closed the connection"},
 		{"nobody there", gone[:strings.LastIndex(gone, ":")] + ":1", token, "host", "api 0 0 the server cannot be reached"},
 		{"silence", "http://" + deaf.Addr().String(), token, "host", "api 0 0 the server does not answer"},
 		{"a certificate that is not trusted", tls.URL, token, "host", "api 0 0 the TLS handshake has failed"},
@@ -427,7 +433,8 @@ func TestPort(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		for _, old := range []string{"Pool", "subarray", "OS.get_ticks", ".empty()", ".remove(", "find_last", "JSON.print", "JSON.parse(", "_tls, _tls", "to_utf8()", "Reference"} {
+		for _, old := range []string{"Pool", "subarray", "OS.get_ticks", ".empty()", ".remove(", "find_last", "JSON.print", "JSON.parse(",
+			"_tls, _tls", "to_utf8()", "Reference"} {
 			if bytes.Contains(out, []byte(old)) {
 				t.Errorf("ferry_%s.gd has %q after the port", name, old)
 			}

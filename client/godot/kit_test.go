@@ -141,7 +141,8 @@ func (r *relay) start(udp, http string) {
 	r.t.Helper()
 	r.cmd = exec.Command(r.args[0], append(slices.Clone(r.args[1:]), "--udp", udp, "--http", http)...)
 	r.cmd.Stderr = &r.log
-	r.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "FERRY_") }) // It refuses those that it does not know.
+	// It refuses those that it does not know.
+	r.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "FERRY_") })
 	out, err := r.cmd.StdoutPipe()
 	if err != nil {
 		r.t.Fatal(err)

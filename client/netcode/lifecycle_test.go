@@ -87,7 +87,8 @@ func TestEventsAreLegal(t *testing.T) {
 	sides := append([]*netcode.Driver{b.server}, b.clients...)
 	witnesses := make([]witness, len(sides))
 	for i := range witnesses {
-		witnesses[i] = witness{i == 0, map[netcode.Conn]netcode.State{}, map[netcode.NetworkID]netcode.Conn{}, map[netcode.State]int{}, map[netcode.Conn]bool{}}
+		witnesses[i] = witness{i == 0, map[netcode.Conn]netcode.State{}, map[netcode.NetworkID]netcode.Conn{}, map[netcode.State]int{},
+			map[netcode.Conn]bool{}}
 	}
 	chance := rand.New(rand.NewPCG(7, 7))
 	for range 20_000 {

@@ -54,7 +54,8 @@ func TestDriverStats(t *testing.T) {
 			sum.Duplicates += one.Duplicates
 			sum.RPCsSent += one.RPCsSent
 		}
-		if st.Connections != connections || st.RPCsReceived != uint64(received) || st.Resent < sum.Resent || st.Duplicates < sum.Duplicates || st.RPCsSent < sum.RPCsSent {
+		if st.Connections != connections || st.RPCsReceived != uint64(received) || st.Resent < sum.Resent || st.Duplicates < sum.Duplicates ||
+			st.RPCsSent < sum.RPCsSent {
 			t.Errorf("%s: %+v; the players sent %d RPCs, the connections have %+v", when, st, received, sum)
 		}
 		if connections == players && (st.Resent == 0 || st.Duplicates == 0) {

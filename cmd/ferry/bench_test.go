@@ -73,7 +73,8 @@ func lossyRelay(t *testing.T) string {
 func TestBenchGateOnLoss(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "lossy.json")
-	code, stdout, stderr := ferry(t.Context(), shortly("--dialect", "swap", "--target", lossyRelay(t), "--quiet", "--json", file, "--fail", "p99<500ms")...)
+	code, stdout, stderr := ferry(t.Context(), shortly("--dialect", "swap", "--target", lossyRelay(t), "--quiet", "--json", file,
+		"--fail", "p99<500ms")...)
 	if !undecided(code, stderr) && (code != exitFailed || !strings.Contains(stderr, "p99<500ms does not hold: never (lost)")) {
 		t.Errorf("code %d: %s", code, stderr)
 	}
@@ -89,7 +90,8 @@ func TestBenchGateOnLoss(t *testing.T) {
 	if err := report.WriteFile(file, r); err != nil {
 		t.Fatal(err)
 	}
-	if err := (job{fail: []bench.Threshold{{Text: "loss<60%", Name: "loss", Op: "<", Value: 0.6}}}).checkThresholds(outcome{best: r}); !errors.Is(err, errInvalidRun) {
+	if err := (job{fail: []bench.Threshold{{Text: "loss<60%", Name: "loss", Op: "<", Value: 0.6}}}).checkThresholds(
+		outcome{best: r}); !errors.Is(err, errInvalidRun) {
 		t.Errorf("a gate on an invalid run: %v", err)
 	}
 	for _, c := range []struct {
@@ -97,7 +99,8 @@ func TestBenchGateOnLoss(t *testing.T) {
 		lines, notes string
 	}{{nil, "", "left out swap of "}, {[]string{"--all"}, "BenchmarkPairs/relay=swap", ""}} {
 		code, stdout, stderr := ferry(t.Context(), append(append([]string{"bench", "gobench"}, c.args...), file)...)
-		if code != exitOK || !strings.Contains(stdout, c.lines) || (stdout == "") != (c.lines == "") || !strings.Contains(stderr, c.notes) || (stderr == "") != (c.notes == "") {
+		if code != exitOK || !strings.Contains(stdout, c.lines) || (stdout == "") != (c.lines == "") || !strings.Contains(stderr, c.notes) ||
+			(stderr == "") != (c.notes == "") {
 			t.Errorf("gobench %v: code %d, %q, %q", c.args, code, stdout, stderr)
 		}
 	}
@@ -118,8 +121,10 @@ func TestBenchTraffic(t *testing.T) {
 	if err := os.WriteFile(file, []byte("players: 2\nflows: [{from: host, rate: 10/s, size: 400B, together: true}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--traffic", file, "--players", "5", "--matches", "3", "--duration", "1s", "--warmup", "0", "--quiet")
-	if code != exitOK || !strings.Contains(stdout, "3 matches of 1 + 5") || !strings.Contains(stdout, "payload 400 B") || !strings.Contains(stdout, "traffic mine (payload 400 B in the mean)") {
+	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--traffic", file, "--players", "5", "--matches", "3",
+		"--duration", "1s", "--warmup", "0", "--quiet")
+	if code != exitOK || !strings.Contains(stdout, "3 matches of 1 + 5") || !strings.Contains(stdout, "payload 400 B") ||
+		!strings.Contains(stdout, "traffic mine (payload 400 B in the mean)") {
 		t.Errorf("code %d: %s%s", code, stdout, stderr)
 	}
 }
@@ -218,11 +223,13 @@ func TestBench(t *testing.T) {
 	dir := t.TempDir()
 	file, page := filepath.Join(dir, "run.json"), filepath.Join(dir, "report.html")
 	code, stdout, stderr := ferry(t.Context(), shortly("--api", at["http"], "--server-pid", strconv.Itoa(server.Process.Pid),
-		"--admin", at["admin"], "--profile", "none", "--name", "the run", "--token", "a-secret", "--json", file, "--html", page, "--fail", "delivered>1,p50<1m")...)
+		"--admin", at["admin"], "--profile", "none", "--name", "the run", "--token", "a-secret", "--json", file, "--html", page, "--fail",
+		"delivered>1,p50<1m")...)
 	if code != exitOK && !undecided(code, stderr) {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	for _, want := range []string{"the run: ", "pairs, udp over ipv4, open loop at 500/s", "limits none, version ", " workers\n", "server CPU ", "--token=[hidden]"} {
+	for _, want := range []string{"the run: ", "pairs, udp over ipv4, open loop at 500/s", "limits none, version ", " workers\n",
+		"server CPU ", "--token=[hidden]"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in:\n%s", want, stdout)
 		}
@@ -254,7 +261,8 @@ func TestBenchFails(t *testing.T) {
 	t.Parallel()
 	_, at := dev(t)
 	code, _, stderr := ferry(t.Context(), shortly("--api", at["http"], "--quiet", "--fail", "p50<1ns,loss<100%,cpu<1s")...)
-	if !undecided(code, stderr) && (code != exitFailed || !strings.Contains(stderr, "p50<1ns does not hold: ") || !strings.Contains(stderr, "cpu<1s does not hold: not measured") ||
+	if !undecided(code, stderr) && (code != exitFailed || !strings.Contains(stderr, "p50<1ns does not hold: ") ||
+		!strings.Contains(stderr, "cpu<1s does not hold: not measured") ||
 		strings.Contains(stderr, "loss")) || strings.Contains(stderr, "setting up") {
 		t.Errorf("code %d: %s", code, stderr)
 	}
@@ -281,18 +289,21 @@ func TestBenchControl(t *testing.T) {
 	server, at := dev(t)
 	dir := t.TempDir()
 	file, page := filepath.Join(dir, "half.json"), filepath.Join(dir, "half.html")
-	code, stdout, stderr := ferry(t.Context(), shortly("--api", at["http"], "--server-pid", strconv.Itoa(server.Process.Pid), "--bind-rate", "100",
+	code, stdout, stderr := ferry(t.Context(), shortly("--api", at["http"], "--server-pid", strconv.Itoa(server.Process.Pid),
+		"--bind-rate", "100",
 		"--allocate-rate", "20", "--duration", "4s", "--json", file, "--html", page, "--fail", "binds>1,allocations>1,moved<1m")...)
 	if code != exitOK && !undecided(code, stderr) {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	for _, want := range []string{"moved by", "BINDs ", "100/s", "allocations ", "20/s, 8 at a time", "limits off (ferry dev)", "after 2s without"} {
+	for _, want := range []string{"moved by", "BINDs ", "100/s", "allocations ", "20/s, 8 at a time", "limits off (ferry dev)",
+		"after 2s without"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in:\n%s", want, stdout)
 		}
 	}
 	runs, err := report.ReadFile(file)
-	if err != nil || runs[0].Control == nil || runs[0].Control.Allocations.Answered == 0 || runs[0].Control.Binds.Answered == 0 || runs[0].Limits != "off (ferry dev)" {
+	if err != nil || runs[0].Control == nil || runs[0].Control.Allocations.Answered == 0 || runs[0].Control.Binds.Answered == 0 ||
+		runs[0].Limits != "off (ferry dev)" {
 		t.Errorf("%v, %+v", err, runs)
 	}
 	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "Control plane beside forwarding") {
@@ -309,14 +320,16 @@ func TestBenchMerge(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, file := range files {
 		wg.Go(func() {
-			if code, _, stderr := ferry(t.Context(), shortly("--dialect", "direct", "--quiet", "--start-at", at, "--json", file)...); code != exitOK {
+			if code, _, stderr := ferry(t.Context(), shortly("--dialect", "direct", "--quiet", "--start-at", at, "--json",
+				file)...); code != exitOK {
 				t.Errorf("code %d: %s", code, stderr)
 			}
 		})
 	}
 	wg.Wait()
 	page, metrics, merged := filepath.Join(dir, "merged.html"), filepath.Join(dir, "merged.om"), filepath.Join(dir, "merged.json")
-	code, stdout, stderr := ferry(t.Context(), append([]string{"bench", "merge", "--html", page, "--openmetrics", metrics, "--json", merged, "--csv", "-"}, files...)...)
+	code, stdout, stderr := ferry(t.Context(), append([]string{"bench", "merge", "--html", page, "--openmetrics", metrics, "--json", merged,
+		"--csv", "-"}, files...)...)
 	if code != exitOK || !strings.HasPrefix(stdout, "run,second,offered,") || !strings.Contains(stderr, "3, merged") {
 		t.Fatalf("code %d: %s\n%s", code, stdout, stderr)
 	}
@@ -333,7 +346,8 @@ func TestBenchMerge(t *testing.T) {
 	if err := report.WriteFile(merged, runs...); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := ferry(t.Context(), "bench", "merge", files[0], merged); code != exitFailed || !strings.Contains(stderr, "payload is 112 and 200") {
+	if code, _, stderr := ferry(t.Context(), "bench", "merge", files[0], merged); code != exitFailed ||
+		!strings.Contains(stderr, "payload is 112 and 200") {
 		t.Errorf("code %d: %s", code, stderr)
 	}
 }
@@ -345,7 +359,8 @@ func TestBenchSweep(t *testing.T) {
 	file, page := filepath.Join(dir, "sweep.json"), filepath.Join(dir, "sweep.html")
 	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "2", "--duration", "200ms", "--warmup", "0",
 		"--rates", "100, 400", "--rounds", "2", "--json", file, "--html", page)
-	if code != exitOK || !strings.Contains(stdout, "By offered rate") || !strings.Contains(stdout, " of 2") || strings.Count(stderr, " lost, p99 ") != 4 {
+	if code != exitOK || !strings.Contains(stdout, "By offered rate") || !strings.Contains(stdout, " of 2") ||
+		strings.Count(stderr, " lost, p99 ") != 4 {
 		t.Fatalf("code %d: %s\n%s", code, stdout, stderr)
 	}
 	runs, err := report.ReadFile(file)
@@ -370,7 +385,8 @@ func TestBenchFindMax(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "max.json")
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(ctx, []string{"ferry", "bench", "--dialect", "direct", "--matches", "5", "--rate", "100", "--duration", "50ms", "--warmup", "0",
+		ended <- run(ctx, []string{"ferry", "bench", "--dialect", "direct", "--matches", "5", "--rate", "100", "--duration",
+			"50ms", "--warmup", "0",
 			"--find-max", "p50<1m", "--json", file}, nil, &stdout, &stderr)
 	}()
 	for deadline := time.Now().Add(patience); !strings.Contains(stderr.String(), "passed"); time.Sleep(time.Millisecond) {
@@ -386,7 +402,8 @@ func TestBenchFindMax(t *testing.T) {
 	if code := <-ended; code != exitOK {
 		t.Errorf("code %d: %s", code, stderr.String())
 	}
-	for _, want := range []string{"AT LEAST ", " meets p50<1m, in ", "The search was interrupted.", "Steps of the search", "1     1    100/s", "passed"} {
+	for _, want := range []string{"AT LEAST ", " meets p50<1m, in ", "The search was interrupted.", "Steps of the search",
+		"1     1    100/s", "passed"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("no %q in:\n%s", want, stdout.String())
 		}
@@ -401,7 +418,8 @@ func TestBenchFindMax(t *testing.T) {
 func TestBenchFindMaxNothing(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "none.json")
-	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "1", "--rate", "40", "--duration", "20ms", "--warmup", "0",
+	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "1", "--rate", "40", "--duration",
+		"20ms", "--warmup", "0",
 		"--quiet", "--find-max", "delivered>1M", "--json", file)
 	if code != exitFailed || !strings.Contains(stderr, "no rate meets") || !strings.Contains(stdout, "failed (delivered>1M") {
 		t.Errorf("code %d: %s\n%s", code, stderr, stdout)
@@ -434,7 +452,8 @@ func TestBenchInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var stdout, stderr text
 		file := filepath.Join(t.TempDir(), "part.json")
-		args := append([]string{"ferry", "bench", "--api", at["http"], "--matches", "5", "--rate", "500", "--duration", "10m", "--warmup", "0", "--json", file}, extra...)
+		args := append([]string{"ferry", "bench", "--api", at["http"], "--matches", "5", "--rate", "500", "--duration", "10m", "--warmup", "0",
+			"--json", file}, extra...)
 		ended := make(chan int, 1)
 		go func() { ended <- run(ctx, args, nil, &stdout, &stderr) }()
 		for deadline := time.Now().Add(patience); !strings.Contains(stderr.String(), "   2 s"); time.Sleep(10 * time.Millisecond) {
@@ -451,7 +470,8 @@ func TestBenchInterrupted(t *testing.T) {
 			t.Errorf("code %d, want %d: %s", code, want, stderr.String())
 		}
 		runs, err := report.ReadFile(file)
-		if err != nil || !runs[0].Interrupted || runs[0].Delivered == 0 || runs[0].Load.Endpoints != 10 || runs[0].Measured < time.Second || len(runs[0].Seconds) < 2 {
+		if err != nil || !runs[0].Interrupted || runs[0].Delivered == 0 || runs[0].Load.Endpoints != 10 || runs[0].Measured < time.Second ||
+			len(runs[0].Seconds) < 2 {
 			t.Errorf("%v, %+v", err, runs)
 		}
 		if !strings.Contains(stdout.String(), "INTERRUPTED") {
@@ -480,7 +500,8 @@ func TestBenchNull(t *testing.T) {
 	var files []string
 	for _, name := range []string{"a", "b"} {
 		files = append(files, filepath.Join(dir, name))
-		if code, _, stderr := ferry(t.Context(), shortly("--dialect", "swap", "--target", target, "--name", name, "--json", files[len(files)-1])...); code != exitOK {
+		if code, _, stderr := ferry(t.Context(), shortly("--dialect", "swap", "--target", target, "--name", name, "--json",
+			files[len(files)-1])...); code != exitOK {
 			t.Fatalf("code %d: %s", code, stderr)
 		}
 	}
@@ -499,7 +520,8 @@ func TestBenchNull(t *testing.T) {
 		}
 	}
 	code, lines, complaint := ferry(t.Context(), append([]string{"bench", "gobench", "--all"}, files...)...)
-	if code != exitOK || !strings.Contains(lines, "/relay=a/") || !strings.Contains(lines, "/relay=b/") || !strings.Contains(lines, " p99-ns") {
+	if code != exitOK || !strings.Contains(lines, "/relay=a/") || !strings.Contains(lines, "/relay=b/") ||
+		!strings.Contains(lines, " p99-ns") {
 		t.Errorf("gobench: code %d, %s\n%s", code, complaint, lines)
 	}
 	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "In proportion to a") {
@@ -529,7 +551,8 @@ func TestBenchCompareRefuses(t *testing.T) {
 // TestBenchJSONToStdout: standard output has nothing but the results.
 func TestBenchJSONToStdout(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "1", "--rate", "40", "--duration", "20ms", "--warmup", "0",
+	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "1", "--rate", "40", "--duration",
+		"20ms", "--warmup", "0",
 		"--quiet", "--find-max", "delivered>1M", "--json", "-")
 	runs, err := report.Read(strings.NewReader(stdout))
 	if code != exitFailed || err != nil || len(runs) < 3 || !json.Valid([]byte(stdout)) || !strings.Contains(stderr, "Steps of the search") {
@@ -607,12 +630,14 @@ func TestBenchNetcode(t *testing.T) {
 	t.Parallel()
 	server, at := dev(t)
 	file := filepath.Join(t.TempDir(), "netcode.json")
-	code, stdout, stderr := ferry(t.Context(), "bench", "--api", at["http"], "--shape", "netcode", "--matches", "2", "--players", "3", "--quiet",
+	code, stdout, stderr := ferry(t.Context(), "bench", "--api", at["http"], "--shape", "netcode", "--matches", "2",
+		"--players", "3", "--quiet",
 		"--server-pid", strconv.Itoa(server.Process.Pid), "--duration", "1s", "--warmup", "100ms", "--json", file, "--fail", "delivered>1")
 	if code != exitOK && !undecided(code, stderr) {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	for _, want := range []string{"commands of 40 B and snapshots of 600 B at 30.0 ticks/s", "commands delivered", "snapshots p99", "connecting p50", "server CPU per player"} {
+	for _, want := range []string{"commands of 40 B and snapshots of 600 B at 30.0 ticks/s", "commands delivered", "snapshots p99",
+		"connecting p50", "server CPU per player"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in:\n%s", want, stdout)
 		}
@@ -621,7 +646,8 @@ func TestBenchNetcode(t *testing.T) {
 	if err != nil || len(runs) != 1 || runs[0].Netcode == nil {
 		t.Fatalf("%d runs, %v", len(runs), err)
 	}
-	if n := runs[0].Netcode; n.Players != 6 || n.Connect.Samples != 6 || n.Commands.Delivered == 0 || n.Snapshots.Delivered == 0 || runs[0].Load.Rate != 30*6*2 {
+	if n := runs[0].Netcode; n.Players != 6 || n.Connect.Samples != 6 || n.Commands.Delivered == 0 || n.Snapshots.Delivered == 0 ||
+		runs[0].Load.Rate != 30*6*2 {
 		t.Errorf("%+v at %v/s", n, runs[0].Load.Rate)
 	}
 }

@@ -69,7 +69,8 @@ func TestBenchTransports(t *testing.T) {
 				host := map[string]string{"ipv4": "127.0.0.1", "ipv6": "[::1]"}[c.family]
 				server, admin = secure, secureAt["admin"]
 				args = []string{
-					"--transport", "wss", "--api", "https://127.0.0.1:" + strconv.Itoa(int(port)), "--ca", cert, "--relay", host + ":" + strconv.Itoa(int(port)),
+					"--transport", "wss", "--api", "https://127.0.0.1:" + strconv.Itoa(int(port)), "--ca", cert, "--relay",
+					host + ":" + strconv.Itoa(int(port)),
 				}
 			}
 			args = append(args, "--admin", admin, "--server-pid", strconv.Itoa(server.Process.Pid), "--drain", "20s", "--json", file, "--quiet")
@@ -84,10 +85,12 @@ func TestBenchTransports(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := runs[0]
-			if r.Load.Transport != bench.Transport(c.transport) || r.Load.Family != bench.Family(c.family) || !strings.Contains(stdout, "pairs, "+c.transport+" over "+c.family) {
+			if r.Load.Transport != bench.Transport(c.transport) || r.Load.Family != bench.Family(c.family) ||
+				!strings.Contains(stdout, "pairs, "+c.transport+" over "+c.family) {
 				t.Errorf("load %+v, report:\n%s", r.Load, stdout)
 			}
-			if r.Offered != 500 || r.Delivered+r.Unsent != r.Offered || r.Delivered == 0 || r.Lost+r.Blocked+r.Duplicated+r.Corrupt+r.Misdelivered != 0 || len(r.Errors) != 0 {
+			if r.Offered != 500 || r.Delivered+r.Unsent != r.Offered || r.Delivered == 0 || r.Lost+r.Blocked+r.Duplicated+r.Corrupt+
+				r.Misdelivered != 0 || len(r.Errors) != 0 {
 				t.Errorf("%d of %d delivered, %d not sent, drops and errors in:\n%s", r.Delivered, r.Offered, r.Unsent, stdout)
 			}
 			if r.Server.NoSocket || r.Server.PID == 0 {

@@ -398,7 +398,8 @@ Examples:
    ferry ctl drain --deadline 30m
    ferry ctl drain 3f2a --threshold 10`,
 		Flags: append(answerFlags(),
-			&cli.DurationFlag{Name: "deadline", Usage: "exit after this time even if allocations are left, up to 168h; 0: never", DefaultText: "drain_timeout, or 1h"},
+			&cli.DurationFlag{Name: "deadline", Usage: "exit after this time even if allocations are left, up to 168h; 0: never",
+				DefaultText: "drain_timeout, or 1h"},
 			&cli.IntFlag{Name: "threshold", Usage: "exit when at most `NUMBER` allocations are left", DefaultText: "drain_threshold"},
 		),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {

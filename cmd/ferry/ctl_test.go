@@ -160,7 +160,8 @@ func TestCtl(t *testing.T) {
 		t.Errorf("%v: %+v", err, all)
 	}
 	o.refuses("ctl kick "+m.hostID, "cannot be kicked")
-	o.wants("ctl allocations --role host --limit 3 --node 3f2a --curl", "curl -sS --fail-with-body '"+o.admin+"/nodes/3f2a/allocations?limit=3&role=host'\n")
+	o.wants("ctl allocations --role host --limit 3 --node 3f2a --curl", "curl -sS --fail-with-body '"+o.admin+
+		"/nodes/3f2a/allocations?limit=3&role=host'\n")
 	o.wants("ctl usage --node 3f2a --curl", "curl -sS --fail-with-body '"+o.admin+"/nodes/3f2a/usage'\n")
 	o.wants("ctl kick "+m.playerID+" --curl", "curl -sS --fail-with-body -X POST '"+o.admin+"/allocations/"+m.playerID+"/kick'\n")
 	o.wants("ctl kick "+m.playerID, m.playerID+" kicked\n")

@@ -39,7 +39,8 @@ func TestHelpWidth(t *testing.T) {
 						t.Errorf("%s, width %d: %q", cmd.FullName(), width, line)
 					}
 				}
-				if strings.Contains(o.text, "`") || strings.Contains(o.text, "0s)") && strings.Contains(o.text, "m0s") || strings.Contains(o.name, " int") {
+				if strings.Contains(o.text, "`") || strings.Contains(o.text, "0s)") && strings.Contains(o.text, "m0s") ||
+					strings.Contains(o.name, " int") {
 					t.Errorf("%s: %+v", cmd.FullName(), o)
 				}
 			}
@@ -79,7 +80,8 @@ func TestHelpAll(t *testing.T) {
 			}
 		}
 	}
-	if text := helpOf(t, "dev --help"); !strings.Contains(text, "more options: ferry dev --help-all") || !strings.Contains(strings.Join(strings.Fields(text), " "), "(default 10m; $FERRY_BIND_TIMEOUT)") {
+	if text := helpOf(t, "dev --help"); !strings.Contains(text, "more options: ferry dev --help-all") ||
+		!strings.Contains(strings.Join(strings.Fields(text), " "), "(default 10m; $FERRY_BIND_TIMEOUT)") {
 		t.Errorf("dev --help:\n%s", text)
 	}
 	if text := helpOf(t, "dev --help-all"); strings.Contains(text, "more options") {

@@ -132,8 +132,9 @@ func (s streams) root() *cli.Command {
    ferry dev                          a relay and its API on loopback
    ferry serve --config ferry.yaml    the same for public access
    ferry relay, ferry api             the same on several machines`,
-		Version:  readBuild().version,
-		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), text.check(), text.doctor(), s.ctl(), s.top(), text.ping(), text.probe(), s.canary(), text.bench(), s.token(), s.man(), s.version()},
+		Version: readBuild().version,
+		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), text.check(), text.doctor(), s.ctl(), s.top(), text.ping(),
+			text.probe(), s.canary(), text.bench(), s.token(), s.man(), s.version()},
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
 		EnableShellCompletion: true,
 		ConfigureShellCompletionCommand: func(c *cli.Command) {

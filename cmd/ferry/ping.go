@@ -287,7 +287,8 @@ const openingTrips = 5
 var errNoWebSocket = errors.New("the region has no WebSocket URL")
 
 // pingWebSockets probes all sites concurrently and returns the nearest first.
-func pingWebSockets(ctx context.Context, scheme string, sites []client.Site, probes int, patience time.Duration, o *websocket.DialOptions) []pingResult {
+func pingWebSockets(ctx context.Context, scheme string, sites []client.Site, probes int, patience time.Duration,
+	o *websocket.DialOptions) []pingResult {
 	found := make([]pingResult, len(sites))
 	var wg sync.WaitGroup
 	for i, site := range sites {
@@ -307,7 +308,8 @@ func pingWebSockets(ctx context.Context, scheme string, sites []client.Site, pro
 
 // pingWebSocket opens one WebSocket and sends pings, each after the answer or
 // the timeout of the previous one.
-func pingWebSocket(ctx context.Context, scheme string, site client.Site, probes int, patience time.Duration, o *websocket.DialOptions) pingResult {
+func pingWebSocket(ctx context.Context, scheme string, site client.Site, probes int, patience time.Duration,
+	o *websocket.DialOptions) pingResult {
 	r := pingResult{Quality: client.Quality{Site: site}}
 	opening, cancel := context.WithTimeout(ctx, openingTrips*patience)
 	defer cancel()

@@ -194,7 +194,8 @@ func TestPingJSON(t *testing.T) {
 	lines := p.untilReady()
 	var stdout, stderr strings.Builder
 	mute := silence(t)
-	code := run(t.Context(), []string{"ferry", "ping", "--json", "--patience", "10s", addresses(lines[len(lines)-1])["udp"], mute}, nil, &stdout, &stderr)
+	code := run(t.Context(), []string{"ferry", "ping", "--json", "--patience", "10s", addresses(lines[len(lines)-1])["udp"], mute},
+		nil, &stdout, &stderr)
 	var report struct{ Sites []pingJSON }
 	if err := json.Unmarshal([]byte(stdout.String()), &report); err != nil || code != 0 || len(report.Sites) != 2 {
 		t.Fatalf("code %d, %v\n%s%s", code, err, stdout.String(), stderr.String())

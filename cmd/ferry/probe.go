@@ -80,7 +80,8 @@ func probeFlags() []cli.Flag {
 		&cli.StringFlag{Category: network, Name: "sim-in", Usage: "simulate `NETWORK` for received datagrams, instead of --sim"},
 		&cli.StringFlag{Category: network, Name: "sim-out", Usage: "simulate `NETWORK` for sent datagrams, instead of --sim"},
 		&cli.Uint64Flag{Category: network, Name: "seed", Usage: "seed `NUMBER` of the simulation: the same seed gives the same losses"},
-		&cli.DurationFlag{Category: output, Name: "stats", Usage: "`TIME` between reports on each connection; 0 for one at the end", Value: time.Second},
+		&cli.DurationFlag{Category: output, Name: "stats", Usage: "`TIME` between reports on each connection; 0 for one at the end",
+			Value: time.Second},
 		&cli.BoolFlag{Category: output, Name: "json", Usage: "write a JSON object per line"},
 	}
 }

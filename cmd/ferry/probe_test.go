@@ -26,7 +26,8 @@ func startProbe(t *testing.T, args ...string) *probing {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &probing{t: t, cancel: cancel, code: make(chan int, 1)}
 	go func() {
-		p.code <- run(ctx, append([]string{"ferry", "probe", "--json", "--tick-rate", "100", "--stats", "100ms"}, args...), nil, &p.stdout, &p.stderr)
+		p.code <- run(ctx, append([]string{"ferry", "probe", "--json", "--tick-rate", "100", "--stats", "100ms"}, args...), nil,
+			&p.stdout, &p.stderr)
 	}()
 	t.Cleanup(cancel)
 	return p
@@ -236,7 +237,8 @@ func TestProbeText(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := ferry(t.Context(), "probe", "--listen", "127.0.0.1:0", "--duration", "20ms")
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	if code != exitOK || len(lines) != 2 || !strings.Contains(lines[0], "listening  at 127.0.0.1:") || !strings.Contains(lines[1], "end  sent 0 (0 B)  received 0 (0 B)") {
+	if code != exitOK || len(lines) != 2 || !strings.Contains(lines[0], "listening  at 127.0.0.1:") ||
+		!strings.Contains(lines[1], "end  sent 0 (0 B)  received 0 (0 B)") {
 		t.Errorf("code %d:\n%s%s", code, stdout, stderr)
 	}
 }

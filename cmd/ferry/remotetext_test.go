@@ -62,8 +62,10 @@ func evilServer(t *testing.T, failing bool) string {
 	pages := map[string]any{
 		"/nodes": new(operator.Nodes), "/allocations": new(operator.Allocations), "/allocations/x/players": new(operator.Allocations),
 		"/why/x": new(operator.Why), "/timeline": new(operator.ProjectTimeline), "/bans": new(admin.BanList), "/usage": new(operator.Usage),
-		"/config": new(admin.Settings), "/reload": new(admin.ReloadResult), "/log-level": new(admin.Level), "/fast-path": new(admin.FastPathState),
-		"/drain": new(operator.DrainState), "/allocations/x": new(operator.ActionResult), "/stats": new(operator.Stats), "/reach": new(admin.Reached),
+		"/config": new(admin.Settings), "/reload": new(admin.ReloadResult), "/log-level": new(admin.Level),
+		"/fast-path": new(admin.FastPathState),
+		"/drain":     new(operator.DrainState), "/allocations/x": new(operator.ActionResult), "/stats": new(operator.Stats),
+		"/reach":              new(admin.Reached),
 		"/allocations/x/kick": new(operator.ActionResult),
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -131,7 +133,8 @@ func wantText(t *testing.T, what, text string) {
 func TestRemoteText(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ferry.yaml")
-	settings := fmt.Sprintf("udp: [127.0.0.1:%s]\nhttp: 127.0.0.1:%s\nadvertise: [127.0.0.1]\ntokens:\n  - {secret: 0123456789abcdef, project: p, environment: e}\n", testkit.FreePort(t), testkit.FreePort(t))
+	settings := fmt.Sprintf("udp: [127.0.0.1:%s]\nhttp: 127.0.0.1:%s\nadvertise: [127.0.0.1]\ntokens:\n  - {secret: 0123456789abcdef, project: p, environment: e}\n",
+		testkit.FreePort(t), testkit.FreePort(t))
 	for _, failing := range []bool{false, true} {
 		url := evilServer(t, failing)
 		host := strings.TrimPrefix(url, "http://")

@@ -12,7 +12,8 @@ import (
 
 // caFlag is the flag of every command that speaks TLS as a client.
 func caFlag(category string) cli.Flag {
-	return &cli.StringFlag{Category: category, Name: "ca", Usage: "`FILE` (PEM) with certificate authorities to trust besides those of the system"}
+	return &cli.StringFlag{Category: category, Name: "ca",
+		Usage: "`FILE` (PEM) with certificate authorities to trust besides those of the system"}
 }
 
 // trust returns the TLS configuration of a client, nil without --ca.

@@ -39,9 +39,12 @@ func TestPlainErrors(t *testing.T) {
 func TestErrorText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"set up ferry: allocate: api: full\napp: store: is missing\ntls_cert: none":                                  "set up ferry: allocate: full\nstore: is missing\ntls_cert: none",
-		`join: api: Post "http://127.0.0.1:9/v1/join": dial tcp 127.0.0.1:9: connect: connection refused`:            "join: nothing listens at http://127.0.0.1:9: is ferry running there?",
-		`regions: Get "https://relay.example.org:7777/v1/regions": dial tcp [::1]:7777: connect: connection refused`: "regions: nothing listens at https://relay.example.org:7777: is ferry running there?",
+		"set up ferry: allocate: api: full\napp: store: is missing\ntls_cert: none": "set up ferry: allocate: full\n" +
+			"store: is missing\ntls_cert: none",
+		`join: api: Post "http://127.0.0.1:9/v1/join": dial tcp 127.0.0.1:9: connect: connection refused`: "join: nothing listens at http://127.0.0.1:9: " +
+			"is ferry running there?",
+		`regions: Get "https://relay.example.org:7777/v1/regions": dial tcp ` +
+			`[::1]:7777: connect: connection refused`: "regions: nothing listens at https://relay.example.org:7777: is ferry running there?",
 	} {
 		if got := errorText(errors.New(text)); got != want {
 			t.Errorf("%q, want %q", got, want)

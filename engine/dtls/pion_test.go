@@ -67,7 +67,8 @@ func (c *tap) endpoint(t *testing.T) endpoint.Endpoint {
 }
 
 // pionConnect connects with pion's client, and fails the test after a timeout.
-func pionConnect(t *testing.T, c *tap, l *loop, identity []byte, key proto.Key, limit time.Duration, opts ...pion.ClientOption) (*pion.Conn, error) {
+func pionConnect(t *testing.T, c *tap, l *loop, identity []byte, key proto.Key, limit time.Duration,
+	opts ...pion.ClientOption) (*pion.Conn, error) {
 	t.Helper()
 	opts = append([]pion.ClientOption{
 		pion.WithPSK(func([]byte) ([]byte, error) { return key[:], nil }),

@@ -273,8 +273,9 @@ type session struct {
 	// unbindable: its allocation had ended at the handshake, or never existed. The session
 	// is there for ERROR 4, the answer to a BIND.
 	unbindable bool
-	bindBy     atomic.Int64                             // the session ends at this time of Records.clock unless bound; or boundBefore or resumed
-	unbound    *evict.Item[endpoint.Endpoint, *session] // nil: bound
+	// the session ends at this time of Records.clock unless bound; or boundBefore or resumed
+	bindBy  atomic.Int64
+	unbound *evict.Item[endpoint.Endpoint, *session] // nil: bound
 
 	// The rest is owned by the worker of the source's prefix.
 

@@ -70,7 +70,8 @@ func newTable(maxSessions, maxPerIdentity int) *table {
 		secret: random64(), shift: 64 - size,
 		sources: make([]atomic.Pointer[session], 1<<size),
 		serials: make([]atomic.Pointer[session], 1<<size),
-		max:     maxSessions, maxUnbound: max(1, maxSessions/unboundShare), maxUnbindable: max(1, maxSessions/unbindableShare), maxPerIdentity: maxPerIdentity,
+		max:     maxSessions, maxUnbound: max(1, maxSessions/unboundShare), maxUnbindable: max(1, maxSessions/unbindableShare),
+		maxPerIdentity: maxPerIdentity,
 		// Serials begin at a random number, so that a serial of the previous process,
 		// for example in a log, does not name a session of this one.
 		next: random64()>>16 | 1, // not 0, which means no session

@@ -25,24 +25,28 @@ func Check(listen []netip.AddrPort, cfg Config) []Finding {
 	const subject = "fast path"
 	resolver, err := nexthop.New()
 	if err != nil {
-		return []Finding{{subject, err.Error(), "give the process access to netlink", "the program sends by the routes and neighbours that netlink reports"}}
+		return []Finding{{subject, err.Error(), "give the process access to netlink",
+			"the program sends by the routes and neighbours that netlink reports"}}
 	}
 	defer resolver.Close()
 	p := &path{cfg: cfg, listen: listen, resolver: resolver}
 	found := []Finding{kernelFinding(cfg.Mode)}
 	if _, err := resolver.Route(netip.IPv4Unspecified()); errors.Is(err, nexthop.ErrPolicy) {
-		found = append(found, Finding{subject, "off for all interfaces", "remove routing rules (ip rule) and IPsec policies (ip xfrm policy), or leave xdp off", err.Error()})
+		found = append(found, Finding{subject, "off for all interfaces",
+			"remove routing rules (ip rule) and IPsec policies (ip xfrm policy), or leave xdp off", err.Error()})
 	}
 	wanted := p.wanted()
 	if len(wanted) == 0 {
-		found = append(found, Finding{subject, "no Ethernet interface that is up has a listen address", "set udp or xdp_interfaces", "the program serves interfaces"})
+		found = append(found, Finding{subject, "no Ethernet interface that is up has a listen address", "set udp or xdp_interfaces",
+			"the program serves interfaces"})
 	}
 	for _, index := range slices.Sorted(maps.Keys(wanted)) {
 		i, _ := resolver.Interface(index)
 		found = append(found, interfaceFinding(i, cfg.Mode))
 	}
 	if list, err := nexthop.Filters(); err == nil && len(list) > 0 {
-		f := Finding{subject, "nftables has rules for what this machine sends: " + strings.Join(list, ", "), "set xdp: tc if they do not concern the relay",
+		f := Finding{subject, "nftables has rules for what this machine sends: " + strings.Join(list, ", "),
+			"set xdp: tc if they do not concern the relay",
 			"with xdp: auto the program stays off, since it would pass by them"}
 		if !cfg.Auto {
 			f.Change, f.Because = "make sure that they do not concern the relay", "the program passes by them"

@@ -270,7 +270,8 @@ func TestAvoidFilters(t *testing.T) {
 	}
 	tab := nft.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "host"})
 	chain := func(name string, hook *nftables.ChainHook) {
-		c := nft.AddChain(&nftables.Chain{Name: name, Table: tab, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter})
+		c := nft.AddChain(&nftables.Chain{Name: name, Table: tab, Type: nftables.ChainTypeFilter, Hooknum: hook,
+			Priority: nftables.ChainPriorityFilter})
 		if name != "empty" {
 			nft.AddRule(&nftables.Rule{Table: tab, Chain: c, Exprs: []expr.Any{&expr.Counter{}}})
 		}
@@ -318,8 +319,9 @@ func TestAvoidFilters(t *testing.T) {
 
 func TestDriverDrops(t *testing.T) {
 	for counter, want := range map[string]bool{
-		"rx_queue_0_xdp_tx_errors": true, "tx_queue_0_xdp_xmit_errors": true, "rx_xdp_tx_full": true, "rx0_xdp_tx_drops": true, "rx_xdp_redirect_errors": true,
-		"rx_queue_0_xdp_tx": false, "rx_xdp_drop": false, "tx_errors": false, "rx_queue_0_xdp_packets": false,
+		"rx_queue_0_xdp_tx_errors": true, "tx_queue_0_xdp_xmit_errors": true, "rx_xdp_tx_full": true, "rx0_xdp_tx_drops": true,
+		"rx_xdp_redirect_errors": true,
+		"rx_queue_0_xdp_tx":      false, "rx_xdp_drop": false, "tx_errors": false, "rx_queue_0_xdp_packets": false,
 	} {
 		if countsDrops(counter) != want {
 			t.Errorf("%s counts drops: %t", counter, !want)
@@ -419,7 +421,8 @@ func TestLoadErrors(t *testing.T) {
 	if _, err := first.Load(spec); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := second.Load(spec); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "interface wan: another program is attached to it") {
+	if _, err := second.Load(spec); !errors.Is(err, ErrUnavailable) ||
+		!strings.Contains(err.Error(), "interface wan: another program is attached to it") {
 		t.Errorf("where another program is attached: %v", err)
 	}
 	first.Close()
@@ -428,7 +431,8 @@ func TestLoadErrors(t *testing.T) {
 	for _, f := range findings {
 		text = append(text, f.Subject+" "+f.Finding+" "+f.Change)
 	}
-	if all := strings.Join(text, "\n"); !strings.Contains(all, "the kernel takes the program") || !strings.Contains(all, "wan fast path at native, veth") || !strings.Contains(all, "use xdp: tc") {
+	if all := strings.Join(text, "\n"); !strings.Contains(all, "the kernel takes the program") ||
+		!strings.Contains(all, "wan fast path at native, veth") || !strings.Contains(all, "use xdp: tc") {
 		t.Errorf("findings:\n%s", all)
 	}
 	testkit.IP(t, "rule add to 203.0.113.0/24 table 7")

@@ -83,7 +83,8 @@ func TestFraming(t *testing.T) {
 		{"stray continuation", "\x80\x81" + zeroMask + "a", endProtocol, ws.StatusProtocolError},
 		{"negative length", "\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff" + zeroMask, endProtocol, ws.StatusProtocolError},
 		{"maximum length", "\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff" + zeroMask + strings.Repeat("a", 2000), endLarge, ws.StatusMessageTooBig},
-		{"large in fragments", "\x02\xfe\x05\x00" + zeroMask + strings.Repeat("a", 0x500) + "\x80\xfe\x05\x00" + zeroMask + strings.Repeat("a", 0x500), endLarge, ws.StatusMessageTooBig},
+		{"large in fragments", "\x02\xfe\x05\x00" + zeroMask + strings.Repeat("a", 0x500) + "\x80\xfe\x05\x00" + zeroMask +
+			strings.Repeat("a", 0x500), endLarge, ws.StatusMessageTooBig},
 		{"close", "\x88\x82" + zeroMask + "\x03\xe8", endPeer, ws.StatusNormalClosure},
 		{"connection lost", "", endLost, 0},
 	} {
@@ -179,7 +180,8 @@ func TestUnbound(t *testing.T) {
 	if got := read(t, bound); !bytes.Equal(got, bindReceived) {
 		t.Errorf("got %q", got)
 	}
-	testkit.Eventually(t, "only the unbound connections have ended", func() bool { s := r.Stats(); return s.Ended[endUnbound.String()] == 3 && s.Open == 1 })
+	testkit.Eventually(t, "only the unbound connections have ended",
+		func() bool { s := r.Stats(); return s.Ended[endUnbound.String()] == 3 && s.Open == 1 })
 }
 
 // TestUnboundLimit: before the relay sends BIND_RECEIVED, a client may send maxUnbound

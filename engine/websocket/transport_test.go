@@ -117,7 +117,8 @@ func TestChurn(t *testing.T) {
 	}
 	const each = clients * rounds / 5
 	if s.Open != 0 || s.Opened != clients*rounds || ended != s.Opened || s.Sent+dropped != tried ||
-		s.Ended[endFinalError.String()] != each || s.Ended[endText.String()] != each || s.Ended[endStopped.String()] != each || s.Ended[endPeer.String()] != each {
+		s.Ended[endFinalError.String()] != each || s.Ended[endText.String()] != each || s.Ended[endStopped.String()] != each ||
+		s.Ended[endPeer.String()] != each {
 		t.Errorf("%d tried, %+v", tried, s)
 	}
 }
@@ -286,7 +287,8 @@ func (g *matchRig) dialAndBind(t *testing.T, cred enginetest.Credentials) *ws.Co
 func TestBackground(t *testing.T) {
 	t.Parallel()
 	const idle = 1500 * time.Millisecond
-	g := newMatchRigWith(t, httptest.NewServer, Config{PingInterval: idle / 3, IdleTimeout: idle}, engine.Config{Timeouts: engine.Timeouts{Idle: idle, HostAlone: idle}})
+	g := newMatchRigWith(t, httptest.NewServer, Config{PingInterval: idle / 3, IdleTimeout: idle},
+		engine.Config{Timeouts: engine.Timeouts{Idle: idle, HostAlone: idle}})
 	living, dead, ended := g.Host("living", 4), g.Host("dead", 4), g.Host("ended", 4)
 	page := g.dialAndBind(t, g.Credentials(living))
 	lost := make(chan error, 1)

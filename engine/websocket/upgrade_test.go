@@ -380,7 +380,8 @@ func TestConfig(t *testing.T) {
 		{Config{WriteTimeout: -1}, "WriteTimeout"},
 		{Config{PingInterval: 25 * time.Hour}, "PingInterval"},
 		{Config{AllowOrigins: []string{"game.example"}}, `AllowOrigins has "game.example"`},
-		{Config{SendBuffer: SystemSendBuffer, MaxConnsPerAddress: NoLimit, IdleTimeout: NoTimeout, AllowOrigins: []string{"null", "*", "http://localhost:80"}}, ""},
+		{Config{SendBuffer: SystemSendBuffer, MaxConnsPerAddress: NoLimit, IdleTimeout: NoTimeout,
+			AllowOrigins: []string{"null", "*", "http://localhost:80"}}, ""},
 	} {
 		_, err := New(test.cfg)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {

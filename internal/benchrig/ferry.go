@@ -161,7 +161,8 @@ func (f *Ferry) server(ctx context.Context, a api.Allocation) (Server, error) {
 		s.Addr = f.cfg.Relay
 		return s, nil
 	}
-	return s, fmt.Errorf("%w: the relay lists no endpoint for %s over %s; it lists %s", ErrConfig, f.transport, f.family, strings.Join(listed, ", "))
+	return s, fmt.Errorf("%w: the relay lists no endpoint for %s over %s; it lists %s", ErrConfig, f.transport, f.family,
+		strings.Join(listed, ", "))
 }
 
 // lookUp returns the first address of a name in the family of the load.
@@ -427,7 +428,8 @@ func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) er
 				err = errors.Join(err, failed)
 			})
 			s.rig.TakeEnded(func(ep int) {
-				err = errors.Join(err, fmt.Errorf("bench: the relay at %v ended a connection during set-up; errors of the relay: %v", s.peers[ep].relay, s.refusals))
+				err = errors.Join(err, fmt.Errorf("bench: the relay at %v ended a connection during set-up; errors of the relay: %v",
+					s.peers[ep].relay, s.refusals))
 			})
 			return errors.Join(err, s.retry(now))
 		}, s.handle)

@@ -165,7 +165,8 @@ func dialWebSocket(ctx context.Context, local netip.Addr, server Server, secure 
 		}
 	}
 	var err error
-	s.websocket, _, err = websocket.Dial(ctx, scheme+"://"+server.hostPort()+"/", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	s.websocket, _, err = websocket.Dial(ctx, scheme+"://"+server.hostPort()+"/",
+		&websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
 		return nil, err
 	}

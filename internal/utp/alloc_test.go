@@ -132,7 +132,8 @@ func TestNoAllocsIdle(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	c := newClientGroup(t, NetcodeForEntities(), 100)
-	junk := [][]byte{nil, []byte("UTP"), request(5)[:12], Packet{Kind: KindHeartbeat, Token: 99}.Append(nil), Packet{Kind: KindData, Token: 99}.Append(nil), make([]byte, 2000)}
+	junk := [][]byte{nil, []byte("UTP"), request(5)[:12], Packet{Kind: KindHeartbeat, Token: 99}.Append(nil),
+		Packet{Kind: KindData, Token: 99}.Append(nil), make([]byte, 2000)}
 	for range 50 {
 		c.tick(0, nil, false)
 	}

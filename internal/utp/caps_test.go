@@ -121,7 +121,8 @@ func TestChurn(t *testing.T) {
 	}
 	sent(s)
 	sent(s)
-	if len(s.conns) != 1 || len(s.tokens) != 0 || len(s.free) != 1 || s.PendingDisconnects() != 0 || len(s.pool.small) != 1 || len(s.closed) != closedTokens {
+	if len(s.conns) != 1 || len(s.tokens) != 0 || len(s.free) != 1 || s.PendingDisconnects() != 0 || len(s.pool.small) != 1 ||
+		len(s.closed) != closedTokens {
 		t.Errorf("%d slots, %d tokens, %d free, %d departures, %d spare buffers, %d closed tokens", len(s.conns), len(s.tokens),
 			len(s.free), s.PendingDisconnects(), len(s.pool.small), len(s.closed))
 	}

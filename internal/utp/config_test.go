@@ -45,15 +45,17 @@ func TestConfigTaken(t *testing.T) {
 		"game objects":  gameObjects(),
 		"255 pipelines": {Pipelines: make([]Pipeline, 255)},
 		"null stages":   {Pipelines: []Pipeline{{StageNull, StageFragmentation, StageNull, StageReliableSequenced, StageNull}}},
-		"smallest":      {MaxMessageSize: 128, Window: 64, FragmentCapacity: 1 << 20, SendQueue: 65536, Pipelines: []Pipeline{{StageFragmentation}}},
-		"overhead":      {Overhead: 1272},
+		"smallest": {MaxMessageSize: 128, Window: 64, FragmentCapacity: 1 << 20, SendQueue: 65536,
+			Pipelines: []Pipeline{{StageFragmentation}}},
+		"overhead": {Overhead: 1272},
 	} {
 		if _, err := New(cfg); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// The largest message of the smallest packets has sequences for its pieces.
-	e := newEndpoint(t, Config{MaxMessageSize: 128, Window: 64, FragmentCapacity: 1 << 20, SendQueue: 65536, Pipelines: []Pipeline{{StageFragmentation}}})
+	e := newEndpoint(t, Config{MaxMessageSize: 128, Window: 64, FragmentCapacity: 1 << 20, SendQueue: 65536,
+		Pipelines: []Pipeline{{StageFragmentation}}})
 	if l := e.layouts[1]; l.limit != 1<<20 || l.fragments(l.limit) > fragmentMask {
 		t.Errorf("%+v, %d fragments", l, l.fragments(l.limit))
 	}

@@ -150,7 +150,8 @@ func TestDataIsAnAccept(t *testing.T) {
 		if got := eventText(c); got != want {
 			t.Errorf("%v: %s", m, got)
 		}
-		if o := feed(c, serverAt, Packet{Kind: KindAccept, Token: goldenToken, Body: []byte("late")}.Append(nil)); o != dropState || eventText(c) != "" {
+		if o := feed(c, serverAt, Packet{Kind: KindAccept, Token: goldenToken, Body: []byte("late")}.Append(nil)); o != dropState ||
+			eventText(c) != "" {
 			t.Errorf("a late accept: %v", o)
 		}
 	}
@@ -248,7 +249,8 @@ func TestRefusedByDisconnect(t *testing.T) {
 	c := newEndpoint(t, Config{Rand: goldenRand()})
 	id := connect(t, c, serverAt)
 	sent(c)
-	if o := feed(c, serverAt, Packet{Kind: KindDisconnect, Token: goldenToken}.Append(nil)); o != taken || eventText(c) != "disconnected ClosedByRemote" || c.State(id) != StateNone {
+	if o := feed(c, serverAt, Packet{Kind: KindDisconnect, Token: goldenToken}.Append(nil)); o != taken ||
+		eventText(c) != "disconnected ClosedByRemote" || c.State(id) != StateNone {
 		t.Errorf("%v, %v", o, c.State(id))
 	}
 	tick(c, time.Minute)

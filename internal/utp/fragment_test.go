@@ -162,7 +162,8 @@ func TestFragmentCapacity(t *testing.T) {
 		if i >= 16 {
 			want = dropFragment
 		}
-		if o := feed(p.server, clientAt, Packet{Kind: KindData, Token: p.token(), Pipeline: EntitiesFragmented, Body: body}.Append(nil)); o != want {
+		if o := feed(p.server, clientAt, Packet{Kind: KindData, Token: p.token(), Pipeline: EntitiesFragmented,
+			Body: body}.Append(nil)); o != want {
 			t.Fatalf("piece %d: %v", i, o)
 		}
 	}

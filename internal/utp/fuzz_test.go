@@ -311,7 +311,8 @@ func (p *play) invariants() {
 				}
 			}
 			for i := range c.pipelines {
-				if r := c.pipelines[i].reliable; r != nil && (r.sender.free() < 0 || c.inFlight() > e.cfg.Window || r.receiver.newest >= r.receiver.deliver+int64(e.cfg.Window)) {
+				if r := c.pipelines[i].reliable; r != nil && (r.sender.free() < 0 || c.inFlight() > e.cfg.Window ||
+					r.receiver.newest >= r.receiver.deliver+int64(e.cfg.Window)) {
 					p.t.Fatalf("side %d: %+v", side, r)
 				}
 			}
@@ -320,7 +321,8 @@ func (p *play) invariants() {
 		for _, n := range st.Drops {
 			sum += n
 		}
-		if live != st.Connections || halfOpen != st.HalfOpen || len(e.tokens) != live || len(e.halfOpen) != halfOpen || len(e.free)+live != len(e.conns) ||
+		if live != st.Connections || halfOpen != st.HalfOpen || len(e.tokens) != live || len(e.halfOpen) != halfOpen ||
+			len(e.free)+live != len(e.conns) ||
 			live > e.cfg.MaxConnections || halfOpen > e.cfg.MaxHalfOpen || unsent(e) > e.cfg.SendQueue || sum != st.Received {
 			p.t.Fatalf("side %d: %+v, %d live, %d tokens, %d free", side, st, live, len(e.tokens), len(e.free))
 		}

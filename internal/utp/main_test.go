@@ -94,7 +94,8 @@ func kinds(t testing.TB, list [][]byte) string {
 		if o != taken {
 			t.Fatalf("sent %x: %v", pkt, o)
 		}
-		said += map[Kind]string{KindRequest: "Q", KindAccept: "A", KindData: "d", KindDisconnect: "x", KindHeartbeat: "h", KindMTUAck: "m"}[m.Kind]
+		said += map[Kind]string{KindRequest: "Q", KindAccept: "A", KindData: "d", KindDisconnect: "x", KindHeartbeat: "h",
+			KindMTUAck: "m"}[m.Kind]
 	}
 	return said
 }
@@ -172,7 +173,8 @@ func newPair(t testing.TB, cfg Config) *pair {
 		t.Fatalf("the client sees %s", said)
 	}
 	// A word of the client establishes the server's side.
-	if o := p.server.take(clientAt, Packet{Kind: KindHeartbeat, Token: p.token()}.Append(nil)); o != taken || p.server.State(p.down) != StateEstablished {
+	if o := p.server.take(clientAt, Packet{Kind: KindHeartbeat, Token: p.token()}.Append(nil)); o != taken ||
+		p.server.State(p.down) != StateEstablished {
 		t.Fatal(o, p.server.State(p.down))
 	}
 	p.server.Admit(p.down)

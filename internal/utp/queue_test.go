@@ -17,7 +17,8 @@ func TestSendQueue(t *testing.T) {
 	if n != minQueue-1 || p.client.freePackets(p.up, 0) != 0 || unsent(p.client) != n {
 		t.Errorf("%d were taken, %+v", n, p.client.Stats())
 	}
-	feed(p.client, serverAt, Packet{Kind: KindMTUCheck, Token: p.token()}.Append(nil), Packet{Kind: KindMTUCheck, Token: p.token()}.Append(nil))
+	feed(p.client, serverAt, Packet{Kind: KindMTUCheck, Token: p.token()}.Append(nil),
+		Packet{Kind: KindMTUCheck, Token: p.token()}.Append(nil))
 	if got := unsent(p.client); got != minQueue {
 		t.Errorf("%d wait", got)
 	}

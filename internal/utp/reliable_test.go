@@ -256,7 +256,8 @@ func TestInitialMask(t *testing.T) {
 	for _, mask := range []uint64{0, ^uint64(0)} {
 		p := newPair(t, reliableOnly(32))
 		h := reliableHeader{newest: none, mask: mask}
-		o := feed(p.server, clientAt, Packet{Kind: KindData, Token: p.token(), Pipeline: 1, Body: append(h.append(nil, false), "hi"...)}.Append(nil))
+		o := feed(p.server, clientAt, Packet{Kind: KindData, Token: p.token(), Pipeline: 1,
+			Body: append(h.append(nil, false), "hi"...)}.Append(nil))
 		if got := eventText(p.server); o != taken || got != `data 1 "hi"` {
 			t.Errorf("mask %x: %v, %s", mask, o, got)
 		}
@@ -336,7 +337,8 @@ func TestRTT(t *testing.T) {
 		p.advance(ms(15))
 		feed(p.client, serverAt, list...)
 	}
-	if st, _ := p.client.ConnStats(p.up); st.RTT < ms(30) || st.RTT > ms(31) || st.RTTVariation > ms(1) || p.client.conn(p.up).pipelines[1].reliable.rtt.timeout != minResend {
+	if st, _ := p.client.ConnStats(p.up); st.RTT < ms(30) || st.RTT > ms(31) || st.RTTVariation > ms(1) ||
+		p.client.conn(p.up).pipelines[1].reliable.rtt.timeout != minResend {
 		t.Errorf("%+v", st)
 	}
 }
@@ -421,7 +423,8 @@ func TestStageCut(t *testing.T) {
 			}
 		}
 		for _, id := range []PipelineID{4, 5, 255} {
-			if o := feed(p.server, clientAt, Packet{Kind: KindData, Token: p.token(), Pipeline: id, Body: []byte("x")}.Append(nil)); o != dropPipeline {
+			if o := feed(p.server, clientAt, Packet{Kind: KindData, Token: p.token(), Pipeline: id,
+				Body: []byte("x")}.Append(nil)); o != dropPipeline {
 				t.Errorf("%s: pipeline %d: %v", name, id, o)
 			}
 			if err := p.client.Send(p.up, id, nil); err != ErrPipeline || p.client.MaxPayload(id) != 0 || p.client.freePackets(p.up, id) != 0 {

@@ -35,7 +35,8 @@ func TestRoaming(t *testing.T) {
 		t.Errorf("garbage moved it to %v", to)
 	}
 	// From there the client may also disconnect.
-	if o := feed(p.server, place(78), Packet{Kind: KindDisconnect, Token: p.token()}.Append(nil)); o != taken || eventText(p.server) != `data 0 "from a new port", disconnected ClosedByRemote` {
+	if o := feed(p.server, place(78), Packet{Kind: KindDisconnect, Token: p.token()}.Append(nil)); o != taken ||
+		eventText(p.server) != `data 0 "from a new port", disconnected ClosedByRemote` {
 		t.Error(o)
 	}
 }
@@ -46,7 +47,8 @@ func TestNoRoamingBefore(t *testing.T) {
 	s := server(t, Config{})
 	s.Advance(0)
 	feed(s, clientAt, request(5))
-	for _, m := range []Packet{Packet{Kind: KindRequest, Token: 5}, Packet{Kind: KindHeartbeat, Token: 5}, Packet{Kind: KindData, Token: 5}, Packet{Kind: KindDisconnect, Token: 5}} {
+	for _, m := range []Packet{Packet{Kind: KindRequest, Token: 5}, Packet{Kind: KindHeartbeat, Token: 5}, Packet{Kind: KindData, Token: 5},
+		Packet{Kind: KindDisconnect, Token: 5}} {
 		if o := feed(s, elsewhere, m.Append(nil)); o != dropForeign {
 			t.Errorf("%v to a half-open connection: %v", m, o)
 		}
@@ -57,7 +59,8 @@ func TestNoRoamingBefore(t *testing.T) {
 	c := newEndpoint(t, Config{Rand: goldenRand()})
 	id := connect(t, c, serverAt)
 	sent(c)
-	for _, m := range []Packet{Packet{Kind: KindAccept, Token: goldenToken}, Packet{Kind: KindHeartbeat, Token: goldenToken}, Packet{Kind: KindDisconnect, Token: goldenToken}} {
+	for _, m := range []Packet{Packet{Kind: KindAccept, Token: goldenToken}, Packet{Kind: KindHeartbeat, Token: goldenToken},
+		Packet{Kind: KindDisconnect, Token: goldenToken}} {
 		if o := feed(c, elsewhere, m.Append(nil)); o != dropForeign || c.State(id) != StateConnecting {
 			t.Errorf("%v to an attempt: %v", m, o)
 		}

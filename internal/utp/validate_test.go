@@ -185,7 +185,8 @@ func TestForgedFloodOfUnityPeers(t *testing.T) {
 			tick(s, ms(10*step))
 			for range 2 {
 				n := 1<<20 + forged
-				feed(s, place(n%sources+1000), Packet{Kind: KindRequest, Token: Token(n)}.Append(nil), Packet{Kind: KindHeartbeat, Token: Token(n)}.Append(nil))
+				feed(s, place(n%sources+1000), Packet{Kind: KindRequest, Token: Token(n)}.Append(nil),
+					Packet{Kind: KindHeartbeat, Token: Token(n)}.Append(nil))
 				forged++
 			}
 			for _, token := range acks[step] {
@@ -193,7 +194,8 @@ func TestForgedFloodOfUnityPeers(t *testing.T) {
 				feed(s, place(int(token)), append(ack.append(Packet{Kind: KindData, Token: token, Pipeline: EntitiesReliable}.Append(nil), false), 0))
 			}
 			if n := step + 1; step%20 == 0 {
-				feed(s, place(n), Packet{Kind: KindRequest, Token: Token(n)}.Append(nil), Packet{Kind: KindData, Token: Token(n), Body: []byte("the client's first message")}.Append(nil))
+				feed(s, place(n), Packet{Kind: KindRequest, Token: Token(n)}.Append(nil),
+					Packet{Kind: KindData, Token: Token(n), Body: []byte("the client's first message")}.Append(nil))
 			}
 			for ev, ok := s.NextEvent(); ok; ev, ok = s.NextEvent() {
 				if ev.Kind == EventDisconnected && honest[ev.Conn] != 0 {

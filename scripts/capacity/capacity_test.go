@@ -48,7 +48,8 @@ func TestMonotony(t *testing.T) {
 	for i, load := range []float64{0.05, 0.3, 0.6, 0.9} {
 		r := simulate(test, Load{Rate: load * test.saturation()}, 1, 5)
 		if i > 0 && (r.PerDatagram() > last.PerDatagram() || r.BatchSize() < last.BatchSize()) {
-			t.Errorf("load %v: %.2f µs in batches of %.1f after %.2f µs and %.1f", load, r.PerDatagram()*1e6, r.BatchSize(), last.PerDatagram()*1e6, last.BatchSize())
+			t.Errorf("load %v: %.2f µs in batches of %.1f after %.2f µs and %.1f", load, r.PerDatagram()*1e6, r.BatchSize(),
+				last.PerDatagram()*1e6, last.BatchSize())
 		}
 		last = r
 	}

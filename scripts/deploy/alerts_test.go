@@ -52,8 +52,9 @@ const (
 
 // faults has a row for each alert: what a relay, an API process or the canary shows of it.
 var faults = map[string]fault{
-	"FerryDown":                {`up`: becomes("1", "0")},
-	"FerryReceiveQueueFull":    {"ferry_kernel_drops_total": rising(0, 300), "ferry_host_udp_queue_full_total": rising(0, 300), received: rising(150_000, 150_000)},
+	"FerryDown": {`up`: becomes("1", "0")},
+	"FerryReceiveQueueFull": {"ferry_kernel_drops_total": rising(0, 300), "ferry_host_udp_queue_full_total": rising(0, 300),
+		received: rising(150_000, 150_000)},
 	"FerryWrongChecksums":      {"ferry_host_udp_checksum_errors_total": rising(0, 300), received: rising(150_000, 150_000)},
 	"FerrySendQueueDrops":      {"ferry_host_udp_send_drops_total": rising(0, 300), sent: rising(150_000, 150_000)},
 	"FerryInterfaceQueueDrops": {"ferry_host_queue_drops_total": rising(0, 300), sent: rising(150_000, 150_000)},
@@ -74,18 +75,20 @@ var faults = map[string]fault{
 	"FerryFlood":               {"ferry_workers_under_load": becomes("0", "1")},
 	"FerryForgedBinds":         {`ferry_drops_total{reason="mac"}`: rising(0, 3000)},
 	"FerryCallersTurnedAway":   {`ferry_http_connections_refused_total{reason="evicted_total"}`: rising(0, 30)},
-	"FerryCallsFail":           {`ferry_http_requests_total{status="200"}`: rising(150, 150), `ferry_http_requests_total{status="503"}`: rising(0, 3), "ferry_draining": steady("0")},
-	"FerryCertificateEnds":     {"ferry_tls_certificate_end_seconds": becomes("1e9", "1000")},
-	"FerryCertificateRefused":  {`ferry_tls_certificate_fault{name="cert.pem",reason="expired"}`: becomes("0", "1")},
+	"FerryCallsFail": {`ferry_http_requests_total{status="200"}`: rising(150, 150),
+		`ferry_http_requests_total{status="503"}`: rising(0, 3), "ferry_draining": steady("0")},
+	"FerryCertificateEnds":    {"ferry_tls_certificate_end_seconds": becomes("1e9", "1000")},
+	"FerryCertificateRefused": {`ferry_tls_certificate_fault{name="cert.pem",reason="expired"}`: becomes("0", "1")},
 	"FerryCallsSlow": {
 		`ferry_http_request_duration_seconds_bucket{call="join",le="0.25"}`: rising(150, 140),
 		`ferry_http_request_duration_seconds_bucket{call="join",le="1"}`:    rising(150, 150),
 		`ferry_http_request_duration_seconds_bucket{call="join",le="+Inf"}`: rising(150, 150),
 	},
-	"FerryDrainsForLong":     {"ferry_draining": fmt.Sprintf("0+0x%d 1+0x600", calmSamples-1)},
-	"FerryKeysMissing":       {`ferry_jwks_documents{state="missing"}`: becomes("0", "1")},
-	"FerryKeysStale":         {`ferry_jwks_documents{state="stale"}`: fmt.Sprintf("0+0x%d 1+0x160", calmSamples-1)},
-	"FerryAdmissionSilent":   {`ferry_admission_questions_total{answer="allowed"}`: rising(150, 0), `ferry_admission_questions_total{answer="unanswered"}`: rising(0, 150)},
+	"FerryDrainsForLong": {"ferry_draining": fmt.Sprintf("0+0x%d 1+0x600", calmSamples-1)},
+	"FerryKeysMissing":   {`ferry_jwks_documents{state="missing"}`: becomes("0", "1")},
+	"FerryKeysStale":     {`ferry_jwks_documents{state="stale"}`: fmt.Sprintf("0+0x%d 1+0x160", calmSamples-1)},
+	"FerryAdmissionSilent": {`ferry_admission_questions_total{answer="allowed"}`: rising(150, 0),
+		`ferry_admission_questions_total{answer="unanswered"}`: rising(0, 150)},
 	"FerryWebhooksDropped":   {`ferry_webhook_dropped_total{reason="failed"}`: once(1)},
 	"FerryQuotaNotKnown":     {"ferry_quota_unknown_total": rising(0, 1)},
 	"FerryStoreAway":         {"ferry_store_away": becomes("0", "1")},
@@ -99,7 +102,8 @@ var faults = map[string]fault{
 	"FerryRelaysDoNotAnswer":    {`ferry_fleet_tries_failed_total{reason="silent"}`: rising(0, 3)},
 	"FerryFleetCertificateEnds": {"ferry_cluster_certificate_end_seconds": becomes("1e9", "1000")},
 	"FerryClusterStrangers":     {"ferry_cluster_complaints_total": rising(0, 30)},
-	"FerryCanaryFails":          {`ferry_canary_last_success_seconds{transport="udp"}`: fmt.Sprintf("0+15x%d 600+0x%d", calmSamples-1, faultSamples)},
+	"FerryCanaryFails": {`ferry_canary_last_success_seconds{transport="udp"}`: fmt.Sprintf("0+15x%d 600+0x%d",
+		calmSamples-1, faultSamples)},
 }
 
 // firesWithin is how soon an alert fires after the beginning of its fault, where that is not
@@ -235,7 +239,8 @@ func TestAlertsFire(t *testing.T) {
 	if err := os.WriteFile(name, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "promtool", "prometheus"), "test", "rules", name).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "promtool", "prometheus"), "test", "rules",
+		name).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

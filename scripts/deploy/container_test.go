@@ -97,7 +97,8 @@ func TestContainerfile(t *testing.T) {
 	}
 	mod := read(t, filepath.Join(root, "go.mod"))
 	_, goes, _ := strings.Cut(mod, "\ngo ")
-	if major, _, _ := strings.Cut(goes, "\n"); !strings.Contains(read(t, "container/Containerfile"), "golang:"+strings.TrimSuffix(major, ".0")+".") {
+	if major, _, _ := strings.Cut(goes, "\n"); !strings.Contains(read(t, "container/Containerfile"),
+		"golang:"+strings.TrimSuffix(major, ".0")+".") {
 		t.Errorf("go.mod wants Go %s, the container file takes another", major)
 	}
 }

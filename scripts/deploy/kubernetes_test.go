@@ -145,7 +145,8 @@ func TestPods(t *testing.T) {
 		if p.Security["runAsNonRoot"] != true || p.Security["runAsUser"] != 65532 || p.Security["seccompProfile"] == nil {
 			t.Errorf("%s runs as %v", w.name, p.Security)
 		}
-		if c.Security.Escalation == nil || *c.Security.Escalation || !c.Security.ReadOnly || !slices.Equal(c.Security.Caps["drop"], []string{"ALL"}) {
+		if c.Security.Escalation == nil || *c.Security.Escalation || !c.Security.ReadOnly ||
+			!slices.Equal(c.Security.Caps["drop"], []string{"ALL"}) {
 			t.Errorf("%s: %+v", w.name, c.Security)
 		}
 		if c.Resources.Limits["memory"] == "" || c.Resources.Requests["cpu"] == "" || c.Resources.Limits["cpu"] != "" {

@@ -22,7 +22,8 @@ var unitKeys = map[string][]string{
 	"Service": {
 		"Type", "Environment", "EnvironmentFile", "ExecStart", "ExecReload", "Restart", "RestartPreventExitStatus", "RestartSec",
 		"KillSignal", "KillMode", "TimeoutStopSec", "DynamicUser", "SupplementaryGroups", "StateDirectory",
-		"StateDirectoryMode", "RuntimeDirectory", "RuntimeDirectoryMode", "RuntimeDirectoryPreserve", "UMask", "CapabilityBoundingSet", "AmbientCapabilities", "NoNewPrivileges",
+		"StateDirectoryMode", "RuntimeDirectory", "RuntimeDirectoryMode", "RuntimeDirectoryPreserve", "UMask", "CapabilityBoundingSet",
+		"AmbientCapabilities", "NoNewPrivileges",
 		"ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectKernelTunables",
 		"ProtectKernelModules", "ProtectKernelLogs", "ProtectControlGroups", "ProtectClock", "ProtectHostname",
 		"ProtectProc", "RestrictAddressFamilies", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID",
@@ -120,7 +121,8 @@ func TestUnits(t *testing.T) {
 		}
 		// The files of a running relay are on a tmpfs, and stay there between two runs.
 		runtime := values(lines, "RuntimeDirectory")
-		if keeps := role != "api"; keeps != (len(runtime) == 1 && slices.Contains(values(lines, "Environment"), "FERRY_RUNTIME_DIR=/run/"+runtime[0]) &&
+		if keeps := role != "api"; keeps != (len(runtime) == 1 && slices.Contains(values(lines, "Environment"),
+			"FERRY_RUNTIME_DIR=/run/"+runtime[0]) &&
 			slices.Equal(values(lines, "RuntimeDirectoryPreserve"), []string{"yes"})) {
 			t.Errorf("%s: runtime directories %q", name, runtime)
 		}

@@ -205,7 +205,8 @@ func (b *testbed) checkAllMatches(t *testing.T) {
 	}
 	b.table.checkRow(t, "datagrams that end or disturb a game", fmt.Sprint(total(counts).ended), "0", total(counts).ended == 0)
 	b.table.addRow(t, "calls / tried again", fmt.Sprintf("%d / %d", b.balancer.calls.Load(), b.balancer.retried.Load()))
-	b.table.addRow(t, "calls repeated after processor stalls / total stall", fmt.Sprintf("%d / %s", b.balancer.stallRetries.Load(), ms(b.balancer.stalls.Total())))
+	b.table.addRow(t, "calls repeated after processor stalls / total stall", fmt.Sprintf("%d / %s", b.balancer.stallRetries.Load(),
+		ms(b.balancer.stalls.Total())))
 	for w, c := range counts {
 		b.table.addRow(t, "players, "+matchKindNames[w], c.String())
 	}

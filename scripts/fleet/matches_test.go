@@ -188,7 +188,8 @@ func (s playerCounts) add(o playerCounts) playerCounts {
 }
 
 func (s playerCounts) String() string {
-	text := fmt.Sprintf("%d players (%d playing, %d failed): sent %d, lost %d, ended or disturbed %d", s.players, s.playing, s.failed, s.sent, s.lost, s.ended)
+	text := fmt.Sprintf("%d players (%d playing, %d failed): sent %d, lost %d, ended or disturbed %d", s.players, s.playing, s.failed,
+		s.sent, s.lost, s.ended)
 	if s.connections > 0 {
 		text += fmt.Sprintf(", connections %d", s.connections)
 	}
@@ -295,7 +296,8 @@ type clientMatches struct {
 
 func newClientMatches(from lab.Namespace, rate int) *clientMatches {
 	first := func(side byte) netip.Addr { return netip.AddrFrom4([4]byte{198, side, clientRange, 1}) }
-	return &clientMatches{namespace: from, rate: rate, added: make(chan *clientMatch), nextAddrs: [2]netip.Addr{first(hostRange), first(joinerRange)}}
+	return &clientMatches{namespace: from, rate: rate, added: make(chan *clientMatch),
+		nextAddrs: [2]netip.Addr{first(hostRange), first(joinerRange)}}
 }
 
 // add starts a match.

@@ -248,7 +248,8 @@ func (b *testbed) measureAllocateRate(t *testing.T) {
 	}
 	rate, p99 := float64(len(all))/lasted.Seconds(), lab.Quantile(all, 0.99)
 	b.table.checkTimeRow(t, "allocations per second, 8 callers", fmt.Sprintf("%.0f", rate), "2,000", rate >= allocateRate)
-	b.table.checkTimeRow(t, "... p50, p99, at most", fmt.Sprintf("%s, %s, %s", tenMicros(lab.Quantile(all, 0.5)), tenMicros(p99), tenMicros(lab.Quantile(all, 1))),
+	b.table.checkTimeRow(t, "... p50, p99, at most", fmt.Sprintf("%s, %s, %s", tenMicros(lab.Quantile(all, 0.5)), tenMicros(p99),
+		tenMicros(lab.Quantile(all, 1))),
 		"p99 20 ms", p99 <= allocateWithin)
 }
 

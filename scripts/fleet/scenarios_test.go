@@ -49,7 +49,8 @@ func (b *testbed) apiKilled(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	calls := p.stop()
 	b.checkCalls(t, calls, p.skipped)
-	b.table.checkRow(t, "calls that needed a second try", fmt.Sprint(b.balancer.retried.Load()-retried), "> 0: the node was called", b.balancer.retried.Load() > retried)
+	b.table.checkRow(t, "calls that needed a second try", fmt.Sprint(b.balancer.retried.Load()-retried), "> 0: the node was called",
+		b.balancer.retried.Load() > retried)
 	b.checkNothingLost(t, before)
 }
 
@@ -103,7 +104,8 @@ func (b *testbed) waitResumed(t *testing.T, relay int, restarted time.Time, down
 func (b *testbed) checkResumedInTime(t *testing.T, all, inTime [matchKinds]int) {
 	t.Helper()
 	for w, n := range all {
-		b.table.checkTimeRow(t, "matches that had resumed 5 s after the restart, "+matchKindNames[w], fmt.Sprintf("%d of %d", inTime[w], n), "99 %",
+		b.table.checkTimeRow(t, "matches that had resumed 5 s after the restart, "+matchKindNames[w],
+			fmt.Sprintf("%d of %d", inTime[w], n), "99 %",
 			100*inTime[w] >= resumedPercent*n)
 	}
 }

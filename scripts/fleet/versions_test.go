@@ -31,7 +31,8 @@ func baselineBinary(t *testing.T) string {
 			t.Fatalf("the baseline needs the history of the repository: %v: %v\n%s", args, err, out)
 		}
 	}
-	if out, err := exec.CommandContext(t.Context(), "git", "-C", "../..", "worktree", "remove", "--force", source).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "git", "-C", "../..", "worktree", "remove", "--force",
+		source).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if err := os.Chmod(binary, 0o755); err != nil { // The umask may let a group write it, which an upgrade refuses.

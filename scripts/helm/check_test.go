@@ -108,7 +108,8 @@ func TestCheck(t *testing.T) {
 			"region: eu", "max_allocations: 2000000", "dtls: false", "idle_timeout: 15s", "trace_ratio: 0.5", "drain_timeout: 1h30m",
 			"siblings: [203.0.113.7:7777, 203.0.113.8:7777]", "advertise: [203.0.113.7]",
 		},
-		"api": {"max_connections: 200", "server_per_minute: 1000000", "issuer: https://id.example.org", "allocations: 10000", "trusted_proxies: [10.0.0.0/8]"},
+		"api": {"max_connections: 200", "server_per_minute: 1000000", "issuer: https://id.example.org", "allocations: 10000",
+			"trusted_proxies: [10.0.0.0/8]"},
 	}
 	for name, values := range variants {
 		all := objects(t, render(t, values))

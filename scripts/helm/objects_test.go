@@ -140,13 +140,15 @@ func validateInternal(o runtime.Object) field.ErrorList {
 		}
 		return corevalidation.ValidateServiceCreate(o)
 	case *apps.StatefulSet:
-		return appsvalidation.ValidateStatefulSet(o, appsvalidation.StatefulSetValidationOptions{}, podutil.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
+		return appsvalidation.ValidateStatefulSet(o, appsvalidation.StatefulSetValidationOptions{},
+			podutil.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
 	case *apps.Deployment:
 		return appsvalidation.ValidateDeployment(o, podutil.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
 	case *policy.PodDisruptionBudget:
 		return policyvalidation.ValidatePodDisruptionBudget(o, policyvalidation.PodDisruptionBudgetValidationOptions{})
 	case *autoscaling.HorizontalPodAutoscaler:
-		return autoscalingvalidation.ValidateHorizontalPodAutoscaler(o, autoscalingvalidation.HorizontalPodAutoscalerSpecValidationOptions{MinReplicasLowerBound: 1})
+		return autoscalingvalidation.ValidateHorizontalPodAutoscaler(o,
+			autoscalingvalidation.HorizontalPodAutoscalerSpecValidationOptions{MinReplicasLowerBound: 1})
 	case *networking.NetworkPolicy:
 		return networkingvalidation.ValidateNetworkPolicy(o, networkingvalidation.NetworkPolicyValidationOptions{})
 	case *networking.Ingress:

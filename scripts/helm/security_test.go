@@ -164,7 +164,8 @@ func TestAdmin(t *testing.T) {
 						continue
 					}
 					for _, peer := range rule.From {
-						prometheus := peer.NamespaceSelector != nil && maps.Equal(peer.NamespaceSelector.MatchLabels, map[string]string{"ferryrelay.dev/monitoring": "yes"})
+						prometheus := peer.NamespaceSelector != nil && maps.Equal(peer.NamespaceSelector.MatchLabels,
+							map[string]string{"ferryrelay.dev/monitoring": "yes"})
 						if isAdmin(*rule.Ports[0].Port) != prometheus {
 							t.Errorf("%s: %+v reach the port %s", name, peer, rule.Ports[0].Port)
 						}
@@ -227,7 +228,8 @@ func TestDrain(t *testing.T) {
 				continue
 			}
 			sleep := time.Duration(w.container().Lifecycle.PreStop.Sleep.Seconds) * time.Second
-			if got := time.Duration(*w.template.Spec.TerminationGracePeriodSeconds) * time.Second; sleep != time.Duration(seconds)*time.Second || got < sleep+longestCall+5*time.Second {
+			if got := time.Duration(*w.template.Spec.TerminationGracePeriodSeconds) * time.Second; sleep != time.Duration(seconds)*time.Second ||
+				got < sleep+longestCall+5*time.Second {
 				t.Errorf("the API sleeps for %v and is killed after %v", sleep, got)
 			}
 		}

@@ -3,11 +3,54 @@ package importrules
 import (
 	"go/ast"
 	"go/token"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
+
+// maxColumns is how long a line of Go may be; a tab counts as one. A string is not split, so
+// that one can search for it: beside its longest string a line has at most maxBeside columns.
+const maxColumns, maxBeside = 140, 60
+
+// TestLineLength verifies that a line of Go fits into a review.
+func TestLineLength(t *testing.T) {
+	for _, s := range sources(t) {
+		if ast.IsGenerated(s.file) {
+			continue
+		}
+		text, err := os.ReadFile("../../" + s.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		literals := literalColumns(s)
+		n := 0
+		for line := range strings.Lines(string(text)) {
+			n++
+			columns := utf8.RuneCountInString(strings.TrimSuffix(line, "\n"))
+			if columns > maxColumns && columns-literals[n] > maxBeside {
+				t.Errorf("%s:%d: the line has %d columns, more than %d", s.name, n, columns, maxColumns)
+			}
+		}
+	}
+}
+
+// literalColumns returns the columns of the longest string of each line.
+func literalColumns(s source) map[int]int {
+	longest := map[int]int{}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			first := s.files.Position(lit.Pos()).Line
+			for i, part := range strings.Split(lit.Value, "\n") {
+				longest[first+i] = max(longest[first+i], utf8.RuneCountInString(part))
+			}
+		}
+		return true
+	})
+	return longest
+}
 
 // TestDocCommentNames verifies that no doc comment begins with a name that its declaration had
 // before it was renamed.

@@ -230,7 +230,8 @@ func TestAttackAPINoToken(t *testing.T) {
 		t.Error("no call was refused: this run decides nothing")
 	}
 	served := l.joinsOf("game", apiNeighbours, FirstClient, "")
-	recordAttack(t, servedResult("API calls without a valid token", fmt.Sprintf("%d calls, %d refused", 2*calls, refused), served, apiNeighbours))
+	recordAttack(t, servedResult("API calls without a valid token", fmt.Sprintf("%d calls, %d refused", 2*calls, refused),
+		served, apiNeighbours))
 }
 
 // TestAttackAPICodes verifies that wrong join codes of one tenant do not refuse a player
@@ -255,7 +256,8 @@ func TestAttackAPIForwarded(t *testing.T) {
 	} {
 		looked := l.guess(a.project, apiPlayers-1, proxy, a.header)
 		recordAttack(t, attackResult{
-			attack: "wrong join codes, X-Forwarded-For: " + a.name, rate: fmt.Sprintf("%d codes of %d players", failedJoins*(apiPlayers-1), apiPlayers-1),
+			attack: "wrong join codes, X-Forwarded-For: " + a.name, rate: fmt.Sprintf("%d codes of %d players",
+				failedJoins*(apiPlayers-1), apiPlayers-1),
 			honest: fmt.Sprintf("%d looked up, limit %d", looked, failedJoinsPerAddress), damage: looked > failedJoinsPerAddress,
 		})
 	}

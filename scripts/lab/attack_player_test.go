@@ -23,7 +23,8 @@ var playerSecret = []byte(strings.Repeat("attacker", 4))
 // send nothing.
 func (c *RelayConfig) issueTokens() {
 	c.YAML = fmt.Sprintf("issuers:\n  - preset: development\n    hs256_key: %q\n", playerSecret)
-	c.Flags = append(c.Flags, "--player-per-minute", "100000", "--idle-timeout", "5m", "--host-alone-timeout", "5m", "--hear-timeout", "5m", "--bind-timeout", "1m")
+	c.Flags = append(c.Flags, "--player-per-minute", "100000", "--idle-timeout", "5m", "--host-alone-timeout", "5m", "--hear-timeout", "5m",
+		"--bind-timeout", "1m")
 }
 
 // playerCalls returns the API as a player of a project calls it.
@@ -132,6 +133,7 @@ func TestAttackDTLSProject(t *testing.T) {
 		t.Errorf("the attackers hold %d sessions of 256: this run decides nothing", held)
 	}
 	j := l.honestJoins("dtls", playersFrom(FirstClient, 8)...)
-	recordAttack(t, j.result("DTLS sessions of 20 tokens of a project", fmt.Sprintf("%d hosts and joins, refused by status %v", tokens*(hosts+joins), refused),
+	recordAttack(t, j.result("DTLS sessions of 20 tokens of a project", fmt.Sprintf("%d hosts and joins, refused by status %v",
+		tokens*(hosts+joins), refused),
 		fmt.Sprintf("%d of 256 sessions", held)))
 }

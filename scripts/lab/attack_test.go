@@ -74,7 +74,8 @@ func TestChecksums(t *testing.T) {
 			}
 		}
 		check()
-		if !bytes.Equal(p[rawOverhead:], payload) || int(binary.BigEndian.Uint16(p[2:])) != len(p) || int(binary.BigEndian.Uint16(p[24:])) != n+8 {
+		if !bytes.Equal(p[rawOverhead:], payload) || int(binary.BigEndian.Uint16(p[2:])) != len(p) ||
+			int(binary.BigEndian.Uint16(p[24:])) != n+8 {
 			t.Errorf("%d bytes: packet %x", n, p)
 		}
 		SetSource(p, netip.MustParseAddrPort("198.19.255.254:65535"))

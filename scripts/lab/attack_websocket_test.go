@@ -78,7 +78,8 @@ func TestAttackWebSocketProbe(t *testing.T) {
 	left, delivered := open(), l.metric(`ferry_websocket_messages_total{direction="in"}`)
 	recordAttack(t, attackResult{
 		attack: "QoS probes over WebSocket without BIND", rate: fmt.Sprintf("%d on each of %d", probes, conns),
-		honest: fmt.Sprintf("%.0f delivered, limit %d; %.0f open after %v", delivered, unanswered*conns, left, websocket.DefaultBindTimeout+slack),
+		honest: fmt.Sprintf("%.0f delivered, limit %d; %.0f open after %v", delivered, unanswered*conns, left,
+			websocket.DefaultBindTimeout+slack),
 		damage: left > 0 || delivered > unanswered*conns || l.metric(`ferry_websocket_ended_total{reason="flood"}`) != conns,
 	})
 	if answers.Load() == 0 {

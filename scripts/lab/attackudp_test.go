@@ -150,7 +150,8 @@ func TestAttackBind(t *testing.T) {
 			binds = append(binds, forgedBinds(l.allocateHost(backend), victim))
 		}
 		r := attackResult{
-			attack: "forged BINDs from every port of a player's address", rate: perSecond(rate, "BINDs"), state: fmt.Sprintf("%d allocations", attackers),
+			attack: "forged BINDs from every port of a player's address", rate: perSecond(rate, "BINDs"),
+			state: fmt.Sprintf("%d allocations", attackers),
 		}
 		l.attackOn(f, r, func() {
 			l.flood(rate, max(*attackDuration, (1<<16/rate+1)*time.Second), func(n uint64) []byte {

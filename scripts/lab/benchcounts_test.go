@@ -73,7 +73,8 @@ func startIsolated(t *testing.T, args ...string) *isolated {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", r.ns.Name).Run() })
-	r.cmd = r.command(append([]string{ferry, "dev", "--udp", "127.0.0.1:7777", "--http", "127.0.0.1:7777", "--admin", "127.0.0.1:7778", "--log-level", "error"}, args...)...)
+	r.cmd = r.command(append([]string{ferry, "dev", "--udp", "127.0.0.1:7777", "--http", "127.0.0.1:7777", "--admin", "127.0.0.1:7778",
+		"--log-level", "error"}, args...)...)
 	out, err := r.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +225,8 @@ func countRun(t *testing.T, transport string) (all []counted) {
 	var serve, load []string
 	if transport == "wss" {
 		cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
-		out, err := exec.Command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", cert,
+		out, err := exec.Command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+			"-keyout", key, "-out", cert,
 			"-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:relay.example").CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -238,7 +240,8 @@ func countRun(t *testing.T, transport string) (all []counted) {
 		before, udp := r.metrics(), r.udpReceived()
 		stop := r.capture(packets)
 		cmd := r.command(append([]string{
-			ferry, "bench", "--transport", transport, "--matches", "3", "--rate", "1500", "--duration", "6s", "--warmup", "0s", "--drain", "30s", "--quiet",
+			ferry, "bench", "--transport", transport, "--matches", "3", "--rate", "1500", "--duration", "6s", "--warmup", "0s",
+			"--drain", "30s", "--quiet",
 			"--admin", "http://127.0.0.1:7778", "--json", file,
 		}, load...)...)
 		cmd.Stdout = io.Discard

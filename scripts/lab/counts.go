@@ -66,7 +66,8 @@ func (c Counts) String() string {
 		n    uint64
 	}{
 		{"duplicates", c.Duplicates}, {"BINDs", c.Binds}, {"re-BINDs", c.Rebinds}, {"late re-BINDs", c.RebindsLate},
-		{"roams", c.Roams}, {"late roams", c.RoamsLate}, {"DISCONNECTs", c.Disconnects}, {"unexpected", c.Unexpected}, {"unsent", c.Unsent}, {"matches ended", c.Ended},
+		{"roams", c.Roams}, {"late roams", c.RoamsLate}, {"DISCONNECTs", c.Disconnects}, {"unexpected", c.Unexpected}, {"unsent", c.Unsent},
+		{"matches ended", c.Ended},
 	} {
 		if extra.n > 0 {
 			s += fmt.Sprintf(", %s %d", extra.name, extra.n)

@@ -403,7 +403,8 @@ func TestSlowCallers(t *testing.T) {
 		slow.Open(), slow.Closed(), len(took), failed, Quantile(took, 0.5), Quantile(took, 0.99), Quantile(took, 1),
 		Quantile(baseline, 0.5), Quantile(baseline, 0.99))
 	t.Logf("%v; RSS %d MiB, %d descriptors; closed for the limit %.0f, for that of an address %.0f", got, l.rss()/mebi, l.files(),
-		l.metric(`ferry_http_connections_refused_total{reason="evicted_total"}`), l.metric(`ferry_http_connections_refused_total{reason="evicted_address"}`))
+		l.metric(`ferry_http_connections_refused_total{reason="evicted_total"}`),
+		l.metric(`ferry_http_connections_refused_total{reason="evicted_address"}`))
 	if float64(failed) > 0.01*float64(failed+len(took)) {
 		t.Errorf("%d of %d regular callers were not served, goal 1 %%", failed, failed+len(took))
 	}

@@ -61,7 +61,8 @@ func newFastLab(t *testing.T, c fastCase, change func(*RelayConfig)) *lab {
 		}
 		cfg.Flags = []string{"--xdp", c.mode, "--udp", RelayAddr.String(), "--udp", RelayAddr6.String()}
 		if c.wildcard {
-			cfg.Flags = []string{"--xdp", c.mode, "--udp", "0.0.0.0:7777", "--udp", "[::]:7777", "--advertise", RelayAddr.Addr().String(), "--advertise", RelayAddr6.Addr().String()}
+			cfg.Flags = []string{"--xdp", c.mode, "--udp", "0.0.0.0:7777", "--udp", "[::]:7777", "--advertise", RelayAddr.Addr().String(),
+				"--advertise", RelayAddr6.Addr().String()}
 		}
 		if c.mode == "native" { // on a veth only by name
 			cfg.Flags = append(cfg.Flags, "--xdp-interfaces", LinkClients, "--xdp-interfaces", LinkPeers)
@@ -101,7 +102,8 @@ func forXDP(ns Namespace) error {
 // stays until the link is gone.
 func (n Namespace) passXDP() error {
 	return n.Do(func() error {
-		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP,
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
 		if err != nil {
 			return err
 		}
@@ -445,7 +447,8 @@ func TestFastPathCapabilities(t *testing.T) {
 		t.Run(c.mode+" "+c.caps, func(t *testing.T) {
 			var log string
 			dir := t.TempDir()
-			if err := errors.Join(os.Chmod(filepath.Dir(ferry), 0o755), os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, nobody, nobody)); err != nil {
+			if err := errors.Join(os.Chmod(filepath.Dir(ferry), 0o755), os.Chmod(filepath.Dir(dir), 0o755),
+				os.Chown(dir, nobody, nobody)); err != nil {
 				t.Fatal(err)
 			}
 			all := strings.TrimSuffix("-all,"+c.caps, ",")

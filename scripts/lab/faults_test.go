@@ -198,7 +198,8 @@ func TestFaultyNetwork(t *testing.T) {
 			return conn, err
 		}
 	}
-	faults := Faults{Loss: 0.05, Duplicate: 0.02, Reorder: 0.05, ReorderBy: 20 * time.Millisecond, Delay: 20 * time.Millisecond, Jitter: 10 * time.Millisecond}
+	faults := Faults{Loss: 0.05, Duplicate: 0.02, Reorder: 0.05, ReorderBy: 20 * time.Millisecond, Delay: 20 * time.Millisecond,
+		Jitter: 10 * time.Millisecond}
 	p, err := NewProxy(ProxyConfig{
 		Target: RelayAddr, Listen: open("198.18.100.1"), Dial: open("198.18.100.2"), Up: faults, Down: faults, Seed: 7, RemapEvery: 90,
 	})

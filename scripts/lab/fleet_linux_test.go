@@ -94,7 +94,8 @@ func dev(t *testing.T) (relay netip.AddrPort, base string) {
 
 func TestFleetConfig(t *testing.T) {
 	relay := netip.MustParseAddrPort("127.0.0.1:7777")
-	for _, cfg := range []FleetConfig{{}, {Relay: relay}, {Relay: relay, Matches: maxFleet + 1}, {Matches: 1}, {Relay: relay, Matches: 1, Rate: -1}} {
+	for _, cfg := range []FleetConfig{{}, {Relay: relay}, {Relay: relay, Matches: maxFleet + 1}, {Matches: 1},
+		{Relay: relay, Matches: 1, Rate: -1}} {
 		if _, err := NewFleet(cfg); err == nil {
 			t.Errorf("%+v was taken", cfg)
 		}

@@ -32,7 +32,8 @@ func TestFloodMalformed(t *testing.T) {
 	c := f.Settle().Since(before)
 	grown := l.rss() - heap
 	t.Logf("honest flows: %v; p99 of delay %v, before the flood %v", c, p99, calm)
-	t.Logf("relay took %.0f, kernel dropped %.0f; RSS %+d KiB to %d MiB", l.metric(datagramsIn)-in, l.metric(kernelDrops)-drops, grown>>10, l.rss()/mebi)
+	t.Logf("relay took %.0f, kernel dropped %.0f; RSS %+d KiB to %d MiB", l.metric(datagramsIn)-in, l.metric(kernelDrops)-drops,
+		grown>>10, l.rss()/mebi)
 	if grown > 32*mebi {
 		t.Errorf("RSS grew by %d MiB under %d datagrams", grown/mebi, o.Sent)
 	}
@@ -83,7 +84,8 @@ func TestFloodTiny(t *testing.T) {
 	if took == 0 {
 		t.Error("nothing reached the relay")
 	}
-	recordAttack(t, attackResult{attack: "flood of two bytes", rate: perSecond(o.PerSecond(), "datagrams"), state: fmt.Sprintf("%+d KiB", grown>>10), slow: l.slow})
+	recordAttack(t, attackResult{attack: "flood of two bytes", rate: perSecond(o.PerSecond(), "datagrams"),
+		state: fmt.Sprintf("%+d KiB", grown>>10), slow: l.slow})
 }
 
 // TestFloodBinds verifies that legitimate BINDs are answered during floods of

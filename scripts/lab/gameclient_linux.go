@@ -476,7 +476,8 @@ func (v *GameClient) String() string {
 	v.mu.Lock()
 	s := v.state
 	v.mu.Unlock()
-	return fmt.Sprintf("%s at %v: sent %d, received %d, connections %d, fatal %d, bound %v, linked %v", v.cfg.Transport, v.LocalAddr(), c.Sent, c.Received, c.Connections, c.Fatal, s.bound, s.linked)
+	return fmt.Sprintf("%s at %v: sent %d, received %d, connections %d, fatal %d, bound %v, linked %v", v.cfg.Transport, v.LocalAddr(), c.Sent,
+		c.Received, c.Connections, c.Fatal, s.bound, s.linked)
 }
 
 // clientConn is a connection to the relay that carries messages.
@@ -613,7 +614,8 @@ func (v *GameClient) dialWebSocket(ctx context.Context) (clientConn, error) {
 	local, url := v.cfg.Local, v.cfg.Transport+"://"+v.cfg.Relay.String()+"/"
 	v.mu.Unlock()
 	// The laboratory's certificate is self-signed.
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: func(ctx context.Context, network,
+		addr string) (conn net.Conn, err error) {
 		err = v.cfg.Namespace.Do(func() error {
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: local.AsSlice()}}
 			conn, err = d.DialContext(ctx, network, addr)

@@ -23,7 +23,8 @@ var (
 	millionRate     = flag.Int("million.rate", 1000, "datagrams per second of all matches")
 	millionReplace  = flag.Float64("million.replace", 20, "matches per second that fall silent and are replaced")
 	millionDuration = flag.Duration("million.duration", 2*time.Second, "of the comings and goings")
-	millionPing     = flag.Duration("million.ping", 4*time.Second, "silence after which a client sends PING; clearly below the idle limit of 10 s")
+	millionPing     = flag.Duration("million.ping", 4*time.Second,
+		"silence after which a client sends PING; clearly below the idle limit of 10 s")
 )
 
 const (
@@ -99,7 +100,8 @@ func runMillion(t *testing.T, in Namespace, pid int, path string) bench.Result {
 func checkMillion(t *testing.T, r *bench.Result) {
 	p := r.Replaced
 	if p.Arrived == 0 || p.Offered != p.Arrived || p.Refused+p.NoEndpoint+p.Failed != 0 {
-		t.Errorf("of %d new matches %d arrived, the API refused %d, %d had no endpoint, %d failed", p.Offered, p.Arrived, p.Refused, p.NoEndpoint, p.Failed)
+		t.Errorf("of %d new matches %d arrived, the API refused %d, %d had no endpoint, %d failed", p.Offered, p.Arrived, p.Refused,
+			p.NoEndpoint, p.Failed)
 	}
 	if p.Ended != 2*p.Arrived || p.NotEnded != 0 {
 		t.Errorf("of %d silent endpoints %d ended, %d did not", 2*p.Arrived, p.Ended, p.NotEnded)

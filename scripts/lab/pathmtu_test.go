@@ -123,7 +123,8 @@ func (n narrowLink) play(c narrowCase, contents ...int) (matches []clientMatch) 
 	settleMatches(matches)
 	for i, m := range matches {
 		host, player := m.host.Counts(), m.player.Counts()
-		n.Logf("content of %d bytes: the player gets %d of %d, the host %d of %d", contents[i], player.Received, host.Sent, host.Received, player.Sent)
+		n.Logf("content of %d bytes: the player gets %d of %d, the host %d of %d", contents[i], player.Received, host.Sent,
+			host.Received, player.Sent)
 		if player.Received+mayLose < host.Sent || host.Received+mayLose < player.Sent {
 			n.Errorf("content of %d bytes does not arrive", contents[i])
 		}
@@ -143,7 +144,8 @@ func TestPathMTU(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			l := newFastLab(t, fastCase{mode: mode, routed: true}, nil)
 			for _, c := range []narrowCase{
-				{mtu: 1280, down: true, up: true}, {mtu: 1400, down: true, up: true}, {mtu: 1428, down: true, up: true}, {mtu: 1480, down: true, up: true},
+				{mtu: 1280, down: true, up: true}, {mtu: 1400, down: true, up: true}, {mtu: 1428, down: true, up: true},
+				{mtu: 1480, down: true, up: true},
 				{mtu: 1400, down: true}, {mtu: 1280, up: true}, {mtu: 1280, down: true, up: true, v4: true},
 				{mtu: 1400, down: true, up: true, dtls: true},
 			} {

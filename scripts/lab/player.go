@@ -59,13 +59,14 @@ func (p *player) join(f *Fleet) {
 	if f.cfg.UTP1 {
 		kind = habits.UTP1()
 	}
-	p.Client = habits.New(kind, habits.Credentials{ID: p.id, Key: p.key[:], ConnectionData: p.data, Ticket: p.hostConnectionData}, func(pkt []byte) {
-		if pkt[3] == byte(proto.TypeBind) {
-			f.counts.Binds++
-			p.bindPkt = append(p.bindPkt[:0], pkt...)
-		}
-		f.transmit(p, pkt)
-	})
+	p.Client = habits.New(kind, habits.Credentials{ID: p.id, Key: p.key[:], ConnectionData: p.data, Ticket: p.hostConnectionData},
+		func(pkt []byte) {
+			if pkt[3] == byte(proto.TypeBind) {
+				f.counts.Binds++
+				p.bindPkt = append(p.bindPkt[:0], pkt...)
+			}
+			f.transmit(p, pkt)
+		})
 	p.Ping = f.cfg.PingEvery
 }
 

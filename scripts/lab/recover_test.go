@@ -27,7 +27,8 @@ func TestRecover(t *testing.T) {
 	l.relay.Kill()
 	f.Mark() // Datagrams sent before this do not count.
 	l.start()
-	t.Logf("serving %v after it was started, %v after the kill", l.relay.Started.Round(time.Millisecond), time.Since(killed).Round(time.Millisecond))
+	t.Logf("serving %v after it was started, %v after the kill", l.relay.Started.Round(time.Millisecond),
+		time.Since(killed).Round(time.Millisecond))
 	if *long && l.relay.Started > time.Second {
 		t.Errorf("serving %v after the start, goal 1 s", l.relay.Started)
 	}
@@ -146,9 +147,11 @@ func TestRecoverClients(t *testing.T) {
 		{"2.7 by DTLS handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls"}, 5 * time.Second, false},
 		// Before 2.7, Unity's client has one DTLS session for good.
 		{"2.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls", KeepsConnection: true}, time.Second, false},
-		{"1.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls", KeepsConnection: true, UTP1: true}, 5 * time.Second, false},
+		{"1.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls", KeepsConnection: true, UTP1: true},
+			5 * time.Second, false},
 		// Unity's client does not reconnect, and its game ends here.
-		{"by WebSocket the connection breaks, a client that reconnects continues", FleetConfig{}, GameClientConfig{Transport: "ws"}, 5 * time.Second, false},
+		{"by WebSocket the connection breaks, a client that reconnects continues", FleetConfig{}, GameClientConfig{Transport: "ws"},
+			5 * time.Second, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.slow && !*long {

@@ -44,7 +44,8 @@ func TestUpgrade(t *testing.T) {
 		delays := f.Delays()
 		c := f.SettleTo(0).Since(before)
 		t.Logf("upgrade %d: process %d after %v; %d datagrams over UDP, %d lost; delays in that second p50 %v, p99 %v, at most %v (p99 before: %v)",
-			i+1, answer.Process, took.Round(time.Millisecond), c.Sent, c.Lost(), Quantile(delays, 0.5), Quantile(delays, 0.99), Quantile(delays, 1), calm)
+			i+1, answer.Process, took.Round(time.Millisecond), c.Sent, c.Lost(), Quantile(delays, 0.5), Quantile(delays, 0.99),
+			Quantile(delays, 1), calm)
 		if c.Lost() > 0 || *long && c.Binds > 0 || c.Disconnects > 0 { // Players of a stalled machine bind again.
 			t.Errorf("the players over UDP: %v", c)
 		}
@@ -80,7 +81,8 @@ func TestUpgradeForms(t *testing.T) {
 		{"sockets IPv6 wildcard", fastCase{mode: "off", v6: true, wildcard: true}, false},
 		{"auto refused", fastCase{mode: "auto"}, true}, {"auto IPv6", fastCase{mode: "auto", v6: true}, false},
 		{"tc IPv4", fastCase{mode: "tc"}, false},
-		{"native IPv4", fastCase{mode: "native", wildcard: true}, false}, {"native IPv6", fastCase{mode: "native", v6: true, wildcard: true}, false},
+		{"native IPv4", fastCase{mode: "native", wildcard: true}, false},
+		{"native IPv6", fastCase{mode: "native", v6: true, wildcard: true}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l := newFastLab(t, row.form, func(c *RelayConfig) {

@@ -52,7 +52,8 @@ var dimensions = []dimension{
 	dimPath: {"path", []string{"1500", "1480", "1428", "1400", "1280", "1400 down", "1400 up", "1400 silent", "1280 silent"}},
 	// proxy: a user-space proxy with a private address, such as a container's. hairpin:
 	// players with private addresses. Refused: without the setting for them.
-	dimAddress:   {"address", []string{"public", "nat", "nat ports", "proxy", "proxy refused", "hairpin", "hairpin refused", "redirect", "dnat"}},
+	dimAddress: {"address", []string{"public", "nat", "nat ports", "proxy", "proxy refused", "hairpin", "hairpin refused",
+		"redirect", "dnat"}},
 	dimChange:    {"change", []string{"none", "port", "address", "network", "family", "4s", "20s", "asleep"}},
 	dimTransport: {"transport", []string{"udp", "dtls", "ws", "wss"}},
 	dimXDP:       {"xdp", []string{"off", "tc"}},
@@ -102,7 +103,8 @@ func permitted(row []int) bool {
 	relay := r.get(dimRelay)
 	proxied, hairpin := strings.HasPrefix(r.get(dimAddress), "proxy"), strings.HasPrefix(r.get(dimAddress), "hairpin")
 	switch {
-	case !share(relay, r.get(dimHost)), !r.isOpen(dimPlayers) && slices.ContainsFunc(r.players(), func(p string) bool { return !share(relay, p) }):
+	case !share(relay, r.get(dimHost)), !r.isOpen(dimPlayers) &&
+		slices.ContainsFunc(r.players(), func(p string) bool { return !share(relay, p) }):
 		return false // It has no way to the relay at all.
 	case relay == "6" && r.has(dimHost, "4+6"):
 		return false // Its IPv4 socket cannot reach the relay.
@@ -110,7 +112,8 @@ func permitted(row []int) bool {
 		return false // The program relays plain UDP only.
 	case r.has(dimChange, "family") && relay != "" && len(relay) == 1:
 		return false
-	case (proxied || hairpin) && !(share(relay, "4") && r.has(dimPlayers, "", "4,4") && r.has(dimHost, "", "4") && !r.has(dimChange, "address", "network", "family")):
+	case (proxied || hairpin) && !(share(relay, "4") && r.has(dimPlayers, "", "4,4") && r.has(dimHost, "", "4") &&
+		!r.has(dimChange, "address", "network", "family")):
 		return false // The private addresses are IPv4 here.
 	case proxied && r.has(dimTransport, "ws", "wss"):
 		return false // The proxy is one for UDP.
@@ -272,7 +275,8 @@ func (w *worldTable) print(took time.Duration) {
 		for d := range dimensions {
 			fmt.Fprint(out, r.row.get(d), "\t")
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", seconds(r.in), seconds(r.back), strings.Join(r.shares[:], "\t"), r.verdict(), strings.Join(r.why, " / "))
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", seconds(r.in), seconds(r.back), strings.Join(r.shares[:], "\t"), r.verdict(),
+			strings.Join(r.why, " / "))
 	}
 	out.Flush()
 	fmt.Printf("%d rows in %v, %d red\n", len(w.all), took.Round(time.Second), red)

@@ -132,7 +132,8 @@ func fullDiskDay(t *testing.T) {
 	l.requireJoinCodes(codes[:5])
 	// Its host has not come back yet: the code is known, and its player is to try again.
 	var problem *api.Problem
-	if _, err := l.relay.API(l.net.Clients, 0).Join(t.Context(), lateCode); !errors.As(err, &problem) || problem.Status != http.StatusServiceUnavailable {
+	if _, err := l.relay.API(l.net.Clients, 0).Join(t.Context(), lateCode); !errors.As(err, &problem) ||
+		problem.Status != http.StatusServiceUnavailable {
 		t.Errorf("a code of while the disk was full: %v, want 503", err)
 	}
 }
@@ -179,7 +180,8 @@ func noDescriptorDay(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 	}
 	used = (l.processorTime() - used) / 2
-	t.Logf("/livez answered %d times; %v of processor time in 2 s, %v before", live, used.Round(time.Millisecond), idle.Round(time.Millisecond))
+	t.Logf("/livez answered %d times; %v of processor time in 2 s, %v before", live, used.Round(time.Millisecond),
+		idle.Round(time.Millisecond))
 	if used > idle+500*time.Millisecond {
 		t.Errorf("it spins: %v of processor time in 2 s, %v before", used, idle)
 	}

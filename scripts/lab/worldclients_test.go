@@ -65,7 +65,8 @@ func clientPrograms(t *testing.T) []clientProgram {
 	testkit.Program(t, "mono", "mono-runtime")
 	build("mcs", "mono-mcs", "-nologo", "-r:System.Core.dll", "-out:"+inCSharp, "csharp/Runtime/FerryRelay.cs", "csharp/Tests~/Echo.cs")
 	node, inNode := testkit.Program(t, "node", "nodejs"), filepath.Join(dir, "player.mjs")
-	build("go", "golang", "tool", "esbuild", "testdata/player.mjs", "--bundle", "--platform=node", "--format=esm", "--log-level=warning", "--outfile="+inNode)
+	build("go", "golang", "tool", "esbuild", "testdata/player.mjs", "--bundle", "--platform=node", "--format=esm", "--log-level=warning",
+		"--outfile="+inNode)
 	inGodot := filepath.Join(dir, "godot")
 	for _, from := range []string{"../../client/godot", "testdata"} {
 		scripts, err := filepath.Glob(from + "/*.gd")
@@ -90,7 +91,8 @@ func clientPrograms(t *testing.T) []clientProgram {
 	return []clientProgram{
 		{name: "Go", back: "back ", said: "ended", start: joinProgram(self, echoCommand, "join")},
 		{name: "C#", back: "back ", said: "ended", start: joinProgram("mono", inCSharp, "join")},
-		{name: "TypeScript", back: "back ", said: "ended", talks: true, start: joinProgram(node, "--experimental-websocket", "--no-warnings", inNode)},
+		{name: "TypeScript", back: "back ", said: "ended", talks: true, start: joinProgram(node, "--experimental-websocket",
+			"--no-warnings", inNode)},
 		{name: "GDScript", back: "back ", said: "ended", talks: true, start: func(_ *worldGame, url, code string) ([]string, []string) {
 			return []string{"env", "-C", inGodot, fmt.Sprintf("FERRY_PLAY=%s %s %s", url, code, clientToken), godot, "-s", "player.gd"}, nil
 		}},
@@ -102,7 +104,8 @@ func clientPrograms(t *testing.T) []clientProgram {
 				g.Fatal("no endpoint of udp")
 			}
 			encode := base64.StdEncoding.EncodeToString
-			return []string{inC, at.Host, fmt.Sprint(at.Port)}, []string{encode(a.AllocationIDBytes), encode(a.Key), encode(a.ConnectionData), encode(a.HostConnectionData)}
+			return []string{inC, at.Host, fmt.Sprint(at.Port)}, []string{encode(a.AllocationIDBytes), encode(a.Key), encode(a.ConnectionData),
+				encode(a.HostConnectionData)}
 		}},
 	}
 }
@@ -182,7 +185,8 @@ type process struct {
 
 func (g *worldGame) run(in Namespace, program ...string) *process {
 	g.Helper()
-	p := &process{cmd: exec.CommandContext(g.Context(), "ip", append([]string{"netns", "exec", in.Name}, program...)...), ended: make(chan struct{})}
+	p := &process{cmd: exec.CommandContext(g.Context(), "ip", append([]string{"netns", "exec", in.Name}, program...)...),
+		ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), "FERRY_TOKEN="+clientToken)
 	out, w, err := os.Pipe()
 	g.must(err)
@@ -280,7 +284,8 @@ func (g *worldGame) moveMachine(at4, at6 netip.Addr, former ...netip.Addr) {
 		if a.Is6() {
 			family = "ip6"
 		}
-		g.must(n.Router.Filter(fmt.Sprintf("table %s gone {\n chain forward {\n type filter hook forward priority -10\n %s saddr %s drop\n %s daddr %s drop\n }\n}", family, family, a, family, a)))
+		g.must(n.Router.Filter(fmt.Sprintf("table %s gone {\n chain forward {\n type filter hook forward priority -10\n %s saddr %s drop\n %s daddr %s drop\n }\n}",
+			family, family, a, family, a)))
 	}
 }
 

@@ -60,7 +60,8 @@ func (g *worldGame) crowd(kept bool) (in int, refused []error) {
 	}
 	at = FirstClient
 	for i := range crowdPlayers {
-		players = append(players, &worldClient{game: g, name: fmt.Sprint("player ", i), families: "4", in: g.net.Clients, local: map[string]netip.Addr{"4": at}})
+		players = append(players, &worldClient{game: g, name: fmt.Sprint("player ", i), families: "4", in: g.net.Clients,
+			local: map[string]netip.Addr{"4": at}})
 		at = at.Next()
 	}
 	var mu sync.Mutex // guards refused

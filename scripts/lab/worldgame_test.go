@@ -106,7 +106,8 @@ func newWorldGame(t *testing.T, r worldRow, flags ...string) *worldGame {
 		g.startProxy()
 	}
 	g.host = &worldClient{
-		game: g, name: "host", families: r.get(dimHost), near: true, in: g.net.Peers, local: map[string]netip.Addr{"4": FirstPeer, "6": FirstPeer6},
+		game: g, name: "host", families: r.get(dimHost), near: true, in: g.net.Peers,
+		local: map[string]netip.Addr{"4": FirstPeer, "6": FirstPeer6},
 	}
 	first4 := FirstClient
 	if strings.HasPrefix(r.get(dimAddress), "hairpin") {
@@ -137,11 +138,14 @@ func (g *worldGame) buildNetwork(n *Network) error {
 	}
 	mtu, how, _ := strings.Cut(r.get(dimPath), " ")
 	if how != "up" {
-		errs = append(errs, n.Router.IP("route replace "+clientsRange+" via "+clientsLAN+" mtu "+mtu), n.Router.IP("route replace "+privateRange+" via "+clientsLAN+" mtu "+mtu),
-			n.Router.IP("-6 route replace "+clientsRange6+" via "+lan6+" mtu "+mtu), n.Router.IP("-6 route replace "+mobileRange6+" via "+lan6+" mtu "+mtu))
+		errs = append(errs, n.Router.IP("route replace "+clientsRange+" via "+clientsLAN+" mtu "+mtu),
+			n.Router.IP("route replace "+privateRange+" via "+clientsLAN+" mtu "+mtu),
+			n.Router.IP("-6 route replace "+clientsRange6+" via "+lan6+" mtu "+mtu),
+			n.Router.IP("-6 route replace "+mobileRange6+" via "+lan6+" mtu "+mtu))
 	}
 	if how != "down" {
-		errs = append(errs, n.Router.IP("route replace default via 198.51.100.1 mtu "+mtu), n.Router.IP("-6 route replace default via 2001:db8:1::1 mtu "+mtu))
+		errs = append(errs, n.Router.IP("route replace default via 198.51.100.1 mtu "+mtu),
+			n.Router.IP("-6 route replace default via 2001:db8:1::1 mtu "+mtu))
 	}
 	if how == "silent" {
 		errs = append(errs, n.Router.Filter(`table inet silent {
@@ -245,7 +249,8 @@ func selfSigned(dir string) (certFile, keyFile string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	template := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"relay.example.org"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	template := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"relay.example.org"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour)}
 	cert, err := x509.CreateCertificate(rand.Reader, &template, &template, &key.PublicKey, key)
 	if err != nil {
 		return "", "", err
@@ -409,7 +414,8 @@ func (c *worldClient) start(peers ...api.Allocation) error {
 	}
 	g := c.game
 	c.client = NewGameClient(GameClientConfig{
-		Transport: g.row.get(dimTransport), Namespace: c.in, Local: local, Relay: at, Player: c.alloc, Peers: PeersOf(peers...), Rate: worldRate, Sizes: g.sizes(),
+		Transport: g.row.get(dimTransport), Namespace: c.in, Local: local, Relay: at, Player: c.alloc, Peers: PeersOf(peers...),
+		Rate: worldRate, Sizes: g.sizes(),
 	})
 	ctx, stop := context.WithCancel(g.Context())
 	c.stop = stop
@@ -745,7 +751,8 @@ func (g *worldGame) isOwed(p *worldClient, size int) bool {
 // requireNarrow checks that ferry ctl why says so if the path to a player is narrow and
 // the relay can know.
 func (g *worldGame) requireNarrow() {
-	if g.row.has(dimPath, "1500", "1400 up") || strings.HasSuffix(g.row.get(dimPath), "silent") || !g.row.has(dimTransport, "udp", "dtls") || g.row.has(dimEvent, "kill") {
+	if g.row.has(dimPath, "1500", "1400 up") || strings.HasSuffix(g.row.get(dimPath), "silent") || !g.row.has(dimTransport, "udp", "dtls") ||
+		g.row.has(dimEvent, "kill") {
 		return
 	}
 	var all worldClients

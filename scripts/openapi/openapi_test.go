@@ -34,7 +34,8 @@ func TestClient(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(out), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := exec.Command("go", "tool", "oapi-codegen", "-generate", "types,client", "-package", "generated", "-o", out, document).CombinedOutput(); err != nil {
+	if text, err := exec.Command("go", "tool", "oapi-codegen", "-generate", "types,client", "-package", "generated", "-o", out,
+		document).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-mod=mod", "./...")

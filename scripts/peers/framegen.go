@@ -383,7 +383,8 @@ func bounce(ctx context.Context, args []string) error {
 		return err
 	}
 	defer coll.Close()
-	if err := errors.Join(coll.Variables["relay_port"].Set(swap16(addr.Port())), coll.Variables["udp_length"].Set(swap16(frameUDP))); err != nil {
+	if err := errors.Join(coll.Variables["relay_port"].Set(swap16(addr.Port())),
+		coll.Variables["udp_length"].Set(swap16(frameUDP))); err != nil {
 		return err
 	}
 	l, err := link.AttachXDP(link.XDPOptions{Interface: i.Index, Program: coll.Programs["bounce"], Flags: link.XDPDriverMode})

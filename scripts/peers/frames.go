@@ -197,7 +197,8 @@ func writeFrames(o framesOptions, d *framesDocument) error {
 }
 
 // framesTurn starts a relay with its allocations and measures it at all loads.
-func framesTurn(ctx context.Context, o framesOptions, g *frameGenerator, peer string, allocations, round int) (list []framesSample, err error) {
+func framesTurn(ctx context.Context, o framesOptions, g *frameGenerator, peer string, allocations,
+	round int) (list []framesSample, err error) {
 	file := filepath.Join(o.out, "peers", "players")
 	defer os.Remove(file)
 	argv := []string{"/proc/self/exe", "embed", o.net().listen(), peer, strconv.Itoa(allocations), o.shape, file}
@@ -276,7 +277,8 @@ func noPlayers(n, joiners int) []framePlayer {
 func (s *framesSample) byProgram() bool { return s.Peer == "tc" || s.Peer == "native" }
 
 func (s framesSample) String() string {
-	text := fmt.Sprintf("round %d  %-14s %7d allocations  %14s  CPU %6.0f ns  p50 %6.0f µs  p99 %6.0f µs", s.Round, framesTitles[s.Peer], s.Allocations, s.Load, s.CPU, s.P50, s.P99)
+	text := fmt.Sprintf("round %d  %-14s %7d allocations  %14s  CPU %6.0f ns  p50 %6.0f µs  p99 %6.0f µs", s.Round, framesTitles[s.Peer],
+		s.Allocations, s.Load, s.CPU, s.P50, s.P99)
 	if s.byProgram() {
 		text += fmt.Sprintf("  %.1f %% in the kernel", 100*float64(s.Kernel)/float64(max(1, s.Received)))
 	}
@@ -392,7 +394,8 @@ func framesPlot(d *framesDocument, allocations int) string {
 `, ratesHeight, ratesHeight, heading, ratesHeight, heading, html.EscapeString(d.Kernel), html.EscapeString(d.Commit))
 	colours := []string{"#52606d", "#1769aa", "#c05621", "#2f855a", "#9aa5b1"}
 	for i, name := range framesPeers {
-		fmt.Fprintf(&b, `<circle cx="%d" cy="60" r="5" fill="%s"/><text x="%d" y="64">%s</text>`+"\n", 30+136*i, colours[i], 40+136*i, framesTitles[name])
+		fmt.Fprintf(&b, `<circle cx="%d" cy="60" r="5" fill="%s"/><text x="%d" y="64">%s</text>`+"\n", 30+136*i, colours[i],
+			40+136*i, framesTitles[name])
 	}
 	for i, kind := range []struct {
 		label string

@@ -73,7 +73,8 @@ func TestFramesOptions(t *testing.T) {
 	if err != nil || len(o.loads) != 2 || o.loads[1] != (load{120_000, 32}) || o.allocations[1] != 1_000_000 || o.out != "/x" {
 		t.Errorf("%+v, %v", o, err)
 	}
-	for _, args := range []string{"--load 1000", "--load 1000x0", "--load 1000x257", "--allocations 3", "--allocations 2000000", "--shape ring", "--only pion", "extra", "--load ,"} {
+	for _, args := range []string{"--load 1000", "--load 1000x0", "--load 1000x257", "--allocations 3", "--allocations 2000000",
+		"--shape ring", "--only pion", "extra", "--load ,"} {
 		if _, err := parseFramesOptions(strings.Fields(args), io.Discard); err == nil {
 			t.Errorf("%s: no error", args)
 		}
@@ -87,7 +88,8 @@ func TestPlayerAddresses(t *testing.T) {
 			t.Errorf("players %d and %d: %v, %v", i, i+1, a, b)
 		}
 	}
-	if host, player := playerAddr(11, starPlayers), playerAddr(14, starPlayers); host != netip.MustParseAddr("10.0.2.0") || player != netip.MustParseAddr("10.0.2.3") {
+	if host, player := playerAddr(11, starPlayers), playerAddr(14, starPlayers); host != netip.MustParseAddr("10.0.2.0") ||
+		player != netip.MustParseAddr("10.0.2.3") {
 		t.Errorf("host %v, player %v", host, player)
 	}
 	var p framePlayer
@@ -103,7 +105,8 @@ func TestPlayerAddresses(t *testing.T) {
 
 func TestReadPlayers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "players")
-	for text, want := range map[string]bool{"": true, "short": false, strings.Repeat("i", 16) + "\x00\x02ab\x00\x01c": true, strings.Repeat("i", 16) + "\x00\x02ab\x00\x09c": false} {
+	for text, want := range map[string]bool{"": true, "short": false, strings.Repeat("i", 16) + "\x00\x02ab\x00\x01c": true,
+		strings.Repeat("i", 16) + "\x00\x02ab\x00\x09c": false} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

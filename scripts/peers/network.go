@@ -113,7 +113,8 @@ func inVeth(ctx context.Context, o options, self, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
-	argv := slices.Concat([]string{"netns", "exec", generator.Name, self[0], "pin", strconv.Itoa(o.generatorCPU)}, self, []string{"--pinned", "--relay-namespace=" + relays.Name}, args)
+	argv := slices.Concat([]string{"netns", "exec", generator.Name, self[0], "pin", strconv.Itoa(o.generatorCPU)}, self,
+		[]string{"--pinned", "--relay-namespace=" + relays.Name}, args)
 	cmd := exec.CommandContext(ctx, "ip", argv...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // It then reports what it has measured.

@@ -132,7 +132,8 @@ func startFerryDTLS(ctx context.Context, o options, _ bool) (*server, error) {
 
 func runFerry(ctx context.Context, o options, delay time.Duration) (*server, error) {
 	local := o.net().listen()
-	argv := []string{o.bin("ferry"), "dev", "--workers", "1", "--udp", local, "--http", local, "--admin", "127.0.0.1:0", "--log-level", "error"}
+	argv := []string{o.bin("ferry"), "dev", "--workers", "1", "--udp", local, "--http", local, "--admin", "127.0.0.1:0",
+		"--log-level", "error"}
 	if o.xdp != "off" {
 		argv = append(argv, "--xdp", o.xdp, "--xdp-interfaces", "generator")
 	}

@@ -198,7 +198,8 @@ func (b *binder) read() {
 				continue
 			}
 			t, err := proto.ParseType(m.Buffers[0][:m.N])
-			if err == nil && (t == proto.TypeBindReceived || t == proto.TypeAccepted || t == proto.TypeRelay) && b.players[i].left.CompareAndSwap(1, 0) {
+			if err == nil && (t == proto.TypeBindReceived || t == proto.TypeAccepted || t == proto.TypeRelay) &&
+				b.players[i].left.CompareAndSwap(1, 0) {
 				b.answered.Add(1)
 			}
 		}

@@ -32,7 +32,8 @@ func (s *session) writeRates(d *document) error {
 `, ratesHeight, ratesHeight, html.EscapeString(sc.about), ratesHeight, html.EscapeString(sc.about), html.EscapeString(d.Machine.CPU), html.EscapeString(d.Commit))
 	colours := []string{"#1769aa", "#52606d", "#c05621", "#2f855a"}
 	for i, name := range s.took(sc) {
-		fmt.Fprintf(&b, `<circle cx="%d" cy="60" r="5" fill="%s"/><text x="%d" y="64">%s</text>`+"\n", 30+170*i, colours[i%4], 40+170*i, html.EscapeString(title(name)))
+		fmt.Fprintf(&b, `<circle cx="%d" cy="60" r="5" fill="%s"/><text x="%d" y="64">%s</text>`+"\n", 30+170*i, colours[i%4], 40+170*i,
+			html.EscapeString(title(name)))
 	}
 	for i, kind := range []string{kindCPU, kindP50, kindP99} {
 		p := panel{top: panelTop + panelStep*float64(i), left: sc.rates[0], right: sc.rates[len(sc.rates)-1]}
@@ -123,7 +124,8 @@ func (p *panel) axes(b *strings.Builder, label string, rates []float64) {
 	for e := -3; e < 8; e++ {
 		for _, m := range []float64{1, 2, 5} {
 			if v := m * math.Pow10(e); v >= p.low*0.9 && v <= p.high*1.1 {
-				fmt.Fprintf(b, `<path d="M%.1f %.1fH%.1f" stroke="#e4e7eb"/><text x="%.1f" y="%.1f" text-anchor="end" font-size="12">%g</text>`+"\n", panelLeft, p.y(v), panelLeft+panelWidth, panelLeft-14, p.y(v)+4, v)
+				fmt.Fprintf(b, `<path d="M%.1f %.1fH%.1f" stroke="#e4e7eb"/><text x="%.1f" y="%.1f" text-anchor="end" font-size="12">%g</text>`+"\n",
+					panelLeft, p.y(v), panelLeft+panelWidth, panelLeft-14, p.y(v)+4, v)
 			}
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // sweep is a session of two rounds over the rates of the sweep: the C loop's runs do not
 // count.
 func sweep(t *testing.T) *session {
-	s := &session{o: options{rounds: 2, rates: []float64{1000, lowRate}, shapes: []string{rateSweep}, out: t.TempDir(), network: netLoopback}, out: io.Discard}
+	s := &session{o: options{rounds: 2, rates: []float64{1000, lowRate}, shapes: []string{rateSweep}, out: t.TempDir(), network: netLoopback},
+		out: io.Discard}
 	for round := 1; round <= 2; round++ {
 		for _, rate := range chosen(s.o)[0].rates {
 			for _, name := range []string{"ferry", "c"} {
@@ -52,7 +53,8 @@ func TestRates(t *testing.T) {
 		}
 	}
 	want := 3 * len(chosen(s.o)[0].rates)
-	full, hollow := strings.Count(string(text), `fill="#1769aa" stroke="#1769aa"`), strings.Count(string(text), `fill="#ffffff" stroke="#52606d"`)
+	full, hollow := strings.Count(string(text), `fill="#1769aa" stroke="#1769aa"`),
+		strings.Count(string(text), `fill="#ffffff" stroke="#52606d"`)
 	if full != want || hollow != want {
 		t.Errorf("%d full and %d hollow dots, want %d of each", full, hollow, want)
 	}

@@ -92,7 +92,8 @@ var scenarios = []scenario{
 	},
 	{
 		name: "star-merge", about: "star-up next to a C loop that merges by destination too: what there is to gain here",
-		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, rates: []float64{5 * lowRate}, closed: true, variants: []string{"c-merge"},
+		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, rates: []float64{5 * lowRate}, closed: true,
+		variants: []string{"c-merge"},
 	},
 	{
 		name: rateSweep, about: "pairs without and with adaptive batching",

@@ -56,7 +56,8 @@ func (r *release) archive(out string, b binary) error {
 func writeTar(w io.Writer, files tree, at time.Time) error {
 	t := tar.NewWriter(w)
 	for _, n := range files {
-		h := &tar.Header{Name: n.name, Mode: int64(n.mode), Uid: n.owner, Gid: n.owner, Size: int64(len(n.content)), ModTime: at, Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		h := &tar.Header{Name: n.name, Mode: int64(n.mode), Uid: n.owner, Gid: n.owner, Size: int64(len(n.content)), ModTime: at,
+			Typeflag: tar.TypeReg, Format: tar.FormatPAX}
 		if strings.HasSuffix(n.name, "/") {
 			h.Typeflag = tar.TypeDir
 		}

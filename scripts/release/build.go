@@ -94,7 +94,8 @@ func (r *release) compile(ctx context.Context, p platform) (binary, error) {
 	b := binary{p, filepath.Join(r.work, p.os+"-"+p.arch)}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", b.file, "./cmd/ferry")
 	cmd.Dir = r.repo
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1",
+		"GOARM64=v8.0", "GOEXPERIMENT=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return b, fmt.Errorf("build for %s: %w\n%s", p, err, out)
 	}

@@ -36,7 +36,8 @@ func (r *release) image(out string) error {
 		if err != nil {
 			return err
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: b.os, Architecture: b.arch}}})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image,
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: b.os, Architecture: b.arch}}})
 	}
 	manifest, err := index.IndexManifest()
 	if err != nil || len(manifest.Manifests) == 0 {
@@ -69,7 +70,8 @@ func (r *release) imageOf(b binary) (v1.Image, error) {
 	}
 	system := tree{
 		{name: "etc/", mode: 0o755}, {name: "etc/ssl/", mode: 0o755}, {name: "etc/ssl/certs/", mode: 0o755},
-		{name: "etc/passwd", mode: 0o644, content: fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%d:%[1]d:nonroot:/:/sbin/nologin\n", nonRoot)},
+		{name: "etc/passwd", mode: 0o644, content: fmt.Appendf(nil,
+			"root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%d:%[1]d:nonroot:/:/sbin/nologin\n", nonRoot)},
 		{name: "etc/group", mode: 0o644, content: fmt.Appendf(nil, "root:x:0:\nnonroot:x:%d:\n", nonRoot)},
 		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, content: authorities()},
 		{name: "tmp/", mode: 0o777 | 0o1000},
@@ -81,7 +83,8 @@ func (r *release) imageOf(b binary) (v1.Image, error) {
 		if err != nil {
 			return nil, err
 		}
-		image, err = mutate.Append(image, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: r.time}, CreatedBy: "scripts/release"}})
+		image, err = mutate.Append(image, mutate.Addendum{Layer: layer, MediaType: types.OCILayer,
+			History: v1.History{Created: v1.Time{Time: r.time}, CreatedBy: "scripts/release"}})
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +126,8 @@ func (r *release) layer(files tree) (v1.Layer, error) {
 	if err := writeTar(&content, files, r.time); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer))
 }
 
 // tarOf writes a directory to a tar file, by names.

@@ -102,7 +102,8 @@ func TestArchive(t *testing.T) {
 			t.Errorf("%+v", h)
 		}
 	})
-	for _, want := range []string{"ferry", "LICENSE", "README.md", "man/ferry.1", "man/ferry-serve.1", "completion/ferry.zsh", "examples/systemd/ferry-serve.service", "examples/sysctl/90-ferry.conf"} {
+	for _, want := range []string{"ferry", "LICENSE", "README.md", "man/ferry.1", "man/ferry-serve.1", "completion/ferry.zsh",
+		"examples/systemd/ferry-serve.service", "examples/sysctl/90-ferry.conf"} {
 		if names[root+"/"+want] == "" {
 			t.Errorf("%s is missing", want)
 		}
@@ -138,7 +139,8 @@ func TestNPM(t *testing.T) {
 		t.Fatal(err)
 	}
 	var manifest struct{ Version string }
-	if err := json.Unmarshal(text, &manifest); err != nil || manifest.Version == "0.0.0" || filepath.Base(file) != "ferryrelay-client-"+manifest.Version+".tgz" {
+	if err := json.Unmarshal(text, &manifest); err != nil || manifest.Version == "0.0.0" || filepath.Base(file) != "ferryrelay-client-"+
+		manifest.Version+".tgz" {
 		t.Errorf("%v: %s has version %q", err, file, manifest.Version)
 	}
 	archive := filepath.Base(named(t, "ferry_*_linux_amd64.tar.gz"))
@@ -209,7 +211,8 @@ func TestUnity(t *testing.T) {
 			t.Errorf("it has %s", h.Name)
 		}
 	}
-	for _, name := range []string{"Runtime/FerryRelay.cs", "Runtime/FerryRelay.cs.meta", "Runtime/Ferry.Relay.asmdef", "LICENSE.md", "Samples~/Echo/FerryEcho.cs", "Documentation~/index.md"} {
+	for _, name := range []string{"Runtime/FerryRelay.cs", "Runtime/FerryRelay.cs.meta", "Runtime/Ferry.Relay.asmdef", "LICENSE.md",
+		"Samples~/Echo/FerryEcho.cs", "Documentation~/index.md"} {
 		if len(files["package/"+name]) == 0 {
 			t.Errorf("it has no %s", name)
 		}
@@ -230,7 +233,8 @@ func TestStatements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, module := range []string{"pkg:golang/golang.org/x/sys@v", "pkg:golang/github.com/google/uuid@v", "pkg:golang/github.com/ferryrelay/ferry@v", "pkg:golang/std@"} {
+	for _, module := range []string{"pkg:golang/golang.org/x/sys@v", "pkg:golang/github.com/google/uuid@v",
+		"pkg:golang/github.com/ferryrelay/ferry@v", "pkg:golang/std@"} {
 		if !bytes.Contains(text, []byte(module)) {
 			t.Errorf("the list of modules has no %s", module)
 		}
@@ -243,7 +247,8 @@ func TestStatements(t *testing.T) {
 	if err != nil || len(s.Subject) != len(entries)-2 {
 		t.Errorf("%d subjects of %d files: %v", len(s.Subject), len(entries), err)
 	}
-	if commit := s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"]; !regexp.MustCompile(`^[0-9a-f]{40}$`).MatchString(commit) {
+	if commit := s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"]; !regexp.MustCompile(
+		`^[0-9a-f]{40}$`).MatchString(commit) {
 		t.Errorf("commit %q", commit)
 	}
 }
@@ -488,15 +493,18 @@ func TestDeb(t *testing.T) {
 	}
 	under := func(args ...string) *exec.Cmd {
 		return exec.Command("prlimit", append([]string{
-			fmt.Sprintf("--nofile=%d", files), "--core=0", "--", "setpriv", "--reuid", fmt.Sprint(nonRoot), "--regid", fmt.Sprint(nonRoot), "--groups", strings.Split(string(group), ":")[2],
-			"--inh-caps=" + capabilities, "--ambient-caps=" + capabilities, "--bounding-set=" + capabilities, "--no-new-privs", "--", string(start[1]),
+			fmt.Sprintf("--nofile=%d", files), "--core=0", "--", "setpriv", "--reuid", fmt.Sprint(nonRoot), "--regid", fmt.Sprint(nonRoot),
+			"--groups", strings.Split(string(group), ":")[2],
+			"--inh-caps=" + capabilities, "--ambient-caps=" + capabilities, "--bounding-set=" + capabilities, "--no-new-privs",
+			"--", string(start[1]),
 		}, args...)...)
 	}
 	// The user reads the settings and the token by its group, and nobody else does.
 	if out, err := under("check", "--config", "/etc/ferry/ferry.yaml").CombinedOutput(); !bytes.Contains(out, []byte("tls_cert")) {
 		t.Errorf("check of the example, whose certificate does not exist: %v\n%s", err, out)
 	}
-	if out, err := exec.Command("setpriv", "--reuid", "65534", "--clear-groups", "--", "cat", "/etc/ferry/token").CombinedOutput(); err == nil {
+	if out, err := exec.Command("setpriv", "--reuid", "65534", "--clear-groups", "--", "cat",
+		"/etc/ferry/token").CombinedOutput(); err == nil {
 		t.Errorf("anybody reads the token: %s", out)
 	}
 	serves(t, under, "--state-dir", state)
@@ -541,7 +549,8 @@ func TestRPM(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"/usr/bin/ferry\n", "/etc/ferry/ferry.yaml\n", "systemd-sysusers ferry.conf", "Build Host  : localhost", "License     : Apache-2.0"} {
+	for _, want := range []string{"/usr/bin/ferry\n", "/etc/ferry/ferry.yaml\n", "systemd-sysusers ferry.conf", "Build Host  : localhost",
+		"License     : Apache-2.0"} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -553,7 +562,8 @@ func TestRefusals(t *testing.T) {
 	if err := run(context.Background(), "../..", first, "linux/amd64", true); err == nil || !strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("into a directory with files: %v", err)
 	}
-	if err := run(context.Background(), "../..", t.TempDir(), "plan9/amd64", true); err == nil || !strings.Contains(err.Error(), "is none of") {
+	if err := run(context.Background(), "../..", t.TempDir(), "plan9/amd64", true); err == nil ||
+		!strings.Contains(err.Error(), "is none of") {
 		t.Errorf("another platform: %v", err)
 	}
 	if err := (&release{}).identify(os.Args[0], true); err == nil || !strings.Contains(err.Error(), "does not know its version") {

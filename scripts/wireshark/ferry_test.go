@@ -205,10 +205,12 @@ func malformed() []datagram {
 		{name: "RELAY above the limit", payload: large,
 			want: relayed(make([]byte, proto.MaxContent+1), "", values{"_ws.expert.message": "The message is longer than 1472 bytes"})},
 		{name: "a reserved type, decode as", port: decodeAsPort, payload: reserved,
-			want: values{"_ws.col.Protocol": "Ferry", "_ws.col.Info": "TYPE(5)", "ferry.signature": "0xda72", "ferry.version": "0", "ferry.type": "5",
+			want: values{"_ws.col.Protocol": "Ferry", "_ws.col.Info": "TYPE(5)", "ferry.signature": "0xda72", "ferry.version": "0",
+				"ferry.type":       "5",
 				"ferry.unexpected": hex.EncodeToString(reserved[4:]), "_ws.expert.message": "The type is reserved or unknown"}},
 		{name: "another version, decode as", port: decodeAsPort, payload: version,
-			want: header(proto.TypePing, "", values{"ferry.version": "1", "ferry.unexpected": hex.EncodeToString(version[4:]), "_ws.expert.message": "The version is not 0"})},
+			want: header(proto.TypePing, "", values{"ferry.version": "1", "ferry.unexpected": hex.EncodeToString(version[4:]),
+				"_ws.expert.message": "The version is not 0"})},
 		{name: "another version, heuristic", payload: version, want: plain("50000 → 40000 Len=22")},
 		{name: "a reserved type, heuristic", payload: reserved, want: plain("50000 → 40000 Len=22")},
 		{name: "three bytes", port: decodeAsPort, payload: ping[:3], want: plain("50000 → 40001 Len=3")},
@@ -265,16 +267,22 @@ func transport() (all []datagram) {
 		want   values
 	}{
 		{"request", utp.Packet{Kind: utp.KindRequest, Token: token}.Append(nil), shake("1", nil)},
-		{"request", utp.Packet{Kind: utp.KindRequest, Token: token, Body: []byte("abc")}.Append(nil), shake("1", values{"utp.length": "3", "utp.payload": "616263"})},
+		{"request", utp.Packet{Kind: utp.KindRequest, Token: token, Body: []byte("abc")}.Append(nil),
+			shake("1", values{"utp.length": "3", "utp.payload": "616263"})},
 		{"accept", utp.Packet{Kind: utp.KindAccept, Token: token}.Append(nil), shake("2", nil)},
-		{"accept", append(utp.Packet{Kind: utp.KindAccept, Token: token}.Append(nil), 1), shake("2", values{"_ws.expert.message": "The packet has 14 bytes, not 15"})},
-		{"data", utp.Packet{Kind: utp.KindData, Token: token, Pipeline: 2, Body: []byte("hi")}.Append(nil), message("1", values{"utp.pipeline": "2", "utp.payload": "6869"})},
-		{"data", utp.Packet{Kind: utp.KindData, Token: token}.Append(nil)[:9], message("1", values{"_ws.expert.message": "The packet has 9 bytes, not 10"})},
+		{"accept", append(utp.Packet{Kind: utp.KindAccept, Token: token}.Append(nil), 1),
+			shake("2", values{"_ws.expert.message": "The packet has 14 bytes, not 15"})},
+		{"data", utp.Packet{Kind: utp.KindData, Token: token, Pipeline: 2, Body: []byte("hi")}.Append(nil),
+			message("1", values{"utp.pipeline": "2", "utp.payload": "6869"})},
+		{"data", utp.Packet{Kind: utp.KindData, Token: token}.Append(nil)[:9],
+			message("1", values{"_ws.expert.message": "The packet has 9 bytes, not 10"})},
 		{"disconnect", utp.Packet{Kind: utp.KindDisconnect, Token: token}.Append(nil), message("2", nil)},
 		{"heartbeat", utp.Packet{Kind: utp.KindHeartbeat, Token: token}.Append(nil), message("3", nil)},
 		{"heartbeat", append(cut, 0), message("3", values{"_ws.expert.message": "The packet has 10 bytes, not 9"})},
-		{"MTU check", utp.Packet{Kind: utp.KindMTUCheck, Token: token, Body: make([]byte, 4)}.Append(nil), message("4", values{"utp.length": "4"})},
-		{"MTU ack", utp.Packet{Kind: utp.KindMTUAck, Token: token, Body: []byte{0, 4}}.Append(nil), message("5", values{"utp.length": "2", "utp.mtu_size": "1024"})},
+		{"MTU check", utp.Packet{Kind: utp.KindMTUCheck, Token: token, Body: make([]byte, 4)}.Append(nil),
+			message("4", values{"utp.length": "4"})},
+		{"MTU ack", utp.Packet{Kind: utp.KindMTUAck, Token: token, Body: []byte{0, 4}}.Append(nil),
+			message("5", values{"utp.length": "2", "utp.mtu_size": "1024"})},
 	} {
 		all = append(all,
 			datagram{name: "RELAY with UTP " + c.name, payload: relay(c.packet), want: relayed(c.packet, ", UTP "+c.name, c.want)},
@@ -285,8 +293,9 @@ func transport() (all []datagram) {
 	return append(all,
 		datagram{name: "RELAY with an unknown token", payload: relay(data), want: relayed(data, "", nil)},
 		datagram{name: "an unknown token", payload: data, want: plain("50000 → 40000 Len=12")},
-		datagram{name: "an unknown token, decode as", port: transportPort, payload: data, want: values{"_ws.col.Protocol": "UTP", "_ws.col.Info": "data",
-			"utp.kind": "1", "utp.token": unknownText, "utp.pipeline": "0", "utp.payload": "6869"}})
+		datagram{name: "an unknown token, decode as", port: transportPort, payload: data,
+			want: values{"_ws.col.Protocol": "UTP", "_ws.col.Info": "data",
+				"utp.kind": "1", "utp.token": unknownText, "utp.pipeline": "0", "utp.payload": "6869"}})
 }
 
 // writeFile writes the datagrams as frames of IP.

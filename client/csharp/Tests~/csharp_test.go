@@ -76,7 +76,8 @@ func TestBytes(t *testing.T) {
 		}
 		return all
 	}
-	id, to, key, data := proto.AllocationID(counting(1, 16)), proto.AllocationID(counting(101, 16)), proto.Key(counting(1, 64)), counting(1, 255)
+	id, to, key, data := proto.AllocationID(counting(1, 16)), proto.AllocationID(counting(101, 16)),
+		proto.Key(counting(1, 64)), counting(1, 255)
 	var signer proto.Signer
 	want := [][]byte{
 		signer.Append(nil, proto.Bind{Nonce: 0x1234, ConnectionData: data}, &key),
@@ -222,7 +223,8 @@ func TestNextEndpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		silent = append(silent, fmt.Sprintf(`{"connectionType":"udp","network":"udp","host":%q,"port":%d}`, ip, conn.LocalAddr().(*net.UDPAddr).Port))
+		silent = append(silent, fmt.Sprintf(`{"connectionType":"udp","network":"udp","host":%q,"port":%d}`, ip,
+			conn.LocalAddr().(*net.UDPAddr).Port))
 	}
 	front := rewrite(t, url, func(body []byte) []byte {
 		return bytes.Replace(body, []byte(`"serverEndpoints":[`), []byte(`"serverEndpoints":[`+strings.Join(silent, ",")+","), 1)

@@ -85,7 +85,8 @@ func TestManifest(t *testing.T) {
 	}
 	read("../package.json", &p)
 	if p.Name != "org.ferryrelay.client" || p.DisplayName == "" || p.Description == "" || p.License != "Apache-2.0" ||
-		!regexp.MustCompile(`^20\d\d\.\d$`).MatchString(p.Unity) || !regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(p.Version) {
+		!regexp.MustCompile(`^20\d\d\.\d$`).MatchString(p.Unity) ||
+		!regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(p.Version) {
 		t.Errorf("%+v", p)
 	}
 	var named []string
@@ -108,7 +109,8 @@ func TestManifest(t *testing.T) {
 		IncludePlatforms   []string
 	}
 	read("../Runtime/Ferry.Relay.asmdef", &assembly)
-	if assembly.Name != "Ferry.Relay" || len(assembly.References)+len(assembly.IncludePlatforms) != 0 || !assembly.NoEngineReferences || !assembly.AutoReferenced || assembly.AllowUnsafeCode {
+	if assembly.Name != "Ferry.Relay" || len(assembly.References)+len(assembly.IncludePlatforms) != 0 || !assembly.NoEngineReferences ||
+		!assembly.AutoReferenced || assembly.AllowUnsafeCode {
 		t.Errorf("%+v", assembly)
 	}
 	ours, err := os.ReadFile("../LICENSE.md")
@@ -116,7 +118,8 @@ func TestManifest(t *testing.T) {
 	if err != nil || err2 != nil || string(ours) != string(license) {
 		t.Errorf("LICENSE.md is not LICENSE (%v, %v)", err, err2)
 	}
-	if sources, err := filepath.Glob("../Runtime/*.cs"); err != nil || !slices.Equal(slices.Sorted(slices.Values(sources)), slices.Sorted(slices.Values(sourceFiles))) {
+	if sources, err := filepath.Glob("../Runtime/*.cs"); err != nil || !slices.Equal(slices.Sorted(slices.Values(sources)),
+		slices.Sorted(slices.Values(sourceFiles))) {
 		t.Errorf("tests compile %q, the package has %q (%v)", sourceFiles, sources, err)
 	}
 }

@@ -18,7 +18,8 @@ func TestParseConditions(t *testing.T) {
 	}{
 		{"", link.Conditions{}, "off"},
 		{"off", link.Conditions{}, "off"},
-		{"delay=100ms,jitter=10ms,loss=1,duplicate=0.5%", link.Conditions{Delay: 100 * ms, Jitter: 10 * ms, Loss: 1, Duplicate: 0.5}, "delay=100ms,jitter=10ms,loss=1,duplicate=0.5"},
+		{"delay=100ms,jitter=10ms,loss=1,duplicate=0.5%", link.Conditions{Delay: 100 * ms, Jitter: 10 * ms, Loss: 1, Duplicate: 0.5},
+			"delay=100ms,jitter=10ms,loss=1,duplicate=0.5"},
 		{" reorder = 2 , reorder-by = 1s ", link.Conditions{Reorder: 2, ReorderBy: time.Second}, "reorder=2,reorder-by=1s"},
 		{"ordered=true,loss-every=3,mtu=576", link.Conditions{Ordered: true, LossEvery: 3, MTU: 576}, "ordered=true,loss-every=3,mtu=576"},
 		{"corrupt=1,corrupt-from=9", link.Conditions{Corrupt: 1, CorruptFrom: 9}, "corrupt=1,corrupt-from=9"},

@@ -448,7 +448,8 @@ func TestDirectMalformed(t *testing.T) {
 	}
 	d.direct.Step()
 	d.tick()
-	if st := victim.DirectStats(); st.Malformed != uint64(len(bad)+4) || victim.Stats().Discarded != st.Malformed || len(victim.wire.sent) != 0 {
+	if st := victim.DirectStats(); st.Malformed != uint64(len(bad)+4) || victim.Stats().Discarded != st.Malformed ||
+		len(victim.wire.sent) != 0 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -457,7 +458,8 @@ func TestDirectMalformed(t *testing.T) {
 // what is not a signal.
 func FuzzDirect(f *testing.F) {
 	f.Add(rawOffer(1, 7, [16]byte{1}, netip.MustParseAddrPort("192.0.2.9:5"), netip.MustParseAddrPort("[2001:db8::1]:5")), []byte("x"))
-	f.Add(rawProbe(2, 0, 7, 8, make([]byte, 16), address.Addr{}, address.Addr{}), rawProbe(3, 1, 7, 8, make([]byte, 16), address.Addr{}, address.Addr{}))
+	f.Add(rawProbe(2, 0, 7, 8, make([]byte, 16), address.Addr{}, address.Addr{}),
+		rawProbe(3, 1, 7, 8, make([]byte, 16), address.Addr{}, address.Addr{}))
 	f.Add([]byte(magic), []byte("UTP"))
 	f.Add([]byte{}, []byte{1, 2, 3})
 	f.Fuzz(func(t *testing.T, overRelay, overSocket []byte) {

@@ -182,7 +182,8 @@ func TestDirectPath(t *testing.T) {
 		t.Errorf("lost %v and %v", lostB, lostA)
 	}
 	for i, e := range []*directEnd{a, b} {
-		if st := e.DirectStats(); st.Sent != 500 || st.Received != 500 || st.Dropped != 0 || st.Malformed != 0 || st.Validated != 1 || e.Stats().DirectSent != 500 || e.Stats().DirectReceived != 500 {
+		if st := e.DirectStats(); st.Sent != 500 || st.Received != 500 || st.Dropped != 0 || st.Malformed != 0 || st.Validated != 1 ||
+			e.Stats().DirectSent != 500 || e.Stats().DirectReceived != 500 {
 			t.Errorf("side %d: %+v", i, st)
 		}
 	}

@@ -366,7 +366,8 @@ func TestClose(t *testing.T) {
 	if all := b.drain(b.sim); len(all) != 0 {
 		t.Errorf("%v came after close", all)
 	}
-	if err := newTestNode(t, link.SimulationConfig{}, false).sim.Send(b.far.Local(), make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
+	if err := newTestNode(t, link.SimulationConfig{}, false).sim.Send(b.far.Local(),
+		make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
 		t.Errorf("too large: %v", err)
 	}
 }

@@ -10,7 +10,8 @@ import (
 // testNetwork is a machine with two cards, a tunnel and a card that is down.
 func testNetwork() *network {
 	n := &network{interfaces: map[int]Interface{
-		1: {Name: "lo", Index: 1, Local: true, MTU: 65536, Carries: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("203.0.113.9")}},
+		1: {Name: "lo", Index: 1, Local: true, MTU: 65536, Carries: []netip.Addr{netip.MustParseAddr("127.0.0.1"),
+			netip.MustParseAddr("203.0.113.9")}},
 		2: {Name: "eth0", Index: 2, MTU: 1500, Usable: true, Carries: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
 		3: {Name: "eth1", Index: 3, MTU: 9000, Usable: true},
 		4: {Name: "tun0", Index: 4, MTU: 1400},

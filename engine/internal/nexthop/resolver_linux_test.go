@@ -68,7 +68,8 @@ func TestNeighbours(t *testing.T) {
 
 func TestRules(t *testing.T) {
 	any := netlink.Rule{Priority: 32766, Table: 254}
-	if !isDefaultRule(&any) || !isDefaultRule(&netlink.Rule{Priority: -1, Table: 255}) || !isDefaultRule(&netlink.Rule{Priority: 32767, Table: 253}) {
+	if !isDefaultRule(&any) || !isDefaultRule(&netlink.Rule{Priority: -1, Table: 255}) ||
+		!isDefaultRule(&netlink.Rule{Priority: 32767, Table: 253}) {
 		t.Error("a rule of every machine counts as policy")
 	}
 	_, source, _ := net.ParseCIDR("192.0.2.0/24")

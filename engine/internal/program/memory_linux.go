@@ -61,7 +61,8 @@ const (
 )
 
 var reasonNames = [NumReasons]string{
-	Unknown: "unknown", Unlinked: "unlinked", Peer: "peer", NoNextHop: "no_next_hop", Unseen: "unseen", Merged: "merged", Probe: "probe", Path: "unvalidated",
+	Unknown: "unknown", Unlinked: "unlinked", Peer: "peer", NoNextHop: "no_next_hop", Unseen: "unseen", Merged: "merged", Probe: "probe",
+	Path:  "unvalidated",
 	Quota: "rate", Size: "size", Frame: "frame", Busy: "busy",
 }
 

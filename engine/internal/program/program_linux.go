@@ -80,7 +80,8 @@ func Load(p Parameters) (*Program, error) {
 	delete(spec.Programs, other)
 	var seed [16]byte
 	rand.Read(seed[:])
-	prog := &Program{native: p.Native, links: make(map[int]link.Link), secret: [2]uint64{binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])}}
+	prog := &Program{native: p.Native, links: make(map[int]link.Link), secret: [2]uint64{binary.LittleEndian.Uint64(seed[:8]),
+		binary.LittleEndian.Uint64(seed[8:])}}
 	sizes := map[string]int{
 		"slabs": slabs(p.Allocations), "lines": idLines(p.Allocations), "local_addrs": p.Listeners * listenerLocals,
 		"next_hops": maxNextHops, "egresses": MaxEgresses, "settings": 1, "counters": cpus, "tallies": cpus * usageRows,
@@ -105,7 +106,8 @@ func Load(p Parameters) (*Program, error) {
 	if err != nil {
 		// Without CAP_PERFMON the verifier refuses what it permits otherwise.
 		if missing := missingCapabilities(); len(missing) > 0 {
-			return nil, fmt.Errorf("the kernel asks for the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and the process lacks %s: %w", strings.Join(missing, " and "), syscall.EPERM)
+			return nil, fmt.Errorf("the kernel asks for the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and the process lacks %s: %w",
+				strings.Join(missing, " and "), syscall.EPERM)
 		}
 		return nil, fmt.Errorf("the kernel refuses the program: %w", err)
 	}

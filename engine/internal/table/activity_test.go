@@ -104,12 +104,13 @@ func TestNotConnected(t *testing.T) {
 		want bool
 	}
 	cases := map[string][]step{
-		"once a second":  {{0, 1, true}, {0, 1, false}, {999, 1, false}, {1000, 1, true}, {1999, 1, false}, {2000, 1, true}},
-		"by peer":        {{0, 1, true}, {1, 2, true}, {2, 3, true}, {3, 1, false}, {3, 2, false}, {3, 3, false}},
-		"no fourth peer": {{0, 1, true}, {1, 2, true}, {2, 3, true}, {3, 4, false}, {999, 4, false}, {1000, 4, true}, {1000, 1, false}, {1001, 1, true}},
-		"late worker":    {{5000, 1, true}, {4999, 1, false}, {4001, 1, false}, {5999, 1, false}, {6000, 1, true}},
-		"32 bits":        {{wrap - 1, 1, true}, {wrap, 1, false}, {wrap + 998, 1, false}, {wrap + 999, 1, true}},
-		"after long":     {{0, 1, true}, {1 << 31, 1, true}, {1<<32 - 2000, 1, true}},
+		"once a second": {{0, 1, true}, {0, 1, false}, {999, 1, false}, {1000, 1, true}, {1999, 1, false}, {2000, 1, true}},
+		"by peer":       {{0, 1, true}, {1, 2, true}, {2, 3, true}, {3, 1, false}, {3, 2, false}, {3, 3, false}},
+		"no fourth peer": {{0, 1, true}, {1, 2, true}, {2, 3, true}, {3, 4, false}, {999, 4, false}, {1000, 4, true},
+			{1000, 1, false}, {1001, 1, true}},
+		"late worker": {{5000, 1, true}, {4999, 1, false}, {4001, 1, false}, {5999, 1, false}, {6000, 1, true}},
+		"32 bits":     {{wrap - 1, 1, true}, {wrap, 1, false}, {wrap + 998, 1, false}, {wrap + 999, 1, true}},
+		"after long":  {{0, 1, true}, {1 << 31, 1, true}, {1<<32 - 2000, 1, true}},
 	}
 	for name, steps := range cases {
 		t.Run(name, func(t *testing.T) {

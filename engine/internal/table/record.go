@@ -57,7 +57,8 @@ type identity struct {
 // ERROR 3, and for RELAYs to an endpoint that is not validated. Workers keep a pointer to
 // it, as an [Entry], no longer than their batch.
 type Activity struct {
-	heard        atomic.Uint32                    // Tick of the last message but BIND from its endpoint, doubled; zero: none; see RecordMessage
+	// Tick of the last message but BIND from its endpoint, doubled; zero: none; see RecordMessage
+	heard        atomic.Uint32
 	relayed      atomic.Uint32                    // Tick of the last RELAY from its owner
 	quotaGate    atomic.Uint64                    // see Quota
 	counterIndex atomic.Uint32                    // Spec.CounterIndex; control stores it in Reserve

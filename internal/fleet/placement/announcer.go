@@ -253,7 +253,8 @@ func (a *Announcer) HeartbeatNow() {
 func (a *Announcer) Stats() AnnouncerStats {
 	c := &a.counts
 	st := AnnouncerStats{
-		Heartbeats: c.heartbeats.Load(), Renewals: c.renewals.Load(), RenewedHosts: c.renewedHosts.Load(), Drops: c.drops.Load(), Moves: c.moves.Load(),
+		Heartbeats: c.heartbeats.Load(), Renewals: c.renewals.Load(), RenewedHosts: c.renewedHosts.Load(), Drops: c.drops.Load(),
+		Moves:  c.moves.Load(),
 		Failed: c.failed.Load(), Lost: c.lost.Load(),
 		HostsDropped: c.hostsDropped.Load(), EndsDropped: c.endsDropped.Load(), MovesDropped: c.movesDropped.Load(),
 	}

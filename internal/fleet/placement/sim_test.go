@@ -335,10 +335,11 @@ func (s *sim) report(t *testing.T) {
 		// In the rush the relay with the last seats may be one that just died. A
 		// caller that finds all others full and that one silent gets the error of the
 		// silence; the rule of "room to spare" above applies too.
-		"more silence than refusals":        rush.unavailable > rush.refused/10,
-		"more hosts than seats":             s.over > 0,
-		"tries for one host":                st.Tries > st.Placed*5/4,
-		"hosts that were not accounted for": ordinary.placed+ordinary.refused+ordinary.unavailable+rush.placed+rush.refused+rush.unavailable != all,
+		"more silence than refusals": rush.unavailable > rush.refused/10,
+		"more hosts than seats":      s.over > 0,
+		"tries for one host":         st.Tries > st.Placed*5/4,
+		"hosts that were not accounted for": ordinary.placed+ordinary.refused+ordinary.unavailable+rush.placed+rush.refused+
+			rush.unavailable != all,
 	} {
 		if bad {
 			t.Error(what)

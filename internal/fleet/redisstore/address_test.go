@@ -9,14 +9,15 @@ import (
 func TestParseURL(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Address{
-		"redis://localhost":                      {Hosts: []string{"localhost:6379"}},
-		"redis://10.0.0.1:7000/3":                {Hosts: []string{"10.0.0.1:7000"}, DB: 3},
-		"valkeys://store.example/":               {Hosts: []string{"store.example:6379"}, TLS: true},
-		"rediss://:p%40ss@[2001:db8::1]":         {Hosts: []string{"[2001:db8::1]:6379"}, Password: "p@ss", TLS: true},
-		"redis://ferry:a:b@[2001:db8::1]:6380":   {Hosts: []string{"[2001:db8::1]:6380"}, Username: "ferry", Password: "a:b"},
-		"redis+sentinel://a,b:1,[::1]/main":      {Kind: Sentinel, Hosts: []string{"a:26379", "b:1", "[::1]:26379"}, Master: "main"},
-		"redis+sentinel://a,a/main/2":            {Kind: Sentinel, Hosts: []string{"a:26379"}, Master: "main", DB: 2},
-		"redis://u:p@a,b/1?master=main":          {Kind: Sentinel, Hosts: []string{"a:26379", "b:26379"}, Master: "main", DB: 1, Username: "u", Password: "p"},
+		"redis://localhost":                    {Hosts: []string{"localhost:6379"}},
+		"redis://10.0.0.1:7000/3":              {Hosts: []string{"10.0.0.1:7000"}, DB: 3},
+		"valkeys://store.example/":             {Hosts: []string{"store.example:6379"}, TLS: true},
+		"rediss://:p%40ss@[2001:db8::1]":       {Hosts: []string{"[2001:db8::1]:6379"}, Password: "p@ss", TLS: true},
+		"redis://ferry:a:b@[2001:db8::1]:6380": {Hosts: []string{"[2001:db8::1]:6380"}, Username: "ferry", Password: "a:b"},
+		"redis+sentinel://a,b:1,[::1]/main":    {Kind: Sentinel, Hosts: []string{"a:26379", "b:1", "[::1]:26379"}, Master: "main"},
+		"redis+sentinel://a,a/main/2":          {Kind: Sentinel, Hosts: []string{"a:26379"}, Master: "main", DB: 2},
+		"redis://u:p@a,b/1?master=main": {Kind: Sentinel, Hosts: []string{"a:26379", "b:26379"}, Master: "main", DB: 1,
+			Username: "u", Password: "p"},
 		"redis://a?cluster=true":                 {Kind: Cluster, Hosts: []string{"a:6379"}},
 		"redis://a?cluster=false":                {Hosts: []string{"a:6379"}},
 		"rediss+cluster://a:7000,b:7001/0":       {Kind: Cluster, Hosts: []string{"a:7000", "b:7001"}, TLS: true},

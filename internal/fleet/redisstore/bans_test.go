@@ -29,7 +29,8 @@ func TestBans(t *testing.T) {
 	if _, intact, _ := s.Bans(ctx); intact {
 		t.Error("a store that never had a ban is intact")
 	}
-	for _, err := range []error{set("1", `{"a":":"}`, time.Hour, 2), set("2", "over", -time.Hour, 2), set("3", "c", time.Hour, 2), set("3", "d", time.Hour, 2)} {
+	for _, err := range []error{set("1", `{"a":":"}`, time.Hour, 2), set("2", "over", -time.Hour, 2), set("3", "c", time.Hour, 2),
+		set("3", "d", time.Hour, 2)} {
 		if err != nil {
 			t.Error(err)
 		}

@@ -30,7 +30,8 @@ func homeAt(n placement.Node) placement.Home { return placement.Home{Relay: n.Re
 
 func mustRenew(t *testing.T, s *Store, home placement.Home, entries []placement.HostEntry, want ...proto.AllocationID) {
 	t.Helper()
-	if lost, err := s.Renew(t.Context(), home, entries); err != nil || !slices.EqualFunc(lost, want, func(l placement.Lost, id proto.AllocationID) bool { return l.Host == id }) {
+	if lost, err := s.Renew(t.Context(), home, entries); err != nil ||
+		!slices.EqualFunc(lost, want, func(l placement.Lost, id proto.AllocationID) bool { return l.Host == id }) {
 		t.Fatalf("Renew: lost %v, %v; want %v", lost, err, want)
 	}
 }

@@ -159,7 +159,8 @@ func (s *Store) renewHost(home string, host proto.AllocationID, known *codeHolde
 // it drops replaced codes, and renews a code that the relay does not know or that is
 // the host's only one, if its seal is valid. It returns the hosts that have lost their
 // code.
-func (s *Store) settle(ctx context.Context, entries []placement.HostEntry, found []any, known map[proto.AllocationID]*codeHolder) ([]placement.Lost, error) {
+func (s *Store) settle(ctx context.Context, entries []placement.HostEntry, found []any,
+	known map[proto.AllocationID]*codeHolder) ([]placement.Lost, error) {
 	var drop, release []invocation
 	var others []codeHolder
 	var claims []claim

@@ -79,7 +79,8 @@ func (s *Store) Leases(ctx context.Context, holder string, ttl time.Duration, us
 	}
 	for _, u := range uses {
 		if u.Scope == "" || len(u.Scope) > maxName || u.Used < 0 || u.Used > maxUsed {
-			return fmt.Errorf("redisstore: lease of %d of a scope with a name of %d bytes: 0 to %d, and 1 to %d bytes", u.Used, len(u.Scope), int64(maxUsed), maxName)
+			return fmt.Errorf("redisstore: lease of %d of a scope with a name of %d bytes: 0 to %d, and 1 to %d bytes", u.Used, len(u.Scope),
+				int64(maxUsed), maxName)
 		}
 	}
 	for part := range slices.Chunk(uses, batch) {

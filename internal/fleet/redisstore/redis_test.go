@@ -71,7 +71,8 @@ func TestEverythingExpires(t *testing.T) {
 		func() error { _, err := s.MoveCode(ctx, tenant.Hash(), codeText(2), hostID(2), hostID(4)); return err },
 		func() error { _, err := s.MoveCode(ctx, tenant.Hash(), codeText(9), hostID(2), hostID(5)); return err },
 		func() error {
-			_, err := s.Renew(ctx, home, []placement.HostEntry{{Host: hostID(3), Tenant: tenant.Hash(), Code: codeText(3), Since: time.Now()}, {Host: hostID(2)}})
+			_, err := s.Renew(ctx, home, []placement.HostEntry{{Host: hostID(3), Tenant: tenant.Hash(), Code: codeText(3), Since: time.Now()},
+				{Host: hostID(2)}})
 			return err
 		},
 		func() error { _, err := s.Announce(ctx, placement.Node{Relay: home.Relay, Boot: 1}); return err },

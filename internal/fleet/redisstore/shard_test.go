@@ -53,7 +53,8 @@ func homesAtOnce(t *testing.T, s *Store, host proto.AllocationID, calls int) (fa
 }
 
 // filled is a store on a cluster that has a relay with hosts on every shard.
-func filled(t *testing.T, cluster *redistest.Cluster) (s *Store, node placement.Node, entries []placement.HostEntry, hosts [][]proto.AllocationID) {
+func filled(t *testing.T, cluster *redistest.Cluster) (s *Store, node placement.Node, entries []placement.HostEntry,
+	hosts [][]proto.AllocationID) {
 	t.Helper()
 	s = open(t, Config{URL: cluster.URL, Timeout: shardTimeout})
 	wantUp(t, s)

@@ -78,7 +78,8 @@ func TestIssue(t *testing.T) {
 		}
 		return issued.cert
 	}
-	relay := issue(Request{Role: RoleRelay, Relay: testRelay, Hosts: []string{"relay.example.org", "192.0.2.1", "2001:db8::1"}, Valid: time.Hour})
+	relay := issue(Request{Role: RoleRelay, Relay: testRelay, Hosts: []string{"relay.example.org", "192.0.2.1", "2001:db8::1"},
+		Valid: time.Hour})
 	for _, name := range []string{testRelay.String(), "relay.example.org", "192.0.2.1", "[2001:db8::1]"} {
 		if err := relay.VerifyHostname(name); err != nil {
 			t.Error(err)

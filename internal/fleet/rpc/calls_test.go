@@ -33,7 +33,8 @@ func TestCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	joinerAsk := alloc.JoinerRequest{Individual: true, Tenant: ask.Tenant, Player: alloc.PlayerHash{9}, Host: host.ID, ClientAddress: netip.MustParseAddr("198.18.0.1")}
+	joinerAsk := alloc.JoinerRequest{Individual: true, Tenant: ask.Tenant, Player: alloc.PlayerHash{9}, Host: host.ID,
+		ClientAddress: netip.MustParseAddr("198.18.0.1")}
 	joiner, err := remote.ReserveJoiner(ctx, joinerAsk)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +135,8 @@ func TestRequestsAreCarried(t *testing.T) {
 		"MigrationRequest": {"Tenant", "Player", "Host", "Ticket", "Code", "ClientAddress"},
 		"LeaveRequest":     {"Tenant", "Player", "Host"},
 	}
-	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{}, alloc.MigrationRequest{}, alloc.LeaveRequest{}} {
+	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{},
+		alloc.MigrationRequest{}, alloc.LeaveRequest{}} {
 		typ := reflect.TypeOf(v)
 		for i := range typ.NumField() {
 			name := typ.Field(i).Name
@@ -232,7 +234,8 @@ func TestMigrationErrors(t *testing.T) {
 		t.Errorf("refusals %v, %+v", st.Refused, x.dialer.Stats())
 	}
 	for _, body := range []string{
-		`{"error":"host-present","host":"x"}`, `{"error":"migration","retryAfterMs":-1}`, `{"error":"migration","retryAfterMs":9223372036854775807}`,
+		`{"error":"host-present","host":"x"}`, `{"error":"migration","retryAfterMs":-1}`,
+		`{"error":"migration","retryAfterMs":9223372036854775807}`,
 	} {
 		unsure, err := (&relayConn{}).parseRefusal(409, []byte(body))
 		if wantUnavailable(t, err, errAnswer); !unsure {
@@ -250,7 +253,8 @@ func TestMigrationVersions(t *testing.T) {
 	wantUnavailable(t, err)
 	_, err = l.parseRefusal(409, []byte(`{"error":"later-than-this","detail":"","host":"x","more":1}`))
 	wantUnavailable(t, err)
-	if body, _ := json.Marshal(refusalOf(alloc.ErrFull).answer()); strings.Contains(string(body), "reason") || strings.Contains(string(body), "host") {
+	if body, _ := json.Marshal(refusalOf(alloc.ErrFull).answer()); strings.Contains(string(body), "reason") ||
+		strings.Contains(string(body), "host") {
 		t.Errorf("another refusal has their members: %s", body)
 	}
 }
@@ -300,7 +304,8 @@ func TestUnsendableRequests(t *testing.T) {
 			t.Errorf("project %q: %v, %v", project, err, joinErr)
 		}
 	}
-	for _, n := range []placement.Node{{Relay: testRelay, Control: "nowhere"}, {Control: "127.0.0.1:1"}, {Relay: testRelay, Control: "127.0.0.1:1/x?y"}} {
+	for _, n := range []placement.Node{{Relay: testRelay, Control: "nowhere"}, {Control: "127.0.0.1:1"},
+		{Relay: testRelay, Control: "127.0.0.1:1/x?y"}} {
 		_, err := x.dialer.Relay(n).Describe(testContext(t), proto.AllocationID{1})
 		wantUnavailable(t, err)
 	}
@@ -365,11 +370,13 @@ func TestStrict(t *testing.T) {
 		{"a ticket too long", pathMigrate, headers("1000", good), strings.Replace(testMigration, "AAAA", "AAAAAAAA", 1), "malformed"},
 		{"a ticket that is not base64", pathMigrate, headers("1000", good), strings.Replace(testMigration, "AAAA", "A!AA", 1), "malformed"},
 		{"a migration without a ticket", pathMigrate, headers("1000", good), strings.Replace(testMigration, "ticket", "Ticket", 1), "malformed"},
-		{"half a player of a migration", pathMigrate, headers("1000", good), strings.Replace(testMigration, testPlayer, testPlayer[2:], 1), "malformed"},
+		{"half a player of a migration", pathMigrate, headers("1000", good), strings.Replace(testMigration, testPlayer, testPlayer[2:], 1),
+			"malformed"},
 		{"a migration of no host", pathMigrate, headers("1000", good), strings.Replace(testMigration, "10111213-", "", 1), "malformed"},
 		{"a migration of no tenant", pathMigrate, headers("1000", good), strings.Replace(testMigration, "game", `\u0000`, 1), "tenant-name"},
 		{"a migration without a key", pathMigrate, headers("1000", ""), testMigration, "malformed"},
-		{"a migration from nowhere", pathMigrate, headers("1000", good), strings.Replace(testMigration, `"clientAddress":""`, `"clientAddress":"x"`, 1), "malformed"},
+		{"a migration from nowhere", pathMigrate, headers("1000", good), strings.Replace(testMigration, `"clientAddress":""`,
+			`"clientAddress":"x"`, 1), "malformed"},
 		{"half a player that leaves", pathLeave, headers("1000", ""), strings.Replace(testLeave, testPlayer, testPlayer[2:], 1), "malformed"},
 		{"no host that leaves", pathLeave, headers("1000", ""), strings.Replace(testLeave, "10111213-", "", 1), "malformed"},
 		{"no tenant that leaves", pathLeave, headers("1000", ""), strings.Replace(testLeave, "game", `\u0000`, 1), "tenant-name"},
@@ -404,7 +411,8 @@ func TestOlderRelay(t *testing.T) {
 	old.Version, old.Capabilities = "v0.1.0", nil
 	remote := x.dialer.Relay(old)
 	tenant := alloc.Tenant{Project: "game", Environment: "production"}
-	if _, err := remote.ReserveHost(testContext(t), alloc.HostRequest{Tenant: tenant, MaxConnections: 4, PlayerName: "alice", Individual: true}); err != nil {
+	if _, err := remote.ReserveHost(testContext(t), alloc.HostRequest{Tenant: tenant, MaxConnections: 4, PlayerName: "alice",
+		Individual: true}); err != nil {
 		t.Fatal(err)
 	}
 	x.relay.mu.Lock()

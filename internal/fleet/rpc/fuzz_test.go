@@ -26,7 +26,8 @@ func FuzzCalls(f *testing.F) {
 	good := key{1}.String()
 	f.Add(uint8(0), "1000", good, []byte(testHostOf4))
 	f.Add(uint8(0), "1000", good, []byte(`{"project":"a","Project":"b"}`))
-	f.Add(uint8(1), "1000", good, []byte(`{"project":"game","environment":"live","player":"`+testPlayer+`","host":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
+	f.Add(uint8(1), "1000", good, []byte(`{"project":"game","environment":"live","player":"`+testPlayer+
+		`","host":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
 	f.Add(uint8(2), "1", "", []byte(`{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
 	f.Add(uint8(3), "10000", "", []byte(`{"host":"10111213-1415-1617-1819-1a1b1c1d1e1f","code":"\u0000"}`))
 	f.Add(uint8(4), "1000", "", []byte(`{"keys":["`+good+`"]}`))

@@ -85,7 +85,8 @@ func TestOpenSSL(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.dialer.closeIdle()
-	if _, err := x.dialer.Relay(node).Describe(testContext(t), proto.AllocationID{1}); err == nil || !strings.Contains(err.Error(), "not-found") {
+	if _, err := x.dialer.Relay(node).Describe(testContext(t), proto.AllocationID{1}); err == nil ||
+		!strings.Contains(err.Error(), "not-found") {
 		t.Errorf("with a certificate that we issued: %v", err)
 	}
 }

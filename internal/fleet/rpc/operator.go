@@ -91,7 +91,8 @@ func (s *Server) closeOne(ctx context.Context, q request) (any, error) {
 }
 
 // operate applies do to one allocation and logs it.
-func (s *Server) operate(ctx context.Context, q request, what string, do func(context.Context, proto.AllocationID) (bool, error)) (any, error) {
+func (s *Server) operate(ctx context.Context, q request, what string, do func(context.Context, proto.AllocationID) (bool,
+	error)) (any, error) {
 	id, err := decodeID(q.body)
 	if err != nil {
 		return nil, err

@@ -118,7 +118,8 @@ func TestOperatorDrains(t *testing.T) {
 		}
 		left := x.operator.state.Deadline.Sub(before)
 		x.operator.mu.Unlock()
-		if d := st.Deadline.Sub(before); !st.Draining || !st.Final || st.Threshold != 3 || st.Allocations != 7 || d < left-time.Second || d > testTimeout+time.Hour {
+		if d := st.Deadline.Sub(before); !st.Draining || !st.Final || st.Threshold != 3 || st.Allocations != 7 || d < left-time.Second ||
+			d > testTimeout+time.Hour {
 			t.Errorf("answered %+v, %v left", st, d)
 		}
 	}
@@ -139,7 +140,8 @@ func TestOperatorDrains(t *testing.T) {
 		wantUnavailable(t, err)
 	}
 	for err, want := range map[error]error{
-		fmt.Errorf("deep inside: %w", operator.ErrFinal): operator.ErrFinal, alloc.ErrUnavailable: alloc.ErrUnavailable, errors.New("secret"): alloc.ErrUnavailable,
+		fmt.Errorf("deep inside: %w", operator.ErrFinal): operator.ErrFinal, alloc.ErrUnavailable: alloc.ErrUnavailable,
+		errors.New("secret"): alloc.ErrUnavailable,
 	} {
 		x.operator.set(err, operator.DrainState{})
 		_, drainErr := remote.Drain(testContext(t), engine.DrainConfig{})
@@ -186,7 +188,8 @@ func TestOperatorEnds(t *testing.T) {
 			t.Errorf("the log has %d times %q:\n%s", n, want, x.log)
 		}
 	}
-	if there, err := remote.Close(testContext(t), proto.AllocationID{1: 1}); err != nil || there || !strings.Contains(x.log.String(), "barred from returning") {
+	if there, err := remote.Close(testContext(t), proto.AllocationID{1: 1}); err != nil || there ||
+		!strings.Contains(x.log.String(), "barred from returning") {
 		t.Errorf("one that may return: %v, %v", there, err)
 	}
 	if _, live := x.relay.counts(); live != 0 || x.server.Stats().OperatorCalls != 3 {
@@ -209,7 +212,8 @@ func TestOperatorPage(t *testing.T) {
 			t.Errorf("a page of %d bytes: %d with status %d, %v", n, len(p.Body), p.Status, err)
 		}
 	}
-	if p, err := remote.Page(testContext(t), "/allocations?role=host&limit=7"); err != nil || string(p.Body) != "/allocations?role=host&limit=7" {
+	if p, err := remote.Page(testContext(t), "/allocations?role=host&limit=7"); err != nil ||
+		string(p.Body) != "/allocations?role=host&limit=7" {
 		t.Errorf("it was asked for %q, %v", p.Body, err)
 	}
 	for target, want := range map[string]string{

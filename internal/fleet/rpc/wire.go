@@ -162,7 +162,8 @@ func reserveHostBody(r alloc.HostRequest) reserveHostCall {
 
 func (c *reserveHostCall) request() (r alloc.HostRequest, err error) {
 	r = alloc.HostRequest{
-		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, PlayerName: c.PlayerName, MaxConnections: c.MaxConnections, Individual: c.Individual,
+		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, PlayerName: c.PlayerName, MaxConnections: c.MaxConnections,
+		Individual: c.Individual,
 	}
 	if !parseHex(c.Player, r.Player[:]) {
 		return r, malformed.withDetail("player is not 32 hexadecimal digits")
@@ -306,7 +307,8 @@ func drainAnswerOf(st operator.DrainState, now time.Time) drainAnswer {
 
 func (a *drainAnswer) state(now time.Time) (operator.DrainState, error) {
 	if a.LeftMs < notSet || a.LeftMs > maxDrainDeadline.Milliseconds() || a.Threshold < 0 || a.Allocations < 0 {
-		return operator.DrainState{}, fmt.Errorf("%w: %d ms are left, %d allocations, threshold %d", errAnswer, a.LeftMs, a.Allocations, a.Threshold)
+		return operator.DrainState{}, fmt.Errorf("%w: %d ms are left, %d allocations, threshold %d", errAnswer, a.LeftMs,
+			a.Allocations, a.Threshold)
 	}
 	st := operator.DrainState{Draining: a.Draining, Final: a.Final, Threshold: a.Threshold, Allocations: a.Allocations}
 	if a.LeftMs != notSet {

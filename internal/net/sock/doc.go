@@ -88,7 +88,7 @@
 //
 // # Other system functions
 //
-// [Group.SteerByCPU] selects the socket of a datagram by the receiving CPU. [Links] reports whether an interface with a listen address is down, [MapFile] maps
-// a file, and [PinThread] binds a thread to a CPU. They are here because they differ
-// between systems.
+// [Group.SteerByCPU] selects the socket of a datagram by the receiving CPU. [Links] reports whether an
+// interface with a listen address is down, [MapFile] maps a file, and [PinThread] binds a thread to a CPU.
+// They are here because they differ between systems.
 package sock

@@ -174,7 +174,8 @@ func Adopt(cfg Config, files []*os.File) (*Group, error) {
 			_ = f.Close()
 			continue
 		}
-		if err = g.add(s, i > 0, false); err == nil && (g.cfg.Addr.Addr() != cfg.Addr.Addr() || cfg.Addr.Port() != 0 && g.cfg.Addr.Port() != cfg.Addr.Port()) {
+		if err = g.add(s, i > 0, false); err == nil && (g.cfg.Addr.Addr() != cfg.Addr.Addr() || cfg.Addr.Port() != 0 &&
+			g.cfg.Addr.Port() != cfg.Addr.Port()) {
 			err = fmt.Errorf("%w: the socket of another process is at %v", ErrAddress, g.cfg.Addr)
 		}
 	}

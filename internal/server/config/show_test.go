@@ -121,7 +121,8 @@ func TestChangesWithEqualText(t *testing.T) {
 		want     Change
 	}{
 		{Config{Quotas: []Quota{a, b}}, Config{Quotas: []Quota{b, a}}, Change{"quotas", "2", "2 (in another order)"}},
-		{Config{Tokens: []Token{token("x")}}, Config{Tokens: []Token{token("y")}}, Change{"tokens", "1: {project: p}", "1: {project: p} (with another secret)"}},
+		{Config{Tokens: []Token{token("x")}}, Config{Tokens: []Token{token("y")}},
+			Change{"tokens", "1: {project: p}", "1: {project: p} (with another secret)"}},
 		{Config{Store: "redis://x"}, Config{Store: "redis://y"}, Change{"store", `"[hidden]"`, `"[hidden]" (with another secret)`}},
 	} {
 		if got := Changes(&c.was, &c.now); len(got) != 1 || got[0] != c.want {

@@ -6,7 +6,8 @@ func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want int
-	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"relay", "relay", 0}, {"wrokers", "workers", 1}, {"udp", "http", 3}, {"ab", "ba", 1}, {"abcd", "acbde", 2}} {
+	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"relay", "relay", 0}, {"wrokers", "workers", 1}, {"udp", "http", 3}, {"ab", "ba", 1},
+		{"abcd", "acbde", 2}} {
 		if got := distance(c.a, c.b); got != c.want {
 			t.Errorf("from %q to %q: %d, want %d", c.a, c.b, got, c.want)
 		}

@@ -389,7 +389,8 @@ func (a *App) buildRelay() error {
 	if len(cfg.Sockets.WorkerCPUs) > 0 {
 		var why string
 		cfg.Sockets.SteerByCPU, why = a.processors.steersByCPU(a.opts.Config.Steering, machine.ReadInterfaces(os.DirFS("/")))
-		a.opts.Logger.Info("workers are pinned", "worker_cpus", string(a.opts.Config.WorkerCPUs), "steering_by_cpu", cfg.Sockets.SteerByCPU, "because", why)
+		a.opts.Logger.Info("workers are pinned", "worker_cpus", string(a.opts.Config.WorkerCPUs), "steering_by_cpu",
+			cfg.Sockets.SteerByCPU, "because", why)
 	}
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
 	cfg.Hooks = a.events.RelayHooks()

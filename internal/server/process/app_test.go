@@ -154,7 +154,8 @@ func TestServeWantsTokens(t *testing.T) {
 	t.Parallel()
 	r := start(t, options(local(), Serve))
 	var problem *api.Problem
-	if _, err := r.caller("").Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1}); !errors.As(err, &problem) || problem.Status != 401 {
+	if _, err := r.caller("").Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1}); !errors.As(err, &problem) ||
+		problem.Status != 401 {
 		t.Errorf("without a token: %v", err)
 	}
 	if _, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1}); err != nil {

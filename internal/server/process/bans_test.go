@@ -83,7 +83,8 @@ func TestBanPlayer(t *testing.T) {
 	refused := func(r running, codeLives bool) {
 		t.Helper()
 		_, err := r.caller(secret).Join(t.Context(), code)
-		if codeLives && (problem(err) != http.StatusForbidden || !strings.Contains(err.Error(), "banned until") || !strings.Contains(err.Error(), "cheats")) {
+		if codeLives && (problem(err) != http.StatusForbidden || !strings.Contains(err.Error(), "banned until") ||
+			!strings.Contains(err.Error(), "cheats")) {
 			t.Errorf("a join of the banned player: %v", err)
 		}
 		if _, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4}); problem(err) != http.StatusForbidden {
@@ -218,7 +219,8 @@ func TestBanFleet(t *testing.T) {
 	holds := func(r running, n int) func() bool { return func() bool { return len(r.bans.All()) == n } }
 	testkit.Eventually(t, "the other API process has the ban", holds(b, 1))
 	testkit.Eventually(t, "the relay has the ban", holds(relay, 1))
-	if status, body := relay.operate(t, "POST", "/bans?prefix=198.51.100.0/24"); status != http.StatusConflict || !strings.Contains(body, "API process") {
+	if status, body := relay.operate(t, "POST", "/bans?prefix=198.51.100.0/24"); status != http.StatusConflict ||
+		!strings.Contains(body, "API process") {
 		t.Errorf("a ban at a relay: %d %s", status, body)
 	}
 	if !relay.has(t, id) {

@@ -48,7 +48,8 @@ func certificateFaultOf(c *tls.Certificate, name string, now time.Time) (f certi
 			return certificateFault{metrics.CertificateNotYetValid, of + "is not valid before " + x.NotBefore.UTC().Format(time.RFC3339),
 				"check the clock of this machine"}
 		case i == 0 && name != "" && x.VerifyHostname(name) != nil:
-			return certificateFault{metrics.CertificateOtherName, fmt.Sprintf("is not for the name %s (advertise_name), but for %s", name, namesIn(x)),
+			return certificateFault{metrics.CertificateOtherName, fmt.Sprintf("is not for the name %s (advertise_name), but for %s",
+				name, namesIn(x)),
 				"get one for the name, or change advertise_name"}
 		}
 	}
@@ -132,7 +133,8 @@ func (a *App) logCertificates(known map[string]certificateFault) {
 		switch {
 		case f == known[name] || f.reason == metrics.CertificateMissing: // ACME logs why.
 		case f.reason != "":
-			a.opts.Logger.Error("the certificate is refused by clients: wss and the API do not work for them", "certificate", name, "because", "it "+f.text, "do", f.do)
+			a.opts.Logger.Error("the certificate is refused by clients: wss and the API do not work for them", "certificate", name, "because",
+				"it "+f.text, "do", f.do)
 		case known[name].reason != "":
 			a.opts.Logger.Info("the certificate is valid again", "certificate", name)
 		}

@@ -28,9 +28,10 @@ var badCertificates = []struct {
 	{metrics.CertificateNotYetValid, "is not valid before", func(x *x509.Certificate) {
 		x.NotBefore, x.NotAfter = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
 	}},
-	{metrics.CertificateOtherName, "is not for the name relay.example.org (advertise_name), but for other.example.org, 127.0.0.1", func(x *x509.Certificate) {
-		x.DNSNames = []string{"other.example.org"}
-	}},
+	{metrics.CertificateOtherName, "is not for the name relay.example.org (advertise_name), but for other.example.org, 127.0.0.1",
+		func(x *x509.Certificate) {
+			x.DNSNames = []string{"other.example.org"}
+		}},
 }
 
 // TestBadCertificates: for a certificate that is expired, not yet valid, or for another
@@ -70,7 +71,8 @@ func TestBadCertificates(t *testing.T) {
 				testkit.Eventually(t, "it is logged", func() bool {
 					return strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(), bad.text)
 				})
-				conn, _, err := ws.Dial(t.Context(), fmt.Sprintf("wss://%s/", r.api.addr()), &ws.DialOptions{HTTPClient: clientThatTrusts(t, c.TLSCert, "relay.example.org")})
+				conn, _, err := ws.Dial(t.Context(), fmt.Sprintf("wss://%s/", r.api.addr()),
+					&ws.DialOptions{HTTPClient: clientThatTrusts(t, c.TLSCert, "relay.example.org")})
 				if err == nil {
 					conn.CloseNow()
 					t.Error("a client accepts it")
@@ -104,7 +106,8 @@ func TestBadChain(t *testing.T) {
 	}
 	old := renewAs(t, cert, key, 2, badCertificates[0].change)
 	good.Certificate = append(good.Certificate, old.Raw)
-	if f := certificateFaultOf(&good, "relay.example.org", time.Now()); f.reason != metrics.CertificateExpired || !strings.Contains(f.text, "certificate 2 of its chain") {
+	if f := certificateFaultOf(&good, "relay.example.org", time.Now()); f.reason != metrics.CertificateExpired ||
+		!strings.Contains(f.text, "certificate 2 of its chain") {
 		t.Errorf("%+v", f)
 	}
 	// A clock that jumps makes a good one bad, and good again.
@@ -141,7 +144,8 @@ func TestBadACMECertificate(t *testing.T) {
 	current := new(atomic.Pointer[tls.Certificate])
 	a := &App{
 		opts: Options{Logger: slog.New(slog.NewTextHandler(log, nil))},
-		acme: &acmeCertificates{names: []string{"relay.example.org"}, current: map[string]*atomic.Pointer[tls.Certificate]{"relay.example.org": current}},
+		acme: &acmeCertificates{names: []string{"relay.example.org"},
+			current: map[string]*atomic.Pointer[tls.Certificate]{"relay.example.org": current}},
 	}
 	known := make(map[string]certificateFault)
 	a.logCertificates(known)

@@ -58,8 +58,10 @@ var (
 	ofRelay = []string{
 		"udp", "advertise", "advertise_name", "dtls", "websocket", "allow_private_sources", "siblings",
 		"state_dir", "region", "max_allocations", "max_seats", "max_content", "idle_timeout", "host_alone_timeout",
-		"hear_timeout", "recover_for", "key_epoch", "drain_timeout", "drain_threshold", "workers", "worker_cpus", "steering", "batch", "gso", "receive_delay", "xdp", "xdp_interfaces",
-		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unvalidated_bytes", "unvalidated_ratio", "player_hosts", "player_joiners", "player_seats",
+		"hear_timeout", "recover_for", "key_epoch", "drain_timeout", "drain_threshold", "workers", "worker_cpus", "steering", "batch", "gso",
+		"receive_delay", "xdp", "xdp_interfaces",
+		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unvalidated_bytes", "unvalidated_ratio", "player_hosts",
+		"player_joiners", "player_seats",
 		"max_websockets", "max_address_websockets", "websocket_queue", "websocket_max_message", "dtls_max_message",
 		"max_dtls_sessions",
 		"overcommit",
@@ -74,8 +76,10 @@ var (
 // offInDev are limits, and what a restart needs, which dev does not have.
 var offInDev = []string{
 	"player_per_minute", "server_per_minute", "address_per_minute", "failed_joins_per_minute",
-	"server_failed_joins_per_minute", "max_outstanding", "max_http_connections", "max_address_connections", "http_idle_timeout", "proxy_idle_timeout",
-	"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unvalidated_bytes", "unvalidated_ratio", "player_hosts", "player_joiners", "player_seats",
+	"server_failed_joins_per_minute", "max_outstanding", "max_http_connections", "max_address_connections", "http_idle_timeout",
+	"proxy_idle_timeout",
+	"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unvalidated_bytes", "unvalidated_ratio", "player_hosts",
+	"player_joiners", "player_seats",
 	"state_dir", "recover_for",
 }
 

@@ -40,7 +40,8 @@ func TestDevLog(t *testing.T) {
 		return false
 	}
 	play(t, hostTicket, ticket, func() {
-		testkit.Within(t, time.Minute, "the line about the link", func() bool { return has("msg=\"linked", "player="+ticket.ID.String(), "host="+hostTicket.ID.String()) })
+		testkit.Within(t, time.Minute, "the line about the link",
+			func() bool { return has("msg=\"linked", "player="+ticket.ID.String(), "host="+hostTicket.ID.String()) })
 	})
 	for _, parts := range [][]string{
 		{"msg=allocated", "host=" + hostTicket.ID.String(), "max_connections=4"},

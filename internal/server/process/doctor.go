@@ -108,7 +108,8 @@ func (d *Doctor) Examine(ctx context.Context) []Diagnosis {
 
 func (d *Doctor) settings() {
 	if err := Check(d.Config, d.Mode); err != nil {
-		d.add("settings", stateProblem, strings.ReplaceAll(err.Error(), "app: ", ""), fmt.Sprintf("change them until ferry check --role %s accepts them", d.Mode))
+		d.add("settings", stateProblem, strings.ReplaceAll(err.Error(), "app: ", ""),
+			fmt.Sprintf("change them until ferry check --role %s accepts them", d.Mode))
 		return
 	}
 	d.add("settings", stateOK, fmt.Sprintf("ferry %s would start with them", d.Mode), "")
@@ -125,9 +126,11 @@ func (d *Doctor) clock() {
 	case !c.Known:
 		d.add("clock", stateSkipped, "this system does not tell whether its clock is synchronized", "")
 	case !c.Synchronized:
-		d.add("clock", stateAdvice, "it is not synchronized: tokens of players may be refused as expired, or not yet valid", "run chrony or systemd-timesyncd; a container has the clock of its host")
+		d.add("clock", stateAdvice, "it is not synchronized: tokens of players may be refused as expired, or not yet valid",
+			"run chrony or systemd-timesyncd; a container has the clock of its host")
 	case c.MaxError > maxClockError:
-		d.add("clock", stateAdvice, fmt.Sprintf("its error may be %v", c.MaxError.Round(time.Millisecond)), "check the servers of chrony or systemd-timesyncd")
+		d.add("clock", stateAdvice, fmt.Sprintf("its error may be %v", c.MaxError.Round(time.Millisecond)),
+			"check the servers of chrony or systemd-timesyncd")
 	default:
 		d.add("clock", stateOK, fmt.Sprintf("synchronized, error at most %v", c.MaxError.Round(time.Millisecond)), "")
 	}
@@ -237,7 +240,8 @@ func (d *Doctor) addresses() {
 		}
 	}
 	if len(d.Config.Advertise) == 0 && len(ownAddresses(Serve)) == 0 && d.Mode != Dev {
-		d.add("advertise", stateProblem, "this machine has no public address, and none is advertised", "set advertise to the public address of the router or cloud")
+		d.add("advertise", stateProblem, "this machine has no public address, and none is advertised",
+			"set advertise to the public address of the router or cloud")
 	}
 }
 
@@ -306,7 +310,8 @@ func (d *Doctor) certificate(setting, certFile, keyFile, name string) {
 
 // names resolves the names that players and API processes use.
 func (d *Doctor) names(ctx context.Context) {
-	for setting, name := range map[string]string{"advertise_name": d.Config.AdvertiseName.Host, "cluster_advertise": d.Config.ClusterAdvertise} {
+	for setting, name := range map[string]string{"advertise_name": d.Config.AdvertiseName.Host,
+		"cluster_advertise": d.Config.ClusterAdvertise} {
 		if host, _, err := net.SplitHostPort(name); err == nil {
 			name = host
 		}
@@ -389,9 +394,11 @@ func (d *Doctor) reached(ctx context.Context, network, address string) {
 		if r.Error != "" {
 			text += ": " + r.Error
 		}
-		d.add(subject, stateProblem, text, fmt.Sprintf("let %s to this port through the firewalls of this machine and of the cloud, and forward it in the router", strings.ToUpper(network)))
+		d.add(subject, stateProblem, text, fmt.Sprintf("let %s to this port through the firewalls of this machine and of the cloud, and forward it in the router",
+			strings.ToUpper(network)))
 	case r.Received < r.Sent:
-		d.add(subject, stateAdvice, fmt.Sprintf("%d of %d probes of %s were answered, in %v", r.Received, r.Sent, d.From, trip), "repeat this; if it stays so, ask the provider of the network about lost datagrams")
+		d.add(subject, stateAdvice, fmt.Sprintf("%d of %d probes of %s were answered, in %v", r.Received, r.Sent, d.From, trip),
+			"repeat this; if it stays so, ask the provider of the network about lost datagrams")
 	default:
 		d.add(subject, stateOK, fmt.Sprintf("reached from %s in %v", d.From, trip), "")
 	}

@@ -184,7 +184,8 @@ func TestDoctor(t *testing.T) {
 		dropped = 4711
 		expect(t, d, "private sources", stateAdvice, "4711 datagrams")
 		all := d.Examine(t.Context())
-		if i := slices.IndexFunc(all, func(x Diagnosis) bool { return x.Subject == "private sources" }); !strings.Contains(all[i].Do, "allow_private_sources") {
+		if i := slices.IndexFunc(all, func(x Diagnosis) bool { return x.Subject == "private sources" }); !strings.Contains(all[i].Do,
+			"allow_private_sources") {
 			t.Errorf("%+v", all[i])
 		}
 	})

@@ -264,7 +264,8 @@ func (a advertiser) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (
 }
 
 // withEndpoints makes a reservation with the endpoints of a, if there is room.
-func withEndpoints[R any](ctx context.Context, a advertiser, r R, reserve func(context.Context, R) (alloc.Reservation, error)) (alloc.Reservation, error) {
+func withEndpoints[R any](ctx context.Context, a advertiser, r R, reserve func(context.Context, R) (alloc.Reservation,
+	error)) (alloc.Reservation, error) {
 	if !a.room() {
 		return alloc.Reservation{}, alloc.ErrFull
 	}

@@ -105,13 +105,16 @@ func TestOnRelayOf(t *testing.T) {
 		{"a home that is silent", map[byte]distant{1: {fail: silence}, 2: {has: good}}, 0, 1, nil, player, alloc.ErrUnavailable, "silence", 1},
 		{"a home that is not there", map[byte]distant{1: {}}, 0, 9, nil, player, alloc.ErrUnavailable, "09000000", 0},
 		{"no relay has it", map[byte]distant{1: {}, 2: {has: good}}, 0, 0, nil, unknown, alloc.ErrNotFound, "", 2},
-		{"no relay has it, and one is silent", map[byte]distant{1: {fail: silence}, 2: {has: good}}, 0, 0, nil, unknown, alloc.ErrUnavailable, "01000000-0000-0000-0000-000000000000 region: silence", 2},
-		{"no relay has it, and one is dead", map[byte]distant{1: {}, 2: {has: good}}, 1, 0, nil, unknown, alloc.ErrUnavailable, "1 of 2 relays do not have it", 1},
+		{"no relay has it, and one is silent", map[byte]distant{1: {fail: silence}, 2: {has: good}}, 0, 0, nil, unknown, alloc.ErrUnavailable,
+			"01000000-0000-0000-0000-000000000000 region: silence", 2},
+		{"no relay has it, and one is dead", map[byte]distant{1: {}, 2: {has: good}}, 1, 0, nil, unknown, alloc.ErrUnavailable,
+			"1 of 2 relays do not have it", 1},
 		{"no relay has it, and there may be more", map[byte]distant{1: {}}, 0, 0, unread, unknown, alloc.ErrUnavailable, "unread", 1},
 		{"a player, and another cannot tell", map[byte]distant{1: {fresh: true}, 2: {has: good}}, 0, 0, nil, player, nil, "", 2},
 		{"a host, and another cannot tell", map[byte]distant{1: {fresh: true}, 2: {has: good}}, 0, 0, nil, host, engine.ErrKickHost, "", 2},
 		{"one that cannot come back", map[byte]distant{1: {fresh: true}, 2: {has: good}}, 0, 0, nil, unknown, nil, "", 2},
-		{"one that cannot come back there", map[byte]distant{1: {fresh: true}, 2: {fail: silence}}, 0, 0, nil, unknown, alloc.ErrUnavailable, "silence", 2},
+		{"one that cannot come back there", map[byte]distant{1: {fresh: true}, 2: {fail: silence}}, 0, 0, nil, unknown,
+			alloc.ErrUnavailable, "silence", 2},
 		{"a player at a relay that looks dead without the store", map[byte]distant{1: {}, 2: {has: good}}, 2, 0, unread, player, nil, "", 2},
 		{"no relay", nil, 0, 0, nil, unknown, alloc.ErrNotFound, "", 0},
 	} {
@@ -197,7 +200,8 @@ func TestFleetOperator(t *testing.T) {
 	}
 	r, id := a.frontEnd.operator(), alloc.RelayID{1}.String()
 	st, err := r.Drain(t.Context(), id, engine.DrainConfig{Deadline: -1, Threshold: -1})
-	if err != nil || !st.Draining || st.Final || st.Allocations != 2 || time.Until(st.Deadline) > admin.DefaultDeadline || time.Until(st.Deadline) < admin.DefaultDeadline/2 {
+	if err != nil || !st.Draining || st.Final || st.Allocations != 2 || time.Until(st.Deadline) > admin.DefaultDeadline ||
+		time.Until(st.Deadline) < admin.DefaultDeadline/2 {
 		t.Errorf("drain: %+v, %v", st, err)
 	}
 	if own := eu.DrainState(); !own.Draining || us.DrainState().Draining {

@@ -132,8 +132,9 @@ var _ rpc.Operator = clusterOperator{}
 
 func (a *App) clusterOperator() clusterOperator {
 	return clusterOperator{a, admin.RelayPages(&admin.Config{
-		Title: "ferry " + a.opts.Version, Relay: relayPages{a.relay, a.usage}, History: a.history, Timeline: a.history.Timeline(), Capture: a.capture,
-		Since: a.since, UsageSince: a.usage.since, Logger: a.opts.Logger,
+		Title: "ferry " + a.opts.Version, Relay: relayPages{a.relay, a.usage}, History: a.history, Timeline: a.history.Timeline(),
+		Capture: a.capture,
+		Since:   a.since, UsageSince: a.usage.since, Logger: a.opts.Logger,
 	})}
 }
 
@@ -178,7 +179,8 @@ func (o clusterOperator) Close(ctx context.Context, id proto.AllocationID) (ther
 
 // change applies do to an allocation, and reports whether it exists. Soon after a restart
 // the engine accepts any id, whose allocation then cannot come back.
-func (o clusterOperator) change(ctx context.Context, id proto.AllocationID, do func(context.Context, proto.AllocationID) error) (there bool, err error) {
+func (o clusterOperator) change(ctx context.Context, id proto.AllocationID, do func(context.Context, proto.AllocationID) error) (there bool,
+	err error) {
 	_, missing := o.app.relay.Describe(ctx, id)
 	return missing == nil, do(ctx, id)
 }
@@ -288,7 +290,8 @@ func (m *member) reportUsage(ctx context.Context) {
 
 // changedLeases returns the current usage by scope, including zero for scopes that were
 // reported before and are not used any more.
-func changedLeases(reported map[string]int64, all []engine.ProjectUsage, perSecond map[string]int64) (uses []redisstore.Use, next map[string]int64) {
+func changedLeases(reported map[string]int64, all []engine.ProjectUsage, perSecond map[string]int64) (uses []redisstore.Use,
+	next map[string]int64) {
 	next = make(map[string]int64)
 	for i := range all {
 		if u := &all[i]; u.Allocations > 0 {

@@ -141,7 +141,8 @@ func TestFleet(t *testing.T) {
 	if err != nil || len(nodes) != 3 || nodes[0].Role != "api" || nodes[1].Region != "eu" {
 		t.Errorf("nodes: %+v, %v", nodes, err)
 	}
-	if _, err := first.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Region: "mars"}); problem(err) != http.StatusBadRequest {
+	if _, err := first.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4,
+		Region: "mars"}); problem(err) != http.StatusBadRequest {
 		t.Errorf("an unknown region: %v", err)
 	}
 
@@ -152,7 +153,8 @@ func TestFleet(t *testing.T) {
 		seen := second.frontEnd.fleet.Nodes()
 		return len(seen) == 2 && seen[0].Draining && !seen[1].Draining
 	})
-	if _, err := second.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Region: "eu"}); problem(err) != http.StatusServiceUnavailable {
+	if _, err := second.caller(secret).Allocate(t.Context(),
+		api.AllocateRequest{MaxConnections: 4, Region: "eu"}); problem(err) != http.StatusServiceUnavailable {
 		t.Errorf("a host for a region that drains: %v", err)
 	}
 	for range 8 {

@@ -18,7 +18,8 @@ import (
 )
 
 // migrationFleet starts a relay and an API process, and a match whose host has left.
-func migrationFleet(t *testing.T, k *fleetKit, change func(*App)) (relay, apiProcess running, o Options, players []*participant, code string) {
+func migrationFleet(t *testing.T, k *fleetKit, change func(*App)) (relay, apiProcess running, o Options,
+	players []*participant, code string) {
 	t.Helper()
 	o = k.relayOptions(1, "eu")
 	migration(&o.Config, never)

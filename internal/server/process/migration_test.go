@@ -541,6 +541,7 @@ func TestMigrationInFleet(t *testing.T) {
 		}
 		how := departure(round % 3)
 		players = leaveHost(t, players, how)
-		t.Logf("%d players play on after %v (%v, draining %v)", len(players), migrateAll(t, players, code).Round(time.Millisecond), how, round >= 3)
+		t.Logf("%d players play on after %v (%v, draining %v)", len(players), migrateAll(t, players, code).Round(time.Millisecond),
+			how, round >= 3)
 	}
 }

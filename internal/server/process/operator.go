@@ -75,7 +75,8 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		AllowAnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
 
 		Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
-		Console: a.console, Docs: a.docs, Sessions: a.sessions, Audit: slog.New(a.audit), Flight: &a.flight, Bans: a.bans, OIDC: people, Timeline: a.history.Timeline(), Reach: reach,
+		Console: a.console, Docs: a.docs, Sessions: a.sessions, Audit: slog.New(a.audit), Flight: &a.flight, Bans: a.bans, OIDC: people,
+		Timeline: a.history.Timeline(), Reach: reach,
 	}
 	if a.relay != nil {
 		cfg.Relay, cfg.Probe, cfg.UsageSince = relayPages{a.relay, a.usage}, a.relay.Probe, a.usage.since

@@ -233,10 +233,12 @@ func (p *players) nextPolicy(c *config.Config) (next *policy, notes []string, er
 	if err := errors.Join(errs...); err != nil {
 		return nil, nil, fmt.Errorf("app: %w", err)
 	}
-	if was.admissionSettings.url != "" && next.admissionSettings.url == was.admissionSettings.url && next.admissionSettings.secret != was.admissionSettings.secret {
+	if was.admissionSettings.url != "" && next.admissionSettings.url == was.admissionSettings.url &&
+		next.admissionSettings.secret != was.admissionSettings.secret {
 		notes = append(notes, "requests to admission_url are signed with another secret")
 	}
-	if was.webhookSettings.url != "" && next.webhookSettings.url == was.webhookSettings.url && next.webhookSettings.secret != was.webhookSettings.secret {
+	if was.webhookSettings.url != "" && next.webhookSettings.url == was.webhookSettings.url &&
+		next.webhookSettings.secret != was.webhookSettings.secret {
 		notes = append(notes, "messages to webhook_url are signed with another secret")
 	}
 	return next, notes, nil
@@ -267,7 +269,8 @@ func (t *policy) setAdmission(c *config.Config, was *policy, log *slog.Logger) (
 	if c.AdmissionURL == "" {
 		return nil
 	}
-	t.admissionSettings = admissionSettings{url: c.AdmissionURL, private: c.HooksPlainHTTP, timeout: c.AdmissionTimeout, failOpen: c.AdmissionFailOpen}
+	t.admissionSettings = admissionSettings{url: c.AdmissionURL, private: c.HooksPlainHTTP, timeout: c.AdmissionTimeout,
+		failOpen: c.AdmissionFailOpen}
 	var secret []byte // nil: questions are not signed
 	if c.AdmissionSecretFile != "" {
 		if t.admissionSettings.secret, err = config.ReadSecret(c.AdmissionSecretFile); err != nil {

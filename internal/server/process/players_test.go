@@ -186,7 +186,8 @@ func TestHooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := local()
-	c.Tokens = append(c.Tokens, config.Token{Secret: "the-token-of-the-banned", Project: "game", Environment: "test", Player: "banned", Kind: "player"})
+	c.Tokens = append(c.Tokens, config.Token{Secret: "the-token-of-the-banned", Project: "game", Environment: "test",
+		Player: "banned", Kind: "player"})
 	c.AdmissionURL, c.AdmissionSecretFile, c.AdmissionTimeout = program.URL+"/admit", file, 5*time.Second
 	c.WebhookURL, c.WebhookSecretFile = program.URL+"/events", file
 	r := start(t, options(c, Serve))
@@ -207,7 +208,10 @@ func TestHooks(t *testing.T) {
 		}
 	}
 	// Several events are sent at a time, and not always in order.
-	testkit.Within(t, time.Minute, "what was before", func() bool { return len(h.of(hooks.Allocated, "")) >= 2 && len(h.of(hooks.Bound, "")) >= 2 })
+	testkit.Within(t, time.Minute, "what was before", func() bool {
+		return len(h.of(hooks.Allocated, "")) >= 2 &&
+			len(h.of(hooks.Bound, "")) >= 2
+	})
 	if all := h.of(hooks.Allocated, ""); len(all) != 2 || !slices.ContainsFunc(all, func(e hooks.Event) bool {
 		return e.Allocation == ticket.ID.String() && e.Peer == hostTicket.ID.String() && e.Project == "game" && e.Player != ""
 	}) {

@@ -33,13 +33,15 @@ func TestLargeMessageLine(t *testing.T) {
 		dropped  bool
 		want     []string
 	}{
-		"udp to dtls":            {Serve, engine.KindUDP6, engine.KindDTLS, 1400, true, []string{"WARN", `"message is too large`, "(maxMessageSize: 1363) at senders on udp"}},
-		"udp to dtls, forwarded": {Serve, engine.KindUDP4, engine.KindDTLS, 1363, false, []string{"INFO", `"message may be too large`, "(maxMessageSize: 1363) at senders on udp"}},
-		"in dev":                 {Dev, engine.KindUDP4, engine.KindDTLS, 1363, false, []string{"WARN", `"message may be too large`}},
-		"ws to dtls":             {Relay, engine.KindWS, engine.KindDTLS, 1400, true, []string{"WARN", "(maxMessageSize: 1377) at senders on ws"}},
-		"udp to ws":              {Serve, engine.KindUDP4, engine.KindWS, 1386, true, []string{"WARN", "(maxMessageSize: 1363) at senders on udp"}},
-		"a lower limit":          {Serve, engine.KindWS, engine.KindDTLS, 1000, true, []string{"(maxMessageSize: 1014) at senders on ws"}},
-		"dtls to ws":             {Serve, engine.KindDTLS, engine.KindWS, 1386, true, []string{"(maxMessageSize: 1400) at senders on dtls"}},
+		"udp to dtls": {Serve, engine.KindUDP6, engine.KindDTLS, 1400, true,
+			[]string{"WARN", `"message is too large`, "(maxMessageSize: 1363) at senders on udp"}},
+		"udp to dtls, forwarded": {Serve, engine.KindUDP4, engine.KindDTLS, 1363, false, []string{"INFO", `"message may be too large`,
+			"(maxMessageSize: 1363) at senders on udp"}},
+		"in dev":        {Dev, engine.KindUDP4, engine.KindDTLS, 1363, false, []string{"WARN", `"message may be too large`}},
+		"ws to dtls":    {Relay, engine.KindWS, engine.KindDTLS, 1400, true, []string{"WARN", "(maxMessageSize: 1377) at senders on ws"}},
+		"udp to ws":     {Serve, engine.KindUDP4, engine.KindWS, 1386, true, []string{"WARN", "(maxMessageSize: 1363) at senders on udp"}},
+		"a lower limit": {Serve, engine.KindWS, engine.KindDTLS, 1000, true, []string{"(maxMessageSize: 1014) at senders on ws"}},
+		"dtls to ws":    {Serve, engine.KindDTLS, engine.KindWS, 1386, true, []string{"(maxMessageSize: 1400) at senders on dtls"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log testkit.LogBuffer
@@ -93,13 +95,17 @@ func TestStateFileLines(t *testing.T) {
 	}{
 		{"first start", fresh, nil, `level=INFO msg="state file: new"`},
 		{"second start", in, keep, `level=INFO msg="state file: complete" file=` + file + ` allocations=0 may_come_back_within=1m0s closed=20`},
-		{"an older copy", in, func() error { return os.WriteFile(file, old, 0o600) }, `level=WARN msg="state file: it lacks the last changes, as an older copy does`},
-		{"another user may read it", in, func() error { return os.Chmod(file, 0o644) }, `is open to other users (mode 0644); to mend it: chmod 0600 ` + file},
-		{"it was mended after a run without it", in, func() error { return os.Chmod(file, 0o600) }, `level=WARN msg="state file: it lacks the last changes`},
+		{"an older copy", in, func() error { return os.WriteFile(file, old, 0o600) },
+			`level=WARN msg="state file: it lacks the last changes, as an older copy does`},
+		{"another user may read it", in, func() error { return os.Chmod(file, 0o644) },
+			`is open to other users (mode 0644); to mend it: chmod 0600 ` + file},
+		{"it was mended after a run without it", in, func() error { return os.Chmod(file, 0o600) },
+			`level=WARN msg="state file: it lacks the last changes`},
 		{"and is complete again", in, nil, `level=INFO msg="state file: complete"`},
 		{"it was lost", in, func() error { return os.Remove(file) }, `level=WARN msg="state file: none was there`},
 		{"it was damaged", in, func() error { return os.WriteFile(file, []byte("rubbish"), 0o600) }, `why="statefile: header damaged"`},
-		{"it is a directory", in, func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) }, `level=ERROR msg="state file: it cannot be written`},
+		{"it is a directory", in, func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) },
+			`level=ERROR msg="state file: it cannot be written`},
 		{"none is wanted", func(*Options) {}, nil, ""},
 	} {
 		if c.before != nil {
@@ -193,10 +199,12 @@ func TestEngineConfig(t *testing.T) {
 	if got := strings.Join(siblings, " "); got != "203.0.113.9:7777 203.0.113.1:7777" {
 		t.Errorf("siblings %s: the address that players are told is the relay's own", got)
 	}
-	if want := (engine.Limits{JoinerDatagrams: 1000, JoinerBytes: 512 << 10, HostDatagrams: 12_000, HostBytes: -1, UnvalidatedBytes: 256 << 10, UnvalidatedRatio: 3}); serve.Limits != want {
+	if want := (engine.Limits{JoinerDatagrams: 1000, JoinerBytes: 512 << 10, HostDatagrams: 12_000, HostBytes: -1, UnvalidatedBytes: 256 << 10,
+		UnvalidatedRatio: 3}); serve.Limits != want {
 		t.Errorf("limits %+v", serve.Limits)
 	}
-	if serve.AllowPrivateSources || serve.Unlimited || serve.Recovery.Window != -1 || len(serve.Advertise) != 1 || serve.Advertise[0].Host != "203.0.113.1" {
+	if serve.AllowPrivateSources || serve.Unlimited || serve.Recovery.Window != -1 || len(serve.Advertise) != 1 ||
+		serve.Advertise[0].Host != "203.0.113.1" {
 		t.Errorf("serve: %+v", serve)
 	}
 	dev, err := engineConfig(&c, Dev)
@@ -277,7 +285,8 @@ func TestConnLimits(t *testing.T) {
 		t.Errorf("%d lines: %s", n, lines.String())
 	}
 	r.note(log, httpapi.EvictedTotal, time.Now().Add(rejectionLogEvery))
-	if n := strings.Count(lines.String(), "\n"); n != 2 || !strings.Contains(lines.String(), "closed_since_last_line=3") || r.evictedTotal.Load() != 1 {
+	if n := strings.Count(lines.String(), "\n"); n != 2 || !strings.Contains(lines.String(), "closed_since_last_line=3") ||
+		r.evictedTotal.Load() != 1 {
 		t.Errorf("after a minute %d lines: %s", n, lines.String())
 	}
 	c.TrustedProxies = []config.Network{network("10.0.0.0/8")}

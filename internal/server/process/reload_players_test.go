@@ -68,7 +68,8 @@ func TestReloadIssuers(t *testing.T) {
 		fmt.Fprint(w, `{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`)
 	}))
 	defer published.Close()
-	fetched := config.Issuer{Issuer: "https://id.example.org", Audience: []string{"a"}, JWKSURL: published.URL, Project: "game", Environment: "test"}
+	fetched := config.Issuer{Issuer: "https://id.example.org", Audience: []string{"a"}, JWKSURL: published.URL, Project: "game",
+		Environment: "test"}
 	r := startReloading(t, Serve, func(c *config.Config) {
 		c.Issuers = []config.Issuer{fetched, trustedIssuer("stays", firstKey)}
 		// The callers never pause, and refused tokens count by address.

@@ -101,7 +101,8 @@ func TestReload(t *testing.T) {
 	if !strings.Contains(r.log.String(), "level=DEBUG") {
 		t.Error("nothing is logged at debug level")
 	}
-	for key, want := range map[string]string{"region": "default", "max_seats": "5", "log_level": "debug", "max_outstanding": "3", "drain_threshold": "0", "tokens[0].secret": `"[hidden]"`} {
+	for key, want := range map[string]string{"region": "default", "max_seats": "5", "log_level": "debug", "max_outstanding": "3",
+		"drain_threshold": "0", "tokens[0].secret": `"[hidden]"`} {
 		if got := r.shown(key); got != want {
 			t.Errorf("%s is shown as %s, want %s", key, got, want)
 		}
@@ -146,7 +147,8 @@ func TestReloadRefused(t *testing.T) {
 		if !errors.Is(err, admin.ErrRefused) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-		if !allowed(t, r.running, secret) || allowed(t, r.running, otherSecret) || r.shown("max_seats") != "0" || r.opts.Level.Level() != slog.LevelInfo {
+		if !allowed(t, r.running, secret) || allowed(t, r.running, otherSecret) || r.shown("max_seats") != "0" ||
+			r.opts.Level.Level() != slog.LevelInfo {
 			t.Errorf("%s: something has changed", name)
 		}
 		if !strings.Contains(r.log.String(), c.want) {

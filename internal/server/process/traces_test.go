@@ -318,7 +318,8 @@ func TestTraceMetrics(t *testing.T) {
 // TestBadTraceSettings: wrong settings are errors before anything is opened.
 func TestBadTraceSettings(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"127.0.0.1:4318", "grpc://collector:4317", "http://", "http://user:pw@collector", "http://collector/?key=x", "http://collector/#x", "://"} {
+	for _, url := range []string{"127.0.0.1:4318", "grpc://collector:4317", "http://", "http://user:pw@collector", "http://collector/?key=x",
+		"http://collector/#x", "://"} {
 		o := tracedOptions(url)
 		if err := Check(o.Config, Serve); err == nil || !strings.Contains(err.Error(), "trace_url") || strings.Contains(err.Error(), "pw") {
 			t.Errorf("%s: %v", url, err)

@@ -45,13 +45,15 @@ func TestUsageOverRuns(t *testing.T) {
 		k.write()
 		return all
 	}
-	run(began, engine.Usage{Others: true, Bytes: 5}, engine.Usage{Tenant: 1, Name: game, Bytes: 100, Datagrams: 10, PlayerSeconds: 1.5, Allocations: 7})
+	run(began, engine.Usage{Others: true, Bytes: 5}, engine.Usage{Tenant: 1, Name: game, Bytes: 100, Datagrams: 10,
+		PlayerSeconds: 1.5, Allocations: 7})
 	all := run(began.Add(time.Hour), engine.Usage{Others: true}, engine.Usage{Tenant: 2, Name: other, Bytes: 30})
 	if len(all) != 3 || all[0].Bytes != 5 || all[1].Bytes != 30 || all[2].Name != game || all[2].Bytes != 100 || all[2].Allocations != 0 {
 		t.Errorf("second run: %+v", all)
 	}
 	all = run(began.Add(2*time.Hour), engine.Usage{Others: true}, engine.Usage{Tenant: 1, Bytes: 1, Datagrams: 2, PlayerSeconds: 0.5})
-	if len(all) != 3 || all[1].Name != game || all[1].Bytes != 101 || all[1].Datagrams != 12 || all[1].PlayerSeconds != 2 || all[2].Bytes != 30 {
+	if len(all) != 3 || all[1].Name != game || all[1].Bytes != 101 || all[1].Datagrams != 12 || all[1].PlayerSeconds != 2 ||
+		all[2].Bytes != 30 {
 		t.Errorf("third run: %+v", all)
 	}
 }

@@ -38,7 +38,8 @@ type web struct {
 // shutdown could not wait for them, and calls this small gain nothing from it.
 func newWeb(listener *net.TCPListener, h http.Handler, secure *tls.Config, log *slog.Logger, accept sock.RetryConfig) *web {
 	w := &web{
-		listener: sock.NewRetryListener(listener, accept), tcp: listener, server: httpapi.NewServer(h), tls: secure != nil, served: make(chan struct{}),
+		listener: sock.NewRetryListener(listener, accept), tcp: listener, server: httpapi.NewServer(h), tls: secure != nil,
+		served: make(chan struct{}),
 	}
 	w.server.TLSConfig = secure
 	w.server.Protocols = new(http.Protocols)

@@ -233,7 +233,8 @@ func TestWhyCauses(t *testing.T) {
 	t.Run("silent", func(t *testing.T) { r.expect(joiner.ID.String(), "nothing has arrived from it for", hostClient.bind) })
 	t.Run("old nonce from another address", func(t *testing.T) {
 		moved := r.raw(joiner)
-		r.expect(joiner.ID.String(), "a BIND with an old nonce", func() { hostClient.bind(); moved.bindWith(0, joiner.ConnectionData, joiner.Key) })
+		r.expect(joiner.ID.String(), "a BIND with an old nonce",
+			func() { hostClient.bind(); moved.bindWith(0, joiner.ConnectionData, joiner.Key) })
 	})
 	t.Run("host ended", func(t *testing.T) {
 		joiner := r.join(code)
@@ -328,7 +329,8 @@ func TestProjectTimeline(t *testing.T) {
 		joiner.ID.String() + " reserved " + host.ID.String(), host.ID.String() + " joined " + joiner.ID.String(),
 		host.ID.String() + " code", host.ID.String() + " reserved",
 	}
-	if got := timeline("game"); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) || got[len(got)-1] != want[3] {
+	if got := timeline("game"); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) ||
+		got[len(got)-1] != want[3] {
 		t.Errorf("game:\n%q, want\n%q", got, want)
 	}
 	if got, want := timeline("other"), []string{other.ID.String() + " reserved"}; !slices.Equal(got, want) {
@@ -352,7 +354,8 @@ func TestProjectTimeline(t *testing.T) {
 	if err := r.relay.End(t.Context(), host.ID); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Within(t, time.Minute, "the end in the timeline", func() bool { return slices.Contains(timeline("game"), host.ID.String()+" ended") })
+	testkit.Within(t, time.Minute, "the end in the timeline",
+		func() bool { return slices.Contains(timeline("game"), host.ID.String()+" ended") })
 	testkit.Within(t, time.Minute, "the host to be forgotten", func() bool {
 		return r.history.Len() == 2 // of the joiner, and of the other project
 	})

@@ -81,7 +81,8 @@ func TestRender(t *testing.T) {
 	}
 	two := string(files["two.html"])
 	for _, want := range []string{
-		"<title>The code page</title>", `id="a-b--c"`, `id="a-b--c-1"`, `href="` + Source + `engine/doc.go"`, `href="index.html#start"`, `href="` + Source + `docs/research/log.md#a"`,
+		"<title>The code page</title>", `id="a-b--c"`, `id="a-b--c-1"`, `href="` + Source + `engine/doc.go"`, `href="index.html#start"`,
+		`href="` + Source + `docs/research/log.md#a"`,
 		`href="https://example.org/"`, `src="p.png"`, `<a href="two.html" aria-current="page">Two</a>`,
 	} {
 		if !strings.Contains(two, want) {
@@ -95,7 +96,8 @@ func TestRender(t *testing.T) {
 		path   string
 		status int
 		kind   string
-	}{{"/docs/", 200, "text/html"}, {"/docs/two.html", 200, "text/html"}, {"/docs/p.png", 200, "image/png"}, {"/docs/dir/q.svg", 200, "image/svg+xml"}, {"/docs/none.html", 404, ""}, {"/docs/dir", 404, ""}} {
+	}{{"/docs/", 200, "text/html"}, {"/docs/two.html", 200, "text/html"}, {"/docs/p.png", 200, "image/png"},
+		{"/docs/dir/q.svg", 200, "image/svg+xml"}, {"/docs/none.html", 404, ""}, {"/docs/dir", 404, ""}} {
 		w := httptest.NewRecorder()
 		Handler(files, "/docs/").ServeHTTP(w, httptest.NewRequest("GET", c.path, nil))
 		if w.Code != c.status || !strings.HasPrefix(w.Header().Get("Content-Type"), c.kind) {

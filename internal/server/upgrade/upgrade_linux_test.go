@@ -167,7 +167,8 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%s: %v", role, err)
 		}
 	}
-	if _, _, err := startAs(t, "hangs", 100*time.Millisecond); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "not prepared in time") {
+	if _, _, err := startAs(t, "hangs", 100*time.Millisecond); !errors.Is(err, ErrFailed) ||
+		!strings.Contains(err.Error(), "not prepared in time") {
 		t.Errorf("hangs: %v", err)
 	}
 	if _, err := Start(t.Context(), "/nonexistent", new(Files), nil, 0); !errors.Is(err, ErrFailed) {

@@ -18,7 +18,8 @@ func TestBrowserBenchPage(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	page := startChromium(t).open("file://"+file, `document.querySelectorAll(".plot canvas").length === 3 && plots.length === 3`)
-	page.call(page.session, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": false}, new(struct{}))
+	page.call(page.session, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 800, "deviceScaleFactor": 1,
+		"mobile": false}, new(struct{}))
 	var width struct{ Window, Page, Plot int }
 	page.do(&width, `(async () => {
 		const widest = () => Math.max(...[...document.querySelectorAll(".plot canvas")].map(c => c.clientWidth))

@@ -21,7 +21,8 @@ func TestBenchRestart(t *testing.T) {
 	relay := place.serve(flags...)
 	file := filepath.Join(t.TempDir(), "run.json")
 	var out text
-	cmd := exec.Command(binary, "bench", "--api", relay.api, "--token", token, "--matches", "10", "--rate", "400", "--duration", "20s", "--json", file)
+	cmd := exec.Command(binary, "bench", "--api", relay.api, "--token", token, "--matches", "10", "--rate", "400", "--duration",
+		"20s", "--json", file)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -17,11 +17,13 @@ func TestCanary(t *testing.T) {
 	t.Parallel()
 	place := newPlace(t)
 	http, udp := "127.0.0.1:"+testkit.FreePort(t), "127.0.0.1:"+testkit.FreePort(t)
-	flags := []string{"--http", http, "--udp", udp, "--advertise", "127.0.0.1", "--behind-proxy", "--trusted-proxies", "127.0.0.1", "--advertise-name", "localhost:" + strings.TrimPrefix(http, "127.0.0.1:")}
+	flags := []string{"--http", http, "--udp", udp, "--advertise", "127.0.0.1", "--behind-proxy", "--trusted-proxies", "127.0.0.1",
+		"--advertise-name", "localhost:" + strings.TrimPrefix(http, "127.0.0.1:")}
 	relay := place.serve(flags...)
 
 	var log text
-	cmd := exec.Command(binary, "canary", "--api", "http://"+http, "--token", token, "--transport", "udp,dtls", "--interval", "1s", "--datagrams", "3", "--listen", "127.0.0.1:0")
+	cmd := exec.Command(binary, "canary", "--api", "http://"+http, "--token", token, "--transport", "udp,dtls", "--interval", "1s",
+		"--datagrams", "3", "--listen", "127.0.0.1:0")
 	cmd.Stderr = &log
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -61,7 +63,8 @@ func TestCanary(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the canary ended with %v; log:\n%s", err, log.String())
 	}
-	for _, want := range []string{`msg="a match was played" transport=dtls`, `msg="a match failed" transport=udp step=`, `msg="matches are played again" transport=udp`} {
+	for _, want := range []string{`msg="a match was played" transport=dtls`, `msg="a match failed" transport=udp step=`,
+		`msg="matches are played again" transport=udp`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%s is missing in\n%s", want, log.String())
 		}

@@ -104,14 +104,16 @@ func TestCapture(t *testing.T) {
 		f := dev(t)
 		m := f.matchBy(enginetest.UTP2, "udp")
 		file := filepath.Join(t.TempDir(), "match.pcapng")
-		if out, err := f.ferryRuns("ctl", "capture", proto.AllocationID(m.host.Cred.ID).String(), "-w", file); err == nil || !strings.Contains(out, "captures are off") {
+		if out, err := f.ferryRuns("ctl", "capture", proto.AllocationID(m.host.Cred.ID).String(), "-w", file); err == nil ||
+			!strings.Contains(out, "captures are off") {
 			t.Errorf("not allowed: %v, %s", err, out)
 		}
 		if _, err := os.Stat(file); err == nil {
 			t.Error("there is a file nevertheless")
 		}
 		allowed := dev(t, "--capture")
-		for _, c := range [][]string{{"NOCODE"}, {proto.AllocationID(m.host.Cred.ID).String()}, {"NOCODE", "--seconds", "0"}, {"NOCODE", "--seconds", "61"}} {
+		for _, c := range [][]string{{"NOCODE"}, {proto.AllocationID(m.host.Cred.ID).String()}, {"NOCODE", "--seconds", "0"},
+			{"NOCODE", "--seconds", "61"}} {
 			args := append([]string{"ctl", "capture", "-w", file}, c...)
 			if out, err := allowed.ferryRuns(args...); err == nil {
 				t.Errorf("%v: %s", c, out)

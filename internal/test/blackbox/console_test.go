@@ -159,7 +159,8 @@ func TestConsole(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin := "127.0.0.1:" + testkit.FreePort(t)
-	flags := []string{"--admin", admin, "--admin-token-file", secret, "--udp", "127.0.0.1:" + testkit.FreePort(t), "--advertise", "127.0.0.1", "--capture"}
+	flags := []string{"--admin", admin, "--admin-token-file", secret, "--udp", "127.0.0.1:" + testkit.FreePort(t), "--advertise",
+		"127.0.0.1", "--capture"}
 	f := place.serve(flags...)
 	load := exec.Command(binary, "bench", "--api", f.api, "--token", token, "--matches", "20", "--rate", "400", "--duration", "10m")
 	if err := load.Start(); err != nil {
@@ -283,7 +284,8 @@ func TestConsole(t *testing.T) {
 	p.shows("✓ ready")
 
 	var foreign []string
-	if err := p.evaluate("performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin) && !n.startsWith('data:'))", &foreign); err != nil || len(foreign) > 0 {
+	if err := p.evaluate("performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin) && !n.startsWith('data:'))",
+		&foreign); err != nil || len(foreign) > 0 {
 		t.Errorf("the page loads from other hosts: %v %v", foreign, err)
 	}
 	testOtherSite(t, browser, f)

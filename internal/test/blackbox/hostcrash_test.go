@@ -141,5 +141,6 @@ func (c *hostCrash) ends(limit time.Duration) {
 	}
 	c.late.Connect()
 	testkit.Eventually(t, "CONNECT_REQUEST to it earns ERROR 4", c.late.HasLogged("error 4"))
-	t.Logf("join 404 %v after the crash, ERROR 5 and ERROR 4 by %v", took.Round(10*time.Millisecond), time.Since(c.at).Round(10*time.Millisecond))
+	t.Logf("join 404 %v after the crash, ERROR 5 and ERROR 4 by %v", took.Round(10*time.Millisecond),
+		time.Since(c.at).Round(10*time.Millisecond))
 }

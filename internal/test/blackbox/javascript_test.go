@@ -361,7 +361,8 @@ func testJavaScriptMatch(t *testing.T, kind string) {
 		t.Fatal(err)
 	}
 	host.hasLeft(t, ben)
-	p.eventually("the host's DISCONNECT is at the page", "ben", func(l playerLog) bool { return slices.Equal(l.Left, []string{host.ID().String()}) })
+	p.eventually("the host's DISCONNECT is at the page", "ben",
+		func(l playerLog) bool { return slices.Equal(l.Left, []string{host.ID().String()}) })
 	if got := p.fails("ferry.say('ben', 0, 1)"); got.Reason != "not-connected" {
 		t.Errorf("sending without a link: %+v", got)
 	}

@@ -72,7 +72,8 @@ func TestJavaScriptAPIErrors(t *testing.T) {
 		{calls(broken.URL+"/short", "", `joinCode({id: ""})`), 200, 15999, "Invalid answer", "joinCode"},
 	} {
 		got := p.fails(test.expression)
-		if got.Name != "ApiError" || got.Status != test.status || got.Code != test.code || got.Title != test.title || !strings.Contains(got.Message, test.text) {
+		if got.Name != "ApiError" || got.Status != test.status || got.Code != test.code || got.Title != test.title ||
+			!strings.Contains(got.Message, test.text) {
 			t.Errorf("%s: %+v, want %d, %d, %q, %q", test.expression, got, test.status, test.code, test.title, test.text)
 		}
 	}
@@ -127,7 +128,8 @@ func TestJavaScriptRefusals(t *testing.T) {
 	if f.metric(`ferry_drops_total{reason="mac"}`) == 0 {
 		t.Error("the relay has seen no wrong MAC")
 	}
-	refused(`(async () => { const a = await api.allocate(1), c = await api.joinCode(a); await ferry.join("early", `+fmt.Sprintf("%q", f.api)+`, "", c, {connectTimeout: 500}) })()`, "connect-timeout")
+	refused(`(async () => { const a = await api.allocate(1), c = await api.joinCode(a); await ferry.join("early", `+fmt.Sprintf("%q", f.api)+
+		`, "", c, {connectTimeout: 500}) })()`, "connect-timeout")
 	refused(`(async () => { const a = await api.join(code); a.hostConnectionData = a.connectionData; await (await ferry.Connection.open(a)).connect() })()`, "self-connect")
 	refused(`(async () => { const a = await api.join(code); a.hostConnectionData = (await api.join(other)).hostConnectionData; await (await ferry.Connection.open(a)).connect() })()`, "unauthorized")
 
@@ -146,7 +148,10 @@ func TestJavaScriptRefusals(t *testing.T) {
 	refused(`ferry.player("first").connection.connect()`, "not-found")
 	refused(`ferry.player("first").connection.send(new Uint8Array(1))`, "not-connected")
 	// The relay ends the WebSocket after that, and the player's own allocation goes on.
-	p.eventually("the page is bound again, and was told nothing", "first", func(l playerLog) bool { return l.Nonce == 1 && l.Ended == "" && len(l.Changes) == 0 })
+	p.eventually("the page is bound again, and was told nothing", "first", func(l playerLog) bool {
+		return l.Nonce == 1 && l.Ended == "" &&
+			len(l.Changes) == 0
+	})
 	p.run(`ferry.player("first").connection.close()`)
 
 	// A host that ends without a DISCONNECT: ERROR 5 tells its player.
@@ -182,7 +187,8 @@ func TestJavaScriptRestart(t *testing.T) {
 	t.Parallel()
 	p := libraryPage(t)
 	place := newPlace(t)
-	flags := append(slices.Clone(unhurried), "--http", "127.0.0.1:"+testkit.FreePort(t), "--udp", "127.0.0.1:"+testkit.FreePort(t), "--advertise", "127.0.0.1")
+	flags := append(slices.Clone(unhurried), "--http", "127.0.0.1:"+testkit.FreePort(t), "--udp", "127.0.0.1:"+testkit.FreePort(t),
+		"--advertise", "127.0.0.1")
 	f := place.serve(flags...)
 	host := newGoHost(t, &api.Client{BaseURL: f.api, Token: token}, 4)
 	p.do(nil, "ferry.join", "ana", f.api, token, host.code)
@@ -301,7 +307,8 @@ func TestJavaScriptMalformed(t *testing.T) {
 	}
 	valid := []proto.Message{
 		proto.BindReceived{}, proto.Ping{ID: r.id}, proto.Accepted{From: peer, To: r.id}, proto.Disconnect{From: peer, To: r.id},
-		proto.Relay{From: peer, To: r.id, Payload: []byte("text")}, proto.Error{ID: r.id, Code: proto.ErrorNotFound}, proto.Error{ID: r.id, Code: proto.ErrorTimeout},
+		proto.Relay{From: peer, To: r.id, Payload: []byte("text")}, proto.Error{ID: r.id, Code: proto.ErrorNotFound},
+		proto.Error{ID: r.id, Code: proto.ErrorTimeout},
 	}
 	malformed := [][]byte{{}, bytes.Repeat([]byte{0xda}, 2000)}
 	for _, m := range valid {
@@ -339,7 +346,8 @@ func TestJavaScriptMalformed(t *testing.T) {
 
 	said := proto.Relay{From: peer, To: r.id, Payload: []byte("hello")}
 	r.send(conn, said.Append(nil))
-	if got, want := r.next(conn, proto.TypeRelay), (proto.Relay{From: r.id, To: peer, Payload: said.Payload}).Append(nil); !bytes.Equal(got, want) {
+	if got, want := r.next(conn, proto.TypeRelay),
+		(proto.Relay{From: r.id, To: peer, Payload: said.Payload}).Append(nil); !bytes.Equal(got, want) {
 		t.Errorf("the page answers %x, want %x", got, want)
 	}
 	r.send(conn, malformed...)
@@ -450,7 +458,8 @@ func TestJavaScriptMalformed(t *testing.T) {
 			t.Errorf("%+v, want %s", got, reason)
 		}
 	}
-	if got := p.fails(fmt.Sprintf(`ferry.Connection.open({...ferry.player("lost").allocation, key: ferry.bytes(%q)})`, hex.EncodeToString(r.key[1:]))); got.Name != "RangeError" {
+	if got := p.fails(fmt.Sprintf(`ferry.Connection.open({...ferry.player("lost").allocation, key: ferry.bytes(%q)})`,
+		hex.EncodeToString(r.key[1:]))); got.Name != "RangeError" {
 		t.Errorf("a key of 63 bytes: %+v", got)
 	}
 	if got := p.fails(`ferry.Connection.open({...ferry.player("lost").allocation, endpoints: []})`); got.Name != "TypeError" {

@@ -18,7 +18,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-var nativeDuration = flag.Duration("native.duration", time.Second, "how long each version of TLS carries bursts to native clients, after ten rounds")
+var nativeDuration = flag.Duration("native.duration", time.Second,
+	"how long each version of TLS carries bursts to native clients, after ten rounds")
 
 const (
 	// nativeBuffer is the size of the buffer into which a native client decrypts.

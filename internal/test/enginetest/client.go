@@ -52,7 +52,8 @@ func (u *UTP) SetQuiet(quiet bool) {
 func (u *UTP) State() (Status, [][16]byte) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return [...]Status{habits.Unbound: NotEstablished, habits.Bound: Established, habits.Failed: Invalid}[u.client.Status], slices.Clone(u.client.Peers)
+	return [...]Status{habits.Unbound: NotEstablished, habits.Bound: Established, habits.Failed: Invalid}[u.client.Status],
+		slices.Clone(u.client.Peers)
 }
 
 // Inbox returns the messages received so far.

@@ -183,7 +183,8 @@ func TestMalformed(t *testing.T) {
 	if why := Malformed(relay); why != "" {
 		t.Errorf("a RELAY: %s", why)
 	}
-	for _, bad := range [][]byte{nil, {0xDA, 0x72, 1, 1}, good[:35], relay[:39], relay[:37], {0xDA, 0x72, 0, 0}, {0xDA, 0x72, 0, 3}, {0xDA, 0x72, 0, 200}} {
+	for _, bad := range [][]byte{nil, {0xDA, 0x72, 1, 1}, good[:35], relay[:39], relay[:37], {0xDA, 0x72, 0, 0}, {0xDA, 0x72, 0, 3},
+		{0xDA, 0x72, 0, 200}} {
 		if Malformed(bad) == "" {
 			t.Errorf("%x is taken", bad)
 		}

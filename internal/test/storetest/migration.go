@@ -206,7 +206,8 @@ func (d migrationDirectory) MoveCode(ctx context.Context, tenant uint64, code st
 	return <-got, nil
 }
 
-func (d migrationDirectory) Renew(ctx context.Context, home placement.Home, entries []placement.HostEntry) (lost []placement.Lost, err error) {
+func (d migrationDirectory) Renew(ctx context.Context, home placement.Home,
+	entries []placement.HostEntry) (lost []placement.Lost, err error) {
 	entries = slices.Clone(entries) // The call may be late.
 	got := make(chan []placement.Lost, 1)
 	if err := d.x.call(ctx, func() {

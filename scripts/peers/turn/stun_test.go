@@ -117,7 +117,8 @@ func TestParseBroken(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(finish(appendAttr(appendHeader(nil, typeAllocate|classError, transaction{1}), attrErrorCode, []byte{0, 0, 4, 1})))
-	f.Add(finish(appendAddr(appendHeader(nil, typeAllocate|classSuccess, transaction{2}), attrXORRelayedAddress, netip.MustParseAddrPort("127.0.0.1:1"))))
+	f.Add(finish(appendAddr(appendHeader(nil, typeAllocate|classSuccess, transaction{2}), attrXORRelayedAddress,
+		netip.MustParseAddrPort("127.0.0.1:1"))))
 	f.Fuzz(func(t *testing.T, pkt []byte) {
 		r, err := parse(pkt)
 		if err == nil && len(pkt) < headerLen || err != nil && r.relayed.IsValid() {

@@ -28,10 +28,14 @@ func TestDrainNode(t *testing.T) {
 		do          func(context.Context, Output) error
 		asks, shows string
 	}{
-		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "", query) }, "POST /drain?threshold=2", "draining, allocations left: 7;"},
-		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "3f2a", query) }, "POST /nodes/3f2a/drain?threshold=2", "3f2a0000-1111: draining, allocations left: 7;"},
-		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "a/../b", nil) }, "POST /nodes/a%2F..%2Fb/drain", "3f2a0000-1111: draining"},
-		{func(ctx context.Context, o Output) error { return c.Undrain(ctx, o, "3f2a") }, "DELETE /nodes/3f2a/drain", "3f2a0000-1111: not draining, allocations: 7"},
+		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "", query) }, "POST /drain?threshold=2",
+			"draining, allocations left: 7;"},
+		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "3f2a", query) }, "POST /nodes/3f2a/drain?threshold=2",
+			"3f2a0000-1111: draining, allocations left: 7;"},
+		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "a/../b", nil) }, "POST /nodes/a%2F..%2Fb/drain",
+			"3f2a0000-1111: draining"},
+		{func(ctx context.Context, o Output) error { return c.Undrain(ctx, o, "3f2a") }, "DELETE /nodes/3f2a/drain",
+			"3f2a0000-1111: not draining, allocations: 7"},
 		{func(ctx context.Context, o Output) error { return c.Undrain(ctx, o, "") }, "DELETE /drain", "not draining, allocations: 7"},
 	} {
 		var out strings.Builder

@@ -81,7 +81,8 @@ func allocationsTable(w io.Writer, all *operator.Allocations) error {
 			match = ""
 		}
 		rows = append(rows, row(a.ID, a.Role, match, a.JoinCode, a.Player, project(a.Project, a.Environment, a.Tenant), a.Transport, a.Endpoint,
-			links, age(a.Age), age(a.Heard), group(a.SentDatagrams), group(a.SentBytes), group(uint64(a.ReceiverSizeDrops)), group(uint64(a.LargeMessages))))
+			links, age(a.Age), age(a.Heard), group(a.SentDatagrams), group(a.SentBytes), group(uint64(a.ReceiverSizeDrops)),
+			group(uint64(a.LargeMessages))))
 	}
 	return table(w, "ID\tROLE\tHOST\tCODE\tPLAYER\tPROJECT\tWAY\tENDPOINT\tLINKS\tAGE\tHEARD\tSENT\tBYTES\tTOO-LARGE\tMAYBE-TOO-LARGE", rows)
 }

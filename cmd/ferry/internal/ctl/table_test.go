@@ -53,7 +53,8 @@ func TestTables(t *testing.T) {
 		Changed: []config.Change{{Key: "tokens", Was: "1 entries", Now: "2 entries"}},
 		Restart: []config.Change{{Key: "region", Was: "a", Now: "b"}}, Notes: []string{"the certificate"},
 	})
-	for _, want := range []string{"tokens   1 entries  2 entries  now\n", "region   a          b          after a restart\n", "the certificate\n"} {
+	for _, want := range []string{"tokens   1 entries  2 entries  now\n", "region   a          b          after a restart\n",
+		"the certificate\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}
@@ -83,7 +84,8 @@ func TestTopScreen(t *testing.T) {
 	if err := p.draw(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"allocations   1,500", "1,000/s", "1.0 MiB/s", "seal     10/s  40", "rate     5/s   20", "rates of the last 4.0s"} {
+	for _, want := range []string{"allocations   1,500", "1,000/s", "1.0 MiB/s", "seal     10/s  40", "rate     5/s   20",
+		"rates of the last 4.0s"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}

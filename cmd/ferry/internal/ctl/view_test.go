@@ -33,7 +33,8 @@ func projects(v tea.Model) (names []string) {
 func TestTopKeys(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	usage := func(name string, hosts, players int, datagrams, bytes uint64) operator.ProjectUsage {
-		return operator.ProjectUsage{Project: name, Environment: "e", Tenant: "t" + name, Hosts: hosts, Players: players, Datagrams: datagrams, Bytes: bytes}
+		return operator.ProjectUsage{Project: name, Environment: "e", Tenant: "t" + name, Hosts: hosts, Players: players,
+			Datagrams: datagrams, Bytes: bytes}
 	}
 	var v tea.Model = topView{topPage: topPage{order: byBytes, drops: topDrops, projects: topProjects}}
 	v = update(v, looked{look: look{

@@ -38,7 +38,8 @@ func TestMatch(t *testing.T) {
 		rows := lines[len(lines)-2-players : len(lines)-2]
 		for i, row := range rows {
 			f := strings.Fields(row)
-			if len(f) != 11 || f[0] != string(rune('1'+i)) || f[1] != "9" || f[2] != "9" || f[3] != "0" || f[4] != "18" || f[5] != "18" || f[6] != "0" {
+			if len(f) != 11 || f[0] != string(rune('1'+i)) || f[1] != "9" || f[2] != "9" || f[3] != "0" || f[4] != "18" ||
+				f[5] != "18" || f[6] != "0" {
 				t.Errorf("row %q", row)
 			}
 		}

@@ -82,7 +82,8 @@ func TestRunCannotPrint(t *testing.T) {
 
 func TestLineText(t *testing.T) {
 	l := Line{
-		Event: "state", Connection: "#1", State: "disconnected", NetworkID: 3, Reason: "closed by remote", PeerReason: "approval failure", PeerText: "no",
+		Event: "state", Connection: "#1", State: "disconnected", NetworkID: 3, Reason: "closed by remote",
+		PeerReason: "approval failure", PeerText: "no",
 		Stats: &Stats{Sent: 1, SentBytes: 2, Resent: 3, Drops: map[string]uint64{"late": 4, "kind": 5}},
 	}
 	want := `state  #1  disconnected  as player 3  because: closed by remote  (the peer says: approval failure: "no")  ` +

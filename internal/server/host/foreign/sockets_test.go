@@ -87,7 +87,8 @@ func TestParse(t *testing.T) {
 	if s, ok := parse(strings.Split(udp6, "\n")[2]); !ok || s.local.String() != "[2001:db8::1]:7777" || s.uid != "1000" || s.inode != "17" {
 		t.Errorf("%+v, %v", s, ok)
 	}
-	for _, line := range []string{"", title, "1: 2 3 4 5 6 7 8 9 10", "1: 00:1E61 3 4 5 6 7 8 9 10", "1: 00000000:FFFFF 3 4 5 6 7 8 9 10", "1: 0000000000000000:1 3 4 5 6 7 8 9 10"} {
+	for _, line := range []string{"", title, "1: 2 3 4 5 6 7 8 9 10", "1: 00:1E61 3 4 5 6 7 8 9 10", "1: 00000000:FFFFF 3 4 5 6 7 8 9 10",
+		"1: 0000000000000000:1 3 4 5 6 7 8 9 10"} {
 		if s, ok := parse(line); ok {
 			t.Errorf("%q is %+v", line, s)
 		}

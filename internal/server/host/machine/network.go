@@ -105,7 +105,8 @@ func (i *Interface) readInterrupts(root fs.FS, dir string, names map[int]string)
 		}
 	}
 	for n, name := range names {
-		if !own[n] && !hasWord(name, i.Name) && (device == "" || !strings.Contains(name, device) || strings.HasPrefix(device, "virtio") && !hasWord(name, device)) {
+		if !own[n] && !hasWord(name, i.Name) && (device == "" || !strings.Contains(name, device) || strings.HasPrefix(device, "virtio") &&
+			!hasWord(name, device)) {
 			continue
 		}
 		lower := strings.ToLower(name)

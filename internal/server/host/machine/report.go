@@ -192,7 +192,8 @@ func reportBuffers(root fs.FS, p *Plan) (lines []Line) {
 		if !ok {
 			continue
 		}
-		l := Line{Subject: "net.core." + knob, Finding: kib(granted), Because: fmt.Sprintf("the relay asks for %s for each socket", kib(int64(p.Buffer)))}
+		l := Line{Subject: "net.core." + knob, Finding: kib(granted), Because: fmt.Sprintf("the relay asks for %s for each socket",
+			kib(int64(p.Buffer)))}
 		if granted < int64(p.Buffer) {
 			l.Change = fmt.Sprintf("sysctl -w net.core.%s=%d, or give the process CAP_NET_ADMIN", knob, p.Buffer)
 		}
@@ -223,7 +224,8 @@ func reportSoftirq(root fs.FS, cards []Interface) (lines []Line) {
 	}
 	if backlog, ok := number(root, "proc/sys/net/core/netdev_max_backlog"); ok {
 		rps := slices.ContainsFunc(cards, func(c Interface) bool { return len(c.RPS) > 0 })
-		l := Line{Subject: "net.core.netdev_max_backlog", Finding: fmt.Sprintf("%d, %d datagrams dropped since the start of the machine", backlog, dropped),
+		l := Line{Subject: "net.core.netdev_max_backlog", Finding: fmt.Sprintf("%d, %d datagrams dropped since the start of the machine",
+			backlog, dropped),
 			Because: "only RPS and virtual interfaces use this queue"}
 		if backlog < minBacklog && (rps || dropped > 0) {
 			l.Change = fmt.Sprintf("sysctl -w net.core.netdev_max_backlog=%d", minBacklog)
@@ -232,7 +234,8 @@ func reportSoftirq(root fs.FS, cards []Interface) (lines []Line) {
 		lines = append(lines, l)
 	}
 	if budget, ok := number(root, "proc/sys/net/core/netdev_budget"); ok {
-		l := Line{Subject: "net.core.netdev_budget", Finding: fmt.Sprintf("%d, used up %d times since the start of the machine", budget, squeezed),
+		l := Line{Subject: "net.core.netdev_budget", Finding: fmt.Sprintf("%d, used up %d times since the start of the machine",
+			budget, squeezed),
 			Because: fmt.Sprintf("the kernel handled %d datagrams", handled)}
 		if squeezed > handled/squeezeRatio {
 			l.Change = fmt.Sprintf("sysctl -w net.core.netdev_budget=%d net.core.netdev_budget_usecs=8000", max(600, 2*budget))

@@ -181,7 +181,8 @@ func TestVirtio(t *testing.T) {
 	if len(cards) != 1 || FormatCPUs(cards[0].ReceiveCPUs()) != "1" {
 		t.Fatalf("%+v", cards)
 	}
-	if got, want := report(root, plan), "advice: eth0: one receive queue; ethtool -L eth0 combined 4, or as many as the card has; if it has one only, set rps_cpus of its queue, because"; !strings.Contains(got, want) {
+	const want = "advice: eth0: one receive queue; ethtool -L eth0 combined 4, or as many as the card has; if it has one only, set rps_cpus of its queue, because"
+	if got := report(root, plan); !strings.Contains(got, want) {
 		t.Errorf("no %q in\n%s", want, got)
 	}
 	root["sys/class/net/eth0/queues/rx-0/rps_cpus"].Data = []byte("f\n")

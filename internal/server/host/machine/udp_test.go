@@ -43,7 +43,8 @@ func TestUDP(t *testing.T) {
 		t.Errorf("%+v", again)
 	}
 	lines := c.Losses()
-	for i, want := range []string{"advice: UDP receive queues: 103 of 10103", "advice: UDP checksums: 52 of 10052", "advice: UDP send queue: a queue of this machine dropped 4432 of 8015"} {
+	for i, want := range []string{"advice: UDP receive queues: 103 of 10103", "advice: UDP checksums: 52 of 10052",
+		"advice: UDP send queue: a queue of this machine dropped 4432 of 8015"} {
 		if i >= len(lines) || !strings.HasPrefix(lines[i].String(), want) {
 			t.Errorf("%v, want %q", lines, want)
 		}

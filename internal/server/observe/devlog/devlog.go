@@ -78,7 +78,8 @@ func (d Log) logConnect(e engine.ConnectEvent) {
 }
 
 func (d Log) logMigrate(e engine.MigrateEvent) {
-	d.log.Info("a player has taken the place of its host", "player", e.Joiner.String(), "former_host", e.Host.String(), "host", e.NewHost.String())
+	d.log.Info("a player has taken the place of its host", "player", e.Joiner.String(), "former_host", e.Host.String(),
+		"host", e.NewHost.String())
 }
 
 // logCallRefusal reports a call of the API that was refused.

@@ -40,7 +40,8 @@ func (p *page) store(st redisstore.Stats) {
 	p.single("ferry_store_away", gauge, "1 while the circuit breaker of the store is open.", boolGauge(st.Open))
 	p.single("ferry_store_outages_total", counter, "Times that the circuit breaker of the store has opened.", st.Opened)
 	p.single("ferry_store_damaged_total", counter, "Values in the store that Ferry did not write.", st.Damaged)
-	p.single("ferry_store_unverified_total", counter, "Entries of the store without a valid signature of a relay or an API process, counted at each reading. They count as absent.", st.Unverified)
+	p.single("ferry_store_unverified_total", counter,
+		"Entries of the store without a valid signature of a relay or an API process, counted at each reading. They count as absent.", st.Unverified)
 	p.single("ferry_store_connections", gauge, "Open connections to the store.", count(st.Connections))
 	p.single("ferry_store_connections_idle", gauge, "Open connections to the store that are not in use.", count(st.Idle))
 	p.family("ferry_store_forgotten_total", counter, "Ended hosts by the fate of their join code: dropped, or left to expire because the queue was full.")

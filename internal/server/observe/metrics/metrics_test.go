@@ -90,7 +90,9 @@ func stats(base uint64) engine.Stats {
 		Received: base + 1, ReceivedBytes: base + 2, Sent: base + 3, SentBytes: base + 4,
 		SendFailed: base + 5, KernelDrops: base + 6,
 		Allocations: int(base + 7), Bound: int(base + 8), Links: int(base + 9),
-		SessionsFull: base + 20, PlayerRefused: [engine.NumPlayerLimits]uint64{base + 18, base + 21, base + 22}, PlayerReplaced: base + 19, Rebuilt: base + 12, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true, WorkersUnderLoad: int(base + 15), SlowChanges: base + 16, Draining: true,
+		SessionsFull: base + 20, PlayerRefused: [engine.NumPlayerLimits]uint64{base + 18, base + 21, base + 22}, PlayerReplaced: base + 19,
+		Rebuilt: base + 12, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true, WorkersUnderLoad: int(base + 15),
+		SlowChanges: base + 16, Draining: true,
 		Workers: []engine.WorkerStats{{Received: base + 10}, {Received: base + 11}, {Received: base + 17, Intake: true}},
 	}
 	for i := range st.Outcomes {

@@ -55,7 +55,8 @@ func (p *page) admission(st *hooks.AdmissionStats) {
 	p.sample("ferry_admission_questions_total", st.Denied, "answer", "denied")
 	p.sample("ferry_admission_questions_total", st.Failed, "answer", "unanswered")
 	p.sample("ferry_admission_questions_total", st.Skipped, "answer", "unasked")
-	p.single("ferry_admission_resting", gauge, "Open circuit breakers of the admission program: one for each project that it does not answer, one for all if it accepts no connection.", count(st.Resting))
+	p.single("ferry_admission_resting", gauge,
+		"Open circuit breakers of the admission program: one for each project that it does not answer, one for all if it accepts no connection.", count(st.Resting))
 }
 
 func (p *page) webhooks(st *hooks.WebhookStats) {
@@ -73,7 +74,8 @@ func (p *page) quota(st *quota.Stats) {
 		limit := r.String()
 		p.sample("ferry_quota_refused_total", st.Refused[r], "limit", limit)
 	}
-	p.single("ferry_quota_unknown_total", counter, "Reservations that were refused because the usage of their project was unknown.", st.Unknown)
+	p.single("ferry_quota_unknown_total", counter, "Reservations that were refused because the usage of their project was unknown.",
+		st.Unknown)
 }
 
 // Certificate is the state of a certificate of the API.

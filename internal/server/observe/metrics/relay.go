@@ -26,10 +26,12 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	p.sample("ferry_bytes_total", st.ReceivedBytes, "direction", "in")
 	p.sample("ferry_bytes_total", st.SentBytes, "direction", "out")
 	p.single("ferry_send_failed_total", counter, "Datagrams that the kernel did not accept.", st.SendFailed)
-	p.single("ferry_kernel_drops_total", counter, "Datagrams that the kernel dropped because the receive queue of a socket of the relay was full, or the checksum wrong.", st.KernelDrops)
+	p.single("ferry_kernel_drops_total", counter,
+		"Datagrams that the kernel dropped because the receive queue of a socket of the relay was full, or the checksum wrong.", st.KernelDrops)
 
 	p.single("ferry_recovery_rebuilt_total", counter, "Allocations of the previous run that were restored.", st.Rebuilt)
-	p.single("ferry_brake_engaged", gauge, "1 while expiry is paused, because the fault may be on the side of the relay.", boolGauge(st.ExpiryPaused))
+	p.single("ferry_brake_engaged", gauge, "1 while expiry is paused, because the fault may be on the side of the relay.",
+		boolGauge(st.ExpiryPaused))
 	p.single("ferry_brake_holds_total", counter, "Times that expiry was paused.", st.ExpiryPauses)
 	p.single("ferry_stalls_total", counter, "Times that the process stalled for more than a second.", st.Stalls)
 	p.family("ferry_reservations_refused_total", counter, "Reservations that the relay refused, by reason: the limit of a player that has as much as it may, or the table of sessions has no room for their project or player.")
@@ -37,8 +39,10 @@ func (m *Metrics) writeRelay(w io.Writer) {
 		p.sample("ferry_reservations_refused_total", st.PlayerRefused[limit], "reason", name)
 	}
 	p.sample("ferry_reservations_refused_total", st.SessionsFull, "reason", "sessions")
-	p.single("ferry_player_replaced_total", counter, "Silent allocations that ended because their player reserved one more than it may have.", st.PlayerReplaced)
-	p.single("ferry_state_file_slow_changes_total", counter, "Changes of the state file that waited for its disk for 10 ms or more.", st.SlowChanges)
+	p.single("ferry_player_replaced_total", counter, "Silent allocations that ended because their player reserved one more than it may have.",
+		st.PlayerReplaced)
+	p.single("ferry_state_file_slow_changes_total", counter, "Changes of the state file that waited for its disk for 10 ms or more.",
+		st.SlowChanges)
 	p.single("ferry_workers_under_load", gauge, "Workers that limit each source prefix to its share.", count(st.WorkersUnderLoad))
 	p.single("ferry_draining", gauge, "1 while the relay drains and accepts no new allocations.", boolGauge(st.Draining))
 
@@ -183,10 +187,14 @@ func (m *Metrics) writeCapacity(w io.Writer) {
 	p.family("ferry_allocations_refused_total", counter, "Allocations that were refused by this process, by reason.")
 	p.sample("ferry_allocations_refused_total", st.MemoryRefused, "reason", "memory")
 	if u := &st.UDP; u.Known {
-		p.single("ferry_host_udp_queue_full_total", counter, "Datagrams to any socket of the network namespace whose receive queue was full.", u.QueueFull)
-		p.single("ferry_host_udp_checksum_errors_total", counter, "Datagrams to any socket of the network namespace with a wrong checksum.", u.ChecksumErrors)
-		p.single("ferry_host_udp_send_drops_total", counter, "Messages of any socket of the network namespace that a queue of the machine dropped before they left; the relay counts them as sent. Datagrams that GSO merged count once.", u.SendDrops)
-		p.single("ferry_host_queue_drops_total", counter, "Packets of any program that the queues of the network namespace's interfaces dropped: also those that the fast path sends.", st.Queues.Dropped)
+		p.single("ferry_host_udp_queue_full_total", counter, "Datagrams to any socket of the network namespace whose receive queue was full.",
+			u.QueueFull)
+		p.single("ferry_host_udp_checksum_errors_total", counter, "Datagrams to any socket of the network namespace with a wrong checksum.",
+			u.ChecksumErrors)
+		p.single("ferry_host_udp_send_drops_total", counter,
+			"Messages of any socket of the network namespace that a queue of the machine dropped before they left; the relay counts them as sent. Datagrams that GSO merged count once.", u.SendDrops)
+		p.single("ferry_host_queue_drops_total", counter,
+			"Packets of any program that the queues of the network namespace's interfaces dropped: also those that the fast path sends.", st.Queues.Dropped)
 	}
 	p.flush(w)
 }
@@ -200,6 +208,7 @@ func (m *Metrics) writeProcess(w io.Writer) {
 	p.sample("ferry_http_connections_refused_total", st.EvictedTotal, "reason", "evicted_total")
 	p.sample("ferry_http_connections_refused_total", st.EvictedAddress, "reason", "evicted_address")
 	p.sample("ferry_http_connections_refused_total", st.EvictedProtected, "reason", "evicted_protected")
-	p.single("ferry_accept_failed_total", counter, "Attempts to accept a connection that failed, as without a free descriptor.", st.AcceptFailed)
+	p.single("ferry_accept_failed_total", counter, "Attempts to accept a connection that failed, as without a free descriptor.",
+		st.AcceptFailed)
 	p.flush(w)
 }

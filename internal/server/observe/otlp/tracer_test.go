@@ -222,7 +222,8 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%v: %v", ratio, err)
 		}
 	}
-	if _, err := otlp.New(otlp.Config{URL: "http://user:SECRET@collector"}); !errors.Is(err, otlp.ErrURL) || strings.Contains(err.Error(), "SECRET") {
+	if _, err := otlp.New(otlp.Config{URL: "http://user:SECRET@collector"}); !errors.Is(err, otlp.ErrURL) ||
+		strings.Contains(err.Error(), "SECRET") {
 		t.Error(err)
 	}
 }

@@ -266,7 +266,8 @@ func listPlayers(r *http.Request, cfg *Config) (operator.Allocations, error) {
 }
 
 // changeAllocation calls do for the allocation in the path and logs the change.
-func changeAllocation(r *http.Request, cfg *Config, what string, do func(context.Context, proto.AllocationID) error) (operator.ActionResult, error) {
+func changeAllocation(r *http.Request, cfg *Config, what string,
+	do func(context.Context, proto.AllocationID) error) (operator.ActionResult, error) {
 	id, err := pathID(r)
 	if err != nil {
 		return operator.ActionResult{}, err

@@ -25,7 +25,8 @@ func auditChanges(h http.Handler, log *slog.Logger, a access) http.Handler {
 		status := statusWriter{ResponseWriter: w, status: http.StatusOK}
 		h.ServeHTTP(&status, r)
 		// A sign-in is authorized by its body.
-		if signsIn := r.Method == http.MethodPost && r.URL.Path == "/console/login" && status.status == http.StatusOK; role == roleNone && !signsIn {
+		if signsIn := r.Method == http.MethodPost && r.URL.Path == "/console/login" &&
+			status.status == http.StatusOK; role == roleNone && !signsIn {
 			return
 		}
 		target := r.URL.RequestURI()

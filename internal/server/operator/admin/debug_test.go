@@ -61,7 +61,8 @@ func TestDebugPages(t *testing.T) {
 	}
 	call("PUT", "/debug/flight-recorder?state=off", sessionToken, http.StatusOK)
 	call("GET", "/debug/flight-recorder", sessionToken, http.StatusConflict)
-	for _, want := range []string{`msg="GET /debug/pprof/heap" status=200 by=token from=127.0.0.1:`, `msg="PUT /debug/flight-recorder?state=on" status=200 by=token`} {
+	for _, want := range []string{`msg="GET /debug/pprof/heap" status=200 by=token from=127.0.0.1:`,
+		`msg="PUT /debug/flight-recorder?state=on" status=200 by=token`} {
 		if !strings.Contains(audit.String(), want) {
 			t.Errorf("%s is missing in\n%s", want, audit.String())
 		}
@@ -75,7 +76,8 @@ func TestAudit(t *testing.T) {
 	var audit strings.Builder
 	p := newConsolePages(sessionToken)
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})
-	p.Handler = New(Config{Token: sessionToken, Console: page, Sessions: p.sessions, Relay: new(fakeRelay), Audit: slog.New(slog.NewTextHandler(&audit, nil))})
+	p.Handler = New(Config{Token: sessionToken, Console: page, Sessions: p.sessions, Relay: new(fakeRelay),
+		Audit: slog.New(slog.NewTextHandler(&audit, nil))})
 	p.call("POST", "/console/login", `{"token":"wrong-wrong-wrong-wrong"}`)
 	p.call("DELETE", "/allocations/"+hostID.String(), "")
 	if audit.Len() > 0 {

@@ -72,6 +72,7 @@ func writeFastPath(w http.ResponseWriter, cfg *Config) {
 	}
 	c := cfg.FastPath.Counts()
 	writeAnswer(w, FastPathState{
-		On: c.On, OffBecause: c.OffBecause, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed, NoNextHop: c.NoNextHop,
+		On: c.On, OffBecause: c.OffBecause, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed,
+		NoNextHop: c.NoNextHop,
 	}, nil)
 }

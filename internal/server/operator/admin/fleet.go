@@ -89,7 +89,8 @@ func findNode(all []operator.Node, name string) (operator.Node, error) {
 		}
 		return operator.Node{}, fmt.Errorf("%w: no known node has an id that begins with %q; the relays are\n%s", errNode, name, candidates(all))
 	}
-	return operator.Node{}, fmt.Errorf("%w: %d nodes have an id that begins with %q; give more of one of them\n%s", errQuery, len(found), name, candidates(found))
+	return operator.Node{}, fmt.Errorf("%w: %d nodes have an id that begins with %q; give more of one of them\n%s", errQuery, len(found),
+		name, candidates(found))
 }
 
 // candidates formats relays for an error message.
@@ -135,7 +136,8 @@ func nodeDrainPages(mux *http.ServeMux, cfg *Config) {
 }
 
 // drainNode calls do for the node in the path and logs the change.
-func drainNode(r *http.Request, cfg *Config, what string, do func(context.Context, string) (operator.DrainState, error)) (state operator.DrainState, err error) {
+func drainNode(r *http.Request, cfg *Config, what string, do func(context.Context, string) (operator.DrainState,
+	error)) (state operator.DrainState, err error) {
 	var n operator.Node
 	err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
 		if n, err = relayNode(ctx, cfg, r.PathValue("node")); err != nil {

@@ -83,7 +83,8 @@ func TestFleetPages(t *testing.T) {
 		{"POST /nodes/77AA0/drain?deadline=5m&threshold=2", nil, 200, `"threshold":2,"allocations":7}`, "drain " + asNode + " 5m0s 2"},
 		{"POST /nodes/" + usNode + "/drain?deadline=0", nil, 200, usNode, "drain " + usNode + " 0s -1"},
 		{"DELETE /nodes/" + euNode + "/drain", nil, 200, `{"node":"` + euNode + `","draining":false,`, "undrain " + euNode},
-		{"POST /nodes/3f2a0000/drain", nil, 400, "2 nodes have an id that begins with \"3f2a0000\"; give more of one of them\n  " + euNode + "  relay  eu  ready\n  " + usNode + "  relay  us  dead\n", ""},
+		{"POST /nodes/3f2a0000/drain", nil, 400, "2 nodes have an id that begins with \"3f2a0000\"; give more of one of them\n  " + euNode +
+			"  relay  eu  ready\n  " + usNode + "  relay  us  dead\n", ""},
 		{"POST /nodes/77a/drain", nil, 400, "4 characters", ""},
 		{"POST /nodes/beef/drain", nil, 404, "begins with \"beef\"; the relays are\n  " + euNode + "  relay  eu  ready\n", ""},
 		{"POST /nodes/" + asNode + "0/drain", nil, 404, "the relays are", ""},
@@ -93,7 +94,8 @@ func TestFleetPages(t *testing.T) {
 		{"POST /nodes/77aa/drain", alloc.ErrUnavailable, 503, "unavailable", "drain " + asNode + " -1ns -1"},
 		{"DELETE /nodes/77aa/drain", operator.ErrFinal, 409, "cannot be undone", "undrain " + asNode},
 		{"GET /nodes/77aa/drain", nil, 404, "not found", "show " + asNode + " /drain"},
-		{"GET /nodes/77aa/allocations?role=host&limit=7", nil, 200, `{"allocations":[{"id":"`, "show " + asNode + " /allocations?role=host&limit=7"},
+		{"GET /nodes/77aa/allocations?role=host&limit=7", nil, 200, `{"allocations":[{"id":"`,
+			"show " + asNode + " /allocations?role=host&limit=7"},
 		{"GET /nodes/77aa/allocations?rolle=host", nil, 400, `unknown parameter "rolle"`, "show " + asNode + " /allocations?rolle=host"},
 		{"GET /nodes/77aa/usage", nil, 200, `{"since":`, "show " + asNode + " /usage"},
 		{"GET /nodes/77aa/usage%3Fa", nil, 404, "not found", "show " + asNode + " /usage%3Fa"},
@@ -110,7 +112,8 @@ func TestFleetPages(t *testing.T) {
 		{"POST /allocations/" + busyID.String() + "/kick", nil, 503, "unavailable", "kick " + busyID.String()},
 		{"POST /allocations/x/kick", nil, 400, "is not the id", ""},
 		{"GET /allocations", nil, 409, "which has no allocations", ""},
-		{"GET /allocations/" + hostID.String() + "/players?limit=1", nil, 200, `"next":77}`, "show " + asNode + " /allocations/" + hostID.String() + "/players?limit=1"},
+		{"GET /allocations/" + hostID.String() + "/players?limit=1", nil, 200, `"next":77}`, "show " + asNode + " /allocations/" +
+			hostID.String() + "/players?limit=1"},
 		{"GET /allocations/" + hostID.String(), nil, 200, `"role":"host"`, "show " + asNode + " /allocations/" + hostID.String()},
 		{"GET /allocations/" + nobodyID.String() + "/players", nil, 404, "not found", ""},
 		{"GET /allocations/" + busyID.String(), nil, 503, "unavailable", ""},
@@ -149,7 +152,8 @@ func TestOwnNode(t *testing.T) {
 		t.Errorf("another one's name: %d %s", w.Code, w.Body)
 	}
 	w := get(h, "POST", "/nodes/3f2a/drain?threshold=2")
-	if want := (engine.DrainConfig{Deadline: time.Hour, Threshold: 2}); w.Code != 200 || d.asked != want || !strings.Contains(w.Body.String(), `{"node":"`+euNode+`","draining":true`) {
+	if want := (engine.DrainConfig{Deadline: time.Hour, Threshold: 2}); w.Code != 200 || d.asked != want ||
+		!strings.Contains(w.Body.String(), `{"node":"`+euNode+`","draining":true`) {
 		t.Errorf("its own: %d %s, asked %+v", w.Code, w.Body, d.asked)
 	}
 	if w := get(h, "DELETE", "/nodes/3f2a/drain"); w.Code != 200 || d.state.Draining {
@@ -191,18 +195,21 @@ func TestRenderPage(t *testing.T) {
 		t.Errorf("in as many bytes as it has: %d %s", got.Status, got.Body)
 	}
 	for most := range len(whole.Body) {
-		if got := RenderPage(t.Context(), pages, "/allocations", most); got.Status != 507 || !strings.Contains(string(got.Body), "lower the parameter limit") {
+		if got := RenderPage(t.Context(), pages, "/allocations", most); got.Status != 507 ||
+			!strings.Contains(string(got.Body), "lower the parameter limit") {
 			t.Fatalf("in %d bytes: %d %s", most, got.Status, got.Body)
 		}
 	}
-	for target, status := range map[string]int{"": 400, "x": 400, "/%zz": 400, "/": 404, "/metrics": 404, "/allocations/x": 400, "/usage": 200} {
+	for target, status := range map[string]int{"": 400, "x": 400, "/%zz": 400, "/": 404, "/metrics": 404,
+		"/allocations/x": 400, "/usage": 200} {
 		if got := RenderPage(t.Context(), pages, target, 1<<20); got.Status != status {
 			t.Errorf("%q: %d %s, want %d", target, got.Status, got.Body, status)
 		}
 	}
 	cfg, _ := operatorConfig(new(fakeRelay), func(*Config) {})
 	h := New(cfg)
-	for path, status := range map[string]int{"/nodes/nnnn/usage": 200, "/nodes/nnnn/allocations": 200, "/nodes/nnnn/metrics": 404, "/nodes/mmmm/usage": 404} {
+	for path, status := range map[string]int{"/nodes/nnnn/usage": 200, "/nodes/nnnn/allocations": 200, "/nodes/nnnn/metrics": 404,
+		"/nodes/mmmm/usage": 404} {
 		if w := get(h, "GET", path); w.Code != status {
 			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, status)
 		}

@@ -178,7 +178,8 @@ func (x *matchIndex) search(ctx context.Context, m matchQuery) (operator.Matches
 	found := operator.Matches{Truncated: truncated}
 	for i := range hosts {
 		if h := &hosts[i]; selects(&h.Allocation) {
-			found.Matches = append(found.Matches, operator.Match{Host: allocationOf(h.Allocation, x.history), Datagrams: h.datagrams, Bytes: h.bytes})
+			found.Matches = append(found.Matches, operator.Match{Host: allocationOf(h.Allocation, x.history),
+				Datagrams: h.datagrams, Bytes: h.bytes})
 		}
 	}
 	sortAndCut(&found, m)

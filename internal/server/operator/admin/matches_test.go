@@ -28,7 +28,8 @@ func matchID(i int, role byte) proto.AllocationID {
 	return proto.AllocationID{role, byte(i >> 16), byte(i >> 8), byte(i)}
 }
 
-func (r *manyMatches) Allocations(_ context.Context, f engine.Filter, at engine.Cursor, limit int) (page []engine.Allocation, next engine.Cursor, err error) {
+func (r *manyMatches) Allocations(_ context.Context, f engine.Filter, at engine.Cursor, limit int) (page []engine.Allocation,
+	next engine.Cursor, err error) {
 	r.pages++
 	for i := int(at); i < 2*r.hosts; i++ {
 		if len(page) == limit {

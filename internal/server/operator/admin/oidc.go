@@ -158,7 +158,8 @@ func oidcPages(mux *http.ServeMux, cfg *Config, a access) {
 		// Lax, since the issuer's page sends the browser back.
 		http.SetCookie(w, adminCookie(r, oidcCookie, encodeWithMAC(oidcMAC, content, a.secret), oidcPath, oidcFor, http.SameSiteLaxMode))
 		w.Header().Set("Cache-Control", "no-store")
-		http.Redirect(w, r, a.oidc.oauth(provider).AuthCodeURL(s.text(), oidc.Nonce(s.Nonce), oauth2.S256ChallengeOption(s.Verifier)), http.StatusFound)
+		http.Redirect(w, r, a.oidc.oauth(provider).AuthCodeURL(s.text(), oidc.Nonce(s.Nonce), oauth2.S256ChallengeOption(s.Verifier)),
+			http.StatusFound)
 	})
 	mux.HandleFunc("GET "+oidcPath+"/callback", func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, adminCookie(r, oidcCookie, "", oidcPath, -time.Second, http.SameSiteLaxMode))
@@ -173,7 +174,8 @@ func oidcPages(mux *http.ServeMux, cfg *Config, a access) {
 		}
 		cfg.log().Info("operator: signed in to the console", "person", person, "role", a.oidc.role(grant).String(), "from", r.RemoteAddr)
 		if cfg.Audit != nil {
-			cfg.Audit.Info("GET "+oidcPath+"/callback", "status", http.StatusOK, "by", person, "role", a.oidc.role(grant).String(), "from", r.RemoteAddr)
+			cfg.Audit.Info("GET "+oidcPath+"/callback", "status", http.StatusOK, "by", person, "role", a.oidc.role(grant).String(),
+				"from", r.RemoteAddr)
 		}
 		http.SetCookie(w, adminCookie(r, sessionCookie, a.sessions.issue(a.secret, grant, person), "/", sessionFor, http.SameSiteStrictMode))
 		h := w.Header()

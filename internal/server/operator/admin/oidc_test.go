@@ -134,7 +134,8 @@ func TestOIDCRoles(t *testing.T) {
 		if cookie.SameSite != http.SameSiteStrictMode || !cookie.HttpOnly {
 			t.Errorf("%s: the cookie is %v", c.name, cookie)
 		}
-		want := fmt.Sprintf(`{"required":true,"signed_in":true,"role":%q,"person":%q,"oidc":%q}`, c.role, c.person, strings.TrimPrefix(r.URL, "http://"))
+		want := fmt.Sprintf(`{"required":true,"signed_in":true,"role":%q,"person":%q,"oidc":%q}`, c.role, c.person,
+			strings.TrimPrefix(r.URL, "http://"))
 		if got := strings.TrimSpace(text(r.get("GET", "/console/login", cookie))); got != want {
 			t.Errorf("%s: %s, want %s", c.name, got, want)
 		}
@@ -205,7 +206,8 @@ func TestOIDCAttacks(t *testing.T) {
 	refused("the same return again", r.finish(asked, cookie))
 
 	asked, cookie = r.begin()
-	refused("a refusal by the issuer", r.get("GET", "/console/oidc/callback?error=access_denied&state="+url.QueryEscape(asked.Get("state")), cookie))
+	refused("a refusal by the issuer", r.get("GET", "/console/oidc/callback?error=access_denied&state="+
+		url.QueryEscape(asked.Get("state")), cookie))
 	asked, cookie = r.begin()
 	refused("an unknown code", r.get("GET", "/console/oidc/callback?code=x&state="+url.QueryEscape(asked.Get("state")), cookie))
 	for what, claims := range map[string]map[string]any{
@@ -274,7 +276,8 @@ func TestOIDCIssuerAway(t *testing.T) {
 	t.Parallel()
 	r := newOIDCRig(t)
 	r.Close()
-	if resp := r.get("GET", "/console/oidc/begin"); resp.StatusCode != http.StatusBadGateway || !strings.Contains(text(resp), "does not answer") {
+	if resp := r.get("GET", "/console/oidc/begin"); resp.StatusCode != http.StatusBadGateway ||
+		!strings.Contains(text(resp), "does not answer") {
 		t.Errorf("begin: %d", resp.StatusCode)
 	}
 	if resp := r.get("GET", "/console/login"); resp.StatusCode != 200 {

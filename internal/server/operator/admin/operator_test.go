@@ -36,7 +36,8 @@ type fakeRelay struct {
 	did    []string
 }
 
-func (r *fakeRelay) Allocations(_ context.Context, f engine.Filter, at engine.Cursor, limit int) ([]engine.Allocation, engine.Cursor, error) {
+func (r *fakeRelay) Allocations(_ context.Context, f engine.Filter, at engine.Cursor, limit int) ([]engine.Allocation,
+	engine.Cursor, error) {
 	host := engine.Allocation{
 		ID: hostID, Match: hostID, Role: alloc.RoleHost, Tenant: 255, Kind: engine.KindUDP4, Links: 1, MaxConnections: 4, LargeDrops: 7,
 		Endpoint: netip.MustParseAddrPort("192.0.2.1:5000"), Age: 2500 * time.Millisecond, EverBound: true,
@@ -149,10 +150,12 @@ func TestOperatorPages(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", c.request, w.Code, w.Body, c.status, c.want)
 		}
 	}
-	if want := []string{"end " + hostID.String(), "end " + nobodyID.String(), "end " + busyID.String(), "kick " + playerID.String(), "kick " + hostID.String()}; strings.Join(relay.did, ",") != strings.Join(want, ",") {
+	if want := []string{"end " + hostID.String(), "end " + nobodyID.String(), "end " + busyID.String(), "kick " + playerID.String(),
+		"kick " + hostID.String()}; strings.Join(relay.did, ",") != strings.Join(want, ",") {
 		t.Errorf("did %q, want %q", relay.did, want)
 	}
-	for _, want := range []string{"was closed\" allocation=" + hostID.String(), "was kicked\" allocation=" + playerID.String(), "was=info now=debug", "was=debug now=error"} {
+	for _, want := range []string{"was closed\" allocation=" + hostID.String(), "was kicked\" allocation=" + playerID.String(),
+		"was=info now=debug", "was=debug now=error"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, log)
 		}

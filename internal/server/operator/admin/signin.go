@@ -63,7 +63,8 @@ func (f *failedSignIns) count(address netip.Prefix, now time.Time) (wait time.Du
 func refuseSignIn(w http.ResponseWriter, r *http.Request, cfg *Config, status int, person string, err error) {
 	wait, unlogged := cfg.Sessions.failed.count(clientAddress(r), cfg.Sessions.now())
 	if unlogged > 0 {
-		cfg.log().Warn("operator: sign-in refused", "path", r.URL.Path, "from", r.RemoteAddr, "person", person, "error", err, "refused_since_last_line", unlogged)
+		cfg.log().Warn("operator: sign-in refused", "path", r.URL.Path, "from", r.RemoteAddr, "person", person, "error", err,
+			"refused_since_last_line", unlogged)
 	}
 	text := err.Error()
 	if wait > 0 {

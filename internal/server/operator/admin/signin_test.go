@@ -78,7 +78,8 @@ func TestAuditOfStrangers(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	p.Handler = New(Config{Token: sessionToken, Console: page, Sessions: p.sessions, Audit: slog.New(slog.NewTextHandler(&log, nil))})
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT"} {
-		for _, path := range []string{"/", "/console/", "/console/login", "/console/x?by=stranger", "/console/oidc/callback", "/livez", "/drain", "/debug/pprof/"} {
+		for _, path := range []string{"/", "/console/", "/console/login", "/console/x?by=stranger", "/console/oidc/callback", "/livez",
+			"/drain", "/debug/pprof/"} {
 			p.call(method, path, "{}")
 		}
 	}

@@ -59,7 +59,8 @@ func TestRefuses(t *testing.T) {
 	tenant := alloc.Tenant{Project: "game", Environment: "live"}
 	longer := player("ann", 2*time.Hour)
 	longer.Reason = "cheats"
-	all := []Ban{longer, player("ann", time.Hour), player("bob", time.Minute), prefix("192.0.2.0/24", time.Hour), prefix("2001:db8::/56", time.Hour)}
+	all := []Ban{longer, player("ann", time.Hour), player("bob", time.Minute), prefix("192.0.2.0/24", time.Hour),
+		prefix("2001:db8::/56", time.Hour)}
 	l := NewList(all, start.Add(time.Minute))
 	for _, c := range []struct {
 		caller alloc.Caller
@@ -85,7 +86,8 @@ func TestRefuses(t *testing.T) {
 		t.Errorf("the list has %v", l.All())
 	}
 	var none *List
-	if none.Refuses(alloc.Caller{Player: "ann"}) != nil || none.Refuses(alloc.Caller{Address: netip.MustParseAddr("192.0.2.9")}) != nil || none.All() != nil {
+	if none.Refuses(alloc.Caller{Player: "ann"}) != nil || none.Refuses(alloc.Caller{Address: netip.MustParseAddr("192.0.2.9")}) != nil ||
+		none.All() != nil {
 		t.Error("a nil list bans somebody")
 	}
 }

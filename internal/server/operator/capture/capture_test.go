@@ -32,9 +32,12 @@ func TestFile(t *testing.T) {
 		ip      string // status of IP's checksum, which IPv6 has not
 		comment string
 	}{
-		{engine.Captured{Kind: engine.KindUDP4, Player: ap("192.0.2.1:4000"), Relay: ap("198.51.100.1:7777")}, "4000\t7777", "1", "received over udp4: relayed"},
-		{engine.Captured{Kind: engine.KindUDP4, Player: ap("192.0.2.1:4000"), Relay: ap("[::]:7777"), Sent: true}, "7777\t4000", "1", "sent over udp4"},
-		{engine.Captured{Kind: engine.KindUDP6, Player: ap("[2001:db8::7]:4000"), Relay: ap("[2001:db8::1]:7777")}, "4000\t7777", "", "received over udp6: relayed"},
+		{engine.Captured{Kind: engine.KindUDP4, Player: ap("192.0.2.1:4000"), Relay: ap("198.51.100.1:7777")}, "4000\t7777", "1",
+			"received over udp4: relayed"},
+		{engine.Captured{Kind: engine.KindUDP4, Player: ap("192.0.2.1:4000"), Relay: ap("[::]:7777"), Sent: true}, "7777\t4000",
+			"1", "sent over udp4"},
+		{engine.Captured{Kind: engine.KindUDP6, Player: ap("[2001:db8::7]:4000"), Relay: ap("[2001:db8::1]:7777")}, "4000\t7777", "",
+			"received over udp6: relayed"},
 		{engine.Captured{Kind: engine.KindDTLS, Session: 9, Sent: true}, "7777\t49152", "", "sent over dtls"},
 	} {
 		for size := range 6 { // odd and even, and each padding
@@ -52,7 +55,8 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"-n", "-r", file.Name(), "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-T", "fields"}
-	for _, f := range []string{"frame.time_epoch", "ip.checksum.status", "udp.checksum.status", "udp.srcport", "udp.dstport", "frame.comment"} {
+	for _, f := range []string{"frame.time_epoch", "ip.checksum.status", "udp.checksum.status", "udp.srcport",
+		"udp.dstport", "frame.comment"} {
 		args = append(args, "-e", f)
 	}
 	out, err := exec.CommandContext(t.Context(), testkit.Program(t, "tshark", "tshark"), args...).Output()

@@ -17,7 +17,8 @@ func TestPrivateSourcesAreLogged(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	start := now
-	p := privateSources{stats: func() engine.Stats { return stats }, log: slog.New(slog.NewTextHandler(&out, nil)), now: func() time.Time { return now }}
+	p := privateSources{stats: func() engine.Stats { return stats }, log: slog.New(slog.NewTextHandler(&out, nil)),
+		now: func() time.Time { return now }}
 	lines := func() int { return strings.Count(out.String(), "allow_private_sources") }
 	if p.look(); lines() != 0 || p.droppedSince(start.Add(-time.Hour)) {
 		t.Errorf("without a drop: %s", &out)

@@ -48,7 +48,8 @@ func (h *History) Why(ctx context.Context, id proto.AllocationID) (operator.Why,
 		if err != nil {
 			return operator.Why{}, err
 		}
-		answer.Players = append(answer.Players, operator.WhyPlayer{ID: joiner.String(), Player: h.PlayerOf(joiner), Because: timeline.Explain(q.Player)})
+		answer.Players = append(answer.Players, operator.WhyPlayer{ID: joiner.String(), Player: h.PlayerOf(joiner),
+			Because: timeline.Explain(q.Player)})
 	}
 	return answer, nil
 }

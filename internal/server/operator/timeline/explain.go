@@ -110,7 +110,8 @@ func (p *Player) explain() string {
 	case s.bindRefused != nil && s.bindRefused.isAfter(s.bound) && p.Silent >= silentAfter:
 		return "it was bound, but its later BIND is refused " + p.times(s.bindRefused)
 	case p.Silent >= silentAfter:
-		return p.since("bound", s.bound) + fmt.Sprintf(", but nothing has arrived from it for %s: its connection is lost, or the game has stopped", age(p.Silent))
+		return p.since("bound", s.bound) + fmt.Sprintf(", but nothing has arrived from it for %s: its connection is lost, or the game has stopped",
+			age(p.Silent))
 	case p.Links > 0:
 		return p.explainLinked(&s)
 	case p.AwaitedLinks > 0:
@@ -290,7 +291,8 @@ type summary struct {
 
 func summarize(events []Event) (s summary) {
 	fields := [numKinds]**Event{
-		Reserved: &s.reserved, Returned: &s.returned, Joined: &s.joined, Bound: &s.bound, Linked: &s.linked, Unlinked: &s.unlinked, Ended: &s.ended, Migrated: &s.migrated,
+		Reserved: &s.reserved, Returned: &s.returned, Joined: &s.joined, Bound: &s.bound, Linked: &s.linked, Unlinked: &s.unlinked,
+		Ended: &s.ended, Migrated: &s.migrated,
 		BindRefused: &s.bindRefused, ConnectRefused: &s.connectRefused, MessageRefused: &s.messageRefused, MessageDropped: &s.messageDropped,
 		LimitReached: &s.limitReached,
 	}

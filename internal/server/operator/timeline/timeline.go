@@ -38,7 +38,8 @@ const (
 )
 
 var kindNames = [numKinds]string{
-	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "message dropped", "ended", "call refused", "migrated", "returned", "limit reached",
+	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "message dropped",
+	"ended", "call refused", "migrated", "returned", "limit reached",
 }
 
 // isRefusal reports whether a client, or an attacker, causes such events at will.

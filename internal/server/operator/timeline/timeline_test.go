@@ -64,7 +64,8 @@ func TestTimeline(t *testing.T) {
 		events, ids := 1+r.IntN(40), 1+r.IntN(20)
 		line, model := New(events), slow{events: events}
 		for i := range 300 {
-			e := Event{ID: proto.AllocationID{byte(r.IntN(ids)), 1}, Kind: []Kind{Reserved, Bound, BindRefused, MessageRefused}[r.IntN(4)], Reason: []string{"a", "b"}[r.IntN(2)]}
+			e := Event{ID: proto.AllocationID{byte(r.IntN(ids)), 1}, Kind: []Kind{Reserved, Bound, BindRefused, MessageRefused}[r.IntN(4)],
+				Reason: []string{"a", "b"}[r.IntN(2)]}
 			e.Project = []string{"", "p", "q"}[int(e.ID[0])%3]
 			if r.IntN(5) == 0 {
 				e = Event{Kind: CallRefused, Project: []string{"p", "q"}[r.IntN(2)], Reason: []string{"a", "b"}[r.IntN(2)]}

@@ -127,7 +127,8 @@ func (a *Admission) logConnects(_ string, from, to gobreaker.State) {
 		if last := a.lastError.Load(); last != nil {
 			cause = *last
 		}
-		a.cfg.Logger.Error("admission: no connection to the program at admission_url: "+a.pool.effect, "failures", breakerFailures, "error", cause)
+		a.cfg.Logger.Error("admission: no connection to the program at admission_url: "+a.pool.effect, "failures",
+			breakerFailures, "error", cause)
 	case to == gobreaker.StateClosed:
 		a.cfg.Logger.Info("admission: the program at admission_url accepts connections again")
 	}

@@ -500,7 +500,8 @@ func TestSetTarget(t *testing.T) {
 // FuzzResponse parses any response: the result is a response or an error, and a reason
 // that can be displayed.
 func FuzzResponse(f *testing.F) {
-	for _, seed := range []string{`{"allow":true}`, `{"allow":false,"reason":"\u0000\ud800 x"}`, `null`, `[]`, `{"allow":null}`, "{\"allow\":false,\"reason\":\"\xff\"}"} {
+	for _, seed := range []string{`{"allow":true}`, `{"allow":false,"reason":"\u0000\ud800 x"}`, `null`, `[]`, `{"allow":null}`,
+		"{\"allow\":false,\"reason\":\"\xff\"}"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -201,7 +201,8 @@ func (p *pool) report(q *project, done func(error), err error) {
 	case before == gobreaker.StateClosed && after == gobreaker.StateOpen:
 		if q.logged = now.Sub(p.lastLog) >= time.Minute; q.logged {
 			p.lastLog = now
-			p.log.Error("admission: the program at admission_url does not answer: "+p.effect, "project", q.name, "projects", p.open(now), "error", err)
+			p.log.Error("admission: the program at admission_url does not answer: "+p.effect, "project", q.name, "projects",
+				p.open(now), "error", err)
 		}
 	case before != gobreaker.StateClosed && after == gobreaker.StateClosed:
 		if q.logged {

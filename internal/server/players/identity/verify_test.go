@@ -227,8 +227,10 @@ func TestNothingIsLogged(t *testing.T) {
 		c.Issuers = append(c.Issuers, Development([]byte(canary)))
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
-	for _, claims := range []jwt.MapClaims{with("iss", canary), with("aud", canary), with("sub", canary+"\x00"), with("project", canary+canary), with("exp", canary)} {
-		for _, token := range []string{sign(t, jwt.SigningMethodEdDSA, "d", edKey, claims), sign(t, jwt.SigningMethodEdDSA, canary, edKey, claims), canary + "." + canary + "." + canary} {
+	for _, claims := range []jwt.MapClaims{with("iss", canary), with("aud", canary), with("sub", canary+"\x00"),
+		with("project", canary+canary), with("exp", canary)} {
+		for _, token := range []string{sign(t, jwt.SigningMethodEdDSA, "d", edKey, claims), sign(t, jwt.SigningMethodEdDSA, canary, edKey,
+			claims), canary + "." + canary + "." + canary} {
 			_, err := v.Verify(t.Context(), token)
 			if err == nil || strings.Contains(err.Error(), canary) {
 				t.Errorf("%v", err)
