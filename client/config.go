@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/base/unset"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -109,6 +110,9 @@ func (c Config) check() error {
 	}
 	if c.ReceiveQueue < 0 || c.MaxPeers < 0 || c.SocketBuffer < 0 {
 		return fmt.Errorf("%w: a size is negative", ErrConfig)
+	}
+	if c.Conn != nil && unset.IsNil(c.Conn) {
+		return fmt.Errorf("%w: Conn is a nil %T", ErrConfig, c.Conn)
 	}
 	if c.MaxContent < 0 || c.MaxContent > proto.MaxContent {
 		return fmt.Errorf("%w: MaxContent %d is not within 0 and %d", ErrConfig, c.MaxContent, proto.MaxContent)

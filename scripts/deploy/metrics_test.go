@@ -96,7 +96,7 @@ func canaryPage(t *testing.T) string {
 
 // Source lines that write metrics which a single process in dev does not have.
 var (
-	familyCall = regexp.MustCompile(`p\.(?:single|family)\("(\w+)", (\w+), `)
+	familyCall = regexp.MustCompile(`p\.(?:single|family)\(\s*"(\w+)",\s*(\w+),\s`)
 	sampleCall = regexp.MustCompile(`p\.(?:sample|seconds)\("(\w+)", .*?(?:, "(\w+)", (?:"(\w+)"|\w+))?\)\n`)
 )
 

@@ -170,10 +170,11 @@ func (r *isolated) capture(file string) func() {
 // captured counts the messages to the relay and from it, of wire bytes each: datagrams, frames of
 // WebSockets with content, or what records of TLS have of those. The kernel shows several datagrams
 // to one address as a single packet (UDP_SEGMENT), and the relay puts several frames into a record.
+// Connections with less than minMessages are calls of the API, at the same port.
 func (r *isolated) captured(file, transport string, wire int) (to, from float64) {
 	r.Helper()
-	const frameHeader, maskLen, recordOverhead, udpHeader = 4, 4, 17, 8
-	args := []string{"-r", file, "-T", "fields"}
+	const frameHeader, maskLen, recordOverhead, udpHeader, minMessages = 4, 4, 17, 8, 100
+	args := []string{"-r", file, "-T", "fields", "-e", "tcp.stream"}
 	count := func(string) float64 { return 1 }
 	switch transport {
 	case "ws":
@@ -201,14 +202,22 @@ func (r *isolated) captured(file, transport string, wire int) (to, from float64)
 	if err != nil {
 		r.Fatal(err)
 	}
+	streams := map[string][2]float64{} // by connection, empty for UDP
 	for line := range strings.Lines(string(out)) {
-		port, values, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		for _, v := range strings.Split(values, ",") {
-			if port == "7777" {
-				to += count(v)
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3)
+		n := streams[fields[0]]
+		for _, v := range strings.Split(fields[2], ",") {
+			if fields[1] == "7777" {
+				n[0] += count(v)
 			} else {
-				from += count(v)
+				n[1] += count(v)
 			}
+		}
+		streams[fields[0]] = n
+	}
+	for _, n := range streams {
+		if n[0]+n[1] >= minMessages {
+			to, from = to+n[0], from+n[1]
 		}
 	}
 	if transport == "wss" {

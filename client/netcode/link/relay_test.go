@@ -44,10 +44,11 @@ func (g *game) ticket(res alloc.Reservation) client.Ticket {
 
 // config has quick timers. conn may be nil.
 func (g *game) config(res alloc.Reservation, conn *net.UDPConn) client.Config {
-	return client.Config{
-		Ticket: g.ticket(res), Conn: conn,
-		PingPeriod: 100 * time.Millisecond, RetryPeriod: 200 * time.Millisecond,
+	cfg := client.Config{Ticket: g.ticket(res), PingPeriod: 100 * time.Millisecond, RetryPeriod: 200 * time.Millisecond}
+	if conn != nil {
+		cfg.Conn = conn
 	}
+	return cfg
 }
 
 func (g *game) open(t testing.TB, res alloc.Reservation, conn *net.UDPConn) *end {

@@ -48,12 +48,16 @@ type Capability string
 const (
 	// CapabilityPlayers: reservations name their player, and its limits count at the relay.
 	CapabilityPlayers Capability = "players"
+	// CapabilityTags: reservations carry a tag of the caller.
+	CapabilityTags Capability = "tags"
 	// CapabilityMigration: a player of a match can take the place of its host.
 	CapabilityMigration Capability = "migration"
 )
 
 // Capabilities returns those of this version.
-func Capabilities() []Capability { return []Capability{CapabilityPlayers, CapabilityMigration} }
+func Capabilities() []Capability {
+	return []Capability{CapabilityPlayers, CapabilityTags, CapabilityMigration}
+}
 
 // Lacks returns the capabilities of this version that the node does not announce.
 func (n *Node) Lacks() (lacking []Capability) {

@@ -33,7 +33,7 @@ func TestCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	joinerAsk := alloc.JoinerRequest{Individual: true, Tenant: ask.Tenant, Player: alloc.PlayerHash{9}, Host: host.ID,
+	joinerAsk := alloc.JoinerRequest{Individual: true, Tag: 1 << 63, Tenant: ask.Tenant, Player: alloc.PlayerHash{9}, Host: host.ID,
 		ClientAddress: netip.MustParseAddr("198.18.0.1")}
 	joiner, err := remote.ReserveJoiner(ctx, joinerAsk)
 	if err != nil {
@@ -126,8 +126,8 @@ var notCarried = []string{"HostRequest.Region"}
 func TestRequestsAreCarried(t *testing.T) {
 	t.Parallel()
 	carried := map[string][]string{
-		"HostRequest":   {"Tenant", "Player", "PlayerName", "MaxConnections", "ClientAddress", "Individual"},
-		"JoinerRequest": {"Tenant", "Player", "PlayerName", "Host", "ClientAddress", "Individual"},
+		"HostRequest":   {"Tenant", "Player", "PlayerName", "MaxConnections", "ClientAddress", "Individual", "Tag"},
+		"JoinerRequest": {"Tenant", "Player", "PlayerName", "Host", "ClientAddress", "Individual", "Tag"},
 		"Reservation":   {"ID", "Key", "ConnectionData", "HostConnectionData", "Endpoints", "Region"},
 		"Description":   {"Tenant", "Player", "Role", "Bound", "Code"},
 		"Tenant":        {"Project", "Environment"},
@@ -412,11 +412,11 @@ func TestOlderRelay(t *testing.T) {
 	remote := x.dialer.Relay(old)
 	tenant := alloc.Tenant{Project: "game", Environment: "production"}
 	if _, err := remote.ReserveHost(testContext(t), alloc.HostRequest{Tenant: tenant, MaxConnections: 4, PlayerName: "alice",
-		Individual: true}); err != nil {
+		Individual: true, Tag: 1 << 63}); err != nil {
 		t.Fatal(err)
 	}
 	x.relay.mu.Lock()
-	if got := x.relay.hosts[0]; got.PlayerName != "" || got.Individual {
+	if got := x.relay.hosts[0]; got.PlayerName != "" || got.Individual || got.Tag != 0 {
 		t.Errorf("it got %+v", got)
 	}
 	x.relay.mu.Unlock()

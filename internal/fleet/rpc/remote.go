@@ -55,6 +55,9 @@ func (r remote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Res
 	if r.require(placement.CapabilityPlayers) != nil {
 		q.PlayerName, q.Individual = "", false
 	}
+	if r.require(placement.CapabilityTags) != nil {
+		q.Tag = 0
+	}
 	return r.reserve(ctx, pathReserveHost, reserveHostBody(q))
 }
 
@@ -65,6 +68,9 @@ func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc
 	}
 	if r.require(placement.CapabilityPlayers) != nil {
 		q.PlayerName, q.Individual = "", false
+	}
+	if r.require(placement.CapabilityTags) != nil {
+		q.Tag = 0
 	}
 	return r.reserve(ctx, pathReserveJoiner, reserveJoinerBody(q))
 }

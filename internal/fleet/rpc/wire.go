@@ -54,6 +54,7 @@ type (
 		PlayerName     string `json:"playerName,omitempty"`
 		MaxConnections int    `json:"maxConnections"`
 		Individual     bool   `json:"individual,omitempty"`
+		Tag            uint64 `json:"tag,omitempty"`
 		ClientAddress  string `json:"clientAddress"` // empty: not known
 	}
 	reserveJoinerCall struct {
@@ -63,6 +64,7 @@ type (
 		PlayerName  string `json:"playerName,omitempty"`
 		Host        string `json:"host"`
 		Individual  bool   `json:"individual,omitempty"`
+		Tag         uint64 `json:"tag,omitempty"`
 
 		ClientAddress string `json:"clientAddress"` // empty: not known
 	}
@@ -155,7 +157,7 @@ var errAnswer = errors.New("cluster: not an answer of a relay")
 func reserveHostBody(r alloc.HostRequest) reserveHostCall {
 	return reserveHostCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, MaxConnections: r.MaxConnections, Individual: r.Individual,
+		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, MaxConnections: r.MaxConnections, Individual: r.Individual, Tag: r.Tag,
 		ClientAddress: addressText(r.ClientAddress),
 	}
 }
@@ -163,7 +165,7 @@ func reserveHostBody(r alloc.HostRequest) reserveHostCall {
 func (c *reserveHostCall) request() (r alloc.HostRequest, err error) {
 	r = alloc.HostRequest{
 		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, PlayerName: c.PlayerName, MaxConnections: c.MaxConnections,
-		Individual: c.Individual,
+		Individual: c.Individual, Tag: c.Tag,
 	}
 	if !parseHex(c.Player, r.Player[:]) {
 		return r, malformed.withDetail("player is not 32 hexadecimal digits")
@@ -195,13 +197,14 @@ func parseAddress(text string) (a netip.Addr, err error) {
 func reserveJoinerBody(r alloc.JoinerRequest) reserveJoinerCall {
 	return reserveJoinerCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
-		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, Host: r.Host.String(), Individual: r.Individual,
+		Player: hex.EncodeToString(r.Player[:]), PlayerName: r.PlayerName, Host: r.Host.String(), Individual: r.Individual, Tag: r.Tag,
 		ClientAddress: addressText(r.ClientAddress),
 	}
 }
 
 func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
-	r.Tenant, r.PlayerName, r.Individual = alloc.Tenant{Project: c.Project, Environment: c.Environment}, c.PlayerName, c.Individual
+	r.Tenant = alloc.Tenant{Project: c.Project, Environment: c.Environment}
+	r.PlayerName, r.Individual, r.Tag = c.PlayerName, c.Individual, c.Tag
 	if !parseHex(c.Player, r.Player[:]) {
 		return r, malformed.withDetail("player is not 32 hexadecimal digits")
 	}
