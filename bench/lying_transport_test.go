@@ -55,6 +55,8 @@ const (
 	downFor    = 500 * time.Millisecond
 	lyingKey   = "the key of all endpoints"
 	serverWait = 30 * time.Second
+	// lostWait is how long a run waits for what will not arrive.
+	lostWait = 8 * time.Second
 )
 
 var (
@@ -252,7 +254,7 @@ func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig,
 func runLying(t *testing.T, l *lyingServer, cfg Config) Result {
 	t.Helper()
 	l.listen(t)
-	cfg.Transport, cfg.Warmup, cfg.Drain = l.transport, -1, cmp.Or(cfg.Drain, serverWait)
+	cfg.Transport, cfg.Warmup, cfg.Drain = l.transport, -1, cmp.Or(cfg.Drain, lostWait)
 	r, err := Run(t.Context(), cfg, l)
 	if err != nil {
 		t.Fatal(err)

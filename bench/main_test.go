@@ -4,6 +4,11 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.DefaultParallel(8) // The parallel ones wait for what the relay loses.
+	goleak.VerifyTestMain(m)
+}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -98,7 +99,7 @@ type replacer struct {
 	matches chan newMatch // from the goroutines of Run
 	// Of the goroutines of Run.
 	offered, refused atomic.Uint64
-	mu               sync.Mutex // guards reserve while Run runs
+	mu               sync.Mutex // guards reserve and result.Reason while Run runs
 }
 
 // newReplacer returns nil if cfg replaces nothing.
@@ -170,6 +171,9 @@ func (r *replacer) reserveMatch(ctx context.Context, due int64) {
 	arrivals, err := r.dialect.NewMatch(ctx, r.perEnd-1)
 	if err != nil {
 		r.refused.Add(1)
+		r.mu.Lock()
+		r.result.Reason = cmp.Or(r.result.Reason, err.Error())
+		r.mu.Unlock()
 		return
 	}
 	now := sock.Now()

@@ -366,15 +366,16 @@ type Churn struct {
 // Replacement counts matches that fell silent and new ones in their place. An end is that
 // of the allocation of an endpoint, which the relay reports to it by ERROR 1.
 type Replacement struct {
-	Rate       float64 `json:"rate"`       // matches/s that were due
-	Offered    uint64  `json:"offered"`    // matches for which the API was asked
-	Refused    uint64  `json:"refused"`    // of those, by the API
-	NoEndpoint uint64  `json:"noEndpoint"` // of those, all spare endpoints had allocations
-	Failed     uint64  `json:"failed"`     // of those, not bound and connected in time
-	Arrived    uint64  `json:"arrived"`    // of those, live; as many fell silent
-	Ended      uint64  `json:"ended"`      // endpoints that fell silent and were reported as ended
-	NotEnded   uint64  `json:"notEnded"`   // endpoints that fell silent and were not, within 60 s or the drain
-	EndedEarly uint64  `json:"endedEarly"` // endpoints that were reported as ended and were not silent
+	Rate       float64 `json:"rate"`                           // matches/s that were due
+	Offered    uint64  `json:"offered"`                        // matches for which the API was asked
+	Refused    uint64  `json:"refused"`                        // of those, by the API
+	Reason     string  `json:"reason,omitempty" merge:"first"` // of the first of those
+	NoEndpoint uint64  `json:"noEndpoint"`                     // of those, all spare endpoints had allocations
+	Failed     uint64  `json:"failed"`                         // of those, not bound and connected in time
+	Arrived    uint64  `json:"arrived"`                        // of those, live; as many fell silent
+	Ended      uint64  `json:"ended"`                          // endpoints that fell silent and were reported as ended
+	NotEnded   uint64  `json:"notEnded"`                       // endpoints that fell silent and were not, within 60 s or the drain
+	EndedEarly uint64  `json:"endedEarly"`                     // endpoints that were reported as ended and were not silent
 
 	Reserve Latency `json:"reserve"` // all calls of the API for a match
 	Bind    Latency `json:"bind"`    // from the first BIND of an endpoint to BIND_RECEIVED
