@@ -99,7 +99,8 @@ type replacer struct {
 	matches chan newMatch // from the goroutines of Run
 	// Of the goroutines of Run.
 	offered, refused atomic.Uint64
-	mu               sync.Mutex // guards reserve and result.Reason while Run runs
+	calling          atomic.Int64 // calls without an answer: the drain waits for them
+	mu               sync.Mutex   // guards reserve and result.Reason while Run runs
 }
 
 // newReplacer returns nil if cfg replaces nothing.
@@ -159,7 +160,9 @@ func (r *replacer) Run(ctx context.Context, from, end int64) {
 					return
 				}
 				r.offered.Add(1)
+				r.calling.Add(1)
 				r.reserveMatch(ctx, due)
+				r.calling.Add(-1)
 			}
 		})
 	}
@@ -392,7 +395,7 @@ func (g *generator) checkReplacements(now int64) {
 
 // settled reports whether all replaced matches have ended and no new one is on its way.
 func (r *replacer) settled() bool {
-	return r == nil || r.silent == 0 && len(r.byMatch) == 0 && len(r.matches) == 0
+	return r == nil || r.calling.Load() == 0 && r.silent == 0 && len(r.byMatch) == 0 && len(r.matches) == 0
 }
 
 // report returns the result when Run and the generator have ended.
