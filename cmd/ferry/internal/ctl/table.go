@@ -84,7 +84,7 @@ func allocationsTable(w io.Writer, all *operator.Allocations) error {
 			links, age(a.Age), age(a.Heard), group(a.SentDatagrams), group(a.SentBytes), group(uint64(a.ReceiverSizeDrops)),
 			group(uint64(a.LargeMessages))))
 	}
-	return table(w, "ID\tROLE\tHOST\tCODE\tPLAYER\tPROJECT\tWAY\tENDPOINT\tLINKS\tAGE\tHEARD\tSENT\tBYTES\tTOO-LARGE\tMAYBE-TOO-LARGE", rows)
+	return table(w, "ID\tROLE\tHOST\tCODE\tPLAYER\tPROJECT\tTRANSPORT\tENDPOINT\tLINKS\tAGE\tHEARD\tSENT\tBYTES\tTOO-LARGE\tMAYBE-TOO-LARGE", rows)
 }
 
 // project names a project, by its digest where the name is not known.
