@@ -75,7 +75,7 @@ tidy:
 	$(GO) mod tidy -diff
 
 # RACED are the packages whose code starts goroutines or is used by several of them.
-RACED = $$(grep -rlE --include='*.go' --exclude='*_test.go' '^\s+go (func|[a-z])|"sync(/atomic)?"' alloc bench client cmd/ferry/internal engine examples internal proto | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+RACED = $$(grep -rlE --include='*.go' --exclude='*_test.go' '^\s+go (func|[a-z])|"sync(/atomic)?"' alloc bench client cmd/ferry/internal engine examples internal proto relay | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 # RACE are options of go test: CI gives -short, with which simulations that run on one
 # goroutine run fewer sequences.
