@@ -78,7 +78,7 @@ func TestBenchGateOnLoss(t *testing.T) {
 	if !undecided(code, stderr) && (code != exitFailed || !strings.Contains(stderr, "p99<500ms does not hold: never (lost)")) {
 		t.Errorf("code %d: %s", code, stderr)
 	}
-	if !strings.Contains(stdout, "never (lost)") || !strings.Contains(stdout, "59.0 %") {
+	if !strings.Contains(stdout, "never (lost)") {
 		t.Errorf("report:\n%s", stdout)
 	}
 	runs, err := report.ReadFile(file)
@@ -86,6 +86,9 @@ func TestBenchGateOnLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := runs[0]
+	if r.LossRatio < 0.589 { // A busy machine loses more.
+		t.Errorf("the relay loses 59 %%, and the report says %v", r.LossRatio)
+	}
 	r.Valid, r.Causes = false, []bench.Cause{{Limit: bench.LimitMachine, Reason: "It was busy."}}
 	if err := report.WriteFile(file, r); err != nil {
 		t.Fatal(err)
