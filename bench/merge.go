@@ -223,22 +223,26 @@ func mergeSlices(dst reflect.Value, all []reflect.Value, how string) error {
 	return nil
 }
 
-// decodeHistogram returns the histogram of a number of samples.
-func decodeHistogram(text string, samples uint64) (*hdrhistogram.Histogram, error) {
+// addHistogram adds the encoded histogram of a number of samples; of none it is empty.
+func addHistogram(to *hdrhistogram.Histogram, text string, samples uint64) error {
+	if samples == 0 {
+		return nil
+	}
 	if text == "" {
-		return nil, fmt.Errorf("%w: a distribution of %d samples has no histogram", ErrMerge, samples)
+		return fmt.Errorf("%w: a distribution of %d samples has no histogram", ErrMerge, samples)
 	}
 	h, err := hdrhistogram.Decode([]byte(text))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: histogram: %w", ErrMerge, err)
+		return fmt.Errorf("%w: histogram: %w", ErrMerge, err)
 	case uint64(h.TotalCount()) != samples:
-		return nil, fmt.Errorf("%w: a histogram has %d samples instead of %d", ErrMerge, h.TotalCount(), samples)
+		return fmt.Errorf("%w: a histogram has %d samples instead of %d", ErrMerge, h.TotalCount(), samples)
 	case h.LowestTrackableValue() != minLatency || h.HighestTrackableValue() != maxLatency:
-		return nil, fmt.Errorf("%w: a histogram is of %d to %d ns instead of %d to %d", ErrMerge,
+		return fmt.Errorf("%w: a histogram is of %d to %d ns instead of %d to %d", ErrMerge,
 			h.LowestTrackableValue(), h.HighestTrackableValue(), minLatency, maxLatency)
 	}
-	return h, nil
+	to.Merge(h)
+	return nil
 }
 
 // encodeHistogram returns a histogram in the compressed format of HdrHistogram's version 2, in base64.
@@ -256,14 +260,9 @@ func (l *Latency) merge(all []reflect.Value) error {
 	for _, v := range all {
 		o := v.Interface().(Latency)
 		lost, series = lost+o.Lost, series || o.Series != nil
-		if o.Samples == 0 {
-			continue
-		}
-		one, err := decodeHistogram(o.Histogram, o.Samples)
-		if err != nil {
+		if err := addHistogram(h, o.Histogram, o.Samples); err != nil {
 			return err
 		}
-		h.Merge(one)
 	}
 	*l = newLatency(h, lost, series)
 	return nil
@@ -275,14 +274,9 @@ func (s *Second) merge(all []reflect.Value) error {
 	for _, v := range all {
 		o := v.Interface().(Second)
 		s.At, s.Offered, s.Sent, s.Delivered = o.At, s.Offered+o.Offered, s.Sent+o.Sent, s.Delivered+o.Delivered
-		if o.Delivered == 0 {
-			continue
-		}
-		one, err := decodeHistogram(o.Histogram, o.Delivered)
-		if err != nil {
+		if err := addHistogram(h, o.Histogram, o.Delivered); err != nil {
 			return err
 		}
-		h.Merge(one)
 	}
 	if s.Delivered > 0 {
 		s.setLatency(h)

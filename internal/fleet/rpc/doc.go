@@ -17,9 +17,9 @@
 // the caller waits, from the arrival of the call on. No clocks are compared.
 //
 //	/cluster/v1/reserve-host    api         project, environment, player, maxConnections;
-//	                            may be missing: individual
+//	                            may be missing: playerName, individual, tag
 //	/cluster/v1/reserve-joiner  api         project, environment, player, host;
-//	                            may be missing: individual
+//	                            may be missing: playerName, individual, tag
 //	/cluster/v1/migrate         api         project, environment, player, host, code,
 //	                            ticket, clientAddress
 //	/cluster/v1/leave           api         project, environment, player, host

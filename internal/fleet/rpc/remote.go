@@ -34,12 +34,23 @@ type remote struct {
 	version string // of the relay, for errors
 }
 
-// require returns an error if the relay does not announce a capability.
-func (r remote) require(c placement.Capability) error {
-	if slices.Contains(r.lacks, c) {
-		return fmt.Errorf("%w: relay %v of version %q cannot do %q yet: upgrade it", alloc.ErrUnavailable, r.key.relay, r.version, c)
+// leaveOut clears the members of a reservation that the relay does not know.
+func (r remote) leaveOut(playerName *string, individual *bool, tag *uint64) {
+	if slices.Contains(r.lacks, placement.CapabilityPlayers) {
+		*playerName, *individual = "", false
 	}
-	return nil
+	if slices.Contains(r.lacks, placement.CapabilityTags) {
+		*tag = 0
+	}
+}
+
+// requireMigration returns an error if the relay does not know migrations.
+func (r remote) requireMigration() error {
+	if !slices.Contains(r.lacks, placement.CapabilityMigration) {
+		return nil
+	}
+	return fmt.Errorf("%w: relay %v of version %q cannot do %q yet: upgrade it", alloc.ErrUnavailable, r.key.relay, r.version,
+		placement.CapabilityMigration)
 }
 
 var (
@@ -52,12 +63,7 @@ func (r remote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Res
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
 	}
-	if r.require(placement.CapabilityPlayers) != nil {
-		q.PlayerName, q.Individual = "", false
-	}
-	if r.require(placement.CapabilityTags) != nil {
-		q.Tag = 0
-	}
+	r.leaveOut(&q.PlayerName, &q.Individual, &q.Tag)
 	return r.reserve(ctx, pathReserveHost, reserveHostBody(q))
 }
 
@@ -66,12 +72,7 @@ func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
 	}
-	if r.require(placement.CapabilityPlayers) != nil {
-		q.PlayerName, q.Individual = "", false
-	}
-	if r.require(placement.CapabilityTags) != nil {
-		q.Tag = 0
-	}
+	r.leaveOut(&q.PlayerName, &q.Individual, &q.Tag)
 	return r.reserve(ctx, pathReserveJoiner, reserveJoinerBody(q))
 }
 
@@ -80,7 +81,7 @@ func (r remote) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (allo
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
 	}
-	if err := r.require(placement.CapabilityMigration); err != nil {
+	if err := r.requireMigration(); err != nil {
 		return alloc.Reservation{}, err
 	}
 	return r.reserve(ctx, pathMigrate, migrateBody(q))
@@ -91,7 +92,7 @@ func (r remote) LeaveHost(ctx context.Context, q alloc.LeaveRequest) error {
 	if err := checkTenant(q.Tenant); err != nil {
 		return err
 	}
-	if err := r.require(placement.CapabilityMigration); err != nil {
+	if err := r.requireMigration(); err != nil {
 		return err
 	}
 	return r.call(ctx, pathLeave, leaveBody(q), &emptyAnswer{})
