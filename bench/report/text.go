@@ -262,10 +262,11 @@ func perEndpoint(r bench.Result) float64 {
 
 // drops returns the losses by location, including zeros. What nothing was offered for is not measured.
 func drops(r bench.Result) []Figure {
-	counts := []struct {
+	type count struct {
 		name string
 		n    uint64
-	}{
+	}
+	counts := []count{
 		{"lost on the way", r.Lost},
 		{"duplicated", r.Duplicated},
 		{"reordered", r.Reordered},
@@ -283,15 +284,11 @@ func drops(r bench.Result) []Figure {
 		{"machine: no such port", r.System.NoPorts},
 	}
 	if c := r.Connections; c != nil {
-		counts = append(counts, []struct {
-			name string
-			n    uint64
-		}{
-			{"connections ended by the relay", c.Ended},
-			{"waited for room in the kernel's buffer", c.Waited},
-			{"TCP segments sent again", c.Retransmitted},
-			{"receive buffer of a connection nearly full", c.Backlogged},
-		}...)
+		counts = append(counts,
+			count{"connections ended by the relay", c.Ended},
+			count{"waited for room in the kernel's buffer", c.Waited},
+			count{"TCP segments sent again", c.Retransmitted},
+			count{"receive buffer of a connection nearly full", c.Backlogged})
 	}
 	var list []Figure
 	for _, c := range counts {

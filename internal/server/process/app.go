@@ -588,11 +588,11 @@ func (a *App) awaitServing(ctx context.Context) {
 
 // launch runs all components, the relay first. Each has a context of its own, which outlives
 // ctx, so that they stop one after another. It calls fail for one that ends before.
-func (a *App) launch(ctx context.Context, fail func(error)) (crew []runningComponent) {
+func (a *App) launch(ctx context.Context, fail func(error)) (running []runningComponent) {
 	for _, p := range a.components {
 		life, stop := context.WithCancel(context.WithoutCancel(ctx))
 		w := runningComponent{stop, make(chan struct{})}
-		crew = append(crew, w)
+		running = append(running, w)
 		go func() {
 			defer close(w.done)
 			defer stop()
@@ -609,5 +609,5 @@ func (a *App) launch(ctx context.Context, fail func(error)) (crew []runningCompo
 			fail(err)
 		}()
 	}
-	return crew
+	return running
 }

@@ -43,7 +43,7 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	alive, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	crew := a.launch(ctx, fail)
+	running := a.launch(ctx, fail)
 	var watches sync.WaitGroup
 	for _, watch := range append(a.background, a.announce) {
 		watches.Go(func() {
@@ -65,7 +65,7 @@ func (a *App) Run(ctx context.Context) error {
 	a.ready.Store(false)
 	a.opts.Logger.Info("stopping")
 	last := slices.IndexFunc(a.components, func(p component) bool { return p.name == sessionFileName || p.name == relayName })
-	for i, w := range slices.Backward(crew) {
+	for i, w := range slices.Backward(running) {
 		w.stop()
 		<-w.done
 		if i == last && a.upgrades.to() != nil {
