@@ -169,20 +169,20 @@ func noDescriptorDay(t *testing.T) {
 	idle = l.processorTime() - idle
 	release := l.holdConnections(heldConns)
 	testkit.Eventually(t, "no descriptor is left", func() bool { return l.files() >= fewFiles })
-	begin, used, live := time.Now(), l.processorTime(), 0
+	begin, used, live, missed := time.Now(), l.processorTime(), 0, 0
 	for time.Since(begin) < 4*time.Second {
 		if l.isLive() {
-			live++
-		} else {
-			t.Error("/livez does not answer")
+			live, missed = live+1, 0
+		} else if missed++; missed == 2 { // An orchestrator restarts a process after three.
+			t.Errorf("/livez does not answer: %s", l.relay.Log())
 			break
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	used = (l.processorTime() - used) / 2
+	used = time.Duration(float64(l.processorTime()-used) * 2 / time.Since(begin).Seconds())
 	t.Logf("/livez answered %d times; %v of processor time in 2 s, %v before", live, used.Round(time.Millisecond),
 		idle.Round(time.Millisecond))
-	if used > idle+500*time.Millisecond {
+	if used > idle+time.Second { // A loop without waits takes 2 s and more.
 		t.Errorf("it spins: %v of processor time in 2 s, %v before", used, idle)
 	}
 	if n := l.metric("ferry_accept_failed_total"); n == 0 {
@@ -190,7 +190,7 @@ func noDescriptorDay(t *testing.T) {
 	}
 	l.requireErrorLog("connections cannot be accepted")
 	if n := strings.Count(l.relay.Log(), "connections cannot be accepted"); n != 1 {
-		t.Errorf("%d lines", n)
+		t.Errorf("%d lines: %s", n, l.relay.Log())
 	}
 	if got := f.SettleTo(before.Lost()).Since(before); got.Lost() != 0 || got.Sent == 0 {
 		t.Errorf("%d of %d datagrams were lost", got.Lost(), got.Sent)

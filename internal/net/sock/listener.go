@@ -95,6 +95,7 @@ func IsDescriptorLimit(err error) bool {
 // acceptReserved accepts a connection that waits with the reserved descriptor. It returns
 // nil if none waits, or the descriptor is in use.
 func (r *RetryListener) acceptReserved() net.Conn {
+	r.refill() // Another goroutine may have taken the descriptor at the last attempt.
 	if !hasPending(r.TCPListener) || !r.release() {
 		return nil
 	}
