@@ -81,7 +81,7 @@ RACED = $$(grep -rlE --include='*.go' --exclude='*_test.go' '^\s+go (func|[a-z])
 # goroutine run fewer sequences.
 .PHONY: race
 race: ## tests with the race detector; the model runs fewer sequences
-	$(GO) test -race $(RACE) -timeout 20m $(RACED)
+	$(GO) test -race -vet=off $(RACE) -timeout 20m $(RACED)
 
 .PHONY: portable
 portable: ## the portable sockets pass the engine's suite; its simulations, without sockets, are short

@@ -11,6 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 var nonceAll = flag.Bool("nonce.all", false, "try all 2^32 pairs of nonces, which takes a minute of processor time")
@@ -152,6 +153,7 @@ func TestBindCacheGracePeriod(t *testing.T) {
 // TestNonceRule holds the rule against six lines that say the same: all pairs
 // of a last and a next nonce, from the same endpoint and from another one.
 func TestNonceRule(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	lasts := []uint16{0, 1, 2, 127, 128, 255, 256, 32_766, 32_767, 32_768, 32_769, 65_533, 65_534, 65_535}
 	for range 200 {

@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -62,6 +63,7 @@ func TestForgedBind(t *testing.T) {
 // TestRefusalsAreFew: OnRefuse is called for a refused BIND of one player, beside a flood
 // from one address and then from many, and not for each of the flood's.
 func TestRefusalsAreFew(t *testing.T) {
+	testkit.OneGoroutine(t)
 	calls := map[Outcome]int{}
 	var last RefuseEvent
 	r := newRig(t, Config{Hooks: Hooks{OnRefuse: func(e RefuseEvent) { calls[e.Outcome]++; last = e }}})

@@ -195,6 +195,7 @@ func TestForecastBias(t *testing.T) {
 // TestExpirySlowWorker: while a worker is in a batch for long, few allocations are marked, so
 // that they do not all end in one call.
 func TestExpirySlowWorker(t *testing.T) {
+	testkit.OneGoroutine(t)
 	const n, silent = 20_000, 1000
 	p := newPopulation(t, n)
 	for i := range silent {

@@ -12,6 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -247,6 +248,7 @@ func TestForgedMultiple(t *testing.T) {
 // TestQuotaGates: each key has a quota of its own, at whatever rate others take theirs, and a
 // flood of keys finds gates as long as few are in use at once.
 func TestQuotaGates(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	q, g, now := table.NewQuota(0, 2_000_000), new(quotaGates), int64(1000)
 	rnd := rand.New(rand.NewPCG(1, 2))
