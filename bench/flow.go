@@ -129,20 +129,50 @@ func (cfg *Config) links(m int) (links []benchrig.Link) {
 
 // schedule says when each datagram of an open loop is due. It is a pure
 // function of the number of a datagram: nothing that happens in a run can
-// change it, so that a slow server cannot reduce the load.
-//
-// Flows take turns in a tick of flows/rate seconds. Groups of flows begin
+// change it, so that a slow server cannot reduce the load. The generator's goroutine owns
+// its position; before may run beside it.
+type schedule interface {
+	// next returns the datagram that is due next.
+	next() scheduled
+	// advance goes on to the one after it, and reports whether a tick has ended.
+	advance() bool
+	// before counts the datagrams that are due before end.
+	before(end int64) uint64
+}
+
+// scheduled is a datagram of a schedule.
+type scheduled struct {
+	due        int64 // ns of sock.Now
+	flow, size int   // place in the schedule, bytes of the payload
+}
+
+// newSchedule returns the schedule of a configuration, nil in a closed loop.
+func newSchedule(cfg *Config, start int64, p *benchrig.Plan) schedule {
+	switch {
+	case cfg.Traffic != nil:
+		return newTrafficSchedule(cfg, start)
+	case cfg.Rate > 0:
+		return newTickSchedule(start, cfg.Rate, cfg.Payload, p.Flows[:cfg.liveFlows(p)])
+	}
+	return nil
+}
+
+// tickSchedule lets flows take turns in a tick of flows/rate seconds. Groups of flows begin
 // evenly spread over the tick, and the flows of a group are due together.
-type schedule struct {
+type tickSchedule struct {
 	start int64   // ns of sock.Now; datagram 0 is due then
 	tick  float64 // ns
 	phase []int64 // of each flow in the tick, ns, rising
+	size  int     // of each payload
+
+	ticks int64 // of the datagram that is due next
+	flow  int
 }
 
-// newSchedule spreads rate datagrams per second over the links, whose groups
+// newTickSchedule spreads rate datagrams per second over the links, whose groups
 // are numbered from 0 and rise. The rate must be above 0.
-func newSchedule(start int64, rate float64, links []benchrig.Link) schedule {
-	s := schedule{start: start, tick: float64(len(links)) / rate * 1e9, phase: make([]int64, len(links))}
+func newTickSchedule(start int64, rate float64, size int, links []benchrig.Link) *tickSchedule {
+	s := &tickSchedule{start: start, tick: float64(len(links)) / rate * 1e9, phase: make([]int64, len(links)), size: size}
 	groups := float64(links[len(links)-1].Group + 1)
 	for i, l := range links {
 		s.phase[i] = int64(s.tick * float64(l.Group) / groups)
@@ -151,12 +181,22 @@ func newSchedule(start int64, rate float64, links []benchrig.Link) schedule {
 }
 
 // due returns the time at which a flow sends in a tick.
-func (s *schedule) due(tick int64, flow int) int64 {
+func (s *tickSchedule) due(tick int64, flow int) int64 {
 	return s.start + int64(float64(tick)*s.tick) + s.phase[flow]
 }
 
-// before counts the datagrams that are due before end.
-func (s *schedule) before(end int64) uint64 {
+func (s *tickSchedule) next() scheduled { return scheduled{s.due(s.ticks, s.flow), s.flow, s.size} }
+
+func (s *tickSchedule) advance() bool {
+	if s.flow++; s.flow < len(s.phase) {
+		return false
+	}
+	s.flow = 0
+	s.ticks++
+	return true
+}
+
+func (s *tickSchedule) before(end int64) uint64 {
 	if end <= s.start {
 		return 0
 	}

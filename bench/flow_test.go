@@ -130,7 +130,7 @@ func TestSchedule(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			const start = 12345
-			s := newSchedule(start, test.rate, test.links)
+			s := newTickSchedule(start, test.rate, 0, test.links)
 			var got []int64
 			for n := range test.want {
 				flows := len(test.links)
@@ -150,7 +150,7 @@ func TestScheduleBefore(t *testing.T) {
 		for i := range 21 {
 			links = append(links, benchrig.Link{Group: i * groups / 21})
 		}
-		s := newSchedule(1000, 12_345.6, links)
+		s := newTickSchedule(1000, 12_345.6, 0, links)
 		for _, end := range []int64{0, 1000, 1001, 50_000, 1_000_000, 1_700_001, 123_456_789} {
 			want := uint64(0)
 			for n := 0; s.due(int64(n/21), n%21) < end; n++ {
@@ -170,7 +170,7 @@ func TestScheduleExact(t *testing.T) {
 	for i := range 400 {
 		links = append(links, benchrig.Link{Group: i})
 	}
-	s := newSchedule(0, 100_000, links)
+	s := newTickSchedule(0, 100_000, 0, links)
 	for _, sec := range []int64{0, 1, 59, 3599} {
 		if n := s.before((sec+1)*1e9) - s.before(sec*1e9); n != 100_000 {
 			t.Errorf("second %d has %d datagrams", sec, n)

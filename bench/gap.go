@@ -52,7 +52,7 @@ func newGaps(g *generator) gaps {
 	for i := range p.endpoints {
 		p.endpoints[i].last = neverSent
 	}
-	if g.traffic != nil {
+	if g.cfg.Traffic != nil {
 		p.setTrafficGaps(g)
 		return p
 	}
@@ -60,13 +60,14 @@ func newGaps(g *generator) gaps {
 	for i := range live {
 		p.endpoints[live[i].to].start(g.start, 0)
 	}
-	if g.cfg.Rate == 0 {
+	s, ok := g.schedule.(*tickSchedule)
+	if !ok {
 		return p
 	}
 	before, of := int64(0), make([]int64, len(p.endpoints))
 	for tick := range int64(2) { // The second has those of the first before it.
 		for i := range live {
-			at, ep := g.sched.due(tick, i), live[i].to
+			at, ep := s.due(tick, i), live[i].to
 			if tick > 0 {
 				p.all.due = max(p.all.due, at-before)
 				p.endpoints[ep].due = max(p.endpoints[ep].due, at-of[ep])

@@ -45,13 +45,10 @@ type generator struct {
 	start, measure, split, end, stop int64
 	interrupted                      bool
 
-	sched       schedule         // open loop
-	traffic     *trafficSchedule // open loop with Traffic, else nil
-	tick        int64            // of the datagram that is due next
-	nextFlow    int              // its flow
-	loop        credits          // closed loop
-	binds       binds            // repeated handshakes
-	rebind      rebinder         // after a restart of the relay
+	schedule    schedule // open loop, else nil
+	loop        credits  // closed loop
+	binds       binds    // repeated handshakes
+	rebind      rebinder // after a restart of the relay
 	reconnector reconnector
 	keep        keepaliveTimer
 	play        *netplay  // of the shape netcode, else nil
@@ -126,9 +123,7 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	g.setTimes()
 	g.loop = newCredits(len(g.flows), cfg.Window)
 	g.keep = newKeepaliveTimer(rig, cfg.Keepalive)
-	if g.traffic = newTrafficSchedule(cfg, g.start); cfg.Rate > 0 && g.traffic == nil {
-		g.sched = newSchedule(g.start, cfg.Rate, rig.Plan.Flows[:cfg.liveFlows(&rig.Plan)])
-	}
+	g.schedule = newSchedule(cfg, g.start, &rig.Plan)
 	g.gaps = newGaps(g)
 	from := g.start
 	if cfg.Baseline > 0 {
@@ -243,7 +238,7 @@ func (g *generator) finished(now int64) bool {
 
 // exhausted reports whether all datagrams of the schedule are queued.
 func (g *generator) exhausted() bool {
-	return (g.cfg.Rate == 0 || g.nextDue() >= g.end) &&
+	return (g.schedule == nil || g.schedule.next().due >= g.end) &&
 		(g.binds.rate == 0 || g.binds.due() >= g.end)
 }
 
@@ -270,14 +265,13 @@ func (g *generator) send(now int64) int {
 	switch {
 	case now < g.start && g.play == nil:
 		return 0
-	case g.play != nil:
-		n = g.sendPlay(now)
-	case g.traffic != nil:
-		n = g.sendTraffic(now)
-	case g.cfg.Rate > 0:
+	case g.schedule != nil:
 		n = g.sendDue(now)
 	case g.cfg.Window > 0 && now < g.end:
 		n = g.sendCredits(now)
+	}
+	if g.play != nil {
+		g.play.updateDirty(now, g)
 	}
 	if g.binds.rate > 0 {
 		n += g.sendBinds(now)
@@ -302,14 +296,17 @@ func (g *generator) send(now int64) int {
 // sendDue queues the datagrams of the open loop.
 func (g *generator) sendDue(now int64) int {
 	for n := range burst {
-		due := g.sched.due(g.tick, g.nextFlow)
-		if due > now || due >= g.end {
+		next := g.schedule.next()
+		if next.due > now || next.due >= g.end {
 			return n
 		}
-		g.queue(g.flowAt(g.nextFlow), g.cfg.Payload, due)
-		if g.nextFlow++; g.nextFlow == len(g.sched.phase) {
-			g.nextFlow = 0
-			g.tick++
+		if g.play != nil {
+			g.play.queueMessage(g, next.flow, next.due)
+		} else {
+			g.queue(g.flowAt(next.flow), next.size, next.due)
+		}
+		if g.schedule.advance() && g.play != nil {
+			g.play.updateDirty(now, g) // One Flush sends only the newest message of a flow.
 		}
 	}
 	return burst
@@ -466,7 +463,7 @@ func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, from endpo
 	switch {
 	case f.arrives != socket || f.local != local:
 		g.count.misdelivered += g.measured(st.due)
-	case truncated || g.traffic == nil && len(pkt) != int(f.size): // Traffic has sizes that the check of the stamp covers.
+	case truncated || g.cfg.Traffic == nil && len(pkt) != int(f.size): // Traffic has sizes that the check of the stamp covers.
 		g.count.corrupt += g.measured(st.due)
 	default:
 		g.account(f, &st, now)

@@ -64,40 +64,36 @@ func (l lyingRelay) simulate(t *testing.T, cfg Config) Result {
 		run func()
 	}
 	var events []event
-	for g.tick = 0; g.sched.due(g.tick, 0) < g.end; g.tick++ {
-		for i := range g.flows {
-			due := g.sched.due(g.tick, i)
-			if due >= g.end {
-				break
+	for ; g.schedule.next().due < g.end; g.schedule.advance() {
+		next := g.schedule.next()
+		due, i := next.due, next.flow
+		s := sent{i, g.flows[i].seq, time.Duration(due - g.measure)}
+		left := due
+		if l.lag != nil {
+			left += int64(l.lag(s))
+		}
+		o := &g.out[g.flows[i].socket]
+		pkt := slices.Clone(g.datagram(o.bufs[0], i, g.cfg.Payload, due))
+		events = append(events, event{left, func() {
+			o.dues, o.portion = append(o.dues, due), g.portionOf(due)
+			g.recordSent(o, 1, benchrig.SendResult{Sent: 1}, left)
+		}})
+		copies := deliver(relayTime)
+		if l.relay != nil {
+			copies = l.relay(s)
+		}
+		for _, c := range copies {
+			f, got := &g.flows[i], slices.Clone(pkt)
+			if c.change != nil {
+				got = c.change(got)
 			}
-			s := sent{i, g.flows[i].seq, time.Duration(due - g.measure)}
-			left := due
-			if l.lag != nil {
-				left += int64(l.lag(s))
+			to := &rig.Endpoints[f.to]
+			if c.astray {
+				to = &rig.Endpoints[f.from]
 			}
-			o := &g.out[g.flows[i].socket]
-			pkt := slices.Clone(g.datagram(o.bufs[0], i, g.cfg.Payload, due))
-			events = append(events, event{left, func() {
-				o.dues, o.portion = append(o.dues, due), g.portionOf(due)
-				g.recordSent(o, 1, benchrig.SendResult{Sent: 1}, left)
-			}})
-			copies := deliver(relayTime)
-			if l.relay != nil {
-				copies = l.relay(s)
-			}
-			for _, c := range copies {
-				f, got := &g.flows[i], slices.Clone(pkt)
-				if c.change != nil {
-					got = c.change(got)
-				}
-				to := &rig.Endpoints[f.to]
-				if c.astray {
-					to = &rig.Endpoints[f.from]
-				}
-				from := endpoint.UDP(rig.Endpoints[f.from].Addr, to.Local, 0)
-				at := left + int64(c.after)
-				events = append(events, event{at, func() { g.accountDatagram(f.arrives, rig.Sockets[f.arrives], from, got, false, at) }})
-			}
+			from := endpoint.UDP(rig.Endpoints[f.from].Addr, to.Local, 0)
+			at := left + int64(c.after)
+			events = append(events, event{at, func() { g.accountDatagram(f.arrives, rig.Sockets[f.arrives], from, got, false, at) }})
 		}
 	}
 	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })

@@ -325,26 +325,6 @@ func (p *netplay) accountMessage(g *generator, ep int32, body []byte, now int64)
 	}
 }
 
-// sendPlay gives the messages that are due to their drivers, which queue datagrams.
-func (g *generator) sendPlay(now int64) int {
-	p := g.play
-	n := 0
-	for ; n < burst; n++ {
-		due := g.sched.due(g.tick, g.nextFlow)
-		if due > now || due >= g.end {
-			break
-		}
-		p.queueMessage(g, g.nextFlow, due)
-		if g.nextFlow++; g.nextFlow == len(g.flows) {
-			g.nextFlow = 0
-			g.tick++
-			p.updateDirty(now, g) // one Flush sends only the newest message of a flow
-		}
-	}
-	p.updateDirty(now, g)
-	return n
-}
-
 // countMessages counts the messages of this round, once the kernel has them.
 func (g *generator) countMessages() {
 	p := g.play

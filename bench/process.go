@@ -401,8 +401,8 @@ func (g *generator) secondAt(i int, end int64) Second {
 		Sent: s.sent, Delivered: s.delivered, Offered: s.sent,
 	}
 	sec.setLatency(s.latency)
-	if g.cfg.Rate > 0 {
-		sec.Offered = g.dueBefore(min(from+1e9, end)) - g.dueBefore(min(from, end))
+	if g.schedule != nil {
+		sec.Offered = g.schedule.before(min(from+1e9, end)) - g.schedule.before(min(from, end))
 	}
 	return sec
 }

@@ -436,9 +436,9 @@ func (g *generator) collect(r *Result, o *observer) {
 		r.Connections = &n
 	}
 	end := max(g.end, g.measure)
-	if g.cfg.Rate > 0 {
+	if g.schedule != nil {
 		queued := r.Offered
-		r.Offered = g.dueBefore(end) - g.dueBefore(g.measure)
+		r.Offered = g.schedule.before(end) - g.schedule.before(g.measure)
 		r.Unsent = r.Offered - min(queued, r.Offered)
 	}
 	r.Lost = r.Sent - min(r.Delivered, r.Sent)

@@ -260,8 +260,8 @@ func (g *generator) part(p *portion, from, to int64) Part {
 		Duration: time.Duration(to - from), Offered: p.queued, Sent: p.queued - p.failed - p.blocked, Delivered: p.delivered,
 		Lag: newLatency(p.lag, 0, false),
 	}
-	if g.cfg.Rate > 0 {
-		r.Offered = g.dueBefore(to) - g.dueBefore(from)
+	if g.schedule != nil {
+		r.Offered = g.schedule.before(to) - g.schedule.before(from)
 	}
 	r.Lost = r.Sent - min(r.Delivered, r.Sent)
 	r.Latency = newLatency(p.latency, missing(r.Delivered, r.Offered), true)

@@ -80,20 +80,19 @@ func (cfg *Config) setTraffic() error {
 	return nil
 }
 
-// trafficSchedule says when each datagram of a Traffic is due in all matches. As a schedule
-// it is a pure function of the number of a datagram. The generator's goroutine owns it.
+// trafficSchedule is the schedule of a Traffic in all matches.
 type trafficSchedule struct {
 	traffic *Traffic
 	start   int64   // ns of sock.Now
 	speed   float64 // of the cycle: 2 halves all times
-	next    matchHeap
+	shifts  []int64 // by match: ns of the cycle before the start of the schedule
+	first   matchHeap
 }
 
 // matchNext is the datagram of a match that is due next.
 type matchNext struct {
 	due    int64
 	number int64 // from the first of a cycle, counted over the cycles
-	shift  int64 // ns of the cycle before the start of the schedule
 	match  int32
 }
 
@@ -106,97 +105,64 @@ func (h matchHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 func (matchHeap) Push(any)             { panic("a match is added") }
 func (matchHeap) Pop() any             { panic("a match is removed") }
 
-// newTrafficSchedule returns nil without Traffic.
 func newTrafficSchedule(cfg *Config, start int64) *trafficSchedule {
 	t := cfg.Traffic
-	if t == nil {
-		return nil
+	s := &trafficSchedule{
+		traffic: t, start: start, speed: cfg.Rate / (t.Rate() * float64(cfg.Matches)),
+		shifts: make([]int64, cfg.Matches), first: make(matchHeap, cfg.Matches),
 	}
-	s := &trafficSchedule{traffic: t, start: start, speed: cfg.Rate / (t.Rate() * float64(cfg.Matches)), next: make(matchHeap, cfg.Matches)}
-	for i := range s.next {
-		n := &s.next[i]
-		n.match = int32(i)
+	for i := range s.first {
 		if cfg.Align != AlignTick {
 			// Multiples of the golden ratio spread matches over the cycle and over each tick within it.
 			_, phase := math.Modf(float64(i) * math.Phi)
-			n.shift = int64(phase * float64(t.Cycle))
+			s.shifts[i] = int64(phase * float64(t.Cycle))
 		}
-		n.number = s.numberAt(n, start)
-		n.due = s.due(n, n.number)
+		number := s.numberAt(s.shifts[i], start)
+		s.first[i] = matchNext{due: s.due(s.shifts[i], number), number: number, match: int32(i)}
 	}
-	heap.Init(&s.next)
+	heap.Init(&s.first)
 	return s
 }
 
 // due returns the time at which a datagram of a match is due.
-func (s *trafficSchedule) due(n *matchNext, number int64) int64 {
+func (s *trafficSchedule) due(shift, number int64) int64 {
 	cycle, i := number/int64(len(s.traffic.Datagrams)), number%int64(len(s.traffic.Datagrams))
-	at := cycle*int64(s.traffic.Cycle) + int64(s.traffic.Datagrams[i].At) - n.shift
+	at := cycle*int64(s.traffic.Cycle) + int64(s.traffic.Datagrams[i].At) - shift
 	return s.start + int64(float64(at)/s.speed)
 }
 
 // numberAt returns the first datagram of a match that is due at a time, which is not before the start, or later.
-func (s *trafficSchedule) numberAt(n *matchNext, at int64) int64 {
+func (s *trafficSchedule) numberAt(shift, at int64) int64 {
 	cycles := int64(float64(at-s.start)*s.speed)/int64(s.traffic.Cycle) + 3
-	return int64(sort.Search(int(cycles)*len(s.traffic.Datagrams), func(i int) bool { return s.due(n, int64(i)) >= at }))
+	return int64(sort.Search(int(cycles)*len(s.traffic.Datagrams), func(i int) bool { return s.due(shift, int64(i)) >= at }))
 }
 
-// before counts the datagrams that are due before end.
 func (s *trafficSchedule) before(end int64) (count uint64) {
-	for i := range s.next {
-		if n := &s.next[i]; end > s.start {
-			count += uint64(s.numberAt(n, end) - s.numberAt(n, s.start))
+	for _, shift := range s.shifts {
+		if end > s.start {
+			count += uint64(s.numberAt(shift, end) - s.numberAt(shift, s.start))
 		}
 	}
 	return count
 }
 
-// first returns the datagram that is due first, with its flow.
-func (s *trafficSchedule) first() (d *TrafficDatagram, flow int, due int64) {
-	n := &s.next[0]
-	d = &s.traffic.Datagrams[n.number%int64(len(s.traffic.Datagrams))]
-	flow = int(n.match)*2*s.traffic.Players + int(d.Player)
+func (s *trafficSchedule) next() scheduled {
+	n := &s.first[0]
+	d := &s.traffic.Datagrams[n.number%int64(len(s.traffic.Datagrams))]
+	flow := int(n.match)*2*s.traffic.Players + int(d.Player)
 	if d.Down {
 		flow += s.traffic.Players
 	}
-	return d, flow, n.due
+	return scheduled{n.due, flow, int(d.Size)}
 }
 
-// advance goes on to the next datagram.
-func (s *trafficSchedule) advance() {
-	n := &s.next[0]
+// advance returns false: datagrams of Traffic have no ticks.
+func (s *trafficSchedule) advance() bool {
+	n := &s.first[0]
 	n.number++
-	n.due = s.due(n, n.number)
-	heap.Fix(&s.next, 0)
-}
-
-// sendTraffic queues the datagrams of Traffic.
-func (g *generator) sendTraffic(now int64) int {
-	for n := range burst {
-		d, flow, due := g.traffic.first()
-		if due > now || due >= g.end {
-			return n
-		}
-		g.queue(flow, int(d.Size), due)
-		g.traffic.advance()
-	}
-	return burst
-}
-
-// dueBefore counts the datagrams of the open loop that are due before end.
-func (g *generator) dueBefore(end int64) uint64 {
-	if g.traffic != nil {
-		return g.traffic.before(end)
-	}
-	return g.sched.before(end)
-}
-
-// nextDue returns the time at which the next datagram of the open loop is due.
-func (g *generator) nextDue() int64 {
-	if g.traffic != nil {
-		return g.traffic.next[0].due
-	}
-	return g.sched.due(g.tick, g.nextFlow)
+	n.due = s.due(s.shifts[n.match], n.number)
+	heap.Fix(&s.first, 0)
+	return false
 }
 
 // maxGapDatagrams bounds the datagrams of a schedule that setTrafficGaps looks at.
@@ -227,8 +193,8 @@ func (p *gaps) setTrafficGaps(g *generator) {
 		}
 	}
 	before := g.start
-	for range min(maxGapDatagrams, len(s.next)*len(s.traffic.Datagrams)) {
-		_, _, due := s.first()
+	for range min(maxGapDatagrams, len(s.first)*len(s.traffic.Datagrams)) {
+		due := s.next().due
 		p.all.due, before = max(p.all.due, due-before), due
 		s.advance()
 	}

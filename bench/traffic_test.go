@@ -33,7 +33,9 @@ func TestTrafficSchedule(t *testing.T) {
 			factor := cfg.Rate / (cfg.Traffic.Rate() * 7)
 			seen, last := map[int][]int64{}, start
 			for n := range uint64(5000) {
-				d, flow, due := s.first()
+				next := s.next()
+				due, flow := next.due, next.flow
+				d := cfg.Traffic.Datagrams[s.first[0].number%int64(len(cfg.Traffic.Datagrams))]
 				if due < last {
 					t.Fatalf("due %d after %d", due, last)
 				}

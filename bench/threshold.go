@@ -1,0 +1,181 @@
+package bench
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrThreshold is wrapped by the errors of ParseThresholds.
+var ErrThreshold = errors.New("bench: invalid threshold")
+
+// Threshold is a condition that a Result has to meet, such as p99 < 5ms.
+type Threshold struct {
+	Text  string // as it was written
+	Name  string // a name of ParseThresholds
+	Op    string // "<", "<=", ">" or ">="
+	Value float64
+}
+
+// validity is the name of the condition that a run is valid.
+const validity = "valid"
+
+// quantities are what the names of thresholds stand for: the text of a value, and the value of a
+// result, which is false if it was not measured.
+var quantities = map[string]struct {
+	parse func(string) (float64, error)
+	of    func(*Result) (value float64, measured bool)
+}{
+	"mean": {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.withLost(r.Latency.Mean)) }},
+	"p50":  {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P50) }},
+	"p90":  {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P90) }},
+	"p99":  {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P99) }},
+	"p999": {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.P999) }},
+	"max":  {parseDuration, func(r *Result) (float64, bool) { return measuredTime(r.Latency.withLost(r.Latency.Max)) }},
+	"gap": {parseDuration, func(r *Result) (float64, bool) {
+		return float64(cmp.Or(r.Gaps, &Gaps{}).Endpoint), r.Gaps != nil
+	}},
+	"loss":    {parseShare, func(r *Result) (float64, bool) { return r.LossRatio, r.Offered > 0 }},
+	"dup":     {parseShare, func(r *Result) (float64, bool) { return ratio(r.Duplicated, r.Sent), r.Offered > 0 }},
+	"reorder": {parseShare, func(r *Result) (float64, bool) { return ratio(r.Reordered, r.Sent), r.Offered > 0 }},
+	"cpu": {parseDuration, func(r *Result) (float64, bool) {
+		return r.Server.PerDatagram, r.Server.Datagrams > 0 && r.Server.IsServer()
+	}},
+	"delivered": {parseRate, func(r *Result) (float64, bool) { return r.DeliveredRate, r.Offered > 0 }},
+	"moved": {parseDuration, func(r *Result) (float64, bool) {
+		return float64(cmp.Or(r.Control, &Control{}).P99Moved), r.Control.Compares()
+	}},
+	"binds":       {parseRate, func(r *Result) (float64, bool) { return cmp.Or(r.Control, &Control{}).Binds.rate() }},
+	"allocations": {parseRate, func(r *Result) (float64, bool) { return cmp.Or(r.Control, &Control{}).Allocations.rate() }},
+}
+
+func measuredTime(d time.Duration) (float64, bool) { return float64(d), d > 0 }
+
+func (c *Calls) rate() (perSecond float64, measured bool) {
+	if c == nil {
+		return 0, false
+	}
+	return c.AnsweredRate, true
+}
+
+// ParseThresholds reads conditions separated by commas: a name, one of < <= >
+// >=, and a value with its unit. An empty string is no condition.
+//
+//	mean p50 p90 p99 p999 max  latency, as of time.ParseDuration: p99<5ms; lost ones are infinitely late
+//	gap                        longest time without a delivery to an endpoint: gap<1s
+//	loss                       share of what was offered: loss<0.1%, or loss<0.001
+//	dup reorder                share of what was sent: dup<0.1%
+//	cpu                        time of the server per datagram: cpu<3.5us
+//	delivered                  datagrams per second: delivered>=100k; k and M are allowed
+//	moved                      what BINDs and allocations add to the p99: moved<2ms
+//	binds allocations          answered per second: binds>=100k
+//	valid                      the run is valid, without a comparison
+func ParseThresholds(s string) ([]Threshold, error) {
+	var all []Threshold
+	for part := range strings.SplitSeq(s, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" && strings.TrimSpace(s) == "" {
+			return nil, nil
+		}
+		t, err := parseThreshold(part)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %q: %w", ErrThreshold, part, err)
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+func parseThreshold(s string) (Threshold, error) {
+	if s == validity {
+		return Threshold{Text: s, Name: s}, nil
+	}
+	at := strings.IndexAny(s, "<>")
+	if at < 0 {
+		return Threshold{}, errors.New("no < or >")
+	}
+	op, value := s[at:at+1], s[at+1:]
+	if rest, ok := strings.CutPrefix(value, "="); ok {
+		op, value = op+"=", rest
+	}
+	name := strings.TrimSpace(s[:at])
+	q, ok := quantities[name]
+	if !ok {
+		return Threshold{}, fmt.Errorf("no quantity has the name %q", name)
+	}
+	v, err := q.parse(strings.TrimSpace(value))
+	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0) || v < 0) {
+		err = errors.New("not a finite value from 0 up")
+	}
+	return Threshold{Text: s, Name: name, Op: op, Value: v}, err
+}
+
+func parseDuration(s string) (float64, error) {
+	d, err := time.ParseDuration(s)
+	return float64(d), err
+}
+
+func parseShare(s string) (float64, error) {
+	if percent, ok := strings.CutSuffix(s, "%"); ok {
+		v, err := strconv.ParseFloat(strings.TrimSpace(percent), 64)
+		return v / 100, err
+	}
+	return strconv.ParseFloat(s, 64)
+}
+
+func parseRate(s string) (float64, error) {
+	s = strings.TrimSuffix(s, "/s")
+	unit := 1.0
+	if rest, ok := strings.CutSuffix(s, "k"); ok {
+		s, unit = rest, 1e3
+	} else if rest, ok := strings.CutSuffix(s, "M"); ok {
+		s, unit = rest, 1e6
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	return v * unit, err
+}
+
+// Check returns the value that a result has and whether it meets t. What was
+// not measured meets nothing: a latency without samples, a share of nothing, or
+// the CPU time of no process.
+func (t Threshold) Check(r *Result) (value float64, ok bool) {
+	if t.Name == validity {
+		return 0, r.Valid
+	}
+	q, known := quantities[t.Name]
+	if !known {
+		return math.NaN(), false
+	}
+	value, measured := q.of(r)
+	if !measured {
+		value = math.NaN()
+	}
+	switch t.Op {
+	case "<":
+		ok = value < t.Value
+	case "<=":
+		ok = value <= t.Value
+	case ">":
+		ok = value > t.Value
+	case ">=":
+		ok = value >= t.Value
+	}
+	return value, ok
+}
+
+// String is the threshold as it was written.
+func (t Threshold) String() string { return t.Text }
+
+// Missed returns those of the thresholds that a result does not meet.
+func Missed(all []Threshold, r *Result) (missed []Threshold) {
+	for _, t := range all {
+		if _, ok := t.Check(r); !ok {
+			missed = append(missed, t)
+		}
+	}
+	return missed
+}
