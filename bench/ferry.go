@@ -30,17 +30,14 @@ type FerryConfig struct {
 	Workers int
 	// AllowRemote permits a BaseURL outside of loopback.
 	AllowRemote bool
-	// TLS is for an API over https. Nil: the system's authorities are trusted.
+	// TLS is for an API over https and a relay over wss. Nil: the system's authorities are trusted.
 	TLS *tls.Config
 }
 
 // NewFerry returns the Dialect of the relay that cfg names. It sends nothing. Errors
 // wrap [ErrConfig] or [ErrRemote].
 func NewFerry(cfg FerryConfig) (Dialect, error) {
-	d, err := benchrig.NewFerry(benchrig.FerryConfig{
-		BaseURL: cfg.BaseURL, Token: cfg.Token, Region: cfg.Region,
-		Relay: cfg.Relay, Workers: cfg.Workers, AllowRemote: cfg.AllowRemote, TLS: cfg.TLS,
-	})
+	d, err := benchrig.NewFerry(benchrig.FerryConfig(cfg))
 	if err != nil {
 		return nil, err
 	}

@@ -19,13 +19,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// startDefault starts a relay with the zero configuration, whose type is none
-// of this package's business.
-func startDefault[C any](t *testing.T, start func(testing.TB, C) *enginetest.Relay) *enginetest.Relay {
-	var cfg C
-	return start(t, cfg)
-}
-
 // serveAPI answers the three calls of the API with reservations of the relay. A
 // join code is the text of the host's id.
 func serveAPI(t *testing.T, relay *enginetest.Relay) (base string, calls *atomic.Int64) {
@@ -112,7 +105,7 @@ func ferryConfig(shape bench.Shape) bench.Config {
 func TestFerry(t *testing.T) {
 	for _, shape := range []bench.Shape{bench.ShapePairs, bench.ShapeStar} {
 		t.Run(string(shape), func(t *testing.T) {
-			relay := startDefault(t, enginetest.Start)
+			relay := enginetest.StartIdle(t, 0)
 			base, calls := serveAPI(t, relay)
 			d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
 			if err != nil {
@@ -158,7 +151,7 @@ func onIdleMachine(r bench.Result) bool {
 
 // TestFerryNetcode plays matches through the real relay.
 func TestFerryNetcode(t *testing.T) {
-	base, _ := serveAPI(t, startDefault(t, enginetest.Start))
+	base, _ := serveAPI(t, enginetest.StartIdle(t, 0))
 	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +173,7 @@ func TestFerryNetcode(t *testing.T) {
 }
 
 func TestFerryIdle(t *testing.T) {
-	base, _ := serveAPI(t, startDefault(t, enginetest.Start))
+	base, _ := serveAPI(t, enginetest.StartIdle(t, 0))
 	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base, Workers: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +190,8 @@ func TestFerryIdle(t *testing.T) {
 }
 
 func TestFerryChurn(t *testing.T) {
-	base, _ := serveAPI(t, startDefault(t, enginetest.Start))
+	t.Parallel()
+	base, _ := serveAPI(t, enginetest.StartIdle(t, 0))
 	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +231,8 @@ func TestFerryRefused(t *testing.T) {
 // TestControl verifies that one run measures forwarding without and with BINDs
 // and allocations.
 func TestControl(t *testing.T) {
-	base, calls := serveAPI(t, startDefault(t, enginetest.Start))
+	t.Parallel()
+	base, calls := serveAPI(t, enginetest.StartIdle(t, 0))
 	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +280,8 @@ func TestControl(t *testing.T) {
 // TestControlAsFastAsAnswered: without a rate the workers never rest, and
 // without a baseline they work all the time.
 func TestControlAsFastAsAnswered(t *testing.T) {
-	base, calls := serveAPI(t, startDefault(t, enginetest.Start))
+	t.Parallel()
+	base, calls := serveAPI(t, enginetest.StartIdle(t, 0))
 	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
 	if err != nil {
 		t.Fatal(err)
@@ -324,35 +320,31 @@ func TestControlRefused(t *testing.T) {
 }
 
 // TestReplace verifies that matches fall silent and are replaced while the others play, and
-// that the relay's report of each end is counted. It takes the idle limit, some 10 s.
+// that the relay's report of each end is counted. It takes the idle limit.
 func TestReplace(t *testing.T) {
 	t.Parallel()
-	for _, shape := range []bench.Shape{bench.ShapePairs, bench.ShapeStar} {
-		t.Run(string(shape), func(t *testing.T) {
-			t.Parallel()
-			base, _ := serveAPI(t, startDefault(t, enginetest.Start))
-			ferry, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
-			if err != nil {
-				t.Fatal(err)
-			}
-			cfg := ferryConfig(shape)
-			cfg.Rate, cfg.ReplaceRate, cfg.Drain = 800, 40, 60*time.Second
-			cfg.Duration, cfg.Keepalive = 500*time.Millisecond, time.Second // More than all 8 matches are replaced.
-			r, err := bench.Run(t.Context(), cfg, ferry)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, side := r.Replaced, uint64(r.Load.Endpoints/r.Load.Matches)
-			if r.Delivered != r.Offered || len(r.Errors) != 0 {
-				t.Errorf("%d of %d delivered, errors %v", r.Delivered, r.Offered, r.Errors)
-			}
-			if p.Arrived == 0 || p.Arrived != p.Offered || p.Refused+p.NoEndpoint+p.Failed != 0 {
-				t.Errorf("arrivals %+v", p)
-			}
-			if p.Ended != side*p.Arrived || p.NotEnded != 0 || p.EndedEarly != 0 || p.End.Samples > 0 && p.End.Min < 9*time.Second {
-				t.Errorf("%d of %d ended, %d not, %d early; at the earliest after %v", p.Ended, side*p.Arrived, p.NotEnded, p.EndedEarly, p.End.Min)
-			}
-		})
+	const idle = 5 * time.Second
+	base, _ := serveAPI(t, enginetest.StartIdle(t, idle))
+	ferry, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := ferryConfig(bench.ShapeStar)
+	cfg.Rate, cfg.ReplaceRate, cfg.Drain = 800, 40, 60*time.Second
+	cfg.Duration, cfg.Keepalive = 500*time.Millisecond, time.Second // More than all 8 matches are replaced.
+	r, err := bench.Run(t.Context(), cfg, ferry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, side := r.Replaced, uint64(r.Load.Endpoints/r.Load.Matches)
+	if r.Delivered != r.Offered || len(r.Errors) != 0 {
+		t.Errorf("%d of %d delivered, errors %v", r.Delivered, r.Offered, r.Errors)
+	}
+	if p.Arrived == 0 || p.Arrived != p.Offered || p.Refused+p.NoEndpoint+p.Failed != 0 {
+		t.Errorf("arrivals %+v", p)
+	}
+	if p.Ended != side*p.Arrived || p.NotEnded != 0 || p.EndedEarly != 0 || p.End.Samples > 0 && p.End.Min < idle*9/10 {
+		t.Errorf("%d of %d ended, %d not, %d early; at the earliest after %v", p.Ended, side*p.Arrived, p.NotEnded, p.EndedEarly, p.End.Min)
 	}
 }
 
@@ -367,7 +359,8 @@ func TestReplaceConfig(t *testing.T) {
 
 // TestFerryPortClosed: a closed port is said at once, and not as a set-up without progress.
 func TestFerryPortClosed(t *testing.T) {
-	base, _ := serveAPI(t, startDefault(t, enginetest.Start))
+	t.Parallel()
+	base, _ := serveAPI(t, enginetest.StartIdle(t, 0))
 	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base, Relay: netip.MustParseAddrPort("127.0.0.1:9")})
 	if err != nil {
 		t.Fatal(err)

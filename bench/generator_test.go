@@ -104,6 +104,7 @@ func TestRunNoRelay(t *testing.T) {
 }
 
 func TestRunClosedLoop(t *testing.T) {
+	t.Parallel()
 	cfg := smallConfig(ShapePairs)
 	cfg.Rate, cfg.Window, cfg.Matches = 0, 1, 1
 	cfg.Duration = time.Second // What was due while the machine stood still is not made up for.
@@ -138,6 +139,7 @@ func TestRunProgress(t *testing.T) {
 // TestRunCancelled verifies that the result of a cancelled run is complete up
 // to then, including losses.
 func TestRunCancelled(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cfg := smallConfig(ShapePairs)

@@ -158,8 +158,8 @@ func (b *testbed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *
 	s := &sessions{hist: map[string]*hdrhistogram.Histogram{}, failed: map[string]uint64{}}
 	begin := time.Now()
 	var wg sync.WaitGroup
-	for n := 0; ; n++ {
-		due := begin.Add(time.Duration(float64(n) / cfg.ChurnRate * 1e9))
+	for n := int64(0); ; n++ {
+		due := dueAt(begin, n, cfg.ChurnRate)
 		if due.Sub(begin) >= lasts || !sleepUntil(ctx, due) {
 			break
 		}
@@ -268,7 +268,6 @@ type allocationLoad struct {
 	from          time.Time
 	end           time.Time     // Run moves it forward when ctx ends, after the workers
 	answerTimeout time.Duration // after end, for answers
-	next          atomic.Int64
 
 	mu      sync.Mutex
 	calls   Calls
@@ -293,45 +292,53 @@ func (a *allocationLoad) Run(ctx context.Context) {
 	if a.reserver == nil {
 		return
 	}
-	var workers sync.WaitGroup
-	if sleepUntil(ctx, a.from) {
-		for range a.workers {
-			workers.Go(func() { a.work(ctx) })
+	callAtRate(ctx, a.workers, a.rate, a.from, a.end, func(due, begin time.Time) {
+		if due.After(begin) {
+			due = time.Now() // A late wake-up is not the server's delay.
 		}
-	}
-	workers.Wait()
+		a.call(ctx, due)
+	})
 	if now := time.Now(); ctx.Err() != nil && now.Before(a.end) {
 		a.end = now
 	}
 }
 
-// work makes one call after the other until the end.
-func (a *allocationLoad) work(ctx context.Context) {
-	for {
-		begin := time.Now()
-		due := begin
-		if a.rate > 0 {
-			due = a.due(a.next.Add(1) - 1)
-		}
-		if !due.Before(a.end) || !begin.Before(a.end) || !sleepUntil(ctx, due) {
-			return
-		}
-		if due.After(begin) {
-			due = time.Now()
-		}
-		a.call(ctx, due)
+// callAtRate lets workers call one after the other from one time to another, at a rate per second
+// or, if that is 0, as fast as calls return. Call has the time at which it was due, and that at
+// which a worker was ready for it.
+func callAtRate(ctx context.Context, workers int, rate float64, from, end time.Time, call func(due, begin time.Time)) {
+	if !sleepUntil(ctx, from) {
+		return
 	}
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for {
+				begin := time.Now()
+				due := begin
+				if rate > 0 {
+					due = dueAt(from, next.Add(1)-1, rate)
+				}
+				if !due.Before(end) || !begin.Before(end) || !sleepUntil(ctx, due) {
+					return
+				}
+				call(due, begin)
+			}
+		})
+	}
+	all.Wait()
 }
 
-// due returns the time at which call n is due.
-func (a *allocationLoad) due(n int64) time.Time {
-	return a.from.Add(time.Duration(float64(n) / a.rate * 1e9))
+// dueAt returns the time at which call n of a rate per second is due.
+func dueAt(from time.Time, n int64, rate float64) time.Time {
+	return from.Add(time.Duration(float64(n) / rate * 1e9))
 }
 
 // before counts the calls that are due before a time.
 func (a *allocationLoad) before(t time.Time) uint64 {
 	n := max(int64(t.Sub(a.from).Seconds()*a.rate)-1, 0)
-	for a.due(n).Before(t) {
+	for dueAt(a.from, n, a.rate).Before(t) {
 		n++
 	}
 	return uint64(n)

@@ -79,6 +79,7 @@ func (r *refusingDialect) Reserve(context.Context) error {
 // TestAllocatingRefused verifies that refused calls are counted by name and
 // have no latency.
 func TestAllocatingRefused(t *testing.T) {
+	t.Parallel()
 	cfg := Config{AllocateWorkers: 1, AllocateRate: 9, Drain: 15 * time.Second}
 	b := testbed{dialect: &refusingDialect{}}
 	begin := time.Now()

@@ -11,6 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
@@ -43,8 +44,20 @@ type netplay struct {
 	connectStart []int64 // when each player began to connect
 	connects     *hdrhistogram.Histogram
 	ended        uint64
-	up, down     *hdrhistogram.Histogram
-	streams      [2]Stream // up, down
+	up, down     messageStream
+}
+
+// messageStream is one kind of messages.
+type messageStream struct {
+	Stream
+	latency *hdrhistogram.Histogram
+}
+
+// report returns the figures of the stream.
+func (s *messageStream) report() Stream {
+	s.LossRatio = lossRatio(s.Delivered, s.Sent)
+	s.Latency = newLatency(s.latency, missing(s.Delivered, s.Sent), true)
+	return s.Stream
 }
 
 // player is an endpoint with its driver. conns of a host are indexed by the place of
@@ -68,8 +81,10 @@ func newNetplay(cfg *Config, rig *benchrig.Rig) (*netplay, error) {
 		cfg: cfg, rig: rig, headers: make(map[string]int32, len(rig.Flows)),
 		drivers: make([]player, len(rig.Endpoints)), connectStart: make([]int64, len(rig.Endpoints)),
 		payload:  make([]byte, max(cfg.Payload, cfg.Snapshot)),
-		connects: newHistogram(3), up: newHistogram(3), down: newHistogram(3),
-		epoch: time.Now().Add(-time.Duration(sock.Now())),
+		connects: newHistogram(3),
+		up:       messageStream{Stream{Bytes: cfg.Payload}, newHistogram(3)},
+		down:     messageStream{Stream{Bytes: cfg.Snapshot}, newHistogram(3)},
+		epoch:    time.Now().Add(-time.Duration(sock.Now())),
 	}
 	for ep := range rig.Endpoints {
 		p.addrs = append(p.addrs, driverAddr(ep))
@@ -269,33 +284,32 @@ func (p *netplay) recordConnected(ep int32, ev netcode.Event, now int64) {
 	p.drivers[ep].conns[flow.To-host] = ev.Conn
 }
 
+// stream returns that of the messages of a flow.
+func (p *netplay) stream(link *benchrig.Flow) *messageStream {
+	if p.rig.Plan.Host(link.From) == link.From {
+		return &p.down
+	}
+	return &p.up
+}
+
 // queueMessage gives the next message of a flow to its driver.
 func (p *netplay) queueMessage(g *generator, i int, due int64) {
 	f, link := &g.flows[i], &p.rig.Flows[i]
-	host := p.rig.Plan.Host(link.From)
-	down := link.From == host
-	size, conn := p.cfg.Payload, p.drivers[link.From].conns[0]
-	if down {
-		size, conn = p.cfg.Snapshot, p.drivers[link.From].conns[link.To-host]
-	}
-	body := p.payload[:size]
+	stream, conns := p.stream(link), p.drivers[link.From].conns
+	body := p.payload[:stream.Bytes]
 	s := stamp{run: g.run, flow: uint32(i), seq: f.seq, due: due}
 	s.put(body)
 	var err error
-	if down {
-		err = conn.SendSnapshot(f.seq+1, body)
+	if stream == &p.down {
+		err = conns[link.To-link.From].SendSnapshot(f.seq+1, body)
 	} else {
-		err = conn.SendCommand(f.seq+1, body)
+		err = conns[0].SendCommand(f.seq+1, body)
 	}
 	if err != nil { // its connection has ended, which update counts
 		p.unsent++
 		return
 	}
 	f.seq++
-	stream := &p.streams[0]
-	if down {
-		stream = &p.streams[1]
-	}
 	stream.Sent += g.measured(due)
 	p.markDirty(int32(link.From))
 	p.queued = append(p.queued, queuedMessage{due, g.portionOf(due)})
@@ -309,19 +323,15 @@ func (p *netplay) accountMessage(g *generator, ep int32, body []byte, now int64)
 		return
 	}
 	f, link := &g.flows[st.flow], &p.rig.Flows[st.flow]
-	host := link.From == p.rig.Plan.Host(link.From)
-	size, stream, latency := p.cfg.Payload, &p.streams[0], p.up
-	if host {
-		size, stream, latency = p.cfg.Snapshot, &p.streams[1], p.down
-	}
+	stream := p.stream(link)
 	switch {
 	case link.To != int(ep):
 		g.count.misdelivered += g.measured(st.due)
-	case len(body) != size:
+	case len(body) != stream.Bytes:
 		g.count.corrupt += g.measured(st.due)
 	case g.account(f, &st, now) && g.measured(st.due) == 1:
 		stream.Delivered++
-		record(latency, now-st.due)
+		record(stream.latency, now-st.due)
 	}
 }
 
@@ -343,10 +353,7 @@ func (g *generator) countMessages() {
 // queueDriverPacket puts a datagram of a driver into the batch of its socket.
 func (g *generator) queueDriverPacket(i int32, b []byte) error {
 	f := &g.flows[i]
-	o := &g.out[f.socket]
-	if o.batch.Len() == len(o.bufs) {
-		g.flush(o)
-	}
+	o := g.roomFor(int(f.socket))
 	buf := o.bufs[o.used]
 	pkt := buf[:len(f.prefix)+len(b)]
 	g.rig.Wrap(pkt, f.prefix, b)
@@ -373,27 +380,16 @@ func (g *generator) countDriverBatch(n int, res benchrig.SendResult) {
 	}
 }
 
-// accountNetplay accounts for the n datagrams of a batch, all of which arrived at now.
-func (g *generator) accountNetplay(s *benchrig.Socket, n int, now int64) {
-	for i := range n {
-		to, pkt, truncated := s.Conn.At(i)
-		ep := s.Owner(to.Local())
-		if ep >= 0 && g.rig.Divert(int(ep), pkt) {
-			continue
-		}
-		if pkt = g.rig.Decrypt(ep, pkt); pkt != nil {
-			g.reconnector.heard(ep, now)
-		}
-		switch {
-		case truncated:
-			g.errors["datagram that was cut off"]++
-		case ep < 0 || !g.play.queueReceived(ep, pkt, now, g):
-			g.countOther(pkt, to, false, ep, now)
-		default:
-			g.count.arrived++
-		}
+// accountDriverDatagram accounts for a datagram to an endpoint, which its driver gets.
+func (g *generator) accountDriverDatagram(ep int32, from endpoint.Endpoint, pkt []byte, truncated bool, now int64) {
+	switch {
+	case truncated:
+		g.errors["datagram that was cut off"]++
+	case ep < 0 || !g.play.queueReceived(ep, pkt, now, g):
+		g.countOther(pkt, from, false, ep, now)
+	default:
+		g.count.arrived++
 	}
-	g.play.updateDirty(now, g)
 }
 
 // lateAndResent returns the number of messages that games do not see, since they arrived
@@ -414,15 +410,10 @@ func (p *netplay) lateAndResent() (late, resent uint64) {
 
 // report returns the result of the shape.
 func (p *netplay) report(g *generator) *Netcode {
-	n := &Netcode{Players: p.cfg.Matches * p.cfg.Players, Connect: newLatency(p.connects, 0, true), Ended: p.ended, Unsaid: p.unsent}
-	n.TickRate = p.cfg.Rate / float64(len(g.flows))
-	n.Commands, n.Snapshots = p.streams[0], p.streams[1]
-	n.Commands.Bytes, n.Snapshots.Bytes = p.cfg.Payload, p.cfg.Snapshot
-	for _, s := range []*Stream{&n.Commands, &n.Snapshots} {
-		s.LossRatio = lossRatio(s.Delivered, s.Sent)
+	n := &Netcode{
+		Players: p.cfg.Matches * p.cfg.Players, Connect: newLatency(p.connects, 0, true), Ended: p.ended, Unsaid: p.unsent,
+		TickRate: p.cfg.Rate / float64(len(g.flows)), Commands: p.up.report(), Snapshots: p.down.report(),
 	}
-	n.Commands.Latency = newLatency(p.up, missing(n.Commands.Delivered, n.Commands.Sent), true)
-	n.Snapshots.Latency = newLatency(p.down, missing(n.Snapshots.Delivered, n.Snapshots.Sent), true)
 	for ep := range p.drivers {
 		st := p.drivers[ep].link.stats
 		n.Datagrams += st.Sent

@@ -9,34 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
-func TestUserSystem(t *testing.T) {
-	stat := "42 (a ) (b) R 1 42 42 0 -1 4194304 100 0 0 0 123 45 6 7 20 0 3 0 1000 1 2 3"
-	if u, s := userSystem(stat); u != 1230*time.Millisecond || s != 450*time.Millisecond {
-		t.Errorf("user %v, system %v", u, s)
-	}
-	if u, s := userSystem("42 (x) R"); u != 0 || s != 0 {
-		t.Errorf("a short line gives %v, %v", u, s)
-	}
-}
-
-func TestUDPCounters(t *testing.T) {
-	snmp := "Tcp: A B\nTcp: 1 2\nUdp: InDatagrams NoPorts RcvbufErrors\nUdp: 10 20 30\nUdpLite: InDatagrams\nUdpLite: 7\n"
-	if c := udpCounters(snmp); len(c) != 3 || c["NoPorts"] != 20 || c["RcvbufErrors"] != 30 {
-		t.Errorf("%v", c)
-	}
-	if c := udpCounters("Udp: A\n"); len(c) != 0 {
-		t.Errorf("half of it gives %v", c)
-	}
-}
-
-func TestSince(t *testing.T) {
-	a := systemSample{cpu: []uint64{10, 1, 5, 100, 2, 1, 3, 0}}
-	b := systemSample{cpu: []uint64{20, 2, 8, 150, 4, 2, 9, 1}}
-	c := systemSample{udp: map[string]uint64{"RcvbufErrors": 5}}
-	d := systemSample{udp: map[string]uint64{"RcvbufErrors": 9, "NoPorts": 2}}
+func TestSystemUse(t *testing.T) {
+	number := func(n float64) *float64 { return &n }
+	a := systemSample{cpu: procfs.CPUStat{User: 0.1, Nice: 0.01, System: 0.05, Idle: 1, Iowait: 0.02, IRQ: 0.01, SoftIRQ: 0.03}}
+	b := systemSample{cpu: procfs.CPUStat{User: 0.2, Nice: 0.02, System: 0.08, Idle: 1.5, Iowait: 0.04, IRQ: 0.02, SoftIRQ: 0.09, Steal: 0.01}}
+	c := systemSample{udp: procfs.Udp{RcvbufErrors: number(5), NoPorts: number(0)}}
+	d := systemSample{udp: procfs.Udp{RcvbufErrors: number(9), NoPorts: number(2), InErrors: number(3)}}
 	want := System{
 		User: 110 * time.Millisecond, Kernel: 30 * time.Millisecond, Idle: 520 * time.Millisecond,
 		SoftIRQ: 70 * time.Millisecond, Steal: 10 * time.Millisecond, RcvbufErrors: 4, NoPorts: 2,
@@ -46,11 +29,16 @@ func TestSince(t *testing.T) {
 	}
 }
 
-func TestBetween(t *testing.T) {
-	a := processSample{at: 100, threads: map[string]threadSample{"1": {run: 50, wait: 5}, "2": {run: 70}}, user: 1, voluntary: 3}
-	b := processSample{at: 300, threads: map[string]threadSample{"1": {run: 150, wait: 6}, "3": {run: 9}}, user: 4, voluntary: 2, rss: 8}
+func TestProcessUse(t *testing.T) {
+	type threads = map[int]procfs.ProcSchedstat
+	a := processSample{at: 100, threads: threads{1: {RunningNanoseconds: 50, WaitingNanoseconds: 5}, 2: {RunningNanoseconds: 70}}, voluntary: 3}
+	b := processSample{at: 300, threads: threads{1: {RunningNanoseconds: 150, WaitingNanoseconds: 6}, 3: {RunningNanoseconds: 9}}, voluntary: 2}
+	a.stat.UTime, b.stat.UTime, b.stat.RSS = 1, 4, 2
 	got := processUse(7, a, b, 10)
-	want := Process{PID: 7, Run: 109, Wait: 1, Wall: 200, User: 3, Datagrams: 10, PerDatagram: 10.9, RSS: 8, Threads: 2}
+	want := Process{
+		PID: 7, Run: 109, Wait: 1, Wall: 200, User: 30 * time.Millisecond, Datagrams: 10, PerDatagram: 10.9,
+		RSS: uint64(2 * os.Getpagesize()), Threads: 2,
+	}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -123,6 +111,7 @@ func TestOwnsPort(t *testing.T) {
 
 // TestRunOfAnotherProcess: the figures of a process that is not the relay are none.
 func TestRunOfAnotherProcess(t *testing.T) {
+	t.Parallel()
 	other := exec.Command("sleep", "60")
 	if err := other.Start(); err != nil {
 		t.Fatal(err)

@@ -144,29 +144,18 @@ func strideOf(n int) int {
 	}
 }
 
-// Run reserves matches at the rate from one time to another, both of sock.Now. It ends
-// with ctx at the latest. r may be nil.
-func (r *replacer) Run(ctx context.Context, from, end int64) {
+// Run reserves matches at the rate from one time to another, both of sock.Now, whose zero is
+// epoch. It ends with ctx at the latest. r may be nil.
+func (r *replacer) Run(ctx context.Context, epoch time.Time, from, end int64) {
 	if r == nil {
 		return
 	}
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range replaceWorkers {
-		workers.Go(func() {
-			for {
-				due := from + int64(float64(next.Add(1)-1)/r.result.Rate*1e9)
-				if due >= end || !sleepUntil(ctx, time.Now().Add(time.Duration(due-sock.Now()))) || sock.Now() >= end {
-					return
-				}
-				r.offered.Add(1)
-				r.calling.Add(1)
-				r.reserveMatch(ctx, due)
-				r.calling.Add(-1)
-			}
-		})
-	}
-	workers.Wait()
+	callAtRate(ctx, replaceWorkers, r.result.Rate, epoch.Add(time.Duration(from)), epoch.Add(time.Duration(end)), func(due, _ time.Time) {
+		r.offered.Add(1)
+		r.calling.Add(1)
+		r.reserveMatch(ctx, int64(due.Sub(epoch)))
+		r.calling.Add(-1)
+	})
 }
 
 func (r *replacer) reserveMatch(ctx context.Context, due int64) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
@@ -117,29 +118,24 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	clock := time.Now().Add(-time.Duration(sock.Now()))
 	res.Started = clock.Add(time.Duration(g.measure)).UTC().Truncate(time.Millisecond)
 
-	sessions := make(chan *Churn, 1)
+	var beside, replacing sync.WaitGroup
 	lasts := time.Until(clock.Add(time.Duration(g.end)))
-	go func() { sessions <- b.churn(ctx, &cfg, lasts) }()
-	calls := make(chan *allocationLoad, 1)
-	reserving := b.newAllocationLoad(&cfg, clock.Add(time.Duration(g.split)), clock.Add(time.Duration(g.end)))
-	go func() { reserving.Run(ctx); calls <- reserving }()
-	replacing, stopReplacing := context.WithCancel(ctx)
+	beside.Go(func() { res.Churn = b.churn(ctx, &cfg, lasts) })
+	calls := b.newAllocationLoad(&cfg, clock.Add(time.Duration(g.split)), clock.Add(time.Duration(g.end)))
+	beside.Go(func() { calls.Run(ctx) })
+	replaceCtx, stopReplacing := context.WithCancel(ctx)
 	defer stopReplacing()
-	replaced := make(chan struct{})
 	from, until := g.measure, g.end // An interrupt changes the end.
-	go func() { defer close(replaced); g.replacer.Run(replacing, from, until) }()
+	replacing.Go(func() { g.replacer.Run(replaceCtx, clock, from, until) })
 	done := make(chan struct{})
-	observed := make(chan struct{})
-	go func() { defer close(observed); o.Run(ctx, done) }()
+	beside.Go(func() { o.Run(ctx, done) })
 	ran := make(chan error, 1)
 	go func() { ran <- g.Run(ctx) }() // a pinned thread ends with its goroutine
 	err = <-ran
 	close(done)
-	<-observed
-	res.Churn = <-sessions
-	made := <-calls
+	beside.Wait()
 	stopReplacing()
-	<-replaced
+	replacing.Wait()
 	res.Replaced = g.replacer.report()
 
 	if g.interrupted {
@@ -157,7 +153,7 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	res.Setup.Handshake = b.rig.Handshakes
 	g.collect(&res, o)
 	res.Server.NoSocket = b.another && res.Server.PID != 0
-	res.Control = g.control(o, made.report(&res))
+	res.Control = g.control(o, calls.report(&res))
 	if cfg.Metrics != nil {
 		after, err := cfg.readMetrics(context.WithoutCancel(ctx))
 		if res.Relay = newRelay(metrics, after); err != nil { // It may have ended with the run.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/ferryrelay/ferry/bench"
@@ -13,24 +14,59 @@ import (
 // error that wraps it lists the reasons.
 var ErrIncomparable = errors.New("runs cannot be compared")
 
-// Comparison holds the ratios of two runs on one machine under one load.
+// ErrRounds is returned for a list of runs that does not alternate between two
+// sides.
+var ErrRounds = errors.New("runs do not alternate")
+
+// Comparison has the figures of two sides on one machine under one load: of one run each, or of
+// interleaved rounds, A B A B ..., so that drift of the machine affects both sides.
 type Comparison struct {
-	A       string        `json:"a"` // label of the base
-	B       string        `json:"b"`
-	Figures []FigureRatio `json:"figures"`
+	A       string // label of the base
+	B       string
+	Pairs   int           // rounds that were compared; 0: one run of each side
+	Figures []FigureRatio // in the order of Figures of A
 	// Warnings are reasons to distrust one of the runs.
-	Warnings []string `json:"warnings,omitempty"`
+	Warnings []string
 	// Notes are differences between the runs that do not prevent a comparison.
-	Notes []string `json:"notes,omitempty"`
+	Notes []string
 }
 
-// FigureRatio is one figure of both runs. Ratio is B divided by A; 0 if either
-// was not measured or is 0.
+// FigureRatio is one figure of both sides. Ratio is that of B/A of each pair, not the ratio of
+// the medians, and leaves out pairs in which either was not measured or is 0.
 type FigureRatio struct {
-	Name  string  `json:"name"`
-	A     Figure  `json:"a"`
-	B     Figure  `json:"b"`
-	Ratio float64 `json:"ratio"`
+	Name  string
+	Unit  Unit
+	More  bool // higher is better
+	A, B  Spread
+	Ratio Spread
+	// Lost is in how many pairs the figure of a side is a percentile among the lost. There is no ratio then.
+	Lost int
+}
+
+// Verdict returns what the rounds show: which side is better if the interval of the ratio does not
+// hold 1, and that no difference is shown if it does.
+func (f FigureRatio) Verdict() string {
+	switch r := f.Ratio; {
+	case f.Lost > 0:
+		return fmt.Sprintf("lost in %d rounds", f.Lost)
+	case r.N == 0:
+		return dash
+	case r.Low == 0:
+		return "too few rounds"
+	case r.Low <= 1 && r.High >= 1:
+		return "no difference shown"
+	case f.More == (r.Low > 1):
+		return "B is better"
+	}
+	return "B is worse"
+}
+
+// better returns which values are better.
+func (f FigureRatio) better() string {
+	if f.More {
+		return "higher"
+	}
+	return "lower"
 }
 
 // Compare returns the ratios of b to a. It returns [ErrIncomparable] for runs
@@ -42,10 +78,63 @@ func Compare(a, b bench.Result) (Comparison, error) {
 		return Comparison{}, fmt.Errorf("%w: %s", ErrIncomparable, strings.Join(reasons, "; "))
 	}
 	names := labels([]bench.Result{a, b})
-	c := Comparison{A: names[0], B: names[1], Notes: loadDifferences(a, b)}
-	c.Warnings = append(warnings(names[0], a), warnings(names[1], b)...)
-	c.Figures = ratios(Figures(a), Figures(b))
-	return c, nil
+	return Comparison{
+		A: names[0], B: names[1], Figures: compareFigures([]bench.Result{a, b}), Notes: loadDifferences(a, b),
+		Warnings: append(warnings(names[0], a), warnings(names[1], b)...),
+	}, nil
+}
+
+// CompareRounds compares runs in the order A B A B .... It returns [ErrRounds]
+// if they do not alternate between two names, and [ErrIncomparable] if a pair,
+// or the runs of one side, cannot be compared. It ignores pairs during which
+// the machine was disturbed, unless all pairs are such.
+func CompareRounds(runs []bench.Result) (Comparison, error) {
+	if err := checkAlternating(runs); err != nil {
+		return Comparison{}, err
+	}
+	out := Comparison{A: label(runs[0]), B: label(runs[1])}
+	var calm []bench.Result
+	for i := 0; i < len(runs); i += 2 {
+		for _, pair := range [][2]int{{0, i}, {1, i + 1}, {i, i + 1}} {
+			if reasons := incomparableReasons(runs[pair[0]], runs[pair[1]]); len(reasons) > 0 {
+				return Comparison{}, fmt.Errorf("runs %d and %d: %w: %s", pair[0]+1, pair[1]+1, ErrIncomparable, strings.Join(reasons, "; "))
+			}
+		}
+		for _, w := range append(warnings(out.A, runs[i]), warnings(out.B, runs[i+1])...) {
+			out.Warnings = append(out.Warnings, fmt.Sprintf("round %d: %s", 1+i/2, w))
+		}
+		for _, n := range loadDifferences(runs[i], runs[i+1]) {
+			if !slices.Contains(out.Notes, n) {
+				out.Notes = append(out.Notes, n)
+			}
+		}
+		if !runs[i].CausedBy(bench.LimitMachine) && !runs[i+1].CausedBy(bench.LimitMachine) {
+			calm = append(calm, runs[i], runs[i+1])
+		}
+	}
+	switch disturbed := len(runs) - len(calm); {
+	case len(calm) == 0:
+		calm = runs
+		out.Warnings = append(out.Warnings, "the machine was disturbed in every round: none was left out")
+	case disturbed > 0:
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%d of %d rounds left out, because the machine was disturbed",
+			disturbed/2, len(runs)/2))
+	}
+	out.Pairs, out.Figures = len(calm)/2, compareFigures(calm)
+	return out, nil
+}
+
+func checkAlternating(runs []bench.Result) error {
+	if len(runs) < 2 || len(runs)%2 != 0 {
+		return fmt.Errorf("%w: %d of them are no pairs", ErrRounds, len(runs))
+	}
+	for i, r := range runs {
+		if first := runs[i%2]; label(r) != label(first) || r.Dialect != first.Dialect {
+			return fmt.Errorf("%w: run %d is %s (%s), where %s (%s) was expected", ErrRounds, i+1,
+				label(r), printable(r.Dialect), label(first), printable(first.Dialect))
+		}
+	}
+	return nil
 }
 
 // incomparableReasons returns why two runs cannot be compared.
@@ -134,56 +223,81 @@ func warnings(name string, r bench.Result) (list []string) {
 	return list
 }
 
-// ratios returns the ratios in the order of a. Figures that only b has are left
-// out.
-func ratios(a, b []Figure) (list []FigureRatio) {
-	byName := map[string]Figure{}
-	for _, f := range b {
-		byName[f.Name] = f
+// compareFigures returns the figures that both runs of a pair have, of the pairs A B A B ....
+func compareFigures(runs []bench.Result) (list []FigureRatio) {
+	type values struct{ a, b, pairedA, pairedB []float64 }
+	byName := map[string]*values{}
+	for i := 0; i < len(runs); i += 2 {
+		others := Figures(runs[i+1])
+		for _, a := range Figures(runs[i]) {
+			at := slices.IndexFunc(others, func(f Figure) bool { return f.Name == a.Name })
+			if at < 0 {
+				continue
+			}
+			b, v := others[at], byName[a.Name]
+			if v == nil {
+				v = &values{}
+				byName[a.Name] = v
+				list = append(list, FigureRatio{Name: a.Name, Unit: a.Unit, More: a.More})
+			}
+			if a.Known {
+				v.a = append(v.a, a.Value)
+			}
+			if b.Known {
+				v.b = append(v.b, b.Value)
+			}
+			if a.Known && b.Known {
+				v.pairedA, v.pairedB = append(v.pairedA, a.Value), append(v.pairedB, b.Value)
+			}
+		}
 	}
-	for _, f := range a {
-		other, ok := byName[f.Name]
-		if !ok {
-			continue
+	for i := range list {
+		f, v := &list[i], byName[list[i].Name]
+		f.A, f.B = Median(v.a), Median(v.b)
+		for n := range v.pairedA {
+			if f.Unit.never(v.pairedA[n]) || f.Unit.never(v.pairedB[n]) {
+				f.Lost++
+			}
 		}
-		r := FigureRatio{Name: f.Name, A: f, B: other}
-		if f.Known && other.Known && f.Value > 0 && other.Value > 0 && !f.never() && !other.never() {
-			r.Ratio = other.Value / f.Value
+		if f.Lost == 0 {
+			f.Ratio = PairedRatio(v.pairedA, v.pairedB)
 		}
-		list = append(list, r)
 	}
 	return list
 }
 
-// Text writes the comparison as a table, warnings first.
+// Text writes the comparison as a table, warnings first. That of rounds has medians with minimum and maximum.
 func (c Comparison) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "B = %s against A = %s, ratios are B/A\n", c.B, c.A)
-	writeRemarks(&b, c.Warnings, c.Notes)
-	table := [][]string{{"", "A", "B", "B/A", "better"}}
+	head, how := []string{"", "A", "B", "B/A", "better"}, "ratios are B/A"
+	if c.Pairs > 0 {
+		head = []string{"", "A", "B", "B/A", "95 % interval", "better", "shown"}
+		how = fmt.Sprintf("%d interleaved rounds: median (min – max), and of the ratios B/A of each round the median with its 95 %% interval", c.Pairs)
+	}
+	fmt.Fprintf(&b, "B = %s against A = %s, %s\n", c.B, c.A, how)
+	for _, s := range c.Warnings {
+		fmt.Fprintf(&b, "CAREFUL: %s\n", s)
+	}
+	for _, s := range c.Notes {
+		fmt.Fprintf(&b, "different %s\n", s)
+	}
+	fmt.Fprintln(&b)
+	table := [][]string{head}
 	for _, f := range c.Figures {
-		if f.A.Known || f.B.Known {
-			table = append(table, []string{printable(f.Name), f.A.Text(), f.B.Text(), ratio(f.Ratio), better(f.A)})
+		if f.A.N == 0 && f.B.N == 0 {
+			continue
 		}
+		row := []string{printable(f.Name), f.A.Text(f.Unit), f.B.Text(f.Unit), ratio(f.Ratio.Median), f.better()}
+		if c.Pairs > 0 {
+			interval := dash
+			if f.Ratio.Low > 0 {
+				interval = ratio(f.Ratio.Low) + " – " + ratio(f.Ratio.High)
+			}
+			row = append(slices.Insert(row, 4, interval), f.Verdict())
+		}
+		table = append(table, row)
 	}
 	writeRows(&b, table)
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func better(f Figure) string {
-	if f.More {
-		return "higher"
-	}
-	return "lower"
-}
-
-func writeRemarks(b *strings.Builder, warnings, notes []string) {
-	for _, s := range warnings {
-		fmt.Fprintf(b, "CAREFUL: %s\n", s)
-	}
-	for _, s := range notes {
-		fmt.Fprintf(b, "different %s\n", s)
-	}
-	fmt.Fprintln(b)
 }

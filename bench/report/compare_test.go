@@ -30,7 +30,7 @@ func TestCompare(t *testing.T) {
 		"offered": 1, "delivered": 0.5, "loss": 1, "latency p50": 2, "latency p99.9": 2, "latency max of the delivered": 2,
 		"server CPU per datagram": 2, "server CPU": 2, "server memory (RSS)": 1, "setup": 2, "generator lag p99": 2,
 	} {
-		if got := figure(t, c, name).Ratio; math.Abs(got-want) > 1e-9 {
+		if got := figure(t, c, name).Ratio.Median; math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: ratio %v, want %v", name, got, want)
 		}
 	}
@@ -111,7 +111,7 @@ func TestCompareOfBrokenRuns(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		for _, f := range c.Figures {
-			if math.IsNaN(f.Ratio) || f.Ratio < 0 {
+			if math.IsNaN(f.Ratio.Median) || f.Ratio.Median < 0 {
 				t.Errorf("%s: %s has ratio %v", name, f.Name, f.Ratio)
 			}
 		}
@@ -178,7 +178,7 @@ func TestInterval(t *testing.T) {
 // TestRoundVerdict: a side is better only if the interval of the ratio does not hold 1, and no figure is compared that is
 // among the lost in some rounds.
 func TestRoundVerdict(t *testing.T) {
-	rounds := func(n int, factor func(round int) float64) map[string]RoundFigure {
+	rounds := func(n int, factor func(round int) float64) map[string]FigureRatio {
 		var runs []bench.Result
 		for i := range n {
 			a, b := sample("base", 1+float64(i%3)), sample("other", (1+float64(i%3))*factor(i))
@@ -192,7 +192,7 @@ func TestRoundVerdict(t *testing.T) {
 			t.Fatal(err)
 		}
 		var text strings.Builder
-		byName := map[string]RoundFigure{}
+		byName := map[string]FigureRatio{}
 		for _, f := range r.Figures {
 			byName[f.Name] = f
 		}
@@ -204,7 +204,7 @@ func TestRoundVerdict(t *testing.T) {
 	faster := rounds(8, func(i int) float64 { return 0.9 + 0.01*float64(i%3) })
 	mixed := rounds(8, func(i int) float64 { return 0.8 + 0.4*float64(i%2) })
 	for _, c := range []struct {
-		in         map[string]RoundFigure
+		in         map[string]FigureRatio
 		name, want string
 	}{
 		{faster, "latency p99", "B is better"}, {faster, "delivered", "B is better"}, {faster, "loss", "no difference shown"},

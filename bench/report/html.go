@@ -153,7 +153,7 @@ func (s *pageData) compare(runs []bench.Result, names []string) {
 		}
 		s.Ratios.Head = append(s.Ratios.Head, names[i])
 		for _, f := range c.Figures {
-			s.Ratios.set(f.Name+", "+better(f.A)+" is better", ratio(f.Ratio))
+			s.Ratios.set(f.Name+", "+f.better()+" is better", ratio(f.Ratio.Median))
 		}
 	}
 	s.Ratios.fill()

@@ -2,11 +2,8 @@ package report
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -259,246 +256,6 @@ func shellLine(args []string) string {
 	return strings.Join(out, " ")
 }
 
-// ErrRounds is returned for a list of runs that does not alternate between two
-// sides.
-var ErrRounds = errors.New("runs do not alternate")
-
-// Spread is the median, minimum and maximum of some values.
-type Spread struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-	N      int     `json:"n"` // number of values; if 0, all other fields are 0
-	// Low and High enclose the median of what the values are a sample of, with a confidence of at
-	// least 95 %. They are two of the values, by the sign test: it assumes that values are
-	// independent, and no distribution. Fewer than 6 values have none: both are 0.
-	Low  float64 `json:"low,omitempty"`
-	High float64 `json:"high,omitempty"`
-}
-
-// Median returns the spread of values. The median of an even number of values
-// is the mean of the middle two. NaN and infinite values are ignored.
-func Median(values []float64) Spread {
-	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
-	if len(v) == 0 {
-		return Spread{}
-	}
-	slices.Sort(v)
-	s := Spread{Median: (v[(len(v)-1)/2] + v[len(v)/2]) / 2, Min: v[0], Max: v[len(v)-1], N: len(v)}
-	// The median is below the k-th value with the probability that k-1 or fewer of n tosses are
-	// heads, and as often above the k-th from the end.
-	k, term, tail := 0, math.Pow(0.5, float64(len(v))), 0.0
-	for tail += term; 2*tail <= 0.05; tail += term {
-		k++
-		term *= float64(len(v)-k+1) / float64(k)
-	}
-	if k > 0 {
-		s.Low, s.High = v[k-1], v[len(v)-k]
-	}
-	return s
-}
-
-// PairedRatio returns the spread of b[i]/a[i]. Pairs with a value that is not
-// above 0 are ignored. It panics if the lengths differ.
-func PairedRatio(a, b []float64) Spread {
-	if len(a) != len(b) {
-		panic("report: PairedRatio of lists of different lengths")
-	}
-	var list []float64
-	for i := range a {
-		if a[i] > 0 && b[i] > 0 {
-			list = append(list, b[i]/a[i])
-		}
-	}
-	return Median(list)
-}
-
-// Text returns the median with minimum and maximum.
-func (s Spread) Text(u Unit) string {
-	switch s.N {
-	case 0:
-		return dash
-	case 1:
-		return u.Format(s.Median)
-	}
-	return fmt.Sprintf("%s (%s – %s)", u.Format(s.Median), u.Format(s.Min), u.Format(s.Max))
-}
-
-// Rounds are interleaved runs of two sides, A B A B ..., compared pair by pair,
-// so that drift of the machine affects both sides.
-type Rounds struct {
-	A        string        `json:"a"`
-	B        string        `json:"b"`
-	Pairs    int           `json:"pairs"` // pairs that were compared
-	Figures  []RoundFigure `json:"figures"`
-	Warnings []string      `json:"warnings,omitempty"`
-	Notes    []string      `json:"notes,omitempty"`
-}
-
-// RoundFigure is one figure over all rounds. Ratio is the median of the ratios
-// of the pairs, not the ratio of the medians.
-type RoundFigure struct {
-	Name  string `json:"name"`
-	Unit  Unit   `json:"unit"`
-	More  bool   `json:"more"` // higher is better
-	A     Spread `json:"a"`
-	B     Spread `json:"b"`
-	Ratio Spread `json:"ratio"`
-	// Lost is in how many pairs the figure of a side is a percentile among the lost. There is no ratio then.
-	Lost int `json:"lost,omitempty"`
-}
-
-// Verdict returns what the rounds show: which side is better if the interval of the ratio does not
-// hold 1, and that no difference is shown if it does.
-func (f RoundFigure) Verdict() string {
-	switch r := f.Ratio; {
-	case f.Lost > 0:
-		return fmt.Sprintf("lost in %d rounds", f.Lost)
-	case r.N == 0:
-		return dash
-	case r.Low == 0:
-		return "too few rounds"
-	case r.Low <= 1 && r.High >= 1:
-		return "no difference shown"
-	case f.More == (r.Low > 1):
-		return "B is better"
-	}
-	return "B is worse"
-}
-
-// CompareRounds compares runs in the order A B A B .... It returns [ErrRounds]
-// if they do not alternate between two names, and [ErrIncomparable] if a pair,
-// or the runs of one side, cannot be compared. It ignores pairs during which
-// the machine was disturbed, unless all pairs are such.
-func CompareRounds(runs []bench.Result) (Rounds, error) {
-	if err := checkAlternating(runs); err != nil {
-		return Rounds{}, err
-	}
-	out := Rounds{A: label(runs[0]), B: label(runs[1])}
-	var pairs, doubtful []Comparison
-	for i := 0; i < len(runs); i += 2 {
-		c, err := comparePair(runs, i)
-		if err != nil {
-			return Rounds{}, err
-		}
-		for _, w := range c.Warnings {
-			out.Warnings = append(out.Warnings, fmt.Sprintf("round %d: %s", 1+i/2, w))
-		}
-		for _, n := range c.Notes {
-			if !slices.Contains(out.Notes, n) {
-				out.Notes = append(out.Notes, n)
-			}
-		}
-		if runs[i].CausedBy(bench.LimitMachine) || runs[i+1].CausedBy(bench.LimitMachine) {
-			doubtful = append(doubtful, c)
-			continue
-		}
-		pairs = append(pairs, c)
-	}
-	switch {
-	case len(pairs) == 0:
-		pairs = doubtful
-		out.Warnings = append(out.Warnings, "the machine was disturbed in every round: none was left out")
-	case len(doubtful) > 0:
-		out.Warnings = append(out.Warnings, fmt.Sprintf("%d of %d rounds left out, because the machine was disturbed",
-			len(doubtful), len(runs)/2))
-	}
-	out.Pairs, out.Figures = len(pairs), collectRounds(pairs)
-	return out, nil
-}
-
-func checkAlternating(runs []bench.Result) error {
-	if len(runs) < 2 || len(runs)%2 != 0 {
-		return fmt.Errorf("%w: %d of them are no pairs", ErrRounds, len(runs))
-	}
-	for i, r := range runs {
-		if first := runs[i%2]; label(r) != label(first) || r.Dialect != first.Dialect {
-			return fmt.Errorf("%w: run %d is %s (%s), where %s (%s) was expected", ErrRounds, i+1,
-				label(r), printable(r.Dialect), label(first), printable(first.Dialect))
-		}
-	}
-	return nil
-}
-
-// comparePair compares runs i and i+1, and each with the first of its side.
-func comparePair(runs []bench.Result, i int) (Comparison, error) {
-	for _, pair := range [][2]int{{0, i}, {1, i + 1}} {
-		if reasons := incomparableReasons(runs[pair[0]], runs[pair[1]]); len(reasons) > 0 {
-			return Comparison{}, fmt.Errorf("runs %d and %d: %w: %s", pair[0]+1, pair[1]+1, ErrIncomparable, strings.Join(reasons, "; "))
-		}
-	}
-	c, err := Compare(runs[i], runs[i+1])
-	if err != nil {
-		return c, fmt.Errorf("runs %d and %d: %w", i+1, i+2, err)
-	}
-	return c, nil
-}
-
-// collectRounds collects the figures that all pairs have.
-func collectRounds(pairs []Comparison) (list []RoundFigure) {
-	type values struct {
-		a, b, pairedA, pairedB []float64
-		lost                   int
-	}
-	byName := map[string]*values{}
-	for _, c := range pairs {
-		for _, f := range c.Figures {
-			v := byName[f.Name]
-			if v == nil {
-				v = &values{}
-				byName[f.Name] = v
-				list = append(list, RoundFigure{Name: f.Name, Unit: f.A.Unit, More: f.A.More})
-			}
-			if f.A.Known {
-				v.a = append(v.a, f.A.Value)
-			}
-			if f.B.Known {
-				v.b = append(v.b, f.B.Value)
-			}
-			switch {
-			case !f.A.Known || !f.B.Known:
-			case f.A.never() || f.B.never():
-				v.lost++
-			default:
-				v.pairedA, v.pairedB = append(v.pairedA, f.A.Value), append(v.pairedB, f.B.Value)
-			}
-		}
-	}
-	for i := range list {
-		v := byName[list[i].Name]
-		list[i].A, list[i].B, list[i].Lost = Median(v.a), Median(v.b), v.lost
-		if v.lost == 0 {
-			list[i].Ratio = PairedRatio(v.pairedA, v.pairedB)
-		}
-	}
-	return list
-}
-
-// Text writes the medians with minimum and maximum as a table, after the
-// warnings.
-func (r Rounds) Text(w io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "B = %s against A = %s, %d interleaved rounds: median (min – max), and of the ratios B/A of each round the median "+
-		"with its 95 %% interval\n", r.B, r.A, r.Pairs)
-	writeRemarks(&b, r.Warnings, r.Notes)
-	table := [][]string{{"", "A", "B", "B/A", "95 % interval", "better", "shown"}}
-	for _, f := range r.Figures {
-		if f.A.N == 0 && f.B.N == 0 {
-			continue
-		}
-		interval := dash
-		if f.Ratio.Low > 0 {
-			interval = ratio(f.Ratio.Low) + " – " + ratio(f.Ratio.High)
-		}
-		table = append(table, []string{
-			printable(f.Name), f.A.Text(f.Unit), f.B.Text(f.Unit), ratio(f.Ratio.Median), interval, better(Figure{More: f.More}), f.Verdict(),
-		})
-	}
-	writeRows(&b, table)
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
 // controlFigures returns the figures of the control plane and of forwarding at
 // the same time. controlTables has all details.
 func controlFigures(c *bench.Control) (list []Figure) {
@@ -512,9 +269,8 @@ func controlFigures(c *bench.Control) (list []Figure) {
 			newTimeFigure("p99 moved by", c.P99Moved, c.Compares()))
 	}
 	for _, k := range callKinds(c) {
-		got := k.calls.Latency.Samples > 0
-		list = append(list, newFigure(k.name+" answered", UnitRate, k.calls.AnsweredRate, true),
-			newTimeFigure(k.name+" p50", k.calls.Latency.P50, got), newTimeFigure(k.name+" p99", k.calls.Latency.P99, got))
+		list = append(list, newFigure(k.name+" answered", UnitRate, k.calls.AnsweredRate, true))
+		list = append(list, latencyFigures(k.name, k.calls.Latency)...)
 	}
 	return list
 }
@@ -550,34 +306,31 @@ func controlTables(r bench.Result) (list []table) {
 
 // partsTable returns the two parts of a run side by side.
 func partsTable(c *bench.Control) table {
-	a, b := c.Without, &c.With
 	t := table{Caption: "Forwarding without and with work for the control plane", Head: []string{"forwarding", "without", "with", "moved by"}}
-	row := func(name string, u Unit, of func(*bench.Part) (v float64, known bool)) {
-		x, okX := of(a)
-		y, okY := of(b)
-		moved := dash
-		if okX && okY {
-			moved = formatSigned(u, y-x)
-		}
-		t.Rows = append(t.Rows, []string{name, Figure{Unit: u, Value: x, Known: okX}.Text(), Figure{Unit: u, Value: y, Known: okY}.Text(), moved})
-	}
-	lasts := func(get func(*bench.Part) (bench.Latency, time.Duration)) func(*bench.Part) (float64, bool) {
-		return func(p *bench.Part) (float64, bool) {
-			l, d := get(p)
-			return float64(d), l.Samples > 0
-		}
-	}
-	t.Rows = append(t.Rows, []string{"measured", UnitTime.Format(float64(a.Duration)), UnitTime.Format(float64(b.Duration)), ""})
-	row("delivered", UnitRate, func(p *bench.Part) (float64, bool) { return p.DeliveredRate, p.Duration > 0 })
-	row("loss", UnitShare, func(p *bench.Part) (float64, bool) { return p.LossRatio, p.Offered > 0 })
-	row("latency p50", UnitTime, lasts(func(p *bench.Part) (bench.Latency, time.Duration) { return p.Latency, p.Latency.P50 }))
-	row("latency p99", UnitTime, lasts(func(p *bench.Part) (bench.Latency, time.Duration) { return p.Latency, p.Latency.P99 }))
-	row("latency p99.9", UnitTime, lasts(func(p *bench.Part) (bench.Latency, time.Duration) { return p.Latency, p.Latency.P999 }))
-	row("generator lag p99", UnitTime, lasts(func(p *bench.Part) (bench.Latency, time.Duration) { return p.Lag, p.Lag.P99 }))
-	row("server CPU", UnitShare, func(p *bench.Part) (float64, bool) {
-		return quotient(float64(p.Server.Run), float64(p.Server.Wall)), p.Server.Wall > 0
+	t.Rows = append(t.Rows, []string{
+		"measured", UnitTime.Format(float64(c.Without.Duration)), UnitTime.Format(float64(c.With.Duration)), "",
 	})
+	with := partFigures(&c.With)
+	for i, a := range partFigures(c.Without) {
+		b, moved := with[i], dash
+		if a.Known && b.Known {
+			moved = formatSigned(a.Unit, b.Value-a.Value)
+		}
+		t.Rows = append(t.Rows, []string{a.Name, a.Text(), b.Text(), moved})
+	}
 	return t
+}
+
+func partFigures(p *bench.Part) []Figure {
+	return []Figure{
+		{"delivered", UnitRate, p.DeliveredRate, p.Duration > 0, true},
+		{"loss", UnitShare, p.LossRatio, p.Offered > 0, false},
+		newTimeFigure("latency p50", p.Latency.P50, true),
+		newTimeFigure("latency p99", p.Latency.P99, true),
+		newTimeFigure("latency p99.9", p.Latency.P999, true),
+		newTimeFigure("generator lag p99", p.Lag.P99, true),
+		{"server CPU", UnitShare, quotient(float64(p.Server.Run), float64(p.Server.Wall)), p.Server.Wall > 0, false},
+	}
 }
 
 // formatSigned formats a difference with its sign.
@@ -600,13 +353,10 @@ func callsTable(l bench.Load, c *bench.Control) table {
 		if k.calls == c.Allocations {
 			asked = allocateText(l)
 		}
-		p50, p99 := dash, dash
-		if lat := k.calls.Latency; lat.Samples > 0 {
-			p50, p99 = UnitTime.Format(float64(lat.P50)), UnitTime.Format(float64(lat.P99))
-		}
+		latency := latencyFigures("", k.calls.Latency)
 		t.Rows = append(t.Rows, []string{
 			k.name, asked, count(k.calls.Offered), count(k.calls.Sent), count(k.calls.Answered),
-			count(k.calls.Refused), UnitRate.Format(k.calls.AnsweredRate), p50, p99,
+			count(k.calls.Refused), UnitRate.Format(k.calls.AnsweredRate), latency[0].Text(), latency[1].Text(),
 		})
 	}
 	return t

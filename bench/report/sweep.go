@@ -104,7 +104,7 @@ func sweepPlots(runs []bench.Result) (list []plot) {
 				line := map[number]number{}
 				for _, p := range points[start:end] {
 					f := p.median(figure)
-					if line[number(p.rate)] = number(f.Value); len(p.valid) == 0 && f.Known && !f.never() {
+					if line[number(p.rate)] = number(f.Value); len(p.valid) == 0 && f.Known && !f.Unit.never(f.Value) {
 						marked[number(p.rate)] = number(f.Value)
 					}
 				}

@@ -171,13 +171,12 @@ func netcodeFigures(r bench.Result) (list []Figure) {
 		name string
 		of   *bench.Stream
 	}{{"commands", &n.Commands}, {"snapshots", &n.Snapshots}} {
-		got := s.of.Latency.Samples > 0
 		list = append(list, newFigure(s.name+" delivered", UnitCount, float64(s.of.Delivered), true),
-			Figure{s.name + " lost", UnitShare, s.of.LossRatio, s.of.Sent > 0, false},
-			newTimeFigure(s.name+" p50", s.of.Latency.P50, got), newTimeFigure(s.name+" p99", s.of.Latency.P99, got))
+			Figure{s.name + " lost", UnitShare, s.of.LossRatio, s.of.Sent > 0, false})
+		list = append(list, latencyFigures(s.name, s.of.Latency)...)
 	}
-	return append(list, newTimeFigure("connecting p50", n.Connect.P50, n.Connect.Samples > 0), newTimeFigure("connecting p99", n.Connect.P99,
-		n.Connect.Samples > 0),
+	list = append(list, latencyFigures("connecting", n.Connect)...)
+	return append(list,
 		newFigure("connections ended", UnitCount, float64(n.Ended), false),
 		Figure{"server CPU per player", UnitShare, quotient(quotient(float64(r.Server.Run), float64(r.Server.Wall)), float64(n.Players)),
 			r.Server.Wall > 0 && n.Players > 0, false})
@@ -191,8 +190,7 @@ func churnFigures(c *bench.Churn) (list []Figure) {
 		newFigure("sessions failed", UnitCount, float64(c.Failed), false),
 		newFigure("sessions skipped", UnitCount, float64(c.Skipped), false))
 	for _, s := range c.Steps {
-		got := s.Latency.Samples > 0
-		list = append(list, newTimeFigure(s.Name+" p50", s.Latency.P50, got), newTimeFigure(s.Name+" p99", s.Latency.P99, got))
+		list = append(list, latencyFigures(s.Name, s.Latency)...)
 	}
 	return list
 }
@@ -213,9 +211,7 @@ func replacementFigures(p *bench.Replacement) []Figure {
 		name string
 		of   bench.Latency
 	}{{"reservation", p.Reserve}, {"BIND", p.Bind}, {"arrival", p.Ready}, {"silence until the end", p.End}} {
-		got := l.of.Samples > 0
-		list = append(list, newTimeFigure(l.name+" p50", l.of.P50, got), newTimeFigure(l.name+" p99", l.of.P99, got),
-			newTimeFigure(l.name+" p99.9", l.of.P999, got))
+		list = append(append(list, latencyFigures(l.name, l.of)...), newTimeFigure(l.name+" p99.9", l.of.P999, l.of.Samples > 0))
 	}
 	return list
 }
@@ -229,8 +225,14 @@ func newTimeFigure(name string, d time.Duration, ok bool) Figure {
 	return Figure{name, UnitTime, float64(d), ok && d != 0, false}
 }
 
-// never reports whether the value is the latency of what was lost.
-func (f Figure) never() bool { return f.Unit == UnitTime && f.Value >= never }
+// latencyFigures returns the median and the p99 of what arrived.
+func latencyFigures(name string, l bench.Latency) []Figure {
+	got := l.Samples > 0
+	return []Figure{newTimeFigure(name+" p50", l.P50, got), newTimeFigure(name+" p99", l.P99, got)}
+}
+
+// never reports whether a value is the latency of what was lost.
+func (u Unit) never(v float64) bool { return u == UnitTime && v >= never }
 
 // never is between the longest time that is measured and bench.Never: the mean of both is that of a lost one.
 const never = float64(bench.Never) / 4

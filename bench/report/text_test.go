@@ -251,7 +251,7 @@ func TestControlFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := figure(t, c, "p99 moved by"); f.Ratio != 2 {
+	if f := figure(t, c, "p99 moved by"); f.Ratio.Median != 2 {
 		t.Errorf("ratio %v", f.Ratio)
 	}
 	for _, f := range c.Figures {

@@ -23,24 +23,13 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// FerryConfig is a relay of the Unity Relay message protocol, which the load
-// reaches as a game does: through its Allocations API.
+// FerryConfig is that of package bench.
 type FerryConfig struct {
-	// BaseURL of the API, such as "http://127.0.0.1:7777". Required.
-	BaseURL string
-	// Token is the bearer token. Empty for a server that admits anonymous callers.
-	Token string
-	// Region that allocations ask for. Empty lets the server choose.
-	Region string
-	// Relay replaces the address that the API advertises. Zero: as advertised.
-	Relay netip.AddrPort
-	// Workers is how many matches are reserved at a time. 0 = 4, at most 256.
-	Workers int
-	// AllowRemote permits a BaseURL outside of loopback.
-	AllowRemote bool
-	// TLS is for an API over https and a relay over wss. Nil: the system's authorities are
-	// trusted.
-	TLS *tls.Config
+	BaseURL, Token, Region string
+	Relay                  netip.AddrPort
+	Workers                int
+	AllowRemote            bool
+	TLS                    *tls.Config
 }
 
 // Ferry is the Dialect of this project's relay. One rig at a time may be open.
@@ -98,37 +87,75 @@ func (f *Ferry) Name() string { return "ferry" }
 // Carries returns true.
 func (f *Ferry) Carries(Transport) bool { return true }
 
+// reservation is an allocation, with the endpoint of the relay for the load, which is the
+// ticket's as well.
+type reservation struct {
+	Arrival
+	ticket client.Ticket
+	server Server
+}
+
 // reserve requests a host's allocation.
-func (f *Ferry) reserve(ctx context.Context, players int) (client.Ticket, Server, error) {
+func (f *Ferry) reserve(ctx context.Context, players int) (r reservation, err error) {
 	a, err := f.api.Allocate(ctx, api.AllocateRequest{MaxConnections: players, Region: f.cfg.Region})
 	if err != nil {
-		return client.Ticket{}, Server{}, err
+		return r, err
 	}
-	return f.ticket(ctx, a)
+	return f.newReservation(ctx, a)
 }
 
-// redeem requests a player's allocation.
-func (f *Ferry) redeem(ctx context.Context, code string) (client.Ticket, Server, error) {
+// redeem requests a player's allocation, to connect to a host.
+func (f *Ferry) redeem(ctx context.Context, code string, host proto.AllocationID) (r reservation, err error) {
 	a, err := f.api.Join(ctx, code)
 	if err != nil {
-		return client.Ticket{}, Server{}, err
+		return r, err
 	}
-	return f.ticket(ctx, a)
+	r, err = f.newReservation(ctx, a)
+	r.Connect = proto.ConnectRequest{ID: r.ID, ConnectionData: r.ticket.HostConnectionData}.Append(nil)
+	r.Open = proto.Relay{From: r.ID, To: host}.Append(nil)
+	return r, err
 }
 
-// ticket returns an allocation, and the endpoint of the relay for the load, which is the
-// ticket's as well.
-func (f *Ferry) ticket(ctx context.Context, a api.Allocation) (client.Ticket, Server, error) {
-	server, err := f.server(ctx, a)
-	if err != nil {
-		return client.Ticket{}, Server{}, err
+func (f *Ferry) newReservation(ctx context.Context, a api.Allocation) (r reservation, err error) {
+	if r.server, err = f.server(ctx, a); err != nil {
+		return r, err
 	}
-	a.ServerEndpoints = []api.ServerEndpoint{{ConnectionType: "udp", Host: server.Addr.Addr().String(), Port: int(server.Addr.Port())}}
+	a.ServerEndpoints = []api.ServerEndpoint{
+		{ConnectionType: "udp", Host: r.server.Addr.Addr().String(), Port: int(r.server.Addr.Port())},
+	}
 	t, err := client.TicketFrom(a)
 	if f.transport == TransportDTLS {
-		server.DTLS = PSK(t.ID[:], t.Key[:])
+		r.server.DTLS = PSK(t.ID[:], t.Key[:])
 	}
-	return t, server, err
+	var signer proto.Signer
+	r.ticket = t
+	r.Arrival = Arrival{
+		ID: t.ID, Relay: t.Server, Keepalive: proto.Ping{ID: t.ID}.Append(nil),
+		Bind: signer.Append(nil, proto.Bind{ConnectionData: t.ConnectionData}, &t.Key),
+	}
+	return r, err
+}
+
+// reserveMatch reserves a host and its players, and calls take with each of them at once: an
+// allocation that is not bound ends soon.
+func (f *Ferry) reserveMatch(ctx context.Context, players int, take func(place int, r reservation) error) error {
+	r, err := f.reserve(ctx, players)
+	if err != nil {
+		return fmt.Errorf("allocate: %w", err)
+	}
+	host := r.ticket.ID
+	code, err := f.api.JoinCode(ctx, host.String())
+	if err != nil {
+		return fmt.Errorf("joincode: %w", err)
+	}
+	for place := 0; ; place++ {
+		if err := take(place, r); err != nil || place == players {
+			return err
+		}
+		if r, err = f.redeem(ctx, code, host); err != nil {
+			return fmt.Errorf("join: %w", err)
+		}
+	}
 }
 
 // server returns the first endpoint of the transport and the family that the relay lists.
@@ -202,42 +229,17 @@ func (f *Ferry) Open(ctx context.Context, p Plan) (*Rig, error) {
 // Reserve requests an allocation for a host with one player. The relay deletes it
 // after its time limit for unbound allocations.
 func (f *Ferry) Reserve(ctx context.Context) error {
-	_, _, err := f.reserve(ctx, 1)
+	_, err := f.reserve(ctx, 1)
 	return err
 }
 
 // NewMatch reserves a host and its players.
-func (f *Ferry) NewMatch(ctx context.Context, players int) ([]Arrival, error) {
-	ticket, _, err := f.reserve(ctx, players)
-	if err != nil {
-		return nil, err
-	}
-	code, err := f.api.JoinCode(ctx, ticket.ID.String())
-	if err != nil {
-		return nil, err
-	}
-	match := []Arrival{f.arrival(&ticket, true)}
-	for range players {
-		if ticket, _, err = f.redeem(ctx, code); err != nil {
-			return nil, err
-		}
-		player := f.arrival(&ticket, false)
-		player.Open = proto.Relay{From: player.ID, To: match[0].ID}.Append(nil)
-		match = append(match, player)
-	}
-	return match, nil
-}
-
-func (f *Ferry) arrival(t *client.Ticket, host bool) Arrival {
-	var signer proto.Signer
-	a := Arrival{
-		ID: t.ID, Relay: t.Server, Keepalive: proto.Ping{ID: t.ID}.Append(nil),
-		Bind: signer.Append(nil, proto.Bind{ConnectionData: t.ConnectionData}, &t.Key),
-	}
-	if !host {
-		a.Connect = proto.ConnectRequest{ID: t.ID, ConnectionData: t.HostConnectionData}.Append(nil)
-	}
-	return a
+func (f *Ferry) NewMatch(ctx context.Context, players int) (match []Arrival, err error) {
+	err = f.reserveMatch(ctx, players, func(_ int, r reservation) error {
+		match = append(match, r.Arrival)
+		return nil
+	})
+	return match, err
 }
 
 // Header writes the header of a RELAY. The length of the payload stays as it is.
@@ -312,20 +314,16 @@ const (
 
 // ferryPeer is an endpoint during set-up.
 type ferryPeer struct {
-	id       proto.AllocationID
-	relay    netip.AddrPort
-	again    *ferryTicket // to connect again; nil over UDP
-	bind     []byte
-	connect  []byte // CONNECT_REQUEST; nil for a host
+	Arrival
+	again    *reservation // to connect again; nil over UDP
 	state    ferryState
 	lastSent time.Time
 }
 
 // ferryTicket is a reservation for endpoint ep.
 type ferryTicket struct {
-	ep     int
-	ticket client.Ticket
-	server Server
+	ep int
+	reservation
 }
 
 // ferrySetup reserves, binds and connects all endpoints. The goroutine of Open owns
@@ -335,7 +333,6 @@ type ferrySetup struct {
 	rig      *Rig
 	peers    []ferryPeer
 	requests atomic.Uint64
-	signer   proto.Signer
 
 	ready     int
 	inFlight  int
@@ -385,31 +382,18 @@ func (s *ferrySetup) reserve(ctx context.Context, cancel context.CancelFunc) (<-
 
 // reserveMatch makes one host's allocation and those of its players.
 func (s *ferrySetup) reserveMatch(ctx context.Context, m int, tickets chan<- ferryTicket) error {
-	p := &s.rig.Plan
-	host := m * (1 + p.Players)
-	ticket, server, err := s.f.reserve(ctx, p.Players)
-	if err != nil {
-		return fmt.Errorf("allocate: %w", err)
-	}
-	code, err := s.f.api.JoinCode(ctx, ticket.ID.String())
-	if err != nil {
-		return fmt.Errorf("joincode: %w", err)
-	}
-	s.requests.Add(2)
-	for ep := host; ; ep++ {
+	return s.f.reserveMatch(ctx, s.rig.Plan.Players, func(place int, r reservation) error {
+		s.requests.Add(1)
+		if place == 0 {
+			s.requests.Add(1) // the join code
+		}
 		select {
-		case tickets <- ferryTicket{ep, ticket, server}:
+		case tickets <- ferryTicket{s.first(m) + place, r}:
+			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if ep == host+p.Players {
-			return nil
-		}
-		if ticket, server, err = s.f.redeem(ctx, code); err != nil {
-			return fmt.Errorf("join: %w", err)
-		}
-		s.requests.Add(1)
-	}
+	})
 }
 
 // bindAll drives the handshakes until every endpoint is ready.
@@ -429,7 +413,7 @@ func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) er
 			})
 			s.rig.TakeEnded(func(ep int) {
 				err = errors.Join(err, fmt.Errorf("bench: the relay at %v ended a connection during set-up; errors of the relay: %v",
-					s.peers[ep].relay, s.refusals))
+					s.peers[ep].Relay, s.refusals))
 			})
 			return errors.Join(err, s.retry(now))
 		}, s.handle)
@@ -462,16 +446,12 @@ func (s *ferrySetup) takeTickets(ctx context.Context, tickets <-chan ferryTicket
 // start connects an endpoint, over UDP with its first BIND.
 func (s *ferrySetup) start(ctx context.Context, t ferryTicket, now time.Time) error {
 	p := &s.peers[t.ep]
-	*p = ferryPeer{id: t.ticket.ID, relay: t.server.Addr, state: ferryOpening}
-	p.bind = s.signer.Append(nil, proto.Bind{ConnectionData: t.ticket.ConnectionData}, &t.ticket.Key)
-	if s.rig.Plan.Host(t.ep) != t.ep {
-		p.connect = proto.ConnectRequest{ID: p.id, ConnectionData: t.ticket.HostConnectionData}.Append(nil)
-	}
+	*p = ferryPeer{Arrival: t.Arrival, state: ferryOpening}
 	s.inFlight++
 	s.progress = now
 	done, err := s.rig.Connect(ctx, t.ep, t.server)
 	if !done || err != nil {
-		p.again = &t
+		p.again = &t.reservation
 		return err
 	}
 	return s.startBind(t.ep, now)
@@ -480,19 +460,19 @@ func (s *ferrySetup) start(ctx context.Context, t ferryTicket, now time.Time) er
 // startBind sends the first BIND of an endpoint.
 func (s *ferrySetup) startBind(ep int, now time.Time) error {
 	s.peers[ep].state, s.progress = ferryBinding, now
-	return s.send(ep, s.peers[ep].bind, now)
+	return s.send(ep, s.peers[ep].Bind, now)
 }
 
 func (s *ferrySetup) send(ep int, pkt []byte, now time.Time) error {
 	p := &s.peers[ep]
 	p.lastSent = now
-	return s.rig.SendTo(ep, p.relay, pkt)
+	return s.rig.SendTo(ep, p.Relay, pkt)
 }
 
 // handle processes an answer of the relay.
 func (s *ferrySetup) handle(ep int, from netip.AddrPort, pkt []byte) {
 	p := &s.peers[ep]
-	if from != p.relay {
+	if from != p.Relay {
 		return
 	}
 	s.answered = true
@@ -502,13 +482,12 @@ func (s *ferrySetup) handle(ep int, from netip.AddrPort, pkt []byte) {
 		s.inFlight--
 		s.advance(ep)
 	case t == proto.TypeAccepted && p.state == ferryConnecting:
-		p.state, p.connect = ferryReady, nil
+		p.state = ferryReady
 		s.inFlight--
 		s.ready++
 		s.progress = time.Now()
-		// Ferry before November 2026 closed a link that was not used within 10 s.
-		host := s.peers[s.rig.Plan.Host(ep)].id
-		_ = s.send(ep, proto.Relay{From: p.id, To: host}.Append(nil), s.progress)
+		_ = s.send(ep, p.Open, s.progress)
+		p.Connect, p.Open = nil, nil
 	case t == proto.TypeError, t == proto.TypeRejected:
 		s.refusals[explainFerry(pkt)]++
 	}
@@ -537,7 +516,7 @@ func (s *ferrySetup) requestConnect(ep int) {
 	if p := &s.peers[ep]; p.state == ferryBound {
 		p.state = ferryConnecting
 		s.inFlight++
-		_ = s.send(ep, p.connect, s.progress)
+		_ = s.send(ep, p.Connect, s.progress)
 	}
 }
 
@@ -548,16 +527,16 @@ func (s *ferrySetup) retry(now time.Time) error {
 		return nil
 	}
 	s.lastRetry = now
-	if s.peers[0].relay.IsValid() && !s.f.transport.IsTCP() && !s.answered && now.Sub(s.begin) > probeAfter {
+	if s.peers[0].Relay.IsValid() && !s.f.transport.IsTCP() && !s.answered && now.Sub(s.begin) > probeAfter {
 		s.begin = now
-		if err := checkPort(s.peers[0].relay); err != nil {
+		if err := checkPort(s.peers[0].Relay); err != nil {
 			return err
 		}
 	}
 	switch {
 	case now.Sub(s.progress) <= StallTimeout:
 	case !s.answered:
-		return fmt.Errorf("bench: %v answered nothing: is it the address of the relay for %s, and does a firewall let datagrams pass?", s.peers[0].relay, s.f.transport)
+		return fmt.Errorf("bench: %v answered nothing: is it the address of the relay for %s, and does a firewall let datagrams pass?", s.peers[0].Relay, s.f.transport)
 	default:
 		return fmt.Errorf("bench: %d of %d endpoints are ready, and set-up makes no progress; errors of the relay: %v", s.ready, len(s.peers), s.refusals)
 	}
@@ -569,11 +548,11 @@ func (s *ferrySetup) retry(now time.Time) error {
 		var err error
 		switch p := &s.peers[ep]; {
 		case p.state == ferryBinding && now.Sub(p.lastSent) > retryAfter:
-			err = s.send(ep, p.bind, now)
+			err = s.send(ep, p.Bind, now)
 		case p.state == ferryConnecting && now.Sub(p.lastSent) > retryAfter:
-			err = s.send(ep, p.connect, now)
+			err = s.send(ep, p.Connect, now)
 		case p.state >= ferryBound && now.Sub(p.lastSent) > ping:
-			err = s.send(ep, proto.Ping{ID: p.id}.Append(nil), now)
+			err = s.send(ep, p.Keepalive, now)
 		}
 		if err != nil {
 			return err
@@ -588,18 +567,15 @@ func (s *ferrySetup) finish() {
 	for _, sk := range r.Sockets {
 		sk.Offset = proto.RelayOverhead
 	}
-	pings := make([]byte, 0, len(s.peers)*proto.PingLen)
 	for ep := range s.peers {
 		p, e := &s.peers[ep], &r.Endpoints[ep]
 		if p.state == ferryReserving { // of a spare match
-			p.relay = s.peers[0].relay
-			e.Relay = p.relay
+			p.Relay = s.peers[0].Relay
+			e.Relay = p.Relay
 			continue
 		}
-		begin := len(pings)
-		pings = proto.Ping{ID: p.id}.Append(pings)
 		e.LastSent = sock.Now() - int64(time.Since(p.lastSent))
-		e.Relay, e.Keepalive, e.Rebind = p.relay, pings[begin:len(pings):len(pings)], p.bind
+		e.Relay, e.Keepalive, e.Rebind = p.Relay, p.Keepalive, p.Bind
 		if p.again != nil {
 			e.Server, e.Renew = &p.again.server, renewBind(&p.again.ticket)
 		}
@@ -607,9 +583,9 @@ func (s *ferrySetup) finish() {
 	payload := make([]byte, r.Plan.Payload)
 	for _, l := range r.Plan.Flows {
 		from, to := &s.peers[l.From], &s.peers[l.To]
-		relay := proto.Relay{From: from.id, To: to.id, Payload: payload}.Append(nil)
+		relay := proto.Relay{From: from.ID, To: to.ID, Payload: payload}.Append(nil)
 		prefix := append([]byte(nil), relay[:proto.RelayOverhead]...)
-		r.Flows = append(r.Flows, Flow{From: l.From, To: l.To, Dst: from.relay, Prefix: prefix})
+		r.Flows = append(r.Flows, Flow{From: l.From, To: l.To, Dst: from.Relay, Prefix: prefix})
 	}
 	r.Sized = true
 	r.Explain = explainFerry

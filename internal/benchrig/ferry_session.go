@@ -50,8 +50,9 @@ func (f *Ferry) Session(ctx context.Context, play time.Duration, done func(step 
 	return nil
 }
 
-func (s *ferrySession) allocate(ctx context.Context) (err error) {
-	s.tickets[0], _, err = s.f.reserve(ctx, 1)
+func (s *ferrySession) allocate(ctx context.Context) error {
+	r, err := s.f.reserve(ctx, 1)
+	s.tickets[0] = r.ticket
 	return err
 }
 
@@ -60,8 +61,9 @@ func (s *ferrySession) joinCode(ctx context.Context) (err error) {
 	return err
 }
 
-func (s *ferrySession) join(ctx context.Context) (err error) {
-	s.tickets[1], _, err = s.f.redeem(ctx, s.code)
+func (s *ferrySession) join(ctx context.Context) error {
+	r, err := s.f.redeem(ctx, s.code, s.tickets[0].ID)
+	s.tickets[1] = r.ticket
 	return err
 }
 

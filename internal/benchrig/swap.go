@@ -167,10 +167,6 @@ type NullConfig struct {
 	Star bool
 	// Batch is the most datagrams of one call. 0 = sock.DefaultBatch, at most 256.
 	Batch int
-	// Merge sends the datagrams of a batch to one endpoint as one message (UDP_SEGMENT).
-	Merge bool
-	// ReadBuffer and WriteBuffer of the socket in bytes. 0 = as of sock.Config.
-	ReadBuffer, WriteBuffer int
 	// Pin ties the relay's thread to processor CPU.
 	Pin bool
 	CPU int
@@ -193,8 +189,7 @@ func NewNullRelay(cfg NullConfig) (*NullRelay, error) {
 		cfg.Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
 	}
 	g, err := sock.Listen(sock.Config{
-		Addr: cfg.Addr, Batch: cfg.Batch, ReadBuffer: cfg.ReadBuffer, WriteBuffer: cfg.WriteBuffer,
-		DisableGSO: !cfg.Merge, HoldProcessor: runtime.GOMAXPROCS(0) > 1,
+		Addr: cfg.Addr, Batch: cfg.Batch, DisableGSO: true, HoldProcessor: runtime.GOMAXPROCS(0) > 1,
 	}, 1)
 	if err != nil {
 		return nil, err

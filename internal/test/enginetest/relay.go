@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
@@ -39,6 +40,12 @@ var Tenant = alloc.Tenant{Project: "enginetest", Environment: "test"}
 func Start(t testing.TB, cfg engine.Config) *Relay {
 	t.Helper()
 	return StartWithSealer(t, cfg, Sealer(t))
+}
+
+// StartIdle is Start with an idle time-out, 0 for the default, and defaults for all else.
+func StartIdle(t testing.TB, idle time.Duration) *Relay {
+	t.Helper()
+	return Start(t, engine.Config{Timeouts: engine.Timeouts{Idle: idle}})
 }
 
 // StartWithSealer is Start with the identity of sealer, so that a test can restart

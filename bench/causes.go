@@ -1,0 +1,152 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Cause is why a run did not deliver all that was offered, or does not describe the
+// server. A run may have several.
+type Cause struct {
+	Limit  Limit  `json:"limit"`
+	Reason string `json:"reason"` // a sentence with the evidence
+}
+
+// Limit is the side that limited or disturbed a run.
+type Limit string
+
+// The sides.
+const (
+	LimitNone      Limit = "none"      // no side: the run was interrupted, or no rate of a search failed
+	LimitServer    Limit = "server"    // it lost datagrams, or was the slower side of a closed loop
+	LimitGenerator Limit = "generator" // it fell behind, or its own socket overflowed
+	LimitMachine   Limit = "machine"   // the hypervisor or other processes took processor time
+)
+
+// CausedBy reports whether one of the causes lies with a side.
+func (r *Result) CausedBy(side Limit) bool { return r.Reasons(side) != "" }
+
+// InvalidReason returns why the run is not valid.
+func (r *Result) InvalidReason() string {
+	stopped := ""
+	if r.Interrupted {
+		stopped = r.Reasons(LimitNone)
+	}
+	return strings.Join(strings.Fields(stopped+" "+r.Reasons(LimitGenerator)+" "+r.Reasons(LimitMachine)), " ")
+}
+
+// Reasons returns the sentences of the causes that lie with a side.
+func (r *Result) Reasons(side Limit) string {
+	var all []string
+	for _, c := range r.Causes {
+		if c.Limit == side {
+			all = append(all, c.Reason)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// Above these limits the generator was the limit of a run.
+const (
+	// maxLag is how late 99 % of the datagrams may leave in a run without ticks.
+	maxLag = time.Millisecond
+	// maxBusy is the share of busy rounds above which a closed loop was limited
+	// by the generator.
+	maxBusy = 0.97
+	// maxSteal is the share of processor time that the hypervisor may take.
+	maxSteal = 0.01
+	// maxOthers is the share that processes other than generator and server may take.
+	maxOthers = 0.05
+)
+
+// lagLimit is how late 1 % of the datagrams may leave in a run that is valid.
+func (cfg *Config) lagLimit(flows int) time.Duration {
+	if cfg.Align == AlignEven || cfg.Rate == 0 {
+		return maxLag
+	}
+	// What is due at the same time cannot be sent at the same time.
+	return max(maxLag, time.Duration(float64(flows)/cfg.Rate*1e9/2))
+}
+
+// findCauses decides whether the run is valid, and what limited it.
+func (r *Result) findCauses(cfg *Config) {
+	add := func(limit Limit, holds bool, format string, args ...any) {
+		if holds {
+			r.Causes = append(r.Causes, Cause{limit, fmt.Sprintf(format, args...)})
+		}
+	}
+	lag := r.Generator.Lag.most()
+	if c := r.Control; c != nil {
+		lag = max(lag, c.With.Lag.most()) // It is half of the run only.
+	}
+	add(LimitGenerator, r.Generator.Drops > 0, "The kernel dropped %d datagrams on the generator's own sockets.", r.Generator.Drops)
+	add(LimitGenerator, r.SendFailed > 0, "The kernel refused %d datagrams of the generator.", r.SendFailed)
+	conns := Connections{}
+	if r.Connections != nil {
+		conns = *r.Connections
+	}
+	add(LimitGenerator, conns.Backlogged > 0,
+		"The generator did not read in time from its connections: %d times a receive buffer was nearly full.", conns.Backlogged)
+	add(LimitGenerator, r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid),
+		"The generator did not get to %d datagrams.", r.Unsent)
+	add(LimitGenerator, cfg.Rate > 0 && lag > cfg.lagLimit(r.Load.Flows),
+		"The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))
+	add(LimitGenerator, cfg.Window > 0 && r.Generator.Busy > maxBusy, "The generator was busy %.0f%% of the time of a closed loop.",
+		100*r.Generator.Busy)
+	add(LimitMachine, r.System.share(r.System.Steal) > maxSteal, "The hypervisor took %.1f%% of the processors' time.",
+		100*r.System.share(r.System.Steal))
+	others := r.System.share(r.System.User + r.System.Kernel - r.Generator.Process.Run - r.Server.Run)
+	add(LimitMachine, r.Server.IsServer() && r.Measured >= time.Second && others > maxOthers,
+		"Processes other than generator and server took %.0f%% of the processors' time.", 100*others)
+	r.Valid = len(r.Causes) == 0
+	r.addServerCauses()
+}
+
+// addServerCauses adds what the server did not deliver to the causes.
+func (r *Result) addServerCauses() {
+	add := func(holds bool, format string, args ...any) {
+		if holds {
+			r.Causes = append(r.Causes, Cause{LimitServer, fmt.Sprintf(format, args...)})
+		}
+	}
+	lost := r.lostByServer()
+	if n := r.Netcode; n != nil {
+		add(n.Ended > 0, "%d sides lost their connection.", n.Ended)
+	}
+	buffers := ""
+	if n := r.System.OtherRcvbufErrors; n > 0 {
+		buffers = fmt.Sprintf("; receive buffers of this machine that are not the generator's dropped %d", n)
+	}
+	conns := Connections{}
+	if r.Connections != nil {
+		conns = *r.Connections
+	}
+	add(conns.Ended > 0, "%d connections were ended by the relay.", conns.Ended)
+	add(r.Blocked > 0, "%d datagrams were not sent: the relay had ended their connection or did not read from it; its receive buffers were full for %v in all.",
+		r.Blocked, roundDigits(conns.WindowClosed))
+	add(lost > 0, "%d datagrams were lost between the generator's sockets%s%s.", lost, buffers, r.Relay.dropText())
+	add(r.Load.Window > 0 && r.Valid && lost+r.Blocked == 0, "In a closed loop the slower side limits, and the generator had time left.")
+}
+
+// lostByServer returns the datagrams that were lost and not dropped on the generator's own sockets.
+func (r *Result) lostByServer() uint64 { return r.Lost - min(r.Lost, r.Generator.Drops) }
+
+// roundDigits rounds a time to three digits.
+func roundDigits(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}
+
+// markInterrupted marks a run that ended early.
+func (r *Result) markInterrupted() {
+	r.Interrupted, r.Valid = true, false
+	reason := fmt.Sprintf("It was stopped after %v of the %v to measure.", roundDigits(r.Measured), r.Load.Duration)
+	if r.Measured == 0 {
+		reason = "It was stopped before anything was measured."
+	}
+	r.Causes = append([]Cause{{LimitNone, reason}}, r.Causes...)
+}

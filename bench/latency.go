@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"math"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Never is the latency of what did not arrive.
+const Never = time.Duration(math.MaxInt64)
+
+// Latency summarises a distribution of times. What was lost counts in the quantiles as
+// infinitely late: a quantile among it is Never. Mean, Min and Max are of the samples, which
+// arrived. 0 is not measured: a quantile needs so many that one is above it, such as 100 for P99.
+type Latency struct {
+	Samples uint64        `json:"samples"`
+	Lost    uint64        `json:"lost,omitempty"` // offered, and not among the samples
+	Mean    time.Duration `json:"meanNs"`
+	Min     time.Duration `json:"minNs"`
+	P50     time.Duration `json:"p50Ns"`
+	P90     time.Duration `json:"p90Ns"`
+	P99     time.Duration `json:"p99Ns"`
+	P999    time.Duration `json:"p999Ns"`
+	Max     time.Duration `json:"maxNs"`
+	// Series is the distribution for a plot over a scale of nines, rising. It ends where
+	// the lost ones begin.
+	Series []Quantile `json:"series,omitempty"`
+	// Histogram is that of the samples in nanoseconds, in the compressed format of
+	// HdrHistogram's version 2, base64: a line of its log format has the same.
+	Histogram string `json:"histogram,omitempty"`
+}
+
+// most returns what 1 % of the samples exceed, or the longest of them if they are too few.
+func (l *Latency) most() time.Duration {
+	if l.P99 > 0 {
+		return l.P99
+	}
+	return l.Max
+}
+
+// withLost returns a time of the samples as that of all: Never if some were lost.
+func (l *Latency) withLost(d time.Duration) time.Duration {
+	if l.Lost > 0 {
+		return Never
+	}
+	return d
+}
+
+// Quantile is a point of a distribution: Percent of the samples are at most Value.
+type Quantile struct {
+	Percent float64       `json:"percent"` // 0 to 100
+	Value   time.Duration `json:"valueNs"`
+}
+
+// Histograms record times in nanoseconds between these bounds; a time outside counts
+// as the nearer one.
+const (
+	minLatency = 100
+	maxLatency = 60_000_000_000
+)
+
+// newHistogram keeps three digits (values below 131 µs to 64 ns), or two for
+// those of a second, of which there are many.
+func newHistogram(digits int) *hdrhistogram.Histogram {
+	return hdrhistogram.New(minLatency, maxLatency, digits)
+}
+
+// record adds a sample, which it moves into the range. It does not allocate.
+func record(h *hdrhistogram.Histogram, ns int64) {
+	_ = h.RecordValue(max(minLatency, min(ns, maxLatency)))
+}
+
+// quantile returns the time within which percent arrived of the samples and of those lost:
+// Never if that is one of the lost, 0 if there are too few to say.
+func quantile(h *hdrhistogram.Histogram, lost uint64, percent float64) time.Duration {
+	arrived := float64(h.TotalCount())
+	all := arrived + float64(lost)
+	rank := max(math.Round(all*percent/100), 1)
+	switch {
+	case all == 0 || all*(100-percent) < 100-1e-6 && percent < 100:
+		return 0
+	case rank > arrived:
+		return Never
+	}
+	return time.Duration(min(h.ValueAtQuantile(100*rank/arrived), h.Max()))
+}
+
+// times are the latency of datagrams and the lag of the generator.
+type times struct{ latency, lag *hdrhistogram.Histogram }
+
+func newTimes() times { return times{newHistogram(3), newHistogram(3)} }
+
+// merge adds the samples of others.
+func (t times) merge(others ...times) times {
+	for _, o := range others {
+		t.latency.Merge(o.latency)
+		t.lag.Merge(o.lag)
+	}
+	return t
+}
+
+// newLatency returns the figures of a histogram and of those lost, with the series if asked for.
+func newLatency(h *hdrhistogram.Histogram, lost uint64, series bool) Latency {
+	l := Latency{
+		Samples: uint64(h.TotalCount()), Lost: lost,
+		P50: quantile(h, lost, 50), P90: quantile(h, lost, 90), P99: quantile(h, lost, 99), P999: quantile(h, lost, 99.9),
+	}
+	if l.Samples == 0 {
+		return l
+	}
+	l.Histogram = encodeHistogram(h)
+	l.Mean, l.Min, l.Max = time.Duration(h.Mean()), time.Duration(h.Min()), time.Duration(h.Max())
+	if series {
+		l.Series = quantileSeries(h, lost)
+	}
+	return l
+}
+
+// quantileSeries are the points of a distribution over a scale of nines: nine points for each
+// tenfold decrease of the rest, as far as there are samples behind them.
+func quantileSeries(h *hdrhistogram.Histogram, lost uint64) []Quantile {
+	arrived, all := float64(h.TotalCount()), float64(h.TotalCount())+float64(lost)
+	points := []Quantile{{0, time.Duration(h.Min())}}
+	for rest := 100.0; rest*all >= 100; rest /= 10 {
+		for step := range 9 {
+			percent := 100 - rest*(1-float64(step+1)/10)
+			if d := quantile(h, lost, percent); d > 0 && d < Never {
+				points = append(points, Quantile{percent, d})
+			}
+		}
+	}
+	return append(points, Quantile{100 * arrived / all, time.Duration(h.Max())})
+}

@@ -1,0 +1,158 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ferryrelay/ferry/internal/net/sock"
+)
+
+// observer reads the counters of processes and machine at both ends of the
+// measured interval, and where the load on the control plane begins, and reports
+// progress. It runs in a goroutine of its own, so that the generator does not open
+// files during the run. Its fields belong to that goroutine until it has ended.
+type observer struct {
+	g                       *generator
+	marks                   []int64 // times to read at, ns of sock.Now
+	end, stop               int64   // of the generator, as planned
+	readings                []reading
+	before                  systemSample // the run
+	reported                int64        // seconds
+	err                     error
+	serverPID, generatorPID int
+}
+
+// reading is what the counters were at a time.
+type reading struct {
+	arrived      uint64
+	server, self processSample
+	system       systemSample
+}
+
+func newObserver(g *generator, serverPID int) *observer {
+	o := &observer{
+		g: g, marks: []int64{g.measure, g.end}, end: g.end, stop: g.stop,
+		serverPID: serverPID, generatorPID: os.Getpid(), before: readSystem(),
+	}
+	if g.cfg.Baseline > 0 {
+		o.marks = []int64{g.measure, g.split, g.end}
+	}
+	return o
+}
+
+// Run works until done is closed, which has to be after the generator ended, or
+// ctx ends. A run that is over before its time is read then.
+func (o *observer) Run(ctx context.Context, done <-chan struct{}) {
+	defer o.reportProgress() // of the seconds that were over after the last look
+	for i, at := range o.marks {
+		reached := o.wait(ctx, done, at)
+		if reached || i > 0 {
+			o.read()
+		}
+		if !reached {
+			return
+		}
+	}
+	o.wait(ctx, done, o.stop+int64(time.Second))
+}
+
+// wait returns true at the time, which is one of sock.Now, and tells of
+// progress meanwhile. It returns false when the run is over before that time:
+// a generator that misses nothing ends right after the measured interval.
+func (o *observer) wait(ctx context.Context, done <-chan struct{}, until int64) bool {
+	const step = int64(100 * time.Millisecond)
+	for {
+		now := sock.Now()
+		if now >= until {
+			return true
+		}
+		pause := until - now
+		if o.g.cfg.Progress != nil {
+			pause = min(pause, step)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-done:
+			return sock.Now() >= until
+		case <-time.After(time.Duration(pause)):
+		}
+		o.reportProgress()
+	}
+}
+
+// reportProgress hands the seconds that are over to Config.Progress.
+func (o *observer) reportProgress() {
+	if o.g.cfg.Progress == nil {
+		return
+	}
+	for ; o.reported < o.g.live.second.Load(); o.reported++ {
+		o.g.cfg.Progress(o.g.secondAt(int(o.reported), o.end))
+	}
+}
+
+func (o *observer) read() {
+	r := reading{arrived: o.g.live.arrived.Load(), system: readSystem()}
+	// without /proc there is no reading of this process
+	r.self, _ = readProcess(o.generatorPID)
+	if o.serverPID != 0 && o.err == nil {
+		r.server, o.err = readProcess(o.serverPID)
+		for _, pid := range o.g.cfg.ServerThreads {
+			thread, err := readProcess(pid)
+			o.err = errors.Join(o.err, err)
+			maps.Copy(r.server.threads, thread.threads)
+		}
+	}
+	o.readings = append(o.readings, r)
+}
+
+// serverUse is what the server serverUse from one reading to another; nothing if it was
+// not measured or there are no such readings.
+func (o *observer) serverUse(i, j int) Process {
+	if o.serverPID == 0 || i < 0 || j >= len(o.readings) {
+		return Process{}
+	}
+	a, b := &o.readings[i], &o.readings[j]
+	return processUse(o.serverPID, a.server, b.server, b.arrived-a.arrived)
+}
+
+// drops counts the datagrams that the kernel has dropped on the sockets of the rig.
+func (g *generator) drops() (n uint64) {
+	for _, s := range g.rig.Sockets {
+		n += s.Conn.Drops()
+	}
+	return n
+}
+
+// secondAt reports on second i, which must be over, of a run whose datagrams are
+// due before end.
+func (g *generator) secondAt(i int, end int64) Second {
+	s := &g.seconds[i]
+	first := g.firstSecond()
+	from := first + int64(i)*1e9
+	sec := Second{
+		At:   i - int((g.measure-first)/1e9),
+		Sent: s.sent, Delivered: s.delivered, Offered: s.sent,
+	}
+	sec.setLatency(s.latency)
+	if g.schedule != nil {
+		sec.Offered = g.schedule.before(min(from+1e9, end)) - g.schedule.before(min(from, end))
+	}
+	return sec
+}
+
+// setLatency sets the figures of what arrived in the second.
+func (s *Second) setLatency(h *hdrhistogram.Histogram) {
+	s.P50, s.P99, s.Max = quantile(h, 0, 50), quantile(h, 0, 99), quantile(h, 0, 100)
+}
+
+// firstSecond is when the first second began, in ns of sock.Now.
+func (g *generator) firstSecond() int64 {
+	warm := (int64(g.cfg.Warmup) + 1e9 - 1) / 1e9
+	return g.measure - warm*1e9
+}
