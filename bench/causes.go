@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -69,35 +70,34 @@ func (cfg *Config) lagLimit(flows int) time.Duration {
 	return max(maxLag, time.Duration(float64(flows)/cfg.Rate*1e9/2))
 }
 
+// addCause adds a cause if it holds.
+func (r *Result) addCause(limit Limit, holds bool, format string, args ...any) {
+	if holds {
+		r.Causes = append(r.Causes, Cause{limit, fmt.Sprintf(format, args...)})
+	}
+}
+
 // findCauses decides whether the run is valid, and what limited it.
 func (r *Result) findCauses(cfg *Config) {
-	add := func(limit Limit, holds bool, format string, args ...any) {
-		if holds {
-			r.Causes = append(r.Causes, Cause{limit, fmt.Sprintf(format, args...)})
-		}
-	}
 	lag := r.Generator.Lag.most()
 	if c := r.Control; c != nil {
 		lag = max(lag, c.With.Lag.most()) // It is half of the run only.
 	}
-	add(LimitGenerator, r.Generator.Drops > 0, "The kernel dropped %d datagrams on the generator's own sockets.", r.Generator.Drops)
-	add(LimitGenerator, r.SendFailed > 0, "The kernel refused %d datagrams of the generator.", r.SendFailed)
-	conns := Connections{}
-	if r.Connections != nil {
-		conns = *r.Connections
-	}
-	add(LimitGenerator, conns.Backlogged > 0,
+	r.addCause(LimitGenerator, r.Generator.Drops > 0, "The kernel dropped %d datagrams on the generator's own sockets.", r.Generator.Drops)
+	r.addCause(LimitGenerator, r.SendFailed > 0, "The kernel refused %d datagrams of the generator.", r.SendFailed)
+	conns := cmp.Or(r.Connections, &Connections{})
+	r.addCause(LimitGenerator, conns.Backlogged > 0,
 		"The generator did not read in time from its connections: %d times a receive buffer was nearly full.", conns.Backlogged)
-	add(LimitGenerator, r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid),
+	r.addCause(LimitGenerator, r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid),
 		"The generator did not get to %d datagrams.", r.Unsent)
-	add(LimitGenerator, cfg.Rate > 0 && lag > cfg.lagLimit(r.Load.Flows),
+	r.addCause(LimitGenerator, cfg.Rate > 0 && lag > cfg.lagLimit(r.Load.Flows),
 		"The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))
-	add(LimitGenerator, cfg.Window > 0 && r.Generator.Busy > maxBusy, "The generator was busy %.0f%% of the time of a closed loop.",
+	r.addCause(LimitGenerator, cfg.Window > 0 && r.Generator.Busy > maxBusy, "The generator was busy %.0f%% of the time of a closed loop.",
 		100*r.Generator.Busy)
-	add(LimitMachine, r.System.share(r.System.Steal) > maxSteal, "The hypervisor took %.1f%% of the processors' time.",
+	r.addCause(LimitMachine, r.System.share(r.System.Steal) > maxSteal, "The hypervisor took %.1f%% of the processors' time.",
 		100*r.System.share(r.System.Steal))
 	others := r.System.share(r.System.User + r.System.Kernel - r.Generator.Process.Run - r.Server.Run)
-	add(LimitMachine, r.Server.IsServer() && r.Measured >= time.Second && others > maxOthers,
+	r.addCause(LimitMachine, r.Server.IsServer() && r.Measured >= time.Second && others > maxOthers,
 		"Processes other than generator and server took %.0f%% of the processors' time.", 100*others)
 	r.Valid = len(r.Causes) == 0
 	r.addServerCauses()
@@ -105,28 +105,21 @@ func (r *Result) findCauses(cfg *Config) {
 
 // addServerCauses adds what the server did not deliver to the causes.
 func (r *Result) addServerCauses() {
-	add := func(holds bool, format string, args ...any) {
-		if holds {
-			r.Causes = append(r.Causes, Cause{LimitServer, fmt.Sprintf(format, args...)})
-		}
-	}
 	lost := r.lostByServer()
 	if n := r.Netcode; n != nil {
-		add(n.Ended > 0, "%d sides lost their connection.", n.Ended)
+		r.addCause(LimitServer, n.Ended > 0, "%d sides lost their connection.", n.Ended)
 	}
 	buffers := ""
 	if n := r.System.OtherRcvbufErrors; n > 0 {
 		buffers = fmt.Sprintf("; receive buffers of this machine that are not the generator's dropped %d", n)
 	}
-	conns := Connections{}
-	if r.Connections != nil {
-		conns = *r.Connections
-	}
-	add(conns.Ended > 0, "%d connections were ended by the relay.", conns.Ended)
-	add(r.Blocked > 0, "%d datagrams were not sent: the relay had ended their connection or did not read from it; its receive buffers were full for %v in all.",
-		r.Blocked, roundDigits(conns.WindowClosed))
-	add(lost > 0, "%d datagrams were lost between the generator's sockets%s%s.", lost, buffers, r.Relay.dropText())
-	add(r.Load.Window > 0 && r.Valid && lost+r.Blocked == 0, "In a closed loop the slower side limits, and the generator had time left.")
+	conns := cmp.Or(r.Connections, &Connections{})
+	r.addCause(LimitServer, conns.Ended > 0, "%d connections were ended by the relay.", conns.Ended)
+	r.addCause(LimitServer, r.Blocked > 0, "%d datagrams were not sent: the relay had ended their connection or did not read from it; "+
+		"its receive buffers were full for %v in all.", r.Blocked, roundDigits(conns.WindowClosed))
+	r.addCause(LimitServer, lost > 0, "%d datagrams were lost between the generator's sockets%s%s.", lost, buffers, r.Relay.dropText())
+	r.addCause(LimitServer, r.Load.Window > 0 && r.Valid && lost+r.Blocked == 0,
+		"In a closed loop the slower side limits, and the generator had time left.")
 }
 
 // lostByServer returns the datagrams that were lost and not dropped on the generator's own sockets.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
@@ -248,8 +250,6 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 		cfg.Players = cmp.Or(cfg.Players, 1)
 	case ShapePairs, ShapeChurn:
 		cfg.Players = 1
-	default:
-		return cfg, fmt.Errorf("%w: shape %q is not one of pairs, star, hot, churn, idle, netcode", ErrConfig, cfg.Shape)
 	}
 	cfg.Align = cmp.Or(cfg.Align, AlignEven)
 	cfg.Payload = cmp.Or(cfg.Payload, DefaultPayload)
@@ -370,15 +370,16 @@ func (cfg *Config) checkNetcode() error {
 }
 
 func (cfg *Config) checkNames(d Dialect) error {
-	switch cfg.Direction {
-	case DirectionBoth, DirectionUp, DirectionDown:
-	default:
-		return fmt.Errorf("%w: direction %q", ErrConfig, cfg.Direction)
-	}
-	switch cfg.Align {
-	case AlignEven, AlignMatch, AlignTick:
-	default:
-		return fmt.Errorf("%w: align %q", ErrConfig, cfg.Align)
+	for _, c := range []struct{ name, value, among string }{
+		{"shape", string(cfg.Shape), "pairs, star, hot, churn, idle, netcode"},
+		{"direction", string(cfg.Direction), "both, up, down"},
+		{"align", string(cfg.Align), "even, match, tick"},
+		{"transport", string(cfg.Transport), "udp, dtls, ws, wss"},
+		{"family", string(cfg.Family), "ipv4, ipv6"},
+	} {
+		if !slices.Contains(strings.Split(c.among, ", "), c.value) {
+			return fmt.Errorf("%w: %s %q is not one of %s", ErrConfig, c.name, c.value, c.among)
+		}
 	}
 	if _, ok := d.(benchrig.Reserver); cfg.AllocateWorkers > 0 && !ok {
 		return fmt.Errorf("%w: %s has no API to ask for allocations", ErrConfig, d.Name())

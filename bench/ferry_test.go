@@ -95,6 +95,27 @@ func (j *jsonID) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// newFerry returns the dialect of a relay, and counts the calls of its API.
+func newFerry(t *testing.T, relay *enginetest.Relay) (d bench.Dialect, calls *atomic.Int64) {
+	t.Helper()
+	base, calls := serveAPI(t, relay)
+	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, calls
+}
+
+// run makes a run that must not fail.
+func run(t *testing.T, cfg bench.Config, d bench.Dialect) bench.Result {
+	t.Helper()
+	r, err := bench.Run(t.Context(), cfg, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func ferryConfig(shape bench.Shape) bench.Config {
 	return bench.Config{
 		Shape: shape, Matches: 8, Players: 3, Rate: 4800,
@@ -105,21 +126,13 @@ func ferryConfig(shape bench.Shape) bench.Config {
 func TestFerry(t *testing.T) {
 	for _, shape := range []bench.Shape{bench.ShapePairs, bench.ShapeStar} {
 		t.Run(string(shape), func(t *testing.T) {
-			relay := enginetest.StartIdle(t, 0)
-			base, calls := serveAPI(t, relay)
-			d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
-			if err != nil {
-				t.Fatal(err)
-			}
+			d, calls := newFerry(t, enginetest.StartIdle(t, 0))
 			cfg := ferryConfig(shape)
 			cfg.BindRate, cfg.Keepalive, cfg.Baseline = 1000, 100*time.Millisecond, -1
-			r, err := bench.Run(t.Context(), cfg, d)
-			for try := 1; err == nil && r.BindsSent < 170 && try < 5; try++ { // It was not calm.
+			r := run(t, cfg, d)
+			for try := 1; r.BindsSent < 170 && try < 5; try++ { // It was not calm.
 				calls.Store(0)
-				r, err = bench.Run(t.Context(), cfg, d)
-			}
-			if err != nil {
-				t.Fatal(err)
+				r = run(t, cfg, d)
 			}
 			if want := uint64(576); r.Offered != want || r.Delivered != want || r.Reordered+r.Duplicated+r.Misdelivered+r.Corrupt != 0 {
 				t.Errorf("delivered %d of %d: %s, %v", r.Delivered, r.Offered, r.Causes, r.Errors)
@@ -151,17 +164,10 @@ func onIdleMachine(r bench.Result) bool {
 
 // TestFerryNetcode plays matches through the real relay.
 func TestFerryNetcode(t *testing.T) {
-	base, _ := serveAPI(t, enginetest.StartIdle(t, 0))
-	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, _ := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapeNetcode)
 	cfg.Rate, cfg.Duration, cfg.Drain = 30*8*3*2, 300*time.Millisecond, 10*time.Second
-	r, err := bench.Run(t.Context(), cfg, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := run(t, cfg, d)
 	n := r.Netcode
 	if n == nil || n.Players != 24 || n.Connect.Samples != 24 || n.Ended != 0 || len(r.Errors) != 0 {
 		t.Fatalf("%+v, errors %v", n, r.Errors)
@@ -173,17 +179,10 @@ func TestFerryNetcode(t *testing.T) {
 }
 
 func TestFerryIdle(t *testing.T) {
-	base, _ := serveAPI(t, enginetest.StartIdle(t, 0))
-	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base, Workers: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, _ := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapeIdle)
 	cfg.Rate, cfg.Keepalive, cfg.Drain = 0, 50*time.Millisecond, 10*time.Millisecond
-	r, err := bench.Run(t.Context(), cfg, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := run(t, cfg, d)
 	if r.Sent != 0 || r.Keepalives < 16 || len(r.Errors) != 0 {
 		t.Errorf("sent %d, %d keep-alives, errors %v", r.Sent, r.Keepalives, r.Errors)
 	}
@@ -191,18 +190,11 @@ func TestFerryIdle(t *testing.T) {
 
 func TestFerryChurn(t *testing.T) {
 	t.Parallel()
-	base, _ := serveAPI(t, enginetest.StartIdle(t, 0))
-	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, _ := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapeChurn)
 	// Sessions that were due while the machine stood still until the end never began.
 	cfg.Rate, cfg.Matches, cfg.ChurnRate, cfg.ChurnPlay, cfg.Duration = 100, 1, 20, 50*time.Millisecond, time.Second
-	r, err := bench.Run(t.Context(), cfg, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := run(t, cfg, d)
 	c := r.Churn
 	if c == nil || c.Started < 4 || c.Finished != c.Started || c.Failed+c.Skipped != 0 || len(c.Steps) != 7 {
 		t.Fatalf("%+v", c)
@@ -232,20 +224,13 @@ func TestFerryRefused(t *testing.T) {
 // and allocations.
 func TestControl(t *testing.T) {
 	t.Parallel()
-	base, calls := serveAPI(t, enginetest.StartIdle(t, 0))
-	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, calls := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapePairs)
 	// An API is not called for what was due while the machine stood still until
 	// the end, and an endpoint has one BIND under way: there are as many of both.
 	cfg.Duration, cfg.Rate, cfg.ServerPID = 2*time.Second, 200, os.Getpid()
 	cfg.BindRate, cfg.AllocateRate = 16, 20
-	r, err := bench.Run(t.Context(), cfg, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := run(t, cfg, d)
 	c := r.Control
 	if c == nil || c.Without == nil {
 		t.Fatalf("control %+v", c)
@@ -281,17 +266,10 @@ func TestControl(t *testing.T) {
 // without a baseline they work all the time.
 func TestControlAsFastAsAnswered(t *testing.T) {
 	t.Parallel()
-	base, calls := serveAPI(t, enginetest.StartIdle(t, 0))
-	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, calls := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapePairs)
 	cfg.AllocateWorkers, cfg.Baseline, cfg.Duration = 2, -1, time.Second
-	r, err := bench.Run(t.Context(), cfg, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := run(t, cfg, d)
 	c := r.Control
 	if c.Without != nil || c.Binds != nil || c.P99Moved != 0 || c.With.Delivered != r.Delivered {
 		t.Errorf("control %+v", c)
@@ -310,6 +288,7 @@ func TestControlRefused(t *testing.T) {
 		"no handshake": func(cfg *bench.Config) { cfg.BindRate = 5 },
 		"Baseline":     func(cfg *bench.Config) { cfg.Baseline = time.Millisecond },
 		"no API to":    func(cfg *bench.Config) { cfg.AllocateWorkers = 9999 },
+		"cannot repla": func(cfg *bench.Config) { cfg.ReplaceRate = 1 },
 	} {
 		cfg := ferryConfig(bench.ShapePairs)
 		change(&cfg)
@@ -324,18 +303,11 @@ func TestControlRefused(t *testing.T) {
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	const idle = 5 * time.Second
-	base, _ := serveAPI(t, enginetest.StartIdle(t, idle))
-	ferry, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ferry, _ := newFerry(t, enginetest.StartIdle(t, idle))
 	cfg := ferryConfig(bench.ShapeStar)
 	cfg.Rate, cfg.ReplaceRate, cfg.Drain = 800, 40, 60*time.Second
 	cfg.Duration, cfg.Keepalive = 500*time.Millisecond, time.Second // More than all 8 matches are replaced.
-	r, err := bench.Run(t.Context(), cfg, ferry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := run(t, cfg, ferry)
 	p, side := r.Replaced, uint64(r.Load.Endpoints/r.Load.Matches)
 	if r.Delivered != r.Offered || len(r.Errors) != 0 {
 		t.Errorf("%d of %d delivered, errors %v", r.Delivered, r.Offered, r.Errors)
@@ -345,15 +317,6 @@ func TestReplace(t *testing.T) {
 	}
 	if p.Ended != side*p.Arrived || p.NotEnded != 0 || p.EndedEarly != 0 || p.End.Samples > 0 && p.End.Min < idle*9/10 {
 		t.Errorf("%d of %d ended, %d not, %d early; at the earliest after %v", p.Ended, side*p.Arrived, p.NotEnded, p.EndedEarly, p.End.Min)
-	}
-}
-
-// TestReplaceConfig verifies that loads without replacements refuse the rate.
-func TestReplaceConfig(t *testing.T) {
-	cfg := ferryConfig(bench.ShapePairs)
-	cfg.ReplaceRate = 1
-	if _, err := bench.Run(t.Context(), cfg, benchrig.Direct{}); !errors.Is(err, bench.ErrConfig) {
-		t.Errorf("error %v, want ErrConfig", err)
 	}
 }
 

@@ -44,6 +44,16 @@ func smallConfig(shape Shape) Config {
 	}
 }
 
+// run makes a run that must not fail.
+func run(t *testing.T, cfg Config, d Dialect) Result {
+	t.Helper()
+	r, err := Run(t.Context(), cfg, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // checkClean fails unless every datagram of the run has arrived where it
 // should. Lateness is no failure: the machine may be busy.
 func checkClean(t *testing.T, r Result) {
@@ -78,10 +88,7 @@ func TestRunNullRelay(t *testing.T) {
 			if shape == ShapePairs {
 				cfg.Sockets = 3
 			}
-			r, err := Run(t.Context(), cfg, benchrig.Swap{Relay: relay})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := run(t, cfg, benchrig.Swap{Relay: relay})
 			checkClean(t, r)
 			if r.WireBytes != benchrig.DefaultHeader+DefaultPayload || r.Dialect != "swap" || r.Name != "swap" {
 				t.Errorf("%d bytes, dialect %q, name %q", r.WireBytes, r.Dialect, r.Name)
@@ -108,10 +115,7 @@ func TestRunClosedLoop(t *testing.T) {
 	cfg := smallConfig(ShapePairs)
 	cfg.Rate, cfg.Window, cfg.Matches = 0, 1, 1
 	cfg.Duration = time.Second // What was due while the machine stood still is not made up for.
-	r, err := Run(t.Context(), cfg, benchrig.Direct{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := run(t, cfg, benchrig.Direct{})
 	if r.Delivered == 0 || r.Lost != 0 || r.Offered != r.Sent || len(r.Causes) == 0 {
 		t.Errorf("offered %d, sent %d, delivered %d, lost %d, causes %v", r.Offered, r.Sent, r.Delivered, r.Lost, r.Causes)
 	}
@@ -122,10 +126,7 @@ func TestRunProgress(t *testing.T) {
 	cfg.Rate, cfg.Duration = 1000, 150*time.Millisecond
 	var seen []Second
 	cfg.Progress = func(s Second) { seen = append(seen, s) }
-	r, err := Run(t.Context(), cfg, benchrig.Direct{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := run(t, cfg, benchrig.Direct{})
 	// Seconds end where the measured interval begins: one has the warm-up.
 	if len(seen) == 0 || seen[0].At != -1 || seen[0].Offered != 40 {
 		t.Fatalf("progress %+v", seen)

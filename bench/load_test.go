@@ -214,12 +214,9 @@ func TestCipher(t *testing.T) {
 		{"one side", func(ep int) bool { return ep%2 == 0 }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, err := Run(t.Context(), Config{
+			r := run(t, Config{
 				Matches: 10, Rate: 2000, Duration: 200 * time.Millisecond, Warmup: -1, Payload: 64,
 			}, maskDialect{c.only})
-			if err != nil {
-				t.Fatal(err)
-			}
 			if r.Sent == 0 || (r.Delivered > 0) != c.some || (r.Corrupt > 0) == c.some || r.Misdelivered > 0 || len(r.Errors) > 0 {
 				t.Errorf("delivered %d of %d, %d corrupt, errors %v", r.Delivered, r.Sent, r.Corrupt, r.Errors)
 			}

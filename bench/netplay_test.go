@@ -54,10 +54,7 @@ func TestNetcodeDirect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := matchesConfig()
 			change(&cfg)
-			r, err := Run(t.Context(), cfg, benchrig.Direct{Header: benchrig.DefaultHeader})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := run(t, cfg, benchrig.Direct{Header: benchrig.DefaultHeader})
 			checkMatches(t, r)
 			// A snapshot of 600 bytes with 18 of package netcode, 10 of the transport and the header.
 			if want := 600 + 18 + 10 + benchrig.DefaultHeader; name == "plain" && r.WireBytes != want {

@@ -31,8 +31,8 @@ func TestSystemUse(t *testing.T) {
 
 func TestProcessUse(t *testing.T) {
 	type threads = map[int]procfs.ProcSchedstat
-	a := processSample{at: 100, threads: threads{1: {RunningNanoseconds: 50, WaitingNanoseconds: 5}, 2: {RunningNanoseconds: 70}}, voluntary: 3}
-	b := processSample{at: 300, threads: threads{1: {RunningNanoseconds: 150, WaitingNanoseconds: 6}, 3: {RunningNanoseconds: 9}}, voluntary: 2}
+	a := processSample{at: 100, voluntary: 3, threads: threads{1: {RunningNanoseconds: 50, WaitingNanoseconds: 5}, 2: {RunningNanoseconds: 70}}}
+	b := processSample{at: 300, voluntary: 2, threads: threads{1: {RunningNanoseconds: 150, WaitingNanoseconds: 6}, 3: {RunningNanoseconds: 9}}}
 	a.stat.UTime, b.stat.UTime, b.stat.RSS = 1, 4, 2
 	got := processUse(7, a, b, 10)
 	want := Process{
@@ -120,10 +120,7 @@ func TestRunOfAnotherProcess(t *testing.T) {
 	for pid, want := range map[int]bool{other.Process.Pid: true, os.Getpid(): false} {
 		cfg := smallConfig(ShapePairs)
 		cfg.ServerPID, cfg.Duration = pid, time.Second
-		r, err := Run(t.Context(), cfg, benchrig.Direct{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := run(t, cfg, benchrig.Direct{})
 		if _, met := parsed(t, "cpu<1h")[0].Check(&r); r.Server.NoSocket != want || r.Server.IsServer() == want || met == want {
 			t.Errorf("process %d: %+v, condition met %v", pid, r.Server, met)
 		}

@@ -73,12 +73,9 @@ func TestTrafficSchedule(t *testing.T) {
 // TestTrafficRun: each datagram arrives with its size, and none of the silent flows has a gap.
 func TestTrafficRun(t *testing.T) {
 	traffic := unevenTraffic()
-	r, err := Run(t.Context(), Config{
+	r := run(t, Config{
 		Traffic: traffic, Matches: 5, Duration: 700 * time.Millisecond, Warmup: -1, Drain: 10 * time.Second,
 	}, benchrig.Direct{Header: benchrig.DefaultHeader})
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := uint64(5 * 10 * len(traffic.Datagrams))
 	if r.Offered != want || r.Sent+r.Unsent != want || r.Lost != 0 || r.Corrupt+r.Misdelivered+r.Duplicated != 0 {
 		t.Errorf("offered %d, sent %d, unsent %d, lost %d, corrupt %d, misdelivered %d; want %d",

@@ -70,16 +70,6 @@ type Connections struct {
 }
 
 func (cfg *Config) checkTransport(d Dialect) error {
-	switch cfg.Transport {
-	case TransportUDP, TransportDTLS, TransportWS, TransportWSS:
-	default:
-		return fmt.Errorf("%w: transport %q is not one of udp, dtls, ws, wss", ErrConfig, cfg.Transport)
-	}
-	switch cfg.Family {
-	case FamilyIPv4, FamilyIPv6:
-	default:
-		return fmt.Errorf("%w: family %q is not ipv4 or ipv6", ErrConfig, cfg.Family)
-	}
 	if FamilyOf(cfg.Sources.Addr()) != cfg.Family {
 		return fmt.Errorf("%w: sources %v are not of the family %s", ErrConfig, cfg.Sources, cfg.Family)
 	}

@@ -272,7 +272,8 @@ func (c Comparison) Text(w io.Writer) error {
 	head, how := []string{"", "A", "B", "B/A", "better"}, "ratios are B/A"
 	if c.Pairs > 0 {
 		head = []string{"", "A", "B", "B/A", "95 % interval", "better", "shown"}
-		how = fmt.Sprintf("%d interleaved rounds: median (min – max), and of the ratios B/A of each round the median with its 95 %% interval", c.Pairs)
+		how = fmt.Sprintf("%d interleaved rounds: median (min – max), and of the ratios B/A of each round the median "+
+			"with its 95 %% interval", c.Pairs)
 	}
 	fmt.Fprintf(&b, "B = %s against A = %s, %s\n", c.B, c.A, how)
 	for _, s := range c.Warnings {

@@ -177,7 +177,7 @@ func TestBenchUsage(t *testing.T) {
 		{"bench --sources everywhere", "is not a prefix", 2},
 		{"bench --sources 2001:db8::/64 --family ipv4", "are not of the family ipv4", 2},
 		{"bench --transport tcp", `transport "tcp" is not one of udp, dtls, ws, wss`, 2},
-		{"bench --family ipv5", `family "ipv5" is not ipv4 or ipv6`, 2},
+		{"bench --family ipv5", `family "ipv5" is not one of ipv4, ipv6`, 2},
 		{"bench --dialect direct --transport ws", "direct has no meaning over ws", 2},
 		{"bench --dialect swap --target [::1]:7 --family ipv6", "tells endpoints apart by their IPv4 addresses", 2},
 		{"bench --transport dtls --shape churn", "the sessions of shape churn are over udp", 2},

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ferryrelay/ferry/bench"
+	"github.com/urfave/cli/v3"
+)
+
+func benchFlags() []cli.Flag {
+	return slices.Concat(targetFlags(), loadFlags(), outputFlags(), fileFlags("Report"))
+}
+
+func targetFlags() []cli.Flag {
+	const category = "Target"
+	return []cli.Flag{
+		&cli.StringFlag{Category: category, Name: "dialect", Value: dialectFerry,
+			Usage: "`NAME` of the dialect: ferry, swap (forwards by source address, see ferry bench null) or direct (no relay)"},
+		&cli.StringFlag{Category: category, Name: "api", Value: "http://127.0.0.1:7777", Usage: "`URL` of the API, for ferry"},
+		&cli.StringFlag{Category: category, Name: "token", Usage: "bearer `TOKEN` for the API"},
+		&cli.StringFlag{Category: category, Name: "token-file", Usage: "`FILE` with the bearer token"},
+		caFlag(category),
+		&cli.StringFlag{Category: category, Name: "region", Usage: "`ID` of the region to reserve in"},
+		&cli.StringFlag{Category: category, Name: "transport", Value: string(bench.TransportUDP),
+			Usage: "`TRANSPORT` to the relay: udp, dtls, ws or wss; all but udp for ferry"},
+		&cli.StringFlag{Category: category, Name: "family",
+			Usage: "`FAMILY` of the relay's endpoint: ipv4 or ipv6; default that of --relay or --sources, or ipv4"},
+		&cli.StringFlag{Category: category, Name: "relay", Usage: "`ADDRESS:PORT` that replaces the one that the API advertises"},
+		&cli.IntFlag{Category: category, Name: "setup-workers", Usage: "`NUMBER` of matches reserved at a time, 1 to 256", Value: 4},
+		&cli.StringFlag{Category: category, Name: "target", Usage: "`ADDRESS:PORT` of a relay with the dialect swap"},
+		&cli.BoolFlag{Category: category, Name: "allow-remote", Usage: "allow targets outside of loopback: only your own machines"},
+		&cli.StringFlag{Category: category, Name: "sources",
+			Usage: "addresses of the endpoints, a `PREFIX` that is local here (ip route add local PREFIX dev lo) and routed back by the relay's machine; a single address gives each endpoint a socket. Default: of 127.0.0.0/8, or ::1/128"},
+		&cli.IntFlag{Category: category, Name: "server-pid", Usage: "process `ID` of the relay, to measure its processor time and memory",
+			HideDefault: true},
+		&cli.StringFlag{Category: category, Name: "admin",
+			Usage: "`URL` of the relay's admin pages, for its version, its workers and what it dropped"},
+		&cli.StringFlag{Category: category, Name: "admin-token-file", Usage: "`FILE` with the token of the admin pages"},
+		&cli.StringFlag{Category: category, Name: "profile",
+			Usage: "`NAME` of the server's limits, for the report; begins with off if there are none; default that of the ferry process --server-pid"},
+	}
+}
+
+func loadFlags() []cli.Flag {
+	const category = "Load"
+	return []cli.Flag{
+		&cli.StringFlag{Category: category, Name: "shape", Value: string(bench.ShapePairs),
+			Usage: "`SHAPE` of the load: pairs, star, hot, churn, idle, or netcode: games with a command up and a snapshot down per player and tick"},
+		&cli.StringFlag{Category: category, Name: "traffic",
+			Usage: "send what a game sends, instead of --shape: `NAME` of a profile, or a file of flows (YAML) or a capture (pcap, pcapng); see ferry bench traffic. Its speed follows --rate, if that is set"},
+		trafficHostFlag(category),
+		&cli.IntFlag{Category: category, Name: "matches", Usage: fmt.Sprintf("`NUMBER` of hosts; default 200, and %d for netcode and --traffic",
+			defaultMatches), Value: 200, HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "players",
+			Usage: fmt.Sprintf("`NUMBER` of players of each host, 1 to 255; default %d for a star and netcode, 1 for idle, and that of a file of --traffic; all others have one",
+				bench.DefaultPlayers), HideDefault: true},
+		&cli.StringFlag{Category: category, Name: "direction", Value: string(bench.DirectionBoth),
+			Usage: "`DIRECTION` of the datagrams: both, up (to the host) or down"},
+		&cli.StringFlag{Category: category, Name: "align",
+			Usage: "align datagrams by `MODE`: even (none is due at the same time), match (those of a match) or tick (all); default match for stars, else even"},
+		&cli.FloatFlag{Category: category, Name: "rate",
+			Usage: fmt.Sprintf("datagrams per second in all; default %d, 0 for churn and idle, that of the file for --traffic, and %d ticks per second for netcode",
+				defaultRate, defaultTick), HideDefault: true},
+		&cli.FloatFlag{Category: category, Name: "tick", Usage: "datagrams per second and flow, instead of --rate: `HERTZ`", HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "closed", Usage: "closed loop: keep `NUMBER` datagrams of each flow in flight, instead of --rate",
+			HideDefault: true},
+		&cli.StringFlag{Category: category, Name: "find-max",
+			Usage: "search for the highest rate that meets `CONDITIONS`, such as 'loss<0.1%'; starts at --rate"},
+		&cli.StringFlag{Category: category, Name: "rates",
+			Usage: "sweep: a run at each of these `RATES` in order, such as 1000,2000,4000, with one set-up"},
+		&cli.IntFlag{Category: category, Name: "rounds", Usage: "`NUMBER` of times that --rates are run, one round after the other", Value: 1},
+		&cli.IntFlag{Category: category, Name: "payload",
+			Usage: fmt.Sprintf("`BYTES` of a datagram without the relay's header, or of a command; default %d, and %d for netcode",
+				bench.DefaultPayload, bench.DefaultCommand), HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "snapshot", Usage: fmt.Sprintf("`BYTES` of a snapshot of netcode; default %d",
+			bench.DefaultSnapshot), HideDefault: true},
+		&cli.DurationFlag{Category: category, Name: "duration", Usage: "measured `TIME`", Value: bench.DefaultDuration},
+		&cli.DurationFlag{Category: category, Name: "warmup", Usage: "`TIME` before the measured time", Value: bench.DefaultWarmup},
+		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` to wait for the last datagrams", Value: bench.DefaultDrain},
+		&cli.StringFlag{Category: category, Name: "start-at",
+			Usage: "`TIME` at which the warm-up begins, such as 2026-11-26T18:00:00Z, or +30s from now; for generators whose results ferry bench merge merges"},
+		&cli.DurationFlag{Category: category, Name: "keepalive", Usage: "`TIME` after which a silent endpoint sends a PING; 0 for never",
+			Value: bench.DefaultKeepalive},
+		&cli.FloatFlag{Category: category, Name: "bind-rate", Usage: "repeated BINDs per second during the run", HideDefault: true},
+		&cli.FloatFlag{Category: category, Name: "allocate-rate",
+			Usage: "allocations per second to request from the API during the run; they are not bound", HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "allocate-workers",
+			Usage: fmt.Sprintf("concurrent calls, at most; without --allocate-rate each sends the next call after its response; default %d with it",
+				bench.DefaultAllocateWorkers), HideDefault: true},
+		&cli.FloatFlag{Category: category, Name: "replace-rate", Usage: "matches per second that fall silent and are replaced by new ones",
+			HideDefault: true},
+		&cli.DurationFlag{Category: category, Name: "baseline",
+			Usage: "first `TIME` of --duration without BINDs and allocations, for comparison; default half of it, 0 for none", HideDefault: true},
+		&cli.FloatFlag{Category: category, Name: "churn-rate", Usage: "sessions per second of the shape churn", Value: 10},
+		&cli.DurationFlag{Category: category, Name: "churn-play", Usage: "`TIME` that each of these sessions sends", Value: time.Second},
+		&cli.IntFlag{Category: category, Name: "pin", Usage: "pin the generator's thread to processor `NUMBER`", Value: -1, HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "sockets", Usage: "`NUMBER` of sockets; default one for 32,768 endpoints", HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "batch", Usage: "datagrams per system call, 1 to 256", Value: bench.DefaultBatch},
+		&cli.IntFlag{Category: category, Name: "read-buffer", Usage: "receive buffer of each socket in `BYTES`; default 4 MiB",
+			HideDefault: true},
+	}
+}
+
+func outputFlags() []cli.Flag {
+	const category = "Report"
+	return []cli.Flag{
+		&cli.StringFlag{Category: category, Name: "name", Usage: "`LABEL` of the run in tables and plots; default the dialect"},
+		&cli.StringFlag{Category: category, Name: "fail",
+			Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%', and with 2 if the run is invalid. Names: valid mean p50 p90 p99 p999 max gap loss dup reorder cpu delivered, and moved (of p99, by BINDs and allocations) binds allocations"},
+		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "print no progress, which costs processor time"},
+	}
+}
