@@ -219,7 +219,9 @@ func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig,
 	ctx, cancel := context.WithTimeout(ctx, serverWait)
 	defer cancel()
 	bound := map[int]bool{}
+	l.mu.Lock()
 	l.endpoints = p.Len()
+	l.mu.Unlock()
 	for ep := range r.Endpoints {
 		server := &benchrig.Server{Addr: l.addr, TLS: l.tls, DTLS: benchrig.PSK([]byte("endpoint"), []byte(lyingKey))}
 		if _, err := r.Connect(ctx, ep, *server); err != nil {
@@ -276,7 +278,11 @@ func runLying(t *testing.T, l *lyingServer, cfg Config) Result {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	within2(t, "delivered", r.Delivered, uint64(l.forwarded))
+	if l.down == nil {
+		within2(t, "delivered", r.Delivered, uint64(l.forwarded))
+	} else if r.Delivered > uint64(l.forwarded) { // What a connection had not delivered when it ended is lost.
+		t.Errorf("%d delivered of %d forwarded", r.Delivered, l.forwarded)
+	}
 	return r
 }
 
@@ -285,11 +291,12 @@ var connected = []Transport{TransportDTLS, TransportWS, TransportWSS}
 
 // TestLossByTransport: what the relay loses is counted, and is the server's.
 func TestLossByTransport(t *testing.T) {
+	t.Parallel()
 	for _, transport := range connected {
 		t.Run(string(transport), func(t *testing.T) {
 			t.Parallel()
 			l := &lyingServer{transport: transport, forget: func(n int) bool { return n%4 == 0 }}
-			r := runLying(t, l, Config{Matches: 3, Rate: 600, Duration: time.Second})
+			r := runLying(t, l, Config{Matches: 3, Rate: 300, Duration: time.Second})
 			within2(t, "lost", r.Lost, uint64(l.lost))
 			within2(t, "loss of what was sent", float64(r.Lost)/float64(r.Sent), 0.25)
 			within2(t, "in the latency", r.Latency.Lost, r.Offered-r.Delivered)
@@ -303,6 +310,7 @@ func TestLossByTransport(t *testing.T) {
 // TestBlockedByTransport: a relay that does not read is no lag of the generator. What waits and
 // what is not sent is the server's.
 func TestBlockedByTransport(t *testing.T) {
+	t.Parallel()
 	for _, transport := range []Transport{TransportWS, TransportWSS} {
 		t.Run(string(transport), func(t *testing.T) {
 			t.Parallel()
@@ -318,7 +326,7 @@ func TestBlockedByTransport(t *testing.T) {
 			if r.Delivered != read || !r.CausedBy(LimitServer) {
 				t.Errorf("%d delivered, causes %+v", r.Delivered, r.Causes)
 			}
-			if lag := r.Generator.Lag.Max; lag > 2500*time.Millisecond { // One that waited would have nearly the whole run.
+			if lag := r.Generator.Lag.P50; lag > time.Second { // Those that waited would have nearly the whole run.
 				t.Errorf("lag %v", lag)
 			}
 		})
@@ -328,6 +336,7 @@ func TestBlockedByTransport(t *testing.T) {
 // TestRestartByTransport: when the relay ends all connections, endpoints connect and bind again,
 // and the gap is the time without them.
 func TestRestartByTransport(t *testing.T) {
+	t.Parallel()
 	for _, transport := range connected {
 		t.Run(string(transport), func(t *testing.T) {
 			t.Parallel()

@@ -30,19 +30,12 @@ const (
 	maxFrameHeader = 8
 )
 
-// Connections is about the connections of a transport over TCP. Times and counts are sums of
-// all of them. What waits is not the generator's delay: it gave the datagram to the kernel
-// when it was due, and the kernel had no room, since the relay did not read.
+// Connections is that of package bench.
 type Connections struct {
-	Ended  uint64 // by the relay
-	Opened uint64 // again, after that
-	Waited uint64 // datagrams for which the kernel had no room when they were due
-	// WindowClosed is how long data waited because the relay's receive buffer was full.
-	WindowClosed  time.Duration
-	Retransmitted uint64 // segments
-	// Backlogged counts the times when the receive buffer of a connection had room for less than
-	// 16 KiB: the generator did not read in time, and the relay may have had to wait.
-	Backlogged uint64
+	Ended, Opened, Waited uint64
+	WindowClosed          time.Duration
+	Retransmitted         uint64
+	Backlogged            uint64
 }
 
 // Minus returns what happened since before.
