@@ -297,8 +297,11 @@ func TestLossByTransport(t *testing.T) {
 			t.Parallel()
 			l := &lyingServer{transport: transport, forget: func(n int) bool { return n%4 == 0 }}
 			r := runLying(t, l, Config{Matches: 3, Rate: 300, Duration: time.Second})
-			within2(t, "lost", r.Lost, uint64(l.lost))
-			within2(t, "loss of what was sent", float64(r.Lost)/float64(r.Sent), 0.25)
+			// On a busy machine a datagram may be lost before it comes to the server, too.
+			within2(t, "lost", r.Lost, r.Sent-uint64(l.forwarded))
+			if r.Lost < uint64(l.lost) || l.lost < int(r.Sent)/10 {
+				t.Errorf("lost: %d of %d, the server lost %d", r.Lost, r.Sent, l.lost)
+			}
 			within2(t, "in the latency", r.Latency.Lost, r.Offered-r.Delivered)
 			if r.Latency.P90 != Never || !r.CausedBy(LimitServer) || r.Duplicated+r.Corrupt+r.Misdelivered != 0 {
 				t.Errorf("p90 %v, causes %+v, result %+v", r.Latency.P90, r.Causes, r)

@@ -31,8 +31,10 @@ func TestSystemUse(t *testing.T) {
 
 func TestProcessUse(t *testing.T) {
 	type threads = map[int]procfs.ProcSchedstat
-	a := processSample{at: 100, voluntary: 3, threads: threads{1: {RunningNanoseconds: 50, WaitingNanoseconds: 5}, 2: {RunningNanoseconds: 70}}}
-	b := processSample{at: 300, voluntary: 2, threads: threads{1: {RunningNanoseconds: 150, WaitingNanoseconds: 6}, 3: {RunningNanoseconds: 9}}}
+	a := processSample{at: 100, voluntary: 3}
+	a.threads = threads{1: {RunningNanoseconds: 50, WaitingNanoseconds: 5}, 2: {RunningNanoseconds: 70}}
+	b := processSample{at: 300, voluntary: 2}
+	b.threads = threads{1: {RunningNanoseconds: 150, WaitingNanoseconds: 6}, 3: {RunningNanoseconds: 9}}
 	a.stat.UTime, b.stat.UTime, b.stat.RSS = 1, 4, 2
 	got := processUse(7, a, b, 10)
 	want := Process{
