@@ -189,7 +189,6 @@ func TestFerryIdle(t *testing.T) {
 }
 
 func TestFerryChurn(t *testing.T) {
-	t.Parallel()
 	d, _ := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapeChurn)
 	// Sessions that were due while the machine stood still until the end never began.
@@ -223,7 +222,6 @@ func TestFerryRefused(t *testing.T) {
 // TestControl verifies that one run measures forwarding without and with BINDs
 // and allocations.
 func TestControl(t *testing.T) {
-	t.Parallel()
 	d, calls := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapePairs)
 	// An API is not called for what was due while the machine stood still until
@@ -265,7 +263,6 @@ func TestControl(t *testing.T) {
 // TestControlAsFastAsAnswered: without a rate the workers never rest, and
 // without a baseline they work all the time.
 func TestControlAsFastAsAnswered(t *testing.T) {
-	t.Parallel()
 	d, calls := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapePairs)
 	cfg.AllocateWorkers, cfg.Baseline, cfg.Duration = 2, -1, time.Second

@@ -140,7 +140,6 @@ func TestRunProgress(t *testing.T) {
 // TestRunCancelled verifies that the result of a cancelled run is complete up
 // to then, including losses.
 func TestRunCancelled(t *testing.T) {
-	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cfg := smallConfig(ShapePairs)

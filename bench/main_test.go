@@ -9,6 +9,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.DefaultParallel(8) // The parallel ones wait for what the relay loses.
+	testkit.DefaultParallel(4) // The parallel ones wait for what the relay loses, each with a thread that spins.
 	goleak.VerifyTestMain(m)
 }
