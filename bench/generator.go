@@ -533,10 +533,12 @@ func (g *generator) countOther(pkt []byte, from endpoint.Endpoint, stamped bool,
 	}
 	switch name {
 	case "", benchrig.Accepted:
+		return
 	case benchrig.Answer:
 		g.count.bindsAnswered++
 		g.binds.recordAnswer(int(ep), now)
 		g.rebind.answer(ep, now)
+		return
 	case benchrig.Foreign, benchrig.OtherContent:
 		if g.senders[from.AddrPort()] { // a datagram of the load that was changed, or cut off
 			if now >= g.measure {
@@ -544,11 +546,8 @@ func (g *generator) countOther(pkt []byte, from endpoint.Endpoint, stamped bool,
 			}
 			return
 		}
-		g.errors[name]++
 	case benchrig.Mismatch:
-		g.errors[name]++
 		g.rebind.mismatch(ep, now)
-	default:
-		g.errors[name]++
 	}
+	g.errors[name]++
 }

@@ -2,11 +2,13 @@ package traffic
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/ferryrelay/ferry/bench"
 )
@@ -50,9 +52,10 @@ func describe(t *bench.Traffic) []byte {
 		}
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "players: %d\ncycle: %v\nflows:\n", t.Players, cycle)
-	for i := range flows {
-		flows[i].write(&b)
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := errors.Join(e.Encode(flowFile{t.Players, cycle, flows}), e.Close()); err != nil {
+		panic(err) // It writes to memory.
 	}
 	return b.Bytes()
 }
@@ -168,37 +171,24 @@ func distribution(all []int) (s sizes) {
 	return s
 }
 
-func (l *flow) write(b *bytes.Buffer) {
-	fmt.Fprintf(b, "  - from: %s\n    rate: %s/s\n", l.From, strconv.FormatFloat(float64(l.Rate), 'g', 4, 64))
-	if l.Size != nil {
-		fmt.Fprintf(b, "    size: %v\n", l.Size)
-	} else {
-		var parts []string
-		for _, s := range l.Burst {
-			parts = append(parts, s.String())
-		}
-		fmt.Fprintf(b, "    burst: [%s]\n", strings.Join(parts, ", "))
-	}
-	if l.Jitter > 0 {
-		fmt.Fprintf(b, "    jitter: %v\n", l.Jitter)
-	}
-	if l.Together {
-		fmt.Fprintf(b, "    together: true\n")
-	}
+// MarshalYAML implements [yaml.Marshaler].
+func (r rate) MarshalYAML() (any, error) {
+	return strconv.FormatFloat(float64(r), 'g', 4, 64) + "/s", nil
 }
 
-// String returns the distribution as it is in a file.
-func (s sizes) String() string {
-	var parts []string
+// MarshalYAML implements [yaml.Marshaler].
+func (s sizes) MarshalYAML() (any, error) {
+	shares := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 	for _, p := range s {
 		text := fmt.Sprintf("%dB", p.low)
 		if p.high != p.low {
 			text = fmt.Sprintf("%d-%dB", p.low, p.high)
 		}
 		if len(s) == 1 {
-			return text
+			return text, nil
 		}
-		parts = append(parts, fmt.Sprintf("%s: %.4g%%", text, 100*p.share))
+		shares.Content = append(shares.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: text},
+			&yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprintf("%.4g%%", 100*p.share)})
 	}
-	return "{" + strings.Join(parts, ", ") + "}"
+	return shares, nil
 }

@@ -29,10 +29,10 @@ type flowFile struct {
 type flow struct {
 	From     string        `yaml:"from"`
 	Rate     rate          `yaml:"rate"`
-	Size     sizes         `yaml:"size"`
-	Burst    []sizes       `yaml:"burst"`
-	Jitter   time.Duration `yaml:"jitter"`
-	Together bool          `yaml:"together"`
+	Size     sizes         `yaml:"size,omitempty"`
+	Burst    []sizes       `yaml:"burst,omitempty,flow"`
+	Jitter   time.Duration `yaml:"jitter,omitempty"`
+	Together bool          `yaml:"together,omitempty"`
 }
 
 // The values of flow.From.

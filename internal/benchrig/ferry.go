@@ -478,9 +478,9 @@ func (s *ferrySetup) handle(ep int, from netip.AddrPort, pkt []byte) {
 	s.answered = true
 	switch t, _ := proto.ParseType(pkt); {
 	case t == proto.TypeBindReceived && p.state == ferryBinding:
-		p.state = ferryBound
+		p.state, s.progress = ferryBound, time.Now()
 		s.inFlight--
-		s.advance(ep)
+		s.advance(s.rig.Plan.Host(ep))
 	case t == proto.TypeAccepted && p.state == ferryConnecting:
 		p.state = ferryReady
 		s.inFlight--
@@ -493,30 +493,20 @@ func (s *ferrySetup) handle(ep int, from netip.AddrPort, pkt []byte) {
 	}
 }
 
-// advance starts the next step after a BIND: players of a bound host send their
-// CONNECT_REQUEST.
-func (s *ferrySetup) advance(ep int) {
-	s.progress = time.Now()
-	host := s.rig.Plan.Host(ep)
-	if ep == host {
-		s.peers[ep].state = ferryReady
+// advance starts the next step of a match after a BIND: its players that are bound send their
+// CONNECT_REQUEST once the host is. retry reports an error that lasts.
+func (s *ferrySetup) advance(host int) {
+	h := &s.peers[host]
+	if h.state == ferryBound {
+		h.state = ferryReady
 		s.ready++
-		for i := host + 1; i <= host+s.rig.Plan.Players; i++ {
-			s.requestConnect(i)
+	}
+	for ep := host + 1; h.state == ferryReady && ep <= host+s.rig.Plan.Players; ep++ {
+		if p := &s.peers[ep]; p.state == ferryBound {
+			p.state = ferryConnecting
+			s.inFlight++
+			_ = s.send(ep, p.Connect, s.progress)
 		}
-		return
-	}
-	if s.peers[host].state == ferryReady {
-		s.requestConnect(ep)
-	}
-}
-
-// requestConnect sends a player's first CONNECT_REQUEST. retry reports an error that lasts.
-func (s *ferrySetup) requestConnect(ep int) {
-	if p := &s.peers[ep]; p.state == ferryBound {
-		p.state = ferryConnecting
-		s.inFlight++
-		_ = s.send(ep, p.Connect, s.progress)
 	}
 }
 
