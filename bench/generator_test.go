@@ -243,7 +243,7 @@ func TestRoundAllocs(t *testing.T) {
 			g := newGenerator(&cfg, rig, 1)
 			for sock.Now() < g.start {
 			}
-			allocs := testing.AllocsPerRun(2000, func() {
+			allocs := testing.AllocsPerRun(500, func() {
 				if _, err := g.round(); err != nil {
 					t.Fatal(err)
 				}
