@@ -1,7 +1,7 @@
 package bench
 
 import (
-	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -160,8 +160,9 @@ func systemUse(a, b, c, d systemSample) System {
 // have stay empty.
 func thisMachine() Machine {
 	host, _ := os.Hostname()
+	model, cores := readProcessors()
 	m := Machine{
-		Host: shortHash(host), CPU: cpuModel(), Cores: onlineCores(),
+		Host: shortHash(host), CPU: model, Cores: cores,
 		Kernel:   readLine("/proc/sys/kernel/osrelease"),
 		OS:       runtime.GOOS + "/" + runtime.GOARCH,
 		Go:       runtime.Version(),
@@ -173,27 +174,23 @@ func thisMachine() Machine {
 			m.Mitigations = append(m.Mitigations, filepath.Base(name)+": "+line)
 		}
 	}
-	m.ID = shortHash(host, m.CPU, strconv.Itoa(onlineCores()), m.Kernel, m.OS)
+	m.ID = shortHash(host, m.CPU, strconv.Itoa(cores), m.Kernel, m.OS)
 	return m
 }
 
-// onlineCores does not depend on how this process is pinned.
-func onlineCores() int {
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if n := bytes.Count(info, []byte("\nprocessor")); err == nil && n > 0 {
-		return n + 1
-	}
-	return runtime.NumCPU()
-}
-
-func cpuModel() string {
+// readProcessors returns the model of the processors, and how many are online, which does not
+// depend on how this process is pinned.
+func readProcessors() (model string, cores int) {
 	info, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(info)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
+		switch name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) {
+		case "processor":
+			cores++
+		case "model name":
+			model = cmp.Or(model, strings.TrimSpace(value))
 		}
 	}
-	return ""
+	return model, cmp.Or(cores, runtime.NumCPU())
 }
 
 func readLine(name string) string {
