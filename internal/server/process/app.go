@@ -99,11 +99,9 @@ type App struct {
 	since      time.Time
 	reload     reload
 
-	certificate       *certificate         // nil: none in files
-	acme              *acmeCertificates    // nil: none by ACME
-	certificatesEvery time.Duration        // how often their faults are looked for
-	dtls              *dtls.Records        // nil: no DTLS
-	websocket         *websocket.Transport // nil: no WebSocket
+	certificates *certificates        // nil: the API speaks plain HTTP
+	dtls         *dtls.Records        // nil: no DTLS
+	websocket    *websocket.Transport // nil: no WebSocket
 
 	store    *redisstore.Store // of a fleet
 	member   *member           // of a fleet, for a relay
@@ -146,7 +144,7 @@ func New(o Options) (*App, error) {
 	log := console.NewLog(o.Logger.Handler())
 	o.Logger = slog.New(log)
 	a := &App{
-		opts: o, log: log, since: time.Now(), certificatesEvery: certificateEvery,
+		opts: o, log: log, since: time.Now(),
 		upgrades: upgrading{given: make(chan struct{})},
 		quit:     make(chan struct{}), done: make(chan struct{}), serving: make(chan struct{}),
 	}
@@ -161,7 +159,7 @@ func New(o Options) (*App, error) {
 
 // build creates the parts of the mode. They stop in reverse order, the admin pages
 // last.
-func (a *App) build() error {
+func (a *App) build() (err error) {
 	setGCPercent()
 	for _, w := range Warnings(a.opts.Config, a.opts.Mode) {
 		a.opts.Logger.Warn(w)
@@ -175,8 +173,11 @@ func (a *App) build() error {
 	if err := a.openAudit(); err != nil {
 		return err
 	}
-	if err := a.buildTraces(); err != nil {
+	if a.tracer, err = newTracer(&a.opts); err != nil {
 		return err
+	}
+	if a.tracer != nil { // It exports the last spans of all that follow.
+		a.addComponent(component{"traces", a.tracer.Run, func() error { return nil }})
 	}
 	if err := a.buildPlayers(); err != nil {
 		return err
@@ -241,17 +242,11 @@ func (a *App) buildPlayers() (err error) {
 		return err
 	}
 	a.addBackground(a.players.run)
-	if a.certificate, err = loadCertificate(c, a.opts.Logger); err != nil {
+	if a.certificates, err = newCertificates(c, a.opts.Logger); err != nil {
 		return err
 	}
-	if a.acme, err = newACME(c, a.opts.Logger); err != nil {
-		return err
-	}
-	if a.acme != nil {
-		a.addBackground(a.acme.run)
-	}
-	if a.certificate != nil || a.acme != nil {
-		a.addBackground(a.watchCertificates)
+	if a.certificates != nil {
+		a.addBackground(a.certificates.run)
 	}
 	return nil
 }
@@ -282,8 +277,8 @@ func (a *App) buildMetrics() {
 	if a.tracer != nil {
 		cfg.Traces = a.tracer.Stats
 	}
-	if a.certificate != nil || a.acme != nil {
-		cfg.Certificates = a.certificates
+	if a.certificates != nil {
+		cfg.Certificates = a.certificates.states
 	}
 	a.metrics = metrics.New(cfg)
 }
@@ -296,8 +291,8 @@ func (a *App) openAPI() error {
 	if err != nil {
 		return err
 	}
-	a.api = newWeb(l, nil, a.tlsConfig(), a.opts.Logger, a.accepting.config(a.opts.Logger))
-	a.trace(a.api)
+	a.api = newWeb(l, nil, a.certificates.tls(), a.opts.Logger, a.accepting.config(a.opts.Logger))
+	traceCalls(a.api, a.tracer)
 	a.addComponent(component{"api", a.api.serve, func() error { return a.api.listener.Close() }})
 	if a.opts.Mode != Dev {
 		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.rejected, a.opts.Logger))

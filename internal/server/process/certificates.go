@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/base/periodic"
@@ -88,55 +90,103 @@ func certificateWarnings(c *config.Config) (all []string) {
 	return all
 }
 
-// certificates returns the state of the API's certificates, by file or name.
-func (a *App) certificates() map[string]metrics.Certificate {
-	all, now := make(map[string]metrics.Certificate), time.Now()
-	for name, f := range a.certificateFaults(now) {
-		all[name] = metrics.Certificate{Fault: f.reason}
+// certificates are those of the API: one from files, or those that ACME brings. The fields are
+// fixed by newCertificates.
+type certificates struct {
+	file  *certificate      // nil: by ACME
+	acme  *acmeCertificates // nil: from files
+	every time.Duration     // how often their faults are looked for
+	log   *slog.Logger
+}
+
+// newCertificates returns the certificates of the settings, nil if there are none. It requests and
+// writes nothing before run. log is nil if the settings are only checked.
+func newCertificates(c *config.Config, log *slog.Logger) (_ *certificates, err error) {
+	k := &certificates{every: certificateEvery, log: log}
+	switch {
+	case c.TLSCert != "":
+		k.file, err = loadCertificate(c, log)
+	case len(c.ACMEDomains) > 0:
+		k.acme, err = newACME(c, log)
+	default:
+		return nil, nil
 	}
-	for name, end := range a.certificateEnds() {
-		all[name] = metrics.Certificate{End: end, Fault: all[name].Fault}
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// tls returns the settings of a server with the certificates, nil for plain HTTP without any.
+func (k *certificates) tls() *tls.Config {
+	switch {
+	case k == nil:
+		return nil
+	case k.acme != nil:
+		return k.acme.tls()
+	}
+	return k.file.tls()
+}
+
+// ends returns when each certificate expires, by file or name.
+func (k *certificates) ends() map[string]time.Time {
+	switch {
+	case k == nil:
+		return nil
+	case k.acme != nil:
+		return k.acme.ends()
+	}
+	return k.file.ends()
+}
+
+// faults returns the fault of each certificate, by file or name.
+func (k *certificates) faults(now time.Time) map[string]certificateFault {
+	switch {
+	case k == nil:
+		return nil
+	case k.acme != nil:
+		return k.acme.faults(now)
+	}
+	return k.file.faults(now)
+}
+
+// states returns the state of each certificate, by file or name.
+func (k *certificates) states() map[string]metrics.Certificate {
+	all, faults := make(map[string]metrics.Certificate), k.faults(time.Now())
+	for name, end := range k.ends() {
+		all[name] = metrics.Certificate{End: end, Fault: faults[name].reason}
 	}
 	return all
 }
 
-// certificateFaults returns the fault of each certificate of the API, by file or name.
-func (a *App) certificateFaults(now time.Time) map[string]certificateFault {
-	all := make(map[string]certificateFault)
-	if k := a.certificate; k != nil {
-		all[k.cert] = certificateFaultOf(k.current.Load(), a.opts.Config.AdvertiseName.Host, now)
-	}
-	if a.acme != nil {
-		for _, name := range a.acme.names {
-			all[name] = certificateFaultOf(a.acme.current[name].Load(), name, now)
-		}
-	}
-	return all
-}
-
-// watchCertificates reads changed files, and logs a fault of a certificate of the API once,
+// run brings certificates by ACME, reads changed files, and logs a fault of a certificate once,
 // and its end, whatever brought it: the time, the clock, a changed file or ACME.
-func (a *App) watchCertificates(ctx context.Context) {
+func (k *certificates) run(ctx context.Context) {
+	var fetching sync.WaitGroup
+	defer fetching.Wait()
+	if k.acme != nil {
+		fetching.Go(func() { k.acme.run(ctx) })
+	}
 	known := make(map[string]certificateFault)
-	periodic.Run(ctx, a.certificatesEvery, func() {
-		if a.certificate != nil {
-			a.certificate.reload()
+	periodic.Run(ctx, k.every, func() {
+		if k.file != nil {
+			k.file.reload()
 		}
-		a.logCertificates(known)
+		k.logFaults(known)
 	})
 }
 
-func (a *App) logCertificates(known map[string]certificateFault) {
-	faults := a.certificateFaults(time.Now())
+func (k *certificates) logFaults(known map[string]certificateFault) {
+	faults := k.faults(time.Now())
 	for _, name := range slices.Sorted(maps.Keys(faults)) {
 		f := faults[name]
 		switch {
 		case f == known[name] || f.reason == metrics.CertificateMissing: // ACME logs why.
 		case f.reason != "":
-			a.opts.Logger.Error("the certificate is refused by clients: wss and the API do not work for them", "certificate", name, "because",
+			k.log.Error("the certificate is refused by clients: wss and the API do not work for them", "certificate", name, "because",
 				"it "+f.text, "do", f.do)
 		case known[name].reason != "":
-			a.opts.Logger.Info("the certificate is valid again", "certificate", name)
+			k.log.Info("the certificate is valid again", "certificate", name)
 		}
 		known[name] = f
 	}

@@ -62,12 +62,12 @@ func TestBadCertificates(t *testing.T) {
 				o := options(c, Serve)
 				o.Logger = slog.New(slog.NewTextHandler(log, nil))
 				r := startChanged(t, o, func(a *App) {
-					a.certificatesEvery = 5 * time.Millisecond
+					a.certificates.every = 5 * time.Millisecond
 				})
 				if reload {
 					renewAs(t, c.TLSCert, c.TLSKey, 2, bad.change)
 				}
-				testkit.Eventually(t, "it is shown", func() bool { return r.certificates()[c.TLSCert].Fault == bad.reason })
+				testkit.Eventually(t, "it is shown", func() bool { return r.certificates.states()[c.TLSCert].Fault == bad.reason })
 				testkit.Eventually(t, "it is logged", func() bool {
 					return strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(), bad.text)
 				})
@@ -86,7 +86,7 @@ func TestBadCertificates(t *testing.T) {
 				}
 				renew(t, c.TLSCert, c.TLSKey, 3)
 				testkit.Eventually(t, "it is valid again", func() bool {
-					return r.certificates()[c.TLSCert].Fault == "" && strings.Contains(log.String(), "valid again")
+					return r.certificates.states()[c.TLSCert].Fault == "" && strings.Contains(log.String(), "valid again")
 				})
 				if n := strings.Count(log.String(), "is refused by clients"); n != 1 {
 					t.Errorf("logged %d times", n)
@@ -142,14 +142,14 @@ func TestBadACMECertificate(t *testing.T) {
 	cert, key, _ := newCertificate(t)
 	log := new(testkit.LogBuffer)
 	current := new(atomic.Pointer[tls.Certificate])
-	a := &App{
-		opts: Options{Logger: slog.New(slog.NewTextHandler(log, nil))},
+	k := &certificates{
+		log: slog.New(slog.NewTextHandler(log, nil)),
 		acme: &acmeCertificates{names: []string{"relay.example.org"},
 			current: map[string]*atomic.Pointer[tls.Certificate]{"relay.example.org": current}},
 	}
 	known := make(map[string]certificateFault)
-	a.logCertificates(known)
-	if got := a.certificates()["relay.example.org"].Fault; got != metrics.CertificateMissing || log.String() != "" {
+	k.logFaults(known)
+	if got := k.states()["relay.example.org"].Fault; got != metrics.CertificateMissing || log.String() != "" {
 		t.Errorf("none: %q, %s", got, log)
 	}
 	for _, bad := range badCertificates {
@@ -159,8 +159,8 @@ func TestBadACMECertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		current.Store(&pair)
-		a.logCertificates(known)
-		if got := a.certificates()["relay.example.org"].Fault; got != bad.reason || !strings.Contains(log.String(), bad.text) {
+		k.logFaults(known)
+		if got := k.states()["relay.example.org"].Fault; got != bad.reason || !strings.Contains(log.String(), bad.text) {
 			t.Errorf("%s: %q, %s", bad.reason, got, log)
 		}
 	}

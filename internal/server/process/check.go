@@ -164,9 +164,7 @@ func Check(c config.Config, mode Mode) error {
 	errs := []error{err, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic, c.AdminToken != "", hasTLS(&c))}
 	_, err = adminOIDC(&c)
 	errs = append(errs, err)
-	_, err = loadCertificate(&c, nil)
-	errs = append(errs, err)
-	_, err = newACME(&c, nil)
+	_, err = newCertificates(&c, nil)
 	errs = append(errs, err)
 	_, err = newPlayers(&c, mode, nil)
 	errs = append(errs, err, checkFleet(&c, mode), checkTraces(&c))

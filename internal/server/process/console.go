@@ -71,7 +71,7 @@ func (a *App) conditions() (all []console.Condition) {
 			add("store", "ok", "the store answers; %d calls, %d failed", st.Calls, st.Failed)
 		}
 	}
-	ends, faults := a.certificateEnds(), a.certificateFaults(time.Now())
+	ends, faults := a.certificates.ends(), a.certificates.faults(time.Now())
 	for _, name := range slices.Sorted(maps.Keys(ends)) {
 		left := time.Until(ends[name])
 		switch f := faults[name]; {
@@ -165,15 +165,4 @@ func (l *hostLosses) recent(now time.Time) hostCounters {
 		l.from, l.next, l.nextAt = l.next, c, now
 	}
 	return hostCounters{c.udp.Since(l.from.udp), c.queues.Since(l.from.queues)}
-}
-
-// certificateEnds returns when each certificate expires, by name.
-func (a *App) certificateEnds() map[string]time.Time {
-	switch {
-	case a.certificate != nil:
-		return a.certificate.ends()
-	case a.acme != nil:
-		return a.acme.ends()
-	}
-	return nil
 }

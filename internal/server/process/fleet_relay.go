@@ -48,10 +48,14 @@ func (a *App) buildMember() error {
 		return err
 	}
 	c := &a.opts.Config
-	if m.cluster, err = rpc.NewServer(rpc.Config{
+	cluster := rpc.Config{
 		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(relay, m.announcer), Operator: a.clusterOperator(), ID: a.opts.Identity.Relay,
-		Files: clusterFiles(c), Logger: a.opts.Logger, Tracer: a.traceInterface(),
-	}); err != nil {
+		Files: clusterFiles(c), Logger: a.opts.Logger,
+	}
+	if a.tracer != nil {
+		cluster.Tracer = a.tracer
+	}
+	if m.cluster, err = rpc.NewServer(cluster); err != nil {
 		return err
 	}
 	a.addComponent(component{"cluster", m.cluster.Run, m.cluster.Close})

@@ -33,7 +33,7 @@ func (a *App) openAdmin() error {
 	var secure *tls.Config
 	loopback := c.Admin.Addr().Unmap().IsLoopback()
 	if c.AdminToken != "" && !loopback {
-		secure = a.tlsConfig()
+		secure = a.certificates.tls()
 	}
 	l, err := a.listen(adminFile, c.Admin.AddrPort)
 	if err != nil {
@@ -46,7 +46,7 @@ func (a *App) openAdmin() error {
 		return context.WithValue(ctx, reservedKey{}, sock.IsReserved(conn))
 	}
 	a.admin.server.Handler = closeReserved(&a.adminPages)
-	a.trace(a.admin)
+	traceCalls(a.admin, a.tracer)
 	a.addComponent(component{"admin", a.admin.serve, func() error { return a.admin.listener.Close() }})
 	if !loopback {
 		a.admin.listener = httpapi.LimitListener(a.admin.listener, httpapi.ConnLimits{

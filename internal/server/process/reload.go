@@ -186,9 +186,9 @@ func (a *App) plan() (p plan, err error) {
 	if p.pages, err = a.pages(&p.next.Config); err != nil {
 		return p, err
 	}
-	if a.certificate != nil {
+	if k := a.certificates; k != nil && k.file != nil {
 		var note string
-		if p.renew, note, err = a.certificate.renewal(); err != nil {
+		if p.renew, note, err = k.file.renewal(); err != nil {
 			return p, err
 		}
 		p.done.Notes = append(p.done.Notes, note)

@@ -27,17 +27,6 @@ import (
 // hasTLS reports whether the API's port speaks TLS.
 func hasTLS(c *config.Config) bool { return c.TLSCert != "" || len(c.ACMEDomains) > 0 }
 
-// tlsConfig returns the settings of the API's TLS, nil for plain HTTP.
-func (a *App) tlsConfig() *tls.Config {
-	switch {
-	case a.certificate != nil:
-		return a.certificate.tls()
-	case a.acme != nil:
-		return a.acme.tls()
-	}
-	return nil
-}
-
 // certificateEvery is the interval at which the certificate files are checked. They are
 // usually renewed days before they expire.
 const certificateEvery = 10 * time.Second
@@ -45,18 +34,16 @@ const certificateEvery = 10 * time.Second
 // certificate is the API's certificate from files, which other programs renew.
 type certificate struct {
 	cert, key string
+	name      string // by which clients ask for it; empty: not known
 	logger    *slog.Logger
 	current   atomic.Pointer[tls.Certificate]
 	files     *keyfile.Watch // the loop's once it runs
 }
 
-// loadCertificate reads the certificate of the settings, nil if there is none.
+// loadCertificate reads the certificate of the settings.
 func loadCertificate(c *config.Config, logger *slog.Logger) (*certificate, error) {
-	if c.TLSCert == "" {
-		return nil, nil
-	}
 	k := &certificate{
-		cert: c.TLSCert, key: c.TLSKey, logger: logger,
+		cert: c.TLSCert, key: c.TLSKey, name: c.AdvertiseName.Host, logger: logger,
 		files: keyfile.NewWatch(c.TLSCert, c.TLSKey),
 	}
 	if err := k.load(); err != nil {
@@ -85,6 +72,11 @@ func (k *certificate) tls() *tls.Config {
 // ends returns when the certificate expires, by its file.
 func (k *certificate) ends() map[string]time.Time {
 	return map[string]time.Time{k.cert: k.current.Load().Leaf.NotAfter}
+}
+
+// faults returns the fault of the certificate, by its file.
+func (k *certificate) faults(now time.Time) map[string]certificateFault {
+	return map[string]certificateFault{k.cert: certificateFaultOf(k.current.Load(), k.name, now)}
 }
 
 // reload reads the files if they have changed. It logs an invalid pair once and keeps
@@ -145,12 +137,8 @@ func checkACMEDir(path string) error {
 	return dir.Close()
 }
 
-// newACME returns the certificates of the settings, nil if there are none. It requests
-// and writes nothing before run.
+// newACME returns the certificates of the settings. It requests and writes nothing before run.
 func newACME(c *config.Config, logger *slog.Logger) (*acmeCertificates, error) {
-	if len(c.ACMEDomains) == 0 {
-		return nil, nil
-	}
 	if err := checkAuthority(c.ACMEServer); err != nil {
 		return nil, err
 	}
@@ -234,6 +222,15 @@ func (s *acmeCertificates) ends() map[string]time.Time {
 		}
 	}
 	return ends
+}
+
+// faults returns the fault of each certificate, by name.
+func (s *acmeCertificates) faults(now time.Time) map[string]certificateFault {
+	faults := make(map[string]certificateFault)
+	for _, name := range s.names {
+		faults[name] = certificateFaultOf(s.current[name].Load(), name, now)
+	}
+	return faults
 }
 
 // run fetches missing certificates and uses renewed ones, until ctx ends.

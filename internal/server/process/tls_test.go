@@ -99,7 +99,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 	log := new(testkit.LogBuffer)
 	o := options(c, Serve)
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
-	r := startChanged(t, o, func(a *App) { a.certificatesEvery = 5 * time.Millisecond })
+	r := startChanged(t, o, func(a *App) { a.certificates.every = 5 * time.Millisecond })
 	shown := func() int64 {
 		t.Helper()
 		conn, err := tls.Dial("tcp", r.api.addr().String(), &tls.Config{InsecureSkipVerify: true})
@@ -282,7 +282,7 @@ func TestIssuedAgain(t *testing.T) {
 	log := new(testkit.LogBuffer)
 	o := options(c, Serve)
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
-	startIssued(t, a, o, func(app *App) { app.acme.again = time.Millisecond })
+	startIssued(t, a, o, func(app *App) { app.certificates.acme.again = time.Millisecond })
 	testkit.Within(t, time.Minute, "several attempts", func() bool { return strings.Count(log.String(), "no certificate was issued") > 2 })
 }
 

@@ -28,42 +28,31 @@ func checkTraces(c *config.Config) error {
 	return nil
 }
 
-// buildTraces creates the tracer, if the settings name a collector. It is the first
-// component, so it outlives all others and exports their last spans.
-func (a *App) buildTraces() (err error) {
-	if a.opts.Config.TraceURL == "" {
-		return nil
+// newTracer returns the tracer of the settings, nil if they name no collector. It opens no
+// connection.
+func newTracer(o *Options) (*otlp.Tracer, error) {
+	if o.Config.TraceURL == "" {
+		return nil, nil
 	}
-	cfg := traceConfig(&a.opts.Config, a.opts.Logger)
+	cfg := traceConfig(&o.Config, o.Logger)
 	instance := hostname()
-	if a.opts.Mode.hasRelay() {
-		instance = a.opts.Identity.Relay.String()
+	if o.Mode.hasRelay() {
+		instance = o.Identity.Relay.String()
 	}
 	cfg.Attributes = []string{
-		"service.name", "ferry", "service.version", a.opts.Version, "service.instance.id", instance,
-		"ferry.mode", a.opts.Mode.String(),
+		"service.name", "ferry", "service.version", o.Version, "service.instance.id", instance, "ferry.mode", o.Mode.String(),
 	}
-	if a.tracer, err = otlp.New(cfg); err != nil {
-		return fmt.Errorf("app: trace_url: %w", err)
+	tracer, err := otlp.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("app: trace_url: %w", err)
 	}
-	a.addComponent(component{"traces", a.tracer.Run, func() error { return nil }})
-	a.opts.Logger.Info("API calls are traced", "trace_url", a.opts.Config.TraceURL, "trace_ratio", a.opts.Config.TraceRatio.String())
-	return nil
+	o.Logger.Info("API calls are traced", "trace_url", o.Config.TraceURL, "trace_ratio", o.Config.TraceRatio.String())
+	return tracer, nil
 }
 
-// trace traces the calls of a server, if there is a tracer.
-func (a *App) trace(w *web) {
-	if a.tracer != nil {
-		w.server.BaseContext = func(net.Listener) context.Context {
-			return trace.WithTracer(context.Background(), a.tracer)
-		}
+// traceCalls traces the calls of a server, if there is a tracer.
+func traceCalls(w *web, tracer *otlp.Tracer) {
+	if tracer != nil {
+		w.server.BaseContext = func(net.Listener) context.Context { return trace.WithTracer(context.Background(), tracer) }
 	}
-}
-
-// traceInterface returns the tracer, nil if there is none.
-func (a *App) traceInterface() trace.Tracer {
-	if a.tracer == nil {
-		return nil
-	}
-	return a.tracer
 }
