@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -16,16 +15,11 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/dtls"
-	"github.com/ferryrelay/ferry/engine/fastpath"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
-	"github.com/ferryrelay/ferry/internal/server/host/foreign"
-	"github.com/ferryrelay/ferry/internal/server/host/machine"
-	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
 	"github.com/ferryrelay/ferry/internal/server/observe/devlog"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
@@ -81,7 +75,7 @@ type App struct {
 	opts       Options
 	components []component             // in the order of their creation
 	background []func(context.Context) // what goes on besides, until the end
-	relay      *engine.Server
+	relay      *localRelay
 	service    *alloc.Service
 	metrics    *metrics.Metrics
 	api        *web
@@ -99,9 +93,7 @@ type App struct {
 	since      time.Time
 	reload     reload
 
-	certificates *certificates        // nil: the API speaks plain HTTP
-	dtls         *dtls.Records        // nil: no DTLS
-	websocket    *websocket.Transport // nil: no WebSocket
+	certificates *certificates // nil: the API speaks plain HTTP
 
 	store    *redisstore.Store // of a fleet
 	member   *member           // of a fleet, for a relay
@@ -113,19 +105,11 @@ type App struct {
 	usage    *usageKeeper // of a relay
 	bans     *banKeeper
 
-	processors     *processors    // of a relay
-	maxAllocations int            // allocations at once
-	fastPath       *fastpath.Path // nil: there is none
-	memory         *memory.Guard  // nil: not watched
-	foreign        *foreign.Watch
-	hostLosses     hostLosses
-	players        *players
-	restart        restart
-	upgrades       upgrading
-	codes          *localCodes       // of the service; nil in a fleet
-	sessionFile    *dtls.SessionFile // nil: there is none
-	rejected       rejections
-	accepting      accepting
+	players   *players
+	upgrades  upgrading
+	codes     *localCodes // of the service; nil in a fleet
+	rejected  rejections
+	accepting accepting
 
 	serving chan struct{} // closed when the matches of a process before this one go on
 	ready   atomic.Bool
@@ -208,7 +192,7 @@ func (a *App) subscribe() {
 	if a.opts.Mode == Dev {
 		d := devlog.New(a.opts.Logger)
 		d.Subscribe(s)
-		a.addBackground(func(ctx context.Context) { d.Run(ctx, a.relay.Stats, a.handshakeStats) })
+		a.addBackground(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.handshakeStats) })
 	}
 	a.history.Subscribe(s)
 	if a.codes != nil {
@@ -219,8 +203,9 @@ func (a *App) subscribe() {
 	}
 	a.players.subscribe(s, a.history.Directory)
 	s.Call.Subscribe(func(e events.Call) { a.metrics.OnRequest(e.Name, e.Status, e.Took) })
-	s.LargeMessage.Subscribe(a.logLargeMessage)
-	s.End.Subscribe(a.restart.countLost)
+	if a.relay != nil {
+		a.relay.subscribe(s)
+	}
 	s.Ready.Subscribe(func(events.Ready) {
 		if a.opts.OnReady != nil {
 			a.opts.OnReady()
@@ -253,17 +238,17 @@ func (a *App) buildPlayers() (err error) {
 
 func (a *App) buildMetrics() {
 	cfg := metrics.Config{
-		Process: a.process, Players: a.players.stats,
+		Process: a.processMetrics, Players: a.players.stats,
 		Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
 	}
 	if a.relay != nil {
-		cfg.Stats, cfg.Usage = a.relay.Stats, a.usage.latest
-	}
-	if a.dtls != nil {
-		cfg.DTLS = a.dtls.Stats
-	}
-	if a.websocket != nil {
-		cfg.WebSocket = a.websocket.Stats
+		cfg.Stats, cfg.Usage = a.relay.engine.Stats, a.usage.latest
+		if a.relay.dtls != nil {
+			cfg.DTLS = a.relay.dtls.Stats
+		}
+		if a.relay.websocket != nil {
+			cfg.WebSocket = a.relay.websocket.Stats
+		}
 	}
 	if a.store != nil {
 		cfg.Store = a.store.Stats
@@ -281,6 +266,20 @@ func (a *App) buildMetrics() {
 		cfg.Certificates = a.certificates.states
 	}
 	a.metrics = metrics.New(cfg)
+}
+
+// processMetrics returns the metrics of the process.
+func (a *App) processMetrics() metrics.Process {
+	p := metrics.Process{
+		RefusedTotal:  a.rejected.total.Load(),
+		RefusedHeader: a.rejected.header.Load(), EvictedTotal: a.rejected.evictedTotal.Load(),
+		EvictedAddress: a.rejected.evictedAddress.Load(), EvictedProtected: a.rejected.evictedProtected.Load(),
+		AcceptFailed: a.accepting.failed.Load(),
+	}
+	if a.relay != nil {
+		a.relay.addMetrics(&p)
+	}
+	return p
 }
 
 // openAPI opens the API's port before its handler exists, since the address is
@@ -306,7 +305,7 @@ func (a *App) openAPI() error {
 
 // openWebSocket opens the same port for WebSockets alone, if they are on.
 func (a *App) openWebSocket() error {
-	if a.websocket == nil {
+	if a.relay.websocket == nil {
 		return nil
 	}
 	return a.openAPI()
@@ -323,7 +322,10 @@ func (a *App) buildHandlers() error {
 			return err
 		}
 		a.apiCalls.serve(calls)
-		a.api.server.Handler = a.withWebSocket(&a.apiCalls)
+		a.api.server.Handler = &a.apiCalls
+		if a.relay != nil && a.relay.websocket != nil {
+			a.api.server.Handler = withWebSocket(&a.apiCalls, a.relay.websocket)
+		}
 	}
 	pages, err := a.pages(&a.opts.Config)
 	if err != nil {
@@ -349,80 +351,35 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 	return newAPI(c, a.opts.Mode, h)
 }
 
-// buildRelay opens the UDP sockets. The subscribers of its events may not exist yet, but no
-// event is published before Run.
+// buildRelay creates the relay, and what keeps a record of it. The subscribers of its events may not
+// exist yet, but no event is published before Run.
 func (a *App) buildRelay() error {
-	a.processors = newProcessors(&a.opts.Config, goScheduler())
-	if err := a.processors.check(); err != nil {
-		return err
-	}
-	a.processors.log(a.opts.Logger)
-	a.addBackground(func(ctx context.Context) { a.processors.follow(ctx, a.opts.Logger) })
-	a.setBounds()
-	cfg, err := engineConfig(&a.opts.Config, a.opts.Mode)
-	if err != nil {
-		return err
-	}
 	offer, err := a.inheritOffer()
 	if err != nil {
 		return err
 	}
-	var boot uint64
-	if offer != nil {
-		boot = offer.Boot
-		offer.OnResume = a.resumed
-		offer.Receive = func(context.Context) (io.Reader, error) { return a.upgrades.relay, nil }
-		cfg.Handover = offer
-	}
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{
-		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay, Epoch: a.opts.Config.KeyEpoch, Boot: boot,
-	})
+	hooks := a.events.RelayHooks()
+	hooks.Admit, hooks.OnCode = a.players.admitOnRelay, a.publishCode
+	r, err := newLocalRelay(&a.opts, hooks, offer)
 	if err != nil {
 		return err
 	}
-	cfg.Sockets.Workers, cfg.Sockets.WorkerCPUs = a.processors.workers, a.processors.cpus
-	if len(cfg.Sockets.WorkerCPUs) > 0 {
-		var why string
-		cfg.Sockets.SteerByCPU, why = a.processors.steersByCPU(a.opts.Config.Steering, machine.ReadInterfaces(os.DirFS("/")))
-		a.opts.Logger.Info("workers are pinned", "worker_cpus", string(a.opts.Config.WorkerCPUs), "steering_by_cpu",
-			cfg.Sockets.SteerByCPU, "because", why)
-	}
-	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
-	cfg.Hooks = a.events.RelayHooks()
-	cfg.Hooks.Admit, cfg.Hooks.OnCode = a.players.admitOnRelay, a.publishCode
-	if err := a.addTransports(&cfg, sealer); err != nil {
-		return err
-	}
-	if a.opts.Fresh || a.opts.Mode == Dev {
-		cfg.Recovery.Window = -1
-	}
-	a.restart.boot = sealer.Boot()
-	cfg.Recovery.StateFile, cfg.Recovery.OnStateError, cfg.Recovery.OnStateComplete = a.opts.StateFile, a.onStateError, a.onStateComplete
-	a.relay, err = a.newRelay(cfg, sealer)
-	if err != nil {
-		return err
-	}
-	a.players.relay = a.relay
+	a.relay, a.players.relay = r, r.engine
 	a.history = history.New(history.Config{
-		Directory: history.NewDirectory(), Relay: a.relay, MaxContent: cfg.MaxContent, RecoverFor: cfg.Recovery.Window, Logger: a.opts.Logger,
+		Directory: history.NewDirectory(), Relay: r.engine, MaxContent: a.opts.Config.MaxContent, RecoverFor: r.recoverFor,
+		Logger: a.opts.Logger,
 	})
-	a.logStateReport()
-	a.addComponent(component{relayName, a.runRelay, a.relay.Close})
-	a.usage = newUsageKeeper(a.opts.UsageFile, a.since, a.opts.Logger)
+	a.drainer = &drainer{relay: r.engine, defaults: drainDefaults(&a.opts.Config), changes: &a.events.Drain, log: a.opts.Logger}
+	a.addComponent(component{sessionFileName, a.keepSessions, r.closeSessionFile})
+	a.addComponent(component{relayName, func(ctx context.Context) error { return r.run(ctx, a.drainer, a.handOverRelay) }, r.engine.Close})
+	a.usage = newUsageKeeper(a.opts.UsageFile, a.since, r.engine, a.opts.Logger)
 	if a.opts.Parent == nil {
 		if err := a.usage.load(); err != nil {
 			return err
 		}
 	}
-	a.usage.relay = a.relay
 	a.addComponent(component{"usage", a.usage.run, func() error { return nil }})
-	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
-	a.drainer = &drainer{relay: a.relay, defaults: drainDefaults(&a.opts.Config), changes: &a.events.Drain, log: a.opts.Logger}
-	a.addBackground(a.foreign.Run, a.drainer.watch)
-	a.addBackground(a.history.Run, a.takeOverHistory)
-	if a.memory != nil {
-		a.addBackground(a.memory.Run)
-	}
+	a.addBackground(r.watch, a.drainer.watch, a.history.Run, a.takeOverHistory)
 	return nil
 }
 
@@ -433,47 +390,14 @@ func (a *App) publishCode(e engine.CodeEvent) {
 	}
 }
 
-// handshakeStats returns the counts of DTLS, zeros without it.
-func (a *App) handshakeStats() dtls.Stats {
-	if a.dtls == nil {
-		return dtls.Stats{}
-	}
-	return a.dtls.Stats()
-}
-
-// newRelay opens the relay, with a fast path if the settings ask for it.
-func (a *App) newRelay(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server, error) {
-	c := &a.opts.Config
-	if c.XDP == "off" {
-		return engine.New(cfg, sealer)
-	}
-	fast := fastPathConfig(c)
-	fast.Logger = a.opts.Logger
-	if h := a.opts.Parent; h != nil {
-		fast.Link = func(ifindex int) *os.File { return h.Take(xdpName(ifindex)) }
-	}
-	a.fastPath = fastpath.New(fast)
-	cfg.FastPath, cfg.FastPathOptional = a.fastPath, c.XDP == "auto"
-	return engine.New(cfg, sealer)
-}
-
-// fastPathConfig returns the configuration of the fast path for these settings.
-func fastPathConfig(c *config.Config) fastpath.Config {
-	fast := fastpath.Config{Interfaces: c.XDPInterfaces, Auto: c.XDP == "auto"}
-	if c.XDP == "native" {
-		fast.Mode = fastpath.Native
-	}
-	return fast
-}
-
 // buildService creates the Allocations service of a single relay, with the join codes of
 // the previous run.
 func (a *App) buildService() error {
-	relay, err := a.advertised()
+	relay, err := a.relay.advertised(a.apiAddr())
 	if err != nil {
 		return err
 	}
-	a.codes = &localCodes{store: alloc.NewMemoryStore(), relay: a.relay, directory: a.history.Directory, log: a.opts.Logger}
+	a.codes = &localCodes{store: alloc.NewMemoryStore(), relay: a.relay.engine, directory: a.history.Directory, log: a.opts.Logger}
 	a.codes.restore(nil)
 	c := &a.opts.Config
 	a.service, err = alloc.NewService(alloc.ServiceConfig{
@@ -483,7 +407,7 @@ func (a *App) buildService() error {
 			QoSAddress: relay.qos(), WebSocketURL: placement.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
-		HostMigration: c.HostMigration > 0, KeepCode: a.relay.KeepCode, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
+		HostMigration: c.HostMigration > 0, KeepCode: a.relay.engine.KeepCode, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
 		OnReserve: a.events.Reservation.Publish,
 	})
 	a.codes.service = a.service
@@ -576,7 +500,7 @@ func (a *App) awaitServing(ctx context.Context) {
 		return
 	}
 	select {
-	case <-a.relay.Ready():
+	case <-a.relay.engine.Ready():
 	case <-ctx.Done():
 	}
 }

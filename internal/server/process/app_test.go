@@ -88,7 +88,7 @@ func TestLifecycles(t *testing.T) {
 	})
 	t.Run("relay dies", func(t *testing.T) {
 		r := start(t, options(local(), Serve))
-		r.relay.Close()
+		r.relay.engine.Close()
 		if err := <-r.ended; !errors.Is(err, errEnded) || !strings.Contains(err.Error(), "relay") {
 			t.Errorf("Run: %v", err)
 		}

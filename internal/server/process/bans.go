@@ -84,10 +84,10 @@ func openBans(file string) ([]ban.Ban, error) {
 func (a *App) buildBans() error {
 	k := &banKeeper{log: a.opts.Logger, now: time.Now, writes: true, applied: map[string]bool{}}
 	if a.relay != nil {
-		k.relay = a.relay
-	}
-	if a.websocket != nil {
-		k.websocket = a.websocket
+		k.relay = a.relay.engine
+		if a.relay.websocket != nil {
+			k.websocket = a.relay.websocket
+		}
 	}
 	if a.store != nil {
 		k.store, k.writes = a.store, a.opts.Mode == API

@@ -41,14 +41,14 @@ func (r running) ban(t *testing.T, query string) (b ban.Ban) {
 // has reports whether the relay has an allocation.
 func (r running) has(t *testing.T, id proto.AllocationID) bool {
 	t.Helper()
-	_, err := r.relay.Describe(t.Context(), id)
+	_, err := r.relay.engine.Describe(t.Context(), id)
 	return err == nil
 }
 
 // isBound reports whether an allocation has been bound.
 func (r running) isBound(t *testing.T, id proto.AllocationID) bool {
 	t.Helper()
-	page, _, err := r.relay.Allocations(t.Context(), engine.Filter{ID: id}, 0, 1)
+	page, _, err := r.relay.engine.Allocations(t.Context(), engine.Filter{ID: id}, 0, 1)
 	return err == nil && len(page) == 1 && page[0].EverBound
 }
 

@@ -28,7 +28,7 @@ func (a *App) buildConsole() (err error) {
 		Nodes: a.nodes, Conditions: a.conditions, Log: a.log, Audit: a.audit, Viewer: a.viewer,
 	}
 	if a.relay != nil {
-		cfg.Stats, cfg.Probe = a.relay.Stats, a.relay.Probe
+		cfg.Stats, cfg.Probe = a.relay.engine.Stats, a.relay.engine.Probe
 		cfg.Refusals = func() []timeline.Event { return a.history.Timeline().Refusals(consoleRefusals) }
 	}
 	if a.console, err = console.New(cfg, a.opts.Logger); err != nil {
@@ -57,12 +57,12 @@ func (a *App) conditions() (all []console.Condition) {
 	case errNotReady:
 		add("readiness", "problem", "not ready: it does not accept requests yet, or stops")
 	case errDraining:
-		add("readiness", "note", "draining: %d allocations are left", a.allocations())
+		add("readiness", "note", "draining: %d allocations are left", a.relay.allocations())
 	default:
 		add("readiness", "ok", "ready")
 	}
 	if a.relay != nil {
-		a.relayConditions(add)
+		a.relay.conditions(add)
 	}
 	if a.store != nil {
 		if st := a.store.Stats(); st.Open {
@@ -86,15 +86,16 @@ func (a *App) conditions() (all []console.Condition) {
 	return all
 }
 
-func (a *App) relayConditions(add func(name, state, format string, args ...any)) {
-	st := a.relay.Stats()
-	if n := a.restart.pending(st.Rebuilt); n > 0 {
-		add("recovery", "note", "%d of %d allocations of the previous run may still come back", n, a.restart.previous)
-	} else if a.restart.previous > 0 {
-		add("recovery", "ok", "%d of %d allocations of the previous run came back", st.Rebuilt, a.restart.previous)
+// conditions adds what an operator should know of the relay.
+func (r *localRelay) conditions(add func(name, state, format string, args ...any)) {
+	st := r.engine.Stats()
+	if n := r.restart.pending(st.Rebuilt); n > 0 {
+		add("recovery", "note", "%d of %d allocations of the previous run may still come back", n, r.restart.previous)
+	} else if r.restart.previous > 0 {
+		add("recovery", "ok", "%d of %d allocations of the previous run came back", st.Rebuilt, r.restart.previous)
 	}
 	switch {
-	case a.opts.StateFile == "":
+	case r.opts.StateFile == "":
 		add("state file", "note", "none: a restart ends all matches")
 	case !st.StateComplete:
 		add("state file", "problem", "it cannot be written: after a crash join codes are lost, and allocations that had ended may come back; the log says why, and the relay tries again every 5 s")
@@ -107,15 +108,15 @@ func (a *App) relayConditions(add func(name, state, format string, args ...any))
 	if st.WorkersUnderLoad > 0 {
 		add("load", "problem", "%d workers are under load and limit each source prefix", st.WorkersUnderLoad)
 	}
-	for _, l := range a.hostLosses.recent(time.Now()).losses() {
+	for _, l := range r.hostLosses.recent(time.Now()).losses() {
 		if l.Change != "" {
 			add(l.Subject, "problem", "in the last minutes, %s: %s", l.Finding, l.Change)
 		}
 	}
-	if a.fastPath == nil {
+	if r.fastPath == nil {
 		return
 	}
-	switch fast := a.fastPath.Counts(); {
+	switch fast := r.fastPath.Counts(); {
 	case fast.On:
 		add("fast path", "ok", "on, %s", fast.Mode)
 	default:

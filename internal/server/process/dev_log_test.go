@@ -60,7 +60,7 @@ func TestDevLog(t *testing.T) {
 // sendWrongBind sends a BIND that another key signed.
 func sendWrongBind(t *testing.T, r running, ticket client.Ticket) {
 	t.Helper()
-	conn, err := net.Dial("udp", r.relay.Addr().String())
+	conn, err := net.Dial("udp", r.relay.engine.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func TestDoctor(t *testing.T) {
 	t.Run("a ferry is running", func(t *testing.T) {
 		d := sound(t)
 		r := start(t, options(d.Config, Serve))
-		d.Config.UDP = []config.Addr{addr(r.relay.Addr().String())}
+		d.Config.UDP = []config.Addr{addr(r.relay.engine.Addr().String())}
 		d.Config.Admin = addr(strings.TrimPrefix(r.AdminURL(), "http://"))
 		expect(t, d, "udp", stateOK, "a ferry is ready")
 		expect(t, d, "admin", stateOK, "a ferry is ready")
@@ -121,10 +121,10 @@ func TestDoctor(t *testing.T) {
 		}
 		expect(t, d, "from outside", stateSkipped, "no ferry is ready")
 		r := start(t, options(d.Config, Serve))
-		d.Config.UDP = []config.Addr{addr(r.relay.Addr().String())}
+		d.Config.UDP = []config.Addr{addr(r.relay.engine.Addr().String())}
 		d.Config.HTTP = addr(strings.TrimPrefix(r.URL(), "http://"))
 		d.Config.Admin = addr(strings.TrimPrefix(r.AdminURL(), "http://"))
-		expect(t, d, "udp "+r.relay.Addr().String(), stateOK, "reached from http://other in")
+		expect(t, d, "udp "+r.relay.engine.Addr().String(), stateOK, "reached from http://other in")
 		expect(t, d, "tcp "+d.Config.HTTP.String(), stateOK, "reached from http://other in")
 
 		silent, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -284,18 +284,19 @@ func (a advertiser) qos() string {
 	return ""
 }
 
-func (a *App) advertised() (advertiser, error) {
-	advertised, err := advertise(a.relay.Addrs(), a.opts.Config.Advertise, ownAddresses(a.opts.Mode))
+// advertised returns the relay with its endpoints. The port of the API is at api, invalid if there is none.
+func (r *localRelay) advertised(api netip.AddrPort) (advertiser, error) {
+	advertised, err := advertise(r.engine.Addrs(), r.opts.Config.Advertise, ownAddresses(r.opts.Mode))
 	if err != nil {
 		return advertiser{}, err
 	}
 	// Regions have one address for QoS probes and one URL, the first.
 	slices.SortStableFunc(advertised, func(x, y netip.AddrPort) int { return family(x.Addr()) - family(y.Addr()) })
-	relay := advertiser{Server: a.relay, room: a.hasMemory, endpoints: endpoints(&a.opts.Config, advertised, a.apiAddr())}
+	relay := advertiser{Server: r.engine, room: r.hasMemory, endpoints: endpoints(&r.opts.Config, advertised, api)}
 	var texts []string
 	for _, e := range relay.endpoints {
 		texts = append(texts, e.ConnectionType+"://"+net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
 	}
-	a.opts.Logger.Info("endpoints for players", "endpoints", texts)
+	r.opts.Logger.Info("endpoints for players", "endpoints", texts)
 	return relay, nil
 }

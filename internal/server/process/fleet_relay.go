@@ -36,14 +36,14 @@ type member struct {
 // buildMember opens the cluster listener and creates the announcer. The relay stops after
 // both, so that it is removed from the store first and gets no new hosts.
 func (a *App) buildMember() error {
-	relay, err := a.advertised()
+	relay, err := a.relay.advertised(a.apiAddr())
 	if err != nil {
 		return err
 	}
 	m := &member{app: a}
 	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
 		Registry: a.store, Directory: a.store, Node: m.announcement, OnLost: m.onHostLost, Logger: a.opts.Logger,
-		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(a.relay, a.opts.Logger, host) },
+		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(a.relay.engine, a.opts.Logger, host) },
 	}); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (a *App) buildMember() error {
 	a.addComponent(component{"announcer", m.announcer.Run, func() error { return nil }})
 	a.member = m
 	m.node = placement.Node{
-		Relay: a.opts.Identity.Relay, Boot: a.restart.boot,
+		Relay: a.opts.Identity.Relay, Boot: a.relay.restart.boot,
 		Region: c.Region, Description: c.RegionDescription, QoSAddress: relay.qos(), Endpoints: relay.endpoints,
 		Version: a.opts.Version, Capabilities: placement.Capabilities(), RecoverFor: c.RecoverFor,
 	}
@@ -80,7 +80,7 @@ func (a *App) buildMember() error {
 
 // restore announces the hosts of the previous run.
 func (m *member) restore() {
-	for _, kept := range m.app.relay.KeptCodes() {
+	for _, kept := range m.app.relay.engine.KeptCodes() {
 		m.announcer.HostReturned(kept.Host, kept.Tenant)
 		m.announcer.KeepCode(kept.Host, kept.Code)
 		m.app.history.KeepCode(kept.Host, kept.Code)
@@ -111,9 +111,9 @@ func (m *member) subscribe(s *events.Stream) {
 
 // announcement returns the node to announce. The announcer calls it.
 func (m *member) announcement() placement.Node {
-	n, st := m.node, m.app.relay.Stats()
+	n, st := m.node, m.app.relay.engine.Stats()
 	now := m.app.current()
-	n.Seats, n.Taken = m.app.seats(&now.Config), st.Seats
+	n.Seats, n.Taken = m.app.relay.seats(&now.Config), st.Seats
 	n.Players, n.Matches = st.Bound, m.announcer.Stats().Hosts
 	n.Load = m.load.measure()
 	n.Draining = m.app.drainer.isOn()
@@ -136,7 +136,7 @@ var _ rpc.Operator = clusterOperator{}
 
 func (a *App) clusterOperator() clusterOperator {
 	return clusterOperator{a, admin.RelayPages(&admin.Config{
-		Title: "ferry " + a.opts.Version, Relay: relayPages{a.relay, a.usage}, History: a.history, Timeline: a.history.Timeline(),
+		Title: "ferry " + a.opts.Version, Relay: relayPages{a.relay.engine, a.usage}, History: a.history, Timeline: a.history.Timeline(),
 		Capture: a.capture,
 		Since:   a.since, UsageSince: a.usage.since, Logger: a.opts.Logger,
 	})}
@@ -173,19 +173,19 @@ func (o clusterOperator) state(err error) (operator.DrainState, error) {
 
 // Kick removes a player from its match.
 func (o clusterOperator) Kick(ctx context.Context, id proto.AllocationID) (there bool, err error) {
-	return o.change(ctx, id, o.app.relay.Kick)
+	return o.change(ctx, id, o.app.relay.engine.Kick)
 }
 
 // Close ends an allocation.
 func (o clusterOperator) Close(ctx context.Context, id proto.AllocationID) (there bool, err error) {
-	return o.change(ctx, id, o.app.relay.End)
+	return o.change(ctx, id, o.app.relay.engine.End)
 }
 
 // change applies do to an allocation, and reports whether it exists. Soon after a restart
 // the engine accepts any id, whose allocation then cannot come back.
 func (o clusterOperator) change(ctx context.Context, id proto.AllocationID, do func(context.Context, proto.AllocationID) error) (there bool,
 	err error) {
-	_, missing := o.app.relay.Describe(ctx, id)
+	_, missing := o.app.relay.engine.Describe(ctx, id)
 	return missing == nil, do(ctx, id)
 }
 
@@ -280,7 +280,7 @@ func (m *member) reportUsage(ctx context.Context) {
 	var reported map[string]int64
 	var relayed bandwidth
 	periodic.Run(ctx, leaseEvery, func() {
-		all, err := m.app.relay.Projects(ctx)
+		all, err := m.app.relay.engine.Projects(ctx)
 		if err != nil {
 			return // The relay does not run.
 		}

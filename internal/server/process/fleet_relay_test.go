@@ -219,7 +219,7 @@ func TestStoreAway(t *testing.T) {
 	// The reservation may lapse on a slow machine; then its code ends as 404.
 	testkit.Within(t, time.Minute, "the store to have the code again", func() bool {
 		j, err := a.caller(secret).Join(t.Context(), code)
-		if _, gone := relay.relay.Describe(t.Context(), proto.AllocationID(id)); errors.Is(gone, alloc.ErrNotFound) {
+		if _, gone := relay.relay.engine.Describe(t.Context(), proto.AllocationID(id)); errors.Is(gone, alloc.ErrNotFound) {
 			return true
 		}
 		return err == nil && j.Region == "eu"
@@ -254,7 +254,7 @@ func TestKeptCodes(t *testing.T) {
 	k.redis.Restart()
 	o.Fresh = false
 	after := start(t, o)
-	if kept := after.relay.KeptCodes(); len(kept) != 1 || kept[0].Host.String() != host.AllocationID {
+	if kept := after.relay.engine.KeptCodes(); len(kept) != 1 || kept[0].Host.String() != host.AllocationID {
 		t.Fatalf("the relay has kept %d codes", len(kept))
 	}
 	testkit.Within(t, time.Minute, "the code", func() bool {
@@ -279,7 +279,7 @@ func TestKeptCodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ticket.Server = after.relay.Addr()
+	ticket.Server = after.relay.engine.Addr()
 	back := why.raw(ticket)
 	why.expect(code, "and no player is linked; what happened before the relay's restart is not known", back.bind)
 	if got := why.why(code).Player; got != player {

@@ -60,7 +60,7 @@ func TestAuditOnFullDisk(t *testing.T) {
 func TestUsageOnFullDisk(t *testing.T) {
 	t.Parallel()
 	log := new(testkit.LogBuffer)
-	k := newUsageKeeper(filepath.Join(t.TempDir(), "full", "usage"), time.Now(), slog.New(slog.NewTextHandler(log, nil)))
+	k := newUsageKeeper(filepath.Join(t.TempDir(), "full", "usage"), time.Now(), nil, slog.New(slog.NewTextHandler(log, nil)))
 	k.last = []engine.Usage{{Tenant: 7, Bytes: 5}}
 	k.write()
 	k.write()

@@ -450,12 +450,12 @@ func TestNoMigration(t *testing.T) {
 	}{
 		"switched off": {false, func(_ *testing.T, _ running, players []*participant) { players[0].stop() }},
 		"closed by the operator": {true, func(t *testing.T, r running, players []*participant) {
-			if err := r.relay.End(t.Context(), players[0].ticket.ID); err != nil {
+			if err := r.relay.engine.End(t.Context(), players[0].ticket.ID); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		"kicked": {true, func(t *testing.T, r running, players []*participant) {
-			if err := r.relay.Kick(t.Context(), players[1].ticket.ID); err != nil {
+			if err := r.relay.engine.Kick(t.Context(), players[1].ticket.ID); err != nil {
 				t.Fatal(err)
 			}
 			players[0].stop()

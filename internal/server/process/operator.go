@@ -79,13 +79,13 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		Timeline: a.history.Timeline(), Reach: reach,
 	}
 	if a.relay != nil {
-		cfg.Relay, cfg.Probe, cfg.UsageSince = relayPages{a.relay, a.usage}, a.relay.Probe, a.usage.since
+		cfg.Relay, cfg.Probe, cfg.UsageSince = relayPages{a.relay.engine, a.usage}, a.relay.engine.Probe, a.usage.since
 		cfg.Drain, cfg.Undrain, cfg.Draining = a.Drain, a.Undrain, a.DrainState
 		cfg.DrainDefaults = a.drainer.defaults
 		cfg.History, cfg.Capture = a.history, a.capture
-	}
-	if a.fastPath != nil {
-		cfg.FastPath = a.fastPath
+		if a.relay.fastPath != nil {
+			cfg.FastPath = a.relay.fastPath
+		}
 	}
 	if a.frontEnd != nil {
 		cfg.Fleet, cfg.DrainDefaults = a.frontEnd.operator(), engine.DrainConfig{Deadline: -1, Threshold: -1}
@@ -102,7 +102,7 @@ func (a *App) capture(ctx context.Context, match proto.AllocationID, each func(*
 	if now := a.current(); !now.Capture {
 		return 0, admin.ErrCaptureOff
 	}
-	return a.relay.Capture(ctx, match, each)
+	return a.relay.engine.Capture(ctx, match, each)
 }
 
 // errOIDCToken: without a token there are no sessions.
@@ -154,12 +154,14 @@ func (a *App) nodes(context.Context) ([]operator.Node, error) {
 	case errDraining:
 		state = "draining"
 	}
-	now := a.current()
 	n := operator.Node{
 		ID: a.opts.Identity.Relay.String(), Role: a.opts.Mode.String(), Region: a.opts.Config.Region,
 		Version: a.opts.Version, State: state, API: a.URL(), Since: a.since,
 		Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
-		MaxSeats: a.seats(&now.Config),
+	}
+	if a.relay != nil {
+		now := a.current()
+		n.MaxSeats = a.relay.seats(&now.Config)
 	}
 	for _, addr := range a.udp() {
 		n.UDP = append(n.UDP, addr.String())

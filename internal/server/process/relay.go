@@ -8,20 +8,179 @@ import (
 	"log/slog"
 	"math"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/fastpath"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/events"
+	"github.com/ferryrelay/ferry/internal/server/host/foreign"
+	"github.com/ferryrelay/ferry/internal/server/host/machine"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 )
+
+// localRelay is the relay of this process: the data plane with its transports and processors, the
+// watches of the machine below it, and the files from which the next run continues. Its fields are
+// fixed by newLocalRelay.
+type localRelay struct {
+	opts *Options
+
+	engine         *engine.Server
+	dtls           *dtls.Records        // nil: no DTLS
+	websocket      *websocket.Transport // nil: no WebSocket
+	fastPath       *fastpath.Path       // nil: there is none
+	sessionFile    *dtls.SessionFile    // nil: there is none
+	processors     *processors
+	memory         *memory.Guard // nil: not watched
+	foreign        *foreign.Watch
+	maxAllocations int           // at once
+	recoverFor     time.Duration // see engine.Recovery.Window
+	restart        restart
+	hostLosses     hostLosses
+}
+
+// newLocalRelay opens the UDP sockets and the files. The hooks may be called once run is.
+// A relay that is never run must be closed.
+func newLocalRelay(o *Options, hooks engine.Hooks, offer *engine.Handover) (_ *localRelay, err error) {
+	r := &localRelay{opts: o, processors: newProcessors(&o.Config, goScheduler())}
+	if err := r.processors.check(); err != nil {
+		return nil, err
+	}
+	r.processors.log(o.Logger)
+	r.setBounds()
+	cfg, err := engineConfig(&o.Config, o.Mode)
+	if err != nil {
+		return nil, err
+	}
+	keys := alloc.SealerConfig{Master: o.Identity.Master, Relay: o.Identity.Relay, Epoch: o.Config.KeyEpoch}
+	if offer != nil {
+		keys.Boot, cfg.Handover = offer.Boot, offer
+	}
+	sealer, err := alloc.NewSealer(keys)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Sockets.Workers, cfg.Sockets.WorkerCPUs = r.processors.workers, r.processors.cpus
+	if len(cfg.Sockets.WorkerCPUs) > 0 {
+		var why string
+		cfg.Sockets.SteerByCPU, why = r.processors.steersByCPU(o.Config.Steering, machine.ReadInterfaces(os.DirFS("/")))
+		o.Logger.Info("workers are pinned", "worker_cpus", string(o.Config.WorkerCPUs), "steering_by_cpu",
+			cfg.Sockets.SteerByCPU, "because", why)
+	}
+	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger, cfg.Hooks = r.maxAllocations, r.seats(&o.Config), o.Logger, hooks
+	if err := r.addTransports(&cfg, sealer); err != nil {
+		return nil, err
+	}
+	if o.Fresh || o.Mode == Dev {
+		cfg.Recovery.Window = -1
+	}
+	r.restart.boot, r.recoverFor = sealer.Boot(), cfg.Recovery.Window
+	cfg.Recovery.StateFile, cfg.Recovery.OnStateError, cfg.Recovery.OnStateComplete = o.StateFile, r.onStateError, r.onStateComplete
+	if r.engine, err = r.newEngine(cfg, sealer); err != nil {
+		return nil, errors.Join(err, r.closeSessionFile())
+	}
+	r.logStateReport()
+	r.foreign = foreign.NewWatch(r.engine.Addrs(), o.Logger)
+	return r, nil
+}
+
+// newEngine opens the data plane, with a fast path if the settings ask for it.
+func (r *localRelay) newEngine(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server, error) {
+	c := &r.opts.Config
+	if c.XDP == "off" {
+		return engine.New(cfg, sealer)
+	}
+	fast := fastPathConfig(c)
+	fast.Logger = r.opts.Logger
+	if h := r.opts.Parent; h != nil {
+		fast.Link = func(ifindex int) *os.File { return h.Take(xdpName(ifindex)) }
+	}
+	r.fastPath = fastpath.New(fast)
+	cfg.FastPath, cfg.FastPathOptional = r.fastPath, c.XDP == "auto"
+	return engine.New(cfg, sealer)
+}
+
+// fastPathConfig returns the configuration of the fast path for these settings.
+func fastPathConfig(c *config.Config) fastpath.Config {
+	fast := fastpath.Config{Interfaces: c.XDPInterfaces, Auto: c.XDP == "auto"}
+	if c.XDP == "native" {
+		fast.Mode = fastpath.Native
+	}
+	return fast
+}
+
+// subscribe counts allocations that are lost, and logs large messages.
+func (r *localRelay) subscribe(s *events.Stream) {
+	s.LargeMessage.Subscribe(r.logLargeMessage)
+	s.End.Subscribe(r.restart.countLost)
+}
+
+// run relays until ctx ends, or until a drain is over, when it returns errDrained. At the end it
+// calls handOver, which hands the relay over to another process, or reports that there is none.
+func (r *localRelay) run(ctx context.Context, drain *drainer, handOver func() bool) error {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		if !handOver() {
+			end()
+		}
+	})
+	err := r.engine.Run(life)
+	if !stop() {
+		<-ended
+	}
+	if err == nil && ctx.Err() == nil && r.engine.Draining() {
+		drain.logEnd()
+		return errDrained
+	}
+	return err
+}
+
+// watch watches processors, memory and the UDP port until ctx ends.
+func (r *localRelay) watch(ctx context.Context) {
+	var watches sync.WaitGroup
+	watches.Go(func() { r.processors.follow(ctx, r.opts.Logger) })
+	watches.Go(func() { r.foreign.Run(ctx) })
+	if r.memory != nil {
+		watches.Go(func() { r.memory.Run(ctx) })
+	}
+	watches.Wait()
+}
+
+// wake waits until WebSockets are accepted and the relay has answered a probe. Under
+// a flood that may take several attempts. It reports false if ctx ends before.
+func (r *localRelay) wake(ctx context.Context) bool {
+	if r.websocket != nil {
+		select {
+		case <-r.websocket.Running():
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for ctx.Err() == nil {
+		attempt, cancel := context.WithTimeout(ctx, probeWithin)
+		err := r.engine.Probe(attempt)
+		cancel()
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil {
+			r.opts.Logger.Warn("the relay does not answer itself yet", "error", err)
+		}
+	}
+	return false
+}
 
 // engineConfig returns the configuration of the relay for these settings and this mode.
 func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
@@ -94,10 +253,10 @@ func listen(c *config.Config) []netip.AddrPort {
 // seats returns the number of seats of the relay for these settings, 0 for no limit, so a
 // fraction of a seat counts as one. A relay of a fleet always has a limit, since it
 // announces its free seats: by default the number of its allocations.
-func (a *App) seats(c *config.Config) int {
+func (r *localRelay) seats(c *config.Config) int {
 	seats := c.MaxSeats
-	if seats == 0 && a.opts.Mode == Relay {
-		seats = a.maxAllocations
+	if seats == 0 && r.opts.Mode == Relay {
+		seats = r.maxAllocations
 	}
 	if seats == 0 {
 		return 0
@@ -112,16 +271,16 @@ var _ placement.Engine = advertiser{}
 var maxMessageSizeOver = map[engine.Kind]int{engine.KindDTLS: 37, engine.KindWS: 14}
 
 // logLargeMessage logs the first message of a match that not every client accepts.
-func (a *App) logLargeMessage(e engine.LargeMessageEvent) {
+func (r *localRelay) logLargeMessage(e engine.LargeMessageEvent) {
 	level, text := slog.LevelInfo, "message may be too large for its receiver"
 	if e.Dropped {
 		text = "message is too large for its receiver"
 	}
-	if e.Dropped || a.opts.Mode == Dev {
+	if e.Dropped || r.opts.Mode == Dev {
 		level = slog.LevelWarn
 	}
 	size := min(e.Limit, dtls.SafeMessage) + maxMessageSizeOver[e.FromKind]
-	a.opts.Logger.Log(context.Background(), level, text,
+	r.opts.Logger.Log(context.Background(), level, text,
 		"match", e.Match.String(), "sender_transport", transportName(e.FromKind), "receiver_transport", transportName(e.ToKind),
 		"size", e.Size, "limit", e.Limit, "dropped", e.Dropped,
 		"cure", fmt.Sprintf("NetworkSettings.WithNetworkConfigParameters(maxMessageSize: %d) at senders on %v; Unity Transport 2.0.2 cannot set it", size, transportName(e.FromKind)))
@@ -154,41 +313,40 @@ func (r *restart) pending(rebuilt uint64) int {
 	return max(r.previous-int(rebuilt)-int(r.lost.Load()), 0)
 }
 
-// addSessionFile adds the file of DTLS sessions as a component, which ends after the relay.
-func (a *App) addSessionFile() {
-	closeFile := func() error {
-		if a.sessionFile == nil {
-			return nil
-		}
-		return a.sessionFile.Close()
+// closeSessionFile closes the file of DTLS sessions, if there is one. The relay must have ended.
+func (r *localRelay) closeSessionFile() error {
+	if r.sessionFile == nil {
+		return nil
 	}
-	a.addComponent(component{sessionFileName, func(ctx context.Context) error {
-		<-ctx.Done()
-		if a.upgrades.to() != nil {
-			a.upgrades.state.Sessions = a.dtls.HandOver()
-		}
-		return closeFile()
-	}, closeFile})
+	return r.sessionFile.Close()
+}
+
+// handshakeStats returns the counts of DTLS, zeros without it.
+func (r *localRelay) handshakeStats() dtls.Stats {
+	if r.dtls == nil {
+		return dtls.Stats{}
+	}
+	return r.dtls.Stats()
 }
 
 // openSessionFile opens the file of DTLS sessions, see dtls.SessionFileConfig. An error does not prevent the start.
-func (a *App) openSessionFile(slots int) *dtls.SessionFile {
-	if a.opts.SessionFile == "" || a.opts.Config.RecoverFor == 0 {
+func (r *localRelay) openSessionFile(slots int) *dtls.SessionFile {
+	if r.opts.SessionFile == "" || r.opts.Config.RecoverFor == 0 {
 		return nil
 	}
-	log := a.opts.Logger.With("file", a.opts.SessionFile)
+	log := r.opts.Logger.With("file", r.opts.SessionFile)
 	onError := func(err error) {
 		log.Error("session file: cannot be written; DTLS sessions will not outlive this process, unless it can be written later", "error", err)
 	}
 	s, err := dtls.OpenSessionFile(dtls.SessionFileConfig{
-		Path: a.opts.SessionFile, Relay: a.opts.Identity.Relay, MaxSessions: a.opts.Config.MaxDTLSSessions, Slots: slots, OnError: onError,
+		Path: r.opts.SessionFile, Relay: r.opts.Identity.Relay, MaxSessions: r.opts.Config.MaxDTLSSessions, Slots: slots, OnError: onError,
 		OnStored: func() { log.Info("session file: it could be written again, and has all DTLS sessions") },
 	})
 	if err != nil {
 		onError(err)
 		return nil
 	}
-	a.sessionFile = s
+	r.sessionFile = s
 	switch err := s.Unread(); {
 	case errors.Is(err, engine.ErrStateRolledBack):
 		log.Warn("session file: it lacks the last changes, as an older copy does, so DTLS sessions of an earlier run need a new handshake")
@@ -202,69 +360,69 @@ func (a *App) openSessionFile(slots int) *dtls.SessionFile {
 }
 
 // logStateReport writes one line about what the previous run left.
-func (a *App) logStateReport() {
-	r := a.relay.StateReport()
-	if !r.Opened {
+func (r *localRelay) logStateReport() {
+	report := r.engine.StateReport()
+	if !report.Opened {
 		return
 	}
-	log, window := a.opts.Logger.With("file", a.opts.StateFile), a.opts.Config.RecoverFor.Round(time.Millisecond).String()
-	a.restart.previous = r.Allocations
+	log, window := r.opts.Logger.With("file", r.opts.StateFile), r.opts.Config.RecoverFor.Round(time.Millisecond).String()
+	r.restart.previous = report.Allocations
 	switch {
-	case a.opts.Fresh:
+	case r.opts.Fresh:
 		log.Info("state file: new")
-	case r.Complete:
-		attrs := []any{"allocations", r.Allocations, "may_come_back_within", window}
-		if !r.Closed.IsZero() {
-			attrs = append(attrs, "closed", r.Closed.UTC().Format(time.RFC3339))
+	case report.Complete:
+		attrs := []any{"allocations", report.Allocations, "may_come_back_within", window}
+		if !report.Closed.IsZero() {
+			attrs = append(attrs, "closed", report.Closed.UTC().Format(time.RFC3339))
 		}
 		log.Info("state file: complete", attrs...)
-	case errors.Is(r.Err, engine.ErrStateAbsent):
+	case errors.Is(report.Err, engine.ErrStateAbsent):
 		log.Warn("state file: none was there, so every client of an earlier run is accepted after this start", "may_come_back_within", window)
-	case errors.Is(r.Err, engine.ErrStateRolledBack):
+	case errors.Is(report.Err, engine.ErrStateRolledBack):
 		log.Warn("state file: it lacks the last changes, as an older copy does, so it is a hint only, and every client of an earlier run is accepted after this start",
-			"allocations", r.Allocations, "may_come_back_within", window)
+			"allocations", report.Allocations, "may_come_back_within", window)
 	default:
 		log.Warn("state file: not complete, so it is a hint only, and every client of an earlier run is accepted after this start",
-			"why", r.Err, "allocations", r.Allocations, "damaged", r.Damaged, "may_come_back_within", window)
+			"why", report.Err, "allocations", report.Allocations, "damaged", report.Damaged, "may_come_back_within", window)
 	}
 }
 
 // onStateError logs an error of the state file. The relay continues.
-func (a *App) onStateError(err error) {
+func (r *localRelay) onStateError(err error) {
 	if errors.Is(err, engine.ErrStateFull) {
-		a.opts.Logger.Error("state file: full, so that after a crash allocations that had ended may come back", "file", a.opts.StateFile)
+		r.opts.Logger.Error("state file: full, so that after a crash allocations that had ended may come back", "file", r.opts.StateFile)
 		return
 	}
-	a.opts.Logger.Error("state file: it cannot be written. The relay goes on, and tries again every 5 s; but after a crash until then join codes are lost, and allocations that had ended may come back",
-		"file", a.opts.StateFile, "error", err)
+	r.opts.Logger.Error("state file: it cannot be written. The relay goes on, and tries again every 5 s; but after a crash until then join codes are lost, and allocations that had ended may come back",
+		"file", r.opts.StateFile, "error", err)
 }
 
 // onStateComplete logs that the state file was written anew.
-func (a *App) onStateComplete() {
-	a.opts.Logger.Info("state file: it could be written again, and is complete", "file", a.opts.StateFile)
+func (r *localRelay) onStateComplete() {
+	r.opts.Logger.Info("state file: it could be written again, and is complete", "file", r.opts.StateFile)
 }
 
 // setBounds sets how many allocations the relay holds, and creates the memory guard. Dev
 // has neither limit.
-func (a *App) setBounds() {
-	c, log := &a.opts.Config, a.opts.Logger
-	a.maxAllocations = c.MaxAllocations
-	if a.maxAllocations == 0 {
-		a.maxAllocations = engine.DefaultMaxAllocations
+func (r *localRelay) setBounds() {
+	c, log := &r.opts.Config, r.opts.Logger
+	r.maxAllocations = c.MaxAllocations
+	if r.maxAllocations == 0 {
+		r.maxAllocations = engine.DefaultMaxAllocations
 	}
-	if a.opts.Mode == Dev {
+	if r.opts.Mode == Dev {
 		return
 	}
-	a.memory = memory.NewGuard(memory.OfProcess(a.allocations, log))
-	limit := a.memory.Stats().Limit
+	r.memory = memory.NewGuard(memory.OfProcess(r.allocations, log))
+	limit := r.memory.Stats().Limit
 	if limit == 0 {
 		return
 	}
-	fits := memory.Fits(limit, a.buffers(), reserved(c))
+	fits := memory.Fits(limit, r.buffers(), reserved(c))
 	switch {
-	case fits >= a.maxAllocations:
+	case fits >= r.maxAllocations:
 	case c.MaxAllocations == 0:
-		a.maxAllocations = fits
+		r.maxAllocations = fits
 		log.Info("max_allocations is what fits into the memory limit", "max_allocations", fits)
 	default:
 		log.Warn("max_allocations is more than fits into the memory limit: allocations may be refused before",
@@ -273,8 +431,8 @@ func (a *App) setBounds() {
 }
 
 // buffers returns the maximum size of all socket buffers in bytes.
-func (a *App) buffers() int64 {
-	return int64(a.processors.receivers) * 2 * sock.DefaultBuffer
+func (r *localRelay) buffers() int64 {
+	return int64(r.processors.receivers) * 2 * sock.DefaultBuffer
 }
 
 // reserved returns the memory of the sessions of DTLS and WebSocket.
@@ -289,96 +447,21 @@ func reserved(c *config.Config) (w memory.Transports) {
 }
 
 // allocations returns the number of allocations.
-func (a *App) allocations() int { return a.relay.Stats().Allocations }
+func (r *localRelay) allocations() int { return r.engine.Stats().Allocations }
 
 // hasMemory reports whether there is memory for one more allocation.
-func (a *App) hasMemory() bool { return a.memory == nil || a.memory.Admit() }
+func (r *localRelay) hasMemory() bool { return r.memory == nil || r.memory.Admit() }
 
-// rejections count connections to the API that were closed: above the limit, for a newer one,
-// and of a proxy without a PROXY header.
-type rejections struct {
-	total                                          atomic.Uint64 // unread
-	evictedTotal, evictedAddress, evictedProtected atomic.Uint64
-	header                                         atomic.Uint64
-
-	mu     sync.Mutex // guards what follows
-	logged time.Time
-	closed int // for a limit, since the log said so
-}
-
-// note counts a connection that a limit closed, and writes a line a minute at most.
-func (r *rejections) note(log *slog.Logger, why httpapi.Rejection, now time.Time) {
-	switch why {
-	case httpapi.RejectedTotal:
-		r.total.Add(1)
-	case httpapi.EvictedTotal:
-		r.evictedTotal.Add(1)
-	case httpapi.EvictedAddress:
-		r.evictedAddress.Add(1)
-	case httpapi.EvictedProtected:
-		r.evictedProtected.Add(1)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed++
-	if !r.logged.IsZero() && now.Sub(r.logged) < rejectionLogEvery {
-		return
-	}
-	log.Warn("connections to the API are closed for a limit; those without a valid token go first",
-		"reason", string(why), "limits", "max_http_connections, max_address_connections", "closed_since_last_line", r.closed)
-	r.logged, r.closed = now, 0
-}
-
-// rejectionLogEvery is how often the log says that connections are closed for a limit.
-const rejectionLogEvery = time.Minute
-
-// connLimits returns the limits of connections to the API's port.
-func connLimits(c *config.Config, r *rejections, log *slog.Logger) httpapi.ConnLimits {
-	return httpapi.ConnLimits{
-		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
-		TrustedProxies: trustedProxies(c), IdleTimeout: c.HTTPIdleTimeout,
-		OnReject: func(why httpapi.Rejection) { r.note(log, why, time.Now()) },
-	}
-}
-
-// proxyConfig configures the PROXY protocol of trusted proxies. A connection counts as one of
-// its client once the header has arrived.
-func proxyConfig(c *config.Config, r *rejections) websocket.ProxyConfig {
-	return websocket.ProxyConfig{
-		Proxies:  trustedProxies(c),
-		OnClient: httpapi.SetClient,
-		OnRefuse: func(netip.Addr, error) { r.header.Add(1) },
-	}
-}
-
-func trustedProxies(c *config.Config) []netip.Prefix {
-	var all []netip.Prefix
-	for _, n := range c.TrustedProxies {
-		all = append(all, n.Prefix)
-	}
-	return all
-}
-
-// process returns the metrics of the process.
-func (a *App) process() metrics.Process {
-	p := metrics.Process{
-		RefusedTotal:  a.rejected.total.Load(),
-		RefusedHeader: a.rejected.header.Load(), EvictedTotal: a.rejected.evictedTotal.Load(),
-		EvictedAddress: a.rejected.evictedAddress.Load(), EvictedProtected: a.rejected.evictedProtected.Load(),
-		AcceptFailed: a.accepting.failed.Load(),
-	}
-	if a.relay == nil {
-		return p
-	}
-	st := a.relay.Stats()
-	p.MaxAllocations, p.Awaited, p.Storing = a.maxAllocations, a.restart.pending(st.Rebuilt), st.StateComplete
-	p.Lost = a.restart.lost.Load()
-	p.ForeignSockets = a.foreign.Sockets()
-	host := a.hostLosses.read()
+// addMetrics adds the relay's metrics of the process.
+func (r *localRelay) addMetrics(p *metrics.Process) {
+	st := r.engine.Stats()
+	p.MaxAllocations, p.Awaited, p.Storing = r.maxAllocations, r.restart.pending(st.Rebuilt), st.StateComplete
+	p.Lost = r.restart.lost.Load()
+	p.ForeignSockets = r.foreign.Sockets()
+	host := r.hostLosses.read()
 	p.UDP, p.Queues = host.udp, host.queues
-	if a.memory != nil {
-		m := a.memory.Stats()
+	if r.memory != nil {
+		m := r.memory.Stats()
 		p.MemoryLimit, p.MemoryTight, p.MemoryRefused = m.Limit, m.Tight, m.Refused
 	}
-	return p
 }

@@ -45,8 +45,8 @@ func TestLargeMessageLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log testkit.LogBuffer
-			a := &App{opts: Options{Mode: c.mode, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-			a.logLargeMessage(engine.LargeMessageEvent{FromKind: c.from, ToKind: c.to, Size: 1438, Limit: c.limit, Dropped: c.dropped})
+			r := &localRelay{opts: &Options{Mode: c.mode, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+			r.logLargeMessage(engine.LargeMessageEvent{FromKind: c.from, ToKind: c.to, Size: 1438, Limit: c.limit, Dropped: c.dropped})
 			for _, want := range c.want {
 				if !strings.Contains(log.String(), want) {
 					t.Errorf("%q is missing in %s", want, log.String())
@@ -144,13 +144,13 @@ func TestCodesComeBack(t *testing.T) {
 		return problem.Status
 	}
 	once(t, in, func(r running) {
-		if s, p := status(r), r.process(); s != 503 || p.Awaited != 1 || p.Lost != 0 || !p.Storing {
+		if s, p := status(r), r.processMetrics(); s != 503 || p.Awaited != 1 || p.Lost != 0 || !p.Storing {
 			t.Errorf("within the window: %d, %+v", s, p)
 		}
 	})
 	once(t, func(o *Options) { in(o); o.Config.RecoverFor = 250 * time.Millisecond }, func(r running) {
-		testkit.Within(t, time.Minute, "it is certain", func() bool { return r.process().Lost != 0 && status(r) == 404 })
-		if s, p := status(r), r.process(); s != 404 || p.Awaited != 0 || p.Lost != 1 {
+		testkit.Within(t, time.Minute, "it is certain", func() bool { return r.processMetrics().Lost != 0 && status(r) == 404 })
+		if s, p := status(r), r.processMetrics(); s != 404 || p.Awaited != 0 || p.Lost != 1 {
 			t.Errorf("after it: %d, %+v", s, p)
 		}
 	})
@@ -164,7 +164,7 @@ func TestFreshIdentity(t *testing.T) {
 	} {
 		o.Identity, o.Logger = options(o.Config, o.Mode).Identity, slog.New(slog.DiscardHandler)
 		r := start(t, o)
-		if p := r.process(); p.Awaited != 0 || p.Storing {
+		if p := r.processMetrics(); p.Awaited != 0 || p.Storing {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -311,7 +311,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 			defer conn.Close()
 		}
 		_, err := r.caller(secret).Regions(t.Context())
-		if n := r.process().EvictedAddress; err != nil || (n > 0) != limited {
+		if n := r.processMetrics().EvictedAddress; err != nil || (n > 0) != limited {
 			t.Errorf("mode %d: %v, %d evicted", mode, err, n)
 		}
 	}
@@ -355,7 +355,7 @@ func (f forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestShortMemory(t *testing.T) {
 	t.Parallel()
 	r := start(t, options(local(), Serve))
-	relay, err := r.advertised()
+	relay, err := r.relay.advertised(r.apiAddr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,11 +394,11 @@ func TestRoomForAllocations(t *testing.T) {
 		var log strings.Builder
 		o := options(local(), c.mode)
 		o.Config.MaxAllocations = c.asked
-		a := &App{opts: o, processors: newProcessors(&o.Config, goScheduler())}
-		a.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		a.setBounds()
-		if a.maxAllocations != c.want || !strings.Contains(log.String(), c.wantInLog) || strings.Contains(log.String(), c.notInLog) {
-			t.Errorf("%+v: %d\n%s", c, a.maxAllocations, log.String())
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		r := &localRelay{opts: &o, processors: newProcessors(&o.Config, goScheduler())}
+		r.setBounds()
+		if r.maxAllocations != c.want || !strings.Contains(log.String(), c.wantInLog) || strings.Contains(log.String(), c.notInLog) {
+			t.Errorf("%+v: %d\n%s", c, r.maxAllocations, log.String())
 		}
 	}
 }
@@ -426,8 +426,8 @@ func TestSeats(t *testing.T) {
 		{Relay, 0, 1, 10, 1},
 		{Relay, 20, 150, 1000, 30},
 	} {
-		a := &App{opts: Options{Mode: x.mode}, maxAllocations: x.allocations}
-		if got := a.seats(&config.Config{MaxSeats: x.seats, Overcommit: x.percent}); got != x.out {
+		r := &localRelay{opts: &Options{Mode: x.mode}, maxAllocations: x.allocations}
+		if got := r.seats(&config.Config{MaxSeats: x.seats, Overcommit: x.percent}); got != x.out {
 			t.Errorf("%v: max_seats %d, overcommit %d of %d allocations make %d seats, want %d",
 				x.mode, x.seats, x.percent, x.allocations, got, x.out)
 		}

@@ -99,13 +99,13 @@ func (a *App) Reload(ctx context.Context) (admin.ReloadResult, error) {
 	}
 	// The only steps that can fail are the first three. The limits are valid as settings.
 	if a.relay != nil {
-		if err := a.relay.SetMaxSeats(ctx, a.seats(&p.next.Config)); err != nil {
+		if err := a.relay.engine.SetMaxSeats(ctx, a.relay.seats(&p.next.Config)); err != nil {
 			return admin.ReloadResult{}, err
 		}
-		if err := a.relay.SetPlayerLimits(ctx, playerLimits(&p.next.Config)); err != nil {
+		if err := a.relay.engine.SetPlayerLimits(ctx, playerLimits(&p.next.Config)); err != nil {
 			return admin.ReloadResult{}, err
 		}
-		if err := a.relay.SetLimits(limits(&p.next.Config)); err != nil {
+		if err := a.relay.engine.SetLimits(limits(&p.next.Config)); err != nil {
 			return admin.ReloadResult{}, err
 		}
 	}

@@ -84,62 +84,18 @@ func (a *App) Run(ctx context.Context) error {
 	return err
 }
 
-// runRelay runs the relay, which ends by itself after a drain.
-func (a *App) runRelay(ctx context.Context) error {
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		if !a.handOverRelay() {
-			end()
-		}
-	})
-	err := a.relay.Run(life)
-	if !stop() {
-		<-ended
-	}
-	if err == nil && ctx.Err() == nil && a.relay.Draining() {
-		a.drainer.logEnd()
-		return errDrained
-	}
-	return err
-}
-
 // announce publishes that the process is ready, when it is.
 func (a *App) announce(ctx context.Context) {
-	awake := a.wakeRelay
-	if a.frontEnd != nil {
-		awake = a.frontEnd.wake
+	var awake bool
+	if a.relay != nil {
+		awake = a.relay.wake(ctx)
+	} else {
+		awake = a.frontEnd.wake(ctx)
 	}
-	if !awake(ctx) {
+	if !awake {
 		return
 	}
 	a.events.Ready.Publish(events.Ready{AdminURL: a.AdminURL()})
-}
-
-// wakeRelay waits until WebSockets are accepted and the relay has answered a probe. Under
-// a flood that may take several attempts. It reports false if ctx ends before.
-func (a *App) wakeRelay(ctx context.Context) bool {
-	if a.websocket != nil {
-		select {
-		case <-a.websocket.Running():
-		case <-ctx.Done():
-			return false
-		}
-	}
-	for ctx.Err() == nil {
-		attempt, cancel := context.WithTimeout(ctx, probeWithin)
-		err := a.relay.Probe(attempt)
-		cancel()
-		if err == nil {
-			return true
-		}
-		if ctx.Err() == nil {
-			a.opts.Logger.Warn("the relay does not answer itself yet", "error", err)
-		}
-	}
-	return false
 }
 
 // Close releases an App that was never run, or makes Run return and waits for it. It may

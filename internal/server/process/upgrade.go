@@ -117,7 +117,7 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	case !a.ready.Load():
 		return admin.UpgradeResult{}, errNotReady
 	}
-	offer, err := a.relay.PrepareHandOver(ctx)
+	offer, err := a.relay.engine.PrepareHandOver(ctx)
 	if err != nil {
 		return admin.UpgradeResult{}, err
 	}
@@ -165,15 +165,11 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 
 // checkRoom returns an error if there is no memory for a new process beside this one.
 func (a *App) checkRoom(offer *engine.Handover, room memory.Limit) error {
-	sessions := 0
-	if a.dtls != nil {
-		sessions = a.dtls.Stats().Sessions
-	}
-	need := memory.Needs(offer.Allocations, sessions) + int64(offer.StateSize+handedRoom)
+	need := memory.Needs(offer.Allocations, a.relay.handshakeStats().Sessions) + int64(offer.StateSize+handedRoom)
 	or := "raise it, or restart instead"
-	if a.fastPath != nil {
-		need += a.fastPath.Size()
-		or = fmt.Sprintf("raise it, set xdp to off, which saves %d MiB, or restart instead", a.fastPath.Size()>>20)
+	if path := a.relay.fastPath; path != nil {
+		need += path.Size()
+		or = fmt.Sprintf("raise it, set xdp to off, which saves %d MiB, or restart instead", path.Size()>>20)
 	}
 	if room.From == "" || need <= room.Bytes {
 		return nil
@@ -202,10 +198,10 @@ func (a *App) handedFiles(offer *engine.Handover) (*upgrade.Files, error) {
 		offer.Sockets = append(offer.Sockets, []*os.File{f}) // closed with them
 		files.Add(name, f)
 	}
-	if a.fastPath == nil {
+	if a.relay.fastPath == nil {
 		return files, nil
 	}
-	links, err := a.fastPath.Links()
+	links, err := a.relay.fastPath.Links()
 	for ifindex, f := range links {
 		offer.Sockets = append(offer.Sockets, []*os.File{f})
 		files.Add(xdpName(ifindex), f)
@@ -215,10 +211,10 @@ func (a *App) handedFiles(offer *engine.Handover) (*upgrade.Files, error) {
 
 // links adds the links to all WebSockets to the files.
 func (a *App) links(files *upgrade.Files) (theirs []*os.File, ours *os.File, err error) {
-	if a.websocket == nil {
+	if a.relay.websocket == nil {
 		return nil, nil, nil
 	}
-	links, far, ours, err := a.websocket.Handover().Links()
+	links, far, ours, err := a.relay.websocket.Handover().Links()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -246,6 +242,15 @@ func closeAll(files []*os.File) {
 	}
 }
 
+// keepSessions closes the file of DTLS sessions when ctx ends, which is after the relay.
+func (a *App) keepSessions(ctx context.Context) error {
+	<-ctx.Done()
+	if a.upgrades.to() != nil && a.relay.dtls != nil {
+		a.upgrades.state.Sessions = a.relay.dtls.HandOver()
+	}
+	return a.relay.closeSessionFile()
+}
+
 // inheritOffer returns the relay that another process hands over, or nil.
 func (a *App) inheritOffer() (*engine.Handover, error) {
 	h := a.opts.Parent
@@ -266,6 +271,8 @@ func (a *App) inheritOffer() (*engine.Handover, error) {
 		a.upgrades.links = append(a.upgrades.links, f)
 	}
 	a.upgrades.historyFrom = h.Take(historyFile)
+	o.OnResume = a.resumed
+	o.Receive = func(context.Context) (io.Reader, error) { return a.upgrades.relay, nil }
 	return o, nil
 }
 
@@ -307,13 +314,13 @@ func (a *App) takeOver(ctx context.Context) error {
 	if err := json.Unmarshal(rest, state); err != nil {
 		return fmt.Errorf("app: upgrade: %w", err)
 	}
-	if a.dtls != nil {
-		if err := a.dtls.TakeOver(a.openSessionFile(state.Sessions.Slots), state.Sessions); err != nil {
+	if a.relay.dtls != nil {
+		if err := a.relay.dtls.TakeOver(a.relay.openSessionFile(state.Sessions.Slots), state.Sessions); err != nil {
 			return fmt.Errorf("app: upgrade: %w", err)
 		}
 	}
-	if a.websocket != nil {
-		if err := a.websocket.Handover().TakeOver(a.upgrades.links, state.Held); err != nil {
+	if a.relay.websocket != nil {
+		if err := a.relay.websocket.Handover().TakeOver(a.upgrades.links, state.Held); err != nil {
 			return fmt.Errorf("app: upgrade: %w", err)
 		}
 	} else {
@@ -332,7 +339,7 @@ func (a *App) resumed() {
 	if err := a.opts.Parent.Serving(); err != nil {
 		a.opts.Logger.Warn("upgrade: the process before this one does not end", "error", err)
 	}
-	a.opts.Logger.Info("upgrade: this process has taken over", "allocations", a.allocations())
+	a.opts.Logger.Info("upgrade: this process has taken over", "allocations", a.relay.allocations())
 }
 
 // handOverRelay reports whether the relay's component ends by a hand-over, and carries it out.
@@ -343,10 +350,10 @@ func (a *App) handOverRelay() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverWithin)
 	defer cancel()
 	u := &a.upgrades
-	if a.websocket != nil {
-		u.state.Held, u.err = a.websocket.Handover().Detach(u.ours)
+	if a.relay.websocket != nil {
+		u.state.Held, u.err = a.relay.websocket.Handover().Detach(u.ours)
 	}
-	u.err = errors.Join(u.err, a.relay.HandOver(ctx, u.to()))
+	u.err = errors.Join(u.err, a.relay.engine.HandOver(ctx, u.to()))
 	u.state.Migrating = a.codes.migrating.codes(a.codes.store)
 	return true
 }
@@ -392,13 +399,13 @@ func (a *App) takeOverHistory(context.Context) {
 
 // hold keeps the WebSockets of this process for the new one.
 func (a *App) hold(ctx context.Context) {
-	if a.websocket == nil {
+	if a.relay.websocket == nil {
 		return
 	}
-	if open := a.websocket.Stats().Open; open > 0 {
+	if open := a.relay.websocket.Stats().Open; open > 0 {
 		a.opts.Logger.Info("upgrade: this process keeps its WebSockets until they end", "websockets", open)
 	}
-	a.websocket.Handover().Drain(ctx)
+	a.relay.websocket.Handover().Drain(ctx)
 }
 
 // notify tells the service manager about this process, see sd_notify(3).

@@ -47,9 +47,7 @@ type usageFile struct {
 // usageKeeper adds what earlier runs have used to the usage of the relay, and writes the sum
 // to a file. Any goroutine may call Usage.
 type usageKeeper struct {
-	relay interface {
-		Usage(context.Context) ([]engine.Usage, error)
-	}
+	relay  usageRelay
 	file   string // empty: nothing is kept
 	log    *slog.Logger
 	since  time.Time
@@ -60,8 +58,13 @@ type usageKeeper struct {
 	failed bool // the last write failed
 }
 
-func newUsageKeeper(file string, now time.Time, log *slog.Logger) *usageKeeper {
-	return &usageKeeper{file: file, log: log, since: now, before: map[uint64]keptUsage{}}
+// usageRelay is the part of engine.Server that counts.
+type usageRelay interface {
+	Usage(context.Context) ([]engine.Usage, error)
+}
+
+func newUsageKeeper(file string, now time.Time, relay usageRelay, log *slog.Logger) *usageKeeper {
+	return &usageKeeper{relay: relay, file: file, log: log, since: now, before: map[uint64]keptUsage{}}
 }
 
 // load reads the file, before Run. One that cannot be read is moved aside, so that nothing is

@@ -32,7 +32,7 @@ func TestUsageOverRuns(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	run := func(now time.Time, usage ...engine.Usage) []engine.Usage {
 		t.Helper()
-		k := newUsageKeeper(file, now, log)
+		k := newUsageKeeper(file, now, nil, log)
 		if err := k.load(); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestDamagedUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	k := newUsageKeeper(file, time.Now(), slog.New(slog.NewTextHandler(&log, nil)))
+	k := newUsageKeeper(file, time.Now(), nil, slog.New(slog.NewTextHandler(&log, nil)))
 	err := k.load()
 	if err != nil || len(k.before) != 0 || !strings.Contains(log.String(), "begins at zero") {
 		t.Errorf("%v, %s", err, log.String())

@@ -9,16 +9,14 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // web is an HTTP server and its listener. Its fields are fixed by newWeb.
@@ -106,83 +104,6 @@ func (w *web) stop(within time.Duration) {
 	w.conns.Wait()
 }
 
-// addTransports creates the transports besides UDP and adds them to the configuration.
-func (a *App) addTransports(to *engine.Config, sealer *alloc.Sealer) (err error) {
-	c := &a.opts.Config
-	if c.DTLS {
-		cfg := dtlsConfig(c, sealer)
-		a.addSessionFile()
-		if a.opts.Parent == nil { // The process before this one has the file open.
-			cfg.Sessions = a.openSessionFile(0)
-		}
-		if a.dtls, err = dtls.New(cfg); err != nil {
-			return err
-		}
-		to.Records = a.dtls
-	}
-	if c.WebSocket {
-		if a.websocket, err = websocket.New(websocketConfig(c, a.opts.Mode)); err != nil {
-			return err
-		}
-		to.Transports = append(to.Transports, a.websocket)
-	}
-	return nil
-}
-
-// dtlsConfig returns the configuration of DTLS. The key of each id is derived, and only its
-// owner has it. Records asks the relay whether the allocation can still be bound.
-func dtlsConfig(c *config.Config, sealer *alloc.Sealer) dtls.Config {
-	derivers := sync.Pool{New: func() any { return sealer.NewDeriver() }}
-	return dtls.Config{
-		PSK: func(id proto.AllocationID) (key proto.Key, ok bool) {
-			d := derivers.Get().(*alloc.Deriver)
-			defer derivers.Put(d)
-			d.Key(id, &key)
-			return key, true
-		},
-		MaxSessions: c.MaxDTLSSessions,
-		MaxMessage:  c.DTLSMaxMessage,
-		Idle:        idleTimeout(c, 60*time.Second),
-	}
-}
-
-// websocketConfig returns the configuration of WebSocket. Its limits per address are those
-// of connections to the API: none in dev.
-func websocketConfig(c *config.Config, mode Mode) websocket.Config {
-	w := websocket.Config{
-		MaxConns: c.MaxWebSockets, MaxConnsPerAddress: c.MaxAddressWebSockets,
-		TrustedProxies: trustedProxies(c), AllowOrigins: origins(c),
-		IdleTimeout:   idleTimeout(c, websocket.DefaultIdleTimeout),
-		PingInterval:  min(c.IdleTimeout/3, maxPingInterval),
-		QueueMessages: c.WebSocketQueue, MaxOutgoing: c.WebSocketMaxMessage,
-		QueueBytes: queueBytes(c),
-	}
-	if mode == Dev {
-		w.MaxConnsPerAddress = -1
-	}
-	return w
-}
-
-// maxPingInterval is how often a silent WebSocket is pinged at least, whatever the idle
-// time-out, so that NAT and proxies keep its connection.
-const maxPingInterval = 20 * time.Second
-
-// queuedBytes is the average room of a queued message, as in the defaults of package
-// websocket.
-const queuedBytes = websocket.DefaultQueueBytes / websocket.DefaultQueueMessages
-
-// queueBytes returns the limit of the queue of one WebSocket in bytes.
-func queueBytes(c *config.Config) int {
-	return max(c.WebSocketQueue*queuedBytes, websocket.MaxMessage+2)
-}
-
-// idleTimeout returns how long a session may be silent: not shorter than the idle
-// time-outs of the relay.
-func idleTimeout(c *config.Config, least time.Duration) time.Duration {
-	longest := max(c.IdleTimeout, c.HostAloneTimeout, c.HearTimeout)
-	return min(max(least, longest+time.Second), 24*time.Hour)
-}
-
 // origins returns the origins of web pages that may call, nil for all.
 func origins(c *config.Config) []string {
 	if len(c.AllowOrigins) == 0 {
@@ -191,18 +112,80 @@ func origins(c *config.Config) []string {
 	return c.AllowOrigins
 }
 
-// withWebSocket adds the WebSocket at / to the API's handler, if there is one.
-func (a *App) withWebSocket(api http.Handler) http.Handler {
-	if a.websocket == nil {
-		return api
-	}
+// withWebSocket adds the WebSocket at / to the API's handler.
+func withWebSocket(api http.Handler, at *websocket.Transport) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if httpapi.RoutePath(r) == "/" {
-			a.websocket.ServeHTTP(w, r)
+			at.ServeHTTP(w, r)
 			return
 		}
 		api.ServeHTTP(w, r)
 	})
+}
+
+// rejections count connections to the API that were closed: above the limit, for a newer one,
+// and of a proxy without a PROXY header.
+type rejections struct {
+	total                                          atomic.Uint64 // unread
+	evictedTotal, evictedAddress, evictedProtected atomic.Uint64
+	header                                         atomic.Uint64
+
+	mu     sync.Mutex // guards what follows
+	logged time.Time
+	closed int // for a limit, since the log said so
+}
+
+// note counts a connection that a limit closed, and writes a line a minute at most.
+func (r *rejections) note(log *slog.Logger, why httpapi.Rejection, now time.Time) {
+	switch why {
+	case httpapi.RejectedTotal:
+		r.total.Add(1)
+	case httpapi.EvictedTotal:
+		r.evictedTotal.Add(1)
+	case httpapi.EvictedAddress:
+		r.evictedAddress.Add(1)
+	case httpapi.EvictedProtected:
+		r.evictedProtected.Add(1)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed++
+	if !r.logged.IsZero() && now.Sub(r.logged) < rejectionLogEvery {
+		return
+	}
+	log.Warn("connections to the API are closed for a limit; those without a valid token go first",
+		"reason", string(why), "limits", "max_http_connections, max_address_connections", "closed_since_last_line", r.closed)
+	r.logged, r.closed = now, 0
+}
+
+// rejectionLogEvery is how often the log says that connections are closed for a limit.
+const rejectionLogEvery = time.Minute
+
+// connLimits returns the limits of connections to the API's port.
+func connLimits(c *config.Config, r *rejections, log *slog.Logger) httpapi.ConnLimits {
+	return httpapi.ConnLimits{
+		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
+		TrustedProxies: trustedProxies(c), IdleTimeout: c.HTTPIdleTimeout,
+		OnReject: func(why httpapi.Rejection) { r.note(log, why, time.Now()) },
+	}
+}
+
+// proxyConfig configures the PROXY protocol of trusted proxies. A connection counts as one of
+// its client once the header has arrived.
+func proxyConfig(c *config.Config, r *rejections) websocket.ProxyConfig {
+	return websocket.ProxyConfig{
+		Proxies:  trustedProxies(c),
+		OnClient: httpapi.SetClient,
+		OnRefuse: func(netip.Addr, error) { r.header.Add(1) },
+	}
+}
+
+func trustedProxies(c *config.Config) []netip.Prefix {
+	var all []netip.Prefix
+	for _, n := range c.TrustedProxies {
+		all = append(all, n.Prefix)
+	}
+	return all
 }
 
 // Listener is one listen address of the process, with its real port.
@@ -231,7 +214,7 @@ func (a *App) udp() []netip.AddrPort {
 	if a.relay == nil {
 		return nil
 	}
-	return a.relay.Addrs()
+	return a.relay.engine.Addrs()
 }
 
 // apiAddr returns the address of the API's port, invalid if there is none.
@@ -291,5 +274,5 @@ func (a *App) Stats() engine.Stats {
 	if a.relay == nil {
 		return engine.Stats{}
 	}
-	return a.relay.Stats()
+	return a.relay.engine.Stats()
 }

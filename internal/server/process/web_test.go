@@ -293,7 +293,7 @@ func TestEndWithWebSockets(t *testing.T) {
 	if status := ws.CloseStatus(host.err); status != ws.StatusGoingAway {
 		t.Errorf("closed with %d: %v", status, host.err)
 	}
-	if open := d.websocket.Stats().Open; open != 0 {
+	if open := d.relay.websocket.Stats().Open; open != 0 {
 		t.Errorf("%d are open", open)
 	}
 }
@@ -310,7 +310,7 @@ func TestWebSocketsOutlive(t *testing.T) {
 	time.Sleep(limit + limit/4)
 	ping := proto.Ping{ID: host.id, Number: 7}.Append(nil)
 	host.ask(ping, func(m []byte) bool { return bytes.Equal(m, ping) })
-	if st := d.websocket.Stats(); st.Opened != 1 || st.Open != 1 {
+	if st := d.relay.websocket.Stats(); st.Opened != 1 || st.Open != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -379,7 +379,7 @@ func TestWebSocketCallers(t *testing.T) {
 func (d dialler) awaitShed(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, "one WebSocket has ended for another", func() bool {
-		return d.websocket.Stats().Ended["shed"] == 1
+		return d.relay.websocket.Stats().Ended["shed"] == 1
 	})
 }
 
@@ -474,7 +474,7 @@ func TestProxyProtocolYields(t *testing.T) {
 	if got := d.regions(t, "198.51.100.8"); got != 401 {
 		t.Errorf("status %d", got)
 	}
-	if n := d.process().EvictedTotal; n != 1 {
+	if n := d.processMetrics().EvictedTotal; n != 1 {
 		t.Errorf("%d connections ended for the call", n)
 	}
 }

@@ -239,13 +239,13 @@ func TestWhyCauses(t *testing.T) {
 	t.Run("host ended", func(t *testing.T) {
 		joiner := r.join(code)
 		raw := bound(joiner)
-		if err := r.relay.End(t.Context(), host.ID); err != nil {
+		if err := r.relay.engine.End(t.Context(), host.ID); err != nil {
 			t.Fatal(err)
 		}
 		r.expect(joiner.ID.String(), "its CONNECT_REQUEST names a host that ended", func() { raw.connect(joiner.HostConnectionData) })
 	})
 	t.Run("never bound", func(t *testing.T) {
-		if err := r.relay.End(t.Context(), stranger.ID); err != nil {
+		if err := r.relay.engine.End(t.Context(), stranger.ID); err != nil {
 			t.Fatal(err)
 		}
 		r.expect(stranger.ID.String(), "since no BIND had arrived", nil)
@@ -351,7 +351,7 @@ func TestProjectTimeline(t *testing.T) {
 	if got := r.history.Timeline().OfProject("", 1); len(got) != 0 {
 		t.Errorf("events of no project: %+v", got)
 	}
-	if err := r.relay.End(t.Context(), host.ID); err != nil {
+	if err := r.relay.engine.End(t.Context(), host.ID); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Within(t, time.Minute, "the end in the timeline",
@@ -389,7 +389,7 @@ func TestWhyAfterRestart(t *testing.T) {
 		})
 	}
 	before.expect(idle.ID.String(), "no CONNECT_REQUEST has arrived", clients[idle.ID].bind)
-	if err := before.relay.End(t.Context(), ended.ID); err != nil {
+	if err := before.relay.engine.End(t.Context(), ended.ID); err != nil {
 		t.Fatal(err)
 	}
 	before.cancel()
@@ -406,7 +406,7 @@ func TestWhyAfterRestart(t *testing.T) {
 	}
 	back := func(ticket client.Ticket) *rawClient {
 		t.Helper()
-		ticket.Server = r.relay.Addr()
+		ticket.Server = r.relay.engine.Addr()
 		c := r.raw(ticket)
 		c.nonce = 2
 		all = append(all, c)
@@ -472,7 +472,7 @@ func TestWhyPlayerLimit(t *testing.T) {
 			t.Errorf("%q, want %q and %q", y.Because, want, because)
 		}
 	}
-	if got := r.relay.Stats().PlayerRefused; got[engine.PlayerJoiners] != 2 {
+	if got := r.relay.engine.Stats().PlayerRefused; got[engine.PlayerJoiners] != 2 {
 		t.Errorf("counted %v", got)
 	}
 }
@@ -513,7 +513,7 @@ func TestWhyLongName(t *testing.T) {
 			}
 
 			r := whyRig{start(t, o), t}
-			host.Server = r.relay.Addr()
+			host.Server = r.relay.engine.Addr()
 			again := r.raw(host)
 			again.nonce = 2
 			r.expect(host.ID.String(), "its player's name is cut", again.bind)
@@ -525,7 +525,7 @@ func TestWhyLongName(t *testing.T) {
 					t.Errorf("a search for %q found %s", search, body)
 				}
 			}
-			if err := r.relay.End(t.Context(), host.ID); err != nil {
+			if err := r.relay.engine.End(t.Context(), host.ID); err != nil {
 				t.Fatal(err)
 			}
 			testkit.Within(t, time.Minute, "the end reported", func() bool {

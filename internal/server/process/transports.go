@@ -1,0 +1,90 @@
+package process
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// addTransports creates the transports besides UDP and adds them to the configuration.
+func (r *localRelay) addTransports(to *engine.Config, sealer *alloc.Sealer) (err error) {
+	c := &r.opts.Config
+	if c.DTLS {
+		cfg := dtlsConfig(c, sealer)
+		if r.opts.Parent == nil { // The process before this one has the file open.
+			cfg.Sessions = r.openSessionFile(0)
+		}
+		if r.dtls, err = dtls.New(cfg); err != nil {
+			return errors.Join(err, r.closeSessionFile())
+		}
+		to.Records = r.dtls
+	}
+	if c.WebSocket {
+		if r.websocket, err = websocket.New(websocketConfig(c, r.opts.Mode)); err != nil {
+			return errors.Join(err, r.closeSessionFile())
+		}
+		to.Transports = append(to.Transports, r.websocket)
+	}
+	return nil
+}
+
+// dtlsConfig returns the configuration of DTLS. The key of each id is derived, and only its
+// owner has it. Records asks the relay whether the allocation can still be bound.
+func dtlsConfig(c *config.Config, sealer *alloc.Sealer) dtls.Config {
+	derivers := sync.Pool{New: func() any { return sealer.NewDeriver() }}
+	return dtls.Config{
+		PSK: func(id proto.AllocationID) (key proto.Key, ok bool) {
+			d := derivers.Get().(*alloc.Deriver)
+			defer derivers.Put(d)
+			d.Key(id, &key)
+			return key, true
+		},
+		MaxSessions: c.MaxDTLSSessions,
+		MaxMessage:  c.DTLSMaxMessage,
+		Idle:        idleTimeout(c, 60*time.Second),
+	}
+}
+
+// websocketConfig returns the configuration of WebSocket. Its limits per address are those
+// of connections to the API: none in dev.
+func websocketConfig(c *config.Config, mode Mode) websocket.Config {
+	w := websocket.Config{
+		MaxConns: c.MaxWebSockets, MaxConnsPerAddress: c.MaxAddressWebSockets,
+		TrustedProxies: trustedProxies(c), AllowOrigins: origins(c),
+		IdleTimeout:   idleTimeout(c, websocket.DefaultIdleTimeout),
+		PingInterval:  min(c.IdleTimeout/3, maxPingInterval),
+		QueueMessages: c.WebSocketQueue, MaxOutgoing: c.WebSocketMaxMessage,
+		QueueBytes: queueBytes(c),
+	}
+	if mode == Dev {
+		w.MaxConnsPerAddress = -1
+	}
+	return w
+}
+
+// maxPingInterval is how often a silent WebSocket is pinged at least, whatever the idle
+// time-out, so that NAT and proxies keep its connection.
+const maxPingInterval = 20 * time.Second
+
+// queuedBytes is the average room of a queued message, as in the defaults of package
+// websocket.
+const queuedBytes = websocket.DefaultQueueBytes / websocket.DefaultQueueMessages
+
+// queueBytes returns the limit of the queue of one WebSocket in bytes.
+func queueBytes(c *config.Config) int {
+	return max(c.WebSocketQueue*queuedBytes, websocket.MaxMessage+2)
+}
+
+// idleTimeout returns how long a session may be silent: not shorter than the idle
+// time-outs of the relay.
+func idleTimeout(c *config.Config, least time.Duration) time.Duration {
+	longest := max(c.IdleTimeout, c.HostAloneTimeout, c.HearTimeout)
+	return min(max(least, longest+time.Second), 24*time.Hour)
+}
