@@ -352,7 +352,7 @@ func (s streams) start(ctx context.Context, o process.Options) error {
 		defer s.signals.onFirst(func() error { return a.DrainFinally(ctx) })()
 	}
 	defer s.signals.onReload(func() { a.ReloadOnSignal(ctx) })()
-	defer s.signals.onUpgrade(func() { _, _ = a.Upgrade(ctx) })() // Its error is in the log.
+	defer s.signals.onUpgrade(func() { _ = a.Upgrade(ctx) })() // Its error is in the log.
 	for _, l := range a.Listeners() {
 		fmt.Fprintln(s.stdout, "listening", l.Kind, l.Addr)
 	}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,8 +73,7 @@ type Options struct {
 // New, except for those that say otherwise. A part that the mode does not have is nil.
 type App struct {
 	opts       Options
-	components []component             // in the order of their creation
-	background []func(context.Context) // what goes on besides, until the end
+	parts      group
 	relay      *localRelay
 	service    *alloc.Service
 	metrics    *metrics.Metrics
@@ -101,22 +100,22 @@ type App struct {
 	tracer   *otlp.Tracer      // nil: no traces
 	events   events.Stream
 	history  *history.History
-	*drainer              // of a relay
+	drainer  *drainer     // of a relay
 	usage    *usageKeeper // of a relay
 	bans     *banKeeper
 
 	players   *players
-	upgrades  upgrading
+	takeover  *takeover // nil: no process before this one hands over
+	handover  *handover
 	codes     *localCodes // of the service; nil in a fleet
 	rejected  rejections
 	accepting accepting
 
-	serving chan struct{} // closed when the matches of a process before this one go on
-	ready   atomic.Bool
-	ran     atomic.Bool
-	closing sync.Once
-	quit    chan struct{} // closed by Close
-	done    chan struct{} // closed when Run has returned
+	ready readiness
+	ran   atomic.Bool
+	quit  context.Context // ends by stop
+	stop  context.CancelFunc
+	done  chan struct{} // closed when Run has returned
 }
 
 // New checks the options and opens all listeners. Nothing runs before Run. An App that
@@ -129,20 +128,16 @@ func New(o Options) (*App, error) {
 	o.Logger = slog.New(log)
 	a := &App{
 		opts: o, log: log, since: time.Now(),
-		upgrades: upgrading{given: make(chan struct{})},
-		quit:     make(chan struct{}), done: make(chan struct{}), serving: make(chan struct{}),
+		done: make(chan struct{}),
 	}
-	if o.Parent == nil {
-		close(a.serving)
-	}
+	a.quit, a.stop = context.WithCancel(context.Background())
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
 }
 
-// build creates the parts of the mode. They stop in reverse order, the admin pages
-// last.
+// build creates the parts of the mode, each after those that it uses.
 func (a *App) build() (err error) {
 	setGCPercent()
 	for _, w := range Warnings(a.opts.Config, a.opts.Mode) {
@@ -152,7 +147,7 @@ func (a *App) build() (err error) {
 		Serve: {a.openAdmin, a.buildRelay, a.openAPI, a.buildService},
 		Dev:   {a.openAdmin, a.buildRelay, a.openAPI, a.buildService},
 		Relay: {a.openAdmin, a.buildStore, a.buildRelay, a.openWebSocket, a.buildMember},
-		API:   {a.openAdmin, a.buildStore, a.openAPI, a.buildCallHistory, a.buildFront},
+		API:   {a.openAdmin, a.buildStore, a.buildCallHistory, a.buildFront, a.openAPI},
 	}
 	if err := a.openAudit(); err != nil {
 		return err
@@ -161,9 +156,12 @@ func (a *App) build() (err error) {
 		return err
 	}
 	if a.tracer != nil { // It exports the last spans of all that follow.
-		a.addComponent(component{"traces", a.tracer.Run, func() error { return nil }})
+		a.parts.add(part{name: "traces", run: a.tracer.Run})
 	}
 	if err := a.buildPlayers(); err != nil {
+		return err
+	}
+	if a.takeover, err = newTakeover(a.opts.Parent, a.opts.Logger); err != nil {
 		return err
 	}
 	for _, step := range steps[a.opts.Mode] {
@@ -178,7 +176,17 @@ func (a *App) build() (err error) {
 	if err := a.buildConsole(); err != nil {
 		return err
 	}
+	a.handover = &handover{
+		opts: &a.opts, relay: a.relay, codes: a.codes, history: a.history, ready: a.ready.check, stop: a.stop, given: make(chan struct{}),
+		ports: make(map[string]*net.TCPListener),
+	}
+	for name, w := range map[string]*web{apiFile: a.api, adminFile: a.admin} {
+		if w != nil {
+			a.handover.ports[name] = w.tcp
+		}
+	}
 	a.subscribe()
+	a.parts.add(part{name: "readiness", run: a.runReady})
 	return a.buildHandlers()
 }
 
@@ -186,13 +194,13 @@ func (a *App) build() (err error) {
 // are called.
 func (a *App) subscribe() {
 	s := &a.events
-	s.Ready.Subscribe(func(events.Ready) { a.ready.Store(true) })
-	s.Ready.Subscribe(func(events.Ready) { a.notify("READY=1") })
+	s.Ready.Subscribe(func(events.Ready) { a.ready.serving.Store(true) })
+	s.Ready.Subscribe(func(events.Ready) { notify(a.opts.Logger, "READY=1") })
 	a.history.SubscribeFirst(s)
 	if a.opts.Mode == Dev {
 		d := devlog.New(a.opts.Logger)
 		d.Subscribe(s)
-		a.addBackground(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.handshakeStats) })
+		a.parts.addTasks(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.handshakeStats) })
 	}
 	a.history.Subscribe(s)
 	if a.codes != nil {
@@ -226,12 +234,12 @@ func (a *App) buildPlayers() (err error) {
 	if a.players, err = newPlayers(c, a.opts.Mode, a.opts.Logger); err != nil {
 		return err
 	}
-	a.addBackground(a.players.run)
+	a.parts.addTasks(a.players.run)
 	if a.certificates, err = newCertificates(c, a.opts.Logger); err != nil {
 		return err
 	}
 	if a.certificates != nil {
-		a.addBackground(a.certificates.run)
+		a.parts.addTasks(a.certificates.run)
 	}
 	return nil
 }
@@ -286,13 +294,13 @@ func (a *App) processMetrics() metrics.Process {
 // advertised to players.
 func (a *App) openAPI() error {
 	c := &a.opts.Config
-	l, err := a.listen(apiFile, c.HTTP.AddrPort)
+	l, err := openPort(a.opts.Parent, apiFile, c.HTTP.AddrPort)
 	if err != nil {
 		return err
 	}
 	a.api = newWeb(l, nil, a.certificates.tls(), a.opts.Logger, a.accepting.config(a.opts.Logger))
 	traceCalls(a.api, a.tracer)
-	a.addComponent(component{"api", a.api.serve, func() error { return a.api.listener.Close() }})
+	a.parts.add(a.api.part("api"))
 	if a.opts.Mode != Dev {
 		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.rejected, a.opts.Logger))
 		a.api.server.IdleTimeout = max(c.HTTPIdleTimeout, c.ProxyIdleTimeout)
@@ -354,9 +362,9 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 // buildRelay creates the relay, and what keeps a record of it. The subscribers of its events may not
 // exist yet, but no event is published before Run.
 func (a *App) buildRelay() error {
-	offer, err := a.inheritOffer()
-	if err != nil {
-		return err
+	var offer *engine.Handover
+	if a.takeover != nil {
+		offer = a.takeover.offer
 	}
 	hooks := a.events.RelayHooks()
 	hooks.Admit, hooks.OnCode = a.players.admitOnRelay, a.publishCode
@@ -370,16 +378,27 @@ func (a *App) buildRelay() error {
 		Logger: a.opts.Logger,
 	})
 	a.drainer = &drainer{relay: r.engine, defaults: drainDefaults(&a.opts.Config), changes: &a.events.Drain, log: a.opts.Logger}
-	a.addComponent(component{sessionFileName, a.keepSessions, r.closeSessionFile})
-	a.addComponent(component{relayName, func(ctx context.Context) error { return r.run(ctx, a.drainer, a.handOverRelay) }, r.engine.Close})
+	a.ready.drain = a.drainer
+	a.parts.add(part{name: "hand-over", run: func(ctx context.Context) error { return a.handover.run(ctx) }})
+	a.parts.add(part{
+		name: "session file", free: r.closeSessionFile,
+		run: func(ctx context.Context) error { return a.handover.endSessions(ctx) },
+	})
+	a.parts.add(part{
+		name: "relay", ready: r.engine.Ready(), free: r.engine.Close,
+		run: func(ctx context.Context) error { return r.run(ctx, a.drainer, a.handover.endRelay) },
+	})
 	a.usage = newUsageKeeper(a.opts.UsageFile, a.since, r.engine, a.opts.Logger)
 	if a.opts.Parent == nil {
 		if err := a.usage.load(); err != nil {
 			return err
 		}
 	}
-	a.addComponent(component{"usage", a.usage.run, func() error { return nil }})
-	a.addBackground(r.watch, a.drainer.watch, a.history.Run, a.takeOverHistory)
+	a.parts.add(part{name: "usage", run: a.usage.run})
+	a.parts.addTasks(r.watch, a.drainer.watch, a.history.Run)
+	if t := a.takeover; t != nil {
+		a.parts.addTasks(func(context.Context) { t.readHistory(a.history) })
+	}
 	return nil
 }
 
@@ -399,6 +418,9 @@ func (a *App) buildService() error {
 	}
 	a.codes = &localCodes{store: alloc.NewMemoryStore(), relay: a.relay.engine, directory: a.history.Directory, log: a.opts.Logger}
 	a.codes.restore(nil)
+	if a.takeover != nil {
+		a.takeover.codes = a.codes
+	}
 	c := &a.opts.Config
 	a.service, err = alloc.NewService(alloc.ServiceConfig{
 		Relay: relay, Store: a.codes.store, MaxConnections: c.MaxConnections,
@@ -450,83 +472,19 @@ var (
 	errDraining = errors.New("app: draining: new allocations are refused")
 )
 
-func (a *App) readiness() error {
+// readiness is whether the process accepts requests.
+type readiness struct {
+	serving atomic.Bool
+	drain   *drainer // nil: without a relay
+}
+
+// check returns why the process accepts no requests: errNotReady or errDraining, or nil if it does.
+func (r *readiness) check() error {
 	switch {
-	case !a.ready.Load():
+	case !r.serving.Load():
 		return errNotReady
-	case a.drainer.isOn():
+	case r.drain.isOn():
 		return errDraining
 	}
 	return nil
-}
-
-// The names of components after whose end another process takes over.
-const (
-	relayName       = "relay"
-	sessionFileName = "session file"
-)
-
-// component is a part of the process. If one fails, the process ends.
-type component struct {
-	name string
-	// run works until ctx ends, and returns nil when it has stopped.
-	run func(ctx context.Context) error
-	// free releases a component that is never run.
-	free func() error
-}
-
-// addComponent adds a component, which stops before those that were added before it.
-func (a *App) addComponent(p component) { a.components = append(a.components, p) }
-
-// addBackground adds functions that run besides the components, until the shutdown.
-func (a *App) addBackground(all ...func(context.Context)) {
-	a.background = append(a.background, all...)
-}
-
-// runningComponent is a component that runs.
-type runningComponent struct {
-	stop context.CancelFunc
-	done chan struct{} // closed when run has returned
-}
-
-// awaitServing waits until the matches of a process before this one go on and the relay carries
-// out calls. Until then players wait, and nothing else is to take processor time.
-func (a *App) awaitServing(ctx context.Context) {
-	select {
-	case <-a.serving:
-	case <-ctx.Done():
-	}
-	if a.relay == nil {
-		return
-	}
-	select {
-	case <-a.relay.engine.Ready():
-	case <-ctx.Done():
-	}
-}
-
-// launch runs all components, the relay first. Each has a context of its own, which outlives
-// ctx, so that they stop one after another. It calls fail for one that ends before.
-func (a *App) launch(ctx context.Context, fail func(error)) (running []runningComponent) {
-	for _, p := range a.components {
-		life, stop := context.WithCancel(context.WithoutCancel(ctx))
-		w := runningComponent{stop, make(chan struct{})}
-		running = append(running, w)
-		go func() {
-			defer close(w.done)
-			defer stop()
-			if p.name != relayName {
-				a.awaitServing(life)
-			}
-			err := p.run(life)
-			if err == nil {
-				err = errEnded
-			}
-			if err != errDrained {
-				err = fmt.Errorf("app: %s: %w", p.name, err)
-			}
-			fail(err)
-		}()
-	}
-	return running
 }

@@ -20,7 +20,8 @@ func (a *App) openAudit() (err error) {
 			return err
 		}
 		to = a.auditFile
-		a.addComponent(component{"audit", func(ctx context.Context) error { <-ctx.Done(); return a.auditFile.close() }, a.auditFile.close})
+		run := func(ctx context.Context) error { <-ctx.Done(); return a.auditFile.close() }
+		a.parts.add(part{name: "audit", run: run, free: a.auditFile.close})
 	}
 	a.audit = console.NewLog(slog.NewJSONHandler(to, nil))
 	return nil

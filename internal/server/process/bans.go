@@ -99,7 +99,7 @@ func (a *App) buildBans() error {
 	}
 	a.bans = k
 	a.players.bans = &k.list
-	a.addComponent(component{"bans", k.run, func() error { return nil }})
+	a.parts.add(part{name: "bans", run: k.run})
 	return nil
 }
 

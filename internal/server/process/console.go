@@ -40,7 +40,7 @@ func (a *App) buildConsole() (err error) {
 	}
 	a.docs = site.Handler(pages, "/docs/")
 	a.sessions = admin.NewSessions()
-	a.addBackground(func(ctx context.Context) { a.console.Run(ctx) })
+	a.parts.addTasks(func(ctx context.Context) { a.console.Run(ctx) })
 	return nil
 }
 
@@ -53,7 +53,7 @@ func (a *App) conditions() (all []console.Condition) {
 	add := func(name, state, format string, args ...any) {
 		all = append(all, console.Condition{Name: name, State: state, Text: fmt.Sprintf(format, args...)})
 	}
-	switch a.readiness() {
+	switch a.ready.check() {
 	case errNotReady:
 		add("readiness", "problem", "not ready: it does not accept requests yet, or stops")
 	case errDraining:

@@ -69,9 +69,8 @@ func (a *App) buildFront() (err error) {
 		return err
 	}
 	a.frontEnd = f
-	a.components = slices.Insert(a.components, len(a.components)-1, // The API's port ends before them.
-		component{"dialer", f.dialer.Run, func() error { return nil }},
-		component{"fleet", f.fleet.Run, func() error { return nil }})
+	a.parts.add(part{name: "dialer", run: f.dialer.Run})
+	a.parts.add(part{name: "fleet", run: f.fleet.Run})
 	return nil
 }
 
@@ -403,7 +402,7 @@ func (a *App) buildStore() error {
 		reloading.Go(func() { signer.Run(ctx) })
 		return errors.Join(a.store.Run(ctx), a.store.Close())
 	}
-	a.addComponent(component{"store", run, a.store.Close})
+	a.parts.add(part{name: "store", run: run, free: a.store.Close})
 	return nil
 }
 

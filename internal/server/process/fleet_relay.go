@@ -58,8 +58,8 @@ func (a *App) buildMember() error {
 	if m.cluster, err = rpc.NewServer(cluster); err != nil {
 		return err
 	}
-	a.addComponent(component{"cluster", m.cluster.Run, m.cluster.Close})
-	a.addComponent(component{"announcer", m.announcer.Run, func() error { return nil }})
+	a.parts.add(part{name: "cluster", run: m.cluster.Run, free: m.cluster.Close})
+	a.parts.add(part{name: "announcer", run: m.announcer.Run})
 	a.member = m
 	m.node = placement.Node{
 		Relay: a.opts.Identity.Relay, Boot: a.relay.restart.boot,
@@ -74,7 +74,7 @@ func (a *App) buildMember() error {
 	}
 	a.opts.Logger.Info("control address for API processes", "control", m.node.Control, "relay", a.opts.Identity.Relay.String())
 	m.restore()
-	a.addBackground(m.reportUsage)
+	a.parts.addTasks(m.reportUsage)
 	return nil
 }
 
@@ -156,19 +156,19 @@ func (o clusterOperator) Drain(ctx context.Context, cfg engine.DrainConfig) (ope
 	if cfg.Threshold < 0 {
 		cfg.Threshold = defaults.Threshold
 	}
-	return o.state(o.app.Drain(ctx, cfg))
+	return o.state(o.app.drainer.Drain(ctx, cfg))
 }
 
 // Undrain is App.Undrain.
 func (o clusterOperator) Undrain(ctx context.Context) (operator.DrainState, error) {
-	return o.state(o.app.Undrain(ctx))
+	return o.state(o.app.drainer.Undrain(ctx))
 }
 
 func (o clusterOperator) state(err error) (operator.DrainState, error) {
 	if err != nil {
 		return operator.DrainState{}, err
 	}
-	return o.app.DrainState(), nil
+	return o.app.drainer.DrainState(), nil
 }
 
 // Kick removes a player from its match.

@@ -146,7 +146,7 @@ func TestFleet(t *testing.T) {
 		t.Errorf("an unknown region: %v", err)
 	}
 
-	if err := eu.Drain(t.Context(), engine.DrainConfig{Deadline: time.Hour}); err != nil {
+	if err := eu.drainer.Drain(t.Context(), engine.DrainConfig{Deadline: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Within(t, time.Minute, "the drain to be known", func() bool {
@@ -165,7 +165,7 @@ func TestFleet(t *testing.T) {
 	if _, err := second.caller(secret).Join(t.Context(), code); err != nil {
 		t.Errorf("a join to a host whose relay drains: %v", err)
 	}
-	if err := eu.Undrain(t.Context()); err != nil {
+	if err := eu.drainer.Undrain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Within(t, time.Minute, "the end of the drain", func() bool { return !second.frontEnd.fleet.Nodes()[0].Draining })
@@ -212,7 +212,7 @@ func TestStoreAway(t *testing.T) {
 		p, ok := errors.AsType[*api.Problem](err)
 		return ok && p.Status == http.StatusServiceUnavailable && p.Detail == "store unavailable" && p.RetryAfter > 0
 	})
-	if err := errors.Join(relay.readiness(), a.readiness()); err != nil {
+	if err := errors.Join(relay.ready.check(), a.ready.check()); err != nil {
 		t.Errorf("without the store: %v", err)
 	}
 	k.redis.Restart()

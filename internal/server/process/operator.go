@@ -35,7 +35,7 @@ func (a *App) openAdmin() error {
 	if c.AdminToken != "" && !loopback {
 		secure = a.certificates.tls()
 	}
-	l, err := a.listen(adminFile, c.Admin.AddrPort)
+	l, err := openPort(a.opts.Parent, adminFile, c.Admin.AddrPort)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (a *App) openAdmin() error {
 	}
 	a.admin.server.Handler = closeReserved(&a.adminPages)
 	traceCalls(a.admin, a.tracer)
-	a.addComponent(component{"admin", a.admin.serve, func() error { return a.admin.listener.Close() }})
+	a.parts.add(a.admin.part("admin"))
 	if !loopback {
 		a.admin.listener = httpapi.LimitListener(a.admin.listener, httpapi.ConnLimits{
 			Total: adminConnections, PerAddress: adminAddressConnections,
@@ -71,7 +71,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		Metrics:      a.metrics.Write,
 		Probe:        func(context.Context) error { return nil },
 		Workers:      func() []engine.WorkerStats { return a.Stats().Workers },
-		Ready:        a.readiness,
+		Ready:        a.ready.check,
 		AllowAnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
 
 		Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
@@ -80,7 +80,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 	}
 	if a.relay != nil {
 		cfg.Relay, cfg.Probe, cfg.UsageSince = relayPages{a.relay.engine, a.usage}, a.relay.engine.Probe, a.usage.since
-		cfg.Drain, cfg.Undrain, cfg.Draining = a.Drain, a.Undrain, a.DrainState
+		cfg.Drain, cfg.Undrain, cfg.Draining = a.drainer.Drain, a.drainer.Undrain, a.drainer.DrainState
 		cfg.DrainDefaults = a.drainer.defaults
 		cfg.History, cfg.Capture = a.history, a.capture
 		if a.relay.fastPath != nil {
@@ -92,7 +92,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 	}
 	if a.opts.Level != nil {
 		cfg.Settings, cfg.Reload, cfg.Level = a.settings, a.Reload, a.opts.Level
-		cfg.Upgrade = a.Upgrade
+		cfg.Upgrade = a.handover.Upgrade
 	}
 	return admin.New(cfg), nil
 }
@@ -148,7 +148,7 @@ func adminToken(c *config.Config) (string, error) {
 // nodes returns this process and, for an API, all relays of its fleet.
 func (a *App) nodes(context.Context) ([]operator.Node, error) {
 	st, state := a.Stats(), "ready"
-	switch a.readiness() {
+	switch a.ready.check() {
 	case errNotReady:
 		state = "not ready"
 	case errDraining:

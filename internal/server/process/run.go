@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/server/events"
@@ -36,88 +34,78 @@ func (a *App) Run(ctx context.Context) error {
 		return ErrAlreadyRun
 	}
 	defer close(a.done)
-	if a.opts.Parent != nil {
-		if err := a.takeOver(ctx); err != nil {
-			return errors.Join(err, a.freeAll())
-		}
+	if err := a.takeOver(ctx); err != nil {
+		return errors.Join(err, a.parts.free())
 	}
-	alive, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	running := a.launch(ctx, fail)
-	var watches sync.WaitGroup
-	for _, watch := range append(a.background, a.announce) {
-		watches.Go(func() {
-			a.awaitServing(alive)
-			watch(alive)
-		})
-	}
-
-	var err error
-	select {
-	case <-a.quit:
-	case <-alive.Done():
-		err = context.Cause(alive)
-		if err == errDrained || ctx.Err() != nil && err == context.Cause(ctx) {
-			err = nil
-		}
-	}
-	fail(nil)
-	a.ready.Store(false)
-	a.opts.Logger.Info("stopping")
-	last := slices.IndexFunc(a.components, func(p component) bool { return p.name == sessionFileName || p.name == relayName })
-	for i, w := range slices.Backward(running) {
-		w.stop()
-		<-w.done
-		if i == last && a.upgrades.to() != nil {
-			err = a.give()
-		}
-	}
-	watches.Wait()
+	serving, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(a.quit, end)()
+	err := a.parts.run(serving)
 	a.flight.Stop()
 	a.players.close()
-	if a.upgrades.to() != nil && err == nil {
-		var last sync.WaitGroup
-		last.Go(func() { _ = a.history.HandOver(a.upgrades.historyTo) }) // The new process logs what it lacks.
-		a.hold(ctx)
-		last.Wait()
+	switch {
+	case a.handover.to() != nil:
+		return a.handover.finish(ctx)
+	case errors.Is(err, errDrained):
+		return nil
 	}
 	return err
 }
 
-// announce publishes that the process is ready, when it is.
-func (a *App) announce(ctx context.Context) {
+// takeOver waits until the process before this one, if there is one, has stopped, and reads what it
+// has written last.
+func (a *App) takeOver(ctx context.Context) error {
+	if a.takeover == nil {
+		return nil
+	}
+	if err := a.takeover.receive(ctx, a.relay); err != nil {
+		return err
+	}
+	if err := a.usage.load(); err != nil {
+		return err
+	}
+	return a.bans.load()
+}
+
+// runReady publishes that the process is ready, when it is, and ends that first of all.
+func (a *App) runReady(ctx context.Context) error {
 	var awake bool
 	if a.relay != nil {
 		awake = a.relay.wake(ctx)
 	} else {
 		awake = a.frontEnd.wake(ctx)
 	}
-	if !awake {
-		return
+	if awake {
+		a.events.Ready.Publish(events.Ready{AdminURL: a.AdminURL()})
 	}
-	a.events.Ready.Publish(events.Ready{AdminURL: a.AdminURL()})
+	<-ctx.Done()
+	a.ready.serving.Store(false)
+	a.opts.Logger.Info("stopping")
+	return nil
 }
 
 // Close releases an App that was never run, or makes Run return and waits for it. It may
 // be called more than once.
 func (a *App) Close() error {
 	first := a.ran.CompareAndSwap(false, true)
-	a.closing.Do(func() { close(a.quit) })
+	a.stop()
 	if !first {
 		<-a.done
 		return nil
 	}
 	defer close(a.done)
-	return a.freeAll()
+	return a.parts.free()
 }
 
-// freeAll releases the components, which do not run.
-func (a *App) freeAll() error {
-	var errs []error
-	for _, p := range slices.Backward(a.components) {
-		errs = append(errs, p.free())
-	}
-	return errors.Join(errs...)
+// DrainFinally drains the relay with the time-out and threshold of the settings, at the end of which
+// Run returns. It cannot be undone. The mode must have a relay.
+func (a *App) DrainFinally(ctx context.Context) error { return a.drainer.DrainFinally(ctx) }
+
+// Upgrade replaces this process by a new one of the program that is on the disk now, see
+// package upgrade, or logs and returns why it goes on. After it Run returns nil.
+func (a *App) Upgrade(ctx context.Context) error {
+	_, err := a.handover.Upgrade(ctx)
+	return err
 }
 
 // ignoreClosed returns nil for the error of a server that was stopped.

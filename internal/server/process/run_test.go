@@ -26,26 +26,26 @@ func TestDrainRunsDry(t *testing.T) {
 	if err := r.allocate(t); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Drain(t.Context(), engine.DrainConfig{}); err != nil {
+	if err := r.drainer.Drain(t.Context(), engine.DrainConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(r.readiness(), errDraining) {
-		t.Errorf("ready: %v", r.readiness())
+	if !errors.Is(r.ready.check(), errDraining) {
+		t.Errorf("ready: %v", r.ready.check())
 	}
 	var problem *api.Problem
 	if err := r.allocate(t); !errors.As(err, &problem) || problem.Status != 503 {
 		t.Errorf("a new allocation: %v", err)
 	}
-	if st := r.DrainState(); !st.Draining || st.Final || !st.Deadline.IsZero() || st.Allocations != 1 {
+	if st := r.drainer.DrainState(); !st.Draining || st.Final || !st.Deadline.IsZero() || st.Allocations != 1 {
 		t.Errorf("state %+v", st)
 	}
-	if err := r.Drain(t.Context(), engine.DrainConfig{Threshold: 1}); err != nil {
+	if err := r.drainer.Drain(t.Context(), engine.DrainConfig{Threshold: 1}); err != nil {
 		t.Error(err)
 	}
 	if err := <-r.ended; err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if err := r.Drain(t.Context(), engine.DrainConfig{}); !errors.Is(err, alloc.ErrUnavailable) {
+	if err := r.drainer.Drain(t.Context(), engine.DrainConfig{}); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("Drain after the end: %v", err)
 	}
 }
@@ -55,27 +55,29 @@ func TestUndrain(t *testing.T) {
 	c := local()
 	c.BindTimeout, c.DrainTimeout = time.Hour, time.Hour
 	r := start(t, options(c, Serve))
-	if err := errors.Join(r.Undrain(t.Context()), r.allocate(t)); err != nil {
+	if err := errors.Join(r.drainer.Undrain(t.Context()), r.allocate(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(r.Drain(t.Context(), engine.DrainConfig{}), r.Undrain(t.Context()), r.allocate(t), r.readiness()); err != nil {
+	if err := errors.Join(
+		r.drainer.Drain(t.Context(), engine.DrainConfig{}), r.drainer.Undrain(t.Context()), r.allocate(t), r.ready.check(),
+	); err != nil {
 		t.Errorf("after a drain that was undone: %v", err)
 	}
-	if err := r.DrainFinally(t.Context()); err != nil {
+	if err := r.drainer.DrainFinally(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Undrain(t.Context()); err != operator.ErrFinal {
+	if err := r.drainer.Undrain(t.Context()); err != operator.ErrFinal {
 		t.Errorf("a final drain was undone: %v", err)
 	}
-	if err := r.Drain(t.Context(), engine.DrainConfig{Deadline: time.Minute}); err != nil {
+	if err := r.drainer.Drain(t.Context(), engine.DrainConfig{Deadline: time.Minute}); err != nil {
 		t.Error(err)
 	}
-	if st := r.DrainState(); !st.Final || time.Until(st.Deadline) > time.Minute {
+	if st := r.drainer.DrainState(); !st.Final || time.Until(st.Deadline) > time.Minute {
 		t.Errorf("with another deadline: %+v", st)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.Drain(ctx, engine.DrainConfig{}); err != nil && !errors.Is(err, alloc.ErrUnavailable) {
+	if err := r.drainer.Drain(ctx, engine.DrainConfig{}); err != nil && !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("nobody waits: %v", err)
 	}
 }

@@ -5,9 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"strconv"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
 )
 
@@ -48,24 +48,26 @@ func udpName(listener, worker int) string {
 // xdpName names the attachment of the fast path to an interface.
 func xdpName(ifindex int) string { return "xdp " + strconv.Itoa(ifindex) }
 
-// upgrading is the hand-over to another process.
-type upgrading struct {
+// handover replaces this process by a new one of the same program, see package upgrade. The fields
+// before asking are fixed by its creation.
+type handover struct {
+	opts    *Options
+	relay   *localRelay
+	codes   *localCodes
+	history *history.History
+	ports   map[string]*net.TCPListener // by the names of their files
+	ready   func() error                // why the process accepts no requests, nil if it does
+	stop    func()                      // begins the end of Run
+
 	asking sync.Mutex // one upgrade at a time; taken before mu
 	mu     sync.Mutex // guards child
 	// child is the process that replaces this one; nil: there is none.
 	child *upgrade.Child
-	// ours is this process's end of the link for its WebSockets, and links are those to
-	// processes before this one that keep WebSockets.
-	ours  *os.File
-	links []*os.File
-	given chan struct{} // closed when Run has handed over, or failed to
-	// historyTo is the pipe to the process that takes over, and historyFrom that from the one
-	// before this one; nil: there is none.
-	historyTo, historyFrom *os.File
-	// relay is the state of the relay before this one.
-	relay io.Reader
-	// state is what is handed over besides that of the relay. The components write it at their
-	// end, and Run reads it after that.
+	// ours is this process's end of the link for its WebSockets, and historyTo the pipe to the child.
+	ours, historyTo *os.File
+	given           chan struct{} // closed when the state was passed on, or could not be
+	// state is what is handed over besides that of the relay, and err why it cannot be. The parts
+	// write them at their end, one after another.
 	state handedState
 	err   error
 }
@@ -77,10 +79,11 @@ type handedState struct {
 	Migrating []migratingCode
 }
 
-func (u *upgrading) to() *upgrade.Child {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.child
+// to returns the process that takes over, nil if there is none.
+func (h *handover) to() *upgrade.Child {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.child
 }
 
 // Upgrade starts the program of this process again, as it is on the disk now, lets the new
@@ -88,45 +91,47 @@ func (u *upgrading) to() *upgrade.Child {
 // Run then returns nil. The new process reads the settings again. If it does not get ready, this
 // one goes on, and the error wraps admin.ErrNotUpgraded, as it does while allocations of an
 // earlier run may come back, in a drain, and in other modes than Serve.
-func (a *App) Upgrade(ctx context.Context) (admin.UpgradeResult, error) {
-	result, err := a.upgrade(ctx)
+func (h *handover) Upgrade(ctx context.Context) (admin.UpgradeResult, error) {
+	result, err := h.start(ctx)
 	if err != nil {
-		a.opts.Logger.Error("upgrade: not done, this process goes on", "error", err)
+		h.opts.Logger.Error("upgrade: not done, this process goes on", "error", err)
 		return admin.UpgradeResult{}, fmt.Errorf("%w: %w", admin.ErrNotUpgraded, err)
 	}
-	a.opts.Logger.Info("upgrade: a new process is prepared and takes over", "process", result.Process)
-	a.closing.Do(func() { close(a.quit) })
-	<-a.upgrades.given
-	if err := a.upgrades.err; err != nil {
-		return admin.UpgradeResult{}, err
+	h.opts.Logger.Info("upgrade: a new process is prepared and takes over", "process", result.Process)
+	h.stop()
+	<-h.given
+	if h.err != nil {
+		return admin.UpgradeResult{}, h.err
 	}
 	return result, nil
 }
 
-func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
-	u := &a.upgrades
-	u.asking.Lock()
-	defer u.asking.Unlock()
+// start starts the new process, and returns when it is prepared.
+func (h *handover) start(ctx context.Context) (admin.UpgradeResult, error) {
+	h.asking.Lock()
+	defer h.asking.Unlock()
 	switch {
-	case a.opts.Mode != Serve:
+	case h.opts.Mode != Serve:
 		return admin.UpgradeResult{}, errors.New("only ferry serve can be upgraded without a restart")
-	case u.to() != nil:
+	case h.to() != nil:
 		return admin.UpgradeResult{}, errors.New("another upgrade is under way")
-	case a.drainer.isOn():
+	case h.ready() == errDraining:
 		return admin.UpgradeResult{}, errors.New("the relay drains")
-	case !a.ready.Load():
+	case h.ready() != nil:
 		return admin.UpgradeResult{}, errNotReady
 	}
-	offer, err := a.relay.engine.PrepareHandOver(ctx)
+	offer, err := h.relay.engine.PrepareHandOver(ctx)
 	if err != nil {
 		return admin.UpgradeResult{}, err
 	}
-	defer offer.Close()
-	if err := a.checkRoom(offer, memory.Room()); err != nil {
-		return admin.UpgradeResult{}, err
+	files := new(upgrade.Files)
+	defer files.Close()
+	for i, sockets := range offer.Sockets {
+		for j, f := range sockets {
+			files.Add(udpName(i, j), f)
+		}
 	}
-	files, err := a.handedFiles(offer)
-	if err != nil {
+	if err := h.checkRoom(offer, memory.Room()); err != nil {
 		return admin.UpgradeResult{}, err
 	}
 	encoded, err := json.Marshal(offer)
@@ -137,37 +142,39 @@ func (a *App) upgrade(ctx context.Context) (admin.UpgradeResult, error) {
 	if err != nil {
 		return admin.UpgradeResult{}, err
 	}
-	links, ours, err := a.links(files)
-	defer closeAll(links)
+	if err := h.addFiles(files); err != nil {
+		return admin.UpgradeResult{}, err
+	}
+	ours, err := h.addLinks(files)
 	if err != nil {
-		closeAll([]*os.File{ours})
+		closeFile(ours)
 		return admin.UpgradeResult{}, err
 	}
 	from, to, err := os.Pipe()
 	if err != nil {
-		closeAll([]*os.File{ours})
+		closeFile(ours)
 		return admin.UpgradeResult{}, err
 	}
-	defer from.Close()
 	files.Add(historyFile, from)
 	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
 	defer cancel()
 	s, err := upgrade.Start(ctx, path, files, encoded, offer.StateSize+handedRoom)
 	if err != nil {
-		closeAll([]*os.File{ours, to})
+		closeFile(ours)
+		closeFile(to)
 		return admin.UpgradeResult{}, err
 	}
-	u.mu.Lock()
-	u.child, u.ours, u.historyTo = s, ours, to
-	u.mu.Unlock()
+	h.mu.Lock()
+	h.child, h.ours, h.historyTo = s, ours, to
+	h.mu.Unlock()
 	return admin.UpgradeResult{Process: s.Process()}, nil
 }
 
 // checkRoom returns an error if there is no memory for a new process beside this one.
-func (a *App) checkRoom(offer *engine.Handover, room memory.Limit) error {
-	need := memory.Needs(offer.Allocations, a.relay.handshakeStats().Sessions) + int64(offer.StateSize+handedRoom)
+func (h *handover) checkRoom(offer *engine.Handover, room memory.Limit) error {
+	need := memory.Needs(offer.Allocations, h.relay.handshakeStats().Sessions) + int64(offer.StateSize+handedRoom)
 	or := "raise it, or restart instead"
-	if path := a.relay.fastPath; path != nil {
+	if path := h.relay.fastPath; path != nil {
 		need += path.Size()
 		or = fmt.Sprintf("raise it, set xdp to off, which saves %d MiB, or restart instead", path.Size()>>20)
 	}
@@ -179,237 +186,136 @@ func (a *App) checkRoom(offer *engine.Handover, room memory.Limit) error {
 		need/mebi, room.From, max(room.Bytes, 0)/mebi, or)
 }
 
-// handedFiles returns what another process takes over.
-func (a *App) handedFiles(offer *engine.Handover) (*upgrade.Files, error) {
-	files := new(upgrade.Files)
-	for i, sockets := range offer.Sockets {
-		for j, f := range sockets {
-			files.Add(udpName(i, j), f)
-		}
+// addFiles adds what another process takes over besides sockets of UDP.
+func (h *handover) addFiles(files *upgrade.Files) error {
+	for name, f := range h.opts.Locks {
+		files.Lend(name, f)
 	}
-	for name, f := range a.opts.Locks {
-		files.Add(name, f)
-	}
-	for name, w := range map[string]*web{apiFile: a.api, adminFile: a.admin} {
-		f, err := sock.Dup(w.tcp, name)
+	for name, l := range h.ports {
+		f, err := sock.Dup(l, name)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		offer.Sockets = append(offer.Sockets, []*os.File{f}) // closed with them
 		files.Add(name, f)
 	}
-	if a.relay.fastPath == nil {
-		return files, nil
+	if h.relay.fastPath == nil {
+		return nil
 	}
-	links, err := a.relay.fastPath.Links()
+	links, err := h.relay.fastPath.Links()
 	for ifindex, f := range links {
-		offer.Sockets = append(offer.Sockets, []*os.File{f})
 		files.Add(xdpName(ifindex), f)
 	}
-	return files, err
+	return err
 }
 
-// links adds the links to all WebSockets to the files.
-func (a *App) links(files *upgrade.Files) (theirs []*os.File, ours *os.File, err error) {
-	if a.relay.websocket == nil {
-		return nil, nil, nil
+// addLinks adds the links to all WebSockets to the files.
+func (h *handover) addLinks(files *upgrade.Files) (ours *os.File, err error) {
+	if h.relay.websocket == nil {
+		return nil, nil
 	}
-	links, far, ours, err := a.relay.websocket.Handover().Links()
+	links, far, ours, err := h.relay.websocket.Handover().Links()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	for _, l := range links {
+	for i, l := range links {
 		f, err := sock.Dup(l, "link")
 		if err != nil {
-			return append(theirs, far), ours, err
+			closeFile(far)
+			return ours, err
 		}
-		theirs = append(theirs, f)
-	}
-	theirs = append(theirs, far)
-	for i, f := range theirs {
 		files.Add(linkName(i), f)
 	}
-	return theirs, ours, nil
+	files.Add(linkName(len(links)), far)
+	return ours, nil
 }
 
 func linkName(n int) string { return "websocket " + strconv.Itoa(n) }
 
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		if f != nil {
-			_ = f.Close()
-		}
+// closeFile closes a file, if there is one.
+func closeFile(f *os.File) {
+	if f != nil {
+		_ = f.Close()
 	}
 }
 
-// keepSessions closes the file of DTLS sessions when ctx ends, which is after the relay.
-func (a *App) keepSessions(ctx context.Context) error {
-	<-ctx.Done()
-	if a.upgrades.to() != nil && a.relay.dtls != nil {
-		a.upgrades.state.Sessions = a.relay.dtls.HandOver()
-	}
-	return a.relay.closeSessionFile()
-}
-
-// inheritOffer returns the relay that another process hands over, or nil.
-func (a *App) inheritOffer() (*engine.Handover, error) {
-	h := a.opts.Parent
-	if h == nil {
-		return nil, nil
-	}
-	o := new(engine.Handover)
-	if err := json.Unmarshal(h.Offer, o); err != nil {
-		return nil, fmt.Errorf("app: upgrade: %w", err)
-	}
-	o.Sockets = make([][]*os.File, len(o.Listen))
-	for i := range o.Listen {
-		for f := h.Take(udpName(i, 0)); f != nil; f = h.Take(udpName(i, len(o.Sockets[i]))) {
-			o.Sockets[i] = append(o.Sockets[i], f)
-		}
-	}
-	for f := h.Take(linkName(0)); f != nil; f = h.Take(linkName(len(a.upgrades.links))) {
-		a.upgrades.links = append(a.upgrades.links, f)
-	}
-	a.upgrades.historyFrom = h.Take(historyFile)
-	o.OnResume = a.resumed
-	o.Receive = func(context.Context) (io.Reader, error) { return a.upgrades.relay, nil }
-	return o, nil
-}
-
-// listen opens a TCP port, or takes over that of another process.
-func (a *App) listen(name string, addr netip.AddrPort) (*net.TCPListener, error) {
-	if h := a.opts.Parent; h != nil {
-		l, err := h.Listener(name, addr.String())
-		if err != nil {
-			return nil, fmt.Errorf("app: %w", err)
-		}
-		if l, ok := l.(*net.TCPListener); ok {
-			return l, nil
-		}
-	}
-	network := "tcp"
-	if addr.Addr().Is4() {
-		network = "tcp4" // package net would turn 0.0.0.0 into [::]
-	}
-	l, err := net.ListenTCP(network, net.TCPAddrFromAddrPort(addr))
-	if err != nil {
-		return nil, fmt.Errorf("app: %w", err)
-	}
-	return l, nil
-}
-
-// takeOver waits until the process before this one has stopped, and reads what that has
-// written last.
-func (a *App) takeOver(ctx context.Context) error {
-	h := a.opts.Parent
-	if err := h.Prepared(); err != nil {
-		return err
-	}
-	relay, rest, err := h.Receive(ctx)
-	if err != nil {
-		return err
-	}
-	a.upgrades.relay = relay
-	state := &a.upgrades.state
-	if err := json.Unmarshal(rest, state); err != nil {
-		return fmt.Errorf("app: upgrade: %w", err)
-	}
-	if a.relay.dtls != nil {
-		if err := a.relay.dtls.TakeOver(a.relay.openSessionFile(state.Sessions.Slots), state.Sessions); err != nil {
-			return fmt.Errorf("app: upgrade: %w", err)
-		}
-	}
-	if a.relay.websocket != nil {
-		if err := a.relay.websocket.Handover().TakeOver(a.upgrades.links, state.Held); err != nil {
-			return fmt.Errorf("app: upgrade: %w", err)
-		}
-	} else {
-		closeAll(a.upgrades.links)
-	}
-	if err := a.usage.load(); err != nil {
-		return err
-	}
-	return a.bans.load()
-}
-
-// resumed is called when the matches of the process before this one go on.
-func (a *App) resumed() {
-	a.codes.restore(a.upgrades.state.Migrating)
-	close(a.serving)
-	if err := a.opts.Parent.Serving(); err != nil {
-		a.opts.Logger.Warn("upgrade: the process before this one does not end", "error", err)
-	}
-	a.opts.Logger.Info("upgrade: this process has taken over", "allocations", a.relay.allocations())
-}
-
-// handOverRelay reports whether the relay's component ends by a hand-over, and carries it out.
-func (a *App) handOverRelay() bool {
-	if a.upgrades.to() == nil {
+// endRelay hands the relay over, if a new process takes over, and reports whether there is one.
+func (h *handover) endRelay() bool {
+	if h.to() == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handOverWithin)
 	defer cancel()
-	u := &a.upgrades
-	if a.relay.websocket != nil {
-		u.state.Held, u.err = a.relay.websocket.Handover().Detach(u.ours)
+	if ws := h.relay.websocket; ws != nil {
+		h.state.Held, h.err = ws.Handover().Detach(h.ours)
 	}
-	u.err = errors.Join(u.err, a.relay.engine.HandOver(ctx, u.to()))
-	u.state.Migrating = a.codes.migrating.codes(a.codes.store)
+	h.err = errors.Join(h.err, h.relay.engine.HandOver(ctx, h.to()))
+	h.state.Migrating = h.codes.migrating.codes(h.codes.store)
 	return true
 }
 
-// give passes the state on to the new process, when all that it reads is written.
-func (a *App) give() (err error) {
-	u := &a.upgrades
-	defer func() {
-		u.err = err
-		close(u.given)
-	}()
-	s := u.to()
-	process := s.Process()
-	if u.err != nil {
-		s.Kill()
-		return fmt.Errorf("app: upgrade: %w", u.err)
+// endSessions closes the file of DTLS sessions when ctx ends, which is after the relay.
+func (h *handover) endSessions(ctx context.Context) error {
+	<-ctx.Done()
+	if h.to() != nil && h.relay.dtls != nil {
+		h.state.Sessions = h.relay.dtls.HandOver()
 	}
-	encoded, err := json.Marshal(&u.state)
+	return h.relay.closeSessionFile()
+}
+
+// run passes the state on to the new process, if there is one, when ctx ends, which is after all that
+// writes what that process reads.
+func (h *handover) run(ctx context.Context) error {
+	<-ctx.Done()
+	if child := h.to(); child != nil {
+		h.err = h.give(child)
+		close(h.given)
+	}
+	return nil
+}
+
+func (h *handover) give(child *upgrade.Child) error {
+	process := child.Process()
+	if h.err != nil {
+		child.Kill()
+		return fmt.Errorf("app: upgrade: %w", h.err)
+	}
+	encoded, err := json.Marshal(&h.state)
 	if err == nil {
-		err = s.Give(encoded)
+		err = child.Give(encoded)
 	}
 	if err != nil {
 		return fmt.Errorf("app: %w", err)
 	}
-	a.opts.Logger.Info("upgrade: the new process serves, this one ends", "process", process)
-	a.notify(fmt.Sprintf("MAINPID=%d", process))
-	for _, f := range a.opts.Locks {
+	h.opts.Logger.Info("upgrade: the new process serves, this one ends", "process", process)
+	notify(h.opts.Logger, fmt.Sprintf("MAINPID=%d", process))
+	for _, f := range h.opts.Locks {
 		_ = f.Close() // The new process alone holds the directories.
 	}
 	return nil
 }
 
-// takeOverHistory reads the history of the process before this one.
-func (a *App) takeOverHistory(context.Context) {
-	from := a.upgrades.historyFrom
-	if from == nil {
-		return
+// finish gives the new process the history, and keeps WebSockets for it until they or ctx end. All
+// parts have ended. It returns why the hand-over failed.
+func (h *handover) finish(ctx context.Context) error {
+	if h.err != nil {
+		return h.err
 	}
-	if err := a.history.TakeOver(from); err != nil {
-		a.opts.Logger.Warn("upgrade: what happened to allocations before is not known", "error", err)
+	var last sync.WaitGroup
+	last.Go(func() { _ = h.history.HandOver(h.historyTo) }) // The new process logs what it lacks.
+	defer last.Wait()
+	ws := h.relay.websocket
+	if ws == nil {
+		return nil
 	}
-}
-
-// hold keeps the WebSockets of this process for the new one.
-func (a *App) hold(ctx context.Context) {
-	if a.relay.websocket == nil {
-		return
+	if open := ws.Stats().Open; open > 0 {
+		h.opts.Logger.Info("upgrade: this process keeps its WebSockets until they end", "websockets", open)
 	}
-	if open := a.relay.websocket.Stats().Open; open > 0 {
-		a.opts.Logger.Info("upgrade: this process keeps its WebSockets until they end", "websockets", open)
-	}
-	a.relay.websocket.Handover().Drain(ctx)
+	ws.Handover().Drain(ctx)
+	return nil
 }
 
 // notify tells the service manager about this process, see sd_notify(3).
-func (a *App) notify(state string) {
+func notify(log *slog.Logger, state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
 		return
@@ -420,6 +326,6 @@ func (a *App) notify(state string) {
 		err = errors.Join(err, conn.Close())
 	}
 	if err != nil {
-		a.opts.Logger.Warn("the service manager cannot be notified", "error", err)
+		log.Warn("the service manager cannot be notified", "error", err)
 	}
 }

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/upgrade"
 )
 
 // web is an HTTP server and its listener. Its fields are fixed by newWeb.
@@ -27,6 +29,28 @@ type web struct {
 	tls      bool
 	served   chan struct{}  // closed when run has returned
 	conns    sync.WaitGroup // connections whose goroutine has not ended
+}
+
+// openPort opens a TCP port, or takes over that of another process.
+func openPort(parent *upgrade.Parent, name string, addr netip.AddrPort) (*net.TCPListener, error) {
+	if parent != nil {
+		l, err := parent.Listener(name, addr.String())
+		if err != nil {
+			return nil, fmt.Errorf("app: %w", err)
+		}
+		if l, ok := l.(*net.TCPListener); ok {
+			return l, nil
+		}
+	}
+	network := "tcp"
+	if addr.Addr().Is4() {
+		network = "tcp4" // package net would turn 0.0.0.0 into [::]
+	}
+	l, err := net.ListenTCP(network, net.TCPAddrFromAddrPort(addr))
+	if err != nil {
+		return nil, fmt.Errorf("app: %w", err)
+	}
+	return l, nil
 }
 
 // newWeb serves a listener, with plain HTTP if secure is nil. The handler may be set later,
@@ -65,6 +89,11 @@ func (w *web) track(s http.ConnState) {
 
 func (w *web) addr() netip.AddrPort {
 	return w.listener.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// part returns the server as a part of the process.
+func (w *web) part(name string) part {
+	return part{name: name, run: w.serve, free: func() error { return w.listener.Close() }}
 }
 
 // serve serves until ctx ends, waits for the current calls, and returns when no goroutine

@@ -60,21 +60,28 @@ const (
 // ErrFailed is wrapped by the error of Start about a new process that did not become ready.
 var ErrFailed = errors.New("upgrade: the new process has failed, this one goes on")
 
-// Files are what the new process takes over, by name.
+// Files are what the new process takes over, by name. The zero value has none.
 type Files struct {
-	Names []string
-	Files []*os.File
+	names []string
+	all   []*os.File
+	own   []*os.File // of all
 }
 
-// Add adds a file.
+// Add adds a file, which Close closes.
 func (f *Files) Add(name string, file *os.File) {
-	f.Names = append(f.Names, name)
-	f.Files = append(f.Files, file)
+	f.Lend(name, file)
+	f.own = append(f.own, file)
 }
 
-// Close closes all files.
+// Lend adds a file that stays the caller's.
+func (f *Files) Lend(name string, file *os.File) {
+	f.names = append(f.names, name)
+	f.all = append(f.all, file)
+}
+
+// Close closes all files, except for those that were lent.
 func (f *Files) Close() {
-	for _, file := range f.Files {
+	for _, file := range f.own {
 		_ = file.Close()
 	}
 }
@@ -136,7 +143,7 @@ func Start(ctx context.Context, path string, files *Files, offer []byte, room in
 	if err := checkOwner(path); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
-	first, err := json.Marshal(hello{protocolVersion, files.Names, offer})
+	first, err := json.Marshal(hello{protocolVersion, files.names, offer})
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
@@ -153,7 +160,7 @@ func Start(ctx context.Context, path string, files *Files, offer []byte, room in
 	s.cmd.Args[0] = os.Args[0]
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	s.cmd.Env = append(os.Environ(), Variable+"=1")
-	s.cmd.ExtraFiles = append([]*os.File{theirs, memory}, files.Files...)
+	s.cmd.ExtraFiles = append([]*os.File{theirs, memory}, files.all...)
 	err = s.cmd.Start()
 	_ = theirs.Close() // or its end would not end the channel
 	if err != nil {

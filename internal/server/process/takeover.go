@@ -1,0 +1,101 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
+	"github.com/ferryrelay/ferry/internal/server/upgrade"
+)
+
+// takeover is what this process takes over from the one before it, see package upgrade.
+type takeover struct {
+	parent  *upgrade.Parent
+	offer   *engine.Handover // of its relay
+	links   []*os.File       // to the processes that keep WebSockets
+	history *os.File         // the pipe from which its history comes; nil: there is none
+	codes   *localCodes      // of this process; set before receive
+	log     *slog.Logger
+
+	relay io.Reader   // the state of its relay; set by receive
+	state handedState // set by receive
+}
+
+// newTakeover returns what another process hands over, nil if there is none.
+func newTakeover(parent *upgrade.Parent, log *slog.Logger) (*takeover, error) {
+	if parent == nil {
+		return nil, nil
+	}
+	o := new(engine.Handover)
+	if err := json.Unmarshal(parent.Offer, o); err != nil {
+		return nil, fmt.Errorf("app: upgrade: %w", err)
+	}
+	t := &takeover{parent: parent, offer: o, log: log}
+	o.Sockets = make([][]*os.File, len(o.Listen))
+	for i := range o.Listen {
+		for f := parent.Take(udpName(i, 0)); f != nil; f = parent.Take(udpName(i, len(o.Sockets[i]))) {
+			o.Sockets[i] = append(o.Sockets[i], f)
+		}
+	}
+	for f := parent.Take(linkName(0)); f != nil; f = parent.Take(linkName(len(t.links))) {
+		t.links = append(t.links, f)
+	}
+	t.history = parent.Take(historyFile)
+	o.OnResume = t.resume
+	o.Receive = func(context.Context) (io.Reader, error) { return t.relay, nil }
+	return t, nil
+}
+
+// receive waits until the process before this one has stopped, and passes what that has written
+// last to the transports of this one.
+func (t *takeover) receive(ctx context.Context, to *localRelay) error {
+	if err := t.parent.Prepared(); err != nil {
+		return err
+	}
+	relay, rest, err := t.parent.Receive(ctx)
+	if err != nil {
+		return err
+	}
+	t.relay = relay
+	err = json.Unmarshal(rest, &t.state)
+	if err == nil && to.dtls != nil {
+		err = to.dtls.TakeOver(to.openSessionFile(t.state.Sessions.Slots), t.state.Sessions)
+	}
+	switch {
+	case err != nil:
+	case to.websocket != nil:
+		err = to.websocket.Handover().TakeOver(t.links, t.state.Held)
+	default:
+		for _, f := range t.links {
+			_ = f.Close()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("app: upgrade: %w", err)
+	}
+	return nil
+}
+
+// resume is called when the matches of the process before this one go on.
+func (t *takeover) resume() {
+	t.codes.restore(t.state.Migrating)
+	if err := t.parent.Serving(); err != nil {
+		t.log.Warn("upgrade: the process before this one does not end", "error", err)
+	}
+	t.log.Info("upgrade: this process has taken over", "allocations", t.codes.relay.Stats().Allocations)
+}
+
+// readHistory adds the history of the process before this one.
+func (t *takeover) readHistory(to *history.History) {
+	if t.history == nil {
+		return
+	}
+	if err := to.TakeOver(t.history); err != nil {
+		t.log.Warn("upgrade: what happened to allocations before is not known", "error", err)
+	}
+}
