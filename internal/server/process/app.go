@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -90,7 +91,7 @@ type App struct {
 	auditFile  *auditFile   // nil: there is none
 	flight     admin.Flight
 	since      time.Time
-	reload     reload
+	settings   *settings
 
 	certificates *certificates // nil: the API speaks plain HTTP
 
@@ -130,6 +131,7 @@ func New(o Options) (*App, error) {
 		opts: o, log: log, since: time.Now(),
 		done: make(chan struct{}),
 	}
+	a.settings = newSettings(&a.opts)
 	a.quit, a.stop = context.WithCancel(context.Background())
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, a.Close())
@@ -187,7 +189,11 @@ func (a *App) build() (err error) {
 	}
 	a.subscribe()
 	a.parts.add(part{name: "readiness", run: a.runReady})
-	return a.buildHandlers()
+	if err := a.buildHandlers(); err != nil {
+		return err
+	}
+	a.prepareReload()
+	return nil
 }
 
 // subscribe connects the parts of the process with its events. This is the order in which they
@@ -341,6 +347,54 @@ func (a *App) buildHandlers() error {
 	}
 	a.adminPages.serve(pages)
 	return nil
+}
+
+// prepareReload lets the parts that can use new settings prepare for them.
+func (a *App) prepareReload() {
+	if a.relay != nil {
+		a.settings.onReload(a.relay.prepare)
+	}
+	a.settings.onReload(a.players.prepare)
+	if a.service != nil {
+		a.settings.onReload(a.prepareCalls)
+	}
+	a.settings.onReload(a.preparePages)
+	a.settings.onReload(a.settings.prepareLevel)
+	if a.certificates != nil {
+		a.settings.onReload(a.certificates.prepare)
+	}
+	if a.auditFile != nil {
+		a.settings.onReload(a.auditFile.prepare)
+	}
+}
+
+// prepareCalls is a [prepare] for the API. The players have prepared before.
+func (a *App) prepareCalls(next *config.Config, changed []string) (_ apply, err error) {
+	var calls http.Handler
+	if slices.ContainsFunc(changed, func(key string) bool { return slices.Contains(reloadsAPI, key) }) {
+		if calls, err = a.handler(next, a.players.planned); err != nil {
+			return nil, err
+		}
+	}
+	return func(context.Context, *admin.ReloadResult) error {
+		if calls != nil {
+			a.apiCalls.serve(calls)
+		}
+		a.service.SetMaxOutstanding(next.MaxOutstanding)
+		return nil
+	}, nil
+}
+
+// preparePages is a [prepare] for the admin pages.
+func (a *App) preparePages(next *config.Config, _ []string) (apply, error) {
+	pages, err := a.pages(next)
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context, *admin.ReloadResult) error {
+		a.adminPages.serve(pages)
+		return nil
+	}, nil
 }
 
 // handler returns the handler of the API's calls for these settings. It continues the

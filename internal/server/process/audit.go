@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 )
 
@@ -47,9 +49,6 @@ func openAuditFile(name string, log *slog.Logger) (*auditFile, error) {
 // reopen opens the file again, which another program may have moved. If it fails, lines go on
 // to the file that was open.
 func (f *auditFile) reopen() error {
-	if f == nil {
-		return nil
-	}
 	file, err := os.OpenFile(f.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("app: audit_file: %w", err)
@@ -61,6 +60,16 @@ func (f *auditFile) reopen() error {
 	}
 	f.file = file
 	return nil
+}
+
+// prepare is a [prepare] that opens the file again.
+func (f *auditFile) prepare(*config.Config, []string) (apply, error) {
+	return func(_ context.Context, done *admin.ReloadResult) error {
+		if err := f.reopen(); err != nil {
+			done.Notes = append(done.Notes, err.Error()+": lines go on to the file that was open")
+		}
+		return nil
+	}, nil
 }
 
 // auditFailureEvery is how often a failure to write is logged.

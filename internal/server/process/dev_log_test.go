@@ -93,7 +93,7 @@ func TestOffInDev(t *testing.T) {
 		o.Level = new(slog.LevelVar)
 		r := start(t, o)
 		off := 0
-		for _, s := range r.settings() {
+		for _, s := range r.settings.values() {
 			if s.Source == "no effect in dev" {
 				off++
 			}

@@ -26,7 +26,7 @@
 // without it. An API process answers what it cannot do with 503 and Retry-After, call by
 // call: if a load balancer removed all API processes at once, callers would get less.
 //
-// A reload changes everything that it can, or nothing ([App.Reload]). Policy (callers,
+// A reload changes everything that it can, or nothing (settings.Reload). Policy (callers,
 // admission, webhooks and quotas) is an immutable value behind one pointer, and the
 // handler of calls with its tokens behind another; a call finishes with the values that
 // it began with. Keys of issuers that remain, queued webhooks, the state of an admission

@@ -112,7 +112,7 @@ func (m *member) subscribe(s *events.Stream) {
 // announcement returns the node to announce. The announcer calls it.
 func (m *member) announcement() placement.Node {
 	n, st := m.node, m.app.relay.engine.Stats()
-	now := m.app.current()
+	now := m.app.settings.current()
 	n.Seats, n.Taken = m.app.relay.seats(&now.Config), st.Seats
 	n.Players, n.Matches = st.Bound, m.announcer.Stats().Hosts
 	n.Load = m.load.measure()

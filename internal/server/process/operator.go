@@ -91,7 +91,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		cfg.Fleet, cfg.DrainDefaults = a.frontEnd.operator(), engine.DrainConfig{Deadline: -1, Threshold: -1}
 	}
 	if a.opts.Level != nil {
-		cfg.Settings, cfg.Reload, cfg.Level = a.settings, a.Reload, a.opts.Level
+		cfg.Settings, cfg.Reload, cfg.Level = a.settings.values, a.settings.Reload, a.opts.Level
 		cfg.Upgrade = a.handover.Upgrade
 	}
 	return admin.New(cfg), nil
@@ -99,7 +99,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 
 // capture is engine.Server.Capture, if the settings allow it.
 func (a *App) capture(ctx context.Context, match proto.AllocationID, each func(*engine.Captured) error) (lost uint64, err error) {
-	if now := a.current(); !now.Capture {
+	if now := a.settings.current(); !now.Capture {
 		return 0, admin.ErrCaptureOff
 	}
 	return a.relay.engine.Capture(ctx, match, each)
@@ -160,7 +160,7 @@ func (a *App) nodes(context.Context) ([]operator.Node, error) {
 		Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
 	}
 	if a.relay != nil {
-		now := a.current()
+		now := a.settings.current()
 		n.MaxSeats = a.relay.seats(&now.Config)
 	}
 	for _, addr := range a.udp() {

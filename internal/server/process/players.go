@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/players/hooks"
@@ -30,14 +31,16 @@ type players struct {
 	mode   Mode
 	log    *slog.Logger
 	policy atomic.Pointer[policy] // in force
+	// planned is the policy that a reload prepares, or in force; guarded by settings.asking.
+	planned *policy
 
 	bans   *atomic.Pointer[ban.List] // set before the first call; nil: there are none
 	relay  counter                   // set before the first call; nil in an API process
 	rates  rates
 	leases leases // of an API process
 
-	sender         *hooks.Webhooks      // nil until webhooks are configured; guarded by reload.asking
-	senderSettings webhookSettings      // of sender; guarded by reload.asking
+	sender         *hooks.Webhooks      // nil until webhooks are configured; guarded by settings.asking
+	senderSettings webhookSettings      // of sender; guarded by settings.asking
 	newSender      chan *hooks.Webhooks // capacity 1: a new sender, for run
 }
 
@@ -59,11 +62,10 @@ func newPlayers(c *config.Config, mode Mode, log *slog.Logger) (*players, error)
 		return nil, fmt.Errorf("app: %w", err)
 	}
 	p.policy.Store(&policy{verifier: verifier, guard: guard})
-	first, _, err := p.nextPolicy(c)
-	if err != nil {
+	if p.planned, _, err = p.nextPolicy(c); err != nil {
 		return nil, err
 	}
-	p.setPolicy(first)
+	p.setPolicy(p.planned)
 	return p, nil
 }
 
@@ -242,6 +244,20 @@ func (p *players) nextPolicy(c *config.Config) (next *policy, notes []string, er
 		notes = append(notes, "messages to webhook_url are signed with another secret")
 	}
 	return next, notes, nil
+}
+
+// prepare is a [prepare] for the policy, which is then also in planned.
+func (p *players) prepare(c *config.Config, _ []string) (apply, error) {
+	next, notes, err := p.nextPolicy(c)
+	if err != nil {
+		return nil, err
+	}
+	p.planned = next
+	return func(_ context.Context, done *admin.ReloadResult) error {
+		p.setPolicy(next)
+		done.Notes = append(done.Notes, notes...)
+		return nil
+	}, nil
 }
 
 // setPolicy puts the last result of nextPolicy into effect. Current calls finish with the

@@ -26,6 +26,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 	"github.com/ferryrelay/ferry/internal/server/host/memory"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
 
 // localRelay is the relay of this process: the data plane with its transports and processors, the
@@ -122,6 +123,19 @@ func fastPathConfig(c *config.Config) fastpath.Config {
 func (r *localRelay) subscribe(s *events.Stream) {
 	s.LargeMessage.Subscribe(r.logLargeMessage)
 	s.End.Subscribe(r.restart.countLost)
+}
+
+// prepare is a [prepare] for the limits of the relay, which are valid as settings.
+func (r *localRelay) prepare(next *config.Config, _ []string) (apply, error) {
+	return func(ctx context.Context, _ *admin.ReloadResult) error {
+		if err := r.engine.SetMaxSeats(ctx, r.seats(next)); err != nil {
+			return err
+		}
+		if err := r.engine.SetPlayerLimits(ctx, playerLimits(next)); err != nil {
+			return err
+		}
+		return r.engine.SetLimits(limits(next))
+	}, nil
 }
 
 // run relays until ctx ends, or until a drain is over, when it returns errDrained. At the end it

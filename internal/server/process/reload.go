@@ -2,11 +2,9 @@ package process
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -34,109 +32,88 @@ var (
 
 var errNoReload = errors.New("app: this process was not started with settings that can be reloaded")
 
-// reload is the state of the settings since the start.
-type reload struct {
+// settings are those in effect. A reload changes them in all parts that prepare for it, or in none.
+type settings struct {
+	mode     Mode
+	read     func() (config.Loaded, error) // nil: they cannot be reloaded
+	level    *slog.LevelVar                // of the log
+	log      *slog.Logger
+	prepares []prepare
+
 	asking sync.Mutex // one reload at a time; taken before mu
-	mu     sync.Mutex // guards the following fields
-	loaded *config.Loaded
+	mu     sync.Mutex // guards loaded
+	loaded config.Loaded
 }
+
+// prepare checks new settings, of which those of the changed keys differ, without an effect, and
+// returns what puts them in force. Files that they name may have changed in any case.
+type prepare func(next *config.Config, changed []string) (apply, error)
+
+// apply puts settings in force. It may add notes to the result. Only that of the relay, which is the
+// first one, may fail.
+type apply func(context.Context, *admin.ReloadResult) error
+
+func newSettings(o *Options) *settings {
+	s := &settings{mode: o.Mode, read: o.Reload, level: o.Level, log: o.Logger, loaded: o.Loaded}
+	s.loaded.Config = o.Config
+	return s
+}
+
+// onReload adds a part that uses new settings, before Run.
+func (s *settings) onReload(p prepare) { s.prepares = append(s.prepares, p) }
 
 // current returns the settings in effect.
-func (a *App) current() config.Loaded {
-	r := &a.reload
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.loaded != nil {
-		return *r.loaded
-	}
-	l := a.opts.Loaded
-	l.Config = a.opts.Config
-	return l
+func (s *settings) current() config.Loaded {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.loaded
 }
 
-// settings returns the settings in effect as the operator sees them, with the current
-// log level.
-func (a *App) settings() []config.SettingValue {
-	l := a.current()
+// values returns the settings in effect as the operator sees them, with the current log level.
+func (s *settings) values() []config.SettingValue {
+	l := s.current()
 	all := l.Values()
-	now := admin.LevelName(a.opts.Level.Level())
+	now := admin.LevelName(s.level.Level())
 	for i := range all {
 		name, _, _ := strings.Cut(all[i].Key, "[")
 		all[i].Reloads = slices.Contains(reloads, name)
 		if all[i].Key == "log_level" && all[i].Value != now {
 			all[i].Value, all[i].Source = now, "PUT /log-level"
 		}
-		if a.opts.Mode == Dev && slices.Contains(offInDev, all[i].Key) {
+		if s.mode == Dev && slices.Contains(offInDev, all[i].Key) {
 			all[i].Source = "no effect in dev"
 		}
 	}
 	return all
 }
 
-// plan is a reload that was checked and not applied yet.
-type plan struct {
-	next    config.Loaded // the settings afterwards
-	done    admin.ReloadResult
-	level   slog.Level
-	leveled bool
-	terms   *policy
-	calls   http.Handler // nil: unchanged
-	pages   http.Handler
-	renew   func() // puts a certificate in force
-}
-
 // Reload reads the settings again, applies those that may change while the process runs,
 // and returns the names of the others. Errors: admin.ErrRefused for invalid settings, of
 // which none is applied, and alloc.ErrUnavailable.
-func (a *App) Reload(ctx context.Context) (admin.ReloadResult, error) {
-	r := &a.reload
-	r.asking.Lock()
-	defer r.asking.Unlock()
-	p, err := a.plan()
+func (s *settings) Reload(ctx context.Context) (admin.ReloadResult, error) {
+	s.asking.Lock()
+	defer s.asking.Unlock()
+	next, done, applies, err := s.plan()
 	if err != nil {
-		a.opts.Logger.Error("reload: refused, nothing was changed", "error", err)
+		s.log.Error("reload: refused, nothing was changed", "error", err)
 		return admin.ReloadResult{}, fmt.Errorf("%w: %w", admin.ErrRefused, err)
 	}
-	// The only steps that can fail are the first three. The limits are valid as settings.
-	if a.relay != nil {
-		if err := a.relay.engine.SetMaxSeats(ctx, a.relay.seats(&p.next.Config)); err != nil {
-			return admin.ReloadResult{}, err
-		}
-		if err := a.relay.engine.SetPlayerLimits(ctx, playerLimits(&p.next.Config)); err != nil {
-			return admin.ReloadResult{}, err
-		}
-		if err := a.relay.engine.SetLimits(limits(&p.next.Config)); err != nil {
+	for _, apply := range applies {
+		if err := apply(ctx, &done); err != nil {
 			return admin.ReloadResult{}, err
 		}
 	}
-	a.players.setPolicy(p.terms)
-	if p.calls != nil {
-		a.apiCalls.serve(p.calls)
-	}
-	if a.service != nil {
-		a.service.SetMaxOutstanding(p.next.MaxOutstanding)
-	}
-	a.adminPages.serve(p.pages)
-	if p.leveled {
-		a.opts.Level.Set(p.level)
-	}
-	if p.renew != nil {
-		p.renew()
-	}
-	if err := a.auditFile.reopen(); err != nil {
-		p.done.Notes = append(p.done.Notes, err.Error()+": lines go on to the file that was open")
-	}
-	r.mu.Lock()
-	r.loaded = &p.next
-	r.mu.Unlock()
-	a.logReload(&p.done)
-	return p.done, nil
+	s.mu.Lock()
+	s.loaded = next
+	s.mu.Unlock()
+	s.logReload(&done)
+	return done, nil
 }
 
 // logReload logs the names of changed settings, without the values: URLs may contain
 // secrets, and more people read logs than the admin pages.
-func (a *App) logReload(done *admin.ReloadResult) {
-	log := a.opts.Logger
+func (s *settings) logReload(done *admin.ReloadResult) {
+	log := s.log
 	for _, note := range done.Notes {
 		log.Info("reload: " + note)
 	}
@@ -149,60 +126,57 @@ func (a *App) logReload(done *admin.ReloadResult) {
 // reloadWithin is how long a reload by signal may wait for the relay.
 const reloadWithin = 5 * time.Second
 
-// ReloadOnSignal is Reload with the result in the log.
-func (a *App) ReloadOnSignal(ctx context.Context) {
+// reloadOnSignal is Reload with the result in the log.
+func (s *settings) reloadOnSignal(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reloadWithin)
 	defer cancel()
-	if _, err := a.Reload(ctx); err != nil && !errors.Is(err, admin.ErrRefused) {
-		a.opts.Logger.Error("reload: the relay did not answer", "error", err)
+	if _, err := s.Reload(ctx); err != nil && !errors.Is(err, admin.ErrRefused) {
+		s.log.Error("reload: the relay did not answer", "error", err)
 	}
 }
 
-// plan reads and checks the settings, and determines what they change.
-func (a *App) plan() (p plan, err error) {
-	if a.opts.Reload == nil {
-		return p, errNoReload
+// plan reads and checks the settings, and lets all parts prepare for them.
+func (s *settings) plan() (next config.Loaded, done admin.ReloadResult, applies []apply, err error) {
+	if s.read == nil {
+		return next, done, nil, errNoReload
 	}
-	read, err := a.opts.Reload()
+	read, err := s.read()
 	if err == nil {
-		err = Check(read.Config, a.opts.Mode)
+		err = Check(read.Config, s.mode)
 	}
 	if err != nil {
-		return p, err
+		return next, done, nil, err
 	}
-	p.next, p.done = a.diff(&read)
-	var notes []string
-	if p.terms, notes, err = a.players.nextPolicy(&p.next.Config); err != nil {
-		return p, err
-	}
-	p.done.Notes = append(p.done.Notes, notes...)
-	changed := changedKeys(p.done.Changed)
-	if slices.ContainsFunc(changed, func(key string) bool { return slices.Contains(reloadsAPI, key) }) {
-		if p.calls, err = a.handler(&p.next.Config, p.terms); err != nil {
-			return p, err
+	next, done = s.diff(&read)
+	for _, prepare := range s.prepares {
+		apply, err := prepare(&next.Config, changedKeys(done.Changed))
+		if err != nil {
+			return next, done, nil, err
 		}
+		applies = append(applies, apply)
 	}
-	// Files may have changed although the settings have not.
-	if p.pages, err = a.pages(&p.next.Config); err != nil {
-		return p, err
+	return next, done, applies, nil
+}
+
+// prepareLevel is a prepare for the level of the log.
+func (s *settings) prepareLevel(next *config.Config, changed []string) (apply, error) {
+	var level slog.Level
+	if !slices.Contains(changed, "log_level") {
+		return func(context.Context, *admin.ReloadResult) error { return nil }, nil
 	}
-	if k := a.certificates; k != nil && k.file != nil {
-		var note string
-		if p.renew, note, err = k.file.renewal(); err != nil {
-			return p, err
-		}
-		p.done.Notes = append(p.done.Notes, note)
+	if err := level.UnmarshalText([]byte(next.LogLevel)); err != nil {
+		return nil, err
 	}
-	if slices.Contains(changed, "log_level") {
-		p.leveled, err = true, p.level.UnmarshalText([]byte(p.next.LogLevel))
-	}
-	return p, err
+	return func(context.Context, *admin.ReloadResult) error {
+		s.level.Set(level)
+		return nil
+	}, nil
 }
 
 // diff returns the settings after a reload of these, and the differences. New warnings
 // become notes.
-func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.ReloadResult) {
-	now := a.current()
+func (s *settings) diff(read *config.Loaded) (next config.Loaded, done admin.ReloadResult) {
+	now := s.current()
 	done = admin.ReloadResult{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
 	for _, change := range config.Changes(&now.Config, &read.Config) {
 		if slices.Contains(reloads, change.Key) {
@@ -212,24 +186,13 @@ func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.ReloadRe
 		}
 	}
 	next = now.WithSettings(*read, reloads)
-	known := Warnings(now.Config, a.opts.Mode)
-	for _, w := range Warnings(next.Config, a.opts.Mode) {
+	known := Warnings(now.Config, s.mode)
+	for _, w := range Warnings(next.Config, s.mode) {
 		if !slices.Contains(known, w) {
 			done.Notes = append(done.Notes, w)
 		}
 	}
 	return next, done
-}
-
-// renewal reads the certificate files and returns a function that uses them. The loop that
-// watches the files then finds no change.
-func (k *certificate) renewal() (renew func(), note string, err error) {
-	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
-	if err != nil {
-		return nil, "", fmt.Errorf("app: tls_cert, tls_key: %w", err)
-	}
-	note = fmt.Sprintf("%s was read again: good until %s", k.cert, pair.Leaf.NotAfter.Format(time.RFC3339))
-	return func() { k.current.Store(&pair) }, note, nil
 }
 
 func changedKeys(changes []config.Change) (all []string) {

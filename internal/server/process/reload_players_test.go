@@ -49,7 +49,7 @@ func minted(t *testing.T, name, key, player string) string {
 // sameSecrets fails if the log, the settings or an answer show a secret.
 func (r *reloading) sameSecrets(t *testing.T, done admin.ReloadResult) {
 	t.Helper()
-	text := r.log.String() + fmt.Sprintf("%+v", done) + fmt.Sprintf("%+v", r.settings())
+	text := r.log.String() + fmt.Sprintf("%+v", done) + fmt.Sprintf("%+v", r.settings.values())
 	for _, hush := range []string{secret, otherSecret, firstKey, secondKey, hookSecret} {
 		if strings.Contains(text, hush) {
 			t.Errorf("%s is shown", hush)
@@ -294,7 +294,7 @@ func TestReloadPlayersRefused(t *testing.T) {
 		r.file.Issuers = []config.Issuer{trustedIssuer("comes", secondKey)}
 		r.file.MaxOutstanding = 1
 		change(&r.file)
-		_, err := r.Reload(t.Context())
+		_, err := r.settings.Reload(t.Context())
 		if !errors.Is(err, admin.ErrRefused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%v, want %q", err, want)
 		}

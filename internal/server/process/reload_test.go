@@ -42,7 +42,7 @@ func startReloading(t *testing.T, mode Mode, change func(*config.Config)) *reloa
 
 // shown returns a setting as the operator sees it.
 func (r *reloading) shown(key string) string {
-	for _, s := range r.settings() {
+	for _, s := range r.settings.values() {
 		if s.Key == key {
 			return s.Value
 		}
@@ -52,7 +52,7 @@ func (r *reloading) shown(key string) string {
 
 func (r *reloading) reload(t *testing.T) admin.ReloadResult {
 	t.Helper()
-	done, err := r.Reload(t.Context())
+	done, err := r.settings.Reload(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestReloadRefused(t *testing.T) {
 		r.file.MaxSeats, r.file.LogLevel = 1, "error"
 		r.file.Tokens = []config.Token{{Secret: otherSecret, Project: "game", Environment: "test", Kind: "server"}}
 		c.change(&r.file)
-		_, err := r.Reload(t.Context())
+		_, err := r.settings.Reload(t.Context())
 		if !errors.Is(err, admin.ErrRefused) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -160,7 +160,7 @@ func TestReloadRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.file, r.err = good, nil
-	if _, err := r.Reload(t.Context()); !errors.Is(err, alloc.ErrUnavailable) {
+	if _, err := r.settings.Reload(t.Context()); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -169,7 +169,7 @@ func TestReloadRefused(t *testing.T) {
 func TestReloadNothing(t *testing.T) {
 	t.Parallel()
 	r := start(t, options(local(), Serve))
-	if _, err := r.Reload(t.Context()); !errors.Is(err, errNoReload) || !errors.Is(err, admin.ErrRefused) {
+	if _, err := r.settings.Reload(t.Context()); !errors.Is(err, errNoReload) || !errors.Is(err, admin.ErrRefused) {
 		t.Errorf("%v", err)
 	}
 }
@@ -219,7 +219,7 @@ func TestAdminTLS(t *testing.T) {
 	if err := os.WriteFile(cert, []byte("half a certif"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Reload(t.Context()); !errors.Is(err, admin.ErrRefused) {
+	if _, err := r.settings.Reload(t.Context()); !errors.Is(err, admin.ErrRefused) {
 		t.Errorf("a broken certificate: %v", err)
 	}
 	if _, serial := over(t, url+"/livez", ""); serial != 72 {

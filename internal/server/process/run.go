@@ -101,6 +101,10 @@ func (a *App) Close() error {
 // Run returns. It cannot be undone. The mode must have a relay.
 func (a *App) DrainFinally(ctx context.Context) error { return a.drainer.DrainFinally(ctx) }
 
+// ReloadOnSignal reads the settings again, and applies those that may change while the process
+// runs, or logs why it applies none.
+func (a *App) ReloadOnSignal(ctx context.Context) { a.settings.reloadOnSignal(ctx) }
+
 // Upgrade replaces this process by a new one of the program that is on the disk now, see
 // package upgrade, or logs and returns why it goes on. After it Run returns nil.
 func (a *App) Upgrade(ctx context.Context) error {
