@@ -3,10 +3,8 @@ package process
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -25,7 +23,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/observe/devlog"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 	"github.com/ferryrelay/ferry/internal/server/observe/otlp"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
@@ -73,46 +70,32 @@ type Options struct {
 // App is one process of Ferry: a relay, an API, or both. Its fields are fixed by
 // New, except for those that say otherwise. A part that the mode does not have is nil.
 type App struct {
-	opts       Options
-	parts      group
-	relay      *localRelay
-	service    *alloc.Service
-	metrics    *metrics.Metrics
-	api        *web
-	admin      *web
-	apiCalls   swapHandler         // handler of the API's calls
-	counts     *httpapi.RateCounts // kept over a reload
-	adminPages swapHandler         // handler of the admin pages
-	console    *console.Console
-	docs       http.Handler // the documentation
-	sessions   *admin.Sessions
-	log        *console.Log
-	audit      *console.Log // what operators do
-	auditFile  *auditFile   // nil: there is none
-	flight     admin.Flight
-	since      time.Time
-	settings   *settings
+	opts   Options
+	parts  group
+	life   lifetime
+	ready  readiness
+	events events.Stream
 
+	settings     *settings
+	players      *players
 	certificates *certificates // nil: the API speaks plain HTTP
+	tracer       *otlp.Tracer  // nil: no traces
+	operator     *operatorServer
+	relay        *localRelay
+	history      *history.History
+	usage        *usageKeeper // of a relay
+	bans         *banKeeper
+	api          *apiServer
+	store        *redisstore.Store // of a fleet
+	member       *member           // of a fleet, for a relay
+	frontEnd     *frontEnd         // of a fleet, for an API
+	takeover     *takeover         // nil: no process before this one hands over
+	handover     *handover
+}
 
-	store    *redisstore.Store // of a fleet
-	member   *member           // of a fleet, for a relay
-	frontEnd *frontEnd         // of a fleet, for an API
-	tracer   *otlp.Tracer      // nil: no traces
-	events   events.Stream
-	history  *history.History
-	drainer  *drainer     // of a relay
-	usage    *usageKeeper // of a relay
-	bans     *banKeeper
-
-	players   *players
-	takeover  *takeover // nil: no process before this one hands over
-	handover  *handover
-	codes     *localCodes // of the service; nil in a fleet
-	rejected  rejections
-	accepting accepting
-
-	ready readiness
+// lifetime is when Run begins and ends.
+type lifetime struct {
+	began time.Time // when the process did
 	ran   atomic.Bool
 	quit  context.Context // ends by stop
 	stop  context.CancelFunc
@@ -125,14 +108,9 @@ func New(o Options) (*App, error) {
 	if err := Check(o.Config, o.Mode); err != nil {
 		return nil, err
 	}
-	log := console.NewLog(o.Logger.Handler())
-	o.Logger = slog.New(log)
-	a := &App{
-		opts: o, log: log, since: time.Now(),
-		done: make(chan struct{}),
-	}
-	a.settings = newSettings(&a.opts)
-	a.quit, a.stop = context.WithCancel(context.Background())
+	o.Logger = slog.New(console.NewLog(o.Logger.Handler()))
+	a := &App{opts: o, life: lifetime{began: time.Now(), done: make(chan struct{})}}
+	a.life.quit, a.life.stop = context.WithCancel(context.Background())
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -140,65 +118,109 @@ func New(o Options) (*App, error) {
 }
 
 // build creates the parts of the mode, each after those that it uses.
-func (a *App) build() (err error) {
+func (a *App) build() error {
 	setGCPercent()
 	for _, w := range Warnings(a.opts.Config, a.opts.Mode) {
 		a.opts.Logger.Warn(w)
 	}
-	steps := map[Mode][]func() error{
-		Serve: {a.openAdmin, a.buildRelay, a.openAPI, a.buildService},
-		Dev:   {a.openAdmin, a.buildRelay, a.openAPI, a.buildService},
-		Relay: {a.openAdmin, a.buildStore, a.buildRelay, a.openWebSocket, a.buildMember},
-		API:   {a.openAdmin, a.buildStore, a.buildCallHistory, a.buildFront, a.openAPI},
+	modes := map[Mode][]func() error{
+		Serve: {a.buildRelay, a.openAPI, a.buildService},
+		Dev:   {a.buildRelay, a.openAPI, a.buildService},
+		Relay: {a.buildRelay, a.openAPI, a.buildMember},
+		API:   {a.buildFrontEnd, a.openAPI, a.buildService},
 	}
-	if err := a.openAudit(); err != nil {
+	for _, step := range slices.Concat([]func() error{a.buildBase}, modes[a.opts.Mode], []func() error{a.finish}) {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// buildBase creates what the other parts need: settings, players, certificates, and the store of a
+// fleet. It opens the operator's port.
+func (a *App) buildBase() (err error) {
+	o := &a.opts
+	a.settings = newSettings(o)
+	record, file, err := openAudit(o)
+	if err != nil {
 		return err
 	}
-	if a.tracer, err = newTracer(&a.opts); err != nil {
+	if file != nil {
+		a.parts.add(file.part())
+	}
+	if a.tracer, err = newTracer(o); err != nil {
 		return err
 	}
 	if a.tracer != nil { // It exports the last spans of all that follow.
 		a.parts.add(part{name: "traces", run: a.tracer.Run})
 	}
-	if err := a.buildPlayers(); err != nil {
+	if a.players, err = newPlayers(&o.Config, o.Mode, o.Logger); err != nil {
 		return err
 	}
-	if a.takeover, err = newTakeover(a.opts.Parent, a.opts.Logger); err != nil {
+	a.parts.addTasks(a.players.run)
+	if a.certificates, err = newCertificates(&o.Config, o.Logger); err != nil {
 		return err
 	}
-	for _, step := range steps[a.opts.Mode] {
-		if err := step(); err != nil {
-			return err
-		}
+	if a.certificates != nil {
+		a.parts.addTasks(a.certificates.run)
 	}
-	if err := a.buildBans(); err != nil {
-		return err
-	}
-	a.buildMetrics()
-	if err := a.buildConsole(); err != nil {
+	if a.takeover, err = newTakeover(o.Parent, o.Logger); err != nil {
 		return err
 	}
 	a.handover = &handover{
-		opts: &a.opts, relay: a.relay, codes: a.codes, history: a.history, ready: a.ready.check, stop: a.stop, given: make(chan struct{}),
-		ports: make(map[string]*net.TCPListener),
+		opts: o, ready: a.ready.check, stop: a.life.stop, given: make(chan struct{}), ports: make(map[string]*net.TCPListener),
 	}
-	for name, w := range map[string]*web{apiFile: a.api, adminFile: a.admin} {
-		if w != nil {
-			a.handover.ports[name] = w.tcp
-		}
-	}
-	a.subscribe()
-	a.parts.add(part{name: "readiness", run: a.runReady})
-	if err := a.buildHandlers(); err != nil {
+	if a.operator, err = openOperator(o, a.certificates); err != nil {
 		return err
 	}
+	a.operator.audit, a.operator.auditFile = record, file
+	a.addPort("admin", adminFile, a.operator.web)
+	if !o.Mode.isFleetMember() {
+		return nil
+	}
+	store, p, err := newStore(o)
+	if err == nil {
+		a.store = store
+		a.parts.add(p)
+	}
+	return err
+}
+
+// addPort adds a server, whose port another process can take over as a file of that name.
+func (a *App) addPort(name, file string, w *web) {
+	traceCalls(w, a.tracer)
+	a.parts.add(w.part(name))
+	a.handover.ports[file] = w.tcp
+}
+
+// finish connects the parts, and creates what uses all of them.
+func (a *App) finish() (err error) {
+	o := &a.opts
+	if a.history == nil {
+		a.history = history.New(history.Config{Directory: history.NewDirectory(), Logger: o.Logger})
+	}
+	if a.bans, err = newBanKeeper(o, a.relay, a.store); err != nil {
+		return err
+	}
+	a.players.bans = &a.bans.list
+	a.parts.add(part{name: "bans", run: a.bans.run})
+	m := a.newMetrics()
+	a.subscribe(m)
+	if err := a.finishAPI(); err != nil {
+		return err
+	}
+	if err := a.buildOperator(m); err != nil {
+		return err
+	}
+	a.parts.add(part{name: "readiness", run: a.runReady})
 	a.prepareReload()
 	return nil
 }
 
 // subscribe connects the parts of the process with its events. This is the order in which they
 // are called.
-func (a *App) subscribe() {
+func (a *App) subscribe(m *metrics.Metrics) {
 	s := &a.events
 	s.Ready.Subscribe(func(events.Ready) { a.ready.serving.Store(true) })
 	s.Ready.Subscribe(func(events.Ready) { notify(a.opts.Logger, "READY=1") })
@@ -209,14 +231,14 @@ func (a *App) subscribe() {
 		a.parts.addTasks(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.handshakeStats) })
 	}
 	a.history.Subscribe(s)
-	if a.codes != nil {
-		a.codes.subscribe(s)
+	if codes := a.handover.codes; codes != nil {
+		codes.subscribe(s)
 	}
 	if a.member != nil {
 		a.member.subscribe(s)
 	}
 	a.players.subscribe(s, a.history.Directory)
-	s.Call.Subscribe(func(e events.Call) { a.metrics.OnRequest(e.Name, e.Status, e.Took) })
+	s.Call.Subscribe(func(e events.Call) { m.OnRequest(e.Name, e.Status, e.Took) })
 	if a.relay != nil {
 		a.relay.subscribe(s)
 	}
@@ -228,31 +250,9 @@ func (a *App) subscribe() {
 	a.history.SubscribeLast(s)
 }
 
-// buildCallHistory creates the history of a process without a relay.
-func (a *App) buildCallHistory() error {
-	a.history = history.New(history.Config{Directory: history.NewDirectory(), Logger: a.opts.Logger})
-	return nil
-}
-
-// buildPlayers creates the policy and the certificates, which the ports need.
-func (a *App) buildPlayers() (err error) {
-	c := &a.opts.Config
-	if a.players, err = newPlayers(c, a.opts.Mode, a.opts.Logger); err != nil {
-		return err
-	}
-	a.parts.addTasks(a.players.run)
-	if a.certificates, err = newCertificates(c, a.opts.Logger); err != nil {
-		return err
-	}
-	if a.certificates != nil {
-		a.parts.addTasks(a.certificates.run)
-	}
-	return nil
-}
-
-func (a *App) buildMetrics() {
+func (a *App) newMetrics() *metrics.Metrics {
 	cfg := metrics.Config{
-		Process: a.processMetrics, Players: a.players.stats,
+		Process: a.status().metrics, Players: a.players.stats,
 		Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
 	}
 	if a.relay != nil {
@@ -279,138 +279,59 @@ func (a *App) buildMetrics() {
 	if a.certificates != nil {
 		cfg.Certificates = a.certificates.states
 	}
-	a.metrics = metrics.New(cfg)
+	return metrics.New(cfg)
 }
 
-// processMetrics returns the metrics of the process.
-func (a *App) processMetrics() metrics.Process {
-	p := metrics.Process{
-		RefusedTotal:  a.rejected.total.Load(),
-		RefusedHeader: a.rejected.header.Load(), EvictedTotal: a.rejected.evictedTotal.Load(),
-		EvictedAddress: a.rejected.evictedAddress.Load(), EvictedProtected: a.rejected.evictedProtected.Load(),
-		AcceptFailed: a.accepting.failed.Load(),
+// openAPI opens the port of the API. A relay of a fleet has it for WebSockets alone, if they are on.
+func (a *App) openAPI() (err error) {
+	if a.opts.Mode == Relay && a.relay.websocket == nil {
+		return nil
 	}
-	if a.relay != nil {
-		a.relay.addMetrics(&p)
-	}
-	return p
-}
-
-// openAPI opens the API's port before its handler exists, since the address is
-// advertised to players.
-func (a *App) openAPI() error {
-	c := &a.opts.Config
-	l, err := openPort(a.opts.Parent, apiFile, c.HTTP.AddrPort)
+	a.api, err = openAPI(&a.opts, a.players, a.certificates.tls(), a.operator.accepting.config(a.opts.Logger))
 	if err != nil {
 		return err
 	}
-	a.api = newWeb(l, nil, a.certificates.tls(), a.opts.Logger, a.accepting.config(a.opts.Logger))
-	traceCalls(a.api, a.tracer)
-	a.parts.add(a.api.part("api"))
-	if a.opts.Mode != Dev {
-		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.rejected, a.opts.Logger))
-		a.api.server.IdleTimeout = max(c.HTTPIdleTimeout, c.ProxyIdleTimeout)
-	}
-	if c.ProxyProtocol {
-		a.api.listener = websocket.ProxyListener(a.api.listener, proxyConfig(c, &a.rejected))
-	}
+	a.addPort("api", apiFile, a.api.web)
 	return nil
 }
 
-// openWebSocket opens the same port for WebSockets alone, if they are on.
-func (a *App) openWebSocket() error {
-	if a.relay.websocket == nil {
+// finishAPI sets the handlers of the API's port, if there is one.
+func (a *App) finishAPI() error {
+	if a.api == nil {
 		return nil
 	}
-	return a.openAPI()
-}
-
-// buildHandlers creates the handlers of the ports.
-func (a *App) buildHandlers() error {
-	if a.api != nil {
-		if a.service != nil {
-			a.counts = httpapi.NewRateCounts()
-		}
-		calls, err := a.handler(&a.opts.Config, a.players.policy.Load())
-		if err != nil {
-			return err
-		}
-		a.apiCalls.serve(calls)
-		a.api.server.Handler = &a.apiCalls
-		if a.relay != nil && a.relay.websocket != nil {
-			a.api.server.Handler = withWebSocket(&a.apiCalls, a.relay.websocket)
-		}
-	}
-	pages, err := a.pages(&a.opts.Config)
-	if err != nil {
-		return err
-	}
-	a.adminPages.serve(pages)
-	return nil
-}
-
-// prepareReload lets the parts that can use new settings prepare for them.
-func (a *App) prepareReload() {
-	if a.relay != nil {
-		a.settings.onReload(a.relay.prepare)
-	}
-	a.settings.onReload(a.players.prepare)
-	if a.service != nil {
-		a.settings.onReload(a.prepareCalls)
-	}
-	a.settings.onReload(a.preparePages)
-	a.settings.onReload(a.settings.prepareLevel)
-	if a.certificates != nil {
-		a.settings.onReload(a.certificates.prepare)
-	}
-	if a.auditFile != nil {
-		a.settings.onReload(a.auditFile.prepare)
-	}
-}
-
-// prepareCalls is a [prepare] for the API. The players have prepared before.
-func (a *App) prepareCalls(next *config.Config, changed []string) (_ apply, err error) {
-	var calls http.Handler
-	if slices.ContainsFunc(changed, func(key string) bool { return slices.Contains(reloadsAPI, key) }) {
-		if calls, err = a.handler(next, a.players.planned); err != nil {
-			return nil, err
-		}
-	}
-	return func(context.Context, *admin.ReloadResult) error {
-		if calls != nil {
-			a.apiCalls.serve(calls)
-		}
-		a.service.SetMaxOutstanding(next.MaxOutstanding)
-		return nil
-	}, nil
-}
-
-// preparePages is a [prepare] for the admin pages.
-func (a *App) preparePages(next *config.Config, _ []string) (apply, error) {
-	pages, err := a.pages(next)
-	if err != nil {
-		return nil, err
-	}
-	return func(context.Context, *admin.ReloadResult) error {
-		a.adminPages.serve(pages)
-		return nil
-	}, nil
-}
-
-// handler returns the handler of the API's calls for these settings. It continues the
-// counters of its predecessor.
-func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
-	if a.service == nil {
-		return http.NotFoundHandler(), nil
-	}
-	h := httpapi.Config{
-		Service: a.service, Logger: a.opts.Logger, OnRequest: a.events.PublishCall, OnRefusal: a.events.CallRefusal.Publish,
-		Authenticate: t.authenticate(), RateCounts: a.counts,
-	}
+	fixed := &a.api.fixed
+	fixed.Logger, fixed.OnRequest, fixed.OnRefusal = a.opts.Logger, a.events.PublishCall, a.events.CallRefusal.Publish
+	fixed.RateCounts = httpapi.NewRateCounts()
 	if a.store != nil {
-		h.SharedLimiter = a.store
+		fixed.SharedLimiter = a.store
 	}
-	return newAPI(c, a.opts.Mode, h)
+	var at *websocket.Transport
+	if a.relay != nil {
+		at = a.relay.websocket
+	}
+	return a.api.handle(&a.opts.Config, at)
+}
+
+// prepareReload lets the parts that can use new settings prepare for them. The relay, which may
+// fail to apply them, is first.
+func (a *App) prepareReload() {
+	s := a.settings
+	if a.relay != nil {
+		s.onReload(a.relay.prepare)
+	}
+	s.onReload(a.players.prepare)
+	if a.api != nil {
+		s.onReload(a.api.prepare)
+	}
+	s.onReload(a.operator.prepare)
+	s.onReload(s.prepareLevel)
+	if a.certificates != nil {
+		s.onReload(a.certificates.prepare)
+	}
+	if a.operator.auditFile != nil {
+		s.onReload(a.operator.auditFile.prepare)
+	}
 }
 
 // buildRelay creates the relay, and what keeps a record of it. The subscribers of its events may not
@@ -421,72 +342,83 @@ func (a *App) buildRelay() error {
 		offer = a.takeover.offer
 	}
 	hooks := a.events.RelayHooks()
-	hooks.Admit, hooks.OnCode = a.players.admitOnRelay, a.publishCode
-	r, err := newLocalRelay(&a.opts, hooks, offer)
+	hooks.Admit = a.players.admitOnRelay
+	hooks.OnCode = func(e engine.CodeEvent) { // for each answer with the code of a host: the first one is news
+		if a.history.KeepCode(e.Host, e.Code) {
+			a.events.Code.Publish(e)
+		}
+	}
+	r, err := newLocalRelay(&a.opts, hooks, &a.events.Drain, offer)
 	if err != nil {
 		return err
 	}
-	a.relay, a.players.relay = r, r.engine
+	a.relay, a.players.relay, a.ready.drain = r, r.engine, r.drain
 	a.history = history.New(history.Config{
 		Directory: history.NewDirectory(), Relay: r.engine, MaxContent: a.opts.Config.MaxContent, RecoverFor: r.recoverFor,
 		Logger: a.opts.Logger,
 	})
-	a.drainer = &drainer{relay: r.engine, defaults: drainDefaults(&a.opts.Config), changes: &a.events.Drain, log: a.opts.Logger}
-	a.ready.drain = a.drainer
-	a.parts.add(part{name: "hand-over", run: func(ctx context.Context) error { return a.handover.run(ctx) }})
-	a.parts.add(part{
-		name: "session file", free: r.closeSessionFile,
-		run: func(ctx context.Context) error { return a.handover.endSessions(ctx) },
-	})
+	h := a.handover
+	h.relay, h.history = r, a.history
+	a.parts.add(part{name: "hand-over", run: h.run})
+	a.parts.add(part{name: "session file", run: h.endSessions, free: r.closeSessionFile})
 	a.parts.add(part{
 		name: "relay", ready: r.engine.Ready(), free: r.engine.Close,
-		run: func(ctx context.Context) error { return r.run(ctx, a.drainer, a.handover.endRelay) },
+		run: func(ctx context.Context) error { return r.run(ctx, h.endRelay) },
 	})
-	a.usage = newUsageKeeper(a.opts.UsageFile, a.since, r.engine, a.opts.Logger)
-	if a.opts.Parent == nil {
+	a.usage = newUsageKeeper(a.opts.UsageFile, a.life.began, r.engine, a.opts.Logger)
+	if a.takeover == nil {
 		if err := a.usage.load(); err != nil {
 			return err
 		}
 	}
 	a.parts.add(part{name: "usage", run: a.usage.run})
-	a.parts.addTasks(r.watch, a.drainer.watch, a.history.Run)
+	a.parts.addTasks(r.watch, a.history.Run)
 	if t := a.takeover; t != nil {
 		a.parts.addTasks(func(context.Context) { t.readHistory(a.history) })
 	}
 	return nil
 }
 
-// publishCode is called for each answer with the code of a host: the first one is news.
-func (a *App) publishCode(e engine.CodeEvent) {
-	if a.history.KeepCode(e.Host, e.Code) {
-		a.events.Code.Publish(e)
+// buildFrontEnd creates the front end of a fleet.
+func (a *App) buildFrontEnd() (err error) {
+	if a.frontEnd, err = newFrontEnd(&a.opts, a.store); err != nil {
+		return err
 	}
+	a.players.leases.store = a.store
+	a.parts.add(part{name: "dialer", run: a.frontEnd.dialer.Run})
+	a.parts.add(part{name: "fleet", run: a.frontEnd.fleet.Run})
+	return nil
 }
 
-// buildService creates the Allocations service of a single relay, with the join codes of
-// the previous run.
-func (a *App) buildService() error {
-	relay, err := a.relay.advertised(a.apiAddr())
+// buildService creates the Allocations service: that of a fleet, or that of a single relay with the
+// join codes of the previous run.
+func (a *App) buildService() (err error) {
+	c := &a.opts.Config
+	cfg := alloc.ServiceConfig{
+		MaxConnections: c.MaxConnections, MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
+		HostMigration: c.HostMigration > 0, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
+		OnReserve: a.events.Reservation.Publish,
+	}
+	if f := a.frontEnd; f != nil {
+		cfg.Relay, cfg.Store, cfg.LiveRegions, cfg.KeepCode = f.fleet, f.fleet.Codes(), f.fleet.Regions, f.fleet.KeepCode
+		a.api.service, err = alloc.NewService(cfg)
+		return err
+	}
+	relay, err := a.relay.advertised(a.api.addr())
 	if err != nil {
 		return err
 	}
-	a.codes = &localCodes{store: alloc.NewMemoryStore(), relay: a.relay.engine, directory: a.history.Directory, log: a.opts.Logger}
-	a.codes.restore(nil)
+	codes := &localCodes{store: alloc.NewMemoryStore(), relay: a.relay.engine, directory: a.history.Directory, log: a.opts.Logger}
+	codes.restore(nil)
+	cfg.Relay, cfg.Store, cfg.KeepCode = relay, codes.store, a.relay.engine.KeepCode
+	cfg.Regions = []alloc.Region{{
+		ID: c.Region, Description: c.Region, QoSAddress: relay.qos(), WebSocketURL: placement.WebSocketURL(relay.endpoints),
+	}}
+	a.api.service, err = alloc.NewService(cfg)
+	codes.service, a.handover.codes = a.api.service, codes
 	if a.takeover != nil {
-		a.takeover.codes = a.codes
+		a.takeover.codes = codes
 	}
-	c := &a.opts.Config
-	a.service, err = alloc.NewService(alloc.ServiceConfig{
-		Relay: relay, Store: a.codes.store, MaxConnections: c.MaxConnections,
-		Regions: []alloc.Region{{
-			ID: c.Region, Description: c.Region,
-			QoSAddress: relay.qos(), WebSocketURL: placement.WebSocketURL(relay.endpoints),
-		}},
-		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
-		HostMigration: c.HostMigration > 0, KeepCode: a.relay.engine.KeepCode, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
-		OnReserve: a.events.Reservation.Publish,
-	})
-	a.codes.service = a.service
 	return err
 }
 
@@ -500,25 +432,6 @@ func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-}
-
-// newAPI completes the configuration of the API's handler by the settings and the mode.
-func newAPI(c *config.Config, mode Mode, h httpapi.Config) (http.Handler, error) {
-	h.Anonymous, h.Unlimited = mode == Dev, mode == Dev
-	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
-	h.AddressPerMinute = c.AddressPerMinute
-	h.FailedJoinsPerMinute, h.ServerFailedJoinsPerMinute = c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute
-	h.TrustedProxies, h.AllowOrigins = trustedProxies(c), origins(c)
-	for i, t := range c.Tokens {
-		kind, err := httpapi.ParseKind(t.Kind)
-		if err != nil {
-			return nil, fmt.Errorf("app: tokens[%d]: %w", i, err)
-		}
-		h.Tokens = append(h.Tokens, httpapi.Token{
-			Secret: string(t.Secret), Project: t.Project, Environment: t.Environment, Player: t.Player, Kind: kind,
-		})
-	}
-	return httpapi.New(h)
 }
 
 var (

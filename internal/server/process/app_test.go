@@ -95,7 +95,7 @@ func TestLifecycles(t *testing.T) {
 	})
 	t.Run("listener dies", func(t *testing.T) {
 		r := start(t, options(local(), Serve))
-		r.api.listener.Close()
+		r.api.web.listener.Close()
 		if err := <-r.ended; !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), "api") {
 			t.Errorf("Run: %v", err)
 		}

@@ -14,19 +14,17 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 )
 
-// openAudit opens the record of what operators do.
-func (a *App) openAudit() (err error) {
-	to := io.Discard
-	if name := a.opts.Config.AuditFile; name != "" {
-		if a.auditFile, err = openAuditFile(name, a.opts.Logger); err != nil {
-			return err
-		}
-		to = a.auditFile
-		run := func(ctx context.Context) error { <-ctx.Done(); return a.auditFile.close() }
-		a.parts.add(part{name: "audit", run: run, free: a.auditFile.close})
+// openAudit opens the record of what operators do. The file is nil if the settings name none.
+func openAudit(o *Options) (*console.Log, *auditFile, error) {
+	name := o.Config.AuditFile
+	if name == "" {
+		return console.NewLog(slog.NewJSONHandler(io.Discard, nil)), nil, nil
 	}
-	a.audit = console.NewLog(slog.NewJSONHandler(to, nil))
-	return nil
+	f, err := openAuditFile(name, o.Logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	return console.NewLog(slog.NewJSONHandler(f, nil)), f, nil
 }
 
 // auditFile appends to a file. Any goroutine may use it.
@@ -60,6 +58,12 @@ func (f *auditFile) reopen() error {
 	}
 	f.file = file
 	return nil
+}
+
+// part returns the file as a part of the process, which closes it.
+func (f *auditFile) part() part {
+	run := func(ctx context.Context) error { <-ctx.Done(); return f.close() }
+	return part{name: "audit", run: run, free: f.close}
 }
 
 // prepare is a [prepare] that opens the file again.

@@ -80,27 +80,22 @@ func openBans(file string) ([]ban.Ban, error) {
 	return all, nil
 }
 
-// buildBans creates the keeper. The ports exist, and are not served yet.
-func (a *App) buildBans() error {
-	k := &banKeeper{log: a.opts.Logger, now: time.Now, writes: true, applied: map[string]bool{}}
-	if a.relay != nil {
-		k.relay = a.relay.engine
-		if a.relay.websocket != nil {
-			k.websocket = a.relay.websocket
+// newBanKeeper creates the keeper of a process with this relay, nil if there is none, and the store of
+// its fleet, nil without one. It reads the file.
+func newBanKeeper(o *Options, r *localRelay, store *redisstore.Store) (*banKeeper, error) {
+	k := &banKeeper{log: o.Logger, now: time.Now, writes: true, applied: map[string]bool{}}
+	if r != nil {
+		k.relay = r.engine
+		if r.websocket != nil {
+			k.websocket = r.websocket
 		}
 	}
-	if a.store != nil {
-		k.store, k.writes = a.store, a.opts.Mode == API
+	if store != nil {
+		k.store, k.writes = store, o.Mode == API
 	} else {
-		k.file = a.opts.BanFile
+		k.file = o.BanFile
 	}
-	if err := k.load(); err != nil {
-		return err
-	}
-	a.bans = k
-	a.players.bans = &k.list
-	a.parts.add(part{name: "bans", run: k.run})
-	return nil
+	return k, k.load()
 }
 
 // load reads the file.

@@ -24,7 +24,7 @@ func (r running) operate(t *testing.T, method, path string) (int, string) {
 	t.Helper()
 	w, q := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
 	q.Host = "127.0.0.1"
-	r.adminPages.ServeHTTP(w, q)
+	r.operator.pages.ServeHTTP(w, q)
 	return w.Code, w.Body.String()
 }
 

@@ -78,11 +78,11 @@ func TestBadCertificates(t *testing.T) {
 					t.Error("a client accepts it")
 				}
 				problem := false
-				for _, x := range r.conditions() {
+				for _, x := range r.status().conditions() {
 					problem = problem || x.Name == "certificate" && x.State == "problem" && strings.Contains(x.Text, bad.text)
 				}
 				if !problem {
-					t.Errorf("the console does not show it: %v", r.conditions())
+					t.Errorf("the console does not show it: %v", r.status().conditions())
 				}
 				renew(t, c.TLSCert, c.TLSKey, 3)
 				testkit.Eventually(t, "it is valid again", func() bool {

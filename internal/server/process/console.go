@@ -10,68 +10,109 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferryrelay/ferry/docs"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
-	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
-	"github.com/ferryrelay/ferry/internal/server/site"
 )
 
 // consoleRefusals is how many refused messages the console gets at once.
 const consoleRefusals = 500
 
-// buildConsole creates the operator's page.
-func (a *App) buildConsole() (err error) {
-	cfg := console.Config{
-		Title: "ferry " + a.opts.Version, Mode: a.opts.Mode.String(), Since: a.since,
-		Nodes: a.nodes, Conditions: a.conditions, Log: a.log, Audit: a.audit, Viewer: a.viewer,
-	}
-	if a.relay != nil {
-		cfg.Stats, cfg.Probe = a.relay.engine.Stats, a.relay.engine.Probe
-		cfg.Refusals = func() []timeline.Event { return a.history.Timeline().Refusals(consoleRefusals) }
-	}
-	if a.console, err = console.New(cfg, a.opts.Logger); err != nil {
-		return err
-	}
-	pages, err := site.Render(docs.Files, "docs")
-	if err != nil {
-		return err
-	}
-	a.docs = site.Handler(pages, "/docs/")
-	a.sessions = admin.NewSessions()
-	a.parts.addTasks(func(ctx context.Context) { a.console.Run(ctx) })
-	return nil
-}
-
 // certificateWarning is how long before its end a certificate is a problem: the rule of the
 // alert in scripts/deploy.
 const certificateWarning = 14 * 24 * time.Hour
 
+// status is what an operator sees of the process. Parts that it lacks are nil.
+type status struct {
+	opts         *Options
+	since        time.Time
+	ready        *readiness
+	settings     *settings
+	certificates *certificates
+	relay        *localRelay
+	api          *apiServer
+	store        *redisstore.Store
+	frontEnd     *frontEnd
+	accepting    *accepting
+}
+
+// status returns what an operator sees of the process.
+func (a *App) status() *status {
+	return &status{
+		opts: &a.opts, since: a.life.began, ready: &a.ready, settings: a.settings, certificates: a.certificates,
+		relay: a.relay, api: a.api, store: a.store, frontEnd: a.frontEnd, accepting: &a.operator.accepting,
+	}
+}
+
+// nodes returns this process and, for an API, all relays of its fleet.
+func (s *status) nodes(context.Context) ([]operator.Node, error) {
+	st, state := s.relay.stats(), "ready"
+	switch s.ready.check() {
+	case errNotReady:
+		state = "not ready"
+	case errDraining:
+		state = "draining"
+	}
+	n := operator.Node{
+		ID: s.opts.Identity.Relay.String(), Role: s.opts.Mode.String(), Region: s.opts.Config.Region,
+		Version: s.opts.Version, State: state, Since: s.since,
+		Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
+	}
+	if s.api != nil {
+		n.API = s.api.web.url()
+	}
+	if s.relay != nil {
+		now := s.settings.current()
+		n.MaxSeats = s.relay.seats(&now.Config)
+	}
+	for _, addr := range s.relay.addrs() {
+		n.UDP = append(n.UDP, addr.String())
+	}
+	if s.frontEnd == nil {
+		return []operator.Node{n}, nil
+	}
+	n.ID, n.Region = hostname(), ""
+	return append([]operator.Node{n}, s.frontEnd.nodes()...), nil
+}
+
+// metrics returns the metrics of the process.
+func (s *status) metrics() metrics.Process {
+	p := metrics.Process{AcceptFailed: s.accepting.failed.Load()}
+	if s.api != nil {
+		s.api.addMetrics(&p)
+	}
+	if s.relay != nil {
+		s.relay.addMetrics(&p)
+	}
+	return p
+}
+
 // conditions returns what an operator should know of the process.
-func (a *App) conditions() (all []console.Condition) {
+func (s *status) conditions() (all []console.Condition) {
 	add := func(name, state, format string, args ...any) {
 		all = append(all, console.Condition{Name: name, State: state, Text: fmt.Sprintf(format, args...)})
 	}
-	switch a.ready.check() {
+	switch s.ready.check() {
 	case errNotReady:
 		add("readiness", "problem", "not ready: it does not accept requests yet, or stops")
 	case errDraining:
-		add("readiness", "note", "draining: %d allocations are left", a.relay.allocations())
+		add("readiness", "note", "draining: %d allocations are left", s.relay.allocations())
 	default:
 		add("readiness", "ok", "ready")
 	}
-	if a.relay != nil {
-		a.relay.conditions(add)
+	if s.relay != nil {
+		s.relay.conditions(add)
 	}
-	if a.store != nil {
-		if st := a.store.Stats(); st.Open {
+	if s.store != nil {
+		if st := s.store.Stats(); st.Open {
 			add("store", "problem", "the store does not answer: no new matches, while running ones continue")
 		} else {
 			add("store", "ok", "the store answers; %d calls, %d failed", st.Calls, st.Failed)
 		}
 	}
-	ends, faults := a.certificates.ends(), a.certificates.faults(time.Now())
+	ends, faults := s.certificates.ends(), s.certificates.faults(time.Now())
 	for _, name := range slices.Sorted(maps.Keys(ends)) {
 		left := time.Until(ends[name])
 		switch f := faults[name]; {

@@ -37,41 +37,29 @@ const (
 )
 
 // frontEnd is the part of an API process that calls the relays of its fleet. Its fields
-// are fixed by buildFront.
+// are fixed by newFrontEnd.
 type frontEnd struct {
-	app    *App
+	store  *redisstore.Store
 	fleet  *placement.Fleet
 	dialer *rpc.Dialer
+	log    *slog.Logger
 }
 
-// buildFront creates the Allocations service of a fleet.
-func (a *App) buildFront() (err error) {
-	c, f := &a.opts.Config, &frontEnd{app: a}
-	f.dialer, err = rpc.NewDialer(rpc.DialerConfig{Files: clusterFiles(c), Logger: a.opts.Logger})
-	if err != nil {
-		return err
+// newFrontEnd returns the front end of a fleet. It opens no connection.
+func newFrontEnd(o *Options, store *redisstore.Store) (_ *frontEnd, err error) {
+	f := &frontEnd{store: store, log: o.Logger}
+	if f.dialer, err = rpc.NewDialer(rpc.DialerConfig{Files: clusterFiles(&o.Config), Logger: o.Logger}); err != nil {
+		return nil, err
 	}
-	a.players.leases.store = a.store
-	defaults, hints := regionsOf(c)
+	defaults, hints := regionsOf(&o.Config)
 	f.fleet, err = placement.New(placement.Config{
-		Registry: a.store, Directory: a.store, Dialer: f.dialer,
-		Defaults: defaults, Hints: hints, Logger: a.opts.Logger,
+		Registry: store, Directory: store, Dialer: f.dialer,
+		Defaults: defaults, Hints: hints, Logger: o.Logger,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a.service, err = alloc.NewService(alloc.ServiceConfig{
-		Relay: f.fleet, Store: f.fleet.Codes(), LiveRegions: f.fleet.Regions, MaxConnections: c.MaxConnections,
-		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, HostMigration: c.HostMigration > 0,
-		AllowedRegions: a.players.allowedRegions, KeepCode: f.fleet.KeepCode, Admit: a.players.admit, OnReserve: a.events.Reservation.Publish,
-	})
-	if err != nil {
-		return err
-	}
-	a.frontEnd = f
-	a.parts.add(part{name: "dialer", run: f.dialer.Run})
-	a.parts.add(part{name: "fleet", run: f.fleet.Run})
-	return nil
+	return f, nil
 }
 
 // regionsOf returns the regions of hosts that name none.
@@ -99,7 +87,7 @@ func (f *frontEnd) wake(ctx context.Context) bool {
 			return true
 		}
 		if time.Since(began) > wakeWithin {
-			f.app.opts.Logger.Warn("the store does not answer: calls are answered with 503 and Retry-After", "error", err)
+			f.log.Warn("the store does not answer: calls are answered with 503 and Retry-After", "error", err)
 			return true
 		}
 		select {
@@ -167,7 +155,7 @@ var _ admin.Fleet = fleetOperator{}
 
 // operator returns the fleetOperator of the fleet.
 func (f *frontEnd) operator() fleetOperator {
-	return fleetOperator{nodes: f.fleet.Nodes, ready: f.fleet.Ready, dial: f.dialer.Operator, homeOf: f.app.store.HomeOf}
+	return fleetOperator{nodes: f.fleet.Nodes, ready: f.fleet.Ready, dial: f.dialer.Operator, homeOf: f.store.HomeOf}
 }
 
 // Drain drains a relay. Negative values mean those of its settings.
@@ -377,33 +365,33 @@ func storeConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) 
 	return cfg, nil
 }
 
-// buildStore creates the client of the store, and the signer of what it writes. It opens
+// newStore creates the client of the store, and the signer of what it writes. It opens
 // no connection. Only the admin pages stop after it, since relays deregister in the store.
-func (a *App) buildStore() error {
-	cfg, err := storeConfig(&a.opts.Config, a.opts.Logger)
+func newStore(o *Options) (*redisstore.Store, part, error) {
+	cfg, err := storeConfig(&o.Config, o.Logger)
 	if err != nil {
-		return err
+		return nil, part{}, err
 	}
 	var relay alloc.RelayID
-	if a.opts.Mode == Relay {
-		relay = a.opts.Identity.Relay
+	if o.Mode == Relay {
+		relay = o.Identity.Relay
 	}
-	signer, err := rpc.NewSigner(clusterFiles(&a.opts.Config), relay)
+	signer, err := rpc.NewSigner(clusterFiles(&o.Config), relay)
 	if err != nil {
-		return err
+		return nil, part{}, err
 	}
 	cfg.Signer = signer
-	if a.store, err = redisstore.New(cfg); err != nil {
-		return fmt.Errorf("app: store: %w", err)
+	store, err := redisstore.New(cfg)
+	if err != nil {
+		return nil, part{}, fmt.Errorf("app: store: %w", err)
 	}
 	run := func(ctx context.Context) error {
 		var reloading sync.WaitGroup
 		defer reloading.Wait()
 		reloading.Go(func() { signer.Run(ctx) })
-		return errors.Join(a.store.Run(ctx), a.store.Close())
+		return errors.Join(store.Run(ctx), store.Close())
 	}
-	a.parts.add(part{name: "store", run: run, free: a.store.Close})
-	return nil
+	return store, part{name: "store", run: run, free: store.Close}, nil
 }
 
 // clusterFiles returns the files of the process's certificate in its fleet.

@@ -204,11 +204,11 @@ func TestFleetOperator(t *testing.T) {
 		time.Until(st.Deadline) < admin.DefaultDeadline/2 {
 		t.Errorf("drain: %+v, %v", st, err)
 	}
-	if own := eu.drainer.DrainState(); !own.Draining || us.DrainState().Draining {
-		t.Errorf("eu %+v, us %+v", own, us.drainer.DrainState())
+	if own := eu.relay.drain.DrainState(); !own.Draining || us.relay.drain.DrainState().Draining {
+		t.Errorf("eu %+v, us %+v", own, us.relay.drain.DrainState())
 	}
 	state := func() string {
-		nodes, err := a.nodes(t.Context())
+		nodes, err := a.status().nodes(t.Context())
 		if err != nil || len(nodes) != 3 {
 			return fmt.Sprint(err, nodes)
 		}
@@ -314,7 +314,7 @@ func TestFleetFinalDrain(t *testing.T) {
 	relay, a := start(t, o), k.api()
 	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.frontEnd.fleet.Nodes()) == 1 })
 	hostIn(t, a, "")
-	if err := relay.drainer.DrainFinally(t.Context()); err != nil {
+	if err := relay.relay.drain.DrainFinally(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r, id := a.frontEnd.operator(), alloc.RelayID{1}.String()

@@ -1,7 +1,9 @@
 package process
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/history"
 	"github.com/ferryrelay/ferry/internal/server/players/quota"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -26,7 +29,11 @@ import (
 // relay and its hosts in the store. Its fields are fixed by buildMember, except load,
 // which belongs to the announcer.
 type member struct {
-	app       *App
+	relay     *localRelay
+	store     *redisstore.Store
+	settings  *settings
+	history   *history.History
+	log       *slog.Logger
 	cluster   *rpc.Server
 	announcer *placement.Announcer
 	node      placement.Node // the fields that never change
@@ -36,21 +43,25 @@ type member struct {
 // buildMember opens the cluster listener and creates the announcer. The relay stops after
 // both, so that it is removed from the store first and gets no new hosts.
 func (a *App) buildMember() error {
-	relay, err := a.relay.advertised(a.apiAddr())
+	relay, err := a.relay.advertised(a.api.addr())
 	if err != nil {
 		return err
 	}
-	m := &member{app: a}
+	o, c := &a.opts, &a.opts.Config
+	m := &member{relay: a.relay, store: a.store, settings: a.settings, history: a.history, log: o.Logger}
 	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
-		Registry: a.store, Directory: a.store, Node: m.announcement, OnLost: m.onHostLost, Logger: a.opts.Logger,
-		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(a.relay.engine, a.opts.Logger, host) },
+		Registry: a.store, Directory: a.store, Node: m.announcement, OnLost: m.onHostLost, Logger: o.Logger,
+		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(m.relay.engine, m.log, host) },
 	}); err != nil {
 		return err
 	}
-	c := &a.opts.Config
+	pages := admin.RelayPages(&admin.Config{
+		Title: "ferry " + o.Version, Relay: relayPages{a.relay.engine, a.usage}, History: a.history, Timeline: a.history.Timeline(),
+		Capture: captureOf(a.relay, a.settings), Since: a.life.began, UsageSince: a.usage.since, Logger: o.Logger,
+	})
 	cluster := rpc.Config{
-		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(relay, m.announcer), Operator: a.clusterOperator(), ID: a.opts.Identity.Relay,
-		Files: clusterFiles(c), Logger: a.opts.Logger,
+		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(relay, m.announcer), Operator: clusterOperator{a.relay, pages},
+		ID: o.Identity.Relay, Files: clusterFiles(c), Logger: o.Logger,
 	}
 	if a.tracer != nil {
 		cluster.Tracer = a.tracer
@@ -62,17 +73,14 @@ func (a *App) buildMember() error {
 	a.parts.add(part{name: "announcer", run: m.announcer.Run})
 	a.member = m
 	m.node = placement.Node{
-		Relay: a.opts.Identity.Relay, Boot: a.relay.restart.boot,
-		Region: c.Region, Description: c.RegionDescription, QoSAddress: relay.qos(), Endpoints: relay.endpoints,
-		Version: a.opts.Version, Capabilities: placement.Capabilities(), RecoverFor: c.RecoverFor,
-	}
-	if m.node.Description == "" {
-		m.node.Description = c.Region
+		Relay: o.Identity.Relay, Boot: a.relay.restart.boot,
+		Region: c.Region, Description: cmp.Or(c.RegionDescription, c.Region), QoSAddress: relay.qos(), Endpoints: relay.endpoints,
+		Version: o.Version, Capabilities: placement.Capabilities(), RecoverFor: c.RecoverFor,
 	}
 	if m.node.Control, err = controlAddress(c.ClusterAdvertise, m.cluster.Addr(), relay.endpoints); err != nil {
 		return err
 	}
-	a.opts.Logger.Info("control address for API processes", "control", m.node.Control, "relay", a.opts.Identity.Relay.String())
+	o.Logger.Info("control address for API processes", "control", m.node.Control, "relay", o.Identity.Relay.String())
 	m.restore()
 	a.parts.addTasks(m.reportUsage)
 	return nil
@@ -80,10 +88,10 @@ func (a *App) buildMember() error {
 
 // restore announces the hosts of the previous run.
 func (m *member) restore() {
-	for _, kept := range m.app.relay.engine.KeptCodes() {
+	for _, kept := range m.relay.engine.KeptCodes() {
 		m.announcer.HostReturned(kept.Host, kept.Tenant)
 		m.announcer.KeepCode(kept.Host, kept.Code)
-		m.app.history.KeepCode(kept.Host, kept.Code)
+		m.history.KeepCode(kept.Host, kept.Code)
 	}
 }
 
@@ -111,81 +119,73 @@ func (m *member) subscribe(s *events.Stream) {
 
 // announcement returns the node to announce. The announcer calls it.
 func (m *member) announcement() placement.Node {
-	n, st := m.node, m.app.relay.engine.Stats()
-	now := m.app.settings.current()
-	n.Seats, n.Taken = m.app.relay.seats(&now.Config), st.Seats
+	n, st := m.node, m.relay.engine.Stats()
+	now := m.settings.current()
+	n.Seats, n.Taken = m.relay.seats(&now.Config), st.Seats
 	n.Players, n.Matches = st.Bound, m.announcer.Stats().Hosts
 	n.Load = m.load.measure()
-	n.Draining = m.app.drainer.isOn()
+	n.Draining = m.relay.drain.isOn()
 	return n
 }
 
 // onHostLost is called for a host that cannot be joined any more, since an older host has
 // its code.
 func (m *member) onHostLost(host proto.AllocationID) {
-	m.app.opts.Logger.Warn("the join code of a host leads to another host, since the store had lost it", "host", host)
+	m.log.Warn("the join code of a host leads to another host, since the store had lost it", "host", host)
 }
 
 // clusterOperator implements cluster.Operator with the relay of this process.
 type clusterOperator struct {
-	app   *App
+	relay *localRelay
 	pages http.Handler // the pages of the relay
 }
 
 var _ rpc.Operator = clusterOperator{}
-
-func (a *App) clusterOperator() clusterOperator {
-	return clusterOperator{a, admin.RelayPages(&admin.Config{
-		Title: "ferry " + a.opts.Version, Relay: relayPages{a.relay.engine, a.usage}, History: a.history, Timeline: a.history.Timeline(),
-		Capture: a.capture,
-		Since:   a.since, UsageSince: a.usage.since, Logger: a.opts.Logger,
-	})}
-}
 
 // Page returns a page about the relay of this process.
 func (o clusterOperator) Page(ctx context.Context, target string) (operator.Page, error) {
 	return admin.RenderPage(ctx, o.pages, target, rpc.MaxPage), nil
 }
 
-// Drain is App.Drain. Negative values mean those of the settings.
+// Drain is drainer.Drain. Negative values mean those of the settings.
 func (o clusterOperator) Drain(ctx context.Context, cfg engine.DrainConfig) (operator.DrainState, error) {
-	defaults := o.app.drainer.defaults
+	defaults := o.relay.drain.defaults
 	if cfg.Deadline < 0 {
 		cfg.Deadline = defaults.Deadline
 	}
 	if cfg.Threshold < 0 {
 		cfg.Threshold = defaults.Threshold
 	}
-	return o.state(o.app.drainer.Drain(ctx, cfg))
+	return o.state(o.relay.drain.Drain(ctx, cfg))
 }
 
-// Undrain is App.Undrain.
+// Undrain is drainer.Undrain.
 func (o clusterOperator) Undrain(ctx context.Context) (operator.DrainState, error) {
-	return o.state(o.app.drainer.Undrain(ctx))
+	return o.state(o.relay.drain.Undrain(ctx))
 }
 
 func (o clusterOperator) state(err error) (operator.DrainState, error) {
 	if err != nil {
 		return operator.DrainState{}, err
 	}
-	return o.app.drainer.DrainState(), nil
+	return o.relay.drain.DrainState(), nil
 }
 
 // Kick removes a player from its match.
 func (o clusterOperator) Kick(ctx context.Context, id proto.AllocationID) (there bool, err error) {
-	return o.change(ctx, id, o.app.relay.engine.Kick)
+	return o.change(ctx, id, o.relay.engine.Kick)
 }
 
 // Close ends an allocation.
 func (o clusterOperator) Close(ctx context.Context, id proto.AllocationID) (there bool, err error) {
-	return o.change(ctx, id, o.app.relay.engine.End)
+	return o.change(ctx, id, o.relay.engine.End)
 }
 
 // change applies do to an allocation, and reports whether it exists. Soon after a restart
 // the engine accepts any id, whose allocation then cannot come back.
 func (o clusterOperator) change(ctx context.Context, id proto.AllocationID, do func(context.Context, proto.AllocationID) error) (there bool,
 	err error) {
-	_, missing := o.app.relay.engine.Describe(ctx, id)
+	_, missing := o.relay.engine.Describe(ctx, id)
 	return missing == nil, do(ctx, id)
 }
 
@@ -280,12 +280,12 @@ func (m *member) reportUsage(ctx context.Context) {
 	var reported map[string]int64
 	var relayed bandwidth
 	periodic.Run(ctx, leaseEvery, func() {
-		all, err := m.app.relay.engine.Projects(ctx)
+		all, err := m.relay.engine.Projects(ctx)
 		if err != nil {
 			return // The relay does not run.
 		}
 		uses, next := changedLeases(reported, all, relayed.measure(all, time.Now()))
-		if len(uses) > 0 && m.app.store.Leases(ctx, holder, leaseFor, uses) != nil {
+		if len(uses) > 0 && m.store.Leases(ctx, holder, leaseFor, uses) != nil {
 			return // The store is not available, which its client logs.
 		}
 		reported = next

@@ -137,7 +137,7 @@ func TestFleet(t *testing.T) {
 	if j, err := second.caller(secret).Join(t.Context(), code); err != nil || j.Region != "eu" {
 		t.Errorf("a join by the other process: %v in %q", err, j.Region)
 	}
-	nodes, err := first.nodes(t.Context())
+	nodes, err := first.status().nodes(t.Context())
 	if err != nil || len(nodes) != 3 || nodes[0].Role != "api" || nodes[1].Region != "eu" {
 		t.Errorf("nodes: %+v, %v", nodes, err)
 	}
@@ -146,7 +146,7 @@ func TestFleet(t *testing.T) {
 		t.Errorf("an unknown region: %v", err)
 	}
 
-	if err := eu.drainer.Drain(t.Context(), engine.DrainConfig{Deadline: time.Hour}); err != nil {
+	if err := eu.relay.drain.Drain(t.Context(), engine.DrainConfig{Deadline: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Within(t, time.Minute, "the drain to be known", func() bool {
@@ -165,7 +165,7 @@ func TestFleet(t *testing.T) {
 	if _, err := second.caller(secret).Join(t.Context(), code); err != nil {
 		t.Errorf("a join to a host whose relay drains: %v", err)
 	}
-	if err := eu.drainer.Undrain(t.Context()); err != nil {
+	if err := eu.relay.drain.Undrain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Within(t, time.Minute, "the end of the drain", func() bool { return !second.frontEnd.fleet.Nodes()[0].Draining })

@@ -13,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -50,6 +51,9 @@ type running struct {
 	cancel context.CancelFunc
 	ended  chan error
 }
+
+// Stats returns the counters of the relay.
+func (r running) Stats() engine.Stats { return r.relay.stats() }
 
 // start runs an app and waits until it is ready.
 func start(t testing.TB, o Options) running {

@@ -534,7 +534,7 @@ func TestMigrationInFleet(t *testing.T) {
 	for round := range 5 {
 		if round == 3 {
 			for _, r := range relays {
-				if err := r.drainer.Drain(t.Context(), engine.DrainConfig{}); err != nil {
+				if err := r.relay.drain.Drain(t.Context(), engine.DrainConfig{}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -11,11 +11,15 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/docs"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/console"
+	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
+	"github.com/ferryrelay/ferry/internal/server/site"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -26,83 +30,149 @@ const (
 	adminAddressConnections = 64
 )
 
-// openAdmin opens the operator's port: plain HTTP on loopback, and with the
+// operatorServer serves the operator's port: the admin pages with the console, and the record of what
+// operators do. Its fields are fixed before Run.
+type operatorServer struct {
+	web       *web
+	fixed     admin.Config // of the pages, what no setting changes
+	pages     swapHandler  // by the settings in force
+	audit     *console.Log // what operators do
+	auditFile *auditFile   // nil: there is none
+	flight    admin.Flight
+	accepting accepting // of all ports
+}
+
+// openOperator opens the operator's port: plain HTTP on loopback, and with the
 // API's certificate elsewhere, if there is a token to protect.
-func (a *App) openAdmin() error {
-	c := &a.opts.Config
+func openOperator(o *Options, certificates *certificates) (*operatorServer, error) {
+	c := &o.Config
 	var secure *tls.Config
 	loopback := c.Admin.Addr().Unmap().IsLoopback()
 	if c.AdminToken != "" && !loopback {
-		secure = a.certificates.tls()
+		secure = certificates.tls()
 	}
-	l, err := openPort(a.opts.Parent, adminFile, c.Admin.AddrPort)
+	l, err := openPort(o.Parent, adminFile, c.Admin.AddrPort)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	accept := a.accepting.config(a.opts.Logger)
+	s := new(operatorServer)
+	accept := s.accepting.config(o.Logger)
 	accept.Reserve = true
-	a.admin = newWeb(l, &a.adminPages, secure, a.opts.Logger, accept)
-	a.admin.server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+	s.web = newWeb(l, closeReserved(&s.pages), secure, o.Logger, accept)
+	s.web.server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		return context.WithValue(ctx, reservedKey{}, sock.IsReserved(conn))
 	}
-	a.admin.server.Handler = closeReserved(&a.adminPages)
-	traceCalls(a.admin, a.tracer)
-	a.parts.add(a.admin.part("admin"))
 	if !loopback {
-		a.admin.listener = httpapi.LimitListener(a.admin.listener, httpapi.ConnLimits{
+		s.web.listener = httpapi.LimitListener(s.web.listener, httpapi.ConnLimits{
 			Total: adminConnections, PerAddress: adminAddressConnections,
 		})
 	}
-	return nil
+	return s, nil
 }
 
-// pages returns the handler of the admin pages for these settings.
-func (a *App) pages(c *config.Config) (http.Handler, error) {
-	token, err := adminToken(c)
-	if err != nil {
+// handler returns the admin pages for these settings.
+func (s *operatorServer) handler(c *config.Config) (*admin.Pages, error) {
+	cfg := s.fixed
+	var err error
+	if cfg.Token, err = adminToken(c); err != nil {
 		return nil, err
 	}
-	people, err := adminOIDC(c)
-	if err != nil {
+	if cfg.OIDC, err = adminOIDC(c); err != nil {
 		return nil, err
 	}
-	cfg := admin.Config{
-		Title:        "ferry " + a.opts.Version,
-		Metrics:      a.metrics.Write,
-		Probe:        func(context.Context) error { return nil },
-		Workers:      func() []engine.WorkerStats { return a.Stats().Workers },
-		Ready:        a.ready.check,
-		AllowAnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
-
-		Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
-		Console: a.console, Docs: a.docs, Sessions: a.sessions, Audit: slog.New(a.audit), Flight: &a.flight, Bans: a.bans, OIDC: people,
-		Timeline: a.history.Timeline(), Reach: reach,
-	}
-	if a.relay != nil {
-		cfg.Relay, cfg.Probe, cfg.UsageSince = relayPages{a.relay.engine, a.usage}, a.relay.engine.Probe, a.usage.since
-		cfg.Drain, cfg.Undrain, cfg.Draining = a.drainer.Drain, a.drainer.Undrain, a.drainer.DrainState
-		cfg.DrainDefaults = a.drainer.defaults
-		cfg.History, cfg.Capture = a.history, a.capture
-		if a.relay.fastPath != nil {
-			cfg.FastPath = a.relay.fastPath
-		}
-	}
-	if a.frontEnd != nil {
-		cfg.Fleet, cfg.DrainDefaults = a.frontEnd.operator(), engine.DrainConfig{Deadline: -1, Threshold: -1}
-	}
-	if a.opts.Level != nil {
-		cfg.Settings, cfg.Reload, cfg.Level = a.settings.values, a.settings.Reload, a.opts.Level
-		cfg.Upgrade = a.handover.Upgrade
-	}
+	cfg.AllowAnyHost = c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback()
 	return admin.New(cfg), nil
 }
 
-// capture is engine.Server.Capture, if the settings allow it.
-func (a *App) capture(ctx context.Context, match proto.AllocationID, each func(*engine.Captured) error) (lost uint64, err error) {
-	if now := a.settings.current(); !now.Capture {
-		return 0, admin.ErrCaptureOff
+// handle sets the pages.
+func (s *operatorServer) handle(c *config.Config) error {
+	pages, err := s.handler(c)
+	if err != nil {
+		return err
 	}
-	return a.relay.engine.Capture(ctx, match, each)
+	s.pages.serve(pages)
+	return nil
+}
+
+// prepare is a [prepare] for the pages.
+func (s *operatorServer) prepare(next *config.Config, _ []string) (apply, error) {
+	pages, err := s.handler(next)
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context, *admin.ReloadResult) error {
+		s.pages.serve(pages)
+		return nil
+	}, nil
+}
+
+// viewer is [admin.Pages.Viewer] of the pages in force.
+func (s *operatorServer) viewer(r *http.Request) (name string, ok bool) {
+	pages, ok := (*s.pages.current.Load()).(*admin.Pages)
+	if !ok {
+		return "", false
+	}
+	return pages.Viewer(r)
+}
+
+// buildOperator creates the operator's pages.
+func (a *App) buildOperator(m *metrics.Metrics) error {
+	s, now := a.operator, a.status()
+	lines, _ := a.opts.Logger.Handler().(*console.Log) // see New
+	cfg := console.Config{
+		Title: "ferry " + a.opts.Version, Mode: a.opts.Mode.String(), Since: a.life.began,
+		Nodes: now.nodes, Conditions: now.conditions, Log: lines, Audit: s.audit, Viewer: s.viewer,
+	}
+	if a.relay != nil {
+		cfg.Stats, cfg.Probe = a.relay.engine.Stats, a.relay.engine.Probe
+		cfg.Refusals = func() []timeline.Event { return a.history.Timeline().Refusals(consoleRefusals) }
+	}
+	page, err := console.New(cfg, a.opts.Logger)
+	if err != nil {
+		return err
+	}
+	manual, err := site.Render(docs.Files, "docs")
+	if err != nil {
+		return err
+	}
+	a.parts.addTasks(func(ctx context.Context) { page.Run(ctx) })
+	s.fixed = admin.Config{
+		Title:   cfg.Title,
+		Metrics: m.Write,
+		Probe:   func(context.Context) error { return nil },
+		Workers: func() []engine.WorkerStats { return a.relay.stats().Workers },
+		Ready:   a.ready.check,
+		Nodes:   now.nodes, Since: cfg.Since, Logger: a.opts.Logger,
+		Console: page, Docs: site.Handler(manual, "/docs/"), Sessions: admin.NewSessions(), Audit: slog.New(s.audit), Flight: &s.flight,
+		Bans: a.bans, Timeline: a.history.Timeline(), Reach: reach,
+	}
+	if r := a.relay; r != nil {
+		s.fixed.Relay, s.fixed.Probe, s.fixed.UsageSince = relayPages{r.engine, a.usage}, r.engine.Probe, a.usage.since
+		s.fixed.Drain, s.fixed.Undrain, s.fixed.Draining = r.drain.Drain, r.drain.Undrain, r.drain.DrainState
+		s.fixed.DrainDefaults = r.drain.defaults
+		s.fixed.History, s.fixed.Capture = a.history, captureOf(r, a.settings)
+		if r.fastPath != nil {
+			s.fixed.FastPath = r.fastPath
+		}
+	}
+	if a.frontEnd != nil {
+		s.fixed.Fleet, s.fixed.DrainDefaults = a.frontEnd.operator(), engine.DrainConfig{Deadline: -1, Threshold: -1}
+	}
+	if a.opts.Level != nil {
+		s.fixed.Settings, s.fixed.Reload, s.fixed.Level = a.settings.values, a.settings.Reload, a.opts.Level
+		s.fixed.Upgrade = a.handover.Upgrade
+	}
+	return s.handle(&a.opts.Config)
+}
+
+// captureOf returns engine.Server.Capture of a relay, as long as the settings allow it.
+func captureOf(r *localRelay, s *settings) admin.CaptureFunc {
+	return func(ctx context.Context, match proto.AllocationID, each func(*engine.Captured) error) (lost uint64, err error) {
+		if now := s.current(); !now.Capture {
+			return 0, admin.ErrCaptureOff
+		}
+		return r.engine.Capture(ctx, match, each)
+	}
 }
 
 // errOIDCToken: without a token there are no sessions.
@@ -145,34 +215,6 @@ func adminToken(c *config.Config) (string, error) {
 	return string(token), nil
 }
 
-// nodes returns this process and, for an API, all relays of its fleet.
-func (a *App) nodes(context.Context) ([]operator.Node, error) {
-	st, state := a.Stats(), "ready"
-	switch a.ready.check() {
-	case errNotReady:
-		state = "not ready"
-	case errDraining:
-		state = "draining"
-	}
-	n := operator.Node{
-		ID: a.opts.Identity.Relay.String(), Role: a.opts.Mode.String(), Region: a.opts.Config.Region,
-		Version: a.opts.Version, State: state, API: a.URL(), Since: a.since,
-		Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
-	}
-	if a.relay != nil {
-		now := a.settings.current()
-		n.MaxSeats = a.relay.seats(&now.Config)
-	}
-	for _, addr := range a.udp() {
-		n.UDP = append(n.UDP, addr.String())
-	}
-	if a.frontEnd == nil {
-		return []operator.Node{n}, nil
-	}
-	n.ID, n.Region = hostname(), ""
-	return append([]operator.Node{n}, a.frontEnd.nodes()...), nil
-}
-
 // swapHandler is a handler that can be replaced while it serves. Current requests continue
 // with the handler that began them.
 type swapHandler struct{ current atomic.Pointer[http.Handler] }
@@ -181,13 +223,4 @@ func (s *swapHandler) serve(h http.Handler) { s.current.Store(&h) }
 
 func (s *swapHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(*s.current.Load()).ServeHTTP(w, r)
-}
-
-// viewer is [admin.Pages.Viewer] of the pages in force.
-func (a *App) viewer(r *http.Request) (name string, ok bool) {
-	pages, ok := (*a.adminPages.current.Load()).(*admin.Pages)
-	if !ok {
-		return "", false
-	}
-	return pages.Viewer(r)
 }

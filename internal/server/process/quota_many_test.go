@@ -34,7 +34,7 @@ func TestQuotaHolds(t *testing.T) {
 		o.Config.Quotas = []config.Quota{{Project: "game", Allocations: 50}}
 		r := start(t, o)
 		crowd(t, r, tenants)
-		service := r.service
+		service := r.api.service
 		var admitted, refused atomic.Int64
 		var all sync.WaitGroup
 		begin := make(chan struct{})
@@ -104,7 +104,7 @@ func BenchmarkReserve(b *testing.B) {
 		b.Run(project, func(b *testing.B) {
 			caller := alloc.Caller{Tenant: alloc.Tenant{Project: project}, Server: true}
 			for b.Loop() {
-				if _, err := r.service.Allocate(b.Context(), caller, 1, ""); err != nil {
+				if _, err := r.api.service.Allocate(b.Context(), caller, 1, ""); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -36,6 +36,7 @@ type localRelay struct {
 	opts *Options
 
 	engine         *engine.Server
+	drain          *drainer
 	dtls           *dtls.Records        // nil: no DTLS
 	websocket      *websocket.Transport // nil: no WebSocket
 	fastPath       *fastpath.Path       // nil: there is none
@@ -51,7 +52,7 @@ type localRelay struct {
 
 // newLocalRelay opens the UDP sockets and the files. The hooks may be called once run is.
 // A relay that is never run must be closed.
-func newLocalRelay(o *Options, hooks engine.Hooks, offer *engine.Handover) (_ *localRelay, err error) {
+func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.Drain], offer *engine.Handover) (_ *localRelay, err error) {
 	r := &localRelay{opts: o, processors: newProcessors(&o.Config, goScheduler())}
 	if err := r.processors.check(); err != nil {
 		return nil, err
@@ -90,6 +91,7 @@ func newLocalRelay(o *Options, hooks engine.Hooks, offer *engine.Handover) (_ *l
 		return nil, errors.Join(err, r.closeSessionFile())
 	}
 	r.logStateReport()
+	r.drain = &drainer{relay: r.engine, defaults: drainDefaults(&o.Config), changes: drains, log: o.Logger}
 	r.foreign = foreign.NewWatch(r.engine.Addrs(), o.Logger)
 	return r, nil
 }
@@ -140,7 +142,7 @@ func (r *localRelay) prepare(next *config.Config, _ []string) (apply, error) {
 
 // run relays until ctx ends, or until a drain is over, when it returns errDrained. At the end it
 // calls handOver, which hands the relay over to another process, or reports that there is none.
-func (r *localRelay) run(ctx context.Context, drain *drainer, handOver func() bool) error {
+func (r *localRelay) run(ctx context.Context, handOver func() bool) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	ended := make(chan struct{})
@@ -155,15 +157,16 @@ func (r *localRelay) run(ctx context.Context, drain *drainer, handOver func() bo
 		<-ended
 	}
 	if err == nil && ctx.Err() == nil && r.engine.Draining() {
-		drain.logEnd()
+		r.drain.logEnd()
 		return errDrained
 	}
 	return err
 }
 
-// watch watches processors, memory and the UDP port until ctx ends.
+// watch watches a drain, processors, memory and the UDP port until ctx ends.
 func (r *localRelay) watch(ctx context.Context) {
 	var watches sync.WaitGroup
+	watches.Go(func() { r.drain.watch(ctx) })
 	watches.Go(func() { r.processors.follow(ctx, r.opts.Logger) })
 	watches.Go(func() { r.foreign.Run(ctx) })
 	if r.memory != nil {
@@ -458,6 +461,22 @@ func reserved(c *config.Config) (w memory.Transports) {
 		w.WebSockets, w.Queue = c.MaxWebSockets, int64(queueBytes(c)+websocket.DefaultSendBuffer)
 	}
 	return w
+}
+
+// addrs returns the listen addresses for UDP, none if there is no relay.
+func (r *localRelay) addrs() []netip.AddrPort {
+	if r == nil {
+		return nil
+	}
+	return r.engine.Addrs()
+}
+
+// stats returns the counters, zero if there is no relay.
+func (r *localRelay) stats() engine.Stats {
+	if r == nil {
+		return engine.Stats{}
+	}
+	return r.engine.Stats()
 }
 
 // allocations returns the number of allocations.

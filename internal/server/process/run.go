@@ -30,18 +30,20 @@ const (
 // nil; or until a component fails, and then returns its error. No goroutine is left when it
 // returns. It can be called once.
 func (a *App) Run(ctx context.Context) error {
-	if !a.ran.CompareAndSwap(false, true) {
+	if !a.life.ran.CompareAndSwap(false, true) {
 		return ErrAlreadyRun
 	}
-	defer close(a.done)
-	if err := a.takeOver(ctx); err != nil {
-		return errors.Join(err, a.parts.free())
+	defer close(a.life.done)
+	if a.takeover != nil {
+		if err := a.takeover.receive(ctx, a.relay, a.usage.load, a.bans.load); err != nil {
+			return errors.Join(err, a.parts.free())
+		}
 	}
 	serving, end := context.WithCancel(ctx)
 	defer end()
-	defer context.AfterFunc(a.quit, end)()
+	defer context.AfterFunc(a.life.quit, end)()
 	err := a.parts.run(serving)
-	a.flight.Stop()
+	a.operator.flight.Stop()
 	a.players.close()
 	switch {
 	case a.handover.to() != nil:
@@ -50,21 +52,6 @@ func (a *App) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// takeOver waits until the process before this one, if there is one, has stopped, and reads what it
-// has written last.
-func (a *App) takeOver(ctx context.Context) error {
-	if a.takeover == nil {
-		return nil
-	}
-	if err := a.takeover.receive(ctx, a.relay); err != nil {
-		return err
-	}
-	if err := a.usage.load(); err != nil {
-		return err
-	}
-	return a.bans.load()
 }
 
 // runReady publishes that the process is ready, when it is, and ends that first of all.
@@ -87,19 +74,19 @@ func (a *App) runReady(ctx context.Context) error {
 // Close releases an App that was never run, or makes Run return and waits for it. It may
 // be called more than once.
 func (a *App) Close() error {
-	first := a.ran.CompareAndSwap(false, true)
-	a.stop()
+	first := a.life.ran.CompareAndSwap(false, true)
+	a.life.stop()
 	if !first {
-		<-a.done
+		<-a.life.done
 		return nil
 	}
-	defer close(a.done)
+	defer close(a.life.done)
 	return a.parts.free()
 }
 
 // DrainFinally drains the relay with the time-out and threshold of the settings, at the end of which
 // Run returns. It cannot be undone. The mode must have a relay.
-func (a *App) DrainFinally(ctx context.Context) error { return a.drainer.DrainFinally(ctx) }
+func (a *App) DrainFinally(ctx context.Context) error { return a.relay.drain.DrainFinally(ctx) }
 
 // ReloadOnSignal reads the settings again, and applies those that may change while the process
 // runs, or logs why it applies none.

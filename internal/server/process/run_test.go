@@ -26,7 +26,7 @@ func TestDrainRunsDry(t *testing.T) {
 	if err := r.allocate(t); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.drainer.Drain(t.Context(), engine.DrainConfig{}); err != nil {
+	if err := r.relay.drain.Drain(t.Context(), engine.DrainConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if !errors.Is(r.ready.check(), errDraining) {
@@ -36,16 +36,16 @@ func TestDrainRunsDry(t *testing.T) {
 	if err := r.allocate(t); !errors.As(err, &problem) || problem.Status != 503 {
 		t.Errorf("a new allocation: %v", err)
 	}
-	if st := r.drainer.DrainState(); !st.Draining || st.Final || !st.Deadline.IsZero() || st.Allocations != 1 {
+	if st := r.relay.drain.DrainState(); !st.Draining || st.Final || !st.Deadline.IsZero() || st.Allocations != 1 {
 		t.Errorf("state %+v", st)
 	}
-	if err := r.drainer.Drain(t.Context(), engine.DrainConfig{Threshold: 1}); err != nil {
+	if err := r.relay.drain.Drain(t.Context(), engine.DrainConfig{Threshold: 1}); err != nil {
 		t.Error(err)
 	}
 	if err := <-r.ended; err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if err := r.drainer.Drain(t.Context(), engine.DrainConfig{}); !errors.Is(err, alloc.ErrUnavailable) {
+	if err := r.relay.drain.Drain(t.Context(), engine.DrainConfig{}); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("Drain after the end: %v", err)
 	}
 }
@@ -55,29 +55,29 @@ func TestUndrain(t *testing.T) {
 	c := local()
 	c.BindTimeout, c.DrainTimeout = time.Hour, time.Hour
 	r := start(t, options(c, Serve))
-	if err := errors.Join(r.drainer.Undrain(t.Context()), r.allocate(t)); err != nil {
+	if err := errors.Join(r.relay.drain.Undrain(t.Context()), r.allocate(t)); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(
-		r.drainer.Drain(t.Context(), engine.DrainConfig{}), r.drainer.Undrain(t.Context()), r.allocate(t), r.ready.check(),
+		r.relay.drain.Drain(t.Context(), engine.DrainConfig{}), r.relay.drain.Undrain(t.Context()), r.allocate(t), r.ready.check(),
 	); err != nil {
 		t.Errorf("after a drain that was undone: %v", err)
 	}
-	if err := r.drainer.DrainFinally(t.Context()); err != nil {
+	if err := r.relay.drain.DrainFinally(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.drainer.Undrain(t.Context()); err != operator.ErrFinal {
+	if err := r.relay.drain.Undrain(t.Context()); err != operator.ErrFinal {
 		t.Errorf("a final drain was undone: %v", err)
 	}
-	if err := r.drainer.Drain(t.Context(), engine.DrainConfig{Deadline: time.Minute}); err != nil {
+	if err := r.relay.drain.Drain(t.Context(), engine.DrainConfig{Deadline: time.Minute}); err != nil {
 		t.Error(err)
 	}
-	if st := r.drainer.DrainState(); !st.Final || time.Until(st.Deadline) > time.Minute {
+	if st := r.relay.drain.DrainState(); !st.Final || time.Until(st.Deadline) > time.Minute {
 		t.Errorf("with another deadline: %+v", st)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.drainer.Drain(ctx, engine.DrainConfig{}); err != nil && !errors.Is(err, alloc.ErrUnavailable) {
+	if err := r.relay.drain.Drain(ctx, engine.DrainConfig{}); err != nil && !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("nobody waits: %v", err)
 	}
 }

@@ -51,9 +51,9 @@ func newTakeover(parent *upgrade.Parent, log *slog.Logger) (*takeover, error) {
 	return t, nil
 }
 
-// receive waits until the process before this one has stopped, and passes what that has written
-// last to the transports of this one.
-func (t *takeover) receive(ctx context.Context, to *localRelay) error {
+// receive waits until the process before this one has stopped, passes what that has written
+// last to the transports of this one, and loads the files that it had.
+func (t *takeover) receive(ctx context.Context, to *localRelay, loads ...func() error) error {
 	if err := t.parent.Prepared(); err != nil {
 		return err
 	}
@@ -77,6 +77,11 @@ func (t *takeover) receive(ctx context.Context, to *localRelay) error {
 	}
 	if err != nil {
 		return fmt.Errorf("app: upgrade: %w", err)
+	}
+	for _, load := range loads {
+		if err := load(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

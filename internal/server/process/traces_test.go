@@ -295,7 +295,7 @@ func TestCollectorDown(t *testing.T) {
 func TestTracesOff(t *testing.T) {
 	t.Parallel()
 	r := start(t, options(local(), Serve))
-	if r.tracer != nil || r.api.server.BaseContext != nil {
+	if r.tracer != nil || r.api.web.server.BaseContext != nil {
 		t.Error("there is a tracer")
 	}
 	if _, text := fetch(t, r.AdminURL()+"/metrics"); strings.Contains(text, "ferry_trace") {

@@ -10,12 +10,9 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/httpapi"
-	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/upgrade"
@@ -91,6 +88,16 @@ func (w *web) addr() netip.AddrPort {
 	return w.listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
+// scheme returns that of the server's addresses.
+func (w *web) scheme() string {
+	if w.tls {
+		return "https"
+	}
+	return "http"
+}
+
+func (w *web) url() string { return w.scheme() + "://" + w.addr().String() }
+
 // part returns the server as a part of the process.
 func (w *web) part(name string) part {
 	return part{name: name, run: w.serve, free: func() error { return w.listener.Close() }}
@@ -141,82 +148,6 @@ func origins(c *config.Config) []string {
 	return c.AllowOrigins
 }
 
-// withWebSocket adds the WebSocket at / to the API's handler.
-func withWebSocket(api http.Handler, at *websocket.Transport) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if httpapi.RoutePath(r) == "/" {
-			at.ServeHTTP(w, r)
-			return
-		}
-		api.ServeHTTP(w, r)
-	})
-}
-
-// rejections count connections to the API that were closed: above the limit, for a newer one,
-// and of a proxy without a PROXY header.
-type rejections struct {
-	total                                          atomic.Uint64 // unread
-	evictedTotal, evictedAddress, evictedProtected atomic.Uint64
-	header                                         atomic.Uint64
-
-	mu     sync.Mutex // guards what follows
-	logged time.Time
-	closed int // for a limit, since the log said so
-}
-
-// note counts a connection that a limit closed, and writes a line a minute at most.
-func (r *rejections) note(log *slog.Logger, why httpapi.Rejection, now time.Time) {
-	switch why {
-	case httpapi.RejectedTotal:
-		r.total.Add(1)
-	case httpapi.EvictedTotal:
-		r.evictedTotal.Add(1)
-	case httpapi.EvictedAddress:
-		r.evictedAddress.Add(1)
-	case httpapi.EvictedProtected:
-		r.evictedProtected.Add(1)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed++
-	if !r.logged.IsZero() && now.Sub(r.logged) < rejectionLogEvery {
-		return
-	}
-	log.Warn("connections to the API are closed for a limit; those without a valid token go first",
-		"reason", string(why), "limits", "max_http_connections, max_address_connections", "closed_since_last_line", r.closed)
-	r.logged, r.closed = now, 0
-}
-
-// rejectionLogEvery is how often the log says that connections are closed for a limit.
-const rejectionLogEvery = time.Minute
-
-// connLimits returns the limits of connections to the API's port.
-func connLimits(c *config.Config, r *rejections, log *slog.Logger) httpapi.ConnLimits {
-	return httpapi.ConnLimits{
-		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
-		TrustedProxies: trustedProxies(c), IdleTimeout: c.HTTPIdleTimeout,
-		OnReject: func(why httpapi.Rejection) { r.note(log, why, time.Now()) },
-	}
-}
-
-// proxyConfig configures the PROXY protocol of trusted proxies. A connection counts as one of
-// its client once the header has arrived.
-func proxyConfig(c *config.Config, r *rejections) websocket.ProxyConfig {
-	return websocket.ProxyConfig{
-		Proxies:  trustedProxies(c),
-		OnClient: httpapi.SetClient,
-		OnRefuse: func(netip.Addr, error) { r.header.Add(1) },
-	}
-}
-
-func trustedProxies(c *config.Config) []netip.Prefix {
-	var all []netip.Prefix
-	for _, n := range c.TrustedProxies {
-		all = append(all, n.Prefix)
-	}
-	return all
-}
-
 // Listener is one listen address of the process, with its real port.
 type Listener struct {
 	Kind string // "udp", "http", "https", "cluster" or "admin"
@@ -226,39 +157,16 @@ type Listener struct {
 // Listeners returns all listeners, the relay's first.
 func (a *App) Listeners() []Listener {
 	var all []Listener
-	for _, addr := range a.udp() {
+	for _, addr := range a.relay.addrs() {
 		all = append(all, Listener{"udp", addr})
 	}
 	if a.api != nil {
-		all = append(all, Listener{a.scheme(), a.api.addr()})
+		all = append(all, Listener{a.api.web.scheme(), a.api.addr()})
 	}
 	if a.member != nil {
 		all = append(all, Listener{"cluster", a.member.cluster.Addr()})
 	}
-	return append(all, Listener{"admin", a.admin.addr()})
-}
-
-// udp returns the listen addresses of the relay, none if there is no relay.
-func (a *App) udp() []netip.AddrPort {
-	if a.relay == nil {
-		return nil
-	}
-	return a.relay.engine.Addrs()
-}
-
-// apiAddr returns the address of the API's port, invalid if there is none.
-func (a *App) apiAddr() netip.AddrPort {
-	if a.api == nil {
-		return netip.AddrPort{}
-	}
-	return a.api.addr()
-}
-
-func (a *App) scheme() string {
-	if a.api.tls {
-		return "https"
-	}
-	return "http"
+	return append(all, Listener{"admin", a.operator.web.addr()})
 }
 
 // URL returns the address of the API's port with its scheme, empty if there is
@@ -267,23 +175,17 @@ func (a *App) URL() string {
 	if a.api == nil {
 		return ""
 	}
-	return a.scheme() + "://" + a.api.addr().String()
+	return a.api.web.url()
 }
 
 // AdminURL returns the address of the admin pages.
-func (a *App) AdminURL() string {
-	scheme := "http"
-	if a.admin.tls {
-		scheme = "https"
-	}
-	return scheme + "://" + a.admin.addr().String()
-}
+func (a *App) AdminURL() string { return a.operator.web.url() }
 
 // Summary names all addresses in one line: udp=…,… http=… cluster=… admin=…, as
 // far as they exist.
 func (a *App) Summary() string {
 	var all, udp []string
-	for _, addr := range a.udp() {
+	for _, addr := range a.relay.addrs() {
 		udp = append(udp, addr.String())
 	}
 	if len(udp) > 0 {
@@ -296,12 +198,4 @@ func (a *App) Summary() string {
 		all = append(all, "cluster="+a.member.cluster.Addr().String())
 	}
 	return strings.Join(append(all, "admin="+a.AdminURL()), " ")
-}
-
-// Stats returns the counters of the relay, zero if there is no relay.
-func (a *App) Stats() engine.Stats {
-	if a.relay == nil {
-		return engine.Stats{}
-	}
-	return a.relay.engine.Stats()
 }

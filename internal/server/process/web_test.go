@@ -303,7 +303,7 @@ func TestWebSocketsOutlive(t *testing.T) {
 	t.Parallel()
 	const limit = 4 * time.Second // enough for calls on a busy machine
 	d := dialler{running: startChanged(t, options(local(), Serve), func(a *App) {
-		s := a.api.server
+		s := a.api.web.server
 		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = limit, limit, limit
 	})}
 	host, _ := d.host(t, "ws")
@@ -474,7 +474,7 @@ func TestProxyProtocolYields(t *testing.T) {
 	if got := d.regions(t, "198.51.100.8"); got != 401 {
 		t.Errorf("status %d", got)
 	}
-	if n := d.processMetrics().EvictedTotal; n != 1 {
+	if n := d.status().metrics().EvictedTotal; n != 1 {
 		t.Errorf("%d connections ended for the call", n)
 	}
 }
@@ -502,7 +502,7 @@ func TestProxyProtocolForged(t *testing.T) {
 	if status, err := d.withoutHeader(); err == nil {
 		t.Errorf("a proxy without a header earned %d", status)
 	}
-	testkit.Within(t, time.Minute, "the count", func() bool { return d.rejected.header.Load() == 1 })
+	testkit.Within(t, time.Minute, "the count", func() bool { return d.api.rejected.header.Load() == 1 })
 	if _, page := fetch(t, d.AdminURL()+"/metrics"); !strings.Contains(page, `ferry_http_connections_refused_total{reason="proxy_header"} 1`) {
 		t.Error("the metrics do not know of it")
 	}

@@ -1,0 +1,207 @@
+package process
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+)
+
+// apiServer serves the port of the API: its calls, and WebSockets at the root. Its fields are fixed
+// before Run.
+type apiServer struct {
+	web      *web
+	mode     Mode
+	service  *alloc.Service // nil: WebSockets alone
+	players  *players
+	fixed    httpapi.Config // of the handler of calls, what no setting changes
+	calls    swapHandler    // by the settings in force
+	rejected rejections
+}
+
+// openAPI opens the port of the API before its handler exists, since the address is
+// advertised to players. A nil secure means plain HTTP.
+func openAPI(o *Options, p *players, secure *tls.Config, accept sock.RetryConfig) (*apiServer, error) {
+	c := &o.Config
+	l, err := openPort(o.Parent, apiFile, c.HTTP.AddrPort)
+	if err != nil {
+		return nil, err
+	}
+	s := &apiServer{web: newWeb(l, nil, secure, o.Logger, accept), mode: o.Mode, players: p}
+	if o.Mode != Dev {
+		s.web.listener = httpapi.LimitListener(s.web.listener, connLimits(c, &s.rejected, o.Logger))
+		s.web.server.IdleTimeout = max(c.HTTPIdleTimeout, c.ProxyIdleTimeout)
+	}
+	if c.ProxyProtocol {
+		s.web.listener = websocket.ProxyListener(s.web.listener, proxyConfig(c, &s.rejected))
+	}
+	return s, nil
+}
+
+// addr returns the address of the port, invalid if there is none.
+func (s *apiServer) addr() netip.AddrPort {
+	if s == nil {
+		return netip.AddrPort{}
+	}
+	return s.web.addr()
+}
+
+// handle sets the handlers of calls and, if at is not nil, of WebSockets.
+func (s *apiServer) handle(c *config.Config, at *websocket.Transport) error {
+	calls, err := s.handler(c)
+	if err != nil {
+		return err
+	}
+	s.calls.serve(calls)
+	s.web.server.Handler = &s.calls
+	if at != nil {
+		s.web.server.Handler = withWebSocket(&s.calls, at)
+	}
+	return nil
+}
+
+// handler returns the handler of calls for these settings, with the policy that the players have
+// planned. It continues the counters of its predecessor.
+func (s *apiServer) handler(c *config.Config) (http.Handler, error) {
+	if s.service == nil {
+		return http.NotFoundHandler(), nil
+	}
+	h := s.fixed
+	h.Service, h.Authenticate = s.service, s.players.planned.authenticate()
+	return newAPI(c, s.mode, h)
+}
+
+// prepare is a [prepare] for the API. The players have prepared before.
+func (s *apiServer) prepare(next *config.Config, changed []string) (_ apply, err error) {
+	var calls http.Handler
+	if slices.ContainsFunc(changed, func(key string) bool { return slices.Contains(reloadsAPI, key) }) {
+		if calls, err = s.handler(next); err != nil {
+			return nil, err
+		}
+	}
+	return func(context.Context, *admin.ReloadResult) error {
+		if calls != nil {
+			s.calls.serve(calls)
+		}
+		if s.service != nil {
+			s.service.SetMaxOutstanding(next.MaxOutstanding)
+		}
+		return nil
+	}, nil
+}
+
+// addMetrics adds the metrics of the port.
+func (s *apiServer) addMetrics(p *metrics.Process) {
+	r := &s.rejected
+	p.RefusedTotal, p.RefusedHeader, p.EvictedTotal = r.total.Load(), r.header.Load(), r.evictedTotal.Load()
+	p.EvictedAddress, p.EvictedProtected = r.evictedAddress.Load(), r.evictedProtected.Load()
+}
+
+// newAPI completes the configuration of the API's handler by the settings and the mode.
+func newAPI(c *config.Config, mode Mode, h httpapi.Config) (http.Handler, error) {
+	h.Anonymous, h.Unlimited = mode == Dev, mode == Dev
+	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
+	h.AddressPerMinute = c.AddressPerMinute
+	h.FailedJoinsPerMinute, h.ServerFailedJoinsPerMinute = c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute
+	h.TrustedProxies, h.AllowOrigins = trustedProxies(c), origins(c)
+	for i, t := range c.Tokens {
+		kind, err := httpapi.ParseKind(t.Kind)
+		if err != nil {
+			return nil, fmt.Errorf("app: tokens[%d]: %w", i, err)
+		}
+		h.Tokens = append(h.Tokens, httpapi.Token{
+			Secret: string(t.Secret), Project: t.Project, Environment: t.Environment, Player: t.Player, Kind: kind,
+		})
+	}
+	return httpapi.New(h)
+}
+
+// withWebSocket adds the WebSocket at / to the API's handler.
+func withWebSocket(api http.Handler, at *websocket.Transport) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if httpapi.RoutePath(r) == "/" {
+			at.ServeHTTP(w, r)
+			return
+		}
+		api.ServeHTTP(w, r)
+	})
+}
+
+// rejections count connections to the API that were closed: above the limit, for a newer one,
+// and of a proxy without a PROXY header.
+type rejections struct {
+	total                                          atomic.Uint64 // unread
+	evictedTotal, evictedAddress, evictedProtected atomic.Uint64
+	header                                         atomic.Uint64
+
+	mu     sync.Mutex // guards what follows
+	logged time.Time
+	closed int // for a limit, since the log said so
+}
+
+// note counts a connection that a limit closed, and writes a line a minute at most.
+func (r *rejections) note(log *slog.Logger, why httpapi.Rejection, now time.Time) {
+	switch why {
+	case httpapi.RejectedTotal:
+		r.total.Add(1)
+	case httpapi.EvictedTotal:
+		r.evictedTotal.Add(1)
+	case httpapi.EvictedAddress:
+		r.evictedAddress.Add(1)
+	case httpapi.EvictedProtected:
+		r.evictedProtected.Add(1)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed++
+	if !r.logged.IsZero() && now.Sub(r.logged) < rejectionLogEvery {
+		return
+	}
+	log.Warn("connections to the API are closed for a limit; those without a valid token go first",
+		"reason", string(why), "limits", "max_http_connections, max_address_connections", "closed_since_last_line", r.closed)
+	r.logged, r.closed = now, 0
+}
+
+// rejectionLogEvery is how often the log says that connections are closed for a limit.
+const rejectionLogEvery = time.Minute
+
+// connLimits returns the limits of connections to the API's port.
+func connLimits(c *config.Config, r *rejections, log *slog.Logger) httpapi.ConnLimits {
+	return httpapi.ConnLimits{
+		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
+		TrustedProxies: trustedProxies(c), IdleTimeout: c.HTTPIdleTimeout,
+		OnReject: func(why httpapi.Rejection) { r.note(log, why, time.Now()) },
+	}
+}
+
+// proxyConfig configures the PROXY protocol of trusted proxies. A connection counts as one of
+// its client once the header has arrived.
+func proxyConfig(c *config.Config, r *rejections) websocket.ProxyConfig {
+	return websocket.ProxyConfig{
+		Proxies:  trustedProxies(c),
+		OnClient: httpapi.SetClient,
+		OnRefuse: func(netip.Addr, error) { r.header.Add(1) },
+	}
+}
+
+func trustedProxies(c *config.Config) []netip.Prefix {
+	var all []netip.Prefix
+	for _, n := range c.TrustedProxies {
+		all = append(all, n.Prefix)
+	}
+	return all
+}
