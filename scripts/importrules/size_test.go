@@ -1,0 +1,122 @@
+package importrules
+
+import (
+	"go/ast"
+	"testing"
+)
+
+// maxFields and maxMethods are the size above which a type does several things. A struct whose fields
+// are all exported is data, such as a configuration, and may have any number of them.
+const maxFields, maxMethods = 20, 25
+
+// size is how many fields and methods a type has.
+type size struct{ fields, methods int }
+
+// tooLarge are the types above the limits, with the size that they must not exceed. A type that
+// becomes smaller gets a smaller size here, or none.
+var tooLarge = map[string]struct {
+	size
+	reason string
+}{
+	"alloc.Service":                      {size{19, 27}, "the public calls, and the caller's limits beside them"},
+	"alloc/httpapi.Handler":              {size{12, 32}, "a method for each call, and the limits of all"},
+	"bench.generator":                    {size{37, 56}, "a run of the load generator: sockets, phases and results are to be parted"},
+	"bench.replacer":                     {size{28, 6}, "the figures of the players that are replaced, by name"},
+	"client.Session":                     {size{34, 58}, "the public methods of a session and its state machine, which is to be parted"},
+	"client/netcode.Driver":              {size{22, 77}, "the public methods of a game's connection layer"},
+	"client/netcode.session":             {size{33, 4}, "the state of one peer"},
+	"client/netcode/link.directLink":     {size{22, 30}, "a path beside the relay: its search and its use are to be parted"},
+	"client/netcode/link.directPeer":     {size{27, 5}, "the state of one peer's path"},
+	"cmd/ferry.streams":                  {size{4, 64}, "a method for each command, which share the three streams"},
+	"cmd/ferry/internal/ctl.Client":      {size{5, 36}, "a method for each call of an operator"},
+	"internal/benchrig.Rig":              {size{16, 28}, "the calls of the load generator for all its sockets"},
+	"internal/fleet/placement.Announcer": {size{27, 26}, "nodes, hosts and codes are announced together, and are to be parted"},
+	"internal/fleet/placement.Fleet":     {size{15, 28}, "implements the relay, the regions and the codes of a service"},
+	"internal/fleet/redisstore.Store":    {size{23, 71}, "implements all interfaces of a store on one connection"},
+	"internal/fleet/rpc.Server":          {size{15, 30}, "a method for each call between API processes and relays"},
+	"internal/utp.Endpoint":              {size{17, 61}, "one state machine of Unity Transport's protocol"},
+}
+
+// TestSizes verifies that types stay small outside of engine, whose workers and control have their
+// state in one place each, and of tests.
+func TestSizes(t *testing.T) {
+	found, methods := map[string]size{}, map[string]bool{}
+	for _, s := range sources(t) {
+		if s.test || within(s.dir, "engine") || within(s.dir, "scripts") || within(s.dir, "internal/test") {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
+				name := s.dir + "." + receiver(f)
+				if method := name + "." + f.Name.Name; !methods[method] { // Another system's file may have it too.
+					methods[method] = true
+					found[name] = size{found[name].fields, found[name].methods + 1}
+				}
+			}
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				if st, ok := spec.Type.(*ast.StructType); ok {
+					name := s.dir + "." + spec.Name.Name
+					found[name] = size{max(found[name].fields, countFields(st)), found[name].methods}
+				}
+			}
+			return true
+		})
+	}
+	if len(found) < 500 {
+		t.Errorf("only %d types: the test looks in the wrong place", len(found))
+	}
+	for name, n := range found {
+		limit, known := tooLarge[name]
+		switch over := n.fields > maxFields || n.methods > maxMethods; {
+		case over && !known:
+			t.Errorf("%s has %d fields and %d methods, more than %d and %d: let another type have some of them",
+				name, n.fields, n.methods, maxFields, maxMethods)
+		case known && !over:
+			t.Errorf("%s has %d fields and %d methods: it is too large no more", name, n.fields, n.methods)
+		case known && (n.fields > limit.fields || n.methods > limit.methods):
+			t.Errorf("%s has %d fields and %d methods, more than %d and %d, which it has as %s",
+				name, n.fields, n.methods, limit.fields, limit.methods, limit.reason)
+		}
+	}
+	for name := range tooLarge {
+		if _, ok := found[name]; !ok {
+			t.Errorf("%s does not exist", name)
+		}
+	}
+}
+
+// countFields returns the number of fields of a struct, 0 if all are exported.
+func countFields(st *ast.StructType) int {
+	n, data := 0, true
+	for _, f := range st.Fields.List {
+		n += max(len(f.Names), 1)
+		for _, name := range f.Names {
+			data = data && name.IsExported()
+		}
+	}
+	if data {
+		return 0
+	}
+	return n
+}
+
+// receiver returns the name of the type of a method.
+func receiver(f *ast.FuncDecl) string {
+	expr := f.Recv.List[0].Type
+	for {
+		switch e := expr.(type) {
+		case *ast.StarExpr:
+			expr = e.X
+		case *ast.IndexExpr:
+			expr = e.X
+		case *ast.IndexListExpr:
+			expr = e.X
+		case *ast.Ident:
+			return e.Name
+		default:
+			return ""
+		}
+	}
+}
