@@ -30,6 +30,9 @@ import (
 // ErrAlreadyRun is returned by a second call of Run.
 var ErrAlreadyRun = errors.New("engine: Run was called before, or the server is closed")
 
+// ErrListen is wrapped by the error of New about an address of Config.Listen that cannot be opened.
+var ErrListen = errors.New("engine: listen")
+
 // Server is a relay. Its methods may be called by any goroutine. Those that take a context are
 // carried out by one goroutine of Run, one after the other. A call whose error is [ErrNotRunning],
 // [ErrInHook], or an alloc.ErrUnavailable since ctx ended has had no effect and has none later; if
@@ -225,7 +228,7 @@ func (s *Server) listenOnce() error {
 		if err != nil {
 			s.closeGroups()
 			s.groups = nil
-			return fmt.Errorf("engine: listen on %v: %w", addr, err)
+			return fmt.Errorf("%w on %v: %w", ErrListen, addr, err)
 		}
 		s.groups = append(s.groups, group)
 		s.steer(group.Addr(), group)

@@ -203,17 +203,19 @@ type tokenTable map[digest]principal
 
 func newTokenTable(tokens []Token) (tokenTable, error) {
 	table := make(tokenTable, len(tokens))
+	var errs []error
 	for i, t := range tokens {
-		if err := t.validate(); err != nil {
-			return nil, fmt.Errorf("httpapi: token %d: %w", i, err)
+		key, err := digestOf(t.Secret), t.validate()
+		if _, twice := table[key]; err == nil && twice {
+			err = ErrDuplicate
 		}
-		key := digestOf(t.Secret)
-		if _, ok := table[key]; ok {
-			return nil, fmt.Errorf("httpapi: token %d: %w", i, ErrDuplicate)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("tokens[%d]: %w", i, err))
+			continue
 		}
 		table[key] = Identity{Tenant: t.tenant(), Player: t.player(), Kind: t.Kind}.toPrincipal()
 	}
-	return table, nil
+	return table, errors.Join(errs...)
 }
 
 // bearerToken returns the token of the only Authorization header (RFC 6750, 2.1).

@@ -56,7 +56,7 @@ Examples:
 			}
 			listener, err := net.Listen("tcp", cmd.String("listen"))
 			if err != nil {
-				return err
+				return fmt.Errorf("--listen: %w", err)
 			}
 			fmt.Fprintf(s.stdout, "ready metrics=http://%s/metrics\n", listener.Addr())
 			mux := http.NewServeMux()

@@ -355,13 +355,18 @@ tokens:
 		ends    string
 		warning string
 	}{
+		{"", exitOK, "# relay would start with these settings (cluster_cert is of a relay)\n", "tokens"},
 		{"relay", exitOK, "# relay would start with these settings\n", "tokens"},
 		{"serve", exitOK, "# serve would start with these settings\n", "store"},
 		{"api", exitFailed, "", "udp"}, // The certificate is a relay's.
 		{"boss", exitUsage, "", ""},
 	} {
 		var out, errs strings.Builder
-		code := run(t.Context(), []string{"ferry", "check", "-c", path, "--role", c.role}, nil, &out, &errs)
+		line := []string{"ferry", "check", "-c", path, "--role", c.role}
+		if c.role == "" {
+			line = line[:4]
+		}
+		code := run(t.Context(), line, nil, &out, &errs)
 		if code != c.code || !strings.HasSuffix(out.String(), c.ends) || !strings.Contains(errs.String(), c.warning) {
 			t.Errorf("%s: exit code %d, want %d\n%s\n%s", c.role, code, c.code, &out, &errs)
 		}

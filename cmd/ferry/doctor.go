@@ -25,7 +25,8 @@ buffers and limits of the kernel, open files, ports, advertised addresses and ad
 translation, certificates, names, and the store of a fleet. Each line is ok, advice
 (it works and could be better), a problem, or was skipped, with what to do about it.
 It opens sockets for a moment and changes nothing. The exit code is 1 if there is a
-problem. While ferry runs, its ports may be in use.
+problem. While ferry runs, its ports may be in use. The role is that of the settings, as for
+ferry check.
 
 With --from, another ferry, in another network, is asked whether it reaches the ports of
 this one, which has to run meanwhile. That needs the rights of an operator there.
@@ -35,21 +36,17 @@ Examples:
    ferry doctor --config ferry.yaml --from http://192.0.2.9:7778 --token-file token
    ferry doctor --role relay -c ferry.yaml --json`,
 		Flags: append(config.Flags(config.Serve()),
-			&cli.StringFlag{Name: "role", Usage: "examine for `ROLE`: serve, relay or api", Value: process.Serve.String()},
+			roleFlag("examine"),
 			&cli.StringFlag{Name: "from", Usage: "ask the ferry whose admin pages are at `URL` whether it reaches this one"},
 			&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the token of those admin pages"},
 			caFlag(""),
 			&cli.BoolFlag{Name: "json", Usage: "write a JSON array"}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			mode, err := parseRole(cmd.String("role"))
-			if err != nil {
+			loaded, mode, because, err := loadForRole(cmd, s.environ)
+			if loaded.IsZero() {
 				return usage(cmd, err)
 			}
-			loaded, err := config.Load(cmd, s.environ, config.Serve())
-			if err != nil {
-				return usage(cmd, err)
-			}
-			doctor := process.Doctor{Config: loaded.Config, Mode: mode, From: cmd.String("from")}
+			doctor := process.Doctor{Config: loaded.Config, Mode: mode, ModeBecause: because, Unloaded: err, From: cmd.String("from")}
 			if doctor.From != "" {
 				other, err := ctl.New(ctl.Config{URL: doctor.From, Flag: "--from", TokenFile: cmd.String("token-file"), CAFile: cmd.String("ca")})
 				if err != nil {

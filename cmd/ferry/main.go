@@ -82,19 +82,48 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 // run executes one command line and returns the exit code.
 func (s streams) run(ctx context.Context, args []string) int {
 	err := s.root().Run(ctx, args)
-	var usage usageError
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case errors.As(err, &usage):
-		fmt.Fprintf(s.stderr, "ferry: %s\nSee: %s --help\n", ctl.Text(errorText(err)), usage.command)
-		return exitUsage
 	}
-	fmt.Fprintf(s.stderr, "ferry: %s\n", ctl.Text(errorText(err)))
-	if errors.Is(err, errInvalidRun) {
-		return exitInvalid
+	text, code := ctl.Text(errorText(err)), exitFailed
+	usage, isUsage := errors.AsType[usageError](err)
+	switch {
+	case isUsage:
+		code = exitUsage
+	case errors.Is(err, errInvalidRun):
+		code = exitInvalid
 	}
-	return exitFailed
+	switch _, inJSON := errors.AsType[jsonError](err); {
+	case inJSON || asksForJSON(args, s.getenv("FERRY_LOG_FORMAT")):
+		slog.New(slog.NewJSONHandler(s.stderr, nil)).Error("ferry ends", "error", text, "exit_code", code)
+	case isUsage:
+		fmt.Fprintf(s.stderr, "ferry: %s\nSee: %s --help\n", text, usage.command)
+	default:
+		fmt.Fprintf(s.stderr, "ferry: %s\n", text)
+	}
+	return code
+}
+
+// logFormatJSON is a value of the setting log_format.
+const logFormatJSON = "json"
+
+// asksForJSON reports whether a command line that may be wrong elsewhere, or the variable of the
+// environment, asks a command with a log for JSON.
+func asksForJSON(args []string, variable string) bool {
+	if len(args) < 2 || !slices.Contains([]string{"serve", "relay", "api", "dev"}, args[1]) {
+		return false
+	}
+	for i, arg := range args[2:] {
+		name, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if name != "log-format" {
+			continue
+		}
+		if !ok && i+3 < len(args) {
+			value = args[i+3]
+		}
+		return value == logFormatJSON
+	}
+	return variable == logFormatJSON
 }
 
 // streams is the environment of a command: variables, output and signals.
@@ -196,6 +225,30 @@ type signals struct {
 	first   func() error // nil: no drain
 	reload  func()       // nil: SIGHUP is the same as SIGTERM
 	upgrade func()       // nil: SIGUSR2 has no effect
+	log     *slog.Logger // nil: lines go to standard error
+}
+
+// logTo makes the lines about signals records of a log until undo is called.
+func (s *signals) logTo(log *slog.Logger) (undo func()) {
+	set := func(log *slog.Logger) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.log = log
+	}
+	set(log)
+	return func() { set(nil) }
+}
+
+// report writes a line about a signal.
+func (s *signals) report(stderr io.Writer, line string) {
+	s.mu.Lock()
+	log := s.log
+	s.mu.Unlock()
+	if log == nil {
+		fmt.Fprintln(stderr, "ferry: "+line)
+		return
+	}
+	log.Error(line)
 }
 
 // onReload sets the action of SIGHUP until undo is called.
@@ -263,7 +316,7 @@ func (s *signals) handle(received <-chan os.Signal, end func(), stderr io.Writer
 		drain := s.takeFirst()
 		switch {
 		case ending:
-			fmt.Fprintln(stderr, "ferry: another signal, exiting at once")
+			s.report(stderr, "another signal, exiting at once")
 			exit()
 		case drain == nil:
 			ending = true
@@ -272,7 +325,7 @@ func (s *signals) handle(received <-chan os.Signal, end func(), stderr io.Writer
 			// In the background, since it must not block the next signal.
 			go func() {
 				if err := drain(); err != nil {
-					fmt.Fprintf(stderr, "ferry: drain failed, shutting down: %v\n", err)
+					s.report(stderr, fmt.Sprintf("drain failed, shutting down: %v", err))
 					end()
 				}
 			}()
@@ -291,7 +344,7 @@ func newLogger(w io.Writer, c config.Config) (*slog.Logger, *slog.LevelVar) {
 	level.Set(set)
 	options := &slog.HandlerOptions{Level: level}
 	w = ctl.TextWriter(w)
-	if c.LogFormat == "json" {
+	if c.LogFormat == logFormatJSON {
 		return slog.New(slog.NewJSONHandler(w, options)), level
 	}
 	return slog.New(slog.NewTextHandler(w, options)), level

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -99,7 +100,7 @@ func (p *ferryProcess) untilReady() (lines []string) {
 				<-p.ended
 				p.t.Fatalf("%v before it was ready: %s", p.ProcessState, p.stderr.String())
 			}
-			if lines = append(lines, line); strings.HasPrefix(line, "ready ") {
+			if lines = append(lines, line); strings.HasPrefix(line, "ready ") || strings.Contains(line, `"msg":"ready"`) {
 				return lines
 			}
 		case <-timer:
@@ -108,9 +109,12 @@ func (p *ferryProcess) untilReady() (lines []string) {
 	}
 }
 
-// addresses takes the ready line apart.
+// addresses takes the ready line apart, as text or as JSON.
 func addresses(ready string) map[string]string {
 	found := make(map[string]string)
+	if json.Unmarshal([]byte(ready), &found) == nil {
+		return found
+	}
 	for _, word := range strings.Fields(ready) {
 		if name, value, ok := strings.Cut(word, "="); ok {
 			found[name] = value

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"strings"
 
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
@@ -18,8 +20,29 @@ import (
 // settingCommand completes a command whose options are settings.
 func (s streams) settingCommand(c *cli.Command) *cli.Command { return s.command(withHelpAll(c)) }
 
+// processCommand completes a command with a log. If that is JSON, so is the error of the command.
+func processCommand(s streams, c *cli.Command, defaults config.Config) *cli.Command {
+	action := c.Action
+	c.Action = func(ctx context.Context, cmd *cli.Command) error {
+		err := action(ctx, cmd)
+		if err == nil {
+			return nil
+		}
+		if loaded, _ := config.Load(cmd, s.environ, defaults); loaded.LogFormat == logFormatJSON {
+			return jsonError{err}
+		}
+		return err
+	}
+	return s.settingCommand(c)
+}
+
+// jsonError is an error that is written as a record of a JSON log.
+type jsonError struct{ error }
+
+func (e jsonError) Unwrap() error { return e.error }
+
 func (s streams) serve() *cli.Command {
-	return s.settingCommand(&cli.Command{
+	return processCommand(s, &cli.Command{
 		Name:  "serve",
 		Usage: "run relay and API for public access, on one machine",
 		Description: `The API requires a bearer token. Tokens are in the file, each with its project and
@@ -63,11 +86,11 @@ Examples:
 ferry check -c ferry.yaml shows the settings in force.`,
 		Flags:  config.Flags(config.Serve()),
 		Action: s.withState(process.Serve),
-	})
+	}, config.Serve())
 }
 
 func (s streams) relay() *cli.Command {
-	return s.settingCommand(&cli.Command{
+	return processCommand(s, &cli.Command{
 		Name:  "relay",
 		Usage: "run one relay of a fleet, without an API",
 		Description: `Relays for players that the API processes of its fleet (ferry api) send here. It
@@ -95,11 +118,11 @@ Examples:
 ferry check --role relay -c ferry.yaml shows the settings in force.`,
 		Flags:  config.Flags(config.Serve()),
 		Action: s.withState(process.Relay),
-	})
+	}, config.Serve())
 }
 
 func (s streams) api() *cli.Command {
-	return s.settingCommand(&cli.Command{
+	return processCommand(s, &cli.Command{
 		Name:  "api",
 		Usage: "run one API process of a fleet, without a relay",
 		Description: `Serves the calls of players and backends, at --http, for all relays of its fleet (ferry
@@ -136,11 +159,11 @@ ferry check --role api -c ferry.yaml shows the settings in force.`,
 			redisstore.SetLogger(o.Logger)
 			return s.start(ctx, o)
 		},
-	})
+	}, config.Serve())
 }
 
 func (s streams) dev() *cli.Command {
-	return s.settingCommand(&cli.Command{
+	return processCommand(s, &cli.Command{
 		Name:  "dev",
 		Usage: "run relay and API on loopback: no credentials, no limits, no state",
 		Description: `The protocol is the same as in serve. The API needs no token, requests and ERROR replies
@@ -173,7 +196,7 @@ Examples:
 				Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, process.Dev) },
 			})
 		},
-	})
+	}, config.Dev())
 }
 
 // logDevWarnings says what dev leaves out.
@@ -193,8 +216,11 @@ func (s streams) check() *cli.Command {
 		Name:  "check",
 		Usage: "check the settings of serve, relay or api, and print those in force",
 		Description: `Prints every setting with its source, secrets hidden. The exit code is 0 if the role
-would start with these settings and 1 otherwise, with the reasons. It opens no sockets
+would start with these settings and 1 otherwise, with all reasons. It opens no sockets
 and does not read the state directory. It warns of settings that the role ignores.
+
+The role is that of the settings: serve without a store, else that of cluster_cert, else
+relay or api by the settings that only one of them uses. The last line names it.
 
 With --machine it prints instead how this machine suits the relay: processors and quotas,
 queues and interrupts of network cards, NUMA nodes, buffers and limits of the kernel. Each
@@ -207,37 +233,85 @@ Examples:
    ferry check --role api -c ferry.yaml
    FERRY_REGION=eu ferry check -c ferry.yaml --max-connections 20`,
 		Flags: append(config.Flags(config.Serve()),
-			&cli.StringFlag{Name: "role", Usage: "check for `ROLE`: serve, relay or api", Value: process.Serve.String()},
+			roleFlag("check"),
 			&cli.BoolFlag{Name: "machine", Usage: "print how this machine suits the relay, instead of the settings"}),
 		Action: func(_ context.Context, cmd *cli.Command) error {
-			mode, err := parseRole(cmd.String("role"))
-			if err != nil {
-				return usage(cmd, err)
-			}
-			loaded, err := config.Load(cmd, s.environ, config.Serve())
-			if err != nil {
+			loaded, mode, because, err := loadForRole(cmd, s.environ)
+			if _, isUsage := errors.AsType[usageError](err); isUsage {
 				return err
 			}
-			if cmd.Bool("machine") {
+			if err == nil && cmd.Bool("machine") {
 				for _, line := range process.MachineReport(&loaded.Config) {
 					fmt.Fprintln(s.stdout, line)
 				}
 				return nil
 			}
-			err = loaded.Print(s.stdout)
-			for _, w := range append(process.Warnings(loaded.Config, mode), process.Unused(loaded, mode)...) {
-				fmt.Fprintln(s.stderr, "warning:", w)
-			}
-			for _, a := range process.Advice(loaded.Config, mode) {
-				fmt.Fprintln(s.stderr, "advice:", a)
-			}
-			err = errors.Join(err, process.Check(loaded.Config, mode))
 			if err == nil {
-				_, err = fmt.Fprintf(s.stdout, "# %s would start with these settings\n", mode)
+				if err := loaded.Print(s.stdout); err != nil {
+					return err
+				}
+				for _, w := range append(process.Warnings(loaded.Config, mode), process.Unused(loaded, mode)...) {
+					fmt.Fprintln(s.stderr, "warning:", w)
+				}
+				for _, a := range process.Advice(loaded.Config, mode) {
+					fmt.Fprintln(s.stderr, "advice:", a)
+				}
+			}
+			if !loaded.IsZero() {
+				err = errors.Join(err, process.Check(loaded.Config, mode))
+			}
+			if all := joined(err); len(all) > 1 {
+				for _, e := range all {
+					fmt.Fprintln(s.stderr, "error:", errorText(e))
+				}
+				return fmt.Errorf("%d errors: ferry %s would not start with these settings%s", len(all), mode, because)
+			}
+			if err == nil {
+				_, err = fmt.Fprintf(s.stdout, "# %s would start with these settings%s\n", mode, because)
 			}
 			return err
 		},
 	})
+}
+
+// joined returns the errors that errors.Join has joined, in several steps.
+func joined(err error) (all []error) {
+	if err == nil {
+		return nil
+	}
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var texts []string
+	for _, e := range several.Unwrap() {
+		all, texts = append(all, joined(e)...), append(texts, e.Error())
+	}
+	if err.Error() != strings.Join(texts, "\n") { // by fmt.Errorf
+		return []error{err}
+	}
+	return all
+}
+
+func roleFlag(verb string) cli.Flag {
+	return &cli.StringFlag{Name: "role", Usage: verb + " for `ROLE`: serve, relay or api", DefaultText: "the role of the settings"}
+}
+
+// loadForRole loads the settings of check and doctor, and returns the role to check them for, with the
+// reason in parentheses unless the role is an option. With an error that is not of the command line the settings may still be usable, see
+// config.Load.
+func loadForRole(cmd *cli.Command, environ []string) (l config.Loaded, mode process.Mode, because string, err error) {
+	if name := cmd.String("role"); name != "" {
+		if mode, err = parseRole(name); err != nil {
+			return l, mode, "", usage(cmd, err)
+		}
+	}
+	l, err = config.Load(cmd, environ, config.Serve())
+	if !cmd.IsSet("role") {
+		mode, because = process.ModeOf(l)
+		because = " (" + because + ")"
+	}
+	return l, mode, because, err
 }
 
 // parseRole returns the mode of serve, relay or api by its name.
@@ -257,8 +331,8 @@ func (s streams) load(cmd *cli.Command, mode process.Mode) (config.Loaded, error
 		defaults = config.Dev()
 	}
 	loaded, err := config.Load(cmd, s.environ, defaults)
-	if err == nil {
-		err = process.Check(loaded.Config, mode)
+	if !loaded.IsZero() {
+		err = errors.Join(err, process.Check(loaded.Config, mode))
 	}
 	return loaded, err
 }
@@ -338,12 +412,17 @@ func (s streams) start(ctx context.Context, o process.Options) error {
 	var a *process.App
 	o.Version, o.Revision, o.GoVersion = b.version, b.revision, b.goVersion
 	onReady := o.OnReady
+	lines := newStartUpLines(s.stdout, o.Config.LogFormat)
 	o.OnReady = func() {
 		if onReady != nil {
 			onReady()
 		}
-		fmt.Fprintln(s.stdout, "ready", a.Summary())
+		lines.ready(a.Summary())
 	}
+	if s.stderr == os.Stderr {
+		slog.SetDefault(o.Logger) // and of package log, which libraries use
+	}
+	defer s.signals.logTo(o.Logger)()
 	a, err := process.New(o)
 	if err != nil {
 		return err
@@ -354,7 +433,42 @@ func (s streams) start(ctx context.Context, o process.Options) error {
 	defer s.signals.onReload(func() { a.ReloadOnSignal(ctx) })()
 	defer s.signals.onUpgrade(func() { _ = a.Upgrade(ctx) })() // Its error is in the log.
 	for _, l := range a.Listeners() {
-		fmt.Fprintln(s.stdout, "listening", l.Kind, l.Addr)
+		lines.listening(l)
 	}
 	return a.Run(ctx)
+}
+
+// startUpLines writes the lines about the start-up to standard output, in the format of the log.
+type startUpLines struct {
+	text io.Writer
+	log  *slog.Logger // nil: as text
+}
+
+func newStartUpLines(stdout io.Writer, logFormat string) startUpLines {
+	if logFormat != logFormatJSON {
+		return startUpLines{text: stdout}
+	}
+	return startUpLines{log: slog.New(slog.NewJSONHandler(stdout, nil))}
+}
+
+func (l startUpLines) listening(at process.Listener) {
+	if l.log == nil {
+		fmt.Fprintln(l.text, "listening", at.Kind, at.Addr)
+		return
+	}
+	l.log.Info("listening", "kind", at.Kind, "address", at.Addr)
+}
+
+// ready writes the summary of process.App as attributes.
+func (l startUpLines) ready(summary string) {
+	if l.log == nil {
+		fmt.Fprintln(l.text, "ready", summary)
+		return
+	}
+	var attributes []any
+	for word := range strings.FieldsSeq(summary) {
+		name, value, _ := strings.Cut(word, "=")
+		attributes = append(attributes, name, value)
+	}
+	l.log.Info("ready", attributes...)
 }

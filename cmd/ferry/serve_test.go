@@ -62,6 +62,72 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// TestJSONLog: with log_format json, each line of both streams is JSON, from the start through a reload
+// and a failure to the end.
+func TestJSONLog(t *testing.T) {
+	t.Parallel()
+	cert, key, ca := makeCluster(t)
+	held, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	fleet := []string{"--store", "redis://127.0.0.1:1", "--cluster-ca", ca, "--cluster-cert", cert, "--cluster-key", key}
+	for _, c := range []struct {
+		name   string
+		args   []string
+		starts bool
+		says   string
+	}{
+		{"dev", append([]string{"dev", "--log-format", "json"}, freePorts...), true, "NO CREDENTIALS"},
+		{"serve by its file", []string{"serve", "-c", settings(t, "log_format: json", "state_dir: "+t.TempDir())}, true, "made a relay id"},
+		{"api without its store", append(append([]string{"api", "-c", settings(t, "log_format: json")}, freePorts[2:]...), fleet...), true,
+			"the store does not answer"},
+		{"a port that is in use", []string{"dev", "--log-format=json", "--udp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--http", held.Addr().String()},
+			false, "http: " + held.Addr().String() + ": "},
+		{"bad settings of the file", []string{"serve", "-c", settings(t, "log_format: json", "region: ''")}, false, "region: is empty"},
+		{"no such command line", []string{"relay", "--log-format", "json", "--nonsense"}, false, "there is no option --nonsense"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := launch(t, nil, c.args...)
+			var lines []string
+			if c.starts {
+				lines = p.untilReady()
+				p.says(c.says)
+				p.signal(syscall.SIGHUP)
+				p.says("reload: done")
+				p.signal(syscall.SIGTERM)
+			}
+			for line := range p.lines {
+				lines = append(lines, line)
+			}
+			if code := p.exit(); (code == 0) != c.starts || !strings.Contains(p.stderr.String(), c.says) {
+				t.Errorf("exit code %d: %s", code, p.stderr.String())
+			}
+			for _, line := range slices.AppendSeq(lines, strings.Lines(p.stderr.String())) {
+				var record struct{ Time, Level, Msg string }
+				if err := json.Unmarshal([]byte(line), &record); err != nil || record.Time == "" || record.Level == "" || record.Msg == "" {
+					t.Errorf("no record: %q (%v)", line, err)
+				}
+			}
+		})
+	}
+}
+
+// makeCluster makes the certificate of an API process, and returns its files and that of the authority.
+func makeCluster(t *testing.T) (cert, key, ca string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, args := range [][]string{{dir}, {dir, "api"}} {
+		var out strings.Builder
+		if code := run(t.Context(), append([]string{"ferry", "ctl", "cluster-ca"}, args...), nil, &out, &out); code != exitOK {
+			t.Fatal(out.String())
+		}
+	}
+	return filepath.Join(dir, "api.pem"), filepath.Join(dir, "api-key.pem"), filepath.Join(dir, "ca.pem")
+}
+
 func TestServeWithDamagedState(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
@@ -346,6 +412,11 @@ func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	good := settings(t)
 	public := settings(t, "behind_proxy: false")
+	wrong := filepath.Join(t.TempDir(), "wrong.yaml")
+	if err := os.WriteFile(wrong, []byte("store: redis://127.0.0.1:6379\nidle_timeout: 5\nadvertize: 203.0.113.7\nhttp: 127.0.0.1:0\n"+
+		"tokens:\n  - secret: short\n    project: p\n    environment: e\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args           string
 		env            string
@@ -389,6 +460,14 @@ func TestExitCodes(t *testing.T) {
 		{"check -c " + good + " --behind-proxy --trusted-proxies 127.0.0.1", "", 0, "# serve would start", "set advertise_name"},
 		{"check -c " + good + " --allow-origins game.example.org", "", 1, "allow_origins: [game.example.org]", "game.example.org"},
 		{"serve -c " + good + " --advertise-name 203.0.113.7", "", 2, "", "is not a DNS name"},
+		{"check -c " + wrong, "", 1, "", "4 errors: ferry api would not start with these settings (tokens is set)"},
+		{"check -c " + wrong, "", 1, "", "error: " + wrong + ":2: idle_timeout: \"5\" is not a duration"},
+		{"check -c " + wrong, "", 1, "", "error: " + wrong + ":3: unknown key \"advertize\"; did you mean advertise?"},
+		{"check -c " + wrong, "", 1, "", "error: cluster_ca, cluster_cert, cluster_key: "},
+		{"check -c " + wrong, "", 1, "", "error: tokens[0]: "},
+		{"doctor -c " + wrong, "", 1, "problem  settings: ", "there are problems"},
+		{"serve --nonsense", "FERRY_LOG_FORMAT=json", 2, "", `"level":"ERROR","msg":"ferry ends","error":"there is no option --nonsense"`},
+		{"serve --log-format json --workers 257", "", 2, "", `"msg":"ferry ends","error":"--workers: 257 is not within`},
 		{"ping --help", "", 0, "ferry ping --api", ""},
 		{"ping", "", 2, "", "either --api or relays"},
 		{"ping --api http://127.0.0.1:1 127.0.0.1:1", "", 2, "", "either --api or relays"},

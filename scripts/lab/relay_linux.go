@@ -112,7 +112,9 @@ func StartRelay(cfg RelayConfig) (*Relay, error) {
 }
 
 // FerryReady reports whether a line of ferry's output says that it is ready.
-func FerryReady(line string) bool { return strings.HasPrefix(line, "ready") }
+func FerryReady(line string) bool {
+	return strings.HasPrefix(line, "ready") || strings.Contains(line, `"msg":"ready"`)
+}
 
 // API returns an API client that dials from a namespace and uses the n-th
 // token.

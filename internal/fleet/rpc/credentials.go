@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -250,6 +251,23 @@ func (r Role) usage() x509.ExtKeyUsage {
 		return x509.ExtKeyUsageServerAuth
 	}
 	return x509.ExtKeyUsageClientAuth
+}
+
+// CertificateRole returns the role of the certificate in a file.
+func CertificateRole(file string) (Role, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return "", fmt.Errorf("%w: %s has no certificate in PEM", ErrRole, file)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", err
+	}
+	return roleOf(c)
 }
 
 // roleOf returns the role in a certificate, or ErrRole unless there is exactly one.

@@ -127,7 +127,7 @@ type Config struct {
 	MaxDTLSSessions      int `key:"max_dtls_sessions" group:"limits" usage:"maximum number of concurrent DTLS sessions, 2 KB each" min:"1" max:"4194304"`
 
 	LogLevel  string `key:"log_level" common:"yes" group:"log" usage:"minimum {LEVEL} of log records: debug, info, warn or error" oneof:"debug,info,warn,error"`
-	LogFormat string `key:"log_format" common:"yes" group:"log" usage:"{FORMAT} of log records: text or json" oneof:"text,json"`
+	LogFormat string `key:"log_format" common:"yes" group:"log" usage:"{FORMAT} of log records, start-up lines and the error at the end: text or json" oneof:"text,json"`
 
 	AuditFile string `key:"audit_file" group:"log" usage:"append a line of JSON for each change that an operator makes to {FILE}; reopened by a reload; empty: only the log and the console have them"`
 

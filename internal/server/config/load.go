@@ -28,7 +28,8 @@ type Loaded struct {
 // Load merges the defaults, the configuration file, environ (as from os.Environ)
 // and the flags of cmd (from [Flags]), in ascending precedence. The file is named by
 // --config or FERRY_CONFIG. The error joins all problems, one per line, each with its
-// position.
+// position. With an error the result has all settings that are valid, and the values before them
+// for the others; it is zero if the file cannot be read as a whole.
 func Load(cmd *cli.Command, environ []string, defaults Config) (Loaded, error) {
 	l := Loaded{Config: defaults, sources: make(map[string]string)}
 	vars := environment(environ)
@@ -36,18 +37,20 @@ func Load(cmd *cli.Command, environ []string, defaults Config) (Loaded, error) {
 	if cmd.IsSet(fileFlag) {
 		l.File = cmd.String(fileFlag)
 	}
-	var errs []error
+	var inFile error
+	readable := true
 	if l.File != "" {
-		errs = append(errs, readFile(l.File, &l.Config, l.sources))
+		readable, inFile = readFile(l.File, &l.Config, l.sources)
 	}
-	errs = append(errs,
-		readEnv(vars, &l.Config, l.sources),
-		readFlags(cmd, &l.Config, l.sources))
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(inFile, readEnv(vars, &l.Config, l.sources), readFlags(cmd, &l.Config, l.sources))
+	if !readable {
 		return Loaded{}, err
 	}
-	return l, l.validate()
+	return l, errors.Join(err, l.validate())
 }
+
+// IsZero reports whether nothing was loaded, see [Load].
+func (l Loaded) IsZero() bool { return l.sources == nil }
 
 // sourceDefault is the source of a value that is not set anywhere.
 const sourceDefault = "default"
@@ -183,24 +186,25 @@ type file struct {
 	errs    []error
 }
 
-// readFile reads the file into c and records the source of every key in it.
-func readFile(path string, c *Config, sources map[string]string) error {
+// readFile reads the file into c and records the source of every key in it. It reports whether it
+// could read keys at all; the error is that of the file, or joins those of single keys.
+func readFile(path string, c *Config, sources map[string]string) (readable bool, err error) {
 	text, err := readAtMost(path, maxFile)
 	if err != nil {
-		return err
+		return false, err
 	}
 	f := file{path: path, sources: sources}
 	root, err := document(text)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return false, fmt.Errorf("%s: %w", path, err)
 	}
 	if root == nil {
-		return nil
+		return true, nil
 	}
 	for key, line := range f.mapping(root, reflect.ValueOf(c).Elem(), "") {
 		sources[key] = f.at(line)
 	}
-	return errors.Join(f.errs...)
+	return root.Kind == yaml.MappingNode, errors.Join(f.errs...)
 }
 
 // document returns the only document of a file, nil if the file is empty.

@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/fleet/rpc"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 )
@@ -222,11 +223,54 @@ func checkCalls(c *config.Config, mode Mode) error {
 			Relay: struct{ alloc.Relay }{}, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "default"}},
 		})
 		if err == nil {
-			_, err = newAPI(c, mode, httpapi.Config{Service: service})
+			_, err = newAPI(withReadSecrets(c), mode, httpapi.Config{Service: service})
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// withReadSecrets returns the settings without the errors of tokens whose file config.Load could not
+// read, which it has reported.
+func withReadSecrets(c *config.Config) *config.Config {
+	read := *c
+	read.Tokens = slices.Clone(c.Tokens)
+	for i := range read.Tokens {
+		if t := &read.Tokens[i]; t.Secret == "" && t.SecretFile != "" {
+			t.Secret = config.Secret(fmt.Sprintf("unreadable-secret-%d", i))
+		}
+	}
+	return &read
+}
+
+// ModeOf returns the mode for which settings are, and why: Serve without a store, else the role of
+// the certificate, else by settings that only one mode of a fleet uses.
+func ModeOf(l config.Loaded) (mode Mode, because string) {
+	if !l.IsSet("store") && !l.IsSet("cluster_cert") {
+		return Serve, "there is no store"
+	}
+	switch role, _ := rpc.CertificateRole(l.ClusterCert); role { // Check returns the error.
+	case rpc.RoleRelay:
+		return Relay, "cluster_cert is of a relay"
+	case rpc.RoleAPI:
+		return API, "cluster_cert is of an API process"
+	}
+	first := func(keys []string) string {
+		if i := slices.IndexFunc(keys, l.IsSet); i >= 0 {
+			return keys[i]
+		}
+		return ""
+	}
+	switch key := first(slices.Concat(ofFleetAPI, ofCalls)); {
+	case l.IsSet("cluster"):
+		return Relay, "cluster is set"
+	case key != "":
+		return API, key + " is set"
+	}
+	if key := first(slices.Concat(ofFleetRelay, ofRelay)); key != "" {
+		return Relay, key + " is set"
+	}
+	return API, "there is a store, and no setting of a relay"
 }
 
 // Warnings returns sentences about valid settings that are probably not intended, and

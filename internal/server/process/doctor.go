@@ -22,6 +22,7 @@ import (
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/host/foreign"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 )
@@ -41,6 +42,10 @@ type Diagnosis struct {
 type Doctor struct {
 	Config config.Config
 	Mode   Mode
+	// ModeBecause follows the mode in the text about the settings, and Unloaded is the error of
+	// settings that config.Load could not use. Both may be zero.
+	ModeBecause string
+	Unloaded    error
 	// Lookup resolves a name. Nil: the system's resolver.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	// Addresses are those of this machine. Nil: the system is asked.
@@ -107,12 +112,12 @@ func (d *Doctor) Examine(ctx context.Context) []Diagnosis {
 }
 
 func (d *Doctor) settings() {
-	if err := Check(d.Config, d.Mode); err != nil {
+	if err := errors.Join(d.Unloaded, Check(d.Config, d.Mode)); err != nil {
 		d.add("settings", stateProblem, strings.ReplaceAll(err.Error(), "app: ", ""),
 			fmt.Sprintf("change them until ferry check --role %s accepts them", d.Mode))
 		return
 	}
-	d.add("settings", stateOK, fmt.Sprintf("ferry %s would start with them", d.Mode), "")
+	d.add("settings", stateOK, fmt.Sprintf("ferry %s would start with them%s", d.Mode, d.ModeBecause), "")
 	for _, w := range settingWarnings(d.Config, d.Mode) {
 		d.add("settings", stateAdvice, w, "see docs/settings.md")
 	}
@@ -146,29 +151,35 @@ func (d *Doctor) machine() {
 	}
 }
 
-// ports tries to open the ports. A port that is in use is no problem if a ferry is ready there.
+// ports tries to open the ports. A port that is in use is no problem if the ferry that is ready at
+// the admin address has it.
 func (d *Doctor) ports(ctx context.Context) {
 	running := d.isReady(ctx)
-	report := func(name string, addr netip.AddrPort, listen func() error) {
+	ready, _ := foreign.FindHolder("tcp", d.Config.Admin.AddrPort)
+	report := func(name, network string, addr netip.AddrPort, listen func() error) {
 		subject := name + " " + addr.String()
-		switch err := listen(); {
-		case err == nil:
+		err := listen()
+		if err == nil {
 			d.add(subject, stateOK, "the port is free", "")
-		case errors.Is(err, syscall.EADDRINUSE) && running:
-			d.add(subject, stateOK, "in use, and a ferry is ready at "+d.Config.Admin.String(), "")
-		case errors.Is(err, syscall.EADDRINUSE):
-			d.add(subject, stateProblem, "another program uses the port", "find it with ss -lnup or ss -lntp")
-		case errors.Is(err, syscall.EADDRNOTAVAIL):
-			d.add(subject, stateProblem, "this machine does not have the address", "listen at an address of ip address, or at 0.0.0.0 and [::]")
-		case errors.Is(err, syscall.EACCES):
-			d.add(subject, stateProblem, "the port needs a privilege", "use one above 1023, or give the unit CAP_NET_BIND_SERVICE")
-		default:
-			d.add(subject, stateProblem, err.Error(), "")
+			return
 		}
+		text, do := bindFault(network, addr, err)
+		holder, known := foreign.FindHolder(network, addr)
+		switch {
+		case !errors.Is(err, syscall.EADDRINUSE):
+		case running && (!known || holder.Process == ready.Process):
+			d.add(subject, stateOK, "in use, and a ferry is ready at "+d.Config.Admin.String(), "")
+			return
+		case running:
+			text += fmt.Sprintf(", and is not the one that is ready at %v (process %d)", d.Config.Admin, ready.Process)
+		case known && holder.Program == programName:
+			text += fmt.Sprintf(", and none is ready at %v: it starts, drains, or has other settings", d.Config.Admin)
+		}
+		d.add(subject, stateProblem, text, do)
 	}
 	if d.Mode.hasRelay() {
 		for _, addr := range d.Config.UDP {
-			report("udp", addr.AddrPort, func() error {
+			report("udp", "udp", addr.AddrPort, func() error {
 				c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr.AddrPort))
 				if err == nil {
 					err = c.Close()
@@ -178,7 +189,7 @@ func (d *Doctor) ports(ctx context.Context) {
 		}
 	}
 	for name, addr := range map[string]config.Addr{"http": d.Config.HTTP, "admin": d.Config.Admin} {
-		report(name, addr.AddrPort, func() error {
+		report(name, "tcp", addr.AddrPort, func() error {
 			l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr.AddrPort))
 			if err == nil {
 				err = l.Close()
@@ -194,18 +205,25 @@ func (d *Doctor) isReady(ctx context.Context) bool {
 	return d.askAdmin(ctx, "/readyz", "", func(io.Reader) {})
 }
 
-// askAdmin gets a page of the running ferry, and reports whether it is there.
+// askAdmin gets a page of the running ferry, and reports whether it is there. Over TLS it sends no
+// token, since it does not verify the certificate: its name need not be the address.
 func (d *Doctor) askAdmin(ctx context.Context, page, token string, read func(io.Reader)) bool {
 	ctx, cancel := context.WithTimeout(ctx, doctorWithin)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.Config.Admin.String()+page, nil)
+	client, scheme := http.DefaultClient, "http://"
+	if d.Config.AdminToken != "" && !d.Config.Admin.Addr().Unmap().IsLoopback() { // as App.openAdmin
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+		defer transport.CloseIdleConnections()
+		client, scheme, token = &http.Client{Transport: transport}, "https://", ""
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+d.Config.Admin.String()+page, nil)
 	if err != nil {
 		return false
 	}
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := client.Do(r)
 	if err != nil {
 		return false
 	}

@@ -95,8 +95,8 @@ func TestDoctor(t *testing.T) {
 		d := sound(t)
 		d.Config.UDP = []config.Addr{addr(udp.LocalAddr().String())}
 		d.Config.HTTP = addr(tcp.Addr().String())
-		expect(t, d, "udp", stateProblem, "another program uses the port")
-		expect(t, d, "http", stateProblem, "another program uses the port")
+		expect(t, d, "udp", stateProblem, fmt.Sprintf("(process %d) uses the port", os.Getpid()))
+		expect(t, d, "http", stateProblem, fmt.Sprintf("(process %d) uses the port", os.Getpid()))
 		d.Config.HTTP = addr("203.0.113.7:7777")
 		expect(t, d, "http", stateProblem, "does not have the address")
 	})

@@ -344,25 +344,24 @@ func storeConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) 
 		return redisstore.Config{}, ErrNoStore
 	}
 	cfg := redisstore.Config{URL: string(c.Store), Prefix: c.StorePrefix, Timeout: c.StoreTimeout, Logger: log}
+	var errs []error
 	if c.StorePasswordFile != "" {
 		password, err := config.ReadSecret(c.StorePasswordFile)
 		if err != nil {
-			return cfg, fmt.Errorf("app: store_password_file: %w", err)
+			errs = append(errs, fmt.Errorf("app: store_password_file: %w", err))
 		}
 		cfg.Password = string(password)
 	}
 	if c.StoreCA != "" {
-		text, err := os.ReadFile(c.StoreCA)
-		if err != nil {
-			return cfg, fmt.Errorf("app: store_ca: %w", err)
-		}
 		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(text) {
-			return cfg, fmt.Errorf("app: store_ca: %s contains no certificate", c.StoreCA)
+		if text, err := os.ReadFile(c.StoreCA); err != nil {
+			errs = append(errs, fmt.Errorf("app: store_ca: %w", err))
+		} else if !roots.AppendCertsFromPEM(text) {
+			errs = append(errs, fmt.Errorf("app: store_ca: %s contains no certificate", c.StoreCA))
 		}
 		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
-	return cfg, nil
+	return cfg, errors.Join(errs...)
 }
 
 // newStore creates the client of the store, and the signer of what it writes. It opens

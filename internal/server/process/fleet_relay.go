@@ -67,7 +67,7 @@ func (a *App) buildMember() error {
 		cluster.Tracer = a.tracer
 	}
 	if m.cluster, err = rpc.NewServer(cluster); err != nil {
-		return err
+		return bindError("cluster", "tcp", c.Cluster.AddrPort, err)
 	}
 	a.parts.add(part{name: "cluster", run: m.cluster.Run, free: m.cluster.Close})
 	a.parts.add(part{name: "announcer", run: m.announcer.Run})

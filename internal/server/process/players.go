@@ -233,7 +233,7 @@ func (p *players) nextPolicy(c *config.Config) (next *policy, notes []string, er
 	next.verifier, err = was.verifier.With(issuers(c))
 	errs = append(errs, err, next.setAdmission(c, was, p.log), next.setWebhooks(c, p.sender, p.log), next.setQuotas(c, was))
 	if err := errors.Join(errs...); err != nil {
-		return nil, nil, fmt.Errorf("app: %w", err)
+		return nil, nil, err
 	}
 	if was.admissionSettings.url != "" && next.admissionSettings.url == was.admissionSettings.url &&
 		next.admissionSettings.secret != was.admissionSettings.secret {
@@ -338,11 +338,12 @@ func (t *policy) setWebhooks(c *config.Config, sender *hooks.Webhooks, log *slog
 
 // setQuotas creates the guard of quotas.
 func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
+	var errs []error
 	limits := make(map[string]quota.Limits)
 	t.regions = make(map[string][]string)
 	for i, q := range c.Quotas {
 		if _, twice := limits[q.Project]; twice {
-			return fmt.Errorf("quotas[%d]: project %q has one already", i, q.Project)
+			errs = append(errs, fmt.Errorf("quotas[%d]: project %q has one already", i, q.Project))
 		}
 		limits[q.Project] = quota.Limits{
 			Allocations: q.Allocations, Players: q.Players, BytesPerSecond: int64(q.BytesPerSecond), Inactive: q.Inactive,
@@ -351,7 +352,7 @@ func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
 		t.regions[q.Project] = q.Regions
 	}
 	t.guard, err = was.guard.With(limits)
-	return err
+	return errors.Join(append(errs, err)...)
 }
 
 // issuers converts the settings to rules. Empty fields come from the preset.

@@ -88,7 +88,7 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 	r.restart.boot, r.recoverFor = sealer.Boot(), cfg.Recovery.Window
 	cfg.Recovery.StateFile, cfg.Recovery.OnStateError, cfg.Recovery.OnStateComplete = o.StateFile, r.onStateError, r.onStateComplete
 	if r.engine, err = r.newEngine(cfg, sealer); err != nil {
-		return nil, errors.Join(err, r.closeSessionFile())
+		return nil, errors.Join(udpError(cfg.Listen, err), r.closeSessionFile())
 	}
 	r.logStateReport()
 	r.drain = &drainer{relay: r.engine, defaults: drainDefaults(&o.Config), changes: drains, log: o.Logger}

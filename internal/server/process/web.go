@@ -28,6 +28,9 @@ type web struct {
 	conns    sync.WaitGroup // connections whose goroutine has not ended
 }
 
+// settingOf has the setting of each TCP port.
+var settingOf = map[string]string{apiFile: "http", adminFile: "admin"}
+
 // openPort opens a TCP port, or takes over that of another process.
 func openPort(parent *upgrade.Parent, name string, addr netip.AddrPort) (*net.TCPListener, error) {
 	if parent != nil {
@@ -45,7 +48,7 @@ func openPort(parent *upgrade.Parent, name string, addr netip.AddrPort) (*net.TC
 	}
 	l, err := net.ListenTCP(network, net.TCPAddrFromAddrPort(addr))
 	if err != nil {
-		return nil, fmt.Errorf("app: %w", err)
+		return nil, bindError(settingOf[name], "tcp", addr, err)
 	}
 	return l, nil
 }

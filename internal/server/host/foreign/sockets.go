@@ -14,9 +14,10 @@ import (
 	"strings"
 )
 
-// socket is a UDP socket of the machine.
+// socket is a socket of the machine.
 type socket struct {
 	local netip.AddrPort
+	state string
 	uid   string
 	inode string
 }
@@ -32,7 +33,7 @@ func count(proc string, addrs []netip.AddrPort) (int, error) {
 	// The kernel shows its table in pieces. Where sockets come and go meanwhile it
 	// shows some twice, and skips some, but hardly the same one in two readings.
 	for range 2 {
-		if err := errors.Join(ownInodes(proc, own), sockets(proc, all)); err != nil {
+		if err := errors.Join(inodes(proc, "self", own), sockets(proc, "udp", all)); err != nil {
 			return 0, err
 		}
 	}
@@ -62,18 +63,58 @@ func meets(local netip.AddrPort, addrs []netip.AddrPort) bool {
 	})
 }
 
-// sockets adds the UDP sockets of our network namespace to all, by inode.
-func sockets(proc string, all map[string]socket) error {
-	for _, name := range []string{"udp", "udp6"} {
+// Holder is a process that holds a port.
+type Holder struct {
+	Process int
+	Program string // the name of its program, at most 15 bytes
+}
+
+// FindHolder returns a process with a UDP socket at an address, or one that listens there, for
+// the networks "udp" and "tcp". It finds none where the system does not tell; of the processes of
+// other users it tells root only.
+func FindHolder(network string, addr netip.AddrPort) (Holder, bool) {
+	return findHolder(procDir, network, addr)
+}
+
+func findHolder(proc, network string, addr netip.AddrPort) (Holder, bool) {
+	all := make(map[string]socket)
+	if err := sockets(proc, network, all); err != nil {
+		return Holder{}, false
+	}
+	processes, err := os.ReadDir(proc)
+	if err != nil {
+		return Holder{}, false
+	}
+	for _, p := range processes {
+		id, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		own := make(map[string]bool)
+		_ = inodes(proc, p.Name(), own) // It has ended, or belongs to another user.
+		for inode := range own {
+			if s, ok := all[inode]; ok && meets(s.local, []netip.AddrPort{addr}) {
+				name, _ := os.ReadFile(filepath.Join(proc, p.Name(), "comm"))
+				return Holder{id, strings.TrimSpace(string(name))}, true
+			}
+		}
+	}
+	return Holder{}, false
+}
+
+// sockets adds the sockets of our network namespace to all, by inode: those of udp, or those of tcp
+// that listen.
+func sockets(proc, network string, all map[string]socket) error {
+	for _, name := range []string{network, network + "6"} {
 		text, err := os.ReadFile(filepath.Join(proc, "self", "net", name))
-		if name == "udp6" && errors.Is(err, fs.ErrNotExist) {
+		if name != network && errors.Is(err, fs.ErrNotExist) {
 			continue // a kernel without IPv6
 		}
 		if err != nil {
 			return fmt.Errorf("foreign: %w", err)
 		}
 		for line := range strings.Lines(string(text)) {
-			if s, ok := parse(line); ok {
+			if s, ok := parse(line); ok && (network == "udp" || s.state == listening) {
 				all[s.inode] = s
 			}
 		}
@@ -84,10 +125,14 @@ func sockets(proc string, all map[string]socket) error {
 // The columns of the tables.
 const (
 	localColumn = 1
+	stateColumn = 3
 	uidColumn   = 7
 	inodeColumn = 9
 	columns     = 10
 )
+
+// listening is the state of a TCP socket that listens.
+const listening = "0A"
 
 // parse reads a line of a table; the first one is a title.
 func parse(line string) (s socket, ok bool) {
@@ -106,12 +151,12 @@ func parse(line string) (s socket, ok bool) {
 		binary.NativeEndian.PutUint32(raw[i:], binary.BigEndian.Uint32(raw[i:]))
 	}
 	ip, ok := netip.AddrFromSlice(raw)
-	return socket{netip.AddrPortFrom(ip.Unmap(), uint16(port)), f[uidColumn], f[inodeColumn]}, ok
+	return socket{netip.AddrPortFrom(ip.Unmap(), uint16(port)), f[stateColumn], f[uidColumn], f[inodeColumn]}, ok
 }
 
-// ownInodes adds the inodes of the sockets that this process has open to own.
-func ownInodes(proc string, own map[string]bool) error {
-	dir := filepath.Join(proc, "self", "fd")
+// inodes adds the inodes of the sockets that a process has open to own.
+func inodes(proc, process string, own map[string]bool) error {
+	dir := filepath.Join(proc, process, "fd")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("foreign: %w", err)

@@ -1,10 +1,12 @@
 package foreign
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -80,6 +82,34 @@ func TestCount(t *testing.T) {
 	}
 	if _, err := count(t.TempDir(), nil); err == nil {
 		t.Error("no error without /proc")
+	}
+}
+
+// TestHolder: the process with a socket at an address, by its descriptors.
+func TestHolder(t *testing.T) {
+	dir := proc(t, "11")
+	table := title + "  1: 0100007F:1E63 00000000:0000 0A 0:0 0:0 0 1000 0 21 1\n" + // 127.0.0.1:7779, listens
+		"  2: 0100007F:1E64 0100007F:1E65 01 0:0 0:0 0 1000 0 22 1\n" // 127.0.0.1:7780, connected
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "self/net/tcp"), []byte(table), 0o644), os.MkdirAll(filepath.Join(dir, "77/fd"), 0o755),
+		os.WriteFile(filepath.Join(dir, "77/comm"), []byte("ferry\n"), 0o644), os.MkdirAll(filepath.Join(dir, "78"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for i, inode := range []string{"13", "21", "22"} {
+		if err := os.Symlink("socket:["+inode+"]", filepath.Join(dir, "77/fd", strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		network, addr string
+		found         bool
+	}{
+		{"udp", "203.0.113.1:7777", true}, {"udp", "203.0.113.1:7778", false}, {"udp", "198.51.100.1:7777", false},
+		{"tcp", "127.0.0.1:7779", true}, {"tcp", "0.0.0.0:7779", true}, {"tcp", "127.0.0.1:7780", false}, {"tcp", "127.0.0.1:7777", false},
+	} {
+		h, ok := findHolder(dir, c.network, netip.MustParseAddrPort(c.addr))
+		if ok != c.found || ok && h != (Holder{77, "ferry"}) {
+			t.Errorf("%s %s: %+v, %t", c.network, c.addr, h, ok)
+		}
 	}
 }
 

@@ -146,10 +146,14 @@ func (v *Verifier) With(issuers []Issuer) (*Verifier, error) {
 		),
 	}
 	next.cfg.Issuers = nil // The secrets are in issuers.
+	var errs []error
 	for i, rule := range issuers {
 		if err := next.addRule(rule, v.sources); err != nil {
-			return nil, fmt.Errorf("issuers[%d]: %w", i, err)
+			errs = append(errs, fmt.Errorf("issuers[%d]: %w", i, err))
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return next, nil
 }

@@ -1,0 +1,62 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/server/host/foreign"
+)
+
+// bindError returns the error of a listener with its setting, its address, and what to do.
+func bindError(setting, network string, addr netip.AddrPort, err error) error {
+	text, do := bindFault(network, addr, err)
+	if do == "" {
+		return fmt.Errorf("app: %s: %w", setting, err)
+	}
+	return fmt.Errorf("app: %s: %v: %s: %s (%w)", setting, addr, text, do, err)
+}
+
+// bindFault says why an address cannot be opened, and what to do, which is empty if that is not known.
+// The network is "udp" or "tcp".
+func bindFault(network string, addr netip.AddrPort, err error) (text, do string) {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return holderOf(network, addr) + " uses the port", "end it, or set another port; ss -lnup and ss -lntp show it as root"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "this machine does not have the address", "listen at an address of ip address, or at 0.0.0.0 and [::]"
+	case errors.Is(err, syscall.EACCES):
+		return "the port needs a privilege", "use one above 1023, or give the unit CAP_NET_BIND_SERVICE"
+	}
+	return err.Error(), ""
+}
+
+// holderOf names the process that holds a port, as far as it is known.
+func holderOf(network string, addr netip.AddrPort) string {
+	h, ok := foreign.FindHolder(network, addr)
+	switch {
+	case !ok:
+		return "another program"
+	case h.Program == programName:
+		return fmt.Sprintf("another ferry (process %d)", h.Process)
+	}
+	return fmt.Sprintf("%s (process %d)", h.Program, h.Process)
+}
+
+// programName is the name of this program's file.
+const programName = "ferry"
+
+// udpError adds the setting to an error of the relay about one of its addresses.
+func udpError(addrs []netip.AddrPort, err error) error {
+	if !errors.Is(err, engine.ErrListen) {
+		return err
+	}
+	for _, addr := range addrs {
+		if _, held := foreign.FindHolder("udp", addr); held || len(addrs) == 1 {
+			return bindError("udp", "udp", addr, err)
+		}
+	}
+	return fmt.Errorf("app: udp: %w", err)
+}
