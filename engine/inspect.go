@@ -67,7 +67,10 @@ const (
 // Filter selects allocations. A zero field selects all.
 type Filter struct {
 	Tenant uint64
-	Role   alloc.Role
+	// Project selects all environments of a project. An allocation whose project is not known,
+	// see [Usage], is of none.
+	Project string
+	Role    alloc.Role
 	// ID selects one allocation.
 	ID proto.AllocationID
 	// Match is the id of a host: it and the joiners of its match.
@@ -145,6 +148,7 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 	a, bound := c.shared.table.Account(e.Handle), !e.Endpoint.IsZero()
 	switch {
 	case f.Tenant != 0 && c.shared.table.Tenant(e.Handle) != f.Tenant,
+		f.Project != "" && c.tenantName(c.shared.table.Tenant(e.Handle)).Project != f.Project,
 		f.Role != alloc.RoleNone && alloc.Role(e.Role) != f.Role,
 		f.Match != proto.AllocationID{} && a.Match != f.Match,
 		f.Player != alloc.PlayerHash{} && c.shared.table.Player(e.Handle) != f.Player,

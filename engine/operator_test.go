@@ -94,6 +94,8 @@ func TestListingFilters(t *testing.T) {
 		"bound":        {engine.Filter{Binding: engine.OnlyBound}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
 		"not bound":    {engine.Filter{Binding: engine.OnlyUnbound}, []proto.AllocationID{res.ID}},
 		"tenant":       {engine.Filter{Tenant: other.Hash()}, []proto.AllocationID{res.ID}},
+		"project":      {engine.Filter{Project: other.Project}, []proto.AllocationID{res.ID}},
+		"no project":   {engine.Filter{Project: "nowhere"}, nil},
 		"by UDP":       {engine.Filter{Kind: engine.KindUDP4}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
 		"by WebSocket": {engine.Filter{Kind: engine.KindWS}, nil},
 	} {

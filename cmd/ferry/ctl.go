@@ -190,10 +190,11 @@ but may be too large for its client: ferry ctl why says the cure.
 Examples:
    ferry ctl allocations --role host --limit 0
    ferry ctl allocations --match 6a1c3f5e-0d2b-4c7a-9e8f-112233445566
+   ferry ctl allocations --project my-game
    ferry ctl allocations --project my-game --environment production --bound false -o json
    ferry ctl allocations --node 3f2a          a relay of a fleet, by an API process`,
 		Flags: append(watchFlags(),
-			&cli.StringFlag{Name: "project", Usage: "show allocations of project `NAME`; requires --environment"},
+			&cli.StringFlag{Name: "project", Usage: "show allocations of project `NAME`, of all its environments without --environment"},
 			&cli.StringFlag{Name: "environment", Usage: "show allocations of environment `NAME`; requires --project"},
 			&cli.StringFlag{Name: "tenant", Usage: "show allocations of a tenant by its `DIGEST`, 16 hexadecimal digits"},
 			&cli.StringFlag{Name: "role", Usage: "show allocations of `ROLE`: host or joiner"},
@@ -246,13 +247,17 @@ Examples:
 func (s streams) ctlTimeline() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "timeline", Usage: "show what happened to the allocations of a project", ArgsUsage: "PROJECT",
-		Description: `Lists what happened lately to all allocations of a project, live or ended, and which of
-its calls of the API were refused and why, the newest last. An API process asks all
-relays, and adds the calls that it refused itself.
+		Description: `PROJECT is the name of a project, without an environment: ferry ctl usage lists the names.
+Lists what happened lately to its allocations in all environments, live or ended (reserved,
+code, joined, bound, linked, unlinked, refused, dropped, migrated, returned, ended), and
+which of its calls of the API were refused and why, the newest last. TIME is that of the
+last of COUNT equal events, and WITH the other allocation, or the endpoint. A relay keeps
+the last 50,000 events of all projects, for ferry ctl why as well, and no event of before
+its start. An API process asks all relays, and adds the calls that it refused itself.
 
 Examples:
-   ferry ctl timeline demo
-   ferry ctl timeline demo --limit 20 --watch`,
+   ferry ctl timeline my-game
+   ferry ctl timeline my-game --limit 20 --watch`,
 		Flags: append(watchFlags(), nodeFlag(), &cli.IntFlag{Name: "limit", Usage: "show the last `NUMBER` events, 1 to 1000", Value: 100}),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		n := cmd.Int("limit")
@@ -353,7 +358,8 @@ func (s streams) ctlUpgrade() *cli.Command {
 replaced. The running process starts the program again with its arguments. The new one
 reads the settings and checks all that can fail; if it fails, the running one goes on and
 this command says why. Else the new one takes over all sockets and matches: no datagram
-over UDP is lost, sessions of DTLS go on, and WebSockets reconnect. It is refused within
+over UDP is lost, sessions of DTLS go on, and WebSockets stay open: the old process passes
+their messages on to the new one, and ends when the last of them has. It is refused within
 --recover-for after a restart, and in a drain. Listen addresses, transports and the number of
 workers must stay the same.
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -29,41 +30,76 @@ With --player it bans a player of a project: API calls with a token of that play
 refused with 403 and the reason, and its allocations end. A ban survives restarts. An API
 process bans in its whole fleet, within 2 s.
 
+A prefix wider than /24, or /48 of IPv6, prints first how many play from there and would be
+removed, and asks for confirmation; a script gives --yes.
+
 Examples:
    ferry ctl ban 192.0.2.7 --for 1h --reason "flood"
    ferry ctl ban 2001:db8:7::/48
+   ferry ctl ban 198.51.0.0/16 --yes
    ferry ctl ban --player ann --project my-game --environment production --for 168h --reason "cheats"`,
-		Flags: append(answerFlags(),
-			&cli.StringFlag{Name: "player", Usage: "ban the player `NAME`; requires --project and --environment"},
-			&cli.StringFlag{Name: "project", Usage: "`NAME` of the player's project"},
-			&cli.StringFlag{Name: "environment", Usage: "`NAME` of the player's environment"},
+		Flags: append(append(answerFlags(), bannedPlayerFlags()...),
 			&cli.DurationFlag{Name: "for", Usage: "ban for this time, 1s to 10 years", Value: 24 * time.Hour},
 			&cli.StringFlag{Name: "reason", Usage: "`TEXT` for the player and for ferry ctl bans"},
+			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "ban a wide prefix without a question"},
 		),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
-		if (cmd.Args().Present()) == (cmd.String("player") != "") {
-			return usage(cmd, errors.New("name a PREFIX or a --player"))
+		query, err := banQuery(cmd, "name a PREFIX or a --player")
+		if err != nil {
+			return err
 		}
-		query := url.Values{"for": {cmd.Duration("for").String()}}
+		query.Set("for", cmd.Duration("for").String())
+		if reason := cmd.String("reason"); reason != "" {
+			query.Set("reason", reason)
+		}
 		if cmd.Args().Present() {
 			query.Set("prefix", cmd.Args().First())
 		}
-		for _, name := range []string{"player", "project", "environment", "reason"} {
-			if value := cmd.String(name); value != "" {
-				query.Set(name, value)
-			}
-		}
-		return c.Ban(ctx, o, query)
+		o.Stdin = os.Stdin
+		return c.Ban(ctx, o, query, cmd.Bool("yes"))
 	})
+}
+
+func bannedPlayerFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "player", Usage: "the player `NAME`; requires --project and --environment"},
+		&cli.StringFlag{Name: "project", Usage: "`NAME` of the player's project"},
+		&cli.StringFlag{Name: "environment", Usage: "`NAME` of the player's environment"},
+	}
+}
+
+// banQuery returns the player of the flags, or nothing if there is an argument instead.
+func banQuery(cmd *cli.Command, neither string) (url.Values, error) {
+	query := url.Values{}
+	for _, name := range []string{"player", "project", "environment"} {
+		if value := cmd.String(name); value != "" {
+			query.Set(name, value)
+		}
+	}
+	if cmd.Args().Present() == query.Has("player") {
+		return nil, usage(cmd, errors.New(neither))
+	}
+	return query, nil
 }
 
 func (s streams) ctlUnban() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "unban", Usage: "remove a ban", ArgsUsage: "BAN",
-		Description: "BAN is an id of ferry ctl bans.\n\nExample:\n   ferry ctl unban 5f0c2a1d",
-		Flags:       answerFlags(),
+		Name: "unban", Usage: "remove bans", ArgsUsage: "[BAN|PREFIX]",
+		Description: `BAN is an id of ferry ctl bans. With a PREFIX, all bans of that network and of networks inside
+it are removed. It prints each ban that it removed, and those of wider networks that still
+apply; if there is nothing to remove, it fails and says why.
+
+Examples:
+   ferry ctl unban 5f0c2a1d
+   ferry ctl unban 10.0.0.0/8
+   ferry ctl unban --player ann --project my-game --environment production`,
+		Flags: append(answerFlags(), bannedPlayerFlags()...),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
-		return c.Unban(ctx, o, cmd.Args().First())
+		query, err := banQuery(cmd, "name a BAN, a PREFIX or a --player")
+		if err != nil {
+			return err
+		}
+		return c.Unban(ctx, o, cmd.Args().First(), query)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -145,6 +146,8 @@ func TestCtl(t *testing.T) {
 	if out := o.wants("ctl allocations --role joiner", m.playerID); strings.Contains(strings.ReplaceAll(out, "  "+m.hostID, ""), m.hostID) {
 		t.Errorf("the host is among the joiners:\n%s", out)
 	}
+	o.wants("ctl allocations --project dev", m.hostID, m.playerID)
+	o.refuses("ctl allocations --environment dev", "environment: needs a project")
 	o.wants("ctl allocations --project dev --environment dev --bound true --transport udp4 --match "+m.hostID, m.playerID)
 	o.wants("ctl players "+m.hostID+" --watch --every 100ms -n 2", m.playerID)
 	o.refuses("ctl players "+m.playerID, "its host is "+m.hostID)
@@ -184,6 +187,46 @@ func TestCtl(t *testing.T) {
 		t.Errorf("it ended with %d after the drain", code)
 	}
 	o.refuses("ctl nodes", "nothing listens at "+o.admin)
+}
+
+// TestCtlBans: a wide ban says first whom it removes and asks, and a prefix removes the bans of it and
+// inside it.
+func TestCtlBans(t *testing.T) {
+	t.Parallel()
+	o := operate(t, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "1")
+	o.match()
+	for _, c := range []struct {
+		args, code, stdout, stderr string
+	}{
+		{"ban 127.0.0.0/8", "1", "", "the ban of 127.0.0.0/8 would remove now: hosts 1 (each with its match), joiners 1, WebSocket connections 0\n" +
+			"ferry: 127.0.0.0/8 is a wide network: give --yes"},
+		{"ban 10.0.0.0/8 --yes", "0", "10.0.0.0/8 banned until", "hosts 0 (each with its match), joiners 0"},
+		{"ban 10.1.0.0/24", "0", "10.1.0.0/24 banned until", ""},
+		{"ban 10.2.3.4 --reason flood", "0", "10.2.3.4/32 banned until", ""},
+		{"ban 2001:db8::1", "0", "2001:db8::/56 banned until", ""},
+		{"ban --player ann --project dev --environment dev", "0", "player ann of dev/dev banned until", ""},
+		{"unban 10.9.9.9", "1", "", "no ban is of 10.9.9.9/32, which is inside of a banned network: 10.0.0.0/8 ("},
+		{"unban 10.2.0.0/16", "0", "removed: 10.2.3.4/32, until ", ""},
+		{"unban 10.1.0.0/24", "0", "still banned, as a part of 10.0.0.0/8 until", ""},
+		{"ban 10.1.0.0/24", "0", "banned", ""},
+		{"unban 10.0.0.0/8", "0", "removed: 10.1.0.0/24, until ", ""},
+		{"unban 10.0.0.0/8", "1", "", "no ban is of 10.0.0.0/8 or of a network inside it"},
+		{"unban 2001:db8::/32", "0", "removed: 2001:db8::/56, until ", ""},
+		{"unban --player bob --project dev --environment dev", "1", "", "player bob of dev/dev is not banned"},
+		{"unban --player ann --project dev", "1", "", "a player with its project and environment"},
+		{"unban --player ann --project dev --environment dev", "0", "removed: player ann of dev/dev", ""},
+		{"unban 00000000", "1", "", `no ban has the id "00000000"`},
+		{"unban", "2", "", "name a BAN, a PREFIX or a --player"},
+	} {
+		code, _ := strconv.Atoi(c.code)
+		out, errs := o.ctl(code, append([]string{"ctl"}, strings.Fields(c.args)...)...)
+		if !strings.Contains(out, c.stdout) || !strings.Contains(errs, c.stderr) || c.stderr == "" && errs != "" {
+			t.Errorf("ctl %s:\n%s%s", c.args, out, errs)
+		}
+	}
+	if out := o.wants("ctl bans"); strings.Count(out, "\n") != 1 {
+		t.Errorf("bans are left:\n%s", out)
+	}
 }
 
 // TestReloadBySignal: SIGHUP and ctl read the file again, and a bad one is

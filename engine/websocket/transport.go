@@ -163,6 +163,18 @@ func (t *Transport) SetBannedSources(all []netip.Prefix) {
 	}
 }
 
+// ConnectionsFrom returns the number of open connections from a network.
+func (t *Transport) ConnectionsFrom(network netip.Prefix) (n int) {
+	for i := range t.shards {
+		for _, c := range t.shards[i].snapshot() {
+			if c.place.known && network.Contains(c.place.from.Addr().Unmap()) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 func (t *Transport) isBanned(from netip.Prefix, known bool) bool {
 	return known && t.banned.Load().Contains(from.Addr())
 }

@@ -108,6 +108,18 @@ type Allocations struct {
 	Next uint32 `json:"next"`
 }
 
+// Affected is the response of /bans/affected: what a ban would end now.
+type Affected struct {
+	// Hosts and Joiners are the allocations that are bound from the network over UDP or DTLS. The
+	// end of a host ends its match.
+	Hosts   int `json:"hosts"`
+	Joiners int `json:"joiners"`
+	// WebSockets are the connections from there.
+	WebSockets int `json:"websockets"`
+	// MissingRelays are the relays of a fleet that are not in the sum.
+	MissingRelays int `json:"missing_relays,omitempty"`
+}
+
 // Match is an item of /matches: a host and what is known of its match.
 type Match struct {
 	Host Allocation `json:"host"`

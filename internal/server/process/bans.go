@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
@@ -42,6 +43,12 @@ type bannedRelay interface {
 	End(context.Context, proto.AllocationID) error
 }
 
+// bannedWebSocket is the part of websocket.Transport that applies bans.
+type bannedWebSocket interface {
+	SetBannedSources([]netip.Prefix)
+	ConnectionsFrom(netip.Prefix) int
+}
+
 // banKeeper keeps and applies the bans of this process: of its API, and of its relay. Its fields
 // are fixed before run. Any goroutine may call its methods.
 type banKeeper struct {
@@ -49,7 +56,7 @@ type banKeeper struct {
 	writes    bool     // this process may change them
 	file      string   // without a store; empty: the bans end with the process
 	relay     bannedRelay
-	websocket interface{ SetBannedSources([]netip.Prefix) } // nil: there is none
+	websocket bannedWebSocket // nil: there is none
 	log       *slog.Logger
 	now       func() time.Time
 
@@ -233,6 +240,22 @@ func (k *banKeeper) apply(ctx context.Context) {
 // remove ends the allocations of a banned player, or those that are bound from a banned
 // network.
 func (k *banKeeper) remove(ctx context.Context, b *ban.Ban) error {
+	return k.eachOf(ctx, b, func(a *engine.Allocation) error {
+		err := k.relay.Kick(ctx, a.ID)
+		if errors.Is(err, engine.ErrKickHost) {
+			err = k.relay.End(ctx, a.ID)
+		}
+		if err == nil || errors.Is(err, alloc.ErrNotFound) {
+			k.log.Info("an allocation of a banned player has ended", "allocation", a.ID.String(), "ban", b.ID)
+			return nil
+		}
+		return err
+	})
+}
+
+// eachOf calls do for the allocations of a banned player, or for those that are bound from a banned
+// network, until it fails.
+func (k *banKeeper) eachOf(ctx context.Context, b *ban.Ban, do func(*engine.Allocation) error) error {
 	f := engine.Filter{Binding: engine.OnlyBound}
 	if b.Player != "" {
 		f = engine.Filter{Player: b.Hash()}
@@ -242,23 +265,34 @@ func (k *banKeeper) remove(ctx context.Context, b *ban.Ban) error {
 		if err != nil {
 			return err
 		}
-		for _, a := range page {
-			if b.Player == "" && !b.Prefix.Contains(a.Endpoint.Addr().Unmap()) {
+		for i := range page {
+			if b.Player == "" && !b.Prefix.Contains(page[i].Endpoint.Addr().Unmap()) {
 				continue
 			}
-			err := k.relay.Kick(ctx, a.ID)
-			if errors.Is(err, engine.ErrKickHost) {
-				err = k.relay.End(ctx, a.ID)
-			}
-			if err != nil && !errors.Is(err, alloc.ErrNotFound) {
+			if err := do(&page[i]); err != nil {
 				return err
 			}
-			k.log.Info("an allocation of a banned player has ended", "allocation", a.ID.String(), "ban", b.ID)
 		}
 		if at = next; at == 0 {
 			return nil
 		}
 	}
+}
+
+// affected counts what a ban of a network would end on the relay of this process now.
+func (k *banKeeper) affected(ctx context.Context, p netip.Prefix) (all operator.Affected, err error) {
+	if k.websocket != nil {
+		all.WebSockets = k.websocket.ConnectionsFrom(p)
+	}
+	err = k.eachOf(ctx, &ban.Ban{Prefix: p}, func(a *engine.Allocation) error {
+		if a.Role == alloc.RoleHost {
+			all.Hosts++
+		} else {
+			all.Joiners++
+		}
+		return nil
+	})
+	return all, err
 }
 
 // All implements admin.Bans.

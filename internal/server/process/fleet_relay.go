@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -58,6 +59,7 @@ func (a *App) buildMember() error {
 	pages := admin.RelayPages(&admin.Config{
 		Title: "ferry " + o.Version, Relay: relayPages{a.relay.engine, a.usage}, History: a.history, Timeline: a.history.Timeline(),
 		Capture: captureOf(a.relay, a.settings), Since: a.life.began, UsageSince: a.usage.since, Logger: o.Logger,
+		Affected: func(ctx context.Context, p netip.Prefix) (operator.Affected, error) { return a.bans.affected(ctx, p) },
 	})
 	cluster := rpc.Config{
 		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(relay, m.announcer), Operator: clusterOperator{a.relay, pages},

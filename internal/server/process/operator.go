@@ -150,7 +150,7 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 		s.fixed.Relay, s.fixed.Probe, s.fixed.UsageSince = relayPages{r.engine, a.usage}, r.engine.Probe, a.usage.since
 		s.fixed.Drain, s.fixed.Undrain, s.fixed.Draining = r.drain.Drain, r.drain.Undrain, r.drain.DrainState
 		s.fixed.DrainDefaults = r.drain.defaults
-		s.fixed.History, s.fixed.Capture = a.history, captureOf(r, a.settings)
+		s.fixed.History, s.fixed.Capture, s.fixed.Affected = a.history, captureOf(r, a.settings), a.bans.affected
 		if r.fastPath != nil {
 			s.fixed.FastPath = r.fastPath
 		}

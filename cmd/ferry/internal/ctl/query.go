@@ -1,15 +1,18 @@
 package ctl
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
@@ -101,15 +104,11 @@ type Filter struct {
 func (f Filter) query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{
-		"tenant": f.Tenant, "role": f.Role, "match": f.Match, "bound": f.Bound, "transport": f.Transport,
+		"project": f.Project, "environment": f.Environment, "tenant": f.Tenant, "role": f.Role, "match": f.Match, "bound": f.Bound, "transport": f.Transport,
 	} {
 		if value != "" {
 			q.Set(name, value)
 		}
-	}
-	if f.Project != "" || f.Environment != "" {
-		q.Set("project", f.Project)
-		q.Set("environment", f.Environment)
 	}
 	return q
 }
@@ -231,17 +230,59 @@ func (c *Client) Bans(ctx context.Context, o Output) error {
 	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: "/bans"}, bansTable))
 }
 
-// Ban adds the ban that the query describes, and Unban removes one.
-func (c *Client) Ban(ctx context.Context, o Output, query url.Values) error {
+// Ban adds the ban that the query describes. Of a wide prefix it counts first whom the ban removes,
+// and asks on the terminal, unless confirmed is set.
+func (c *Client) Ban(ctx context.Context, o Output, query url.Values, confirmed bool) error {
+	if prefix, ok := admin.ParsePrefix(query.Get("prefix")); ok && ban.IsWide(prefix) && !o.Curl {
+		if _, err := fmt.Fprintln(TextWriter(o.Stderr), affected(ctx, c, ban.Network(prefix))); err != nil {
+			return err
+		}
+		if !confirmed && !terminal(o.Stdin) {
+			return fmt.Errorf("%v is a wide network: give --yes to ban it without a question on a terminal", ban.Network(prefix))
+		}
+		if !confirmed && !isYes(o.Stdin, o.Stderr, fmt.Sprintf("Ban %v?", ban.Network(prefix))) {
+			return errors.New("nothing was banned")
+		}
+	}
 	return c.run(ctx, o, of(Call{Method: http.MethodPost, Path: "/bans", Query: query}, func(w io.Writer, b *ban.Ban) error {
 		_, err := fmt.Fprintf(w, "%s banned until %s (%s)\n", printable(b.Subject()), b.Until.Local().Format(time.DateTime), b.ID)
 		return err
 	}))
 }
 
-// Unban removes a ban.
-func (c *Client) Unban(ctx context.Context, o Output, id string) error {
-	return c.run(ctx, o, of(Call{Method: http.MethodDelete, Path: "/bans/" + url.PathEscape(id)}, doneLine))
+// affected says what a ban of a prefix ends now.
+func affected(ctx context.Context, c *Client, prefix netip.Prefix) string {
+	var n operator.Affected
+	err := c.Do(ctx, Call{Method: http.MethodGet, Path: "/bans/affected", Query: url.Values{"prefix": {prefix.String()}}}, &n)
+	if err != nil {
+		return fmt.Sprintf("how many players of %v are here now is not known: %v", prefix, err)
+	}
+	text := fmt.Sprintf("the ban of %v would remove now: hosts %d (each with its match), joiners %d, WebSocket connections %d", prefix,
+		n.Hosts, n.Joiners, n.WebSockets)
+	if n.MissingRelays > 0 {
+		text += fmt.Sprintf("; relays that are not in the sum: %d", n.MissingRelays)
+	}
+	return text
+}
+
+// isYes asks a question, and reports whether the answer is y or yes.
+func isYes(in io.Reader, out io.Writer, question string) bool {
+	fmt.Fprint(out, question, " [y/N] ")
+	line, _ := bufio.NewReader(in).ReadString('\n') // No line is a no.
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes"
+}
+
+// Unban removes a ban by its id; or by its prefix, with those of networks inside it; or, if name is
+// empty, that of the player in the query.
+func (c *Client) Unban(ctx context.Context, o Output, name string, query url.Values) error {
+	call := Call{Method: http.MethodDelete, Path: "/bans", Query: query}
+	if _, ok := admin.ParsePrefix(name); ok {
+		call.Query = url.Values{"prefix": {name}}
+	} else if name != "" {
+		call.Path += "/" + url.PathEscape(name)
+	}
+	return c.run(ctx, o, of(call, removedBansTable))
 }
 
 // End ends an allocation.

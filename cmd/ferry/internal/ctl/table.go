@@ -69,6 +69,24 @@ func bansTable(w io.Writer, all *admin.BanList) error {
 	return table(w, "BAN\tSUBJECT\tSINCE\tUNTIL\tREASON", rows)
 }
 
+func removedBansTable(w io.Writer, r *admin.RemovedBans) error {
+	for _, b := range r.Bans {
+		if !b.Prefix.IsValid() && b.Player == "" { // This process did not know it.
+			fmt.Fprintln(w, printable(b.ID), "removed")
+			continue
+		}
+		fmt.Fprintf(w, "%s removed: %s, until %s", printable(b.ID), printable(b.Subject()), b.Until.Local().Format(time.DateTime))
+		if b.Reason != "" {
+			fmt.Fprintf(w, " (%s)", printable(b.Reason))
+		}
+		fmt.Fprintln(w)
+	}
+	for _, b := range r.Remaining {
+		fmt.Fprintf(w, "still banned, as a part of %s until %s (%s)\n", printable(b.Subject()), b.Until.Local().Format(time.DateTime), printable(b.ID))
+	}
+	return nil
+}
+
 func allocationsTable(w io.Writer, all *operator.Allocations) error {
 	var rows []string
 	for _, a := range all.Allocations {

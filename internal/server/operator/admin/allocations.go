@@ -73,7 +73,7 @@ var (
 	errRole      = errors.New("is neither host nor joiner")
 	errBound     = errors.New("is neither true nor false")
 	errTransport = errors.New("is not one of udp4, udp6, dtls, ws")
-	errProject   = errors.New("project and environment are required together")
+	errProject   = errors.New("needs a project")
 )
 
 func parseListQuery(query url.Values) (listQuery, error) {
@@ -123,13 +123,16 @@ func parseListQuery(query url.Values) (listQuery, error) {
 			return err
 		},
 	})
-	if err == nil && tenant != nil {
+	switch {
+	case err != nil || tenant == nil:
+	case query.Has("tenant"):
+		err = fmt.Errorf("%w: tenant: %q excludes project and environment", errQuery, query.Get("tenant"))
+	case !query.Has("project"):
+		err = fmt.Errorf("%w: environment: %w", errQuery, errProject)
+	case query.Has("environment"):
 		f.Tenant = tenant.Hash()
-		if query.Has("tenant") {
-			err = fmt.Errorf("%w: tenant: %q excludes project and environment", errQuery, query.Get("tenant"))
-		} else if !query.Has("project") || !query.Has("environment") {
-			err = fmt.Errorf("%w: project: %w", errQuery, errProject)
-		}
+	default:
+		f.Project = tenant.Project
 	}
 	return l, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
@@ -34,11 +35,22 @@ type BanList struct {
 	Bans []ban.Ban `json:"bans"`
 }
 
+// RemovedBans is the response of DELETE /bans/ID and of DELETE /bans.
+type RemovedBans struct {
+	ID   string `json:"id,omitempty"` // of /bans/ID
+	Done string `json:"done"`         // "removed"
+	// Bans are those that were removed. Remaining are bans of networks around the removed one, from
+	// which no player may play still.
+	Bans      []ban.Ban `json:"bans"`
+	Remaining []ban.Ban `json:"remaining,omitempty"`
+}
+
 // defaultBan is for how long a ban lasts without the parameter for.
 const defaultBan = 24 * time.Hour
 
 // banPages registers GET /bans, POST /bans?prefix=…&for=24h&reason=… or
-// ?player=…&project=…&environment=…, and DELETE /bans/ID.
+// ?player=…&project=…&environment=…, DELETE /bans/ID, and DELETE /bans with
+// the prefix or the player.
 func banPages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /bans", func(w http.ResponseWriter, _ *http.Request) {
 		list := BanList{cfg.Bans.All()}
@@ -60,14 +72,116 @@ func banPages(mux *http.ServeMux, cfg *Config) {
 		}
 		writeAnswer(w, b, err)
 	})
+	remove := func(w http.ResponseWriter, r *http.Request, removed RemovedBans) {
+		err := withTimeout(r.Context(), func(ctx context.Context) error {
+			for i := range removed.Bans {
+				if err := cfg.Bans.Remove(ctx, removed.Bans[i].ID); err != nil {
+					return err
+				}
+				cfg.log().Info("operator: a ban was removed", "ban", removed.Bans[i].ID, "subject", removed.Bans[i].Subject(), "from", r.RemoteAddr)
+			}
+			return nil
+		})
+		writeAnswer(w, removed, err)
+	}
 	mux.HandleFunc("DELETE /bans/{id}", func(w http.ResponseWriter, r *http.Request) {
-		id := r.PathValue("id")
-		err := withTimeout(r.Context(), func(ctx context.Context) error { return cfg.Bans.Remove(ctx, id) })
-		if err == nil {
-			cfg.log().Info("operator: a ban was removed", "ban", id, "from", r.RemoteAddr)
+		removed := RemovedBans{ID: r.PathValue("id"), Done: doneRemoved, Bans: []ban.Ban{{ID: r.PathValue("id")}}}
+		for _, b := range cfg.Bans.All() {
+			if b.ID == removed.ID {
+				removed.Bans[0] = b
+			}
 		}
-		writeAnswer(w, operator.ActionResult{ID: id, Done: "removed"}, err)
+		remove(w, r, removed)
 	})
+	mux.HandleFunc("DELETE /bans", func(w http.ResponseWriter, r *http.Request) {
+		subject, err := parseBan(r.URL.Query(), time.Now())
+		removed := RemovedBans{Done: doneRemoved}
+		if err == nil {
+			removed.Bans, removed.Remaining, err = bansOf(subject, cfg.Bans.All())
+		}
+		if err != nil {
+			writeAnswer(w, nil, err)
+			return
+		}
+		remove(w, r, removed)
+	})
+}
+
+// affectedPage registers GET /bans/affected?prefix=….
+func affectedPage(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /bans/affected", func(w http.ResponseWriter, r *http.Request) {
+		b, err := parseBan(r.URL.Query(), time.Now())
+		if err == nil && !b.Prefix.IsValid() {
+			err = fmt.Errorf("%w: prefix is missing", errQuery)
+		}
+		var all operator.Affected
+		if err == nil {
+			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
+				if cfg.Fleet != nil {
+					all, err = affectedInFleet(ctx, cfg, r.URL.RequestURI())
+				} else {
+					all, err = cfg.Affected(ctx, ban.Network(b.Prefix))
+				}
+				return err
+			})
+		}
+		writeAnswer(w, all, err)
+	})
+}
+
+// affectedInFleet returns the sum of all relays, and how many are missing in it: those that do not
+// answer, or whose version does not count.
+func affectedInFleet(ctx context.Context, cfg *Config, target string) (all operator.Affected, err error) {
+	nodes, err := cfg.Nodes(ctx)
+	if err != nil {
+		return all, err
+	}
+	for _, n := range nodes {
+		if n.Role != apiRole {
+			all.MissingRelays++
+		}
+	}
+	_ = askRelays(ctx, cfg, target, func(_ operator.Node, part operator.Affected) bool { // MissingRelays has those that failed.
+		all.Hosts, all.Joiners, all.WebSockets = all.Hosts+part.Hosts, all.Joiners+part.Joiners, all.WebSockets+part.WebSockets
+		all.MissingRelays--
+		return false
+	})
+	return all, nil
+}
+
+const doneRemoved = "removed"
+
+// errNoBan is wrapped by errors about bans that are not there.
+var errNoBan = errors.New("admin")
+
+// bansOf returns the bans of the player, or of the network and of those inside it, and the bans of
+// networks around it. It is an error if there is none to remove.
+func bansOf(subject ban.Ban, all []ban.Ban) (within, around []ban.Ban, err error) {
+	if (subject.Player == "") != subject.Prefix.IsValid() || subject.Player != "" && (subject.Project == "" || subject.Environment == "") {
+		return nil, nil, fmt.Errorf("%w: name a prefix, or a player with its project and environment", errQuery)
+	}
+	if subject.Prefix.IsValid() {
+		subject.Prefix = ban.Network(subject.Prefix)
+	}
+	var names []string
+	for i := range all {
+		switch b := &all[i]; {
+		case subject.Covers(b):
+			within = append(within, *b)
+		case subject.Player == "" && b.Player == "" && b.Covers(&subject):
+			around, names = append(around, *b), append(names, b.Subject()+" ("+b.ID+")")
+		}
+	}
+	switch {
+	case len(within) > 0:
+		return within, around, nil
+	case len(around) > 0:
+		return nil, nil, fmt.Errorf("%w: no ban is of %s, which is inside of a banned network: %s", errNoBan, subject.Subject(),
+			strings.Join(names, ", "))
+	case subject.Player != "":
+		return nil, nil, fmt.Errorf("%w: %s is not banned", errNoBan, subject.Subject())
+	}
+	return nil, nil, fmt.Errorf("%w: no ban is of %s or of a network inside it", errNoBan, subject.Subject())
 }
 
 var errPrefix = errors.New("is neither an address nor a prefix such as 192.0.2.0/24")
@@ -82,7 +196,7 @@ func parseBan(query url.Values, now time.Time) (ban.Ban, error) {
 		"player": text(&b.Player), "project": text(&b.Project), "environment": text(&b.Environment), "reason": text(&b.Reason),
 		"prefix": func(value string) error {
 			var ok bool
-			if b.Prefix, ok = parsePrefix(value); !ok {
+			if b.Prefix, ok = ParsePrefix(value); !ok {
 				return fmt.Errorf("%q %w", value, errPrefix)
 			}
 			return nil

@@ -227,9 +227,10 @@ func drainPages(mux *http.ServeMux, cfg *Config) {
 }
 
 // RelayPages returns the read-only pages of a relay: /allocations, /matches, /usage, /stats
-// and, with a history, /why, with Timeline /timeline, and with Capture /fleet-capture/NAME.
+// and, with a history, /why, with Timeline /timeline, with Affected /bans/affected, and with
+// Capture /fleet-capture/NAME.
 // They have no authentication; the caller must authorize requests. Of the configuration it
-// uses Relay, History, Timeline, Capture, Title, Since and UsageSince.
+// uses Relay, History, Timeline, Affected, Capture, Title, Since and UsageSince.
 func RelayPages(cfg *Config) http.Handler {
 	mux := http.NewServeMux()
 	if cfg.History != nil {
@@ -240,6 +241,9 @@ func RelayPages(cfg *Config) http.Handler {
 	}
 	if cfg.Capture != nil {
 		captureForFleet(mux, cfg)
+	}
+	if cfg.Affected != nil {
+		affectedPage(mux, cfg)
 	}
 	allocationPages(mux, cfg)
 	matchPages(mux, cfg)

@@ -19,7 +19,9 @@
 //	POST /allocations/ID/kick               remove a player from its match
 //	POST /allocations/NAME/capture?seconds= a pcapng file of the match's messages, NAME an id or a join code
 //	GET /bans                               the bans of players and networks; POST /bans?prefix=&for=24h&reason=, or
-//	                                        ?player=&project=&environment=, adds one, DELETE /bans/ID removes it
+//	                                        ?player=&project=&environment=, adds one, DELETE /bans/ID removes it,
+//	                                        DELETE /bans?prefix= all of a network and of those inside it
+//	GET /bans/affected?prefix=              how many a ban of the network would remove now
 //	GET /usage                              player-seconds, datagrams and bytes of each project
 //	GET /stats                              the counters
 //	GET /config                             the settings in force, without secrets
@@ -57,6 +59,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"time"
 
@@ -124,6 +127,9 @@ type Config struct {
 	Capture CaptureFunc
 	// Bans are the bans. Nil: no page.
 	Bans Bans
+	// Affected counts what a ban of a network would end on the relay of this process. Nil: no page,
+	// unless there is a Fleet.
+	Affected func(context.Context, netip.Prefix) (operator.Affected, error)
 	// Token is the bearer token that every request except health probes requires.
 	// Empty: no token.
 	Token string
@@ -228,6 +234,9 @@ func New(cfg Config) *Pages {
 	if cfg.Bans != nil {
 		banPages(mux, &cfg)
 	}
+	if cfg.Affected != nil || cfg.Fleet != nil {
+		affectedPage(mux, &cfg)
+	}
 	if cfg.Fleet != nil {
 		captureOfFleet(mux, &cfg)
 		noRelayPages(mux)
@@ -277,7 +286,7 @@ const index = `<!doctype html>
 <li><a href="/allocations">/allocations</a>: the allocations of the relay (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID ends an allocation, POST /allocations/ID/kick removes a player; POST /allocations/NAME/capture?seconds=5 captures the messages of a match
 <li>/why/NAME: what happened to an allocation, by its id or join code, and why its players are not in the match
 <li>/timeline?project=NAME: what happened to the allocations of a project lately, and which of its calls were refused (&amp;limit=100)
-<li><a href="/bans">/bans</a>: banned players and networks; POST (?prefix=192.0.2.0/24&amp;for=24h) adds one, DELETE /bans/ID removes it
+<li><a href="/bans">/bans</a>: banned players and networks; POST (?prefix=192.0.2.0/24&amp;for=24h) adds one, DELETE /bans/ID removes it, and DELETE /bans?prefix=192.0.2.0/24 all of a network and of those inside it; /bans/affected?prefix=192.0.2.0/24: how many a ban would remove now
 <li><a href="/usage">/usage</a>: usage of each project; <a href="/stats">/stats</a>: counters as JSON
 <li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
 <li>POST /reach?by=udp&amp;address=HOST:PORT: whether another server is reached from here, for ferry doctor --from; by=tcp
@@ -324,7 +333,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, errQuery), errors.Is(err, ban.ErrInvalid):
 		return http.StatusBadRequest
-	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode):
+	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode), errors.Is(err, errNoBan):
 		return http.StatusNotFound
 	case errors.Is(err, operator.ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations),
 		errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight),

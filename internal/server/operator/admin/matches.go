@@ -218,7 +218,7 @@ func (x *matchIndex) selector(ctx context.Context, text string) (func(*engine.Al
 		}
 		return func(a *engine.Allocation) bool { return a.ID == match }, err
 	}
-	if prefix, ok := parsePrefix(text); ok {
+	if prefix, ok := ParsePrefix(text); ok {
 		matches := map[proto.AllocationID]bool{}
 		_, err := eachAllocation(ctx, x.relay, engine.Filter{Binding: engine.OnlyBound}, maxRead, func(a engine.Allocation) {
 			if prefix.Contains(a.Endpoint.Addr().Unmap()) {
@@ -263,8 +263,8 @@ func (x *matchIndex) matchesOf(ctx context.Context, player string, matches map[p
 	return nil
 }
 
-// parsePrefix parses an address, with or without the length of a prefix.
-func parsePrefix(text string) (netip.Prefix, bool) {
+// ParsePrefix parses an address, with or without the length of a prefix.
+func ParsePrefix(text string) (netip.Prefix, bool) {
 	if prefix, err := netip.ParsePrefix(text); err == nil {
 		return prefix.Masked(), true
 	}

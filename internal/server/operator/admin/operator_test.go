@@ -193,7 +193,7 @@ func TestListingQuery(t *testing.T) {
 		"match=x":                   {},
 		"tenant=ff":                 {},
 		"tenant=00000000000000fg":   {},
-		"project=p":                 {},
+		"project=p":                 {limit: 100, filter: engine.Filter{Project: "p"}},
 		"environment=e":             {},
 		"limit=1&limit=2":           {},
 		"sort=age":                  {},

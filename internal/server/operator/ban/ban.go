@@ -27,6 +27,8 @@ const (
 	// bits4 and bits6 are the shortest prefixes, so that a typing error does not ban a
 	// country, and host6 the longest of IPv6: a household has a /56.
 	bits4, bits6, host6 = 8, 16, 56
+	// wide4 and wide6 are the shortest prefixes that are not wide, see IsWide.
+	wide4, wide6 = 24, 48
 )
 
 // ErrInvalid is wrapped by the errors of Ban.Check.
@@ -79,17 +81,44 @@ func (b Ban) Check() (Ban, error) {
 	case b.Project != "" || b.Environment != "":
 		return b, fmt.Errorf("%w: a prefix is banned for all projects", ErrInvalid)
 	}
-	b.Prefix = endpoint.UnmapPrefix(b.Prefix)
+	b.Prefix = Network(b.Prefix)
 	shortest := bits6
 	if b.Prefix.Addr().Is4() {
 		shortest = bits4
-	} else if b.Prefix.Bits() > host6 {
-		b.Prefix = netip.PrefixFrom(b.Prefix.Addr(), host6).Masked()
 	}
 	if b.Prefix.Bits() < shortest {
 		return b, fmt.Errorf("%w: %v is larger than a /%d", ErrInvalid, b.Prefix, shortest)
 	}
 	return b, nil
+}
+
+// Network returns the network for which a prefix stands: IPv4-mapped ones are IPv4, and an IPv6
+// prefix longer than /56 is its /56.
+func Network(p netip.Prefix) netip.Prefix {
+	p = endpoint.UnmapPrefix(p)
+	if p.Addr().Is6() && p.Bits() > host6 {
+		p = netip.PrefixFrom(p.Addr(), host6)
+	}
+	return p.Masked()
+}
+
+// IsWide reports whether a network is larger than those of one customer of an access provider: an
+// IPv4 prefix shorter than /24, or an IPv6 prefix shorter than /48.
+func IsWide(p netip.Prefix) bool {
+	p = Network(p)
+	if p.Addr().Is4() {
+		return p.Bits() < wide4
+	}
+	return p.Bits() < wide6
+}
+
+// Covers reports whether other is a ban of the same player, or of the same network or of one
+// inside it.
+func (b *Ban) Covers(other *Ban) bool {
+	if b.Player != "" {
+		return b.Player == other.Player && b.tenant() == other.tenant()
+	}
+	return other.Prefix.IsValid() && b.Prefix.Bits() <= other.Prefix.Bits() && b.Prefix.Contains(other.Prefix.Addr())
 }
 
 func (b *Ban) tenant() alloc.Tenant {
