@@ -50,6 +50,9 @@ type ServiceConfig struct {
 	// the region that the caller named, which may be empty, checks it, and reports
 	// the region it chose. Nil: the regions are Regions.
 	LiveRegions func() []Region
+	// HasRoom reports whether a relay of the region can take a host with so many seats, its own
+	// included, as far as it is known. It is called by ChooseRegion, concurrently. Nil: all have.
+	HasRoom func(region string, seats int) bool
 	// AllowedRegions returns the ids of the regions in which a tenant may have hosts, the
 	// preferred one first. No id: all. Nil: all for every tenant.
 	AllowedRegions func(Tenant) []string
@@ -197,6 +200,7 @@ type Service struct {
 	migrations        MigrationRelay // nil: no player takes the place of a host
 	regions           []Region
 	liveRegions       func() []Region // nil: regions
+	hasRoom           func(region string, seats int) bool
 	allowedRegions    func(Tenant) []string
 	maxConnections    int
 	failuresPerSecond float64
@@ -226,6 +230,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		codes:             cfg.Store,
 		regions:           slices.Clone(cfg.Regions),
 		liveRegions:       cfg.LiveRegions,
+		hasRoom:           cfg.HasRoom,
 		allowedRegions:    cfg.AllowedRegions,
 		maxConnections:    cfg.MaxConnections,
 		failuresPerSecond: cfg.FailuresPerSecond,

@@ -142,6 +142,19 @@ func (c *Client) Regions(ctx context.Context) ([]Region, error) {
 	return out.Data.Regions, nil
 }
 
+// ChooseRegion returns the region that is best for all players of a match by what each has measured,
+// with the reason.
+func (c *Client) ChooseRegion(ctx context.Context, r ChooseRegionRequest) (ChooseRegionData, error) {
+	var out ChooseRegionResponse
+	if err := c.post(ctx, "/v1/regions/choose", r, &out, http.StatusOK); err != nil {
+		return ChooseRegionData{}, fmt.Errorf("choose region: %w", err)
+	}
+	if out.Data.Region == "" {
+		return ChooseRegionData{}, fmt.Errorf("choose region: %w", missing("region"))
+	}
+	return out.Data, nil
+}
+
 func (c *Client) post(ctx context.Context, path string, in, out any, want ...int) error {
 	body, err := json.Marshal(in)
 	if err != nil {

@@ -82,6 +82,12 @@ func TestClientSends(t *testing.T) {
 			_, err := c.Regions(t.Context())
 			return err
 		}, "GET", "/v1/regions", ``},
+		{"choose a region", 200, `{"data":{"region":"eu"}}`, func(c *Client) error {
+			_, err := c.ChooseRegion(t.Context(), ChooseRegionRequest{
+				MaxConnections: 4, Players: []PlayerMeasurements{{Player: "ann", Regions: []Measurement{{Region: "eu", RTT: 20.5}}}},
+			})
+			return err
+		}, "POST", "/v1/regions/choose", `{"maxConnections":4,"players":[{"player":"ann","regions":[{"region":"eu","rtt":20.5}]}]}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -146,6 +152,10 @@ func TestClientRefusesStrangeAnswers(t *testing.T) {
 		{"joincode without a code", 201, `{"data":{}}`, joinCode},
 		{"regions with 201", 201, `{"data":{"regions":[]}}`, regions},
 		{"regions without regions", 200, `{"data":{}}`, regions},
+		{"choose a region without one", 200, `{"data":{}}`, func(c *Client) error {
+			_, err := c.ChooseRegion(context.Background(), ChooseRegionRequest{})
+			return err
+		}},
 		{"redirected", 302, ``, regions},
 		{"too long", 200, `{"data":{"regions":[]}}` + strings.Repeat(" ", MaxResponseBody), regions},
 	}

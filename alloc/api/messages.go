@@ -54,6 +54,67 @@ type LeaveRequest struct {
 	AllocationID string `json:"allocationId"`
 }
 
+// ChooseRegionRequest is the body of POST /v1/regions/choose. It is not part of the original API.
+type ChooseRegionRequest struct {
+	// MaxConnections is that of the host to come, so that a region has room for it. 0: 1.
+	MaxConnections int `json:"maxConnections,omitempty"`
+	// Players are those of a match, 1 to [MaxChoosePlayers], with what each has measured.
+	Players []PlayerMeasurements `json:"players"`
+}
+
+// The limits of a [ChooseRegionRequest]: its players, and what one player has measured.
+const (
+	MaxChoosePlayers      = 100
+	MaxChooseMeasurements = 64
+)
+
+// PlayerMeasurements is what one player has measured of each region that it reaches.
+type PlayerMeasurements struct {
+	// Player names the player in the answer, at most 256 bytes; it may be empty.
+	Player string `json:"player,omitempty"`
+	// Regions has each region once, at most [MaxChooseMeasurements]. A region that is missing, or
+	// whose RTT is 0, is not reached.
+	Regions []Measurement `json:"regions"`
+}
+
+// Measurement is what a player has measured of a region.
+type Measurement struct {
+	Region string `json:"region"`
+	// RTT is the mean round trip in milliseconds, at most 60,000; 0: no answer.
+	RTT float64 `json:"rtt"`
+	// Loss is the share of probes without an answer, 0 to 1.
+	Loss float64 `json:"loss,omitempty"`
+}
+
+// ChooseRegionResponse is the answer to regions/choose (200).
+type ChooseRegionResponse struct {
+	Meta Meta             `json:"meta"`
+	Data ChooseRegionData `json:"data"`
+}
+
+// ChooseRegionData is the data of a [ChooseRegionResponse].
+type ChooseRegionData struct {
+	// Region is the best one for all players, and Reason a sentence about it for people.
+	Region string `json:"region"`
+	Reason string `json:"reason"`
+	// Regions are all regions that allocate accepts, the best one first.
+	Regions []RegionScore `json:"regions"`
+}
+
+// RegionScore is how good a region is for all players of a match.
+type RegionScore struct {
+	Region string `json:"region"`
+	// HasRoom is false if no relay of the region can take the match now.
+	HasRoom bool `json:"hasRoom"`
+	// Players is how many players reach it, Worst the highest latency of one of them, and Mean the
+	// mean, in milliseconds: rtt/(1-loss), since what is lost has to be repeated.
+	Players int     `json:"players"`
+	Worst   float64 `json:"worst,omitempty"`
+	Mean    float64 `json:"mean,omitempty"`
+	// WorstPlayer is the name of the player with that latency, if it has one.
+	WorstPlayer string `json:"worstPlayer,omitempty"`
+}
+
 // Meta is the metadata of an answer.
 type Meta struct {
 	// RequestID identifies the request in the server's log.

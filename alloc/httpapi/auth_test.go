@@ -436,7 +436,7 @@ func TestTokensRefused(t *testing.T) {
 			if !errors.Is(err, tt.want) {
 				t.Fatalf("error = %v, want %v", err, tt.want)
 			}
-			if !strings.Contains(err.Error(), "token 1") || strings.Contains(err.Error(), tt.tokens[1].Secret) {
+			if !strings.Contains(err.Error(), "tokens[1]: ") || strings.Contains(err.Error(), tt.tokens[1].Secret) {
 				t.Errorf("error = %v, want the index and no secret", err)
 			}
 		})

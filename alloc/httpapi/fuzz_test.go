@@ -11,12 +11,12 @@ import (
 )
 
 // maxAnswer is the largest answer in bytes that any request may cause.
-const maxAnswer = 24 << 10
+const maxAnswer = 32 << 10
 
 // FuzzHandler sends arbitrary requests with and without a token. No answer is a 5xx,
 // and every error is a problem document.
 func FuzzHandler(f *testing.F) {
-	paths := []string{"/v1/allocate", "/v1/joincode", "/v1/join", "/v1/regions", "/openapi.yaml", "/v1/x"}
+	paths := []string{"/v1/allocate", "/v1/joincode", "/v1/join", "/v1/regions", "/v1/regions/choose", "/openapi.yaml", "/v1/x"}
 	f.Add(uint8(0), "POST", true, "application/json", []byte(`{"maxConnections":4,"region":"far"}`))
 	f.Add(uint8(0), "POST", true, "", []byte(`{"maxConnections":1e400,"region":[[[[{}]]]]}`))
 	f.Add(uint8(0), "POST", true, "text/plain", []byte(strings.Repeat("[", 10001)))

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -36,6 +37,7 @@ const (
 	callMigrate   callName = "migrate"
 	callLeave     callName = "leave"
 	callRegions   callName = "regions"
+	callChoose    callName = "chooseregion"
 	callSpec      callName = "openapi"
 	callPreflight callName = "preflight"
 	callOther     callName = "other"
@@ -46,6 +48,8 @@ type call struct {
 	name   callName
 	method string
 	serve  func(ctx context.Context, r request) (answer, *api.Problem)
+	// maxBody is the largest body in bytes. 0: maxBody.
+	maxBody int64
 }
 
 // request is the input of a call.
@@ -113,15 +117,16 @@ func New(cfg Config) (*Handler, error) {
 		h.limits = newLimits()
 	}
 	h.calls = map[string]call{
-		"/v1/allocate":  {callAllocate, http.MethodPost, h.allocate},
-		"/v1/joincode":  {callJoinCode, http.MethodPost, h.joinCode},
-		"/v1/join":      {callJoin, http.MethodPost, h.join},
-		"/v1/regions":   {callRegions, http.MethodGet, h.regions},
-		"/openapi.yaml": {callSpec, http.MethodGet, nil},
+		"/v1/allocate":       {callAllocate, http.MethodPost, h.allocate, 0},
+		"/v1/joincode":       {callJoinCode, http.MethodPost, h.joinCode, 0},
+		"/v1/join":           {callJoin, http.MethodPost, h.join, 0},
+		"/v1/regions":        {callRegions, http.MethodGet, h.regions, 0},
+		"/v1/regions/choose": {callChoose, http.MethodPost, h.chooseRegion, maxChooseBody},
+		"/openapi.yaml":      {callSpec, http.MethodGet, nil, 0},
 	}
 	if cfg.Service.HostMigration() {
-		h.calls["/v1/migrate"] = call{callMigrate, http.MethodPost, h.migrate}
-		h.calls["/v1/leave"] = call{callLeave, http.MethodPost, h.leave}
+		h.calls["/v1/migrate"] = call{callMigrate, http.MethodPost, h.migrate, 0}
+		h.calls["/v1/leave"] = call{callLeave, http.MethodPost, h.leave, 0}
 	}
 	return h, nil
 }
@@ -201,7 +206,7 @@ func (h *Handler) serveIdentified(ctx context.Context, w http.ResponseWriter, r 
 	if problem := h.checkRates(ctx, f, c.name); problem != nil {
 		return answer{}, problem
 	}
-	body, problem := readBody(w, r)
+	body, problem := readBody(w, r, cmp.Or(c.maxBody, maxBody))
 	if problem != nil {
 		return answer{}, problem
 	}
@@ -259,20 +264,23 @@ func (h *Handler) refuseUnauthenticated(header http.Header, address netip.Prefix
 	return problem
 }
 
-// maxBody is the largest request body in bytes.
-const maxBody = 16 << 10
+// The largest request bodies in bytes: of the call that chooses a region, and of all others.
+const (
+	maxBody       = 16 << 10
+	maxChooseBody = 512 << 10
+)
 
-// readBody reads a whole body. Its media type is ignored.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *api.Problem) {
-	if r.ContentLength > maxBody {
-		return nil, tooLarge()
+// readBody reads a whole body of at most that many bytes. Its media type is ignored.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, *api.Problem) {
+	if r.ContentLength > most {
+		return nil, tooLarge(most)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if err == nil {
 		return body, nil
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, tooLarge()
+		return nil, tooLarge(most)
 	}
 	return nil, invalid("the body could not be read")
 }

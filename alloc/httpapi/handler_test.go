@@ -169,7 +169,8 @@ func TestSecondSlash(t *testing.T) {
 		want int
 	}{
 		"/v1/allocate": {allocate, 201}, "/v1/joincode": {own, 201}, "/v1/join": {live, 200},
-		"/v1/regions": {none, 200}, "/openapi.yaml": {none, 200}, "/v1/migrate": {migration, 201}, "/v1/leave": {own, 204},
+		"/v1/regions": {none, 200}, "/v1/regions/choose": {func() string { return choose }, 200},
+		"/openapi.yaml": {none, 200}, "/v1/migrate": {migration, 201}, "/v1/leave": {own, 204},
 	}
 	for path, call := range x.calls {
 		tt, ok := tests[path]

@@ -85,7 +85,7 @@ func TestTokenChecksAreLimited(t *testing.T) {
 	}{
 		"rejected":  {func(i int) string { return fmt.Sprint("junk", i) }, DefaultAddressPerMinute + spareTokenChecks},
 		"expired":   {func(int) string { return "expired" }, DefaultAddressPerMinute + spareTokenChecks},
-		"one valid": {func(int) string { return "carl" }, 7*DefaultPlayerPerMinute + 1},
+		"one valid": {func(int) string { return "carl" }, 8*DefaultPlayerPerMinute + 1},
 	} {
 		checked := 0
 		x := newFixture(t, Config{Authenticate: func(ctx context.Context, token string) (Identity, error) {

@@ -147,6 +147,11 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	wantStatus(t, d.post(t, x, "/v1/joincode", tokenBert, bodies["/v1/joincode"]), 404)
 	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, `{"joinCode":"6666666"}`), 404)
 	wantStatus(t, d.get(t, x, "/v1/regions", tokenAnna, ""), 200)
+	wantStatus(t, d.post(t, x, "/v1/regions/choose", tokenAnna, choose), 200)
+	wantStatus(t, d.post(t, x, "/v1/regions/choose", tokenAnna, `{"players":[]}`), 400)
+	wantStatus(t, d.post(t, x, "/v1/regions/choose", "", choose), 401)
+	wantStatus(t, d.post(t, x, "/v1/regions/choose", tokenAnna, `{"x":"`+strings.Repeat("x", maxChooseBody)+`"}`), 413)
+	wantStatus(t, d.post(t, x, "/v1/regions/choose", "unavailable", choose), 503)
 
 	long := `{"x":"` + strings.Repeat("x", maxBody) + `"}`
 	wantStatus(t, d.get(t, x, "/v1/regions", tokenAnna, long), 413)
@@ -194,6 +199,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		wantStatus(t, d.post(t, x, path, tokenAnna, body), 429)
 	}
 	wantStatus(t, d.get(t, x, "/v1/regions", tokenAnna, ""), 429)
+	wantStatus(t, d.post(t, x, "/v1/regions/choose", tokenAnna, choose), 429)
 
 	if seen, all := slices.Sorted(maps.Keys(d.seen)), d.described(); !slices.Equal(seen, all) {
 		t.Errorf("seen      %v\ndescribed %v", seen, all)

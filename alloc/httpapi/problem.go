@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -39,8 +40,8 @@ func invalidMember(member, what string) *api.Problem {
 	return p
 }
 
-func tooLarge() *api.Problem {
-	return statusProblem(http.StatusRequestEntityTooLarge, "the body is larger than 16 KiB")
+func tooLarge(most int64) *api.Problem {
+	return statusProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d KiB", most>>10))
 }
 
 func withRetryAfter(p *api.Problem, wait time.Duration) *api.Problem {

@@ -17,6 +17,7 @@ var spanNames = map[callName]struct{ name, route string }{
 	callMigrate:  {"POST /v1/migrate", "/v1/migrate"},
 	callLeave:    {"POST /v1/leave", "/v1/leave"},
 	callRegions:  {"GET /v1/regions", "/v1/regions"},
+	callChoose:   {"POST /v1/regions/choose", "/v1/regions/choose"},
 }
 
 // startSpan starts the span of a call that began at that time, if the context of the

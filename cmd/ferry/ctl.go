@@ -252,8 +252,8 @@ Lists what happened lately to its allocations in all environments, live or ended
 code, joined, bound, linked, unlinked, refused, dropped, migrated, returned, ended), and
 which of its calls of the API were refused and why, the newest last. TIME is that of the
 last of COUNT equal events, and WITH the other allocation, or the endpoint. A relay keeps
-the last 50,000 events of all projects, for ferry ctl why as well, and no event of before
-its start. An API process asks all relays, and adds the calls that it refused itself.
+the last 50,000 events of all projects, and loses them in a restart, but not in an upgrade.
+An API process asks all relays, and adds the calls that it refused itself.
 
 Examples:
    ferry ctl timeline my-game

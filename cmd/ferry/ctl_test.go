@@ -198,8 +198,8 @@ func TestCtlBans(t *testing.T) {
 	for _, c := range []struct {
 		args, code, stdout, stderr string
 	}{
-		{"ban 127.0.0.0/8", "1", "", "the ban of 127.0.0.0/8 would remove now: hosts 1 (each with its match), joiners 1, WebSocket connections 0\n" +
-			"ferry: 127.0.0.0/8 is a wide network: give --yes"},
+		{"ban 127.0.0.0/8", "1", "", "the ban of 127.0.0.0/8 would remove now: hosts 1 (each with its match), joiners 1, " +
+			"WebSocket connections 0\nferry: 127.0.0.0/8 is a wide network: give --yes"},
 		{"ban 10.0.0.0/8 --yes", "0", "10.0.0.0/8 banned until", "hosts 0 (each with its match), joiners 0"},
 		{"ban 10.1.0.0/24", "0", "10.1.0.0/24 banned until", ""},
 		{"ban 10.2.3.4 --reason flood", "0", "10.2.3.4/32 banned until", ""},

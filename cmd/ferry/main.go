@@ -18,7 +18,7 @@
 //	ferry version   prints version and build settings
 //
 // Settings come from flags, FERRY_ variables and a YAML file. Start-up prints
-// one line per listener and then one that begins with "ready" to standard
+// one line per listener and then one that begins with "ready" (records, with a JSON log) to standard
 // output; logs go to standard error. The exit code is 0 on success, 1 on
 // failure, and 2 for an invalid command line or invalid settings. The first SIGINT or
 // SIGTERM shuts the process down in order, the second one exits at once; with a drain

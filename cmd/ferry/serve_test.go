@@ -71,7 +71,7 @@ func TestJSONLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer held.Close()
+	t.Cleanup(func() { held.Close() }) // after the parallel parts
 	fleet := []string{"--store", "redis://127.0.0.1:1", "--cluster-ca", ca, "--cluster-cert", cert, "--cluster-key", key}
 	for _, c := range []struct {
 		name   string
@@ -83,8 +83,8 @@ func TestJSONLog(t *testing.T) {
 		{"serve by its file", []string{"serve", "-c", settings(t, "log_format: json", "state_dir: "+t.TempDir())}, true, "made a relay id"},
 		{"api without its store", append(append([]string{"api", "-c", settings(t, "log_format: json")}, freePorts[2:]...), fleet...), true,
 			"the store does not answer"},
-		{"a port that is in use", []string{"dev", "--log-format=json", "--udp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--http", held.Addr().String()},
-			false, "http: " + held.Addr().String() + ": "},
+		{"a port that is in use", slices.Concat([]string{"dev", "--log-format=json"}, freePorts, []string{"--http", held.Addr().String()}), false,
+			"http: " + held.Addr().String() + ": "},
 		{"bad settings of the file", []string{"serve", "-c", settings(t, "log_format: json", "region: ''")}, false, "region: is empty"},
 		{"no such command line", []string{"relay", "--log-format", "json", "--nonsense"}, false, "there is no option --nonsense"},
 	} {

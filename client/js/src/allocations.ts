@@ -25,6 +25,9 @@ export interface Region {
   webSocketUrl?: string
 }
 
+/** What a player has measured of a region: the mean round trip in ms, undefined without an answer, and the share of probes without one. */
+export interface Measurement { region: string; rtt: number | undefined; loss?: number }
+
 /** A call of the API that was refused or got no valid answer. */
 export class ApiError extends Error {
   override readonly name = "ApiError"
@@ -105,6 +108,18 @@ export class Allocations {
     const all = (await this.#call("GET", "/v1/regions", undefined, 200))["regions"]
     if (!Array.isArray(all) || !all.every(r => typeof object(r)?.["id"] === "string")) return invalid("regions")
     return all as Region[]
+  }
+
+  /**
+   * Returns the region that is best for all players of a match, and why, by what each has measured: the results of the
+   * function measure of each. maxConnections is that of the host to come.
+   */
+  async chooseRegion(
+    players: readonly { player?: string; regions: readonly Measurement[] }[], maxConnections = 1,
+  ): Promise<{ region: string; reason: string }> {
+    const measured = players.map(p => ({ player: p.player, regions: p.regions.map(({ region, rtt, loss }) => ({ region, rtt, loss })) }))
+    const { region, reason } = await this.#post("/v1/regions/choose", { maxConnections, players: measured }, 200)
+    return typeof region === "string" ? { region, reason: String(reason ?? "") } : invalid("region")
   }
 
   #post(path: string, body: object, ...want: number[]): Promise<Record<string, unknown>> {

@@ -1,4 +1,4 @@
-export { Allocations, ApiError, type Allocation, type Endpoint, type Region } from "./allocations.ts"
+export { Allocations, ApiError, type Allocation, type Endpoint, type Measurement, type Region } from "./allocations.ts"
 export { Connection, type ConnectionEvent, type ConnectionOptions } from "./connection.ts"
 export { RelayError, type Reason } from "./errors.ts"
 export { measure, type MeasureOptions, type Quality } from "./measure.ts"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -175,6 +176,18 @@ func (f *Fleet) Regions() []alloc.Region {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.view.regions()
+}
+
+// HasRoom reports whether a relay of the region could take a host with so many seats when the
+// registry was read last.
+func (f *Fleet) HasRoom(region string, seats int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := draw{seats: seats}
+	return slices.ContainsFunc(f.view.nodes, func(c Candidate) bool {
+		c.Age -= f.view.asOf - f.view.last
+		return c.Region == region && d.fits(&c)
+	})
 }
 
 // Ready returns nil if this process can place hosts, else an error that wraps

@@ -355,6 +355,15 @@ func TestRegions(t *testing.T) {
 	eu2 := testNode(2, "eu", 10)
 	eu2.Description, eu2.Draining = "Paris", true
 	inWorld(t, []Node{us, eu, eu2}, nil, func(t *testing.T, w *world) {
+		for _, c := range []struct {
+			region string
+			seats  int
+			room   bool
+		}{{"us", 10, true}, {"us", 11, false}, {"eu", 2, true}, {"ap", 2, false}} {
+			if w.HasRoom(c.region, c.seats) != c.room {
+				t.Errorf("room for %d in %s: %t", c.seats, c.region, !c.room)
+			}
+		}
 		got := w.Regions()
 		if len(got) != 2 || got[0] != (alloc.Region{ID: "eu", Description: "Paris"}) ||
 			got[1] != (alloc.Region{ID: "us", Description: "Ohio", QoSAddress: "192.0.2.1:7777"}) {

@@ -401,6 +401,7 @@ func (a *App) buildService() (err error) {
 	}
 	if f := a.frontEnd; f != nil {
 		cfg.Relay, cfg.Store, cfg.LiveRegions, cfg.KeepCode = f.fleet, f.fleet.Codes(), f.fleet.Regions, f.fleet.KeepCode
+		cfg.HasRoom = f.fleet.HasRoom
 		a.api.service, err = alloc.NewService(cfg)
 		return err
 	}
@@ -411,6 +412,7 @@ func (a *App) buildService() (err error) {
 	codes := &localCodes{store: alloc.NewMemoryStore(), relay: a.relay.engine, directory: a.history.Directory, log: a.opts.Logger}
 	codes.restore(nil)
 	cfg.Relay, cfg.Store, cfg.KeepCode = relay, codes.store, a.relay.engine.KeepCode
+	cfg.HasRoom = func(_ string, seats int) bool { return a.relay.hasRoom(a.settings.current().Config, seats) }
 	cfg.Regions = []alloc.Region{{
 		ID: c.Region, Description: c.Region, QoSAddress: relay.qos(), WebSocketURL: placement.WebSocketURL(relay.endpoints),
 	}}

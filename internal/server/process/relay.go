@@ -267,6 +267,12 @@ func listen(c *config.Config) []netip.AddrPort {
 	return addrs
 }
 
+// hasRoom reports whether the relay takes a host with so many seats now.
+func (r *localRelay) hasRoom(c config.Config, seats int) bool {
+	most := r.seats(&c)
+	return !r.engine.Draining() && (most == 0 || r.engine.Stats().Seats+seats <= most)
+}
+
 // seats returns the number of seats of the relay for these settings, 0 for no limit, so a
 // fraction of a seat counts as one. A relay of a fleet always has a limit, since it
 // announces its free seats: by default the number of its allocations.

@@ -19,6 +19,13 @@ func TestClient(t *testing.T) {
 	if err != nil || regions.JSON200 == nil || len(regions.JSON200.Data.Regions) != 1 {
 		t.Fatalf("regions: %v %s", err, regions.Body)
 	}
+	rtt := float32(20)
+	chosen, err := c.ChooseRegionWithResponse(t.Context(), generated.ChooseRegionRequest{Players: []generated.PlayerMeasurements{
+		{Regions: []generated.Measurement{{Region: regions.JSON200.Data.Regions[0].Id, Rtt: &rtt}}},
+	}})
+	if err != nil || chosen.JSON200 == nil || chosen.JSON200.Data.Region != regions.JSON200.Data.Regions[0].Id {
+		t.Fatalf("choose: %v %s", err, chosen.Body)
+	}
 	host, err := c.AllocateWithResponse(t.Context(), generated.AllocateRequest{MaxConnections: 3})
 	if err != nil || host.JSON201 == nil || len(host.JSON201.Data.Allocation.Key) != 64 {
 		t.Fatalf("allocate: %v %s", err, host.Body)

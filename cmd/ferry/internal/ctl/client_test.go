@@ -216,3 +216,15 @@ func TestScreen(t *testing.T) {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
+
+// TestIsYes: only a yes is one.
+func TestIsYes(t *testing.T) {
+	for answer, want := range map[string]bool{
+		"y\n": true, "YES\n": true, " yes": true, "n\n": false, "\n": false, "": false, "yesterday\n": false,
+	} {
+		var out strings.Builder
+		if isYes(strings.NewReader(answer), &out, "Ban 10.0.0.0/8?") != want || out.String() != "Ban 10.0.0.0/8? [y/N] " {
+			t.Errorf("%q is not %t, asked %q", answer, want, out.String())
+		}
+	}
+}

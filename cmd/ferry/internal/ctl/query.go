@@ -104,7 +104,8 @@ type Filter struct {
 func (f Filter) query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{
-		"project": f.Project, "environment": f.Environment, "tenant": f.Tenant, "role": f.Role, "match": f.Match, "bound": f.Bound, "transport": f.Transport,
+		"project": f.Project, "environment": f.Environment, "tenant": f.Tenant,
+		"role": f.Role, "match": f.Match, "bound": f.Bound, "transport": f.Transport,
 	} {
 		if value != "" {
 			q.Set(name, value)

@@ -82,7 +82,8 @@ func removedBansTable(w io.Writer, r *admin.RemovedBans) error {
 		fmt.Fprintln(w)
 	}
 	for _, b := range r.Remaining {
-		fmt.Fprintf(w, "still banned, as a part of %s until %s (%s)\n", printable(b.Subject()), b.Until.Local().Format(time.DateTime), printable(b.ID))
+		fmt.Fprintf(w, "still banned, as a part of %s until %s (%s)\n", printable(b.Subject()),
+			b.Until.Local().Format(time.DateTime), printable(b.ID))
 	}
 	return nil
 }

@@ -90,7 +90,8 @@ func TestHolder(t *testing.T) {
 	dir := proc(t, "11")
 	table := title + "  1: 0100007F:1E63 00000000:0000 0A 0:0 0:0 0 1000 0 21 1\n" + // 127.0.0.1:7779, listens
 		"  2: 0100007F:1E64 0100007F:1E65 01 0:0 0:0 0 1000 0 22 1\n" // 127.0.0.1:7780, connected
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "self/net/tcp"), []byte(table), 0o644), os.MkdirAll(filepath.Join(dir, "77/fd"), 0o755),
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "self/net/tcp"), []byte(table), 0o644),
+		os.MkdirAll(filepath.Join(dir, "77/fd"), 0o755),
 		os.WriteFile(filepath.Join(dir, "77/comm"), []byte("ferry\n"), 0o644), os.MkdirAll(filepath.Join(dir, "78"), 0o755)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+)
+
+// choose is a body of /v1/regions/choose.
+const choose = `{"maxConnections":4,"players":[{"player":"ann","regions":[{"region":"local","rtt":20},{"region":"far","rtt":90}]},` +
+	`{"player":"bob","regions":[{"region":"local","rtt":150.25},{"region":"far","rtt":50,"loss":0.5}]}]}`
+
+// TestChooseRegion: the answer names the region, the reason and the scores.
+func TestChooseRegion(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t, Config{})
+	for _, c := range []struct{ body, region, reason string }{
+		{choose, "far", "every player reaches it; worst 100 ms, mean 95 ms; next is local with worst 150.3 ms, mean 85.1 ms"},
+		{`{"players":[{"regions":[{"region":"far","rtt":9}]},{"regions":[{"region":"moon","rtt":9}]}]}`, "far",
+			"1 of 2 players reach it, and no region with room is reached by more; worst 9 ms, mean 9 ms; no player reaches local"},
+		{`{"players":[{"regions":[]}]}`, "local",
+			"no player has measured a region that has room: it is the first of the server's regions that has"},
+	} {
+		rec := x.post("/v1/regions/choose", tokenAnna, c.body)
+		var out api.ChooseRegionResponse
+		if err := json.Unmarshal(rec.Body.Bytes(), &out); err != nil || out.Data.Region != c.region || out.Data.Reason != c.reason ||
+			len(out.Data.Regions) != 2 {
+			t.Errorf("%s: %d %s", c.body, rec.Code, rec.Body)
+		}
+		best := api.RegionScore{Region: "far", HasRoom: true, Players: 2, Worst: 100, Mean: 95, WorstPlayer: "bob"}
+		if c.body == choose && out.Data.Regions[0] != best {
+			t.Errorf("%+v", out.Data.Regions[0])
+		}
+	}
+	measured := func(m string) string { return `{"players":[{"regions":[` + m + `]}]}` }
+	for _, c := range []struct{ body, member, what string }{
+		{`{}`, "players", "has 0 players, and must have 1 to 100"},
+		{`{"players":[` + strings.Repeat(`{},`, 100) + `{}]}`, "players", "has 101 players"},
+		{`{"players":[{},{"player":"` + strings.Repeat("x", 257) + `"}]}`, "players[1].player", "is longer than 256 bytes"},
+		{measured(strings.Repeat(`{"region":"a"},`, 64) + `{"region":"a"}`), "players[0].regions", "has more than 64 measurements"},
+		{measured(`{"rtt":1}`), "players[0].regions[0].region", "is missing"},
+		{measured(`{"region":"a"},{"region":"a"}`), "players[0].regions[1].region", "is there twice"},
+		{measured(`{"region":"a","rtt":-1}`), "players[0].regions[0].rtt", "is not within 0 to 60000 milliseconds"},
+		{measured(`{"region":"a","rtt":60001}`), "players[0].regions[0].rtt", "is not within"},
+		{measured(`{"region":"a","loss":1.5}`), "players[0].regions[0].loss", "is not within 0 to 1"},
+		{measured(`{"region":"a","rtt":"9"}`), "rtt", "has the wrong type"},
+		{`{"maxConnections":101,"players":[{}]}`, "maxConnections", "is out of range"},
+		{`{"maxConnections":-1,"players":[{}]}`, "maxConnections", "is out of range"},
+	} {
+		rec := x.post("/v1/regions/choose", tokenAnna, c.body)
+		wantProblem(t, rec, 400, 15001)
+		var p api.Problem
+		if err := json.Unmarshal(rec.Body.Bytes(), &p); err != nil || len(p.Details) != 1 || !strings.HasSuffix(p.Details[0].Key, c.member) ||
+			!strings.HasPrefix(p.Details[0].Value, c.what) {
+			t.Errorf("%s: %s", c.body, rec.Body)
+		}
+	}
+	// The largest body that is permitted.
+	var all []string
+	for i := range api.MaxChoosePlayers {
+		var regions []string
+		for j := range api.MaxChooseMeasurements {
+			regions = append(regions, fmt.Sprintf(`{"region":"region-%04d","rtt":123.456,"loss":0.01}`, j))
+		}
+		all = append(all, fmt.Sprintf(`{"player":"%0256d","regions":[%s]}`, i, strings.Join(regions, ",")))
+	}
+	wantStatus(t, x.post("/v1/regions/choose", tokenServer, `{"players":[`+strings.Join(all, ",")+`]}`), 200)
+}
