@@ -42,13 +42,12 @@ func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) 
 // findMax makes the runs. An interrupted run is the last, and the best only if none
 // had passed.
 func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Result, all []Result, err error) {
-	s := newSearch(b.cfg.Rate)
+	s, reason := newSearch(b.cfg.Rate), ""
 	for !s.done() {
-		if err := ctx.Err(); err != nil && s.pass > 0 { // A run may end before it notices.
-			best.setFound(s.found("The search was interrupted."))
-			return best, all, err
+		var r Result
+		if err = ctx.Err(); err == nil || s.pass == 0 { // A run may end before it notices.
+			r, err = b.runNext(ctx, &s, criterion)
 		}
-		r, err := b.runNext(ctx, &s, criterion)
 		if r.Version != 0 {
 			all = append(all, r)
 		}
@@ -56,8 +55,8 @@ func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Resu
 			return r, all, err
 		}
 		if err != nil {
-			best.setFound(s.found("The search was interrupted."))
-			return best, all, err
+			reason = "The search was interrupted."
+			break
 		}
 		passed := r.Search.Verdict == TryPassed
 		if passed {
@@ -71,8 +70,8 @@ func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Resu
 	if s.pass == 0 {
 		return Result{}, all, ErrNoRate
 	}
-	best.setFound(s.found(""))
-	return best, all, nil
+	best.setFound(s.found(reason))
+	return best, all, err
 }
 
 // runNext makes one run at the next rate of the search.

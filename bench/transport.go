@@ -155,7 +155,6 @@ func (g *generator) reconnect(now int64) {
 			return
 		}
 		delete(r.lost, ep)
-		g.rig.CountOpened(ep)
 		e := &g.rig.Endpoints[ep]
 		e.Rebind = e.Renew()
 		r.heard(int32(ep), now)

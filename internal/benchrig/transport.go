@@ -209,6 +209,9 @@ func (r *Rig) install(ep int, server Server, c connected) error {
 	if old := s.conns[e.Local]; old != nil {
 		_ = old.close()
 	}
+	if e.Addr.Port() != 0 {
+		s.counts.Opened++ // again
+	}
 	e.Addr = c.stream.local
 	return s.attach(e.Local, c.stream, server.Addr)
 }
@@ -237,13 +240,6 @@ func (r *Rig) TakeEnded(ended func(ep int)) {
 			}
 			c.ended = c.ended[:0]
 		}
-	}
-}
-
-// CountOpened counts connections that were opened again.
-func (r *Rig) CountOpened(ep int) {
-	if c, ok := r.Sockets[r.Endpoints[ep].Socket].Conn.(*streams); ok {
-		c.counts.Opened++
 	}
 }
 
