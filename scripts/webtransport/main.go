@@ -409,7 +409,7 @@ func measureBursts(o options) error {
 		for text := range strings.SplitSeq(o.bursts, ",") {
 			n, err := strconv.Atoi(text)
 			if err != nil {
-				return fmt.Errorf("--bursts: %w", err)
+				return fmt.Errorf("--bursts: %q: want a number", text)
 			}
 			l, err := measureBurst(o, kind, n)
 			if err != nil {
