@@ -259,8 +259,15 @@ faults: ## the process or the network stops for 25 s (root)
 memory: ## a cap of 256 MiB under flood and reservations, until it is full and a minute more (root)
 	$(LAB) -run TestMemoryCap -memory.duration 60s -long
 
-# The fleet needs redis-server as well.
-FLEET = $(GO) test -tags lab ./scripts/fleet -count=1 -v
+# The fleet needs a store as well: redis-server, or another program with the same settings, for
+# example STORE=valkey-server. The tests fail without it.
+STORE ?= redis-server
+FLEET = REDIS_SERVER=$(STORE) $(GO) test -tags lab ./scripts/fleet -count=1 -v
+
+.PHONY: store
+store: ## the tests of packages that use the store, with STORE
+	REDIS_SERVER=$(STORE) $(GO) test -count=1 ./internal/fleet/redisstore
+	REDIS_SERVER=$(STORE) $(GO) test -count=1 ./internal/server/process -run 'Fleet|Store|Ban|Quota|Migration|KeptCodes|Departure'
 
 .PHONY: fleet
 fleet: ## relays, API nodes and Redis die and restart under 1,000 matches (about 2 minutes; root)

@@ -1,7 +1,7 @@
 // Package fleet tests several ferry processes as one fleet: no player notices when
 // one of them fails. It contains only tests, with the build tag lab. They use the
 // namespaces, processes and players of package lab, the built ferry binary and a
-// real redis-server.
+// real store: redis-server, or the program that REDIS_SERVER names, such as valkey-server.
 //
 //	players ─┬─ bridge ─┬─ relay1, relay2 (region eu), relay3 (region us)
 //	         │          ├─ api1, api2

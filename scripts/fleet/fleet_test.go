@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -45,16 +46,19 @@ type testbed struct {
 	table    table
 }
 
-// requireTools skips the test if this machine lacks a tool, or fails it in CI.
+// storeProgram is started as the store.
+var storeProgram = cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server")
+
+// requireTools skips the test if this machine lacks a tool, or fails it in CI and if the store was named.
 func requireTools(t *testing.T) {
 	t.Helper()
 	why := lab.Missing()
-	if _, err := exec.LookPath("redis-server"); why == "" && err != nil {
-		why = "the tests need a store (apt-get install redis-server): " + err.Error()
+	if _, err := exec.LookPath(storeProgram); why == "" && err != nil {
+		why = "the tests need a store (apt-get install redis-server, or name its program by REDIS_SERVER): " + err.Error()
 	}
 	switch {
 	case why == "":
-	case os.Getenv("CI") == "true":
+	case os.Getenv("CI") == "true", os.Getenv("REDIS_SERVER") != "":
 		t.Fatal(why)
 	default:
 		t.Skip(why)

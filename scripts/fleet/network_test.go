@@ -230,11 +230,11 @@ func (m *machines) stop() error {
 	return errors.Join(errs...)
 }
 
-// redis returns a redis-server without persistence: a restart finds it empty.
+// redis returns a store without persistence: a restart finds it empty.
 func (m *machines) redis() *machine {
 	host, port, _ := strings.Cut(storeAddr, ":")
 	return &machine{name: "store", cfg: lab.ProcessConfig{
-		In: m.net.store, Path: "redis-server",
+		In: m.net.store, Path: storeProgram,
 		Args: []string{
 			"--port", port, "--bind", host, "--protected-mode", "no", "--dir", m.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 		},

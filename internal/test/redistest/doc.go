@@ -3,6 +3,6 @@
 // the test, and with the test program if that is killed.
 //
 // REDIS_SERVER in the environment names another program to start, for example
-// valkey-server. A machine without it fails the test where CI is true, and skips
-// it with the reason elsewhere.
+// valkey-server; a machine without that program fails the test. Without the variable, a machine
+// without redis-server fails the test where CI is true, and skips it with the reason elsewhere.
 package redistest

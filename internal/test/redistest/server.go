@@ -42,7 +42,11 @@ type Server struct {
 // args are further settings, for example "--maxmemory", "10mb".
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	testkit.Program(t, program(), "redis-server")
+	if name := os.Getenv("REDIS_SERVER"); name == "" {
+		testkit.Program(t, program(), "redis-server")
+	} else if _, err := exec.LookPath(name); err != nil {
+		t.Fatalf("REDIS_SERVER: %v", err)
+	}
 	var s *Server
 	for range startTries {
 		s = &Server{t: t, dir: t.TempDir(), out: &buffer{}}
@@ -125,7 +129,7 @@ func (s *Server) Kill() { s.proc.kill() }
 func (s *Server) Stop() { s.proc.kill() }
 
 // Restart starts the process again on the same port, after Kill or Stop, and
-// waits until it answers. It is empty.
+// waits until it answers. It is empty, or has what the last SAVE command wrote.
 func (s *Server) Restart() {
 	s.t.Helper()
 	testkit.NoProblemWithin(s.t, patience, "redis-server starts again", func() string {
