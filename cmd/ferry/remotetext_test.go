@@ -99,6 +99,9 @@ func evilServer(t *testing.T, failing bool) string {
 		if usage, ok := answer.Interface().(*operator.Usage); ok {
 			usage.Projects[0].Others = false
 		}
+		if bans, ok := answer.Interface().(*admin.BanList); ok {
+			bans.NotKnown = false
+		}
 		if reached, ok := answer.Interface().(*admin.Reached); ok {
 			reached.Received = 0
 		}

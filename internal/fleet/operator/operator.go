@@ -20,23 +20,62 @@ type Node struct {
 	Version string `json:"version"`
 	// Lacks is what this process could ask of a relay of its own version, and not of this one.
 	Lacks []string `json:"lacks,omitempty"`
-	// State is "ready", "draining" or "not ready"; for another process also "suspect"
-	// (did not answer recently) and "dead" (does not announce itself).
-	State       string    `json:"state"`
-	UDP         []string  `json:"udp"`
-	API         string    `json:"api"`            // for another process, its cluster listener
-	Since       time.Time `json:"since,omitzero"` // absent if unknown
-	Allocations int       `json:"allocations"`
-	Bound       int       `json:"bound"`
-	Links       int       `json:"links"`
+	// State is "ready", "draining" or "not ready"; for another process also those below.
+	State string   `json:"state"`
+	UDP   []string `json:"udp"`
+	// API is where players' calls are answered; for another relay, its cluster listener.
+	API string `json:"api"`
+	// Since is the start of the process; absent if unknown. LastHeartbeat is when another process
+	// last announced itself in the store.
+	Since         time.Time `json:"since,omitzero"`
+	LastHeartbeat time.Time `json:"last_heartbeat,omitzero"`
+	Allocations   int       `json:"allocations"`
+	Bound         int       `json:"bound"`
+	Links         int       `json:"links"`
+	// Matches are the hosts, and Traffic is of the last seconds; both are of other relays only.
+	Matches int     `json:"matches,omitempty"`
+	Traffic Traffic `json:"traffic,omitzero"`
+	// Load is the processor usage of the busiest thread of another relay, 0 to 1.
+	Load float64 `json:"load,omitempty"`
 	// Seats are the reserved seats; MaxSeats of 0 means no limit.
 	Seats    int `json:"seats"`
 	MaxSeats int `json:"max_seats"`
 }
 
+// States of another process.
+const (
+	StateSuspect = "suspect" // it did not answer recently
+	StateDead    = "dead"    // it does not announce itself any more
+	StateStopped = "stopped" // it has ended as it was told to; its players may return if it starts again
+	StateUnknown = "unknown" // the store does not answer, or did not until a moment ago
+)
+
+// Serves reports whether the process may answer: it is neither dead nor stopped.
+func (n *Node) Serves() bool { return n.State != StateDead && n.State != StateStopped }
+
+// Traffic is the rate of a relay, per second; bytes are without UDP and IP headers.
+type Traffic struct {
+	Received      float64 `json:"datagrams_in_per_second"`
+	ReceivedBytes float64 `json:"bytes_in_per_second"`
+	Sent          float64 `json:"datagrams_out_per_second"`
+	SentBytes     float64 `json:"bytes_out_per_second"`
+	Dropped       float64 `json:"dropped_per_second"`
+}
+
 // Nodes is the response of /nodes.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`
+	// StoreAway is since when the store of the fleet has not answered; absent if it does. Then other
+	// processes are listed as they were known before, others may be missing, and their states are
+	// not known.
+	StoreAway time.Time `json:"store_away_since,omitzero"`
+}
+
+// Missing is a relay whose part an answer about a fleet lacks.
+type Missing struct {
+	Relay  string `json:"relay,omitempty"` // absent: relays that are not known
+	Region string `json:"region,omitempty"`
+	Reason string `json:"reason"`
 }
 
 // DrainState is the response of /drain.
@@ -138,6 +177,8 @@ type Matches struct {
 	// than were searched.
 	Total     int  `json:"total"`
 	Truncated bool `json:"truncated,omitempty"`
+	// Missing are the relays that did not answer.
+	Missing []Missing `json:"missing,omitempty"`
 }
 
 // Page is a response of a relay: JSON with status 200, otherwise a line of text.

@@ -11,6 +11,8 @@ type Usage struct {
 	// Since is when counting began: the first start with this state directory.
 	Since    time.Time      `json:"since"`
 	Projects []ProjectUsage `json:"projects"`
+	// Missing are the relays whose usage is not in the sum.
+	Missing []Missing `json:"missing,omitempty"`
 }
 
 // ProjectUsage is the usage of one project and environment.

@@ -46,4 +46,6 @@ type WhyEvent struct {
 type ProjectTimeline struct {
 	Project string     `json:"project"`
 	Events  []WhyEvent `json:"events"` // the newest first
+	// Missing are the relays that did not answer.
+	Missing []Missing `json:"missing,omitempty"`
 }

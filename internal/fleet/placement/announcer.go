@@ -271,8 +271,8 @@ func (a *Announcer) stamp() uint32 { return stampAfter(time.Since(a.start)) }
 func stampAfter(d time.Duration) uint32 { return uint32(max(d, 0)/announceTick) + 1 }
 
 // Run announces the relay until ctx ends. Then it withdraws the relay's entry if no host
-// is left; otherwise it marks the relay as draining, so that no new host is placed there
-// until it is back. It can be called once.
+// is left; otherwise it marks the relay as draining and stopped, so that no new host is placed
+// there until it is back. It can be called once.
 func (a *Announcer) Run(ctx context.Context) error {
 	a.mu.Lock()
 	again := a.ran
@@ -576,7 +576,7 @@ func (a *Announcer) leave(ctx context.Context) {
 	left := a.hosts.len() + len(a.ends)
 	a.mu.Unlock()
 	if left > 0 {
-		n.Draining = true
+		n.Draining, n.Stopped = true, true
 		a.sendHeartbeat(ctx, n)
 		return
 	}

@@ -522,7 +522,7 @@ func TestDeparture(t *testing.T) {
 		x.reserve(t, 0)
 		x.stop()
 		nodes, _ := x.store.Nodes(t.Context())
-		if len(nodes) != 1 || !nodes[0].Draining || x.missing(1) != 0 {
+		if len(nodes) != 1 || !nodes[0].Draining || !nodes[0].Stopped || x.missing(1) != 0 {
 			t.Errorf("relays %v, %d hosts", nodes, 1-x.missing(1))
 		}
 		wantErr(t, "second Run", x.Run(t.Context()), ErrAlreadyRun)

@@ -129,7 +129,7 @@ func (f *Fleet) poll(ctx context.Context) {
 	f.down = err != nil
 	if err != nil {
 		f.counts.pollsFailed.Add(1)
-		f.view.markSuspect(f.now())
+		f.view.markFailed(f.now())
 		if changed {
 			f.log.Warn("registry unavailable; running matches are not affected", "error", err)
 		}
@@ -166,8 +166,21 @@ func (f *Fleet) refresh(ctx context.Context) bool {
 func (f *Fleet) Nodes() []Candidate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.view.updateAges(f.now())
-	return append([]Candidate(nil), f.view.nodes...)
+	now := f.now()
+	f.view.updateAges(now)
+	all := append([]Candidate(nil), f.view.nodes...)
+	for i := range all {
+		all[i].Unknown = f.view.isUnknown(&all[i], now)
+	}
+	return all
+}
+
+// StoreAway reports whether the registry cannot be read, and since when: its last reading, or the
+// start of the fleet.
+func (f *Fleet) StoreAway() (since time.Time, away bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.start.Add(f.view.last), f.view.isStale(f.now())
 }
 
 // Regions returns the regions that have a live relay, ordered by id. While the store is
@@ -203,7 +216,7 @@ func (f *Fleet) ready(now time.Duration) error {
 	switch {
 	case !f.view.known:
 		return fmt.Errorf("fleet: the registry has not been read yet: %w", alloc.ErrStoreUnavailable)
-	case now-f.view.last > staleAfter:
+	case f.view.isStale(now):
 		return fmt.Errorf("fleet: the registry was last read %v ago: %w",
 			(now - f.view.last).Round(time.Second), alloc.ErrStoreUnavailable)
 	}
@@ -288,8 +301,9 @@ type Stats struct {
 	// take where they are. Of these Released were ended at the relay, and
 	// ReleasesDropped lapse there.
 	HomeErrors, Released, ReleasesDropped uint64
-	// Relays is how many the registry has, Live how many are not dead.
-	Relays, Live int
+	// Relays is how many the registry has. Of these Dead do not announce themselves, Stopped have
+	// ended as they were told to, and Unknown may live, since the store does not answer.
+	Relays, Dead, Stopped, Unknown int
 }
 
 // counts are independent counters.
@@ -312,8 +326,13 @@ func (f *Fleet) Stats() Stats {
 	}
 	for _, n := range f.Nodes() {
 		st.Relays++
-		if n.Age <= DeadAfter {
-			st.Live++
+		switch {
+		case n.Unknown:
+			st.Unknown++
+		case n.Stopped:
+			st.Stopped++
+		case n.IsDead():
+			st.Dead++
 		}
 	}
 	return st

@@ -339,7 +339,7 @@ func TestDeadRelay(t *testing.T) {
 		if got := w.Regions(); len(got) != 1 || got[0].ID != "us" {
 			t.Errorf("regions %v", got)
 		}
-		if st := w.Stats(); st.Relays != 2 || st.Live != 1 {
+		if st := w.Stats(); st.Relays != 2 || st.Dead != 1 || st.Unknown+st.Stopped != 0 {
 			t.Errorf("%+v", st)
 		}
 		time.Sleep(DeadAfter + 3*time.Minute)

@@ -179,7 +179,11 @@ func TestStoreGone(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.store.fail(errBroken)
 		asked, _ := w.relays[0].count()
-		for range 60 {
+		lost := time.Now()
+		for i := range 60 {
+			if n := w.Nodes()[0]; n.IsDead() || n.Unknown && i < 2 || !n.Unknown && i > 4 {
+				t.Errorf("%v without the store: %+v", time.Since(lost), n)
+			}
 			began := time.Now()
 			_, err := w.host(3, "")
 			wantErr(t, "ReserveHost", err, alloc.ErrStoreUnavailable)
@@ -200,8 +204,17 @@ func TestStoreGone(t *testing.T) {
 			t.Errorf("the relay was asked %d times meanwhile, and has %d hosts", now-asked, live)
 		}
 		wantErr(t, "Ready", w.Ready(), alloc.ErrStoreUnavailable)
+		if since, away := w.StoreAway(); !away || since.After(lost) || lost.Sub(since) > 2*PollEvery {
+			t.Errorf("away %v since %v, lost at %v", away, since, lost)
+		}
+		if st := w.Stats(); st.Relays != 1 || st.Unknown != 1 || st.Dead != 0 {
+			t.Errorf("%+v", st)
+		}
 		w.store.fail(nil)
 		time.Sleep(3 * time.Second)
+		if _, away := w.StoreAway(); away || w.Nodes()[0].Unknown {
+			t.Errorf("the store is back: away %v, %+v", away, w.Nodes()[0])
+		}
 		wantErr(t, "join when it is back", w.join(host), nil)
 		w.mustHost(t, 3, "")
 	})
@@ -231,6 +244,9 @@ func TestStoreReturns(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond) // read, but no relay has announced itself
 		_, err = service.Join(t.Context(), backend, code)
 		wantErr(t, "join", err, alloc.ErrUnavailable)
+		if n := w.Nodes()[0]; !n.Unknown || n.Age < DeadAfter {
+			t.Errorf("a relay that has had no time to announce itself: %+v", n)
+		}
 		_, err = service.Join(t.Context(), backend, "6789BCDFGHJK")
 		wantErr(t, "join with another code", err, alloc.ErrStoreUnavailable)
 		if got := w.store.called("Forget"); got != 0 {

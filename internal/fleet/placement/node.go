@@ -27,19 +27,28 @@ type Node struct {
 	Seats, Taken int
 	// Load is the processor usage of its busiest worker, 0 to 1.
 	Load float64
-	// Players and Matches are the allocations and the hosts that are bound.
-	Players, Matches int
+	// Allocations are those of the relay, Players those that are bound, Matches its hosts, and
+	// Links the open links. Allocations and Links are 0 for the first version of the calls.
+	Allocations, Players, Matches, Links int
+	// Traffic is that of the last seconds, and Up for how long the process has run; 0: not known.
+	Traffic Traffic
+	Up      time.Duration
 	// Version is that of the program, and Capabilities what its relay can do beyond the first
 	// version of the calls.
 	Version      string
 	Capabilities []Capability
-	// Draining means that it accepts no new hosts.
-	Draining bool
+	// Draining means that it accepts no new hosts, and Stopped that its process has ended as it
+	// was told to. Its players may return when it starts again.
+	Draining, Stopped bool
 	// Healing means that the store may not have all hosts of the relay yet.
 	Healing bool
 	// RecoverFor is the time after a restart in which its players may return.
 	RecoverFor time.Duration
 }
+
+// Traffic is the rate of a relay, per second: datagrams and their bytes without UDP and IP headers
+// that it received and sent, and datagrams that it dropped.
+type Traffic struct{ Received, ReceivedBytes, Sent, SentBytes, Dropped float64 }
 
 // Capability is what a relay can do that relays of an earlier version cannot. An API process
 // asks a relay only for what it announces, so that versions can be mixed in any order.
@@ -81,6 +90,24 @@ const (
 	HeartbeatEvery = 2 * time.Second
 	DeadAfter      = 3 * HeartbeatEvery
 )
+
+// APIProcess is the announcement of a process without a relay, for operators.
+type APIProcess struct {
+	// Boot identifies the process, and Name is that of its machine.
+	Boot uint64
+	Name string
+	// URL is where players' calls are answered; State is "ready", "draining" or "not ready".
+	URL, Version, State string
+	// Up is for how long it has run.
+	Up time.Duration
+}
+
+// SeenAPIProcess is an API process as the store returns it.
+type SeenAPIProcess struct {
+	APIProcess
+	// Age is as in [Seen].
+	Age time.Duration
+}
 
 // Registry holds the announcements of relays. Its methods may be called concurrently.
 type Registry interface {

@@ -17,7 +17,15 @@ type Candidate struct {
 	// Suspect is set for a node that recently did not answer, whatever it announces. It
 	// is tried after all others.
 	Suspect bool
+	// Unknown is set while it is not known whether the node lives: the store does not answer, or
+	// did not until a moment ago and the node may not have announced itself since. Place
+	// ignores it.
+	Unknown bool
 }
+
+// IsDead reports whether the node is known to have failed: it does not announce itself any more,
+// and has not said that it stops.
+func (c *Candidate) IsDead() bool { return c.Age > DeadAfter && !c.Unknown && !c.Stopped }
 
 // Request describes a new host for [Place].
 type Request struct {

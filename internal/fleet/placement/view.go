@@ -25,6 +25,7 @@ type view struct {
 	first, last time.Duration // when the registry was read
 	known       bool          // it was
 	suspect     event         // when the store last failed or lost data
+	failed      event         // when it last failed
 }
 
 // observation is what this process knows of a relay besides its announcement.
@@ -104,6 +105,21 @@ func (v *view) markSuspect(at time.Duration) { v.suspect = event{at, true} }
 // healing reports whether a host that the store does not have may still be announced
 // again by its relay.
 func (v *view) healing(now time.Duration) bool { return v.suspect.after(now - HealFor) }
+
+// markFailed records that the registry could not be read.
+func (v *view) markFailed(at time.Duration) {
+	v.markSuspect(at)
+	v.failed = event{at, true}
+}
+
+// isStale reports whether the registry was read too long ago to say which relays live.
+func (v *view) isStale(now time.Duration) bool { return !v.known || now-v.last > staleAfter }
+
+// isUnknown reports whether a silent relay may live: the store could not be read, or not until a
+// moment ago.
+func (v *view) isUnknown(c *Candidate, now time.Duration) bool {
+	return v.isStale(now) || c.Age > DeadAfter && v.failed.after(now-HealFor)
+}
 
 // settled reports whether every live relay must have announced itself by now.
 func (v *view) settled(now time.Duration) bool {

@@ -70,7 +70,7 @@ type Address struct {
 // with rediss in the place of redis for TLS, valkey and valkeys as other names
 // of the same, and the parameters sentinel_username and sentinel_password.
 // Special characters of names and passwords are percent-encoded. Errors never
-// renew any part of the URL but its scheme and the names of parameters.
+// contain any part of the URL but its scheme and the names of parameters.
 func ParseURL(text string) (Address, error) {
 	var a Address
 	scheme, rest, ok := strings.Cut(text, "://")

@@ -17,9 +17,9 @@ const maxBan = 4096
 // ErrBansFull is returned by SetBan if there are as many bans as there may be.
 var ErrBansFull = errors.New("redisstore: the store has as many bans as there may be")
 
-// setBan stores a ban as "end:text" and removes those that have ended. It returns 0 if there
-// are too many, else 1. KEYS: bans. ARGV: id, end in milliseconds, text, maximum.
-var setBan = redis.NewScript(luaNow + `
+// setBan stores a ban as "end:text", removes those that have ended, and numbers the change. It
+// returns 0 if there are too many, else 1. KEYS: bans. ARGV: id, end in milliseconds, text, maximum.
+var setBan = redis.NewScript(luaNow + luaNumberChange + `
 local all = redis.call('HGETALL', KEYS[1])
 local n = 0
 for i = 1, #all, 2 do
@@ -28,19 +28,34 @@ for i = 1, #all, 2 do
   elseif all[i] ~= ARGV[1] and all[i] ~= '` + keptField + `' then n = n + 1 end
 end
 if n >= tonumber(ARGV[4]) then return 0 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ':' .. ARGV[3], '` + keptField + `', '` + keptValue + `')
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ':' .. ARGV[3])
+numberChange()
 return 1
 `)
 
-// keptField is an entry that stays when all bans are removed: without it, the store has lost
-// the bans. Its value ends in the year 5138.
+// keptField is an entry that stays when all bans are removed. It has the number of the last change
+// behind keptValue, which older versions read as an end in the year 5138.
 const (
 	keptField = "kept"
 	keptValue = "99999999999999:"
 )
 
-// deleteBan removes a ban and returns how many there were. KEYS: bans. ARGV: id.
-var deleteBan = redis.NewScript(`return redis.call('HDEL', KEYS[1], ARGV[1])`)
+// luaNumberChange defines a function that numbers a change of the bans: by the time of the store in
+// milliseconds, so that a store that goes on from an older copy uses no number again.
+const luaNumberChange = `
+local function numberChange()
+  local kept = redis.call('HGET', KEYS[1], '` + keptField + `') or ''
+  local last = tonumber(string.match(kept, ':(%d+)$') or '0')
+  redis.call('HSET', KEYS[1], '` + keptField + `', '` + keptValue + `' .. string.format('%.0f', math.max(now, last + 1)))
+end
+`
+
+// deleteBan removes a ban, numbers the change and returns how many there were. KEYS: bans. ARGV: id.
+var deleteBan = redis.NewScript(luaNow + luaNumberChange + `
+local n = redis.call('HDEL', KEYS[1], ARGV[1])
+if n > 0 then numberChange() end
+return n
+`)
 
 // SetBan stores the text of a ban for all processes of the fleet until its end, at most so
 // many bans. A process that may write to the store can write any: bans are not signed, since
@@ -63,19 +78,25 @@ func (s *Store) DeleteBan(ctx context.Context, id string) (bool, error) {
 	return n > 0, err
 }
 
-// Bans returns the texts of all bans that have not ended by this machine's clock. It skips and
-// counts damaged ones. Not intact: the store never had a ban, or has lost them. Error:
-// alloc.ErrStoreUnavailable.
-func (s *Store) Bans(ctx context.Context) (texts []string, intact bool, err error) {
+// Bans returns the texts of all bans that have not ended by this machine's clock, and the number of
+// the last change, which rises: a lower one is of a store that has lost changes. It is 0 if the store
+// never had a ban or has lost all, and 1 if a version without numbers added the last ban. It skips
+// and counts damaged bans. Error: alloc.ErrStoreUnavailable.
+func (s *Store) Bans(ctx context.Context) (texts []string, number uint64, err error) {
 	var all map[string]string
 	err = s.do(ctx, "read the bans", func(ctx context.Context) error {
 		all, err = s.client.HGetAll(ctx, s.keys.bans()).Result()
 		return err
 	})
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
-	_, intact = all[keptField]
+	if text, ok := strings.CutPrefix(all[keptField], keptValue); ok {
+		number = 1
+		if n, ok := parseMilliseconds(text); ok {
+			number = uint64(n)
+		}
+	}
 	delete(all, keptField)
 	now := time.Now().UnixMilli()
 	for _, value := range all {
@@ -88,5 +109,5 @@ func (s *Store) Bans(ctx context.Context) (texts []string, intact bool, err erro
 			texts = append(texts, text)
 		}
 	}
-	return texts, intact, nil
+	return texts, number, nil
 }

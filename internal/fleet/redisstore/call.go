@@ -81,6 +81,7 @@ func (s *Store) guarded(ctx context.Context, what string, call func(context.Cont
 	if err = call(inner); errors.Is(err, redis.Nil) {
 		err = nil
 	}
+	s.noteResult(err)
 	if err == nil {
 		done(nil)
 		return nil

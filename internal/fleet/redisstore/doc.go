@@ -33,7 +33,7 @@
 // the calls that need it, each after its timeout.
 //
 // The tests start redis-server; REDIS_SERVER=valkey-server makes them start Valkey, which
-// Debian 12 does not have.
+// Debian 12 has in its backports.
 //
 // A [Store] implements alloc.Store, placement.Directory and placement.Registry and passes the
 // tests of package storetest, which also fix what the interfaces leave open:
@@ -64,6 +64,8 @@
 //	{nodes}           hash    relay → at:boot:number:seal:JSON     as its longest entry
 //	{nodes}:end       sorted  relay by the time its entry ends,    likewise
 //	                  set     RecoverFor + DeadAfter + 1 min
+//	{nodes}:api       hash    boot → at:seal:JSON, of API          2 min after the last
+//	                          processes                            announcement
 //	signer:{nodes}:ID string  certificate of a key, in DER         1 h after its last use
 //	lease:SCOPE       hash    holder → used:end                    as its longest lease
 //	bucket:KEY        string  when it is full again, in µs         until it is full
@@ -113,6 +115,10 @@
 //	                          A move that is lost leads the code back to the
 //	                          former host, until the relay, which notices that
 //	                          too, repeats it
+//	Redis goes on from an     the same. Entries of relays and seals of codes and homes
+//	older copy                have ended by then, or end within minutes. Bans have a
+//	                          number of their last change, by which processes detect
+//	                          the copy and write those back that it lacks
 //	one shard of a cluster    the same, for its keys; the others continue
 //	Redis stands still        nothing; calls that timed out may be executed late.
 //	                          The code of an ended host may be restored by that, and

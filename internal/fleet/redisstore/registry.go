@@ -209,19 +209,11 @@ type nodeEntry struct {
 
 // parseNodes parses the result of listNodes. It also counts damaged entries.
 func (s *Store) parseNodes(reply any) (entries []nodeEntry, damaged int, ok bool) {
-	parts, _ := reply.([]any)
-	if len(parts) != 2 {
+	now, fields, ok := parseTimedHash(reply)
+	if !ok {
 		return nil, 0, false
 	}
-	text, _ := parts[0].(string)
-	now, ok := parseMilliseconds(text)
-	fields, isList := parts[1].([]any)
-	if !ok || !isList || len(fields)%2 != 0 {
-		return nil, 0, false
-	}
-	for i := 0; i < len(fields); i += 2 {
-		relay, _ := fields[i].(string)
-		entry, _ := fields[i+1].(string)
+	for relay, entry := range fields {
 		n, ok := s.parseEntry(relay, entry, now)
 		switch {
 		case !ok:
@@ -231,6 +223,26 @@ func (s *Store) parseNodes(reply any) (entries []nodeEntry, damaged int, ok bool
 		}
 	}
 	return entries, damaged, true
+}
+
+// parseTimedHash parses the result of a script that returns a time and a hash.
+func parseTimedHash(reply any) (now int64, fields map[string]string, ok bool) {
+	parts, _ := reply.([]any)
+	if len(parts) != 2 {
+		return 0, nil, false
+	}
+	text, _ := parts[0].(string)
+	now, ok = parseMilliseconds(text)
+	list, isList := parts[1].([]any)
+	if !ok || !isList || len(list)%2 != 0 {
+		return 0, nil, false
+	}
+	fields = make(map[string]string, len(list)/2)
+	for i := 0; i < len(list); i += 2 {
+		name, _ := list[i].(string)
+		fields[name], _ = list[i+1].(string)
+	}
+	return now, fields, true
 }
 
 // Withdraw removes the entry of a relay if it belongs to that boot. Error:
@@ -259,13 +271,27 @@ type nodeJSON struct {
 	Load        float64        `json:"load"`
 	Players     int            `json:"players"`
 	Matches     int            `json:"matches"`
+	Allocations int            `json:"allocations,omitempty"`
+	Links       int            `json:"links,omitempty"`
+	Traffic     *trafficJSON   `json:"traffic,omitempty"`
+	UpMS        int64          `json:"upMs,omitempty"`
 	Version     string         `json:"version,omitempty"`
 
 	Capabilities []placement.Capability `json:"capabilities,omitempty"`
 
 	Draining  bool  `json:"draining,omitempty"`
+	Stopped   bool  `json:"stopped,omitempty"`
 	Healing   bool  `json:"healing,omitempty"`
 	RecoverMS int64 `json:"recoverMs"`
+}
+
+// trafficJSON is a placement.Traffic.
+type trafficJSON struct {
+	Received      float64 `json:"received"`
+	ReceivedBytes float64 `json:"receivedBytes"`
+	Sent          float64 `json:"sent"`
+	SentBytes     float64 `json:"sentBytes"`
+	Dropped       float64 `json:"dropped"`
 }
 
 type endpointJSON struct {
@@ -281,7 +307,13 @@ func encodeNode(n placement.Node) ([]byte, error) {
 	j := nodeJSON{
 		Region: n.Region, Description: n.Description, QoS: n.QoSAddress, Control: n.Control,
 		Seats: n.Seats, Taken: n.Taken, Load: n.Load, Players: n.Players, Matches: n.Matches,
-		Version: n.Version, Capabilities: n.Capabilities, Draining: n.Draining, Healing: n.Healing, RecoverMS: milliseconds(n.RecoverFor),
+		Allocations: n.Allocations, Links: n.Links, UpMS: n.Up.Milliseconds(),
+		Version: n.Version, Capabilities: n.Capabilities, Draining: n.Draining, Stopped: n.Stopped, Healing: n.Healing,
+		RecoverMS: milliseconds(n.RecoverFor),
+	}
+	if n.Traffic != (placement.Traffic{}) {
+		traffic := trafficJSON(n.Traffic)
+		j.Traffic = &traffic
 	}
 	for _, e := range n.Endpoints {
 		j.Endpoints = append(j.Endpoints, endpointJSON{e.ConnectionType, e.Network, e.Host, e.Port, e.Reliable, e.Secure})
@@ -321,8 +353,12 @@ func (s *Store) parseEntry(relay, text string, now int64) (nodeEntry, bool) {
 		Relay: alloc.RelayID(id), Boot: boot,
 		Region: j.Region, Description: j.Description, QoSAddress: j.QoS, Control: j.Control,
 		Seats: j.Seats, Taken: j.Taken, Load: j.Load, Players: j.Players, Matches: j.Matches,
-		Version: j.Version, Capabilities: j.Capabilities, Draining: j.Draining, Healing: j.Healing,
+		Allocations: j.Allocations, Links: j.Links, Up: max(time.Duration(j.UpMS), 0) * time.Millisecond,
+		Version: j.Version, Capabilities: j.Capabilities, Draining: j.Draining, Stopped: j.Stopped, Healing: j.Healing,
 		RecoverFor: time.Duration(min(max(j.RecoverMS, 0), maxAge.Milliseconds())) * time.Millisecond,
+	}
+	if j.Traffic != nil {
+		n.Traffic = placement.Traffic(*j.Traffic)
 	}
 	for _, e := range j.Endpoints {
 		n.Endpoints = append(n.Endpoints, alloc.ServerEndpoint{

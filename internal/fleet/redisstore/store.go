@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +38,9 @@ type Store struct {
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	// lastError is the latest failure of a call. The lock of the breaker guards it.
 	lastError error
+
+	accepted atomic.Bool           // a call has succeeded
+	login    atomic.Pointer[error] // the last refusal of the user, before that; nil: none
 
 	forget chan proto.AllocationID // to Run
 
@@ -105,6 +110,39 @@ func Ping(ctx context.Context, c Config) error {
 	}
 	client := connect(address, c)
 	return errors.Join(client.Ping(ctx).Err(), client.Close())
+}
+
+// LoginError returns the error of a server that has refused the user, the password or its rights since
+// New, so that no call has succeeded; nil otherwise.
+func (s *Store) LoginError() error {
+	if err := s.login.Load(); err != nil && !s.accepted.Load() {
+		return *err
+	}
+	return nil
+}
+
+// noteResult records whether the server accepts the user.
+func (s *Store) noteResult(err error) {
+	switch {
+	case err == nil:
+		if !s.accepted.Load() {
+			s.accepted.Store(true)
+		}
+	case !s.accepted.Load() && isLoginError(err):
+		refused := fmt.Errorf("the server refuses the user, the password or a right of the user: %w", err)
+		if s.login.Swap(&refused) == nil {
+			s.logger.Error("the store refuses the user of this process: check store and store_password_file", "error", err)
+		}
+	}
+}
+
+// isLoginError reports whether a server has refused the user of the connection. The client library
+// wraps some of these errors in its own.
+func isLoginError(err error) bool {
+	text := err.Error()
+	return slices.ContainsFunc([]string{"WRONGPASS ", "NOAUTH ", "NOPERM ", "ERR AUTH "}, func(code string) bool {
+		return strings.Contains(text, code)
+	})
 }
 
 // Ping returns nil if the store answers.

@@ -134,6 +134,9 @@ func (k keys) signer(id placement.KeyID) string {
 func (k keys) nodes() string    { return k.prefix + "{nodes}" }
 func (k keys) nodesEnd() string { return k.prefix + "{nodes}:end" }
 
+// apis is the key of the entries of API processes.
+func (k keys) apis() string { return k.prefix + "{nodes}:api" }
+
 // lease is the key of what holders use of a scope.
 func (k keys) lease(scope string) string { return k.prefix + "lease:" + digest(scope) }
 

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -181,7 +182,7 @@ func (a *App) buildBase() (err error) {
 	}
 	store, p, err := newStore(o)
 	if err == nil {
-		a.store = store
+		a.store, a.ready.store = store, store
 		a.parts.add(p)
 	}
 	return err
@@ -387,6 +388,8 @@ func (a *App) buildFrontEnd() (err error) {
 	a.players.leases.store = a.store
 	a.parts.add(part{name: "dialer", run: a.frontEnd.dialer.Run})
 	a.parts.add(part{name: "fleet", run: a.frontEnd.fleet.Run})
+	a.frontEnd.others = newAPIProcesses(a.store, func() placement.APIProcess { return a.status().announcement() }, a.opts.Logger)
+	a.parts.add(part{name: "processes", run: a.frontEnd.others.run})
 	return nil
 }
 
@@ -444,11 +447,18 @@ var (
 // readiness is whether the process accepts requests.
 type readiness struct {
 	serving atomic.Bool
-	drain   *drainer // nil: without a relay
+	drain   *drainer          // nil: without a relay
+	store   *redisstore.Store // nil: without a fleet
 }
 
-// check returns why the process accepts no requests: errNotReady or errDraining, or nil if it does.
+// check returns nil if the process accepts requests, else why not: errNotReady, errDraining, or the
+// error of a store that has refused this process since its start.
 func (r *readiness) check() error {
+	if r.store != nil {
+		if err := r.store.LoginError(); err != nil {
+			return fmt.Errorf("app: store, store_password_file: %w", err)
+		}
+	}
 	switch {
 	case !r.serving.Load():
 		return errNotReady

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,7 @@ const bansEvery = 2 * time.Second
 type banStore interface {
 	SetBan(ctx context.Context, id, text string, until time.Time, most int) error
 	DeleteBan(ctx context.Context, id string) (bool, error)
-	Bans(ctx context.Context) (texts []string, intact bool, err error)
+	Bans(ctx context.Context) (texts []string, number uint64, err error)
 }
 
 // bannedRelay is the part of engine.Server that applies bans.
@@ -65,6 +66,9 @@ type banKeeper struct {
 	mu      sync.Mutex // guards changes of list, and what follows
 	applied map[string]bool
 	failed  bool // the store did not answer last time
+	began   time.Time
+	read    time.Time // when the store was last read; zero: never
+	number  uint64    // of the last change that was read or written
 }
 
 // openBans reads the file, if there is one. It refuses one that it cannot read: the operator
@@ -90,7 +94,7 @@ func openBans(file string) ([]ban.Ban, error) {
 // newBanKeeper creates the keeper of a process with this relay, nil if there is none, and the store of
 // its fleet, nil without one. It reads the file.
 func newBanKeeper(o *Options, r *localRelay, store *redisstore.Store) (*banKeeper, error) {
-	k := &banKeeper{log: o.Logger, now: time.Now, writes: true, applied: map[string]bool{}}
+	k := &banKeeper{log: o.Logger, now: time.Now, writes: true, applied: map[string]bool{}, began: time.Now()}
 	if r != nil {
 		k.relay = r.engine
 		if r.websocket != nil {
@@ -151,12 +155,12 @@ func (k *banKeeper) refresh(ctx context.Context) {
 	defer k.mu.Unlock()
 	all := k.list.Load().All()
 	if k.store != nil {
-		read, err := k.read(ctx, all)
+		read, err := k.readStore(ctx, all)
 		if err != nil && ctx.Err() == nil && !k.failed {
 			k.log.Warn("the bans of the fleet cannot be read: those that were read last apply", "error", err)
 		}
 		if k.failed = err != nil; err == nil {
-			all = read
+			all, k.read = read, k.now()
 		}
 	}
 	if now := k.now(); !sameBans(all, k.list.Load().All()) || slices.ContainsFunc(all, func(b ban.Ban) bool { return !now.Before(b.Until) }) {
@@ -164,20 +168,12 @@ func (k *banKeeper) refresh(ctx context.Context) {
 	}
 }
 
-// read returns the bans of the store. A store that has lost them gets those that this process
-// knows, if it may write.
-func (k *banKeeper) read(ctx context.Context, known []ban.Ban) ([]ban.Ban, error) {
-	texts, intact, err := k.store.Bans(ctx)
+// readStore returns the bans of the store. A store that has lost changes, as an older copy has, gets
+// those that this process knows, if it may write; until then they apply besides those of the store.
+func (k *banKeeper) readStore(ctx context.Context, known []ban.Ban) ([]ban.Ban, error) {
+	texts, number, err := k.store.Bans(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if !intact && len(known) > 0 {
-		for i := 0; k.writes && i < len(known); i++ {
-			if err := k.write(ctx, &known[i]); err != nil {
-				return nil, err
-			}
-		}
-		return known, nil
 	}
 	all := make([]ban.Ban, 0, len(texts))
 	for _, text := range texts {
@@ -189,7 +185,26 @@ func (k *banKeeper) read(ctx context.Context, known []ban.Ban) ([]ban.Ban, error
 			all = append(all, b)
 		}
 	}
-	return all, nil
+	if number >= k.number {
+		k.number = number
+		return all, nil
+	}
+	lost := slices.DeleteFunc(slices.Clone(known), func(b ban.Ban) bool {
+		return !k.now().Before(b.Until) || slices.ContainsFunc(all, func(c ban.Ban) bool { return b.ID == c.ID })
+	})
+	for i := 0; k.writes && i < len(lost); i++ {
+		if err := k.write(ctx, &lost[i]); err != nil {
+			return nil, err
+		}
+	}
+	if k.writes && len(lost) > 0 {
+		k.log.Warn("the store is empty or an older copy: bans that it had lost are written again, and bans that were removed may be back",
+			"written", len(lost), "bans", len(all)+len(lost))
+	}
+	if k.writes || len(lost) == 0 {
+		k.number = number
+	}
+	return append(all, lost...), nil
 }
 
 func sameBans(a, b []ban.Ban) bool {
@@ -295,8 +310,17 @@ func (k *banKeeper) affected(ctx context.Context, p netip.Prefix) (all operator.
 	return all, err
 }
 
-// All implements admin.Bans.
-func (k *banKeeper) All() []ban.Ban { return k.list.Load().All() }
+// List implements admin.Bans.
+func (k *banKeeper) List() admin.BanList {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list := admin.BanList{Bans: k.list.Load().All()}
+	if k.store != nil && (k.failed || k.read.IsZero()) {
+		list.NotKnown = k.read.IsZero()
+		list.StoreAway = cmp.Or(k.read, k.began)
+	}
+	return list
+}
 
 // Add implements admin.Bans.
 func (k *banKeeper) Add(ctx context.Context, b ban.Ban) (ban.Ban, error) {

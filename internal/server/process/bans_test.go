@@ -195,12 +195,12 @@ func TestBanEnds(t *testing.T) {
 	r.ban(t, "prefix=127.0.0.0/8&for=1s")
 	testkit.Eventually(t, "the ban ends", func() bool {
 		_, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
-		return err == nil && len(r.bans.All()) == 0
+		return err == nil && len(r.bans.List().Bans) == 0
 	})
 }
 
 // TestBanFleet: a ban at one API process holds at every other one and at the relays, and
-// survives a loss of the store.
+// survives a store that loses all, or goes on from an older copy.
 func TestBanFleet(t *testing.T) {
 	t.Parallel()
 	k := newFleet(t)
@@ -216,7 +216,7 @@ func TestBanFleet(t *testing.T) {
 		t.Fatal("the hash of a banned player is not that of its allocations")
 	}
 	first := a.ban(t, "prefix=192.0.2.0/24&for=1h")
-	holds := func(r running, n int) func() bool { return func() bool { return len(r.bans.All()) == n } }
+	holds := func(r running, n int) func() bool { return func() bool { return len(r.bans.List().Bans) == n } }
 	testkit.Eventually(t, "the other API process has the ban", holds(b, 1))
 	testkit.Eventually(t, "the relay has the ban", holds(relay, 1))
 	if status, body := relay.operate(t, "POST", "/bans?prefix=198.51.100.0/24"); status != http.StatusConflict ||
@@ -226,9 +226,15 @@ func TestBanFleet(t *testing.T) {
 	if !relay.has(t, id) {
 		t.Error("a host that is not banned has ended")
 	}
+	if reply := k.redis.Do("SAVE"); reply != "+OK" {
+		t.Fatal(reply)
+	}
 	second := b.ban(t, "prefix=198.51.100.0/24&for=1h")
 	testkit.Eventually(t, "the relay has both", holds(relay, 2))
 	testkit.Eventually(t, "the first API process has both", holds(a, 2))
+	k.redis.Kill()
+	k.redis.Restart() // It has the copy, with the first ban.
+	testkit.Eventually(t, "an API process writes the second ban again", func() bool { return k.redis.Do("HLEN ferry:bans") == ":3" })
 	k.redis.Do("DEL ferry:bans")
 	testkit.Eventually(t, "an API process writes them again", func() bool { return k.redis.Do("HLEN ferry:bans") == ":3" })
 	for _, id := range []string{first.ID, second.ID} {

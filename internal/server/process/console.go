@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
@@ -46,22 +47,39 @@ func (a *App) status() *status {
 	}
 }
 
-// nodes returns this process and, for an API, all relays of its fleet.
-func (s *status) nodes(context.Context) ([]operator.Node, error) {
-	st, state := s.relay.stats(), "ready"
+// state returns the state of this process as operator.Node has it.
+func (s *status) state() string {
 	switch s.ready.check() {
-	case errNotReady:
-		state = "not ready"
+	case nil:
+		return "ready"
 	case errDraining:
-		state = "draining"
+		return "draining"
 	}
+	return "not ready"
+}
+
+// url returns where players' calls are answered, "" if they are not.
+func (s *status) url() string {
+	if s.api == nil {
+		return ""
+	}
+	return s.api.web.url()
+}
+
+// announcement returns what an API process announces to the others.
+func (s *status) announcement() placement.APIProcess {
+	return placement.APIProcess{
+		Name: hostname(), URL: s.url(), Version: s.opts.Version, State: s.state(), Up: time.Since(s.since),
+	}
+}
+
+// nodes returns this process and, for an API, all other processes of its fleet.
+func (s *status) nodes(context.Context) (operator.Nodes, error) {
+	st := s.relay.stats()
 	n := operator.Node{
 		ID: s.opts.Identity.Relay.String(), Role: s.opts.Mode.String(), Region: s.opts.Config.Region,
-		Version: s.opts.Version, State: state, Since: s.since,
+		Version: s.opts.Version, State: s.state(), API: s.url(), Since: s.since,
 		Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
-	}
-	if s.api != nil {
-		n.API = s.api.web.url()
 	}
 	if s.relay != nil {
 		now := s.settings.current()
@@ -71,10 +89,12 @@ func (s *status) nodes(context.Context) ([]operator.Node, error) {
 		n.UDP = append(n.UDP, addr.String())
 	}
 	if s.frontEnd == nil {
-		return []operator.Node{n}, nil
+		return operator.Nodes{Nodes: []operator.Node{n}}, nil
 	}
 	n.ID, n.Region = hostname(), ""
-	return append([]operator.Node{n}, s.frontEnd.nodes()...), nil
+	all := s.frontEnd.nodes()
+	all.Nodes = append([]operator.Node{n}, all.Nodes...)
+	return all, nil
 }
 
 // metrics returns the metrics of the process.
@@ -94,13 +114,15 @@ func (s *status) conditions() (all []console.Condition) {
 	add := func(name, state, format string, args ...any) {
 		all = append(all, console.Condition{Name: name, State: state, Text: fmt.Sprintf(format, args...)})
 	}
-	switch s.ready.check() {
+	switch err := s.ready.check(); err {
 	case errNotReady:
 		add("readiness", "problem", "not ready: it does not accept requests yet, or stops")
 	case errDraining:
 		add("readiness", "note", "draining: %d allocations are left", s.relay.allocations())
-	default:
+	case nil:
 		add("readiness", "ok", "ready")
+	default:
+		add("readiness", "problem", "%v", err)
 	}
 	if s.relay != nil {
 		s.relay.conditions(add)

@@ -42,6 +42,7 @@ type frontEnd struct {
 	store  *redisstore.Store
 	fleet  *placement.Fleet
 	dialer *rpc.Dialer
+	others *apiProcesses
 	log    *slog.Logger
 }
 
@@ -76,7 +77,8 @@ func regionsOf(c *config.Config) (defaults map[string]string, hints []placement.
 
 // wake waits for the first read of the fleet from the store, but not for long: without its
 // store an API process answers 503, call by call, and stays ready, since a load balancer
-// would otherwise remove all API processes at once.
+// would otherwise remove all API processes at once. A store that refuses the password keeps it
+// waiting.
 func (f *frontEnd) wake(ctx context.Context) bool {
 	ticker := time.NewTicker(wakeEvery)
 	defer ticker.Stop()
@@ -86,7 +88,7 @@ func (f *frontEnd) wake(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		if time.Since(began) > wakeWithin {
+		if time.Since(began) > wakeWithin && f.store.LoginError() == nil {
 			f.log.Warn("the store does not answer: calls are answered with 503 and Retry-After", "error", err)
 			return true
 		}
@@ -98,13 +100,26 @@ func (f *frontEnd) wake(ctx context.Context) bool {
 	}
 }
 
-// nodes returns the relays as this process sees them.
-func (f *frontEnd) nodes() (all []operator.Node) {
+// nodes returns the other processes of the fleet as this process sees them.
+func (f *frontEnd) nodes() (all operator.Nodes) {
+	now := time.Now()
+	since, away := f.fleet.StoreAway()
+	if away {
+		all.StoreAway = since
+	}
+	all.Nodes = f.others.nodes(away)
 	for _, c := range f.fleet.Nodes() {
 		n := operator.Node{
 			ID: c.Relay.String(), Role: Relay.String(), Region: c.Region, Version: c.Version,
-			State: stateOf(&c), API: c.Control,
-			Allocations: c.Players, Bound: c.Players, Seats: c.Taken, MaxSeats: c.Seats,
+			State: stateOf(&c), API: c.Control, LastHeartbeat: now.Add(-c.Age),
+			Allocations: c.Allocations, Bound: c.Players, Links: c.Links, Matches: c.Matches, Load: c.Load,
+			Seats: c.Taken, MaxSeats: c.Seats,
+		}
+		if c.Up > 0 {
+			n.Since = n.LastHeartbeat.Add(-c.Up)
+			n.Traffic = operator.Traffic(c.Traffic)
+		} else { // Its version announces no more.
+			n.Allocations = c.Players
 		}
 		for _, what := range c.Lacks() {
 			n.Lacks = append(n.Lacks, string(what))
@@ -114,19 +129,23 @@ func (f *frontEnd) nodes() (all []operator.Node) {
 				n.UDP = append(n.UDP, net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
 			}
 		}
-		all = append(all, n)
+		all.Nodes = append(all.Nodes, n)
 	}
 	return all
 }
 
 func stateOf(c *placement.Candidate) string {
 	switch {
-	case c.Age > placement.DeadAfter:
-		return "dead"
+	case c.Unknown:
+		return operator.StateUnknown
+	case c.Stopped:
+		return operator.StateStopped
+	case c.IsDead():
+		return operator.StateDead
 	case c.Draining:
 		return "draining"
 	case c.Suspect:
-		return "suspect"
+		return operator.StateSuspect
 	}
 	return "ready"
 }

@@ -209,10 +209,10 @@ func TestFleetOperator(t *testing.T) {
 	}
 	state := func() string {
 		nodes, err := a.status().nodes(t.Context())
-		if err != nil || len(nodes) != 3 {
+		if err != nil || len(nodes.Nodes) != 3 {
 			return fmt.Sprint(err, nodes)
 		}
-		return nodes[1].State + " " + nodes[2].State
+		return nodes.Nodes[1].State + " " + nodes.Nodes[2].State
 	}
 	testkit.Within(t, time.Minute, "the drain to be seen", func() bool { return state() == "draining ready" })
 	if st, err = r.Drain(t.Context(), id, engine.DrainConfig{Threshold: 1}); err != nil || st.Threshold != 1 || !st.Deadline.IsZero() {

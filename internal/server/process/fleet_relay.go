@@ -27,18 +27,20 @@ import (
 )
 
 // member makes a relay a member of a fleet: it answers API processes, and announces the
-// relay and its hosts in the store. Its fields are fixed by buildMember, except load,
-// which belongs to the announcer.
+// relay and its hosts in the store. Its fields are fixed by buildMember, except load and
+// traffic, which belong to the announcer.
 type member struct {
 	relay     *localRelay
 	store     *redisstore.Store
 	settings  *settings
 	history   *history.History
 	log       *slog.Logger
+	began     time.Time // when the process did
 	cluster   *rpc.Server
 	announcer *placement.Announcer
 	node      placement.Node // the fields that never change
 	load      load
+	traffic   traffic
 }
 
 // buildMember opens the cluster listener and creates the announcer. The relay stops after
@@ -49,7 +51,7 @@ func (a *App) buildMember() error {
 		return err
 	}
 	o, c := &a.opts, &a.opts.Config
-	m := &member{relay: a.relay, store: a.store, settings: a.settings, history: a.history, log: o.Logger}
+	m := &member{relay: a.relay, store: a.store, settings: a.settings, history: a.history, log: o.Logger, began: a.life.began}
 	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
 		Registry: a.store, Directory: a.store, Node: m.announcement, OnLost: m.onHostLost, Logger: o.Logger,
 		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(m.relay.engine, m.log, host) },
@@ -125,6 +127,8 @@ func (m *member) announcement() placement.Node {
 	now := m.settings.current()
 	n.Seats, n.Taken = m.relay.seats(&now.Config), st.Seats
 	n.Players, n.Matches = st.Bound, m.announcer.Stats().Hosts
+	n.Allocations, n.Links = st.Allocations, st.Links
+	n.Traffic, n.Up = m.traffic.measure(&st, time.Now()), time.Since(m.began)
 	n.Load = m.load.measure()
 	n.Draining = m.relay.drain.isOn()
 	return n
@@ -189,6 +193,43 @@ func (o clusterOperator) change(ctx context.Context, id proto.AllocationID, do f
 	err error) {
 	_, missing := o.relay.engine.Describe(ctx, id)
 	return missing == nil, do(ctx, id)
+}
+
+// trafficOver is the least time over which the traffic is measured.
+const trafficOver = time.Second
+
+// traffic measures the rates of a relay. It belongs to its only caller.
+type traffic struct {
+	at     time.Time
+	counts placement.Traffic // in all, at that time
+	last   placement.Traffic
+}
+
+// measure returns the rates since the call before, or those of the call before if that was a moment
+// ago; zero at first.
+func (t *traffic) measure(st *engine.Stats, now time.Time) placement.Traffic {
+	passed := now.Sub(t.at)
+	if passed < trafficOver {
+		return t.last
+	}
+	counts := placement.Traffic{
+		Received: float64(st.Received), ReceivedBytes: float64(st.ReceivedBytes), Sent: float64(st.Sent), SentBytes: float64(st.SentBytes),
+		Dropped: float64(st.KernelDrops),
+	}
+	for o := range engine.NumOutcomes {
+		if o.Dropped() {
+			counts.Dropped += float64(st.Outcomes[o])
+		}
+	}
+	if was, seconds := t.counts, passed.Seconds(); !t.at.IsZero() {
+		t.last = placement.Traffic{
+			Received: (counts.Received - was.Received) / seconds, ReceivedBytes: (counts.ReceivedBytes - was.ReceivedBytes) / seconds,
+			Sent: (counts.Sent - was.Sent) / seconds, SentBytes: (counts.SentBytes - was.SentBytes) / seconds,
+			Dropped: (counts.Dropped - was.Dropped) / seconds,
+		}
+	}
+	t.at, t.counts = now, counts
+	return t.last
 }
 
 // load measures the load of the busiest thread of the process, since a busy worker has

@@ -1,7 +1,9 @@
 package process
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -137,10 +139,15 @@ func TestFleet(t *testing.T) {
 	if j, err := second.caller(secret).Join(t.Context(), code); err != nil || j.Region != "eu" {
 		t.Errorf("a join by the other process: %v in %q", err, j.Region)
 	}
-	nodes, err := first.status().nodes(t.Context())
-	if err != nil || len(nodes) != 3 || nodes[0].Role != "api" || nodes[1].Region != "eu" {
-		t.Errorf("nodes: %+v, %v", nodes, err)
-	}
+	testkit.NoProblemWithin(t, time.Minute, "all processes are listed", func() string {
+		all, err := first.status().nodes(t.Context())
+		n := all.Nodes
+		if err != nil || len(n) != 4 || n[0].Role != "api" || n[1].Role != "api" || n[1].API != second.api.web.url() || n[1].State != "ready" ||
+			n[2].Region != "eu" || n[2].Since.IsZero() || n[2].Matches != 1 || n[2].Allocations != 2 {
+			return fmt.Sprintf("%+v, %v", all, err)
+		}
+		return ""
+	})
 	if _, err := first.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4,
 		Region: "mars"}); problem(err) != http.StatusBadRequest {
 		t.Errorf("an unknown region: %v", err)
@@ -215,6 +222,32 @@ func TestStoreAway(t *testing.T) {
 	if err := errors.Join(relay.ready.check(), a.ready.check()); err != nil {
 		t.Errorf("without the store: %v", err)
 	}
+	late := k.api()
+	for r, want := range map[*running]string{&a: `"region":"eu","version":`, &late: `"role":"api"`} {
+		testkit.Within(t, time.Minute, "the page says that the store is away", func() bool {
+			status, body := r.operate(t, "GET", "/nodes")
+			return status == http.StatusOK && strings.Contains(body, `"store_away_since":`) && strings.Contains(body, want) &&
+				!strings.Contains(body, `"dead"`) && strings.Contains(body, `"state":"unknown"`) == (r == &a)
+		})
+	}
+	testkit.Within(t, time.Minute, "the bans are as they were, or not known", func() bool {
+		_, before := a.operate(t, "GET", "/bans")
+		_, never := late.operate(t, "GET", "/bans")
+		return strings.Contains(before, `"store_away_since":`) && !strings.Contains(before, `"not_known"`) && strings.Contains(never, `"not_known":true`)
+	})
+	if status, body := a.operate(t, "GET", "/usage"); status != http.StatusOK || !strings.Contains(body, `"hosts":1`) ||
+		!strings.Contains(body, "the store has not answered since") {
+		t.Errorf("usage without the store: %d %s", status, body)
+	}
+	if status, body := late.operate(t, "GET", "/usage"); status != http.StatusServiceUnavailable || !strings.Contains(body, "not known") {
+		t.Errorf("usage where no relay is known: %d %s", status, body)
+	}
+	if status, body := a.operate(t, "POST", "/nodes/0100/drain"); status != http.StatusOK {
+		t.Errorf("a drain without the store: %d %s", status, body)
+	}
+	if status, body := a.operate(t, "DELETE", "/nodes/0100/drain"); status != http.StatusOK {
+		t.Errorf("a drain without the store: %d %s", status, body)
+	}
 	k.redis.Restart()
 	// The reservation may lapse on a slow machine; then its code ends as 404.
 	testkit.Within(t, time.Minute, "the store to have the code again", func() bool {
@@ -228,6 +261,38 @@ func TestStoreAway(t *testing.T) {
 		_, err := a.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
 		return err == nil
 	})
+}
+
+// TestStorePasswordWrong: processes whose password the store refuses do not get ready, and name the
+// settings.
+func TestStorePasswordWrong(t *testing.T) {
+	t.Parallel()
+	k := newFleet(t)
+	wrong := func(o Options) Options {
+		o.Config.Store = config.Secret(strings.Replace(string(o.Config.Store), "-PASSWORD", "-GUESS", 1))
+		return o
+	}
+	for _, o := range []Options{
+		wrong(k.relayOptions(1, "eu")), wrong(options(k.settings("api", rpc.Request{Role: rpc.RoleAPI}), API)),
+	} {
+		app, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- app.Run(ctx) }()
+		r := running{App: app}
+		testkit.Within(t, time.Minute, "the process says why it is not ready", func() bool {
+			status, body := r.operate(t, "GET", "/readyz")
+			return status == http.StatusServiceUnavailable && strings.Contains(body, "store, store_password_file") &&
+				strings.Contains(body, "WRONGPASS") && !strings.Contains(body, "GUESS")
+		})
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestKeptCodes: a relay that was restarted restores the hosts that may come back in a store that has lost
@@ -335,7 +400,7 @@ func TestDeparture(t *testing.T) {
 	// It may see the first one leave before it sees what the other one says.
 	testkit.Within(t, time.Minute, "one, which drains", func() bool {
 		all := a.frontEnd.fleet.Nodes()
-		return len(all) == 1 && all[0].Draining
+		return len(all) == 1 && all[0].Draining && stateOf(&all[0]) == "stopped"
 	})
 	if n := a.frontEnd.fleet.Nodes()[0]; n.Relay != (alloc.RelayID{2}) {
 		t.Errorf("the relay with a host left %+v", n.Node)

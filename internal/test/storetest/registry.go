@@ -30,7 +30,9 @@ func node(n int, boot uint64) placement.Node {
 			{ConnectionType: "wss", Network: "tcp", Host: "relay.example", Port: 443, Reliable: true, Secure: true},
 		},
 		Seats: 1000 + n, Taken: 17, Load: 0.375, Players: 12, Matches: 3,
-		Version: "v1.2.3", Draining: n%2 == 1, Healing: n%2 == 0, RecoverFor: time.Minute,
+		Allocations: 14, Links: 9, Up: time.Hour,
+		Traffic: placement.Traffic{Received: 1.5, ReceivedBytes: 150, Sent: 2.5, SentBytes: 250, Dropped: 0.25},
+		Version: "v1.2.3", Draining: n%2 == 1, Stopped: n%4 == 1, Healing: n%2 == 0, RecoverFor: time.Minute,
 	}
 }
 

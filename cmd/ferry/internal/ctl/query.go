@@ -187,7 +187,11 @@ func (c *Client) Timeline(ctx context.Context, o Output, node, project string, l
 	return c.run(ctx, o, of(Call{
 		Method: http.MethodGet, Path: nodePath(node) + "/timeline",
 		Query: url.Values{"project": {project}, "limit": {strconv.Itoa(limit)}},
-	}, timelineTable))
+	}, func(w io.Writer, p *operator.ProjectTimeline) error {
+		err := timelineTable(w, p)
+		missingLines(o.Stderr, "the timeline", p.Missing)
+		return err
+	}))
 }
 
 // Reach asks whether a server is reached from there: network is udp or tcp, address HOST:PORT.
@@ -297,13 +301,17 @@ func doneLine(w io.Writer, d *operator.ActionResult) error {
 }
 
 // Usage shows what each project used of a node; empty: of the process that is asked, or of
-// all relays if that is an API process.
+// all relays if that is an API process. Relays whose part is missing are named on Stderr.
 func (c *Client) Usage(ctx context.Context, o Output, node string) error {
 	show := usageTable
 	if o.CSV {
 		show = usageCSV
 	}
-	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: nodePath(node) + "/usage"}, show))
+	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: nodePath(node) + "/usage"}, func(w io.Writer, u *operator.Usage) error {
+		err := show(w, u)
+		missingLines(o.Stderr, "the usage", u.Missing)
+		return err
+	}))
 }
 
 // Settings shows the settings in force.

@@ -35,9 +35,9 @@ func row(cells ...string) string {
 	return strings.Join(cells, "\t")
 }
 
-func nodesTable(w io.Writer, n *operator.Nodes) error {
+func nodesTable(w io.Writer, all *operator.Nodes) error {
 	var rows []string
-	for _, n := range n.Nodes {
+	for _, n := range all.Nodes {
 		seats := strconv.Itoa(n.Seats)
 		if n.MaxSeats > 0 {
 			seats += " of " + strconv.Itoa(n.MaxSeats)
@@ -46,10 +46,36 @@ func nodesTable(w io.Writer, n *operator.Nodes) error {
 		if len(n.Lacks) > 0 {
 			version += " (lacks " + strings.Join(n.Lacks, ", ") + ")"
 		}
-		rows = append(rows, row(n.ID, n.Role, n.Region, n.State, strings.Join(n.UDP, ","), n.API,
-			strconv.Itoa(n.Allocations), strconv.Itoa(n.Bound), seats, up(n.Since), version))
+		state, traffic, running := n.State, "", up(n.Since)
+		switch {
+		case !n.Serves() || n.State == operator.StateUnknown:
+			state, running = state+" since "+clock(n.LastHeartbeat), ""
+		case n.Role == "relay" && !n.LastHeartbeat.IsZero():
+			traffic = size(uint64(n.Traffic.SentBytes)) + "/s"
+		}
+		rows = append(rows, row(n.ID, n.Role, n.Region, state, strings.Join(n.UDP, ","), n.API,
+			strconv.Itoa(n.Allocations), strconv.Itoa(n.Bound), strconv.Itoa(n.Links), seats, traffic, running, version))
 	}
-	return table(w, "NODE\tROLE\tREGION\tSTATE\tUDP\tAPI\tALLOCATIONS\tBOUND\tSEATS\tUP\tVERSION", rows)
+	if err := table(w, "NODE\tROLE\tREGION\tSTATE\tUDP\tAPI\tALLOCATIONS\tBOUND\tLINKS\tSEATS\tOUT\tUP\tVERSION", rows); err != nil {
+		return err
+	}
+	if !all.StoreAway.IsZero() {
+		return storeAwayLine(w, all.StoreAway, "the states of other processes are not known, and there may be more of them")
+	}
+	return nil
+}
+
+func storeAwayLine(w io.Writer, since time.Time, so string) error {
+	_, err := fmt.Fprintf(w, "the store has not answered since %s: %s\n", clock(since), so)
+	return err
+}
+
+// clock is a time of day, with its date if it is not of the last 24 hours.
+func clock(at time.Time) string {
+	if time.Since(at) > 24*time.Hour {
+		return at.Local().Format(time.DateTime)
+	}
+	return at.Local().Format(time.TimeOnly)
 }
 
 // up returns for how long a process has run, nothing where that is not known.
@@ -66,7 +92,13 @@ func bansTable(w io.Writer, all *admin.BanList) error {
 		b := &all.Bans[i]
 		rows = append(rows, row(b.ID, b.Subject(), b.Since.Local().Format(time.DateTime), b.Until.Local().Format(time.DateTime), b.Reason))
 	}
-	return table(w, "BAN\tSUBJECT\tSINCE\tUNTIL\tREASON", rows)
+	if all.NotKnown {
+		return storeAwayLine(w, all.StoreAway, "the bans are not known")
+	}
+	if err := table(w, "BAN\tSUBJECT\tSINCE\tUNTIL\tREASON", rows); err != nil || all.StoreAway.IsZero() {
+		return err
+	}
+	return storeAwayLine(w, all.StoreAway, "these are the bans of that time")
 }
 
 func removedBansTable(w io.Writer, r *admin.RemovedBans) error {
@@ -130,8 +162,26 @@ func usageTable(w io.Writer, u *operator.Usage) error {
 	if err := table(w, "PROJECT\tALLOCATIONS\tHOSTS\tPLAYERS\tPLAYER-SECONDS\tDATAGRAMS\tBYTES", rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "since %s\n", u.Since.Local().Format(time.RFC3339))
+	since := "-"
+	if !u.Since.IsZero() {
+		since = u.Since.Local().Format(time.RFC3339)
+	}
+	_, err := fmt.Fprintf(w, "since %s\n", since)
 	return err
+}
+
+// missingLines lists the relays whose part an answer lacks.
+func missingLines(w io.Writer, what string, missing []operator.Missing) {
+	for _, m := range missing {
+		name := "a part of the fleet"
+		if m.Relay != "" {
+			name = "relay " + m.Relay
+		}
+		if m.Region != "" {
+			name += " (" + m.Region + ")"
+		}
+		fmt.Fprintf(w, "%s of %s is missing: %s\n", what, printable(name), printable(m.Reason))
+	}
 }
 
 func usageCSV(w io.Writer, u *operator.Usage) error {

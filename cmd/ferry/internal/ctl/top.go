@@ -78,7 +78,7 @@ func (c *Client) look(ctx context.Context, node string) (l look, err error) {
 			return l, err
 		}
 		if slices.ContainsFunc(all.Nodes, func(n operator.Node) bool { return n.Role == apiRole }) {
-			return c.lookAtFleet(ctx, all.Nodes)
+			return c.lookAtFleet(ctx, &all)
 		}
 	}
 	if err = c.Do(ctx, Call{Method: http.MethodGet, Path: nodePath(node) + "/stats"}, &l.stats); err != nil {
@@ -92,10 +92,10 @@ func (c *Client) look(ctx context.Context, node string) (l look, err error) {
 const apiRole = "api"
 
 // lookAtFleet returns the sum of the relays that answer. It fails if none does.
-func (c *Client) lookAtFleet(ctx context.Context, nodes []operator.Node) (sum look, err error) {
+func (c *Client) lookAtFleet(ctx context.Context, all *operator.Nodes) (sum look, err error) {
 	var failed error
 	sum.stats.Drops, sum.stats.Outcomes = map[string]uint64{}, map[string]uint64{}
-	for _, n := range nodes {
+	for _, n := range all.Nodes {
 		if n.Role == apiRole {
 			continue
 		}
@@ -108,7 +108,11 @@ func (c *Client) lookAtFleet(ctx context.Context, nodes []operator.Node) (sum lo
 		sum.relays++
 		sum.add(&l)
 	}
-	if sum.relays == 0 {
+	switch {
+	case sum.relays > 0:
+	case failed == nil && !all.StoreAway.IsZero():
+		return sum, fmt.Errorf("the relays are not known: the store has not answered since %s", clock(all.StoreAway))
+	default:
 		return sum, cmp.Or(failed, errNoRelays)
 	}
 	return sum, nil

@@ -86,8 +86,10 @@ func (p *page) cluster(st rpc.ServerStats) {
 
 func (p *page) fleet(st placement.Stats) {
 	p.family("ferry_fleet_relays", gauge, "Relays in the registry, by state.")
-	p.sample("ferry_fleet_relays", count(st.Live), "state", "live")
-	p.sample("ferry_fleet_relays", count(st.Relays-st.Live), "state", "dead")
+	p.sample("ferry_fleet_relays", count(st.Relays-st.Dead-st.Stopped-st.Unknown), "state", "live")
+	p.sample("ferry_fleet_relays", count(st.Dead), "state", "dead")
+	p.sample("ferry_fleet_relays", count(st.Stopped), "state", "stopped")
+	p.sample("ferry_fleet_relays", count(st.Unknown), "state", "unknown")
 	p.single("ferry_fleet_placed_total", counter, "Hosts that were placed on a relay.", st.Placed)
 	p.family("ferry_fleet_refused_total", counter, "Hosts that were not placed, by reason.")
 	p.sample("ferry_fleet_refused_total", st.Refused, "reason", "full")

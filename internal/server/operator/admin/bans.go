@@ -21,8 +21,8 @@ var (
 
 // Bans are the bans of a process or of its fleet. Its methods must be safe for concurrent use.
 type Bans interface {
-	// All returns the bans, those that end first first.
-	All() []ban.Ban
+	// List returns the bans, those that end first first.
+	List() BanList
 	// Add adds a ban, and ends the allocations that it concerns. It sets the id. Errors:
 	// ban.ErrInvalid, ErrBansFull, ErrBanElsewhere, alloc.ErrUnavailable.
 	Add(context.Context, ban.Ban) (ban.Ban, error)
@@ -33,6 +33,10 @@ type Bans interface {
 // BanList is the response of /bans.
 type BanList struct {
 	Bans []ban.Ban `json:"bans"`
+	// StoreAway is since when the store of the fleet has not answered; absent if it does. The bans
+	// are then those that were read before. NotKnown: none were read since the process started.
+	StoreAway time.Time `json:"store_away_since,omitzero"`
+	NotKnown  bool      `json:"not_known,omitempty"`
 }
 
 // RemovedBans is the response of DELETE /bans/ID and of DELETE /bans.
@@ -53,7 +57,7 @@ const defaultBan = 24 * time.Hour
 // the prefix or the player.
 func banPages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /bans", func(w http.ResponseWriter, _ *http.Request) {
-		list := BanList{cfg.Bans.All()}
+		list := cfg.Bans.List()
 		if list.Bans == nil {
 			list.Bans = []ban.Ban{} // not null
 		}
@@ -86,7 +90,7 @@ func banPages(mux *http.ServeMux, cfg *Config) {
 	}
 	mux.HandleFunc("DELETE /bans/{id}", func(w http.ResponseWriter, r *http.Request) {
 		removed := RemovedBans{ID: r.PathValue("id"), Done: doneRemoved, Bans: []ban.Ban{{ID: r.PathValue("id")}}}
-		for _, b := range cfg.Bans.All() {
+		for _, b := range cfg.Bans.List().Bans {
 			if b.ID == removed.ID {
 				removed.Bans[0] = b
 			}
@@ -97,7 +101,7 @@ func banPages(mux *http.ServeMux, cfg *Config) {
 		subject, err := parseBan(r.URL.Query(), time.Now())
 		removed := RemovedBans{Done: doneRemoved}
 		if err == nil {
-			removed.Bans, removed.Remaining, err = bansOf(subject, cfg.Bans.All())
+			removed.Bans, removed.Remaining, err = bansOf(subject, cfg.Bans.List().Bans)
 		}
 		if err != nil {
 			writeAnswer(w, nil, err)
@@ -136,12 +140,12 @@ func affectedInFleet(ctx context.Context, cfg *Config, target string) (all opera
 	if err != nil {
 		return all, err
 	}
-	for _, n := range nodes {
+	for _, n := range nodes.Nodes {
 		if n.Role != apiRole {
 			all.MissingRelays++
 		}
 	}
-	_ = askRelays(ctx, cfg, target, func(_ operator.Node, part operator.Affected) bool { // MissingRelays has those that failed.
+	_, _ = askRelays(ctx, cfg, target, func(_ operator.Node, part operator.Affected) bool { // MissingRelays has those that failed.
 		all.Hosts, all.Joiners, all.WebSockets = all.Hosts+part.Hosts, all.Joiners+part.Joiners, all.WebSockets+part.WebSockets
 		all.MissingRelays--
 		return false

@@ -109,7 +109,7 @@ func askCapture(r *http.Request, cfg *Config, seconds time.Duration) (page opera
 		relay = n.ID
 	} else {
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
-			return askRelays(ctx, cfg, "/why/"+url.PathEscape(name), func(n operator.Node, found operator.Why) bool {
+			return askAllRelays(ctx, cfg, "/why/"+url.PathEscape(name), func(n operator.Node, found operator.Why) bool {
 				relay = n.ID
 				return found.Known
 			})

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/proto"
@@ -19,10 +20,9 @@ import (
 
 func nodePages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /nodes", func(w http.ResponseWriter, r *http.Request) {
-		nodes := operator.Nodes{Nodes: []operator.Node{}}
-		err := withTimeout(r.Context(), func(ctx context.Context) error {
-			all, err := cfg.Nodes(ctx)
-			nodes.Nodes = append(nodes.Nodes, all...)
+		var nodes operator.Nodes
+		err := withTimeout(r.Context(), func(ctx context.Context) (err error) {
+			nodes, err = cfg.Nodes(ctx)
 			return err
 		})
 		writeAnswer(w, nodes, err)
@@ -62,15 +62,17 @@ const maxCandidates = 8
 var (
 	// errNode is wrapped by errors about an unknown node.
 	errNode          = errors.New("admin")
+	errNotServing    = errors.New("admin: this relay does not run")
 	errNoRelay       = errors.New("admin: this is an API process, which has no relay: name one of the relays that ferry ctl nodes lists")
 	errNoAllocations = errors.New("admin: this is an API process, which has no allocations: name one of the relays that ferry ctl nodes lists, by --node or as /nodes/NODE/allocations")
 )
 
 // findNode returns the node whose id is name or uniquely begins with it.
-func findNode(all []operator.Node, name string) (operator.Node, error) {
+func findNode(nodes *operator.Nodes, name string) (operator.Node, error) {
 	if len(name) < minNodePrefix {
 		return operator.Node{}, fmt.Errorf("%w: %q is too short for a node: give %d characters of its id at least", errQuery, name, minNodePrefix)
 	}
+	all := nodes.Nodes
 	var found []operator.Node
 	for _, n := range all {
 		switch {
@@ -84,6 +86,9 @@ func findNode(all []operator.Node, name string) (operator.Node, error) {
 	case 1:
 		return found[0], nil
 	case 0:
+		if !nodes.StoreAway.IsZero() {
+			return operator.Node{}, fmt.Errorf("admin: no known node has an id that begins with %q: %w", name, errStoreAway(nodes))
+		}
 		if !slices.ContainsFunc(all, func(n operator.Node) bool { return n.Role != apiRole }) {
 			return operator.Node{}, fmt.Errorf("%w: no node has an id that begins with %q: this process knows of no relay", errNode, name)
 		}
@@ -91,6 +96,12 @@ func findNode(all []operator.Node, name string) (operator.Node, error) {
 	}
 	return operator.Node{}, fmt.Errorf("%w: %d nodes have an id that begins with %q; give more of one of them\n%s", errQuery, len(found),
 		name, candidates(found))
+}
+
+// errStoreAway says since when it is not known which relays there are.
+func errStoreAway(nodes *operator.Nodes) error {
+	return fmt.Errorf("%w: the store has not answered since %s, so it is not known which relays there are", alloc.ErrUnavailable,
+		nodes.StoreAway.Format(time.RFC3339))
 }
 
 // candidates formats relays for an error message.
@@ -143,6 +154,10 @@ func drainNode(r *http.Request, cfg *Config, what string, do func(context.Contex
 		if n, err = relayNode(ctx, cfg, r.PathValue("node")); err != nil {
 			return err
 		}
+		if !n.Serves() {
+			return fmt.Errorf("%w: relay %s is %s: it last announced itself at %s; if its process runs, it does not reach the store: drain it on its machine",
+				errNotServing, n.ID, n.State, n.LastHeartbeat.Format(time.RFC3339))
+		}
 		state, err = do(ctx, n.ID)
 		return err
 	})
@@ -160,7 +175,7 @@ func relayNode(ctx context.Context, cfg *Config, name string) (operator.Node, er
 	if err != nil {
 		return operator.Node{}, err
 	}
-	n, err := findNode(all, name)
+	n, err := findNode(&all, name)
 	if err == nil && n.Role == apiRole {
 		err = errNoRelay
 	}

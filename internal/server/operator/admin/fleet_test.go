@@ -55,11 +55,11 @@ const (
 	asNode = "77aa0000-0000-4000-8000-000000000003"
 )
 
-func testNodes(context.Context) ([]operator.Node, error) {
-	return []operator.Node{
+func testNodes(context.Context) (operator.Nodes, error) {
+	return operator.Nodes{Nodes: []operator.Node{
 		{ID: "host-1", Role: "api", State: "ready"}, {ID: euNode, Role: "relay", Region: "eu", State: "ready"},
-		{ID: usNode, Role: "relay", Region: "us", State: "dead"}, {ID: asNode, Role: "relay", Region: "as", State: "ready"},
-	}, nil
+		{ID: usNode, Role: "relay", Region: "us", State: "dead"}, {ID: asNode, Role: "relay", Region: "as", State: "unknown"},
+	}}, nil
 }
 
 // TestFleetPages: an API process drains the relay that is named and no other,
@@ -81,7 +81,9 @@ func TestFleetPages(t *testing.T) {
 	}{
 		{"POST /nodes/77aa/drain", nil, 200, `{"node":"` + asNode + `","draining":true,`, "drain " + asNode + " -1ns -1"},
 		{"POST /nodes/77AA0/drain?deadline=5m&threshold=2", nil, 200, `"threshold":2,"allocations":7}`, "drain " + asNode + " 5m0s 2"},
-		{"POST /nodes/" + usNode + "/drain?deadline=0", nil, 200, usNode, "drain " + usNode + " 0s -1"},
+		{"POST /nodes/" + euNode + "/drain?deadline=0", nil, 200, euNode, "drain " + euNode + " 0s -1"},
+		{"POST /nodes/" + usNode + "/drain", nil, 409, "relay " + usNode + " is dead: it last announced itself at 0001", ""},
+		{"DELETE /nodes/" + usNode + "/drain", nil, 409, "is dead", ""},
 		{"DELETE /nodes/" + euNode + "/drain", nil, 200, `{"node":"` + euNode + `","draining":false,`, "undrain " + euNode},
 		{"POST /nodes/3f2a0000/drain", nil, 400, "2 nodes have an id that begins with \"3f2a0000\"; give more of one of them\n  " + euNode +
 			"  relay  eu  ready\n  " + usNode + "  relay  us  dead\n", ""},
@@ -129,7 +131,7 @@ func TestFleetPages(t *testing.T) {
 	if n := strings.Count(log.String(), "relay drain begun"); n != 3 || !strings.Contains(log.String(), "relay="+euNode) {
 		t.Errorf("the log has %d drains, want 3:\n%s", n, log)
 	}
-	cfg.Nodes = func(context.Context) ([]operator.Node, error) { return nil, errors.New("broken") }
+	cfg.Nodes = func(context.Context) (operator.Nodes, error) { return operator.Nodes{}, errors.New("broken") }
 	if w := get(New(cfg), "POST", "/nodes/77aa/drain"); w.Code != 500 {
 		t.Errorf("no nodes: %d %s", w.Code, w.Body)
 	}
@@ -143,8 +145,8 @@ func TestOwnNode(t *testing.T) {
 	cfg, _ := operatorConfig(new(fakeRelay), func(c *Config) {
 		c.Drain, c.Undrain, c.Draining = d.drain, d.undrain, func() operator.DrainState { return d.state }
 		c.DrainDefaults = engine.DrainConfig{Deadline: time.Hour, Threshold: 1}
-		c.Nodes = func(context.Context) ([]operator.Node, error) {
-			return []operator.Node{{ID: euNode, Role: "relay"}}, nil
+		c.Nodes = func(context.Context) (operator.Nodes, error) {
+			return operator.Nodes{Nodes: []operator.Node{{ID: euNode, Role: "relay"}}}, nil
 		}
 	})
 	h := New(cfg)
@@ -172,11 +174,16 @@ func TestCandidates(t *testing.T) {
 	for i := range 1000 {
 		all = append(all, operator.Node{ID: proto.AllocationID{byte(i), byte(i >> 8), 1}.String(), Role: "relay"})
 	}
-	_, err := findNode([]operator.Node{{ID: "host-1", Role: "api"}}, "ffffffff")
+	none := operator.Nodes{Nodes: []operator.Node{{ID: "host-1", Role: "api"}}}
+	_, err := findNode(&none, "ffffffff")
 	if !errors.Is(err, errNode) || !strings.Contains(err.Error(), "knows of no relay") {
 		t.Errorf("no relay: %v", err)
 	}
-	_, err = findNode(all, "ffffffff")
+	none.StoreAway = time.Now()
+	if _, err := findNode(&none, "ffffffff"); !errors.Is(err, alloc.ErrUnavailable) || errors.Is(err, errNode) {
+		t.Errorf("without the store: %v", err)
+	}
+	_, err = findNode(&operator.Nodes{Nodes: all}, "ffffffff")
 	if err == nil || strings.Count(err.Error(), "\n") != maxCandidates+2 || !strings.Contains(err.Error(), "and 992 more") {
 		t.Errorf("%v", err)
 	}

@@ -106,7 +106,7 @@ type Config struct {
 	// that Fleet replaces by the defaults of the relay.
 	Fleet Fleet
 	// Nodes returns the processes of the fleet, or only this one. Nil: no page.
-	Nodes func(context.Context) ([]operator.Node, error)
+	Nodes func(context.Context) (operator.Nodes, error)
 	// Settings returns the settings in force, with secrets hidden. Nil: no page.
 	Settings func() []config.SettingValue
 	// Reload reloads all settings, or none and returns ErrRefused. Reload and Level,
@@ -335,7 +335,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode), errors.Is(err, errNoBan):
 		return http.StatusNotFound
-	case errors.Is(err, operator.ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations),
+	case errors.Is(err, operator.ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNotServing), errors.Is(err, errNoAllocations),
 		errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight),
 		errors.Is(err, ErrCaptureOff), errors.Is(err, engine.ErrCapture), errors.Is(err, ErrBanElsewhere), errors.Is(err, ErrBansFull),
 		errors.Is(err, ErrNotUpgraded):

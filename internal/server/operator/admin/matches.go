@@ -303,8 +303,8 @@ func matchesOfFleet(mux *http.ServeMux, cfg *Config) {
 	})
 }
 
-// askFleetMatches merges the first matches of all relays. A relay that does not answer is
-// left out, and the list then says that it is truncated.
+// askFleetMatches merges the first matches of all relays that answer. If others are missing, the list
+// also says that it is truncated.
 func askFleetMatches(r *http.Request, cfg *Config, m matchQuery) (found operator.Matches, err error) {
 	first := m.offset + m.limit
 	if first > MaxPage {
@@ -314,22 +314,20 @@ func askFleetMatches(r *http.Request, cfg *Config, m matchQuery) (found operator
 	if m.ascending {
 		query.Set("order", "asc")
 	}
-	total, answers := 0, 0
-	err = withTimeout(r.Context(), func(ctx context.Context) error {
-		return askRelays(ctx, cfg, "/matches?"+query.Encode(), func(relay operator.Node, part operator.Matches) bool {
+	total := 0
+	err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
+		found.Missing, err = askRelays(ctx, cfg, "/matches?"+query.Encode(), func(relay operator.Node, part operator.Matches) bool {
 			for _, match := range part.Matches {
 				match.Relay = relay.ID
 				found.Matches = append(found.Matches, match)
 			}
 			total += part.Total
 			found.Truncated = found.Truncated || part.Truncated
-			answers++
 			return false
 		})
+		return err
 	})
-	if err != nil && answers > 0 {
-		found.Truncated, err = true, nil
-	}
+	found.Truncated = found.Truncated || len(found.Missing) > 0
 	sortAndCut(&found, m)
 	found.Total = total
 	return found, err

@@ -8,6 +8,9 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -193,7 +196,7 @@ func TestMatchesOfFleet(t *testing.T) {
 		"two": RelayPages(&Config{Relay: &manyMatches{hosts: 40}}),
 	}}
 	nodes := []operator.Node{{ID: "api", Role: "api"}, {ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}}
-	h := New(Config{Fleet: fleet, Nodes: func(context.Context) ([]operator.Node, error) { return nodes, nil }})
+	h := New(Config{Fleet: fleet, Nodes: func(context.Context) (operator.Nodes, error) { return operator.Nodes{Nodes: nodes}, nil }})
 	relays := map[string]int{}
 	last := -1.0
 	for offset := 0; offset < 70; offset += 10 {
@@ -214,23 +217,23 @@ func TestMatchesOfFleet(t *testing.T) {
 	}
 	searchMatches(t, h, "offset=901&limit=100", http.StatusBadRequest)
 	nodes = append(nodes, operator.Node{ID: "three", Role: "relay"})
-	if got := searchMatches(t, h, "limit=100", http.StatusOK); got.Total != 70 || !got.Truncated {
-		t.Errorf("with a relay that does not answer: %d, %v", got.Total, got.Truncated)
+	if got := searchMatches(t, h, "limit=100", http.StatusOK); got.Total != 70 || !got.Truncated || len(got.Missing) != 1 || got.Missing[0].Relay != "three" {
+		t.Errorf("with a relay that does not answer: %d, %v, %v", got.Total, got.Truncated, got.Missing)
 	}
 	fleet.pages = nil
 	searchMatches(t, h, "", http.StatusServiceUnavailable)
 }
 
-// TestUsageOfFleet: an API process sums the usage of its relays, and gives no sum without one
-// of them.
+// TestUsageOfFleet: an API process sums the usage of its relays, and names those that are not in the
+// sum. It gives none if no relay answers, or if it does not know which relays there are.
 func TestUsageOfFleet(t *testing.T) {
 	t.Parallel()
 	fleet := &fleetOfMatches{pages: map[string]http.Handler{
 		"one": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(2000, 0)}),
 		"two": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(3000, 0), UsageSince: time.Unix(1000, 0)}),
 	}}
-	nodes := []operator.Node{{ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}, {ID: "api", Role: "api"}}
-	h := New(Config{Fleet: fleet, Nodes: func(context.Context) ([]operator.Node, error) { return nodes, nil }})
+	nodes := operator.Nodes{Nodes: []operator.Node{{ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}, {ID: "api", Role: "api"}}}
+	h := New(Config{Fleet: fleet, Nodes: func(context.Context) (operator.Nodes, error) { return nodes, nil }})
 	get := func() *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", "/usage", nil)
 		r.Host = "127.0.0.1"
@@ -255,8 +258,26 @@ func TestUsageOfFleet(t *testing.T) {
 			t.Errorf("sum %+v of two times %+v", q, p)
 		}
 	}
-	nodes = append(nodes, operator.Node{ID: "three", Role: "relay"})
+	heard := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	nodes.Nodes = append(nodes.Nodes, operator.Node{ID: "three", Role: "relay", Region: "eu", State: operator.StateDead, LastHeartbeat: heard})
+	var most operator.Usage
+	if w := get(); w.Code != http.StatusOK || json.Unmarshal(w.Body.Bytes(), &most) != nil ||
+		!slices.Equal(most.Missing, []operator.Missing{{Relay: "three", Region: "eu", Reason: "dead, last heard at 2026-01-02T03:04:05Z"}}) {
+		t.Errorf("with a dead relay: %d %s", w.Code, w.Body)
+	}
+	if most.Missing = nil; !reflect.DeepEqual(most, sum) {
+		t.Errorf("with a dead relay: %+v, without: %+v", most, sum)
+	}
+	nodes.StoreAway = heard
+	if w := get(); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `{"reason":"the store has not answered since 2026-01-02T03:04:05Z`) {
+		t.Errorf("without the store: %d %s", w.Code, w.Body)
+	}
+	fleet.pages = nil
 	if w := get(); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("with a relay that does not answer: %d %s", w.Code, w.Body)
+		t.Errorf("no relay answers: %d %s", w.Code, w.Body)
+	}
+	nodes.Nodes = nodes.Nodes[2:3]
+	if w := get(); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "it is not known which relays there are") {
+		t.Errorf("no relay is known: %d %s", w.Code, w.Body)
 	}
 }

@@ -90,7 +90,9 @@ func operatorConfig(relay *fakeRelay, change func(*Config)) (Config, *bytes.Buff
 	cfg := Config{
 		Metrics: func(io.Writer) {}, Ready: func() error { return nil },
 		Draining: func() operator.DrainState { return operator.DrainState{} }, Undrain: func(context.Context) error { return nil },
-		Relay: relay, Nodes: func(context.Context) ([]operator.Node, error) { return []operator.Node{{ID: "nnnn"}}, nil },
+		Relay: relay, Nodes: func(context.Context) (operator.Nodes, error) {
+			return operator.Nodes{Nodes: []operator.Node{{ID: "nnnn"}}}, nil
+		},
 		Settings: func() []config.SettingValue {
 			return []config.SettingValue{{Key: "region", Value: "eu", Source: "default"}}
 		},

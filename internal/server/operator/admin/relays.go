@@ -1,38 +1,50 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
-// relaysAtOnce is how many relays are asked at the same time.
-const relaysAtOnce = 16
+const (
+	// relaysAtOnce is how many relays are asked at the same time.
+	relaysAtOnce = 16
+	// relayWithin is the maximum time of one of them: the others shall not wait for it.
+	relayWithin = 2 * time.Second
+)
 
 // askRelays gets a page of every relay of the fleet, calls take with each answer, one at a
 // time, and stops when take returns true. A page that a relay does not have is no answer.
-// It returns the errors of relays that did not answer, unless take returned true.
-func askRelays[T any](ctx context.Context, cfg *Config, target string, take func(operator.Node, T) bool) error {
+// It returns the relays that did not answer, unless take returned true; and alloc.ErrUnavailable if
+// there are such and none answered.
+func askRelays[T any](ctx context.Context, cfg *Config, target string, take func(operator.Node, T) bool) ([]operator.Missing, error) {
 	nodes, err := cfg.Nodes(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
-		mu     sync.Mutex // guards done and failed
-		done   bool
-		failed []error
-		wait   sync.WaitGroup
-		gate   = make(chan struct{}, relaysAtOnce)
+		mu       sync.Mutex // guards what follows
+		done     bool
+		answered int
+		missing  []operator.Missing
+		failed   []error
+
+		wait sync.WaitGroup
+		gate = make(chan struct{}, relaysAtOnce)
 	)
-	for _, n := range nodes {
+	for _, n := range nodes.Nodes {
 		if n.Role == apiRole {
 			continue
 		}
@@ -42,11 +54,15 @@ func askRelays[T any](ctx context.Context, cfg *Config, target string, take func
 			answer, found, err := askRelay[T](ctx, cfg.Fleet, n.ID, target)
 			mu.Lock()
 			defer mu.Unlock()
-			switch {
-			case done:
-			case err != nil:
-				failed = append(failed, err)
-			case found && take(n, answer):
+			if done {
+				return
+			}
+			if err != nil {
+				failed, missing = append(failed, err), append(missing, missingRelay(&n, err))
+				return
+			}
+			answered++
+			if found && take(n, answer) {
 				done = true
 				cancel()
 			}
@@ -54,13 +70,51 @@ func askRelays[T any](ctx context.Context, cfg *Config, target string, take func
 	}
 	wait.Wait()
 	if done {
-		return nil
+		return nil, nil
 	}
-	return errors.Join(failed...)
+	if !nodes.StoreAway.IsZero() {
+		err := errStoreAway(&nodes)
+		failed, missing = append(failed, err), append(missing, operator.Missing{Reason: plainReason(err)})
+	}
+	if answered == 0 && len(failed) > 0 {
+		return nil, errors.Join(failed...)
+	}
+	slices.SortFunc(missing, func(a, b operator.Missing) int { return cmp.Compare(a.Relay, b.Relay) })
+	return missing, nil
+}
+
+// askAllRelays is askRelays for an answer that one relay has. Error: alloc.ErrUnavailable if none had
+// it and some did not answer.
+func askAllRelays[T any](ctx context.Context, cfg *Config, target string, take func(operator.Node, T) bool) error {
+	missing, err := askRelays(ctx, cfg, target, take)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	var lines []string
+	for _, m := range missing {
+		lines = append(lines, strings.Join(strings.Fields(m.Relay+" "+m.Region+" "+m.Reason), " "))
+	}
+	return fmt.Errorf("%w: no relay that answered has it; missing: %s", alloc.ErrUnavailable, strings.Join(lines, "; "))
+}
+
+// missingRelay says why a relay is missing.
+func missingRelay(n *operator.Node, err error) operator.Missing {
+	m := operator.Missing{Relay: n.ID, Region: n.Region, Reason: strings.TrimPrefix(plainReason(err), "relay "+n.ID+" at ")}
+	if !n.Serves() {
+		m.Reason = fmt.Sprintf("%s, last heard at %s", n.State, n.LastHeartbeat.Format(time.RFC3339))
+	}
+	return m
+}
+
+// plainReason is the text of an error without what all errors of this kind say.
+func plainReason(err error) string {
+	return strings.TrimPrefix(err.Error(), alloc.ErrUnavailable.Error()+": ")
 }
 
 // askRelay gets a page of one relay, and reports whether the relay has it.
 func askRelay[T any](ctx context.Context, f Fleet, relay, target string) (answer T, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, relayWithin)
+	defer cancel()
 	page, err := f.Page(ctx, relay, target)
 	switch {
 	case err != nil:

@@ -78,16 +78,17 @@ func usagePages(mux *http.ServeMux, cfg *Config) {
 	})
 }
 
-// usageOfFleet registers GET /usage of a process without a relay: the sum of all relays. A
-// relay that does not answer is an error, since a sum without it would be wrong.
+// usageOfFleet registers GET /usage of a process without a relay: the sum of all relays that
+// answer, with the names of the others.
 func usageOfFleet(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
 		sum := operator.Usage{Projects: []operator.ProjectUsage{}}
-		err := withTimeout(r.Context(), func(ctx context.Context) error {
-			return askRelays(ctx, cfg, "/usage", func(_ operator.Node, part operator.Usage) bool {
+		err := withTimeout(r.Context(), func(ctx context.Context) (err error) {
+			sum.Missing, err = askRelays(ctx, cfg, "/usage", func(_ operator.Node, part operator.Usage) bool {
 				sum.Add(&part)
 				return false
 			})
+			return err
 		})
 		writeAnswer(w, sum, err)
 	})

@@ -30,14 +30,15 @@ func timelinePages(mux *http.ServeMux, cfg *Config) {
 		}
 		if cfg.Fleet != nil {
 			target := "/timeline?" + url.Values{"project": {project}, "limit": {strconv.Itoa(limit)}}.Encode()
-			err = withTimeout(r.Context(), func(ctx context.Context) error {
-				return askRelays(ctx, cfg, target, func(n operator.Node, part operator.ProjectTimeline) bool {
+			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
+				answer.Missing, err = askRelays(ctx, cfg, target, func(n operator.Node, part operator.ProjectTimeline) bool {
 					for _, e := range part.Events {
 						e.Relay = n.ID
 						answer.Events = append(answer.Events, e)
 					}
 					return false
 				})
+				return err
 			})
 			slices.SortStableFunc(answer.Events, func(a, b operator.WhyEvent) int { return b.Last.Compare(a.Last) })
 			answer.Events = answer.Events[:min(limit, len(answer.Events))]

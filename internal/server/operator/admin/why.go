@@ -79,7 +79,7 @@ func whyOfFleet(mux *http.ServeMux, cfg *Config) {
 		name := r.PathValue("name")
 		var answer operator.Why
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
-			return askRelays(ctx, cfg, "/why/"+url.PathEscape(name), func(_ operator.Node, found operator.Why) bool {
+			return askAllRelays(ctx, cfg, "/why/"+url.PathEscape(name), func(_ operator.Node, found operator.Why) bool {
 				if found.Known || found.Awaited {
 					answer = found
 				}
@@ -96,7 +96,7 @@ func whyOfFleet(mux *http.ServeMux, cfg *Config) {
 // unknownInFleet says that no relay knows an allocation, or that no relay is there.
 func unknownInFleet(ctx context.Context, cfg *Config, name string) error {
 	nodes, err := cfg.Nodes(ctx)
-	if err == nil && !slices.ContainsFunc(nodes, func(n operator.Node) bool { return n.Role != apiRole }) {
+	if err == nil && !slices.ContainsFunc(nodes.Nodes, func(n operator.Node) bool { return n.Role != apiRole }) {
 		return fmt.Errorf("%w: this API process knows no relay at present", alloc.ErrUnavailable)
 	}
 	return errors.Join(err, fmt.Errorf("%w: no relay of the fleet knows %q", alloc.ErrNotFound, name))

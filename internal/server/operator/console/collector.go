@@ -24,7 +24,7 @@ type Config struct {
 	Stats func() engine.Stats
 	Probe func(context.Context) error
 	// Nodes returns the processes of the fleet, or only this one.
-	Nodes func(context.Context) ([]operator.Node, error)
+	Nodes func(context.Context) (operator.Nodes, error)
 	// Conditions returns what an operator should know of the process.
 	Conditions func() []Condition
 	// Refusals returns the newest refused messages of known allocations. Nil: none.
@@ -54,7 +54,8 @@ type Sample struct {
 	Stats      *operator.Stats `json:"stats,omitempty"`
 	WorkerCPU  []float64       `json:"worker_cpu,omitempty"` // seconds of each worker of a UDP socket
 	RTT        *RoundTrip      `json:"rtt,omitempty"`
-	Nodes      []operator.Node `json:"nodes,omitempty"` // of a process without a relay
+	Nodes      []operator.Node `json:"nodes,omitempty"`           // of a process without a relay
+	StoreAway  time.Time       `json:"store_away_since,omitzero"` // as in operator.Nodes
 	Conditions []Condition     `json:"conditions"`
 }
 
@@ -155,7 +156,7 @@ func (c *collector) sample(ctx context.Context) Sample {
 		if err != nil {
 			s.Conditions = append(s.Conditions, Condition{"fleet", "problem", err.Error()})
 		}
-		s.Nodes = nodes
+		s.Nodes, s.StoreAway = nodes.Nodes, nodes.StoreAway
 		return s
 	}
 	st := c.cfg.Stats()

@@ -37,8 +37,10 @@ func newConsole(t *testing.T) (*Console, *atomic.Int64) {
 			n := uint64(samples.Add(1))
 			return engine.Stats{Received: n, Workers: []engine.WorkerStats{{Received: n, CPU: time.Second}, {Intake: true}}}
 		},
-		Probe:      func(context.Context) error { return nil },
-		Nodes:      func(context.Context) ([]operator.Node, error) { return []operator.Node{{ID: "n"}}, nil },
+		Probe: func(context.Context) error { return nil },
+		Nodes: func(context.Context) (operator.Nodes, error) {
+			return operator.Nodes{Nodes: []operator.Node{{ID: "n"}}}, nil
+		},
 		Conditions: func() []Condition { return []Condition{{"readiness", "ok", "ready"}} },
 		Refusals: func() []timeline.Event {
 			return []timeline.Event{{ID: proto.AllocationID{1}, Kind: timeline.BindRefused, Reason: "old nonce", Count: 3}}

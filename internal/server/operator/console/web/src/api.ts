@@ -16,13 +16,28 @@ export interface Sample {
   worker_cpu?: number[]
   rtt?: { last: number; p50: number; p99: number; lost: number }
   nodes?: Node[]
+  store_away_since?: string
   conditions: Condition[]
 }
 
 export interface Node {
   id: string; role: string; region: string; version: string; state: string; udp: string[] | null; api: string; since?: string
-  allocations: number; bound: number; links: number; seats: number; max_seats: number
+  last_heartbeat?: string // of another process
+  allocations: number; bound: number; links: number; matches?: number; seats: number; max_seats: number
+  lacks?: string[]; load?: number // 0 to 1
+  traffic?: Traffic // of another relay
 }
+
+/** Traffic is per second. */
+export interface Traffic {
+  datagrams_in_per_second: number; bytes_in_per_second: number; datagrams_out_per_second: number; bytes_out_per_second: number
+  dropped_per_second: number
+}
+
+export interface Nodes { nodes: Node[]; store_away_since?: string }
+
+/** Missing is a relay whose part an answer lacks; without relay: relays that are not known. */
+export interface Missing { relay?: string; region?: string; reason: string }
 
 export interface Allocation {
   id: string; role: string; match: string; join_code?: string; player?: string; project?: string; environment?: string; tenant: string
@@ -32,7 +47,7 @@ export interface Allocation {
 }
 
 export interface Match { host: Allocation; relay?: string; datagrams_per_second: number; bytes_per_second: number }
-export interface Matches { matches: Match[]; total: number; truncated?: boolean }
+export interface Matches { matches: Match[]; total: number; truncated?: boolean; missing?: Missing[] }
 
 export interface WhyEvent { id?: string; relay?: string; what: string; reason?: string; peer?: string; endpoint?: string; first: string; last: string; count: number }
 export interface Why {
@@ -40,7 +55,7 @@ export interface Why {
   events: WhyEvent[] | null; players?: { id: string; because: string }[]
 }
 
-export interface ProjectTimeline { project: string; events: WhyEvent[] }
+export interface ProjectTimeline { project: string; events: WhyEvent[]; missing?: Missing[] }
 
 export interface Ban {
   id: string; player?: string; project?: string; environment?: string; prefix?: string; since: string; until: string; reason?: string
@@ -50,6 +65,10 @@ export interface ProjectUsage {
   project?: string; environment?: string; tenant?: string; others?: boolean
   allocations: number; hosts: number; players: number; player_seconds: number; datagrams: number; bytes: number
 }
+
+export interface Bans { bans: Ban[]; store_away_since?: string; not_known?: boolean }
+
+export interface Usage { since: string; projects: ProjectUsage[]; missing?: Missing[] }
 
 export interface Setting { key: string; value: string; source: string; reloads: boolean }
 export interface Change { key: string; was: string; now: string }

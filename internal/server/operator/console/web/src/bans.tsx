@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks"
-import { call, get, isViewer, type Ban } from "./api"
+import { call, get, isViewer, type Ban, type Bans } from "./api"
 import { day } from "./format"
 import { usePoll } from "./live"
-import { Action, Failure, Table } from "./parts"
+import { Action, Failure, StoreAway, Table } from "./parts"
 
 const durations: [string, string][] = [["1h", "1 hour"], ["24h", "1 day"], ["168h", "7 days"], ["720h", "30 days"], ["8760h", "1 year"]]
 
@@ -13,7 +13,7 @@ export async function ban(subject: Record<string, string>): Promise<string> {
 }
 
 export function BansPage() {
-  const { value, error, again } = usePoll("bans", 2000, () => get<{ bans: Ban[] }>("/bans"))
+  const { value, error, again } = usePoll("bans", 2000, () => get<Bans>("/bans"))
   const [form, setForm] = useState<Record<string, string>>({ kind: "prefix", for: "24h" })
   const [result, setResult] = useState("")
   const field = (id: string, label: string) => <label for={`ban-${id}`}>{label} <input id={`ban-${id}`} value={form[id] ?? ""}
@@ -41,7 +41,8 @@ export function BansPage() {
       {result && <span role="status">{result}</span>}
     </form>
     <Failure error={error} />
-    {value && <p class="soft" role="status">{value.bans.length === 0 ? "Nobody is banned." : `${value.bans.length} ${value.bans.length === 1 ? "ban" : "bans"}; those that end first come first.`}</p>}
+    <StoreAway since={value?.store_away_since} so={value?.not_known ? "the bans are not known." : "these are the bans of that time."} />
+    {value && !value.not_known && <p class="soft" role="status">{value.bans.length === 0 ? "Nobody is banned." : `${value.bans.length} ${value.bans.length === 1 ? "ban" : "bans"}; those that end first come first.`}</p>}
     {value && value.bans.length > 0 && <Table label="Bans" head={<><th>Player or network</th><th>Since</th><th>Until</th><th>Reason</th><th>Action</th></>}>
       {value.bans.map(b => <tr key={b.id}>
         <td>{b.prefix ?? `${b.player} of ${b.project}/${b.environment}`}</td><td>{day(b.since)}</td><td>{day(b.until)}</td><td class="text">{b.reason}</td>

@@ -42,6 +42,9 @@ export function clock(time: string): string {
   return new Date(time).toLocaleTimeString("en-GB")
 }
 
+/** moment is a time of day, with its date if it is not of the last 24 hours. */
+export const moment = (time: string) => Date.now() - Date.parse(time) < 86_400_000 ? clock(time) : day(time)
+
 /** day is a date and a time of day, to the minute. */
 export function day(time: string): string {
   return new Date(time).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })

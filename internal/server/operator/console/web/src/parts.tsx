@@ -1,10 +1,22 @@
 // Parts that several pages use.
 import type { ComponentChildren } from "preact"
-import { isViewer } from "./api"
+import { isViewer, type Missing } from "./api"
+import { moment } from "./format"
 import { useState } from "preact/hooks"
 
 export function Failure({ error }: { error?: Error }) {
   return error ? <p class="failure" role="alert">{error.message}</p> : null
+}
+
+/** StoreAway says since when the store does not answer, and what that means for the page. */
+export function StoreAway({ since, so }: { since?: string; so: string }) {
+  return since ? <p class="failure" role="alert">The store has not answered since {moment(since)}: {so}</p> : null
+}
+
+/** MissingRelays names the relays whose part a page lacks. */
+export function MissingRelays({ what, missing }: { what: string; missing?: Missing[] }) {
+  return missing?.length ? <ul class="failure" role="alert">{missing.map(m =>
+    <li key={m.relay}>{what} of {m.relay ? `relay ${m.relay}` : "a part of the fleet"}{m.region && ` (${m.region})`} is missing: {m.reason}</li>)}</ul> : null
 }
 
 /** State shows a state by a word and a sign, not by colour only. */

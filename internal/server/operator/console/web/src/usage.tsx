@@ -1,34 +1,21 @@
-import { get, onRelay, type Node, type ProjectTimeline, type ProjectUsage } from "./api"
+import { get, type Missing, type ProjectTimeline, type ProjectUsage, type Usage } from "./api"
 import { bytes, number, project, short, since } from "./format"
 import { usePoll } from "./live"
 import { Events } from "./matches"
-import { Failure, Table } from "./parts"
+import { Failure, MissingRelays, Table } from "./parts"
 
-interface Usage { since: string; projects: ProjectUsage[] }
 interface Row extends ProjectUsage { name: string; perSecond?: number }
-interface Values { at: number; since: string; rows: Row[]; missing: number }
+interface Values { at: number; since: string; rows: Row[]; missing?: Missing[] }
 
 let before: Values | undefined // of the last call, for rates
 
 async function load(): Promise<Values> {
-  const { nodes } = await get<{ nodes: Node[] }>("/nodes")
-  const relays = nodes.some(n => n.role === "api") ? nodes.filter(n => n.role !== "api").map(n => n.id) : [undefined]
-  const pages = await Promise.allSettled(relays.map(r => get<Usage>(onRelay(r, "/usage"))))
-  const rows = new Map<string, Row>()
-  let from = ""
-  for (const page of pages) {
-    if (page.status !== "fulfilled") continue
-    if (!from || page.value.since < from) from = page.value.since
-    for (const p of page.value.projects) {
-      const name = project(p)
-      const r = rows.get(name)
-      if (!r) { rows.set(name, { ...p, name }); continue }
-      for (const key of ["allocations", "hosts", "players", "player_seconds", "datagrams", "bytes"] as const) r[key] += p[key]
-    }
-  }
-  const values: Values = { at: Date.now(), since: from, rows: [...rows.values()], missing: pages.filter(p => p.status !== "fulfilled").length }
+  const usage = await get<Usage>("/usage")
+  const rows = usage.projects.map(p => ({ ...p, name: project(p) }))
+  const values: Values = { at: Date.now(), since: usage.since, rows, missing: usage.missing }
+  const same = before?.missing?.length === values.missing?.length // Else a relay's usage came or went as a whole.
   for (const r of values.rows) {
-    const was = before?.rows.find(b => b.name === r.name)
+    const was = same && before?.rows.find(b => b.name === r.name)
     if (was && before && values.at > before.at) r.perSecond = Math.max(0, r.bytes - was.bytes) / ((values.at - before.at) / 1000)
   }
   before = values
@@ -46,8 +33,9 @@ export function UsagePage() {
   return <>
     <Failure error={error} />
     {value && <>
-      <p class="soft">{value.since && `In the last ${since(value.since)}`}{value.missing > 0 && `; ${value.missing} relays did not answer`}.{" "}
+      <p class="soft">{Date.parse(value.since) > 0 && `In the last ${since(value.since)}. `}
         <a download="ferry-usage.csv" href={"data:text/csv;charset=utf-8," + encodeURIComponent(csv(value))}>CSV</a></p>
+      <MissingRelays what="The usage" missing={value.missing} />
       {value.rows.length === 0 ? <p>No project has used anything yet.</p> :
         <Table label="Usage" head={<><th>Project</th><th class="n">Allocations</th><th class="n">Hosts</th><th class="n">Players</th><th class="n">Player hours</th><th class="n">Datagrams</th><th class="n">Bytes</th><th class="n">Now</th></>}>
           {[...value.rows].sort((a, b) => b.bytes - a.bytes).map(r => <tr key={r.name}>
@@ -66,6 +54,7 @@ export function ProjectPage({ name }: { name: string }) {
     <h2>{name}</h2>
     <p class="soft">What happened to its allocations lately, and which of its calls were refused; the newest first.</p>
     <Failure error={error} />
+    <MissingRelays what="The timeline" missing={value?.missing} />
     {value && <Events events={value.events} allocations />}
   </>
 }

@@ -1,0 +1,127 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ferryrelay/ferry/internal/fleet/placement"
+)
+
+// apiEntryFor is how long the entry of an API process stays without an announcement.
+const apiEntryFor = 2 * time.Minute
+
+// ErrNotPermitted is returned by AnnounceAPI if the store's user may not write the entries of API
+// processes, as before the users of docs/fleet.md had that right.
+var ErrNotPermitted = errors.New("redisstore: the user of the store may not write {nodes}:api: see its rights in docs/fleet.md")
+
+// apiJSON is the JSON of the entry of an API process. Unknown members are ignored.
+type apiJSON struct {
+	Name    string `json:"name"`
+	URL     string `json:"url,omitempty"`
+	Version string `json:"version,omitempty"`
+	State   string `json:"state"`
+	UpMS    int64  `json:"upMs"`
+}
+
+// announceAPI writes the entry of an API process, "at:seal:json", removes expired ones, and returns
+// the time of the store and all entries. KEYS: entries. ARGV: boot, lifetime in milliseconds, seal
+// and JSON.
+var announceAPI = redis.NewScript(luaNow + `
+local all = redis.call('HGETALL', KEYS[1])
+for i = 1, #all, 2 do
+  local at = tonumber(string.match(all[i + 1], '^(%d+):'))
+  if not at or at + ARGV[2] <= now then redis.call('HDEL', KEYS[1], all[i]) end
+end
+redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ':' .. ARGV[3])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1])}
+`)
+
+// withdrawAPI removes the entry of an API process. KEYS: entries. ARGV: boot.
+var withdrawAPI = redis.NewScript(`return redis.call('HDEL', KEYS[1], ARGV[1])`)
+
+// AnnounceAPI writes the entry of this API process and returns those of all, with their age by the
+// store's clock. It skips damaged entries and those that no member of the fleet has signed. Errors:
+// alloc.ErrStoreUnavailable, ErrNotPermitted.
+func (s *Store) AnnounceAPI(ctx context.Context, p placement.APIProcess) ([]placement.SeenAPIProcess, error) {
+	text, err := json.Marshal(apiJSON{Name: p.Name, URL: p.URL, Version: p.Version, State: p.State, UpMS: p.Up.Milliseconds()})
+	if err != nil {
+		return nil, fmt.Errorf("redisstore: encode the API process: %w", err)
+	}
+	id := bootText(p.Boot)
+	seals, err := s.seal(ctx, apiEntryFor, s.apiStatement(id, string(text)))
+	if err != nil {
+		return nil, err
+	}
+	var reply any
+	var denied error
+	err = s.do(ctx, "announce the API process", func(ctx context.Context) (err error) {
+		reply, err = announceAPI.Run(ctx, s.client, []string{s.keys.apis()}, id, milliseconds(apiEntryFor), seals[0]+":"+string(text)).Result()
+		if redis.HasErrorPrefix(err, "NOPERM") {
+			denied, err = fmt.Errorf("%w: %w", ErrNotPermitted, err), nil // The store answers.
+		}
+		return err
+	})
+	if err = errors.Join(err, denied); err != nil {
+		return nil, err
+	}
+	return s.parseAPIs(ctx, reply)
+}
+
+func (s *Store) apiStatement(boot, text string) statement {
+	return statement{s.keys.apis() + ":" + boot, text}
+}
+
+// parseAPIs returns the valid entries of the result of announceAPI.
+func (s *Store) parseAPIs(ctx context.Context, reply any) (all []placement.SeenAPIProcess, err error) {
+	now, fields, ok := parseTimedHash(reply)
+	if !ok {
+		s.damaged.Add(1)
+		return nil, errDamaged
+	}
+	var claims []claim
+	for boot, entry := range fields {
+		parts := strings.SplitN(entry, ":", 3)
+		var j apiJSON
+		n, okBoot := parseHex(boot)
+		at, okAt := int64(0), len(parts) == 3 && len(entry) <= maxValue+entrySlack
+		if okAt {
+			at, okAt = parseMilliseconds(parts[0])
+		}
+		if !okBoot || !okAt || json.Unmarshal([]byte(parts[2]), &j) != nil {
+			s.damaged.Add(1)
+			continue
+		}
+		claims = append(claims, claim{statement: s.apiStatement(boot, parts[2]), api: true, text: parts[1]})
+		all = append(all, placement.SeenAPIProcess{
+			APIProcess: placement.APIProcess{
+				Boot: n, Name: j.Name, URL: j.URL, Version: j.Version, State: j.State,
+				Up: max(time.Duration(j.UpMS), 0) * time.Millisecond,
+			},
+			Age: time.Duration(min(max(now-at, 0), maxAge.Milliseconds())) * time.Millisecond,
+		})
+	}
+	if err := s.verify(ctx, claims); err != nil {
+		return nil, err
+	}
+	signed := all[:0]
+	for i := range all {
+		if claims[i].ok {
+			signed = append(signed, all[i])
+		}
+	}
+	return signed, nil
+}
+
+// WithdrawAPI removes the entry of an API process that ends. Error: alloc.ErrStoreUnavailable,
+// after which the entry expires.
+func (s *Store) WithdrawAPI(ctx context.Context, boot uint64) error {
+	_, err := s.run(ctx, "withdraw the API process", withdrawAPI, []string{s.keys.apis()}, bootText(boot))
+	return err
+}
