@@ -442,6 +442,9 @@ from its state directory, or created there. It needs no running ferry.
 With revoke as the ROLE: revokes NAME.pem (--name). The list is part of ca.pem: copy that
 to every machine of the fleet.
 
+With --out, the certificate and its key are written there instead of DIR, which may then
+be read-only, such as a mounted Secret.
+
 With ca-key.pem, anyone can add members to the fleet: keep it off the machines of the
 fleet. Each machine needs ca.pem and its own certificate and key, which it reloads
 within 10 s of a change.
@@ -456,6 +459,7 @@ Examples:
 			&cli.StringFlag{Name: "state-dir", Usage: "read the relay id from the state directory `DIR`"},
 			&cli.StringFlag{Name: "relay", Usage: "use the relay `ID`, if its state directory is elsewhere or in use"},
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the files and in the certificate", DefaultText: "the role"},
+			&cli.StringFlag{Name: "out", Usage: "write certificate and key into `OUT`", DefaultText: "DIR"},
 			&cli.DurationFlag{Name: "valid", Usage: "validity of the certificate", DefaultText: "10 years for the authority, otherwise 1 year"},
 		},
 		HideHelpCommand: true,
@@ -518,6 +522,12 @@ func (s streams) issueCert(cmd *cli.Command, dir string, role rpc.Role) error {
 	issued, err := ca.Issue(r)
 	if err != nil {
 		return err
+	}
+	if out := cmd.String("out"); out != "" {
+		dir = out
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
 	}
 	cert, key := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+"-key.pem")
 	if err := issued.Write(cert, key); err != nil {

@@ -14,6 +14,7 @@
 //	ferry canary    plays small matches for ever, with metrics
 //	ferry bench     puts load on a relay and measures it
 //	ferry token     makes a player's token for development
+//	ferry kubernetes  prepares a fleet in Kubernetes, in the chart's init containers
 //	ferry man       writes man pages
 //	ferry version   prints version and build settings
 //
@@ -163,7 +164,7 @@ func (s streams) root() *cli.Command {
    ferry relay, ferry api             the same on several machines`,
 		Version: readBuild().version,
 		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), text.check(), text.doctor(), s.ctl(), s.top(), text.ping(),
-			text.probe(), s.canary(), text.bench(), s.token(), s.man(), s.version()},
+			text.probe(), s.canary(), text.bench(), s.token(), kubernetesCommand(text), s.man(), s.version()},
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
 		EnableShellCompletion: true,
 		ConfigureShellCompletionCommand: func(c *cli.Command) {

@@ -376,7 +376,7 @@ func (s streams) withState(mode process.Mode) cli.ActionFunc {
 		if mode == process.Relay {
 			redisstore.SetLogger(o.Logger)
 		}
-		dir, err := state.Inherit(o.Config.StateDir, o.Logger, parent.Take(process.LockFile))
+		dir, err := state.Inherit(o.Config.StateDir, o.Logger, o.Config.RelayID.RelayID, parent.Take(process.LockFile))
 		if err != nil {
 			return err
 		}

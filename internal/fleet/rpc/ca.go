@@ -45,9 +45,10 @@ type CA struct {
 	key  crypto.Signer
 }
 
-// NewCA returns a CA with a new ECDSA P-256 key. A zero valid means 10 years. Errors
-// wrap ErrIssue.
-func NewCA(name string, valid time.Duration) (*CA, error) {
+// NewCA returns a CA with a new ECDSA P-256 key. A zero valid means 10 years. With roles, nodes
+// accept its certificates for these only, since the CA has no other extended key usage: a CA for
+// [RoleRelay] cannot make a certificate that calls relays. Errors wrap ErrIssue.
+func NewCA(name string, valid time.Duration, roles ...Role) (*CA, error) {
 	if valid == 0 {
 		valid = DefaultCAValid
 	}
@@ -60,6 +61,9 @@ func NewCA(name string, valid time.Duration) (*CA, error) {
 	}
 	template.IsCA, template.MaxPathLenZero = true, true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	for _, r := range roles {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, r.usage())
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("cluster: make a key: %w", err)
@@ -90,6 +94,9 @@ func (ca *CA) Write(certFile, keyFile string) error {
 	}
 	return writePair(ca.cert, ca.key, certFile, keyFile)
 }
+
+// PEM returns what [CA.Write] writes.
+func (ca *CA) PEM() (cert, key []byte, err error) { return encodePair(ca.cert, ca.key) }
 
 // NotAfter returns the time at which the CA's certificate expires, and all its
 // certificates with it.
@@ -216,13 +223,20 @@ func sign(template, parent *x509.Certificate, key, by crypto.Signer) (*CA, error
 	return &CA{cert: cert, key: key}, nil
 }
 
-func writePair(cert *x509.Certificate, key crypto.Signer, certFile, keyFile string) error {
+func encodePair(cert *x509.Certificate, key crypto.Signer) (public, private []byte, err error) {
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return fmt.Errorf("cluster: %w", err)
+		return nil, nil, fmt.Errorf("cluster: %w", err)
 	}
-	private := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
-	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: cert.Raw}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
+}
+
+func writePair(cert *x509.Certificate, key crypto.Signer, certFile, keyFile string) error {
+	public, private, err := encodePair(cert, key)
+	if err != nil {
+		return err
+	}
 	if err := keyfile.Write(keyFile, private); err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}

@@ -125,6 +125,48 @@ func TestIssue(t *testing.T) {
 	}
 }
 
+// TestAuthorityOfRole checks that nodes accept the certificates of an authority for one role in
+// that role only, if they trust it besides others.
+func TestAuthorityOfRole(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var trusted []byte
+	authorities := map[Role]*CA{}
+	for _, role := range []Role{RoleAPI, RoleRelay} {
+		ca, err := NewCA("of "+string(role), 0, role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, _, err := ca.PEM()
+		if err != nil {
+			t.Fatal(err)
+		}
+		authorities[role], trusted = ca, append(trusted, cert...)
+	}
+	files := Files{Certificate: filepath.Join(dir, "x.pem"), Key: filepath.Join(dir, "x-key.pem"), CA: filepath.Join(dir, "ca.pem")}
+	if err := os.WriteFile(files.CA, trusted, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for by, ca := range authorities {
+		for _, r := range []Request{{Role: RoleAPI}, {Role: RoleRelay, Relay: testRelay}} {
+			issued, err := ca.Issue(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := issued.Write(files.Certificate, files.Key); err != nil {
+				t.Fatal(err)
+			}
+			signer, err := NewSigner(files, r.Relay)
+			if (err == nil) != (by == r.Role) {
+				t.Errorf("an authority for %s makes a certificate for %s: %v", by, r.Role, err)
+			}
+			if err != nil && !strings.Contains(err.Error(), "incompatible key usage") || signer == nil && err == nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // TestKeysAreNotPrinted checks that a printed CA shows no key.
 func TestKeysAreNotPrinted(t *testing.T) {
 	t.Parallel()

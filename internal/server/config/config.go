@@ -72,6 +72,7 @@ type Config struct {
 	Siblings            []Sibling `key:"siblings" group:"listen" usage:"{IP:PORT} of other relays; drops all datagrams from them, which prevents relay loops"`
 
 	StateDir             string        `key:"state_dir" common:"yes" group:"relay" usage:"{DIR} for the relay's id, its master key and the allocations that survive a restart"`
+	RelayID              RelayID       `key:"relay_id" group:"relay" usage:"{ID} of the relay, a UUID, with which a new state_dir is made; empty: random. In Kubernetes the UID of the pod"`
 	RuntimeDir           string        `key:"runtime_dir" group:"relay" usage:"{DIR} on a tmpfs for the files that a running relay changes, so that it never waits for a disk; empty: state_dir"`
 	Region               string        `key:"region" common:"yes" group:"relay" usage:"{ID} of the region of this relay"`
 	MaxConnections       int           `key:"max_connections" common:"yes" group:"relay" usage:"maximum number of players that a host may request" min:"1" max:"65535"`
@@ -155,6 +156,8 @@ type Config struct {
 	ClusterKey        string        `key:"cluster_key" common:"yes" group:"fleet" usage:"private key {FILE} (PEM) of this process in its fleet"`
 	RegionDescription string        `key:"region_description" group:"fleet" usage:"display {NAME} of the relay's region; empty: its id"`
 	Overcommit        int           `key:"overcommit" group:"fleet" usage:"seats that a relay may reserve, in {PERCENT} of its seats; above 100 if hosts request more players than join" min:"1" max:"10000"`
+
+	KubernetesDir string `key:"kubernetes_dir" group:"fleet" usage:"keep the deletion cost of this relay's pod in Kubernetes at its reserved seats, so that a scale-down ends the emptiest relay; {DIR} has token and ca.crt of the service account, and the files namespace and name of the pod; empty: off"`
 
 	Tokens         []Token         `key:"tokens" usage:"bearer tokens of the API, mostly of backends"`
 	Issuers        []Issuer        `key:"issuers" usage:"issuers whose JSON Web Tokens the API accepts, mostly of players"`

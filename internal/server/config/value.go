@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 )
 
@@ -78,6 +79,29 @@ func (h Host) String() string {
 		return h.IP.String()
 	}
 	return netip.AddrPortFrom(h.IP, h.Port).String()
+}
+
+// RelayID is the id of a relay, zero for none.
+type RelayID struct{ alloc.RelayID }
+
+// UnmarshalText reads a UUID, or the empty string.
+func (r *RelayID) UnmarshalText(text []byte) (err error) {
+	*r = RelayID{}
+	if len(text) == 0 {
+		return nil
+	}
+	if r.RelayID, err = alloc.ParseRelayID(string(text)); err != nil || r.IsZero() {
+		return fmt.Errorf("%q is not a UUID such as 6a1c3f5e-0d2b-4c7a-9e8f-112233445566", text)
+	}
+	return nil
+}
+
+// String returns the id, or the empty string.
+func (r RelayID) String() string {
+	if r.IsZero() {
+		return ""
+	}
+	return r.RelayID.String()
 }
 
 // CPUs is a list of CPU numbers and ranges, such as 0-31,64-95, in the order of the

@@ -105,6 +105,8 @@ func (s *status) metrics() metrics.Process {
 	}
 	if s.relay != nil {
 		s.relay.addMetrics(&p)
+		now := s.settings.current()
+		p.MaxSeats = s.relay.seats(&now.Config)
 	}
 	return p
 }

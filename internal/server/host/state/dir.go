@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 )
 
@@ -35,6 +36,8 @@ var (
 	// ErrForeign is wrapped by the error about a directory that holds files but
 	// no identity.
 	ErrForeign = errors.New("holds other files but no identity; name an empty or a new directory")
+	// ErrOtherRelay is wrapped by the error about a directory with another id than the settings ask for.
+	ErrOtherRelay = errors.New("is the directory of another relay; correct relay_id, or name a new directory")
 )
 
 // Dir is a state directory that this process holds. It does not change after
@@ -70,11 +73,14 @@ func (d *Dir) Bans() string { return filepath.Join(d.path, bansName) }
 // this user or to root and be closed to others, as [keyfile.OpenDir] and [keyfile.Open]
 // check. Errors wrap ErrInUse, ErrForeign or ErrDamaged, or are those of keyfile or the
 // system.
-func Open(path string, log *slog.Logger) (*Dir, error) { return Inherit(path, log, nil) }
+func Open(path string, log *slog.Logger) (*Dir, error) {
+	return Inherit(path, log, alloc.RelayID{}, nil)
+}
 
 // Inherit is Open with the lock of another process, see [Dir.Locks], which hands the directory
-// over. Nil: there is none.
-func Inherit(path string, log *slog.Logger, held *os.File) (d *Dir, err error) {
+// over. Nil: there is none. The identity is made for the relay id, or for a random one if that is
+// zero; a directory of another relay is refused with ErrOtherRelay.
+func Inherit(path string, log *slog.Logger, id alloc.RelayID, held *os.File) (d *Dir, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
@@ -88,7 +94,7 @@ func Inherit(path string, log *slog.Logger, held *os.File) (d *Dir, err error) {
 		return nil, err
 	}
 	d = &Dir{path: path, runtime: path, lock: lock}
-	if err := d.load(dir); err != nil {
+	if err := d.load(dir, id); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	if d.Created {
@@ -146,10 +152,10 @@ func closeLock(f *os.File) error {
 	return nil
 }
 
-func (d *Dir) load(dir *os.Root) error {
+func (d *Dir) load(dir *os.Root, id alloc.RelayID) error {
 	file, err := readIdentity(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return d.create(dir)
+		return d.create(dir, id)
 	}
 	if err == nil {
 		d.Identity, err = decode(file)
@@ -159,6 +165,9 @@ func (d *Dir) load(dir *os.Root) error {
 	}
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
+	}
+	if !id.IsZero() && id != d.Identity.Relay {
+		return fmt.Errorf("state: %s %w: it is that of %s, not of %s", dir.Name(), ErrOtherRelay, d.Identity.Relay, id)
 	}
 	return nil
 }
@@ -178,13 +187,16 @@ func readIdentity(dir *os.Root) ([]byte, error) {
 	return file, nil
 }
 
-func (d *Dir) create(dir *os.Root) error {
+func (d *Dir) create(dir *os.Root, id alloc.RelayID) error {
 	if err := checkEmpty(dir); err != nil {
 		return err
 	}
 	identity, err := NewIdentity()
 	if err != nil {
 		return err
+	}
+	if !id.IsZero() {
+		identity.Relay = id
 	}
 	if err := keyfile.WriteIn(dir, identityName, identity.encode()); err != nil {
 		return fmt.Errorf("state: %w", err)

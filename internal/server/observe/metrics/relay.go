@@ -141,6 +141,8 @@ func (p *page) workers(rows []engine.WorkerStats) {
 type Process struct {
 	// MaxAllocations is the maximum number of allocations.
 	MaxAllocations int
+	// MaxSeats is the maximum number of reserved seats, 0 for no limit.
+	MaxSeats int
 	// Awaited is the number of allocations of the previous run that may still be
 	// restored, Lost the number of those that were not.
 	Awaited int
@@ -177,6 +179,8 @@ func (m *Metrics) writeCapacity(w io.Writer) {
 	st := m.cfg.Process()
 	var p page
 	p.single("ferry_max_allocations", gauge, "Maximum number of allocations.", count(st.MaxAllocations))
+	p.single("ferry_max_seats", gauge, "Maximum number of reserved seats; 0: no limit. ferry_seats / ferry_max_seats is the used share, by which a fleet scales.",
+		count(st.MaxSeats))
 	p.single("ferry_recovery_awaited", gauge, "Allocations of the previous run that may still be restored.", count(st.Awaited))
 	p.single("ferry_recovery_lost_total", counter, "Allocations of the previous run that were not restored.", st.Lost)
 	p.single("ferry_ledger_storing", gauge, "1 while the state file has all that the next run must know.", boolGauge(st.Storing))
