@@ -67,6 +67,7 @@ var faults = map[string]fault{
 	"FerryMatchesLost":         {"ferry_recovery_lost_total": once(50)},
 	"FerryNotStoring":          {"ferry_ledger_storing": becomes("1", "0")},
 	"FerryAlmostFull":          {"ferry_allocations": becomes("100", "900"), "ferry_max_allocations": steady("1000")},
+	"FerrySeatsAlmostUsedUp":   {"ferry_seats": becomes("100", "950"), "ferry_max_seats": steady("1000")},
 	"FerryMemoryShort":         {"ferry_memory_short": becomes("0", "1")},
 	"FerryFilesAlmostUsedUp":   {"process_open_fds": becomes("20", "900"), "process_max_fds": steady("1024")},
 	"FerryFilesUsedUp":         {"ferry_accept_failed_total": once(1)},

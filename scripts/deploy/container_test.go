@@ -151,7 +151,7 @@ func TestImagesByDigest(t *testing.T) {
 			images[m[1]]++
 		}
 	}
-	if len(images) < 5 || images["ferry"] < 4 {
+	if len(images) < 3 || images["ferry"] < 8 {
 		t.Errorf("the images are %v", images)
 	}
 	for image := range images {

@@ -58,27 +58,18 @@ type kubeService struct {
 	} `yaml:"spec"`
 }
 
-// running is the spec of a StatefulSet or a Deployment.
+// running is a Deployment.
 type running struct {
 	header `yaml:",inline"`
 	Spec   struct {
-		ServiceName    string         `yaml:"serviceName"`
-		Replicas       int            `yaml:"replicas"`
-		Management     string         `yaml:"podManagementPolicy"`
-		UpdateStrategy map[string]any `yaml:"updateStrategy"`
-		Strategy       map[string]any `yaml:"strategy"`
-		Selector       labels         `yaml:"selector"`
-		Template       struct {
+		Replicas int            `yaml:"replicas"`
+		Strategy map[string]any `yaml:"strategy"`
+		Progress int            `yaml:"progressDeadlineSeconds"`
+		Selector labels         `yaml:"selector"`
+		Template struct {
 			Metadata meta `yaml:"metadata"`
 			Spec     pod  `yaml:"spec"`
 		} `yaml:"template"`
-		Claims []struct {
-			Metadata meta `yaml:"metadata"`
-			Spec     struct {
-				AccessModes []string                     `yaml:"accessModes"`
-				Resources   map[string]map[string]string `yaml:"resources"`
-			} `yaml:"spec"`
-		} `yaml:"volumeClaimTemplates"`
 	} `yaml:"spec"`
 }
 
@@ -241,6 +232,7 @@ type admissionPolicy struct {
 		Failure     string                           `yaml:"failurePolicy"`
 		Constraints map[string][]map[string][]string `yaml:"matchConstraints"`
 		Variables   []map[string]string              `yaml:"variables"`
+		Conditions  []map[string]string              `yaml:"matchConditions"`
 		Validations []map[string]string              `yaml:"validations"`
 		Policy      string                           `yaml:"policyName"`
 		Actions     []string                         `yaml:"validationActions"`
@@ -256,13 +248,15 @@ var kinds = map[string]func() any{
 	"v1 ServiceAccount":                               func() any { return new(plain) },
 	"v1 ConfigMap":                                    func() any { return new(configMap) },
 	"v1 Service":                                      func() any { return new(kubeService) },
-	"apps/v1 StatefulSet":                             func() any { return new(running) },
+	"batch/v1 Job":                                    func() any { return new(any) },
 	"apps/v1 Deployment":                              func() any { return new(running) },
 	"policy/v1 PodDisruptionBudget":                   func() any { return new(budget) },
 	"autoscaling/v2 HorizontalPodAutoscaler":          func() any { return new(autoscaler) },
 	"networking.k8s.io/v1 NetworkPolicy":              func() any { return new(networkPolicy) },
 	"rbac.authorization.k8s.io/v1 ClusterRole":        func() any { return new(plain) },
 	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() any { return new(plain) },
+	"rbac.authorization.k8s.io/v1 Role":               func() any { return new(plain) },
+	"rbac.authorization.k8s.io/v1 RoleBinding":        func() any { return new(plain) },
 }
 
 // object is a document of a manifest.

@@ -102,7 +102,7 @@ relay:
   tolerations: [{key: relays, operator: Exists, effect: NoSchedule}]
   priorityClassName: relays
   podAnnotations: {example.org/team: games}
-  storage: {size: 2Gi, className: fast}
+  stateSize: 2Gi
   autoscaling: {enabled: true}
 api:
   settings:
@@ -124,12 +124,26 @@ networkPolicy: {ingressCIDRs: [198.51.100.0/24]}
 podMonitor: {enabled: true, labels: {release: prometheus}}
 `
 
+// dualStack are the values that everything has in another way.
+const dualStack = `
+certificates: {origin: cert-manager}
+relay:
+  advertise: example.org/relay
+  ipFamilies: [IPv4, IPv6]
+  hostNetwork: false
+  websocket: {enabled: true, name: $(NODE_NAME).relays.example.org, tlsSecret: relay-tls}
+  zoneSpread: {maxSkew: 2, whenUnsatisfiable: DoNotSchedule}
+  autoscaling: {enabled: true, by: keda, prometheus: "http://prometheus.monitoring:9090"}
+api: {service: {ipFamilyPolicy: RequireDualStack}}
+`
+
 const digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 // variants are the values of the tests of all renderings, by name.
 var variants = map[string]string{
 	"defaults":    "",
 	"everything":  everything,
+	"dual stack":  dualStack,
 	"relays only": "api: {enabled: false}",
 	"api only":    "relay: {enabled: false}",
 	"players only": `

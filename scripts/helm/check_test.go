@@ -1,43 +1,92 @@
 package helm
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// prepared returns the files of each Secret, and of the volumes that init containers fill, as
-// scripts/deploy/README.md makes them.
-func prepared(t *testing.T) map[string]map[string]string {
+// pod is the name of the pod in these tests, and podUID its UID.
+const (
+	pod    = "pod-0"
+	podUID = "6a1c3f5e-0d2b-4c7a-9e8f-112233445566"
+)
+
+// prepared returns the files of each Secret, and of the volumes that init containers and
+// cert-manager fill, for the pod of a role.
+func prepared(t *testing.T, role string) map[string]map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, args := range [][]string{{dir}, {dir, "api"}, {dir, "relay", "--state-dir", filepath.Join(dir, "state"), "--name", "relay-0"}} {
-		if out, code := run(t, nil, append([]string{"ctl", "cluster-ca"}, args...)...); code != 0 {
+	args := []string{"ctl", "cluster-ca", dir, role, "--name", pod}
+	if role == "relay" {
+		args = append(args, "--relay", podUID)
+	}
+	for _, args := range [][]string{{"ctl", "cluster-ca", dir}, args} {
+		if out, code := run(t, nil, args...); code != 0 {
 			t.Fatalf("%q: exit code %d:\n%s", args, code, out)
 		}
 	}
 	file := func(name string) string { return read(t, filepath.Join(dir, name)) }
+	own := map[string]string{
+		pod + ".pem": file(pod + ".pem"), pod + "-key.pem": file(pod + "-key.pem"),
+		"ca.crt": file("ca.pem"), "tls.crt": file(pod + ".pem"), "tls.key": file(pod + "-key.pem"),
+	}
+	cert, key := selfSigned(t, "*.relays.example.org")
 	const token = "a-token-of-the-tests\n"
 	return map[string]map[string]string{
-		"ferry-cluster-api": {"ca.pem": file("ca.pem"), "api.pem": file("api.pem"), "api-key.pem": file("api-key.pem")},
-		"own-certificate":   {"ca.pem": file("ca.pem"), "relay.pem": file("relay-0.pem"), "relay-key.pem": file("relay-0-key.pem")},
+		"own-certificate":   own,
+		"ferry-cluster-api": own,
+		"ferry-authority":   {"ca.pem": file("ca.pem")},
+		"relay-tls":         {"tls.crt": cert, "tls.key": key},
 		"ferry-tokens":      {"server": token},
 		"ferry-admin":       {"token": token},
 		"ferry-api-admin":   {"token": token},
 		"webhook":           {"key": token},
-		"address":           {"relay.yaml": "advertise: 203.0.113.7\n"},
+		"address":           {"relay.yaml": "advertise: [\"203.0.113.7\"]\n"},
+		"kubernetes":        {},
 		"state":             {},
 	}
+}
+
+// selfSigned returns a certificate for a name and its key.
+func selfSigned(t *testing.T, name string) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotAfter: time.Now().Add(time.Hour)}
+	public, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: public})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
 // mounted writes the files of a container's volumes into a directory, by the paths in the container.
 func mounted(t *testing.T, w workload, all []object) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	volumes, files := map[string]corev1.Volume{}, prepared(t)
+	volumes, files := map[string]corev1.Volume{}, prepared(t, w.role)
+	if slices.Contains(w.container().Args, "--udp=[::]:7777") {
+		files["address"]["relay.yaml"] = "advertise: [\"203.0.113.7\", \"2001:db8::7\"]\n"
+	}
 	for _, v := range w.template.Spec.Volumes {
 		volumes[v.Name] = v
 	}
@@ -72,11 +121,18 @@ func mounted(t *testing.T, w workload, all []object) (dir string) {
 	return dir
 }
 
+// fields are those of the pod that variables refer to.
+var fields = map[string]string{
+	"metadata.name": pod, "metadata.uid": podUID, "spec.nodeName": "node-1",
+	"status.podIP": "10.0.0.9", "status.hostIP": "203.0.113.7", "status.hostIPs": "203.0.113.7,2001:db8::7",
+}
+
 // checked runs ferry check with the arguments, the variables and the files of a container.
 func checked(t *testing.T, w workload, all []object) (text string, code int) {
 	t.Helper()
 	dir := mounted(t, w, all)
-	here := strings.NewReplacer("/etc/ferry/", dir+"/etc/ferry/", "/run/ferry/", dir+"/run/ferry/", "$(POD_IP)", "10.0.0.9")
+	here := strings.NewReplacer("/etc/ferry/", dir+"/etc/ferry/", "/run/ferry/", dir+"/run/ferry/", "$(POD_IP)", "10.0.0.9",
+		"$(POD_NAME)", pod, "$(NODE_NAME)", "node-1")
 	c := w.container()
 	if c.Args[0] != w.role {
 		t.Fatalf("the %s runs ferry %s", w.role, c.Args[0])
@@ -93,7 +149,7 @@ func checked(t *testing.T, w workload, all []object) (text string, code int) {
 		case e.ValueFrom.SecretKeyRef != nil:
 			value = "rediss://ferry-" + w.role + ":change-me@redis.example.org:6379"
 		default:
-			value = "203.0.113.7"
+			value = fields[e.ValueFrom.FieldRef.FieldPath]
 		}
 		env = append(env, e.Name+"="+value)
 	}
@@ -105,7 +161,7 @@ func checked(t *testing.T, w workload, all []object) (text string, code int) {
 func TestCheck(t *testing.T) {
 	want := map[string][]string{
 		"relay": {
-			"region: eu", "max_allocations: 2000000", "dtls: false", "idle_timeout: 15s", "trace_ratio: 0.5", "drain_timeout: 1h30m",
+			"relay_id: " + podUID, "region: eu", "max_allocations: 2000000", "dtls: false", "idle_timeout: 15s", "trace_ratio: 0.5", "drain_timeout: 1h30m",
 			"siblings: [203.0.113.7:7777, 203.0.113.8:7777]", "advertise: [203.0.113.7]",
 		},
 		"api": {"max_connections: 200", "server_per_minute: 1000000", "issuer: https://id.example.org", "allocations: 10000",

@@ -13,7 +13,9 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"helm.sh/helm/v4/pkg/chart/common"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -29,6 +31,9 @@ import (
 	"k8s.io/kubernetes/pkg/apis/autoscaling"
 	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
 	autoscalingvalidation "k8s.io/kubernetes/pkg/apis/autoscaling/validation"
+	"k8s.io/kubernetes/pkg/apis/batch"
+	_ "k8s.io/kubernetes/pkg/apis/batch/install"
+	batchvalidation "k8s.io/kubernetes/pkg/apis/batch/validation"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	corevalidation "k8s.io/kubernetes/pkg/apis/core/validation"
@@ -44,8 +49,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object is a rendered object: its text, its fields, and its type of k8s.io/api or of the
-// Prometheus Operator.
+// object is a rendered object: its text, its fields, and its type of k8s.io/api, of the Prometheus
+// Operator, or in customs.
 type object struct {
 	text   string
 	fields *unstructured.Unstructured
@@ -53,6 +58,70 @@ type object struct {
 }
 
 func (o object) String() string { return o.fields.GetKind() + " " + o.fields.GetName() }
+
+// customs are types of objects that are not Kubernetes' own. Those of cert-manager and KEDA are
+// written here after their reference, since their modules depend on other versions of Kubernetes.
+var customs = map[string]func() any{
+	"PodMonitor":    func() any { return new(monitoring.PodMonitor) },
+	"ClusterIssuer": func() any { return new(clusterIssuer) },
+	"Certificate":   func() any { return new(certificate) },
+	"ScaledObject":  func() any { return new(scaledObject) },
+}
+
+type custom struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+}
+
+type clusterIssuer struct {
+	custom `json:",inline"`
+	Spec   struct {
+		SelfSigned *struct{} `json:"selfSigned"`
+		CA         *struct {
+			SecretName string `json:"secretName"`
+		} `json:"ca"`
+	} `json:"spec"`
+}
+
+type certificate struct {
+	custom `json:",inline"`
+	Spec   struct {
+		SecretName string          `json:"secretName"`
+		IsCA       bool            `json:"isCA"`
+		CommonName string          `json:"commonName"`
+		URIs       []string        `json:"uris"`
+		Usages     []string        `json:"usages"`
+		Duration   metav1.Duration `json:"duration"`
+		PrivateKey struct {
+			Algorithm      string `json:"algorithm"`
+			Size           int    `json:"size"`
+			RotationPolicy string `json:"rotationPolicy"`
+		} `json:"privateKey"`
+		IssuerRef struct {
+			Kind string `json:"kind"`
+			Name string `json:"name"`
+		} `json:"issuerRef"`
+	} `json:"spec"`
+}
+
+type scaledObject struct {
+	custom `json:",inline"`
+	Spec   struct {
+		ScaleTargetRef  autoscalingv2.CrossVersionObjectReference `json:"scaleTargetRef"`
+		MinReplicaCount int32                                     `json:"minReplicaCount"`
+		MaxReplicaCount int32                                     `json:"maxReplicaCount"`
+		Triggers        []struct {
+			Type       string            `json:"type"`
+			MetricType string            `json:"metricType"`
+			Metadata   map[string]string `json:"metadata"`
+		} `json:"triggers"`
+		Advanced struct {
+			HPA struct {
+				Behavior autoscalingv2.HorizontalPodAutoscalerBehavior `json:"behavior"`
+			} `json:"horizontalPodAutoscalerConfig"`
+		} `json:"advanced"`
+	} `json:"spec"`
+}
 
 // decoder refuses unknown fields, and fields that are there twice.
 var decoder = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
@@ -89,12 +158,11 @@ func objects(t *testing.T, texts map[string]string) (all []object) {
 		if err := yaml.UnmarshalStrict([]byte(text), &o.fields.Object); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		if o.fields.GetKind() == "PodMonitor" {
-			monitor := new(monitoring.PodMonitor)
-			if err := yaml.UnmarshalStrict([]byte(text), monitor); err != nil {
+		if newCustom, ok := customs[o.fields.GetKind()]; ok {
+			o.typed = newCustom()
+			if err := yaml.UnmarshalStrict([]byte(text), o.typed); err != nil {
 				t.Fatalf("%v: %v", o, err)
 			}
-			o.typed = monitor
 		} else {
 			typed, _, err := decoder.Decode([]byte(text), nil, nil)
 			if err != nil {
@@ -109,13 +177,13 @@ func objects(t *testing.T, texts map[string]string) (all []object) {
 
 // validate returns what the API server of Kubernetes would refuse.
 func (o object) validate() (errs field.ErrorList) {
-	versioned, ok := o.typed.(runtime.Object)
-	if _, isMonitor := o.typed.(*monitoring.PodMonitor); isMonitor || !ok {
+	if _, ok := customs[o.fields.GetKind()]; ok {
 		return nil // Its types are checked by decoding.
 	}
+	versioned := o.typed.(runtime.Object)
 	versioned = versioned.DeepCopyObject()
 	legacyscheme.Scheme.Default(versioned)
-	errs = legacyscheme.Scheme.Validate(context.Background(), map[string]bool{"HPAScaleToZero": false}, versioned)
+	errs = legacyscheme.Scheme.Validate(context.Background(), map[string]bool{"HPAScaleToZero": false, "WorkloadWithJob": false}, versioned)
 	internal, err := legacyscheme.Scheme.UnsafeConvertToVersion(versioned, runtime.InternalGroupVersioner)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
@@ -134,13 +202,17 @@ func validateInternal(o runtime.Object) field.ErrorList {
 	case *core.Service:
 		// The API server chooses these before it validates.
 		family := core.IPFamilyPolicySingleStack
-		o.Spec.IPFamilyPolicy, o.Spec.IPFamilies = &family, []core.IPFamily{core.IPv4Protocol}
-		if o.Spec.ClusterIP == core.ClusterIPNone {
-			o.Spec.ClusterIPs = []string{core.ClusterIPNone}
+		if o.Spec.IPFamilyPolicy == nil {
+			o.Spec.IPFamilyPolicy = &family
 		}
+		o.Spec.IPFamilies = []core.IPFamily{core.IPv4Protocol}
 		return corevalidation.ValidateServiceCreate(o)
-	case *apps.StatefulSet:
-		return appsvalidation.ValidateStatefulSet(o, appsvalidation.StatefulSetValidationOptions{},
+	case *core.Secret:
+		return corevalidation.ValidateSecret(o)
+	case *batch.Job:
+		// The API server adds a selector of its own.
+		o.Spec.Selector = &metav1.LabelSelector{MatchLabels: o.Spec.Template.Labels}
+		return batchvalidation.ValidateJobSpec(&o.Spec, nil, field.NewPath("spec"),
 			podutil.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
 	case *apps.Deployment:
 		return appsvalidation.ValidateDeployment(o, podutil.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))
@@ -153,6 +225,10 @@ func validateInternal(o runtime.Object) field.ErrorList {
 		return networkingvalidation.ValidateNetworkPolicy(o, networkingvalidation.NetworkPolicyValidationOptions{})
 	case *networking.Ingress:
 		return networkingvalidation.ValidateIngressCreate(o)
+	case *rbac.Role:
+		return rbacvalidation.ValidateRole(o)
+	case *rbac.RoleBinding:
+		return rbacvalidation.ValidateRoleBinding(o)
 	case *rbac.ClusterRole:
 		return rbacvalidation.ValidateClusterRole(o, rbacvalidation.ClusterRoleValidationOptions{})
 	case *rbac.ClusterRoleBinding:
@@ -161,6 +237,12 @@ func validateInternal(o runtime.Object) field.ErrorList {
 		return nil // TestAdmissionPolicy evaluates its expressions; its validation needs the whole API server.
 	}
 	return field.ErrorList{field.InternalError(nil, fmt.Errorf("%T is not known here", o))}
+}
+
+// unstructuredOf returns the fields of an object.
+func unstructuredOf(t *testing.T, o runtime.Object) *unstructured.Unstructured {
+	t.Helper()
+	return &unstructured.Unstructured{Object: fieldsOf(t, o)}
 }
 
 // checkObjects validates a rendering and returns its objects.
@@ -182,7 +264,9 @@ func checkObjects(t *testing.T, texts map[string]string) []object {
 
 // TestObjects checks that the API server would accept what each variant renders.
 func TestObjects(t *testing.T) {
-	want := map[string]int{"defaults": 11, "everything": 21, "fixed": 19, "relays only": 5, "api only": 6, "players only": 9}
+	want := map[string]int{
+		"defaults": 16, "everything": 30, "fixed": 24, "dual stack": 22, "relays only": 10, "api only": 10, "players only": 14,
+	}
 	for name, values := range variants {
 		t.Run(name, func(t *testing.T) {
 			if all := checkObjects(t, render(t, values)); len(all) != want[name] {
@@ -198,7 +282,9 @@ func TestObjectsBite(t *testing.T) {
 		"maxUnavailable: 1 ->maxUnavailable: -1 ":                             "must be greater than or equal to 0",
 		"cidr: \"198.51.100.0/24\"->cidr: \"198.51.100.0/240\"":               "spec.ingress[0].from[1].ipBlock.cidr",
 		"pathType: Prefix->pathType: Start":                                   "pathType",
-		"podManagementPolicy: Parallel->podManagementPolicy: AtOnce":          "podManagementPolicy",
+		"{maxUnavailable: 1, maxSurge: 0}->{maxUnavailable: 0, maxSurge: 0}":  "spec.strategy.rollingUpdate.maxUnavailable",
+		"verbs: [get, patch]}->verbs: []}":                                    "rules[1].verbs",
+		"restartPolicy: Never->restartPolicy: Always":                         "restartPolicy",
 		"hostPort: 7778->hostPort: 7780":                                      "hostPort",
 		"{name: state, mountPath: /var/lib/ferry}->{name: s, mountPath: /v}":  `volumeMounts[0].name: Not found: "s"`,
 		"averageUtilization: 60->averageUtilization: 0":                       "averageUtilization",
@@ -228,7 +314,7 @@ func TestObjectsBite(t *testing.T) {
 	}
 }
 
-// workload is the StatefulSet of the relays or the Deployment of the API.
+// workload is the Deployment of the relays or of the API.
 type workload struct {
 	role string
 	object
@@ -262,11 +348,8 @@ func (w workload) flag(name string) string {
 func workloads(t *testing.T, all []object) (found []workload) {
 	t.Helper()
 	for _, o := range all {
-		switch w := o.typed.(type) {
-		case *appsv1.StatefulSet:
-			found = append(found, workload{"relay", o, w.Spec.Template})
-		case *appsv1.Deployment:
-			found = append(found, workload{"api", o, w.Spec.Template})
+		if d, ok := o.typed.(*appsv1.Deployment); ok {
+			found = append(found, workload{d.Spec.Template.Labels["app.kubernetes.io/component"], o, d.Spec.Template})
 		}
 	}
 	if len(found) == 0 {

@@ -170,36 +170,36 @@ var ofChart = map[string][]string{
 		"http", "log_format", "store",
 	},
 	"relay": {
-		"admin", "admin_public", "admin_token_file", "advertise", "cluster", "cluster_advertise", "cluster_ca", "cluster_cert",
-		"cluster_key", "drain_timeout", "log_format", "region", "state_dir", "store", "udp", "websocket",
+		"admin", "admin_public", "admin_token_file", "advertise", "advertise_name", "cluster", "cluster_advertise", "cluster_ca",
+		"cluster_cert", "cluster_key", "drain_timeout", "http", "kubernetes_dir", "log_format", "region", "relay_id", "state_dir", "store",
+		"tls_cert", "tls_key", "udp", "websocket",
 	},
 }
 
-// TestSettingsOfChart checks that ofChart lists the flags and variables of the containers, and
-// FERRY_ADVERTISE, which a file replaces in some variants.
+// TestSettingsOfChart checks that ofChart lists the flags and variables of the containers in all
+// variants, and FERRY_ADVERTISE, which a file replaces in some.
 func TestSettingsOfChart(t *testing.T) {
-	for name, values := range variants {
+	got := map[string][]string{}
+	for _, values := range variants {
 		for _, w := range workloads(t, objects(t, render(t, values))) {
-			got := []string{}
 			for _, arg := range w.container().Args[1:] {
 				flag, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 				if flag != "config" {
-					got = append(got, strings.ReplaceAll(flag, "-", "_"))
+					got[w.role] = append(got[w.role], strings.ReplaceAll(flag, "-", "_"))
 				}
 			}
 			for _, e := range w.container().Env {
 				key, ok := strings.CutPrefix(e.Name, "FERRY_")
 				if key = strings.ToLower(key); ok && !slices.Contains(w.settings(t, values), key) {
-					got = append(got, strings.Replace(key, "config", "advertise", 1))
+					got[w.role] = append(got[w.role], strings.Replace(key, "config", "advertise", 1))
 				}
 			}
-			want := ofChart[w.role]
-			if !slices.Contains(got, "admin_token_file") { // a value of the API
-				want = slices.DeleteFunc(slices.Clone(want), func(key string) bool { return key == "admin_token_file" })
-			}
-			if slices.Sort(got); !slices.Equal(got, want) {
-				t.Errorf("%s: ferry %s has the settings\n%q, want\n%q", name, w.role, got, want)
-			}
+		}
+	}
+	for role, want := range ofChart {
+		slices.Sort(got[role])
+		if keys := slices.Compact(got[role]); !slices.Equal(keys, want) {
+			t.Errorf("ferry %s has the settings\n%q, want\n%q", role, keys, want)
 		}
 	}
 }

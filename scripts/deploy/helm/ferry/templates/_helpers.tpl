@@ -45,3 +45,66 @@
 {{ kindIs "string" . | ternary . (toJson .) }}
 {{- end -}}
 {{- end -}}
+
+{{/* Whether relays keep the deletion cost of their pods current. */}}
+{{- define "ferry.deletionCost" -}}
+{{ and .Values.relay.autoscaling.enabled .Values.relay.autoscaling.deletionCost }}
+{{- end -}}
+
+{{/* The ClusterIssuer of cert-manager that signs for the fleet. */}}
+{{- define "ferry.clusterIssuer" -}}
+{{ .Values.certificates.certManager.clusterIssuer | default "ferry-fleet" }}
+{{- end -}}
+
+{{/* The flags of the certificate with which a process is known in its fleet. */}}
+{{- define "ferry.clusterFlags" -}}
+{{- if eq .Values.certificates.origin "cert-manager" -}}
+- --cluster-ca=/etc/ferry/cluster/ca.crt
+- --cluster-cert=/etc/ferry/cluster/tls.crt
+- --cluster-key=/etc/ferry/cluster/tls.key
+{{- else -}}
+- --cluster-ca=/etc/ferry/authority/ca.pem
+- --cluster-cert=/etc/ferry/cluster/$(POD_NAME).pem
+- --cluster-key=/etc/ferry/cluster/$(POD_NAME)-key.pem
+{{- end -}}
+{{- end -}}
+
+{{/* The mounts of these files: directories, so that Kubernetes updates them; Ferry reads them every 10 s. */}}
+{{- define "ferry.clusterMounts" -}}
+- {name: own-certificate, mountPath: /etc/ferry/cluster, readOnly: true}
+{{- if ne .Values.certificates.origin "cert-manager" }}
+- {name: trust, mountPath: /etc/ferry/authority, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* The volumes with the authority of a role, and with the certificates that all processes trust. */}}
+{{- define "ferry.authorityVolumes" -}}
+{{- $name := (index . 0).Values.certificates.authority -}}
+{{- $role := index . 1 -}}
+- name: authority
+  secret:
+    secretName: {{ $name }}
+    defaultMode: 0440
+    items: [{key: {{ $role }}-ca.pem, path: ca.pem}, {key: {{ $role }}-ca-key.pem, path: ca-key.pem}]
+- name: trust
+  secret:
+    secretName: {{ $name }}
+    defaultMode: 0440
+    items: [{key: ca.pem, path: ca.pem}]
+{{- end -}}
+
+{{/* The annotations of an object that Helm makes before the others and removes when it is done. */}}
+{{- define "ferry.hook" -}}
+{helm.sh/hook: "pre-install,pre-upgrade", helm.sh/hook-weight: {{ . | quote }}, helm.sh/hook-delete-policy: "before-hook-creation,hook-succeeded"}
+{{- end -}}
+
+{{/* How fast the relays scale. */}}
+{{- define "ferry.scaling" -}}
+scaleUp:
+  stabilizationWindowSeconds: 0
+  policies: [{type: Pods, value: 2, periodSeconds: 60}]
+# Scale down slowly: the relay that stops drains for up to {{ .Values.relay.drainTimeout }}. (Half an hour is the longest period.)
+scaleDown:
+  stabilizationWindowSeconds: 3600
+  policies: [{type: Pods, value: 1, periodSeconds: 1800}]
+{{- end -}}
