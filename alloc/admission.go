@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/base/hook"
 	"github.com/ferryrelay/ferry/internal/base/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -83,32 +83,71 @@ func (s *Service) reserve(
 	if counts {
 		s.outstanding.confirm(player, res.ID, s.elapsed())
 	}
-	if s.onReserve != nil {
-		_ = s.guard("OnReserve", func() error { s.onReserve(ReservationEvent{Request: q, ID: res.ID}); return nil })
+	if s.hooks.onReserve != nil {
+		_ = s.guard(&s.hooks.reserves, func() error { s.hooks.onReserve(ReservationEvent{Request: q, ID: res.ID}); return nil })
 	}
 	return res, nil
 }
 
+// ErrInHook is returned by methods that take a context when a function of the embedding program calls
+// them: those of a [Service] in a function of its [ServiceConfig], which would be called again, and
+// those of an engine.Server, of whichever, on a goroutine of a relay: in a hook, in a callback of
+// its configuration, or in a method of a transport that a worker calls. Such a call would wait for
+// the goroutine that waits for it. A Server also returns it to calls that wait while a hook has run
+// for 5 s, since the hook may wait for one of them. It is an [ErrUnavailable].
+var ErrInHook = fmt.Errorf("%w: a hook must not call back", ErrUnavailable)
+
 // errHookPanic is the error of a hook that panicked.
 var errHookPanic = fmt.Errorf("%w: a hook panicked, see the log", ErrUnavailable)
 
-// guard calls a hook of the embedding program, and logs a panic and returns errHookPanic.
-func (s *Service) guard(name string, hook func() error) (err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = errHookPanic
-			s.log.Error("a hook of the embedding program panicked", "hook", name, "panic", fault, "stack", string(debug.Stack()))
-		}
-	}()
-	return hook()
+// hooks are the functions of the embedding program, each with its reporter.
+type hooks struct {
+	admit     func(context.Context, AdmissionRequest) error
+	onReserve func(ReservationEvent)
+	keepCode  func(context.Context, proto.AllocationID, string) error
+
+	admits, reserves, keeps hook.Reporter
 }
+
+func newHooks(cfg *ServiceConfig) *hooks {
+	const waits = "its caller waits for it"
+	return &hooks{
+		admit: cfg.Admit, onReserve: cfg.OnReserve, keepCode: cfg.KeepCode,
+		admits:   hook.Reporter{Name: "Admit", Slow: slowAdmission, Effect: waits},
+		reserves: hook.Reporter{Name: "OnReserve", Slow: slowHook, Effect: waits},
+		keeps:    hook.Reporter{Name: "KeepCode", Slow: slowAdmission, Effect: waits},
+	}
+}
+
+// From how long on a hook is slow: one that must not block, and one that may ask another process.
+const (
+	slowHook      = 100 * time.Millisecond
+	slowAdmission = 2 * time.Second
+)
+
+// guard calls a hook of the embedding program, and logs a panic and returns errHookPanic.
+func (s *Service) guard(h *hook.Reporter, call func() error) (err error) {
+	began := s.elapsed()
+	defer func() {
+		fault := recover()
+		if fault != nil {
+			err = errHookPanic
+		}
+		now := s.elapsed()
+		h.Done(s.log, now, now-began, fault)
+	}()
+	return call()
+}
+
+// inHook are the functions that call hooks.
+var inHook = hook.CallersOf((*Service).guard)
 
 func (s *Service) admitAndReserve(
 	ctx context.Context, q AdmissionRequest, call func() (Reservation, error),
 ) (Reservation, error) {
-	if s.admit != nil {
+	if s.hooks.admit != nil {
 		admission, span := trace.Start(ctx, "admission")
-		err := s.guard("Admit", func() error { return s.admit(admission, q) })
+		err := s.guard(&s.hooks.admits, func() error { return s.hooks.admit(admission, q) })
 		span.End(err)
 		if err != nil {
 			return Reservation{}, err

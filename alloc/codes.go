@@ -24,6 +24,9 @@ const commitTimeout = 5 * time.Second
 // Errors: ErrTenantName, ErrUnavailable, and ErrNotFound for an allocation that
 // has ended, is a joiner's, or belongs to another caller.
 func (s *Service) JoinCode(ctx context.Context, c Caller, id proto.AllocationID) (string, error) {
+	if inHook.Running() {
+		return "", ErrInHook
+	}
 	if err := c.Tenant.Validate(); err != nil {
 		return "", err
 	}
@@ -87,13 +90,13 @@ func (s *Service) answerCode(ctx context.Context, host proto.AllocationID, code 
 
 // keep calls KeepCode. Errors: ErrNotFound, ErrUnavailable.
 func (s *Service) keep(ctx context.Context, host proto.AllocationID, code string) error {
-	if s.keepCode == nil {
+	if s.hooks.keepCode == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	keeping, span := trace.Start(ctx, "keep code")
-	err := s.guard("KeepCode", func() error { return s.keepCode(keeping, host, code) })
+	err := s.guard(&s.hooks.keeps, func() error { return s.hooks.keepCode(keeping, host, code) })
 	span.End(err)
 	switch {
 	case err == nil:

@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-// The time for which a sealing key is in use, see SealerConfig.Epoch.
+// DefaultEpoch is the default of SealerConfig.Epoch.
+const DefaultEpoch = 7 * 24 * time.Hour
+
+// The bounds of SealerConfig.Epoch.
 const (
-	DefaultEpoch = 7 * 24 * time.Hour
-	MinEpoch     = time.Hour
-	MaxEpoch     = 4 * DefaultEpoch
+	minEpoch = time.Hour
+	maxEpoch = 4 * DefaultEpoch
 )
 
 // The epochs that are valid without being retained: two before the current one, so
@@ -29,7 +31,7 @@ const (
 // since the clock may have been set back.
 const (
 	recoverFor   = time.Hour
-	recoverHours = int64(MaxEpoch / time.Hour)
+	recoverHours = int64(maxEpoch / time.Hour)
 )
 
 // hourOf returns the hours from the Unix epoch to t, 0 before 1970.

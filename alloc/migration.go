@@ -102,6 +102,9 @@ func (s *Service) HostMigration() bool { return s.migrations != nil }
 // moved it, see engine.Hooks.OnMigrate. Errors: ErrTenantName, ErrCodeMalformed,
 // ErrCodeNotFound, ErrOutstanding, those of MigrateHost and those of ServiceConfig.Admit.
 func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (res Reservation, err error) {
+	if inHook.Running() {
+		return Reservation{}, ErrInHook
+	}
 	defer func() { s.countFailure(c.Tenant, err) }()
 	if s.migrations == nil {
 		return Reservation{}, ErrNotFound
@@ -129,6 +132,9 @@ func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (
 // be called again. Errors: ErrTenantName, ErrUnavailable, and ErrNotFound for an allocation
 // that has ended, is a joiner's, or belongs to another caller.
 func (s *Service) Leave(ctx context.Context, c Caller, host proto.AllocationID) error {
+	if inHook.Running() {
+		return ErrInHook
+	}
 	if s.migrations == nil {
 		return ErrNotFound
 	}

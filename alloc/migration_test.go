@@ -214,7 +214,7 @@ func TestMigrationsOff(t *testing.T) {
 		t.Errorf("HostMigration = %v, the relay was asked %v", off.HostMigration(), x.relay.asked)
 	}
 	_, err = alloc.NewService(alloc.ServiceConfig{Relay: newFakeRelay(), Store: x.store, Regions: testRegions, HostMigration: true})
-	if !errors.Is(err, alloc.ErrServiceConfig) || !strings.Contains(err.Error(), "Relay") {
+	if !errors.Is(err, alloc.ErrConfig) || !strings.Contains(err.Error(), "Relay") {
 		t.Errorf("a relay without migrations: error %v", err)
 	}
 }

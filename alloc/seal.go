@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/sha512"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -28,7 +27,7 @@ type SealerConfig struct {
 	// random one.
 	Boot uint64
 	// Epoch is the time for which a sealing key is in use, a number of whole hours from
-	// MinEpoch to MaxEpoch. A run with another Epoch opens the same connection data.
+	// 1 h to 4 weeks. A run with another Epoch opens the same connection data.
 	// Zero: DefaultEpoch, a week.
 	Epoch time.Duration
 	// Now is the wall clock, which determines the epoch. Nil: time.Now.
@@ -37,13 +36,6 @@ type SealerConfig struct {
 	// reads it.
 	Rand io.Reader
 }
-
-// Errors of [NewSealer].
-var (
-	ErrNoMasterKey = errors.New("alloc: sealer without a master key")
-	ErrNoRelayID   = errors.New("alloc: sealer without a relay id")
-	ErrEpoch       = errors.New("alloc: the epoch of sealing keys is not a number of whole hours from 1 h to 4 weeks")
-)
 
 // Scratch is the buffer that [Sealer.Open] decrypts into. It belongs to one
 // goroutine; opened claims alias it until its next use. Keep it in a long-lived
@@ -77,17 +69,17 @@ type Sealer struct {
 }
 
 // NewSealer returns a sealer with the keys of the epochs around cfg.Now. Errors:
-// ErrNoMasterKey, ErrNoRelayID, ErrEpoch, or the error of Rand.
+// ErrConfig, or the error of Rand.
 func NewSealer(cfg SealerConfig) (*Sealer, error) {
 	if cfg.Master.IsZero() {
-		return nil, ErrNoMasterKey
+		return nil, fmt.Errorf("%w: sealer without a master key", ErrConfig)
 	}
 	if cfg.Relay.IsZero() {
-		return nil, ErrNoRelayID
+		return nil, fmt.Errorf("%w: sealer without a relay id", ErrConfig)
 	}
 	cfg.Epoch = cmp.Or(cfg.Epoch, DefaultEpoch)
-	if cfg.Epoch < MinEpoch || cfg.Epoch > MaxEpoch || cfg.Epoch%time.Hour != 0 {
-		return nil, ErrEpoch
+	if cfg.Epoch < minEpoch || cfg.Epoch > maxEpoch || cfg.Epoch%time.Hour != 0 {
+		return nil, fmt.Errorf("%w: Epoch is not a number of whole hours from 1 h to 4 weeks", ErrConfig)
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

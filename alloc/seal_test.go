@@ -259,12 +259,12 @@ func TestNewSealerRefuses(t *testing.T) {
 		change func(*alloc.SealerConfig)
 		want   error
 	}{
-		{"no master key", func(c *alloc.SealerConfig) { c.Master = alloc.MasterKey{} }, alloc.ErrNoMasterKey},
-		{"no relay id", func(c *alloc.SealerConfig) { c.Relay = alloc.RelayID{} }, alloc.ErrNoRelayID},
-		{"an epoch below an hour", func(c *alloc.SealerConfig) { c.Epoch = 59 * time.Minute }, alloc.ErrEpoch},
-		{"an epoch of 90 minutes", func(c *alloc.SealerConfig) { c.Epoch = 90 * time.Minute }, alloc.ErrEpoch},
-		{"an epoch above four weeks", func(c *alloc.SealerConfig) { c.Epoch = 4*week + time.Hour }, alloc.ErrEpoch},
-		{"a negative epoch", func(c *alloc.SealerConfig) { c.Epoch = -time.Hour }, alloc.ErrEpoch},
+		{"no master key", func(c *alloc.SealerConfig) { c.Master = alloc.MasterKey{} }, alloc.ErrConfig},
+		{"no relay id", func(c *alloc.SealerConfig) { c.Relay = alloc.RelayID{} }, alloc.ErrConfig},
+		{"an epoch below an hour", func(c *alloc.SealerConfig) { c.Epoch = 59 * time.Minute }, alloc.ErrConfig},
+		{"an epoch of 90 minutes", func(c *alloc.SealerConfig) { c.Epoch = 90 * time.Minute }, alloc.ErrConfig},
+		{"an epoch above four weeks", func(c *alloc.SealerConfig) { c.Epoch = 4*week + time.Hour }, alloc.ErrConfig},
+		{"a negative epoch", func(c *alloc.SealerConfig) { c.Epoch = -time.Hour }, alloc.ErrConfig},
 		{"no boot id and no randomness", func(c *alloc.SealerConfig) { c.Boot, c.Rand = 0, failingReader{noRandom} }, noRandom},
 	}
 	for _, tt := range tests {

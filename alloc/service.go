@@ -30,9 +30,9 @@ const (
 	DefaultBindTimeout    = 10 * time.Second
 )
 
-// ErrServiceConfig is wrapped by the errors of [NewService], with the name of the
+// ErrConfig is wrapped by the errors of [NewService] and [NewSealer], with the name of the
 // field.
-var ErrServiceConfig = errors.New("alloc: invalid service configuration")
+var ErrConfig = errors.New("alloc: invalid configuration")
 
 // ServiceConfig configures a [Service]. Relay, Store and Regions are required.
 type ServiceConfig struct {
@@ -106,28 +106,28 @@ type ServiceConfig struct {
 func (c *ServiceConfig) validate() error {
 	switch {
 	case unset.IsNil(c.Relay):
-		return fmt.Errorf("%w: Relay is nil", ErrServiceConfig)
+		return fmt.Errorf("%w: Relay is nil", ErrConfig)
 	case unset.IsNil(c.Store) || isZeroStore(c.Store):
-		return fmt.Errorf("%w: Store is nil, or a MemoryStore that NewMemoryStore has not made", ErrServiceConfig)
+		return fmt.Errorf("%w: Store is nil, or a MemoryStore that NewMemoryStore has not made", ErrConfig)
 	case c.HostMigration && !isMigrationRelay(c.Relay):
-		return fmt.Errorf("%w: HostMigration with a Relay that has none", ErrServiceConfig)
+		return fmt.Errorf("%w: HostMigration with a Relay that has none", ErrConfig)
 	case c.HostMigration && isObservable(c.Relay) && !isCodeMover(c.Store):
-		return fmt.Errorf("%w: HostMigration with a Store that is no CodeMover", ErrServiceConfig)
+		return fmt.Errorf("%w: HostMigration with a Store that is no CodeMover", ErrConfig)
 	case len(c.Regions) == 0 && c.LiveRegions == nil:
-		return fmt.Errorf("%w: Regions is empty", ErrServiceConfig)
+		return fmt.Errorf("%w: Regions is empty", ErrConfig)
 	case c.MaxConnections < 0 || c.MaxConnections > math.MaxUint16:
-		return fmt.Errorf("%w: MaxConnections %d is not within 0 to 65535", ErrServiceConfig, c.MaxConnections)
+		return fmt.Errorf("%w: MaxConnections %d is not within 0 to 65535", ErrConfig, c.MaxConnections)
 	case !(c.FailuresPerSecond >= 0): // catches NaN as well
-		return fmt.Errorf("%w: FailuresPerSecond %v is not a rate", ErrServiceConfig, c.FailuresPerSecond)
+		return fmt.Errorf("%w: FailuresPerSecond %v is not a rate", ErrConfig, c.FailuresPerSecond)
 	case c.MaxOutstanding < 0 || c.MaxOutstanding > maxOutstandingTracked:
-		return fmt.Errorf("%w: MaxOutstanding %d is not within 0 to %d", ErrServiceConfig, c.MaxOutstanding, maxOutstandingTracked)
+		return fmt.Errorf("%w: MaxOutstanding %d is not within 0 to %d", ErrConfig, c.MaxOutstanding, maxOutstandingTracked)
 	case c.BindTimeout < 0:
-		return fmt.Errorf("%w: BindTimeout %v is negative", ErrServiceConfig, c.BindTimeout)
+		return fmt.Errorf("%w: BindTimeout %v is negative", ErrConfig, c.BindTimeout)
 	}
 	seen := make(map[string]bool)
 	for _, r := range c.Regions {
 		if r.ID == "" || seen[r.ID] {
-			return fmt.Errorf("%w: Regions has %q twice or an empty id", ErrServiceConfig, r.ID)
+			return fmt.Errorf("%w: Regions has %q twice or an empty id", ErrConfig, r.ID)
 		}
 		seen[r.ID] = true
 	}
@@ -141,13 +141,13 @@ func (c *ServiceConfig) validate() error {
 func (c *ServiceConfig) validateRelay(r RelayConfig) error {
 	switch {
 	case !slices.ContainsFunc(c.Regions, func(g Region) bool { return g.ID == r.Region }):
-		return fmt.Errorf("%w: Regions does not have the relay's region %q", ErrServiceConfig, r.Region)
+		return fmt.Errorf("%w: Regions does not have the relay's region %q", ErrConfig, r.Region)
 	case c.MaxConnections > r.MaxConnections:
-		return fmt.Errorf("%w: MaxConnections is %d, and the relay's is %d", ErrServiceConfig, c.MaxConnections, r.MaxConnections)
+		return fmt.Errorf("%w: MaxConnections is %d, and the relay's is %d", ErrConfig, c.MaxConnections, r.MaxConnections)
 	case c.BindTimeout != 0 && c.BindTimeout != r.BindTimeout:
-		return fmt.Errorf("%w: BindTimeout is %v, and the relay's is %v", ErrServiceConfig, c.BindTimeout, r.BindTimeout)
+		return fmt.Errorf("%w: BindTimeout is %v, and the relay's is %v", ErrConfig, c.BindTimeout, r.BindTimeout)
 	case c.HostMigration && !r.HostMigration:
-		return fmt.Errorf("%w: HostMigration with a relay whose HostMigrationWindow is zero", ErrServiceConfig)
+		return fmt.Errorf("%w: HostMigration with a relay whose HostMigrationWindow is zero", ErrConfig)
 	}
 	return nil
 }
@@ -204,9 +204,7 @@ type Service struct {
 	allowedRegions    func(Tenant) []string
 	maxConnections    int
 	failuresPerSecond float64
-	keepCode          func(context.Context, proto.AllocationID, string) error
-	admit             func(context.Context, AdmissionRequest) error
-	onReserve         func(ReservationEvent)
+	hooks             *hooks
 	log               *slog.Logger
 	now               func() time.Time
 	startedAt         time.Time
@@ -218,7 +216,7 @@ type Service struct {
 	rand io.Reader
 }
 
-// NewService returns a service, or ErrServiceConfig.
+// NewService returns a service, or ErrConfig.
 func NewService(cfg ServiceConfig) (*Service, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -234,9 +232,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		allowedRegions:    cfg.AllowedRegions,
 		maxConnections:    cfg.MaxConnections,
 		failuresPerSecond: cfg.FailuresPerSecond,
-		keepCode:          cfg.KeepCode,
-		admit:             cfg.Admit,
-		onReserve:         cfg.OnReserve,
+		hooks:             newHooks(&cfg),
 		log:               cfg.Logger,
 		now:               cfg.Now,
 		startedAt:         cfg.Now(),
@@ -322,6 +318,9 @@ func (s *Service) region(t Tenant, named string) (string, error) {
 // ErrTenantName, ErrMaxConnections, ErrRegion, ErrOutstanding, ErrPlayerLimit, ErrFull,
 // ErrDraining, ErrUnavailable, and those of ServiceConfig.Admit.
 func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, region string) (Reservation, error) {
+	if inHook.Running() {
+		return Reservation{}, ErrInHook
+	}
 	if err := c.Tenant.Validate(); err != nil {
 		return Reservation{}, err
 	}
@@ -358,6 +357,9 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 // while a player may take the place of the host, and ErrUnavailable, also while the host
 // may still come back after a restart; the code then remains valid.
 func (s *Service) Join(ctx context.Context, c Caller, code string) (res Reservation, err error) {
+	if inHook.Running() {
+		return Reservation{}, ErrInHook
+	}
 	defer func() { s.countFailure(c.Tenant, err) }()
 	_, host, err := s.lookUp(ctx, c.Tenant, code)
 	if err != nil {

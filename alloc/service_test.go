@@ -96,7 +96,7 @@ func TestNewServiceRefuses(t *testing.T) {
 		cfg := alloc.ServiceConfig{Relay: newFakeRelay(), Store: alloc.NewMemoryStore(), Regions: testRegions}
 		change(&cfg)
 		_, err := alloc.NewService(cfg)
-		if !errors.Is(err, alloc.ErrServiceConfig) || !strings.Contains(err.Error(), name) {
+		if !errors.Is(err, alloc.ErrConfig) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: error %v does not name the field", name, err)
 		}
 	}

@@ -32,9 +32,9 @@ func serveAPI(t *testing.T, relay *enginetest.Relay) (base string, calls *atomic
 			t.Error(err)
 		}
 	}
-	place := func(id proto.AllocationID, key proto.Key, data, hostData []byte) api.AllocationResponse {
+	place := func(id proto.AllocationID, key proto.Key, data, hostData []byte) any {
 		addr := relay.Addr()
-		return api.AllocationResponse{Data: api.AllocationData{Allocation: api.Allocation{
+		return map[string]any{"data": map[string]any{"allocation": api.Allocation{
 			AllocationID: id.String(), AllocationIDBytes: id[:], Key: key[:],
 			ConnectionData: data, HostConnectionData: hostData, Region: "test",
 			RelayServer: api.RelayServer{IPv4: addr.Addr().String(), Port: int(addr.Port())},
@@ -52,11 +52,11 @@ func serveAPI(t *testing.T, relay *enginetest.Relay) (base string, calls *atomic
 		answer(w, http.StatusCreated, place(res.ID, res.Key, res.ConnectionData[:], nil))
 	})
 	mux.HandleFunc("POST /v1/joincode", func(w http.ResponseWriter, r *http.Request) {
-		var req api.JoinCodeRequest
+		var req struct{ AllocationID string }
 		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
 			t.Error(err)
 		}
-		answer(w, http.StatusCreated, api.JoinCodeResponse{Data: api.JoinCodeData{JoinCode: req.AllocationID}})
+		answer(w, http.StatusCreated, map[string]any{"data": map[string]any{"joinCode": req.AllocationID}})
 	})
 	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) {
 		var req api.JoinRequest

@@ -62,7 +62,7 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		allocation.HostConnectionData = []byte{2}
 	}
 	w.WriteHeader(next.status)
-	_ = json.NewEncoder(w).Encode(api.AllocationResponse{Data: api.AllocationData{Allocation: allocation}})
+	_ = json.NewEncoder(w).Encode(map[string]any{"data": map[string]any{"allocation": allocation}})
 }
 
 // TestMigrateCalls: what Migrate asks after each answer, and what it returns.

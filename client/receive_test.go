@@ -107,13 +107,13 @@ func TestStrangersAreIgnored(t *testing.T) {
 	if err := s.Bind(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	stranger, err := net.Dial("udp4", loopback(s).String())
+	foreign, err := net.Dial("udp4", loopback(s).String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stranger.Close()
+	defer foreign.Close()
 	for _, m := range everyMessage {
-		if _, err := stranger.Write(m.Append(nil)); err != nil {
+		if _, err := foreign.Write(m.Append(nil)); err != nil {
 			t.Fatal(err)
 		}
 	}

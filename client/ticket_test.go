@@ -93,10 +93,8 @@ func TestNewRefuses(t *testing.T) {
 func TestReserveAndRedeem(t *testing.T) {
 	t.Parallel()
 	answer := func(w http.ResponseWriter, status int, a api.Allocation) {
-		var body api.AllocationResponse
-		body.Data.Allocation = a
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(body)
+		_ = json.NewEncoder(w).Encode(map[string]any{"data": map[string]any{"allocation": a}})
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/allocate", func(w http.ResponseWriter, _ *http.Request) {

@@ -22,23 +22,23 @@ type bindScratch struct {
 
 // bind checks a BIND, the cheapest check first: form, seal, cached state,
 // signature. Control makes the change of state.
-func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseBind(pkt)
 	if err != nil {
-		return DropSize
+		return dropSize
 	}
 	if m.AcceptMode != 0 {
-		return DropAcceptMode
+		return dropAcceptMode
 	}
 	c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData)
 	if !ok {
-		return DropSeal
+		return dropSeal
 	}
 	if c.Role == alloc.RoleTicket {
-		return w.reportRefusal(now, from, proto.TypeBind, c.Joiner, c.ID, DropTicket)
+		return w.reportRefusal(now, from, proto.TypeBind, c.Joiner, c.ID, dropTicket)
 	}
 	if w.bindsOtherAllocation(&c) {
-		return w.reportRefusal(now, from, proto.TypeBind, c.ID, proto.AllocationID{}, DropIdentity)
+		return w.reportRefusal(now, from, proto.TypeBind, c.ID, proto.AllocationID{}, dropIdentity)
 	}
 	e, live := w.shared.table.ByID(c.ID)
 	if live {
@@ -46,15 +46,15 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 			return w.repeatBindReceived(now, &e)
 		}
 		if e.Is(table.EverBound|table.ExpiryDeferred) && isStaleNonce(&e, from, m.Nonce) {
-			return w.reportRefusal(now, from, proto.TypeBind, c.ID, proto.AllocationID{}, DropNonce)
+			return w.reportRefusal(now, from, proto.TypeBind, c.ID, proto.AllocationID{}, dropNonce)
 		}
 	}
 	if !w.shared.budgets.unlimited && w.inbox.isUnderLoad(now) && !w.shared.budgets.mayVerify(now, from, c.ID, &e) {
-		return DropLoad
+		return dropLoad
 	}
 	w.crypto.deriver.Key(c.ID, &w.crypto.key)
 	if !w.crypto.signer.Verify(pkt, &w.crypto.key) {
-		return w.reportRefusal(now, from, proto.TypeBind, c.ID, proto.AllocationID{}, DropMAC)
+		return w.reportRefusal(now, from, proto.TypeBind, c.ID, proto.AllocationID{}, dropMAC)
 	}
 	claims := claimsOf(&c)
 	if !live && c.Boot != w.shared.sealer.Boot() && w.shared.recovering(now) {
@@ -81,7 +81,7 @@ func (w *worker) pathOf(c *alloc.Claims, from endpoint.Endpoint) path {
 
 // enqueueBind queues a BIND with a valid signature for control. The entry is zero
 // if its allocation is not in the table.
-func (w *worker) enqueueBind(now int64, from endpoint.Endpoint, m *proto.Bind, c claims, e *table.Entry) Outcome {
+func (w *worker) enqueueBind(now int64, from endpoint.Endpoint, m *proto.Bind, c claims, e *table.Entry) outcome {
 	q := fresh
 	if e.Is(table.EverBound) {
 		q = known
@@ -101,16 +101,16 @@ func (w *worker) enqueueBind(now int64, from endpoint.Endpoint, m *proto.Bind, c
 
 // repeatBindReceived answers a repetition of the last BIND: its BIND_RECEIVED was
 // lost, or its client has received nothing for a while.
-func (w *worker) repeatBindReceived(now int64, e *table.Entry) Outcome {
+func (w *worker) repeatBindReceived(now int64, e *table.Entry) outcome {
 	if m := w.mutes.find(e.Endpoint, now); m != nil {
 		m.reset(now)
 	}
 	w.shared.table.Activity(e.Handle).RecordReceive(tick(now))
 	if !w.shared.budgets.unlimited && !w.crypto.repeats.takeReply(e.Handle, now) {
-		return DropRate
+		return dropRate
 	}
 	w.out.add(e.Endpoint, proto.BindReceived{}.Append(w.out.reply()))
-	return OutBound
+	return outBound
 }
 
 // isStaleNonce applies the rule of nonces: equal or higher from the same endpoint,
@@ -120,10 +120,10 @@ func isStaleNonce(e *table.Entry, from endpoint.Endpoint, nonce uint16) bool {
 }
 
 // connect checks a CONNECT_REQUEST: form, sender, then seal.
-func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseConnectRequest(pkt)
 	if err != nil || len(m.ConnectionData) != alloc.ConnectionDataLen {
-		return DropSize
+		return dropSize
 	}
 	var sender table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
@@ -132,7 +132,7 @@ func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 	w.noteReceived(&sender, now, len(pkt))
 	c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData)
 	if !ok {
-		return w.reportRefusal(now, from, proto.TypeConnectRequest, sender.ID, proto.AllocationID{}, DropSeal)
+		return w.reportRefusal(now, from, proto.TypeConnectRequest, sender.ID, proto.AllocationID{}, dropSeal)
 	}
 	_, outcome := w.enqueue(known, &command{
 		kind: proto.TypeConnectRequest, from: from, sender: sender, now: now, claims: claimsOf(&c),
@@ -141,10 +141,10 @@ func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 }
 
 // disconnect checks a DISCONNECT: form and sender.
-func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseDisconnect(pkt)
 	if err != nil {
-		return DropSize
+		return dropSize
 	}
 	var sender table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {
@@ -157,24 +157,24 @@ func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) Outco
 
 // close checks a CLOSE: form and sender. An endpoint that is not bound gets no
 // reply.
-func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseClose(pkt)
 	if err != nil {
-		return DropSize
+		return dropSize
 	}
 	var sender table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
 		if claimed, live := w.shared.table.ByID(m.ID); live {
 			w.shared.budgets.spoofGuard.noteForged(claimed.Handle, now)
 		}
-		return DropUnbound
+		return dropUnbound
 	}
 	_, outcome := w.enqueue(known, &command{kind: proto.TypeClose, from: from, sender: sender, now: now})
 	return outcome
 }
 
 // enqueue queues a command for control.
-func (w *worker) enqueue(q class, c *command) (uint64, Outcome) {
+func (w *worker) enqueue(q class, c *command) (uint64, outcome) {
 	c.bucket = uint8(w.shared.budgets.prefixIndex(c.from))
 	n, outcome := w.inbox.push(q, c)
 	if outcome == outcomePending {

@@ -24,14 +24,14 @@ func TestBindCache(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		from endpoint.Endpoint // the repetition's
-		want Outcome
+		want outcome
 		make func(r *rig, card *mReservation) []byte
 	}{
-		{"the same", home, OutBound, func(_ *rig, card *mReservation) []byte { return signed(card, 1, card.key) }},
+		{"the same", home, outBound, func(_ *rig, card *mReservation) []byte { return signed(card, 1, card.key) }},
 		{"higher nonce", home, outcomePending, func(_ *rig, card *mReservation) []byte { return signed(card, 2, card.key) }},
 		{"lower nonce", home, outcomePending, func(_ *rig, card *mReservation) []byte { return signed(card, 0, card.key) }},
 		{"other endpoint", away, outcomePending, func(_ *rig, card *mReservation) []byte { return signed(card, 1, card.key) }},
-		{"wrong signature", home, DropMAC, func(_ *rig, card *mReservation) []byte {
+		{"wrong signature", home, dropMAC, func(_ *rig, card *mReservation) []byte {
 			pkt := signed(card, 1, card.key)
 			pkt[len(pkt)-1] ^= 1
 			return pkt
@@ -71,7 +71,7 @@ func TestBindCache(t *testing.T) {
 		if o := r.step(c.from, pkt); o != c.want {
 			t.Errorf("%s: %v, want %v", c.name, o, c.want)
 		}
-		if sent := r.take(); (len(sent) == 1) != (c.want == OutBound) {
+		if sent := r.take(); (len(sent) == 1) != (c.want == outBound) {
 			t.Errorf("%s: %d datagrams were sent at once", c.name, len(sent))
 		}
 	}
@@ -84,11 +84,11 @@ func TestBindCacheNeedsNoKey(t *testing.T) {
 	card := r.host(udpN(0), 4)
 	r.worker(udpN(0)).crypto.deriver = nil // any use panics
 	for range repeatRate.Burst {
-		if o := r.step(udpN(0), signed(card, 1, card.key)); o != OutBound {
+		if o := r.step(udpN(0), signed(card, 1, card.key)); o != outBound {
 			t.Fatal(o)
 		}
 	}
-	if o := r.step(udpN(0), signed(card, 1, card.key)); o != DropRate {
+	if o := r.step(udpN(0), signed(card, 1, card.key)); o != dropRate {
 		t.Errorf("more than %d at once: %v", repeatRate.Burst, o)
 	}
 	if sent := r.take(); len(sent) != int(repeatRate.Burst) || len(sent[0].pkt) != 4 || sent[0].to != udpN(0) {
@@ -106,7 +106,7 @@ func TestBindCacheGracePeriod(t *testing.T) {
 	old := r.joiner(udpN(1), host)
 	busy := r.worker(udpN(0))
 	busy.epoch.enter()
-	if o := busy.handleDatagram(r.now, udpN(0), relayMessage(host.id, old.id, 5), false); o != OutRelayed {
+	if o := busy.handleDatagram(r.now, udpN(0), relayMessage(host.id, old.id, 5), false); o != outRelayed {
 		t.Fatal(o)
 	}
 	card, err := r.reserve(alloc.RoleJoiner, host, "new", 0)
@@ -145,7 +145,7 @@ func TestBindCacheGracePeriod(t *testing.T) {
 			t.Errorf("type %d to %v", s.pkt[3], s.to)
 		}
 	}
-	if o := other.handleDatagram(r.now, udpN(1), signed(card, 1, card.key), false); o != OutBound {
+	if o := other.handleDatagram(r.now, udpN(1), signed(card, 1, card.key), false); o != outBound {
 		t.Errorf("after it has left: %v", o)
 	}
 }
@@ -225,7 +225,7 @@ func TestFlippedBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound := r.unlinked(udpN(1), host)
-	accepted, answered := r.counted(OutBound), 0
+	accepted, answered := r.counted(outBound), 0
 	for _, card := range []*mReservation{unbound, bound} {
 		pkt := signed(card, 6, card.key)
 		for bit := range len(pkt) * 8 {
@@ -245,8 +245,8 @@ func TestFlippedBits(t *testing.T) {
 		}
 	}
 	r.pump()
-	if answered += len(r.take()); answered != 0 || r.counted(OutBound) != accepted {
-		t.Errorf("%d answers, %d accepted", answered, r.counted(OutBound)-accepted)
+	if answered += len(r.take()); answered != 0 || r.counted(outBound) != accepted {
+		t.Errorf("%d answers, %d accepted", answered, r.counted(outBound)-accepted)
 	}
 	if e, never := r.entry(bound), r.entry(unbound); e.Nonce != 1 || never.Is(table.EverBound) {
 		t.Errorf("%+v, %+v", e, never)
@@ -274,7 +274,7 @@ func TestConfirmEarlierBinding(t *testing.T) {
 	bind(a, 2)
 	bind(x, 2)
 	w1.epoch.enter()
-	if o := w1.handleDatagram(r.now, udpN(0), relayMessage(host.id, x.id, 5), false); o != OutRelayed {
+	if o := w1.handleDatagram(r.now, udpN(0), relayMessage(host.id, x.id, 5), false); o != outRelayed {
 		t.Fatal(o)
 	}
 	bind(a, 3)
@@ -294,13 +294,13 @@ func TestBusyResetsMute(t *testing.T) {
 	s.shared.budgets.rates = defaultRates
 	w := s.workers[workerOf(atStranger)]
 	for range 2 * mutesAfter {
-		if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.unboundJoiner().id), false); o != OutErrorMismatch {
+		if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.unboundJoiner().id), false); o != outErrorMismatch {
 			t.Fatalf("a PING earns %v", o)
 		}
 		for range freshRing {
 			w.inbox.rings[fresh].push(&command{kind: 0xFF})
 		}
-		if o := w.handleDatagram(s.now, endpointAt(atStranger), signed(s.unboundJoiner(), 0, s.unboundJoiner().key), false); o != DropBusy {
+		if o := w.handleDatagram(s.now, endpointAt(atStranger), signed(s.unboundJoiner(), 0, s.unboundJoiner().key), false); o != dropBusy {
 			t.Fatalf("the BIND: %v", o)
 		}
 		w.inbox.clear()
@@ -318,8 +318,8 @@ func TestManyRecover(t *testing.T) {
 	const many = 3 * muteSets * muteWays
 	for i := range uint32(many) {
 		ip := netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
-		if o := w.handleDatagram(s.now, endpoint.UDP(netip.AddrPortFrom(ip, 5000), 0, 0), pingMessage(mID{9}), false); o != OutErrorMismatch &&
-			o != DropBudget {
+		if o := w.handleDatagram(s.now, endpoint.UDP(netip.AddrPortFrom(ip, 5000), 0, 0), pingMessage(mID{9}), false); o != outErrorMismatch &&
+			o != dropBudget {
 			t.Fatalf("endpoint %d: %v", i, o)
 		}
 		w.out.reset()

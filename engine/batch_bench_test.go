@@ -95,7 +95,7 @@ func (s *stage) play(b *testing.B, size int) {
 		w.finishBatch(now, size, sent)
 	}
 	b.StopTimer()
-	if w.counts.outcomes[OutRelayed] < uint64(b.N) {
-		b.Errorf("%d of %d datagrams were relayed", w.counts.outcomes[OutRelayed], b.N)
+	if w.counts.outcomes[outRelayed] < uint64(b.N) {
+		b.Errorf("%d of %d datagrams were relayed", w.counts.outcomes[outRelayed], b.N)
 	}
 }

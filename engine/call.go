@@ -3,23 +3,15 @@ package engine
 import (
 	"context"
 	"fmt"
-	"reflect"
-	"runtime"
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/base/hook"
 )
 
 // ErrNotRunning is returned by methods of a [Server] before Run and after its end. It is an
 // [alloc.ErrUnavailable].
 var ErrNotRunning = fmt.Errorf("%w: the server does not run", alloc.ErrUnavailable)
-
-// ErrInHook is returned by methods that take a context when a function of the embedding program
-// calls them on a goroutine of a relay, of whichever [Server]: a hook, a callback of [Config], or
-// a method of a [Transport] that a worker calls. Otherwise such a call would wait for the
-// goroutine that waits for it. It is returned as well to calls that wait while a hook has run for
-// 5 s, since the hook may wait for one of them. It is an [alloc.ErrUnavailable].
-var ErrInHook = fmt.Errorf("%w: a hook must not call the server", alloc.ErrUnavailable)
 
 // errFault is the error of a call that panicked.
 var errFault = fmt.Errorf("%w: a fault in the relay, see its log", alloc.ErrUnavailable)
@@ -45,7 +37,7 @@ func (c *call) refuse(err error) {
 }
 
 // onControl runs do in the control goroutine and returns its error. Other errors mean that do
-// has not run and will not: [ErrNotRunning]; [ErrInHook]; alloc.ErrUnavailable with the error of
+// has not run and will not: [ErrNotRunning]; [alloc.ErrInHook]; alloc.ErrUnavailable with the error of
 // ctx if it ends before control takes the call; errFault if do panicked.
 func (s *Server) onControl(ctx context.Context, do func(*control) error) error {
 	switch {
@@ -53,8 +45,8 @@ func (s *Server) onControl(ctx context.Context, do func(*control) error) error {
 		return ErrNotRunning
 	case ctx.Err() != nil:
 		return contextError(ctx)
-	case isRelayGoroutine():
-		return ErrInHook
+	case relayGoroutines.Running():
+		return alloc.ErrInHook
 	}
 	c := &call{do: do, done: make(chan error, 1)}
 	select {
@@ -100,31 +92,6 @@ func (c *control) serve(call *call) {
 	err = call.do(c)
 }
 
-// relayGoroutines are the entries of the functions on whose goroutines the relay calls the
-// embedding program. They are too large to be inlined.
-var relayGoroutines = func() map[uintptr]bool {
-	entries := make(map[uintptr]bool)
-	for _, f := range []any{
-		(*control).run, (*worker).run, (*intake).run, (*Server).resumeFile, (*Server).serveWhile, (*Server).leave,
-	} {
-		entries[runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Entry()] = true
-	}
-	return entries
-}()
-
-// isRelayGoroutine reports whether the caller was called, directly or not, by a goroutine of a
-// relay.
-func isRelayGoroutine() bool {
-	var pcs [64]uintptr
-	for skip := 2; ; skip += len(pcs) {
-		n := runtime.Callers(skip, pcs[:])
-		for _, pc := range pcs[:n] {
-			if f := runtime.FuncForPC(pc - 1); f != nil && relayGoroutines[f.Entry()] {
-				return true
-			}
-		}
-		if n < len(pcs) {
-			return false
-		}
-	}
-}
+// relayGoroutines are the functions on whose goroutines the relay calls the embedding program.
+var relayGoroutines = hook.CallersOf((*control).run, (*worker).run, (*intake).run, (*Server).resumeFile, (*Server).serveWhile,
+	(*Server).leave)

@@ -250,7 +250,7 @@ func (l *logLines) String() string {
 func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // TestCallsInHook: every call from inside a hook, of this server or another one, returns
-// ErrInHook, and the relay goes on.
+// alloc.ErrInHook, and the relay goes on.
 func TestCallsInHook(t *testing.T) {
 	t.Parallel()
 	other := enginetest.Start(t, engine.Config{})
@@ -259,7 +259,7 @@ func TestCallsInHook(t *testing.T) {
 	call := func() {
 		for _, s := range []*engine.Server{r.Server, other.Server} {
 			for name, call := range serverCalls(s, proto.AllocationID{1}) {
-				if err := call(context.Background()); !errors.Is(err, engine.ErrInHook) {
+				if err := call(context.Background()); !errors.Is(err, alloc.ErrInHook) {
 					errs <- fmt.Errorf("%s: %w", name, err)
 				}
 			}
@@ -301,7 +301,7 @@ func TestHookWaits(t *testing.T) {
 		result <- <-done
 	}}})
 	r.Host("host", 4)
-	if err := <-result; !errors.Is(err, engine.ErrInHook) || !strings.Contains(err.Error(), "OnReserve") {
+	if err := <-result; !errors.Is(err, alloc.ErrInHook) || !strings.Contains(err.Error(), "OnReserve") {
 		t.Errorf("the call of the hook's goroutine: %v", err)
 	}
 	if _, err := r.Usage(t.Context()); err != nil {
@@ -365,7 +365,7 @@ func TestHookGoexit(t *testing.T) {
 // faultyTransport is a transport whose Run is run.
 type faultyTransport struct{ run func(context.Context) error }
 
-func (faultyTransport) Kind() engine.Kind                                { return engine.KindWS }
+func (faultyTransport) Name() string                                     { return "faulty" }
 func (faultyTransport) Send(uint64, []byte) bool                         { return false }
 func (faultyTransport) IsOpen(uint64) bool                               { return false }
 func (faultyTransport) MaxMessage() int                                  { return 1500 }

@@ -23,15 +23,15 @@ type Captured struct {
 	Time time.Time
 	// Sent: the relay sent it; otherwise it received it.
 	Sent bool
-	// Outcome is that of a received message; [NumOutcomes]: the capture ended before it was
-	// known.
-	Outcome Outcome
-	// Kind is what the player is reached by, and Player its address at plain UDP. In a session of
-	// DTLS or WebSocket the address is invalid, Session is the number of the session, and the
+	// Outcome is that of a received message, as in [Stats].Outcomes; or Dropped is why it was
+	// dropped, as in [Stats].Drops. Neither: the capture ended before it was known.
+	Outcome, Dropped string
+	// Transport is that of [Allocation], and Player the player's address at plain UDP. In a session
+	// the address is invalid, Session is the number of the session, and the
 	// message is that in the session.
-	Kind    Kind
-	Player  netip.AddrPort
-	Session uint64
+	Transport string
+	Player    netip.AddrPort
+	Session   uint64
 	// Relay is the relay's address at plain UDP, and invalid if the kernel chooses it.
 	Relay netip.AddrPort
 	// Message is the message. Connection data and HMACs are zero.
@@ -55,7 +55,7 @@ const (
 // worker looks up whether it is of the match. Errors: alloc.ErrNotFound, [ErrCapture], and those
 // of every call, see [Server].
 func (s *Server) Capture(ctx context.Context, id proto.AllocationID, each func(*Captured) error) (lost uint64, err error) {
-	t := &tap{queue: make(chan *Captured, captureQueue), localAddr: s.localAddr}
+	t := &tap{queue: make(chan *Captured, captureQueue), localAddr: s.localAddr, names: s.shared.rules.transports}
 	if err := s.onControl(ctx, func(c *control) error { return c.beginCapture(t, id) }); err != nil {
 		return 0, err
 	}
@@ -69,7 +69,7 @@ func (s *Server) Capture(ctx context.Context, id proto.AllocationID, each func(*
 
 // readCapture adds the players of the match, and then reads until ctx ends.
 func (s *Server) readCapture(ctx context.Context, t *tap, each func(*Captured) error) error {
-	for at := Cursor(0); ; {
+	for at := uint32(0); ; {
 		page, next, err := s.Allocations(ctx, Filter{Match: t.match}, at, 0)
 		if err != nil {
 			return err
@@ -143,6 +143,7 @@ type tap struct {
 	queue     chan *Captured
 	lost      atomic.Uint64
 	localAddr func(endpoint.Endpoint) (netip.AddrPort, bool)
+	names     [endpoint.Kinds]string // of transports, by the kind of endpoints
 
 	// ids are the known allocations of the match, which may have ended. A set is never
 	// changed, so that a worker needs no lock for the messages of other matches.
@@ -213,7 +214,6 @@ func (t *tap) has(w *worker, from endpoint.Endpoint, msg []byte) bool {
 func (t *tap) received(now int64, from endpoint.Endpoint, msg []byte) proto.Type {
 	kind, _ := proto.ParseType(msg)
 	m := t.captured(from, msg)
-	m.Outcome = NumOutcomes
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.undecided) == maxUndecided {
@@ -226,13 +226,17 @@ func (t *tap) received(now int64, from endpoint.Endpoint, msg []byte) proto.Type
 
 // decide passes on the message of that type that an endpoint sent at that time, if it is of
 // the match.
-func (t *tap) decide(now int64, from endpoint.Endpoint, kind proto.Type, o Outcome) {
+func (t *tap) decide(now int64, from endpoint.Endpoint, kind proto.Type, o outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, u := range t.undecided {
 		if u.now == now && u.kind == kind && u.from == from {
-			u.captured.Outcome = o
-			if o == OutBound {
+			if o.dropped() {
+				u.captured.Dropped = o.String()
+			} else {
+				u.captured.Outcome = o.String()
+			}
+			if o == outBound {
 				t.addEndpoint(from)
 			}
 			t.put(u.captured)
@@ -272,7 +276,7 @@ func (t *tap) endRound() {
 
 func (t *tap) captured(peer endpoint.Endpoint, msg []byte) *Captured {
 	m := &Captured{
-		Time: time.Now(), Kind: Kind(peer.Kind()), Player: peer.AddrPort(), Session: peer.Serial(), Message: withoutSecrets(msg),
+		Time: time.Now(), Transport: t.names[peer.Kind()], Player: peer.AddrPort(), Session: peer.Serial(), Message: withoutSecrets(msg),
 	}
 	if k := peer.Kind(); k == endpoint.KindUDP4 || k == endpoint.KindUDP6 {
 		m.Relay, _ = t.localAddr(peer)
@@ -325,7 +329,7 @@ func withoutSecrets(msg []byte) []byte {
 // handleTapped is handleMessage while a capture runs.
 //
 //go:noinline
-func (w *worker) handleTapped(t *tap, now int64, from endpoint.Endpoint, msg []byte) (o Outcome) {
+func (w *worker) handleTapped(t *tap, now int64, from endpoint.Endpoint, msg []byte) (o outcome) {
 	w.tap = nil
 	tx, at := w.out.tx, len(w.out.queue)
 	w.out.tx = nil // The outbox then puts what the message causes in its queue.

@@ -24,7 +24,7 @@ func (r *rig) capture(id mID) capture {
 	c := capture{r, &tap{queue: make(chan *Captured, captureQueue), localAddr: func(endpoint.Endpoint) (netip.AddrPort,
 		bool) {
 		return netip.AddrPort{}, false
-	}}}
+	}, names: [endpoint.Kinds]string{endpoint.KindSession: "ws"}}}
 	if err := r.control.beginCapture(c.tap, proto.AllocationID(id)); err != nil {
 		r.t.Fatal(err)
 	}
@@ -42,12 +42,12 @@ func (c capture) want(what string, want ...string) {
 		kind, _ := proto.ParseType(m.Message)
 		line := fmt.Sprint(m.Player, " ", kind)
 		if !m.Player.IsValid() {
-			line = fmt.Sprint(m.Kind, "#", m.Session, " ", kind)
+			line = fmt.Sprint(m.Transport, "#", m.Session, " ", kind)
 		}
 		if m.Sent {
 			line += " sent"
 		} else {
-			line += " " + m.Outcome.String()
+			line += " " + m.Outcome + m.Dropped
 		}
 		got = append(got, line)
 	}
@@ -106,7 +106,7 @@ func TestCapture(t *testing.T) {
 func TestCapturedRelays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
-	host, other := r.host(udpN(1), 4), r.host(endpoint.Serial(endpoint.KindWS, 9), 4)
+	host, other := r.host(udpN(1), 4), r.host(endpoint.Serial(endpoint.KindSession, 9), 4)
 	a, b := r.joiner(udpN(2), host), r.joiner(udpN(3), other)
 	r.capture(host.id)
 	for n := range 5 {
@@ -118,7 +118,7 @@ func TestCapturedRelays(t *testing.T) {
 		t.Fatalf("%d datagrams left, want 10", len(sent))
 	}
 	for i, s := range sent {
-		to := []endpoint.Endpoint{udpN(1), endpoint.Serial(endpoint.KindWS, 9)}[i%2]
+		to := []endpoint.Endpoint{udpN(1), endpoint.Serial(endpoint.KindSession, 9)}[i%2]
 		if s.to != to || len(s.pkt) != proto.RelayOverhead+i/2 {
 			t.Errorf("datagram %d went to %v with %d bytes", i, s.to, len(s.pkt))
 		}
@@ -211,7 +211,7 @@ func TestPanicInCapture(t *testing.T) {
 	if w.tap != c.tap {
 		t.Error("the worker lost its capture")
 	}
-	if o := r.feed(udpN(1), pingMessage(host.id)); o != OutPong {
+	if o := r.feed(udpN(1), pingMessage(host.id)); o != outPong {
 		t.Errorf("the next message: %v", o)
 	}
 }

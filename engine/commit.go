@@ -12,13 +12,13 @@ import (
 
 // commit executes one command. It repeats each check of state that the worker made,
 // since the state may have changed. It does no I/O: replies go to the action queue.
-func (c *control) commit(cmd *command) Outcome {
+func (c *control) commit(cmd *command) outcome {
 	if cmd.kind == proto.TypeBind {
 		return c.commitBind(cmd)
 	}
 	sender, ok := c.shared.table.At(cmd.sender.Handle)
 	if !ok || sender.Endpoint != cmd.from {
-		return DropStale
+		return dropStale
 	}
 	switch cmd.kind {
 	case proto.TypeConnectRequest:
@@ -33,13 +33,13 @@ func (c *control) commit(cmd *command) Outcome {
 }
 
 // commitBind binds an allocation to the endpoint of an authentic BIND.
-func (c *control) commitBind(cmd *command) Outcome {
+func (c *control) commitBind(cmd *command) outcome {
 	if o, refused := c.shared.sources.refuses(cmd.from); refused {
 		return o
 	}
 	e, ok := c.shared.table.ByID(cmd.claims.id)
 	if c.isHeld(&e, cmd) {
-		return DropEndpointHeld
+		return dropEndpointHeld
 	}
 	if !ok {
 		if outcome := c.rebuild(cmd); outcome != outcomePending {
@@ -56,10 +56,10 @@ func (c *control) commitBind(cmd *command) Outcome {
 			a.DeferredUntil = tick(cmd.now) + c.shared.rules.deferral
 			c.shared.table.SetFlags(e.Handle, table.ExpiryDeferred)
 		}
-		return DropNonce
+		return dropNonce
 	}
 	c.bind(&e, cmd)
-	return OutBound
+	return outBound
 }
 
 const (
@@ -185,7 +185,7 @@ func (c *control) beginPath(e *table.Entry, cmd *command) {
 
 // commitConnect opens the link that a joiner requests. The order of the checks is
 // part of the protocol, see rules.go.
-func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
+func (c *control) commitConnect(cmd *command, sender *table.Entry) outcome {
 	t := &cmd.claims
 	if t.id == sender.ID {
 		return c.refuse(cmd, sender.ID, proto.ErrorSelfConnect)
@@ -196,14 +196,14 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 	host, ok := c.shared.table.ByID(t.id)
 	switch {
 	case !ok && c.mayRecover(t.id, t.boot, cmd.now):
-		return DropRecovering
+		return dropRecovering
 	case !ok:
 		return c.refuse(cmd, sender.ID, proto.ErrorNotFound)
 	case host.Endpoint.IsZero():
-		return DropHostUnbound
+		return dropHostUnbound
 	}
 	if sender.Link != host.Handle {
-		if outcome := c.takePlace(cmd, sender, &host); outcome != OutAccepted {
+		if outcome := c.takePlace(cmd, sender, &host); outcome != outAccepted {
 			return outcome
 		}
 		c.link(sender, &host, tick(cmd.now))
@@ -212,39 +212,39 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 	d := newReply(0, cmd.from, proto.Accepted{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
 	if c.queue.awaits(host.Endpoint) {
 		c.queue.push(d) // The host learns first of the link that gave its place to this one.
-		return OutAccepted
+		return outAccepted
 	}
 	c.submit(d)
-	return OutAccepted
+	return outAccepted
 }
 
-// takePlace returns OutAccepted if a joiner may be linked to the host, else the outcome. A
+// takePlace returns outAccepted if a joiner may be linked to the host, else the outcome. A
 // host that is full may have a place that another allocation of the same player yields.
-func (c *control) takePlace(cmd *command, joiner, host *table.Entry) Outcome {
+func (c *control) takePlace(cmd *command, joiner, host *table.Entry) outcome {
 	a := c.shared.table.Account(host.Handle)
 	full := a.Links >= a.MaxConnections
 	switch {
 	case full && !joiner.Is(table.Individual):
 		return c.reject(cmd, joiner, host)
 	case !full && c.isSlotReserved(joiner, host, cmd.now):
-		return DropRecovering
+		return dropRecovering
 	case !c.takeLink(joiner.Handle, c.shared.budgets.rates.joinerLinks, cmd.now):
-		return DropRate
+		return dropRate
 	}
 	var old *table.Entry
 	if full {
-		var outcome Outcome
+		var outcome outcome
 		if old, outcome = c.yieldingLink(cmd, joiner, host); old == nil {
 			return outcome
 		}
 	}
 	if !c.takeLink(host.Handle, c.shared.budgets.rates.hostLinks, cmd.now) {
-		return DropRate
+		return dropRate
 	}
 	if old != nil {
 		c.replace(old, host, tick(cmd.now))
 	}
-	return OutAccepted
+	return outAccepted
 }
 
 // takeLink takes a new link from the budget of a joiner or a host.
@@ -253,9 +253,9 @@ func (c *control) takeLink(h table.Handle, rate table.Rate, now int64) bool {
 }
 
 // reject answers a CONNECT_REQUEST to a full host, which is final for a client.
-func (c *control) reject(cmd *command, joiner, host *table.Entry) Outcome {
+func (c *control) reject(cmd *command, joiner, host *table.Entry) outcome {
 	c.reply(0, joiner, proto.Rejected{From: host.ID, To: joiner.ID}.Append(c.buf[:0]))
-	return OutRejected
+	return outRejected
 }
 
 // yieldTicks is after how long a silence the link of a player yields its place to another
@@ -265,7 +265,7 @@ const yieldTicks = heldTicks
 // yieldingLink returns the allocation of the joiner's own player whose link to a full host
 // yields its place, the one that was silent for longest. Without one it returns nil and the
 // outcome. The caller has drawn on the joiner's budget, since each link is looked at.
-func (c *control) yieldingLink(cmd *command, joiner, host *table.Entry) (*table.Entry, Outcome) {
+func (c *control) yieldingLink(cmd *command, joiner, host *table.Entry) (*table.Entry, outcome) {
 	player := c.shared.table.Player(joiner.Handle)
 	var old table.Entry
 	var heard table.Tick
@@ -289,11 +289,11 @@ func (c *control) yieldingLink(cmd *command, joiner, host *table.Entry) (*table.
 	case old.Handle == 0:
 		return nil, c.reject(cmd, joiner, host)
 	case c.shared.recovering(cmd.now) && host.Is(table.Recovered):
-		return nil, DropRecovering
+		return nil, dropRecovering
 	case tick(cmd.now) <= c.pause.extend(heard, yieldTicks):
-		return nil, DropPlaceHeld
+		return nil, dropPlaceHeld
 	}
-	return &old, OutAccepted
+	return &old, outAccepted
 }
 
 // replace ends the allocation of a joiner whose player has come back with another one, and
@@ -345,19 +345,19 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 
 // commitDisconnect closes a link, forwards the DISCONNECT and echoes it. Real clients
 // send two DISCONNECTs per link, so a missing link within a match is no error.
-func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
+func (c *control) commitDisconnect(cmd *command, sender *table.Entry) outcome {
 	var peer table.Entry
 	if c.shared.table.FindPeer(sender, &cmd.peer, &peer) {
 		if c.shared.budgets.spoofGuard.isSuspect(sender.Handle, cmd.now) {
 			c.deferDisconnect(sender, &peer, tick(cmd.now))
-			return OutHeld
+			return outHeld
 		}
 		c.disconnect(sender, &peer, tick(cmd.now))
-		return OutDisconnected
+		return outDisconnected
 	}
 	if !c.sameMatch(sender, cmd.peer) {
 		if c.shared.recovering(cmd.now) && sender.Is(table.Recovered) {
-			return DropRecovering
+			return dropRecovering
 		}
 		return c.refuse(cmd, sender.ID, proto.ErrorNotConnected)
 	}
@@ -366,7 +366,7 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 	}
 	c.blockRelink(sender, cmd.peer)
 	c.reply(0, sender, proto.Disconnect{From: sender.ID, To: cmd.peer}.Append(c.buf[:0]))
-	return OutDisconnected
+	return outDisconnected
 }
 
 // disconnect closes the link between from and peer, and sends both a DISCONNECT of
@@ -418,16 +418,16 @@ func (c *control) deferDisconnect(sender, peer *table.Entry, now table.Tick) {
 
 // commitClose ends an allocation at its owner's request, or makes the CLOSE wait if it
 // may be forged.
-func (c *control) commitClose(cmd *command, sender *table.Entry) Outcome {
+func (c *control) commitClose(cmd *command, sender *table.Entry) outcome {
 	if !c.shared.budgets.spoofGuard.isSuspect(sender.Handle, cmd.now) {
 		c.end(sender.Handle, EndClosed)
-		return OutClosed
+		return outClosed
 	}
 	if a := c.shared.table.Account(sender.Handle); a.CloseAt == 0 {
 		a.CloseAt = tick(cmd.now) + confirmTicks
 		c.schedule(sender.Handle)
 	}
-	return OutHeld
+	return outHeld
 }
 
 // sameMatch reports whether peer is another member of the sender's match. The id of
@@ -445,9 +445,9 @@ func (c *control) sameMatch(sender *table.Entry, peer proto.AllocationID) bool {
 }
 
 // refuse answers a command with an ERROR, within the budgets.
-func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCode) Outcome {
+func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCode) outcome {
 	if !c.shared.budgets.takeError(cmd.from, code, cmd.now) {
-		return DropBudget
+		return dropBudget
 	}
 	if cmd.kind != proto.TypeBind { // Else the source has no allocation.
 		c.charge(cmd.sender.Handle, proto.ErrorLen)

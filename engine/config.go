@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/base/unset"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -72,8 +74,7 @@ type Config struct {
 
 	// Records carries messages in DTLS records over the same sockets, see package dtls. Nil: none.
 	Records Records
-	// Transports carry messages besides UDP: at most one, of [KindWS], which also is the kind
-	// of any other transport with sessions.
+	// Transports carry messages besides UDP, such as those of package websocket: at most 12.
 	Transports []Transport
 
 	// FastPath relays between plain UDP endpoints in the kernel, see package fastpath. Nil:
@@ -213,6 +214,7 @@ type Limits struct {
 type rules struct {
 	maxContent     int
 	messages       messageSizes
+	transports     [endpoint.Kinds]string // names, by the kind of endpoints
 	bindWithin     table.Tick
 	idle           table.Tick
 	idleAlone      table.Tick
@@ -226,8 +228,8 @@ type rules struct {
 // stale nonce.
 const nonceDeferral = 60 * time.Second
 
-// DefaultHostMigrationSilence is the default of [HostMigration].Silence.
-const DefaultHostMigrationSilence = 7 * time.Second
+// defaultSilence is the default of [HostMigration].Silence.
+const defaultSilence = 7 * time.Second
 
 // maxHostMigrationWindow is longer than any player waits for a host.
 const maxHostMigrationWindow = 5 * time.Minute
@@ -238,9 +240,6 @@ const maxReceiveDelay = 10 * time.Millisecond
 // maxMaxConnections keeps counts of links in 16 bits.
 const maxMaxConnections = 1<<16 - 1
 
-// DefaultMaxConnections is the default of [Config].MaxConnections.
-const DefaultMaxConnections = alloc.DefaultMaxConnections
-
 func (c *Config) rules() rules {
 	window := max(cmp.Or(c.Recovery.Window, 60*time.Second), 0).Milliseconds()
 	return rules{
@@ -248,6 +247,7 @@ func (c *Config) rules() rules {
 
 		maxContent:     cmp.Or(c.MaxContent, proto.DefaultMaxContent),
 		messages:       c.messageSizes(),
+		transports:     c.transportNames(),
 		bindWithin:     ticks(cmp.Or(c.Timeouts.Bind, 10*time.Second)),
 		idle:           ticks(cmp.Or(c.Timeouts.Idle, 10*time.Second)),
 		idleAlone:      ticks(cmp.Or(c.Timeouts.HostAlone, 60*time.Second)),
@@ -419,6 +419,15 @@ func faultOf(e *alloc.ServerEndpoint) string {
 	return ""
 }
 
+// validTransportName reports whether a transport may have that name.
+func validTransportName(name string) bool {
+	switch name {
+	case "", "udp", "udp4", "udp6", "dtls":
+		return false
+	}
+	return len(name) <= 16 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
 // validateTransports checks the transports and the fast path, of which an interface may hold a
 // nil pointer.
 func (c *Config) validateTransports() error {
@@ -426,9 +435,13 @@ func (c *Config) validateTransports() error {
 		switch {
 		case unset.IsNil(t):
 			return fmt.Errorf("engine: Config.Transports[%d] is nil", i)
-		case i > 0 || t.Kind() != KindWS:
-			return fmt.Errorf("engine: Config.Transports has %d transports, the one with index %d of kind %s: want at most one, of kind %s",
-				len(c.Transports), i, t.Kind(), KindWS)
+		case i >= maxTransports:
+			return fmt.Errorf("engine: Config.Transports has %d transports, want at most %d", len(c.Transports), maxTransports)
+		case !validTransportName(t.Name()):
+			return fmt.Errorf("engine: Config.Transports[%d] (%T): the name %q is taken, or is not 1 to 16 lower-case letters, digits and hyphens",
+				i, t, t.Name())
+		case slices.ContainsFunc(c.Transports[:i], func(other Transport) bool { return other.Name() == t.Name() }):
+			return fmt.Errorf("engine: Config.Transports has two with the name %q", t.Name())
 		case t.MaxMessage() < proto.AcceptedLen:
 			return fmt.Errorf("engine: Config.Transports[%d] (%T): MaxMessage is %d, want %d or more", i, t, t.MaxMessage(), proto.AcceptedLen)
 		}
@@ -445,7 +458,7 @@ func (c *Config) validateTransports() error {
 // Hooks are called by the control goroutine after a change of state, with no lock
 // held. All are optional. They must not block: while one runs, no player can bind, and the
 // log names one that takes longer than 100 ms. Methods of a Server that take a context return
-// [ErrInHook] in a hook. A hook that panics is logged with its stack, and the relay goes on.
+// [alloc.ErrInHook] in a hook. A hook that panics is logged with its stack, and the relay goes on.
 // There is no hook per relayed datagram; see [Stats].
 type Hooks struct {
 	// Admit is called for each reservation with the live allocations of its project,
@@ -528,7 +541,7 @@ type ReturnEvent ReserveEvent
 
 // PlayerLimitEvent reports a reservation that [Config].PlayerLimits refused.
 type PlayerLimitEvent struct {
-	Limit PlayerLimit
+	Limit string // "hosts", "joiners" or "seats"
 	// Newest is the player's newest live allocation of that role, zero if it has none.
 	Newest proto.AllocationID
 	Host   proto.AllocationID // that the player would join; zero for a host
@@ -551,15 +564,15 @@ type RefuseEvent struct {
 	// From is invalid for sessions of DTLS and WebSocket.
 	From    netip.AddrPort
 	Message proto.Type
-	Outcome Outcome
+	Outcome string // as in [Stats].Outcomes or Drops
 }
 
 // LargeMessageEvent reports the first message of a match that is larger than what
 // every client behind the receiver's transport accepts.
 type LargeMessageEvent struct {
-	Match            proto.AllocationID // id of the host
-	From, To         proto.AllocationID
-	FromKind, ToKind Kind
+	Match                      proto.AllocationID // id of the host
+	From, To                   proto.AllocationID
+	FromTransport, ToTransport string // names of [Transport]s, or "udp4", "udp6" and "dtls"
 	// Size of the message and the Limit that it exceeds, in bytes with the headers
 	// of the relay protocol, without those of the transport.
 	Size, Limit int

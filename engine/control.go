@@ -130,7 +130,7 @@ func (c *control) execute(cmd *command) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			if cmd.large.size == 0 && cmd.refused == 0 {
-				c.counts.add(DropPanic)
+				c.counts.add(dropPanic)
 			}
 			c.shared.logFault(cmd.now, fault, "in", "command", "type", cmd.kind)
 		}

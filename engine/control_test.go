@@ -17,7 +17,7 @@ import (
 
 // fill pushes commands of a class, each of another bucket than the last, until
 // one does not go in, and returns how many did and why it did not.
-func (b *inbox) fill(q class, now int64) (n int, why Outcome) {
+func (b *inbox) fill(q class, now int64) (n int, why outcome) {
 	for ; ; n++ {
 		if _, why = b.push(q, &command{bucket: uint8(n), now: now}); why != outcomePending {
 			return n, why
@@ -43,7 +43,7 @@ func TestInboxClasses(t *testing.T) {
 	for full, other := range map[class]class{known: fresh, fresh: known} {
 		b := newInbox(false)
 		n, why := b.fill(full, 0)
-		if n != len(b.rings[full].slots) || why != DropBusy {
+		if n != len(b.rings[full].slots) || why != dropBusy {
 			t.Errorf("class %d took %d commands, then %v", full, n, why)
 		}
 		if _, why := b.push(other, &command{}); why != outcomePending {
@@ -139,7 +139,7 @@ func TestInboxLoad(t *testing.T) {
 func TestInboxBuckets(t *testing.T) {
 	t.Parallel()
 	b := newInbox(false)
-	push := func(q class, share uint8, now int64) Outcome {
+	push := func(q class, share uint8, now int64) outcome {
 		_, why := b.push(q, &command{bucket: share, now: now})
 		return why
 	}
@@ -149,7 +149,7 @@ func TestInboxBuckets(t *testing.T) {
 		}
 	}
 	b.noteLoad(0)
-	if why := push(known, 7, 0); why != DropLoad {
+	if why := push(known, 7, 0); why != dropLoad {
 		t.Error("more than its share: ", why)
 	}
 	for range bucketLimit {
@@ -157,7 +157,7 @@ func TestInboxBuckets(t *testing.T) {
 			t.Fatal("of the other class: ", why)
 		}
 	}
-	if why := push(fresh, 7, 0); why != DropLoad {
+	if why := push(fresh, 7, 0); why != dropLoad {
 		t.Error("more than its share of the other class: ", why)
 	}
 	if why := push(known, 8, 0); why != outcomePending {
@@ -219,7 +219,7 @@ func TestFairness(t *testing.T) {
 	const flood, rounds = 2000, 60
 	r := newLoadTest(t)
 	players, enemies, cards := r.honest, r.hostileAt, r.hostile
-	before, nonce := r.counted(OutBound), uint16(2)
+	before, nonce := r.counted(outBound), uint16(2)
 	for range rounds {
 		for _, w := range r.workers {
 			w.inbox.noteLoad(r.now)
@@ -243,10 +243,10 @@ func TestFairness(t *testing.T) {
 			}
 		}
 	}
-	if dropped := r.counted(DropLoad) + r.counted(DropNonce); dropped < flood*rounds/2 {
+	if dropped := r.counted(dropLoad) + r.counted(dropNonce); dropped < flood*rounds/2 {
 		t.Errorf("of the flood only %d datagrams were dropped", dropped)
 	}
-	t.Logf("%d BINDs decided, %d dropped", r.counted(OutBound)-before, r.counted(DropLoad))
+	t.Logf("%d BINDs decided, %d dropped", r.counted(outBound)-before, r.counted(dropLoad))
 }
 
 // TestVerifyUnderFlood: 20,000 BINDs a second for one allocation, with its true
@@ -322,7 +322,7 @@ func TestFloodOfWrongSignatures(t *testing.T) {
 		for i := range 2000 {
 			from := udpN(100 + second*2000 + i)
 			r.worker(from).inbox.noteLoad(r.now)
-			if o := r.step(from, wrong); o != DropMAC && o != DropLoad {
+			if o := r.step(from, wrong); o != dropMAC && o != dropLoad {
 				t.Fatal(o)
 			}
 		}
@@ -331,7 +331,7 @@ func TestFloodOfWrongSignatures(t *testing.T) {
 		r.bind(card, again, uint16(2+second))
 		r.advance(time.Second)
 	}
-	if n := r.counted(DropMAC); n > 5*220+200 {
+	if n := r.counted(dropMAC); n > 5*220+200 {
 		t.Errorf("%d signatures were checked", n)
 	}
 }

@@ -371,8 +371,8 @@ func TestQuietLink(t *testing.T) {
 	s.keepAlive(70)
 	s.datagram(atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 10))
 	s.compare()
-	if got := s.totals(); s.err != nil || got[OutRelayed] != 1 {
-		t.Errorf("%d of 1 relayed after 70 s, %v", got[OutRelayed], s.err)
+	if got := s.totals(); s.err != nil || got[outRelayed] != 1 {
+		t.Errorf("%d of 1 relayed after 70 s, %v", got[outRelayed], s.err)
 	}
 }
 

@@ -203,7 +203,7 @@ func (f *fastWorld) endpoint() endpoint.Endpoint {
 	case 1:
 		return endpoint.Serial(endpoint.KindDTLS, f.rand.Uint64())
 	case 2:
-		return endpoint.Serial(endpoint.KindWS, f.rand.Uint64())
+		return endpoint.Serial(endpoint.KindSession, f.rand.Uint64())
 	case 3:
 		v6 = !v6
 	case 4:
@@ -511,7 +511,7 @@ func (f *fastWorld) step(n int) {
 	outcome := f.w.handleDatagram(f.rig.now, d.ep, d.pkt, false)
 	f.w.out.flush()
 	f.w.inbox.clear()
-	want := outcome == OutRelayed && f.expected(d, heard, probes, probed, func(h table.Handle) bool { return valid[h] })
+	want := outcome == outRelayed && f.expected(d, heard, probes, probed, func(h table.Handle) bool { return valid[h] })
 	f.passed[fmt.Sprint(outcome, " ", d.irregular)]++
 	switch {
 	case (out != nil) != want:
@@ -730,7 +730,7 @@ func TestModelFastPath(t *testing.T) {
 	loaded.SetOn(true)
 	ident.fast = loaded
 	hits := playModel(t, ident, sequences, randomSeed(*modelSequences))
-	n := hits["outcome: "+OutRelayed.String()]
+	n := hits["outcome: "+outRelayed.String()]
 	t.Logf("the program relayed %d of %d datagrams, and left %v", loaded.relayed, n, loaded.Program.Counts().Passed)
 	// Each allocation's first RELAY at an endpoint is left to a worker, and most of a sequence are.
 	if loaded.relayed < n/8 {

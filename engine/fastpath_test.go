@@ -72,7 +72,7 @@ func TestNextHops(t *testing.T) {
 	r.wantNextHop(host, 101)
 	r.bind(host, udpN(2), 2)
 	r.wantNextHop(host, 102)
-	for _, kind := range []endpoint.Kind{endpoint.KindDTLS, endpoint.KindWS} {
+	for _, kind := range []endpoint.Kind{endpoint.KindDTLS, endpoint.KindSession} {
 		r.bind(host, endpoint.Serial(kind, 7), r.entry(host).Nonce+1)
 		r.wantNextHop(host, 0)
 	}

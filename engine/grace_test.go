@@ -150,13 +150,13 @@ func TestQueueBound(t *testing.T) {
 	lateAt := r.at()
 	r.take()
 	r.slow.epoch.enter()
-	accepted, refused, most, before := 0, 0, 0, r.counted(OutBound)
+	accepted, refused, most, before := 0, 0, 0, r.counted(outBound)
 	for i := 0; refused < 100; i++ {
 		k, round := i%players, i/players
 		switch o := r.feed(at[k][(round+1)%2], signed(cards[k], uint16(10+round), cards[k].key)); o {
 		case outcomePending:
 			accepted++
-		case DropBusy:
+		case dropBusy:
 			refused++
 		default:
 			t.Fatalf("BIND %d: %v", i, o)
@@ -185,7 +185,7 @@ func TestQueueBound(t *testing.T) {
 		t.Error("the first BIND was lost")
 	}
 	// Two workers have the BINDs of a player, so one may come after a later one.
-	bound, stale := int(r.counted(OutBound)-before), int(r.counted(DropNonce))
+	bound, stale := int(r.counted(outBound)-before), int(r.counted(dropNonce))
 	if n := len(r.take()); n != bound || bound+stale != accepted || stale > accepted/10 {
 		t.Errorf("%d BINDs were accepted, %d bound and %d stale, %d answered", accepted, bound, stale, n)
 	}

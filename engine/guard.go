@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/base/hook"
 )
 
 const (
@@ -16,8 +18,6 @@ const (
 	// blockingHook is after how long a hook counts as one that may never return. Calls that
 	// wait for control are then refused, since the hook may wait for one of them.
 	blockingHook = 5 * time.Second
-	// hookLogMillis is the shortest time between two such lines about one hook.
-	hookLogMillis = 60_000
 )
 
 // hookGuard runs the functions of the embedding program that control calls: none of them can end
@@ -30,27 +30,13 @@ type hookGuard struct {
 
 // guardedHook is one of these functions.
 type guardedHook struct {
-	name     string
+	hook.Reporter
 	began    atomic.Int64 // ms; of the call that runs
 	reported atomic.Int64 // ms; began of the last call that watch has reported
-	panics   hookLog
-	slow     hookLog
 }
 
-// hookLog limits the lines about one hook.
-type hookLog struct {
-	at    int64 // ms; of the last line; 0: there was none
-	calls int   // since then
-}
-
-// take counts a call, and returns how many the next line is about, 0 if it is not due.
-func (l *hookLog) take(now int64) (calls int) {
-	l.calls++
-	if l.at != 0 && now-l.at < hookLogMillis {
-		return 0
-	}
-	calls, l.at, l.calls = l.calls, now, 0
-	return calls
+func newGuardedHook(name string) *guardedHook {
+	return &guardedHook{Reporter: hook.Reporter{Name: name, Slow: slowHook, Effect: "no player can bind or connect while it runs"}}
 }
 
 func (g *hookGuard) logger() *slog.Logger { return cmp.Or(g.log, g.shared.log) }
@@ -66,19 +52,7 @@ func (g *hookGuard) end(h *guardedHook) {
 	fault := recover()
 	g.running.Store(nil)
 	now := g.shared.clock()
-	took := time.Duration(now-h.began.Load()) * time.Millisecond
-	if fault != nil {
-		if calls := h.panics.take(now); calls > 0 {
-			g.logger().Error("a hook of the embedding program panicked; the relay goes on",
-				"hook", h.name, "panic", fault, "calls_since_last_line", calls, "stack", string(debug.Stack()))
-		}
-	}
-	if took >= slowHook {
-		if calls := h.slow.take(now); calls > 0 {
-			g.logger().Warn("a hook of the embedding program is slow: no player can bind or connect while it runs",
-				"hook", h.name, "took", took, "threshold", slowHook, "calls_since_last_line", calls)
-		}
-	}
+	h.Done(g.logger(), time.Duration(now)*time.Millisecond, time.Duration(now-h.began.Load())*time.Millisecond, fault)
 }
 
 // watch refuses the calls that wait for control while a hook has run for blockingHook, and logs
@@ -95,12 +69,12 @@ func (g *hookGuard) watch(calls <-chan *call) {
 	}
 	if h.reported.Swap(began) != began {
 		g.logger().Error("a hook of the embedding program does not return: no player can bind or connect, and calls fail",
-			"hook", h.name, "running_for", ran, "threshold", blockingHook)
+			"hook", h.Name, "running_for", ran, "threshold", blockingHook)
 	}
 	for {
 		select {
 		case c := <-calls:
-			c.refuse(fmt.Errorf("%w: hook %s has not returned for %v", ErrInHook, h.name, ran))
+			c.refuse(fmt.Errorf("%w: hook %s has not returned for %v", alloc.ErrInHook, h.Name, ran))
 		default:
 			return
 		}
@@ -108,30 +82,30 @@ func (g *hookGuard) watch(calls <-chan *call) {
 }
 
 // guard returns the hook with that name, which then cannot end the process.
-func guard[E any](g *hookGuard, name string, hook func(E)) func(E) {
-	if hook == nil {
+func guard[E any](g *hookGuard, name string, f func(E)) func(E) {
+	if f == nil {
 		return nil
 	}
-	h := &guardedHook{name: name}
+	h := newGuardedHook(name)
 	return func(e E) {
 		defer g.end(g.begin(h))
-		hook(e)
+		f(e)
 	}
 }
 
 // guardCall is guard for a function without a parameter.
-func guardCall(g *hookGuard, name string, hook func()) func() {
-	if hook == nil {
+func guardCall(g *hookGuard, name string, f func()) func() {
+	if f == nil {
 		return nil
 	}
-	guarded := guard(g, name, func(struct{}) { hook() })
+	guarded := guard(g, name, func(struct{}) { f() })
 	return func() { guarded(struct{}{}) }
 }
 
 // hooks returns hooks that cannot end the process. If Admit panics, the reservation fails.
 func (g *hookGuard) hooks(h Hooks) Hooks {
 	if admit := h.Admit; admit != nil {
-		guarded := &guardedHook{name: "Admit"}
+		guarded := newGuardedHook("Admit")
 		h.Admit = func(project string, allocations, players int) (err error) {
 			err = errFault
 			defer g.end(g.begin(guarded))

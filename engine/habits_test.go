@@ -203,13 +203,13 @@ func TestHabitsMigration(t *testing.T) {
 	t.Parallel()
 	for _, h := range habits.Departures() {
 		for _, loss := range []int{0, 5} {
-			cases := []departureCase{{0, DefaultHostMigrationSilence + time.Second}}
+			cases := []departureCase{{0, defaultSilence + time.Second}}
 			switch {
 			case h.Crash > 0:
 				// The players ask early, after the silence, and after the time-out of their transport.
 				cases = []departureCase{
 					// until 8 s after the last message {8 * time.Second, time.Second}, {habits.DisconnectTimeout, time.Second},
-					{time.Second, DefaultHostMigrationSilence},
+					{time.Second, defaultSilence},
 				}
 			case h.Leaves:
 				cases = []departureCase{{0, time.Second}}

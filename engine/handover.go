@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -42,10 +43,10 @@ type Handover struct {
 	Started int64
 	// Listen are the addresses of the sockets, by listener.
 	Listen []netip.AddrPort
-	// Allocations is how many there are, and Kinds are those of the transports, which players
-	// may be bound by: New needs room for them, and the same transports.
+	// Allocations is how many there are, and Transports are the names of the transports which
+	// players may be bound by: New needs room for them, and the same transports in that order.
 	Allocations int
-	Kinds       []Kind
+	Transports  []string
 	// StateSize is about how many bytes HandOver will write.
 	StateSize int
 	// Sockets are the sockets of each listener. New takes them over, also if it fails.
@@ -99,8 +100,8 @@ func (s *Server) PrepareHandOver(ctx context.Context) (*Handover, error) {
 	}
 	o := &Handover{
 		Version: handoverVersion, Boot: s.shared.sealer.Boot(), Listen: s.Addrs(),
-		Started: now - (s.shared.clock()-clockStart)*int64(time.Millisecond),
-		Kinds:   s.cfg.kinds(),
+		Started:    now - (s.shared.clock()-clockStart)*int64(time.Millisecond),
+		Transports: s.cfg.sessionTransports(),
 	}
 	o.Allocations, _, _ = s.shared.table.Counts()
 	o.StateSize = o.Allocations*table.HandoverLen + len(s.cfg.Listen)*handoverRoom + places*handoverPlace
@@ -138,10 +139,10 @@ func (o *Handover) check(cfg *Config, sealer *alloc.Sealer) error {
 	if most := cmp.Or(cfg.MaxAllocations, table.DefaultMaxAllocations); o.Allocations > most {
 		return fmt.Errorf("%w: it has %d allocations, more than %d", ErrHandover, o.Allocations, most)
 	}
-	has := cfg.kinds()
-	for _, kind := range o.Kinds {
-		if !slices.Contains(has, kind) {
-			return fmt.Errorf("%w: it has players by %s", ErrHandover, kind)
+	has := cfg.transportNames()
+	for i, name := range o.Transports {
+		if want := has[int(endpoint.KindDTLS)+i]; name != "" && (name != want || name == "dtls" && cfg.Records == nil) {
+			return fmt.Errorf("%w: it has players by %s", ErrHandover, name)
 		}
 	}
 	for i, files := range o.Sockets {
@@ -155,15 +156,14 @@ func (o *Handover) check(cfg *Config, sealer *alloc.Sealer) error {
 	return nil
 }
 
-// kinds returns the kinds of sessions that a relay with this configuration has.
-func (c *Config) kinds() (all []Kind) {
-	if c.Records != nil {
-		all = append(all, KindDTLS)
+// sessionTransports returns the names of what has sessions, by the kind of their endpoints from that of
+// DTLS on; empty for DTLS if there is none.
+func (c *Config) sessionTransports() []string {
+	names := c.transportNames()
+	if c.Records == nil {
+		names[endpoint.KindDTLS] = ""
 	}
-	for _, t := range c.Transports {
-		all = append(all, t.Kind())
-	}
-	return all
+	return names[endpoint.KindDTLS : int(endpoint.KindSession)+len(c.Transports)]
 }
 
 const (
@@ -199,8 +199,8 @@ func (h *handover) allow(end func()) {
 // Sessions of transports end with the process. Errors: those of to, and those of every call, see
 // [Server]. If ctx ends after the call has begun, Run ends all the same.
 func (s *Server) HandOver(ctx context.Context, to io.Writer) error {
-	if isRelayGoroutine() {
-		return ErrInHook
+	if relayGoroutines.Running() {
+		return alloc.ErrInHook
 	}
 	h := &s.handover
 	h.mu.Lock()
@@ -252,7 +252,7 @@ func (s *Server) stopWorkers(workers *sync.WaitGroup) {
 // leave ends a run whose workers and control have ended: it carries out what control has
 // begun, and writes the state.
 func (s *Server) leave() error {
-	s.probeSockets.close()
+	s.checkSockets.close()
 	c := s.control
 	if k := c.shared.grace.kernel; k != nil {
 		k.synchronize()

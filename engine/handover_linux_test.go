@@ -54,8 +54,8 @@ func (s *site) handOver() {
 	}
 	offer.OnResume = func() { close(resumed) }
 	s.relay = enginetest.StartWithSealer(s.t, cfg, sealer)
-	<-stopped // or the old relay takes the probe
-	if err := s.relay.Probe(s.t.Context()); err != nil {
+	<-stopped // or the old relay takes the check
+	if err := s.relay.Check(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
 	s.paused += time.Since(began)
@@ -200,7 +200,7 @@ func TestOfferRefused(t *testing.T) {
 			c.Listen = []netip.AddrPort{netip.AddrPortFrom(c.Listen[0].Addr(), c.Listen[0].Port()^1)}
 		},
 		"allocations": func(o *engine.Handover, c *engine.Config) { c.MaxAllocations = o.Allocations - 1 },
-		"transports":  func(o *engine.Handover, _ *engine.Config) { o.Kinds = append(o.Kinds, engine.KindWS) },
+		"transports":  func(o *engine.Handover, _ *engine.Config) { o.Transports = append(o.Transports, "ws") },
 		"workers":     func(o *engine.Handover, c *engine.Config) { c.Sockets.Workers = len(o.Sockets[0]) + 1 },
 	} {
 		offer, err := s.relay.PrepareHandOver(t.Context())

@@ -82,14 +82,14 @@ func (b *inbox) isUnderLoad(now int64) bool {
 }
 
 // push adds a command, and returns its number for isPending.
-func (b *inbox) push(q class, c *command) (uint64, Outcome) {
+func (b *inbox) push(q class, c *command) (uint64, outcome) {
 	queued := &b.queued[q][c.bucket]
 	if queued.Load() >= bucketLimit && !b.unlimited && b.isUnderLoad(c.now) {
-		return 0, DropLoad
+		return 0, dropLoad
 	}
 	n, ok := b.rings[q].push(c)
 	if !ok {
-		return 0, DropBusy
+		return 0, dropBusy
 	}
 	queued.Add(1)
 	// The bit is read after the ring was written, and control clears it before it reads
@@ -203,7 +203,7 @@ type command struct {
 	claims claims             // BIND: its own; CONNECT_REQUEST: the target's
 	large  largeMessage       // of a RELAY whose outcome the worker has counted
 	// refused is the outcome, already counted, of a message that a worker refused; 0: none.
-	refused Outcome
+	refused outcome
 }
 
 // claims are the contents of connection data that control needs.

@@ -28,10 +28,11 @@ type Allocation struct {
 	// Tenant is alloc.Tenant.Hash. Name is empty if it is not known, see [Usage].
 	Tenant uint64
 	Name   alloc.Tenant
-	// Kind is the kind of its endpoint, KindNone while it is not bound. Endpoint is
-	// its UDP address, with DTLS that of its session, and invalid with WebSocket.
-	Kind     Kind
-	Endpoint netip.AddrPort
+	// Transport is the name of the [Transport] of its endpoint, or "udp4", "udp6" or "dtls". It is
+	// empty while it is not bound. Endpoint is its UDP address, with DTLS that of its session,
+	// and invalid with any other transport.
+	Transport string
+	Endpoint  netip.AddrPort
 	// EverBound: a BIND of it was accepted.
 	EverBound bool
 	// Recovered: it came back after a restart, when its Age began.
@@ -51,7 +52,7 @@ type Allocation struct {
 	// SentDatagramsLimit and SentBytesLimit.
 	SentDatagrams, SentBytes uint64
 	// LargeDrops counts the RELAYs to its owner that were dropped because they were
-	// larger than the owner's transport carries, see [DropReceiverSize].
+	// larger than the owner's transport carries.
 	LargeDrops uint32
 	// LargeMessages counts the RELAYs to its owner that passed that limit, but that not
 	// every client of the owner's transport takes, see [Records].
@@ -76,28 +77,20 @@ type Filter struct {
 	// Match is the id of a host: it and the joiners of its match.
 	Match proto.AllocationID
 	// Player is alloc.HashPlayer of the player for whom it was reserved.
-	Player  alloc.PlayerHash
-	Binding Binding
-	Kind    Kind
+	Player alloc.PlayerHash
+	// Bound selects those that are bound to an endpoint, Unbound the others: reserved only, or
+	// the endpoint was taken over.
+	Bound, Unbound bool
+	// Transport is that of [Allocation].
+	Transport string
 }
 
-// Binding selects allocations by whether they are bound to an endpoint.
-type Binding uint8
-
-const (
-	AnyBinding  Binding = iota // bound or not
-	OnlyBound                  // bound to an endpoint
-	OnlyUnbound                // not bound: reserved only, or its endpoint was taken over
-)
-
-// Cursor is the position at which a listing continues; 0 is its beginning and its end.
-type Cursor uint32
-
 // Allocations returns a page of at most limit live allocations that match f, and the
-// cursor of the next page, 0 if there is none. A limit of 0 or above 1,000 means 1,000.
+// cursor of the next page, 0 if there is none. The first page has the cursor 0. A limit of 0 or
+// above 1,000 means 1,000.
 // An allocation that is alive during all of a listing is in it exactly once. Errors: those of
 // every call, see [Server].
-func (s *Server) Allocations(ctx context.Context, f Filter, at Cursor, limit int) ([]Allocation, Cursor, error) {
+func (s *Server) Allocations(ctx context.Context, f Filter, at uint32, limit int) ([]Allocation, uint32, error) {
 	var page []Allocation
 	if limit <= 0 || limit > maxListing {
 		limit = maxListing
@@ -118,13 +111,13 @@ func (s *Server) Allocations(ctx context.Context, f Filter, at Cursor, limit int
 // none.
 type listPage struct {
 	found []Allocation
-	next  Cursor
+	next  uint32
 }
 
 // list reads a step of slots from at on, and returns at most room allocations that match
 // f.
-func (c *control) list(f *Filter, at Cursor, room int) (l listPage) {
-	now, slots := tick(c.shared.clock()), Cursor(c.shared.table.Slots())
+func (c *control) list(f *Filter, at uint32, room int) (l listPage) {
+	now, slots := tick(c.shared.clock()), uint32(c.shared.table.Slots())
 	if f.ID != (proto.AllocationID{}) {
 		if e, ok := c.shared.table.ByID(f.ID); ok && c.matches(f, &e) {
 			l.found = append(l.found, c.describe(&e, now))
@@ -133,7 +126,7 @@ func (c *control) list(f *Filter, at Cursor, room int) (l listPage) {
 	}
 	at = min(at, slots) // A cursor may come from anywhere.
 	for end := min(at+listingStep, slots); at < end && len(l.found) < room; at++ {
-		e, ok := c.shared.table.At(c.shared.table.HandleAt(uint32(at)))
+		e, ok := c.shared.table.At(c.shared.table.HandleAt(at))
 		if ok && c.matches(f, &e) {
 			l.found = append(l.found, c.describe(&e, now))
 		}
@@ -152,8 +145,8 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 		f.Role != alloc.RoleNone && alloc.Role(e.Role) != f.Role,
 		f.Match != proto.AllocationID{} && a.Match != f.Match,
 		f.Player != alloc.PlayerHash{} && c.shared.table.Player(e.Handle) != f.Player,
-		f.Binding == OnlyBound && !bound, f.Binding == OnlyUnbound && bound,
-		f.Kind != KindNone && Kind(e.Endpoint.Kind()) != f.Kind:
+		f.Bound && !bound, f.Unbound && bound,
+		f.Transport != "" && c.shared.rules.transports[e.Endpoint.Kind()] != f.Transport:
 		return false
 	}
 	return true
@@ -165,7 +158,7 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	large := c.shared.table.LargeMessages(e.Handle)
 	d := Allocation{
 		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: c.shared.table.Tenant(e.Handle),
-		Kind: Kind(e.Endpoint.Kind()), Endpoint: c.source(e.Endpoint).AddrPort(),
+		Transport: c.shared.rules.transports[e.Endpoint.Kind()], Endpoint: c.source(e.Endpoint).AddrPort(),
 		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
 		Age: since(a.ReservedAt, now), SinceReceived: since(received, now), SinceActive: since(active, now),
 		Links: int(a.Links), AwaitedLinks: int(a.AwaitedLinks), MaxConnections: int(a.MaxConnections),

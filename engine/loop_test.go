@@ -93,9 +93,9 @@ func (w *fixture) emitted() (all [][]byte) {
 		other[2] = 1
 		all = append(all, other, pkt[:len(pkt)-1], append(bytes.Clone(pkt), 0))
 	}
-	probe := append([]byte(probeMagic), make([]byte, probeLen-len(probeMagic))...)
+	probe := append([]byte(checkMagic), make([]byte, checkLen-len(checkMagic))...)
 	qos := append([]byte{proto.QoSMagic, 0x00, 0x05}, make([]byte, proto.QoSRequestOverhead-3)...)
-	return append(all, probe, probe[:probeReplyLen], qos, append([]byte{0x95}, make([]byte, proto.QoSResponseLen-1)...))
+	return append(all, probe, probe[:checkReplyLen], qos, append([]byte{0x95}, make([]byte, proto.QoSResponseLen-1)...))
 }
 
 // exchange is a datagram that comes from an endpoint.

@@ -62,7 +62,7 @@ func leave(t *testing.T, r *enginetest.Relay, host *enginetest.UTP, players []*e
 		}
 	}
 	testkit.Eventually(t, "two DISCONNECTs for each of 3 links are answered", func() bool {
-		return r.Stats().Outcomes[engine.OutDisconnected] >= 6
+		return r.Stats().Outcomes["disconnected"] >= 6
 	})
 }
 
@@ -109,10 +109,10 @@ func TestRoamUTP1(t *testing.T) {
 	old := host.SwapSocket(fresh)
 	testkit.Eventually(t, "pings from the new port earn ERROR 3", func() bool { return slices.Contains(host.Log(), "error 3") })
 	host.Inject(signed(host.Cred)) // the same BIND again, as 1.x would
-	testkit.Eventually(t, "the BIND is refused", func() bool { return r.Stats().Outcomes[engine.DropNonce] > 0 })
+	testkit.Eventually(t, "the BIND is refused", func() bool { return r.Stats().Drops["nonce"] > 0 })
 	host.SwapSocket(old).Close()
-	pongs := r.Stats().Outcomes[engine.OutPong]
-	testkit.Eventually(t, "it goes on at its old port", func() bool { return r.Stats().Outcomes[engine.OutPong] > pongs })
+	pongs := r.Stats().Outcomes["pong"]
+	testkit.Eventually(t, "it goes on at its old port", func() bool { return r.Stats().Outcomes["pong"] > pongs })
 	if s, _ := host.State(); s != enginetest.Established {
 		t.Errorf("status is %q", s)
 	}

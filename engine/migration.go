@@ -75,7 +75,7 @@ type migrations struct {
 
 func newMigrations(cfg *Config) migrations {
 	return migrations{
-		window: cfg.HostMigration.Window.Milliseconds(), silence: ticks(cmp.Or(cfg.HostMigration.Silence, DefaultHostMigrationSilence)),
+		window: cfg.HostMigration.Window.Milliseconds(), silence: ticks(cmp.Or(cfg.HostMigration.Silence, defaultSilence)),
 		bindWithin: cfg.rules().bindWithin, most: maxCandidates,
 		running: make(map[proto.AllocationID]*migration), candidates: make(map[proto.AllocationID][]candidate),
 		places: make(map[proto.AllocationID]proto.AllocationID),

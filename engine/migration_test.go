@@ -184,7 +184,7 @@ func TestMigrationDepartures(t *testing.T) {
 			r.stay(3*time.Second, true)
 			c.do(r)
 			r.wantErrors(r.host, c.now...)
-			r.stay(DefaultHostMigrationSilence+250*time.Millisecond, c.goes)
+			r.stay(defaultSilence+250*time.Millisecond, c.goes)
 			r.wantErrors(r.host, c.late...)
 		})
 	}

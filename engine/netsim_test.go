@@ -316,7 +316,7 @@ func (l *ruleChecker) add(n *netsim) {
 	for _, w := range n.workers {
 		l.received += w.counts.received
 	}
-	for o := range NumOutcomes {
+	for o := range numOutcomes {
 		l.counts += n.counted(o)
 	}
 	if l.received != l.counts {

@@ -19,7 +19,7 @@ import (
 // listAll goes through a listing page by page.
 func listAll(t *testing.T, r *enginetest.Relay, f engine.Filter, limit int) (all []engine.Allocation) {
 	t.Helper()
-	var at engine.Cursor
+	var at uint32
 	for {
 		page, next, err := r.Allocations(t.Context(), f, at, limit)
 		if err != nil {
@@ -51,7 +51,7 @@ func TestListing(t *testing.T) {
 		for _, a := range listAll(t, r, engine.Filter{}, limit) {
 			seen[a.ID]++
 			if a.Role != alloc.RoleHost || a.Match != a.ID || a.MaxConnections != 3 || a.Name != enginetest.Tenant ||
-				a.Tenant != enginetest.Tenant.Hash() || a.EverBound || a.Recovered || a.Kind != engine.KindNone || a.Endpoint.IsValid() {
+				a.Tenant != enginetest.Tenant.Hash() || a.EverBound || a.Recovered || a.Transport != "" || a.Endpoint.IsValid() {
 				t.Fatalf("%+v", a)
 			}
 		}
@@ -67,7 +67,7 @@ func TestListing(t *testing.T) {
 	if page, next, err := r.Allocations(t.Context(), engine.Filter{}, 1<<32-1, 10); err != nil || len(page) != 0 || next != 0 {
 		t.Errorf("beyond the end: %d, next %d, %v", len(page), next, err)
 	}
-	if page, next, err := r.Allocations(t.Context(), engine.Filter{Binding: engine.OnlyBound}, 0, 0); err != nil ||
+	if page, next, err := r.Allocations(t.Context(), engine.Filter{Bound: true}, 0, 0); err != nil ||
 		len(page) != 0 || next != 0 {
 		t.Errorf("no allocation is bound: %d, next %d, %v", len(page), next, err)
 	}
@@ -91,13 +91,13 @@ func TestListingFilters(t *testing.T) {
 		"joiners":      {engine.Filter{Role: alloc.RoleJoiner}, []proto.AllocationID{p.Cred.ID}},
 		"match":        {engine.Filter{Match: host.Cred.ID}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
 		"players":      {engine.Filter{Match: host.Cred.ID, Role: alloc.RoleJoiner}, []proto.AllocationID{p.Cred.ID}},
-		"bound":        {engine.Filter{Binding: engine.OnlyBound}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
-		"not bound":    {engine.Filter{Binding: engine.OnlyUnbound}, []proto.AllocationID{res.ID}},
+		"bound":        {engine.Filter{Bound: true}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
+		"not bound":    {engine.Filter{Unbound: true}, []proto.AllocationID{res.ID}},
 		"tenant":       {engine.Filter{Tenant: other.Hash()}, []proto.AllocationID{res.ID}},
 		"project":      {engine.Filter{Project: other.Project}, []proto.AllocationID{res.ID}},
 		"no project":   {engine.Filter{Project: "nowhere"}, nil},
-		"by UDP":       {engine.Filter{Kind: engine.KindUDP4}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
-		"by WebSocket": {engine.Filter{Kind: engine.KindWS}, nil},
+		"by UDP":       {engine.Filter{Transport: "udp4"}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
+		"by WebSocket": {engine.Filter{Transport: "ws"}, nil},
 	} {
 		got := map[proto.AllocationID]bool{}
 		for _, a := range listAll(t, r, c.filter, 0) {
@@ -117,7 +117,7 @@ func TestListingFilters(t *testing.T) {
 		if err != nil || len(page) != 1 || next != 0 {
 			t.Fatalf("%v: %v, %d allocations, next %d", id, err, len(page), next)
 		}
-		if a := page[0]; a.ID != id || a.Links != 1 || !a.EverBound || a.Kind != engine.KindUDP4 || !a.Endpoint.Addr().IsLoopback() ||
+		if a := page[0]; a.ID != id || a.Links != 1 || !a.EverBound || a.Transport != "udp4" || !a.Endpoint.Addr().IsLoopback() ||
 			a.Match != proto.AllocationID(host.Cred.ID) {
 			t.Errorf("%+v", a)
 		}

@@ -143,8 +143,8 @@ func TestForgedPaths(t *testing.T) {
 			}
 			forged := r.forgedPaths(host, victim, c.networks*c.paths)
 			in := len(forged) * (proto.MaxBindLen + 276)
-			stranger := udp("192.0.2.1:40000")
-			player := r.joiner(stranger, own)
+			foreign := udp("192.0.2.1:40000")
+			player := r.joiner(foreign, own)
 			r.take()
 			const seconds = 3
 			out, sent, got := 0, 0, 0
@@ -167,7 +167,7 @@ func TestForgedPaths(t *testing.T) {
 				}
 				for _, s := range r.take() {
 					switch {
-					case s.to == stranger:
+					case s.to == foreign:
 						got++
 					case s.to != udpN(0):
 						out += len(s.pkt)

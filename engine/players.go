@@ -34,15 +34,18 @@ const (
 	DefaultPlayerJoiners = 8
 )
 
-// PlayerLimit is a field of [PlayerLimits].
-type PlayerLimit uint8
+// playerLimit is a field of [PlayerLimits].
+type playerLimit uint8
 
 const (
-	PlayerHosts PlayerLimit = iota
-	PlayerJoiners
-	PlayerSeats
-	NumPlayerLimits
+	playerHosts playerLimit = iota
+	playerJoiners
+	playerSeats
+	numPlayerLimits
 )
+
+// playerLimitNames are the limits in [Stats].PlayerRefused.
+var playerLimitNames = [numPlayerLimits]string{"hosts", "joiners", "seats"}
 
 // maxPlayerLimit is more than any relay holds.
 const maxPlayerLimit = 1 << 26
@@ -102,7 +105,7 @@ type players struct {
 	// table.Account. Tests that build a control without Config have no limits.
 	byPlayer map[alloc.PlayerHash]playerUse
 
-	refused   [NumPlayerLimits]atomic.Uint64
+	refused   [numPlayerLimits]atomic.Uint64
 	replaced  atomic.Uint64 // allocations that yielded to their player's next one
 	noSession atomic.Uint64 // reservations for which Records have no room
 }
@@ -123,14 +126,14 @@ func newPlayers() players {
 
 // fits reports whether the player may have one more allocation, of that role and with so
 // many seats, and the limit if it may not.
-func (p *players) fits(u playerUse, role alloc.Role, seats int64) (PlayerLimit, bool) {
+func (p *players) fits(u playerUse, role alloc.Role, seats int64) (playerLimit, bool) {
 	switch {
 	case role != alloc.RoleHost:
-		return PlayerJoiners, int64(u.joiners) < int64(p.limits.Joiners)
+		return playerJoiners, int64(u.joiners) < int64(p.limits.Joiners)
 	case int64(u.hosts) >= int64(p.limits.Hosts):
-		return PlayerHosts, false
+		return playerHosts, false
 	}
-	return PlayerSeats, u.seats+seats <= int64(p.limits.Seats)
+	return playerSeats, u.seats+seats <= int64(p.limits.Seats)
 }
 
 // addToPlayer counts a new allocation, removeFromPlayer one that ends.
@@ -232,7 +235,7 @@ func (c *control) yieldingAllocations(m *claims, now int64) ([]table.Handle, err
 	}
 	c.players.refused[limit].Add(1)
 	if c.hooks.OnPlayerLimit != nil {
-		event := PlayerLimitEvent{Newest: newest, Limit: limit}
+		event := PlayerLimitEvent{Newest: newest, Limit: playerLimitNames[limit]}
 		if m.role == alloc.RoleJoiner {
 			event.Host = m.match
 		}

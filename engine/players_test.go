@@ -15,7 +15,7 @@ import (
 func newPlayerRig(t *testing.T, l PlayerLimits) *rig {
 	t.Helper()
 	r := newRig(t, Config{})
-	r.control.players.limits = l.withDefaults(DefaultMaxConnections, false)
+	r.control.players.limits = l.withDefaults(alloc.DefaultMaxConnections, false)
 	return r
 }
 
@@ -57,17 +57,17 @@ func TestPlayerLimits(t *testing.T) {
 	r.control.end(r.entry(last).Handle, EndClosed)
 	next := r.wantHost("ann", 1, nil)
 	r.wantHost("ann", 1, alloc.ErrPlayerLimit)
-	var counted [NumPlayerLimits]uint64
+	var counted [numPlayerLimits]uint64
 	for l := range counted {
 		counted[l] = r.control.players.refused[l].Load()
 	}
-	if want := [NumPlayerLimits]uint64{PlayerHosts: 2, PlayerJoiners: 1}; counted != want {
+	if want := [numPlayerLimits]uint64{playerHosts: 2, playerJoiners: 1}; counted != want {
 		t.Errorf("%v are counted as refused, want %v", counted, want)
 	}
 	id := func(m *mReservation) proto.AllocationID { return proto.AllocationID(m.id) }
 	if want := []PlayerLimitEvent{
-		{Limit: PlayerHosts, Newest: id(last)}, {Limit: PlayerJoiners, Newest: id(joiner), Host: id(last)},
-		{Limit: PlayerHosts, Newest: id(next)},
+		{Limit: "hosts", Newest: id(last)}, {Limit: "joiners", Newest: id(joiner), Host: id(last)},
+		{Limit: "hosts", Newest: id(next)},
 	}; !slices.Equal(events, want) {
 		t.Errorf("reported %v, want %v", events, want)
 	}
@@ -145,7 +145,7 @@ func TestPlayerAfterARestart(t *testing.T) {
 			hosts = append(hosts, r.host(udpN(i+1), 5))
 		}
 		r.restart(file)
-		r.control.players.limits = PlayerLimits{Hosts: 2}.withDefaults(DefaultMaxConnections, false)
+		r.control.players.limits = PlayerLimits{Hosts: 2}.withDefaults(alloc.DefaultMaxConnections, false)
 		for i, h := range hosts {
 			r.bind(h, udpN(i+1), 2)
 			if r.entry(h).Handle == 0 {

@@ -176,7 +176,7 @@ func (c *control) mayExist(id proto.AllocationID, now int64) bool {
 
 // rebuild inserts the allocation of an authentic BIND into the table again. It returns
 // outcomePending if it did, else the outcome of the BIND.
-func (c *control) rebuild(cmd *command) Outcome {
+func (c *control) rebuild(cmd *command) outcome {
 	id := cmd.claims.id
 	if !c.mayRecover(id, cmd.claims.boot, cmd.now) {
 		return c.refuse(cmd, id, proto.ErrorNotFound)
@@ -187,12 +187,12 @@ func (c *control) rebuild(cmd *command) Outcome {
 		before = c.recovery.records[i]
 		if before.Flags&statefile.Bound != 0 && (cmd.nonce < before.Nonce ||
 			cmd.nonce == before.Nonce && c.endpointDigest(cmd.from) != before.Endpoint) {
-			return DropNonce
+			return dropNonce
 		}
 	}
 	h, err := c.insert(&cmd.claims, tick(cmd.now))
 	if err != nil {
-		return DropBusy
+		return dropBusy
 	}
 	c.shared.table.SetFlags(h, table.Recovered)
 	if cmd.claims.names != nil {
@@ -251,13 +251,13 @@ func (c *control) insert(m *claims, now table.Tick) (table.Handle, error) {
 
 // requestRelink handles a RELAY of a recovered allocation without a link, since the link
 // may be restored. It reports false if it certainly will not be.
-func (w *worker) requestRelink(now int64, sender *table.Entry, to proto.AllocationID) (Outcome, bool) {
+func (w *worker) requestRelink(now int64, sender *table.Entry, to proto.AllocationID) (outcome, bool) {
 	peer, ok := w.shared.table.ByID(to)
 	if ok && !peer.Is(table.Recovered) {
 		return 0, false
 	}
 	if !ok || sender.Role == peer.Role || sender.Role == table.RoleJoiner && !w.shared.previousRun.left.Complete {
-		return DropRecovering, true
+		return dropRecovering, true
 	}
 	_, outcome := w.enqueue(known, &command{kind: proto.TypeRelay, from: sender.Endpoint, sender: *sender, peer: to, now: now})
 	return outcome, true
@@ -266,28 +266,28 @@ func (w *worker) requestRelink(now int64, sender *table.Entry, to proto.Allocati
 // commitRelink restores the link between a host and a joiner of its match, if it had one. A
 // host relays only to joiners that were linked to it. That a joiner was linked is known from
 // a complete state file only.
-func (c *control) commitRelink(cmd *command, sender *table.Entry) Outcome {
+func (c *control) commitRelink(cmd *command, sender *table.Entry) outcome {
 	peer, ok := c.shared.table.ByID(cmd.peer)
 	if !ok || peer.Role == sender.Role {
-		return DropRecovering
+		return dropRecovering
 	}
 	host, joiner := *sender, peer
 	if sender.Role == table.RoleJoiner {
 		host, joiner = peer, *sender
 	}
 	if joiner.Link != 0 || !joiner.Is(table.Recovered) || !host.Is(table.Recovered) {
-		return DropRecovering
+		return dropRecovering
 	}
 	a, j := c.shared.table.Account(host.Handle), c.shared.table.Account(joiner.Handle)
 	if j.Match != host.ID || c.shared.table.Tenant(joiner.Handle) != c.shared.table.Tenant(host.Handle) || j.LinkBlocked ||
 		a.Links >= a.MaxConnections {
-		return DropRecovering
+		return dropRecovering
 	}
 	if sender.Role == table.RoleJoiner && !(c.recovery.left.Complete && joiner.Is(table.EverLinked)) {
-		return DropRecovering
+		return dropRecovering
 	}
 	c.link(&joiner, &host, tick(cmd.now))
-	return OutRelinked
+	return outRelinked
 }
 
 // isSlotReserved reports whether the free connections of a host may belong to players

@@ -14,33 +14,33 @@ const minForError = proto.ErrorLen + 1
 
 // errorOutcomes are the outcomes of the ERROR codes. ERROR 1 has none: it answers no
 // datagram.
-var errorOutcomes = [...]Outcome{
-	proto.ErrorVersion:      OutErrorVersion,
-	proto.ErrorUnauthorized: OutErrorUnauthorized,
-	proto.ErrorMismatch:     OutErrorMismatch,
-	proto.ErrorNotFound:     OutErrorNotFound,
-	proto.ErrorNotConnected: OutErrorNotConnected,
-	proto.ErrorSelfConnect:  OutErrorSelf,
+var errorOutcomes = [...]outcome{
+	proto.ErrorVersion:      outErrorVersion,
+	proto.ErrorUnauthorized: outErrorUnauthorized,
+	proto.ErrorMismatch:     outErrorMismatch,
+	proto.ErrorNotFound:     outErrorNotFound,
+	proto.ErrorNotConnected: outErrorNotConnected,
+	proto.ErrorSelfConnect:  outErrorSelf,
 }
 
 // handleMalformed handles a datagram without a valid header. It drops all but messages of
 // another version (ERROR 0), probes of this process and QoS probes.
-func (w *worker) handleMalformed(now int64, from endpoint.Endpoint, pkt []byte, t proto.Type, err error) Outcome {
+func (w *worker) handleMalformed(now int64, from endpoint.Endpoint, pkt []byte, t proto.Type, err error) outcome {
 	switch {
 	case err == proto.ErrShort:
-		return DropShort
+		return dropShort
 	case err == proto.ErrSignature && pkt[0] == proto.QoSMagic:
 		return w.answerQoS(now, from, pkt)
 	case err == proto.ErrSignature:
-		return w.answerProbe(from, pkt)
+		return w.answerCheck(from, pkt)
 	case !t.FromClient() || len(pkt) < minForError:
-		return DropVersion
+		return dropVersion
 	}
 	if o, refused := w.shared.sources.refuses(from); refused {
 		return o
 	}
 	if !w.shared.budgets.takeError(from, proto.ErrorVersion, now) {
-		return DropBudget
+		return dropBudget
 	}
 	return w.sendError(from, proto.AllocationID{}, proto.ErrorVersion)
 }
@@ -49,8 +49,8 @@ func (w *worker) handleMalformed(now int64, from endpoint.Endpoint, pkt []byte, 
 // allocation of a BIND from a private network, whose player is probably honest.
 //
 //go:noinline
-func (w *worker) refuseSource(now int64, from endpoint.Endpoint, t proto.Type, pkt []byte, o Outcome) Outcome {
-	if o != DropPrivate || t != proto.TypeBind {
+func (w *worker) refuseSource(now int64, from endpoint.Endpoint, t proto.Type, pkt []byte, o outcome) outcome {
+	if o != dropPrivate || t != proto.TypeBind {
 		return o
 	}
 	m, err := proto.ParseBind(pkt)
@@ -65,24 +65,24 @@ func (w *worker) refuseSource(now int64, from endpoint.Endpoint, t proto.Type, p
 
 // refuseMismatch answers a datagram whose endpoint is not bound to the id that it names
 // with ERROR 3, on which UTP 2.x binds again with a new nonce.
-func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, t proto.Type, id proto.AllocationID) Outcome {
+func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, t proto.Type, id proto.AllocationID) outcome {
 	if o, refused := w.shared.sources.refuses(from); refused {
 		return o
 	}
 	named, live := w.shared.table.ByID(id)
 	if live {
 		w.shared.budgets.spoofGuard.noteForged(named.Handle, now)
-		w.reportRefusal(now, from, t, id, proto.AllocationID{}, OutErrorMismatch)
+		w.reportRefusal(now, from, t, id, proto.AllocationID{}, outErrorMismatch)
 	}
 	m := w.mutes.find(from, now)
 	if m == nil && !live && !(w.shared.recovering(now) && w.shared.previousRun.mayHold(id)) {
-		return DropMuted // The table of senders is full.
+		return dropMuted // The table of senders is full.
 	}
 	if m != nil && (m.isSilent(now) || w.inbox.isPending(m.bind)) {
-		return DropMuted
+		return dropMuted
 	}
 	if !w.takeMismatch(now, from, id, &named, live) {
-		return DropBudget
+		return dropBudget
 	}
 	if m != nil {
 		m.noteError(now)
@@ -121,24 +121,24 @@ func (w *worker) takeLiveMismatch(now int64, from endpoint.Endpoint, named *tabl
 
 // refuseUnlinked answers a RELAY without a link with ERROR 5, the first at once and then
 // at most once a second per pair, since a game logs a line for each.
-func (w *worker) refuseUnlinked(now int64, sender *table.Entry, to proto.AllocationID) Outcome {
+func (w *worker) refuseUnlinked(now int64, sender *table.Entry, to proto.AllocationID) outcome {
 	if w.shared.recovering(now) && sender.Is(table.Recovered) {
 		if outcome, doubt := w.requestRelink(now, sender, to); doubt {
 			return outcome
 		}
 	}
 	if !w.shared.table.TakeNotConnected(sender.Handle, to, now) {
-		return DropMuted
+		return dropMuted
 	}
 	if !w.shared.budgets.takeError(sender.Endpoint, proto.ErrorNotConnected, now) {
-		return DropBudget
+		return dropBudget
 	}
 	w.shared.table.ChargeReply(sender.Handle, w.shared.budgets.rates.excessPath, proto.ErrorLen, now)
-	w.reportRefusal(now, sender.Endpoint, proto.TypeRelay, sender.ID, to, OutErrorNotConnected)
+	w.reportRefusal(now, sender.Endpoint, proto.TypeRelay, sender.ID, to, outErrorNotConnected)
 	return w.sendError(sender.Endpoint, sender.ID, proto.ErrorNotConnected)
 }
 
-func (w *worker) sendError(to endpoint.Endpoint, id proto.AllocationID, code proto.ErrorCode) Outcome {
+func (w *worker) sendError(to endpoint.Endpoint, id proto.AllocationID, code proto.ErrorCode) outcome {
 	w.out.add(to, proto.Error{ID: id, Code: code}.Append(w.out.reply()))
 	return errorOutcomes[code]
 }
@@ -166,7 +166,7 @@ func (g *refusalGates) take(b *budgets, from endpoint.Endpoint, now int64) bool 
 // [Hooks].OnRefuse, and returns its outcome.
 //
 //go:noinline
-func (w *worker) reportRefusal(now int64, from endpoint.Endpoint, t proto.Type, id, peer proto.AllocationID, o Outcome) Outcome {
+func (w *worker) reportRefusal(now int64, from endpoint.Endpoint, t proto.Type, id, peer proto.AllocationID, o outcome) outcome {
 	if w.shared.reportsRefusals && w.refusals.take(w.shared.budgets, from, now) {
 		w.enqueue(known, &command{kind: t, from: from, sender: table.Entry{ID: id}, peer: peer, now: now, refused: o})
 	}
@@ -174,8 +174,8 @@ func (w *worker) reportRefusal(now int64, from endpoint.Endpoint, t proto.Type, 
 }
 
 // refusal returns the report of a command that was refused.
-func (c *command) refusal(o Outcome) RefuseEvent {
-	e := RefuseEvent{ID: c.sender.ID, Peer: c.peer, From: c.from.AddrPort(), Message: c.kind, Outcome: o}
+func (c *command) refusal(o outcome) RefuseEvent {
+	e := RefuseEvent{ID: c.sender.ID, Peer: c.peer, From: c.from.AddrPort(), Message: c.kind, Outcome: o.String()}
 	switch {
 	case c.refused != 0:
 	case c.kind == proto.TypeBind:
@@ -187,9 +187,9 @@ func (c *command) refusal(o Outcome) RefuseEvent {
 }
 
 // refused reports whether it is the outcome of a command that changed nothing.
-func (o Outcome) refused() bool {
+func (o outcome) refused() bool {
 	switch o {
-	case OutBound, OutAccepted, OutDisconnected, OutClosed, OutHeld, OutRelinked, outcomePending:
+	case outBound, outAccepted, outDisconnected, outClosed, outHeld, outRelinked, outcomePending:
 		return false
 	}
 	return true

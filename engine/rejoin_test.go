@@ -64,7 +64,7 @@ func (r *rejoinRig) wantPlace(old *mReservation, sent []sending) {
 }
 
 // wantRefused checks the outcome of a CONNECT_REQUEST that changed nothing.
-func (r *rejoinRig) wantRefused(want Outcome) {
+func (r *rejoinRig) wantRefused(want outcome) {
 	r.t.Helper()
 	before := r.counted(want)
 	sent := r.connect()
@@ -73,9 +73,9 @@ func (r *rejoinRig) wantRefused(want Outcome) {
 	}
 	rejected := proto.Rejected{From: proto.AllocationID(r.host.id), To: proto.AllocationID(r.again.id)}.Append(nil)
 	switch {
-	case want == OutRejected && (len(sent) != 1 || sent[0].to != r.atNew || !bytes.Equal(sent[0].pkt, rejected)):
+	case want == outRejected && (len(sent) != 1 || sent[0].to != r.atNew || !bytes.Equal(sent[0].pkt, rejected)):
 		r.t.Fatalf("sent %v, want REJECTED", sent)
-	case want != OutRejected && len(sent) != 0:
+	case want != outRejected && len(sent) != 0:
 		r.t.Fatalf("sent %v, want silence", sent)
 	}
 	if len(r.ended) != 0 || r.entry(r.ann).Link == 0 || r.entry(r.bert).Link == 0 || r.entry(r.again).Link != 0 {
@@ -89,7 +89,7 @@ func TestRejoin(t *testing.T) {
 	t.Parallel()
 	r := newRejoinRig(t, Config{}, "ann")
 	for range 3 {
-		r.wantRefused(DropPlaceHeld)
+		r.wantRefused(dropPlaceHeld)
 		r.advance(time.Second)
 		r.feed(r.at, pingMessage(r.bert.id))
 		r.feed(r.atHost, relayMessage(r.host.id, r.ann.id, 9)) // What it is sent is no sign of its life.
@@ -107,7 +107,7 @@ func TestRejoinAlive(t *testing.T) {
 	t.Parallel()
 	r := newRejoinRig(t, Config{}, "ann")
 	for range 10 {
-		r.wantRefused(DropPlaceHeld)
+		r.wantRefused(dropPlaceHeld)
 		r.advance(time.Second)
 		r.feed(r.atAnn, pingMessage(r.ann.id))
 	}
@@ -118,7 +118,7 @@ func TestRejoinAlive(t *testing.T) {
 func TestRejoinClosed(t *testing.T) {
 	t.Parallel()
 	r := newRejoinRig(t, Config{}, "ann")
-	r.wantRefused(DropPlaceHeld)
+	r.wantRefused(dropPlaceHeld)
 	r.closed = map[endpoint.Endpoint]bool{r.atAnn: true}
 	r.wantPlace(r.ann, r.connect())
 }
@@ -128,14 +128,14 @@ func TestRejoinOthers(t *testing.T) {
 	t.Parallel()
 	r := newRejoinRig(t, Config{}, "carl")
 	r.advance(4 * time.Second)
-	r.wantRefused(OutRejected)
+	r.wantRefused(outRejected)
 
 	r = newRejoinRig(t, Config{}, "carl")
 	r.many = true // a token that many players share
 	r.again = r.unlinkedOf("ann", udpN(5), r.host)
 	r.atNew = udpN(5)
 	r.advance(4 * time.Second)
-	r.wantRefused(OutRejected)
+	r.wantRefused(outRejected)
 }
 
 // TestRejoinShared: the holder of a token that many share keeps its place, whichever player comes.
@@ -151,7 +151,7 @@ func TestRejoinShared(t *testing.T) {
 	r.many = false
 	r.again = r.unlinkedOf("token", r.atNew, r.host)
 	r.advance(4 * time.Second)
-	r.wantRefused(OutRejected)
+	r.wantRefused(outRejected)
 }
 
 // TestRejoinLongestSilent: of several links of one player, that of a closed session yields, else
@@ -184,7 +184,7 @@ func TestRejoinStall(t *testing.T) {
 	r := newRejoinRig(t, Config{}, "ann")
 	r.now += 5000
 	r.pump()
-	r.wantRefused(DropPlaceHeld)
+	r.wantRefused(dropPlaceHeld)
 	r.advance(3 * time.Second)
 	r.wantPlace(r.ann, r.connect())
 }
@@ -242,7 +242,7 @@ func TestRejoinRecovery(t *testing.T) {
 	}
 	back(r.host, r.ann, r.bert, r.again)
 	r.advance(4 * time.Second)
-	r.wantRefused(DropRecovering)
+	r.wantRefused(dropRecovering)
 	for range 60 {
 		r.advance(time.Second)
 		r.feed(r.at, pingMessage(r.bert.id))
@@ -266,11 +266,11 @@ func TestRejoinRecovery(t *testing.T) {
 func TestRejoinFlood(t *testing.T) {
 	t.Parallel()
 	r := newRejoinRig(t, Config{}, "carl")
-	rejected := r.counted(OutRejected)
+	rejected := r.counted(outRejected)
 	for range 1000 {
 		r.connect()
 	}
-	if n := r.counted(OutRejected) - rejected; n != 3 || r.counted(DropRate) != 997 {
-		t.Errorf("%d were answered, %d dropped, want 3 and 997", n, r.counted(DropRate))
+	if n := r.counted(outRejected) - rejected; n != 3 || r.counted(dropRate) != 997 {
+		t.Errorf("%d were answered, %d dropped, want 3 and 997", n, r.counted(dropRate))
 	}
 }

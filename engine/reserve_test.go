@@ -251,7 +251,7 @@ func TestSetLimits(t *testing.T) {
 	r.feed(udpN(1), pingMessage(host.id))
 	relayed := func(n int) (passed int) {
 		for range n {
-			if r.feed(udpN(2), relayMessage(p.id, host.id, 10)) == OutRelayed {
+			if r.feed(udpN(2), relayMessage(p.id, host.id, 10)) == outRelayed {
 				passed++
 			}
 		}

@@ -156,12 +156,12 @@ func wellAlive(t *testing.T, all ...*enginetest.UTP) {
 // begins with goes on after a crash, also if the epoch has another length then.
 func TestRestartWithShortEpochs(t *testing.T) {
 	t.Parallel()
-	for _, after := range []time.Duration{alloc.MinEpoch, alloc.DefaultEpoch} {
+	for _, after := range []time.Duration{time.Hour, alloc.DefaultEpoch} {
 		var ahead atomic.Int64
 		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		s := &site{
 			t: t, id: enginetest.NewIdentity(t), path: filepath.Join(t.TempDir(), "allocations"),
-			epoch: alloc.MinEpoch, now: now,
+			epoch: time.Hour, now: now,
 		}
 		s.start()
 		s.cfg.Listen = []netip.AddrPort{s.relay.Addr()}
@@ -223,7 +223,7 @@ func TestClockJumps(t *testing.T) {
 func TestTicketOfTheJoinersEpoch(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
-	s := &site{t: t, id: enginetest.NewIdentity(t), path: filepath.Join(t.TempDir(), "allocations"), epoch: alloc.MinEpoch}
+	s := &site{t: t, id: enginetest.NewIdentity(t), path: filepath.Join(t.TempDir(), "allocations"), epoch: time.Hour}
 	start := time.Now()
 	s.now = func() time.Time { return start.Add(time.Duration(calls.Add(1)) * 25 * time.Minute) }
 	s.start()
@@ -280,7 +280,7 @@ func TestRestart(t *testing.T) {
 				thief.Write(lastBind(u))
 			}
 			testkit.Eventually(t, "what was captured is refused", func() bool {
-				return s.relay.Stats().Outcomes[engine.DropNonce] == uint64(len(captured))
+				return s.relay.Stats().Drops["nonce"] == uint64(len(captured))
 			})
 			if st := s.relay.Stats(); st.Allocations != 0 {
 				t.Errorf("%d allocations came back by it", st.Allocations)
@@ -332,7 +332,7 @@ func (s *site) comeBack(host, kicked, closed *enginetest.UTP, players []*enginet
 	testkit.Eventually(s.t, "both are left waiting", func() bool {
 		host.Inject(proto.Relay{From: host.Cred.ID, To: kicked.Cred.ID, Payload: []byte("come in")}.Append(nil))
 		time.Sleep(10 * time.Millisecond)
-		return s.relay.Stats().Outcomes[engine.DropRecovering] > 10
+		return s.relay.Stats().Drops["recovering"] > 10
 	})
 	if links := s.relay.Stats().Links; links != 3 {
 		s.t.Errorf("%d links, want those of three players", links)

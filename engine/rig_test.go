@@ -67,13 +67,13 @@ func newRigIn(t testing.TB, ident *identity, cfg Config) *rig {
 
 // boot makes the parts of a relay as New does, but for its sockets.
 func (r *rig) boot(left statefile.PreviousRun) {
-	probe, err := newProber()
+	checker, err := newChecker()
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.shared = &shared{
 		rules: r.cfg.rules(), table: table.NewTable(r.cfg.MaxAllocations), sealer: r.ident.sealer(r.run),
-		budgets: newBudgets(r.cfg.Unlimited), probe: probe, clock: func() int64 { return r.now },
+		budgets: newBudgets(r.cfg.Unlimited), checker: checker, clock: func() int64 { return r.now },
 		sources: newSources(r.cfg.Listen, nil, r.cfg.Advertise, &r.cfg),
 	}
 	r.shared.limits.Store(r.cfg.Limits.compile(r.cfg.Unlimited))
@@ -150,7 +150,7 @@ func (r *rig) worker(from endpoint.Endpoint) *worker {
 }
 
 // step hands one datagram to its worker, as a batch of one.
-func (r *rig) step(from endpoint.Endpoint, pkt []byte) Outcome {
+func (r *rig) step(from endpoint.Endpoint, pkt []byte) outcome {
 	w := r.worker(from)
 	w.epoch.enter()
 	w.tap = r.shared.tap.Load()
@@ -162,7 +162,7 @@ func (r *rig) step(from endpoint.Endpoint, pkt []byte) Outcome {
 }
 
 // feed is step, and control decides about it.
-func (r *rig) feed(from endpoint.Endpoint, pkt []byte) Outcome {
+func (r *rig) feed(from endpoint.Endpoint, pkt []byte) outcome {
 	o := r.step(from, pkt)
 	r.pump()
 	return o
@@ -323,7 +323,7 @@ func (r *rig) entry(card *mReservation) table.Entry {
 }
 
 // counted returns how many datagrams had that outcome.
-func (r *rig) counted(o Outcome) (n uint64) {
+func (r *rig) counted(o outcome) (n uint64) {
 	n = r.control.counts.outcomes[o]
 	for _, w := range r.workers {
 		n += w.counts.outcomes[o]

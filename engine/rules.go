@@ -5,7 +5,7 @@ package engine
 // The engine implements them, and so does the reference model in model_test.go;
 // TestModel compares both over random sequences. Each line says how the relay
 // answers a datagram, in the order of the checks. Where no reply is named there is
-// none, only a counter ([Outcome]).
+// none, only a counter ([outcome]).
 //
 //	any message      from port 0 to 1023, an address of a relay, a source that no client
 //	                 has, a private network unless these are allowed, or one that is

@@ -457,8 +457,8 @@ var modelRules = []string{
 
 // unreachable are outcomes that a simulation without sockets, or within the
 // size of the ring, cannot make; TestDropReasons raises them.
-var unreachable = []Outcome{
-	DropTruncated, DropSource, DropBusy, OutProbe, DropForbidden, DropPrivate, DropPanic, DropLoad, OutRecord, DropPlain, DropIdentity,
+var unreachable = []outcome{
+	dropTruncated, dropSource, dropBusy, outCheck, dropForbidden, dropPrivate, dropPanic, dropLoad, outRecord, dropPlain, dropIdentity,
 }
 
 // TestModel compares the engine with the reference model over random
@@ -512,7 +512,7 @@ func randomSeed(length int) uint64 {
 
 func report(t *testing.T, hits map[string]int, sequences int) {
 	want := slices.Clone(modelRules)
-	for o := range NumOutcomes {
+	for o := range numOutcomes {
 		if !slices.Contains(unreachable, o) {
 			want = append(want, "outcome: "+o.String())
 		}

@@ -35,7 +35,7 @@ var ErrListen = errors.New("engine: listen")
 
 // Server is a relay. Its methods may be called by any goroutine. Those that take a context are
 // carried out by one goroutine of Run, one after the other. A call whose error is [ErrNotRunning],
-// [ErrInHook], or an alloc.ErrUnavailable since ctx ended has had no effect and has none later; if
+// [alloc.ErrInHook], or an alloc.ErrUnavailable since ctx ended has had no effect and has none later; if
 // the relay has taken it when ctx ends, it is carried out and its result returned.
 type Server struct {
 	shared  *shared
@@ -56,7 +56,7 @@ type Server struct {
 	ran          atomic.Bool
 	relays       atomic.Bool // Run has begun to relay
 	closing      sync.Once
-	probeSockets probeSockets
+	checkSockets checkSockets
 	ready        chan struct{} // closed when Run answers calls
 	stopped      chan struct{} // closed when control has stopped answering
 	ended        chan struct{} // closed when Run has returned
@@ -83,10 +83,10 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 		cfg.Listen = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)}
 	}
 	cfg.Sockets.Workers = cmp.Or(cfg.Sockets.Workers, len(cfg.Sockets.WorkerCPUs), runtime.GOMAXPROCS(0))
-	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, alloc.DefaultMaxConnections)
 	cfg.MaxAllocations = cmp.Or(cfg.MaxAllocations, table.DefaultMaxAllocations)
 	cfg.Region = cmp.Or(cfg.Region, "default")
-	probe, err := newProber()
+	checker, err := newChecker()
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
@@ -103,7 +103,7 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 		return nil, err
 	}
 	s.shared = &shared{
-		rules: cfg.rules(), sealer: sealer, budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(sock.Now()),
+		rules: cfg.rules(), sealer: sealer, budgets: newBudgets(cfg.Unlimited), checker: checker, clock: newClock(sock.Now()),
 	}
 	if cfg.Handover != nil {
 		if s.shared.clock, err = continueClock(cfg.Handover.Started); err != nil {
@@ -310,13 +310,14 @@ func (s *Server) build() {
 // buildIntakes creates the workers of the transports, for each as many as there are
 // sockets per listener.
 func (s *Server) buildIntakes(wake chan struct{}) {
-	for _, t := range s.cfg.Transports {
+	for i, t := range s.cfg.Transports {
 		var all intakes
 		for core := range s.cfg.Sockets.Workers {
 			w := newWorker(s.shared, cmp.Or(s.cfg.Sockets.Batch, sock.DefaultBatch), wake)
+			w.transport = t.Name()
 			s.attachOutbox(&w.out, core)
 			s.workers = append(s.workers, w)
-			all = append(all, newIntake(w, endpoint.Kind(t.Kind())))
+			all = append(all, newIntake(w, transportKind(i)))
 		}
 		s.intakes = append(s.intakes, all)
 	}
@@ -464,7 +465,8 @@ func (s *Server) Run(parent context.Context) error {
 	for _, all := range s.intakes {
 		intakes += len(all)
 	}
-	s.log.Info("relay runs", "addresses", s.Addrs(), "workers", len(s.workers)-intakes, "intakes", intakes)
+	s.log.Info("relay runs", "addresses", s.Addrs(), "workers", len(s.workers)-intakes, "intakes", intakes,
+		"transports", s.cfg.sessionTransports())
 
 	<-ctx.Done()
 	cause := context.Cause(ctx)
@@ -547,7 +549,7 @@ func (s *Server) runTransports(ctx context.Context, records *recordsRelay, worke
 			workers.Go(in.run)
 		}
 		others.Go(func() {
-			name := fmt.Sprintf("transport %s (%T)", t.Kind(), t)
+			name := fmt.Sprintf("transport %s (%T)", t.Name(), t)
 			s.runPart(ctx, cancel, name, func() error { return t.Run(ctx, s.intakes[i]) })
 		})
 	}
@@ -628,6 +630,6 @@ func (s *Server) closeSockets() {
 			w.stop.Store(true)
 		}
 		s.closeGroups()
-		s.probeSockets.close()
+		s.checkSockets.close()
 	})
 }

@@ -59,7 +59,7 @@ func TestLifecycle(t *testing.T) {
 		srv := newServer(t, engine.Config{Sockets: engine.Sockets{Workers: 3}})
 		done := make(chan error, 1)
 		go func() { done <- srv.Run(context.Background()) }()
-		if err := probe(srv); err != nil {
+		if err := check(srv); err != nil {
 			t.Error(err)
 		}
 		srv.Close()
@@ -82,20 +82,20 @@ func TestLifecycle(t *testing.T) {
 	})
 }
 
-// probe asks again and again: one Probe gives up after 1.5 s, within which a busy
+// check asks again and again: one Check gives up after 1.5 s, within which a busy
 // machine need not run a thread.
-func probe(srv *engine.Server) (err error) {
+func check(srv *engine.Server) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
-	for err = srv.Probe(ctx); err != nil && ctx.Err() == nil; {
-		err = srv.Probe(ctx)
+	for err = srv.Check(ctx); err != nil && ctx.Err() == nil; {
+		err = srv.Check(ctx)
 	}
 	return err
 }
 
-func TestProbe(t *testing.T) {
+func TestCheck(t *testing.T) {
 	r := enginetest.Start(t, onWildcard)
-	if err := probe(r.Server); err != nil {
+	if err := check(r.Server); err != nil {
 		t.Error(err)
 	}
 	other := enginetest.Start(t, engine.Config{})
@@ -103,11 +103,11 @@ func TestProbe(t *testing.T) {
 	defer cancel()
 	dead := newServer(t, engine.Config{})
 	defer dead.Close()
-	if err := dead.Probe(ctx); err == nil {
-		t.Error("a relay that does not run answers probes")
+	if err := dead.Check(ctx); err == nil {
+		t.Error("a relay that does not run answers checks")
 	}
 	if st := other.Stats(); st.Received != 0 {
-		t.Error("probe went to another relay")
+		t.Error("check went to another relay")
 	}
 }
 
@@ -215,7 +215,7 @@ func TestLastCounts(t *testing.T) {
 		srv := newServer(t, engine.Config{Sockets: engine.Sockets{Workers: workers}})
 		done := make(chan error, 1)
 		go func() { done <- srv.Run(context.Background()) }()
-		if err := probe(srv); err != nil {
+		if err := check(srv); err != nil {
 			t.Fatal(err)
 		}
 		conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(srv.Addr()))

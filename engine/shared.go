@@ -9,7 +9,7 @@ import (
 )
 
 // shared is the state that all workers and control share. The rules, the sealer,
-// the probe key and the clock are fixed before Run; each of the others documents
+// the key of checks and the clock are fixed before Run; each of the others documents
 // how it may be changed. Workers read it for each datagram, so the gates, which are
 // written in a flood, are in the budgets.
 type shared struct {
@@ -20,7 +20,7 @@ type shared struct {
 	budgets     *budgets
 	grace       *grace
 	previousRun *previousRun
-	probe       prober
+	checker     checker
 	sources     *sources
 	clock       func() int64 // milliseconds since some time before the start
 	log         *slog.Logger

@@ -98,8 +98,8 @@ func BenchmarkForgedFlood(b *testing.B) {
 				w.count(w.handleDatagram(now, from, pkt, false), len(pkt))
 			}
 		}
-		if w.counts.outcomes[DropUnbound] < uint64(b.N) {
-			b.Errorf("%d of %d datagrams were refused", w.counts.outcomes[DropUnbound], b.N)
+		if w.counts.outcomes[dropUnbound] < uint64(b.N) {
+			b.Errorf("%d of %d datagrams were refused", w.counts.outcomes[dropUnbound], b.N)
 		}
 	})
 }
@@ -122,8 +122,8 @@ func relayRoutes(b *testing.B, w *worker, tx *sock.SendBatch, routes []route) {
 		w.epoch.leave()
 		w.finishBatch(now, size, sent)
 	}
-	if w.counts.outcomes[OutRelayed] < uint64(b.N) {
-		b.Errorf("%d of %d datagrams were relayed", w.counts.outcomes[OutRelayed], b.N)
+	if w.counts.outcomes[outRelayed] < uint64(b.N) {
+		b.Errorf("%d of %d datagrams were relayed", w.counts.outcomes[outRelayed], b.N)
 	}
 }
 

@@ -125,7 +125,7 @@ func newSimWith(sealer *alloc.Sealer, limits bool, fast simFastPath) *sim {
 
 // boot makes a relay with an empty table.
 func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun) {
-	probe, err := newProber()
+	checker, err := newChecker()
 	if err != nil {
 		panic(err)
 	}
@@ -143,7 +143,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 	}
 	s.shared = &shared{
 		rules: cfg.rules(), table: table.NewTableIn(memory, 64), sealer: sealer,
-		budgets: s.newBudgets(!limits), probe: probe, clock: func() int64 { return s.now },
+		budgets: s.newBudgets(!limits), checker: checker, clock: func() int64 { return s.now },
 	}
 	s.shared.limits.Store(cfg.Limits.compile(cfg.Unlimited))
 	s.shared.rules.recoverUntil += s.now - clockStart
@@ -439,14 +439,14 @@ func (s *sim) arrive(addr int, pkt []byte, at int64) {
 
 // handle hands a datagram to the fast path if there is one, and to a worker. A nil one is
 // a sign of life of a session, as if from has one.
-func (s *sim) handle(w *worker, from netip.AddrPort, pkt []byte, at int64) Outcome {
+func (s *sim) handle(w *worker, from netip.AddrPort, pkt []byte, at int64) outcome {
 	if pkt == nil {
 		return w.noteAlive(at, endpoint.UDP(from, 0, 0))
 	}
 	if s.fast != nil {
 		if to, ok := s.fast.relay(at, from, pkt); ok {
 			w.out.add(to, pkt)
-			return OutRelayed
+			return outRelayed
 		}
 	}
 	return w.handleDatagram(at, endpoint.UDP(from, 0, 0), pkt, false)
@@ -661,7 +661,7 @@ func (s *sim) compareState() {
 // compareCounts checks that outcomes agree and add up to what was received.
 func (s *sim) compareCounts() {
 	var sum, received uint64
-	for o := range NumOutcomes {
+	for o := range numOutcomes {
 		n := s.control.counts.outcomes[o]
 		for _, w := range s.workers {
 			n += w.counts.outcomes[o]

@@ -73,8 +73,8 @@ func isPrivate(ip netip.Addr) bool {
 var sharedSpace = netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10)
 
 // SetBannedSources makes the relay drop what comes from these networks over UDP and DTLS, in
-// place of those of the last call. Who is bound from there stays bound over plain UDP, see
-// [Server.Kick]; other transports check addresses themselves. Any goroutine may call it.
+// place of those of the last call. A player that is bound from there stays bound over plain UDP,
+// see [Server.Kick]; other transports check addresses themselves. Any goroutine may call it.
 func (s *Server) SetBannedSources(all []netip.Prefix) {
 	if len(all) == 0 {
 		s.shared.sources.banned.Store(nil)
@@ -85,20 +85,20 @@ func (s *Server) SetBannedSources(all []netip.Prefix) {
 
 // refuses reports whether datagrams from ep are dropped, and with which outcome. A session that
 // is no UDP source has completed a handshake, so its address is not forged.
-func (s *sources) refuses(ep endpoint.Endpoint) (Outcome, bool) {
+func (s *sources) refuses(ep endpoint.Endpoint) (outcome, bool) {
 	if banned := s.banned.Load(); banned != nil && banned.Contains(ep.AddrPort().Addr()) {
-		return DropForbidden, true
+		return dropForbidden, true
 	}
 	var private bool
 	switch ep.Kind() {
 	case endpoint.KindUDP4:
 		if s.isForbidden4(uint32(ep.Lo)) {
-			return DropForbidden, true
+			return dropForbidden, true
 		}
 		private = isPrivate4(uint32(ep.Lo))
 	case endpoint.KindUDP6:
 		if s.isForbidden6(ep.Hi, ep.Lo) {
-			return DropForbidden, true
+			return dropForbidden, true
 		}
 		private = ep.Hi>>57 == 0xFC>>1
 	default:
@@ -106,17 +106,17 @@ func (s *sources) refuses(ep endpoint.Endpoint) (Outcome, bool) {
 	}
 	port := ep.Port()
 	if port < lowestPort {
-		return DropForbidden, true
+		return dropForbidden, true
 	}
 	for _, p := range s.ports {
 		if p != port {
 			continue
 		}
 		if _, ok := s.relays[ep.AddrPort()]; ok {
-			return DropForbidden, true
+			return dropForbidden, true
 		}
 	}
-	return DropPrivate, private && !s.private
+	return dropPrivate, private && !s.private
 }
 
 // isForbidden4 refuses this network, loopback, link-local, multicast, reserved and broadcast.

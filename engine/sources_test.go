@@ -97,7 +97,7 @@ func TestSources(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []endpoint.Kind{endpoint.KindDTLS, endpoint.KindWS} {
+	for _, kind := range []endpoint.Kind{endpoint.KindDTLS, endpoint.KindSession} {
 		if _, refused := publicRelay.refuses(endpoint.Serial(kind, 7777)); refused {
 			t.Errorf("a session of kind %v is refused", kind)
 		}
@@ -126,13 +126,13 @@ func TestPrivateSources(t *testing.T) {
 		{[]string{"203.0.113.7"}, true, false},
 	} {
 		s := newSources(addrPorts("0.0.0.0:7777"), nil, advertise(c.advertised...), &Config{AllowPrivateSources: c.allow})
-		if o, got := s.refuses(private); got != c.refused || got && o != DropPrivate {
+		if o, got := s.refuses(private); got != c.refused || got && o != dropPrivate {
 			t.Errorf("advertised %v, allowed %v: refused %v with %v, want %v", c.advertised, c.allow, got, o, c.refused)
 		}
 	}
-	for from, want := range map[string]Outcome{
-		"10.0.0.1:40000": DropPrivate, "172.17.0.1:40000": DropPrivate, "100.64.0.1:40000": DropPrivate, "[fd00::1]:40000": DropPrivate,
-		"127.0.0.1:40000": DropForbidden, "[fe80::1]:40000": DropForbidden, "10.0.0.1:53": DropForbidden, "10.0.0.7:7777": DropForbidden,
+	for from, want := range map[string]outcome{
+		"10.0.0.1:40000": dropPrivate, "172.17.0.1:40000": dropPrivate, "100.64.0.1:40000": dropPrivate, "[fd00::1]:40000": dropPrivate,
+		"127.0.0.1:40000": dropForbidden, "[fe80::1]:40000": dropForbidden, "10.0.0.1:53": dropForbidden, "10.0.0.7:7777": dropForbidden,
 	} {
 		if o, refused := publicRelay.refuses(udp(from)); !refused || o != want {
 			t.Errorf("%s: refused %v with %v, want %v", from, refused, o, want)
@@ -154,15 +154,15 @@ func TestPrivateSourceIsReported(t *testing.T) {
 	junk := signed(late, 2, late.key)
 	junk[20] ^= 1
 	for _, pkt := range [][]byte{pingMessage(late.id), junk, signed(late, 2, late.key)[:100], {0x59, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}} {
-		if o := r.feed(private, pkt); o != DropPrivate && o != DropSize {
+		if o := r.feed(private, pkt); o != dropPrivate && o != dropSize {
 			t.Errorf("%x: %v", head(pkt), o)
 		}
 	}
-	if o := r.feed(private, signed(late, 2, late.key)); o != DropPrivate {
+	if o := r.feed(private, signed(late, 2, late.key)); o != dropPrivate {
 		t.Errorf("a BIND: %v", o)
 	}
 	r.pump()
-	if len(reported) != 1 || reported[0].Outcome != DropPrivate || mID(reported[0].ID) != late.id || reported[0].Message != proto.TypeBind ||
+	if len(reported) != 1 || reported[0].Outcome != "private" || mID(reported[0].ID) != late.id || reported[0].Message != proto.TypeBind ||
 		reported[0].From != private.AddrPort() {
 		t.Errorf("reported: %+v", reported)
 	}
@@ -185,15 +185,15 @@ func TestBannedSources(t *testing.T) {
 		message(9, late.id, host.id), message(11, late.id), append([]byte{0xDA, 0x72, 1}, pingMessage(late.id)[3:]...),
 	} {
 		for _, from := range []endpoint.Endpoint{udpN(1), udp("[2001:db8:7::1]:40000")} {
-			if o := r.feed(from, pkt); o != DropForbidden && !(from == udpN(1) && proto.Type(pkt[3]) == proto.TypeRelay) {
+			if o := r.feed(from, pkt); o != dropForbidden && !(from == udpN(1) && proto.Type(pkt[3]) == proto.TypeRelay) {
 				t.Errorf("%x from %v: %v", head(pkt), from, o)
 			}
 		}
 	}
-	if o := r.feed(udpN(1), relayMessage(player.id, host.id, 9)); o != OutRelayed {
+	if o := r.feed(udpN(1), relayMessage(player.id, host.id, 9)); o != outRelayed {
 		t.Errorf("who is bound: %v", o)
 	}
-	if o := r.feed(udpN(2), pingMessage(late.id)); o == DropForbidden {
+	if o := r.feed(udpN(2), pingMessage(late.id)); o == dropForbidden {
 		t.Error("another address is refused")
 	}
 	s.SetBannedSources(nil)
@@ -215,13 +215,13 @@ func TestServicePorts(t *testing.T) {
 			relayMessage(joiner1.id, host.id, 9), message(9, joiner1.id, host.id), message(11, joiner1.id),
 			append([]byte{0xDA, 0x72, 1}, pingMessage(joiner1.id)[3:]...), []byte(mError(joiner1.id, 3)), message(1),
 		} {
-			if o := r.feed(from, pkt); o != DropForbidden {
+			if o := r.feed(from, pkt); o != dropForbidden {
 				t.Errorf("port %s, %x: %v", port, head(pkt), o)
 			}
 		}
 		// Not even if a worker let it pass.
 		cmd := command{kind: 0, from: from, nonce: 9, now: r.now, claims: claims{id: r.entry(joiner1).ID}}
-		if o := r.control.commit(&cmd); o != DropForbidden {
+		if o := r.control.commit(&cmd); o != dropForbidden {
 			t.Errorf("port %s: control says %v", port, o)
 		}
 	}

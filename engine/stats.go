@@ -15,11 +15,13 @@ type Stats struct {
 	// KernelDrops counts the datagrams that the kernel dropped because a socket's
 	// receive queue was full, or their checksum was wrong.
 	KernelDrops uint64
-	// Outcomes counts datagrams by [Outcome].
-	Outcomes [NumOutcomes]uint64
+	// Outcomes counts datagrams that were answered or forwarded, by outcome, such as "relayed", and
+	// Drops all others, by reason, such as "nonce". All names are there. Each datagram is counted
+	// once, so the counts add up to Received, except for those that wait for control.
+	Outcomes, Drops map[string]uint64
 	// BatchSizes counts receive batches by their number of datagrams: 1, 2, 3-4, 5-8,
 	// and so on to 129-256.
-	BatchSizes [BatchBuckets]uint64
+	BatchSizes []uint64
 
 	// Allocations, Bound and Links are the current numbers of allocations, of those
 	// that are bound to an endpoint, and of open links.
@@ -28,9 +30,9 @@ type Stats struct {
 	// connection that it requested.
 	Seats int
 
-	// PlayerRefused counts reservations above [Config].PlayerLimits, by the limit,
-	// PlayerReplaced the allocations that ended for their player's next one.
-	PlayerRefused  [NumPlayerLimits]uint64
+	// PlayerRefused counts reservations above [Config].PlayerLimits, by the limit: "hosts", "joiners"
+	// and "seats". PlayerReplaced counts the allocations that ended for their player's next one.
+	PlayerRefused  map[string]uint64
 	PlayerReplaced uint64
 	// SessionsFull counts reservations that were refused since [Config].Records have no room
 	// for a session of that project or player.
@@ -65,36 +67,38 @@ type Stats struct {
 // WorkerStats are the counts of one worker.
 type WorkerStats struct {
 	Received uint64
-	// Intake is set for a worker that handles the messages of a [Transport] instead of
-	// the datagrams of a socket.
-	Intake bool
+	// Transport is the name of the [Transport] whose messages the worker handles; empty for the
+	// datagrams of a socket.
+	Transport string
 	// Busy is set while the worker handles a batch, and Batches counts the batches
 	// that it began. A worker that is busy at the same count for long is stuck.
 	Busy    bool
 	Batches uint64
 	// CPU is the processor time of the worker's thread, in steps of a second; 0: it is not
-	// known, as for intakes.
+	// known, as for those of a transport.
 	CPU time.Duration
 }
 
 // Stats returns the current counts. It may be called at any time.
 func (s *Server) Stats() Stats {
-	var st Stats
+	st := Stats{BatchSizes: make([]uint64, batchBuckets), PlayerRefused: make(map[string]uint64)}
+	var outcomes [numOutcomes]uint64
 	for _, w := range s.workers {
-		st.add(&w.counts.pub)
+		st.add(&w.counts.pub, &outcomes)
 		epoch := w.epoch.count.Load()
 		st.Workers = append(st.Workers, WorkerStats{
-			Received: w.counts.pub.received.Load(), Intake: w.conn == nil, Busy: epoch&1 == 1, Batches: (epoch + 1) / 2,
+			Received: w.counts.pub.received.Load(), Transport: w.transport, Busy: epoch&1 == 1, Batches: (epoch + 1) / 2,
 			CPU: time.Duration(w.cpu.Load()),
 		})
 		if w.inbox.isFilling() {
 			st.WorkersUnderLoad++
 		}
 	}
-	st.add(&s.control.counts.pub)
+	st.add(&s.control.counts.pub, &outcomes)
 	if s.cfg.FastPath != nil {
-		st.addFastPath(s.cfg.FastPath.Counts())
+		st.addFastPath(s.cfg.FastPath.Counts(), &outcomes)
 	}
+	st.Outcomes, st.Drops = countsByName(&outcomes)
 	for _, g := range s.groups {
 		for _, c := range g.Conns() {
 			st.KernelDrops += c.Stats().KernelDrops
@@ -104,8 +108,8 @@ func (s *Server) Stats() Stats {
 	st.Seats = int(s.control.seats.taken.Load())
 	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.Draining()
 	st.SessionsFull = s.control.players.noSession.Load()
-	for l := range NumPlayerLimits {
-		st.PlayerRefused[l] = s.control.players.refused[l].Load()
+	for l, name := range playerLimitNames {
+		st.PlayerRefused[name] = s.control.players.refused[l].Load()
 	}
 	st.PlayerReplaced = s.control.players.replaced.Load()
 	b := &s.control.pause
@@ -125,180 +129,193 @@ func (b *inbox) isFilling() bool {
 	return false
 }
 
-func (st *Stats) add(p *published) {
+func (st *Stats) add(p *published, outcomes *[numOutcomes]uint64) {
 	st.Received += p.received.Load()
 	st.ReceivedBytes += p.receivedBytes.Load()
 	st.Sent += p.sentDatagrams.Load()
 	st.SentBytes += p.sentBytes.Load()
 	st.SendFailed += p.sendFailed.Load()
 	for i := range p.outcomes {
-		st.Outcomes[i] += p.outcomes[i].Load()
+		outcomes[i] += p.outcomes[i].Load()
 	}
 	for i := range p.batches {
 		st.BatchSizes[i] += p.batches[i].Load()
 	}
 }
 
-func (st *Stats) addFastPath(c FastPathCounts) {
+func (st *Stats) addFastPath(c FastPathCounts, outcomes *[numOutcomes]uint64) {
 	st.FastPath = c
 	st.Received += c.Datagrams
 	st.ReceivedBytes += c.Bytes
 	st.Sent += c.Datagrams
 	st.SentBytes += c.Bytes
-	st.Outcomes[OutRelayed] += c.Datagrams
+	outcomes[outRelayed] += c.Datagrams
 }
 
-// Outcome is the result of one datagram. Each received datagram has exactly one, so the
+// countsByName returns the counts of the datagrams that were answered or forwarded, and of the others.
+func countsByName(counts *[numOutcomes]uint64) (outcomes, drops map[string]uint64) {
+	outcomes, drops = make(map[string]uint64, dropTruncated), make(map[string]uint64, numOutcomes-dropTruncated)
+	for o, n := range counts {
+		if o := outcome(o); o < dropTruncated {
+			outcomes[o.String()] = n
+		} else {
+			drops[o.String()] = n
+		}
+	}
+	return outcomes, drops
+}
+
+// outcome is the result of one datagram. Each received datagram has exactly one, so the
 // outcomes add up to the datagrams received, except for those that wait for control.
-type Outcome uint8
+type outcome uint8
 
 // The outcomes of datagrams that were answered or forwarded, then those of drops.
 const (
-	// OutRelayed: a RELAY was forwarded to the peer.
-	OutRelayed Outcome = iota
-	// OutPong: a PING was echoed.
-	OutPong
-	// OutBound: a BIND was answered with BIND_RECEIVED.
-	OutBound
-	// OutAccepted: a CONNECT_REQUEST was answered with ACCEPTED.
-	OutAccepted
-	// OutRejected: a CONNECT_REQUEST to a full host was answered with REJECTED.
-	OutRejected
-	// OutDisconnected: a DISCONNECT was echoed, and forwarded if there was a link.
-	OutDisconnected
-	// OutClosed: a CLOSE ended its allocation.
-	OutClosed
-	// OutProbe: a probe of this process was answered.
-	OutProbe
-	// OutQoS: a QoS probe was answered.
-	OutQoS
-	// OutRecord: a DTLS record without a message: part of a handshake, or dropped by
+	// outRelayed: a RELAY was forwarded to the peer.
+	outRelayed outcome = iota
+	// outPong: a PING was echoed.
+	outPong
+	// outBound: a BIND was answered with BIND_RECEIVED.
+	outBound
+	// outAccepted: a CONNECT_REQUEST was answered with ACCEPTED.
+	outAccepted
+	// outRejected: a CONNECT_REQUEST to a full host was answered with REJECTED.
+	outRejected
+	// outDisconnected: a DISCONNECT was echoed, and forwarded if there was a link.
+	outDisconnected
+	// outClosed: a CLOSE ended its allocation.
+	outClosed
+	// outCheck: a check of this process was answered, see Server.Check.
+	outCheck
+	// outQoS: a QoS probe was answered.
+	outQoS
+	// outRecord: a DTLS record without a message: part of a handshake, or dropped by
 	// the DTLS layer, which counts its drops by reason.
-	OutRecord
-	// OutHeld: a CLOSE or DISCONNECT waits for a second, since its allocation is under
+	outRecord
+	// outHeld: a CLOSE or DISCONNECT waits for a second, since its allocation is under
 	// a spoofing attack.
-	OutHeld
-	// OutRelinked: a RELAY of a host or joiner that came back after a restart restored a link;
+	outHeld
+	// outRelinked: a RELAY of a host or joiner that came back after a restart restored a link;
 	// the datagram itself was not forwarded.
-	OutRelinked
-	// OutAlive: a session that is bound gave a sign of life, see [Intake].
-	OutAlive
-	// OutErrorVersion to OutErrorSelf: the datagram was answered with that ERROR.
-	OutErrorVersion
-	OutErrorUnauthorized
-	OutErrorMismatch
-	OutErrorNotFound
-	OutErrorNotConnected
-	OutErrorSelf
+	outRelinked
+	// outAlive: a session that is bound gave a sign of life, see [Intake].
+	outAlive
+	// outErrorVersion to outErrorSelf: the datagram was answered with that ERROR.
+	outErrorVersion
+	outErrorUnauthorized
+	outErrorMismatch
+	outErrorNotFound
+	outErrorNotConnected
+	outErrorSelf
 
-	// DropTruncated: longer than a receive slot.
-	DropTruncated
-	// DropSource: the kernel gave no source address that can be answered.
-	DropSource
-	// DropForbidden: from a source that no client has, see sources.go, or that is banned.
-	DropForbidden
-	// DropPrivate: from a private network, see [Config].AllowPrivateSources.
-	DropPrivate
-	// DropPlain: a plain message from the address of a DTLS session.
-	DropPlain
-	// DropIdentity: a BIND in the session of another allocation.
-	DropIdentity
-	// DropPanic: a fault of the relay; only this datagram is lost.
-	DropPanic
-	// DropShort: shorter than the four bytes of a header.
-	DropShort
-	// DropSignature: does not begin with 0xDA72.
-	DropSignature
-	// DropVersion: of another version, but too short for an ERROR 0, or of a type that
+	// dropTruncated: longer than a receive slot.
+	dropTruncated
+	// dropSource: the kernel gave no source address that can be answered.
+	dropSource
+	// dropForbidden: from a source that no client has, see sources.go, or that is banned.
+	dropForbidden
+	// dropPrivate: from a private network, see [Config].AllowPrivateSources.
+	dropPrivate
+	// dropPlain: a plain message from the address of a DTLS session.
+	dropPlain
+	// dropIdentity: a BIND in the session of another allocation.
+	dropIdentity
+	// dropPanic: a fault of the relay; only this datagram is lost.
+	dropPanic
+	// dropShort: shorter than the four bytes of a header.
+	dropShort
+	// dropSignature: does not begin with 0xDA72.
+	dropSignature
+	// dropVersion: of another version, but too short for an ERROR 0, or of a type that
 	// no client sends.
-	DropVersion
-	// DropServerType: a type that only servers send; answering could loop.
-	DropServerType
-	// DropUnknownType: a reserved type.
-	DropUnknownType
-	// DropSize: not the size that its type and length field require.
-	DropSize
-	// DropOversize: a RELAY with more content than the limit.
-	DropOversize
-	// DropAcceptMode: a BIND with an accept mode other than AUTO.
-	DropAcceptMode
-	// DropSeal: connection data that this relay has not sealed.
-	DropSeal
-	// DropTicket: a BIND with a ticket instead of the client's own data.
-	DropTicket
-	// DropMAC: a BIND whose signature is wrong.
-	DropMAC
-	// DropNonce: an authentic BIND whose nonce is not new enough.
-	DropNonce
-	// DropEndpointHeld: an authentic BIND from the endpoint of another allocation that
+	dropVersion
+	// dropServerType: a type that only servers send; answering could loop.
+	dropServerType
+	// dropStrangersType: a reserved type.
+	dropStrangersType
+	// dropSize: not the size that its type and length field require.
+	dropSize
+	// dropOversize: a RELAY with more content than the limit.
+	dropOversize
+	// dropAcceptMode: a BIND with an accept mode other than AUTO.
+	dropAcceptMode
+	// dropSeal: connection data that this relay has not sealed.
+	dropSeal
+	// dropTicket: a BIND with a ticket instead of the client's own data.
+	dropTicket
+	// dropMAC: a BIND whose signature is wrong.
+	dropMAC
+	// dropNonce: an authentic BIND whose nonce is not new enough.
+	dropNonce
+	// dropEndpointHeld: an authentic BIND from the endpoint of another allocation that
 	// was heard from there in the last two seconds: its source may be forged.
-	DropEndpointHeld
-	// DropBusy: the ring to the control goroutine, or the table, was full.
-	DropBusy
-	// DropLoad: under load, and the budget of its prefix or allocation was used up.
-	DropLoad
-	// DropRate: above the quota of an allocation, the rate of new links of a joiner or
+	dropEndpointHeld
+	// dropBusy: the ring to the control goroutine, or the table, was full.
+	dropBusy
+	// dropLoad: under load, and the budget of its prefix or allocation was used up.
+	dropLoad
+	// dropRate: above the quota of an allocation, the rate of new links of a joiner or
 	// host, or the rate of repeated BINDs.
-	DropRate
-	// DropUnvalidated: more than may go to an endpoint whose path is not validated, see
+	dropRate
+	// dropUnvalidated: more than may go to an endpoint whose path is not validated, see
 	// [Limits].
-	DropUnvalidated
-	// DropRecovering: it concerns an allocation or a link that may still come back
+	dropUnvalidated
+	// dropRecovering: it concerns an allocation or a link that may still come back
 	// after a restart.
-	DropRecovering
-	// DropUnbound: a CLOSE from an endpoint that is not bound to the id, or a sign of life
+	dropRecovering
+	// dropUnbound: a CLOSE from an endpoint that is not bound to the id, or a sign of life
 	// of a session that is not bound.
-	DropUnbound
-	// DropHostUnbound: a CONNECT_REQUEST to a host without an endpoint. The client
+	dropUnbound
+	// dropHostUnbound: a CONNECT_REQUEST to a host without an endpoint. The client
 	// repeats it each second.
-	DropHostUnbound
-	// DropPlaceHeld: a CONNECT_REQUEST to a full host at which another allocation of the
+	dropHostUnbound
+	// dropPlaceHeld: a CONNECT_REQUEST to a full host at which another allocation of the
 	// same player was heard in the last two seconds. The client repeats it each second.
-	DropPlaceHeld
-	// DropPeerUnbound: a RELAY over an open link to a peer without an endpoint.
-	DropPeerUnbound
-	// DropReceiverSize: a RELAY that is larger than the transport of its peer carries.
-	DropReceiverSize
-	// DropMuted: no ERROR was sent because of three ERROR 3 before, a pending BIND, or
+	dropPlaceHeld
+	// dropPeerUnbound: a RELAY over an open link to a peer without an endpoint.
+	dropPeerUnbound
+	// dropReceiverSize: a RELAY that is larger than the transport of its peer carries.
+	dropReceiverSize
+	// dropMuted: no ERROR was sent because of three ERROR 3 before, a pending BIND, or
 	// an ERROR 5 for this pair within the last second.
-	DropMuted
-	// DropBudget: no ERROR was sent because a budget was used up.
-	DropBudget
-	// DropStale: its sender lost the endpoint before control executed the command.
-	DropStale
+	dropMuted
+	// dropBudget: no ERROR was sent because a budget was used up.
+	dropBudget
+	// dropStale: its sender lost the endpoint before control executed the command.
+	dropStale
 
-	// NumOutcomes is the number of outcomes.
-	NumOutcomes
+	// numOutcomes is the number of outcomes.
+	numOutcomes
 )
 
 // outcomeNames are the names of outcomes in metrics.
-var outcomeNames = [NumOutcomes]string{
-	OutRelayed: "relayed", OutPong: "pong", OutBound: "bound", OutAccepted: "accepted",
-	OutRejected: "rejected", OutDisconnected: "disconnected", OutClosed: "closed", OutProbe: "probe",
-	OutQoS: "qos", OutRecord: "record", OutHeld: "held", OutRelinked: "relinked",
-	OutAlive:        "alive",
-	OutErrorVersion: "error_version", OutErrorUnauthorized: "error_unauthorized",
-	OutErrorMismatch: "error_mismatch", OutErrorNotFound: "error_not_found",
-	OutErrorNotConnected: "error_not_connected", OutErrorSelf: "error_self_connect",
-	DropTruncated: "truncated", DropSource: "source", DropForbidden: "forbidden", DropPrivate: "private", DropPlain: "plain",
-	DropIdentity: "identity", DropPanic: "panic", DropShort: "short", DropSignature: "signature", DropVersion: "version",
-	DropServerType: "server_type", DropUnknownType: "unknown_type", DropSize: "size",
-	DropOversize: "oversize", DropAcceptMode: "accept_mode", DropSeal: "seal", DropTicket: "ticket",
-	DropMAC: "mac", DropNonce: "nonce", DropEndpointHeld: "endpoint_held", DropBusy: "busy", DropLoad: "load", DropRate: "rate",
-	DropUnvalidated: "unvalidated",
-	DropRecovering:  "recovering", DropUnbound: "unbound",
-	DropHostUnbound: "host_unbound", DropPlaceHeld: "place_held", DropPeerUnbound: "peer_unbound", DropReceiverSize: "receiver_size",
-	DropMuted:  "muted",
-	DropBudget: "budget", DropStale: "stale",
+var outcomeNames = [numOutcomes]string{
+	outRelayed: "relayed", outPong: "pong", outBound: "bound", outAccepted: "accepted",
+	outRejected: "rejected", outDisconnected: "disconnected", outClosed: "closed", outCheck: "check",
+	outQoS: "qos", outRecord: "record", outHeld: "held", outRelinked: "relinked",
+	outAlive:        "alive",
+	outErrorVersion: "error_version", outErrorUnauthorized: "error_unauthorized",
+	outErrorMismatch: "error_mismatch", outErrorNotFound: "error_not_found",
+	outErrorNotConnected: "error_not_connected", outErrorSelf: "error_self_connect",
+	dropTruncated: "truncated", dropSource: "source", dropForbidden: "forbidden", dropPrivate: "private", dropPlain: "plain",
+	dropIdentity: "identity", dropPanic: "panic", dropShort: "short", dropSignature: "signature", dropVersion: "version",
+	dropServerType: "server_type", dropStrangersType: "unknown_type", dropSize: "size",
+	dropOversize: "oversize", dropAcceptMode: "accept_mode", dropSeal: "seal", dropTicket: "ticket",
+	dropMAC: "mac", dropNonce: "nonce", dropEndpointHeld: "endpoint_held", dropBusy: "busy", dropLoad: "load", dropRate: "rate",
+	dropUnvalidated: "unvalidated",
+	dropRecovering:  "recovering", dropUnbound: "unbound",
+	dropHostUnbound: "host_unbound", dropPlaceHeld: "place_held", dropPeerUnbound: "peer_unbound", dropReceiverSize: "receiver_size",
+	dropMuted:  "muted",
+	dropBudget: "budget", dropStale: "stale",
 }
 
 // String returns the name of the outcome in metrics.
-func (o Outcome) String() string {
-	if o < NumOutcomes {
+func (o outcome) String() string {
+	if o < numOutcomes {
 		return outcomeNames[o]
 	}
 	return "unknown"
 }
 
-// Dropped reports whether the datagram was neither answered nor forwarded.
-func (o Outcome) Dropped() bool { return o >= DropTruncated && o < NumOutcomes }
+// dropped reports whether the datagram was neither answered nor forwarded.
+func (o outcome) dropped() bool { return o >= dropTruncated && o < numOutcomes }

@@ -52,9 +52,9 @@ func TestStress(t *testing.T) {
 		t.Errorf("outcomes do not add up: %+v", r.Stats())
 	}
 	st := r.Stats()
-	t.Logf("%d relayed, %d bound, no RELAY came to who was not its owner any more", st.Outcomes[engine.OutRelayed],
-		st.Outcomes[engine.OutBound])
-	if st.Outcomes[engine.OutRelayed] < 1000 || st.Outcomes[engine.OutBound] < uint64(clients*rounds/2) {
+	t.Logf("%d relayed, %d bound, no RELAY came to who was not its owner any more", st.Outcomes["relayed"],
+		st.Outcomes["bound"])
+	if st.Outcomes["relayed"] < 1000 || st.Outcomes["bound"] < uint64(clients*rounds/2) {
 		t.Errorf("hardly anything happened: %v", st.Outcomes)
 	}
 }
@@ -67,8 +67,10 @@ type owner struct {
 
 func outcomesAddUp(st engine.Stats) bool {
 	var sum uint64
-	for _, n := range st.Outcomes {
-		sum += n
+	for _, counts := range []map[string]uint64{st.Outcomes, st.Drops} {
+		for _, n := range counts {
+			sum += n
+		}
 	}
 	return sum == st.Received
 }

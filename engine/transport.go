@@ -13,27 +13,17 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Kind is what a player is reached by: plain UDP, or sessions of a transport.
-type Kind uint8
-
-// The kinds, as those of package endpoint.
-const (
-	KindNone Kind = iota // none yet
-	KindUDP4             // an IPv4 address and port
-	KindUDP6             // an IPv6 address and port
-	KindDTLS             // a DTLS session
-	KindWS               // a WebSocket
-)
-
-// String returns the name of the kind, such as "dtls".
-func (k Kind) String() string { return endpoint.Kind(k).String() }
+// maxTransports is how many transports a relay has at most: as many as there are kinds of endpoints.
+const maxTransports = int(endpoint.Kinds - endpoint.KindSession)
 
 // Transport carries messages of the relay protocol in sessions, such as WebSockets, one
-// message per unit. Each session has a serial that no other session of the process ever
+// message per unit. Each session has a serial that no other session of the transport ever
 // has.
 type Transport interface {
-	// Kind returns the kind of its sessions.
-	Kind() Kind
+	// Name returns what the transport is called in listings, events, logs and statistics: 1 to 16
+	// lower-case letters, digits and hyphens, such as "ws", and none of "udp", "udp4", "udp6"
+	// and "dtls". No other transport of the relay has it. It does not change.
+	Name() string
 	// Send hands a message to a session. It copies pkt, never blocks, and
 	// reports false, so that a drop is counted, when the session is gone or its
 	// queue is full. No message is larger than MaxMessage, and an empty one is for the
@@ -215,19 +205,19 @@ const (
 
 // openRecord handles a record, and a plain message from the address of a session. It
 // reports false for any other datagram.
-func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (Outcome, bool) {
+func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (outcome, bool) {
 	if len(pkt) == 0 {
 		return 0, false
 	}
 	if pkt[0]-firstRecord >= recordSpan {
-		return DropPlain, w.records.Alive(from)
+		return dropPlain, w.records.Alive(from)
 	}
 	if o, refused := w.shared.sources.refuses(from); refused {
 		return o, true
 	}
 	s, msg := w.records.Open(from, pkt)
 	if s.Serial == 0 {
-		return OutRecord, true
+		return outRecord, true
 	}
 	w.session = s
 	o := w.handleMessage(now, endpoint.Serial(endpoint.KindDTLS, s.Serial), msg)
@@ -242,7 +232,7 @@ func (w *worker) bindsOtherAllocation(c *alloc.Claims) bool {
 
 // messageSizes are sizes of RELAYs in bytes by the kind of the receiver's endpoint: up to
 // safe every client accepts them, above most they are dropped.
-type messageSizes struct{ safe, most [endpoint.KindWS + 1]int }
+type messageSizes struct{ safe, most [endpoint.Kinds]int }
 
 // messageSizes returns the limits of the transports. Plain UDP has no limit except
 // MaxContent.
@@ -254,8 +244,9 @@ func (c *Config) messageSizes() (m messageSizes) {
 		m.most[endpoint.KindDTLS] = r.MaxMessage()
 		m.safe[endpoint.KindDTLS] = min(r.SafeMessage(), m.most[endpoint.KindDTLS])
 	}
-	for _, t := range c.Transports {
-		m.safe[t.Kind()], m.most[t.Kind()] = t.MaxMessage(), t.MaxMessage()
+	for i, t := range c.Transports {
+		kind := transportKind(i)
+		m.safe[kind], m.most[kind] = t.MaxMessage(), t.MaxMessage()
 	}
 	return m
 }
@@ -305,7 +296,7 @@ func (c *control) reportLargeMessage(cmd *command) {
 	if c.hooks.OnLargeMessage != nil {
 		c.hooks.OnLargeMessage(LargeMessageEvent{
 			Match: cmd.claims.match, From: cmd.sender.ID, To: cmd.peer,
-			FromKind: Kind(cmd.from.Kind()), ToKind: Kind(cmd.large.to),
+			FromTransport: c.shared.rules.transports[cmd.from.Kind()], ToTransport: c.shared.rules.transports[cmd.large.to],
 			Size: int(cmd.large.size), Limit: int(cmd.large.limit), Dropped: cmd.large.dropped,
 		})
 	}
@@ -332,7 +323,7 @@ func (s *Server) attachOutbox(o *outbox, core int) {
 		o.conns = append(o.conns, conn)
 		o.tx = append(o.tx, conn.NewSendBatch(n))
 	}
-	sessions := &sessionSender{tx: o.tx, transport: s.cfg.transport(), records: s.cfg.records()}
+	sessions := &sessionSender{tx: o.tx, transports: s.cfg.Transports, records: s.cfg.records()}
 	if sessions.records != nil {
 		sessions.sealed = make([]byte, n*recordRoom)
 	}
@@ -341,10 +332,10 @@ func (s *Server) attachOutbox(o *outbox, core int) {
 
 // sessionSender sends datagrams to sessions. It belongs to its outbox.
 type sessionSender struct {
-	tx        []*sock.SendBatch // of the outbox, for records in UDP datagrams
-	transport Transport         // nil: none
-	records   driver.Records    // nil: none
-	sealed    []byte            // recordRoom for each datagram of a batch
+	tx         []*sock.SendBatch // of the outbox, for records in UDP datagrams
+	transports []Transport
+	records    driver.Records // nil: none
+	sealed     []byte         // recordRoom for each datagram of a batch
 }
 
 // recordRoom is the room for one sealed record in bytes.
@@ -371,18 +362,24 @@ func (s *sessionSender) send(out *sessionDatagram, i int) bool {
 		room := s.sealed[i*recordRoom : i*recordRoom : (i+1)*recordRoom]
 		record, to, ok := s.records.Seal(room, serial, out.pkt)
 		return ok && s.tx[to.Listener()].Add(to, record)
-	case kind == endpoint.KindWS && s.transport != nil:
-		return s.transport.Send(serial, out.pkt)
+	case kind >= endpoint.KindSession && int(kind-endpoint.KindSession) < len(s.transports):
+		return s.transports[kind-endpoint.KindSession].Send(serial, out.pkt)
 	}
 	return false
 }
 
-// transport returns the transport besides UDP, nil if there is none.
-func (c *Config) transport() Transport {
-	if len(c.Transports) == 0 {
-		return nil
+// transportKind returns the kind of the endpoints of a transport, by its index.
+func transportKind(i int) endpoint.Kind { return endpoint.KindSession + endpoint.Kind(i) }
+
+// transportNames returns the names of what players are reached by, by the kind of their endpoint.
+func (c *Config) transportNames() (names [endpoint.Kinds]string) {
+	for _, kind := range []endpoint.Kind{endpoint.KindUDP4, endpoint.KindUDP6, endpoint.KindDTLS} {
+		names[kind] = kind.String()
 	}
-	return c.Transports[0]
+	for i, t := range c.Transports {
+		names[transportKind(i)] = t.Name()
+	}
+	return names
 }
 
 // records returns the driver of Records, nil without one.
@@ -405,12 +402,12 @@ func (c *Config) fastPath() driver.FastPath {
 
 // isOpen is control.isOpen.
 func (s *Server) isOpen(ep endpoint.Endpoint) bool {
-	switch t := s.cfg.transport(); {
-	case ep.Kind() == endpoint.KindDTLS && s.cfg.Records != nil:
+	switch kind := ep.Kind(); {
+	case kind == endpoint.KindDTLS && s.cfg.Records != nil:
 		_, open := s.cfg.records().Source(ep.Serial())
 		return open
-	case ep.Kind() == endpoint.KindWS && t != nil:
-		return t.IsOpen(ep.Serial())
+	case kind >= endpoint.KindSession && int(kind-endpoint.KindSession) < len(s.cfg.Transports):
+		return s.cfg.Transports[kind-endpoint.KindSession].IsOpen(ep.Serial())
 	}
 	return true
 }

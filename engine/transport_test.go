@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func newPipe() *pipe {
 	return p
 }
 
-func (p *pipe) Kind() Kind { return KindWS }
+func (p *pipe) Name() string { return "pipe" }
 
 func (p *pipe) MaxMessage() int { return pipeMessage }
 
@@ -171,7 +172,7 @@ func TestTransport(t *testing.T) {
 // TestIntakeFull: a message without room is dropped and counted, and does not block.
 func TestIntakeFull(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
-	in := newIntake(s.workers[0], endpoint.KindWS)
+	in := newIntake(s.workers[0], endpoint.KindSession)
 	for i := range intakeSlots + 3 {
 		if got := in.deliver(1, []byte{1}); got != (i < intakeSlots) {
 			t.Fatalf("message %d: taken %v", i, got)
@@ -189,7 +190,7 @@ func TestRecords(t *testing.T) {
 	s.secure(session)
 	w := s.workers[workerOf(atStranger)]
 	e := sessionSender{records: &fakeRecords{session: session}, sealed: make([]byte, 2*recordRoom)}
-	in := func(pkt []byte, want Outcome) {
+	in := func(pkt []byte, want outcome) {
 		t.Helper()
 		if o := w.handleDatagram(s.now, endpointAt(atStranger), append([]byte{23}, pkt...), false); o != want {
 			t.Fatalf("%v, want %v", o, want)
@@ -206,22 +207,22 @@ func TestRecords(t *testing.T) {
 		t.Error("the session is not bound")
 	}
 	s.control.records = w.records
-	page := s.control.list(&Filter{Kind: KindDTLS}, 0, 10)
+	page := s.control.list(&Filter{Transport: "dtls"}, 0, 10)
 	if len(page.found) != 1 || page.found[0].Endpoint != endpointAt(atStranger).AddrPort() {
 		t.Errorf("the list has %+v, want the source of the session", page.found)
 	}
-	in(pingMessage(s.unboundJoiner().id), OutPong)
+	in(pingMessage(s.unboundJoiner().id), outPong)
 	in(connectMessage(s.unboundJoiner().id, s.unboundJoiner().ticket), outcomePending)
 	s.control.runOnce(s.now)
-	in(relayMessage(s.unboundJoiner().id, s.hostData().id, 5), OutRelayed)
-	if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.unboundJoiner().id), false); o != DropPlain {
+	in(relayMessage(s.unboundJoiner().id, s.hostData().id, 5), outRelayed)
+	if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.unboundJoiner().id), false); o != dropPlain {
 		t.Errorf("a plain PING from there: %v", o)
 	}
 	room := e.sealed[:0:recordRoom]
 	if record, to, ok := e.records.Seal(room, 7, []byte("x")); !ok || string(record) != "\x17x" || to != endpointAt(atStranger) {
 		t.Errorf("%q to %v, %v", record, to, ok)
 	}
-	gone := sessionDatagram{to: endpoint.Serial(endpoint.KindWS, 7)}
+	gone := sessionDatagram{to: endpoint.Serial(endpoint.KindSession, 7)}
 	if e.send(&gone, 0) {
 		t.Error("sent to a transport that is not there")
 	}
@@ -280,7 +281,7 @@ func TestLargeReportRetried(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
 	s.joiner1AtIPv6()
 	w := s.workers[workerOf(atHost)]
-	send := func(content int, want Outcome) {
+	send := func(content int, want outcome) {
 		t.Helper()
 		if o := w.handleDatagram(s.now, endpointAt(atHost), relayMessage(s.hostData().id, s.joiner1().id, content), false); o != want {
 			t.Fatalf("%v, want %v", o, want)
@@ -290,17 +291,17 @@ func TestLargeReportRetried(t *testing.T) {
 	for o := outcomePending; o == outcomePending; {
 		_, o = w.inbox.push(known, &command{kind: proto.TypeClose})
 	}
-	send(mMaxMessage, DropReceiverSize)
+	send(mMaxMessage, dropReceiverSize)
 	for w.inbox.rings[known].size() > 0 {
 		s.control.runOnce(s.now)
 	}
 	if len(s.reports) != 0 {
 		t.Fatalf("reported %+v", s.reports)
 	}
-	send(mSafeMessage-38, OutRelayed)
-	send(mSafeMessage-38+1, OutRelayed)
+	send(mSafeMessage-38, outRelayed)
+	send(mSafeMessage-38+1, outRelayed)
 	for range 5 {
-		send(mMaxMessage, DropReceiverSize)
+		send(mMaxMessage, dropReceiverSize)
 		s.control.runOnce(s.now)
 	}
 	want := []mReport{{s.hostData().id, s.hostData().id, s.joiner1().id, mSafeMessage + 1, mSafeMessage, false}}
@@ -320,8 +321,8 @@ func TestLargeNotCharged(t *testing.T) {
 	s.datagram(atHost, relayMessage(s.hostData().id, s.joiner1().id, 1))
 	s.settle()
 	s.compare()
-	if got := s.totals(); s.err != nil || got[DropReceiverSize] != uint64(2*mHostQuota[0]) || got[OutRelayed] != 1 {
-		t.Errorf("dropped %d, relayed %d, %v", got[DropReceiverSize], got[OutRelayed], s.err)
+	if got := s.totals(); s.err != nil || got[dropReceiverSize] != uint64(2*mHostQuota[0]) || got[outRelayed] != 1 {
+		t.Errorf("dropped %d, relayed %d, %v", got[dropReceiverSize], got[outRelayed], s.err)
 	}
 }
 
@@ -367,7 +368,7 @@ func TestLargeToTransport(t *testing.T) {
 		}
 	}
 	want := LargeMessageEvent{
-		Match: host.ID, From: joiner.ID, To: host.ID, FromKind: KindUDP4, ToKind: KindWS,
+		Match: host.ID, From: joiner.ID, To: host.ID, FromTransport: "udp4", ToTransport: "pipe",
 		Size: pipeMessage + 1, Limit: pipeMessage, Dropped: true,
 	}
 	select {
@@ -459,25 +460,32 @@ func TestMayBind(t *testing.T) {
 	}
 }
 
-// kindTransport is a transport of a kind.
-type kindTransport struct {
-	pipe
-	kind Kind
+// namedTransport is a transport with a name of the test's.
+type namedTransport struct {
+	*pipe
+	name string
 }
 
-func (k *kindTransport) Kind() Kind { return k.kind }
+func (n namedTransport) Name() string { return n.name }
 
-// TestTransportKinds: a transport of a kind that is not one of sessions, or a second one, would
-// share its endpoints with something else.
-func TestTransportKinds(t *testing.T) {
-	for name, transports := range map[string][]Transport{
-		"UDP": {&kindTransport{kind: KindUDP4}}, "DTLS": {&kindTransport{kind: KindDTLS}}, "unknown": {&kindTransport{kind: 5}},
-		"two": {newPipe(), newPipe()},
+// TestTransportNames: a transport without a name of its own is refused.
+func TestTransportNames(t *testing.T) {
+	named := func(names ...string) (all []Transport) {
+		for _, name := range names {
+			all = append(all, namedTransport{newPipe(), name})
+		}
+		return all
+	}
+	for want, transports := range map[string][]Transport{
+		`"udp6" is taken`: named("udp6"), `"dtls" is taken`: named("a", "dtls"), `"A B"`: named("A B"), `"" is taken`: named(""),
+		`two with the name "ws"`: named("ws", "ws"), "want at most 12": named(strings.Split("a b c d e f g h i j k l m", " ")...),
 	} {
 		s, err := New(Config{Transports: transports}, testSealer(t))
 		if err == nil {
 			s.Close()
-			t.Errorf("%s: no error", name)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
 		}
 	}
 }

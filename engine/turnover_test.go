@@ -192,7 +192,7 @@ func (u *turnover) relay(from, to *seatedClient) {
 	u.buf = proto.Relay{From: from.id, To: to.id, Payload: u.buf[:0]}.Append(u.buf[:0])
 	from.lastActive, to.lastActive = u.now, u.now
 	u.relayed++
-	if o := u.step(from.at, u.buf); o != OutRelayed {
+	if o := u.step(from.at, u.buf); o != outRelayed {
 		u.t.Fatalf("a RELAY had outcome %v", o)
 	}
 }
@@ -204,7 +204,7 @@ func (u *turnover) ping() {
 		c := &u.live[u.pinged/2][u.pinged%2]
 		u.buf = proto.Ping{ID: c.id}.Append(u.buf[:0])
 		c.lastActive = u.now
-		if o := u.step(c.at, u.buf); o != OutPong {
+		if o := u.step(c.at, u.buf); o != outPong {
 			u.t.Fatalf("a PING had outcome %v", o)
 		}
 	}

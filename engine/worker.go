@@ -23,6 +23,8 @@ type worker struct {
 	out    outbox
 	// prepare is called by the worker's thread before run, and creates rx and out.
 	prepare func()
+	// transport is the name of the transport of a worker without a socket.
+	transport string
 
 	records driver.Records // nil: datagrams are plain messages only
 	session driver.Session // of the record being handled; zero for a plain datagram
@@ -111,12 +113,12 @@ func (w *worker) handleBatch(now int64, n int) {
 // handleDatagram handles one datagram and returns its outcome. It does no I/O,
 // takes no lock and allocates nothing: replies go to w.out, changes of state to
 // w.inbox. The time now is in milliseconds.
-func (w *worker) handleDatagram(now int64, from endpoint.Endpoint, pkt []byte, truncated bool) Outcome {
+func (w *worker) handleDatagram(now int64, from endpoint.Endpoint, pkt []byte, truncated bool) outcome {
 	if truncated {
-		return DropTruncated
+		return dropTruncated
 	}
 	if from.IsZero() {
-		return DropSource
+		return dropSource
 	}
 	if w.records != nil {
 		if o, ok := w.openRecord(now, from, pkt); ok {
@@ -128,7 +130,7 @@ func (w *worker) handleDatagram(now int64, from endpoint.Endpoint, pkt []byte, t
 
 // handleMessage handles one message of the relay protocol, from a datagram, a
 // record or a session of a [Transport].
-func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	if w.tap != nil {
 		return w.handleTapped(w.tap, now, from, pkt)
 	}
@@ -158,17 +160,17 @@ func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) Ou
 		return w.close(now, from, pkt)
 	}
 	if t.FromServer() {
-		return DropServerType
+		return dropServerType
 	}
-	return DropUnknownType
+	return dropStrangersType
 }
 
 // relay forwards a RELAY unchanged: its endpoint must be bound to From, and From
 // must be linked to To.
-func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseRelay(pkt)
 	if err != nil {
-		return DropSize
+		return dropSize
 	}
 	var sender, peer table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {
@@ -176,37 +178,37 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	}
 	source := w.noteReceived(&sender, now, len(pkt))
 	if len(m.Payload) > w.shared.rules.maxContent {
-		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, DropOversize)
+		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, dropOversize)
 	}
 	if !w.shared.table.FindPeer(&sender, &m.To, &peer) {
 		return w.refuseUnlinked(now, &sender, m.To)
 	}
 	if peer.Endpoint.IsZero() {
-		return DropPeerUnbound
+		return dropPeerUnbound
 	}
 	if len(pkt) > w.shared.rules.messages.safe[peer.Endpoint.Kind()] && w.reportLarge(now, &sender, &peer, len(pkt)) {
-		return DropReceiverSize
+		return dropReceiverSize
 	}
 	if !source.TakeQuota(w.shared.limits.Load().quotas[sender.Role&3], len(pkt), now) {
-		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, DropRate)
+		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, dropRate)
 	}
 	t := tick(now)
 	if !w.shared.table.HasRelayed(peer.Handle, t) && !w.shared.table.AllowRelay(peer.Handle, len(pkt), t) &&
 		!w.takeExcess(now, &peer, len(pkt)) {
-		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, DropUnvalidated)
+		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, dropUnvalidated)
 	}
 	source.RecordRelay(t)
 	source.CountRelay(len(pkt))
 	w.traffic.add(source.CounterIndex(), len(pkt))
 	w.out.add(peer.Endpoint, pkt)
-	return OutRelayed
+	return outRelayed
 }
 
 // ping echoes a PING to the endpoint that is bound to its id.
-func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParsePing(pkt)
 	if err != nil {
-		return DropSize
+		return dropSize
 	}
 	var sender table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
@@ -215,7 +217,7 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	w.noteReceived(&sender, now, len(pkt))
 	w.shared.table.ChargeReply(sender.Handle, w.shared.budgets.rates.excessPath, len(pkt), now)
 	w.out.add(from, pkt)
-	return OutPong
+	return outPong
 }
 
 // takeExcess takes a RELAY to a peer, beyond the allowance of the path, from the quotas of
@@ -230,14 +232,14 @@ func (w *worker) takeExcess(now int64, peer *table.Entry, size int) bool {
 }
 
 // noteAlive handles a sign of life of a session, see [Intake].
-func (w *worker) noteAlive(now int64, from endpoint.Endpoint) Outcome {
+func (w *worker) noteAlive(now int64, from endpoint.Endpoint) outcome {
 	var owner table.Entry
 	if !w.shared.table.FindByEndpoint(from, &owner) {
-		return DropUnbound
+		return dropUnbound
 	}
 	w.noteReceived(&owner, now, 0)
 	w.out.add(from, nil)
-	return OutAlive
+	return outAlive
 }
 
 // noteReceived records that the owner of e sent a message of size bytes from its
@@ -284,10 +286,10 @@ func (w *worker) publish() {
 
 // outcomePending is returned for a datagram that waits for control, which counts
 // its outcome.
-const outcomePending = NumOutcomes
+const outcomePending = numOutcomes
 
 // count counts one datagram of that size in bytes and its outcome.
-func (w *worker) count(o Outcome, size int) {
+func (w *worker) count(o outcome, size int) {
 	w.counts.received++
 	w.counts.receivedBytes += uint64(size)
 	if o != outcomePending {
@@ -391,7 +393,7 @@ func (w *worker) recoverPanic(now int64) {
 		return
 	}
 	pkt := w.current
-	w.count(DropPanic, len(pkt))
+	w.count(dropPanic, len(pkt))
 	head := pkt[:min(len(pkt), faultHead)]
 	w.shared.logFault(now, fault, "in", "worker", "size", len(pkt), "head", hex.EncodeToString(head))
 }
@@ -405,8 +407,8 @@ func (s *shared) logFault(now int64, fault any, attrs ...any) {
 	s.log.Error("a fault in the relay, please report it", append(attrs, "fault", fault, "stack", string(debug.Stack()))...)
 }
 
-// BatchBuckets is the number of elements of [Stats].BatchSizes.
-const BatchBuckets = 9
+// batchBuckets is the number of elements of [Stats].BatchSizes.
+const batchBuckets = 9
 
 // counters count what one goroutine did. It counts in plain words and publishes
 // them from time to time, since an atomic store costs as much as a lookup.
@@ -414,8 +416,8 @@ type counters struct {
 	received, receivedBytes  uint64
 	sentDatagrams, sentBytes uint64
 	sendFailed, sendDown     uint64
-	outcomes                 [NumOutcomes]uint64
-	batches                  [BatchBuckets]uint64
+	outcomes                 [numOutcomes]uint64
+	batches                  [batchBuckets]uint64
 	dirty                    uint64 // outcomes that changed since they were published, one bit each
 	pub                      published
 }
@@ -425,11 +427,11 @@ type published struct {
 	received, receivedBytes  atomic.Uint64
 	sentDatagrams, sentBytes atomic.Uint64
 	sendFailed, sendDown     atomic.Uint64
-	outcomes                 [NumOutcomes]atomic.Uint64
-	batches                  [BatchBuckets]atomic.Uint64
+	outcomes                 [numOutcomes]atomic.Uint64
+	batches                  [batchBuckets]atomic.Uint64
 }
 
-func (c *counters) add(o Outcome) {
+func (c *counters) add(o outcome) {
 	c.outcomes[o]++
 	c.dirty |= 1 << o
 }

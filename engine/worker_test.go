@@ -29,20 +29,20 @@ func TestPublish(t *testing.T) {
 		at   int64
 		want uint64 // batches that others see
 	}{{r.now, 1}, {r.now, 1}, {r.now, 1}, {r.now + 1, 4}, {r.now + 1, 4}, {r.now + 7, 6}} {
-		w.count(DropShort, 3)
+		w.count(dropShort, 3)
 		w.finishBatch(c.at, 1, sock.SendResult{})
 		pub := &w.counts.pub
 		if got := pub.batches[0].Load(); got != c.want || pub.received.Load() != c.want || pub.receivedBytes.Load() != 3*c.want {
 			t.Errorf("after batch %d: %d batches, %d datagrams are published, want %d", i+1, got, pub.received.Load(), c.want)
 		}
-		if got := pub.outcomes[DropShort].Load(); got != c.want {
+		if got := pub.outcomes[dropShort].Load(); got != c.want {
 			t.Errorf("after batch %d: %d drops are published, want %d", i+1, got, c.want)
 		}
 	}
-	w.count(DropShort, 3)
+	w.count(dropShort, 3)
 	w.finishBatch(r.now+7, 1, sock.SendResult{})
 	w.publish()
-	if got := w.counts.pub.outcomes[DropShort].Load(); got != 7 {
+	if got := w.counts.pub.outcomes[dropShort].Load(); got != 7 {
 		t.Errorf("%d drops are published in the end, want 7", got)
 	}
 }
@@ -150,12 +150,12 @@ func TestFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.shared.probe.block = nil // so that a probe panics
+	s.shared.checker.block = nil // so that a probe panics
 	var ahead atomic.Int64
 	clock := s.shared.clock
 	s.shared.clock = func() int64 { return clock() + ahead.Load() }
 
-	probe := append([]byte(probeMagic), make([]byte, probeLen-len(probeMagic))...)
+	probe := append([]byte(checkMagic), make([]byte, checkLen-len(checkMagic))...)
 	faulty, conns := dialed(t, s), make([]*net.UDPConn, 6)
 	for i := range conns { // before the relay runs, so that all are one batch
 		conns[i] = dialed(t, s)
@@ -178,14 +178,14 @@ func TestFault(t *testing.T) {
 		}
 	}
 	panics := func(n uint64) func() bool {
-		return func() bool { return s.Stats().Outcomes[DropPanic] == n }
+		return func() bool { return s.Stats().Drops["panic"] == n }
 	}
 	wait("each probe is counted", panics(7))
 	wait("six of thirteen are answered", func() bool { // the counts of a batch are not published at once
 		st := s.Stats()
-		return st.Outcomes[OutErrorMismatch] == 6 && st.Received == 13
+		return st.Outcomes["error_mismatch"] == 6 && st.Received == 13
 	})
-	if lines := log.lines(); len(lines) != 1 || lines[0]["head"] != "4645525259505242"+strings.Repeat("0", 2*(probeLen-8)) {
+	if lines := log.lines(); len(lines) != 1 || lines[0]["head"] != "4645525259505242"+strings.Repeat("0", 2*(checkLen-8)) {
 		t.Errorf("the log has %v", lines)
 	}
 	ahead.Store(faultLogMillis)
@@ -275,7 +275,7 @@ func TestAllocsIPv6(t *testing.T) {
 		"relay": relayMessage(s.joiner1().id, s.hostData().id, 100), "ping": pingMessage(s.joiner1().id),
 	} {
 		allocs := testing.AllocsPerRun(100, func() {
-			if o := w.handleDatagram(s.now, ep, pkt, false); o != OutRelayed && o != OutPong {
+			if o := w.handleDatagram(s.now, ep, pkt, false); o != outRelayed && o != outPong {
 				t.Fatalf("%s: %v", name, o)
 			}
 			w.out.reset()
@@ -332,7 +332,7 @@ func BenchmarkStep(b *testing.B) {
 				w.count(w.handleDatagram(s.now, ep, pkt, false), len(pkt))
 				w.out.reset()
 			}
-			if sent := w.counts.outcomes[OutRelayed]; sent == 0 && strings.HasPrefix(c.name, "Relay") {
+			if sent := w.counts.outcomes[outRelayed]; sent == 0 && strings.HasPrefix(c.name, "Relay") {
 				b.Error("nothing was relayed")
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -110,7 +111,12 @@ func (c *Config) endpoints(listen []netip.AddrPort, base *url.URL) ([]alloc.Serv
 			all = append(all, engine.UDPServerEndpoint(addr))
 		}
 	}
-	all = all[:len(all):len(all)]
+	all = slices.Clone(all)
+	for i := range all {
+		if all[i].Port == 0 && len(listen) > 0 { // as in engine.Config
+			all[i].Port = listen[0].Port()
+		}
+	}
 	if c.DTLS != nil && !hasType(all, "dtls") {
 		for _, e := range all {
 			if e.ConnectionType == "udp" {

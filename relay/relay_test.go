@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -116,6 +118,100 @@ func TestPaths(t *testing.T) {
 	host, code := r.Host("", 1)
 	_, toHost := r.Join("", code)
 	exchange(t, host, toHost)
+}
+
+// socketConn is a client.Conn over a WebSocket.
+type socketConn struct {
+	*cws.Conn
+	server netip.AddrPort
+}
+
+func (c socketConn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
+	_, msg, err := c.Read(context.Background())
+	if err != nil {
+		err = net.ErrClosed
+	}
+	return copy(b, msg), c.server, err
+}
+
+func (c socketConn) WriteToUDPAddrPort(b []byte, _ netip.AddrPort) (int, error) {
+	return len(b), c.Write(context.Background(), cws.MessageBinary, b)
+}
+
+func (c socketConn) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(c.server) }
+
+func (c socketConn) Close() error { return c.CloseNow() }
+
+// TestTransports: two transports over WebSocket and one of the program's own carry one match, beside UDP and
+// DTLS. Each is shown by its own name, and its endpoint is that of the program.
+func TestTransports(t *testing.T) {
+	second, err := websocket.New(websocket.Config{Name: "ws-lan", QueueMessages: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lan := httptest.NewServer(second)
+	t.Cleanup(lan.Close)
+	network := new(relaytest.Network)
+	r := relaytest.Start(t, relay.Config{DTLS: &dtls.Config{}, WebSocket: &websocket.Config{}, Engine: engine.Config{
+		Listen:     []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")},
+		Transports: []engine.Transport{second, network.Transport()},
+		Advertise: []alloc.ServerEndpoint{
+			{ConnectionType: "udp", Network: "udp", Host: "127.0.0.1"},
+			{ConnectionType: "ws-lan", Network: "tcp", Host: "127.0.0.1", Port: lan.Listener.Addr().(*net.TCPAddr).AddrPort().Port(), Reliable: true},
+			{ConnectionType: "simulated", Network: "udp", Host: "192.0.2.1", Port: 7777},
+		},
+	}})
+	socket := func(url string) func(netip.AddrPort) (client.Conn, error) {
+		return func(server netip.AddrPort) (client.Conn, error) {
+			conn, _, err := cws.Dial(t.Context(), "ws"+strings.TrimPrefix(url, "http"), &cws.DialOptions{HTTPClient: r.HTTP})
+			return socketConn{conn, server}, err
+		}
+	}
+	host, code := r.Host("", 4)
+	want := make(map[string]string)
+	for name, listen := range map[string]func(netip.AddrPort) (client.Conn, error){
+		"ws": socket(r.URL), "ws-lan": socket(lan.URL), "simulated": func(netip.AddrPort) (client.Conn, error) { return network.Listen(), nil },
+	} {
+		joined, err := r.API("").Join(t.Context(), code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticket, err := client.TicketFrom(joined)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var types []string
+		for _, e := range joined.ServerEndpoints {
+			types = append(types, e.ConnectionType)
+		}
+		if !slices.Equal(types, []string{"udp", "dtls", "ws", "ws-lan", "simulated"}) {
+			t.Errorf("endpoints %v", types)
+		}
+		if name == "simulated" {
+			ticket = network.Client(ticket).Ticket
+		}
+		toHost, err := r.Play(client.Config{Ticket: ticket, Listen: listen}).Connect(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		exchange(t, host, toHost)
+		want[ticket.ID.String()], want[toHost.ID().String()] = name, "udp4"
+	}
+	all, _, err := r.Engine().Allocations(t.Context(), engine.Filter{}, 0, 0)
+	got := make(map[string]string)
+	for _, a := range all {
+		got[a.ID.String()] = a.Transport
+	}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	received := make(map[string]uint64)
+	for _, w := range r.Engine().Stats().Workers {
+		received[w.Transport] += w.Received
+	}
+	if len(received) != 4 || received["ws"] == 0 || received["ws-lan"] == 0 || received["simulated"] == 0 {
+		t.Errorf("received %v", received)
+	}
 }
 
 // TestExpiredHosts: no join code remains of hosts that have ended.
@@ -407,7 +503,7 @@ func TestConfigErrors(t *testing.T) {
 		want error
 		say  string
 	}{
-		"no credential":      {relay.Config{}, httpapi.ErrNoCredential, ""},
+		"no credential":      {relay.Config{}, httpapi.ErrConfig, "no token"},
 		"wildcard":           {relay.Config{API: anonymous, Engine: wildcard}, relay.ErrConfig, "Engine.Advertise"},
 		"no URL":             {relay.Config{API: anonymous, WebSocket: &websocket.Config{}}, relay.ErrConfig, "URL"},
 		"URL with a path":    {relay.Config{API: anonymous, URL: "https://a.example/relay"}, relay.ErrConfig, "path"},
@@ -415,7 +511,7 @@ func TestConfigErrors(t *testing.T) {
 		"store": {relay.Config{
 			API: anonymous, Engine: engine.Config{HostMigration: engine.HostMigration{Window: time.Minute}},
 			Service: alloc.ServiceConfig{Store: storeWithoutMove{alloc.NewMemoryStore()}},
-		}, alloc.ErrServiceConfig, "CodeMover"},
+		}, alloc.ErrConfig, "CodeMover"},
 		"address of another machine": {relay.Config{
 			API: anonymous, Engine: engine.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:1")}},
 		}, nil, "192.0.2.1"},

@@ -101,7 +101,7 @@ func TestNothingSecretIsPrinted(t *testing.T) {
 	a := hostAllocation()
 	c := Client{BaseURL: "https://user:canary-password@relay.example.org", Token: token}
 	var out bytes.Buffer
-	for _, v := range []any{a, &a, a.Key, c, &c, AllocationResponse{Data: AllocationData{Allocation: a}}} {
+	for _, v := range []any{a, &a, a.Key, c, &c, []Allocation{a}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%q"} {
 			fmt.Fprintf(&out, verb+"\n", v)
 		}

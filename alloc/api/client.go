@@ -17,8 +17,8 @@ import (
 // DefaultTimeout is the timeout of a call, the same as in the SDK.
 const DefaultTimeout = 10 * time.Second
 
-// MaxResponseBody is the size in bytes of the largest answer that a [Client] reads.
-const MaxResponseBody = 64 << 10
+// maxAnswer is the size in bytes of the largest answer that a [Client] reads.
+const maxAnswer = 64 << 10
 
 // Client calls the Relay Allocations API. It has no state and may be used concurrently
 // as long as its fields do not change.
@@ -55,7 +55,7 @@ func (c Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
 // Allocate reserves an allocation for a host. It expires unless the host binds it within
 // 10 s (by default).
 func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, error) {
-	var out AllocationResponse
+	var out allocationAnswer
 	err := c.post(ctx, "/v1/allocate", r, &out, http.StatusCreated)
 	if err != nil {
 		return Allocation{}, fmt.Errorf("allocate: %w", err)
@@ -69,8 +69,8 @@ func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, e
 // JoinCode returns the join code of the caller's own allocation. The code of an
 // allocation never changes.
 func (c *Client) JoinCode(ctx context.Context, allocationID string) (string, error) {
-	var out JoinCodeResponse
-	in := JoinCodeRequest{AllocationID: allocationID}
+	var out joinCodeAnswer
+	in := allocationRequest{AllocationID: allocationID}
 	err := c.post(ctx, "/v1/joincode", in, &out, http.StatusCreated, http.StatusOK)
 	if err != nil {
 		return "", fmt.Errorf("joincode: %w", err)
@@ -89,7 +89,7 @@ func (c *Client) Join(ctx context.Context, joinCode string) (Allocation, error) 
 
 // JoinFor is Join by a backend that names its player's address or address family.
 func (c *Client) JoinFor(ctx context.Context, r JoinRequest) (Allocation, error) {
-	var out AllocationResponse
+	var out allocationAnswer
 	err := c.post(ctx, "/v1/join", r, &out, http.StatusOK)
 	if err != nil {
 		return Allocation{}, fmt.Errorf("join: %w", err)
@@ -109,7 +109,7 @@ func (c *Client) JoinFor(ctx context.Context, r JoinRequest) (Allocation, error)
 // 409 and the detail [DetailHost] names the host that there is; without it the player has
 // to wait. See client.Migrate.
 func (c *Client) Migrate(ctx context.Context, r MigrateRequest) (Allocation, error) {
-	var out AllocationResponse
+	var out allocationAnswer
 	err := c.post(ctx, "/v1/migrate", r, &out, http.StatusCreated)
 	if err != nil {
 		return Allocation{}, fmt.Errorf("migrate: %w", err)
@@ -123,7 +123,7 @@ func (c *Client) Migrate(ctx context.Context, r MigrateRequest) (Allocation, err
 // Leave says that the caller's host leaves, so that its players may take its place at once.
 // Call it before the host closes its connections.
 func (c *Client) Leave(ctx context.Context, allocationID string) error {
-	if err := c.post(ctx, "/v1/leave", LeaveRequest{AllocationID: allocationID}, nil, http.StatusNoContent); err != nil {
+	if err := c.post(ctx, "/v1/leave", allocationRequest{AllocationID: allocationID}, nil, http.StatusNoContent); err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}
 	return nil
@@ -131,7 +131,7 @@ func (c *Client) Leave(ctx context.Context, allocationID string) error {
 
 // Regions returns the regions that Allocate accepts.
 func (c *Client) Regions(ctx context.Context) ([]Region, error) {
-	var out RegionsResponse
+	var out regionsAnswer
 	err := c.call(ctx, http.MethodGet, "/v1/regions", nil, &out, http.StatusOK)
 	if err != nil {
 		return nil, fmt.Errorf("regions: %w", err)
@@ -145,7 +145,7 @@ func (c *Client) Regions(ctx context.Context) ([]Region, error) {
 // ChooseRegion returns the region that is best for all players of a match by what each has measured,
 // with the reason.
 func (c *Client) ChooseRegion(ctx context.Context, r ChooseRegionRequest) (ChooseRegionData, error) {
-	var out ChooseRegionResponse
+	var out chooseAnswer
 	if err := c.post(ctx, "/v1/regions/choose", r, &out, http.StatusOK); err != nil {
 		return ChooseRegionData{}, fmt.Errorf("choose region: %w", err)
 	}
@@ -222,14 +222,14 @@ func (c *Client) client() *http.Client {
 	}
 }
 
-// readBounded reads a whole answer of at most [MaxResponseBody] bytes.
+// readBounded reads a whole answer of at most [maxAnswer] bytes.
 func readBounded(r io.Reader) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(r, MaxResponseBody+1))
+	body, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
 	if err != nil {
 		return nil, fmt.Errorf("api: read answer: %w", err)
 	}
-	if len(body) > MaxResponseBody {
-		return nil, fmt.Errorf("%w: more than %d bytes", ErrAnswer, MaxResponseBody)
+	if len(body) > maxAnswer {
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrAnswer, maxAnswer)
 	}
 	return body, nil
 }

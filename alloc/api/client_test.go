@@ -50,7 +50,9 @@ func encode(t *testing.T, v any) string {
 
 func allocationBody(t *testing.T, a Allocation) string {
 	t.Helper()
-	return encode(t, AllocationResponse{Meta: Meta{RequestID: "r", Status: 201}, Data: AllocationData{Allocation: a}})
+	var body allocationAnswer
+	body.Data.Allocation = a
+	return encode(t, body)
 }
 
 func TestClientSends(t *testing.T) {
@@ -157,7 +159,7 @@ func TestClientRefusesStrangeAnswers(t *testing.T) {
 			return err
 		}},
 		{"redirected", 302, ``, regions},
-		{"too long", 200, `{"data":{"regions":[]}}` + strings.Repeat(" ", MaxResponseBody), regions},
+		{"too long", 200, `{"data":{"regions":[]}}` + strings.Repeat(" ", maxAnswer), regions},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

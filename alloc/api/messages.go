@@ -16,11 +16,6 @@ type AllocateRequest struct {
 	PlayerAddress string `json:"playerAddress,omitempty"`
 }
 
-// JoinCodeRequest is the body of POST /v1/joincode.
-type JoinCodeRequest struct {
-	AllocationID string `json:"allocationId"`
-}
-
 // JoinRequest is the body of POST /v1/join.
 type JoinRequest struct {
 	JoinCode string `json:"joinCode"`
@@ -48,9 +43,9 @@ type MigrateRequest struct {
 	PlayerAddress string `json:"playerAddress,omitempty"`
 }
 
-// LeaveRequest is the body of POST /v1/leave, by which a host says that it leaves. It is not
-// part of the original API, and servers with migrate have it.
-type LeaveRequest struct {
+// allocationRequest is the body of POST /v1/joincode and /v1/leave, by which a host says that it
+// leaves. The latter is not part of the original API, and servers with migrate have it.
+type allocationRequest struct {
 	AllocationID string `json:"allocationId"`
 }
 
@@ -86,13 +81,7 @@ type Measurement struct {
 	Loss float64 `json:"loss,omitempty"`
 }
 
-// ChooseRegionResponse is the answer to regions/choose (200).
-type ChooseRegionResponse struct {
-	Meta Meta             `json:"meta"`
-	Data ChooseRegionData `json:"data"`
-}
-
-// ChooseRegionData is the data of a [ChooseRegionResponse].
+// ChooseRegionData is what regions/choose answers.
 type ChooseRegionData struct {
 	// Region is the best one for all players, and Reason a sentence about it for people.
 	Region string `json:"region"`
@@ -115,53 +104,27 @@ type RegionScore struct {
 	WorstPlayer string `json:"worstPlayer,omitempty"`
 }
 
-// Meta is the metadata of an answer.
-type Meta struct {
-	// RequestID identifies the request in the server's log.
-	RequestID string `json:"requestId"`
-	// Status repeats the HTTP status.
-	Status int `json:"status"`
-}
-
-// Links is a member that the SDK requires in a joincode answer. It may be an empty
-// object.
-type Links struct {
-	Next string `json:"next,omitempty"`
-}
-
-// AllocationResponse is the answer to allocate and migrate (201) and to join (200).
-type AllocationResponse struct {
-	Meta Meta           `json:"meta"`
-	Data AllocationData `json:"data"`
-}
-
-// AllocationData is the data of an [AllocationResponse].
-type AllocationData struct {
-	Allocation Allocation `json:"allocation"`
-}
-
-// JoinCodeResponse is the answer to joincode (201; clients accept 200 too).
-type JoinCodeResponse struct {
-	Meta  Meta         `json:"meta"`
-	Links Links        `json:"links"`
-	Data  JoinCodeData `json:"data"`
-}
-
-// JoinCodeData is the data of a [JoinCodeResponse].
-type JoinCodeData struct {
-	JoinCode string `json:"joinCode"`
-}
-
-// RegionsResponse is the answer to regions (200).
-type RegionsResponse struct {
-	Meta Meta        `json:"meta"`
-	Data RegionsData `json:"data"`
-}
-
-// RegionsData is the data of a [RegionsResponse].
-type RegionsData struct {
-	Regions []Region `json:"regions"`
-}
+// allocationAnswer, joinCodeAnswer, chooseAnswer and regionsAnswer are the parts of answers that a client reads.
+type (
+	allocationAnswer struct {
+		Data struct {
+			Allocation Allocation `json:"allocation"`
+		} `json:"data"`
+	}
+	joinCodeAnswer struct {
+		Data struct {
+			JoinCode string `json:"joinCode"`
+		} `json:"data"`
+	}
+	chooseAnswer struct {
+		Data ChooseRegionData `json:"data"`
+	}
+	regionsAnswer struct {
+		Data struct {
+			Regions []Region `json:"regions"`
+		} `json:"data"`
+	}
+)
 
 // Region is a location of relays. Its id may be any string.
 type Region struct {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// ProblemType is the type of every problem (RFC 9457, 4.2.1): the title is that of the
+// problemType is the type of every problem (RFC 9457, 4.2.1): the title is that of the
 // HTTP status, and the code identifies the problem.
-const ProblemType = "about:blank"
+const problemType = "about:blank"
 
 // Problem is the body of every error answer, as application/problem+json. It is an
 // error; use errors.As to get it.
@@ -42,7 +42,7 @@ const DetailHost = "host"
 // NewProblem returns the problem of a status, with the title of that status.
 func NewProblem(status, code int, detail string) *Problem {
 	return &Problem{
-		Type:   ProblemType,
+		Type:   problemType,
 		Title:  http.StatusText(status),
 		Status: status,
 		Detail: detail,
@@ -87,7 +87,6 @@ func parseRetryAfter(s string) time.Duration {
 // The codes of the Relay Allocations API. Every other error has the code [StatusCode]
 // of its HTTP status.
 const (
-	CodeNone               = 15000
 	CodeInvalidRequest     = 15001
 	CodeInactiveProject    = 15006
 	CodeRegionNotFound     = 15007
@@ -98,4 +97,4 @@ const (
 
 // StatusCode returns the code of an error without a code of its own: 15000 plus its
 // HTTP status, such as 15401 or 15429.
-func StatusCode(status int) int { return CodeNone + status }
+func StatusCode(status int) int { return 15000 + status }

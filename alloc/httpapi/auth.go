@@ -17,6 +17,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/base/hook"
 )
 
 // devTenant returns the tenant of anonymous callers.
@@ -82,10 +83,10 @@ func (h *Handler) authenticate(r *http.Request, address netip.Prefix) (principal
 	if h.cfg.Identify == nil || !errors.Is(err, errNoToken) && !errors.Is(err, errUnknownToken) {
 		return p, err
 	}
-	if err := h.crossOrigin.Check(r); err != nil {
+	if err := h.hooks.crossOrigin.Check(r); err != nil {
 		return principal{}, fmt.Errorf("httpapi: not identified, since the page is of another site: %w", err)
 	}
-	return h.check(address, digest{}, func() (Identity, error) { return h.cfg.Identify(r) })
+	return h.check(address, digest{}, &h.hooks.identify, func() (Identity, error) { return h.cfg.Identify(r) })
 }
 
 // authenticateToken returns the holder of the token of a request.
@@ -101,16 +102,16 @@ func (h *Handler) authenticateToken(r *http.Request, address netip.Prefix) (prin
 	if h.cfg.Authenticate == nil {
 		return principal{}, errUnknownToken
 	}
-	return h.check(address, key, func() (Identity, error) { return h.cfg.Authenticate(r.Context(), token) })
+	return h.check(address, key, &h.hooks.authenticate, func() (Identity, error) { return h.cfg.Authenticate(r.Context(), token) })
 }
 
 // check calls a function of the configuration that identifies a caller, within the limits of
 // checks. The key is that of the token, zero if the identity is not that of a token.
-func (h *Handler) check(address netip.Prefix, key digest, identify func() (Identity, error)) (principal, error) {
+func (h *Handler) check(address netip.Prefix, key digest, r *hook.Reporter, identify func() (Identity, error)) (principal, error) {
 	if problem := h.takeTokenCheck(address, key); problem != nil {
 		return principal{}, problem
 	}
-	identity, err := identify()
+	identity, err := h.hooks.identity(r, identify)
 	switch {
 	case errors.Is(err, ErrAuthUnavailable):
 		return principal{}, err
@@ -207,10 +208,10 @@ func newTokenTable(tokens []Token) (tokenTable, error) {
 	for i, t := range tokens {
 		key, err := digestOf(t.Secret), t.validate()
 		if _, twice := table[key]; err == nil && twice {
-			err = ErrDuplicate
+			err = errors.New("its secret is that of another token")
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("tokens[%d]: %w", i, err))
+			errs = append(errs, fmt.Errorf("%w: tokens[%d]: %w", ErrConfig, i, err))
 			continue
 		}
 		table[key] = Identity{Tenant: t.tenant(), Player: t.player(), Kind: t.Kind}.toPrincipal()
@@ -260,19 +261,6 @@ const (
 	maxSecret = 4096
 )
 
-// Errors of [New] about one token. They are wrapped with its index, never with
-// its secret.
-var (
-	// ErrSecret: too short, too long, or with bytes that a header cannot carry.
-	ErrSecret = errors.New("secret is not 16 to 4096 visible ASCII characters")
-	// ErrDuplicate: two tokens have the same secret.
-	ErrDuplicate = errors.New("secret is that of another token")
-	// ErrTokenTenant: project or environment is empty.
-	ErrTokenTenant = errors.New("project and environment are required")
-	// ErrTokenKind: neither player nor server.
-	ErrTokenKind = errors.New("kind is neither player nor server")
-)
-
 // Token is a static bearer token and its identity.
 type Token struct {
 	// Secret is the token itself, 16 to 4096 visible ASCII characters.
@@ -305,11 +293,11 @@ func (t Token) tenant() alloc.Tenant {
 func (t Token) validate() error {
 	switch {
 	case !validSecret(t.Secret):
-		return ErrSecret
+		return errors.New("its secret is not 16 to 4096 visible ASCII characters")
 	case t.Project == "" || t.Environment == "":
-		return ErrTokenTenant
+		return errors.New("project and environment are required")
 	case t.Kind != KindPlayer && t.Kind != KindServer:
-		return ErrTokenKind
+		return errors.New("its kind is neither player nor server")
 	}
 	return t.tenant().Validate()
 }

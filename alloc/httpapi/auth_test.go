@@ -416,24 +416,24 @@ func TestTokensRefused(t *testing.T) {
 	}
 	tests := map[string]struct {
 		tokens []Token
-		want   error
+		want   string
 	}{
-		"short":              {change(func(t *Token) { t.Secret = "0123456789abcde" }), ErrSecret},
-		"long":               {change(func(t *Token) { t.Secret = strings.Repeat("x", maxSecret+1) }), ErrSecret},
-		"with a space":       {change(func(t *Token) { t.Secret += " x" }), ErrSecret},
-		"with a line end":    {change(func(t *Token) { t.Secret += "\n" }), ErrSecret},
-		"not ASCII":          {change(func(t *Token) { t.Secret += "é" }), ErrSecret},
-		"duplicate":          {change(func(t *Token) { t.Secret = good.Secret }), ErrDuplicate},
-		"no project":         {change(func(t *Token) { t.Project = "" }), ErrTokenTenant},
-		"no environment":     {change(func(t *Token) { t.Environment = "" }), ErrTokenTenant},
-		"long project":       {change(func(t *Token) { t.Project = strings.Repeat("p", 57) }), alloc.ErrTenantName},
-		"NUL in environment": {change(func(t *Token) { t.Environment = "a\x00b" }), alloc.ErrTenantName},
-		"unknown kind":       {change(func(t *Token) { t.Kind = 2 }), ErrTokenKind},
+		"short":              {change(func(t *Token) { t.Secret = "0123456789abcde" }), "secret"},
+		"long":               {change(func(t *Token) { t.Secret = strings.Repeat("x", maxSecret+1) }), "secret"},
+		"with a space":       {change(func(t *Token) { t.Secret += " x" }), "secret"},
+		"with a line end":    {change(func(t *Token) { t.Secret += "\n" }), "secret"},
+		"not ASCII":          {change(func(t *Token) { t.Secret += "é" }), "secret"},
+		"duplicate":          {change(func(t *Token) { t.Secret = good.Secret }), "another token"},
+		"no project":         {change(func(t *Token) { t.Project = "" }), "required"},
+		"no environment":     {change(func(t *Token) { t.Environment = "" }), "required"},
+		"long project":       {change(func(t *Token) { t.Project = strings.Repeat("p", 57) }), alloc.ErrTenantName.Error()},
+		"NUL in environment": {change(func(t *Token) { t.Environment = "a\x00b" }), alloc.ErrTenantName.Error()},
+		"unknown kind":       {change(func(t *Token) { t.Kind = 2 }), "kind"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := newTokenTable(tt.tokens)
-			if !errors.Is(err, tt.want) {
+			if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("error = %v, want %v", err, tt.want)
 			}
 			if !strings.Contains(err.Error(), "tokens[1]: ") || strings.Contains(err.Error(), tt.tokens[1].Secret) {

@@ -31,7 +31,7 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}
-	return allocationAnswer(r, http.StatusCreated, hostAllocation(res, in.Family == 6)), nil
+	return answerAllocation(r, http.StatusCreated, hostAllocation(res, in.Family == 6)), nil
 }
 
 // allocationID returns the allocation that a body names.
@@ -61,9 +61,9 @@ func (h *Handler) joinCode(ctx context.Context, r request) (answer, *api.Problem
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}
-	return answer{http.StatusCreated, api.JoinCodeResponse{
-		Meta: meta(r, http.StatusCreated),
-		Data: api.JoinCodeData{JoinCode: code},
+	return answer{http.StatusCreated, joinCodeAnswer{
+		Meta: meta{r.id, http.StatusCreated},
+		Data: joinCodeData{code},
 	}}, nil
 }
 
@@ -89,7 +89,7 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 		return answer{}, h.serviceProblem(r, err)
 	}
 	ipv6First := in.Family == 6 || in.Family == 0 && r.overIPv6()
-	return allocationAnswer(r, http.StatusOK, joinerAllocation(res, ipv6First)), nil
+	return answerAllocation(r, http.StatusOK, joinerAllocation(res, ipv6First)), nil
 }
 
 // setPlayer takes what a backend says of the player for whom it calls. An empty value says
@@ -149,7 +149,7 @@ func (h *Handler) migrate(ctx context.Context, r request) (answer, *api.Problem)
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}
-	return allocationAnswer(r, http.StatusCreated, hostAllocation(res, in.Family == 6)), nil
+	return answerAllocation(r, http.StatusCreated, hostAllocation(res, in.Family == 6)), nil
 }
 
 func (h *Handler) leave(ctx context.Context, r request) (answer, *api.Problem) {
@@ -172,9 +172,9 @@ func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {
 			QoSAddress: region.QoSAddress, WebSocketURL: region.WebSocketURL,
 		}
 	}
-	return answer{http.StatusOK, api.RegionsResponse{
-		Meta: meta(r, http.StatusOK),
-		Data: api.RegionsData{Regions: list},
+	return answer{http.StatusOK, regionsAnswer{
+		Meta: meta{r.id, http.StatusOK},
+		Data: regionsData{list},
 	}}, nil
 }
 
@@ -188,15 +188,48 @@ func (h *Handler) serviceProblem(r request, err error) *api.Problem {
 	return p
 }
 
-func allocationAnswer(r request, status int, a api.Allocation) answer {
-	return answer{status, api.AllocationResponse{
-		Meta: meta(r, status),
-		Data: api.AllocationData{Allocation: a},
+func answerAllocation(r request, status int, a api.Allocation) answer {
+	return answer{status, allocationAnswer{
+		Meta: meta{r.id, status},
+		Data: allocationData{a},
 	}}
 }
 
-func meta(r request, status int) api.Meta {
-	return api.Meta{RequestID: r.id, Status: status}
+// meta is the metadata of an answer.
+type meta struct {
+	RequestID string `json:"requestId"` // identifies the request in the server's log
+	Status    int    `json:"status"`    // repeats the HTTP status
+}
+
+// allocationAnswer is the answer to allocate and migrate (201) and to join (200).
+type allocationAnswer struct {
+	Meta meta           `json:"meta"`
+	Data allocationData `json:"data"`
+}
+
+type allocationData struct {
+	Allocation api.Allocation `json:"allocation"`
+}
+
+// joinCodeAnswer is the answer to joincode (201).
+type joinCodeAnswer struct {
+	Meta  meta         `json:"meta"`
+	Links struct{}     `json:"links"` // The SDK requires it.
+	Data  joinCodeData `json:"data"`
+}
+
+type joinCodeData struct {
+	JoinCode string `json:"joinCode"`
+}
+
+// regionsAnswer is the answer to regions (200).
+type regionsAnswer struct {
+	Meta meta        `json:"meta"`
+	Data regionsData `json:"data"`
+}
+
+type regionsData struct {
+	Regions []api.Region `json:"regions"`
 }
 
 // hostAllocation returns a reservation in the form of an allocate answer.

@@ -39,20 +39,9 @@ const NoOrigin = "none"
 // maxPerMinute is the largest value of a limit.
 const maxPerMinute = 1e9
 
-// Errors of [New] about the configuration as a whole.
-var (
-	// ErrNoService: Config.Service is nil, or alloc.NewService has not made it.
-	ErrNoService = errors.New("httpapi: no service")
-	// ErrNoCredential: Tokens, Authenticate, Identify and Anonymous are all unset, so that
-	// every call would be refused.
-	ErrNoCredential = errors.New("httpapi: no token and no issuer is configured, and anonymous callers are not allowed")
-	// ErrLimit: a limit is negative or above one billion.
-	ErrLimit = errors.New("httpapi: a limit is negative or too large")
-	// ErrProxy: a trusted proxy is not a valid prefix.
-	ErrProxy = errors.New("httpapi: a trusted proxy is not a valid prefix")
-	// ErrOrigin: an allowed origin that a browser never sends.
-	ErrOrigin = errors.New("httpapi: not an origin such as https://game.example.org")
-)
+// ErrConfig is wrapped by the errors of [New]. They name the field, and a token by its index, never by
+// its secret.
+var ErrConfig = errors.New("httpapi: invalid configuration")
 
 // Config configures a [Handler].
 type Config struct {
@@ -84,9 +73,9 @@ type Config struct {
 	Anonymous bool
 	// Unlimited disables the limits of requests and of failed joins.
 	Unlimited bool
-	// RateCounts are shared with the handler that this one replaces, so that a new
+	// Replaces is the handler that this one replaces: it continues its counts, so that a new
 	// configuration resets no limit. Nil: the counts start at zero.
-	RateCounts *RateCounts
+	Replaces *Handler
 	// PlayerPerMinute limits the requests of a player per minute and call; 0 means
 	// 60.
 	PlayerPerMinute int
@@ -113,7 +102,7 @@ type Config struct {
 	// proxy's address and share its limits, as do those whose header cannot be parsed.
 	TrustedProxies []netip.Prefix
 	// Logger gets one line per request at debug level and one per internal error.
-	// Nil disables logging. Tokens, keys, join codes and addresses are never logged.
+	// Nil disables logging, but for panics and slow calls of hooks, which slog.Default gets. Tokens, keys, join codes and addresses are never logged.
 	Logger *slog.Logger
 	// OnRequest is called after each request with the call
 	// ("allocate", "joincode", "join", "migrate", "leave", "regions", "openapi",
@@ -136,15 +125,12 @@ type Refusal struct {
 func (c Config) validate() error {
 	switch {
 	case unset.IsZero(c.Service):
-		return ErrNoService
+		return fmt.Errorf("%w: Service is nil, or alloc.NewService has not made it", ErrConfig)
 	case len(c.Tokens) == 0 && c.Authenticate == nil && c.Identify == nil && !c.Anonymous:
-		return ErrNoCredential
+		return fmt.Errorf("%w: no token and no issuer is configured, and anonymous callers are not allowed", ErrConfig)
 	}
 	if unset.IsNil(c.SharedLimiter) && c.SharedLimiter != nil {
-		return fmt.Errorf("%w: SharedLimiter is a nil %T", ErrLimit, c.SharedLimiter)
-	}
-	if c.RateCounts != nil && unset.IsZero(c.RateCounts) {
-		return fmt.Errorf("%w: NewRateCounts has not made RateCounts", ErrLimit)
+		return fmt.Errorf("%w: SharedLimiter is a nil %T", ErrConfig, c.SharedLimiter)
 	}
 	for _, f := range []struct {
 		name  string
@@ -154,17 +140,17 @@ func (c Config) validate() error {
 		{"FailedJoinsPerMinute", c.FailedJoinsPerMinute}, {"ServerFailedJoinsPerMinute", c.ServerFailedJoinsPerMinute},
 	} {
 		if f.value < 0 || f.value > maxPerMinute {
-			return fmt.Errorf("%w: %s is %d, want 0 to %d", ErrLimit, f.name, f.value, int(maxPerMinute))
+			return fmt.Errorf("%w: %s is %d, want 0 to %d", ErrConfig, f.name, f.value, int(maxPerMinute))
 		}
 	}
 	for _, p := range c.TrustedProxies {
 		if !p.IsValid() {
-			return ErrProxy
+			return fmt.Errorf("%w: TrustedProxies has an invalid prefix", ErrConfig)
 		}
 	}
 	for _, o := range c.AllowOrigins {
 		if !validOrigin(o) && !(o == NoOrigin && len(c.AllowOrigins) == 1) {
-			return fmt.Errorf("%w: %q", ErrOrigin, o)
+			return fmt.Errorf("%w: AllowOrigins: %q is not an origin such as https://game.example.org", ErrConfig, o)
 		}
 	}
 	return nil

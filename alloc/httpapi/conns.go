@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/base/hook"
 	"github.com/ferryrelay/ferry/internal/net/evict"
 	"github.com/ferryrelay/ferry/internal/net/forwarded"
 )
@@ -71,7 +73,10 @@ type ConnLimits struct {
 func LimitListener(l net.Listener, c ConnLimits) net.Listener {
 	c.Total = cmp.Or(c.Total, DefaultConnections)
 	c.PerAddress = cmp.Or(c.PerAddress, DefaultAddressConnections)
-	return &limitListener{Listener: l, conns: connTable{limits: c, protectors: make(map[string][]*limitedConn)}}
+	return &limitListener{Listener: l, conns: connTable{
+		limits: c, protectors: make(map[string][]*limitedConn),
+		onReject: hook.Reporter{Name: "OnReject", Slow: slowHook, Effect: "new connections wait for it"},
+	}}
 }
 
 type limitListener struct {
@@ -107,7 +112,8 @@ func addressOf(conn net.Conn) netip.Addr {
 // connTable decides which connection is closed at a limit. It has the connections that the
 // server reads requests from.
 type connTable struct {
-	limits ConnLimits
+	limits   ConnLimits
+	onReject hook.Reporter
 
 	mu        sync.Mutex // guards what follows, and the fields of connections that say so
 	total     int
@@ -290,7 +296,7 @@ func (t *connTable) closeFor(victim *limitedConn, why Rejection) (stays bool) {
 		return true
 	}
 	if t.limits.OnReject != nil {
-		t.limits.OnReject(why) // before the close, so that the client's view never precedes the count
+		guard(slog.Default(), &t.onReject, func() { t.limits.OnReject(why) }) // before the close, so that the client's view never precedes the count
 	}
 	if why == RejectedTotal {
 		return false

@@ -80,7 +80,7 @@ type Handler struct {
 	refusals refusalLog
 	wrong    atomic.Int64 // Unix time of the last line about a TokenError
 
-	crossOrigin http.CrossOriginProtection // of Config.Identify
+	hooks *hooks
 
 	now func() time.Time
 }
@@ -103,16 +103,17 @@ func New(cfg Config) (*Handler, error) {
 		proxies: cfg.TrustedProxies,
 		cfg:     cfg,
 		log:     cfg.Logger,
+		hooks:   newHooks(cfg.Logger),
 		now:     time.Now,
 	}
-	h.cfg.Tokens = nil
+	h.cfg.Tokens, h.cfg.Replaces = nil, nil
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
 	switch {
 	case cfg.Unlimited:
-	case cfg.RateCounts != nil:
-		h.limits = cfg.RateCounts.limits
+	case cfg.Replaces != nil && cfg.Replaces.limits != nil:
+		h.limits = cfg.Replaces.limits
 	default:
 		h.limits = newLimits()
 	}
@@ -135,6 +136,7 @@ func New(cfg Config) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := h.now()
 	id := uuid.NewString()
+	defer h.hooks.recoverPanic(w, id)
 	header := w.Header()
 	header.Set(headerRequestID, id)
 	header.Set("Cache-Control", "no-store")
@@ -144,7 +146,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, status := h.dispatch(w, r, id, start)
 	took := h.now().Sub(start)
 	if h.cfg.OnRequest != nil {
-		h.cfg.OnRequest(string(name), status, took)
+		guard(h.hooks.log, &h.hooks.onRequest, func() { h.cfg.OnRequest(string(name), status, took) })
 	}
 	h.log.Debug("request", "call", string(name), "status", status, "took", took, "requestId", id)
 }
@@ -324,7 +326,7 @@ func (h *Handler) refuse(w http.ResponseWriter, call callName, tenant alloc.Tena
 		for _, d := range p.Details {
 			refusal.Reason += ": " + d.Key + " " + d.Value
 		}
-		h.cfg.OnRefusal(refusal)
+		guard(h.hooks.log, &h.hooks.onRefusal, func() { h.cfg.OnRefusal(refusal) })
 	}
 	if p.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(ceilSeconds(p.RetryAfter), 10))

@@ -64,13 +64,6 @@ type limits struct {
 	spareChecks          *rate.Limiter          // checks beyond rejectedTokens
 }
 
-// RateCounts is the state of a handler's rate limits. Successive handlers share it, so
-// that a reload of the configuration resets no limit. It may be used concurrently.
-type RateCounts struct{ limits *limits }
-
-// NewRateCounts returns counts of zero.
-func NewRateCounts() *RateCounts { return &RateCounts{newLimits()} }
-
 func newLimits() *limits {
 	return &limits{
 		requests:             newLimiter[bucketKey](requestBuckets),

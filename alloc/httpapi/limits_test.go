@@ -375,13 +375,12 @@ func TestOutstandingAllocations(t *testing.T) {
 	x.allocate(t, tokenAnna)
 }
 
-// TestCounts: a handler with the RateCounts of the one that it replaces continues them.
+// TestCounts: a handler continues the counts of the one that it replaces.
 func TestCounts(t *testing.T) {
 	t.Parallel()
-	counts := NewRateCounts()
-	first := newFixture(t, Config{RateCounts: counts})
+	first := newFixture(t, Config{})
 	wantProblem(t, spend(t, first, regionsOf(tokenAnna), DefaultPlayerPerMinute), 429, 15429)
-	second := newFixture(t, Config{RateCounts: counts})
+	second := newFixture(t, Config{Replaces: first.Handler})
 	second.clock = first.clock
 	wantProblem(t, second.do(regionsOf(tokenAnna)()), 429, 15429)
 	wantStatus(t, second.do(regionsOf(tokenBert)()), 200)

@@ -318,7 +318,7 @@ func (p *player) end() {
 // ports are the source ports of the bound allocations.
 func ports(t *testing.T, r *enginetest.Relay) map[proto.AllocationID]uint16 {
 	t.Helper()
-	list, _, err := r.Allocations(t.Context(), engine.Filter{Binding: engine.OnlyBound}, 0, 0)
+	list, _, err := r.Allocations(t.Context(), engine.Filter{Bound: true}, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,10 +19,10 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
-// DefaultSessionMaxAge is the default of [SessionFileConfig].MaxAge. It is longer
+// defaultSessionMaxAge is the default of [SessionFileConfig].MaxAge. It is longer
 // than any client waits for a relay, and short enough that a copy of the file from
 // a backup is not read.
-const DefaultSessionMaxAge = 2 * time.Minute
+const defaultSessionMaxAge = 2 * time.Minute
 
 // SessionFileConfig is the configuration of a [SessionFile].
 type SessionFileConfig struct {
@@ -39,7 +39,7 @@ type SessionFileConfig struct {
 	// Slots is [Handover].Slots of the process that hands over; 0: there is none.
 	Slots int
 	// MaxAge is the age above which a file is not read but replaced. Default
-	// [DefaultSessionMaxAge].
+	// 2 min.
 	MaxAge time.Duration
 	// OnError is called with the error after which no session is stored, and OnStored when
 	// all are again, after which an error is reported again. Any goroutine may call them.
@@ -68,7 +68,7 @@ type SessionFile struct {
 // another reason, as on a full disk, is an error for OnError, and is opened again later.
 func OpenSessionFile(c SessionFileConfig) (*SessionFile, error) {
 	return openSessionFile(statefile.SessionsConfig{
-		Path: c.Path, Relay: c.Relay, MaxAge: cmp.Or(c.MaxAge, DefaultSessionMaxAge), OnError: c.OnError, Slots: c.Slots,
+		Path: c.Path, Relay: c.Relay, MaxAge: cmp.Or(c.MaxAge, defaultSessionMaxAge), OnError: c.OnError, Slots: c.Slots,
 		Capacity: min(2*cmp.Or(c.MaxSessions, defaultMaxSessions), statefile.MaxCapacity),
 	}, c.OnStored)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/forwarded"
 )
 
-// DefaultProxyTimeout is how long a proxy may take to send its header.
-const DefaultProxyTimeout = 5 * time.Second
+// defaultProxyTimeout is how long a proxy may take to send its header.
+const defaultProxyTimeout = 5 * time.Second
 
 // ProxyConfig is the configuration of a [ProxyListener].
 type ProxyConfig struct {
@@ -44,7 +44,7 @@ type ProxyConfig struct {
 // does. A listener that calls RemoteAddr in its accept loop, such as one with a
 // limit per address, must therefore be below this listener, and TLS above it.
 func ProxyListener(l net.Listener, c ProxyConfig) net.Listener {
-	c.Timeout = cmp.Or(c.Timeout, DefaultProxyTimeout)
+	c.Timeout = cmp.Or(c.Timeout, defaultProxyTimeout)
 	return &proxyListener{Listener: l, cfg: c}
 }
 

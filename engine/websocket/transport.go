@@ -64,8 +64,8 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// Kind returns [endpoint.KindWS].
-func (t *Transport) Kind() engine.Kind { return engine.KindWS }
+// Name returns Config.Name, see [engine.Transport].
+func (t *Transport) Name() string { return t.cfg.Name }
 
 // Run accepts connections until ctx is done, then closes all of them. It returns
 // when all are closed: after CloseTimeout at most, and a little more for a
@@ -227,11 +227,11 @@ const (
 	DefaultSendBuffer    = 128 << 10
 	DefaultConns         = 4096
 	DefaultAddressConns  = 256
-	DefaultPingInterval  = 10 * time.Second / 3
-	DefaultPongTimeout   = 30 * time.Second
-	DefaultWriteTimeout  = 5 * time.Second
-	DefaultCloseTimeout  = 2 * time.Second
-	DefaultBindTimeout   = 10 * time.Second
+	defaultPingInterval  = 10 * time.Second / 3
+	defaultPongTimeout   = 30 * time.Second
+	defaultWriteTimeout  = 5 * time.Second
+	defaultCloseTimeout  = 2 * time.Second
+	defaultBindTimeout   = 10 * time.Second
 	DefaultIdleTimeout   = 2 * time.Minute
 )
 
@@ -245,6 +245,9 @@ const (
 // Config is the configuration of a [Transport]. The zero value of a field means
 // its default. It must not be modified after New.
 type Config struct {
+	// Name is the name of the transport, see [engine.Transport]: a relay may have several. Default
+	// "ws".
+	Name string
 	// MaxOutgoing is the size in bytes of the largest message that is sent; the
 	// engine drops larger ones. 36 to 1,472, default 1,386. The package comment
 	// has the limits of the clients.
@@ -264,7 +267,7 @@ type Config struct {
 	MaxConns int
 	// MaxConnsPerAddress is the largest number of open connections from one IPv4
 	// address or IPv6 /56. One more ends the oldest of them that has bound no
-	// allocation, or is refused. Default 64; [NoLimit]: MaxConns.
+	// allocation, or is refused. Default 256; [NoLimit]: MaxConns.
 	MaxConnsPerAddress int
 	// TrustedProxies are the networks of the reverse proxies whose header
 	// X-Forwarded-For is used. Connections of a proxy that sends none count
@@ -300,6 +303,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	c.Name = cmp.Or(c.Name, "ws")
 	c.MaxOutgoing = cmp.Or(c.MaxOutgoing, DefaultMaxOutgoing)
 	c.QueueMessages = cmp.Or(c.QueueMessages, DefaultQueueMessages)
 	c.QueueBytes = cmp.Or(c.QueueBytes, DefaultQueueBytes)
@@ -309,11 +313,11 @@ func (c Config) withDefaults() Config {
 	if c.MaxConnsPerAddress == NoLimit {
 		c.MaxConnsPerAddress = c.MaxConns
 	}
-	c.PingInterval = cmp.Or(c.PingInterval, DefaultPingInterval)
-	c.PongTimeout = cmp.Or(c.PongTimeout, DefaultPongTimeout)
-	c.WriteTimeout = cmp.Or(c.WriteTimeout, DefaultWriteTimeout)
-	c.CloseTimeout = cmp.Or(c.CloseTimeout, DefaultCloseTimeout)
-	c.BindTimeout = cmp.Or(c.BindTimeout, DefaultBindTimeout)
+	c.PingInterval = cmp.Or(c.PingInterval, defaultPingInterval)
+	c.PongTimeout = cmp.Or(c.PongTimeout, defaultPongTimeout)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, defaultWriteTimeout)
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, defaultCloseTimeout)
+	c.BindTimeout = cmp.Or(c.BindTimeout, defaultBindTimeout)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
 	return c
 }

@@ -301,9 +301,9 @@ func TestBackground(t *testing.T) {
 	write(t, other, proto.Close{ID: ended.ID}.Append(nil))
 	expectClose(t, other, ws.StatusNormalClosure)
 	testkit.Eventually(t, "the dead page is out of its match", func() bool { return !g.isReserved(t, dead.ID) })
-	alive := g.Relay.Stats().Outcomes[engine.OutAlive]
+	alive := g.Relay.Stats().Outcomes["alive"]
 	testkit.Eventually(t, "the page in the background stays", func() bool {
-		if g.Relay.Stats().Outcomes[engine.OutAlive] > alive+12 { // four times the idle limit at least
+		if g.Relay.Stats().Outcomes["alive"] > alive+12 { // four times the idle limit at least
 			return true
 		}
 		select {
@@ -357,12 +357,12 @@ func testMatch(t *testing.T, server func(http.Handler) *httptest.Server) {
 			t.Errorf("the player got %d bytes", len(got))
 		}
 	}
-	if got := g.Relay.Stats().Outcomes[engine.DropReceiverSize]; got != 1 {
+	if got := g.Relay.Stats().Drops["receiver_size"]; got != 1 {
 		t.Errorf("%d messages were too large", got)
 	}
 
 	write(t, host, proto.Close{ID: res.ID}.Append(nil))
-	testkit.Eventually(t, "the host has ended", func() bool { return g.Relay.Stats().Outcomes[engine.OutClosed] == 1 })
+	testkit.Eventually(t, "the host has ended", func() bool { return g.Relay.Stats().Outcomes["closed"] == 1 })
 	write(t, player, connect)
 	gone, err := proto.ParseError(read(t, player))
 	if err != nil || gone.Code != proto.ErrorNotFound {

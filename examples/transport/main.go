@@ -108,7 +108,7 @@ func play(ctx context.Context, relay *engine.Server, tcp string, out io.Writer) 
 		return err
 	}
 	for _, a := range all {
-		fmt.Fprintln(out, "the relay has a", a.Role, "on", a.Kind)
+		fmt.Fprintln(out, "the relay has a", a.Role, "on", a.Transport)
 	}
 
 	answering.Go(func() { answer(ctx, host.Session) })

@@ -27,7 +27,7 @@ func TestMatch(t *testing.T) {
 	want := []string{
 		"the host answers: \"hello over TCP\" came over UDP\n",
 		"the relay has a host on udp4\n",
-		"the relay has a joiner on ws\n",
+		"the relay has a joiner on tcp\n",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)

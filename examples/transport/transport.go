@@ -41,9 +41,8 @@ func newTransport(listener net.Listener) *transport {
 	return &transport{listener: listener, sessions: make(map[uint64]chan<- []byte)}
 }
 
-// Kind returns the only kind of the engine for sessions that are not DTLS. A relay with this transport
-// cannot have WebSocket, too.
-func (t *transport) Kind() engine.Kind { return engine.KindWS }
+// Name returns what the transport is called in listings, logs and statistics.
+func (t *transport) Name() string { return "tcp" }
 
 // MaxMessage returns the size of the largest message: a stream has no limit of its own.
 func (t *transport) MaxMessage() int { return maxMessage }

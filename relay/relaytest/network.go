@@ -131,8 +131,8 @@ func (n *Network) Transport() engine.Transport { return networkTransport{n} }
 
 type networkTransport struct{ network *Network }
 
-// Kind returns engine.KindWS, as that of each transport with sessions.
-func (networkTransport) Kind() engine.Kind { return engine.KindWS }
+// Name implements engine.Transport.
+func (networkTransport) Name() string { return "simulated" }
 
 // MaxMessage returns the size of the largest message of the protocol.
 func (networkTransport) MaxMessage() int { return 1472 }

@@ -14,7 +14,7 @@ import (
 func publicPackages(t *testing.T) []*packages.Package {
 	t.Helper()
 	var patterns []string
-	for _, dir := range []string{"proto", "alloc", "engine", "client", "bench"} {
+	for _, dir := range []string{"proto", "alloc", "engine", "client", "bench", "relay"} {
 		patterns = append(patterns, module+"/"+dir+"/...")
 	}
 	found, err := packages.Load(&packages.Config{Mode: packages.LoadTypes, Dir: "../.."}, patterns...)

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -42,6 +41,7 @@ func TestAttackWebSocketUnbound(t *testing.T) {
 // cap of messages before BIND nor the time-out of BIND.
 func TestAttackWebSocketProbe(t *testing.T) {
 	const (
+		bindTimeout   = 10 * time.Second // of a WebSocket without a BIND
 		conns, probes = 8, 200
 		unanswered    = 64 // messages before BIND_RECEIVED
 		slack         = 3 * time.Second
@@ -72,14 +72,14 @@ func TestAttackWebSocketProbe(t *testing.T) {
 	if n := l.metric("ferry_websocket_opened_total"); n != conns {
 		t.Fatalf("%.0f WebSockets were opened, want %d", n, conns)
 	}
-	for end := time.Now().Add(websocket.DefaultBindTimeout + slack); open() > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(bindTimeout + slack); open() > 0 && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
 	}
 	left, delivered := open(), l.metric(`ferry_websocket_messages_total{direction="in"}`)
 	recordAttack(t, attackResult{
 		attack: "QoS probes over WebSocket without BIND", rate: fmt.Sprintf("%d on each of %d", probes, conns),
 		honest: fmt.Sprintf("%.0f delivered, limit %d; %.0f open after %v", delivered, unanswered*conns, left,
-			websocket.DefaultBindTimeout+slack),
+			bindTimeout+slack),
 		damage: left > 0 || delivered > unanswered*conns || l.metric(`ferry_websocket_ended_total{reason="flood"}`) != conns,
 	})
 	if answers.Load() == 0 {

@@ -224,7 +224,7 @@ func (l *lab) foreignDatagrams() (in, out float64) {
 		if err != nil {
 			l.Fatal(err)
 		}
-		own := all[`ferry_outcomes_total{outcome="probe"}`]
+		own := all[`ferry_outcomes_total{outcome="check"}`]
 		in, out = all[datagramsIn]-own, all[datagramsOut]-own
 		return in == beforeIn && out == beforeOut
 	})

@@ -746,14 +746,14 @@ var rules = []mutant{
 	{
 		rule: "the connection data of a BIND is sealed by this relay",
 		in:   "engine",
-		old:  `if !ok { return DropSeal } if c.Role`,
-		now:  `if !ok && false { return DropSeal }; if c.Role`,
+		old:  `if !ok { return dropSeal } if c.Role`,
+		now:  `if !ok && false { return dropSeal }; if c.Role`,
 		by:   killer{"./engine", "TestDropReasons/seal/bind", ""},
 	},
 	{
 		rule: "the connection data of a CONNECT_REQUEST is sealed by this relay",
 		in:   "engine",
-		old:  `if !ok { return w.reportRefusal(now, from, proto.TypeConnectRequest, sender.ID, proto.AllocationID{}, DropSeal) }`,
+		old:  `if !ok { return w.reportRefusal(now, from, proto.TypeConnectRequest, sender.ID, proto.AllocationID{}, dropSeal) }`,
 		now:  `_ = ok`,
 		by:   killer{"./engine", "TestDropReasons/seal/connect", ""},
 	},

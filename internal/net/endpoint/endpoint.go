@@ -20,7 +20,11 @@ const (
 	KindUDP4 Kind = 1 // an IPv4 address and port
 	KindUDP6 Kind = 2 // an IPv6 address and port
 	KindDTLS Kind = 3 // the serial of a DTLS session
-	KindWS   Kind = 4 // the serial of a WebSocket
+	// KindSession is the serial of a session of the first transport, such as a WebSocket. The
+	// kinds after it are those of the other transports.
+	KindSession Kind = 4
+	// Kinds is more than every kind.
+	Kinds = 16
 )
 
 // String names the kind.
@@ -34,10 +38,8 @@ func (k Kind) String() string {
 		return "udp6"
 	case KindDTLS:
 		return "dtls"
-	case KindWS:
-		return "ws"
 	}
-	return "kind(" + strconv.Itoa(int(k)) + ")"
+	return "session" + strconv.Itoa(int(k-KindSession))
 }
 
 // Endpoint is the key of a peer as a socket sees it: 24 bytes without a

@@ -19,7 +19,7 @@ func TestEndpointLayout(t *testing.T) {
 	if want := (Endpoint{0x0102030405060708, 0x090a0b0c0d0e0f10, 0xffff | 0xffff<<16 | 2<<32 | 0xff<<40}); e != want {
 		t.Errorf("IPv6 words %x, want %x", e, want)
 	}
-	if e := Serial(KindWS, 9); e != (Endpoint{0, 9, 4 << 32}) {
+	if e := Serial(KindSession, 9); e != (Endpoint{0, 9, 4 << 32}) {
 		t.Errorf("serial words %x", e)
 	}
 }
@@ -57,10 +57,10 @@ func TestEndpointOthers(t *testing.T) {
 	if e.Serial() != 1<<63 || e.Kind() != KindDTLS || e.AddrPort().IsValid() || e.String() != "dtls#9223372036854775808" {
 		t.Errorf("serial endpoint: %v", e)
 	}
-	if Serial(KindDTLS, 5) == Serial(KindWS, 5) {
+	if Serial(KindDTLS, 5) == Serial(KindSession, 5) {
 		t.Error("two kinds with one serial are equal")
 	}
-	for k, want := range map[Kind]string{KindNone: "none", KindUDP4: "udp4", KindUDP6: "udp6", KindWS: "ws", 77: "kind(77)"} {
+	for k, want := range map[Kind]string{KindNone: "none", KindUDP4: "udp4", KindUDP6: "udp6", KindSession: "session0", 15: "session11"} {
 		if k.String() != want {
 			t.Errorf("kind %d prints %q, want %q", k, k, want)
 		}
@@ -93,7 +93,7 @@ func TestEndpointRemote(t *testing.T) {
 	if got, want := UDP(addr, 3, 4).Remote(), UDP(addr, 0, 0); got != want {
 		t.Errorf("remote is %x, want %x", got, want)
 	}
-	if e := Serial(KindWS, 1<<63); e.Remote() != e {
+	if e := Serial(KindSession, 1<<63); e.Remote() != e {
 		t.Errorf("remote of %v is %v", e, e.Remote())
 	}
 }
@@ -118,7 +118,7 @@ func TestNetwork(t *testing.T) {
 		{at("[2001:db8:0:1200::1]:1"), at("[2001:db8:0:12ff:1::2]:2"), true},
 		{at("[2001:db8:0:1200::1]:1"), at("[2001:db8:0:1300::1]:1"), false},
 		{at("0.0.0.7:1"), Serial(KindDTLS, 7), false},
-		{Serial(KindDTLS, 7), Serial(KindWS, 7), false},
+		{Serial(KindDTLS, 7), Serial(KindSession, 7), false},
 		{Serial(KindDTLS, 7), Serial(KindDTLS, 8), false},
 	} {
 		if same := pair.a.Network() == pair.b.Network(); same != pair.same {

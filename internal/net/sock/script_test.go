@@ -108,7 +108,7 @@ func TestSendScripts(t *testing.T) {
 	c := listenUnmerged(t)
 	b := c.NewSendBatch(64)
 	to := endpoint.UDP(netip.MustParseAddrPort("127.0.0.1:9"), 0, 0)
-	wrong := endpoint.Serial(endpoint.KindWS, 1)
+	wrong := endpoint.Serial(endpoint.KindSession, 1)
 	payload := make([]byte, 64*64)
 	for seed := range scripts() {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -28,7 +28,7 @@ type apiServer struct {
 	mode     Mode
 	service  *alloc.Service // nil: WebSockets alone
 	players  *players
-	fixed    httpapi.Config // of the handler of calls, what no setting changes
+	fixed    httpapi.Config // of the handler of calls, what no setting changes, and the last one
 	calls    swapHandler    // by the settings in force
 	rejected rejections
 }
@@ -82,7 +82,12 @@ func (s *apiServer) handler(c *config.Config) (http.Handler, error) {
 	}
 	h := s.fixed
 	h.Service, h.Authenticate = s.service, s.players.planned.authenticate()
-	return newAPI(c, s.mode, h)
+	calls, err := newAPI(c, s.mode, h)
+	if err != nil {
+		return nil, err
+	}
+	s.fixed.Replaces = calls
+	return calls, nil
 }
 
 // prepare is a [prepare] for the API. The players have prepared before.
@@ -112,7 +117,7 @@ func (s *apiServer) addMetrics(p *metrics.Process) {
 }
 
 // newAPI completes the configuration of the API's handler by the settings and the mode.
-func newAPI(c *config.Config, mode Mode, h httpapi.Config) (http.Handler, error) {
+func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, error) {
 	h.Anonymous, h.Unlimited = mode == Dev, mode == Dev
 	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
 	h.AddressPerMinute = c.AddressPerMinute

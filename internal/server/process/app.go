@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
@@ -304,7 +303,6 @@ func (a *App) finishAPI() error {
 	}
 	fixed := &a.api.fixed
 	fixed.Logger, fixed.OnRequest, fixed.OnRefusal = a.opts.Logger, a.events.PublishCall, a.events.CallRefusal.Publish
-	fixed.RateCounts = httpapi.NewRateCounts()
 	if a.store != nil {
 		fixed.SharedLimiter = a.store
 	}

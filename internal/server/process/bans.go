@@ -39,7 +39,7 @@ type banStore interface {
 // bannedRelay is the part of engine.Server that applies bans.
 type bannedRelay interface {
 	SetBannedSources([]netip.Prefix)
-	Allocations(context.Context, engine.Filter, engine.Cursor, int) ([]engine.Allocation, engine.Cursor, error)
+	Allocations(context.Context, engine.Filter, uint32, int) ([]engine.Allocation, uint32, error)
 	Kick(context.Context, proto.AllocationID) error
 	End(context.Context, proto.AllocationID) error
 }
@@ -271,11 +271,11 @@ func (k *banKeeper) remove(ctx context.Context, b *ban.Ban) error {
 // eachOf calls do for the allocations of a banned player, or for those that are bound from a banned
 // network, until it fails.
 func (k *banKeeper) eachOf(ctx context.Context, b *ban.Ban, do func(*engine.Allocation) error) error {
-	f := engine.Filter{Binding: engine.OnlyBound}
+	f := engine.Filter{Bound: true}
 	if b.Player != "" {
 		f = engine.Filter{Player: b.Hash()}
 	}
-	for at := engine.Cursor(0); ; {
+	for at := uint32(0); ; {
 		page, next, err := k.relay.Allocations(ctx, f, at, 0)
 		if err != nil {
 			return err

@@ -147,7 +147,7 @@ func TestBanNetwork(t *testing.T) {
 	if r.has(t, host.ID) {
 		t.Error("the host that was bound from the network is still there")
 	}
-	forbidden := func() uint64 { return r.Stats().Outcomes[engine.DropForbidden] }
+	forbidden := func() uint64 { return r.Stats().Drops["forbidden"] }
 	dialRaw(t, joiner).bind()
 	testkit.Eventually(t, "a BIND is dropped", func() bool { return forbidden() > 0 })
 	if _, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4}); problem(err) != http.StatusForbidden {

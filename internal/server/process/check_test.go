@@ -39,9 +39,9 @@ func TestRefusals(t *testing.T) {
 		{"behind a proxy without an address", func(c *config.Config) { c.BehindProxy = true }, ErrBehindProxy, nil},
 		{"public admin", func(c *config.Config) { c.Admin = addr("0.0.0.0:0") }, admin.ErrPublic, admin.ErrPublic},
 		{"public admin, allowed", func(c *config.Config) { c.Admin, c.AdminPublic = addr("0.0.0.0:0"), true }, nil, nil},
-		{"short secret", func(c *config.Config) { c.Tokens[0].Secret = "short" }, httpapi.ErrSecret, httpapi.ErrSecret},
-		{"no project", func(c *config.Config) { c.Tokens[0].Project = "" }, httpapi.ErrTokenTenant, httpapi.ErrTokenTenant},
-		{"token twice", func(c *config.Config) { c.Tokens = append(c.Tokens, c.Tokens[0]) }, httpapi.ErrDuplicate, httpapi.ErrDuplicate},
+		{"short secret", func(c *config.Config) { c.Tokens[0].Secret = "short" }, httpapi.ErrConfig, httpapi.ErrConfig},
+		{"no project", func(c *config.Config) { c.Tokens[0].Project = "" }, httpapi.ErrConfig, httpapi.ErrConfig},
+		{"token twice", func(c *config.Config) { c.Tokens = append(c.Tokens, c.Tokens[0]) }, httpapi.ErrConfig, httpapi.ErrConfig},
 		{"link-local, advertised", func(c *config.Config) {
 			c.UDP, c.Advertise = []config.Addr{addr("[::]:0")}, []config.Host{host(t, "fe80::1")}
 		}, ErrLinkLocal, ErrLinkLocal},

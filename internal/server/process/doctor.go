@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/net/sock"
@@ -285,7 +284,7 @@ func (d *Doctor) running(ctx context.Context) {
 	default:
 		d.add("state file", stateOK, "the running relay stores what the next run must know", "")
 	}
-	if n := st.Drops[engine.DropPrivate.String()]; n > 0 {
+	if n := st.Drops["private"]; n > 0 {
 		d.add("private sources", stateAdvice, fmt.Sprintf("the running relay has dropped %d datagrams %s", n, history.PrivateSource),
 			"if they are players', set allow_private_sources: true; see docs/operating.md#containers-and-addresses-that-loop-back")
 	}

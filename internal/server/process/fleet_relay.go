@@ -216,10 +216,8 @@ func (t *traffic) measure(st *engine.Stats, now time.Time) placement.Traffic {
 		Received: float64(st.Received), ReceivedBytes: float64(st.ReceivedBytes), Sent: float64(st.Sent), SentBytes: float64(st.SentBytes),
 		Dropped: float64(st.KernelDrops),
 	}
-	for o := range engine.NumOutcomes {
-		if o.Dropped() {
-			counts.Dropped += float64(st.Outcomes[o])
-		}
+	for _, n := range st.Drops {
+		counts.Dropped += float64(n)
 	}
 	if was, seconds := t.counts, passed.Seconds(); !t.at.IsZero() {
 		t.last = placement.Traffic{

@@ -349,7 +349,9 @@ func TestUnityRecipe(t *testing.T) {
 			t.Fatalf("migrate: %d %v", status, answer)
 		}
 		encoded, _ := json.Marshal(answer)
-		var parsed api.AllocationResponse
+		var parsed struct {
+			Data struct{ Allocation api.Allocation }
+		}
 		if err := json.Unmarshal(encoded, &parsed); err != nil {
 			t.Fatal(err)
 		}

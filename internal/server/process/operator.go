@@ -124,7 +124,7 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 		Nodes: now.nodes, Conditions: now.conditions, Log: lines, Audit: s.audit, Viewer: s.viewer,
 	}
 	if a.relay != nil {
-		cfg.Stats, cfg.Probe = a.relay.engine.Stats, a.relay.engine.Probe
+		cfg.Stats, cfg.Probe = a.relay.engine.Stats, a.relay.engine.Check
 		cfg.Refusals = func() []timeline.Event { return a.history.Timeline().Refusals(consoleRefusals) }
 	}
 	page, err := console.New(cfg, a.opts.Logger)
@@ -147,7 +147,7 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 		Bans: a.bans, Timeline: a.history.Timeline(), Reach: reach,
 	}
 	if r := a.relay; r != nil {
-		s.fixed.Relay, s.fixed.Probe, s.fixed.UsageSince = relayPages{r.engine, a.usage}, r.engine.Probe, a.usage.since
+		s.fixed.Relay, s.fixed.Probe, s.fixed.UsageSince = relayPages{r.engine, a.usage}, r.engine.Check, a.usage.since
 		s.fixed.Drain, s.fixed.Undrain, s.fixed.Draining = r.drain.Drain, r.drain.Undrain, r.drain.DrainState
 		s.fixed.DrainDefaults = r.drain.defaults
 		s.fixed.History, s.fixed.Capture, s.fixed.Affected = a.history, captureOf(r, a.settings), a.bans.affected

@@ -97,7 +97,9 @@ func (r running) joinFor(token, code, player string) (api.Allocation, error) {
 		return api.Allocation{}, err
 	}
 	defer res.Body.Close()
-	var out api.AllocationResponse
+	var out struct {
+		Data struct{ Allocation api.Allocation }
+	}
 	if err := json.NewDecoder(res.Body).Decode(&out); err != nil || res.StatusCode != http.StatusOK {
 		return api.Allocation{}, fmt.Errorf("%s: %v", res.Status, err)
 	}

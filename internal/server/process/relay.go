@@ -187,7 +187,7 @@ func (r *localRelay) wake(ctx context.Context) bool {
 	}
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, probeWithin)
-		err := r.engine.Probe(attempt)
+		err := r.engine.Check(attempt)
 		cancel()
 		if err == nil {
 			return true
@@ -291,7 +291,7 @@ var _ placement.Engine = advertiser{}
 
 // maxMessageSizeOver is by how much the setting maxMessageSize of Unity Transport
 // exceeds the largest message that a client sends, by transport.
-var maxMessageSizeOver = map[engine.Kind]int{engine.KindDTLS: 37, engine.KindWS: 14}
+var maxMessageSizeOver = map[string]int{"dtls": 37, "ws": 14}
 
 // logLargeMessage logs the first message of a match that not every client accepts.
 func (r *localRelay) logLargeMessage(e engine.LargeMessageEvent) {
@@ -302,19 +302,19 @@ func (r *localRelay) logLargeMessage(e engine.LargeMessageEvent) {
 	if e.Dropped || r.opts.Mode == Dev {
 		level = slog.LevelWarn
 	}
-	size := min(e.Limit, dtls.SafeMessage) + maxMessageSizeOver[e.FromKind]
+	size := min(e.Limit, dtls.SafeMessage) + maxMessageSizeOver[e.FromTransport]
 	r.opts.Logger.Log(context.Background(), level, text,
-		"match", e.Match.String(), "sender_transport", transportName(e.FromKind), "receiver_transport", transportName(e.ToKind),
+		"match", e.Match.String(), "sender_transport", transportName(e.FromTransport), "receiver_transport", transportName(e.ToTransport),
 		"size", e.Size, "limit", e.Limit, "dropped", e.Dropped,
-		"cure", fmt.Sprintf("NetworkSettings.WithNetworkConfigParameters(maxMessageSize: %d) at senders on %v; Unity Transport 2.0.2 cannot set it", size, transportName(e.FromKind)))
+		"cure", fmt.Sprintf("NetworkSettings.WithNetworkConfigParameters(maxMessageSize: %d) at senders on %v; Unity Transport 2.0.2 cannot set it", size, transportName(e.FromTransport)))
 }
 
-// transportName is the name of a kind in the settings of a game.
-func transportName(k engine.Kind) string {
-	if k == engine.KindUDP4 || k == engine.KindUDP6 {
+// transportName is the name of a transport in the settings of a game.
+func transportName(name string) string {
+	if name == "udp4" || name == "udp6" {
 		return "udp"
 	}
-	return k.String()
+	return name
 }
 
 // restart is the state of the recovery of the previous run.

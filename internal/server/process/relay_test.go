@@ -28,25 +28,25 @@ func TestLargeMessageLine(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		mode     Mode
-		from, to engine.Kind
+		from, to string
 		limit    int
 		dropped  bool
 		want     []string
 	}{
-		"udp to dtls": {Serve, engine.KindUDP6, engine.KindDTLS, 1400, true,
+		"udp to dtls": {Serve, "udp6", "dtls", 1400, true,
 			[]string{"WARN", `"message is too large`, "(maxMessageSize: 1363) at senders on udp"}},
-		"udp to dtls, forwarded": {Serve, engine.KindUDP4, engine.KindDTLS, 1363, false, []string{"INFO", `"message may be too large`,
+		"udp to dtls, forwarded": {Serve, "udp4", "dtls", 1363, false, []string{"INFO", `"message may be too large`,
 			"(maxMessageSize: 1363) at senders on udp"}},
-		"in dev":        {Dev, engine.KindUDP4, engine.KindDTLS, 1363, false, []string{"WARN", `"message may be too large`}},
-		"ws to dtls":    {Relay, engine.KindWS, engine.KindDTLS, 1400, true, []string{"WARN", "(maxMessageSize: 1377) at senders on ws"}},
-		"udp to ws":     {Serve, engine.KindUDP4, engine.KindWS, 1386, true, []string{"WARN", "(maxMessageSize: 1363) at senders on udp"}},
-		"a lower limit": {Serve, engine.KindWS, engine.KindDTLS, 1000, true, []string{"(maxMessageSize: 1014) at senders on ws"}},
-		"dtls to ws":    {Serve, engine.KindDTLS, engine.KindWS, 1386, true, []string{"(maxMessageSize: 1400) at senders on dtls"}},
+		"in dev":        {Dev, "udp4", "dtls", 1363, false, []string{"WARN", `"message may be too large`}},
+		"ws to dtls":    {Relay, "ws", "dtls", 1400, true, []string{"WARN", "(maxMessageSize: 1377) at senders on ws"}},
+		"udp to ws":     {Serve, "udp4", "ws", 1386, true, []string{"WARN", "(maxMessageSize: 1363) at senders on udp"}},
+		"a lower limit": {Serve, "ws", "dtls", 1000, true, []string{"(maxMessageSize: 1014) at senders on ws"}},
+		"dtls to ws":    {Serve, "dtls", "ws", 1386, true, []string{"(maxMessageSize: 1400) at senders on dtls"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log testkit.LogBuffer
 			r := &localRelay{opts: &Options{Mode: c.mode, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-			r.logLargeMessage(engine.LargeMessageEvent{FromKind: c.from, ToKind: c.to, Size: 1438, Limit: c.limit, Dropped: c.dropped})
+			r.logLargeMessage(engine.LargeMessageEvent{FromTransport: c.from, ToTransport: c.to, Size: 1438, Limit: c.limit, Dropped: c.dropped})
 			for _, want := range c.want {
 				if !strings.Contains(log.String(), want) {
 					t.Errorf("%q is missing in %s", want, log.String())

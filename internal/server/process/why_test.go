@@ -16,7 +16,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
-	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/players/hooks"
@@ -472,7 +471,7 @@ func TestWhyPlayerLimit(t *testing.T) {
 			t.Errorf("%q, want %q and %q", y.Because, want, because)
 		}
 	}
-	if got := r.relay.engine.Stats().PlayerRefused; got[engine.PlayerJoiners] != 2 {
+	if got := r.relay.engine.Stats().PlayerRefused; got["joiners"] != 2 {
 		t.Errorf("counted %v", got)
 	}
 }

@@ -92,12 +92,13 @@ const refusalsEvery = time.Second
 
 // Run reports what the relay and DTLS refused, until ctx ends.
 func (d Log) Run(ctx context.Context, stats func() engine.Stats, handshakes func() dtls.Stats) {
-	before, countsBefore := stats().Outcomes, handshakes().Events
+	before, countsBefore := stats(), handshakes().Events
 	periodic.Run(ctx, refusalsEvery, func() {
-		now := stats().Outcomes
+		now := stats()
 		for _, r := range history.Refusals {
-			if n := now[r.Outcome] - before[r.Outcome]; n > 0 {
-				d.log.Warn("datagrams refused", "count", n, "outcome", r.Outcome.String(), "because", r.Why)
+			n := now.Outcomes[r.Outcome] + now.Drops[r.Outcome] - before.Outcomes[r.Outcome] - before.Drops[r.Outcome]
+			if n > 0 {
+				d.log.Warn("datagrams refused", "count", n, "outcome", r.Outcome, "because", r.Why)
 			}
 		}
 		counts := handshakes().Events

@@ -35,8 +35,8 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	p.single("ferry_brake_holds_total", counter, "Times that expiry was paused.", st.ExpiryPauses)
 	p.single("ferry_stalls_total", counter, "Times that the process stalled for more than a second.", st.Stalls)
 	p.family("ferry_reservations_refused_total", counter, "Reservations that the relay refused, by reason: the limit of a player that has as much as it may, or the table of sessions has no room for their project or player.")
-	for limit, name := range [engine.NumPlayerLimits]string{"player_hosts", "player_joiners", "player_seats"} {
-		p.sample("ferry_reservations_refused_total", st.PlayerRefused[limit], "reason", name)
+	for _, limit := range slices.Sorted(maps.Keys(st.PlayerRefused)) {
+		p.sample("ferry_reservations_refused_total", st.PlayerRefused[limit], "reason", "player_"+limit)
 	}
 	p.sample("ferry_reservations_refused_total", st.SessionsFull, "reason", "sessions")
 	p.single("ferry_player_replaced_total", counter, "Silent allocations that ended because their player reserved one more than it may have.",
@@ -88,16 +88,12 @@ func (p *page) fastPath(c *engine.FastPathCounts) {
 // outcomes writes the handled and the dropped datagrams.
 func (p *page) outcomes(st *engine.Stats) {
 	p.family("ferry_outcomes_total", counter, "Datagrams that were relayed or answered, by outcome.")
-	for o := range engine.NumOutcomes {
-		if !o.Dropped() {
-			p.sample("ferry_outcomes_total", st.Outcomes[o], "outcome", o.String())
-		}
+	for _, name := range slices.Sorted(maps.Keys(st.Outcomes)) {
+		p.sample("ferry_outcomes_total", st.Outcomes[name], "outcome", name)
 	}
 	p.family("ferry_drops_total", counter, "Datagrams that were dropped, by reason.")
-	for o := range engine.NumOutcomes {
-		if o.Dropped() {
-			p.sample("ferry_drops_total", st.Outcomes[o], "reason", o.String())
-		}
+	for _, name := range slices.Sorted(maps.Keys(st.Drops)) {
+		p.sample("ferry_drops_total", st.Drops[name], "reason", name)
 	}
 }
 
@@ -122,7 +118,7 @@ func (p *page) workers(rows []engine.WorkerStats) {
 	p.family("ferry_worker_received_total", counter, "Datagrams received and handled, by worker of a UDP socket.")
 	intakes := 0
 	for i, row := range rows {
-		if row.Intake {
+		if row.Transport != "" {
 			intakes++
 			continue
 		}
@@ -131,9 +127,9 @@ func (p *page) workers(rows []engine.WorkerStats) {
 	if intakes == 0 {
 		return
 	}
-	p.family("ferry_intake_received_total", counter, "WebSocket messages received and handled, by intake.")
+	p.family("ferry_intake_received_total", counter, "Messages of a transport such as WebSocket received and handled, by intake.")
 	for i, row := range rows[len(rows)-intakes:] {
-		p.sample("ferry_intake_received_total", row.Received, "intake", strconv.Itoa(i))
+		p.sample("ferry_intake_received_total", row.Received, "transport", row.Transport, "intake", strconv.Itoa(i))
 	}
 }
 

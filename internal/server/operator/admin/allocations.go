@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ import (
 
 // Relay is the part of engine.Server that the pages use.
 type Relay interface {
-	Allocations(context.Context, engine.Filter, engine.Cursor, int) ([]engine.Allocation, engine.Cursor, error)
+	Allocations(context.Context, engine.Filter, uint32, int) ([]engine.Allocation, uint32, error)
 	End(context.Context, proto.AllocationID) error
 	Kick(context.Context, proto.AllocationID) error
 	Usage(context.Context) ([]engine.Usage, error)
@@ -36,13 +37,10 @@ func allocationOf(a engine.Allocation, h History) operator.Allocation {
 	row := operator.Allocation{
 		ID: a.ID.String(), Role: a.Role.String(), Match: a.Match.String(),
 		Project: a.Name.Project, Environment: a.Name.Environment, Tenant: hex(a.Tenant),
-		Bound: a.Kind != engine.KindNone, Recovered: a.Recovered,
+		Bound: a.Transport != "", Transport: a.Transport, Recovered: a.Recovered,
 		Age: seconds(a.Age), Heard: seconds(a.SinceReceived), Active: seconds(a.SinceActive),
 		Connections: a.Links, MaxConnections: a.MaxConnections,
 		SentDatagrams: a.SentDatagrams, SentBytes: a.SentBytes, ReceiverSizeDrops: a.LargeDrops, LargeMessages: a.LargeMessages,
-	}
-	if row.Bound {
-		row.Transport = a.Kind.String()
 	}
 	if h != nil {
 		row.Player = h.PlayerOf(a.ID)
@@ -63,7 +61,7 @@ func seconds(d time.Duration) float64 { return d.Seconds() }
 // listQuery is the parsed query of /allocations.
 type listQuery struct {
 	filter engine.Filter
-	cursor engine.Cursor
+	cursor uint32
 	limit  int
 }
 
@@ -100,13 +98,13 @@ func parseListQuery(query url.Values) (listQuery, error) {
 		"environment": named(func(t *alloc.Tenant, text string) { t.Environment = text }),
 		"match":       func(text string) (err error) { f.Match, err = parseID(text); return err },
 		"role":        func(text string) (err error) { f.Role, err = parseRole(text); return err },
-		"transport":   func(text string) (err error) { f.Kind, err = parseKind(text); return err },
+		"transport":   func(text string) (err error) { f.Transport, err = text, checkTransport(text); return err },
 		"bound": func(text string) error {
 			switch text {
 			case "true":
-				f.Binding = engine.OnlyBound
+				f.Bound = true
 			case "false":
-				f.Binding = engine.OnlyUnbound
+				f.Unbound = true
 			default:
 				return errBound
 			}
@@ -114,7 +112,7 @@ func parseListQuery(query url.Values) (listQuery, error) {
 		},
 		"cursor": func(text string) error {
 			n, err := number(text, math.MaxUint32)
-			l.cursor = engine.Cursor(n)
+			l.cursor = uint32(n)
 			return err
 		},
 		"limit": func(text string) error {
@@ -162,13 +160,11 @@ func parseRole(text string) (alloc.Role, error) {
 	return alloc.RoleNone, errRole
 }
 
-func parseKind(text string) (engine.Kind, error) {
-	for _, kind := range []engine.Kind{engine.KindUDP4, engine.KindUDP6, engine.KindDTLS, engine.KindWS} {
-		if text == kind.String() {
-			return kind, nil
-		}
+func checkTransport(text string) error {
+	if slices.Contains([]string{"udp4", "udp6", "dtls", "ws"}, text) {
+		return nil
 	}
-	return engine.KindNone, errTransport
+	return errTransport
 }
 
 // allocationPages registers the read-only pages about allocations.

@@ -47,7 +47,7 @@ func pages(relay *engine.Server, ready func() error) http.Handler {
 	return New(Config{
 		Title:   `ferry <"test">`,
 		Metrics: func(w io.Writer) { io.WriteString(w, "ferry_allocations 0\n") },
-		Probe:   relay.Probe,
+		Probe:   relay.Check,
 		Workers: func() []engine.WorkerStats { return relay.Stats().Workers },
 		Ready:   ready,
 
@@ -90,7 +90,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	// A worker tells of its counts when it has time, up to 250 ms later.
-	testkit.Eventually(t, "the relay saw the probe of /livez", func() bool { return relay.Stats().Outcomes[engine.OutProbe] >= 1 })
+	testkit.Eventually(t, "the relay saw the check of /livez", func() bool { return relay.Stats().Outcomes["check"] >= 1 })
 }
 
 func TestLivezOfADeadRelay(t *testing.T) {
@@ -98,7 +98,7 @@ func TestLivezOfADeadRelay(t *testing.T) {
 	relay, stop := running(t)
 	h := pages(relay, func() error { return nil })
 	stop()
-	if w := get(h, "GET", "/livez"); w.Code != 503 || !strings.Contains(w.Body.String(), "probe") {
+	if w := get(h, "GET", "/livez"); w.Code != 503 || !strings.Contains(w.Body.String(), "check") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	if w := get(h, "GET", "/metrics"); w.Code != 200 {

@@ -148,7 +148,7 @@ func (x *matchIndex) all(ctx context.Context) ([]readMatch, bool, error) {
 
 // eachAllocation calls do for at most so many allocations, and reports whether there are more.
 func eachAllocation(ctx context.Context, relay Relay, f engine.Filter, most int, do func(engine.Allocation)) (more bool, err error) {
-	at := engine.Cursor(0)
+	at := uint32(0)
 	for n := 0; n < most; {
 		page, next, err := relay.Allocations(ctx, f, at, min(MaxPage, most-n))
 		if err != nil {
@@ -220,7 +220,7 @@ func (x *matchIndex) selector(ctx context.Context, text string) (func(*engine.Al
 	}
 	if prefix, ok := ParsePrefix(text); ok {
 		matches := map[proto.AllocationID]bool{}
-		_, err := eachAllocation(ctx, x.relay, engine.Filter{Binding: engine.OnlyBound}, maxRead, func(a engine.Allocation) {
+		_, err := eachAllocation(ctx, x.relay, engine.Filter{Bound: true}, maxRead, func(a engine.Allocation) {
 			if prefix.Contains(a.Endpoint.Addr().Unmap()) {
 				matches[a.Match] = true
 			}

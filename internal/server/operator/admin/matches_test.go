@@ -31,15 +31,15 @@ func matchID(i int, role byte) proto.AllocationID {
 	return proto.AllocationID{role, byte(i >> 16), byte(i >> 8), byte(i)}
 }
 
-func (r *manyMatches) Allocations(_ context.Context, f engine.Filter, at engine.Cursor, limit int) (page []engine.Allocation,
-	next engine.Cursor, err error) {
+func (r *manyMatches) Allocations(_ context.Context, f engine.Filter, at uint32, limit int) (page []engine.Allocation,
+	next uint32, err error) {
 	r.pages++
 	for i := int(at); i < 2*r.hosts; i++ {
 		if len(page) == limit {
-			return page, engine.Cursor(i), nil
+			return page, uint32(i), nil
 		}
 		a := engine.Allocation{
-			ID: matchID(i/2, 1), Match: matchID(i/2, 1), Role: alloc.RoleHost, Kind: engine.KindUDP4,
+			ID: matchID(i/2, 1), Match: matchID(i/2, 1), Role: alloc.RoleHost, Transport: "udp4",
 			Endpoint:      netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 9), byte(i >> 1)}), 7),
 			SentDatagrams: uint64(i * r.reads), SentBytes: uint64(100*i*r.reads) % engine.SentBytesLimit,
 			Age: time.Duration(i*7919%r.hosts) * time.Second, Links: i / 2 % 5,

@@ -31,19 +31,19 @@ var (
 // fakeRelay has one host and one player, and notes what it was asked for.
 type fakeRelay struct {
 	filter engine.Filter
-	cursor engine.Cursor
+	cursor uint32
 	limit  int
 	did    []string
 }
 
-func (r *fakeRelay) Allocations(_ context.Context, f engine.Filter, at engine.Cursor, limit int) ([]engine.Allocation,
-	engine.Cursor, error) {
+func (r *fakeRelay) Allocations(_ context.Context, f engine.Filter, at uint32, limit int) ([]engine.Allocation,
+	uint32, error) {
 	host := engine.Allocation{
-		ID: hostID, Match: hostID, Role: alloc.RoleHost, Tenant: 255, Kind: engine.KindUDP4, Links: 1, MaxConnections: 4, LargeDrops: 7,
+		ID: hostID, Match: hostID, Role: alloc.RoleHost, Tenant: 255, Transport: "udp4", Links: 1, MaxConnections: 4, LargeDrops: 7,
 		Endpoint: netip.MustParseAddrPort("192.0.2.1:5000"), Age: 2500 * time.Millisecond, EverBound: true,
 	}
 	player := engine.Allocation{
-		ID: playerID, Match: hostID, Role: alloc.RoleJoiner, Kind: engine.KindWS, Links: 1,
+		ID: playerID, Match: hostID, Role: alloc.RoleJoiner, Transport: "ws", Links: 1,
 		Name: alloc.Tenant{Project: "p", Environment: "e"},
 	}
 	switch f.ID {
@@ -79,8 +79,8 @@ func (r *fakeRelay) Usage(context.Context) ([]engine.Usage, error) {
 }
 
 func (r *fakeRelay) Stats() (st engine.Stats) {
-	st.Seats, st.Outcomes[engine.OutRelayed], st.Outcomes[engine.DropSeal] = 5, 7, 8
-	st.Workers = []engine.WorkerStats{{Received: 11}, {Received: 12, Intake: true}}
+	st.Seats, st.Outcomes, st.Drops = 5, map[string]uint64{"relayed": 7}, map[string]uint64{"seal": 8}
+	st.Workers = []engine.WorkerStats{{Received: 11}, {Received: 12, Transport: "ws"}}
 	return st
 }
 
@@ -178,12 +178,12 @@ func TestListingQuery(t *testing.T) {
 	for query, want := range map[string]fakeRelay{
 		"":                          {limit: 100},
 		"limit=7&cursor=4294967295": {limit: 7, cursor: 1<<32 - 1},
-		"role=host&bound=true":      {limit: 100, filter: engine.Filter{Role: alloc.RoleHost, Binding: engine.OnlyBound}},
-		"role=joiner&bound=false":   {limit: 100, filter: engine.Filter{Role: alloc.RoleJoiner, Binding: engine.OnlyUnbound}},
+		"role=host&bound=true":      {limit: 100, filter: engine.Filter{Role: alloc.RoleHost, Bound: true}},
+		"role=joiner&bound=false":   {limit: 100, filter: engine.Filter{Role: alloc.RoleJoiner, Unbound: true}},
 		"match=" + hostID.String():  {limit: 100, filter: engine.Filter{Match: hostID}},
 		"project=p&environment=e":   {limit: 100, filter: engine.Filter{Tenant: tenant.Hash()}},
 		"tenant=00000000000000ff":   {limit: 100, filter: engine.Filter{Tenant: 255}},
-		"transport=dtls&limit=1000": {limit: 1000, filter: engine.Filter{Kind: engine.KindDTLS}},
+		"transport=dtls&limit=1000": {limit: 1000, filter: engine.Filter{Transport: "dtls"}},
 		"project=p&environment=&x=": {},
 		"limit=1001":                {},
 		"limit=-1":                  {},
@@ -212,7 +212,7 @@ func TestListingQuery(t *testing.T) {
 		}
 	}
 	get(h, "GET", "/allocations/"+hostID.String()+"/players?bound=true")
-	if want := (engine.Filter{Match: hostID, Role: alloc.RoleJoiner, Binding: engine.OnlyBound}); relay.filter != want {
+	if want := (engine.Filter{Match: hostID, Role: alloc.RoleJoiner, Bound: true}); relay.filter != want {
 		t.Errorf("players: asked %+v", relay.filter)
 	}
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
@@ -106,26 +107,24 @@ func projectOf(u engine.Usage) operator.ProjectUsage {
 	return p
 }
 
+// nonZero returns the counts that are not zero.
+func nonZero(counts map[string]uint64) map[string]uint64 {
+	some := maps.Clone(counts)
+	maps.DeleteFunc(some, func(_ string, n uint64) bool { return n == 0 })
+	return some
+}
+
 // StatsOf returns the response of /stats.
 func StatsOf(st engine.Stats, now, since time.Time) operator.Stats {
 	s := operator.Stats{
 		Now: now, Since: since, Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
 		Draining: st.Draining, Received: st.Received, ReceivedBytes: st.ReceivedBytes,
 		Sent: st.Sent, SentBytes: st.SentBytes, SendFailed: st.SendFailed, KernelDrops: st.KernelDrops,
-		Outcomes: map[string]uint64{}, Drops: map[string]uint64{}, UnderLoad: st.WorkersUnderLoad,
+		Outcomes: nonZero(st.Outcomes), Drops: nonZero(st.Drops), UnderLoad: st.WorkersUnderLoad,
 		Workers: []uint64{}, Intakes: []uint64{}, StateComplete: st.StateComplete,
 	}
-	for o := range engine.NumOutcomes {
-		into := s.Outcomes
-		if o.Dropped() {
-			into = s.Drops
-		}
-		if n := st.Outcomes[o]; n > 0 {
-			into[o.String()] = n
-		}
-	}
 	for _, w := range st.Workers {
-		if w.Intake {
+		if w.Transport != "" {
 			s.Intakes = append(s.Intakes, w.Received)
 		} else {
 			s.Workers = append(s.Workers, w.Received)

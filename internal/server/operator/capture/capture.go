@@ -7,6 +7,7 @@ package capture
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"io"
 	"net/netip"
@@ -71,11 +72,11 @@ func NewWriter(w io.Writer, comment string) (*Writer, error) {
 func (w *Writer) Write(m *engine.Captured) error {
 	player, relay := m.Player, m.Relay
 	if !player.IsValid() {
-		player, relay = sessionAddrs(m.Kind, m.Session)
+		player, relay = sessionAddrs(m.Transport, m.Session)
 	}
-	from, to, comment := player, relay, "received over "+m.Kind.String()+": "+outcomeText(m.Outcome)
+	from, to, comment := player, relay, "received over "+m.Transport+": "+outcomeText(m)
 	if m.Sent {
-		from, to, comment = relay, player, "sent over "+m.Kind.String()
+		from, to, comment = relay, player, "sent over "+m.Transport
 	}
 	w.packet = appendPacket(w.packet[:0], from, to, m.Message)
 	w.messages++
@@ -135,19 +136,19 @@ func (w *Writer) end() error {
 // pad adds zeros up to a multiple of four bytes.
 func pad(b []byte) []byte { return append(b, make([]byte, -len(b)&3)...) }
 
-func outcomeText(o engine.Outcome) string {
-	switch {
-	case o == engine.NumOutcomes:
-		return "not decided when the capture ended"
-	case o.Dropped():
-		return "dropped, " + o.String()
+func outcomeText(m *engine.Captured) string {
+	if m.Dropped != "" {
+		return "dropped, " + m.Dropped
 	}
-	return o.String()
+	return cmp.Or(m.Outcome, "not decided when the capture ended")
 }
 
+// sessionKinds are the transports with sessions of this program.
+var sessionKinds = map[string]byte{"dtls": 3, "ws": 4}
+
 // sessionAddrs returns addresses for a session: 2001:db8:0:KIND::SERIAL and 2001:db8::1.
-func sessionAddrs(kind engine.Kind, session uint64) (player, relay netip.AddrPort) {
-	ip := [16]byte{0x20, 0x01, 0x0d, 0xb8, 7: byte(kind)}
+func sessionAddrs(transport string, session uint64) (player, relay netip.AddrPort) {
+	ip := [16]byte{0x20, 0x01, 0x0d, 0xb8, 7: sessionKinds[transport]}
 	binary.BigEndian.PutUint64(ip[8:], session)
 	return netip.AddrPortFrom(netip.AddrFrom16(ip), sessionPort),
 		netip.AddrPortFrom(netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1}), relayPort)

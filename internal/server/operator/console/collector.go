@@ -163,7 +163,7 @@ func (c *collector) sample(ctx context.Context) Sample {
 	page := admin.StatsOf(st, s.At, c.cfg.Since)
 	s.Stats = &page
 	for _, w := range st.Workers {
-		if !w.Intake {
+		if w.Transport == "" {
 			s.WorkerCPU = append(s.WorkerCPU, w.CPU.Seconds())
 		}
 	}

@@ -35,7 +35,7 @@ func newConsole(t *testing.T) (*Console, *atomic.Int64) {
 		Title: "ferry v1", Mode: "serve", Since: time.Now(),
 		Stats: func() engine.Stats {
 			n := uint64(samples.Add(1))
-			return engine.Stats{Received: n, Workers: []engine.WorkerStats{{Received: n, CPU: time.Second}, {Intake: true}}}
+			return engine.Stats{Received: n, Workers: []engine.WorkerStats{{Received: n, CPU: time.Second}, {Transport: "ws"}}}
 		},
 		Probe: func(context.Context) error { return nil },
 		Nodes: func(context.Context) (operator.Nodes, error) {

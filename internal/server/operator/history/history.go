@@ -124,7 +124,7 @@ func (h *History) recordReserve(e engine.ReserveEvent) {
 func (h *History) recordRefuse(e engine.RefuseEvent) {
 	what := timeline.Event{ID: e.ID, Peer: e.Peer, Endpoint: e.From, Kind: timeline.MessageRefused, Reason: RefusalText(e.Outcome)}
 	switch {
-	case e.Outcome == engine.DropUnvalidated: // for the path to the receiver, whose game it spoils
+	case e.Outcome == "unvalidated": // for the path to the receiver, whose game it spoils
 		what = timeline.Event{ID: e.Peer, Peer: e.ID, Kind: timeline.MessageDropped, Reason: what.Reason}
 	case e.Message == proto.TypeBind:
 		what.Kind = timeline.BindRefused
@@ -148,10 +148,10 @@ func (h *History) recordPlayerLimit(e engine.PlayerLimitEvent) {
 }
 
 // limitReasons say why a player may not have another allocation.
-var limitReasons = [engine.NumPlayerLimits]string{
-	engine.PlayerHosts:   "the player has as many live hosts at this relay as one may (player_hosts)",
-	engine.PlayerJoiners: "the player has as many live joins at this relay as one may (player_joiners)",
-	engine.PlayerSeats:   "the player's live hosts at this relay have as many seats as those of one player may (player_seats)",
+var limitReasons = map[string]string{
+	"hosts":   "the player has as many live hosts at this relay as one may (player_hosts)",
+	"joiners": "the player has as many live joins at this relay as one may (player_joiners)",
+	"seats":   "the player's live hosts at this relay have as many seats as those of one player may (player_seats)",
 }
 
 // endText says why an allocation ended.

@@ -31,7 +31,7 @@ type privateSources struct {
 
 // look reads the counter, and logs if it has grown.
 func (p *privateSources) look() {
-	n := p.stats().Outcomes[engine.DropPrivate]
+	n := p.stats().Drops["private"]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n <= p.dropped {

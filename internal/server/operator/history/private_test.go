@@ -13,7 +13,7 @@ import (
 // TestPrivateSourcesAreLogged: one line, that names the setting, and another one only later.
 func TestPrivateSourcesAreLogged(t *testing.T) {
 	t.Parallel()
-	var stats engine.Stats
+	stats := engine.Stats{Drops: map[string]uint64{}}
 	var out bytes.Buffer
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	start := now
@@ -25,7 +25,7 @@ func TestPrivateSourcesAreLogged(t *testing.T) {
 	}
 	for i := range 100 {
 		now = now.Add(privateLookEvery)
-		stats.Outcomes[engine.DropPrivate] += uint64(i)
+		stats.Drops["private"] += uint64(i)
 		p.look()
 	}
 	if lines() != 1 || !strings.Contains(out.String(), "level=WARN") {
@@ -38,7 +38,7 @@ func TestPrivateSourcesAreLogged(t *testing.T) {
 	if p.look(); lines() != 1 {
 		t.Error("a line without a new drop")
 	}
-	stats.Outcomes[engine.DropPrivate]++
+	stats.Drops["private"]++
 	if p.look(); lines() != 2 {
 		t.Errorf("%d lines after 10 minutes more", lines())
 	}

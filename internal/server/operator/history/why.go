@@ -93,7 +93,7 @@ func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, e
 	}
 	if len(live) > 0 {
 		a := &live[0]
-		p.Live, p.Bound, p.Links, p.Silent = true, a.Kind != engine.KindNone, a.Links, a.SinceReceived
+		p.Live, p.Bound, p.Links, p.Silent = true, a.Transport != "", a.Links, a.SinceReceived
 		p.Recovered, p.AwaitedLinks = a.Recovered, a.AwaitedLinks
 		p.Host, p.match = a.Role == alloc.RoleHost, a.Match
 		p.LargeDrops, p.LargeMessages = a.LargeDrops, a.LargeMessages
@@ -123,7 +123,7 @@ func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, e
 // TCP does.
 func (h *History) path(a *engine.Allocation) (mtu, content int) {
 	headers := ipv6Headers + proto.RelayOverhead
-	if a.Kind == engine.KindDTLS {
+	if a.Transport == "dtls" {
 		headers += dtlsOverhead
 	}
 	mtu, err := sock.PathMTU(a.Endpoint.Addr())

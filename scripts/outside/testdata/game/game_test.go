@@ -36,10 +36,12 @@ func TestParts(t *testing.T) {
 	large := relaytest.Start(t, relay.Config{})
 	transport := new(Transport)
 	r := relaytest.Start(t, relay.Config{
-		API:     httpapi.Config{Identify: cookie},
-		Service: alloc.ServiceConfig{Store: NewStore()},
-		Engine:  engine.Config{Transports: []engine.Transport{transport}},
-		Place:   func(own alloc.Relay) alloc.Relay { return &Placer{Small: own, Large: large.Reserver()} },
+		API:       httpapi.Config{Identify: cookie},
+		Service:   alloc.ServiceConfig{Store: NewStore()},
+		DTLS:      &dtls.Config{},
+		WebSocket: &websocket.Config{},
+		Engine:    engine.Config{Transports: []engine.Transport{transport}},
+		Place:     func(own alloc.Relay) alloc.Relay { return &Placer{Small: own, Large: large.Reserver()} },
 	})
 	caller := alloc.Caller{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: "anna"}
 	for _, size := range []int{2, 20} {
@@ -58,6 +60,9 @@ func TestParts(t *testing.T) {
 		if err := r.Play(cfg).Bind(t.Context()); err != nil {
 			t.Error(err)
 		}
+	}
+	if all, _, err := r.Engine().Allocations(t.Context(), engine.Filter{Transport: "channels"}, 0, 0); err != nil || len(all) != 1 {
+		t.Errorf("by the program's own transport: %v, %v", all, err)
 	}
 	if small, large := r.Engine().Stats().Bound, large.Engine().Stats().Bound; small != 1 || large != 1 {
 		t.Errorf("%d and %d hosts", small, large)

@@ -20,8 +20,8 @@ type Transport struct {
 
 var _ engine.Transport = (*Transport)(nil)
 
-func (*Transport) Kind() engine.Kind { return engine.KindWS }
-func (*Transport) MaxMessage() int   { return 1472 }
+func (*Transport) Name() string    { return "channels" }
+func (*Transport) MaxMessage() int { return 1472 }
 
 func (t *Transport) IsOpen(serial uint64) bool {
 	_, ok := t.sessions.Load(serial)

@@ -19,80 +19,80 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// A probe is a datagram that only this process can create: a magic word, a random nonce,
+// A check is a datagram that only this process can create: a magic word, a random nonce,
 // and the nonce encrypted under a key that never leaves the process. The reply, the
 // magic word and the nonce, is smaller.
 const (
-	probeMagic    = "FERRYPRB"
-	probeNonceLen = aes.BlockSize
-	probeReplyLen = len(probeMagic) + probeNonceLen
-	probeLen      = probeReplyLen + aes.BlockSize
+	checkMagic    = "FERRYPRB"
+	checkNonceLen = aes.BlockSize
+	checkReplyLen = len(checkMagic) + checkNonceLen
+	checkLen      = checkReplyLen + aes.BlockSize
 )
 
-// prober creates and checks probes. It does not change after newProber.
-type prober struct{ block cipher.Block }
+// checker creates and verifies checks. It does not change after newChecker.
+type checker struct{ block cipher.Block }
 
-func newProber() (prober, error) {
+func newChecker() (checker, error) {
 	var key [32]byte
 	rand.Read(key[:])
 	block, err := aes.NewCipher(key[:])
-	return prober{block}, err
+	return checker{block}, err
 }
 
-// answerProbe answers a probe of this process, and drops any other datagram.
-func (w *worker) answerProbe(from endpoint.Endpoint, pkt []byte) Outcome {
-	if len(pkt) != probeLen || string(pkt[:len(probeMagic)]) != probeMagic {
-		return DropSignature
+// answerCheck answers a check of this process, and drops any other datagram.
+func (w *worker) answerCheck(from endpoint.Endpoint, pkt []byte) outcome {
+	if len(pkt) != checkLen || string(pkt[:len(checkMagic)]) != checkMagic {
+		return dropSignature
 	}
 	tag := w.crypto.scratch[:aes.BlockSize]
-	w.shared.probe.block.Encrypt(tag, pkt[len(probeMagic):probeReplyLen])
-	if subtle.ConstantTimeCompare(tag, pkt[probeReplyLen:]) != 1 {
-		return DropSignature
+	w.shared.checker.block.Encrypt(tag, pkt[len(checkMagic):checkReplyLen])
+	if subtle.ConstantTimeCompare(tag, pkt[checkReplyLen:]) != 1 {
+		return dropSignature
 	}
-	w.out.add(from, append(w.out.reply(), pkt[:probeReplyLen]...))
-	return OutProbe
+	w.out.add(from, append(w.out.reply(), pkt[:checkReplyLen]...))
+	return outCheck
 }
 
-// probeTries is how many probes may stay unanswered: one may be lost while the socket's
+// checkTries is how many checks may stay unanswered: one may be lost while the socket's
 // queue is full.
-const probeTries = 3
+const checkTries = 3
 
-// Probe sends probes through the UDP sockets of every listen address and waits
+// Check sends datagrams to itself through the UDP sockets of every listen address and waits
 // for the answers, until ctx ends and no longer than 1.5 s for each address. It
 // proves that datagrams come in, are handled and go out.
-func (s *Server) Probe(ctx context.Context) error {
+func (s *Server) Check(ctx context.Context) error {
 	for _, addr := range s.Addrs() {
-		if err := s.probeAt(ctx, probeAddr(addr)); err != nil {
-			return fmt.Errorf("engine: probe %v: %w", addr, err)
+		if err := s.checkAt(ctx, checkAddr(addr)); err != nil {
+			return fmt.Errorf("engine: check %v: %w", addr, err)
 		}
 	}
 	return nil
 }
 
-func (s *Server) probeAt(ctx context.Context, addr netip.AddrPort) error {
-	conn, done, err := s.probeSockets.take(addr)
+func (s *Server) checkAt(ctx context.Context, addr netip.AddrPort) error {
+	conn, done, err := s.checkSockets.take(addr)
 	if err != nil {
 		return err
 	}
 	defer done()
 	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })()
 
-	probe := make([]byte, probeLen)
-	copy(probe, probeMagic)
-	rand.Read(probe[len(probeMagic):probeReplyLen])
-	s.shared.probe.block.Encrypt(probe[probeReplyLen:], probe[len(probeMagic):probeReplyLen])
-	for range probeTries {
-		if err = probeOnce(ctx, conn, probe); err == nil {
+	check := make([]byte, checkLen)
+	copy(check, checkMagic)
+	rand.Read(check[len(checkMagic):checkReplyLen])
+	s.shared.checker.block.Encrypt(check[checkReplyLen:], check[len(checkMagic):checkReplyLen])
+	for range checkTries {
+		if err = checkOnce(ctx, conn, check); err == nil {
 			return nil
 		}
 	}
 	return err
 }
 
-// probeSockets keeps one socket per address, with which Probe goes on while the process has
-// no descriptor left. Others are opened for one probe, since the kernel spreads them over
+// checkSockets keeps one socket per address, with which Check goes on while the process has
+// no descriptor left. Others are opened for one check, since the kernel spreads them over
 // the workers. The zero value has none yet.
-type probeSockets struct {
+type checkSockets struct {
 	use sync.Mutex // held while a kept socket is used
 
 	mu     sync.Mutex // guards what follows
@@ -100,8 +100,8 @@ type probeSockets struct {
 	closed bool
 }
 
-// take returns a socket for one probe, and what ends its use.
-func (p *probeSockets) take(addr netip.AddrPort) (conn *net.UDPConn, done func(), err error) {
+// take returns a socket for one check, and what ends its use.
+func (p *checkSockets) take(addr netip.AddrPort) (conn *net.UDPConn, done func(), err error) {
 	to := net.UDPAddrFromAddrPort(addr)
 	conn, err = net.DialUDP("udp", nil, to)
 	p.mu.Lock()
@@ -110,7 +110,7 @@ func (p *probeSockets) take(addr netip.AddrPort) (conn *net.UDPConn, done func()
 	switch {
 	case sock.IsDescriptorLimit(err) && kept != nil:
 		if !p.use.TryLock() {
-			return nil, nil, err // Another probe is on its way, and finds the same.
+			return nil, nil, err // Another check is on its way, and finds the same.
 		}
 		return kept, p.use.Unlock, nil
 	case err != nil:
@@ -126,7 +126,7 @@ func (p *probeSockets) take(addr netip.AddrPort) (conn *net.UDPConn, done func()
 	return conn, func() { _ = conn.Close() }, nil
 }
 
-func (p *probeSockets) close() {
+func (p *checkSockets) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range p.kept {
@@ -135,29 +135,29 @@ func (p *probeSockets) close() {
 	p.kept, p.closed = nil, true
 }
 
-var errProbeAnswer = errors.New("wrong answer")
+var errCheckAnswer = errors.New("wrong answer")
 
-func probeOnce(ctx context.Context, conn *net.UDPConn, probe []byte) error {
-	if _, err := conn.Write(probe); err != nil {
+func checkOnce(ctx context.Context, conn *net.UDPConn, check []byte) error {
+	if _, err := conn.Write(check); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-	var answer [probeLen]byte
+	var answer [checkLen]byte
 	n, err := conn.Read(answer[:])
 	if err != nil {
 		return err
 	}
-	if string(answer[:n]) != string(probe[:probeReplyLen]) {
-		return errProbeAnswer
+	if string(answer[:n]) != string(check[:checkReplyLen]) {
+		return errCheckAnswer
 	}
 	return nil
 }
 
-// probeAddr returns an address at which this machine reaches its own listener.
-func probeAddr(addr netip.AddrPort) netip.AddrPort {
+// checkAddr returns an address at which this machine reaches its own listener.
+func checkAddr(addr netip.AddrPort) netip.AddrPort {
 	if !addr.Addr().IsUnspecified() {
 		return addr
 	}
@@ -172,18 +172,18 @@ func probeAddr(addr netip.AddrPort) netip.AddrPort {
 var qosRate = table.Rate{IntervalMicros: 50_000, Burst: 40}
 
 // answerQoS answers a QoS probe with a smaller datagram.
-func (w *worker) answerQoS(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+func (w *worker) answerQoS(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseQoSRequest(pkt)
 	if err != nil {
-		return DropSize
+		return dropSize
 	}
 	if o, refused := w.shared.sources.refuses(from); refused {
 		return o
 	}
 	switch {
 	case !w.shared.budgets.unlimited && !qosRate.Take(&w.shared.budgets.qos[w.shared.budgets.prefixIndex(from)], now):
-		return DropRate
+		return dropRate
 	}
 	w.out.add(from, m.Response().Append(w.out.reply()))
-	return OutQoS
+	return outQoS
 }

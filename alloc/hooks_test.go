@@ -1,0 +1,68 @@
+package alloc_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// TestHookCallsService: a hook that calls the service gets an error, and its reservation succeeds. A slow
+// hook is named in the log.
+func TestHookCallsService(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	var clock atomic.Int64
+	var service *alloc.Service
+	var got []error
+	caller := alloc.Caller{Tenant: alloc.Tenant{Project: "p", Environment: "e"}, Player: "anna"}
+	callBack := func(ctx context.Context) {
+		_, allocate := service.Allocate(ctx, caller, 1, "")
+		_, join := service.Join(ctx, caller, "BCDFGH")
+		_, code := service.JoinCode(ctx, caller, proto.AllocationID{1})
+		_, migrate := service.Migrate(ctx, caller, alloc.MigrationClaim{})
+		got = append(got, allocate, join, code, migrate, service.Leave(ctx, caller, proto.AllocationID{1}))
+	}
+	service, err := alloc.NewService(alloc.ServiceConfig{
+		Relay: newFakeRelay(), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
+		Logger: slog.New(slog.NewTextHandler(&out, nil)),
+		Now:    func() time.Time { return time.Unix(1e9, clock.Load()) },
+		Admit: func(ctx context.Context, _ alloc.AdmissionRequest) error {
+			callBack(ctx)
+			clock.Add(int64(3 * time.Second))
+			return nil
+		},
+		OnReserve: func(alloc.ReservationEvent) {
+			callBack(context.Background())
+			clock.Add(int64(time.Second))
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := service.Allocate(t.Context(), caller, 1, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(got) != 2*2*5 {
+		t.Errorf("%d calls from hooks", len(got))
+	}
+	for i, err := range got {
+		if !errors.Is(err, alloc.ErrInHook) || !errors.Is(err, alloc.ErrUnavailable) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	for _, hook := range []string{"hook=Admit took=3s", "hook=OnReserve took=1s"} {
+		if strings.Count(out.String(), hook) != 1 {
+			t.Errorf("want one line with %s: %s", hook, &out)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package httpapi
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/base/hook"
+)
+
+// From how long on a hook is slow: one that must not block, and one that may ask another process.
+const (
+	slowHook     = 100 * time.Millisecond
+	slowIdentify = 2 * time.Second
+)
+
+// hooks are the functions of the embedding program.
+type hooks struct {
+	log         *slog.Logger
+	crossOrigin http.CrossOriginProtection // of Identify
+
+	authenticate, identify, onRequest, onRefusal hook.Reporter
+}
+
+func newHooks(log *slog.Logger) *hooks {
+	if log == nil {
+		log = slog.Default()
+	}
+	const waits = "its caller waits for it"
+	return &hooks{
+		log:          log,
+		authenticate: hook.Reporter{Name: "Authenticate", Slow: slowIdentify, Effect: waits},
+		identify:     hook.Reporter{Name: "Identify", Slow: slowIdentify, Effect: waits},
+		onRequest:    hook.Reporter{Name: "OnRequest", Slow: slowHook, Effect: waits},
+		onRefusal:    hook.Reporter{Name: "OnRefusal", Slow: slowHook, Effect: waits},
+	}
+}
+
+// started is the beginning of the clock of hooks.
+var started = time.Now()
+
+// guard calls a hook, and logs a panic and reports it.
+func guard(log *slog.Logger, h *hook.Reporter, call func()) (panicked bool) {
+	began := time.Since(started)
+	defer func() {
+		fault := recover()
+		panicked = fault != nil
+		now := time.Since(started)
+		h.Done(log, now, now-began, fault)
+	}()
+	call()
+	return false
+}
+
+// errHookPanic is the error of Authenticate or Identify that panicked.
+var errHookPanic = fmt.Errorf("%w: a hook panicked, see the log", ErrAuthUnavailable)
+
+// identity returns the result of Authenticate or Identify.
+func (h *hooks) identity(r *hook.Reporter, call func() (Identity, error)) (identity Identity, err error) {
+	if guard(h.log, r, func() { identity, err = call() }) {
+		return Identity{}, errHookPanic
+	}
+	return identity, err
+}
+
+// recoverPanic ends the panic of a call, such as that of a Relay or a Store of the embedding program, with
+// a line in the log. Its answer may have begun.
+func (h *hooks) recoverPanic(w http.ResponseWriter, id string) {
+	fault := recover()
+	switch fault {
+	case nil:
+		return
+	case http.ErrAbortHandler:
+		panic(fault)
+	}
+	h.log.Error("a call of the API panicked", "requestId", id, "panic", fault, "stack", string(debug.Stack()))
+	p := statusProblem(http.StatusInternalServerError, "internal error")
+	write(w, p.Status, typeProblem, p)
+}

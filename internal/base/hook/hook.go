@@ -1,0 +1,98 @@
+// Package hook watches functions of an embedding program that a library calls: it logs panics and slow calls,
+// and recognises calls from inside such a function.
+package hook
+
+import (
+	"log/slog"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// logEvery is the shortest time between two lines about the panics of one function, and about its
+// slow calls.
+const logEvery = time.Minute
+
+// Reporter logs what is wrong with one function. Any goroutine may call its methods.
+type Reporter struct {
+	// Name is that of the field of the configuration, such as "OnBind".
+	Name string
+	// Slow is from how long on a call is slow. Zero: none is.
+	Slow time.Duration
+	// Effect says what waits for a slow call, as in "no player can bind while it runs".
+	Effect string
+
+	mu     sync.Mutex // guards what follows
+	panics lines
+	slow   lines
+}
+
+// lines limits the lines of one kind.
+type lines struct {
+	last  time.Duration // of the last line
+	any   bool          // there was one
+	calls int           // since then
+}
+
+// take counts a call, and returns how many the next line is about, 0 if it is not due.
+func (l *lines) take(now time.Duration) (calls int) {
+	l.calls++
+	if l.any && now-l.last < logEvery {
+		return 0
+	}
+	calls, l.last, l.any, l.calls = l.calls, now, true, 0
+	return calls
+}
+
+// Done reports a call that has ended: when, on any clock, after how long, and with the result of
+// recover. The goroutine that panicked calls it.
+func (r *Reporter) Done(log *slog.Logger, now, took time.Duration, fault any) {
+	slow := r.Slow > 0 && took >= r.Slow
+	if fault == nil && !slow {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if fault != nil {
+		if calls := r.panics.take(now); calls > 0 {
+			log.Error("a hook of the embedding program panicked; the relay goes on",
+				"hook", r.Name, "panic", fault, "calls_since_last_line", calls, "stack", string(debug.Stack()))
+		}
+	}
+	if slow {
+		if calls := r.slow.take(now); calls > 0 {
+			log.Warn("a hook of the embedding program is slow: "+r.Effect,
+				"hook", r.Name, "took", took, "threshold", r.Slow, "calls_since_last_line", calls)
+		}
+	}
+}
+
+// Callers are functions that call hooks. They must be too large to be inlined.
+type Callers map[uintptr]bool
+
+// CallersOf returns the functions, each of which is a func value.
+func CallersOf(functions ...any) Callers {
+	entries := make(Callers)
+	for _, f := range functions {
+		entries[runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Entry()] = true
+	}
+	return entries
+}
+
+// Running reports whether one of them has called the caller, directly or not, on this goroutine.
+func (c Callers) Running() bool {
+	var pcs [64]uintptr
+	for skip := 2; ; skip += len(pcs) {
+		n := runtime.Callers(skip, pcs[:])
+		for _, pc := range pcs[:n] {
+			if f := runtime.FuncForPC(pc - 1); f != nil && c[f.Entry()] {
+				return true
+			}
+		}
+		if n < len(pcs) {
+			return false
+		}
+	}
+}
