@@ -99,8 +99,8 @@ func TestOversizeDatagram(t *testing.T) {
 	}
 }
 
-// TestStrangersAreIgnored is a correct datagram from the wrong address.
-func TestStrangersAreIgnored(t *testing.T) {
+// TestOtherSourcesAreIgnored is a correct datagram from the wrong address.
+func TestOtherSourcesAreIgnored(t *testing.T) {
 	t.Parallel()
 	f := startFakeRelay(t)
 	s := running(t, brisk(hostTicket(f.addr)))

@@ -292,15 +292,15 @@ func TestConfirmEarlierBinding(t *testing.T) {
 func TestBusyResetsMute(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
 	s.shared.budgets.rates = defaultRates
-	w := s.workers[workerOf(atStranger)]
+	w := s.workers[workerOf(atUnknown)]
 	for range 2 * mutesAfter {
-		if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.unboundJoiner().id), false); o != outErrorMismatch {
+		if o := w.handleDatagram(s.now, endpointAt(atUnknown), pingMessage(s.unboundJoiner().id), false); o != outErrorMismatch {
 			t.Fatalf("a PING earns %v", o)
 		}
 		for range freshRing {
 			w.inbox.rings[fresh].push(&command{kind: 0xFF})
 		}
-		if o := w.handleDatagram(s.now, endpointAt(atStranger), signed(s.unboundJoiner(), 0, s.unboundJoiner().key), false); o != dropBusy {
+		if o := w.handleDatagram(s.now, endpointAt(atUnknown), signed(s.unboundJoiner(), 0, s.unboundJoiner().key), false); o != dropBusy {
 			t.Fatalf("the BIND: %v", o)
 		}
 		w.inbox.clear()

@@ -407,7 +407,7 @@ func TestStallThenResume(t *testing.T) {
 	c.ping(1)
 	c.advance(time.Second)
 	if c.live() != 5 {
-		t.Errorf("%d live, want all but the one who is silent", c.live())
+		t.Errorf("%d live, want all but the silent one", c.live())
 	}
 }
 

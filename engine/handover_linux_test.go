@@ -64,7 +64,7 @@ func (s *site) handOver() {
 }
 
 // TestHandOver hands a relay over ten times while two players talk: each datagram arrives,
-// in order, nobody binds or connects again, and what players may do stays as it was.
+// in order, no player binds or connects again, and what players may do stays as it was.
 func TestHandOver(t *testing.T) {
 	s := newSite(t, engine.Config{Timeouts: engine.Timeouts{Bind: 10 * time.Minute}}) // This machine may be slow.
 	host := s.play(enginetest.UTP1, s.relay.Host("host", 3))
@@ -276,8 +276,8 @@ func BenchmarkHandOver(b *testing.B) {
 	b.ReportMetric(float64(s.paused.Microseconds())/float64(b.N), "µs-pause/op")
 }
 
-// TestHandOverMigration: another process knows the players of hosts that have left, who holds a
-// reservation, and who has taken a place.
+// TestHandOverMigration: another process knows the players of hosts that have left, which player holds a
+// reservation, and which one has taken a place.
 func TestHandOverMigration(t *testing.T) {
 	s := newSite(t, engine.Config{
 		Timeouts: engine.Timeouts{Bind: 10 * time.Minute, Idle: 10 * time.Minute}, HostMigration: engine.HostMigration{Window: 5 * time.Minute},

@@ -74,7 +74,7 @@ func (m *model) migrationOf(host mID) *mMigration {
 	return nil
 }
 
-// lastHost is who has the place of a host, or of who had it, and so on.
+// lastHost is the host that has the place of another one, or of the one that had it, and so on.
 func (m *model) lastHost(host mID) mID {
 	if v := m.migrationOf(host); v != nil && v.newHost != (mID{}) {
 		return m.lastHost(v.newHost)
@@ -90,7 +90,7 @@ func (m *model) notesEnd(host mID, own, other map[mID]int64) {
 	}
 }
 
-// closes notes who closed a link.
+// closes notes which side closed a link.
 func (m *model) closes(a, peer *mAlloc, at int64) {
 	a.unlinked, peer.unlinked = at/250, at/250
 	m.removes(a, peer, at)

@@ -219,7 +219,7 @@ func (m *model) isConnected(a *mAlloc, d mData, arrived int64) string {
 			return outcome
 		}
 	case m.isSlotReserved(a, host):
-		m.cover("connect: places are kept for who had them")
+		m.cover("connect: places are kept for their players")
 		return "recovering"
 	case m.limits && !bucketOf(m.newLinks, a.id).take(arrived, 1, 3):
 		m.cover("link: more than 3 of a joiner at once")

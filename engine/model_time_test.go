@@ -285,7 +285,7 @@ func (m *model) relink(a *mAlloc, to mID) (doubt bool, decide func() string) {
 		case host == nil || joiner == nil || len(joiner.links) > 0 || joiner.match != host.id || joiner.tenant != host.tenant:
 			return "recovering"
 		case joiner.banned:
-			m.cover("restart: who was kicked stays out")
+			m.cover("restart: a kicked player stays out")
 			return "recovering"
 		case len(host.links) >= host.max:
 			return "recovering"

@@ -247,10 +247,10 @@ func (l *ruleChecker) relayed(n *netsim, cause *flight, o sending) {
 	from, to := n.shared.table, mID(o.pkt[20:36])
 	var sender, peer table.Entry
 	if !from.FindByEndpoint(cause.client, &sender) || mID(sender.ID) != mID(o.pkt[4:20]) {
-		n.fail("a RELAY from who is not there")
+		n.fail("a RELAY from an id that is not there")
 	}
 	if id := proto.AllocationID(to); !from.FindPeer(&sender, &id, &peer) || peer.Endpoint != o.to {
-		n.fail("a RELAY to %v, who is not a peer there", o.to)
+		n.fail("a RELAY to %v, which is no peer there", o.to)
 	}
 }
 

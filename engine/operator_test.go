@@ -378,8 +378,8 @@ func TestKick(t *testing.T) {
 	if err := r.Kick(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "the host forgets who was kicked", host.HasPeers(1))
-	testkit.Eventually(t, "who was kicked forgets the host", p.HasPeers(0))
+	testkit.Eventually(t, "the host forgets the kicked player", host.HasPeers(1))
+	testkit.Eventually(t, "the kicked player forgets the host", p.HasPeers(0))
 	if !events.has("disconnect", hostID, id) || !events.has("end", id, alloc.RoleJoiner, engine.EndOperator) {
 		t.Errorf("events %q", events.events)
 	}

@@ -79,7 +79,7 @@ const (
 	atHost = iota
 	atJoiner1
 	atJoiner2
-	atStranger
+	atUnknown
 	atOther
 )
 
@@ -132,7 +132,7 @@ func endpointAt(at int) endpoint.Endpoint {
 // spoof sends joiner1's id from many ports.
 func (s *sim) spoof() {
 	for range forgedRate.Burst + 1 {
-		s.datagram(atStranger, message(11, s.joiner1().id))
+		s.datagram(atUnknown, message(11, s.joiner1().id))
 	}
 }
 
@@ -182,7 +182,7 @@ var outcomeCases = []outcomeCase{
 	}},
 	{want: outPong, make: func(s *sim) (int, []byte) { return atJoiner1, pingMessage(s.joiner1().id) }},
 	{want: outAlive, alive: true, make: func(s *sim) (int, []byte) { return atJoiner1, nil }},
-	{want: outBound, make: func(s *sim) (int, []byte) { return atStranger, signed(s.unboundJoiner(), 0, s.unboundJoiner().key) }},
+	{want: outBound, make: func(s *sim) (int, []byte) { return atUnknown, signed(s.unboundJoiner(), 0, s.unboundJoiner().key) }},
 	{want: outAccepted, name: "new", make: func(s *sim) (int, []byte) {
 		return atJoiner2,
 			connectMessage(s.joiner2().id, s.joiner2().ticket)
@@ -197,8 +197,8 @@ var outcomeCases = []outcomeCase{
 	}},
 	{want: outRejected, make: func(s *sim) (int, []byte) {
 		s.datagram(atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket))
-		s.datagram(atStranger, signed(s.unboundJoiner(), 0, s.unboundJoiner().key))
-		return atStranger, connectMessage(s.unboundJoiner().id, s.unboundJoiner().ticket)
+		s.datagram(atUnknown, signed(s.unboundJoiner(), 0, s.unboundJoiner().key))
+		return atUnknown, connectMessage(s.unboundJoiner().id, s.unboundJoiner().ticket)
 	}},
 	{want: outDisconnected, name: "linked", make: func(s *sim) (int, []byte) { return atHost, message(9, s.hostData().id, s.joiner1().id) }},
 	{want: outDisconnected, name: "same match", make: func(s *sim) (int, []byte) {
@@ -206,13 +206,13 @@ var outcomeCases = []outcomeCase{
 			message(9, s.joiner2().id, s.joiner1().id)
 	}},
 	{want: outClosed, make: func(s *sim) (int, []byte) { return atJoiner1, message(11, s.joiner1().id) }},
-	{want: outCheck, make: func(s *sim) (int, []byte) { return atStranger, checkOf(s) }},
+	{want: outCheck, make: func(s *sim) (int, []byte) { return atUnknown, checkOf(s) }},
 
 	{want: outErrorVersion, make: func(s *sim) (int, []byte) {
-		return atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(s.joiner1().id)[3:]...)
+		return atUnknown, append([]byte{0xDA, 0x72, 1}, pingMessage(s.joiner1().id)[3:]...)
 	}},
 	{want: outErrorUnauthorized, make: func(s *sim) (int, []byte) { return atJoiner2, connectMessage(s.joiner2().id, s.joiner1().data) }},
-	{want: outErrorMismatch, name: "unknown id", make: func(*sim) (int, []byte) { return atStranger, pingMessage(mID{9}) }},
+	{want: outErrorMismatch, name: "unknown id", make: func(*sim) (int, []byte) { return atUnknown, pingMessage(mID{9}) }},
 	{want: outErrorMismatch, name: "spoofed id", make: func(s *sim) (int, []byte) {
 		return atJoiner2,
 			relayMessage(s.joiner1().id, s.hostData().id, 1)
@@ -245,7 +245,7 @@ var outcomeCases = []outcomeCase{
 	{want: dropSignature, name: "probe of another process", make: func(s *sim) (int, []byte) {
 		pkt := checkOf(s)
 		pkt[len(pkt)-1] ^= 1
-		return atStranger, pkt
+		return atUnknown, pkt
 	}},
 	{want: dropVersion, name: "short", make: func(s *sim) (int, []byte) {
 		return atJoiner1, append([]byte{0xDA, 0x72, 1}, message(11, s.joiner1().id)[3:]...)
@@ -256,7 +256,7 @@ var outcomeCases = []outcomeCase{
 	}},
 	{want: dropServerType, name: "error", make: func(s *sim) (int, []byte) { return atJoiner1, []byte(mError(s.joiner1().id, 3)) }},
 	{want: dropServerType, name: "bind received", make: func(*sim) (int, []byte) { return atJoiner1, message(1) }},
-	{want: dropStrangersType, make: func(s *sim) (int, []byte) { return atJoiner1, message(4, s.joiner1().id) }},
+	{want: dropUnknownType, make: func(s *sim) (int, []byte) { return atJoiner1, message(4, s.joiner1().id) }},
 	{want: dropSize, name: "ping", make: func(s *sim) (int, []byte) { return atJoiner1, append(pingMessage(s.joiner1().id), 0) }},
 	{want: dropSize, name: "relay", make: func(s *sim) (int, []byte) {
 		return atJoiner1,
@@ -293,7 +293,7 @@ var outcomeCases = []outcomeCase{
 	{want: dropMAC, make: func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 6, s.hostData().key) }},
 	{want: dropNonce, name: "lower", make: func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 4, s.joiner1().key) }},
 	{want: dropNonce, name: "replayed from elsewhere", make: func(s *sim) (int, []byte) {
-		return atStranger,
+		return atUnknown,
 			signed(s.joiner1(), 5, s.joiner1().key)
 	}},
 	{want: dropEndpointHeld, name: "another's", make: func(s *sim) (int, []byte) {
@@ -343,7 +343,7 @@ var outcomeCases = []outcomeCase{
 		return atJoiner1, signed(s.joiner1(), 5, s.joiner1().key)
 	}},
 	{want: dropUnvalidated, make: func(s *sim) (int, []byte) {
-		s.datagram(atStranger, signed(s.joiner1(), 6, s.joiner1().key))
+		s.datagram(atUnknown, signed(s.joiner1(), 6, s.joiner1().key))
 		s.datagram(atHost, relayMessage(s.hostData().id, s.joiner1().id, 1400))
 		s.datagram(atHost, relayMessage(s.hostData().id, s.joiner1().id, 1400))
 		return atHost, relayMessage(s.hostData().id, s.joiner1().id, 1400)
@@ -357,26 +357,26 @@ var outcomeCases = []outcomeCase{
 		return atPrivate, signed(s.joiner1(), 6, s.joiner1().key)
 	}},
 	{want: outQoS, make: func(*sim) (int, []byte) {
-		return atStranger, append([]byte{0x59, 0, 1}, make([]byte, 11)...)
+		return atUnknown, append([]byte{0x59, 0, 1}, make([]byte, 11)...)
 	}},
 	{want: dropSize, name: "qos", make: func(*sim) (int, []byte) {
-		return atStranger, append([]byte{0x59, 0, 2}, make([]byte, 11)...)
+		return atUnknown, append([]byte{0x59, 0, 2}, make([]byte, 11)...)
 	}},
 	{want: outRecord, make: func(s *sim) (int, []byte) {
 		s.secure(driver.Session{})
-		return atStranger, []byte{22, 1, 2, 3}
+		return atUnknown, []byte{22, 1, 2, 3}
 	}},
 	{want: dropPlain, make: func(s *sim) (int, []byte) {
 		s.secure(driver.Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
-		return atStranger, pingMessage(s.joiner1().id)
+		return atUnknown, pingMessage(s.joiner1().id)
 	}},
 	{want: dropIdentity, make: func(s *sim) (int, []byte) {
 		s.secure(driver.Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
-		return atStranger, append([]byte{23}, signed(s.joiner1(), 9, s.joiner1().key)...)
+		return atUnknown, append([]byte{23}, signed(s.joiner1(), 9, s.joiner1().key)...)
 	}},
 	{want: outBound, name: "in a session", make: func(s *sim) (int, []byte) {
 		s.secure(driver.Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
-		return atStranger, append([]byte{23}, signed(s.unboundJoiner(), 0, s.unboundJoiner().key)...)
+		return atUnknown, append([]byte{23}, signed(s.unboundJoiner(), 0, s.unboundJoiner().key)...)
 	}},
 	{want: outHeld, name: "close", make: func(s *sim) (int, []byte) {
 		s.spoof()
@@ -398,8 +398,8 @@ var outcomeCases = []outcomeCase{
 		s.returnOne(1)
 		return atJoiner1, connectMessage(s.joiner1().id, s.joiner1().ticket)
 	}},
-	{want: dropUnbound, name: "sign of life", alive: true, make: func(s *sim) (int, []byte) { return atStranger, nil }},
-	{want: dropUnbound, make: func(s *sim) (int, []byte) { return atStranger, message(11, s.joiner1().id) }},
+	{want: dropUnbound, name: "sign of life", alive: true, make: func(s *sim) (int, []byte) { return atUnknown, nil }},
+	{want: dropUnbound, make: func(s *sim) (int, []byte) { return atUnknown, message(11, s.joiner1().id) }},
 	{want: dropHostUnbound, make: func(s *sim) (int, []byte) {
 		s.datagram(atHost, signed(s.unboundJoiner(), 0, s.unboundJoiner().key)) // unbound takes the host's endpoint
 		return atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket)
@@ -408,8 +408,8 @@ var outcomeCases = []outcomeCase{
 		s.datagram(atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket))
 		s.reserve(alloc.RoleJoiner, s.hostData(), s.hostData().tenant, s.joiner1().player, 0)
 		again := s.cards[len(s.cards)-1]
-		s.datagram(atStranger, signed(again, 0, again.key))
-		return atStranger, connectMessage(again.id, again.ticket)
+		s.datagram(atUnknown, signed(again, 0, again.key))
+		return atUnknown, connectMessage(again.id, again.ticket)
 	}},
 	{want: dropPeerUnbound, make: func(s *sim) (int, []byte) {
 		s.datagram(atHost, signed(s.unboundJoiner(), 0, s.unboundJoiner().key))
@@ -425,18 +425,18 @@ var outcomeCases = []outcomeCase{
 	}},
 	{want: dropMuted, name: "third ERROR 3", make: func(s *sim) (int, []byte) {
 		for range 3 {
-			s.datagram(atStranger, pingMessage(mID{9}))
+			s.datagram(atUnknown, pingMessage(mID{9}))
 			s.advance(200 * time.Millisecond)
 		}
-		return atStranger, pingMessage(mID{9})
+		return atUnknown, pingMessage(mID{9})
 	}},
 	{want: dropMuted, name: "same pair", make: func(s *sim) (int, []byte) {
 		s.datagram(atJoiner2, relayMessage(s.joiner2().id, s.hostData().id, 1))
 		return atJoiner2, relayMessage(s.joiner2().id, s.hostData().id, 1)
 	}},
 	{want: dropBudget, make: func(s *sim) (int, []byte) {
-		s.datagram(atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(mID{9})[3:]...))
-		return atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(mID{9})[3:]...)
+		s.datagram(atUnknown, append([]byte{0xDA, 0x72, 1}, pingMessage(mID{9})[3:]...))
+		return atUnknown, append([]byte{0xDA, 0x72, 1}, pingMessage(mID{9})[3:]...)
 	}},
 	{want: dropStale, also: outBound, make: func(s *sim) (int, []byte) {
 		// Bob's worker takes his CONNECT_REQUEST while control already has

@@ -123,7 +123,7 @@ func TestForgedPaths(t *testing.T) {
 		networks, paths int // paths in each network
 		perSecond       int
 		everyMillis     int // a datagram of 1,438 bytes to each path
-		strangerPlays   bool
+		otherPlays      bool
 		victim          string
 	}{
 		{"one", 1, 1, 256_000, 1, true, "203.0.113.%[1]d:40000"},
@@ -179,7 +179,7 @@ func TestForgedPaths(t *testing.T) {
 			if out > most || out < c.perSecond*seconds {
 				t.Errorf("%d bytes went to the victims for %d with their sources, want %d to %d", out, in, c.perSecond*seconds, most)
 			}
-			if c.strangerPlays && got != sent {
+			if c.otherPlays && got != sent {
 				t.Errorf("%d of %d RELAYs arrive at a player in another network", got, sent)
 			}
 		})

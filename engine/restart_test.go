@@ -343,9 +343,9 @@ func (s *site) comeBack(host, kicked, closed *enginetest.UTP, players []*enginet
 		return fifth.HasStatus(enginetest.Invalid)() && kicked.HasStatus(enginetest.Invalid)()
 	})
 	if kicked.HasReceived(host.Cred.ID, "come in")() || s.relay.Stats().Links != 4 {
-		s.t.Errorf("who was kicked is in; %d links", s.relay.Stats().Links)
+		s.t.Errorf("a kicked player is in; %d links", s.relay.Stats().Links)
 	}
-	testkit.Eventually(s.t, "who has closed learns that it is over", closed.HasLogged("error 4"))
+	testkit.Eventually(s.t, "a player that has closed learns that it is over", closed.HasLogged("error 4"))
 }
 
 // awaits checks the answers to the service before any client has come back.
@@ -361,11 +361,11 @@ func (s *site) awaits(host, ended [16]byte) {
 		return err
 	}
 	for name, c := range map[string]struct{ got, want error }{
-		"join one who is awaited":     {join(host), alloc.ErrUnavailable},
-		"describe one who is awaited": {describe(host), alloc.ErrUnavailable},
-		"describe one who has ended":  {describe(ended), alloc.ErrNotFound},
-		"join an unknown id":          {join([16]byte{9}), alloc.ErrNotFound},
-		"describe an unknown id":      {describe([16]byte{9}), alloc.ErrNotFound},
+		"join one that is awaited":     {join(host), alloc.ErrUnavailable},
+		"describe one that is awaited": {describe(host), alloc.ErrUnavailable},
+		"describe one that has ended":  {describe(ended), alloc.ErrNotFound},
+		"join an unknown id":           {join([16]byte{9}), alloc.ErrNotFound},
+		"describe an unknown id":       {describe([16]byte{9}), alloc.ErrNotFound},
 	} {
 		if !errors.Is(c.got, c.want) {
 			s.t.Errorf("%s: %v, want %v", name, c.got, c.want)

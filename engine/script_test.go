@@ -42,7 +42,7 @@ const (
 	opStraddle
 	opLateStamp
 	opBatch
-	opStrangers
+	opUnknown
 	opRestart
 	opReturn
 	opStall
@@ -61,7 +61,7 @@ const (
 var opWeights = [numOps]int{
 	opHost: 5, opJoiner: 9, opBind: 26, opBindForged: 3, opPing: 12, opConnect: 16, opRelay: 22, opDisconnect: 8,
 	opClose: 2, opJunk: 8, opAdvance: 6, opKeepAlive: 1, opFeedSilent: 1, opMatch: 9, opRoam: 6, opMismatchFlood: 2,
-	opBindPending: 3, opStraddle: 8, opLateStamp: 2, opBatch: 5, opStrangers: 1,
+	opBindPending: 3, opStraddle: 8, opLateStamp: 2, opBatch: 5, opUnknown: 1,
 	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1, opQoS: 3, opMigrate: 4,
 	opExceed: 1, opRejoin: 3,
 }
@@ -229,7 +229,7 @@ func (s *sim) do(o op) {
 		s.rejoin(o)
 	case opNewLinks:
 		s.linkOften(o)
-	case opStrangers:
+	case opUnknown:
 		c := s.reservation(o.a)
 		for i := range byte(3 + o.b%4) {
 			s.datagram(s.home(c, 1), relayMessage(c.id, mID{i, byte(o.c)}, 1))
@@ -426,12 +426,12 @@ var modelRules = []string{
 	"budget: one of a code in 200 ms",
 	"bind: answered once more, from memory", "bind: answered once more too often",
 	"bind: old nonce once more, no signature checked",
-	"connect: host may yet come back", "connect: places are kept for who had them",
+	"connect: host may yet come back", "connect: places are kept for their players",
 	"qos: more than 40 of a prefix at once", "link: more than 4 of a host at once", "link: more than 3 of a joiner at once",
 	"close: takes effect after a second", "close: cancelled by traffic",
 	"disconnect: takes effect after a second", "disconnect: cancelled by traffic",
 	"restart: allocation rebuilt", "restart: a BIND from before is worthless",
-	"restart: same endpoint, equal nonce", "restart: who was kicked stays out", "restart: a candidate stays out",
+	"restart: same endpoint, equal nonce", "restart: a kicked player stays out", "restart: a candidate stays out",
 	"restart: link restored by its host", "restart: link restored by its joiner",
 	"expiry: no ERROR 1 to an endpoint that was not heard", "expiry: deferred since the relay was stalled",
 	"expiry: never bound", "expiry: idle", "expiry: host alone", "expiry: nothing received",

@@ -191,7 +191,7 @@ func TestBannedSources(t *testing.T) {
 		}
 	}
 	if o := r.feed(udpN(1), relayMessage(player.id, host.id, 9)); o != outRelayed {
-		t.Errorf("who is bound: %v", o)
+		t.Errorf("a bound player: %v", o)
 	}
 	if o := r.feed(udpN(2), pingMessage(late.id)); o == dropForbidden {
 		t.Error("another address is refused")
@@ -234,7 +234,7 @@ func TestServicePorts(t *testing.T) {
 	}
 }
 
-// TestLinkLocalListen: the relay refuses link-local sources, so that nobody could bind there.
+// TestLinkLocalListen: the relay refuses link-local sources, so that no client could bind there.
 func TestLinkLocalListen(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"[fe80::1%lo]:0", "[fe80::1]:0", "169.254.1.1:0"} {

@@ -231,8 +231,8 @@ const (
 	dropVersion
 	// dropServerType: a type that only servers send; answering could loop.
 	dropServerType
-	// dropStrangersType: a reserved type.
-	dropStrangersType
+	// dropUnknownType: a reserved type.
+	dropUnknownType
 	// dropSize: not the size that its type and length field require.
 	dropSize
 	// dropOversize: a RELAY with more content than the limit.
@@ -299,7 +299,7 @@ var outcomeNames = [numOutcomes]string{
 	outErrorNotConnected: "error_not_connected", outErrorSelf: "error_self_connect",
 	dropTruncated: "truncated", dropSource: "source", dropForbidden: "forbidden", dropPrivate: "private", dropPlain: "plain",
 	dropIdentity: "identity", dropPanic: "panic", dropShort: "short", dropSignature: "signature", dropVersion: "version",
-	dropServerType: "server_type", dropStrangersType: "unknown_type", dropSize: "size",
+	dropServerType: "server_type", dropUnknownType: "unknown_type", dropSize: "size",
 	dropOversize: "oversize", dropAcceptMode: "accept_mode", dropSeal: "seal", dropTicket: "ticket",
 	dropMAC: "mac", dropNonce: "nonce", dropEndpointHeld: "endpoint_held", dropBusy: "busy", dropLoad: "load", dropRate: "rate",
 	dropUnvalidated: "unvalidated",

@@ -52,7 +52,7 @@ func TestStress(t *testing.T) {
 		t.Errorf("outcomes do not add up: %+v", r.Stats())
 	}
 	st := r.Stats()
-	t.Logf("%d relayed, %d bound, no RELAY came to who was not its owner any more", st.Outcomes["relayed"],
+	t.Logf("%d relayed, %d bound, no RELAY came to a former owner of the endpoint", st.Outcomes["relayed"],
 		st.Outcomes["bound"])
 	if st.Outcomes["relayed"] < 1000 || st.Outcomes["bound"] < uint64(clients*rounds/2) {
 		t.Errorf("hardly anything happened: %v", st.Outcomes)

@@ -188,11 +188,11 @@ func TestRecords(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
 	session := driver.Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)}
 	s.secure(session)
-	w := s.workers[workerOf(atStranger)]
+	w := s.workers[workerOf(atUnknown)]
 	e := sessionSender{records: &fakeRecords{session: session}, sealed: make([]byte, 2*recordRoom)}
 	in := func(pkt []byte, want outcome) {
 		t.Helper()
-		if o := w.handleDatagram(s.now, endpointAt(atStranger), append([]byte{23}, pkt...), false); o != want {
+		if o := w.handleDatagram(s.now, endpointAt(atUnknown), append([]byte{23}, pkt...), false); o != want {
 			t.Fatalf("%v, want %v", o, want)
 		}
 		w.out.reset()
@@ -208,18 +208,18 @@ func TestRecords(t *testing.T) {
 	}
 	s.control.records = w.records
 	page := s.control.list(&Filter{Transport: "dtls"}, 0, 10)
-	if len(page.found) != 1 || page.found[0].Endpoint != endpointAt(atStranger).AddrPort() {
+	if len(page.found) != 1 || page.found[0].Endpoint != endpointAt(atUnknown).AddrPort() {
 		t.Errorf("the list has %+v, want the source of the session", page.found)
 	}
 	in(pingMessage(s.unboundJoiner().id), outPong)
 	in(connectMessage(s.unboundJoiner().id, s.unboundJoiner().ticket), outcomePending)
 	s.control.runOnce(s.now)
 	in(relayMessage(s.unboundJoiner().id, s.hostData().id, 5), outRelayed)
-	if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.unboundJoiner().id), false); o != dropPlain {
+	if o := w.handleDatagram(s.now, endpointAt(atUnknown), pingMessage(s.unboundJoiner().id), false); o != dropPlain {
 		t.Errorf("a plain PING from there: %v", o)
 	}
 	room := e.sealed[:0:recordRoom]
-	if record, to, ok := e.records.Seal(room, 7, []byte("x")); !ok || string(record) != "\x17x" || to != endpointAt(atStranger) {
+	if record, to, ok := e.records.Seal(room, 7, []byte("x")); !ok || string(record) != "\x17x" || to != endpointAt(atUnknown) {
 		t.Errorf("%q to %v, %v", record, to, ok)
 	}
 	gone := sessionDatagram{to: endpoint.Serial(endpoint.KindSession, 7)}
@@ -228,7 +228,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// fakeRecords has one session, at atStranger: its records are a byte of 23 and
+// fakeRecords has one session, at atUnknown: its records are a byte of 23 and
 // the message.
 type fakeRecords struct {
 	session driver.Session
@@ -243,15 +243,15 @@ func (f *fakeRecords) Open(from endpoint.Endpoint, pkt []byte) (driver.Session, 
 }
 
 func (f *fakeRecords) Alive(from endpoint.Endpoint) bool {
-	return f.session.Serial != 0 && from == endpointAt(atStranger)
+	return f.session.Serial != 0 && from == endpointAt(atUnknown)
 }
 
 func (f *fakeRecords) Seal(dst []byte, serial uint64, msg []byte) ([]byte, endpoint.Endpoint, bool) {
-	return append(append(dst, 23), msg...), endpointAt(atStranger), serial == f.session.Serial
+	return append(append(dst, 23), msg...), endpointAt(atUnknown), serial == f.session.Serial
 }
 
 func (f *fakeRecords) Source(serial uint64) (endpoint.Endpoint, bool) {
-	return endpointAt(atStranger), serial == f.session.Serial
+	return endpointAt(atUnknown), serial == f.session.Serial
 }
 
 func (f *fakeRecords) RecordsDriver() any { return f }

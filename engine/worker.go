@@ -162,7 +162,7 @@ func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) ou
 	if t.FromServer() {
 		return dropServerType
 	}
-	return dropStrangersType
+	return dropUnknownType
 }
 
 // relay forwards a RELAY unchanged: its endpoint must be bound to From, and From

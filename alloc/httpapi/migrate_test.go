@@ -67,7 +67,7 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestLeaveRefusals: who may say that a host leaves, and what is said of errors.
+// TestLeaveRefusals: which callers may say that a host leaves, and the answers to errors.
 func TestLeaveRefusals(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t, Config{})

@@ -228,7 +228,7 @@ func (t *table) isWithinShare(s *session, relay driver.RecordsRelay) bool {
 	return !known || t.shares.allow(o, t.max)
 }
 
-// countShare counts the allocation of a session for its owner, who may not be known before
+// countShare counts the allocation of a session for its owner, which may not be known before
 // an allocation has come back after a restart.
 func (t *table) countShare(s *session, relay driver.RecordsRelay) {
 	if s.unbindable {

@@ -15,7 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/playout"
 )
 
-// host is the authority over the plane: it applies all inputs, and decides who stands where.
+// host is the authority over the plane: it applies all inputs, and decides where each player stands.
 type host struct {
 	*netcode.Driver
 	players int // how many the match waits for

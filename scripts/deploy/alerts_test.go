@@ -65,7 +65,7 @@ var faults = map[string]fault{
 	"FerryForeignSocket":       {"ferry_foreign_sockets": becomes("0", "1")},
 	"FerryPanic":               {`ferry_drops_total{reason="panic"}`: once(1)},
 	"FerryMatchesLost":         {"ferry_recovery_lost_total": once(50)},
-	"FerryNotStoring":          {"ferry_ledger_storing": becomes("1", "0")},
+	"FerryNotStoring":          {"ferry_state_file_complete": becomes("1", "0")},
 	"FerryAlmostFull":          {"ferry_allocations": becomes("100", "900"), "ferry_max_allocations": steady("1000")},
 	"FerrySeatsAlmostUsedUp":   {"ferry_seats": becomes("100", "950"), "ferry_max_seats": steady("1000")},
 	"FerryMemoryShort":         {"ferry_memory_short": becomes("0", "1")},
@@ -102,7 +102,7 @@ var faults = map[string]fault{
 	"FerryFleetFull":            {`ferry_fleet_refused_total{reason="full"}`: rising(0, 1)},
 	"FerryRelaysDoNotAnswer":    {`ferry_fleet_tries_failed_total{reason="silent"}`: rising(0, 3)},
 	"FerryFleetCertificateEnds": {"ferry_cluster_certificate_end_seconds": becomes("1e9", "1000")},
-	"FerryClusterStrangers":     {"ferry_cluster_complaints_total": rising(0, 30)},
+	"FerryClusterRefusals":      {"ferry_cluster_complaints_total": rising(0, 30)},
 	"FerryCanaryFails": {`ferry_canary_last_success_seconds{transport="udp"}`: fmt.Sprintf("0+15x%d 600+0x%d",
 		calmSamples-1, faultSamples)},
 }

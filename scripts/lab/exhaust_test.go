@@ -183,15 +183,15 @@ func TestDiskFull(t *testing.T) {
 		c.Prepare = func() error { return PrivateDisk(state, smallDisk) }
 	})
 	f, codes := l.fleet(l.players(50, 30))
-	if n := l.metric("ferry_ledger_storing"); n != 1 {
-		t.Fatalf("ferry_ledger_storing %v at the start", n)
+	if n := l.metric("ferry_state_file_complete"); n != 1 {
+		t.Fatalf("ferry_state_file_complete %v at the start", n)
 	}
 	before := f.SettleTo(0)
 	if _, err := FillDisk(l.relay.Root() + state); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	for ; n < beyondDisk && (n%100 != 0 || l.metric("ferry_ledger_storing") == 1); n++ {
+	for ; n < beyondDisk && (n%100 != 0 || l.metric("ferry_state_file_complete") == 1); n++ {
 		if _, err := l.relay.API(l.net.Clients, n%4).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1}); err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func TestDiskFull(t *testing.T) {
 	if got.Lost() != 0 || got.Sent == 0 {
 		t.Errorf("%d of %d datagrams were lost", got.Lost(), got.Sent)
 	}
-	testkit.Eventually(t, "the disk is known to be full", func() bool { return l.metric("ferry_ledger_storing") == 0 })
+	testkit.Eventually(t, "the disk is known to be full", func() bool { return l.metric("ferry_state_file_complete") == 0 })
 	l.requireErrorLog("state file: it cannot be written")
 	l.requireNoFailures(f.Counts())
 	l.requireTraffic(f, 10*time.Second)
@@ -236,7 +236,7 @@ func TestDiskAtStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.start()
-		testkit.Eventually(t, c.name+": nothing can be stored", func() bool { return l.metric("ferry_ledger_storing") == 0 })
+		testkit.Eventually(t, c.name+": nothing can be stored", func() bool { return l.metric("ferry_state_file_complete") == 0 })
 		l.requireErrorLog("state file: it cannot be written")
 		l.requireTraffic(f, 10*time.Second)
 		l.requireNoFailures(f.Counts())

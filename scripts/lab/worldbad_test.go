@@ -96,12 +96,12 @@ func fullDiskDay(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	for ; n < beyondDisk && (n%100 != 0 || l.metric("ferry_ledger_storing") == 1); n++ {
+	for ; n < beyondDisk && (n%100 != 0 || l.metric("ferry_state_file_complete") == 1); n++ {
 		if _, err := l.relay.API(l.net.Clients, n%4).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l.until("the relay knows that it cannot store", 10*time.Second, l.metricIs("ferry_ledger_storing", 0))
+	l.until("the relay knows that it cannot store", 10*time.Second, l.metricIs("ferry_state_file_complete", 0))
 	l.requireErrorLog("state file: it cannot be written")
 	// What happens meanwhile must not be lost either.
 	calls := l.relay.API(l.net.Clients, 0)
@@ -116,7 +116,7 @@ func fullDiskDay(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	l.until("the state file is complete again", recoversWithin, l.metricIs("ferry_ledger_storing", 1))
+	l.until("the state file is complete again", recoversWithin, l.metricIs("ferry_state_file_complete", 1))
 	if log := l.relay.Log(); strings.Count(log, "state file: it cannot be written") != 1 || strings.Count(log, "could be written again") != 1 {
 		t.Errorf("want a line for both states: %s", log)
 	}

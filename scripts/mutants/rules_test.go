@@ -506,7 +506,7 @@ var rules = []mutant{
 		now:  `0*int64(records)/window`,
 		by:   killer{"./engine", "TestRecoverRate", ""},
 	},
-	// The store of a fleet: who may write what.
+	// The store of a fleet: which process may write what.
 	{
 		rule: "an entry of the store is signed under its key",
 		in:   "internal/fleet/redisstore",
@@ -1204,7 +1204,7 @@ var rules = []mutant{
 		in:   "internal/server/operator/admin",
 		old:  `role == roleNone && !signsIn {`,
 		now:  `false && role == roleNone && !signsIn {`,
-		by:   killer{"./internal/server/operator/admin", "TestAuditOfStrangers", ""},
+		by:   killer{"./internal/server/operator/admin", "TestAuditOfUnauthorized", ""},
 	},
 	{
 		rule: "a stream of the console ends with its session",
@@ -1312,7 +1312,7 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestMigrationSamePlayer", ""},
 	},
 	{
-		rule: "migration: who never binds yields",
+		rule: "migration: a candidate that never binds yields",
 		in:   "engine",
 		old:  `	return slices.IndexFunc(all, func(x candidate) bool { return c.isOverdue(x.Joiner, now) })`,
 		now:  `	return -1`,

@@ -4,7 +4,7 @@
 //
 //	go -C scripts/release run . --out ../../out/release
 //
-// It is a module of its own: nobody who embeds Ferry gets the libraries of packages and images.
+// It is a module of its own: a program that embeds Ferry does not get the libraries of packages and images.
 package main
 
 import (

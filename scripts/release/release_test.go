@@ -499,7 +499,7 @@ func TestDeb(t *testing.T) {
 			"--", string(start[1]),
 		}, args...)...)
 	}
-	// The user reads the settings and the token by its group, and nobody else does.
+	// The user reads the settings and the token by its group, and no other user does.
 	if out, err := under("check", "--config", "/etc/ferry/ferry.yaml").CombinedOutput(); !bytes.Contains(out, []byte("tls_cert")) {
 		t.Errorf("check of the example, whose certificate does not exist: %v\n%s", err, out)
 	}

@@ -30,7 +30,7 @@ func TestMigration(t *testing.T) {
 		name, command string
 		least, most   time.Duration // from the end of the host until both play
 	}{
-		// With leave nobody waits for the relay's 7 s of silence. On an idle machine it takes less than a second.
+		// With leave no player waits for the relay's 7 s of silence. On an idle machine it takes less than a second.
 		{"leave", "leave", 0, 6 * time.Second},
 		{"crash", "quit", 6 * time.Second, within},
 	} {

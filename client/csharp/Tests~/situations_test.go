@@ -497,7 +497,7 @@ func repeat(g *game, command string) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// TestDisconnect: a host in C# ends the link with a player, who is told.
+// TestDisconnect: a host in C# ends the link with a player, which learns it.
 func TestDisconnect(t *testing.T) {
 	t.Parallel()
 	url, _, player := service(t)

@@ -32,7 +32,7 @@ import (
 var object []byte
 
 // Program is the program in the kernel and the memory that it shares with the relay. Its
-// maps are words that any goroutine may read; each of its users says who writes them.
+// maps are words that any goroutine may read; each of its users says which goroutine writes them.
 type Program struct {
 	entry  *ebpf.Program // relay_tc or relay_xdp
 	native bool

@@ -17,8 +17,8 @@ import (
 
 // The environment makes the test binary one of the children that tests start.
 const (
-	killEnv  = "FERRY_LEDGER_KILL"
-	tmpfsEnv = "FERRY_LEDGER_TMPFS"
+	killEnv  = "FERRY_STATEFILE_KILL"
+	tmpfsEnv = "FERRY_STATEFILE_TMPFS"
 )
 
 func TestMain(m *testing.M) {

@@ -26,7 +26,7 @@
 // Workers read the table without a lock while control changes it. Every word
 // that both of them touch is a sync/atomic value, so the race detector sees
 // all of it, and the operations on them have one order that all goroutines
-// agree on (Go memory model). Who writes which word, and who reads it for each RELAY:
+// agree on (Go memory model). Which goroutine writes which word, and which reads it for each RELAY:
 //
 //	word                    written by                          read per RELAY by
 //	identity but path       control, under the sequence number  the workers of both sides

@@ -83,7 +83,7 @@ func TestSharedIDs(t *testing.T) {
 }
 
 // TestSharedIDsFull: an id for which there is no room near its place is found by workers,
-// and its end frees nobody else's cell.
+// and its end frees no other allocation's cell.
 func TestSharedIDsFull(t *testing.T) {
 	t.Parallel()
 	table := NewTableIn(Memory{Slab: func(int) *Slab { return new(Slab) }, IDs: make([]Line, 1)}, 100)

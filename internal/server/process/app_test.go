@@ -216,7 +216,7 @@ func TestEndedReachesTheService(t *testing.T) {
 		_, err := c.Join(t.Context(), code)
 		return errors.As(err, &problem) && problem.Code == api.CodeJoinCodeNotFound
 	})
-	testkit.Within(t, time.Minute, "nobody to be bound", func() bool { return r.Stats().Bound == 0 })
+	testkit.Within(t, time.Minute, "no player to be bound", func() bool { return r.Stats().Bound == 0 })
 }
 
 func TestAdminPages(t *testing.T) {

@@ -128,7 +128,7 @@ func TestBanPlayer(t *testing.T) {
 	}
 }
 
-// TestBanNetwork: who plays from a banned network over UDP is removed, and cannot come back; a
+// TestBanNetwork: a player in a banned network over UDP is removed, and cannot come back; a
 // backend can call for others.
 func TestBanNetwork(t *testing.T) {
 	t.Parallel()

@@ -56,7 +56,7 @@ func TestCaptureFleet(t *testing.T) {
 			t.Errorf("%s: %d %.200s", c.path, status, body)
 		}
 		if status == 200 && packets(t, body) != 0 {
-			t.Errorf("%s: a match that nobody plays has %d packets", c.path, packets(t, body))
+			t.Errorf("%s: a match without players has %d packets", c.path, packets(t, body))
 		}
 	}
 	if status, body := us.operate(t, "POST", "/allocations/"+other.AllocationID+"/capture?seconds=1"); status != http.StatusConflict {

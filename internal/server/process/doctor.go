@@ -52,7 +52,7 @@ type Doctor struct {
 	// Clock returns the state of the clock. Nil: that of the system.
 	Clock func() sock.ClockState
 	// Reach asks another ferry, at From, whether it reaches an address of this one: network is
-	// udp or tcp. Nil: nobody is asked.
+	// udp or tcp. Nil: no other process is asked.
 	Reach func(ctx context.Context, network, address string) (admin.Reached, error)
 	From  string
 	// Now returns the time. Nil: time.Now.

@@ -78,7 +78,7 @@ func TestReloadIssuers(t *testing.T) {
 	testkit.Within(t, time.Minute, "the keys", func() bool { return r.players.policy.Load().verifier.Stats().Keyless == 0 })
 	stays, moves := minted(t, "stays", firstKey, "anna"), minted(t, "moves", secondKey, "bert")
 	if !allowed(t, r.running, stays) || allowed(t, r.running, moves) {
-		t.Fatal("who is trusted is refused, or the other way round")
+		t.Fatal("a trusted issuer is refused, or another one is accepted")
 	}
 	over := make(chan struct{})
 	var callers sync.WaitGroup
@@ -86,10 +86,10 @@ func TestReloadIssuers(t *testing.T) {
 		callers.Go(func() {
 			for first := true; first || !isOver(over); first = false {
 				if _, err := r.caller(stays).Regions(t.Context()); err != nil {
-					t.Errorf("who stays: %v", err)
+					t.Errorf("a player that stays: %v", err)
 				}
 				if _, err := r.caller(moves).Regions(t.Context()); err != nil && problem(err) != 401 {
-					t.Errorf("who moves: %v", err)
+					t.Errorf("a player that moves: %v", err)
 				}
 			}
 		})
@@ -102,7 +102,7 @@ func TestReloadIssuers(t *testing.T) {
 			t.Errorf("%+v", done)
 		}
 		if !allowed(t, r.running, moves) {
-			t.Error("who has come is refused")
+			t.Error("a new player is refused")
 		}
 		r.file.Issuers = []config.Issuer{trustedIssuer("stays", firstKey), fetched}
 		done = r.reload(t)
@@ -110,7 +110,7 @@ func TestReloadIssuers(t *testing.T) {
 			t.Errorf("%+v", done)
 		}
 		if allowed(t, r.running, moves) {
-			t.Error("who was taken out is let in")
+			t.Error("a removed player is accepted")
 		}
 	}
 	close(over)

@@ -78,7 +78,7 @@ func TestUndrain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.relay.drain.Drain(ctx, engine.DrainConfig{}); err != nil && !errors.Is(err, alloc.ErrUnavailable) {
-		t.Errorf("nobody waits: %v", err)
+		t.Errorf("no call waits: %v", err)
 	}
 }
 

@@ -218,13 +218,13 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestNoParent: a process that nobody started so has nothing to take over.
+// TestNoParent: a process that no upgrade started has nothing to take over.
 func TestNoParent(t *testing.T) {
 	if h, err := Inherit(); h != nil || err != nil {
 		t.Errorf("%v, %v", h, err)
 	}
 	var none *Parent
 	if none.Take("a file") != nil {
-		t.Error("nobody has a file")
+		t.Error("there is a file without a parent")
 	}
 }

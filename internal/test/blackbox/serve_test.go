@@ -148,7 +148,7 @@ func TestCrash(t *testing.T) {
 
 	f = p.serve("--udp", udp)
 	f.says(`msg="state file: complete"`)
-	if n := f.metric("ferry_ledger_storing"); n != 1 {
+	if n := f.metric("ferry_state_file_complete"); n != 1 {
 		t.Errorf("storing is %v", n)
 	}
 	join := fmt.Sprintf(`{"joinCode":%q}`, m.code)
@@ -217,7 +217,7 @@ func TestNoStateFile(t *testing.T) {
 	}
 	f = p.serve()
 	f.says("level=ERROR msg=\"state file: it cannot be written")
-	if n := f.metric("ferry_ledger_storing"); n != 0 {
+	if n := f.metric("ferry_state_file_complete"); n != 0 {
 		t.Errorf("storing is %v", n)
 	}
 	f.match()

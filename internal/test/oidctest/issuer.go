@@ -18,7 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Issuer is an issuer that asks nobody for a password. Its fields may be changed between two
+// Issuer is an issuer that asks for no password. Its fields may be changed between two
 // sign-ins.
 type Issuer struct {
 	*httptest.Server

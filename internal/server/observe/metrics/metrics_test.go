@@ -160,7 +160,7 @@ func TestRelayMetrics(t *testing.T) {
 		"ferry_max_allocations":                                                       31,
 		"ferry_recovery_awaited":                                                      32,
 		"ferry_recovery_lost_total":                                                   33,
-		"ferry_ledger_storing":                                                        1,
+		"ferry_state_file_complete":                                                   1,
 		"ferry_foreign_sockets":                                                       34,
 		"ferry_memory_limit_bytes":                                                    35,
 		"ferry_memory_short":                                                          1,

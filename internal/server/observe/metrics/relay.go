@@ -179,7 +179,7 @@ func (m *Metrics) writeCapacity(w io.Writer) {
 		count(st.MaxSeats))
 	p.single("ferry_recovery_awaited", gauge, "Allocations of the previous run that may still be restored.", count(st.Awaited))
 	p.single("ferry_recovery_lost_total", counter, "Allocations of the previous run that were not restored.", st.Lost)
-	p.single("ferry_ledger_storing", gauge, "1 while the state file has all that the next run must know.", boolGauge(st.Storing))
+	p.single("ferry_state_file_complete", gauge, "1 while the state file has all that the next run must know.", boolGauge(st.Storing))
 	p.single("ferry_foreign_sockets", gauge, "Sockets of other processes on the UDP port.", count(st.ForeignSockets))
 
 	p.single("ferry_memory_limit_bytes", gauge, "Memory limit of the process in bytes; 0 if unknown.", count(int(st.MemoryLimit)))

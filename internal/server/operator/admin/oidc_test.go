@@ -239,7 +239,7 @@ func TestOIDCAttacks(t *testing.T) {
 }
 
 // TestOIDCReload: a person that is taken from the lists has no access from then on, also with
-// the cookie, and one who is made a viewer may only look.
+// the cookie, and a person that is made a viewer may only look.
 func TestOIDCReload(t *testing.T) {
 	t.Parallel()
 	r := newOIDCRig(t)

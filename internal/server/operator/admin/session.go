@@ -166,7 +166,7 @@ type Login struct {
 	// Required: the pages require a token. SignedIn: this request may see them.
 	Required bool `json:"required"`
 	SignedIn bool `json:"signed_in"`
-	// Role is "operator" or "viewer", and Person the one who signed in by OIDC.
+	// Role is "operator" or "viewer", and Person the name of the person that signed in by OIDC.
 	Role   string `json:"role,omitempty"`
 	Person string `json:"person,omitempty"`
 	// OIDC is the host at which /console/oidc/begin signs in. Empty: there is none.

@@ -70,8 +70,8 @@ func TestFailedSignIns(t *testing.T) {
 	}
 }
 
-// TestAuditOfStrangers: only authorized requests are in the audit log.
-func TestAuditOfStrangers(t *testing.T) {
+// TestAuditOfUnauthorized: only authorized requests are in the audit log.
+func TestAuditOfUnauthorized(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	p := newConsolePages(sessionToken)

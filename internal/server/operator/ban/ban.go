@@ -41,7 +41,7 @@ type Ban struct {
 	Player      string `json:"player,omitempty"`
 	Project     string `json:"project,omitempty"`
 	Environment string `json:"environment,omitempty"`
-	// Prefix is the network from which nobody may play.
+	// Prefix is the network from which no player may play.
 	Prefix netip.Prefix `json:"prefix,omitzero"`
 	Since  time.Time    `json:"since"`
 	Until  time.Time    `json:"until"`
