@@ -114,7 +114,11 @@ func (c *control) runOnce(now int64) bool {
 	c.drainSome(now)
 	more = c.endMigrations(now) || more
 	for range len(c.calls) {
-		c.serve(<-c.calls)
+		select {
+		case call := <-c.calls:
+			c.serve(call)
+		default: // hookGuard.watch has refused it.
+		}
 	}
 	c.runActions(now)
 	if t := c.shared.tap.Load(); t != nil {
