@@ -68,7 +68,8 @@ type banKeeper struct {
 	failed  bool // the store did not answer last time
 	began   time.Time
 	read    time.Time // when the store was last read; zero: never
-	number  uint64    // of the last change that was read or written
+	number  uint64    // of the last change that was read
+	lost    []ban.Ban // that the store may have lost, until it has them
 }
 
 // openBans reads the file, if there is one. It refuses one that it cannot read: the operator
@@ -185,26 +186,31 @@ func (k *banKeeper) readStore(ctx context.Context, known []ban.Ban) ([]ban.Ban, 
 			all = append(all, b)
 		}
 	}
-	if number >= k.number {
-		k.number = number
-		return all, nil
+	if number < k.number {
+		k.lost = slices.Clone(known)
+	} else if !k.writes {
+		k.lost = nil // An API process has written since.
 	}
-	lost := slices.DeleteFunc(slices.Clone(known), func(b ban.Ban) bool {
+	missing := slices.DeleteFunc(slices.Clone(k.lost), func(b ban.Ban) bool {
 		return !k.now().Before(b.Until) || slices.ContainsFunc(all, func(c ban.Ban) bool { return b.ID == c.ID })
 	})
-	for i := 0; k.writes && i < len(lost); i++ {
-		if err := k.write(ctx, &lost[i]); err != nil {
+	if k.writes || len(missing) == 0 {
+		k.number = number
+	}
+	if len(missing) == 0 {
+		k.lost = nil
+		return all, nil
+	}
+	if k.writes {
+		k.log.Warn("the store is empty or an older copy: bans that it has lost are written again, and bans that were removed may be back",
+			"lost", len(missing), "bans", len(all)+len(missing))
+	}
+	for i := 0; k.writes && i < len(missing); i++ {
+		if err := k.write(ctx, &missing[i]); err != nil {
 			return nil, err
 		}
 	}
-	if k.writes && len(lost) > 0 {
-		k.log.Warn("the store is empty or an older copy: bans that it had lost are written again, and bans that were removed may be back",
-			"written", len(lost), "bans", len(all)+len(lost))
-	}
-	if k.writes || len(lost) == 0 {
-		k.number = number
-	}
-	return append(all, lost...), nil
+	return append(all, missing...), nil
 }
 
 func sameBans(a, b []ban.Ban) bool {
@@ -378,6 +384,7 @@ func (k *banKeeper) Remove(ctx context.Context, id string) error {
 	case !there:
 		return fmt.Errorf("%w: no ban has the id %q", alloc.ErrNotFound, id)
 	}
+	k.lost = slices.DeleteFunc(k.lost, func(b ban.Ban) bool { return b.ID == id })
 	k.put(all)
 	return nil
 }
