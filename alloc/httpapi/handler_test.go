@@ -38,7 +38,7 @@ func TestNewRefuses(t *testing.T) {
 		"no origin and one":  {Config{Service: service, Anonymous: true, AllowOrigins: []string{NoOrigin, "https://a.org"}}, "AllowOrigins"},
 		"a strange origin":   {Config{Service: service, Anonymous: true, AllowOrigins: []string{"example.org"}}, "AllowOrigins"},
 		"an origin's page":   {Config{Service: service, Anonymous: true, AllowOrigins: []string{"https://a.org/x"}}, "AllowOrigins"},
-		"a bad token":        {Config{Service: service, Tokens: []Token{{}}}, "token 0: its secret"},
+		"a bad token":        {Config{Service: service, Tokens: []Token{{}}}, "tokens[0]: its secret"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -232,6 +232,9 @@ func (a *App) subscribe(m *metrics.Metrics) {
 		a.parts.addTasks(func(ctx context.Context) { d.Run(ctx, a.relay.engine.Stats, a.relay.handshakeStats) })
 	}
 	a.history.Subscribe(s)
+	if a.relay != nil {
+		s.Refuse.Subscribe(func(e engine.RefuseEvent) { a.operator.console.CountRefusal(e) })
+	}
 	if codes := a.handover.codes; codes != nil {
 		codes.subscribe(s)
 	}

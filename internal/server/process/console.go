@@ -2,9 +2,11 @@ package process
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -20,6 +22,47 @@ import (
 
 // consoleRefusals is how many refused messages the console gets at once.
 const consoleRefusals = 500
+
+// countMatches returns the number of matches of the relay.
+func (r *localRelay) countMatches(ctx context.Context) (n int, err error) {
+	all, err := r.engine.Usage(ctx)
+	for _, u := range all {
+		n += u.Hosts
+	}
+	return n, err
+}
+
+// summariesAtOnce is how many relays are asked for their summary concurrently.
+const summariesAtOnce = 16
+
+// summaries asks relays for their summaries. Those that do not answer, or that are of a version
+// without one, are left out.
+func (r fleetOperator) summaries(ctx context.Context, relays []string) map[string]operator.Summary {
+	var (
+		mu   sync.Mutex // guards all
+		all  = make(map[string]operator.Summary, len(relays))
+		gate = make(chan struct{}, summariesAtOnce)
+		wait sync.WaitGroup
+	)
+	for _, id := range relays {
+		gate <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-gate }()
+			ctx, cancel := context.WithTimeout(ctx, findWithin)
+			defer cancel()
+			var s operator.Summary
+			page, err := r.Page(ctx, id, "/summary")
+			if err != nil || page.Status != http.StatusOK || json.Unmarshal(page.Body, &s) != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all[id] = s
+		})
+	}
+	wait.Wait()
+	return all
+}
 
 // certificateWarning is how long before its end a certificate is a problem: the rule of the
 // alert in scripts/deploy.
@@ -174,8 +217,11 @@ func (r *localRelay) conditions(add func(name, state, format string, args ...any
 		add("load", "problem", "%d workers are under load and limit each source prefix", st.WorkersUnderLoad)
 	}
 	for _, l := range r.hostLosses.recent(time.Now()).losses() {
-		if l.Change != "" {
-			add(l.Subject, "problem", "in the last minutes, %s: %s", l.Finding, l.Change)
+		switch {
+		case l.Change != "":
+			add(l.Subject, "problem", "in the last minutes, %s; the limit is one in 1000: %s", l.Finding, l.Change)
+		case l.Subject == machine.SendQueue:
+			add(l.Subject, "ok", "in the last minutes, %s; the limit is one in 1000", l.Finding)
 		}
 	}
 	if r.fastPath == nil {

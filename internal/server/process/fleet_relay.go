@@ -60,7 +60,8 @@ func (a *App) buildMember() error {
 	}
 	pages := admin.RelayPages(&admin.Config{
 		Title: "ferry " + o.Version, Relay: relayPages{a.relay.engine, a.usage}, History: a.history, Timeline: a.history.Timeline(),
-		Capture: captureOf(a.relay, a.settings), Since: a.life.began, UsageSince: a.usage.since, Logger: o.Logger,
+		Capture: captureOf(a.relay, a.settings), Summary: func() operator.Summary { return a.operator.console.Summary() },
+		Since: a.life.began, UsageSince: a.usage.since, Logger: o.Logger,
 		Affected: func(ctx context.Context, p netip.Prefix) (operator.Affected, error) { return a.bans.affected(ctx, p) },
 	})
 	cluster := rpc.Config{

@@ -36,6 +36,7 @@ type operatorServer struct {
 	web       *web
 	fixed     admin.Config // of the pages, what no setting changes
 	pages     swapHandler  // by the settings in force
+	console   *console.Console
 	audit     *console.Log // what operators do
 	auditFile *auditFile   // nil: there is none
 	flight    admin.Flight
@@ -120,17 +121,22 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 	s, now := a.operator, a.status()
 	lines, _ := a.opts.Logger.Handler().(*console.Log) // see New
 	cfg := console.Config{
-		Title: "ferry " + a.opts.Version, Mode: a.opts.Mode.String(), Since: a.life.began,
+		Title: "ferry " + a.opts.Version, Mode: a.opts.Mode.String(), Since: a.life.began, Host: hostname(),
 		Nodes: now.nodes, Conditions: now.conditions, Log: lines, Audit: s.audit, Viewer: s.viewer,
 	}
 	if a.relay != nil {
+		cfg.Relay, cfg.Region, cfg.Matches = a.opts.Identity.Relay.String(), a.opts.Config.Region, a.relay.countMatches
 		cfg.Stats, cfg.Probe = a.relay.engine.Stats, a.relay.engine.Check
 		cfg.Refusals = func() []timeline.Event { return a.history.Timeline().Refusals(consoleRefusals) }
+	}
+	if a.frontEnd != nil {
+		cfg.Summaries = a.frontEnd.operator().summaries
 	}
 	page, err := console.New(cfg, a.opts.Logger)
 	if err != nil {
 		return err
 	}
+	s.console = page
 	manual, err := site.Render(docs.Files, "docs")
 	if err != nil {
 		return err

@@ -130,6 +130,51 @@ const unreadable = `(() => {
 	return bad
 })()`
 
+// title waits until the title of the document names the place and the page.
+func (p consoleTab) title(page string) {
+	p.t.Helper()
+	host, err := os.Hostname()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var title string
+	if !testkit.Poll(testkit.WaitLimit, func() bool {
+		return p.evaluate("document.title", &title) == nil && strings.Contains(title, host+" ") && strings.Contains(title, page+" – Ferry")
+	}) {
+		p.t.Errorf("the title is %q", title)
+	}
+}
+
+// reload loads the page again.
+func (p consoleTab) reload() {
+	p.t.Helper()
+	var none struct{}
+	p.call(p.session, "Page.reload", map[string]any{}, &none)
+}
+
+// keepsFocus sorts the matches so that rows move, and verifies that the focus stays at its link
+// while the list is drawn again.
+func (p consoleTab) keepsFocus() {
+	p.t.Helper()
+	p.press("Heard")
+	p.shows("Heard ↓")
+	var lost string
+	err := p.evaluate(`(async () => {
+		const table = document.querySelector("[aria-label=Matches]")
+		const link = table.querySelector("td a")
+		link.focus()
+		let moved = 0
+		const watch = new MutationObserver(() => moved++)
+		watch.observe(table, {childList: true, subtree: true, characterData: true})
+		for (let i = 0; i < 600 && moved < 3; i++) await new Promise(f => setTimeout(f, 100))
+		watch.disconnect()
+		return !moved ? "the list is not drawn again" : document.activeElement === link || !link.isConnected && document.activeElement === table ? "" : "the focus is at " + document.activeElement.outerHTML.slice(0, 200)
+	})()`, &lost)
+	if err != nil || lost != "" {
+		p.t.Errorf("%v %s", err, lost)
+	}
+}
+
 // readable checks the page in both themes, in a wide window and one of 400 px.
 func (p consoleTab) readable(page string) {
 	p.t.Helper()
@@ -179,7 +224,9 @@ func TestConsole(t *testing.T) {
 	p.enter("token", adminToken)
 	p.press("Sign in")
 
-	p.shows("Datagrams in")
+	p.shows("Traffic in")
+	p.shows("the limits are 20 ms and 2")
+	p.shows("no drops grow")
 	p.shows("matches survive a restart")
 	p.shows("worker 1")
 	p.readable("overview")
@@ -194,18 +241,23 @@ func TestConsole(t *testing.T) {
 	p.screen("overview-narrow-dark")
 	p.size(1280, 900, "light")
 
+	p.title("Overview")
+
 	p.goTo("matches")
 	p.shows("game/test")
 	p.shows("21 matches")
 	p.shows("kbit/s")
 	p.readable("matches")
 	p.screen("matches")
+	p.keepsFocus()
 	p.enter("q", "127.0.0.0/8")
 	p.shows("21 matches")
 	p.enter("q", "203.0.113.7")
 	p.shows("0 matches")
 	p.enter("q", m.code)
 	p.shows("1 match")
+	p.reload()
+	p.shows("1 match") // The search is in the URL.
 	p.press(hex.EncodeToString(m.host.Cred.ID[:4]))
 
 	p.shows("it plays: bound, and linked")
@@ -242,7 +294,7 @@ func TestConsole(t *testing.T) {
 	p.screen("attack")
 
 	p.goTo("bans")
-	p.shows("Nobody is banned.")
+	p.shows("No player and no network is banned.")
 	p.enter("ban-prefix", "203.0.113.0/24")
 	p.enter("ban-reason", "flood")
 	p.press("Ban")
@@ -255,7 +307,7 @@ func TestConsole(t *testing.T) {
 	p.shows("neither an address nor a prefix")
 	p.press("Unban")
 	p.press("Yes, unban")
-	p.shows("Nobody is banned.")
+	p.shows("No player and no network is banned.")
 
 	testReloadPage(p, place)
 
@@ -267,17 +319,21 @@ func TestConsole(t *testing.T) {
 	p.screen("log")
 
 	p.goTo("audit")
-	p.shows("/kick")
-	p.shows("status=200 by=session")
+	p.shows("removed player")
+	p.shows("done")
 	p.readable("audit")
 	p.screen("audit")
 
 	p.goTo("fleet")
 	p.shows("1 relay,")
 	p.readable("fleet")
-	p.screen("fleet")
 	p.press("Drain")
+	p.shows("20 matches run there")
+	p.shows("After 1 hour it stops in any case, and ends the matches that still run.")
+	p.readable("drain")
+	p.screen("drain")
 	p.press("Yes, drain")
+	p.shows("at the latest")
 	p.shows("draining,")
 	p.press("Undrain")
 	p.press("Yes, undrain")
@@ -291,7 +347,9 @@ func TestConsole(t *testing.T) {
 	testOtherSite(t, browser, f)
 
 	f.kill()
-	p.shows("connection lost")
+	p.shows("The server has not answered since")
+	p.readable("server gone")
+	p.screen("server-gone")
 	place.serve(flags...)
 	p.shows("live")
 	p.goTo("overview")

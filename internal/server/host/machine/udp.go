@@ -62,6 +62,9 @@ func (c UDP) Since(old UDP) UDP {
 	}
 }
 
+// SendQueue is the subject of the line about messages that a queue dropped before they left.
+const SendQueue = "UDP send queue"
+
 // maxLoss is the share of losses that is tolerable, one in so many.
 const maxLoss = 1000
 
@@ -85,7 +88,7 @@ func (c UDP) Losses() (lines []Line) {
 			"larger queues do not help: check the network card, its offloads (ethtool -k), tunnels, and programs that rewrite datagrams",
 		},
 		{
-			"UDP send queue", "a queue of this machine dropped %d of %d messages before they left, without an error to the relay", c.SendDrops, c.Sent + c.SendDrops,
+			SendQueue, "a queue of this machine dropped %d of %d messages before they left, without an error to the relay", c.SendDrops, c.Sent + c.SendDrops,
 			"find the queue with tc -s qdisc, and raise its rate or limit (tbf, htb), or txqueuelen",
 		},
 	} {

@@ -242,10 +242,10 @@ func drainPages(mux *http.ServeMux, cfg *Config) {
 }
 
 // RelayPages returns the read-only pages of a relay: /allocations, /matches, /usage, /stats
-// and, with a history, /why, with Timeline /timeline, with Affected /bans/affected, and with
-// Capture /fleet-capture/NAME.
-// They have no authentication; the caller must authorize requests. Of the configuration it
-// uses Relay, History, Timeline, Affected, Capture, Title, Since and UsageSince.
+// and, with a history, /why, with Timeline /timeline, with Summary /summary, with Affected
+// /bans/affected, and with Capture /fleet-capture/NAME. They have no authentication; the caller must
+// authorize requests. Of the configuration it uses Relay, History, Timeline, Summary, Affected, Capture,
+// Title, Since and UsageSince.
 func RelayPages(cfg *Config) http.Handler {
 	mux := http.NewServeMux()
 	if cfg.History != nil {
@@ -253,6 +253,9 @@ func RelayPages(cfg *Config) http.Handler {
 	}
 	if cfg.Timeline != nil {
 		timelinePages(mux, cfg)
+	}
+	if cfg.Summary != nil {
+		mux.HandleFunc("GET /summary", func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, cfg.Summary(), nil) })
 	}
 	if cfg.Capture != nil {
 		captureForFleet(mux, cfg)

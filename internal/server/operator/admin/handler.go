@@ -11,7 +11,7 @@
 //	DELETE /drain                           accept new allocations again
 //	GET /nodes                              this process, or all of a fleet
 //	POST /nodes/NODE/drain, DELETE          the same as /drain for NODE; see below
-//	GET /nodes/NODE/allocations, ...        the same as /allocations, /usage and /stats of NODE
+//	GET /nodes/NODE/allocations, ...        the same as /allocations, /usage and /stats of NODE; /summary: what the console shows of it
 //	GET /allocations?cursor=0&limit=100     one page of the allocations; filters are tenant, or project and
 //	                                        environment, role, match, bound, transport
 //	GET /allocations/ID                     one allocation; /allocations/ID/players: the players of a host
@@ -121,6 +121,8 @@ type Config struct {
 	// Reach says whether another server can be reached from here, for /reach: network is udp or
 	// tcp, address HOST:PORT. Nil: no page.
 	Reach func(ctx context.Context, network, address string) (Reached, error)
+	// Summary is what the console of an API process shows of this relay, for /summary. Nil: no page.
+	Summary func() operator.Summary
 	// Timeline is what happened lately, for /timeline. Nil: no page.
 	Timeline *timeline.Timeline
 	// Capture is engine.Server.Capture, or returns ErrCaptureOff. Nil: no page.

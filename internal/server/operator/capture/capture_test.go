@@ -32,11 +32,13 @@ func TestFile(t *testing.T) {
 		ip      string // status of IP's checksum, which IPv6 has not
 		comment string
 	}{
-		{engine.Captured{Transport: "udp4", Player: ap("192.0.2.1:4000"), Relay: ap("198.51.100.1:7777")}, "4000\t7777", "1",
+		{engine.Captured{Transport: "udp4", Player: ap("192.0.2.1:4000"), Relay: ap("198.51.100.1:7777"), Outcome: "relayed"},
+			"4000\t7777", "1",
 			"received over udp4: relayed"},
 		{engine.Captured{Transport: "udp4", Player: ap("192.0.2.1:4000"), Relay: ap("[::]:7777"), Sent: true}, "7777\t4000",
 			"1", "sent over udp4"},
-		{engine.Captured{Transport: "udp6", Player: ap("[2001:db8::7]:4000"), Relay: ap("[2001:db8::1]:7777")}, "4000\t7777", "",
+		{engine.Captured{Transport: "udp6", Player: ap("[2001:db8::7]:4000"), Relay: ap("[2001:db8::1]:7777"), Outcome: "relayed"},
+			"4000\t7777", "",
 			"received over udp6: relayed"},
 		{engine.Captured{Transport: "dtls", Session: 9, Sent: true}, "7777\t49152", "", "sent over dtls"},
 	} {

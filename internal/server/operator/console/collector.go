@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/base/periodic"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
@@ -19,15 +21,24 @@ import (
 type Config struct {
 	// Title is the program and its version; Mode is "dev", "serve", "relay" or "api".
 	Title, Mode string
-	Since       time.Time
+	// Host is the name of the machine. Relay is the id of the relay, and Region its region; empty:
+	// none.
+	Host, Relay, Region string
+	Since               time.Time
 	// Stats and Probe are of the relay. Nil: the process has none.
 	Stats func() engine.Stats
 	Probe func(context.Context) error
 	// Nodes returns the processes of the fleet, or only this one.
 	Nodes func(context.Context) (operator.Nodes, error)
+	// Summaries returns the summaries of relays of the fleet by their ids, of a process without a
+	// relay.
+	Summaries func(ctx context.Context, relays []string) map[string]operator.Summary
+	// Matches returns the number of matches of the relay.
+	Matches func(context.Context) (int, error)
 	// Conditions returns what an operator should know of the process.
 	Conditions func() []Condition
-	// Refusals returns the newest refused messages of known allocations. Nil: none.
+	// Refusals returns the newest refused messages of known allocations. Nil: none. Those of
+	// [Console.CountRefusal] are counted by network.
 	Refusals func() []timeline.Event
 	Log      *Log
 	// Audit is what operators did.
@@ -38,24 +49,21 @@ type Config struct {
 }
 
 // Condition is a part of the process and its state.
-type Condition struct {
-	Name string `json:"name"`
-	// State is "ok", "note" (it is meant to be so, and will pass) or "problem".
-	State string `json:"state"`
-	Text  string `json:"text"`
-}
+type Condition = operator.Condition
 
 // Sample is the state of the process at one time. Counters are since the start.
 type Sample struct {
 	At         time.Time       `json:"at"`
 	Title      string          `json:"title"`
 	Mode       string          `json:"mode"`
+	Host       string          `json:"host"`
+	Relay      string          `json:"relay,omitempty"`
+	Region     string          `json:"region,omitempty"`
 	Since      time.Time       `json:"since"`
 	Stats      *operator.Stats `json:"stats,omitempty"`
 	WorkerCPU  []float64       `json:"worker_cpu,omitempty"` // seconds of each worker of a UDP socket
 	RTT        *RoundTrip      `json:"rtt,omitempty"`
-	Nodes      []operator.Node `json:"nodes,omitempty"`           // of a process without a relay
-	StoreAway  time.Time       `json:"store_away_since,omitzero"` // as in operator.Nodes
+	Load       *operator.Load  `json:"load,omitempty"` // of the relay, or of all of the fleet
 	Conditions []Condition     `json:"conditions"`
 }
 
@@ -70,7 +78,11 @@ type RoundTrip struct {
 
 const (
 	sampleEvery = time.Second
-	// keptSamples is what a browser gets when it connects: five minutes, some 300 KB.
+	// fleetEvery is the time between two questions to the relays of a fleet.
+	fleetEvery = 2 * time.Second
+	// matchesEvery is in which of so many samples matches are counted.
+	matchesEvery = 5
+	// keptSamples is what a browser gets when it connects: five minutes, some 700 KB.
 	keptSamples = 300
 	// roundTrips is how many round trips the quantiles cover.
 	roundTrips = 60
@@ -86,18 +98,29 @@ const (
 
 // collector takes a sample each second, however many browsers there are.
 type collector struct {
-	cfg Config
+	cfg     Config
+	sources sources
 
 	mu       sync.Mutex // guards what follows
 	running  bool
 	kept     [][]byte               // the last samples, the oldest first
 	browsers map[chan []byte]string // by person
+	day      []operator.Load        // the oldest first
+	minute   operator.Load          // the sum of so many samples since the last point of the day
+	inMinute int
+	changes  []Condition // the oldest first
+	last     Sample
+	fleet    FleetState
 
-	trips []float64 // belongs to Run; below 0: lost
+	// What follows belongs to Run.
+	trips   []float64 // below 0: lost
+	judge   judge
+	matches int
+	taken   int // samples
 }
 
 func (c *collector) init(cfg Config) {
-	c.cfg, c.browsers = cfg, map[chan []byte]string{}
+	c.cfg, c.browsers, c.sources.all = cfg, map[chan []byte]string{}, map[netip.Prefix]*source{}
 }
 
 // Run takes samples until ctx ends, and then ends the connections of browsers.
@@ -107,15 +130,21 @@ func (c *Console) Run(ctx context.Context) {
 	s.running = true
 	s.mu.Unlock()
 	defer s.stop()
+	if s.cfg.Stats == nil {
+		var asking sync.WaitGroup
+		asking.Go(func() { s.askFleet(ctx); periodic.Run(ctx, fleetEvery, func() { s.askFleet(ctx) }) })
+		defer asking.Wait()
+	}
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
 	for {
-		b, err := json.Marshal(s.sample(ctx))
+		sample := s.sample(ctx)
+		b, err := json.Marshal(sample)
 		if err != nil {
 			c.log.Error("the console has no values", "error", err)
 			return
 		}
-		s.publish(b)
+		s.publish(sample, b)
 		select {
 		case <-ctx.Done():
 			return
@@ -134,9 +163,14 @@ func (c *collector) stop() {
 	clear(c.browsers)
 }
 
-func (c *collector) publish(sample []byte) {
+// publish keeps a sample and its JSON, and sends it to the browsers.
+func (c *collector) publish(s Sample, sample []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.last, c.changes = s, slices.Clone(c.judge.changes)
+	if s.Load != nil {
+		c.addToDay(*s.Load)
+	}
 	if len(c.kept) == keptSamples {
 		c.kept = slices.Delete(c.kept, 0, 1)
 	}
@@ -150,15 +184,21 @@ func (c *collector) publish(sample []byte) {
 }
 
 func (c *collector) sample(ctx context.Context) Sample {
-	s := Sample{At: time.Now(), Title: c.cfg.Title, Mode: c.cfg.Mode, Since: c.cfg.Since, Conditions: c.cfg.Conditions()}
-	if c.cfg.Stats == nil {
-		nodes, err := c.cfg.Nodes(ctx)
-		if err != nil {
-			s.Conditions = append(s.Conditions, Condition{"fleet", "problem", err.Error()})
-		}
-		s.Nodes, s.StoreAway = nodes.Nodes, nodes.StoreAway
-		return s
+	s := Sample{
+		At: time.Now(), Title: c.cfg.Title, Mode: c.cfg.Mode, Host: c.cfg.Host, Relay: c.cfg.Relay, Region: c.cfg.Region,
+		Since: c.cfg.Since, Conditions: c.cfg.Conditions(),
 	}
+	if c.cfg.Stats == nil {
+		c.addFleet(&s)
+	} else {
+		c.addRelay(ctx, &s)
+	}
+	c.judge.date(s.Conditions, s.At)
+	return s
+}
+
+// addRelay adds the state of the relay of this process.
+func (c *collector) addRelay(ctx context.Context, s *Sample) {
 	st := c.cfg.Stats()
 	page := admin.StatsOf(st, s.At, c.cfg.Since)
 	s.Stats = &page
@@ -168,8 +208,113 @@ func (c *collector) sample(ctx context.Context) Sample {
 		}
 	}
 	s.RTT = c.roundTrip(ctx)
-	return s
+	c.judge.add(s.At, &st)
+	s.Conditions = append(s.Conditions, c.judge.conditions(s.RTT, st.WorkersUnderLoad)...)
+	if c.taken%matchesEvery == 0 {
+		if n, err := c.cfg.Matches(ctx); err == nil {
+			c.matches = n
+		}
+	}
+	c.taken++
+	l := c.judge.load()
+	l.At, l.P99, l.Matches, l.Relays = s.At, s.RTT.P99, c.matches, 1
+	l.Allocations, l.Players, l.Links, l.Seats = st.Allocations, st.Bound, st.Links, st.Seats
+	s.Load = &l
 }
+
+// askFleet asks the relays of the fleet.
+func (c *collector) askFleet(ctx context.Context) {
+	f := FleetState{At: time.Now()}
+	nodes, err := c.cfg.Nodes(ctx)
+	if err != nil {
+		f.Error = err.Error()
+	}
+	var relays []string
+	f.StoreAway = nodes.StoreAway
+	for _, n := range nodes.Nodes {
+		if n.Role != "api" {
+			relays = append(relays, n.ID)
+		}
+	}
+	summaries := c.cfg.Summaries(ctx, relays)
+	for _, n := range nodes.Nodes {
+		f.Nodes = append(f.Nodes, fleetNode(n, summaries))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fleet = f
+}
+
+func fleetNode(n operator.Node, summaries map[string]operator.Summary) FleetNode {
+	all := FleetNode{Node: n}
+	if s, ok := summaries[n.ID]; ok && n.Role != "api" {
+		all.Summary = &s
+	}
+	return all
+}
+
+// addFleet adds the sum of the relays that answered, and what is wrong with them.
+func (c *collector) addFleet(s *Sample) {
+	c.mu.Lock()
+	f := c.fleet
+	c.mu.Unlock()
+	if f.At.IsZero() { // The relays were not asked yet.
+		return
+	}
+	if f.Error != "" {
+		s.Conditions = append(s.Conditions, Condition{Name: "fleet", State: "problem", Text: f.Error, Page: "fleet"})
+	}
+	s.Load = new(operator.Load)
+	for _, n := range f.Nodes {
+		if n.Summary != nil {
+			s.Load.Add(&n.Summary.Load)
+		}
+	}
+	s.Load.At = s.At
+}
+
+// state returns the fleet, or this process alone.
+func (c *collector) state(ctx context.Context) FleetState {
+	c.mu.Lock()
+	f, last := c.fleet, c.last
+	c.mu.Unlock()
+	if c.cfg.Stats == nil {
+		return f
+	}
+	f = FleetState{At: last.At, Nodes: []FleetNode{}}
+	nodes, err := c.cfg.Nodes(ctx)
+	if err != nil {
+		f.Error = err.Error()
+	}
+	for _, n := range nodes.Nodes {
+		f.Nodes = append(f.Nodes, fleetNode(n, map[string]operator.Summary{c.cfg.Relay: summaryOf(&last)}))
+	}
+	return f
+}
+
+// Summary returns what the console of an API process shows of this relay.
+func (c *Console) Summary() operator.Summary {
+	c.collector.mu.Lock()
+	last := c.collector.last
+	c.collector.mu.Unlock()
+	return summaryOf(&last)
+}
+
+func summaryOf(s *Sample) operator.Summary {
+	all := operator.Summary{Host: s.Host}
+	if s.Load != nil {
+		all.Load = *s.Load
+	}
+	for _, c := range s.Conditions {
+		if c.State != "ok" {
+			all.Conditions = append(all.Conditions, c)
+		}
+	}
+	return all
+}
+
+// CountRefusal counts a refused message by its network.
+func (c *Console) CountRefusal(e engine.RefuseEvent) { c.collector.sources.count(e, time.Now()) }
 
 // roundTrip measures one, and returns it with the quantiles of the last ones.
 func (c *collector) roundTrip(ctx context.Context) *RoundTrip {

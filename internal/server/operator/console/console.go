@@ -105,6 +105,14 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.answer(w, c.cfg.Audit.Lines())
 	case "data/refusals":
 		c.answer(w, c.refusals())
+	case "data/sources":
+		c.answer(w, c.collector.sources.list(time.Now()))
+	case "data/reasons":
+		c.answer(w, reasons)
+	case "data/day":
+		c.answer(w, c.collector.history())
+	case "data/fleet":
+		c.answer(w, c.collector.state(r.Context()))
 	default:
 		c.serveFile(w, r, name)
 	}

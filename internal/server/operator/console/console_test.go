@@ -41,7 +41,8 @@ func newConsole(t *testing.T) (*Console, *atomic.Int64) {
 		Nodes: func(context.Context) (operator.Nodes, error) {
 			return operator.Nodes{Nodes: []operator.Node{{ID: "n"}}}, nil
 		},
-		Conditions: func() []Condition { return []Condition{{"readiness", "ok", "ready"}} },
+		Matches:    func(context.Context) (int, error) { return 1, nil },
+		Conditions: func() []Condition { return []Condition{{Name: "readiness", State: "ok", Text: "ready"}} },
 		Refusals: func() []timeline.Event {
 			return []timeline.Event{{ID: proto.AllocationID{1}, Kind: timeline.BindRefused, Reason: "old nonce", Count: 3}}
 		},
@@ -169,6 +170,42 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestFleet: the console of an API process sums up what its relays tell, and that of a relay has
+// itself.
+func TestFleet(t *testing.T) {
+	c, _ := newConsole(t)
+	c.collector.cfg.Relay = "n"
+	relay := c.collector.sample(t.Context())
+	c.collector.publish(relay, nil)
+	if f := c.collector.state(t.Context()); len(f.Nodes) != 1 || f.Nodes[0].Summary == nil || f.Nodes[0].Summary.Load.Matches != 1 {
+		t.Errorf("a relay: %+v", f)
+	}
+	cfg := c.cfg
+	cfg.Stats, cfg.Relay = nil, ""
+	cfg.Nodes = func(context.Context) (operator.Nodes, error) {
+		return operator.Nodes{Nodes: []operator.Node{{ID: "host", Role: "api"}, {ID: "a"}, {ID: "b"}, {ID: "silent"}}}, nil
+	}
+	cfg.Summaries = func(_ context.Context, relays []string) map[string]operator.Summary {
+		if len(relays) != 3 {
+			t.Errorf("%v are asked", relays)
+		}
+		one := operator.Summary{Load: operator.Load{BytesOut: 5, P99: 7, Matches: 2, Relays: 1}}
+		return map[string]operator.Summary{"a": one, "b": one}
+	}
+	var api collector
+	api.init(cfg)
+	if s := api.sample(t.Context()); s.Load != nil {
+		t.Errorf("before the relays were asked: %+v", s.Load)
+	}
+	api.askFleet(t.Context())
+	if l := api.sample(t.Context()).Load; l.BytesOut != 10 || l.P99 != 7 || l.Matches != 4 || l.Relays != 2 {
+		t.Errorf("%+v", l)
+	}
+	if f := api.state(t.Context()); len(f.Nodes) != 4 || f.Nodes[1].Summary == nil || f.Nodes[3].Summary != nil {
+		t.Errorf("%+v", f)
+	}
+}
+
 // TestBrowserLimit: more browsers than that are refused, and cost the others nothing.
 func TestBrowserLimit(t *testing.T) {
 	c, _ := newConsole(t)
@@ -182,7 +219,7 @@ func TestBrowserLimit(t *testing.T) {
 		t.Error("one too many")
 	}
 	for range 2 * browserQueue { // No browser reads: further samples are missed, and nothing blocks.
-		s.publish([]byte("{}"))
+		s.publish(Sample{}, []byte("{}"))
 	}
 	if len(last) != browserQueue {
 		t.Errorf("%d samples wait", len(last))
@@ -192,7 +229,7 @@ func TestBrowserLimit(t *testing.T) {
 		t.Error("refused after one has gone")
 	}
 	for range 2 * keptSamples {
-		s.publish([]byte("{}"))
+		s.publish(Sample{}, []byte("{}"))
 	}
 	if kept, _, _ := s.subscribe(""); len(s.kept) != keptSamples || kept != nil {
 		t.Errorf("%d samples are kept", len(s.kept))

@@ -8,17 +8,24 @@ export interface Stats {
   workers: number[]; intakes: number[]; workers_under_load: number
 }
 
-export interface Condition { name: string; state: "ok" | "note" | "problem"; text: string }
+export interface Condition { name: string; state: "ok" | "note" | "problem"; text: string; since?: string; page?: string }
 
 export interface Sample {
   at: string; title: string; mode: string; since: string
+  host: string; relay?: string; region?: string
   stats?: Stats
   worker_cpu?: number[]
   rtt?: { last: number; p50: number; p99: number; lost: number }
-  nodes?: Node[]
-  store_away_since?: string
+  load?: Load
   conditions: Condition[]
 }
+
+/** Load is of a relay, or of several. */
+export interface Load {
+  at: string; datagrams_in: number; datagrams_out: number; bytes_in: number; bytes_out: number; drops: number; p99: number
+  allocations: number; matches: number; players: number; links: number; seats: number; relays: number
+}
+export interface Day { points: Load[]; changes: Condition[] }
 
 export interface Node {
   id: string; role: string; region: string; version: string; state: string; udp: string[] | null; api: string; since?: string
@@ -26,7 +33,9 @@ export interface Node {
   allocations: number; bound: number; links: number; matches?: number; seats: number; max_seats: number
   lacks?: string[]; load?: number // 0 to 1
   traffic?: Traffic // of another relay
+  summary?: { host: string; load: Load; conditions?: Condition[] }
 }
+export interface Fleet { at: string; nodes: Node[] | null; error?: string; store_away_since?: string }
 
 /** Traffic is per second. */
 export interface Traffic {
@@ -86,6 +95,14 @@ export class Refused extends Error {
   constructor(readonly status: number, text: string) { super(text) }
 }
 
+/** Away is the error of a call without an answer. The header of the page says so. */
+export class Away extends Error {
+  constructor() { super("the server does not answer") }
+}
+
+/** plain is the text of an error without the names of Go packages, which say nothing to an operator. */
+export const plain = (text: string) => text.trim().replace(/(^|: )(?:(?:admin|alloc|api|app|ban|capture|cluster|config|console|engine|fleet|history|httpapi|placement|redisstore|rpc|state|statefile|table): )+/g, "$1")
+
 /** signedOut is called when a call needs a sign-in. */
 let signedOut = () => {}
 export function onSignedOut(f: () => void) { signedOut = f }
@@ -94,9 +111,9 @@ async function request(method: string, path: string, body?: unknown): Promise<Re
   const r = await fetch(path, {
     method, credentials: "same-origin", cache: "no-store",
     ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
-  })
+  }).catch(() => { throw new Away() })
   if (r.status === 401) signedOut()
-  if (!r.ok) throw new Refused(r.status, (await r.text()).trim().replace(/^admin: /, ""))
+  if (!r.ok) throw new Refused(r.status, plain(await r.text()))
   return r
 }
 
@@ -115,10 +132,12 @@ export async function save(path: string, name: string): Promise<number> {
   return content.size
 }
 
-/** checkSession finds out whether the session has ended, which a failed connection does not tell. */
-export async function checkSession() {
-  const l = await get<Login>("/console/login").catch(() => undefined) // The server is away.
+/** checkSession finds out whether the session has ended, which a failed connection does not tell,
+ *  and returns whether the server answers. */
+export async function checkSession(): Promise<boolean> {
+  const l = await get<Login>("/console/login").catch(() => undefined)
   if (l?.required && !l.signed_in) signedOut()
+  return l !== undefined
 }
 
 export const get = <T>(path: string) => call<T>("GET", path)

@@ -12,9 +12,9 @@ export async function ban(subject: Record<string, string>): Promise<string> {
   return `banned until ${day(b.until)}`
 }
 
-export function BansPage() {
+export function BansPage({ query }: { query: URLSearchParams }) {
   const { value, error, again } = usePoll("bans", 2000, () => get<Bans>("/bans"))
-  const [form, setForm] = useState<Record<string, string>>({ kind: "prefix", for: "24h" })
+  const [form, setForm] = useState<Record<string, string>>({ kind: "prefix", for: "24h", prefix: query.get("prefix") ?? "" })
   const [result, setResult] = useState("")
   const field = (id: string, label: string) => <label for={`ban-${id}`}>{label} <input id={`ban-${id}`} value={form[id] ?? ""}
     onInput={e => setForm({ ...form, [id]: e.currentTarget.value })} /></label>
@@ -37,12 +37,12 @@ export function BansPage() {
       <label>for <select value={form.for} onChange={e => setForm({ ...form, for: e.currentTarget.value })}>
         {durations.map(([v, text]) => <option key={v} value={v}>{text}</option>)}</select></label>
       {field("reason", "Reason, which the player sees")}
-      <button disabled={isViewer}>Ban</button>
+      <button class="danger" disabled={isViewer}>Ban</button>
       {result && <span role="status">{result}</span>}
     </form>
     <Failure error={error} />
     <StoreAway since={value?.store_away_since} so={value?.not_known ? "the bans are not known." : "these are the bans of that time."} />
-    {value && !value.not_known && <p class="soft" role="status">{value.bans.length === 0 ? "Nobody is banned." : `${value.bans.length} ${value.bans.length === 1 ? "ban" : "bans"}; those that end first come first.`}</p>}
+    {value && !value.not_known && <p class="soft" role="status">{value.bans.length === 0 ? "No player and no network is banned." : `${value.bans.length} ${value.bans.length === 1 ? "ban" : "bans"}; those that end first come first.`}</p>}
     {value && value.bans.length > 0 && <Table label="Bans" head={<><th>Player or network</th><th>Since</th><th>Until</th><th>Reason</th><th>Action</th></>}>
       {value.bans.map(b => <tr key={b.id}>
         <td>{b.prefix ?? `${b.player} of ${b.project}/${b.environment}`}</td><td>{day(b.since)}</td><td>{day(b.until)}</td><td class="text">{b.reason}</td>

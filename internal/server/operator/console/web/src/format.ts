@@ -4,8 +4,8 @@ export function number(n: number): string {
   return Math.round(n).toLocaleString("en")
 }
 
-/** counted is a number and its noun, which has an s unless there is one. */
-export const counted = (n: number, noun: string) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`
+/** counted is a number and its noun, in the plural unless there is one. */
+export const counted = (n: number, noun: string, plural = noun + "s") => `${number(n)} ${n === 1 ? noun : plural}`
 
 /** short is a number with at most four digits: 12.3 k. */
 export function short(n: number): string {
@@ -58,4 +58,17 @@ export function project(a: { project?: string; environment?: string; tenant?: st
   if (a.others) return "(all others)"
   if (a.project || a.environment) return `${a.project}/${a.environment}`
   return a.tenant ?? ""
+}
+
+/** dayClock is the clock for the axis of a plot: with seconds, unless the times are minutes apart. */
+export function dayClock(times: number[]): (t: number) => string {
+  const long = times.length > 1 && times[1]! - times[0]! >= 60
+  return t => new Date(t * 1000).toLocaleTimeString("en-GB", long ? { hour: "2-digit", minute: "2-digit" } : {})
+}
+
+/** exact is a date and a time of day, to the second and with the zone. */
+export function exact(time: string): string {
+  return new Date(time).toLocaleString("en-GB", {
+    year: "numeric", month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+  })
 }

@@ -4,47 +4,60 @@ import { checkSession, type Sample } from "./api"
 
 export interface Live {
   samples: Sample[] // the oldest first
-  connected: boolean
+  state: "live" | "gone" | "full" // full: the server answers, and has no place for this window
+  since: number // when it was last live, ms; 0: never
 }
 
 const kept = 300
 const retryMillis = 2000
+// silentMillis is after how long without a sample the connection is given up: a server that hangs
+// does not close it.
+const silentMillis = 6000
 
 /** useLive returns the samples of the last five minutes, and whether there are new ones. */
 export function useLive(active: boolean): Live {
-  const [live, setLive] = useState<Live>({ samples: [], connected: false })
+  const [live, setLive] = useState<Live>({ samples: [], state: "gone", since: 0 })
   useEffect(() => {
     if (!active) return
     let source: EventSource | undefined
     let retry = 0
+    let silent = 0
     let samples: Sample[] = []
     let pending = 0
-    const show = (connected: boolean) => {
+    let since = 0
+    const show = (state: Live["state"]) => {
       clearTimeout(pending) // Many samples come at once after the connection was made.
-      pending = window.setTimeout(() => setLive({ samples: [...samples], connected }), 20)
+      pending = window.setTimeout(() => setLive({ samples: [...samples], state, since }), 20)
+    }
+    const lose = async () => {
+      clearTimeout(silent)
+      source?.close()
+      show("gone")
+      retry = window.setTimeout(open, retryMillis)
+      if (await checkSession()) show("full")
     }
     const open = () => {
       source = new EventSource("/console/data/events")
+      silent = window.setTimeout(lose, silentMillis)
       source.onmessage = e => {
+        clearTimeout(silent)
+        silent = window.setTimeout(lose, silentMillis)
         const s = JSON.parse(e.data) as Sample
         const last = samples[samples.length - 1]
         if (last && last.since !== s.since) samples = [] // The process was restarted.
         else if (last && Date.parse(last.at) >= Date.parse(s.at)) return // The server repeats what it has kept.
         samples.push(s)
         if (samples.length > kept) samples.shift()
-        show(true)
+        since = Date.now()
+        show("live")
       }
-      source.onerror = () => {
-        show(false)
-        source?.close()
-        void checkSession()
-        retry = window.setTimeout(open, retryMillis)
-      }
+      source.onerror = () => void lose()
     }
     open()
     return () => {
       source?.close()
       clearTimeout(retry)
+      clearTimeout(silent)
       clearTimeout(pending)
     }
   }, [active])
@@ -82,6 +95,9 @@ export function rates(samples: Sample[], counter: (s: Sample) => number): (numbe
     return seconds > 0 ? Math.max(0, counter(s) - counter(before)) / seconds : null
   })
 }
+
+/** nowSeconds is over how many seconds a rate is taken that is shown as the present one. */
+export const nowSeconds = 10
 
 /** rate is the change per second of a counter over the last samples. */
 export function rate(samples: Sample[], over: number, counter: (s: Sample) => number): number {

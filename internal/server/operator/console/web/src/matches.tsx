@@ -1,42 +1,37 @@
-import { useState } from "preact/hooks"
+import { useRef } from "preact/hooks"
 import { call, get, onRelay, save, type Allocation, type Matches, type Why, type WhyEvent } from "./api"
 import { ban } from "./bans"
 import { age, bits, clock, number, project, short } from "./format"
 import { usePoll } from "./live"
-import { Action, Failure, ShortID, Table } from "./parts"
+import { Action, Failure, HeadButton, ShortID, Table } from "./parts"
+import { setQuery } from "./route"
 
 const pageSize = 50
 
 export const matchLink = (id: string, relay?: string) => `#/match/${id}${relay ? `/${relay}` : ""}`
 
-function HeadButton({ name, label, sort, order, set }: { name: string; label: string; sort: string; order: string; set: (sort: string, order: string) => void }) {
-  const active = sort === name
-  return <th class={name === "project" ? "" : "n"} aria-sort={active ? (order === "asc" ? "ascending" : "descending") : "none"}>
-    <button class="head" onClick={() => set(name, active && order === "desc" ? "asc" : "desc")}>
-      {label} <span aria-hidden="true">{active ? (order === "asc" ? "↑" : "↓") : ""}</span>
-    </button>
-  </th>
-}
-
-export function MatchesPage() {
-  const [search, setSearch] = useState("")
-  const [[sort, order], setSort] = useState(["age", "asc"])
-  const [page, setPage] = useState(0)
-  const query = new URLSearchParams({ sort: sort!, order: order!, offset: String(page * pageSize), limit: String(pageSize) })
+export function MatchesPage({ query: url }: { query: URLSearchParams }) {
+  const search = url.get("q") ?? "", sort = url.get("sort") ?? "age", order = url.get("order") ?? "asc"
+  const page = Math.max(0, parseInt(url.get("page") ?? "1", 10) - 1 || 0)
+  const query = new URLSearchParams({ sort, order, offset: String(page * pageSize), limit: String(pageSize) })
   if (search) query.set("q", search)
-  const { value, error } = usePoll(query.toString(), 2000, () => get<Matches>(`/matches?${query}`))
+  const { value: fresh, error } = usePoll(query.toString(), 2000, () => get<Matches>(`/matches?${query}`))
+  const last = useRef<Matches | undefined>(undefined) // The list stays until there is another: a list that goes takes the focus along.
+  if (fresh) last.current = fresh
+  const value = error ? fresh : last.current
   const pages = value ? Math.max(1, Math.ceil(value.total / pageSize)) : 1
-  const head = { sort: sort!, order: order!, set: (s: string, o: string) => { setSort([s, o]); setPage(0) } }
+  const toPage = (n: number) => setQuery({ page: n ? String(n + 1) : "" })
+  const head = { sort, order, set: (s: string, o: string) => setQuery({ sort: s, order: o, page: "" }) }
   return <>
     <form class="search" role="search" onSubmit={e => e.preventDefault()}>
       <label for="q">Search</label>
       <input id="q" type="search" placeholder="join code, allocation, player, project, address or prefix" value={search}
-        onInput={e => { setSearch(e.currentTarget.value); setPage(0) }} />
+        onInput={e => setQuery({ q: e.currentTarget.value, page: "" })} />
     </form>
     <Failure error={error} />
     {value && <p class="soft" role="status">{number(value.total)} {value.total === 1 ? "match" : "matches"}{value.truncated && "; there are more, which were not searched"}</p>}
     {value && value.matches.length > 0 && <Table label="Matches" head={<>
-      <th>Host</th><th>Code</th><HeadButton name="project" label="Project" {...head} />
+      <th>Host</th><th>Code</th><HeadButton name="project" label="Project" text {...head} />
       <HeadButton name="players" label="Players" {...head} /><HeadButton name="age" label="Age" {...head} />
       <HeadButton name="heard" label="Heard" {...head} /><HeadButton name="rate" label="Traffic" {...head} /><th>Transport</th><th>Address</th>
     </>}>
@@ -52,9 +47,9 @@ export function MatchesPage() {
       </tr>)}
     </Table>}
     {pages > 1 && <nav class="pages" aria-label="Pages">
-      <button disabled={page === 0} onClick={() => setPage(page - 1)}>Previous</button>
+      <button disabled={page === 0} onClick={() => toPage(page - 1)}>Previous</button>
       <span>page {page + 1} of {number(pages)}</span>
-      <button disabled={page + 1 >= pages || (page + 2) * pageSize > 9000} onClick={() => setPage(page + 1)}>Next</button>
+      <button disabled={page + 1 >= pages || (page + 2) * pageSize > 9000} onClick={() => toPage(page + 1)}>Next</button>
     </nav>}
   </>
 }
@@ -122,9 +117,9 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
       {host.large_messages > 0 && <><dt>Maybe too large</dt><dd>{number(host.large_messages)} messages</dd></>}
     </dl>}
     {host && <p class="actions">
-      {host.role === "host" ? <Action label="Close" ask="End this match for all players?" done={again}
+      {host.role === "host" ? <Action label="Close" danger ask="End this match for all players?" done={again}
         act={async () => { await call("DELETE", `/allocations/${id}`); return "closed" }} />
-        : <Action label="Kick" ask="Remove this player?" done={again}
+        : <Action label="Kick" danger ask="Remove this player?" done={again}
           act={async () => { await call("POST", `/allocations/${id}/kick`); return "kicked" }} />}
       <Action label="Capture" ask="Save what this match sends in the next 5 seconds, for Wireshark?" done={again}
         act={async () => `captured ${number(await save(onRelay(relay, `/allocations/${id}/capture?seconds=5`), `${id}.pcapng`))} bytes`} />
@@ -138,9 +133,9 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
           <td class="n">{age(p.age_seconds)}</td><td class="n">{p.bound ? age(p.heard_seconds_ago) : ""}</td>
           <td class="n">{rateText(rates.get(p.id))}</td>
           <td class="text">{because.get(p.id) ?? (p.connections ? "linked" : "not linked")}</td>
-          <td><div class="actions"><Action label="Kick" ask={`Remove ${p.id.slice(0, 8)}?`} done={again}
+          <td><div class="actions"><Action label="Kick" danger ask={`Remove ${p.id.slice(0, 8)}?`} done={again}
             act={async () => { await call("POST", `/allocations/${p.id}/kick`); return "kicked" }} />
-            {p.player && p.project && p.environment && <Action label="Ban" ask={`Ban ${p.player} from ${project(p)} for a day?`} done={again}
+            {p.player && p.project && p.environment && <Action label="Ban" danger ask={`Ban ${p.player} from ${project(p)} for a day?`} done={again}
               act={() => ban({ player: p.player!, project: p.project!, environment: p.environment! })} />}</div></td>
         </tr>)}
       </Table>
@@ -160,7 +155,7 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
 export function Events({ events, allocations, relay }: { events: WhyEvent[]; allocations?: boolean; relay?: string }) {
   if (!events.length) return <p>No events are kept.</p>
   return <Table label="Timeline" head={<><th>Time</th>{allocations && <th>Allocation</th>}<th>Event</th><th>With</th><th class="n">Count</th><th>Reason</th></>}>
-    {events.map((e, i) => <tr key={i}>
+    {events.map(e => <tr key={[e.id, e.what, e.first, e.peer, e.reason].join()}>
       <td title={e.last}>{clock(e.last)}</td>
       {allocations && <td>{e.id && <a href={matchLink(e.id, e.relay)}><ShortID id={e.id} /></a>}</td>}
       <td>{e.what}</td>

@@ -2,6 +2,7 @@ import { useState } from "preact/hooks"
 import { call, get, type Change, type Reload, type Setting } from "./api"
 import { usePoll } from "./live"
 import { Action, Failure, Table } from "./parts"
+import { setQuery } from "./route"
 
 function Changes({ title, list }: { title: string; list: Change[] | null }) {
   if (!list?.length) return null
@@ -11,8 +12,8 @@ function Changes({ title, list }: { title: string; list: Change[] | null }) {
     </Table></>
 }
 
-export function SettingsPage() {
-  const [filter, setFilter] = useState("")
+export function SettingsPage({ query }: { query: URLSearchParams }) {
+  const filter = query.get("q") ?? ""
   const [done, setDone] = useState<Reload>()
   const { value, error, again } = usePoll("config", 10000, () => get<{ settings: Setting[] }>("/config"))
   const level = usePoll("level", 10000, () => get<{ level: string }>("/log-level"))
@@ -34,7 +35,7 @@ export function SettingsPage() {
     <Failure error={error ?? level.error} />
     <form class="search" role="search" onSubmit={e => e.preventDefault()}>
       <label for="f">Filter</label>
-      <input id="f" type="search" value={filter} onInput={e => setFilter(e.currentTarget.value)} />
+      <input id="f" type="search" value={filter} onInput={e => setQuery({ q: e.currentTarget.value })} />
     </form>
     {value && <Table label="Settings" head={<><th>Setting</th><th>Value</th><th>Source</th><th>A change takes effect</th></>}>
       {rows.map(s => <tr key={s.key}><td><code>{s.key}</code></td><td class="text">{s.value}</td><td>{s.source}</td><td>{s.reloads ? "by reload" : "after a restart"}</td></tr>)}

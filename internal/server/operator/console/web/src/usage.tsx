@@ -1,5 +1,5 @@
 import { get, type Missing, type ProjectTimeline, type ProjectUsage, type Usage } from "./api"
-import { bytes, number, project, short, since } from "./format"
+import { bits, bytes, number, project, short, since } from "./format"
 import { usePoll } from "./live"
 import { Events } from "./matches"
 import { Failure, MissingRelays, Table } from "./parts"
@@ -41,7 +41,7 @@ export function UsagePage() {
           {[...value.rows].sort((a, b) => b.bytes - a.bytes).map(r => <tr key={r.name}>
             <td>{r.project ? <a href={`#/project/${encodeURIComponent(r.project)}`}>{r.name}</a> : r.name}</td><td class="n">{number(r.allocations)}</td><td class="n">{number(r.hosts)}</td><td class="n">{number(r.players)}</td>
             <td class="n">{short(r.player_seconds / 3600)}</td><td class="n">{short(r.datagrams)}</td><td class="n">{bytes(r.bytes)}</td>
-            <td class="n">{r.perSecond === undefined ? "" : bytes(r.perSecond) + "/s"}</td>
+            <td class="n">{r.perSecond === undefined ? "" : bits(r.perSecond)}</td>
           </tr>)}
         </Table>}
     </>}
