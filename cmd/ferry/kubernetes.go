@@ -24,7 +24,11 @@ func kubernetesCommand(s streams) *cli.Command {
 		Name:  "kubernetes",
 		Usage: "prepare a fleet in Kubernetes: for the Job and the init containers of the chart",
 		Description: `These commands run in pods: they call the API server of the cluster as the service
-account of their pod. The Helm chart in scripts/deploy/helm runs them.`,
+account of their pod. The Helm chart in scripts/deploy/helm runs them.
+
+Examples:
+   ferry kubernetes authority --help
+   ferry kubernetes address --help`,
 		Commands:        []*cli.Command{authorityCommand(s), addressCommand(s)},
 		HideHelpCommand: true,
 		OnUsageError:    onUsageError,

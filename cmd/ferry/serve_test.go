@@ -464,7 +464,7 @@ func TestExitCodes(t *testing.T) {
 		{"check -c " + wrong, "", 1, "", "error: " + wrong + ":2: idle_timeout: \"5\" is not a duration"},
 		{"check -c " + wrong, "", 1, "", "error: " + wrong + ":3: unknown key \"advertize\"; did you mean advertise?"},
 		{"check -c " + wrong, "", 1, "", "error: cluster_ca, cluster_cert, cluster_key: "},
-		{"check -c " + wrong, "", 1, "", "error: tokens[0]: "},
+		{"check -c " + wrong, "", 1, "", "tokens[0]: its secret"},
 		{"doctor -c " + wrong, "", 1, "problem  settings: ", "there are problems"},
 		{"serve --nonsense", "FERRY_LOG_FORMAT=json", 2, "", `"level":"ERROR","msg":"ferry ends","error":"there is no option --nonsense"`},
 		{"serve --log-format json --workers 257", "", 2, "", `"msg":"ferry ends","error":"--workers: 257 is not within`},
