@@ -143,7 +143,7 @@ type tap struct {
 	queue     chan *Captured
 	lost      atomic.Uint64
 	localAddr func(endpoint.Endpoint) (netip.AddrPort, bool)
-	names     [endpoint.Kinds]string // of transports, by the kind of endpoints
+	names     *[endpoint.Kinds]string // of transports, by the kind of endpoints
 
 	// ids are the known allocations of the match, which may have ended. A set is never
 	// changed, so that a worker needs no lock for the messages of other matches.

@@ -24,7 +24,7 @@ func (r *rig) capture(id mID) capture {
 	c := capture{r, &tap{queue: make(chan *Captured, captureQueue), localAddr: func(endpoint.Endpoint) (netip.AddrPort,
 		bool) {
 		return netip.AddrPort{}, false
-	}, names: [endpoint.Kinds]string{endpoint.KindSession: "ws"}}}
+	}, names: &[endpoint.Kinds]string{endpoint.KindSession: "ws"}}}
 	if err := r.control.beginCapture(c.tap, proto.AllocationID(id)); err != nil {
 		r.t.Fatal(err)
 	}

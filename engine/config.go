@@ -214,7 +214,7 @@ type Limits struct {
 type rules struct {
 	maxContent     int
 	messages       messageSizes
-	transports     [endpoint.Kinds]string // names, by the kind of endpoints
+	transports     *[endpoint.Kinds]string // names, by the kind of endpoints
 	bindWithin     table.Tick
 	idle           table.Tick
 	idleAlone      table.Tick
@@ -242,12 +242,13 @@ const maxMaxConnections = 1<<16 - 1
 
 func (c *Config) rules() rules {
 	window := max(cmp.Or(c.Recovery.Window, 60*time.Second), 0).Milliseconds()
+	names := c.transportNames()
 	return rules{
 		recoverUntil: clockStart + window, recoverFor: window,
 
 		maxContent:     cmp.Or(c.MaxContent, proto.DefaultMaxContent),
 		messages:       c.messageSizes(),
-		transports:     c.transportNames(),
+		transports:     &names,
 		bindWithin:     ticks(cmp.Or(c.Timeouts.Bind, 10*time.Second)),
 		idle:           ticks(cmp.Or(c.Timeouts.Idle, 10*time.Second)),
 		idleAlone:      ticks(cmp.Or(c.Timeouts.HostAlone, 60*time.Second)),

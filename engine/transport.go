@@ -232,24 +232,27 @@ func (w *worker) bindsOtherAllocation(c *alloc.Claims) bool {
 
 // messageSizes are sizes of RELAYs in bytes by the kind of the receiver's endpoint: up to
 // safe every client accepts them, above most they are dropped.
-type messageSizes struct{ safe, most [endpoint.Kinds]int }
+type messageSizes struct{ safe, most [endpoint.Kinds]uint16 }
 
 // messageSizes returns the limits of the transports. Plain UDP has no limit except
 // MaxContent.
 func (c *Config) messageSizes() (m messageSizes) {
 	for kind := range m.most {
-		m.safe[kind], m.most[kind] = math.MaxInt, math.MaxInt
+		m.safe[kind], m.most[kind] = math.MaxUint16, math.MaxUint16
 	}
 	if r := c.records(); r != nil {
-		m.most[endpoint.KindDTLS] = r.MaxMessage()
-		m.safe[endpoint.KindDTLS] = min(r.SafeMessage(), m.most[endpoint.KindDTLS])
+		m.most[endpoint.KindDTLS] = messageSize(r.MaxMessage())
+		m.safe[endpoint.KindDTLS] = messageSize(min(r.SafeMessage(), r.MaxMessage()))
 	}
 	for i, t := range c.Transports {
 		kind := transportKind(i)
-		m.safe[kind], m.most[kind] = t.MaxMessage(), t.MaxMessage()
+		m.safe[kind], m.most[kind] = messageSize(t.MaxMessage()), messageSize(t.MaxMessage())
 	}
 	return m
 }
+
+// messageSize bounds a size to what a worker compares; no message is larger.
+func messageSize(n int) uint16 { return uint16(min(n, math.MaxUint16)) }
 
 // largeMessage is the part of a command that reports a large message; size 0: the command
 // reports none.
@@ -269,8 +272,8 @@ func (w *worker) reportLarge(now int64, sender, peer *table.Entry, size int) (dr
 	if sender.Role != table.RoleHost {
 		host = peer
 	}
-	limit, counts := w.shared.rules.messages.safe[kind], w.shared.table.LargeMessages(peer.Handle)
-	if most := w.shared.rules.messages.most[kind]; size > most {
+	limit, counts := int(w.shared.rules.messages.safe[kind]), w.shared.table.LargeMessages(peer.Handle)
+	if most := int(w.shared.rules.messages.most[kind]); size > most {
 		dropped, limit = true, most
 		counts.AddDrop()
 	} else {

@@ -186,7 +186,7 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	if peer.Endpoint.IsZero() {
 		return dropPeerUnbound
 	}
-	if len(pkt) > w.shared.rules.messages.safe[peer.Endpoint.Kind()] && w.reportLarge(now, &sender, &peer, len(pkt)) {
+	if len(pkt) > int(w.shared.rules.messages.safe[peer.Endpoint.Kind()]) && w.reportLarge(now, &sender, &peer, len(pkt)) {
 		return dropReceiverSize
 	}
 	if !source.TakeQuota(w.shared.limits.Load().quotas[sender.Role&3], len(pkt), now) {

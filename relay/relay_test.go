@@ -157,7 +157,10 @@ func TestTransports(t *testing.T) {
 		Transports: []engine.Transport{second, network.Transport()},
 		Advertise: []alloc.ServerEndpoint{
 			{ConnectionType: "udp", Network: "udp", Host: "127.0.0.1"},
-			{ConnectionType: "ws-lan", Network: "tcp", Host: "127.0.0.1", Port: lan.Listener.Addr().(*net.TCPAddr).AddrPort().Port(), Reliable: true},
+			{
+				ConnectionType: "ws-lan", Network: "tcp", Host: "127.0.0.1", Reliable: true,
+				Port: lan.Listener.Addr().(*net.TCPAddr).AddrPort().Port(),
+			},
 			{ConnectionType: "simulated", Network: "udp", Host: "192.0.2.1", Port: 7777},
 		},
 	}})

@@ -102,7 +102,8 @@ type Config struct {
 	// proxy's address and share its limits, as do those whose header cannot be parsed.
 	TrustedProxies []netip.Prefix
 	// Logger gets one line per request at debug level and one per internal error.
-	// Nil disables logging, but for panics and slow calls of hooks, which slog.Default gets. Tokens, keys, join codes and addresses are never logged.
+	// Nil disables logging, but for panics and slow calls of hooks, which slog.Default gets. Tokens, keys,
+	// join codes and addresses are never logged.
 	Logger *slog.Logger
 	// OnRequest is called after each request with the call
 	// ("allocate", "joincode", "join", "migrate", "leave", "regions", "openapi",

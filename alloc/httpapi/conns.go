@@ -296,7 +296,8 @@ func (t *connTable) closeFor(victim *limitedConn, why Rejection) (stays bool) {
 		return true
 	}
 	if t.limits.OnReject != nil {
-		guard(slog.Default(), &t.onReject, func() { t.limits.OnReject(why) }) // before the close, so that the client's view never precedes the count
+		// Before the close, so that the client's view never precedes the count.
+		guard(slog.Default(), &t.onReject, func() { t.limits.OnReject(why) })
 	}
 	if why == RejectedTotal {
 		return false

@@ -19,10 +19,12 @@ func TestHookPanics(t *testing.T) {
 		token string
 		want  int
 	}{
-		"Authenticate": {Config{Authenticate: func(context.Context, string) (Identity, error) { fails(); return Identity{}, nil }}, "unknown", 503},
-		"Identify":     {Config{Identify: func(*http.Request) (Identity, error) { fails(); return Identity{}, nil }}, "", 503},
-		"OnRequest":    {Config{OnRequest: func(string, int, time.Duration) { fails() }}, tokenAnna, 200},
-		"OnRefusal":    {Config{OnRefusal: func(Refusal) { fails() }}, "unknown", 401},
+		"Authenticate": {
+			Config{Authenticate: func(context.Context, string) (Identity, error) { fails(); return Identity{}, nil }}, "unknown", 503,
+		},
+		"Identify":  {Config{Identify: func(*http.Request) (Identity, error) { fails(); return Identity{}, nil }}, "", 503},
+		"OnRequest": {Config{OnRequest: func(string, int, time.Duration) { fails() }}, tokenAnna, 200},
+		"OnRefusal": {Config{OnRefusal: func(Refusal) { fails() }}, "unknown", 401},
 	} {
 		var out bytes.Buffer
 		c.cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))

@@ -163,7 +163,7 @@ func (s *status) conditions() (all []console.Condition) {
 	case errNotReady:
 		add("readiness", "problem", "not ready: it does not accept requests yet, or stops")
 	case errDraining:
-		add("readiness", "note", "draining: %d allocations are left", s.relay.allocations())
+		add("readiness", "note", "draining: %d allocations are left", s.relay.stats().Allocations)
 	case nil:
 		add("readiness", "ok", "ready")
 	default:

@@ -233,7 +233,8 @@ func TestStoreAway(t *testing.T) {
 	testkit.Within(t, time.Minute, "the bans are as they were, or not known", func() bool {
 		_, before := a.operate(t, "GET", "/bans")
 		_, never := late.operate(t, "GET", "/bans")
-		return strings.Contains(before, `"store_away_since":`) && !strings.Contains(before, `"not_known"`) && strings.Contains(never, `"not_known":true`)
+		return strings.Contains(before, `"store_away_since":`) && !strings.Contains(before, `"not_known"`) &&
+			strings.Contains(never, `"not_known":true`)
 	})
 	if status, body := a.operate(t, "GET", "/usage"); status != http.StatusOK || !strings.Contains(body, `"hosts":1`) ||
 		!strings.Contains(body, "the store has not answered since") {

@@ -306,7 +306,8 @@ func (r *localRelay) logLargeMessage(e engine.LargeMessageEvent) {
 	r.opts.Logger.Log(context.Background(), level, text,
 		"match", e.Match.String(), "sender_transport", transportName(e.FromTransport), "receiver_transport", transportName(e.ToTransport),
 		"size", e.Size, "limit", e.Limit, "dropped", e.Dropped,
-		"cure", fmt.Sprintf("NetworkSettings.WithNetworkConfigParameters(maxMessageSize: %d) at senders on %v; Unity Transport 2.0.2 cannot set it", size, transportName(e.FromTransport)))
+		"cure", fmt.Sprintf("NetworkSettings.WithNetworkConfigParameters(maxMessageSize: %d) at senders on %v; Unity Transport 2.0.2 cannot set it",
+			size, transportName(e.FromTransport)))
 }
 
 // transportName is the name of a transport in the settings of a game.
@@ -436,7 +437,7 @@ func (r *localRelay) setBounds() {
 	if r.opts.Mode == Dev {
 		return
 	}
-	r.memory = memory.NewGuard(memory.OfProcess(r.allocations, log))
+	r.memory = memory.NewGuard(memory.OfProcess(func() int { return r.stats().Allocations }, log))
 	limit := r.memory.Stats().Limit
 	if limit == 0 {
 		return
@@ -484,9 +485,6 @@ func (r *localRelay) stats() engine.Stats {
 	}
 	return r.engine.Stats()
 }
-
-// allocations returns the number of allocations.
-func (r *localRelay) allocations() int { return r.engine.Stats().Allocations }
 
 // hasMemory reports whether there is memory for one more allocation.
 func (r *localRelay) hasMemory() bool { return r.memory == nil || r.memory.Admit() }

@@ -90,7 +90,8 @@ func stats(base uint64) engine.Stats {
 		Received: base + 1, ReceivedBytes: base + 2, Sent: base + 3, SentBytes: base + 4,
 		SendFailed: base + 5, KernelDrops: base + 6,
 		Allocations: int(base + 7), Bound: int(base + 8), Links: int(base + 9),
-		SessionsFull: base + 20, PlayerRefused: map[string]uint64{"hosts": base + 18, "joiners": base + 21, "seats": base + 22}, PlayerReplaced: base + 19,
+		SessionsFull:  base + 20,
+		PlayerRefused: map[string]uint64{"hosts": base + 18, "joiners": base + 21, "seats": base + 22}, PlayerReplaced: base + 19,
 		Rebuilt: base + 12, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true, WorkersUnderLoad: int(base + 15),
 		SlowChanges: base + 16, Draining: true,
 		Workers: []engine.WorkerStats{{Received: base + 10}, {Received: base + 11}, {Received: base + 17, Transport: "ws"}},
@@ -274,7 +275,7 @@ func TestSeriesStay(t *testing.T) {
 
 // labels are those whose values are bounded by the build and the machine.
 var labels = []string{
-	"direction", "outcome", "reason", "event", "worker", "intake", "le", "call", "status", "version", "revision", "goversion",
+	"direction", "outcome", "reason", "event", "worker", "transport", "intake", "le", "call", "status", "version", "revision", "goversion",
 }
 
 var labelName = regexp.MustCompile(`([a-zA-Z_]+)="`)

@@ -337,7 +337,8 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode), errors.Is(err, errNoBan):
 		return http.StatusNotFound
-	case errors.Is(err, operator.ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNotServing), errors.Is(err, errNoAllocations),
+	case errors.Is(err, operator.ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay),
+		errors.Is(err, errNotServing), errors.Is(err, errNoAllocations),
 		errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight),
 		errors.Is(err, ErrCaptureOff), errors.Is(err, engine.ErrCapture), errors.Is(err, ErrBanElsewhere), errors.Is(err, ErrBansFull),
 		errors.Is(err, ErrNotUpgraded):

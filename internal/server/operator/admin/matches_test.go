@@ -217,7 +217,8 @@ func TestMatchesOfFleet(t *testing.T) {
 	}
 	searchMatches(t, h, "offset=901&limit=100", http.StatusBadRequest)
 	nodes = append(nodes, operator.Node{ID: "three", Role: "relay"})
-	if got := searchMatches(t, h, "limit=100", http.StatusOK); got.Total != 70 || !got.Truncated || len(got.Missing) != 1 || got.Missing[0].Relay != "three" {
+	got := searchMatches(t, h, "limit=100", http.StatusOK)
+	if got.Total != 70 || !got.Truncated || len(got.Missing) != 1 || got.Missing[0].Relay != "three" {
 		t.Errorf("with a relay that does not answer: %d, %v, %v", got.Total, got.Truncated, got.Missing)
 	}
 	fleet.pages = nil
@@ -269,7 +270,8 @@ func TestUsageOfFleet(t *testing.T) {
 		t.Errorf("with a dead relay: %+v, without: %+v", most, sum)
 	}
 	nodes.StoreAway = heard
-	if w := get(); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `{"reason":"the store has not answered since 2026-01-02T03:04:05Z`) {
+	const reason = `{"reason":"the store has not answered since 2026-01-02T03:04:05Z`
+	if w := get(); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), reason) {
 		t.Errorf("without the store: %d %s", w.Code, w.Body)
 	}
 	fleet.pages = nil
