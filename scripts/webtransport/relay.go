@@ -158,7 +158,7 @@ func reserve(ctx context.Context, srv *engine.Server, pairs int) (all []player, 
 
 func read(srv *engine.Server, t *transport, c *wireCounts) (f figures) {
 	f.CPU = processorTime()
-	f.Relayed = srv.Stats().Outcomes[engine.OutRelayed]
+	f.Relayed = srv.Stats().Outcomes["relayed"]
 	if t != nil {
 		n := &t.counts
 		f.Received, f.Busy, f.Oldest = n.received.Load(), n.busy.Load(), n.oldest.Load()

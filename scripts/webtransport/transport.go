@@ -116,8 +116,8 @@ func newTransport(kind string, cert tls.Certificate, c *wireCounts) (*transport,
 
 func (t *transport) addr() netip.AddrPort { return t.quic.Conn.LocalAddr().(*net.UDPAddr).AddrPort() }
 
-// Kind implements [engine.Transport]. The engine's only kind with sessions besides DTLS is this.
-func (t *transport) Kind() engine.Kind { return engine.KindWS }
+// Name implements [engine.Transport].
+func (t *transport) Name() string { return "wt" }
 
 // MaxMessage implements [engine.Transport].
 func (t *transport) MaxMessage() int { return 1200 }
