@@ -57,6 +57,35 @@ if n > 0 then numberChange() end
 return n
 `)
 
+// restoreBans stores bans if none was changed since they were read, numbers the change, and returns 1,
+// else 0. KEYS: bans. ARGV: the number that was read, then id, end in milliseconds and text of each.
+var restoreBans = redis.NewScript(luaNow + luaNumberChange + `
+local kept = redis.call('HGET', KEYS[1], '` + keptField + `')
+local last = kept and tonumber(string.match(kept, ':(%d+)$') or '1') or 0
+if last ~= tonumber(ARGV[1]) then return 0 end
+for i = 2, #ARGV, 3 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1] .. ':' .. ARGV[i + 2]) end
+numberChange()
+return 1
+`)
+
+// Ban is an entry of [Store.RestoreBans].
+type Ban struct {
+	ID, Text string
+	Until    time.Time
+}
+
+// RestoreBans stores bans that the store has lost, all or none, and reports whether it has. It does
+// not if another process has changed a ban since this number was read: that one may have restored
+// them, and its operator may have removed one again. Error: alloc.ErrStoreUnavailable.
+func (s *Store) RestoreBans(ctx context.Context, all []Ban, number uint64) (bool, error) {
+	args := []any{strconv.FormatUint(number, 10)}
+	for _, b := range all {
+		args = append(args, b.ID, b.Until.UnixMilli(), b.Text)
+	}
+	n, err := s.number(ctx, "restore bans", restoreBans, []string{s.keys.bans()}, args...)
+	return n > 0, err
+}
+
 // SetBan stores the text of a ban for all processes of the fleet until its end, at most so
 // many bans. A process that may write to the store can write any: bans are not signed, since
 // they only refuse. Errors: ErrBansFull, alloc.ErrStoreUnavailable, and one for a text that is

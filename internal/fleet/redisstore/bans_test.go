@@ -72,6 +72,17 @@ func TestBans(t *testing.T) {
 	if set("", "x", time.Hour, 2) == nil || set("5", strings.Repeat("x", maxBan+1), time.Hour, 9) == nil {
 		t.Error("an invalid ban is stored")
 	}
+	server.Do("DEL " + s.keys.bans())
+	lost := []Ban{{ID: "5", Text: "f", Until: time.Now().Add(time.Hour)}, {ID: "6", Text: "g", Until: time.Now().Add(time.Hour)}}
+	for _, want := range []bool{true, false} { // The second process that has noticed comes too late.
+		if done, err := s.RestoreBans(ctx, lost, 0); done != want || err != nil {
+			t.Errorf("restored %t, want %t; %v", done, want, err)
+		}
+	}
+	want("the restored ones", "f", "g")
+	if _, n, _ := s.Bans(ctx); n < before {
+		t.Errorf("the restored bans have number %d, less than %d", n, before)
+	}
 	server.Stop()
 	if _, _, err := s.Bans(ctx); !unavailable(err) {
 		t.Errorf("without a store: %v", err)

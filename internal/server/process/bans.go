@@ -32,6 +32,7 @@ const bansEvery = 2 * time.Second
 // banStore keeps the bans of a fleet: redisstore.Store.
 type banStore interface {
 	SetBan(ctx context.Context, id, text string, until time.Time, most int) error
+	RestoreBans(ctx context.Context, all []redisstore.Ban, number uint64) (bool, error)
 	DeleteBan(ctx context.Context, id string) (bool, error)
 	Bans(ctx context.Context) (texts []string, number uint64, err error)
 }
@@ -69,7 +70,6 @@ type banKeeper struct {
 	began   time.Time
 	read    time.Time // when the store was last read; zero: never
 	number  uint64    // of the last change that was read
-	lost    []ban.Ban // that the store may have lost, until it has them
 }
 
 // openBans reads the file, if there is one. It refuses one that it cannot read: the operator
@@ -186,31 +186,54 @@ func (k *banKeeper) readStore(ctx context.Context, known []ban.Ban) ([]ban.Ban, 
 			all = append(all, b)
 		}
 	}
+	var missing []ban.Ban // what the store has lost
 	if number < k.number {
-		k.lost = slices.Clone(known)
-	} else if !k.writes {
-		k.lost = nil // An API process has written since.
-	}
-	missing := slices.DeleteFunc(slices.Clone(k.lost), func(b ban.Ban) bool {
-		return !k.now().Before(b.Until) || slices.ContainsFunc(all, func(c ban.Ban) bool { return b.ID == c.ID })
-	})
-	if k.writes || len(missing) == 0 {
-		k.number = number
+		missing = slices.DeleteFunc(slices.Clone(known), func(b ban.Ban) bool {
+			return !k.now().Before(b.Until) || slices.ContainsFunc(all, func(c ban.Ban) bool { return b.ID == c.ID })
+		})
 	}
 	if len(missing) == 0 {
-		k.lost = nil
+		k.number = number
 		return all, nil
 	}
 	if k.writes {
-		k.log.Warn("the store is empty or an older copy: bans that it has lost are written again, and bans that were removed may be back",
-			"lost", len(missing), "bans", len(all)+len(missing))
-	}
-	for i := 0; k.writes && i < len(missing); i++ {
-		if err := k.write(ctx, &missing[i]); err != nil {
+		if err := k.restore(ctx, missing, number); err != nil {
 			return nil, err
 		}
 	}
 	return append(all, missing...), nil
+}
+
+// sync returns the bans of the store after or before a change by this process: so it knows the number
+// of the change, and that of a store that has lost some is not taken for a new one. It returns known
+// without a store, or if that does not answer.
+func (k *banKeeper) sync(ctx context.Context, known []ban.Ban) []ban.Ban {
+	if k.store == nil {
+		return known
+	}
+	if all, err := k.readStore(ctx, known); err == nil {
+		return all
+	}
+	return known
+}
+
+// restore writes the bans again that the store has lost. Until that succeeds, here or in another API
+// process, the number of the store is too low, and the next refresh tries again.
+func (k *banKeeper) restore(ctx context.Context, missing []ban.Ban, number uint64) error {
+	all := make([]redisstore.Ban, len(missing))
+	for i := range missing {
+		text, err := json.Marshal(&missing[i])
+		if err != nil {
+			return err
+		}
+		all[i] = redisstore.Ban{ID: missing[i].ID, Text: string(text), Until: missing[i].Until}
+	}
+	done, err := k.store.RestoreBans(ctx, all, number)
+	if done {
+		k.log.Warn("the store is empty or an older copy: bans that it had lost were written again, and bans that were removed may be back",
+			"lost", len(missing))
+	}
+	return err
 }
 
 func sameBans(a, b []ban.Ban) bool {
@@ -339,7 +362,7 @@ func (k *banKeeper) Add(ctx context.Context, b ban.Ban) (ban.Ban, error) {
 		return b, err
 	}
 	k.mu.Lock()
-	all := append(slices.Clone(k.list.Load().All()), b)
+	all := append(slices.Clone(k.sync(ctx, k.list.Load().All())), b)
 	if k.store != nil {
 		err = k.write(ctx, &b)
 		if errors.Is(err, redisstore.ErrBansFull) {
@@ -351,7 +374,7 @@ func (k *banKeeper) Add(ctx context.Context, b ban.Ban) (ban.Ban, error) {
 		err = k.save(all)
 	}
 	if err == nil {
-		k.put(all)
+		k.put(k.sync(ctx, all))
 	}
 	k.mu.Unlock()
 	if err != nil {
@@ -368,8 +391,9 @@ func (k *banKeeper) Remove(ctx context.Context, id string) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	all := slices.DeleteFunc(slices.Clone(k.list.Load().All()), func(b ban.Ban) bool { return b.ID == id })
-	there := len(all) < len(k.list.Load().All())
+	known := k.sync(ctx, k.list.Load().All())
+	all := slices.DeleteFunc(slices.Clone(known), func(b ban.Ban) bool { return b.ID == id })
+	there := len(all) < len(known)
 	var err error
 	if k.store != nil {
 		var stored bool
@@ -384,8 +408,7 @@ func (k *banKeeper) Remove(ctx context.Context, id string) error {
 	case !there:
 		return fmt.Errorf("%w: no ban has the id %q", alloc.ErrNotFound, id)
 	}
-	k.lost = slices.DeleteFunc(k.lost, func(b ban.Ban) bool { return b.ID == id })
-	k.put(all)
+	k.put(k.sync(ctx, all))
 	return nil
 }
 
