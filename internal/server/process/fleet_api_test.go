@@ -236,9 +236,12 @@ func TestFleetOperator(t *testing.T) {
 	page("POST /allocations/"+playerID.String()+"/kick", http.StatusOK, `"done":"kicked"`)
 	page("DELETE /allocations/"+hostID.String(), http.StatusOK, `"done":"closed"`)
 	for _, id := range []proto.AllocationID{hostID, playerID} {
-		if err := r.End(t.Context(), id); err != alloc.ErrNotFound {
-			t.Errorf("what has ended: %v", err)
-		}
+		testkit.NoProblemWithin(t, time.Minute, "what has ended is not found", func() string {
+			if err := r.End(t.Context(), id); err != alloc.ErrNotFound { // A busy relay may not answer in time.
+				return fmt.Sprint(err)
+			}
+			return ""
+		})
 	}
 	if n := eu.Stats().Allocations; n != 0 {
 		t.Errorf("%d allocations are left", n)
