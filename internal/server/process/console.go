@@ -2,11 +2,9 @@ package process
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -17,6 +15,7 @@ import (
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/host/machine"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/console"
 )
 
@@ -32,36 +31,9 @@ func (r *localRelay) countMatches(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// summariesAtOnce is how many relays are asked for their summary concurrently.
-const summariesAtOnce = 16
-
-// summaries asks relays for their summaries. Those that do not answer, or that are of a version
-// without one, are left out.
+// summaries is [admin.Summaries] of the fleet.
 func (r fleetOperator) summaries(ctx context.Context, relays []string) map[string]operator.Summary {
-	var (
-		mu   sync.Mutex // guards all
-		all  = make(map[string]operator.Summary, len(relays))
-		gate = make(chan struct{}, summariesAtOnce)
-		wait sync.WaitGroup
-	)
-	for _, id := range relays {
-		gate <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-gate }()
-			ctx, cancel := context.WithTimeout(ctx, findWithin)
-			defer cancel()
-			var s operator.Summary
-			page, err := r.Page(ctx, id, "/summary")
-			if err != nil || page.Status != http.StatusOK || json.Unmarshal(page.Body, &s) != nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			all[id] = s
-		})
-	}
-	wait.Wait()
-	return all
+	return admin.Summaries(ctx, r, relays)
 }
 
 // certificateWarning is how long before its end a certificate is a problem: the rule of the

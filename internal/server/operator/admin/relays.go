@@ -97,6 +97,23 @@ func askAllRelays[T any](ctx context.Context, cfg *Config, target string, take f
 	return fmt.Errorf("%w: no relay that answered has it; missing: %s", alloc.ErrUnavailable, strings.Join(lines, "; "))
 }
 
+// Summaries returns the summaries of these relays of a fleet, by their ids. Those that do not answer,
+// or that are of a version without one, are left out.
+func Summaries(ctx context.Context, f Fleet, relays []string) map[string]operator.Summary {
+	all := make(map[string]operator.Summary, len(relays))
+	nodes := func(context.Context) (n operator.Nodes, err error) {
+		for _, id := range relays {
+			n.Nodes = append(n.Nodes, operator.Node{ID: id})
+		}
+		return n, nil
+	}
+	_, _ = askRelays(ctx, &Config{Fleet: f, Nodes: nodes}, "/summary", func(n operator.Node, s operator.Summary) bool {
+		all[n.ID] = s
+		return false
+	})
+	return all
+}
+
 // missingRelay says why a relay is missing.
 func missingRelay(n *operator.Node, err error) operator.Missing {
 	m := operator.Missing{Relay: n.ID, Region: n.Region, Reason: strings.TrimPrefix(plainReason(err), "relay "+n.ID+" at ")}

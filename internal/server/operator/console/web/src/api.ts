@@ -43,7 +43,6 @@ export interface Traffic {
   dropped_per_second: number
 }
 
-export interface Nodes { nodes: Node[]; store_away_since?: string }
 
 /** Missing is a relay whose part an answer lacks; without relay: relays that are not known. */
 export interface Missing { relay?: string; region?: string; reason: string }
