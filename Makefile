@@ -75,13 +75,17 @@ tidy:
 	$(GO) mod tidy -diff
 
 # RACED are the packages whose code starts goroutines or is used by several of them.
-RACED = $$(grep -rlE --include='*.go' --exclude='*_test.go' '^\s+go (func|[a-z])|"sync(/atomic)?"' alloc bench client cmd/ferry/internal engine examples internal proto relay | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+RACED = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '^\s+go (func|[a-z])|"sync(/atomic)?"' alloc bench client cmd/ferry/internal engine examples internal proto relay | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 # RACE are options of go test: CI gives -short, with which simulations that run on one
 # goroutine run fewer sequences.
 .PHONY: race
 race: ## tests with the race detector; the model runs fewer sequences
 	$(GO) test -race -vet=off $(RACE) -timeout 20m $(RACED)
+
+.PHONY: raced
+raced:
+	@echo $(RACED)
 
 .PHONY: portable
 portable: ## the portable sockets pass the engine's suite; its simulations, without sockets, are short

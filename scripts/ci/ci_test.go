@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +192,38 @@ func TestPart(t *testing.T) {
 	}
 }
 
+// TestPackages: each package of a stage is a suite of its own, and those that are due run together.
+func TestPackages(t *testing.T) {
+	r := repository(t)
+	each := []stage{{name: "each", target: "each", packages: "PKGS", in: func(*tree) ([]string, error) {
+		return []string{"game", "other", "wire"}, nil
+	}}}
+	write(t, filepath.Join(r.dir, "Makefile"), "each:\n\t@echo $(PKGS) >>seen\n")
+	for _, c := range []struct{ name, text, want string }{
+		{"", "", "./game ./other ./wire"},
+		{"other/other.go", "package other // changed\n", "./other"},
+		{"wire/wire_test.go", "package wire // changed\n", "./wire"},
+		{"wire/wire.go", "package wire // changed\n", "./game ./wire"},
+		{"README.md", "changed\n", ""},
+	} {
+		if c.name != "" {
+			write(t, filepath.Join(r.dir, c.name), c.text)
+		}
+		os.Remove(filepath.Join(r.dir, "seen"))
+		plan, err := reread(t, r.dir).plan(options{}, each)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.runStages(t.Context(), options{}, plan); err != nil {
+			t.Fatal(err)
+		}
+		ran, _ := os.ReadFile(filepath.Join(r.dir, "seen"))
+		if got := strings.TrimSpace(string(ran)); got != c.want {
+			t.Errorf("%s changed: %q ran, want %q (%s)", c.name, got, c.want, plan[0].why)
+		}
+	}
+}
+
 // TestChoice: -only and -nightly choose stages, whether they are due or not.
 func TestChoice(t *testing.T) {
 	r := repository(t)
@@ -235,7 +266,7 @@ func TestChoice(t *testing.T) {
 }
 
 // TestStages: each row of the table names a target of the Makefile and inputs that
-// exist, each package with fuzz targets is a suite, and .ci/run runs README's test
+// exist, so does each package of a stage of packages, and .ci/run runs README's test
 // command.
 func TestStages(t *testing.T) {
 	dir, err := filepath.Abs("../..")
@@ -243,12 +274,22 @@ func TestStages(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := reread(t, dir)
-	fuzz, err := r.fuzzSuites()
-	if err != nil {
-		t.Fatal(err)
+	var all []stage
+	for _, s := range stages {
+		if s.in == nil {
+			all = append(all, s)
+			continue
+		}
+		dirs, err := s.in(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range dirs {
+			all = append(all, s.of(dir))
+		}
 	}
 	names := map[string]bool{}
-	for _, s := range slices.Concat(stages, fuzz) {
+	for _, s := range all {
 		if names[s.name] || strings.ContainsAny(s.name, " \n") {
 			t.Errorf("the name %q is taken, or has spaces", s.name)
 		}
@@ -265,8 +306,8 @@ func TestStages(t *testing.T) {
 			}
 		}
 	}
-	if !names["fuzz/proto"] {
-		t.Error("proto has no suite of its fuzz targets")
+	if !names["fuzz/proto"] || !names["race/engine"] {
+		t.Error("proto has no suite of its fuzz targets, or engine none with the race detector")
 	}
 	if recipe, err := r.recipe("test"); err != nil || string(recipe) != "go test ./...\n" {
 		t.Errorf("make test is %q, %v, not README's command", recipe, err)

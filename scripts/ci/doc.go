@@ -2,8 +2,8 @@
 // suites in network namespaces mostly wait, so they run beside the others, which have less
 // priority (nice 10).
 //
-// Checks and tests of the main module run each time. A suite that takes minutes and
-// tests one part of the repository runs when it is due: when the digest of its inputs
+// Checks and README's test command run each time. A suite that takes minutes and
+// tests one part of the repository, such as one package with the race detector, runs when it is due: when the digest of its inputs
 // differs from the one in .ci/passed. This command writes that file when a suite has
 // passed. Commit it with the change that made the suite due; CI starts from a clean
 // clone and cannot, so until then each of its runs includes the suite.

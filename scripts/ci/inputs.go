@@ -25,6 +25,8 @@ type tree struct {
 	dir   string              // the root of the repository
 	files map[string]bool     // paths from the root, with slashes
 	below map[string][]string // by directory, the files in it
+
+	recipes map[string][]byte // by make target, its commands as read so far
 }
 
 func readTree(dir string) (*tree, error) {
@@ -34,7 +36,7 @@ func readTree(dir string) (*tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("git ls-files: %w", err)
 	}
-	t := &tree{dir: dir, files: map[string]bool{}, below: map[string][]string{}}
+	t := &tree{dir: dir, files: map[string]bool{}, below: map[string][]string{}, recipes: map[string][]byte{}}
 	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil { // It may have been deleted.
 			t.files[name] = true
@@ -49,9 +51,11 @@ func (t *tree) isPackage(dir string) bool {
 	return slices.ContainsFunc(t.below[dir], func(name string) bool { return path.Ext(name) == ".go" })
 }
 
-// inputs returns the files of the roots, and of the packages that they import, in
+func isTest(name string) bool { return strings.HasSuffix(name, "_test.go") }
+
+// inputs returns the files of a suite's roots or package, and of the packages that they import, in
 // order.
-func (t *tree) inputs(roots []string) ([]string, error) {
+func (t *tree) inputs(s stage) ([]string, error) {
 	all := map[string]bool{}
 	var imports []string // packages of this repository that are not in all yet
 	add := func(name string) error {
@@ -63,17 +67,29 @@ func (t *tree) inputs(roots []string) ([]string, error) {
 		imports = append(imports, found...)
 		return err
 	}
-	for _, root := range roots {
+	addAll := func(root string, has func(name string) bool) error {
 		before := len(all)
 		for name := range t.files {
-			if name == root || strings.HasPrefix(name, root+"/") {
+			if has(name) {
 				if err := add(name); err != nil {
-					return nil, err
+					return err
 				}
 			}
 		}
 		if len(all) == before {
-			return nil, fmt.Errorf("no file is in %s", root)
+			return fmt.Errorf("no file is in %s", root)
+		}
+		return nil
+	}
+	for _, root := range s.roots {
+		err := addAll(root, func(name string) bool { return name == root || strings.HasPrefix(name, root+"/") })
+		if err != nil {
+			return nil, err
+		}
+	}
+	if s.pkg != "" {
+		if err := addAll(s.pkg, func(name string) bool { return t.owner(name) == s.pkg }); err != nil {
+			return nil, err
 		}
 	}
 	for seen := map[string]bool{}; len(imports) > 0; {
@@ -84,7 +100,7 @@ func (t *tree) inputs(roots []string) ([]string, error) {
 		}
 		seen[dir] = true
 		for name := range t.files {
-			if t.owner(name) != dir || strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, ".md") {
+			if t.owner(name) != dir || isTest(name) || strings.HasSuffix(name, ".md") {
 				continue
 			}
 			if err := add(name); err != nil {
@@ -144,10 +160,10 @@ func (t *tree) imports(name string) (dirs []string, err error) {
 // digest returns the digest of a suite's inputs, and the files among them. It is empty
 // for a stage that runs each time.
 func (t *tree) digest(s stage) (digest string, files []string, err error) {
-	if s.roots == nil {
+	if s.runsEachTime() {
 		return "", nil, nil
 	}
-	if files, err = t.inputs(s.roots); err != nil {
+	if files, err = t.inputs(s); err != nil {
 		return "", nil, err
 	}
 	sum := sha256.New()
@@ -169,6 +185,9 @@ func (t *tree) digest(s stage) (digest string, files []string, err error) {
 
 // recipe returns the commands of a make target, which are part of what it depends on.
 func (t *tree) recipe(target string) ([]byte, error) {
+	if known, ok := t.recipes[target]; ok {
+		return known, nil
+	}
 	cmd := exec.Command("make", append([]string{"--no-print-directory", "-n"}, strings.Fields(target)...)...)
 	var stderr bytes.Buffer
 	cmd.Dir, cmd.Stderr = t.dir, &stderr
@@ -176,5 +195,6 @@ func (t *tree) recipe(target string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make -n %s: %w: %s", target, err, &stderr)
 	}
-	return bytes.ReplaceAll(out, []byte(t.dir), nil), nil // $(CURDIR)
+	t.recipes[target] = bytes.ReplaceAll(out, []byte(t.dir), nil) // $(CURDIR)
+	return t.recipes[target], nil
 }

@@ -50,8 +50,26 @@ type options struct {
 // planned is a stage and what was decided about it.
 type planned struct {
 	stage
-	digest string // of a suite's inputs
-	why    string // it runs; empty: it does not
+	digest string    // of a suite's inputs
+	why    string    // it runs; empty: it does not
+	due    []planned // of a stage of packages, the suites that run
+}
+
+// args are what make is called with.
+func (p planned) args(o options) []string {
+	target := p.target
+	if o.nightly && p.long != "" {
+		target = p.long
+	}
+	args := strings.Fields(target)
+	if p.in != nil {
+		var dirs []string
+		for _, one := range p.due {
+			dirs = append(dirs, "./"+one.pkg)
+		}
+		args = append(args, p.packages+"="+strings.Join(dirs, " "))
+	}
+	return args
 }
 
 func run(ctx context.Context, o options) error {
@@ -63,11 +81,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	fuzz, err := t.fuzzSuites()
-	if err != nil {
-		return err
-	}
-	plan, err := t.plan(o, slices.Concat(stages, fuzz))
+	plan, err := t.plan(o, stages)
 	if err != nil {
 		return err
 	}
@@ -85,23 +99,9 @@ func (t *tree) plan(o options, stages []stage) (plan []planned, err error) {
 		return nil, err
 	}
 	for _, s := range stages {
-		p := planned{stage: s}
-		var files []string
-		if p.digest, files, err = t.digest(s); err != nil {
+		p, err := t.decide(o, s, passed)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
-		}
-		switch {
-		case o.only != nil:
-			if o.only.MatchString(s.name) {
-				p.why = "-only"
-			}
-		case o.nightly:
-			p.why = "nightly"
-		case s.nightly:
-		case s.roots == nil:
-			p.why = "each time"
-		case passed[s.name].digest != p.digest:
-			p.why = t.reason(passed[s.name], files)
 		}
 		plan = append(plan, p)
 	}
@@ -112,6 +112,66 @@ func (t *tree) plan(o options, stages []stage) (plan []planned, err error) {
 		}
 	}
 	return plan, nil
+}
+
+// decide decides whether a stage runs, and for which packages.
+func (t *tree) decide(o options, s stage, passed map[string]pass) (p planned, err error) {
+	p.stage = s
+	if s.in != nil {
+		return t.decidePackages(o, s, passed)
+	}
+	var files []string
+	if p.digest, files, err = t.digest(s); err != nil {
+		return p, err
+	}
+	switch {
+	case o.only != nil:
+		if o.only.MatchString(s.name) {
+			p.why = "-only"
+		}
+	case o.nightly:
+		p.why = "nightly"
+	case s.nightly:
+	case s.runsEachTime():
+		p.why = "each time"
+	case passed[s.name].digest != p.digest:
+		p.why = t.reason(passed[s.name], files)
+	}
+	return p, nil
+}
+
+// decidePackages decides which packages of a stage run. With -only its own name stands for all.
+func (t *tree) decidePackages(o options, s stage, passed map[string]pass) (p planned, err error) {
+	p.stage = s
+	dirs, err := s.in(t)
+	if err != nil {
+		return p, err
+	}
+	if o.only != nil && o.only.MatchString(s.name) {
+		o.only = regexp.MustCompile("")
+	}
+	for _, dir := range dirs {
+		one, err := t.decide(o, s.of(dir), passed)
+		if err != nil {
+			return p, err
+		}
+		if one.why != "" {
+			p.due = append(p.due, one)
+		}
+	}
+	const most = 3
+	for i, one := range p.due {
+		if i < most {
+			p.why += fmt.Sprintf("; %s: %s", one.pkg, one.why)
+		}
+	}
+	if p.why != "" {
+		p.why = fmt.Sprintf("%d of %d packages%s", len(p.due), len(dirs), p.why)
+	}
+	if len(p.due) > most {
+		p.why += "; …"
+	}
+	return p, nil
 }
 
 func printPlan(plan []planned) {
@@ -174,25 +234,25 @@ func (a *runs) add(t *tree, p planned, r result) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.results = append(a.results, r)
-	if r.err == nil {
-		a.err = cmp.Or(a.err, t.record(p))
+	if r.err != nil {
+		return
+	}
+	for _, one := range append(p.due, p) {
+		a.err = cmp.Or(a.err, t.record(one))
 	}
 }
 
 // runStage runs a make target, with CI=true: a test whose tools are missing fails. The output of one
 // that waits comes at its end, and the others yield the processors to it.
 func (t *tree) runStage(ctx context.Context, o options, p planned) result {
-	target := p.target
-	if o.nightly && p.long != "" {
-		target = p.long
-	}
-	command := append([]string{"make", "--no-print-directory"}, strings.Fields(target)...)
+	args := p.args(o)
+	command := append([]string{"make", "--no-print-directory"}, args...)
 	var out bytes.Buffer
 	var w io.Writer = &out
 	if !p.waits {
 		command, w = append([]string{"nice", "-n", "10"}, command...), os.Stdout
 	}
-	fmt.Fprintf(w, "\n=== %s: make %s\n", p.name, target)
+	fmt.Fprintf(w, "\n=== %s: make %s\n", p.name, strings.Join(args, " "))
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir, cmd.Env = t.dir, append(os.Environ(), "CI=true")
 	cmd.Stdout, cmd.Stderr = w, w

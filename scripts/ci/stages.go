@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,11 +27,28 @@ type stage struct {
 	nightly bool
 	// waits marks a stage that mostly waits: it runs beside those that compute.
 	waits bool
+	// packages is the variable of the target that names packages, each of which is a suite of its
+	// own; those that are due run together. Empty: the stage is one suite.
+	packages string
+	// in returns the directories of such packages, which have tests.
+	in func(*tree) ([]string, error)
+	// pkg is the directory of the package whose suite this is; empty: it is not of one package.
+	pkg string
+}
+
+// runsEachTime reports whether nothing is known that the stage depends on.
+func (s stage) runsEachTime() bool { return s.roots == nil && s.pkg == "" }
+
+// of returns the suite of one package of the stage.
+func (s stage) of(dir string) stage {
+	s.name += "/" + dir
+	s.target += " " + s.packages + "=." // The command is the same for each.
+	s.pkg, s.in = dir, nil
+	return s
 }
 
 // stages are in the order in which they run, those that wait beside the others: what takes least
-// time comes first. Each
-// package with fuzz targets is a suite of its own besides.
+// time comes first.
 var stages = []stage{
 	{name: "fmt", target: "fmt tidy rows"},
 	{name: "vet", target: "vet"},
@@ -38,7 +56,7 @@ var stages = []stage{
 	{name: "staticcheck", target: "staticcheck"},
 	{name: "apidiff", target: "apidiff"},
 	{name: "test", target: "test"},
-	{name: "race", target: "race RACE=-short", long: "race"},
+	{name: "race", target: "race RACE=-short", long: "race", packages: "RACED", in: (*tree).raced},
 	{name: "lab-some", target: "lab-some", partOf: "lab", waits: true},
 	{name: "fleet-some", target: "fleet-some", partOf: "fleet", waits: true},
 
@@ -61,6 +79,7 @@ var stages = []stage{
 	{name: "clients", target: "clients", roots: []string{"client/csharp", "client/godot"}, waits: true},
 	{name: "fleet", target: "fleet-quick", roots: []string{"scripts/fleet", "internal/fleet/placement", "internal/fleet/rpc",
 		"internal/fleet/redisstore"}, waits: true},
+	{name: "fuzz", target: "fuzz FUZZ=1000x", long: "fuzz FUZZ=10000x", packages: "PKGS", in: (*tree).fuzzed},
 
 	{name: "mutants", target: "mutants", nightly: true},
 	{name: "stress", target: "stress", nightly: true},
@@ -68,13 +87,27 @@ var stages = []stage{
 	{name: "fast-path-long", target: "fast-path FAST_PATH=1000000 FAST_MODEL=3000", nightly: true},
 }
 
+// raced returns the packages that make race tests.
+func (t *tree) raced() (dirs []string, err error) {
+	cmd := exec.Command("make", "--no-print-directory", "raced")
+	cmd.Dir, cmd.Stderr = t.dir, os.Stderr
+	out, err := cmd.Output()
+	for name := range strings.FieldsSeq(string(out)) {
+		dir := strings.TrimPrefix(name, "./")
+		if slices.ContainsFunc(t.below[dir], isTest) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, err
+}
+
 var fuzzTarget = regexp.MustCompile(`(?m)^func Fuzz`)
 
-// fuzzSuites returns a suite for each package with fuzz targets.
-func (t *tree) fuzzSuites() (all []stage, err error) {
+// fuzzed returns the packages that have fuzz targets.
+func (t *tree) fuzzed() (dirs []string, err error) {
 	for dir, files := range t.below {
 		for _, name := range files {
-			if !strings.HasSuffix(name, "_test.go") || t.module(name) != "." {
+			if !isTest(name) || t.module(name) != "." {
 				continue
 			}
 			text, err := os.ReadFile(filepath.Join(t.dir, name))
@@ -82,12 +115,11 @@ func (t *tree) fuzzSuites() (all []stage, err error) {
 				return nil, err
 			}
 			if fuzzTarget.Match(text) {
-				target := "fuzz PKGS=./" + dir
-				all = append(all, stage{name: "fuzz/" + dir, target: target + " FUZZ=1000x", long: target + " FUZZ=10000x", roots: []string{dir}})
+				dirs = append(dirs, dir)
 				break
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b stage) int { return strings.Compare(a.name, b.name) })
-	return all, nil
+	slices.Sort(dirs)
+	return dirs, nil
 }
