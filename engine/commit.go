@@ -467,6 +467,8 @@ func (c *control) end(h table.Handle, why EndReason) {
 	heard := c.shared.table.Activity(h).LastHeard() != 0
 	tenant, subject := c.tenantName(c.shared.table.Tenant(h)), c.subject(h)
 	delete(c.tags, h)
+	sent, age := c.sent(h), since(a.ReservedAt, tick(c.shared.clock()))
+	delete(c.sentTotals, h)
 	if e, ok := c.shared.table.At(h); ok {
 		c.releaseReservedSlot(&e)
 		c.countEnded(&e)
@@ -490,7 +492,10 @@ func (c *control) end(h table.Handle, why EndReason) {
 	}
 	c.queue.push(action{after: after, kind: recycleSlot, handle: h})
 	if c.hooks.OnEnd != nil {
-		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: alloc.Role(e.Role), Tenant: tenant, Reason: why, Migration: migration, Subject: subject})
+		c.hooks.OnEnd(EndEvent{
+			ID: e.ID, Role: alloc.Role(e.Role), Tenant: tenant, Reason: why, Migration: migration, EverBound: e.Is(table.EverBound),
+			Age: age, SentDatagrams: sent.datagrams, SentBytes: sent.bytes, Subject: subject,
+		})
 	}
 }
 

@@ -590,7 +590,11 @@ type EndEvent struct {
 	Reason EndReason
 	// Migration: a player may take its place, until Hooks.OnMigrationEnd.
 	Migration bool
-	// Subject is zero for an allocation of the previous run that has not come back.
+	// EverBound, Age, SentDatagrams and SentBytes are those of [Allocation] at its end. They and
+	// Subject are zero for an allocation of the previous run that has not come back.
+	EverBound                bool
+	Age                      time.Duration
+	SentDatagrams, SentBytes uint64
 	Subject
 }
 

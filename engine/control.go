@@ -39,6 +39,7 @@ type control struct {
 	rewrite    rewrite
 	codes      map[table.Handle]statefile.Code // join codes of live hosts, for rewrite
 	tags       map[table.Handle]uint64         // of live allocations that have one
+	sentTotals sentTotals
 	slow       slowLog
 	refusals   refusalGates
 	nextHops   *nextHops      // nil: there is no fast path

@@ -64,6 +64,7 @@ func (c *control) expireSome(now int64) (more bool) {
 		c.wheel.remove(h)
 		if live {
 			c.pace.refiles--
+			c.sent(h) // before its counts overflow
 			c.wheel.put(h, next+1)
 			continue
 		}

@@ -70,6 +70,8 @@ type handoverHead struct {
 	Codes   []KeptCode           // of all hosts, if the state file lacks some
 	// Migrations are the places of hosts that players may take.
 	Migrations handedMigrations
+	// Sent is that of sentTotals. A process of an earlier version neither writes nor reads it.
+	Sent []handedSent
 }
 
 // ErrHandover is wrapped by the errors of New about a [Handover], and of Run about the state
@@ -89,7 +91,7 @@ func (s *Server) PrepareHandOver(ctx context.Context) (*Handover, error) {
 	}
 	places := 0
 	err = s.onControl(ctx, func(c *control) error {
-		places = len(c.migrations.running) + len(c.migrations.places)
+		places = len(c.migrations.running) + len(c.migrations.places) + len(c.sentTotals)
 		if c.shared.recovering(c.shared.clock()) {
 			return ErrRecovering
 		}
@@ -170,7 +172,7 @@ const (
 	// handoverRoom is more than the head takes of most relays, per listener: numbered
 	// addresses and names of projects.
 	handoverRoom = 64 << 10
-	// handoverPlace is more than the head takes of the place of a host, or of a candidate.
+	// handoverPlace is more than the head takes of the place of a host, a candidate, or a total.
 	handoverPlace = 512
 	// handoverBuffer is what is written or read at once, in bytes: so much stays in a cache.
 	handoverBuffer = 64 << 10
@@ -287,7 +289,7 @@ func (s *Server) leave() error {
 // writeState writes what the other process restores.
 func (s *Server) writeState(to *bufio.Writer) error {
 	c, t := s.control, s.shared.table
-	head := handoverHead{Tenants: make(map[uint64][2][]byte), Migrations: c.migrations.hand()}
+	head := handoverHead{Tenants: make(map[uint64][2][]byte), Migrations: c.migrations.hand(), Sent: c.handSent()}
 	for _, g := range s.groups {
 		head.Locals = append(head.Locals, g.Numbered())
 	}
@@ -357,6 +359,7 @@ func (s *Server) readState(from *bufio.Reader) error {
 		switch {
 		case len(b) == 0 && err == io.EOF:
 			s.control.keepCodes(head.Codes)
+			s.control.takeSent(head.Sent)
 			s.control.migrations.take(&head.Migrations)
 			return nil
 		case err != nil:

@@ -28,6 +28,7 @@ type Allocation struct {
 	// Tenant is alloc.Tenant.Hash. Name is empty if it is not known, see [Usage].
 	Tenant uint64
 	Name   alloc.Tenant
+	Player alloc.PlayerHash // alloc.HashPlayer of the player for whom it was reserved
 	// Transport is the name of the [Transport] of its endpoint, or "udp4", "udp6" or "dtls". It is
 	// empty while it is not bound. Endpoint is its UDP address, with DTLS that of its session,
 	// and invalid with any other transport.
@@ -48,8 +49,7 @@ type Allocation struct {
 	// MaxConnections is the number of joiners that a host requested.
 	MaxConnections int
 	// SentDatagrams and SentBytes count the RELAYs of its owner that were forwarded since it
-	// was reserved, without UDP and IP headers. They begin again at zero at
-	// SentDatagramsLimit and SentBytesLimit.
+	// was reserved, or came back after a restart, without UDP and IP headers.
 	SentDatagrams, SentBytes uint64
 	// LargeDrops counts the RELAYs to its owner that were dropped because they were
 	// larger than the owner's transport carries.
@@ -58,12 +58,6 @@ type Allocation struct {
 	// every client of the owner's transport takes, see [Records].
 	LargeMessages uint32
 }
-
-// The limits of Allocation.SentDatagrams and Allocation.SentBytes.
-const (
-	SentDatagramsLimit = table.SentDatagramsLimit
-	SentBytesLimit     = table.SentBytesLimit
-)
 
 // Filter selects allocations. A zero field selects all.
 type Filter struct {
@@ -157,14 +151,15 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	received, active := c.shared.table.LastSeen(e.Handle)
 	large := c.shared.table.LargeMessages(e.Handle)
 	d := Allocation{
-		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: c.shared.table.Tenant(e.Handle),
+		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: c.shared.table.Tenant(e.Handle), Player: c.shared.table.Player(e.Handle),
 		Transport: c.shared.rules.transports[e.Endpoint.Kind()], Endpoint: c.source(e.Endpoint).AddrPort(),
 		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
 		Age: since(a.ReservedAt, now), SinceReceived: since(received, now), SinceActive: since(active, now),
 		Links: int(a.Links), AwaitedLinks: int(a.AwaitedLinks), MaxConnections: int(a.MaxConnections),
 		LargeDrops: large.Drops(), LargeMessages: large.Forwarded(),
 	}
-	d.SentDatagrams, d.SentBytes = c.shared.table.Activity(e.Handle).Sent()
+	sent := c.sent(e.Handle)
+	d.SentDatagrams, d.SentBytes = sent.datagrams, sent.bytes
 	d.Name = c.tenantName(d.Tenant)
 	if e.Role == table.RoleJoiner {
 		if _, linked := c.shared.table.At(e.Link); linked {

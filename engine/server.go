@@ -336,7 +336,7 @@ func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
 		shared: r, wake: wake, calls: make(chan *call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
 		projects: newProjects(), players: newPlayers(), codes: make(map[table.Handle]statefile.Code),
-		tags: make(map[table.Handle]uint64),
+		tags: make(map[table.Handle]uint64), sentTotals: make(sentTotals),
 	}
 	c.guard = &hookGuard{shared: r}
 	c.hooks = c.guard.hooks(hooks)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/table"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // maxUsageRows is how many rows of counters there are. Each worker has 44 bytes for each.
@@ -361,6 +362,68 @@ func (o owner) add(more liveCounts) {
 	if o.tenant.project != nil {
 		o.all.add(o.tenant.project, more)
 	}
+}
+
+// sentTotals continues the counts of [table.Activity.Sent] where they begin again at zero. It has
+// the allocations that may reach that, and belongs to control.
+type sentTotals map[table.Handle]sentTotal
+
+type sentTotal struct{ last, total trafficCount } // last: of Activity.Sent
+
+// The counts from which an allocation is in sentTotals: three quarters of the limits are left, and
+// control looks again within the idle limit.
+const (
+	followedDatagrams = table.SentDatagramsLimit / 4
+	followedBytes     = table.SentBytesLimit / 4
+)
+
+// sent returns what the owner of a live allocation has sent since it was reserved. It must be called
+// before three quarters of the limits of [table.Activity.Sent] pass.
+func (c *control) sent(h table.Handle) trafficCount {
+	var now trafficCount
+	now.datagrams, now.bytes = c.shared.table.Activity(h).Sent()
+	s, followed := c.sentTotals[h]
+	if !followed && now.datagrams < followedDatagrams && now.bytes < followedBytes {
+		return now
+	}
+	more := now.packed() - s.last.packed()
+	s.last = now
+	s.total.datagrams += more / table.SentBytesLimit
+	s.total.bytes += more % table.SentBytesLimit
+	c.sentTotals[h] = s
+	return s.total
+}
+
+// packed returns the counts as the table has them: an overflow of the bytes is in the datagrams, and a
+// difference of two values has it undone.
+func (t trafficCount) packed() uint64 { return t.datagrams*table.SentBytesLimit + t.bytes }
+
+// handSent returns the totals of the allocations that another process continues, and takeSent
+// continues one.
+func (c *control) handSent() (all []handedSent) {
+	for h := range c.sentTotals {
+		if e, ok := c.shared.table.At(h); ok {
+			sent := c.sent(h)
+			all = append(all, handedSent{e.ID, sent.datagrams, sent.bytes})
+		}
+	}
+	return all
+}
+
+func (c *control) takeSent(all []handedSent) {
+	for _, a := range all {
+		if e, ok := c.shared.table.ByID(a.ID); ok {
+			var last trafficCount
+			last.datagrams, last.bytes = c.shared.table.Activity(e.Handle).Sent()
+			c.sentTotals[e.Handle] = sentTotal{last, trafficCount{a.Datagrams, a.Bytes}}
+		}
+	}
+}
+
+// handedSent is what an allocation in sentTotals has sent.
+type handedSent struct {
+	ID               proto.AllocationID
+	Datagrams, Bytes uint64
 }
 
 // countAdded counts an allocation that was just inserted, countEnded one that ends.

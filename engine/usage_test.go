@@ -5,9 +5,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // usageRig is projects with the traffic of workers that the test sets.
@@ -212,4 +214,59 @@ func TestBytesWithoutRow(t *testing.T) {
 		t.Errorf("after its end: %+v", all)
 	}
 	r.end(other, 3)
+}
+
+// TestSentOfAllocations: the end of an allocation and the listing have what its owner has sent, to the
+// byte, also beyond what the table counts, and the next process continues it.
+func TestSentOfAllocations(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{Timeouts: Timeouts{Idle: time.Hour}})
+	a, b := udp("192.0.2.1:7000"), udp("198.51.100.1:7000")
+	host := r.host(a, 2)
+	joiner := r.joiner(b, host)
+	r.advance(5 * time.Second)
+	want := trafficCount{}
+	for size := range 10 {
+		pkt := relayMessage(joiner.id, host.id, size)
+		if o := r.feed(b, pkt); o != outRelayed {
+			t.Fatalf("outcome %v", o)
+		}
+		want.datagrams++
+		want.bytes += uint64(len(pkt))
+	}
+	of := func(card *mReservation) (sent trafficCount) {
+		page := r.control.list(&Filter{ID: proto.AllocationID(card.id)}, 0, 1).found
+		if len(page) != 1 || page[0].Player != alloc.HashPlayer(alloc.Tenant{Project: "p"}, card.player) {
+			t.Fatalf("listed: %+v", page)
+		}
+		return trafficCount{page[0].SentDatagrams, page[0].SentBytes}
+	}
+	if of(joiner) != want || of(host) != (trafficCount{}) {
+		t.Errorf("sent %+v, want %+v, and of the host %+v", of(joiner), want, of(host))
+	}
+	activity := r.shared.table.Activity(r.entry(joiner).Handle)
+	const large = 5 << 30
+	for i := range 100 { // 500 GiB: seven overflows
+		activity.CountRelay(large)
+		want.datagrams++
+		want.bytes += large
+		if i%3 == 0 {
+			r.control.sent(r.entry(joiner).Handle) // as control does when the allocation is due
+		}
+	}
+	if of(joiner) != want {
+		t.Errorf("sent %+v, want %+v", of(joiner), want)
+	}
+	handed := r.control.handSent()
+	r.control.sentTotals = make(sentTotals)
+	r.control.takeSent(handed)
+	activity.CountRelay(7)
+	want.datagrams, want.bytes = want.datagrams+1, want.bytes+7
+	r.feed(b, message(11, joiner.id)) // CLOSE
+	if len(r.ended) != 1 || len(r.control.sentTotals) != 0 {
+		t.Fatalf("%d ended, %d are followed", len(r.ended), len(r.control.sentTotals))
+	}
+	if e := r.ended[0]; (trafficCount{e.SentDatagrams, e.SentBytes}) != want || !e.EverBound || e.Age != 5*time.Second {
+		t.Errorf("ended: %+v, want %+v", e, want)
+	}
 }

@@ -200,7 +200,7 @@ Examples:
 			&cli.StringFlag{Name: "role", Usage: "show allocations of `ROLE`: host or joiner"},
 			&cli.StringFlag{Name: "match", Usage: "show the host `ID` and its players"},
 			&cli.StringFlag{Name: "bound", Usage: "show bound (true) or unbound (false) allocations"},
-			&cli.StringFlag{Name: "transport", Usage: "show allocations of `TRANSPORT`: udp4, udp6, dtls or ws"},
+			&cli.StringFlag{Name: "transport", Usage: "show allocations of `TRANSPORT`: udp4, udp6, dtls, ws or another of the relay's"},
 			limitFlag(), nodeFlag(),
 		),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {

@@ -66,12 +66,11 @@ type listQuery struct {
 }
 
 var (
-	errID        = errors.New("is not the id of an allocation")
-	errTenant    = errors.New("is not a tenant's digest of 16 hexadecimal digits")
-	errRole      = errors.New("is neither host nor joiner")
-	errBound     = errors.New("is neither true nor false")
-	errTransport = errors.New("is not one of udp4, udp6, dtls, ws")
-	errProject   = errors.New("needs a project")
+	errID      = errors.New("is not the id of an allocation")
+	errTenant  = errors.New("is not a tenant's digest of 16 hexadecimal digits")
+	errRole    = errors.New("is neither host nor joiner")
+	errBound   = errors.New("is neither true nor false")
+	errProject = errors.New("needs a project")
 )
 
 func parseListQuery(query url.Values) (listQuery, error) {
@@ -98,7 +97,7 @@ func parseListQuery(query url.Values) (listQuery, error) {
 		"environment": named(func(t *alloc.Tenant, text string) { t.Environment = text }),
 		"match":       func(text string) (err error) { f.Match, err = parseID(text); return err },
 		"role":        func(text string) (err error) { f.Role, err = parseRole(text); return err },
-		"transport":   func(text string) (err error) { f.Transport, err = text, checkTransport(text); return err },
+		"transport":   func(text string) error { f.Transport = text; return nil },
 		"bound": func(text string) error {
 			switch text {
 			case "true":
@@ -160,11 +159,18 @@ func parseRole(text string) (alloc.Role, error) {
 	return alloc.RoleNone, errRole
 }
 
-func checkTransport(text string) error {
-	if slices.Contains([]string{"udp4", "udp6", "dtls", "ws"}, text) {
+// checkTransport returns an error for a transport that the relay does not have; "" is any.
+func checkTransport(name string, workers []engine.WorkerStats) error {
+	known := []string{"udp4", "udp6", "dtls"}
+	for _, w := range workers {
+		if w.Transport != "" && !slices.Contains(known, w.Transport) {
+			known = append(known, w.Transport)
+		}
+	}
+	if name == "" || slices.Contains(known, name) {
 		return nil
 	}
-	return errTransport
+	return fmt.Errorf("%w: transport: %q is none of this relay's: %s", errQuery, name, strings.Join(known, ", "))
 }
 
 // allocationPages registers the read-only pages about allocations.
@@ -207,6 +213,9 @@ func changePages(mux *http.ServeMux, cfg *Config, c allocationChanger) {
 
 func listAllocations(ctx context.Context, cfg *Config, l listQuery) (page operator.Allocations, err error) {
 	page.Allocations = []operator.Allocation{} // not null
+	if err := checkTransport(l.filter.Transport, cfg.Relay.Stats().Workers); err != nil {
+		return page, err
+	}
 	err = withTimeout(ctx, func(ctx context.Context) error {
 		all, next, err := cfg.Relay.Allocations(ctx, l.filter, l.cursor, l.limit)
 		for _, a := range all {

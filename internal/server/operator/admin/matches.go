@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -40,14 +41,29 @@ type matchQuery struct {
 	offset, limit int
 }
 
-var matchSorts = map[string]func(a, b *operator.Match) int{
-	"age":     func(a, b *operator.Match) int { return cmp.Compare(a.Host.Age, b.Host.Age) },
-	"players": func(a, b *operator.Match) int { return cmp.Compare(a.Host.Connections, b.Host.Connections) },
-	"heard":   func(a, b *operator.Match) int { return cmp.Compare(a.Host.Heard, b.Host.Heard) },
-	"rate":    func(a, b *operator.Match) int { return cmp.Compare(a.Bytes, b.Bytes) },
-	"project": func(a, b *operator.Match) int {
-		return cmp.Or(cmp.Compare(a.Host.Project, b.Host.Project), cmp.Compare(a.Host.Environment, b.Host.Environment))
+// matchKey is what matches are sorted by, of a relay's own and of those that relays have sent alike.
+type matchKey struct {
+	age, heard, bytes    float64
+	players              int
+	project, environment string
+}
+
+var matchSorts = map[string]func(a, b matchKey) int{
+	"age":     func(a, b matchKey) int { return cmp.Compare(a.age, b.age) },
+	"players": func(a, b matchKey) int { return cmp.Compare(a.players, b.players) },
+	"heard":   func(a, b matchKey) int { return cmp.Compare(a.heard, b.heard) },
+	"rate":    func(a, b matchKey) int { return cmp.Compare(a.bytes, b.bytes) },
+	"project": func(a, b matchKey) int {
+		return cmp.Or(cmp.Compare(a.project, b.project), cmp.Compare(a.environment, b.environment))
 	},
+}
+
+func keyOfRead(m *readMatch) matchKey {
+	return matchKey{seconds(m.Age), seconds(m.SinceReceived), m.bytes, m.Links, m.Name.Project, m.Name.Environment}
+}
+
+func keyOfMatch(m *operator.Match) matchKey {
+	return matchKey{m.Host.Age, m.Host.Heard, m.Bytes, m.Host.Connections, m.Host.Project, m.Host.Environment}
 }
 
 func parseMatchQuery(query url.Values) (matchQuery, error) {
@@ -88,13 +104,8 @@ type readMatch struct {
 	datagrams, bytes float64
 }
 
-// traffic counts what an owner has sent, below the limits of engine.Allocation.
+// traffic counts what an owner has sent.
 type traffic struct{ datagrams, bytes uint64 }
-
-// since returns what was sent after earlier counts.
-func (t traffic) since(before traffic) (datagrams, bytes float64) {
-	return float64((t.datagrams - before.datagrams) % engine.SentDatagramsLimit), float64((t.bytes - before.bytes) % engine.SentBytesLimit)
-}
 
 // matchIndex holds the matches of a relay that were read lately.
 type matchIndex struct {
@@ -120,14 +131,12 @@ func (x *matchIndex) all(ctx context.Context) ([]readMatch, bool, error) {
 	}
 	var hosts []readMatch
 	sent := make(map[proto.AllocationID]traffic, len(x.sent))
-	sums := make(map[proto.AllocationID]struct{ datagrams, bytes float64 })
+	sums := make(map[proto.AllocationID]traffic)
 	truncated, err := eachAllocation(ctx, x.relay, engine.Filter{}, maxRead, func(a engine.Allocation) {
-		now := traffic{a.SentDatagrams, a.SentBytes}
-		datagrams, bytes := now.since(x.sent[a.ID])
-		sum := sums[a.Match]
-		sum.datagrams += datagrams
-		sum.bytes += bytes
-		sent[a.ID], sums[a.Match] = now, sum
+		before, sum := x.sent[a.ID], sums[a.Match]
+		sum.datagrams += a.SentDatagrams - before.datagrams
+		sum.bytes += a.SentBytes - before.bytes
+		sent[a.ID], sums[a.Match] = traffic{a.SentDatagrams, a.SentBytes}, sum
 		if a.Role == alloc.RoleHost {
 			hosts = append(hosts, readMatch{Allocation: a})
 		}
@@ -138,7 +147,7 @@ func (x *matchIndex) all(ctx context.Context) ([]readMatch, bool, error) {
 	if seconds := began.Sub(x.read).Seconds(); !x.read.IsZero() && seconds > 0 {
 		for i := range hosts {
 			sum := sums[hosts[i].ID]
-			hosts[i].datagrams, hosts[i].bytes = sum.datagrams/seconds, sum.bytes/seconds
+			hosts[i].datagrams, hosts[i].bytes = float64(sum.datagrams)/seconds, float64(sum.bytes)/seconds
 		}
 	}
 	x.matches, x.sent, x.truncated, x.read = hosts, sent, truncated, began
@@ -175,33 +184,36 @@ func (x *matchIndex) search(ctx context.Context, m matchQuery) (operator.Matches
 	if err != nil {
 		return operator.Matches{}, err
 	}
-	found := operator.Matches{Truncated: truncated}
+	var selected []*readMatch
 	for i := range hosts {
 		if h := &hosts[i]; selects(&h.Allocation) {
-			found.Matches = append(found.Matches, operator.Match{Host: allocationOf(h.Allocation, x.history),
-				Datagrams: h.datagrams, Bytes: h.bytes})
+			selected = append(selected, h)
 		}
 	}
-	sortAndCut(&found, m)
+	found := operator.Matches{Truncated: truncated, Total: len(selected), Matches: []operator.Match{}}
+	page := sortAndCut(selected, m, keyOfRead, func(a, b *readMatch) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	for _, h := range page {
+		found.Matches = append(found.Matches, operator.Match{Host: allocationOf(h.Allocation, x.history),
+			Datagrams: h.datagrams, Bytes: h.bytes})
+	}
 	return found, nil
 }
 
-// sortAndCut sorts the matches, counts them, and keeps the page of the query.
-func sortAndCut(f *operator.Matches, m matchQuery) {
+// sortAndCut sorts matches, equal ones by id, and returns the page of the query.
+func sortAndCut[M any](all []*M, m matchQuery, keyOf func(*M) matchKey, byID func(a, b *M) int) []*M {
 	by := matchSorts[m.sort]
-	slices.SortFunc(f.Matches, func(a, b operator.Match) int {
-		order := by(&a, &b)
+	slices.SortFunc(all, func(a, b *M) int {
+		order := by(keyOf(a), keyOf(b))
 		if !m.ascending {
 			order = -order
 		}
-		return cmp.Or(order, cmp.Compare(a.Host.ID, b.Host.ID))
+		if order == 0 {
+			order = byID(a, b)
+		}
+		return order
 	})
-	f.Total = max(f.Total, len(f.Matches))
-	from := min(m.offset, len(f.Matches))
-	f.Matches = f.Matches[from:min(from+m.limit, len(f.Matches))]
-	if f.Matches == nil {
-		f.Matches = []operator.Match{} // not null
-	}
+	from := min(m.offset, len(all))
+	return all[from:min(from+m.limit, len(all))]
 }
 
 // selector returns what a search looks for: the id of an allocation, a join code, a player,
@@ -314,21 +326,24 @@ func askFleetMatches(r *http.Request, cfg *Config, m matchQuery) (found operator
 	if m.ascending {
 		query.Set("order", "asc")
 	}
-	total := 0
+	var all []*operator.Match
 	err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
 		found.Missing, err = askRelays(ctx, cfg, "/matches?"+query.Encode(), func(relay operator.Node, part operator.Matches) bool {
-			for _, match := range part.Matches {
-				match.Relay = relay.ID
-				found.Matches = append(found.Matches, match)
+			for i := range part.Matches {
+				part.Matches[i].Relay = relay.ID
+				all = append(all, &part.Matches[i])
 			}
-			total += part.Total
+			found.Total += part.Total
 			found.Truncated = found.Truncated || part.Truncated
 			return false
 		})
 		return err
 	})
 	found.Truncated = found.Truncated || len(found.Missing) > 0
-	sortAndCut(&found, m)
-	found.Total = total
+	found.Matches = []operator.Match{} // not null
+	page := sortAndCut(all, m, keyOfMatch, func(a, b *operator.Match) int { return cmp.Compare(a.Host.ID, b.Host.ID) })
+	for _, match := range page {
+		found.Matches = append(found.Matches, *match)
+	}
 	return found, err
 }

@@ -80,7 +80,7 @@ func (r *fakeRelay) Usage(context.Context) ([]engine.Usage, error) {
 
 func (r *fakeRelay) Stats() (st engine.Stats) {
 	st.Seats, st.Outcomes, st.Drops = 5, map[string]uint64{"relayed": 7}, map[string]uint64{"seal": 8}
-	st.Workers = []engine.WorkerStats{{Received: 11}, {Received: 12, Transport: "ws"}}
+	st.Workers = []engine.WorkerStats{{Received: 11}, {Received: 12, Transport: "ws"}, {Received: 13, Transport: "game-tcp"}}
 	return st
 }
 
@@ -134,7 +134,7 @@ func TestOperatorPages(t *testing.T) {
 		{"GET /allocations/" + playerID.String() + "/kick", 405, ""},
 		{"GET /usage", 200, `{"since":"2026-01-02T03:04:05Z","projects":[{"others":true,`},
 		{"GET /usage", 200, `"tenant":"00000000000000ff","allocations":0,"hosts":0,"players":2,"player_seconds":1.5,"datagrams":9,"bytes":0}`},
-		{"GET /stats", 200, `"outcomes":{"relayed":7},"drops":{"seal":8},"workers":[11],"intakes":[12],`},
+		{"GET /stats", 200, `"outcomes":{"relayed":7},"drops":{"seal":8},"workers":[11],"intakes":[12,13],`},
 		{"GET /config", 200, `{"settings":[{"key":"region","value":"eu","source":"default","reloads":false}]}`},
 		{"POST /reload", 200, `"notes":["read"]`},
 		{"GET /reload", 405, ""},
@@ -184,6 +184,7 @@ func TestListingQuery(t *testing.T) {
 		"project=p&environment=e":   {limit: 100, filter: engine.Filter{Tenant: tenant.Hash()}},
 		"tenant=00000000000000ff":   {limit: 100, filter: engine.Filter{Tenant: 255}},
 		"transport=dtls&limit=1000": {limit: 1000, filter: engine.Filter{Transport: "dtls"}},
+		"transport=game-tcp":        {limit: 100, filter: engine.Filter{Transport: "game-tcp"}},
 		"project=p&environment=&x=": {},
 		"limit=1001":                {},
 		"limit=-1":                  {},
