@@ -80,10 +80,22 @@ func recoverRate(records int, window int64) table.Rate {
 	return table.Rate{IntervalMicros: 1_000_000 / perSecond, Burst: perSecond / 10}
 }
 
-// endpointMillis is the shortest time between two ERRORs of one code to one
-// endpoint: longer than most round trips, so that a client uses one nonce for one
-// change of address.
-const endpointMillis = 200
+// endpointRate: one ERROR of one code to one endpoint in a time that is longer than most
+// round trips, so that a client uses one nonce for one change of address.
+var endpointRate = table.Rate{IntervalMicros: 200_000, Burst: 1}
+
+const (
+	// endpointBits: 2^endpointBits sets of gates of endpointRate, 256 KiB. At the budget of
+	// the whole process, a ninth endpoint in a set is a matter of one in a hundred thousand,
+	// and at the highest rate of a recovery, of one in eight: a reply too few is better than
+	// one too many.
+	endpointBits = 12
+	// excessBits: the same for budgetRates.excessPrefix, 64 KiB. At budgetRates.excessAll some
+	// 32 prefixes have taken more than their rate has made up for at any time, and after a
+	// burst 32 more, or 1,000 that took one small datagram each in this millisecond. With the
+	// hash keyed, a ninth one in a set is then a matter of one in a million.
+	excessBits = 10
+)
 
 // prefixGates is the number of gates of source prefixes, chosen by a keyed hash.
 // Two prefixes with the same gate share its budget.
@@ -107,18 +119,21 @@ type budgets struct {
 	excessAll                           atomic.Uint32
 	_                                   [36]byte
 	prefixes, livePrefixes              [prefixGates]atomic.Uint64
-	endpoints                           recentKeys                     // by endpoint and code
+	endpoints                           *table.KeyedGates              // by endpoint and code
 	verifies, rebinds                   [allocationGates]atomic.Uint64 // by allocation
 	prefixVerifies, boundPrefixVerifies [allocationGates]atomic.Uint64 // by allocation and prefix
 	prefixMismatches                    [allocationGates]atomic.Uint64 // by allocation and prefix
 	recoveries                          [allocationGates]atomic.Uint64 // by allocation
 	qos                                 [prefixGates]atomic.Uint64     // of QoS probes, by prefix
-	excessPrefixes                      quotaGates                     // by routing prefix
+	excessPrefixes                      *table.KeyedGates              // by routing prefix
 	spoofGuard                          spoofGuard
 }
 
 func newBudgets(unlimited bool) *budgets {
-	b := &budgets{unlimited: unlimited, rates: defaultRates, recoverRate: recoverRate(0, 0)}
+	b := &budgets{
+		unlimited: unlimited, rates: defaultRates, recoverRate: recoverRate(0, 0),
+		endpoints: table.NewKeyedGates(endpointBits), excessPrefixes: table.NewKeyedGates(excessBits),
+	}
 	var seed [8]byte
 	rand.Read(seed[:])
 	b.secret = binary.LittleEndian.Uint64(seed[:])
@@ -131,7 +146,7 @@ func (b *budgets) takeError(to endpoint.Endpoint, code proto.ErrorCode, now int6
 }
 
 func (b *budgets) takeEndpoint(to endpoint.Endpoint, code proto.ErrorCode, now int64) bool {
-	return b.endpoints.add(b.endpointHash(to, code), now, endpointMillis)
+	return b.endpoints.Take(b.endpointHash(to, code), endpointRate, now)
 }
 
 func (b *budgets) takePrefix(to endpoint.Endpoint, now int64) bool {
@@ -177,7 +192,7 @@ func (b *budgets) takeLivePrefix(from endpoint.Endpoint, id proto.AllocationID, 
 // takeExcess takes bytes beyond the allowance of an unvalidated path to an endpoint from the
 // quotas that it shares with others.
 func (b *budgets) takeExcess(to endpoint.Endpoint, size int, now int64) bool {
-	return b.excessPrefixes.take(b.endpointHash(to.RoutingPrefix(), 0), b.rates.excessPrefix, size, now) &&
+	return b.excessPrefixes.TakeBytes(b.endpointHash(to.RoutingPrefix(), 0), b.rates.excessPrefix, size, now) &&
 		b.rates.excessAll.TakeBytes(&b.excessAll, size, now)
 }
 
@@ -195,97 +210,6 @@ func (b *budgets) endpointHash(ep endpoint.Endpoint, code proto.ErrorCode) uint6
 func (b *budgets) prefixIndex(ep endpoint.Endpoint) uint64 {
 	network := ep.Network()
 	return endpoint.Mix64((network.Hi|network.Lo)^b.secret) >> 52
-}
-
-// The size of a [recent]: 2^recentBits sets of recentWays each. At a thousand
-// keys a second, remembered for 200 ms each, a fifth one in a set is a matter of
-// one in a hundred million; at the budget of the whole process, of two in a
-// thousand, and at the highest rate of a recovery, of one in four.
-const (
-	recentBits = 13
-	recentWays = 4
-)
-
-// recentTagBits is the number of bits of a key's hash that a set stores to tell its
-// keys apart.
-const recentTagBits = 24
-
-// recentKeys is a set of keys that expire, in fixed memory: sets of four words, each
-// with a time of expiry in milliseconds and a part of its key's hash. Every word is
-// atomic; any goroutine may use it.
-type recentKeys [1 << recentBits][recentWays]atomic.Uint64
-
-// add adds a key, given by its hash, for so many milliseconds. It reports false if the
-// key is already there, or if its set is full: a reply too few is better than one too
-// many.
-func (r *recentKeys) add(hash uint64, now, millis int64) bool {
-	set := &r[hash>>(64-recentBits)]
-	tag := hash & (1<<recentTagBits - 1)
-	for {
-		var free *atomic.Uint64
-		var was uint64
-		for i := range set {
-			word := set[i].Load()
-			over := int64(word>>recentTagBits) <= now
-			if !over && word&(1<<recentTagBits-1) == tag {
-				return false
-			}
-			if over && free == nil {
-				free, was = &set[i], word
-			}
-		}
-		if free == nil {
-			return false
-		}
-		if free.CompareAndSwap(was, uint64(now+millis)<<recentTagBits|tag) {
-			return true
-		}
-	}
-}
-
-// The size of [quotaGates]: 2^quotaBits sets of quotaWays each, 64 KiB. A key keeps its way
-// until the rate of its quota has made up for what it took: at budgetRates.excessAll some 32
-// prefixes do at any time, and after a burst 32 more, or 1,000 that took one small datagram
-// each in this millisecond. With the hash keyed, a ninth one in a set is then a matter of one in
-// a million.
-const (
-	quotaBits = 10
-	quotaWays = 8
-)
-
-// quotaGates are gates of a quota of bytes by key, in fixed memory: sets of words, each
-// with a gate and a part of its key's hash. No two keys share a gate. Every word is atomic;
-// any goroutine may use it.
-type quotaGates [1 << quotaBits][quotaWays]atomic.Uint64
-
-// take reports whether size bytes of a key, given by its hash, are within q, and takes them.
-// It reports false as well if all gates of its set are in use by other keys.
-func (g *quotaGates) take(hash uint64, q table.Quota, size int, now int64) bool {
-	set, tag := &g[hash>>(64-quotaBits)], hash<<32
-	for {
-		var way *atomic.Uint64
-		var was uint64
-		for i := range set {
-			word := set[i].Load()
-			if word>>32<<32 == tag {
-				way, was = &set[i], word
-				break
-			}
-			if way == nil && table.IsIdle(uint32(word), now) {
-				way, was = &set[i], word
-			}
-		}
-		if way == nil {
-			return false
-		}
-		next, ok := q.NextBytes(uint32(was), size, now)
-		if !ok {
-			return false
-		}
-		if way.CompareAndSwap(was, tag|uint64(next)) {
-			return true
-		}
-	}
 }
 
 // forgedRate is the rate of messages that name one allocation from endpoints to

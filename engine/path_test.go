@@ -4,15 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 
-	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -242,70 +239,5 @@ func TestForgedMultiple(t *testing.T) {
 				t.Errorf("%d bytes went to the victim for %d with its source", out, in)
 			}
 		})
-	}
-}
-
-// TestQuotaGates: each key has a quota of its own, at whatever rate others take theirs, and a
-// flood of keys finds gates as long as few are in use at once.
-func TestQuotaGates(t *testing.T) {
-	testkit.OneGoroutine(t)
-	t.Parallel()
-	q, g, now := table.NewQuota(0, 2_000_000), new(quotaGates), int64(1000)
-	rnd := rand.New(rand.NewPCG(1, 2))
-	taken := func(hash uint64, size int) (sum int) {
-		for g.take(hash, q, size, now) {
-			sum += size
-		}
-		return sum
-	}
-	keys := make([]uint64, 64) // as many as budgetRates.excessAll leaves
-	for i := range keys {
-		keys[i] = rnd.Uint64()
-		if got := taken(keys[i], 1000); got != 2_000_000 {
-			t.Errorf("key %d took %d bytes at once, want 2,000,000", i, got)
-		}
-	}
-	for i := range 500_000 { // 60 MB/s for half a second
-		if i%1000 == 999 {
-			now++
-		}
-		if !g.take(rnd.Uint64(), q, 60, now-int64(i%2)) { // a worker's clock may be behind
-			t.Fatalf("key %d of a flood is refused beside %d in use", i, len(keys))
-		}
-	}
-	for i, key := range keys {
-		if got := taken(key, 1000); got != 1_000_000 {
-			t.Errorf("key %d took %d bytes after 500 ms, want 1,000,000", i, got)
-		}
-	}
-	set, now := keys[0]>>(64-quotaBits)<<(64-quotaBits), now+2000
-	for tag := range uint64(quotaWays) {
-		if !g.take(set|tag+1, q, 1000, now) {
-			t.Errorf("way %d is in use after 2 s", tag)
-		}
-	}
-	if g.take(set|99, q, 1000, now) || !g.take(set|99, q, 1000, now+1) {
-		t.Error("a full set has a gate, or is full for longer than its keys use it")
-	}
-}
-
-// TestQuotaGatesAtOnce: workers that take from one gate at once take no more than is there.
-func TestQuotaGatesAtOnce(t *testing.T) {
-	t.Parallel()
-	q, g := table.NewQuota(0, 2_000_000), new(quotaGates)
-	var sum atomic.Int64
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for range 5000 {
-				if g.take(1<<40|7, q, 1000, 1000) {
-					sum.Add(1000)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if got := sum.Load(); got != 2_000_000 {
-		t.Errorf("%d bytes were taken at once, want 2,000,000", got)
 	}
 }

@@ -218,7 +218,8 @@ type muted struct {
 
 // muteTable holds such endpoints in fixed memory, so that an attacker cannot make it
 // grow. It belongs to one worker, which is enough: the kernel passes all datagrams of an
-// endpoint to the same one.
+// endpoint to the same one. It is not [table.KeyedGates], whose keys are hashes: an entry
+// holds its endpoint, so that no other is silenced with it, and needs no atomics.
 type muteTable struct {
 	sets   [muteSets][muteWays]muted
 	secret uint64

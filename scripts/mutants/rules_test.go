@@ -133,8 +133,8 @@ var rules = []mutant{
 	{
 		rule: "an endpoint receives one ERROR of a code in 200 ms",
 		in:   "engine",
-		old:  `return b.endpoints.add(b.endpointHash(to, code), now, endpointMillis)`,
-		now:  `return b.endpoints.add(b.endpointHash(to, code), now, endpointMillis) || true`,
+		old:  `return b.endpoints.Take(b.endpointHash(to, code), endpointRate, now)`,
+		now:  `return b.endpoints.Take(b.endpointHash(to, code), endpointRate, now) || true`,
 		by:   model,
 	},
 	// Tenants, matches and links.
@@ -302,10 +302,10 @@ var rules = []mutant{
 	},
 	{
 		rule: "networks do not share a gate",
-		in:   "engine",
-		old:  `set, tag := &g[hash>>(64-quotaBits)], hash<<32`,
-		now:  `set, tag := &g[hash>>(64-quotaBits)], hash>>63<<32`,
-		by:   killer{"./engine", "TestQuotaGates", ""},
+		in:   "engine/internal/table",
+		old:  `return takeOf(g.sets[hash>>g.shift][:], uint32(hash), quotaClock`,
+		now:  `return takeOf(g.sets[hash>>g.shift][:], uint32(hash>>63), quotaClock`,
+		by:   killer{"./engine/internal/table", "TestKeyedGatesBytes", ""},
 	},
 	{
 		rule: "a PONG is charged to the allowance of a path",

@@ -350,14 +350,14 @@ func TestExcess(t *testing.T) {
 	if table.AllowRelay(h, 41, 1) || !table.AllowRelay(h, 40, 1) {
 		t.Error("a reply does not take from the allowance")
 	}
-	if !IsIdle(table.excessGate(h).Load(), now) {
+	if !isIdle(table.excessGate(h).Load(), quotaClock(now), quotaBurst, quotaClockSkew) {
 		t.Error("an allowance that was enough took from the quota")
 	}
 	table.ChargeReply(h, q, 400, now)
 	if table.TakeExcess(h, q, 610, now) || !table.TakeExcess(h, q, 590, now) || table.TakeExcess(h, q, 100, now) {
 		t.Error("not the 600 bytes that a reply of 400 leaves of 1,000")
 	}
-	if IsIdle(table.excessGate(h).Load(), now) || !table.TakeExcess(h, q, 400, now+500) {
+	if isIdle(table.excessGate(h).Load(), quotaClock(now), quotaBurst, quotaClockSkew) || !table.TakeExcess(h, q, 400, now+500) {
 		t.Error("the quota is not filled again at its rate")
 	}
 	table.RecordExcess(h, 7)

@@ -66,7 +66,7 @@ type Activity struct {
 	notified     atomic.Uint32                    // Tick of the last message of control to its owner
 	unvalidated  atomic.Uint32                    // Tick of the last RELAY to its owner on earlier paths, or before this one was validated
 	sent         atomic.Uint64                    // RELAYs of its owner, see Sent
-	notConnected [NotConnectedSlots]atomic.Uint64 // ERROR 5: tag of the peer, milliseconds
+	notConnected [NotConnectedSlots]atomic.Uint64 // gates of ERROR 5 by peer, see TakeNotConnected
 }
 
 // LargeMessages is what workers record of messages that are too large for the path

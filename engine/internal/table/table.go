@@ -451,7 +451,8 @@ func (t *Table) ChargeReply(h Handle, q Quota, size int, nowMillis int64) {
 		case old&^limited < uint32(size):
 			gate := t.excessGate(h)
 			for old := gate.Load(); ; old = gate.Load() {
-				if next, _ := q.NextBytes(old, size, nowMillis); gate.CompareAndSwap(old, next) {
+				next, _ := takeCost(old, quotaClock(nowMillis), q.bytesCost(size), quotaBurst, quotaClockSkew)
+				if gate.CompareAndSwap(old, next) {
 					return
 				}
 			}
@@ -459,58 +460,6 @@ func (t *Table) ChargeReply(h Handle, q Quota, size int, nowMillis int64) {
 			return
 		}
 	}
-}
-
-// Quota limits the RELAYs of one allocation: datagrams and bytes per second,
-// each with a burst of one second. The zero Quota is no limit.
-type Quota struct {
-	datagramCost uint32 // in units of 1/8 µs
-	byteCost     uint64 // the same, times 2^byteCostBits
-}
-
-// byteCostBits are the fraction bits of the cost of a byte. There is no floating point
-// in it, so that a program in the kernel computes the same. At 100 MB/s a byte costs 0.08
-// units, and the cost of a quota is exact to 1/200,000; at 1 byte/s a datagram of 64 KiB
-// does not overflow 64 bits.
-const byteCostBits = 24
-
-// maxCost bounds the cost of one datagram, far above any burst: the sum with a gate does
-// not wrap.
-const maxCost = 1 << 30
-
-// A quota gate holds, for datagrams and for bytes, the time until which earlier
-// messages use up the rate (generic cell rate algorithm), each in 32 bits and units
-// of 1/8 µs, which wrap after 537 s.
-const (
-	quotaUnitsPerMilli = 8000
-	quotaBurst         = 1000 * quotaUnitsPerMilli
-	quotaClockSkew     = clockSkewMillis * quotaUnitsPerMilli
-)
-
-// MaxQuotaDatagrams is the largest number of datagrams per second of a quota, one for
-// each unit of its gate.
-const MaxQuotaDatagrams = 1000 * quotaUnitsPerMilli
-
-// NewQuota returns a quota of so many datagrams, at most MaxQuotaDatagrams, and bytes per
-// second; zero of one means that it is not bounded.
-func NewQuota(datagrams, bytes int) Quota {
-	var q Quota
-	if datagrams > 0 {
-		q.datagramCost = uint32((quotaBurst + datagrams/2) / datagrams)
-	}
-	if bytes > 0 {
-		q.byteCost = (quotaBurst<<byteCostBits + uint64(bytes)/2) / uint64(bytes)
-	}
-	return q
-}
-
-// Costs returns the cost of a datagram in units of 1/8 µs, and that of a byte in 2^-24 of
-// them, for a program in the kernel that computes as TakeQuota does. Zero of both: no limit.
-func (q Quota) Costs() (datagram uint32, byte uint64) { return q.datagramCost, q.byteCost }
-
-// cost returns the cost of a datagram of size bytes in both units.
-func (q Quota) cost(size int) (datagram, bytes uint32) {
-	return q.datagramCost, uint32(min(q.byteCost*uint64(size)>>byteCostBits, maxCost))
 }
 
 // TakeQuota reports whether the owner may relay a datagram of size bytes at
@@ -522,7 +471,7 @@ func (a *Activity) TakeQuota(q Quota, size int, nowMillis int64) bool {
 }
 
 func (a *Activity) takeQuota(q Quota, size int, nowMillis int64) bool {
-	now, old := uint32(nowMillis*quotaUnitsPerMilli), a.quotaGate.Load()
+	now, old := quotaClock(nowMillis), a.quotaGate.Load()
 	datagram, bytes := q.cost(size)
 	datagrams, ok1 := takeCost(uint32(old>>32), now, datagram, quotaBurst, quotaClockSkew)
 	volume, ok2 := takeCost(uint32(old), now, bytes, quotaBurst, quotaClockSkew)
@@ -531,35 +480,6 @@ func (a *Activity) takeQuota(q Quota, size int, nowMillis int64) bool {
 	}
 	a.quotaGate.Store(uint64(datagrams)<<32 | uint64(volume))
 	return true
-}
-
-// TakeBytes is TakeQuota for the bytes of q alone and a gate that any goroutine may use: it
-// counts each datagram that it lets through.
-func (q Quota) TakeBytes(gate *atomic.Uint32, size int, nowMillis int64) bool {
-	for {
-		old := gate.Load()
-		next, ok := q.NextBytes(old, size, nowMillis)
-		if !ok {
-			return false
-		}
-		if gate.CompareAndSwap(old, next) {
-			return true
-		}
-	}
-}
-
-// NextBytes returns the value of a gate of 32 bits after size more bytes, and false if they
-// are more than the bytes of q. It rounds up, so that no more go than q says.
-func (q Quota) NextBytes(gate uint32, size int, nowMillis int64) (uint32, bool) {
-	cost := min((q.byteCost*uint64(size)+1<<byteCostBits-1)>>byteCostBits, maxCost)
-	return takeCost(gate, uint32(nowMillis*quotaUnitsPerMilli), uint32(cost), quotaBurst, quotaClockSkew)
-}
-
-// IsIdle reports whether a gate of NextBytes holds nothing that was taken lately, so that a
-// new one is as good.
-func IsIdle(gate uint32, nowMillis int64) bool {
-	ahead := gate - uint32(nowMillis*quotaUnitsPerMilli)
-	return ahead == 0 || ahead > quotaBurst+quotaClockSkew
 }
 
 // AddDrop counts a message that was too large for the path to the owner.
@@ -596,111 +516,13 @@ const NotConnectedMillis = 1000
 // TakeNotConnected reports whether an ERROR 5 may go to the owner of h at nowMillis
 // because it has no link to peer: at once, then once a second for each peer.
 func (t *Table) TakeNotConnected(h Handle, peer proto.AllocationID, nowMillis int64) bool {
-	a := t.Activity(h)
-	now, tag := uint32(nowMillis), uint32(t.hashID(peer))
-	for {
-		slot, old := a.notConnectedSlot(now, tag)
-		if slot == nil {
-			return false
-		}
-		if slot.CompareAndSwap(old, uint64(tag)<<32|uint64(now)) {
-			return true
-		}
-	}
-}
-
-// notConnectedSlot returns the slot for an ERROR 5 about the peer with that tag, and
-// its value, or nil if none may be sent.
-func (a *Activity) notConnectedSlot(now, tag uint32) (slot *atomic.Uint64, value uint64) {
-	for i := range a.notConnected {
-		old := a.notConnected[i].Load()
-		// A worker whose clock is behind may find a time that is still to come.
-		recent := old != 0 && now-uint32(old)+NotConnectedMillis < 2*NotConnectedMillis
-		if recent && uint32(old>>32) == tag {
-			return nil, 0
-		}
-		if !recent && slot == nil {
-			slot, value = &a.notConnected[i], old
-		}
-	}
-	return slot, value
+	const second = NotConnectedMillis // The clock of another worker may be as much behind.
+	return takeOf(t.Activity(h).notConnected[:], uint32(t.hashID(peer)), uint32(nowMillis), second, second, second)
 }
 
 // TakeMismatch reports whether an ERROR 3 that names the live allocation h may be
 // sent at nowMillis, within rate.
 func (t *Table) TakeMismatch(h Handle, rate Rate, nowMillis int64) bool {
-	gate := t.mismatchGate(h)
-	for {
-		old := gate.Load()
-		next, ok := rate.next(old, nowMillis)
-		if !ok {
-			return false
-		}
-		if gate.CompareAndSwap(old, next) {
-			return true
-		}
-	}
+	cost, burst := rate.millis()
+	return takeShared(t.mismatchGate(h), uint32(nowMillis), cost, burst, clockSkewMillis)
 }
-
-// Rate is a limit of events: one each IntervalMicros on average, and up
-// to Burst at once.
-type Rate struct {
-	IntervalMicros int64
-	Burst          int64
-}
-
-// Allows reports whether Take would draw an event from the gate at nowMillis.
-func (r Rate) Allows(gate *atomic.Uint64, nowMillis int64) bool {
-	now := nowMillis * 1000
-	return max(int64(gate.Load()), now)+r.IntervalMicros-now <= r.Burst*r.IntervalMicros
-}
-
-// Take draws one event from the gate at nowMillis and reports whether there
-// was one left. The gate is a single word, the time at which it will be full
-// again (generic cell rate algorithm), so several goroutines may share it.
-func (r Rate) Take(gate *atomic.Uint64, nowMillis int64) bool {
-	now := nowMillis * 1000
-	for {
-		old := gate.Load()
-		full := max(int64(old), now) + r.IntervalMicros
-		if full-now > r.Burst*r.IntervalMicros {
-			return false
-		}
-		if gate.CompareAndSwap(old, uint64(full)) {
-			return true
-		}
-	}
-}
-
-// TakePlain is Take for a gate of 32 bits that one goroutine owns. IntervalMicros is a
-// multiple of 1000. The gate wraps after 49 days: one that was not used for so long may
-// refuse an event for the time of a burst.
-func (r Rate) TakePlain(gate *uint32, nowMillis int64) bool {
-	next, ok := r.next(*gate, nowMillis)
-	if ok {
-		*gate = next
-	}
-	return ok
-}
-
-// next returns the value of a gate of 32 bits, in milliseconds, after one more event,
-// and false if there is none left.
-func (r Rate) next(gate uint32, nowMillis int64) (uint32, bool) {
-	interval := uint32(r.IntervalMicros / 1000)
-	return takeCost(gate, uint32(nowMillis), interval, interval*uint32(r.Burst), clockSkewMillis)
-}
-
-// takeCost returns the time of a gate of 32 bits, in any unit, after an event of that
-// cost, and reports whether it stays within the burst. A time that is further ahead than a
-// burst can be, even for a worker whose clock is behind by skew, is one from before the
-// wrap.
-func takeCost(gate, now, cost, burst, skew uint32) (uint32, bool) {
-	ahead := gate - now
-	if ahead > burst+skew {
-		ahead = 0
-	}
-	return now + ahead + cost, ahead+cost <= burst
-}
-
-// clockSkewMillis is how far behind a worker's clock may be.
-const clockSkewMillis = 100
