@@ -2,13 +2,9 @@
 package c
 
 import (
-	"bufio"
+	"cmp"
 	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +14,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -27,9 +24,6 @@ func TestMain(m *testing.M) {
 	testkit.DefaultParallel(8) // They wait for clients and clocks.
 	os.Exit(m.Run())
 }
-
-// within bounds a wait for what a program prints.
-const within = time.Minute
 
 // compilers are the commands, and the Debian packages that have them.
 var compilers = [][2]string{{"gcc", "gcc"}, {"clang-14", "clang-14 libclang-rt-14-dev"}}
@@ -121,81 +115,23 @@ int main() {
 // TestVectors: each golden packet has the fields that its inputs say, is encoded to the same bytes, and is
 // refused with a byte less or more.
 func TestVectors(t *testing.T) {
-	raw, err := os.ReadFile("../../docs/vectors.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var golden struct {
-		Inputs  map[string]struct{ Hex, Base64 string }
-		Vectors []struct {
-			ID, Message, Hex string
-			Inputs           map[string]any
-		}
-	}
-	if err := json.Unmarshal(raw, &golden); err != nil {
-		t.Fatal(err)
-	}
-	input := func(v any) string { // in hex
-		in := golden.Inputs[fmt.Sprint(v)]
-		if in.Base64 == "" {
-			return in.Hex
-		}
-		data, err := base64.StdEncoding.DecodeString(in.Base64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return hex.EncodeToString(data)
-	}
-	or := func(v any, otherwise string) string {
-		if v == nil {
-			return otherwise
-		}
-		return fmt.Sprint(v)
-	}
 	var lines strings.Builder
-	var want []string
-	for _, v := range golden.Vectors {
-		in := v.Inputs
-		fmt.Fprintln(&lines, v.Hex, input(or(in["key"], "K1")))
-		zero, again := strings.Repeat("0", 32), v.Hex
-		id, to, number, code, data := zero, zero, "0", "0", "-"
-		for _, k := range []string{"from", "allocation_id"} {
-			if in[k] != nil {
-				id = input(in[k])
-			}
+	var names, want []string
+	vectors, qos := clienttest.Vectors(t, "../../docs/vectors.json")
+	for _, v := range vectors {
+		fmt.Fprintln(&lines, v.Packet, v.Key)
+		zero := strings.Repeat("0", 32)
+		if v.Name == "rejected-minimal" { // The client writes the form with ids.
+			v.Again += zero + zero
 		}
-		if in["to"] != nil {
-			to = input(in["to"])
-		}
-		for _, k := range []string{"nonce", "number"} {
-			number = or(in[k], number)
-		}
-		code = or(in["code"], code)
-		for _, k := range []string{"connection_data", "to_connection_data"} {
-			if in[k] != nil {
-				data = input(in[k])
-			}
-		}
-		data = or(in["content"], data)
-		var kind byte
-		fmt.Sscanf(v.Hex[6:8], "%02x", &kind)
-		switch v.ID {
-		case "bind-bad-mac": // the same message with the right MAC
-			good := golden.Vectors[0]
-			data, again = input(good.Inputs["connection_data"]), good.Hex
-		case "relay-utp2-connreq": // content of the layer above
-			data = v.Hex[2*proto.RelayOverhead:]
-		case "rejected-minimal": // the client takes it, but writes the form with ids
-			again = v.Hex + zero + zero
-		case "qos-request":
-			want = append(want, "qos "+v.Hex)
-			continue
-		case "qos-response":
-			want = append(want, "qos 3 48879 1700000000000")
-			continue
-		}
-		want = append(want, strings.Join([]string{fmt.Sprint(kind), id, to, number, "0", code, data, again}, " "))
+		names = append(names, v.Name)
+		want = append(want, strings.Join([]string{fmt.Sprint(v.Type), cmp.Or(v.ID, zero), cmp.Or(v.To, zero), v.Number, "0", v.Code,
+			cmp.Or(v.Data, "-"), v.Again}, " "))
 	}
+	fmt.Fprintln(&lines, qos["qos-request"], vectors[0].Key)
+	fmt.Fprintln(&lines, qos["qos-response"], vectors[0].Key)
+	names = append(names, "qos-request", "qos-response")
+	want = append(want, "qos "+qos["qos-request"], "qos 3 48879 1700000000000")
 	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
 		cmd := exec.CommandContext(t.Context(), sanitized(compile, "testdata/test.c"), "vectors")
 		cmd.Stdin = strings.NewReader(lines.String())
@@ -209,7 +145,7 @@ func TestVectors(t *testing.T) {
 		}
 		for i := range want {
 			if got[i] != want[i] {
-				t.Errorf("%s:\n%s, want\n%s", golden.Vectors[i].ID, got[i], want[i])
+				t.Errorf("%s:\n%s, want\n%s", names[i], got[i], want[i])
 			}
 		}
 	})
@@ -228,21 +164,13 @@ func TestSession(t *testing.T) {
 	})
 }
 
-// player is a running example.
-type player struct {
-	t     *testing.T
-	id    proto.AllocationID
-	stdin io.WriteCloser
-	lines chan string
-	cmd   *exec.Cmd
-}
-
 // play starts a host or a joiner, whose datagrams pass the gate if there is one.
-func play(t *testing.T, program string, r *enginetest.Relay, res alloc.Reservation, isHost bool, g *gate) *player {
+func play(t *testing.T, program string, r *enginetest.Relay, res alloc.Reservation, isHost bool, g *clienttest.Gate) *clienttest.Program {
 	t.Helper()
 	cred := r.Credentials(res)
 	if g != nil {
-		cred.Relay = g.player.LocalAddr().(*net.UDPAddr).AddrPort()
+		g.SetRelay(cred.Relay)
+		cred.Relay = g.Addr()
 	}
 	fields := [][]byte{cred.ID[:], cred.Key, cred.ConnectionData, cred.HostConnectionData}
 	if isHost {
@@ -250,68 +178,19 @@ func play(t *testing.T, program string, r *enginetest.Relay, res alloc.Reservati
 	}
 	cmd := exec.CommandContext(t.Context(), program, cred.Relay.Addr().String(), fmt.Sprint(cred.Relay.Port()))
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &player{t: t, id: res.ID, stdin: stdin, lines: make(chan string, 100), cmd: cmd}
-	go func() {
-		defer close(p.lines)
-		for scan := bufio.NewScanner(stdout); scan.Scan(); {
-			p.lines <- scan.Text()
-		}
-	}()
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	p := clienttest.Start(t, cmd)
+	p.Ignores = func(line string) bool { return line == "silent -1 " || line == "bound -1 " } // The machine may be slow.
 	for _, f := range fields {
-		p.write(base64.StdEncoding.EncodeToString(f))
+		p.Do(base64.StdEncoding.EncodeToString(f))
 	}
 	return p
 }
 
-func (p *player) write(line string) {
-	p.t.Helper()
-	if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// expect waits until the program prints a line, and fails at another one, except that a slow machine
-// may make the relay look silent.
-func (p *player) expect(want string) {
-	p.t.Helper()
-	limit := time.After(within)
-	for {
-		select {
-		case line, ok := <-p.lines:
-			switch {
-			case !ok:
-				p.t.Fatalf("it ended and did not print %q: %v", want, p.cmd.Wait())
-			case line == want:
-				return
-			case line != "silent -1 " && line != "bound -1 ":
-				p.t.Fatalf("it prints %q, want %q", line, want)
-			}
-		case <-limit:
-			p.t.Fatalf("it does not print %q", want)
-		}
-	}
-}
-
 // end closes the session, and expects that the program ends well.
-func (p *player) end() {
-	p.t.Helper()
-	_ = p.stdin.Close()
-	for range p.lines {
-	}
-	if err := p.cmd.Wait(); err != nil {
-		p.t.Error(err)
+func end(t *testing.T, p *clienttest.Program) {
+	t.Helper()
+	if err := p.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -336,36 +215,39 @@ func TestPlay(t *testing.T) {
 		relay := enginetest.Start(t, engine.Config{})
 		reserved := relay.Host("alice", 2)
 		host := play(t, program, relay, reserved, true, nil)
-		host.expect("bound -1 ")
-		joiner := play(t, program, relay, relay.Joiner("bob", reserved.ID), false, nil)
-		joiner.expect("connected -1 ")
+		host.Expect("bound -1")
+		joining := relay.Joiner("bob", reserved.ID)
+		joiner := play(t, program, relay, joining, false, nil)
+		joiner.Expect("connected -1")
 		talk := func(what string) {
 			t.Helper()
-			joiner.write(what + " from the joiner")
-			host.expect("message -1 " + what + " from the joiner")
-			host.write(what + " from the host")
-			joiner.expect("message -1 " + what + " from the host")
+			joiner.Do(what + " from the joiner")
+			host.Expect("message -1 " + what + " from the joiner")
+			host.Do(what + " from the host")
+			joiner.Expect("message -1 " + what + " from the host")
 		}
 		talk("hello")
 		for _, move := range []struct {
 			name, command string
-			player        *player
-		}{{"joiner", "/roam", joiner}, {"host", "/roam", host}, {"joiner", "/nat", joiner}, {"host", "/nat", host}} {
+			player        *clienttest.Program
+			id            proto.AllocationID
+		}{{"joiner", "/roam", joiner, joining.ID}, {"host", "/roam", host, reserved.ID}, {"joiner", "/nat", joiner, joining.ID},
+			{"host", "/nat", host, reserved.ID}} {
 			before := ports(t, relay)
-			move.player.write(move.command)
-			move.player.expect("bound -1 ") // after /nat by ERROR 3, or by the silence if that is lost
+			move.player.Do(move.command)
+			move.player.Expect("bound -1") // after /nat by ERROR 3, or by the silence if that is lost
 			testkit.Eventually(t, "the "+move.name+" has a new port", func() bool {
-				return ports(t, relay)[move.player.id] != before[move.player.id]
+				return ports(t, relay)[move.id] != before[move.id]
 			})
 			talk(move.name + " after " + move.command)
 		}
-		host.end()
-		joiner.expect("left -1 ")
-		joiner.write("is anyone there?")
-		joiner.expect("no link")
-		joiner.write("/connect")
-		joiner.expect("refused 4 ")
-		joiner.end()
+		end(t, host)
+		joiner.Expect("left -1")
+		joiner.Do("is anyone there?")
+		joiner.Expect("no link")
+		joiner.Do("/connect")
+		joiner.Expect("refused 4")
+		end(t, joiner)
 		testkit.Eventually(t, "both have closed their allocations", func() bool { return len(ports(t, relay)) == 0 })
 	})
 }

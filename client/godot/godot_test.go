@@ -2,9 +2,7 @@ package godot
 
 import (
 	"bytes"
-	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -16,88 +14,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // TestVectors: each golden packet has the fields that its inputs say, is encoded to the same bytes, and is
 // refused with a byte less or more.
 func TestVectors(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile("../../docs/vectors.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var golden struct {
-		Inputs  map[string]struct{ Hex, Base64 string }
-		Vectors []struct {
-			ID, Message, Hex string
-			Inputs           map[string]any
-		}
-	}
-	if err := json.Unmarshal(raw, &golden); err != nil {
-		t.Fatal(err)
-	}
-	input := func(v any) string { // in hex
-		in := golden.Inputs[fmt.Sprint(v)]
-		if in.Base64 == "" {
-			return in.Hex
-		}
-		data, err := base64.StdEncoding.DecodeString(in.Base64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return hex.EncodeToString(data)
-	}
-	or := func(v any, otherwise string) string {
-		if v == nil {
-			return otherwise
-		}
-		return fmt.Sprint(v)
-	}
 	var lines strings.Builder
 	var names, want []string
-	for _, v := range golden.Vectors {
-		if strings.HasPrefix(v.ID, "qos-") {
-			continue // The client does not measure.
-		}
-		in := v.Inputs
-		fmt.Fprintln(&lines, v.Hex, input(or(in["key"], "K1")))
-		id, to, number, data, again := "-", "-", "0", "-", v.Hex
-		for _, k := range []string{"from", "allocation_id"} {
-			if in[k] != nil {
-				id = input(in[k])
-			}
-		}
-		if in["to"] != nil {
-			to = input(in["to"])
-		}
-		for _, k := range []string{"nonce", "number"} {
-			number = or(in[k], number)
-		}
-		for _, k := range []string{"connection_data", "to_connection_data"} {
-			if in[k] != nil {
-				data = input(in[k])
-			}
-		}
-		data = or(in["content"], data)
-		kind, err := hex.DecodeString(v.Hex[6:8])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if kind[0] == 12 && id == "-" {
-			id = strings.Repeat("0", 32)
-		}
-		switch v.ID {
-		case "bind-bad-mac": // the same message with the right MAC
-			good := golden.Vectors[0]
-			data, again = input(good.Inputs["connection_data"]), good.Hex
-		case "relay-utp2-connreq": // content of the layer above
-			data = v.Hex[2*38:]
-		}
-		if data == "" {
-			data = "-"
-		}
-		names = append(names, v.ID)
-		want = append(want, strings.Join([]string{"vector", fmt.Sprint(kind[0]), id, to, number, "0", or(in["code"], "0"), data, again}, " "))
+	vectors, _ := clienttest.Vectors(t, "../../docs/vectors.json") // The client does not measure.
+	for _, v := range vectors {
+		fmt.Fprintln(&lines, v.Packet, v.Key)
+		names = append(names, v.Name)
+		want = append(want, strings.Join([]string{"vector", fmt.Sprint(v.Type), cmp.Or(v.ID, "-"), cmp.Or(v.To, "-"), v.Number, "0", v.Code,
+			cmp.Or(v.Data, "-"), v.Again}, " "))
 	}
 	file := filepath.Join(t.TempDir(), "vectors")
 	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
@@ -133,39 +66,31 @@ func TestMeet(t *testing.T) {
 			r := serve(t, ip)
 			host, code := r.godotHost()
 			joiner := r.player(code)
-			say := func(from, to *game, text string) {
+			say := func(from, to *clienttest.Program, text string) {
 				t.Helper()
-				stop := from.talk("send " + text)
+				stop := from.Repeat("send " + text)
 				defer stop()
-				for line := range to.lines {
-					if line == "message "+text {
-						return
-					}
-					if !strings.HasPrefix(line, "message ") && line != "joined peer -1" {
-						t.Fatalf("it prints %q, want %q", line, text)
-					}
-				}
-				t.Fatal("no answer")
+				to.Expect("message "+text, "joined peer -1")
 			}
 			say(joiner, host, "hello")
 			say(host, joiner, "good day, ä")
-			joiner.do("roam")
+			joiner.Do("roam")
 			say(host, joiner, "after the move")
 			say(joiner, host, "indeed")
-			joiner.do("nonce")
-			if n := joiner.expect("nonce"); n == "0" {
+			joiner.Do("nonce")
+			if n := joiner.Expect("nonce"); n == "0" {
 				t.Error("it has bound again with the nonce of the first BIND")
 			}
-			host.do("big 1401")
-			host.expect("big 31") // ERR_INVALID_PARAMETER
-			host.do("rtt")
-			if rtt := host.expect("rtt"); rtt == "0" {
+			host.Do("big 1401")
+			host.Expect("big 31") // ERR_INVALID_PARAMETER
+			host.Do("rtt")
+			if rtt := host.Expect("rtt"); rtt == "0" {
 				t.Error("it has no round trip")
 			}
-			host.do("close")
-			joiner.expect("left peer")
-			joiner.do("send to nobody")
-			joiner.expect("not sent 33") // ERR_DOES_NOT_EXIST
+			host.Do("close")
+			joiner.Expect("left peer")
+			joiner.Do("send to nobody")
+			joiner.Expect("not sent 33") // ERR_DOES_NOT_EXIST
 		})
 	}
 }
@@ -176,43 +101,26 @@ func TestHost(t *testing.T) {
 	r := serve(t, "127.0.0.1")
 	host, code := r.godotHost()
 	peer := r.join(code)
-	say := func(text string) {
-		t.Helper()
-		for late := time.Now().Add(within); time.Now().Before(late); time.Sleep(50 * time.Millisecond) {
-			if _, err := peer.Write([]byte(text)); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case line := <-host.lines:
-				if line == "message "+text {
-					return
-				}
-				if line != "joined peer -1" && !strings.HasPrefix(line, "message ") {
-					t.Fatalf("it prints %q", line)
-				}
-			default:
-			}
-		}
-		t.Fatal("no message")
-	}
-	say("hello")
-	stop := host.talk("send hello back")
+	stop := clienttest.Say(peer, "hello")
+	host.Expect("message hello", "joined peer -1")
+	stop()
+	stop = host.Repeat("send hello back")
 	buf := make([]byte, 2000)
-	_ = peer.SetReadDeadline(time.Now().Add(within))
+	_ = peer.SetReadDeadline(time.Now().Add(clienttest.Within))
 	n, err := peer.Read(buf)
 	stop()
 	if err != nil || string(buf[:n]) != "hello back" {
 		t.Fatalf("the player reads %q, %v", buf[:n], err)
 	}
-	host.do("disconnect")
+	host.Do("disconnect")
 	for err == nil {
 		_, err = peer.Read(buf)
 	}
 	if err != io.EOF {
 		t.Errorf("the player reads %v", err)
 	}
-	host.do("send again")
-	host.expect("not sent")
+	host.Do("send again")
+	host.Expect("not sent")
 }
 
 // TestPlayerLeaves: a host in Godot is told that its player has left; and if that is lost, that its messages
@@ -228,20 +136,20 @@ func TestPlayerLeaves(t *testing.T) {
 			if _, err := peer.Write([]byte("hello")); err != nil {
 				t.Fatal(err)
 			}
-			host.expect("joined peer")
+			host.Expect("joined peer")
 			if lost {
-				r.gate.set(dropping(disconnects))
+				r.gate.DropTypes(proto.TypeDisconnect)
 			}
 			if err := peer.Close(); err != nil {
 				t.Fatal(err)
 			}
 			if !lost {
-				host.expect("left peer")
+				host.Expect("left peer")
 				return
 			}
-			stop := host.talk("send more")
+			stop := host.Repeat("send more")
 			defer stop()
-			host.expect("nolink peer 5 there is no link to the peer (ERROR 5)")
+			host.Expect("nolink peer 5 there is no link to the peer (ERROR 5)")
 		})
 	}
 }
@@ -250,47 +158,16 @@ func TestPlayerLeaves(t *testing.T) {
 func TestNextEndpoint(t *testing.T) {
 	t.Parallel()
 	r := serve(t, "127.0.0.1")
-	var silent []string
-	for _, ip := range []string{"127.0.0.1", "::1"} {
-		conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(ip)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		silent = append(silent, fmt.Sprintf(`{"connectionType":"udp","network":"udp","host":%q,"port":%d}`, ip,
-			conn.LocalAddr().(*net.UDPAddr).Port))
-	}
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		to, err := http.NewRequestWithContext(q.Context(), q.Method, r.url+q.URL.Path, q.Body)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		to.Header = q.Header
-		res, err := http.DefaultClient.Do(to)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer res.Body.Close()
-		body, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		w.WriteHeader(res.StatusCode)
-		_, _ = w.Write(bytes.Replace(body, []byte(`"serverEndpoints":[`), []byte(`"serverEndpoints":[`+strings.Join(silent, ",")+","), 1))
-	}))
-	defer front.Close()
-	_, code, _ := r.host()
+	front, code := clienttest.PrependSilent(t, r.url), r.host().Code
 	start := time.Now()
-	g := play(t, front.URL, token, code)
-	g.expect("ticket")
-	g.expect("bound")
-	g.expect("connected peer")
+	g := play(t, front, token, code)
+	g.Expect("ticket")
+	g.Expect("bound")
+	g.Expect("connected peer")
 	if took := time.Since(start); took < 2*time.Second {
 		t.Errorf("it took %v, so that the silent endpoints were not tried", took)
 	}
-	g.reach("hello")
+	g.Reach("hello")
 }
 
 // TestAPI: what the game is told of calls that fail.
@@ -311,10 +188,10 @@ func TestAPI(t *testing.T) {
 	t.Cleanup(func() { _ = deaf.Close() })
 	gone := serving(nil)
 	for _, c := range []struct{ name, url, token, code, want string }{
-		{"no such code", r.url, token, "7BCDFG", "api 404 15009 "},
-		{"no token", r.url, "-", "7BCDFG", "api 401 "},
-		{"wrong token", r.url, "nobody-0123456789", "host", "api 401 "},
-		{"a trailing slash", r.url + "/", token, "7BCDFG", "api 404 15009 "},
+		{"no such code", r.url, token, "7BCDFG", "api 404 15009"},
+		{"no token", r.url, "-", "7BCDFG", "api 401"},
+		{"wrong token", r.url, "nobody-0123456789", "host", "api 401"},
+		{"a trailing slash", r.url + "/", token, "7BCDFG", "api 404 15009"},
 		{"a proxy's page", serving(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }), token,
 			"host", "api 502 0 HTTP status 502"},
 		{"an empty answer", serving(func(w http.ResponseWriter, _ *http.Request) {}), token, "host",
@@ -338,11 +215,7 @@ func TestAPI(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			g := play(t, c.url, c.token, c.code)
-			if line := g.next(c.want); !strings.HasPrefix(line, c.want) {
-				t.Errorf("it prints %q, want %q", line, c.want)
-			} else {
-				t.Log(line)
-			}
+			t.Log(c.want, g.Expect(c.want))
 		})
 	}
 }
@@ -350,19 +223,10 @@ func TestAPI(t *testing.T) {
 // TestJoinCode: what a chat puts into a join code is not sent, and the server judges the rest.
 func TestJoinCode(t *testing.T) {
 	t.Parallel()
-	sent := make(chan string, 1)
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var body struct{ JoinCode string }
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-			t.Error(err)
-		}
-		sent <- body.JoinCode
-		w.WriteHeader(http.StatusNotFound)
-	}))
-	defer api.Close()
-	typed := strings.NewReplacer(" ", "%20", "\t", "%09").Replace(" 7B\u00a0C\u200b-O\u2013\u22120\ufeff\tg\u3000\u2028")
-	play(t, api.URL, token, typed).expect("api 404 0")
-	if code := <-sent; code != "7BCO0g" {
+	url, codes := clienttest.JoinCodes(t)
+	typed := strings.NewReplacer(" ", "%20", "\t", "%09").Replace(clienttest.TypedCode)
+	play(t, url, token, typed).Expect("api 404 0")
+	if code := <-codes; code != clienttest.SentCode {
 		t.Errorf("it sends %q", code)
 	}
 }

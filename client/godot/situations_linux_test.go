@@ -1,17 +1,15 @@
 package godot
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -19,18 +17,16 @@ import (
 // match is a joiner in Godot and a host in Go that sends back what it gets.
 type match struct {
 	*relay
-	g     *game
-	host  *client.Session
-	peers chan *client.Peer
+	g     *clienttest.Program
+	host  *clienttest.HostSession
 	begin time.Time // of the situation
 }
 
 func newMatch(t *testing.T) *match {
 	t.Helper()
 	m := &match{relay: serve(t, "127.0.0.1")}
-	var code string
-	m.host, code, m.peers = m.relay.host()
-	m.g = m.player(code)
+	m.host = m.relay.host()
+	m.g = m.player(m.host.Code)
 	return m
 }
 
@@ -44,7 +40,7 @@ func (m *match) signal(s syscall.Signal) {
 // expectAfter expects a line, not before a time has passed since the situation began.
 func (m *match) expectAfter(want string, least time.Duration) {
 	m.t.Helper()
-	m.g.expect(want)
+	m.g.Expect(want)
 	took := time.Since(m.begin)
 	m.t.Logf("%q after %v", want, took.Round(10*time.Millisecond))
 	if took < least {
@@ -56,7 +52,7 @@ func (m *match) expectAfter(want string, least time.Duration) {
 func (m *match) goesOn(besides ...string) {
 	m.t.Helper()
 	begin := time.Now()
-	m.g.reach("after", besides...)
+	m.g.Reach("after", besides...)
 	m.t.Logf("an answer after %v", time.Since(begin).Round(time.Millisecond))
 }
 
@@ -82,12 +78,11 @@ func TestSituations(t *testing.T) {
 			m.goesOn()
 		}},
 		{"new address", func(m *match) { // as behind a NAT
-			m.gate.moveAll()
+			m.gate.Move()
 			m.goesOn()
 		}},
 		{"new network", func(m *match) { // The old address leads nowhere.
-			old := m.gate.moveAll()
-			m.gate.set(func(player netip.AddrPort, _ proto.Type) bool { return old[player] != nil })
+			m.gate.MoveNetwork()
 			m.expectAfter(silent, 2*time.Second)
 			m.expectAfter(resumed, 2*time.Second)
 			m.goesOn()
@@ -97,8 +92,8 @@ func TestSituations(t *testing.T) {
 				m.t.Fatal(err)
 			}
 			m.expectAfter("left peer -1", 0)
-			m.g.do("connect")
-			m.g.expect("connect 0")
+			m.g.Do("connect")
+			m.g.Expect("connect 0")
 			m.expectAfter("refused nobody 4 the allocation has ended or never was (ERROR 4)", 0)
 		}},
 		{"relay stopped 3 s", func(m *match) {
@@ -120,8 +115,8 @@ func TestSituations(t *testing.T) {
 			m.kill()
 			m.expectAfter(silent, 2*time.Second)
 			m.expectAfter("ended nobody -3 the relay does not answer", 62*time.Second)
-			m.g.do("send more")
-			m.g.expect("not sent")
+			m.g.Do("send more")
+			m.g.Expect("not sent")
 		}},
 		{"relay restarted", func(m *match) {
 			m.kill()
@@ -131,8 +126,8 @@ func TestSituations(t *testing.T) {
 		{"flood", testFlood},
 		{"loss 20 %", func(m *match) {
 			random := rand.New(rand.NewPCG(1, 2))
-			m.gate.set(func(netip.AddrPort, proto.Type) bool { return random.IntN(5) == 0 }) // The gate has a lock.
-			stop := m.g.talk("send more")
+			m.gate.Drop(func(netip.AddrPort, proto.Type) bool { return random.IntN(5) == 0 }) // The gate has a lock.
+			stop := m.g.Repeat("send more")
 			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 				m.goesOn()
 			}
@@ -144,33 +139,33 @@ func TestSituations(t *testing.T) {
 		}},
 		{"link dropped, silence", func(m *match) {
 			m.dropLink(proto.TypeConnectRequest)
-			stop := m.g.talk("send more")
+			stop := m.g.Repeat("send more")
 			m.expectAfter("lost peer -3 the relay does not answer", 5*time.Second)
 			stop()
-			if n := m.gate.requests(); n < 2 || n > 6 {
+			if n := m.gate.Requests(); n < 2 || n > 6 {
 				m.t.Errorf("%d requests in 5 s", n)
 			}
 		}},
 		{"link dropped, refused", func(m *match) {
-			m.gate.set(dropping(disconnects))
+			m.gate.DropTypes(proto.TypeDisconnect)
 			if err := m.host.Close(); err != nil {
 				m.t.Fatal(err)
 			}
-			stop := m.g.talk("send more")
+			stop := m.g.Repeat("send more")
 			defer stop()
 			m.expectAfter("lost peer 4 the allocation has ended or never was (ERROR 4)", 0)
 		}},
 		{"own allocation ended", func(m *match) {
-			m.gate.endAllocation()
+			m.gate.EndAllocation()
 			m.expectAfter("ended nobody 4 the allocation has ended or never was (ERROR 4)", 0)
-			m.g.do("connect")
-			m.g.expect("connect 2") // ERR_UNAVAILABLE
+			m.g.Do("connect")
+			m.g.Expect("connect 2") // ERR_UNAVAILABLE
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			m := newMatch(t)
-			m.g.reach("before")
+			m.g.Reach("before")
 			m.begin = time.Now()
 			c.do(m)
 		})
@@ -180,29 +175,18 @@ func TestSituations(t *testing.T) {
 // dropLink ends the link without the player's knowledge. Messages of these types are lost besides.
 func (m *match) dropLink(lost ...proto.Type) {
 	m.t.Helper()
-	m.gate.set(dropping(append(lost, disconnects...)))
-	if err := (<-m.peers).Close(); err != nil {
+	m.gate.DropTypes(append(lost, proto.TypeDisconnect)...)
+	if err := (<-m.host.Peers).Close(); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
 // testFlood: a host that floods takes a bounded part of each frame, and of memory; the rest is lost.
 func testFlood(m *match) {
-	ctx, cancel := context.WithCancel(m.t.Context())
-	peer := <-m.peers
-	var flood sync.WaitGroup
-	flood.Go(func() {
-		for ctx.Err() == nil {
-			for range 24 { // 12,000 a second
-				_, _ = peer.Write([]byte("flood"))
-			}
-			time.Sleep(2 * time.Millisecond)
-		}
-	})
-	m.g.do("flood 5000")
-	line := m.g.expect("flood")
-	cancel()
-	flood.Wait()
+	stop := m.host.Flood()
+	m.g.Do("flood 5000")
+	line := m.g.Expect("flood")
+	stop()
 	var all, most, longest, frames, memory int
 	if _, err := fmt.Sscan(line, &all, &most, &longest, &frames, &memory); err != nil {
 		m.t.Fatalf("%q: %v", line, err)
@@ -221,13 +205,13 @@ func TestHostKilled(t *testing.T) {
 	r := serve(t, "127.0.0.1")
 	host, code := r.godotHost()
 	m := &match{relay: r, g: r.player(code)}
-	m.g.do("send hello")
-	host.expect("joined peer")
+	m.g.Do("send hello")
+	host.Expect("joined peer")
 	m.begin = time.Now()
-	if err := host.cmd.Process.Kill(); err != nil {
+	if err := host.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	stop := m.g.talk("send more")
+	stop := m.g.Repeat("send more")
 	defer stop()
 	m.expectAfter("lost peer 4 the allocation has ended or never was (ERROR 4)", 5*time.Second)
 }
@@ -240,16 +224,9 @@ func TestNewAddress(t *testing.T) {
 	if !testkit.InNamespace(t) {
 		return
 	}
-	use := func(addr string) {
-		t.Helper()
-		testkit.IP(t, "addr add "+addr+"/32 dev lo")
-		testkit.IP(t, "route replace local 127.0.0.1 dev lo table local src "+addr)
-	}
-	testkit.IP(t, "link set lo up")
-	use("198.18.0.2")
-	m := newMatch(t)
-	m.g.reach("before")
-	testkit.IP(t, "addr del 198.18.0.2/32 dev lo")
-	use("198.18.0.3")
-	m.goesOn("not sent 1", silent, resumed)
+	var m *match
+	clienttest.ChangeAddress(t, func() {
+		m = newMatch(t)
+		m.g.Reach("before")
+	}, func() { m.goesOn("not sent 1", silent, resumed) })
 }

@@ -3,6 +3,7 @@ package csharp
 import (
 	"testing"
 
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -14,20 +15,9 @@ func TestNewAddress(t *testing.T) {
 	if !testkit.InNamespace(t) {
 		return
 	}
-	use := func(addr string) {
-		t.Helper()
-		testkit.IP(t, "addr add "+addr+"/32 dev lo")
-		testkit.IP(t, "route replace local 127.0.0.1 dev lo table local src "+addr)
-	}
-	testkit.IP(t, "link set lo up")
-	use("198.18.0.2")
-	url, caller, _ := service(t)
-	_, code, _ := host(t, caller)
-	g := play(t, url, playerToken, code)
-	g.do("connect")
-	g.expect("connected")
-	g.reach("before")
-	testkit.IP(t, "addr del 198.18.0.2/32 dev lo")
-	use("198.18.0.3")
-	g.reach("after", "not sent")
+	var g *clienttest.Program
+	clienttest.ChangeAddress(t, func() {
+		url, caller, _ := service(t)
+		g = connected(t, url, clienttest.Host(t, caller, 4, nil).Code)
+	}, func() { g.Reach("after", "not sent") })
 }

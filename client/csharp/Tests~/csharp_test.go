@@ -1,16 +1,9 @@
 package csharp
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,14 +13,11 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
-	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 	"github.com/ferryrelay/ferry/relay/relaytest"
 )
-
-// within bounds each test: it waits for what the programs print.
-const within = 2 * time.Minute
 
 // sourceFiles are those of the package.
 var sourceFiles = []string{"../Runtime/FerryRelay.cs", "../Runtime/FerryHostMigration.cs"}
@@ -55,7 +45,7 @@ func compile(t *testing.T, source ...string) func(args ...string) *exec.Cmd {
 	file := filepath.Join(t.TempDir(), "a.exe")
 	build(t, file, source...)
 	return func(args ...string) *exec.Cmd {
-		ctx, cancel := context.WithTimeout(t.Context(), within)
+		ctx, cancel := context.WithTimeout(t.Context(), clienttest.Within)
 		t.Cleanup(cancel)
 		cmd := exec.CommandContext(ctx, "mono", append([]string{file}, args...)...)
 		cmd.Stderr = os.Stderr
@@ -116,48 +106,14 @@ func service(t *testing.T) (url string, host, player *api.Client) {
 	return url, &api.Client{BaseURL: url, Token: hostToken}, &api.Client{BaseURL: url, Token: playerToken}
 }
 
-// session runs a session in Go, bound.
-func session(t *testing.T, ticket client.Ticket) *client.Session {
-	t.Helper()
-	s, err := client.New(client.Config{Ticket: ticket})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
-	bounded, stop := context.WithTimeout(t.Context(), within)
-	defer stop()
-	if err := s.Bind(bounded); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // TestHost: a host in C#, a player in Go.
 func TestHost(t *testing.T) {
 	t.Parallel()
 	run := compile(t, "Echo.cs")
 	url, _, player := service(t)
-	cmd := run("host", url, hostToken)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	if !lines.Scan() {
-		t.Fatal("it prints nothing: ", cmd.Wait())
-	}
-	code, ok := strings.CutPrefix(lines.Text(), "code ")
-	if !ok {
-		t.Fatalf("it prints %q", lines.Text())
-	}
-	peer := join(t, player, code)
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	p := clienttest.Start(t, run("host", url, hostToken))
+	peer := clienttest.Join(t, player, p.Expect("code"), nil)
+	ctx, cancel := context.WithTimeout(t.Context(), clienttest.Within)
 	defer cancel()
 	content := bytes.Repeat([]byte("hello "), 100)
 	buffer := make([]byte, 2000)
@@ -176,39 +132,10 @@ func TestHost(t *testing.T) {
 	if err := peer.Close(); err != nil {
 		t.Error(err)
 	}
-	if !lines.Scan() || lines.Text() != "left" {
-		t.Errorf("after the player has left it prints %q", lines.Text())
-	}
-	if err := cmd.Wait(); err != nil {
+	p.Expect("left")
+	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-// rewrite serves the API at url with answers that are rewritten.
-func rewrite(t *testing.T, url string, answer func([]byte) []byte) string {
-	t.Helper()
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r2, err := http.NewRequestWithContext(r.Context(), r.Method, url+r.URL.Path, r.Body)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		r2.Header = r.Header
-		res, err := http.DefaultClient.Do(r2)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer res.Body.Close()
-		body, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		w.WriteHeader(res.StatusCode)
-		_, _ = w.Write(answer(body))
-	}))
-	t.Cleanup(front.Close)
-	return front.URL
 }
 
 // TestNextEndpoint: endpoints that do not answer, of both families, cost seconds and not the match.
@@ -216,28 +143,7 @@ func TestNextEndpoint(t *testing.T) {
 	t.Parallel()
 	run := compile(t, "Echo.cs")
 	url, caller, _ := service(t)
-	var silent []string
-	for _, ip := range []string{"127.0.0.1", "::1"} {
-		conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(ip)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		silent = append(silent, fmt.Sprintf(`{"connectionType":"udp","network":"udp","host":%q,"port":%d}`, ip,
-			conn.LocalAddr().(*net.UDPAddr).Port))
-	}
-	front := rewrite(t, url, func(body []byte) []byte {
-		return bytes.Replace(body, []byte(`"serverEndpoints":[`), []byte(`"serverEndpoints":[`+strings.Join(silent, ",")+","), 1)
-	})
-	ticket, err := client.Reserve(t.Context(), caller, 4, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	session(t, ticket)
-	code, err := caller.JoinCode(t.Context(), ticket.ID.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	front, code := clienttest.PrependSilent(t, url), clienttest.Host(t, caller, 4, nil).Code
 	start := time.Now()
 	if out, err := run("join", front, code, playerToken).Output(); err != nil || string(out) != "connected\n" {
 		t.Errorf("%v, it prints %q", err, out)
@@ -252,34 +158,7 @@ func TestPlayer(t *testing.T) {
 	t.Parallel()
 	run := compile(t, "Echo.cs")
 	url, caller, _ := service(t)
-	ticket, err := client.Reserve(t.Context(), caller, 4, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	host := session(t, ticket)
-	code, err := caller.JoinCode(t.Context(), ticket.ID.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { // until the session ends
-		for {
-			peer, err := host.Accept(t.Context())
-			if err != nil {
-				return
-			}
-			go func() {
-				buffer := make([]byte, 2000)
-				for {
-					n, err := peer.Read(buffer)
-					if err != nil {
-						return
-					}
-					_, _ = peer.Write(buffer[:n])
-				}
-			}()
-		}
-	}()
-	cmd := run("join", url, code, playerToken)
+	cmd := run("join", url, clienttest.Host(t, caller, 4, nil).Code, playerToken)
 	cmd.Stdin = strings.NewReader("one\ntwo, with an ä\n\n")
 	out, err := cmd.Output()
 	if want := "connected\nback one\nback two, with an ä\nback \n"; err != nil || string(out) != want {
@@ -297,24 +176,15 @@ func TestPlayer(t *testing.T) {
 func TestJoinCode(t *testing.T) {
 	t.Parallel()
 	run := compile(t, "Echo.cs")
-	sent := make(chan string, 1)
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var body struct{ JoinCode string }
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-			t.Error(err)
-		}
-		sent <- body.JoinCode
-		w.WriteHeader(http.StatusNotFound)
-	}))
-	defer api.Close()
-	cmd := run("join", api.URL, " 7B\u00a0C\u200b-O\u2013\u22120\ufeff\tg\u3000\u2028")
+	url, codes := clienttest.JoinCodes(t)
+	cmd := run("join", url, clienttest.TypedCode)
 	cmd.Stderr = nil
 	if err := cmd.Run(); err == nil {
 		t.Error("it joins")
 	}
 	select {
-	case code := <-sent:
-		if code != "7BCO0g" {
+	case code := <-codes:
+		if code != clienttest.SentCode {
 			t.Errorf("it sends %q", code)
 		}
 	default:

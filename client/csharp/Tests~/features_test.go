@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -18,13 +19,10 @@ import (
 func TestAllocations(t *testing.T) {
 	t.Parallel()
 	url, caller, _ := service(t)
-	_, code, _ := host(t, caller)
-	g := play(t, url, playerToken, code)
-	g.do("connect")
-	g.expect("connected")
-	g.reach("before")
-	g.do("allocations 20000")
-	line := g.expect("allocations ")
+	code := clienttest.Host(t, caller, 4, nil).Code
+	g := connected(t, url, code)
+	g.Do("allocations 20000")
+	line := g.Expect("allocations")
 	var messages, memory, collections int
 	if _, err := fmt.Sscan(line, &messages, &memory, &collections); err != nil {
 		t.Fatalf("%q: %v", line, err)
@@ -39,25 +37,22 @@ func TestAllocations(t *testing.T) {
 func TestStats(t *testing.T) {
 	t.Parallel()
 	url, caller, _ := service(t)
-	_, code, _ := host(t, caller)
-	gate, front := newGate(t, url)
-	g := play(t, front, playerToken, code)
-	g.do("connect")
-	g.expect("connected")
-	g.reach("before")
+	code := clienttest.Host(t, caller, 4, nil).Code
+	gate, front := clienttest.GateAPI(t, url)
+	g := connected(t, front, code)
 	var sent, received, rebinds, pings, echoes int
 	var rtt, last, loss float64
 	stats := func() {
 		t.Helper()
-		g.do("stats")
-		line := g.expect("stats ")
+		g.Do("stats")
+		line := g.Expect("stats")
 		if _, err := fmt.Sscan(line, &sent, &received, &rebinds, &pings, &echoes, &rtt, &last, &loss); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
 	}
 	wait := func(what string, ok func() bool) {
 		t.Helper()
-		for late := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		for late := time.Now().Add(clienttest.Within); ; time.Sleep(20 * time.Millisecond) {
 			if stats(); ok() {
 				return
 			}
@@ -71,15 +66,15 @@ func TestStats(t *testing.T) {
 		t.Errorf("%d sent, %d received, %d rebinds, %v and %v ms, loss %v", sent, received, rebinds, rtt, last, loss)
 	}
 	n := 0
-	gate.set(func(_ netip.AddrPort, kind proto.Type) bool { // Some PINGs, or their echoes.
+	gate.Drop(func(_ netip.AddrPort, kind proto.Type) bool { // Some PINGs, or their echoes.
 		if kind == proto.TypePing {
 			n++
 		}
 		return kind == proto.TypePing && n%3 == 0
 	})
 	wait("loss", func() bool { return loss > 0 })
-	gate.set(func(netip.AddrPort, proto.Type) bool { return false })
-	gate.moveAll()
+	gate.Drop(func(netip.AddrPort, proto.Type) bool { return false })
+	gate.Move()
 	wait("rebinds", func() bool { return rebinds > 0 })
 }
 
@@ -99,7 +94,7 @@ func TestRegions(t *testing.T) {
 	}
 	defer mute.Close()
 	regions := regexp.MustCompile(`"regions":\[.*?\]`)
-	front := rewrite(t, url, func(body []byte) []byte {
+	front := clienttest.Rewrite(t, url, func(body []byte) []byte {
 		if !bytes.Contains(body, []byte(`"regions"`)) {
 			return body
 		}
@@ -152,7 +147,7 @@ func TestAnswers(t *testing.T) {
 		`{"data":{"allocation":{"allocationId":"a","key":"%"}}}`: "refused: 200 0: the answer has a key that is no base64",
 		strings.Repeat(` `, 70000):                               "refused: 200 0: the answer has more than 65536 bytes",
 	} {
-		front := rewrite(t, url, func([]byte) []byte { return []byte(answer) })
+		front := clienttest.Rewrite(t, url, func([]byte) []byte { return []byte(answer) })
 		cmd := run("host", front, hostToken)
 		var text bytes.Buffer
 		cmd.Stderr = &text

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 )
 
 // sample returns what plays the sample FerryMatch.
@@ -32,26 +34,26 @@ func TestMigration(t *testing.T) {
 	}{
 		// With leave no player waits for the relay's 7 s of silence. On an idle machine it takes less than a second.
 		{"leave", "leave", 0, 6 * time.Second},
-		{"crash", "quit", 6 * time.Second, within},
+		{"crash", "quit", 6 * time.Second, clienttest.Within},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			run := compile(t, sample(t)...)
 			url, _, _ := service(t)
-			host := start(t, run(url, hostToken, "host"))
-			host.expect("host")
-			code := host.expect("code ")
-			players := []*game{start(t, run(url, playerToken, code)), start(t, run(url, playerToken, code))}
+			host := clienttest.Start(t, run(url, hostToken, "host"))
+			host.Expect("host")
+			code := host.Expect("code")
+			players := []*clienttest.Program{clienttest.Start(t, run(url, playerToken, code)), clienttest.Start(t, run(url, playerToken, code))}
 			for _, p := range players {
-				p.expect("client")
-				p.expect("plays")
+				p.Expect("client")
+				p.Expect("plays")
 			}
 			begin := time.Now()
-			host.do(c.command)
+			host.Do(c.command)
 			hosts := 0
 			for _, p := range players {
 				for role := ""; ; {
-					line := p.line()
+					line := p.Line()
 					if line == "host" || line == "client" {
 						role = line
 					}
@@ -84,17 +86,14 @@ func TestMigration(t *testing.T) {
 func TestMigrationOver(t *testing.T) {
 	t.Parallel()
 	url, caller, _ := service(t)
-	_, code, _ := host(t, caller)
-	g := play(t, url, playerToken, code)
-	g.do("connect")
-	g.expect("connected")
-	g.reach("before")
-	g.do("migrate BCDFGH")
-	if line := g.expect("migrate "); line != "over 404 15009" {
+	code := clienttest.Host(t, caller, 4, nil).Code
+	g := connected(t, url, code)
+	g.Do("migrate BCDFGH")
+	if line := g.Expect("migrate"); line != "over 404 15009" {
 		t.Errorf("another match: %s", line)
 	}
-	g.do("migrate " + code)
-	if line := g.expect("migrate "); line != "timeout" {
+	g.Do("migrate " + code)
+	if line := g.Expect("migrate"); line != "timeout" {
 		t.Errorf("while the host is there: %s", line)
 	}
 }
@@ -118,11 +117,11 @@ func TestOver(t *testing.T) {
 		_, _ = io.WriteString(w, `{"code":15009,"detail":"there is no such match"}`)
 	}))
 	defer front.Close()
-	host := start(t, run(url, hostToken, "host"))
-	host.expect("host")
-	player := start(t, run(front.URL, playerToken, host.expect("code ")))
-	player.expect("client")
-	player.expect("plays")
-	host.do("leave")
-	player.expect("over: there is no such match")
+	host := clienttest.Start(t, run(url, hostToken, "host"))
+	host.Expect("host")
+	player := clienttest.Start(t, run(front.URL, playerToken, host.Expect("code")))
+	player.Expect("client")
+	player.Expect("plays")
+	host.Do("leave")
+	player.Expect("over: there is no such match")
 }

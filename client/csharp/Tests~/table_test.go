@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 	"github.com/ferryrelay/ferry/relay/relaytest"
@@ -70,8 +71,8 @@ var long = flag.Bool("long", false, "rows that take up to 64 s")
 
 // scene is a match of a player and a host in C#.
 type scene struct {
-	*game
-	host   *game
+	*clienttest.Program
+	host   *clienttest.Program
 	target *os.Process // of the signal
 	stop   func()      // ends what the player sends
 	begin  time.Time
@@ -117,15 +118,14 @@ func TestTable(t *testing.T) {
 		if row.relay {
 			url, s.target = relayProcess(t)
 		}
-		hosting := run(url, hostToken, "echo")
-		s.host = start(t, hosting)
+		s.host = clienttest.Start(t, run(url, hostToken, "echo"))
 		if !row.relay {
-			s.target = hosting.Process
+			s.target = s.host.Process
 		}
-		s.game = start(t, run(url, playerToken, s.host.expect("code ")))
-		s.do("connect")
-		s.expect("connected")
-		s.reach("before")
+		s.Program = clienttest.Start(t, run(url, playerToken, s.host.Expect("code")))
+		s.Do("connect")
+		s.Expect("connected")
+		s.Reach("before")
 		scenes[i] = s
 	}
 	for i, row := range rows {
@@ -137,20 +137,20 @@ func TestTable(t *testing.T) {
 			}
 		}
 		if row.leaves {
-			s.host.do("leave")
+			s.host.Do("leave")
 		}
 		s.stop = func() {}
 		if !row.silent {
-			s.stop = repeat(s.game, "send more")
+			s.stop = s.Repeat("send more")
 		}
 	}
 	for i, row := range rows {
 		s := scenes[i]
 		t.Run(row.name, func(t *testing.T) {
-			s.t = t
+			s.T = t
 			defer s.stop()
 			if row.want != "" {
-				s.expect(row.want)
+				s.Expect(row.want)
 				took := time.Since(s.begin)
 				t.Logf("%s after %v", row.want, took.Round(10*time.Millisecond))
 				if took < row.least {
@@ -165,7 +165,7 @@ func TestTable(t *testing.T) {
 				}
 			}
 			on := time.Now()
-			s.reach("after")
+			s.Reach("after")
 			t.Logf("it plays on after %v", time.Since(on).Round(10*time.Millisecond))
 		})
 	}
@@ -175,13 +175,13 @@ func TestTable(t *testing.T) {
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	url, caller, _ := service(t)
-	_, code, _ := host(t, caller)
-	gate, front := newGate(t, url)
-	gate.set(func(netip.AddrPort, proto.Type) bool { return rand.Float64() < 0.2 })
+	code := clienttest.Host(t, caller, 4, nil).Code
+	gate, front := clienttest.GateAPI(t, url)
+	gate.Drop(func(netip.AddrPort, proto.Type) bool { return rand.Float64() < 0.2 })
 	g := play(t, front, playerToken, code)
-	g.do("connect")
-	g.expect("connected")
+	g.Do("connect")
+	g.Expect("connected")
 	for i := range 20 {
-		g.reach(fmt.Sprint("message-", i))
+		g.Reach(fmt.Sprint("message-", i))
 	}
 }

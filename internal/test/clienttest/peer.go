@@ -1,0 +1,224 @@
+package clienttest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Session runs a session in Go until the end of the test, bound.
+func Session(t testing.TB, cfg client.Config) *client.Session {
+	t.Helper()
+	s, err := client.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	bounded, stop := context.WithTimeout(ctx, Within)
+	defer stop()
+	if err := s.Bind(bounded); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// HostSession is a host in Go that sends back what it gets.
+type HostSession struct {
+	*client.Session
+	Code  string                  // its join code
+	Peers chan *client.Peer       // that have joined, in order
+	Left  chan proto.AllocationID // peers that have left, in order
+}
+
+// Host runs a host. configure, if there is one, changes the configuration of its session.
+func Host(t testing.TB, calls *api.Client, max int, configure func(*client.Config)) *HostSession {
+	t.Helper()
+	ticket, err := client.Reserve(t.Context(), calls, max, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := client.Config{Ticket: ticket}
+	if configure != nil {
+		configure(&cfg)
+	}
+	h := &HostSession{Session: Session(t, cfg), Peers: make(chan *client.Peer, 100), Left: make(chan proto.AllocationID, 100)}
+	if h.Code, err = calls.JoinCode(t.Context(), ticket.ID.String()); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // until the session ends
+		for {
+			peer, err := h.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			h.Peers <- peer
+			go h.echo(peer)
+		}
+	}()
+	return h
+}
+
+func (h *HostSession) echo(peer *client.Peer) {
+	buf := make([]byte, proto.MaxContent)
+	for {
+		n, err := peer.Read(buf)
+		if err != nil {
+			h.Left <- peer.ID()
+			return
+		}
+		_, _ = peer.Write(buf[:n])
+	}
+}
+
+// Flood sends 12,000 datagrams a second to the first peer until stop is called.
+func (h *HostSession) Flood() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	peer, done := <-h.Peers, make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			for range 24 {
+				_, _ = peer.Write([]byte("flood"))
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// Join runs a player, and returns its link to the host. configure is that of [Host].
+func Join(t testing.TB, calls *api.Client, code string, configure func(*client.Config)) *client.Peer {
+	t.Helper()
+	ticket, err := client.Redeem(t.Context(), calls, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := client.Config{Ticket: ticket}
+	if configure != nil {
+		configure(&cfg)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), Within)
+	defer cancel()
+	peer, err := Session(t, cfg).Connect(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return peer
+}
+
+// Say sends a text to a peer each 50 ms until stop is called or the link ends.
+func Say(peer *client.Peer, text string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if _, err := peer.Write([]byte(text)); err != nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// Rewrite serves the API at url with answers that are rewritten.
+func Rewrite(t testing.TB, url string, answer func([]byte) []byte) (front string) {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out, err := http.NewRequestWithContext(r.Context(), r.Method, url+r.URL.Path, r.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		out.Header = r.Header
+		res, err := http.DefaultClient.Do(out)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(res.StatusCode)
+		_, _ = w.Write(answer(body))
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// PrependSilent serves the API at url with two endpoints before the relay's, one of each family, that do
+// not answer.
+func PrependSilent(t testing.TB, url string) (front string) {
+	t.Helper()
+	var silent strings.Builder
+	for _, ip := range []string{"127.0.0.1", "::1"} {
+		conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(ip)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		fmt.Fprintf(&silent, `{"connectionType":"udp","network":"udp","host":%q,"port":%d},`, ip, conn.LocalAddr().(*net.UDPAddr).Port)
+	}
+	const list = `"serverEndpoints":[`
+	return Rewrite(t, url, func(body []byte) []byte {
+		return bytes.Replace(body, []byte(list), []byte(list+silent.String()), 1)
+	})
+}
+
+// TypedCode is a join code as a chat may spell it, and SentCode what a client sends of it.
+const (
+	TypedCode = " 7B\u00a0C\u200b-O\u2013\u22120\ufeff\tg\u3000\u2028"
+	SentCode  = "7BCO0g"
+)
+
+// JoinCodes serves an API that knows no match, and returns the join codes that it is asked for.
+func JoinCodes(t testing.TB) (url string, codes chan string) {
+	t.Helper()
+	codes = make(chan string, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ JoinCode string }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		codes <- body.JoinCode
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL, codes
+}
+
+// ChangeAddress calls before, gives this machine another IP address, and calls after. It needs
+// [testkit.InNamespace].
+func ChangeAddress(t testing.TB, before, after func()) {
+	t.Helper()
+	use := func(addr string) {
+		t.Helper()
+		testkit.IP(t, "addr add "+addr+"/32 dev lo")
+		testkit.IP(t, "route replace local 127.0.0.1 dev lo table local src "+addr)
+	}
+	testkit.IP(t, "link set lo up")
+	use("198.18.0.2")
+	before()
+	testkit.IP(t, "addr del 198.18.0.2/32 dev lo")
+	use("198.18.0.3")
+	after()
+}
