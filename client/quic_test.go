@@ -3,13 +3,8 @@ package client_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
-	"math/big"
 	mrand "math/rand/v2"
 	"sync"
 	"testing"
@@ -21,6 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // transferSize is what goes each way, in bytes.
@@ -43,7 +39,10 @@ func TestQUICRunsThroughTheRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serverTLS, clientTLS := certificates(t)
+	const name = "relay.example.org"
+	cert, protocols := testkit.SelfSigned(t), []string{"ferry-test"}
+	serverTLS := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: cert.Key}}, NextProtos: protocols}
+	clientTLS := &tls.Config{RootCAs: cert.Pool(), ServerName: name, NextProtos: protocols}
 	up, down := noise(1), noise(2)
 
 	server := &quic.Transport{Conn: host.PacketConn()}
@@ -138,35 +137,4 @@ func noise(seed byte) []byte {
 	b := make([]byte, transferSize)
 	_, _ = mrand.NewChaCha8([32]byte{seed}).Read(b)
 	return b
-}
-
-// certificates returns both sides of a TLS connection to "ferry.test".
-func certificates(t *testing.T) (server, client *tls.Config) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		DNSNames:     []string{"ferry.test"},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(leaf)
-	protocols := []string{"ferry-test"}
-	return &tls.Config{
-			Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-			NextProtos:   protocols,
-		},
-		&tls.Config{RootCAs: roots, ServerName: "ferry.test", NextProtos: protocols}
 }

@@ -241,7 +241,7 @@ func TestLinkLoop(t *testing.T) {
 // TestFaults: a panic in a hook, in a call or in a command ends none of the matches.
 func TestFaults(t *testing.T) {
 	r := newRig(t, Config{Hooks: Hooks{OnConnect: func(ConnectEvent) { panic("hook") }}})
-	var log syncWriter
+	var log testkit.LogBuffer
 	r.shared.log = slog.New(slog.NewJSONHandler(&log, nil))
 	host := r.host(udpN(0), 4)
 	joiner := r.joiner(udpN(1), host) // OnConnect panics
@@ -259,7 +259,7 @@ func TestFaults(t *testing.T) {
 	if o := r.feed(udpN(0), relayMessage(host.id, joiner.id, 5)); o != outRelayed {
 		t.Errorf("afterwards a RELAY: %v", o)
 	}
-	if n := len(log.lines()); n != 1 {
+	if n := len(faults(&log)); n != 1 {
 		t.Errorf("%d lines about faults were logged within a minute, want 1", n)
 	}
 }

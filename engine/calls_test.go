@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -229,26 +228,6 @@ func TestDrainEnds(t *testing.T) {
 	testkit.Eventually(t, "the drain with a threshold of -1 ends", r.Ended)
 }
 
-// logLines is a log that may be read while it is written.
-type logLines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logLines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
 // TestCallsInHook: every call from inside a hook, of this server or another one, returns
 // alloc.ErrInHook, and the relay goes on.
 func TestCallsInHook(t *testing.T) {
@@ -289,10 +268,10 @@ func TestCallsInHook(t *testing.T) {
 // back after a while, and the log names the hook.
 func TestHookWaits(t *testing.T) {
 	t.Parallel()
-	var log logLines
+	var log testkit.LogBuffer
 	var r *enginetest.Relay
 	result := make(chan error, 1)
-	r = enginetest.Start(t, engine.Config{Logger: log.logger(), Hooks: engine.Hooks{OnReserve: func(engine.ReserveEvent) {
+	r = enginetest.Start(t, engine.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Hooks: engine.Hooks{OnReserve: func(engine.ReserveEvent) {
 		done := make(chan error)
 		go func() {
 			_, err := r.Usage(context.Background())
@@ -318,8 +297,8 @@ func TestHookWaits(t *testing.T) {
 // it with its stack, once in a while.
 func TestHookPanics(t *testing.T) {
 	t.Parallel()
-	var log logLines
-	r := enginetest.Start(t, engine.Config{MaxAllocations: 1, Logger: log.logger(), Hooks: engine.Hooks{
+	var log testkit.LogBuffer
+	r := enginetest.Start(t, engine.Config{MaxAllocations: 1, Logger: slog.New(slog.NewTextHandler(&log, nil)), Hooks: engine.Hooks{
 		Admit: func(project string, _, _ int) error {
 			if project == "bad" {
 				panic("no such project")
@@ -383,8 +362,8 @@ func TestTransportEnds(t *testing.T) {
 		"canceled":      func(context.Context) error { return context.Canceled },
 		"Run returned ": func(context.Context) error { runtime.Goexit(); return nil },
 	} {
-		var log logLines
-		s := newServer(t, engine.Config{Transports: []engine.Transport{faultyTransport{run}}, Logger: log.logger()})
+		var log testkit.LogBuffer
+		s := newServer(t, engine.Config{Transports: []engine.Transport{faultyTransport{run}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		err := s.Run(context.Background())
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "faultyTransport") {
 			t.Errorf("%s: Run returned %v", want, err)

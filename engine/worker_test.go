@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"reflect"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,35 +116,21 @@ func fieldOffsets[T any]() map[string]uintptr {
 	return offsets
 }
 
-// syncWriter is where a logger writes while a test reads.
-type syncWriter struct {
-	mu  sync.Mutex
-	all strings.Builder
-}
-
-func (w *syncWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.all.Write(p)
-}
-
-// lines returns the lines about faults.
-func (w *syncWriter) lines() (faults []map[string]any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for line := range strings.Lines(w.all.String()) {
+// faults returns the lines of a log about faults.
+func faults(log *testkit.LogBuffer) (all []map[string]any) {
+	for line := range strings.Lines(log.String()) {
 		var fields map[string]any
 		if json.Unmarshal([]byte(line), &fields) == nil && fields["fault"] != nil {
-			faults = append(faults, fields)
+			all = append(all, fields)
 		}
 	}
-	return faults
+	return all
 }
 
 // TestFault: a fault of ours on one datagram of a batch costs that datagram. It
 // is counted, the others are handled, and the log gets a line a minute.
 func TestFault(t *testing.T) {
-	var log syncWriter
+	var log testkit.LogBuffer
 	s, err := New(Config{Sockets: Sockets{Workers: 1}, Unlimited: true, Logger: slog.New(slog.NewJSONHandler(&log, nil))}, testSealer(t))
 	if err != nil {
 		t.Fatal(err)
@@ -185,14 +170,14 @@ func TestFault(t *testing.T) {
 		st := s.Stats()
 		return st.Outcomes["error_mismatch"] == 6 && st.Received == 13
 	})
-	if lines := log.lines(); len(lines) != 1 || lines[0]["head"] != "4645525259505242"+strings.Repeat("0", 2*(checkLen-8)) {
+	if lines := faults(&log); len(lines) != 1 || lines[0]["head"] != "4645525259505242"+strings.Repeat("0", 2*(checkLen-8)) {
 		t.Errorf("the log has %v", lines)
 	}
 	ahead.Store(faultLogMillis)
 	faulty.Write(probe)
 	faulty.Write(probe)
 	wait("two more are counted", panics(9))
-	if lines := log.lines(); len(lines) != 2 {
+	if lines := faults(&log); len(lines) != 2 {
 		t.Errorf("a minute later the log has %d lines, want 2", len(lines))
 	}
 	cancel()

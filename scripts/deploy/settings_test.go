@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // settings are the flags, variables and keys of a command of the binary.
@@ -236,7 +238,7 @@ func TestFiles(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key := selfSigned(t, dir, "relay.example.org")
+	cert, key := testkit.SelfSigned(t).WriteFiles(t, dir)
 	token, fleet := filepath.Join(dir, "token"), filepath.Join(dir, "fleet")
 	if err := os.WriteFile(token, []byte("a-token-of-the-tests\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -5,20 +5,12 @@ package lab
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"flag"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +19,9 @@ import (
 	"time"
 
 	ws "github.com/coder/websocket"
+
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -53,7 +47,7 @@ func TestLatencyBesideUDP(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	certFile, keyFile := writeCertificate(t, dir)
+	certFile, keyFile := testkit.SelfSigned(t).WriteFiles(t, dir)
 	base := ""
 	relay := exec.CommandContext(t.Context(), binary, "dev", "--workers", strconv.Itoa(*latencyWorkers), "--udp", "127.0.0.1:0",
 		"--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--tls-cert", certFile, "--tls-key", keyFile, "--log-level", "error")
@@ -217,40 +211,4 @@ func (p *echoPlayer) exchange(m []byte, want proto.Type) error {
 			return nil
 		}
 	}
-}
-
-// writeCertificate writes a certificate for loopback that signs itself, and its key.
-func writeCertificate(t *testing.T, dir string) (certFile, keyFile string) {
-	t.Helper()
-	return writeCertificateAs(t, dir, func(*x509.Certificate) {})
-}
-
-// writeCertificateAs is writeCertificate for one that differs.
-func writeCertificateAs(t *testing.T, dir string, change func(*x509.Certificate)) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	form := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	change(form)
-	der, err := x509.CreateCertificate(rand.Reader, form, form, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der},
-		keyFile: {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return certFile, keyFile
 }

@@ -224,10 +224,9 @@ func (l *lab) isLive() bool {
 func badCertificateDay(t *testing.T, reason string, spoil func(*x509.Certificate)) {
 	const name = "relay.example.org"
 	var certFile string
-	named := func(x *x509.Certificate) { x.DNSNames = []string{name} }
 	l := newLab(t, func(c *RelayConfig) {
 		var keyFile string
-		certFile, keyFile = writeCertificateAs(t, c.Dir, named)
+		certFile, keyFile = testkit.SelfSigned(t).WriteFiles(t, c.Dir)
 		c.YAML = fmt.Sprintf("tls_cert: %s\ntls_key: %s\nadvertise_name: %s\n", certFile, keyFile, name)
 	})
 	fault := fmt.Sprintf(`ferry_tls_certificate_fault{name=%q,reason=%q}`, certFile, reason)
@@ -251,13 +250,13 @@ func badCertificateDay(t *testing.T, reason string, spoil func(*x509.Certificate
 	if !connects() {
 		t.Fatal("wss does not work at first")
 	}
-	writeCertificateAs(t, l.cfg.Dir, func(x *x509.Certificate) { named(x); spoil(x) })
+	testkit.SelfSigned(t, spoil).WriteFiles(t, l.cfg.Dir)
 	l.until("the metric shows it", recoversWithin, l.metricIs(fault, 1))
 	l.requireErrorLog("the certificate is refused by clients")
 	if connects() {
 		t.Error("a client accepts it: this row decides nothing")
 	}
-	writeCertificateAs(t, l.cfg.Dir, named)
+	testkit.SelfSigned(t).WriteFiles(t, l.cfg.Dir)
 	l.until("wss works again", recoversWithin, func() bool { return l.metricIs(fault, 0)() && connects() })
 	l.until("a line says so", recoversWithin, func() bool { return strings.Contains(l.relay.Log(), "the certificate is valid again") })
 }

@@ -8,19 +8,18 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -174,71 +173,17 @@ func echoClient(args []string) error {
 	}
 }
 
-// process is a program in a namespace, and what it has printed.
-type process struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	mu    sync.Mutex // guards lines
-	lines []string
-	ended chan struct{}
-}
-
-func (g *worldGame) run(in Namespace, program ...string) *process {
+// runProgram starts a program in a namespace.
+func (g *worldGame) runProgram(in Namespace, program ...string) *clienttest.Program {
 	g.Helper()
-	p := &process{cmd: exec.CommandContext(g.Context(), "ip", append([]string{"netns", "exec", in.Name}, program...)...),
-		ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), "FERRY_TOKEN="+clientToken)
-	out, w, err := os.Pipe()
-	g.must(err)
-	p.cmd.Stdout, p.cmd.Stderr = w, w
-	p.stdin, err = p.cmd.StdinPipe()
-	g.must(err)
-	g.must(p.cmd.Start())
-	_ = w.Close()
-	go func() {
-		defer close(p.ended)
-		for scan := bufio.NewScanner(out); scan.Scan(); {
-			p.mu.Lock()
-			p.lines = append(p.lines, scan.Text())
-			p.mu.Unlock()
-		}
-		_ = out.Close()
-	}()
-	g.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-		_ = p.cmd.Wait()
-	})
-	return p
+	cmd := exec.CommandContext(g.Context(), "ip", append([]string{"netns", "exec", in.Name}, program...)...)
+	cmd.Env = append(os.Environ(), "FERRY_TOKEN="+clientToken)
+	return clienttest.Start(g, cmd)
 }
 
-// count returns how many lines begin so.
-func (p *process) count(prefix string) (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, line := range p.lines {
-		if strings.HasPrefix(line, prefix) {
-			n++
-		}
-	}
-	return n
-}
-
-// find returns the first line that begins so.
-func (p *process) find(prefix string) (string, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.lines, func(line string) bool { return strings.HasPrefix(line, prefix) })
-	if i < 0 {
-		return "", false
-	}
-	return p.lines[i], true
-}
-
-func (p *process) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.Join(p.lines, "\n")
+// hasPrinted returns a condition: a program has printed a line with that beginning.
+func hasPrinted(p *clienttest.Program, beginning string) func() bool {
+	return func() bool { _, n := p.Find(beginning); return n > 0 }
 }
 
 // clientAPI is the API as a program in the players' namespace calls it.
@@ -256,19 +201,18 @@ func (g *worldGame) apiAddr() netip.AddrPort {
 }
 
 // echo sends a line until it is back, which is at once unless datagrams are lost.
-func (g *worldGame) echo(p *process, c clientProgram, line string, within time.Duration) bool {
+func (g *worldGame) echo(p *clienttest.Program, c clientProgram, line string, within time.Duration) bool {
 	if c.talks { // What was on its way may still arrive.
-		n := p.count(c.back)
-		return g.wait(within, func() bool { return p.count(c.back) > n+4 })
+		_, before := p.Find(c.back)
+		return g.wait(within, func() bool { _, n := p.Find(c.back); return n > before+4 })
 	}
 	next := time.Time{}
 	return g.wait(within, func() bool {
 		if now := time.Now(); now.After(next) {
-			_, _ = io.WriteString(p.stdin, line+"\n")
+			p.Do(line)
 			next = now.Add(500 * time.Millisecond)
 		}
-		_, ok := p.find(c.back + line)
-		return ok
+		return hasPrinted(p, c.back+line)()
 	})
 }
 
@@ -338,19 +282,18 @@ func (g *worldGame) playClient(c clientProgram) {
 	self, err := os.Executable()
 	g.must(err)
 	url := "http://" + g.apiAddr().String()
-	host := g.run(g.net.Peers, self, echoCommand, "host", url)
-	if !g.wait(worldIn, func() bool { _, ok := host.find("code "); return ok }) {
+	host := g.runProgram(g.net.Peers, self, echoCommand, "host", url)
+	if !g.wait(worldIn, hasPrinted(host, "code ")) {
 		g.Fatalf("the host does not bind:\n%s", host)
 	}
-	line, _ := host.find("code ")
+	line, _ := host.Find("code ")
 	code := strings.TrimPrefix(line, "code ")
 	program, first := c.start(g, url, code)
-	p := g.run(g.net.Clients, program...)
+	p := g.runProgram(g.net.Clients, program...)
 	for _, line := range first {
-		_, err := io.WriteString(p.stdin, line+"\n")
-		g.must(err)
+		p.Do(line)
 	}
-	if !g.wait(testkit.WaitLimit, func() bool { _, ok := p.find("connected"); return ok }) || !g.echo(p, c, "one", testkit.WaitLimit) {
+	if !g.wait(testkit.WaitLimit, hasPrinted(p, "connected")) || !g.echo(p, c, "one", testkit.WaitLimit) {
 		g.fault("it does not get in:\n%s", p)
 		return
 	}
@@ -370,7 +313,7 @@ func (g *worldGame) playClient(c clientProgram) {
 		if !g.echo(p, c, "two", testkit.WaitLimit) {
 			g.fault("it does not go on:\n%s", p)
 		}
-	case !g.wait(testkit.WaitLimit, func() bool { _, ok := p.find(c.said); return ok }):
+	case !g.wait(testkit.WaitLimit, hasPrinted(p, c.said)):
 		g.fault("it does not say that its match is over:\n%s", p)
 	default:
 		t := time.Since(begin)

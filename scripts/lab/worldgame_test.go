@@ -5,22 +5,14 @@ package lab
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -235,36 +227,13 @@ func (g *worldGame) configure(c *RelayConfig) error {
 	if g.plain() {
 		return nil
 	}
-	cert, key, err := selfSigned(c.Dir)
+	cert, key := testkit.SelfSigned(g).WriteFiles(g, c.Dir)
 	c.Flags = append(c.Flags, "--behind-proxy=false", "--trusted-proxies", "192.0.2.1", "--tls-cert", cert, "--tls-key", key)
-	return err
+	return nil
 }
 
 // plain reports whether the API has no TLS: ws is plain HTTP.
 func (g *worldGame) plain() bool { return g.row.has(dimTransport, "ws") }
-
-// selfSigned writes a certificate into dir.
-func selfSigned(dir string) (certFile, keyFile string, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", "", err
-	}
-	template := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"relay.example.org"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour)}
-	cert, err := x509.CreateCertificate(rand.Reader, &template, &template, &key.PublicKey, key)
-	if err != nil {
-		return "", "", err
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return "", "", err
-	}
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	return certFile, keyFile, errors.Join(
-		os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600),
-		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600),
-	)
-}
 
 // relay0 returns the relay's own address of a family, public the one that players get.
 func (g *worldGame) relay0(family string) netip.AddrPort {

@@ -2,17 +2,8 @@ package redisstore
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"log/slog"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +50,9 @@ func TestPassword(t *testing.T) {
 // TestTLS: a store by TLS, whose certificate is looked at.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	cert, key, roots := certificate(t)
+	self := testkit.SelfSigned(t)
+	cert, key := self.WriteFiles(t, t.TempDir())
+	roots := self.Pool()
 	server := redistest.Start(t)
 	port := tlsPort(t, server, cert, key)
 	url := "rediss://127.0.0.1:" + port
@@ -92,42 +85,4 @@ func tlsPort(t *testing.T, server *redistest.Server, cert, key string) string {
 		return strings.TrimPrefix(server.Do("CONFIG SET tls-port "+port), "+OK")
 	})
 	return port
-}
-
-// certificate makes one for 127.0.0.1 and returns its files.
-func certificate(t *testing.T) (cert, key string, roots *x509.CertPool) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for name, block := range map[string]*pem.Block{
-		cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: keyDER},
-	} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots = x509.NewCertPool()
-	roots.AddCert(parsed)
-	return cert, key, roots
 }

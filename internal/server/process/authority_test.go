@@ -2,13 +2,10 @@ package process
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/base64"
 	"encoding/json"
@@ -26,6 +23,7 @@ import (
 	"golang.org/x/crypto/acme"
 
 	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // authority is a certificate authority that speaks ACME as far as RFC 8555 asks
@@ -35,8 +33,7 @@ type authority struct {
 	t    *testing.T
 	srv  *httptest.Server
 	dial func() string // where the names lead to
-	root *x509.Certificate
-	key  *ecdsa.PrivateKey
+	root testkit.Certificate
 
 	mu         sync.Mutex // guards what follows
 	thumbprint string     // of the account
@@ -50,22 +47,8 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a root"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &authority{t: t, key: key, serial: 100}
-	if a.root, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
+	root := testkit.SelfSigned(t, func(x *x509.Certificate) { x.KeyUsage = x509.KeyUsageCertSign })
+	a := &authority{t: t, root: root, serial: 100}
 	a.srv = httptest.NewServer(a)
 	t.Cleanup(a.srv.Close)
 	return a
@@ -210,7 +193,7 @@ func (a *authority) sign(s signed) {
 		SerialNumber: big.NewInt(a.serial), DNSNames: csr.DNSNames, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(90 * 24 * time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.root, csr.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.root.Certificate, csr.PublicKey, a.root.Key)
 	if err != nil {
 		a.t.Error(err)
 		return
@@ -244,18 +227,11 @@ func domains(t *testing.T, names ...string) (all []config.Name) {
 	return all
 }
 
-// pool trusts the authority.
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.root)
-	return pool
-}
-
 // shake does a handshake of TLS with a running app, and returns what it showed.
 func (a *authority) shake(r running, name string) (*x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	dialer := tls.Dialer{Config: &tls.Config{ServerName: name, RootCAs: a.pool()}}
+	dialer := tls.Dialer{Config: &tls.Config{ServerName: name, RootCAs: a.root.Pool()}}
 	conn, err := dialer.DialContext(ctx, "tcp", r.api.addr().String())
 	if err != nil {
 		return nil, err

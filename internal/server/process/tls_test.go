@@ -2,17 +2,12 @@ package process
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
 	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -24,6 +19,7 @@ import (
 	"time"
 
 	ws "github.com/coder/websocket"
+
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -49,34 +45,10 @@ func renew(t *testing.T, cert, key string, serial int64) *x509.Certificate {
 // renewAs is renew for a certificate that differs.
 func renewAs(t *testing.T, cert, key string, serial int64, change func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"relay.example.org"},
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	change(template)
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{
-		cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret},
-	} {
-		replace(t, name, pem.EncodeToMemory(block))
-	}
-	return parsed
+	c := testkit.SelfSigned(t, func(x *x509.Certificate) { x.SerialNumber = big.NewInt(serial) }, change)
+	replace(t, cert, c.PEM)
+	replace(t, key, c.KeyPEM)
+	return c.Certificate
 }
 
 // replace puts a file in the place of another at once.
@@ -203,7 +175,7 @@ func TestACMECertificate(t *testing.T) {
 		t.Errorf("the authority was asked %d times", n)
 	}
 
-	d := dialler{running: r, pool: a.pool()}
+	d := dialler{running: r, pool: a.root.Pool()}
 	conn, err := d.webSocket("wss://" + issuedName + ":" + strings.Split(r.api.addr().String(), ":")[1] + "/")
 	if err != nil {
 		t.Fatal(err)

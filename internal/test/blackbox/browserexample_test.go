@@ -3,27 +3,22 @@
 package blackbox
 
 import (
-	"bufio"
-	"fmt"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // exampleHost is a running examples/browser/host.
 type exampleHost struct {
-	t     *testing.T
-	page  string      // with the join code
-	input *os.File    // its standard input
-	lines chan string // its standard output, after the first line
-	stop  func()
+	*clienttest.Program
+	page string // with the join code
 }
 
 func startExampleHost(t *testing.T, api, page string) exampleHost {
@@ -32,59 +27,15 @@ func startExampleHost(t *testing.T, api, page string) exampleHost {
 	if out, err := exec.Command("go", "build", "-o", program, "../../../examples/browser/host").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	input, ours, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ours.Close() })
-	cmd := exec.Command(program, "-api", api, "-page", page)
-	cmd.Stdin, cmd.Stderr = input, os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	_ = input.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // It has ended, if all is well.
-	h := exampleHost{t: t, input: ours, lines: make(chan string, 100)}
-	ended := make(chan error, 1)
-	go func() {
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			h.lines <- lines.Text()
-		}
-		ended <- cmd.Wait()
-	}()
-	h.stop = func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		if err := <-ended; err != nil {
-			t.Errorf("the host ended with %v", err)
-		}
-	}
-	var ok bool
-	if h.page, ok = strings.CutPrefix(h.next(), "open "); !ok {
-		t.Fatal("the host does not print the page")
-	}
-	return h
-}
-
-// next returns the next line of the host.
-func (h exampleHost) next() string {
-	h.t.Helper()
-	select {
-	case line := <-h.lines:
-		return line
-	case <-time.After(testkit.WaitLimit):
-		h.t.Fatal("the host prints nothing")
-	}
-	return ""
+	cmd := exec.CommandContext(t.Context(), program, "-api", api, "-page", page)
+	cmd.Stderr = os.Stderr
+	h := clienttest.Start(t, cmd)
+	return exampleHost{h, h.Expect("open")}
 }
 
 // joins opens the page of a player and joins.
 func (h exampleHost) joins(browser *chromium, name string) consoleTab {
-	h.t.Helper()
+	h.T.Helper()
 	p := consoleTab{browser.open(h.page, "document.getElementById('go')?.disabled === false")}
 	p.enter("name", name)
 	p.press("Join")
@@ -121,12 +72,10 @@ func TestBrowserExample(t *testing.T) {
 	ana.press("Send")
 	ana.shows("ana: hello")
 	ben.shows("ana: hello")
-	if got := h.next(); got != "ana: hello" {
+	if got := h.Line(); got != "ana: hello" {
 		t.Errorf("the host prints %q", got)
 	}
-	if _, err := fmt.Fprintln(h.input, "welcome"); err != nil {
-		t.Fatal(err)
-	}
+	h.Do("welcome")
 	ana.shows("host: welcome")
 	ben.shows("host: welcome")
 
@@ -134,7 +83,9 @@ func TestBrowserExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	ana.shows("host\nana")
-	h.stop()
+	if err := errors.Join(h.Process.Signal(os.Interrupt), h.Wait()); err != nil {
+		t.Errorf("the host ended with %v", err)
+	}
 	ana.shows("the host has left")
 
 	ana.enter("code", "6789BC")

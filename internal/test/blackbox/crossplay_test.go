@@ -7,23 +7,20 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// testName is the name in the certificate of package httptest.
-const testName = "example.com"
+// testName is the name of the relay in the certificate of an identity.
+const testName = "relay.example.org"
 
 // identity is a certificate in files, and how to trust it.
 type identity struct {
@@ -32,28 +29,14 @@ type identity struct {
 	pin       string // of its key, as Chromium takes it
 }
 
-// newIdentity writes the certificate of package httptest, which is for testName.
+// newIdentity writes a certificate for testName.
 func newIdentity(t *testing.T) identity {
 	t.Helper()
-	srv := httptest.NewTLSServer(nil)
-	defer srv.Close()
-	pair := srv.TLS.Certificates[0]
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	i := identity{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), pool: x509.NewCertPool()}
-	i.pool.AddCert(srv.Certificate())
-	sum := sha256.Sum256(srv.Certificate().RawSubjectPublicKeyInfo)
+	c := testkit.SelfSigned(t)
+	i := identity{pool: c.Pool()}
+	i.cert, i.key = c.WriteFiles(t, t.TempDir())
+	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
 	i.pin = base64.StdEncoding.EncodeToString(sum[:])
-	for name, block := range map[string]*pem.Block{
-		i.cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, i.key: {Type: "PRIVATE KEY", Bytes: key},
-	} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	return i
 }
 

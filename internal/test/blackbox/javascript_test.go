@@ -3,7 +3,6 @@
 package blackbox
 
 import (
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -22,7 +21,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -104,65 +103,11 @@ func (p tab) fails(expression string) (got refusal) {
 	return got
 }
 
-// goHost is a host of the Go client that returns each message to its sender.
-type goHost struct {
-	*client.Session
-	code string
-	left chan proto.AllocationID // players that have left, in order
-}
-
-func newGoHost(t *testing.T, calls *api.Client, players int) goHost {
-	t.Helper()
-	ticket, err := client.Reserve(t.Context(), calls, players, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := client.New(client.Config{Ticket: ticket})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := goHost{Session: session, left: make(chan proto.AllocationID, 100)}
-	ended := make(chan error, 1)
-	go func() { ended <- session.Run(context.Background()) }()
-	t.Cleanup(func() {
-		session.Close()
-		<-ended
-	})
-	if err := session.Bind(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if h.code, err = calls.JoinCode(t.Context(), ticket.ID.String()); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		for {
-			peer, err := session.Accept(context.Background())
-			if err != nil {
-				return // The session has ended.
-			}
-			go h.echo(peer)
-		}
-	}()
-	return h
-}
-
-func (h goHost) echo(peer *client.Peer) {
-	buf := make([]byte, proto.MaxContent)
-	for {
-		n, err := peer.Read(buf)
-		if err != nil {
-			h.left <- peer.ID()
-			return
-		}
-		_, _ = peer.Write(buf[:n])
-	}
-}
-
 // hasLeft waits until a player has left.
-func (h goHost) hasLeft(t *testing.T, id string) {
+func hasLeft(t *testing.T, h *clienttest.HostSession, id string) {
 	t.Helper()
 	select {
-	case left := <-h.left:
+	case left := <-h.Left:
 		if left.String() != id {
 			t.Errorf("%s has left, want %s", left, id)
 		}
@@ -345,22 +290,22 @@ func testJavaScriptMatch(t *testing.T, kind string) {
 	calls := &api.Client{BaseURL: f.api, Token: token, HTTP: f.http}
 	p := libraryPage(t, "--host-resolver-rules=MAP "+testName+" 127.0.0.1", "--ignore-certificate-errors-spki-list="+id.pin)
 
-	host := newGoHost(t, calls, 4)
+	host := clienttest.Host(t, calls, 4, nil)
 	var ana, ben string
-	p.do(&ana, "ferry.join", "ana", f.api, token, host.code)
-	p.do(&ben, "ferry.join", "ben", f.api, token, host.code)
+	p.do(&ana, "ferry.join", "ana", f.api, token, host.Code)
+	p.do(&ben, "ferry.join", "ben", f.api, token, host.Code)
 	p.do(nil, "ferry.say", "ana", 0, texts)
 	p.do(nil, "ferry.say", "ben", 0, texts)
 	p.hears("ana", map[string]int{host.ID().String(): texts})
 	p.hears("ben", map[string]int{host.ID().String(): texts})
 	p.run("ferry.player('ana').connection.close()")
-	host.hasLeft(t, ana)
+	hasLeft(t, host, ana)
 	p.ends("ana", "closed")
 	peer, _ := host.Peer(mustID(t, ben))
 	if err := peer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	host.hasLeft(t, ben)
+	hasLeft(t, host, ben)
 	p.eventually("the host's DISCONNECT is at the page", "ben",
 		func(l playerLog) bool { return slices.Equal(l.Left, []string{host.ID().String()}) })
 	if got := p.fails("ferry.say('ben', 0, 1)"); got.Reason != "not-connected" {
@@ -370,7 +315,7 @@ func testJavaScriptMatch(t *testing.T, kind string) {
 	p.do(nil, "ferry.say", "ben", texts, 2*texts)
 	p.hears("ben", map[string]int{host.ID().String(): 2 * texts})
 	p.run("ferry.player('ben').connection.disconnect(" + strconv.Quote(host.ID().String()) + ")")
-	host.hasLeft(t, ben)
+	hasLeft(t, host, ben)
 	p.run("ferry.player('ben').connection.connect()")
 	p.do(nil, "ferry.say", "ben", 2*texts, 3*texts)
 	p.hears("ben", map[string]int{host.ID().String(): 3 * texts})
@@ -452,7 +397,7 @@ func TestJavaScriptNode(t *testing.T) {
 		flags = append(flags, "--experimental-websocket")
 	}
 	f := dev(t)
-	host := newGoHost(t, &api.Client{BaseURL: f.api}, 4)
+	host := clienttest.Host(t, &api.Client{BaseURL: f.api}, 4, nil)
 	script := filepath.Join(t.TempDir(), "page.mjs")
 	bundle(t, "../../../client/js/test/page.ts", script)
 	cmd := exec.CommandContext(t.Context(), node, append(flags, "-")...)
@@ -464,7 +409,7 @@ func TestJavaScriptNode(t *testing.T) {
 		ferry.player("ana").connection.close()
 		await ferry.player("ana").connection.ended
 		console.log(JSON.stringify(ferry.player("ana").log()))
-	`, script, f.api, host.code, texts, host.ID().String()))
+	`, script, f.api, host.Code, texts, host.ID().String()))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

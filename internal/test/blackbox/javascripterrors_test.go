@@ -18,6 +18,7 @@ import (
 	ws "github.com/coder/websocket"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -85,7 +86,7 @@ func TestJavaScriptNextEndpoint(t *testing.T) {
 	t.Parallel()
 	p := libraryPage(t)
 	f := dev(t)
-	host := newGoHost(t, &api.Client{BaseURL: f.api}, 4)
+	host := clienttest.Host(t, &api.Client{BaseURL: f.api}, 4, nil)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func TestJavaScriptNextEndpoint(t *testing.T) {
 			const a = await new ferry.Allocations(%q).join(%q), first = { connectionType: "ws", host: "127.0.0.1", port: %s }
 			a.endpoints.unshift(first)
 			await (await ferry.open(%q, a)).connection.connect()
-		})()`, f.api, host.code, port, name))
+		})()`, f.api, host.Code, port, name))
 		p.do(nil, "ferry.say", name, 0, 3)
 		p.hears(name, map[string]int{host.ID().String(): 3})
 		p.run(fmt.Sprintf(`(async () => {
@@ -105,7 +106,7 @@ func TestJavaScriptNextEndpoint(t *testing.T) {
 			a.endpoints = [{ connectionType: "ws", host: "127.0.0.1", port: %s }]
 			const e = await ferry.failure(() => ferry.Connection.open(a, { bindTimeout: 1500 }))
 			if (e.reason !== (%q === "silent" ? "bind-timeout" : "unreachable")) throw new Error(JSON.stringify(e))
-		})()`, f.api, host.code, port, name))
+		})()`, f.api, host.Code, port, name))
 	}
 }
 
@@ -115,14 +116,14 @@ func TestJavaScriptRefusals(t *testing.T) {
 	p := libraryPage(t)
 	f := dev(t, "--idle-timeout", "3s")
 	calls := &api.Client{BaseURL: f.api}
-	host, other := newGoHost(t, calls, 1), newGoHost(t, calls, 4)
+	host, other := clienttest.Host(t, calls, 1, nil), clienttest.Host(t, calls, 4, nil)
 	refused := func(expression, reason string) {
 		t.Helper()
 		if got := p.fails(expression); got.Name != "RelayError" || got.Reason != reason {
 			t.Errorf("%s: %+v, want %s", expression, got, reason)
 		}
 	}
-	p.run(fmt.Sprintf("globalThis.api = new ferry.Allocations(%q); globalThis.code = %q; globalThis.other = %q", f.api, host.code, other.code))
+	p.run(fmt.Sprintf("globalThis.api = new ferry.Allocations(%q); globalThis.code = %q; globalThis.other = %q", f.api, host.Code, other.Code))
 
 	refused(`(async () => { const a = await api.allocate(1); a.key[0] ^= 1; await ferry.Connection.open(a, {bindTimeout: 1000}) })()`, "bind-timeout")
 	if f.metric(`ferry_drops_total{reason="mac"}`) == 0 {
@@ -134,7 +135,7 @@ func TestJavaScriptRefusals(t *testing.T) {
 	refused(`(async () => { const a = await api.join(code); a.hostConnectionData = (await api.join(other)).hostConnectionData; await (await ferry.Connection.open(a)).connect() })()`, "unauthorized")
 
 	var first, second string
-	p.do(&first, "ferry.join", "first", f.api, "", host.code)
+	p.do(&first, "ferry.join", "first", f.api, "", host.Code)
 	refused(fmt.Sprintf(`ferry.join("second", %q, "", code)`, f.api), "rejected")
 	p.do(nil, "ferry.say", "first", 0, 3)
 	p.hears("first", map[string]int{host.ID().String(): 3})
@@ -190,8 +191,8 @@ func TestJavaScriptRestart(t *testing.T) {
 	flags := append(slices.Clone(unhurried), "--http", "127.0.0.1:"+testkit.FreePort(t), "--udp", "127.0.0.1:"+testkit.FreePort(t),
 		"--advertise", "127.0.0.1")
 	f := place.serve(flags...)
-	host := newGoHost(t, &api.Client{BaseURL: f.api, Token: token}, 4)
-	p.do(nil, "ferry.join", "ana", f.api, token, host.code)
+	host := clienttest.Host(t, &api.Client{BaseURL: f.api, Token: token}, 4, nil)
+	p.do(nil, "ferry.join", "ana", f.api, token, host.Code)
 	p.do(nil, "ferry.say", "ana", 0, 10)
 	p.hears("ana", map[string]int{host.ID().String(): 10})
 	f.kill()

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/test/clienttest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -65,10 +66,10 @@ func TestJavaScriptPackage(t *testing.T) {
 		srv := httptest.NewServer(http.FileServer(http.Dir(filepath.Join(project, "site"))))
 		t.Cleanup(srv.Close)
 		f := dev(t)
-		host := newGoHost(t, &api.Client{BaseURL: f.api}, 4)
+		host := clienttest.Host(t, &api.Client{BaseURL: f.api}, 4, nil)
 		p := startChromium(t).open(srv.URL, "typeof play === 'function'")
 		var got string
-		if p.do(&got, "play", f.api, "", host.code); got != "hello" {
+		if p.do(&got, "play", f.api, "", host.Code); got != "hello" {
 			t.Errorf("the page got %q", got)
 		}
 	})

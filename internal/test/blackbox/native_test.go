@@ -81,7 +81,7 @@ func dialNative(t *testing.T, id identity, addr string, version uint16, a alloca
 	c := &native{t: t, id: proto.AllocationID(a.AllocationIDBytes), tcp: tcp, overhead: nativeOverhead[version]}
 	c.tls = tls.Client(nativeCiphertext{tcp, c}, &tls.Config{
 		RootCAs: id.pool, ServerName: testName, MinVersion: version, MaxVersion: version,
-		CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256},
+		CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
 	})
 	t.Cleanup(func() { tcp.Close() })
 	c.wait()

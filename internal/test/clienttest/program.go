@@ -35,8 +35,9 @@ type Program struct {
 	ended chan struct{}
 }
 
-// Start starts a command, which gets commands on standard input and prints lines to standard output.
-// It ends with the test: its input is closed, or its context is cancelled.
+// Start starts a program, which gets commands on standard input and prints lines to standard output, and to
+// standard error unless cmd.Stderr is set. It ends with the test: its input is closed, or its context is
+// cancelled.
 func Start(t testing.TB, cmd *exec.Cmd) *Program {
 	t.Helper()
 	in, err := cmd.StdinPipe()
@@ -46,6 +47,9 @@ func Start(t testing.TB, cmd *exec.Cmd) *Program {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = cmd.Stdout
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -101,7 +105,7 @@ func (p *Program) Find(beginning string) (first string, n int) {
 func (p *Program) Do(command string) {
 	p.T.Helper()
 	if _, err := io.WriteString(p.in, command+"\n"); err != nil {
-		p.T.Fatal(err)
+		p.T.Fatalf("%q: %v\n%s", command, err, p)
 	}
 }
 
