@@ -2,8 +2,8 @@ package bench
 
 import "time"
 
-// Gaps has the longest times without a delivery in the measured interval, beyond the time
-// in which nothing was due: what a player of a game sees of a restart of the relay.
+// Gaps has the longest times of the measured interval in which something was due and nothing was
+// delivered: what a player of a game sees of a restart of the relay.
 type Gaps struct {
 	Longest   time.Duration `json:"longestNs"`  // without a delivery to any endpoint
 	Endpoint  time.Duration `json:"endpointNs"` // the longest of a single endpoint
@@ -14,30 +14,27 @@ type Gaps struct {
 // GapOver is the time above which Gaps.Over counts an endpoint.
 const GapOver = time.Second
 
-// gap is the longest time without a delivery. Times are ns of sock.Now.
+// gap is the longest time from when a datagram was due until one was delivered. Times are ns of sock.Now.
 type gap struct {
-	last    int64 // delivery; neverSent: none is due
-	due     int64 // the longest time between two that are due
-	longest int64 // beyond due
-	used    bool  // some were due
+	due     int64 // the first since the last delivery; 0: none
+	last    int64 // delivery
+	longest int64
+	used    bool // some were due
 }
 
-// start begins the first gap at now, between deliveries that are due at most a time apart.
-func (p *gap) start(now, due int64) { p.last, p.due, p.used = now, due, true }
-
-// stop ends the last gap at now.
-func (p *gap) stop(now, from, to int64) {
-	p.deliver(now, from, to)
-	p.last = neverSent
-}
-
-// deliver ends a gap. Only the time from one time to another counts.
-func (p *gap) deliver(now, from, to int64) {
-	if p.last == neverSent {
-		return
+// expect begins a gap unless there is one.
+func (p *gap) expect(due int64) {
+	if p.used = true; p.due == 0 {
+		p.due = max(due, p.last)
 	}
-	p.longest = max(p.longest, min(now, to)-max(p.last, from)-p.due)
-	p.last = now
+}
+
+// deliver ends a gap. Only the time until end counts.
+func (p *gap) deliver(now, end int64) {
+	if p.due != 0 {
+		p.longest = max(p.longest, min(now, end)-p.due)
+	}
+	p.due, p.last = 0, now
 }
 
 // gaps has the gap of all deliveries and that of each endpoint. The generator's goroutine owns it.
@@ -46,42 +43,18 @@ type gaps struct {
 	endpoints []gap
 }
 
-// newGaps returns the gaps of a run. In a closed loop nothing is due at a time.
-func newGaps(g *generator) gaps {
-	p := gaps{all: gap{last: g.start}, endpoints: make([]gap, len(g.rig.Endpoints))}
-	for i := range p.endpoints {
-		p.endpoints[i].last = neverSent
+// expectDelivery begins the gaps of a datagram to an endpoint, if it is of the measured interval.
+func (g *generator) expectDelivery(ep int32, due int64) {
+	if g.portionOf(due) != nil {
+		g.gaps.all.expect(due)
+		g.gaps.endpoints[ep].expect(due)
 	}
-	if g.cfg.Traffic != nil {
-		p.setTrafficGaps(g)
-		return p
-	}
-	live := g.flows[:g.cfg.liveFlows(&g.rig.Plan)]
-	for i := range live {
-		p.endpoints[live[i].to].start(g.start, 0)
-	}
-	s, ok := g.schedule.(*tickSchedule)
-	if !ok {
-		return p
-	}
-	before, of := int64(0), make([]int64, len(p.endpoints))
-	for tick := range int64(2) { // The second has those of the first before it.
-		for i := range live {
-			at, ep := s.due(tick, i), live[i].to
-			if tick > 0 {
-				p.all.due = max(p.all.due, at-before)
-				p.endpoints[ep].due = max(p.endpoints[ep].due, at-of[ep])
-			}
-			before, of[ep] = at, at
-		}
-	}
-	return p
 }
 
 // deliverGap ends the gaps of a delivery to an endpoint.
 func (g *generator) deliverGap(ep int32, now int64) {
-	g.gaps.all.deliver(now, g.measure, g.end)
-	g.gaps.endpoints[ep].deliver(now, g.measure, g.end)
+	g.gaps.all.deliver(now, g.end)
+	g.gaps.endpoints[ep].deliver(now, g.end)
 }
 
 // reportGaps returns the gaps of a run that ended at a time, nil if nothing was due.
@@ -89,14 +62,14 @@ func (g *generator) reportGaps(end int64) *Gaps {
 	if g.cfg.Rate == 0 && g.cfg.Window == 0 || end <= g.measure {
 		return nil
 	}
-	g.gaps.all.deliver(end, g.measure, end)
+	g.gaps.all.deliver(end, end)
 	r := &Gaps{Longest: time.Duration(g.gaps.all.longest)}
 	for i := range g.gaps.endpoints {
 		p := &g.gaps.endpoints[i]
 		if !p.used {
 			continue
 		}
-		p.deliver(end, g.measure, end)
+		p.deliver(end, end)
 		r.Endpoints++
 		r.Endpoint = max(r.Endpoint, time.Duration(p.longest))
 		if p.longest > int64(GapOver) {

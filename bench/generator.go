@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"runtime"
 	"sync/atomic"
@@ -124,7 +123,7 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	g.loop = newCredits(len(g.flows), cfg.Window)
 	g.keep = newKeepaliveTimer(rig, cfg.Keepalive)
 	g.schedule = newSchedule(cfg, g.start, &rig.Plan)
-	g.gaps = newGaps(g)
+	g.gaps.endpoints = make([]gap, len(rig.Endpoints))
 	from := g.start
 	if cfg.Baseline > 0 {
 		from = g.split
@@ -186,7 +185,7 @@ func (g *generator) round() (done bool, err error) {
 	}
 	g.keepTime(now)
 	moved := g.send(now)
-	got, err := g.receive()
+	got, err := g.rig.Receive(maxRecvBatches, g.accountBatch)
 	if err != nil {
 		return true, err
 	}
@@ -336,7 +335,8 @@ func (g *generator) queue(i, size int, due int64) {
 	o.batch.Add(f.dst, g.datagram(o.bufs[o.used], i, size, due))
 	o.used++
 	o.dues, o.portion = append(o.dues, due), p
-	g.keep.recordSent(f.from, due)
+	g.keep.lastSent[f.from] = due
+	g.expectDelivery(f.to, due)
 	if g.replacer != nil {
 		g.replacer.recordActive(i, due)
 	}
@@ -404,35 +404,9 @@ func (g *generator) roomFor(socket int) *outgoing {
 	return o
 }
 
-// receive reads all sockets and returns the number of datagrams.
-func (g *generator) receive() (int, error) {
-	total := 0
-	ready, err := g.rig.Ready()
-	if err != nil {
-		return 0, fmt.Errorf("bench: %w", err)
-	}
-	for _, i := range ready {
-		s := g.rig.Sockets[i]
-		for range maxRecvBatches {
-			n, err := s.Conn.TryRecv()
-			if err != nil {
-				return total, fmt.Errorf("bench: socket %d: %w", i, err)
-			}
-			if n == 0 {
-				break
-			}
-			g.accountBatch(i, s, n, sock.Now())
-			total += n
-			if n < g.cfg.Batch {
-				break
-			}
-		}
-	}
-	return total, nil
-}
-
-// accountBatch accounts for the n datagrams of a batch, all of which arrived at now.
-func (g *generator) accountBatch(socket int32, s *benchrig.Socket, n int, now int64) {
+// accountBatch accounts for the n datagrams of a batch, all of which arrived now.
+func (g *generator) accountBatch(socket int32, n int) {
+	s, now := g.rig.Sockets[socket], sock.Now()
 	if now >= g.measure && now < g.end {
 		g.count.recvCalls++
 		g.count.recvSlots += uint64(n)

@@ -303,7 +303,7 @@ func TestAccounting(t *testing.T) {
 		t.Fatal(err)
 	}
 	for total, begin := 0, time.Now(); total < 10 && time.Since(begin) < 5*time.Second; {
-		n, err := g.receive()
+		n, err := g.rig.Receive(maxRecvBatches, g.accountBatch)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,8 +39,6 @@ func newKeepaliveTimer(r *benchrig.Rig, after time.Duration) keepaliveTimer {
 	return k
 }
 
-func (k *keepaliveTimer) recordSent(ep int32, now int64) { k.lastSent[ep] = now }
-
 // due steps through the endpoints, all of them in an eighth of the time of
 // silence, and calls send for those that were silent for too long.
 func (k *keepaliveTimer) due(now int64, send func(ep int)) {

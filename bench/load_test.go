@@ -137,7 +137,7 @@ func TestKeepaliveTimer(t *testing.T) {
 	sender := int32(7)
 	for ms := range int64(5000) {
 		now := begin + ms*1e6
-		k.recordSent(sender, now)
+		k.lastSent[sender] = now
 		k.due(now, func(ep int) { sentAt[ep] = append(sentAt[ep], ms) })
 	}
 	for ep, times := range sentAt {

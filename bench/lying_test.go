@@ -52,7 +52,10 @@ func (l lyingRelay) simulate(t *testing.T, cfg Config) Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := planOf(t, cfg)
+	plan, err := cfg.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
 	rig, err := benchrig.Direct{Header: benchrig.DefaultHeader}.Open(t.Context(), plan)
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +76,9 @@ func (l lyingRelay) simulate(t *testing.T, cfg Config) Result {
 			left += int64(l.lag(s))
 		}
 		o := &g.out[g.flows[i].socket]
-		pkt := slices.Clone(g.datagram(o.bufs[0], i, g.cfg.Payload, due))
+		pkt := slices.Clone(g.datagram(o.bufs[0], i, next.size, due))
 		events = append(events, event{left, func() {
+			g.expectDelivery(g.flows[i].to, due)
 			o.dues, o.portion = append(o.dues, due), g.portionOf(due)
 			g.recordSent(o, 1, benchrig.SendResult{Sent: 1}, left)
 		}})
@@ -311,6 +315,8 @@ func TestGaps(t *testing.T) {
 	star.Shape, star.Matches, star.Players = ShapeStar, 2, 4
 	up := lyingConfig()
 	up.Direction = DirectionUp
+	traffic := lyingConfig()
+	traffic.Traffic, traffic.Matches, traffic.Rate = unevenTraffic(), 1, 0
 	const restart = 4100 * time.Millisecond
 	for name, c := range map[string]struct {
 		cfg   Config
@@ -331,6 +337,8 @@ func TestGaps(t *testing.T) {
 		"always":         {lyingConfig(), between(-time.Hour, time.Hour, all, nil), Gaps{10 * time.Second, 10 * time.Second, 10, 10}},
 		"in the warm-up": {lyingConfig(), between(-time.Hour, 0, all, nil), Gaps{Endpoints: 10}},
 		"rarely due":     {slow, nil, Gaps{Endpoints: 10}},
+		"traffic":        {traffic, nil, Gaps{Endpoints: 3}}, // Nothing is due to the first player.
+		"traffic held":   {traffic, held, Gaps{2 * time.Second, 2 * time.Second, 3, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -310,6 +310,7 @@ func (p *netplay) queueMessage(g *generator, i int, due int64) {
 		return
 	}
 	f.seq++
+	g.expectDelivery(f.to, due)
 	stream.Sent += g.measured(due)
 	p.markDirty(int32(link.From))
 	p.queued = append(p.queued, queuedMessage{due, g.portionOf(due)})
@@ -362,7 +363,7 @@ func (g *generator) queueDriverPacket(i int32, b []byte) error {
 	}
 	o.batch.Add(f.dst, pkt)
 	o.used++
-	g.keep.recordSent(f.from, sock.Now())
+	g.keep.lastSent[f.from] = sock.Now()
 	return nil
 }
 

@@ -324,10 +324,7 @@ func (g *generator) exchange(a *arrivingMatch, now int64) {
 		joins, leaves := int(a.match)*r.perEnd+i, int(old)*r.perEnd+i
 		r.lastActive[joins], r.ended[leaves] = now, false
 		g.keep.lastSent[joins], g.keep.lastSent[leaves] = now, neverSent
-		if silent := &g.gaps.endpoints[leaves]; silent.last != neverSent {
-			silent.stop(now, g.measure, g.end)
-			g.gaps.endpoints[joins].start(now, silent.due)
-		}
+		g.gaps.endpoints[leaves].deliver(now, g.end)
 	}
 }
 

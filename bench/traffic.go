@@ -164,38 +164,3 @@ func (s *trafficSchedule) advance() bool {
 	heap.Fix(&s.first, 0)
 	return false
 }
-
-// maxGapDatagrams bounds the datagrams of a schedule that setTrafficGaps looks at.
-const maxGapDatagrams = 1 << 18
-
-// setTrafficGaps starts the gaps of the endpoints that get datagrams, with the longest times
-// between two that are due.
-func (p *gaps) setTrafficGaps(g *generator) {
-	s := newTrafficSchedule(g.cfg, g.start)
-	to := func(i int) int {
-		d := &s.traffic.Datagrams[i%len(s.traffic.Datagrams)]
-		if d.Down {
-			return 1 + int(d.Player)
-		}
-		return 0
-	}
-	last, longest := make([]time.Duration, 1+s.traffic.Players), make([]time.Duration, 1+s.traffic.Players)
-	for i := range 2 * len(s.traffic.Datagrams) { // The second cycle has those of the first before it.
-		at := s.traffic.Datagrams[i%len(s.traffic.Datagrams)].At + time.Duration(i/len(s.traffic.Datagrams))*s.traffic.Cycle
-		if last[to(i)] > 0 || i >= len(s.traffic.Datagrams) {
-			longest[to(i)] = max(longest[to(i)], at-last[to(i)])
-		}
-		last[to(i)] = at
-	}
-	for i := range p.endpoints {
-		if _, place := g.rig.Plan.Match(i); longest[place] > 0 {
-			p.endpoints[i].start(g.start, int64(float64(longest[place])/s.speed))
-		}
-	}
-	before := g.start
-	for range min(maxGapDatagrams, len(s.first)*len(s.traffic.Datagrams)) {
-		due := s.next().due
-		p.all.due, before = max(p.all.due, due-before), due
-		s.advance()
-	}
-}

@@ -90,33 +90,6 @@ func TestTrafficRun(t *testing.T) {
 	}
 }
 
-// TestTrafficGaps: times in which nothing was due are no gaps.
-func TestTrafficGaps(t *testing.T) {
-	cfg, err := Config{Traffic: unevenTraffic(), Matches: 1}.withDefaults(benchrig.Direct{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := cfg.plan()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rig, err := benchrig.Direct{Header: benchrig.DefaultHeader}.Open(t.Context(), plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { rig.Close() })
-	g := newGenerator(&cfg, rig, 1)
-	want := []int64{41, 0, 70, 70} // ms; the host, and players of which the first gets nothing
-	for i, p := range g.gaps.endpoints {
-		if p.due != want[i]*1e6 || p.used != (want[i] > 0) {
-			t.Errorf("endpoint %d: %d ns, used %v", i, p.due, p.used)
-		}
-	}
-	if g.gaps.all.due != 38e6 {
-		t.Errorf("all: %d ns", g.gaps.all.due)
-	}
-}
-
 // TestTrafficConfig: what contradicts Traffic is an error.
 func TestTrafficConfig(t *testing.T) {
 	for name, change := range map[string]func(*Config){

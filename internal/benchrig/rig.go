@@ -177,8 +177,8 @@ func (r *Rig) AllocatesNothing() bool {
 	return ok && c.group.Capabilities().Path == "mmsg"
 }
 
-// Ready returns the numbers of the sockets that may have something.
-func (r *Rig) Ready() ([]int32, error) {
+// readable returns the numbers of the sockets that may have something.
+func (r *Rig) readable() ([]int32, error) {
 	if r.poller == nil {
 		return r.ready, nil
 	}
@@ -285,23 +285,37 @@ func (r *Rig) permit(dst netip.AddrPort) error {
 	return nil
 }
 
-// Poll calls handle for each datagram that has arrived, without blocking: with the
-// number of the endpoint, the address of the sender, and the datagram, which is
-// valid during the call. It returns the number of datagrams, including those to no
-// endpoint, for which it does not call handle.
-func (r *Rig) Poll(handle func(ep int, from netip.AddrPort, pkt []byte)) (int, error) {
-	total := 0
-	ready, err := r.Ready()
+// Receive calls take for each batch that has arrived, without blocking: with the number of the
+// socket, and that of the datagrams, which are valid during the call. It takes so many batches of a
+// socket at most, and returns the number of datagrams.
+func (r *Rig) Receive(batches int, take func(socket int32, n int)) (total int, err error) {
+	ready, err := r.readable()
 	if err != nil {
 		return 0, fmt.Errorf("bench: %w", err)
 	}
-	for _, number := range ready {
-		s := r.Sockets[number]
-		n, err := s.Conn.TryRecv()
-		if err != nil {
-			return total, fmt.Errorf("bench: %w", err)
+	for _, i := range ready {
+		for range batches {
+			n, err := r.Sockets[i].Conn.TryRecv()
+			if err != nil {
+				return total, fmt.Errorf("bench: socket %d: %w", i, err)
+			}
+			if n > 0 {
+				take(i, n)
+			}
+			if total += n; n < r.Plan.Batch {
+				break
+			}
 		}
-		total += n
+	}
+	return total, nil
+}
+
+// Poll calls handle for each datagram to an endpoint that has arrived, without blocking: with the
+// number of the endpoint, the address of the sender, and the datagram, which is
+// valid during the call. It returns the number of datagrams, those to no endpoint included.
+func (r *Rig) Poll(handle Handler) (int, error) {
+	return r.Receive(1, func(socket int32, n int) {
+		s := r.Sockets[socket]
 		for i := range n {
 			from, pkt, _ := s.Conn.At(i)
 			ep := s.Owner(from.Local())
@@ -312,15 +326,12 @@ func (r *Rig) Poll(handle func(ep int, from netip.AddrPort, pkt []byte)) (int, e
 				handle(int(ep), from.AddrPort(), pkt)
 			}
 		}
-	}
-	return total, nil
+	})
 }
 
 // Await polls until done reports true, and calls idle in between, at least once
 // a millisecond. It ends with ctx's error or that of idle.
-func (r *Rig) Await(ctx context.Context, done func() bool, idle func(now time.Time) error,
-	handle func(ep int, from netip.AddrPort, pkt []byte),
-) error {
+func (r *Rig) Await(ctx context.Context, done func() bool, idle func(now time.Time) error, handle Handler) error {
 	for !done() {
 		if err := ctx.Err(); err != nil {
 			return err
