@@ -280,26 +280,34 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	if err := cfg.check(d); err != nil {
 		return cfg, err
 	}
-	endpoints := cfg.Matches * (1 + cfg.Players)
-	if cfg.Sources.IsSingleIP() && !cfg.Transport.IsTCP() {
-		cfg.Sockets, cfg.Batch = endpoints, min(cfg.Batch, 16)
-		if endpoints > maxOwnSockets {
-			return cfg, fmt.Errorf("%w: %d endpoints on one address, limit %d", ErrConfig, endpoints, maxOwnSockets)
-		}
+	if cfg.ownSockets() {
+		cfg.Sockets, cfg.Batch = cfg.endpoints(), min(cfg.Batch, 16)
 	}
-	if flows := 2 * cfg.Matches * cfg.Players; cfg.Window*flows > maxCredits {
-		return cfg, fmt.Errorf("%w: a window of %d for %d flows, limit %d in all", ErrConfig, cfg.Window, flows, maxCredits)
-	}
-	cfg.Sockets = cmp.Or(cfg.Sockets, 1+(endpoints-1)>>15)
+	cfg.Sockets = cmp.Or(cfg.Sockets, 1+(cfg.endpoints()-1)>>15)
 	return cfg, nil
 }
+
+func (cfg *Config) endpoints() int { return cfg.Matches * (1 + cfg.Players) }
+
+// ownSockets reports whether each endpoint has a socket, since all have one address.
+func (cfg *Config) ownSockets() bool { return cfg.Sources.IsSingleIP() && !cfg.Transport.IsTCP() }
 
 // loadsControlPlane reports whether the run has BINDs or allocations beside the load.
 func (cfg *Config) loadsControlPlane() bool { return cfg.BindRate > 0 || cfg.AllocateWorkers > 0 }
 
+// check returns an error about the first value that is no name or out of its range, or about values
+// that exclude each other.
 func (cfg *Config) check(d Dialect) error {
-	if err := cfg.checkNames(d); err != nil {
-		return err
+	for _, c := range []struct{ name, value, among string }{
+		{"shape", string(cfg.Shape), "pairs, star, hot, churn, idle, netcode"},
+		{"direction", string(cfg.Direction), "both, up, down"},
+		{"align", string(cfg.Align), "even, match, tick"},
+		{"transport", string(cfg.Transport), "udp, dtls, ws, wss"},
+		{"family", string(cfg.Family), "ipv4, ipv6"},
+	} {
+		if !slices.Contains(strings.Split(c.among, ", "), c.value) {
+			return fmt.Errorf("%w: %s %q is not one of %s", ErrConfig, c.name, c.value, c.among)
+		}
 	}
 	for _, c := range []struct {
 		name          string
@@ -310,6 +318,7 @@ func (cfg *Config) check(d Dialect) error {
 		{"Rate", cfg.Rate, 0, 1e8},
 		{"Window", float64(cfg.Window), 0, maxWindow},
 		{"Payload", float64(cfg.Payload), stampLen, maxPayload},
+		{"Snapshot", float64(cmp.Or(cfg.Snapshot, stampLen)), stampLen, maxSnapshot},
 		{"Duration", cfg.Duration.Seconds(), 1e-3, maxDuration.Seconds()},
 		{"Warmup", cfg.Warmup.Seconds(), 0, maxDuration.Seconds()},
 		{"Drain", cfg.Drain.Seconds(), 0, 60},
@@ -327,78 +336,51 @@ func (cfg *Config) check(d Dialect) error {
 			return fmt.Errorf("%w: %s is %v, not in %v to %v", ErrConfig, c.name, c.value, c.lo, c.hi)
 		}
 	}
-	if cfg.Rate > 0 && cfg.Window > 0 {
-		return fmt.Errorf("%w: Rate and Window exclude each other", ErrConfig)
-	}
-	switch wait := time.Until(cfg.StartAt); {
-	case cfg.StartAt.IsZero():
-	case wait <= 0:
-		return fmt.Errorf("%w: StartAt is %v ago", ErrConfig, roundDigits(-wait))
-	case wait > maxDuration:
-		return fmt.Errorf("%w: StartAt is %v ahead, limit %v", ErrConfig, roundDigits(wait), maxDuration)
-	case cfg.Shape == ShapeChurn:
-		return fmt.Errorf("%w: StartAt is not for the shape %s", ErrConfig, cfg.Shape)
-	}
-	if err := cfg.checkNetcode(); err != nil {
-		return err
-	}
-	if cfg.Baseline > 0 && (cfg.Baseline >= cfg.Duration || !cfg.loadsControlPlane()) {
-		return fmt.Errorf("%w: Baseline is a part of Duration before BINDs or allocations begin", ErrConfig)
-	}
-	if err := cfg.checkTransport(d); err != nil {
-		return err
-	}
-	if cfg.Sockets > cfg.Matches {
-		return fmt.Errorf("%w: more sockets than matches", ErrConfig)
+	for _, c := range cfg.conflicts(d) {
+		if c.exists {
+			return fmt.Errorf("%w: %s", ErrConfig, c.reason)
+		}
 	}
 	return nil
 }
 
-// checkNetcode checks the fields that depend on the shape netcode.
-func (cfg *Config) checkNetcode() error {
-	switch {
-	case cfg.Shape != ShapeNetcode && cfg.Snapshot != 0:
-		return fmt.Errorf("%w: Snapshot is for the shape netcode", ErrConfig)
-	case cfg.Shape != ShapeNetcode:
-		return nil
-	case cfg.Snapshot < stampLen || cfg.Snapshot > maxSnapshot:
-		return fmt.Errorf("%w: Snapshot is %d, not in %d to %d", ErrConfig, cfg.Snapshot, stampLen, maxSnapshot)
-	case cfg.Rate == 0 || cfg.Direction != DirectionBoth:
-		return fmt.Errorf("%w: the shape netcode needs Rate, and both directions", ErrConfig)
-	}
-	return nil
+// conflict is a reason why a configuration has no meaning.
+type conflict struct {
+	exists bool
+	reason string
 }
 
-func (cfg *Config) checkNames(d Dialect) error {
-	for _, c := range []struct{ name, value, among string }{
-		{"shape", string(cfg.Shape), "pairs, star, hot, churn, idle, netcode"},
-		{"direction", string(cfg.Direction), "both, up, down"},
-		{"align", string(cfg.Align), "even, match, tick"},
-		{"transport", string(cfg.Transport), "udp, dtls, ws, wss"},
-		{"family", string(cfg.Family), "ipv4, ipv6"},
-	} {
-		if !slices.Contains(strings.Split(c.among, ", "), c.value) {
-			return fmt.Errorf("%w: %s %q is not one of %s", ErrConfig, c.name, c.value, c.among)
-		}
+func (cfg *Config) conflicts(d Dialect) []conflict {
+	_, reserves := d.(benchrig.Reserver)
+	_, replaces := d.(benchrig.Replacer)
+	_, plays := d.(benchrig.Churner)
+	c, connects := d.(benchrig.Connector)
+	udp, churn, netcode := cfg.Transport == TransportUDP, cfg.Shape == ShapeChurn, cfg.Shape == ShapeNetcode
+	wait, starts := time.Until(cfg.StartAt), !cfg.StartAt.IsZero()
+	flows := 2 * cfg.Matches * cfg.Players
+	return []conflict{
+		{cfg.AllocateWorkers > 0 && !reserves, d.Name() + " has no API to ask for allocations"},
+		{cfg.ReplaceRate > 0 && !replaces, d.Name() + " cannot replace matches"},
+		{cfg.ReplaceRate > 0 && (cfg.Rate == 0 || cfg.BindRate > 0 || cfg.Sources.IsSingleIP() || cfg.Shape != ShapePairs && cfg.Shape != ShapeStar),
+			"ReplaceRate is for pairs and stars with Rate, many addresses and no BindRate"},
+		{cfg.ReplaceRate > 0 && !udp, fmt.Sprintf("matches are replaced over udp, not %s", cfg.Transport)},
+		{churn && !plays, d.Name() + " cannot play sessions"},
+		{churn && cfg.ChurnRate <= 0, "shape churn needs ChurnRate"},
+		{churn && !udp, fmt.Sprintf("the sessions of shape churn are over udp, not %s", cfg.Transport)},
+		{netcode && (cfg.Rate == 0 || cfg.Direction != DirectionBoth), "the shape netcode needs Rate, and both directions"},
+		{!netcode && cfg.Snapshot != 0, "Snapshot is for the shape netcode"},
+		{cfg.Rate > 0 && cfg.Window > 0, "Rate and Window exclude each other"},
+		{cfg.Window*flows > maxCredits, fmt.Sprintf("a window of %d for %d flows, limit %d in all", cfg.Window, flows, maxCredits)},
+		{starts && wait <= 0, fmt.Sprintf("StartAt is %v ago", roundDigits(-wait))},
+		{starts && wait > maxDuration, fmt.Sprintf("StartAt is %v ahead, limit %v", roundDigits(wait), maxDuration)},
+		{starts && churn, "StartAt is not for the shape churn"},
+		{cfg.Baseline > 0 && (cfg.Baseline >= cfg.Duration || !cfg.loadsControlPlane()),
+			"Baseline is a part of Duration before BINDs or allocations begin"},
+		{FamilyOf(cfg.Sources.Addr()) != cfg.Family, fmt.Sprintf("sources %v are not of the family %s", cfg.Sources, cfg.Family)},
+		{!udp && !(connects && c.Carries(benchrig.Transport(cfg.Transport))),
+			fmt.Sprintf("%s has no meaning over %s, only over udp", d.Name(), cfg.Transport)},
+		{cfg.Sockets > cfg.Matches, "more sockets than matches"},
+		{cfg.ownSockets() && cfg.endpoints() > maxOwnSockets,
+			fmt.Sprintf("%d endpoints on one address, limit %d", cfg.endpoints(), maxOwnSockets)},
 	}
-	if _, ok := d.(benchrig.Reserver); cfg.AllocateWorkers > 0 && !ok {
-		return fmt.Errorf("%w: %s has no API to ask for allocations", ErrConfig, d.Name())
-	}
-	if cfg.ReplaceRate > 0 {
-		if _, ok := d.(benchrig.Replacer); !ok {
-			return fmt.Errorf("%w: %s cannot replace matches", ErrConfig, d.Name())
-		}
-		if cfg.Rate == 0 || cfg.BindRate > 0 || cfg.Sources.IsSingleIP() || cfg.Shape != ShapePairs && cfg.Shape != ShapeStar {
-			return fmt.Errorf("%w: ReplaceRate is for pairs and stars with Rate, many addresses and no BindRate", ErrConfig)
-		}
-	}
-	if cfg.Shape == ShapeChurn {
-		if _, ok := d.(benchrig.Churner); !ok {
-			return fmt.Errorf("%w: %s cannot play sessions", ErrConfig, d.Name())
-		}
-		if cfg.ChurnRate <= 0 {
-			return fmt.Errorf("%w: shape churn needs ChurnRate", ErrConfig)
-		}
-	}
-	return nil
 }

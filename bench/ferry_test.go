@@ -284,7 +284,7 @@ func TestControlRefused(t *testing.T) {
 		"has no API":   func(cfg *bench.Config) { cfg.AllocateRate = 5 },
 		"no handshake": func(cfg *bench.Config) { cfg.BindRate = 5 },
 		"Baseline":     func(cfg *bench.Config) { cfg.Baseline = time.Millisecond },
-		"no API to":    func(cfg *bench.Config) { cfg.AllocateWorkers = 9999 },
+		"no API to":    func(cfg *bench.Config) { cfg.AllocateWorkers = 9 },
 		"cannot repla": func(cfg *bench.Config) { cfg.ReplaceRate = 1 },
 	} {
 		cfg := ferryConfig(bench.ShapePairs)

@@ -38,11 +38,11 @@ type generator struct {
 	out   []outgoing // by socket
 	plain []byte     // a datagram that is being encrypted
 
-	// The run in time, ns of sock.Now: warm-up, measured interval, drain. The
-	// load on the control plane begins at split. An interrupt moves end and stop
+	// The run in time, ns of sock.Now: warm-up, measured interval, drain. The first of seconds
+	// begins at first, and the load on the control plane at split. An interrupt moves end and stop
 	// forward.
-	start, measure, split, end, stop int64
-	interrupted                      bool
+	first, start, measure, split, end, stop int64
+	interrupted                             bool
 
 	schedule    schedule // open loop, else nil
 	loop        credits  // closed loop
@@ -102,7 +102,7 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 		errors: map[string]uint64{}, senders: map[netip.AddrPort]bool{},
 	}
 	for i := range g.portions {
-		g.portions[i].times = newTimes()
+		g.portions[i] = newPortion()
 	}
 	size := 0
 	for i := range rig.Flows {
@@ -135,7 +135,6 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 // setTimes computes the times of the run. One of the seconds begins with the
 // measured interval.
 func (g *generator) setTimes() {
-	warm := (int64(g.cfg.Warmup) + 1e9 - 1) / 1e9
 	g.start = sock.Now() + startDelay
 	if !g.cfg.StartAt.IsZero() {
 		g.start = sock.Now() + int64(time.Until(g.cfg.StartAt))
@@ -144,12 +143,12 @@ func (g *generator) setTimes() {
 	g.split = g.measure + int64(g.cfg.Baseline)
 	g.end = g.measure + int64(g.cfg.Duration)
 	g.stop = g.end + int64(g.cfg.Drain)
-	first := g.measure - warm*1e9
-	g.seconds = make([]second, (g.stop-first)/1e9+2)
+	g.first = g.measure - (int64(g.cfg.Warmup)+1e9-1)/1e9*1e9
+	g.seconds = make([]second, (g.stop-g.first)/1e9+2)
 	for i := range g.seconds {
 		g.seconds[i].latency = newHistogram(2)
 	}
-	g.now, g.nextSec = &g.seconds[0], first+1e9
+	g.now, g.nextSec = &g.seconds[0], g.first+1e9
 }
 
 // Run sends and receives until the end of the run. When ctx ends, it
@@ -242,7 +241,7 @@ func (g *generator) exhausted() bool {
 }
 
 func (g *generator) runMaintenance(now int64) {
-	g.sendKeepalives(now)
+	g.keep.due(now, g.sendKeepalive)
 	g.checkReplacements(now)
 	g.reconnect(now)
 	if g.play != nil && now < g.start {

@@ -63,11 +63,6 @@ func (k *keepaliveTimer) due(now int64, send func(ep int)) {
 	}
 }
 
-// sendKeepalives sends the keep-alives that are due.
-func (g *generator) sendKeepalives(now int64) {
-	g.keep.due(now, g.sendKeepalive)
-}
-
 func (g *generator) sendKeepalive(ep int) {
 	if pkt := g.rig.Endpoints[ep].Keepalive; pkt != nil {
 		g.add(ep, pkt)

@@ -86,20 +86,6 @@ func quantile(h *hdrhistogram.Histogram, lost uint64, percent float64) time.Dura
 	return time.Duration(min(h.ValueAtQuantile(100*rank/arrived), h.Max()))
 }
 
-// times are the latency of datagrams and the lag of the generator.
-type times struct{ latency, lag *hdrhistogram.Histogram }
-
-func newTimes() times { return times{newHistogram(3), newHistogram(3)} }
-
-// merge adds the samples of others.
-func (t times) merge(others ...times) times {
-	for _, o := range others {
-		t.latency.Merge(o.latency)
-		t.lag.Merge(o.lag)
-	}
-	return t
-}
-
 // newLatency returns the figures of a histogram and of those lost, with the series if asked for.
 func newLatency(h *hdrhistogram.Histogram, lost uint64, series bool) Latency {
 	l := Latency{

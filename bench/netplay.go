@@ -75,8 +75,8 @@ type queuedMessage struct {
 	portion *portion
 }
 
-// newNetplay makes the drivers. The caller sets send.
-func newNetplay(cfg *Config, rig *benchrig.Rig) (*netplay, error) {
+// newNetplay makes the drivers and connects all players. The caller sets send afterwards.
+func newNetplay(ctx context.Context, cfg *Config, rig *benchrig.Rig) (*netplay, error) {
 	p := &netplay{
 		cfg: cfg, rig: rig, headers: make(map[string]int32, len(rig.Flows)),
 		drivers: make([]player, len(rig.Endpoints)), connectStart: make([]int64, len(rig.Endpoints)),
@@ -104,26 +104,7 @@ func newNetplay(cfg *Config, rig *benchrig.Rig) (*netplay, error) {
 			return nil, err
 		}
 	}
-	return p, nil
-}
-
-// newPlay connects the players of the shape netcode; it returns nil for other shapes.
-func (b *testbed) newPlay(ctx context.Context, cfg *Config) (*netplay, error) {
-	if cfg.Shape != ShapeNetcode {
-		return nil, nil
-	}
-	p, err := newNetplay(cfg, b.rig)
-	if err != nil {
-		return nil, err
-	}
 	return p, p.connectAll(ctx)
-}
-
-// setNetplay gives the generator the players of the shape netcode.
-func (g *generator) setNetplay(p *netplay) {
-	if g.play = p; p != nil {
-		p.send = g.queueDriverPacket
-	}
 }
 
 func (p *netplay) makeDriver(ep int) (err error) {
@@ -393,22 +374,6 @@ func (g *generator) accountDriverDatagram(ep int32, from endpoint.Endpoint, pkt 
 	}
 }
 
-// lateAndResent returns the number of messages that games do not see, since they arrived
-// after a newer snapshot or are too old, and of repeated packets.
-func (p *netplay) lateAndResent() (late, resent uint64) {
-	for ep := range p.drivers {
-		for c := range p.drivers[ep].Conns() {
-			st, _ := c.Stats()
-			late += st.Dropped
-			if p.rig.Plan.Host(ep) != ep {
-				late += st.Late
-			}
-			resent += st.Resent
-		}
-	}
-	return late, resent
-}
-
 // report returns the result of the shape.
 func (p *netplay) report(g *generator) *Netcode {
 	n := &Netcode{
@@ -419,7 +384,14 @@ func (p *netplay) report(g *generator) *Netcode {
 		st := p.drivers[ep].link.stats
 		n.Datagrams += st.Sent
 		n.DatagramBytes += st.SentBytes
+		for c := range p.drivers[ep].Conns() {
+			st, _ := c.Stats()
+			n.Late += st.Dropped // too old
+			if p.rig.Plan.Host(ep) != ep {
+				n.Late += st.Late // after a newer snapshot
+			}
+			n.Resent += st.Resent
+		}
 	}
-	n.Late, n.Resent = p.lateAndResent()
 	return n
 }

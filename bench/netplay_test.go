@@ -72,12 +72,12 @@ func newNetplayTestbed(t *testing.T, cfg *Config) (*testbed, *generator, *netpla
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.rig.Close() })
-	play, err := b.newPlay(t.Context(), cfg)
+	play, err := newNetplay(t.Context(), cfg, b.rig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := newGenerator(cfg, b.rig, 1)
-	g.setNetplay(play)
+	g.play, play.send = play, g.queueDriverPacket
 	return b, g, play
 }
 
@@ -140,12 +140,12 @@ func TestNetcodeAllocs(t *testing.T) {
 	if testkit.RaceEnabled || !b.rig.AllocatesNothing() {
 		t.Skip("the race detector and the portable build allocate")
 	}
-	play, err := b.newPlay(t.Context(), &cfg)
+	play, err := newNetplay(t.Context(), &cfg, b.rig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := newGenerator(&cfg, b.rig, 1)
-	g.setNetplay(play)
+	g.play, play.send = play, g.queueDriverPacket
 	round := func() {
 		if _, err := g.round(); err != nil {
 			t.Fatal(err)

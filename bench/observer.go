@@ -133,10 +133,9 @@ func (g *generator) drops() (n uint64) {
 // due before end.
 func (g *generator) secondAt(i int, end int64) Second {
 	s := &g.seconds[i]
-	first := g.firstSecond()
-	from := first + int64(i)*1e9
+	from := g.first + int64(i)*1e9
 	sec := Second{
-		At:   i - int((g.measure-first)/1e9),
+		At:   i - int((g.measure-g.first)/1e9),
 		Sent: s.sent, Delivered: s.delivered, Offered: s.sent,
 	}
 	sec.setLatency(s.latency)
@@ -149,10 +148,4 @@ func (g *generator) secondAt(i int, end int64) Second {
 // setLatency sets the figures of what arrived in the second.
 func (s *Second) setLatency(h *hdrhistogram.Histogram) {
 	s.P50, s.P99, s.Max = quantile(h, 0, 50), quantile(h, 0, 99), quantile(h, 0, 100)
-}
-
-// firstSecond is when the first second began, in ns of sock.Now.
-func (g *generator) firstSecond() int64 {
-	warm := (int64(g.cfg.Warmup) + 1e9 - 1) / 1e9
-	return g.measure - warm*1e9
 }

@@ -331,29 +331,20 @@ func (g *generator) collect(r *Result, o *observer) {
 	r.Corrupt, r.Misdelivered = c.corrupt, c.misdelivered
 	r.BindsSent, r.BindsAnswers, r.Keepalives = c.bindsSent, c.bindsAnswered, c.keepalives
 	r.Errors, r.Recovery = g.errors, g.rebind.report()
-	for i := range g.portions {
-		p := &g.portions[i]
-		r.Sent += p.queued - p.failed - p.blocked
-		r.SendFailed += p.failed
-		r.Blocked += p.blocked
-		r.Delivered += p.delivered
-	}
-	r.Offered = r.Sent + r.SendFailed + r.Blocked
 	if c := g.rig.Connections(); c != nil {
 		n := Connections(c.Minus(g.reconnector.before))
 		r.Connections = &n
 	}
-	end := max(g.end, g.measure)
-	if g.schedule != nil {
-		queued := r.Offered
-		r.Offered = g.schedule.before(end) - g.schedule.before(g.measure)
-		r.Unsent = r.Offered - min(queued, r.Offered)
+	end, whole := max(g.end, g.measure), newPortion()
+	for i := range g.portions {
+		whole.add(&g.portions[i])
 	}
-	r.Lost = r.Sent - min(r.Delivered, r.Sent)
-	r.LossRatio = lossRatio(r.Delivered, r.Offered)
-	r.Measured = time.Duration(end - g.measure)
-	if s := r.Measured.Seconds(); s > 0 {
-		r.OfferedRate, r.DeliveredRate = float64(r.Offered)/s, float64(r.Delivered)/s
+	p := g.part(&whole, g.measure, end)
+	r.Measured, r.Offered, r.Sent, r.Delivered, r.Lost = p.Duration, p.Offered, p.Sent, p.Delivered, p.Lost
+	r.SendFailed, r.Blocked, r.Unsent = whole.failed, whole.blocked, missing(whole.queued, p.Offered)
+	r.LossRatio, r.DeliveredRate, r.Latency, r.Generator.Lag = p.LossRatio, p.DeliveredRate, p.Latency, p.Lag
+	if r.Measured > 0 {
+		r.OfferedRate = float64(r.Offered) / r.Measured.Seconds()
 	}
 	r.Gaps = g.reportGaps(end)
 	for i := range g.flows {
@@ -367,9 +358,6 @@ func (g *generator) collect(r *Result, o *observer) {
 		}
 		r.Seconds = append(r.Seconds, s)
 	}
-	all := newTimes().merge(g.portions[0].times, g.portions[1].times)
-	r.Latency = newLatency(all.latency, missing(r.Delivered, r.Offered), true)
-	r.Generator.Lag = newLatency(all.lag, 0, false)
 	if g.play != nil {
 		r.Netcode, r.WireBytes = g.play.report(g), g.play.wire
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
@@ -99,9 +101,12 @@ func (b *testbed) open(ctx context.Context) (err error) {
 // ctx's error it returns what was seen until then.
 func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	res := newResult(&cfg, b.dialect, &b.plan)
-	play, err := b.newPlay(ctx, &cfg)
-	if err != nil {
-		return res, err
+	var play *netplay
+	var err error
+	if cfg.Shape == ShapeNetcode {
+		if play, err = newNetplay(ctx, &cfg, b.rig); err != nil {
+			return res, err
+		}
 	}
 	metrics, err := cfg.readMetrics(ctx)
 	if err != nil {
@@ -112,7 +117,9 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 			cfg.StartAt.Format(time.RFC3339))
 	}
 	g := newGenerator(&cfg, b.rig, rand.Uint32())
-	g.setNetplay(play)
+	if g.play = play; play != nil {
+		play.send = g.queueDriverPacket
+	}
 	g.replacer = newReplacer(&cfg, b.dialect, b.rig)
 	o := newObserver(g, cfg.ServerPID)
 	clock := time.Now().Add(-time.Duration(sock.Now()))
@@ -232,10 +239,23 @@ func (c *Calls) setRate(lasted time.Duration) *Calls {
 	return c
 }
 
-// portion is what the generator counts in a part of the measured interval.
+// portion is what the generator counts in a part of the measured interval, with the latency of
+// datagrams and the lag of the generator.
 type portion struct {
 	queued, failed, blocked, delivered uint64
-	times
+	latency, lag                       *hdrhistogram.Histogram
+}
+
+func newPortion() portion { return portion{latency: newHistogram(3), lag: newHistogram(3)} }
+
+// add adds what another one counted.
+func (p *portion) add(o *portion) {
+	p.queued += o.queued
+	p.failed += o.failed
+	p.blocked += o.blocked
+	p.delivered += o.delivered
+	p.latency.Merge(o.latency)
+	p.lag.Merge(o.lag)
 }
 
 // portionOf returns the portion that a datagram belongs to by the time it was

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -67,25 +66,6 @@ type Connections struct {
 	// Backlogged counts the times when the receive buffer of a connection had room for less than
 	// 16 KiB: the generator did not read in time, and the relay may have had to wait.
 	Backlogged uint64 `json:"backlogged"`
-}
-
-func (cfg *Config) checkTransport(d Dialect) error {
-	if FamilyOf(cfg.Sources.Addr()) != cfg.Family {
-		return fmt.Errorf("%w: sources %v are not of the family %s", ErrConfig, cfg.Sources, cfg.Family)
-	}
-	if cfg.Transport == TransportUDP {
-		return nil
-	}
-	if c, ok := d.(benchrig.Connector); !ok || !c.Carries(benchrig.Transport(cfg.Transport)) {
-		return fmt.Errorf("%w: %s has no meaning over %s, only over udp", ErrConfig, d.Name(), cfg.Transport)
-	}
-	switch {
-	case cfg.Shape == ShapeChurn:
-		return fmt.Errorf("%w: the sessions of shape churn are over udp, not %s", ErrConfig, cfg.Transport)
-	case cfg.ReplaceRate > 0:
-		return fmt.Errorf("%w: matches are replaced over udp, not %s", ErrConfig, cfg.Transport)
-	}
-	return nil
 }
 
 const (

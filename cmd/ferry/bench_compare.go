@@ -159,8 +159,6 @@ Examples:
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "udp", Value: "127.0.0.1:7790", Usage: "`ADDRESS:PORT` to listen on, IPv4"},
 			&cli.BoolFlag{Name: "star", Usage: "forward as in stars, from players to their host"},
-			&cli.IntFlag{Name: "batch", Usage: "datagrams per system call, 1 to 256; default that of the relay"},
-			&cli.IntFlag{Name: "pin", Usage: "pin the relay's thread to processor `NUMBER`", Value: -1, HideDefault: true},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			addr, err := addrFlag(cmd, "udp")
@@ -168,9 +166,7 @@ Examples:
 				return usage(cmd, err)
 			}
 			ensureTwoProcessors()
-			relay, err := benchrig.NewNullRelay(benchrig.NullConfig{
-				Addr: addr, Star: cmd.Bool("star"), Batch: cmd.Int("batch"), Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
-			})
+			relay, err := benchrig.NewNullRelay(benchrig.NullConfig{Addr: addr, Star: cmd.Bool("star")})
 			if err != nil {
 				return err
 			}

@@ -163,23 +163,20 @@ func (f *Ferry) server(ctx context.Context, a api.Allocation) (Server, error) {
 		if e.ConnectionType != string(f.transport) {
 			continue
 		}
-		addr, err := netip.ParseAddr(e.Host)
-		switch {
-		case f.cfg.Relay.IsValid(): // The name of its certificate is that of the API's answer.
-			addr = f.cfg.Relay.Addr()
-		case err != nil:
-			if addr, err = f.lookUp(ctx, e.Host); err != nil {
-				return s, err
+		if f.cfg.Relay.IsValid() { // The name of its certificate is that of the API's answer.
+			s.Host = e.Host
+			break
+		}
+		all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", e.Host)
+		if err != nil {
+			return s, fmt.Errorf("bench: the relay's name: %w", err)
+		}
+		for _, addr := range all {
+			if FamilyOf(addr) == f.family && e.Port > 0 && e.Port <= math.MaxUint16 {
+				s.Addr, s.Host = netip.AddrPortFrom(addr.Unmap(), uint16(e.Port)), e.Host
+				return s, nil
 			}
 		}
-		if FamilyOf(addr) != f.family || e.Port < 1 || e.Port > math.MaxUint16 {
-			continue
-		}
-		if s.Addr = netip.AddrPortFrom(addr.Unmap(), uint16(e.Port)); f.cfg.Relay.IsValid() {
-			s.Addr = f.cfg.Relay
-		}
-		s.Host = e.Host
-		return s, nil
 	}
 	if f.cfg.Relay.IsValid() {
 		s.Addr = f.cfg.Relay
@@ -187,15 +184,6 @@ func (f *Ferry) server(ctx context.Context, a api.Allocation) (Server, error) {
 	}
 	return s, fmt.Errorf("%w: the relay lists no endpoint for %s over %s; it lists %s", ErrConfig, f.transport, f.family,
 		strings.Join(listed, ", "))
-}
-
-// lookUp returns the first address of a name in the family of the load.
-func (f *Ferry) lookUp(ctx context.Context, host string) (netip.Addr, error) {
-	all, err := net.DefaultResolver.LookupNetIP(ctx, f.family.network(), host)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("bench: the relay's name: %w", err)
-	}
-	return all[0], nil
 }
 
 // Open reserves a match for each host and its players, and binds and connects

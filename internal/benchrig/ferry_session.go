@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/client"
@@ -12,37 +14,61 @@ import (
 // sessionEvery is the time between the datagrams of a session, each way.
 const sessionEvery = 50 * time.Millisecond
 
-// ferrySession is one session of the shape churn: a host and one player of package
-// client, each with a socket of its own. One goroutine owns it.
-type ferrySession struct {
-	f            *Ferry
-	done         func(string, time.Duration)
-	host, player *client.Session
-	ended        chan error
-	running      int
-	tickets      [2]client.Ticket
-	code         string
-	peer         *client.Peer
-}
-
-// Session plays a host and a player: allocate, joincode, join, bind, connect,
-// play, leave. It is safe for concurrent use.
+// Session plays a host and a player of package client, each with a socket of its own: allocate,
+// joincode, join, bind, connect, play, leave. It is safe for concurrent use.
 func (f *Ferry) Session(ctx context.Context, play time.Duration, done func(step string, took time.Duration)) error {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &ferrySession{f: f, done: done, ended: make(chan error, 2)}
-	defer s.wait()
+	var running sync.WaitGroup
+	defer running.Wait()
 	defer cancel()
+	start := func(t client.Ticket) (*client.Session, error) {
+		if !f.cfg.AllowRemote && !t.Server.Addr().IsLoopback() {
+			return nil, fmt.Errorf("%w: %v", ErrRemote, t.Server)
+		}
+		c, err := client.New(client.Config{Ticket: t, SocketBuffer: 64 << 10})
+		if err == nil {
+			running.Go(func() { _ = c.Run(ctx) })
+		}
+		return c, err
+	}
+	var reserved [2]reservation // of the host and the player
+	var host, player *client.Session
+	var code string
+	var peer *client.Peer
 	for _, step := range []struct {
 		name string
-		do   func(context.Context) error
+		do   func() error
 	}{
-		{"allocate", s.allocate}, {"joincode", s.joinCode}, {"join", s.join},
-		{"bind", s.bind}, {"connect", s.connect},
-		{"play", func(ctx context.Context) error { return s.play(ctx, play) }},
-		{"leave", s.leave},
+		{"allocate", func() (err error) {
+			reserved[0], err = f.reserve(ctx, 1)
+			return err
+		}},
+		{"joincode", func() (err error) {
+			code, err = f.api.JoinCode(ctx, reserved[0].ticket.ID.String())
+			return err
+		}},
+		{"join", func() (err error) {
+			reserved[1], err = f.redeem(ctx, code, reserved[0].ticket.ID)
+			return err
+		}},
+		{"bind", func() (err error) {
+			if host, err = start(reserved[0].ticket); err != nil {
+				return err
+			}
+			if player, err = start(reserved[1].ticket); err != nil {
+				return err
+			}
+			return errors.Join(host.Bind(ctx), player.Bind(ctx))
+		}},
+		{"connect", func() (err error) {
+			peer, err = player.Connect(ctx)
+			return err
+		}},
+		{"play", func() error { return exchange(ctx, peer, host.PacketConn(), play) }},
+		{"leave", func() error { return errors.Join(player.Close(), host.Close()) }},
 	} {
 		begin := time.Now()
-		if err := step.do(ctx); err != nil {
+		if err := step.do(); err != nil {
 			return &StepError{step.name, err}
 		}
 		done(step.name, time.Since(begin))
@@ -50,57 +76,10 @@ func (f *Ferry) Session(ctx context.Context, play time.Duration, done func(step 
 	return nil
 }
 
-func (s *ferrySession) allocate(ctx context.Context) error {
-	r, err := s.f.reserve(ctx, 1)
-	s.tickets[0] = r.ticket
-	return err
-}
-
-func (s *ferrySession) joinCode(ctx context.Context) (err error) {
-	s.code, err = s.f.api.JoinCode(ctx, s.tickets[0].ID.String())
-	return err
-}
-
-func (s *ferrySession) join(ctx context.Context) error {
-	r, err := s.f.redeem(ctx, s.code, s.tickets[0].ID)
-	s.tickets[1] = r.ticket
-	return err
-}
-
-// bind opens both sockets and binds both allocations.
-func (s *ferrySession) bind(ctx context.Context) (err error) {
-	if s.host, err = s.start(ctx, s.tickets[0]); err != nil {
-		return err
-	}
-	if s.player, err = s.start(ctx, s.tickets[1]); err != nil {
-		return err
-	}
-	return errors.Join(s.host.Bind(ctx), s.player.Bind(ctx))
-}
-
-func (s *ferrySession) start(ctx context.Context, t client.Ticket) (*client.Session, error) {
-	if !s.f.cfg.AllowRemote && !t.Server.Addr().IsLoopback() {
-		return nil, fmt.Errorf("%w: %v", ErrRemote, t.Server)
-	}
-	c, err := client.New(client.Config{Ticket: t, SocketBuffer: 64 << 10})
-	if err != nil {
-		return nil, err
-	}
-	s.running++
-	go func() { s.ended <- c.Run(ctx) }()
-	return c, nil
-}
-
-func (s *ferrySession) connect(ctx context.Context) (err error) {
-	s.peer, err = s.player.Connect(ctx)
-	return err
-}
-
-// play sends from the player to the host and back. It fails unless at least one
+// exchange sends from a player to its host and back. It fails unless at least one
 // datagram comes back.
-func (s *ferrySession) play(ctx context.Context, lasts time.Duration) error {
-	hostSide := s.host.PacketConn()
-	defer context.AfterFunc(ctx, func() { _ = hostSide.SetDeadline(time.Unix(1, 0)) })()
+func exchange(ctx context.Context, player net.Conn, host net.PacketConn, lasts time.Duration) error {
+	defer context.AfterFunc(ctx, func() { _ = host.SetDeadline(time.Unix(1, 0)) })()
 	buf := make([]byte, 64)
 	returned := false
 	for begin := time.Now(); !returned || time.Since(begin) < lasts; {
@@ -108,16 +87,16 @@ func (s *ferrySession) play(ctx context.Context, lasts time.Duration) error {
 			return errors.New("no datagram came back")
 		}
 		round := time.Now().Add(sessionEvery)
-		if _, err := s.peer.Write([]byte("ping of a session that comes and goes")); err != nil {
+		if _, err := player.Write([]byte("ping of a session that comes and goes")); err != nil {
 			return err
 		}
-		_ = hostSide.SetReadDeadline(round)
-		if n, from, err := hostSide.ReadFrom(buf); err == nil {
-			if _, err := hostSide.WriteTo(buf[:n], from); err != nil {
+		_ = host.SetReadDeadline(round)
+		if n, from, err := host.ReadFrom(buf); err == nil {
+			if _, err := host.WriteTo(buf[:n], from); err != nil {
 				return err
 			}
-			_ = s.peer.SetReadDeadline(round)
-			if _, err := s.peer.Read(buf); err == nil {
+			_ = player.SetReadDeadline(round)
+			if _, err := player.Read(buf); err == nil {
 				returned = true
 			}
 		}
@@ -128,16 +107,4 @@ func (s *ferrySession) play(ctx context.Context, lasts time.Duration) error {
 		}
 	}
 	return nil
-}
-
-// leave closes both sides, player first.
-func (s *ferrySession) leave(context.Context) error {
-	return errors.Join(s.player.Close(), s.host.Close())
-}
-
-// wait waits for both client sessions, whose context must have ended.
-func (s *ferrySession) wait() {
-	for range s.running {
-		<-s.ended
-	}
 }

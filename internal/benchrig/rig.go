@@ -45,6 +45,7 @@ type Rig struct {
 
 	Plan Plan // of which the rig was made
 
+	counts     Connections         // of connections that have ended too, but for what the kernel says of live ones
 	connecting map[int]*connecting // by endpoint
 	connectors sync.WaitGroup
 	slots      chan struct{} // one for each connection over TCP that is being made
@@ -189,20 +190,31 @@ func (r *Rig) readable() ([]int32, error) {
 
 // openStreams prepares the connections of endpoints first to end-1, which Connect makes.
 func (r *Rig) openStreams(first, end int) error {
-	c, err := newStreams(end - first)
+	c, err := newStreams(end-first, &r.counts)
 	if err != nil {
 		return err
 	}
-	s := &Socket{Conn: c}
-	s.tx = c.NewBatch(1)
-	r.Sockets = append(r.Sockets, s)
-	for i := first; i < end; i++ {
-		s.byLocal = append(s.byLocal, int32(i))
-		r.Endpoints[i] = Endpoint{
-			Socket: len(r.Sockets) - 1, Local: uint16(i - first), Addr: netip.AddrPortFrom(r.Plan.Addr(i), 0),
+	numbers := make([]uint16, end-first)
+	for i := range numbers {
+		numbers[i] = uint16(i)
+	}
+	r.addSocket(c, first, numbers, 0)
+	return nil
+}
+
+// addSocket adds a socket with a port and its endpoints, from first on, by their numbers in it.
+func (r *Rig) addSocket(conn PacketConn, first int, numbers []uint16, port uint16) {
+	s := &Socket{Conn: conn, tx: conn.NewBatch(1)}
+	for i, local := range numbers {
+		for len(s.byLocal) <= int(local) {
+			s.byLocal = append(s.byLocal, -1)
+		}
+		s.byLocal[local] = int32(first + i)
+		r.Endpoints[first+i] = Endpoint{
+			Socket: len(r.Sockets), Local: local, Addr: netip.AddrPortFrom(r.Plan.Addr(first+i), port),
 		}
 	}
-	return nil
+	r.Sockets = append(r.Sockets, s)
 }
 
 // openSocket makes the socket of endpoints first to end-1.
@@ -219,28 +231,16 @@ func (r *Rig) openSocket(first, end int) error {
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	conn := g.Conns()[0]
-	s := &Socket{Conn: &udpConn{g, conn, conn.NewRecvBatch()}}
-	s.tx = s.Conn.NewBatch(1)
-	r.Sockets = append(r.Sockets, s)
 	addrs := make([]netip.Addr, 0, end-first)
 	for i := first; i < end; i++ {
 		addrs = append(addrs, r.Plan.Addr(i))
 	}
 	numbers, err := g.Locals(addrs)
 	if err != nil {
-		return fmt.Errorf("bench: %w", err)
+		return errors.Join(fmt.Errorf("bench: %w", err), g.Close())
 	}
-	for i, local := range numbers {
-		for len(s.byLocal) <= int(local) {
-			s.byLocal = append(s.byLocal, -1)
-		}
-		s.byLocal[local] = int32(first + i)
-		r.Endpoints[first+i] = Endpoint{
-			Socket: len(r.Sockets) - 1, Local: local,
-			Addr: netip.AddrPortFrom(addrs[i], g.Addr().Port()),
-		}
-	}
+	conn := g.Conns()[0]
+	r.addSocket(&udpConn{g, conn, conn.NewRecvBatch()}, first, numbers, g.Addr().Port())
 	return nil
 }
 

@@ -271,7 +271,7 @@ type streams struct {
 	ended    []int32 // since the last call of takeEnded
 	round    uint64
 	frame    []byte
-	counts   Connections // of connections that have ended too, but for what the kernel says of live ones
+	counts   *Connections // of the rig
 }
 
 // arrivedMessage is a message of the last round.
@@ -292,12 +292,12 @@ func (b *streamBatch) Add(to endpoint.Endpoint, pkt []byte) bool {
 
 func (b *streamBatch) Len() int { return len(b.entries) }
 
-func newStreams(n int) (*streams, error) {
+func newStreams(n int, counts *Connections) (*streams, error) {
 	poller, err := sock.NewPoller()
 	if err != nil {
 		return nil, fmt.Errorf("bench: WebSockets: %w", err)
 	}
-	return &streams{poller: poller, conns: make([]*stream, n), frame: make([]byte, 0, maxFrameHeader+MaxDatagram)}, nil
+	return &streams{poller: poller, conns: make([]*stream, n), frame: make([]byte, 0, maxFrameHeader+MaxDatagram), counts: counts}, nil
 }
 
 // attach adds the connection of an endpoint.
@@ -315,28 +315,18 @@ func (c *streams) attach(number uint16, s *stream, server netip.AddrPort) error 
 
 // end closes a connection that has ended.
 func (c *streams) end(s *stream) {
-	c.countInfo(&c.counts, s)
+	c.counts.addInfo(s)
 	c.counts.Ended++
 	_ = s.close()
 	c.conns[s.number] = nil
 	c.ended = append(c.ended, s.number)
 }
 
-func (c *streams) countInfo(to *Connections, s *stream) {
+// addInfo adds what the kernel says of a connection.
+func (c *Connections) addInfo(s *stream) {
 	i := s.conn.stream.Info()
-	to.WindowClosed += i.WindowClosed
-	to.Retransmitted += i.Retransmitted
-}
-
-// stats returns the counts of all connections up to now.
-func (c *streams) stats() Connections {
-	n := c.counts
-	for _, s := range c.conns {
-		if s != nil {
-			c.countInfo(&n, s)
-		}
-	}
-	return n
+	c.WindowClosed += i.WindowClosed
+	c.Retransmitted += i.Retransmitted
 }
 
 // NewBatch returns an empty batch.

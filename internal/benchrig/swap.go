@@ -165,11 +165,6 @@ type NullConfig struct {
 	Addr netip.AddrPort
 	// Star finds destinations by the rule of stars, see Swap. Default: pairs.
 	Star bool
-	// Batch is the most datagrams of one call. 0 = sock.DefaultBatch, at most 256.
-	Batch int
-	// Pin ties the relay's thread to processor CPU.
-	Pin bool
-	CPU int
 }
 
 // NullRelay is a relay without lookups, for a comparison: it receives a batch,
@@ -189,7 +184,7 @@ func NewNullRelay(cfg NullConfig) (*NullRelay, error) {
 		cfg.Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
 	}
 	g, err := sock.Listen(sock.Config{
-		Addr: cfg.Addr, Batch: cfg.Batch, DisableGSO: true, HoldProcessor: runtime.GOMAXPROCS(0) > 1,
+		Addr: cfg.Addr, DisableGSO: true, HoldProcessor: runtime.GOMAXPROCS(0) > 1,
 	}, 1)
 	if err != nil {
 		return nil, err
@@ -206,14 +201,8 @@ func (n *NullRelay) Close() error { return n.group.Close() }
 // Run relays until ctx ends or Close is called, and closes the socket. It locks
 // its goroutine to a thread.
 func (n *NullRelay) Run(ctx context.Context) error {
-	if n.cfg.Pin {
-		if err := sock.PinThread(n.cfg.CPU); err != nil {
-			return errors.Join(err, n.Close())
-		}
-	} else {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	defer context.AfterFunc(ctx, n.group.StopReceiving)()
 	c := n.group.Conns()[0]
 	rx, tx := c.NewRecvBatch(), c.NewSendBatch(sock.MaxBatch)

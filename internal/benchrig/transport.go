@@ -43,14 +43,6 @@ func FamilyOf(a netip.Addr) Family {
 	return FamilyIPv6
 }
 
-// network returns the network of a look-up of names.
-func (f Family) network() string {
-	if f == FamilyIPv6 {
-		return "ip6"
-	}
-	return "ip4"
-}
-
 // Connector is a Dialect whose endpoints can use transports other than UDP.
 type Connector interface {
 	Dialect
@@ -248,15 +240,13 @@ func (r *Rig) Connections() *Connections {
 	if !r.Plan.Transport.IsTCP() {
 		return nil
 	}
-	var all Connections
+	all := r.counts
 	for _, s := range r.Sockets {
-		n := s.Conn.(*streams).stats()
-		all.Ended += n.Ended
-		all.Opened += n.Opened
-		all.Waited += n.Waited
-		all.WindowClosed += n.WindowClosed
-		all.Retransmitted += n.Retransmitted
-		all.Backlogged += n.Backlogged
+		for _, c := range s.Conn.(*streams).conns {
+			if c != nil {
+				all.addInfo(c)
+			}
+		}
 	}
 	return &all
 }
