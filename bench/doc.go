@@ -51,19 +51,14 @@
 //     time, and latency counts from the time at which a datagram was due. A relay
 //     that stalls therefore cannot slow the generator and hide the stall (no
 //     coordinated omission).
-//   - Only datagrams that arrive count as delivered. What was offered and did not arrive
-//     is infinitely late in every quantile of the latency, and LossRatio is its share of
-//     what was offered. Each payload has flow, sequence
-//     number, due time and a checksum; they yield loss, duplicates, reordering (RFC 4737) and
-//     misdelivery. A datagram belongs to the measured interval if it was due in
-//     it, whenever it arrives.
-//   - Latency is one way, on one clock. It includes the generator's lag, which the
-//     result has as well: a lag that is not small against the latency means that
-//     the figure describes the generator.
-//   - Gaps are the longest times without a delivery, to an endpoint and to any, beyond the
-//     time in which nothing was due: what players see of a restart of the relay. Recovery
-//     counts from the first ERROR 3 only, which comes when the relay runs again, or from the end
-//     of a connection.
+//   - What was offered and did not arrive is infinitely late in every quantile of the latency, and
+//     LossRatio is its share. Each payload has flow, sequence number, due time and a checksum; they
+//     yield loss, duplicates, reordering (RFC 4737) and misdelivery. A datagram belongs to the
+//     measured interval if it was due in it, whenever it arrives.
+//   - Latency is one way, on one clock. It includes the generator's lag, which the result has as well.
+//   - Gaps are the longest times in which something was due and nothing was delivered, to an endpoint
+//     and to any: what players see of a restart of the relay. Recovery counts from the first ERROR 3
+//     only, which comes when the relay runs again, or from the end of a connection.
 //   - CPU time of the server is the run time of its threads by the scheduler's
 //     clock (schedstat), which does not depend on ticks, over the measured
 //     interval, divided by the datagrams that arrived between the two readings.
@@ -73,23 +68,17 @@
 //     not comparable.
 //   - FindMax searches for the highest rate that meets a criterion. A rate has to
 //     fail twice, because a virtual machine that the hypervisor pauses for some
-//     milliseconds overflows a socket buffer at any rate. It has to fail once more
+//     milliseconds overflows a socket buffer at any rate, and once more
 //     when a rate near it has passed, because such pauses may last. A run that the
-//     generator limited does not pass. If nothing but the generator failed at the
+//     generator limited does not pass: if nothing but the generator failed at the
 //     lowest rate that failed, the result is a lower bound of the server's maximum.
-//     More than 0.1 % lost and not dropped on the generator's own sockets is the
-//     server's failure, whatever the generator did.
-//   - Work of the control plane beside the datagrams: repeated BINDs and
-//     allocations over HTTP, at a rate or as fast as the server answers. It begins
+//   - Work of the control plane beside the datagrams, BINDs and allocations over HTTP, begins
 //     after Config.Baseline, so that one result has forwarding without and with it
-//     ([Control]). An endpoint has one BIND in flight, since the answers to two are
-//     the same. The Go runtime of this process makes the calls, which takes time
-//     from the generator's thread if they share a core: compare the lag of both parts
-//     to see that share.
+//     ([Control]). The Go runtime of this process makes the calls, which takes time
+//     from the generator's thread if they share a core: compare the lag of both parts.
 //   - Matches that come and go (Config.ReplaceRate): a live match falls silent when a new
 //     one is connected, and its endpoints are used again when the relay has reported the end of their
-//     allocations. [Replacement] counts arrivals, ends, and live endpoints that were
-//     ended. The API is called from this process, as above.
+//     allocations ([Replacement]).
 //   - Several generators load one relay together if all have the same Config.StartAt. Their
 //     results have histograms, so that [Merge] has the quantiles of all datagrams, and not a mean of
 //     quantiles. Latency stays within one generator, whose clock it is; the start is as exact as the
@@ -125,23 +114,15 @@
 //     other receive buffers of this machine dropped.
 //
 // Result.Valid is false if the generator or the machine is among them, or if the run was
-// interrupted: such a run says nothing about the server. Sessions of the shape churn run in this process: they take processor
-// time from the generator's thread unless that has a core to itself.
-//
-// # How to measure
-//
-// Compare ratios within one run of rounds, never absolute figures: let relays take
-// turns on one machine, drop the first round after each start, and report medians of
-// paired ratios with their spread. Machine.ID must be equal.
+// interrupted: such a run says nothing about the server. docs/performance.md says how relays are
+// compared: by medians of paired ratios of interleaved rounds, on one machine (Machine.ID).
 //
 //   - Pin the generator to one core and the relay to another, and start the
 //     generator's process with taskset(1) as well: Config.Pin pins only its one
-//     thread, and the Go runtime has more.
+//     thread, and the Go runtime and the sessions of the shape churn have more.
 //   - Leave Config.Progress nil: it takes processor time once a second.
 //   - Switch rate limits and logs of the server off and note that in Config.Limits.
 //     A report on saturation warns unless Limits begins with "off", "none" or "dev".
-//   - Reject runs that are not Valid.
-//   - p99.9 is steady with a million samples. A quantile with no sample above it is not reported.
 //
 // # Limitations
 //
@@ -149,7 +130,7 @@
 //     sender's core. The relay pays for delivery to the generator, and the
 //     generator for delivery to the relay; with a real network card each side pays
 //     for its own receiving.
-//   - A nearly idle relay pays for a wake-up per datagram. CPU time per datagram at
+//   - A nearly idle relay pays for a wake-up per datagram: CPU time per datagram at
 //     a low rate and at saturation are different quantities.
 //   - Aligned ticks are bursts. Their datagrams are due at the same time and cannot
 //     leave at the same time, so that latency contains the length of the burst.
@@ -159,10 +140,7 @@
 //     several sockets by a hash of address and port still distributes them.
 //   - Socket buffers hold about 10,000 small datagrams at the default of 4 MiB.
 //     A closed loop with more than that in flight measures drops.
-//   - TURN adds 4 bytes on one side and strips them on the other, which some servers do
-//     by copying; the protocol of this relay forwards its 38 bytes unchanged.
-//     Datagrams of the dialects therefore differ in size at equal payload; see
-//     Result.WireBytes.
+//   - Datagrams of the dialects differ in size at equal payload: see Result.WireBytes.
 //   - System calls and wake-ups are expensive in a nested virtual machine. Its figures
 //     overstate the effect of batching and the tail of the latency.
 package bench

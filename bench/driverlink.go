@@ -47,16 +47,6 @@ func (c *driverLink) Receive(b []byte) link.Event {
 	return link.Event{Kind: link.Datagram, Addr: c.play.addrs[d.from], N: copy(b, d.data)}
 }
 
-// hasQueued reports whether the driver has not yet received a datagram of an endpoint.
-func (c *driverLink) hasQueued(from int32) bool {
-	for i := range c.in {
-		if c.in[i].from == from {
-			return true
-		}
-	}
-	return false
-}
-
 func (c *driverLink) Send(to address.Addr, b []byte) error {
 	i, ok := c.flows[to]
 	if !ok {

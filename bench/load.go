@@ -165,7 +165,9 @@ func (b *testbed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *
 		}
 		if s.running.Add(1) > maxSessions {
 			s.running.Add(-1)
-			s.skip()
+			s.mu.Lock()
+			s.churn.Skipped++
+			s.mu.Unlock()
 			continue
 		}
 		wg.Go(func() {
@@ -187,12 +189,6 @@ func sleepUntil(ctx context.Context, due time.Time) bool {
 		}
 	}
 	return ctx.Err() == nil
-}
-
-func (s *sessions) skip() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.churn.Skipped++
 }
 
 // play plays one session.

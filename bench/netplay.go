@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -33,8 +34,8 @@ type netplay struct {
 	send    func(flow int32, b []byte) error // over the generator's sockets
 	epoch   time.Time                        // zero of sock.Now
 
-	queued  []queuedMessage // in this round, by drivers that have to flush
-	dirty   []int32         // endpoints with something to flush or to receive
+	queued  []int64 // due times of the messages that drivers have and the kernel has not
+	dirty   []int32 // endpoints with something to flush or to receive
 	payload []byte
 	wire    int // largest datagram
 	unsent  uint64
@@ -67,12 +68,6 @@ type player struct {
 	link  *driverLink
 	conns []netcode.Conn
 	dirty bool
-}
-
-// queuedMessage is a message that a driver has and the kernel has not.
-type queuedMessage struct {
-	due     int64
-	portion *portion
 }
 
 // newNetplay makes the drivers and connects all players. The caller sets send afterwards.
@@ -214,7 +209,7 @@ func (p *netplay) queueReceived(ep int32, pkt []byte, now int64, g *generator) b
 		return false
 	}
 	l, from := p.drivers[ep].link, int32(p.rig.Flows[i].From)
-	if l.hasQueued(from) {
+	if slices.ContainsFunc(l.in, func(d inbound) bool { return d.from == from }) {
 		p.update(ep, now, g) // one Update returns only the newest message
 	}
 	l.in = append(l.in, inbound{from, pkt[offset:]})
@@ -294,7 +289,7 @@ func (p *netplay) queueMessage(g *generator, i int, due int64) {
 	g.expectDelivery(f.to, due)
 	stream.Sent += g.measured(due)
 	p.markDirty(int32(link.From))
-	p.queued = append(p.queued, queuedMessage{due, g.portionOf(due)})
+	p.queued = append(p.queued, due)
 }
 
 // accountMessage accounts for a message that a driver received.
@@ -321,12 +316,12 @@ func (p *netplay) accountMessage(g *generator, ep int32, body []byte, now int64)
 func (g *generator) countMessages() {
 	p := g.play
 	now := sock.Now()
-	for _, s := range p.queued {
+	for _, due := range p.queued {
 		g.count.allQueued++
 		g.now.sent++
-		if s.portion != nil {
-			s.portion.queued++
-			record(s.portion.lag, now-s.due)
+		if part := g.portionOf(due); part != nil {
+			part.queued++
+			record(part.lag, now-due)
 		}
 	}
 	p.queued = p.queued[:0]

@@ -70,16 +70,14 @@ func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Resu
 	if s.pass == 0 {
 		return Result{}, all, ErrNoRate
 	}
-	best.setFound(s.found(reason))
+	note := *best.Search // that of a run in all has no outcome
+	note.Found, best.Search = s.found(reason), &note
 	return best, all, err
 }
 
 // runNext makes one run at the next rate of the search.
 func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold) (Result, error) {
-	cfg := b.cfg
-	cfg.Rate = s.next
-	cfg.Name += AtRate(s.next)
-	r, err := b.measure(ctx, cfg)
+	r, err := b.measureAt(ctx, s.next)
 	if r.Version == 0 {
 		return r, err
 	}
@@ -114,13 +112,6 @@ func criterionText(criterion []Threshold) string {
 		texts = append(texts, t.String())
 	}
 	return strings.Join(texts, ",")
-}
-
-// setFound makes r the best run of a search.
-func (r *Result) setFound(f *Found) {
-	note := *r.Search
-	note.Found = f
-	r.Search = &note
 }
 
 // Search is the place of a run in the search of FindMax.

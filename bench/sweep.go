@@ -23,10 +23,7 @@ func Sweep(ctx context.Context, cfg Config, d Dialect, rates []float64, rounds i
 		return nil, err
 	}
 	for n := range rounds * len(rates) {
-		cfg := b.cfg
-		cfg.Rate = rates[n%len(rates)]
-		cfg.Name += AtRate(cfg.Rate)
-		if res, err = b.measure(ctx, cfg); res.Version != 0 {
+		if res, err = b.measureAt(ctx, rates[n%len(rates)]); res.Version != 0 {
 			all = append(all, res)
 		}
 		if err != nil {
@@ -37,4 +34,12 @@ func Sweep(ctx context.Context, cfg Config, d Dialect, rates []float64, rounds i
 		}
 	}
 	return all, errors.Join(err, b.rig.Close())
+}
+
+// measureAt does one run at a rate.
+func (b *testbed) measureAt(ctx context.Context, rate float64) (Result, error) {
+	cfg := b.cfg
+	cfg.Rate = rate
+	cfg.Name += AtRate(rate)
+	return b.measure(ctx, cfg)
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -207,7 +208,7 @@ func differingAspects(aspects []property) (list []string) {
 	for _, s := range aspects {
 		if s.a != s.b {
 			list = append(list, fmt.Sprintf("%s: %s and %s", s.name,
-				printable(orDash(fmt.Sprint(s.a))), printable(orDash(fmt.Sprint(s.b)))))
+				printable(cmp.Or(fmt.Sprint(s.a), dash)), printable(cmp.Or(fmt.Sprint(s.b), dash))))
 		}
 	}
 	return list

@@ -276,7 +276,7 @@ func TestHTMLOfSweep(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := Sweep(&b, sweepSample(2)); err != nil || strings.Count(b.String(), "\n") != 6 || !strings.Contains(b.String(), "0 of 2") {
+	if err := Tables(&b, sweepSample(2)); err != nil || strings.Count(b.String(), "\n") != 6 || !strings.Contains(b.String(), "0 of 2") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 	lost := sweepSample(1)

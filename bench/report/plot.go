@@ -176,21 +176,18 @@ type secondValue struct {
 	get  func(bench.Second) float64
 }
 
-func latencies() []secondValue {
-	return []secondValue{
+var (
+	latencies = []secondValue{
 		{"p50", func(s bench.Second) float64 { return float64(s.P50) }},
 		{"p99", func(s bench.Second) float64 { return float64(s.P99) }},
 		{"max", func(s bench.Second) float64 { return float64(s.Max) }},
 	}
-}
-
-func counts() []secondValue {
-	return []secondValue{
+	counts = []secondValue{
 		{"offered", func(s bench.Second) float64 { return float64(s.Offered) }},
 		{"sent", func(s bench.Second) float64 { return float64(s.Sent) }},
 		{"delivered", func(s bench.Second) float64 { return float64(s.Delivered) }},
 	}
-}
+)
 
 // plotsOverTime returns plots of the latency and of the counts of each second of a run.
 func plotsOverTime(i int, r bench.Result, name string) []plot {
@@ -205,15 +202,11 @@ func plotsOverTime(i int, r bench.Result, name string) []plot {
 		Desc: "Datagrams that were due, sent and delivered in each second. Where delivered is below sent, datagrams were lost or are on their way.",
 		X:    x, Y: axis{Label: "datagrams in the second", Kind: "count"},
 	}
-	for _, p := range []*plot{&latency, &rates} {
+	for p, values := range map[*plot][]secondValue{&latency: latencies, &rates: counts} {
 		p.Marks = []number{0, number(r.Load.Duration.Seconds())}
 		if r.Control != nil && r.Control.Without != nil {
 			p.Marks = slices.Insert(p.Marks, 1, number(r.Load.Baseline.Seconds()))
 			p.Desc += " The line is where BINDs and allocations begin."
-		}
-		values := latencies()
-		if p == &rates {
-			values = counts()
 		}
 		for _, v := range values {
 			points := map[number]number{}

@@ -3,15 +3,12 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
 )
-
-func sortedKeys(m map[string]uint64) []string { return slices.Sorted(maps.Keys(m)) }
 
 // label returns the name of a run, or a description if it has none.
 func label(r bench.Result) string {
@@ -91,9 +88,9 @@ func cautions(r bench.Result) (list []string) {
 	case r.Relay != nil && r.Relay.Limited > 0:
 		list = append(list, fmt.Sprintf("the relay's rate limits dropped %s datagrams: it was not measured without limits",
 			UnitCount.Format(float64(r.Relay.Limited))))
-	case !saturates(r) || r.Dialect != "ferry":
+	case r.Load.Window == 0 && r.Search == nil || r.Dialect != "ferry": // It sends less than the server can forward.
 	case !limitsOff(limits):
-		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNotReported(limits)))
+		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(cmp.Or(limits, "not reported")))
 	case r.Relay == nil && !strings.Contains(limits, "("): // as of the process itself
 		list = append(list, "the rate limits of the server are said to be off, and nothing shows it: --admin asks the relay")
 	}
@@ -116,21 +113,11 @@ func cautions(r bench.Result) (list []string) {
 	return append(list, controlCautions(r.Control)...)
 }
 
-// saturates reports whether a run sends as much as the server can forward.
-func saturates(r bench.Result) bool { return r.Load.Window > 0 || r.Search != nil }
-
 // limitsOff reports whether the name of a limits profile means that there are
 // none.
 func limitsOff(profile string) bool {
 	word, _, _ := strings.Cut(strings.ToLower(profile), " ")
 	return slices.Contains([]string{"off", "off,", "none", "dev"}, word)
-}
-
-func orNotReported(limits string) string {
-	if limits == "" {
-		return "not reported"
-	}
-	return limits
 }
 
 // mitigations is the name of the longest fact.
@@ -141,13 +128,17 @@ type fact struct{ Name, Value string }
 
 // facts returns what was run, where and how.
 func facts(r bench.Result) []fact {
+	started := ""
+	if !r.Started.IsZero() {
+		started = r.Started.UTC().Format(time.RFC3339)
+	}
 	list := []fact{
 		{"command", shellLine(r.Command)},
 		{"commit", r.Commit},
-		{"started", startTime(r)},
+		{"started", started},
 		{"load", loadText(r)},
-		{"server", fmt.Sprintf("dialect %s, limits %s%s", orDash(r.Dialect), orDash(r.Limits), relayText(r.Relay))},
-		{"machine", fmt.Sprintf("%s, %d cores, id %s", orDash(r.Machine.CPU), r.Machine.Cores, orDash(r.Machine.ID))},
+		{"server", fmt.Sprintf("dialect %s, limits %s%s", cmp.Or(r.Dialect, dash), cmp.Or(r.Limits, dash), relayText(r.Relay))},
+		{"machine", fmt.Sprintf("%s, %d cores, id %s", cmp.Or(r.Machine.CPU, dash), r.Machine.Cores, cmp.Or(r.Machine.ID, dash))},
 		{"kernel", strings.TrimSpace(r.Machine.Kernel + " " + r.Machine.OS + " " + r.Machine.Go)},
 		{"pinning", pinningText(r.Load)},
 	}
@@ -161,7 +152,7 @@ func facts(r bench.Result) []fact {
 		list = append(list, fact{"generators", fmt.Sprintf("%d, merged; the command is that of the first", r.Generators)})
 	}
 	for i := range list {
-		list[i].Value = printable(orDash(list[i].Value))
+		list[i].Value = printable(cmp.Or(list[i].Value, dash))
 	}
 	return list
 }
@@ -171,21 +162,7 @@ func relayText(r *bench.Relay) string {
 	if r == nil {
 		return ""
 	}
-	return fmt.Sprintf(", version %s, revision %s, %d workers", orDash(r.Version), orDash(r.Revision), r.Workers)
-}
-
-func startTime(r bench.Result) string {
-	if r.Started.IsZero() {
-		return ""
-	}
-	return r.Started.UTC().Format(time.RFC3339)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return dash
-	}
-	return s
+	return fmt.Sprintf(", version %s, revision %s, %d workers", cmp.Or(r.Version, dash), cmp.Or(r.Revision, dash), r.Workers)
 }
 
 func pinningText(l bench.Load) string {
@@ -217,8 +194,8 @@ func paceText(l bench.Load) string {
 func loadText(r bench.Result) string {
 	l := r.Load
 	text := fmt.Sprintf("%s, %s, %s, %s matches of 1 + %s, %s flows %s, payload %d B (wire %d B), %s after %s",
-		orDash(string(l.Shape)), transportText(l), paceText(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
-		UnitCount.Format(float64(l.Flows)), orDash(string(l.Direction)), l.Payload, r.WireBytes, l.Duration, l.Warmup)
+		cmp.Or(string(l.Shape), dash), transportText(l), paceText(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
+		UnitCount.Format(float64(l.Flows)), cmp.Or(string(l.Direction), dash), l.Payload, r.WireBytes, l.Duration, l.Warmup)
 	if l.Traffic != "" {
 		text += fmt.Sprintf(", traffic %s (payload %s B in the mean)", printable(l.Traffic), digits(l.MeanPayload))
 	}
@@ -314,7 +291,9 @@ func partsTable(c *bench.Control) table {
 	for i, a := range partFigures(c.Without) {
 		b, moved := with[i], dash
 		if a.Known && b.Known {
-			moved = formatSigned(a.Unit, b.Value-a.Value)
+			if moved = a.Unit.Format(b.Value - a.Value); b.Value > a.Value {
+				moved = "+" + moved
+			}
 		}
 		t.Rows = append(t.Rows, []string{a.Name, a.Text(), b.Text(), moved})
 	}
@@ -331,14 +310,6 @@ func partFigures(p *bench.Part) []Figure {
 		newTimeFigure("generator lag p99", p.Lag.P99, true),
 		{"server CPU", UnitShare, quotient(float64(p.Server.Run), float64(p.Server.Wall)), p.Server.Wall > 0, false},
 	}
-}
-
-// formatSigned formats a difference with its sign.
-func formatSigned(u Unit, v float64) string {
-	if v > 0 {
-		return "+" + u.Format(v)
-	}
-	return u.Format(v)
 }
 
 // callsTable returns a row per kind of call.

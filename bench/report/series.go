@@ -55,7 +55,7 @@ func OpenMetrics(w io.Writer, runs ...bench.Result) error {
 	}
 	fmt.Fprint(&b, "# TYPE ferry_bench_datagrams counter\n# HELP ferry_bench_datagrams Datagrams since the start of the run.\n")
 	for i, r := range runs {
-		for _, c := range counts() {
+		for _, c := range counts {
 			total := 0.0
 			for _, s := range r.Seconds {
 				total += c.get(s)
@@ -68,7 +68,7 @@ func OpenMetrics(w io.Writer, runs ...bench.Result) error {
 	for i, r := range runs {
 		for n, quantile := range []string{"0.5", "0.99", "1"} {
 			for _, s := range r.Seconds {
-				if v := latencies()[n].get(s); v > 0 {
+				if v := latencies[n].get(s); v > 0 {
 					sample(i, s.At, "latency_seconds", `quantile="`+quantile+`"`, strconv.FormatFloat(v/1e9, 'f', -1, 64))
 				}
 			}

@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -136,19 +135,4 @@ func sweepTable(runs []bench.Result) table {
 		t.Rows = append(t.Rows, append(row, fmt.Sprintf("%d of %d", len(p.valid), len(p.runs))))
 	}
 	return t
-}
-
-// Sweep writes a table with a row per rate of a sweep.
-func Sweep(w io.Writer, runs []bench.Result) error { return writeTable(w, sweepTable(runs)) }
-
-// writeTable writes a table with its caption, nothing if it has no rows.
-func writeTable(w io.Writer, t table) error {
-	if len(t.Rows) == 0 {
-		return nil
-	}
-	var b strings.Builder
-	fmt.Fprintln(&b, t.Caption)
-	writeRows(&b, append([][]string{t.Head}, t.Rows...))
-	_, err := io.WriteString(w, b.String())
-	return err
 }

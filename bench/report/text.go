@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -23,9 +24,21 @@ func Text(w io.Writer, r bench.Result) error {
 		fmt.Fprintf(&b, "CAREFUL: %s\n", d)
 	}
 	fmt.Fprintln(&b)
-	writeRows(&b, factRows(facts(r)))
+	var rows [][]string
+	for _, f := range facts(r) {
+		if f.Name != mitigations { // The page shows them.
+			rows = append(rows, []string{f.Name, f.Value})
+		}
+	}
+	writeRows(&b, rows)
 	fmt.Fprintln(&b)
-	writeRows(&b, inTwoColumns(figureCells(loadFigures(r))))
+	rows = nil
+	for _, f := range loadFigures(r) {
+		if f.Known { // The page shows the others with a dash.
+			rows = append(rows, []string{printable(f.Name), f.Text()})
+		}
+	}
+	writeRows(&b, inTwoColumns(rows))
 	for _, t := range controlTables(r) {
 		fmt.Fprintln(&b)
 		writeRows(&b, append([][]string{t.Head}, t.Rows...))
@@ -35,28 +48,6 @@ func Text(w io.Writer, r bench.Result) error {
 	fmt.Fprintln(&b, dropLine(r))
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// factRows returns the facts as rows, without long ones that the page shows.
-func factRows(list []fact) (out [][]string) {
-	for _, f := range list {
-		if f.Name == mitigations {
-			continue
-		}
-		out = append(out, []string{f.Name, f.Value})
-	}
-	return out
-}
-
-// figureCells returns the measured figures as rows. The page shows the others
-// with a dash.
-func figureCells(list []Figure) (out [][]string) {
-	for _, f := range list {
-		if f.Known {
-			out = append(out, []string{printable(f.Name), f.Text()})
-		}
-	}
-	return out
 }
 
 // inTwoColumns arranges a long list of rows in two columns.
@@ -296,7 +287,7 @@ func drops(r bench.Result) []Figure {
 	for _, c := range counts {
 		list = append(list, newFigure(c.name, UnitCount, float64(c.n), false))
 	}
-	for _, name := range sortedKeys(r.Errors) {
+	for _, name := range slices.Sorted(maps.Keys(r.Errors)) {
 		list = append(list, newFigure("error: "+name, UnitCount, float64(r.Errors[name]), false))
 	}
 	return list
@@ -422,10 +413,17 @@ func printable(s string) string {
 	}, s)
 }
 
-// Steps writes a table of the runs of a search in order: rate, loss and
-// verdict. It writes nothing if there are none.
-func Steps(w io.Writer, runs []bench.Result) error {
-	return writeTable(w, stepsTable(runs))
+// Tables writes a row for each rate of a sweep, and for each run of a search in order, if there are any.
+func Tables(w io.Writer, runs []bench.Result) error {
+	var b strings.Builder
+	for _, t := range []table{sweepTable(runs), stepsTable(runs)} {
+		if len(t.Rows) > 0 {
+			fmt.Fprintln(&b, t.Caption)
+			writeRows(&b, append([][]string{t.Head}, t.Rows...))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // Step returns one line about a run of a search or a sweep.

@@ -438,7 +438,7 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	o, err := j.run(ctx)
 	switch {
 	case errors.Is(err, bench.ErrNoRate):
-		return errors.Join(report.Steps(s.stdout, o.runs), j.files.write(results, o.runs), err)
+		return errors.Join(report.Tables(s.stdout, o.runs), j.files.write(results, o.runs), err)
 	case errors.Is(err, bench.ErrServerEnded) && len(o.runs) > 0:
 		return errors.Join(j.writeText(s.stdout, o), j.files.write(results, o.runs), err)
 	case err != nil && (ctx.Err() == nil || len(o.runs) == 0):
@@ -452,15 +452,15 @@ func (s streams) runJob(ctx context.Context, j job) error {
 
 // writeText writes the report on a run, a search or a sweep.
 func (j job) writeText(w io.Writer, o outcome) error {
-	switch {
-	case len(j.rates) > 0:
-		return report.Sweep(w, o.runs)
-	case len(j.findMax) > 0:
-		err := report.Text(w, o.best)
-		fmt.Fprintln(w)
-		return errors.Join(err, report.Steps(w, o.runs))
+	if len(j.rates) > 0 {
+		return report.Tables(w, o.runs)
 	}
-	return report.Text(w, o.best)
+	err := report.Text(w, o.best)
+	if len(j.findMax) > 0 {
+		fmt.Fprintln(w)
+		err = errors.Join(err, report.Tables(w, o.runs))
+	}
+	return err
 }
 
 // ensureTwoProcessors gives Go's scheduler a processor besides that of the thread of
