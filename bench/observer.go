@@ -19,7 +19,7 @@ import (
 type observer struct {
 	g                       *generator
 	marks                   []int64 // times to read at, ns of sock.Now
-	end, stop               int64   // of the generator, as planned
+	end                     int64   // of the measured interval, as planned
 	readings                []reading
 	before                  systemSample // the run
 	reported                int64        // seconds
@@ -36,7 +36,7 @@ type reading struct {
 
 func newObserver(g *generator, serverPID int) *observer {
 	o := &observer{
-		g: g, marks: []int64{g.measure, g.end}, end: g.end, stop: g.stop,
+		g: g, marks: []int64{g.measure, g.end}, end: g.end,
 		serverPID: serverPID, generatorPID: os.Getpid(), before: readSystem(),
 	}
 	if g.cfg.Baseline > 0 {
@@ -45,44 +45,35 @@ func newObserver(g *generator, serverPID int) *observer {
 	return o
 }
 
-// Run works until done is closed, which has to be after the generator ended, or
-// ctx ends. A run that is over before its time is read then.
-func (o *observer) Run(ctx context.Context, done <-chan struct{}) {
-	defer o.reportProgress() // of the seconds that were over after the last look
-	for i, at := range o.marks {
-		reached := o.wait(ctx, done, at)
-		if reached || i > 0 {
-			o.read()
-		}
-		if !reached {
-			return
-		}
-	}
-	o.wait(ctx, done, o.stop+int64(time.Second))
-}
+// progressInterval is the time between two looks for seconds that are over.
+const progressInterval = 100 * time.Millisecond
 
-// wait returns true at the time, which is one of sock.Now, and tells of
-// progress meanwhile. It returns false when the run is over before that time:
-// a generator that misses nothing ends right after the measured interval.
-func (o *observer) wait(ctx context.Context, done <-chan struct{}, until int64) bool {
-	const step = int64(100 * time.Millisecond)
+// Run works until ctx ends, which has to be after the generator. A run that is over before its
+// time is read then: a generator that misses nothing ends right after the measured interval.
+func (o *observer) Run(ctx context.Context) {
+	defer o.reportProgress() // of the seconds that were over after the last look
+	var look <-chan time.Time
+	if o.g.cfg.Progress != nil {
+		ticker := time.NewTicker(progressInterval)
+		defer ticker.Stop()
+		look = ticker.C
+	}
 	for {
-		now := sock.Now()
-		if now >= until {
-			return true
-		}
-		pause := until - now
-		if o.g.cfg.Progress != nil {
-			pause = min(pause, step)
+		var mark <-chan time.Time
+		if n := len(o.readings); n < len(o.marks) {
+			mark = time.After(time.Duration(o.marks[n] - sock.Now()))
 		}
 		select {
+		case <-mark:
+			o.read()
+		case <-look:
+			o.reportProgress()
 		case <-ctx.Done():
-			return false
-		case <-done:
-			return sock.Now() >= until
-		case <-time.After(time.Duration(pause)):
+			if n := len(o.readings); n > 0 && n < len(o.marks) {
+				o.read()
+			}
+			return
 		}
-		o.reportProgress()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,14 @@ const (
 	matchSilent                     // it fell silent, and its allocations have not ended
 	matchGivenUp                    // it did not become ready; some of its allocations may live
 )
+
+// matchSlot has the endpoints of one match after the other.
+type matchSlot struct {
+	state    matchState
+	since    int64          // ns; when it fell silent, or was given up
+	unended  int32          // endpoints whose allocation has not ended since then
+	arriving *arrivingMatch // in matchArriving
+}
 
 // newMatch is a match that the API reserved.
 type newMatch struct {
@@ -81,14 +90,11 @@ type replacer struct {
 	live       []int32 // match by position in the schedule
 	next       int     // position that is replaced next
 	stride     int     // to the one after it
-	state      []matchState
-	silentAt   []int64 // by match
-	unended    []int32 // by match: endpoints whose allocation has not ended
+	slots      []matchSlot
 	ended      []bool  // by endpoint
 	lastActive []int64 // by endpoint: ns; when it last sent or was sent to; 0: during set-up
 	free       []int32
 	arriving   []*arrivingMatch
-	byMatch    map[int32]*arrivingMatch
 	timeouts   []silentMatch // in order
 	silent     int           // matches
 	lastCheck  int64
@@ -96,7 +102,7 @@ type replacer struct {
 	result                    Replacement
 	reserve, bind, ready, end *hdrhistogram.Histogram
 
-	matches chan newMatch // from the goroutines of Run
+	reserved chan newMatch // from the goroutines of Run
 	// Of the goroutines of Run.
 	offered, refused atomic.Uint64
 	calling          atomic.Int64 // calls without an answer: the drain waits for them
@@ -112,16 +118,15 @@ func newReplacer(cfg *Config, d Dialect, rig *benchrig.Rig) *replacer {
 	p := &rig.Plan
 	r := &replacer{
 		dialect: dialect, rig: rig, perEnd: 1 + p.Players, perFlow: len(p.Flows) / p.Matches,
-		state: make([]matchState, p.Matches), silentAt: make([]int64, p.Matches), unended: make([]int32, p.Matches),
-		ended: make([]bool, p.Len()), lastActive: make([]int64, p.Len()),
-		byMatch: map[int32]*arrivingMatch{}, matches: make(chan newMatch, newMatches),
-		reserve: newHistogram(3), bind: newHistogram(3), ready: newHistogram(3), end: newHistogram(3),
+		slots: make([]matchSlot, p.Matches), ended: make([]bool, p.Len()), lastActive: make([]int64, p.Len()),
+		reserved: make(chan newMatch, newMatches),
+		reserve:  newHistogram(3), bind: newHistogram(3), ready: newHistogram(3), end: newHistogram(3),
 	}
 	r.result.Rate = cfg.ReplaceRate
 	r.stride = strideOf(p.Matches - p.Spare)
 	for m := range int32(p.Matches) {
 		if int(m) < p.Matches-p.Spare {
-			r.live, r.state[m] = append(r.live, m), matchLive
+			r.live, r.slots[m].state = append(r.live, m), matchLive
 		} else {
 			r.free = append(r.free, m)
 		}
@@ -173,7 +178,7 @@ func (r *replacer) reserveMatch(ctx context.Context, due int64) {
 	record(r.reserve, now-begin)
 	r.mu.Unlock()
 	select {
-	case r.matches <- newMatch{due, now, arrivals}:
+	case r.reserved <- newMatch{due, now, arrivals}:
 	case <-ctx.Done():
 	}
 }
@@ -197,7 +202,7 @@ func (r *replacer) recordActive(flow int, due int64) {
 func (g *generator) replaceMatches(now int64) (n int) {
 	for range burst {
 		select {
-		case m := <-g.replacer.matches:
+		case m := <-g.replacer.reserved:
 			g.startMatch(&m, now)
 			n++
 		default:
@@ -232,8 +237,7 @@ func (g *generator) startMatch(n *newMatch, now int64) {
 		f := &r.rig.Flows[i]
 		r.dialect.Header(g.flows[i].prefix, &n.arrivals[f.From-first], &n.arrivals[f.To-first])
 	}
-	r.state[m] = matchArriving
-	r.byMatch[m] = a
+	r.slots[m] = matchSlot{state: matchArriving, arriving: a}
 	r.arriving = append(r.arriving, a)
 	for i := range a.endpoints {
 		g.add(first+i, a.endpoints[i].Bind)
@@ -248,23 +252,23 @@ func (g *generator) handleReply(name string, ep int32, now int64) bool {
 		return false
 	}
 	m := ep / int32(r.perEnd)
-	switch state := r.state[m]; {
-	case name == benchrig.TimedOut && state == matchLive:
+	switch s := &r.slots[m]; {
+	case name == benchrig.TimedOut && s.state == matchLive:
 		r.result.EndedEarly++
-	case name == benchrig.TimedOut && state == matchSilent && !r.ended[ep]:
+	case name == benchrig.TimedOut && s.state == matchSilent && !r.ended[ep]:
 		r.ended[ep] = true
 		r.result.Ended++
 		if last := r.lastActive[ep]; last != 0 {
 			record(r.end, now-last)
 		}
-		if r.unended[m]--; r.unended[m] == 0 {
+		if s.unended--; s.unended == 0 {
 			r.release(m)
 		}
 		return true
-	case name == benchrig.TimedOut && state == matchGivenUp:
+	case name == benchrig.TimedOut && s.state == matchGivenUp:
 		return true
-	case state == matchArriving && (name == benchrig.Answer || name == benchrig.Accepted):
-		g.advanceMatch(r.byMatch[m], ep, name, now)
+	case s.state == matchArriving && (name == benchrig.Answer || name == benchrig.Accepted):
+		g.advanceMatch(s.arriving, ep, name, now)
 		return true
 	}
 	return false
@@ -272,10 +276,10 @@ func (g *generator) handleReply(name string, ep int32, now int64) bool {
 
 // release makes the endpoints of a match available.
 func (r *replacer) release(m int32) {
-	if r.state[m] == matchSilent {
+	if r.slots[m].state == matchSilent {
 		r.silent--
 	}
-	r.state[m] = matchFree
+	r.slots[m] = matchSlot{}
 	r.free = append(r.free, m)
 }
 
@@ -310,15 +314,15 @@ func (g *generator) advanceMatch(a *arrivingMatch, ep int32, name string, now in
 // exchange adds a match to the schedule in place of the oldest one, which falls silent.
 func (g *generator) exchange(a *arrivingMatch, now int64) {
 	r := g.replacer
-	delete(r.byMatch, a.match)
+	r.arriving = slices.DeleteFunc(r.arriving, func(o *arrivingMatch) bool { return o == a })
 	old := r.live[r.next]
 	r.live[r.next] = a.match
 	r.next = (r.next + r.stride) % len(r.live)
-	r.state[a.match], r.state[old] = matchLive, matchSilent
+	r.slots[a.match] = matchSlot{state: matchLive}
+	r.slots[old] = matchSlot{state: matchSilent, since: now, unended: int32(r.perEnd)}
 	r.result.Arrived++
 	record(r.ready, now-a.due)
 	r.silent++
-	r.unended[old], r.silentAt[old] = int32(r.perEnd), now
 	r.timeouts = append(r.timeouts, silentMatch{old, now})
 	for i := range r.perEnd {
 		joins, leaves := int(a.match)*r.perEnd+i, int(old)*r.perEnd+i
@@ -335,19 +339,13 @@ func (g *generator) checkReplacements(now int64) {
 		return
 	}
 	r.lastCheck = now
-	kept := r.arriving[:0]
-	for _, a := range r.arriving {
-		if r.byMatch[a.match] != a {
-			continue
-		}
+	r.arriving = slices.DeleteFunc(r.arriving, func(a *arrivingMatch) bool {
 		if now-a.begin > arrivalTimeout {
 			r.result.Failed++
-			delete(r.byMatch, a.match)
-			r.state[a.match], r.silentAt[a.match] = matchGivenUp, now
+			r.slots[a.match] = matchSlot{state: matchGivenUp, since: now}
 			r.timeouts = append(r.timeouts, silentMatch{a.match, now})
-			continue
+			return true
 		}
-		kept = append(kept, a)
 		for i := range a.endpoints {
 			e := &a.endpoints[i]
 			if now-e.sent < bindTimeout || e.bound && (e.Connect == nil || e.accepted || !a.endpoints[0].bound) {
@@ -360,20 +358,18 @@ func (g *generator) checkReplacements(now int64) {
 			}
 			g.add(int(a.match)*r.perEnd+i, pkt)
 		}
-	}
-	clear(r.arriving[len(kept):])
-	r.arriving = kept
+		return false
+	})
 	for len(r.timeouts) > 0 {
 		t := r.timeouts[0]
-		waits := r.silentAt[t.match] == t.at && (r.state[t.match] == matchSilent || r.state[t.match] == matchGivenUp)
+		s := &r.slots[t.match]
+		waits := s.since == t.at && (s.state == matchSilent || s.state == matchGivenUp)
 		if waits && now-t.at < endTimeout {
 			return
 		}
 		r.timeouts = r.timeouts[1:]
 		if waits {
-			if r.state[t.match] == matchSilent {
-				r.result.NotEnded += uint64(r.unended[t.match])
-			}
+			r.result.NotEnded += uint64(s.unended)
 			r.release(t.match)
 		}
 	}
@@ -381,7 +377,7 @@ func (g *generator) checkReplacements(now int64) {
 
 // settled reports whether all replaced matches have ended and no new one is on its way.
 func (r *replacer) settled() bool {
-	return r == nil || r.calling.Load() == 0 && r.silent == 0 && len(r.byMatch) == 0 && len(r.matches) == 0
+	return r == nil || r.calling.Load() == 0 && r.silent == 0 && len(r.arriving) == 0 && len(r.reserved) == 0
 }
 
 // report returns the result when Run and the generator have ended.
@@ -390,11 +386,9 @@ func (r *replacer) report() *Replacement {
 		return nil
 	}
 	r.result.Offered, r.result.Refused = r.offered.Load(), r.refused.Load()
-	r.result.Failed += uint64(len(r.byMatch) + len(r.matches))
-	for m, state := range r.state {
-		if state == matchSilent {
-			r.result.NotEnded += uint64(r.unended[m])
-		}
+	r.result.Failed += uint64(len(r.arriving) + len(r.reserved))
+	for i := range r.slots {
+		r.result.NotEnded += uint64(r.slots[i].unended)
 	}
 	r.result.Reserve, r.result.Bind = newLatency(r.reserve, r.result.Refused, false), newLatency(r.bind, 0, false)
 	r.result.Ready, r.result.End = newLatency(r.ready, r.result.Refused+r.result.NoEndpoint+r.result.Failed, false),

@@ -134,12 +134,13 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	defer stopReplacing()
 	from, until := g.measure, g.end // An interrupt changes the end.
 	replacing.Go(func() { g.replacer.Run(replaceCtx, clock, from, until) })
-	done := make(chan struct{})
-	beside.Go(func() { o.Run(ctx, done) })
+	observing, stopObserving := context.WithCancel(ctx)
+	defer stopObserving()
+	beside.Go(func() { o.Run(observing) })
 	ran := make(chan error, 1)
 	go func() { ran <- g.Run(ctx) }() // a pinned thread ends with its goroutine
 	err = <-ran
-	close(done)
+	stopObserving()
 	beside.Wait()
 	stopReplacing()
 	replacing.Wait()

@@ -194,14 +194,15 @@ func (f *Ferry) Open(ctx context.Context, p Plan) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	s := newFerrySetup(f, r)
-	tickets, wait := s.reserve(ctx, cancel)
-	err = s.bindAll(ctx, tickets)
-	cancel()
-	if failure := wait(); failure != nil {
-		err = failure
+	tickets := s.reserve(ctx, cancel)
+	if err = s.bindAll(ctx, tickets); errors.Is(err, context.Canceled) {
+		err = context.Cause(ctx)
+	}
+	cancel(nil)
+	for range tickets { // It is closed when all goroutines have ended.
 	}
 	if err != nil {
 		f.http.CloseIdleConnections()

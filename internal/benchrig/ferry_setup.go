@@ -81,34 +81,28 @@ func newFerrySetup(f *Ferry, r *Rig) *ferrySetup {
 	}
 }
 
-// reserve starts the goroutines that call the API. They end with ctx; the first that
-// fails calls cancel. The function that it returns waits for all of them and
-// returns the first error.
-func (s *ferrySetup) reserve(ctx context.Context, cancel context.CancelFunc) (<-chan ferryTicket, func() error) {
+// reserve starts the goroutines that call the API, and closes the channel when all have ended. They
+// end with ctx; the first that fails calls cancel.
+func (s *ferrySetup) reserve(ctx context.Context, cancel context.CancelCauseFunc) <-chan ferryTicket {
 	tickets := make(chan ferryTicket, maxHandshakes)
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	var once sync.Once
-	var failure error
 	matches := s.rig.Plan.Matches - s.rig.Plan.Spare
 	for range min(s.f.cfg.Workers, matches) {
 		wg.Go(func() {
 			for m := next.Add(1) - 1; m < int64(matches); m = next.Add(1) - 1 {
 				if err := s.reserveMatch(ctx, int(m), tickets); err != nil {
-					once.Do(func() {
-						if ctx.Err() == nil {
-							failure = err
-						}
-						cancel()
-					})
+					cancel(err)
 					return
 				}
 			}
 		})
 	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); wg.Wait(); close(tickets) }()
-	return tickets, func() error { <-ended; return failure }
+	go func() {
+		wg.Wait()
+		close(tickets)
+	}()
+	return tickets
 }
 
 // reserveMatch makes one host's allocation and those of its players.
