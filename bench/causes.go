@@ -70,7 +70,6 @@ func (cfg *Config) lagLimit(flows int) time.Duration {
 	return max(maxLag, time.Duration(float64(flows)/cfg.Rate*1e9/2))
 }
 
-// addCause adds a cause if it holds.
 func (r *Result) addCause(limit Limit, holds bool, format string, args ...any) {
 	if holds {
 		r.Causes = append(r.Causes, Cause{limit, fmt.Sprintf(format, args...)})
@@ -134,7 +133,6 @@ func roundDigits(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// markInterrupted marks a run that ended early.
 func (r *Result) markInterrupted() {
 	r.Interrupted, r.Valid = true, false
 	reason := fmt.Sprintf("It was stopped after %v of the %v to measure.", roundDigits(r.Measured), r.Load.Duration)

@@ -27,7 +27,6 @@ type flow struct {
 	lastArrival int64  // closed loop: last arrival
 }
 
-// newFlows prepares the flows of a rig.
 func newFlows(r *benchrig.Rig) []flow {
 	flows := make([]flow, len(r.Flows))
 	words := windowWords(len(flows))
@@ -140,7 +139,6 @@ type schedule interface {
 	before(end int64) uint64
 }
 
-// scheduled is a datagram of a schedule.
 type scheduled struct {
 	due        int64 // ns of sock.Now
 	flow, size int   // place in the schedule, bytes of the payload

@@ -391,7 +391,8 @@ func (g *generator) recordSent(o *outgoing, n int, res benchrig.SendResult, now 
 
 // add queues a datagram that is not of the load: a keep-alive or a handshake.
 func (g *generator) add(ep int, pkt []byte) {
-	g.roomFor(g.rig.Endpoints[ep].Socket).batch.Add(g.keep.relays[ep], g.rig.Encrypt(ep, pkt))
+	e := &g.rig.Endpoints[ep]
+	g.roomFor(e.Socket).batch.Add(endpoint.UDP(e.Relay, e.Local, 0), g.rig.Encrypt(ep, pkt))
 }
 
 // roomFor returns the batch of a socket, with room for a datagram.

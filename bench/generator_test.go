@@ -13,7 +13,6 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/net/sock"
-	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // startNull runs a null relay for the length of the test.
@@ -237,9 +236,7 @@ func TestRoundAllocs(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer rig.Close()
-			if testkit.RaceEnabled || !rig.AllocatesNothing() {
-				t.Skip("the race detector and the portable build allocate")
-			}
+			skipIfAllocating(t)
 			g := newGenerator(&cfg, rig, 1)
 			for sock.Now() < g.start {
 			}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
-	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
@@ -12,17 +11,15 @@ import (
 type keepaliveTimer struct {
 	after     int64   // ns of silence, 0 = no keep-alives
 	lastSent  []int64 // by endpoint
-	relays    []endpoint.Endpoint
 	cursor    int
 	lastCheck int64
 }
 
 func newKeepaliveTimer(r *benchrig.Rig, after time.Duration) keepaliveTimer {
-	k := keepaliveTimer{relays: make([]endpoint.Endpoint, len(r.Endpoints)), lastSent: make([]int64, len(r.Endpoints))}
+	k := keepaliveTimer{lastSent: make([]int64, len(r.Endpoints))}
 	now := sock.Now()
 	for i := range r.Endpoints {
 		e := &r.Endpoints[i]
-		k.relays[i] = endpoint.UDP(e.Relay, e.Local, 0)
 		// Different start times spread the keep-alives.
 		k.lastSent[i] = now - int64(after)*int64(i)/int64(len(r.Endpoints))
 		if e.LastSent != 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,6 @@ type rateSchedule struct {
 	next  int64
 }
 
-// due returns the time of the next one.
 func (t *rateSchedule) due() int64 { return t.start + int64(float64(t.next)/t.rate*1e9) }
 
 // binds has the repeated handshakes of a run. The generator's goroutine owns it.
@@ -107,7 +107,6 @@ func (b *binds) report(from, to int64) *Calls {
 	return c.setRate(time.Duration(to - from))
 }
 
-// sendBinds queues the handshakes that are due.
 func (g *generator) sendBinds(now int64) int {
 	b := &g.binds
 	for n := range burst {
@@ -191,7 +190,6 @@ func sleepUntil(ctx context.Context, due time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// play plays one session.
 func (s *sessions) play(ctx context.Context, c benchrig.Churner, play time.Duration) {
 	s.mu.Lock()
 	s.churn.Started++
@@ -331,15 +329,6 @@ func dueAt(from time.Time, n int64, rate float64) time.Time {
 	return from.Add(time.Duration(float64(n) / rate * 1e9))
 }
 
-// before counts the calls that are due before a time.
-func (a *allocationLoad) before(t time.Time) uint64 {
-	n := max(int64(t.Sub(a.from).Seconds()*a.rate)-1, 0)
-	for dueAt(a.from, n, a.rate).Before(t) {
-		n++
-	}
-	return uint64(n)
-}
-
 // call makes one call. A call that the end of ctx interrupts does not count.
 func (a *allocationLoad) call(ctx context.Context, due time.Time) {
 	bounded, cancel := context.WithDeadline(ctx, a.end.Add(a.answerTimeout))
@@ -384,10 +373,7 @@ func (a *allocationLoad) report(r *Result) *Calls {
 		r.Errors[name] += n
 	}
 	lasted := max(a.end.Sub(a.from), 0)
-	a.calls.Offered = a.calls.Sent
-	if a.rate > 0 {
-		a.calls.Offered = max(a.before(a.from.Add(lasted)), a.calls.Sent)
-	}
+	a.calls.Offered = max(uint64(math.Ceil(lasted.Seconds()*a.rate-1e-6)), a.calls.Sent)
 	a.calls.Latency = newLatency(a.latency, missing(a.calls.Answered, a.calls.Offered), true)
 	return a.calls.setRate(lasted)
 }

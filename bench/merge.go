@@ -68,7 +68,6 @@ func Merge(all ...Result) (Result, error) {
 	return r, nil
 }
 
-// mergeObstacles returns why results cannot be merged.
 func mergeObstacles(all []Result) (reasons []string) {
 	if len(all) == 0 {
 		return []string{"there are none"}
@@ -254,7 +253,6 @@ func encodeHistogram(h *hdrhistogram.Histogram) string {
 	return string(text)
 }
 
-// merge sets l to all distributions together.
 func (l *Latency) merge(all []reflect.Value) error {
 	h, lost, series := newHistogram(3), uint64(0), false
 	for _, v := range all {
@@ -268,7 +266,6 @@ func (l *Latency) merge(all []reflect.Value) error {
 	return nil
 }
 
-// merge sets s to one second of all generators.
 func (s *Second) merge(all []reflect.Value) error {
 	h := newHistogram(2)
 	for _, v := range all {

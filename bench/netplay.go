@@ -54,7 +54,6 @@ type messageStream struct {
 	latency *hdrhistogram.Histogram
 }
 
-// report returns the figures of the stream.
 func (s *messageStream) report() Stream {
 	s.LossRatio = lossRatio(s.Delivered, s.Sent)
 	s.Latency = newLatency(s.latency, missing(s.Delivered, s.Sent), true)
@@ -126,7 +125,6 @@ func (p *netplay) addressPart(header []byte) []byte {
 	return header
 }
 
-// connectAll connects all players with their hosts.
 func (p *netplay) connectAll(ctx context.Context) error {
 	p.send = func(flow int32, b []byte) error {
 		f := &p.rig.Flows[flow]
@@ -246,7 +244,6 @@ func (p *netplay) update(ep int32, now int64, g *generator) {
 	}
 }
 
-// recordConnected records one side of a connection that is established.
 func (p *netplay) recordConnected(ep int32, ev netcode.Event, now int64) {
 	p.connected++
 	ev.Conn.SetInGame(true)
@@ -292,7 +289,6 @@ func (p *netplay) queueMessage(g *generator, i int, due int64) {
 	p.queued = append(p.queued, due)
 }
 
-// accountMessage accounts for a message that a driver received.
 func (p *netplay) accountMessage(g *generator, ep int32, body []byte, now int64) {
 	st, ok := parseStamp(body)
 	if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
@@ -369,7 +365,6 @@ func (g *generator) accountDriverDatagram(ep int32, from endpoint.Endpoint, pkt 
 	}
 }
 
-// report returns the result of the shape.
 func (p *netplay) report(g *generator) *Netcode {
 	n := &Netcode{
 		Players: p.cfg.Matches * p.cfg.Players, Connect: newLatency(p.connects, 0, true), Ended: p.ended, Unsaid: p.unsent,

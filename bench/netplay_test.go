@@ -7,7 +7,6 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/net/sock"
-	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // matchesConfig is a load of the shape netcode that a busy machine can carry.
@@ -137,9 +136,7 @@ func TestNetcodeAllocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.rig.Close()
-	if testkit.RaceEnabled || !b.rig.AllocatesNothing() {
-		t.Skip("the race detector and the portable build allocate")
-	}
+	skipIfAllocating(t)
 	play, err := newNetplay(t.Context(), &cfg, b.rig)
 	if err != nil {
 		t.Fatal(err)

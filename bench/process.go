@@ -22,7 +22,6 @@ import (
 // Linux that Go has.
 const clockTick = 10 * time.Millisecond
 
-// processSample is one reading of a process.
 type processSample struct {
 	at                     int64 // ns of sock.Now
 	threads                map[int]procfs.ProcSchedstat
@@ -55,7 +54,6 @@ func readProcess(pid int) (processSample, error) {
 	return s, err
 }
 
-// readStat reads /proc/PID/stat.
 func readStat(pid int) (stat procfs.ProcStat, err error) {
 	p, err := procfs.NewProc(pid)
 	if err == nil {
@@ -116,7 +114,6 @@ func processUse(pid int, a, b processSample, datagrams uint64) Process {
 	return p
 }
 
-// systemSample is one reading of the counters of the machine.
 type systemSample struct {
 	cpu procfs.CPUStat // s
 	udp procfs.Udp

@@ -32,7 +32,6 @@ type rebinder struct {
 	latency *hdrhistogram.Histogram
 }
 
-// rebinding is the state of an endpoint.
 type rebinding struct {
 	first, sent int64 // ns of sock.Now: when it was no longer bound, 0: it is; last BIND
 	counted     bool  // in bound

@@ -61,7 +61,6 @@ func samplesOf(page string) map[string]float64 {
 	return samples
 }
 
-// labelOf returns the value of a label.
 func labelOf(sample, name string) string {
 	_, rest, _ := strings.Cut(sample, name+`="`)
 	value, _, _ := strings.Cut(rest, `"`)

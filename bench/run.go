@@ -249,7 +249,6 @@ type portion struct {
 
 func newPortion() portion { return portion{latency: newHistogram(3), lag: newHistogram(3)} }
 
-// add adds what another one counted.
 func (p *portion) add(o *portion) {
 	p.queued += o.queued
 	p.failed += o.failed
@@ -313,7 +312,6 @@ func (g *generator) control(o *observer, allocations *Calls) *Control {
 	return c
 }
 
-// setMoved sets P99Moved.
 func (c *Control) setMoved() {
 	if c.Compares() {
 		c.P99Moved = c.With.Latency.P99 - c.Without.Latency.P99

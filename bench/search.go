@@ -75,7 +75,6 @@ func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Resu
 	return best, all, err
 }
 
-// runNext makes one run at the next rate of the search.
 func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold) (Result, error) {
 	r, err := b.measureAt(ctx, s.next)
 	if r.Version == 0 {
@@ -249,7 +248,6 @@ func (s *search) recordOutcome(passed bool, why cause) {
 	s.chooseNext()
 }
 
-// chooseNext sets the rate of the next run.
 func (s *search) chooseNext() {
 	s.step, s.try, s.cause, s.checking = s.step+1, 1, cause{}, false
 	fail := s.fail()

@@ -36,7 +36,6 @@ func Sweep(ctx context.Context, cfg Config, d Dialect, rates []float64, rounds i
 	return all, errors.Join(err, b.rig.Close())
 }
 
-// measureAt does one run at a rate.
 func (b *testbed) measureAt(ctx context.Context, rate float64) (Result, error) {
 	cfg := b.cfg
 	cfg.Rate = rate

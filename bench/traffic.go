@@ -45,7 +45,6 @@ func (t *Traffic) MeanSize() float64 {
 	return ratio(uint64(sum), uint64(len(t.Datagrams)))
 }
 
-// check returns an error unless all values are in their ranges.
 func (t *Traffic) check() error {
 	if t.Players < 1 || t.Players > maxPlayers || t.Cycle <= 0 || len(t.Datagrams) == 0 {
 		return fmt.Errorf("%w: traffic %q needs 1 to %d players, a cycle and datagrams", ErrConfig, t.Name, maxPlayers)

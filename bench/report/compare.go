@@ -62,7 +62,6 @@ func (f FigureRatio) Verdict() string {
 	return "B is worse"
 }
 
-// better returns which values are better.
 func (f FigureRatio) better() string {
 	if f.More {
 		return "higher"
@@ -138,7 +137,6 @@ func checkAlternating(runs []bench.Result) error {
 	return nil
 }
 
-// incomparableReasons returns why two runs cannot be compared.
 func incomparableReasons(a, b bench.Result) (reasons []string) {
 	if a.Machine.ID == "" || b.Machine.ID == "" {
 		reasons = append(reasons, "a run does not say which machine it was made on")
@@ -198,7 +196,6 @@ func allocationsText(l bench.Load) string {
 	return allocateText(l)
 }
 
-// property is a value of two runs that may differ.
 type property struct {
 	name string
 	a, b any

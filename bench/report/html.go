@@ -55,7 +55,6 @@ type pageData struct {
 	Script template.JS
 }
 
-// runView is the header of one run.
 type runView struct {
 	Name    string
 	Verdict string
@@ -151,37 +150,30 @@ func (s *pageData) compare(runs []bench.Result, names []string) {
 		for _, n := range c.Notes {
 			s.Notes = append(s.Notes, fmt.Sprintf("%s and %s differ in %s", names[0], names[i], n))
 		}
-		s.Ratios.Head = append(s.Ratios.Head, names[i])
+		var cells [][2]string
 		for _, f := range c.Figures {
-			s.Ratios.set(f.Name+", "+f.better()+" is better", ratio(f.Ratio.Median))
+			cells = append(cells, [2]string{f.Name + ", " + f.better() + " is better", ratio(f.Ratio.Median)})
+		}
+		s.Ratios.addColumn(names[i], cells)
+	}
+}
+
+// addColumn adds a column with values by the names of rows, which it adds if they are missing.
+func (t *table) addColumn(head string, cells [][2]string) {
+	t.Head = append(t.Head, head)
+	for _, c := range cells {
+		at := slices.IndexFunc(t.Rows, func(row []string) bool { return row[0] == c[0] })
+		if at < 0 {
+			at = len(t.Rows)
+			t.Rows = append(t.Rows, append([]string{c[0]}, slices.Repeat([]string{dash}, len(t.Head)-2)...))
+		}
+		t.Rows[at] = append(t.Rows[at], c[1])
+	}
+	for i, row := range t.Rows {
+		if len(row) < len(t.Head) {
+			t.Rows[i] = append(row, dash)
 		}
 	}
-	s.Ratios.fill()
-}
-
-// set sets the last column of the row with a name, which it adds if it is missing.
-func (t *table) set(name, value string) {
-	at := slices.IndexFunc(t.Rows, func(row []string) bool { return row[0] == name })
-	if at < 0 {
-		at = len(t.Rows)
-		t.Rows = append(t.Rows, []string{name})
-	}
-	t.Rows[at] = append(fillRow(t.Rows[at], len(t.Head)-1), value)
-}
-
-// fill gives all rows the length of the head.
-func (t *table) fill() {
-	for i, row := range t.Rows {
-		t.Rows[i] = fillRow(row, len(t.Head))
-	}
-}
-
-// fillRow appends dashes to a row until it has a length.
-func fillRow(row []string, length int) []string {
-	for len(row) < length {
-		row = append(row, dash)
-	}
-	return row
 }
 
 // sideBySide returns a table with a column per run and a row per figure name of
@@ -189,11 +181,11 @@ func fillRow(row []string, length int) []string {
 func sideBySide(caption string, names []string, runs []bench.Result, get func(bench.Result) []Figure) table {
 	t := table{Caption: caption, Head: []string{""}}
 	for i, r := range runs {
-		t.Head = append(t.Head, names[i])
+		var cells [][2]string
 		for _, f := range get(r) {
-			t.set(printable(f.Name), f.Text())
+			cells = append(cells, [2]string{printable(f.Name), f.Text()})
 		}
+		t.addColumn(names[i], cells)
 	}
-	t.fill()
 	return t
 }

@@ -168,7 +168,6 @@ func goBenchName(r bench.Result) string {
 	return name + fmt.Sprintf("/pace=%.0f", r.Load.Rate)
 }
 
-// goBenchValues returns the measured values with their units.
 func goBenchValues(r bench.Result) (list []string) {
 	if r.Server.IsServer() && r.Server.Datagrams > 0 {
 		list = append(list, fmt.Sprintf("%.1f cpu-ns", r.Server.PerDatagram))

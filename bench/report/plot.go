@@ -170,7 +170,6 @@ func percentilePlot(runs []bench.Result, names []string) plot {
 	return p.align("No run has samples of latency.")
 }
 
-// secondValue is a value of a second in a plot over time.
 type secondValue struct {
 	name string
 	get  func(bench.Second) float64

@@ -18,7 +18,6 @@ func label(r bench.Result) string {
 	return strings.TrimSpace(printable(r.Dialect) + " " + string(r.Load.Shape))
 }
 
-// labels returns unique names for runs.
 func labels(runs []bench.Result) []string {
 	count, seen := map[string]int{}, map[string]int{}
 	for _, r := range runs {
@@ -76,7 +75,6 @@ func side(r bench.Result) string {
 	return ""
 }
 
-// cautions returns reasons to distrust a run.
 func cautions(r bench.Result) (list []string) {
 	if r.Load.Shape == "" {
 		list = append(list, "the load of the run is not recorded")
@@ -123,10 +121,8 @@ func limitsOff(profile string) bool {
 // mitigations is the name of the longest fact.
 const mitigations = "mitigations"
 
-// fact is one line of a header.
 type fact struct{ Name, Value string }
 
-// facts returns what was run, where and how.
 func facts(r bench.Result) []fact {
 	started := ""
 	if !r.Started.IsZero() {
@@ -183,7 +179,6 @@ func transportOf(l bench.Load) (bench.Transport, bench.Family) {
 	return cmp.Or(l.Transport, bench.TransportUDP), cmp.Or(l.Family, bench.FamilyIPv4)
 }
 
-// paceText describes the loop of the generator.
 func paceText(l bench.Load) string {
 	if l.Rate == 0 && l.Window > 0 {
 		return fmt.Sprintf("closed loop, window %d", l.Window)
@@ -252,13 +247,11 @@ func controlFigures(c *bench.Control) (list []Figure) {
 	return list
 }
 
-// callKind is one kind of control plane call.
 type callKind struct {
 	name  string
 	calls *bench.Calls
 }
 
-// callKinds returns the kinds of calls in a run.
 func callKinds(c *bench.Control) (list []callKind) {
 	for _, k := range []callKind{{"BINDs", c.Binds}, {"allocations", c.Allocations}} {
 		if k.calls != nil {
@@ -281,7 +274,6 @@ func controlTables(r bench.Result) (list []table) {
 	return append(list, callsTable(r.Load, c))
 }
 
-// partsTable returns the two parts of a run side by side.
 func partsTable(c *bench.Control) table {
 	t := table{Caption: "Forwarding without and with work for the control plane", Head: []string{"forwarding", "without", "with", "moved by"}}
 	t.Rows = append(t.Rows, []string{
@@ -312,7 +304,6 @@ func partFigures(p *bench.Part) []Figure {
 	}
 }
 
-// callsTable returns a row per kind of call.
 func callsTable(l bench.Load, c *bench.Control) table {
 	t := table{
 		Caption: "Work of the control plane meanwhile",
@@ -333,7 +324,6 @@ func callsTable(l bench.Load, c *bench.Control) table {
 	return t
 }
 
-// allocateText describes the rate of allocations.
 func allocateText(l bench.Load) string {
 	if l.AllocateRate > 0 {
 		return fmt.Sprintf("%s, %d at a time", UnitRate.Format(l.AllocateRate), l.AllocateWorkers)

@@ -72,7 +72,6 @@ func firstRounds(points []rateRuns) (runs []bench.Result, names []string) {
 	return runs, names
 }
 
-// sweepPlots returns latency and loss over the offered rate.
 func sweepPlots(runs []bench.Result) (list []plot) {
 	points := sweeps(runs)
 	if len(points) == 0 {
@@ -93,27 +92,24 @@ func sweepPlots(runs []bench.Result) (list []plot) {
 		p       *plot
 		figures []string
 	}{{&latency, []string{"latency p50", "latency p99", "latency p99.9"}}, {&loss, []string{"loss"}}} {
-		marked := map[number]number{}
-		for start := 0; start < len(points); {
-			end := start + 1
-			for end < len(points) && points[end].name == points[start].name {
-				end++
-			}
+		marked, lines, names := map[number]number{}, map[string]map[number]number{}, []string{}
+		for _, p := range points {
 			for _, figure := range of.figures {
-				line := map[number]number{}
-				for _, p := range points[start:end] {
-					f := p.median(figure)
-					if line[number(p.rate)] = number(f.Value); len(p.valid) == 0 && f.Known && !f.Unit.never(f.Value) {
-						marked[number(p.rate)] = number(f.Value)
-					}
-				}
 				name := strings.TrimPrefix(figure, "latency ")
 				if points[0].name != points[len(points)-1].name {
-					name = points[start].name + " " + name
+					name = p.name + " " + name
 				}
-				of.p.addLine(name, false, line)
+				if lines[name] == nil {
+					lines[name], names = map[number]number{}, append(names, name)
+				}
+				f := p.median(figure)
+				if lines[name][number(p.rate)] = number(f.Value); len(p.valid) == 0 && f.Known && !f.Unit.never(f.Value) {
+					marked[number(p.rate)] = number(f.Value)
+				}
 			}
-			start = end
+		}
+		for _, name := range names {
+			of.p.addLine(name, false, lines[name])
 		}
 		of.p.addLine("not valid", true, marked)
 		list = append(list, of.p.align("No datagram arrived."))
@@ -121,7 +117,6 @@ func sweepPlots(runs []bench.Result) (list []plot) {
 	return list
 }
 
-// sweepTable returns a row per rate.
 func sweepTable(runs []bench.Result) table {
 	t := table{
 		Caption: "By offered rate: medians of the valid rounds, or of all if none is valid",

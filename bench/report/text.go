@@ -72,7 +72,6 @@ func writeRows(w io.Writer, table [][]string) {
 	_ = tw.Flush() // Writing to a strings.Builder does not fail.
 }
 
-// usageLine describes the use of processor time.
 func usageLine(r bench.Result) string {
 	s := r.System
 	total := s.User + s.Kernel + s.SoftIRQ + s.Steal + s.Idle
@@ -152,7 +151,6 @@ func loadFigures(r bench.Result) []Figure {
 	return append(append(append(list, churnFigures(r.Churn)...), netcodeFigures(r)...), replacementFigures(r.Replaced)...)
 }
 
-// netcodeFigures returns the figures of the shape netcode.
 func netcodeFigures(r bench.Result) (list []Figure) {
 	n := r.Netcode
 	if n == nil {
@@ -186,7 +184,6 @@ func churnFigures(c *bench.Churn) (list []Figure) {
 	return list
 }
 
-// replacementFigures returns the figures of matches that came and went.
 func replacementFigures(p *bench.Replacement) []Figure {
 	if p == nil {
 		return nil
@@ -468,7 +465,6 @@ func stepVerdict(r bench.Result) string {
 	return printable(text)
 }
 
-// foundText returns the result of a search.
 func foundText(s *bench.Search) string {
 	f := s.Found
 	reason := printable(f.Reason)

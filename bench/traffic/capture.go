@@ -81,7 +81,6 @@ func checkLarge(all []message) error {
 		large, len(all), bench.MaxTrafficSize, most)
 }
 
-// conversation is what a capture has of a game.
 type conversation struct {
 	all     []message
 	joiners map[string]bool           // allocations that asked to be connected to a host
@@ -116,7 +115,6 @@ func newConversation(packets []packet) *conversation {
 	return c
 }
 
-// relayType returns the type of a message of a relay.
 func relayType(p packet) (proto.Type, bool) {
 	t, err := proto.ParseType(p.content)
 	return t, err == nil && (t.FromClient() || t.FromServer())
@@ -189,7 +187,6 @@ func (c *conversation) findHost(text string) (string, error) {
 	return "", fmt.Errorf("%d participants are in all datagrams; name the host, by --traffic-host, of %s", len(found), abridge(list))
 }
 
-// abridge lists the first names.
 func abridge(names []string) string {
 	const shown = 6
 	text := strings.Join(names[:min(shown, len(names))], ", ")

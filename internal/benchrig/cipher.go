@@ -37,7 +37,6 @@ type records struct {
 	nonce   [recordSaltLen + recordNonceLen]byte
 }
 
-// recordKeys are those of one direction.
 type recordKeys struct {
 	aead cipher.AEAD
 	salt [recordSaltLen]byte

@@ -146,7 +146,6 @@ func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) er
 	return err
 }
 
-// first returns the first endpoint of a match.
 func (s *ferrySetup) first(match int) int { return match * (1 + s.rig.Plan.Players) }
 
 // takeTickets starts the handshakes of the tickets that are in the channel, up to
@@ -182,7 +181,6 @@ func (s *ferrySetup) start(ctx context.Context, t ferryTicket, now time.Time) er
 	return s.startBind(t.ep, now)
 }
 
-// startBind sends the first BIND of an endpoint.
 func (s *ferrySetup) startBind(ep int, now time.Time) error {
 	s.peers[ep].state, s.progress = ferryBinding, now
 	return s.send(ep, s.peers[ep].Bind, now)
@@ -194,7 +192,6 @@ func (s *ferrySetup) send(ep int, pkt []byte, now time.Time) error {
 	return s.rig.SendTo(ep, p.Relay, pkt)
 }
 
-// handle processes an answer of the relay.
 func (s *ferrySetup) handle(ep int, from netip.AddrPort, pkt []byte) {
 	p := &s.peers[ep]
 	if from != p.Relay {

@@ -36,7 +36,6 @@ type Batch interface {
 
 // SendResult says what became of the datagrams of a batch.
 type SendResult struct {
-	Sent    int
 	Failed  int // refused by the kernel of this machine
 	Blocked int // not sent, since the relay had ended the connection or did not read from it
 }
@@ -51,8 +50,7 @@ type udpConn struct {
 func (c *udpConn) NewBatch(n int) Batch { return c.conn.NewSendBatch(n) }
 
 func (c *udpConn) Send(b Batch) SendResult {
-	r := c.conn.Send(b.(*sock.SendBatch))
-	return SendResult{Sent: r.Sent, Failed: r.Failed}
+	return SendResult{Failed: c.conn.Send(b.(*sock.SendBatch)).Failed}
 }
 
 func (c *udpConn) TryRecv() (int, error) { return c.conn.TryRecv(c.recv) }

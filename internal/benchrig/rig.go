@@ -171,13 +171,6 @@ func (r *Rig) poll() {
 	}
 }
 
-// AllocatesNothing reports whether sending and receiving make no work for the garbage
-// collector: package sock does in its portable build.
-func (r *Rig) AllocatesNothing() bool {
-	c, ok := r.Sockets[0].Conn.(*udpConn)
-	return ok && c.group.Capabilities().Path == "mmsg"
-}
-
 // readable returns the numbers of the sockets that may have something.
 func (r *Rig) readable() ([]int32, error) {
 	if r.poller == nil {
@@ -263,7 +256,7 @@ func (r *Rig) send(ep int, dst netip.AddrPort, pkt []byte) error {
 	switch res := s.Conn.Send(s.tx); {
 	case res.Blocked > 0:
 		return fmt.Errorf("bench: the relay at %v ended the connection from %v", dst, e.Addr)
-	case res.Sent != 1:
+	case res.Failed > 0:
 		return fmt.Errorf("bench: the kernel refused a datagram from %v to %v", e.Addr, dst)
 	}
 	return nil

@@ -280,7 +280,6 @@ type arrivedMessage struct {
 	msg  []byte
 }
 
-// streamBatch is a Batch of streams.
 type streamBatch struct {
 	entries []arrivedMessage // from is where it goes to
 }
@@ -300,7 +299,6 @@ func newStreams(n int, counts *Connections) (*streams, error) {
 	return &streams{poller: poller, conns: make([]*stream, n), frame: make([]byte, 0, maxFrameHeader+MaxDatagram), counts: counts}, nil
 }
 
-// attach adds the connection of an endpoint.
 func (c *streams) attach(number uint16, s *stream, server netip.AddrPort) error {
 	s.number, s.from = int32(number), endpoint.UDP(server, number, 0)
 	if err := c.poller.AddStream(s.conn.stream, s.number); err != nil {
@@ -313,7 +311,6 @@ func (c *streams) attach(number uint16, s *stream, server netip.AddrPort) error 
 	return nil
 }
 
-// end closes a connection that has ended.
 func (c *streams) end(s *stream) {
 	c.counts.addInfo(s)
 	c.counts.Ended++
@@ -340,9 +337,7 @@ func (c *streams) Send(batch Batch) (r SendResult) {
 		s := c.conns[e.from.Local()]
 		if s == nil || len(s.conn.out) > maxQueued || !c.write(s, opBinary, e.msg) {
 			r.Blocked++
-			continue
 		}
-		r.Sent++
 	}
 	b.entries = b.entries[:0]
 	return r
@@ -402,7 +397,6 @@ func (c *streams) TryRecv() (int, error) {
 	return len(c.received), nil
 }
 
-// read reads a connection.
 func (c *streams) read(s *stream) {
 	var failed error
 	if s.waiting {

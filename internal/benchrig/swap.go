@@ -30,21 +30,32 @@ func (Direct) Name() string { return "direct" }
 
 // Open opens the sockets; no handshake is necessary.
 func (d Direct) Open(_ context.Context, p Plan) (*Rig, error) {
+	r, err := newHeaderRig(p, max(d.Header, 0))
+	if err != nil {
+		return nil, err
+	}
+	for i := range r.Flows {
+		f := &r.Flows[i]
+		f.Dst = r.Endpoints[f.To].Addr
+		if len(f.Prefix) >= 4 { // The number of the flow tells the receiver the sender.
+			binary.BigEndian.PutUint32(f.Prefix, uint32(i))
+		}
+	}
+	return r, nil
+}
+
+// newHeaderRig returns the rig of a plan with headers of a size, which are zeros.
+func newHeaderRig(p Plan, size int) (*Rig, error) {
 	r, err := NewRig(p)
 	if err != nil {
 		return nil, err
 	}
-	size := max(d.Header, 0)
 	for _, s := range r.Sockets {
 		s.Offset = size
 	}
 	headers := make([]byte, size*len(p.Flows))
 	for i, l := range p.Flows {
-		header := headers[i*size : (i+1)*size : (i+1)*size]
-		if size >= 4 { // The number of the flow tells the receiver the sender.
-			binary.BigEndian.PutUint32(header, uint32(i))
-		}
-		r.Flows = append(r.Flows, Flow{From: l.From, To: l.To, Dst: r.Endpoints[l.To].Addr, Prefix: header})
+		r.Flows = append(r.Flows, Flow{From: l.From, To: l.To, Prefix: headers[i*size : (i+1)*size : (i+1)*size]})
 	}
 	return r, nil
 }
@@ -91,19 +102,14 @@ func (d Swap) Open(ctx context.Context, p Plan) (*Rig, error) {
 	if p.single || p.Addr(0).Is6() {
 		return nil, fmt.Errorf("%w: %s tells endpoints apart by their IPv4 addresses", ErrConfig, d.Name())
 	}
-	r, err := NewRig(p)
+	r, err := newHeaderRig(p, d.Header)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range r.Sockets {
-		s.Offset = d.Header
-	}
-	mem := make([]byte, len(p.Flows)*d.Header)
-	for i, l := range p.Flows {
-		prefix := mem[i*d.Header : (i+1)*d.Header : (i+1)*d.Header]
-		_, place := p.Match(l.To)
-		prefix[0] = byte(place)
-		r.Flows = append(r.Flows, Flow{From: l.From, To: l.To, Dst: d.Relay, Prefix: prefix})
+	for i := range r.Flows {
+		f := &r.Flows[i]
+		_, place := p.Match(f.To)
+		f.Dst, f.Prefix[0] = d.Relay, byte(place)
 	}
 	if err := d.probe(ctx, r); err != nil {
 		return nil, errors.Join(err, r.close())

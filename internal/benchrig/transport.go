@@ -96,7 +96,6 @@ type connecting struct {
 	dtls   *dtlsHandshake // of TransportDTLS
 }
 
-// connected is the result.
 type connected struct {
 	records *records
 	stream  *stream
