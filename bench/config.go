@@ -361,7 +361,8 @@ func (cfg *Config) conflicts(d Dialect) []conflict {
 	return []conflict{
 		{cfg.AllocateWorkers > 0 && !reserves, d.Name() + " has no API to ask for allocations"},
 		{cfg.ReplaceRate > 0 && !replaces, d.Name() + " cannot replace matches"},
-		{cfg.ReplaceRate > 0 && (cfg.Rate == 0 || cfg.BindRate > 0 || cfg.Sources.IsSingleIP() || cfg.Shape != ShapePairs && cfg.Shape != ShapeStar),
+		{cfg.ReplaceRate > 0 && (cfg.Rate == 0 || cfg.BindRate > 0 || cfg.Sources.IsSingleIP() ||
+			cfg.Shape != ShapePairs && cfg.Shape != ShapeStar),
 			"ReplaceRate is for pairs and stars with Rate, many addresses and no BindRate"},
 		{cfg.ReplaceRate > 0 && !udp, fmt.Sprintf("matches are replaced over udp, not %s", cfg.Transport)},
 		{churn && !plays, d.Name() + " cannot play sessions"},

@@ -88,7 +88,8 @@ func cautions(r bench.Result) (list []string) {
 			UnitCount.Format(float64(r.Relay.Limited))))
 	case r.Load.Window == 0 && r.Search == nil || r.Dialect != "ferry": // It sends less than the server can forward.
 	case !limitsOff(limits):
-		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(cmp.Or(limits, "not reported")))
+		list = append(list,
+			"saturation is measured with rate limits off, and those of the server were: "+printable(cmp.Or(limits, "not reported")))
 	case r.Relay == nil && !strings.Contains(limits, "("): // as of the process itself
 		list = append(list, "the rate limits of the server are said to be off, and nothing shows it: --admin asks the relay")
 	}

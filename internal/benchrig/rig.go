@@ -45,7 +45,6 @@ type Rig struct {
 
 	Plan Plan // of which the rig was made
 
-	counts     Connections         // of connections that have ended too, but for what the kernel says of live ones
 	connecting map[int]*connecting // by endpoint
 	connectors sync.WaitGroup
 	slots      chan struct{} // one for each connection over TCP that is being made
@@ -183,7 +182,11 @@ func (r *Rig) readable() ([]int32, error) {
 
 // openStreams prepares the connections of endpoints first to end-1, which Connect makes.
 func (r *Rig) openStreams(first, end int) error {
-	c, err := newStreams(end-first, &r.counts)
+	counts := new(Connections)
+	if first > 0 { // All sockets have the same.
+		counts = r.Sockets[0].Conn.(*streams).counts
+	}
+	c, err := newStreams(end-first, counts)
 	if err != nil {
 		return err
 	}

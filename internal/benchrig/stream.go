@@ -271,7 +271,7 @@ type streams struct {
 	ended    []int32 // since the last call of takeEnded
 	round    uint64
 	frame    []byte
-	counts   *Connections // of the rig
+	counts   *Connections // of the rig: of connections that have ended too, but for what the kernel says of live ones
 }
 
 // arrivedMessage is a message of the last round.

@@ -239,7 +239,7 @@ func (r *Rig) Connections() *Connections {
 	if !r.Plan.Transport.IsTCP() {
 		return nil
 	}
-	all := r.counts
+	all := *r.Sockets[0].Conn.(*streams).counts
 	for _, s := range r.Sockets {
 		for _, c := range s.Conn.(*streams).conns {
 			if c != nil {
