@@ -271,7 +271,8 @@ func TestHookWaits(t *testing.T) {
 	var log testkit.LogBuffer
 	var r *enginetest.Relay
 	result := make(chan error, 1)
-	r = enginetest.Start(t, engine.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Hooks: engine.Hooks{OnReserve: func(engine.ReserveEvent) {
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	r = enginetest.Start(t, engine.Config{Logger: logger, Hooks: engine.Hooks{OnReserve: func(engine.ReserveEvent) {
 		done := make(chan error)
 		go func() {
 			_, err := r.Usage(context.Background())

@@ -589,9 +589,9 @@ func (r *migrationRig) crash() {
 	r.take()
 }
 
-// TestMigrationCrash: a crash of the relay forgets the candidates: their BIND gets ERROR 4, since
+// TestCrashInMigration: a crash of the relay forgets the candidates: their BIND gets ERROR 4, since
 // each would be a host without players. None of their seats is kept.
-func TestMigrationCrash(t *testing.T) {
+func TestCrashInMigration(t *testing.T) {
 	t.Parallel()
 	r := newCrashRig(t, 3)
 	cards := []*mReservation{r.mustAsk(0, r.host), r.mustAsk(1, r.host)}
@@ -608,9 +608,9 @@ func TestMigrationCrash(t *testing.T) {
 	r.wantErrors(r.host, none, none, none)
 }
 
-// TestMigrationCrashAfterBind: the new host goes on after a crash. The other players, by the join
+// TestCrashInMigrationAfterBind: the new host goes on after a crash. The other players, by the join
 // code that leads to it, hear that it may come back, and then that it is there.
-func TestMigrationCrashAfterBind(t *testing.T) {
+func TestCrashInMigrationAfterBind(t *testing.T) {
 	t.Parallel()
 	r := newCrashRig(t, 2)
 	next := r.mustAsk(0, r.host)

@@ -44,7 +44,7 @@ func TestFillTable(t *testing.T) {
 		bound = append(bound, g.table.source(p.from).serial)
 	}
 	g.setUnbound(bound...)
-	for i := range 200 {
+	for i := range 80 {
 		mustConnect(t, newPeer(g, at(fmt.Sprintf("192.0.2.7:%d", 1000+i)), i))
 		if st := g.stats(); st.Sessions > 64 {
 			t.Fatalf("%d sessions", st.Sessions)
@@ -52,10 +52,10 @@ func TestFillTable(t *testing.T) {
 	}
 	wantAlive(t, "players", players)
 	wantAlive(t, "bound neighbours of the attacker", neighbours)
-	g.wantCounts(map[event]uint64{eventShed: 200 - 16, dropSessionsFull: 0})
+	g.wantCounts(map[event]uint64{eventShed: 80 - 16, dropSessionsFull: 0})
 	// Four honest players come. At first their sessions are unbound too.
 	late := connects(g, 3000, sourcesOf(4, "198.51.100.%d:7"))
-	for i := range 100 {
+	for i := range 40 {
 		newPeer(g, at(fmt.Sprintf("192.0.2.7:%d", 3000+i)), i).connect()
 	}
 	if wantAlive(t, "late players", late); len(late) != 4 {

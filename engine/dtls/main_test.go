@@ -5,19 +5,19 @@ import (
 	"context"
 	"encoding/binary"
 	"net/netip"
-	"os"
 	"sync"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
-	if path := os.Getenv(killEnv); path != "" {
+	if path := testkit.ChildTask(); path != "" {
 		killChild(path)
 	}
 	testkit.DefaultParallel(16)

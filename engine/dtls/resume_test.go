@@ -1,14 +1,12 @@
 package dtls
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/driver"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -486,10 +485,7 @@ func (c *crashes) seal(n int) {
 	}
 }
 
-// killEnv makes the test binary the process that TestKill kills.
-const killEnv = "FERRY_DTLS_KILL"
-
-// killSessions is how many sessions that process has, and killRoutines how many
+// killSessions is how many sessions the child of TestCrashKilled has, and killRoutines how many
 // goroutines use each of them at once.
 const (
 	killSessions = 8
@@ -591,44 +587,25 @@ func killUse(wg *sync.WaitGroup, r *layer, f *statefile.FoundSession) {
 	}
 }
 
-// TestKill kills a process that uses its sessions from many goroutines, again and
+// TestCrashKilled kills a process that uses its sessions from many goroutines, again and
 // again. No number of a session is used twice in a direction,
 // and every session resumes each time.
-func TestKill(t *testing.T) {
+func TestCrashKilled(t *testing.T) {
 	t.Parallel()
 	path := sessionsConfig(t, false).Path
 	used := make(map[string]int)
-	perRound := make([]map[string]bool, 8)
 	random := rand.New(rand.NewPCG(3, 5))
-	for round := range perRound {
-		perRound[round] = make(map[string]bool)
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), killEnv+"="+path)
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines, limit := bufio.NewScanner(out), 2000+random.IntN(20_000)
-		for n := 0; lines.Scan(); n++ {
-			line := lines.Text()
+	for round := range 8 {
+		users, limit := make(map[string]bool), 2000+random.IntN(20_000)
+		lines := testkit.StartChild(t, path).Crash(t, func(n int, line string) bool {
+			users[line[:18]] = true
+			return n > limit && len(users) == 2*killSessions
+		})
+		for _, line := range lines {
 			if before, twice := used[line]; twice {
 				t.Errorf("%q in round %d and in round %d", line, before, round)
 			}
 			used[line] = round
-			perRound[round][line[:18]] = true
-			if n >= limit && len(perRound[round]) == 2*killSessions {
-				limit = 1 << 30
-				if err := cmd.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		if err := cmd.Wait(); err == nil || limit < 1<<30 {
-			t.Fatalf("round %d: the process ended by itself: %v", round, err)
 		}
 	}
 }

@@ -3,16 +3,13 @@
 package csharp
 
 import (
-	"bufio"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,11 +20,8 @@ import (
 	"github.com/ferryrelay/ferry/relay/relaytest"
 )
 
-// relayVariable makes this program a relay, which a test can stop and kill.
-const relayVariable = "FERRY_TEST_RELAY"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(relayVariable) == "" {
+	if testkit.ChildTask() == "" {
 		testkit.DefaultParallel(8) // They wait for clients and clocks.
 		os.Exit(m.Run())
 	}
@@ -35,35 +29,6 @@ func TestMain(m *testing.M) {
 	fmt.Println(url)
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
 	stop()
-}
-
-// relayProcess runs a relay in a process of its own.
-func relayProcess(t *testing.T) (url string, p *os.Process) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), relayVariable+"=1")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGCONT)
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(line), cmd.Process
 }
 
 // long permits the rows that take up to a minute.
@@ -116,7 +81,8 @@ func TestTable(t *testing.T) {
 	for i, row := range rows {
 		s, url := &scene{}, shared
 		if row.relay {
-			url, s.target = relayProcess(t)
+			relay := testkit.StartChild(t, "relay")
+			url, s.target = relay.Line(t), relay.Process
 		}
 		s.host = clienttest.Start(t, run(url, hostToken, "echo"))
 		if !row.relay {

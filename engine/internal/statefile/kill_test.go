@@ -2,19 +2,18 @@ package statefile
 
 import (
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"testing"
 
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // killRecords is how many records a child holds at once, at most.
 const killRecords = 60
 
-// killChild changes a state file until it is killed, and writes a byte to its standard
+// killChild changes a state file until it is killed, and writes a line to its standard
 // output after each batch of changes.
 func killChild(spec string) {
 	var cfg Config
@@ -39,42 +38,17 @@ func killChild(spec string) {
 				exit("no place")
 			}
 		}
-		if _, err := os.Stdout.Write([]byte{'.'}); err != nil {
+		if _, err := os.Stdout.WriteString("batch\n"); err != nil {
 			exit(err)
 		}
 	}
 	exit("this process was not killed")
 }
 
-// runAndKill starts a child, kills it after so many bytes, and returns how
-// many it wrote.
-func runAndKill(t *testing.T, cfg Config, batch, after int) int {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), killEnv+"="+fmt.Sprintf("%d %d %d %t %s", cfg.Boot, batch, 1_000_000, cfg.Unmapped, cfg.Path))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	first := make([]byte, after)
-	_, errRead := io.ReadFull(out, first)
-	errKill := cmd.Process.Kill()
-	rest, errRest := io.ReadAll(out)
-	errWait := cmd.Wait()
-	if errRead != nil || errKill != nil || errRest != nil || errWait == nil {
-		t.Fatal(errRead, errKill, errRest, errWait)
-	}
-	return after + len(rest)
-}
-
-// TestKill kills a process in the middle of its changes, again and again on
+// TestCrashKilled kills a process in the middle of its changes, again and again on
 // the same file. Confirmed changes are stored, unfinished ones may be, and the file is
 // complete each time.
-func TestKill(t *testing.T) {
+func TestCrashKilled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		unmapped      bool
@@ -90,7 +64,9 @@ func TestKill(t *testing.T) {
 			for round := range c.rounds {
 				cfg.Boot++
 				model := newScript(cfg.Boot, killRecords, found)
-				acks := runAndKill(t, cfg, c.batch, 1+random.IntN(200))
+				child := testkit.StartChild(t, fmt.Sprintf("kill %d %d %d %t %s", cfg.Boot, c.batch, 1_000_000, cfg.Unmapped, cfg.Path))
+				after := 1 + random.IntN(200)
+				acks := len(child.Crash(t, func(n int, _ string) bool { return n == after }))
 				for range acks * c.batch {
 					model.step(nil, nil)
 				}

@@ -7,26 +7,22 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/ferryrelay/ferry/internal/base/joincode"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// The environment makes the test binary one of the children that tests start.
-const (
-	killEnv  = "FERRY_STATEFILE_KILL"
-	tmpfsEnv = "FERRY_STATEFILE_TMPFS"
-)
-
 func TestMain(m *testing.M) {
-	if spec := os.Getenv(killEnv); spec != "" {
+	switch what, spec, _ := strings.Cut(testkit.ChildTask(), " "); what {
+	case "kill":
 		killChild(spec)
-	}
-	if dir := os.Getenv(tmpfsEnv); dir != "" {
-		tmpfsChild(dir)
+	case "tmpfs":
+		tmpfsChild(spec)
 	}
 	goleak.VerifyTestMain(m)
 }

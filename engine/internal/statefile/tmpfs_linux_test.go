@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -19,8 +20,7 @@ import (
 // namespaces, without privileges.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), tmpfsEnv+"="+t.TempDir())
+	cmd := testkit.ChildCommand("tmpfs " + t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},

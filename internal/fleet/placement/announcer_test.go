@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/base/joincode"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -138,7 +139,10 @@ func TestHeartbeat(t *testing.T) {
 // TestManyHosts: each of 100,000 is announced in time, in few calls, evenly.
 func TestManyHosts(t *testing.T) {
 	t.Parallel()
-	const hosts = 100_000
+	hosts := 100_000
+	if testkit.RaceEnabled && testing.Short() {
+		hosts = 20_000
+	}
 	inTeller(t, func(t *testing.T, x *teller) {
 		time.Sleep(time.Second) // so that none of them was there before the first heartbeat
 		synctest.Wait()
@@ -153,7 +157,7 @@ func TestManyHosts(t *testing.T) {
 			}
 		}
 		st := x.Stats()
-		if st.Hosts != hosts || st.RenewedHosts < 5*hosts || st.RenewedHosts > 7*hosts {
+		if st.Hosts != hosts || st.RenewedHosts < 5*uint64(hosts) || st.RenewedHosts > 7*uint64(hosts) {
 			t.Errorf("%+v", st)
 		}
 		if most := uint64(7*hosts/renewBatch) * 5 / 4; st.Renewals > most {
@@ -448,10 +452,10 @@ func TestReturned(t *testing.T) {
 	})
 }
 
-// TestMoveLostInCrash: the relay was killed after a player had taken the place of a host, and
+// TestCrashInMove: the relay was killed after a player had taken the place of a host, and
 // before the store knew. The next run moves the code, unless the host may come back or is another
 // relay's. Until then hosts that are not found are unavailable.
-func TestMoveLostInCrash(t *testing.T) {
+func TestCrashInMove(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		home       Home
@@ -541,6 +545,7 @@ func TestDeparture(t *testing.T) {
 // TestBounds: more ends, and more hosts, than are remembered are counted.
 func TestBounds(t *testing.T) {
 	t.Parallel()
+	testkit.OneGoroutine(t)
 	a, err := NewAnnouncer(AnnouncerConfig{
 		Registry: newFakeStore(), Directory: newFakeStore(), Node: func() Node { return Node{} },
 	})

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -64,17 +63,13 @@ func TestRetryListener(t *testing.T) {
 	}
 }
 
-const descriptorsEnv = "FERRY_SOCK_DESCRIPTORS"
-
 // TestReservedDescriptor runs in a child, whose limit of descriptors is its own.
 func TestReservedDescriptor(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no such limit")
 	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), descriptorsEnv+"=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := testkit.ChildCommand("descriptors").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

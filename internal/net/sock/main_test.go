@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"go.uber.org/goleak"
+
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(descriptorsEnv) != "" {
+	if testkit.ChildTask() != "" {
 		if err := descriptorsChild(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

@@ -86,9 +86,9 @@ func requireTraffic(t *testing.T, players []*participant) {
 	}
 }
 
-// TestMigrationMoveLostInCrash: the relay is gone after the BIND of the new host, before it has told
+// TestCrashInMove: the relay is gone after the BIND of the new host, before it has told
 // the store. When it is back, the new host goes on, and the others find it by the code.
-func TestMigrationMoveLostInCrash(t *testing.T) {
+func TestCrashInMove(t *testing.T) {
 	t.Parallel()
 	k := newFleet(t)
 	before, a, o, players, code := migrationFleet(t, k, func(a *App) { a.events.Migrate = events.Topic[engine.MigrateEvent]{} })

@@ -118,10 +118,10 @@ func (m match) goesOn(t *testing.T) {
 	m.talk(t, "as before")
 }
 
-// TestClientsCrash: after kill -9 a match of each generation goes on over UDP, in
+// TestCrashClients: after kill -9 a match of each generation goes on over UDP, in
 // its way: 2.x by a BIND with the next nonce when it gets ERROR 3; 1.x by the same
 // BIND as before after silence, for which the relay stops after three ERROR 3.
-func TestClientsCrash(t *testing.T) {
+func TestCrashClients(t *testing.T) {
 	t.Parallel()
 	for _, g := range generations {
 		t.Run(fmt.Sprintf("UTP%d", g.v), func(t *testing.T) {
@@ -161,9 +161,9 @@ func TestClientsCrash(t *testing.T) {
 	}
 }
 
-// TestDTLSSurvivesCrash: clients that never handshake again, as Unity's before 2.7,
+// TestCrashDTLS: clients that never handshake again, as Unity's before 2.7,
 // play on in the DTLS sessions that they had before kill -9.
-func TestDTLSSurvivesCrash(t *testing.T) {
+func TestCrashDTLS(t *testing.T) {
 	t.Parallel()
 	for _, g := range generations {
 		t.Run(fmt.Sprintf("UTP%d", g.v), func(t *testing.T) {

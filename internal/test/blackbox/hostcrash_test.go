@@ -9,7 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// Time limits of TestHostCrash: two fifths of the defaults.
+// Time limits of TestCrashHost: two fifths of the defaults.
 const (
 	crashHear  = 12 * time.Second
 	crashIdle  = 4 * time.Second
@@ -77,11 +77,11 @@ func (c *hostCrash) ended() bool {
 	return status == 404
 }
 
-// TestHostCrash: a host that has crashed is still there for players until its
+// TestCrashHost: a host that has crashed is still there for players until its
 // silence has lasted the limit that is in force. A player that joins before that is
 // accepted, and plays with a host that was only away; once the host has ended, the
 // join code is unknown, RELAY earns ERROR 5, and CONNECT_REQUEST ERROR 4.
-func TestHostCrash(t *testing.T) {
+func TestCrashHost(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name            string

@@ -11,9 +11,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestOpenSSLSurvivesCrash: openssl, which never handshakes again, plays on in its
+// TestCrashOpenSSL: openssl, which never handshakes again, plays on in its
 // session after kill -9, twice.
-func TestOpenSSLSurvivesCrash(t *testing.T) {
+func TestCrashOpenSSL(t *testing.T) {
 	t.Parallel()
 	p, udp := newPlace(t), testkit.FreeAddr(t, "udp")
 	f := p.serve("--udp", udp, "--bind-timeout", "1h")

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,10 +15,6 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
-
-// joinEnv makes the test's binary join the group at that address and wait for
-// the end of its standard input.
-const joinEnv = "FOREIGN_TEST_JOIN"
 
 // reusePort is SO_REUSEPORT, which package syscall lacks for some processors.
 const reusePort = 15
@@ -47,41 +42,13 @@ func open(t *testing.T, addr string) *net.UDPConn {
 
 // TestJoin is the other process.
 func TestJoin(t *testing.T) {
-	addr := os.Getenv(joinEnv)
+	addr := testkit.ChildTask()
 	if addr == "" {
 		t.Skip("this is what the other process of TestWatch runs")
 	}
 	open(t, addr)
 	fmt.Println("joined")
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until it is closed
-}
-
-// join lets another process join the group; what it returns ends that.
-func join(t *testing.T, addr netip.AddrPort) (leave func()) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestJoin$")
-	cmd.Env = append(os.Environ(), joinEnv+"="+addr.String())
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	leave = sync.OnceFunc(func() {
-		in.Close()
-		_ = cmd.Wait() // It has said what matters.
-	})
-	t.Cleanup(leave)
-	said := make([]byte, 7)
-	if _, err := out.Read(said); err != nil || string(said) != "joined\n" {
-		t.Fatalf("the other process: %q, %v", said, err)
-	}
-	return leave
 }
 
 // text is a log that is read while it is written.
@@ -102,10 +69,13 @@ func TestWatch(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 
-	leave := join(t, addr)
+	other := testkit.StartChild(t, addr.String(), "-test.run=^TestJoin$")
+	if line := other.Line(t); line != "joined" {
+		t.Fatalf("the other process prints %q", line)
+	}
 	testkit.Eventually(t, "a socket is found", func() bool { return w.Sockets() == 1 })
 	testkit.Eventually(t, "a line of level ERROR", func() bool { return strings.Contains(log.String(), "level=ERROR") })
-	leave()
+	other.Stop(t)
 	testkit.Eventually(t, "the socket is gone", func() bool { return w.Sockets() == 0 })
 	testkit.Eventually(t, "a line of level INFO", func() bool { return strings.Contains(log.String(), "level=INFO") })
 	if n := strings.Count(log.String(), "\n"); n != 2 {

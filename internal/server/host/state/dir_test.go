@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -84,22 +85,21 @@ func TestReuse(t *testing.T) {
 
 func TestSecondProcess(t *testing.T) {
 	path, _ := made(t)
-	said, end := other(t, path)
-	if said != "<nil>" {
+	other := testkit.StartChild(t, path)
+	if said := other.Line(t); said != "<nil>" {
 		t.Fatalf("the other process: %s", said)
 	}
 	_, err := Open(path, quiet())
 	if !errors.Is(err, ErrInUse) {
 		t.Errorf("while another process holds it: %v", err)
 	}
-	end()
+	other.Stop(t)
 	d, err := Open(path, quiet())
 	if err != nil {
 		t.Fatalf("after it ended: %v", err)
 	}
 	defer d.Close()
-	said, end = other(t, path)
-	defer end()
+	said := testkit.StartChild(t, path).Line(t)
 	if want := fmt.Sprintf("in use by another process with id %d", os.Getpid()); !strings.Contains(said, want) {
 		t.Errorf("the other process says %q, want %q", said, want)
 	}
