@@ -1,7 +1,6 @@
 package blackbox
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -139,7 +138,6 @@ func TestCrash(t *testing.T) {
 	t.Parallel()
 	p, udp := newPlace(t), testkit.FreeAddr(t, "udp")
 	f := p.serve("--udp", udp)
-	f.says("state file: new")
 	m, gone := f.match(), f.match()
 	gone.close()
 	testkit.Eventually(t, "two have gone", func() bool { return f.metric("ferry_allocations") == 2 })
@@ -147,7 +145,6 @@ func TestCrash(t *testing.T) {
 	f.kill()
 
 	f = p.serve("--udp", udp)
-	f.says(`msg="state file: complete"`)
 	if n := f.metric("ferry_state_file_complete"); n != 1 {
 		t.Errorf("storing is %v", n)
 	}
@@ -184,88 +181,6 @@ func TestCrash(t *testing.T) {
 		t.Errorf("%v are awaited", n)
 	}
 	f.stop()
-}
-
-// TestRestartWithoutRecovery: with recover_for 0 no allocation comes back.
-func TestRestartWithoutRecovery(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	f := p.serve()
-	_, code := f.allocate(4)
-	f.kill()
-	f = p.serve("--recover-for", "0s")
-	testkit.Eventually(t, "the code is dead", func() bool {
-		status, _ := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))
-		return status == 404
-	})
-	f.stop()
-}
-
-// TestNoStateFile: where the state file cannot be, the relay serves all the
-// same, and says so.
-func TestNoStateFile(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	f := p.serve()
-	f.stop()
-	file := filepath.Join(p.dir, "state", "allocations")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(file, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	f = p.serve()
-	f.says("level=ERROR msg=\"state file: it cannot be written")
-	if n := f.metric("ferry_state_file_complete"); n != 0 {
-		t.Errorf("storing is %v", n)
-	}
-	f.match()
-	f.stop()
-}
-
-// TestRolledBack: a relay whose state file was replaced by an older copy says so, and
-// matches that began after the copy go on.
-func TestRolledBack(t *testing.T) {
-	t.Parallel()
-	p, udp := newPlace(t), testkit.FreeAddr(t, "udp")
-	f := p.serve("--udp", udp)
-	file := filepath.Join(p.dir, "state", "allocations")
-	old, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := f.match()
-	f.kill()
-	if err := os.WriteFile(file, old, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f = p.serve("--udp", udp)
-	f.says(`level=WARN msg="state file: it lacks the last changes, as an older copy does`)
-	testkit.Eventually(t, "the match goes on", func() bool {
-		m.host.Send(m.player.Cred.ID, "after the rollback")
-		time.Sleep(10 * time.Millisecond)
-		return m.player.HasReceived(m.host.Cred.ID, "after the rollback")()
-	})
-	f.stop()
-}
-
-// TestPlantedDirectory: a state directory that others can write is refused with the
-// command that mends it, and nothing is created in it.
-func TestPlantedDirectory(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	dir := filepath.Join(p.dir, "state")
-	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o707)); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(binary, append(p.command(), "--http", "127.0.0.1:0")...).CombinedOutput()
-	if want := "to mend it: chmod 0705 " + dir; err == nil || !strings.Contains(string(out), want) {
-		t.Errorf("%v: %s, want %q", err, out, want)
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		t.Errorf("%d files (%v)", len(entries), err)
-	}
 }
 
 // TestSecondInstance: two processes never share one state.

@@ -77,13 +77,6 @@ func (u *UTP) Binds() (sent int, nonce uint16) {
 	return u.client.Binds, u.client.Nonce
 }
 
-// Echoes returns how many of the client's PINGs the relay has answered.
-func (u *UTP) Echoes() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.echoes
-}
-
 // Violation describes a datagram that no relay may send, or is empty.
 func (u *UTP) Violation() string {
 	u.mu.Lock()

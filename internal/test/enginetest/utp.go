@@ -65,7 +65,6 @@ type UTP struct {
 	paused          bool
 	quiet           bool
 	pendingRequests int // CONNECT_REQUESTs that no ACCEPTED has answered
-	echoes          int // PINGs that the relay has answered
 }
 
 // NewUTP opens a client's socket on the loopback address of its relay.
@@ -178,7 +177,6 @@ func (u *UTP) handle(pkt []byte, from netip.AddrPort) {
 		if [16]byte(pkt[4:20]) != u.Cred.ID {
 			u.violation = "PING of another allocation"
 		}
-		u.echoes++
 	case 6:
 		u.checkAccepted(pkt)
 	case 8:
