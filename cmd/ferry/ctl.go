@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -312,16 +313,44 @@ Example:
 
 func (s streams) ctlUsage() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "usage", Usage: "show player-seconds, datagrams and bytes of each project in all runs",
+		Name: "usage", Usage: "show player-seconds, datagrams and bytes of each project in all runs, or of players",
 		Description: `Counts from the first start with the state directory on; a crash loses at most a minute.
 An API process shows the sum of all relays.
+
+With --players it shows what each player sent, since the relay started: a restart begins
+at zero, an upgrade does not. PLAYER-SECONDS are from the reservation to the end of each
+allocation that was bound. A relay keeps 10,000 players that have no allocation now. The
+others, those without a name and those beyond --top are one sum.
 
 Examples:
    ferry ctl usage -o json
    ferry ctl usage -o csv > usage.csv
-   ferry ctl usage --node 3f2a`,
-		Flags: append(watchFormatFlags("table, json or csv"), nodeFlag()),
+   ferry ctl usage --node 3f2a
+   ferry ctl usage --players --project my-game --top 20
+   ferry ctl usage --players --sort allocations`,
+		Flags: append(watchFormatFlags("table, json or csv"), nodeFlag(),
+			&cli.BoolFlag{Name: "players", Usage: "show players instead of projects"},
+			&cli.StringFlag{Name: "project", Usage: "show players of project `NAME`; requires --players"},
+			&cli.StringFlag{Name: "environment", Usage: "show players of environment `NAME`; requires --project"},
+			&cli.StringFlag{Name: "sort", Usage: "show players in the order of `COUNT`: allocations, bytes, datagrams, live or seconds", Value: "bytes"},
+			&cli.IntFlag{Name: "top", Usage: "show the first `NUMBER` players, 1 to 1000", Value: 100},
+		),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
+		if cmd.Bool("players") {
+			top := cmd.Int("top")
+			if top < 1 || top > 1000 {
+				return usage(cmd, fmt.Errorf("--top: %d is not within 1 to 1000", top))
+			}
+			return c.PlayerUsage(ctx, o, cmd.String("node"), url.Values{
+				"project": {cmd.String("project")}, "environment": {cmd.String("environment")}, "sort": {cmd.String("sort")},
+				"top": {strconv.Itoa(top)},
+			})
+		}
+		for _, name := range []string{"project", "environment", "sort", "top"} {
+			if cmd.IsSet(name) {
+				return usage(cmd, fmt.Errorf("--%s is for --players", name))
+			}
+		}
 		return c.Usage(ctx, o, cmd.String("node"))
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // operated is a running ferry and what an operator types about it.
@@ -100,6 +101,7 @@ type match struct {
 	toPlayer, toHost *client.Peer
 	hostID, playerID string
 	code             string
+	sent, sentBytes  uint64 // of both, as RELAYs
 }
 
 func (o *operated) match() (m match) {
@@ -129,6 +131,7 @@ func (o *operated) match() (m match) {
 	if m.toPlayer, err = m.host.Accept(ctx); err != nil {
 		o.t.Fatal(err)
 	}
+	m.sent, m.sentBytes = 1, proto.RelayOverhead+uint64(len("hello"))
 	return m
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // TestUpgrade: a new process that cannot start leaves the old one serving and says why; others
@@ -103,6 +104,12 @@ func TestUpgrade(t *testing.T) {
 	})
 	hears(t, told, "READY=1", "MAINPID="+strconv.Itoa(last))
 	m.exchange(t, "after another one")
+	testkit.Eventually(t, "the new process knows what was sent before, to the byte", func() bool {
+		var u operator.PlayersUsage
+		out, _ := o.ctl(exitOK, "ctl", "usage", "--players", "--project", "game", "-o", "json")
+		return json.Unmarshal([]byte(out), &u) == nil && len(u.Players) == 1 && u.Players[0].Bytes == m.sentBytes &&
+			u.Players[0].Datagrams == m.sent
+	})
 	if err := syscall.Kill(last, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -134,6 +141,7 @@ func (m *match) exchange(t *testing.T, text string) {
 		if _, err := way[0].Write([]byte(text)); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
+		m.sent, m.sentBytes = m.sent+1, m.sentBytes+uint64(proto.RelayOverhead+len(text))
 		if err := way[1].SetReadDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func fill(v reflect.Value) {
 func TestJSON(t *testing.T) {
 	var out strings.Builder
 	for _, v := range []any{
-		&Nodes{}, &DrainState{}, &Allocations{}, &ActionResult{}, &Matches{}, &Usage{}, &Stats{}, &Why{}, &ProjectTimeline{},
+		&Nodes{}, &DrainState{}, &Allocations{}, &ActionResult{}, &Matches{}, &Usage{}, &PlayersUsage{}, &Stats{}, &Why{}, &ProjectTimeline{},
 	} {
 		for range 2 {
 			text, err := json.Marshal(v)

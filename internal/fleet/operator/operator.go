@@ -116,8 +116,8 @@ type Allocation struct {
 	Environment string `json:"environment,omitempty"`
 	Tenant      string `json:"tenant"`
 	Bound       bool   `json:"bound"`
-	// Transport is "udp4", "udp6", "dtls" or "ws"; Endpoint is unknown for dtls
-	// and ws.
+	// Transport is "udp4", "udp6", "dtls", "ws" or the name of another transport. Endpoint is
+	// absent unless it is UDP or DTLS.
 	Transport string `json:"transport,omitempty"`
 	Endpoint  string `json:"endpoint,omitempty"`
 	// Recovered is set if the allocation was restored after a restart. Age then
@@ -129,7 +129,7 @@ type Allocation struct {
 	Connections    int     `json:"connections"`
 	MaxConnections int     `json:"max_connections,omitempty"`
 	// SentDatagrams and SentBytes count what the relay forwarded for the player since it was
-	// reserved, without UDP and IP headers, modulo 2^28 and 2^36.
+	// reserved, or came back after a restart, without UDP and IP headers.
 	SentDatagrams uint64 `json:"datagrams_sent"`
 	SentBytes     uint64 `json:"bytes_sent"`
 	// ReceiverSizeDrops counts the messages to the player that were dropped because

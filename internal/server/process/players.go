@@ -145,10 +145,15 @@ func (p *players) subscribe(s *events.Stream, d *history.Directory) {
 		if owner.Cut {
 			owner.Player = "" // A program compares names: none is better than a wrong one.
 		}
-		w.Send(hooks.Event{
+		ended := hooks.Event{
 			Type: hooks.Ended, Allocation: e.ID.String(), Role: e.Role.String(), Reason: e.Reason.String(),
 			Project: e.Tenant.Project, Environment: e.Tenant.Environment, Player: owner.Player,
-		})
+			Datagrams: e.SentDatagrams, Bytes: e.SentBytes,
+		}
+		if e.EverBound {
+			ended.PlayerSeconds = e.Age.Seconds()
+		}
+		w.Send(ended)
 	})
 }
 

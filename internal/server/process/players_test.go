@@ -150,6 +150,15 @@ func (h *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // returned.
 func play(t *testing.T, host, joiner client.Ticket, done func()) {
 	t.Helper()
+	_, _, end := beginMatch(t, host, joiner)
+	done()
+	end()
+}
+
+// beginMatch binds and links both. It returns the session of the host, the joiner's connection to it, and
+// a function that closes both sessions.
+func beginMatch(t *testing.T, host, joiner client.Ticket) (hosting *client.Session, toHost *client.Peer, end func()) {
+	t.Helper()
 	var sessions []*client.Session
 	var running sync.WaitGroup
 	for _, ticket := range []client.Ticket{host, joiner} {
@@ -163,14 +172,16 @@ func play(t *testing.T, host, joiner client.Ticket, done func()) {
 		}
 		sessions = append(sessions, s)
 	}
-	if _, err := sessions[1].Connect(t.Context()); err != nil {
+	toHost, err := sessions[1].Connect(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	done()
-	for _, s := range sessions {
-		s.Close()
+	return sessions[0], toHost, func() {
+		for _, s := range sessions {
+			s.Close()
+		}
+		running.Wait()
 	}
-	running.Wait()
 }
 
 const hookSecret = "hush-hush-0123456789"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,8 +12,12 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // usageOf is a relay with that usage.
@@ -130,5 +135,92 @@ func TestUsageAfterRestart(t *testing.T) {
 	}
 	if !after.Since.Equal(before.Since) {
 		t.Errorf("since %v, before the restart %v", after.Since, before.Since)
+	}
+}
+
+// TestUsageOfPlayers: what each of two players of a project sent is right to the byte, while they play and
+// after the end, and a restart begins at zero.
+func TestUsageOfPlayers(t *testing.T) {
+	t.Parallel()
+	c := local()
+	c.Tokens[0].Player = "anna"
+	const secretOfBen = "another-secret-of-the-tests"
+	c.Tokens = append(c.Tokens, config.Token{Secret: secretOfBen, Project: "game", Environment: "test", Player: "ben", Kind: "player"})
+	o := options(c, Serve)
+	r := start(t, o)
+	usage := func(r running, query string) (u operator.PlayersUsage) {
+		t.Helper()
+		if status, body := fetch(t, r.AdminURL()+"/usage/players?"+query); json.Unmarshal([]byte(body), &u) != nil {
+			t.Fatalf("%d %s", status, body)
+		}
+		return u
+	}
+	host, err := client.Reserve(t.Context(), r.caller(secret), 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := r.caller(secret).JoinCode(t.Context(), host.ID.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	joiner, err := client.Redeem(t.Context(), r.caller(secretOfBen), code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]operator.PlayerCounts{}
+	check := func(when string, live int) {
+		t.Helper()
+		testkit.Within(t, time.Minute, when, func() bool {
+			u := usage(r, "project=game&environment=test")
+			for _, p := range u.Players {
+				w := want[p.Player]
+				w.Allocations, w.Live, w.PlayerSeconds = 1, live, p.PlayerSeconds
+				if p.PlayerCounts != w || w.PlayerSeconds == 0 || p.Project != "game" || p.Environment != "test" || len(p.Digest) != 32 {
+					return false
+				}
+			}
+			return len(u.Players) == 2 && u.Players[0].Player == "ben" && u.Others == (operator.PlayerCounts{})
+		})
+	}
+	hosting, toHost, end := beginMatch(t, host, joiner)
+	send := func(player string, to *client.Peer, size int) {
+		t.Helper()
+		if _, err := to.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		used := want[player]
+		used.Datagrams, used.Bytes = used.Datagrams+1, used.Bytes+uint64(proto.RelayOverhead+size)
+		want[player] = used
+	}
+	for size := range 20 {
+		send("ben", toHost, 50*size)
+	}
+	toPlayer, err := hosting.Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := range 7 {
+		send("anna", toPlayer, size)
+	}
+	check("while they play", 1)
+	if u := usage(r, "project=game&sort=datagrams&top=1"); len(u.Players) != 1 || u.Others.Bytes != want["anna"].Bytes || u.Others.Allocations != 1 {
+		t.Errorf("the first one: %+v", u)
+	}
+	if u := usage(r, "project=other"); len(u.Players) != 0 || u.Others != (operator.PlayerCounts{}) {
+		t.Errorf("another project: %+v", u)
+	}
+	end()
+	check("after the end", 0)
+	for query, says := range map[string]string{"sort=name": "not one of", "top=1001": "up to 1000", "environment=test": "needs a project"} {
+		if status, body := fetch(t, r.AdminURL()+"/usage/players?"+query); status != http.StatusBadRequest || !strings.Contains(body, says) {
+			t.Errorf("%s: %d %s", query, status, body)
+		}
+	}
+	r.cancel()
+	if err := <-r.ended; err != nil {
+		t.Fatal(err)
+	}
+	if u := usage(start(t, o), ""); len(u.Players) != 0 {
+		t.Errorf("after a restart: %+v", u)
 	}
 }

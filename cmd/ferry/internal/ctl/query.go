@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -308,6 +309,22 @@ func (c *Client) Usage(ctx context.Context, o Output, node string) error {
 		show = usageCSV
 	}
 	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: nodePath(node) + "/usage"}, func(w io.Writer, u *operator.Usage) error {
+		err := show(w, u)
+		missingLines(o.Stderr, "the usage", u.Missing)
+		return err
+	}))
+}
+
+// PlayerUsage shows what players used of a node, as Usage does; query is that of /usage/players, in which
+// empty values are left out.
+func (c *Client) PlayerUsage(ctx context.Context, o Output, node string, query url.Values) error {
+	maps.DeleteFunc(query, func(_ string, values []string) bool { return values[0] == "" })
+	show := playersTable
+	if o.CSV {
+		show = playersCSV
+	}
+	call := Call{Method: http.MethodGet, Path: nodePath(node) + "/usage/players", Query: query}
+	return c.run(ctx, o, of(call, func(w io.Writer, u *operator.PlayersUsage) error {
 		err := show(w, u)
 		missingLines(o.Stderr, "the usage", u.Missing)
 		return err

@@ -162,12 +162,33 @@ func usageTable(w io.Writer, u *operator.Usage) error {
 	if err := table(w, "PROJECT\tALLOCATIONS\tHOSTS\tPLAYERS\tPLAYER-SECONDS\tDATAGRAMS\tBYTES", rows); err != nil {
 		return err
 	}
-	since := "-"
-	if !u.Since.IsZero() {
-		since = u.Since.Local().Format(time.RFC3339)
+	return sinceLine(w, u.Since)
+}
+
+func sinceLine(w io.Writer, since time.Time) error {
+	text := "-"
+	if !since.IsZero() {
+		text = since.Local().Format(time.RFC3339)
 	}
-	_, err := fmt.Fprintf(w, "since %s\n", since)
+	_, err := fmt.Fprintf(w, "since %s\n", text)
 	return err
+}
+
+func playersTable(w io.Writer, u *operator.PlayersUsage) error {
+	line := func(player, project string, c operator.PlayerCounts) string {
+		return row(player, project, strconv.Itoa(c.Allocations), strconv.Itoa(c.Live), group(uint64(c.PlayerSeconds)), group(c.Datagrams), size(c.Bytes))
+	}
+	var rows []string
+	for _, p := range u.Players {
+		rows = append(rows, line(p.Player, project(p.Project, p.Environment, ""), p.PlayerCounts))
+	}
+	if u.Others != (operator.PlayerCounts{}) {
+		rows = append(rows, line("(all others)", "", u.Others))
+	}
+	if err := table(w, "PLAYER\tPROJECT\tALLOCATIONS\tLIVE\tPLAYER-SECONDS\tDATAGRAMS\tBYTES", rows); err != nil {
+		return err
+	}
+	return sinceLine(w, u.Since)
 }
 
 // missingLines lists the relays whose part an answer lacks.
@@ -194,6 +215,25 @@ func usageCSV(w io.Writer, u *operator.Usage) error {
 		})
 	}
 	return c.WriteAll(lines)
+}
+
+func playersCSV(w io.Writer, u *operator.PlayersUsage) error {
+	lines := [][]string{{"player", "digest", "project", "environment", "allocations", "live", "player_seconds", "datagrams", "bytes"}}
+	for _, p := range append(slices.Clone(u.Players), operator.PlayerUsage{Digest: "others", PlayerCounts: u.Others}) {
+		lines = append(lines, []string{
+			plainCell(p.Player), p.Digest, plainCell(p.Project), plainCell(p.Environment), strconv.Itoa(p.Allocations), strconv.Itoa(p.Live),
+			strconv.FormatFloat(p.PlayerSeconds, 'f', 1, 64), strconv.FormatUint(p.Datagrams, 10), strconv.FormatUint(p.Bytes, 10),
+		})
+	}
+	return csv.NewWriter(w).WriteAll(lines)
+}
+
+// plainCell marks a text that a spreadsheet would take for a formula: players choose names.
+func plainCell(text string) string {
+	if strings.IndexAny(text, "=+-@\t\r") == 0 {
+		return "'" + text
+	}
+	return text
 }
 
 func settingsTable(w io.Writer, s *admin.Settings) error {

@@ -21,11 +21,16 @@ import (
 
 // Relay is the part of engine.Server that the pages use.
 type Relay interface {
-	Allocations(context.Context, engine.Filter, uint32, int) ([]engine.Allocation, uint32, error)
+	Lister
 	End(context.Context, proto.AllocationID) error
 	Kick(context.Context, proto.AllocationID) error
 	Usage(context.Context) ([]engine.Usage, error)
 	Stats() engine.Stats
+}
+
+// Lister lists allocations, as engine.Server does.
+type Lister interface {
+	Allocations(context.Context, engine.Filter, uint32, int) ([]engine.Allocation, uint32, error)
 }
 
 const (

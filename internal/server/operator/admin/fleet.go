@@ -242,7 +242,7 @@ func drainPages(mux *http.ServeMux, cfg *Config) {
 }
 
 // RelayPages returns the read-only pages of a relay: /allocations, /matches, /usage, /stats
-// and, with a history, /why, with Timeline /timeline, with Summary /summary, with Affected
+// and, with a history, /why and /usage/players, with Timeline /timeline, with Summary /summary, with Affected
 // /bans/affected, and with Capture /fleet-capture/NAME. They have no authentication; the caller must
 // authorize requests. Of the configuration it uses Relay, History, Timeline, Summary, Affected, Capture,
 // Title, Since and UsageSince.
@@ -250,6 +250,7 @@ func RelayPages(cfg *Config) http.Handler {
 	mux := http.NewServeMux()
 	if cfg.History != nil {
 		whyPages(mux, cfg.History)
+		playerUsagePage(mux, cfg.History)
 	}
 	if cfg.Timeline != nil {
 		timelinePages(mux, cfg)

@@ -23,6 +23,7 @@
 //	                                        DELETE /bans?prefix= all of a network and of those inside it
 //	GET /bans/affected?prefix=              how many a ban of the network would remove now
 //	GET /usage                              player-seconds, datagrams and bytes of each project
+//	GET /usage/players?project=&sort=bytes  the same of each player; other parameters are environment, top
 //	GET /stats                              the counters
 //	GET /config                             the settings in force, without secrets
 //	POST /reload                            reload the settings, all or none
@@ -223,6 +224,7 @@ func New(cfg Config) *Pages {
 	}
 	if cfg.History != nil {
 		whyPages(mux, cfg.History)
+		playerUsagePage(mux, cfg.History)
 	}
 	if cfg.Timeline != nil {
 		timelinePages(mux, &cfg)
@@ -245,6 +247,7 @@ func New(cfg Config) *Pages {
 		whyOfFleet(mux, &cfg)
 		matchesOfFleet(mux, &cfg)
 		usageOfFleet(mux, &cfg)
+		playerUsageOfFleet(mux, &cfg)
 		changePages(mux, &cfg, cfg.Fleet)
 	}
 	if cfg.Nodes != nil {
@@ -289,7 +292,7 @@ const index = `<!doctype html>
 <li>/why/NAME: what happened to an allocation, by its id or join code, and why its players are not in the match
 <li>/timeline?project=NAME: what happened to the allocations of a project lately, and which of its calls were refused (&amp;limit=100)
 <li><a href="/bans">/bans</a>: banned players and networks; POST (?prefix=192.0.2.0/24&amp;for=24h) adds one, DELETE /bans/ID removes it, and DELETE /bans?prefix=192.0.2.0/24 all of a network and of those inside it; /bans/affected?prefix=192.0.2.0/24: how many a ban would remove now
-<li><a href="/usage">/usage</a>: usage of each project; <a href="/stats">/stats</a>: counters as JSON
+<li><a href="/usage">/usage</a>: usage of each project, and <a href="/usage/players">/usage/players</a> of each player (?project=NAME&amp;sort=bytes&amp;top=100); <a href="/stats">/stats</a>: counters as JSON
 <li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
 <li>POST /reach?by=udp&amp;address=HOST:PORT: whether another server is reached from here, for ferry doctor --from; by=tcp
 <li><a href="/debug/pprof/">/debug/pprof/</a>: profiles; /debug/flight-recorder: the execution trace of the last seconds; PUT turns it on (?state=on)

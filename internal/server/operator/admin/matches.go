@@ -132,7 +132,7 @@ func (x *matchIndex) all(ctx context.Context) ([]readMatch, bool, error) {
 	var hosts []readMatch
 	sent := make(map[proto.AllocationID]traffic, len(x.sent))
 	sums := make(map[proto.AllocationID]traffic)
-	truncated, err := eachAllocation(ctx, x.relay, engine.Filter{}, maxRead, func(a engine.Allocation) {
+	truncated, err := EachAllocation(ctx, x.relay, engine.Filter{}, maxRead, func(a engine.Allocation) {
 		before, sum := x.sent[a.ID], sums[a.Match]
 		sum.datagrams += a.SentDatagrams - before.datagrams
 		sum.bytes += a.SentBytes - before.bytes
@@ -155,8 +155,9 @@ func (x *matchIndex) all(ctx context.Context) ([]readMatch, bool, error) {
 	return hosts, truncated, nil
 }
 
-// eachAllocation calls do for at most so many allocations, and reports whether there are more.
-func eachAllocation(ctx context.Context, relay Relay, f engine.Filter, most int, do func(engine.Allocation)) (more bool, err error) {
+// EachAllocation calls do for at most so many allocations, and reports whether there are more.
+// Errors: those of engine.Server.Allocations.
+func EachAllocation(ctx context.Context, relay Lister, f engine.Filter, most int, do func(engine.Allocation)) (more bool, err error) {
 	at := uint32(0)
 	for n := 0; n < most; {
 		page, next, err := relay.Allocations(ctx, f, at, min(MaxPage, most-n))
@@ -232,7 +233,7 @@ func (x *matchIndex) selector(ctx context.Context, text string) (func(*engine.Al
 	}
 	if prefix, ok := ParsePrefix(text); ok {
 		matches := map[proto.AllocationID]bool{}
-		_, err := eachAllocation(ctx, x.relay, engine.Filter{Bound: true}, maxRead, func(a engine.Allocation) {
+		_, err := EachAllocation(ctx, x.relay, engine.Filter{Bound: true}, maxRead, func(a engine.Allocation) {
 			if prefix.Contains(a.Endpoint.Addr().Unmap()) {
 				matches[a.Match] = true
 			}

@@ -300,3 +300,51 @@ func TestUsageOfFleet(t *testing.T) {
 		t.Errorf("no relay is known: %d %s", w.Code, w.Body)
 	}
 }
+
+// playersOf is a history of a relay whose players have used that.
+type playersOf struct {
+	History
+	usage operator.PlayersUsage
+}
+
+func (h playersOf) PlayerUsage(context.Context, string, string) (operator.PlayersUsage, error) {
+	return h.usage, nil
+}
+
+// TestPlayersOfFleet: an API process sums the usage of players, and names the relays that are not in
+// the sum: those that do not answer, and those of a version that does not count by player.
+func TestPlayersOfFleet(t *testing.T) {
+	t.Parallel()
+	player := func(digest string, bytes uint64) operator.PlayerUsage {
+		return operator.PlayerUsage{Player: "player " + digest, Digest: digest, Project: "game", PlayerCounts: operator.PlayerCounts{
+			Allocations: 1, Live: 1, PlayerSeconds: 2, Datagrams: 3, Bytes: bytes}}
+	}
+	relay := func(since int64, players ...operator.PlayerUsage) http.Handler {
+		return RelayPages(&Config{Relay: new(fakeRelay), History: playersOf{usage: operator.PlayersUsage{
+			Since: time.Unix(since, 0), Players: players, Others: operator.PlayerCounts{Bytes: 1}}}})
+	}
+	fleet := &fleetOfMatches{pages: map[string]http.Handler{
+		"one": relay(2000, player("a", 10), player("b", 25), player("c", 5)), "two": relay(1000, player("a", 20)),
+		"old": RelayPages(&Config{Relay: new(fakeRelay)}),
+	}}
+	var nodes operator.Nodes
+	for _, id := range []string{"one", "two", "old", "away"} {
+		nodes.Nodes = append(nodes.Nodes, operator.Node{ID: id, Role: "relay", Region: "eu"})
+	}
+	h := New(Config{Fleet: fleet, Nodes: func(context.Context) (operator.Nodes, error) { return nodes, nil }})
+	w := get(h, "GET", "/usage/players?top=2&project=game")
+	var sum operator.PlayersUsage
+	if err := json.Unmarshal(w.Body.Bytes(), &sum); err != nil {
+		t.Fatalf("%v: %s", err, w.Body)
+	}
+	both := player("a", 30)
+	both.Allocations, both.Live, both.PlayerSeconds, both.Datagrams = 2, 2, 4, 6
+	others := player("c", 7).PlayerCounts // and one byte of the others of each relay
+	if !slices.Equal(sum.Players, []operator.PlayerUsage{both, player("b", 25)}) || sum.Others != others || !sum.Since.Equal(time.Unix(1000, 0)) {
+		t.Errorf("the sum is %+v", sum)
+	}
+	if m := sum.Missing; len(m) != 2 || m[0].Relay != "away" || m[1] != (operator.Missing{Relay: "old", Region: "eu",
+		Reason: "its version does not count by player"}) {
+		t.Errorf("missing: %+v", m)
+	}
+}

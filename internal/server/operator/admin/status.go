@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
@@ -77,6 +81,99 @@ func usagePages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		writeAnswer(w, StatsOf(cfg.Relay.Stats(), time.Now(), cfg.Since), nil)
 	})
+}
+
+// playerQuery is the parsed query of /usage/players.
+type playerQuery struct {
+	project, environment, sort string
+	top                        int
+}
+
+func parsePlayerQuery(query url.Values) (playerQuery, error) {
+	q := playerQuery{sort: "bytes", top: DefaultPage}
+	err := parse(query, map[string]func(string) error{
+		"project":     func(text string) error { q.project = text; return nil },
+		"environment": func(text string) error { q.environment = text; return nil },
+		"sort": func(text string) error {
+			if operator.PlayerSorts[text] == nil {
+				return fmt.Errorf("%q is not one of %s", text, strings.Join(slices.Sorted(maps.Keys(operator.PlayerSorts)), ", "))
+			}
+			q.sort = text
+			return nil
+		},
+		"top": func(text string) error {
+			n, err := number(text, MaxPage)
+			q.top = int(n)
+			return err
+		},
+	})
+	if err == nil && q.environment != "" && q.project == "" {
+		err = fmt.Errorf("%w: environment: %w", errQuery, errProject)
+	}
+	return q, err
+}
+
+// playerUsagePage registers GET /usage/players of a relay.
+func playerUsagePage(mux *http.ServeMux, history History) {
+	mux.HandleFunc("GET /usage/players", func(w http.ResponseWriter, r *http.Request) {
+		var usage operator.PlayersUsage
+		q, err := parsePlayerQuery(r.URL.Query())
+		if err == nil {
+			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
+				usage, err = history.PlayerUsage(ctx, q.project, q.environment)
+				return err
+			})
+			usage.SortAndCut(q.sort, q.top)
+		}
+		writeAnswer(w, usage, err)
+	})
+}
+
+// playerUsageOfFleet registers GET /usage/players of a process without a relay: the sum of the first
+// MaxPage players of each relay.
+func playerUsageOfFleet(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /usage/players", func(w http.ResponseWriter, r *http.Request) {
+		var sum operator.PlayersUsage
+		q, err := parsePlayerQuery(r.URL.Query())
+		if err == nil {
+			query := url.Values{"sort": {q.sort}, "top": {strconv.Itoa(MaxPage)}}
+			for name, value := range map[string]string{"project": q.project, "environment": q.environment} {
+				if value != "" {
+					query.Set(name, value)
+				}
+			}
+			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
+				sum, err = sumPlayers(ctx, cfg, "/usage/players?"+query.Encode())
+				return err
+			})
+			sum.SortAndCut(q.sort, q.top)
+		}
+		writeAnswer(w, sum, err)
+	})
+}
+
+func sumPlayers(ctx context.Context, cfg *Config, target string) (sum operator.PlayersUsage, err error) {
+	nodes, err := cfg.Nodes(ctx)
+	if err != nil {
+		return sum, err
+	}
+	asked := *cfg
+	asked.Nodes = func(context.Context) (operator.Nodes, error) { return nodes, nil }
+	has := make(map[string]bool) // those that answered, or are missing
+	sum.Missing, err = askRelays(ctx, &asked, target, func(n operator.Node, part operator.PlayersUsage) bool {
+		sum.Add(&part)
+		has[n.ID] = true
+		return false
+	})
+	for _, m := range sum.Missing {
+		has[m.Relay] = true
+	}
+	for _, n := range nodes.Nodes {
+		if n.Role != apiRole && !has[n.ID] {
+			sum.Missing = append(sum.Missing, operator.Missing{Relay: n.ID, Region: n.Region, Reason: "its version does not count by player"})
+		}
+	}
+	return sum, err
 }
 
 // usageOfFleet registers GET /usage of a process without a relay: the sum of all relays that

@@ -28,6 +28,9 @@ type History interface {
 	// AllocationsOf returns the live allocations that may be of a player, as far as its name
 	// is known.
 	AllocationsOf(player string) []proto.AllocationID
+	// PlayerUsage returns what the players of a project and environment have used, in no order;
+	// empty: of any. Error: alloc.ErrUnavailable.
+	PlayerUsage(ctx context.Context, project, environment string) (operator.PlayersUsage, error)
 }
 
 // EventOf returns an event of an allocation, without its ID.

@@ -1,6 +1,6 @@
 // Package history records what happens to the allocations of a relay, and the calls of the API that
-// were refused, and explains it to the operator. A [Directory] finds live allocations by join code
-// and by player.
+// were refused, and explains it to the operator. It sums what each player has used. A [Directory] finds
+// live allocations by join code and by player.
 package history
 
 import (
@@ -46,15 +46,17 @@ type Config struct {
 // History writes events into a timeline, and explains them. It implements admin.History.
 type History struct {
 	*Directory
-	cfg     Config
-	line    *timeline.Timeline
-	private *privateSources // nil without a relay
-	began   time.Time
+	cfg      Config
+	line     *timeline.Timeline
+	private  *privateSources // nil without a relay
+	accounts *accounts
+	began    time.Time
 }
 
 // New returns a history that begins now.
 func New(cfg Config) *History {
 	h := &History{Directory: cfg.Directory, cfg: cfg, began: time.Now()}
+	h.accounts = newAccounts(h.began)
 	if cfg.Relay == nil {
 		h.line = timeline.New(callEvents)
 		return h
@@ -89,6 +91,7 @@ func (h *History) Subscribe(s *events.Stream) {
 	})
 	s.End.Subscribe(func(e engine.EndEvent) {
 		h.add(timeline.Event{ID: e.ID, Project: e.Tenant.Project, Kind: timeline.Ended, Reason: h.endText(e.Reason)})
+		h.countEnd(e)
 	})
 	s.CallRefusal.Subscribe(h.recordCallRefusal)
 }
@@ -164,8 +167,9 @@ func (h *History) endText(why engine.EndReason) string {
 
 // handed is what a process hands over to the one that replaces it.
 type handed struct {
-	Owners map[proto.AllocationID]Owner
-	Events []timeline.Event
+	Owners   map[proto.AllocationID]Owner
+	Events   []timeline.Event
+	Accounts kept // zero from a process of an earlier version
 }
 
 // HandOver writes everything to the process that takes over, and closes the file. A process of an
@@ -175,7 +179,7 @@ func (h *History) HandOver(to *os.File) error {
 	if err := to.SetWriteDeadline(time.Now().Add(handOverWithin)); err != nil {
 		return err
 	}
-	return gob.NewEncoder(to).Encode(handed{h.allOwners(), h.line.All()})
+	return gob.NewEncoder(to).Encode(handed{h.allOwners(), h.line.All(), h.accounts.all()})
 }
 
 // TakeOver reads what the process before this one hands over, and closes the file.
@@ -189,5 +193,6 @@ func (h *History) TakeOver(from *os.File) error {
 		return slices.ContainsFunc(h.line.Of(id), func(e timeline.Event) bool { return e.Kind == timeline.Ended })
 	})
 	h.line.Restore(all.Events)
+	h.accounts.restore(all.Accounts)
 	return nil
 }

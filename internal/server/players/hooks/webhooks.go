@@ -255,8 +255,13 @@ type Event struct {
 	Kind           string `json:"kind,omitempty"`
 	Region         string `json:"region,omitempty"`
 	MaxConnections int    `json:"maxConnections,omitempty"`
-	// Reason belongs to Ended.
-	Reason string `json:"reason,omitempty"`
+	// The following fields belong to Ended. PlayerSeconds is the time from the reservation, of an
+	// allocation that was bound; Datagrams and Bytes are what its owner sent and the relay forwarded,
+	// without UDP and IP headers. All three begin at zero when an allocation comes back after a restart.
+	Reason        string  `json:"reason,omitempty"`
+	PlayerSeconds float64 `json:"playerSeconds,omitempty"`
+	Datagrams     uint64  `json:"datagrams,omitempty"`
+	Bytes         uint64  `json:"bytes,omitempty"`
 }
 
 // EventOf returns the event of a reservation.
