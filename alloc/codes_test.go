@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
@@ -235,7 +236,7 @@ func TestCollisionsEnd(t *testing.T) {
 		t.Errorf("a source that repeats itself: error %v", err)
 	}
 	noRandom := errors.New("no randomness")
-	s = newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = failingReader{noRandom} })
+	s = newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = iotest.ErrReader(noRandom) })
 	if _, err := s.JoinCode(t.Context(), alice, mustAllocate(t, s, alice)); !errors.Is(err, noRandom) {
 		t.Errorf("a source that fails: error %v", err)
 	}

@@ -1,6 +1,6 @@
 // Package alloc implements the Allocations service: it reserves allocations on a
-// relay, issues join codes, and resolves a join code to its host. It also owns the
-// sealed connection data that a relay issues and the keys it is sealed with.
+// relay, issues join codes, and resolves a join code to its host. It reads none of the
+// sealed connection data that a relay issues.
 //
 //	service, err := alloc.NewService(alloc.ServiceConfig{
 //		Relay:   relay, // *engine.Server
@@ -20,8 +20,7 @@
 // The service keeps counts and join codes of allocations, and only the relay sees
 // them bound and ended. A program constructs, in this order:
 //
-//	NewSealer       with a MasterKey and a RelayID; keep both for the next start
-//	engine.New      with the sealer
+//	engine.New      with an Identity; keep it for the next start
 //	NewService      with the relay and a Store, such as NewMemoryStore
 //	httpapi.New     with the service and its callers' tokens, to serve HTTP
 //
@@ -39,10 +38,6 @@
 // ServiceConfig.KeepCode to engine.Server.KeepCode, and pass each of
 // engine.Server.KeptCodes to [MemoryStore.Restore] before Server.Run.
 //
-// Only a relay calls Seal, Open, Retain, Release and NewDeriver of [Sealer] and uses
-// [Scratch], [Deriver] and [Claims]. They are exported because the engine is another
-// package.
-//
 // A tested program is in docs/embedding.md.
 //
 // # Terms
@@ -56,7 +51,7 @@
 //	reserved    in the table, not bound yet
 //	ended       removed for good; its slot may still wait for reuse
 //
-//	connection data  255 sealed bytes that state what was reserved, see [Claims]
+//	connection data  255 sealed bytes that state what was reserved
 //	ticket           the connection data with which a joiner connects to its host
 //	epoch            the time, by default a week, for which a sealing key is in use
 package alloc

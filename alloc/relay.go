@@ -2,7 +2,6 @@ package alloc
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"net/netip"
 	"time"
@@ -57,13 +56,11 @@ func (e unavailableError) Is(target error) bool { return target == ErrUnavailabl
 // Role is the purpose of an allocation or of connection data.
 type Role uint8
 
-// The roles. No allocation has RoleTicket: it is sealed into the host connection
-// data that a joiner receives.
+// The roles.
 const (
 	RoleNone   Role = 0
 	RoleHost   Role = 1
 	RoleJoiner Role = 2
-	RoleTicket Role = 3
 )
 
 // String returns the lower-case name of the role.
@@ -73,8 +70,6 @@ func (r Role) String() string {
 		return "host"
 	case RoleJoiner:
 		return "joiner"
-	case RoleTicket:
-		return "ticket"
 	}
 	return "none"
 }
@@ -85,9 +80,6 @@ const ConnectionDataLen = proto.MaxConnectionData
 
 // ConnectionData is sealed connection data as it is sent over the wire.
 type ConnectionData [ConnectionDataLen]byte
-
-// Epoch returns the epoch whose key sealed d, for [Sealer.Retain].
-func (d *ConnectionData) Epoch() uint16 { return binary.BigEndian.Uint16(d[epochAt:]) }
 
 // ServerEndpoint is one way to reach a relay. The fields are those of the
 // Relay Allocations API.

@@ -30,7 +30,7 @@ const (
 	DefaultBindTimeout    = 10 * time.Second
 )
 
-// ErrConfig is wrapped by the errors of [NewService] and [NewSealer], with the name of the
+// ErrConfig is wrapped by the errors of [NewService], with the name of the
 // field.
 var ErrConfig = errors.New("alloc: invalid configuration")
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -180,7 +181,7 @@ func TestNamelessCallersAreApart(t *testing.T) {
 		t.Errorf("%d players: %v; want alice twice and four others", len(players), players)
 	}
 	noRandom := errors.New("no randomness")
-	s = newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Rand = failingReader{noRandom} })
+	s = newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Rand = iotest.ErrReader(noRandom) })
 	if _, err := s.Allocate(t.Context(), unnamed, 4, ""); !errors.Is(err, noRandom) {
 		t.Errorf("unnamed without randomness: error %v", err)
 	}

@@ -50,19 +50,11 @@ func serve(ctx context.Context, udp netip.AddrPort, listener net.Listener, pages
 
 // newParts is the same of single parts, without DTLS, WebSocket and pages.
 func newParts(udp netip.AddrPort, tokens []httpapi.Token) (*engine.Server, http.Handler, error) {
-	master, err := alloc.NewMasterKey(nil)
+	id, err := engine.NewIdentity()
 	if err != nil {
 		return nil, nil, err
 	}
-	id, err := alloc.NewRelayID()
-	if err != nil {
-		return nil, nil, err
-	}
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: id})
-	if err != nil {
-		return nil, nil, err
-	}
-	server, err := engine.New(engine.Config{Listen: []netip.AddrPort{udp}, Region: "home"}, sealer)
+	server, err := engine.New(engine.Config{Listen: []netip.AddrPort{udp}, Region: "home"}, id)
 	if err != nil {
 		return nil, nil, err
 	}

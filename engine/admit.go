@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
@@ -13,8 +14,8 @@ import (
 // bindScratch is a worker's scratch for the cryptography of BIND and
 // CONNECT_REQUEST, so that neither allocates.
 type bindScratch struct {
-	scratch alloc.Scratch
-	deriver *alloc.Deriver
+	scratch seal.Scratch
+	deriver *seal.Deriver
 	signer  proto.Signer
 	key     proto.Key
 	repeats bindCache
@@ -34,7 +35,7 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	if !ok {
 		return dropSeal
 	}
-	if c.Role == alloc.RoleTicket {
+	if c.Role == seal.RoleTicket {
 		return w.reportRefusal(now, from, proto.TypeBind, c.Joiner, c.ID, dropTicket)
 	}
 	if w.bindsOtherAllocation(&c) {
@@ -66,12 +67,12 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 
 // pathOf compares the source of an authentic BIND with the network from which its
 // allocation was reserved.
-func (w *worker) pathOf(c *alloc.Claims, from endpoint.Endpoint) path {
+func (w *worker) pathOf(c *seal.Claims, from endpoint.Endpoint) path {
 	ip := from.AddrPort().Addr()
 	switch {
 	case !ip.IsValid():
 		return pathValidated // A session: its handshake was a proof of receipt.
-	case c.Network == (alloc.NetworkTag{}):
+	case c.Network == (seal.NetworkTag{}):
 		return pathUnknown
 	case c.Network == w.crypto.deriver.NetworkTag(ip):
 		return pathValidated

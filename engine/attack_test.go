@@ -269,12 +269,12 @@ func TestLimitsValidate(t *testing.T) {
 		{UnvalidatedBytes: 1 << 32}, {UnvalidatedRatio: 1001}, {JoinerDatagrams: 1 << 40}, {HostDatagrams: 8_000_001},
 		{JoinerBytes: 1 << 31}, {HostBytes: 1 << 62},
 	} {
-		if s, err := New(Config{Limits: l}, testSealer(t)); err == nil {
+		if s, err := New(Config{Limits: l}, testIdentity(t)); err == nil {
 			s.Close()
 			t.Errorf("New accepted %+v", l)
 		}
 	}
-	s, err := New(Config{}, testSealer(t))
+	s, err := New(Config{}, testIdentity(t))
 	if err != nil {
 		t.Fatal(err)
 	}

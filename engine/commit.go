@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
@@ -319,7 +320,7 @@ func (c *control) admits(t *claims, sender *table.Entry) bool {
 	switch t.role {
 	case alloc.RoleHost:
 		return true
-	case alloc.RoleTicket:
+	case seal.RoleTicket:
 		return t.joiner == sender.ID || t.player == c.shared.table.Player(h)
 	}
 	return false

@@ -1,7 +1,7 @@
 // Package engine is the data plane of the relay, and the package to embed: it
 // receives datagrams, decides about each one, and forwards it.
 //
-//	srv, err := engine.New(engine.Config{Listen: addrs}, sealer) // sealer: alloc.NewSealer
+//	srv, err := engine.New(engine.Config{Listen: addrs}, engine.Identity{Master: key, Relay: id})
 //	go srv.Run(ctx)                                               // until ctx ends
 //	<-srv.Ready()
 //	host, err := srv.ReserveHost(ctx, alloc.HostRequest{Tenant: tenant, MaxConnections: 4})

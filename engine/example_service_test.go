@@ -15,15 +15,7 @@ import (
 // A program runs a relay with the Allocations service over HTTP. The relay's hooks
 // report binds and ends to the service; see package alloc.
 func Example_allocationsService() {
-	master, err := alloc.NewMasterKey(nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	id, err := alloc.NewRelayID() // keep both, so that matches survive a restart
-	if err != nil {
-		log.Fatal(err)
-	}
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: id})
+	id, err := engine.NewIdentity() // keep it, so that matches survive a restart
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -32,7 +24,7 @@ func Example_allocationsService() {
 	relay, err := engine.New(engine.Config{Region: "home", Hooks: engine.Hooks{
 		OnBind: func(e engine.BindEvent) { service.OnBind(e.ID) },
 		OnEnd:  func(e engine.EndEvent) { service.OnEnd(e.ID) },
-	}}, sealer)
+	}}, id)
 	if err != nil {
 		log.Fatal(err)
 	}

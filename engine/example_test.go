@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log"
 
@@ -13,15 +12,11 @@ import (
 // A program of its own embeds a relay and reserves a host's allocation and one
 // for a joiner; how those reach the players is its own affair.
 func Example() {
-	master, err := alloc.NewMasterKey(rand.Reader)
+	id, err := engine.NewIdentity()
 	if err != nil {
 		log.Fatal(err)
 	}
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: alloc.RelayID{1}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	srv, err := engine.New(engine.Config{Region: "cellar"}, sealer)
+	srv, err := engine.New(engine.Config{Region: "cellar"}, id)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // TestExpiryPace: many allocations that are overdue at once end a few per
 // millisecond, and all in the end.
 func TestExpiryPace(t *testing.T) {
-	s := newSim(testSealer(t), true)
+	s := newSim(newIdentity(t).sealer(0), true)
 	const many = 3*expiriesPerMilli - 5
 	for range many {
 		s.reserve(alloc.RoleHost, nil, "p", "unbound", 1)

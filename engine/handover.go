@@ -36,8 +36,7 @@ import (
 type Handover struct {
 	// Version is the version of what HandOver writes. New refuses another one.
 	Version int
-	// Boot is alloc.Sealer.Boot, which the sealer of the other process must have as well:
-	// its run is the same.
+	// Boot is that of [Identity]: both processes are one run.
 	Boot uint64
 	// Started is when the relay's clock began, in nanoseconds of CLOCK_MONOTONIC.
 	Started int64
@@ -128,13 +127,11 @@ func (o *Handover) Close() {
 }
 
 // check returns an error for a relay that does not fit a configuration.
-func (o *Handover) check(cfg *Config, sealer *alloc.Sealer) error {
+func (o *Handover) check(cfg *Config) error {
 	sockets := cfg.Sockets.Workers
 	switch {
 	case o.Version != handoverVersion:
 		return fmt.Errorf("%w: its state has version %#x, not %#x", ErrHandover, o.Version, handoverVersion)
-	case o.Boot != sealer.Boot():
-		return fmt.Errorf("%w: the sealer is of another run", ErrHandover)
 	case len(o.Listen) != len(cfg.Listen) || len(o.Sockets) != len(cfg.Listen):
 		return fmt.Errorf("%w: it has %d listen addresses, not %d", ErrHandover, len(o.Listen), len(cfg.Listen))
 	}

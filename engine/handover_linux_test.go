@@ -33,12 +33,8 @@ func (s *site) handOver() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{
-		Master: s.id.Master, Relay: s.id.Relay, Boot: offer.Boot, Epoch: s.epoch, Now: s.now,
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	id := s.id
+	id.Epoch, id.Now = s.epoch, s.now
 	cfg := s.cfg
 	cfg.Recovery.StateFile, cfg.Recovery.OnStateError = s.path, s.onStateError
 	var began time.Time
@@ -53,7 +49,7 @@ func (s *site) handOver() {
 		return state, old.HandOver(ctx, state)
 	}
 	offer.OnResume = func() { close(resumed) }
-	s.relay = enginetest.StartWithSealer(s.t, cfg, sealer)
+	s.relay = enginetest.StartAs(s.t, cfg, id)
 	<-stopped // or the old relay takes the check
 	if err := s.relay.Check(s.t.Context()); err != nil {
 		s.t.Fatal(err)
@@ -168,11 +164,7 @@ func TestFastPathOptional(t *testing.T) {
 	joiner := s.join(enginetest.UTP2, "joiner", host)
 	s.handOver()
 	s.talk("after a hand-over", host, joiner)
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: s.id.Master, Relay: s.id.Relay})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := engine.New(engine.Config{FastPath: refusedFastPath{}}, sealer); err == nil ||
+	if _, err := engine.New(engine.Config{FastPath: refusedFastPath{}}, s.id); err == nil ||
 		!strings.Contains(err.Error(), "not permitted") {
 		t.Errorf("if it is not optional: %v", err)
 	}
@@ -194,7 +186,6 @@ func TestOfferRefused(t *testing.T) {
 	s.relay.Host("another", 3)
 	for name, change := range map[string]func(*engine.Handover, *engine.Config){
 		"version":   func(o *engine.Handover, _ *engine.Config) { o.Version++ },
-		"boot":      func(o *engine.Handover, _ *engine.Config) { o.Boot++ },
 		"addresses": func(_ *engine.Handover, c *engine.Config) { c.Listen = append(c.Listen, c.Listen[0]) },
 		"address": func(_ *engine.Handover, c *engine.Config) {
 			c.Listen = []netip.AddrPort{netip.AddrPortFrom(c.Listen[0].Addr(), c.Listen[0].Port()^1)}
@@ -207,14 +198,10 @@ func TestOfferRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: s.id.Master, Relay: s.id.Relay, Boot: offer.Boot})
-		if err != nil {
-			t.Fatal(err)
-		}
 		cfg := s.cfg
 		cfg.Handover = offer
 		change(offer, &cfg)
-		if _, err := engine.New(cfg, sealer); !errors.Is(err, engine.ErrHandover) {
+		if _, err := engine.New(cfg, s.id); !errors.Is(err, engine.ErrHandover) {
 			t.Errorf("%s: New returns %v", name, err)
 		}
 		if _, err := offer.Sockets[0][0].Stat(); err == nil {
@@ -245,13 +232,9 @@ func TestResumeFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: s.id.Master, Relay: s.id.Relay, Boot: offer.Boot})
-		if err != nil {
-			t.Fatal(err)
-		}
 		cfg := s.cfg
 		cfg.Handover, offer.Receive = offer, resume
-		other, err := engine.New(cfg, sealer)
+		other, err := engine.New(cfg, s.id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
@@ -230,7 +231,7 @@ type names struct {
 	tag       uint64
 }
 
-func namesOf(c *alloc.Claims) *names {
+func namesOf(c *seal.Claims) *names {
 	return &names{alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}, string(c.PlayerName), c.PlayerNameCut, c.Tag}
 }
 
@@ -248,7 +249,7 @@ const (
 	pathElsewhere
 )
 
-func claimsOf(c *alloc.Claims) claims {
+func claimsOf(c *seal.Claims) claims {
 	return claims{
 		role: c.Role, id: c.ID, match: c.Match, joiner: c.Joiner, player: c.Player, individual: c.Individual, tenant: c.Tenant,
 		boot: c.Boot, maxConnections: c.MaxConnections, epoch: c.Epoch,

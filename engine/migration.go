@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/proto"
@@ -300,11 +301,11 @@ func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (all
 	if _, err := statefile.ParseCode(r.Code); err != nil || r.Code == "" {
 		return alloc.Reservation{}, alloc.ErrCodeMalformed
 	}
-	var scratch alloc.Scratch
+	var scratch seal.Scratch
 	opened, ok := s.shared.sealer.Open(&scratch, r.Ticket[:])
 	t := claimsOf(&opened)
 	anyPlayer := r.Player == alloc.PlayerHash{}
-	if !ok || t.role != alloc.RoleTicket || t.tenant != r.Tenant.Hash() || !anyPlayer && t.player != r.Player {
+	if !ok || t.role != seal.RoleTicket || t.tenant != r.Tenant.Hash() || !anyPlayer && t.player != r.Player {
 		return alloc.Reservation{}, alloc.ErrNotFound
 	}
 	var res alloc.Reservation
@@ -331,14 +332,14 @@ func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (all
 
 // sealCandidate returns a reservation for the player of a ticket, with the connections of the
 // former host, without inserting it into the table.
-func (s *Server) sealCandidate(c *control, t *claims, ticket *alloc.Claims, r *alloc.MigrationRequest,
-	former proto.AllocationID) (alloc.Reservation, alloc.Claims, error) {
+func (s *Server) sealCandidate(c *control, t *claims, ticket *seal.Claims, r *alloc.MigrationRequest,
+	former proto.AllocationID) (alloc.Reservation, seal.Claims, error) {
 	id, err := newID()
 	if err != nil {
-		return alloc.Reservation{}, alloc.Claims{}, err
+		return alloc.Reservation{}, seal.Claims{}, err
 	}
 	joiner, _ := c.shared.table.ByID(t.joiner)
-	claims := alloc.Claims{
+	claims := seal.Claims{
 		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Individual: joiner.Is(table.Individual),
 		PlayerName: ticket.PlayerName, PlayerNameCut: ticket.PlayerNameCut, Tag: ticket.Tag,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
@@ -346,10 +347,10 @@ func (s *Server) sealCandidate(c *control, t *claims, ticket *alloc.Claims, r *a
 	}
 	res, err := s.seal(&claims, r.ClientAddress)
 	if err != nil {
-		return alloc.Reservation{}, alloc.Claims{}, err
+		return alloc.Reservation{}, seal.Claims{}, err
 	}
 	res.HostConnectionData = res.ConnectionData
-	claims.Epoch = res.ConnectionData.Epoch()
+	claims.Epoch = seal.EpochOf(&res.ConnectionData)
 	return res, claims, nil
 }
 

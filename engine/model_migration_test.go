@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -362,7 +363,7 @@ func (s *sim) migrate(c *mReservation, host mID) {
 	}
 	s.settle() // Commands that wait would be decided before in one, and later in the other.
 	s.learn()
-	var scratch alloc.Scratch
+	var scratch seal.Scratch
 	opened, ok := s.shared.sealer.Open(&scratch, []byte(c.ticket))
 	if !ok {
 		return // of an earlier boot, whose key is gone
@@ -396,7 +397,7 @@ func (s *sim) migrate(c *mReservation, host mID) {
 	if v := s.model.running[mID(place)]; v != nil && int(most) != v.max {
 		s.fail("the candidate gets %d connections, the host had %d", most, v.max)
 	}
-	claims := alloc.Claims{
+	claims := seal.Claims{
 		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Individual: c.individual, Project: []byte(c.tenant),
 		MaxConnections: most,
 	}

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/proto"
@@ -57,7 +57,7 @@ func (w *worker) refuseSource(now int64, from endpoint.Endpoint, t proto.Type, p
 	if err != nil {
 		return o
 	}
-	if c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData); ok && c.Role != alloc.RoleTicket {
+	if c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData); ok && c.Role != seal.RoleTicket {
 		w.reportRefusal(now, from, t, c.ID, proto.AllocationID{}, o)
 	}
 	return o

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/proto"
@@ -26,7 +27,7 @@ func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Re
 	if err != nil {
 		return alloc.Reservation{}, err
 	}
-	claims := alloc.Claims{
+	claims := seal.Claims{
 		Role: alloc.RoleHost, ID: id, Match: id, Tenant: r.Tenant.Hash(),
 		Player: r.Player, PlayerName: []byte(r.PlayerName), Individual: r.Individual,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment), Tag: r.Tag,
@@ -47,7 +48,7 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 	if err != nil {
 		return alloc.Reservation{}, err
 	}
-	claims := alloc.Claims{
+	claims := seal.Claims{
 		Role: alloc.RoleJoiner, ID: id, Match: r.Host, Tenant: r.Tenant.Hash(),
 		Player: r.Player, PlayerName: []byte(r.PlayerName), Individual: r.Individual,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment), Tag: r.Tag,
@@ -57,11 +58,11 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 		return alloc.Reservation{}, err
 	}
 	ticket := claims
-	ticket.Role, ticket.ID, ticket.Joiner = alloc.RoleTicket, r.Host, id
+	ticket.Role, ticket.ID, ticket.Joiner = seal.RoleTicket, r.Host, id
 	if res.HostConnectionData, err = s.shared.sealer.Seal(ticket); err != nil {
 		return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
 	}
-	if res.HostConnectionData.Epoch() != res.ConnectionData.Epoch() {
+	if seal.EpochOf(&res.HostConnectionData) != seal.EpochOf(&res.ConnectionData) {
 		// The epoch has just ended. The table retains the joiner's epoch only, and the
 		// ticket must open for as long.
 		if res.ConnectionData, err = s.shared.sealer.Seal(claims); err != nil {
@@ -73,7 +74,7 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 
 // seal returns a reservation for the claims, to which it adds the network of the caller,
 // without inserting it into the table.
-func (s *Server) seal(c *alloc.Claims, caller netip.Addr) (alloc.Reservation, error) {
+func (s *Server) seal(c *seal.Claims, caller netip.Addr) (alloc.Reservation, error) {
 	deriver := s.shared.sealer.NewDeriver()
 	if !mayBeProxy(caller) {
 		c.Network = deriver.NetworkTag(caller)
@@ -97,9 +98,9 @@ func mayBeProxy(caller netip.Addr) bool {
 
 // reserve inserts the sealed claims of res into the table and returns res. For a joiner, host
 // must be alive and of the same tenant; for a host, host is nil.
-func (s *Server) reserve(ctx context.Context, claims alloc.Claims, res alloc.Reservation,
+func (s *Server) reserve(ctx context.Context, claims seal.Claims, res alloc.Reservation,
 	host *proto.AllocationID) (alloc.Reservation, error) {
-	claims.Epoch = res.ConnectionData.Epoch()
+	claims.Epoch = seal.EpochOf(&res.ConnectionData)
 	sealed := claimsOf(&claims)
 	names := namesOf(&claims)
 	err := s.onControl(ctx, func(c *control) error {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
@@ -25,7 +26,7 @@ import (
 // state file.
 type site struct {
 	t     testing.TB
-	id    enginetest.Identity
+	id    engine.Identity
 	cfg   engine.Config
 	path  string
 	relay *enginetest.Relay
@@ -56,16 +57,12 @@ func newSite(t testing.TB, cfg engine.Config) *site {
 // start begins a run, with what is in the state file.
 func (s *site) start() {
 	s.t.Helper()
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{
-		Master: s.id.Master, Relay: s.id.Relay, Epoch: s.epoch, Now: s.now,
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	id := s.id
+	id.Epoch, id.Now = s.epoch, s.now
 	cfg := s.cfg
 	cfg.Recovery.StateFile = s.path
 	cfg.Recovery.OnStateError = s.onStateError
-	s.relay = enginetest.StartWithSealer(s.t, cfg, sealer)
+	s.relay = enginetest.StartAs(s.t, cfg, id)
 }
 
 // restart ends the run as kind says, and begins another.
@@ -156,7 +153,7 @@ func wellAlive(t *testing.T, all ...*enginetest.UTP) {
 // begins with goes on after a crash, also if the epoch has another length then.
 func TestRestartWithShortEpochs(t *testing.T) {
 	t.Parallel()
-	for _, after := range []time.Duration{time.Hour, alloc.DefaultEpoch} {
+	for _, after := range []time.Duration{time.Hour, engine.DefaultEpoch} {
 		var ahead atomic.Int64
 		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		s := &site{
@@ -230,7 +227,7 @@ func TestTicketOfTheJoinersEpoch(t *testing.T) {
 	host := s.relay.Host("host", 100)
 	for range 20 {
 		res := s.relay.Joiner("joiner", host.ID)
-		if res.ConnectionData.Epoch() != res.HostConnectionData.Epoch() {
+		if seal.EpochOf(&res.ConnectionData) != seal.EpochOf(&res.HostConnectionData) {
 			t.Fatal("the ticket is of another epoch than its joiner")
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
@@ -198,7 +199,7 @@ func (r *rig) reserve(role alloc.Role, host *mReservation, player string, max in
 		id = proto.AllocationID{0xF0, 15: r.born}
 	}
 	t := alloc.Tenant{Project: "p"}
-	c := alloc.Claims{
+	c := seal.Claims{
 		Role: role, ID: id, Match: id, Tenant: t.Hash(), Project: []byte(t.Project), Player: alloc.HashPlayer(t, player),
 		MaxConnections: uint16(max), Network: r.shared.sealer.NewDeriver().NetworkTag(r.caller),
 	}
@@ -209,7 +210,7 @@ func (r *rig) reserve(role alloc.Role, host *mReservation, player string, max in
 		c.Match, card.match, c.MaxConnections = proto.AllocationID(host.id), host.id, 0
 		match = &c.Match
 		ticket := c
-		ticket.Role, ticket.ID, ticket.Joiner = alloc.RoleTicket, c.Match, id
+		ticket.Role, ticket.ID, ticket.Joiner = seal.RoleTicket, c.Match, id
 		card.ticket = r.seal(ticket)
 	}
 	card.data = r.seal(c)
@@ -224,7 +225,7 @@ func (r *rig) reserve(role alloc.Role, host *mReservation, player string, max in
 // migrate reserves an allocation for a player that would take the place of its host, if the
 // join code leads to host.
 func (r *rig) migrate(player, host *mReservation) (*mReservation, error) {
-	var scratch alloc.Scratch
+	var scratch seal.Scratch
 	opened, ok := r.shared.sealer.Open(&scratch, []byte(player.ticket))
 	if !ok {
 		r.t.Fatal("the ticket does not open")
@@ -236,7 +237,7 @@ func (r *rig) migrate(player, host *mReservation) (*mReservation, error) {
 	}
 	id, _ := newID()
 	most := r.control.connectionsOf(former)
-	c := alloc.Claims{
+	c := seal.Claims{
 		Role: alloc.RoleHost, ID: id, Match: id, Tenant: t.tenant, Player: t.player, Project: []byte("p"), MaxConnections: most,
 		Network: r.shared.sealer.NewDeriver().NetworkTag(r.caller),
 	}
@@ -257,7 +258,7 @@ func (r *rig) leave(host *mReservation) error {
 	return r.control.leave(&alloc.LeaveRequest{Tenant: t, Player: alloc.HashPlayer(t, host.player), Host: proto.AllocationID(host.id)}, r.now)
 }
 
-func (r *rig) seal(c alloc.Claims) string {
+func (r *rig) seal(c seal.Claims) string {
 	data, err := r.shared.sealer.Seal(c)
 	if err != nil {
 		r.t.Fatal(err)

@@ -19,9 +19,9 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/driver"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
-	"github.com/ferryrelay/ferry/internal/base/unset"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/proto"
@@ -62,10 +62,9 @@ type Server struct {
 	ended        chan struct{} // closed when Run has returned
 }
 
-// New opens the sockets and the state file of a relay, and starts no goroutine. The
-// sealer holds the relay's id and keys, and seals the connection data of its
-// reservations. Errors: no sealer, an invalid field of cfg, or a socket that cannot be opened.
-func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
+// New opens the sockets and the state file of a relay, and starts no goroutine. Errors: an
+// invalid field of id or cfg, or a socket that cannot be opened.
+func New(cfg Config, id Identity) (s *Server, err error) {
 	if offer := cfg.Handover; offer != nil {
 		defer func() {
 			if err != nil {
@@ -73,8 +72,13 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 			}
 		}()
 	}
-	if unset.IsZero(sealer) {
-		return nil, errors.New("engine: the sealer is nil, or alloc.NewSealer has not made it")
+	keys := seal.Config{Master: id.Master, Relay: id.Relay, Boot: id.Boot, Epoch: id.Epoch, Now: id.Now}
+	if cfg.Handover != nil {
+		keys.Boot = cfg.Handover.Boot
+	}
+	sealer, err := seal.New(keys)
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -91,7 +95,7 @@ func New(cfg Config, sealer *alloc.Sealer) (s *Server, err error) {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
 	if cfg.Handover != nil {
-		if err := cfg.Handover.check(&cfg, sealer); err != nil {
+		if err := cfg.Handover.check(&cfg); err != nil {
 			return nil, err
 		}
 	}

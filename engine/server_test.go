@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 
 func newServer(t *testing.T, cfg engine.Config) *engine.Server {
 	t.Helper()
-	srv, err := engine.New(cfg, enginetest.Sealer(t))
+	srv, err := engine.New(cfg, enginetest.NewIdentity(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestLifecycle(t *testing.T) {
 	t.Run("address is free again", func(t *testing.T) {
 		srv := newServer(t, engine.Config{})
 		addr := srv.Addr()
-		if _, err := engine.New(engine.Config{Listen: []netip.AddrPort{addr}}, enginetest.Sealer(t)); err == nil {
+		if _, err := engine.New(engine.Config{Listen: []netip.AddrPort{addr}}, enginetest.NewIdentity(t)); err == nil {
 			t.Error("two servers share an address")
 		}
 		srv.Close()
@@ -128,12 +128,10 @@ func TestAdvertisePort(t *testing.T) {
 	}
 }
 
-// TestNoSealer: a relay without a sealer is refused.
-func TestNoSealer(t *testing.T) {
-	for _, sealer := range []*alloc.Sealer{nil, {}} {
-		if _, err := engine.New(engine.Config{}, sealer); err == nil || !strings.Contains(err.Error(), "sealer") {
-			t.Errorf("%v", err)
-		}
+// TestNoIdentity: a relay without an identity is refused.
+func TestNoIdentity(t *testing.T) {
+	if _, err := engine.New(engine.Config{}, engine.Identity{}); err == nil || !strings.Contains(err.Error(), "Identity.Master") {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -161,7 +159,7 @@ func TestConfigErrors(t *testing.T) {
 		{Timeouts: engine.Timeouts{Idle: -time.Second}}, {Timeouts: engine.Timeouts{Bind: 25 * time.Hour}},
 		{Listen: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:1")}},
 	} {
-		srv, err := engine.New(cfg, enginetest.Sealer(t))
+		srv, err := engine.New(cfg, enginetest.NewIdentity(t))
 		if err == nil {
 			srv.Close()
 			t.Errorf("%+v was accepted", cfg)
@@ -281,11 +279,11 @@ func TestFreePort(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	sealer := enginetest.Sealer(t)
+	id := enginetest.NewIdentity(t)
 	for range 100 {
 		srv, err := engine.New(engine.Config{Sockets: engine.Sockets{Workers: 1}, MaxAllocations: 16, Listen: []netip.AddrPort{
 			netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("127.0.0.2:0"),
-		}}, sealer)
+		}}, id)
 		if err != nil {
 			t.Fatal(err)
 		}

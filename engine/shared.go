@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 )
 
@@ -16,7 +16,7 @@ type shared struct {
 	rules       rules
 	limits      atomic.Pointer[limitRates]
 	table       *table.Table
-	sealer      *alloc.Sealer
+	sealer      *seal.Sealer
 	budgets     *budgets
 	grace       *grace
 	previousRun *previousRun

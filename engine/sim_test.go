@@ -5,7 +5,6 @@ package engine
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/driver"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/statefile"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
@@ -65,18 +65,14 @@ type simFastPath interface {
 type identity struct {
 	master  alloc.MasterKey
 	dir     string
-	sealers []*alloc.Sealer // by boot
+	sealers []*seal.Sealer // by boot
 	files   int
 	fast    simFastPath // of its simulations; they run one after another
 }
 
 func newIdentity(t testing.TB) *identity {
 	t.Helper()
-	master, err := alloc.NewMasterKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &identity{master: master, dir: t.TempDir()}
+	h := &identity{master: testIdentity(t).Master, dir: t.TempDir()}
 	if dir, err := os.MkdirTemp("/dev/shm", "ferry"); err == nil { // it never waits for a disk
 		h.dir = dir
 		t.Cleanup(func() { os.RemoveAll(dir) })
@@ -85,9 +81,9 @@ func newIdentity(t testing.TB) *identity {
 }
 
 // sealer returns that of a run of the relay.
-func (h *identity) sealer(boot int) *alloc.Sealer {
+func (h *identity) sealer(boot int) *seal.Sealer {
 	for boot >= len(h.sealers) {
-		s, err := alloc.NewSealer(alloc.SealerConfig{
+		s, err := seal.New(seal.Config{
 			Master: h.master, Relay: alloc.RelayID{1}, Boot: uint64(len(h.sealers) + 7),
 		})
 		if err != nil {
@@ -98,10 +94,14 @@ func (h *identity) sealer(boot int) *alloc.Sealer {
 	return h.sealers[boot]
 }
 
-// testSealer is a sealer of a random relay.
-func testSealer(t testing.TB) *alloc.Sealer {
+// testIdentity is that of a random relay.
+func testIdentity(t testing.TB) Identity {
 	t.Helper()
-	return newIdentity(t).sealer(0)
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 // newSim returns a fresh simulation, of a relay that was started long ago.
@@ -112,9 +112,9 @@ func (h *identity) newSim(limits bool) *sim {
 	return s
 }
 
-func newSim(sealer *alloc.Sealer, limits bool) *sim { return newSimWith(sealer, limits, nil) }
+func newSim(sealer *seal.Sealer, limits bool) *sim { return newSimWith(sealer, limits, nil) }
 
-func newSimWith(sealer *alloc.Sealer, limits bool, fast simFastPath) *sim {
+func newSimWith(sealer *seal.Sealer, limits bool, fast simFastPath) *sim {
 	s := &sim{fast: fast, now: clockStart, model: newModel(limits), outcomes: map[string]int{}}
 	s.hits = s.model.hits
 	s.boot(sealer, limits, statefile.PreviousRun{})
@@ -124,7 +124,7 @@ func newSimWith(sealer *alloc.Sealer, limits bool, fast simFastPath) *sim {
 }
 
 // boot makes a relay with an empty table.
-func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun) {
+func (s *sim) boot(sealer *seal.Sealer, limits bool, left statefile.PreviousRun) {
 	checker, err := newChecker()
 	if err != nil {
 		panic(err)
@@ -351,7 +351,7 @@ func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string
 	for !s.takeGates(s.shared.budgets, id) {
 		id, _ = newID()
 	}
-	c := alloc.Claims{
+	c := seal.Claims{
 		Role: role, ID: id, Match: id, Tenant: alloc.Tenant{Project: tenant}.Hash(), Project: []byte(tenant),
 		Player: alloc.HashPlayer(alloc.Tenant{Project: tenant}, player), MaxConnections: uint16(max),
 	}
@@ -366,8 +366,8 @@ func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string
 	c.Individual, card.individual = player != "unbound", player != "unbound"
 	if host != nil {
 		c.Match, card.match, c.MaxConnections = proto.AllocationID(host.id), host.id, 0
-		card.ticket = s.seal(alloc.Claims{
-			Role: alloc.RoleTicket, ID: c.Match, Match: c.Match, Joiner: id, Tenant: c.Tenant, Player: c.Player,
+		card.ticket = s.seal(seal.Claims{
+			Role: seal.RoleTicket, ID: c.Match, Match: c.Match, Joiner: id, Tenant: c.Tenant, Player: c.Player,
 			Project: c.Project,
 		})
 	}
@@ -391,7 +391,7 @@ func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string
 	}
 }
 
-func (s *sim) seal(c alloc.Claims) string {
+func (s *sim) seal(c seal.Claims) string {
 	data, err := s.shared.sealer.Seal(c)
 	if err != nil {
 		panic(err)

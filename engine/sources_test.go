@@ -238,7 +238,7 @@ func TestServicePorts(t *testing.T) {
 func TestLinkLocalListen(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"[fe80::1%lo]:0", "[fe80::1]:0", "169.254.1.1:0"} {
-		s, err := New(Config{Listen: addrPorts(listen)}, testSealer(t))
+		s, err := New(Config{Listen: addrPorts(listen)}, testIdentity(t))
 		if err == nil {
 			s.Close()
 		}

@@ -85,7 +85,7 @@ func pinnedThreads(t *testing.T, cpu int, main bool) (n int) {
 func TestPinnedWorkers(t *testing.T) {
 	cpus := twoCPUs(t)
 	cpus[0], cpus[1] = cpus[1], cpus[0]
-	s, err := New(Config{Sockets: Sockets{WorkerCPUs: cpus, SteerByCPU: true}, AllowPrivateSources: true}, testSealer(t))
+	s, err := New(Config{Sockets: Sockets{WorkerCPUs: cpus, SteerByCPU: true}, AllowPrivateSources: true}, testIdentity(t))
 	if err != nil {
 		t.Fatal(err)
 	}

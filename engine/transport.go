@@ -5,8 +5,8 @@ import (
 	"math"
 	"sync"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/driver"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
@@ -226,7 +226,7 @@ func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (outc
 }
 
 // bindsOtherAllocation reports whether a BIND came in a session of another allocation.
-func (w *worker) bindsOtherAllocation(c *alloc.Claims) bool {
+func (w *worker) bindsOtherAllocation(c *seal.Claims) bool {
 	return w.session.Serial != 0 && w.session.ID != c.ID
 }
 
@@ -421,8 +421,9 @@ const handshakeRoom = driver.HandshakeBatch * 128
 
 // recordsRelay implements [RecordsRelay].
 type recordsRelay struct {
-	shared  *shared
-	control *control
+	shared   *shared
+	control  *control
+	derivers sync.Pool // of *seal.Deriver
 
 	mu   sync.Mutex // guards what follows
 	out  outbox
@@ -432,6 +433,7 @@ type recordsRelay struct {
 
 func newRecordsRelay(s *Server) *recordsRelay {
 	r := &recordsRelay{shared: s.shared, control: s.control, out: newOutbox(driver.HandshakeBatch), room: make([]byte, 0, handshakeRoom)}
+	r.derivers.New = func() any { return s.shared.sealer.NewDeriver() }
 	s.attachOutbox(&r.out, 0)
 	return r
 }
@@ -490,6 +492,14 @@ func (r *recordsRelay) OwnerOf(id proto.AllocationID) (driver.Owner, bool) {
 	o := ownerOf(t.Tenant(e.Handle), t.Player(e.Handle), e.Is(table.Individual), id)
 	_, ok = t.At(e.Handle) // The slot may be another allocation's meanwhile.
 	return o, ok
+}
+
+// KeyOf implements [RecordsRelay].
+func (r *recordsRelay) KeyOf(id proto.AllocationID) (key proto.Key) {
+	d := r.derivers.Get().(*seal.Deriver)
+	defer r.derivers.Put(d)
+	d.Key(id, &key)
+	return key
 }
 
 // SessionBegan implements [RecordsRelay].

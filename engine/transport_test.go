@@ -112,7 +112,7 @@ func bindOf(r alloc.Reservation) []byte {
 // TestTransport: a host in a session and a player over UDP are in one match.
 func TestTransport(t *testing.T) {
 	p := newPipe()
-	s, err := New(Config{Sockets: Sockets{Workers: 2}, Transports: []Transport{p}}, testSealer(t))
+	s, err := New(Config{Sockets: Sockets{Workers: 2}, Transports: []Transport{p}}, testIdentity(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestLargeToTransport(t *testing.T) {
 	s, err := New(Config{
 		Sockets: Sockets{Workers: 1}, Transports: []Transport{p}, Records: &fakeRecords{},
 		Hooks: Hooks{OnLargeMessage: func(e LargeMessageEvent) { reports <- e }},
-	}, testSealer(t))
+	}, testIdentity(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +392,7 @@ func TestLargeToTransport(t *testing.T) {
 // TestRecordsRelay: records learn which allocations can be bound, and to which sessions
 // one is bound; what they send leaves with Flush, or when a batch is full.
 func TestRecordsRelay(t *testing.T) {
-	s, err := New(Config{Sockets: Sockets{Workers: 1}, Records: &fakeRecords{}}, testSealer(t))
+	s, err := New(Config{Sockets: Sockets{Workers: 1}, Records: &fakeRecords{}}, testIdentity(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -480,7 +480,7 @@ func TestTransportNames(t *testing.T) {
 		`"udp6" is taken`: named("udp6"), `"dtls" is taken`: named("a", "dtls"), `"A B"`: named("A B"), `"" is taken`: named(""),
 		`two with the name "ws"`: named("ws", "ws"), "want at most 12": named(strings.Split("a b c d e f g h i j k l m", " ")...),
 	} {
-		s, err := New(Config{Transports: transports}, testSealer(t))
+		s, err := New(Config{Transports: transports}, testIdentity(t))
 		if err == nil {
 			s.Close()
 		}

@@ -131,7 +131,7 @@ func faults(log *testkit.LogBuffer) (all []map[string]any) {
 // is counted, the others are handled, and the log gets a line a minute.
 func TestFault(t *testing.T) {
 	var log testkit.LogBuffer
-	s, err := New(Config{Sockets: Sockets{Workers: 1}, Unlimited: true, Logger: slog.New(slog.NewJSONHandler(&log, nil))}, testSealer(t))
+	s, err := New(Config{Sockets: Sockets{Workers: 1}, Unlimited: true, Logger: slog.New(slog.NewJSONHandler(&log, nil))}, testIdentity(t))
 	if err != nil {
 		t.Fatal(err)
 	}

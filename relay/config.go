@@ -32,8 +32,9 @@ type Config struct {
 	// crash. New creates it, and one process at a time has it. Empty: clients of an earlier run
 	// get ERROR 4, and their matches end.
 	Dir string
-	// Sealer replaces the id and key in Dir, for a program that stores them elsewhere.
-	Sealer *alloc.Sealer
+	// Identity replaces the id and key in Dir, for a program that stores them elsewhere. Nil: it
+	// does not.
+	Identity *engine.Identity
 
 	// Listener accepts the connections of the API, of WebSockets and of Pages. Run serves and
 	// closes it. Nil: the program mounts [Relay.Handler] on a server of its own.
@@ -61,7 +62,7 @@ type Config struct {
 	// they are zero sets StateFile and Region. Advertise needs the UDP addresses only, and may be
 	// empty if Listen has no wildcard.
 	Engine engine.Config
-	// DTLS offers encryption on the UDP port. New sets PSK and, with Dir, Sessions if they are
+	// DTLS offers encryption on the UDP port. New sets, with Dir, Sessions if it is
 	// nil. Nil: no DTLS.
 	DTLS *dtls.Config
 	// WebSocket offers WebSockets at the root of URL, as browsers need. Nil: none.

@@ -17,7 +17,6 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // Relay is a relay with its Allocations service. Its methods may be called by any goroutine.
@@ -63,17 +62,17 @@ func New(cfg Config) (_ *Relay, err error) {
 	if _, err := cfg.endpoints(cfg.Engine.Listen, base); err != nil {
 		return nil, err
 	}
-	sealer, err := r.open()
+	identity, err := r.open()
 	if err != nil {
 		return nil, err
 	}
-	if err := r.addTransports(sealer); err != nil {
+	if err := r.addTransports(identity.Relay); err != nil {
 		return nil, err
 	}
 	if len(cfg.Service.Regions) > 0 {
 		r.cfg.Engine.Region = cmp.Or(cfg.Engine.Region, cfg.Service.Regions[0].ID)
 	}
-	if r.engine, err = engine.New(r.cfg.Engine, sealer); err != nil {
+	if r.engine, err = engine.New(r.cfg.Engine, identity); err != nil {
 		return nil, err
 	}
 	endpoints, err := cfg.endpoints(r.engine.Addrs(), base)
@@ -94,8 +93,8 @@ func New(cfg Config) (_ *Relay, err error) {
 	return r, nil
 }
 
-// open opens Config.Dir, and returns the sealer of this run.
-func (r *Relay) open() (*alloc.Sealer, error) {
+// open opens Config.Dir, and returns the relay's identity.
+func (r *Relay) open() (engine.Identity, error) {
 	var identity state.Identity
 	var err error
 	if r.cfg.Dir == "" {
@@ -105,23 +104,20 @@ func (r *Relay) open() (*alloc.Sealer, error) {
 		identity = r.dir.Identity
 		r.cfg.Engine.Recovery.StateFile = cmp.Or(r.cfg.Engine.Recovery.StateFile, r.dir.Allocations())
 	}
-	if err != nil || r.cfg.Sealer != nil {
-		return r.cfg.Sealer, err
+	if r.cfg.Identity != nil && err == nil {
+		return *r.cfg.Identity, nil
 	}
-	return alloc.NewSealer(alloc.SealerConfig{Master: identity.Master, Relay: identity.Relay})
+	return engine.Identity{Master: identity.Master, Relay: identity.Relay}, err
 }
 
 // addTransports creates the transports besides UDP.
-func (r *Relay) addTransports(sealer *alloc.Sealer) (err error) {
+func (r *Relay) addTransports(id alloc.RelayID) (err error) {
 	if r.cfg.DTLS != nil {
 		c := *r.cfg.DTLS
-		if c.PSK == nil {
-			c.PSK = keysOf(sealer)
-		}
 		c.Idle = cmp.Or(c.Idle, r.cfg.idleTimeout(time.Minute))
 		if c.Sessions == nil && r.dir != nil && r.cfg.Engine.Recovery.Window >= 0 {
 			if r.sessions, err = dtls.OpenSessionFile(dtls.SessionFileConfig{
-				Path: r.dir.Sessions(), Relay: sealer.Relay(), MaxSessions: c.MaxSessions, OnError: r.onSessionError,
+				Path: r.dir.Sessions(), Relay: id, MaxSessions: c.MaxSessions, OnError: r.onSessionError,
 			}); err != nil {
 				return err
 			}
@@ -154,17 +150,6 @@ const maxPingInterval = 20 * time.Second
 
 func (r *Relay) onSessionError(err error) {
 	r.log.Error("session file: cannot be written; DTLS sessions will not outlive this process", "error", err)
-}
-
-// keysOf returns the PSK callback of DTLS for the allocations of a sealer's relay.
-func keysOf(sealer *alloc.Sealer) func(proto.AllocationID) (proto.Key, bool) {
-	derivers := sync.Pool{New: func() any { return sealer.NewDeriver() }}
-	return func(id proto.AllocationID) (key proto.Key, ok bool) {
-		d := derivers.Get().(*alloc.Deriver)
-		defer derivers.Put(d)
-		d.Key(id, &key)
-		return key, true
-	}
 }
 
 // buildService creates the service and its handlers, with the join codes of the previous run.

@@ -296,7 +296,7 @@ func TestHelloRate(t *testing.T) {
 // class.
 func TestQueueShare(t *testing.T) {
 	t.Parallel()
-	r, err := newLayer(Config{PSK: testKey, Queue: 128, Workers: 1})
+	r, err := newLayer(Config{Queue: 128, Workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

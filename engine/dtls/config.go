@@ -25,13 +25,8 @@ const (
 	defaultMaxSessions = 65_536
 )
 
-// Config is the configuration of a [Records]. Only PSK is required. It must not be
-// modified after New.
+// Config is the configuration of a [Records]. It must not be modified after New.
 type Config struct {
-	// PSK returns the key of an allocation, and false for an unknown one. Several
-	// goroutines call it at once.
-	PSK func(id proto.AllocationID) (key proto.Key, ok bool)
-
 	// Sessions is the file from which sessions of the previous process resume, and
 	// in which sessions are stored for the next one. The caller closes it after
 	// Run has returned and the last call of Seal and Open. Nil: sessions end with
@@ -107,9 +102,6 @@ func (c Config) withDefaults() Config {
 
 // validate returns the first error, with the field's name.
 func (c *Config) validate() error {
-	if c.PSK == nil {
-		return errors.New("dtls: Config.PSK is nil")
-	}
 	if c.Sessions != nil && unset.IsZero(c.Sessions) {
 		return errors.New("dtls: Config.Sessions is a file that OpenSessionFile has not opened")
 	}

@@ -14,31 +14,30 @@ import (
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for field, c := range map[string]Config{
-		"PSK":               {},
-		"MaxSessions":       {PSK: testKey, MaxSessions: 1<<22 + 1},
-		"PerIdentity":       {PSK: testKey, PerIdentity: -1},
-		"HalfOpen":          {PSK: testKey, HalfOpen: 1},
-		"HalfOpenPerPrefix": {PSK: testKey, HalfOpenPerPrefix: 1},
-		"Direct":            {PSK: testKey, HalfOpen: 100, Direct: 51},
-		"FragmentCap":       {PSK: testKey, FragmentCap: 1025},
-		"Workers":           {PSK: testKey, Workers: 65},
-		"Queue":             {PSK: testKey, Queue: -1},
-		"HandshakeTimeout":  {PSK: testKey, HandshakeTimeout: time.Millisecond},
-		"Idle":              {PSK: testKey, Idle: -time.Second},
-		"Quiet":             {PSK: testKey, Quiet: time.Hour},
+		"MaxSessions":       {MaxSessions: 1<<22 + 1},
+		"PerIdentity":       {PerIdentity: -1},
+		"HalfOpen":          {HalfOpen: 1},
+		"HalfOpenPerPrefix": {HalfOpenPerPrefix: 1},
+		"Direct":            {HalfOpen: 100, Direct: 51},
+		"FragmentCap":       {FragmentCap: 1025},
+		"Workers":           {Workers: 65},
+		"Queue":             {Queue: -1},
+		"HandshakeTimeout":  {HandshakeTimeout: time.Millisecond},
+		"Idle":              {Idle: -time.Second},
+		"Quiet":             {Quiet: time.Hour},
 	} {
 		if _, err := newLayer(c); err == nil || !strings.Contains(err.Error(), "Config."+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := newLayer(Config{PSK: testKey, HalfOpen: 4}); err != nil {
+	if _, err := newLayer(Config{HalfOpen: 4}); err != nil {
 		t.Errorf("with a small HalfOpen: %v", err)
 	}
 }
 
 func TestRunTwice(t *testing.T) {
 	t.Parallel()
-	r, err := newLayer(Config{PSK: testKey})
+	r, err := newLayer(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Package dtls serves DTLS 1.2 with a pre-shared key on the UDP port of a relay. It
 // owns the handshakes, the keys and the records; the engine interprets the messages.
 //
-//	r, err := dtls.New(dtls.Config{PSK: keyOf})
+//	r, err := dtls.New(dtls.Config{})
 //	// engine.Config.Records is r: the engine calls Open, Alive, Seal and Run
 //
 // # Handshake and session
@@ -16,7 +16,7 @@
 //	application data      opened and sealed by the relay's workers
 //	close_notify          authentic: the session ends; so it does when idle
 //
-// The key of the handshake is the allocation's (Config.PSK), the identity its id:
+// The key of the handshake is the allocation's, the identity its id:
 // 16 bytes, or text. Cipher suites: TLS_PSK_WITH_AES_128_GCM_SHA256 and
 // TLS_PSK_WITH_AES_256_GCM_SHA384. With a pre-shared key alone there is no forward
 // secrecy: an attacker that records a session and learns the key of the allocation

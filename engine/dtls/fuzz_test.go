@@ -119,7 +119,7 @@ func FuzzDatagrams(f *testing.F) {
 	f.Add(plain, noCookie)
 	f.Add(noCookie, append(append(exchange, fin...), make([]byte, 40)...))
 	f.Add(recordOf(bytes.Repeat(plain[headerLen:], 20)), bytes.Repeat(noCookie, 8))
-	r, err := newLayer(Config{PSK: testKey, Workers: 1, Queue: 1, MaxSessions: 16})
+	r, err := newLayer(Config{Workers: 1, Queue: 1, MaxSessions: 16})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
-	"github.com/ferryrelay/ferry/proto"
 	pion "github.com/pion/dtls/v3"
 )
 
@@ -207,7 +206,7 @@ func TestEndedFirst(t *testing.T) {
 // TestQueue: the queue is bounded while Run does not run, and drops are counted.
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	r, err := newLayer(Config{PSK: testKey, Queue: 10, Workers: 1})
+	r, err := newLayer(Config{Queue: 10, Workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,11 +226,8 @@ func TestQueue(t *testing.T) {
 func TestDerivations(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []int{0, -1} {
-		start, derived := time.Now(), 0
-		g := newRig(t, Config{HandshakeTimeout: time.Minute, Direct: direct, PSK: func(id proto.AllocationID) (proto.Key, bool) {
-			derived++
-			return testKey(id)
-		}})
+		start := time.Now()
+		g := newRig(t, Config{HandshakeTimeout: time.Minute, Direct: direct})
 		p := newPeer(g, home, 1)
 		p.key[0] ^= 1
 		if !p.start() {
@@ -248,6 +244,7 @@ func TestDerivations(t *testing.T) {
 		if direct < 0 {
 			most += int(time.Since(start).Microseconds()/retryRate.IntervalMicros) + 1
 		}
+		derived := int(g.derived.Load())
 		if derived < maxDerivations || derived > most || g.stats().Counts[dropAttempts] == 0 {
 			t.Errorf("direct %d: %d derivations, %v", direct, derived, g.stats())
 		}

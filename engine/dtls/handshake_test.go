@@ -336,7 +336,6 @@ type loop struct {
 
 func newLoop(t *testing.T, c Config) *loop {
 	t.Helper()
-	c.PSK = testKey
 	r, err := newLayer(c)
 	if err != nil {
 		t.Fatal(err)

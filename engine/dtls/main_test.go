@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -38,18 +39,18 @@ func (r boundRelay) OwnerOf(proto.AllocationID) (driver.Owner, bool) {
 	return driver.Owner{}, false
 }
 
-// testID is the n-th allocation that the rigs know, and testKey its key. Ids
-// that begin with 0xEE are unknown.
+func (r boundRelay) KeyOf(id proto.AllocationID) proto.Key { return testKey(id) }
+
+// testID is the n-th allocation that the rigs know, and testKey its key.
 func testID(n int) proto.AllocationID {
 	return proto.AllocationID{1, byte(n >> 16), byte(n >> 8), byte(n), 4: 9, 15: 7}
 }
 
-func testKey(id proto.AllocationID) (proto.Key, bool) {
-	var key proto.Key
+func testKey(id proto.AllocationID) (key proto.Key) {
 	for i := range key {
 		key[i] = id[i%16] ^ byte(i*37)
 	}
-	return key, id[0] != 0xEE
+	return key
 }
 
 func at(addr string) endpoint.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(addr), 0, 0) }
@@ -66,6 +67,7 @@ type rig struct {
 	unbound bool                        // no session is bound, except those in bound
 	bound   map[uint64]bool
 	owners  map[proto.AllocationID]driver.Owner
+	derived atomic.Int64 // calls of KeyOf
 }
 
 // Send implements [driver.RecordsRelay].
@@ -98,6 +100,12 @@ func (g *rig) OwnerOf(id proto.AllocationID) (driver.Owner, bool) {
 	defer g.mu.Unlock()
 	o, ok := g.owners[id]
 	return o, ok
+}
+
+// KeyOf implements [driver.RecordsRelay].
+func (g *rig) KeyOf(id proto.AllocationID) proto.Key {
+	g.derived.Add(1)
+	return testKey(id)
 }
 
 // SessionBegan implements [driver.RecordsRelay].
@@ -134,9 +142,6 @@ func newRig(t *testing.T, c Config) *rig {
 
 func newStoppedRig(t *testing.T, c Config) *rig {
 	t.Helper()
-	if c.PSK == nil {
-		c.PSK = testKey
-	}
 	r, err := newLayer(c)
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +244,7 @@ type peer struct {
 func newPeer(g *rig, from endpoint.Endpoint, n int) *peer {
 	id := testID(n)
 	p := &peer{g: g, from: from, identity: id[:], suites: []uint16{0x00A8}, padding: 16}
-	p.key, _ = testKey(id)
+	p.key = testKey(id)
 	binary.BigEndian.PutUint64(p.random[:], random64())
 	return p
 }

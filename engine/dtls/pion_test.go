@@ -89,7 +89,7 @@ func pionConnect(t *testing.T, c *tap, l *loop, identity []byte, key proto.Key, 
 func mustPion(t *testing.T, c *tap, l *loop, n int, opts ...pion.ClientOption) *pion.Conn {
 	t.Helper()
 	id := testID(n)
-	key, _ := testKey(id)
+	key := testKey(id)
 	conn, err := pionConnect(t, c, l, id[:], key, 20*time.Second, opts...)
 	if err != nil {
 		t.Fatalf("%v: %v", err, l.stats())
@@ -116,7 +116,7 @@ func pionEcho(t *testing.T, conn *pion.Conn, msg string) {
 func TestPion(t *testing.T) {
 	t.Parallel()
 	id := testID(5)
-	key, _ := testKey(id)
+	key := testKey(id)
 	for _, c := range []struct {
 		name     string
 		identity []byte
@@ -193,7 +193,7 @@ func TestPionAnswersLost(t *testing.T) {
 	l := newLoop(t, Config{})
 	c := &lossyTap{tap: newTap(t, "127.0.0.1:0"), lose: 1}
 	id := testID(5)
-	key, _ := testKey(id)
+	key := testKey(id)
 	conn, err := pion.ClientWithOptions(c, l.addr(),
 		pion.WithPSK(func([]byte) ([]byte, error) { return key[:], nil }), pion.WithPSKIdentityHint(id[:]),
 		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(50*time.Millisecond))
@@ -320,7 +320,7 @@ func TestOpenSSL(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s direct %d", c.cipher, c.direct), func(t *testing.T) {
 			l := newLoop(t, Config{Direct: c.direct})
-			key, _ := testKey(testID(8))
+			key := testKey(testID(8))
 			in, lines := openssl(t, l, key, c.cipher)
 			testkit.Eventually(t, "a session", func() bool { return l.stats().Counts[eventEstablished] == 1 })
 			for i := range 3 {

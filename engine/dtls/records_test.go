@@ -90,7 +90,7 @@ func TestOverhead(t *testing.T) {
 var benchSizes = []int{60, 300, 1200}
 
 func benchRig(b *testing.B) (*layer, *session, *peer) {
-	r, err := newLayer(Config{PSK: testKey})
+	r, err := newLayer(Config{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func BenchmarkOpenSeal(b *testing.B) {
 
 // BenchmarkDerive measures most of the work of a worker for one handshake.
 func BenchmarkDerive(b *testing.B) {
-	key, _ := testKey(testID(1))
+	key := testKey(testID(1))
 	client, server, transcript := make([]byte, randomLen), make([]byte, randomLen), make([]byte, 32)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -167,7 +167,7 @@ func BenchmarkDerive(b *testing.B) {
 // BenchmarkHello measures the work of a worker for one forged ClientHello: an answer
 // with a cookie.
 func BenchmarkHello(b *testing.B) {
-	r, err := newLayer(Config{PSK: testKey, Direct: -1})
+	r, err := newLayer(Config{Direct: -1})
 	if err != nil {
 		b.Fatal(err)
 	}

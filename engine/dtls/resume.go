@@ -379,7 +379,7 @@ func (r *layer) resume(from endpoint.Endpoint, pkt []byte) *session {
 	if d.gone {
 		return r.table.source(from)
 	}
-	if !(*relay).MayBind(d.found.ID) || d.keys == nil && !r.deriveKeys(d) {
+	if !(*relay).MayBind(d.found.ID) || d.keys == nil && !r.deriveKeys(d, *relay) {
 		r.dropDormant(d)
 		return nil
 	}
@@ -472,7 +472,7 @@ func (r *layer) reviveConnected(relay driver.RecordsRelay) {
 			continue
 		}
 		d.mu.Lock()
-		if !d.gone && r.deriveKeys(d) {
+		if !d.gone && r.deriveKeys(d, relay) {
 			r.revive(d, from, relay)
 		}
 		d.mu.Unlock()
@@ -488,12 +488,8 @@ func (d *dormants) all() []*dormant {
 }
 
 // deriveKeys derives the keys of a dormant session.
-func (r *layer) deriveKeys(d *dormant) bool {
-	f := &d.found
-	key, ok := r.conf.PSK(f.ID)
-	if !ok {
-		return false
-	}
+func (r *layer) deriveKeys(d *dormant, relay driver.RecordsRelay) bool {
+	f, key := &d.found, relay.KeyOf(d.found.ID)
 	keys, err := derive(suiteByID(f.Suite), &key, f.Client[:], f.Server[:], len(f.Hash) > 0, f.Hash)
 	d.keys = &keys
 	return err == nil

@@ -508,7 +508,7 @@ func killChild(path string) {
 	if err != nil {
 		fail(err)
 	}
-	r, err := newLayer(Config{PSK: testKey, Sessions: file})
+	r, err := newLayer(Config{Sessions: file})
 	if err != nil {
 		fail(err)
 	}
@@ -537,7 +537,7 @@ func killAddSession(r *layer, i int) statefile.FoundSession {
 	from.Lo += uint64(i)
 	h := &halfOpen{suite: &suites[i%2]}
 	binary.BigEndian.PutUint64(h.client[:], random64())
-	key, _ := testKey(testID(i))
+	key := testKey(testID(i))
 	keys, err := derive(h.suite, &key, h.client[:], h.server[:], false, nil)
 	if err != nil {
 		fail(err)
@@ -552,7 +552,7 @@ func killAddSession(r *layer, i int) statefile.FoundSession {
 // killUse starts the goroutines that use a session. The client's numbers are
 // microseconds, so that they rise from process to process.
 func killUse(wg *sync.WaitGroup, r *layer, f *statefile.FoundSession) {
-	key, _ := testKey(f.ID)
+	key := testKey(f.ID)
 	keys, err := derive(suiteByID(f.Suite), &key, f.Client[:], f.Server[:], len(f.Hash) > 0, f.Hash)
 	if err != nil {
 		fail(err)

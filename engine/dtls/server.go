@@ -464,10 +464,7 @@ func (w *worker) derive(h *halfOpen) event {
 	if !w.mayDerive(h) || !w.relay.MayBind(id) && !w.r.limits.takeUnbindable(w.r.now()) {
 		return dropAttempts
 	}
-	key, ok := w.r.conf.PSK(id)
-	if !ok {
-		return dropIdentity
-	}
+	key := w.relay.KeyOf(id)
 	before, err := h.hashWith(h.exchange)
 	if err != nil {
 		return dropKey

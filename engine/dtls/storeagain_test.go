@@ -22,7 +22,7 @@ func TestStoreAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newLayer(Config{PSK: testKey, Sessions: file})
+	r, err := newLayer(Config{Sessions: file})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,6 @@ func TestNoSession(t *testing.T) {
 		reason   event
 	}{
 		{"wrong key", string(id[:]), 1, dropKey},
-		{"unknown allocation", "\xEE" + string(id[1:]), 0, dropIdentity},
 		{"short identity", "player", 0, dropIdentity},
 		{"misplaced hyphens", "010000030-900-0000-0000-000000000007", 0, dropIdentity},
 		{"no hexadecimal", strings.Repeat("x", 32), 0, dropIdentity},

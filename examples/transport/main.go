@@ -57,19 +57,11 @@ func run(ctx context.Context, out io.Writer) error {
 
 // newRelay returns a relay on UDP and on a listener of TCP.
 func newRelay(listener net.Listener) (*engine.Server, error) {
-	master, err := alloc.NewMasterKey(nil)
+	id, err := engine.NewIdentity()
 	if err != nil {
 		return nil, err
 	}
-	id, err := alloc.NewRelayID()
-	if err != nil {
-		return nil, err
-	}
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: id})
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(engine.Config{Transports: []engine.Transport{newTransport(listener)}}, sealer)
+	return engine.New(engine.Config{Transports: []engine.Transport{newTransport(listener)}}, id)
 }
 
 // play plays a match of a host on UDP and a player on TCP.

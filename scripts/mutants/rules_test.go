@@ -198,7 +198,7 @@ var rules = []mutant{
 		rule: "a ticket is valid for its own player only",
 		in:   "engine",
 		old:  `return t.joiner == sender.ID || t.player == c.shared.table.Player(h)`,
-		now:  `return t.role == alloc.RoleTicket || t.player == c.shared.table.Player(h)`,
+		now:  `return t.role == seal.RoleTicket || t.player == c.shared.table.Player(h)`,
 		by:   model,
 	},
 	{
@@ -759,17 +759,17 @@ var rules = []mutant{
 	},
 	{
 		rule: "each seal has a nonce of its own",
-		in:   "alloc",
+		in:   "engine/internal/seal",
 		old:  `io.ReadFull(s.rand, nonce)`,
 		now:  `io.ReadFull(s.rand, nonce[:0])`,
-		by:   killer{"./alloc", "TestSealHidesAndVaries", ""},
+		by:   killer{"./engine/internal/seal", "TestSealHidesAndVaries", ""},
 	},
 	{
 		rule: "a sealing key serves one epoch",
-		in:   "alloc",
+		in:   "engine/internal/seal",
 		old:  `[]byte("ferry connection data v1 "), epoch)`,
 		now:  `[]byte("ferry connection data v1 "), epoch/1000)`,
-		by:   killer{"./alloc", "TestSealLayout", ""},
+		by:   killer{"./engine/internal/seal", "TestSealLayout", ""},
 	},
 	// The state file and restarts.
 	{
@@ -894,10 +894,10 @@ var rules = []mutant{
 	},
 	{
 		rule: "after a restart, connection data of an earlier short epoch opens",
-		in:   "alloc",
+		in:   "engine/internal/seal",
 		old:  `aead = s.recoverKey(epoch)`,
 		now:  `_ = s.recoverKey`,
-		by:   killer{"./alloc", "TestRecoverEpochs", ""},
+		by:   killer{"./engine/internal/seal", "TestRecoverEpochs", ""},
 	},
 	{
 		rule: "tokens: a public key is not an HMAC secret",

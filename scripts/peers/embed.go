@@ -99,19 +99,11 @@ func newServer(addr netip.AddrPort, mode string, allocations int) (*engine.Serve
 	default:
 		return nil, fmt.Errorf("embed: mode %q", mode)
 	}
-	master, err := alloc.NewMasterKey(nil)
+	id, err := engine.NewIdentity()
 	if err != nil {
 		return nil, err
 	}
-	id, err := alloc.NewRelayID()
-	if err != nil {
-		return nil, err
-	}
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: id})
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(cfg, sealer)
+	return engine.New(cfg, id)
 }
 
 // reserveAll reserves hosts and their joiners, and writes a record of each: its id, and its

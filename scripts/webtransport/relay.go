@@ -117,19 +117,11 @@ func runRelay(kind string, sessions int, trace bool) error {
 }
 
 func newServer(cfg engine.Config) (*engine.Server, error) {
-	master, err := alloc.NewMasterKey(nil)
+	id, err := engine.NewIdentity()
 	if err != nil {
 		return nil, err
 	}
-	id, err := alloc.NewRelayID()
-	if err != nil {
-		return nil, err
-	}
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: id})
-	if err != nil {
-		return nil, err
-	}
-	return engine.New(cfg, sealer)
+	return engine.New(cfg, id)
 }
 
 // reserve reserves pairs of a host and a joiner.

@@ -97,6 +97,8 @@ type RecordsRelay interface {
 	// OwnerOf returns for whom an allocation is, and false if it does not exist, or may
 	// still come back after a restart.
 	OwnerOf(id proto.AllocationID) (Owner, bool)
+	// KeyOf returns the key of an allocation, which need not exist.
+	KeyOf(id proto.AllocationID) proto.Key
 	// SessionBegan is called when Alive has become true for a source.
 	SessionBegan(from endpoint.Endpoint)
 }

@@ -21,7 +21,7 @@ type Config struct {
 	Capacity int
 	// Relay is the relay's id. A file of another relay is not read.
 	Relay [16]byte
-	// Boot identifies this run of the process, as alloc.Sealer.Boot does. Not 0.
+	// Boot identifies this run of the process, as engine.Identity.Boot does. Not 0.
 	Boot uint64
 	// Machine identifies this run of the machine: it must change when the machine
 	// restarts. Default: the boot id of the kernel on Linux; elsewhere unknown, so

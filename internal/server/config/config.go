@@ -204,7 +204,7 @@ func Serve() Config {
 		HearTimeout:          30 * time.Second,
 		HostMigrationSilence: 7 * time.Second,
 		RecoverFor:           60 * time.Second,
-		KeyEpoch:             alloc.DefaultEpoch,
+		KeyEpoch:             engine.DefaultEpoch,
 		Batch:                sock.DefaultBatch,
 		GSO:                  true,
 		Steering:             "auto",

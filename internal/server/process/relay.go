@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/fastpath"
@@ -63,13 +63,11 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 	if err != nil {
 		return nil, err
 	}
-	keys := alloc.SealerConfig{Master: o.Identity.Master, Relay: o.Identity.Relay, Epoch: o.Config.KeyEpoch}
-	if offer != nil {
-		keys.Boot, cfg.Handover = offer.Boot, offer
+	identity := engine.Identity{
+		Master: o.Identity.Master, Relay: o.Identity.Relay, Epoch: o.Config.KeyEpoch, Boot: rand.Uint64() | 1,
 	}
-	sealer, err := alloc.NewSealer(keys)
-	if err != nil {
-		return nil, err
+	if offer != nil {
+		identity.Boot, cfg.Handover = offer.Boot, offer
 	}
 	cfg.Sockets.Workers, cfg.Sockets.WorkerCPUs = r.processors.workers, r.processors.cpus
 	if len(cfg.Sockets.WorkerCPUs) > 0 {
@@ -79,15 +77,15 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 			cfg.Sockets.SteerByCPU, "because", why)
 	}
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger, cfg.Hooks = r.maxAllocations, r.seats(&o.Config), o.Logger, hooks
-	if err := r.addTransports(&cfg, sealer); err != nil {
+	if err := r.addTransports(&cfg); err != nil {
 		return nil, err
 	}
 	if o.Fresh || o.Mode == Dev {
 		cfg.Recovery.Window = -1
 	}
-	r.restart.boot, r.recoverFor = sealer.Boot(), cfg.Recovery.Window
+	r.restart.boot, r.recoverFor = identity.Boot, cfg.Recovery.Window
 	cfg.Recovery.StateFile, cfg.Recovery.OnStateError, cfg.Recovery.OnStateComplete = o.StateFile, r.onStateError, r.onStateComplete
-	if r.engine, err = r.newEngine(cfg, sealer); err != nil {
+	if r.engine, err = r.newEngine(cfg, identity); err != nil {
 		return nil, errors.Join(udpError(cfg.Listen, err), r.closeSessionFile())
 	}
 	r.logStateReport()
@@ -97,10 +95,10 @@ func newLocalRelay(o *Options, hooks engine.Hooks, drains *events.Topic[events.D
 }
 
 // newEngine opens the data plane, with a fast path if the settings ask for it.
-func (r *localRelay) newEngine(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server, error) {
+func (r *localRelay) newEngine(cfg engine.Config, identity engine.Identity) (*engine.Server, error) {
 	c := &r.opts.Config
 	if c.XDP == "off" {
-		return engine.New(cfg, sealer)
+		return engine.New(cfg, identity)
 	}
 	fast := fastPathConfig(c)
 	fast.Logger = r.opts.Logger
@@ -109,7 +107,7 @@ func (r *localRelay) newEngine(cfg engine.Config, sealer *alloc.Sealer) (*engine
 	}
 	r.fastPath = fastpath.New(fast)
 	cfg.FastPath, cfg.FastPathOptional = r.fastPath, c.XDP == "auto"
-	return engine.New(cfg, sealer)
+	return engine.New(cfg, identity)
 }
 
 // fastPathConfig returns the configuration of the fast path for these settings.

@@ -2,22 +2,19 @@ package process
 
 import (
 	"errors"
-	"sync"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/server/config"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // addTransports creates the transports besides UDP and adds them to the configuration.
-func (r *localRelay) addTransports(to *engine.Config, sealer *alloc.Sealer) (err error) {
+func (r *localRelay) addTransports(to *engine.Config) (err error) {
 	c := &r.opts.Config
 	if c.DTLS {
-		cfg := dtlsConfig(c, sealer)
+		cfg := dtlsConfig(c)
 		if r.opts.Parent == nil { // The process before this one has the file open.
 			cfg.Sessions = r.openSessionFile(0)
 		}
@@ -35,17 +32,9 @@ func (r *localRelay) addTransports(to *engine.Config, sealer *alloc.Sealer) (err
 	return nil
 }
 
-// dtlsConfig returns the configuration of DTLS. The key of each id is derived, and only its
-// owner has it. Records asks the relay whether the allocation can still be bound.
-func dtlsConfig(c *config.Config, sealer *alloc.Sealer) dtls.Config {
-	derivers := sync.Pool{New: func() any { return sealer.NewDeriver() }}
+// dtlsConfig returns the configuration of DTLS.
+func dtlsConfig(c *config.Config) dtls.Config {
 	return dtls.Config{
-		PSK: func(id proto.AllocationID) (key proto.Key, ok bool) {
-			d := derivers.Get().(*alloc.Deriver)
-			defer derivers.Put(d)
-			d.Key(id, &key)
-			return key, true
-		},
 		MaxSessions: c.MaxDTLSSessions,
 		MaxMessage:  c.DTLSMaxMessage,
 		Idle:        idleTimeout(c, 60*time.Second),

@@ -9,7 +9,6 @@ package enginetest
 
 import (
 	"context"
-	"crypto/rand"
 	"net/netip"
 	"testing"
 	"time"
@@ -39,7 +38,7 @@ var Tenant = alloc.Tenant{Project: "enginetest", Environment: "test"}
 // ends; the test fails if Run returns an error.
 func Start(t testing.TB, cfg engine.Config) *Relay {
 	t.Helper()
-	return StartWithSealer(t, cfg, Sealer(t))
+	return StartAs(t, cfg, NewIdentity(t))
 }
 
 // StartIdle is Start with an idle time-out, 0 for the default, and defaults for all else.
@@ -48,11 +47,10 @@ func StartIdle(t testing.TB, idle time.Duration) *Relay {
 	return Start(t, engine.Config{Timeouts: engine.Timeouts{Idle: idle}})
 }
 
-// StartWithSealer is Start with the identity of sealer, so that a test can restart
-// the same relay.
-func StartWithSealer(t testing.TB, cfg engine.Config, sealer *alloc.Sealer) *Relay {
+// StartAs is Start with an identity, so that a test can restart the same relay.
+func StartAs(t testing.TB, cfg engine.Config, id engine.Identity) *Relay {
 	t.Helper()
-	srv, err := engine.New(cfg, sealer)
+	srv, err := engine.New(cfg, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,38 +93,14 @@ func (r *Relay) Ended() bool {
 	}
 }
 
-// Identity is the part of a relay that survives a restart.
-type Identity struct {
-	Master alloc.MasterKey
-	Relay  alloc.RelayID
-}
-
 // NewIdentity returns a random identity.
-func NewIdentity(t testing.TB) Identity {
+func NewIdentity(t testing.TB) engine.Identity {
 	t.Helper()
-	var i Identity
-	var err error
-	if i.Master, err = alloc.NewMasterKey(rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	rand.Read(i.Relay[:])
-	return i
-}
-
-// Sealer returns the sealer of another run.
-func (i Identity) Sealer(t testing.TB) *alloc.Sealer {
-	t.Helper()
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: i.Master, Relay: i.Relay})
+	id, err := engine.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sealer
-}
-
-// Sealer returns a sealer with a random master key and relay id.
-func Sealer(t testing.TB) *alloc.Sealer {
-	t.Helper()
-	return NewIdentity(t).Sealer(t)
+	return id
 }
 
 // Host reserves an allocation for a host with up to max players.

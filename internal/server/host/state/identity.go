@@ -1,7 +1,6 @@
 package state
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
 )
 
 // Identity is the id and the master key of a relay. The key prints as "[redacted]".
@@ -19,15 +19,11 @@ type Identity struct {
 
 // NewIdentity returns a new identity: a random UUID and 32 random bytes.
 func NewIdentity() (Identity, error) {
-	id, err := alloc.NewRelayID()
-	if err != nil {
-		return Identity{}, fmt.Errorf("state: relay id: %w", err)
-	}
-	master, err := alloc.NewMasterKey(rand.Reader)
+	id, err := engine.NewIdentity()
 	if err != nil {
 		return Identity{}, fmt.Errorf("state: %w", err)
 	}
-	return Identity{id, master}, nil
+	return Identity{id.Relay, id.Master}, nil
 }
 
 // ErrDamaged is wrapped by the error about an identity file that is not as it

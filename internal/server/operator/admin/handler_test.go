@@ -20,11 +20,8 @@ import (
 // running returns a real relay and what stops it.
 func running(t *testing.T) (relay *engine.Server, stop func()) {
 	t.Helper()
-	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: alloc.MasterKey{1}, Relay: alloc.RelayID{2}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	relay, err = engine.New(engine.Config{Sockets: engine.Sockets{Workers: 2}}, sealer)
+	id := engine.Identity{Master: alloc.MasterKey{1}, Relay: alloc.RelayID{2}}
+	relay, err := engine.New(engine.Config{Sockets: engine.Sockets{Workers: 2}}, id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,17 +1,20 @@
-package alloc
+package seal
 
 import (
 	"crypto/cipher"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
 )
 
-// DefaultEpoch is the default of SealerConfig.Epoch.
+// DefaultEpoch is the default of Config.Epoch.
 const DefaultEpoch = 7 * 24 * time.Hour
 
-// The bounds of SealerConfig.Epoch.
+// The bounds of Config.Epoch.
 const (
 	minEpoch = time.Hour
 	maxEpoch = 4 * DefaultEpoch
@@ -27,7 +30,7 @@ const (
 
 // A relay that restarts restores allocations for recoverFor at most. Until then it opens
 // connection data of all epochs that began less than recoverHours before its start: those of
-// short epochs too, and those of a previous run with another SealerConfig.Epoch; or after it,
+// short epochs too, and those of a previous run with another Config.Epoch; or after it,
 // since the clock may have been set back.
 const (
 	recoverFor   = time.Hour
@@ -49,6 +52,9 @@ type epochKey struct {
 	epoch uint16
 	aead  cipher.AEAD
 }
+
+// EpochOf returns the epoch whose key sealed connection data, for [Sealer.Retain].
+func EpochOf(d *alloc.ConnectionData) uint16 { return binary.BigEndian.Uint16(d[epochAt:]) }
 
 // keyring is the set of keys that a sealer opens with. It is immutable, so that
 // Open reads it without a lock; a rotation replaces it.
@@ -90,7 +96,7 @@ func (s *Sealer) Retain(epoch uint16) {
 	defer s.mu.Unlock()
 	s.retained[epoch]++
 	if ring := s.keys.Load(); ring.find(epoch) == nil {
-		// Derivation depends on nothing but sizes, and NewSealer has tested those.
+		// Derivation depends on nothing but sizes, and New has tested those.
 		// If it failed nevertheless, Open would return false for the epoch.
 		_ = s.rotate(ring.current)
 	}
@@ -144,7 +150,7 @@ func (s *Sealer) rotate(current int64) error {
 		if aead == nil {
 			var err error
 			if aead, err = s.epochKey(e); err != nil {
-				return fmt.Errorf("alloc: sealing key of epoch %d: %w", e, err)
+				return fmt.Errorf("sealing key of epoch %d: %w", e, err)
 			}
 		}
 		ring.keys = append(ring.keys, epochKey{epoch: e, aead: aead})

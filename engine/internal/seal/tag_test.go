@@ -1,4 +1,4 @@
-package alloc
+package seal
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -18,7 +19,8 @@ func TestTag(t *testing.T) {
 			for _, tag := range []uint64{0, 1, math.MaxUint64, 0xff00000000000000} {
 				id := proto.AllocationID{1}
 				c := Claims{
-					Role: RoleHost, ID: id, Match: id, Project: []byte(names[0]), Environment: []byte(names[1]), PlayerName: []byte(player), Tag: tag,
+					Role: alloc.RoleHost, ID: id, Match: id, Project: []byte(names[0]), Environment: []byte(names[1]),
+					PlayerName: []byte(player), Tag: tag,
 				}
 				if err := c.validate(); err != nil {
 					t.Fatal(err)
@@ -39,8 +41,10 @@ func TestTag(t *testing.T) {
 		}
 	}
 	id := proto.AllocationID{1}
-	c := Claims{Role: RoleHost, ID: id, Match: id, Project: bytes.Repeat([]byte("g"), 56), Environment: bytes.Repeat([]byte("l"), 48), Tag: 1}
-	if err := c.validate(); err != ErrTag {
+	c := Claims{
+		Role: alloc.RoleHost, ID: id, Match: id, Project: bytes.Repeat([]byte("g"), 56), Environment: bytes.Repeat([]byte("l"), 48), Tag: 1,
+	}
+	if err := c.validate(); err != errTag {
 		t.Errorf("names that leave no room: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package alloc_test
+package seal
 
 import (
 	"bytes"
@@ -9,8 +9,6 @@ import (
 	"encoding/binary"
 	"strings"
 	"testing"
-
-	"github.com/ferryrelay/ferry/alloc"
 )
 
 // TestSealLayout opens connection data by the table in claims.go and the
@@ -19,10 +17,10 @@ import (
 func TestSealLayout(t *testing.T) {
 	t.Parallel()
 	nonce := "twelve bytes"
-	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Rand = strings.NewReader(nonce) })
+	s := newTestSealer(t, func(c *Config) { c.Rand = strings.NewReader(nonce) })
 	claims := hostClaims()
 	claims.Individual = true
-	claims.Role, claims.Joiner, claims.Network = alloc.RoleTicket, testJoiner, alloc.NetworkTag{7, 8, 9}
+	claims.Role, claims.Joiner, claims.Network = RoleTicket, testJoiner, NetworkTag{7, 8, 9}
 	player := strings.Repeat("p", 45) + "layer"
 	claims.PlayerName = []byte(player)
 	data := mustSeal(t, s, claims)

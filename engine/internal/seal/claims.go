@@ -1,4 +1,4 @@
-package alloc
+package seal
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"unicode/utf8"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -41,7 +42,7 @@ const (
 	nonceLen  = 12
 	headerLen = nonceAt + nonceLen
 	tagLen    = 16
-	plainLen  = ConnectionDataLen - headerLen - tagLen
+	plainLen  = alloc.ConnectionDataLen - headerLen - tagLen
 
 	relayAt       = 0
 	bootAt        = relayAt + 16
@@ -56,8 +57,8 @@ const (
 	projectLenAt  = playerAt + 16
 	environLenAt  = projectLenAt + 1
 	projectAt     = environLenAt + 1
-	environmentAt = projectAt + MaxTenantName
-	networkAt     = environmentAt + MaxTenantName
+	environmentAt = projectAt + alloc.MaxTenantName
+	networkAt     = environmentAt + alloc.MaxTenantName
 )
 
 // The bits of the flags. A version without flags reads them as a part of issued, which no
@@ -76,11 +77,16 @@ var (
 	_ [networkAt + len(NetworkTag{}) - plainLen]byte
 )
 
-// ErrClaims is returned by [Sealer.Seal] for ids that do not fit the role.
-var ErrClaims = errors.New("alloc: claims do not fit their role")
+// RoleTicket is the role of the host connection data that a joiner receives. No allocation
+// has it.
+const RoleTicket = alloc.RoleJoiner + 1
 
-// ErrTag is returned for a reservation with a tag beside which the names of its tenant do not fit.
-var ErrTag = errors.New("alloc: project and environment of a reservation with a tag have at most 103 bytes together")
+// The errors of [Sealer.Seal]: ids that do not fit the role, and a tag beside which the names
+// of the tenant do not fit.
+var (
+	errClaims = errors.New("engine: claims do not fit their role")
+	errTag    = errors.New("alloc: project and environment of a reservation with a tag have at most 103 bytes together")
+)
 
 // Claims is the content of connection data. Its ids depend on the role:
 //
@@ -88,30 +94,30 @@ var ErrTag = errors.New("alloc: project and environment of a reservation with a 
 //	RoleJoiner  ID is the joiner's, Match the host's, Joiner is zero
 //	RoleTicket  ID and Match are the host's, Joiner is the joiner that holds it
 type Claims struct {
-	Epoch uint16  // epoch it was sealed in: the low bits of the hour at which that began
-	Relay RelayID // relay that sealed it
-	Boot  uint64  // run of that relay's process
-	Role  Role
+	Epoch uint16        // epoch it was sealed in: the low bits of the hour at which that began
+	Relay alloc.RelayID // relay that sealed it
+	Boot  uint64        // run of that relay's process
+	Role  alloc.Role
 
 	ID     proto.AllocationID
 	Match  proto.AllocationID
 	Joiner proto.AllocationID
 
-	Tenant uint64 // Tenant.Hash
+	Tenant uint64 // alloc.Tenant.Hash
 	// Project and Environment hold at most MaxTenantName bytes each. In opened
 	// claims they alias the Scratch and change with its next use.
 	Project, Environment []byte
 
 	MaxConnections uint16
 	Issued         int64 // Unix seconds
-	Player         PlayerHash
+	Player         alloc.PlayerHash
 	// PlayerName is the name of which Player is the digest, empty if it is not known. It
 	// aliases the Scratch too. PlayerNameCut: it is only the beginning of the name, which did
 	// not fit beside the tenant's names, and may be empty.
 	PlayerName    []byte
 	PlayerNameCut bool
-	Individual    bool   // see Caller.Individual
-	Tag           uint64 // see Caller.Tag
+	Individual    bool   // see alloc.Caller
+	Tag           uint64 // see alloc.Caller
 	// Network is the network from which the player called the API, zero if it is not
 	// known. A BIND from there comes from its owner: the call was over TCP.
 	Network NetworkTag
@@ -121,29 +127,29 @@ type Claims struct {
 // [Deriver.NetworkTag]. Zero means that the network is not known.
 type NetworkTag [3]byte
 
-// validate returns ErrTenantName or ErrClaims if c cannot be sealed.
+// validate returns alloc.ErrTenantName, errClaims or errTag if c cannot be sealed.
 func (c *Claims) validate() error {
-	names := Tenant{Project: string(c.Project), Environment: string(c.Environment)}
+	names := alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}
 	if err := names.Validate(); err != nil {
 		return err
 	}
 	if c.ID.IsZero() || c.Match.IsZero() {
-		return ErrClaims
+		return errClaims
 	}
 	if c.Tag != 0 && len(c.Project)+len(c.Environment) > maxTaggedNames {
-		return ErrTag
+		return errTag
 	}
 	ok := false
 	switch c.Role {
-	case RoleHost:
+	case alloc.RoleHost:
 		ok = c.ID == c.Match && c.Joiner.IsZero()
-	case RoleJoiner:
+	case alloc.RoleJoiner:
 		ok = c.ID != c.Match && c.Joiner.IsZero()
 	case RoleTicket:
 		ok = c.ID == c.Match && !c.Joiner.IsZero() && c.Joiner != c.ID
 	}
 	if !ok {
-		return ErrClaims
+		return errClaims
 	}
 	return nil
 }
@@ -207,7 +213,7 @@ func padding(p *[plainLen]byte, project, environment int) (a, b []byte) {
 const tagRoom = 9
 
 // maxTaggedNames is the largest length in bytes of both names of a tenant beside a tag.
-const maxTaggedNames = 2*MaxTenantName - tagRoom
+const maxTaggedNames = 2*alloc.MaxTenantName - tagRoom
 
 // tagByte returns the place of byte i of a tag: the last 8 bytes of a and b together, the last
 // byte first.
@@ -225,12 +231,12 @@ const maxPlayerName = projectAt
 // writes; another version of this program could have written them.
 func (c *Claims) decode(p *[plainLen]byte) bool {
 	project, environment := int(p[projectLenAt]), int(p[environLenAt])
-	if project > MaxTenantName || environment > MaxTenantName {
+	if project > alloc.MaxTenantName || environment > alloc.MaxTenantName {
 		return false
 	}
 	copy(c.Relay[:], p[relayAt:])
 	c.Boot = binary.BigEndian.Uint64(p[bootAt:])
-	c.Role = Role(p[roleAt])
+	c.Role = alloc.Role(p[roleAt])
 	c.MaxConnections = binary.BigEndian.Uint16(p[maxAt:])
 	c.Individual = p[flagsAt]&flagIndividual != 0
 	c.PlayerNameCut = p[flagsAt]&flagPlayerNameCut != 0

@@ -1,4 +1,4 @@
-package alloc_test
+package seal
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -31,28 +32,28 @@ func testClock(after time.Duration) func() time.Time {
 	return func() time.Time { return time.Unix(2900*7*24*60*60, 0).Add(after) }
 }
 
-func newTestSealer(t testing.TB, change func(*alloc.SealerConfig)) *alloc.Sealer {
+func newTestSealer(t testing.TB, change func(*Config)) *Sealer {
 	t.Helper()
-	cfg := alloc.SealerConfig{Master: testMaster, Relay: testRelay, Boot: 77, Now: testClock(0)}
+	cfg := Config{Master: testMaster, Relay: testRelay, Boot: 77, Now: testClock(0)}
 	if change != nil {
 		change(&cfg)
 	}
-	s, err := alloc.NewSealer(cfg)
+	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func hostClaims() alloc.Claims {
-	return alloc.Claims{
+func hostClaims() Claims {
+	return Claims{
 		Role: alloc.RoleHost, ID: testHost, Match: testHost, Tenant: 0x0123456789abcdef,
 		Project: []byte("project-id"), Environment: []byte("production"),
 		MaxConnections: 8, Player: alloc.PlayerHash{1, 2, 3},
 	}
 }
 
-func mustSeal(t testing.TB, s *alloc.Sealer, c alloc.Claims) alloc.ConnectionData {
+func mustSeal(t testing.TB, s *Sealer, c Claims) alloc.ConnectionData {
 	t.Helper()
 	data, err := s.Seal(c)
 	if err != nil {
@@ -61,13 +62,13 @@ func mustSeal(t testing.TB, s *alloc.Sealer, c alloc.Claims) alloc.ConnectionDat
 	return data
 }
 
-func opens(s *alloc.Sealer, data []byte) bool {
-	_, ok := s.Open(new(alloc.Scratch), data)
+func opens(s *Sealer, data []byte) bool {
+	_, ok := s.Open(new(Scratch), data)
 	return ok
 }
 
 // sameClaims compares claims by value, names included.
-func sameClaims(a, b alloc.Claims) bool {
+func sameClaims(a, b Claims) bool {
 	return bytes.Equal(a.Project, b.Project) && bytes.Equal(a.Environment, b.Environment) &&
 		a.Epoch == b.Epoch && a.Relay == b.Relay && a.Boot == b.Boot && a.Role == b.Role &&
 		a.ID == b.ID && a.Match == b.Match && a.Joiner == b.Joiner && a.Tenant == b.Tenant &&
@@ -76,18 +77,18 @@ func sameClaims(a, b alloc.Claims) bool {
 
 func TestSealRoundTrip(t *testing.T) {
 	t.Parallel()
-	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Now = testClock(90 * time.Minute) })
+	s := newTestSealer(t, func(c *Config) { c.Now = testClock(90 * time.Minute) })
 	joiner, ticket, bare, longest := hostClaims(), hostClaims(), hostClaims(), hostClaims()
 	joiner.Role, joiner.ID = alloc.RoleJoiner, testJoiner
-	ticket.Role, ticket.Joiner = alloc.RoleTicket, testJoiner
+	ticket.Role, ticket.Joiner = RoleTicket, testJoiner
 	bare.Project, bare.Environment, bare.MaxConnections, bare.Player = nil, nil, 0, alloc.PlayerHash{}
 	longest.Project = bytes.Repeat([]byte("p"), alloc.MaxTenantName)
 	longest.Environment = bytes.Repeat([]byte{0xFF}, alloc.MaxTenantName)
 	longest.MaxConnections, longest.Tenant = 65535, ^uint64(0)
 	longest.Player = alloc.PlayerHash(bytes.Repeat([]byte{0xFF}, 16))
 
-	scratch := new(alloc.Scratch) // one for all: nothing of one may show in the next
-	for name, want := range map[string]alloc.Claims{
+	scratch := new(Scratch) // one for all: nothing of one may show in the next
+	for name, want := range map[string]Claims{
 		"host": hostClaims(), "joiner": joiner, "ticket": ticket, "bare": bare, "longest": longest,
 	} {
 		data := mustSeal(t, s, want)
@@ -132,7 +133,7 @@ func TestSealPlayerName(t *testing.T) {
 		claims.Project, claims.Environment = bytes.Repeat([]byte("p"), c.project), bytes.Repeat([]byte("e"), c.environment)
 		claims.PlayerName, claims.PlayerNameCut = []byte(c.name), c.cut
 		data := mustSeal(t, s, claims)
-		got, ok := s.Open(new(alloc.Scratch), data[:])
+		got, ok := s.Open(new(Scratch), data[:])
 		claims.Epoch, claims.Relay, claims.Boot, claims.Issued = testEpoch, testRelay, s.Boot(), testClock(0)().Unix()
 		if !ok || !sameClaims(got, claims) {
 			t.Errorf("%+v: opened %+v", c, got)
@@ -149,7 +150,7 @@ func TestSealSetsItsOwnFields(t *testing.T) {
 	forged := hostClaims()
 	forged.Epoch, forged.Relay, forged.Boot, forged.Issued = 1, alloc.RelayID{9}, 9, 9
 	data := mustSeal(t, s, forged)
-	got, ok := s.Open(new(alloc.Scratch), data[:])
+	got, ok := s.Open(new(Scratch), data[:])
 	if !ok || got.Epoch != testEpoch || got.Relay != s.Relay() || got.Boot != s.Boot() || got.Issued != testClock(0)().Unix() {
 		t.Errorf("opened %+v, %v", got, ok)
 	}
@@ -226,22 +227,22 @@ func TestOpenAcrossSealers(t *testing.T) {
 	data := mustSeal(t, newTestSealer(t, nil), hostClaims())
 	tests := []struct {
 		name   string
-		change func(*alloc.SealerConfig)
+		change func(*Config)
 		want   bool
 	}{
-		{"same relay, later boot", func(c *alloc.SealerConfig) { c.Boot = 78 }, true},
-		{"other relay, same master key", func(c *alloc.SealerConfig) { c.Relay[0] ^= 1 }, false},
-		{"same relay, other master key", func(c *alloc.SealerConfig) { c.Master[31] ^= 1 }, false},
-		{"clock 4 minutes ahead", func(c *alloc.SealerConfig) { c.Now = testClock(4 * time.Minute) }, true},
-		{"clock 4 minutes behind, a week before", func(c *alloc.SealerConfig) { c.Now = testClock(-4 * time.Minute) }, true},
-		{"two weeks later", func(c *alloc.SealerConfig) { c.Now = testClock(2 * week) }, true},
-		{"four weeks later", func(c *alloc.SealerConfig) { c.Now = testClock(4 * week) }, false},
-		{"two weeks before, as a clock that was set back", func(c *alloc.SealerConfig) { c.Now = testClock(-2 * week) }, true},
-		{"five weeks before", func(c *alloc.SealerConfig) { c.Now = testClock(-5 * week) }, false},
+		{"same relay, later boot", func(c *Config) { c.Boot = 78 }, true},
+		{"other relay, same master key", func(c *Config) { c.Relay[0] ^= 1 }, false},
+		{"same relay, other master key", func(c *Config) { c.Master[31] ^= 1 }, false},
+		{"clock 4 minutes ahead", func(c *Config) { c.Now = testClock(4 * time.Minute) }, true},
+		{"clock 4 minutes behind, a week before", func(c *Config) { c.Now = testClock(-4 * time.Minute) }, true},
+		{"two weeks later", func(c *Config) { c.Now = testClock(2 * week) }, true},
+		{"four weeks later", func(c *Config) { c.Now = testClock(4 * week) }, false},
+		{"two weeks before, as a clock that was set back", func(c *Config) { c.Now = testClock(-2 * week) }, true},
+		{"five weeks before", func(c *Config) { c.Now = testClock(-5 * week) }, false},
 	}
 	for _, tt := range tests {
 		s := newTestSealer(t, tt.change)
-		got, ok := s.Open(new(alloc.Scratch), data[:])
+		got, ok := s.Open(new(Scratch), data[:])
 		if ok != tt.want {
 			t.Errorf("%s: opened %v, want %v", tt.name, ok, tt.want)
 		}
@@ -256,21 +257,21 @@ func TestNewSealerRefuses(t *testing.T) {
 	noRandom := errors.New("no randomness")
 	tests := []struct {
 		name   string
-		change func(*alloc.SealerConfig)
+		change func(*Config)
 		want   error
 	}{
-		{"no master key", func(c *alloc.SealerConfig) { c.Master = alloc.MasterKey{} }, alloc.ErrConfig},
-		{"no relay id", func(c *alloc.SealerConfig) { c.Relay = alloc.RelayID{} }, alloc.ErrConfig},
-		{"an epoch below an hour", func(c *alloc.SealerConfig) { c.Epoch = 59 * time.Minute }, alloc.ErrConfig},
-		{"an epoch of 90 minutes", func(c *alloc.SealerConfig) { c.Epoch = 90 * time.Minute }, alloc.ErrConfig},
-		{"an epoch above four weeks", func(c *alloc.SealerConfig) { c.Epoch = 4*week + time.Hour }, alloc.ErrConfig},
-		{"a negative epoch", func(c *alloc.SealerConfig) { c.Epoch = -time.Hour }, alloc.ErrConfig},
-		{"no boot id and no randomness", func(c *alloc.SealerConfig) { c.Boot, c.Rand = 0, failingReader{noRandom} }, noRandom},
+		{"no master key", func(c *Config) { c.Master = alloc.MasterKey{} }, nil},
+		{"no relay id", func(c *Config) { c.Relay = alloc.RelayID{} }, nil},
+		{"an epoch below an hour", func(c *Config) { c.Epoch = 59 * time.Minute }, nil},
+		{"an epoch of 90 minutes", func(c *Config) { c.Epoch = 90 * time.Minute }, nil},
+		{"an epoch above four weeks", func(c *Config) { c.Epoch = 4*week + time.Hour }, nil},
+		{"a negative epoch", func(c *Config) { c.Epoch = -time.Hour }, nil},
+		{"no boot id and no randomness", func(c *Config) { c.Boot, c.Rand = 0, iotest.ErrReader(noRandom) }, noRandom},
 	}
 	for _, tt := range tests {
-		cfg := alloc.SealerConfig{Master: testMaster, Relay: testRelay, Boot: 1, Now: testClock(0)}
+		cfg := Config{Master: testMaster, Relay: testRelay, Boot: 1, Now: testClock(0)}
 		tt.change(&cfg)
-		if _, err := alloc.NewSealer(cfg); !errors.Is(err, tt.want) {
+		if _, err := New(cfg); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
 			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
 		}
 	}
@@ -278,14 +279,14 @@ func TestNewSealerRefuses(t *testing.T) {
 
 func TestNewSealerDrawsABoot(t *testing.T) {
 	t.Parallel()
-	zeroFirst := func(c *alloc.SealerConfig) {
+	zeroFirst := func(c *Config) {
 		c.Boot, c.Rand = 0, strings.NewReader("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x02")
 	}
 	if got := newTestSealer(t, zeroFirst).Boot(); got != 0x0102 {
 		t.Errorf("boot %#x, want the first eight bytes that are not all zero, 0x102", got)
 	}
-	a := newTestSealer(t, func(c *alloc.SealerConfig) { c.Boot = 0 })
-	b := newTestSealer(t, func(c *alloc.SealerConfig) { c.Boot = 0 })
+	a := newTestSealer(t, func(c *Config) { c.Boot = 0 })
+	b := newTestSealer(t, func(c *Config) { c.Boot = 0 })
 	if a.Boot() == b.Boot() {
 		t.Error("two runs drew the same boot id")
 	}
@@ -294,17 +295,12 @@ func TestNewSealerDrawsABoot(t *testing.T) {
 func TestSealReportsRandFailure(t *testing.T) {
 	t.Parallel()
 	noRandom := errors.New("no randomness")
-	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Rand = failingReader{noRandom} })
+	s := newTestSealer(t, func(c *Config) { c.Rand = iotest.ErrReader(noRandom) })
 	data, err := s.Seal(hostClaims())
 	if !errors.Is(err, noRandom) || data != (alloc.ConnectionData{}) {
 		t.Errorf("Seal without randomness: %x, error %v", data, err)
 	}
 }
-
-// failingReader fails with err.
-type failingReader struct{ err error }
-
-func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 
 func TestOpenDoesNotAllocate(t *testing.T) {
 	if testkit.RaceEnabled {
@@ -315,7 +311,7 @@ func TestOpenDoesNotAllocate(t *testing.T) {
 	flipped, unknown := good, good
 	flipped[200] ^= 1
 	unknown[1] ^= 0x80
-	scratch := new(alloc.Scratch)
+	scratch := new(Scratch)
 	for name, data := range map[string][]byte{"good": good[:], "flipped bit": flipped[:], "unknown epoch": unknown[:], "short": good[:80]} {
 		opened := false
 		if n := testing.AllocsPerRun(200, func() { _, opened = s.Open(scratch, data) }); n != 0 {
@@ -332,7 +328,7 @@ func TestOpenDoesNotAllocate(t *testing.T) {
 func TestOpenWhileRotating(t *testing.T) {
 	t.Parallel()
 	clock := newMovingClock()
-	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Now = clock.Now })
+	s := newTestSealer(t, func(c *Config) { c.Now = clock.Now })
 	s.Retain(testEpoch)
 	first := mustSeal(t, s, hostClaims())
 	stop := make(chan struct{})
@@ -340,7 +336,7 @@ func TestOpenWhileRotating(t *testing.T) {
 	var opened atomic.Int64
 	for range 3 {
 		readers.Go(func() {
-			scratch := new(alloc.Scratch)
+			scratch := new(Scratch)
 			for {
 				select {
 				case <-stop:
@@ -356,7 +352,7 @@ func TestOpenWhileRotating(t *testing.T) {
 	}
 	for range 2 {
 		writers.Go(func() {
-			scratch := new(alloc.Scratch)
+			scratch := new(Scratch)
 			for range 40 {
 				clock.Advance(week / 3)
 				before := clock.Now()
@@ -419,7 +415,7 @@ func BenchmarkOpen(b *testing.B) {
 	junk[200] ^= 1
 	for name, data := range map[string][]byte{"good": good[:], "junk": junk[:]} {
 		b.Run(name, func(b *testing.B) {
-			scratch := new(alloc.Scratch)
+			scratch := new(Scratch)
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, ok := s.Open(scratch, data); ok != (name == "good") {

@@ -1,4 +1,6 @@
-package alloc
+// Package seal seals what a relay reserved into the connection data of its clients, and derives
+// the keys of allocations from the relay's master key.
+package seal
 
 import (
 	"cmp"
@@ -8,33 +10,25 @@ import (
 	"crypto/rand"
 	"crypto/sha512"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
 )
 
-// SealerConfig configures a [Sealer].
-type SealerConfig struct {
-	// Master is the relay's master key. Required.
-	Master MasterKey
-	// Relay is the relay's id, stored next to the master key; see [NewRelayID].
-	// Required.
-	Relay RelayID
-	// Boot identifies this run of the process and must differ in each run. Zero: a
-	// random one.
-	Boot uint64
-	// Epoch is the time for which a sealing key is in use, a number of whole hours from
-	// 1 h to 4 weeks. A run with another Epoch opens the same connection data.
-	// Zero: DefaultEpoch, a week.
-	Epoch time.Duration
-	// Now is the wall clock, which determines the epoch. Nil: time.Now.
-	Now func() time.Time
-	// Rand is the source of nonces. Nil: crypto/rand. One goroutine at a time
-	// reads it.
-	Rand io.Reader
+// Config configures a [Sealer].
+type Config struct {
+	Master alloc.MasterKey  // required
+	Relay  alloc.RelayID    // required
+	Boot   uint64           // identifies this run of the process; zero: a random one
+	Epoch  time.Duration    // a number of whole hours from 1 h to 4 weeks; zero: DefaultEpoch
+	Now    func() time.Time // the wall clock; nil: time.Now
+	Rand   io.Reader        // the source of nonces, for one goroutine at a time; nil: crypto/rand
 }
 
 // Scratch is the buffer that [Sealer.Open] decrypts into. It belongs to one
@@ -46,7 +40,7 @@ type Scratch [plainLen]byte
 // called concurrently. Nonces are random, so one epoch's key is safe for 2^32
 // seals (NIST SP 800-38D, 8.3): 7,100 per second for a week, 1,775 for four.
 type Sealer struct {
-	relay RelayID
+	relay alloc.RelayID
 	boot  uint64
 	now   func() time.Time
 
@@ -68,18 +62,18 @@ type Sealer struct {
 	recovered map[uint16]struct{} // older epochs that Open was asked for while recovering
 }
 
-// NewSealer returns a sealer with the keys of the epochs around cfg.Now. Errors:
-// ErrConfig, or the error of Rand.
-func NewSealer(cfg SealerConfig) (*Sealer, error) {
+// New returns a sealer with the keys of the epochs around cfg.Now. Errors: an invalid field of
+// cfg, or the error of Rand.
+func New(cfg Config) (*Sealer, error) {
 	if cfg.Master.IsZero() {
-		return nil, fmt.Errorf("%w: sealer without a master key", ErrConfig)
+		return nil, errors.New("Identity.Master is zero")
 	}
 	if cfg.Relay.IsZero() {
-		return nil, fmt.Errorf("%w: sealer without a relay id", ErrConfig)
+		return nil, errors.New("Identity.Relay is zero")
 	}
 	cfg.Epoch = cmp.Or(cfg.Epoch, DefaultEpoch)
 	if cfg.Epoch < minEpoch || cfg.Epoch > maxEpoch || cfg.Epoch%time.Hour != 0 {
-		return nil, fmt.Errorf("%w: Epoch is not a number of whole hours from 1 h to 4 weeks", ErrConfig)
+		return nil, errors.New("Identity.Epoch is not a number of whole hours from 1 h to 4 weeks")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -88,19 +82,19 @@ func NewSealer(cfg SealerConfig) (*Sealer, error) {
 	for cfg.Boot == 0 {
 		var b [8]byte
 		if _, err := io.ReadFull(cfg.Rand, b[:]); err != nil {
-			return nil, fmt.Errorf("alloc: boot id: %w", err)
+			return nil, fmt.Errorf("boot id: %w", err)
 		}
 		cfg.Boot = binary.BigEndian.Uint64(b[:])
 	}
 	root, err := hkdf.Extract(sha512.New, cfg.Master[:], []byte(deriverSalt))
 	if err != nil {
-		return nil, fmt.Errorf("alloc: derive from the master key: %w", err)
+		return nil, fmt.Errorf("derive from the master key: %w", err)
 	}
 	s := &Sealer{
 		relay:    cfg.Relay,
 		boot:     cfg.Boot,
 		now:      cfg.Now,
-		epochKey: func(epoch uint16) (cipher.AEAD, error) { return cfg.Master.sealingKey(cfg.Relay, epoch) },
+		epochKey: func(epoch uint16) (cipher.AEAD, error) { return sealingKey(cfg.Master, cfg.Relay, epoch) },
 		newMAC:   func() hash.Hash { return hmac.New(sha512.New, root) },
 		rand:     cfg.Rand,
 		retained: make(map[uint16]int),
@@ -123,12 +117,12 @@ func NewSealer(cfg SealerConfig) (*Sealer, error) {
 func (s *Sealer) Boot() uint64 { return s.boot }
 
 // Relay returns the id of the relay.
-func (s *Sealer) Relay() RelayID { return s.relay }
+func (s *Sealer) Relay() alloc.RelayID { return s.relay }
 
 // Seal returns c as connection data. It sets Epoch, Relay, Boot and Issued
-// itself. Errors: ErrTenantName, ErrClaims, or the error of Rand.
-func (s *Sealer) Seal(c Claims) (ConnectionData, error) {
-	var data ConnectionData
+// itself. Errors: alloc.ErrTenantName, a tag or ids that do not fit, or the error of Rand.
+func (s *Sealer) Seal(c Claims) (alloc.ConnectionData, error) {
+	var data alloc.ConnectionData
 	if err := c.validate(); err != nil {
 		return data, err
 	}
@@ -136,7 +130,7 @@ func (s *Sealer) Seal(c Claims) (ConnectionData, error) {
 	c.Relay, c.Boot, c.Issued = s.relay, s.boot, now.Unix()
 	key, err := s.nonceAndKey(s.epochOf(now), data[nonceAt:headerLen])
 	if err != nil {
-		return ConnectionData{}, err
+		return alloc.ConnectionData{}, err
 	}
 	data[0] = sealVersion
 	binary.BigEndian.PutUint16(data[epochAt:], key.epoch)
@@ -157,7 +151,7 @@ func (s *Sealer) nonceAndKey(epoch int64, nonce []byte) (epochKey, error) {
 		}
 	}
 	if _, err := io.ReadFull(s.rand, nonce); err != nil {
-		return epochKey{}, fmt.Errorf("alloc: nonce: %w", err)
+		return epochKey{}, fmt.Errorf("engine: nonce: %w", err)
 	}
 	return s.keys.Load().keys[0], nil
 }
@@ -169,7 +163,7 @@ func (s *Sealer) nonceAndKey(epoch int64, nonce []byte) (epochKey, error) {
 // locks nor allocates, except for the first data of each earlier epoch in that hour. The
 // scratch must not overlap data.
 func (s *Sealer) Open(scratch *Scratch, data []byte) (Claims, bool) {
-	if len(data) != ConnectionDataLen || data[0] != sealVersion {
+	if len(data) != alloc.ConnectionDataLen || data[0] != sealVersion {
 		return Claims{}, false
 	}
 	epoch := binary.BigEndian.Uint16(data[epochAt:])

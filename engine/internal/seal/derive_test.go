@@ -1,4 +1,4 @@
-package alloc_test
+package seal
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"crypto/sha512"
 	"testing"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -33,15 +32,15 @@ func TestDeriverIsHKDF(t *testing.T) {
 // and the process after a restart find the same key.
 func TestDeriverDependsOnMasterAndID(t *testing.T) {
 	t.Parallel()
-	derive := func(id proto.AllocationID, change func(*alloc.SealerConfig)) (key proto.Key) {
+	derive := func(id proto.AllocationID, change func(*Config)) (key proto.Key) {
 		newTestSealer(t, change).NewDeriver().Key(id, &key)
 		return key
 	}
 	want := derive(testHost, nil)
-	if derive(testHost, func(c *alloc.SealerConfig) { c.Boot, c.Now = 9, testClock(9*week) }) != want {
+	if derive(testHost, func(c *Config) { c.Boot, c.Now = 9, testClock(9*week) }) != want {
 		t.Error("the key changed with boot id and clock")
 	}
-	if derive(testHost, func(c *alloc.SealerConfig) { c.Master[0] ^= 1 }) == want {
+	if derive(testHost, func(c *Config) { c.Master[0] ^= 1 }) == want {
 		t.Error("two master keys give one key")
 	}
 	if derive(testJoiner, nil) == want {

@@ -1,4 +1,4 @@
-package alloc_test
+package seal
 
 import (
 	"encoding/binary"
@@ -12,7 +12,7 @@ import (
 func TestEpochRollsOverWithTheClock(t *testing.T) {
 	t.Parallel()
 	clock := newMovingClock()
-	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Now = clock.Now })
+	s := newTestSealer(t, func(c *Config) { c.Now = clock.Now })
 	var sealed []alloc.ConnectionData
 	for n := range 6 {
 		data := mustSeal(t, s, hostClaims())
@@ -32,7 +32,7 @@ func TestEpochRollsOverWithTheClock(t *testing.T) {
 func TestEpochFollowsAClockSetBack(t *testing.T) {
 	t.Parallel()
 	clock := newMovingClock()
-	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Now = clock.Now })
+	s := newTestSealer(t, func(c *Config) { c.Now = clock.Now })
 	ahead := mustSeal(t, s, hostClaims())
 	clock.Advance(-4 * time.Minute)
 	behind := mustSeal(t, s, hostClaims())
@@ -47,7 +47,7 @@ func TestEpochFollowsAClockSetBack(t *testing.T) {
 func TestRetainAndRelease(t *testing.T) {
 	t.Parallel()
 	clock := newMovingClock()
-	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Now = clock.Now })
+	s := newTestSealer(t, func(c *Config) { c.Now = clock.Now })
 	data := mustSeal(t, s, hostClaims())
 	s.Retain(testEpoch)
 	s.Retain(testEpoch)
@@ -91,7 +91,7 @@ func TestReleaseKeepsTheWindow(t *testing.T) {
 func TestRetainAfterRestart(t *testing.T) {
 	t.Parallel()
 	data := mustSeal(t, newTestSealer(t, nil), hostClaims())
-	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Boot, c.Now = 78, testClock(9*week) })
+	s := newTestSealer(t, func(c *Config) { c.Boot, c.Now = 78, testClock(9*week) })
 	if opens(s, data[:]) {
 		t.Fatal("an epoch nine weeks back is known unasked")
 	}
@@ -110,7 +110,7 @@ func TestEpochAtTheEndsOfTime(t *testing.T) {
 		{-1, 0}, {math.MinInt64, 0}, {0, 0}, {604799, 0}, {604800, 168},
 		{391 * 604800, 391*168 - 1<<16}, {math.MaxInt64, 24088},
 	} {
-		s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Now = func() time.Time { return time.Unix(tt.unix, 0) } })
+		s := newTestSealer(t, func(c *Config) { c.Now = func() time.Time { return time.Unix(tt.unix, 0) } })
 		data := mustSeal(t, s, hostClaims())
 		if got := binary.BigEndian.Uint16(data[1:]); got != tt.want || !opens(s, data[:]) {
 			t.Errorf("at %d s: epoch %d, want %d", tt.unix, got, tt.want)
@@ -123,17 +123,17 @@ func TestEpochAtTheEndsOfTime(t *testing.T) {
 func TestShortEpoch(t *testing.T) {
 	t.Parallel()
 	clock := newMovingClock()
-	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Now, c.Epoch = clock.Now, time.Hour })
+	s := newTestSealer(t, func(c *Config) { c.Now, c.Epoch = clock.Now, time.Hour })
 	clock.Advance(5 * time.Hour) // the end of the recovery after a start
 	first, second := mustSeal(t, s, hostClaims()), alloc.ConnectionData{}
 	for hour := range 6 {
 		data := mustSeal(t, s, hostClaims())
-		if got, want := data.Epoch(), uint16(testEpoch+5+hour); got != want {
+		if got, want := EpochOf(&data), uint16(testEpoch+5+hour); got != want {
 			t.Errorf("hour %d: epoch %d, want %d", hour, got, want)
 		}
 		if hour == 1 {
 			second = data
-			s.Retain(data.Epoch())
+			s.Retain(EpochOf(&data))
 		}
 		if got, want := opens(s, first[:]), hour <= 2; got != want {
 			t.Errorf("in hour %d, data of hour 0 opens: %v, want %v", hour, got, want)
@@ -143,7 +143,7 @@ func TestShortEpoch(t *testing.T) {
 	if !opens(s, second[:]) {
 		t.Error("data of a retained hour does not open")
 	}
-	s.Release(second.Epoch())
+	s.Release(EpochOf(&second))
 	if opens(s, second[:]) {
 		t.Error("data of an hour opens after its last allocation has ended")
 	}
@@ -156,7 +156,7 @@ func TestRecoverEpochs(t *testing.T) {
 	for _, before := range []time.Duration{time.Hour, 5 * time.Hour, week, 4 * week} {
 		for _, after := range []time.Duration{time.Hour, week} {
 			clock := newMovingClock()
-			old := newTestSealer(t, func(c *alloc.SealerConfig) { c.Now, c.Epoch = clock.Now, before })
+			old := newTestSealer(t, func(c *Config) { c.Now, c.Epoch = clock.Now, before })
 			long := mustSeal(t, old, hostClaims())
 			clock.Advance(6 * week)
 			alive := mustSeal(t, old, hostClaims())
@@ -164,7 +164,7 @@ func TestRecoverEpochs(t *testing.T) {
 			ended := mustSeal(t, old, hostClaims())
 			clock.Advance(50 * time.Hour)
 
-			s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Boot, c.Now, c.Epoch = 78, clock.Now, after })
+			s := newTestSealer(t, func(c *Config) { c.Boot, c.Now, c.Epoch = 78, clock.Now, after })
 			clock.Advance(59 * time.Minute)
 			mustSeal(t, s, hostClaims())
 			if opens(s, long[:]) {
@@ -173,13 +173,13 @@ func TestRecoverEpochs(t *testing.T) {
 			if !opens(s, alive[:]) || !opens(s, ended[:]) {
 				t.Errorf("%v to %v: data of the previous run does not open", before, after)
 			}
-			s.Retain(alive.Epoch())
+			s.Retain(EpochOf(&alive))
 			clock.Advance(3 * after)
 			mustSeal(t, s, hostClaims())
 			if !opens(s, alive[:]) {
 				t.Errorf("%v to %v: data of a restored allocation does not open", before, after)
 			}
-			if ended.Epoch() != alive.Epoch() && opens(s, ended[:]) {
+			if EpochOf(&ended) != EpochOf(&alive) && opens(s, ended[:]) {
 				t.Errorf("%v to %v: data of an ended allocation opens an epoch later", before, after)
 			}
 		}

@@ -1,0 +1,43 @@
+package engine
+
+import (
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/internal/seal"
+)
+
+// Identity is what a relay keeps over a restart, so that the clients of the run before can come
+// back.
+type Identity struct {
+	// Master is the relay's master key, and Relay its id. Required.
+	Master alloc.MasterKey
+	Relay  alloc.RelayID
+	// Boot identifies this run of the process and must differ in each run. With
+	// [Config].Handover it is that of the other process. Zero: a random one.
+	Boot uint64
+	// Epoch is the time for which a key that seals connection data is in use, a number of
+	// whole hours from 1 h to 4 weeks. A run with another Epoch opens the same data.
+	// Zero: DefaultEpoch, a week.
+	Epoch time.Duration
+	// Now is the wall clock, which determines the epoch. Nil: time.Now.
+	Now func() time.Time
+}
+
+// NewIdentity returns an identity with a random key and id.
+func NewIdentity() (Identity, error) {
+	relay, err := uuid.NewRandom()
+	if err != nil {
+		return Identity{}, fmt.Errorf("engine: new relay id: %w", err)
+	}
+	id := Identity{Relay: alloc.RelayID(relay)}
+	rand.Read(id.Master[:])
+	return id, nil
+}
+
+// DefaultEpoch is the default of [Identity].Epoch.
+const DefaultEpoch = seal.DefaultEpoch
