@@ -48,7 +48,7 @@ func (s *Service) JoinCode(ctx context.Context, c Caller, id proto.AllocationID)
 		if !errors.Is(err, ErrCodeNotFound) {
 			return "", fmt.Errorf("look up the join code: %w", err)
 		}
-		fresh, err := s.drawCode(ctx, c.Tenant)
+		fresh, err := s.drawCode(ctx, c.Tenant, id)
 		if err != nil {
 			return "", err
 		}
@@ -123,14 +123,30 @@ func (s *Service) checkHost(ctx context.Context, host proto.AllocationID) error 
 	return fmt.Errorf("join code: %w", err)
 }
 
-// drawCode returns a random code of the length that the tenant's next code needs.
-func (s *Service) drawCode(ctx context.Context, t Tenant) (string, error) {
-	active, err := s.store.Codes(ctx, t)
+// drawCode returns a random code of the length that the tenant's next code needs, behind the prefix
+// of the host if the store has parts: a prefix is no secret, so it does not count.
+func (s *Service) drawCode(ctx context.Context, t Tenant, host proto.AllocationID) (string, error) {
+	prefix, active, err := s.countCodes(ctx, t, host)
 	if err != nil {
 		return "", fmt.Errorf("count join codes: %w", err)
 	}
 	failures := max(s.failuresPerSecond, s.failedJoins.perSecond(t.Hash(), s.elapsed()))
+	length := min(joincode.Len(active+1, failures), joincode.MaxLen-len(prefix))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return newCode(s.rand, joincode.Len(active+1, failures))
+	code, err := newCode(s.rand, length)
+	return prefix + code, err
+}
+
+// countCodes returns the prefix of the host's code, and how many codes of the tenant begin with it.
+func (s *Service) countCodes(ctx context.Context, t Tenant, host proto.AllocationID) (prefix string, active int, err error) {
+	parts, ok := s.codes.(CodePrefixer)
+	if !ok {
+		active, err = s.store.Codes(ctx, t)
+		return "", active, err
+	}
+	ctx, span := trace.Start(ctx, "store.CodePrefix")
+	prefix, active, err = parts.CodePrefix(ctx, t, host)
+	span.End(err)
+	return prefix, active, err
 }

@@ -339,3 +339,30 @@ func codeAndJoin(t *testing.T, s *alloc.Service, c alloc.Caller, host proto.Allo
 	}
 	s.OnBind(res.ID)
 }
+
+// prefixStore is a store whose codes of a host begin with a symbol.
+type prefixStore struct {
+	*alloc.MemoryStore
+	prefix string
+	codes  int
+}
+
+func (p prefixStore) CodePrefix(context.Context, alloc.Tenant, proto.AllocationID) (string, int, error) {
+	return p.prefix, p.codes, nil
+}
+
+// TestCodePrefix: a prefix comes before as many random symbols as the codes that begin with it need.
+func TestCodePrefix(t *testing.T) {
+	t.Parallel()
+	for codes, want := range map[int]int{0: 7, 2: 8, 1000: 9, 1 << 50: 12} {
+		store := prefixStore{alloc.NewMemoryStore(), "W", codes}
+		s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = store })
+		code := mustCode(t, s, alice, mustAllocate(t, s, alice))
+		if len(code) != want || !strings.HasPrefix(code, "W") {
+			t.Errorf("with %d codes the code is %s, want %d symbols that begin with W", codes, code, want)
+		}
+		if _, err := s.Join(t.Context(), bob, code); err != nil {
+			t.Errorf("join %s: %v", code, err)
+		}
+	}
+}

@@ -233,3 +233,13 @@ type CodeMover interface {
 	// this process.
 	MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error)
 }
+
+// CodePrefixer is a Store of several parts: the first symbols of a join code name the part that has
+// it. So the loss of a part takes the codes of that part and no others.
+type CodePrefixer interface {
+	Store
+	// CodePrefix returns the symbols with which a new code of host begins, and how many codes of
+	// the tenant begin with them. The other symbols are drawn as for a Store of one part. Errors:
+	// ErrNotFound, ErrUnavailable.
+	CodePrefix(ctx context.Context, t Tenant, host proto.AllocationID) (prefix string, codes int, err error)
+}

@@ -40,7 +40,7 @@ type ServiceConfig struct {
 	// itself what is bound and what ends; of any other, the program must call OnBind and OnEnd.
 	Relay Relay
 	// Store holds the join codes. Required. With HostMigration and an ObservableRelay it must
-	// be a CodeMover.
+	// be a CodeMover. It may be a CodePrefixer.
 	Store Store
 	// Regions are those that callers may name; the first is the default. At least
 	// one is required unless LiveRegions is set; ids are distinct and not empty.

@@ -5,6 +5,7 @@ package operator
 
 import (
 	"errors"
+	"strings"
 	"time"
 )
 
@@ -69,6 +70,28 @@ type Nodes struct {
 	// processes are listed as they were known before, others may be missing, and their states are
 	// not known.
 	StoreAway time.Time `json:"store_away_since,omitzero"`
+	// StoresAway are the stores that do not answer if each region has its own. The same is true of the
+	// processes of these regions.
+	StoresAway []StoreAway `json:"stores_away,omitempty"`
+}
+
+// AwayText says which stores do not answer since when, empty if all answer. A time is written as format
+// does.
+func (n *Nodes) AwayText(format func(time.Time) string) string {
+	if !n.StoreAway.IsZero() {
+		return "the store has not answered since " + format(n.StoreAway)
+	}
+	var texts []string
+	for _, s := range n.StoresAway {
+		texts = append(texts, "the store of region "+s.Region+" has not answered since "+format(s.Since))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// StoreAway is the store of a region that does not answer.
+type StoreAway struct {
+	Region string    `json:"region"`
+	Since  time.Time `json:"since"`
 }
 
 // Missing is a relay whose part an answer about a fleet lacks.

@@ -68,7 +68,7 @@ numberChange()
 return 1
 `)
 
-// Ban is an entry of [Store.RestoreBans].
+// Ban is a ban as the store has it.
 type Ban struct {
 	ID, Text string
 	Until    time.Time
@@ -107,11 +107,11 @@ func (s *Store) DeleteBan(ctx context.Context, id string) (bool, error) {
 	return n > 0, err
 }
 
-// Bans returns the texts of all bans that have not ended by this machine's clock, and the number of
+// Bans returns all bans that have not ended by this machine's clock, and the number of
 // the last change, which rises: a lower one is of a store that has lost changes. It is 0 if the store
 // never had a ban or has lost all, and 1 if a version without numbers added the last ban. It skips
 // and counts damaged bans. Error: alloc.ErrStoreUnavailable.
-func (s *Store) Bans(ctx context.Context) (texts []string, number uint64, err error) {
+func (s *Store) Bans(ctx context.Context) (bans []Ban, number uint64, err error) {
 	var all map[string]string
 	err = s.do(ctx, "read the bans", func(ctx context.Context) error {
 		all, err = s.client.HGetAll(ctx, s.keys.bans()).Result()
@@ -128,15 +128,15 @@ func (s *Store) Bans(ctx context.Context) (texts []string, number uint64, err er
 	}
 	delete(all, keptField)
 	now := time.Now().UnixMilli()
-	for _, value := range all {
+	for id, value := range all {
 		end, text, ok := strings.Cut(value, ":")
 		until, err := strconv.ParseInt(end, 10, 64)
 		switch {
 		case !ok || err != nil || len(text) > maxBan:
 			s.damaged.Add(1)
 		case until > now:
-			texts = append(texts, text)
+			bans = append(bans, Ban{ID: id, Text: text, Until: time.UnixMilli(until)})
 		}
 	}
-	return texts, number, nil
+	return bans, number, nil
 }

@@ -78,7 +78,10 @@ func (s *Store) guarded(ctx context.Context, what string, call func(context.Cont
 	s.calls.Add(1)
 	inner, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	if err = call(inner); errors.Is(err, redis.Nil) {
+	if err = s.checkRegions(inner); err == nil {
+		err = call(inner)
+	}
+	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
 	s.noteResult(err)

@@ -49,6 +49,10 @@ type Config struct {
 	// characters other than braces, spaces and control characters. Empty means
 	// "ferry:".
 	Prefix string
+	// Region is the region whose state the store has, one of Symbols: the regions of the fleet by the
+	// first symbol of their join codes. Empty: it has the state of all regions.
+	Region  string
+	Symbols map[string]string
 	// Timeout bounds each call, with waiting for a connection and making one. A
 	// batch of Renew or Drop counts as one call. 0 means 70 ms.
 	Timeout time.Duration

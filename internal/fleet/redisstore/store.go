@@ -35,6 +35,7 @@ type Store struct {
 	holdFor time.Duration
 	logger  *slog.Logger
 	signer  placement.Signer
+	regions *regions
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	// lastError is the latest failure of a call. The lock of the breaker guards it.
 	lastError error
@@ -81,7 +82,7 @@ func New(c Config) (*Store, error) {
 	}
 	s := &Store{
 		client: connect(address, c), kind: address.Kind, keys: keys{c.Prefix},
-		timeout: c.Timeout, holdFor: c.HostTTL, logger: c.Logger, signer: c.Signer,
+		timeout: c.Timeout, holdFor: c.HostTTL, logger: c.Logger, signer: c.Signer, regions: newRegions(&c),
 		forget:    make(chan proto.AllocationID, forgetQueue),
 		announced: make(map[alloc.RelayID]announced),
 	}

@@ -140,6 +140,9 @@ func (k keys) apis() string { return k.prefix + "{nodes}:api" }
 // lease is the key of what holders use of a scope.
 func (k keys) lease(scope string) string { return k.prefix + "lease:" + digest(scope) }
 
+// regions is the key of the regions of the fleet, if each has a store of its own.
+func (k keys) regions() string { return k.prefix + "regions" }
+
 // bans is the key of the bans.
 func (k keys) bans() string { return k.prefix + "bans" }
 

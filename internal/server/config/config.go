@@ -163,6 +163,7 @@ type Config struct {
 	Issuers        []Issuer        `key:"issuers" usage:"issuers whose JSON Web Tokens the API accepts, mostly of players"`
 	Quotas         []Quota         `key:"quotas" usage:"limits of single projects; a project that is not in the list has no limit"`
 	RegionDefaults []RegionDefault `key:"region_defaults" usage:"region of a host that names none, by project (fleet only)"`
+	RegionStores   []RegionStore   `key:"region_stores" usage:"a store for each region, instead of store, so that the end of a store affects one region; the same list on all processes of the fleet (fleet only)"`
 	RegionHints    []RegionHint    `key:"region_hints" usage:"region of a host that names none and whose project has no default, by the host's address (fleet only)"`
 }
 

@@ -3,6 +3,9 @@ package config
 import (
 	"errors"
 	"fmt"
+	"strings"
+
+	"github.com/ferryrelay/ferry/internal/base/joincode"
 )
 
 // Token is a bearer token of the API and its tenant. [Load] reads SecretFile into
@@ -80,6 +83,25 @@ type RegionDefault struct {
 func (d *RegionDefault) resolve() error {
 	if d.Project == "" || d.Region == "" {
 		return errors.New("needs project and region")
+	}
+	return nil
+}
+
+// RegionStore is the store of one region of a fleet in which each region has its own.
+type RegionStore struct {
+	Region       string `key:"region" usage:"{ID} of the region; required"`
+	CodeSymbol   string `key:"code_symbol" usage:"first {SYMBOL} of the join codes of the region, one of 6789BCDFGHJKLMNPQRTW that no other region has; required"`
+	Store        Secret `key:"store" usage:"{URL} of the store of the region, as in the setting store; required"`
+	PasswordFile string `key:"password_file" usage:"{FILE} with the password of the store, if its URL has none; empty: store_password_file"`
+}
+
+// resolve returns an error if a required value is missing or the symbol is none of join codes.
+func (s *RegionStore) resolve() error {
+	if s.Region == "" || s.Store == "" {
+		return errors.New("needs region, code_symbol and store")
+	}
+	if len(s.CodeSymbol) != 1 || !strings.Contains(joincode.Alphabet, s.CodeSymbol) {
+		return fmt.Errorf("code_symbol %q is not one of %s", s.CodeSymbol, joincode.Alphabet)
 	}
 	return nil
 }

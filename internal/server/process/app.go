@@ -87,10 +87,10 @@ type App struct {
 	usage        *usageKeeper // of a relay
 	bans         *banKeeper
 	api          *apiServer
-	store        *redisstore.Store // of a fleet
-	member       *member           // of a fleet, for a relay
-	frontEnd     *frontEnd         // of a fleet, for an API
-	takeover     *takeover         // nil: no process before this one hands over
+	store        *redisstore.Stores // of a fleet
+	member       *member            // of a fleet, for a relay
+	frontEnd     *frontEnd          // of a fleet, for an API
+	takeover     *takeover          // nil: no process before this one hands over
 	handover     *handover
 }
 
@@ -180,7 +180,7 @@ func (a *App) buildBase() (err error) {
 	if !o.Mode.isFleetMember() {
 		return nil
 	}
-	store, p, err := newStore(o)
+	store, p, err := newStores(o)
 	if err == nil {
 		a.store, a.ready.store = store, store
 		a.parts.add(p)
@@ -463,8 +463,8 @@ var (
 // readiness is whether the process accepts requests.
 type readiness struct {
 	serving atomic.Bool
-	drain   *drainer          // nil: without a relay
-	store   *redisstore.Store // nil: without a fleet
+	drain   *drainer           // nil: without a relay
+	store   *redisstore.Stores // nil: without a fleet
 }
 
 // check returns nil if the process accepts requests, else why not: errNotReady, errDraining, or the

@@ -29,12 +29,12 @@ import (
 // other processes.
 const bansEvery = 2 * time.Second
 
-// banStore keeps the bans of a fleet: redisstore.Store.
+// banStore keeps the bans of a fleet: redisstore.Stores.
 type banStore interface {
 	SetBan(ctx context.Context, id, text string, until time.Time, most int) error
 	RestoreBans(ctx context.Context, all []redisstore.Ban, number uint64) (bool, error)
 	DeleteBan(ctx context.Context, id string) (bool, error)
-	Bans(ctx context.Context) (texts []string, number uint64, err error)
+	Bans(ctx context.Context) (bans []redisstore.Ban, number uint64, err error)
 }
 
 // bannedRelay is the part of engine.Server that applies bans.
@@ -94,7 +94,7 @@ func openBans(file string) ([]ban.Ban, error) {
 
 // newBanKeeper creates the keeper of a process with this relay, nil if there is none, and the store of
 // its fleet, nil without one. It reads the file.
-func newBanKeeper(o *Options, r *localRelay, store *redisstore.Store) (*banKeeper, error) {
+func newBanKeeper(o *Options, r *localRelay, store *redisstore.Stores) (*banKeeper, error) {
 	k := &banKeeper{log: o.Logger, now: time.Now, writes: true, applied: map[string]bool{}, began: time.Now()}
 	if r != nil {
 		k.relay = r.engine
@@ -172,14 +172,14 @@ func (k *banKeeper) refresh(ctx context.Context) {
 // readStore returns the bans of the store. A store that has lost changes, as an older copy has, gets
 // those that this process knows, if it may write; until then they apply besides those of the store.
 func (k *banKeeper) readStore(ctx context.Context, known []ban.Ban) ([]ban.Ban, error) {
-	texts, number, err := k.store.Bans(ctx)
+	stored, number, err := k.store.Bans(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]ban.Ban, 0, len(texts))
-	for _, text := range texts {
+	all := make([]ban.Ban, 0, len(stored))
+	for _, s := range stored {
 		var b ban.Ban
-		if json.Unmarshal([]byte(text), &b) != nil {
+		if json.Unmarshal([]byte(s.Text), &b) != nil {
 			continue
 		}
 		if b, err := b.Check(); err == nil && len(all) < ban.Max {
@@ -222,11 +222,10 @@ func (k *banKeeper) sync(ctx context.Context, known []ban.Ban) []ban.Ban {
 func (k *banKeeper) restore(ctx context.Context, missing []ban.Ban, number uint64) error {
 	all := make([]redisstore.Ban, len(missing))
 	for i := range missing {
-		text, err := json.Marshal(&missing[i])
-		if err != nil {
+		var err error
+		if all[i], err = encodeBan(&missing[i]); err != nil {
 			return err
 		}
-		all[i] = redisstore.Ban{ID: missing[i].ID, Text: string(text), Until: missing[i].Until}
 	}
 	done, err := k.store.RestoreBans(ctx, all, number)
 	if done {
@@ -248,11 +247,17 @@ func sameBans(a, b []ban.Ban) bool {
 }
 
 func (k *banKeeper) write(ctx context.Context, b *ban.Ban) error {
-	text, err := json.Marshal(b)
+	s, err := encodeBan(b)
 	if err != nil {
 		return err
 	}
-	return k.store.SetBan(ctx, b.ID, string(text), b.Until, ban.Max)
+	return k.store.SetBan(ctx, s.ID, s.Text, s.Until, ban.Max)
+}
+
+// encodeBan returns a ban as the store has it.
+func encodeBan(b *ban.Ban) (redisstore.Ban, error) {
+	text, err := json.Marshal(b)
+	return redisstore.Ban{ID: b.ID, Text: string(text), Until: b.Until}, err
 }
 
 // apply removes the players of new bans from their matches. A call that fails is repeated.

@@ -68,7 +68,7 @@ var (
 		"overcommit",
 	}
 	ofFleet = []string{
-		"store", "store_password_file", "store_ca", "store_prefix", "cluster_ca", "cluster_cert", "cluster_key",
+		"store", "region_stores", "store_password_file", "store_ca", "store_prefix", "cluster_ca", "cluster_cert", "cluster_key",
 	}
 	ofFleetRelay = []string{"cluster", "cluster_advertise", "region_description"}
 	ofFleetAPI   = []string{"region_defaults", "region_hints"}

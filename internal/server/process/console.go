@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,7 +50,7 @@ type status struct {
 	certificates *certificates
 	relay        *localRelay
 	api          *apiServer
-	store        *redisstore.Store
+	store        *redisstore.Stores
 	frontEnd     *frontEnd
 	accepting    *accepting
 }
@@ -145,11 +146,7 @@ func (s *status) conditions() (all []console.Condition) {
 		s.relay.conditions(add)
 	}
 	if s.store != nil {
-		if st := s.store.Stats(); st.Open {
-			add("store", "problem", "the store does not answer: no new matches, while running ones continue")
-		} else {
-			add("store", "ok", "the store answers; %d calls, %d failed", st.Calls, st.Failed)
-		}
+		storeConditions(s.store, add)
 	}
 	ends, faults := s.certificates.ends(), s.certificates.faults(time.Now())
 	for _, name := range slices.Sorted(maps.Keys(ends)) {
@@ -164,6 +161,20 @@ func (s *status) conditions() (all []console.Condition) {
 		}
 	}
 	return all
+}
+
+// storeConditions adds what an operator should know of each store.
+func storeConditions(stores *redisstore.Stores, add func(name, state, format string, args ...any)) {
+	for _, s := range stores.All() {
+		name := strings.TrimSpace("store " + s.Region())
+		if err := s.RegionsError(); err != nil {
+			add(name, "problem", "%v: no new matches there", err)
+		} else if st := s.Stats(); st.Open {
+			add(name, "problem", "the store does not answer: no new matches, while running ones continue")
+		} else {
+			add(name, "ok", "the store answers; %d calls, %d failed", st.Calls, st.Failed)
+		}
+	}
 }
 
 // conditions adds what an operator should know of the relay.

@@ -352,20 +352,25 @@ func (d *Doctor) names(ctx context.Context) {
 
 // store connects to the store of a fleet.
 func (d *Doctor) store(ctx context.Context) {
-	if !d.Mode.isFleetMember() || d.Config.Store == "" {
+	if !d.Mode.isFleetMember() || d.Config.Store == "" && len(d.Config.RegionStores) == 0 {
 		return
 	}
-	cfg, err := storeConfig(&d.Config, nil)
-	if err == nil {
-		within, cancel := context.WithTimeout(ctx, doctorWithin)
-		defer cancel()
-		err = redisstore.Ping(within, cfg)
-	}
+	const advice = "without the store no new match begins: check its address, password, certificate and firewall"
+	configs, err := storeConfigs(&d.Config, d.Mode, nil)
 	if err != nil {
-		d.add("store", stateProblem, err.Error(), "without the store no new match begins: check its address, password, certificate and firewall")
+		d.add("store", stateProblem, err.Error(), advice)
 		return
 	}
-	d.add("store", stateOK, "it answers", "")
+	within, cancel := context.WithTimeout(ctx, doctorWithin)
+	defer cancel()
+	for _, cfg := range configs {
+		subject := strings.TrimSpace("store " + cfg.Region)
+		if err := redisstore.Ping(within, cfg); err != nil {
+			d.add(subject, stateProblem, err.Error(), advice)
+			continue
+		}
+		d.add(subject, stateOK, "it answers", "")
+	}
 }
 
 // outside checks what this machine cannot see itself, by another ferry, or says how to.

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -39,28 +40,48 @@ const (
 // frontEnd is the part of an API process that calls the relays of its fleet. Its fields
 // are fixed by newFrontEnd.
 type frontEnd struct {
-	store  *redisstore.Store
-	fleet  *placement.Fleet
+	store  *redisstore.Stores
+	fleet  *placement.Regional
 	dialer *rpc.Dialer
 	others *apiProcesses
 	log    *slog.Logger
 }
 
 // newFrontEnd returns the front end of a fleet. It opens no connection.
-func newFrontEnd(o *Options, store *redisstore.Store) (_ *frontEnd, err error) {
+func newFrontEnd(o *Options, store *redisstore.Stores) (_ *frontEnd, err error) {
 	f := &frontEnd{store: store, log: o.Logger}
 	if f.dialer, err = rpc.NewDialer(rpc.DialerConfig{Files: clusterFiles(&o.Config), Logger: o.Logger}); err != nil {
 		return nil, err
 	}
 	defaults, hints := regionsOf(&o.Config)
-	f.fleet, err = placement.New(placement.Config{
-		Registry: store, Directory: store, Dialer: f.dialer,
-		Defaults: defaults, Hints: hints, Logger: o.Logger,
-	})
-	if err != nil {
-		return nil, err
+	symbols := regionSymbols(&o.Config)
+	var members []placement.Member
+	for _, s := range store.All() {
+		m := placement.Member{Region: s.Region(), Symbol: symbols[s.Region()]}
+		log := o.Logger
+		if m.Region != "" {
+			log = log.With("region", m.Region)
+		}
+		m.Fleet, err = placement.New(placement.Config{
+			Registry: s, Directory: s, Dialer: f.dialer,
+			Defaults: defaults, Hints: hints, Logger: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, m)
 	}
-	return f, nil
+	f.fleet, err = placement.NewRegional(members...)
+	return f, err
+}
+
+// regionSymbols returns the first symbol of the join codes of each region that has a store of its own.
+func regionSymbols(c *config.Config) map[string]string {
+	symbols := make(map[string]string)
+	for i := range c.RegionStores {
+		symbols[c.RegionStores[i].Region] = c.RegionStores[i].CodeSymbol
+	}
+	return symbols
 }
 
 // regionsOf returns the regions of hosts that name none.
@@ -88,6 +109,9 @@ func (f *frontEnd) wake(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
+		if f.store.RegionsError() != nil {
+			return true // Run ends with it.
+		}
 		if time.Since(began) > wakeWithin && f.store.LoginError() == nil {
 			f.log.Warn("the store does not answer: calls are answered with 503 and Retry-After", "error", err)
 			return true
@@ -103,11 +127,15 @@ func (f *frontEnd) wake(ctx context.Context) bool {
 // nodes returns the other processes of the fleet as this process sees them.
 func (f *frontEnd) nodes() (all operator.Nodes) {
 	now := time.Now()
-	since, away := f.fleet.StoreAway()
-	if away {
-		all.StoreAway = since
+	away, allAway := f.fleet.StoresAway()
+	for _, s := range away {
+		if s.Region == "" {
+			all.StoreAway = s.Since
+		} else {
+			all.StoresAway = append(all.StoresAway, operator.StoreAway(s))
+		}
 	}
-	all.Nodes = f.others.nodes(away)
+	all.Nodes = f.others.nodes(allAway)
 	for _, c := range f.fleet.Nodes() {
 		n := operator.Node{
 			ID: c.Relay.String(), Role: Relay.String(), Region: c.Region, Version: c.Version,
@@ -174,7 +202,7 @@ var _ admin.Fleet = fleetOperator{}
 
 // operator returns the fleetOperator of the fleet.
 func (f *frontEnd) operator() fleetOperator {
-	return fleetOperator{nodes: f.fleet.Nodes, ready: f.fleet.Ready, dial: f.dialer.Operator, homeOf: f.store.HomeOf}
+	return fleetOperator{nodes: f.fleet.Nodes, ready: f.fleet.Ready, dial: f.dialer.Operator, homeOf: f.fleet.HomeOf}
 }
 
 // Drain drains a relay. Negative values mean those of its settings.
@@ -357,12 +385,51 @@ var (
 	ErrNoFiles = errors.New("app: cluster_ca, cluster_cert, cluster_key: relays and API processes authenticate each other by certificates, which ferry ctl cluster-ca creates")
 )
 
-// storeConfig returns the configuration of the store of a fleet.
-func storeConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) {
-	if c.Store == "" {
-		return redisstore.Config{}, ErrNoStore
+// storeConfigs returns the configurations of the stores of a fleet: one, or those of regions by their
+// symbols. A relay gets the one of its region.
+func storeConfigs(c *config.Config, mode Mode, log *slog.Logger) ([]redisstore.Config, error) {
+	base, err := baseStoreConfig(c, log)
+	switch {
+	case len(c.RegionStores) == 0 && c.Store == "":
+		return nil, ErrNoStore
+	case len(c.RegionStores) == 0:
+		base.URL = string(c.Store)
+		return []redisstore.Config{base}, err
+	case c.Store != "":
+		err = errors.Join(err, errors.New("app: store, region_stores: set one of them: with region_stores each region has its own store"))
 	}
-	cfg := redisstore.Config{URL: string(c.Store), Prefix: c.StorePrefix, Timeout: c.StoreTimeout, Logger: log}
+	base.Symbols = make(map[string]string)
+	regions := make(map[string]bool)
+	var all []redisstore.Config
+	for i := range c.RegionStores {
+		s := &c.RegionStores[i]
+		if regions[s.Region] || base.Symbols[s.CodeSymbol] != "" {
+			err = errors.Join(err, fmt.Errorf("app: region_stores[%d]: the region %s or its code_symbol %s is there twice", i, s.Region, s.CodeSymbol))
+		}
+		regions[s.Region], base.Symbols[s.CodeSymbol] = true, s.Region
+		cfg := base
+		cfg.URL, cfg.Region = string(s.Store), s.Region
+		if s.PasswordFile != "" {
+			password, fileErr := config.ReadSecret(s.PasswordFile)
+			if fileErr != nil {
+				err = errors.Join(err, fmt.Errorf("app: region_stores[%d].password_file: %w", i, fileErr))
+			}
+			cfg.Password = string(password)
+		}
+		if mode != Relay || s.Region == c.Region {
+			all = append(all, cfg)
+		}
+	}
+	if mode == Relay && !regions[c.Region] {
+		err = errors.Join(err, fmt.Errorf("app: region_stores: has no store for %s, the region of this relay", c.Region))
+	}
+	slices.SortFunc(all, func(a, b redisstore.Config) int { return cmp.Compare(a.Region, b.Region) })
+	return all, err
+}
+
+// baseStoreConfig returns what the settings say of all stores.
+func baseStoreConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) {
+	cfg := redisstore.Config{Prefix: c.StorePrefix, Timeout: c.StoreTimeout, Logger: log}
 	var errs []error
 	if c.StorePasswordFile != "" {
 		password, err := config.ReadSecret(c.StorePasswordFile)
@@ -383,10 +450,10 @@ func storeConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) 
 	return cfg, errors.Join(errs...)
 }
 
-// newStore creates the client of the store, and the signer of what it writes. It opens
-// no connection. Only the admin pages stop after it, since relays deregister in the store.
-func newStore(o *Options) (*redisstore.Store, part, error) {
-	cfg, err := storeConfig(&o.Config, o.Logger)
+// newStores creates the clients of the stores, and the signer of what they write. It opens
+// no connection. Only the admin pages stop after them, since relays deregister in the store.
+func newStores(o *Options) (*redisstore.Stores, part, error) {
+	configs, err := storeConfigs(&o.Config, o.Mode, o.Logger)
 	if err != nil {
 		return nil, part{}, err
 	}
@@ -398,18 +465,56 @@ func newStore(o *Options) (*redisstore.Store, part, error) {
 	if err != nil {
 		return nil, part{}, err
 	}
-	cfg.Signer = signer
-	store, err := redisstore.New(cfg)
-	if err != nil {
-		return nil, part{}, fmt.Errorf("app: store: %w", err)
+	var all []*redisstore.Store
+	for _, cfg := range configs {
+		cfg.Signer = signer
+		if cfg.Region != "" {
+			cfg.Logger = o.Logger.With("region", cfg.Region)
+		}
+		store, err := redisstore.New(cfg)
+		if err != nil {
+			return nil, part{}, errors.Join(fmt.Errorf("app: store: %w", err), redisstore.NewStores(all...).Close())
+		}
+		all = append(all, store)
 	}
+	stores := redisstore.NewStores(all...)
 	run := func(ctx context.Context) error {
 		var reloading sync.WaitGroup
 		defer reloading.Wait()
 		reloading.Go(func() { signer.Run(ctx) })
-		return errors.Join(store.Run(ctx), store.Close())
+		return errors.Join(stores.Run(ctx), stores.Close())
 	}
-	return store, part{name: "store", run: run, free: store.Close}, nil
+	return stores, part{name: "store", run: run, free: stores.Close}, nil
+}
+
+// checkRegions returns an error if a store contradicts what the settings of this process say of regions.
+// One that does not answer yet refuses all calls when it does.
+func checkRegions(ctx context.Context, stores *redisstore.Stores, mode Mode, region string) error {
+	var errs []error
+	for _, s := range stores.All() {
+		if s.Region() != "" {
+			_ = s.Ping(ctx) // Before any call the store compares the regions.
+			errs = append(errs, s.RegionsError())
+			continue
+		}
+		published, err := s.PublishedRegion(ctx)
+		switch {
+		case err != nil || published == "":
+		case mode == API:
+			errs = append(errs, fmt.Errorf("app: store: it is that of region %q of a fleet in which each region has its own: set region_stores", published))
+		case published != region:
+			errs = append(errs, fmt.Errorf("app: store: it is that of region %q, and this relay is of %q", published, region))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// storeSetting names the setting of the store of a region.
+func storeSetting(region string) string {
+	if region == "" {
+		return "store"
+	}
+	return "region_stores, region " + region
 }
 
 // clusterFiles returns the files of the process's certificate in its fleet.
@@ -423,10 +528,12 @@ func checkFleet(c *config.Config, mode Mode) error {
 		return nil
 	}
 	var errs []error
-	if cfg, err := storeConfig(c, nil); err != nil {
-		errs = append(errs, err)
-	} else if err := cfg.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("app: store: %w", err))
+	configs, err := storeConfigs(c, mode, nil)
+	errs = append(errs, err)
+	for _, cfg := range configs {
+		if err := cfg.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("app: %s: %w", storeSetting(cfg.Region), err))
+		}
 	}
 	files := clusterFiles(c)
 	if files.Certificate == "" || files.Key == "" || files.CA == "" {

@@ -19,7 +19,7 @@ import (
 // withdrawWithin limits the last call of apiProcesses.
 const withdrawWithin = time.Second
 
-// processRegistry is the part of redisstore.Store for API processes.
+// processRegistry is the part of redisstore.Stores for API processes.
 type processRegistry interface {
 	AnnounceAPI(context.Context, placement.APIProcess) ([]placement.SeenAPIProcess, error)
 	WithdrawAPI(ctx context.Context, boot uint64) error

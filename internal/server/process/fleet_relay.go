@@ -31,7 +31,7 @@ import (
 // traffic, which belong to the announcer.
 type member struct {
 	relay     *localRelay
-	store     *redisstore.Store
+	store     *redisstore.Store // of its region
 	settings  *settings
 	history   *history.History
 	log       *slog.Logger
@@ -51,9 +51,10 @@ func (a *App) buildMember() error {
 		return err
 	}
 	o, c := &a.opts, &a.opts.Config
-	m := &member{relay: a.relay, store: a.store, settings: a.settings, history: a.history, log: o.Logger, began: a.life.began}
+	store := a.store.All()[0]
+	m := &member{relay: a.relay, store: store, settings: a.settings, history: a.history, log: o.Logger, began: a.life.began}
 	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
-		Registry: a.store, Directory: a.store, Node: m.announcement, OnLost: m.onHostLost, Logger: o.Logger,
+		Registry: store, Directory: store, Node: m.announcement, OnLost: m.onHostLost, Logger: o.Logger,
 		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(m.relay.engine, m.log, host) },
 	}); err != nil {
 		return err
@@ -297,7 +298,7 @@ const (
 
 // leases return the usage of a project in a fleet: the sum of the relays' reports.
 type leases struct {
-	store *redisstore.Store // set before the first call of usage
+	store *redisstore.Stores // set before the first call of usage
 }
 
 // usage implements quota.Config.Usage. An error means that the usage is not known.

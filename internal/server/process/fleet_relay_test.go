@@ -324,7 +324,7 @@ func TestKeptCodes(t *testing.T) {
 		t.Fatalf("the relay has kept %d codes", len(kept))
 	}
 	testkit.Within(t, time.Minute, "the code", func() bool {
-		found, err := after.store.HostOf(t.Context(), alloc.Tenant{Project: "game", Environment: "test"}, code)
+		found, err := after.store.All()[0].HostOf(t.Context(), alloc.Tenant{Project: "game", Environment: "test"}, code)
 		return err == nil && found.String() == host.AllocationID
 	})
 	testkit.Within(t, time.Minute, "503 for a host that may come back", func() bool {
@@ -430,7 +430,7 @@ func TestFleetSettings(t *testing.T) {
 		keys[s.Key] = true
 	}
 	for _, key := range slices.Concat(ofCalls, ofRelay, ofFleet, ofFleetRelay, ofFleetAPI) {
-		if nested := []string{"tokens", "issuers", "quotas", "region_defaults", "region_hints"}; !keys[key] && !slices.Contains(nested, key) {
+		if nested := []string{"tokens", "issuers", "quotas", "region_defaults", "region_stores", "region_hints"}; !keys[key] && !slices.Contains(nested, key) {
 			t.Errorf("there is no setting %q", key)
 		}
 	}

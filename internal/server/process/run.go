@@ -62,6 +62,11 @@ func (a *App) runReady(ctx context.Context) error {
 	} else {
 		awake = a.frontEnd.wake(ctx)
 	}
+	if awake && a.store != nil {
+		if err := checkRegions(ctx, a.store, a.opts.Mode, a.opts.Config.Region); err != nil {
+			return err
+		}
+	}
 	if awake {
 		a.events.Ready.Publish(events.Ready{AdminURL: a.AdminURL()})
 	}

@@ -178,7 +178,8 @@ func TestTracesFleet(t *testing.T) {
     reserve
 `)
 	wantTree(t, all, "DELETE /allocations/{id}", `DELETE /allocations/{id}
- look up a host's home
+ store.HomeOf
+  look up a host's home
  /cluster/v1/close
   /cluster/v1/close
 `)

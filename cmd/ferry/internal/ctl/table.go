@@ -59,8 +59,13 @@ func nodesTable(w io.Writer, all *operator.Nodes) error {
 	if err := table(w, "NODE\tROLE\tREGION\tSTATE\tUDP\tAPI\tALLOCATIONS\tBOUND\tLINKS\tSEATS\tOUT\tUP\tVERSION", rows); err != nil {
 		return err
 	}
-	if !all.StoreAway.IsZero() {
-		return storeAwayLine(w, all.StoreAway, "the states of other processes are not known, and there may be more of them")
+	if away := all.AwayText(clock); away != "" {
+		so := "the states of other processes are not known, and there may be more of them"
+		if all.StoreAway.IsZero() {
+			so = "the states of relays there are not known, and there may be more of them"
+		}
+		_, err := fmt.Fprintf(w, "%s: %s\n", away, so)
+		return err
 	}
 	return nil
 }

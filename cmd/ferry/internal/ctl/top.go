@@ -110,8 +110,8 @@ func (c *Client) lookAtFleet(ctx context.Context, all *operator.Nodes) (sum look
 	}
 	switch {
 	case sum.relays > 0:
-	case failed == nil && !all.StoreAway.IsZero():
-		return sum, fmt.Errorf("the relays are not known: the store has not answered since %s", clock(all.StoreAway))
+	case failed == nil && all.AwayText(clock) != "":
+		return sum, fmt.Errorf("the relays are not known: %s", all.AwayText(clock))
 	default:
 		return sum, cmp.Or(failed, errNoRelays)
 	}

@@ -86,8 +86,8 @@ func findNode(nodes *operator.Nodes, name string) (operator.Node, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		if !nodes.StoreAway.IsZero() {
-			return operator.Node{}, fmt.Errorf("admin: no known node has an id that begins with %q: %w", name, errStoreAway(nodes))
+		if err := errStoreAway(nodes); err != nil {
+			return operator.Node{}, fmt.Errorf("admin: no known node has an id that begins with %q: %w", name, err)
 		}
 		if !slices.ContainsFunc(all, func(n operator.Node) bool { return n.Role != apiRole }) {
 			return operator.Node{}, fmt.Errorf("%w: no node has an id that begins with %q: this process knows of no relay", errNode, name)
@@ -98,10 +98,13 @@ func findNode(nodes *operator.Nodes, name string) (operator.Node, error) {
 		name, candidates(found))
 }
 
-// errStoreAway says since when it is not known which relays there are.
+// errStoreAway says since when it is not known which relays there are, nil if all stores answer.
 func errStoreAway(nodes *operator.Nodes) error {
-	return fmt.Errorf("%w: the store has not answered since %s, so it is not known which relays there are", alloc.ErrUnavailable,
-		nodes.StoreAway.Format(time.RFC3339))
+	away := nodes.AwayText(func(at time.Time) string { return at.Format(time.RFC3339) })
+	if away == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s, so it is not known which relays there are", alloc.ErrUnavailable, away)
 }
 
 // candidates formats relays for an error message.

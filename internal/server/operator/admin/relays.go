@@ -72,8 +72,7 @@ func askRelays[T any](ctx context.Context, cfg *Config, target string, take func
 	if done {
 		return nil, nil
 	}
-	if !nodes.StoreAway.IsZero() {
-		err := errStoreAway(&nodes)
+	if err := errStoreAway(&nodes); err != nil {
 		failed, missing = append(failed, err), append(missing, operator.Missing{Reason: plainReason(err)})
 	}
 	if answered == 0 && len(failed) > 0 {

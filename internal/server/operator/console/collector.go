@@ -230,7 +230,7 @@ func (c *collector) askFleet(ctx context.Context) {
 		f.Error = err.Error()
 	}
 	var relays []string
-	f.StoreAway = nodes.StoreAway
+	f.StoreAway, f.StoresAway = nodes.StoreAway, nodes.StoresAway
 	for _, n := range nodes.Nodes {
 		if n.Role != "api" {
 			relays = append(relays, n.ID)

@@ -56,7 +56,8 @@ type FleetNode struct {
 type FleetState struct {
 	At    time.Time   `json:"at"`
 	Nodes []FleetNode `json:"nodes"`
-	// StoreAway is as in operator.Nodes.
-	StoreAway time.Time `json:"store_away_since,omitzero"`
-	Error     string    `json:"error,omitempty"` // why the nodes may not be all
+	// StoreAway and StoresAway are as in operator.Nodes.
+	StoreAway  time.Time            `json:"store_away_since,omitzero"`
+	StoresAway []operator.StoreAway `json:"stores_away,omitempty"`
+	Error      string               `json:"error,omitempty"` // why the nodes may not be all
 }

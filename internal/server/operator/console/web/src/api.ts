@@ -35,7 +35,7 @@ export interface Node {
   traffic?: Traffic // of another relay
   summary?: { host: string; load: Load; conditions?: Condition[] }
 }
-export interface Fleet { at: string; nodes: Node[] | null; error?: string; store_away_since?: string }
+export interface Fleet { at: string; nodes: Node[] | null; error?: string; store_away_since?: string; stores_away?: { region: string; since: string }[] }
 
 /** Traffic is per second. */
 export interface Traffic {

@@ -133,6 +133,7 @@ export function FleetPage({ live, query }: { live: Live; query: URLSearchParams 
   return <>
     <Failure error={error ?? (value?.error ? new Error(value.error) : undefined)} />
     {value?.store_away_since && <p class="because because-problem" role="status">The store has not answered since {day(value.store_away_since)}: states are not known, others may be missing, and running matches go on.</p>}
+    {value?.stores_away?.map(s => <p class="because because-problem" role="status" key={s.region}>The store of region {s.region} has not answered since {day(s.since)}: the states of its relays are not known, others may be missing, and running matches go on. Other regions are not affected.</p>)}
     {isAPI && value && <>
       <div class="tiles">
         <Tile to="#/fleet?sort=state" label="Relays ready" value={`${relays.filter(isReady).length} of ${relays.length}`} bad={relays.some(n => n.state === "dead") || relays.length > 0 && !relays.some(isReady)}

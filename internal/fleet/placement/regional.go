@@ -1,0 +1,470 @@
+package placement
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/base/joincode"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+var _ alloc.MigrationRelay = (*Regional)(nil)
+
+// Member is a part of a [Regional] fleet: a fleet with a store of its own.
+type Member struct {
+	*Fleet
+	// Region is the region of its relays. Empty for the only member of a fleet with one store, whose
+	// relays may be of any region.
+	Region string
+	// Symbol is the first symbol of its join codes. Empty for that only member, whose codes have none.
+	Symbol string
+}
+
+// Regional is an alloc.MigrationRelay over fleets of which each has a store of its own, so that the
+// end of a store affects one region. It passes each call to the member that has its host or its
+// region. Its methods may be called concurrently.
+type Regional struct {
+	members []Member
+	recent  recentHosts
+}
+
+// NewRegional returns a fleet of these members. Error: ErrConfig unless each has a region and a symbol of
+// its own, or there is one that has neither.
+func NewRegional(members ...Member) (*Regional, error) {
+	r := &Regional{members: members}
+	if len(members) == 1 && members[0].Region == "" && members[0].Symbol == "" {
+		return r, nil
+	}
+	if len(members) == 0 {
+		return nil, fmt.Errorf("%w: no members", ErrConfig)
+	}
+	regions, symbols := map[string]bool{}, map[string]bool{}
+	for _, m := range members {
+		switch {
+		case m.Region == "" || regions[m.Region]:
+			return nil, fmt.Errorf("%w: the region %q is empty or there twice", ErrConfig, m.Region)
+		case len(m.Symbol) != 1 || !strings.Contains(joincode.Alphabet, m.Symbol) || symbols[m.Symbol]:
+			return nil, fmt.Errorf("%w: region %q: the symbol %q is none of %s, or there twice", ErrConfig, m.Region, m.Symbol, joincode.Alphabet)
+		}
+		regions[m.Region], symbols[m.Symbol] = true, true
+	}
+	return r, nil
+}
+
+// isSingle reports whether all regions have one store.
+func (r *Regional) isSingle() bool { return r.members[0].Symbol == "" }
+
+// Run runs all members until ctx ends. It can be called once.
+func (r *Regional) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	errs := make([]error, len(r.members))
+	for i := range r.members {
+		running.Go(func() { errs[i] = r.members[i].Run(ctx) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// Nodes returns the relays of all members, see [Fleet.Nodes].
+func (r *Regional) Nodes() (all []Candidate) {
+	for i := range r.members {
+		all = append(all, r.members[i].Nodes()...)
+	}
+	return all
+}
+
+// StoreAway is a store whose registry cannot be read.
+type StoreAway struct {
+	Region string // of a Member
+	// Since is when it was last read, or the start of the fleet.
+	Since time.Time
+}
+
+// StoresAway returns the stores that do not answer, and whether that is all of them.
+func (r *Regional) StoresAway() (away []StoreAway, all bool) {
+	for i := range r.members {
+		m := &r.members[i]
+		if since, isAway := m.StoreAway(); isAway {
+			away = append(away, StoreAway{m.Region, since})
+		}
+	}
+	return away, len(away) == len(r.members)
+}
+
+// Regions returns the regions that have a live relay, as [Fleet.Regions] does.
+func (r *Regional) Regions() (all []alloc.Region) {
+	for i := range r.members {
+		m := &r.members[i]
+		for _, region := range m.Regions() {
+			if m.serves(region.ID) {
+				all = append(all, region)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b alloc.Region) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// serves reports whether hosts in that region belong to the member. A relay of another region that
+// announces itself in the member's store gets no hosts.
+func (m *Member) serves(region string) bool { return m.Region == "" || m.Region == region }
+
+// HasRoom is [Fleet.HasRoom], and false for a region whose store does not answer while others do.
+func (r *Regional) HasRoom(region string, seats int) bool {
+	return slices.ContainsFunc(r.members, func(m Member) bool {
+		return m.serves(region) && (r.isSingle() || m.Ready() == nil) && m.HasRoom(region, seats)
+	})
+}
+
+// Ready returns nil if all members can place hosts, else the reasons of those that cannot.
+func (r *Regional) Ready() error {
+	var errs []error
+	for i := range r.members {
+		m := &r.members[i]
+		switch err := m.Ready(); {
+		case err == nil:
+		case m.Region == "":
+			errs = append(errs, err)
+		default:
+			errs = append(errs, fmt.Errorf("region %s: %w", m.Region, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Stats returns the sums of the counts of all members.
+func (r *Regional) Stats() (sum Stats) {
+	for i := range r.members {
+		st := r.members[i].Stats()
+		sum.Polls, sum.PollsFailed = sum.Polls+st.Polls, sum.PollsFailed+st.PollsFailed
+		sum.Tries, sum.Placed, sum.Full = sum.Tries+st.Tries, sum.Placed+st.Placed, sum.Full+st.Full
+		sum.Draining, sum.Silent = sum.Draining+st.Draining, sum.Silent+st.Silent
+		sum.Refused, sum.Unavailable = sum.Refused+st.Refused, sum.Unavailable+st.Unavailable
+		sum.HomeErrors, sum.Released = sum.HomeErrors+st.HomeErrors, sum.Released+st.Released
+		sum.ReleasesDropped += st.ReleasesDropped
+		sum.Relays, sum.Dead = sum.Relays+st.Relays, sum.Dead+st.Dead
+		sum.Stopped, sum.Unknown = sum.Stopped+st.Stopped, sum.Unknown+st.Unknown
+	}
+	return sum
+}
+
+// ReserveHost reserves a host in its region. A host without a region goes to one whose store answers,
+// in the order of [Fleet.ReserveHost]: the preferred ones, then the least loaded. Errors: those of
+// Fleet.ReserveHost.
+func (r *Regional) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Reservation, error) {
+	if r.isSingle() {
+		return r.members[0].ReserveHost(ctx, q)
+	}
+	if q.Region != "" {
+		i := slices.IndexFunc(r.members, func(m Member) bool { return m.Region == q.Region })
+		if i < 0 {
+			return alloc.Reservation{}, alloc.ErrRegion
+		}
+		return r.reserveAt(ctx, i, q)
+	}
+	ctx, cancel := context.WithTimeout(ctx, ReserveWithin)
+	defer cancel()
+	order, err := r.membersWithRoom(r.members[0].placementRequest(q))
+	for _, i := range order {
+		q.Region = r.members[i].Region
+		var res alloc.Reservation
+		if res, err = r.reserveAt(ctx, i, q); err == nil || !isOfRegion(err) {
+			return res, err
+		}
+	}
+	return alloc.Reservation{}, err
+}
+
+// reserveAt reserves a host at a member.
+func (r *Regional) reserveAt(ctx context.Context, member int, q alloc.HostRequest) (alloc.Reservation, error) {
+	res, err := r.members[member].ReserveHost(ctx, q)
+	if err == nil {
+		r.recent.add(res.ID, member)
+	}
+	return res, err
+}
+
+// isOfRegion reports whether a host that was refused may find a relay in another region.
+func isOfRegion(err error) bool {
+	return errors.Is(err, alloc.ErrFull) || errors.Is(err, alloc.ErrUnavailable) || errors.Is(err, alloc.ErrMaxConnections)
+}
+
+// membersWithRoom returns the members that may take a host, the best first. It returns alloc.ErrFull if
+// no region has room, or why no member is ready.
+func (r *Regional) membersWithRoom(q Request) (order []int, err error) {
+	loads := make([]float64, len(r.members))
+	ranks := make([]int, len(r.members))
+	var unready error
+	for i := range r.members {
+		m := &r.members[i]
+		if err := m.Ready(); err != nil {
+			unready = err
+			continue
+		}
+		err = alloc.ErrFull
+		if ranks[i] = slices.Index(q.Prefer, m.Region); ranks[i] < 0 {
+			ranks[i] = len(q.Prefer)
+		}
+		var hasRoom bool
+		if loads[i], hasRoom = m.regionLoad(m.Region, q.Seats); hasRoom {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(ranks[a], ranks[b]), cmp.Compare(loads[a], loads[b]), cmp.Compare(r.members[a].Region, r.members[b].Region))
+	})
+	return order, cmp.Or(err, unready)
+}
+
+// regionLoad returns the part of the seats that is taken at the relays of a region that can take a host,
+// and whether there are any.
+func (f *Fleet) regionLoad(region string, seats int) (load float64, hasRoom bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.view.updateAges(f.now())
+	d := draw{seats: seats}
+	var all, taken int
+	for i := range f.view.nodes {
+		if c := &f.view.nodes[i]; c.Region == region && d.fits(c) {
+			all, taken = all+c.Seats, taken+c.Taken
+		}
+	}
+	return float64(taken) / float64(max(all, 1)), all > 0
+}
+
+// ReserveJoiner is [Fleet.ReserveJoiner] at the member that has the host.
+func (r *Regional) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc.Reservation, error) {
+	i, err := r.memberOf(ctx, q.Host)
+	if err != nil {
+		return alloc.Reservation{}, err
+	}
+	return r.members[i].ReserveJoiner(ctx, q)
+}
+
+// MigrateHost is [Fleet.MigrateHost] at the member that has the host.
+func (r *Regional) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (alloc.Reservation, error) {
+	i, err := r.memberOf(ctx, q.Host)
+	if err != nil {
+		return alloc.Reservation{}, err
+	}
+	res, err := r.members[i].MigrateHost(ctx, q)
+	if err == nil {
+		r.recent.add(res.ID, i)
+	}
+	return res, err
+}
+
+// LeaveHost is [Fleet.LeaveHost] at the member that has the host.
+func (r *Regional) LeaveHost(ctx context.Context, q alloc.LeaveRequest) error {
+	i, err := r.memberOf(ctx, q.Host)
+	if err != nil {
+		return err
+	}
+	return r.members[i].LeaveHost(ctx, q)
+}
+
+// Describe is [Fleet.Describe] at the member that has the host.
+func (r *Regional) Describe(ctx context.Context, host proto.AllocationID) (alloc.Description, error) {
+	i, err := r.memberOf(ctx, host)
+	if err != nil {
+		return alloc.Description{}, err
+	}
+	return r.members[i].Describe(ctx, host)
+}
+
+// KeepCode is [Fleet.KeepCode] at the member that has the host.
+func (r *Regional) KeepCode(ctx context.Context, host proto.AllocationID, code string) error {
+	i, err := r.memberOf(ctx, host)
+	if err != nil {
+		return err
+	}
+	return r.members[i].KeepCode(ctx, host, code)
+}
+
+// HomeOf returns the home of a host from the store that has it. Errors: alloc.ErrNotFound,
+// alloc.ErrStoreUnavailable.
+func (r *Regional) HomeOf(ctx context.Context, host proto.AllocationID) (Home, error) {
+	i, err := r.memberOf(ctx, host)
+	if err != nil {
+		return Home{}, err
+	}
+	return r.members[i].directory.HomeOf(ctx, host)
+}
+
+// memberOf returns the member that has a host: the one where this process met it before, else the first
+// one whose store has its home. Errors: alloc.ErrNotFound if all stores answer and none has it, else
+// alloc.ErrStoreUnavailable.
+func (r *Regional) memberOf(ctx context.Context, host proto.AllocationID) (int, error) {
+	if r.isSingle() {
+		return 0, nil
+	}
+	if i, ok := r.recent.get(host); ok {
+		return i, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	type answer struct {
+		member int
+		err    error
+	}
+	answers := make(chan answer, len(r.members))
+	for i := range r.members {
+		go func() {
+			_, err := r.members[i].directory.HomeOf(ctx, host)
+			answers <- answer{i, err}
+		}()
+	}
+	missing := alloc.ErrNotFound
+	for range r.members {
+		a := <-answers
+		switch {
+		case a.err == nil:
+			r.recent.add(host, a.member)
+			return a.member, nil
+		case !errors.Is(a.err, alloc.ErrNotFound):
+			missing = unavailable("look up the host's region", alloc.ErrStoreUnavailable, a.err)
+		case errors.Is(missing, alloc.ErrNotFound):
+			missing = r.members[a.member].notFoundUnlessHealing(missing)
+		}
+	}
+	return 0, missing
+}
+
+// Codes returns the directories of all members as the store of an alloc.Service, see [Fleet.Codes]. With
+// several members it is an alloc.CodePrefixer: the first symbol of a code names its member.
+func (r *Regional) Codes() alloc.Store {
+	if r.isSingle() {
+		return r.members[0].Codes()
+	}
+	c := regionalCodes{fleet: r}
+	for i := range r.members {
+		c.stores = append(c.stores, r.members[i].Codes())
+	}
+	return c
+}
+
+// regionalCodes has the codes of each member in its store.
+type regionalCodes struct {
+	fleet  *Regional
+	stores []alloc.Store // by member
+}
+
+var _ alloc.CodePrefixer = regionalCodes{}
+
+// byCode returns the member whose symbol is the first one of a code.
+func (c regionalCodes) byCode(code string) (int, bool) {
+	i := slices.IndexFunc(c.fleet.members, func(m Member) bool { return strings.HasPrefix(code, m.Symbol) })
+	return i, i >= 0
+}
+
+// CodePrefix returns the symbol of the host's region, and how many codes the tenant has there.
+func (c regionalCodes) CodePrefix(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, int, error) {
+	i, err := c.fleet.memberOf(ctx, host)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := c.stores[i].Codes(ctx, t)
+	return c.fleet.members[i].Symbol, n, err
+}
+
+// PutCode stores a code in the store that its first symbol names. It reports false as well for a host
+// that has a code in another one.
+func (c regionalCodes) PutCode(ctx context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
+	i, ok := c.byCode(code)
+	if !ok {
+		return false, alloc.ErrCodeMalformed
+	}
+	if other, ok := c.fleet.recent.get(host); ok && other != i {
+		if _, err := c.stores[other].CodeOf(ctx, t, host); !errors.Is(err, alloc.ErrCodeNotFound) {
+			return false, err
+		}
+	}
+	stored, err := c.stores[i].PutCode(ctx, t, code, host)
+	if stored {
+		c.fleet.recent.add(host, i)
+	}
+	return stored, err
+}
+
+// HostOf asks the store that the first symbol of the code names.
+func (c regionalCodes) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
+	i, ok := c.byCode(code)
+	if !ok {
+		return proto.AllocationID{}, alloc.ErrCodeNotFound
+	}
+	host, err := c.stores[i].HostOf(ctx, t, code)
+	if err == nil {
+		c.fleet.recent.add(host, i)
+	}
+	return host, err
+}
+
+// CodeOf asks the store that has the host.
+func (c regionalCodes) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
+	i, err := c.fleet.memberOf(ctx, host)
+	if errors.Is(err, alloc.ErrNotFound) {
+		return "", alloc.ErrCodeNotFound
+	}
+	if err != nil {
+		return "", err
+	}
+	return c.stores[i].CodeOf(ctx, t, host)
+}
+
+// Codes returns the sum over all stores. Error: that of a store which does not answer.
+func (c regionalCodes) Codes(ctx context.Context, t alloc.Tenant) (sum int, err error) {
+	for _, s := range c.stores {
+		n, err := s.Codes(ctx, t)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// Forget removes the code of a host from the store that has the host, or from all if it is not known.
+func (c regionalCodes) Forget(host proto.AllocationID) {
+	known, ok := c.fleet.recent.get(host)
+	for i, s := range c.stores {
+		if !ok || i == known {
+			s.Forget(host)
+		}
+	}
+}
+
+// maxRecentHosts bounds the hosts of one generation of recentHosts: 2 MiB or so.
+const maxRecentHosts = 1 << 16
+
+// recentHosts are the members of the hosts that were met last, at least maxRecentHosts of them: a host
+// never moves to another member. Older ones are looked up again.
+type recentHosts struct {
+	mu         sync.Mutex // guards the following fields
+	young, old map[proto.AllocationID]uint8
+}
+
+func (r *recentHosts) add(host proto.AllocationID, member int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.young == nil || len(r.young) >= maxRecentHosts {
+		r.young, r.old = make(map[proto.AllocationID]uint8), r.young
+	}
+	r.young[host] = uint8(member)
+}
+
+func (r *recentHosts) get(host proto.AllocationID) (member int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, ok := r.young[host]
+	if !ok {
+		m, ok = r.old[host]
+	}
+	return int(m), ok
+}

@@ -1,0 +1,235 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// regionalWorld is a fleet of two regions, each with a store and a relay.
+type regionalWorld struct {
+	*Regional
+	stores  map[string]*fakeStore
+	engines map[string]*fakeEngine
+}
+
+// inRegionalWorld runs a test in a bubble. Other processes of the same fleet are made by again.
+func inRegionalWorld(t *testing.T, test func(t *testing.T, w *regionalWorld, again func() *Regional)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &regionalWorld{stores: map[string]*fakeStore{}, engines: map[string]*fakeEngine{}}
+		dialer := make(fakeDialer)
+		ctx, cancel := context.WithCancel(t.Context())
+		for i, region := range []string{"eu", "us"} {
+			s, e, n := newFakeStore(), newFakeEngine(i), testNode(i, region, 1000)
+			w.stores[region], w.engines[region], dialer[n.Control] = s, e, e
+			go func() {
+				for ctx.Err() == nil {
+					_, _ = s.Announce(ctx, n)
+					select {
+					case <-time.After(HeartbeatEvery):
+					case <-ctx.Done():
+					}
+				}
+			}()
+		}
+		var done []chan error
+		again := func() *Regional {
+			var members []Member
+			for region, symbol := range map[string]string{"eu": "6", "us": "T"} {
+				f, err := New(Config{Registry: w.stores[region], Directory: w.stores[region], Dialer: dialer, Seed: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				members = append(members, Member{f, region, symbol})
+			}
+			r, err := NewRegional(members...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error)
+			done = append(done, ended)
+			go func() { ended <- r.Run(ctx) }()
+			synctest.Wait()
+			return r
+		}
+		synctest.Wait()
+		w.Regional = again()
+		test(t, w, again)
+		cancel()
+		for _, ended := range done {
+			if err := <-ended; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		}
+	})
+}
+
+func (w *regionalWorld) reserve(region string) (alloc.Reservation, error) {
+	return w.ReserveHost(context.Background(), alloc.HostRequest{Tenant: testTenant, MaxConnections: 1, Region: region})
+}
+
+// codeFor gives a host the code that a service would draw.
+func codeFor(t *testing.T, r *Regional, host proto.AllocationID) string {
+	t.Helper()
+	codes := r.Codes().(alloc.CodePrefixer)
+	prefix, n, err := codes.CodePrefix(t.Context(), testTenant, host)
+	wantErr(t, "CodePrefix", err, nil)
+	code := prefix + "789BCD" + "6789"[n:n+1]
+	stored, err := codes.PutCode(t.Context(), testTenant, code, host)
+	if err != nil || !stored {
+		t.Fatalf("PutCode %s: %t, %v", code, stored, err)
+	}
+	return code
+}
+
+// TestRegionalStoreAway: while the store of a region is away, calls of that region are unavailable, and
+// those of the other one are as before, also in a process that starts then.
+func TestRegionalStoreAway(t *testing.T) {
+	t.Parallel()
+	inRegionalWorld(t, func(t *testing.T, w *regionalWorld, again func() *Regional) {
+		hosts, codes := map[string]proto.AllocationID{}, map[string]string{}
+		for _, region := range []string{"eu", "us"} {
+			res, err := w.reserve(region)
+			wantErr(t, region, err, nil)
+			hosts[region] = res.ID
+			codes[region] = codeFor(t, w.Regional, res.ID)
+			if res.Region != region {
+				t.Errorf("a host of %s is in %q", region, res.Region)
+			}
+		}
+		if codes["eu"][0] != '6' || codes["us"][0] != 'T' {
+			t.Errorf("the codes are %v", codes)
+		}
+		other := again()
+		for _, region := range []string{"eu", "us"} {
+			host, err := other.Codes().HostOf(t.Context(), testTenant, codes[region])
+			if host != hosts[region] {
+				t.Errorf("another process finds %v by %s: %v", host, codes[region], err)
+			}
+		}
+		_, err := w.reserve("mars")
+		wantErr(t, "an unknown region", err, alloc.ErrRegion)
+
+		w.stores["us"].fail(errBroken)
+		time.Sleep(staleAfter + PollEvery)
+		late := again()
+		for name, r := range map[string]*Regional{"a process from before": w.Regional, "another": other, "one that starts now": late} {
+			began := time.Now()
+			request := alloc.HostRequest{Tenant: testTenant, MaxConnections: 1}
+			for _, region := range []string{"eu", ""} {
+				request.Region = region
+				res, err := r.ReserveHost(t.Context(), request)
+				if err != nil || res.Region != "eu" {
+					t.Errorf("%s: a host in %q is in %q: %v", name, region, res.Region, err)
+				}
+			}
+			codeFor(t, r, mustReserve(t, r, "eu"))
+			_, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: hosts["eu"]})
+			wantErr(t, name+": a join in eu", err, nil)
+			wantErr(t, name+": KeepCode in eu", r.KeepCode(t.Context(), hosts["eu"], codes["eu"]), nil)
+			_, err = r.Codes().HostOf(t.Context(), testTenant, "6WWWWWW")
+			wantErr(t, name+": an unknown code of eu", err, alloc.ErrCodeNotFound)
+			request.Region = "us"
+			_, err = r.ReserveHost(t.Context(), request)
+			wantErr(t, name+": a host in us", err, alloc.ErrStoreUnavailable)
+			_, err = r.Codes().HostOf(t.Context(), testTenant, codes["us"])
+			wantErr(t, name+": a code of us", err, alloc.ErrStoreUnavailable)
+			_, err = r.Describe(t.Context(), hosts["us"])
+			wantErr(t, name+": a host of us", err, alloc.ErrStoreUnavailable)
+			if took := time.Since(began); took > 0 {
+				t.Errorf("%s: the calls waited for %v", name, took)
+			}
+			if away, all := r.StoresAway(); all || len(away) != 1 || away[0].Region != "us" || r.Ready() == nil {
+				t.Errorf("%s: away are %v, all %t; %v", name, away, all, r.Ready())
+			}
+			if r.HasRoom("us", 2) || !r.HasRoom("eu", 2) {
+				t.Errorf("%s: room in us %t, in eu %t", name, r.HasRoom("us", 2), r.HasRoom("eu", 2))
+			}
+			for _, n := range r.Nodes() {
+				if n.Unknown != (n.Region == "us") {
+					t.Errorf("%s: the relay of %s is unknown: %t", name, n.Region, n.Unknown)
+				}
+			}
+		}
+
+		w.stores["us"].fail(nil)
+		time.Sleep(HeartbeatEvery + PollEvery*2)
+		for _, r := range []*Regional{w.Regional, other, late} {
+			mustReserve(t, r, "us")
+			_, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: hosts["us"]})
+			wantErr(t, "a join in us", err, nil)
+			if regions := r.Regions(); len(regions) != 2 || regions[0].ID != "eu" || r.Ready() != nil {
+				t.Errorf("regions %v, %v", regions, r.Ready())
+			}
+		}
+	})
+}
+
+func mustReserve(t *testing.T, r *Regional, region string) proto.AllocationID {
+	t.Helper()
+	res, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: testTenant, MaxConnections: 1, Region: region})
+	wantErr(t, "a host in "+region, err, nil)
+	return res.ID
+}
+
+// TestRegionalWithoutRegion: a host without a region goes to the preferred region, else to the least
+// loaded one, and to another one if that is full or its relays do not answer.
+func TestRegionalWithoutRegion(t *testing.T) {
+	t.Parallel()
+	inRegionalWorld(t, func(t *testing.T, w *regionalWorld, _ func() *Regional) {
+		var placed []string
+		for range 4 {
+			res, err := w.reserve("")
+			wantErr(t, "a host", err, nil)
+			placed = append(placed, res.Region)
+		}
+		if !slices.Equal(placed, []string{"eu", "us", "eu", "us"}) {
+			t.Errorf("placed in %v", placed)
+		}
+		for i := range w.members {
+			w.members[i].defaults = map[string]string{testTenant.Project: "us"}
+		}
+		res, err := w.reserve("")
+		if err != nil || res.Region != "us" {
+			t.Errorf("with a default: %q, %v", res.Region, err)
+		}
+		w.engines["us"].set(alloc.ErrFull, false)
+		res, err = w.reserve("")
+		if err != nil || res.Region != "eu" {
+			t.Errorf("the default is full: %q, %v", res.Region, err)
+		}
+		w.engines["eu"].set(alloc.ErrFull, false)
+		_, err = w.reserve("")
+		wantErr(t, "all are full", err, alloc.ErrFull)
+		for _, s := range w.stores {
+			s.fail(errBroken)
+		}
+		time.Sleep(staleAfter + PollEvery)
+		_, err = w.reserve("")
+		wantErr(t, "all are away", err, alloc.ErrStoreUnavailable)
+	})
+}
+
+func TestRegionalConfig(t *testing.T) {
+	t.Parallel()
+	f := new(Fleet)
+	for name, members := range map[string][]Member{
+		"none": nil, "a region twice": {{f, "eu", "6"}, {f, "eu", "7"}}, "a symbol twice": {{f, "eu", "6"}, {f, "us", "6"}},
+		"no region": {{f, "", "6"}, {f, "us", "7"}}, "no symbol": {{f, "eu", "6"}, {f, "us", ""}}, "a vowel": {{f, "eu", "A"}},
+		"two symbols": {{f, "eu", "67"}},
+	} {
+		if _, err := NewRegional(members...); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if r, err := NewRegional(Member{Fleet: f}); err != nil || !r.isSingle() {
+		t.Errorf("one store: %v", err)
+	}
+}

@@ -1,0 +1,136 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// regionsEvery is the interval at which a store of a region is asked whether it is that, since it may
+// have been replaced by another one.
+const regionsEvery = 2 * time.Second
+
+// RegionsError is the error of a store that contradicts the regions of this process's settings.
+type RegionsError struct{ Region, Text string }
+
+func (e *RegionsError) Error() string {
+	return fmt.Sprintf("redisstore: the store of region %q %s; all processes of a fleet need the same region_stores", e.Region, e.Text)
+}
+
+// ownField is the field of the store's own region, whose value begins with ownMark. The other fields
+// are symbols.
+const (
+	ownField = "own"
+	ownMark  = "="
+)
+
+// publishRegions writes the fields of the regions, "region:end", and removes expired ones. If an unexpired
+// one contradicts them, it writes nothing and returns that, "field=region". KEYS: regions. ARGV: lifetime
+// in milliseconds, then field and region of each.
+var publishRegions = redis.NewScript(luaNow + `
+local all = redis.call('HGETALL', KEYS[1])
+for i = 1, #all, 2 do
+  local region, stop = string.match(all[i + 1], '^(.*):(%d+)$')
+  if not stop or tonumber(stop) <= now then redis.call('HDEL', KEYS[1], all[i])
+  else
+    for j = 2, #ARGV, 2 do
+      if (all[i] == ARGV[j]) ~= (region == ARGV[j + 1]) then return all[i] .. '=' .. region end
+    end
+  end
+end
+for j = 2, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[j], ARGV[j + 1] .. ':' .. string.format('%.0f', now + ARGV[1])) end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return ''
+`)
+
+// regions is what this process knows of the regions that a store has published.
+type regions struct {
+	own  string // of the store; empty: it has those of all regions, and publishes none
+	args []any  // of publishRegions
+
+	mu      sync.Mutex // guards the following fields
+	checked time.Time  // when the store last answered; zero: never
+	err     error      // what it contradicted then
+}
+
+func newRegions(c *Config) *regions {
+	r := &regions{own: c.Region, args: []any{milliseconds(c.HostTTL), ownField, ownMark + c.Region}}
+	for _, symbol := range slices.Sorted(maps.Keys(c.Symbols)) {
+		r.args = append(r.args, symbol, c.Symbols[symbol])
+	}
+	return r
+}
+
+// checkRegions publishes the regions of this process in the store of one of them, before its first other
+// call and every regionsEvery. It returns an error if other processes have published other ones. So two
+// processes never use one store for two regions, nor two stores for codes of one symbol.
+func (s *Store) checkRegions(ctx context.Context) error {
+	r := s.regions
+	if r.own == "" {
+		return nil
+	}
+	r.mu.Lock()
+	if time.Since(r.checked) < regionsEvery {
+		defer r.mu.Unlock()
+		return r.err
+	}
+	if !r.checked.IsZero() && r.err == nil {
+		r.checked = time.Now() // Other calls go on meanwhile.
+	}
+	r.mu.Unlock()
+	other, err := publishRegions.Run(ctx, s.client, []string{s.keys.regions()}, r.args...).Text()
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checked, r.err = time.Now(), r.contradiction(other)
+	return r.err
+}
+
+// contradiction returns the error for a result of publishRegions.
+func (r *regions) contradiction(other string) error {
+	field, region, _ := strings.Cut(other, "=")
+	switch {
+	case other == "":
+		return nil
+	case field == ownField:
+		return &RegionsError{r.own, fmt.Sprintf("is that of region %q for other processes", strings.TrimPrefix(region, ownMark))}
+	}
+	return &RegionsError{r.own, fmt.Sprintf("says that other processes use the code symbol %s for region %q", field, region)}
+}
+
+// RegionsError returns the error of a store that contradicted the settings of this process when it was
+// last asked, or nil.
+func (s *Store) RegionsError() error {
+	s.regions.mu.Lock()
+	defer s.regions.mu.Unlock()
+	return s.regions.err
+}
+
+// Region returns the region of the store, empty if it has those of all regions.
+func (s *Store) Region() string { return s.regions.own }
+
+// PublishedRegion returns the region that other processes have published for the store; empty: none, or
+// the user of the store may not read it. Error: alloc.ErrStoreUnavailable.
+func (s *Store) PublishedRegion(ctx context.Context) (region string, err error) {
+	err = s.do(ctx, "read the store's region", func(ctx context.Context) error {
+		region, err = s.client.HGet(ctx, s.keys.regions(), ownField).Result()
+		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "NOPERM") {
+			return nil
+		}
+		return err
+	})
+	region = strings.TrimPrefix(region, ownMark)
+	if i := strings.LastIndexByte(region, ':'); i >= 0 {
+		region = region[:i]
+	}
+	return region, err
+}
