@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -156,17 +157,13 @@ func systemUse(a, b, c, d systemSample) System {
 // have stay empty.
 func thisMachine() Machine {
 	host, _ := os.Hostname()
+	model, cores := readProcessors()
 	m := Machine{
-		Host: shortHash(host), Cores: runtime.NumCPU(),
+		Host: shortHash(host), CPU: model, Cores: cores,
 		Kernel:   readLine("/proc/sys/kernel/osrelease"),
 		OS:       runtime.GOOS + "/" + runtime.GOARCH,
 		Go:       runtime.Version(),
 		Governor: readLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-	}
-	if fs, err := procfs.NewDefaultFS(); err == nil {
-		if online, _ := fs.CPUInfo(); len(online) > 0 { // It does not depend on how this process is pinned.
-			m.CPU, m.Cores = online[0].ModelName, len(online)
-		}
 	}
 	files, _ := filepath.Glob("/sys/devices/system/cpu/vulnerabilities/*")
 	for _, name := range files {
@@ -174,8 +171,23 @@ func thisMachine() Machine {
 			m.Mitigations = append(m.Mitigations, filepath.Base(name)+": "+line)
 		}
 	}
-	m.ID = shortHash(host, m.CPU, strconv.Itoa(m.Cores), m.Kernel, m.OS)
+	m.ID = shortHash(host, m.CPU, strconv.Itoa(cores), m.Kernel, m.OS)
 	return m
+}
+
+// readProcessors returns the model of the processors, and how many are online, which does not
+// depend on how this process is pinned. Package procfs reads them on Linux only.
+func readProcessors() (model string, cores int) {
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		switch name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) {
+		case "processor":
+			cores++
+		case "model name":
+			model = cmp.Or(model, strings.TrimSpace(value))
+		}
+	}
+	return model, cmp.Or(cores, runtime.NumCPU())
 }
 
 func readLine(name string) string {
