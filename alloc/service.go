@@ -104,14 +104,17 @@ type ServiceConfig struct {
 
 // validate returns the first error, with the name of the field.
 func (c *ServiceConfig) validate() error {
+	_, migrates := c.Relay.(MigrationRelay)
+	_, isObservable := c.Relay.(ObservableRelay)
+	_, movesCodes := c.Store.(CodeMover)
 	switch {
 	case unset.IsNil(c.Relay):
 		return fmt.Errorf("%w: Relay is nil", ErrConfig)
 	case unset.IsNil(c.Store) || isZeroStore(c.Store):
 		return fmt.Errorf("%w: Store is nil, or a MemoryStore that NewMemoryStore has not made", ErrConfig)
-	case c.HostMigration && !isMigrationRelay(c.Relay):
+	case c.HostMigration && !migrates:
 		return fmt.Errorf("%w: HostMigration with a Relay that has none", ErrConfig)
-	case c.HostMigration && isObservable(c.Relay) && !isCodeMover(c.Store):
+	case c.HostMigration && isObservable && !movesCodes:
 		return fmt.Errorf("%w: HostMigration with a Store that is no CodeMover", ErrConfig)
 	case len(c.Regions) == 0 && c.LiveRegions == nil:
 		return fmt.Errorf("%w: Regions is empty", ErrConfig)
@@ -155,21 +158,6 @@ func (c *ServiceConfig) validateRelay(r RelayConfig) error {
 func isZeroStore(s Store) bool {
 	m, ok := s.(*MemoryStore)
 	return ok && unset.IsZero(m)
-}
-
-func isMigrationRelay(r Relay) bool {
-	_, ok := r.(MigrationRelay)
-	return ok
-}
-
-func isObservable(r Relay) bool {
-	_, ok := r.(ObservableRelay)
-	return ok
-}
-
-func isCodeMover(s Store) bool {
-	_, ok := s.(CodeMover)
-	return ok
 }
 
 // setDefaults replaces zero values by the defaults.

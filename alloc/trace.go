@@ -35,39 +35,32 @@ func endReservation(span trace.Span, res Reservation, err error) {
 }
 
 func (t tracedRelay) Describe(ctx context.Context, id proto.AllocationID) (Description, error) {
-	ctx, span := trace.Start(ctx, "describe")
-	d, err := t.Relay.Describe(ctx, id)
+	return traced(ctx, "describe", func(ctx context.Context) (Description, error) { return t.Relay.Describe(ctx, id) })
+}
+
+// traced makes a call a span.
+func traced[T any](ctx context.Context, name string, call func(context.Context) (T, error)) (T, error) {
+	ctx, span := trace.Start(ctx, name)
+	result, err := call(ctx)
 	span.End(err)
-	return d, err
+	return result, err
 }
 
 // tracedStore is a Store whose calls are spans, in a context that has one.
 type tracedStore struct{ Store }
 
 func (t tracedStore) PutCode(ctx context.Context, tenant Tenant, code string, host proto.AllocationID) (bool, error) {
-	ctx, span := trace.Start(ctx, "store.PutCode")
-	stored, err := t.Store.PutCode(ctx, tenant, code, host)
-	span.End(err)
-	return stored, err
+	return traced(ctx, "store.PutCode", func(ctx context.Context) (bool, error) { return t.Store.PutCode(ctx, tenant, code, host) })
 }
 
 func (t tracedStore) HostOf(ctx context.Context, tenant Tenant, code string) (proto.AllocationID, error) {
-	ctx, span := trace.Start(ctx, "store.HostOf")
-	host, err := t.Store.HostOf(ctx, tenant, code)
-	span.End(err)
-	return host, err
+	return traced(ctx, "store.HostOf", func(ctx context.Context) (proto.AllocationID, error) { return t.Store.HostOf(ctx, tenant, code) })
 }
 
 func (t tracedStore) CodeOf(ctx context.Context, tenant Tenant, host proto.AllocationID) (string, error) {
-	ctx, span := trace.Start(ctx, "store.CodeOf")
-	code, err := t.Store.CodeOf(ctx, tenant, host)
-	span.End(err)
-	return code, err
+	return traced(ctx, "store.CodeOf", func(ctx context.Context) (string, error) { return t.Store.CodeOf(ctx, tenant, host) })
 }
 
 func (t tracedStore) Codes(ctx context.Context, tenant Tenant) (int, error) {
-	ctx, span := trace.Start(ctx, "store.Codes")
-	n, err := t.Store.Codes(ctx, tenant)
-	span.End(err)
-	return n, err
+	return traced(ctx, "store.Codes", func(ctx context.Context) (int, error) { return t.Store.Codes(ctx, tenant) })
 }

@@ -234,7 +234,6 @@ const (
 	helloVerify      = 3
 	pskAES128GCM     = 0x00A8 // TLS_PSK_WITH_AES_128_GCM_SHA256, RFC 5487
 	shortHelloBody   = 2 + dtlsRandom + 1 + 1 + 2 + 2 + 1 + 1
-	shortHello       = dtlsHeader + dtlsMessage + shortHelloBody
 	helloVerifyLeast = dtlsHeader + dtlsMessage + 3
 )
 

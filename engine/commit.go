@@ -226,7 +226,7 @@ func (c *control) takePlace(cmd *command, joiner, host *table.Entry) outcome {
 	full := a.Links >= a.MaxConnections
 	switch {
 	case full && !joiner.Is(table.Individual):
-		return c.reject(cmd, joiner, host)
+		return c.reject(joiner, host)
 	case !full && c.isSlotReserved(joiner, host, cmd.now):
 		return dropRecovering
 	case !c.takeLink(joiner.Handle, c.shared.budgets.rates.joinerLinks, cmd.now):
@@ -254,7 +254,7 @@ func (c *control) takeLink(h table.Handle, rate table.Rate, now int64) bool {
 }
 
 // reject answers a CONNECT_REQUEST to a full host, which is final for a client.
-func (c *control) reject(cmd *command, joiner, host *table.Entry) outcome {
+func (c *control) reject(joiner, host *table.Entry) outcome {
 	c.reply(0, joiner, proto.Rejected{From: host.ID, To: joiner.ID}.Append(c.buf[:0]))
 	return outRejected
 }
@@ -288,7 +288,7 @@ func (c *control) yieldingLink(cmd *command, joiner, host *table.Entry) (*table.
 	}
 	switch {
 	case old.Handle == 0:
-		return nil, c.reject(cmd, joiner, host)
+		return nil, c.reject(joiner, host)
 	case c.shared.recovering(cmd.now) && host.Is(table.Recovered):
 		return nil, dropRecovering
 	case tick(cmd.now) <= c.pause.extend(heard, yieldTicks):

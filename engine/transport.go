@@ -75,12 +75,11 @@ type intake struct {
 	kind   endpoint.Kind
 	wake   chan struct{} // wakes the worker
 
-	mu      sync.Mutex // guards the fields below; the consumer reads slots without it
-	slots   []intakeSlot
-	tail    uint64 // messages ever delivered
-	head    uint64 // messages ever handled
-	dropped uint64
-	closed  bool
+	mu     sync.Mutex // guards the fields below; the consumer reads slots without it
+	slots  []intakeSlot
+	tail   uint64 // messages ever delivered
+	head   uint64 // messages ever handled
+	closed bool
 }
 
 type intakeSlot struct {
@@ -111,8 +110,6 @@ func (in *intake) deliver(serial uint64, pkt []byte) bool {
 		s := &in.slots[in.tail%intakeSlots]
 		s.serial, s.size = serial, copy(s.room[:], pkt)
 		in.tail++
-	} else {
-		in.dropped++
 	}
 	in.mu.Unlock()
 	select {
@@ -143,13 +140,6 @@ func (in *intake) close() {
 	case in.wake <- struct{}{}:
 	default:
 	}
-}
-
-// dropCount returns how many messages were dropped since the queue was full.
-func (in *intake) dropCount() uint64 {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.dropped
 }
 
 // run handles messages until close is called, and those that were delivered before.

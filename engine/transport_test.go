@@ -169,7 +169,7 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-// TestIntakeFull: a message without room is dropped and counted, and does not block.
+// TestIntakeFull: a message without room is dropped, and does not block.
 func TestIntakeFull(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
 	in := newIntake(s.workers[0], endpoint.KindSession)
@@ -177,9 +177,6 @@ func TestIntakeFull(t *testing.T) {
 		if got := in.deliver(1, []byte{1}); got != (i < intakeSlots) {
 			t.Fatalf("message %d: taken %v", i, got)
 		}
-	}
-	if in.dropCount() != 3 {
-		t.Errorf("%d drops, want 3", in.dropCount())
 	}
 }
 

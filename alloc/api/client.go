@@ -55,21 +55,13 @@ func (c Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
 // Allocate reserves an allocation for a host. It expires unless the host binds it within
 // 10 s (by default).
 func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, error) {
-	var out allocationAnswer
-	err := c.post(ctx, "/v1/allocate", r, &out, http.StatusCreated)
-	if err != nil {
-		return Allocation{}, fmt.Errorf("allocate: %w", err)
-	}
-	if err := out.Data.Allocation.Validate(); err != nil {
-		return Allocation{}, fmt.Errorf("allocate: %w", err)
-	}
-	return out.Data.Allocation, nil
+	return c.postAllocation(ctx, "allocate", r, http.StatusCreated)
 }
 
 // JoinCode returns the join code of the caller's own allocation. The code of an
 // allocation never changes.
 func (c *Client) JoinCode(ctx context.Context, allocationID string) (string, error) {
-	var out joinCodeAnswer
+	var out answerBody[joinCodeData]
 	in := allocationRequest{AllocationID: allocationID}
 	err := c.post(ctx, "/v1/joincode", in, &out, http.StatusCreated, http.StatusOK)
 	if err != nil {
@@ -89,19 +81,11 @@ func (c *Client) Join(ctx context.Context, joinCode string) (Allocation, error) 
 
 // JoinFor is Join by a backend that names its player's address or address family.
 func (c *Client) JoinFor(ctx context.Context, r JoinRequest) (Allocation, error) {
-	var out allocationAnswer
-	err := c.post(ctx, "/v1/join", r, &out, http.StatusOK)
-	if err != nil {
-		return Allocation{}, fmt.Errorf("join: %w", err)
-	}
-	a := out.Data.Allocation
-	if err := a.Validate(); err != nil {
-		return Allocation{}, fmt.Errorf("join: %w", err)
-	}
-	if len(a.HostConnectionData) == 0 {
+	a, err := c.postAllocation(ctx, "join", r, http.StatusOK)
+	if err == nil && len(a.HostConnectionData) == 0 {
 		return Allocation{}, fmt.Errorf("join: %w", missing("hostConnectionData"))
 	}
-	return a, nil
+	return a, err
 }
 
 // Migrate reserves an allocation with which a player takes the place of its host, which has
@@ -109,15 +93,7 @@ func (c *Client) JoinFor(ctx context.Context, r JoinRequest) (Allocation, error)
 // 409 and the detail [DetailHost] names the host that there is; without it the player has
 // to wait. See client.Migrate.
 func (c *Client) Migrate(ctx context.Context, r MigrateRequest) (Allocation, error) {
-	var out allocationAnswer
-	err := c.post(ctx, "/v1/migrate", r, &out, http.StatusCreated)
-	if err != nil {
-		return Allocation{}, fmt.Errorf("migrate: %w", err)
-	}
-	if err := out.Data.Allocation.Validate(); err != nil {
-		return Allocation{}, fmt.Errorf("migrate: %w", err)
-	}
-	return out.Data.Allocation, nil
+	return c.postAllocation(ctx, "migrate", r, http.StatusCreated)
 }
 
 // Leave says that the caller's host leaves, so that its players may take its place at once.
@@ -131,7 +107,7 @@ func (c *Client) Leave(ctx context.Context, allocationID string) error {
 
 // Regions returns the regions that Allocate accepts.
 func (c *Client) Regions(ctx context.Context) ([]Region, error) {
-	var out regionsAnswer
+	var out answerBody[regionsData]
 	err := c.call(ctx, http.MethodGet, "/v1/regions", nil, &out, http.StatusOK)
 	if err != nil {
 		return nil, fmt.Errorf("regions: %w", err)
@@ -145,7 +121,7 @@ func (c *Client) Regions(ctx context.Context) ([]Region, error) {
 // ChooseRegion returns the region that is best for all players of a match by what each has measured,
 // with the reason.
 func (c *Client) ChooseRegion(ctx context.Context, r ChooseRegionRequest) (ChooseRegionData, error) {
-	var out chooseAnswer
+	var out answerBody[ChooseRegionData]
 	if err := c.post(ctx, "/v1/regions/choose", r, &out, http.StatusOK); err != nil {
 		return ChooseRegionData{}, fmt.Errorf("choose region: %w", err)
 	}
@@ -153,6 +129,19 @@ func (c *Client) ChooseRegion(ctx context.Context, r ChooseRegionRequest) (Choos
 		return ChooseRegionData{}, fmt.Errorf("choose region: %w", missing("region"))
 	}
 	return out.Data, nil
+}
+
+// postAllocation returns the valid allocation with which a call is answered.
+func (c *Client) postAllocation(ctx context.Context, call string, in any, want int) (Allocation, error) {
+	var out answerBody[allocationData]
+	err := c.post(ctx, "/v1/"+call, in, &out, want)
+	if err == nil {
+		err = out.Data.Allocation.Validate()
+	}
+	if err != nil {
+		return Allocation{}, fmt.Errorf("%s: %w", call, err)
+	}
+	return out.Data.Allocation, nil
 }
 
 func (c *Client) post(ctx context.Context, path string, in, out any, want ...int) error {

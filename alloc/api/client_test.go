@@ -50,7 +50,7 @@ func encode(t *testing.T, v any) string {
 
 func allocationBody(t *testing.T, a Allocation) string {
 	t.Helper()
-	var body allocationAnswer
+	var body answerBody[allocationData]
 	body.Data.Allocation = a
 	return encode(t, body)
 }

@@ -104,25 +104,20 @@ type RegionScore struct {
 	WorstPlayer string `json:"worstPlayer,omitempty"`
 }
 
-// allocationAnswer, joinCodeAnswer, chooseAnswer and regionsAnswer are the parts of answers that a client reads.
+// answerBody is the part of an answer that a client reads.
+type answerBody[T any] struct {
+	Data T `json:"data"`
+}
+
 type (
-	allocationAnswer struct {
-		Data struct {
-			Allocation Allocation `json:"allocation"`
-		} `json:"data"`
+	allocationData struct {
+		Allocation Allocation `json:"allocation"`
 	}
-	joinCodeAnswer struct {
-		Data struct {
-			JoinCode string `json:"joinCode"`
-		} `json:"data"`
+	joinCodeData struct {
+		JoinCode string `json:"joinCode"`
 	}
-	chooseAnswer struct {
-		Data ChooseRegionData `json:"data"`
-	}
-	regionsAnswer struct {
-		Data struct {
-			Regions []Region `json:"regions"`
-		} `json:"data"`
+	regionsData struct {
+		Regions []Region `json:"regions"`
 	}
 )
 

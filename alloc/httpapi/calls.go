@@ -31,7 +31,7 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}
-	return answerAllocation(r, http.StatusCreated, hostAllocation(res, in.Family == 6)), nil
+	return newAnswer(r, http.StatusCreated, allocationData{hostAllocation(res, in.Family == 6)}), nil
 }
 
 // allocationID returns the allocation that a body names.
@@ -89,7 +89,7 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 		return answer{}, h.serviceProblem(r, err)
 	}
 	ipv6First := in.Family == 6 || in.Family == 0 && r.overIPv6()
-	return answerAllocation(r, http.StatusOK, joinerAllocation(res, ipv6First)), nil
+	return newAnswer(r, http.StatusOK, allocationData{joinerAllocation(res, ipv6First)}), nil
 }
 
 // setPlayer takes what a backend says of the player for whom it calls. An empty value says
@@ -149,7 +149,7 @@ func (h *Handler) migrate(ctx context.Context, r request) (answer, *api.Problem)
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}
-	return answerAllocation(r, http.StatusCreated, hostAllocation(res, in.Family == 6)), nil
+	return newAnswer(r, http.StatusCreated, allocationData{hostAllocation(res, in.Family == 6)}), nil
 }
 
 func (h *Handler) leave(ctx context.Context, r request) (answer, *api.Problem) {
@@ -172,10 +172,7 @@ func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {
 			QoSAddress: region.QoSAddress, WebSocketURL: region.WebSocketURL,
 		}
 	}
-	return answer{http.StatusOK, regionsAnswer{
-		Meta: meta{r.id, http.StatusOK},
-		Data: regionsData{list},
-	}}, nil
+	return newAnswer(r, http.StatusOK, regionsData{list}), nil
 }
 
 // serviceProblem maps an error of the service to a problem, and logs internal errors,
@@ -188,25 +185,23 @@ func (h *Handler) serviceProblem(r request, err error) *api.Problem {
 	return p
 }
 
-func answerAllocation(r request, status int, a api.Allocation) answer {
-	return answer{status, allocationAnswer{
-		Meta: meta{r.id, status},
-		Data: allocationData{a},
-	}}
-}
-
 // meta is the metadata of an answer.
 type meta struct {
 	RequestID string `json:"requestId"` // identifies the request in the server's log
 	Status    int    `json:"status"`    // repeats the HTTP status
 }
 
-// allocationAnswer is the answer to allocate and migrate (201) and to join (200).
-type allocationAnswer struct {
-	Meta meta           `json:"meta"`
-	Data allocationData `json:"data"`
+// body is the body of an answer with its data.
+type body[T any] struct {
+	Meta meta `json:"meta"`
+	Data T    `json:"data"`
 }
 
+func newAnswer[T any](r request, status int, data T) answer {
+	return answer{status, body[T]{meta{r.id, status}, data}}
+}
+
+// allocationData answers allocate and migrate (201), and join (200).
 type allocationData struct {
 	Allocation api.Allocation `json:"allocation"`
 }
@@ -222,12 +217,7 @@ type joinCodeData struct {
 	JoinCode string `json:"joinCode"`
 }
 
-// regionsAnswer is the answer to regions (200).
-type regionsAnswer struct {
-	Meta meta        `json:"meta"`
-	Data regionsData `json:"data"`
-}
-
+// regionsData answers regions (200).
 type regionsData struct {
 	Regions []api.Region `json:"regions"`
 }

@@ -42,13 +42,7 @@ func (h *Handler) chooseRegion(_ context.Context, r request) (answer, *api.Probl
 		}
 		data.Regions = append(data.Regions, score)
 	}
-	return answer{http.StatusOK, chooseAnswer{Meta: meta{r.id, http.StatusOK}, Data: data}}, nil
-}
-
-// chooseAnswer is the answer to regions/choose (200).
-type chooseAnswer struct {
-	Meta meta                 `json:"meta"`
-	Data api.ChooseRegionData `json:"data"`
+	return newAnswer(r, http.StatusOK, data), nil
 }
 
 // measurements checks what players have measured, and returns it in the types of the service.

@@ -25,7 +25,7 @@ func TestChooseRegion(t *testing.T) {
 			"no player has measured a region that has room: it is the first of the server's regions that has"},
 	} {
 		rec := x.post("/v1/regions/choose", tokenAnna, c.body)
-		var out chooseAnswer
+		var out body[api.ChooseRegionData]
 		if err := json.Unmarshal(rec.Body.Bytes(), &out); err != nil || out.Data.Region != c.region || out.Data.Reason != c.reason ||
 			len(out.Data.Regions) != 2 {
 			t.Errorf("%s: %d %s", c.body, rec.Code, rec.Body)

@@ -390,16 +390,15 @@ func (d *direction) due(now int64, jitter uint64) int64 {
 	return at
 }
 
-// hold keeps a datagram until it is due. It is false when there is no room.
-func (d *direction) hold(peer address.Addr, b []byte, due int64) bool {
+// hold keeps a datagram until it is due, if there is room.
+func (d *direction) hold(peer address.Addr, b []byte, due int64) {
 	if len(d.queue.heap) >= d.limit {
 		d.counts.QueueFull++
-		return false
+		return
 	}
 	it := d.queue.take()
 	it.event = Event{Kind: Datagram, Addr: peer, N: copy(it.buf[:], b)}
 	d.queue.push(it, due)
-	return true
 }
 
 // follow keeps an event until all that came before it has passed; what comes

@@ -128,26 +128,26 @@ func (s *shard) insert(hash uint64, slot uint32, rehash func(slot uint32) uint64
 	if (s.counts.used+1)*4 > len(c.lines)*lineCells*3 {
 		c = s.rebuild(c, rehash)
 	}
-	if fresh, _ := c.place(hash, slot, len(c.lines)); fresh {
+	if c.place(hash, slot, len(c.lines)) {
 		s.counts.used++
 	}
 	s.counts.live++
 }
 
-// place stores slot in the first free cell for hash in so many lines. It reports whether
-// there was one, and whether it was empty rather than a tombstone.
-func (c *cells) place(hash uint64, slot uint32, probes int) (fresh, ok bool) {
+// place stores slot in the first free cell for hash in so many lines, if there is one. It
+// reports whether the cell was empty rather than a tombstone.
+func (c *cells) place(hash uint64, slot uint32, probes int) (fresh bool) {
 	for n := range probes {
 		line := c.line(hash + uint64(n))
 		for i := range line {
 			word := line[i].Load()
 			if word == 0 || word == tombstone {
 				line[i].Store(makeCell(hash, slot))
-				return word == 0, true
+				return word == 0
 			}
 		}
 	}
-	return false, false
+	return false
 }
 
 // linesFor returns for how many lines so many entries fill at most half of the cells, and no

@@ -15,7 +15,7 @@ const (
 // Set holds what may be evicted. The zero value is empty. The caller locks it.
 type Set[K comparable, V any] struct {
 	owners map[K]*owner[K, V]
-	byRank ranking[K, V]
+	byRank ranking[*owner[K, V]] // those with most items first, and of equal ones that with the oldest item to evict
 	added  uint64
 	len    int
 }
@@ -122,36 +122,43 @@ func (s *Set[K, V]) First() *Item[K, V] {
 	return s.byRank[0].first()
 }
 
-// ranking is a heap of owners: those with most items first, and of equal ones that
-// with the oldest item to evict.
-type ranking[K comparable, V any] []*owner[K, V]
-
-func (r ranking[K, V]) Len() int { return len(r) }
-
-func (r ranking[K, V]) Less(i, j int) bool {
-	if r[i].count != r[j].count {
-		return r[i].count > r[j].count
+func (o *owner[K, V]) precedes(other *owner[K, V]) bool {
+	if o.count != other.count {
+		return o.count > other.count
 	}
-	return r[i].first().number < r[j].first().number
+	return o.first().number < other.first().number
 }
 
-func (r ranking[K, V]) Swap(i, j int) {
+func (o *owner[K, V]) setRank(rank int) { o.rank = rank }
+
+// ranked is an element of a [ranking], which knows its index there.
+type ranked[E any] interface {
+	precedes(other E) bool
+	setRank(rank int)
+}
+
+// ranking is a heap, see [heap.Interface].
+type ranking[E ranked[E]] []E
+
+func (r ranking[E]) Len() int           { return len(r) }
+func (r ranking[E]) Less(i, j int) bool { return r[i].precedes(r[j]) }
+
+func (r ranking[E]) Swap(i, j int) {
 	r[i], r[j] = r[j], r[i]
-	r[i].rank, r[j].rank = i, j
+	r[i].setRank(i)
+	r[j].setRank(j)
 }
 
-// Push implements [heap.Interface].
-func (r *ranking[K, V]) Push(x any) {
-	o := x.(*owner[K, V])
-	o.rank = len(*r)
-	*r = append(*r, o)
+func (r *ranking[E]) Push(x any) {
+	e := x.(E)
+	e.setRank(len(*r))
+	*r = append(*r, e)
 }
 
-// Pop implements [heap.Interface].
-func (r *ranking[K, V]) Pop() any {
+func (r *ranking[E]) Pop() any {
 	last := len(*r) - 1
-	o := (*r)[last]
-	(*r)[last] = nil
+	e := (*r)[last]
+	clear((*r)[last:])
 	*r = (*r)[:last]
-	return o
+	return e
 }

@@ -42,8 +42,8 @@ var levels = [...]struct{ bits4, bits6, weight int }{{16, 32, 1}, {24, 48, 4}, {
 type network[V any] struct {
 	key            networkKey
 	parent         *network[V]
-	parts          parts[V] // nil for an address
-	rank           int      // index in parts of parent
+	parts          ranking[*network[V]] // the highest score first, then the oldest connection to end; nil for an address
+	rank           int                  // index in parts of parent
 	count          int
 	score          int // the largest count by weight, of the network and its parts
 	oldest, newest *Conn[V]
@@ -198,36 +198,11 @@ func (n *network[V]) setScore() {
 	}
 }
 
-// parts is a heap of networks: the highest score first, and of equal ones that with the
-// oldest connection to end.
-type parts[V any] []*network[V]
-
-func (p parts[V]) Len() int { return len(p) }
-
-func (p parts[V]) Less(i, j int) bool {
-	if p[i].score != p[j].score {
-		return p[i].score > p[j].score
+func (n *network[V]) precedes(other *network[V]) bool {
+	if n.score != other.score {
+		return n.score > other.score
 	}
-	return p[i].first().progress < p[j].first().progress
+	return n.first().progress < other.first().progress
 }
 
-func (p parts[V]) Swap(i, j int) {
-	p[i], p[j] = p[j], p[i]
-	p[i].rank, p[j].rank = i, j
-}
-
-// Push implements [heap.Interface].
-func (p *parts[V]) Push(x any) {
-	n := x.(*network[V])
-	n.rank = len(*p)
-	*p = append(*p, n)
-}
-
-// Pop implements [heap.Interface].
-func (p *parts[V]) Pop() any {
-	last := len(*p) - 1
-	n := (*p)[last]
-	(*p)[last] = nil
-	*p = (*p)[:last]
-	return n
-}
+func (n *network[V]) setRank(rank int) { n.rank = rank }
