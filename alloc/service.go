@@ -249,7 +249,7 @@ func (s *Service) Regions() []Region {
 
 // RegionsOf returns the regions that Allocate accepts from a tenant, as Regions does.
 func (s *Service) RegionsOf(t Tenant) []Region {
-	all, allowed := s.Regions(), s.allowed(t)
+	all, allowed := s.Regions(), s.allowedIDs(t)
 	if len(allowed) == 0 {
 		return all
 	}
@@ -262,7 +262,7 @@ func (s *Service) RegionsOf(t Tenant) []Region {
 	return there
 }
 
-func (s *Service) allowed(t Tenant) []string {
+func (s *Service) allowedIDs(t Tenant) []string {
 	if s.allowedRegions == nil {
 		return nil
 	}
@@ -273,7 +273,7 @@ func (s *Service) allowed(t Tenant) []string {
 // caller named, else one of the configured regions, by default the first. Of a tenant that
 // may not use all, it is the first allowed one that there is.
 func (s *Service) region(t Tenant, named string) (string, error) {
-	if allowed := s.allowed(t); len(allowed) > 0 {
+	if allowed := s.allowedIDs(t); len(allowed) > 0 {
 		there := s.RegionsOf(t)
 		isThere := func(id string) bool { return slices.ContainsFunc(there, func(r Region) bool { return r.ID == id }) }
 		switch {

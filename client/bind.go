@@ -162,7 +162,7 @@ func (s *Session) sendBind(now int64, buf []byte) []byte {
 		s.endLocked(ErrNonceExhausted)
 		return nil
 	}
-	b.sent(now, s.cfg.RetryPeriod)
+	b.noteSent(now, s.cfg.RetryPeriod)
 	if n := len(s.servers); n > 1 && b.turnAt == never {
 		b.turnAt = now + int64(s.cfg.RetryPeriod)<<min(b.turns/n, maxTurnDoublings)
 	}
@@ -257,8 +257,8 @@ func (r *retry) stop() { *r = retry{} }
 // due reports whether the request has to be sent now.
 func (r *retry) due(now int64) bool { return r.active && now >= r.next }
 
-// sent sets the next time: after period/4, period/2, and then each period.
-func (r *retry) sent(now int64, period time.Duration) {
+// noteSent sets the next time: after period/4, period/2, and then each period.
+func (r *retry) noteSent(now int64, period time.Duration) {
 	shift := max(0, 2-r.sends)
 	r.sends++
 	r.next = now + int64(period>>shift)

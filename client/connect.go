@@ -117,7 +117,7 @@ func (s *Session) dueConnect(now int64, buf []byte) ([]byte, int64) {
 	if !c.due(now) {
 		return nil, min(c.at(), c.expiry(limit))
 	}
-	c.sent(now, s.cfg.RetryPeriod)
+	c.noteSent(now, s.cfg.RetryPeriod)
 	c.sentAt = now
 	s.counters.connects.Add(1)
 	return proto.ConnectRequest{ID: s.own, ConnectionData: s.cfg.Ticket.HostConnectionData}.Append(buf[:0]), now
@@ -289,7 +289,7 @@ func (s *Session) dueDisconnect(now int64, buf []byte) ([]byte, int64) {
 			s.forget(p)
 			continue
 		}
-		p.leave.sent(now, s.cfg.RetryPeriod)
+		p.leave.noteSent(now, s.cfg.RetryPeriod)
 		return proto.Disconnect{From: s.own, To: id}.Append(buf[:0]), now
 	}
 	return nil, next

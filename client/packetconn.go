@@ -69,7 +69,7 @@ func (c *packetConn) SetWriteBuffer(n int) error { return setWriteBuffer(c.s.con
 
 func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	for {
-		expired := c.deadline.passed()
+		expired := c.deadline.done()
 		if isClosed(expired) {
 			return 0, nil, os.ErrDeadlineExceeded
 		}

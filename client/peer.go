@@ -98,7 +98,7 @@ func (p *Peer) SetWriteDeadline(t time.Time) error {
 // net.ErrClosed after Close; or why the session ended.
 func (p *Peer) Read(b []byte) (int, error) {
 	for {
-		expired := p.deadline.passed()
+		expired := p.deadline.done()
 		if isClosed(expired) {
 			return 0, os.ErrDeadlineExceeded
 		}
@@ -220,7 +220,7 @@ type outgoing struct {
 // send sends one RELAY.
 func (s *Session) send(out *outgoing, to proto.AllocationID, b []byte) (int, error) {
 	switch {
-	case s.ended():
+	case s.hasEnded():
 		return 0, s.Err()
 	case !s.bound.Load():
 		return 0, ErrNotBound
@@ -320,8 +320,8 @@ func (d *deadline) stop() {
 	}
 }
 
-// passed returns the channel that is closed when the deadline passes.
-func (d *deadline) passed() <-chan struct{} {
+// done returns the channel that is closed when the deadline passes.
+func (d *deadline) done() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.expired

@@ -37,7 +37,7 @@ func (s *Session) read() {
 // survive reports whether reading goes on after an error: on another socket
 // after Roam or turnServer, on the same one after a passing trouble.
 func (s *Session) survive(conn *socket, err error) bool {
-	if s.ended() {
+	if s.hasEnded() {
 		return false
 	}
 	if conn != s.conn.Load() {

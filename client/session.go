@@ -264,5 +264,5 @@ func (s *Session) endLocked(err error) {
 	}
 }
 
-// ended reports whether the session has ended.
-func (s *Session) ended() bool { return isClosed(s.done) }
+// hasEnded reports whether the session has ended.
+func (s *Session) hasEnded() bool { return isClosed(s.done) }

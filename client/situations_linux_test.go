@@ -193,7 +193,7 @@ func (w *world) hand(f flight) {
 		if !at.IsValid() {
 			at = loopback(p.Session)
 		}
-		if at == f.to && !p.killed && !p.ended() {
+		if at == f.to && !p.killed && !p.hasEnded() {
 			d := new(datagram)
 			d.n, d.at = copy(d.buf[:], f.pkt), p.conn.Load()
 			p.handle(w.now, d)

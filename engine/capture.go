@@ -210,10 +210,10 @@ func (t *tap) has(w *worker, from endpoint.Endpoint, msg []byte) bool {
 	return false
 }
 
-// received adds a received message, whose outcome comes with decide.
-func (t *tap) received(now int64, from endpoint.Endpoint, msg []byte) proto.Type {
+// addReceived adds a received message, whose outcome comes with decide.
+func (t *tap) addReceived(now int64, from endpoint.Endpoint, msg []byte) proto.Type {
 	kind, _ := proto.ParseType(msg)
-	m := t.captured(from, msg)
+	m := t.newCaptured(from, msg)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.undecided) == maxUndecided {
@@ -231,7 +231,7 @@ func (t *tap) decide(now int64, from endpoint.Endpoint, kind proto.Type, o outco
 	defer t.mu.Unlock()
 	for i, u := range t.undecided {
 		if u.now == now && u.kind == kind && u.from == from {
-			if o.dropped() {
+			if o.isDrop() {
 				u.captured.Dropped = o.String()
 			} else {
 				u.captured.Outcome = o.String()
@@ -246,19 +246,19 @@ func (t *tap) decide(now int64, from endpoint.Endpoint, kind proto.Type, o outco
 	}
 }
 
-// sent adds a message that the relay sends.
-func (t *tap) sent(to endpoint.Endpoint, msg []byte) {
-	m := t.captured(to, msg)
+// addSent adds a message that the relay sends.
+func (t *tap) addSent(to endpoint.Endpoint, msg []byte) {
+	m := t.newCaptured(to, msg)
 	m.Sent = true
 	t.put(m)
 }
 
-// sentByControl is sent for a message of control, if it is to a player of the match.
-func (t *tap) sentByControl(to endpoint.Endpoint, msg []byte) {
+// addSentByControl is addSent for a message of control, if it is to a player of the match.
+func (t *tap) addSentByControl(to endpoint.Endpoint, msg []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.endpoints[to] {
-		m := t.captured(to, msg)
+		m := t.newCaptured(to, msg)
 		m.Sent = true
 		t.byControl = append(t.byControl, m)
 	}
@@ -274,7 +274,7 @@ func (t *tap) endRound() {
 	t.byControl = t.byControl[:0]
 }
 
-func (t *tap) captured(peer endpoint.Endpoint, msg []byte) *Captured {
+func (t *tap) newCaptured(peer endpoint.Endpoint, msg []byte) *Captured {
 	m := &Captured{
 		Time: time.Now(), Transport: t.names[peer.Kind()], Player: peer.AddrPort(), Session: peer.Serial(), Message: withoutSecrets(msg),
 	}
@@ -340,14 +340,14 @@ func (w *worker) handleTapped(t *tap, now int64, from endpoint.Endpoint, msg []b
 		for _, d := range added {
 			w.out.add(d.to, d.pkt)
 			if isOfMatch {
-				t.sent(d.to, d.pkt)
+				t.addSent(d.to, d.pkt)
 			}
 		}
 	}()
 	if !isOfMatch {
 		return w.handleMessage(now, from, msg)
 	}
-	kind := t.received(now, from, msg)
+	kind := t.addReceived(now, from, msg)
 	if o = w.handleMessage(now, from, msg); o != outcomePending {
 		t.decide(now, from, kind, o)
 	}

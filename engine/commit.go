@@ -1,9 +1,6 @@
 package engine
 
 import (
-	"context"
-	"errors"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/internal/seal"
 	"github.com/ferryrelay/ferry/engine/internal/table"
@@ -270,7 +267,7 @@ func (c *control) yieldingLink(cmd *command, joiner, host *table.Entry) (*table.
 	player := c.shared.table.Player(joiner.Handle)
 	var old table.Entry
 	var heard table.Tick
-	for h := range c.shared.table.Linked(host.Handle) {
+	for h := range c.shared.table.LinkedJoiners(host.Handle) {
 		if c.shared.table.Player(h) != player {
 			continue
 		}
@@ -518,75 +515,6 @@ func newReply(after uint64, to endpoint.Endpoint, pkt []byte) action {
 	return d
 }
 
-// ErrKickHost is returned by [Server.Kick] for a host: a match cannot go on without
-// its host, so use [Server.End].
-var ErrKickHost = errors.New("engine: a host cannot be kicked from its own match, only closed")
-
-// End ends an allocation as if its owner had sent CLOSE: its links are closed
-// without a message, its later messages get ERROR 3 and its next BIND ERROR 4, also
-// after a restart. An allocation of the previous run that has not come back cannot
-// come back any more. Errors: alloc.ErrNotFound, and those of every call, see [Server].
-func (s *Server) End(ctx context.Context, id proto.AllocationID) error {
-	return s.onControl(ctx, func(c *control) error { return c.endByID(id, c.shared.clock()) })
-}
-
-// Kick removes a joiner from its match and ends its allocation. Host and joiner each
-// get a DISCONNECT from the other, since clients act on that. The player can get
-// another allocation with the join code. Errors: [ErrKickHost], alloc.ErrNotFound,
-// and those of every call, see [Server].
-func (s *Server) Kick(ctx context.Context, joiner proto.AllocationID) error {
-	return s.onControl(ctx, func(c *control) error { return c.kick(joiner, c.shared.clock()) })
-}
-
-func (c *control) endByID(id proto.AllocationID, now int64) error {
-	if e, ok := c.shared.table.ByID(id); ok {
-		c.end(e.Handle, EndOperator)
-		c.blockRecovery(id)
-		return nil
-	}
-	return c.abandonRecovery(id, now)
-}
-
-func (c *control) kick(id proto.AllocationID, now int64) error {
-	e, ok := c.shared.table.ByID(id)
-	if !ok {
-		return c.abandonRecovery(id, now)
-	}
-	if e.Role == table.RoleHost {
-		return ErrKickHost
-	}
-	if host, linked := c.shared.table.At(e.Link); linked {
-		c.kickLink(&e, &host, tick(now))
-	}
-	c.end(e.Handle, EndOperator)
-	c.blockRecovery(id)
-	return nil
-}
-
-// blockRecovery keeps an ended allocation from coming back within the recovery window.
-func (c *control) blockRecovery(id proto.AllocationID) {
-	if c.recovery.ended != nil {
-		c.recovery.ended[id] = struct{}{}
-	}
-}
-
-// kickLink closes the link between joiner and host, and sends each a DISCONNECT of the
-// other.
-func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
-	c.unlink(joiner, host)
-	after := c.shared.grace.next()
-	for _, m := range []struct{ from, to *table.Entry }{{host, joiner}, {joiner, host}} {
-		if m.to.Endpoint.IsZero() {
-			continue
-		}
-		c.shared.table.Activity(m.to.Handle).RecordNotice(now)
-		c.reply(after, m.to, proto.Disconnect{From: m.from.ID, To: m.to.ID}.Append(c.buf[:0]))
-	}
-	if c.hooks.OnDisconnect != nil {
-		c.hooks.OnDisconnect(DisconnectEvent{From: host.ID, To: joiner.ID, Subject: c.subject(host.Handle)})
-	}
-}
-
 // subject returns what the events of an allocation say about it.
 func (c *control) subject(h table.Handle) Subject {
 	return Subject{Match: c.shared.table.Account(h).Match, Player: c.shared.table.Player(h), Tag: c.tags[h]}
@@ -597,26 +525,4 @@ func (c *control) setTag(id proto.AllocationID, tag uint64) {
 	if e, ok := c.shared.table.ByID(id); ok && tag != 0 {
 		c.tags[e.Handle] = tag
 	}
-}
-
-// abandonRecovery keeps an allocation of the previous run from coming back.
-func (c *control) abandonRecovery(id proto.AllocationID, now int64) error {
-	_, ended := c.recovery.ended[id]
-	if ended || !c.shared.recovering(now) || !c.recovery.mayHold(id) {
-		return alloc.ErrNotFound
-	}
-	c.blockRecovery(id)
-	i, ok := c.recovery.awaitedRecord(id)
-	if !ok {
-		return nil // Without a record its BIND would be accepted.
-	}
-	lost := &c.recovery.records[i]
-	c.recovery.returned[i] = true
-	c.recovery.missing--
-	c.seats.recoverable -= recoverableSeats(&lost.Record)
-	c.stateFile.Remove(c.awaitedPlace(i))
-	if c.hooks.OnEnd != nil {
-		c.hooks.OnEnd(EndEvent{ID: id, Role: roleFromFlags(lost.Flags), Tenant: c.tenantName(lost.Tenant), Reason: EndOperator})
-	}
-	return nil
 }

@@ -125,7 +125,7 @@ func (c *control) runOnce(now int64) bool {
 	if t := c.shared.tap.Load(); t != nil {
 		t.endRound()
 	}
-	c.counts.sent(c.out.flush())
+	c.counts.countSent(c.out.flush())
 	return more || c.inboxes.hasMore(&c.queue)
 }
 
@@ -153,7 +153,7 @@ func (c *control) execute(cmd *command) {
 	if t := c.shared.tap.Load(); t != nil {
 		t.decide(cmd.now, cmd.from, cmd.kind, outcome)
 	}
-	if c.hooks.OnRefuse != nil && outcome.refused() && c.refusals.take(c.shared.budgets, cmd.from, cmd.now) {
+	if c.hooks.OnRefuse != nil && outcome.isRefusal() && c.refusals.take(c.shared.budgets, cmd.from, cmd.now) {
 		c.hooks.OnRefuse(cmd.refusal(outcome))
 	}
 }
@@ -188,11 +188,11 @@ func (c *control) send(d *action) {
 		}
 	}
 	if c.out.full() {
-		c.counts.sent(c.out.flush())
+		c.counts.countSent(c.out.flush())
 	}
 	c.out.add(d.to, append(c.out.reply(), d.room[:d.size]...))
 	if t := c.shared.tap.Load(); t != nil {
-		t.sentByControl(d.to, d.room[:d.size])
+		t.addSentByControl(d.to, d.room[:d.size])
 	}
 	if d.kind == sendBindReceived {
 		c.confirmBinding(d)

@@ -288,7 +288,7 @@ func (s *Server) writeState(to *bufio.Writer) error {
 	c, t := s.control, s.shared.table
 	head := handoverHead{Tenants: make(map[uint64][2][]byte), Migrations: c.migrations.hand(), Sent: c.handSent()}
 	for _, g := range s.groups {
-		head.Locals = append(head.Locals, g.Numbered())
+		head.Locals = append(head.Locals, g.NumberedAddrs())
 	}
 	for hash, t := range c.projects.tenants {
 		if t.project != nil {
@@ -460,4 +460,54 @@ func (c *control) restore(b []byte, tenants map[uint64][2][]byte) error {
 	}
 	c.wheel.put(h, c.nextTick(h)+1)
 	return nil
+}
+
+// handedMigrations are the migrations in a handover.
+type handedMigrations struct {
+	Running    []migration
+	Candidates []handedCandidates
+}
+
+// handedCandidates are the candidates of a host in a handover.
+type handedCandidates struct {
+	Host proto.AllocationID
+	All  []candidate
+}
+
+// hand returns the migrations for another process.
+func (s *migrations) hand() (h handedMigrations) {
+	for _, id := range s.queue { // The oldest first.
+		h.Running = append(h.Running, *s.running[id])
+	}
+	for _, v := range s.running {
+		if v.Until == 0 {
+			h.Running = append(h.Running, *v)
+		}
+	}
+	for host, all := range s.candidates {
+		h.Candidates = append(h.Candidates, handedCandidates{host, all})
+	}
+	return h
+}
+
+// take continues the migrations of another process. All allocations are in the table.
+func (s *migrations) take(h *handedMigrations) {
+	if s.window == 0 {
+		return
+	}
+	for _, v := range h.Running {
+		s.running[v.Host] = &v
+		if v.Until != 0 {
+			s.queue = append(s.queue, v.Host)
+		}
+		if !v.NewHost.IsZero() {
+			s.places[v.NewHost] = v.Host
+		}
+	}
+	for _, x := range h.Candidates {
+		s.candidates[x.Host] = x.All
+		for _, c := range x.All {
+			s.places[c.ID] = x.Host
+		}
+	}
 }

@@ -184,11 +184,11 @@ type Awaited struct {
 // Awaited returns whether an allocation may still come back. Errors: those of every call, see
 // [Server].
 func (s *Server) Awaited(ctx context.Context, id proto.AllocationID) (a Awaited, err error) {
-	err = s.onControl(ctx, func(c *control) error { a = c.awaited(id); return nil })
+	err = s.onControl(ctx, func(c *control) error { a = c.findAwaited(id); return nil })
 	return a, err
 }
 
-func (c *control) awaited(id proto.AllocationID) (a Awaited) {
+func (c *control) findAwaited(id proto.AllocationID) (a Awaited) {
 	if _, a.Live = c.shared.table.ByID(id); a.Live || !c.mayExist(id, c.shared.clock()) {
 		return a
 	}

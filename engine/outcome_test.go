@@ -47,10 +47,10 @@ func TestDropReasons(t *testing.T) {
 					t.Errorf("outcome %v counted %d times, want %d", o, after[o]-before[o], want-before[o])
 				}
 			}
-			if c.want.dropped() && c.also == 0 && len(s.sent) != 0 {
+			if c.want.isDrop() && c.also == 0 && len(s.sent) != 0 {
 				t.Errorf("dropped, yet sent\n%s", show(s.sent))
 			}
-			if !c.want.dropped() && c.want != outClosed && c.want != outHeld && c.want != outRelinked && c.want != outRecord && len(s.sent) == 0 {
+			if !c.want.isDrop() && c.want != outClosed && c.want != outHeld && c.want != outRelinked && c.want != outRecord && len(s.sent) == 0 {
 				t.Error("nothing was sent")
 			}
 		})

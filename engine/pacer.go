@@ -86,8 +86,8 @@ func (p *pacer) observe(elapsed, n int64) {
 	}
 }
 
-// periodEnded reports whether nextPeriod is due.
-func (p *pacer) periodEnded() bool { return p.datagrams >= periodDatagrams }
+// isPeriodOver reports whether nextPeriod is due.
+func (p *pacer) isPeriodOver() bool { return p.datagrams >= periodDatagrams }
 
 // nextPeriod ends a period, and decides whether the next one sleeps. The CPU time of the
 // thread so far is in nanoseconds.

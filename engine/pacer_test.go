@@ -176,7 +176,7 @@ func (m machine) run(arrivals []int64, p pacer, rng *rand.Rand) (r paced) {
 		if p.bound == 0 {
 			continue
 		}
-		if p.periodEnded() {
+		if p.isPeriodOver() {
 			p.nextPeriod(r.cpu)
 		}
 		if d := p.delayAfter(now, int64(n)); d > 0 {

@@ -186,8 +186,8 @@ func (c *command) refusal(o outcome) RefuseEvent {
 	return e
 }
 
-// refused reports whether it is the outcome of a command that changed nothing.
-func (o outcome) refused() bool {
+// isRefusal reports whether it is the outcome of a command that changed nothing.
+func (o outcome) isRefusal() bool {
 	switch o {
 	case outBound, outAccepted, outDisconnected, outClosed, outHeld, outRelinked, outcomePending:
 		return false

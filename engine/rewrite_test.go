@@ -17,7 +17,7 @@ import (
 // itself has space.
 func breakStateFile(t *testing.T, r *rig) {
 	t.Helper()
-	if !r.control.stateFile.Mapped() {
+	if !r.control.stateFile.IsMapped() {
 		t.Skip("no mapping on this platform, so nothing to fault")
 	}
 	r.reserveHost(t) // A later one needs no new space, whose use would extend the file.

@@ -317,5 +317,5 @@ func (o outcome) String() string {
 	return "unknown"
 }
 
-// dropped reports whether the datagram was neither answered nor forwarded.
-func (o outcome) dropped() bool { return o >= dropTruncated && o < numOutcomes }
+// isDrop reports whether the datagram was neither answered nor forwarded.
+func (o outcome) isDrop() bool { return o >= dropTruncated && o < numOutcomes }

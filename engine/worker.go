@@ -88,7 +88,7 @@ func (w *worker) run() error {
 
 // pace sleeps after a batch of n datagrams if that pays.
 func (w *worker) pace(n int) {
-	if w.pacer.periodEnded() {
+	if w.pacer.isPeriodOver() {
 		w.pacer.nextPeriod(sock.ThreadTime())
 	}
 	if d := w.pacer.delayAfter(sock.Now(), int64(n)); d > 0 {
@@ -256,7 +256,7 @@ func (w *worker) noteReceived(e *table.Entry, now int64, size int) *table.Activi
 // the counts at most once a millisecond, and wakes control if it waits for the
 // workers.
 func (w *worker) finishBatch(now int64, n int, sent sock.SendResult) {
-	w.counts.sent(sent)
+	w.counts.countSent(sent)
 	w.counts.batch(n)
 	if now != w.lastPublished {
 		w.lastPublished = now
@@ -436,7 +436,7 @@ func (c *counters) add(o outcome) {
 	c.dirty |= 1 << o
 }
 
-func (c *counters) sent(r sock.SendResult) {
+func (c *counters) countSent(r sock.SendResult) {
 	c.sentDatagrams += uint64(r.Sent)
 	c.sentBytes += uint64(r.Bytes)
 	c.sendFailed += uint64(r.Failed)

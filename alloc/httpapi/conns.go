@@ -362,8 +362,8 @@ func (c *limitedConn) Close() error {
 	return err
 }
 
-// limited returns the connection of a [LimitListener] that conn is or wraps, or nil.
-func limited(conn net.Conn) *limitedConn {
+// limitedConnOf returns the connection of a [LimitListener] that conn is or wraps, or nil.
+func limitedConnOf(conn net.Conn) *limitedConn {
 	for conn != nil {
 		if c, ok := conn.(*limitedConn); ok {
 			return c
@@ -381,7 +381,7 @@ func limited(conn net.Conn) *limitedConn {
 // has authenticated. One name protects the given number of connections: those for which
 // Protect was called last. Protect does nothing to other connections.
 func Protect(conn net.Conn, name string, most int) {
-	if c := limited(conn); c != nil {
+	if c := limitedConnOf(conn); c != nil {
 		c.table.protect(c, name, most)
 	}
 }
@@ -389,7 +389,7 @@ func Protect(conn net.Conn, name string, most int) {
 // SetClient makes a connection of a trusted proxy one of the client that the proxy named, in
 // a PROXY header. It does nothing to other connections.
 func SetClient(conn net.Conn, client netip.Addr) {
-	c := limited(conn)
+	c := limitedConnOf(conn)
 	if c == nil {
 		return
 	}
@@ -402,7 +402,7 @@ func SetClient(conn net.Conn, client netip.Addr) {
 type connKey struct{}
 
 func withConn(ctx context.Context, conn net.Conn) context.Context {
-	if c := limited(conn); c != nil {
+	if c := limitedConnOf(conn); c != nil {
 		return context.WithValue(ctx, connKey{}, c)
 	}
 	return ctx

@@ -29,7 +29,7 @@ func NewServer(h http.Handler) *http.Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnContext:       withConn,
 		ConnState: func(conn net.Conn, s http.ConnState) {
-			if c := limited(conn); c != nil && s == http.StateHijacked {
+			if c := limitedConnOf(conn); c != nil && s == http.StateHijacked {
 				c.table.release(c)
 			}
 		},

@@ -43,7 +43,7 @@ func (c Conn) SendCommand(tick uint32, b []byte) error {
 // order of their ticks and each once. A command that is 64 or more ticks older than the
 // newest is dropped. More than 256 in one Update are dropped, unless they are repeated.
 func (c Conn) Commands() iter.Seq[Command] {
-	return func(yield func(Command) bool) { each(c.received().inputs.sorted(), yield) }
+	return func(yield func(Command) bool) { each(c.receivingSession().inputs.sort(), yield) }
 }
 
 // commandHeader goes before the commands of a datagram, the newest first. With a count of
@@ -206,9 +206,9 @@ func (q *sentCommands) append(dst []byte, first int) []byte {
 	return append(dst, newest.data...)
 }
 
-// sent counts a datagram with the commands from the index first on, and returns how many
+// noteSent counts a datagram with the commands from the index first on, and returns how many
 // of them it was the first for.
-func (q *sentCommands) sent(first int) (fresh uint64) {
+func (q *sentCommands) noteSent(first int) (fresh uint64) {
 	for i := first; i < q.n; i++ {
 		e := &q.list[i]
 		if e.fresh {
@@ -235,13 +235,13 @@ func (d *Driver) flushCommands(s *session) {
 		return
 	}
 	now := d.millis()
-	h := commandHeader{acks: s.acks, time: now, ret: s.trip.returned(now)}
+	h := commandHeader{acks: s.acks, time: now, ret: s.trip.echoTime(now)}
 	first := s.commands.fitting(d.ep.MaxPayload(utp.EntitiesUnreliable))
 	d.scratch = s.commands.append(h.append(d.scratch[:0]), first)
 	if d.ep.Send(s.conn, d.pipeline(len(d.scratch)), d.scratch) != nil {
 		return // The next Flush tries again.
 	}
-	s.counts.Sent += s.commands.sent(first)
+	s.counts.Sent += s.commands.noteSent(first)
 	s.commandsSent, s.ackDue = d.elapsed, false
 }
 
@@ -381,7 +381,7 @@ func (in *inputs) take(tick uint32, data []byte) inputResult {
 	return inputNew
 }
 
-func (in *inputs) sorted() []Command {
+func (in *inputs) sort() []Command {
 	if in.unordered {
 		slices.SortFunc(in.list, func(a, b Command) int { return cmp.Compare(in.newest-b.Tick, in.newest-a.Tick) })
 		in.unordered = false

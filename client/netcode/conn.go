@@ -28,9 +28,9 @@ func (c Conn) live() *session {
 
 var noSession = new(session)
 
-// received returns the session of a connection, also of one that ended in the last Update, or
+// receivingSession returns the session of a connection, also of one that ended in the last Update, or
 // an empty one.
-func (c Conn) received() *session {
+func (c Conn) receivingSession() *session {
 	if s := c.d.session(c.id); s != nil {
 		return s
 	}
@@ -135,7 +135,7 @@ func (c Conn) SendRPC(r RPC) error {
 // RPCs returns those that were received in the last Update, also of a connection that ended
 // in it. Conns does not return such a connection; its event has it.
 func (c Conn) RPCs() iter.Seq[RPC] {
-	return func(yield func(RPC) bool) { each(c.received().rpcs, yield) }
+	return func(yield func(RPC) bool) { each(c.receivingSession().rpcs, yield) }
 }
 
 // SendSnapshot sends a snapshot to a client with the next Flush; of several in
@@ -399,7 +399,7 @@ func (d *Driver) transportEnded(s *session, ev utp.Event) {
 func (d *Driver) closeByPeer(s *session, body []byte) {
 	reason, text, ok := parseClose(body)
 	if !ok {
-		d.invalid(s, "a close notice has a wrong length")
+		d.closeInvalid(s, "a close notice has a wrong length")
 		return
 	}
 	d.endSession(s, Event{Reason: ReasonClosedByRemote, PeerReason: reason, PeerText: text})

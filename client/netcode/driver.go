@@ -367,7 +367,7 @@ func (d *Driver) Update(now time.Time) error {
 	if d.err != nil {
 		return d.err
 	}
-	return d.autoFailed()
+	return d.takeAutoError()
 }
 
 func (d *Driver) advance(now time.Time) {

@@ -33,13 +33,13 @@ func (d *Driver) system(s *session, index uint16, body []byte) {
 	case index == indexApproved && !d.server && s.handshaking():
 		id, ok := parseApproved(body)
 		if !ok {
-			d.invalid(s, "approval without a network id")
+			d.closeInvalid(s, "approval without a network id")
 			return
 		}
 		s.id = id
 		d.enter(s, StateConnected)
 	default:
-		d.invalid(s, "a system RPC out of place")
+		d.closeInvalid(s, "a system RPC out of place")
 	}
 }
 

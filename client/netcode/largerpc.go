@@ -68,21 +68,21 @@ func (p *partialRPC) add(b []byte) {
 func (d *Driver) takeFirstPart(s *session, b []byte) {
 	switch {
 	case s.state != StateConnected:
-		d.invalid(s, "a large RPC before the connection is connected")
+		d.closeInvalid(s, "a large RPC before the connection is connected")
 		return
 	case len(b) < partHeaderLen:
-		d.invalid(s, "the first part of an RPC is cut off")
+		d.closeInvalid(s, "the first part of an RPC is cut off")
 		return
 	}
 	size := binary.LittleEndian.Uint32(b)
 	t, data, known := d.findRPC(binary.LittleEndian.Uint16(b[4:]), b[partHeaderLen:])
 	switch {
 	case !known:
-		d.invalid(s, "an RPC is unknown")
+		d.closeInvalid(s, "an RPC is unknown")
 	case size > uint32(d.cfg.MaxRPCLen):
-		d.invalid(s, "RPC "+t.name+" is larger than MaxRPCLen")
+		d.closeInvalid(s, "RPC "+t.name+" is larger than MaxRPCLen")
 	case len(data) == 0 || len(data) >= int(size):
-		d.invalid(s, "the first part of RPC "+t.name+" has a wrong length")
+		d.closeInvalid(s, "the first part of RPC "+t.name+" has a wrong length")
 	default:
 		s.partial = partialRPC{of: t, size: int(size)}
 		s.partial.add(data)
@@ -94,10 +94,10 @@ func (d *Driver) takePart(s *session, b []byte) {
 	p := &s.partial
 	switch {
 	case p.of == nil:
-		d.invalid(s, "a part of an RPC without the first")
+		d.closeInvalid(s, "a part of an RPC without the first")
 		return
 	case len(b) == 0 || len(b) > p.size-len(p.buf):
-		d.invalid(s, "a part of RPC "+p.of.name+" has a wrong length")
+		d.closeInvalid(s, "a part of RPC "+p.of.name+" has a wrong length")
 		return
 	}
 	p.add(b)

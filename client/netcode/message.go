@@ -32,20 +32,20 @@ func (d *Driver) rpcPacket(s *session, b []byte) {
 		return
 	}
 	if !ok {
-		d.invalid(s, "not an RPC packet")
+		d.closeInvalid(s, "not an RPC packet")
 		return
 	}
 	for len(rest) > 0 && s.live() {
 		var r utp.RPC
 		if r, rest, ok = utp.ParseRPC(rest); !ok {
-			d.invalid(s, "an RPC is cut off")
+			d.closeInvalid(s, "an RPC is cut off")
 			return
 		}
 		switch {
 		case r.Bits%8 != 0:
-			d.invalid(s, "an RPC has trailing bits")
+			d.closeInvalid(s, "an RPC has trailing bits")
 		case s.partial.of != nil && r.Index != indexPart:
-			d.invalid(s, "another RPC between the parts of RPC "+s.partial.of.name)
+			d.closeInvalid(s, "another RPC between the parts of RPC "+s.partial.of.name)
 		case r.Index >= firstSystem && r.Index != indexNamed:
 			d.system(s, r.Index, r.Payload)
 		default:
@@ -58,7 +58,7 @@ func (d *Driver) rpcPacket(s *session, b []byte) {
 func (d *Driver) takeRPC(s *session, r utp.RPC) {
 	t, payload, known := d.findRPC(r.Index, r.Payload)
 	if !known {
-		d.invalid(s, "an RPC is unknown")
+		d.closeInvalid(s, "an RPC is unknown")
 		return
 	}
 	d.deliverRPC(s, t, payload)
@@ -80,19 +80,19 @@ func (d *Driver) findRPC(index uint16, payload []byte) (t *rpcType, rest []byte,
 // deliverRPC gives a complete RPC to the game.
 func (d *Driver) deliverRPC(s *session, t *rpcType, payload []byte) {
 	if s.state != StateConnected && !t.approval {
-		d.invalid(s, "RPC "+t.name+" before the connection is connected")
+		d.closeInvalid(s, "RPC "+t.name+" before the connection is connected")
 		return
 	}
 	if !t.valid(payload) {
-		d.invalid(s, "RPC "+t.name+" has a wrong length")
+		d.closeInvalid(s, "RPC "+t.name+" has a wrong length")
 		return
 	}
 	s.counts.RPCsReceived++
 	s.rpcs = append(s.rpcs, RPC{hash: t.hash, Payload: payload})
 }
 
-// invalid ends a connection whose peer sent what it must not.
-func (d *Driver) invalid(s *session, text string) {
+// closeInvalid ends a connection whose peer sent what it must not.
+func (d *Driver) closeInvalid(s *session, text string) {
 	d.log.Warn("invalid RPC", "networkID", s.id, "detail", text)
 	d.closeLocal(s, ReasonInvalidRPC, text)
 	clear(s.rpcs) // Of a peer that breaks the rules nothing of that tick counts.
@@ -128,7 +128,7 @@ func (c Conn) SendMessage(b []byte) error {
 // arrival, also of a connection that ended in it. They are valid until the next Update. More
 // than 256 in one Update are dropped.
 func (c Conn) Messages() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) { each(c.received().messages, yield) }
+	return func(yield func([]byte) bool) { each(c.receivingSession().messages, yield) }
 }
 
 // maxMessages bounds the messages of one connection that an Update keeps.
@@ -301,7 +301,7 @@ func (d *Driver) flushRPCs(s *session) {
 func (d *Driver) flushSnapshot(s *session) {
 	s.out.due = false
 	now := d.millis()
-	h := snapshotHeader{time: now, ret: s.trip.returned(now), sequence: s.sequence, tick: s.out.tick}
+	h := snapshotHeader{time: now, ret: s.trip.echoTime(now), sequence: s.sequence, tick: s.out.tick}
 	if s.inputs.any {
 		h.age = int32(s.out.tick - s.inputs.newest)
 	}
@@ -398,8 +398,8 @@ type roundTrip struct {
 	variation float64
 }
 
-// returned is what the peer gets back.
-func (r *roundTrip) returned(now uint32) uint32 {
+// echoTime is what the peer gets back.
+func (r *roundTrip) echoTime(now uint32) uint32 {
 	if r.remote == 0 {
 		return 0
 	}

@@ -96,9 +96,9 @@ func (d *Driver) requestAuto() {
 	}
 }
 
-// autoFailed returns, once, why the first Update could not do what
+// takeAutoError returns, once, why the first Update could not do what
 // Config.AutoConnectPort asks for.
-func (d *Driver) autoFailed() error {
+func (d *Driver) takeAutoError() error {
 	if d.auto == nil {
 		return nil
 	}

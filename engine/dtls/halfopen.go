@@ -179,9 +179,9 @@ func (c *cookies) make(from endpoint.Endpoint, h *hello, now time.Time) []byte {
 	return c.sign(from, h, slot(now))
 }
 
-// valid reports whether a hello has a cookie that was made for its source and
+// isValid reports whether a hello has a cookie that was made for its source and
 // content, and that has not expired.
-func (c *cookies) valid(from endpoint.Endpoint, h *hello, now time.Time) bool {
+func (c *cookies) isValid(from endpoint.Endpoint, h *hello, now time.Time) bool {
 	if len(h.cookie) != cookieLen {
 		return false
 	}

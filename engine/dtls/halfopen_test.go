@@ -363,13 +363,13 @@ func TestCookie(t *testing.T) {
 		{"another address", &c, "192.0.2.2:4000", 0, false},
 		{"another process", &other, "192.0.2.1:4000", 0, false},
 	} {
-		if got := x.by.valid(at(x.from), &with, now.Add(x.at)); got != x.want {
+		if got := x.by.isValid(at(x.from), &with, now.Add(x.at)); got != x.want {
 			t.Errorf("%s: %v", x.name, got)
 		}
 	}
 	p.random[3] ^= 1
 	p.hello(cookie)
-	if with, _ = parseHello(p.first[messageHeaderLen:]); c.valid(home, &with, now) {
+	if with, _ = parseHello(p.first[messageHeaderLen:]); c.isValid(home, &with, now) {
 		t.Error("valid for another hello")
 	}
 }

@@ -109,9 +109,9 @@ const (
 // rejected, so none is accepted twice. Any goroutine may use it.
 type window [windowBlocks]atomic.Uint64
 
-// seen reports whether seq was accepted before or is too old, so that replayed
+// hasSeen reports whether seq was accepted before or is too old, so that replayed
 // records are dropped before they are decrypted.
-func (w *window) seen(seq uint64) bool {
+func (w *window) hasSeen(seq uint64) bool {
 	block, bit := seq>>blockBits, uint64(1)<<(seq%blockSize)
 	word := w[block%windowBlocks].Load()
 	newest := word >> blockSize

@@ -140,7 +140,7 @@ func (r *layer) openRecord(s *session, rec *record) ([]byte, event) {
 	if rec.epoch != epoch1 {
 		return nil, dropUndecryptable
 	}
-	if rec.seq < s.minReceived || s.window.seen(rec.seq) {
+	if rec.seq < s.minReceived || s.window.hasSeen(rec.seq) {
 		return nil, dropReplayed
 	}
 	aad := r.pool.Get().(*scratch)

@@ -204,7 +204,7 @@ func TestWindowNeverTwice(t *testing.T) {
 			if rnd.IntN(50) == 0 {
 				base += rnd.Uint64N(4 * windowSize)
 			}
-			seen, took := w.seen(seq), w.take(seq)
+			seen, took := w.hasSeen(seq), w.take(seq)
 			if seen == took {
 				t.Fatalf("seen and take are both %v for %d", seen, seq)
 			}
@@ -228,13 +228,13 @@ func TestWindowEdges(t *testing.T) {
 	const last = 1<<seqBits - 1
 	for _, seq := range []uint64{0, 1, 15, 16, 255, 256, last - 1, last} {
 		var w window
-		if w.seen(seq) || !w.take(seq) || !w.seen(seq) || w.take(seq) {
+		if w.hasSeen(seq) || !w.take(seq) || !w.hasSeen(seq) || w.take(seq) {
 			t.Errorf("%d is not accepted exactly once", seq)
 		}
 	}
 	var w window
 	w.take(last)
-	if !w.seen(last-256) || w.take(last-256) {
+	if !w.hasSeen(last-256) || w.take(last-256) {
 		t.Error("a record is taken in whose place there is a newer one")
 	}
 }

@@ -250,7 +250,7 @@ func (w *worker) handleClientHello(from endpoint.Endpoint, rec *record, m *messa
 		return
 	}
 	switch now := time.Now(); {
-	case w.cookies.valid(from, &c, now):
+	case w.cookies.isValid(from, &c, now):
 		w.answerValidated(from, rec, m, &c, suite, old)
 	case w.inQuietPeriod(from):
 		w.count(dropQuiet)

@@ -35,7 +35,7 @@ func Check(listen []netip.AddrPort, cfg Config) []Finding {
 		found = append(found, Finding{subject, "off for all interfaces",
 			"remove routing rules (ip rule) and IPsec policies (ip xfrm policy), or leave xdp off", err.Error()})
 	}
-	wanted := p.wanted()
+	wanted := p.wantedInterfaces()
 	if len(wanted) == 0 {
 		found = append(found, Finding{subject, "no Ethernet interface that is up has a listen address", "set udp or xdp_interfaces",
 			"the program serves interfaces"})

@@ -143,7 +143,7 @@ func (p *path) load(spec driver.FastPathSpec) error {
 
 // waits reports whether an interface may yet have a listen address.
 func (p *path) waits() bool {
-	return len(p.wanted()) == 0 && slices.ContainsFunc(p.listen, func(l netip.AddrPort) bool { return !l.Addr().IsLoopback() })
+	return len(p.wantedInterfaces()) == 0 && slices.ContainsFunc(p.listen, func(l netip.AddrPort) bool { return !l.Addr().IsLoopback() })
 }
 
 // takeFormer takes the attachments of the process before this one, which serves until Run.
@@ -159,9 +159,9 @@ func (p *path) takeFormer() {
 	}
 }
 
-// succeed takes the place of the program of the process before this one, which has ended, and
+// replaceFormer takes the place of the program of the process before this one, which has ended, and
 // gives up what is not wanted.
-func (p *path) succeed() {
+func (p *path) replaceFormer() {
 	for index, f := range p.former {
 		if p.cfg.Mode == Native && p.attached[index] != "" {
 			if err := p.program.Replace(index, f); err != nil {
@@ -182,7 +182,7 @@ var errVeth = errors.New("native XDP on a veth breaks the checksums of what prog
 // attach attaches the program to the interfaces that it serves, without p.mu: control must not
 // wait for a driver. Load and Run call it. The error names all interfaces that refuse it.
 func (p *path) attach() (err error) {
-	wanted, attached := p.wanted(), make(map[int]string)
+	wanted, attached := p.wantedInterfaces(), make(map[int]string)
 	p.program.Forget(func(index int) bool { _, exists := p.resolver.Interface(index); return exists })
 	for index, name := range wanted {
 		if attachErr := p.attachTo(index); attachErr != nil {
@@ -234,9 +234,9 @@ func (p *path) attachTo(index int) error {
 	return err
 }
 
-// wanted returns the interfaces that the program serves: those of the configuration, or
+// wantedInterfaces returns the interfaces that the program serves: those of the configuration, or
 // those that have a listen address.
-func (p *path) wanted() map[int]string {
+func (p *path) wantedInterfaces() map[int]string {
 	wanted, all := make(map[int]string), p.resolver.Interfaces()
 	any := slices.ContainsFunc(all, func(i nexthop.Interface) bool { return i.Local && p.isListener(i) })
 	for _, i := range all {
@@ -411,7 +411,7 @@ func (p *path) Run(ctx context.Context, changed func()) error {
 	watching.Go(func() { p.watch(ctx) })
 	defer watching.Wait()
 	defer cancel()
-	p.succeed()
+	p.replaceFormer()
 	p.turnOff()
 	changed()
 	err := p.resolver.Run(ctx, nexthop.Events{

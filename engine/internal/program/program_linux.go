@@ -136,23 +136,23 @@ func missingCapabilities() (names []string) {
 // share maps the arrays of the program. They stay mapped as long as p is referred to, and
 // a table in them refers to it.
 func (p *Program) share(loaded *ebpf.Collection, sizes map[string]int) (err error) {
-	one := mapped[settings](p, loaded, sizes, "settings", &err)
-	p.slabs = mapped[table.Slab](p, loaded, sizes, "slabs", &err)
-	p.lines = mapped[table.Line](p, loaded, sizes, "lines", &err)
-	p.localAddrs = mapped[localAddr](p, loaded, sizes, "local_addrs", &err)
-	p.nextHops = mapped[atomic.Uint64](p, loaded, sizes, "next_hops", &err)
-	p.egresses = mapped[egress](p, loaded, sizes, "egresses", &err)
-	p.counters = mapped[counters](p, loaded, sizes, "counters", &err)
-	p.tallies = mapped[tally](p, loaded, sizes, "tallies", &err)
+	one := mapArray[settings](p, loaded, sizes, "settings", &err)
+	p.slabs = mapArray[table.Slab](p, loaded, sizes, "slabs", &err)
+	p.lines = mapArray[table.Line](p, loaded, sizes, "lines", &err)
+	p.localAddrs = mapArray[localAddr](p, loaded, sizes, "local_addrs", &err)
+	p.nextHops = mapArray[atomic.Uint64](p, loaded, sizes, "next_hops", &err)
+	p.egresses = mapArray[egress](p, loaded, sizes, "egresses", &err)
+	p.counters = mapArray[counters](p, loaded, sizes, "counters", &err)
+	p.tallies = mapArray[tally](p, loaded, sizes, "tallies", &err)
 	if err == nil {
 		p.settings = &one[0]
 	}
 	sizes["slabs"] *= int(reflect.TypeFor[table.Slab]().Size())
-	p.records = mapped[byte](p, loaded, sizes, "slabs", &err)
+	p.records = mapArray[byte](p, loaded, sizes, "slabs", &err)
 	return err
 }
 
-func mapped[T any](p *Program, loaded *ebpf.Collection, sizes map[string]int, name string, err *error) []T {
+func mapArray[T any](p *Program, loaded *ebpf.Collection, sizes map[string]int, name string, err *error) []T {
 	if *err != nil {
 		return nil
 	}

@@ -13,7 +13,7 @@ func TestCode(t *testing.T) {
 		"", "666666", "WWWWWW", "6666666", "66666666666", "WWWWWWWWWWWW", "666666666666", "6789BCDFGHJK", "LMNPQRTW",
 	} {
 		c, err := ParseCode(s)
-		if err != nil || c.String() != s || c.IsZero() != (s == "") || !c.valid() || c.packed>>56 != 0 {
+		if err != nil || c.String() != s || c.IsZero() != (s == "") || !c.isValid() || c.packed>>56 != 0 {
 			t.Errorf("%q became %x, %q: %v", s, c.packed, c, err)
 		}
 	}
@@ -50,7 +50,7 @@ func TestCodeInvalid(t *testing.T) {
 	for _, packed := range []uint64{
 		1, fiveLast, twelveLast + 1, 1 << 52, 1<<56 - 1,
 	} {
-		if (Code{packed}).valid() {
+		if (Code{packed}).isValid() {
 			t.Errorf("%x is valid", packed)
 		}
 	}
@@ -61,7 +61,7 @@ func FuzzCode(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if c, err := ParseCode(s); err == nil && (c.String() != s || !c.valid()) {
+		if c, err := ParseCode(s); err == nil && (c.String() != s || !c.isValid()) {
 			t.Errorf("%q became %q", s, c)
 		}
 	})

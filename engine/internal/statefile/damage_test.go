@@ -35,7 +35,7 @@ func contents(t testing.TB, cfg Config) []byte {
 
 func scanBytes(b []byte, cfg Config) PreviousRun {
 	s := scanFile(bytes.NewReader(b), int64(len(b)), cfg.Relay, machineRun(cfg.Machine), nil)
-	return s.left()
+	return s.previousRun()
 }
 
 // checkScan checks that only stored records were found, and all of them if the file is

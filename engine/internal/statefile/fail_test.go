@@ -89,7 +89,7 @@ func TestReserveFails(t *testing.T) {
 	cfg := testConfig(t, false)
 	cfg.Capacity = 2*chunkPlaces + 10
 	l, reported := failing(t, cfg, 2, true)
-	if !l.Mapped() {
+	if !l.IsMapped() {
 		t.Skip("no mapping on this platform, so nothing is reserved")
 	}
 	all := fill(t, l, 2*chunkPlaces)
@@ -129,7 +129,7 @@ func TestSettleAndFullFail(t *testing.T) {
 
 	cfg := testConfig(t, false)
 	l, reported = failing(t, cfg, 1, false)
-	if !l.Mapped() {
+	if !l.IsMapped() {
 		l.disk.file.(*brokenFile).writes = 2 * cfg.Capacity
 	}
 	fill(t, l, cfg.Capacity)
@@ -244,7 +244,7 @@ func TestTruncatedMapping(t *testing.T) {
 	var reported []error
 	cfg.OnError = func(err error) { reported = append(reported, err) }
 	l, _ := open(t, cfg)
-	if !l.Mapped() {
+	if !l.IsMapped() {
 		t.Skip("no mapping on this platform, so nothing to fault")
 	}
 	fill(t, l, 1000)
@@ -292,7 +292,7 @@ func TestUnreadable(t *testing.T) {
 		{offset(4*chunkPlaces) + 5, offset(4*chunkPlaces) + 6, 3 * chunkPlaces, chunkPlaces},
 	} {
 		s := scanFile(unreadable{l.disk.file, c.from, c.to}, fileSize(cfg.Capacity), cfg.Relay, machineRun(cfg.Machine), nil)
-		left := s.left()
+		left := s.previousRun()
 		checkScan(t, "unreadable from", int(c.from), left, all)
 		wantIncomplete(t, left, errDisk)
 		if len(left.Records) != c.found || left.Damaged != c.damage {

@@ -106,9 +106,9 @@ func parseHeader(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// incomplete returns the reason in the header why a file of size bytes is not complete;
+// checkComplete returns the reason in the header why a file of size bytes is not complete;
 // nil if it may be complete.
-func (h *header) incomplete(relay, machine [16]byte, size int64) error {
+func (h *header) checkComplete(relay, machine [16]byte, size int64) error {
 	switch {
 	case h.relay != relay:
 		return ErrForeign
@@ -256,7 +256,7 @@ func (raw *rawRecord) decode() (r Record, ok bool) {
 		Links:    binary.LittleEndian.Uint16(raw[linksAt:]),
 		Flags:    Flags(raw[flagsAt]) &^ used,
 	}
-	return r, r.Code.valid()
+	return r, r.Code.isValid()
 }
 
 // Code is a join code in 7 bytes, as joincode.Pack packs it. The zero Code is
@@ -283,8 +283,8 @@ func (c Code) IsZero() bool { return c == Code{} }
 // String returns the symbols of the code, or "" for the zero Code.
 func (c Code) String() string { return joincode.Unpack(c.packed) }
 
-// valid reports whether 56 bits read from a file are what ParseCode makes.
-func (c Code) valid() bool { return c.IsZero() || c.String() != "" }
+// isValid reports whether 56 bits read from a file are what ParseCode makes.
+func (c Code) isValid() bool { return c.IsZero() || c.String() != "" }
 
 // The layout of the journal: the change that was made last, or is being made.
 //

@@ -60,8 +60,8 @@ func open(t testing.TB, cfg Config) (*File, PreviousRun) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := runtime.GOOS == "linux" && !cfg.Unmapped; l.Storing() && l.Mapped() != want {
-		t.Errorf("mapped %v, want %v", l.Mapped(), want)
+	if want := runtime.GOOS == "linux" && !cfg.Unmapped; l.Storing() && l.IsMapped() != want {
+		t.Errorf("mapped %v, want %v", l.IsMapped(), want)
 	}
 	return l, left
 }

@@ -71,7 +71,7 @@ func openIn(dir *os.Root, cfg Config) (*File, PreviousRun, error) {
 	if err := l.start(f, size, &s); err != nil {
 		l.fail(err)
 	}
-	return l, s.left(), nil
+	return l, s.previousRun(), nil
 }
 
 // openLater returns a File that stores nothing until it is written anew, because of err;
@@ -87,7 +87,7 @@ func openLater(dir *os.Root, cfg Config, f *os.File, s scan, err error) (*File, 
 	l := newFile(cfg, f, machineRun(cfg.Machine), &s)
 	l.dir, l.count = dir, s.count
 	l.fail(err)
-	return l, s.left(), nil
+	return l, s.previousRun(), nil
 }
 
 // openFile opens or creates a file in dir, for this user only. It refuses what another
@@ -131,7 +131,7 @@ func newFile(cfg Config, f *os.File, machine [16]byte, s *scan) *File {
 	if f != nil {
 		l.disk.file = f
 	}
-	if l.settled = s.settled(); l.settled {
+	if l.settled = s.isSettled(); l.settled {
 		l.head.state |= stateSettled
 	}
 	return l
@@ -259,7 +259,7 @@ func scanFile(f io.ReaderAt, size int64, relay, machine [16]byte, places []Place
 	default:
 		if s.head, s.err = parseHeader(page[:n]); s.err == nil {
 			s.own = s.head.relay == relay
-			s.err = s.head.incomplete(relay, machine, size)
+			s.err = s.head.checkComplete(relay, machine, size)
 		}
 	}
 	var torn Place
@@ -395,10 +395,10 @@ func (s *scan) top() int {
 	return int(s.found[len(s.found)-1].Place)
 }
 
-func (s *scan) left() PreviousRun {
+func (s *scan) previousRun() PreviousRun {
 	l := PreviousRun{Records: s.found, Complete: s.err == nil, Damaged: len(s.damaged), Err: s.err}
 	if l.Complete {
-		l.Boots, l.Settled = s.head.boots, s.settled()
+		l.Boots, l.Settled = s.head.boots, s.isSettled()
 		if !l.Settled {
 			l.Boots = l.Boots[:min(len(l.Boots), 1)]
 		}
@@ -409,8 +409,8 @@ func (s *scan) left() PreviousRun {
 	return l
 }
 
-// settled reports whether the file accounts for boots before its last one.
-func (s *scan) settled() bool { return s.err == nil && s.head.state&stateSettled != 0 }
+// isSettled reports whether the file accounts for boots before its last one.
+func (s *scan) isSettled() bool { return s.err == nil && s.head.state&stateSettled != 0 }
 
 // bootIDFile has a random id that Linux generates when it boots.
 const bootIDFile = "/proc/sys/kernel/random/boot_id"

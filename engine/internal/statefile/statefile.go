@@ -202,8 +202,8 @@ func (l *File) Settle() {
 // file is open.
 func (l *File) Storing() bool { return !l.off }
 
-// Mapped reports whether changes are stores to memory and not system calls.
-func (l *File) Mapped() bool { return l.disk.mapped != nil }
+// IsMapped reports whether changes are stores to memory and not system calls.
+func (l *File) IsMapped() bool { return l.disk.mapped != nil }
 
 // Close syncs and closes the file, so that it is complete even if the machine
 // restarts. Later changes have no effect. A second Close returns os.ErrClosed.

@@ -179,7 +179,7 @@ func TestMachineRun(t *testing.T) {
 		t.Errorf("run %x", id)
 	}
 	h := header{state: stateComplete, capacity: 1}
-	if err := h.incomplete(h.relay, [16]byte{}, fileSize(1)); !errors.Is(err, ErrMachine) {
+	if err := h.checkComplete(h.relay, [16]byte{}, fileSize(1)); !errors.Is(err, ErrMachine) {
 		t.Errorf("an unknown run: %v", err)
 	}
 }
@@ -239,7 +239,7 @@ func TestGrowth(t *testing.T) {
 		l, _ := open(t, cfg)
 		before := len(l.disk.mapped)
 		all := fill(t, l, 9*chunkPlaces+1)
-		if l.Mapped() && (before != int(fileSize(chunkPlaces)) || len(l.disk.mapped) != int(fileSize(16*chunkPlaces))) {
+		if l.IsMapped() && (before != int(fileSize(chunkPlaces)) || len(l.disk.mapped) != int(fileSize(16*chunkPlaces))) {
 			t.Errorf("mapped %d, then %d bytes", before, len(l.disk.mapped))
 		}
 		for p := Place(1); p <= 9*chunkPlaces; p++ {

@@ -112,8 +112,8 @@ func growDisk(dir string, pages int, unmapped bool) {
 	if err := writeAnew(); err != nil {
 		exit(where, "with space:", err)
 	}
-	if l.Incomplete() || l.Mapped() == unmapped && !stored {
-		exit(where, "not complete with space; mapped", l.Mapped())
+	if l.Incomplete() || l.IsMapped() == unmapped && !stored {
+		exit(where, "not complete with space; mapped", l.IsMapped())
 	}
 	if err := errors.Join(l.closeFiles(), sessions.Close()); err != nil { // as when it is killed
 		exit(where, err)
@@ -139,7 +139,7 @@ func fillDisk(path string, unmapped, faulting bool) {
 	var reported []error
 	cfg.OnError = func(err error) { reported = append(reported, err) }
 	l, _, err := Open(cfg)
-	if err != nil || !l.Storing() || l.Mapped() == unmapped {
+	if err != nil || !l.Storing() || l.IsMapped() == unmapped {
 		exit(path, err, reported)
 	}
 	if faulting {

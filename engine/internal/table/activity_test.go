@@ -371,7 +371,7 @@ func TestLinked(t *testing.T) {
 	t.Parallel()
 	table := NewTable(8)
 	host := reserve(t, table, Spec{ID: testID(0), Role: RoleHost, MaxConnections: 7})
-	linked := func() []Handle { return slices.Collect(table.Linked(host)) }
+	linked := func() []Handle { return slices.Collect(table.LinkedJoiners(host)) }
 	if got := linked(); len(got) != 0 {
 		t.Errorf("%v before the first link", got)
 	}
@@ -397,7 +397,7 @@ func TestLinked(t *testing.T) {
 	if got := linked(); !slices.Equal(got, joiners[:1]) {
 		t.Errorf("%v after the end of a joiner, want %v", got, joiners[:1])
 	}
-	for range table.Linked(host) {
+	for range table.LinkedJoiners(host) {
 		break // An iteration may end early.
 	}
 }

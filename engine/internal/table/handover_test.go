@@ -59,7 +59,7 @@ func TestHandover(t *testing.T) {
 			}
 			if got, want := to.Account(e.Handle).Links, m.table.Account(l.handle).Links; got != want {
 				t.Errorf("%d links, not %d", got, want)
-			} else if l.spec.Role == RoleHost && len(slices.Collect(to.Linked(e.Handle))) != int(want) {
+			} else if l.spec.Role == RoleHost && len(slices.Collect(to.LinkedJoiners(e.Handle))) != int(want) {
 				t.Errorf("not all of %d links are found", want)
 			}
 			var found Entry

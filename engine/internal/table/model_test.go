@@ -267,7 +267,7 @@ func (m *model) checkLive(a *modelAllocation) {
 			}
 		}
 		slices.SortFunc(all, func(a, b *modelAllocation) int { return cmp.Compare(a.linked, b.linked) })
-		handles := slices.Collect(m.table.Linked(a.handle))
+		handles := slices.Collect(m.table.LinkedJoiners(a.handle))
 		if !slices.EqualFunc(handles, all, func(h Handle, b *modelAllocation) bool { return h == b.handle }) {
 			m.t.Fatalf("%x are linked to %+v, want %d others", handles, want, links)
 		}

@@ -194,7 +194,7 @@ type Account struct {
 	NextOfPlayer, PrevOfPlayer uint32
 
 	// The ring of a host and the joiners that are linked to it, as slot+1, see
-	// [Table.Linked]. Those of a joiner mean nothing without a link to a live host.
+	// [Table.LinkedJoiners]. Those of a joiner mean nothing without a link to a live host.
 	NextLinked, PrevLinked uint32
 
 	Bucket         uint16 // bucket of the timer wheel, as index+1; zero: in none

@@ -250,9 +250,9 @@ func (t *Table) Link(joiner, host Handle) {
 	t.w.links.Add(1)
 }
 
-// Linked yields the joiners that are linked to a live host, the oldest link first. The
+// LinkedJoiners yields the joiners that are linked to a live host, the oldest link first. The
 // caller changes no link meanwhile.
-func (t *Table) Linked(host Handle) iter.Seq[Handle] {
+func (t *Table) LinkedJoiners(host Handle) iter.Seq[Handle] {
 	return func(yield func(Handle) bool) {
 		end := host.slot() + 1
 		for slot := t.Account(host).PrevLinked; slot != 0 && slot != end; slot = t.AccountAt(slot - 1).PrevLinked {

@@ -159,7 +159,7 @@ func (c *Conn) offer(b *SendBatch, first, end int) (int, syscall.Errno) {
 // have refused the merging, sends its datagrams one by one.
 func (c *Conn) handleRefusal(b *SendBatch, i int, errno syscall.Errno, res *SendResult) {
 	count := b.count(i)
-	if count == 1 || !mergeRefused(errno) {
+	if count == 1 || !isMergeRefusal(errno) {
 		res.addFailed(count, errno)
 		return
 	}
@@ -176,7 +176,7 @@ func (c *Conn) handleRefusal(b *SendBatch, i int, errno syscall.Errno, res *Send
 	res.Sent += sent
 	res.Messages += sent
 	if sent > 0 { // The kernel refused the merging, not the destination.
-		b.mergingRefused(i, errno)
+		b.noteRefusedMerge(i, errno)
 	}
 }
 
@@ -374,14 +374,14 @@ func (c *Conn) retry(errno syscall.Errno, tries int) bool {
 // addFailed counts n datagrams that the kernel refused.
 func (r *SendResult) addFailed(n int, errno syscall.Errno) {
 	r.Failed += n
-	if networkDown(errno) {
+	if isNetworkDown(errno) {
 		r.Down += n
 	}
 }
 
-// networkDown reports whether errno means that this machine has no network, rather
+// isNetworkDown reports whether errno means that this machine has no network, rather
 // than that one peer is unreachable: a link that is down loses its routes.
-func networkDown(errno syscall.Errno) bool {
+func isNetworkDown(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.ENETDOWN, syscall.ENETUNREACH:
 		return true
@@ -421,8 +421,8 @@ const maxRunBytes = 65_000
 // zero switches merging off. Every sender of the socket reads it.
 type segmentLimit struct{ bytes atomic.Uint32 }
 
-// mergeRefused reports whether errno may mean that a run cannot leave merged.
-func mergeRefused(errno syscall.Errno) bool {
+// isMergeRefusal reports whether errno may mean that a run cannot leave merged.
+func isMergeRefusal(errno syscall.Errno) bool {
 	return errno == syscall.EIO || errno == syscall.EINVAL || errno == syscall.EMSGSIZE
 }
 

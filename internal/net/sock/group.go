@@ -404,8 +404,8 @@ func (g *Group) Locals(addrs []netip.Addr) ([]uint16, error) {
 	return g.locals.assign(keys)
 }
 
-// Numbered returns the local addresses that have a number, by number from 1 on.
-func (g *Group) Numbered() []netip.Addr {
+// NumberedAddrs returns the local addresses that have a number, by number from 1 on.
+func (g *Group) NumberedAddrs() []netip.Addr {
 	var all []netip.Addr
 	for _, a := range g.locals.table.Load().addrs[1:] {
 		ip := localIP(a, g.cfg.Addr.Addr().Is4())
@@ -417,7 +417,7 @@ func (g *Group) Numbered() []netip.Addr {
 	return all
 }
 
-// Number gives the addresses of [Group.Numbered] of another process their numbers. No
+// Number gives the addresses of [Group.NumberedAddrs] of another process their numbers. No
 // datagram must have been received. The error wraps ErrLocals if they do not fit.
 func (g *Group) Number(addrs []netip.Addr) error {
 	keys := make([]localAddr, len(addrs))

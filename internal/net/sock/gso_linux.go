@@ -96,10 +96,10 @@ func (m *merger) isNarrow(to endpoint.Endpoint, n int32) bool {
 	return true
 }
 
-// mergingRefused handles that the kernel refused run i as one message and took its datagrams
+// noteRefusedMerge handles that the kernel refused run i as one message and took its datagrams
 // one by one, so that it is not asked in vain for each run. Over IPv6 the destination may be
 // the reason.
-func (b *SendBatch) mergingRefused(i int, errno syscall.Errno) {
+func (b *SendBatch) noteRefusedMerge(i int, errno syscall.Errno) {
 	m, r := b.merger, &b.merger.runs[i]
 	if !b.v4 && errno != syscall.EIO && r.segment > minPathSegment {
 		m.narrow[m.hash(r.to)%narrowPaths] = narrowPath{r.to, r.segment, narrowRetry}
