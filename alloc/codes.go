@@ -126,7 +126,7 @@ func (s *Service) checkHost(ctx context.Context, host proto.AllocationID) error 
 // drawCode returns a random code of the length that the tenant's next code needs, behind the prefix
 // of the host if the store has parts: a prefix is no secret, so it does not count.
 func (s *Service) drawCode(ctx context.Context, t Tenant, host proto.AllocationID) (string, error) {
-	prefix, active, err := s.countCodes(ctx, t, host)
+	prefix, active, err := countCodes(ctx, s.codes, t, host)
 	if err != nil {
 		return "", fmt.Errorf("count join codes: %w", err)
 	}
@@ -139,10 +139,10 @@ func (s *Service) drawCode(ctx context.Context, t Tenant, host proto.AllocationI
 }
 
 // countCodes returns the prefix of the host's code, and how many codes of the tenant begin with it.
-func (s *Service) countCodes(ctx context.Context, t Tenant, host proto.AllocationID) (prefix string, active int, err error) {
-	parts, ok := s.codes.(CodePrefixer)
+func countCodes(ctx context.Context, codes Store, t Tenant, host proto.AllocationID) (prefix string, active int, err error) {
+	parts, ok := codes.(CodePrefixer)
 	if !ok {
-		active, err = s.store.Codes(ctx, t)
+		active, err = tracedStore{codes}.Codes(ctx, t)
 		return "", active, err
 	}
 	ctx, span := trace.Start(ctx, "store.CodePrefix")

@@ -82,6 +82,15 @@
 //	link between  The relay is suspect to that API process for 5 s: it is tried last.
 //	relay, API
 //
+// # A store for each region
+//
+// A [Regional] fleet has a Fleet with a store of its own for each region. The relays of a
+// region know its store only, so all of the above is true of a region by itself. The first
+// symbol of a join code names the region; a host that is known by its id is looked up in
+// all stores at once, unless the process has met it before. A host without a region goes
+// to a region whose store answers. While a store is away, the calls of its region and
+// those about a host that no other store has are unavailable.
+//
 // # Limits of time
 //
 //	HeartbeatEvery   2 s      of a relay
@@ -113,6 +122,7 @@
 // # Limits of memory
 //
 //	Fleet      all nodes twice, some 600 bytes each; 1,024 queued releases
+//	Regional   the regions of 131,072 hosts, some 5 MB
 //	Announcer  56 bytes and a map's entry for each host, a million at most; 65,536
 //	           unsent ends, and as many moves. Beyond that entries of the store expire, and Stats
 //	           counts them

@@ -213,7 +213,7 @@ func (r *Regional) membersWithRoom(q Request) (order []int, err error) {
 			ranks[i] = len(q.Prefer)
 		}
 		var hasRoom bool
-		if loads[i], hasRoom = m.regionLoad(m.Region, q.Seats); hasRoom {
+		if loads[i], hasRoom = m.load(q.Seats); hasRoom {
 			order = append(order, i)
 		}
 	}
@@ -223,16 +223,16 @@ func (r *Regional) membersWithRoom(q Request) (order []int, err error) {
 	return order, cmp.Or(err, unready)
 }
 
-// regionLoad returns the part of the seats that is taken at the relays of a region that can take a host,
-// and whether there are any.
-func (f *Fleet) regionLoad(region string, seats int) (load float64, hasRoom bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.view.updateAges(f.now())
+// load returns the part of the seats that is taken at the relays of the region that can take a host, and
+// whether there are any.
+func (m *Member) load(seats int) (load float64, hasRoom bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.view.updateAges(m.now())
 	d := draw{seats: seats}
 	var all, taken int
-	for i := range f.view.nodes {
-		if c := &f.view.nodes[i]; c.Region == region && d.fits(c) {
+	for i := range m.view.nodes {
+		if c := &m.view.nodes[i]; c.Region == m.Region && d.fits(c) {
 			all, taken = all+c.Seats, taken+c.Taken
 		}
 	}

@@ -78,7 +78,7 @@ func (s *Store) guarded(ctx context.Context, what string, call func(context.Cont
 	s.calls.Add(1)
 	inner, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	if err = s.checkRegions(inner); err == nil {
+	if err = s.Regions.check(inner); err == nil {
 		err = call(inner)
 	}
 	if errors.Is(err, redis.Nil) {

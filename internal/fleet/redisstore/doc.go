@@ -48,6 +48,14 @@
 //     that a relay holds. So a Renew that the relay of the former host began before the host
 //     ended, or that the store executes late, does not take the code back.
 //
+// # Several stores
+//
+// [Stores] are those of a fleet in which each region has its own. What concerns the whole
+// fleet is in all of them: bans, and the list of API processes. A lease is in the store of
+// its relay, a bucket in the one that a hash of its key names. Before its first call, and
+// every 2 s, a process publishes its region and the symbols of all regions in each store;
+// if others have published something else, it does not use the store ([RegionsError]).
+//
 // # What is in Redis
 //
 // All keys begin with a prefix, "ferry:" by default. The part in braces
@@ -66,6 +74,9 @@
 //	                  set     RecoverFor + DeadAfter + 1 min
 //	{nodes}:api       hash    boot → at:seal:JSON, of API          2 min after the last
 //	                          processes                            announcement
+//	regions           hash    symbol → region:end, own →           HostTTL after the last call,
+//	                          =region:end, if each region has a    at most 2 s more
+//	                          store of its own
 //	signer:{nodes}:ID string  certificate of a key, in DER         1 h after its last use
 //	lease:SCOPE       hash    holder → used:end                    as its longest lease
 //	bucket:KEY        string  when it is full again, in µs         until it is full
@@ -94,7 +105,8 @@
 // one script: the code must lead to the former host, so that a call that is executed late moves
 // nothing that has moved on. The entries of both hosts follow it.
 //
-// Not sealed are: since and at, which the store's clock sets; the list of a tenant's codes,
+// Not sealed are: since and at, which the store's clock sets; regions, which only keep
+// processes with other settings from using the store; the list of a tenant's codes,
 // which only limits the number of codes; leases and buckets. No signature shows that an entry
 // does not exist. So the password of the store suffices to delete entries, to repeat an
 // entry within its time, to exceed or to use up quotas, and to stop the store, but not

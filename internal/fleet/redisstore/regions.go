@@ -20,6 +20,7 @@ const regionsEvery = 2 * time.Second
 // RegionsError is the error of a store that contradicts the regions of this process's settings.
 type RegionsError struct{ Region, Text string }
 
+// Error names the region of the settings and what contradicts it.
 func (e *RegionsError) Error() string {
 	return fmt.Sprintf("redisstore: the store of region %q %s; all processes of a fleet need the same region_stores", e.Region, e.Text)
 }
@@ -50,29 +51,32 @@ redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return ''
 `)
 
-// regions is what this process knows of the regions that a store has published.
-type regions struct {
-	own  string // of the store; empty: it has those of all regions, and publishes none
-	args []any  // of publishRegions
+// Regions is what this process knows of the regions that a store has published.
+type Regions struct {
+	own    string // of the store; empty: it has those of all regions, and publishes none
+	client redis.UniversalClient
+	key    string
+	args   []any // of publishRegions
 
 	mu      sync.Mutex // guards the following fields
 	checked time.Time  // when the store last answered; zero: never
 	err     error      // what it contradicted then
 }
 
-func newRegions(c *Config) *regions {
-	r := &regions{own: c.Region, args: []any{milliseconds(c.HostTTL), ownField, ownMark + c.Region}}
+func newRegions(c *Config, client redis.UniversalClient) *Regions {
+	r := &Regions{
+		own: c.Region, client: client, key: keys{c.Prefix}.regions(), args: []any{milliseconds(c.HostTTL), ownField, ownMark + c.Region},
+	}
 	for _, symbol := range slices.Sorted(maps.Keys(c.Symbols)) {
 		r.args = append(r.args, symbol, c.Symbols[symbol])
 	}
 	return r
 }
 
-// checkRegions publishes the regions of this process in the store of one of them, before its first other
+// check publishes the regions of this process in the store of one of them, before its first other
 // call and every regionsEvery. It returns an error if other processes have published other ones. So two
 // processes never use one store for two regions, nor two stores for codes of one symbol.
-func (s *Store) checkRegions(ctx context.Context) error {
-	r := s.regions
+func (r *Regions) check(ctx context.Context) error {
 	if r.own == "" {
 		return nil
 	}
@@ -85,7 +89,7 @@ func (s *Store) checkRegions(ctx context.Context) error {
 		r.checked = time.Now() // Other calls go on meanwhile.
 	}
 	r.mu.Unlock()
-	other, err := publishRegions.Run(ctx, s.client, []string{s.keys.regions()}, r.args...).Text()
+	other, err := publishRegions.Run(ctx, r.client, []string{r.key}, r.args...).Text()
 	if err != nil {
 		return err
 	}
@@ -96,7 +100,7 @@ func (s *Store) checkRegions(ctx context.Context) error {
 }
 
 // contradiction returns the error for a result of publishRegions.
-func (r *regions) contradiction(other string) error {
+func (r *Regions) contradiction(other string) error {
 	field, region, _ := strings.Cut(other, "=")
 	switch {
 	case other == "":
@@ -107,22 +111,22 @@ func (r *regions) contradiction(other string) error {
 	return &RegionsError{r.own, fmt.Sprintf("says that other processes use the code symbol %s for region %q", field, region)}
 }
 
-// RegionsError returns the error of a store that contradicted the settings of this process when it was
-// last asked, or nil.
-func (s *Store) RegionsError() error {
-	s.regions.mu.Lock()
-	defer s.regions.mu.Unlock()
-	return s.regions.err
+// Err returns the error of a store that contradicted the settings of this process when it was last asked,
+// or nil.
+func (r *Regions) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
 }
 
-// Region returns the region of the store, empty if it has those of all regions.
-func (s *Store) Region() string { return s.regions.own }
+// Own returns the region of the store, empty if it has those of all regions.
+func (r *Regions) Own() string { return r.own }
 
-// PublishedRegion returns the region that other processes have published for the store; empty: none, or
-// the user of the store may not read it. Error: alloc.ErrStoreUnavailable.
-func (s *Store) PublishedRegion(ctx context.Context) (region string, err error) {
-	err = s.do(ctx, "read the store's region", func(ctx context.Context) error {
-		region, err = s.client.HGet(ctx, s.keys.regions(), ownField).Result()
+// PublishedRegion returns the region that other processes have published for the first store; empty: none,
+// or the user of the store may not read it. Error: alloc.ErrStoreUnavailable.
+func (s *Stores) PublishedRegion(ctx context.Context) (region string, err error) {
+	err = s.all[0].do(ctx, "read the store's region", func(ctx context.Context) error {
+		region, err = s.all[0].client.HGet(ctx, s.all[0].keys.regions(), ownField).Result()
 		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "NOPERM") {
 			return nil
 		}

@@ -36,7 +36,7 @@ func TestRegions(t *testing.T) {
 			t.Parallel()
 			config := Config{URL: server.URL, Prefix: strings.ReplaceAll(name, " ", "-") + ":", Timeout: testTimeout}
 			one := open(t, config)
-			if region, err := one.PublishedRegion(t.Context()); region != "" || err != nil {
+			if region, err := NewStores(one).PublishedRegion(t.Context()); region != "" || err != nil {
 				t.Errorf("before: %q, %v", region, err)
 			}
 			first := config
@@ -44,7 +44,7 @@ func TestRegions(t *testing.T) {
 			if err := open(t, first).Ping(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if region, err := one.PublishedRegion(t.Context()); region != "eu" || err != nil {
+			if region, err := NewStores(one).PublishedRegion(t.Context()); region != "eu" || err != nil {
 				t.Errorf("the store is of %q, %v", region, err)
 			}
 			config.Region, config.Symbols = c.region, c.symbols
@@ -53,7 +53,7 @@ func TestRegions(t *testing.T) {
 			if (err == nil) != (c.says == "") || err != nil && (!unavailable(err) || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("a call: %v", err)
 			}
-			if got, ok := errors.AsType[*RegionsError](second.RegionsError()); ok != (c.says != "") {
+			if got, ok := errors.AsType[*RegionsError](second.Regions.Err()); ok != (c.says != "") {
 				t.Errorf("RegionsError: %v", got)
 			}
 			if c.says == "" {

@@ -35,13 +35,12 @@ type Store struct {
 	holdFor time.Duration
 	logger  *slog.Logger
 	signer  placement.Signer
-	regions *regions
+	Regions *Regions
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	// lastError is the latest failure of a call. The lock of the breaker guards it.
 	lastError error
 
-	accepted atomic.Bool           // a call has succeeded
-	login    atomic.Pointer[error] // the last refusal of the user, before that; nil: none
+	login login
 
 	forget chan proto.AllocationID // to Run
 
@@ -82,10 +81,10 @@ func New(c Config) (*Store, error) {
 	}
 	s := &Store{
 		client: connect(address, c), kind: address.Kind, keys: keys{c.Prefix},
-		timeout: c.Timeout, holdFor: c.HostTTL, logger: c.Logger, signer: c.Signer, regions: newRegions(&c),
-		forget:    make(chan proto.AllocationID, forgetQueue),
+		timeout: c.Timeout, holdFor: c.HostTTL, logger: c.Logger, signer: c.Signer, forget: make(chan proto.AllocationID, forgetQueue),
 		announced: make(map[alloc.RelayID]announced),
 	}
+	s.Regions = newRegions(&c, s.client)
 	s.breaker = s.newBreaker(failures)
 	return s, nil
 }
@@ -113,10 +112,16 @@ func Ping(ctx context.Context, c Config) error {
 	return errors.Join(client.Ping(ctx).Err(), client.Close())
 }
 
+// login is whether the servers accept the user.
+type login struct {
+	accepted atomic.Bool           // a call has succeeded
+	refusal  atomic.Pointer[error] // the last one before that; nil: none
+}
+
 // LoginError returns the error of a server that has refused the user, the password or its rights since
 // New, so that no call has succeeded; nil otherwise.
 func (s *Store) LoginError() error {
-	if err := s.login.Load(); err != nil && !s.accepted.Load() {
+	if err := s.login.refusal.Load(); err != nil && !s.login.accepted.Load() {
 		return *err
 	}
 	return nil
@@ -126,12 +131,12 @@ func (s *Store) LoginError() error {
 func (s *Store) noteResult(err error) {
 	switch {
 	case err == nil:
-		if !s.accepted.Load() {
-			s.accepted.Store(true)
+		if !s.login.accepted.Load() {
+			s.login.accepted.Store(true)
 		}
-	case !s.accepted.Load() && isLoginError(err):
+	case !s.login.accepted.Load() && isLoginError(err):
 		refused := fmt.Errorf("the server refuses the user, the password or a right of the user: %w", err)
-		if s.login.Swap(&refused) == nil {
+		if s.login.refusal.Swap(&refused) == nil {
 			s.logger.Error("the store refuses the user of this process: check store and store_password_file", "error", err)
 		}
 	}

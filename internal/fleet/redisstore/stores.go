@@ -39,8 +39,8 @@ func (s *Stores) each(do func(i int, store *Store) error) []error {
 	var calls sync.WaitGroup
 	for i, store := range s.all {
 		calls.Go(func() {
-			if errs[i] = do(i, store); errs[i] != nil && store.Region() != "" {
-				errs[i] = fmt.Errorf("store of region %s: %w", store.Region(), errs[i])
+			if errs[i] = do(i, store); errs[i] != nil && store.Regions.Own() != "" {
+				errs[i] = fmt.Errorf("store of region %s: %w", store.Regions.Own(), errs[i])
 			}
 		})
 	}
@@ -72,11 +72,11 @@ func (s *Stores) LoginError() error {
 	return unlessAll(s.each(func(_ int, store *Store) error { return store.LoginError() }))
 }
 
-// RegionsError returns the errors of [Store.RegionsError].
+// RegionsError returns the errors of [Regions.Err] of all stores.
 func (s *Stores) RegionsError() error {
 	var errs []error
 	for _, store := range s.all {
-		errs = append(errs, store.RegionsError())
+		errs = append(errs, store.Regions.Err())
 	}
 	return errors.Join(errs...)
 }
@@ -146,7 +146,7 @@ func (s *Stores) SetBan(ctx context.Context, id, text string, until time.Time, m
 	err := unlessAll(errs)
 	for i, missed := range errs {
 		if err == nil && missed != nil {
-			s.all[i].logger.Warn("a ban is not in the store of a region until that answers", "region", s.all[i].Region(), "error", missed)
+			s.all[i].logger.Warn("a ban is not in the store until that answers", "error", missed)
 		}
 	}
 	return err
@@ -207,7 +207,7 @@ func (s *Stores) Bans(ctx context.Context) (union []Ban, number uint64, err erro
 				continue
 			}
 			if done, err := store.RestoreBans(ctx, missing[i], numbers[i]); done && err == nil {
-				store.logger.Info("bans were written to a store that lacked them", "region", store.Region(), "bans", len(missing[i]))
+				store.logger.Info("bans were written to the store, which lacked them", "bans", len(missing[i]))
 			}
 		}
 	}

@@ -159,7 +159,8 @@ func TestFlagPerField(t *testing.T) {
 	want := []string{"config"}
 	config := reflect.TypeFor[Config]()
 	for i := range config.NumField() {
-		if f := config.Field(i); !slices.Contains([]string{"Tokens", "Issuers", "Quotas", "RegionDefaults", "RegionStores", "RegionHints"}, f.Name) {
+		nested := []string{"Tokens", "Issuers", "Quotas", "RegionDefaults", "RegionStores", "RegionHints"}
+		if f := config.Field(i); !slices.Contains(nested, f.Name) {
 			want = append(want, strings.ReplaceAll(f.Tag.Get("key"), "_", "-"))
 		}
 	}

@@ -166,8 +166,8 @@ func (s *status) conditions() (all []console.Condition) {
 // storeConditions adds what an operator should know of each store.
 func storeConditions(stores *redisstore.Stores, add func(name, state, format string, args ...any)) {
 	for _, s := range stores.All() {
-		name := strings.TrimSpace("store " + s.Region())
-		if err := s.RegionsError(); err != nil {
+		name := strings.TrimSpace("store " + s.Regions.Own())
+		if err := s.Regions.Err(); err != nil {
 			add(name, "problem", "%v: no new matches there", err)
 		} else if st := s.Stats(); st.Open {
 			add(name, "problem", "the store does not answer: no new matches, while running ones continue")

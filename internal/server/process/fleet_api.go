@@ -57,7 +57,7 @@ func newFrontEnd(o *Options, store *redisstore.Stores) (_ *frontEnd, err error) 
 	symbols := regionSymbols(&o.Config)
 	var members []placement.Member
 	for _, s := range store.All() {
-		m := placement.Member{Region: s.Region(), Symbol: symbols[s.Region()]}
+		m := placement.Member{Region: s.Regions.Own(), Symbol: symbols[s.Regions.Own()]}
 		log := o.Logger
 		if m.Region != "" {
 			log = log.With("region", m.Region)
@@ -404,7 +404,8 @@ func storeConfigs(c *config.Config, mode Mode, log *slog.Logger) ([]redisstore.C
 	for i := range c.RegionStores {
 		s := &c.RegionStores[i]
 		if regions[s.Region] || base.Symbols[s.CodeSymbol] != "" {
-			err = errors.Join(err, fmt.Errorf("app: region_stores[%d]: the region %s or its code_symbol %s is there twice", i, s.Region, s.CodeSymbol))
+			err = errors.Join(err, fmt.Errorf("app: region_stores[%d]: the region %s or its code_symbol %s is there twice", i, s.Region,
+				s.CodeSymbol))
 		}
 		regions[s.Region], base.Symbols[s.CodeSymbol] = true, s.Region
 		cfg := base
@@ -492,12 +493,12 @@ func newStores(o *Options) (*redisstore.Stores, part, error) {
 func checkRegions(ctx context.Context, stores *redisstore.Stores, mode Mode, region string) error {
 	var errs []error
 	for _, s := range stores.All() {
-		if s.Region() != "" {
+		if s.Regions.Own() != "" {
 			_ = s.Ping(ctx) // Before any call the store compares the regions.
-			errs = append(errs, s.RegionsError())
+			errs = append(errs, s.Regions.Err())
 			continue
 		}
-		published, err := s.PublishedRegion(ctx)
+		published, err := stores.PublishedRegion(ctx)
 		switch {
 		case err != nil || published == "":
 		case mode == API:

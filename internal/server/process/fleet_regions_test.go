@@ -76,7 +76,8 @@ func TestRegionStores(t *testing.T) {
 	codes := map[string]string{}
 	for region, symbol := range map[string]string{"eu": "6", "us": "T"} {
 		var host api.Allocation
-		if host, codes[region] = hostIn(t, a, region); host.Region != region || !strings.HasPrefix(codes[region], symbol) || len(codes[region]) < 7 {
+		host, codes[region] = hostIn(t, a, region)
+		if code := codes[region]; host.Region != region || !strings.HasPrefix(code, symbol) || len(code) < 7 {
 			t.Errorf("a host of %s is in %q and has the code %s", region, host.Region, codes[region])
 		}
 	}
@@ -156,8 +157,8 @@ func TestRegionStores(t *testing.T) {
 		t.Errorf("a join in us: %v", err)
 	}
 	nodes, err := a.status().nodes(t.Context())
-	if err != nil || !nodes.StoreAway.IsZero() || len(nodes.StoresAway) != 1 || nodes.StoresAway[0].Region != "us" || nodes.Nodes[1].State != "ready" ||
-		nodes.Nodes[2].Region != "us" || nodes.Nodes[2].State != "unknown" {
+	if err != nil || !nodes.StoreAway.IsZero() || len(nodes.StoresAway) != 1 || nodes.StoresAway[0].Region != "us" ||
+		nodes.Nodes[1].State != "ready" || nodes.Nodes[2].Region != "us" || nodes.Nodes[2].State != "unknown" {
 		t.Errorf("nodes: %+v, %v", nodes, err)
 	}
 	second := front() // It starts without that store.
@@ -203,7 +204,9 @@ func TestRegionStores(t *testing.T) {
 		"a relay of another region": {Relay, func(c *config.Config) {
 			c.Store, c.RegionStores, c.Region = config.Secret(userURL(servers["eu"].URL, "ferry-relay")), nil, "us"
 		}, `this relay is of "us"`},
-		"a relay with other symbols": {Relay, func(c *config.Config) { c.RegionStores[0].CodeSymbol = "W" }, "other processes use the code symbol"},
+		"a relay with other symbols": {Relay, func(c *config.Config) {
+			c.RegionStores[0].CodeSymbol = "W"
+		}, "other processes use the code symbol"},
 	} {
 		var o Options
 		if c.mode == API {
