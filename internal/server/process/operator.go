@@ -40,6 +40,7 @@ type operatorServer struct {
 	audit     *console.Log // what operators do
 	auditFile *auditFile   // nil: there is none
 	flight    admin.Flight
+	canaries  admin.Canaries
 	accepting accepting // of all ports
 }
 
@@ -149,7 +150,8 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 		Workers: func() []engine.WorkerStats { return a.relay.stats().Workers },
 		Ready:   a.ready.check,
 		Nodes:   now.nodes, Since: cfg.Since, Logger: a.opts.Logger,
-		Console: page, Docs: site.Handler(manual, "/docs/"), Sessions: admin.NewSessions(), Audit: slog.New(s.audit), Flight: &s.flight,
+		Console: page, Docs: site.Handler(manual, "/docs/"), Sessions: admin.NewSessions(), Audit: slog.New(s.audit),
+		Flight: &s.flight, Canaries: &s.canaries,
 		Bans: a.bans, Timeline: a.history.Timeline(), Reach: reach,
 	}
 	if r := a.relay; r != nil {

@@ -203,7 +203,8 @@ func TestUsageOfPlayers(t *testing.T) {
 		send("anna", toPlayer, size)
 	}
 	check("while they play", 1)
-	if u := usage(r, "project=game&sort=datagrams&top=1"); len(u.Players) != 1 || u.Others.Bytes != want["anna"].Bytes || u.Others.Allocations != 1 {
+	if u := usage(r, "project=game&sort=datagrams&top=1"); len(u.Players) != 1 || u.Others.Bytes != want["anna"].Bytes ||
+		u.Others.Allocations != 1 {
 		t.Errorf("the first one: %+v", u)
 	}
 	if u := usage(r, "project=other"); len(u.Players) != 0 || u.Others != (operator.PlayerCounts{}) {

@@ -16,6 +16,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -34,7 +35,10 @@ type Config struct {
 	Timeout time.Duration
 	// TLS is for wss. Nil: the system's authorities are trusted.
 	TLS *tls.Config
-	// Logger gets a line when a transport begins to work, fails, or works again.
+	// Name is that of the canary in reports, and Report sends one, after each round. Nil: there are none.
+	Name   string
+	Report func(context.Context, operator.CanaryReport) error
+	// Logger gets a line when a transport begins to work, fails, or works again, and likewise of reports.
 	Logger *slog.Logger
 }
 
@@ -69,6 +73,8 @@ type Canary struct {
 	cfg        Config
 	set        *metrics.Set
 	transports []*transport
+	began      time.Time
+	unreported bool // the last report failed
 }
 
 // transport has the metrics of one transport, and whether its last match succeeded.
@@ -79,6 +85,7 @@ type transport struct {
 	sent, lost           *metrics.Counter
 	roundTrip, preparing *histogram
 	lastOK               *metrics.Gauge
+	hour                 hour
 
 	played, works bool
 }
@@ -128,10 +135,12 @@ func (p *Canary) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 func (p *Canary) Run(ctx context.Context) {
 	ticker := time.NewTicker(p.cfg.Interval)
 	defer ticker.Stop()
+	p.began = time.Now()
 	for {
 		for _, w := range p.transports {
 			p.play(ctx, w)
 		}
+		p.report(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -140,13 +149,42 @@ func (p *Canary) Run(ctx context.Context) {
 	}
 }
 
+// report sends a report. It logs the first failure of several.
+func (p *Canary) report(ctx context.Context) {
+	if p.cfg.Report == nil || ctx.Err() != nil {
+		return
+	}
+	r := operator.CanaryReport{Name: p.cfg.Name, Interval: p.cfg.Interval.Seconds(), Since: p.began}
+	if hourAgo := time.Now().Add(-reportOver); hourAgo.After(r.Since) {
+		r.Since = hourAgo
+	}
+	for _, w := range p.transports {
+		r.Transports = append(r.Transports, w.hour.report(w.name))
+	}
+	err := p.cfg.Report(ctx, r)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && !p.unreported:
+		p.cfg.Logger.Error("the report was not taken", "error", err)
+	case err == nil && p.unreported:
+		p.cfg.Logger.Info("reports are taken again")
+	}
+	p.unreported = err != nil
+}
+
 // play plays one match and counts its result. A match that ctx interrupts does not count.
 func (p *Canary) play(ctx context.Context, w *transport) {
 	within, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	err := p.match(within, w)
+	began := time.Now()
+	untilIn, err := p.match(within, w)
 	if ctx.Err() != nil {
 		return
+	}
+	if err == nil {
+		w.hour.add(played{began, untilIn}, "")
+	} else {
+		w.hour.add(played{at: began}, err.Error())
 	}
 	log, was, first := p.cfg.Logger.With("transport", w.name), w.works, !w.played
 	w.played, w.works = true, err == nil
@@ -168,14 +206,15 @@ func (p *Canary) play(ctx context.Context, w *transport) {
 	}
 }
 
-// match plays one match over a transport.
-func (p *Canary) match(ctx context.Context, w *transport) error {
+// match plays one match over a transport. It returns the time until the player was in.
+func (p *Canary) match(ctx context.Context, w *transport) (untilIn time.Duration, err error) {
 	began := time.Now()
-	fail := func(step string, err error) error { return &stepError{step, err} }
+	fail := func(step string, err error) (time.Duration, error) { return 0, &stepError{step, err} }
 	allocation, err := p.cfg.API.Allocate(ctx, api.AllocateRequest{MaxConnections: 1, Region: p.cfg.Region})
 	if err != nil {
 		return fail(stepAllocate, err)
 	}
+	w.hour.region = allocation.Region
 	code, err := p.cfg.API.JoinCode(ctx, allocation.AllocationID)
 	if err != nil {
 		return fail(stepCode, err)
@@ -198,7 +237,8 @@ func (p *Canary) match(ctx context.Context, w *transport) error {
 	if err := joiner.connect(ctx); err != nil {
 		return fail(stepConnect, err)
 	}
-	w.preparing.update(time.Since(began).Seconds())
+	untilIn = time.Since(began)
+	w.preparing.update(untilIn.Seconds())
 	lost, err := p.exchange(ctx, w, host, joiner)
 	if err != nil {
 		return fail(stepRelay, err)
@@ -211,7 +251,7 @@ func (p *Canary) match(ctx context.Context, w *transport) error {
 			return fail(stepClose, err)
 		}
 	}
-	return nil
+	return untilIn, nil
 }
 
 // exchangePace is the time between two datagrams of a player: 30 a second, as in a game.

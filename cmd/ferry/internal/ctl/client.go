@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -110,6 +111,7 @@ type Call struct {
 	Method string
 	Path   string // escaped
 	Query  url.Values
+	Body   []byte        // JSON; nil: none
 	Within time.Duration // how long it may take; 0: callWithin
 }
 
@@ -172,7 +174,7 @@ func (c *Client) Text(ctx context.Context, call Call) (text string, err error) {
 func (c *Client) receive(ctx context.Context, call Call, within time.Duration, read func(io.Reader) error) error {
 	bounded, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	r, err := http.NewRequestWithContext(bounded, call.Method, c.url(call), nil)
+	r, err := http.NewRequestWithContext(bounded, call.Method, c.url(call), bytes.NewReader(call.Body))
 	if err != nil {
 		return err
 	}

@@ -331,6 +331,16 @@ func (c *Client) PlayerUsage(ctx context.Context, o Output, node string, query u
 	}))
 }
 
+// ReportCanary sends the report of a canary.
+func (c *Client) ReportCanary(ctx context.Context, r operator.CanaryReport) error {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	var done operator.ActionResult
+	return c.Do(ctx, Call{Method: http.MethodPost, Path: "/canary", Body: body}, &done)
+}
+
 // Settings shows the settings in force.
 func (c *Client) Settings(ctx context.Context, o Output) error {
 	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: "/config"}, settingsTable))

@@ -181,7 +181,8 @@ func sinceLine(w io.Writer, since time.Time) error {
 
 func playersTable(w io.Writer, u *operator.PlayersUsage) error {
 	line := func(player, project string, c operator.PlayerCounts) string {
-		return row(player, project, strconv.Itoa(c.Allocations), strconv.Itoa(c.Live), group(uint64(c.PlayerSeconds)), group(c.Datagrams), size(c.Bytes))
+		return row(player, project, strconv.Itoa(c.Allocations), strconv.Itoa(c.Live), group(uint64(c.PlayerSeconds)),
+			group(c.Datagrams), size(c.Bytes))
 	}
 	var rows []string
 	for _, p := range u.Players {

@@ -340,7 +340,8 @@ func TestPlayersOfFleet(t *testing.T) {
 	both := player("a", 30)
 	both.Allocations, both.Live, both.PlayerSeconds, both.Datagrams = 2, 2, 4, 6
 	others := player("c", 7).PlayerCounts // and one byte of the others of each relay
-	if !slices.Equal(sum.Players, []operator.PlayerUsage{both, player("b", 25)}) || sum.Others != others || !sum.Since.Equal(time.Unix(1000, 0)) {
+	if !slices.Equal(sum.Players, []operator.PlayerUsage{both, player("b", 25)}) || sum.Others != others ||
+		!sum.Since.Equal(time.Unix(1000, 0)) {
 		t.Errorf("the sum is %+v", sum)
 	}
 	if m := sum.Missing; len(m) != 2 || m[0].Relay != "away" || m[1] != (operator.Missing{Relay: "old", Region: "eu",

@@ -36,7 +36,8 @@
 // one within 5 s the event is sent again after 1, 2, 4 and 8 s, and then dropped. The
 // queue holds 4,096 events in memory; further events are dropped. Both kinds of drops
 // are counted. An event may arrive twice, with the same id, and events may arrive in any
-// order. Queued events are lost when the process ends. [Webhooks.SetTarget] changes
+// order. The event "ended" has what the player used with the allocation, for bills. Queued events are
+// lost when the process ends. [Webhooks.SetTarget] changes
 // receiver and secret, also for queued events.
 //
 // # The signature

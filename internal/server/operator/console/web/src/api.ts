@@ -78,6 +78,16 @@ export interface Bans { bans: Ban[]; store_away_since?: string; not_known?: bool
 
 export interface Usage { since: string; projects: ProjectUsage[]; missing?: Missing[] }
 
+export interface PlayerCounts { allocations: number; live: number; player_seconds: number; datagrams: number; bytes: number }
+export interface PlayerUsage extends PlayerCounts { player: string; digest: string; project: string; environment: string }
+export interface PlayersUsage { since: string; players: PlayerUsage[]; others: PlayerCounts; missing?: Missing[] }
+
+export interface CanaryTransport {
+  transport: string; region?: string; matches: number; failed: number
+  until_in_median_seconds?: number; until_in_p99_seconds?: number; failing_since?: string; failure?: string
+}
+export interface Canary { name: string; interval_seconds: number; since: string; reported: string; transports: CanaryTransport[] | null }
+
 export interface Setting { key: string; value: string; source: string; reloads: boolean }
 export interface Change { key: string; was: string; now: string }
 export interface Reload { changed: Change[] | null; needs_restart: Change[] | null; notes: string[] | null }
@@ -87,7 +97,9 @@ export interface Login { required: boolean; signed_in: boolean; role?: string; p
 
 /** isViewer: the signed-in person may only look. */
 export let isViewer = false
-export function setRole(l: Login) { isViewer = l.role === "viewer" }
+/** loginRequired: the pages ask for a token or a sign-in. */
+export let loginRequired = false
+export function setRole(l: Login) { isViewer = l.role === "viewer"; loginRequired = l.required }
 
 /** Refused is a call that the server answered with an error. */
 export class Refused extends Error {

@@ -123,7 +123,7 @@ function App() {
         : route === "fleet" ? <FleetPage live={live} query={query} />
         : route === "relay" ? <RelayPage id={rest[0] ?? ""} />
         : route === "usage" ? <UsagePage />
-        : route === "project" ? <ProjectPage name={rest[0] ?? ""} />
+        : route === "project" ? <ProjectPage name={rest[0] ?? ""} query={query} />
         : route === "attack" ? <AttackPage live={live} />
         : route === "bans" ? <BansPage query={query} />
         : route === "settings" ? <SettingsPage query={query} />

@@ -1,4 +1,5 @@
-import { call, get, onRelay, type Fleet, type Load, type Node, type Stats } from "./api"
+import { call, get, onRelay, type Canary, type Fleet, type Load, type Node, type Stats } from "./api"
+import { Canaries, canaryProblems, canarySum, useCanaries } from "./canary"
 import { DayView, LoadPlots, Over } from "./day"
 import { DrainButton } from "./drain"
 import { bits, counted, day, ms, number, short, since } from "./format"
@@ -31,10 +32,10 @@ const nextSteps: Record<string, string> = {
 interface Problem { key: string; state: string; name: string; text: string; to: string; since?: string }
 
 /** problemsOf are what is wrong with a fleet, with the next step. */
-function problemsOf(f: Fleet, live: Live): Problem[] {
+function problemsOf(f: Fleet, live: Live, canaries: Canary[]): Problem[] {
   const nodes = f.nodes ?? []
   const relays = nodes.filter(n => n.role !== "api")
-  const all: Problem[] = []
+  const all: Problem[] = canaryProblems(canaries)
   for (const c of live.samples[live.samples.length - 1]?.conditions ?? []) {
     if (c.state !== "ok") all.push({ key: "own " + c.name, state: c.state, name: c.name, text: c.text, since: c.since, to: `#/${c.page ?? "overview"}` })
   }
@@ -61,8 +62,8 @@ function problemsOf(f: Fleet, live: Live): Problem[] {
   return all.sort((a, b) => (a.state === "problem" ? 0 : 1) - (b.state === "problem" ? 0 : 1))
 }
 
-function Wrong({ fleet, live }: { fleet: Fleet; live: Live }) {
-  const all = problemsOf(fleet, live)
+function Wrong({ fleet, live, canaries }: { fleet: Fleet; live: Live; canaries: Canary[] }) {
+  const all = problemsOf(fleet, live, canaries)
   return <section aria-label="What is wrong">
     <h2>What is wrong, and the next step</h2>
     {all.length === 0 ? <p><State state="ok" text="nothing" /></p> :
@@ -118,6 +119,8 @@ function NodeAction({ n, again }: { n: Node; again: () => void }) {
 
 export function FleetPage({ live, query }: { live: Live; query: URLSearchParams }) {
   const { value, error, again } = usePoll("fleet", 2000, () => get<Fleet>("/console/data/fleet"))
+  const canaries = useCanaries()
+  const seen = canaries.value && canaries.value.canaries.length > 0 ? canarySum(canaries.value.canaries) : undefined
   const filter = query.get("q") ?? "", sort = query.get("sort") ?? "region", order = query.get("order") ?? "asc"
   const head = { sort, order, set: (s: string, o: string) => setQuery({ sort: s, order: o }) }
   const now = live.samples[live.samples.length - 1]
@@ -144,10 +147,12 @@ export function FleetPage({ live, query }: { live: Live; query: URLSearchParams 
         <Tile to="#/usage" label="Traffic out" value={load ? bits(load.bytes_out) : "–"} more={load && `in ${bits(load.bytes_in)}`} />
         <Tile to="#/fleet?sort=drops&order=desc" label="Dropped" value={load ? short(load.drops) + "/s" : "–"} />
         <Tile to="#/fleet?sort=p99&order=desc" label="Round trip, p99" value={load?.p99 ? ms(load.p99) : "–"} more="of the slowest relay" />
+        <Tile to="#/fleet" label="Success, by canary" value={seen?.success ?? "–"} bad={seen?.fails} more={seen ? `in within ${seen.p99}, p99` : "no canary"} />
       </div>
-      <Wrong fleet={value} live={live} />
+      <Wrong fleet={value} live={live} canaries={canaries.value?.canaries ?? []} />
       {relays.length > 0 && <Regions relays={relays} />}
     </>}
+    <Canaries all={canaries.value?.canaries} error={canaries.error} />
     {isAPI ? <h2>Processes</h2> : value && <p class="soft" role="status">{counted(relays.length, "relay")}, {counted(sum(relays, n => n.allocations), "allocation")}, {counted(sum(relays, n => n.bound), "player")}</p>}
     {isAPI && <form class="search" role="search" onSubmit={e => e.preventDefault()}>
       <label for="f">Filter</label>

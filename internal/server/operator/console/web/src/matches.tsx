@@ -59,10 +59,6 @@ interface MatchValues { at: number; why: Why; host?: Allocation; players: Alloca
 
 let before: MatchValues | undefined // of the last call, for rates
 
-// The limits at which the counts of an allocation begin again at zero.
-const datagramsLimit = 2 ** 28
-const bytesLimit = 2 ** 36
-
 /** sentSince is what each member has sent per second since the last call. */
 function sentSince(now: MatchValues) {
   const was = new Map([before?.host, ...(before?.players ?? [])].flatMap(a => a ? [[a.id, a] as const] : []))
@@ -72,8 +68,8 @@ function sentSince(now: MatchValues) {
     const seconds = (now.at - before.at) / 1000
     if (seconds <= 0 || seconds > 60) continue
     now.rates.set(a.id, {
-      datagrams: ((a.datagrams_sent - b.datagrams_sent + datagramsLimit) % datagramsLimit) / seconds,
-      bytes: ((a.bytes_sent - b.bytes_sent + bytesLimit) % bytesLimit) / seconds,
+      datagrams: (a.datagrams_sent - b.datagrams_sent) / seconds,
+      bytes: (a.bytes_sent - b.bytes_sent) / seconds,
     })
   }
   before = now

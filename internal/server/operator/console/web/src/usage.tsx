@@ -1,8 +1,9 @@
-import { get, type Missing, type ProjectTimeline, type ProjectUsage, type Usage } from "./api"
+import { get, type Missing, type PlayerCounts, type PlayersUsage, type ProjectTimeline, type ProjectUsage, type Usage } from "./api"
 import { bits, bytes, number, project, short, since } from "./format"
 import { usePoll } from "./live"
 import { Events } from "./matches"
-import { Failure, MissingRelays, Table } from "./parts"
+import { Failure, HeadButton, MissingRelays, Table } from "./parts"
+import { setQuery } from "./route"
 
 interface Row extends ProjectUsage { name: string; perSecond?: number }
 interface Values { at: number; since: string; rows: Row[]; missing?: Missing[] }
@@ -48,10 +49,44 @@ export function UsagePage() {
   </>
 }
 
-export function ProjectPage({ name }: { name: string }) {
+const playersShown = 100
+
+/** Players shows what the players of a project sent. */
+function Players({ name, query: url }: { name: string; query: URLSearchParams }) {
+  const sort = url.get("sort") ?? "bytes"
+  const query = new URLSearchParams({ project: name, sort, top: String(playersShown) })
+  const { value, error } = usePoll(query.toString(), 10_000, () => get<PlayersUsage>(`/usage/players?${query}`))
+  const head = { sort, order: "desc", set: (s: string) => setQuery({ sort: s }) }
+  const counts = (c: PlayerCounts) => <>
+    <td class="n">{number(c.allocations)}</td><td class="n">{number(c.live)}</td><td class="n">{short(c.player_seconds / 3600)}</td>
+    <td class="n">{short(c.datagrams)}</td><td class="n">{bytes(c.bytes)}</td>
+  </>
+  return <section aria-label="Players">
+    <h3>Players</h3>
+    <Failure error={error} />
+    <MissingRelays what="The usage" missing={value?.missing} />
+    {value && <>
+      <p class="soft">What each sent in the last {since(value.since)}; a restart of a relay begins at zero.</p>
+      {value.players.length === 0 && value.others.allocations === 0 ? <p>No player has used anything yet.</p> :
+        <Table label="Players" head={<><th>Player</th><th>Environment</th>
+          <HeadButton name="allocations" label="Allocations" {...head} /><HeadButton name="live" label="Live" {...head} />
+          <HeadButton name="seconds" label="Player hours" {...head} /><HeadButton name="datagrams" label="Datagrams" {...head} />
+          <HeadButton name="bytes" label="Bytes" {...head} /></>}>
+          {value.players.map(p => <tr key={p.digest}>
+            <td class="name">{p.live > 0 ? <a href={`#/matches?q=${encodeURIComponent(p.player)}`}>{p.player}</a> : p.player}</td><td>{p.environment}</td>{counts(p)}
+          </tr>)}
+          {value.others.allocations > 0 && <tr key="others"><td>(all others)</td><td />{counts(value.others)}</tr>}
+        </Table>}
+    </>}
+  </section>
+}
+
+export function ProjectPage({ name, query }: { name: string; query: URLSearchParams }) {
   const { value, error } = usePoll(name, 2000, () => get<ProjectTimeline>(`/timeline?limit=500&project=${encodeURIComponent(name)}`))
   return <>
     <h2>{name}</h2>
+    <Players name={name} query={query} />
+    <h3>Events</h3>
     <p class="soft">What happened to its allocations lately, and which of its calls were refused; the newest first.</p>
     <Failure error={error} />
     <MissingRelays what="The timeline" missing={value?.missing} />
