@@ -178,6 +178,21 @@ func TestFerryNetcode(t *testing.T) {
 	}
 }
 
+// TestFerryTraffic sends datagrams of several sizes through the real relay, which drops those of
+// another size than their header says.
+func TestFerryTraffic(t *testing.T) {
+	d, _ := newFerry(t, enginetest.StartIdle(t, 0))
+	r := run(t, bench.Config{
+		Traffic: &bench.Traffic{Name: "sizes", Players: 2, Cycle: 20 * time.Millisecond, Datagrams: []bench.TrafficDatagram{
+			{Size: 24}, {Size: 1000, Player: 1}, {At: 5e6, Size: 700, Down: true}, {At: 5e6, Size: 24, Player: 1, Down: true},
+		}},
+		Matches: 3, Warmup: -1, Duration: 200 * time.Millisecond, Drain: 15 * time.Second,
+	}, d)
+	if r.Offered != 120 || r.Delivered != r.Offered || len(r.Errors) != 0 {
+		t.Errorf("%d of %d delivered, errors %v: %v", r.Delivered, r.Offered, r.Errors, r.Causes)
+	}
+}
+
 func TestFerryIdle(t *testing.T) {
 	d, _ := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapeIdle)

@@ -345,9 +345,8 @@ func (g *generator) queue(i, size int, due int64) {
 func (g *generator) datagram(buf []byte, i, size int, due int64) []byte {
 	f := &g.flows[i]
 	pkt := buf[:len(f.prefix)+size]
-	copy(pkt, f.prefix)
 	s := stamp{run: g.run, flow: uint32(i), seq: f.seq, due: due}
-	s.put(pkt[len(f.prefix):])
+	s.put(pkt[g.rig.PutHeader(pkt, f.prefix, size):])
 	f.seq++
 	if f.cipher != nil {
 		return g.seal(f, buf, pkt)

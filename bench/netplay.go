@@ -129,7 +129,7 @@ func (p *netplay) connectAll(ctx context.Context) error {
 	p.send = func(flow int32, b []byte) error {
 		f := &p.rig.Flows[flow]
 		pkt := make([]byte, len(f.Prefix)+len(b))
-		p.rig.Wrap(pkt, f.Prefix, b)
+		copy(pkt[p.rig.PutHeader(pkt, f.Prefix, len(b)):], b)
 		return p.rig.SendTo(f.From, f.Dst, pkt)
 	}
 	for ep := range p.drivers {
@@ -329,7 +329,7 @@ func (g *generator) queueDriverPacket(i int32, b []byte) error {
 	o := g.roomFor(int(f.socket))
 	buf := o.bufs[o.used]
 	pkt := buf[:len(f.prefix)+len(b)]
-	g.rig.Wrap(pkt, f.prefix, b)
+	copy(pkt[g.rig.PutHeader(pkt, f.prefix, len(b)):], b)
 	if f.cipher != nil {
 		pkt = g.seal(f, buf, pkt)
 	}

@@ -447,12 +447,12 @@ func (r *Rig) Overhead(ep int) int {
 // SizeLen is the size in bytes of the length at the end of a Sized header.
 const SizeLen = 2
 
-// Wrap writes header and b into buf, which has the length of both, and the length of
-// b into the header if it is Sized.
-func (r *Rig) Wrap(buf, header, b []byte) {
+// PutHeader writes the header of a payload of size bytes into buf, with the size if it is Sized, and
+// returns the length of the header.
+func (r *Rig) PutHeader(buf, header []byte, size int) int {
 	n := copy(buf, header)
-	copy(buf[n:], b)
 	if r.Sized {
-		binary.BigEndian.PutUint16(buf[n-SizeLen:], uint16(len(b)))
+		binary.BigEndian.PutUint16(buf[n-SizeLen:], uint16(size))
 	}
+	return n
 }
