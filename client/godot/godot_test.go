@@ -158,7 +158,7 @@ func TestPlayerLeaves(t *testing.T) {
 func TestNextEndpoint(t *testing.T) {
 	t.Parallel()
 	r := serve(t, "127.0.0.1")
-	front, code := clienttest.PrependSilent(t, r.url), r.host().Code
+	front, code := clienttest.PrependSilent(t, r.API), r.host().Code
 	start := time.Now()
 	g := play(t, front, token, code)
 	g.Expect("ticket")
@@ -188,10 +188,10 @@ func TestAPI(t *testing.T) {
 	t.Cleanup(func() { _ = deaf.Close() })
 	gone := serving(nil)
 	for _, c := range []struct{ name, url, token, code, want string }{
-		{"no such code", r.url, token, "7BCDFG", "api 404 15009"},
-		{"no token", r.url, "-", "7BCDFG", "api 401"},
-		{"wrong token", r.url, "nobody-0123456789", "host", "api 401"},
-		{"a trailing slash", r.url + "/", token, "7BCDFG", "api 404 15009"},
+		{"no such code", r.API, token, "7BCDFG", "api 404 15009"},
+		{"no token", r.API, "-", "7BCDFG", "api 401"},
+		{"wrong token", r.API, "nobody-0123456789", "host", "api 401"},
+		{"a trailing slash", r.API + "/", token, "7BCDFG", "api 404 15009"},
 		{"a proxy's page", serving(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }), token,
 			"host", "api 502 0 HTTP status 502"},
 		{"an empty answer", serving(func(w http.ResponseWriter, _ *http.Request) {}), token, "host",

@@ -3,44 +3,29 @@
 package godot
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/test/clienttest"
+	"github.com/ferryrelay/ferry/internal/test/ferrytest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 const token = "backend-0123456789"
 
-// binaryVariable names ferry for a test that runs in a namespace.
-const binaryVariable = "GODOT_TEST_RELAY"
-
-var (
-	buildOnce sync.Once
-	buildErr  error
-	buildDir  string
-)
-
 func TestMain(m *testing.M) {
 	testkit.DefaultParallel(6)
-	code := m.Run()
-	if buildDir != "" {
-		_ = os.RemoveAll(buildDir)
-	}
-	os.Exit(code)
+	ferrytest.Main(m)
 }
 
 // godot returns a command that runs that script, as Godot without a screen.
@@ -84,35 +69,14 @@ func scripts(t *testing.T) map[string]string {
 func build(t *testing.T) string {
 	t.Helper()
 	testkit.Program(t, "godot3-server", "godot3-server") // before minutes of work for nothing
-	buildOnce.Do(func() {
-		if os.Getenv(binaryVariable) != "" {
-			return
-		}
-		if buildDir, buildErr = os.MkdirTemp("", "ferry"); buildErr != nil {
-			return
-		}
-		file := filepath.Join(buildDir, "ferry")
-		if out, err := exec.Command("go", "build", "-o", file, "github.com/ferryrelay/ferry/cmd/ferry").CombinedOutput(); err != nil {
-			buildErr = fmt.Errorf("%w\n%s", err, out)
-			return
-		}
-		buildErr = os.Setenv(binaryVariable, file)
-	})
-	if buildErr != nil {
-		t.Fatal(buildErr)
-	}
-	return os.Getenv(binaryVariable)
+	return ferrytest.Binary(t)
 }
 
 // relay is a running `ferry serve`, behind a gate.
 type relay struct {
+	*ferrytest.Process
 	t    *testing.T
 	args []string
-	cmd  *exec.Cmd
-	log  testkit.LogBuffer
-
-	url  string
-	udp  netip.AddrPort
 	gate *clienttest.Gate
 }
 
@@ -129,74 +93,38 @@ func serve(t *testing.T, ip string) *relay {
 	r.args = []string{binary, "serve", "--config", config, "--state-dir", filepath.Join(dir, "state"), "--admin", "127.0.0.1:0",
 		"--advertise", r.gate.Addr().String()}
 	r.start(net.JoinHostPort(ip, "0"), "127.0.0.1:0")
-	t.Cleanup(func() { _ = r.cmd.Process.Kill(); _ = r.cmd.Wait() })
 	return r
 }
 
 func (r *relay) start(udp, http string) {
 	r.t.Helper()
-	r.cmd = exec.Command(r.args[0], append(slices.Clone(r.args[1:]), "--udp", udp, "--http", http)...)
-	r.cmd.Stderr = &r.log
-	// It refuses those that it does not know.
-	r.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "FERRY_") })
-	out, err := r.cmd.StdoutPipe()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := r.cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		words := strings.Fields(lines.Text())
-		if len(words) == 0 || words[0] != "ready" {
-			continue
-		}
-		for _, w := range words {
-			if v, ok := strings.CutPrefix(w, "udp="); ok {
-				r.udp = netip.MustParseAddrPort(v)
-			}
-			if v, ok := strings.CutPrefix(w, "http="); ok {
-				r.url = v
-			}
-		}
-		r.gate.SetRelay(r.udp)
-		return
-	}
-	r.t.Fatal("the relay is not ready:\n", r.log.String())
+	r.Process = ferrytest.Start(r.t, exec.Command(r.args[0], append(slices.Clone(r.args[1:]), "--udp", udp, "--http", http)...))
+	r.gate.SetRelay(r.UDP)
 }
 
 // restart starts the relay again that was killed, at the same addresses.
 func (r *relay) restart() {
 	r.t.Helper()
-	r.start(r.udp.String(), strings.TrimPrefix(r.url, "http://"))
-}
-
-func (r *relay) kill() {
-	r.t.Helper()
-	if err := r.cmd.Process.Kill(); err != nil {
-		r.t.Fatal(err)
-	}
-	_ = r.cmd.Wait()
+	r.start(r.UDP.String(), strings.TrimPrefix(r.API, "http://"))
 }
 
 // past leads a session in Go past the gate.
 func (r *relay) past(cfg *client.Config) {
-	cfg.Ticket.Server, cfg.Ticket.Alternatives, cfg.LocalAddr = r.udp, nil, r.udp.Addr()
+	cfg.Ticket.Server, cfg.Ticket.Alternatives, cfg.LocalAddr = r.UDP, nil, r.UDP.Addr()
 }
 
-func (r *relay) api() *api.Client { return &api.Client{BaseURL: r.url, Token: token} }
+func (r *relay) calls() *api.Client { return &api.Client{BaseURL: r.API, Token: token} }
 
 // host runs a host in Go that sends back what it gets.
 func (r *relay) host() *clienttest.HostSession {
 	r.t.Helper()
-	return clienttest.Host(r.t, r.api(), 4, r.past)
+	return clienttest.Host(r.t, r.calls(), 4, r.past)
 }
 
 // join runs a player in Go, and returns its link to the host.
 func (r *relay) join(code string) *client.Peer {
 	r.t.Helper()
-	return clienttest.Join(r.t, r.api(), code, r.past)
+	return clienttest.Join(r.t, r.calls(), code, r.past)
 }
 
 // play starts a game in Godot. who is "host", or a join code.
@@ -245,7 +173,7 @@ const (
 // player starts a joiner that is connected.
 func (r *relay) player(code string) *clienttest.Program {
 	r.t.Helper()
-	g := play(r.t, r.url, token, code)
+	g := play(r.t, r.API, token, code)
 	g.Ignores = func(line string) bool { return (line == silent || line == resumed) && r.gate.WasSlow() }
 	g.Expect("ticket")
 	g.Expect("bound")
@@ -256,7 +184,7 @@ func (r *relay) player(code string) *clienttest.Program {
 // godotHost starts a host in Godot, and returns its join code.
 func (r *relay) godotHost() (g *clienttest.Program, code string) {
 	r.t.Helper()
-	g = play(r.t, r.url, token, "host")
+	g = play(r.t, r.API, token, "host")
 	g.Expect("ticket")
 	g.Expect("bound")
 	return g, g.Expect("code")

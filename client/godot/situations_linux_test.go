@@ -30,13 +30,6 @@ func newMatch(t *testing.T) *match {
 	return m
 }
 
-func (m *match) signal(s syscall.Signal) {
-	m.t.Helper()
-	if err := m.cmd.Process.Signal(s); err != nil {
-		m.t.Fatal(err)
-	}
-}
-
 // expectAfter expects a line, not before a time has passed since the situation began.
 func (m *match) expectAfter(want string, least time.Duration) {
 	m.t.Helper()
@@ -97,29 +90,29 @@ func TestSituations(t *testing.T) {
 			m.expectAfter("refused nobody 4 the allocation has ended or never was (ERROR 4)", 0)
 		}},
 		{"relay stopped 3 s", func(m *match) {
-			m.signal(syscall.SIGSTOP)
+			m.Signal(syscall.SIGSTOP)
 			time.Sleep(3 * time.Second)
-			m.signal(syscall.SIGCONT)
+			m.Signal(syscall.SIGCONT)
 			m.goesOn(silent, resumed)
 		}},
 		{"relay stopped 15 s", func(m *match) {
-			m.signal(syscall.SIGSTOP)
+			m.Signal(syscall.SIGSTOP)
 			m.expectAfter(silent, 2*time.Second)
 			time.Sleep(time.Until(m.begin.Add(15 * time.Second)))
-			m.signal(syscall.SIGCONT)
+			m.Signal(syscall.SIGCONT)
 			m.expectAfter(resumed, 15*time.Second)
 			m.goesOn()
 		}},
 		{"relay killed", func(m *match) {
 			needLong(m.t)
-			m.kill()
+			m.Crash()
 			m.expectAfter(silent, 2*time.Second)
 			m.expectAfter("ended nobody -3 the relay does not answer", 62*time.Second)
 			m.g.Do("send more")
 			m.g.Expect("not sent")
 		}},
 		{"relay restarted", func(m *match) {
-			m.kill()
+			m.Crash()
 			m.restart()
 			m.goesOn(silent, resumed)
 		}},

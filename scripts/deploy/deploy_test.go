@@ -1,21 +1,17 @@
 package deploy
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ferryrelay/ferry/internal/test/ferrytest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -28,20 +24,11 @@ var binary string
 
 func TestMain(m *testing.M) {
 	testkit.DefaultParallel(16)
-	dir, err := os.MkdirTemp("", "ferry-deploy")
-	if err != nil {
+	var err error
+	if binary, err = ferrytest.Build(); err != nil {
 		panic(err)
 	}
-	binary = filepath.Join(dir, "ferry")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/ferry")
-	build.Dir = root
-	if text, err := build.CombinedOutput(); err != nil {
-		fmt.Printf("%s%v\n", text, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
+	ferrytest.Main(m)
 }
 
 // run returns the output and the exit code of the binary.
@@ -60,36 +47,9 @@ func run(t *testing.T, args ...string) (text string, code int) {
 func dev(t *testing.T) (api, admin string) {
 	t.Helper()
 	cmd := exec.Command(binary, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	cmd.Env = []string{}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := new(bytes.Buffer)
-	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_, _ = io.Copy(io.Discard, out)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("ferry dev: %v\n%s", err, log)
-		}
-	})
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		word := strings.Fields(lines.Text())
-		switch {
-		case len(word) == 3 && word[1] == "http":
-			api = "http://" + word[2]
-		case len(word) == 3 && word[1] == "admin":
-			admin = "http://" + word[2]
-		case len(word) > 0 && word[0] == "ready" && api != "" && admin != "":
-			return api, admin
-		}
-	}
-	t.Fatal("ferry dev does not become ready")
-	return "", ""
+	p := ferrytest.Start(t, cmd)
+	t.Cleanup(p.Stop)
+	return p.API, p.Admin
 }
 
 // get returns the body and the status of a URL.

@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"math"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench/report"
+	"github.com/ferryrelay/ferry/internal/test/ferrytest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -61,37 +61,19 @@ func TestBenchCounts(t *testing.T) {
 // isolated is a relay in a network namespace of its own, of which only loopback is up.
 type isolated struct {
 	*testing.T
-	ns    Namespace
-	cmd   *exec.Cmd
-	addrs map[string]string // of the ready line
+	ns Namespace
 }
 
 func startIsolated(t *testing.T, args ...string) *isolated {
 	t.Helper()
-	r := &isolated{T: t, ns: Namespace{Name: "ferrycounts"}, addrs: map[string]string{}}
+	r := &isolated{T: t, ns: Namespace{Name: "ferrycounts"}}
 	if err := r.ns.create(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", r.ns.Name).Run() })
-	r.cmd = r.command(append([]string{ferry, "dev", "--udp", "127.0.0.1:7777", "--http", "127.0.0.1:7777", "--admin", "127.0.0.1:7778",
-		"--log-level", "error"}, args...)...)
-	out, err := r.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.cmd.Process.Kill(); _ = r.cmd.Wait() })
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), "ready ") {
-			go func() { _, _ = io.Copy(io.Discard, out) }()
-			return r
-		}
-	}
-	t.Fatal("the relay has ended")
-	return nil
+	ferrytest.Start(t, r.command(append([]string{ferry, "dev", "--udp", "127.0.0.1:7777", "--http", "127.0.0.1:7777",
+		"--admin", "127.0.0.1:7778", "--log-level", "error"}, args...)...))
+	return r
 }
 
 // command returns a command in the namespace.

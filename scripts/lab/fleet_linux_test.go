@@ -1,17 +1,15 @@
 package lab
 
 import (
-	"bufio"
 	"context"
 	"net/netip"
 	"os/exec"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/test/ferrytest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -60,36 +58,9 @@ func dev(t *testing.T) (relay netip.AddrPort, base string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
-	lines := bufio.NewScanner(out)
-	for lines.Scan() && !strings.HasPrefix(lines.Text(), "ready") {
-	}
-	for _, f := range strings.Fields(lines.Text()) {
-		if v, ok := strings.CutPrefix(f, "udp="); ok {
-			relay = netip.MustParseAddrPort(v)
-		}
-		if v, ok := strings.CutPrefix(f, "http="); ok {
-			base = v
-		}
-	}
-	if !relay.IsValid() || base == "" {
-		t.Fatalf("cannot read %q", lines.Text())
-	}
-	return relay, base
+	p := ferrytest.Start(t, exec.Command(path, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"))
+	t.Cleanup(p.Stop)
+	return p.UDP, p.API
 }
 
 func TestFleetConfig(t *testing.T) {

@@ -31,7 +31,7 @@ func TestBenchRestart(t *testing.T) {
 	testkit.Eventually(t, "load", func() bool {
 		return relay.metric(`ferry_outcomes_total{outcome="relayed"}`) > 400
 	})
-	relay.kill()
+	relay.Crash()
 	relay = place.serve(flags...)
 	testkit.Eventually(t, "load after the restart", func() bool {
 		return relay.metric(`ferry_outcomes_total{outcome="relayed"}`) > 400
@@ -39,7 +39,7 @@ func TestBenchRestart(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	relay.stop()
+	relay.Stop()
 	content, err := os.ReadFile(file)
 	var r struct {
 		Recovery struct {

@@ -65,7 +65,7 @@ func testBrowser(t *testing.T, kind string) {
 		flags = append(flags, "--tls-cert", id.cert, "--tls-key", id.key, "--advertise-name", testName)
 	}
 	f := newPlace(t).serve(flags...)
-	defer f.stop()
+	defer f.Stop()
 	f.http = id.browse("127.0.0.1")
 	calls := &api.Client{BaseURL: f.api, Token: token, HTTP: f.http}
 	browser := startChromium(t, "--host-resolver-rules=MAP "+testName+" 127.0.0.1", "--ignore-certificate-errors-spki-list="+id.pin)

@@ -66,7 +66,7 @@ func TestCanary(t *testing.T) {
 	reported("matches over dtls", func(c operator.CanaryTransport) bool {
 		return c.Transport == "dtls" && c.Matches > 1 && c.Failed == 0 && c.FailingSince.IsZero() && c.Median > 0 && c.P99 >= c.Median
 	})
-	relay.kill()
+	relay.Crash()
 	eventually("a failure without a relay", `ferry_canary_matches_total{transport="udp",result="allocate"}`, 2)
 	played := probed.metric(`ferry_canary_matches_total{transport="udp",result="ok"}`)
 	relay = place.serve(flags...)
@@ -92,5 +92,5 @@ func TestCanary(t *testing.T) {
 	if n := strings.Count(log.String(), "transport=udp"); n > 5 {
 		t.Errorf("%d lines about one transport: one for each change is enough\n%s", n, log.String())
 	}
-	relay.stop()
+	relay.Stop()
 }

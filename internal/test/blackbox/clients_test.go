@@ -135,7 +135,7 @@ func TestCrashClients(t *testing.T) {
 				u.SetQuiet(true) // The time until the relay serves is not silence that it notices.
 				_, before[u] = u.Binds()
 			}
-			f.kill()
+			f.Crash()
 			f = p.serve("--udp", udp)
 			if g.v == enginetest.UTP1 {
 				for _, u := range clients {
@@ -156,7 +156,7 @@ func TestCrashClients(t *testing.T) {
 					t.Errorf("%d BINDs, nonce %d, before the crash %d", binds, nonce, before[u])
 				}
 			}
-			f.stop()
+			f.Stop()
 		})
 	}
 }
@@ -171,7 +171,7 @@ func TestCrashDTLS(t *testing.T) {
 			p, udp := newPlace(t), testkit.FreeAddr(t, "udp")
 			f := p.serve("--udp", udp)
 			m := f.matchBy(g.v, "dtls")
-			f.kill()
+			f.Crash()
 			f = p.serve("--udp", udp)
 			m.goesOn(t)
 			for _, u := range []*enginetest.UTP{m.host, m.player} {
@@ -182,7 +182,7 @@ func TestCrashDTLS(t *testing.T) {
 			if n := f.event("established"); n != 0 {
 				t.Errorf("%v handshakes after the crash", n)
 			}
-			f.stop()
+			f.Stop()
 		})
 	}
 }

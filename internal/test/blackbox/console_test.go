@@ -346,7 +346,7 @@ func TestConsole(t *testing.T) {
 	}
 	testOtherSite(t, browser, f)
 
-	f.kill()
+	f.Crash()
 	p.shows("The server has not answered since")
 	p.readable("server gone")
 	p.screen("server-gone")

@@ -49,7 +49,7 @@ func TestDrainBySignal(t *testing.T) {
 	t.Parallel()
 	f := newPlace(t).serve("--drain-timeout", "10m")
 	m := f.match()
-	f.signal(syscall.SIGTERM)
+	f.Signal(syscall.SIGTERM)
 	f.drains()
 	// No more are under way than a socket has room for, however late its reader is.
 	const datagrams, underWay = 300, 50
@@ -76,7 +76,7 @@ func TestDrainBySignal(t *testing.T) {
 	}
 	m.close()
 	match{late, late, ""}.close()
-	f.exits()
+	f.Exits()
 }
 
 // count returns how many messages with that beginning a client has.
@@ -95,8 +95,8 @@ func TestDrainDeadline(t *testing.T) {
 	f := newPlace(t).serve("--drain-timeout", "1s")
 	f.match()
 	start := time.Now()
-	f.signal(syscall.SIGINT)
-	f.exits()
+	f.Signal(syscall.SIGINT)
+	f.Exits()
 	if d := time.Since(start); d < 900*time.Millisecond {
 		t.Errorf("it ended after %v", d)
 	}
@@ -109,10 +109,10 @@ func TestDrainSecondSignal(t *testing.T) {
 	p := newPlace(t)
 	f := p.serve("--drain-timeout", "10m")
 	f.match()
-	f.signal(syscall.SIGTERM)
+	f.Signal(syscall.SIGTERM)
 	f.drains()
-	f.signal(syscall.SIGTERM)
-	f.exits()
+	f.Signal(syscall.SIGTERM)
+	f.Exits()
 	again := p.serve()
 	if n := again.metric("ferry_state_file_complete"); n != 1 {
 		t.Errorf("ferry_state_file_complete is %v", n)
@@ -120,7 +120,7 @@ func TestDrainSecondSignal(t *testing.T) {
 	if n := again.metric("ferry_recovery_awaited"); n != 2 {
 		t.Errorf("%v allocations are awaited, want 2", n)
 	}
-	again.stop()
+	again.Stop()
 }
 
 // TestDrainUndone: an operator begins a drain, changes his mind, and begins it
@@ -147,5 +147,5 @@ func TestDrainUndone(t *testing.T) {
 	if status, state := f.drain("POST", "?threshold=3"); status != 200 || state.Threshold != 3 {
 		t.Errorf("%d, %+v", status, state)
 	}
-	f.exits()
+	f.Exits()
 }

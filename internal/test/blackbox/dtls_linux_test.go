@@ -26,7 +26,7 @@ func (o *overhears) WriteTo(b []byte, to net.Addr) (int, error) {
 // rss returns the resident memory of the process in bytes.
 func (f *ferry) rss() int {
 	f.t.Helper()
-	page, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.cmd.Process.Pid))
+	page, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.Cmd.Process.Pid))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -74,13 +74,13 @@ func TestDTLSOpenSSL(t *testing.T) {
 	if n := f.event("established"); n != 0 {
 		t.Errorf("a wrong key made %v sessions", n)
 	}
-	testkit.Eventually(t, "the log says why", func() bool { return strings.Contains(f.log.String(), "event=drop_key because=") })
+	testkit.Eventually(t, "the log says why", func() bool { return strings.Contains(f.Log.String(), "event=drop_key because=") })
 
 	s := openssl(t, to, a.AllocationID, a.Key)
 	testkit.Eventually(t, "a session", func() bool { return f.event("established") == 1 })
 	for nonce := uint16(0); !s.hasReceived(received)(); nonce++ {
 		if nonce == 20 {
-			t.Fatalf("no BIND_RECEIVED; received %q; log:\n%s", s.out.String(), f.log.String())
+			t.Fatalf("no BIND_RECEIVED; received %q; log:\n%s", s.out.String(), f.Log.String())
 		}
 		if _, err := s.in.Write(enginetest.SignedBind(cred, nonce)); err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func TestDTLSOpenSSL(t *testing.T) {
 	ended := proto.Error{ID: cred.ID, Code: proto.ErrorNotFound}.Append(nil)
 	for tries := 0; ; tries++ { // A session without a BIND ends after 5 s.
 		if tries == 5 {
-			t.Fatalf("no ERROR 4; log:\n%s", f.log.String())
+			t.Fatalf("no ERROR 4; log:\n%s", f.Log.String())
 		}
 		sessions := f.event("unbindable")
 		late := openssl(t, to, a.AllocationID, a.Key)

@@ -1,23 +1,18 @@
 package blackbox
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
+	"github.com/ferryrelay/ferry/internal/test/ferrytest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
@@ -26,34 +21,22 @@ var binary string
 
 func TestMain(m *testing.M) {
 	testkit.DefaultParallel(6)
-	dir, err := os.MkdirTemp("", "ferry")
-	if err != nil {
+	var err error
+	if binary, err = ferrytest.Build(); err != nil {
 		panic(err)
 	}
-	binary = filepath.Join(dir, "ferry")
-	if runtime.GOOS == "windows" {
-		binary += ".exe"
-	}
-	if out, err := exec.Command("go", "build", "-o", binary, "github.com/ferryrelay/ferry/cmd/ferry").CombinedOutput(); err != nil {
-		fmt.Printf("%s%v\n", out, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
+	ferrytest.Main(m)
 }
 
 // ferry is a running `ferry dev` or `ferry serve`.
 type ferry struct {
+	*ferrytest.Process
 	t     *testing.T
 	api   string
 	admin string
 	udp   netip.AddrPort
 	token string
 	http  *http.Client // what is asked with
-	log   text
-	done  chan error // how it ended, once
-	cmd   *exec.Cmd
 }
 
 // text is a log that is read while it is written.
@@ -63,7 +46,7 @@ type text = testkit.LogBuffer
 func dev(t *testing.T, args ...string) *ferry {
 	t.Helper()
 	f := launch(t, append([]string{"dev"}, args...)...)
-	t.Cleanup(f.stop)
+	t.Cleanup(f.Stop)
 	return f
 }
 
@@ -83,76 +66,8 @@ func launchBy(t *testing.T, program []string, args ...string) *ferry {
 		}
 	}
 	line := slices.Concat(program, []string{binary}, args)
-	f := &ferry{t: t, http: http.DefaultClient, cmd: exec.Command(line[0], line[1:]...), done: make(chan error, 1)}
-	f.cmd.Stderr = &f.log
-	out, err := f.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.cmd.Process.Kill() }) // It has ended, if all is well.
-	ready := make(chan string, 1)
-	go func() {
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			if strings.HasPrefix(lines.Text(), "ready") {
-				ready <- lines.Text()
-			}
-		}
-		f.done <- f.cmd.Wait()
-	}()
-	select {
-	case line := <-ready:
-		f.parse(line)
-	case <-time.After(20 * time.Second):
-		t.Fatal("no ready line; log:\n", f.log.String())
-	}
-	return f
-}
-
-func (f *ferry) parse(line string) {
-	for _, field := range strings.Fields(line) {
-		if v, ok := strings.CutPrefix(field, "udp="); ok {
-			f.udp = netip.MustParseAddrPort(v)
-		}
-		if v, ok := strings.CutPrefix(field, "http="); ok {
-			f.api = v
-		}
-		if v, ok := strings.CutPrefix(field, "admin="); ok {
-			f.admin = v
-		}
-	}
-	if f.api == "" || !f.udp.IsValid() {
-		f.t.Fatalf("cannot read %q", line)
-	}
-}
-
-// stop ends the process as an operator would.
-func (f *ferry) stop() {
-	f.signal(syscall.SIGTERM)
-	f.exits()
-}
-
-func (f *ferry) signal(s syscall.Signal) {
-	f.t.Helper()
-	if err := f.cmd.Process.Signal(s); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-// exits waits for the end of the process, which has to be a good one.
-func (f *ferry) exits() {
-	f.t.Helper()
-	select {
-	case err := <-f.done:
-		if err != nil {
-			f.t.Errorf("ferry ended with %v; log:\n%s", err, f.log.String())
-		}
-	case <-time.After(20 * time.Second):
-		f.t.Fatal("ferry does not stop; log:\n", f.log.String())
-	}
+	p := ferrytest.Start(t, exec.Command(line[0], line[1:]...))
+	return &ferry{p, t, p.API, p.Admin, p.UDP, "", http.DefaultClient}
 }
 
 // post sends JSON and returns the status and the decoded answer.

@@ -31,10 +31,10 @@ func TestForeignSocket(t *testing.T) {
 	begin := time.Now()
 	for f.metric("ferry_foreign_sockets") != 1 {
 		if time.Since(begin) > 15*time.Second {
-			t.Fatalf("no alarm after %v; log:\n%s", time.Since(begin), f.log.String())
+			t.Fatalf("no alarm after %v; log:\n%s", time.Since(begin), f.Log.String())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	f.says("level=ERROR msg=\"ANOTHER PROCESS HAS A SOCKET ON THE UDP PORT")
-	f.stop()
+	f.Stop()
 }

@@ -29,7 +29,7 @@ func TestJavaScriptAPIErrors(t *testing.T) {
 	t.Parallel()
 	p := libraryPage(t)
 	f := newPlace(t).serve("--allow-origins", "*")
-	defer f.stop()
+	defer f.Stop()
 	strict := dev(t, "--allow-origins", "https://game.example.org")
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
@@ -195,10 +195,10 @@ func TestJavaScriptRestart(t *testing.T) {
 	p.do(nil, "ferry.join", "ana", f.api, token, host.Code)
 	p.do(nil, "ferry.say", "ana", 0, 10)
 	p.hears("ana", map[string]int{host.ID().String(): 10})
-	f.kill()
+	f.Crash()
 	p.eventually("the page is told", "ana", func(l playerLog) bool { return slices.Equal(l.Changes, []string{"reconnecting"}) })
 	f = place.serve(flags...)
-	defer f.stop()
+	defer f.Stop()
 	p.do(nil, "ferry.say", "ana", 10, 20)
 	p.hears("ana", map[string]int{host.ID().String(): 20})
 	if got := p.player("ana"); !slices.Equal(got.Changes, []string{"reconnecting", "reconnected"}) || len(got.Left) > 0 {

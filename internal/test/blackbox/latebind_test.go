@@ -160,7 +160,7 @@ func TestLateBindDTLS(t *testing.T) {
 			})
 		}
 		testkit.Eventually(t, "the log says why", func() bool {
-			return strings.Contains(f.log.String(), "outcome=error_not_found because=")
+			return strings.Contains(f.Log.String(), "outcome=error_not_found because=")
 		})
 	}
 }
@@ -186,7 +186,7 @@ func TestLateBindDTLSTimeout(t *testing.T) {
 		if why := f.why(host.AllocationID); run == 0 && !strings.Contains(why, "and its BIND came too late") {
 			t.Error(why)
 		}
-		f.kill()
+		f.Crash()
 		f = p.serve("--udp", udp)
 	}
 }

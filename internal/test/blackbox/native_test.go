@@ -232,7 +232,7 @@ func TestNativeTLS(t *testing.T) {
 func testNativeTLS(t *testing.T, version uint16) {
 	id := newIdentity(t)
 	f := newPlace(t).serve("--tls-cert", id.cert, "--tls-key", id.key, "--advertise-name", testName)
-	defer f.stop()
+	defer f.Stop()
 	f.http = id.browse("127.0.0.1")
 	playNative(t, f, id, strings.TrimPrefix(f.api, "https://"), version)
 }

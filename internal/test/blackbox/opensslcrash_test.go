@@ -55,7 +55,7 @@ func TestCrashOpenSSL(t *testing.T) {
 	tell("BIND_RECEIVED", bind)
 	tell("the echo of a PING", ping)
 	for crash := range 2 {
-		f.kill()
+		f.Crash()
 		f = p.serve("--udp", udp)
 		tell(fmt.Sprint("ERROR 3 after crash ", crash), func() ([]byte, []byte) {
 			b, _ := ping()

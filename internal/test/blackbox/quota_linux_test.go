@@ -78,12 +78,12 @@ func TestCPUQuota(t *testing.T) {
 	group.set(t, 1)
 	join := fmt.Sprintf(`echo $$ >%s/cgroup.procs && exec "$0" "$@"`, group.dir)
 	f := launchBy(t, []string{"/bin/sh", "-c", join}, "dev")
-	t.Cleanup(f.stop)
+	t.Cleanup(f.Stop)
 	// Two is the least that Go uses, whatever the quota.
 	want := fmt.Sprintf(`msg=processors workers=2 workers_of_all_addresses=2 gomaxprocs=4 because="the CPU quota of the cgroup is 1 of %d processors"`, n)
 	logged := func(want string) {
 		t.Helper()
-		testkit.Within(t, 60*time.Second, want, func() bool { return strings.Contains(f.log.String(), want) })
+		testkit.Within(t, 60*time.Second, want, func() bool { return strings.Contains(f.Log.String(), want) })
 	}
 	logged(want)
 	logged("workers=2 intakes=2")

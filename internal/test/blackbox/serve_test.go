@@ -59,20 +59,11 @@ func (p place) command() []string {
 	return []string{"serve", "--config", filepath.Join(p.dir, "ferry.yaml"), "--state-dir", filepath.Join(p.dir, "state")}
 }
 
-// kill ends the process as a crash does.
-func (f *ferry) kill() {
-	f.t.Helper()
-	if err := f.cmd.Process.Kill(); err != nil {
-		f.t.Fatal(err)
-	}
-	<-f.done
-}
-
 // says waits until the log holds want.
 func (f *ferry) says(want string) {
 	f.t.Helper()
-	if !testkit.Poll(testkit.WaitLimit, func() bool { return strings.Contains(f.log.String(), want) }) {
-		f.t.Fatalf("the log does not say %q:\n%s", want, f.log.String())
+	if !testkit.Poll(testkit.WaitLimit, func() bool { return strings.Contains(f.Log.String(), want) }) {
+		f.t.Fatalf("the log does not say %q:\n%s", want, f.Log.String())
 	}
 }
 
@@ -142,7 +133,7 @@ func TestCrash(t *testing.T) {
 	gone.close()
 	testkit.Eventually(t, "two have gone", func() bool { return f.metric("ferry_allocations") == 2 })
 	m.host.SetPaused(true) // It comes back later than the player.
-	f.kill()
+	f.Crash()
 
 	f = p.serve("--udp", udp)
 	if n := f.metric("ferry_state_file_complete"); n != 1 {
@@ -180,7 +171,7 @@ func TestCrash(t *testing.T) {
 	if n := f.metric("ferry_recovery_awaited"); n != 0 {
 		t.Errorf("%v are awaited", n)
 	}
-	f.stop()
+	f.Stop()
 }
 
 // TestSecondInstance: two processes never share one state.
@@ -192,6 +183,6 @@ func TestSecondInstance(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), "is in use by another process") {
 		t.Errorf("%v: %s", err, out)
 	}
-	f.signal(syscall.SIGTERM)
-	f.exits()
+	f.Signal(syscall.SIGTERM)
+	f.Exits()
 }

@@ -169,7 +169,7 @@ func TestMessageSizes(t *testing.T) {
 		return host, a, f.join(code)
 	}
 	lines := func(match string) (found []string) {
-		for line := range strings.Lines(f.log.String()) {
+		for line := range strings.Lines(f.Log.String()) {
 			if strings.Contains(line, "too large for its receiver") && strings.Contains(line, "match="+match) {
 				found = append(found, line)
 			}
@@ -237,7 +237,7 @@ func TestMessageSizes(t *testing.T) {
 			t.Errorf("%d lines:\n%s\nwant one with %s", len(all), strings.Join(all, ""), want)
 		}
 	}
-	if strings.Count(f.log.String(), "too large for its receiver") != 2 {
-		t.Errorf("more lines than matches:\n%s", f.log.String())
+	if strings.Count(f.Log.String(), "too large for its receiver") != 2 {
+		t.Errorf("more lines than matches:\n%s", f.Log.String())
 	}
 }

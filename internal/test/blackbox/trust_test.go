@@ -14,7 +14,7 @@ func TestTrustedAuthority(t *testing.T) {
 	t.Parallel()
 	id := newIdentity(t)
 	f := newPlace(t).serve("--tls-cert", id.cert, "--tls-key", id.key)
-	defer f.stop()
+	defer f.Stop()
 	address := strings.TrimPrefix(f.api, "https://")
 	if address == f.api {
 		t.Fatalf("the API is at %s", f.api)
