@@ -49,7 +49,7 @@ func TestPublish(t *testing.T) {
 // mustInline are functions on the path of a forwarded datagram, by package: each
 // runs for every datagram or batch and would otherwise cost a call.
 var mustInline = map[string][]string{
-	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).sent"},
+	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).countSent"},
 	"../engine/internal/table": {
 		"(*Table).Activity", "(*Activity).HasHeard", "(*Activity).TakeQuota", "(*Table).HasRelayed", "(*Activity).RecordRelay",
 		"(*Activity).CountRelay",
