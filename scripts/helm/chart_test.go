@@ -145,7 +145,9 @@ var variants = map[string]string{
 	"everything":  everything,
 	"dual stack":  dualStack,
 	"relays only": "api: {enabled: false}",
-	"api only":    "relay: {enabled: false}",
+	"api only": `
+api: {settings: {region_stores: [{region: eu, code_symbol: "6", store: "redis://eu.example.org:6379"}]}}
+relay: {enabled: false}`,
 	"players only": `
 api: {settings: {tokens: [], issuers: [{preset: unity, project: 00000000-0000-0000-0000-000000000000}]}, secrets: {tokens: ""}}
 networkPolicy: {enabled: false}`,
