@@ -425,6 +425,17 @@ func TestFleetSettings(t *testing.T) {
 	if err := Check(c, Relay); errors.Is(err, ErrNoToken) {
 		t.Errorf("relay wants a token: %v", err)
 	}
+	c.RegionStores = []config.RegionStore{
+		{Region: "eu", CodeSymbol: "6", Store: "redis://eu"}, {Region: "us", CodeSymbol: "6", Store: "nonsense", PasswordFile: "none"},
+	}
+	for _, says := range []string{"set one of them", "code_symbol 6 is there twice", "region_stores[1].password_file", "region us:"} {
+		if err := Check(c, API); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("stores of regions: %v, want %q", err, says)
+		}
+	}
+	if err := Check(c, Relay); err == nil || !strings.Contains(err.Error(), "no store for "+c.Region) {
+		t.Errorf("a relay of another region: %v", err)
+	}
 	keys := make(map[string]bool)
 	for _, s := range (config.Loaded{Config: config.Serve()}).Values() {
 		keys[s.Key] = true
