@@ -75,7 +75,7 @@
 //	              relay announces that it is Healing. For HealFor after that, after a
 //	              relay vanishes from the registry or after a failed poll, API processes
 //	              answer 503 instead of 404, so that no valid code is rejected and no
-//	              host gets a second one.
+//	              host gets a second one, and instead of 400 for a region without a relay.
 //	link between  The relay counts as dead everywhere, because it cannot announce
 //	relay, store  itself. Its matches continue; its codes are unavailable, then gone,
 //	              and return with it.

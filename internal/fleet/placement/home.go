@@ -137,13 +137,16 @@ func (f *Fleet) liveRelay(relay alloc.RelayID) (Candidate, error) {
 	return Candidate{}, alloc.ErrNotFound
 }
 
+// errHealing is returned for what the store does not have while relays may still restore what it has lost.
+var errHealing = fmt.Errorf("fleet: the store has been away, and relays announce what it had: %w", alloc.ErrStoreUnavailable)
+
 // notFoundUnlessHealing returns notFound, or alloc.ErrStoreUnavailable while relays may
 // still restore what the store has lost.
 func (f *Fleet) notFoundUnlessHealing(notFound error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.view.healing(f.now()) {
-		return fmt.Errorf("fleet: the store has been away, and relays announce what it had: %w", alloc.ErrStoreUnavailable)
+		return errHealing
 	}
 	return notFound
 }

@@ -148,6 +148,9 @@ func (p *hostSearch) next() (Candidate, time.Duration, error) {
 	}
 	f.view.updateAges(now)
 	i, err := p.choose()
+	if errors.Is(err, alloc.ErrRegion) && f.view.healing(now) {
+		err = errHealing // The relays of the region may not have announced themselves again.
+	}
 	if err != nil {
 		return Candidate{}, 0, err
 	}

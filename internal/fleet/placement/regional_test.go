@@ -159,11 +159,15 @@ func TestRegionalStoreAway(t *testing.T) {
 			}
 		}
 
+		w.stores["us"].lose() // Its relay announces itself again within HeartbeatEvery.
 		w.stores["us"].fail(nil)
-		time.Sleep(HeartbeatEvery + PollEvery*2)
+		for began := time.Now(); time.Since(began) < HeartbeatEvery+PollEvery*2; time.Sleep(PollEvery / 10) {
+			if _, err := w.reserve("us"); err != nil {
+				wantErr(t, "a host in us while its relay is not known", err, alloc.ErrStoreUnavailable)
+			}
+		}
 		for _, r := range []*Regional{w.Regional, other, late} {
-			mustReserve(t, r, "us")
-			_, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: hosts["us"]})
+			_, err := r.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: mustReserve(t, r, "us")})
 			wantErr(t, "a join in us", err, nil)
 			if regions := r.Regions(); len(regions) != 2 || regions[0].ID != "eu" || r.Ready() != nil {
 				t.Errorf("regions %v, %v", regions, r.Ready())
