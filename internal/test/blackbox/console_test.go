@@ -280,6 +280,7 @@ func TestConsole(t *testing.T) {
 	p.readable("usage")
 	p.screen("usage")
 	p.press("game/test")
+	p.shows("Player hours")
 	p.shows("What happened to its allocations lately")
 	p.shows("closed by the operator")
 	p.readable("project")
@@ -326,6 +327,7 @@ func TestConsole(t *testing.T) {
 
 	p.goTo("fleet")
 	p.shows("1 relay,")
+	p.shows("No canary reports here.")
 	p.readable("fleet")
 	p.press("Drain")
 	p.shows("20 matches run there")

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -65,7 +66,7 @@ type stepError struct {
 	err  error
 }
 
-func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
+func (e *stepError) Error() string { return e.step + ": " + strings.TrimPrefix(e.err.Error(), e.step+": ") }
 func (e *stepError) Unwrap() error { return e.err }
 
 // Canary plays matches. Run may be called once.

@@ -1,5 +1,5 @@
 // What canaries have seen: the relay as players see it.
-import { get, loginRequired, type Canary, type CanaryTransport } from "./api"
+import { get, loginRequired, plain, type Canary, type CanaryTransport } from "./api"
 import { age, counted, day, ms, number, since } from "./format"
 import { usePoll } from "./live"
 import { Failure, State, Table } from "./parts"
@@ -19,7 +19,7 @@ const until = (seconds?: number) => seconds ? ms(1000 * seconds) : "–"
 function stateOf(c: Canary, t: CanaryTransport) {
   if (isSilent(c)) return <State state="note" text={`no report since ${day(c.reported)}`} />
   if (!t.failing_since) return <State state="ok" text="ok" />
-  return <><State state="problem" text={`fails since ${day(t.failing_since)}`} /> {t.failure}</>
+  return <><State state="problem" text={`fails since ${day(t.failing_since)}`} /> {plain(t.failure ?? "")}</>
 }
 
 /** canarySum is what all canaries that report have seen together. */
@@ -36,7 +36,7 @@ export function canaryProblems(all: Canary[]) {
     if (isSilent(c)) return [{ key: name, state: "note", name, to, since: c.reported, text: "it does not report any more: look at its process" }]
     return (c.transports ?? []).filter(t => t.failing_since).map(t => ({
       key: name + t.transport, state: "problem", name, to, since: t.failing_since,
-      text: `no match over ${t.transport}${t.region ? ` in ${t.region}` : ""} can be played from there: ${t.failure}`,
+      text: `no match over ${t.transport}${t.region ? ` in ${t.region}` : ""} can be played from there: ${plain(t.failure ?? "")}`,
     }))
   })
 }
