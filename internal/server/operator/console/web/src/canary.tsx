@@ -26,7 +26,8 @@ function stateOf(c: Canary, t: CanaryTransport) {
 export function canarySum(all: Canary[]) {
   const seen = all.filter(c => !isSilent(c)).flatMap(c => c.transports ?? [])
   const matches = seen.reduce((a, t) => a + t.matches, 0), failed = seen.reduce((a, t) => a + t.failed, 0)
-  return { success: rate(matches, failed), p99: until(Math.max(0, ...seen.map(t => t.until_in_p99_seconds ?? 0))), fails: seen.some(t => t.failing_since) }
+  const p99 = Math.max(0, ...seen.map(t => t.until_in_p99_seconds ?? 0))
+  return { success: rate(matches, failed), untilIn: p99 ? `p99 ${until(p99)} until in` : "", fails: seen.some(t => t.failing_since) }
 }
 
 /** canaryProblems are those of canaries, for the list of what is wrong. */
@@ -34,10 +35,12 @@ export function canaryProblems(all: Canary[]) {
   return all.flatMap(c => {
     const to = "#/fleet", name = `canary ${c.name}`
     if (isSilent(c)) return [{ key: name, state: "note", name, to, since: c.reported, text: "it does not report any more: look at its process" }]
-    return (c.transports ?? []).filter(t => t.failing_since).map(t => ({
-      key: name + t.transport, state: "problem", name, to, since: t.failing_since,
-      text: `no match over ${t.transport}${t.region ? ` in ${t.region}` : ""} can be played from there: ${plain(t.failure ?? "")}`,
-    }))
+    const fails = (c.transports ?? []).filter(t => t.failing_since)
+    const first = fails[0]
+    return first ? [{
+      key: name, state: "problem", name, to, since: fails.map(t => t.failing_since!).sort()[0],
+      text: `no match over ${fails.map(t => t.transport).join(", ")}${first.region ? ` in ${first.region}` : ""} can be played from there: ${plain(first.failure ?? "")}`,
+    }] : []
   })
 }
 

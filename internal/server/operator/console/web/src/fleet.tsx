@@ -147,7 +147,7 @@ export function FleetPage({ live, query }: { live: Live; query: URLSearchParams 
         <Tile to="#/usage" label="Traffic out" value={load ? bits(load.bytes_out) : "–"} more={load && `in ${bits(load.bytes_in)}`} />
         <Tile to="#/fleet?sort=drops&order=desc" label="Dropped" value={load ? short(load.drops) + "/s" : "–"} />
         <Tile to="#/fleet?sort=p99&order=desc" label="Round trip, p99" value={load?.p99 ? ms(load.p99) : "–"} more="of the slowest relay" />
-        <Tile to="#/fleet" label="Success, by canary" value={seen?.success ?? "–"} bad={seen?.fails} more={seen ? `in within ${seen.p99}, p99` : "no canary"} />
+        <Tile to="#/fleet" label="Success, by canary" value={seen?.success ?? "–"} bad={seen?.fails} more={seen ? seen.untilIn : "no canary"} />
       </div>
       <Wrong fleet={value} live={live} canaries={canaries.value?.canaries ?? []} />
       {relays.length > 0 && <Regions relays={relays} />}
