@@ -274,9 +274,6 @@ func (s *Simulation) Overhead() int { return s.inner.Overhead() }
 // Stats returns what the link below has counted.
 func (s *Simulation) Stats() Stats { return s.inner.Stats() }
 
-// Inner returns the link below.
-func (s *Simulation) Inner() Link { return s.inner }
-
 // Close sends what is still delayed on its way out, since a network delivers
 // also what is under way when its sender is gone, and closes the link below.
 func (s *Simulation) Close() error {
