@@ -74,8 +74,8 @@ func (f FigureRatio) better() string {
 // alignment, payload or the kind of loop. It notes other differences, such as
 // the rate or the number of matches.
 func Compare(a, b bench.Result) (Comparison, error) {
-	if reasons := incomparableReasons(a, b); len(reasons) > 0 {
-		return Comparison{}, fmt.Errorf("%w: %s", ErrIncomparable, strings.Join(reasons, "; "))
+	if err := checkComparable(a, b); err != nil {
+		return Comparison{}, err
 	}
 	names := labels([]bench.Result{a, b})
 	return Comparison{
@@ -96,8 +96,8 @@ func CompareRounds(runs []bench.Result) (Comparison, error) {
 	var calm []bench.Result
 	for i := 0; i < len(runs); i += 2 {
 		for _, pair := range [][2]int{{0, i}, {1, i + 1}, {i, i + 1}} {
-			if reasons := incomparableReasons(runs[pair[0]], runs[pair[1]]); len(reasons) > 0 {
-				return Comparison{}, fmt.Errorf("runs %d and %d: %w: %s", pair[0]+1, pair[1]+1, ErrIncomparable, strings.Join(reasons, "; "))
+			if err := checkComparable(runs[pair[0]], runs[pair[1]]); err != nil {
+				return Comparison{}, fmt.Errorf("runs %d and %d: %w", pair[0]+1, pair[1]+1, err)
 			}
 		}
 		for _, w := range append(warnings(out.A, runs[i]), warnings(out.B, runs[i+1])...) {
@@ -137,7 +137,9 @@ func checkAlternating(runs []bench.Result) error {
 	return nil
 }
 
-func incomparableReasons(a, b bench.Result) (reasons []string) {
+// checkComparable returns ErrIncomparable with the reasons.
+func checkComparable(a, b bench.Result) error {
+	var reasons []string
 	if a.Machine.ID == "" || b.Machine.ID == "" {
 		reasons = append(reasons, "a run does not say which machine it was made on")
 	} else if a.Machine.ID != b.Machine.ID {
@@ -156,7 +158,10 @@ func incomparableReasons(a, b bench.Result) (reasons []string) {
 	}) {
 		reasons = append(reasons, "different "+d)
 	}
-	return reasons
+	if len(reasons) > 0 {
+		return fmt.Errorf("%w: %s", ErrIncomparable, strings.Join(reasons, "; "))
+	}
+	return nil
 }
 
 func loopText(l bench.Load) string {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -433,7 +433,11 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	if j.progress {
 		p := &progress{w: s.stderr}
 		j.cfg.Progress, j.cfg.Tried = p.second, p.step
-		fmt.Fprintf(s.stderr, "setting up %s %s ...\n", j.dialect.Name(), j.loadName())
+		load := string(j.cfg.Shape)
+		if t := j.cfg.Traffic; t != nil {
+			load = "traffic " + t.Name
+		}
+		fmt.Fprintf(s.stderr, "setting up %s %s ...\n", j.dialect.Name(), load)
 	}
 	o, err := j.run(ctx)
 	switch {
@@ -487,32 +491,13 @@ func (j job) run(ctx context.Context) (outcome, error) {
 	return newOutcome(best, all), err
 }
 
-// loadName names the load for a person who waits.
-func (j job) loadName() string {
-	if t := j.cfg.Traffic; t != nil {
-		return "traffic " + t.Name
-	}
-	return string(j.cfg.Shape)
-}
-
-// newOutcome leaves out results that are none.
+// newOutcome puts what a search found, if anything, before the other runs in their order.
 func newOutcome(best bench.Result, all []bench.Result) outcome {
 	if best.Version == 0 {
 		return outcome{runs: all}
 	}
-	return outcome{best: best, runs: bestFirst(best, all)}
-}
-
-// bestFirst puts what a search found before what it tried: the other runs in
-// their order.
-func bestFirst(best bench.Result, all []bench.Result) []bench.Result {
-	runs := []bench.Result{best}
-	for _, r := range all {
-		if !r.Started.Equal(best.Started) {
-			runs = append(runs, r)
-		}
-	}
-	return runs
+	others := slices.DeleteFunc(slices.Clone(all), func(r bench.Result) bool { return r.Started.Equal(best.Started) })
+	return outcome{best: best, runs: append([]bench.Result{best}, others...)}
 }
 
 // errInvalidRun says that --fail is not decided.
@@ -564,11 +549,7 @@ func serverLimits(pid int) string {
 	if err != nil {
 		return ""
 	}
-	var args []string
-	for arg := range bytes.SplitSeq(bytes.TrimRight(line, "\x00"), []byte{0}) {
-		args = append(args, string(arg))
-	}
-	return limitsOfCommand(args)
+	return limitsOfCommand(strings.Split(strings.TrimRight(string(line), "\x00"), "\x00"))
 }
 
 // limitsOfCommand knows the commands of this program.

@@ -569,9 +569,9 @@ func TestBenchJSONToStdout(t *testing.T) {
 
 func TestBestFirst(t *testing.T) {
 	t.Parallel()
-	at := func(s int) bench.Result { return bench.Result{Started: time.Unix(int64(s), 0)} }
+	at := func(s int) bench.Result { return bench.Result{Version: 1, Started: time.Unix(int64(s), 0)} }
 	var got []int64
-	for _, r := range bestFirst(at(2), []bench.Result{at(1), at(2), at(3)}) {
+	for _, r := range newOutcome(at(2), []bench.Result{at(1), at(2), at(3)}).runs {
 		got = append(got, r.Started.Unix())
 	}
 	if fmt.Sprint(got) != "[2 1 3]" {
