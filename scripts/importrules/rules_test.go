@@ -208,6 +208,8 @@ var rules = []rule{
 	{"internal/server", []string{"proto", "alloc", "client", "engine", "internal", "docs"},
 		[]string{uuid, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3"},
 		"one process of Ferry"},
+	{"internal/test/wiretest", []string{"proto", "internal/test/enginetest", "internal/test/testkit"},
+		[]string{websocket, "github.com/pion/dtls/v3"}, "single messages over each transport, for tests that need no client"},
 	{"internal/test/otlptest", nil, []string{"go.opentelemetry.io", "google.golang.org/protobuf"}, "a collector of spans for tests"},
 	{"internal/test", []string{"proto", "alloc", "client", "engine", "internal"}, nil, "tests of the whole, and what tests share"},
 	{"cmd/ferry/internal", []string{"proto", "alloc", "client", "engine", "internal"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},

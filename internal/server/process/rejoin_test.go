@@ -59,7 +59,7 @@ func TestRejoin(t *testing.T) {
 				first.tell(host, "before the crash")
 				crashed := time.Now()
 				if kind == "ws" {
-					_ = first.closing()
+					_ = first.Close()
 				}
 
 				again := d.join(t, reserve("ann"), kind)
@@ -68,7 +68,7 @@ func TestRejoin(t *testing.T) {
 				}
 				t.Logf("in %v after the crash", time.Since(crashed))
 				left := proto.Disconnect{From: first.id, To: host.id}.Append(nil)
-				if !host.receives(10*time.Second, func(m []byte) bool { return string(m) == string(left) }) {
+				if !host.Receives(10*time.Second, func(m []byte) bool { return string(m) == string(left) }) {
 					t.Error("the host was not told that the first one has left")
 				}
 				again.tell(host, "after the crash")
@@ -112,13 +112,13 @@ func (p *player) connect(host *player) (answer proto.Type) {
 	p.t.Helper()
 	msg := proto.ConnectRequest{ID: p.id, ConnectionData: p.cred.HostConnectionData}.Append(nil)
 	for range 20 {
-		if err := p.send(msg); err != nil {
+		if err := p.Send(msg); err != nil {
 			p.t.Fatal(err)
 		}
 		if host != nil {
-			_ = host.send(proto.Ping{ID: host.id, Number: 1}.Append(nil))
+			_ = host.Send(proto.Ping{ID: host.id, Number: 1}.Append(nil))
 		}
-		if p.receives(time.Second, func(m []byte) bool {
+		if p.Receives(time.Second, func(m []byte) bool {
 			answer, _ = proto.ParseType(m)
 			return answer == proto.TypeAccepted || answer == proto.TypeRejected
 		}) {

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,30 +9,28 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	ws "github.com/coder/websocket"
+
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
-	pion "github.com/pion/dtls/v3"
 )
 
 // player speaks the relay protocol over whatever its allocation names.
 type player struct {
-	t       *testing.T
-	id      proto.AllocationID
-	cred    enginetest.Credentials
-	send    func([]byte) error
-	closing func() error  // ends the connection
-	got     chan []byte   // messages, until the connection ends
-	end     chan struct{} // closed then
-	err     error         // why; fixed when end is closed
+	*wiretest.Conn
+	t    *testing.T
+	id   proto.AllocationID
+	cred enginetest.Credentials
 }
 
 // dialler knows how programs that are not ours reach an app.
@@ -46,14 +43,14 @@ type dialler struct {
 // join plays the player of an allocation over one of its endpoints.
 func (d dialler) join(t *testing.T, a api.Allocation, kind string) *player {
 	t.Helper()
-	p := &player{t: t, id: proto.AllocationID(a.AllocationIDBytes), got: make(chan []byte, 64), end: make(chan struct{})}
+	p := &player{t: t, id: proto.AllocationID(a.AllocationIDBytes)}
 	p.cred = enginetest.Credentials{
 		ID: p.id, Key: a.Key, ConnectionData: a.ConnectionData, HostConnectionData: a.HostConnectionData,
 	}
 	for _, e := range a.ServerEndpoints {
 		if e.ConnectionType == kind {
 			p.dial(d, e)
-			p.ask(enginetest.SignedBind(p.cred, 0), func(m []byte) bool { return bytes.Equal(m, proto.BindReceived{}.Append(nil)) })
+			p.Bind(p.cred, 0)
 			return p
 		}
 	}
@@ -73,106 +70,19 @@ func (p *player) dial(d dialler, e api.ServerEndpoint) {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		p.datagrams(conn)
+		p.Conn = wiretest.Datagrams(p.t, conn)
 	case "dtls":
-		p.dialDTLS(to)
+		socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.Conn = wiretest.DTLS(p.t, socket, netip.MustParseAddrPort(to), p.id, p.cred.Key)
 	default:
 		c, err := d.webSocket(e.ConnectionType + "://" + to + "/")
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		p.send = func(b []byte) error { return c.Write(context.Background(), ws.MessageBinary, b) }
-		p.receive(func() ([]byte, error) {
-			_, m, err := c.Read(context.Background())
-			return m, err
-		}, c.CloseNow)
-	}
-}
-
-func (p *player) dialDTLS(to string) {
-	p.t.Helper()
-	addr, err := net.ResolveUDPAddr("udp", to)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	conn, err := pion.ClientWithOptions(socket, addr,
-		pion.WithPSK(func([]byte) ([]byte, error) { return p.cred.Key, nil }), pion.WithPSKIdentityHint(p.id[:]),
-		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(100*time.Millisecond))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
-	defer cancel()
-	if err := conn.HandshakeContext(ctx); err != nil {
-		p.t.Fatal(err)
-	}
-	p.datagrams(conn)
-}
-
-func (p *player) datagrams(conn net.Conn) {
-	p.send = func(b []byte) error {
-		_, err := conn.Write(b)
-		return err
-	}
-	p.receive(func() ([]byte, error) {
-		buf := make([]byte, 2048)
-		n, err := conn.Read(buf)
-		return buf[:n], err
-	}, conn.Close)
-}
-
-// receive reads messages until the test closes the connection.
-func (p *player) receive(next func() ([]byte, error), closing func() error) {
-	go func() {
-		defer close(p.end)
-		for {
-			m, err := next()
-			if err != nil {
-				p.err = err
-				return
-			}
-			select {
-			case p.got <- m:
-			default: // Nobody reads: a test that has failed.
-			}
-		}
-	}()
-	p.closing = closing
-	p.t.Cleanup(func() {
-		_ = closing() // It may have ended.
-		<-p.end
-	})
-}
-
-// ask sends a message until another one comes.
-func (p *player) ask(msg []byte, is func([]byte) bool) {
-	p.t.Helper()
-	for range 100 {
-		if err := p.send(msg); err != nil {
-			p.t.Fatal(err)
-		}
-		if p.receives(200*time.Millisecond, is) {
-			return
-		}
-	}
-	p.t.Fatalf("%x earned nothing", msg[:min(len(msg), 20)])
-}
-
-func (p *player) receives(within time.Duration, is func([]byte) bool) bool {
-	timer := time.After(within)
-	for {
-		select {
-		case m := <-p.got:
-			if is(m) {
-				return true
-			}
-		case <-timer:
-			return false
-		}
+		p.Conn = wiretest.WebSocket(p.t, c)
 	}
 }
 
@@ -181,10 +91,10 @@ func (p *player) tell(to *player, text string) {
 	p.t.Helper()
 	m := proto.Relay{From: p.id, To: to.id, Payload: []byte(text)}.Append(nil)
 	for range 100 {
-		if err := p.send(m); err != nil {
+		if err := p.Send(m); err != nil {
 			p.t.Fatal(err)
 		}
-		if to.receives(200*time.Millisecond, func(got []byte) bool { return bytes.Equal(got, m) }) {
+		if to.Receives(200*time.Millisecond, wiretest.Equals(m)) {
 			return
 		}
 	}
@@ -256,7 +166,7 @@ func TestEveryWay(t *testing.T) {
 					}
 					last = d.join(t, a, kind)
 					connect := proto.ConnectRequest{ID: last.id, ConnectionData: last.cred.HostConnectionData}.Append(nil)
-					last.ask(connect, func(m []byte) bool { _, err := proto.ParseAccepted(m); return err == nil })
+					last.Ask(connect, wiretest.IsAccepted)
 					last.tell(host, "up from "+kind)
 					host.tell(last, "down to "+kind)
 				}
@@ -289,9 +199,9 @@ func TestEndWithWebSockets(t *testing.T) {
 	if err := <-d.ended; err != nil {
 		t.Error(err)
 	}
-	<-host.end
-	if status := ws.CloseStatus(host.err); status != ws.StatusGoingAway {
-		t.Errorf("closed with %d: %v", status, host.err)
+	<-host.Got
+	if status := ws.CloseStatus(host.Err); status != ws.StatusGoingAway {
+		t.Errorf("closed with %d: %v", status, host.Err)
 	}
 	if open := d.relay.websocket.Stats().Open; open != 0 {
 		t.Errorf("%d are open", open)
@@ -309,7 +219,7 @@ func TestWebSocketsOutlive(t *testing.T) {
 	host, _ := d.host(t, "ws")
 	time.Sleep(limit + limit/4)
 	ping := proto.Ping{ID: host.id, Number: 7}.Append(nil)
-	host.ask(ping, func(m []byte) bool { return bytes.Equal(m, ping) })
+	host.Ask(ping, wiretest.Equals(ping))
 	if st := d.relay.websocket.Stats(); st.Opened != 1 || st.Open != 1 {
 		t.Errorf("%+v", st)
 	}

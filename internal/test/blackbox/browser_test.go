@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -157,11 +158,11 @@ func TestBrowserExpires(t *testing.T) {
 // until it comes back.
 func converseDTLS(t *testing.T, a allocation, n int) {
 	t.Helper()
-	s := a.secure(t, "127.0.0.1:0")
-	s.bind(a.credentials(t), 0)
+	s := a.secure(t, newSocket(t, "127.0.0.1:0"))
+	s.Bind(a.credentials(t), 0)
 	id := proto.AllocationID(a.AllocationIDBytes)
 	var host proto.AllocationID
-	s.ask(proto.ConnectRequest{ID: id, ConnectionData: a.HostConnectionData}.Append(nil), func(m []byte) bool {
+	s.Ask(proto.ConnectRequest{ID: id, ConnectionData: a.HostConnectionData}.Append(nil), func(m []byte) bool {
 		accepted, err := proto.ParseAccepted(m)
 		host = accepted.From
 		return err == nil
@@ -169,6 +170,6 @@ func converseDTLS(t *testing.T, a allocation, n int) {
 	for i := range n {
 		text := []byte(fmt.Sprint("text ", i))
 		echo := proto.Relay{From: host, To: id, Payload: text}.Append(nil)
-		s.ask(proto.Relay{From: id, To: host, Payload: text}.Append(nil), equals(echo))
+		s.Ask(proto.Relay{From: id, To: host, Payload: text}.Append(nil), wiretest.Equals(echo))
 	}
 }

@@ -1,8 +1,6 @@
 package blackbox
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 )
 
 // playBy is play by "udp", "dtls" or "ws". Neither a DTLS session nor a WebSocket
@@ -24,32 +23,21 @@ func playBy(t *testing.T, v enginetest.Version, connectionType string, a allocat
 	cred := a.credentials(t)
 	switch connectionType {
 	case "dtls":
-		s := a.secure(t, "127.0.0.1:0")
-		cred.Relay = tunnel(t, func(m []byte) error { _, err := s.conn.Write(m); return err }, func() ([]byte, error) {
-			m, ok := <-s.got
-			if !ok {
-				return nil, errors.New("the session has ended")
-			}
-			return m, nil
-		})
+		cred.Relay = tunnel(t, a.secure(t, newSocket(t, "127.0.0.1:0")))
 	case "ws":
 		conn, _, err := ws.Dial(t.Context(), "ws://"+a.endpoint(t, "ws").String()+"/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = conn.CloseNow() })
-		cred.Relay = tunnel(t, func(m []byte) error { return conn.Write(context.Background(), ws.MessageBinary, m) }, func() ([]byte, error) {
-			_, m, err := conn.Read(context.Background())
-			return m, err
-		})
+		cred.Relay = tunnel(t, wiretest.WebSocket(t, conn))
 	}
 	return enginetest.Play(t, v, cred)
 }
 
 // tunnel returns an address of loopback at which the client model reaches the relay
 // by another way than UDP: each datagram is one message of that connection. What the
-// connection does not take is lost. It ends when receive fails.
-func tunnel(t *testing.T, send func([]byte) error, receive func() ([]byte, error)) netip.AddrPort {
+// connection does not take is lost. It ends with the connection.
+func tunnel(t *testing.T, over *wiretest.Conn) netip.AddrPort {
 	t.Helper()
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -65,15 +53,11 @@ func tunnel(t *testing.T, send func([]byte) error, receive func() ([]byte, error
 				return
 			}
 			client.Store(&from)
-			_ = send(slices.Clone(buf[:n]))
+			_ = over.Send(slices.Clone(buf[:n]))
 		}
 	}()
 	go func() {
-		for {
-			m, err := receive()
-			if err != nil {
-				return
-			}
+		for m := range over.Got {
 			_, _ = conn.WriteToUDPAddrPort(m, *client.Load()) // It speaks first.
 		}
 	}()

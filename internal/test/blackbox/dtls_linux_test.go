@@ -57,7 +57,7 @@ func TestDTLSReplayedHellos(t *testing.T) {
 		t.Fatal(err)
 	}
 	ear := &overhears{PacketConn: sock}
-	a.secureOn(t, ear).bind(a.credentials(t), 0)
+	a.secure(t, ear).Bind(a.credentials(t), 0)
 	var flood []net.PacketConn
 	for i := range 500 {
 		c, err := net.ListenPacket("udp4", fmt.Sprintf("127.0.%d.%d:0", 1+i/250, 1+i%250))
@@ -87,8 +87,8 @@ func TestDTLSReplayedHellos(t *testing.T) {
 	for i := range honest {
 		until((i + 1) * replays / honest)
 		player, _ := f.allocate(1)
-		s := player.secure(t, "127.0.0.1:0")
-		s.bind(player.credentials(t), 0)
+		s := player.secure(t, newSocket(t, "127.0.0.1:0"))
+		s.Bind(player.credentials(t), 0)
 	}
 	after := f.rss()
 	t.Logf("%d replays sent, %v received, %v cookies, %v answered, %v dropped in front of the queue; RSS %+d KiB",

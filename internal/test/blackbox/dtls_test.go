@@ -2,7 +2,6 @@ package blackbox
 
 import (
 	"bytes"
-	"context"
 	"encoding/hex"
 	"net"
 	"net/netip"
@@ -12,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	pion "github.com/pion/dtls/v3"
-
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -114,92 +112,20 @@ func TestDTLSOpenSSL(t *testing.T) {
 	}
 }
 
-// secured is a player with pion's client.
-type secured struct {
-	t    *testing.T
-	sock net.PacketConn
-	conn *pion.Conn
-	got  chan []byte
+// secure makes a session of DTLS on a socket.
+func (a allocation) secure(t *testing.T, socket net.PacketConn) *wiretest.Conn {
+	t.Helper()
+	return wiretest.DTLS(t, socket, a.endpoint(t, "dtls"), [16]byte(a.AllocationIDBytes), a.Key)
 }
 
-// secure makes a session from a local address.
-func (a allocation) secure(t *testing.T, local string) *secured {
+// newSocket opens a socket at a local address.
+func newSocket(t *testing.T, local string) net.PacketConn {
 	t.Helper()
-	sock, err := net.ListenPacket("udp4", local)
+	socket, err := net.ListenPacket("udp4", local)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.secureOn(t, sock)
-}
-
-func (a allocation) secureOn(t *testing.T, sock net.PacketConn) *secured {
-	t.Helper()
-	conn, err := pion.ClientWithOptions(sock, net.UDPAddrFromAddrPort(a.endpoint(t, "dtls")),
-		pion.WithPSK(func([]byte) ([]byte, error) { return a.Key, nil }), pion.WithPSKIdentityHint(a.AllocationIDBytes),
-		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(300*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &secured{t: t, sock: sock, conn: conn, got: make(chan []byte, 64)}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := conn.HandshakeContext(ctx); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(s.got)
-		for {
-			buf := make([]byte, 2048)
-			n, err := conn.Read(buf)
-			if err != nil {
-				return // The socket was closed.
-			}
-			select {
-			case s.got <- buf[:n]:
-			default: // Nobody reads: a test that has failed.
-			}
-		}
-	}()
-	t.Cleanup(s.vanish)
-	return s
-}
-
-// vanish ends the player without a word, as a process that was killed does.
-func (s *secured) vanish() {
-	s.sock.Close()
-	for range s.got {
-	}
-}
-
-// ask sends a message until another one comes that fits.
-func (s *secured) ask(msg []byte, fits func([]byte) bool) {
-	s.t.Helper()
-	for range 100 {
-		if _, err := s.conn.Write(msg); err != nil {
-			s.t.Fatal(err)
-		}
-		for timer := time.After(200 * time.Millisecond); ; {
-			select {
-			case got := <-s.got:
-				if fits(got) {
-					return
-				}
-				continue
-			case <-timer:
-			}
-			break
-		}
-	}
-	s.t.Fatalf("% x earned nothing", msg[:min(len(msg), 20)])
-}
-
-func equals(want []byte) func([]byte) bool {
-	return func(got []byte) bool { return bytes.Equal(got, want) }
-}
-
-func (s *secured) bind(c enginetest.Credentials, nonce uint16) {
-	s.t.Helper()
-	s.ask(enginetest.SignedBind(c, nonce), equals(proto.BindReceived{}.Append(nil)))
+	return socket
 }
 
 // TestDTLSPion: pion's client binds with the raw id. Another player's BIND in its
@@ -210,26 +136,26 @@ func TestDTLSPion(t *testing.T) {
 	f := dev(t)
 	a, code := f.allocate(4)
 	other := f.join(code)
-	s := a.secure(t, "127.0.0.1:0")
-	if _, err := s.conn.Write(enginetest.SignedBind(other.credentials(t), 0)); err != nil {
+	socket := newSocket(t, "127.0.0.1:0")
+	s := a.secure(t, socket)
+	if err := s.Send(enginetest.SignedBind(other.credentials(t), 0)); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the BIND of another allocation is refused", func() bool {
 		return f.metric(`ferry_drops_total{reason="identity"}`) == 1
 	})
-	s.bind(a.credentials(t), 0)
+	s.Bind(a.credentials(t), 0)
 
 	plain := enginetest.SignedBind(a.credentials(t), 9)
-	if _, err := s.sock.WriteTo(plain, net.UDPAddrFromAddrPort(f.udp)); err != nil {
+	if _, err := socket.WriteTo(plain, net.UDPAddrFromAddrPort(f.udp)); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "what is plain is refused", func() bool { return f.metric(`ferry_drops_total{reason="plain"}`) == 1 })
 
-	local := s.sock.LocalAddr().String()
-	s.vanish()
-	s = a.secure(t, local)
+	_ = s.Close()
+	s = a.secure(t, newSocket(t, socket.LocalAddr().String()))
 	ping := proto.Ping{ID: proto.AllocationID(a.AllocationIDBytes), Number: 5}.Append(nil)
-	s.ask(ping, func(got []byte) bool {
+	s.Ask(ping, func(got []byte) bool {
 		if kind, _ := proto.ParseType(got); kind == proto.TypeError {
 			t.Errorf("the new session received % x", got)
 		}

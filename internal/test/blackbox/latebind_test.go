@@ -2,16 +2,11 @@ package blackbox
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
-
-	pion "github.com/pion/dtls/v3"
 
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
@@ -54,42 +49,20 @@ func (l lateBinder) answer(local string) (code proto.ErrorCode, waited time.Dura
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() { sock.Close() })
-	to := l.a.endpoint(l.t, "dtls")
-	conn, err := pion.ClientWithOptions(&finishedHook{sock, l.beforeFinished}, net.UDPAddrFromAddrPort(to),
-		pion.WithPSK(func([]byte) ([]byte, error) { return l.a.Key, nil }), pion.WithPSKIdentityHint(l.a.AllocationIDBytes),
-		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(time.Second))
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(l.t.Context(), testkit.WaitLimit)
-	defer cancel()
 	start := time.Now()
-	if err := conn.HandshakeContext(ctx); err != nil {
-		l.t.Fatalf("the handshake: %v", err)
-	}
+	c := l.a.secure(l.t, &finishedHook{sock, l.beforeFinished})
 	if l.beforeBind != nil {
 		l.beforeBind()
 	}
-	buf := make([]byte, 2048)
-	for ctx.Err() == nil {
-		if _, err := conn.Write(enginetest.SignedBind(l.a.credentials(l.t), 0)); err != nil {
-			l.t.Fatal(err)
+	c.Ask(enginetest.SignedBind(l.a.credentials(l.t), 0), func(got []byte) bool {
+		m, err := proto.ParseError(got)
+		if err != nil || !bytes.Equal(m.ID[:], l.a.AllocationIDBytes) {
+			l.t.Fatalf("%v: received % x", err, got)
 		}
-		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
-			l.t.Fatal(err)
-		}
-		n, err := conn.Read(buf)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			continue
-		}
-		m, parseErr := proto.ParseError(buf[:n])
-		if err != nil || parseErr != nil || !bytes.Equal(m.ID[:], l.a.AllocationIDBytes) {
-			l.t.Fatalf("%v, %v: received % x", err, parseErr, buf[:n])
-		}
-		return m.Code, time.Since(start)
-	}
-	l.t.Fatal("no answer to the BIND")
-	return 0, 0
+		code = m.Code
+		return true
+	})
+	return code, time.Since(start)
 }
 
 // lives reports whether the relay has an allocation.

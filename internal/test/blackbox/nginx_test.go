@@ -1,7 +1,6 @@
 package blackbox
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -12,13 +11,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	ws "github.com/coder/websocket"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -185,10 +184,7 @@ func testProxy(t *testing.T, f *ferry, id identity, port string) {
 	}
 	host := overWSS(t, id, "127.0.0.2", "wss://"+base+"/")
 	cred := enginetest.Credentials{ID: [16]byte(a.AllocationIDBytes), Key: a.Key, ConnectionData: a.ConnectionData}
-	host.write(t, enginetest.SignedBind(cred, 0))
-	if got := host.read(t); !bytes.Equal(got, proto.BindReceived{}.Append(nil)) {
-		t.Fatalf("the BIND earned %x", got)
-	}
+	host.Bind(cred, 0)
 	code, err := calls("127.0.0.2").JoinCode(t.Context(), a.AllocationID)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +193,7 @@ func testProxy(t *testing.T, f *ferry, id identity, port string) {
 	echo := make(chan struct{})
 	go func() {
 		defer close(echo)
-		host.echo(playerID, proto.AllocationID(a.AllocationIDBytes))
+		sendBack(host, playerID, proto.AllocationID(a.AllocationIDBytes))
 	}()
 	converse(t, player, 20)
 	for _, step := range []struct {
@@ -221,53 +217,24 @@ func testProxy(t *testing.T, f *ferry, id identity, port string) {
 	testkit.Eventually(t, "two have ended for others of their address", func() bool {
 		return f.metric(`ferry_websocket_ended_total{reason="shed"}`) == 2
 	})
-	_ = host.CloseNow()
+	_ = host.Close()
 	<-echo
 }
 
-// wire is a WebSocket of a player.
-type wire struct{ *ws.Conn }
-
-func overWSS(t *testing.T, id identity, from, url string) wire {
+func overWSS(t *testing.T, id identity, from, url string) *wiretest.Conn {
 	t.Helper()
 	conn, _, err := ws.Dial(t.Context(), url, &ws.DialOptions{HTTPClient: id.browse(from)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.CloseNow() })
-	return wire{conn}
+	return wiretest.WebSocket(t, conn)
 }
 
-func (w wire) write(t *testing.T, message []byte) {
-	t.Helper()
-	if err := w.Write(t.Context(), ws.MessageBinary, message); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (w wire) read(t *testing.T) []byte {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	_, message, err := w.Read(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return message
-}
-
-// echo sends back what a player relays to the host, until the connection ends.
-func (w wire) echo(player, host proto.AllocationID) {
-	for {
-		_, m, err := w.Read(context.Background())
-		if err != nil {
-			return
-		}
+// sendBack sends back what a player relays to the host, until the connection ends.
+func sendBack(c *wiretest.Conn, player, host proto.AllocationID) {
+	for m := range c.Got {
 		if r, err := proto.ParseRelay(m); err == nil && r.From == player {
-			back := proto.Relay{From: host, To: player, Payload: r.Payload}.Append(nil)
-			if w.Write(context.Background(), ws.MessageBinary, back) != nil {
-				return
-			}
+			_ = c.Send(proto.Relay{From: host, To: player, Payload: r.Payload}.Append(nil))
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package blackbox
 
 import (
-	"context"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -29,10 +29,15 @@ type sizedPlayer struct {
 // connectSecured returns a player by DTLS with a link to the host.
 func connectSecured(t *testing.T, f *ferry, host *enginetest.UTP, a allocation) *sizedPlayer {
 	t.Helper()
-	s := a.secure(t, "127.0.0.1:0")
-	s.bind(a.credentials(t), 0)
-	s.ask(connectRequest(a), isAccepted)
-	return &sizedPlayer{t, f, host, a, s.got}
+	return linked(t, f, host, a, a.secure(t, newSocket(t, "127.0.0.1:0")))
+}
+
+// linked binds the player and connects it to the host.
+func linked(t *testing.T, f *ferry, host *enginetest.UTP, a allocation, c *wiretest.Conn) *sizedPlayer {
+	t.Helper()
+	c.Bind(a.credentials(t), 0)
+	c.Ask(connectRequest(a), wiretest.IsAccepted)
+	return &sizedPlayer{t, f, host, a, c.Got}
 }
 
 // connectWebSocket returns a player by WebSocket with a link to the host, which
@@ -43,44 +48,12 @@ func connectWebSocket(t *testing.T, f *ferry, host *enginetest.UTP, a allocation
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.CloseNow() })
 	conn.SetReadLimit(1386)
-	received := make(chan []byte, 64)
-	go func() {
-		defer close(received)
-		for {
-			_, m, err := conn.Read(context.Background())
-			if err != nil {
-				return // The test is over, or the message was too large.
-			}
-			received <- m
-		}
-	}()
-	p := &sizedPlayer{t, f, host, a, received}
-	for _, step := range []struct {
-		send []byte
-		want func([]byte) bool
-	}{
-		{enginetest.SignedBind(a.credentials(t), 0), equals(proto.BindReceived{}.Append(nil))},
-		{connectRequest(a), isAccepted},
-	} {
-		if err := conn.Write(t.Context(), ws.MessageBinary, step.send); err != nil {
-			t.Fatal(err)
-		}
-		if m := <-received; !step.want(m) {
-			t.Fatalf("received % x", m)
-		}
-	}
-	return p
+	return linked(t, f, host, a, wiretest.WebSocket(t, conn))
 }
 
 func connectRequest(a allocation) []byte {
 	return proto.ConnectRequest{ID: proto.AllocationID(a.AllocationIDBytes), ConnectionData: a.HostConnectionData}.Append(nil)
-}
-
-func isAccepted(m []byte) bool {
-	_, err := proto.ParseAccepted(m)
-	return err == nil
 }
 
 // send lets the host send a message of size bytes to the player.
