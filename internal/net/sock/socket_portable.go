@@ -285,8 +285,8 @@ func (b *SendBatch) Reset() {
 func (b *SendBatch) size(i int) int { return len(b.ms[i].Buffers[0]) }
 
 // The portable build has no runs: every message is one datagram.
-func (b *SendBatch) wireRuns()                         {}
-func (b *SendBatch) count(int) int                     { return 1 }
+func (b *SendBatch) wireRuns()                           {}
+func (b *SendBatch) count(int) int                       { return 1 }
 func (b *SendBatch) noteRefusedMerge(int, syscall.Errno) {}
-func (b *SendBatch) wirePart(int, int)                 {}
-func (b *SendBatch) partSize(i int) int                { return b.size(i) }
+func (b *SendBatch) wirePart(int, int)                   {}
+func (b *SendBatch) partSize(i int) int                  { return b.size(i) }

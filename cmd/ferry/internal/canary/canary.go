@@ -66,7 +66,9 @@ type stepError struct {
 	err  error
 }
 
-func (e *stepError) Error() string { return e.step + ": " + strings.TrimPrefix(e.err.Error(), e.step+": ") }
+func (e *stepError) Error() string {
+	return e.step + ": " + strings.TrimPrefix(e.err.Error(), e.step+": ")
+}
 func (e *stepError) Unwrap() error { return e.err }
 
 // Canary plays matches. Run may be called once.
