@@ -89,9 +89,10 @@ func newWorldGame(t *testing.T, r worldRow, flags ...string) *worldGame {
 	testkit.Program(t, "ethtool", "ethtool")
 	g := &worldGame{worldResult: worldResult{row: r, shares: [4]string{"-", "-", "-", "-"}}}
 	g.lab = newLabIn(t, NewRoutedNetwork, func(c *RelayConfig) {
-		if err := errors.Join(g.buildNetwork(c.Network), g.configure(c)); err != nil {
+		if err := g.buildNetwork(c.Network); err != nil {
 			t.Fatal(err)
 		}
+		g.configure(t, c)
 		c.Flags = append(c.Flags, flags...)
 	})
 	if strings.HasPrefix(r.get(dimAddress), "proxy") {
@@ -191,7 +192,7 @@ func atoi(s string) (n int) {
 }
 
 // configure makes the relay's settings.
-func (g *worldGame) configure(c *RelayConfig) error {
+func (g *worldGame) configure(t *testing.T, c *RelayConfig) {
 	r := g.row
 	c.YAML = fmt.Sprintf("issuers:\n  - preset: development\n    hs256_key: %q\n", worldSecret)
 	http := "0.0.0.0:7777"
@@ -225,11 +226,10 @@ func (g *worldGame) configure(c *RelayConfig) error {
 		c.Flags = append(c.Flags, "--host-migration", "60s", "--host-migration-silence", worldSilence.String())
 	}
 	if g.plain() {
-		return nil
+		return
 	}
-	cert, key := testkit.SelfSigned(g).WriteFiles(g, c.Dir)
+	cert, key := testkit.SelfSigned(t).WriteFiles(t, c.Dir)
 	c.Flags = append(c.Flags, "--behind-proxy=false", "--trusted-proxies", "192.0.2.1", "--tls-cert", cert, "--tls-key", key)
-	return nil
 }
 
 // plain reports whether the API has no TLS: ws is plain HTTP.
