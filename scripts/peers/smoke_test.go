@@ -191,7 +191,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("the page does not say %q", want)
 		}
 	}
-	if !strings.Contains(out.String(), "Goals of issue 3") ||
+	if !strings.Contains(out.String(), "Goals of the project") ||
 		!strings.Contains(out.String(), "low-load: CPU per datagram at 20,000/s, ferry, delay 200 µs / C loop") {
 		t.Errorf("the text is\n%s", out.String())
 	}

@@ -167,7 +167,7 @@ func (s *session) absolute() (list []table) {
 // goalTable returns the results of the goals.
 func (s *session) goalTable() table {
 	t := table{
-		Title: "Goals of issue 3, and of issue 5 for DTLS",
+		Title: "Goals of the project",
 		Note:  "measured by other commands: " + strings.Join(elsewhere, "; "),
 		Head:  []string{"what", "goal", "measured", ""},
 	}
