@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
@@ -45,9 +46,16 @@ func (h *hour) add(m played, failure string) {
 	h.failure = failure
 }
 
-// line returns the beginning of a text as one line.
+// line returns the beginning of a text as one line. A part of it may be from another machine, and a
+// report with a character that is not printable is refused.
 func line(text string) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
 	if len(text) > maxFailure {
 		text = strings.ToValidUTF8(text[:maxFailure], "") + "…"
 	}

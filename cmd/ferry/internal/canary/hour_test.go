@@ -38,6 +38,10 @@ func TestHour(t *testing.T) {
 	if r := h.report("udp"); r.Matches != 1 || r.Failed != 1 || r.Median != 0 || r.Failure != "bind: no answer" {
 		t.Errorf("without a success: %+v", r)
 	}
+	h.add(played{at: at(10_001)}, "join: \x1b[31msent by \u200bthe\x00 server\xff")
+	if r := h.report("udp"); r.Failure != "join: ?[31msent by ?the? server?" {
+		t.Errorf("with text that a console refuses: %q", r.Failure)
+	}
 }
 
 // TestReports: the log has a line when reports fail, and when they are taken again.
