@@ -201,13 +201,17 @@ func plotsOverTime(i int, r bench.Result, name string) []plot {
 		Desc: "Datagrams that were due, sent and delivered in each second. Where delivered is below sent, datagrams were lost or are on their way.",
 		X:    x, Y: axis{Label: "datagrams in the second", Kind: "count"},
 	}
-	for p, values := range map[*plot][]secondValue{&latency: latencies, &rates: counts} {
+	for _, of := range []struct {
+		p      *plot
+		values []secondValue
+	}{{&latency, latencies}, {&rates, counts}} {
+		p := of.p
 		p.Marks = []number{0, number(r.Load.Duration.Seconds())}
 		if r.Control != nil && r.Control.Without != nil {
 			p.Marks = slices.Insert(p.Marks, 1, number(r.Load.Baseline.Seconds()))
 			p.Desc += " The line is where BINDs and allocations begin."
 		}
-		for _, v := range values {
+		for _, v := range of.values {
 			points := map[number]number{}
 			for _, s := range r.Seconds {
 				points[number(s.At)] = number(v.get(s))

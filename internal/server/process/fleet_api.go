@@ -411,11 +411,9 @@ func storeConfigs(c *config.Config, mode Mode, log *slog.Logger) ([]redisstore.C
 		cfg := base
 		cfg.URL, cfg.Region = string(s.Store), s.Region
 		if s.PasswordFile != "" {
-			password, fileErr := config.ReadSecret(s.PasswordFile)
-			if fileErr != nil {
-				err = errors.Join(err, fmt.Errorf("app: region_stores[%d].password_file: %w", i, fileErr))
-			}
-			cfg.Password = string(password)
+			var fileErr error
+			cfg.Password, fileErr = readPassword(fmt.Sprintf("region_stores[%d].password_file", i), s.PasswordFile)
+			err = errors.Join(err, fileErr)
 		}
 		if mode != Relay || s.Region == c.Region {
 			all = append(all, cfg)
@@ -433,11 +431,9 @@ func baseStoreConfig(c *config.Config, log *slog.Logger) (redisstore.Config, err
 	cfg := redisstore.Config{Prefix: c.StorePrefix, Timeout: c.StoreTimeout, Logger: log}
 	var errs []error
 	if c.StorePasswordFile != "" {
-		password, err := config.ReadSecret(c.StorePasswordFile)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("app: store_password_file: %w", err))
-		}
-		cfg.Password = string(password)
+		var err error
+		cfg.Password, err = readPassword("store_password_file", c.StorePasswordFile)
+		errs = append(errs, err)
 	}
 	if c.StoreCA != "" {
 		roots := x509.NewCertPool()
@@ -449,6 +445,15 @@ func baseStoreConfig(c *config.Config, log *slog.Logger) (redisstore.Config, err
 		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
 	return cfg, errors.Join(errs...)
+}
+
+// readPassword reads the password of a store from the file that a setting names.
+func readPassword(setting, file string) (string, error) {
+	password, err := config.ReadSecret(file)
+	if err != nil {
+		err = fmt.Errorf("app: %s: %w", setting, err)
+	}
+	return string(password), err
 }
 
 // newStores creates the clients of the stores, and the signer of what they write. It opens
