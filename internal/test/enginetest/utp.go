@@ -175,7 +175,7 @@ func (u *UTP) handle(pkt []byte, from netip.AddrPort) {
 	switch pkt[3] {
 	case 2:
 		if [16]byte(pkt[4:20]) != u.Cred.ID {
-			u.violation = "PING of another allocation"
+			u.violation = fmt.Sprintf("PING of another allocation, from %v", from)
 		}
 	case 6:
 		u.checkAccepted(pkt)
@@ -185,7 +185,7 @@ func (u *UTP) handle(pkt []byte, from netip.AddrPort) {
 		}
 	case 10:
 		if [16]byte(pkt[20:36]) != u.Cred.ID {
-			u.violation = fmt.Sprintf("RELAY of another client %x", pkt[:38])
+			u.violation = fmt.Sprintf("RELAY of another client, from %v, while its relay is %v: %x", from, u.Cred.Relay, pkt)
 			return
 		}
 		u.inbox = append(u.inbox, Message{[16]byte(pkt[4:20]), string(pkt[38:])})
