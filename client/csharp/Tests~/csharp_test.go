@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,12 +40,26 @@ func build(t *testing.T, file string, args ...string) {
 	}
 }
 
-// compile makes a program of those sources and the package, and returns the command that runs it.
+// programs are what the tests have compiled: mcs takes two seconds for each.
+var programs struct {
+	sync.Mutex
+	dir   string            // TestMain makes and removes it
+	files map[string]string // by sources
+}
+
+// compile makes a program of those sources and the package, once, and returns the command that runs it.
 func compile(t *testing.T, source ...string) func(args ...string) *exec.Cmd {
 	t.Helper()
 	testkit.Program(t, "mono", "mono-runtime")
-	file := filepath.Join(t.TempDir(), "a.exe")
-	build(t, file, source...)
+	programs.Lock()
+	defer programs.Unlock()
+	key := strings.Join(source, " ")
+	file := programs.files[key]
+	if file == "" {
+		file = filepath.Join(programs.dir, fmt.Sprintf("%d.exe", len(programs.files)))
+		build(t, file, source...)
+		programs.files[key] = file
+	}
 	return func(args ...string) *exec.Cmd {
 		ctx, cancel := context.WithTimeout(t.Context(), clienttest.Within)
 		t.Cleanup(cancel)

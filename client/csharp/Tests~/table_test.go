@@ -23,7 +23,15 @@ import (
 func TestMain(m *testing.M) {
 	if testkit.ChildTask() == "" {
 		testkit.DefaultParallel(8) // They wait for clients and clocks.
-		os.Exit(m.Run())
+		var err error
+		if programs.dir, err = os.MkdirTemp("", "ferry-csharp-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		programs.files = map[string]string{}
+		code := m.Run()
+		_ = os.RemoveAll(programs.dir)
+		os.Exit(code)
 	}
 	url, stop := relaytest.StartService(tokens()...)
 	fmt.Println(url)
