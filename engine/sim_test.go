@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -290,8 +291,8 @@ func (a mAddr) routingPrefix() string {
 // newBudgets makes budgets until the prefixes of the clients and the allocations have
 // gates of their own, as the model assumes: the engine's tables are small on purpose.
 func (s *sim) newBudgets(unlimited bool) *budgets {
-	for {
-		b := newBudgets(unlimited)
+	b := newBudgets(unlimited)
+	for ; ; b.secret = rand.Uint64() {
 		b.rates = budgetRates{
 			prefix:         table.Rate{IntervalMicros: 100_000, Burst: mPrefixBurst},
 			mismatch:       table.Rate{IntervalMicros: 1_000_000, Burst: 3},
