@@ -310,38 +310,38 @@ million-sim: ## a million live allocations without sockets, 5,000 replaced in a 
 
 .PHONY: rows
 rows: ## check that each row of the mutation table still matches its package (fast)
-	$(GO) test -tags mutants -run TestTable ./scripts/mutants
+	$(GO) test -tags mutants -run TestTable ./scripts/ci/mutants
 
 .PHONY: mutants
 mutants: ## break the most important rules, one at a time; the test of each must fail (5 to 15 minutes)
-	$(GO) test -tags mutants ./scripts/mutants -count=1 -v -timeout 60m
+	$(GO) test -tags mutants ./scripts/ci/mutants -count=1 -v -timeout 60m
 
 # PEERS are options: make peers PEERS='--only c,ferry', or --full for all figures. INSTALL=1 installs
 # missing packages (root); without it their relays are left out.
 .PHONY: peers
 peers: ## Ferry next to coturn, pion/turn and a bare loop in C: one table of ratios (2 minutes on a quiet machine)
-	$(GO) -C scripts/peers build -o $(CURDIR)/bin/peers .
+	$(GO) -C scripts/bench/peers build -o $(CURDIR)/bin/peers .
 	bin/peers $(if $(filter 1,$(INSTALL)),--install) $(PEERS)
 
 .PHONY: ratios
 ratios: ## append the ratios of the last make peers to out/ratios.tsv, with day, commit and machine (jq)
-	jq -r -f scripts/peers/ratios.jq out/peers.json >>out/ratios.tsv
+	jq -r -f scripts/bench/peers/ratios.jq out/peers.json >>out/ratios.tsv
 
 .PHONY: transports
 transports: ## processor time per datagram and latency by transport, udp : dtls : ws : wss, in rounds (2 processors, openssl; 3 minutes)
 	$(GO) build -o bin/ferry ./cmd/ferry
-	FERRY=bin/ferry scripts/transports/ratios.sh
+	FERRY=bin/ferry scripts/bench/transports/ratios.sh
 
 # WEBTRANSPORT are options: make webtransport WEBTRANSPORT='--bursts 64,128'
 .PHONY: webtransport
 webtransport: ## the prototype of WebTransport next to udp and wss: processor time and memory (2 processors; 15 minutes)
-	$(GO) -C scripts/webtransport build -o $(CURDIR)/bin/webtransport .
+	$(GO) -C scripts/bench/webtransport build -o $(CURDIR)/bin/webtransport .
 	bin/webtransport $(WEBTRANSPORT)
 
 # FRAMES are options: make fast-path-figures FRAMES='--allocations 1000000 --load 50000x32'
 .PHONY: fast-path-figures
 fast-path-figures: ## the fast path next to the C loop, with frames from XDP (root, clang-14; 4 minutes)
-	$(GO) -C scripts/peers build -o $(CURDIR)/bin/peers .
+	$(GO) -C scripts/bench/peers build -o $(CURDIR)/bin/peers .
 	bin/peers frames $(FRAMES)
 
 .PHONY: capacity
@@ -350,11 +350,11 @@ capacity: ## what a large machine carries, by a model with measured unit costs
 
 .PHONY: peers-test
 peers-test: ## tests of the separate modules of make peers, netcode-peers (libenet-dev) and webtransport
-	$(GO) -C scripts/peers vet ./...
-	$(GO) -C scripts/peers test ./...
-	$(GO) -C scripts/netcodepeers vet ./...
-	$(GO) -C scripts/webtransport vet ./...
-	$(GO) -C scripts/webtransport test ./...
+	$(GO) -C scripts/bench/peers vet ./...
+	$(GO) -C scripts/bench/peers test ./...
+	$(GO) -C scripts/bench/netcodepeers vet ./...
+	$(GO) -C scripts/bench/webtransport vet ./...
+	$(GO) -C scripts/bench/webtransport test ./...
 
 .PHONY: openapi-test
 openapi-test: ## a client that oapi-codegen generates from openapi.yaml compiles and works
@@ -384,7 +384,7 @@ release-test: ## a release for this platform twice, byte for byte; the package a
 
 .PHONY: netcode-peers
 netcode-peers: ## client/netcode next to ENet: processor time and memory per player (libenet-dev)
-	$(GO) -C scripts/netcodepeers run .
+	$(GO) -C scripts/bench/netcodepeers run .
 
 .PHONY: clean
 .PHONY: pins

@@ -146,7 +146,7 @@ func TestProfiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, err := Text(name, Options{})
-		if err != nil || !strings.Contains(string(text), "# Measured by scripts/traffic/measure.sh at commit ") {
+		if err != nil || !strings.Contains(string(text), "# Measured by scripts/bench/traffic/measure.sh at commit ") {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 		first, count := map[string]time.Duration{}, map[string]float64{}

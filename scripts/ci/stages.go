@@ -68,7 +68,7 @@ var stages = []stage{
 		"internal/server/operator/console", "internal/server/operator/admin", "engine/websocket", "alloc/httpapi"}, waits: true},
 	{name: "vulncheck", target: "vulncheck", roots: []string{"go.mod"}},
 	{name: "portable", target: "portable", roots: []string{"engine", "internal/net/sock"}},
-	{name: "peers", target: "peers-test", roots: []string{"scripts/peers", "scripts/netcodepeers", "scripts/webtransport"}, waits: true},
+	{name: "peers", target: "peers-test", roots: []string{"scripts/bench"}, waits: true},
 	{name: "openapi", target: "openapi-test", roots: []string{"scripts/openapi", "alloc/httpapi"}},
 	{name: "release", target: "release-test", roots: []string{"scripts/release", "scripts/deploy/systemd", "cmd/ferry/main.go",
 		"docs/vectors.json", "client/js", "client/csharp"}},

@@ -1,4 +1,4 @@
-module github.com/ferryrelay/ferry/scripts/webtransport
+module github.com/ferryrelay/ferry/scripts/bench/webtransport
 
 go 1.26.0
 
@@ -19,7 +19,7 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 )
 
-replace github.com/ferryrelay/ferry => ../..
+replace github.com/ferryrelay/ferry => ../../..
 
 // webtransport-go v0.13.0 does not compile with v0.65.0, which the examples use.
 replace github.com/quic-go/quic-go => github.com/quic-go/quic-go v0.64.1

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/internal/benchrig"
-	"github.com/ferryrelay/ferry/scripts/peers/turn"
+	"github.com/ferryrelay/ferry/scripts/bench/peers/turn"
 )
 
 // errEnded is returned for a relay whose process has ended by itself.

@@ -137,7 +137,7 @@ func frames(ctx context.Context, args []string) error {
 	if err := os.MkdirAll(o.bin(""), 0o755); err != nil {
 		return err
 	}
-	here := filepath.Join(o.root, "scripts", "peers")
+	here := filepath.Join(o.root, "scripts", "bench", "peers")
 	for _, argv := range [][]string{
 		{"gcc", "-O2", "-Wall", "-o", o.bin("swap"), filepath.Join("swap", "swap.c")},
 		{"clang-14", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-I/usr/include/x86_64-linux-gnu",

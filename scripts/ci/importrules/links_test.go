@@ -17,7 +17,7 @@ var heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 
 // TestLinks verifies that the files and headings of relative links in Markdown exist.
 func TestLinks(t *testing.T) {
-	const root = "../.."
+	const root = "../../.."
 	count := 0
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {

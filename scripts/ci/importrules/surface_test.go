@@ -17,7 +17,7 @@ func publicPackages(t *testing.T) []*packages.Package {
 	for _, dir := range []string{"proto", "alloc", "engine", "client", "bench", "relay"} {
 		patterns = append(patterns, module+"/"+dir+"/...")
 	}
-	found, err := packages.Load(&packages.Config{Mode: packages.LoadTypes, Dir: "../.."}, patterns...)
+	found, err := packages.Load(&packages.Config{Mode: packages.LoadTypes, Dir: "../../.."}, patterns...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@
 // module of its own, since it needs cgo and libenet:
 //
 //	apt-get install libenet-dev gcc
-//	go -C scripts/netcodepeers run . -players 100 -ticks 300 -rounds 5
+//	go -C scripts/bench/netcodepeers run . -players 100 -ticks 300 -rounds 5
 //
 // Both play the same game over real UDP sockets of loopback, in one thread of
 // one process: a server, and a socket per player; per tick a command of 40 bytes

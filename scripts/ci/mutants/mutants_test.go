@@ -58,7 +58,7 @@ func (k killer) String() string {
 // root returns the directory of the repository.
 func root(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs("../..")
+	dir, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}

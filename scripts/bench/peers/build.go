@@ -92,7 +92,7 @@ func build(ctx context.Context, o options) error {
 	if err := os.MkdirAll(o.bin(""), 0o755); err != nil {
 		return err
 	}
-	here := filepath.Join(o.root, "scripts", "peers")
+	here := filepath.Join(o.root, "scripts", "bench", "peers")
 	for _, step := range []struct {
 		peer, dir string
 		argv      []string

@@ -27,7 +27,7 @@ func TestFrames(t *testing.T) {
 	for _, shape := range []string{"pairs", "star"} {
 		out := t.TempDir()
 		args := []string{
-			"--root", "../..", "--out", out, "--rounds", "1", "--duration", "300ms", "--warmup", "0s", "--retries", "0",
+			"--root", "../../..", "--out", out, "--rounds", "1", "--duration", "300ms", "--warmup", "0s", "--retries", "0",
 			"--allocations", "44", "--load", "1000x4,2000x2", "--shape", shape,
 		}
 		missing := framesPeers

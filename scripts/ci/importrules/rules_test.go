@@ -43,7 +43,7 @@ func sources(t *testing.T) []source {
 
 // parseAll parses the files once for all tests.
 var parseAll = sync.OnceValues(func() (all []source, err error) {
-	const root = "../.."
+	const root = "../../.."
 	fset := token.NewFileSet()
 	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -226,7 +226,7 @@ var rules = []rule{
 			"github.com/cpuguy83/go-md2man/v2"}, "the binary"},
 	{"scripts", []string{"proto", "engine", "client", "alloc", "bench", "internal"}, []string{xsys}, "test networks and repository rules"},
 	{"scripts/ci", nil, []string{"golang.org/x/tools"}, "which checks run, and types of other systems; the vet tools read packages with x/tools as well"},
-	{"scripts/importrules", nil, []string{"golang.org/x/tools"}, "rules of the repository, tested on its source and types"},
+	{"scripts/ci/importrules", nil, []string{"golang.org/x/tools"}, "rules of the repository, tested on its source and types"},
 	{"scripts/deploy", nil, []string{"go.yaml.in/yaml/v3"}, "deployment files, tested against the binary only"},
 	{"scripts/lab", []string{"proto", "engine", "client", "alloc", "bench", "internal"},
 		[]string{xsys, websocket, "github.com/pion/dtls/v3", "github.com/cilium/ebpf", "github.com/vishvananda/netlink"},
@@ -370,7 +370,7 @@ func method(f *ast.FuncDecl) bool {
 
 // TestNoReplace: anybody can install the binary by its path.
 func TestNoReplace(t *testing.T) {
-	text, err := os.ReadFile("../../go.mod")
+	text, err := os.ReadFile("../../../go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-module github.com/ferryrelay/ferry/scripts/peers
+module github.com/ferryrelay/ferry/scripts/bench/peers
 
 go 1.26.0
 
@@ -34,4 +34,4 @@ require (
 	golang.org/x/sync v0.24.0 // indirect
 )
 
-replace github.com/ferryrelay/ferry => ../..
+replace github.com/ferryrelay/ferry => ../../..

@@ -4,7 +4,7 @@
 // It is built with the tag mutants only:
 //
 //	make mutants
-//	go test -tags mutants ./scripts/mutants -v -mutants.only 'nonce|cookie'
+//	go test -tags mutants ./scripts/ci/mutants -v -mutants.only 'nonce|cookie'
 //
 // A mutant is a copy of one source file with one fragment replaced. The go command
 // gets it by -overlay from a temporary directory, so no source file changes. A row

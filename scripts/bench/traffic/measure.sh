@@ -4,7 +4,7 @@
 # on lo, and about a minute. As root, relay and games run with real-time priority, so that other
 # processes do not change their ticks; otherwise use a quiet machine, and compare the rates with the ticks.
 set -eu
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 out=bench/traffic/profiles
 dir=$(mktemp -d)
 relay= dumpcap= first=
@@ -38,7 +38,7 @@ measure() {
 	"$dir/ferry" bench traffic "$dir/$name.pcapng" >"$dir/$name.yaml"
 	{
 		echo "# $game"
-		echo "# Measured by scripts/traffic/measure.sh at commit $(git rev-parse --short HEAD):"
+		echo "# Measured by scripts/bench/traffic/measure.sh at commit $(git rev-parse --short HEAD):"
 		echo "#   $(basename "$1") $(shift; echo "$@")"
 		echo "# Sizes are those of the content of RELAY messages; below 24 bytes they count as 24."
 		cat "$dir/$name.yaml"

@@ -21,7 +21,7 @@ func TestLineLength(t *testing.T) {
 		if ast.IsGenerated(s.file) {
 			continue
 		}
-		text, err := os.ReadFile("../../" + s.name)
+		text, err := os.ReadFile("../../../" + s.name)
 		if err != nil {
 			t.Fatal(err)
 		}

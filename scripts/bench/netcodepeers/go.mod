@@ -1,8 +1,8 @@
-module github.com/ferryrelay/ferry/scripts/netcodepeers
+module github.com/ferryrelay/ferry/scripts/bench/netcodepeers
 
 go 1.26.0
 
-replace github.com/ferryrelay/ferry => ../..
+replace github.com/ferryrelay/ferry => ../../..
 
 require (
 	github.com/ferryrelay/ferry v0.0.0
