@@ -16,7 +16,7 @@ import (
 // apiEntryFor is how long the entry of an API process stays without an announcement.
 const apiEntryFor = 2 * time.Minute
 
-// ErrNotPermitted is returned by AnnounceAPI if the store's user may not write the entries of API
+// ErrNotPermitted is returned by [APIRegistry.Announce] if the store's user may not write the entries of API
 // processes, as before the users of docs/fleet.md had that right.
 var ErrNotPermitted = errors.New("redisstore: the user of the store may not write {nodes}:api: see its rights in docs/fleet.md")
 
@@ -46,23 +46,31 @@ return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1])}
 // withdrawAPI removes the entry of an API process. KEYS: entries. ARGV: boot.
 var withdrawAPI = redis.NewScript(`return redis.call('HDEL', KEYS[1], ARGV[1])`)
 
-// AnnounceAPI writes the entry of this API process and returns those of all, with their age by the
+// APIRegistry has the announcements of API processes, for operators.
+type APIRegistry struct {
+	calls *client
+	keys  keys
+	seals *sealer
+}
+
+// Announce writes the entry of this API process and returns those of all, with their age by the
 // store's clock. It skips damaged entries and those that no member of the fleet has signed. Errors:
 // alloc.ErrStoreUnavailable, ErrNotPermitted.
-func (s *Store) AnnounceAPI(ctx context.Context, p placement.APIProcess) ([]placement.SeenAPIProcess, error) {
+func (r *APIRegistry) Announce(ctx context.Context, p placement.APIProcess) ([]placement.SeenAPIProcess, error) {
 	text, err := json.Marshal(apiJSON{Name: p.Name, URL: p.URL, Version: p.Version, State: p.State, UpMS: p.Up.Milliseconds()})
 	if err != nil {
 		return nil, fmt.Errorf("redisstore: encode the API process: %w", err)
 	}
 	id := bootText(p.Boot)
-	seals, err := s.seal(ctx, apiEntryFor, s.apiStatement(id, string(text)))
+	seals, err := r.seals.seal(ctx, apiEntryFor, r.keys.apiStatement(id, string(text)))
 	if err != nil {
 		return nil, err
 	}
 	var reply any
 	var denied error
-	err = s.do(ctx, "announce the API process", func(ctx context.Context) (err error) {
-		reply, err = announceAPI.Run(ctx, s.client, []string{s.keys.apis()}, id, milliseconds(apiEntryFor), seals[0]+":"+string(text)).Result()
+	err = r.calls.do(ctx, "announce the API process", func(ctx context.Context) (err error) {
+		reply, err = announceAPI.Run(ctx, r.calls.redis, []string{r.keys.apis()},
+			id, milliseconds(apiEntryFor), seals[0]+":"+string(text)).Result()
 		if redis.HasErrorPrefix(err, "NOPERM") {
 			denied, err = fmt.Errorf("%w: %w", ErrNotPermitted, err), nil // The store answers.
 		}
@@ -71,19 +79,18 @@ func (s *Store) AnnounceAPI(ctx context.Context, p placement.APIProcess) ([]plac
 	if err = errors.Join(err, denied); err != nil {
 		return nil, err
 	}
-	return s.parseAPIs(ctx, reply)
+	return r.parseAPIs(ctx, reply)
 }
 
-func (s *Store) apiStatement(boot, text string) statement {
-	return statement{s.keys.apis() + ":" + boot, text}
+func (k keys) apiStatement(boot, text string) statement {
+	return statement{k.apis() + ":" + boot, text}
 }
 
 // parseAPIs returns the valid entries of the result of announceAPI.
-func (s *Store) parseAPIs(ctx context.Context, reply any) (all []placement.SeenAPIProcess, err error) {
+func (r *APIRegistry) parseAPIs(ctx context.Context, reply any) (all []placement.SeenAPIProcess, err error) {
 	now, fields, ok := parseTimedHash(reply)
 	if !ok {
-		s.damaged.Add(1)
-		return nil, errDamaged
+		return nil, r.calls.reportDamaged()
 	}
 	var claims []claim
 	for boot, entry := range fields {
@@ -95,10 +102,10 @@ func (s *Store) parseAPIs(ctx context.Context, reply any) (all []placement.SeenA
 			at, okAt = parseMilliseconds(parts[0])
 		}
 		if !okBoot || !okAt || json.Unmarshal([]byte(parts[2]), &j) != nil {
-			s.damaged.Add(1)
+			r.calls.damaged.Add(1)
 			continue
 		}
-		claims = append(claims, claim{statement: s.apiStatement(boot, parts[2]), api: true, text: parts[1]})
+		claims = append(claims, claim{statement: r.keys.apiStatement(boot, parts[2]), api: true, text: parts[1]})
 		all = append(all, placement.SeenAPIProcess{
 			APIProcess: placement.APIProcess{
 				Boot: n, Name: j.Name, URL: j.URL, Version: j.Version, State: j.State,
@@ -107,7 +114,7 @@ func (s *Store) parseAPIs(ctx context.Context, reply any) (all []placement.SeenA
 			Age: time.Duration(min(max(now-at, 0), maxAge.Milliseconds())) * time.Millisecond,
 		})
 	}
-	if err := s.verify(ctx, claims); err != nil {
+	if err := r.seals.verify(ctx, claims); err != nil {
 		return nil, err
 	}
 	signed := all[:0]
@@ -119,9 +126,9 @@ func (s *Store) parseAPIs(ctx context.Context, reply any) (all []placement.SeenA
 	return signed, nil
 }
 
-// WithdrawAPI removes the entry of an API process that ends. Error: alloc.ErrStoreUnavailable,
+// Withdraw removes the entry of an API process that ends. Error: alloc.ErrStoreUnavailable,
 // after which the entry expires.
-func (s *Store) WithdrawAPI(ctx context.Context, boot uint64) error {
-	_, err := s.run(ctx, "withdraw the API process", withdrawAPI, []string{s.keys.apis()}, bootText(boot))
+func (r *APIRegistry) Withdraw(ctx context.Context, boot uint64) error {
+	_, err := r.calls.run(ctx, "withdraw the API process", withdrawAPI, []string{r.keys.apis()}, bootText(boot))
 	return err
 }

@@ -14,7 +14,7 @@ import (
 // maxBan bounds the text of a ban in bytes.
 const maxBan = 4096
 
-// ErrBansFull is returned by SetBan if there are as many bans as there may be.
+// ErrBansFull is returned by [Bans.Set] if there are as many bans as there may be.
 var ErrBansFull = errors.New("redisstore: the store has as many bans as there may be")
 
 // setBan stores a ban as "end:text", removes those that have ended, and numbers the change. It
@@ -74,47 +74,53 @@ type Ban struct {
 	Until    time.Time
 }
 
-// RestoreBans stores bans that the store has lost, all or none, and reports whether it has. It does
+// Bans has the bans of a fleet.
+type Bans struct {
+	calls *client
+	key   string
+}
+
+// Restore stores bans that the store has lost, all or none, and reports whether it has. It does
 // not if another process has changed a ban since this number was read: that one may have restored
 // them, and its operator may have removed one again. Error: alloc.ErrStoreUnavailable.
-func (s *Store) RestoreBans(ctx context.Context, all []Ban, number uint64) (bool, error) {
+func (b *Bans) Restore(ctx context.Context, all []Ban, number uint64) (bool, error) {
 	args := []any{strconv.FormatUint(number, 10)}
 	for _, b := range all {
 		args = append(args, b.ID, b.Until.UnixMilli(), b.Text)
 	}
-	n, err := s.number(ctx, "restore bans", restoreBans, []string{s.keys.bans()}, args...)
+	n, err := b.calls.number(ctx, "restore bans", restoreBans, []string{b.key}, args...)
 	return n > 0, err
 }
 
-// SetBan stores the text of a ban for all processes of the fleet until its end, at most so
+// Set stores the text of a ban for all processes of the fleet until its end, at most so
 // many bans. A process that may write to the store can write any: bans are not signed, since
 // they only refuse. Errors: ErrBansFull, alloc.ErrStoreUnavailable, and one for a text that is
 // too long.
-func (s *Store) SetBan(ctx context.Context, id, text string, until time.Time, most int) error {
+func (b *Bans) Set(ctx context.Context, id, text string, until time.Time, most int) error {
 	if id == "" || len(id) > maxName || len(text) > maxBan {
 		return fmt.Errorf("redisstore: a ban of %d bytes with an id of %d bytes: at most %d, and 1 to %d", len(text), len(id), maxBan, maxName)
 	}
-	n, err := s.number(ctx, "store a ban", setBan, []string{s.keys.bans()}, id, until.UnixMilli(), text, most)
+	n, err := b.calls.number(ctx, "store a ban", setBan, []string{b.key}, id, until.UnixMilli(), text, most)
 	if err == nil && n == 0 {
 		err = ErrBansFull
 	}
 	return err
 }
 
-// DeleteBan removes a ban and reports whether it was there. Error: alloc.ErrStoreUnavailable.
-func (s *Store) DeleteBan(ctx context.Context, id string) (bool, error) {
-	n, err := s.number(ctx, "remove a ban", deleteBan, []string{s.keys.bans()}, id)
+// Delete removes a ban and reports whether it was there. Error: alloc.ErrStoreUnavailable.
+func (b *Bans) Delete(ctx context.Context, id string) (bool, error) {
+	n, err := b.calls.number(ctx, "remove a ban", deleteBan, []string{b.key}, id)
 	return n > 0, err
 }
 
-// Bans returns all bans that have not ended by this machine's clock, and the number of
+// List returns all bans that have not ended by this machine's clock, and the number of
 // the last change, which rises: a lower one is of a store that has lost changes. It is 0 if the store
 // never had a ban or has lost all, and 1 if a version without numbers added the last ban. It skips
 // and counts damaged bans. Error: alloc.ErrStoreUnavailable.
-func (s *Store) Bans(ctx context.Context) (bans []Ban, number uint64, err error) {
+func (b *Bans) List(ctx context.Context) (bans []Ban, number uint64, err error) {
 	var all map[string]string
-	err = s.do(ctx, "read the bans", func(ctx context.Context) error {
-		all, err = s.client.HGetAll(ctx, s.keys.bans()).Result()
+	err = b.calls.do(ctx, "read the bans", func(ctx context.Context) error {
+		all, err = b.calls.redis.HGetAll(ctx, b.key).Result()
 		return err
 	})
 	if err != nil {
@@ -133,7 +139,7 @@ func (s *Store) Bans(ctx context.Context) (bans []Ban, number uint64, err error)
 		until, err := strconv.ParseInt(end, 10, 64)
 		switch {
 		case !ok || err != nil || len(text) > maxBan:
-			s.damaged.Add(1)
+			b.calls.damaged.Add(1)
 		case until > now:
 			bans = append(bans, Ban{ID: id, Text: text, Until: time.UnixMilli(until)})
 		}

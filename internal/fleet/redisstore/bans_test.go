@@ -17,7 +17,7 @@ func TestBans(t *testing.T) {
 	ctx := t.Context()
 	want := func(what string, want ...string) {
 		t.Helper()
-		all, _, err := s.Bans(ctx)
+		all, _, err := s.Bans.List(ctx)
 		var got []string
 		for _, b := range all {
 			got = append(got, b.Text)
@@ -27,19 +27,19 @@ func TestBans(t *testing.T) {
 		}
 	}
 	set := func(id, text string, d time.Duration, most int) error {
-		return s.SetBan(ctx, id, text, time.Now().Add(d), most)
+		return s.Bans.Set(ctx, id, text, time.Now().Add(d), most)
 	}
 	want("none")
 	number := func(what string, above, below uint64) uint64 {
 		t.Helper()
-		_, n, err := s.Bans(ctx)
+		_, n, err := s.Bans.List(ctx)
 		if err != nil || n <= above || n >= below {
 			t.Errorf("%s: number %d, %v; want more than %d and less than %d", what, n, err, above, below)
 		}
 		return n
 	}
 	const most = 1 << 60
-	if _, n, _ := s.Bans(ctx); n != 0 {
+	if _, n, _ := s.Bans.List(ctx); n != 0 {
 		t.Errorf("the changes of a store that never had a ban have number %d", n)
 	}
 	for _, err := range []error{set("1", `{"a":":"}`, time.Hour, 2), set("2", "over", -time.Hour, 2), set("3", "c", time.Hour, 2),
@@ -53,22 +53,22 @@ func TestBans(t *testing.T) {
 		t.Errorf("a third: %v", err)
 	}
 	before := number("two bans", 1, most)
-	if n := server.Do("HLEN " + s.keys.bans()); n != ":3" {
+	if n := server.Do("HLEN " + testKeys.bans()); n != ":3" {
 		t.Errorf("%s entries, want 2 and the mark", n)
 	}
-	if there, err := s.DeleteBan(ctx, "1"); !there || err != nil {
+	if there, err := s.Bans.Delete(ctx, "1"); !there || err != nil {
 		t.Error(there, err)
 	}
-	if there, err := s.DeleteBan(ctx, "1"); there || err != nil {
+	if there, err := s.Bans.Delete(ctx, "1"); there || err != nil {
 		t.Error("it is removed twice:", there, err)
 	}
-	server.Do("HSET " + s.keys.bans() + " 9 nonsense")
+	server.Do("HSET " + testKeys.bans() + " 9 nonsense")
 	want("one is left", "d")
-	if _, err := s.DeleteBan(ctx, "3"); err != nil {
+	if _, err := s.Bans.Delete(ctx, "3"); err != nil {
 		t.Error(err)
 	}
 	number("without a ban", before, most)
-	server.Do("HSET " + s.keys.bans() + " " + keptField + " " + keptValue)
+	server.Do("HSET " + testKeys.bans() + " " + keptField + " " + keptValue)
 	number("after a change by a version without numbers", 0, 2)
 	if n := s.Stats().Damaged; n == 0 {
 		t.Errorf("%d damaged values, want some", n)
@@ -76,19 +76,19 @@ func TestBans(t *testing.T) {
 	if set("", "x", time.Hour, 2) == nil || set("5", strings.Repeat("x", maxBan+1), time.Hour, 9) == nil {
 		t.Error("an invalid ban is stored")
 	}
-	server.Do("DEL " + s.keys.bans())
+	server.Do("DEL " + testKeys.bans())
 	lost := []Ban{{ID: "5", Text: "f", Until: time.Now().Add(time.Hour)}, {ID: "6", Text: "g", Until: time.Now().Add(time.Hour)}}
 	for _, want := range []bool{true, false} { // The second process that has noticed comes too late.
-		if done, err := s.RestoreBans(ctx, lost, 0); done != want || err != nil {
+		if done, err := s.Bans.Restore(ctx, lost, 0); done != want || err != nil {
 			t.Errorf("restored %t, want %t; %v", done, want, err)
 		}
 	}
 	want("the restored ones", "f", "g")
-	if _, n, _ := s.Bans(ctx); n < before {
+	if _, n, _ := s.Bans.List(ctx); n < before {
 		t.Errorf("the restored bans have number %d, less than %d", n, before)
 	}
 	server.Stop()
-	if _, _, err := s.Bans(ctx); !unavailable(err) {
+	if _, _, err := s.Bans.List(ctx); !unavailable(err) {
 		t.Errorf("without a store: %v", err)
 	}
 }

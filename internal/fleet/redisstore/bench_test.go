@@ -16,25 +16,25 @@ func BenchmarkStore(b *testing.B) {
 	node, entries := relayOf(1, 1000)
 	home := homeAt(node)
 	node.Seats = 1000
-	if _, err := s.Renew(b.Context(), home, entries); err != nil {
+	if _, err := s.Directory.Renew(b.Context(), home, entries); err != nil {
 		b.Fatal(err)
 	}
 	n := 1_000_000
 	calls := map[string]func() error{
-		"HostOf":  func() error { _, err := s.HostOf(b.Context(), tenant, entries[0].Code); return err },
-		"HomeOf":  func() error { _, err := s.HomeOf(b.Context(), entries[0].Host); return err },
-		"SetHome": func() error { n++; return s.SetHome(b.Context(), hostID(n), home) },
+		"HostOf":  func() error { _, err := s.Directory.HostOf(b.Context(), tenant, entries[0].Code); return err },
+		"HomeOf":  func() error { _, err := s.Directory.HomeOf(b.Context(), entries[0].Host); return err },
+		"SetHome": func() error { n++; return s.Directory.SetHome(b.Context(), hostID(n), home) },
 		"PutCode": func() error {
 			n++
-			ok, err := s.PutCode(b.Context(), tenant, codeText(n), hostID(n))
+			ok, err := s.Directory.PutCode(b.Context(), tenant, codeText(n), hostID(n))
 			if !ok && err == nil {
 				err = fmt.Errorf("code %d is taken", n)
 			}
 			return err
 		},
-		"Renew1000": func() error { _, err := s.Renew(b.Context(), home, entries); return err },
-		"Announce":  func() error { _, err := s.Announce(b.Context(), node); return err },
-		"Take":      func() error { _, _, err := s.Take(b.Context(), "player", 1e6); return err },
+		"Renew1000": func() error { _, err := s.Directory.Renew(b.Context(), home, entries); return err },
+		"Announce":  func() error { _, err := s.Registry.Announce(b.Context(), node); return err },
+		"Take":      func() error { _, _, err := s.Buckets.Take(b.Context(), "player", 1e6); return err },
 	}
 	for _, name := range []string{"HostOf", "HomeOf", "SetHome", "PutCode", "Renew1000", "Announce", "Take"} {
 		b.Run(name, func(b *testing.B) {
@@ -68,14 +68,14 @@ func BenchmarkNodes(b *testing.B) {
 		node, _ := relayOf(1, 0)
 		node.Relay[14], node.Relay[15] = byte(n>>8), byte(n)
 		node.RecoverFor = time.Minute
-		if _, err := s.Announce(b.Context(), node); err != nil {
+		if _, err := s.Registry.Announce(b.Context(), node); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		var nodes []placement.Seen
-		nodes, err := s.Nodes(b.Context())
+		nodes, err := s.Registry.Nodes(b.Context())
 		if err != nil || len(nodes) != 1000 {
 			b.Fatal(len(nodes), err)
 		}

@@ -23,7 +23,7 @@ func TestBreaker(t *testing.T) {
 		fail := func(context.Context) error { return lost }
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		call := func(ctx context.Context, f func(context.Context) error) { _ = s.do(ctx, "test", f) }
+		call := func(ctx context.Context, f func(context.Context) error) { _ = s.calls.do(ctx, "test", f) }
 		want := func(what string, open bool, calls, refused uint64) {
 			t.Helper()
 			if st := s.Stats(); st.Open != open || st.Calls != calls || st.Refused != refused {

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,36 +12,44 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
+// codeStore has the join codes: the entry of a code, and the code in the entry of its host.
+type codeStore struct {
+	calls *client
+	keys  keys
+	seals *sealer
+	ttl   time.Duration
+}
+
 // PutCode stores a code for host. It reports false, and changes nothing, if the tenant
 // has that code or the host has one. Errors: alloc.ErrStoreUnavailable, after which the
 // code may lead to host for up to HostTTL, and alloc.ErrCodeMalformed. The code is
 // stored before the host's entry, in another slot. A failure in between leaves a code
 // that leads to its host and that no caller knows.
-func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
+func (s *codeStore) PutCode(ctx context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
 	c, ok := canonical(t.Hash(), code)
 	if !ok {
 		return false, alloc.ErrCodeMalformed
 	}
-	seals, err := s.seal(ctx, s.holdFor, s.codeStatement(c, host))
+	seals, err := s.seals.seal(ctx, s.ttl, s.keys.codeStatement(c, host))
 	if err != nil {
 		return false, err
 	}
-	stored, err := s.run(ctx, "put a join code", putCode,
+	stored, err := s.calls.run(ctx, "put a join code", putCode,
 		[]string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
-		host.String(), milliseconds(s.holdFor), c.code, seals[0])
+		host.String(), milliseconds(s.ttl), c.code, seals[0])
 	if err != nil || stored != int64(1) {
 		return false, err
 	}
-	claimed, err := s.run(ctx, "put a join code at its host", claimCode,
-		[]string{s.keys.host(host)}, c.String()+":"+seals[0], milliseconds(s.holdFor))
+	claimed, err := s.calls.run(ctx, "put a join code at its host", claimCode,
+		[]string{s.keys.host(host)}, c.String()+":"+seals[0], milliseconds(s.ttl))
 	if err != nil {
 		return false, err
 	}
 	if claimed == int64(1) {
 		return true, nil
 	}
-	drop := s.dropCode(c, host)
-	_, err = s.run(ctx, "take back a join code", drop.script, drop.keys, drop.args...)
+	drop := s.keys.dropCode(c, host)
+	_, err = s.calls.run(ctx, "take back a join code", drop.script, drop.keys, drop.args...)
 	return false, err
 }
 
@@ -49,7 +58,7 @@ func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host p
 // alloc.ErrCodeMalformed, and alloc.ErrStoreUnavailable, after which the code may lead to to,
 // also later. The entry of the code decides. That of to gets the code before: after a failure
 // in between it has a code that leads elsewhere, which CodeOf, Renew and Drop handle.
-func (s *Store) MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
+func (s *codeStore) MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
 	c, ok := canonical(tenant, code)
 	if !ok {
 		return false, alloc.ErrCodeMalformed
@@ -58,12 +67,12 @@ func (s *Store) MoveCode(ctx context.Context, tenant uint64, code string, from, 
 	if has, err := s.codeOfHost(ctx, tenant, to); !errors.Is(err, alloc.ErrCodeNotFound) {
 		return err == nil && has == c.code, err
 	}
-	seals, err := s.seal(ctx, s.holdFor, s.codeStatement(c, to))
+	seals, err := s.seals.seal(ctx, s.ttl, s.keys.codeStatement(c, to))
 	if err != nil {
 		return false, err
 	}
-	claimed, err := s.run(ctx, "put a moving join code at its new host", claimCode,
-		[]string{s.keys.host(to)}, c.String()+":"+seals[0], milliseconds(s.holdFor))
+	claimed, err := s.calls.run(ctx, "put a moving join code at its new host", claimCode,
+		[]string{s.keys.host(to)}, c.String()+":"+seals[0], milliseconds(s.ttl))
 	if err != nil || claimed != int64(1) {
 		return false, err
 	}
@@ -83,12 +92,12 @@ func (s *Store) MoveCode(ctx context.Context, tenant uint64, code string, from, 
 
 // moveCode changes the entry of a code. An entry of a third host without a valid signature
 // counts as absent.
-func (s *Store) moveCode(ctx context.Context, c hostCode, from, to proto.AllocationID, sealed string) (bool, error) {
+func (s *codeStore) moveCode(ctx context.Context, c hostCode, from, to proto.AllocationID, sealed string) (bool, error) {
 	forged := ""
 	for range 2 {
-		reply, err := s.run(ctx, "move a join code", moveCode,
+		reply, err := s.calls.run(ctx, "move a join code", moveCode,
 			[]string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
-			to.String(), milliseconds(s.holdFor), c.code, sealed, from.String(), forged)
+			to.String(), milliseconds(s.ttl), c.code, sealed, from.String(), forged)
 		if err != nil {
 			return false, err
 		}
@@ -96,8 +105,8 @@ func (s *Store) moveCode(ctx context.Context, c hostCode, from, to proto.Allocat
 		if !taken {
 			return true, nil
 		}
-		claims, _ := s.codeClaim(c, other)
-		if err := s.verify(ctx, claims); err != nil || claims[0].ok {
+		claimed, _ := s.keys.codeClaim(c, other)
+		if genuine, err := s.seals.isGenuine(ctx, claimed); err != nil || genuine {
 			return false, err
 		}
 		forged = other
@@ -107,7 +116,7 @@ func (s *Store) moveCode(ctx context.Context, c hostCode, from, to proto.Allocat
 
 // HostOf returns the host of a code. A code without a valid signature is not found.
 // Errors: alloc.ErrCodeNotFound, alloc.ErrStoreUnavailable.
-func (s *Store) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
+func (s *codeStore) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
 	c, ok := canonical(t.Hash(), code)
 	if !ok {
 		return proto.AllocationID{}, alloc.ErrCodeNotFound
@@ -115,9 +124,9 @@ func (s *Store) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.
 	return s.hostOf(ctx, c)
 }
 
-func (s *Store) hostOf(ctx context.Context, c hostCode) (proto.AllocationID, error) {
-	text, err := s.text(ctx, "look up a join code", func(ctx context.Context) *redis.StringCmd {
-		return s.client.Get(ctx, s.keys.code(c.tenant, c.code))
+func (s *codeStore) hostOf(ctx context.Context, c hostCode) (proto.AllocationID, error) {
+	text, err := s.calls.text(ctx, "look up a join code", func(ctx context.Context) *redis.StringCmd {
+		return s.calls.redis.Get(ctx, s.keys.code(c.tenant, c.code))
 	})
 	if err != nil {
 		return proto.AllocationID{}, err
@@ -125,15 +134,15 @@ func (s *Store) hostOf(ctx context.Context, c hostCode) (proto.AllocationID, err
 	if text == "" {
 		return proto.AllocationID{}, alloc.ErrCodeNotFound
 	}
-	claims, ok := s.codeClaim(c, text)
+	claimed, ok := s.keys.codeClaim(c, text)
 	if !ok {
-		s.damaged.Add(1)
-		return proto.AllocationID{}, errDamaged
+		return proto.AllocationID{}, s.calls.reportDamaged()
 	}
-	if err := s.verify(ctx, claims); err != nil {
+	genuine, err := s.seals.isGenuine(ctx, claimed)
+	if err != nil {
 		return proto.AllocationID{}, err
 	}
-	if !claims[0].ok {
+	if !genuine {
 		return proto.AllocationID{}, alloc.ErrCodeNotFound
 	}
 	host, _, _ := parseCodeValue(text)
@@ -141,20 +150,20 @@ func (s *Store) hostOf(ctx context.Context, c hostCode) (proto.AllocationID, err
 }
 
 // codeClaim returns the claim of a code's entry.
-func (s *Store) codeClaim(c hostCode, text string) ([]claim, bool) {
+func (k keys) codeClaim(c hostCode, text string) (claim, bool) {
 	host, sealed, ok := parseCodeValue(text)
-	return []claim{{statement: s.codeStatement(c, host), api: true, text: sealed}}, ok
+	return claim{statement: k.codeStatement(c, host), api: true, text: sealed}, ok
 }
 
 // CodeOf returns the code of a host. Errors: alloc.ErrCodeNotFound if it has none or
 // belongs to another tenant, alloc.ErrStoreUnavailable. A code in the host's entry that
 // leads nowhere was lost and is restored, if its seal there is valid; a code that leads to
 // another host was lost to that host and is removed from the entry.
-func (s *Store) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
+func (s *codeStore) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
 	return s.codeOfHost(ctx, t.Hash(), host)
 }
 
-func (s *Store) codeOfHost(ctx context.Context, tenant uint64, host proto.AllocationID) (string, error) {
+func (s *codeStore) codeOfHost(ctx context.Context, tenant uint64, host proto.AllocationID) (string, error) {
 	text, err := s.codeOf(ctx, host)
 	if err != nil {
 		return "", err
@@ -165,8 +174,7 @@ func (s *Store) codeOfHost(ctx context.Context, tenant uint64, host proto.Alloca
 	value, sealed := cutSeal(text)
 	c, ok := parseHostCode(value)
 	if !ok {
-		s.damaged.Add(1)
-		return "", errDamaged
+		return "", s.calls.reportDamaged()
 	}
 	if c.tenant != tenant {
 		return "", alloc.ErrCodeNotFound
@@ -187,17 +195,17 @@ func (s *Store) codeOfHost(ctx context.Context, tenant uint64, host proto.Alloca
 // restoreCode restores a code that leads nowhere, by the seal that the host's entry has,
 // and then checks that the host still has it: if it was forgotten meanwhile, no other
 // call would remove it.
-func (s *Store) restoreCode(ctx context.Context, c hostCode, host proto.AllocationID, sealed string) (string, error) {
-	claims := []claim{{statement: s.codeStatement(c, host), api: true, text: sealed}}
-	if err := s.verify(ctx, claims); err != nil {
+func (s *codeStore) restoreCode(ctx context.Context, c hostCode, host proto.AllocationID, sealed string) (string, error) {
+	genuine, err := s.seals.isGenuine(ctx, claim{statement: s.keys.codeStatement(c, host), api: true, text: sealed})
+	if err != nil {
 		return "", err
 	}
-	if !claims[0].ok {
+	if !genuine {
 		return "", s.releaseCode(ctx, c, host)
 	}
-	stored, err := s.run(ctx, "put a join code back", putCode,
+	stored, err := s.calls.run(ctx, "put a join code back", putCode,
 		[]string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
-		host.String(), milliseconds(s.holdFor), c.code, sealed)
+		host.String(), milliseconds(s.ttl), c.code, sealed)
 	if err != nil {
 		return "", err
 	}
@@ -218,23 +226,23 @@ func (s *Store) restoreCode(ctx context.Context, c hostCode, host proto.Allocati
 	if value, _ := cutSeal(text); value == c.String() {
 		return c.code, nil
 	}
-	drop := s.dropCode(c, host)
-	if _, err := s.run(ctx, "take back a join code", drop.script, drop.keys, drop.args...); err != nil {
+	drop := s.keys.dropCode(c, host)
+	if _, err := s.calls.run(ctx, "take back a join code", drop.script, drop.keys, drop.args...); err != nil {
 		return "", err
 	}
 	return "", alloc.ErrCodeNotFound
 }
 
 // codeOf returns the code in a host's entry with its seal, empty if there is none.
-func (s *Store) codeOf(ctx context.Context, host proto.AllocationID) (string, error) {
-	return s.text(ctx, "look up a host's join code", func(ctx context.Context) *redis.StringCmd {
-		return s.client.HGet(ctx, s.keys.host(host), "c")
+func (s *codeStore) codeOf(ctx context.Context, host proto.AllocationID) (string, error) {
+	return s.calls.text(ctx, "look up a host's join code", func(ctx context.Context) *redis.StringCmd {
+		return s.calls.redis.HGet(ctx, s.keys.host(host), "c")
 	})
 }
 
 // releaseCode removes a code from the entry of a host to which it does not lead.
-func (s *Store) releaseCode(ctx context.Context, c hostCode, host proto.AllocationID) error {
-	if _, err := s.run(ctx, "take a lost join code from its host", releaseCode,
+func (s *codeStore) releaseCode(ctx context.Context, c hostCode, host proto.AllocationID) error {
+	if _, err := s.calls.run(ctx, "take a lost join code from its host", releaseCode,
 		[]string{s.keys.host(host)}, c.String()); err != nil {
 		return err
 	}
@@ -242,27 +250,18 @@ func (s *Store) releaseCode(ctx context.Context, c hostCode, host proto.Allocati
 }
 
 // Codes returns the number of codes of a tenant. Error: alloc.ErrStoreUnavailable.
-func (s *Store) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
-	n, err := s.number(ctx, "count join codes", countCodes, []string{s.keys.codes(t.Hash())})
+func (s *codeStore) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
+	n, err := s.calls.number(ctx, "count join codes", countCodes, []string{s.keys.codes(t.Hash())})
 	return int(n), err
 }
 
 // dropCode removes a code if it leads to host.
-func (s *Store) dropCode(c hostCode, host proto.AllocationID) invocation {
+func (k keys) dropCode(c hostCode, host proto.AllocationID) invocation {
 	return invocation{
 		script: dropCode,
-		keys:   []string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
+		keys:   []string{k.code(c.tenant, c.code), k.codes(c.tenant)},
 		args:   []any{host.String(), c.code},
 	}
-}
-
-// text returns the string that a command reads, empty if there is none.
-func (s *Store) text(ctx context.Context, what string, get func(context.Context) *redis.StringCmd) (text string, err error) {
-	err = s.do(ctx, what, func(ctx context.Context) error {
-		text, err = get(ctx).Result()
-		return err
-	})
-	return text, err
 }
 
 // canonical returns a code in upper case.

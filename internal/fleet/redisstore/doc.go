@@ -35,8 +35,10 @@
 // The tests start redis-server; REDIS_SERVER=valkey-server makes them start Valkey, which
 // Debian 12 has in its backports.
 //
-// A [Store] implements alloc.Store, placement.Directory and placement.Registry and passes the
-// tests of package storetest, which also fix what the interfaces leave open:
+// A [Store] has a part for each kind of entry, with the scripts of that kind beside it. All parts make
+// their calls through one client with its breaker, and one sealer signs and verifies. [Directory] and
+// [Registry] implement the interfaces of package placement and pass the tests of package storetest, which
+// also fix what the interfaces leave open:
 //
 //   - A host has one code, so PutCode reports false and changes nothing for a
 //     host that has one already. That makes concurrent first requests for a code

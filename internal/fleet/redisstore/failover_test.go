@@ -30,7 +30,7 @@ func homeAt(n placement.Node) placement.Home { return placement.Home{Relay: n.Re
 
 func mustRenew(t *testing.T, s *Store, home placement.Home, entries []placement.HostEntry, want ...proto.AllocationID) {
 	t.Helper()
-	if lost, err := s.Renew(t.Context(), home, entries); err != nil ||
+	if lost, err := s.Directory.Renew(t.Context(), home, entries); err != nil ||
 		!slices.EqualFunc(lost, want, func(l placement.Lost, id proto.AllocationID) bool { return l.Host == id }) {
 		t.Fatalf("Renew: lost %v, %v; want %v", lost, err, want)
 	}
@@ -38,7 +38,7 @@ func mustRenew(t *testing.T, s *Store, home placement.Home, entries []placement.
 
 func wantIntact(t *testing.T, s *Store, n placement.Node, want bool) {
 	t.Helper()
-	if intact, err := s.Announce(t.Context(), n); err != nil || intact != want {
+	if intact, err := s.Registry.Announce(t.Context(), n); err != nil || intact != want {
 		t.Fatalf("Announce = %v, %v; want %v", intact, err, want)
 	}
 }
@@ -48,7 +48,7 @@ func wantIntact(t *testing.T, s *Store, n placement.Node, want bool) {
 func awaitLoss(t *testing.T, s *Store, n placement.Node) {
 	t.Helper()
 	testkit.NoProblemWithin(t, 30*time.Second, "the relay learns that writes may be lost", func() string {
-		if intact, err := s.Announce(t.Context(), n); err != nil || intact {
+		if intact, err := s.Registry.Announce(t.Context(), n); err != nil || intact {
 			return fmt.Sprint(intact, err)
 		}
 		return ""
@@ -59,13 +59,13 @@ func awaitLoss(t *testing.T, s *Store, n placement.Node) {
 func wantAll(t *testing.T, s *Store, home placement.Home, entries []placement.HostEntry) {
 	t.Helper()
 	for _, h := range entries {
-		if got, err := s.HomeOf(t.Context(), h.Host); got != home || err != nil {
+		if got, err := s.Directory.HomeOf(t.Context(), h.Host); got != home || err != nil {
 			t.Fatalf("HomeOf %v = %v, %v", h.Host, got, err)
 		}
-		if got, err := s.HostOf(t.Context(), tenant, h.Code); got != h.Host || err != nil {
+		if got, err := s.Directory.HostOf(t.Context(), tenant, h.Code); got != h.Host || err != nil {
 			t.Fatalf("HostOf %v = %v, %v", h.Code, got, err)
 		}
-		if got, err := s.CodeOf(t.Context(), tenant, h.Host); got != h.Code || err != nil {
+		if got, err := s.Directory.CodeOf(t.Context(), tenant, h.Host); got != h.Code || err != nil {
 			t.Fatalf("CodeOf %v = %v, %v", h.Host, got, err)
 		}
 	}
@@ -89,19 +89,19 @@ func TestLostWrites(t *testing.T) {
 	server.Restart()
 	other, theirs := relayOf(2, 1)
 	theirs[0].Code, theirs[0].Since = entries[0].Code, time.Now()
-	if ok, err := api.PutCode(t.Context(), tenant, entries[0].Code, theirs[0].Host); !ok || err != nil {
+	if ok, err := api.Directory.PutCode(t.Context(), tenant, entries[0].Code, theirs[0].Host); !ok || err != nil {
 		t.Fatal("PutCode of a code that the store has lost:", ok, err)
 	}
 	wantIntact(t, relay, node, false)
 	mustRenew(t, relay, homeAt(node), entries)
 	wantIntact(t, relay, node, true)
 	wantAll(t, api, homeAt(node), entries)
-	if _, err := api.CodeOf(t.Context(), tenant, theirs[0].Host); !errors.Is(err, alloc.ErrCodeNotFound) {
+	if _, err := api.Directory.CodeOf(t.Context(), tenant, theirs[0].Host); !errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("CodeOf the younger host: %v", err)
 	}
 	mustRenew(t, relay, homeAt(other), theirs, theirs[0].Host)
 	wantAll(t, api, homeAt(node), entries)
-	if n, err := api.Codes(t.Context(), tenant); n != len(entries) || err != nil {
+	if n, err := api.Directory.Codes(t.Context(), tenant); n != len(entries) || err != nil {
 		t.Errorf("%d codes, %v; want %d", n, err, len(entries))
 	}
 }
@@ -115,12 +115,12 @@ func TestLostAfterHeartbeat(t *testing.T) {
 	node, _ := relayOf(1, 0)
 	wantIntact(t, s, node, false)
 	wantIntact(t, s, node, true)
-	entry := server.Do("HGET " + s.keys.nodes() + " " + node.Relay.String())
+	entry := server.Do("HGET " + testKeys.nodes() + " " + node.Relay.String())
 	server.Kill()
 	server.Restart()
 	// The entry is there as it was, as on a replica that had it.
 	_, value, _ := cutReply(entry)
-	if err := s.client.HSet(t.Context(), s.keys.nodes(), node.Relay.String(), value).Err(); err != nil {
+	if err := s.calls.redis.HSet(t.Context(), testKeys.nodes(), node.Relay.String(), value).Err(); err != nil {
 		t.Fatal(err)
 	}
 	wantIntact(t, s, node, false)
@@ -146,7 +146,7 @@ func TestLateAnnounce(t *testing.T) {
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, _ := relayOf(1, 0)
 	for range 3 {
-		if _, err := s.Announce(t.Context(), node); err != nil {
+		if _, err := s.Registry.Announce(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,11 +154,11 @@ func TestLateAnnounce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.run(t.Context(), "announce late", announce, []string{s.keys.nodes(), s.keys.nodesEnd()},
+	if _, err := s.calls.run(t.Context(), "announce late", announce, []string{testKeys.nodes(), testKeys.nodesEnd()},
 		node.Relay.String(), bootText(node.Boot), 2, 1, 60_000, ":"+string(text), ""); err != nil {
 		t.Fatal(err)
 	}
-	if nodes, err := s.Nodes(t.Context()); err != nil || len(nodes) != 1 || nodes[0].Region != "north" {
+	if nodes, err := s.Registry.Nodes(t.Context()); err != nil || len(nodes) != 1 || nodes[0].Region != "north" {
 		t.Errorf("Nodes = %+v, %v", nodes, err)
 	}
 	wantIntact(t, s, node, true)
@@ -171,13 +171,13 @@ func TestDeadNodesExpire(t *testing.T) {
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, _ := relayOf(1, 0)
 	wantIntact(t, s, node, false)
-	server.Do("HSET " + s.keys.nodes() + " " + alloc.RelayID{9}.String() + " 1:0000000000000001:1::{}")
-	server.Do("ZADD " + s.keys.nodesEnd() + " 1 " + alloc.RelayID{9}.String())
-	if nodes, err := s.Nodes(t.Context()); err != nil || len(nodes) != 1 {
+	server.Do("HSET " + testKeys.nodes() + " " + alloc.RelayID{9}.String() + " 1:0000000000000001:1::{}")
+	server.Do("ZADD " + testKeys.nodesEnd() + " 1 " + alloc.RelayID{9}.String())
+	if nodes, err := s.Registry.Nodes(t.Context()); err != nil || len(nodes) != 1 {
 		t.Errorf("Nodes = %v, %v, want none that has ended", nodes, err)
 	}
 	wantIntact(t, s, node, true)
-	if got := server.Do("HLEN " + s.keys.nodes()); got != ":1" {
+	if got := server.Do("HLEN " + testKeys.nodes()); got != ":1" {
 		t.Errorf("the entries are %s, want 1", got)
 	}
 }
@@ -198,7 +198,7 @@ func TestSentinelFailover(t *testing.T) {
 	intact := true
 	testkit.NoProblemWithin(t, 30*time.Second, "the relay announces itself", func() string {
 		var err error
-		if intact, err = s.Announce(t.Context(), node); err != nil {
+		if intact, err = s.Registry.Announce(t.Context(), node); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -241,7 +241,7 @@ func TestCluster(t *testing.T) {
 		shard.Kill()
 		var failed, answered int
 		for _, h := range entries {
-			if _, err := s.HomeOf(t.Context(), h.Host); err == nil {
+			if _, err := s.Directory.HomeOf(t.Context(), h.Host); err == nil {
 				answered++
 			} else if unavailable(err) {
 				failed++
@@ -255,7 +255,7 @@ func TestCluster(t *testing.T) {
 		shard.Restart() // It knows its slots, from a file, and has no keys.
 		awaitLoss(t, s, node)
 		testkit.NoProblemWithin(t, 30*time.Second, "all is put back", func() string {
-			if lost, err := s.Renew(t.Context(), homeAt(node), entries); len(lost) != 0 || err != nil {
+			if lost, err := s.Directory.Renew(t.Context(), homeAt(node), entries); len(lost) != 0 || err != nil {
 				return fmt.Sprint(lost, err)
 			}
 			return ""
@@ -279,7 +279,7 @@ func TestPutCodeAtOnce(t *testing.T) {
 			for h := range hosts {
 				for c := range 4 {
 					c = (h*7 + c) % codes
-					ok, err := s.PutCode(t.Context(), tenant, codeText(c), hostID(h))
+					ok, err := s.Directory.PutCode(t.Context(), tenant, codeText(c), hostID(h))
 					if err != nil {
 						t.Error(err)
 					}
@@ -305,7 +305,7 @@ func TestPutCodeAtOnce(t *testing.T) {
 		}
 	}
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
-	if n, err := s.Codes(t.Context(), tenant); n != len(byCode) || err != nil || n == 0 {
+	if n, err := s.Directory.Codes(t.Context(), tenant); n != len(byCode) || err != nil || n == 0 {
 		t.Errorf("%d codes, %v; %d were given", n, err, len(byCode))
 	}
 }

@@ -2,14 +2,15 @@ package redisstore
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// forgetQueue is the capacity of Forget's queue: 1 MiB, and half a minute of 2,000
+// forgetCapacity is that of Forget's queue: 1 MiB, and half a minute of 2,000
 // matches per second that end without a store.
-const forgetQueue = 1 << 16
+const forgetCapacity = 1 << 16
 
 // forgetRetry is the time between two attempts to remove codes.
 const forgetRetry = 500 * time.Millisecond
@@ -25,45 +26,63 @@ type forgetEntry struct {
 	code  string // as the host's entry has it, empty if there is none
 }
 
-// Run removes the codes of hosts that Forget queued, until ctx is done. It then removes
-// the rest while the store answers; other codes expire. Run returns nil, and leaves no
-// goroutine.
-func (s *Store) Run(ctx context.Context) error {
+// forgetQueue removes the codes of hosts that have ended, in the background.
+type forgetQueue struct {
+	calls *client
+	keys  keys
+	hosts chan proto.AllocationID // to run
+
+	forgotten, overflow atomic.Uint64
+}
+
+// Forget removes the code of host, if it has one. It does not wait: Run removes the
+// code soon. If the queue is full, the host is counted in Stats.Overflow and its code
+// expires.
+func (q *forgetQueue) Forget(host proto.AllocationID) {
+	select {
+	case q.hosts <- host:
+	default:
+		q.overflow.Add(1)
+	}
+}
+
+// run is [Store.Run].
+func (q *forgetQueue) run(ctx context.Context) {
 	for {
-		hosts := s.nextForgotten(ctx)
+		hosts := q.nextForgotten(ctx)
 		if len(hosts) == 0 {
-			return nil
+			return
 		}
-		for s.forgetAll(ctx, hosts) != nil && ctx.Err() == nil {
+		for q.forgetAll(ctx, hosts) != nil && ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
 			case <-time.After(jitter(forgetRetry)):
 			}
 		}
 		if ctx.Err() != nil {
-			s.finish(ctx, hosts)
-			return nil
+			q.finish(ctx, hosts)
+			return
 		}
 	}
 }
 
 // nextForgotten waits for queued hosts and returns a batch, or none when ctx is done
 // and the queue is empty.
-func (s *Store) nextForgotten(ctx context.Context) []forgetEntry {
+func (q *forgetQueue) nextForgotten(ctx context.Context) []forgetEntry {
 	var hosts []forgetEntry
 	select {
-	case host := <-s.forget:
+	case host := <-q.hosts:
 		hosts = append(hosts, forgetEntry{host: host})
 	case <-ctx.Done():
 	}
-	return s.fillBatch(hosts)
+	return q.fillBatch(hosts)
 }
 
 // fillBatch adds queued hosts up to a full batch.
-func (s *Store) fillBatch(hosts []forgetEntry) []forgetEntry {
+func (q *forgetQueue) fillBatch(hosts []forgetEntry) []forgetEntry {
 	for len(hosts) < batch {
 		select {
-		case host := <-s.forget:
+		case host := <-q.hosts:
 			hosts = append(hosts, forgetEntry{host: host})
 		default:
 			return hosts
@@ -74,26 +93,26 @@ func (s *Store) fillBatch(hosts []forgetEntry) []forgetEntry {
 
 // finish removes the remaining codes while the store answers, for at most
 // finishTimeout.
-func (s *Store) finish(ctx context.Context, hosts []forgetEntry) {
+func (q *forgetQueue) finish(ctx context.Context, hosts []forgetEntry) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	for len(hosts) > 0 && s.forgetAll(ctx, hosts) == nil {
-		hosts = s.fillBatch(nil)
+	for len(hosts) > 0 && q.forgetAll(ctx, hosts) == nil {
+		hosts = q.fillBatch(nil)
 	}
 }
 
 // forgetAll removes the codes of hosts: first from their entries, so that CodeOf does
 // not restore them, then the codes. After an error it is called again with the same
 // hosts.
-func (s *Store) forgetAll(ctx context.Context, hosts []forgetEntry) error {
-	if err := s.lookUpCodes(ctx, hosts); err != nil {
+func (q *forgetQueue) forgetAll(ctx context.Context, hosts []forgetEntry) error {
+	if err := q.lookUpCodes(ctx, hosts); err != nil {
 		return err
 	}
 	release := make([]invocation, len(hosts))
 	for i := range hosts {
-		release[i] = invocation{releaseCode, []string{s.keys.host(hosts[i].host)}, []any{""}}
+		release[i] = invocation{releaseCode, []string{q.keys.host(hosts[i].host)}, []any{""}}
 	}
-	if _, err := s.runAll(ctx, "take the join codes from their hosts", release); err != nil {
+	if _, err := q.calls.runAll(ctx, "take the join codes from their hosts", release); err != nil {
 		return err
 	}
 	var codes []invocation
@@ -102,29 +121,29 @@ func (s *Store) forgetAll(ctx context.Context, hosts []forgetEntry) error {
 		c, ok := parseHostCode(value)
 		switch {
 		case ok:
-			codes = append(codes, s.dropCode(c, hosts[i].host))
+			codes = append(codes, q.keys.dropCode(c, hosts[i].host))
 		case hosts[i].code != "":
-			s.damaged.Add(1)
+			q.calls.damaged.Add(1)
 		}
 	}
-	if _, err := s.runAll(ctx, "forget join codes", codes); err != nil {
+	if _, err := q.calls.runAll(ctx, "forget join codes", codes); err != nil {
 		return err
 	}
-	s.forgotten.Add(uint64(len(codes)))
+	q.forgotten.Add(uint64(len(codes)))
 	return nil
 }
 
 // lookUpCodes reads the codes of hosts.
-func (s *Store) lookUpCodes(ctx context.Context, hosts []forgetEntry) error {
+func (q *forgetQueue) lookUpCodes(ctx context.Context, hosts []forgetEntry) error {
 	var numbers []int
 	var asks []invocation
 	for i := range hosts {
 		if !hosts[i].asked {
 			numbers = append(numbers, i)
-			asks = append(asks, invocation{peekCode, []string{s.keys.host(hosts[i].host)}, nil})
+			asks = append(asks, invocation{peekCode, []string{q.keys.host(hosts[i].host)}, nil})
 		}
 	}
-	replies, err := s.runAll(ctx, "look up the join codes of hosts", asks)
+	replies, err := q.calls.runAll(ctx, "look up the join codes of hosts", asks)
 	if err != nil {
 		return err
 	}

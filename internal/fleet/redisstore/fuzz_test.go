@@ -24,7 +24,7 @@ func FuzzValues(f *testing.F) {
 	} {
 		f.Add(text, int64(1767322245000))
 	}
-	s := &Store{keys: keys{DefaultPrefix}}
+	r := &Registry{keys: testKeys}
 	f.Fuzz(func(t *testing.T, text string, now int64) {
 		if h, ok := parseHome(text); ok && homeText(h) != text {
 			t.Errorf("home %q is read as %v", text, h)
@@ -41,11 +41,11 @@ func FuzzValues(f *testing.F) {
 		if len(history(text)) > maxHistory {
 			t.Errorf("history of %q is long", text)
 		}
-		n, ok := s.parseEntry(alloc.RelayID{1}.String(), text, now)
+		n, ok := r.parseEntry(alloc.RelayID{1}.String(), text, now)
 		if ok && (n.Age < 0 || n.RecoverFor < 0 || lastsFor(n.Node) < 0) {
 			t.Errorf("entry %q is read as %+v", text, n)
 		}
-		if _, _, ok := s.parseNodes([]any{text, []any{text, text}}); ok && now == 0 && text == "" {
+		if _, _, ok := r.parseNodes([]any{text, []any{text, text}}); ok && now == 0 && text == "" {
 			t.Error("nodes without a time are read")
 		}
 	})
@@ -54,16 +54,16 @@ func FuzzValues(f *testing.F) {
 // TestParseNodes: what a script returned is looked at before it is used.
 func TestParseNodes(t *testing.T) {
 	t.Parallel()
-	s := &Store{keys: keys{DefaultPrefix}}
+	r := &Registry{keys: testKeys}
 	for name, reply := range map[string]any{
 		"nothing": nil, "a number": int64(1), "no list": []any{"1"}, "three": []any{"1", []any{}, "x"},
 		"a time that is none": []any{"-1", []any{}}, "a number for a list": []any{"1", int64(1)}, "an odd list": []any{"1", []any{"a"}},
 	} {
-		if seen, _, ok := s.parseNodes(reply); ok {
+		if seen, _, ok := r.parseNodes(reply); ok {
 			t.Errorf("%s: %v", name, seen)
 		}
 	}
-	if seen, damaged, ok := s.parseNodes([]any{"1", []any{int64(1), nil, "x", "y"}}); !ok || damaged != 2 || len(seen) != 0 {
+	if seen, damaged, ok := r.parseNodes([]any{"1", []any{int64(1), nil, "x", "y"}}); !ok || damaged != 2 || len(seen) != 0 {
 		t.Errorf("damaged entries: %v, %d, %v", seen, damaged, ok)
 	}
 }

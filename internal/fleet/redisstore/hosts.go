@@ -20,13 +20,21 @@ const batch = 128
 // maxAge bounds the accepted age of a host, against clocks that are far off.
 const maxAge = 10 * 365 * 24 * time.Hour
 
+// hostStore has the homes of hosts, and renews and drops them with their codes.
+type hostStore struct {
+	calls *client
+	keys  keys
+	seals *sealer
+	ttl   time.Duration
+}
+
 // Renew renews hosts and codes for another HostTTL, and restores those that the store
 // has lost. A code of two hosts goes to the older one, by the time since HostEntry.Since on
 // this process's clock. The relay's code of a host replaces another one in the store;
 // if the relay has none, the one in the store is renewed. A malformed code counts as
 // none. Renew returns the hosts that lost their code, and alloc.ErrStoreUnavailable if
 // it could not finish; it may be repeated.
-func (s *Store) Renew(ctx context.Context, home placement.Home, entries []placement.HostEntry) ([]placement.Lost, error) {
+func (s *hostStore) Renew(ctx context.Context, home placement.Home, entries []placement.HostEntry) ([]placement.Lost, error) {
 	var lost []placement.Lost
 	for part := range slices.Chunk(entries, batch) {
 		some, err := s.renew(ctx, home, part)
@@ -40,16 +48,16 @@ func (s *Store) Renew(ctx context.Context, home placement.Home, entries []placem
 
 // renew holds one batch: first the codes, so that the code of a host always leads to it,
 // then the hosts, and then the codes found in their entries.
-func (s *Store) renew(ctx context.Context, home placement.Home, entries []placement.HostEntry) (lost []placement.Lost, err error) {
+func (s *hostStore) renew(ctx context.Context, home placement.Home, entries []placement.HostEntry) (lost []placement.Lost, err error) {
 	var coded []codeHolder
 	statements := make([]statement, len(entries))
 	for i, h := range entries {
-		statements[i] = s.homeStatement(h.Host, home)
+		statements[i] = s.keys.homeStatement(h.Host, home)
 		if c, ok := canonical(h.Tenant, h.Code); ok {
 			coded = append(coded, codeHolder{HostEntry: h, code: c})
 		}
 	}
-	homes, err := s.seal(ctx, s.holdFor, statements...)
+	homes, err := s.seals.seal(ctx, s.ttl, statements...)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +75,7 @@ func (s *Store) renew(ctx context.Context, home placement.Home, entries []placem
 	for i, h := range entries {
 		hosts[i] = s.renewHost(homeText(home)+":"+homes[i], h.Host, known[h.Host])
 	}
-	replies, err := s.runAll(ctx, "renew hosts", hosts)
+	replies, err := s.calls.runAll(ctx, "renew hosts", hosts)
 	if err != nil {
 		return lost, err
 	}
@@ -87,13 +95,13 @@ type codeHolder struct {
 
 // renewCodes renews codes. A code that leads to an older host is not kept, if the entry
 // that says so has a valid signature; otherwise that entry is replaced.
-func (s *Store) renewCodes(ctx context.Context, all []codeHolder) error {
+func (s *hostStore) renewCodes(ctx context.Context, all []codeHolder) error {
 	now := time.Now()
 	statements := make([]statement, len(all))
 	for i := range all {
-		statements[i] = s.codeStatement(all[i].code, all[i].Host)
+		statements[i] = s.keys.codeStatement(all[i].code, all[i].Host)
 	}
-	seals, err := s.seal(ctx, s.holdFor, statements...)
+	seals, err := s.seals.seal(ctx, s.ttl, statements...)
 	if err != nil {
 		return err
 	}
@@ -102,7 +110,7 @@ func (s *Store) renewCodes(ctx context.Context, all []codeHolder) error {
 		all[i].seal = seals[i]
 		codes[i] = s.renewCode(&all[i], now, "")
 	}
-	replies, err := s.runAll(ctx, "renew join codes", codes)
+	replies, err := s.calls.runAll(ctx, "renew join codes", codes)
 	if err != nil {
 		return err
 	}
@@ -111,12 +119,12 @@ func (s *Store) renewCodes(ctx context.Context, all []codeHolder) error {
 	for i := range all {
 		other, taken := replies[i].(string)
 		if all[i].kept = !taken; taken {
-			claimed, _ := s.codeClaim(all[i].code, other)
-			claims, rivals = append(claims, claimed...), append(rivals, i)
+			claimed, _ := s.keys.codeClaim(all[i].code, other)
+			claims, rivals = append(claims, claimed), append(rivals, i)
 			all[i].holder, _, _ = parseCodeValue(other)
 		}
 	}
-	if err := s.verify(ctx, claims); err != nil {
+	if err := s.seals.verify(ctx, claims); err != nil {
 		return err
 	}
 	var forged []invocation
@@ -126,21 +134,21 @@ func (s *Store) renewCodes(ctx context.Context, all []codeHolder) error {
 			forged = append(forged, s.renewCode(&all[i], now, replies[i].(string)))
 		}
 	}
-	_, err = s.runAll(ctx, "replace forged join codes", forged)
+	_, err = s.calls.runAll(ctx, "replace forged join codes", forged)
 	return err
 }
 
-func (s *Store) renewCode(h *codeHolder, now time.Time, forged string) invocation {
+func (s *hostStore) renewCode(h *codeHolder, now time.Time, forged string) invocation {
 	age := min(max(now.Sub(h.Since), 0), maxAge)
 	return invocation{
 		script: renewCode,
 		keys:   []string{s.keys.code(h.code.tenant, h.code.code), s.keys.codes(h.code.tenant)},
-		args:   []any{h.Host.String(), milliseconds(s.holdFor), h.code.code, age.Milliseconds(), h.seal, forged},
+		args:   []any{h.Host.String(), milliseconds(s.ttl), h.code.code, age.Milliseconds(), h.seal, forged},
 	}
 }
 
 // renewHost renews a host with its sealed home, and with the code that the relay knows.
-func (s *Store) renewHost(home string, host proto.AllocationID, known *codeHolder) invocation {
+func (s *hostStore) renewHost(home string, host proto.AllocationID, known *codeHolder) invocation {
 	code, sealed, became := "", "", ""
 	if known != nil {
 		code, sealed, became = known.code.String(), known.seal, "0"
@@ -151,7 +159,7 @@ func (s *Store) renewHost(home string, host proto.AllocationID, known *codeHolde
 	return invocation{
 		script: renewHost,
 		keys:   []string{s.keys.host(host)},
-		args:   []any{home, milliseconds(s.holdFor), code, became, sealed},
+		args:   []any{home, milliseconds(s.ttl), code, became, sealed},
 	}
 }
 
@@ -159,7 +167,7 @@ func (s *Store) renewHost(home string, host proto.AllocationID, known *codeHolde
 // it drops replaced codes, and renews a code that the relay does not know or that is
 // the host's only one, if its seal is valid. It returns the hosts that have lost their
 // code.
-func (s *Store) settle(ctx context.Context, entries []placement.HostEntry, found []any,
+func (s *hostStore) settle(ctx context.Context, entries []placement.HostEntry, found []any,
 	known map[proto.AllocationID]*codeHolder) ([]placement.Lost, error) {
 	var drop, release []invocation
 	var others []codeHolder
@@ -173,18 +181,18 @@ func (s *Store) settle(ctx context.Context, entries []placement.HostEntry, found
 		c, ok := parseHostCode(value)
 		switch {
 		case !ok:
-			s.damaged.Add(1)
+			s.calls.damaged.Add(1)
 		case known[h.Host] != nil && known[h.Host].kept:
-			drop = append(drop, s.dropCode(c, h.Host))
+			drop = append(drop, s.keys.dropCode(c, h.Host))
 		default:
 			others = append(others, codeHolder{HostEntry: h, code: c})
-			claims = append(claims, claim{statement: s.codeStatement(c, h.Host), api: true, text: sealed})
+			claims = append(claims, claim{statement: s.keys.codeStatement(c, h.Host), api: true, text: sealed})
 		}
 	}
-	if _, err := s.runAll(ctx, "drop replaced join codes", drop); err != nil {
+	if _, err := s.calls.runAll(ctx, "drop replaced join codes", drop); err != nil {
 		return nil, err
 	}
-	if err := s.verify(ctx, claims); err != nil {
+	if err := s.seals.verify(ctx, claims); err != nil {
 		return nil, err
 	}
 	var genuine []codeHolder
@@ -208,21 +216,21 @@ func (s *Store) settle(ctx context.Context, entries []placement.HostEntry, found
 			release = append(release, s.releaseFrom(g.Host, g.code))
 		}
 	}
-	if _, err := s.runAll(ctx, "renew join codes of hosts", renew); err != nil {
+	if _, err := s.calls.runAll(ctx, "renew join codes of hosts", renew); err != nil {
 		return lost, err
 	}
-	_, err := s.runAll(ctx, "take lost join codes from their hosts", release)
+	_, err := s.calls.runAll(ctx, "take lost join codes from their hosts", release)
 	return lost, err
 }
 
 // releaseFrom takes a code from the entry of a host.
-func (s *Store) releaseFrom(host proto.AllocationID, c hostCode) invocation {
+func (s *hostStore) releaseFrom(host proto.AllocationID, c hostCode) invocation {
 	return invocation{releaseCode, []string{s.keys.host(host)}, []any{c.String()}}
 }
 
 // Drop removes hosts that have ended, and their codes, if home is still their home.
 // After alloc.ErrStoreUnavailable it may be repeated; otherwise the rest expires.
-func (s *Store) Drop(ctx context.Context, home placement.Home, entries []placement.HostEntry) error {
+func (s *hostStore) Drop(ctx context.Context, home placement.Home, entries []placement.HostEntry) error {
 	for part := range slices.Chunk(entries, batch) {
 		if err := s.drop(ctx, home, part); err != nil {
 			return err
@@ -233,12 +241,12 @@ func (s *Store) Drop(ctx context.Context, home placement.Home, entries []placeme
 
 // drop drops one batch: first the hosts that are still at home, then the codes that led
 // to them.
-func (s *Store) drop(ctx context.Context, home placement.Home, entries []placement.HostEntry) error {
+func (s *hostStore) drop(ctx context.Context, home placement.Home, entries []placement.HostEntry) error {
 	hosts := make([]invocation, len(entries))
 	for i, h := range entries {
 		hosts[i] = invocation{dropHost, []string{s.keys.host(h.Host)}, []any{homeText(home)}}
 	}
-	replies, err := s.runAll(ctx, "drop hosts", hosts)
+	replies, err := s.calls.runAll(ctx, "drop hosts", hosts)
 	if err != nil {
 		return err
 	}
@@ -250,49 +258,38 @@ func (s *Store) drop(ctx context.Context, home placement.Home, entries []placeme
 		}
 		known, _ := canonical(h.Tenant, h.Code)
 		if known.code != "" {
-			codes = append(codes, s.dropCode(known, h.Host))
+			codes = append(codes, s.keys.dropCode(known, h.Host))
 		}
 		text, _ := reply[1].(string)
 		if value, _ := cutSeal(text); text != "" && value != known.String() {
 			if c, ok := parseHostCode(value); ok {
-				codes = append(codes, s.dropCode(c, h.Host))
+				codes = append(codes, s.keys.dropCode(c, h.Host))
 			} else {
-				s.damaged.Add(1)
+				s.calls.damaged.Add(1)
 			}
 		}
 	}
-	_, err = s.runAll(ctx, "drop join codes", codes)
+	_, err = s.calls.runAll(ctx, "drop join codes", codes)
 	return err
 }
 
-// Forget removes the code of host, if it has one. It does not wait: Run removes the
-// code soon. If the queue is full, the host is counted in Stats.Overflow and its code
-// expires.
-func (s *Store) Forget(host proto.AllocationID) {
-	select {
-	case s.forget <- host:
-	default:
-		s.overflow.Add(1)
-	}
-}
-
 // SetHome stores the home of a new host for HostTTL. Error: alloc.ErrStoreUnavailable.
-func (s *Store) SetHome(ctx context.Context, host proto.AllocationID, home placement.Home) error {
-	seals, err := s.seal(ctx, s.holdFor, s.homeStatement(host, home))
+func (s *hostStore) SetHome(ctx context.Context, host proto.AllocationID, home placement.Home) error {
+	seals, err := s.seals.seal(ctx, s.ttl, s.keys.homeStatement(host, home))
 	if err != nil {
 		return err
 	}
-	_, err = s.run(ctx, "set a host's home", setHome,
-		[]string{s.keys.host(host)}, homeText(home)+":"+seals[0], milliseconds(s.holdFor))
+	_, err = s.calls.run(ctx, "set a host's home", setHome,
+		[]string{s.keys.host(host)}, homeText(home)+":"+seals[0], milliseconds(s.ttl))
 	return err
 }
 
 // HomeOf returns the home of a host. Errors: alloc.ErrNotFound,
 // alloc.ErrStoreUnavailable, also for a home without a valid signature: it is not known
 // that the host has ended.
-func (s *Store) HomeOf(ctx context.Context, host proto.AllocationID) (placement.Home, error) {
-	text, err := s.text(ctx, "look up a host's home", func(ctx context.Context) *redis.StringCmd {
-		return s.client.HGet(ctx, s.keys.host(host), "h")
+func (s *hostStore) HomeOf(ctx context.Context, host proto.AllocationID) (placement.Home, error) {
+	text, err := s.calls.text(ctx, "look up a host's home", func(ctx context.Context) *redis.StringCmd {
+		return s.calls.redis.HGet(ctx, s.keys.host(host), "h")
 	})
 	if err != nil {
 		return placement.Home{}, err
@@ -303,14 +300,14 @@ func (s *Store) HomeOf(ctx context.Context, host proto.AllocationID) (placement.
 	value, sealed := cutSeal(text)
 	home, ok := parseHome(value)
 	if !ok {
-		s.damaged.Add(1)
-		return placement.Home{}, errDamaged
+		return placement.Home{}, s.calls.reportDamaged()
 	}
-	claims := []claim{{statement: s.homeStatement(host, home), relay: home.Relay, api: true, text: sealed}}
-	if err := s.verify(ctx, claims); err != nil {
+	genuine, err := s.seals.isGenuine(ctx,
+		claim{statement: s.keys.homeStatement(host, home), relay: home.Relay, api: true, text: sealed})
+	switch {
+	case err != nil:
 		return placement.Home{}, err
-	}
-	if !claims[0].ok {
+	case !genuine:
 		return placement.Home{}, errUnverified
 	}
 	return home, nil

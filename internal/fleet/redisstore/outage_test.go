@@ -28,20 +28,20 @@ func eachCall(ctx context.Context, s *Store) map[string]error {
 	home := placement.Home{Relay: alloc.RelayID{1}, Boot: 1}
 	entries := []placement.HostEntry{{Host: hostID(1), Tenant: tenant.Hash(), Code: codeText(1), Since: time.Now()}}
 	errs := make(map[string]error)
-	_, errs["PutCode"] = s.PutCode(ctx, tenant, codeText(2), hostID(2))
-	_, errs["HostOf"] = s.HostOf(ctx, tenant, codeText(1))
-	_, errs["CodeOf"] = s.CodeOf(ctx, tenant, hostID(1))
-	_, errs["Codes"] = s.Codes(ctx, tenant)
-	errs["SetHome"] = s.SetHome(ctx, hostID(1), home)
-	_, errs["HomeOf"] = s.HomeOf(ctx, hostID(1))
-	_, errs["Renew"] = s.Renew(ctx, home, entries)
-	errs["Drop"] = s.Drop(ctx, home, entries)
-	_, errs["Announce"] = s.Announce(ctx, placement.Node{Relay: home.Relay, Boot: 1})
-	_, errs["Nodes"] = s.Nodes(ctx)
-	errs["Withdraw"] = s.Withdraw(ctx, home.Relay, 1)
-	errs["Lease"] = s.Lease(ctx, "scope", "holder", 1, time.Minute)
-	_, errs["Used"] = s.Used(ctx, "scope")
-	_, _, errs["Take"] = s.Take(ctx, "key", 1000)
+	_, errs["PutCode"] = s.Directory.PutCode(ctx, tenant, codeText(2), hostID(2))
+	_, errs["HostOf"] = s.Directory.HostOf(ctx, tenant, codeText(1))
+	_, errs["CodeOf"] = s.Directory.CodeOf(ctx, tenant, hostID(1))
+	_, errs["Codes"] = s.Directory.Codes(ctx, tenant)
+	errs["SetHome"] = s.Directory.SetHome(ctx, hostID(1), home)
+	_, errs["HomeOf"] = s.Directory.HomeOf(ctx, hostID(1))
+	_, errs["Renew"] = s.Directory.Renew(ctx, home, entries)
+	errs["Drop"] = s.Directory.Drop(ctx, home, entries)
+	_, errs["Announce"] = s.Registry.Announce(ctx, placement.Node{Relay: home.Relay, Boot: 1})
+	_, errs["Nodes"] = s.Registry.Nodes(ctx)
+	errs["Withdraw"] = s.Registry.Withdraw(ctx, home.Relay, 1)
+	errs["Lease"] = lease(ctx, s, "scope", "holder", 1, time.Minute)
+	_, errs["Used"] = s.Leases.Used(ctx, "scope")
+	_, _, errs["Take"] = s.Buckets.Take(ctx, "key", 1000)
 	errs["Ping"] = s.Ping(ctx)
 	return errs
 }
@@ -177,7 +177,7 @@ func TestForgetOutlivesOutage(t *testing.T) {
 	wantUp(t, s)
 	// A store that knows the scripts executes the commands that arrived while it stood
 	// still, and the answers are lost.
-	s.Forget(hostID(2))
+	s.Directory.Forget(hostID(2))
 	testkit.NoProblemWithin(t, 30*time.Second, "the code of wantUp is forgotten", func() string {
 		if st := s.Stats(); st.Forgotten != 1 {
 			return fmt.Sprintf("%+v", st)
@@ -187,17 +187,17 @@ func TestForgetOutlivesOutage(t *testing.T) {
 	const many = 3 * batch
 	put := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	for n := range many {
-		if ok, err := put.PutCode(t.Context(), tenant, codeText(1000+n), hostID(1000+n)); !ok || err != nil {
+		if ok, err := put.Directory.PutCode(t.Context(), tenant, codeText(1000+n), hostID(1000+n)); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}
 	server.Pause()
 	before := s.Stats()
 	for n := range many {
-		s.Forget(hostID(1000 + n))
+		s.Directory.Forget(hostID(1000 + n))
 	}
-	for range forgetQueue + many {
-		s.Forget(proto.AllocationID{1}) // One that has no code.
+	for range forgetCapacity + many {
+		s.Directory.Forget(proto.AllocationID{1}) // One that has no code.
 	}
 	if got := s.Stats(); got.Overflow == 0 {
 		t.Error("nothing was counted as too much")
@@ -210,7 +210,7 @@ func TestForgetOutlivesOutage(t *testing.T) {
 	})
 	server.Resume()
 	testkit.NoProblemWithin(t, 30*time.Second, "all codes are forgotten", func() string {
-		if n, err := put.Codes(t.Context(), tenant); n > 0 || err != nil {
+		if n, err := put.Directory.Codes(t.Context(), tenant); n > 0 || err != nil {
 			return fmt.Sprint(n, err)
 		}
 		return ""
@@ -229,10 +229,10 @@ func TestRunFinishes(t *testing.T) {
 	defer s.Close()
 	const many = 2*batch + 10
 	for n := range many {
-		if ok, err := s.PutCode(t.Context(), tenant, codeText(n), hostID(n)); !ok || err != nil {
+		if ok, err := s.Directory.PutCode(t.Context(), tenant, codeText(n), hostID(n)); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		s.Forget(hostID(n))
+		s.Directory.Forget(hostID(n))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -242,7 +242,7 @@ func TestRunFinishes(t *testing.T) {
 			t.Fatal(err)
 		}
 		took := time.Since(begin)
-		left, err := s.Codes(t.Context(), tenant)
+		left, err := s.Directory.Codes(t.Context(), tenant)
 		if left == 0 && err == nil {
 			return ""
 		}
@@ -250,12 +250,12 @@ func TestRunFinishes(t *testing.T) {
 			t.Fatalf("%d codes are left after %v, %v", left, took, err)
 		}
 		for n := range many { // A busy machine had no time for all of them, or for a call: it ends with the first that fails.
-			s.Forget(hostID(n))
+			s.Directory.Forget(hostID(n))
 		}
 		return fmt.Sprint(left, err)
 	})
 	server.Kill()
-	s.Forget(hostID(1))
+	s.Directory.Forget(hostID(1))
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -272,9 +272,9 @@ func TestTakeDoesNotProbe(t *testing.T) {
 	for range failuresAlone {
 		_ = s.Ping(t.Context())
 	}
-	testkit.Eventually(t, "the breaker to permit a call", func() bool { return s.breaker.State() == gobreaker.StateHalfOpen })
+	testkit.Eventually(t, "the breaker to permit a call", func() bool { return s.calls.breaker.State() == gobreaker.StateHalfOpen })
 	before := s.Stats()
-	if _, _, err := s.Take(t.Context(), "key", 1000); !unavailable(err) || !before.Open {
+	if _, _, err := s.Buckets.Take(t.Context(), "key", 1000); !unavailable(err) || !before.Open {
 		t.Errorf("Take without a store: %v; %+v", err, before)
 	}
 	if got := s.Stats(); got.Calls != before.Calls {

@@ -64,16 +64,16 @@ redis.call('SET', KEYS[1], string.format('%.0f', full), 'PX', math.ceil((full - 
 return 0
 `)
 
-// Lease stores the usage of a scope by a holder, for example of a project's allocations
-// by a relay, for ttl. It replaces the previous value. The usage of a dead holder
-// expires after ttl. Errors: alloc.ErrStoreUnavailable, and an error for invalid names
-// or numbers.
-func (s *Store) Lease(ctx context.Context, scope, holder string, used int64, ttl time.Duration) error {
-	return s.Leases(ctx, holder, ttl, []Use{{scope, used}})
+// Leases has what holders use of scopes, such as relays of a project's allocations.
+type Leases struct {
+	calls *client
+	keys  keys
 }
 
-// Leases does what Lease does for many scopes of one holder, in batches.
-func (s *Store) Leases(ctx context.Context, holder string, ttl time.Duration, uses []Use) error {
+// Set stores the usages of a holder for ttl, in batches. They replace the previous values, and
+// expire after ttl if the holder has died. Errors: alloc.ErrStoreUnavailable, and an error for invalid
+// names or numbers.
+func (l *Leases) Set(ctx context.Context, holder string, ttl time.Duration, uses []Use) error {
 	if ttl < time.Millisecond || ttl > maxAge || holder == "" || len(holder) > maxName {
 		return fmt.Errorf("redisstore: lease for %v of a holder with a name of %d bytes: at least 1ms, and 1 to %d bytes", ttl, len(holder), maxName)
 	}
@@ -86,9 +86,9 @@ func (s *Store) Leases(ctx context.Context, holder string, ttl time.Duration, us
 	for part := range slices.Chunk(uses, batch) {
 		all := make([]invocation, len(part))
 		for i, u := range part {
-			all[i] = invocation{setLease, []string{s.keys.lease(u.Scope)}, []any{holder, u.Used, milliseconds(ttl)}}
+			all[i] = invocation{setLease, []string{l.keys.lease(u.Scope)}, []any{holder, u.Used, milliseconds(ttl)}}
 		}
-		if _, err := s.runAll(ctx, "write leases", all); err != nil {
+		if _, err := l.calls.runAll(ctx, "write leases", all); err != nil {
 			return err
 		}
 	}
@@ -96,29 +96,35 @@ func (s *Store) Leases(ctx context.Context, holder string, ttl time.Duration, us
 }
 
 // Used returns the usage of scope by all holders. Error: alloc.ErrStoreUnavailable.
-func (s *Store) Used(ctx context.Context, scope string) (int64, error) {
-	reply, err := s.runReadOnly(ctx, "add up leases", sumLeases, []string{s.keys.lease(scope)})
+func (l *Leases) Used(ctx context.Context, scope string) (int64, error) {
+	reply, err := l.calls.runReadOnly(ctx, "add up leases", sumLeases, []string{l.keys.lease(scope)})
 	if err != nil {
 		return 0, err
 	}
-	return s.parseNumber(reply)
+	return l.calls.parseNumber(reply)
+}
+
+// Buckets has the token buckets that the API processes of a fleet share.
+type Buckets struct {
+	calls *client
+	keys  keys
 }
 
 // Take takes one of perMinute tokens of key; a burst may use all of them. It reports
 // true, or false and the time to wait for the next one. A refused call takes no token.
 // Error: alloc.ErrStoreUnavailable, after which the caller should count by itself and
 // not refuse.
-func (s *Store) Take(ctx context.Context, key string, perMinute int) (ok bool, retryAfter time.Duration, err error) {
+func (b *Buckets) Take(ctx context.Context, key string, perMinute int) (ok bool, retryAfter time.Duration, err error) {
 	if perMinute <= 0 {
 		return false, time.Minute, nil
 	}
 	// The call that follows it probes the store if the breaker permits: one of the two
 	// waits is enough for the player.
-	if s.isOpen() {
+	if b.calls.isOpen() {
 		return false, 0, errOpen
 	}
 	each := max(time.Minute.Microseconds()/int64(perMinute), 1)
-	wait, err := s.number(ctx, "count a request", takeToken, []string{s.keys.bucket(key)}, each, each*int64(perMinute))
+	wait, err := b.calls.number(ctx, "count a request", takeToken, []string{b.keys.bucket(key)}, each, each*int64(perMinute))
 	if err != nil {
 		return false, 0, err
 	}

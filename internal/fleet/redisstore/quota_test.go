@@ -14,7 +14,7 @@ import (
 
 func wantUsed(t *testing.T, s *Store, scope string, want int64) {
 	t.Helper()
-	if got, err := s.Used(t.Context(), scope); got != want || err != nil {
+	if got, err := s.Leases.Used(t.Context(), scope); got != want || err != nil {
 		t.Errorf("Used %q = %d, %v; want %d", scope, got, err, want)
 	}
 }
@@ -23,40 +23,40 @@ func TestLeases(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
-	lease := func(scope, holder string, used int64, ttl time.Duration) {
+	use := func(scope, holder string, used int64, ttl time.Duration) {
 		t.Helper()
-		if err := s.Lease(t.Context(), scope, holder, used, ttl); err != nil {
+		if err := lease(t.Context(), s, scope, holder, used, ttl); err != nil {
 			t.Fatal(err)
 		}
 	}
 	wantUsed(t, s, "players/game", 0)
-	lease("players/game", "relay 1", 10, time.Minute)
-	lease("players/game", "relay 2", 5, time.Minute)
-	lease("players/other {game}", "relay 1", maxUsed, time.Minute)
+	use("players/game", "relay 1", 10, time.Minute)
+	use("players/game", "relay 2", 5, time.Minute)
+	use("players/other {game}", "relay 1", maxUsed, time.Minute)
 	wantUsed(t, s, "players/game", 15)
 	wantUsed(t, s, "players/other {game}", maxUsed)
-	lease("players/game", "relay 1", 7, time.Minute) // Replaces, does not add.
+	use("players/game", "relay 1", 7, time.Minute) // Replaces, does not add.
 	wantUsed(t, s, "players/game", 12)
-	lease("players/game", "relay 2", 0, time.Minute)
+	use("players/game", "relay 2", 0, time.Minute)
 	wantUsed(t, s, "players/game", 7)
 	// A holder that dies takes nothing with it, though others go on.
-	lease("players/game", "relay 3", 100, 50*time.Millisecond)
+	use("players/game", "relay 3", 100, 50*time.Millisecond)
 	testkit.NoProblemWithin(t, 30*time.Second, "the lease of the dead ends", func() string {
-		if got, err := s.Used(t.Context(), "players/game"); got != 7 || err != nil {
+		if got, err := s.Leases.Used(t.Context(), "players/game"); got != 7 || err != nil {
 			return fmt.Sprint(got, err)
 		}
 		return ""
 	})
-	lease("players/game", "relay 4", 1, time.Minute) // A new holder removes them.
+	use("players/game", "relay 4", 1, time.Minute) // A new holder removes them.
 	wantUsed(t, s, "players/game", 8)
-	if got := server.Do("HLEN " + s.keys.lease("players/game")); got != ":2" {
+	if got := server.Do("HLEN " + testKeys.lease("players/game")); got != ":2" {
 		t.Errorf("%s holders are left, want 2", got)
 	}
 	uses := make([]Use, 2*batch+1)
 	for n := range uses {
 		uses[n] = Use{fmt.Sprint("scope ", n), int64(n)}
 	}
-	if err := s.Leases(t.Context(), "relay 1", time.Minute, uses); err != nil {
+	if err := s.Leases.Set(t.Context(), "relay 1", time.Minute, uses); err != nil {
 		t.Fatal(err)
 	}
 	wantUsed(t, s, uses[2*batch].Scope, 2*batch)
@@ -67,13 +67,13 @@ func TestLeaseRefuses(t *testing.T) {
 	s := open(t, Config{URL: "redis://127.0.0.1:1"})
 	long := strings.Repeat("x", maxName+1)
 	for name, err := range map[string]error{
-		"no scope":    s.Lease(t.Context(), "", "holder", 1, time.Minute),
-		"long scope":  s.Lease(t.Context(), long, "holder", 1, time.Minute),
-		"no holder":   s.Lease(t.Context(), "scope", "", 1, time.Minute),
-		"long holder": s.Lease(t.Context(), "scope", long, 1, time.Minute),
-		"negative":    s.Lease(t.Context(), "scope", "holder", -1, time.Minute),
-		"too much":    s.Lease(t.Context(), "scope", "holder", maxUsed+1, time.Minute),
-		"no time":     s.Lease(t.Context(), "scope", "holder", 1, 0),
+		"no scope":    lease(t.Context(), s, "", "holder", 1, time.Minute),
+		"long scope":  lease(t.Context(), s, long, "holder", 1, time.Minute),
+		"no holder":   lease(t.Context(), s, "scope", "", 1, time.Minute),
+		"long holder": lease(t.Context(), s, "scope", long, 1, time.Minute),
+		"negative":    lease(t.Context(), s, "scope", "holder", -1, time.Minute),
+		"too much":    lease(t.Context(), s, "scope", "holder", maxUsed+1, time.Minute),
+		"no time":     lease(t.Context(), s, "scope", "holder", 1, 0),
 	} {
 		if err == nil || unavailable(err) {
 			t.Errorf("%s: %v", name, err)
@@ -97,7 +97,7 @@ func TestTake(t *testing.T) {
 		s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 		wg.Go(func() {
 			for range each {
-				ok, wait, err := s.Take(t.Context(), "player {1}", perMinute)
+				ok, wait, err := s.Buckets.Take(t.Context(), "player {1}", perMinute)
 				switch {
 				case err != nil:
 					t.Error(err)
@@ -115,15 +115,15 @@ func TestTake(t *testing.T) {
 		t.Errorf("%d were taken, want %d to %d", got, perMinute, most)
 	}
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
-	if ok, _, err := s.Take(t.Context(), "player {2}", perMinute); !ok || err != nil {
+	if ok, _, err := s.Buckets.Take(t.Context(), "player {2}", perMinute); !ok || err != nil {
 		t.Error("another player:", ok, err)
 	}
-	if ok, wait, err := s.Take(t.Context(), "player {3}", 0); ok || wait == 0 || err != nil {
+	if ok, wait, err := s.Buckets.Take(t.Context(), "player {3}", 0); ok || wait == 0 || err != nil {
 		t.Error("a player without a budget:", ok, wait, err)
 	}
 	// One that is refused costs nothing: a player that tries all the time gets its share.
 	testkit.NoProblemWithin(t, 30*time.Second, "a token is there again", func() string {
-		if ok, wait, err := s.Take(t.Context(), "player {1}", perMinute); !ok || err != nil {
+		if ok, wait, err := s.Buckets.Take(t.Context(), "player {1}", perMinute); !ok || err != nil {
 			return fmt.Sprint(wait, err)
 		}
 		return ""

@@ -23,10 +23,10 @@ func suites(t *testing.T, url string, lose func()) {
 		return open(t, Config{URL: url, Prefix: fmt.Sprintf("fleet%d:", number), Timeout: testTimeout})
 	}
 	t.Run("Directory", func(t *testing.T) {
-		storetest.RunDirectory(t, func(t *testing.T) placement.Directory { return fresh(t) })
+		storetest.RunDirectory(t, func(t *testing.T) placement.Directory { return fresh(t).Directory })
 	})
 	t.Run("Registry", func(t *testing.T) {
-		storetest.RunRegistry(t, func(t *testing.T) (placement.Registry, func()) { return fresh(t), lose })
+		storetest.RunRegistry(t, func(t *testing.T) (placement.Registry, func()) { return fresh(t).Registry, lose })
 	})
 }
 
@@ -65,19 +65,28 @@ func TestEverythingExpires(t *testing.T) {
 	ctx := t.Context()
 	home := placement.Home{Relay: alloc.RelayID{1}, Boot: 1}
 	steps := []func() error{
-		func() error { return s.SetHome(ctx, hostID(1), home) },
-		func() error { _, err := s.PutCode(ctx, tenant, codeText(1), hostID(1)); return err },
-		func() error { _, err := s.PutCode(ctx, tenant, codeText(2), hostID(2)); return err },
-		func() error { _, err := s.MoveCode(ctx, tenant.Hash(), codeText(2), hostID(2), hostID(4)); return err },
-		func() error { _, err := s.MoveCode(ctx, tenant.Hash(), codeText(9), hostID(2), hostID(5)); return err },
+		func() error { return s.Directory.SetHome(ctx, hostID(1), home) },
+		func() error { _, err := s.Directory.PutCode(ctx, tenant, codeText(1), hostID(1)); return err },
+		func() error { _, err := s.Directory.PutCode(ctx, tenant, codeText(2), hostID(2)); return err },
 		func() error {
-			_, err := s.Renew(ctx, home, []placement.HostEntry{{Host: hostID(3), Tenant: tenant.Hash(), Code: codeText(3), Since: time.Now()},
-				{Host: hostID(2)}})
+			_, err := s.Directory.MoveCode(ctx, tenant.Hash(), codeText(2), hostID(2), hostID(4))
 			return err
 		},
-		func() error { _, err := s.Announce(ctx, placement.Node{Relay: home.Relay, Boot: 1}); return err },
-		func() error { return s.Lease(ctx, "allocations of a project", "a relay", 17, time.Minute) },
-		func() error { _, _, err := s.Take(ctx, "a player", 60); return err },
+		func() error {
+			_, err := s.Directory.MoveCode(ctx, tenant.Hash(), codeText(9), hostID(2), hostID(5))
+			return err
+		},
+		func() error {
+			third := placement.HostEntry{Host: hostID(3), Tenant: tenant.Hash(), Code: codeText(3), Since: time.Now()}
+			_, err := s.Directory.Renew(ctx, home, []placement.HostEntry{third, {Host: hostID(2)}})
+			return err
+		},
+		func() error {
+			_, err := s.Registry.Announce(ctx, placement.Node{Relay: home.Relay, Boot: 1})
+			return err
+		},
+		func() error { return lease(ctx, s, "allocations of a project", "a relay", 17, time.Minute) },
+		func() error { _, _, err := s.Buckets.Take(ctx, "a player", 60); return err },
 	}
 	for n, step := range steps {
 		if err := step(); err != nil {
@@ -94,26 +103,26 @@ func TestHoldLastsAndEnds(t *testing.T) {
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout, HostTTL: time.Hour})
 	ctx := t.Context()
 	home := placement.Home{Relay: alloc.RelayID{1}, Boot: 1}
-	if err := s.SetHome(ctx, hostID(1), home); err != nil {
+	if err := s.Directory.SetHome(ctx, hostID(1), home); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := s.PutCode(ctx, tenant, codeText(1), hostID(1)); !ok || err != nil {
+	if ok, err := s.Directory.PutCode(ctx, tenant, codeText(1), hostID(1)); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	code, host := s.keys.code(tenant.Hash(), codeText(1)), s.keys.host(hostID(1))
+	code, host := testKeys.code(tenant.Hash(), codeText(1)), testKeys.host(hostID(1))
 	for _, entries := range []placement.HostEntry{ // The relay knows the code, and does not.
 		{Host: hostID(1), Tenant: tenant.Hash(), Code: codeText(1), Since: time.Now()},
 		{Host: hostID(1), Tenant: tenant.Hash(), Since: time.Now()},
 	} {
-		for _, key := range []string{code, host, s.keys.codes(tenant.Hash())} {
+		for _, key := range []string{code, host, testKeys.codes(tenant.Hash())} {
 			if got := server.Do("PEXPIRE " + key + " 60000"); got != ":1" {
 				t.Fatalf("PEXPIRE %s: %s", key, got)
 			}
 		}
-		if lost, err := s.Renew(ctx, home, []placement.HostEntry{entries}); len(lost) != 0 || err != nil {
+		if lost, err := s.Directory.Renew(ctx, home, []placement.HostEntry{entries}); len(lost) != 0 || err != nil {
 			t.Fatal(lost, err)
 		}
-		for _, key := range []string{code, host, s.keys.codes(tenant.Hash())} {
+		for _, key := range []string{code, host, testKeys.codes(tenant.Hash())} {
 			var ms int
 			if _, err := fmt.Sscanf(server.Do("PTTL "+key), ":%d", &ms); err != nil || ms <= 60_000 || ms > 3_600_000 {
 				t.Errorf("PTTL %s = %d, %v after Renew", key, ms, err)
@@ -130,12 +139,12 @@ func TestCodesThatEndedAreNotCounted(t *testing.T) {
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout, HostTTL: 50 * time.Millisecond})
 	const many = 40
 	for n := range many {
-		if ok, err := s.PutCode(t.Context(), tenant, codeText(n), hostID(n)); !ok || err != nil {
+		if ok, err := s.Directory.PutCode(t.Context(), tenant, codeText(n), hostID(n)); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}
 	testkit.NoProblemWithin(t, 30*time.Second, "no code counts", func() string {
-		if n, err := s.Codes(t.Context(), tenant); n != 0 || err != nil {
+		if n, err := s.Directory.Codes(t.Context(), tenant); n != 0 || err != nil {
 			return fmt.Sprint(n, err)
 		}
 		return ""
@@ -148,15 +157,15 @@ func TestCodesThatEndedAreNotCounted(t *testing.T) {
 	})
 	// With a list that lasts, each put takes off more than it puts on.
 	for n := range many {
-		server.Do(fmt.Sprintf("ZADD %s 1 %s", s.keys.codes(tenant.Hash()), codeText(n)))
+		server.Do(fmt.Sprintf("ZADD %s 1 %s", testKeys.codes(tenant.Hash()), codeText(n)))
 	}
 	long := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	for n := range 3 {
-		if ok, err := long.PutCode(t.Context(), tenant, codeText(1000+n), hostID(1000+n)); !ok || err != nil {
+		if ok, err := long.Directory.PutCode(t.Context(), tenant, codeText(1000+n), hostID(1000+n)); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}
-	if got := server.Do("ZCARD " + s.keys.codes(tenant.Hash())); got != ":3" {
+	if got := server.Do("ZCARD " + testKeys.codes(tenant.Hash())); got != ":3" {
 		t.Errorf("the list has %s members, want 3", got)
 	}
 }
@@ -171,27 +180,27 @@ func TestCrashBetweenSteps(t *testing.T) {
 	home := placement.Home{Relay: alloc.RelayID{1}, Boot: 1}
 	put := func(n int) {
 		t.Helper()
-		if ok, err := s.PutCode(ctx, tenant, codeText(n), hostID(n)); !ok || err != nil {
+		if ok, err := s.Directory.PutCode(ctx, tenant, codeText(n), hostID(n)); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}
 	wantHost := func(n int, want proto.AllocationID) {
 		t.Helper()
-		if got, err := s.HostOf(ctx, tenant, codeText(n)); got != want {
+		if got, err := s.Directory.HostOf(ctx, tenant, codeText(n)); got != want {
 			t.Errorf("HostOf code %d = %v, %v; want %v", n, got, err, want)
 		}
 	}
 
 	// PutCode: the code is there, the host's entry is not. The host gets another.
 	put(1)
-	server.Do("DEL " + s.keys.host(hostID(1)))
+	server.Do("DEL " + testKeys.host(hostID(1)))
 	wantHost(1, hostID(1))
-	if ok, err := s.PutCode(ctx, tenant, codeText(2), hostID(1)); !ok || err != nil {
+	if ok, err := s.Directory.PutCode(ctx, tenant, codeText(2), hostID(1)); !ok || err != nil {
 		t.Error("PutCode after a crash:", ok, err)
 	}
 	// A code that its host has and that leads nowhere is put back.
-	server.Do("DEL " + s.keys.code(tenant.Hash(), codeText(2)))
-	if got, err := s.CodeOf(ctx, tenant, hostID(1)); got != codeText(2) || err != nil {
+	server.Do("DEL " + testKeys.code(tenant.Hash(), codeText(2)))
+	if got, err := s.Directory.CodeOf(ctx, tenant, hostID(1)); got != codeText(2) || err != nil {
 		t.Errorf("CodeOf a host whose code was lost: %q, %v", got, err)
 	}
 	wantHost(2, hostID(1))
@@ -199,13 +208,13 @@ func TestCrashBetweenSteps(t *testing.T) {
 	// Drop and Forget: the host is gone, its code is not. It leads to that host
 	// until it ends, and no other host can get it until then.
 	put(3)
-	server.Do("DEL " + s.keys.host(hostID(3)))
+	server.Do("DEL " + testKeys.host(hostID(3)))
 	wantHost(3, hostID(3))
-	if ok, err := s.PutCode(ctx, tenant, codeText(3), hostID(4)); ok || err != nil {
+	if ok, err := s.Directory.PutCode(ctx, tenant, codeText(3), hostID(4)); ok || err != nil {
 		t.Error("PutCode of a code that has not ended:", ok, err)
 	}
 	entries := []placement.HostEntry{{Host: hostID(3), Tenant: tenant.Hash(), Code: codeText(3)}}
-	if err := s.Drop(ctx, home, entries); err != nil {
+	if err := s.Directory.Drop(ctx, home, entries); err != nil {
 		t.Error(err)
 	}
 	wantHost(3, proto.AllocationID{}) // Drop once more does it.
@@ -219,32 +228,32 @@ func TestDamagedValues(t *testing.T) {
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	ctx := t.Context()
 	home := placement.Home{Relay: alloc.RelayID{1}, Boot: 1}
-	server.Do("SET " + s.keys.code(tenant.Hash(), codeText(1)) + " nonsense")
-	server.Do("HSET " + s.keys.host(hostID(1)) + " h nonsense c nonsense")
-	server.Do("HSET " + s.keys.nodes() + " nonsense nonsense")
-	if _, err := s.HostOf(ctx, tenant, codeText(1)); !unavailable(err) {
+	server.Do("SET " + testKeys.code(tenant.Hash(), codeText(1)) + " nonsense")
+	server.Do("HSET " + testKeys.host(hostID(1)) + " h nonsense c nonsense")
+	server.Do("HSET " + testKeys.nodes() + " nonsense nonsense")
+	if _, err := s.Directory.HostOf(ctx, tenant, codeText(1)); !unavailable(err) {
 		t.Errorf("HostOf: %v", err)
 	}
-	if _, err := s.HomeOf(ctx, hostID(1)); !unavailable(err) {
+	if _, err := s.Directory.HomeOf(ctx, hostID(1)); !unavailable(err) {
 		t.Errorf("HomeOf: %v", err)
 	}
-	if _, err := s.CodeOf(ctx, tenant, hostID(1)); !unavailable(err) {
+	if _, err := s.Directory.CodeOf(ctx, tenant, hostID(1)); !unavailable(err) {
 		t.Errorf("CodeOf: %v", err)
 	}
-	if nodes, err := s.Nodes(ctx); len(nodes) != 0 || err != nil {
+	if nodes, err := s.Registry.Nodes(ctx); len(nodes) != 0 || err != nil {
 		t.Errorf("Nodes: %v, %v", nodes, err)
 	}
 	if got := s.Stats(); got.Damaged != 4 || got.Opened != 0 {
 		t.Errorf("%d values are damaged, and the breaker opened %d times", got.Damaged, got.Opened)
 	}
 	entries := []placement.HostEntry{{Host: hostID(1), Tenant: tenant.Hash(), Code: codeText(1), Since: time.Now()}}
-	if lost, err := s.Renew(ctx, home, entries); len(lost) != 0 || err != nil {
+	if lost, err := s.Directory.Renew(ctx, home, entries); len(lost) != 0 || err != nil {
 		t.Error(lost, err)
 	}
-	if got, err := s.HostOf(ctx, tenant, codeText(1)); got != hostID(1) || err != nil {
+	if got, err := s.Directory.HostOf(ctx, tenant, codeText(1)); got != hostID(1) || err != nil {
 		t.Error(got, err)
 	}
-	if got, err := s.HomeOf(ctx, hostID(1)); got != home || err != nil {
+	if got, err := s.Directory.HomeOf(ctx, hostID(1)); got != home || err != nil {
 		t.Error(got, err)
 	}
 }
@@ -256,7 +265,7 @@ func TestMigration(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			s := open(t, Config{URL: server.URL, Prefix: fmt.Sprintf("fleet%d:", seed), Timeout: testTimeout})
-			storetest.RunMigration(t, s, seed, 10)
+			storetest.RunMigration(t, s.Directory, seed, 10)
 		})
 	}
 }

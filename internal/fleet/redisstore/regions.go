@@ -125,8 +125,9 @@ func (r *Regions) Own() string { return r.own }
 // PublishedRegion returns the region that other processes have published for the first store; empty: none,
 // or the user of the store may not read it. Error: alloc.ErrStoreUnavailable.
 func (s *Stores) PublishedRegion(ctx context.Context) (region string, err error) {
-	err = s.all[0].do(ctx, "read the store's region", func(ctx context.Context) error {
-		region, err = s.all[0].client.HGet(ctx, s.all[0].keys.regions(), ownField).Result()
+	first := s.all[0].calls
+	err = first.do(ctx, "read the store's region", func(ctx context.Context) error {
+		region, err = first.redis.HGet(ctx, first.regions.key, ownField).Result()
 		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "NOPERM") {
 			return nil
 		}

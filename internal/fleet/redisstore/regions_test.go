@@ -49,7 +49,7 @@ func TestRegions(t *testing.T) {
 			}
 			config.Region, config.Symbols = c.region, c.symbols
 			second := open(t, config)
-			err := second.SetHome(t.Context(), hostID(1), placement.Home{Boot: 1})
+			err := second.Directory.SetHome(t.Context(), hostID(1), placement.Home{Boot: 1})
 			if (err == nil) != (c.says == "") || err != nil && (!unavailable(err) || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("a call: %v", err)
 			}
@@ -59,7 +59,7 @@ func TestRegions(t *testing.T) {
 			if c.says == "" {
 				return
 			}
-			server.Do("DEL " + second.keys.regions()) // As after the end of the other processes.
+			server.Do("DEL " + second.Regions.key) // As after the end of the other processes.
 			testkit.NoProblemWithin(t, 20*time.Second, "the store is used", func() string {
 				if err := second.Ping(t.Context()); err != nil {
 					return err.Error()
@@ -98,15 +98,14 @@ func TestStores(t *testing.T) {
 		}
 	}
 	ban := func(id string) error { return s.SetBan(ctx, id, "text "+id, time.Now().Add(time.Hour), 10) }
-	bansOf := func(store interface {
-		Bans(context.Context) ([]Ban, uint64, error)
-	}) int {
-		all, _, err := store.Bans(ctx)
+	bansIn := func(list func(context.Context) ([]Ban, uint64, error)) int {
+		all, _, err := list(ctx)
 		if err != nil {
 			return -1
 		}
 		return len(all)
 	}
+	first, second := s.All()[0].Bans.List, s.All()[1].Bans.List
 	calls := func(what string, used int64) {
 		t.Helper()
 		if n, err := s.Used(ctx, "players"); n != used || err != nil {
@@ -120,22 +119,22 @@ func TestStores(t *testing.T) {
 		}
 	}
 	for i, store := range s.All() {
-		check("Lease", store.Lease(ctx, "players", fmt.Sprint(i), int64(10+i), time.Hour))
+		check("Lease", lease(ctx, store, "players", fmt.Sprint(i), int64(10+i), time.Hour))
 	}
 	check("a ban", ban("1"), ban("2"))
 	calls("both", 21)
-	if there, err := s.DeleteBan(ctx, "2"); !there || err != nil || bansOf(s) != 1 || bansOf(s.All()[0]) != 1 || bansOf(s.All()[1]) != 1 {
-		t.Errorf("a ban is removed: %t, %v; %d are left", there, err, bansOf(s))
+	if there, err := s.DeleteBan(ctx, "2"); !there || err != nil || bansIn(s.Bans) != 1 || bansIn(first) != 1 || bansIn(second) != 1 {
+		t.Errorf("a ban is removed: %t, %v; %d are left", there, err, bansIn(s.Bans))
 	}
 
 	servers[1].Kill()
 	testkit.Within(t, 20*time.Second, "the breaker to open", func() bool { return s.All()[1].Ping(ctx) != nil && s.Stats().Open })
 	calls("one is away", 10)
 	check("a ban without one", ban("3"))
-	if n := bansOf(s); n != 2 {
+	if n := bansIn(s.Bans); n != 2 {
 		t.Errorf("%d bans without one, want 2", n)
 	}
-	if _, err := s.DeleteBan(ctx, "1"); err == nil || bansOf(s) != 2 {
+	if _, err := s.DeleteBan(ctx, "1"); err == nil || bansIn(s.Bans) != 2 {
 		t.Errorf("a ban is removed while a store is away: %v", err)
 	}
 	if s.LoginError() != nil || s.RegionsError() != nil {
@@ -143,18 +142,20 @@ func TestStores(t *testing.T) {
 	}
 
 	servers[1].Restart()
-	testkit.Within(t, 30*time.Second, "both bans in the store that was away", func() bool { return bansOf(s) == 2 && bansOf(s.All()[1]) == 2 })
+	testkit.Within(t, 30*time.Second, "both bans in the store that was away", func() bool {
+		return bansIn(s.Bans) == 2 && bansIn(second) == 2
+	})
 	calls("it is back", 10)
-	if _, err := s.DeleteBan(ctx, "1"); err != nil || bansOf(s) != 1 {
+	if _, err := s.DeleteBan(ctx, "1"); err != nil || bansIn(s.Bans) != 1 {
 		t.Errorf("a ban is removed again: %v", err)
 	}
 	for _, server := range servers {
-		if ttl := server.Do("PTTL " + s.All()[0].keys.regions()); len(ttl) < 2 || ttl[1] == '-' {
+		if ttl := server.Do("PTTL " + testKeys.regions()); len(ttl) < 2 || ttl[1] == '-' {
 			t.Errorf("the regions never end: PTTL %s", ttl)
 		}
 		server.Kill()
 	}
-	testkit.Within(t, 20*time.Second, "no store", func() bool { return bansOf(s) < 0 })
+	testkit.Within(t, 20*time.Second, "no store", func() bool { return bansIn(s.Bans) < 0 })
 	if err := ban("4"); !unavailable(err) {
 		t.Errorf("a ban without a store: %v", err)
 	}

@@ -22,6 +22,16 @@ func lastsFor(n placement.Node) time.Duration {
 	return min(max(n.RecoverFor, 0), maxAge) + placement.DeadAfter + entryGrace
 }
 
+// Registry has the announcements of relays.
+type Registry struct {
+	calls *client
+	keys  keys
+	seals *sealer
+
+	mu        sync.Mutex // guards the following field; held for no call
+	announced map[alloc.RelayID]announced
+}
+
 // announced is what this process knows about the entries of a relay's run.
 type announced struct {
 	boot uint64
@@ -46,36 +56,36 @@ const maxHistory = 64
 // writes after the last heartbeat or on another shard. Servers that do not report their
 // history are ignored. Errors: alloc.ErrStoreUnavailable, and an error for an entry
 // that is too large.
-func (s *Store) Announce(ctx context.Context, n placement.Node) (intact bool, err error) {
+func (r *Registry) Announce(ctx context.Context, n placement.Node) (intact bool, err error) {
 	text, err := encodeNode(n)
 	if err != nil {
 		return false, err
 	}
-	number, written := s.nextNumber(n)
-	st := s.nodeStatement(n.Relay, n.Boot, number, text)
-	seals, err := s.seal(ctx, lastsFor(n), st)
+	number, written := r.nextNumber(n)
+	st := r.keys.nodeStatement(n.Relay, n.Boot, number, text)
+	seals, err := r.seals.seal(ctx, lastsFor(n), st)
 	if err != nil {
 		return false, err
 	}
-	same, err := s.announce(ctx, n, number, written, seals[0]+":"+string(text))
+	same, err := r.announce(ctx, n, number, written, seals[0]+":"+string(text))
 	if err != nil {
 		return false, err
 	}
 	if !same { // The store may have lost the certificate as well: sealing publishes it.
-		s.published.set(placement.KeyID{}, time.Time{})
-		if _, err := s.seal(ctx, lastsFor(n), st); err != nil {
+		r.seals.published.set(placement.KeyID{}, time.Time{})
+		if _, err := r.seals.seal(ctx, lastsFor(n), st); err != nil {
 			return false, err
 		}
 	}
-	return s.sameHistories(n, s.histories(ctx), number) && same && written > 0, nil
+	return r.sameHistories(n, r.histories(ctx), number) && same && written > 0, nil
 }
 
 // announce writes an entry, also over one that seems to be later and has no valid
 // signature. It reports whether the entry before was of the same run.
-func (s *Store) announce(ctx context.Context, n placement.Node, number, written uint64, sealed string) (bool, error) {
+func (r *Registry) announce(ctx context.Context, n placement.Node, number, written uint64, sealed string) (bool, error) {
 	forged := ""
 	for range 2 {
-		reply, err := s.run(ctx, "announce the node", announce, []string{s.keys.nodes(), s.keys.nodesEnd()},
+		reply, err := r.calls.run(ctx, "announce the node", announce, []string{r.keys.nodes(), r.keys.nodesEnd()},
 			n.Relay.String(), bootText(n.Boot), number, written, milliseconds(lastsFor(n)), sealed, forged)
 		if err != nil {
 			return false, err
@@ -85,9 +95,8 @@ func (s *Store) announce(ctx context.Context, n placement.Node, number, written 
 			return reply == int64(1), nil
 		}
 		forged = later
-		if e, ok := s.parseEntry(n.Relay.String(), later, 0); ok {
-			claims := []claim{e.claim}
-			if err := s.verify(ctx, claims); err != nil || claims[0].ok {
+		if e, ok := r.parseEntry(n.Relay.String(), later, 0); ok {
+			if genuine, err := r.seals.isGenuine(ctx, e.claim); err != nil || genuine {
 				return err == nil, err
 			}
 		}
@@ -97,29 +106,29 @@ func (s *Store) announce(ctx context.Context, n placement.Node, number, written 
 
 // nextNumber returns the number of the run's next entry, and that of the last one known
 // to be written.
-func (s *Store) nextNumber(n placement.Node) (number, written uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := s.announced[n.Relay]
+func (r *Registry) nextNumber(n placement.Node) (number, written uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.announced[n.Relay]
 	if a.boot != n.Boot || a.histories == nil {
 		a = announced{boot: n.Boot, histories: make(map[string]bool)}
 	}
 	a.tried++
-	s.announced[n.Relay] = a
+	r.announced[n.Relay] = a
 	return a.tried, a.written
 }
 
 // sameHistories records a written entry and the histories of the servers, and reports
 // whether all of them were known.
-func (s *Store) sameHistories(n placement.Node, histories []string, number uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a, ok := s.announced[n.Relay]
+func (r *Registry) sameHistories(n placement.Node, histories []string, number uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, ok := r.announced[n.Relay]
 	if !ok || a.boot != n.Boot {
 		return false // Withdrawn meanwhile, or announced by another run.
 	}
 	a.written = max(a.written, number)
-	s.announced[n.Relay] = a
+	r.announced[n.Relay] = a
 	same := true
 	for _, h := range histories {
 		if !a.histories[h] {
@@ -135,8 +144,8 @@ func (s *Store) sameHistories(n placement.Node, histories []string, number uint6
 
 // histories returns the history ids of the servers that accept writes. It ignores
 // servers that do not answer, since the breaker learns of them by other calls.
-func (s *Store) histories(ctx context.Context) []string {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+func (r *Registry) histories(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, r.calls.timeout)
 	defer cancel()
 	var mu sync.Mutex
 	var all []string
@@ -149,7 +158,7 @@ func (s *Store) histories(ctx context.Context) []string {
 		}
 		return nil
 	}
-	switch c := s.client.(type) {
+	switch c := r.calls.redis.(type) {
 	case *redis.ClusterClient:
 		_ = c.ForEachMaster(ctx, ask)
 	case *redis.Client:
@@ -172,24 +181,21 @@ func history(info string) string {
 // Nodes returns all entries, with their age by the store's clock. It skips expired and
 // damaged entries, and those that their relay has not signed. Error:
 // alloc.ErrStoreUnavailable.
-func (s *Store) Nodes(ctx context.Context) ([]placement.Seen, error) {
-	reply, err := s.runReadOnly(ctx, "list the nodes", listNodes, []string{s.keys.nodes()})
+func (r *Registry) Nodes(ctx context.Context) ([]placement.Seen, error) {
+	reply, err := r.calls.runReadOnly(ctx, "list the nodes", listNodes, []string{r.keys.nodes()})
 	if err != nil {
 		return nil, err
 	}
-	entries, damaged, ok := s.parseNodes(reply)
+	entries, damaged, ok := r.parseNodes(reply)
 	if !ok {
-		damaged++
+		return nil, r.calls.reportDamaged()
 	}
-	s.damaged.Add(uint64(damaged))
-	if !ok {
-		return nil, errDamaged
-	}
+	r.calls.damaged.Add(uint64(damaged))
 	claims := make([]claim, len(entries))
 	for i := range entries {
 		claims[i] = entries[i].claim
 	}
-	if err := s.verify(ctx, claims); err != nil {
+	if err := r.seals.verify(ctx, claims); err != nil {
 		return nil, err
 	}
 	var seen []placement.Seen
@@ -208,13 +214,13 @@ type nodeEntry struct {
 }
 
 // parseNodes parses the result of listNodes. It also counts damaged entries.
-func (s *Store) parseNodes(reply any) (entries []nodeEntry, damaged int, ok bool) {
+func (r *Registry) parseNodes(reply any) (entries []nodeEntry, damaged int, ok bool) {
 	now, fields, ok := parseTimedHash(reply)
 	if !ok {
 		return nil, 0, false
 	}
 	for relay, entry := range fields {
-		n, ok := s.parseEntry(relay, entry, now)
+		n, ok := r.parseEntry(relay, entry, now)
 		switch {
 		case !ok:
 			damaged++
@@ -247,13 +253,13 @@ func parseTimedHash(reply any) (now int64, fields map[string]string, ok bool) {
 
 // Withdraw removes the entry of a relay if it belongs to that boot. Error:
 // alloc.ErrStoreUnavailable, after which the entry expires.
-func (s *Store) Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error {
-	s.mu.Lock()
-	if s.announced[relay].boot == boot {
-		delete(s.announced, relay)
+func (r *Registry) Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error {
+	r.mu.Lock()
+	if r.announced[relay].boot == boot {
+		delete(r.announced, relay)
 	}
-	s.mu.Unlock()
-	_, err := s.run(ctx, "withdraw the node", withdraw, []string{s.keys.nodes(), s.keys.nodesEnd()},
+	r.mu.Unlock()
+	_, err := r.calls.run(ctx, "withdraw the node", withdraw, []string{r.keys.nodes(), r.keys.nodesEnd()},
 		relay.String(), bootText(boot))
 	return err
 }
@@ -333,7 +339,7 @@ func encodeNode(n placement.Node) ([]byte, error) {
 const entrySlack = 64 + maxSeal
 
 // parseEntry parses the entry of a relay: "at:boot:number:seal:json".
-func (s *Store) parseEntry(relay, text string, now int64) (nodeEntry, bool) {
+func (r *Registry) parseEntry(relay, text string, now int64) (nodeEntry, bool) {
 	id, ok := parseID(relay)
 	if !ok || len(text) > maxValue+entrySlack {
 		return nodeEntry{}, false
@@ -369,7 +375,7 @@ func (s *Store) parseEntry(relay, text string, now int64) (nodeEntry, bool) {
 	return nodeEntry{
 		Seen: placement.Seen{Node: n, Age: time.Duration(age) * time.Millisecond},
 		claim: claim{
-			statement: s.nodeStatement(n.Relay, boot, uint64(number), []byte(parts[4])), relay: n.Relay, text: parts[3],
+			statement: r.keys.nodeStatement(n.Relay, boot, uint64(number), []byte(parts[4])), relay: n.Relay, text: parts[3],
 		},
 	}, true
 }

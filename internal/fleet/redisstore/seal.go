@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -82,23 +83,35 @@ func (s statement) bytes(until int64) []byte {
 }
 
 // codeStatement says that a code leads to a host. Relays and API processes make it.
-func (s *Store) codeStatement(c hostCode, host proto.AllocationID) statement {
-	return statement{s.keys.code(c.tenant, c.code), host.String()}
+func (k keys) codeStatement(c hostCode, host proto.AllocationID) statement {
+	return statement{k.code(c.tenant, c.code), host.String()}
 }
 
 // homeStatement says where a host is. That relay makes it, and API processes do.
-func (s *Store) homeStatement(host proto.AllocationID, home placement.Home) statement {
-	return statement{s.keys.host(host), homeText(home)}
+func (k keys) homeStatement(host proto.AllocationID, home placement.Home) statement {
+	return statement{k.host(host), homeText(home)}
 }
 
 // nodeStatement is the announcement of a relay, which alone makes it.
-func (s *Store) nodeStatement(relay alloc.RelayID, boot, number uint64, text []byte) statement {
-	return statement{s.keys.nodes() + ":" + relay.String(), fmt.Sprintf("%s:%d:%s", bootText(boot), number, text)}
+func (k keys) nodeStatement(relay alloc.RelayID, boot, number uint64, text []byte) statement {
+	return statement{k.nodes() + ":" + relay.String(), fmt.Sprintf("%s:%d:%s", bootText(boot), number, text)}
+}
+
+// sealer signs entries of the store, and verifies those of others.
+type sealer struct {
+	calls     *client
+	keys      keys
+	signer    placement.Signer
+	published published
+
+	unverified       atomic.Uint64
+	mu               sync.Mutex // guards the following field
+	unverifiedLogged time.Time
 }
 
 // seal signs statements for a time. It publishes the certificate of the key first, so that
 // a reader of the entries finds it.
-func (s *Store) seal(ctx context.Context, lasts time.Duration, all ...statement) ([]string, error) {
+func (s *sealer) seal(ctx context.Context, lasts time.Duration, all ...statement) ([]string, error) {
 	until := time.Now().Add(lasts + sealStep).Truncate(sealStep).UnixMilli()
 	seals := make([]string, len(all))
 	var cert placement.Certificate
@@ -147,15 +160,15 @@ func (p *published) set(key placement.KeyID, at time.Time) {
 
 // publish stores a certificate of this process, at most once per publishEvery. A failure
 // counts only if the store has never had the certificate.
-func (s *Store) publish(ctx context.Context, c placement.Certificate, lasts time.Duration) error {
+func (s *sealer) publish(ctx context.Context, c placement.Certificate, lasts time.Duration) error {
 	now := time.Now()
 	due, again := s.published.due(c.Key, now)
 	if !due {
 		return nil
 	}
 	lasts = max(signerFor, lasts+sealStep+clockTolerance)
-	err := s.do(ctx, "publish the certificate of the signatures", func(ctx context.Context) error {
-		return s.client.Set(ctx, s.keys.signer(c.Key), c.DER, lasts).Err()
+	err := s.calls.do(ctx, "publish the certificate of the signatures", func(ctx context.Context) error {
+		return s.calls.redis.Set(ctx, s.keys.signer(c.Key), c.DER, lasts).Err()
 	})
 	if again {
 		return nil
@@ -177,7 +190,7 @@ type claim struct {
 
 // verify verifies claims, and counts those that no permitted author has signed. Error:
 // alloc.ErrStoreUnavailable, if a certificate could not be read.
-func (s *Store) verify(ctx context.Context, claims []claim) error {
+func (s *sealer) verify(ctx context.Context, claims []claim) error {
 	var unknown []placement.KeyID
 	seals := make([]seal, len(claims))
 	for i := range claims {
@@ -204,9 +217,16 @@ func (s *Store) verify(ctx context.Context, claims []claim) error {
 	return nil
 }
 
+// isGenuine verifies one claim.
+func (s *sealer) isGenuine(ctx context.Context, c claim) (bool, error) {
+	claims := []claim{c}
+	err := s.verify(ctx, claims)
+	return claims[0].ok, err
+}
+
 // verifyOne verifies a claim by the certificates that are known. It returns the seal only
 // with ErrUnknownKey.
-func (s *Store) verifyOne(c *claim) (seal, error) {
+func (s *sealer) verifyOne(c *claim) (seal, error) {
 	sealed, ok := parseSeal(c.text)
 	if !ok {
 		return seal{}, fmt.Errorf("%w: it has none", placement.ErrSignature)
@@ -228,7 +248,7 @@ func (s *Store) verifyOne(c *claim) (seal, error) {
 }
 
 // learn reads certificates from the store and has the signer verify them.
-func (s *Store) learn(ctx context.Context, keys []placement.KeyID) error {
+func (s *sealer) learn(ctx context.Context, keys []placement.KeyID) error {
 	seen := make(map[placement.KeyID]bool)
 	for len(keys) > 0 {
 		var part []placement.KeyID
@@ -240,8 +260,8 @@ func (s *Store) learn(ctx context.Context, keys []placement.KeyID) error {
 			keys = keys[1:]
 		}
 		cmds := make([]*redis.StringCmd, len(part))
-		if err := s.do(ctx, "read the certificates of signatures", func(ctx context.Context) error {
-			_, _ = s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		if err := s.calls.do(ctx, "read the certificates of signatures", func(ctx context.Context) error {
+			_, _ = s.calls.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 				for i, key := range part {
 					cmds[i] = p.Get(ctx, s.keys.signer(key))
 				}
@@ -269,14 +289,14 @@ func (s *Store) learn(ctx context.Context, keys []placement.KeyID) error {
 }
 
 // countUnverified counts an entry that counts as absent, and logs it.
-func (s *Store) countUnverified(st statement, err error) {
+func (s *sealer) countUnverified(st statement, err error) {
 	s.unverified.Add(1)
 	s.logUnverified(st.key, err)
 }
 
 // logUnverified logs an entry that cannot be verified, once per unverifiedLogInterval. It
 // logs the class of the entry: the key of a code contains the code.
-func (s *Store) logUnverified(key string, err error) {
+func (s *sealer) logUnverified(key string, err error) {
 	now := time.Now()
 	s.mu.Lock()
 	quiet := now.Sub(s.unverifiedLogged) < unverifiedLogInterval
@@ -288,6 +308,6 @@ func (s *Store) logUnverified(key string, err error) {
 		return
 	}
 	class, _, _ := strings.Cut(strings.TrimPrefix(key, s.keys.prefix), ":")
-	s.logger.Warn("an entry of the store has no valid signature and counts as absent",
+	s.calls.logger.Warn("an entry of the store has no valid signature and counts as absent",
 		"entry", class, "error", err, "entries", s.unverified.Load())
 }

@@ -20,7 +20,7 @@ func byShard(t *testing.T, cluster *redistest.Cluster, s *Store, entries []place
 	t.Helper()
 	hosts := make([][]proto.AllocationID, len(cluster.Nodes))
 	for _, h := range entries {
-		i := cluster.Shard(t, s.keys.host(h.Host))
+		i := cluster.Shard(t, testKeys.host(h.Host))
 		hosts[i] = append(hosts[i], h.Host)
 	}
 	for i, of := range hosts {
@@ -38,7 +38,7 @@ func homesAtOnce(t *testing.T, s *Store, host proto.AllocationID, calls int) (fa
 	errs := make([]error, calls)
 	var wg sync.WaitGroup
 	for i := range errs {
-		wg.Go(func() { _, errs[i] = s.HomeOf(t.Context(), host) })
+		wg.Go(func() { _, errs[i] = s.Directory.HomeOf(t.Context(), host) })
 	}
 	wg.Wait()
 	for _, err := range errs {
@@ -74,7 +74,7 @@ func TestPausedShard(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	s, node, entries, hosts := filled(t, cluster)
-	registry := cluster.Shard(t, s.keys.nodes())
+	registry := cluster.Shard(t, testKeys.nodes())
 	for i, name := range []string{"with the relays", "without them"} {
 		t.Run(name, func(t *testing.T) {
 			paused := (registry + i) % 3
@@ -84,7 +84,7 @@ func TestPausedShard(t *testing.T) {
 				t.Errorf("%d of 5 calls that need the shard failed", failed)
 			}
 			wantOtherShards(t, s, hosts, paused)
-			if _, err := s.Announce(t.Context(), node); unavailable(err) != (paused == registry) {
+			if _, err := s.Registry.Announce(t.Context(), node); unavailable(err) != (paused == registry) {
 				t.Errorf("Announce: %v", err)
 			}
 			if got := s.Stats(); got.Open || got.Opened != before.Opened {
@@ -98,7 +98,7 @@ func TestPausedShard(t *testing.T) {
 			}
 			other := hosts[(paused+1)%3][0]
 			testkit.NoProblemWithin(t, 30*time.Second, "a call to another shard is let through", func() string {
-				if _, err := s.HomeOf(t.Context(), other); err != nil {
+				if _, err := s.Directory.HomeOf(t.Context(), other); err != nil {
 					return err.Error()
 				}
 				return ""
@@ -123,7 +123,7 @@ func wantOtherShards(t *testing.T, s *Store, hosts [][]proto.AllocationID, pause
 			if i == paused {
 				continue
 			}
-			if _, err := s.HomeOf(t.Context(), host); err != nil {
+			if _, err := s.Directory.HomeOf(t.Context(), host); err != nil {
 				t.Errorf("HomeOf on shard %d while shard %d stands still: %v", i, paused, err)
 			}
 		}
@@ -138,14 +138,14 @@ func TestShardFailover(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartReplicatedCluster(t, 3)
 	s, node, entries, hosts := filled(t, cluster)
-	paused := (cluster.Shard(t, s.keys.nodes()) + 1) % 3
+	paused := (cluster.Shard(t, testKeys.nodes()) + 1) % 3
 	cluster.Nodes[paused].Pause()
 	begin := time.Now()
 	wantOtherShards(t, s, hosts, paused)
 	cluster.Promoted(t, paused)
 	promoted := time.Since(begin)
 	testkit.NoProblemWithin(t, 30*time.Second, "calls that need the shard are answered", func() string {
-		if _, err := s.HomeOf(t.Context(), hosts[paused][0]); err != nil {
+		if _, err := s.Directory.HomeOf(t.Context(), hosts[paused][0]); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -164,7 +164,7 @@ func TestShardFailover(t *testing.T) {
 	wantUp(t, s)
 	mustRenew(t, s, homeAt(node), entries)
 	wantAll(t, s, homeAt(node), entries)
-	if _, err := s.Announce(t.Context(), node); err != nil {
+	if _, err := s.Registry.Announce(t.Context(), node); err != nil {
 		t.Errorf("Announce after the old master came back: %v", err)
 	}
 }

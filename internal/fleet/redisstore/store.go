@@ -4,15 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/sony/gobreaker/v2"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
@@ -20,45 +13,32 @@ import (
 )
 
 var (
-	_ placement.Directory = (*Store)(nil)
-	_ placement.Registry  = (*Store)(nil)
+	_ placement.Directory = (*Directory)(nil)
+	_ placement.Registry  = (*Registry)(nil)
 )
 
-// Store is the state of a fleet in Redis. Its methods may be called concurrently. All
-// calls but Forget wait for the servers for at most Config.Timeout. They fail with an
-// error that wraps alloc.ErrStoreUnavailable, at once while the breaker is open.
+// Store is the state of a fleet in Redis, in parts that share the connections to the servers. The
+// methods of all parts may be called concurrently. All calls but Forget wait for the servers for at most
+// Config.Timeout. They fail with an error that wraps alloc.ErrStoreUnavailable, at once while the breaker
+// is open.
 type Store struct {
-	client  redis.UniversalClient
-	kind    Kind
-	keys    keys
-	timeout time.Duration
-	holdFor time.Duration
-	logger  *slog.Logger
-	signer  placement.Signer
-	Regions *Regions
-	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
-	// lastError is the latest failure of a call. The lock of the breaker guards it.
-	lastError error
+	Directory *Directory
+	Registry  *Registry
+	APIs      *APIRegistry
+	Bans      *Bans
+	Leases    *Leases
+	Buckets   *Buckets
+	Regions   *Regions
 
-	login login
+	calls *client
+	seals *sealer
+}
 
-	forget chan proto.AllocationID // to Run
-
-	published published
-
-	mu               sync.Mutex // guards the following fields; entries for no call
-	announced        map[alloc.RelayID]announced
-	unverifiedLogged time.Time
-
-	calls      atomic.Uint64
-	failed     atomic.Uint64
-	damaged    atomic.Uint64
-	unverified atomic.Uint64
-	forgotten  atomic.Uint64
-	overflow   atomic.Uint64
-	opened     atomic.Uint64
-	closed     atomic.Uint64
-	refused    atomic.Uint64
+// Directory is the hosts of a fleet with their homes and join codes.
+type Directory struct {
+	*hostStore   // SetHome, HomeOf, Renew, Drop
+	*codeStore   // PutCode, MoveCode, HostOf, CodeOf, Codes
+	*forgetQueue // Forget
 }
 
 // New returns the store at c.URL. It opens no connection; [Store.Ping] does. Close
@@ -75,23 +55,35 @@ func New(c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	failures := uint32(failuresAlone)
-	if address.Kind == Cluster {
-		failures = failuresCluster
-	}
-	s := &Store{
-		client: connect(address, c), kind: address.Kind, keys: keys{c.Prefix},
-		timeout: c.Timeout, holdFor: c.HostTTL, logger: c.Logger, signer: c.Signer, forget: make(chan proto.AllocationID, forgetQueue),
-		announced: make(map[alloc.RelayID]announced),
-	}
-	s.Regions = newRegions(&c, s.client)
-	s.breaker = s.newBreaker(failures)
-	return s, nil
+	calls, keys := newClient(address, &c), keys{c.Prefix}
+	seals := &sealer{calls: calls, keys: keys, signer: c.Signer}
+	return &Store{
+		Directory: &Directory{
+			&hostStore{calls: calls, keys: keys, seals: seals, ttl: c.HostTTL},
+			&codeStore{calls: calls, keys: keys, seals: seals, ttl: c.HostTTL},
+			&forgetQueue{calls: calls, keys: keys, hosts: make(chan proto.AllocationID, forgetCapacity)},
+		},
+		Registry: &Registry{calls: calls, keys: keys, seals: seals, announced: make(map[alloc.RelayID]announced)},
+		APIs:     &APIRegistry{calls: calls, keys: keys, seals: seals},
+		Bans:     &Bans{calls: calls, key: keys.bans()},
+		Leases:   &Leases{calls: calls, keys: keys},
+		Buckets:  &Buckets{calls: calls, keys: keys},
+		Regions:  calls.regions,
+		calls:    calls, seals: seals,
+	}, nil
+}
+
+// Run removes the codes of hosts that Forget queued, until ctx is done. It then removes
+// the rest while the store answers; other codes expire. Run returns nil, and leaves no
+// goroutine.
+func (s *Store) Run(ctx context.Context) error {
+	s.Directory.forgetQueue.run(ctx)
+	return nil
 }
 
 // Close ends all connections. Calls fail from there on.
 func (s *Store) Close() error {
-	if err := s.client.Close(); err != nil {
+	if err := s.calls.redis.Close(); err != nil {
 		return fmt.Errorf("redisstore: close: %w", err)
 	}
 	return nil
@@ -112,48 +104,18 @@ func Ping(ctx context.Context, c Config) error {
 	return errors.Join(client.Ping(ctx).Err(), client.Close())
 }
 
-// login is whether the servers accept the user.
-type login struct {
-	accepted atomic.Bool           // a call has succeeded
-	refusal  atomic.Pointer[error] // the last one before that; nil: none
+// Ping returns nil if the store answers.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.calls.do(ctx, "ping", func(ctx context.Context) error { return s.calls.redis.Ping(ctx).Err() })
 }
 
 // LoginError returns the error of a server that has refused the user, the password or its rights since
 // New, so that no call has succeeded; nil otherwise.
 func (s *Store) LoginError() error {
-	if err := s.login.refusal.Load(); err != nil && !s.login.accepted.Load() {
+	if err := s.calls.login.refusal.Load(); err != nil && !s.calls.login.accepted.Load() {
 		return *err
 	}
 	return nil
-}
-
-// noteResult records whether the server accepts the user.
-func (s *Store) noteResult(err error) {
-	switch {
-	case err == nil:
-		if !s.login.accepted.Load() {
-			s.login.accepted.Store(true)
-		}
-	case !s.login.accepted.Load() && isLoginError(err):
-		refused := fmt.Errorf("the server refuses the user, the password or a right of the user: %w", err)
-		if s.login.refusal.Swap(&refused) == nil {
-			s.logger.Error("the store refuses the user of this process: check store and store_password_file", "error", err)
-		}
-	}
-}
-
-// isLoginError reports whether a server has refused the user of the connection. The client library
-// wraps some of these errors in its own.
-func isLoginError(err error) bool {
-	text := err.Error()
-	return slices.ContainsFunc([]string{"WRONGPASS ", "NOAUTH ", "NOPERM ", "ERR AUTH "}, func(code string) bool {
-		return strings.Contains(text, code)
-	})
-}
-
-// Ping returns nil if the store answers.
-func (s *Store) Ping(ctx context.Context) error {
-	return s.do(ctx, "ping", func(ctx context.Context) error { return s.client.Ping(ctx).Err() })
 }
 
 // Stats are numbers since New.
@@ -178,12 +140,13 @@ type Stats struct {
 
 // Stats returns the counts. It does not wait for the store.
 func (s *Store) Stats() Stats {
+	c, forget := s.calls, s.Directory.forgetQueue
 	st := Stats{
-		Calls: s.calls.Load(), Failed: s.failed.Load(), Damaged: s.damaged.Load(), Unverified: s.unverified.Load(),
-		Forgotten: s.forgotten.Load(), Overflow: s.overflow.Load(),
-		Open: s.isOpen(), Opened: s.opened.Load(), Closed: s.closed.Load(), Refused: s.refused.Load(),
+		Calls: c.calls.Load(), Failed: c.failed.Load(), Damaged: c.damaged.Load(), Unverified: s.seals.unverified.Load(),
+		Forgotten: forget.forgotten.Load(), Overflow: forget.overflow.Load(),
+		Open: c.isOpen(), Opened: c.opened.Load(), Closed: c.closed.Load(), Refused: c.refused.Load(),
 	}
-	if pool, ok := s.client.(*redis.Client); ok { // A cluster's may ask the servers.
+	if pool, ok := c.redis.(*redis.Client); ok { // A cluster's may ask the servers.
 		p := pool.PoolStats()
 		st.Connections, st.Idle = int(p.TotalConns), int(p.IdleConns)
 	}

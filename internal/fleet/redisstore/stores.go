@@ -94,11 +94,11 @@ func (s *Stores) Stats() (sum Stats) {
 	return sum
 }
 
-// AnnounceAPI is [Store.AnnounceAPI] in all stores. It fails if no store accepts it.
+// AnnounceAPI is [APIRegistry.Announce] in all stores. It fails if no store accepts it.
 func (s *Stores) AnnounceAPI(ctx context.Context, p placement.APIProcess) ([]placement.SeenAPIProcess, error) {
 	lists := make([][]placement.SeenAPIProcess, len(s.all))
 	err := unlessAll(s.each(func(i int, store *Store) (err error) {
-		lists[i], err = store.AnnounceAPI(ctx, p)
+		lists[i], err = store.APIs.Announce(ctx, p)
 		return err
 	}))
 	all := slices.Concat(lists...)
@@ -108,9 +108,9 @@ func (s *Stores) AnnounceAPI(ctx context.Context, p placement.APIProcess) ([]pla
 	return slices.CompactFunc(all, func(a, b placement.SeenAPIProcess) bool { return a.Boot == b.Boot }), err
 }
 
-// WithdrawAPI is [Store.WithdrawAPI] in all stores.
+// WithdrawAPI is [APIRegistry.Withdraw] in all stores.
 func (s *Stores) WithdrawAPI(ctx context.Context, boot uint64) error {
-	return errors.Join(s.each(func(_ int, store *Store) error { return store.WithdrawAPI(ctx, boot) })...)
+	return errors.Join(s.each(func(_ int, store *Store) error { return store.APIs.Withdraw(ctx, boot) })...)
 }
 
 // Used returns the usage of scope by all holders whose store answers. Error: alloc.ErrStoreUnavailable if
@@ -118,7 +118,7 @@ func (s *Stores) WithdrawAPI(ctx context.Context, boot uint64) error {
 func (s *Stores) Used(ctx context.Context, scope string) (sum int64, err error) {
 	used := make([]int64, len(s.all))
 	err = unlessAll(s.each(func(i int, store *Store) (err error) {
-		used[i], err = store.Used(ctx, scope)
+		used[i], err = store.Leases.Used(ctx, scope)
 		return err
 	}))
 	for _, n := range used {
@@ -127,26 +127,26 @@ func (s *Stores) Used(ctx context.Context, scope string) (sum int64, err error) 
 	return sum, err
 }
 
-// Take is [Store.Take] in the store that a hash of the key names, or in the next one whose breaker is not
+// Take is [Buckets.Take] in the store that a hash of the key names, or in the next one whose breaker is not
 // open, where the bucket begins full.
 func (s *Stores) Take(ctx context.Context, key string, perMinute int) (ok bool, retryAfter time.Duration, err error) {
 	first := int(crc32.ChecksumIEEE([]byte(key)) % uint32(len(s.all)))
 	for i := range s.all {
-		if store := s.all[(first+i)%len(s.all)]; !store.isOpen() {
-			return store.Take(ctx, key, perMinute)
+		if store := s.all[(first+i)%len(s.all)]; !store.calls.isOpen() {
+			return store.Buckets.Take(ctx, key, perMinute)
 		}
 	}
-	return s.all[first].Take(ctx, key, perMinute)
+	return s.all[first].Buckets.Take(ctx, key, perMinute)
 }
 
-// SetBan is [Store.SetBan] in all stores. It fails if no store accepts the ban; one that does not answer
+// SetBan is [Bans.Set] in all stores. It fails if no store accepts the ban; one that does not answer
 // gets it by [Stores.Bans] when it does.
 func (s *Stores) SetBan(ctx context.Context, id, text string, until time.Time, most int) error {
-	errs := s.each(func(_ int, store *Store) error { return store.SetBan(ctx, id, text, until, most) })
+	errs := s.each(func(_ int, store *Store) error { return store.Bans.Set(ctx, id, text, until, most) })
 	err := unlessAll(errs)
 	for i, missed := range errs {
 		if err == nil && missed != nil {
-			s.all[i].logger.Warn("a ban is not in the store until that answers", "error", missed)
+			s.all[i].calls.logger.Warn("a ban is not in the store until that answers", "error", missed)
 		}
 	}
 	return err
@@ -162,20 +162,20 @@ func (s *Stores) DeleteBan(ctx context.Context, id string) (bool, error) {
 	}
 	had := make([]bool, len(s.all))
 	err := errors.Join(s.each(func(i int, store *Store) (err error) {
-		had[i], err = store.DeleteBan(ctx, id)
+		had[i], err = store.Bans.Delete(ctx, id)
 		return err
 	})...)
 	return slices.Contains(had, true), err
 }
 
-// Bans returns the bans of all stores that answer, and the highest of their numbers, see [Store.Bans]. A
+// Bans returns the bans of all stores that answer, and the highest of their numbers, see [Bans.List]. A
 // store that lacks bans of others, since it was away, gets them once it has lacked them for repairAfter.
 // Error: alloc.ErrStoreUnavailable if none answers.
 func (s *Stores) Bans(ctx context.Context) (union []Ban, number uint64, err error) {
 	bans := make([]map[string]Ban, len(s.all))
 	numbers := make([]uint64, len(s.all))
 	errs := s.each(func(i int, store *Store) error {
-		all, n, err := store.Bans(ctx)
+		all, n, err := store.Bans.List(ctx)
 		numbers[i], bans[i] = n, make(map[string]Ban, len(all))
 		for _, b := range all {
 			bans[i][b.ID] = b
@@ -206,8 +206,8 @@ func (s *Stores) Bans(ctx context.Context) (union []Ban, number uint64, err erro
 			if len(missing[i]) == 0 {
 				continue
 			}
-			if done, err := store.RestoreBans(ctx, missing[i], numbers[i]); done && err == nil {
-				store.logger.Info("bans were written to the store, which lacked them", "bans", len(missing[i]))
+			if done, err := store.Bans.Restore(ctx, missing[i], numbers[i]); done && err == nil {
+				store.calls.logger.Info("bans were written to the store, which lacked them", "bans", len(missing[i]))
 			}
 		}
 	}
@@ -231,10 +231,10 @@ func (s *Stores) isRepairDue(numbers []uint64, lacks bool) bool {
 	case !same || s.lacking.IsZero():
 		s.lacking = time.Now()
 	}
-	return lacks && time.Since(s.lacking) > max(repairAfter, 2*s.all[0].timeout)
+	return lacks && time.Since(s.lacking) > max(repairAfter, 2*s.all[0].calls.timeout)
 }
 
-// RestoreBans is [Store.RestoreBans] in all stores that have not changed since the last [Stores.Bans].
+// RestoreBans is [Bans.Restore] in all stores that have not changed since the last [Stores.Bans].
 func (s *Stores) RestoreBans(ctx context.Context, all []Ban, number uint64) (bool, error) {
 	s.mu.Lock()
 	numbers := slices.Clone(s.numbers)
@@ -244,7 +244,7 @@ func (s *Stores) RestoreBans(ctx context.Context, all []Ban, number uint64) (boo
 		if len(s.all) == 1 {
 			numbers[i] = number
 		}
-		done[i], err = store.RestoreBans(ctx, all, numbers[i])
+		done[i], err = store.Bans.Restore(ctx, all, numbers[i])
 		return err
 	}))
 	return slices.Contains(done, true), err

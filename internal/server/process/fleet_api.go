@@ -63,7 +63,7 @@ func newFrontEnd(o *Options, store *redisstore.Stores) (_ *frontEnd, err error) 
 			log = log.With("region", m.Region)
 		}
 		m.Fleet, err = placement.New(placement.Config{
-			Registry: s, Directory: s, Dialer: f.dialer,
+			Registry: s.Registry, Directory: s.Directory, Dialer: f.dialer,
 			Defaults: defaults, Hints: hints, Logger: log,
 		})
 		if err != nil {

@@ -54,7 +54,7 @@ func (a *App) buildMember() error {
 	store := a.store.All()[0]
 	m := &member{relay: a.relay, store: store, settings: a.settings, history: a.history, log: o.Logger, began: a.life.began}
 	if m.announcer, err = placement.NewAnnouncer(placement.AnnouncerConfig{
-		Registry: store, Directory: store, Node: m.announcement, OnLost: m.onHostLost, Logger: o.Logger,
+		Registry: store.Registry, Directory: store.Directory, Node: m.announcement, OnLost: m.onHostLost, Logger: o.Logger,
 		OnMoveRefused: func(host proto.AllocationID) { endUnreachableHost(m.relay.engine, m.log, host) },
 	}); err != nil {
 		return err
@@ -328,7 +328,7 @@ func (m *member) reportUsage(ctx context.Context) {
 			return // The relay does not run.
 		}
 		uses, next := changedLeases(reported, all, relayed.measure(all, time.Now()))
-		if len(uses) > 0 && m.store.Leases(ctx, holder, leaseFor, uses) != nil {
+		if len(uses) > 0 && m.store.Leases.Set(ctx, holder, leaseFor, uses) != nil {
 			return // The store is not available, which its client logs.
 		}
 		reported = next

@@ -324,7 +324,7 @@ func TestKeptCodes(t *testing.T) {
 		t.Fatalf("the relay has kept %d codes", len(kept))
 	}
 	testkit.Within(t, time.Minute, "the code", func() bool {
-		found, err := after.store.All()[0].HostOf(t.Context(), alloc.Tenant{Project: "game", Environment: "test"}, code)
+		found, err := after.store.All()[0].Directory.HostOf(t.Context(), alloc.Tenant{Project: "game", Environment: "test"}, code)
 		return err == nil && found.String() == host.AllocationID
 	})
 	testkit.Within(t, time.Minute, "503 for a host that may come back", func() bool {

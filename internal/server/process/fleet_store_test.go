@@ -23,10 +23,12 @@ import (
 // roles is a store as a fleet uses it: an API process, and each relay with its own
 // certificate, by the users of their roles.
 type roles struct {
-	*redisstore.Store // of the API process
-	relayURL          string
-	t                 *testing.T
-	signer            func(alloc.RelayID) *rpc.Signer
+	*redisstore.Directory // of the API process
+	*redisstore.Registry
+	api      *redisstore.Store
+	relayURL string
+	t        *testing.T
+	signer   func(alloc.RelayID) *rpc.Signer
 
 	mu     sync.Mutex // guards the following field
 	relays map[alloc.RelayID]*redisstore.Store
@@ -67,19 +69,19 @@ func (r *roles) relay(id alloc.RelayID) *redisstore.Store {
 }
 
 func (r *roles) Renew(ctx context.Context, home placement.Home, entries []placement.HostEntry) ([]placement.Lost, error) {
-	return r.relay(home.Relay).Renew(ctx, home, entries)
+	return r.relay(home.Relay).Directory.Renew(ctx, home, entries)
 }
 
 func (r *roles) Drop(ctx context.Context, home placement.Home, entries []placement.HostEntry) error {
-	return r.relay(home.Relay).Drop(ctx, home, entries)
+	return r.relay(home.Relay).Directory.Drop(ctx, home, entries)
 }
 
 func (r *roles) Announce(ctx context.Context, n placement.Node) (bool, error) {
-	return r.relay(n.Relay).Announce(ctx, n)
+	return r.relay(n.Relay).Registry.Announce(ctx, n)
 }
 
 func (r *roles) Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error {
-	return r.relay(relay).Withdraw(ctx, relay, boot)
+	return r.relay(relay).Registry.Withdraw(ctx, relay, boot)
 }
 
 // signers returns a function that returns the signer of a relay or, for zero, of an API
@@ -168,8 +170,9 @@ func TestStoreUsers(t *testing.T) {
 		}
 		fresh := func(t *testing.T) *roles {
 			lose()
+			api := openStore(t, userURL(url, "ferry-api"), signers(alloc.RelayID{}))
 			return &roles{
-				Store: openStore(t, userURL(url, "ferry-api"), signers(alloc.RelayID{})), t: t,
+				Directory: api.Directory, Registry: api.Registry, api: api, t: t,
 				relayURL: userURL(url, "ferry-relay"), signer: signers, relays: make(map[alloc.RelayID]*redisstore.Store),
 			}
 		}
@@ -189,20 +192,20 @@ func testQuotas(t *testing.T, r *roles) {
 	for n := range 2 {
 		id := alloc.RelayID{byte(n + 1)}
 		for range 2 {
-			if err := r.relay(id).Lease(t.Context(), "players", id.String(), 5, time.Minute); err != nil {
+			if err := r.relay(id).Leases.Set(t.Context(), id.String(), time.Minute, []redisstore.Use{{Scope: "players", Used: 5}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if n, err := r.Used(t.Context(), "players"); n != 10 || err != nil {
+	if n, err := r.api.Leases.Used(t.Context(), "players"); n != 10 || err != nil {
 		t.Errorf("Used = %d, %v", n, err)
 	}
 	for range 2 {
-		if ok, _, err := r.Take(t.Context(), "player", 60); !ok || err != nil {
+		if ok, _, err := r.api.Buckets.Take(t.Context(), "player", 60); !ok || err != nil {
 			t.Errorf("Take: %v, %v", ok, err)
 		}
 	}
-	if err := r.Ping(t.Context()); err != nil {
+	if err := r.api.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -296,18 +299,18 @@ func BenchmarkRoles(b *testing.B) {
 	b.Run("Allocate", func(b *testing.B) {
 		for b.Loop() {
 			allocated++
-			ok, err := api.PutCode(b.Context(), tenant, code(allocated), host(allocated))
-			if err = errors.Join(err, api.SetHome(b.Context(), host(allocated), home)); err != nil || !ok {
+			ok, err := api.Directory.PutCode(b.Context(), tenant, code(allocated), host(allocated))
+			if err = errors.Join(err, api.Directory.SetHome(b.Context(), host(allocated), home)); err != nil || !ok {
 				b.Fatal(ok, err)
 			}
 		}
 	})
 	join := func(b *testing.B, n int) {
-		id, err := api.HostOf(b.Context(), tenant, code(n))
+		id, err := api.Directory.HostOf(b.Context(), tenant, code(n))
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := api.HomeOf(b.Context(), id); err != nil {
+		if _, err := api.Directory.HomeOf(b.Context(), id); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -329,7 +332,7 @@ func BenchmarkRoles(b *testing.B) {
 	}
 	b.Run("Renew1000", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := relay.Renew(b.Context(), home, entries); err != nil {
+			if _, err := relay.Directory.Renew(b.Context(), home, entries); err != nil {
 				b.Fatal(err)
 			}
 		}
