@@ -7,8 +7,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -27,110 +29,141 @@ const (
 	maxBatch = 64
 )
 
-func outcomeOf(res alloc.Reservation, err error) outcome {
-	if err != nil {
-		return outcome{err: err}
+// reservations makes the reservations that calls ask for, one for each key.
+type reservations struct {
+	relay  Relay
+	logger *slog.Logger
+	table  *attemptTable
+
+	runCtx  context.Context
+	kill    context.CancelFunc // cancels attempts
+	running sync.WaitGroup     // attempts
+
+	made, repeated, cancelled, ended atomic.Uint64
+}
+
+func newReservations(relay Relay, logger *slog.Logger) *reservations {
+	r := &reservations{relay: relay, logger: logger, table: newAttemptTable(maxRetained)}
+	r.runCtx, r.kill = context.WithCancel(context.Background())
+	return r
+}
+
+// stop cancels attempts and waits until they have ended.
+func (r *reservations) stop() {
+	r.kill()
+	r.running.Wait()
+}
+
+// reserving returns the handler of a call that makes a reservation by do.
+func reserving[Call, Request any](r *reservations, parse func(*Call) (Request, error),
+	do func(context.Context, Request) (alloc.Reservation, error)) func(context.Context, request) (any, error) {
+	return func(ctx context.Context, q request) (any, error) {
+		in, err := parseBody(q.body, parse)
+		if err != nil {
+			return nil, err
+		}
+		return r.reserve(ctx, q, func(ctx context.Context) outcome {
+			res, err := do(ctx, in)
+			if err != nil {
+				return outcome{err: err}
+			}
+			return outcome{res: &res}
+		})
 	}
-	return outcome{res: &res}
 }
 
 // reserve makes a reservation, or waits until the deadline for the call with the same
 // key that makes it.
-func (s *Server) reserve(ctx context.Context, q request, do func(context.Context) outcome) (any, error) {
+func (r *reservations) reserve(ctx context.Context, q request, do func(context.Context) outcome) (any, error) {
 	k, ok := parseKey(q.key)
 	if !ok {
 		return nil, malformed.withDetail("%s is not 32 hexadecimal digits in lower case", headerKey)
 	}
-	a, isNew, err := s.attemptTable.begin(k, q.digest(), s.elapsed())
+	a, isNew, err := r.table.begin(k, q.digest())
 	if err != nil {
 		return nil, err
 	}
 	if isNew {
 		span := trace.SpanOf(ctx)
-		s.attempts.Go(func() { s.attempt(k, a, span, q.deadline, do) })
+		r.running.Go(func() { r.attempt(k, a, span, q.deadline, do) })
 	} else {
-		s.counts.repeated.Add(1)
+		r.repeated.Add(1)
 	}
-	o := s.await(ctx, a)
+	o := r.await(ctx, a)
 	if o.err != nil {
 		return nil, o.err
 	}
 	return answerOf(o.res), nil
 }
 
-// traced makes a reservation as a span within that of the call, which may have ended.
-func traced(ctx context.Context, call trace.Span, do func(context.Context) outcome) outcome {
-	ctx, _ = trace.WithSpan(ctx, call)
-	ctx, span := trace.Start(ctx, "reserve")
-	o := do(ctx)
-	span.End(o.err)
-	return o
-}
-
 // await returns the outcome of an attempt, or an error at the deadline of ctx. A caller
 // that has disconnected may repeat the call, so its attempt continues.
-func (s *Server) await(ctx context.Context, a *attempt) outcome {
+func (r *reservations) await(ctx context.Context, a *attempt) outcome {
 	select {
 	case <-a.done:
-		return s.attemptTable.outcome(a)
+		return r.table.outcome(a)
 	case <-ctx.Done():
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return s.attemptTable.abandon(a)
+		return r.table.abandon(a)
 	}
 	return outcome{err: unavailable.withDetail("the caller has disconnected")}
 }
 
 // attempt makes a reservation, even if its caller has stopped waiting. Span is that of the
 // call.
-func (s *Server) attempt(k key, a *attempt, span trace.Span, deadline time.Time, do func(context.Context) outcome) {
-	ctx, cancel := context.WithDeadline(s.runCtx, deadline.Add(extraWait))
+func (r *reservations) attempt(k key, a *attempt, span trace.Span, deadline time.Time, do func(context.Context) outcome) {
+	ctx, cancel := context.WithDeadline(r.runCtx, deadline.Add(extraWait))
 	defer cancel()
-	late := func() bool { return !time.Now().Before(deadline) || s.runCtx.Err() != nil }
+	late := func() bool { return !time.Now().Before(deadline) || r.runCtx.Err() != nil }
 	o := outcome{err: unavailable.withDetail("the deadline has passed before the relay was asked")}
 	if !late() {
-		o = recoverPanic(ctx, span, do)
+		o = perform(ctx, span, do)
 	}
 	if o.res != nil {
-		s.counts.reserved.Add(1)
+		r.made.Add(1)
 	}
-	if !s.attemptTable.finish(k, a, o, late(), s.elapsed()) {
+	if !r.table.finish(k, a, o, late()) {
 		return
 	}
-	if err := s.end(context.WithoutCancel(ctx), k, o.res.ID); err != nil {
-		s.logger.Warn("ending an unused reservation failed; it expires unbound", "error", err)
+	if err := r.end(context.WithoutCancel(ctx), k, o.res.ID); err != nil {
+		r.logger.Warn("ending an unused reservation failed; it expires unbound", "error", err)
 	}
 }
 
-// recoverPanic calls the relay and returns a panic as an error, since no HTTP server
-// recovers panics of this goroutine.
-func recoverPanic(ctx context.Context, span trace.Span, do func(context.Context) outcome) (o outcome) {
+// perform calls the relay, in a span within that of the call, which may have ended. It returns a panic
+// as an error, since no HTTP server recovers panics of this goroutine.
+func perform(ctx context.Context, call trace.Span, do func(context.Context) outcome) (o outcome) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			o = outcome{err: fmt.Errorf("cluster: panic: %v\n%s", fault, debug.Stack())}
 		}
 	}()
-	return traced(ctx, span, do)
+	ctx, _ = trace.WithSpan(ctx, call)
+	ctx, span := trace.Start(ctx, "reserve")
+	o = do(ctx)
+	span.End(o.err)
+	return o
 }
 
 // end ends the reservation of a cancelled key.
-func (s *Server) end(ctx context.Context, k key, id proto.AllocationID) error {
+func (r *reservations) end(ctx context.Context, k key, id proto.AllocationID) error {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
-	err := s.relay.End(ctx, id)
+	err := r.relay.End(ctx, id)
 	if err != nil && !errors.Is(err, alloc.ErrNotFound) {
 		return err
 	}
-	s.attemptTable.markEnded(k)
+	r.table.markEnded(k)
 	if err == nil {
-		s.counts.ended.Add(1)
+		r.ended.Add(1)
 	}
 	return nil
 }
 
 // cancel ends the reservations of the keys, and refuses later calls with them. It may
 // be repeated.
-func (s *Server) cancel(ctx context.Context, q request) (any, error) {
+func (r *reservations) cancel(ctx context.Context, q request) (any, error) {
 	var in cancelCall
 	if err := decode(q.body, &in); err != nil {
 		return nil, err
@@ -147,10 +180,10 @@ func (s *Server) cancel(ctx context.Context, q request) (any, error) {
 	}
 	var failed error
 	for _, k := range keys {
-		id, end := s.attemptTable.cancel(k, s.elapsed())
-		s.counts.cancelled.Add(1)
+		id, end := r.table.cancel(k)
+		r.cancelled.Add(1)
 		if end {
-			failed = errors.Join(failed, s.end(ctx, k, id))
+			failed = errors.Join(failed, r.end(ctx, k, id))
 		}
 	}
 	return emptyAnswer{}, failed
@@ -192,6 +225,8 @@ type attempt struct {
 // attemptTable holds the outcomes of reservations by key, so that a call that is sent
 // twice reserves once, and a cancelled reservation can be ended.
 type attemptTable struct {
+	start time.Time
+
 	mu             sync.Mutex // guards the following fields and those of attempts; not held during calls
 	running        int
 	byKey          map[key]*attempt
@@ -200,23 +235,23 @@ type attemptTable struct {
 	forgottenEarly uint64 // dropped before they expired
 }
 
-// retained is an entry of the ring: a key, and the time since the start of the server
-// until which its outcome is kept.
+// retained is an entry of the ring: a key, and the time since the start of the table until
+// which its outcome is kept.
 type retained struct {
 	key   key
 	until time.Duration
 }
 
 func newAttemptTable(most int) *attemptTable {
-	return &attemptTable{byKey: make(map[key]*attempt), ring: make([]retained, most)}
+	return &attemptTable{start: time.Now(), byKey: make(map[key]*attempt), ring: make([]retained, most)}
 }
 
 // begin returns the attempt with that key, and whether it is new. The caller of begin
 // then makes the reservation and calls finish.
-func (m *attemptTable) begin(k key, digest [sha256.Size]byte, now time.Duration) (a *attempt, isNew bool, err error) {
+func (m *attemptTable) begin(k key, digest [sha256.Size]byte) (a *attempt, isNew bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.expire(now)
+	m.expire()
 	if a, ok := m.byKey[k]; ok {
 		switch {
 		case a.cancelledFirst:
@@ -238,7 +273,7 @@ func (m *attemptTable) begin(k key, digest [sha256.Size]byte, now time.Duration)
 // finish records the outcome of an attempt. It returns true if the reservation must be
 // ended, because it was cancelled or made too late. Callers that wait for it then get
 // an error.
-func (m *attemptTable) finish(k key, a *attempt, o outcome, late bool, now time.Duration) (end bool) {
+func (m *attemptTable) finish(k key, a *attempt, o outcome, late bool) (end bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.running--
@@ -256,7 +291,7 @@ func (m *attemptTable) finish(k key, a *attempt, o outcome, late bool, now time.
 	a.outcome = o
 	a.ended = !end && o.res == nil
 	close(a.done)
-	m.retain(k, now)
+	m.retain(k)
 	return end
 }
 
@@ -283,14 +318,14 @@ func (m *attemptTable) abandon(a *attempt) outcome {
 
 // cancel ensures that no caller gets the reservation of the key, now or later. It
 // returns the id of the reservation that must be ended, if there is one.
-func (m *attemptTable) cancel(k key, now time.Duration) (id proto.AllocationID, end bool) {
+func (m *attemptTable) cancel(k key) (id proto.AllocationID, end bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.expire(now)
+	m.expire()
 	a, ok := m.byKey[k]
 	if !ok {
 		m.byKey[k] = &attempt{cancelled: true, cancelledFirst: true, ended: true}
-		m.retain(k, now)
+		m.retain(k)
 		return proto.AllocationID{}, false
 	}
 	a.cancelled = true
@@ -311,17 +346,18 @@ func (m *attemptTable) markEnded(k key) {
 }
 
 // retain keeps an outcome for retainFor. The caller holds mu.
-func (m *attemptTable) retain(k key, now time.Duration) {
+func (m *attemptTable) retain(k key) {
 	if m.n == len(m.ring) {
 		m.forgottenEarly++
 		m.removeOldest()
 	}
-	m.ring[(m.head+m.n)%len(m.ring)] = retained{k, now + retainFor}
+	m.ring[(m.head+m.n)%len(m.ring)] = retained{k, time.Since(m.start) + retainFor}
 	m.n++
 }
 
 // expire removes expired outcomes. The caller holds mu.
-func (m *attemptTable) expire(now time.Duration) {
+func (m *attemptTable) expire() {
+	now := time.Since(m.start)
 	for m.n > 0 && m.ring[m.head].until <= now {
 		m.removeOldest()
 	}
@@ -336,10 +372,10 @@ func (m *attemptTable) removeOldest() {
 }
 
 // sweep removes expired outcomes when there are no calls, because outcomes hold keys.
-func (m *attemptTable) sweep(now time.Duration) {
+func (m *attemptTable) sweep() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.expire(now)
+	m.expire()
 }
 
 // sizes returns the number of reservations in progress, of retained outcomes, and of

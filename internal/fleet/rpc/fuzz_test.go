@@ -45,7 +45,7 @@ func FuzzCalls(f *testing.F) {
 	f.Add(uint8(0), "1000", good, make([]byte, maxBody+1))
 	x.operator.set(nil, operator.DrainState{Draining: true, Deadline: time.Now().Add(time.Hour)})
 	f.Fuzz(func(t *testing.T, path uint8, deadline, k string, body []byte) {
-		r := httptest.NewRequest(http.MethodPost, routes[int(path)%len(routes)].path, strings.NewReader(string(body)))
+		r := httptest.NewRequest(http.MethodPost, x.server.routes[int(path)%len(x.server.routes)].path, strings.NewReader(string(body)))
 		r.TLS = state
 		r.Header.Set(headerDeadline, deadline)
 		r.Header.Set(headerKey, k)

@@ -20,7 +20,7 @@ const maxDeadline = 10 * time.Second
 type route struct {
 	path  string
 	roles []Role // permitted callers
-	serve func(s *Server, ctx context.Context, q request) (any, error)
+	serve func(ctx context.Context, q request) (any, error)
 }
 
 // request is a call as its handler gets it.
@@ -39,21 +39,25 @@ type caller struct {
 	from string // host:port
 }
 
-// routes are all calls of the protocol.
-var routes = []route{
-	{pathReserveHost, []Role{RoleAPI}, (*Server).reserveHost},
-	{pathReserveJoiner, []Role{RoleAPI}, (*Server).reserveJoiner},
-	{pathDescribe, []Role{RoleAPI, RoleAdmin}, (*Server).describe},
-	{pathKeepCode, []Role{RoleAPI}, (*Server).keepCode},
-	{pathEnd, []Role{RoleAPI}, (*Server).endOne},
-	{pathCancel, []Role{RoleAPI}, (*Server).cancel},
-	{pathDrain, []Role{RoleAPI, RoleAdmin}, (*Server).drain},
-	{pathUndrain, []Role{RoleAPI, RoleAdmin}, (*Server).undrain},
-	{pathKick, []Role{RoleAPI, RoleAdmin}, (*Server).kick},
-	{pathClose, []Role{RoleAPI, RoleAdmin}, (*Server).closeOne},
-	{pathPage, []Role{RoleAPI, RoleAdmin}, (*Server).page},
-	{pathMigrate, []Role{RoleAPI}, (*Server).migrate},
-	{pathLeave, []Role{RoleAPI}, (*Server).leave},
+// newRoutes returns all calls of the protocol.
+func newRoutes(relay Relay, r *reservations, o *operatorCalls) []route {
+	calls := relayCalls{relay}
+	api, operators := []Role{RoleAPI}, []Role{RoleAPI, RoleAdmin}
+	return []route{
+		{pathReserveHost, api, reserving(r, (*reserveHostCall).request, relay.ReserveHost)},
+		{pathReserveJoiner, api, reserving(r, (*reserveJoinerCall).request, relay.ReserveJoiner)},
+		{pathMigrate, api, reserving(r, (*migrateCall).request, relay.MigrateHost)},
+		{pathCancel, api, r.cancel},
+		{pathDescribe, operators, calls.describe},
+		{pathKeepCode, api, calls.keepCode},
+		{pathEnd, api, calls.end},
+		{pathLeave, api, calls.leave},
+		{pathDrain, operators, o.drain},
+		{pathUndrain, operators, o.undrain},
+		{pathKick, operators, o.kick},
+		{pathClose, operators, o.close},
+		{pathPage, operators, o.page},
+	}
 }
 
 // ServeHTTP answers one call. It checks path, method, role, headers and body in this
@@ -81,14 +85,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) (any, error) {
-	i := slices.IndexFunc(routes, func(c route) bool { return c.path == r.URL.Path })
+	i := slices.IndexFunc(s.routes, func(c route) bool { return c.path == r.URL.Path })
 	switch {
 	case i < 0:
 		return nil, noCall.withDetail("there is no such call in this version")
 	case r.Method != http.MethodPost:
 		return nil, noMethod.withDetail("all calls are POST")
 	}
-	from, err := authorize(r, routes[i].roles, s.creds.current.Load().revoked)
+	from, err := authorize(r, s.routes[i].roles, s.creds.current.Load().revoked)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +108,8 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithDeadline(r.Context(), deadline)
 	defer cancel()
-	ctx, span := s.startSpan(ctx, r, routes[i].path, arrived)
-	answer, err := routes[i].serve(s, ctx, request{
+	ctx, span := s.startSpan(ctx, r, s.routes[i].path, arrived)
+	answer, err := s.routes[i].serve(ctx, request{
 		path: r.URL.Path, key: r.Header.Get(headerKey), deadline: deadline, body: body, caller: from,
 	})
 	span.End(err)
@@ -155,66 +159,23 @@ func parseDeadline(s string) (time.Duration, error) {
 	return d, nil
 }
 
-func (s *Server) reserveHost(ctx context.Context, q request) (any, error) {
-	var in reserveHostCall
-	if err := decode(q.body, &in); err != nil {
-		return nil, err
-	}
-	r, err := in.request()
+// relayCalls answers the calls of API processes that reserve nothing.
+type relayCalls struct{ relay Relay }
+
+func (c relayCalls) leave(ctx context.Context, q request) (any, error) {
+	r, err := parseBody(q.body, (*leaveCall).request)
 	if err != nil {
 		return nil, err
 	}
-	return s.reserve(ctx, q, func(ctx context.Context) (o outcome) {
-		return outcomeOf(s.relay.ReserveHost(ctx, r))
-	})
+	return emptyAnswer{}, c.relay.LeaveHost(ctx, r)
 }
 
-func (s *Server) reserveJoiner(ctx context.Context, q request) (any, error) {
-	var in reserveJoinerCall
-	if err := decode(q.body, &in); err != nil {
-		return nil, err
-	}
-	r, err := in.request()
-	if err != nil {
-		return nil, err
-	}
-	return s.reserve(ctx, q, func(ctx context.Context) outcome {
-		return outcomeOf(s.relay.ReserveJoiner(ctx, r))
-	})
-}
-
-func (s *Server) migrate(ctx context.Context, q request) (any, error) {
-	var in migrateCall
-	if err := decode(q.body, &in); err != nil {
-		return nil, err
-	}
-	r, err := in.request()
-	if err != nil {
-		return nil, err
-	}
-	return s.reserve(ctx, q, func(ctx context.Context) outcome {
-		return outcomeOf(s.relay.MigrateHost(ctx, r))
-	})
-}
-
-func (s *Server) leave(ctx context.Context, q request) (any, error) {
-	var in leaveCall
-	if err := decode(q.body, &in); err != nil {
-		return nil, err
-	}
-	r, err := in.request()
-	if err != nil {
-		return nil, err
-	}
-	return emptyAnswer{}, s.relay.LeaveHost(ctx, r)
-}
-
-func (s *Server) describe(ctx context.Context, q request) (any, error) {
+func (c relayCalls) describe(ctx context.Context, q request) (any, error) {
 	id, err := decodeID(q.body)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.relay.Describe(ctx, id)
+	d, err := c.relay.Describe(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +184,7 @@ func (s *Server) describe(ctx context.Context, q request) (any, error) {
 	}, nil
 }
 
-func (s *Server) keepCode(ctx context.Context, q request) (any, error) {
+func (c relayCalls) keepCode(ctx context.Context, q request) (any, error) {
 	var in keepCodeCall
 	if err := decode(q.body, &in); err != nil {
 		return nil, err
@@ -232,16 +193,16 @@ func (s *Server) keepCode(ctx context.Context, q request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return emptyAnswer{}, s.relay.KeepCode(ctx, host, in.Code)
+	return emptyAnswer{}, c.relay.KeepCode(ctx, host, in.Code)
 }
 
-// endOne ends a reservation that the API process cannot use.
-func (s *Server) endOne(ctx context.Context, q request) (any, error) {
+// end ends a reservation that the API process cannot use.
+func (c relayCalls) end(ctx context.Context, q request) (any, error) {
 	id, err := decodeID(q.body)
 	if err != nil {
 		return nil, err
 	}
-	return emptyAnswer{}, s.relay.End(ctx, id)
+	return emptyAnswer{}, c.relay.End(ctx, id)
 }
 
 // digest identifies a call with its body, to detect a key that is reused for another

@@ -2,7 +2,9 @@ package rpc
 
 import (
 	"context"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
@@ -47,51 +49,54 @@ const (
 	notSet = -1
 )
 
-// audit logs an operation and the caller that requested it.
-func (s *Server) audit(q request, what string, about ...any) {
-	s.counts.operatorCalls.Add(1)
-	s.logger.Info("operator: "+what, append(about, "by", q.caller.name, "role", string(q.caller.role), "from", q.caller.from)...)
+// operatorCalls answers the calls of operators.
+type operatorCalls struct {
+	operator Operator
+	logger   *slog.Logger
+	executed atomic.Uint64
 }
 
-func (s *Server) drain(ctx context.Context, q request) (any, error) {
-	var in drainCall
-	if err := decode(q.body, &in); err != nil {
-		return nil, err
-	}
-	d, err := in.drain()
+// audit logs an operation and the caller that requested it.
+func (o *operatorCalls) audit(q request, what string, about ...any) {
+	o.executed.Add(1)
+	o.logger.Info("operator: "+what, append(about, "by", q.caller.name, "role", string(q.caller.role), "from", q.caller.from)...)
+}
+
+func (o *operatorCalls) drain(ctx context.Context, q request) (any, error) {
+	d, err := parseBody(q.body, (*drainCall).drain)
 	if err != nil {
 		return nil, err
 	}
-	state, err := s.operator.Drain(ctx, d)
+	state, err := o.operator.Drain(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	s.audit(q, "a drain was started or changed", "allocations", state.Allocations, "ends_at_allocations", state.Threshold)
+	o.audit(q, "a drain was started or changed", "allocations", state.Allocations, "ends_at_allocations", state.Threshold)
 	return drainAnswerOf(state, time.Now()), nil
 }
 
-func (s *Server) undrain(ctx context.Context, q request) (any, error) {
+func (o *operatorCalls) undrain(ctx context.Context, q request) (any, error) {
 	if err := decode(q.body, &emptyCall{}); err != nil {
 		return nil, err
 	}
-	state, err := s.operator.Undrain(ctx)
+	state, err := o.operator.Undrain(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.audit(q, "a drain was undone")
+	o.audit(q, "a drain was undone")
 	return drainAnswerOf(state, time.Now()), nil
 }
 
-func (s *Server) kick(ctx context.Context, q request) (any, error) {
-	return s.operate(ctx, q, "an allocation was kicked", s.operator.Kick)
+func (o *operatorCalls) kick(ctx context.Context, q request) (any, error) {
+	return o.operate(ctx, q, "an allocation was kicked", o.operator.Kick)
 }
 
-func (s *Server) closeOne(ctx context.Context, q request) (any, error) {
-	return s.operate(ctx, q, "an allocation was closed", s.operator.Close)
+func (o *operatorCalls) close(ctx context.Context, q request) (any, error) {
+	return o.operate(ctx, q, "an allocation was closed", o.operator.Close)
 }
 
 // operate applies do to one allocation and logs it.
-func (s *Server) operate(ctx context.Context, q request, what string, do func(context.Context, proto.AllocationID) (bool,
+func (o *operatorCalls) operate(ctx context.Context, q request, what string, do func(context.Context, proto.AllocationID) (bool,
 	error)) (any, error) {
 	id, err := decodeID(q.body)
 	if err != nil {
@@ -104,12 +109,12 @@ func (s *Server) operate(ctx context.Context, q request, what string, do func(co
 	if !existed {
 		what = "an allocation was barred from returning"
 	}
-	s.audit(q, what, "allocation", id.String())
+	o.audit(q, what, "allocation", id.String())
 	return endedAnswer{There: existed}, nil
 }
 
 // page answers a read-only request. It is not logged: dashboards send one per second.
-func (s *Server) page(ctx context.Context, q request) (any, error) {
+func (o *operatorCalls) page(ctx context.Context, q request) (any, error) {
 	var in pageCall
 	if err := decode(q.body, &in); err != nil {
 		return nil, err
@@ -117,7 +122,7 @@ func (s *Server) page(ctx context.Context, q request) (any, error) {
 	if len(in.Target) > maxTarget || !strings.HasPrefix(in.Target, "/") {
 		return nil, malformed.withDetail("target is not a path of at most %d bytes", maxTarget)
 	}
-	p, err := s.operator.Page(ctx, in.Target)
+	p, err := o.operator.Page(ctx, in.Target)
 	if err != nil {
 		return nil, err
 	}

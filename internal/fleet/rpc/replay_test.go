@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -97,32 +98,37 @@ func TestConcurrentDuplicates(t *testing.T) {
 }
 
 // done settles an attempt that has made a reservation with that id.
-func done(t *testing.T, m *attemptTable, k key, id byte, now time.Duration) (a *attempt, end bool) {
+func done(t *testing.T, m *attemptTable, k key, id byte) (a *attempt, end bool) {
 	t.Helper()
-	a, isNew, err := m.begin(k, [32]byte{1}, now)
+	a, isNew, err := m.begin(k, [32]byte{1})
 	if err != nil || !isNew {
 		t.Fatalf("key %v: new %v, %v", k, isNew, err)
 	}
-	return a, m.finish(k, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{id}}}, false, now)
+	return a, m.finish(k, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{id}}}, false)
 }
 
 // TestAttemptsExpire checks that an outcome is kept for 10 s, and that its memory is
 // freed then even without further calls.
 func TestAttemptsExpire(t *testing.T) {
 	t.Parallel()
-	m := newAttemptTable(8)
-	done(t, m, key{1}, 1, 0)
-	done(t, m, key{2}, 2, time.Second)
-	if _, isNew, _ := m.begin(key{1}, [32]byte{1}, retainFor-1); isNew {
-		t.Error("forgotten before its time")
-	}
-	m.sweep(retainFor)
-	if _, remembered, forgot := m.sizes(); remembered != 1 || len(m.byKey) != 1 || forgot != 0 {
-		t.Errorf("%d remembered, %d by key, %d forgotten", remembered, len(m.byKey), forgot)
-	}
-	if a, _ := done(t, m, key{1}, 3, retainFor); a.id != (proto.AllocationID{3}) {
-		t.Error("the second reservation of a forgotten key is the first one")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newAttemptTable(8)
+		done(t, m, key{1}, 1)
+		time.Sleep(time.Second)
+		done(t, m, key{2}, 2)
+		time.Sleep(retainFor - time.Second - 1)
+		if _, isNew, _ := m.begin(key{1}, [32]byte{1}); isNew {
+			t.Error("forgotten before its time")
+		}
+		time.Sleep(time.Nanosecond)
+		m.sweep()
+		if _, remembered, forgot := m.sizes(); remembered != 1 || len(m.byKey) != 1 || forgot != 0 {
+			t.Errorf("%d remembered, %d by key, %d forgotten", remembered, len(m.byKey), forgot)
+		}
+		if a, _ := done(t, m, key{1}, 3); a.id != (proto.AllocationID{3}) {
+			t.Error("the second reservation of a forgotten key is the first one")
+		}
+	})
 }
 
 // TestAttemptsAreBounded checks that a full table drops and counts its oldest outcome,
@@ -130,15 +136,15 @@ func TestAttemptsExpire(t *testing.T) {
 func TestAttemptsAreBounded(t *testing.T) {
 	t.Parallel()
 	m := newAttemptTable(4)
-	running, _, err := m.begin(key{0xFF}, [32]byte{1}, 0)
+	running, _, err := m.begin(key{0xFF}, [32]byte{1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 100 {
 		if i%2 == 0 {
-			done(t, m, key{byte(i)}, byte(i+1), time.Duration(i))
+			done(t, m, key{byte(i)}, byte(i+1))
 		} else {
-			m.cancel(key{byte(i)}, time.Duration(i))
+			m.cancel(key{byte(i)})
 		}
 		if len(m.byKey) > 5 {
 			t.Fatalf("%d are remembered", len(m.byKey))
@@ -147,15 +153,15 @@ func TestAttemptsAreBounded(t *testing.T) {
 	if _, remembered, forgot := m.sizes(); remembered != 4 || forgot != 96 {
 		t.Errorf("%d remembered, %d forgotten", remembered, forgot)
 	}
-	if again, isNew, _ := m.begin(key{0xFF}, [32]byte{1}, 100); again != running || isNew {
+	if again, isNew, _ := m.begin(key{0xFF}, [32]byte{1}); again != running || isNew {
 		t.Error("an attempt in progress was dropped")
 	}
 	for i := range maxRunning - 1 {
-		if _, isNew, err := m.begin(key{1, byte(i), byte(i >> 8)}, [32]byte{1}, 100); !isNew || err != nil {
+		if _, isNew, err := m.begin(key{1, byte(i), byte(i >> 8)}, [32]byte{1}); !isNew || err != nil {
 			t.Fatalf("attempt %d: %v", i, err)
 		}
 	}
-	_, _, err = m.begin(key{2}, [32]byte{1}, 100)
+	_, _, err = m.begin(key{2}, [32]byte{1})
 	if r, ok := errors.AsType[refusal](err); !ok || r.name != "busy" {
 		t.Errorf("one too many: %v", err)
 	}
@@ -171,7 +177,7 @@ func isRefused(o outcome) bool {
 func oneAttempt(t *testing.T) (*attemptTable, *attempt, outcome) {
 	t.Helper()
 	m := newAttemptTable(8)
-	a, isNew, err := m.begin(key{1}, [32]byte{1}, 0)
+	a, isNew, err := m.begin(key{1}, [32]byte{1})
 	if err != nil || !isNew {
 		t.Fatal(isNew, err)
 	}
@@ -183,39 +189,39 @@ func oneAttempt(t *testing.T) (*attemptTable, *attempt, outcome) {
 func TestAttemptsAreCancelled(t *testing.T) {
 	t.Parallel()
 	m := newAttemptTable(8)
-	if _, end := m.cancel(key{1}, 0); end {
+	if _, end := m.cancel(key{1}); end {
 		t.Error("before it came: there is something to end")
 	}
-	if _, _, err := m.begin(key{1}, [32]byte{1}, 1); !isRefused(outcome{err: err}) {
+	if _, _, err := m.begin(key{1}, [32]byte{1}); !isRefused(outcome{err: err}) {
 		t.Errorf("before it came: %v", err)
 	}
 
 	m, a, res := oneAttempt(t)
-	if _, end := m.cancel(key{1}, 0); end {
+	if _, end := m.cancel(key{1}); end {
 		t.Error("in progress: a reservation must be ended")
 	}
-	if !m.finish(key{1}, a, res, false, 0) || !isRefused(m.outcome(a)) {
+	if !m.finish(key{1}, a, res, false) || !isRefused(m.outcome(a)) {
 		t.Errorf("in progress: not ended, or returned: %+v", m.outcome(a))
 	}
-	if id, end := m.cancel(key{1}, 0); !end || id != res.res.ID {
+	if id, end := m.cancel(key{1}); !end || id != res.res.ID {
 		t.Error("in progress, cancelled again before its end: not ended")
 	}
 	m.markEnded(key{1})
-	if _, end := m.cancel(key{1}, 0); end {
+	if _, end := m.cancel(key{1}); end {
 		t.Error("cancelled again after its end: ended twice")
 	}
 
 	m, a, _ = oneAttempt(t)
-	m.cancel(key{1}, 0)
-	if m.finish(key{1}, a, outcome{err: alloc.ErrFull}, false, 0) || !isRefused(m.outcome(a)) {
+	m.cancel(key{1})
+	if m.finish(key{1}, a, outcome{err: alloc.ErrFull}, false) || !isRefused(m.outcome(a)) {
 		t.Error("in progress, then failed: a reservation must be ended")
 	}
 
 	m, a, res = oneAttempt(t)
-	if m.finish(key{1}, a, res, false, 0) || m.outcome(a).res == nil || m.abandon(a).res == nil {
+	if m.finish(key{1}, a, res, false) || m.outcome(a).res == nil || m.abandon(a).res == nil {
 		t.Error("in time: it is ended")
 	}
-	if id, end := m.cancel(key{1}, 0); !end || id != res.res.ID || !isRefused(m.outcome(a)) {
+	if id, end := m.cancel(key{1}); !end || id != res.res.ID || !isRefused(m.outcome(a)) {
 		t.Error("cancelled when done: not ended, or returned")
 	}
 	if running, _, _ := m.sizes(); running != 0 {
@@ -228,15 +234,15 @@ func TestAttemptsAreCancelled(t *testing.T) {
 func TestLateAttempts(t *testing.T) {
 	t.Parallel()
 	m, a, res := oneAttempt(t)
-	if !m.finish(key{1}, a, res, true, 0) || !isRefused(m.outcome(a)) {
+	if !m.finish(key{1}, a, res, true) || !isRefused(m.outcome(a)) {
 		t.Error("too late: it is not ended, or given away")
 	}
-	if _, end := m.cancel(key{1}, 0); !end {
+	if _, end := m.cancel(key{1}); !end {
 		t.Error("late, and cancelled before its end: not ended")
 	}
 
 	m, a, res = oneAttempt(t)
-	if !isRefused(m.abandon(a)) || !m.finish(key{1}, a, res, false, 0) || !isRefused(m.outcome(a)) || !isRefused(m.abandon(a)) {
+	if !isRefused(m.abandon(a)) || !m.finish(key{1}, a, res, false) || !isRefused(m.outcome(a)) || !isRefused(m.abandon(a)) {
 		t.Error("a caller got the error of the deadline: not ended, or returned")
 	}
 }

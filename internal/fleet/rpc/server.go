@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -82,22 +83,18 @@ type Config struct {
 // Server is the cluster listener of a relay. Its fields are immutable unless they say
 // otherwise.
 type Server struct {
-	relay        Relay
-	operator     Operator
+	reservations *reservations
+	operators    *operatorCalls
+	routes       []route
 	creds        *credentials
-	attemptTable *attemptTable
 	logger       *slog.Logger
 	tracer       trace.Tracer // nil: no traces
 	listener     net.Listener
 	http         *http.Server
-	start        time.Time
 	counts       serverCounts
 
-	conns    sync.WaitGroup // open connections
-	attempts sync.WaitGroup // in progress
-	runCtx   context.Context
-	kill     context.CancelFunc // cancels attempts
-	ran      atomic.Bool
+	conns sync.WaitGroup // open connections
+	ran   atomic.Bool
 }
 
 // NewServer reads the certificate files and opens the listener. It starts no goroutine
@@ -114,11 +111,12 @@ func NewServer(cfg Config) (*Server, error) {
 	case !cfg.Addr.IsValid():
 		return nil, fmt.Errorf("%w: Addr is no address", ErrConfig)
 	}
+	logger := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{
-		relay: cfg.Relay, operator: cfg.Operator, attemptTable: newAttemptTable(maxRetained),
-		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), start: time.Now(),
-		tracer: cfg.Tracer,
+		reservations: newReservations(cfg.Relay, logger), operators: &operatorCalls{operator: cfg.Operator, logger: logger},
+		logger: logger, tracer: cfg.Tracer,
 	}
+	s.routes = newRoutes(cfg.Relay, s.reservations, s.operators)
 	var err error
 	if s.creds, err = newCredentials(cfg.Files, RoleRelay, cfg.ID, s.logger); err != nil {
 		return nil, err
@@ -137,7 +135,6 @@ func NewServer(cfg Config) (*Server, error) {
 		Total: maxConns, PerAddress: maxAddressConns,
 		OnReject: func(httpapi.Rejection) { s.counts.connsRefused.Add(1) },
 	})
-	s.runCtx, s.kill = context.WithCancel(context.Background())
 	s.http = s.newHTTP()
 	return s, nil
 }
@@ -192,14 +189,13 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	var loops sync.WaitGroup
 	loops.Go(func() { s.creds.run(ctx) })
-	loops.Go(func() { periodic.Run(ctx, sweepInterval, func() { s.attemptTable.sweep(s.elapsed()) }) })
+	loops.Go(func() { periodic.Run(ctx, sweepInterval, s.reservations.table.sweep) })
 	loops.Go(func() { <-ctx.Done(); s.stop() })
 	err := s.http.ServeTLS(s.listener, "", "")
 	cancel()
 	loops.Wait()
 	s.conns.Wait()
-	s.kill()
-	s.attempts.Wait()
+	s.reservations.stop()
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -211,7 +207,7 @@ func (s *Server) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if s.http.Shutdown(ctx) != nil {
-		s.kill() // ends attempts in progress
+		s.reservations.kill()
 		_ = s.http.Close()
 	}
 }
@@ -219,17 +215,13 @@ func (s *Server) stop() {
 // Close closes the listener and all connections, of a server that never runs or to end
 // Run at once. It may be repeated.
 func (s *Server) Close() error {
-	s.kill()
+	s.reservations.kill()
 	err := errors.Join(s.http.Close(), s.listener.Close())
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("cluster: %w", err)
 	}
 	return nil
 }
-
-// elapsed returns the time since the server was created. It does not depend on changes
-// of the wall clock.
-func (s *Server) elapsed() time.Duration { return time.Since(s.start) }
 
 // ServerStats are counts since NewServer, and current values.
 type ServerStats struct {
@@ -258,8 +250,7 @@ type ServerStats struct {
 
 // serverCounts may be changed by any goroutine.
 type serverCounts struct {
-	answered, reserved, repeated, cancelled, ended, operatorCalls atomic.Uint64
-	serverErrors, connsRefused                                    atomic.Uint64
+	answered, serverErrors, connsRefused atomic.Uint64
 
 	mu     sync.Mutex // guards byName, by the names of errorCodes
 	byName map[string]uint64
@@ -276,19 +267,17 @@ func (c *serverCounts) refused(name string) {
 
 // Stats returns the counts. It may be called at any time.
 func (s *Server) Stats() ServerStats {
+	r := s.reservations
 	st := ServerStats{
 		Answered: s.counts.answered.Load(), Refused: make(map[string]uint64),
-		Reserved: s.counts.reserved.Load(), Repeated: s.counts.repeated.Load(),
-		Cancelled: s.counts.cancelled.Load(), Ended: s.counts.ended.Load(),
-		OperatorCalls: s.counts.operatorCalls.Load(), ServerErrors: s.counts.serverErrors.Load(), ConnsRefused: s.counts.connsRefused.Load(),
+		Reserved: r.made.Load(), Repeated: r.repeated.Load(), Cancelled: r.cancelled.Load(), Ended: r.ended.Load(),
+		OperatorCalls: s.operators.executed.Load(), ServerErrors: s.counts.serverErrors.Load(), ConnsRefused: s.counts.connsRefused.Load(),
 		NotAfter: s.creds.notAfter(),
 	}
-	st.Running, st.Remembered, st.Forgotten = s.attemptTable.sizes()
+	st.Running, st.Remembered, st.Forgotten = r.table.sizes()
 	s.counts.mu.Lock()
 	defer s.counts.mu.Unlock()
-	for name, n := range s.counts.byName {
-		st.Refused[name] = n
-	}
+	maps.Copy(st.Refused, s.counts.byName)
 	return st
 }
 

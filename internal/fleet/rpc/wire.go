@@ -398,6 +398,15 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
+// parseBody decodes a body and returns the request that it means.
+func parseBody[Call, Request any](body []byte, request func(*Call) (Request, error)) (r Request, err error) {
+	var in Call
+	if err := decode(body, &in); err != nil {
+		return r, err
+	}
+	return request(&in)
+}
+
 // decode decodes one JSON object into v, a pointer to a struct. Each member of v must
 // be present once and spelled exactly, except that one with omitempty may be missing. Members
 // that v does not have are ignored: a later version sends them, and one that changes the meaning
