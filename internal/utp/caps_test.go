@@ -16,7 +16,7 @@ func TestFull(t *testing.T) {
 	for i := range 2 {
 		feed(s, place(i), request(i), Packet{Kind: KindHeartbeat, Token: Token(i)}.Append(nil))
 	}
-	for _, c := range s.conns {
+	for _, c := range s.conns.slots {
 		s.Admit(c.id)
 	}
 	sent(s)
@@ -70,7 +70,7 @@ func TestHalfOpenCaps(t *testing.T) {
 	if o := feed(s, home(1002), request(2)); o != dropSource {
 		t.Errorf("after a heartbeat: %v", o)
 	}
-	s.Admit(s.conns[0].id)
+	s.Admit(s.conns.slots[0].id)
 	if o := feed(s, home(1002), request(2)); o != taken || s.Stats().HalfOpen != 4 {
 		t.Errorf("%v, %+v", o, s.Stats())
 	}
@@ -121,10 +121,10 @@ func TestChurn(t *testing.T) {
 	}
 	sent(s)
 	sent(s)
-	if len(s.conns) != 1 || len(s.tokens) != 0 || len(s.free) != 1 || s.PendingDisconnects() != 0 || len(s.pool.small) != 1 ||
-		len(s.closed) != closedTokens {
-		t.Errorf("%d slots, %d tokens, %d free, %d departures, %d spare buffers, %d closed tokens", len(s.conns), len(s.tokens),
-			len(s.free), s.PendingDisconnects(), len(s.pool.small), len(s.closed))
+	if len(s.conns.slots) != 1 || len(s.conns.tokens) != 0 || len(s.conns.free) != 1 || s.PendingDisconnects() != 0 || len(s.pool.small) != 1 ||
+		len(s.closing.tokens) != closedTokens {
+		t.Errorf("%d slots, %d tokens, %d free, %d departures, %d spare buffers, %d closed tokens", len(s.conns.slots), len(s.conns.tokens),
+			len(s.conns.free), s.PendingDisconnects(), len(s.pool.small), len(s.closing.tokens))
 	}
 	if c := s.Stats(); c.Connections != 0 {
 		t.Errorf("%+v", c)

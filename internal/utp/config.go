@@ -88,9 +88,6 @@ const (
 	// halfOpenLife is how long an accepted client may send nothing. One that lives sends
 	// within half a second; the rest is for lost packets.
 	halfOpenLife = 10 * time.Second
-	// maxRefusals bounds the answers per second to clients that get no connection, whose
-	// addresses may be forged.
-	maxRefusals = 100
 	// receiveQueue bounds the events that wait for NextEvent. Data and requests above it are
 	// dropped as if lost.
 	receiveQueue = 4096

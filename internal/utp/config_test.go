@@ -68,7 +68,7 @@ func TestRandom(t *testing.T) {
 		e, err := New(Config{})
 		must(t, err)
 		id := connect(t, e, serverAt)
-		seen[e.conn(id).token] = true
+		seen[e.conns.find(id).token] = true
 	}
 	if len(seen) != 100 {
 		t.Errorf("%d tokens", len(seen))
@@ -96,7 +96,7 @@ func TestConnID(t *testing.T) {
 	// A generation that runs over skips 0, which is no connection.
 	e := newEndpoint(t, Config{})
 	id := connect(t, e, serverAt)
-	e.conns[0].id.generation = 1<<32 - 1
+	e.conns.slots[0].id.generation = 1<<32 - 1
 	e.Disconnect(ConnID{generation: 1<<32 - 1})
 	if next := connect(t, e, serverAt); next != id {
 		t.Error(next)

@@ -319,7 +319,7 @@ func TestAcceptInWrongState(t *testing.T) {
 // no state is kept.
 func TestNotListening(t *testing.T) {
 	c, s := newEndpoint(t, Config{}), newEndpoint(t, Config{})
-	s.refusals = 2 * time.Second // two answers
+	s.refusals = 2 * priceOfARefusal // two answers
 	s.Advance(0)
 	connect(t, c, serverAt)
 	requests := sent(c)

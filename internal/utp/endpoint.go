@@ -17,18 +17,15 @@ type Endpoint struct {
 	cfg     Config
 	layouts []layout // by pipeline id; 0 is no pipeline
 
-	listening   bool
-	conns       []*conn // by slot; those without a state are free
-	free        []uint32
-	tokens      map[Token]*conn // looked up only: its order would not be the same twice
-	halfOpen    []*conn
-	resume      int // slot at which the next Flush begins
-	disconnects []pendingDisconnect
-	closed      []Token       // the last that were closed, oldest first
-	refusals    time.Duration // a token bucket for answers without a connection: a second each
-	cookies     cookies
+	listening bool
+	conns     connTable
+	halfOpen  halfOpen
+	closing   closing
+	cookies   cookies
+	refusals  refusalLimit
+	resume    int // slot at which the next Flush begins
 
-	out    queue[address.Addr]
+	out    output
 	events queue[Event]
 	pool   pool
 	stats  Stats
@@ -83,10 +80,10 @@ func New(cfg Config) (*Endpoint, error) {
 	return &Endpoint{
 		cfg:      cfg,
 		layouts:  layouts,
-		tokens:   make(map[Token]*conn),
+		conns:    connTable{tokens: make(map[Token]*conn)},
 		stats:    Stats{Drops: make(map[string]uint64)},
-		refusals: maxRefusals * time.Second,
-		out:      queue[address.Addr]{limit: cfg.SendQueue},
+		refusals: allRefusals,
+		out:      output{queue: queue[address.Addr]{limit: cfg.SendQueue}},
 		events:   queue[Event]{limit: receiveQueue},
 	}, nil
 }
@@ -97,8 +94,7 @@ func New(cfg Config) (*Endpoint, error) {
 func (e *Endpoint) Advance(now time.Duration) {
 	before := e.now
 	e.now = max(before, now.Truncate(time.Millisecond))
-	// More than a second fills the bucket.
-	e.refusals = min(e.refusals+min(e.now-before, time.Second)*maxRefusals, maxRefusals*time.Second)
+	e.refusals.refill(e.now - before)
 	e.events.compact()
 	if len(e.events.buf) == 0 && cap(e.events.buf) > maxKept {
 		e.events.buf = nil
@@ -150,13 +146,14 @@ const maxKept = 4 << 20
 
 // PendingDisconnects is how many ended connections still have disconnects to send. A
 // link may be closed when it is 0 and Next has returned everything.
-func (e *Endpoint) PendingDisconnects() int { return len(e.disconnects) }
+func (e *Endpoint) PendingDisconnects() int { return len(e.closing.disconnects) }
 
 // Stats returns the counters of the endpoint.
 func (e *Endpoint) Stats() Stats {
 	s := e.stats
-	s.Connections, s.HalfOpen = len(e.tokens), len(e.halfOpen)
-	for _, c := range e.conns {
+	s.Sent, s.SentBytes = e.out.sent, e.out.sentBytes
+	s.Connections, s.HalfOpen = len(e.conns.tokens), len(e.halfOpen.conns)
+	for _, c := range e.conns.slots {
 		s.InFlight += c.inFlight()
 	}
 	return s
@@ -164,7 +161,7 @@ func (e *Endpoint) Stats() Stats {
 
 // State returns where a connection stands.
 func (e *Endpoint) State(id ConnID) State {
-	if c := e.conn(id); c != nil {
+	if c := e.conns.find(id); c != nil {
 		return c.state
 	}
 	return StateNone
@@ -172,8 +169,8 @@ func (e *Endpoint) State(id ConnID) State {
 
 // Remote returns where the peer of a live connection is.
 func (e *Endpoint) Remote(id ConnID) (address.Addr, bool) {
-	if c := e.conn(id); c != nil {
-		return c.addr, true
+	if c := e.conns.find(id); c != nil {
+		return c.path.addr, true
 	}
 	return address.Addr{}, false
 }
@@ -181,7 +178,7 @@ func (e *Endpoint) Remote(id ConnID) (address.Addr, bool) {
 // Heard returns when the peer of a live connection was last heard, and when it was heard again
 // after the last silence of two heartbeats, 0 if there was none. Times count from New.
 func (e *Endpoint) Heard(id ConnID) (last, resumed time.Duration) {
-	if c := e.conn(id); c != nil {
+	if c := e.conns.find(id); c != nil {
 		return c.lastReceived, c.resumed
 	}
 	return 0, 0
@@ -189,7 +186,7 @@ func (e *Endpoint) Heard(id ConnID) (last, resumed time.Duration) {
 
 // ConnStats returns the counters of a live connection.
 func (e *Endpoint) ConnStats(id ConnID) (Stats, bool) {
-	c := e.conn(id)
+	c := e.conns.find(id)
 	if c == nil {
 		return Stats{}, false
 	}
@@ -203,29 +200,17 @@ func (e *Endpoint) ConnStats(id ConnID) (Stats, bool) {
 // client gets no disconnect: its address may be forged, and a live client
 // repeats its request.
 func (e *Endpoint) Update() {
-	for _, c := range e.conns {
-		r := e.expired(c)
+	for _, c := range e.conns.slots {
+		r := c.expired()
 		if r == 0 {
 			continue
 		}
 		confirmed := c.state != StateHalfOpen
-		e.end(c, Event{Reason: r})
+		c.end(Event{Reason: r})
 		if confirmed {
-			e.queueDisconnect(c)
+			c.queueDisconnect()
 		}
 	}
-}
-
-// expired returns why a connection ends now, 0 if it does not.
-func (e *Endpoint) expired(c *conn) Reason {
-	switch silence := e.cfg.DisconnectTimeout; {
-	case c.state == StateConnecting && c.attempts >= e.cfg.ConnectAttempts && e.now-c.lastRequest > e.cfg.ConnectTimeout:
-		return ReasonMaxConnectionAttempts
-	case c.state == StateHalfOpen && e.now-c.opened > halfOpenLife,
-		c.state == StateEstablished && silence != NoTimeout && e.now-c.lastReceived > silence:
-		return ReasonTimeout
-	}
-	return 0
 }
 
 // Flush queues what is due: requests, accepts, reliable packets again,
@@ -234,9 +219,9 @@ func (e *Endpoint) expired(c *conn) Reason {
 func (e *Endpoint) Flush() {
 	first := e.resume
 	e.resume = 0
-	for i := range e.conns {
-		slot := (first + i) % len(e.conns)
-		c := e.conns[slot]
+	for i := range e.conns.slots {
+		slot := (first + i) % len(e.conns.slots)
+		c := e.conns.slots[slot]
 		if c.state == StateNone {
 			continue
 		}
@@ -244,72 +229,7 @@ func (e *Endpoint) Flush() {
 			e.resume = slot // Start here next time, so that a full queue starves no connection.
 			break
 		}
-		e.flush(c)
+		c.flush()
 	}
-	e.flushDisconnects()
-}
-
-func (e *Endpoint) flush(c *conn) {
-	if c.state == StateConnecting {
-		e.sendRequest(c)
-		return
-	}
-	for p := range c.pipelines {
-		if r := c.pipelines[p].reliable; r != nil {
-			e.resend(c, PipelineID(p), r)
-			if r.receiver.due && e.out.room(packetsPerSend) {
-				// The format requires a byte, which has no meaning.
-				e.sendReliable(c, PipelineID(p), reliableHeader{kind: reliableAck}, []byte{0})
-			}
-		}
-	}
-	switch {
-	case !c.incoming:
-		e.sendRequest(c)
-	case c.acceptDue && c.mayEmit(e.acceptLen()) && e.out.room(1):
-		e.sendAccept(c)
-	}
-	silent := e.cfg.HeartbeatTimeout != NoTimeout && e.now-c.sent > e.cfg.HeartbeatTimeout
-	if silent && c.state == StateEstablished && c.mayEmit(messageLen) && e.out.room(1) {
-		e.emit(c, Packet{Kind: KindHeartbeat, Token: c.token}.Append(e.out.open()))
-	}
-}
-
-// sendRequest sends a request if it is time for one.
-func (e *Endpoint) sendRequest(c *conn) {
-	early := c.attempts > 0 && e.now-c.lastRequest <= e.cfg.ConnectTimeout
-	due := c.requestDue || len(c.cookie) > 0 && !c.confirmed && !early
-	if c.state == StateConnecting {
-		if due = !early && c.attempts < e.cfg.ConnectAttempts; due {
-			c.attempts++
-		}
-	}
-	if due && e.out.room(1) {
-		e.emitRequest(c)
-	}
-}
-
-// emitRequest sends a request with the server's cookie, if there is one yet.
-func (e *Endpoint) emitRequest(c *conn) {
-	c.requestDue, c.lastRequest = false, e.now
-	e.emit(c, Packet{Kind: KindRequest, Token: c.token, Body: c.cookie}.Append(e.out.open()))
-}
-
-// resend sends again what was not acknowledged in time, oldest first.
-func (e *Endpoint) resend(c *conn, p PipelineID, r *reliable) {
-	s := &r.sender
-	for sequence := s.oldest; sequence < s.next; sequence++ {
-		pkt := s.slot(sequence)
-		if pkt.body == nil || e.now-pkt.last <= r.rtt.timeout {
-			continue
-		}
-		if !e.out.room(packetsPerSend) {
-			return
-		}
-		pkt.last = e.now
-		if e.sendReliable(c, p, reliableHeader{sequence: uint16(sequence)}, pkt.body) {
-			c.stats.Resent++
-			e.stats.Resent++
-		}
-	}
+	e.closing.flush(&e.out)
 }

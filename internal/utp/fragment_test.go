@@ -167,7 +167,7 @@ func TestFragmentCapacity(t *testing.T) {
 			t.Fatalf("piece %d: %v", i, o)
 		}
 	}
-	if n := cap(p.server.conns[0].pipelines[EntitiesFragmented].assembly.buf); n > 2*cfg.FragmentCapacity {
+	if n := cap(p.server.conns.slots[0].pipelines[EntitiesFragmented].assembly.buf); n > 2*cfg.FragmentCapacity {
 		t.Errorf("%d bytes are kept", n)
 	}
 }

@@ -160,7 +160,7 @@ type play struct {
 
 // receive gives a datagram to a side.
 func (p *play) receive(side int, from address.Addr, pkt []byte) {
-	if p.ends[side].take(from, pkt) == taken {
+	if take(p.ends[side], from, pkt) == taken {
 		p.taken[side]++
 	}
 }
@@ -226,9 +226,9 @@ func (p *play) act() bool {
 	case 5:
 		p.carry(side, p.byte())
 	case 6: // A message with the token of a connection, and anything behind it.
-		if c := e.conn(p.pick(side)); c != nil {
+		if c := e.conns.find(p.pick(side)); c != nil {
 			head := binary.LittleEndian.AppendUint64([]byte{byte(1 + p.byte()%5)}, uint64(c.token))
-			p.receive(side, c.addr, append(head, p.bytes(p.byte())...))
+			p.receive(side, c.path.addr, append(head, p.bytes(p.byte())...))
 		}
 	case 7:
 		p.odd(side)
@@ -294,19 +294,19 @@ func (p *play) invariants() {
 	for side, e := range p.ends {
 		st := e.Stats()
 		live, halfOpen := 0, 0
-		for _, c := range e.conns {
+		for _, c := range e.conns.slots {
 			if c.state != StateNone {
 				live++
-				if e.tokens[c.token] != c {
+				if e.conns.tokens[c.token] != c {
 					p.t.Fatalf("side %d: token %v leads elsewhere", side, c.token)
 				}
 			}
-			if c.budget < 0 {
-				p.t.Fatalf("side %d: %d bytes above the anti-amplification limit", side, -c.budget)
+			if c.path.budget < 0 {
+				p.t.Fatalf("side %d: %d bytes above the anti-amplification limit", side, -c.path.budget)
 			}
 			if c.waiting {
 				halfOpen++
-				if !slices.Contains(e.halfOpen, c) {
+				if !slices.Contains(e.halfOpen.conns, c) {
 					p.t.Fatalf("side %d: half-open list is wrong", side)
 				}
 			}
@@ -321,10 +321,10 @@ func (p *play) invariants() {
 		for _, n := range st.Drops {
 			sum += n
 		}
-		if live != st.Connections || halfOpen != st.HalfOpen || len(e.tokens) != live || len(e.halfOpen) != halfOpen ||
-			len(e.free)+live != len(e.conns) ||
+		if live != st.Connections || halfOpen != st.HalfOpen || len(e.conns.tokens) != live || len(e.halfOpen.conns) != halfOpen ||
+			len(e.conns.free)+live != len(e.conns.slots) ||
 			live > e.cfg.MaxConnections || halfOpen > e.cfg.MaxHalfOpen || unsent(e) > e.cfg.SendQueue || sum != st.Received {
-			p.t.Fatalf("side %d: %+v, %d live, %d tokens, %d free", side, st, live, len(e.tokens), len(e.free))
+			p.t.Fatalf("side %d: %+v, %d live, %d tokens, %d free", side, st, live, len(e.conns.tokens), len(e.conns.free))
 		}
 	}
 }

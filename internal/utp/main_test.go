@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -132,9 +133,21 @@ func describe(list []Event) string {
 	return said
 }
 
+// take returns what became of a datagram.
+func take(e *Endpoint, from address.Addr, pkt []byte) outcome {
+	before := maps.Clone(e.stats.Drops)
+	e.Receive(from, pkt)
+	for reason, n := range e.stats.Drops {
+		if n != before[reason] {
+			return outcome(reason)
+		}
+	}
+	return taken
+}
+
 func feed(e *Endpoint, from address.Addr, list ...[]byte) (last outcome) {
 	for _, pkt := range list {
-		last = e.take(from, pkt)
+		last = take(e, from, pkt)
 	}
 	return last
 }
@@ -173,7 +186,7 @@ func newPair(t testing.TB, cfg Config) *pair {
 		t.Fatalf("the client sees %s", said)
 	}
 	// A word of the client establishes the server's side.
-	if o := p.server.take(clientAt, Packet{Kind: KindHeartbeat, Token: p.token()}.Append(nil)); o != taken ||
+	if o := take(p.server, clientAt, Packet{Kind: KindHeartbeat, Token: p.token()}.Append(nil)); o != taken ||
 		p.server.State(p.down) != StateEstablished {
 		t.Fatal(o, p.server.State(p.down))
 	}
@@ -182,7 +195,7 @@ func newPair(t testing.TB, cfg Config) *pair {
 }
 
 func (p *pair) token() Token {
-	c := p.client.conn(p.up)
+	c := p.client.conns.find(p.up)
 	if c == nil {
 		p.t.Fatal("the connection has ended")
 	}
@@ -254,7 +267,7 @@ func gameObjects() Config {
 // does not exist. Only reliable pipelines have a window; for others it is the
 // room of the send queue.
 func (e *Endpoint) freePackets(id ConnID, p PipelineID) int {
-	c := e.conn(id)
+	c := e.conns.find(id)
 	if c == nil || c.state == StateConnecting || int(p) >= len(e.layouts) {
 		return 0
 	}

@@ -150,7 +150,7 @@ func (m *match) play(end int) {
 			continue // It would be withheld at some point, and be lost.
 		}
 		for p := range m.size {
-			if e.conn(id) != nil && e.conn(id).waiting && e.layouts[p].order != StageReliableSequenced {
+			if e.conns.find(id) != nil && e.conns.find(id).waiting && e.layouts[p].order != StageReliableSequenced {
 				continue // The same before the client is validated.
 			}
 			for range 2 {
@@ -296,7 +296,7 @@ func TestNoGrowth(t *testing.T) {
 	size := func() (n int) {
 		for _, e := range m.ends {
 			n += cap(e.out.buf) + cap(e.events.buf) + cap(e.out.list) + cap(e.events.list)
-			n += smallPacket*len(e.pool.small) + maxDatagram*len(e.pool.large) + cap(e.disconnects) + len(e.conns)
+			n += smallPacket*len(e.pool.small) + maxDatagram*len(e.pool.large) + cap(e.closing.disconnects) + len(e.conns.slots)
 		}
 		return n
 	}

@@ -70,27 +70,23 @@ type pipelineState struct {
 	reliable *reliable // nil if the pipeline has no such stage
 }
 
-func (e *Endpoint) newPipelineStates() []pipelineState {
-	pipelines := make([]pipelineState, len(e.layouts))
-	for i, l := range e.layouts {
+func newPipelineStates(layouts []layout, window int) []pipelineState {
+	pipelines := make([]pipelineState, len(layouts))
+	for i, l := range layouts {
 		if l.order == StageReliableSequenced {
-			r := new(reliable)
-			r.sender.slots = make([]sentPacket, e.cfg.Window)
-			r.receiver.held = make([][]byte, e.cfg.Window)
-			pipelines[i].reliable = r
+			pipelines[i].reliable = newReliable(window)
 		}
 	}
-	e.resetPipelines(pipelines)
 	return pipelines
 }
 
-// resetPipelines clears the pipelines' states for a new connection.
-func (e *Endpoint) resetPipelines(pipelines []pipelineState) {
+// resetPipelines clears the pipelines' states for a new connection, and gives their buffers back.
+func resetPipelines(pipelines []pipelineState, p *pool) {
 	for i := range pipelines {
 		s := &pipelines[i]
 		*s = pipelineState{reliable: s.reliable, assembly: assembly{buf: s.assembly.buf[:0]}}
 		if s.reliable != nil {
-			s.reliable.reset(&e.pool)
+			s.reliable.reset(p)
 		}
 	}
 }

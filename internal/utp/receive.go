@@ -8,17 +8,13 @@ import (
 
 // Receive takes a datagram from the network. It does not keep pkt. Resulting events come
 // from NextEvent, answers leave with the next Flush, and Stats counts what was dropped.
-func (e *Endpoint) Receive(from address.Addr, pkt []byte) { e.take(from, pkt) }
-
-// take returns what became of the datagram.
-func (e *Endpoint) take(from address.Addr, pkt []byte) outcome {
+func (e *Endpoint) Receive(from address.Addr, pkt []byte) {
 	o := e.receive(from, pkt)
 	e.stats.Received++
 	e.stats.ReceivedBytes += uint64(len(pkt))
 	if o != taken {
 		e.stats.Drops[string(o)]++
 	}
-	return o
 }
 
 func (e *Endpoint) receive(from address.Addr, pkt []byte) outcome {
@@ -26,7 +22,7 @@ func (e *Endpoint) receive(from address.Addr, pkt []byte) outcome {
 		return dropLarge
 	}
 	m, o := parse(pkt)
-	c := e.tokens[m.Token]
+	c := e.conns.tokens[m.Token]
 	switch {
 	case m.Kind == KindRequest && o == taken:
 		return e.request(c, from, m, len(pkt))
@@ -37,21 +33,21 @@ func (e *Endpoint) receive(from address.Addr, pkt []byte) outcome {
 	case o != taken:
 		return o
 	case m.Kind == KindAccept:
-		return e.accept(c, from, m.Body, len(pkt))
+		return c.accept(from, m.Body, len(pkt))
 	case m.Kind == KindDisconnect:
-		return e.disconnect(c, from)
+		return c.disconnect(from)
 	}
-	if o = e.recordMessage(c, from, len(pkt)); o != taken {
+	if o = c.record(from, len(pkt)); o != taken {
 		return o
 	}
 	switch m.Kind {
 	case KindData:
-		return e.data(c, m.Pipeline, m.Body)
+		return c.data(m.Pipeline, m.Body)
 	case KindMTUCheck:
-		if e.out.room(1) && c.mayEmit(mtuAckLen) {
+		if e.out.room(1) && c.path.permits(mtuAckLen) {
 			// The size of the datagram as it was on the socket.
 			size := binary.LittleEndian.AppendUint16(make([]byte, 0, mtuSizeLen), uint16(len(pkt)+e.cfg.Overhead))
-			e.emit(c, Packet{Kind: KindMTUAck, Token: c.token, Body: size}.Append(e.out.open()))
+			c.emit(Packet{Kind: KindMTUAck, Token: c.token, Body: size}.Append(e.out.open()))
 		}
 	}
 	return taken
@@ -61,71 +57,66 @@ func (e *Endpoint) receive(from address.Addr, pkt []byte) outcome {
 // established, even if the accept was lost; a half-open connection becomes
 // established; an established one follows its peer to a new address, which the peer has to
 // prove again if this side can ask it to.
-func (e *Endpoint) recordMessage(c *conn, from address.Addr, size int) outcome {
-	if from != c.addr {
+func (c *conn) record(from address.Addr, size int) outcome {
+	if from != c.path.addr {
 		if c.state != StateEstablished {
 			return dropForeign
 		}
-		c.addr = from
-		if e.cfg.ValidateAddresses && c.incoming {
-			c.validated, c.budget = false, 0
+		c.path.addr = from
+		if c.ep.cfg.ValidateAddresses && c.incoming {
+			c.path.validated, c.path.budget = false, 0
 		}
 	}
-	e.hear(c)
+	c.hear()
 	c.stats.Received++
 	c.stats.ReceivedBytes += uint64(size)
-	c.confirmed = true
-	c.credit(size)
+	c.cookie.confirmed = true
+	c.path.credit(size)
 	switch c.state {
 	case StateConnecting:
-		e.connected(c, nil)
+		c.connected(nil)
 	case StateHalfOpen:
 		c.state = StateEstablished
 		c.acceptDue = false
 	}
-	if e.cfg.ValidateAddresses && !c.validated {
+	if c.ep.cfg.ValidateAddresses && !c.path.validated {
 		c.acceptDue = true // It has a cookie for the new address.
 	}
 	return taken
 }
 
 // hear notes that the peer was heard now. Two missing heartbeats are a silence.
-func (e *Endpoint) hear(c *conn) {
-	if beat := e.cfg.HeartbeatTimeout; beat != NoTimeout && e.now-c.lastReceived > 2*beat {
-		c.resumed = e.now
+func (c *conn) hear() {
+	if beat := c.ep.cfg.HeartbeatTimeout; beat != NoTimeout && c.ep.now-c.lastReceived > 2*beat {
+		c.resumed = c.ep.now
 	}
-	c.lastReceived = e.now
-}
-
-func (e *Endpoint) connected(c *conn, payload []byte) {
-	c.state = StateEstablished
-	e.push(c, Event{Kind: EventConnected}, payload)
+	c.lastReceived = c.ep.now
 }
 
 // disconnect ends a connection that the peer has closed.
-func (e *Endpoint) disconnect(c *conn, from address.Addr) outcome {
-	if from != c.addr && c.state != StateEstablished {
+func (c *conn) disconnect(from address.Addr) outcome {
+	if from != c.path.addr && c.state != StateEstablished {
 		return dropForeign
 	}
-	refused := c.state == StateConnecting || len(c.cookie) > 0 && !c.confirmed
-	e.end(c, Event{Reason: ReasonClosedByRemote, Refused: refused})
+	refused := c.state == StateConnecting || c.cookie.unconfirmed()
+	c.end(Event{Reason: ReasonClosedByRemote, Refused: refused})
 	if c.incoming {
-		e.rememberClosed(c.token)
+		c.ep.closing.remember(c.token)
 	}
 	return taken
 }
 
 // data passes the body of a data packet through the stages of its pipeline.
-func (e *Endpoint) data(c *conn, p PipelineID, body []byte) outcome {
-	if int(p) >= len(e.layouts) {
+func (c *conn) data(p PipelineID, body []byte) outcome {
+	if int(p) >= len(c.ep.layouts) {
 		return dropPipeline
 	}
-	if !e.events.room(1) {
+	if !c.ep.events.room(1) {
 		return dropQueue
 	}
-	switch e.layouts[p].order {
+	switch c.ep.layouts[p].order {
 	case StageReliableSequenced:
-		return e.takeReliable(c, p, body)
+		return c.takeReliable(p, body)
 	case StageUnreliableSequenced:
 		sequence, rest, ok := cutUint16(body)
 		if !ok {
@@ -141,22 +132,22 @@ func (e *Endpoint) data(c *conn, p PipelineID, body []byte) outcome {
 		s.expected = sequence + 1
 		body = rest
 	}
-	return e.deliver(c, p, body)
+	return c.deliver(p, body)
 }
 
-func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) outcome {
-	r, wide := c.pipelines[p].reliable, e.layouts[p].wide
+func (c *conn) takeReliable(p PipelineID, body []byte) outcome {
+	r, wide := c.pipelines[p].reliable, c.ep.layouts[p].wide
 	if hasOtherMaskSize(body, wide) && !r.windowConfirmed {
-		e.end(c, Event{Reason: ReasonProtocolError, Cause: ErrWindowMismatch})
-		e.queueDisconnect(c)
+		c.end(Event{Reason: ReasonProtocolError, Cause: ErrWindowMismatch})
+		c.queueDisconnect()
 		return dropMismatch
 	}
 	h, rest, ok := parseReliable(body, wide)
 	if !ok {
 		return dropStage
 	}
-	if r.acknowledged(h, e.now, e.cfg.MaxResendTime, c.resumed, &e.pool) && !e.cfg.ValidateAddresses {
-		e.Admit(c.id)
+	if r.acknowledged(h, c.ep.now, c.ep.cfg.MaxResendTime, c.resumed, &c.ep.pool) && !c.ep.cfg.ValidateAddresses {
+		c.ep.Admit(c.id)
 	}
 	r.rtt.publish(&c.stats)
 	if h.kind == reliableAck {
@@ -168,21 +159,21 @@ func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) outcome {
 	if !in.inWindow(sequence) {
 		return dropLate
 	}
-	if !in.record(sequence, e.now) {
+	if !in.record(sequence, c.ep.now) {
 		c.stats.Duplicates++
-		e.stats.Duplicates++
+		c.ep.stats.Duplicates++
 		return dropLate
 	}
 	if sequence != in.deliver {
-		*in.slot(sequence) = e.pool.hold(nil, rest)
+		*in.slot(sequence) = c.ep.pool.hold(nil, rest)
 		return taken
 	}
 	in.deliver++
-	o := e.deliver(c, p, rest)
+	o := c.deliver(p, rest)
 	for held := in.slot(in.deliver); *held != nil; held = in.slot(in.deliver) {
 		in.deliver++
-		e.deliver(c, p, *held)
-		e.pool.release(*held)
+		c.deliver(p, *held)
+		c.ep.pool.release(*held)
 		*held = nil
 	}
 	return o
@@ -196,17 +187,17 @@ func hasOtherMaskSize(body []byte, wide bool) bool {
 }
 
 // deliver takes what the sequenced stages have let through.
-func (e *Endpoint) deliver(c *conn, p PipelineID, body []byte) outcome {
+func (c *conn) deliver(p PipelineID, body []byte) outcome {
 	o, whole := taken, true
-	if e.layouts[p].fragment {
+	if c.ep.layouts[p].fragment {
 		head, piece, ok := cutUint16(body)
 		if !ok {
 			return dropStage
 		}
-		body, o, whole = c.pipelines[p].assembly.add(head, piece, e.cfg.FragmentCapacity)
+		body, o, whole = c.pipelines[p].assembly.add(head, piece, c.ep.cfg.FragmentCapacity)
 	}
 	if whole {
-		e.push(c, Event{Kind: EventData, Pipeline: p}, body)
+		c.push(Event{Kind: EventData, Pipeline: p}, body)
 	}
 	return o
 }

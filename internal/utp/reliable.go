@@ -43,6 +43,15 @@ type reliableReceiver struct {
 // acknowledged again. It bounds what a peer with a short timeout costs.
 const copiesBeforeAck = 3
 
+func newReliable(window int) *reliable {
+	r := &reliable{
+		sender:   reliableSender{slots: make([]sentPacket, window)},
+		receiver: reliableReceiver{held: make([][]byte, window)},
+	}
+	r.reset(new(pool))
+	return r
+}
+
 // reset readies the state for a new connection and gives all buffers back.
 func (r *reliable) reset(p *pool) {
 	slots, held := r.sender.slots, r.receiver.held
@@ -148,16 +157,6 @@ func (r *reliableReceiver) record(sequence int64, now time.Duration) bool {
 		r.mask |= 1 << (r.newest - sequence)
 	}
 	return true
-}
-
-// inFlight is how many packets have no acknowledgement.
-func (c *conn) inFlight() (n int) {
-	for i := range c.pipelines {
-		if r := c.pipelines[i].reliable; r != nil {
-			n += r.sender.count
-		}
-	}
-	return n
 }
 
 // rtt estimates the round trip of a reliable pipeline. Smoothing is 1/8, and

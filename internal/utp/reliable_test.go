@@ -129,11 +129,11 @@ func TestSequenceWraps(t *testing.T) {
 		p.client.Flush()
 		_, first, _ := p.client.Next()
 		_, second, _ := p.client.Next()
-		early := p.server.take(clientAt, second)
-		late := p.server.take(clientAt, first)
+		early := take(p.server, clientAt, second)
+		late := take(p.server, clientAt, first)
 		p.server.Flush()
 		_, ack, _ := p.server.Next()
-		if o := p.client.take(serverAt, ack); o != taken || early != taken || late != taken {
+		if o := take(p.client, serverAt, ack); o != taken || early != taken || late != taken {
 			t.Fatalf("packet %d: %v %v %v", i, early, late, o)
 		}
 		for ev, ok := p.server.NextEvent(); ok; ev, ok = p.server.NextEvent() {
@@ -244,7 +244,7 @@ func TestMaskEdge(t *testing.T) {
 		if st, _ := p.client.ConnStats(p.up); st.InFlight != 1 {
 			t.Errorf("window %d, %d behind the newest: %d in flight", v.window, v.missing, st.InFlight)
 		}
-		if slot := p.client.conns[0].pipelines[1].reliable.sender.slot(int64(gap)); slot.body == nil {
+		if slot := p.client.conns.slots[0].pipelines[1].reliable.sender.slot(int64(gap)); slot.body == nil {
 			t.Errorf("window %d: packet %d is taken as acknowledged", v.window, gap)
 		}
 	}
@@ -338,7 +338,7 @@ func TestRTT(t *testing.T) {
 		feed(p.client, serverAt, list...)
 	}
 	if st, _ := p.client.ConnStats(p.up); st.RTT < ms(30) || st.RTT > ms(31) || st.RTTVariation > ms(1) ||
-		p.client.conn(p.up).pipelines[1].reliable.rtt.timeout != minResend {
+		p.client.conns.find(p.up).pipelines[1].reliable.rtt.timeout != minResend {
 		t.Errorf("%+v", st)
 	}
 }

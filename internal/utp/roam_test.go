@@ -18,7 +18,7 @@ func TestRoaming(t *testing.T) {
 	if !ok || to != elsewhere {
 		t.Errorf("sent to %v", to)
 	}
-	if at := p.server.conn(p.down).addr; at != elsewhere {
+	if at := p.server.conns.find(p.down).path.addr; at != elsewhere {
 		t.Errorf("the client is at %v", at)
 	}
 	// A request does not move it: only a client that has no accept asks.

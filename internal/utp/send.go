@@ -12,7 +12,7 @@ import (
 //
 // Errors: ErrConn, ErrState, ErrPipeline, ErrTooLarge, ErrQueueFull.
 func (e *Endpoint) Send(id ConnID, p PipelineID, payload []byte) error {
-	c := e.conn(id)
+	c := e.conns.find(id)
 	if c == nil {
 		return ErrConn
 	}
@@ -38,7 +38,7 @@ func (e *Endpoint) Send(id ConnID, p PipelineID, payload []byte) error {
 		if i == n-1 {
 			marks |= fragmentLast
 		}
-		e.sendPacket(c, p, marks, payload[i*l.packet:min((i+1)*l.packet, len(payload))])
+		c.sendPacket(p, marks, payload[i*l.packet:min((i+1)*l.packet, len(payload))])
 		marks = 0
 	}
 	return nil
@@ -46,8 +46,8 @@ func (e *Endpoint) Send(id ConnID, p PipelineID, payload []byte) error {
 
 // sendPacket sends a payload that fits into one packet through the stages; the marks are those
 // of the fragmentation stage, if there is one. The caller has seen that there is room.
-func (e *Endpoint) sendPacket(c *conn, p PipelineID, marks uint16, payload []byte) {
-	l, s := &e.layouts[p], &c.pipelines[p]
+func (c *conn) sendPacket(p PipelineID, marks uint16, payload []byte) {
+	l, s := &c.ep.layouts[p], &c.pipelines[p]
 	head := make([]byte, 0, sequencedLen+fragmentLen)
 	if l.order == StageUnreliableSequenced {
 		head = binary.LittleEndian.AppendUint16(head, s.sequence)
@@ -58,23 +58,23 @@ func (e *Endpoint) sendPacket(c *conn, p PipelineID, marks uint16, payload []byt
 		s.fragment++
 	}
 	if r := s.reliable; r != nil {
-		sequence := r.sender.add(e.now, e.pool.hold(head, payload))
-		e.sendReliable(c, p, reliableHeader{sequence: uint16(sequence)}, r.sender.slot(sequence).body)
-	} else if pkt := e.openData(c, p, len(head)+len(payload)); pkt != nil {
-		e.emit(c, append(append(pkt, head...), payload...))
+		sequence := r.sender.add(c.ep.now, c.ep.pool.hold(head, payload))
+		c.sendReliable(p, reliableHeader{sequence: uint16(sequence)}, r.sender.slot(sequence).body)
+	} else if pkt := c.openData(p, len(head)+len(payload)); pkt != nil {
+		c.emit(append(append(pkt, head...), payload...))
 	}
 }
 
 // sendReliable sends a packet of the window, the first time or again, or a pure
 // acknowledgement. It is false if the packet has to wait.
-func (e *Endpoint) sendReliable(c *conn, p PipelineID, h reliableHeader, body []byte) bool {
-	wide := e.layouts[p].wide
-	pkt := e.openData(c, p, reliableLen(wide)+len(body))
+func (c *conn) sendReliable(p PipelineID, h reliableHeader, body []byte) bool {
+	wide := c.ep.layouts[p].wide
+	pkt := c.openData(p, reliableLen(wide)+len(body))
 	if pkt == nil {
 		return false
 	}
-	c.pipelines[p].reliable.receiver.acknowledge(&h, e.now)
-	e.emit(c, append(h.append(pkt, wide), body...))
+	c.pipelines[p].reliable.receiver.acknowledge(&h, c.ep.now)
+	c.emit(append(h.append(pkt, wide), body...))
 	return true
 }
 
@@ -85,61 +85,50 @@ func (e *Endpoint) sendReliable(c *conn, p PipelineID, h reliableHeader, body []
 // first takes them for the accept, and some versions of UTP then close the connection. For
 // one that has moved the accept has a new cookie. For a server that may not have the cookie
 // yet it puts that ahead, in a request.
-func (e *Endpoint) openData(c *conn, p PipelineID, size int) []byte {
+func (c *conn) openData(p PipelineID, size int) []byte {
 	size += dataLen
-	accept := c.state == StateHalfOpen || c.acceptDue && !c.validated
+	accept := c.state == StateHalfOpen || c.acceptDue && !c.path.validated
 	if accept {
-		size += e.acceptLen()
+		size += c.ep.cfg.acceptLen()
 	}
-	if !c.mayEmit(size) {
+	if !c.path.permits(size) {
 		c.stats.Withheld++
 		return nil
 	}
 	switch {
 	case accept:
-		e.sendAccept(c)
-	case len(c.cookie) > 0 && !c.confirmed:
-		e.emitRequest(c)
+		c.sendAccept()
+	case c.cookie.unconfirmed():
+		c.emitRequest()
 	}
-	return Packet{Kind: KindData, Token: c.token, Pipeline: p}.Append(e.out.open())
-}
-
-// acceptLen is the size of an accept in bytes.
-func (e *Endpoint) acceptLen() int {
-	if e.cfg.ValidateAddresses {
-		return handshakeLen + lengthLen + cookieLen
-	}
-	return handshakeLen
-}
-
-func (e *Endpoint) sendAccept(c *conn) {
-	c.acceptDue = false
-	e.emit(c, e.appendAccept(c.addr, c.token))
+	return Packet{Kind: KindData, Token: c.token, Pipeline: p}.Append(c.ep.out.open())
 }
 
 // emit queues a datagram of a connection.
-func (e *Endpoint) emit(c *conn, pkt []byte) {
-	c.sent = e.now
-	size := e.queue(c.addr, pkt)
+func (c *conn) emit(pkt []byte) {
+	c.sent = c.ep.now
+	size := c.ep.out.send(c.path.addr, pkt)
 	c.stats.Sent++
 	c.stats.SentBytes += uint64(size)
-	if !c.validated {
-		c.budget -= size
-	}
+	c.path.charge(size)
 }
 
-// queue queues what was appended to the queue's buffer, and returns its size.
-func (e *Endpoint) queue(to address.Addr, pkt []byte) int {
-	size := e.out.close(to, pkt)
-	e.stats.Sent++
-	e.stats.SentBytes += uint64(size)
+// output queues the datagrams for Next, and counts them.
+type output struct {
+	queue[address.Addr]
+	sent, sentBytes uint64
+}
+
+// send queues what was appended to the queue's buffer, and returns its size.
+func (o *output) send(to address.Addr, pkt []byte) int {
+	size := o.close(to, pkt)
+	o.sent++
+	o.sentBytes += uint64(size)
 	return size
 }
 
-// queueMessage queues a packet that has no body.
-func (e *Endpoint) queueMessage(to address.Addr, k Kind, t Token) int {
-	return e.queue(to, Packet{Kind: k, Token: t}.Append(e.out.open()))
-}
+// sendPacket queues a packet.
+func (o *output) sendPacket(to address.Addr, m Packet) { o.send(to, m.Append(o.open())) }
 
 // pool keeps the buffers of packets that wait for an acknowledgement or for a
 // packet before them. Two sizes, because most such packets are small and a
@@ -178,5 +167,50 @@ func (p *pool) release(buf []byte) {
 	}
 	if buf != nil && len(*list) < maxSpare {
 		*list = append(*list, buf[:0])
+	}
+}
+
+func (c *conn) flush() {
+	if c.state == StateConnecting {
+		c.sendRequest()
+		return
+	}
+	for p := range c.pipelines {
+		if r := c.pipelines[p].reliable; r != nil {
+			c.resend(PipelineID(p), r)
+			if r.receiver.due && c.ep.out.room(packetsPerSend) {
+				// The format requires a byte, which has no meaning.
+				c.sendReliable(PipelineID(p), reliableHeader{kind: reliableAck}, []byte{0})
+			}
+		}
+	}
+	switch {
+	case !c.incoming:
+		c.sendRequest()
+	case c.acceptDue && c.path.permits(c.ep.cfg.acceptLen()) && c.ep.out.room(1):
+		c.sendAccept()
+	}
+	silent := c.ep.cfg.HeartbeatTimeout != NoTimeout && c.ep.now-c.sent > c.ep.cfg.HeartbeatTimeout
+	if silent && c.state == StateEstablished && c.path.permits(messageLen) && c.ep.out.room(1) {
+		c.emit(Packet{Kind: KindHeartbeat, Token: c.token}.Append(c.ep.out.open()))
+	}
+}
+
+// resend sends again what was not acknowledged in time, oldest first.
+func (c *conn) resend(p PipelineID, r *reliable) {
+	s := &r.sender
+	for sequence := s.oldest; sequence < s.next; sequence++ {
+		pkt := s.slot(sequence)
+		if pkt.body == nil || c.ep.now-pkt.last <= r.rtt.timeout {
+			continue
+		}
+		if !c.ep.out.room(packetsPerSend) {
+			return
+		}
+		pkt.last = c.ep.now
+		if c.sendReliable(p, reliableHeader{sequence: uint16(sequence)}, pkt.body) {
+			c.stats.Resent++
+			c.ep.stats.Resent++
+		}
 	}
 }

@@ -58,22 +58,44 @@ func (k *cookies) verify(from address.Addr, m Packet, now time.Duration) (payloa
 	return m.Body[cookieLen:], valid
 }
 
-// appendAccept appends an accept to the queue's buffer, with a cookie if Config says so.
-func (e *Endpoint) appendAccept(to address.Addr, t Token) []byte {
+// accept returns an accept, with a cookie if Config says so. Its body is valid until the next call.
+func (k *cookies) accept(to address.Addr, t Token, now time.Duration) Packet {
 	m := Packet{Kind: KindAccept, Token: t}
-	if e.cfg.ValidateAddresses {
-		m.Body = binary.LittleEndian.AppendUint64(make([]byte, 0, cookieLen), e.cookies.cookie(to, t, e.now/cookieLife))
+	if k.mac != nil {
+		m.Body = binary.LittleEndian.AppendUint64(k.buf[:0], k.cookie(to, t, now/cookieLife))
 	}
-	return m.Append(e.out.open())
+	return m
 }
 
-// mayEmit reports whether n bytes may be sent to a peer.
-func (c *conn) mayEmit(n int) bool { return c.validated || c.budget >= n }
+// acceptLen is the size of an accept in bytes.
+func (c *Config) acceptLen() int {
+	if c.ValidateAddresses {
+		return handshakeLen + lengthLen + cookieLen
+	}
+	return handshakeLen
+}
+
+// path is where the peer of a connection is, and how much may be sent there.
+type path struct {
+	addr      address.Addr
+	validated bool // the peer has proven the address, or this side chose it
+	budget    int  // bytes that may still be sent to an unvalidated peer
+}
+
+// permits reports whether n bytes may be sent.
+func (p *path) permits(n int) bool { return p.validated || p.budget >= n }
 
 // credit counts a datagram of the peer against the anti-amplification limit.
-func (c *conn) credit(size int) {
-	if !c.validated {
-		c.budget += amplificationLimit * size
+func (p *path) credit(size int) {
+	if !p.validated {
+		p.budget += amplificationLimit * size
+	}
+}
+
+// charge counts a datagram to the peer.
+func (p *path) charge(size int) {
+	if !p.validated {
+		p.budget -= size
 	}
 }
 
@@ -83,23 +105,46 @@ func (c *conn) credit(size int) {
 // all unreliable, or that sets ValidateAddresses, must use it. It does nothing to a
 // connection that has ended.
 func (e *Endpoint) Admit(id ConnID) {
-	c := e.conn(id)
+	c := e.conns.find(id)
 	if c == nil {
 		return
 	}
 	if !e.cfg.ValidateAddresses {
-		c.validated = true
+		c.path.validated = true
 	}
-	if c.waiting {
-		e.leaveHalfOpen(c)
-	}
+	e.halfOpen.remove(c)
 }
 
-func (e *Endpoint) leaveHalfOpen(c *conn) {
-	i, last := slices.Index(e.halfOpen, c), len(e.halfOpen)-1
-	e.halfOpen[i], e.halfOpen[last] = e.halfOpen[last], nil
-	e.halfOpen = e.halfOpen[:last]
+// halfOpen has the connections of clients that are not admitted, in no order.
+type halfOpen struct{ conns []*conn }
+
+func (h *halfOpen) add(c *conn) {
+	h.conns = append(h.conns, c)
+	c.waiting = true
+}
+
+func (h *halfOpen) remove(c *conn) {
+	if !c.waiting {
+		return
+	}
+	i, last := slices.Index(h.conns, c), len(h.conns)-1
+	h.conns[i], h.conns[last] = h.conns[last], nil
+	h.conns = h.conns[:last]
 	c.waiting = false
+}
+
+// search returns the unvalidated connection that waits longest, nil if there is none, and how
+// many come from the source of an address.
+func (h *halfOpen) search(from address.Addr) (oldest *conn, same int) {
+	for _, c := range h.conns {
+		if sameSource(c.path.addr, from) {
+			same++
+		}
+		if !c.path.validated && (oldest == nil || c.opened < oldest.opened) {
+			oldest = c
+		}
+	}
+	return oldest, same
 }
 
 // makeRoom returns the outcome that refuses a client with this address, or taken if it may
@@ -108,17 +153,8 @@ func (e *Endpoint) leaveHalfOpen(c *conn) {
 // within MaxHalfOpen/n seconds. To evict a random one instead would give no client
 // certainty, and would leave those that it hits with a connection that only they believe in.
 func (e *Endpoint) makeRoom(from address.Addr) outcome {
-	var oldest *conn
-	same := 0
-	for _, c := range e.halfOpen {
-		if sameSource(c.addr, from) {
-			same++
-		}
-		if !c.validated && (oldest == nil || c.opened < oldest.opened) {
-			oldest = c
-		}
-	}
-	full, crowded := len(e.tokens) >= e.cfg.MaxConnections, len(e.halfOpen) >= e.cfg.MaxHalfOpen
+	oldest, same := e.halfOpen.search(from)
+	full, crowded := len(e.conns.tokens) >= e.cfg.MaxConnections, len(e.halfOpen.conns) >= e.cfg.MaxHalfOpen
 	switch {
 	case full && oldest == nil:
 		return dropFull
@@ -127,10 +163,10 @@ func (e *Endpoint) makeRoom(from address.Addr) outcome {
 	case crowded && oldest == nil:
 		return dropHalfOpen
 	case full || crowded:
-		e.end(oldest, Event{Reason: ReasonTimeout})
+		oldest.end(Event{Reason: ReasonTimeout})
 		// If its client may have received the accept, it would not repeat its request.
-		if !oldest.acceptDue && oldest.mayEmit(messageLen) && e.out.room(1) {
-			e.queueMessage(oldest.addr, KindDisconnect, oldest.token)
+		if !oldest.acceptDue && oldest.path.permits(messageLen) && e.out.room(1) {
+			e.out.sendPacket(oldest.path.addr, Packet{Kind: KindDisconnect, Token: oldest.token})
 		}
 	}
 	return taken

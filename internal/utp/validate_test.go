@@ -61,7 +61,7 @@ func TestCookie(t *testing.T) {
 	if got := kinds(t, sent(c)); got != "d" {
 		t.Errorf("after the server's first message: %q", got)
 	}
-	s.Admit(s.conns[0].id)
+	s.Admit(s.conns.slots[0].id)
 	if st := s.Stats(); st.HalfOpen != 0 {
 		t.Errorf("after Admit: %+v", st)
 	}
@@ -144,7 +144,7 @@ func TestMovedPeerIsUnvalidated(t *testing.T) {
 		for _, pkt := range sent(p.server) {
 			toElsewhere, size = append(toElsewhere, pkt), size+len(pkt)
 		}
-		if p.server.conns[0].pipelines[EntitiesReliable].reliable.sender.free() == 0 {
+		if p.server.conns.slots[0].pipelines[EntitiesReliable].reliable.sender.free() == 0 {
 			break
 		}
 	}
@@ -157,7 +157,7 @@ func TestMovedPeerIsUnvalidated(t *testing.T) {
 		t.Fatalf("the client answers %q", got)
 	}
 	feed(p.server, place(78), answer...) // A cookie counts from its own address alone.
-	if p.server.conns[0].validated {
+	if p.server.conns.slots[0].path.validated {
 		t.Fatal("validated from elsewhere")
 	}
 	feed(p.server, elsewhere, answer...)
@@ -201,7 +201,7 @@ func TestForgedFloodOfUnityPeers(t *testing.T) {
 				if ev.Kind == EventDisconnected && honest[ev.Conn] != 0 {
 					t.Fatalf("step %d: an honest client was evicted: %v", step, ev)
 				}
-				if c := s.conn(ev.Conn); ev.Kind == EventIncoming && c.token < 1<<20 {
+				if c := s.conns.find(ev.Conn); ev.Kind == EventIncoming && c.token < 1<<20 {
 					honest[ev.Conn] = c.token
 					must(t, s.Send(ev.Conn, EntitiesReliable, []byte("version")))
 					acks[step+30] = append(acks[step+30], c.token)
@@ -210,7 +210,7 @@ func TestForgedFloodOfUnityPeers(t *testing.T) {
 			sent(s)
 		}
 		for id := range honest {
-			if s.conn(id) != nil && s.conn(id).validated {
+			if s.conns.find(id) != nil && s.conns.find(id).path.validated {
 				validated++
 			}
 		}
