@@ -25,25 +25,18 @@ type Command struct {
 //
 // Errors: ErrGone, ErrNotAllowed, ErrTooLarge.
 func (c Conn) SendCommand(tick uint32, b []byte) error {
-	s := c.live()
-	if s == nil {
-		return ErrGone
+	s, err := c.maySend(false, commandLen+tickLen, len(b))
+	if err == nil {
+		s.counts.Unsent += s.commands.sent.add(tick, b, c.d.cfg.CommandsPerDatagram)
 	}
-	if c.d.server {
-		return ErrNotAllowed
-	}
-	if err := c.d.maySend(s, commandLen+tickLen, len(b)); err != nil {
-		return err
-	}
-	s.counts.Unsent += s.commands.add(tick, b, c.d.cfg.CommandsPerDatagram)
-	return nil
+	return err
 }
 
 // Commands returns the commands of a client that were received in the last Update, in the
 // order of their ticks and each once. A command that is 64 or more ticks older than the
 // newest is dropped. More than 256 in one Update are dropped, unless they are repeated.
 func (c Conn) Commands() iter.Seq[Command] {
-	return func(yield func(Command) bool) { each(c.receivingSession().inputs.sort(), yield) }
+	return func(yield func(Command) bool) { each(c.receivingSession().commands.inputs.sort(), yield) }
 }
 
 // commandHeader goes before the commands of a datagram, the newest first. With a count of
@@ -228,63 +221,74 @@ func (q *sentCommands) noteSent(first int) (fresh uint64) {
 // in a datagram without one.
 const ackInterval = 50 * time.Millisecond
 
-// flushCommands sends the commands of this tick with those before, or an acknowledgement.
-func (d *Driver) flushCommands(s *session) {
-	acks := s.ackDue && s.inGame && d.elapsed-s.commandsSent >= ackInterval
-	if !s.commands.fresh && !acks {
-		return
-	}
-	now := d.millis()
-	h := commandHeader{acks: s.acks, time: now, ret: s.trip.echoTime(now)}
-	first := s.commands.fitting(d.ep.MaxPayload(utp.EntitiesUnreliable))
-	d.scratch = s.commands.append(h.append(d.scratch[:0]), first)
-	if d.ep.Send(s.conn, d.pipeline(len(d.scratch)), d.scratch) != nil {
-		return // The next Flush tries again.
-	}
-	s.counts.Sent += s.commands.noteSent(first)
-	s.commandsSent, s.ackDue = d.elapsed, false
+// commandStream is the commands of a session: those that a client sends, or a server receives.
+type commandStream struct {
+	s      *session
+	inputs inputs        // of a server
+	sent   sentCommands  // of a client
+	sentAt time.Duration // when a datagram of commands was sent
 }
 
-// takeCommands keeps the commands of a datagram that are new, and what it acknowledges.
-func (d *Driver) takeCommands(s *session, b []byte) {
+// flush sends the commands of this tick with those before, or an acknowledgement.
+func (q *commandStream) flush() {
+	s, d := q.s, q.s.d
+	acks := s.snapshots.ackDue && s.inGame && d.clock.elapsed-q.sentAt >= ackInterval
+	if !q.sent.fresh && !acks {
+		return
+	}
+	now := d.clock.millis()
+	h := commandHeader{acks: s.snapshots.acks, time: now, ret: s.trip.echoTime(now)}
+	first := q.sent.fitting(d.ep.MaxPayload(utp.EntitiesUnreliable))
+	d.scratch = q.sent.append(h.append(d.scratch[:0]), first)
+	if d.ep.Send(s.conn, pipelineFor(d.ep, len(d.scratch)), d.scratch) != nil {
+		return // The next Flush tries again.
+	}
+	s.counts.Sent += q.sent.noteSent(first)
+	q.sentAt, s.snapshots.ackDue = d.clock.elapsed, false
+}
+
+// take keeps the commands of a datagram that are new, and what it acknowledges.
+func (q *commandStream) take(b []byte) {
+	s := q.s
 	p, ok := parseCommands(b)
 	if !ok || s.state != StateConnected || !s.inGame {
 		s.counts.Ignored++
 		return
 	}
 	if s.trip.remote == 0 || int32(p.time-s.trip.remote) >= 0 {
-		s.acked = p.acks
+		s.snapshots.acked = p.acks
 	}
-	d.measure(s, p.time, p.ret)
+	s.measure(p.time, p.ret)
 	if p.count == 0 {
 		return
 	}
-	if !s.inputs.begin(p.tick, p.time) {
+	if !q.inputs.begin(p.tick, p.time) {
 		s.counts.Dropped += uint64(p.count)
 		return
 	}
-	d.takeCommand(s, p.tick, p.newest)
+	q.takeOne(p.tick, p.newest)
 	tick, rest := p.tick, p.repetitions
 	for range p.count - 1 {
 		var back uint32
 		var data []byte
 		back, data, rest, _ = nextRepetition(rest)
 		tick -= back
-		d.takeCommand(s, tick, data)
+		q.takeOne(tick, data)
 	}
 }
 
-func (d *Driver) takeCommand(s *session, tick uint32, data []byte) {
-	switch s.inputs.take(tick, data) {
+func (q *commandStream) takeOne(tick uint32, data []byte) {
+	counts := &q.s.counts
+	switch q.inputs.take(tick, data) {
 	case inputNew:
-		s.counts.Received++
+		counts.Received++
 	case inputLate:
-		s.counts.Received++
-		s.counts.Late++
+		counts.Received++
+		counts.Late++
 	case inputRepeated:
-		s.counts.Repeated++
+		counts.Repeated++
 	case inputDropped:
-		s.counts.Dropped++
+		counts.Dropped++
 	}
 }
 

@@ -30,21 +30,15 @@ type Driver struct {
 	err    error         // why the link ended
 	closed bool
 
-	started bool
-	last    time.Time     // the caller's clock at the last Update
-	behind  time.Duration // by how much the caller's clock went back, unless it returned
-	elapsed time.Duration // the driver's own
-
-	sessions        []*session // by slot of the transport
-	ids             networkIDs
-	pendingReleases []pendingRelease
-	events          []Event
-	requests        []*Request
-	auto            *Request // of Config.AutoConnectPort, until its result was returned
+	clock    clock
+	sessions sessionTable
+	ids      networkIDs
+	releases releases
+	events   []Event
+	requests requests
 
 	buf     []byte // of the datagram that is received
 	scratch []byte // of the message that is sent
-	ended   Stats  // of the connections whose place another one has
 }
 
 // NewServer returns a server that does not listen yet. Errors wrap ErrConfig; the link
@@ -85,7 +79,7 @@ func (d *Driver) attach(l link.Link) error {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	d.link, d.ep = l, ep
-	d.ep.Advance(d.elapsed)
+	d.ep.Advance(d.clock.elapsed)
 	return nil
 }
 
@@ -149,7 +143,7 @@ func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	if d.server {
 		return Conn{}, ErrNotAllowed
 	}
-	if d.busy() {
+	if d.sessions.anyLive() {
 		return Conn{}, ErrAlready
 	}
 	ap, udp := to.UDP()
@@ -173,8 +167,7 @@ func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	if err != nil {
 		return Conn{}, err
 	}
-	s := d.newSession(id, StateConnecting)
-	s.connectingDue = true
+	d.sessions.begin(d, id, StateConnecting).handshake.connectingDue = true
 	return Conn{d, id}, nil
 }
 
@@ -197,16 +190,6 @@ func isOneMachine(ip netip.Addr) bool {
 	return true
 }
 
-// busy reports whether a client has a connection.
-func (d *Driver) busy() bool {
-	for _, s := range d.sessions {
-		if s != nil && s.live() && !d.server {
-			return true
-		}
-	}
-	return false
-}
-
 // Link returns the link, nil before it was opened, in a link.Simulation if Config.Conditions is
 // set. It is for its address, its counters and its session.
 func (d *Driver) Link() link.Link { return d.link }
@@ -215,8 +198,8 @@ func (d *Driver) Link() link.Link { return d.link }
 // that have ended.
 func (d *Driver) Conns() iter.Seq[Conn] {
 	return func(yield func(Conn) bool) {
-		for _, s := range d.sessions {
-			if s != nil && s.live() && !yield(Conn{d, s.conn}) {
+		for _, s := range d.sessions.list {
+			if s.live() && !yield(Conn{d, s.conn}) {
 				return
 			}
 		}
@@ -226,44 +209,13 @@ func (d *Driver) Conns() iter.Seq[Conn] {
 // Broadcast sends an RPC on every connection that may have it, and returns how
 // many those were. Those in handshake and with a full queue are left out.
 func (d *Driver) Broadcast(r RPC) (sent int) {
-	for _, s := range d.sessions {
-		if s != nil && s.live() && d.sendRPC(s, r) == nil {
+	for _, s := range d.sessions.list {
+		if s.live() && s.rpcs.send(r) == nil {
 			sent++
 		}
 	}
 	return sent
 }
-
-func (d *Driver) newSession(id utp.ConnID, st State) *session {
-	for len(d.sessions) <= id.Index() {
-		d.sessions = append(d.sessions, nil)
-	}
-	s := d.sessions[id.Index()]
-	if s == nil {
-		s = new(session)
-		d.sessions[id.Index()] = s
-	}
-	d.ended.add(&s.counts)
-	s.reset(id, st)
-	s.since = d.elapsed
-	return s
-}
-
-// session returns what is known of a connection, or nil. It may have ended.
-func (d *Driver) session(id utp.ConnID) *session {
-	if d == nil || id.Index() >= len(d.sessions) {
-		return nil
-	}
-	if s := d.sessions[id.Index()]; s != nil && s.conn == id {
-		return s
-	}
-	return nil
-}
-
-// millis is the driver's time in a message.
-func (d *Driver) millis() uint32 { return millisOf(d.elapsed) }
-
-func millisOf(t time.Duration) uint32 { return uint32(t/time.Millisecond) + 1 }
 
 // Run makes ticks at a rate per second, from 1 to 1000, until ctx ends: an
 // Update, the game's turn, and a Flush. The turn gets the time of the Update and the
@@ -334,8 +286,31 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// maxStep bounds by how much one Update moves the clock; more times out all.
-const maxStep = 24 * time.Hour
+// Flush is the second half of a tick: it sends what the game has queued, with
+// what the transport has to say.
+func (d *Driver) Flush() {
+	if d.ep != nil && !d.closed {
+		d.flush()
+	}
+}
+
+func (d *Driver) flush() {
+	for _, s := range d.sessions.list {
+		s.rpcs.flush()
+		s.commands.flush()
+		s.snapshots.flush()
+	}
+	d.ep.Flush()
+	for to, data, ok := d.ep.Next(); ok; to, data, ok = d.ep.Next() {
+		_ = d.link.Send(to, data) // An error is as if the network had lost it.
+	}
+	d.releases.flush(func(at address.Addr) {
+		if !d.sessions.hasPeer(at) {
+			d.link.Disconnect(at)
+		}
+	})
+	d.link.Flush()
+}
 
 // Update is the first half of a tick: it takes what arrived, ends what waited
 // too long, and publishes what happened. What it handed out before is no longer
@@ -348,42 +323,27 @@ func (d *Driver) Update(now time.Time) error {
 	if d.closed {
 		return net.ErrClosed
 	}
-	first := !d.started
-	d.advance(now)
+	first := d.clock.advance(now)
 	d.forget()
 	if first {
 		d.requestAuto()
 	}
-	d.serveRequests()
+	d.requests.serve(d)
 	if d.ep != nil {
 		d.link.Advance(now)
-		d.ep.Advance(d.elapsed)
+		d.ep.Advance(d.clock.elapsed)
 		d.receive()
 		d.ep.Update()
-		d.serveSessions()
+		for _, s := range d.sessions.list {
+			s.serve()
+		}
 		d.takeEvents()
-		d.order()
+		orderEvents(d.events, d.server)
 	}
 	if d.err != nil {
 		return d.err
 	}
-	return d.takeAutoError()
-}
-
-func (d *Driver) advance(now time.Time) {
-	step := now.Sub(d.last)
-	switch {
-	case !d.started:
-		d.started, step = true, 0
-	case step < 0:
-		d.behind -= step
-		step = 0
-	case step >= d.behind: // The clock has returned: what it went back does not count.
-		step -= d.behind
-		d.behind = 0
-	}
-	d.elapsed += min(step, maxStep)
-	d.last = now
+	return d.requests.takeAutoError()
 }
 
 // forget drops what was handed out for one tick.
@@ -391,19 +351,8 @@ func (d *Driver) forget() {
 	d.ids.age()
 	clear(d.events)
 	d.events = d.events[:0]
-	for _, s := range d.sessions {
-		if s == nil {
-			continue
-		}
-		clear(s.rpcs)
-		s.rpcs = s.rpcs[:0]
-		clear(s.messages)
-		s.messages = s.messages[:0]
-		s.in.fresh, s.in.body = false, nil
-		s.inputs.next()
-		if !s.inGame {
-			s.leaveGame()
-		}
+	for _, s := range d.sessions.list {
+		s.forget()
 	}
 }
 
@@ -417,105 +366,105 @@ func (d *Driver) receive() {
 		case link.Datagram:
 			d.ep.Receive(ev.Addr, d.buf[:ev.N])
 		case link.Joined:
-			d.peerJoined(ev.Addr)
+			// The last request may have had no link to go over.
+			if s := d.sessions.attempt(ev.Addr); s != nil {
+				d.ep.RetryConnect(s.conn)
+			}
 		case link.Left:
 			d.peerLeft(ev.Addr, ev.Err)
 		case link.Refused:
 			d.log.Warn("the link refused", "error", ev.Err)
-			d.dropAllPeers(ev.Err)
+			d.sessions.dropPeers(ev.Err)
 		case link.Ended:
 			d.err = ev.Err
 			d.log.Error("the link ended", "error", ev.Err)
-			d.dropAllPeers(ev.Err)
+			d.sessions.dropPeers(ev.Err)
 			return
 		}
 	}
 }
 
-// serveSessions does what the game and the time want of each connection.
-func (d *Driver) serveSessions() {
-	for _, s := range d.sessions {
-		switch {
-		case s == nil:
-		case s.lingering:
-			d.linger(s)
-		case s.live():
-			d.serve(s)
-		}
-	}
-}
-
-func (d *Driver) serve(s *session) {
-	if s.connectingDue {
-		s.connectingDue = false
-		d.enter(s, StateConnecting)
-	}
-	switch {
-	case s.closing:
-		d.closeLocal(s, s.closeReason, s.closeText)
-	case d.ep.State(s.conn) == utp.StateNone: // Its last event is in the queue.
-	case s.state == StateApproval && s.approved && d.server:
-		d.welcome(s)
-	default:
-		d.expire(s)
-	}
-}
-
-// expire ends what takes too long, and notes that a connection has stalled or goes on.
-func (d *Driver) expire(s *session) {
-	heard, _ := d.ep.Heard(s.conn)
-	silence := d.elapsed - heard
-	switch heartbeat, limit := d.cfg.HeartbeatTimeout, d.cfg.DisconnectTimeout; {
-	case limit != NoTimeout && silence > limit && d.ep.State(s.conn) == utp.StateEstablished:
-		d.closeSilent(s)
-	case s.handshaking() && d.elapsed-s.since >= d.cfg.HandshakeApprovalTimeout:
-		reason := ReasonApprovalTimeout
-		if s.state == StateHandshake {
-			reason = ReasonHandshakeTimeout
-		}
-		d.closeLocal(s, reason, "")
-	case s.state == StateConnected && heartbeat != NoTimeout && s.stalled != (silence > stallHeartbeats*heartbeat):
-		s.stalled = !s.stalled
-		st := StateResumed
-		if s.stalled {
-			st = StateStalled
-		}
-		d.publish(Event{Conn: Conn{d, s.conn}, NetworkID: s.id, State: st})
-	}
-}
-
-// stallHeartbeats is how many heartbeats in a row are missing in a connection that has stalled.
-const stallHeartbeats = 4
-
 // takeEvents goes through what the transport has to say, in its order.
 func (d *Driver) takeEvents() {
 	for ev, ok := d.ep.NextEvent(); ok; ev, ok = d.ep.NextEvent() {
 		if ev.Kind == utp.EventIncoming {
-			d.incoming(ev.Conn)
+			if d.ep.State(ev.Conn) != utp.StateNone { // The client, which has proven its address, has not left meanwhile.
+				d.sessions.begin(d, ev.Conn, StateUnknown).begin()
+			}
 			continue
 		}
-		s := d.session(ev.Conn)
+		s := d.sessions.get(ev.Conn)
 		switch {
 		case s == nil:
-		case s.lingering:
+		case s.closing.lingering:
 			if ev.Kind == utp.EventDisconnected { // The peer has read the notice.
-				d.release(s.at)
-				d.forgetTransport(s)
+				d.releases.add(s.closing.at)
+				s.forgetTransport()
 			}
 		case !s.live():
 		case ev.Kind == utp.EventConnected:
-			d.begin(s)
+			s.begin()
 		case ev.Kind == utp.EventData:
-			d.message(s, ev.Pipeline, ev.Data)
+			s.message(ev.Pipeline, ev.Data)
 		case ev.Kind == utp.EventDisconnected:
-			d.transportEnded(s, ev)
+			s.transportEnded(ev)
 		}
 	}
 }
 
-// incoming takes a client, which has proven its address, unless it has left in the same tick.
-func (d *Driver) incoming(id utp.ConnID) {
-	if d.ep.State(id) != utp.StateNone {
-		d.begin(d.newSession(id, StateUnknown))
+// maxDials is how often one attempt to connect asks the link for its peer again.
+const maxDials = 3
+
+// peerLeft processes the link's report that a peer is gone.
+//
+// A host that ends a connection closes the link some flushes later. A client that
+// connects again at once over the old link may therefore see the link end: that end
+// concerns the previous connection, and the attempt continues over a new link.
+func (d *Driver) peerLeft(at address.Addr, cause error) {
+	s := d.sessions.attempt(at)
+	if s == nil || s.handshake.dials == maxDials || d.link.Dial() != nil {
+		d.ep.DropPeer(at, cause)
+		return
 	}
+	s.handshake.dials++
+	for _, old := range d.sessions.list {
+		if old.closing.lingering && old.closing.at == at {
+			old.closeTransport() // Its notice has no way any more.
+		}
+	}
+}
+
+// Close ends every connection, with what Disconnect was given if that was called. It sends
+// what is queued and one notice, without waiting for an answer, and closes the link.
+// It may be called again. Errors are those of the link.
+func (d *Driver) Close() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	d.requests.close()
+	d.forget()
+	if d.link == nil {
+		return nil
+	}
+	for _, s := range d.sessions.list {
+		switch {
+		case !s.live():
+		case s.closing.requested:
+			s.close(s.closing.reason, s.closing.text, nil)
+		default:
+			s.close(ReasonConnectionClose, "", nil)
+		}
+	}
+	d.flush()
+	for _, s := range d.sessions.list {
+		if s.closing.lingering {
+			s.closeTransport()
+		}
+	}
+	d.ep.Listen(false)
+	for range releaseFlushes {
+		d.flush()
+	}
+	return d.link.Close()
 }

@@ -54,15 +54,15 @@ func (d *Driver) publish(ev Event) {
 	d.log.Debug("connection", "state", ev.State, "networkID", ev.NetworkID, "reason", ev.Reason)
 }
 
-// order puts the events into the order that Events promises.
-func (d *Driver) order() {
+// orderEvents puts the events into the order that Events promises.
+func orderEvents(events []Event, server bool) {
 	rank := func(ev Event) int {
-		if d.server && ev.State == StateHandshake {
+		if server && ev.State == StateHandshake {
 			return -1
 		}
 		return ev.Conn.id.Index()
 	}
-	slices.SortStableFunc(d.events, func(a, b Event) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
 // The errors of this package. A closed Driver answers with net.ErrClosed.

@@ -34,6 +34,6 @@ func (d *Driver) MaxRPC() int {
 
 // Partial returns the length and the capacity of what is kept of a large RPC.
 func (c Conn) Partial() (length, capacity int) {
-	s := c.d.session(c.id)
-	return len(s.partial.buf), cap(s.partial.buf)
+	s := c.session()
+	return len(s.rpcs.partial.buf), cap(s.rpcs.partial.buf)
 }

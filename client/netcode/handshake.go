@@ -1,76 +1,87 @@
 package netcode
 
+import "time"
+
+// handshake is how far a connection is before StateConnected.
+type handshake struct {
+	since           time.Duration // when it began, of a client also the approval
+	connectingDue   bool          // StateConnecting was not published yet
+	dials           int           // times that the attempt had to find its peer again
+	versionReceived bool          // the peer's version came, and fits
+	approved        bool
+}
+
 // enter moves a connection to a state and publishes that.
-func (d *Driver) enter(s *session, st State) {
+func (s *session) enter(st State) {
 	s.state = st
 	if st != StateDisconnected {
-		d.publish(Event{Conn: Conn{d, s.conn}, NetworkID: s.id, State: st})
+		s.d.publish(Event{Conn: Conn{s.d, s.conn}, NetworkID: s.id, State: st})
 	}
 }
 
 // begin starts the handshake. Each side says its version without waiting for
 // the other's.
-func (d *Driver) begin(s *session) {
-	s.since = d.elapsed
-	s.queue.add(indexVersion, d.version.append(nil), nil)
-	d.enter(s, StateHandshake)
+func (s *session) begin() {
+	s.handshake.since = s.d.clock.elapsed
+	s.rpcs.queue.add(indexVersion, s.d.version.append(nil), nil)
+	s.enter(StateHandshake)
 }
 
 // system executes an RPC of this package where it stands in the stream.
-func (d *Driver) system(s *session, index uint16, body []byte) {
+func (s *session) system(index uint16, body []byte) {
 	switch {
-	case index == indexVersion && len(body) == versionLen && !s.versionReceived:
-		d.compare(s, parseVersion(body))
+	case index == indexVersion && len(body) == versionLen && !s.handshake.versionReceived:
+		s.compare(parseVersion(body))
 	case index == indexClose:
-		d.closeByPeer(s, body)
+		s.closeByPeer(body)
 	case index == indexFirstPart:
-		d.takeFirstPart(s, body)
+		s.rpcs.takeFirstPart(body)
 	case index == indexPart:
-		d.takePart(s, body)
-	case index == indexGetApproved && !d.server && s.state == StateHandshake && len(body) == 0:
-		s.since = d.elapsed
-		d.enter(s, StateApproval)
-	case index == indexApproved && !d.server && s.handshaking():
+		s.rpcs.takePart(body)
+	case index == indexGetApproved && !s.d.server && s.state == StateHandshake && len(body) == 0:
+		s.handshake.since = s.d.clock.elapsed
+		s.enter(StateApproval)
+	case index == indexApproved && !s.d.server && s.handshaking():
 		id, ok := parseApproved(body)
 		if !ok {
-			d.closeInvalid(s, "approval without a network id")
+			s.closeInvalid("approval without a network id")
 			return
 		}
 		s.id = id
-		d.enter(s, StateConnected)
+		s.enter(StateConnected)
 	default:
-		d.closeInvalid(s, "a system RPC out of place")
+		s.closeInvalid("a system RPC out of place")
 	}
 }
 
 // compare judges the peer's version. The server alone goes on with it.
-func (d *Driver) compare(s *session, peer version) {
-	if differs := d.version.mismatch(peer, d.cfg.RelaxedVersion); differs != nil {
-		d.log.Warn("the peer has another version", "detail", differs)
-		d.closeBecause(s, ReasonBadProtocolVersion, differs.Error(), differs)
+func (s *session) compare(peer version) {
+	if differs := s.d.version.mismatch(peer, s.d.cfg.RelaxedVersion); differs != nil {
+		s.d.log.Warn("the peer has another version", "detail", differs)
+		s.close(ReasonBadProtocolVersion, differs.Error(), differs)
 		return
 	}
-	s.versionReceived = true
-	if !d.server {
+	s.handshake.versionReceived = true
+	if !s.d.server {
 		return
 	}
-	if !d.cfg.RequireApproval {
-		d.welcome(s)
+	if !s.d.cfg.RequireApproval {
+		s.welcome()
 		return
 	}
-	s.queue.add(indexGetApproved, nil, nil)
-	d.enter(s, StateApproval)
-	if s.approved {
-		d.welcome(s)
+	s.rpcs.queue.add(indexGetApproved, nil, nil)
+	s.enter(StateApproval)
+	if s.handshake.approved {
+		s.welcome()
 	}
 }
 
 // welcome connects a client.
-func (d *Driver) welcome(s *session) {
-	d.ep.Admit(s.conn)
-	s.id = d.ids.take()
-	s.queue.add(indexApproved, appendApproved(nil, s.id, d.cfg.HandshakeApprovalTimeout), nil)
-	d.enter(s, StateConnected)
+func (s *session) welcome() {
+	s.d.ep.Admit(s.conn)
+	s.id = s.d.ids.take()
+	s.rpcs.queue.add(indexApproved, appendApproved(nil, s.id, s.d.cfg.HandshakeApprovalTimeout), nil)
+	s.enter(StateConnected)
 }
 
 // NetworkID names a connected client for as long as it stays: 1, 2, 3 and so

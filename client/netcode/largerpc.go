@@ -29,7 +29,7 @@ func (q *rpcQueue) addParts(head, payload []byte, room int) {
 
 // sendLarge queues an RPC of the game that needs more than one packet of room bytes. The hash is
 // empty unless the index is indexNamed.
-func (d *Driver) sendLarge(s *session, index uint16, hash, payload []byte, room int) error {
+func (q *rpcStream) sendLarge(index uint16, hash, payload []byte, room int) error {
 	head := make([]byte, 0, partHeaderLen+hashLen)
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(payload)))
 	head = binary.LittleEndian.AppendUint16(head, index)
@@ -38,13 +38,13 @@ func (d *Driver) sendLarge(s *session, index uint16, hash, payload []byte, room 
 	size := len(head) + len(payload)
 	size += (size + perPart - 1) / perPart * utp.RPCLen
 	switch {
-	case s.state != StateConnected || len(payload) > d.cfg.MaxRPCLen || size > d.cfg.MaxRPCQueue:
+	case q.s.state != StateConnected || len(payload) > q.s.d.cfg.MaxRPCLen || size > q.s.d.cfg.MaxRPCQueue:
 		return ErrTooLarge
-	case s.queue.len()+size > d.cfg.MaxRPCQueue:
+	case q.queue.len()+size > q.s.d.cfg.MaxRPCQueue:
 		return ErrQueueFull
 	}
-	s.queue.addParts(head, payload, room)
-	s.counts.RPCsSent++
+	q.queue.addParts(head, payload, room)
+	q.s.counts.RPCsSent++
 	return nil
 }
 
@@ -65,45 +65,45 @@ func (p *partialRPC) add(b []byte) {
 }
 
 // takeFirstPart begins a large RPC.
-func (d *Driver) takeFirstPart(s *session, b []byte) {
+func (q *rpcStream) takeFirstPart(b []byte) {
 	switch {
-	case s.state != StateConnected:
-		d.closeInvalid(s, "a large RPC before the connection is connected")
+	case q.s.state != StateConnected:
+		q.s.closeInvalid("a large RPC before the connection is connected")
 		return
 	case len(b) < partHeaderLen:
-		d.closeInvalid(s, "the first part of an RPC is cut off")
+		q.s.closeInvalid("the first part of an RPC is cut off")
 		return
 	}
 	size := binary.LittleEndian.Uint32(b)
-	t, data, known := d.findRPC(binary.LittleEndian.Uint16(b[4:]), b[partHeaderLen:])
+	t, data, known := q.s.d.table.lookup(binary.LittleEndian.Uint16(b[4:]), b[partHeaderLen:])
 	switch {
 	case !known:
-		d.closeInvalid(s, "an RPC is unknown")
-	case size > uint32(d.cfg.MaxRPCLen):
-		d.closeInvalid(s, "RPC "+t.name+" is larger than MaxRPCLen")
+		q.s.closeInvalid("an RPC is unknown")
+	case size > uint32(q.s.d.cfg.MaxRPCLen):
+		q.s.closeInvalid("RPC " + t.name + " is larger than MaxRPCLen")
 	case len(data) == 0 || len(data) >= int(size):
-		d.closeInvalid(s, "the first part of RPC "+t.name+" has a wrong length")
+		q.s.closeInvalid("the first part of RPC " + t.name + " has a wrong length")
 	default:
-		s.partial = partialRPC{of: t, size: int(size)}
-		s.partial.add(data)
+		q.partial = partialRPC{of: t, size: int(size)}
+		q.partial.add(data)
 	}
 }
 
 // takePart continues a large RPC, and delivers it if it is complete.
-func (d *Driver) takePart(s *session, b []byte) {
-	p := &s.partial
+func (q *rpcStream) takePart(b []byte) {
+	p := &q.partial
 	switch {
 	case p.of == nil:
-		d.closeInvalid(s, "a part of an RPC without the first")
+		q.s.closeInvalid("a part of an RPC without the first")
 		return
 	case len(b) == 0 || len(b) > p.size-len(p.buf):
-		d.closeInvalid(s, "a part of RPC "+p.of.name+" has a wrong length")
+		q.s.closeInvalid("a part of RPC " + p.of.name + " has a wrong length")
 		return
 	}
 	p.add(b)
 	if len(p.buf) == p.size {
 		done := *p
 		*p = partialRPC{}
-		d.deliverRPC(s, done.of, done.buf)
+		q.deliver(done.of, done.buf)
 	}
 }

@@ -38,13 +38,20 @@ func (d *Driver) request(at address.Addr, connect bool) *Request {
 		r.err = net.ErrClosed
 		return r
 	}
-	d.requests = append(d.requests, r)
+	d.requests.list = append(d.requests.list, r)
 	return r
 }
 
-func (d *Driver) serveRequests() {
+// requests are those that the next Update serves.
+type requests struct {
+	list []*Request
+	auto *Request // of Config.AutoConnectPort, until its result was returned
+}
+
+// serve makes the requests.
+func (q *requests) serve(d *Driver) {
 	var served [2]bool // a Listen, a Connect
-	for i, r := range d.requests {
+	for i, r := range q.list {
 		kind := &served[0]
 		if r.connect {
 			kind = &served[1]
@@ -58,9 +65,17 @@ func (d *Driver) serveRequests() {
 			r.err = d.Listen(r.at)
 		}
 		*kind = true
-		d.requests[i] = nil
+		q.list[i] = nil
 	}
-	d.requests = d.requests[:0]
+	q.list = q.list[:0]
+}
+
+// close ends the requests that were not served.
+func (q *requests) close() {
+	for _, r := range q.list {
+		r.err = net.ErrClosed
+	}
+	q.list = nil
 }
 
 // autoListen returns where Update makes a server listen, the zero address if it does not.
@@ -89,20 +104,20 @@ func (c *Config) autoAddr(ip, def netip.Addr) address.Addr {
 // requestAuto makes the request of Config.AutoConnectPort.
 func (d *Driver) requestAuto() {
 	if at := d.cfg.autoListen(); d.server && at.IsValid() {
-		d.auto = d.RequestListen(at)
+		d.requests.auto = d.RequestListen(at)
 	}
 	if to := d.cfg.autoConnect(); !d.server && to.IsValid() {
-		d.auto = d.RequestConnect(to)
+		d.requests.auto = d.RequestConnect(to)
 	}
 }
 
 // takeAutoError returns, once, why the first Update could not do what
 // Config.AutoConnectPort asks for.
-func (d *Driver) takeAutoError() error {
-	if d.auto == nil {
+func (q *requests) takeAutoError() error {
+	if q.auto == nil {
 		return nil
 	}
-	err := d.auto.err
-	d.auto = nil
+	err := q.auto.err
+	q.auto = nil
 	return err
 }

@@ -129,6 +129,19 @@ func (t rpcTable) find(hash uint64) (int, bool) {
 	return slices.BinarySearchFunc(t, hash, func(r rpcType, h uint64) int { return cmp.Compare(r.hash, h) })
 }
 
+// lookup returns the type of a received RPC, and its payload without the hash.
+func (t rpcTable) lookup(index uint16, payload []byte) (r *rpcType, rest []byte, known bool) {
+	i, known := int(index), int(index) < len(t)
+	if index == indexNamed && len(payload) >= hashLen {
+		i, known = t.find(binary.LittleEndian.Uint64(payload))
+		payload = payload[hashLen:]
+	}
+	if !known {
+		return nil, nil, false
+	}
+	return &t[i], payload, true
+}
+
 // fingerprint is the same for the same RPCs with the same options.
 func (t rpcTable) fingerprint() uint64 {
 	h := fnv.New64a()

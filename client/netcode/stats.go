@@ -82,7 +82,7 @@ func (c Conn) Stats() (Stats, bool) {
 	st := s.counts
 	t, _ := c.d.ep.ConnStats(c.id)
 	st.setTransport(t)
-	st.RPCsQueued, st.CommandAge = s.queue.len(), s.age
+	st.RPCsQueued, st.CommandAge = s.rpcs.queue.len(), s.snapshots.age
 	if st.RTT, st.RTTVariation = t.RTT, t.RTTVariation; s.trip.measured {
 		st.RTT, st.RTTVariation = millis(s.trip.rtt), millis(s.trip.variation)
 	}
@@ -94,12 +94,10 @@ func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.M
 // Stats returns the counters. It goes through all connections and allocates Drops, so it is
 // for a report now and then.
 func (d *Driver) Stats() Stats {
-	st := d.ended
-	for _, s := range d.sessions {
-		if s != nil {
-			st.add(&s.counts)
-			st.RPCsQueued += s.queue.len()
-		}
+	st := d.sessions.ended
+	for _, s := range d.sessions.list {
+		st.add(&s.counts)
+		st.RPCsQueued += s.rpcs.queue.len()
 	}
 	if d.ep == nil {
 		return st
