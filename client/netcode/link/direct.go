@@ -2,7 +2,6 @@ package link
 
 import (
 	"errors"
-	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -28,39 +27,35 @@ const (
 	maxPolls = 256
 	// probesPerSecond bounds the challenges to all addresses that are not validated.
 	probesPerSecond = 512
-	// localPeriod is how long the addresses of the interfaces are remembered.
-	localPeriod = 10 * time.Second
 )
 
 // directLink is a link over a relay whose datagrams take a direct path to each peer that can be
 // reached. See the package documentation.
 type directLink struct {
-	relay   Link
-	socket  Link
-	servers []netip.AddrPort // the relay's own addresses, if known
-	local   netip.AddrPort   // of the socket
-	extra   []netip.AddrPort
-
-	now    time.Time
-	peers  map[address.Addr]*directPeer
-	order  []*directPeer // the same, as they joined
-	byID   map[uint64]*directPeer
-	byPath map[address.Addr]*directPeer
-
-	turn        bool  // the socket is asked first
-	held        Event // a Left that waits until the socket was read
-	heldPolls   int
+	relay       Link
+	socket      Link
 	socketEnded bool
+	addrs       ownAddrs
+	peers       directPeers
+	now         time.Time
 
-	offered      [maxOffered]netip.AddrPort
-	offeredCount int
-	offeredAt    time.Time
+	turn      bool  // the socket is asked first
+	held      Event // a Left that waits until the socket was read
+	heldPolls int
 
 	probes perSecond
 	counts directCounts
 	parsed offer
 	signal [maxOffer]byte
 	sum    [64]byte
+}
+
+// directPeers finds the peers of a link by each of their names.
+type directPeers struct {
+	byAddr map[address.Addr]*directPeer
+	order  []*directPeer // the same, as they joined
+	byID   map[uint64]*directPeer
+	byPath map[address.Addr]*directPeer
 }
 
 var _ Link = (*directLink)(nil)
@@ -86,56 +81,17 @@ func OpenDirect(relay, socket Link, addrs ...netip.AddrPort) (Link, error) {
 		return nil, ErrAddr
 	}
 	d := &directLink{
-		relay: relay, socket: socket, local: local, extra: addrs,
-		peers:  make(map[address.Addr]*directPeer),
-		byID:   make(map[uint64]*directPeer),
-		byPath: make(map[address.Addr]*directPeer),
+		relay: relay, socket: socket, addrs: ownAddrs{local: local, extra: addrs},
+		peers: directPeers{
+			byAddr: make(map[address.Addr]*directPeer),
+			byID:   make(map[uint64]*directPeer),
+			byPath: make(map[address.Addr]*directPeer),
+		},
 	}
 	if r, ok := relay.(*relayLink); ok {
-		d.servers = r.servers
+		d.addrs.relay = r.servers
 	}
 	return d, nil
-}
-
-// permits reports whether an address of the other side may be challenged.
-func (d *directLink) permits(ap netip.AddrPort) bool {
-	ip := ap.Addr()
-	switch {
-	case !ip.IsValid(), ap.Port() == 0, slices.Contains(d.servers, ap), ip.IsUnspecified(), ip.IsMulticast(),
-		ip.IsLinkLocalUnicast(), ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return false
-	}
-	return !ip.IsLoopback() || d.local.Addr().IsLoopback()
-}
-
-// refreshOffered looks which addresses this side has.
-func (d *directLink) refreshOffered() {
-	d.offeredCount, d.offeredAt = 0, d.now
-	for _, ap := range d.extra {
-		d.offerAddr(ap)
-	}
-	if !d.local.Addr().IsUnspecified() {
-		d.offerAddr(d.local)
-		return
-	}
-	nets, err := net.InterfaceAddrs()
-	if err != nil {
-		return // The other side may still be reachable.
-	}
-	for _, n := range nets {
-		prefix, err := netip.ParsePrefix(n.String())
-		if err == nil && prefix.Addr().IsGlobalUnicast() && prefix.Addr().Is4() == d.local.Addr().Is4() {
-			d.offerAddr(netip.AddrPortFrom(prefix.Addr(), d.local.Port()))
-		}
-	}
-}
-
-func (d *directLink) offerAddr(ap netip.AddrPort) {
-	ap = netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
-	if ap.IsValid() && ap.Port() != 0 && d.offeredCount < maxOffered {
-		d.offered[d.offeredCount] = ap
-		d.offeredCount++
-	}
 }
 
 func (d *directLink) Advance(now time.Time) {
@@ -157,7 +113,7 @@ func (d *directLink) Receive(b []byte) Event {
 			if d.held.Kind != Nothing && (ev.Kind == Nothing || d.heldPolls >= maxPolls) {
 				left := d.held
 				d.held = Event{}
-				d.forget(left.Addr)
+				d.peers.remove(left.Addr)
 				return left
 			}
 			d.heldPolls++
@@ -186,8 +142,8 @@ func (d *directLink) fromSocket(ev Event, b []byte) Event {
 	switch {
 	case ev.Kind == Ended:
 		d.socketEnded = true
-		for _, p := range d.byPath {
-			d.losePath(p)
+		for _, p := range d.peers.byPath {
+			p.losePath()
 		}
 		return Event{}
 	case ev.Kind != Datagram:
@@ -196,7 +152,7 @@ func (d *directLink) fromSocket(ev Event, b []byte) Event {
 		d.onProbe(ev.Addr, b[:ev.N])
 		return Event{}
 	}
-	p := d.byPath[ev.Addr]
+	p := d.peers.byPath[ev.Addr]
 	if p == nil {
 		d.counts.Dropped++
 		return Event{}
@@ -209,46 +165,44 @@ func (d *directLink) fromSocket(ev Event, b []byte) Event {
 // fromRelay returns what of the relay is for the caller. A Left waits until the socket has
 // been read, since the last datagrams of the peer may be there.
 func (d *directLink) fromRelay(ev Event, b []byte) Event {
-	p := d.peers[ev.Addr]
+	p := d.peers.byAddr[ev.Addr]
 	switch {
 	case ev.Kind == Joined && p == nil:
-		d.join(ev.Addr)
-	case ev.Kind == Left && p != nil && p.hasPath():
+		d.peers.add(newDirectPeer(d, ev.Addr))
+	case ev.Kind == Left && p != nil && p.path.exists():
 		d.held, d.heldPolls = ev, 0
 		return Event{}
 	case ev.Kind == Left:
-		d.forget(ev.Addr)
+		d.peers.remove(ev.Addr)
 	case ev.Kind == Datagram && isSignal(b[:ev.N]):
 		if p == nil {
 			d.counts.Malformed++
 		} else {
-			d.onOffer(p, b[:ev.N])
+			p.onOffer(b[:ev.N])
 		}
 		return Event{}
 	}
 	return ev
 }
 
-func (d *directLink) join(at address.Addr) {
-	p := newDirectPeer(d.relay.Local(), at)
-	d.peers[at] = p
-	d.byID[p.own.id] = p
-	d.order = append(d.order, p)
+func (t *directPeers) add(p *directPeer) {
+	t.byAddr[p.at] = p
+	t.byID[p.keys.own.id] = p
+	t.order = append(t.order, p)
 }
 
-// forget takes a peer out.
-func (d *directLink) forget(at address.Addr) {
-	p := d.peers[at]
+func (t *directPeers) remove(at address.Addr) {
+	p := t.byAddr[at]
 	if p == nil {
 		return
 	}
-	delete(d.peers, at)
-	delete(d.byID, p.own.id)
-	if p.hasPath() {
-		delete(d.byPath, p.path.addr)
+	delete(t.byAddr, at)
+	delete(t.byID, p.keys.own.id)
+	if p.path.exists() {
+		delete(t.byPath, p.path.addr)
 	}
-	i := slices.Index(d.order, p)
-	d.order = slices.Delete(d.order, i, i+1)
+	i := slices.Index(t.order, p)
+	t.order = slices.Delete(t.order, i, i+1)
 }
 
 func (d *directLink) Send(to address.Addr, b []byte) error {
@@ -258,23 +212,23 @@ func (d *directLink) Send(to address.Addr, b []byte) error {
 	case len(b) > MaxDatagram:
 		return ErrTooLarge
 	}
-	if p := d.peers[to]; p != nil && p.usable() {
+	if p := d.peers.byAddr[to]; p != nil && p.path.usable() {
 		if d.socket.Send(p.path.addr, b) == nil {
 			d.counts.Sent++
 			return nil
 		}
-		d.losePath(p)
+		p.losePath()
 	}
 	return d.relay.Send(to, b)
 }
 
 // Flush runs the timers of the paths and flushes both links.
 func (d *directLink) Flush() {
-	if len(d.order) > 0 && (d.offeredAt.IsZero() || d.now.Sub(d.offeredAt) >= localPeriod) {
-		d.refreshOffered()
+	if len(d.peers.order) > 0 {
+		d.addrs.refresh(d.now)
 	}
-	for _, p := range d.order {
-		d.tick(p)
+	for _, p := range d.peers.order {
+		p.tick()
 	}
 	d.socket.Flush()
 	d.relay.Flush()
@@ -284,7 +238,7 @@ func (d *directLink) Dial() error { return d.relay.Dial() }
 
 func (d *directLink) Disconnect(peer address.Addr) {
 	d.socket.Flush()
-	d.forget(peer)
+	d.peers.remove(peer)
 	if d.held.Addr == peer {
 		d.held = Event{}
 	}
@@ -300,8 +254,8 @@ func (d *directLink) Overhead() int { return d.relay.Overhead() }
 func (d *directLink) Stats() Stats {
 	st := d.relay.Stats()
 	st.add(d.socket.Stats())
-	for _, p := range d.order {
-		if p.usable() {
+	for _, p := range d.peers.order {
+		if p.path.usable() {
 			st.DirectPaths++
 		}
 	}

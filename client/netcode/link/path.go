@@ -49,36 +49,48 @@ func (c *candidate) answers(nonce uint64) bool {
 
 // directPeer is a peer of the relay and the state of the direct path to it.
 type directPeer struct {
-	at     address.Addr
-	own    offer     // id and key that its probes must have
-	verify hash.Hash // with the key of own
-	remote offer
-	sign   hash.Hash // with the key of remote; nil before its first offer
-	in     []byte    // the ends of probes that are received
-	out    []byte    // and of those that are sent
+	d         *directLink
+	at        address.Addr
+	keys      probeKeys
+	attempt   attempt
+	path      path
+	replied   time.Time // when an offer was last answered with one
+	responses perSecond
+}
 
-	open       bool // an attempt is in its window
+// probeKeys are the offers of both sides, and the HMACs of the probes that they allow.
+type probeKeys struct {
+	own     offer     // id and key that the peer's probes must have
+	verify  hash.Hash // with the key of own
+	remote  offer
+	sign    hash.Hash // with the key of remote; nil before its first offer
+	in, out []byte    // the ends of probes that are received, and of those that are sent
+}
+
+// attempt is the search for a direct path.
+type attempt struct {
+	open       bool // it is in its window
 	filled     bool // the offered addresses are among the candidates
-	earliest   time.Time
-	next       time.Time // of the next attempt
 	began      time.Time
+	earliest   time.Time // of the next one, if the other side causes it
+	next       time.Time // of the next one
 	backoff    time.Duration
 	candidates [maxCandidates]candidate
 	count      int
 	nextProbe  time.Time
 	nextOffer  time.Time
 	offersLeft int
-	replied    time.Time
+}
 
-	path          candidate // its address is nowhere without a path
-	accepted      bool      // the other side accepts datagrams from this one's address
-	suspect       bool      // the other side may have moved
-	unanswered    int       // challenges in a row
+// path is a validated address of the other side.
+type path struct {
+	candidate          // its address is nowhere without a path
+	accepted      bool // the other side accepts datagrams from this one's address
+	suspect       bool // the other side may have moved
+	unanswered    int  // challenges in a row
 	validated     time.Time
 	nextChallenge time.Time
 	nextRelay     time.Time
-
-	responses perSecond
 }
 
 // perSecond counts what is done in a second.
@@ -96,11 +108,14 @@ func (s *perSecond) take(now time.Time, limit int) bool {
 	return s.count <= limit
 }
 
-func newDirectPeer(local, at address.Addr) *directPeer {
-	p := &directPeer{at: at, backoff: firstBackoff, in: probeEnds(at, local), out: probeEnds(local, at)}
-	p.own.id = random64()
-	_, _ = rand.Read(p.own.key[:]) // It returns no error.
-	p.verify = hmac.New(sha256.New, p.own.key[:])
+func newDirectPeer(d *directLink, at address.Addr) *directPeer {
+	local := d.relay.Local()
+	p := &directPeer{d: d, at: at, attempt: attempt{backoff: firstBackoff}}
+	k := &p.keys
+	k.in, k.out = probeEnds(at, local), probeEnds(local, at)
+	k.own.id = random64()
+	_, _ = rand.Read(k.own.key[:]) // It returns no error.
+	k.verify = hmac.New(sha256.New, k.own.key[:])
 	return p
 }
 
@@ -110,142 +125,144 @@ func random64() uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-func (p *directPeer) hasPath() bool { return p.path.addr.IsValid() }
+func (p *path) exists() bool { return p.addr.IsValid() }
 
 // usable reports whether datagrams may take the direct path now.
-func (p *directPeer) usable() bool {
-	return p.hasPath() && p.accepted && !p.suspect && p.unanswered < staleAfter
+func (p *path) usable() bool {
+	return p.exists() && p.accepted && !p.suspect && p.unanswered < staleAfter
 }
 
 // begin begins an attempt.
-func (p *directPeer) begin(now time.Time) {
-	p.open, p.filled, p.count = true, false, 0
-	p.began, p.earliest, p.next = now, now.Add(p.backoff/2), now.Add(p.backoff)
-	p.backoff = min(2*p.backoff, maxBackoff)
-	p.offersLeft, p.nextOffer, p.nextProbe = offersPerTry, now, now
+func (a *attempt) begin(now time.Time) {
+	a.open, a.filled, a.count = true, false, 0
+	a.began, a.earliest, a.next = now, now.Add(a.backoff/2), now.Add(a.backoff)
+	a.backoff = min(2*a.backoff, maxBackoff)
+	a.offersLeft, a.nextOffer, a.nextProbe = offersPerTry, now, now
 }
 
 // mayBegin reports whether the other side may cause an attempt now.
-func (p *directPeer) mayBegin(now time.Time) bool { return !now.Before(p.earliest) }
+func (a *attempt) mayBegin(now time.Time) bool { return !a.open && !now.Before(a.earliest) }
 
-// add adds a candidate to the current attempt.
-func (p *directPeer) add(addr address.Addr) {
-	known := slices.ContainsFunc(p.candidates[:p.count], func(c candidate) bool { return c.addr == addr })
-	if !known && p.count < len(p.candidates) {
-		p.candidates[p.count] = candidate{addr: addr}
-		p.count++
+// add adds a candidate.
+func (a *attempt) add(addr address.Addr) {
+	known := slices.ContainsFunc(a.candidates[:a.count], func(c candidate) bool { return c.addr == addr })
+	if !known && a.count < len(a.candidates) {
+		a.candidates[a.count] = candidate{addr: addr}
+		a.count++
 	}
 }
 
 // tick runs the timers of a peer.
-func (d *directLink) tick(p *directPeer) {
-	if p.hasPath() {
-		d.keepPath(p)
+func (p *directPeer) tick() {
+	if p.path.exists() {
+		p.keepPath()
 	}
 	switch {
-	case d.socketEnded:
-	case p.open && d.now.Sub(p.began) >= attemptWindow:
-		p.open = false
-	case p.open:
-		d.continueAttempt(p)
-	case !p.hasPath() && !d.now.Before(p.next):
-		p.begin(d.now)
-		d.continueAttempt(p)
+	case p.d.socketEnded:
+	case p.attempt.open && p.d.now.Sub(p.attempt.began) >= attemptWindow:
+		p.attempt.open = false
+	case p.attempt.open:
+		p.continueAttempt()
+	case !p.path.exists() && !p.d.now.Before(p.attempt.next):
+		p.attempt.begin(p.d.now)
+		p.continueAttempt()
 	}
 }
 
 // continueAttempt sends the offers and challenges that are due.
-func (d *directLink) continueAttempt(p *directPeer) {
-	if p.offersLeft > 0 && !d.now.Before(p.nextOffer) {
-		p.offersLeft--
-		p.nextOffer = d.now.Add(offerPeriod)
-		d.sendOffer(p, offerReply)
+func (p *directPeer) continueAttempt() {
+	a, now := &p.attempt, p.d.now
+	if a.offersLeft > 0 && !now.Before(a.nextOffer) {
+		a.offersLeft--
+		a.nextOffer = now.Add(offerPeriod)
+		p.sendOffer(offerReply)
 	}
-	if p.sign == nil || d.now.Before(p.nextProbe) {
+	if p.keys.sign == nil || now.Before(a.nextProbe) {
 		return
 	}
-	p.nextProbe = d.now.Add(probePeriod)
-	for i := range p.count {
-		c := &p.candidates[i]
-		if c.sent >= probesPerAddr || !d.probes.take(d.now, probesPerSecond) {
+	a.nextProbe = now.Add(probePeriod)
+	for i := range a.count {
+		c := &a.candidates[i]
+		if c.sent >= probesPerAddr || !p.d.probes.take(now, probesPerSecond) {
 			continue
 		}
-		d.counts.Probes++
-		if !d.challenge(p, c) {
+		p.d.counts.Probes++
+		if !p.challenge(c) {
 			c.sent = probesPerAddr // There is no way to this address.
 		}
 	}
 }
 
 // keepPath challenges the path, and gives it up when it no longer answers.
-func (d *directLink) keepPath(p *directPeer) {
-	if !d.now.Before(p.nextRelay) {
+func (p *directPeer) keepPath() {
+	path, now := &p.path, p.d.now
+	if !now.Before(path.nextRelay) {
 		// The relay must not take the peers for silent.
-		p.nextRelay = d.now.Add(relayEvery)
-		d.sendOffer(p, 0)
+		path.nextRelay = now.Add(relayEvery)
+		p.sendOffer(0)
 	}
-	if d.now.Sub(p.validated) >= stableAfter {
-		p.backoff = firstBackoff
+	if now.Sub(path.validated) >= stableAfter {
+		p.attempt.backoff = firstBackoff
 	}
-	if d.now.Before(p.nextChallenge) {
+	if now.Before(path.nextChallenge) {
 		return
 	}
-	if p.unanswered >= deadAfter || !d.challenge(p, &p.path) {
-		d.losePath(p)
+	if path.unanswered >= deadAfter || !p.challenge(&path.candidate) {
+		p.losePath()
 		return
 	}
-	p.unanswered++
-	p.nextChallenge = d.now.Add(challengeEvery)
-	if !p.accepted {
-		p.nextChallenge = d.now.Add(probePeriod)
+	path.unanswered++
+	path.nextChallenge = now.Add(challengeEvery)
+	if !path.accepted {
+		path.nextChallenge = now.Add(probePeriod)
 	}
 }
 
 // challenge sends a challenge. It is false when the socket cannot send it.
-func (d *directLink) challenge(p *directPeer, c *candidate) bool {
+func (p *directPeer) challenge(c *candidate) bool {
 	nonce := random64()
 	c.nonces[c.sent%len(c.nonces)] = nonce
 	c.sent++
-	return d.sendProbe(p, c.addr, probe{kind: signalChallenge, id: p.remote.id, nonce: nonce})
+	return p.sendProbe(c.addr, probe{kind: signalChallenge, id: p.keys.remote.id, nonce: nonce})
 }
 
-func (d *directLink) sendProbe(p *directPeer, to address.Addr, pr probe) bool {
-	return d.socket.Send(to, pr.appendTo(d.signal[:0], p.sign, p.out, d.sum[:])) == nil
+func (p *directPeer) sendProbe(to address.Addr, pr probe) bool {
+	return p.d.socket.Send(to, pr.appendTo(p.d.signal[:0], p.keys.sign, p.keys.out, p.d.sum[:])) == nil
 }
 
-func (d *directLink) sendOffer(p *directPeer, flags byte) {
-	p.own.flags = flags
-	p.own.addrs, p.own.count = d.offered, d.offeredCount
-	_ = d.relay.Send(p.at, p.own.appendTo(d.signal[:0])) // It is repeated.
+func (p *directPeer) sendOffer(flags byte) {
+	own := &p.keys.own
+	own.flags, own.addrs, own.count = flags, p.d.addrs.offered, p.d.addrs.count
+	_ = p.d.relay.Send(p.at, own.appendTo(p.d.signal[:0])) // It is repeated.
 }
 
 // onOffer processes a signal that came over the relay.
-func (d *directLink) onOffer(p *directPeer, b []byte) {
-	o := &d.parsed
+func (p *directPeer) onOffer(b []byte) {
+	o := &p.d.parsed
 	if !o.parse(b) {
-		d.counts.Malformed++
+		p.d.counts.Malformed++
 		return
 	}
-	if p.sign == nil || o.key != p.remote.key {
-		p.sign = hmac.New(sha256.New, o.key[:])
+	if p.keys.sign == nil || o.key != p.keys.remote.key {
+		p.keys.sign = hmac.New(sha256.New, o.key[:])
 	}
-	p.remote = *o
-	if !p.open && !p.hasPath() && p.mayBegin(d.now) {
-		p.begin(d.now)
+	p.keys.remote = *o
+	if !p.path.exists() && p.attempt.mayBegin(p.d.now) {
+		p.attempt.begin(p.d.now)
 	}
-	if p.open && !p.filled {
-		p.filled, p.offersLeft = true, 0
+	if p.attempt.open && !p.attempt.filled {
+		p.attempt.filled, p.attempt.offersLeft = true, 0
 		for _, ap := range o.addrs[:o.count] {
-			if d.permits(ap) {
-				p.add(address.FromUDP(ap))
+			if p.d.addrs.permits(ap) {
+				p.attempt.add(address.FromUDP(ap))
 			} else {
-				d.counts.Refused++
+				p.d.counts.Refused++
 			}
 		}
 	}
-	if o.flags&offerReply != 0 && d.now.Sub(p.replied) >= replyPeriod {
-		p.replied = d.now
-		d.sendOffer(p, 0)
+	if o.flags&offerReply != 0 && p.d.now.Sub(p.replied) >= replyPeriod {
+		p.replied = p.d.now
+		p.sendOffer(0)
 	}
 }
 
@@ -256,95 +273,95 @@ func (d *directLink) onProbe(from address.Addr, b []byte) {
 		d.counts.Malformed++
 		return
 	}
-	p := d.byID[pr.id]
-	if p == nil || p.sign == nil || !d.authentic(p, b) {
+	p := d.peers.byID[pr.id]
+	if p == nil || p.keys.sign == nil || !p.authentic(b) {
 		d.counts.Dropped++
 		return
 	}
 	if pr.kind == signalResponse {
-		d.onResponse(p, from, pr)
+		p.onResponse(from, pr)
 		return
 	}
 	if !p.responses.take(d.now, responsesPerS) {
 		d.counts.Dropped++
 		return
 	}
-	answer := probe{kind: signalResponse, id: p.remote.id, nonce: pr.nonce}
+	answer := probe{kind: signalResponse, id: p.keys.remote.id, nonce: pr.nonce}
 	if p.path.addr == from {
 		answer.flags = responseAccepted
 	}
-	d.sendProbe(p, from, answer)
+	p.sendProbe(from, answer)
 	if p.path.addr != from {
-		d.learn(p, from)
+		p.learn(from)
 	}
 }
 
 // authentic reports whether the other side has marked a probe.
-func (d *directLink) authentic(p *directPeer, b []byte) bool {
+func (p *directPeer) authentic(b []byte) bool {
 	body, mac := b[:probeSize-macSize], b[probeSize-macSize:]
-	return hmac.Equal(tag(p.verify, body, p.in, d.sum[:]), mac)
+	return hmac.Equal(tag(p.keys.verify, body, p.keys.in, p.d.sum[:]), mac)
 }
 
 // learn takes the source of a challenge as a candidate. If there is a path, the other side may
 // have moved: the relay is used until the path answers again or another one is validated.
-func (d *directLink) learn(p *directPeer, from address.Addr) {
-	if p.hasPath() {
-		if !p.suspect {
-			p.suspect = true
-			p.nextChallenge = d.now
+func (p *directPeer) learn(from address.Addr) {
+	if p.path.exists() {
+		if !p.path.suspect {
+			p.path.suspect = true
+			p.path.nextChallenge = p.d.now
 		}
-		if p.unanswered < 2 {
+		if p.path.unanswered < 2 {
 			return
 		}
 	}
-	if ap, ok := from.UDP(); !ok || !d.permits(ap) {
+	if ap, ok := from.UDP(); !ok || !p.d.addrs.permits(ap) {
 		return
 	}
-	if !p.open && p.mayBegin(d.now) {
-		p.begin(d.now)
+	if p.attempt.mayBegin(p.d.now) {
+		p.attempt.begin(p.d.now)
 	}
-	if p.open {
-		p.add(from)
+	if p.attempt.open {
+		p.attempt.add(from)
 	}
 }
 
 // onResponse validates the address that was challenged, and no other.
-func (d *directLink) onResponse(p *directPeer, from address.Addr, pr probe) {
+func (p *directPeer) onResponse(from address.Addr, pr probe) {
 	accepted := pr.flags&responseAccepted != 0
 	if p.path.addr == from && p.path.answers(pr.nonce) {
-		p.unanswered, p.suspect, p.accepted = 0, false, accepted
+		p.path.unanswered, p.path.suspect, p.path.accepted = 0, false, accepted
 		return
 	}
-	for i := range p.count {
-		c := &p.candidates[i]
+	for i := range p.attempt.count {
+		c := &p.attempt.candidates[i]
 		if c.addr != from || !c.answers(pr.nonce) {
 			continue
 		}
-		if !p.hasPath() || p.suspect {
-			d.takePath(p, c, accepted)
+		if !p.path.exists() || p.path.suspect {
+			p.takePath(c, accepted)
 		}
 		return
 	}
-	d.counts.Dropped++
+	p.d.counts.Dropped++
 }
 
 // takePath makes a validated candidate the path.
-func (d *directLink) takePath(p *directPeer, c *candidate, accepted bool) {
-	delete(d.byPath, p.path.addr)
-	if other := d.byPath[c.addr]; other != nil {
-		d.losePath(other)
+func (p *directPeer) takePath(c *candidate, accepted bool) {
+	delete(p.d.peers.byPath, p.path.addr)
+	if other := p.d.peers.byPath[c.addr]; other != nil {
+		other.losePath()
 	}
-	d.byPath[c.addr] = p
-	d.counts.Validated++
-	p.path, p.accepted, p.suspect, p.unanswered = *c, accepted, false, 0
-	p.validated, p.nextChallenge, p.nextRelay = d.now, d.now, d.now.Add(relayEvery)
-	p.open = false
+	p.d.peers.byPath[c.addr] = p
+	p.d.counts.Validated++
+	now := p.d.now
+	p.path = path{candidate: *c, accepted: accepted, validated: now, nextChallenge: now, nextRelay: now.Add(relayEvery)}
+	p.attempt.open = false
 }
 
 // losePath returns to the relay.
-func (d *directLink) losePath(p *directPeer) {
-	delete(d.byPath, p.path.addr)
-	d.counts.Lost++
-	p.path, p.accepted, p.suspect = candidate{}, false, false
-	p.next = d.now.Add(p.backoff)
+func (p *directPeer) losePath() {
+	delete(p.d.peers.byPath, p.path.addr)
+	p.d.counts.Lost++
+	p.path = path{}
+	p.attempt.next = p.d.now.Add(p.attempt.backoff)
 }

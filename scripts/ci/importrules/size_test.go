@@ -23,8 +23,6 @@ var tooLarge = map[string]struct {
 	"bench.generator":                    {size{37, 56}, "a run of the load generator: sockets, phases and results are to be parted"},
 	"bench.replacer":                     {size{28, 6}, "the figures of the players that are replaced, by name"},
 	"client.Session":                     {size{34, 58}, "the public methods of a session and its state machine, which is to be parted"},
-	"client/netcode/link.directLink":     {size{22, 30}, "a path beside the relay: its search and its use are to be parted"},
-	"client/netcode/link.directPeer":     {size{27, 5}, "the state of one peer's path"},
 	"cmd/ferry.streams":                  {size{4, 64}, "a method for each command, which share the three streams"},
 	"cmd/ferry/internal/ctl.Client":      {size{5, 38}, "a method for each call of an operator"},
 	"internal/benchrig.Rig":              {size{16, 28}, "the calls of the load generator for all its sockets"},
