@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -86,25 +87,6 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// handClock is a clock that a test moves. Its methods may be called from
-// several goroutines.
-type handClock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *handClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *handClock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
 // allocateAll allocates until the service refuses, and returns the ids.
 func allocateAll(t *testing.T, s *alloc.Service, c alloc.Caller) []proto.AllocationID {
 	t.Helper()
@@ -124,7 +106,7 @@ func allocateAll(t *testing.T, s *alloc.Service, c alloc.Caller) []proto.Allocat
 
 func TestOutstandingIsBounded(t *testing.T) {
 	t.Parallel()
-	relay, clock := newFakeRelay(), new(handClock)
+	relay, clock := newFakeRelay(), new(testkit.Clock)
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Now = clock.Now })
 	ids := allocateAll(t, s, alice)
 	if len(ids) != 20 {
@@ -152,11 +134,11 @@ func TestOutstandingIsBounded(t *testing.T) {
 	if n := len(allocateAll(t, s, alice)); n != 2 {
 		t.Errorf("one bound, one ended: %d more, want 2", n)
 	}
-	clock.advance(10*time.Second - 1)
+	clock.Advance(10*time.Second - 1)
 	if n := len(allocateAll(t, s, alice)); n != 0 {
 		t.Errorf("before the bind time-out: %d more", n)
 	}
-	clock.advance(1)
+	clock.Advance(1)
 	if n := len(allocateAll(t, s, alice)); n != 20 {
 		t.Errorf("after it: %d more, want 20", n)
 	}

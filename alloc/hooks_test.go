@@ -6,11 +6,11 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -19,7 +19,7 @@ import (
 func TestHookCallsService(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	var clock atomic.Int64
+	var clock testkit.Clock
 	var service *alloc.Service
 	var got []error
 	caller := alloc.Caller{Tenant: alloc.Tenant{Project: "p", Environment: "e"}, Player: "anna"}
@@ -33,15 +33,15 @@ func TestHookCallsService(t *testing.T) {
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay: newFakeRelay(), Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
 		Logger: slog.New(slog.NewTextHandler(&out, nil)),
-		Now:    func() time.Time { return time.Unix(1e9, clock.Load()) },
+		Now:    clock.Now,
 		Admit: func(ctx context.Context, _ alloc.AdmissionRequest) error {
 			callBack(ctx)
-			clock.Add(int64(3 * time.Second))
+			clock.Advance(3 * time.Second)
 			return nil
 		},
 		OnReserve: func(alloc.ReservationEvent) {
 			callBack(context.Background())
-			clock.Add(int64(time.Second))
+			clock.Advance(time.Second)
 		},
 	})
 	if err != nil {

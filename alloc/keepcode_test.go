@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/base/joincode"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -200,7 +201,7 @@ func TestJoinWhileTheHostIsAway(t *testing.T) {
 // after hours.
 func TestFailedJoinsLengthenNewCodes(t *testing.T) {
 	t.Parallel()
-	clock := new(handClock)
+	clock := new(testkit.Clock)
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Now = clock.Now })
 	host := mustAllocate(t, s, alice)
 	first := mustCode(t, s, alice, host)
@@ -210,7 +211,7 @@ func TestFailedJoinsLengthenNewCodes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		clock.advance(50 * time.Millisecond)
+		clock.Advance(50 * time.Millisecond)
 	}
 	fresh := mustCode(t, s, alice, mustAllocate(t, s, alice))
 	if want := joincode.Len(2, 990); len(first) != 6 || len(fresh) != want {
@@ -225,7 +226,7 @@ func TestFailedJoinsLengthenNewCodes(t *testing.T) {
 	if code := mustCode(t, s, mallory, mustAllocate(t, s, mallory)); len(code) != 6 {
 		t.Errorf("another tenant got %s", code)
 	}
-	clock.advance(24 * time.Hour)
+	clock.Advance(24 * time.Hour)
 	if code := mustCode(t, s, alice, mustAllocate(t, s, alice)); len(code) != joincode.Len(3, 10) {
 		t.Errorf("a day later the code is %s", code)
 	}

@@ -154,25 +154,24 @@ func wellAlive(t *testing.T, all ...*enginetest.UTP) {
 func TestRestartWithShortEpochs(t *testing.T) {
 	t.Parallel()
 	for _, after := range []time.Duration{time.Hour, engine.DefaultEpoch} {
-		var ahead atomic.Int64
-		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		clock := testkit.NewClock(time.Now())
 		s := &site{
 			t: t, id: enginetest.NewIdentity(t), path: filepath.Join(t.TempDir(), "allocations"),
-			epoch: time.Hour, now: now,
+			epoch: time.Hour, now: clock.Now,
 		}
 		s.start()
 		s.cfg.Listen = []netip.AddrPort{s.relay.Addr()}
 		host := s.play(enginetest.UTP2, s.relay.Host("host", 4))
 		early := s.join(enginetest.UTP1, "early", host)
-		ahead.Add(int64(30 * time.Hour))
+		clock.Advance(30 * time.Hour)
 		late := s.join(enginetest.UTP2, "late", host)
-		ahead.Add(int64(30 * time.Hour))
+		clock.Advance(30 * time.Hour)
 		s.epoch = after
 		s.restart("crashed")
 		s.talk("after the crash", host, early)
 		s.talk("after the crash", host, late)
 		wellAlive(t, host, early, late)
-		ahead.Add(int64(30 * time.Hour))
+		clock.Advance(30 * time.Hour)
 		later := s.join(enginetest.UTP2, "later", host)
 		s.talk("in another epoch", host, later)
 		wellAlive(t, host, early, late, later)
@@ -185,11 +184,8 @@ func TestRestartWithShortEpochs(t *testing.T) {
 // the clock was then at most four weeks away.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
-	var ahead atomic.Int64
-	s := &site{
-		t: t, id: enginetest.NewIdentity(t), path: filepath.Join(t.TempDir(), "allocations"),
-		now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
-	}
+	clock := testkit.NewClock(time.Now())
+	s := &site{t: t, id: enginetest.NewIdentity(t), path: filepath.Join(t.TempDir(), "allocations"), now: clock.Now}
 	s.start()
 	s.cfg.Listen = []netip.AddrPort{s.relay.Addr()}
 	host := s.play(enginetest.UTP2, s.relay.Host("host", 20))
@@ -200,7 +196,7 @@ func TestClockJumps(t *testing.T) {
 		crash bool
 	}{{-time.Hour, false}, {20 * day, true}, {-20 * day, true}, {730 * day, false}, {-1000 * day, false}} {
 		reserved := s.relay.Joiner(fmt.Sprint("reserved before jump ", i), host.Cred.ID)
-		ahead.Add(int64(step.jump))
+		clock.Advance(step.jump)
 		bound := s.play(enginetest.UTP2, reserved)
 		bound.Connect()
 		testkit.Eventually(t, "the player is let in", bound.HasPeers(1))

@@ -226,7 +226,7 @@ func TestForgersPause(t *testing.T) {
 	wantStatus(t, from("198.51.100.1", "bert"), 200)
 	wantStatus(t, from("198.51.100.1", tokenServer), 200)
 	wantStatus(t, from("198.51.100.2", "carl"), 200)
-	x.clock = x.clock.Add(time.Minute)
+	x.clock.Advance(time.Minute)
 	wantStatus(t, from("198.51.100.1", "carl"), 200)
 
 	looked = 0
@@ -311,7 +311,7 @@ func TestSharedLimiter(t *testing.T) {
 	}
 	s.fails = errors.New("the store is down")
 	for _, x := range nodes {
-		x.clock = x.clock.Add(time.Minute)
+		x.clock.Advance(time.Minute)
 		wantStatus(t, spend(t, x, regionsOf(tokenBert), 10), 429)
 	}
 }
@@ -336,7 +336,7 @@ func TestTakerOfFailedJoins(t *testing.T) {
 		t.Errorf("%d guesses through two nodes, want 4 and at most one more for each", missed)
 	}
 	for _, x := range nodes {
-		x.clock = x.clock.Add(5 * time.Second)
+		x.clock.Advance(5 * time.Second)
 		if got := status(x, 50); got != 429 {
 			t.Errorf("after 5 s: %d", got)
 		}

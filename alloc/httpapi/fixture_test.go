@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -35,22 +36,21 @@ func testTokens() []Token {
 	}
 }
 
-// fixture is a handler with a service and a fake relay, and a clock that tests set.
+// fixture is a handler with a service and a fake relay, and a clock that tests advance.
 type fixture struct {
 	*Handler
 	relay *fakeRelay
-	clock time.Time
+	clock *testkit.Clock
 }
 
 func newFixture(t testing.TB, cfg Config) *fixture {
 	t.Helper()
-	x := &fixture{relay: newFakeRelay(), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	now := func() time.Time { return x.clock }
+	x := &fixture{relay: newFakeRelay(), clock: testkit.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay:     x.relay,
 		Store:     alloc.NewMemoryStore(),
 		Unlimited: cfg.Unlimited, HostMigration: true,
-		Now: now,
+		Now: x.clock.Now,
 		Regions: []alloc.Region{
 			{ID: "local", Description: "Here", QoSAddress: "203.0.113.1:7777"}, {ID: "far", Description: "There"},
 		},
@@ -66,7 +66,7 @@ func newFixture(t testing.TB, cfg Config) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.now = now
+	h.now = x.clock.Now
 	x.Handler = h
 	return x
 }

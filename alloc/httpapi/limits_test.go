@@ -46,7 +46,7 @@ func TestTooManyRequests(t *testing.T) {
 	}
 	wantStatus(t, x.do(regionsOf(tokenBert)()), 200)
 	x.allocate(t, tokenAnna) // another call, another bucket
-	x.clock = x.clock.Add(time.Second)
+	x.clock.Advance(time.Second)
 	wantStatus(t, x.do(regionsOf(tokenAnna)()), 200)
 	wantProblem(t, x.do(regionsOf(tokenAnna)()), 429, 15429)
 }
@@ -114,7 +114,7 @@ func TestFailedJoinsPauseThePlayer(t *testing.T) {
 	}
 	wantStatus(t, x.do(joinFrom("203.0.113.1", tokenAnna, code)), 200)
 	wantStatus(t, x.do(joinFrom("203.0.113.1", tokenServer, code)), 200)
-	x.clock = x.clock.Add(6 * time.Second)
+	x.clock.Advance(6 * time.Second)
 	wantProblem(t, x.do(joinFrom("198.51.100.99", tokenBert, wrongCode)), 404, 15009)
 	wantProblem(t, x.do(joinFrom("198.51.100.99", tokenBert, code)), 429, 15429)
 }
@@ -175,7 +175,7 @@ func TestFailedJoinsLengthenCodes(t *testing.T) {
 		for range 100 {
 			x.do(joinFrom("198.51.100.1", tokenBert, wrongCode))
 		}
-		x.clock = x.clock.Add(time.Second)
+		x.clock.Advance(time.Second)
 	}
 	after := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	if len(before) != 6 || len(after) != 7 {
@@ -244,7 +244,7 @@ func TestRequestsOfAnAddress(t *testing.T) {
 		}
 	}
 	wantProblem(t, regions("198.51.100.1", unknown), 429, 15429)
-	x.clock = x.clock.Add(time.Second)
+	x.clock.Advance(time.Second)
 	if n := count(10, "198.51.100.1", unknown); n != 2 {
 		t.Errorf("%d requests a second later, want 2", n)
 	}
@@ -339,7 +339,7 @@ func TestHostilePlayerAffectsNoOthers(t *testing.T) {
 		for range 5 {
 			honest(newRequest(http.MethodPost, "/v1/join", tokenServer, `{"joinCode":"`+code+`"}`))
 		}
-		x.clock = x.clock.Add(time.Second)
+		x.clock.Advance(time.Second)
 	}
 	if served != asked {
 		t.Errorf("%d of %d honest requests were served", served, asked)
@@ -371,7 +371,7 @@ func TestOutstandingAllocations(t *testing.T) {
 	x.service.OnBind(proto.AllocationID(uuid.MustParse(ids[3])))
 	x.allocate(t, tokenAnna)
 	wantProblem(t, x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`), 429, 15429)
-	x.clock = x.clock.Add(10 * time.Second)
+	x.clock.Advance(10 * time.Second)
 	x.allocate(t, tokenAnna)
 }
 
@@ -381,7 +381,6 @@ func TestCounts(t *testing.T) {
 	first := newFixture(t, Config{})
 	wantProblem(t, spend(t, first, regionsOf(tokenAnna), DefaultPlayerPerMinute), 429, 15429)
 	second := newFixture(t, Config{Replaces: first.Handler})
-	second.clock = first.clock
 	wantProblem(t, second.do(regionsOf(tokenAnna)()), 429, 15429)
 	wantStatus(t, second.do(regionsOf(tokenBert)()), 200)
 	alone := newFixture(t, Config{})
@@ -583,7 +582,7 @@ func TestRefusalsSayTheLimit(t *testing.T) {
 	if lines() != 1 {
 		t.Errorf("%d lines in the first minute:\n%s", lines(), &log)
 	}
-	x.clock = x.clock.Add(time.Minute)
+	x.clock.Advance(time.Minute)
 	spend(t, x, regionsOf(tokenAnna), 2)
 	if lines() != 2 || !strings.Contains(log.String(), "refused_since_last_line=4") {
 		t.Errorf("%d lines after a minute:\n%s", lines(), &log)

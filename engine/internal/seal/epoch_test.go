@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 func TestEpochRollsOverWithTheClock(t *testing.T) {
 	t.Parallel()
-	clock := newMovingClock()
+	clock := testkit.NewClock(weekStart)
 	s := newTestSealer(t, func(c *Config) { c.Now = clock.Now })
 	var sealed []alloc.ConnectionData
 	for n := range 6 {
@@ -31,7 +32,7 @@ func TestEpochRollsOverWithTheClock(t *testing.T) {
 
 func TestEpochFollowsAClockSetBack(t *testing.T) {
 	t.Parallel()
-	clock := newMovingClock()
+	clock := testkit.NewClock(weekStart)
 	s := newTestSealer(t, func(c *Config) { c.Now = clock.Now })
 	ahead := mustSeal(t, s, hostClaims())
 	clock.Advance(-4 * time.Minute)
@@ -46,7 +47,7 @@ func TestEpochFollowsAClockSetBack(t *testing.T) {
 
 func TestRetainAndRelease(t *testing.T) {
 	t.Parallel()
-	clock := newMovingClock()
+	clock := testkit.NewClock(weekStart)
 	s := newTestSealer(t, func(c *Config) { c.Now = clock.Now })
 	data := mustSeal(t, s, hostClaims())
 	s.Retain(testEpoch)
@@ -122,7 +123,7 @@ func TestEpochAtTheEndsOfTime(t *testing.T) {
 // its epoch is retained.
 func TestShortEpoch(t *testing.T) {
 	t.Parallel()
-	clock := newMovingClock()
+	clock := testkit.NewClock(weekStart)
 	s := newTestSealer(t, func(c *Config) { c.Now, c.Epoch = clock.Now, time.Hour })
 	clock.Advance(5 * time.Hour) // the end of the recovery after a start
 	first, second := mustSeal(t, s, hostClaims()), alloc.ConnectionData{}
@@ -155,7 +156,7 @@ func TestRecoverEpochs(t *testing.T) {
 	t.Parallel()
 	for _, before := range []time.Duration{time.Hour, 5 * time.Hour, week, 4 * week} {
 		for _, after := range []time.Duration{time.Hour, week} {
-			clock := newMovingClock()
+			clock := testkit.NewClock(weekStart)
 			old := newTestSealer(t, func(c *Config) { c.Now, c.Epoch = clock.Now, before })
 			long := mustSeal(t, old, hostClaims())
 			clock.Advance(6 * week)

@@ -27,9 +27,12 @@ const week = 7 * 24 * time.Hour
 // testEpoch is the number of week 2900: the low 16 bits of its first hour.
 const testEpoch = 2900 * 168 % (1 << 16)
 
-// testClock stands still some time after the first second of week 2900.
+// weekStart is the first second of week 2900.
+var weekStart = time.Unix(2900*7*24*60*60, 0)
+
+// testClock stands still some time after weekStart.
 func testClock(after time.Duration) func() time.Time {
-	return func() time.Time { return time.Unix(2900*7*24*60*60, 0).Add(after) }
+	return testkit.NewClock(weekStart.Add(after)).Now
 }
 
 func newTestSealer(t testing.TB, change func(*Config)) *Sealer {
@@ -134,7 +137,7 @@ func TestSealPlayerName(t *testing.T) {
 		claims.PlayerName, claims.PlayerNameCut = []byte(c.name), c.cut
 		data := mustSeal(t, s, claims)
 		got, ok := s.Open(new(Scratch), data[:])
-		claims.Epoch, claims.Relay, claims.Boot, claims.Issued = testEpoch, testRelay, s.Boot(), testClock(0)().Unix()
+		claims.Epoch, claims.Relay, claims.Boot, claims.Issued = testEpoch, testRelay, s.Boot(), weekStart.Unix()
 		if !ok || !sameClaims(got, claims) {
 			t.Errorf("%+v: opened %+v", c, got)
 		}
@@ -151,7 +154,7 @@ func TestSealSetsItsOwnFields(t *testing.T) {
 	forged.Epoch, forged.Relay, forged.Boot, forged.Issued = 1, alloc.RelayID{9}, 9, 9
 	data := mustSeal(t, s, forged)
 	got, ok := s.Open(new(Scratch), data[:])
-	if !ok || got.Epoch != testEpoch || got.Relay != s.Relay() || got.Boot != s.Boot() || got.Issued != testClock(0)().Unix() {
+	if !ok || got.Epoch != testEpoch || got.Relay != s.Relay() || got.Boot != s.Boot() || got.Issued != weekStart.Unix() {
 		t.Errorf("opened %+v, %v", got, ok)
 	}
 }
@@ -327,7 +330,7 @@ func TestOpenDoesNotAllocate(t *testing.T) {
 // clock advances by a week repeatedly.
 func TestOpenWhileRotating(t *testing.T) {
 	t.Parallel()
-	clock := newMovingClock()
+	clock := testkit.NewClock(weekStart)
 	s := newTestSealer(t, func(c *Config) { c.Now = clock.Now })
 	s.Retain(testEpoch)
 	first := mustSeal(t, s, hostClaims())
@@ -378,26 +381,6 @@ func TestOpenWhileRotating(t *testing.T) {
 	if opened.Load() == 0 {
 		t.Error("no fresh data opened")
 	}
-}
-
-// movingClock is a clock that is moved by hand, from several goroutines.
-type movingClock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func newMovingClock() *movingClock { return &movingClock{now: testClock(0)()} }
-
-func (c *movingClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *movingClock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
 }
 
 func BenchmarkSeal(b *testing.B) {

@@ -8,6 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/test/storetest"
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -16,19 +17,12 @@ func TestMemoryDirectory(t *testing.T) {
 	storetest.RunDirectory(t, func(*testing.T) placement.Directory { return storetest.NewMemoryDirectory(nil) })
 }
 
-// clock is a clock that stands.
-type clock struct{ now time.Time }
-
-func newClock() *clock { return &clock{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)} }
-
-func (c *clock) read() time.Time { return c.now }
-
 // TestDirectoryForgetsByItself: an entry without a holder is removed after HostTTL, and
 // one with a holder is not.
 func TestDirectoryForgetsByItself(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	d := storetest.NewMemoryDirectory(c.read)
+	clock := testkit.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	d := storetest.NewMemoryDirectory(clock.Now)
 	tenant := alloc.Tenant{Project: "game", Environment: "production"}
 	home := placement.Home{Relay: alloc.RelayID{1}, Boot: 1}
 	left, held := proto.AllocationID{1}, proto.AllocationID{2}
@@ -41,8 +35,8 @@ func TestDirectoryForgetsByItself(t *testing.T) {
 		}
 	}
 	for range 3 {
-		c.now = c.now.Add(placement.HostTTL - time.Second)
-		if _, err := d.Renew(t.Context(), home, []placement.HostEntry{{Host: held, Tenant: tenant.Hash(), Since: c.now}}); err != nil {
+		clock.Advance(placement.HostTTL - time.Second)
+		if _, err := d.Renew(t.Context(), home, []placement.HostEntry{{Host: held, Tenant: tenant.Hash(), Since: clock.Now()}}); err != nil {
 			t.Fatal(err)
 		}
 	}
