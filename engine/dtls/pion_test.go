@@ -1,14 +1,11 @@
 package dtls
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
 	pion "github.com/pion/dtls/v3"
 )
@@ -67,16 +65,11 @@ func (c *tap) endpoint(t *testing.T) endpoint.Endpoint {
 }
 
 // pionConnect connects with pion's client, and fails the test after a timeout.
-func pionConnect(t *testing.T, c *tap, l *loop, identity []byte, key proto.Key, limit time.Duration,
+func pionConnect(t *testing.T, c net.PacketConn, l *loop, identity []byte, key proto.Key, limit time.Duration,
 	opts ...pion.ClientOption) (*pion.Conn, error) {
 	t.Helper()
-	opts = append([]pion.ClientOption{
-		pion.WithPSK(func([]byte) ([]byte, error) { return key[:], nil }),
-		pion.WithPSKIdentityHint(identity),
-		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256),
-		pion.WithFlightInterval(100 * time.Millisecond),
-	}, opts...)
-	conn, err := pion.ClientWithOptions(c, l.addr(), opts...)
+	opts = append([]pion.ClientOption{pion.WithFlightInterval(100 * time.Millisecond)}, opts...)
+	conn, err := wiretest.DTLSClient(c, l.addr(), identity, key[:], opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +79,7 @@ func pionConnect(t *testing.T, c *tap, l *loop, identity []byte, key proto.Key, 
 	return conn, conn.HandshakeContext(ctx)
 }
 
-func mustPion(t *testing.T, c *tap, l *loop, n int, opts ...pion.ClientOption) *pion.Conn {
+func mustPion(t *testing.T, c net.PacketConn, l *loop, n int, opts ...pion.ClientOption) *pion.Conn {
 	t.Helper()
 	id := testID(n)
 	key := testKey(id)
@@ -192,20 +185,7 @@ func TestPionAnswersLost(t *testing.T) {
 	t.Parallel()
 	l := newLoop(t, Config{})
 	c := &lossyTap{tap: newTap(t, "127.0.0.1:0"), lose: 1}
-	id := testID(5)
-	key := testKey(id)
-	conn, err := pion.ClientWithOptions(c, l.addr(),
-		pion.WithPSK(func([]byte) ([]byte, error) { return key[:], nil }), pion.WithPSKIdentityHint(id[:]),
-		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(50*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	if err := conn.HandshakeContext(ctx); err != nil {
-		t.Fatal(err)
-	}
+	conn := mustPion(t, c, l, 5, pion.WithFlightInterval(50*time.Millisecond))
 	pionEcho(t, conn, "at last")
 	if st := l.stats(); st.Counts[eventResent] == 0 || st.Counts[eventEstablished] != 1 {
 		t.Fatalf("%+v", st)
@@ -266,44 +246,10 @@ func TestPionCloses(t *testing.T) {
 	}
 }
 
-// openssl starts the client of OpenSSL. Closing the returned writer ends it.
-func openssl(t *testing.T, l *loop, key proto.Key, cipher string) (io.WriteCloser, <-chan string) {
+// openssl starts the client of OpenSSL for allocation 8.
+func openssl(t *testing.T, l *loop, key proto.Key, cipher string) *wiretest.OpenSSL {
 	t.Helper()
-	path := testkit.Program(t, "openssl", "openssl")
-	id := testID(8)
-	cmd := exec.CommandContext(t.Context(), path, "s_client", "-dtls1_2", "-quiet", "-no_ign_eof",
-		"-connect", l.addr().String(), "-psk", hex.EncodeToString(key[:]),
-		"-psk_identity", id.String(), "-cipher", cipher)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := make(chan string, 100)
-	go func() {
-		defer close(lines)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			select {
-			case lines <- s.Text():
-			default:
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		in.Close()
-		_ = cmd.Process.Kill()
-		for range lines {
-		}
-		_ = cmd.Wait()
-	})
-	return in, lines
+	return wiretest.StartOpenSSL(t, l.addr(), testID(8).String(), key[:], cipher)
 }
 
 func TestOpenSSL(t *testing.T) {
@@ -320,17 +266,16 @@ func TestOpenSSL(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s direct %d", c.cipher, c.direct), func(t *testing.T) {
 			l := newLoop(t, Config{Direct: c.direct})
-			key := testKey(testID(8))
-			in, lines := openssl(t, l, key, c.cipher)
+			client := openssl(t, l, testKey(testID(8)), c.cipher)
 			testkit.Eventually(t, "a session", func() bool { return l.stats().Counts[eventEstablished] == 1 })
 			for i := range 3 {
 				msg := fmt.Sprintf("message %d of a player", i)
-				if _, err := io.WriteString(in, msg+"\n"); err != nil {
+				if _, err := io.WriteString(client.In, msg+"\n"); err != nil {
 					t.Fatal(err)
 				}
-				awaitLine(t, lines, msg)
+				testkit.Eventually(t, "an echo", client.HasReceived(msg))
 			}
-			in.Close()
+			client.In.Close()
 			testkit.Eventually(t, "close_notify", func() bool { return l.stats().Counts[eventClosed] == 1 })
 			st := l.stats()
 			if (st.Counts[eventCookieSent] > 0) != (c.direct < 0) {
@@ -340,35 +285,15 @@ func TestOpenSSL(t *testing.T) {
 	}
 }
 
-func awaitLine(t *testing.T, lines <-chan string, want string) {
-	t.Helper()
-	limit := time.After(20 * time.Second)
-	for {
-		select {
-		case line, ok := <-lines:
-			if !ok {
-				t.Fatalf("openssl ended before %q", want)
-			}
-			if strings.Contains(line, want) {
-				return
-			}
-		case <-limit:
-			t.Fatalf("no echo of %q", want)
-		}
-	}
-}
-
 func TestOpenSSLWrongKey(t *testing.T) {
 	t.Parallel()
 	l := newLoop(t, Config{})
-	_, lines := openssl(t, l, proto.Key{7}, "PSK-AES128-GCM-SHA256")
+	client := openssl(t, l, proto.Key{7}, "PSK-AES128-GCM-SHA256")
 	testkit.Eventually(t, "its Finished", func() bool { return l.stats().Counts[dropKey] > 0 })
 	if st := l.stats(); st.Sessions != 0 || st.Counts[eventEstablished] != 0 {
 		t.Fatalf("%+v", st)
 	}
-	for len(lines) > 0 {
-		if line := <-lines; strings.Contains(line, "alert") {
-			t.Fatalf("openssl received an alert: %q", line)
-		}
+	if errs := client.Err.String(); strings.Contains(errs, "alert") {
+		t.Fatalf("openssl received an alert: %q", errs)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
 	pion "github.com/pion/dtls/v3"
 )
@@ -41,37 +42,30 @@ func (l *lab) dial(ctx context.Context, transport string, from netip.AddrPort, a
 	return v, conn, err
 }
 
-// join connects a player and binds its allocation, until ctx is done. The caller closes
-// the connection.
-func (l *lab) join(ctx context.Context, transport string, from netip.AddrPort, a api.Allocation) (clientConn, error) {
+// join connects a player and binds its allocation, until ctx is done.
+func (l *lab) join(ctx context.Context, transport string, from netip.AddrPort, a api.Allocation) (*wiretest.Conn, error) {
 	return l.bind(ctx, transport, from, a, proto.TypeBindReceived)
 }
 
 // bind connects a player and repeats its BIND until it gets an answer of a type, until ctx
-// is done. The caller closes the connection.
-func (l *lab) bind(ctx context.Context, transport string, from netip.AddrPort, a api.Allocation, answer proto.Type) (clientConn, error) {
-	v, conn, err := l.dial(ctx, transport, from, a)
+// is done.
+func (l *lab) bind(ctx context.Context, transport string, from netip.AddrPort, a api.Allocation, answer proto.Type) (*wiretest.Conn, error) {
+	v, dialed, err := l.dial(ctx, transport, from, a)
 	if err != nil {
-		return conn, err
+		return nil, err
 	}
-	stop := context.AfterFunc(ctx, conn.close)
-	defer stop()
-	done := make(chan error, 1)
-	go func() {
-		for {
-			m, err := conn.receive()
-			if kind, _ := proto.ParseType(m); err != nil || kind == answer {
-				done <- err
-				return
-			}
-		}
-	}()
+	conn := wiretest.New(l, dialed.send, dialed.receive, func() error { dialed.close(); return nil })
 	for {
-		v.sendRequest(conn)
-		select {
-		case err := <-done:
-			return conn, err
-		case <-time.After(gameClientRetry):
+		v.sendRequest(dialed)
+		again, cancel := context.WithTimeout(ctx, gameClientRetry)
+		err := conn.Await(again, wiretest.HasType(answer))
+		cancel()
+		if err == nil {
+			return conn, nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			_ = conn.Close()
+			return nil, err
 		}
 	}
 }
@@ -98,8 +92,8 @@ func (l *lab) endAllocations(all []api.Allocation) {
 		ctx, cancel := context.WithTimeout(l.Context(), dialTimeout)
 		conn, err := l.join(ctx, "udp", netip.AddrPortFrom(FirstClient, 0), a)
 		if err == nil {
-			err = conn.send(proto.Close{ID: idOf(a)}.Append(nil))
-			conn.close()
+			err = conn.Send(proto.Close{ID: idOf(a)}.Append(nil))
+			_ = conn.Close()
 		}
 		cancel()
 		if err != nil {
@@ -151,7 +145,7 @@ func (l *lab) binds(transport string, players []api.Allocation, answer proto.Typ
 			if err != nil {
 				return
 			}
-			defer conn.close()
+			defer conn.Close()
 			mu.Lock()
 			defer mu.Unlock()
 			j.done, j.took = j.done+1, append(j.took, time.Since(begin))
@@ -206,7 +200,7 @@ func (l *lab) fillSessions(all []api.Allocation) (established int) {
 // heldPlayers are players by DTLS that stay.
 type heldPlayers struct {
 	players []api.Allocation
-	conns   []clientConn
+	conns   []*wiretest.Conn
 }
 
 // holdPlayers lets one player join from each address.
@@ -220,7 +214,6 @@ func (l *lab) holdPlayers(from ...netip.AddrPort) (h heldPlayers) {
 		if err != nil {
 			l.Fatal(err)
 		}
-		l.Cleanup(conn.close)
 		h.conns = append(h.conns, conn)
 	}
 	return h
@@ -234,29 +227,10 @@ func (h heldPlayers) ping() (j joins) {
 	for i, conn := range h.conns {
 		all.Go(func() {
 			begin, ping := time.Now(), proto.Ping{ID: idOf(h.players[i])}.Append(nil)
-			if conn.send(ping) != nil {
-				return
-			}
-			echo := make(chan bool, 1)
-			go func() {
-				for {
-					m, err := conn.receive()
-					if err != nil || slices.Equal(m, ping) {
-						echo <- err == nil
-						return
-					}
-				}
-			}()
-			select {
-			case ok := <-echo:
-				if ok {
-					mu.Lock()
-					defer mu.Unlock()
-					j.done, j.took = j.done+1, append(j.took, time.Since(begin))
-				}
-			case <-time.After(joinWithin):
-				conn.close()
-				<-echo
+			if conn.Send(ping) == nil && conn.Receives(joinWithin, wiretest.Equals(ping)) {
+				mu.Lock()
+				defer mu.Unlock()
+				j.done, j.took = j.done+1, append(j.took, time.Since(begin))
 			}
 		})
 	}
@@ -310,7 +284,7 @@ func TestAttackDTLSDeadKeys(t *testing.T) {
 		recordAttack(t, pings.result(what+": PINGs of players", rate, state))
 		recordAttack(t, refused.result(what+": ERROR 4 of others", rate, state))
 		for _, conn := range held.conns {
-			conn.close()
+			_ = conn.Close()
 		}
 	}
 }
@@ -379,21 +353,12 @@ func (l *lab) halfOpeners(at netip.Addr, n int) (all []halfOpener) {
 	l.Helper()
 	buf := make([]byte, 2048)
 	for range n {
-		var conn *net.UDPConn
-		err := l.net.Clients.Do(func() (err error) {
-			conn, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0)), net.UDPAddrFromAddrPort(RelayAddr))
-			return err
-		})
-		if err != nil {
-			l.Fatal(err)
-		}
-		l.Cleanup(func() { conn.Close() })
-		o := halfOpener{conn: conn}
+		o := halfOpener{conn: l.dialRelay(netip.AddrPortFrom(at, 0))}
 		for range 50 { // The relay may answer the first hello without a cookie.
 			random := HelloRandom(l.rng)
-			_, _ = conn.Write(ClientHello(random, nil))
-			_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-			m, err := conn.Read(buf)
+			_, _ = o.conn.Write(ClientHello(random, nil))
+			_ = o.conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			m, err := o.conn.Read(buf)
 			if err != nil {
 				continue
 			}
@@ -505,9 +470,7 @@ func TestAttackDTLSRepeatedFinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &repeatedFinished{PacketConn: socket}
-	conn, err := pion.ClientWithOptions(c, net.UDPAddrFromAddrPort(RelayAddr),
-		pion.WithPSK(func([]byte) ([]byte, error) { return a.Key, nil }), pion.WithPSKIdentityHint(a.AllocationIDBytes),
-		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256),
+	conn, err := wiretest.DTLSClient(c, net.UDPAddrFromAddrPort(RelayAddr), a.AllocationIDBytes, a.Key,
 		pion.WithFlightInterval(20*time.Millisecond), pion.WithDisableRetransmitBackoff(true))
 	if err != nil {
 		t.Fatal(err)

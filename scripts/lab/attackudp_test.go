@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -207,8 +209,7 @@ func poll(within time.Duration, ok func() bool) bool {
 	return true
 }
 
-// dialRelay opens a UDP socket at an address of clients, connected to the relay.
-// Port 0 selects a free port.
+// dialRelay opens a UDP socket at an address of clients, connected to the relay. Port 0 selects a free port.
 func (l *lab) dialRelay(at netip.AddrPort) *net.UDPConn {
 	l.Helper()
 	var conn *net.UDPConn
@@ -223,37 +224,25 @@ func (l *lab) dialRelay(at netip.AddrPort) *net.UDPConn {
 	return conn
 }
 
+// messages returns a connection for single messages from an address of clients.
+func (l *lab) messages(at netip.AddrPort) *wiretest.Conn {
+	return wiretest.Datagrams(l, l.dialRelay(at))
+}
+
 // exchange sends a message and waits for an answer of a type.
-func exchange(conn *net.UDPConn, m []byte, want proto.Type, within time.Duration) bool {
-	end := time.Now().Add(within)
-	conn.SetReadDeadline(end)
-	if _, err := conn.Write(m); err != nil {
-		return false
-	}
-	buf := make([]byte, 2048)
-	for time.Now().Before(end) {
-		n, err := conn.Read(buf)
-		if err != nil {
-			continue // Also the timeout; it ends the loop.
-		}
-		if kind, _ := proto.ParseType(buf[:n]); kind == want {
-			return true
-		}
-	}
-	return false
+func exchange(conn *wiretest.Conn, m []byte, want proto.Type, within time.Duration) bool {
+	return conn.Send(m) == nil && conn.Receives(within, wiretest.HasType(want))
 }
 
 // bindBy sends the BIND of p with the next nonce each second until it is
 // answered, at most n times, and returns how many BINDs it took; 0 without an answer.
-func bindBy(conn *net.UDPConn, p *player, n int) int {
-	var signer proto.Signer
+func bindBy(conn *wiretest.Conn, p *player, n int) int {
 	for i := range n {
 		p.Nonce++
-		begin := time.Now()
-		if exchange(conn, signer.Append(nil, proto.Bind{Nonce: p.Nonce, ConnectionData: p.data}, &p.key), proto.TypeBindReceived, time.Second) {
+		bind := enginetest.SignedBind(enginetest.Credentials{Key: p.key[:], ConnectionData: p.data}, p.Nonce)
+		if exchange(conn, bind, proto.TypeBindReceived, time.Second) {
 			return i + 1
 		}
-		time.Sleep(time.Until(begin.Add(time.Second)))
 	}
 	return 0
 }
@@ -264,7 +253,7 @@ func TestReusedPort(t *testing.T) {
 	l := newLab(t, nil)
 	backend := l.relay.API(l.net.Clients, 0)
 	former, next := l.allocateHost(backend), l.allocateHost(backend)
-	conn := l.dialRelay(netip.AddrPortFrom(FirstClient, 0))
+	conn := l.messages(netip.AddrPortFrom(FirstClient, 0))
 	if bindBy(conn, former, 3) == 0 {
 		t.Fatal("the former owner was not bound")
 	}
@@ -312,7 +301,7 @@ func TestAttackMismatchElsewhere(t *testing.T) {
 	const rate = 1000
 	l := newLab(t, nil)
 	p := l.allocateHost(l.relay.API(l.net.Clients, 0))
-	if bindBy(l.dialRelay(netip.AddrPortFrom(FirstClient, 0)), p, 3) == 0 {
+	if bindBy(l.messages(netip.AddrPortFrom(FirstClient, 0)), p, 3) == 0 {
 		t.Fatal("not bound")
 	}
 	ping := proto.Ping{ID: p.id, Number: 1}.Append(nil)
@@ -324,7 +313,7 @@ func TestAttackMismatchElsewhere(t *testing.T) {
 	at := FirstClient
 	for range moves {
 		at = at.Next()
-		conn, begin := l.dialRelay(netip.AddrPortFrom(at, 0)), time.Now()
+		conn, begin := l.messages(netip.AddrPortFrom(at, 0)), time.Now()
 		for time.Since(begin) < returnLimit() && !exchange(conn, ping, proto.TypeError, 50*time.Millisecond) {
 		}
 		if bindBy(conn, p, 1) == 1 && time.Since(begin) < returnLimit() {
@@ -385,7 +374,7 @@ func TestAttackJoin(t *testing.T) {
 		hosts, codes = append(hosts, a), append(codes, code)
 	}
 	attacker := newPlayer(join(code))
-	conn := l.dialRelay(netip.AddrPortFrom(firstAttacker, 0))
+	conn := l.messages(netip.AddrPortFrom(firstAttacker, 0))
 	if bindBy(conn, attacker, 3) == 0 {
 		t.Fatal("the attacker is not bound")
 	}
@@ -398,8 +387,8 @@ func TestAttackJoin(t *testing.T) {
 	l.background(func(ctx context.Context) {
 		for begin := time.Now(); ctx.Err() == nil; time.Sleep(floodInterval) {
 			for time.Since(begin) > time.Duration(loops.Load())*time.Second/rate {
-				conn.Write(disconnect)
-				conn.Write(connect)
+				_ = conn.Send(disconnect)
+				_ = conn.Send(connect)
 				loops.Add(1)
 			}
 		}
@@ -477,7 +466,7 @@ func TestAttackReflection(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, j := newPlayer(host), newPlayer(joiner)
-	conn := l.dialRelay(netip.AddrPortFrom(firstAttacker, 0))
+	conn := l.messages(netip.AddrPortFrom(firstAttacker, 0))
 	if bindBy(conn, h, 3) == 0 {
 		t.Fatal("the host is not bound")
 	}
@@ -499,7 +488,7 @@ func TestAttackReflection(t *testing.T) {
 	begin := time.Now()
 	for ; time.Since(begin) < *attackDuration; time.Sleep(floodInterval) {
 		for ; time.Duration(sent)*time.Second/rate < time.Since(begin); sent++ {
-			conn.Write(relay)
+			_ = conn.Send(relay)
 		}
 	}
 	l.waitDrained(l.net.Relay)

@@ -15,6 +15,7 @@ import (
 
 	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
 	pion "github.com/pion/dtls/v3"
 )
@@ -587,10 +588,8 @@ func (v *GameClient) dialDTLS(ctx context.Context) (clientConn, error) {
 	if err != nil {
 		return clientConn{}, err
 	}
-	conn, err := pion.ClientWithOptions(&capturingConn{socket, v}, net.UDPAddrFromAddrPort(v.relay()),
-		pion.WithPSK(func([]byte) ([]byte, error) { return v.cfg.Player.Key, nil }),
-		pion.WithPSKIdentityHint(v.cfg.Player.AllocationIDBytes),
-		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(flightInterval))
+	conn, err := wiretest.DTLSClient(&capturingConn{socket, v}, net.UDPAddrFromAddrPort(v.relay()), v.cfg.Player.AllocationIDBytes,
+		v.cfg.Player.Key, pion.WithFlightInterval(flightInterval))
 	if err == nil {
 		err = conn.HandshakeContext(ctx)
 	}

@@ -21,7 +21,9 @@ import (
 	ws "github.com/coder/websocket"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -117,8 +119,8 @@ func measureLatency(t *testing.T, condition string, players []*echoPlayer, calls
 		running.Go(func() {
 			for ctx.Err() == nil {
 				begin := time.Now()
-				if err := p.ping(); err != nil {
-					t.Error("WebSocket:", err)
+				if !p.echoes() {
+					t.Error("WebSocket: no echo")
 					return
 				}
 				add("WSS", time.Since(begin))
@@ -164,9 +166,8 @@ func measureLatency(t *testing.T, condition string, players []*echoPlayer, calls
 
 // echoPlayer is a bound player over WebSocket with TLS. One goroutine uses it.
 type echoPlayer struct {
-	id     proto.AllocationID
-	number uint16
-	conn   *ws.Conn
+	*wiretest.Conn
+	ping proto.Ping
 }
 
 func dialEcho(t *testing.T, calls *api.Client, h *http.Client) *echoPlayer {
@@ -179,36 +180,14 @@ func dialEcho(t *testing.T, calls *api.Client, h *http.Client) *echoPlayer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.CloseNow() })
-	p := &echoPlayer{id: proto.AllocationID(a.AllocationIDBytes), conn: conn}
-	var signer proto.Signer
-	key := proto.Key(a.Key)
-	if err := p.exchange(signer.Append(nil, proto.Bind{ConnectionData: a.ConnectionData}, &key), proto.TypeBindReceived); err != nil {
-		t.Fatal(err)
-	}
+	p := &echoPlayer{wiretest.WebSocket(t, conn), proto.Ping{ID: idOf(a)}}
+	p.Bind(enginetest.Credentials{Key: a.Key, ConnectionData: a.ConnectionData}, 0)
 	return p
 }
 
-// ping sends a PING and waits for its echo.
-func (p *echoPlayer) ping() error {
-	p.number++
-	return p.exchange(proto.Ping{ID: p.id, Number: p.number}.Append(nil), proto.TypePing)
-}
-
-// exchange sends a message and waits for one of a type.
-func (p *echoPlayer) exchange(m []byte, want proto.Type) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if err := p.conn.Write(ctx, ws.MessageBinary, m); err != nil {
-		return err
-	}
-	for {
-		_, answer, err := p.conn.Read(ctx)
-		if err != nil {
-			return err
-		}
-		if kind, err := proto.ParseType(answer); err == nil && kind == want {
-			return nil
-		}
-	}
+// echoes sends a PING and reports whether its echo has come.
+func (p *echoPlayer) echoes() bool {
+	p.ping.Number++
+	m := p.ping.Append(nil)
+	return p.Send(m) == nil && p.Receives(30*time.Second, wiretest.Equals(m))
 }

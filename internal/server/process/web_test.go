@@ -166,7 +166,7 @@ func TestEveryWay(t *testing.T) {
 					}
 					last = d.join(t, a, kind)
 					connect := proto.ConnectRequest{ID: last.id, ConnectionData: last.cred.HostConnectionData}.Append(nil)
-					last.Ask(connect, wiretest.IsAccepted)
+					last.Ask(connect, wiretest.HasType(proto.TypeAccepted))
 					last.tell(host, "up from "+kind)
 					host.tell(last, "down to "+kind)
 				}

@@ -2,10 +2,7 @@ package blackbox
 
 import (
 	"bytes"
-	"encoding/hex"
 	"net"
-	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -23,36 +20,10 @@ func (f *ferry) event(name string) float64 {
 	return f.metric(`ferry_dtls_events_total{event="` + name + `"}`)
 }
 
-// shell is a running openssl, which sends what it reads and prints what it receives.
-type shell struct {
-	in  interface{ Write([]byte) (int, error) }
-	out text
-}
-
-func openssl(t *testing.T, to netip.AddrPort, identity string, key []byte) *shell {
+// openssl starts the client of OpenSSL.
+func (a allocation) openssl(t *testing.T, key []byte) *wiretest.OpenSSL {
 	t.Helper()
-	path := testkit.Program(t, "openssl", "openssl")
-	s := new(shell)
-	cmd := exec.Command(path, "s_client", "-dtls1_2", "-quiet", "-no_ign_eof", "-connect", to.String(),
-		"-psk", hex.EncodeToString(key), "-psk_identity", identity, "-cipher", "PSK")
-	cmd.Stdout = &s.out
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // It was killed.
-	})
-	s.in = in
-	return s
-}
-
-func (s *shell) hasReceived(msg []byte) func() bool {
-	return func() bool { return bytes.Contains([]byte(s.out.String()), msg) }
+	return wiretest.StartOpenSSL(t, a.endpoint(t, "dtls"), a.AllocationID, key, "PSK")
 }
 
 // TestDTLSOpenSSL: openssl's client, given a real allocation's key and the text
@@ -62,51 +33,51 @@ func TestDTLSOpenSSL(t *testing.T) {
 	t.Parallel()
 	f := dev(t, "--bind-timeout", "1h") // Two programs have to start before the BIND.
 	a, _ := f.allocate(4)
-	to, cred := a.endpoint(t, "dtls"), a.credentials(t)
-	received := proto.BindReceived{}.Append(nil)
+	cred := a.credentials(t)
+	received := string(proto.BindReceived{}.Append(nil))
 
 	wrong := slices.Clone(a.Key)
 	wrong[20] ^= 1
-	wrongKey := openssl(t, to, a.AllocationID, wrong)
+	wrongKey := a.openssl(t, wrong)
 	testkit.Eventually(t, "a Finished with a wrong key", func() bool { return f.event("drop_key") > 0 })
 	if n := f.event("established"); n != 0 {
 		t.Errorf("a wrong key made %v sessions", n)
 	}
 	testkit.Eventually(t, "the log says why", func() bool { return strings.Contains(f.Log.String(), "event=drop_key because=") })
 
-	s := openssl(t, to, a.AllocationID, a.Key)
+	s := a.openssl(t, a.Key)
 	testkit.Eventually(t, "a session", func() bool { return f.event("established") == 1 })
-	for nonce := uint16(0); !s.hasReceived(received)(); nonce++ {
+	for nonce := uint16(0); !s.HasReceived(received)(); nonce++ {
 		if nonce == 20 {
-			t.Fatalf("no BIND_RECEIVED; received %q; log:\n%s", s.out.String(), f.Log.String())
+			t.Fatalf("no BIND_RECEIVED; received %q; log:\n%s", s.Out.String(), f.Log.String())
 		}
-		if _, err := s.in.Write(enginetest.SignedBind(cred, nonce)); err != nil {
+		if _, err := s.In.Write(enginetest.SignedBind(cred, nonce)); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Poll(testkit.WaitLimit, s.hasReceived(received))
+		testkit.Poll(testkit.WaitLimit, s.HasReceived(received))
 	}
 	ping := proto.Ping{ID: cred.ID, Number: 77}.Append(nil)
-	if _, err := s.in.Write(ping); err != nil {
+	if _, err := s.In.Write(ping); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "the echo of a PING", s.hasReceived(ping))
-	if out := wrongKey.out.String(); out != "" {
+	testkit.Eventually(t, "the echo of a PING", s.HasReceived(string(ping)))
+	if out := wrongKey.Out.String(); out != "" {
 		t.Errorf("with a wrong key openssl received %q", out)
 	}
 
 	f.endAllocation(a, false)
-	ended := proto.Error{ID: cred.ID, Code: proto.ErrorNotFound}.Append(nil)
+	ended := string(proto.Error{ID: cred.ID, Code: proto.ErrorNotFound}.Append(nil))
 	for tries := 0; ; tries++ { // A session without a BIND ends after 5 s.
 		if tries == 5 {
 			t.Fatalf("no ERROR 4; log:\n%s", f.Log.String())
 		}
 		sessions := f.event("unbindable")
-		late := openssl(t, to, a.AllocationID, a.Key)
+		late := a.openssl(t, a.Key)
 		testkit.Eventually(t, "a session of an ended allocation", func() bool { return f.event("unbindable") > sessions })
-		if _, err := late.in.Write(enginetest.SignedBind(cred, 0)); err != nil {
+		if _, err := late.In.Write(enginetest.SignedBind(cred, 0)); err != nil {
 			t.Fatal(err)
 		}
-		if testkit.Poll(5*time.Second, late.hasReceived(ended)) {
+		if testkit.Poll(5*time.Second, late.HasReceived(ended)) {
 			break
 		}
 	}

@@ -19,24 +19,24 @@ func TestCrashOpenSSL(t *testing.T) {
 	f := p.serve("--udp", udp, "--bind-timeout", "1h")
 	a, _ := f.allocate(4)
 	cred := a.credentials(t)
-	s := openssl(t, a.endpoint(t, "dtls"), a.AllocationID, a.Key)
+	s := a.openssl(t, a.Key)
 	testkit.Eventually(t, "a session", func() bool { return f.event("established") == 1 })
 	nonce, number := uint16(0), uint16(0)
 	// tell sends a message until an answer has come that was not there before.
 	// openssl sends what it reads at once as one record, so there are pauses.
 	tell := func(what string, message func() (msg, answer []byte)) {
 		t.Helper()
-		last, before := time.Now(), s.out.String()
+		last, before := time.Now(), s.Out.String()
 		var answer []byte
 		testkit.Eventually(t, what, func() bool {
-			if text := string(answer); text != "" && strings.Count(s.out.String(), text) > strings.Count(before, text) {
+			if text := string(answer); text != "" && strings.Count(s.Out.String(), text) > strings.Count(before, text) {
 				return true
 			}
 			if time.Since(last) > 100*time.Millisecond {
 				last = time.Now()
 				var msg []byte
 				msg, answer = message()
-				if _, err := s.in.Write(msg); err != nil {
+				if _, err := s.In.Write(msg); err != nil {
 					t.Fatal(err)
 				}
 			}

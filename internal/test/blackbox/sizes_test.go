@@ -36,7 +36,7 @@ func connectSecured(t *testing.T, f *ferry, host *enginetest.UTP, a allocation) 
 func linked(t *testing.T, f *ferry, host *enginetest.UTP, a allocation, c *wiretest.Conn) *sizedPlayer {
 	t.Helper()
 	c.Bind(a.credentials(t), 0)
-	c.Ask(connectRequest(a), wiretest.IsAccepted)
+	c.Ask(connectRequest(a), wiretest.HasType(proto.TypeAccepted))
 	return &sizedPlayer{t, f, host, a, c.Got}
 }
 

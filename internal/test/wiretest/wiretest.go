@@ -28,7 +28,8 @@ type Conn struct {
 	t testing.TB
 }
 
-func start(t testing.TB, send func([]byte) error, receive func() ([]byte, error), end func() error) *Conn {
+// New returns a connection that sends, receives and ends by these functions. receive fails after end.
+func New(t testing.TB, send func([]byte) error, receive func() ([]byte, error), end func() error) *Conn {
 	got := make(chan []byte, 64)
 	c := &Conn{Send: send, Got: got, t: t}
 	done := make(chan struct{})
@@ -62,7 +63,7 @@ func Datagrams(t testing.TB, conn net.Conn) *Conn {
 }
 
 func datagrams(t testing.TB, conn net.Conn, end func() error) *Conn {
-	return start(t, func(m []byte) error {
+	return New(t, func(m []byte) error {
 		_, err := conn.Write(m)
 		return err
 	}, func() ([]byte, error) {
@@ -72,13 +73,20 @@ func datagrams(t testing.TB, conn net.Conn, end func() error) *Conn {
 	}, end)
 }
 
+// DTLSClient returns pion's client on a socket, before its handshake. identity is the id of an allocation,
+// and key its key.
+func DTLSClient(socket net.PacketConn, relay net.Addr, identity, key []byte, options ...pion.ClientOption) (*pion.Conn, error) {
+	return pion.ClientWithOptions(socket, relay, append([]pion.ClientOption{
+		pion.WithPSK(func([]byte) ([]byte, error) { return key, nil }), pion.WithPSKIdentityHint(identity),
+		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256),
+	}, options...)...)
+}
+
 // DTLS does a handshake with a relay as the client of an allocation. Close closes the socket, as the end
 // of a process does.
 func DTLS(t testing.TB, socket net.PacketConn, relay netip.AddrPort, id [16]byte, key []byte) *Conn {
 	t.Helper()
-	conn, err := pion.ClientWithOptions(socket, net.UDPAddrFromAddrPort(relay),
-		pion.WithPSK(func([]byte) ([]byte, error) { return key, nil }), pion.WithPSKIdentityHint(id[:]),
-		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(200*time.Millisecond))
+	conn, err := DTLSClient(socket, net.UDPAddrFromAddrPort(relay), id[:], key, pion.WithFlightInterval(200*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +100,7 @@ func DTLS(t testing.TB, socket net.PacketConn, relay netip.AddrPort, id [16]byte
 
 // WebSocket sends each message as one binary message.
 func WebSocket(t testing.TB, conn *ws.Conn) *Conn {
-	return start(t, func(m []byte) error { return conn.Write(context.Background(), ws.MessageBinary, m) },
+	return New(t, func(m []byte) error { return conn.Write(context.Background(), ws.MessageBinary, m) },
 		func() ([]byte, error) {
 			_, m, err := conn.Read(context.Background())
 			return m, err
@@ -115,17 +123,24 @@ func (c *Conn) Ask(message []byte, fits func([]byte) bool) {
 
 // Receives reads messages until one fits, and reports whether one did within a time.
 func (c *Conn) Receives(within time.Duration, fits func([]byte) bool) bool {
-	for timer := time.After(within); ; {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	return c.Await(ctx, fits) == nil
+}
+
+// Await reads messages until one fits. It fails with the error of ctx, or with that of the connection.
+func (c *Conn) Await(ctx context.Context, fits func([]byte) bool) error {
+	for {
 		select {
 		case m, open := <-c.Got:
-			if open && fits(m) {
-				return true
-			}
 			if !open {
-				return false
+				return c.Err
 			}
-		case <-timer:
-			return false
+			if fits(m) {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
@@ -141,8 +156,7 @@ func Equals(want []byte) func([]byte) bool {
 	return func(got []byte) bool { return bytes.Equal(got, want) }
 }
 
-// IsAccepted reports whether a message is ACCEPTED.
-func IsAccepted(m []byte) bool {
-	_, err := proto.ParseAccepted(m)
-	return err == nil
+// HasType returns a condition for [Conn.Ask]: the message is of a type.
+func HasType(want proto.Type) func([]byte) bool {
+	return func(got []byte) bool { kind, err := proto.ParseType(got); return err == nil && kind == want }
 }
