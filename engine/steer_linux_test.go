@@ -123,9 +123,8 @@ func TestSteeringRefused(t *testing.T) {
 	s := &Server{log: slog.New(slog.NewTextHandler(&out, nil)), cfg: Config{Sockets: Sockets{WorkerCPUs: []int{0, 1}, SteerByCPU: true}}}
 	group := new(refusing)
 	s.steer(netip.MustParseAddrPort("192.0.2.1:7777"), group)
-	const want = `level=WARN msg="steering by CPU is refused: datagrams are spread by the hash of the client's address" address=192.0.2.1:7777 error="operation not permitted"`
-	if group.calls != 1 || !strings.Contains(out.String(), want) {
-		t.Errorf("%d calls; log %q, want %q", group.calls, out.String(), want)
+	if group.calls != 1 || !strings.Contains(out.String(), `address=192.0.2.1:7777 error="operation not permitted"`) {
+		t.Errorf("%d calls; log %q", group.calls, out.String())
 	}
 	for _, cfg := range []Config{{Sockets: Sockets{WorkerCPUs: []int{0, 1}}}, {Sockets: Sockets{WorkerCPUs: []int{0}, SteerByCPU: true}},
 		{Sockets: Sockets{SteerByCPU: true}}} {

@@ -102,7 +102,6 @@ func fullDiskDay(t *testing.T) {
 		}
 	}
 	l.until("the relay knows that it cannot store", 10*time.Second, l.metricIs("ferry_state_file_complete", 0))
-	l.requireErrorLog("state file: it cannot be written")
 	// What happens meanwhile must not be lost either.
 	calls := l.relay.API(l.net.Clients, 0)
 	late, err := calls.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
@@ -117,15 +116,12 @@ func fullDiskDay(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.until("the state file is complete again", recoversWithin, l.metricIs("ferry_state_file_complete", 1))
-	if log := l.relay.Log(); strings.Count(log, "state file: it cannot be written") != 1 || strings.Count(log, "could be written again") != 1 {
-		t.Errorf("want a line for both states: %s", log)
-	}
 	l.requireTraffic(f, 10*time.Second)
 
 	l.relay.Kill()
 	l.start()
-	if log := l.relay.Log(); !strings.Contains(log, "state file: complete") {
-		t.Errorf("the next run: %s", log)
+	if n := l.metric("ferry_state_file_complete"); n != 1 {
+		t.Errorf("the next run: ferry_state_file_complete is %v", n)
 	}
 	l.requireTraffic(f, 20*time.Second)
 	l.requireNoFailures(f.Counts())
@@ -188,8 +184,7 @@ func noDescriptorDay(t *testing.T) {
 	if n := l.metric("ferry_accept_failed_total"); n == 0 {
 		t.Error("the metric does not show it")
 	}
-	l.requireErrorLog("connections cannot be accepted")
-	if n := strings.Count(l.relay.Log(), "connections cannot be accepted"); n != 1 {
+	if n := strings.Count(l.relay.Log(), `"attempts":`); n != 1 {
 		t.Errorf("%d lines: %s", n, l.relay.Log())
 	}
 	if got := f.SettleTo(before.Lost()).Since(before); got.Lost() != 0 || got.Sent == 0 {
@@ -252,11 +247,9 @@ func badCertificateDay(t *testing.T, reason string, spoil func(*x509.Certificate
 	}
 	testkit.SelfSigned(t, spoil).WriteFiles(t, l.cfg.Dir)
 	l.until("the metric shows it", recoversWithin, l.metricIs(fault, 1))
-	l.requireErrorLog("the certificate is refused by clients")
 	if connects() {
 		t.Error("a client accepts it: this row decides nothing")
 	}
 	testkit.SelfSigned(t).WriteFiles(t, l.cfg.Dir)
 	l.until("wss works again", recoversWithin, func() bool { return l.metricIs(fault, 0)() && connects() })
-	l.until("a line says so", recoversWithin, func() bool { return strings.Contains(l.relay.Log(), "the certificate is valid again") })
 }

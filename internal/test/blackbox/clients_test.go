@@ -16,6 +16,18 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/wiretest"
 )
 
+func play(t *testing.T, v enginetest.Version, a allocation) *enginetest.UTP {
+	t.Helper()
+	return enginetest.Play(t, v, a.credentials(t))
+}
+
+// talk sends content from one to the other and waits for it.
+func talk(t *testing.T, from, to *enginetest.UTP, content string) {
+	t.Helper()
+	from.Send(to.Cred.ID, content)
+	testkit.Eventually(t, content+" arrives", to.HasReceived(from.Cred.ID, content))
+}
+
 // playBy is play by "udp", "dtls" or "ws". Neither a DTLS session nor a WebSocket
 // is made a second time.
 func playBy(t *testing.T, v enginetest.Version, connectionType string, a allocation) *enginetest.UTP {

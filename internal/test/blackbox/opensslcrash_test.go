@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/test/enginetest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
+	"github.com/ferryrelay/ferry/internal/test/wiretest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -19,7 +20,7 @@ func TestCrashOpenSSL(t *testing.T) {
 	f := p.serve("--udp", udp, "--bind-timeout", "1h")
 	a, _ := f.allocate(4)
 	cred := a.credentials(t)
-	s := a.openssl(t, a.Key)
+	s := wiretest.StartOpenSSL(t, a.endpoint(t, "dtls"), a.AllocationID, a.Key, "PSK")
 	testkit.Eventually(t, "a session", func() bool { return f.event("established") == 1 })
 	nonce, number := uint16(0), uint16(0)
 	// tell sends a message until an answer has come that was not there before.
