@@ -53,7 +53,7 @@ func (e *Endpoint) receive(from address.Addr, pkt []byte) outcome {
 	return taken
 }
 
-// recordMessage updates a connection after a valid message: an attempt becomes
+// record updates a connection after a valid message: an attempt becomes
 // established, even if the accept was lost; a half-open connection becomes
 // established; an established one follows its peer to a new address, which the peer has to
 // prove again if this side can ask it to.

@@ -49,7 +49,9 @@ func (l *lab) join(ctx context.Context, transport string, from netip.AddrPort, a
 
 // bind connects a player and repeats its BIND until it gets an answer of a type, until ctx
 // is done.
-func (l *lab) bind(ctx context.Context, transport string, from netip.AddrPort, a api.Allocation, answer proto.Type) (*wiretest.Conn, error) {
+func (l *lab) bind(
+	ctx context.Context, transport string, from netip.AddrPort, a api.Allocation, answer proto.Type,
+) (*wiretest.Conn, error) {
 	v, dialed, err := l.dial(ctx, transport, from, a)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,6 @@ var tooLarge = map[string]struct {
 	"internal/benchrig.Rig":              {size{16, 28}, "the calls of the load generator for all its sockets"},
 	"internal/fleet/placement.Announcer": {size{27, 26}, "nodes, hosts and codes are announced together, and are to be parted"},
 	"internal/fleet/placement.Fleet":     {size{15, 30}, "implements the relay, the regions and the codes of a service"},
-	"internal/utp.Endpoint":              {size{17, 61}, "one state machine of Unity Transport's protocol"},
 }
 
 // TestSizes verifies that types stay small outside of engine, whose workers and control have their
