@@ -26,7 +26,6 @@ var tooLarge = map[string]struct {
 	"cmd/ferry.streams":                  {size{4, 64}, "a method for each command, which share the three streams"},
 	"cmd/ferry/internal/ctl.Client":      {size{5, 38}, "a method for each call of an operator"},
 	"internal/benchrig.Rig":              {size{16, 28}, "the calls of the load generator for all its sockets"},
-	"internal/fleet/placement.Announcer": {size{27, 26}, "nodes, hosts and codes are announced together, and are to be parted"},
 	"internal/fleet/placement.Fleet":     {size{15, 30}, "implements the relay, the regions and the codes of a service"},
 }
 
