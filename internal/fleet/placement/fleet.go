@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,24 +23,15 @@ var ErrAlreadyRun = errors.New("fleet: Run was called before")
 // Its methods may be called concurrently; they return alloc.ErrUnavailable until Run has
 // read the registry.
 type Fleet struct {
-	registry  Registry
+	*relays   // Nodes, Regions, HasRoom, Ready, StoreAway
 	directory Directory
 	dialer    Dialer
 	defaults  map[string]string
 	hints     hints
 	log       *slog.Logger
-	start     time.Time
-
-	counts   counts
-	releases chan release
-	// polling is a lock that is held while the registry is read.
-	polling chan struct{}
-
-	mu   sync.Mutex // guards the following fields; held during no call
-	view view
-	rnd  *rand.Rand
-	down bool // the last poll failed
-	ran  bool
+	unused    *unusedReservations
+	counts    counts
+	ran       atomic.Bool
 }
 
 // New returns a fleet, or ErrConfig.
@@ -57,169 +47,28 @@ func New(cfg Config) (*Fleet, error) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
+	log := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Fleet{
-		registry: cfg.Registry, directory: tracedDirectory{cfg.Directory}, dialer: cfg.Dialer,
-		defaults: cfg.Defaults, hints: hints, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), start: time.Now(),
-		releases: make(chan release, releaseQueue), polling: make(chan struct{}, 1),
-		rnd: rand.New(rand.NewPCG(seed, seed)),
+		relays: &relays{
+			registry: cfg.Registry, log: log, start: time.Now(), polling: make(chan struct{}, 1), rnd: rand.New(rand.NewPCG(seed, seed)),
+		},
+		directory: tracedDirectory{cfg.Directory}, dialer: cfg.Dialer, defaults: cfg.Defaults, hints: hints, log: log,
+		unused: &unusedReservations{dialer: cfg.Dialer, log: log, queue: make(chan release, releaseQueue)},
 	}, nil
 }
 
 // Run reads the registry every second, and gives up reservations that came to
 // nothing, until ctx ends. It can be called once.
 func (f *Fleet) Run(ctx context.Context) error {
-	f.mu.Lock()
-	again := f.ran
-	f.ran = true
-	f.mu.Unlock()
-	if again {
+	if f.ran.Swap(true) {
 		return ErrAlreadyRun
 	}
 	var releasers sync.WaitGroup
-	defer releasers.Wait()
 	for range releaseAtOnce {
-		releasers.Go(func() { f.releaseAll(ctx) })
+		releasers.Go(func() { f.unused.run(ctx) })
 	}
-	for {
-		if f.lockPolling(ctx) {
-			f.poll(ctx)
-			<-f.polling
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(f.pollAfter()):
-		}
-	}
-}
-
-// pollAfter returns the time until the next poll, a tenth more or less, so that
-// the processes of a fleet do not all poll at once.
-func (f *Fleet) pollAfter() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return PollEvery + time.Duration((f.rnd.Float64()-0.5)*float64(PollEvery)/5)
-}
-
-// now returns the time since the fleet was made.
-func (f *Fleet) now() time.Duration { return time.Since(f.start) }
-
-// lockPolling waits for the polling lock. It reports false when ctx ends first.
-func (f *Fleet) lockPolling(ctx context.Context) bool {
-	select {
-	case f.polling <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// poll reads the registry. The caller holds the polling lock.
-func (f *Fleet) poll(ctx context.Context) {
-	at := f.now()
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	nodes, err := f.registry.Nodes(ctx)
-	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-		return // the caller has cancelled
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	changed := f.down != (err != nil)
-	f.down = err != nil
-	if err != nil {
-		f.counts.pollsFailed.Add(1)
-		f.view.markFailed(f.now())
-		if changed {
-			f.log.Warn("registry unavailable; running matches are not affected", "error", err)
-		}
-		return
-	}
-	f.counts.polls.Add(1)
-	f.view.setNodes(nodes, at)
-	if changed {
-		f.log.Info("registry available again", "relays", len(nodes))
-	}
-}
-
-// refresh reads the registry again, unless another goroutine just did. It reports
-// whether the view was read after the call began.
-func (f *Fleet) refresh(ctx context.Context) bool {
-	asked := f.now()
-	if !f.lockPolling(ctx) {
-		return false
-	}
-	defer func() { <-f.polling }()
-	f.mu.Lock()
-	last := max(f.view.last, f.view.suspect.at)
-	f.mu.Unlock()
-	if last < asked && f.now()-last >= minPollInterval {
-		f.poll(ctx)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.view.last >= asked
-}
-
-// Nodes returns the relays as this process sees them, including the seats that it has
-// assigned since their last heartbeats.
-func (f *Fleet) Nodes() []Candidate {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := f.now()
-	f.view.updateAges(now)
-	all := append([]Candidate(nil), f.view.nodes...)
-	for i := range all {
-		all[i].Unknown = f.view.isUnknown(&all[i], now)
-	}
-	return all
-}
-
-// StoreAway reports whether the registry cannot be read, and since when: its last reading, or the
-// start of the fleet.
-func (f *Fleet) StoreAway() (since time.Time, away bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.start.Add(f.view.last), f.view.isStale(f.now())
-}
-
-// Regions returns the regions that have a live relay, ordered by id. While the store is
-// unavailable they do not change.
-func (f *Fleet) Regions() []alloc.Region {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.view.regions()
-}
-
-// HasRoom reports whether a relay of the region could take a host with so many seats when the
-// registry was read last.
-func (f *Fleet) HasRoom(region string, seats int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	d := draw{seats: seats}
-	return slices.ContainsFunc(f.view.nodes, func(c Candidate) bool {
-		c.Age -= f.view.asOf - f.view.last
-		return c.Region == region && d.fits(&c)
-	})
-}
-
-// Ready returns nil if this process can place hosts, else an error that wraps
-// alloc.ErrStoreUnavailable.
-func (f *Fleet) Ready() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.ready(f.now())
-}
-
-// ready is Ready for a caller that holds mu.
-func (f *Fleet) ready(now time.Duration) error {
-	switch {
-	case !f.view.known:
-		return fmt.Errorf("fleet: the registry has not been read yet: %w", alloc.ErrStoreUnavailable)
-	case f.view.isStale(now):
-		return fmt.Errorf("fleet: the registry was last read %v ago: %w",
-			(now - f.view.last).Round(time.Second), alloc.ErrStoreUnavailable)
-	}
+	f.relays.run(ctx)
+	releasers.Wait()
 	return nil
 }
 
@@ -308,21 +157,19 @@ type Stats struct {
 
 // counts are independent counters.
 type counts struct {
-	polls, pollsFailed                    atomic.Uint64
 	tries, placed, full, draining, silent atomic.Uint64
-	refused, unavailable                  atomic.Uint64
-	homeErrors, released, releasesDropped atomic.Uint64
+	refused, unavailable, homeErrors      atomic.Uint64
 }
 
 // Stats returns the counts. It may be called at any time.
 func (f *Fleet) Stats() Stats {
 	c := &f.counts
 	st := Stats{
-		Polls: c.polls.Load(), PollsFailed: c.pollsFailed.Load(),
+		Polls: f.relays.polls.Load(), PollsFailed: f.relays.pollsFailed.Load(),
 		Tries: c.tries.Load(), Placed: c.placed.Load(), Full: c.full.Load(),
 		Draining: c.draining.Load(), Silent: c.silent.Load(),
 		Refused: c.refused.Load(), Unavailable: c.unavailable.Load(),
-		HomeErrors: c.homeErrors.Load(), Released: c.released.Load(), ReleasesDropped: c.releasesDropped.Load(),
+		HomeErrors: c.homeErrors.Load(), Released: f.unused.released.Load(), ReleasesDropped: f.unused.dropped.Load(),
 	}
 	for _, n := range f.Nodes() {
 		st.Relays++

@@ -278,7 +278,7 @@ func TestReleasesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range releaseQueue + 7 {
-		f.enqueueRelease(Node{}, hostID(n))
+		f.unused.enqueue(Node{}, hostID(n))
 	}
 	if st := f.Stats(); st.ReleasesDropped != 7 {
 		t.Errorf("%d were dropped", st.ReleasesDropped)

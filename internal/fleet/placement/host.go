@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -38,9 +39,14 @@ func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Res
 		}
 		res, err := f.reserveAt(ctx, c, r)
 		if err == nil {
-			return f.recordHome(ctx, c, res, p.request.Seats, at)
+			if res, err = f.recordHome(ctx, &c, res); err != nil {
+				f.relays.undoGrant(&c, p.request.Seats, at, nil)
+				return alloc.Reservation{}, err
+			}
+			f.counts.placed.Add(1)
+			return res, nil
 		}
-		p.recordFailure(c, at, err, errors.Is(ctx.Err(), context.Canceled))
+		p.recordFailure(&c, at, err, errors.Is(ctx.Err(), context.Canceled))
 		if errors.Is(err, alloc.ErrTenantName) || errors.Is(err, alloc.ErrPlayerLimit) {
 			return alloc.Reservation{}, err
 		}
@@ -78,30 +84,16 @@ func (f *Fleet) reserveAt(ctx context.Context, c Candidate, r alloc.HostRequest)
 	return f.dialer.Relay(c.Node).ReserveHost(ctx, r)
 }
 
-// recordHome stores the home of a host. If this fails, no player could join the host, so
-// the reservation is released.
-func (f *Fleet) recordHome(
-	ctx context.Context, c Candidate, res alloc.Reservation, seats int, at time.Duration,
-) (alloc.Reservation, error) {
-	if err := f.setHome(ctx, &c, &res); err != nil {
-		f.mu.Lock()
-		f.view.undoGrant(c.Relay, c.Boot, seats, at)
-		f.mu.Unlock()
-		return alloc.Reservation{}, err
-	}
-	f.counts.placed.Add(1)
-	return res, nil
-}
-
-// setHome stores the home of a reservation and sets its region, or releases it.
-func (f *Fleet) setHome(ctx context.Context, c *Candidate, res *alloc.Reservation) error {
+// recordHome stores the home of a reservation, and returns it with its region. If this fails, no player
+// could join the host, so the reservation is ended.
+func (f *Fleet) recordHome(ctx context.Context, c *Candidate, res alloc.Reservation) (alloc.Reservation, error) {
 	if err := f.directory.SetHome(ctx, res.ID, Home{Relay: c.Relay, Boot: c.Boot}); err != nil {
 		f.counts.homeErrors.Add(1)
-		f.enqueueRelease(c.Node, res.ID)
-		return unavailable("remember where the host is", alloc.ErrStoreUnavailable, err)
+		f.unused.enqueue(c.Node, res.ID)
+		return alloc.Reservation{}, unavailable("remember where the host is", alloc.ErrStoreUnavailable, err)
 	}
 	res.Region = c.Region
-	return nil
+	return res, nil
 }
 
 // timeLeft returns the time until the deadline of ctx, which has one, and
@@ -120,10 +112,13 @@ type hostSearch struct {
 	noAnswer, tooMany error
 }
 
-// place is next as a span.
+// place grants a relay that was not tried yet, as a span.
 func (p *hostSearch) place(ctx context.Context) (Candidate, time.Duration, error) {
 	_, span := trace.Start(ctx, "placement")
-	c, at, err := p.next()
+	c, at, err := p.fleet.relays.grant(p.request, p.tried)
+	if err == nil {
+		p.tried = append(p.tried, c.Relay)
+	}
 	if span.IsRecording() && err == nil {
 		span.SetString("ferry.region", c.Region)
 		span.SetString("ferry.relay.id", c.Relay.String())
@@ -136,55 +131,12 @@ func (p *hostSearch) place(ctx context.Context) (Candidate, time.Duration, error
 	return c, at, err
 }
 
-// next chooses a relay and grants its seats in the view. The time returned identifies
-// the grant.
-func (p *hostSearch) next() (Candidate, time.Duration, error) {
-	f := p.fleet
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := f.now()
-	if err := f.ready(now); err != nil {
-		return Candidate{}, 0, err
-	}
-	f.view.updateAges(now)
-	i, err := p.choose()
-	if errors.Is(err, alloc.ErrRegion) && f.view.healing(now) {
-		err = errHealing // The relays of the region may not have announced themselves again.
-	}
-	if err != nil {
-		return Candidate{}, 0, err
-	}
-	c := f.view.nodes[i]
-	f.view.grant(i, p.request.Seats, now)
-	p.tried = append(p.tried, c.Relay)
-	return c, now, nil
-}
-
-// choose returns the best node that was not tried yet. The caller holds Fleet.mu.
-func (p *hostSearch) choose() (int, error) {
-	nodes := p.fleet.view.nodes
-	order, err := Place(nodes, p.request, len(p.tried)+2, p.fleet.rnd)
-	if err != nil {
-		return 0, err
-	}
-	for _, i := range order {
-		if !slices.Contains(p.tried, nodes[i].Relay) {
-			return i, nil
-		}
-	}
-	return 0, alloc.ErrFull
-}
-
 // recordFailure undoes the grant and records a relay's refusal or missing answer. An
 // error that the caller caused, by leaving or by its request, says nothing about the
 // relay.
-func (p *hostSearch) recordFailure(c Candidate, at time.Duration, err error, left bool) {
+func (p *hostSearch) recordFailure(c *Candidate, at time.Duration, err error, left bool) {
 	f := p.fleet
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.view.undoGrant(c.Relay, c.Boot, p.request.Seats, at)
-	now := event{f.now(), true}
-	f.view.update(c.Relay, c.Boot, func(n *observation) {
+	f.relays.undoGrant(c, p.request.Seats, at, func(n *observation, now event) {
 		switch {
 		case errors.Is(err, alloc.ErrFull):
 			f.counts.full.Add(1)
@@ -234,39 +186,47 @@ type release struct {
 	host proto.AllocationID
 }
 
-// enqueueRelease ends a reservation without waiting for the relay.
-func (f *Fleet) enqueueRelease(n Node, host proto.AllocationID) {
+// unusedReservations ends reservations that no client got, in the background.
+type unusedReservations struct {
+	dialer            Dialer
+	log               *slog.Logger
+	queue             chan release
+	released, dropped atomic.Uint64
+}
+
+// enqueue ends a reservation without waiting for the relay.
+func (u *unusedReservations) enqueue(n Node, host proto.AllocationID) {
 	select {
-	case f.releases <- release{n, host}:
+	case u.queue <- release{n, host}:
 	default:
-		f.counts.releasesDropped.Add(1)
+		u.dropped.Add(1)
 	}
 }
 
-// releaseAll ends the reservations in the queue until ctx ends.
-func (f *Fleet) releaseAll(ctx context.Context) {
+// run ends the reservations in the queue until ctx ends.
+func (u *unusedReservations) run(ctx context.Context) {
 	for {
 		select {
-		case r := <-f.releases:
-			f.endReservation(ctx, r)
+		case r := <-u.queue:
+			u.end(ctx, r)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (f *Fleet) endReservation(ctx context.Context, r release) {
-	relay, ok := f.dialer.Relay(r.node).(Ender)
+func (u *unusedReservations) end(ctx context.Context, r release) {
+	relay, ok := u.dialer.Relay(r.node).(Ender)
 	if !ok {
-		f.counts.releasesDropped.Add(1)
+		u.dropped.Add(1)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if err := relay.End(ctx, r.host); err != nil {
-		f.counts.releasesDropped.Add(1)
-		f.log.Debug("a reservation is left to lapse", "relay", r.node.Relay, "error", err)
+		u.dropped.Add(1)
+		u.log.Debug("a reservation is left to lapse", "relay", r.node.Relay, "error", err)
 		return
 	}
-	f.counts.released.Add(1)
+	u.released.Add(1)
 }

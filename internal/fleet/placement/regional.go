@@ -213,7 +213,7 @@ func (r *Regional) membersWithRoom(q Request) (order []int, err error) {
 			ranks[i] = len(q.Prefer)
 		}
 		var hasRoom bool
-		if loads[i], hasRoom = m.load(q.Seats); hasRoom {
+		if loads[i], hasRoom = m.relays.load(m.Region, q.Seats); hasRoom {
 			order = append(order, i)
 		}
 	}
@@ -221,22 +221,6 @@ func (r *Regional) membersWithRoom(q Request) (order []int, err error) {
 		return cmp.Or(cmp.Compare(ranks[a], ranks[b]), cmp.Compare(loads[a], loads[b]), cmp.Compare(r.members[a].Region, r.members[b].Region))
 	})
 	return order, cmp.Or(err, unready)
-}
-
-// load returns the part of the seats that is taken at the relays of the region that can take a host, and
-// whether there are any.
-func (m *Member) load(seats int) (load float64, hasRoom bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.view.updateAges(m.now())
-	d := draw{seats: seats}
-	var all, taken int
-	for i := range m.view.nodes {
-		if c := &m.view.nodes[i]; c.Region == m.Region && d.fits(c) {
-			all, taken = all+c.Seats, taken+c.Taken
-		}
-	}
-	return float64(taken) / float64(max(all, 1)), all > 0
 }
 
 // ReserveJoiner is [Fleet.ReserveJoiner] at the member that has the host.
@@ -331,7 +315,7 @@ func (r *Regional) memberOf(ctx context.Context, host proto.AllocationID) (int, 
 		case !errors.Is(a.err, alloc.ErrNotFound):
 			missing = unavailable("look up the host's region", alloc.ErrStoreUnavailable, a.err)
 		case errors.Is(missing, alloc.ErrNotFound):
-			missing = r.members[a.member].notFoundUnlessHealing(missing)
+			missing = r.members[a.member].relays.notFoundUnlessHealing(missing)
 		}
 	}
 	return 0, missing

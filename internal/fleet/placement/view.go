@@ -16,7 +16,7 @@ const suspectFor = 5 * time.Second
 
 // view is the state of the fleet as one process sees it: the registry as it was last
 // read, plus observations and granted seats since. Times are since the fleet was
-// created. Fleet.mu guards it.
+// created. relays.mu guards it.
 type view struct {
 	nodes    []Candidate // in the order of their ids
 	observed map[alloc.RelayID]*observation
@@ -233,7 +233,7 @@ const _ = uint(grantSlot*(grantSlots-1) - DeadAfter)
 
 // recentGrants counts, by time, the seats of a relay that this process has granted: the
 // relay's next heartbeat includes those before it, and none after it. Times are since
-// the fleet was created. Fleet.mu guards it.
+// the fleet was created. relays.mu guards it.
 type recentGrants struct {
 	slots [grantSlots]int32
 	last  int64 // the slot of the latest grant
