@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/base/printable"
 )
 
 // ErrIncomparable is returned for runs whose ratio would have no meaning. The
@@ -131,7 +132,7 @@ func checkAlternating(runs []bench.Result) error {
 	for i, r := range runs {
 		if first := runs[i%2]; label(r) != label(first) || r.Dialect != first.Dialect {
 			return fmt.Errorf("%w: run %d is %s (%s), where %s (%s) was expected", ErrRounds, i+1,
-				label(r), printable(r.Dialect), label(first), printable(first.Dialect))
+				label(r), printable.Line(r.Dialect), label(first), printable.Line(first.Dialect))
 		}
 	}
 	return nil
@@ -210,7 +211,7 @@ func differingAspects(aspects []property) (list []string) {
 	for _, s := range aspects {
 		if s.a != s.b {
 			list = append(list, fmt.Sprintf("%s: %s and %s", s.name,
-				printable(cmp.Or(fmt.Sprint(s.a), dash)), printable(cmp.Or(fmt.Sprint(s.b), dash))))
+				printable.Line(cmp.Or(fmt.Sprint(s.a), dash)), printable.Line(cmp.Or(fmt.Sprint(s.b), dash))))
 		}
 	}
 	return list
@@ -291,7 +292,7 @@ func (c Comparison) Text(w io.Writer) error {
 		if f.A.N == 0 && f.B.N == 0 {
 			continue
 		}
-		row := []string{printable(f.Name), f.A.Text(f.Unit), f.B.Text(f.Unit), ratio(f.Ratio.Median), f.better()}
+		row := []string{printable.Line(f.Name), f.A.Text(f.Unit), f.B.Text(f.Unit), ratio(f.Ratio.Median), f.better()}
 		if c.Pairs > 0 {
 			interval := dash
 			if f.Ratio.Low > 0 {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/base/printable"
 )
 
 // The files of the page. uPlot is that of the console, see make console.
@@ -183,7 +184,7 @@ func sideBySide(caption string, names []string, runs []bench.Result, get func(be
 	for i, r := range runs {
 		var cells [][2]string
 		for _, f := range get(r) {
-			cells = append(cells, [2]string{printable(f.Name), f.Text()})
+			cells = append(cells, [2]string{printable.Line(f.Name), f.Text()})
 		}
 		t.addColumn(names[i], cells)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/base/printable"
 )
 
 // ErrFormat is returned for a file without results, or with results of another
@@ -97,7 +98,7 @@ func ReadFile(name string) ([]bench.Result, error) {
 func Unsound(r bench.Result) string {
 	switch {
 	case !r.Valid:
-		return cmp.Or(printable(r.InvalidReason()), "The run is not marked as valid.")
+		return cmp.Or(printable.Line(r.InvalidReason()), "The run is not marked as valid.")
 	case r.Delivered == 0:
 		return "Nothing was delivered."
 	}
@@ -145,7 +146,7 @@ func goBenchHead(r bench.Result) string {
 		{"machine", r.Machine.ID}, {"commit", r.Commit}, {"limits", r.Limits},
 	} {
 		if line[1] != "" {
-			fmt.Fprintf(&b, "%s: %s\n", line[0], printable(line[1]))
+			fmt.Fprintf(&b, "%s: %s\n", line[0], printable.Line(line[1]))
 		}
 	}
 	return b.String()
@@ -194,5 +195,5 @@ func escapeWord(s string) string {
 			return '_'
 		}
 		return r
-	}, printable(s))
+	}, printable.Line(s))
 }

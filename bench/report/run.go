@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/base/printable"
 )
 
 // label returns the name of a run, or a description if it has none.
 func label(r bench.Result) string {
 	if r.Name != "" {
-		return printable(r.Name)
+		return printable.Line(r.Name)
 	}
-	return strings.TrimSpace(printable(r.Dialect) + " " + string(r.Load.Shape))
+	return strings.TrimSpace(printable.Line(r.Dialect) + " " + string(r.Load.Shape))
 }
 
 func labels(runs []bench.Result) []string {
@@ -39,15 +40,15 @@ func labels(runs []bench.Result) []string {
 func Verdict(r bench.Result) string {
 	server := ""
 	if r.CausedBy(bench.LimitServer) {
-		server = " " + printable(r.Reasons(bench.LimitServer))
+		server = " " + printable.Line(r.Reasons(bench.LimitServer))
 	}
 	switch {
 	case r.Interrupted:
-		return "INTERRUPTED. " + printable(r.Reasons(bench.LimitNone)) + " Only what was seen until then is here." + server
+		return "INTERRUPTED. " + printable.Line(r.Reasons(bench.LimitNone)) + " Only what was seen until then is here." + server
 	case r.Search != nil && r.Search.Found != nil:
 		return foundText(r.Search)
 	case !r.Valid:
-		return "INVALID, it does not show what the server can do: " + printable(r.InvalidReason()) + server
+		return "INVALID, it does not show what the server can do: " + printable.Line(r.InvalidReason()) + server
 	case server != "":
 		return "The server was the limit." + server
 	case r.Churn != nil && r.Sent == 0:
@@ -89,7 +90,7 @@ func cautions(r bench.Result) (list []string) {
 	case r.Load.Window == 0 && r.Search == nil || r.Dialect != "ferry": // It sends less than the server can forward.
 	case !limitsOff(limits):
 		list = append(list,
-			"saturation is measured with rate limits off, and those of the server were: "+printable(cmp.Or(limits, "not reported")))
+			"saturation is measured with rate limits off, and those of the server were: "+printable.Line(cmp.Or(limits, "not reported")))
 	case r.Relay == nil && !strings.Contains(limits, "("): // as of the process itself
 		list = append(list, "the rate limits of the server are said to be off, and nothing shows it: --admin asks the relay")
 	}
@@ -149,7 +150,7 @@ func facts(r bench.Result) []fact {
 		list = append(list, fact{"generators", fmt.Sprintf("%d, merged; the command is that of the first", r.Generators)})
 	}
 	for i := range list {
-		list[i].Value = printable(cmp.Or(list[i].Value, dash))
+		list[i].Value = printable.Line(cmp.Or(list[i].Value, dash))
 	}
 	return list
 }
@@ -193,7 +194,7 @@ func loadText(r bench.Result) string {
 		cmp.Or(string(l.Shape), dash), transportText(l), paceText(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
 		UnitCount.Format(float64(l.Flows)), cmp.Or(string(l.Direction), dash), l.Payload, r.WireBytes, l.Duration, l.Warmup)
 	if l.Traffic != "" {
-		text += fmt.Sprintf(", traffic %s (payload %s B in the mean)", printable(l.Traffic), digits(l.MeanPayload))
+		text += fmt.Sprintf(", traffic %s (payload %s B in the mean)", printable.Line(l.Traffic), digits(l.MeanPayload))
 	}
 	if n := r.Netcode; n != nil {
 		text += fmt.Sprintf(", commands of %d B and snapshots of %d B at %s ticks/s", n.Commands.Bytes, n.Snapshots.Bytes, digits(n.TickRate))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/base/printable"
 )
 
 // Text writes one screen about a run: the verdict, the load, the figures, and
@@ -35,7 +36,7 @@ func Text(w io.Writer, r bench.Result) error {
 	rows = nil
 	for _, f := range loadFigures(r) {
 		if f.Known { // The page shows the others with a dash.
-			rows = append(rows, []string{printable(f.Name), f.Text()})
+			rows = append(rows, []string{printable.Line(f.Name), f.Text()})
 		}
 	}
 	writeRows(&b, inTwoColumns(rows))
@@ -94,7 +95,7 @@ func dropLine(r bench.Result) string {
 	var parts []string
 	for _, f := range drops(r) {
 		if f.Value > 0 {
-			parts = append(parts, printable(f.Name)+" "+f.Text())
+			parts = append(parts, printable.Line(f.Name)+" "+f.Text())
 		}
 	}
 	if len(parts) == 0 {
@@ -399,17 +400,6 @@ func ratio(v float64) string {
 	return strconv.FormatFloat(v, 'f', 3, 64)
 }
 
-// printable removes control characters, so that names cannot control a
-// terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !strconv.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
 // Tables writes a row for each rate of a sweep, and for each run of a search in order, if there are any.
 func Tables(w io.Writer, runs []bench.Result) error {
 	var b strings.Builder
@@ -430,7 +420,7 @@ func Step(r bench.Result) string {
 	case s != nil:
 		step, verdict = fmt.Sprintf("step %d, try %d: ", s.Step, s.Try), stepVerdict(r)
 	case !r.Valid:
-		verdict = "invalid: " + printable(r.InvalidReason())
+		verdict = "invalid: " + printable.Line(r.InvalidReason())
 	}
 	return fmt.Sprintf("%s%s offered, %s delivered, %s lost, p99 %s: %s", step,
 		UnitRate.Format(r.Load.Rate), UnitRate.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio),
@@ -462,14 +452,14 @@ func stepVerdict(r bench.Result) string {
 	if reasons := r.InvalidReason(); r.Search.Verdict == bench.TryFailed && reasons != "" {
 		text += ", invalid: " + strings.TrimSuffix(reasons, ".")
 	}
-	return printable(text)
+	return printable.Line(text)
 }
 
 func foundText(s *bench.Search) string {
 	f := s.Found
-	reason := printable(f.Reason)
+	reason := printable.Line(f.Reason)
 	if f.AtLeast {
-		return fmt.Sprintf("AT LEAST %s meets %s, in %d runs. %s", UnitRate.Format(f.Rate), printable(s.Criterion), f.Runs, reason)
+		return fmt.Sprintf("AT LEAST %s meets %s, in %d runs. %s", UnitRate.Format(f.Rate), printable.Line(s.Criterion), f.Runs, reason)
 	}
-	return fmt.Sprintf("%s is the highest rate that meets %s, in %d runs. %s", UnitRate.Format(f.Rate), printable(s.Criterion), f.Runs, reason)
+	return fmt.Sprintf("%s is the highest rate that meets %s, in %d runs. %s", UnitRate.Format(f.Rate), printable.Line(s.Criterion), f.Runs, reason)
 }

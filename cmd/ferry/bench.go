@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -41,7 +40,7 @@ const (
 	defaultMatches = 20
 )
 
-func (s streams) bench() *cli.Command {
+func benchCommand(s streams) *cli.Command {
 	c := s.command(&cli.Command{
 		Name:  "bench",
 		Usage: "generate load for a relay and measure delivery, latency and CPU time",
@@ -89,7 +88,7 @@ Examples:
 		Flags:     benchFlags(),
 		Action:    s.runBench,
 	})
-	c.Commands = []*cli.Command{s.benchMerge(), s.benchCompare(), s.benchGoBench(), s.benchNull(), s.benchTraffic()}
+	c.Commands = []*cli.Command{benchMergeCommand(s), benchCompareCommand(s), benchGoBenchCommand(s), benchNullCommand(s), benchTrafficCommand(s)}
 	return c
 }
 
@@ -324,7 +323,7 @@ func relayMetrics(cmd *cli.Command) (func(context.Context) (string, error), erro
 	}
 	return func(ctx context.Context) (string, error) {
 		defer c.Close()
-		return c.Text(ctx, ctl.Call{Method: http.MethodGet, Path: "/metrics"})
+		return c.Text(ctx, ctl.Call{Path: "/metrics"})
 	}, nil
 }
 

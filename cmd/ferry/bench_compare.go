@@ -9,12 +9,12 @@ import (
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/internal/base/printable"
 	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/urfave/cli/v3"
 )
 
-func (s streams) benchCompare() *cli.Command {
+func benchCompareCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:      "compare",
 		Usage:     "compare runs with the first one",
@@ -98,7 +98,7 @@ func (s streams) compareRounds(runs []bench.Result) error {
 	return r.Text(s.stdout)
 }
 
-func (s streams) benchGoBench() *cli.Command {
+func benchGoBenchCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:      "gobench",
 		Usage:     "write runs in the format of go test -bench, for benchstat",
@@ -134,7 +134,7 @@ Examples:
 				runs = slices.DeleteFunc(runs, func(r bench.Result) bool {
 					why := report.Unsound(r)
 					if why != "" {
-						fmt.Fprintf(s.stderr, "left out %s of %s: %s\n", ctl.Text(r.Name), r.Started.Format(time.RFC3339), why)
+						fmt.Fprintf(s.stderr, "left out %s of %s: %s\n", printable.Text(r.Name), r.Started.Format(time.RFC3339), why)
 					}
 					return why != ""
 				})
@@ -144,7 +144,7 @@ Examples:
 	}
 }
 
-func (s streams) benchNull() *cli.Command {
+func benchNullCommand(s streams) *cli.Command {
 	return s.command(&cli.Command{
 		Name:  "null",
 		Usage: "run a relay without lookups, for comparison",

@@ -134,7 +134,7 @@ func readRates(cmd *cli.Command) (rates []float64, err error) {
 	return rates, nil
 }
 
-func (s streams) benchMerge() *cli.Command {
+func benchMergeCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:      "merge",
 		Usage:     "merge the results of several generators that loaded one relay together",

@@ -31,7 +31,7 @@ func setTraffic(cfg *bench.Config, cmd *cli.Command) (err error) {
 	return nil
 }
 
-func (s streams) benchTraffic() *cli.Command {
+func benchTrafficCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:  "traffic",
 		Usage: "list the profiles of games, print one, or derive one from a capture",

@@ -20,7 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/config"
 )
 
-func (s streams) canary() *cli.Command {
+func canaryCommand(s streams) *cli.Command {
 	return s.command(&cli.Command{
 		Name:  "canary",
 		Usage: "play small matches through a relay for ever, with metrics for Prometheus",

@@ -7,21 +7,20 @@ import (
 	"os"
 	"time"
 
-	"github.com/urfave/cli/v3"
-
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/urfave/cli/v3"
 )
 
-func (s streams) ctlBans() *cli.Command {
-	return s.ctlCommand(&cli.Command{
+func bansCommand() ctlCommand {
+	return ctlCommand{&cli.Command{
 		Name: "bans", Usage: "list banned players and networks",
 		Description: "Example:\n   ferry ctl bans",
 		Flags:       answerFlags(),
-	}, func(ctx context.Context, _ *cli.Command, c *ctl.Client, o ctl.Output) error { return c.Bans(ctx, o) })
+	}, show(ctl.Bans)}
 }
 
-func (s streams) ctlBan() *cli.Command {
-	return s.ctlCommand(&cli.Command{
+func banCommand() ctlCommand {
+	return ctlCommand{&cli.Command{
 		Name: "ban", Usage: "ban a network or a player for a time", ArgsUsage: "[PREFIX]",
 		Description: `PREFIX is a network or an address; an IPv6 address stands for its /56. No player can allocate,
 join, bind or connect from there, and players that play from there over UDP or WebSocket
@@ -46,7 +45,7 @@ Examples:
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		query, err := banQuery(cmd, "name a PREFIX or a --player")
 		if err != nil {
-			return err
+			return usage(cmd, err)
 		}
 		query.Set("for", cmd.Duration("for").String())
 		if reason := cmd.String("reason"); reason != "" {
@@ -57,7 +56,7 @@ Examples:
 		}
 		o.Stdin = os.Stdin
 		return c.Ban(ctx, o, query, cmd.Bool("yes"))
-	})
+	}}
 }
 
 func bannedPlayerFlags() []cli.Flag {
@@ -77,13 +76,13 @@ func banQuery(cmd *cli.Command, neither string) (url.Values, error) {
 		}
 	}
 	if cmd.Args().Present() == query.Has("player") {
-		return nil, usage(cmd, errors.New(neither))
+		return nil, errors.New(neither)
 	}
 	return query, nil
 }
 
-func (s streams) ctlUnban() *cli.Command {
-	return s.ctlCommand(&cli.Command{
+func unbanCommand() ctlCommand {
+	return ctlCommand{&cli.Command{
 		Name: "unban", Usage: "remove bans", ArgsUsage: "[BAN|PREFIX]",
 		Description: `BAN is an id of ferry ctl bans. With a PREFIX, all bans of that network and of networks inside
 it are removed. It prints each ban that it removed, and those of wider networks that still
@@ -94,26 +93,11 @@ Examples:
    ferry ctl unban 10.0.0.0/8
    ferry ctl unban --player ann --project my-game --environment production`,
 		Flags: append(answerFlags(), bannedPlayerFlags()...),
-	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
+	}, showParsed(func(cmd *cli.Command) (r ctl.Request, err error) {
 		query, err := banQuery(cmd, "name a BAN, a PREFIX or a --player")
 		if err != nil {
-			return err
+			return r, err
 		}
-		return c.Unban(ctx, o, cmd.Args().First(), query)
-	})
-}
-
-func (s streams) ctlKick() *cli.Command {
-	return s.ctlCommand(&cli.Command{
-		Name: "kick", Usage: "remove a player from its match", ArgsUsage: "PLAYER",
-		Description: `Ends the allocation of the player and sends DISCONNECT to both sides. The player can
-join again with the join code; ferry ctl ban keeps it out. An API
-process of a fleet finds the relay of the player.
-
-Example:
-   ferry ctl kick 2f4e6d8c-1b3a-4958-8776-665544332211`,
-		Flags: answerFlags(),
-	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
-		return c.Kick(ctx, o, cmd.Args().First())
-	})
+		return ctl.Unban(cmd.Args().First(), query), nil
+	})}
 }

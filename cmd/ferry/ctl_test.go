@@ -321,7 +321,7 @@ func TestCtlHelp(t *testing.T) {
 	if code := run(t.Context(), []string{"ferry", "ctl"}, nil, &out, &out); code != exitOK {
 		t.Errorf("code %d", code)
 	}
-	for _, cmd := range (streams{}).ctl().Commands {
+	for _, cmd := range controlCommand(streams{}).Commands {
 		if !strings.Contains(cmd.Description, "ferry ctl "+cmd.Name) || !strings.Contains(cmd.Description, "Example") {
 			t.Errorf("ctl %s has no example", cmd.Name)
 		}

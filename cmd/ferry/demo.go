@@ -11,7 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/demo"
 )
 
-func (s streams) demo() *cli.Command {
+func demoCommand(s streams) *cli.Command {
 	return s.command(&cli.Command{
 		Name:  "demo",
 		Usage: "play a whole match on this machine and count every datagram",

@@ -16,7 +16,7 @@ import (
 
 var errProblems = errors.New("there are problems")
 
-func (s streams) doctor() *cli.Command {
+func doctorCommand(s streams) *cli.Command {
 	return s.settingCommand(&cli.Command{
 		Name:  "doctor",
 		Usage: "examine this machine and the settings, and say what to do",

@@ -43,7 +43,7 @@ import (
 	"syscall"
 
 	"github.com/VictoriaMetrics/metrics"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/internal/base/printable"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/urfave/cli/v3"
 )
@@ -86,7 +86,7 @@ func (s streams) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitOK
 	}
-	text, code := ctl.Text(errorText(err)), exitFailed
+	text, code := printable.Text(errorText(err)), exitFailed
 	usage, isUsage := errors.AsType[usageError](err)
 	switch {
 	case isUsage:
@@ -134,6 +134,16 @@ type streams struct {
 	signals        *signals
 }
 
+// getenv returns a variable of the environment, "" if it is not set.
+func (s streams) getenv(name string) string {
+	for _, entry := range s.environ {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
 // usageError is an error of the command line or the settings (exit code 2).
 type usageError struct {
 	command string // the full name of the command
@@ -148,7 +158,7 @@ func usage(cmd *cli.Command, err error) error { return usageError{cmd.FullName()
 // asText returns the same, for commands that print what another machine said. Those of package
 // ctl do so by themselves, since they redraw a terminal.
 func (s streams) asText() streams {
-	s.stdout, s.stderr = ctl.TextWriter(s.stdout), ctl.TextWriter(s.stderr)
+	s.stdout, s.stderr = printable.NewWriter(s.stdout), printable.NewWriter(s.stderr)
 	return s
 }
 
@@ -163,8 +173,11 @@ func (s streams) root() *cli.Command {
    ferry serve --config ferry.yaml    the same for public access
    ferry relay, ferry api             the same on several machines`,
 		Version: readBuild().version,
-		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), text.check(), text.doctor(), s.ctl(), s.top(), text.ping(),
-			text.probe(), s.canary(), text.bench(), s.token(), kubernetesCommand(text), s.man(), s.version()},
+		Commands: []*cli.Command{
+			demoCommand(s), devCommand(s), serveCommand(s), relayCommand(s), apiCommand(s), checkCommand(text), doctorCommand(text),
+			controlCommand(s), topCommand(s), pingCommand(text), probeCommand(text), canaryCommand(s), benchCommand(text), tokenCommand(s),
+			kubernetesCommand(text), manCommand(s), versionCommand(s),
+		},
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
 		EnableShellCompletion: true,
 		ConfigureShellCompletionCommand: func(c *cli.Command) {
@@ -344,14 +357,14 @@ func newLogger(w io.Writer, c config.Config) (*slog.Logger, *slog.LevelVar) {
 	level := new(slog.LevelVar)
 	level.Set(set)
 	options := &slog.HandlerOptions{Level: level}
-	w = ctl.TextWriter(w)
+	w = printable.NewWriter(w)
 	if c.LogFormat == logFormatJSON {
 		return slog.New(slog.NewJSONHandler(w, options)), level
 	}
 	return slog.New(slog.NewTextHandler(w, options)), level
 }
 
-func (s streams) version() *cli.Command {
+func versionCommand(s streams) *cli.Command {
 	return s.command(&cli.Command{
 		Name:        "version",
 		Usage:       "version, commit, Go version and build settings",

@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-func (s streams) man() *cli.Command {
+func manCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name: "man", Usage: "write the man pages of all commands", ArgsUsage: "DIR",
 		Description: `Writes ferry.1 and a page for each command, such as ferry-serve.1, to a directory.

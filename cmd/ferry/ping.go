@@ -29,7 +29,7 @@ var (
 // maxPingProbes is what client.Measure sends at most.
 const maxPingProbes = 100
 
-func (s streams) ping() *cli.Command {
+func pingCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:      "ping",
 		Usage:     "measure round trip and loss to regions or relays",

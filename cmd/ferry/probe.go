@@ -14,7 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/probe"
 )
 
-func (s streams) probe() *cli.Command {
+func probeCommand(s streams) *cli.Command {
 	return s.command(&cli.Command{
 		Name:  "probe",
 		Usage: "act as a server or client without a game: check connections, relays and Unity peers",

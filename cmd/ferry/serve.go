@@ -41,7 +41,7 @@ type jsonError struct{ error }
 
 func (e jsonError) Unwrap() error { return e.error }
 
-func (s streams) serve() *cli.Command {
+func serveCommand(s streams) *cli.Command {
 	return processCommand(s, &cli.Command{
 		Name:  "serve",
 		Usage: "run relay and API for public access, on one machine",
@@ -89,7 +89,7 @@ ferry check -c ferry.yaml shows the settings in force.`,
 	}, config.Serve())
 }
 
-func (s streams) relay() *cli.Command {
+func relayCommand(s streams) *cli.Command {
 	return processCommand(s, &cli.Command{
 		Name:  "relay",
 		Usage: "run one relay of a fleet, without an API",
@@ -121,7 +121,7 @@ ferry check --role relay -c ferry.yaml shows the settings in force.`,
 	}, config.Serve())
 }
 
-func (s streams) api() *cli.Command {
+func apiCommand(s streams) *cli.Command {
 	return processCommand(s, &cli.Command{
 		Name:  "api",
 		Usage: "run one API process of a fleet, without a relay",
@@ -162,7 +162,7 @@ ferry check --role api -c ferry.yaml shows the settings in force.`,
 	}, config.Serve())
 }
 
-func (s streams) dev() *cli.Command {
+func devCommand(s streams) *cli.Command {
 	return processCommand(s, &cli.Command{
 		Name:  "dev",
 		Usage: "run relay and API on loopback: no credentials, no limits, no state",
@@ -211,7 +211,7 @@ func logDevWarnings(log *slog.Logger, c config.Config) {
 	}
 }
 
-func (s streams) check() *cli.Command {
+func checkCommand(s streams) *cli.Command {
 	return s.settingCommand(&cli.Command{
 		Name:  "check",
 		Usage: "check the settings of serve, relay or api, and print those in force",

@@ -13,7 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/players/identity"
 )
 
-func (s streams) token() *cli.Command {
+func tokenCommand(s streams) *cli.Command {
 	return s.command(&cli.Command{
 		Name:  "token",
 		Usage: "create a player's token for development",

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
+	"github.com/ferryrelay/ferry/internal/base/printable"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
@@ -49,13 +49,7 @@ func (h *hour) add(m played, failure string) {
 // line returns the beginning of a text as one line. A part of it may be from another machine, and a
 // report with a character that is not printable is refused.
 func line(text string) string {
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, text)
+	text = printable.Line(strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " "))
 	if len(text) > maxFailure {
 		text = strings.ToValidUTF8(text[:maxFailure], "") + "…"
 	}

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/base/printable"
 )
 
 // DefaultURL is where the admin pages are unless the settings say otherwise.
@@ -108,7 +110,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Call is one request.
 type Call struct {
-	Method string
+	Method string // empty: GET
 	Path   string // escaped
 	Query  url.Values
 	Body   []byte        // JSON; nil: none
@@ -130,7 +132,7 @@ func (call Call) target() string {
 // Curl returns the line of a shell that makes the call.
 func (c *Client) Curl(call Call) string {
 	line := "curl -sS --fail-with-body"
-	if call.Method != http.MethodGet {
+	if call.Method != "" {
 		line += " -X " + call.Method
 	}
 	if c.tokenFile != "" {
@@ -156,7 +158,7 @@ func (c *Client) Do(ctx context.Context, call Call, into any) error {
 
 // Text makes the call and returns the answer.
 func (c *Client) Text(ctx context.Context, call Call) (text string, err error) {
-	err = c.receive(ctx, call, cmp.Or(call.Within, callWithin), func(body io.Reader) error {
+	err = c.receive(ctx, call, func(body io.Reader) error {
 		b, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 		if err != nil {
 			return c.explain(ctx, err)
@@ -170,9 +172,9 @@ func (c *Client) Text(ctx context.Context, call Call) (text string, err error) {
 	return text, err
 }
 
-// receive makes the call, which may take that long, and passes the body of the answer on.
-func (c *Client) receive(ctx context.Context, call Call, within time.Duration, read func(io.Reader) error) error {
-	bounded, cancel := context.WithTimeout(ctx, within)
+// receive makes the call and passes the body of the answer on.
+func (c *Client) receive(ctx context.Context, call Call, read func(io.Reader) error) error {
+	bounded, cancel := context.WithTimeout(ctx, cmp.Or(call.Within, callWithin))
 	defer cancel()
 	r, err := http.NewRequestWithContext(bounded, call.Method, c.url(call), bytes.NewReader(call.Body))
 	if err != nil {
@@ -224,7 +226,7 @@ func (c *Client) refused(call Call, status int, text string) error {
 	}
 	lines := strings.Split(text, "\n")
 	for i := range lines {
-		lines[i] = printable(lines[i])
+		lines[i] = printable.Line(lines[i])
 	}
 	text = strings.Join(lines, "\n")
 	if len(text) > 2000 {

@@ -149,7 +149,7 @@ func TestPages(t *testing.T) {
 	for limit, want := range map[int]struct{ shown, calls int }{0: {6, 3}, 6: {6, 3}, 3: {4, 2}, 2: {2, 1}, 1: {2, 1}} {
 		asked = nil
 		var out, errors strings.Builder
-		if err := c.Allocations(t.Context(), Output{Stdout: &out, Stderr: &errors}, Filter{Role: "host", Limit: limit}); err != nil {
+		if err := c.Show(t.Context(), Output{Stdout: &out, Stderr: &errors}, Allocations(Filter{Role: "host", Limit: limit})); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Count(out.String(), "\n") - 1; got != want.shown || len(asked) != want.calls {
@@ -179,19 +179,19 @@ func TestWatch(t *testing.T) {
 	c := client(t, Config{URL: s.URL})
 	var out strings.Builder
 	o := Output{Stdout: &out, Watch: true, Every: time.Millisecond, Times: 3}
-	if err := c.Level(t.Context(), o, ""); err != nil {
+	if err := c.Show(t.Context(), o, Level("")); err != nil {
 		t.Error(err)
 	}
 	if want := "look 1\n\nbusy (status 503)\n\nlook 3\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 	calls = 1
-	if err := c.Level(t.Context(), o, ""); err == nil {
+	if err := c.Show(t.Context(), o, Level("")); err == nil {
 		t.Error("the first request fails without an error")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	o.Times, o.Stdout = 0, writer(func(p []byte) { cancel() })
-	if err := c.Level(ctx, o, ""); err != nil {
+	if err := c.Show(ctx, o, Level("")); err != nil {
 		t.Errorf("stopped: %v", err)
 	}
 }

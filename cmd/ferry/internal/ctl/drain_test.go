@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -25,21 +24,21 @@ func TestDrainNode(t *testing.T) {
 	c := client(t, Config{URL: s.URL})
 	query := url.Values{"threshold": {"2"}}
 	for _, tt := range []struct {
-		do          func(context.Context, Output) error
+		request     Request
 		asks, shows string
 	}{
-		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "", query) }, "POST /drain?threshold=2",
+		{Drain("", query), "POST /drain?threshold=2",
 			"draining, allocations left: 7;"},
-		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "3f2a", query) }, "POST /nodes/3f2a/drain?threshold=2",
+		{Drain("3f2a", query), "POST /nodes/3f2a/drain?threshold=2",
 			"3f2a0000-1111: draining, allocations left: 7;"},
-		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "a/../b", nil) }, "POST /nodes/a%2F..%2Fb/drain",
+		{Drain("a/../b", nil), "POST /nodes/a%2F..%2Fb/drain",
 			"3f2a0000-1111: draining"},
-		{func(ctx context.Context, o Output) error { return c.Undrain(ctx, o, "3f2a") }, "DELETE /nodes/3f2a/drain",
+		{Undrain("3f2a"), "DELETE /nodes/3f2a/drain",
 			"3f2a0000-1111: not draining, allocations: 7"},
-		{func(ctx context.Context, o Output) error { return c.Undrain(ctx, o, "") }, "DELETE /drain", "not draining, allocations: 7"},
+		{Undrain(""), "DELETE /drain", "not draining, allocations: 7"},
 	} {
 		var out strings.Builder
-		if err := tt.do(t.Context(), Output{Stdout: &out}); err != nil || asked != tt.asks || !strings.HasPrefix(out.String(), tt.shows) {
+		if err := c.Show(t.Context(), Output{Stdout: &out}, tt.request); err != nil || asked != tt.asks || !strings.HasPrefix(out.String(), tt.shows) {
 			t.Errorf("%v: asked %q, want %q; shows %q, want %q", err, asked, tt.asks, out.String(), tt.shows)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/term"
+
+	"github.com/ferryrelay/ferry/internal/base/printable"
 )
 
 // screen shows one page after the other.
@@ -64,7 +66,7 @@ func (s *screen) repeat(ctx context.Context, every time.Duration, times int, dra
 			return err
 		case err != nil:
 			b.Reset()
-			fmt.Fprintln(&b, Text(err.Error()))
+			fmt.Fprintln(&b, printable.Text(err.Error()))
 		}
 		if err := s.page(b.Bytes()); err != nil {
 			return err

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/base/printable"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
@@ -74,18 +74,18 @@ func (c *Client) Top(ctx context.Context, o Output, node string) error {
 func (c *Client) look(ctx context.Context, node string) (l look, err error) {
 	if node == "" {
 		var all operator.Nodes
-		if err := c.Do(ctx, Call{Method: http.MethodGet, Path: "/nodes"}, &all); err != nil {
+		if err := c.Do(ctx, Call{Path: "/nodes"}, &all); err != nil {
 			return l, err
 		}
 		if slices.ContainsFunc(all.Nodes, func(n operator.Node) bool { return n.Role == apiRole }) {
 			return c.lookAtFleet(ctx, &all)
 		}
 	}
-	if err = c.Do(ctx, Call{Method: http.MethodGet, Path: nodePath(node) + "/stats"}, &l.stats); err != nil {
+	if err = c.Do(ctx, Call{Path: nodePath(node) + "/stats"}, &l.stats); err != nil {
 		return l, err
 	}
 	l.took = l.stats.Now
-	return l, c.Do(ctx, Call{Method: http.MethodGet, Path: nodePath(node) + "/usage"}, &l.usage)
+	return l, c.Do(ctx, Call{Path: nodePath(node) + "/usage"}, &l.usage)
 }
 
 // apiRole is the role of a process without a relay.
@@ -161,7 +161,7 @@ func (r rates) count(before, now uint64) string { return group(uint64(r.of(befor
 func (r rates) bytes(before, now uint64) string { return size(uint64(r.of(before, now)+0.5)) + "/s" }
 
 func (p *topPage) draw(w io.Writer) error {
-	w = TextWriter(w)
+	w = printable.NewWriter(w)
 	r, a, b := rates{p.now.took.Sub(p.last.took).Seconds()}, &p.last.stats, &p.now.stats
 	state := ""
 	if b.Draining {

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/ferryrelay/ferry/internal/base/printable"
 )
 
 // topView is top on a terminal, with keys.
@@ -81,7 +83,7 @@ func (v topView) View() tea.View {
 	var b strings.Builder
 	if v.err != nil {
 		for line := range strings.SplitSeq(v.err.Error(), "\n") {
-			wrap(&b, printable(line), v.width)
+			wrap(&b, printable.Line(line), v.width)
 		}
 	} else {
 		v.fit()

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unicode"
 
+	"github.com/ferryrelay/ferry/internal/base/printable"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
@@ -42,7 +42,7 @@ func (c *Canaries) add(report operator.CanaryReport, now time.Time) error {
 		}
 	}
 	for _, text := range texts {
-		if len(text) > maxReportText || slices.ContainsFunc([]rune(text), func(r rune) bool { return !unicode.IsPrint(r) }) {
+		if len(text) > maxReportText || !printable.IsLine(text) {
 			return fmt.Errorf("%w: a text in the report of a canary is longer than %d bytes, or not printable", errQuery, maxReportText)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-	"unicode"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/base/printable"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
@@ -59,12 +59,10 @@ func NewID() string {
 // Check returns the ban as it is applied: a prefix is masked, and an IPv6 prefix longer than
 // /56 becomes its /56. Errors wrap ErrInvalid.
 func (b Ban) Check() (Ban, error) {
-	printable := func(text string) bool {
-		return len(text) <= maxText && !slices.ContainsFunc([]rune(text), func(r rune) bool { return !unicode.IsPrint(r) })
-	}
+	fits := func(text string) bool { return len(text) <= maxText && printable.IsLine(text) }
 	d := b.Until.Sub(b.Since)
 	switch {
-	case !printable(b.Player) || !printable(b.Reason):
+	case !fits(b.Player) || !fits(b.Reason):
 		return b, fmt.Errorf("%w: a player or a reason has at most %d bytes, all printable", ErrInvalid, maxText)
 	case d <= 0 || d > MaxFor:
 		return b, fmt.Errorf("%w: %v is not within 1s and 10 years", ErrInvalid, d)

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/urfave/cli/v3"
+)
+
+func nodesCommand() ctlCommand {
+	return ctlCommand{&cli.Command{
+		Name: "nodes", Usage: "list this process, or all processes of a fleet",
+		Description: "Example:\n   ferry ctl nodes --watch",
+		Flags:       watchFlags(),
+	}, show(ctl.Nodes)}
+}
+
+func drainCommand() ctlCommand {
+	return ctlCommand{&cli.Command{
+		Name: "drain", Usage: "refuse new allocations, and exit when the running ones have ended", ArgsUsage: "[NODE]",
+		Description: `NODE is an id of ferry ctl nodes or a unique prefix of it, at least 4 characters. An
+API process can drain any relay of its fleet; ferry ctl nodes shows that within 2 s. A
+relay can drain itself only. Without NODE, the process at --admin drains.
+
+Examples:
+   ferry ctl drain --deadline 30m
+   ferry ctl drain 3f2a --threshold 10`,
+		Flags: append(answerFlags(),
+			&cli.DurationFlag{Name: "deadline", Usage: "exit after this time even if allocations are left, up to 168h; 0: never",
+				DefaultText: "drain_timeout, or 1h"},
+			&cli.IntFlag{Name: "threshold", Usage: "exit when at most `NUMBER` allocations are left", DefaultText: "drain_threshold"},
+		),
+	}, showParsed(func(cmd *cli.Command) (ctl.Request, error) {
+		query := url.Values{}
+		if cmd.IsSet("deadline") {
+			query.Set("deadline", cmd.Duration("deadline").String())
+		}
+		if cmd.IsSet("threshold") {
+			query.Set("threshold", fmt.Sprint(cmd.Int("threshold")))
+		}
+		return ctl.Drain(cmd.Args().First(), query), nil
+	})}
+}
+
+func undrainCommand() ctlCommand {
+	return ctlCommand{&cli.Command{
+		Name: "undrain", Usage: "accept new allocations again", ArgsUsage: "[NODE]",
+		Description: "NODE: see ferry ctl drain.\n\nExamples:\n   ferry ctl undrain\n   ferry ctl undrain 3f2a",
+		Flags:       answerFlags(),
+	}, showOf(ctl.Undrain)}
+}
+
+func usageCommand() ctlCommand {
+	return ctlCommand{&cli.Command{
+		Name: "usage", Usage: "show player-seconds, datagrams and bytes of each project in all runs, or of players",
+		Description: `Counts from the first start with the state directory on; a crash loses at most a minute.
+An API process shows the sum of all relays.
+
+With --players it shows what each player sent, since the relay started: a restart begins
+at zero, an upgrade does not. PLAYER-SECONDS are from the reservation to the end of each
+allocation that was bound. A relay keeps 10,000 players that have no allocation now. The
+others, those without a name and those beyond --top are one sum.
+
+Examples:
+   ferry ctl usage -o json
+   ferry ctl usage -o csv > usage.csv
+   ferry ctl usage --node 3f2a
+   ferry ctl usage --players --project my-game --top 20
+   ferry ctl usage --players --sort allocations`,
+		Flags: append(watchFormatFlags("table, json or csv"), nodeFlag(),
+			&cli.BoolFlag{Name: "players", Usage: "show players instead of projects"},
+			&cli.StringFlag{Name: "project", Usage: "show players of project `NAME`; requires --players"},
+			&cli.StringFlag{Name: "environment", Usage: "show players of environment `NAME`; requires --project"},
+			&cli.StringFlag{Name: "sort", Usage: "show players in the order of `COUNT`: allocations, bytes, datagrams, live or seconds", Value: "bytes"},
+			&cli.IntFlag{Name: "top", Usage: "show the first `NUMBER` players, 1 to 1000", Value: 100},
+		),
+	}, showParsed(func(cmd *cli.Command) (r ctl.Request, err error) {
+		if cmd.Bool("players") {
+			top, err := intWithin(cmd, "top", 1, 1000)
+			return ctl.PlayerUsage(cmd.String("node"), url.Values{
+				"project": {cmd.String("project")}, "environment": {cmd.String("environment")}, "sort": {cmd.String("sort")},
+				"top": {strconv.Itoa(top)},
+			}), err
+		}
+		for _, name := range []string{"project", "environment", "sort", "top"} {
+			if cmd.IsSet(name) {
+				return r, fmt.Errorf("--%s is for --players", name)
+			}
+		}
+		return ctl.Usage(cmd.String("node")), nil
+	})}
+}
+
+func topCommand(s streams) *cli.Command {
+	return &cli.Command{
+		Name:  "top",
+		Usage: "show the load of a running relay, updated",
+		Description: `Shows allocations, datagrams and bytes per second, drops by reason, and the busiest
+projects of the ferry at --admin. The first screen covers the time since its start. On a
+terminal, q quits, and left and right select the column that sorts the projects. Without
+a terminal, and with --times, it prints one screen after another. An API process of a
+fleet shows the sum of all relays, or one of them with --node.
+
+Examples:
+   ferry top
+   ferry top --every 5s --admin http://127.0.0.1:7778
+   ferry top -n 1                             one screen
+   ferry top --node 3f2a                      one relay of a fleet`,
+		Flags:           append(adminFlags(), everyFlag(), timesFlag(), nodeFlag()),
+		HideHelpCommand: true,
+		OnUsageError:    onUsageError,
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if cmd.Args().Present() {
+				return usage(cmd, fmt.Errorf("unexpected argument %q", cmd.Args().First()))
+			}
+			client, o, err := connect(s, cmd)
+			if err != nil {
+				return usage(cmd, err)
+			}
+			defer client.Close()
+			o.Stdin = os.Stdin
+			return client.Top(ctx, o, cmd.String("node"))
+		},
+	}
+}

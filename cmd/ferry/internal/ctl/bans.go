@@ -1,0 +1,116 @@
+package ctl
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/base/printable"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/server/operator/admin"
+	"github.com/ferryrelay/ferry/internal/server/operator/ban"
+)
+
+// Bans shows the bans.
+func Bans() Request { return tableOf(Call{Path: "/bans"}, bansTable) }
+
+// Ban adds the ban that the query describes. Of a wide prefix it counts first whom the ban removes,
+// and asks on the terminal, unless confirmed is set.
+func (c *Client) Ban(ctx context.Context, o Output, query url.Values, confirmed bool) error {
+	if prefix, ok := admin.ParsePrefix(query.Get("prefix")); ok && ban.IsWide(prefix) && !o.Curl {
+		if _, err := fmt.Fprintln(printable.NewWriter(o.Stderr), affected(ctx, c, ban.Network(prefix))); err != nil {
+			return err
+		}
+		if !confirmed && !terminal(o.Stdin) {
+			return fmt.Errorf("%v is a wide network: give --yes to ban it without a question on a terminal", ban.Network(prefix))
+		}
+		if !confirmed && !isYes(o.Stdin, o.Stderr, fmt.Sprintf("Ban %v?", ban.Network(prefix))) {
+			return errors.New("nothing was banned")
+		}
+	}
+	return c.Show(ctx, o, tableOf(Call{Method: http.MethodPost, Path: "/bans", Query: query}, func(w io.Writer, b *ban.Ban) error {
+		_, err := fmt.Fprintf(w, "%s banned until %s (%s)\n", printable.Line(b.Subject()), b.Until.Local().Format(time.DateTime), b.ID)
+		return err
+	}))
+}
+
+// affected says what a ban of a prefix ends now.
+func affected(ctx context.Context, c *Client, prefix netip.Prefix) string {
+	var n operator.Affected
+	err := c.Do(ctx, Call{Path: "/bans/affected", Query: url.Values{"prefix": {prefix.String()}}}, &n)
+	if err != nil {
+		return fmt.Sprintf("how many players of %v are here now is not known: %v", prefix, err)
+	}
+	text := fmt.Sprintf("the ban of %v would remove now: hosts %d (each with its match), joiners %d, WebSocket connections %d", prefix,
+		n.Hosts, n.Joiners, n.WebSockets)
+	if n.MissingRelays > 0 {
+		text += fmt.Sprintf("; relays that are not in the sum: %d", n.MissingRelays)
+	}
+	return text
+}
+
+// isYes asks a question, and reports whether the answer is y or yes.
+func isYes(in io.Reader, out io.Writer, question string) bool {
+	fmt.Fprint(out, question, " [y/N] ")
+	line, _ := bufio.NewReader(in).ReadString('\n') // No line is a no.
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes"
+}
+
+// Unban removes a ban by its id; or by its prefix, with those of networks inside it; or, if name is
+// empty, that of the player in the query.
+func Unban(name string, query url.Values) Request {
+	call := Call{Method: http.MethodDelete, Path: "/bans", Query: query}
+	if _, ok := admin.ParsePrefix(name); ok {
+		call.Query = url.Values{"prefix": {name}}
+	} else if name != "" {
+		call.Path += "/" + url.PathEscape(name)
+	}
+	return tableOf(call, removedBansTable)
+}
+
+func bansTable(w io.Writer, all *admin.BanList) error {
+	var rows []string
+	for i := range all.Bans {
+		b := &all.Bans[i]
+		rows = append(rows, row(b.ID, b.Subject(), b.Since.Local().Format(time.DateTime), b.Until.Local().Format(time.DateTime), b.Reason))
+	}
+	if all.NotKnown {
+		return storeAwayLine(w, all.StoreAway, "the bans are not known")
+	}
+	if err := table(w, "BAN\tSUBJECT\tSINCE\tUNTIL\tREASON", rows); err != nil || all.StoreAway.IsZero() {
+		return err
+	}
+	return storeAwayLine(w, all.StoreAway, "these are the bans of that time")
+}
+
+func removedBansTable(w io.Writer, r *admin.RemovedBans) error {
+	for _, b := range r.Bans {
+		if !b.Prefix.IsValid() && b.Player == "" { // This process did not know it.
+			fmt.Fprintln(w, printable.Line(b.ID), "removed")
+			continue
+		}
+		fmt.Fprintf(w, "%s removed: %s, until %s", printable.Line(b.ID), printable.Line(b.Subject()), b.Until.Local().Format(time.DateTime))
+		if b.Reason != "" {
+			fmt.Fprintf(w, " (%s)", printable.Line(b.Reason))
+		}
+		fmt.Fprintln(w)
+	}
+	for _, b := range r.Remaining {
+		fmt.Fprintf(w, "still banned, as a part of %s until %s (%s)\n", printable.Line(b.Subject()),
+			b.Until.Local().Format(time.DateTime), printable.Line(b.ID))
+	}
+	return nil
+}
+
+func storeAwayLine(w io.Writer, since time.Time, so string) error {
+	_, err := fmt.Fprintf(w, "the store has not answered since %s: %s\n", clock(since), so)
+	return err
+}
