@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -59,14 +58,10 @@ func (a *App) buildMember() error {
 	}); err != nil {
 		return err
 	}
-	pages := admin.RelayPages(&admin.Config{
-		Title: "ferry " + o.Version, Relay: relayPages{a.relay.engine, a.usage}, History: a.history, Timeline: a.history.Timeline(),
-		Capture: captureOf(a.relay, a.settings), Summary: func() operator.Summary { return a.operator.console.Summary() },
-		Since: a.life.began, UsageSince: a.usage.since, Logger: o.Logger,
-		Affected: func(ctx context.Context, p netip.Prefix) (operator.Affected, error) { return a.bans.affected(ctx, p) },
-	})
+	pages := a.relayConfig()
+	pages.Summary = func() operator.Summary { return a.operator.console.Summary() }
 	cluster := rpc.Config{
-		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(relay, m.announcer), Operator: clusterOperator{a.relay, pages},
+		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(relay, m.announcer), Operator: clusterOperator{a.relay, admin.RelayPages(pages)},
 		ID: o.Identity.Relay, Files: clusterFiles(c), Logger: o.Logger,
 	}
 	if a.tracer != nil {

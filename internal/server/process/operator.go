@@ -8,11 +8,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/docs"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
@@ -76,13 +78,13 @@ func openOperator(o *Options, certificates *certificates) (*operatorServer, erro
 func (s *operatorServer) handler(c *config.Config) (*admin.Pages, error) {
 	cfg := s.fixed
 	var err error
-	if cfg.Token, err = adminToken(c); err != nil {
+	if cfg.Access.Token, err = adminToken(c); err != nil {
 		return nil, err
 	}
-	if cfg.OIDC, err = adminOIDC(c); err != nil {
+	if cfg.Access.OIDC, err = adminOIDC(c); err != nil {
 		return nil, err
 	}
-	cfg.AllowAnyHost = c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback()
+	cfg.Access.AllowAnyHost = c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback()
 	return admin.New(cfg), nil
 }
 
@@ -146,31 +148,46 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 	s.fixed = admin.Config{
 		Title:   cfg.Title,
 		Metrics: m.Write,
-		Probe:   func(context.Context) error { return nil },
-		Workers: func() []engine.WorkerStats { return a.relay.stats().Workers },
-		Ready:   a.ready.check,
-		Nodes:   now.nodes, Since: cfg.Since, Logger: a.opts.Logger,
-		Console: page, Docs: site.Handler(manual, "/docs/"), Sessions: admin.NewSessions(), Audit: slog.New(s.audit),
+		Health: admin.Health{
+			Probe:   func(context.Context) error { return nil },
+			Workers: func() []engine.WorkerStats { return a.relay.stats().Workers },
+			Ready:   a.ready.check,
+		},
+		Access: admin.Access{Sessions: admin.NewSessions(), Audit: slog.New(s.audit)},
+		Nodes:  now.nodes, Logger: a.opts.Logger,
+		Console: page, Docs: site.Handler(manual, "/docs/"),
 		Flight: &s.flight, Canaries: &s.canaries,
 		Bans: a.bans, Timeline: a.history.Timeline(), Reach: reach,
 	}
 	if r := a.relay; r != nil {
-		s.fixed.Relay, s.fixed.Probe, s.fixed.UsageSince = relayPages{r.engine, a.usage}, r.engine.Check, a.usage.since
-		s.fixed.Drain, s.fixed.Undrain, s.fixed.Draining = r.drain.Drain, r.drain.Undrain, r.drain.DrainState
-		s.fixed.DrainDefaults = r.drain.defaults
-		s.fixed.History, s.fixed.Capture, s.fixed.Affected = a.history, captureOf(r, a.settings), a.bans.affected
-		if r.fastPath != nil {
-			s.fixed.FastPath = r.fastPath
+		s.fixed.Relay, s.fixed.Health.Probe = a.relayConfig(), r.engine.Check
+		s.fixed.Drain = &admin.DrainConfig{
+			Drain: r.drain.Drain, Undrain: r.drain.Undrain, State: r.drain.DrainState, Defaults: r.drain.defaults,
 		}
 	}
 	if a.frontEnd != nil {
-		s.fixed.Fleet, s.fixed.DrainDefaults = a.frontEnd.operator(), engine.DrainConfig{Deadline: -1, Threshold: -1}
+		s.fixed.Fleet = a.frontEnd.operator()
 	}
 	if a.opts.Level != nil {
-		s.fixed.Settings, s.fixed.Reload, s.fixed.Level = a.settings.values, a.settings.Reload, a.opts.Level
-		s.fixed.Upgrade = a.handover.Upgrade
+		s.fixed.Settings = &admin.SettingsConfig{
+			Values: a.settings.values, Reload: a.settings.Reload, Level: a.opts.Level, Upgrade: a.handover.Upgrade,
+		}
 	}
 	return s.handle(&a.opts.Config)
+}
+
+// relayConfig returns the sources of the pages about the relay, for its operator and for the API processes of
+// its fleet.
+func (a *App) relayConfig() *admin.RelayConfig {
+	r := &admin.RelayConfig{
+		Title: "ferry " + a.opts.Version, Engine: relayPages{a.relay.engine, a.usage}, History: a.history, Timeline: a.history.Timeline(),
+		Capture: captureOf(a.relay, a.settings), Since: a.life.began, UsageSince: a.usage.since, Logger: a.opts.Logger,
+		Affected: func(ctx context.Context, p netip.Prefix) (operator.Affected, error) { return a.bans.affected(ctx, p) },
+	}
+	if a.relay.fastPath != nil {
+		r.FastPath = a.relay.fastPath
+	}
+	return r
 }
 
 // captureOf returns engine.Server.Capture of a relay, as long as the settings allow it.

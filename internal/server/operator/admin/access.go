@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -71,8 +72,27 @@ func (r role) permits(q *http.Request) bool {
 	return false
 }
 
-func newAccess(cfg *Config) access {
-	a := access{secret: cfg.Token, token: cfg.Token != "", public: cfg.AllowAnyHost, console: cfg.Console != nil, sessions: cfg.Sessions}
+// Access says who may see the pages.
+type Access struct {
+	// Token is the bearer token that every request except health probes requires.
+	// Empty: no token.
+	Token string
+	// AllowAnyHost accepts any Host header, for a public listener whose names are
+	// not known.
+	AllowAnyHost bool
+	// OIDC signs people in to the console, with Token. Nil: only the token does.
+	OIDC *OIDC
+	// Sessions are the sign-ins of browsers. Nil: they end with this handler.
+	Sessions *Sessions
+	// Audit records what operators do. Nil: no record besides the log.
+	Audit *slog.Logger
+}
+
+func newAccess(cfg *Access, console bool) access {
+	a := access{secret: cfg.Token, token: cfg.Token != "", public: cfg.AllowAnyHost, console: console, sessions: cfg.Sessions}
+	if a.sessions == nil {
+		a.sessions = NewSessions()
+	}
 	a.oidc = newOIDCSignIn(cfg.OIDC)
 	a.digest = sha256.Sum256([]byte(cfg.Token))
 	return a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/url"
@@ -179,21 +180,21 @@ func checkTransport(name string, workers []engine.WorkerStats) error {
 }
 
 // allocationPages registers the read-only pages about allocations.
-func allocationPages(mux *http.ServeMux, cfg *Config) {
+func allocationPages(mux *http.ServeMux, relay *RelayConfig) {
 	mux.HandleFunc("GET /allocations", func(w http.ResponseWriter, r *http.Request) {
 		l, err := parseListQuery(r.URL.Query())
 		var page operator.Allocations
 		if err == nil {
-			page, err = listAllocations(r.Context(), cfg, l)
+			page, err = listAllocations(r.Context(), relay, l)
 		}
 		writeAnswer(w, page, err)
 	})
 	mux.HandleFunc("GET /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
-		a, err := findAllocation(r, cfg.Relay)
-		writeAnswer(w, allocationOf(a, cfg.History), err)
+		a, err := findAllocation(r, relay.Engine)
+		writeAnswer(w, allocationOf(a, relay.History), err)
 	})
 	mux.HandleFunc("GET /allocations/{id}/players", func(w http.ResponseWriter, r *http.Request) {
-		page, err := listPlayers(r, cfg)
+		page, err := listPlayers(r, relay)
 		writeAnswer(w, page, err)
 	})
 }
@@ -205,26 +206,26 @@ type allocationChanger interface {
 }
 
 // changePages registers the pages that end or kick an allocation.
-func changePages(mux *http.ServeMux, cfg *Config, c allocationChanger) {
+func changePages(mux *http.ServeMux, c allocationChanger, log *slog.Logger) {
 	mux.HandleFunc("DELETE /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
-		done, err := changeAllocation(r, cfg, "closed", c.End)
+		done, err := changeAllocation(r, log, "closed", c.End)
 		writeAnswer(w, done, err)
 	})
 	mux.HandleFunc("POST /allocations/{id}/kick", func(w http.ResponseWriter, r *http.Request) {
-		done, err := changeAllocation(r, cfg, "kicked", c.Kick)
+		done, err := changeAllocation(r, log, "kicked", c.Kick)
 		writeAnswer(w, done, err)
 	})
 }
 
-func listAllocations(ctx context.Context, cfg *Config, l listQuery) (page operator.Allocations, err error) {
+func listAllocations(ctx context.Context, relay *RelayConfig, l listQuery) (page operator.Allocations, err error) {
 	page.Allocations = []operator.Allocation{} // not null
-	if err := checkTransport(l.filter.Transport, cfg.Relay.Stats().Workers); err != nil {
+	if err := checkTransport(l.filter.Transport, relay.Engine.Stats().Workers); err != nil {
 		return page, err
 	}
 	err = withTimeout(ctx, func(ctx context.Context) error {
-		all, next, err := cfg.Relay.Allocations(ctx, l.filter, l.cursor, l.limit)
+		all, next, err := relay.Engine.Allocations(ctx, l.filter, l.cursor, l.limit)
 		for _, a := range all {
-			page.Allocations = append(page.Allocations, allocationOf(a, cfg.History))
+			page.Allocations = append(page.Allocations, allocationOf(a, relay.History))
 		}
 		page.Next = uint32(next)
 		return err
@@ -262,8 +263,8 @@ func findAllocation(r *http.Request, relay Relay) (a engine.Allocation, err erro
 }
 
 // listPlayers returns one page of the joiners of the host in the path.
-func listPlayers(r *http.Request, cfg *Config) (operator.Allocations, error) {
-	host, err := findAllocation(r, cfg.Relay)
+func listPlayers(r *http.Request, relay *RelayConfig) (operator.Allocations, error) {
+	host, err := findAllocation(r, relay.Engine)
 	if err != nil {
 		return operator.Allocations{}, err
 	}
@@ -275,11 +276,11 @@ func listPlayers(r *http.Request, cfg *Config) (operator.Allocations, error) {
 		return operator.Allocations{}, fmt.Errorf("%w: %v is a player, its host is %v", errQuery, host.ID, host.Match)
 	}
 	l.filter.Match, l.filter.Role = host.ID, alloc.RoleJoiner
-	return listAllocations(r.Context(), cfg, l)
+	return listAllocations(r.Context(), relay, l)
 }
 
 // changeAllocation calls do for the allocation in the path and logs the change.
-func changeAllocation(r *http.Request, cfg *Config, what string,
+func changeAllocation(r *http.Request, log *slog.Logger, what string,
 	do func(context.Context, proto.AllocationID) error) (operator.ActionResult, error) {
 	id, err := pathID(r)
 	if err != nil {
@@ -291,7 +292,7 @@ func changeAllocation(r *http.Request, cfg *Config, what string,
 	if err != nil {
 		return operator.ActionResult{}, err
 	}
-	cfg.log().Info("operator: an allocation was "+what, "allocation", id.String(), "from", r.RemoteAddr)
+	log.Info("operator: an allocation was "+what, "allocation", id.String(), "from", r.RemoteAddr)
 	return operator.ActionResult{ID: id.String(), Done: what}, nil
 }
 

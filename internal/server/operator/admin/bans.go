@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -55,9 +57,9 @@ const defaultBan = 24 * time.Hour
 // banPages registers GET /bans, POST /bans?prefix=…&for=24h&reason=… or
 // ?player=…&project=…&environment=…, DELETE /bans/ID, and DELETE /bans with
 // the prefix or the player.
-func banPages(mux *http.ServeMux, cfg *Config) {
+func banPages(mux *http.ServeMux, bans Bans, log *slog.Logger) {
 	mux.HandleFunc("GET /bans", func(w http.ResponseWriter, _ *http.Request) {
-		list := cfg.Bans.List()
+		list := bans.List()
 		if list.Bans == nil {
 			list.Bans = []ban.Ban{} // not null
 		}
@@ -67,22 +69,22 @@ func banPages(mux *http.ServeMux, cfg *Config) {
 		b, err := parseBan(r.URL.Query(), time.Now())
 		if err == nil {
 			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-				b, err = cfg.Bans.Add(ctx, b)
+				b, err = bans.Add(ctx, b)
 				return err
 			})
 		}
 		if err == nil {
-			cfg.log().Info("operator: banned", "ban", b.ID, "subject", b.Subject(), "until", b.Until.Format(time.RFC3339), "from", r.RemoteAddr)
+			log.Info("operator: banned", "ban", b.ID, "subject", b.Subject(), "until", b.Until.Format(time.RFC3339), "from", r.RemoteAddr)
 		}
 		writeAnswer(w, b, err)
 	})
 	remove := func(w http.ResponseWriter, r *http.Request, removed RemovedBans) {
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
 			for i := range removed.Bans {
-				if err := cfg.Bans.Remove(ctx, removed.Bans[i].ID); err != nil {
+				if err := bans.Remove(ctx, removed.Bans[i].ID); err != nil {
 					return err
 				}
-				cfg.log().Info("operator: a ban was removed", "ban", removed.Bans[i].ID, "subject", removed.Bans[i].Subject(), "from", r.RemoteAddr)
+				log.Info("operator: a ban was removed", "ban", removed.Bans[i].ID, "subject", removed.Bans[i].Subject(), "from", r.RemoteAddr)
 			}
 			return nil
 		})
@@ -90,7 +92,7 @@ func banPages(mux *http.ServeMux, cfg *Config) {
 	}
 	mux.HandleFunc("DELETE /bans/{id}", func(w http.ResponseWriter, r *http.Request) {
 		removed := RemovedBans{ID: r.PathValue("id"), Done: doneRemoved, Bans: []ban.Ban{{ID: r.PathValue("id")}}}
-		for _, b := range cfg.Bans.List().Bans {
+		for _, b := range bans.List().Bans {
 			if b.ID == removed.ID {
 				removed.Bans[0] = b
 			}
@@ -101,7 +103,7 @@ func banPages(mux *http.ServeMux, cfg *Config) {
 		subject, err := parseBan(r.URL.Query(), time.Now())
 		removed := RemovedBans{Done: doneRemoved}
 		if err == nil {
-			removed.Bans, removed.Remaining, err = bansOf(subject, cfg.Bans.List().Bans)
+			removed.Bans, removed.Remaining, err = bansOf(subject, bans.List().Bans)
 		}
 		if err != nil {
 			writeAnswer(w, nil, err)
@@ -112,7 +114,7 @@ func banPages(mux *http.ServeMux, cfg *Config) {
 }
 
 // affectedPage registers GET /bans/affected?prefix=….
-func affectedPage(mux *http.ServeMux, cfg *Config) {
+func affectedPage(mux *http.ServeMux, count func(*http.Request, netip.Prefix) (operator.Affected, error)) {
 	mux.HandleFunc("GET /bans/affected", func(w http.ResponseWriter, r *http.Request) {
 		b, err := parseBan(r.URL.Query(), time.Now())
 		if err == nil && !b.Prefix.IsValid() {
@@ -121,11 +123,7 @@ func affectedPage(mux *http.ServeMux, cfg *Config) {
 		var all operator.Affected
 		if err == nil {
 			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-				if cfg.Fleet != nil {
-					all, err = affectedInFleet(ctx, cfg, r.URL.RequestURI())
-				} else {
-					all, err = cfg.Affected(ctx, ban.Network(b.Prefix))
-				}
+				all, err = count(r.WithContext(ctx), ban.Network(b.Prefix))
 				return err
 			})
 		}
@@ -135,8 +133,8 @@ func affectedPage(mux *http.ServeMux, cfg *Config) {
 
 // affectedInFleet returns the sum of all relays, and how many are missing in it: those that do not
 // answer, or whose version does not count.
-func affectedInFleet(ctx context.Context, cfg *Config, target string) (all operator.Affected, err error) {
-	nodes, err := cfg.Nodes(ctx)
+func affectedInFleet(r *http.Request, fleet relays) (all operator.Affected, err error) {
+	nodes, err := fleet.nodes(r.Context())
 	if err != nil {
 		return all, err
 	}
@@ -145,7 +143,7 @@ func affectedInFleet(ctx context.Context, cfg *Config, target string) (all opera
 			all.MissingRelays++
 		}
 	}
-	_, _ = askRelays(ctx, cfg, target, func(_ operator.Node, part operator.Affected) bool { // MissingRelays has those that failed.
+	_, _ = askRelays(r.Context(), fleet, r.URL.RequestURI(), func(_ operator.Node, part operator.Affected) bool { // MissingRelays has those that failed.
 		all.Hosts, all.Joiners, all.WebSockets = all.Hosts+part.Hosts, all.Joiners+part.Joiners, all.WebSockets+part.WebSockets
 		all.MissingRelays--
 		return false

@@ -15,7 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// ErrCaptureOff is returned by [Config].Capture if the settings do not allow it.
+// ErrCaptureOff is returned by [RelayConfig].Capture if the settings do not allow it.
 var ErrCaptureOff = errors.New("admin: captures are off, since they show what players send each other: set capture: true and reload")
 
 const (
@@ -41,7 +41,7 @@ type CaptureFunc func(ctx context.Context, match proto.AllocationID, each func(*
 
 // capturePages registers POST /allocations/NAME/capture?seconds=5, where NAME is the id of an
 // allocation or a join code. It answers a pcapng file with the messages of the match.
-func capturePages(mux *http.ServeMux, cfg *Config) {
+func capturePages(mux *http.ServeMux, relay *RelayConfig) {
 	mux.HandleFunc("POST /allocations/{name}/capture", func(w http.ResponseWriter, r *http.Request) {
 		seconds, err := captureSeconds(r.URL.Query(), maxCaptureSeconds)
 		if err != nil {
@@ -49,7 +49,7 @@ func capturePages(mux *http.ServeMux, cfg *Config) {
 			return
 		}
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(seconds + time.Minute))
-		serveCapture(w, r, cfg, seconds, maxCaptureBytes)
+		serveCapture(w, r, relay, seconds, maxCaptureBytes)
 	})
 }
 
@@ -58,27 +58,27 @@ func capturePages(mux *http.ServeMux, cfg *Config) {
 const fleetCapture = "/fleet-capture/"
 
 // captureForFleet registers the same for an API process.
-func captureForFleet(mux *http.ServeMux, cfg *Config) {
+func captureForFleet(mux *http.ServeMux, relay *RelayConfig) {
 	mux.HandleFunc("GET "+fleetCapture+"{name}", func(w http.ResponseWriter, r *http.Request) {
 		seconds, err := captureSeconds(r.URL.Query(), maxFleetSeconds)
 		if err != nil {
 			writeAnswer(w, nil, err)
 			return
 		}
-		serveCapture(w, r, cfg, seconds, maxFleetBytes)
+		serveCapture(w, r, relay, seconds, maxFleetBytes)
 	})
 }
 
 // captureOfFleet registers the page of an API process, which asks the named relay, or that of
 // the host or join code.
-func captureOfFleet(mux *http.ServeMux, cfg *Config) {
+func captureOfFleet(mux *http.ServeMux, fleet relays) {
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		seconds, err := captureSeconds(r.URL.Query(), maxFleetSeconds)
 		if err != nil {
 			writeAnswer(w, nil, err)
 			return
 		}
-		page, err := askCapture(r, cfg, seconds)
+		page, err := askCapture(r, fleet, seconds)
 		if err != nil {
 			writeAnswer(w, nil, err)
 			return
@@ -97,19 +97,19 @@ func captureOfFleet(mux *http.ServeMux, cfg *Config) {
 }
 
 // askCapture gets the file from the relay of the match: the first one that knows the name.
-func askCapture(r *http.Request, cfg *Config, seconds time.Duration) (page operator.Page, err error) {
+func askCapture(r *http.Request, fleet relays, seconds time.Duration) (page operator.Page, err error) {
 	name := r.PathValue("name")
 	target := fleetCapture + url.PathEscape(name) + "?seconds=" + fmt.Sprint(int(seconds/time.Second))
 	relay := ""
 	if node := r.PathValue("node"); node != "" {
-		n, err := relayNode(r.Context(), cfg, node)
+		n, err := relayNode(r.Context(), fleet, node)
 		if err != nil {
 			return page, err
 		}
 		relay = n.ID
 	} else {
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
-			return askAllRelays(ctx, cfg, "/why/"+url.PathEscape(name), func(n operator.Node, found operator.Why) bool {
+			return askAllRelays(ctx, fleet, "/why/"+url.PathEscape(name), func(n operator.Node, found operator.Why) bool {
 				relay = n.ID
 				return found.Known
 			})
@@ -123,7 +123,7 @@ func askCapture(r *http.Request, cfg *Config, seconds time.Duration) (page opera
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), seconds+fleetCaptureMargin)
 	defer cancel()
-	return cfg.Fleet.Page(ctx, relay, target)
+	return fleet.Page(ctx, relay, target)
 }
 
 // fleetCaptureMargin is the time of the call besides the capture.
@@ -153,17 +153,18 @@ func captureHeader(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveCapture captures for so long and writes at most so many bytes.
-func serveCapture(w http.ResponseWriter, r *http.Request, cfg *Config, d time.Duration, most int) {
-	id, err := allocationNamed(cfg.History, r.PathValue("name"))
+func serveCapture(w http.ResponseWriter, r *http.Request, relay *RelayConfig, d time.Duration, most int) {
+	id, err := allocationNamed(relay.History, r.PathValue("name"))
 	if err != nil {
 		writeAnswer(w, nil, err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), d)
 	defer cancel()
-	file := captureFile{w: w, r: r, left: most, comment: fmt.Sprintf("match of %v at %s, %v", id, cfg.Title, d)}
-	cfg.log().Info("operator: a capture was requested", "allocation", id.String(), "seconds", int(d/time.Second), "from", r.RemoteAddr)
-	lost, err := cfg.Capture(ctx, id, file.write)
+	log := logOf(relay.Logger)
+	file := captureFile{w: w, r: r, left: most, comment: fmt.Sprintf("match of %v at %s, %v", id, relay.Title, d)}
+	log.Info("operator: a capture was requested", "allocation", id.String(), "seconds", int(d/time.Second), "from", r.RemoteAddr)
+	lost, err := relay.Capture(ctx, id, file.write)
 	if errors.Is(err, errCaptureSize) {
 		err = nil
 	}
@@ -171,7 +172,7 @@ func serveCapture(w http.ResponseWriter, r *http.Request, cfg *Config, d time.Du
 		err = file.begin()
 	}
 	if file.writer == nil {
-		cfg.log().Warn("operator: a capture was refused", "allocation", id.String(), "error", err)
+		log.Warn("operator: a capture was refused", "allocation", id.String(), "error", err)
 		writeAnswer(w, nil, err)
 		return
 	}
@@ -179,7 +180,7 @@ func serveCapture(w http.ResponseWriter, r *http.Request, cfg *Config, d time.Du
 		err = closing
 	}
 	if err != nil && r.Context().Err() == nil {
-		cfg.log().Warn("operator: a capture ended early", "allocation", id.String(), "error", err)
+		log.Warn("operator: a capture ended early", "allocation", id.String(), "error", err)
 	}
 }
 

@@ -15,7 +15,7 @@ func TestDebugPages(t *testing.T) {
 	var audit strings.Builder
 	flight := new(Flight)
 	t.Cleanup(flight.Stop)
-	h := New(Config{Token: sessionToken, Flight: flight, Audit: slog.New(slog.NewTextHandler(&audit, nil))})
+	h := New(Config{Flight: flight, Access: Access{Token: sessionToken, Audit: slog.New(slog.NewTextHandler(&audit, nil))}})
 	srv := httptest.NewServer(h)
 	defer srv.Close()
 	call := func(method, path, token string, want int) (body string) {
@@ -76,8 +76,8 @@ func TestAudit(t *testing.T) {
 	var audit strings.Builder
 	p := newConsolePages(sessionToken)
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})
-	p.Handler = New(Config{Token: sessionToken, Console: page, Sessions: p.sessions, Relay: new(fakeRelay),
-		Audit: slog.New(slog.NewTextHandler(&audit, nil))})
+	p.Handler = New(Config{Console: page, Relay: &RelayConfig{Engine: new(fakeRelay)},
+		Access: Access{Token: sessionToken, Sessions: p.sessions, Audit: slog.New(slog.NewTextHandler(&audit, nil))}})
 	p.call("POST", "/console/login", `{"token":"wrong-wrong-wrong-wrong"}`)
 	p.call("DELETE", "/allocations/"+hostID.String(), "")
 	if audit.Len() > 0 {

@@ -3,6 +3,7 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 
@@ -34,19 +35,19 @@ type FastPathState struct {
 var errNoFastPath = errors.New("this process has no fast path: its setting xdp is off")
 
 // fastPathPages registers GET and PUT /fast-path. Each returns the state after the request.
-func fastPathPages(mux *http.ServeMux, cfg *Config) {
-	mux.HandleFunc("GET /fast-path", func(w http.ResponseWriter, _ *http.Request) { writeFastPath(w, cfg) })
+func fastPathPages(mux *http.ServeMux, f FastPath, log *slog.Logger) {
+	mux.HandleFunc("GET /fast-path", func(w http.ResponseWriter, _ *http.Request) { writeFastPath(w, f) })
 	mux.HandleFunc("PUT /fast-path", func(w http.ResponseWriter, r *http.Request) {
 		on, err := parseOnOff(r.URL.Query())
-		if err == nil && cfg.FastPath != nil {
-			cfg.FastPath.SetEnabled(on)
-			cfg.log().Warn("operator: fast path", "on", on, "from", r.RemoteAddr)
+		if err == nil && f != nil {
+			f.SetEnabled(on)
+			log.Warn("operator: fast path", "on", on, "from", r.RemoteAddr)
 		}
 		if err != nil {
 			writeAnswer(w, nil, err)
 			return
 		}
-		writeFastPath(w, cfg)
+		writeFastPath(w, f)
 	})
 }
 
@@ -65,12 +66,12 @@ func parseOnOff(query url.Values) (on bool, err error) {
 	return on, err
 }
 
-func writeFastPath(w http.ResponseWriter, cfg *Config) {
-	if cfg.FastPath == nil {
+func writeFastPath(w http.ResponseWriter, f FastPath) {
+	if f == nil {
 		writeAnswer(w, nil, errNoFastPath)
 		return
 	}
-	c := cfg.FastPath.Counts()
+	c := f.Counts()
 	writeAnswer(w, FastPathState{
 		On: c.On, OffBecause: c.OffBecause, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed,
 		NoNextHop: c.NoNextHop,

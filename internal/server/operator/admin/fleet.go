@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -18,11 +20,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-func nodePages(mux *http.ServeMux, cfg *Config) {
+func nodePages(mux *http.ServeMux, list func(context.Context) (operator.Nodes, error)) {
 	mux.HandleFunc("GET /nodes", func(w http.ResponseWriter, r *http.Request) {
 		var nodes operator.Nodes
 		err := withTimeout(r.Context(), func(ctx context.Context) (err error) {
-			nodes, err = cfg.Nodes(ctx)
+			nodes, err = list(ctx)
 			return err
 		})
 		writeAnswer(w, nodes, err)
@@ -32,8 +34,8 @@ func nodePages(mux *http.ServeMux, cfg *Config) {
 // Fleet gives access to the relays of a fleet. Its methods must be safe for
 // concurrent use.
 type Fleet interface {
-	// Drain and Undrain apply to the relay with this id. Errors: ErrFinal,
-	// alloc.ErrUnavailable.
+	// Drain and Undrain apply to the relay with this id. A Deadline or Threshold below 0 is the
+	// default of that relay. Errors: ErrFinal, alloc.ErrUnavailable.
 	Drain(ctx context.Context, relay string, cfg engine.DrainConfig) (operator.DrainState, error)
 	Undrain(ctx context.Context, relay string) (operator.DrainState, error)
 	// End and Kick find the relay of the allocation. Errors:
@@ -120,41 +122,50 @@ func candidates(all []operator.Node) string {
 	return strings.Join(append(lines, "see ferry ctl nodes for details"), "\n")
 }
 
-// nodeDrainPages registers the pages that drain a node by its id.
-func nodeDrainPages(mux *http.ServeMux, cfg *Config) {
+// nodeDrainPages registers the pages that drain a node by its id: a relay of the fleet, or the own one, nil
+// if there is none.
+func nodeDrainPages(mux *http.ServeMux, own *DrainConfig, fleet relays, log *slog.Logger) {
+	defaults := engine.DrainConfig{Deadline: -1, Threshold: -1}
+	switch {
+	case fleet.Fleet != nil:
+	case own != nil:
+		defaults = own.Defaults
+	default:
+		return
+	}
 	mux.HandleFunc("POST /nodes/{node}/drain", func(w http.ResponseWriter, r *http.Request) {
-		want, err := drainConfig(r.URL.Query(), cfg.DrainDefaults)
+		want, err := drainConfig(r.URL.Query(), defaults)
 		if err != nil {
 			writeAnswer(w, nil, err)
 			return
 		}
-		state, err := drainNode(r, cfg, "drain begun", func(ctx context.Context, relay string) (operator.DrainState, error) {
-			if cfg.Fleet != nil {
-				return cfg.Fleet.Drain(ctx, relay, want)
+		state, err := drainNode(r, fleet, log, "drain begun", func(ctx context.Context, relay string) (operator.DrainState, error) {
+			if fleet.Fleet != nil {
+				return fleet.Drain(ctx, relay, want)
 			}
-			err := cfg.Drain(ctx, want)
-			return cfg.Draining(), err
+			err := own.Drain(ctx, want)
+			return own.State(), err
 		})
 		writeAnswer(w, state, err)
 	})
 	mux.HandleFunc("DELETE /nodes/{node}/drain", func(w http.ResponseWriter, r *http.Request) {
-		state, err := drainNode(r, cfg, "drain cancelled", func(ctx context.Context, relay string) (operator.DrainState, error) {
-			if cfg.Fleet != nil {
-				return cfg.Fleet.Undrain(ctx, relay)
+		state, err := drainNode(r, fleet, log, "drain cancelled", func(ctx context.Context, relay string) (operator.DrainState, error) {
+			if fleet.Fleet != nil {
+				return fleet.Undrain(ctx, relay)
 			}
-			err := cfg.Undrain(ctx)
-			return cfg.Draining(), err
+			err := own.Undrain(ctx)
+			return own.State(), err
 		})
 		writeAnswer(w, state, err)
 	})
 }
 
 // drainNode calls do for the node in the path and logs the change.
-func drainNode(r *http.Request, cfg *Config, what string, do func(context.Context, string) (operator.DrainState,
+func drainNode(r *http.Request, fleet relays, log *slog.Logger, what string, do func(context.Context, string) (operator.DrainState,
 	error)) (state operator.DrainState, err error) {
 	var n operator.Node
 	err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-		if n, err = relayNode(ctx, cfg, r.PathValue("node")); err != nil {
+		if n, err = relayNode(ctx, fleet, r.PathValue("node")); err != nil {
 			return err
 		}
 		if !n.Serves() {
@@ -168,13 +179,13 @@ func drainNode(r *http.Request, cfg *Config, what string, do func(context.Contex
 		return operator.DrainState{}, err
 	}
 	state.Node = n.ID
-	cfg.log().Info("operator: relay "+what, "relay", n.ID, "from", r.RemoteAddr)
+	log.Info("operator: relay "+what, "relay", n.ID, "from", r.RemoteAddr)
 	return state, nil
 }
 
 // relayNode returns the relay whose id is name or uniquely begins with it.
-func relayNode(ctx context.Context, cfg *Config, name string) (operator.Node, error) {
-	all, err := cfg.Nodes(ctx)
+func relayNode(ctx context.Context, fleet relays, name string) (operator.Node, error) {
+	all, err := fleet.nodes(ctx)
 	if err != nil {
 		return operator.Node{}, err
 	}
@@ -225,52 +236,69 @@ func drainConfig(query url.Values, defaults engine.DrainConfig) (engine.DrainCon
 	return cfg, err
 }
 
+// DrainConfig drains the relay of this process.
+type DrainConfig struct {
+	// Drain begins a drain of the relay or changes its parameters. Undrain cancels
+	// it or returns ErrFinal. State returns its state.
+	Drain   func(context.Context, engine.DrainConfig) error
+	Undrain func(context.Context) error
+	State   func() operator.DrainState
+	// Defaults apply to parameters that a request omits.
+	Defaults engine.DrainConfig
+}
+
 // drainPages registers GET, POST and DELETE /drain. Each returns the state after the
 // request.
-func drainPages(mux *http.ServeMux, cfg *Config) {
+func drainPages(mux *http.ServeMux, own *DrainConfig) {
 	mux.HandleFunc("GET /drain", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, cfg.Draining(), nil)
+		writeAnswer(w, own.State(), nil)
 	})
 	mux.HandleFunc("POST /drain", func(w http.ResponseWriter, r *http.Request) {
-		want, err := drainConfig(r.URL.Query(), cfg.DrainDefaults)
+		want, err := drainConfig(r.URL.Query(), own.Defaults)
 		if err == nil {
-			err = withTimeout(r.Context(), func(ctx context.Context) error { return cfg.Drain(ctx, want) })
+			err = withTimeout(r.Context(), func(ctx context.Context) error { return own.Drain(ctx, want) })
 		}
-		writeAnswer(w, cfg.Draining(), err)
+		writeAnswer(w, own.State(), err)
 	})
 	mux.HandleFunc("DELETE /drain", func(w http.ResponseWriter, r *http.Request) {
-		err := withTimeout(r.Context(), cfg.Undrain)
-		writeAnswer(w, cfg.Draining(), err)
+		err := withTimeout(r.Context(), own.Undrain)
+		writeAnswer(w, own.State(), err)
 	})
 }
 
 // RelayPages returns the read-only pages of a relay: /allocations, /matches, /usage, /stats
 // and, with a history, /why and /usage/players, with Timeline /timeline, with Summary /summary, with Affected
 // /bans/affected, and with Capture /fleet-capture/NAME. They have no authentication; the caller must
-// authorize requests. Of the configuration it uses Relay, History, Timeline, Summary, Affected, Capture,
-// Title, Since and UsageSince.
-func RelayPages(cfg *Config) http.Handler {
+// authorize requests.
+func RelayPages(relay *RelayConfig) http.Handler {
 	mux := http.NewServeMux()
-	if cfg.History != nil {
-		whyPages(mux, cfg.History)
-		playerUsagePage(mux, cfg.History)
+	relayPages(mux, relay)
+	if relay.Timeline != nil {
+		timelinePages(mux, relay.Timeline, relays{})
 	}
-	if cfg.Timeline != nil {
-		timelinePages(mux, cfg)
+	if relay.Summary != nil {
+		mux.HandleFunc("GET /summary", func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, relay.Summary(), nil) })
 	}
-	if cfg.Summary != nil {
-		mux.HandleFunc("GET /summary", func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, cfg.Summary(), nil) })
+	if relay.Capture != nil {
+		captureForFleet(mux, relay)
 	}
-	if cfg.Capture != nil {
-		captureForFleet(mux, cfg)
-	}
-	if cfg.Affected != nil {
-		affectedPage(mux, cfg)
-	}
-	allocationPages(mux, cfg)
-	matchPages(mux, cfg)
-	usagePages(mux, cfg)
 	return mux
+}
+
+// relayPages registers the read-only pages that a relay has for its own operator and for API processes.
+func relayPages(mux *http.ServeMux, relay *RelayConfig) {
+	allocationPages(mux, relay)
+	matchPages(mux, relay)
+	usagePages(mux, relay)
+	if relay.History != nil {
+		whyPages(mux, relay.History)
+		playerUsagePage(mux, relay.History)
+	}
+	if relay.Affected != nil {
+		affectedPage(mux, func(r *http.Request, p netip.Prefix) (operator.Affected, error) {
+			return relay.Affected(r.Context(), p)
+		})
+	}
 }
 
 // RenderPage returns the response of h to a GET of target, a path with a query. A
@@ -314,18 +342,18 @@ const nodePage = "GET /nodes/{node}/{page...}"
 
 // remotePages registers the pages of the relays of a fleet: by the id of the relay, or
 // by the id of a host. A process without a fleet serves its own pages by its id.
-func remotePages(mux *http.ServeMux, cfg *Config) {
+func remotePages(mux *http.ServeMux, fleet relays, relay *RelayConfig) {
 	named := func(ctx context.Context, r *http.Request) (string, error) {
 		if strings.HasPrefix("/"+r.PathValue("page"), fleetCapture) {
 			return "", fmt.Errorf("%w: no such page", errNode)
 		}
-		n, err := relayNode(ctx, cfg, r.PathValue("node"))
+		n, err := relayNode(ctx, fleet, r.PathValue("node"))
 		return n.ID, err
 	}
-	if cfg.Fleet == nil {
+	if fleet.Fleet == nil {
 		own := http.Handler(http.NotFoundHandler())
-		if cfg.Relay != nil {
-			own = RelayPages(cfg)
+		if relay != nil {
+			own = RelayPages(relay)
 		}
 		mux.HandleFunc(nodePage, func(w http.ResponseWriter, r *http.Request) {
 			err := withTimeout(r.Context(), func(ctx context.Context) error {
@@ -346,12 +374,12 @@ func remotePages(mux *http.ServeMux, cfg *Config) {
 		if err != nil {
 			return "", err
 		}
-		return cfg.Fleet.RelayOf(ctx, id)
+		return fleet.RelayOf(ctx, id)
 	}
 	for page, relay := range map[string]func(context.Context, *http.Request) (string, error){
 		nodePage: named, "GET /allocations/{id}": ofHost, "GET /allocations/{id}/players": ofHost,
 	} {
-		mux.HandleFunc(page, func(w http.ResponseWriter, r *http.Request) { serveRemotePage(w, r, cfg.Fleet, relay) })
+		mux.HandleFunc(page, func(w http.ResponseWriter, r *http.Request) { serveRemotePage(w, r, fleet, relay) })
 	}
 }
 

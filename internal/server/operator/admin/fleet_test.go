@@ -33,7 +33,7 @@ func (f *fakeFleet) Undrain(_ context.Context, relay string) (operator.DrainStat
 
 func (f *fakeFleet) Page(ctx context.Context, relay, target string) (operator.Page, error) {
 	f.did = append(f.did, "show "+relay+" "+target)
-	return RenderPage(ctx, RelayPages(&Config{Relay: &f.fakeRelay}), target, 10_000), f.err
+	return RenderPage(ctx, RelayPages(&RelayConfig{Engine: &f.fakeRelay}), target, 10_000), f.err
 }
 
 // RelayOf knows hosts only, as the store does.
@@ -68,8 +68,8 @@ func TestFleetPages(t *testing.T) {
 	t.Parallel()
 	f := new(fakeFleet)
 	cfg, log := operatorConfig(nil, func(c *Config) {
-		c.Relay, c.Draining, c.Undrain = nil, nil, nil
-		c.Fleet, c.Nodes, c.DrainDefaults = f, testNodes, engine.DrainConfig{Deadline: -1, Threshold: -1}
+		c.Relay, c.Drain = nil, nil
+		c.Fleet, c.Nodes = f, testNodes
 	})
 	h := New(cfg)
 	for _, c := range []struct {
@@ -143,8 +143,7 @@ func TestOwnNode(t *testing.T) {
 	t.Parallel()
 	d := drainer{state: operator.DrainState{Allocations: 7}}
 	cfg, _ := operatorConfig(new(fakeRelay), func(c *Config) {
-		c.Drain, c.Undrain, c.Draining = d.drain, d.undrain, func() operator.DrainState { return d.state }
-		c.DrainDefaults = engine.DrainConfig{Deadline: time.Hour, Threshold: 1}
+		c.Drain = d.config()
 		c.Nodes = func(context.Context) (operator.Nodes, error) {
 			return operator.Nodes{Nodes: []operator.Node{{ID: euNode, Role: "relay"}}}, nil
 		}
@@ -193,7 +192,7 @@ func TestCandidates(t *testing.T) {
 // id.
 func TestRenderPage(t *testing.T) {
 	t.Parallel()
-	pages := RelayPages(&Config{Relay: new(fakeRelay)})
+	pages := RelayPages(&RelayConfig{Engine: new(fakeRelay)})
 	whole := RenderPage(t.Context(), pages, "/allocations", 1<<20)
 	if whole.Status != 200 || len(whole.Body) == 0 {
 		t.Fatalf("%d %s", whole.Status, whole.Body)
@@ -244,13 +243,17 @@ func (d *drainer) undrain(context.Context) error {
 	return d.err
 }
 
+func (d *drainer) config() *DrainConfig {
+	return &DrainConfig{
+		Drain: d.drain, Undrain: d.undrain, State: func() operator.DrainState { return d.state },
+		Defaults: engine.DrainConfig{Deadline: time.Hour, Threshold: 1},
+	}
+}
+
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	d := drainer{state: operator.DrainState{Deadline: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Threshold: 3, Allocations: 7}}
-	h := New(Config{
-		Metrics: func(io.Writer) {}, Drain: d.drain, Undrain: d.undrain,
-		Draining: func() operator.DrainState { return d.state }, DrainDefaults: engine.DrainConfig{Deadline: time.Hour, Threshold: 1},
-	})
+	h := New(Config{Metrics: func(io.Writer) {}, Drain: d.config()})
 	const on = `{"draining":true,"final":false,"deadline":"2026-01-02T03:04:05Z","threshold":3,"allocations":7}`
 	off := strings.Replace(on, "true", "false", 1)
 	for _, c := range []struct {

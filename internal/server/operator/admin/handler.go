@@ -68,7 +68,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
-	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/operator/ban"
 	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 )
@@ -80,89 +79,80 @@ type Config struct {
 	Title string
 	// Metrics writes the metrics in the text format of Prometheus.
 	Metrics func(io.Writer)
+	Health  Health
+	Access  Access
+
+	// Relay is the relay of this process. Nil: none, and no pages about allocations
+	// and usage.
+	Relay *RelayConfig
+	// Drain drains this relay. Nil: no pages.
+	Drain *DrainConfig
+	// Fleet reaches the relays of the fleet, for a process without a relay. Nil:
+	// all pages are about this process.
+	Fleet Fleet
+	// Nodes returns the processes of the fleet, or only this one. Nil: no page.
+	Nodes func(context.Context) (operator.Nodes, error)
+	// Settings are those of this process. Nil: no pages.
+	Settings *SettingsConfig
+	// Timeline is what happened lately, for /timeline. Nil: no page.
+	Timeline *timeline.Timeline
+	// Reach says whether another server can be reached from here, for /reach: network is udp or
+	// tcp, address HOST:PORT. Nil: no page.
+	Reach func(ctx context.Context, network, address string) (Reached, error)
+	// Bans are the bans. Nil: no page.
+	Bans Bans
+	// Console serves the operator's page, below /console/. Nil: there is none.
+	Console http.Handler
+	// Docs serves the documentation below /docs/. Nil: no pages.
+	Docs http.Handler
+	// Canaries are the reports of ferry canary. Nil: they end with this handler.
+	Canaries *Canaries
+	// Flight is the flight recorder. Nil: it does not outlive this handler.
+	Flight *Flight
+	// Logger records the changes that an operator makes. Nil: no log.
+	Logger *slog.Logger
+}
+
+// Health says whether the process works, for the health probes.
+type Health struct {
 	// Probe sends a datagram through the relay and waits for its return.
 	Probe func(context.Context) error
 	// Workers returns the progress of every worker.
 	Workers func() []engine.WorkerStats
 	// Ready returns nil while the process accepts requests, otherwise the reason.
 	Ready func() error
-	// AllowAnyHost accepts any Host header, for a public listener whose names are
-	// not known.
-	AllowAnyHost bool
+}
 
-	// Drain begins a drain of the relay or changes its parameters. Undrain cancels
-	// it or returns ErrFinal. Draining returns its state; nil: no drain pages.
-	Drain    func(context.Context, engine.DrainConfig) error
-	Undrain  func(context.Context) error
-	Draining func() operator.DrainState
-	// DrainDefaults apply to parameters that a drain request omits.
-	DrainDefaults engine.DrainConfig
-
-	// Relay is the relay of this process. Nil: none, and no pages about allocations
-	// and usage.
-	Relay Relay
+// RelayConfig holds the sources of the pages about a relay.
+type RelayConfig struct {
+	Engine Relay
+	// Title names the process in a capture.
+	Title string
 	// FastPath is the relay's program in the kernel. Nil: none.
 	FastPath FastPath
-	// Fleet reaches the relays of the fleet, for a process without a relay. Nil:
-	// all pages are about this process. With a Fleet, DrainDefaults are the values
-	// that Fleet replaces by the defaults of the relay.
-	Fleet Fleet
-	// Nodes returns the processes of the fleet, or only this one. Nil: no page.
-	Nodes func(context.Context) (operator.Nodes, error)
-	// Settings returns the settings in force, with secrets hidden. Nil: no page.
-	Settings func() []config.SettingValue
-	// Reload reloads all settings, or none and returns ErrRefused. Reload and Level,
-	// the log level, are required with Settings.
-	Reload func(context.Context) (ReloadResult, error)
-	Level  *slog.LevelVar
-	// Upgrade starts the program again and lets the new process take over, or returns
-	// ErrNotUpgraded. It takes seconds. Nil: no page.
-	Upgrade func(context.Context) (UpgradeResult, error)
 	// History is what happened to the allocations of the relay. Nil: no page.
 	History History
-	// Reach says whether another server can be reached from here, for /reach: network is udp or
-	// tcp, address HOST:PORT. Nil: no page.
-	Reach func(ctx context.Context, network, address string) (Reached, error)
-	// Summary is what the console of an API process shows of this relay, for /summary. Nil: no page.
-	Summary func() operator.Summary
-	// Timeline is what happened lately, for /timeline. Nil: no page.
+	// Timeline is what happened lately, and Summary what the console of an API process shows, for an API
+	// process. Nil: no page.
 	Timeline *timeline.Timeline
+	Summary  func() operator.Summary
 	// Capture is engine.Server.Capture, or returns ErrCaptureOff. Nil: no page.
 	Capture CaptureFunc
-	// Bans are the bans. Nil: no page.
-	Bans Bans
-	// Affected counts what a ban of a network would end on the relay of this process. Nil: no page,
-	// unless there is a Fleet.
+	// Affected counts what a ban of a network would end on the relay. Nil: no page.
 	Affected func(context.Context, netip.Prefix) (operator.Affected, error)
-	// Token is the bearer token that every request except health probes requires.
-	// Empty: no token.
-	Token string
-	// Console serves the operator's page, below /console/. Nil: there is none.
-	Console http.Handler
-	// Docs serves the documentation below /docs/. Nil: no pages.
-	Docs http.Handler
-	// OIDC signs people in to the console, with Token. Nil: only the token does.
-	OIDC *OIDC
-	// Sessions are the sign-ins of browsers. Nil: they end with this handler.
-	Sessions *Sessions
-	// Canaries are the reports of ferry canary. Nil: they end with this handler.
-	Canaries *Canaries
-	// Flight is the flight recorder. Nil: it does not outlive this handler.
-	Flight *Flight
-	// Audit records what operators do. Nil: no record besides Logger.
-	Audit *slog.Logger
 	// Since is the start of the process, and UsageSince when the counting of usage began, in
 	// an earlier run; zero: Since.
 	Since, UsageSince time.Time
-	// Logger records the changes that an operator makes. Nil: no log.
+	// Logger records captures. Nil: no log.
 	Logger *slog.Logger
 }
 
-func (c *Config) log() *slog.Logger {
-	if c.Logger == nil {
+// logOf returns a log that is not nil.
+func logOf(log *slog.Logger) *slog.Logger {
+	if log == nil {
 		return slog.New(slog.DiscardHandler)
 	}
-	return c.Logger
+	return log
 }
 
 // Pages is the handler of the admin pages. It does not change.
@@ -185,25 +175,24 @@ func (p *Pages) Viewer(r *http.Request) (name string, ok bool) {
 // New returns the handler of the admin pages.
 func New(cfg Config) *Pages {
 	mux := http.NewServeMux()
-	if cfg.Sessions == nil {
-		cfg.Sessions = NewSessions()
-	}
+	cfg.Logger = logOf(cfg.Logger)
 	if cfg.Flight == nil {
 		cfg.Flight = new(Flight)
 	}
 	if cfg.Canaries == nil {
 		cfg.Canaries = new(Canaries)
 	}
-	access := newAccess(&cfg)
+	access := newAccess(&cfg.Access, cfg.Console != nil)
+	index := func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) }
 	canaryPages(mux, cfg.Canaries)
 	if cfg.Console != nil {
 		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
 		mux.Handle("GET /console/", cfg.Console)
-		loginPages(mux, &cfg, access)
-		oidcPages(mux, &cfg, access)
-		mux.HandleFunc("GET /pages", func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) })
+		loginPages(mux, access, cfg.Logger)
+		oidcPages(mux, access, cfg.Access.Audit, cfg.Logger)
+		mux.HandleFunc("GET /pages", index)
 	} else {
-		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) })
+		mux.HandleFunc("GET /{$}", index)
 	}
 	if cfg.Docs != nil {
 		mux.Handle("GET /docs", http.RedirectHandler("/docs/", http.StatusFound))
@@ -214,61 +203,53 @@ func New(cfg Config) *Pages {
 		cfg.Metrics(w)
 	})
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
-		writeHealth(w, checkLive(r.Context(), cfg.Probe, cfg.Workers))
+		writeHealth(w, checkLive(r.Context(), cfg.Health.Probe, cfg.Health.Workers))
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		writeHealth(w, cfg.Ready())
+		writeHealth(w, cfg.Health.Ready())
 	})
-	if cfg.Draining != nil {
-		drainPages(mux, &cfg)
-	}
-	if cfg.Relay != nil {
-		allocationPages(mux, &cfg)
-		matchPages(mux, &cfg)
-		changePages(mux, &cfg, cfg.Relay)
-		usagePages(mux, &cfg)
-		fastPathPages(mux, &cfg)
-	}
-	if cfg.History != nil {
-		whyPages(mux, cfg.History)
-		playerUsagePage(mux, cfg.History)
-	}
-	if cfg.Timeline != nil {
-		timelinePages(mux, &cfg)
-	}
 	if cfg.Reach != nil {
-		reachPages(mux, &cfg)
-	}
-	if cfg.Capture != nil {
-		capturePages(mux, &cfg)
+		reachPages(mux, cfg.Reach)
 	}
 	if cfg.Bans != nil {
-		banPages(mux, &cfg)
-	}
-	if cfg.Affected != nil || cfg.Fleet != nil {
-		affectedPage(mux, &cfg)
-	}
-	if cfg.Fleet != nil {
-		captureOfFleet(mux, &cfg)
-		noRelayPages(mux)
-		whyOfFleet(mux, &cfg)
-		matchesOfFleet(mux, &cfg)
-		usageOfFleet(mux, &cfg)
-		playerUsageOfFleet(mux, &cfg)
-		changePages(mux, &cfg, cfg.Fleet)
-	}
-	if cfg.Nodes != nil {
-		nodePages(mux, &cfg)
-		remotePages(mux, &cfg)
-	}
-	if cfg.Nodes != nil && (cfg.Draining != nil || cfg.Fleet != nil) {
-		nodeDrainPages(mux, &cfg)
+		banPages(mux, cfg.Bans, cfg.Logger)
 	}
 	if cfg.Settings != nil {
-		settingPages(mux, &cfg)
+		settingPages(mux, cfg.Settings, cfg.Logger)
+	}
+	if cfg.Drain != nil {
+		drainPages(mux, cfg.Drain)
+	}
+	fleet := relays{cfg.Fleet, cfg.Nodes}
+	if cfg.Timeline != nil {
+		timelinePages(mux, cfg.Timeline, fleet)
+	}
+	if cfg.Relay != nil {
+		relayPages(mux, cfg.Relay)
+		changePages(mux, cfg.Relay.Engine, cfg.Logger)
+		fastPathPages(mux, cfg.Relay.FastPath, cfg.Logger)
+		if cfg.Relay.Capture != nil {
+			capturePages(mux, cfg.Relay)
+		}
+	}
+	if cfg.Fleet != nil {
+		captureOfFleet(mux, fleet)
+		noRelayPages(mux)
+		whyOfFleet(mux, fleet)
+		matchesOfFleet(mux, fleet)
+		usageOfFleet(mux, fleet)
+		playerUsageOfFleet(mux, fleet)
+		changePages(mux, cfg.Fleet, cfg.Logger)
+		affectedPage(mux, func(r *http.Request, _ netip.Prefix) (operator.Affected, error) { return affectedInFleet(r, fleet) })
+	}
+	if cfg.Nodes != nil {
+		nodePages(mux, cfg.Nodes)
+		remotePages(mux, fleet, cfg.Relay)
+		nodeDrainPages(mux, cfg.Drain, fleet, cfg.Logger)
 	}
 	debugPages(mux, cfg.Flight)
-	return &Pages{rejectForeignPages(access.requireAccess(auditChanges(mux, cfg.Audit, access)), cfg.AllowAnyHost), access}
+	pages := access.requireAccess(auditChanges(mux, cfg.Access.Audit, access))
+	return &Pages{rejectForeignPages(pages, cfg.Access.AllowAnyHost), access}
 }
 
 // writeHealth answers 200 "ok", or 503 and the reason.

@@ -44,12 +44,13 @@ func pages(relay *engine.Server, ready func() error) http.Handler {
 	return New(Config{
 		Title:   `ferry <"test">`,
 		Metrics: func(w io.Writer) { io.WriteString(w, "ferry_allocations 0\n") },
-		Probe:   relay.Check,
-		Workers: func() []engine.WorkerStats { return relay.Stats().Workers },
-		Ready:   ready,
-
-		Drain: relay.Drain, Undrain: relay.Undrain,
-		Draining: func() operator.DrainState { return operator.DrainState{Draining: relay.Draining()} },
+		Health: Health{
+			Probe: relay.Check, Workers: func() []engine.WorkerStats { return relay.Stats().Workers }, Ready: ready,
+		},
+		Drain: &DrainConfig{
+			Drain: relay.Drain, Undrain: relay.Undrain,
+			State: func() operator.DrainState { return operator.DrainState{Draining: relay.Draining()} },
+		},
 	})
 }
 

@@ -289,8 +289,8 @@ func ParsePrefix(text string) (netip.Prefix, bool) {
 }
 
 // matchPages registers GET /matches of a relay.
-func matchPages(mux *http.ServeMux, cfg *Config) {
-	index := &matchIndex{relay: cfg.Relay, history: cfg.History, now: time.Now}
+func matchPages(mux *http.ServeMux, relay *RelayConfig) {
+	index := &matchIndex{relay: relay.Engine, history: relay.History, now: time.Now}
 	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
 		var found operator.Matches
 		m, err := parseMatchQuery(r.URL.Query())
@@ -305,12 +305,12 @@ func matchPages(mux *http.ServeMux, cfg *Config) {
 }
 
 // matchesOfFleet registers GET /matches of a process without a relay, which asks all relays.
-func matchesOfFleet(mux *http.ServeMux, cfg *Config) {
+func matchesOfFleet(mux *http.ServeMux, fleet relays) {
 	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
 		var found operator.Matches
 		m, err := parseMatchQuery(r.URL.Query())
 		if err == nil {
-			found, err = askFleetMatches(r, cfg, m)
+			found, err = askFleetMatches(r, fleet, m)
 		}
 		writeAnswer(w, found, err)
 	})
@@ -318,7 +318,7 @@ func matchesOfFleet(mux *http.ServeMux, cfg *Config) {
 
 // askFleetMatches merges the first matches of all relays that answer. If others are missing, the list
 // also says that it is truncated.
-func askFleetMatches(r *http.Request, cfg *Config, m matchQuery) (found operator.Matches, err error) {
+func askFleetMatches(r *http.Request, fleet relays, m matchQuery) (found operator.Matches, err error) {
 	first := m.offset + m.limit
 	if first > MaxPage {
 		return found, fmt.Errorf("%w: offset: a fleet shows the first %d matches: narrow the search", errQuery, MaxPage)
@@ -329,7 +329,7 @@ func askFleetMatches(r *http.Request, cfg *Config, m matchQuery) (found operator
 	}
 	var all []*operator.Match
 	err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-		found.Missing, err = askRelays(ctx, cfg, "/matches?"+query.Encode(), func(relay operator.Node, part operator.Matches) bool {
+		found.Missing, err = askRelays(ctx, fleet, "/matches?"+query.Encode(), func(relay operator.Node, part operator.Matches) bool {
 			for i := range part.Matches {
 				part.Matches[i].Relay = relay.ID
 				all = append(all, &part.Matches[i])

@@ -79,7 +79,7 @@ func TestMatches(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
 	relay := &manyMatches{hosts: 10_000}
-	h := New(Config{Relay: relay})
+	h := New(Config{Relay: &RelayConfig{Engine: relay}})
 	search := func(query string) operator.Matches { return searchMatches(t, h, query, http.StatusOK) }
 
 	seen := map[string]bool{}
@@ -209,8 +209,8 @@ func (f *fleetOfMatches) Page(ctx context.Context, relay, target string) (operat
 func TestMatchesOfFleet(t *testing.T) {
 	t.Parallel()
 	fleet := &fleetOfMatches{pages: map[string]http.Handler{
-		"one": RelayPages(&Config{Relay: &manyMatches{hosts: 30}}),
-		"two": RelayPages(&Config{Relay: &manyMatches{hosts: 40}}),
+		"one": RelayPages(&RelayConfig{Engine: &manyMatches{hosts: 30}}),
+		"two": RelayPages(&RelayConfig{Engine: &manyMatches{hosts: 40}}),
 	}}
 	nodes := []operator.Node{{ID: "api", Role: "api"}, {ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}}
 	h := New(Config{Fleet: fleet, Nodes: func(context.Context) (operator.Nodes, error) { return operator.Nodes{Nodes: nodes}, nil }})
@@ -247,8 +247,8 @@ func TestMatchesOfFleet(t *testing.T) {
 func TestUsageOfFleet(t *testing.T) {
 	t.Parallel()
 	fleet := &fleetOfMatches{pages: map[string]http.Handler{
-		"one": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(2000, 0)}),
-		"two": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(3000, 0), UsageSince: time.Unix(1000, 0)}),
+		"one": RelayPages(&RelayConfig{Engine: new(fakeRelay), Since: time.Unix(2000, 0)}),
+		"two": RelayPages(&RelayConfig{Engine: new(fakeRelay), Since: time.Unix(3000, 0), UsageSince: time.Unix(1000, 0)}),
 	}}
 	nodes := operator.Nodes{Nodes: []operator.Node{{ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}, {ID: "api", Role: "api"}}}
 	h := New(Config{Fleet: fleet, Nodes: func(context.Context) (operator.Nodes, error) { return nodes, nil }})
@@ -320,12 +320,12 @@ func TestPlayersOfFleet(t *testing.T) {
 			Allocations: 1, Live: 1, PlayerSeconds: 2, Datagrams: 3, Bytes: bytes}}
 	}
 	relay := func(since int64, players ...operator.PlayerUsage) http.Handler {
-		return RelayPages(&Config{Relay: new(fakeRelay), History: playersOf{usage: operator.PlayersUsage{
+		return RelayPages(&RelayConfig{Engine: new(fakeRelay), History: playersOf{usage: operator.PlayersUsage{
 			Since: time.Unix(since, 0), Players: players, Others: operator.PlayerCounts{Bytes: 1}}}})
 	}
 	fleet := &fleetOfMatches{pages: map[string]http.Handler{
 		"one": relay(2000, player("a", 10), player("b", 25), player("c", 5)), "two": relay(1000, player("a", 20)),
-		"old": RelayPages(&Config{Relay: new(fakeRelay)}),
+		"old": RelayPages(&RelayConfig{Engine: new(fakeRelay)}),
 	}}
 	var nodes operator.Nodes
 	for _, id := range []string{"one", "two", "old", "away"} {

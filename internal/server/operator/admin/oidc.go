@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -138,21 +139,21 @@ func (s *oidcState) text() string { return base64.RawURLEncoding.EncodeToString(
 
 // oidcPages registers /console/oidc/begin, which sends the browser to the issuer, and
 // /console/oidc/callback, to which the issuer sends it back.
-func oidcPages(mux *http.ServeMux, cfg *Config, a access) {
+func oidcPages(mux *http.ServeMux, a access, audit, log *slog.Logger) {
 	if a.oidc == nil || !a.token {
 		return
 	}
 	mux.HandleFunc("GET "+oidcPath+"/begin", func(w http.ResponseWriter, r *http.Request) {
 		provider, err := a.oidc.discover()
 		if err != nil {
-			refuseSignIn(w, r, cfg, http.StatusBadGateway, "", err)
+			refuseSignIn(w, r, a.sessions, log, http.StatusBadGateway, "", err)
 			return
 		}
 		s := oidcState{Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Until: a.sessions.now().Add(oidcFor).Unix()}
 		rand.Read(s.ID[:])
 		content, err := json.Marshal(s)
 		if err != nil {
-			refuseSignIn(w, r, cfg, http.StatusInternalServerError, "", err)
+			refuseSignIn(w, r, a.sessions, log, http.StatusInternalServerError, "", err)
 			return
 		}
 		// Lax, since the issuer's page sends the browser back.
@@ -169,12 +170,12 @@ func oidcPages(mux *http.ServeMux, cfg *Config, a access) {
 			if errors.Is(err, errIssuerBusy) {
 				status = http.StatusServiceUnavailable
 			}
-			refuseSignIn(w, r, cfg, status, person, fmt.Errorf("%w\n\nTry again at /console/", err))
+			refuseSignIn(w, r, a.sessions, log, status, person, fmt.Errorf("%w\n\nTry again at /console/", err))
 			return
 		}
-		cfg.log().Info("operator: signed in to the console", "person", person, "role", a.oidc.role(grant).String(), "from", r.RemoteAddr)
-		if cfg.Audit != nil {
-			cfg.Audit.Info("GET "+oidcPath+"/callback", "status", http.StatusOK, "by", person, "role", a.oidc.role(grant).String(),
+		log.Info("operator: signed in to the console", "person", person, "role", a.oidc.role(grant).String(), "from", r.RemoteAddr)
+		if audit != nil {
+			audit.Info("GET "+oidcPath+"/callback", "status", http.StatusOK, "by", person, "role", a.oidc.role(grant).String(),
 				"from", r.RemoteAddr)
 		}
 		http.SetCookie(w, adminCookie(r, sessionCookie, a.sessions.issue(a.secret, grant, person), "/", sessionFor, http.SameSiteStrictMode))

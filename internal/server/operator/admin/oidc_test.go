@@ -41,8 +41,8 @@ func (r *oidcRig) reload() {
 	console := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	cfg := r.cfg
 	r.pages = New(Config{
-		Token: sessionToken, Console: console, Sessions: r.sessions, Relay: new(fakeRelay), OIDC: &cfg,
-		Audit: slog.New(slog.NewTextHandler(&r.log, nil)), Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
+		Access:  Access{Token: sessionToken, Sessions: r.sessions, OIDC: &cfg, Audit: slog.New(slog.NewTextHandler(&r.log, nil))},
+		Console: console, Relay: &RelayConfig{Engine: new(fakeRelay)}, Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
 	})
 }
 

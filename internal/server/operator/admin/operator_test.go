@@ -88,18 +88,23 @@ func (r *fakeRelay) Stats() (st engine.Stats) {
 func operatorConfig(relay *fakeRelay, change func(*Config)) (Config, *bytes.Buffer) {
 	log := new(bytes.Buffer)
 	cfg := Config{
-		Metrics: func(io.Writer) {}, Ready: func() error { return nil },
-		Draining: func() operator.DrainState { return operator.DrainState{} }, Undrain: func(context.Context) error { return nil },
-		Relay: relay, Nodes: func(context.Context) (operator.Nodes, error) {
+		Metrics: func(io.Writer) {}, Health: Health{Ready: func() error { return nil }},
+		Drain: &DrainConfig{
+			State: func() operator.DrainState { return operator.DrainState{} }, Undrain: func(context.Context) error { return nil },
+		},
+		Relay: &RelayConfig{Engine: relay, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+		Nodes: func(context.Context) (operator.Nodes, error) {
 			return operator.Nodes{Nodes: []operator.Node{{ID: "nnnn"}}}, nil
 		},
-		Settings: func() []config.SettingValue {
-			return []config.SettingValue{{Key: "region", Value: "eu", Source: "default"}}
+		Settings: &SettingsConfig{
+			Values: func() []config.SettingValue {
+				return []config.SettingValue{{Key: "region", Value: "eu", Source: "default"}}
+			},
+			Reload: func(context.Context) (ReloadResult, error) { return ReloadResult{Notes: []string{"read"}}, nil },
+			Level:  new(slog.LevelVar),
 		},
-		Reload: func(context.Context) (ReloadResult, error) { return ReloadResult{Notes: []string{"read"}}, nil },
-		Level:  new(slog.LevelVar), Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 	}
-	cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: cfg.Level}))
+	cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: cfg.Settings.Level}))
 	change(&cfg)
 	return cfg, log
 }
@@ -225,7 +230,7 @@ func TestRefusedReload(t *testing.T) {
 		422: fmt.Errorf("%w: ferry.yaml:3: region: is empty", ErrRefused), 503: alloc.ErrUnavailable, 500: errors.New("broken"),
 	} {
 		cfg, _ := operatorConfig(new(fakeRelay), func(c *Config) {
-			c.Reload = func(context.Context) (ReloadResult, error) { return ReloadResult{}, err }
+			c.Settings.Reload = func(context.Context) (ReloadResult, error) { return ReloadResult{}, err }
 		})
 		if w := get(New(cfg), "POST", "/reload"); w.Code != status || strings.TrimSpace(w.Body.String()) != err.Error() {
 			t.Errorf("%d %s", w.Code, w.Body)
@@ -277,8 +282,8 @@ func TestAccess(t *testing.T) {
 		{"public, another scheme", token, true, "Basic " + token, "203.0.113.5:5", "ferry.example", 200, 401, 401, 401},
 	} {
 		cfg, _ := operatorConfig(new(fakeRelay), func(cfg *Config) {
-			cfg.Token, cfg.AllowAnyHost = c.token, c.public
-			cfg.Probe, cfg.Workers = func(context.Context) error { return nil }, func() []engine.WorkerStats { return nil }
+			cfg.Access.Token, cfg.Access.AllowAnyHost = c.token, c.public
+			cfg.Health.Probe, cfg.Health.Workers = func(context.Context) error { return nil }, func() []engine.WorkerStats { return nil }
 		})
 		h := New(cfg)
 		for request, want := range map[string]int{
@@ -303,7 +308,7 @@ func TestAccess(t *testing.T) {
 			}
 		}
 	}
-	cfg, _ := operatorConfig(new(fakeRelay), func(cfg *Config) { cfg.Token = token })
+	cfg, _ := operatorConfig(new(fakeRelay), func(cfg *Config) { cfg.Access.Token = token })
 	r, w := httptest.NewRequest("GET", "/usage", nil), httptest.NewRecorder()
 	r.Host, r.Header = "localhost", map[string][]string{"Authorization": {"Bearer " + token, "Bearer " + token}}
 	if New(cfg).ServeHTTP(w, r); w.Code != 401 {

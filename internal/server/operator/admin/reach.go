@@ -25,7 +25,7 @@ const maxReaches = 4
 // reachPages registers POST /reach?by=udp&address=HOST:PORT, with which ferry doctor asks
 // whether its machine is reached from here. It is a POST since it sends to an address of the
 // caller's choice: only operators may, and the audit log has it.
-func reachPages(mux *http.ServeMux, cfg *Config) {
+func reachPages(mux *http.ServeMux, reach func(ctx context.Context, network, address string) (Reached, error)) {
 	gate := make(chan struct{}, maxReaches)
 	mux.HandleFunc("POST /reach", func(w http.ResponseWriter, r *http.Request) {
 		var by, address string
@@ -50,7 +50,7 @@ func reachPages(mux *http.ServeMux, cfg *Config) {
 			}
 			defer func() { <-gate }()
 			var failed error
-			if answer, failed = cfg.Reach(ctx, by, address); failed != nil {
+			if answer, failed = reach(ctx, by, address); failed != nil {
 				answer.Error = failed.Error()
 			}
 			return nil

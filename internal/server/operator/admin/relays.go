@@ -23,12 +23,19 @@ const (
 	relayWithin = 2 * time.Second
 )
 
+// relays are those of a fleet: Fleet reaches them, and nodes lists them. Without a fleet, Fleet is nil and
+// nodes lists this process.
+type relays struct {
+	Fleet
+	nodes func(context.Context) (operator.Nodes, error)
+}
+
 // askRelays gets a page of every relay of the fleet, calls take with each answer, one at a
 // time, and stops when take returns true. A page that a relay does not have is no answer.
 // It returns the relays that did not answer, unless take returned true; and alloc.ErrUnavailable if
 // there are such and none answered.
-func askRelays[T any](ctx context.Context, cfg *Config, target string, take func(operator.Node, T) bool) ([]operator.Missing, error) {
-	nodes, err := cfg.Nodes(ctx)
+func askRelays[T any](ctx context.Context, fleet relays, target string, take func(operator.Node, T) bool) ([]operator.Missing, error) {
+	nodes, err := fleet.nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +58,7 @@ func askRelays[T any](ctx context.Context, cfg *Config, target string, take func
 		gate <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-gate }()
-			answer, found, err := askRelay[T](ctx, cfg.Fleet, n.ID, target)
+			answer, found, err := askRelay[T](ctx, fleet, n.ID, target)
 			mu.Lock()
 			defer mu.Unlock()
 			if done {
@@ -84,8 +91,8 @@ func askRelays[T any](ctx context.Context, cfg *Config, target string, take func
 
 // askAllRelays is askRelays for an answer that one relay has. Error: alloc.ErrUnavailable if none had
 // it and some did not answer.
-func askAllRelays[T any](ctx context.Context, cfg *Config, target string, take func(operator.Node, T) bool) error {
-	missing, err := askRelays(ctx, cfg, target, take)
+func askAllRelays[T any](ctx context.Context, fleet relays, target string, take func(operator.Node, T) bool) error {
+	missing, err := askRelays(ctx, fleet, target, take)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
@@ -98,15 +105,15 @@ func askAllRelays[T any](ctx context.Context, cfg *Config, target string, take f
 
 // Summaries returns the summaries of these relays of a fleet, by their ids. Those that do not answer,
 // or that are of a version without one, are left out.
-func Summaries(ctx context.Context, f Fleet, relays []string) map[string]operator.Summary {
-	all := make(map[string]operator.Summary, len(relays))
+func Summaries(ctx context.Context, f Fleet, ids []string) map[string]operator.Summary {
+	all := make(map[string]operator.Summary, len(ids))
 	nodes := func(context.Context) (n operator.Nodes, err error) {
-		for _, id := range relays {
+		for _, id := range ids {
 			n.Nodes = append(n.Nodes, operator.Node{ID: id})
 		}
 		return n, nil
 	}
-	_, _ = askRelays(ctx, &Config{Fleet: f, Nodes: nodes}, "/summary", func(n operator.Node, s operator.Summary) bool {
+	_, _ = askRelays(ctx, relays{f, nodes}, "/summary", func(n operator.Node, s operator.Summary) bool {
 		all[n.ID] = s
 		return false
 	})

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -193,7 +194,7 @@ func adminCookie(r *http.Request, name, value, path string, age time.Duration, s
 
 // loginPages registers /console/login: GET returns the state, POST signs in with the token
 // {"token": …}, DELETE signs out.
-func loginPages(mux *http.ServeMux, cfg *Config, a access) {
+func loginPages(mux *http.ServeMux, a access, log *slog.Logger) {
 	cookie := func(r *http.Request, value string, age time.Duration) *http.Cookie {
 		return adminCookie(r, sessionCookie, value, "/", age, http.SameSiteStrictMode)
 	}
@@ -210,16 +211,16 @@ func loginPages(mux *http.ServeMux, cfg *Config, a access) {
 			http.Error(w, errNoLogin.Error(), http.StatusConflict)
 			return
 		case json.NewDecoder(body).Decode(&in) != nil || !a.isToken(in.Token):
-			refuseSignIn(w, r, cfg, http.StatusForbidden, "", errLogin)
+			refuseSignIn(w, r, a.sessions, log, http.StatusForbidden, "", errLogin)
 			return
 		}
-		cfg.log().Info("operator: signed in to the console", "from", r.RemoteAddr)
-		http.SetCookie(w, cookie(r, cfg.Sessions.issue(cfg.Token, "", ""), sessionFor))
+		log.Info("operator: signed in to the console", "from", r.RemoteAddr)
+		http.SetCookie(w, cookie(r, a.sessions.issue(a.secret, "", ""), sessionFor))
 		writeAnswer(w, Login{Required: true, SignedIn: true, Role: roleOperator.String(), OIDC: a.oidc.host()}, nil)
 	})
 	mux.HandleFunc("DELETE /console/login", func(w http.ResponseWriter, r *http.Request) {
 		if a.token {
-			cfg.Sessions.revoke(r, cfg.Token)
+			a.sessions.revoke(r, a.secret)
 		}
 		http.SetCookie(w, cookie(r, "", -time.Second))
 		state := Login{Required: a.token, OIDC: a.oidc.host()}

@@ -27,7 +27,7 @@ func newConsolePages(token string) *consolePages {
 // restart makes the pages again, as a reload does.
 func (p *consolePages) restart(token string) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	p.Handler = New(Config{Token: token, Console: page, Sessions: p.sessions, Relay: new(fakeRelay)})
+	p.Handler = New(Config{Access: Access{Token: token, Sessions: p.sessions}, Console: page, Relay: &RelayConfig{Engine: new(fakeRelay)}})
 }
 
 func (p *consolePages) call(method, path, body string, cookies ...*http.Cookie) *httptest.ResponseRecorder {

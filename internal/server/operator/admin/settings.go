@@ -11,7 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/server/config"
 )
 
-// ErrRefused is wrapped by the error of [Config].Reload for invalid settings. Then no
+// ErrRefused is wrapped by the error of [SettingsConfig].Reload for invalid settings. Then no
 // setting has changed.
 var ErrRefused = errors.New("admin: the settings are invalid, so nothing was changed")
 
@@ -34,7 +34,7 @@ type Level struct {
 	Level string `json:"level"`
 }
 
-// ErrNotUpgraded is wrapped by the errors of [Config].Upgrade: this process goes on.
+// ErrNotUpgraded is wrapped by the errors of [SettingsConfig].Upgrade: this process goes on.
 var ErrNotUpgraded = errors.New("admin: no other process has taken over")
 
 // UpgradeResult is the response of POST /upgrade.
@@ -43,10 +43,23 @@ type UpgradeResult struct {
 	Process int `json:"process"`
 }
 
+// SettingsConfig holds the sources of the pages about settings.
+type SettingsConfig struct {
+	// Values returns the settings in force, with secrets hidden.
+	Values func() []config.SettingValue
+	// Reload reloads all settings, or none and returns ErrRefused.
+	Reload func(context.Context) (ReloadResult, error)
+	// Level is the log level.
+	Level *slog.LevelVar
+	// Upgrade starts the program again and lets the new process take over, or returns
+	// ErrNotUpgraded. It takes seconds. Nil: no page.
+	Upgrade func(context.Context) (UpgradeResult, error)
+}
+
 // settingPages registers the pages about settings, reload and log level.
-func settingPages(mux *http.ServeMux, cfg *Config) {
+func settingPages(mux *http.ServeMux, cfg *SettingsConfig, log *slog.Logger) {
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, Settings{cfg.Settings()}, nil)
+		writeAnswer(w, Settings{cfg.Values()}, nil)
 	})
 	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) {
 		var done ReloadResult
@@ -66,7 +79,7 @@ func settingPages(mux *http.ServeMux, cfg *Config) {
 		writeAnswer(w, Level{LevelName(cfg.Level.Level())}, nil)
 	})
 	mux.HandleFunc("PUT /log-level", func(w http.ResponseWriter, r *http.Request) {
-		err := setLevel(cfg, r.URL.Query(), r.RemoteAddr)
+		err := setLevel(cfg.Level, log, r.URL.Query(), r.RemoteAddr)
 		writeAnswer(w, Level{LevelName(cfg.Level.Level())}, err)
 	})
 }
@@ -89,7 +102,7 @@ func LevelName(l slog.Level) string {
 	return l.String()
 }
 
-func setLevel(cfg *Config, query url.Values, from string) error {
+func setLevel(current *slog.LevelVar, log *slog.Logger, query url.Values, from string) error {
 	var level *slog.Level
 	err := parse(query, map[string]func(string) error{"level": func(text string) error {
 		for _, l := range levels {
@@ -106,10 +119,10 @@ func setLevel(cfg *Config, query url.Values, from string) error {
 	case level == nil:
 		return fmt.Errorf("%w: level is missing: debug, info, warn or error", errQuery)
 	}
-	was := cfg.Level.Level()
-	cfg.Level.Set(*level)
+	was := current.Level()
+	current.Set(*level)
 	// The higher of both levels makes sure that the record is written.
-	cfg.log().Log(context.Background(), max(was, *level, slog.LevelInfo), "operator: log level changed",
+	log.Log(context.Background(), max(was, *level, slog.LevelInfo), "operator: log level changed",
 		"was", LevelName(was), "now", LevelName(*level), "from", from)
 	return nil
 }

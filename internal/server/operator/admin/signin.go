@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -60,10 +61,10 @@ func (f *failedSignIns) count(address netip.Prefix, now time.Time) (wait time.Du
 }
 
 // refuseSignIn answers a sign-in that failed, and logs one such a minute.
-func refuseSignIn(w http.ResponseWriter, r *http.Request, cfg *Config, status int, person string, err error) {
-	wait, unlogged := cfg.Sessions.failed.count(clientAddress(r), cfg.Sessions.now())
+func refuseSignIn(w http.ResponseWriter, r *http.Request, sessions *Sessions, log *slog.Logger, status int, person string, err error) {
+	wait, unlogged := sessions.failed.count(clientAddress(r), sessions.now())
 	if unlogged > 0 {
-		cfg.log().Warn("operator: sign-in refused", "path", r.URL.Path, "from", r.RemoteAddr, "person", person, "error", err,
+		log.Warn("operator: sign-in refused", "path", r.URL.Path, "from", r.RemoteAddr, "person", person, "error", err,
 			"refused_since_last_line", unlogged)
 	}
 	text := err.Error()

@@ -24,8 +24,8 @@ func TestFailedSignIns(t *testing.T) {
 	p := newConsolePages(sessionToken)
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	p.Handler = New(Config{
-		Token: sessionToken, Console: page, Sessions: p.sessions,
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), Audit: slog.New(slog.NewTextHandler(&log, nil)),
+		Access:  Access{Token: sessionToken, Sessions: p.sessions, Audit: slog.New(slog.NewTextHandler(&log, nil))},
+		Console: page, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	from := func(address, token string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("POST", "/console/login", strings.NewReader(`{"token":"`+token+`"}`))
@@ -76,7 +76,7 @@ func TestAuditOfUnauthorized(t *testing.T) {
 	var log bytes.Buffer
 	p := newConsolePages(sessionToken)
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	p.Handler = New(Config{Token: sessionToken, Console: page, Sessions: p.sessions, Audit: slog.New(slog.NewTextHandler(&log, nil))})
+	p.Handler = New(Config{Access: Access{Token: sessionToken, Sessions: p.sessions, Audit: slog.New(slog.NewTextHandler(&log, nil))}, Console: page})
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT"} {
 		for _, path := range []string{"/", "/console/", "/console/login", "/console/x?by=stranger", "/console/oidc/callback", "/livez",
 			"/drain", "/debug/pprof/"} {

@@ -63,14 +63,14 @@ func stuckWorkers(before, now []engine.WorkerStats) (rows []int) {
 	return rows
 }
 
-func usagePages(mux *http.ServeMux, cfg *Config) {
+func usagePages(mux *http.ServeMux, relay *RelayConfig) {
 	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
-		usage := operator.Usage{Since: cfg.Since, Projects: []operator.ProjectUsage{}}
-		if !cfg.UsageSince.IsZero() {
-			usage.Since = cfg.UsageSince
+		usage := operator.Usage{Since: relay.Since, Projects: []operator.ProjectUsage{}}
+		if !relay.UsageSince.IsZero() {
+			usage.Since = relay.UsageSince
 		}
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
-			all, err := cfg.Relay.Usage(ctx)
+			all, err := relay.Engine.Usage(ctx)
 			for _, u := range all {
 				usage.Projects = append(usage.Projects, projectOf(u))
 			}
@@ -79,7 +79,7 @@ func usagePages(mux *http.ServeMux, cfg *Config) {
 		writeAnswer(w, usage, err)
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, StatsOf(cfg.Relay.Stats(), time.Now(), cfg.Since), nil)
+		writeAnswer(w, StatsOf(relay.Engine.Stats(), time.Now(), relay.Since), nil)
 	})
 }
 
@@ -131,7 +131,7 @@ func playerUsagePage(mux *http.ServeMux, history History) {
 
 // playerUsageOfFleet registers GET /usage/players of a process without a relay: the sum of the first
 // MaxPage players of each relay.
-func playerUsageOfFleet(mux *http.ServeMux, cfg *Config) {
+func playerUsageOfFleet(mux *http.ServeMux, fleet relays) {
 	mux.HandleFunc("GET /usage/players", func(w http.ResponseWriter, r *http.Request) {
 		var sum operator.PlayersUsage
 		q, err := parsePlayerQuery(r.URL.Query())
@@ -143,7 +143,7 @@ func playerUsageOfFleet(mux *http.ServeMux, cfg *Config) {
 				}
 			}
 			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-				sum, err = sumPlayers(ctx, cfg, "/usage/players?"+query.Encode())
+				sum, err = sumPlayers(ctx, fleet, "/usage/players?"+query.Encode())
 				return err
 			})
 			sum.SortAndCut(q.sort, q.top)
@@ -152,15 +152,14 @@ func playerUsageOfFleet(mux *http.ServeMux, cfg *Config) {
 	})
 }
 
-func sumPlayers(ctx context.Context, cfg *Config, target string) (sum operator.PlayersUsage, err error) {
-	nodes, err := cfg.Nodes(ctx)
+func sumPlayers(ctx context.Context, fleet relays, target string) (sum operator.PlayersUsage, err error) {
+	nodes, err := fleet.nodes(ctx)
 	if err != nil {
 		return sum, err
 	}
-	asked := *cfg
-	asked.Nodes = func(context.Context) (operator.Nodes, error) { return nodes, nil }
+	fleet.nodes = func(context.Context) (operator.Nodes, error) { return nodes, nil }
 	has := make(map[string]bool) // those that answered, or are missing
-	sum.Missing, err = askRelays(ctx, &asked, target, func(n operator.Node, part operator.PlayersUsage) bool {
+	sum.Missing, err = askRelays(ctx, fleet, target, func(n operator.Node, part operator.PlayersUsage) bool {
 		sum.Add(&part)
 		has[n.ID] = true
 		return false
@@ -178,11 +177,11 @@ func sumPlayers(ctx context.Context, cfg *Config, target string) (sum operator.P
 
 // usageOfFleet registers GET /usage of a process without a relay: the sum of all relays that
 // answer, with the names of the others.
-func usageOfFleet(mux *http.ServeMux, cfg *Config) {
+func usageOfFleet(mux *http.ServeMux, fleet relays) {
 	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
 		sum := operator.Usage{Projects: []operator.ProjectUsage{}}
 		err := withTimeout(r.Context(), func(ctx context.Context) (err error) {
-			sum.Missing, err = askRelays(ctx, cfg, "/usage", func(_ operator.Node, part operator.Usage) bool {
+			sum.Missing, err = askRelays(ctx, fleet, "/usage", func(_ operator.Node, part operator.Usage) bool {
 				sum.Add(&part)
 				return false
 			})

@@ -9,11 +9,12 @@ import (
 	"strconv"
 
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/server/operator/timeline"
 )
 
 // timelinePages registers GET /timeline?project=NAME. A process without a relay asks all
 // relays, and adds the calls that it refused itself.
-func timelinePages(mux *http.ServeMux, cfg *Config) {
+func timelinePages(mux *http.ServeMux, events *timeline.Timeline, fleet relays) {
 	mux.HandleFunc("GET /timeline", func(w http.ResponseWriter, r *http.Request) {
 		project, limit, err := timelineQuery(r.URL.Query())
 		if err != nil {
@@ -21,17 +22,17 @@ func timelinePages(mux *http.ServeMux, cfg *Config) {
 			return
 		}
 		answer := operator.ProjectTimeline{Project: project, Events: []operator.WhyEvent{}}
-		for _, e := range cfg.Timeline.OfProject(project, limit) {
+		for _, e := range events.OfProject(project, limit) {
 			row := EventOf(&e)
 			if !e.ID.IsZero() {
 				row.ID = e.ID.String()
 			}
 			answer.Events = append(answer.Events, row)
 		}
-		if cfg.Fleet != nil {
+		if fleet.Fleet != nil {
 			target := "/timeline?" + url.Values{"project": {project}, "limit": {strconv.Itoa(limit)}}.Encode()
 			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
-				answer.Missing, err = askRelays(ctx, cfg, target, func(n operator.Node, part operator.ProjectTimeline) bool {
+				answer.Missing, err = askRelays(ctx, fleet, target, func(n operator.Node, part operator.ProjectTimeline) bool {
 					for _, e := range part.Events {
 						e.Relay = n.ID
 						answer.Events = append(answer.Events, e)

@@ -77,12 +77,12 @@ func allocationNamed(h History, name string) (proto.AllocationID, error) {
 }
 
 // whyOfFleet registers GET /why/NAME of a process without a relay, which asks all relays.
-func whyOfFleet(mux *http.ServeMux, cfg *Config) {
+func whyOfFleet(mux *http.ServeMux, fleet relays) {
 	mux.HandleFunc("GET /why/{name}", func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
 		var answer operator.Why
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
-			return askAllRelays(ctx, cfg, "/why/"+url.PathEscape(name), func(_ operator.Node, found operator.Why) bool {
+			return askAllRelays(ctx, fleet, "/why/"+url.PathEscape(name), func(_ operator.Node, found operator.Why) bool {
 				if found.Known || found.Awaited {
 					answer = found
 				}
@@ -90,15 +90,15 @@ func whyOfFleet(mux *http.ServeMux, cfg *Config) {
 			})
 		})
 		if err == nil && !answer.Known && !answer.Awaited {
-			err = unknownInFleet(r.Context(), cfg, name)
+			err = unknownInFleet(r.Context(), fleet, name)
 		}
 		writeAnswer(w, answer, err)
 	})
 }
 
 // unknownInFleet says that no relay knows an allocation, or that no relay is there.
-func unknownInFleet(ctx context.Context, cfg *Config, name string) error {
-	nodes, err := cfg.Nodes(ctx)
+func unknownInFleet(ctx context.Context, fleet relays, name string) error {
+	nodes, err := fleet.nodes(ctx)
 	if err == nil && !slices.ContainsFunc(nodes.Nodes, func(n operator.Node) bool { return n.Role != apiRole }) {
 		return fmt.Errorf("%w: this API process knows no relay at present", alloc.ErrUnavailable)
 	}
