@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -24,9 +25,11 @@ const (
 	maxTurnDoublings = 2
 )
 
-// binding is the state of BIND. It belongs to the lock of its session.
+// binding is the state of BIND. The session's lock guards it.
 type binding struct {
+	s *Session
 	retry
+	bound     atomic.Bool   // a BIND was confirmed at some time; read without the lock, too
 	next      uint16        // the nonce of the next BIND
 	last      uint16        // the nonce of the newest BIND
 	used      bool          // next was sent already
@@ -34,10 +37,7 @@ type binding struct {
 	turns     int           // endpoints that had their turn since the series began
 	turnAt    int64         // when that of the present endpoint is over
 	confirmed chan struct{} // closed when the relay has confirmed
-}
-
-func newBinding(nonce uint16) binding {
-	return binding{next: nonce, last: nonce, sentAt: math.MinInt64 / 2, confirmed: make(chan struct{})}
+	signer    proto.Signer
 }
 
 // renew makes sure that the next BIND has a nonce of its own. It is false when
@@ -78,10 +78,10 @@ func (s *Session) Bind(ctx context.Context) error {
 		defer s.mu.Unlock()
 		return s.err
 	}
-	if !s.bind.active && !s.bound.Load() {
+	if !s.bind.active && !s.bind.bound.Load() {
 		now := s.now()
 		s.bind.begin(now, now)
-		s.kick()
+		signal(s.kicked)
 	}
 	confirmed := s.bind.confirmed
 	s.mu.Unlock()
@@ -96,55 +96,55 @@ func (s *Session) Bind(ctx context.Context) error {
 }
 
 // dueBind is the part of due that keeps the session bound.
-func (s *Session) dueBind(now int64, buf []byte) ([]byte, int64) {
-	b := &s.bind
-	limit := s.cfg.BindTimeout
-	if s.bound.Load() {
-		limit = s.cfg.RebindTimeout
+func (b *binding) dueBind(now int64, buf []byte) ([]byte, int64) {
+	limit := b.s.cfg.BindTimeout
+	if b.bound.Load() {
+		limit = b.s.cfg.RebindTimeout
 	}
 	if b.expired(now, limit) {
-		s.log.Warn("relay does not answer BIND", "after", limit)
-		s.endLocked(ErrBindTimeout)
+		b.s.log.Warn("relay does not answer BIND", "after", limit)
+		b.s.endLocked(ErrBindTimeout)
 		return nil, never
 	}
 	if !b.active {
-		if !s.bound.Load() {
+		if !b.bound.Load() {
 			return nil, never
 		}
-		silent := s.lastReceived.Load() + silentPings*int64(s.cfg.PingPeriod)
+		silent := b.s.transport.lastReceived.Load() + silentPings*int64(b.s.cfg.PingPeriod)
 		if now < silent {
 			return nil, silent
 		}
-		s.log.Info("relay is silent, binding again")
-		s.rebind(now, now)
+		b.s.log.Info("relay is silent, binding again")
+		b.again(now, now)
 	}
 	if now >= b.turnAt {
-		s.turnServer(now)
+		b.turnServer(now)
 	}
-	if s.err != nil {
+	if b.s.err != nil {
 		return nil, never
 	}
 	if !b.due(now) {
 		return nil, min(b.at(), b.turnAt, b.expiry(limit))
 	}
-	return s.sendBind(now, buf), now
+	return b.send(now, buf), now
 }
 
 // turnServer gives the relay's next endpoint its turn, from a socket of its own. One for whose
 // family no socket can be opened is passed over. Turns get longer by the round, so that one is
 // long enough for the round trip.
-func (s *Session) turnServer(now int64) {
-	b, old := &s.bind, s.conn.Load()
-	for i := range len(s.servers) - 1 {
-		next, err := s.open((old.turn + 1 + i) % len(s.servers))
+func (b *binding) turnServer(now int64) {
+	t := &b.s.transport
+	old := t.socket.Load()
+	for i := range len(t.servers) - 1 {
+		next, err := t.open((old.turn + 1 + i) % len(t.servers))
 		if err != nil {
 			continue
 		}
-		s.log.Info("relay does not answer, trying another endpoint", "endpoint", next.server)
-		s.conn.Store(next)
+		b.s.log.Info("relay does not answer, trying another endpoint", "endpoint", next.server)
+		t.socket.Store(next)
 		_ = old.Close()
 		if !b.renew() {
-			s.endLocked(ErrNonceExhausted)
+			b.s.endLocked(ErrNonceExhausted)
 			return
 		}
 		b.sends, b.retry.next = 0, now
@@ -154,196 +154,58 @@ func (s *Session) turnServer(now int64) {
 	b.turnAt = never
 }
 
-// sendBind appends the next BIND. It may end the session instead, for want of
+// send appends the next BIND. It may end the session instead, for want of
 // a nonce.
-func (s *Session) sendBind(now int64, buf []byte) []byte {
-	b := &s.bind
+func (b *binding) send(now int64, buf []byte) []byte {
 	if b.sends > 0 && b.sends%sendsPerNonce == 0 && !b.renew() {
-		s.endLocked(ErrNonceExhausted)
+		b.s.endLocked(ErrNonceExhausted)
 		return nil
 	}
-	b.noteSent(now, s.cfg.RetryPeriod)
-	if n := len(s.servers); n > 1 && b.turnAt == never {
-		b.turnAt = now + int64(s.cfg.RetryPeriod)<<min(b.turns/n, maxTurnDoublings)
+	b.noteSent(now, b.s.cfg.RetryPeriod)
+	if n := len(b.s.transport.servers); n > 1 && b.turnAt == never {
+		b.turnAt = now + int64(b.s.cfg.RetryPeriod)<<min(b.turns/n, maxTurnDoublings)
 	}
 	b.last, b.used, b.sentAt = b.next, true, now
-	s.counters.binds.Add(1)
-	t := &s.cfg.Ticket
-	return s.signer.Append(buf[:0], proto.Bind{Nonce: b.next, ConnectionData: t.ConnectionData}, &t.Key)
+	b.s.counters.binds.Add(1)
+	t := &b.s.cfg.Ticket
+	return b.signer.Append(buf[:0], proto.Bind{Nonce: b.next, ConnectionData: t.ConnectionData}, &t.Key)
 }
 
-// rebind binds again with a new nonce, not before a time.
-func (s *Session) rebind(now, at int64) {
-	if !s.bind.renew() {
-		s.endLocked(ErrNonceExhausted)
+// again binds again with a new nonce, not before a time.
+func (b *binding) again(now, at int64) {
+	if !b.renew() {
+		b.s.endLocked(ErrNonceExhausted)
 		return
 	}
-	s.counters.rebinds.Add(1)
-	s.bind.begin(now, at)
-	s.kick()
+	b.s.counters.rebinds.Add(1)
+	b.begin(now, at)
+	signal(b.s.kicked)
 }
 
-// onBindReceived processes the relay's confirmation of the binding. What comes to the
+// onReceived processes the relay's confirmation of the binding. What comes to the
 // socket before Roam speaks of a binding that is gone.
-func (s *Session) onBindReceived(now int64, at *socket) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil || !s.bind.active || at != s.conn.Load() {
+func (b *binding) onReceived(now int64, at *socket) {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	if b.s.err != nil || !b.active || at != b.s.transport.socket.Load() {
 		return
 	}
-	s.log.Debug("bound", "nonce", s.bind.last, "first", !s.bound.Load())
-	s.bind.stop()
-	s.bound.Store(true)
-	s.ping.next = now
-	close(s.bind.confirmed)
-	s.kick()
+	b.s.log.Debug("bound", "nonce", b.last, "first", !b.bound.Load())
+	b.stop()
+	b.bound.Store(true)
+	b.s.ping.next = now
+	close(b.confirmed)
+	signal(b.s.kicked)
 }
 
 // onMismatch takes ERROR 3. While a BIND is on its way it says nothing new
 // unless that BIND is old, because then it has been lost or ignored.
-func (s *Session) onMismatch(now int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := &s.bind
+func (b *binding) onMismatch(now int64) {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
 	fresh := now-b.sentAt < int64(rebindPause)
-	if s.err != nil || !s.bound.Load() && !b.active || b.active && fresh {
+	if b.s.err != nil || !b.bound.Load() && !b.active || b.active && fresh {
 		return
 	}
-	s.rebind(now, max(now, b.sentAt+int64(rebindPause)))
-}
-
-// Roam moves the session to a new local socket, as a phone does that changes
-// networks, and binds it; Bind waits until that is done. What was waiting in
-// the old socket is lost. Errors are the system's, which leave everything as
-// it was, or why the session ended.
-func (s *Session) Roam() error {
-	conn, err := s.open(s.conn.Load().turn)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	if s.err != nil {
-		defer s.mu.Unlock()
-		_ = conn.Close()
-		return s.err
-	}
-	old := s.conn.Swap(conn)
-	if s.bound.Load() || s.bind.active {
-		now := s.now()
-		s.rebind(now, now)
-	}
-	err = s.err
-	s.mu.Unlock()
-	_ = old.Close()
-	return err
-}
-
-// never is a time that does not come, in nanoseconds of the session's clock.
-const never = math.MaxInt64
-
-// retry is the schedule of one request that is repeated until it is answered.
-// Times are nanoseconds of the session's clock.
-type retry struct {
-	active bool
-	since  int64 // when it was started
-	next   int64 // when it is due again
-	sends  int   // how often it was sent
-}
-
-func (r *retry) start(now int64) { *r = retry{active: true, since: now, next: now} }
-
-func (r *retry) stop() { *r = retry{} }
-
-// due reports whether the request has to be sent now.
-func (r *retry) due(now int64) bool { return r.active && now >= r.next }
-
-// noteSent sets the next time: after period/4, period/2, and then each period.
-func (r *retry) noteSent(now int64, period time.Duration) {
-	shift := max(0, 2-r.sends)
-	r.sends++
-	r.next = now + int64(period>>shift)
-}
-
-// at returns when the request is due, or never.
-func (r *retry) at() int64 {
-	if !r.active {
-		return never
-	}
-	return r.next
-}
-
-// expired reports whether the request has been active for limit.
-func (r *retry) expired(now int64, limit time.Duration) bool {
-	return r.active && now-r.since >= int64(limit)
-}
-
-// expiry returns when expired becomes true, or never.
-func (r *retry) expiry(limit time.Duration) int64 {
-	if !r.active {
-		return never
-	}
-	return r.since + int64(limit)
-}
-
-// pingsInFlight is how many PINGs are remembered. A path that holds more than
-// that many periods is beyond the silence that makes the session bind again.
-const pingsInFlight = 8
-
-// pinger is the keep-alive. It belongs to the lock of its session.
-type pinger struct {
-	next     int64  // when the next PING is due
-	number   uint16 // of the newest PING; wraps
-	flight   [pingsInFlight]pingSent
-	smoothed time.Duration
-	newest   time.Duration
-}
-
-// pingSent is a PING that has not come back.
-type pingSent struct {
-	open   bool
-	number uint16
-	at     int64
-}
-
-// duePing is the part of due that keeps the allocation alive. It rests while
-// the session binds, since the relay could only answer ERROR 3.
-func (s *Session) duePing(now int64, buf []byte) ([]byte, int64) {
-	p := &s.ping
-	if !s.bound.Load() || s.bind.active {
-		return nil, never
-	}
-	if now < p.next {
-		return nil, p.next
-	}
-	p.next = now + int64(s.cfg.PingPeriod)
-	p.number++
-	p.flight[p.number%pingsInFlight] = pingSent{open: true, number: p.number, at: now}
-	s.counters.pings.Add(1)
-	return proto.Ping{ID: s.own, Number: p.number}.Append(buf[:0]), now
-}
-
-// onEcho measures the round trip of a PING that came back, once.
-func (s *Session) onEcho(now int64, number uint16) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sent := &s.ping.flight[number%pingsInFlight]
-	if !sent.open || sent.number != number {
-		s.counters.unexpected.Add(1)
-		return
-	}
-	sent.open = false
-	s.counters.echoes.Add(1)
-	if rtt := now - sent.at; rtt < int64(s.cfg.PingPeriod) || sent.at >= s.resumed.Load() {
-		s.ping.sample(time.Duration(rtt)) // Others waited for a network that had stopped.
-	}
-}
-
-// sample smooths with a weight of 1/8 for the newest, as TCP does (RFC 6298).
-func (p *pinger) sample(rtt time.Duration) {
-	p.newest = max(rtt, 1)
-	if p.smoothed == 0 {
-		p.smoothed = p.newest
-		return
-	}
-	p.smoothed += (p.newest - p.smoothed) / 8
+	b.again(now, max(now, b.sentAt+int64(rebindPause)))
 }

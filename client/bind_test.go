@@ -241,7 +241,7 @@ func TestRoam(t *testing.T) {
 func TestRoamIgnoresTheOldSocket(t *testing.T) {
 	t.Parallel()
 	s := idleHost(t, Config{PingPeriod: time.Hour})
-	d := &datagram{at: s.conn.Load()}
+	d := &datagram{at: s.transport.socket.Load()}
 	d.n = copy(d.buf[:], proto.BindReceived{}.Append(nil))
 	if err := s.Roam(); err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestRoamIgnoresTheOldSocket(t *testing.T) {
 	if d = s.handle(0, d); !s.bind.active {
 		t.Error("bound by what came to the old socket")
 	}
-	d.at = s.conn.Load()
+	d.at = s.transport.socket.Load()
 	if s.handle(0, d); s.bind.active {
 		t.Error("not bound by what came to the new one")
 	}

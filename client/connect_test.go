@@ -86,7 +86,7 @@ func TestConnectVerdicts(t *testing.T) {
 func TestHostEndedTwice(t *testing.T) {
 	t.Parallel()
 	s := idleJoiner(t, Config{})
-	_, verdicts, err := s.beginConnect()
+	_, verdicts, err := s.connect.begin()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestHostEndedTwice(t *testing.T) {
 func TestRejectedOfAnyLength(t *testing.T) {
 	t.Parallel()
 	s := idleJoiner(t, Config{})
-	_, verdicts, err := s.beginConnect()
+	_, verdicts, err := s.connect.begin()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestConnectIsAbandoned(t *testing.T) {
 func TestConnectOnce(t *testing.T) {
 	t.Parallel()
 	s := idleJoiner(t, Config{})
-	if _, _, err := s.beginConnect(); err != nil {
+	if _, _, err := s.connect.begin(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Connect(within(t)); err != ErrConnecting {
@@ -171,7 +171,7 @@ func TestRelayOvertakesAccepted(t *testing.T) {
 	if st := s.Stats(); st.Unexpected != 1 {
 		t.Fatalf("a joiner that asked for nothing took it: %+v", st)
 	}
-	_, verdicts, err := s.beginConnect()
+	_, verdicts, err := s.connect.begin()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,15 +201,15 @@ func TestRoles(t *testing.T) {
 func TestAbandonedConnectLeavesTheNextAlone(t *testing.T) {
 	t.Parallel()
 	s := idleJoiner(t, Config{})
-	_, first, err := s.beginConnect()
+	_, first, err := s.connect.begin()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.onVerdict(ErrRejected)
-	if _, _, err := s.beginConnect(); err != nil {
+	s.connect.onVerdict(ErrRejected)
+	if _, _, err := s.connect.begin(); err != nil {
 		t.Fatal(err)
 	}
-	s.abandonConnect(first)
+	s.connect.abandon(first)
 	if !s.connect.active {
 		t.Error("the second Connect was stopped")
 	}

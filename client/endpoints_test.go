@@ -63,7 +63,7 @@ func TestNextEndpointWhileBound(t *testing.T) {
 	}
 	_ = f.conn.Close()
 	// It takes turns, so a slow machine may look at the first one again.
-	testkit.Eventually(t, "a BIND by the other family", func() bool { return s.conn.Load().server == ticket.Alternatives[0] })
+	testkit.Eventually(t, "a BIND by the other family", func() bool { return s.transport.socket.Load().server == ticket.Alternatives[0] })
 }
 
 // TestEndpointTurns: turns of one, two and four seconds, so that a way of any round trip time
@@ -76,10 +76,10 @@ func TestEndpointTurns(t *testing.T) {
 	beginBind(s, 0)
 	var turns []time.Duration
 	var nonces []uint16
-	last := s.conn.Load()
+	last := s.transport.socket.Load()
 	for now := time.Duration(0); now < 20*time.Second; now += 50 * time.Millisecond {
 		drain(t, s, int64(now))
-		if at := s.conn.Load(); at != last {
+		if at := s.transport.socket.Load(); at != last {
 			last = at
 			turns, nonces = append(turns, now), append(nonces, s.bind.last)
 		}
@@ -108,8 +108,8 @@ func TestNoSocketOfThatFamily(t *testing.T) {
 	if err := s.Bind(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if s.conn.Load().server != f.addr {
-		t.Errorf("bound at %v", s.conn.Load().server)
+	if s.transport.socket.Load().server != f.addr {
+		t.Errorf("bound at %v", s.transport.socket.Load().server)
 	}
 }
 

@@ -224,7 +224,7 @@ func TestRunNoticesALostSocket(t *testing.T) {
 func TestRequestWaitsWhileDisconnectIsRepeated(t *testing.T) {
 	t.Parallel()
 	s := idleJoiner(t, Config{PingPeriod: time.Hour})
-	if _, _, err := s.beginConnect(); err != nil {
+	if _, _, err := s.connect.begin(); err != nil {
 		t.Fatal(err)
 	}
 	feed(s, 0, proto.Accepted{From: hostID, To: joinerID})
@@ -232,7 +232,7 @@ func TestRequestWaitsWhileDisconnectIsRepeated(t *testing.T) {
 	p, _ := s.Peer(hostID)
 	_ = p.Close()
 	p.leave.start(0)
-	if _, _, err := s.beginConnect(); err != nil {
+	if _, _, err := s.connect.begin(); err != nil {
 		t.Fatal(err)
 	}
 	s.connect.start(0) // On the clock of this test, however long it took so far.
@@ -255,7 +255,7 @@ func TestNothingFollowsTheGoodbye(t *testing.T) {
 	if got := drain(t, s, ms(250)); len(got) != 1 {
 		t.Fatalf("%v at 250 ms, want a PING", got)
 	}
-	if _, ok := s.peersToDisconnect(); !ok {
+	if _, ok := s.peers.beginLeaving(); !ok {
 		t.Fatal("no CLOSE")
 	}
 	feed(s, ms(500), proto.Error{Code: proto.ErrorMismatch, ID: hostID})

@@ -79,7 +79,7 @@ func bindIdle(t testing.TB, s *Session) *Session {
 	drain(t, s, 0)
 	feed(s, 0, proto.BindReceived{})
 	drain(t, s, 0)
-	if !s.bound.Load() {
+	if !s.bind.bound.Load() {
 		t.Fatal("not bound")
 	}
 	return s
@@ -97,7 +97,7 @@ func feed(s *Session, now int64, m proto.Message) { feedBytes(s, now, m.Append(n
 
 func feedBytes(s *Session, now int64, pkt []byte) {
 	d := new(datagram)
-	d.n, d.at = copy(d.buf[:], pkt), s.conn.Load()
+	d.n, d.at = copy(d.buf[:], pkt), s.transport.socket.Load()
 	s.handle(now, d)
 }
 

@@ -12,13 +12,17 @@ import (
 // packetConn is the whole session as a net.PacketConn.
 type packetConn struct {
 	s        *Session
+	local    net.Addr      // Addr of the session, boxed once
+	readable chan struct{} // a datagram may be waiting for ReadFrom
 	out      outgoing
 	deadline deadline
 	limit    atomic.Int64 // write deadline, Unix nanoseconds; 0: none
+
+	requested bool // the caller has it; the session's lock guards this
 }
 
 func newPacketConn(s *Session) *packetConn {
-	return &packetConn{s: s, deadline: newDeadline()}
+	return &packetConn{s: s, local: Addr{s.own}, readable: make(chan struct{}, 1), deadline: newDeadline()}
 }
 
 // PacketConn returns the session as a net.PacketConn, the same one each time.
@@ -37,11 +41,11 @@ func newPacketConn(s *Session) *packetConn {
 func (s *Session) PacketConn() net.PacketConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.packeted = true
+	s.packets.requested = true
 	return s.packets
 }
 
-func (c *packetConn) LocalAddr() net.Addr { return c.s.localAddr }
+func (c *packetConn) LocalAddr() net.Addr { return c.local }
 
 func (c *packetConn) Close() error { return c.s.Close() }
 
@@ -62,10 +66,14 @@ func (c *packetConn) SetWriteDeadline(t time.Time) error {
 
 // SetReadBuffer asks for a receive buffer of the UDP socket, in bytes. QUIC
 // libraries look for it.
-func (c *packetConn) SetReadBuffer(n int) error { return setReadBuffer(c.s.conn.Load().Conn, n) }
+func (c *packetConn) SetReadBuffer(n int) error {
+	return setReadBuffer(c.s.transport.socket.Load().Conn, n)
+}
 
 // SetWriteBuffer asks for a send buffer of the UDP socket, in bytes.
-func (c *packetConn) SetWriteBuffer(n int) error { return setWriteBuffer(c.s.conn.Load().Conn, n) }
+func (c *packetConn) SetWriteBuffer(n int) error {
+	return setWriteBuffer(c.s.transport.socket.Load().Conn, n)
+}
 
 func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	for {
@@ -78,7 +86,7 @@ func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 			return n, from, err
 		}
 		select {
-		case <-c.s.readable:
+		case <-c.readable:
 		case <-expired:
 		case <-c.s.done:
 		}
@@ -93,21 +101,21 @@ func (c *packetConn) next(b []byte) (int, net.Addr, error) {
 	if s.err != nil {
 		return 0, nil, s.err
 	}
-	p := s.ready.first
-	if lost := s.lost.Load(); p == nil && lost != nil {
+	p := s.peers.ready.first
+	if lost := s.connect.lost.Load(); p == nil && lost != nil {
 		return 0, nil, lost.cause
 	} else if p == nil {
 		return 0, nil, nil
 	}
-	s.ready.remove(p)
+	s.peers.ready.remove(p)
 	d := p.queue.pop()
 	n := copy(b, d.content())
-	s.give(d)
+	s.peers.give(d)
 	if p.queue.count > 0 {
-		s.ready.add(p)
+		s.peers.ready.add(p)
 	}
-	if s.ready.first != nil {
-		signal(s.readable)
+	if s.peers.ready.first != nil {
+		signal(c.readable)
 	}
 	return n, p.remote, nil
 }
@@ -120,7 +128,7 @@ func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	if past(&c.limit) {
 		return 0, os.ErrDeadlineExceeded
 	}
-	if lost := c.s.lost.Load(); lost != nil && lost.id == to.ID {
+	if lost := c.s.connect.lost.Load(); lost != nil && lost.id == to.ID {
 		return 0, lost.writeError()
 	}
 	return c.s.send(&c.out, to.ID, b)

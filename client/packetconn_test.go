@@ -45,7 +45,7 @@ func TestPacketConnReadsTheDeparture(t *testing.T) {
 		feed(s, 0, proto.Relay{From: joinerID, To: hostID, Payload: []byte("bye")})
 		feed(s, 0, proto.Disconnect{From: joinerID, To: hostID})
 		s.mu.Lock()
-		waits := s.ready.first != nil
+		waits := s.peers.ready.first != nil
 		s.mu.Unlock()
 		if waits != packeted {
 			t.Errorf("PacketConn in use %v, but a datagram waits for it %v", packeted, waits)
@@ -139,12 +139,12 @@ func TestOneReaderWakesTheNext(t *testing.T) {
 	}
 	p, _ := s.Peer(joinerID)
 	<-p.readable
-	<-s.readable
+	<-s.packets.readable
 	buf := make([]byte, 10)
 	if _, err := p.Read(buf); err != nil || len(p.readable) != 1 {
 		t.Errorf("Read leaves %d tokens, %v", len(p.readable), err)
 	}
-	if _, _, err := s.PacketConn().ReadFrom(buf); err != nil || len(s.readable) != 1 {
-		t.Errorf("ReadFrom leaves %d tokens, %v", len(s.readable), err)
+	if _, _, err := s.PacketConn().ReadFrom(buf); err != nil || len(s.packets.readable) != 1 {
+		t.Errorf("ReadFrom leaves %d tokens, %v", len(s.packets.readable), err)
 	}
 }

@@ -64,7 +64,7 @@ func newPeer(s *Session, id proto.AllocationID) *Peer {
 func (p *Peer) ID() proto.AllocationID { return p.id }
 
 // LocalAddr returns the Addr of the session.
-func (p *Peer) LocalAddr() net.Addr { return p.s.localAddr }
+func (p *Peer) LocalAddr() net.Addr { return p.s.packets.local }
 
 // RemoteAddr returns the Addr of the peer.
 func (p *Peer) RemoteAddr() net.Addr { return p.remote }
@@ -130,11 +130,11 @@ func (p *Peer) TryRead(b []byte) (n int, ok bool, err error) {
 		return 0, false, p.readError()
 	}
 	n = copy(b, d.content())
-	s.give(d)
+	s.peers.give(d)
 	if p.queue.count > 0 {
 		signal(p.readable)
 	} else {
-		s.ready.remove(p)
+		s.peers.ready.remove(p)
 	}
 	return n, true, nil
 }
@@ -191,16 +191,16 @@ func (p *Peer) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for d := p.queue.pop(); d != nil; d = p.queue.pop() {
-		s.give(d)
+		s.peers.give(d)
 	}
-	s.ready.remove(p)
+	s.peers.ready.remove(p)
 	if s.err != nil || p.state != peerOpen {
 		return nil
 	}
 	p.closeAs(peerLeaving)
 	p.leave.start(s.now())
-	s.leaving++
-	s.kick()
+	s.peers.leaving++
+	signal(s.kicked)
 	return nil
 }
 
@@ -220,9 +220,9 @@ type outgoing struct {
 // send sends one RELAY.
 func (s *Session) send(out *outgoing, to proto.AllocationID, b []byte) (int, error) {
 	switch {
-	case s.hasEnded():
+	case isClosed(s.done):
 		return 0, s.Err()
-	case !s.bound.Load():
+	case !s.bind.bound.Load():
 		return 0, ErrNotBound
 	case len(b) > s.cfg.MaxContent:
 		return 0, ErrTooLarge
@@ -230,7 +230,7 @@ func (s *Session) send(out *outgoing, to proto.AllocationID, b []byte) (int, err
 	out.mu.Lock()
 	defer out.mu.Unlock()
 	pkt := proto.Relay{From: s.own, To: to, Payload: b}.Append(out.buf[:0])
-	if s.transmit(pkt) {
+	if s.transport.transmit(pkt) {
 		s.counters.sent.Add(1)
 		s.counters.sentBytes.Add(uint64(len(b)))
 	}

@@ -319,7 +319,7 @@ func TestUnsentDatagramsAreLost(t *testing.T) {
 	s := idleHost(t, Config{})
 	feed(s, 0, proto.Relay{From: joinerID, To: hostID})
 	p, _ := s.Peer(joinerID)
-	_ = s.conn.Load().Close()
+	_ = s.transport.socket.Load().Close()
 	if n, err := p.Write([]byte("abc")); n != 3 || err != nil {
 		t.Errorf("Write: %d, %v", n, err)
 	}

@@ -13,6 +13,17 @@ import (
 // for days would otherwise fill its table with players long gone.
 const evictAfter = time.Minute
 
+// peerTable has the peers of a session. The session's lock guards it.
+type peerTable struct {
+	s          *Session
+	byID       map[proto.AllocationID]*Peer
+	waiting    []*Peer       // learned and not accepted yet, oldest first
+	acceptable chan struct{} // a peer may be waiting for Accept
+	leaving    int           // peers whose DISCONNECT is not confirmed yet
+	ready      peerList
+	spare      []*datagram // empty buffers
+}
+
 // Accept waits for a peer that the host does not know yet and returns it. The
 // relay tells a host nothing about joiners: a peer is learned from its first
 // datagram, which is then the first that Read returns. A peer that leaves
@@ -26,7 +37,7 @@ func (s *Session) Accept(ctx context.Context) (*Peer, error) {
 			return p, err
 		}
 		select {
-		case <-s.acceptable:
+		case <-s.peers.acceptable:
 		case <-s.done:
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -45,13 +56,13 @@ func (s *Session) TryAccept() (*Peer, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	if len(s.accept) == 0 {
+	if len(s.peers.waiting) == 0 {
 		return nil, nil
 	}
-	p := s.accept[0]
-	s.accept = slices.Delete(s.accept, 0, 1)
-	if len(s.accept) > 0 {
-		signal(s.acceptable)
+	p := s.peers.waiting[0]
+	s.peers.waiting = slices.Delete(s.peers.waiting, 0, 1)
+	if len(s.peers.waiting) > 0 {
+		signal(s.peers.acceptable)
 	}
 	return p, nil
 }
@@ -61,50 +72,81 @@ func (s *Session) TryAccept() (*Peer, error) {
 func (s *Session) Peer(id proto.AllocationID) (*Peer, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.peers[id]
+	p := s.peers.byID[id]
 	return p, p != nil && p.state == peerOpen
 }
 
-// peerOf returns the peer that a RELAY came from, learning it if this side may.
+// receive queues a datagram for its peer, and returns the buffer for the next one.
+func (t *peerTable) receive(now int64, d *datagram) *datagram {
+	m, err := proto.ParseRelay(d.bytes())
+	if err != nil {
+		t.s.counters.malformed.Add(1)
+		return d
+	}
+	if m.To != t.s.own {
+		t.s.counters.unexpected.Add(1)
+		return d
+	}
+	t.s.transport.hear(now)
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	p := t.from(now, m.From)
+	if p == nil {
+		return d
+	}
+	p.lastReceived = now
+	if !p.queue.push(d) {
+		t.s.counters.queueDropped.Add(1)
+		return d
+	}
+	t.s.counters.received.Add(1)
+	t.s.counters.receivedBytes.Add(uint64(len(m.Payload)))
+	t.ready.add(p)
+	signal(p.readable)
+	signal(t.s.packets.readable)
+	return t.take()
+}
+
+// from returns the peer that a RELAY came from, learning it if this side may.
 // Nil means that the datagram is dropped. The caller holds the session's lock.
-func (s *Session) peerOf(now int64, id proto.AllocationID) *Peer {
-	p := s.peers[id]
+func (t *peerTable) from(now int64, id proto.AllocationID) *Peer {
+	p := t.byID[id]
 	switch {
-	case s.err != nil:
+	case t.s.err != nil:
 		return nil
 	case p != nil && p.state != peerOpen:
-		s.counters.late.Add(1)
+		t.s.counters.late.Add(1)
 		return nil
 	case p != nil:
 		return p
-	case !s.host && !s.connect.active:
+	case !t.s.host && !t.s.connect.active:
 		// A joiner has no peer but its host, whose first datagram may
 		// overtake ACCEPTED.
-		s.counters.unexpected.Add(1)
+		t.s.counters.unexpected.Add(1)
 		return nil
-	case len(s.peers) >= s.cfg.MaxPeers && !s.evict(now):
-		s.counters.refused.Add(1)
+	case len(t.byID) >= t.s.cfg.MaxPeers && !t.evict(now):
+		t.s.counters.refused.Add(1)
 		return nil
 	}
-	p = s.addPeer(now, id)
-	if s.host {
-		s.accept = append(s.accept, p)
-		signal(s.acceptable)
+	p = t.add(now, id)
+	if t.s.host {
+		t.waiting = append(t.waiting, p)
+		signal(t.acceptable)
 	}
 	return p
 }
 
-func (s *Session) addPeer(now int64, id proto.AllocationID) *Peer {
-	p := newPeer(s, id)
+func (t *peerTable) add(now int64, id proto.AllocationID) *Peer {
+	p := newPeer(t.s, id)
 	p.lastReceived = now
-	s.peers[id] = p
+	t.byID[id] = p
 	return p
 }
 
 // evict makes room in the table if a peer has been silent long enough.
-func (s *Session) evict(now int64) bool {
+func (t *peerTable) evict(now int64) bool {
 	var oldest *Peer
-	for _, p := range s.peers {
+	for _, p := range t.byID {
 		if oldest == nil || p.lastReceived < oldest.lastReceived {
 			oldest = p
 		}
@@ -112,132 +154,75 @@ func (s *Session) evict(now int64) bool {
 	if oldest == nil || oldest.state != peerOpen || now-oldest.lastReceived < int64(evictAfter) {
 		return false
 	}
-	s.counters.evicted.Add(1)
+	t.s.counters.evicted.Add(1)
 	oldest.closeAs(peerLeft)
-	s.forget(oldest)
+	t.forget(oldest)
 	return true
 }
 
 // forget takes a peer out of the table. What waits in its queue stays for its
 // Read, and for ReadFrom if that is how this session reads: the last datagrams
 // of a protocol are often its close message.
-func (s *Session) forget(p *Peer) {
+func (t *peerTable) forget(p *Peer) {
 	if p.state == peerLeaving {
-		s.leaving--
+		t.leaving--
 		p.state = peerClosed
-		s.kick()
+		signal(t.s.kicked)
 	}
-	delete(s.peers, p.id)
-	if i := slices.Index(s.accept, p); i >= 0 {
-		s.accept = slices.Delete(s.accept, i, i+1)
+	delete(t.byID, p.id)
+	if i := slices.Index(t.waiting, p); i >= 0 {
+		t.waiting = slices.Delete(t.waiting, i, i+1)
 	}
-	if !s.packeted {
-		s.ready.remove(p)
+	if !t.s.packets.requested {
+		t.ready.remove(p)
 	}
 }
 
-const (
-	// maxDatagram is the largest RELAY, 1472 bytes.
-	maxDatagram = proto.RelayOverhead + proto.MaxContent
-	// maxSpare bounds the buffers that a session keeps after a burst, 1.5 MB.
-	maxSpare = 1024
-)
-
-// datagram is one received datagram in a buffer that is used again. The buffer
-// has a byte more than the largest message, so that one that was cut shows.
-type datagram struct {
-	buf [maxDatagram + 1]byte
-	n   int
-	at  *socket // the socket that it came to
+// dueDisconnect is the part of due that ends links. A peer whose DISCONNECT
+// stays without an echo is forgotten after a few.
+func (t *peerTable) dueDisconnect(now int64, buf []byte) ([]byte, int64) {
+	if t.leaving == 0 || t.s.bind.active {
+		return nil, never
+	}
+	next := int64(never)
+	for id, p := range t.byID {
+		if p.state != peerLeaving {
+			continue
+		}
+		if !p.leave.due(now) {
+			next = min(next, p.leave.at())
+			continue
+		}
+		if p.leave.sends == maxDisconnects {
+			t.forget(p)
+			continue
+		}
+		p.leave.noteSent(now, t.s.cfg.RetryPeriod)
+		return proto.Disconnect{From: t.s.own, To: id}.Append(buf[:0]), now
+	}
+	return nil, next
 }
 
-func (d *datagram) bytes() []byte { return d.buf[:d.n] }
-
-// content returns the content of a datagram that is a RELAY.
-func (d *datagram) content() []byte { return d.buf[proto.RelayOverhead:d.n] }
-
-// queue holds datagrams in order, up to a fixed number.
-type queue struct {
-	slots []*datagram
-	head  int
-	count int
-}
-
-func newQueue(n int) queue { return queue{slots: make([]*datagram, n)} }
-
-// push is false when the queue is full.
-func (q *queue) push(d *datagram) bool {
-	if q.count == len(q.slots) {
-		return false
+// onDisconnect takes a DISCONNECT of a peer, or the echo of an own one, after
+// which nothing of the old link follows.
+func (t *peerTable) onDisconnect(m proto.Disconnect) {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	other := m.From
+	if m.From == t.s.own {
+		other = m.To
 	}
-	q.slots[(q.head+q.count)%len(q.slots)] = d
-	q.count++
-	return true
-}
-
-// pop returns nil when the queue is empty.
-func (q *queue) pop() *datagram {
-	if q.count == 0 {
-		return nil
-	}
-	d := q.slots[q.head]
-	q.slots[q.head] = nil
-	q.head = (q.head + 1) % len(q.slots)
-	q.count--
-	return d
-}
-
-// peerList holds the peers that have datagrams waiting, in the order in which
-// ReadFrom serves them: one datagram each in turn, so that a loud peer does not
-// starve the others. A peer is in it once.
-type peerList struct {
-	first, last *Peer
-}
-
-func (l *peerList) add(p *Peer) {
-	if p.listed {
-		return
-	}
-	p.listed, p.before, p.after = true, l.last, nil
-	if l.last == nil {
-		l.first = p
-	} else {
-		l.last.after = p
-	}
-	l.last = p
-}
-
-func (l *peerList) remove(p *Peer) {
-	if !p.listed {
-		return
-	}
-	if p.before == nil {
-		l.first = p.after
-	} else {
-		p.before.after = p.after
-	}
-	if p.after == nil {
-		l.last = p.before
-	} else {
-		p.after.before = p.before
-	}
-	p.listed, p.before, p.after = false, nil, nil
-}
-
-// take returns an empty buffer. The caller holds the session's lock.
-func (s *Session) take() *datagram {
-	n := len(s.spare)
-	if n == 0 {
-		return new(datagram)
-	}
-	d := s.spare[n-1]
-	s.spare = s.spare[:n-1]
-	return d
-}
-
-// give takes a buffer back. The caller holds the session's lock.
-func (s *Session) give(d *datagram) {
-	if len(s.spare) < maxSpare {
-		s.spare = append(s.spare, d)
+	p := t.byID[other]
+	switch {
+	case p == nil, m.To != t.s.own && m.From != t.s.own:
+		t.s.counters.unexpected.Add(1)
+	case m.From == t.s.own && p.state == peerOpen:
+		// An echo that comes twice must not end the link that came after it.
+		t.s.counters.unexpected.Add(1)
+	case p.state == peerOpen:
+		p.closeAs(peerLeft)
+		t.forget(p)
+	default:
+		t.forget(p)
 	}
 }

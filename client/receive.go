@@ -17,7 +17,7 @@ const readPause = 10 * time.Millisecond
 func (s *Session) read() {
 	d := new(datagram)
 	for {
-		conn := s.conn.Load()
+		conn := s.transport.socket.Load()
 		n, from, err := conn.ReadFromUDPAddrPort(d.buf[:])
 		if err != nil {
 			if !s.survive(conn, err) {
@@ -37,10 +37,10 @@ func (s *Session) read() {
 // survive reports whether reading goes on after an error: on another socket
 // after Roam or turnServer, on the same one after a passing trouble.
 func (s *Session) survive(conn *socket, err error) bool {
-	if s.hasEnded() {
+	if isClosed(s.done) {
 		return false
 	}
-	if conn != s.conn.Load() {
+	if conn != s.transport.socket.Load() {
 		return true
 	}
 	if errors.Is(err, net.ErrClosed) {
@@ -66,7 +66,7 @@ func (s *Session) handle(now int64, d *datagram) *datagram {
 		return d
 	}
 	if kind == proto.TypeRelay {
-		return s.handleRelay(now, d)
+		return s.peers.receive(now, d)
 	}
 	known, err := s.handleControl(now, kind, d)
 	switch {
@@ -75,47 +75,9 @@ func (s *Session) handle(now int64, d *datagram) *datagram {
 	case !known:
 		s.counters.unexpected.Add(1)
 	default:
-		s.hear(now)
+		s.transport.hear(now)
 	}
 	return d
-}
-
-// hear notes that the relay was heard now. Two PINGs without an echo are a silence.
-func (s *Session) hear(now int64) {
-	if now-s.lastReceived.Swap(now) > 2*int64(s.cfg.PingPeriod) {
-		s.resumed.Store(now)
-	}
-}
-
-// handleRelay queues a datagram for its peer.
-func (s *Session) handleRelay(now int64, d *datagram) *datagram {
-	m, err := proto.ParseRelay(d.bytes())
-	if err != nil {
-		s.counters.malformed.Add(1)
-		return d
-	}
-	if m.To != s.own {
-		s.counters.unexpected.Add(1)
-		return d
-	}
-	s.hear(now)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.peerOf(now, m.From)
-	if p == nil {
-		return d
-	}
-	p.lastReceived = now
-	if !p.queue.push(d) {
-		s.counters.queueDropped.Add(1)
-		return d
-	}
-	s.counters.received.Add(1)
-	s.counters.receivedBytes.Add(uint64(len(m.Payload)))
-	s.ready.add(p)
-	signal(p.readable)
-	signal(s.readable)
-	return s.take()
 }
 
 // handleControl takes a message that is not RELAY. It reports whether the
@@ -126,8 +88,8 @@ func (s *Session) handleControl(now int64, kind proto.Type, d *datagram) (bool, 
 	case proto.TypeBindReceived:
 		_, err := proto.ParseBindReceived(pkt)
 		if err == nil {
-			s.hear(now)
-			s.onBindReceived(now, d.at)
+			s.transport.hear(now)
+			s.bind.onReceived(now, d.at)
 		}
 		return true, err
 	case proto.TypePing:
@@ -135,22 +97,22 @@ func (s *Session) handleControl(now int64, kind proto.Type, d *datagram) (bool, 
 		if err != nil || m.ID != s.own {
 			return false, err
 		}
-		s.hear(now)
-		s.onEcho(now, m.Number)
+		s.transport.hear(now)
+		s.ping.onEcho(now, m.Number)
 		return true, nil
 	case proto.TypeAccepted:
 		m, err := proto.ParseAccepted(pkt)
 		if err == nil {
-			s.onAccepted(now, m)
+			s.connect.onAccepted(now, m)
 		}
 		return true, err
 	case proto.TypeRejected:
-		s.onVerdict(ErrRejected)
+		s.connect.onVerdict(ErrRejected)
 		return true, nil
 	case proto.TypeDisconnect:
 		m, err := proto.ParseDisconnect(pkt)
 		if err == nil {
-			s.onDisconnect(m)
+			s.peers.onDisconnect(m)
 		}
 		return true, err
 	case proto.TypeError:
@@ -173,19 +135,19 @@ func (s *Session) onError(now int64, m proto.Error) {
 	s.counters.errors[m.Code].Add(1)
 	switch m.Code {
 	case proto.ErrorNotFound, proto.ErrorTimeout:
-		if m.Code == proto.ErrorNotFound && s.isConnectAnswer() {
-			s.onVerdict(RefusedError{m.Code})
+		if m.Code == proto.ErrorNotFound && s.connect.isAnswer() {
+			s.connect.onVerdict(RefusedError{m.Code})
 			return
 		}
 		s.log.Warn("allocation has ended", "error", m.Code.String())
 		s.end(EndedError{m.Code})
 	case proto.ErrorMismatch:
-		s.onMismatch(now)
+		s.bind.onMismatch(now)
 	case proto.ErrorUnauthorized, proto.ErrorSelfConnect:
 		s.log.Warn("connection refused", "error", m.Code.String())
-		s.onVerdict(RefusedError{m.Code})
+		s.connect.onVerdict(RefusedError{m.Code})
 	case proto.ErrorNotConnected:
-		s.onNotConnected(now)
+		s.connect.onNotConnected(now)
 	default:
 		s.log.Debug("relay reports an error", "error", m.Code.String())
 	}

@@ -35,7 +35,7 @@ func FuzzHandle(f *testing.F) {
 		s := idleHost(t, Config{ReceiveQueue: 2, MaxPeers: 2})
 		if joins {
 			s = idleJoiner(t, Config{ReceiveQueue: 2})
-			if _, _, err := s.beginConnect(); err != nil {
+			if _, _, err := s.connect.begin(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -47,8 +47,8 @@ func FuzzHandle(f *testing.F) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if len(s.peers) > 2 || s.leaving != 0 {
-			t.Errorf("%d peers, %d leaving", len(s.peers), s.leaving)
+		if len(s.peers.byID) > 2 || s.peers.leaving != 0 {
+			t.Errorf("%d peers, %d leaving", len(s.peers.byID), s.peers.leaving)
 		}
 	})
 }
@@ -184,7 +184,7 @@ func TestTheWholePathDoesNotAllocate(t *testing.T) {
 	cfg := Config{Ticket: hostTicket(relay.LocalAddr().(*net.UDPAddr).AddrPort()), PingPeriod: time.Hour}
 	s := running(t, cfg)
 	s.mu.Lock()
-	s.bound.Store(true)
+	s.bind.bound.Store(true)
 	s.mu.Unlock()
 	pkt := proto.Relay{From: joinerID, To: hostID, Payload: make([]byte, 1200)}.Append(nil)
 	to, buf := loopback(s), make([]byte, 1500)

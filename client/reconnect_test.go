@@ -11,7 +11,7 @@ import (
 func linkedIdle(t testing.TB) (*Session, *Peer) {
 	t.Helper()
 	s := idleJoiner(t, Config{})
-	_, verdicts, err := s.beginConnect()
+	_, verdicts, err := s.connect.begin()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestLostLinkEnds(t *testing.T) {
 			if err := s.Err(); err != nil {
 				t.Fatalf("the session has ended: %v", err)
 			}
-			again, verdicts, err := s.beginConnect()
+			again, verdicts, err := s.connect.begin()
 			if again != nil || err != nil || asked(t, s, now+ms(2000)) != 1 {
 				t.Fatalf("Connect does not begin anew: %v, %v", again, err)
 			}
@@ -141,11 +141,11 @@ func TestConnectWaitsForALostLink(t *testing.T) {
 	s, p := linkedIdle(t)
 	asked(t, s, ms(2000))
 	feed(s, ms(2000), notConnected)
-	now, verdicts, err := s.beginConnect()
+	now, verdicts, err := s.connect.begin()
 	if now != nil || err != nil {
 		t.Fatalf("Connect returns %v, %v at once", now, err)
 	}
-	if _, _, err := s.beginConnect(); err != ErrConnecting {
+	if _, _, err := s.connect.begin(); err != ErrConnecting {
 		t.Errorf("a second one: %v", err)
 	}
 	asked(t, s, ms(2000))

@@ -3,10 +3,10 @@ package client
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -17,48 +17,26 @@ import (
 type Session struct {
 	cfg       Config
 	own       proto.AllocationID
-	host      bool             // the role; a joiner otherwise
-	servers   []netip.AddrPort // the relay's endpoints, in the order of their turns
-	localAddr net.Addr         // Addr of own, boxed once
+	host      bool // the role; a joiner otherwise
 	log       *slog.Logger
 	start     time.Time // zero of the session's clock
+	transport transport
+	packets   *packetConn
+	counters  counters
 
-	conn         atomic.Pointer[socket] // replaced by Roam and by turnServer, under mu
-	bound        atomic.Bool            // a BIND was confirmed at some time
-	lastReceived atomic.Int64           // when the relay last sent a valid message
-	lost         atomic.Pointer[Peer]   // the host whose link was lost, until the next Connect
-	resumed      atomic.Int64           // when it was heard again after a silence
-	counters     counters
+	kicked    chan struct{} // something became due before its time
+	done      chan struct{} // closed when err is set
+	stopped   chan struct{} // closed when Run returns
+	leaveOnce sync.Once
 
-	kicked     chan struct{} // something became due before its time
-	acceptable chan struct{} // a peer may be waiting for Accept
-	readable   chan struct{} // a datagram may be waiting for ReadFrom
-	done       chan struct{} // closed when err is set
-	stopped    chan struct{} // closed when Run returns
-	leaveOnce  sync.Once
-	packets    *packetConn
-
-	mu       sync.Mutex // guards everything below
-	err      error      // why the session ended
-	running  bool
-	parting  bool // the session is closing: nothing else is sent or handled
-	packeted bool // PacketConn was asked for
-	bind     binding
-	connect  connecting
-	ping     pinger
-	peers    map[proto.AllocationID]*Peer
-	leaving  int     // peers whose DISCONNECT is not confirmed yet
-	accept   []*Peer // learned and not accepted yet, oldest first
-	ready    peerList
-	spare    []*datagram // empty buffers
-	signer   proto.Signer
-}
-
-// socket is a local socket and the endpoint of the relay with which it talks. It does not change.
-type socket struct {
-	Conn
-	server netip.AddrPort
-	turn   int // index of server in Session.servers
+	mu      sync.Mutex // guards everything below
+	err     error      // why the session ended
+	running bool
+	parting bool // the session is closing: nothing else is sent or handled
+	bind    binding
+	connect connecting
+	ping    pinger
+	peers   peerTable
 }
 
 // New checks the configuration and opens the local socket. Nothing is sent and
@@ -70,53 +48,28 @@ func New(cfg Config) (*Session, error) {
 	}
 	cfg = cfg.withDefaults()
 	s := &Session{
-		cfg:        cfg,
-		own:        cfg.Ticket.ID,
-		host:       len(cfg.Ticket.HostConnectionData) == 0,
-		servers:    cfg.Ticket.servers(),
-		localAddr:  Addr{cfg.Ticket.ID},
-		log:        cfg.Logger.With("allocation", cfg.Ticket.ID.String()),
-		start:      time.Now(),
-		kicked:     make(chan struct{}, 1),
-		acceptable: make(chan struct{}, 1),
-		readable:   make(chan struct{}, 1),
-		done:       make(chan struct{}),
-		stopped:    make(chan struct{}),
-		bind:       newBinding(cfg.FirstNonce),
-		peers:      make(map[proto.AllocationID]*Peer),
+		cfg:     cfg,
+		own:     cfg.Ticket.ID,
+		host:    len(cfg.Ticket.HostConnectionData) == 0,
+		log:     cfg.Logger.With("allocation", cfg.Ticket.ID.String()),
+		start:   time.Now(),
+		kicked:  make(chan struct{}, 1),
+		done:    make(chan struct{}),
+		stopped: make(chan struct{}),
 	}
+	s.transport.cfg, s.transport.servers = &s.cfg, cfg.Ticket.servers()
 	s.packets = newPacketConn(s)
-	conn, err := s.firstSocket()
+	s.bind = binding{
+		s: s, next: cfg.FirstNonce, last: cfg.FirstNonce, sentAt: math.MinInt64 / 2, confirmed: make(chan struct{}),
+	}
+	s.connect.s, s.ping.s = s, s
+	s.peers = peerTable{s: s, byID: make(map[proto.AllocationID]*Peer), acceptable: make(chan struct{}, 1)}
+	conn, err := s.transport.first()
 	if err != nil {
 		return nil, err
 	}
-	s.conn.Store(conn)
+	s.transport.socket.Store(conn)
 	return s, nil
-}
-
-// firstSocket returns the configured socket, or opens one to the first endpoint for whose
-// family there is one.
-func (s *Session) firstSocket() (conn *socket, err error) {
-	if s.cfg.Conn != nil {
-		s.cfg.tune(s.cfg.Conn)
-		return &socket{Conn: s.cfg.Conn, server: s.servers[0]}, nil
-	}
-	for turn := range s.servers {
-		if conn, err = s.open(turn); err == nil {
-			break
-		}
-	}
-	return conn, err
-}
-
-// open opens a socket to an endpoint of the relay.
-func (s *Session) open(turn int) (*socket, error) {
-	conn, err := s.cfg.listen(s.servers[turn])
-	if err != nil {
-		return nil, err
-	}
-	s.cfg.tune(conn)
-	return &socket{Conn: conn, server: s.servers[turn], turn: turn}, nil
 }
 
 // ID returns the session's own allocation.
@@ -125,7 +78,7 @@ func (s *Session) ID() proto.AllocationID { return s.own }
 // LocalAddr returns the address of the present UDP socket, and an invalid one if a [Conn] of the
 // caller has another kind of address.
 func (s *Session) LocalAddr() netip.AddrPort {
-	addr, ok := s.conn.Load().LocalAddr().(*net.UDPAddr)
+	addr, ok := s.transport.socket.Load().LocalAddr().(*net.UDPAddr)
 	if !ok {
 		return netip.AddrPort{}
 	}
@@ -171,7 +124,12 @@ func (s *Session) control(ctx context.Context) bool {
 	defer timer.Stop()
 	buf := make([]byte, 0, proto.MaxBindLen)
 	for {
-		timer.Reset(s.flush(buf))
+		pkt, wait := s.due(s.now(), buf)
+		if len(pkt) > 0 {
+			s.transport.transmit(pkt)
+			continue
+		}
+		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
 			return true
@@ -180,17 +138,6 @@ func (s *Session) control(ctx context.Context) bool {
 		case <-s.kicked:
 		case <-timer.C:
 		}
-	}
-}
-
-// flush sends everything that is due and returns the time until the next.
-func (s *Session) flush(buf []byte) time.Duration {
-	for {
-		pkt, wait := s.due(s.now(), buf)
-		if len(pkt) == 0 {
-			return wait
-		}
-		s.transmit(pkt)
 	}
 }
 
@@ -204,8 +151,10 @@ func (s *Session) due(now int64, buf []byte) ([]byte, time.Duration) {
 		return nil, time.Hour
 	}
 	next := now + int64(time.Hour)
-	for _, step := range dueSteps {
-		pkt, at := step(s, now, buf)
+	for _, step := range [...]func(int64, []byte) ([]byte, int64){
+		s.bind.dueBind, s.peers.dueDisconnect, s.connect.dueConnect, s.ping.duePing,
+	} {
+		pkt, at := step(now, buf)
 		if len(pkt) > 0 || s.err != nil {
 			return pkt, 0
 		}
@@ -214,26 +163,8 @@ func (s *Session) due(now int64, buf []byte) ([]byte, time.Duration) {
 	return nil, time.Duration(next - now)
 }
 
-var dueSteps = [...]func(*Session, int64, []byte) ([]byte, int64){
-	(*Session).dueBind, (*Session).dueDisconnect, (*Session).dueConnect, (*Session).duePing,
-}
-
 // now returns the session's clock in nanoseconds.
 func (s *Session) now() int64 { return int64(time.Since(s.start)) }
-
-// transmit sends one datagram to the relay. One that the system refuses is a
-// lost one: networks come and go, and every request is repeated.
-func (s *Session) transmit(pkt []byte) bool {
-	conn := s.conn.Load()
-	if _, err := conn.WriteToUDPAddrPort(pkt, conn.server); err != nil {
-		s.counters.unsent.Add(1)
-		return false
-	}
-	return true
-}
-
-// kick makes Run's goroutine look for what is due.
-func (s *Session) kick() { signal(s.kicked) }
 
 // Err returns why the session ended: net.ErrClosed after Close or the end of
 // Run's context, nil while it lives.
@@ -257,12 +188,9 @@ func (s *Session) endLocked(err error) {
 	}
 	s.err = err
 	close(s.done)
-	_ = s.conn.Load().Close()
+	_ = s.transport.socket.Load().Close()
 	s.packets.deadline.stop()
-	for _, p := range s.peers {
+	for _, p := range s.peers.byID {
 		p.deadline.stop()
 	}
 }
-
-// hasEnded reports whether the session has ended.
-func (s *Session) hasEnded() bool { return isClosed(s.done) }

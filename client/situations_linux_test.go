@@ -77,7 +77,7 @@ func newWorld(t testing.TB) *world {
 		beginBind(w.players[len(w.players)-1].Session, 0)
 	}
 	w.joiner().stop = true
-	w.until(5*time.Second, func() bool { return w.host().bound.Load() && w.joiner().bound.Load() })
+	w.until(5*time.Second, func() bool { return w.host().bind.bound.Load() && w.joiner().bind.bound.Load() })
 	w.connect()
 	return w
 }
@@ -89,7 +89,7 @@ func (w *world) joiner() *player { return w.players[1] }
 func (w *world) connect() (err error) {
 	w.t.Helper()
 	j := w.joiner()
-	p, verdicts, err := j.beginConnect()
+	p, verdicts, err := j.connect.begin()
 	for limit := w.now + int64(2*time.Minute); p == nil && err == nil; {
 		if w.step(); w.now > limit {
 			w.t.Fatal("Connect waits for ever")
@@ -114,7 +114,7 @@ func (w *world) step() {
 			if len(pkt) == 0 {
 				break
 			}
-			p.transmit(pkt)
+			p.transport.transmit(pkt)
 		}
 	}
 	w.collect()
@@ -193,9 +193,9 @@ func (w *world) hand(f flight) {
 		if !at.IsValid() {
 			at = loopback(p.Session)
 		}
-		if at == f.to && !p.killed && !p.hasEnded() {
+		if at == f.to && !p.killed && !isClosed(p.done) {
 			d := new(datagram)
-			d.n, d.at = copy(d.buf[:], f.pkt), p.conn.Load()
+			d.n, d.at = copy(d.buf[:], f.pkt), p.transport.socket.Load()
 			p.handle(w.now, d)
 		}
 	}
@@ -371,11 +371,11 @@ func TestSituations(t *testing.T) {
 
 // leave is Close of a session in simulated time.
 func (w *world) leave(p *player) {
-	peers, _ := p.peersToDisconnect()
+	peers, _ := p.peers.beginLeaving()
 	for _, id := range peers {
-		p.transmit(proto.Disconnect{From: p.own, To: id}.Append(nil))
+		p.transport.transmit(proto.Disconnect{From: p.own, To: id}.Append(nil))
 	}
-	p.transmit(proto.Close{ID: p.own}.Append(nil))
+	p.transport.transmit(proto.Close{ID: p.own}.Append(nil))
 	w.collect()
 	p.end(context.Canceled)
 	p.killed = true

@@ -44,7 +44,7 @@ type Stats struct {
 // counters are the parts of Stats that several goroutines write.
 type counters struct {
 	sent, sentBytes, received, receivedBytes       atomic.Uint64
-	unsent, queueDropped, foreign, malformed       atomic.Uint64
+	queueDropped, foreign, malformed               atomic.Uint64
 	unexpected, late, refused, evicted             atomic.Uint64
 	binds, rebinds, pings, echoes, connects, other atomic.Uint64
 	errors                                         [errorCodes]atomic.Uint64
@@ -56,7 +56,7 @@ func (s *Session) Stats() Stats {
 	st := Stats{
 		Sent: c.sent.Load(), SentBytes: c.sentBytes.Load(),
 		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(),
-		Unsent: c.unsent.Load(), QueueDropped: c.queueDropped.Load(),
+		Unsent: s.transport.unsent.Load(), QueueDropped: c.queueDropped.Load(),
 		Foreign: c.foreign.Load(), Malformed: c.malformed.Load(),
 		Unexpected: c.unexpected.Load(), LatePeers: c.late.Load(),
 		PeersRefused: c.refused.Load(), PeersEvicted: c.evicted.Load(),
@@ -69,9 +69,9 @@ func (s *Session) Stats() Stats {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.Bound = s.bound.Load() && !s.bind.active
+	st.Bound = s.bind.bound.Load() && !s.bind.active
 	st.Nonce = s.bind.last
-	st.Peers = len(s.peers)
+	st.Peers = len(s.peers.byID)
 	st.RTT, st.RTTLast = s.ping.smoothed, s.ping.newest
 	return st
 }

@@ -22,7 +22,6 @@ var tooLarge = map[string]struct {
 	"alloc/httpapi.Handler":              {size{12, 33}, "a method for each call, and the limits of all"},
 	"bench.generator":                    {size{37, 56}, "a run of the load generator: sockets, phases and results are to be parted"},
 	"bench.replacer":                     {size{28, 6}, "the figures of the players that are replaced, by name"},
-	"client.Session":                     {size{34, 58}, "the public methods of a session and its state machine, which is to be parted"},
 	"cmd/ferry.streams":                  {size{4, 64}, "a method for each command, which share the three streams"},
 	"cmd/ferry/internal/ctl.Client":      {size{5, 38}, "a method for each call of an operator"},
 	"internal/benchrig.Rig":              {size{16, 28}, "the calls of the load generator for all its sockets"},
