@@ -4,7 +4,6 @@ package engine
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -89,9 +88,7 @@ func TestPinnedWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	stop := runServer(t, s)
 	const first, second = 40, 70
 	pingFrom(t, cpus[0], first, s.Addr())
 	pingFrom(t, cpus[1], second, s.Addr())
@@ -104,10 +101,7 @@ func TestPinnedWorkers(t *testing.T) {
 			t.Errorf("no thread is pinned to CPU %d", cpu)
 		}
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 	for _, cpu := range cpus {
 		testkit.Eventually(t, "a pinned thread ends with its worker", func() bool { return pinnedThreads(t, cpu, false) == 0 })
 	}

@@ -109,60 +109,88 @@ func bindOf(r alloc.Reservation) []byte {
 	return signer.Append(nil, proto.Bind{ConnectionData: r.ConnectionData[:]}, &r.Key)
 }
 
-// TestTransport: a host in a session and a player over UDP are in one match.
-func TestTransport(t *testing.T) {
-	p := newPipe()
-	s, err := New(Config{Sockets: Sockets{Workers: 2}, Transports: []Transport{p}}, testIdentity(t))
-	if err != nil {
+// pipeMatch is a running server with a host in session 1 of a pipe and a player over UDP.
+type pipeMatch struct {
+	*Server
+	*pipe
+	in           Intake
+	udp          asker
+	host, joiner alloc.Reservation
+	// stop ends Run and checks that it returns nil.
+	stop func()
+}
+
+func newPipeMatch(t *testing.T, cfg Config) *pipeMatch {
+	t.Helper()
+	m := &pipeMatch{pipe: newPipe()}
+	cfg.Transports = []Transport{m.pipe}
+	var err error
+	if m.Server, err = New(cfg, testIdentity(t)); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- s.Run(ctx) }()
-	in := <-p.in
-	host, err := s.ReserveHost(ctx, alloc.HostRequest{MaxConnections: 1})
-	if err != nil {
+	m.stop = runServer(t, m.Server)
+	m.in = <-m.pipe.in
+	if m.host, err = m.ReserveHost(t.Context(), alloc.HostRequest{MaxConnections: 1}); err != nil {
 		t.Fatal(err)
 	}
-	joiner, err := s.ReserveJoiner(ctx, alloc.JoinerRequest{Host: host.ID})
-	if err != nil {
+	if m.joiner, err = m.ReserveJoiner(t.Context(), alloc.JoinerRequest{Host: m.host.ID}); err != nil {
 		t.Fatal(err)
 	}
-	udp := newAsker(t, s)
-	if !in.Deliver(1, bindOf(host)) || len(p.next(t, 1)) != proto.BindReceivedLen {
+	if !m.in.Deliver(1, bindOf(m.host)) || len(m.next(t, 1)) != proto.BindReceivedLen {
 		t.Fatal("the host is not bound")
 	}
-	udp.ask(bindOf(joiner))
-	accepted := udp.ask(proto.ConnectRequest{ID: joiner.ID, ConnectionData: joiner.HostConnectionData[:]}.Append(nil))
+	m.udp = newAsker(t, m.Server)
+	m.udp.ask(bindOf(m.joiner))
+	accepted := m.udp.ask(proto.ConnectRequest{ID: m.joiner.ID, ConnectionData: m.joiner.HostConnectionData[:]}.Append(nil))
 	if _, err := proto.ParseAccepted(accepted); err != nil {
 		t.Fatalf("%x: %v", accepted, err)
 	}
+	return m
+}
+
+// runServer runs a server until stop, which checks that Run returns nil.
+func runServer(t *testing.T, s *Server) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	}
+}
+
+// TestTransport: a host in a session and a player over UDP are in one match.
+func TestTransport(t *testing.T) {
+	m := newPipeMatch(t, Config{Sockets: Sockets{Workers: 2}})
+	host, joiner, in := m.host, m.joiner, m.in
 	up := proto.Relay{From: joiner.ID, To: host.ID, Payload: []byte("up")}.Append(nil)
-	udp.conn.Write(up)
-	if got := p.next(t, 1); !bytes.Equal(got, up) {
+	m.udp.conn.Write(up)
+	if got := m.next(t, 1); !bytes.Equal(got, up) {
 		t.Errorf("the host got %x", got)
 	}
 	down := proto.Relay{From: host.ID, To: joiner.ID, Payload: []byte("down")}.Append(nil)
 	in.Deliver(1, down)
-	if got := udp.hear(); !bytes.Equal(got, down) {
+	if got := m.udp.hear(); !bytes.Equal(got, down) {
 		t.Errorf("the player got %x", got)
 	}
 	in.Deliver(1, nil)
-	if got := p.next(t, 1); len(got) != 0 {
+	if got := m.next(t, 1); len(got) != 0 {
 		t.Errorf("the answer to a sign of life is %x", got)
 	}
 	in.Deliver(2, nil) // not bound: no answer
 	// A session is not a UDP source with the same number, nor another session.
 	in.Deliver(2, proto.Ping{ID: host.ID}.Append(nil))
-	if got := p.next(t, 2); len(got) != proto.ErrorLen {
+	if got := m.next(t, 2); len(got) != proto.ErrorLen {
 		t.Errorf("another session got %x", got)
 	}
 	if in.Deliver(1, make([]byte, intakeSlotSize+1)) {
 		t.Error("too large a message was taken")
 	}
-	cancel()
-	if err := <-ended; err != nil || !p.ended.Load() {
-		t.Errorf("Run returned %v, transport ended: %v", err, p.ended.Load())
+	if m.stop(); !m.pipe.ended.Load() {
+		t.Error("the transport has not ended")
 	}
 	if in.Deliver(1, down) {
 		t.Error("a message was taken after the end")
@@ -326,40 +354,20 @@ func TestLargeNotCharged(t *testing.T) {
 // TestLargeToTransport: a server asks its transports what they carry, counts what
 // is larger than its receiver accepts, and reports it once.
 func TestLargeToTransport(t *testing.T) {
-	p := newPipe()
 	reports := make(chan LargeMessageEvent, 8)
-	s, err := New(Config{
-		Sockets: Sockets{Workers: 1}, Transports: []Transport{p}, Records: &fakeRecords{},
+	m := newPipeMatch(t, Config{
+		Sockets: Sockets{Workers: 1}, Records: &fakeRecords{},
 		Hooks: Hooks{OnLargeMessage: func(e LargeMessageEvent) { reports <- e }},
-	}, testIdentity(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	in := <-p.in
-	host, err := s.ReserveHost(ctx, alloc.HostRequest{MaxConnections: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	joiner, err := s.ReserveJoiner(ctx, alloc.JoinerRequest{Host: host.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
-	udp := newAsker(t, s)
-	in.Deliver(1, bindOf(host))
-	p.next(t, 1)
-	udp.ask(bindOf(joiner))
-	udp.ask(proto.ConnectRequest{ID: joiner.ID, ConnectionData: joiner.HostConnectionData[:]}.Append(nil))
+	})
+	host, joiner := m.host, m.joiner
 	for _, size := range []int{pipeMessage + 1, pipeMessage + 2, pipeMessage} {
-		udp.conn.Write(relayMessage(mID(joiner.ID), mID(host.ID), size-38))
+		m.udp.conn.Write(relayMessage(mID(joiner.ID), mID(host.ID), size-38))
 	}
-	if got := p.next(t, 1); len(got) != pipeMessage {
+	if got := m.next(t, 1); len(got) != pipeMessage {
 		t.Errorf("the host got %d bytes", len(got))
 	}
 	for id, want := range map[proto.AllocationID]uint32{host.ID: 2, joiner.ID: 0} {
-		page, _, err := s.Allocations(ctx, Filter{ID: id}, 0, 1)
+		page, _, err := m.Allocations(t.Context(), Filter{ID: id}, 0, 1)
 		if err != nil || len(page) != 1 || page[0].LargeDrops != want {
 			t.Errorf("%v: want %d large messages dropped, %v", page, want, err)
 		}
@@ -376,13 +384,12 @@ func TestLargeToTransport(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("no report within 20 s")
 	}
-	cancel()
-	if err := <-ended; err != nil || len(reports) != 0 {
-		t.Errorf("%v, %d more reports", err, len(reports))
+	if m.stop(); len(reports) != 0 {
+		t.Errorf("%d more reports", len(reports))
 	}
-	m := s.shared.rules.messages
-	if m.safe[endpoint.KindDTLS] != 1363 || m.most[endpoint.KindDTLS] != 1400 || m.safe[endpoint.KindUDP6] != 1<<16-1 {
-		t.Errorf("%+v", m)
+	sizes := m.shared.rules.messages
+	if sizes.safe[endpoint.KindDTLS] != 1363 || sizes.most[endpoint.KindDTLS] != 1400 || sizes.safe[endpoint.KindUDP6] != 1<<16-1 {
+		t.Errorf("%+v", sizes)
 	}
 }
 
@@ -393,11 +400,9 @@ func TestRecordsRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	stop := runServer(t, s)
 	<-s.Ready()
-	host, err := s.ReserveHost(ctx, alloc.HostRequest{MaxConnections: 1})
+	host, err := s.ReserveHost(t.Context(), alloc.HostRequest{MaxConnections: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,10 +430,7 @@ func TestRecordsRelay(t *testing.T) {
 			t.Fatalf("datagram %d: % x, %v", i, got[:n], err)
 		}
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 // TestMayBind: after a restart, allocations of the previous run can be bound until the

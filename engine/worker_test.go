@@ -1,16 +1,13 @@
 package engine
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
-	"net"
 	"os/exec"
 	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ferryrelay/ferry/engine/internal/table"
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
@@ -141,32 +138,24 @@ func TestFault(t *testing.T) {
 	s.shared.clock = func() int64 { return clock() + ahead.Load() }
 
 	probe := append([]byte(checkMagic), make([]byte, checkLen-len(checkMagic))...)
-	faulty, conns := dialed(t, s), make([]*net.UDPConn, 6)
-	for i := range conns { // before the relay runs, so that all are one batch
-		conns[i] = dialed(t, s)
+	faulty, clients := newAsker(t, s).conn, make([]asker, 6)
+	for i := range clients { // before the relay runs, so that all are one batch
+		clients[i] = newAsker(t, s)
 		faulty.Write(probe)
-		conns[i].Write(proto.Ping{ID: proto.AllocationID{byte(i)}}.Append(nil))
+		clients[i].conn.Write(proto.Ping{ID: proto.AllocationID{byte(i)}}.Append(nil))
 	}
 	faulty.Write(probe)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	for i, conn := range conns {
-		answered(t, conn, i)
-	}
-	wait := func(what string, cond func() bool) {
-		t.Helper()
-		for end := time.Now().Add(15 * time.Second); !cond(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("never happened: ", what)
-			}
+	stop := runServer(t, s)
+	for i, client := range clients {
+		if e, err := proto.ParseError(client.hear()); err != nil || e.Code != proto.ErrorMismatch || e.ID != (proto.AllocationID{byte(i)}) {
+			t.Errorf("PING %d earned %+v, %v", i, e, err)
 		}
 	}
 	panics := func(n uint64) func() bool {
 		return func() bool { return s.Stats().Drops["panic"] == n }
 	}
-	wait("each probe is counted", panics(7))
-	wait("six of thirteen are answered", func() bool { // the counts of a batch are not published at once
+	testkit.Eventually(t, "each probe is counted", panics(7))
+	testkit.Eventually(t, "six of thirteen are answered", func() bool { // the counts of a batch are not published at once
 		st := s.Stats()
 		return st.Outcomes["error_mismatch"] == 6 && st.Received == 13
 	})
@@ -176,39 +165,11 @@ func TestFault(t *testing.T) {
 	ahead.Store(faultLogMillis)
 	faulty.Write(probe)
 	faulty.Write(probe)
-	wait("two more are counted", panics(9))
+	testkit.Eventually(t, "two more are counted", panics(9))
 	if lines := faults(&log); len(lines) != 2 {
 		t.Errorf("a minute later the log has %d lines, want 2", len(lines))
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-// dialed returns a client's socket.
-func dialed(t *testing.T, s *Server) *net.UDPConn {
-	t.Helper()
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
-}
-
-// answered checks that the PING number i earned its ERROR 3.
-func answered(t *testing.T, conn *net.UDPConn, i int) {
-	t.Helper()
-	buf := make([]byte, 100)
-	conn.SetReadDeadline(time.Now().Add(15 * time.Second))
-	n, err := conn.Read(buf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if e, err := proto.ParseError(buf[:n]); err != nil || e.Code != proto.ErrorMismatch || e.ID != (proto.AllocationID{byte(i)}) {
-		t.Errorf("PING %d earned %x", i, buf[:n])
-	}
+	stop()
 }
 
 // TestAllocs: forwarding, PING and every drop and refusal in a worker allocate
