@@ -150,9 +150,7 @@ func fold(s uint64) uint16 {
 
 // Values of DTLS 1.2 (RFC 6347).
 const (
-	dtlsAlert     = 21
 	dtlsHandshake = 22
-	dtlsData      = 23
 	dtlsVersion   = 0xFEFD
 	clientHello   = 1
 	verifyRequest = 3

@@ -92,9 +92,6 @@ func (l *lab) holdAPI(to netip.AddrPort, sources []netip.Addr) *connHolders {
 	return h
 }
 
-// repeat returns n connections of each of some addresses.
-func repeat(addresses []netip.Addr, n int) []netip.Addr { return slices.Repeat(addresses, n) }
-
 // callsFrom makes API calls with the tokens of a project's players, each over a new
 // connection, from addresses in turn, and returns how many were served.
 func (l *lab) callsFrom(project string, at ...netip.Addr) (served int, took []time.Duration) {
@@ -148,7 +145,7 @@ func (c *RelayConfig) directly(projects ...string) {
 func TestAttackAPIConnections(t *testing.T) {
 	l := newLab(t, func(c *RelayConfig) { c.directly("game") })
 	from := successive(firstAttacker, 64)
-	h := l.holdAPI(RelayAddr, repeat(from, 128))
+	h := l.holdAPI(RelayAddr, slices.Repeat(from, 128))
 	l.recordCalls("idle API connections of 64 addresses", h, successive(FirstClient, 8)...)
 	l.recordCalls("the same, neighbours at these addresses", h, from...)
 }
@@ -157,7 +154,7 @@ func TestAttackAPIConnections(t *testing.T) {
 // have, do not shut out its neighbours with a token.
 func TestAttackAPINeighbours(t *testing.T) {
 	l := newLab(t, func(c *RelayConfig) { c.directly("game") })
-	h := l.holdAPI(RelayAddr, repeat([]netip.Addr{firstAttacker}, 600))
+	h := l.holdAPI(RelayAddr, slices.Repeat([]netip.Addr{firstAttacker}, 600))
 	l.recordCalls("idle API connections, a neighbour behind the same NAT", h, firstAttacker)
 }
 
@@ -183,7 +180,7 @@ func TestAttackAPIPrefix(t *testing.T) {
 	for i := range 256 {
 		from = append(from, netip.MustParseAddr(fmt.Sprintf("2001:db8:66:%x00::1", i)))
 	}
-	h := l.holdAPI(RelayAddr6, repeat(from, 32))
+	h := l.holdAPI(RelayAddr6, slices.Repeat(from, 32))
 	l.recordCalls("idle API connections of a /48", h, successive(FirstClient6, 8)...)
 	l.recordCalls("the same, neighbours in the /48", h, from...)
 }
@@ -192,7 +189,7 @@ func TestAttackAPIPrefix(t *testing.T) {
 // address either.
 func TestAttackAPIToken(t *testing.T) {
 	l := newLab(t, func(c *RelayConfig) { c.directly("game", "attacker") })
-	h := &connHolders{to: RelayAddr, sources: repeat([]netip.Addr{firstAttacker}, 600), request: "GET /v1/regions HTTP/1.1\r\n" +
+	h := &connHolders{to: RelayAddr, sources: slices.Repeat([]netip.Addr{firstAttacker}, 600), request: "GET /v1/regions HTTP/1.1\r\n" +
 		"Host: x\r\nAuthorization: Bearer " + secretOf("attacker-0") + "\r\n\r\n"}
 	l.background(func(ctx context.Context) { _ = h.run(ctx, l.net.Clients) })
 	testkit.Eventually(t, "all connections were opened", func() bool { return int(h.opened.Load()) >= len(h.sources) })
@@ -251,7 +248,7 @@ func TestBalancer(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := time.Now()
-	h := l.holdAPI(RelayAddr, repeat(successive(firstAttacker, 64), 80))
+	h := l.holdAPI(RelayAddr, slices.Repeat(successive(firstAttacker, 64), 80))
 	time.Sleep(time.Until(begin.Add(balancerIdle())))
 	failed := 0
 	for _, c := range conns {

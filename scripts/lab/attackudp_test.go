@@ -174,7 +174,7 @@ func TestAttackBind(t *testing.T) {
 		time.Sleep(max(*attackDuration, 2*time.Duration(pingPeriod)))
 		f.Mark()
 		f.pause(false)
-		resumed := poll(returnLimit(), func() bool { return f.Resumed(returnLimit()) == 1 })
+		resumed := testkit.Poll(returnLimit(), func() bool { return f.Resumed(returnLimit()) == 1 })
 		took := Quantile(f.Resumptions(), 1)
 		r := attackResult{attack: "forged BINDs and PINGs after a pause of the game", rate: perSecond(1000, "datagrams"), state: "1 allocation"}
 		before := f.Settle()
@@ -197,16 +197,6 @@ func (f *Fleet) joinerAddr(n int) netip.AddrPort {
 		addr = addr.Next()
 	}
 	return netip.AddrPortFrom(addr, f.sides[1].sockets[0].group.Addr().Port())
-}
-
-// poll waits until ok returns true and reports whether it did in time.
-func poll(within time.Duration, ok func() bool) bool {
-	for end := time.Now().Add(within); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
 }
 
 // dialRelay opens a UDP socket at an address of clients, connected to the relay. Port 0 selects a free port.
@@ -285,7 +275,7 @@ func TestAttackMismatch(t *testing.T) {
 	l.flood(perHost*len(pings), max(*attackDuration, roamPeriods*cfg.RoamEvery), next)
 	got, took := f.Counts().Since(before), f.Roams()
 	f.Mark()
-	poll(2*returnGoal, func() bool { return f.Resumed(2*returnGoal) == cfg.Matches })
+	testkit.Poll(2*returnGoal, func() bool { return f.Resumed(2*returnGoal) == cfg.Matches })
 	t.Logf("%v; %d roams complete, p50 %v, at most %v", got, len(took), Quantile(took, 0.5), Quantile(took, 1))
 	resumed := f.Resumed(2 * returnGoal)
 	recordAttack(t, attackResult{
@@ -416,9 +406,9 @@ func TestAttackJoin(t *testing.T) {
 		joined = append(joined, j)
 		starts[j] = time.Now()
 		l.background(j.Run)
-		poll(100*time.Millisecond, func() bool { sample(); return false })
+		testkit.Poll(100*time.Millisecond, func() bool { sample(); return false })
 	}
-	poll(2*returnLimit(), sample)
+	testkit.Poll(2*returnLimit(), sample)
 	var all []time.Duration
 	for _, d := range took {
 		if d <= returnLimit() {

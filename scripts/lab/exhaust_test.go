@@ -39,49 +39,6 @@ const (
 	beyondDisk = 6000
 )
 
-// TestDescriptors verifies that players notice nothing while API connections
-// hold all descriptors, and that the API recovers.
-func TestDescriptors(t *testing.T) {
-	l := newLab(t, nil)
-	f, codes := l.fleet(l.players(50, 30))
-	if err := l.relay.LimitFiles(fewFiles); err != nil {
-		t.Fatal(err)
-	}
-	before := f.SettleTo(0)
-	release := l.holdConnections(heldConns)
-	testkit.Eventually(t, "no descriptor is left", func() bool { return l.files() >= fewFiles })
-	begin := time.Now()
-	if l.caller(firstAttacker, 2*time.Second).getRegions(t.Context()) {
-		t.Error("the API answers: this test decides nothing")
-	}
-	time.Sleep(time.Until(begin.Add(*faultDuration)))
-	// Waiting connections take the place of those that the relay has closed.
-	testkit.Eventually(t, "there is still no descriptor", func() bool { return l.files() >= fewFiles })
-	got := f.SettleTo(before.Lost()).Since(before)
-	t.Logf("%d descriptors for %v: %v", l.files(), *faultDuration, got)
-	if got.Lost() != 0 || got.Sent == 0 {
-		t.Errorf("%d of %d datagrams were lost", got.Lost(), got.Sent)
-	}
-	release()
-	begin = time.Now()
-	testkit.Eventually(t, "the API is back", func() bool { return l.caller(firstAttacker, 2*time.Second).getRegions(t.Context()) })
-	took := time.Since(begin)
-	t.Logf("the API was back %v after the connections were released", took.Round(time.Millisecond))
-	if *long && took > 5*time.Second {
-		t.Error("goal 5 s")
-	}
-	l.requireNoFailures(f.Counts())
-	l.requireTraffic(f, 10*time.Second)
-	l.requireJoinCodes(codes[:5])
-	if *long { // The check of the port needs a descriptor only while it runs.
-		l.requireForeignSocketAlarm()
-	}
-	recordAttack(t, attackResult{
-		attack: "silent API connections", rate: fmt.Sprintf("%d connections", heldConns), honest: delivered(got),
-		state: fmt.Sprintf("all %d descriptors", fewFiles),
-	})
-}
-
 // holdConnections opens n silent connections to the API and returns a function
 // that closes them.
 func (l *lab) holdConnections(n int) (release func()) {
@@ -156,40 +113,6 @@ func (l *lab) requireForeignSocketAlarm() {
 	if n := l.metric("ferry_foreign_sockets"); n != 1 {
 		l.Errorf("%v foreign sockets are known, want 1 within %v", n, alarmWithin)
 	}
-}
-
-// TestDiskFull verifies that a full disk under the state directory affects
-// neither players nor joins, and is known.
-func TestDiskFull(t *testing.T) {
-	var state string
-	l := newLab(t, func(c *RelayConfig) {
-		state = filepath.Join(c.Dir, stateName)
-		c.Tokens, c.Flags = 4, []string{"--bind-timeout", "1m"}
-		c.Prepare = func() error { return PrivateDisk(state, smallDisk) }
-	})
-	f, codes := l.fleet(l.players(50, 30))
-	if n := l.metric("ferry_state_file_complete"); n != 1 {
-		t.Fatalf("ferry_state_file_complete %v at the start", n)
-	}
-	before := f.SettleTo(0)
-	if _, err := FillDisk(l.relay.Root() + state); err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for ; n < beyondDisk && (n%100 != 0 || l.metric("ferry_state_file_complete") == 1); n++ {
-		if _, err := l.relay.API(l.net.Clients, n%4).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got := f.SettleTo(before.Lost()).Since(before)
-	t.Logf("the disk was too small after %d allocations; %v", n, got)
-	if got.Lost() != 0 || got.Sent == 0 {
-		t.Errorf("%d of %d datagrams were lost", got.Lost(), got.Sent)
-	}
-	testkit.Eventually(t, "the disk is known to be full", func() bool { return l.metric("ferry_state_file_complete") == 0 })
-	l.requireNoFailures(f.Counts())
-	l.requireTraffic(f, 10*time.Second)
-	l.requireJoinCodes(codes[:5])
 }
 
 // TestDiskAtStart verifies that a relay with an identity starts on a full or

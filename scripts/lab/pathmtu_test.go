@@ -150,9 +150,7 @@ func TestPathMTU(t *testing.T) {
 				{mtu: 1400, down: true, up: true, dtls: true},
 			} {
 				t.Run(c.String(), func(t *testing.T) {
-					l := *l
-					l.T = t
-					n := narrowLink{&l, new(sync.WaitGroup)}
+					n := narrowLink{l.with(t), new(sync.WaitGroup)}
 					n.narrow(c)
 					fast := n.metric("ferry_fast_datagrams_total")
 					contents := []int{1000, 1320, 1360, 1400}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -98,36 +97,6 @@ func TestRoamStorm(t *testing.T) {
 	}
 	l.requireNoFailures(c)
 	l.requireResume(f, codes)
-}
-
-// TestTakeover verifies that when the endpoint of a silent player passes to another allocation, the
-// former owner gets ERROR 3 and binds again.
-func TestTakeover(t *testing.T) {
-	l := newLab(t, nil)
-	cfg := l.players(2, 30)
-	cfg.PingEvery = 8 * time.Second // The players are silent while the game pauses.
-	f, codes := l.fleet(cfg)
-	victim := f.players[1]
-	attacker := l.allocateHost(l.relay.API(l.net.Clients, 0))
-	var signer proto.Signer
-	s := l.spoofer(l.net.Clients)
-	bind := signer.Append(nil, proto.Bind{Nonce: 1, ConnectionData: attacker.data}, &attacker.key)
-	packet := AppendIPv4UDP(nil, f.joinerAddr(0), RelayAddr, bind)
-	answered := f.Counts().BindsAnswered
-	f.pause(true)
-	testkit.Eventually(t, "the silent player's endpoint passes to the attacker", func() bool {
-		if err := s.Send(packet); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(100 * time.Millisecond)
-		return f.Counts().BindsAnswered > answered
-	})
-	f.pause(false)
-	testkit.Eventually(t, "the former owner gets ERROR 3 and binds again", func() bool { return f.Counts().Errors[proto.ErrorMismatch] > 0 })
-	l.requireResume(f, codes)
-	if victim.Nonce < 2 {
-		t.Errorf("nonce %d", victim.Nonce)
-	}
 }
 
 // TestRecoverClients measures how each kind of client recovers after the relay

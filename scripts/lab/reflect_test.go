@@ -117,7 +117,7 @@ type reflection struct {
 func (l *lab) reflect(c reflection, v *victim) {
 	l.Helper()
 	l.Run(c.name, func(t *testing.T) {
-		l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
+		l := l.with(t)
 		before := v.received.Received().Datagrams
 		packet := AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, 1024), RelayAddr, c.message)
 		o := l.flood(50_000, 400*time.Millisecond, func(n uint64) []byte {

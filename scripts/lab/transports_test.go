@@ -48,15 +48,7 @@ func (l *lab) startMatchesOver(transports [][2]string, like GameClientConfig) (a
 	calls := l.relay.API(l.net.Clients, 0)
 	hostAt, playerAt := FirstPeer, FirstClient
 	for _, pair := range transports {
-		host, err := calls.Allocate(l.Context(), api.AllocateRequest{MaxConnections: 2})
-		if err != nil {
-			l.Fatal(err)
-		}
-		code, err := calls.JoinCode(l.Context(), host.AllocationID)
-		if err != nil {
-			l.Fatal(err)
-		}
-		player, err := calls.Join(l.Context(), code)
+		host, player, _, err := AllocateMatch(l.Context(), calls, api.AllocateRequest{MaxConnections: 2})
 		if err != nil {
 			l.Fatal(err)
 		}
@@ -215,7 +207,7 @@ func TestFloodHandshakes(t *testing.T) {
 		{"junk records from random sources", forged(randomSource, func() []byte { return JunkRecord(l.rng) })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
+			l := l.with(t)
 			before, rss, answers := settleMatches(all), l.rss(), received.Received()
 			o := l.flood(50_000, *floodDuration/2, c.next)
 			time.Sleep(100 * time.Millisecond)
@@ -410,30 +402,6 @@ func (l *lab) holdWebSockets(ctx context.Context, n int, opened, refused, cut *a
 	}
 }
 
-// TestRecoverTransports verifies that matches of every transport resume after
-// the relay was killed and restarted.
-func TestRecoverTransports(t *testing.T) {
-	l := newLab(t, nil)
-	all := l.startMatches(*matchesPerPair)
-	for round := range 2 {
-		killed := time.Now()
-		l.relay.Kill()
-		l.start()
-		l.requireMatchTraffic(all, 40*time.Second)
-		t.Logf("round %d: all %d matches play %v after the kill", round, len(all), time.Since(killed).Round(time.Millisecond))
-	}
-	for name, c := range sumByTransport(all) {
-		t.Logf("%-9s %+v", name, c)
-		if c.Fatal > 0 {
-			t.Errorf("%s: %d fatal ERRORs", name, c.Fatal)
-		}
-	}
-	resumed, established := l.metric(`ferry_dtls_events_total{event="resumed"}`), l.metric(`ferry_dtls_events_total{event="established"}`)
-	if resumed+established < float64(3**matchesPerPair) {
-		t.Errorf("%v DTLS sessions resumed, %v were established", resumed, established)
-	}
-}
-
 // newDualLab is like newLab with a relay that listens on IPv4 and IPv6.
 func newDualLab(t *testing.T) *lab {
 	t.Helper()
@@ -461,7 +429,7 @@ func TestFamilies(t *testing.T) {
 		{"both on IPv6", hosts6, joiners6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
+			l := l.with(t)
 			cfg := l.players(10, 50)
 			cfg.Hosts, cfg.Joiners, cfg.Payload = c.hosts, c.joiners, 1200
 			cfg.Ports, cfg.RoamEvery = 2, 400*time.Millisecond

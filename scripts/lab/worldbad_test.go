@@ -95,13 +95,16 @@ func fullDiskDay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
+	n, before := 0, f.SettleTo(0)
 	for ; n < beyondDisk && (n%100 != 0 || l.metric("ferry_state_file_complete") == 1); n++ {
 		if _, err := l.relay.API(l.net.Clients, n%4).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l.until("the relay knows that it cannot store", 10*time.Second, l.metricIs("ferry_state_file_complete", 0))
+	if got := f.SettleTo(before.Lost()).Since(before); got.Lost() != 0 || got.Sent == 0 {
+		t.Errorf("%d of %d datagrams were lost", got.Lost(), got.Sent)
+	}
 	// What happens meanwhile must not be lost either.
 	calls := l.relay.API(l.net.Clients, 0)
 	late, err := calls.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
@@ -165,6 +168,9 @@ func noDescriptorDay(t *testing.T) {
 	idle = l.processorTime() - idle
 	release := l.holdConnections(heldConns)
 	testkit.Eventually(t, "no descriptor is left", func() bool { return l.files() >= fewFiles })
+	if l.caller(firstAttacker, 2*time.Second).getRegions(t.Context()) {
+		t.Error("the API answers: this day decides nothing")
+	}
 	begin, used, live, missed := time.Now(), l.processorTime(), 0, 0
 	for time.Since(begin) < 4*time.Second {
 		if l.isLive() {
@@ -187,9 +193,11 @@ func noDescriptorDay(t *testing.T) {
 	if n := strings.Count(l.relay.Log(), `"attempts":`); n != 1 {
 		t.Errorf("%d lines: %s", n, l.relay.Log())
 	}
-	if got := f.SettleTo(before.Lost()).Since(before); got.Lost() != 0 || got.Sent == 0 {
-		t.Errorf("%d of %d datagrams were lost", got.Lost(), got.Sent)
-	}
+	got := f.SettleTo(before.Lost()).Since(before)
+	recordAttack(t, attackResult{
+		attack: "silent API connections", rate: fmt.Sprintf("%d connections", heldConns), honest: delivered(got),
+		state: fmt.Sprintf("all %d descriptors", fewFiles), damage: got.Lost() != 0 || got.Sent == 0,
+	})
 	release()
 	l.until("the API is back", recoversWithin, func() bool { return l.caller(firstAttacker, 2*time.Second).getRegions(t.Context()) })
 	l.until("a line says so", recoversWithin, func() bool { return strings.Contains(l.relay.Log(), "connections are accepted again") })
