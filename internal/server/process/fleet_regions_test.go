@@ -133,9 +133,18 @@ func TestRegionStores(t *testing.T) {
 			t.Errorf("%s: calls by status %v, want only %v", what, got, want)
 		}
 	}
+	// wantServed allows one call of five to fail: one that gets no processor for a second is answered 503. A
+	// call that asks the store of the other region fails each time; package placement tests that none does.
+	wantServed := func(what string, got map[int]int) {
+		t.Helper()
+		wantOnly(what, got, 0, http.StatusServiceUnavailable)
+		if failed := got[http.StatusServiceUnavailable]; 5*failed > failed+got[0] {
+			t.Errorf("%s: calls by status %v", what, got)
+		}
+	}
 	before := busy("load", func() bool { return true })
 	for region, got := range before {
-		wantOnly("before, "+region, got, 0)
+		wantServed("before, "+region, got)
 	}
 
 	servers["us"].Kill()
@@ -144,14 +153,14 @@ func TestRegionStores(t *testing.T) {
 		return len(away) == 1 && away[0].Region == "us"
 	}
 	without := busy("the store of us to be away", isAway)
-	wantOnly("eu while the store of us ends", without["eu"], 0)
-	wantOnly("no region while the store of us ends", without[""], 0)
+	wantServed("eu while the store of us ends", without["eu"])
+	wantServed("no region while the store of us ends", without[""])
 	wantOnly("us while its store ends", without["us"], 0, http.StatusServiceUnavailable)
 	busy("calls that have begun before", func() bool { return true }) // Each kind has begun anew.
 	without = busy("load without the store of us", isAway)
 	t.Logf("without the store of us, calls by status: %v", without)
-	wantOnly("eu without the store of us", without["eu"], 0)
-	wantOnly("no region without the store of us", without[""], 0)
+	wantServed("eu without the store of us", without["eu"])
+	wantServed("no region without the store of us", without[""])
 	wantOnly("us without its store", without["us"], http.StatusServiceUnavailable)
 	_, err := a.caller(secret).Join(t.Context(), codes["us"])
 	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Status != http.StatusServiceUnavailable || p.RetryAfter <= 0 {
@@ -177,7 +186,7 @@ func TestRegionStores(t *testing.T) {
 		return err == nil && !isAway() && bothKnown(second)()
 	}
 	again := busy("the store of us to be back", works)
-	wantOnly("eu while the store of us comes back", again["eu"], 0)
+	wantServed("eu while the store of us comes back", again["eu"])
 	wantOnly("us while its store comes back", again["us"], 0, http.StatusServiceUnavailable)
 	testkit.Within(t, time.Minute, "both API processes are listed", func() bool {
 		nodes, err := a.status().nodes(t.Context())
