@@ -12,7 +12,6 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/canary"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
@@ -110,16 +109,12 @@ func reportClients(cmd *cli.Command) (all []*ctl.Client, err error) {
 }
 
 func (s streams) newCanary(cmd *cli.Command, consoles []*ctl.Client) (*canary.Canary, error) {
-	token, err := readToken(cmd)
+	caller, err := apiClient(cmd)
 	if err != nil {
 		return nil, err
 	}
 	secure, err := trust(cmd)
 	if err != nil {
-		return nil, err
-	}
-	caller := &api.Client{BaseURL: cmd.String("api"), Token: token}
-	if caller.HTTP, err = apiClient(cmd); err != nil {
 		return nil, err
 	}
 	logger, _ := newLogger(s.stderr, config.Serve())
@@ -140,7 +135,7 @@ func (s streams) newCanary(cmd *cli.Command, consoles []*ctl.Client) (*canary.Ca
 		}
 	}
 	return canary.New(canary.Config{
-		Name: name, Report: report, API: caller, Region: cmd.String("region"),
+		Name: name, Report: report, API: &caller, Region: cmd.String("region"),
 		Transports: cmd.StringSlice("transport"), Interval: cmd.Duration("interval"),
 		Datagrams: cmd.Int("datagrams"), Timeout: cmd.Duration("timeout"), TLS: secure, Logger: logger,
 	})

@@ -70,14 +70,14 @@ Examples:
 }
 
 func (s streams) runPing(ctx context.Context, cmd *cli.Command) error {
-	token, err := readToken(cmd)
+	caller, err := apiClient(cmd)
 	if err == nil {
 		err = checkPing(cmd)
 	}
 	if err != nil {
 		return usage(cmd, err)
 	}
-	sites, silent, err := pingSites(ctx, cmd, token)
+	sites, silent, err := pingSites(ctx, cmd, &caller)
 	if err != nil {
 		return err
 	}
@@ -188,16 +188,12 @@ func checkPing(cmd *cli.Command) error {
 }
 
 // pingSites returns the sites to probe, and the regions without an address.
-func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []client.Site, silent []pingResult, err error) {
+func pingSites(ctx context.Context, cmd *cli.Command, caller *api.Client) (sites []client.Site, silent []pingResult, err error) {
 	for _, addr := range cmd.Args().Slice() {
 		sites = append(sites, client.Site{Addr: addr})
 	}
 	if !cmd.IsSet("api") {
 		return sites, nil, nil
-	}
-	caller := api.Client{BaseURL: cmd.String("api"), Token: token}
-	if caller.HTTP, err = apiClient(cmd); err != nil {
-		return nil, nil, usage(cmd, err)
 	}
 	regions, err := caller.Regions(ctx)
 	if err != nil {

@@ -88,16 +88,13 @@ func probeFlags() []cli.Flag {
 
 func probeOptions(cmd *cli.Command) (o probe.Options, err error) {
 	o = probe.Options{
-		Host: cmd.Int("host"), Join: cmd.String("join"), API: cmd.String("api"), Region: cmd.String("region"),
+		Host: cmd.Int("host"), Join: cmd.String("join"), Region: cmd.String("region"),
 		Speak: probe.Dialect(cmd.String("speak")), Approve: cmd.Bool("approve"), GameVersion: int32(cmd.Int("game-version")),
 		Send: cmd.Int("send"), Pipeline: cmd.Int("pipeline"), TickRate: cmd.Int("tick-rate"),
 		Duration: cmd.Duration("duration"), Once: cmd.Bool("once"), Stats: cmd.Duration("stats"),
 		Seed: cmd.Uint64("seed"), JSON: cmd.Bool("json"),
 	}
-	if o.Token, err = readToken(cmd); err != nil {
-		return o, err
-	}
-	if o.HTTP, err = apiClient(cmd); err != nil {
+	if o.API, err = apiClient(cmd); err != nil {
 		return o, err
 	}
 	for name, to := range map[string]*netip.AddrPort{"listen": &o.Listen, "connect": &o.Connect} {

@@ -24,14 +24,18 @@ func trust(cmd *cli.Command) (*tls.Config, error) {
 	return ctl.Trust(cmd.String("ca"))
 }
 
-// apiClient returns what calls the Allocations API, nil without --ca: the default.
-func apiClient(cmd *cli.Command) (*http.Client, error) {
-	trusted, err := trust(cmd)
-	if trusted == nil {
-		return nil, err
+// apiClient returns a client of the Allocations API at --api.
+func apiClient(cmd *cli.Command) (c api.Client, err error) {
+	c.BaseURL = cmd.String("api")
+	if c.Token, err = readToken(cmd); err != nil {
+		return c, err
 	}
-	return &http.Client{
-		Timeout: api.DefaultTimeout, Transport: &http.Transport{TLSClientConfig: trusted},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // with the token
-	}, nil
+	trusted, err := trust(cmd)
+	if trusted != nil {
+		c.HTTP = &http.Client{
+			Timeout: api.DefaultTimeout, Transport: &http.Transport{TLSClientConfig: trusted},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // with the token
+		}
+	}
+	return c, err
 }

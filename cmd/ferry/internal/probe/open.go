@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
@@ -40,8 +39,7 @@ func (w *way) link(ctx context.Context, o Options) (link.Link, error) {
 		w.to = address.FromUDP(o.Connect)
 		return link.OpenUDP(unspecified(o.Connect))
 	}
-	caller := &api.Client{BaseURL: o.API, Token: o.Token, HTTP: o.HTTP}
-	ticket, err := w.ticket(ctx, o, caller)
+	ticket, err := w.ticket(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -54,14 +52,14 @@ func (w *way) link(ctx context.Context, o Options) (link.Link, error) {
 }
 
 // ticket asks the API for an allocation, and a host for its join code.
-func (w *way) ticket(ctx context.Context, o Options, caller *api.Client) (t client.Ticket, err error) {
+func (w *way) ticket(ctx context.Context, o Options) (t client.Ticket, err error) {
 	if o.Join != "" {
-		return client.Redeem(ctx, caller, o.Join)
+		return client.Redeem(ctx, &o.API, o.Join)
 	}
-	if t, err = client.Reserve(ctx, caller, o.Host, o.Region); err != nil {
+	if t, err = client.Reserve(ctx, &o.API, o.Host, o.Region); err != nil {
 		return t, err
 	}
-	w.code, err = caller.JoinCode(ctx, t.ID.String())
+	w.code, err = o.API.JoinCode(ctx, t.ID.String())
 	return t, err
 }
 

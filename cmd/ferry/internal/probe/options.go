@@ -3,10 +3,10 @@ package probe
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -28,10 +28,8 @@ type Options struct {
 	Host    int            // take so many clients through a relay; 0: no host
 	Join    string         // connect through a relay, with a join code
 
-	API    string       // base URL of the relay's API, for Host and Join
-	Token  string       // bearer token for it
-	HTTP   *http.Client // that calls it; nil: one that trusts the system's authorities
-	Region string       // for Host; empty lets the server choose
+	API    api.Client // of the relay, for Host and Join
+	Region string     // for Host; empty lets the server choose
 
 	Speak       Dialect
 	Approve     bool  // a server of Netcode requires approval
@@ -74,9 +72,9 @@ func (o Options) Check() error {
 		return refuse("give one of --listen, --connect, --host and --join")
 	case o.Host < 0 || o.Host > 1000:
 		return refuse("--host: %d is not within 1 to 1000 clients", o.Host)
-	case relayed && o.API == "":
+	case relayed && o.API.BaseURL == "":
 		return refuse("--host and --join need --api")
-	case !relayed && (o.API != "" || o.Token != "" || o.Region != ""):
+	case !relayed && (o.API.BaseURL != "" || o.API.Token != "" || o.Region != ""):
 		return refuse("--api, --token, --token-file and --region are for --host and --join")
 	case o.Connect.IsValid() && o.Connect.Port() == 0:
 		return refuse("--connect: port 0")

@@ -80,12 +80,12 @@ func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, e
 	if err != nil {
 		return p, err
 	}
-	p.Events, p.UDPPort, p.Now = h.line.Of(id), h.cfg.Relay.Addr().Port(), time.Now()
-	p.Began, p.ReturnBy, p.NameCut = h.began, h.began.Add(h.cfg.RecoverFor), h.OwnerOf(id).Cut
+	p.Events, p.NameCut, p.Now = h.line.Of(id), h.OwnerOf(id).Cut, time.Now()
+	p.Relay = timeline.Relay{Began: h.began, ReturnBy: h.began.Add(h.cfg.RecoverFor), UDPPort: h.cfg.Relay.Addr().Port()}
 	for _, e := range p.Events {
 		switch e.Kind {
 		case timeline.Reserved:
-			p.PrivateSources = h.private.droppedSince(e.Last)
+			p.Relay.DroppedPrivate = h.private.droppedSince(e.Last)
 			fallthrough
 		case timeline.Returned:
 			p.match, p.Host = e.Peer, e.Peer.IsZero()
@@ -96,8 +96,7 @@ func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, e
 		p.Live, p.Bound, p.Links, p.Silent = true, a.Transport != "", a.Links, a.SinceReceived
 		p.Recovered, p.AwaitedLinks = a.Recovered, a.AwaitedLinks
 		p.Host, p.match = a.Role == alloc.RoleHost, a.Match
-		p.LargeDrops, p.LargeMessages = a.LargeDrops, a.LargeMessages
-		p.PathMTU, p.PathContent = h.path(a)
+		p.Large, p.Path = timeline.LargeMessages{Dropped: a.LargeDrops, Forwarded: a.LargeMessages}, h.narrowPath(a)
 	} else {
 		awaited, err := h.cfg.Relay.Awaited(ctx, id)
 		if err != nil {
@@ -118,19 +117,18 @@ func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, e
 	return p, nil
 }
 
-// path returns the largest packet that the path to an allocation takes, and the content in it,
-// if that is less than the largest content: the kernel heeds it over IPv6. Over WebSocket
-// TCP does.
-func (h *History) path(a *engine.Allocation) (mtu, content int) {
+// narrowPath returns the path to an allocation, if it takes less than the largest content: the kernel heeds
+// that over IPv6. Over WebSocket TCP does.
+func (h *History) narrowPath(a *engine.Allocation) timeline.NarrowPath {
 	headers := ipv6Headers + proto.RelayOverhead
 	if a.Transport == "dtls" {
 		headers += dtlsOverhead
 	}
 	mtu, err := sock.PathMTU(a.Endpoint.Addr())
 	if err != nil || mtu >= min(headers+h.cfg.MaxContent, usualMTU) {
-		return 0, 0
+		return timeline.NarrowPath{}
 	}
-	return mtu, mtu - headers
+	return timeline.NarrowPath{MTU: mtu, Content: mtu - headers}
 }
 
 const (

@@ -24,24 +24,35 @@ type Player struct {
 	Awaited, WasLive bool
 	// HostLive and HostAwaited are the same of its host.
 	HostLive, HostAwaited bool
+	// Large are the messages to it that are too large for some.
+	Large LargeMessages
+	// Path is its path, if that takes less than the largest message needs. Zero: it takes all, as
+	// far as the relay knows.
+	Path NarrowPath
+	// NameCut: only the beginning of its player's name is known.
+	NameCut bool
+	// Relay is what its relay is and does.
+	Relay Relay
+	Now   time.Time
+}
+
+// LargeMessages counts messages to a player: those that were larger than its transport carries, and those
+// that were forwarded, but that not every client takes.
+type LargeMessages struct{ Dropped, Forwarded uint32 }
+
+// NarrowPath has the size in bytes of the largest packet that a path takes, and that of the content in it.
+type NarrowPath struct{ MTU, Content int }
+
+// Relay is what explains the state of its players.
+type Relay struct {
 	// Began is when the relay began to run, and ReturnBy the time until which allocations of
 	// the run before may come back.
 	Began, ReturnBy time.Time
-	// LargeDrops are messages to it that were larger than its transport carries, and
-	// LargeMessages those that were forwarded, but that not every client takes.
-	LargeDrops, LargeMessages uint32
-	// PathMTU is the size in bytes of the largest packet that its path takes, if that is
-	// less than the largest message needs, and PathContent that of the content in it. 0: it
-	// takes all, as far as the relay knows.
-	PathMTU, PathContent int
-	// NameCut: only the beginning of its player's name is known.
-	NameCut bool
-	// UDPPort is the relay's, which players have to reach.
+	// UDPPort is the port that players have to reach.
 	UDPPort uint16
-	// PrivateSources: the relay has dropped datagrams from private networks since the
+	// DroppedPrivate: it has dropped datagrams from private networks since the player's
 	// reservation. Over DTLS, they do not tell whose they are.
-	PrivateSources bool
-	Now            time.Time
+	DroppedPrivate bool
 }
 
 // silentAfter is from when on Explain says that a player is silent: clients send a PING
@@ -62,19 +73,19 @@ const largeCure = ": set maxMessageSize 1363 on udp and 1377 on ws at the sender
 
 func (p *Player) explainLarge() string {
 	switch {
-	case p.LargeDrops > 0:
-		return fmt.Sprintf("; but %d messages to it were dropped, larger than its transport carries", p.LargeDrops) + largeCure
-	case p.LargeMessages > 0:
-		return fmt.Sprintf("; but %d messages to it may be too large for its client, as over dtls for Unity Transport 2.x", p.LargeMessages) + largeCure
+	case p.Large.Dropped > 0:
+		return fmt.Sprintf("; but %d messages to it were dropped, larger than its transport carries", p.Large.Dropped) + largeCure
+	case p.Large.Forwarded > 0:
+		return fmt.Sprintf("; but %d messages to it may be too large for its client, as over dtls for Unity Transport 2.x", p.Large.Forwarded) + largeCure
 	}
 	return ""
 }
 
 func (p *Player) explainPath() string {
-	if !p.Live || p.PathMTU == 0 {
+	if !p.Live || p.Path.MTU == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; its path takes packets of %d bytes: content of more than %d bytes reaches it in fragments, which some networks drop", p.PathMTU, p.PathContent)
+	return fmt.Sprintf("; its path takes packets of %d bytes: content of more than %d bytes reaches it in fragments, which some networks drop", p.Path.MTU, p.Path.Content)
 }
 
 // limitFor is how long Explain reports a reservation that was refused for a player's limit.
@@ -143,12 +154,12 @@ func (p *Player) explainAbsent(s *summary) string {
 		return "it is not live: its BIND is refused " + p.times(s.bindRefused)
 	case p.WasLive:
 		return fmt.Sprintf("it was live before the relay's restart %s ago, and has not come back: it may for another %s, if its game still runs and reaches the relay",
-			age(p.Now.Sub(p.Began)), age(p.ReturnBy.Sub(p.Now)))
+			age(p.Now.Sub(p.Relay.Began)), age(p.Relay.ReturnBy.Sub(p.Now)))
 	case p.Awaited:
 		return fmt.Sprintf("nothing is known of it: if it was live before the relay's restart %s ago, it may come back for another %s",
-			age(p.Now.Sub(p.Began)), age(p.ReturnBy.Sub(p.Now)))
+			age(p.Now.Sub(p.Relay.Began)), age(p.Relay.ReturnBy.Sub(p.Now)))
 	case s.last == nil:
-		return fmt.Sprintf("nothing is known of it: it is of another relay, or it ended long ago, or before this one began %s ago", age(p.Now.Sub(p.Began)))
+		return fmt.Sprintf("nothing is known of it: it is of another relay, or it ended long ago, or before this one began %s ago", age(p.Now.Sub(p.Relay.Began)))
 	}
 	return "it is not live any more, and its end is not known"
 }
@@ -190,10 +201,10 @@ func (p *Player) explainEnd(s *summary) string {
 	if s.reserved == nil {
 		return text
 	}
-	if p.PrivateSources {
+	if p.Relay.DroppedPrivate {
 		return text + ", since no BIND had arrived: " + fromPrivate
 	}
-	return text + fmt.Sprintf(", since no BIND had arrived: UDP port %d was probably blocked on its side", p.UDPPort)
+	return text + fmt.Sprintf(", since no BIND had arrived: UDP port %d was probably blocked on its side", p.Relay.UDPPort)
 }
 
 func (p *Player) explainUnbound(s *summary) string {
@@ -212,11 +223,11 @@ func (p *Player) explainUnbound(s *summary) string {
 	if p.Now.Sub(s.reserved.Last) < bindWithin {
 		return fmt.Sprintf("%s %s, and no BIND has arrived yet: games send it at once and repeat it each second", arrived, p.ago(s.reserved))
 	}
-	if p.PrivateSources {
+	if p.Relay.DroppedPrivate {
 		return fmt.Sprintf("%s %s, but no BIND has arrived: ", arrived, p.ago(s.reserved)) + fromPrivate
 	}
 	return fmt.Sprintf("%s %s, but no BIND has arrived: UDP port %d is probably blocked on its side, or the game sends to another address",
-		arrived, p.ago(s.reserved), p.UDPPort)
+		arrived, p.ago(s.reserved), p.Relay.UDPPort)
 }
 
 func (p *Player) explainLinked(s *summary) string {

@@ -24,9 +24,9 @@ func TestExplain(t *testing.T) {
 		"blocked": {Player{Events: events(at(Reserved, 8, "")), HostEvents: liveHost},
 			"joined 12 s ago, but no BIND has arrived: UDP port 7777 is probably blocked"},
 		"blocked host": {Player{Host: true, Events: events(at(Reserved, 8, ""))}, "allocated 12 s ago, but no BIND has arrived"},
-		"private source": {Player{PrivateSources: true, Events: events(at(Reserved, 8, "")), HostEvents: liveHost},
+		"private source": {Player{Relay: Relay{DroppedPrivate: true}, Events: events(at(Reserved, 8, "")), HostEvents: liveHost},
 			"no BIND has arrived: the relay drops datagrams from private networks, as behind a container's proxy or a NAT that loops back, and this player may be among them: set allow_private_sources"},
-		"was private": {Player{PrivateSources: true, Events: events(at(Reserved, 0, ""), at(Ended, 17, "expired"))},
+		"was private": {Player{Relay: Relay{DroppedPrivate: true}, Events: events(at(Reserved, 0, ""), at(Ended, 17, "expired"))},
 			"since no BIND had arrived: the relay drops datagrams from private networks"},
 		"wrong key": {Player{Events: events(at(Reserved, 8, ""), at(BindRefused, 10, "its signature is wrong"))},
 			"its BIND is refused (3 times, the last 10 s ago): its signature is wrong"},
@@ -71,11 +71,11 @@ func TestExplain(t *testing.T) {
 		"host not bound": {Player{Events: events(at(Bound, 5, "")), HostEvents: events(at(Reserved, 0, ""))}, "its host is not bound yet"},
 		"plays": {Player{Links: 1, Events: events(at(Bound, 5, ""), at(Linked, 6, "")), HostEvents: liveHost},
 			"it plays: bound, and linked 14 s ago"},
-		"too large": {Player{Links: 1, LargeDrops: 3, LargeMessages: 9, Events: events(at(Bound, 5, ""), at(Linked, 6, ""))},
+		"too large": {Player{Links: 1, Large: LargeMessages{3, 9}, Events: events(at(Bound, 5, ""), at(Linked, 6, ""))},
 			"linked 14 s ago; but 3 messages to it were dropped, larger than its transport carries: set maxMessageSize 1363 on udp"},
-		"maybe too large": {Player{LargeMessages: 9, Events: events(at(Bound, 5, ""), at(Linked, 6, ""), at(Unlinked, 18, ""))},
+		"maybe too large": {Player{Large: LargeMessages{Forwarded: 9}, Events: events(at(Bound, 5, ""), at(Linked, 6, ""), at(Unlinked, 18, ""))},
 			"and it has not requested another one; but 9 messages to it may be too large for its client"},
-		"narrow path": {Player{Live: true, Links: 1, PathMTU: 1280, PathContent: 1194, Events: events(at(Bound, 5, ""), at(Linked, 6, ""))},
+		"narrow path": {Player{Live: true, Links: 1, Path: NarrowPath{1280, 1194}, Events: events(at(Bound, 5, ""), at(Linked, 6, ""))},
 			"linked 14 s ago; its path takes packets of 1280 bytes: content of more than 1194 bytes reaches it in fragments, which some networks drop"},
 		"left": {Player{Events: events(at(Bound, 5, ""), at(Linked, 6, ""), at(Unlinked, 18, "")), HostEvents: liveHost},
 			"its link was closed 2 s ago"},
@@ -83,7 +83,7 @@ func TestExplain(t *testing.T) {
 		"joined, no links": {Player{Host: true, Events: events(at(Bound, 1, ""), at(Joined, 2, ""))}, "no player is linked"},
 		"host plays":       {Player{Host: true, Links: 1, Events: events(at(Bound, 1, ""), at(Joined, 2, ""), at(Linked, 3, ""))}, "it plays"},
 	} {
-		c.player.UDPPort, c.player.Began, c.player.Now = 7777, began.Add(-time.Hour), began.Add(20*time.Second)
+		c.player.Relay.UDPPort, c.player.Relay.Began, c.player.Now = 7777, began.Add(-time.Hour), began.Add(20*time.Second)
 		if s := summarize(c.player.Events); s.last != nil && s.ended == nil { // It is live, with all its events.
 			c.player.Live, c.player.Bound = true, s.bound != nil
 			if s.reserved == nil {
@@ -161,7 +161,7 @@ func TestExplainUnknown(t *testing.T) {
 		"its endpoint taken": {Player{Live: true, Links: 1, Events: []Event{at(Reserved, 1, ""), at(Bound, 3, "")}},
 			"another allocation has bound its endpoint since"},
 	} {
-		c.player.UDPPort, c.player.Began, c.player.ReturnBy, c.player.Now = 7777, began, began.Add(time.Minute), began.Add(20*time.Second)
+		c.player.Relay, c.player.Now = Relay{UDPPort: 7777, Began: began, ReturnBy: began.Add(time.Minute)}, began.Add(20*time.Second)
 		if got := Explain(c.player); !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
