@@ -20,20 +20,16 @@ const size = 64
 //	1     filling
 //	4     number, from 0, little-endian
 //	8     time of sending in nanoseconds of the demo's clock
-//	16    filling, 48 bytes
+//	16    filling, 48 bytes, which follows from the number: so one that was mixed up with another is noticed
 type datagram struct {
 	kind   kind
 	number uint32
 	sent   int64
 }
 
-// filler follows from the number, so that a datagram that was mixed up with
-// another one is noticed.
-func filler(number uint32, i int) byte { return byte(number) ^ byte(i) }
-
 func (d datagram) put(b *[size]byte) {
 	for i := range b {
-		b[i] = filler(d.number, i)
+		b[i] = byte(d.number) ^ byte(i)
 	}
 	b[0] = byte(d.kind)
 	binary.LittleEndian.PutUint32(b[4:], d.number)

@@ -1,11 +1,13 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
@@ -25,10 +27,9 @@ type match struct {
 	code    string
 	host    *client.Session
 	players []*player
-	byID    map[proto.AllocationID]*player // not yet accepted; accept's, once that runs
 
 	all     sync.WaitGroup // every goroutine of the match
-	sending sync.WaitGroup // those that still have datagrams to send
+	sending atomic.Int64   // sides that still have datagrams to send
 	leaving sync.Once
 	left    chan struct{} // closed when sessions begin to be closed
 }
@@ -36,8 +37,7 @@ type match struct {
 func newMatch(url string, o Options, fail func(error)) *match {
 	return &match{
 		api: &api.Client{BaseURL: url}, fail: fail, options: o, started: time.Now(),
-		count: max(1, uint32(o.Duration.Seconds()*rate)),
-		byID:  make(map[proto.AllocationID]*player), left: make(chan struct{}),
+		count: max(1, uint32(o.Duration.Seconds()*rate)), left: make(chan struct{}),
 	}
 }
 
@@ -50,14 +50,19 @@ func (m *match) gather(ctx context.Context) error {
 	within, cancel := context.WithTimeoutCause(ctx, gatherWithin,
 		fmt.Errorf("demo: not all were connected within %v", gatherWithin))
 	defer cancel()
-	err := m.gatherAll(within)
+	err := m.openHost(within)
+	for number := 1; err == nil && number <= m.options.Players; number++ {
+		if err = m.join(within, number); err != nil {
+			err = fmt.Errorf("demo: player %d: %w", number, err)
+		}
+	}
 	if err != nil && within.Err() != nil {
 		return cause(within)
 	}
 	return err
 }
 
-func (m *match) gatherAll(ctx context.Context) error {
+func (m *match) openHost(ctx context.Context) error {
 	ticket, err := client.Reserve(ctx, m.api, m.options.Players, "")
 	if err != nil {
 		return fmt.Errorf("demo: allocate: %w", err)
@@ -70,11 +75,6 @@ func (m *match) gatherAll(ctx context.Context) error {
 	}
 	if err := m.host.Bind(ctx); err != nil {
 		return fmt.Errorf("demo: bind host: %w", err)
-	}
-	for number := 1; number <= m.options.Players; number++ {
-		if err := m.join(ctx, number); err != nil {
-			return fmt.Errorf("demo: player %d: %w", number, err)
-		}
 	}
 	return nil
 }
@@ -89,7 +89,6 @@ func (m *match) join(ctx context.Context, number int) error {
 		return err
 	}
 	m.players = append(m.players, p)
-	m.byID[p.session.ID()] = p
 	if p.host, err = p.session.Connect(ctx); err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -107,17 +106,10 @@ func (m *match) open(name string, t client.Ticket) (*client.Session, error) {
 		select {
 		case <-m.left: // It was closed.
 		default:
-			m.fail(fmt.Errorf("demo: %s: the session ended: %w", name, orClosed(err)))
+			m.fail(fmt.Errorf("demo: %s: the session ended: %w", name, cmp.Or(err, net.ErrClosed)))
 		}
 	})
 	return s, nil
-}
-
-func orClosed(err error) error {
-	if err == nil {
-		return net.ErrClosed
-	}
-	return err
 }
 
 // errSlow ends a match in which a player's datagrams never came to its host, or
@@ -125,45 +117,50 @@ func orClosed(err error) error {
 var errSlow = errors.New("demo: not everything could be sent in time")
 
 // exchange lets both sides send what they have to send and waits until it has
-// arrived, or the time for that is over.
+// arrived, or drainWithin is over: what is missing then is for the verdict.
 func (m *match) exchange(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*m.options.Duration+gatherWithin, errSlow)
 	defer cancel()
-	sent := make(chan struct{})
-	m.sending.Add(2 * len(m.players)) // player and host, for each player
+	m.sending.Store(2 * int64(len(m.players))) // player and host, for each player
 	for _, p := range m.players {
 		m.all.Go(func() { p.receive() })
-		m.all.Go(func() { defer m.sending.Done(); m.send(ctx, p.host, fromPlayer, &p.toHost) })
+		m.all.Go(func() { m.send(ctx, p.host, fromPlayer, &p.toHost) })
 	}
 	m.all.Go(func() { m.accept(ctx) })
-	m.all.Go(func() { m.sending.Wait(); close(sent) })
-	select {
-	case <-sent:
-	case <-ctx.Done():
-		return cause(ctx)
+	var drained time.Time
+	for drained.IsZero() || !m.settled() && time.Now().Before(drained) {
+		select {
+		case <-ctx.Done():
+			return cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
+		if drained.IsZero() && m.sending.Load() == 0 {
+			drained = time.Now().Add(drainWithin)
+		}
 	}
-	return m.drain(ctx)
+	return nil
 }
 
 // accept learns of the players from what they send first, and serves them.
 func (m *match) accept(ctx context.Context) {
-	waiting := len(m.players)
-	defer func() { m.sending.Add(-waiting) }()
-	for waiting > 0 {
+	waiting := make(map[proto.AllocationID]*player)
+	for _, p := range m.players {
+		waiting[p.session.ID()] = p
+	}
+	for len(waiting) > 0 {
 		peer, err := m.host.Accept(ctx)
 		if err != nil {
 			m.fail(fmt.Errorf("demo: host: accept: %w", err))
 			return
 		}
-		p := m.byID[peer.ID()]
+		p := waiting[peer.ID()]
 		if p == nil {
 			m.fail(fmt.Errorf("demo: host: unexpected peer: %v", peer.ID()))
 			return
 		}
-		delete(m.byID, peer.ID()) // Each is accepted once.
-		waiting--
+		delete(waiting, peer.ID()) // Each is accepted once.
 		m.all.Go(func() { p.serve(peer) })
-		m.all.Go(func() { defer m.sending.Done(); m.send(ctx, peer, fromHost, &p.fromHost) })
+		m.all.Go(func() { m.send(ctx, peer, fromHost, &p.fromHost) })
 	}
 }
 
@@ -185,27 +182,7 @@ func (m *match) send(ctx context.Context, to net.Conn, k kind, t *tally) {
 			return
 		}
 	}
-}
-
-// errDrain is only a marker: the tallies say what is missing.
-var errDrain = errors.New("demo: drain time is over")
-
-// drain waits until every datagram has arrived, but not for ever. What is
-// missing then is for the verdict.
-func (m *match) drain(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, drainWithin, errDrain)
-	defer cancel()
-	for !m.settled() {
-		select {
-		case <-ctx.Done():
-			if err := cause(ctx); err != errDrain {
-				return err
-			}
-			return nil
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	return nil
+	m.sending.Add(-1)
 }
 
 // settled reports whether everything has arrived. The host returns a datagram

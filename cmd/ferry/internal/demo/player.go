@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"math/big"
 	"net"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -31,7 +32,7 @@ func newPlayer(m *match, number int) *player {
 // receive is the player: it counts what comes from the host until the session
 // ends.
 func (p *player) receive() {
-	var own, echoes seen
+	var own, echoes big.Int // their numbers
 	var b [2 * size]byte
 	for {
 		n, err := p.host.Read(b[:])
@@ -44,7 +45,8 @@ func (p *player) receive() {
 			p.fromHost.count(&own, d.number, p.match.count)
 		case ok && d.kind == echo:
 			if p.fromHost.count(&echoes, d.number, p.match.count) {
-				p.record(p.match.now() - d.sent)
+				// Values within the bounds are never refused.
+				_ = p.roundTrip.RecordValue(min(max(p.match.now()-d.sent, 0), maxRoundTrip))
 			}
 		default:
 			p.fromHost.strange.Add(1)
@@ -52,14 +54,9 @@ func (p *player) receive() {
 	}
 }
 
-func (p *player) record(nanoseconds int64) {
-	// Values within the bounds are never refused.
-	_ = p.roundTrip.RecordValue(min(max(nanoseconds, 0), maxRoundTrip))
-}
-
 // serve is the host: it returns what the player sends and counts it.
 func (p *player) serve(peer net.Conn) {
-	var numbers seen
+	var numbers big.Int
 	var b [2 * size]byte
 	for {
 		n, err := peer.Read(b[:])

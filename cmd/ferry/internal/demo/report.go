@@ -58,13 +58,6 @@ func (m *match) report() Report {
 	return r
 }
 
-func (t *tally) direction() Direction {
-	return Direction{
-		Sent: t.sent.Load(), Received: t.received.Load(), Lost: t.lost(),
-		Duplicates: t.duplicates.Load(), Strange: t.strange.Load(),
-	}
-}
-
 // verdict is nil if every datagram arrived as it was sent.
 func (r Report) verdict() error {
 	var lost, strange, sent uint64
