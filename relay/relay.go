@@ -16,6 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/server/advertised"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
 )
 
@@ -155,7 +156,7 @@ func (r *Relay) onSessionError(err error) {
 // buildService creates the service and its handlers, with the join codes of the previous run.
 func (r *Relay) buildService(endpoints []alloc.ServerEndpoint) (err error) {
 	c := r.cfg.Service
-	r.reserver = advertiser{r.engine, endpoints}
+	r.reserver = advertised.Relay{Server: r.engine, Endpoints: endpoints}
 	if c.Relay = r.reserver; r.cfg.Place != nil {
 		c.Relay = r.cfg.Place(r.reserver)
 	}
@@ -355,31 +356,4 @@ func (r *Relay) release() (err error) {
 		}
 	}
 	return err
-}
-
-// advertiser is the relay with the endpoints that are known since its sockets are open.
-type advertiser struct {
-	*engine.Server
-	endpoints []alloc.ServerEndpoint
-}
-
-// ReserveHost implements alloc.Relay.
-func (a advertiser) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
-	res, err := a.Server.ReserveHost(ctx, r)
-	res.Endpoints = a.endpoints
-	return res, err
-}
-
-// ReserveJoiner implements alloc.Relay.
-func (a advertiser) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
-	res, err := a.Server.ReserveJoiner(ctx, r)
-	res.Endpoints = a.endpoints
-	return res, err
-}
-
-// MigrateHost implements alloc.MigrationRelay.
-func (a advertiser) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
-	res, err := a.Server.MigrateHost(ctx, r)
-	res.Endpoints = a.endpoints
-	return res, err
 }

@@ -433,7 +433,7 @@ func (a *App) buildService() (err error) {
 	cfg.Relay, cfg.Store, cfg.KeepCode = relay, codes.store, a.relay.engine.KeepCode
 	cfg.HasRoom = func(_ string, seats int) bool { return a.relay.hasRoom(a.settings.current().Config, seats) }
 	cfg.Regions = []alloc.Region{{
-		ID: c.Region, Description: c.Region, QoSAddress: relay.qos(), WebSocketURL: placement.WebSocketURL(relay.endpoints),
+		ID: c.Region, Description: c.Region, QoSAddress: qosAddress(relay.Endpoints), WebSocketURL: placement.WebSocketURL(relay.Endpoints),
 	}}
 	a.api.service, err = alloc.NewService(cfg)
 	codes.service, a.handover.codes = a.api.service, codes

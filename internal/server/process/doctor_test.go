@@ -29,7 +29,7 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	sound := func(t *testing.T) Doctor {
 		c := local()
-		c.Advertise = []config.Host{advertised(t, "127.0.0.1")}
+		c.Advertise = []config.Host{advertisedAt(t, "127.0.0.1")}
 		return Doctor{
 			Config: c, Mode: Serve, Now: time.Now,
 			Clock: func() sock.ClockState { return sock.ClockState{Known: true, Synchronized: true} },
@@ -132,7 +132,7 @@ func TestDoctor(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer silent.Close()
-		d.Config.Advertise = []config.Host{advertised(t, silent.LocalAddr().String())}
+		d.Config.Advertise = []config.Host{advertisedAt(t, silent.LocalAddr().String())}
 		expect(t, d, "udp "+silent.LocalAddr().String(), stateProblem, "nothing answers http://other")
 		d.Reach = func(context.Context, string, string) (admin.Reached, error) {
 			return admin.Reached{Sent: 5, Received: 3}, nil
@@ -153,7 +153,7 @@ func TestDoctor(t *testing.T) {
 	})
 	t.Run("address translation", func(t *testing.T) {
 		d := sound(t)
-		d.Config.Advertise = []config.Host{advertised(t, "203.0.113.7")}
+		d.Config.Advertise = []config.Host{advertisedAt(t, "203.0.113.7")}
 		expect(t, d, "advertise 203.0.113.7", stateAdvice, "NAT")
 		expect(t, d, "advertise 203.0.113.7", stateAdvice, "allow_private_sources")
 		d.Addresses = []netip.Addr{netip.MustParseAddr("198.51.100.4"), netip.MustParseAddr("203.0.113.7")}
@@ -221,7 +221,7 @@ func TestDoctor(t *testing.T) {
 	})
 }
 
-func advertised(t *testing.T, text string) (h config.Host) {
+func advertisedAt(t *testing.T, text string) (h config.Host) {
 	t.Helper()
 	if err := h.UnmarshalText([]byte(text)); err != nil {
 		t.Fatal(err)

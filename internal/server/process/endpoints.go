@@ -1,7 +1,6 @@
 package process
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/server/advertised"
 	"github.com/ferryrelay/ferry/internal/server/config"
 )
 
@@ -240,43 +240,9 @@ func isPublic(ip netip.Addr) bool {
 	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !shared.Contains(ip)
 }
 
-// advertiser is the relay with the endpoints that were determined after its sockets were
-// opened. It refuses reservations when memory is short.
-type advertiser struct {
-	*engine.Server
-	endpoints []alloc.ServerEndpoint
-	room      func() bool
-}
-
-// ReserveHost implements alloc.Relay.
-func (a advertiser) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
-	return withEndpoints(ctx, a, r, a.Server.ReserveHost)
-}
-
-// ReserveJoiner implements alloc.Relay.
-func (a advertiser) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
-	return withEndpoints(ctx, a, r, a.Server.ReserveJoiner)
-}
-
-// MigrateHost implements alloc.MigrationRelay.
-func (a advertiser) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
-	return withEndpoints(ctx, a, r, a.Server.MigrateHost)
-}
-
-// withEndpoints makes a reservation with the endpoints of a, if there is room.
-func withEndpoints[R any](ctx context.Context, a advertiser, r R, reserve func(context.Context, R) (alloc.Reservation,
-	error)) (alloc.Reservation, error) {
-	if !a.room() {
-		return alloc.Reservation{}, alloc.ErrFull
-	}
-	res, err := reserve(ctx, r)
-	res.Endpoints = a.endpoints
-	return res, err
-}
-
-// qos returns the address that answers QoS probes: the first advertised UDP address.
-func (a advertiser) qos() string {
-	for _, e := range a.endpoints {
+// qosAddress returns the address that answers QoS probes: the first advertised UDP address.
+func qosAddress(endpoints []alloc.ServerEndpoint) string {
+	for _, e := range endpoints {
 		if e.ConnectionType == "udp" {
 			return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
 		}
@@ -284,17 +250,18 @@ func (a advertiser) qos() string {
 	return ""
 }
 
-// advertised returns the relay with its endpoints. The port of the API is at api, invalid if there is none.
-func (r *localRelay) advertised(api netip.AddrPort) (advertiser, error) {
-	advertised, err := advertise(r.engine.Addrs(), r.opts.Config.Advertise, ownAddresses(r.opts.Mode))
+// advertised returns the relay with its endpoints, which refuses reservations when memory is short. The port
+// of the API is at api, invalid if there is none.
+func (r *localRelay) advertised(api netip.AddrPort) (advertised.Relay, error) {
+	addrs, err := advertise(r.engine.Addrs(), r.opts.Config.Advertise, ownAddresses(r.opts.Mode))
 	if err != nil {
-		return advertiser{}, err
+		return advertised.Relay{}, err
 	}
 	// Regions have one address for QoS probes and one URL, the first.
-	slices.SortStableFunc(advertised, func(x, y netip.AddrPort) int { return family(x.Addr()) - family(y.Addr()) })
-	relay := advertiser{Server: r.engine, room: r.hasMemory, endpoints: endpoints(&r.opts.Config, advertised, api)}
+	slices.SortStableFunc(addrs, func(x, y netip.AddrPort) int { return family(x.Addr()) - family(y.Addr()) })
+	relay := advertised.Relay{Server: r.engine, HasRoom: r.hasMemory, Endpoints: endpoints(&r.opts.Config, addrs, api)}
 	var texts []string
-	for _, e := range relay.endpoints {
+	for _, e := range relay.Endpoints {
 		texts = append(texts, e.ConnectionType+"://"+net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
 	}
 	r.opts.Logger.Info("endpoints for players", "endpoints", texts)

@@ -75,10 +75,10 @@ func (a *App) buildMember() error {
 	a.member = m
 	m.node = placement.Node{
 		Relay: o.Identity.Relay, Boot: a.relay.restart.boot,
-		Region: c.Region, Description: cmp.Or(c.RegionDescription, c.Region), QoSAddress: relay.qos(), Endpoints: relay.endpoints,
+		Region: c.Region, Description: cmp.Or(c.RegionDescription, c.Region), QoSAddress: qosAddress(relay.Endpoints), Endpoints: relay.Endpoints,
 		Version: o.Version, Capabilities: placement.Capabilities(), RecoverFor: c.RecoverFor,
 	}
-	if m.node.Control, err = controlAddress(c.ClusterAdvertise, m.cluster.Addr(), relay.endpoints); err != nil {
+	if m.node.Control, err = controlAddress(c.ClusterAdvertise, m.cluster.Addr(), relay.Endpoints); err != nil {
 		return err
 	}
 	o.Logger.Info("control address for API processes", "control", m.node.Control, "relay", o.Identity.Relay.String())

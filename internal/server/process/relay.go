@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 	"github.com/ferryrelay/ferry/internal/net/sock"
+	"github.com/ferryrelay/ferry/internal/server/advertised"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
 	"github.com/ferryrelay/ferry/internal/server/host/foreign"
@@ -285,7 +286,7 @@ func (r *localRelay) seats(c *config.Config) int {
 	return int(min(max(int64(seats)*int64(c.Overcommit)/100, 1), math.MaxInt32))
 }
 
-var _ placement.Engine = advertiser{}
+var _ placement.Engine = advertised.Relay{}
 
 // maxMessageSizeOver is by how much the setting maxMessageSize of Unity Transport
 // exceeds the largest message that a client sends, by transport.

@@ -360,7 +360,7 @@ func TestShortMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	short := relay
-	short.room = func() bool { return false }
+	short.HasRoom = func() bool { return false }
 	if _, err := short.ReserveHost(t.Context(), alloc.HostRequest{MaxConnections: 1}); !errors.Is(err, alloc.ErrFull) {
 		t.Errorf("ReserveHost: %v", err)
 	}
