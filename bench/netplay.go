@@ -103,7 +103,7 @@ func newNetplay(ctx context.Context, cfg *Config, rig *benchrig.Rig) (*netplay, 
 
 func (p *netplay) makeDriver(ep int) (err error) {
 	d := &p.drivers[ep]
-	cfg := netcode.Config{Link: d.link, MaxConnections: p.cfg.Players, MaxHandshaking: p.cfg.Players}
+	cfg := netcode.Config{Link: d.link, MaxConnections: p.cfg.Players, Limits: netcode.Limits{MaxHandshaking: p.cfg.Players}}
 	cfg.CommandsPerDatagram = 1 // Datagrams have the size that the configuration says.
 	if p.rig.Plan.Host(ep) != ep {
 		d.conns = make([]netcode.Conn, 1)

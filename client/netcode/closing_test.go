@@ -43,7 +43,7 @@ func TestKick(t *testing.T) {
 // TestNoticeIsLost: what the notice lacks, the disconnects of the transport
 // still bring, within the linger time.
 func TestNoticeIsLost(t *testing.T) {
-	b, s, _ := pair(t, netcode.Config{MaxResendTime: 10 * time.Second}, netcode.Config{})
+	b, s, _ := pair(t, netcode.Config{Timeouts: netcode.Timeouts{MaxResend: 10 * time.Second}}, netcode.Config{})
 	s.Disconnect(netcode.ReasonServerFull, "lost")
 	b.update()
 	at := b.nodes[0].Local()
@@ -119,7 +119,7 @@ func TestSilence(t *testing.T) {
 
 func TestNobodyAnswers(t *testing.T) {
 	b := newTestNetwork(t, netcode.Config{})
-	d, _ := b.join(netcode.Config{ConnectAttempts: 2})
+	d, _ := b.join(netcode.Config{Timeouts: netcode.Timeouts{ConnectAttempts: 2}})
 	b.server, b.clients = d, nil // The server is not there.
 	b.step = 501 * ms
 	b.tick(6)
@@ -260,7 +260,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestCaps(t *testing.T) {
-	b := newTestNetwork(t, netcode.Config{MaxConnections: 3, MaxHandshaking: 2, RequireApproval: true})
+	b := newTestNetwork(t, netcode.Config{MaxConnections: 3, Limits: netcode.Limits{MaxHandshaking: 2}, RequireApproval: true})
 	for range 4 {
 		b.join(netcode.Config{})
 	}
@@ -383,7 +383,7 @@ func closeDriver(t *testing.T, b *testNetwork, d *netcode.Driver) {
 // address may be forged.
 func TestServerFull(t *testing.T) {
 	for name, cfg := range map[string]netcode.Config{
-		"connections": {MaxConnections: 1}, "handshakes": {MaxHandshaking: 1, RequireApproval: true},
+		"connections": {MaxConnections: 1}, "handshakes": {Limits: netcode.Limits{MaxHandshaking: 1}, RequireApproval: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, _, _ := pair(t, cfg, netcode.Config{})

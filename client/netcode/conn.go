@@ -127,7 +127,7 @@ func (c Conn) InGame() bool {
 
 // SendRPC queues an RPC, which arrives once and in order. A payload above one packet, over
 // UDP by default 1369 bytes, travels in several, and the RPCs behind it wait for the last of
-// them; it may have Config.MaxRPCLen bytes, and must fit into Config.MaxRPCQueue.
+// them; it may have Limits.MaxRPCLen bytes, and must fit into Limits.MaxRPCQueue.
 //
 // Errors: ErrGone, ErrUnknownRPC, ErrNotAllowed, ErrTooLarge, ErrQueueFull.
 func (c Conn) SendRPC(r RPC) error {
@@ -153,7 +153,7 @@ func (c Conn) maySend(byServer bool, header, size int) (*session, error) {
 		return nil, ErrGone
 	case c.d.server != byServer || s.state != StateConnected || !s.inGame:
 		return nil, ErrNotAllowed
-	case size > c.d.cfg.MaxSnapshotLen,
+	case size > c.d.cfg.Limits.MaxSnapshotLen,
 		header+size > max(c.d.ep.MaxPayload(utp.EntitiesUnreliable), c.d.ep.MaxPayload(utp.EntitiesFragmented)):
 		return nil, ErrTooLarge
 	}

@@ -46,8 +46,8 @@
 // # Large RPCs
 //
 // An RPC that does not fit into one packet travels in parts, as the window of the reliable
-// pipeline has room, over several ticks; the RPCs behind it wait. Config.MaxRPCLen bounds its
-// payload on both sides, Config.MaxRPCQueue what waits at the sender. The receiver allocates
+// pipeline has room, over several ticks; the RPCs behind it wait. Limits.MaxRPCLen bounds its
+// payload on both sides, Limits.MaxRPCQueue what waits at the sender. The receiver allocates
 // the payload as its parts arrive. Before Connected an RPC must fit into one packet.
 //
 // # States
@@ -87,14 +87,14 @@
 // forged sources take no place, cause no event, and are answered with less than three times
 // their bytes. Over a relay the address is the allocation, which the relay has authenticated;
 // the handshake is the same. A client that has proven its address has one of
-// Config.MaxHandshaking places until it is connected, and its source at most
-// Config.MaxHandshakingPerSource of them. A player that moves to another address keeps its
+// Limits.MaxHandshaking places until it is connected, and its source at most
+// Limits.MaxHandshakingPerSource of them. A player that moves to another address keeps its
 // connection, and proves the new address as well.
 //
 // The token alone, 8 random bytes in each datagram, identifies a connection: an attacker that
-// reads the traffic can take it over. [Stats].Refused and Drops show a server under attack.
+// reads the traffic can take it over. [DriverStats].Refused and Drops show a server under attack.
 //
-// One datagram has Config.MaxMessageSize bytes, one Update takes 4096 of them, and one
+// One datagram has Limits.MaxMessageSize bytes, one Update takes 4096 of them, and one
 // connection keeps 256 commands and 256 messages of it. At most 32 packets of RPCs are
 // unacknowledged at a time; there is no congestion control.
 //

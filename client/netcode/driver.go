@@ -268,7 +268,7 @@ const (
 	// StateConnected: the connection has a NetworkID, and everything may pass.
 	StateConnected
 	// StateStalled and StateResumed are of events alone: a connection that stays in StateConnected
-	// receives nothing for four times Config.HeartbeatTimeout, which should be the same on both
+	// receives nothing for four times Timeouts.Heartbeat, which should be the same on both
 	// sides, and then it does again.
 	StateStalled
 	StateResumed
@@ -318,7 +318,7 @@ func (d *Driver) flush() {
 // clock as none.
 //
 // It returns why the link has ended, after which nothing arrives any more, or,
-// once, why Config.AutoConnectPort could not be done; net.ErrClosed after Close.
+// once, why Config.AutoConnect could not be done; net.ErrClosed after Close.
 func (d *Driver) Update(now time.Time) error {
 	if d.closed {
 		return net.ErrClosed

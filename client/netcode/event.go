@@ -82,11 +82,11 @@ var (
 	// ErrUnknownRPC is an RPC of another registry, or one that was registered
 	// after the driver was made.
 	ErrUnknownRPC = errors.New("netcode: RPC is not registered")
-	// ErrTooLarge is an RPC above Config.MaxRPCLen or Config.MaxRPCQueue, or above one packet
+	// ErrTooLarge is an RPC above Limits.MaxRPCLen or Limits.MaxRPCQueue, or above one packet
 	// before StateConnected, a message above one packet, or a command or snapshot above
-	// Config.MaxSnapshotLen.
+	// Limits.MaxSnapshotLen.
 	ErrTooLarge = errors.New("netcode: message is too large")
-	// ErrQueueFull is an RPC for which Config.MaxRPCQueue leaves no room now, or a message for
+	// ErrQueueFull is an RPC for which Limits.MaxRPCQueue leaves no room now, or a message for
 	// which the transport has no room until the next Flush.
 	ErrQueueFull = errors.New("netcode: queue is full")
 )

@@ -18,7 +18,9 @@ func (d *Driver) Version() ProtocolVersion { return d.version }
 func (d *Driver) Listening() bool { return d.listening() }
 
 // AutoAddrs returns where a server listens and a client connects to, the zero Addr if it does not.
-func (c Config) AutoAddrs() (listen, connect address.Addr) { return c.autoListen(), c.autoConnect() }
+func (c Config) AutoAddrs() (listen, connect address.Addr) {
+	return c.AutoConnect.listen(), c.AutoConnect.connect()
+}
 
 // Mask returns the acknowledgements as a mask of bits: bit i is the tick Newest-i.
 func (a Acks) Mask() uint32 { return a.mask }

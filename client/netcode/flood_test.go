@@ -174,7 +174,9 @@ func TestAmplification(t *testing.T) {
 		"invalid RPC":          {blind: func(a *attacker) { a.send(a.tokens, a.version(7)) }},
 		"wrong cookies":        {blind: (*attacker).guess},
 		"full server":          {cfg: full, occupied: true, blind: (*attacker).request},
-		"no handshake is free": {cfg: netcode.Config{MaxHandshaking: 1, RequireApproval: true}, occupied: true, blind: (*attacker).request},
+		"no handshake is free": {
+			cfg: netcode.Config{Limits: netcode.Limits{MaxHandshaking: 1}, RequireApproval: true}, occupied: true, blind: (*attacker).request,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newTestNetwork(t, c.cfg)
@@ -280,7 +282,7 @@ func TestHandshakeLosesOne(t *testing.T) {
 // TestClientsOfOneAddress: those above the bound of a source get no answer and ask again,
 // and get in when the ones before them are connected. Other sources do not wait.
 func TestClientsOfOneAddress(t *testing.T) {
-	b := newTestNetwork(t, netcode.Config{RequireApproval: true, MaxHandshakingPerSource: 2})
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true, Limits: netcode.Limits{MaxHandshakingPerSource: 2}})
 	school := netip.MustParseAddr("2001:db8:ffff::1")
 	var conns []netcode.Conn
 	for i := range 4 {

@@ -80,7 +80,7 @@ func (s *session) compare(peer version) {
 func (s *session) welcome() {
 	s.d.ep.Admit(s.conn)
 	s.id = s.d.ids.take()
-	s.rpcs.queue.add(indexApproved, appendApproved(nil, s.id, s.d.cfg.HandshakeApprovalTimeout), nil)
+	s.rpcs.queue.add(indexApproved, appendApproved(nil, s.id, s.d.cfg.Timeouts.HandshakeApproval), nil)
 	s.enter(StateConnected)
 }
 

@@ -13,7 +13,7 @@ import (
 //	further parts  bytes
 const partHeaderLen = 4 + 2
 
-// rpcLenLimit is the limit of Config.MaxRPCLen.
+// rpcLenLimit is the limit of Limits.MaxRPCLen.
 const rpcLenLimit = 1 << 20
 
 // addParts adds a large RPC in parts of at most room bytes. Its head is what goes before
@@ -38,9 +38,9 @@ func (q *rpcStream) sendLarge(index uint16, hash, payload []byte, room int) erro
 	size := len(head) + len(payload)
 	size += (size + perPart - 1) / perPart * utp.RPCLen
 	switch {
-	case q.s.state != StateConnected || len(payload) > q.s.d.cfg.MaxRPCLen || size > q.s.d.cfg.MaxRPCQueue:
+	case q.s.state != StateConnected || len(payload) > q.s.d.cfg.Limits.MaxRPCLen || size > q.s.d.cfg.Limits.MaxRPCQueue:
 		return ErrTooLarge
-	case q.queue.len()+size > q.s.d.cfg.MaxRPCQueue:
+	case q.queue.len()+size > q.s.d.cfg.Limits.MaxRPCQueue:
 		return ErrQueueFull
 	}
 	q.queue.addParts(head, payload, room)
@@ -79,7 +79,7 @@ func (q *rpcStream) takeFirstPart(b []byte) {
 	switch {
 	case !known:
 		q.s.closeInvalid("an RPC is unknown")
-	case size > uint32(q.s.d.cfg.MaxRPCLen):
+	case size > uint32(q.s.d.cfg.Limits.MaxRPCLen):
 		q.s.closeInvalid("RPC " + t.name + " is larger than MaxRPCLen")
 	case len(data) == 0 || len(data) >= int(size):
 		q.s.closeInvalid("the first part of RPC " + t.name + " has a wrong length")

@@ -83,7 +83,7 @@ func TestLargeRPCSizes(t *testing.T) {
 // packet do not know.
 func TestLargestRPC(t *testing.T) {
 	rpc := newCalls(t)
-	cfg := netcode.Config{RPCs: rpc.reg, MaxRPCLen: 1 << 20, MaxRPCQueue: 2 << 20}
+	cfg := netcode.Config{RPCs: rpc.reg, Limits: netcode.Limits{MaxRPCLen: 1 << 20, MaxRPCQueue: 2 << 20}}
 	b, s, c := pair(t, cfg, cfg)
 	sent := noise(1 << 20)
 	if err := c.SendRPC(rpc.say.New(sent)); err != nil {
@@ -97,7 +97,7 @@ func TestLargestRPC(t *testing.T) {
 	}
 
 	rpc = newCalls(t)
-	cfg = netcode.Config{RPCs: rpc.reg, MaxRPCLen: 1}
+	cfg = netcode.Config{RPCs: rpc.reg, Limits: netcode.Limits{MaxRPCLen: 1}}
 	b, s, c = pair(t, cfg, cfg)
 	if err := c.SendRPC(rpc.say.New(make([]byte, rpcRoom-4))); err != nil {
 		t.Error(err)
@@ -206,7 +206,7 @@ func TestLargeRPCsOverBadNetwork(t *testing.T) {
 // TestLargeRPCQueue: the queue bounds what waits, and has room again when it was sent.
 func TestLargeRPCQueue(t *testing.T) {
 	rpc := newCalls(t)
-	cfg := netcode.Config{RPCs: rpc.reg, MaxRPCQueue: 50_000}
+	cfg := netcode.Config{RPCs: rpc.reg, Limits: netcode.Limits{MaxRPCQueue: 50_000}}
 	b, s, c := pair(t, cfg, cfg)
 	v := rpc.say.New(noise(30_000))
 	if err := s.SendRPC(rpc.say.New(make([]byte, 49_900))); err != netcode.ErrTooLarge {
@@ -250,7 +250,7 @@ func TestDisconnectWithinLargeRPC(t *testing.T) {
 	} {
 		t.Run(k.name, func(t *testing.T) {
 			rpc := newCalls(t)
-			cfg := netcode.Config{RPCs: rpc.reg, MaxRPCLen: 1 << 20, MaxRPCQueue: 2 << 20}
+			cfg := netcode.Config{RPCs: rpc.reg, Limits: netcode.Limits{MaxRPCLen: 1 << 20, MaxRPCQueue: 2 << 20}}
 			b, s, c := pair(t, cfg, cfg)
 			if err := c.SendRPC(rpc.say.New(noise(1 << 20))); err != nil {
 				t.Fatal(err)
@@ -413,7 +413,7 @@ func TestInvalidParts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			reg, say := pickyCalls(t)
-			b := newTestNetwork(t, netcode.Config{RPCs: reg, MaxRPCLen: 1000})
+			b := newTestNetwork(t, netcode.Config{RPCs: reg, Limits: netcode.Limits{MaxRPCLen: 1000}})
 			r := connectRawPeer(t, b)
 			s := b.only()
 			for _, p := range c.packets {
@@ -443,7 +443,7 @@ func TestInvalidParts(t *testing.T) {
 func TestLargeRPCMemory(t *testing.T) {
 	const size = 200_000
 	rpc := newCalls(t)
-	b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg, MaxRPCLen: 1 << 20})
+	b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg, Limits: netcode.Limits{MaxRPCLen: 1 << 20}})
 	r := connectRawPeer(t, b)
 	s, sent := b.only(), noise(size)
 	r.say(t, b, utp.EntitiesReliable, packet(firstPart(size, 0, sent[0])))

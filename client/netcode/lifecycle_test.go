@@ -319,7 +319,7 @@ func TestThousandClients(t *testing.T) {
 	add := func(n int) {
 		for i := range n {
 			if i%200 == 0 {
-				b.tick(10) // or Config.MaxHandshaking refuses some
+				b.tick(10) // or Limits.MaxHandshaking refuses some
 			}
 			node, err := b.net.Open(address.Addr{})
 			if err != nil {

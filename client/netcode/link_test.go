@@ -115,7 +115,7 @@ func TestAutoConnectFails(t *testing.T) {
 	defer taken.Close()
 	at, _ := taken.Local().UDP()
 	b := &testNetwork{t: t}
-	d := b.driver(netcode.NewServer, netcode.Config{AutoConnectPort: at.Port(), AutoListenAddress: at.Addr()})
+	d := b.driver(netcode.NewServer, netcode.Config{AutoConnect: netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}})
 	if err := d.Update(start); err == nil {
 		t.Error("a port was taken twice")
 	}

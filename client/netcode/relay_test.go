@@ -55,7 +55,7 @@ func newMatch(t testing.TB, cfg engine.Config, players int, bad link.Conditions,
 	m.host = m.open(res)
 	m.at = m.host.Local()
 	d, err := netcode.NewServer(netcode.Config{
-		Link: m.sim(m.host, 1), RPCs: m.rpc.reg, RequireApproval: approval, HandshakeApprovalTimeout: patience,
+		Link: m.sim(m.host, 1), RPCs: m.rpc.reg, RequireApproval: approval, Timeouts: netcode.Timeouts{HandshakeApproval: patience},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,9 @@ func (m *match) join(host alloc.Reservation, n int) {
 		if r == nil {
 			m.t.Fatal("a player has no link")
 		}
-		d, err := netcode.NewClient(netcode.Config{Link: m.sim(r, uint64(i+2)), RPCs: m.rpc.reg, HandshakeApprovalTimeout: patience})
+		d, err := netcode.NewClient(netcode.Config{
+			Link: m.sim(r, uint64(i+2)), RPCs: m.rpc.reg, Timeouts: netcode.Timeouts{HandshakeApproval: patience},
+		})
 		if err != nil {
 			m.t.Fatal(err)
 		}

@@ -45,7 +45,7 @@ func (d *Driver) request(at address.Addr, connect bool) *Request {
 // requests are those that the next Update serves.
 type requests struct {
 	list []*Request
-	auto *Request // of Config.AutoConnectPort, until its result was returned
+	auto *Request // of Config.AutoConnect, until its result was returned
 }
 
 // serve makes the requests.
@@ -78,41 +78,39 @@ func (q *requests) close() {
 	q.list = nil
 }
 
-// autoListen returns where Update makes a server listen, the zero address if it does not.
-func (c *Config) autoListen() address.Addr {
-	return c.autoAddr(c.AutoListenAddress, netip.IPv4Unspecified())
-}
+// listen returns where Update makes a server listen, the zero address if it does not.
+func (c AutoConnect) listen() address.Addr { return c.addr(c.ListenAddress, netip.IPv4Unspecified()) }
 
-// autoConnect returns where Update makes a client connect to, the zero address if it does not.
-func (c *Config) autoConnect() address.Addr {
-	if c.AutoConnectAddress == netip.IPv4Unspecified() {
+// connect returns where Update makes a client connect to, the zero address if it does not.
+func (c AutoConnect) connect() address.Addr {
+	if c.ConnectAddress == netip.IPv4Unspecified() {
 		return address.Addr{}
 	}
-	return c.autoAddr(c.AutoConnectAddress, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	return c.addr(c.ConnectAddress, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 }
 
-func (c *Config) autoAddr(ip, def netip.Addr) address.Addr {
-	if c.AutoConnectPort == 0 {
+func (c AutoConnect) addr(ip, def netip.Addr) address.Addr {
+	if c.Port == 0 {
 		return address.Addr{}
 	}
 	if !ip.IsValid() {
 		ip = def
 	}
-	return address.FromUDP(netip.AddrPortFrom(ip, c.AutoConnectPort))
+	return address.FromUDP(netip.AddrPortFrom(ip, c.Port))
 }
 
-// requestAuto makes the request of Config.AutoConnectPort.
+// requestAuto makes the request of Config.AutoConnect.
 func (d *Driver) requestAuto() {
-	if at := d.cfg.autoListen(); d.server && at.IsValid() {
+	if at := d.cfg.AutoConnect.listen(); d.server && at.IsValid() {
 		d.requests.auto = d.RequestListen(at)
 	}
-	if to := d.cfg.autoConnect(); !d.server && to.IsValid() {
+	if to := d.cfg.AutoConnect.connect(); !d.server && to.IsValid() {
 		d.requests.auto = d.RequestConnect(to)
 	}
 }
 
 // takeAutoError returns, once, why the first Update could not do what
-// Config.AutoConnectPort asks for.
+// Config.AutoConnect asks for.
 func (q *requests) takeAutoError() error {
 	if q.auto == nil {
 		return nil

@@ -78,13 +78,20 @@ func TestRefusedCalls(t *testing.T) {
 }
 
 func TestConfigIsRefused(t *testing.T) {
-	for i, cfg := range []netcode.Config{
-		{HandshakeApprovalTimeout: time.Second - 1}, {MaxConnections: -1}, {MaxConnections: 65537},
-		{MaxHandshaking: -1}, {MaxHandshakingPerSource: -1}, {MaxHandshakingPerSource: 65537},
+	refused := []netcode.Config{{MaxConnections: -1}, {MaxConnections: 65537}, {CommandsPerDatagram: 33}}
+	for _, l := range []netcode.Limits{
+		{MaxHandshaking: -1}, {MaxHandshakingPerSource: -1}, {MaxHandshakingPerSource: 65537}, {MaxMessageSize: 1473},
 		{MaxRPCQueue: -1}, {MaxRPCLen: -1}, {MaxRPCLen: 1<<20 + 1}, {MaxSnapshotLen: -1}, {MaxSnapshotLen: 1<<20 - 21},
-		{CommandsPerDatagram: 33}, {ConnectTimeout: netcode.NoTimeout}, {ConnectAttempts: -1}, {HeartbeatTimeout: -2},
-		{DisconnectTimeout: -2}, {MaxResendTime: time.Hour}, {MaxMessageSize: 1473},
 	} {
+		refused = append(refused, netcode.Config{Limits: l})
+	}
+	for _, t := range []netcode.Timeouts{
+		{HandshakeApproval: time.Second - 1}, {Connect: netcode.NoTimeout}, {ConnectAttempts: -1}, {Heartbeat: -2},
+		{Disconnect: -2}, {MaxResend: time.Hour},
+	} {
+		refused = append(refused, netcode.Config{Timeouts: t})
+	}
+	for i, cfg := range refused {
 		for _, start := range []func(netcode.Config) (*netcode.Driver, error){netcode.NewServer, netcode.NewClient} {
 			if _, err := start(cfg); !errors.Is(err, netcode.ErrConfig) {
 				t.Errorf("%d: %v", i, err)
@@ -100,9 +107,9 @@ func TestAutoConnect(t *testing.T) {
 		listen, connect string
 	}{
 		{netcode.Config{}, "", ""},
-		{netcode.Config{AutoConnectPort: 7979}, "0.0.0.0:7979", "127.0.0.1:7979"},
-		{netcode.Config{AutoConnectPort: 1, AutoConnectAddress: netip.IPv4Unspecified()}, "0.0.0.0:1", ""},
-		{netcode.Config{AutoConnectPort: 1, AutoConnectAddress: far, AutoListenAddress: far}, "192.0.2.7:1", "192.0.2.7:1"},
+		{netcode.Config{AutoConnect: netcode.AutoConnect{Port: 7979}}, "0.0.0.0:7979", "127.0.0.1:7979"},
+		{netcode.Config{AutoConnect: netcode.AutoConnect{Port: 1, ConnectAddress: netip.IPv4Unspecified()}}, "0.0.0.0:1", ""},
+		{netcode.Config{AutoConnect: netcode.AutoConnect{Port: 1, ConnectAddress: far, ListenAddress: far}}, "192.0.2.7:1", "192.0.2.7:1"},
 	} {
 		l, to := c.auto.AutoAddrs()
 		if want := address.FromUDP(parsed(c.listen)); l != want {
@@ -126,7 +133,7 @@ func parsed(text string) netip.AddrPort {
 // by the port alone.
 func TestRun(t *testing.T) {
 	at := netip.MustParseAddrPort(testkit.FreeAddr(t, "udp"))
-	cfg := netcode.Config{AutoConnectPort: at.Port(), AutoListenAddress: at.Addr()}
+	cfg := netcode.Config{AutoConnect: netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}}
 	b := &testNetwork{t: t}
 	server := b.driver(netcode.NewServer, cfg)
 	client := b.driver(netcode.NewClient, cfg)

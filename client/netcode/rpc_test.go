@@ -97,7 +97,7 @@ func TestOrderOverFullWindow(t *testing.T) {
 
 func TestQueueLimit(t *testing.T) {
 	rpc := newCalls(t)
-	cfg := netcode.Config{RPCs: rpc.reg, MaxRPCQueue: 1000}
+	cfg := netcode.Config{RPCs: rpc.reg, Limits: netcode.Limits{MaxRPCQueue: 1000}}
 	_, s, _ := pair(t, cfg, cfg)
 	for i, want := range []error{nil, netcode.ErrQueueFull} {
 		if err := s.SendRPC(rpc.say.New(make([]byte, 600))); err != want {

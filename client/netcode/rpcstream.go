@@ -32,7 +32,7 @@ func (q *rpcStream) send(r RPC) error {
 	if room := d.rpcRoom(); size > room {
 		return q.sendLarge(index, hash, r.Payload, room)
 	}
-	if q.queue.len()+size > d.cfg.MaxRPCQueue {
+	if q.queue.len()+size > d.cfg.Limits.MaxRPCQueue {
 		return ErrQueueFull
 	}
 	q.queue.add(index, hash, r.Payload)

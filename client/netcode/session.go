@@ -103,10 +103,10 @@ func (s *session) serve() {
 func (s *session) expire() {
 	heard, _ := s.d.ep.Heard(s.conn)
 	silence := s.d.clock.elapsed - heard
-	switch heartbeat, limit := s.d.cfg.HeartbeatTimeout, s.d.cfg.DisconnectTimeout; {
+	switch heartbeat, limit := s.d.cfg.Timeouts.Heartbeat, s.d.cfg.Timeouts.Disconnect; {
 	case limit != NoTimeout && silence > limit && s.d.ep.State(s.conn) == utp.StateEstablished:
 		s.closeSilent()
-	case s.handshaking() && s.d.clock.elapsed-s.handshake.since >= s.d.cfg.HandshakeApprovalTimeout:
+	case s.handshaking() && s.d.clock.elapsed-s.handshake.since >= s.d.cfg.Timeouts.HandshakeApproval:
 		reason := ReasonApprovalTimeout
 		if s.state == StateHandshake {
 			reason = ReasonHandshakeTimeout

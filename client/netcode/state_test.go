@@ -147,7 +147,7 @@ func TestApprovalTimeout(t *testing.T) {
 }
 
 func TestApprovalTimeoutOfClient(t *testing.T) {
-	b := newTestNetwork(t, netcode.Config{RequireApproval: true, HandshakeApprovalTimeout: time.Minute})
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true, Timeouts: netcode.Timeouts{HandshakeApproval: time.Minute}})
 	b.join(netcode.Config{})
 	b.tick(5)
 	b.log = b.log[:0]
@@ -162,7 +162,7 @@ func TestApprovalTimeoutOfClient(t *testing.T) {
 
 func TestHandshakeGuardOfClient(t *testing.T) {
 	b := newTestNetwork(t, netcode.Config{})
-	d, c := b.join(netcode.Config{DisconnectTimeout: netcode.NoTimeout})
+	d, c := b.join(netcode.Config{Timeouts: netcode.Timeouts{Disconnect: netcode.NoTimeout}})
 	b.tick(2)
 	for i := range 18 { // The server has accepted, and sends nothing more.
 		if want := i > 0; (c.State() == netcode.StateHandshake) != want {
@@ -323,9 +323,9 @@ func TestReconnects(t *testing.T) {
 // TestClientApprovalLimit: a client waits for the approval for as long as its limit says
 // since it was asked for one, whatever the way there took.
 func TestClientApprovalLimit(t *testing.T) {
-	b := newTestNetwork(t, netcode.Config{RequireApproval: true, HandshakeApprovalTimeout: time.Minute})
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true, Timeouts: netcode.Timeouts{HandshakeApproval: time.Minute}})
 	b.step = 600 * ms // so that a round trip takes 1.2 s
-	_, c := b.join(netcode.Config{HandshakeApprovalTimeout: 2 * time.Second})
+	_, c := b.join(netcode.Config{Timeouts: netcode.Timeouts{HandshakeApproval: 2 * time.Second}})
 	var asked time.Time
 	for range 30 {
 		b.tick(1)

@@ -8,8 +8,7 @@ import (
 )
 
 // Stats is what a connection has counted or, of a driver, the sum of what all its
-// connections have, with those that have ended. What the link has counted is in
-// Driver.Link().Stats().
+// connections have, with those that have ended.
 type Stats struct {
 	// Datagrams, and their bytes without those of the link. A driver also counts those
 	// without a connection.
@@ -35,16 +34,24 @@ type Stats struct {
 	Dropped uint64
 	Lost    uint64 // snapshots that are missing in the sequence; some may be late
 	Ignored uint64 // received while not in game, or malformed
+}
 
-	// Of a connection. RTT and RTTVariation are the smoothed round trip and its variation, as
+// ConnStats is the state of a connection, and what it has counted.
+type ConnStats struct {
+	Stats
+	// RTT and RTTVariation are the smoothed round trip and its variation, as
 	// commands and snapshots measure it, the wait of a tick included; before the first of
 	// these, as packets of RPCs measure it.
 	RTT, RTTVariation time.Duration
 	// CommandAge is by how many ticks the server's last snapshot was ahead of
 	// the client's newest command when it was sent. Known to clients.
 	CommandAge int32
+}
 
-	// Of a driver.
+// DriverStats is the state of a driver, and what it and its connections have counted. What the
+// link has counted is in Driver.Link().Stats().
+type DriverStats struct {
+	Stats
 	Connections int               // those of the transport now, with those in their last 250 ms
 	Handshaking int               // of these, clients in handshake or approval
 	Refused     uint64            // answers to clients for which there was no room
@@ -74,12 +81,12 @@ func (s *Stats) setTransport(t utp.Stats) {
 }
 
 // Stats returns the counters, and false when the connection has ended.
-func (c Conn) Stats() (Stats, bool) {
+func (c Conn) Stats() (ConnStats, bool) {
 	s := c.live()
 	if s == nil {
-		return Stats{}, false
+		return ConnStats{}, false
 	}
-	st := s.counts
+	st := ConnStats{Stats: s.counts}
 	t, _ := c.d.ep.ConnStats(c.id)
 	st.setTransport(t)
 	st.RPCsQueued, st.CommandAge = s.rpcs.queue.len(), s.snapshots.age
@@ -93,8 +100,8 @@ func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.M
 
 // Stats returns the counters. It goes through all connections and allocates Drops, so it is
 // for a report now and then.
-func (d *Driver) Stats() Stats {
-	st := d.sessions.ended
+func (d *Driver) Stats() DriverStats {
+	st := DriverStats{Stats: d.sessions.ended}
 	for _, s := range d.sessions.list {
 		st.add(&s.counts)
 		st.RPCsQueued += s.rpcs.queue.len()

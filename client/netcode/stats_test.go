@@ -44,7 +44,7 @@ func TestDriverStats(t *testing.T) {
 			b.flush()
 		}
 	}
-	check := func(when string, connections int) netcode.Stats {
+	check := func(when string, connections int) netcode.DriverStats {
 		t.Helper()
 		st := b.server.Stats()
 		var sum netcode.Stats

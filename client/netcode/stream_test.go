@@ -127,7 +127,8 @@ func TestMaxSnapshotLen(t *testing.T) {
 	for _, k := range []struct{ server, client, sent, received int }{
 		{100, 0, 100, 100}, {40_000, 40_000, 40_000, 40_000}, {40_000, 0, 40_000, 0},
 	} {
-		b, s, c := pair(t, netcode.Config{MaxSnapshotLen: k.server}, netcode.Config{MaxSnapshotLen: k.client})
+		limit := func(n int) netcode.Config { return netcode.Config{Limits: netcode.Limits{MaxSnapshotLen: n}} }
+		b, s, c := pair(t, limit(k.server), limit(k.client))
 		s.SetInGame(true)
 		c.SetInGame(true)
 		if err := s.SendSnapshot(1, make([]byte, k.sent+1)); err != netcode.ErrTooLarge {
@@ -146,7 +147,7 @@ func TestMaxSnapshotLen(t *testing.T) {
 
 // TestMaxMessageSize: no datagram is larger.
 func TestMaxMessageSize(t *testing.T) {
-	_, s, c := pair(t, netcode.Config{}, netcode.Config{MaxMessageSize: 500})
+	_, s, c := pair(t, netcode.Config{}, netcode.Config{Limits: netcode.Limits{MaxMessageSize: 500}})
 	for _, k := range []struct {
 		conn netcode.Conn
 		most int

@@ -197,7 +197,7 @@ func TestSilentServerInHandshake(t *testing.T) {
 func TestTimeoutReachesTheClient(t *testing.T) {
 	for _, rpcs := range []int{0, 1, 40} {
 		rpc := newCalls(t)
-		b := newTestNetwork(t, netcode.Config{DisconnectTimeout: 3 * time.Second, RPCs: rpc.reg})
+		b := newTestNetwork(t, netcode.Config{Timeouts: netcode.Timeouts{Disconnect: 3 * time.Second}, RPCs: rpc.reg})
 		g, c := b.gated(netcode.Config{RPCs: rpc.reg})
 		b.until(b.clients[0], time.Second, netcode.StateConnected)
 		g.shutOut = true
@@ -216,7 +216,7 @@ func TestTimeoutReachesTheClient(t *testing.T) {
 
 // TestApprovalTimeoutReachesTheClient is the same for a game that does not decide.
 func TestApprovalTimeoutReachesTheClient(t *testing.T) {
-	b := newTestNetwork(t, netcode.Config{RequireApproval: true, HandshakeApprovalTimeout: 2 * time.Second})
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true, Timeouts: netcode.Timeouts{HandshakeApproval: 2 * time.Second}})
 	b.gated(netcode.Config{})
 	ev, took := b.until(b.clients[0], time.Minute, netcode.StateDisconnected)
 	if ev.Reason != netcode.ReasonClosedByRemote || ev.PeerReason != netcode.ReasonApprovalTimeout || took > 2500*ms {

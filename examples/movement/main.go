@@ -99,7 +99,7 @@ func (g game) join(ctx context.Context, code string, seed uint64) (result, error
 }
 
 func (g game) config() netcode.Config {
-	return netcode.Config{Conditions: g.network, HandshakeApprovalTimeout: 30 * time.Second}
+	return netcode.Config{Conditions: g.network, Timeouts: netcode.Timeouts{HandshakeApproval: 30 * time.Second}}
 }
 
 // compare returns an error if a player knows anything else than the host.

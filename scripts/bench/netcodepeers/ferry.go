@@ -56,9 +56,9 @@ func open(make func(netcode.Config) (*netcode.Driver, error), players int) (*net
 	if err != nil {
 		return nil, err
 	}
-	cfg := netcode.Config{Link: l, MaxConnections: players, MaxHandshaking: players}
+	cfg := netcode.Config{Link: l, MaxConnections: players, Limits: netcode.Limits{MaxHandshaking: players}}
 	cfg.CommandsPerDatagram = 1           // The peers send each message once, too.
-	cfg.MaxHandshakingPerSource = players // They are all this machine.
+	cfg.Limits.MaxHandshakingPerSource = players // They are all this machine.
 	return make(cfg)
 }
 

@@ -135,7 +135,7 @@ func (g *game) stats() (lines []Line) {
 		if !ok {
 			continue
 		}
-		s := statsOf(st)
+		s := statsOf(st.Stats)
 		s.RTT, s.Variation, s.InFlight = milliseconds(st.RTT), milliseconds(st.RTTVariation), st.InFlight
 		s.RPCsSent, s.RPCsReceived = st.RPCsSent, st.RPCsReceived
 		s.StreamSent, s.StreamGot, s.StreamLate, s.StreamLost = st.Sent, st.Received, st.Late, st.Lost
@@ -146,7 +146,7 @@ func (g *game) stats() (lines []Line) {
 
 func (g *game) total() Stats {
 	st := g.Driver.Stats()
-	s := statsOf(st)
+	s := statsOf(st.Stats)
 	s.Drops = st.Drops
 	return s
 }
