@@ -163,17 +163,17 @@ func TestAmplification(t *testing.T) {
 		occupied bool // a client is connected, or waits for its approval
 		blind    func(a *attacker)
 	}{
-		"request":              {blind: func(*attacker) {}},
-		"request, approval":    {cfg: netcode.Config{RequireApproval: true}, blind: func(*attacker) {}},
-		"requests":             {blind: (*attacker).request},
-		"heartbeats":           {blind: func(a *attacker) { a.heartbeats(1) }},
-		"disconnect":           {blind: func(a *attacker) { a.send(a.tokens, message(2, a.tokens)) }},
-		"version":              {blind: func(a *attacker) { a.send(a.tokens, a.version(0)) }},
-		"acknowledgement":      {blind: func(a *attacker) { a.send(a.tokens, a.ack()) }},
-		"version, ack":         {blind: func(a *attacker) { a.send(a.tokens, a.version(0), a.ack()) }},
-		"invalid RPC":          {blind: func(a *attacker) { a.send(a.tokens, a.version(7)) }},
-		"wrong cookies":        {blind: (*attacker).guess},
-		"full server":          {cfg: full, occupied: true, blind: (*attacker).request},
+		"request":           {blind: func(*attacker) {}},
+		"request, approval": {cfg: netcode.Config{RequireApproval: true}, blind: func(*attacker) {}},
+		"requests":          {blind: (*attacker).request},
+		"heartbeats":        {blind: func(a *attacker) { a.heartbeats(1) }},
+		"disconnect":        {blind: func(a *attacker) { a.send(a.tokens, message(2, a.tokens)) }},
+		"version":           {blind: func(a *attacker) { a.send(a.tokens, a.version(0)) }},
+		"acknowledgement":   {blind: func(a *attacker) { a.send(a.tokens, a.ack()) }},
+		"version, ack":      {blind: func(a *attacker) { a.send(a.tokens, a.version(0), a.ack()) }},
+		"invalid RPC":       {blind: func(a *attacker) { a.send(a.tokens, a.version(7)) }},
+		"wrong cookies":     {blind: (*attacker).guess},
+		"full server":       {cfg: full, occupied: true, blind: (*attacker).request},
 		"no handshake is free": {
 			cfg: netcode.Config{Limits: netcode.Limits{MaxHandshaking: 1}, RequireApproval: true}, occupied: true, blind: (*attacker).request,
 		},
