@@ -467,12 +467,13 @@ func TestLargeRPCMemory(t *testing.T) {
 	}
 }
 
-func TestSmallRPCsDoNotAllocate(t *testing.T) {
+func TestRPCsAndMessagesDoNotAllocate(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	b, rpc, s, c := rpcPair(t, false)
-	small, received := rpc.say.New(make([]byte, 200)), 0
+	payload, received, messages := make([]byte, 200), 0, 0
+	small := rpc.say.New(payload)
 	turn := func() {
 		b.now = b.now.Add(b.step)
 		_, _ = b.server.Update(b.now), b.clients[0].Update(b.now)
@@ -481,16 +482,20 @@ func TestSmallRPCsDoNotAllocate(t *testing.T) {
 				received++
 			}
 		}
+		for range s.Messages() {
+			messages++
+		}
 		for range 10 { // More than a packet.
 			_ = c.SendRPC(small)
 		}
+		_ = c.SendMessage(payload)
 		b.flush()
 	}
 	for range 50 {
 		turn()
 	}
-	received = 0
-	if n := testing.AllocsPerRun(100, turn); n != 0 || received != 1010 {
-		t.Errorf("%v allocations a tick, %d RPCs", n, received)
+	received, messages = 0, 0
+	if n := testing.AllocsPerRun(100, turn); n != 0 || received != 1010 || messages != 101 {
+		t.Errorf("%v allocations a tick, %d RPCs, %d messages", n, received, messages)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
@@ -124,29 +123,5 @@ func TestMessagesOverLoss(t *testing.T) {
 	}
 	if n := len(got); n < sent*80/100 || n > sent*97/100 {
 		t.Errorf("%d of %d messages arrived, of which 10 %% were lost", n, sent)
-	}
-}
-
-func TestMessagesDoNotAllocate(t *testing.T) {
-	if testkit.RaceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	b, s, c := pair(t, netcode.Config{}, netcode.Config{})
-	payload, received := make([]byte, 200), 0
-	turn := func() {
-		b.now = b.now.Add(b.step)
-		_, _ = b.server.Update(b.now), b.clients[0].Update(b.now)
-		for range s.Messages() {
-			received++
-		}
-		_ = c.SendMessage(payload)
-		b.flush()
-	}
-	for range 50 {
-		turn()
-	}
-	received = 0
-	if n := testing.AllocsPerRun(100, turn); n != 0 || received != 101 {
-		t.Errorf("%v allocations per tick, %d messages", n, received)
 	}
 }

@@ -150,24 +150,6 @@ func TestNoAllocsIdle(t *testing.T) {
 	}
 }
 
-func TestNoAllocsCodec(t *testing.T) {
-	pkts := make([][]byte, 0, len(golden))
-	for _, v := range golden {
-		pkts = append(pkts, unhex(t, v.hex))
-	}
-	var dst []byte
-	n := testing.AllocsPerRun(100, func() {
-		for _, pkt := range pkts {
-			m, _ := parse(pkt)
-			h, _, _ := parseReliable(m.Body, false)
-			dst = h.append(m.Append(dst[:0]), true)
-		}
-	})
-	if n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
 // TestMemory: an idle connection is small, and a busy one gives its buffers
 // back to the endpoint.
 func TestMemory(t *testing.T) {

@@ -125,25 +125,6 @@ func TestCutShort(t *testing.T) {
 // le16 returns the header of a sequenced or a fragmentation stage.
 func le16(v uint16) []byte { return binary.LittleEndian.AppendUint16(nil, v) }
 
-func TestStageHeaders(t *testing.T) {
-	rng := rand.New(rand.NewPCG(4, 4))
-	for range 1000 {
-		v := uint16(rng.Uint32())
-		if got, rest, ok := cutUint16(append(le16(v), 'x')); got != v || string(rest) != "x" || !ok {
-			t.Fatalf("%d: %d %q %v", v, got, rest, ok)
-		}
-		for _, wide := range []bool{false, true} {
-			r := reliableHeader{kind: uint8(rng.IntN(2)), processing: v, sequence: v + 1, newest: v + 2, mask: rng.Uint64()}
-			if !wide {
-				r.mask &= 0xFFFFFFFF
-			}
-			if got, rest, ok := parseReliable(append(r.append(nil, wide), 'x'), wide); got != r || string(rest) != "x" || !ok {
-				t.Fatalf("%+v: %+v %q %v", r, got, rest, ok)
-			}
-		}
-	}
-}
-
 func TestStageHeadersRefused(t *testing.T) {
 	for n := range sequencedLen {
 		if _, _, ok := cutUint16(make([]byte, n)); ok {
@@ -162,16 +143,6 @@ func TestStageHeadersRefused(t *testing.T) {
 		b := append(head, make([]byte, 14)...)
 		if _, _, ok := parseReliable(b, true); ok {
 			t.Errorf("% x is taken", head)
-		}
-	}
-}
-
-func TestNames(t *testing.T) {
-	for i := range 256 {
-		for _, s := range []string{Reason(i).String(), State(i).String(), EventKind(i).String()} {
-			if s == "" {
-				t.Fatalf("value %d of some type has no name", i)
-			}
 		}
 	}
 }

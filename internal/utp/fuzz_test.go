@@ -60,18 +60,6 @@ func FuzzReliableHeader(f *testing.F) {
 	})
 }
 
-func FuzzSequencedHeader(f *testing.F) {
-	f.Add([]byte{0, 0, 'h', 'i'})
-	f.Add([]byte{255, 255})
-	f.Add([]byte{1})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		h, rest, ok := cutUint16(b)
-		if ok && !bytes.Equal(append(le16(h), rest...), b) {
-			t.Fatalf("%x came back as %+v %x", b, h, rest)
-		}
-	})
-}
-
 // FuzzFragment: pieces in any order neither fail nor make more than there is.
 func FuzzFragment(f *testing.F) {
 	f.Add([]byte{0x05, 0x80, 'a', 0x06, 0x00, 'b', 0x07, 0x40, 'c'})
