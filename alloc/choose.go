@@ -51,7 +51,7 @@ func (s *Service) ChooseRegion(t Tenant, maxConnections int, players [][]Measure
 	var all []RegionScore
 	for _, r := range s.RegionsOf(t) {
 		score := scoreRegion(r.ID, players)
-		score.HasRoom = s.hasRoom == nil || s.hasRoom(r.ID, 1+maxConnections)
+		score.HasRoom = s.regions.haveRoom(r.ID, 1+maxConnections)
 		all = append(all, score)
 	}
 	slices.SortStableFunc(all, compareScores)

@@ -125,7 +125,7 @@ func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (
 	if err != nil {
 		return Reservation{}, fmt.Errorf("migrate a host: %w", err)
 	}
-	return s.withRegion(res), nil
+	return s.regions.setDefault(res), nil
 }
 
 // Leave records that a host leaves, so that its players may take its place at once. It may

@@ -186,10 +186,7 @@ type Service struct {
 	store             Store // codes, with spans
 	codes             Store
 	migrations        MigrationRelay // nil: no player takes the place of a host
-	regions           []Region
-	liveRegions       func() []Region // nil: regions
-	hasRoom           func(region string, seats int) bool
-	allowedRegions    func(Tenant) []string
+	regions           regions
 	maxConnections    int
 	failuresPerSecond float64
 	hooks             *hooks
@@ -214,10 +211,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		relay:             tracedRelay{cfg.Relay},
 		store:             tracedStore{cfg.Store},
 		codes:             cfg.Store,
-		regions:           slices.Clone(cfg.Regions),
-		liveRegions:       cfg.LiveRegions,
-		hasRoom:           cfg.HasRoom,
-		allowedRegions:    cfg.AllowedRegions,
+		regions:           regions{slices.Clone(cfg.Regions), cfg.LiveRegions, cfg.HasRoom, cfg.AllowedRegions},
 		maxConnections:    cfg.MaxConnections,
 		failuresPerSecond: cfg.FailuresPerSecond,
 		hooks:             newHooks(&cfg),
@@ -238,69 +232,6 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	return s, nil
 }
 
-// Regions returns the regions that Allocate accepts; the first is the default.
-// In a fleet these are the regions that have a live relay; there may be none.
-func (s *Service) Regions() []Region {
-	if s.liveRegions != nil {
-		return s.liveRegions()
-	}
-	return slices.Clone(s.regions)
-}
-
-// RegionsOf returns the regions that Allocate accepts from a tenant, as Regions does.
-func (s *Service) RegionsOf(t Tenant) []Region {
-	all, allowed := s.Regions(), s.allowedIDs(t)
-	if len(allowed) == 0 {
-		return all
-	}
-	var there []Region
-	for _, r := range all {
-		if slices.Contains(allowed, r.ID) {
-			there = append(there, r)
-		}
-	}
-	return there
-}
-
-func (s *Service) allowedIDs(t Tenant) []string {
-	if s.allowedRegions == nil {
-		return nil
-	}
-	return s.allowedRegions(t)
-}
-
-// region returns the region to request from the relay: in a fleet the one that the
-// caller named, else one of the configured regions, by default the first. Of a tenant that
-// may not use all, it is the first allowed one that there is.
-func (s *Service) region(t Tenant, named string) (string, error) {
-	if allowed := s.allowedIDs(t); len(allowed) > 0 {
-		there := s.RegionsOf(t)
-		isThere := func(id string) bool { return slices.ContainsFunc(there, func(r Region) bool { return r.ID == id }) }
-		switch {
-		case named != "" && !slices.Contains(allowed, named):
-			return "", ErrRegion
-		case named == "":
-			i := slices.IndexFunc(allowed, isThere)
-			if i < 0 && s.liveRegions != nil {
-				return "", ErrUnavailable // One of them may have a relay again.
-			}
-			if i < 0 {
-				return "", ErrRegion
-			}
-			named = allowed[i]
-		}
-	}
-	switch {
-	case s.liveRegions != nil:
-		return named, nil
-	case named == "":
-		return s.regions[0].ID, nil
-	case !slices.ContainsFunc(s.regions, func(r Region) bool { return r.ID == named }):
-		return "", ErrRegion
-	}
-	return named, nil
-}
-
 // Allocate reserves an allocation for a host of up to maxConnections players
 // besides itself. An empty region selects the default one. Errors:
 // ErrTenantName, ErrMaxConnections, ErrRegion, ErrOutstanding, ErrPlayerLimit, ErrFull,
@@ -315,7 +246,7 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 	if maxConnections < 1 || maxConnections > s.maxConnections {
 		return Reservation{}, fmt.Errorf("%w: %d is not within 1 to %d", ErrMaxConnections, maxConnections, s.maxConnections)
 	}
-	region, err := s.region(c.Tenant, region)
+	region, err := s.regions.forHost(c.Tenant, region)
 	if err != nil {
 		return Reservation{}, err
 	}
@@ -370,7 +301,7 @@ func (s *Service) Join(ctx context.Context, c Caller, code string) (res Reservat
 	if err != nil {
 		return Reservation{}, fmt.Errorf("reserve a joiner: %w", err)
 	}
-	return s.withRegion(res), nil
+	return s.regions.setDefault(res), nil
 }
 
 // countFailure counts the error of a call with a join code that led to no host.
@@ -394,14 +325,6 @@ func (s *Service) lookUp(ctx context.Context, t Tenant, code string) (string, pr
 		return "", proto.AllocationID{}, fmt.Errorf("look up the host: %w", err)
 	}
 	return code, host, nil
-}
-
-// withRegion sets the region of a reservation at the only relay that there is.
-func (s *Service) withRegion(res Reservation) Reservation {
-	if res.Region == "" && s.liveRegions == nil {
-		res.Region = s.regions[0].ID
-	}
-	return res
 }
 
 // SetMaxOutstanding changes ServiceConfig.MaxOutstanding for later calls. It must

@@ -108,7 +108,7 @@ func (h *Handler) authenticateToken(r *http.Request, address netip.Prefix) (prin
 // check calls a function of the configuration that identifies a caller, within the limits of
 // checks. The key is that of the token, zero if the identity is not that of a token.
 func (h *Handler) check(address netip.Prefix, key digest, r *hook.Reporter, identify func() (Identity, error)) (principal, error) {
-	if problem := h.takeTokenCheck(address, key); problem != nil {
+	if problem := h.limits.takeTokenCheck(address, key); problem != nil {
 		return principal{}, problem
 	}
 	identity, err := h.hooks.identity(r, identify)
@@ -116,10 +116,10 @@ func (h *Handler) check(address netip.Prefix, key digest, r *hook.Reporter, iden
 	case errors.Is(err, ErrAuthUnavailable):
 		return principal{}, err
 	case err != nil:
-		h.countRejectedToken(address, key)
+		h.limits.countRejectedToken(address, key)
 		return principal{}, err
 	case key != digest{}:
-		h.countAcceptedToken(key, identity.Kind)
+		h.limits.countAcceptedToken(key, identity.Kind)
 	}
 	p := identity.toPrincipal()
 	p.individual = identity.Kind == KindPlayer

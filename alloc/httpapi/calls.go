@@ -78,12 +78,12 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	if problem := h.setPlayer(&r, in.Family, in.PlayerAddress, in.Player); problem != nil {
 		return answer{}, problem
 	}
-	if problem := h.checkFailedJoins(r.source); problem != nil {
+	if problem := h.limits.checkFailedJoins(r.source); problem != nil {
 		return answer{}, problem
 	}
 	res, err := h.service.Join(ctx, r.caller, in.JoinCode)
 	if errors.Is(err, alloc.ErrCodeNotFound) {
-		h.countFailedJoin(ctx, r.source)
+		h.limits.countFailedJoin(ctx, r.source)
 	}
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
@@ -139,12 +139,12 @@ func (h *Handler) migrate(ctx context.Context, r request) (answer, *api.Problem)
 		return answer{}, invalidMember("hostConnectionData", "is not what join returned")
 	}
 	copy(claim.Ticket[:], in.HostConnectionData)
-	if problem := h.checkFailedJoins(r.source); problem != nil {
+	if problem := h.limits.checkFailedJoins(r.source); problem != nil {
 		return answer{}, problem
 	}
 	res, err := h.service.Migrate(ctx, r.caller, claim)
 	if errors.Is(err, alloc.ErrCodeNotFound) {
-		h.countFailedJoin(ctx, r.source)
+		h.limits.countFailedJoin(ctx, r.source)
 	}
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)

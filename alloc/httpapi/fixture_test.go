@@ -66,7 +66,7 @@ func newFixture(t testing.TB, cfg Config) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.now = x.clock.Now
+	h.now, h.limits.now = x.clock.Now, x.clock.Now
 	x.Handler = h
 	return x
 }

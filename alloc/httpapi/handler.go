@@ -69,16 +69,15 @@ type answer struct {
 // Handler serves the API. It may be used concurrently: it is immutable after [New],
 // except for its limits, which have locks.
 type Handler struct {
-	service  *alloc.Service
-	calls    map[string]call // by path
-	tokens   tokenTable
-	limits   *limits // nil means unlimited
-	origins  origins
-	proxies  []netip.Prefix
-	cfg      Config
-	log      *slog.Logger
-	refusals refusalLog
-	wrong    atomic.Int64 // Unix time of the last line about a TokenError
+	service *alloc.Service
+	calls   map[string]call // by path
+	tokens  tokenTable
+	limits  *limits
+	origins origins
+	proxies []netip.Prefix
+	cfg     Config
+	log     *slog.Logger
+	wrong   atomic.Int64 // Unix time of the last line about a TokenError
 
 	hooks *hooks
 
@@ -106,16 +105,8 @@ func New(cfg Config) (*Handler, error) {
 		hooks:   newHooks(cfg.Logger),
 		now:     time.Now,
 	}
-	h.cfg.Tokens, h.cfg.Replaces = nil, nil
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
-	}
-	switch {
-	case cfg.Unlimited:
-	case cfg.Replaces != nil && cfg.Replaces.limits != nil:
-		h.limits = cfg.Replaces.limits
-	default:
-		h.limits = newLimits()
 	}
 	h.calls = map[string]call{
 		"/v1/allocate":       {callAllocate, http.MethodPost, h.allocate, 0},
@@ -129,6 +120,8 @@ func New(cfg Config) (*Handler, error) {
 		h.calls["/v1/migrate"] = call{callMigrate, http.MethodPost, h.migrate, 0}
 		h.calls["/v1/leave"] = call{callLeave, http.MethodPost, h.leave, 0}
 	}
+	h.limits = newLimits(&h.cfg, len(h.calls), h.log, h.now)
+	h.cfg.Tokens, h.cfg.Replaces = nil, nil
 	return h, nil
 }
 
@@ -205,7 +198,7 @@ func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id s
 // serveIdentified checks the rate limits of the caller, reads the body and runs the call.
 func (h *Handler) serveIdentified(ctx context.Context, w http.ResponseWriter, r *http.Request, c call, id string,
 	f source) (answer, *api.Problem) {
-	if problem := h.checkRates(ctx, f, c.name); problem != nil {
+	if problem := h.limits.checkRates(ctx, f, c.name); problem != nil {
 		return answer{}, problem
 	}
 	body, problem := readBody(w, r, cmp.Or(c.maxBody, maxBody))
@@ -231,7 +224,7 @@ func (h *Handler) identify(header http.Header, r *http.Request, name callName) (
 		return source{}, problem
 	case h.cfg.Anonymous:
 		p = anonymousPrincipal(client.Prefix, r.Header)
-		problem = h.countUnauthenticated(client.Prefix)
+		problem = h.limits.countUnauthenticated(client.Prefix)
 	default:
 		h.log.Debug("caller not authenticated", "call", string(name), "error", err)
 		h.logWrongToken(err)
@@ -256,7 +249,7 @@ func (h *Handler) logWrongToken(err error) {
 // refuseUnauthenticated returns the answer to a request without a valid token.
 func (h *Handler) refuseUnauthenticated(header http.Header, address netip.Prefix, why error) *api.Problem {
 	// The holder of an expired token must learn in any case that it needs a new one.
-	if problem := h.countUnauthenticated(address); problem != nil && !errors.Is(why, ErrTokenExpired) {
+	if problem := h.limits.countUnauthenticated(address); problem != nil && !errors.Is(why, ErrTokenExpired) {
 		return problem
 	}
 	problem := authProblem(why)

@@ -1,0 +1,93 @@
+package alloc
+
+import "slices"
+
+// regions are those of a service: fixed ones, or in a fleet those that have a live relay.
+type regions struct {
+	fixed   []Region
+	live    func() []Region // nil: fixed
+	hasRoom func(region string, seats int) bool
+	allowed func(Tenant) []string
+}
+
+// Regions returns the regions that Allocate accepts; the first is the default.
+// In a fleet these are the regions that have a live relay; there may be none.
+func (s *Service) Regions() []Region { return s.regions.all() }
+
+// RegionsOf returns the regions that Allocate accepts from a tenant, as Regions does.
+func (s *Service) RegionsOf(t Tenant) []Region { return only(s.regions.all(), s.regions.allowedIDs(t)) }
+
+// only returns the regions with these ids; no id: all.
+func only(all []Region, ids []string) []Region {
+	if len(ids) == 0 {
+		return all
+	}
+	var there []Region
+	for _, r := range all {
+		if slices.Contains(ids, r.ID) {
+			there = append(there, r)
+		}
+	}
+	return there
+}
+
+func contains(all []Region, id string) bool {
+	return slices.ContainsFunc(all, func(r Region) bool { return r.ID == id })
+}
+
+func (r *regions) all() []Region {
+	if r.live != nil {
+		return r.live()
+	}
+	return slices.Clone(r.fixed)
+}
+
+func (r *regions) allowedIDs(t Tenant) []string {
+	if r.allowed == nil {
+		return nil
+	}
+	return r.allowed(t)
+}
+
+func (r *regions) haveRoom(id string, seats int) bool {
+	return r.hasRoom == nil || r.hasRoom(id, seats)
+}
+
+// forHost returns the region to request from the relay: in a fleet the one that the
+// caller named, else one of the configured regions, by default the first. Of a tenant that
+// may not use all, it is the first allowed one that there is.
+func (r *regions) forHost(t Tenant, named string) (string, error) {
+	if allowed := r.allowedIDs(t); len(allowed) > 0 {
+		switch {
+		case named != "" && !slices.Contains(allowed, named):
+			return "", ErrRegion
+		case named == "":
+			all := r.all()
+			i := slices.IndexFunc(allowed, func(id string) bool { return contains(all, id) })
+			if i < 0 && r.live != nil {
+				return "", ErrUnavailable // One of them may have a relay again.
+			}
+			if i < 0 {
+				return "", ErrRegion
+			}
+			named = allowed[i]
+		}
+	}
+	switch {
+	case r.live != nil:
+		return named, nil
+	case named == "":
+		return r.fixed[0].ID, nil
+	case !contains(r.fixed, named):
+		return "", ErrRegion
+	}
+	return named, nil
+}
+
+// setDefault sets the region of a reservation at the only relay that there is.
+func (r *regions) setDefault(res Reservation) Reservation {
+	if res.Region == "" && r.live == nil {
+		res.Region = r.fixed[0].ID
+	}
+	return res
+}
