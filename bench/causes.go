@@ -7,6 +7,15 @@ import (
 	"time"
 )
 
+// Validity says whether the figures of a result describe the server.
+type Validity struct {
+	Interrupted bool `json:"interrupted,omitempty"` // ended early: everything is about the part before
+	// Valid is true if the figures describe the server: the run was not interrupted, and
+	// no cause lies with the generator or the machine.
+	Valid  bool    `json:"valid" merge:"-"`
+	Causes []Cause `json:"causes,omitempty" merge:"-"` // of what was not sent, not delivered or not the server's delay
+}
+
 // Cause is why a run did not deliver all that was offered, or does not describe the
 // server. A run may have several.
 type Cause struct {
@@ -26,21 +35,21 @@ const (
 )
 
 // CausedBy reports whether one of the causes lies with a side.
-func (r *Result) CausedBy(side Limit) bool { return r.Reasons(side) != "" }
+func (v *Validity) CausedBy(side Limit) bool { return v.Reasons(side) != "" }
 
 // InvalidReason returns why the run is not valid.
-func (r *Result) InvalidReason() string {
+func (v *Validity) InvalidReason() string {
 	stopped := ""
-	if r.Interrupted {
-		stopped = r.Reasons(LimitNone)
+	if v.Interrupted {
+		stopped = v.Reasons(LimitNone)
 	}
-	return strings.Join(strings.Fields(stopped+" "+r.Reasons(LimitGenerator)+" "+r.Reasons(LimitMachine)), " ")
+	return strings.Join(strings.Fields(stopped+" "+v.Reasons(LimitGenerator)+" "+v.Reasons(LimitMachine)), " ")
 }
 
 // Reasons returns the sentences of the causes that lie with a side.
-func (r *Result) Reasons(side Limit) string {
+func (v *Validity) Reasons(side Limit) string {
 	var all []string
-	for _, c := range r.Causes {
+	for _, c := range v.Causes {
 		if c.Limit == side {
 			all = append(all, c.Reason)
 		}
@@ -70,9 +79,9 @@ func (cfg *Config) lagLimit(flows int) time.Duration {
 	return max(maxLag, time.Duration(float64(flows)/cfg.Rate*1e9/2))
 }
 
-func (r *Result) addCause(limit Limit, holds bool, format string, args ...any) {
+func (v *Validity) addCause(limit Limit, holds bool, format string, args ...any) {
 	if holds {
-		r.Causes = append(r.Causes, Cause{limit, fmt.Sprintf(format, args...)})
+		v.Causes = append(v.Causes, Cause{limit, fmt.Sprintf(format, args...)})
 	}
 }
 

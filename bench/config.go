@@ -22,11 +22,11 @@ var (
 	// ErrRemote says that a datagram or a call would leave this machine without
 	// AllowRemote.
 	ErrRemote = benchrig.ErrRemote
-	// ErrServerEnded says that the process of Config.ServerPID ended during the run.
+	// ErrServerEnded says that the process of Config.Server ended during the run.
 	ErrServerEnded = errors.New("bench: the server's process ended during the run")
 )
 
-// ErrLate says that the endpoints were not ready at Config.StartAt.
+// ErrLate says that the endpoints were not ready at Config.Generator.StartAt.
 var ErrLate = errors.New("bench: the set-up took too long")
 
 // Shape is the form of a load.
@@ -72,12 +72,15 @@ const (
 	DefaultDrain     = 500 * time.Millisecond
 	DefaultKeepalive = 3 * time.Second
 	DefaultBatch     = 256
-	replaceDrain     = 15 * time.Second // with ReplaceRate
+	replaceDrain     = 15 * time.Second // with Churn.ReplaceRate
 	DefaultPlayers   = 10               // of ShapeStar and ShapeNetcode
 	DefaultCommand   = 40               // Payload of ShapeNetcode
 	DefaultSnapshot  = 600              // of ShapeNetcode
 
-	// DefaultAllocateWorkers is the number of concurrent calls with AllocateRate.
+	// None is a Warmup, a Keepalive or a Baseline that there is not, since zero is the default.
+	None time.Duration = -1
+
+	// DefaultAllocateWorkers is the number of concurrent calls with ControlLoad.AllocateRate.
 	DefaultAllocateWorkers = 8
 )
 
@@ -93,14 +96,8 @@ const (
 
 // Config is one run. The zero value of a field means its default.
 type Config struct {
-	// Name labels the run in tables and plots. Default: the dialect's name.
-	Name string
-	// Limits names the profile of limits that the server runs with, such as
-	// "off" or "on, 60 calls a minute". The result repeats it.
-	Limits string
-	// Commit and Command are for the result, which repeats them.
-	Commit  string
-	Command []string
+	// Label is what the result repeats.
+	Label Label
 
 	// Shape. Default ShapePairs.
 	Shape Shape
@@ -108,16 +105,16 @@ type Config struct {
 	Direction Direction
 	// Align. Default AlignMatch for stars, else AlignEven.
 	Align Align
-	// Matches is the number of hosts. Default 200; hot: always 1.
+	// Matches is the number of hosts, 1 to 1,048,576. Default 200; hot: always 1.
 	Matches int
 	// Players per host, 1 to 255. Default 10 for stars and netcode, and 1 for idle,
 	// where more of them save calls of the API; always 1 for all other shapes.
 	Players int
-
 	// Traffic, if not nil, gives the times and sizes of the datagrams of each match, in stars of
 	// its number of players. Rate changes its speed then; 0 is the speed of the file. Matches
 	// begin at different places of its cycle, with AlignTick all at its start.
 	Traffic *Traffic
+
 	// Rate is the number of datagrams per second of all flows together, in an open
 	// loop. 0 with Window 0 sends nothing but keep-alives.
 	Rate float64
@@ -132,59 +129,43 @@ type Config struct {
 	// the size of a command then, with 40 for a default. Default 600, 24 to 16,366.
 	// The transport sends large ones in fragments.
 	Snapshot int
-	// Duration of the measured interval. Default 10 s, at most 1 h.
+
+	// Duration of the measured interval. Default 10 s, 1 ms to 1 h.
 	Duration time.Duration
-	// Warmup precedes Duration and does not count. Default 2 s; negative = none.
+	// Warmup precedes Duration and does not count. Default 2 s, at most 1 h; [None]: there is none.
 	Warmup time.Duration
 	// Drain is the time for the last datagrams to arrive. Default 500 ms, at most 60 s.
 	Drain time.Duration
 
-	// StartAt is when the warm-up begins, so that several generators begin together. Default: when
-	// the endpoints are ready. It is an error if they become ready later. At most 1 h ahead, for
-	// one run, and not for the shape churn.
-	StartAt time.Time
+	// Endpoints are those of the load, and how they reach the relay.
+	Endpoints EndpointConfig
+	// Control is load on the control plane beside the datagrams.
+	Control ControlLoad
+	// Churn is about sessions and matches that come and go.
+	Churn ChurnLoad
+	// Server is the relay, as far as it can be observed.
+	Server ServerConfig
+	// Generator is about this side: its thread and its sockets.
+	Generator GeneratorConfig
+	// Progress is told how far the runs are.
+	Progress Progress
+}
 
-	// Keepalive is the time after which a silent endpoint sends a keep-alive.
-	// Default 3 s; negative = never.
-	Keepalive time.Duration
-	// BindRate is the number of repeated handshakes per second, beside Rate. An
-	// endpoint repeats its own after the answer to the last one, or after 500 ms.
-	// A handshake that no endpoint can send in time counts as offered and not sent.
-	BindRate float64
-	// AllocateRate is the number of allocations per second that the generator
-	// requests from the API, beside Rate. Nothing binds them. 0 with
-	// AllocateWorkers: as fast as the API answers.
-	AllocateRate float64
-	// AllocateWorkers is the number of those calls that run concurrently. Default 8
-	// with AllocateRate, else 0: no calls; at most 1,024.
-	AllocateWorkers int
-	// Baseline is the first part of Duration, in which there are no handshakes
-	// and no calls, so that the result shows their effect on forwarding.
-	// Default half of Duration if there are any beside datagrams; negative = none.
-	Baseline time.Duration
+// Label names a run and the conditions that the generator cannot see.
+type Label struct {
+	// Name labels the run in tables and plots. Default: the dialect's name.
+	Name string
+	// Limits names the profile of limits that the server runs with, such as
+	// "off" or "on, 60 calls a minute".
+	Limits  string
+	Commit  string   // of the relay
+	Command []string // that made the run, with its arguments
+}
 
-	// ReplaceRate is the number of matches per second, beside Rate, that fall silent
-	// and are replaced by new ones, as many as before live. New ones are reserved over
-	// the API, and use endpoints whose allocations have ended. Drain is then 15 s by
-	// default: silent allocations end after the idle limit of the server.
-	ReplaceRate float64
-
-	// ServerPID is the relay's process, for CPU and memory. 0 = not measured.
-	ServerPID int
-	// ServerThreads are kernel threads whose CPU time counts as the relay's, such as
-	// those that receive for a network interface (threaded NAPI).
-	ServerThreads []int
-
-	// Metrics reads the admin page /metrics of a relay of this project, before and after the
-	// run, for Result.Relay. Nil: it is not known.
-	Metrics func(context.Context) (string, error)
-
-	// Pin ties the generator's thread to processor CPU. Other threads of this
-	// process are not pinned: start it with taskset(1) for that.
-	Pin bool
-	CPU int
+// EndpointConfig is about the endpoints of the load.
+type EndpointConfig struct {
 	// Transport is how endpoints reach the relay: see [Transport]. Default UDP. The shape churn
-	// and ReplaceRate have no other.
+	// and Churn.ReplaceRate have no other.
 	Transport Transport
 	// Family is that of the relay's endpoint, where it lists both. Default that of Sources,
 	// or IPv4.
@@ -196,6 +177,68 @@ type Config struct {
 	// each endpoint a socket of its own, for a relay on another machine: costly,
 	// and over UDP at most 1,024 endpoints.
 	Sources netip.Prefix
+	// AllowRemote permits targets outside of loopback. Use it only with machines of
+	// your own: the load is a flood.
+	AllowRemote bool
+	// Keepalive is the time after which a silent endpoint sends a keep-alive.
+	// Default 3 s; [None]: never.
+	Keepalive time.Duration
+}
+
+// ControlLoad is load on the control plane. The zero value is none.
+type ControlLoad struct {
+	// BindRate is the number of repeated handshakes per second, 0 to 10,000,000. An
+	// endpoint repeats its own after the answer to the last one, or after 500 ms.
+	// A handshake that no endpoint can send in time counts as offered and not sent.
+	BindRate float64 `json:"bindRate" merge:"sum"`
+	// AllocateRate is the number of allocations per second that the generator
+	// requests from the API, 0 to 1,000,000. Nothing binds them. 0 with
+	// AllocateWorkers: as fast as the API answers.
+	AllocateRate float64 `json:"allocateRate" merge:"sum"`
+	// AllocateWorkers is the number of those calls that run concurrently. Default 8
+	// with AllocateRate, else 0: no calls; at most 1,024.
+	AllocateWorkers int `json:"allocateWorkers" merge:"sum"`
+	// Baseline is the first part of Config.Duration, in which there are no handshakes
+	// and no calls, so that the result shows their effect on forwarding.
+	// Default half of it if there are any beside datagrams; [None]: there is no such part.
+	Baseline time.Duration `json:"baselineNs"`
+}
+
+// ChurnLoad is load by what comes and goes. The zero value is none.
+type ChurnLoad struct {
+	// SessionRate is the number of sessions per second of the shape churn, which needs it; at most 100,000.
+	SessionRate float64 `json:"churnRate" merge:"sum"`
+	// SessionLength is the time that a session sends datagrams. Default 1 s, at most 1 h.
+	SessionLength time.Duration `json:"churnPlayNs"`
+	// ReplaceRate is the number of matches per second, beside Config.Rate, that fall silent
+	// and are replaced by new ones, as many as before live, at most 10,000. New ones are reserved over
+	// the API, and use endpoints whose allocations have ended. Config.Drain is then 15 s by
+	// default: silent allocations end after the idle limit of the server.
+	ReplaceRate float64 `json:"replaceRate,omitempty" merge:"sum"`
+}
+
+// ServerConfig is what a run reads of the relay. The zero value is nothing.
+type ServerConfig struct {
+	// PID is the relay's process, for CPU and memory. 0 = not measured.
+	PID int
+	// Threads are kernel threads whose CPU time counts as the relay's, such as
+	// those that receive for a network interface (threaded NAPI).
+	Threads []int
+	// Metrics reads the admin page /metrics of a relay of this project, before and after the
+	// run, for Result.Relay. Nil: it is not known.
+	Metrics func(context.Context) (string, error)
+}
+
+// GeneratorConfig is about the generator's thread and sockets.
+type GeneratorConfig struct {
+	// StartAt is when the warm-up begins, so that several generators begin together. Zero: when
+	// the endpoints are ready. It is an error if they become ready later. At most 1 h ahead, for
+	// one run, and not for the shape churn.
+	StartAt time.Time
+	// Pin ties the generator's thread to processor CPU, 0 to 1,023. Other threads of this
+	// process are not pinned: start it with taskset(1) for that.
+	Pin bool
+	CPU int
 	// Sockets of the generator, or groups of connections of a transport over TCP. Default 1
 	// per 32,768 endpoints, at most 64.
 	Sockets int
@@ -203,22 +246,16 @@ type Config struct {
 	Batch int
 	// ReadBuffer per socket in bytes. Default: as of sock.Config; over TCP the kernel's choice.
 	ReadBuffer int
+}
 
-	// ChurnRate is the number of sessions per second of the shape churn.
-	ChurnRate float64
-	// ChurnPlay is the time that a session sends datagrams. Default 1 s.
-	ChurnPlay time.Duration
-
-	// AllowRemote permits targets outside of loopback. Use it only with machines of
-	// your own: the load is a flood.
-	AllowRemote bool
-
-	// Progress is called by Run once a second, in a goroutine of its own, with the
+// Progress has functions that are called while runs are made; nil ones are not.
+type Progress struct {
+	// Second is called by Run once a second, in a goroutine of its own, with the
 	// last second. It takes processor time from the generator.
-	Progress func(Second)
-	// Tried is called by FindMax with the result of each run, in its own goroutine,
+	Second func(Second)
+	// Run is called by FindMax and Sweep with the result of each run, in their goroutine,
 	// before the next run.
-	Tried func(Result)
+	Run func(Result)
 }
 
 // maxOwnSockets bounds the endpoints with a socket each (a single source address).
@@ -231,7 +268,7 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	if err := cfg.setTraffic(); err != nil {
 		return cfg, err
 	}
-	cfg.Name = cmp.Or(cfg.Name, d.Name())
+	cfg.Label.Name = cmp.Or(cfg.Label.Name, d.Name())
 	cfg.Shape = cmp.Or(cfg.Shape, ShapePairs)
 	cfg.Direction = cmp.Or(cfg.Direction, DirectionBoth)
 	cfg.Matches = cmp.Or(cfg.Matches, 200)
@@ -255,45 +292,49 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	cfg.Payload = cmp.Or(cfg.Payload, DefaultPayload)
 	cfg.Duration = cmp.Or(cfg.Duration, DefaultDuration)
 	cfg.Warmup = cmp.Or(cfg.Warmup, DefaultWarmup)
-	if cfg.ReplaceRate > 0 {
+	if cfg.Churn.ReplaceRate > 0 {
 		cfg.Drain = cmp.Or(cfg.Drain, replaceDrain)
 	}
 	cfg.Drain = cmp.Or(cfg.Drain, DefaultDrain)
-	cfg.Keepalive = cmp.Or(cfg.Keepalive, DefaultKeepalive)
-	cfg.Batch = cmp.Or(cfg.Batch, DefaultBatch)
-	cfg.ChurnPlay = cmp.Or(cfg.ChurnPlay, time.Second)
+	cfg.Endpoints.Keepalive = cmp.Or(cfg.Endpoints.Keepalive, DefaultKeepalive)
+	cfg.Generator.Batch = cmp.Or(cfg.Generator.Batch, DefaultBatch)
+	cfg.Churn.SessionLength = cmp.Or(cfg.Churn.SessionLength, time.Second)
 	cfg.Warmup = max(cfg.Warmup, 0)
-	if cfg.AllocateRate > 0 {
-		cfg.AllocateWorkers = cmp.Or(cfg.AllocateWorkers, DefaultAllocateWorkers)
+	if cfg.Control.AllocateRate > 0 {
+		cfg.Control.AllocateWorkers = cmp.Or(cfg.Control.AllocateWorkers, DefaultAllocateWorkers)
 	}
 	if cfg.loadsControlPlane() && (cfg.Rate > 0 || cfg.Window > 0) {
-		cfg.Baseline = cmp.Or(cfg.Baseline, cfg.Duration/2)
+		cfg.Control.Baseline = cmp.Or(cfg.Control.Baseline, cfg.Duration/2)
 	}
-	cfg.Baseline = max(cfg.Baseline, 0)
-	cfg.Transport = cmp.Or(cfg.Transport, TransportUDP)
-	if cfg.Sources.IsValid() {
-		cfg.Family = cmp.Or(cfg.Family, FamilyOf(cfg.Sources.Addr()))
+	cfg.Control.Baseline = max(cfg.Control.Baseline, 0)
+	cfg.Endpoints.Transport = cmp.Or(cfg.Endpoints.Transport, TransportUDP)
+	if cfg.Endpoints.Sources.IsValid() {
+		cfg.Endpoints.Family = cmp.Or(cfg.Endpoints.Family, FamilyOf(cfg.Endpoints.Sources.Addr()))
 	} else {
-		cfg.Family = cmp.Or(cfg.Family, FamilyIPv4)
-		cfg.Sources = benchrig.DefaultSources(benchrig.Family(cfg.Family))
+		cfg.Endpoints.Family = cmp.Or(cfg.Endpoints.Family, FamilyIPv4)
+		cfg.Endpoints.Sources = benchrig.DefaultSources(benchrig.Family(cfg.Endpoints.Family))
 	}
 	if err := cfg.check(d); err != nil {
 		return cfg, err
 	}
 	if cfg.ownSockets() {
-		cfg.Sockets, cfg.Batch = cfg.endpoints(), min(cfg.Batch, 16)
+		cfg.Generator.Sockets, cfg.Generator.Batch = cfg.endpoints(), min(cfg.Generator.Batch, 16)
 	}
-	cfg.Sockets = cmp.Or(cfg.Sockets, 1+(cfg.endpoints()-1)>>15)
+	cfg.Generator.Sockets = cmp.Or(cfg.Generator.Sockets, 1+(cfg.endpoints()-1)>>15)
 	return cfg, nil
 }
 
 func (cfg *Config) endpoints() int { return cfg.Matches * (1 + cfg.Players) }
 
 // ownSockets reports whether each endpoint has a socket, since all have one address.
-func (cfg *Config) ownSockets() bool { return cfg.Sources.IsSingleIP() && !cfg.Transport.IsTCP() }
+func (cfg *Config) ownSockets() bool {
+	return cfg.Endpoints.Sources.IsSingleIP() && !cfg.Endpoints.Transport.IsTCP()
+}
 
 // loadsControlPlane reports whether the run has BINDs or allocations beside the load.
-func (cfg *Config) loadsControlPlane() bool { return cfg.BindRate > 0 || cfg.AllocateWorkers > 0 }
+func (cfg *Config) loadsControlPlane() bool {
+	return cfg.Control.BindRate > 0 || cfg.Control.AllocateWorkers > 0
+}
 
 // check returns an error about the first value that is no name or out of its range, or about values
 // that exclude each other.
@@ -302,8 +343,8 @@ func (cfg *Config) check(d Dialect) error {
 		{"shape", string(cfg.Shape), "pairs, star, hot, churn, idle, netcode"},
 		{"direction", string(cfg.Direction), "both, up, down"},
 		{"align", string(cfg.Align), "even, match, tick"},
-		{"transport", string(cfg.Transport), "udp, dtls, ws, wss"},
-		{"family", string(cfg.Family), "ipv4, ipv6"},
+		{"transport", string(cfg.Endpoints.Transport), "udp, dtls, ws, wss"},
+		{"family", string(cfg.Endpoints.Family), "ipv4, ipv6"},
 	} {
 		if !slices.Contains(strings.Split(c.among, ", "), c.value) {
 			return fmt.Errorf("%w: %s %q is not one of %s", ErrConfig, c.name, c.value, c.among)
@@ -322,15 +363,15 @@ func (cfg *Config) check(d Dialect) error {
 		{"Duration", cfg.Duration.Seconds(), 1e-3, maxDuration.Seconds()},
 		{"Warmup", cfg.Warmup.Seconds(), 0, maxDuration.Seconds()},
 		{"Drain", cfg.Drain.Seconds(), 0, 60},
-		{"BindRate", cfg.BindRate, 0, 1e7},
-		{"AllocateRate", cfg.AllocateRate, 0, 1e6},
-		{"AllocateWorkers", float64(cfg.AllocateWorkers), 0, 1024},
-		{"CPU", float64(cfg.CPU), 0, 1023},
-		{"Sockets", float64(cfg.Sockets), 0, 64},
-		{"Batch", float64(cfg.Batch), 1, DefaultBatch},
-		{"ChurnRate", cfg.ChurnRate, 0, 1e5},
-		{"ReplaceRate", cfg.ReplaceRate, 0, 1e4},
-		{"ChurnPlay", cfg.ChurnPlay.Seconds(), 0, maxDuration.Seconds()},
+		{"BindRate", cfg.Control.BindRate, 0, 1e7},
+		{"AllocateRate", cfg.Control.AllocateRate, 0, 1e6},
+		{"AllocateWorkers", float64(cfg.Control.AllocateWorkers), 0, 1024},
+		{"CPU", float64(cfg.Generator.CPU), 0, 1023},
+		{"Sockets", float64(cfg.Generator.Sockets), 0, 64},
+		{"Batch", float64(cfg.Generator.Batch), 1, DefaultBatch},
+		{"ChurnRate", cfg.Churn.SessionRate, 0, 1e5},
+		{"ReplaceRate", cfg.Churn.ReplaceRate, 0, 1e4},
+		{"ChurnPlay", cfg.Churn.SessionLength.Seconds(), 0, maxDuration.Seconds()},
 	} {
 		if math.IsNaN(c.value) || c.value < c.lo || c.value > c.hi {
 			return fmt.Errorf("%w: %s is %v, not in %v to %v", ErrConfig, c.name, c.value, c.lo, c.hi)
@@ -355,19 +396,20 @@ func (cfg *Config) conflicts(d Dialect) []conflict {
 	_, replaces := d.(benchrig.Replacer)
 	_, plays := d.(benchrig.Churner)
 	c, connects := d.(benchrig.Connector)
-	udp, churn, netcode := cfg.Transport == TransportUDP, cfg.Shape == ShapeChurn, cfg.Shape == ShapeNetcode
-	wait, starts := time.Until(cfg.StartAt), !cfg.StartAt.IsZero()
+	e := &cfg.Endpoints
+	udp, churn, netcode := e.Transport == TransportUDP, cfg.Shape == ShapeChurn, cfg.Shape == ShapeNetcode
+	wait, starts := time.Until(cfg.Generator.StartAt), !cfg.Generator.StartAt.IsZero()
 	flows := 2 * cfg.Matches * cfg.Players
 	return []conflict{
-		{cfg.AllocateWorkers > 0 && !reserves, d.Name() + " has no API to ask for allocations"},
-		{cfg.ReplaceRate > 0 && !replaces, d.Name() + " cannot replace matches"},
-		{cfg.ReplaceRate > 0 && (cfg.Rate == 0 || cfg.BindRate > 0 || cfg.Sources.IsSingleIP() ||
+		{cfg.Control.AllocateWorkers > 0 && !reserves, d.Name() + " has no API to ask for allocations"},
+		{cfg.Churn.ReplaceRate > 0 && !replaces, d.Name() + " cannot replace matches"},
+		{cfg.Churn.ReplaceRate > 0 && (cfg.Rate == 0 || cfg.Control.BindRate > 0 || e.Sources.IsSingleIP() ||
 			cfg.Shape != ShapePairs && cfg.Shape != ShapeStar),
 			"ReplaceRate is for pairs and stars with Rate, many addresses and no BindRate"},
-		{cfg.ReplaceRate > 0 && !udp, fmt.Sprintf("matches are replaced over udp, not %s", cfg.Transport)},
+		{cfg.Churn.ReplaceRate > 0 && !udp, fmt.Sprintf("matches are replaced over udp, not %s", e.Transport)},
 		{churn && !plays, d.Name() + " cannot play sessions"},
-		{churn && cfg.ChurnRate <= 0, "shape churn needs ChurnRate"},
-		{churn && !udp, fmt.Sprintf("the sessions of shape churn are over udp, not %s", cfg.Transport)},
+		{churn && cfg.Churn.SessionRate <= 0, "shape churn needs ChurnRate"},
+		{churn && !udp, fmt.Sprintf("the sessions of shape churn are over udp, not %s", e.Transport)},
 		{netcode && (cfg.Rate == 0 || cfg.Direction != DirectionBoth), "the shape netcode needs Rate, and both directions"},
 		{!netcode && cfg.Snapshot != 0, "Snapshot is for the shape netcode"},
 		{cfg.Rate > 0 && cfg.Window > 0, "Rate and Window exclude each other"},
@@ -375,12 +417,12 @@ func (cfg *Config) conflicts(d Dialect) []conflict {
 		{starts && wait <= 0, fmt.Sprintf("StartAt is %v ago", roundDigits(-wait))},
 		{starts && wait > maxDuration, fmt.Sprintf("StartAt is %v ahead, limit %v", roundDigits(wait), maxDuration)},
 		{starts && churn, "StartAt is not for the shape churn"},
-		{cfg.Baseline > 0 && (cfg.Baseline >= cfg.Duration || !cfg.loadsControlPlane()),
+		{cfg.Control.Baseline > 0 && (cfg.Control.Baseline >= cfg.Duration || !cfg.loadsControlPlane()),
 			"Baseline is a part of Duration before BINDs or allocations begin"},
-		{FamilyOf(cfg.Sources.Addr()) != cfg.Family, fmt.Sprintf("sources %v are not of the family %s", cfg.Sources, cfg.Family)},
-		{!udp && !(connects && c.Carries(benchrig.Transport(cfg.Transport))),
-			fmt.Sprintf("%s has no meaning over %s, only over udp", d.Name(), cfg.Transport)},
-		{cfg.Sockets > cfg.Matches, "more sockets than matches"},
+		{FamilyOf(e.Sources.Addr()) != e.Family, fmt.Sprintf("sources %v are not of the family %s", e.Sources, e.Family)},
+		{!udp && !(connects && c.Carries(benchrig.Transport(e.Transport))),
+			fmt.Sprintf("%s has no meaning over %s, only over udp", d.Name(), e.Transport)},
+		{cfg.Generator.Sockets > cfg.Matches, "more sockets than matches"},
 		{cfg.ownSockets() && cfg.endpoints() > maxOwnSockets,
 			fmt.Sprintf("%d endpoints on one address, limit %d", cfg.endpoints(), maxOwnSockets)},
 	}

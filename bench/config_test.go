@@ -37,11 +37,11 @@ func TestPlanAddresses(t *testing.T) {
 			t.Errorf("star: endpoint %d is %v, want %s", i, got, want)
 		}
 	}
-	lab := planOf(t, Config{Matches: 4, Sources: netip.MustParsePrefix("10.128.0.0/24")})
+	lab := planOf(t, Config{Matches: 4, Endpoints: EndpointConfig{Sources: netip.MustParsePrefix("10.128.0.0/24")}})
 	if got := lab.Addr(7); got.String() != "10.128.0.7" {
 		t.Errorf("sources of its own: endpoint 7 is %v", got)
 	}
-	single := planOf(t, Config{Matches: 4, Sources: netip.MustParsePrefix("10.0.0.9/32")})
+	single := planOf(t, Config{Matches: 4, Endpoints: EndpointConfig{Sources: netip.MustParsePrefix("10.0.0.9/32")}})
 	if single.Addr(5).String() != "10.0.0.9" || single.Socket(5) != 5 || single.Sockets != 8 {
 		t.Errorf("a single address: %v on socket %d of %d", single.Addr(5), single.Socket(5), single.Sockets)
 	}
@@ -122,20 +122,21 @@ func TestConfigRefused(t *testing.T) {
 		"window":      {Window: maxWindow, Matches: 200},
 		"rate":        {Rate: -1},
 		"duration":    {Duration: 2 * time.Hour},
-		"batch":       {Batch: 257},
-		"sockets":     {Sockets: 3, Matches: 2},
-		"churn":       {Shape: ShapeChurn, ChurnRate: 1}, // Direct cannot play sessions.
-		"family":      {Sources: netip.MustParsePrefix("fd00::/8"), Family: FamilyIPv4},
-		"no family":   {Family: "ipv5"},
-		"transport":   {Transport: "tcp"},
-		"without TCP": {Transport: TransportWS}, // Direct has no connections.
-		"own sockets": {Sources: netip.MustParsePrefix("10.0.0.1/32"), Matches: 513},
+		"batch":       {Generator: GeneratorConfig{Batch: 257}},
+		"sockets":     {Generator: GeneratorConfig{Sockets: 3}, Matches: 2},
+		"churn":       {Shape: ShapeChurn, Churn: ChurnLoad{SessionRate: 1}}, // Direct cannot play sessions.
+		"family":      {Endpoints: EndpointConfig{Sources: netip.MustParsePrefix("fd00::/8"), Family: FamilyIPv4}},
+		"no family":   {Endpoints: EndpointConfig{Family: "ipv5"}},
+		"transport":   {Endpoints: EndpointConfig{Transport: "tcp"}},
+		"without TCP": {Endpoints: EndpointConfig{Transport: TransportWS}}, // Direct has no connections.
+		"own sockets": {Endpoints: EndpointConfig{Sources: netip.MustParsePrefix("10.0.0.1/32")}, Matches: 513},
 	} {
 		if _, err := cfg.withDefaults(benchrig.Direct{}); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	cfg, err := Config{Matches: 200, Sources: netip.MustParsePrefix("10.128.0.0/24")}.withDefaults(benchrig.Direct{})
+	small := EndpointConfig{Sources: netip.MustParsePrefix("10.128.0.0/24")}
+	cfg, err := Config{Matches: 200, Endpoints: small}.withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,13 +73,13 @@
 //     generator limited does not pass: if nothing but the generator failed at the
 //     lowest rate that failed, the result is a lower bound of the server's maximum.
 //   - Work of the control plane beside the datagrams, BINDs and allocations over HTTP, begins
-//     after Config.Baseline, so that one result has forwarding without and with it
+//     after Config.Control.Baseline, so that one result has forwarding without and with it
 //     ([Control]). The Go runtime of this process makes the calls, which takes time
 //     from the generator's thread if they share a core: compare the lag of both parts.
-//   - Matches that come and go (Config.ReplaceRate): a live match falls silent when a new
+//   - Matches that come and go (Config.Churn.ReplaceRate): a live match falls silent when a new
 //     one is connected, and its endpoints are used again when the relay has reported the end of their
 //     allocations ([Replacement]).
-//   - Several generators load one relay together if all have the same Config.StartAt. Their
+//   - Several generators load one relay together if all have the same Config.Generator.StartAt. Their
 //     results have histograms, so that [Merge] has the quantiles of all datagrams, and not a mean of
 //     quantiles. Latency stays within one generator, whose clock it is; the start is as exact as the
 //     clocks are synchronous. Run one generator on a machine, or the others disturb it.
@@ -108,7 +108,7 @@
 //     the only bound on lag: FindMax has no other. In a closed loop it is the generator if it
 //     was busy nearly all the time.
 //   - The machine, if the hypervisor took more than 1 % of the processors' time, or processes
-//     other than generator and server more than 5 %, which only Config.ServerPID shows.
+//     other than generator and server more than 5 %, which only Config.Server.PID shows.
 //   - The server, if datagrams were lost that the generator's sockets did not drop, or were not
 //     sent because it ended a connection or did not read from it. The reason says how many the
 //     other receive buffers of this machine dropped.
@@ -118,10 +118,10 @@
 // compared: by medians of paired ratios of interleaved rounds, on one machine (Machine.ID).
 //
 //   - Pin the generator to one core and the relay to another, and start the
-//     generator's process with taskset(1) as well: Config.Pin pins only its one
+//     generator's process with taskset(1) as well: Config.Generator.Pin pins only its one
 //     thread, and the Go runtime and the sessions of the shape churn have more.
-//   - Leave Config.Progress nil: it takes processor time once a second.
-//   - Switch rate limits and logs of the server off and note that in Config.Limits.
+//   - Leave Config.Progress.Second nil: it takes processor time once a second.
+//   - Switch rate limits and logs of the server off and note that in Config.Label.Limits.
 //     A report on saturation warns unless Limits begins with "off", "none" or "dev".
 //
 // # Limitations

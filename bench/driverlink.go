@@ -69,9 +69,3 @@ func (c *driverLink) Close() error            { return nil }
 func (c *driverLink) Overhead() int {
 	return c.play.rig.Sockets[c.play.rig.Endpoints[c.ep].Socket].Offset
 }
-
-// seal encrypts a datagram of a flow in place: the result has the memory of buf.
-func (g *generator) seal(f *flow, buf, pkt []byte) []byte {
-	g.plain = append(g.plain[:0], pkt...)
-	return f.cipher.Seal(buf[:0], g.plain)
-}

@@ -128,7 +128,7 @@ func TestFerry(t *testing.T) {
 		t.Run(string(shape), func(t *testing.T) {
 			d, calls := newFerry(t, enginetest.StartIdle(t, 0))
 			cfg := ferryConfig(shape)
-			cfg.BindRate, cfg.Keepalive, cfg.Baseline = 1000, 100*time.Millisecond, -1
+			cfg.Control.BindRate, cfg.Endpoints.Keepalive, cfg.Control.Baseline = 1000, 100*time.Millisecond, -1
 			r := run(t, cfg, d)
 			for try := 1; r.BindsSent < 170 && try < 5; try++ { // It was not calm.
 				calls.Store(0)
@@ -196,7 +196,7 @@ func TestFerryTraffic(t *testing.T) {
 func TestFerryIdle(t *testing.T) {
 	d, _ := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapeIdle)
-	cfg.Rate, cfg.Keepalive, cfg.Drain = 0, 50*time.Millisecond, 10*time.Millisecond
+	cfg.Rate, cfg.Endpoints.Keepalive, cfg.Drain = 0, 50*time.Millisecond, 10*time.Millisecond
 	r := run(t, cfg, d)
 	if r.Sent != 0 || r.Keepalives < 16 || len(r.Errors) != 0 {
 		t.Errorf("sent %d, %d keep-alives, errors %v", r.Sent, r.Keepalives, r.Errors)
@@ -207,7 +207,7 @@ func TestFerryChurn(t *testing.T) {
 	d, _ := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapeChurn)
 	// Sessions that were due while the machine stood still until the end never began.
-	cfg.Rate, cfg.Matches, cfg.ChurnRate, cfg.ChurnPlay, cfg.Duration = 100, 1, 20, 50*time.Millisecond, time.Second
+	cfg.Rate, cfg.Matches, cfg.Churn.SessionRate, cfg.Churn.SessionLength, cfg.Duration = 100, 1, 20, 50*time.Millisecond, time.Second
 	r := run(t, cfg, d)
 	c := r.Churn
 	if c == nil || c.Started < 4 || c.Finished != c.Started || c.Failed+c.Skipped != 0 || len(c.Steps) != 7 {
@@ -241,8 +241,8 @@ func TestControl(t *testing.T) {
 	cfg := ferryConfig(bench.ShapePairs)
 	// An API is not called for what was due while the machine stood still until
 	// the end, and an endpoint has one BIND under way: there are as many of both.
-	cfg.Duration, cfg.Rate, cfg.ServerPID = 2*time.Second, 200, os.Getpid()
-	cfg.BindRate, cfg.AllocateRate = 16, 20
+	cfg.Duration, cfg.Rate, cfg.Server.PID = 2*time.Second, 200, os.Getpid()
+	cfg.Control.BindRate, cfg.Control.AllocateRate = 16, 20
 	r := run(t, cfg, d)
 	c := r.Control
 	if c == nil || c.Without == nil {
@@ -280,7 +280,7 @@ func TestControl(t *testing.T) {
 func TestControlAsFastAsAnswered(t *testing.T) {
 	d, calls := newFerry(t, enginetest.StartIdle(t, 0))
 	cfg := ferryConfig(bench.ShapePairs)
-	cfg.AllocateWorkers, cfg.Baseline, cfg.Duration = 2, -1, time.Second
+	cfg.Control.AllocateWorkers, cfg.Control.Baseline, cfg.Duration = 2, -1, time.Second
 	r := run(t, cfg, d)
 	c := r.Control
 	if c.Without != nil || c.Binds != nil || c.P99Moved != 0 || c.With.Delivered != r.Delivered {
@@ -296,11 +296,11 @@ func TestControlAsFastAsAnswered(t *testing.T) {
 // anything starts.
 func TestControlRefused(t *testing.T) {
 	for want, change := range map[string]func(*bench.Config){
-		"has no API":   func(cfg *bench.Config) { cfg.AllocateRate = 5 },
-		"no handshake": func(cfg *bench.Config) { cfg.BindRate = 5 },
-		"Baseline":     func(cfg *bench.Config) { cfg.Baseline = time.Millisecond },
-		"no API to":    func(cfg *bench.Config) { cfg.AllocateWorkers = 9 },
-		"cannot repla": func(cfg *bench.Config) { cfg.ReplaceRate = 1 },
+		"has no API":   func(cfg *bench.Config) { cfg.Control.AllocateRate = 5 },
+		"no handshake": func(cfg *bench.Config) { cfg.Control.BindRate = 5 },
+		"Baseline":     func(cfg *bench.Config) { cfg.Control.Baseline = time.Millisecond },
+		"no API to":    func(cfg *bench.Config) { cfg.Control.AllocateWorkers = 9 },
+		"cannot repla": func(cfg *bench.Config) { cfg.Churn.ReplaceRate = 1 },
 	} {
 		cfg := ferryConfig(bench.ShapePairs)
 		change(&cfg)
@@ -317,8 +317,8 @@ func TestReplace(t *testing.T) {
 	const idle = 5 * time.Second
 	ferry, _ := newFerry(t, enginetest.StartIdle(t, idle))
 	cfg := ferryConfig(bench.ShapeStar)
-	cfg.Rate, cfg.ReplaceRate, cfg.Drain = 800, 40, 60*time.Second
-	cfg.Duration, cfg.Keepalive = 500*time.Millisecond, time.Second // More than all 8 matches are replaced.
+	cfg.Rate, cfg.Churn.ReplaceRate, cfg.Drain = 800, 40, 60*time.Second
+	cfg.Duration, cfg.Endpoints.Keepalive = 500*time.Millisecond, time.Second // More than all 8 matches are replaced.
 	r := run(t, cfg, ferry)
 	p, side := r.Replaced, uint64(r.Load.Endpoints/r.Load.Matches)
 	if r.Delivered != r.Offered || len(r.Errors) != 0 {

@@ -288,7 +288,7 @@ func TestCreditsByArrival(t *testing.T) {
 		seq  uint32
 		left int32 // in flight after it
 	}{{0, 7}, {3, 4}, {1, 4}, {3, 4}, {4, 3}, {2, 3}, {7, 0}} {
-		g.account(f, &stamp{run: 1, seq: step.seq, due: g.measure}, g.measure+1)
+		g.account(f, &stamp{run: 1, seq: step.seq, due: g.times.measure}, g.times.measure+1)
 		if f.inFlight != step.left {
 			t.Errorf("after number %d: %d in flight, want %d", step.seq, f.inFlight, step.left)
 		}

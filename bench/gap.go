@@ -44,37 +44,34 @@ type gaps struct {
 }
 
 // expectDelivery begins the gaps of a datagram to an endpoint, if it is of the measured interval.
-func (g *generator) expectDelivery(ep int32, due int64) {
-	if g.portionOf(due) != nil {
-		g.gaps.all.expect(due)
-		g.gaps.endpoints[ep].expect(due)
+func (r *recorder) expectDelivery(ep int32, due int64) {
+	if r.portionOf(due) != nil {
+		r.gaps.all.expect(due)
+		r.gaps.endpoints[ep].expect(due)
 	}
 }
 
 // deliverGap ends the gaps of a delivery to an endpoint.
-func (g *generator) deliverGap(ep int32, now int64) {
-	g.gaps.all.deliver(now, g.end)
-	g.gaps.endpoints[ep].deliver(now, g.end)
+func (r *recorder) deliverGap(ep int32, now int64) {
+	r.gaps.all.deliver(now, r.times.end)
+	r.gaps.endpoints[ep].deliver(now, r.times.end)
 }
 
-// reportGaps returns the gaps of a run that ended at a time, nil if nothing was due.
-func (g *generator) reportGaps(end int64) *Gaps {
-	if g.cfg.Rate == 0 && g.cfg.Window == 0 || end <= g.measure {
-		return nil
-	}
-	g.gaps.all.deliver(end, end)
-	r := &Gaps{Longest: time.Duration(g.gaps.all.longest)}
-	for i := range g.gaps.endpoints {
-		p := &g.gaps.endpoints[i]
+// reportGaps returns the gaps of a run that ended at a time.
+func (r *recorder) reportGaps(end int64) *Gaps {
+	r.gaps.all.deliver(end, end)
+	report := &Gaps{Longest: time.Duration(r.gaps.all.longest)}
+	for i := range r.gaps.endpoints {
+		p := &r.gaps.endpoints[i]
 		if !p.used {
 			continue
 		}
 		p.deliver(end, end)
-		r.Endpoints++
-		r.Endpoint = max(r.Endpoint, time.Duration(p.longest))
+		report.Endpoints++
+		report.Endpoint = max(report.Endpoint, time.Duration(p.longest))
 		if p.longest > int64(GapOver) {
-			r.Over++
+			report.Over++
 		}
 	}
-	return r
+	return report
 }

@@ -85,7 +85,7 @@ func TestRunNullRelay(t *testing.T) {
 			relay := startNull(t, benchrig.NullConfig{Star: shape == ShapeStar})
 			cfg := smallConfig(shape)
 			if shape == ShapePairs {
-				cfg.Sockets = 3
+				cfg.Generator.Sockets = 3
 			}
 			r := run(t, cfg, benchrig.Swap{Relay: relay})
 			checkClean(t, r)
@@ -124,7 +124,7 @@ func TestRunProgress(t *testing.T) {
 	cfg := smallConfig(ShapeHot)
 	cfg.Rate, cfg.Duration = 1000, 150*time.Millisecond
 	var seen []Second
-	cfg.Progress = func(s Second) { seen = append(seen, s) }
+	cfg.Progress.Second = func(s Second) { seen = append(seen, s) }
 	r := run(t, cfg, benchrig.Direct{})
 	// Seconds end where the measured interval begins: one has the warm-up.
 	if len(seen) == 0 || seen[0].At != -1 || seen[0].Offered != 40 {
@@ -142,8 +142,8 @@ func TestRunCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cfg := smallConfig(ShapePairs)
-	cfg.Duration, cfg.ServerPID = time.Minute, os.Getpid()
-	cfg.Progress = func(s Second) {
+	cfg.Duration, cfg.Server.PID = time.Minute, os.Getpid()
+	cfg.Progress.Second = func(s Second) {
 		if s.At == 0 {
 			cancel()
 		}
@@ -238,17 +238,17 @@ func TestRoundAllocs(t *testing.T) {
 			defer rig.Close()
 			skipIfAllocating(t)
 			g := newGenerator(&cfg, rig, 1)
-			for sock.Now() < g.start {
+			for sock.Now() < g.times.start {
 			}
 			allocs := testing.AllocsPerRun(500, func() {
-				if _, err := g.round(); err != nil {
+				if _, err := g.round(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			})
 			if allocs != 0 {
 				t.Errorf("%v allocations per round", allocs)
 			}
-			if g.portions[1].delivered == 0 {
+			if g.recorder.portions[1].delivered == 0 {
 				t.Error("no datagram arrived")
 			}
 		})
@@ -284,9 +284,9 @@ func TestAccounting(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g.measure = sock.Now()
-	g.split = g.measure
-	due := g.measure
+	g.times.measure = sock.Now()
+	g.times.split = g.times.measure
+	due := g.times.measure
 	inject(0, cfg.Payload, stamp{77, 0, 3, due})
 	inject(0, cfg.Payload, stamp{77, 0, 3, due})     // twice
 	inject(0, cfg.Payload, stamp{77, 0, 1, due})     // late
@@ -306,12 +306,12 @@ func TestAccounting(t *testing.T) {
 		}
 		total += n
 	}
-	got := g.count
-	if g.portions[1].delivered != 2 || got.duplicated != 1 || got.reordered != 1 || got.corrupt != 3 ||
+	got := g.recorder.count
+	if g.recorder.portions[1].delivered != 2 || got.duplicated != 1 || got.reordered != 1 || got.corrupt != 3 ||
 		got.misdelivered != 1 || got.allDelivered != 3 || got.arrived != 7 {
 		t.Errorf("%+v", got)
 	}
-	if g.errors["straggler"] != 2 || len(g.errors) != 1 {
-		t.Errorf("%v", g.errors)
+	if g.recorder.errors["straggler"] != 2 || len(g.recorder.errors) != 1 {
+		t.Errorf("%v", g.recorder.errors)
 	}
 }

@@ -59,13 +59,3 @@ func (k *keepaliveTimer) due(now int64, send func(ep int)) {
 		}
 	}
 }
-
-func (g *generator) sendKeepalive(ep int) {
-	if pkt := g.rig.Endpoints[ep].Keepalive; pkt != nil {
-		g.add(ep, pkt)
-		g.count.keepalives++
-		if g.replacer != nil {
-			g.replacer.lastActive[ep] = sock.Now()
-		}
-	}
-}

@@ -80,7 +80,7 @@ func (r *refusingDialect) Reserve(context.Context) error {
 // have no latency.
 func TestAllocatingRefused(t *testing.T) {
 	t.Parallel()
-	cfg := Config{AllocateWorkers: 1, AllocateRate: 9, Drain: 15 * time.Second}
+	cfg := Config{Control: ControlLoad{AllocateWorkers: 1, AllocateRate: 9}, Drain: 15 * time.Second}
 	b := testbed{dialect: &refusingDialect{}}
 	begin := time.Now()
 	a := b.newAllocationLoad(&cfg, begin, begin.Add(time.Second))
@@ -104,7 +104,7 @@ func TestAllocatingCutShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := testbed{dialect: hangingDialect{cancel: cancel}}
 	begin := time.Now()
-	a := b.newAllocationLoad(&Config{AllocateWorkers: 1}, begin, begin.Add(time.Hour))
+	a := b.newAllocationLoad(&Config{Control: ControlLoad{AllocateWorkers: 1}}, begin, begin.Add(time.Hour))
 	a.Run(ctx)
 	r := Result{Errors: map[string]uint64{}}
 	if c := a.report(&r); c.Sent != 0 || len(r.Errors) != 0 || c.Duration > time.Minute {

@@ -67,20 +67,20 @@ func (l lyingRelay) simulate(t *testing.T, cfg Config) Result {
 		run func()
 	}
 	var events []event
-	for ; g.schedule.next().due < g.end; g.schedule.advance() {
+	for ; g.schedule.next().due < g.times.end; g.schedule.advance() {
 		next := g.schedule.next()
 		due, i := next.due, next.flow
-		s := sent{i, g.flows[i].seq, time.Duration(due - g.measure)}
+		s := sent{i, g.flows[i].seq, time.Duration(due - g.times.measure)}
 		left := due
 		if l.lag != nil {
 			left += int64(l.lag(s))
 		}
-		o := &g.out[g.flows[i].socket]
-		pkt := slices.Clone(g.datagram(o.bufs[0], i, next.size, due))
+		o := &g.sender.out[g.flows[i].socket]
+		pkt := slices.Clone(g.sender.datagram(o.bufs[0], i, next.size, due))
 		events = append(events, event{left, func() {
-			g.expectDelivery(g.flows[i].to, due)
-			o.dues, o.portion = append(o.dues, due), g.portionOf(due)
-			g.recordSent(o, 1, benchrig.SendResult{}, left)
+			g.recorder.expectDelivery(g.flows[i].to, due)
+			o.dues, o.portion = append(o.dues, due), g.recorder.portionOf(due)
+			g.recorder.recordSent(o, 1, benchrig.SendResult{}, left)
 		}})
 		copies := deliver(relayTime)
 		if l.relay != nil {
@@ -102,10 +102,10 @@ func (l lyingRelay) simulate(t *testing.T, cfg Config) Result {
 	}
 	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	for _, e := range events {
-		g.keepTime(e.at)
+		g.recorder.keepTime(e.at)
 		e.run()
 	}
-	g.keepTime(g.end)
+	g.recorder.keepTime(g.times.end)
 	r := newResult(&cfg, benchrig.Direct{}, &plan)
 	g.collect(&r, new(observer))
 	r.Generator.Drops, r.System = l.own, l.sys
@@ -197,7 +197,7 @@ func TestQuantilesNeedSamples(t *testing.T) {
 			t.Fatalf("%d samples: %+v", n, l)
 		}
 	}
-	r := Result{Offered: 99, Sent: 99, Delivered: 99, Latency: Latency{Samples: 99, P50: 1}}
+	r := Result{Forwarding: Forwarding{Offered: 99, Sent: 99, Delivered: 99}, Latency: Latency{Samples: 99, P50: 1}}
 	if len(Missed(parsed(t, "p99<1h"), &r)) == 0 {
 		t.Error("the p99 of 99 datagrams holds")
 	}
@@ -279,13 +279,13 @@ func TestLagByDatagram(t *testing.T) {
 // TestLagOfABatch: the oldest datagram of a batch does not make the others late.
 func TestLagOfABatch(t *testing.T) {
 	g := directGenerator(t, Config{Matches: 2, Rate: 1000, Warmup: -1}, 1)
-	o := &g.out[0]
+	o := &g.sender.out[0]
 	const late = 100
 	for n := range late {
-		g.queue(0, g.cfg.Payload, g.measure+int64(n)*1e6)
+		g.sender.queue(0, g.cfg.Payload, g.times.measure+int64(n)*1e6)
 	}
-	g.recordSent(o, late, benchrig.SendResult{}, g.measure+late*1e6)
-	lag := newLatency(g.portions[1].lag, 0, false)
+	g.recorder.recordSent(o, late, benchrig.SendResult{}, g.times.measure+late*1e6)
+	lag := newLatency(g.recorder.portions[1].lag, 0, false)
 	within2(t, "samples", lag.Samples, late)
 	within2(t, "least", lag.Min, time.Millisecond)
 	within2(t, "median", lag.P50, 51*time.Millisecond)
@@ -363,7 +363,7 @@ func TestGaps(t *testing.T) {
 			}
 		})
 	}
-	if _, ok := parsed(t, "gap<1s")[0].Check(&Result{Offered: 1}); ok {
+	if _, ok := parsed(t, "gap<1s")[0].Check(&Result{Forwarding: Forwarding{Offered: 1}}); ok {
 		t.Error("a gap that was not measured holds")
 	}
 }
@@ -415,7 +415,7 @@ func TestChurnRate(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), c.stop)
 				defer cancel()
 				b := testbed{dialect: c.d}
-				r := b.churn(ctx, &Config{Shape: ShapeChurn, ChurnRate: 20, ChurnPlay: c.play}, 5*time.Second)
+				r := b.churn(ctx, &Config{Shape: ShapeChurn, Churn: ChurnLoad{SessionRate: 20, SessionLength: c.play}}, 5*time.Second)
 				if r.Started != c.started || r.Finished != c.finished {
 					t.Errorf("%d started, %d finished", r.Started, r.Finished)
 				}
@@ -444,29 +444,30 @@ func TestLies(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		relay func(sent) []copied
-		want  Result // of 10,000
+		want  Forwarding // of 10,000
 		total Latency
 	}{
 		"duplicates": {lie(25, func(sent) []copied { return append(deliver(relayTime), deliver(3*relayTime)...) }),
-			Result{Duplicated: 400, Delivered: 10_000}, Latency{}},
+			Forwarding{Duplicated: 400, Delivered: 10_000}, Latency{}},
 		"thrice": {lie(50, func(sent) []copied {
 			return append(deliver(relayTime), append(deliver(relayTime), deliver(relayTime)...)...)
-		}), Result{Duplicated: 400, Delivered: 10_000}, Latency{}},
+		}), Forwarding{Duplicated: 400, Delivered: 10_000}, Latency{}},
 		"overtaken": {lie(33, func(sent) []copied { return deliver(15 * time.Millisecond) }),
-			Result{Reordered: 303, Delivered: 10_000}, Latency{}},
+			Forwarding{Reordered: 303, Delivered: 10_000}, Latency{}},
 		"astray": {lie(100, func(sent) []copied { return []copied{{after: relayTime, astray: true}} }),
-			Result{Misdelivered: 100, Delivered: 9_900}, Latency{Lost: 100}},
+			Forwarding{Misdelivered: 100, Delivered: 9_900}, Latency{Lost: 100}},
 		"another byte": {lie(33, changed(func(s sent, b []byte) []byte {
 			b[header+int(s.seq)*7%(len(b)-header)] ^= byte(1 + s.seq%255)
 			return b
-		})), Result{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
-		"cut off": {lie(33, changed(func(s sent, b []byte) []byte { return b[:int(s.seq)*7%len(b)] })), Result{Corrupt: 303, Delivered: 9_697},
+		})), Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
+		"cut off": {lie(33, changed(func(s sent, b []byte) []byte { return b[:int(s.seq)*7%len(b)] })),
+			Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
+		"longer": {lie(33, changed(func(_ sent, b []byte) []byte { return append(b, 0) })), Forwarding{Corrupt: 303, Delivered: 9_697},
 			Latency{Lost: 303}},
-		"longer": {lie(33, changed(func(_ sent, b []byte) []byte { return append(b, 0) })), Result{Corrupt: 303, Delivered: 9_697},
-			Latency{Lost: 303}},
-		"zeros": {lie(33, changed(func(_ sent, b []byte) []byte { return make([]byte, len(b)) })), Result{Corrupt: 303, Delivered: 9_697},
-			Latency{Lost: 303}},
-		"late": {lie(11, func(sent) []copied { return deliver(300 * time.Millisecond) }), Result{Reordered: 909, Delivered: 10_000}, Latency{}},
+		"zeros": {lie(33, changed(func(_ sent, b []byte) []byte { return make([]byte, len(b)) })),
+			Forwarding{Corrupt: 303, Delivered: 9_697}, Latency{Lost: 303}},
+		"late": {lie(11, func(sent) []copied { return deliver(300 * time.Millisecond) }),
+			Forwarding{Reordered: 909, Delivered: 10_000}, Latency{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -224,7 +224,7 @@ func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig,
 	l.mu.Unlock()
 	for ep := range r.Endpoints {
 		server := &benchrig.Server{Addr: l.addr, TLS: l.tls, DTLS: benchrig.PSK([]byte("endpoint"), []byte(lyingKey))}
-		if _, err := r.Connect(ctx, ep, *server); err != nil {
+		if _, err := r.Dialer.Connect(ctx, ep, *server); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 		hello := binary.BigEndian.AppendUint32(nil, greeting)
@@ -233,7 +233,7 @@ func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig,
 		e.Relay, e.Keepalive, e.Rebind, e.Server, e.Renew = l.addr, hello, hello, server, func() []byte { return hello }
 	}
 	err = r.Await(ctx, func() bool { return len(bound) == p.Len() }, func(time.Time) (err error) {
-		r.Advance(func(ep int, failed error) {
+		r.Dialer.Advance(func(ep int, failed error) {
 			if err = errors.Join(err, failed); err == nil {
 				err = r.SendTo(ep, l.addr, r.Endpoints[ep].Rebind)
 			}
@@ -265,7 +265,7 @@ func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig,
 func runLying(t *testing.T, l *lyingServer, cfg Config) Result {
 	t.Helper()
 	l.listen(t)
-	cfg.Transport, cfg.Warmup, cfg.Drain = l.transport, -1, cmp.Or(cfg.Drain, lostWait)
+	cfg.Endpoints.Transport, cfg.Warmup, cfg.Drain = l.transport, -1, cmp.Or(cfg.Drain, lostWait)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	l.whole = cancel
@@ -351,7 +351,7 @@ func TestRestartByTransport(t *testing.T) {
 				return n == 200 && !again
 			}}
 			// The run ends when all is well again. Over DTLS three keep-alives without an answer say that it is not.
-			r := runLying(t, l, Config{Matches: 3, Rate: 300, Duration: time.Minute, Keepalive: time.Second})
+			r := runLying(t, l, Config{Matches: 3, Rate: 300, Duration: time.Minute, Endpoints: EndpointConfig{Keepalive: time.Second}})
 			v := r.Recovery
 			if v == nil || v.Endpoints != endpoints || v.Bound != endpoints || v.Latency.Samples < endpoints {
 				t.Fatalf("recovery %+v, errors %v", v, r.Errors)

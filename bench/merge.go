@@ -19,7 +19,7 @@ var ErrMerge = errors.New("bench: results cannot be merged")
 const maxStartSpread = 100 * time.Millisecond
 
 // Merge returns the results of generators that loaded one relay at the same time, see
-// Config.StartAt, as those of one generator. Counts and rates add up. Quantiles are those of
+// Config.Generator.StartAt, as those of one generator. Counts and rates add up. Quantiles are those of
 // all samples, to the precision of the histograms, with what was lost as infinitely late. Gaps
 // and other times are the longest of any generator: a gap of all endpoints together may have been
 // shorter. Counters of a machine count once for each machine. The result is valid if
@@ -92,11 +92,11 @@ func mergeObstacles(all []Result) (reasons []string) {
 			}
 		}
 		a, b := reflect.ValueOf(first.Load), reflect.ValueOf(o.Load)
-		for n := range a.NumField() {
-			f := a.Type().Field(n)
-			if _, may := f.Tag.Lookup("merge"); !may && !reflect.DeepEqual(a.Field(n).Interface(), b.Field(n).Interface()) {
+		for _, f := range reflect.VisibleFields(a.Type()) {
+			x, y := a.FieldByIndex(f.Index).Interface(), b.FieldByIndex(f.Index).Interface()
+			if _, may := f.Tag.Lookup("merge"); !may && !f.Anonymous && !reflect.DeepEqual(x, y) {
 				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-				add("%s is %v and %v", strings.TrimSuffix(name, "Ns"), a.Field(n).Interface(), b.Field(n).Interface())
+				add("%s is %v and %v", strings.TrimSuffix(name, "Ns"), x, y)
 			}
 		}
 		for _, p := range all[:i] {

@@ -191,7 +191,7 @@ func TestMergeMachines(t *testing.T) {
 	t.Parallel()
 	at := func(machine string, pid int, errs, others, arrived uint64) Result {
 		return Result{
-			Version: ResultVersion, Machine: Machine{ID: machine, CPU: "A CPU", Cores: 4},
+			Origin:    Origin{Version: ResultVersion, Machine: Machine{ID: machine, CPU: "A CPU", Cores: 4}},
 			Generator: Generator{Process: Process{Datagrams: arrived, Run: time.Second}},
 			Server:    Process{PID: pid, Run: time.Duration(pid) * time.Second, Datagrams: arrived},
 			System:    System{RcvbufErrors: errs, OtherRcvbufErrors: others, Idle: time.Second},
@@ -227,7 +227,7 @@ func TestStartAt(t *testing.T) {
 				if n == 3 {
 					cfg.Shape = ShapeNetcode
 				}
-				cfg.Rate, cfg.Warmup, cfg.StartAt = 300, 50*time.Millisecond, at
+				cfg.Rate, cfg.Warmup, cfg.Generator.StartAt = 300, 50*time.Millisecond, at
 				all[n], errs[n] = Run(t.Context(), cfg, benchrig.Direct{Header: benchrig.DefaultHeader})
 			})
 		}
@@ -250,7 +250,7 @@ func TestStartAt(t *testing.T) {
 	}
 	for want, start := range map[string]time.Time{"ago": at, "ahead, limit 1h": time.Now().Add(2 * time.Hour)} {
 		cfg := smallConfig(ShapePairs)
-		cfg.StartAt = start
+		cfg.Generator.StartAt = start
 		if _, err := Run(t.Context(), cfg, benchrig.Direct{}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

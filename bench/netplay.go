@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/internal/benchrig"
-	"github.com/ferryrelay/ferry/internal/net/endpoint"
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
@@ -227,7 +226,7 @@ func (p *netplay) update(ep int32, now int64, g *generator) {
 		case netcode.StateDisconnected:
 			p.ended++
 			if g != nil {
-				g.errors["connection ended: "+ev.Reason.String()]++
+				g.recorder.errors["connection ended: "+ev.Reason.String()]++
 			}
 		}
 	}
@@ -283,8 +282,8 @@ func (p *netplay) queueMessage(g *generator, i int, due int64) {
 		return
 	}
 	f.seq++
-	g.expectDelivery(f.to, due)
-	stream.Sent += g.measured(due)
+	g.recorder.expectDelivery(f.to, due)
+	stream.Sent += g.recorder.measured(due)
 	p.markDirty(int32(link.From))
 	p.queued = append(p.queued, due)
 }
@@ -292,83 +291,35 @@ func (p *netplay) queueMessage(g *generator, i int, due int64) {
 func (p *netplay) accountMessage(g *generator, ep int32, body []byte, now int64) {
 	st, ok := parseStamp(body)
 	if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
-		g.errors["message of nobody"]++
+		g.recorder.errors["message of nobody"]++
 		return
 	}
 	f, link := &g.flows[st.flow], &p.rig.Flows[st.flow]
 	stream := p.stream(link)
 	switch {
 	case link.To != int(ep):
-		g.count.misdelivered += g.measured(st.due)
+		g.recorder.count.misdelivered += g.recorder.measured(st.due)
 	case len(body) != stream.Bytes:
-		g.count.corrupt += g.measured(st.due)
-	case g.account(f, &st, now) && g.measured(st.due) == 1:
+		g.recorder.count.corrupt += g.recorder.measured(st.due)
+	case g.account(f, &st, now) && g.recorder.measured(st.due) == 1:
 		stream.Delivered++
 		record(stream.latency, now-st.due)
 	}
 }
 
-// countMessages counts the messages of this round, once the kernel has them.
-func (g *generator) countMessages() {
-	p := g.play
+// countQueued counts the messages of this round, once the kernel has them.
+func (p *netplay) countQueued(r *recorder) {
 	now := sock.Now()
 	for _, due := range p.queued {
-		g.count.allQueued++
-		g.now.sent++
-		if part := g.portionOf(due); part != nil {
-			part.queued++
-			record(part.lag, now-due)
-		}
+		r.recordMessage(due, now)
 	}
 	p.queued = p.queued[:0]
 }
 
-// queueDriverPacket puts a datagram of a driver into the batch of its socket.
-func (g *generator) queueDriverPacket(i int32, b []byte) error {
-	f := &g.flows[i]
-	o := g.roomFor(int(f.socket))
-	buf := o.bufs[o.used]
-	pkt := buf[:len(f.prefix)+len(b)]
-	copy(pkt[g.rig.PutHeader(pkt, f.prefix, len(b)):], b)
-	if f.cipher != nil {
-		pkt = g.seal(f, buf, pkt)
-	}
-	o.batch.Add(f.dst, pkt)
-	o.used++
-	g.keep.lastSent[f.from] = sock.Now()
-	return nil
-}
-
-// countDriverBatch counts a batch of datagrams of drivers, keep-alives included.
-func (g *generator) countDriverBatch(n int, res benchrig.SendResult) {
-	if g.measured(sock.Now()) == 1 {
-		g.count.sendCalls++
-		g.count.sendEntries += uint64(n)
-	}
-	if res.Failed > 0 {
-		g.errors["datagram refused by the generator's kernel"] += uint64(res.Failed)
-	}
-	if res.Blocked > 0 {
-		g.errors["datagram not sent over a blocked connection"] += uint64(res.Blocked)
-	}
-}
-
-// accountDriverDatagram accounts for a datagram to an endpoint, which its driver gets.
-func (g *generator) accountDriverDatagram(ep int32, from endpoint.Endpoint, pkt []byte, truncated bool, now int64) {
-	switch {
-	case truncated:
-		g.errors["datagram that was cut off"]++
-	case ep < 0 || !g.play.queueReceived(ep, pkt, now, g):
-		g.countOther(pkt, from, false, ep, now)
-	default:
-		g.count.arrived++
-	}
-}
-
-func (p *netplay) report(g *generator) *Netcode {
+func (p *netplay) report() *Netcode {
 	n := &Netcode{
 		Players: p.cfg.Matches * p.cfg.Players, Connect: newLatency(p.connects, 0, true), Ended: p.ended, Unsaid: p.unsent,
-		TickRate: p.cfg.Rate / float64(len(g.flows)), Commands: p.up.report(), Snapshots: p.down.report(),
+		TickRate: p.cfg.Rate / float64(len(p.rig.Flows)), Commands: p.up.report(), Snapshots: p.down.report(),
 	}
 	for ep := range p.drivers {
 		st := p.drivers[ep].link.stats

@@ -76,7 +76,7 @@ func newNetplayTestbed(t *testing.T, cfg *Config) (*testbed, *generator, *netpla
 		t.Fatal(err)
 	}
 	g := newGenerator(cfg, b.rig, 1)
-	g.play, play.send = play, g.queueDriverPacket
+	g.play, play.send = play, g.sender.queueDriverPacket
 	return b, g, play
 }
 
@@ -90,7 +90,7 @@ func TestNetcodeCatchesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, g, _ := newNetplayTestbed(t, &cfg)
-	for sock.Now() < g.end {
+	for sock.Now() < g.times.end {
 		time.Sleep(time.Millisecond) // The generator was not there.
 	}
 	if err := g.Run(t.Context()); err != nil {
@@ -142,20 +142,20 @@ func TestNetcodeAllocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := newGenerator(&cfg, b.rig, 1)
-	g.play, play.send = play, g.queueDriverPacket
+	g.play, play.send = play, g.sender.queueDriverPacket
 	round := func() {
-		if _, err := g.round(); err != nil {
+		if _, err := g.round(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for sock.Now() < g.start+int64(100*time.Millisecond) {
+	for sock.Now() < g.times.start+int64(100*time.Millisecond) {
 		round() // until every buffer is there
 	}
-	before := g.portions[1].delivered
+	before := g.recorder.portions[1].delivered
 	if allocs := testing.AllocsPerRun(500, round); allocs != 0 {
 		t.Errorf("%v allocations per round", allocs)
 	}
-	if g.portions[1].delivered == before {
+	if g.recorder.portions[1].delivered == before {
 		t.Error("no message arrived")
 	}
 }

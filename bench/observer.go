@@ -17,7 +17,8 @@ import (
 // progress. It runs in a goroutine of its own, so that the generator does not open
 // files during the run. Its fields belong to that goroutine until it has ended.
 type observer struct {
-	g                       *generator
+	cfg                     *Config
+	recorder                *recorder
 	marks                   []int64 // times to read at, ns of sock.Now
 	end                     int64   // of the measured interval, as planned
 	readings                []reading
@@ -36,11 +37,11 @@ type reading struct {
 
 func newObserver(g *generator, serverPID int) *observer {
 	o := &observer{
-		g: g, marks: []int64{g.measure, g.end}, end: g.end,
+		cfg: g.cfg, recorder: g.recorder, marks: []int64{g.times.measure, g.times.end}, end: g.times.end,
 		serverPID: serverPID, generatorPID: os.Getpid(), before: readSystem(),
 	}
-	if g.cfg.Baseline > 0 {
-		o.marks = []int64{g.measure, g.split, g.end}
+	if g.cfg.Control.Baseline > 0 {
+		o.marks = []int64{g.times.measure, g.times.split, g.times.end}
 	}
 	return o
 }
@@ -53,7 +54,7 @@ const progressInterval = 100 * time.Millisecond
 func (o *observer) Run(ctx context.Context) {
 	defer o.reportProgress() // of the seconds that were over after the last look
 	var look <-chan time.Time
-	if o.g.cfg.Progress != nil {
+	if o.cfg.Progress.Second != nil {
 		ticker := time.NewTicker(progressInterval)
 		defer ticker.Stop()
 		look = ticker.C
@@ -85,21 +86,21 @@ func (o *observer) Run(ctx context.Context) {
 
 // reportProgress hands the seconds that are over to Config.Progress.
 func (o *observer) reportProgress() {
-	if o.g.cfg.Progress == nil {
+	if o.cfg.Progress.Second == nil {
 		return
 	}
-	for ; o.reported < o.g.live.second.Load(); o.reported++ {
-		o.g.cfg.Progress(o.g.secondAt(int(o.reported), o.end))
+	for ; o.reported < o.recorder.live.second.Load(); o.reported++ {
+		o.cfg.Progress.Second(o.recorder.secondAt(int(o.reported), o.end))
 	}
 }
 
 func (o *observer) read() {
-	r := reading{arrived: o.g.live.arrived.Load(), system: readSystem()}
+	r := reading{arrived: o.recorder.live.arrived.Load(), system: readSystem()}
 	// without /proc there is no reading of this process
 	r.self, _ = readProcess(o.generatorPID)
 	if o.serverPID != 0 && o.err == nil {
 		r.server, o.err = readProcess(o.serverPID)
-		for _, pid := range o.g.cfg.ServerThreads {
+		for _, pid := range o.cfg.Server.Threads {
 			thread, err := readProcess(pid)
 			o.err = errors.Join(o.err, err)
 			maps.Copy(r.server.threads, thread.threads)
@@ -116,30 +117,6 @@ func (o *observer) serverUse(i, j int) Process {
 	}
 	a, b := &o.readings[i], &o.readings[j]
 	return processUse(o.serverPID, a.server, b.server, b.arrived-a.arrived)
-}
-
-// drops counts the datagrams that the kernel has dropped on the sockets of the rig.
-func (g *generator) drops() (n uint64) {
-	for _, s := range g.rig.Sockets {
-		n += s.Conn.Drops()
-	}
-	return n
-}
-
-// secondAt reports on second i, which must be over, of a run whose datagrams are
-// due before end.
-func (g *generator) secondAt(i int, end int64) Second {
-	s := &g.seconds[i]
-	from := g.first + int64(i)*1e9
-	sec := Second{
-		At:   i - int((g.measure-g.first)/1e9),
-		Sent: s.sent, Delivered: s.delivered, Offered: s.sent,
-	}
-	sec.setLatency(s.latency)
-	if g.schedule != nil {
-		sec.Offered = g.schedule.before(min(from+1e9, end)) - g.schedule.before(min(from, end))
-	}
-	return sec
 }
 
 // setLatency sets the figures of what arrived in the second.

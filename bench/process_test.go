@@ -121,7 +121,7 @@ func TestRunOfAnotherProcess(t *testing.T) {
 	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
 	for pid, want := range map[int]bool{other.Process.Pid: true, os.Getpid(): false} {
 		cfg := smallConfig(ShapePairs)
-		cfg.ServerPID, cfg.Duration = pid, time.Second
+		cfg.Server.PID, cfg.Duration = pid, time.Second
 		r := run(t, cfg, benchrig.Direct{})
 		if _, met := parsed(t, "cpu<1h")[0].Check(&r); r.Server.NoSocket != want || r.Server.IsServer() == want || met == want {
 			t.Errorf("process %d: %+v, condition met %v", pid, r.Server, met)

@@ -94,15 +94,15 @@ func (b *rebinder) report() *Recovery {
 	}
 }
 
-// sendRebinds queues the BINDs that are due.
-func (g *generator) sendRebinds() int {
-	n := min(len(g.rebind.due), burst)
-	for _, ep := range g.rebind.due[:n] {
-		if pkt := g.rig.Endpoints[ep].Rebind; pkt != nil {
-			g.add(int(ep), pkt)
-			g.rebind.sent++
+// send queues the BINDs that are due.
+func (b *rebinder) send(s *sender) int {
+	n := min(len(b.due), burst)
+	for _, ep := range b.due[:n] {
+		if pkt := s.rig.Endpoints[ep].Rebind; pkt != nil {
+			s.add(int(ep), pkt)
+			b.sent++
 		}
 	}
-	g.rebind.due = append(g.rebind.due[:0], g.rebind.due[n:]...)
+	b.due = append(b.due[:0], b.due[n:]...)
 	return n
 }

@@ -81,10 +81,10 @@ func (r *Relay) dropText() string {
 
 // readMetrics returns the page of metrics, "" if the run has none.
 func (cfg *Config) readMetrics(ctx context.Context) (string, error) {
-	if cfg.Metrics == nil {
+	if cfg.Server.Metrics == nil {
 		return "", nil
 	}
-	page, err := cfg.Metrics(ctx)
+	page, err := cfg.Server.Metrics(ctx)
 	if err != nil {
 		return "", fmt.Errorf("bench: metrics of the relay: %w", err)
 	}

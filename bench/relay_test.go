@@ -59,7 +59,7 @@ func TestRunWithMetrics(t *testing.T) {
 		cfg := smallConfig(ShapeHot)
 		cfg.Duration = 10 * time.Millisecond
 		pages := c.pages
-		cfg.Metrics = func(context.Context) (page string, err error) {
+		cfg.Server.Metrics = func(context.Context) (page string, err error) {
 			if len(pages) == 0 {
 				return "", gone
 			}

@@ -79,17 +79,18 @@ type silentMatch struct {
 }
 
 // replacer replaces live matches by new ones: one falls silent, without a message, when a new
-// one is ready. The generator's goroutine owns it, except for the fields that say
-// otherwise.
+// one is ready. The generator's goroutine owns it.
 type replacer struct {
-	dialect benchrig.Replacer
-	rig     *benchrig.Rig
+	rig      *benchrig.Rig
+	times    *phases
+	recorder *recorder
+	sender   *sender
+	reserver *matchReserver
+
 	perEnd  int // endpoints of a match
 	perFlow int // flows of a match
 
-	live       []int32 // match by position in the schedule
-	next       int     // position that is replaced next
-	stride     int     // to the one after it
+	live       rotation
 	slots      []matchSlot
 	ended      []bool  // by endpoint
 	lastActive []int64 // by endpoint: ns; when it last sent or was sent to; 0: during set-up
@@ -99,39 +100,47 @@ type replacer struct {
 	silent     int           // matches
 	lastCheck  int64
 
-	result                    Replacement
-	reserve, bind, ready, end *hdrhistogram.Histogram
-
-	reserved chan newMatch // from the goroutines of Run
-	// Of the goroutines of Run.
-	offered, refused atomic.Uint64
-	calling          atomic.Int64 // calls without an answer: the drain waits for them
-	mu               sync.Mutex   // guards reserve and result.Reason while Run runs
+	result           Replacement
+	bind, ready, end *hdrhistogram.Histogram
 }
 
 // newReplacer returns nil if cfg replaces nothing.
-func newReplacer(cfg *Config, d Dialect, rig *benchrig.Rig) *replacer {
+func newReplacer(cfg *Config, d Dialect, g *generator) *replacer {
 	dialect, ok := d.(benchrig.Replacer)
-	if cfg.ReplaceRate == 0 || !ok {
+	if cfg.Churn.ReplaceRate == 0 || !ok {
 		return nil
 	}
-	p := &rig.Plan
+	p := &g.rig.Plan
 	r := &replacer{
-		dialect: dialect, rig: rig, perEnd: 1 + p.Players, perFlow: len(p.Flows) / p.Matches,
+		rig: g.rig, times: &g.times, recorder: g.recorder, sender: &g.sender,
+		reserver: newMatchReserver(dialect, p.Players, cfg.Churn.ReplaceRate),
+		perEnd:   1 + p.Players, perFlow: len(p.Flows) / p.Matches,
 		slots: make([]matchSlot, p.Matches), ended: make([]bool, p.Len()), lastActive: make([]int64, p.Len()),
-		reserved: make(chan newMatch, newMatches),
-		reserve:  newHistogram(3), bind: newHistogram(3), ready: newHistogram(3), end: newHistogram(3),
+		bind: newHistogram(3), ready: newHistogram(3), end: newHistogram(3),
 	}
-	r.result.Rate = cfg.ReplaceRate
-	r.stride = strideOf(p.Matches - p.Spare)
+	r.live.stride = strideOf(p.Matches - p.Spare)
 	for m := range int32(p.Matches) {
 		if int(m) < p.Matches-p.Spare {
-			r.live, r.slots[m].state = append(r.live, m), matchLive
+			r.live.matches, r.slots[m].state = append(r.live.matches, m), matchLive
 		} else {
 			r.free = append(r.free, m)
 		}
 	}
 	return r
+}
+
+// rotation has the live matches, and the order in which they are replaced.
+type rotation struct {
+	matches []int32 // by position in the schedule
+	next    int     // position that is replaced next
+	stride  int     // to the one after it
+}
+
+// replace puts a match in the place of the one that is next, which it returns.
+func (r *rotation) replace(match int32) (old int32) {
+	old, r.matches[r.next] = r.matches[r.next], match
+	r.next = (r.next + r.stride) % len(r.matches)
+	return old
 }
 
 // strideOf returns a step that leads through n positions before it returns, far from one
@@ -149,48 +158,69 @@ func strideOf(n int) int {
 	}
 }
 
+// matchReserver reserves matches over the API, in goroutines of its own.
+type matchReserver struct {
+	dialect  benchrig.Replacer
+	players  int
+	rate     float64       // per second
+	reserved chan newMatch // for the replacer
+
+	offered, refused atomic.Uint64
+	calling          atomic.Int64 // calls without an answer: the drain waits for them
+
+	mu      sync.Mutex // guards the following fields
+	latency *hdrhistogram.Histogram
+	reason  string // of the first refusal
+}
+
+func newMatchReserver(d benchrig.Replacer, players int, rate float64) *matchReserver {
+	return &matchReserver{dialect: d, players: players, rate: rate, reserved: make(chan newMatch, newMatches), latency: newHistogram(3)}
+}
+
 // Run reserves matches at the rate from one time to another, both of sock.Now, whose zero is
-// epoch. It ends with ctx at the latest. r may be nil.
-func (r *replacer) Run(ctx context.Context, epoch time.Time, from, end int64) {
-	if r == nil {
-		return
-	}
-	callAtRate(ctx, replaceWorkers, r.result.Rate, epoch.Add(time.Duration(from)), epoch.Add(time.Duration(end)), func(due, _ time.Time) {
+// epoch. It ends with ctx at the latest.
+func (r *matchReserver) Run(ctx context.Context, epoch time.Time, from, end int64) {
+	callAtRate(ctx, replaceWorkers, r.rate, epoch.Add(time.Duration(from)), epoch.Add(time.Duration(end)), func(due, _ time.Time) {
 		r.offered.Add(1)
 		r.calling.Add(1)
-		r.reserveMatch(ctx, int64(due.Sub(epoch)))
+		r.reserve(ctx, int64(due.Sub(epoch)))
 		r.calling.Add(-1)
 	})
 }
 
-func (r *replacer) reserveMatch(ctx context.Context, due int64) {
+func (r *matchReserver) reserve(ctx context.Context, due int64) {
 	begin := sock.Now()
-	arrivals, err := r.dialect.NewMatch(ctx, r.perEnd-1)
-	if err != nil {
-		r.refused.Add(1)
-		r.mu.Lock()
-		r.result.Reason = cmp.Or(r.result.Reason, err.Error())
-		r.mu.Unlock()
-		return
-	}
+	arrivals, err := r.dialect.NewMatch(ctx, r.players)
 	now := sock.Now()
 	r.mu.Lock()
-	record(r.reserve, now-begin)
+	if err == nil {
+		record(r.latency, now-begin)
+	} else {
+		r.reason = cmp.Or(r.reason, err.Error())
+	}
 	r.mu.Unlock()
+	if err != nil {
+		r.refused.Add(1)
+		return
+	}
 	select {
 	case r.reserved <- newMatch{due, now, arrivals}:
 	case <-ctx.Done():
 	}
 }
 
-// flowAt returns the flow at a place of the schedule.
-func (g *generator) flowAt(i int) int {
-	if g.replacer == nil {
-		return i
-	}
-	r := g.replacer
-	return int(r.live[i/r.perFlow])*r.perFlow + i%r.perFlow
+// idle reports whether no match is on its way to the replacer.
+func (r *matchReserver) idle() bool { return r.calling.Load() == 0 && len(r.reserved) == 0 }
+
+// report fills in what became of the calls when Run has ended. Matches that wait have failed.
+func (r *matchReserver) report(to *Replacement) {
+	to.Rate, to.Offered, to.Refused, to.Reason = r.rate, r.offered.Load(), r.refused.Load(), r.reason
+	to.Failed += uint64(len(r.reserved))
+	to.Reserve = newLatency(r.latency, to.Refused, false)
 }
+
+// flowAt returns the flow at a place of the schedule.
+func (r *replacer) flowAt(i int) int { return int(r.live.matches[i/r.perFlow])*r.perFlow + i%r.perFlow }
 
 // recordActive records that a RELAY of a flow was due.
 func (r *replacer) recordActive(flow int, due int64) {
@@ -198,12 +228,12 @@ func (r *replacer) recordActive(flow int, due int64) {
 	r.lastActive[f.From], r.lastActive[f.To] = due, due
 }
 
-// replaceMatches starts the handshakes of the matches that were reserved.
-func (g *generator) replaceMatches(now int64) (n int) {
+// startMatches starts the handshakes of the matches that were reserved.
+func (r *replacer) startMatches(now int64) (n int) {
 	for range burst {
 		select {
-		case m := <-g.replacer.reserved:
-			g.startMatch(&m, now)
+		case m := <-r.reserver.reserved:
+			r.startMatch(&m, now)
 			n++
 		default:
 			return n
@@ -212,8 +242,7 @@ func (g *generator) replaceMatches(now int64) (n int) {
 	return n
 }
 
-func (g *generator) startMatch(n *newMatch, now int64) {
-	r := g.replacer
+func (r *replacer) startMatch(n *newMatch, now int64) {
 	if len(r.free) == 0 {
 		r.result.NoEndpoint++
 		return
@@ -225,7 +254,7 @@ func (g *generator) startMatch(n *newMatch, now int64) {
 	for i := range n.arrivals {
 		ep := first + i
 		if n.arrivals[i].Relay != r.rig.Endpoints[ep].Relay {
-			g.errors["match on another relay"]++
+			r.recorder.errors["match on another relay"]++
 			r.result.Failed++
 			r.free = append(r.free, m)
 			return
@@ -235,19 +264,18 @@ func (g *generator) startMatch(n *newMatch, now int64) {
 	}
 	for i := int(m) * r.perFlow; i < int(m+1)*r.perFlow; i++ {
 		f := &r.rig.Flows[i]
-		r.dialect.Header(g.flows[i].prefix, &n.arrivals[f.From-first], &n.arrivals[f.To-first])
+		r.reserver.dialect.Header(r.sender.flows[i].prefix, &n.arrivals[f.From-first], &n.arrivals[f.To-first])
 	}
 	r.slots[m] = matchSlot{state: matchArriving, arriving: a}
 	r.arriving = append(r.arriving, a)
 	for i := range a.endpoints {
-		g.add(first+i, a.endpoints[i].Bind)
+		r.sender.add(first+i, a.endpoints[i].Bind)
 	}
 }
 
 // handleReply handles an answer to an endpoint of a match that arrives, or the end of an
-// allocation. It reports whether it was one of these.
-func (g *generator) handleReply(name string, ep int32, now int64) bool {
-	r := g.replacer
+// allocation. It reports whether it was one of these. r may be nil.
+func (r *replacer) handleReply(name string, ep int32, now int64) bool {
 	if r == nil || ep < 0 {
 		return false
 	}
@@ -268,7 +296,7 @@ func (g *generator) handleReply(name string, ep int32, now int64) bool {
 	case name == benchrig.TimedOut && s.state == matchGivenUp:
 		return true
 	case s.state == matchArriving && (name == benchrig.Answer || name == benchrig.Accepted):
-		g.advanceMatch(s.arriving, ep, name, now)
+		r.advanceMatch(s.arriving, ep, name, now)
 		return true
 	}
 	return false
@@ -284,8 +312,7 @@ func (r *replacer) release(m int32) {
 }
 
 // advanceMatch handles an answer to an endpoint of a match that arrives.
-func (g *generator) advanceMatch(a *arrivingMatch, ep int32, name string, now int64) {
-	r := g.replacer
+func (r *replacer) advanceMatch(a *arrivingMatch, ep int32, name string, now int64) {
 	first := a.match * int32(r.perEnd)
 	e := &a.endpoints[ep-first]
 	switch {
@@ -293,31 +320,28 @@ func (g *generator) advanceMatch(a *arrivingMatch, ep int32, name string, now in
 		e.bound = true
 		record(r.bind, now-a.begin)
 		if e.Connect == nil {
-			g.add(int(ep), e.Keepalive) // A relay reports the end to an endpoint that sent more than BIND.
+			r.sender.add(int(ep), e.Keepalive) // A relay reports the end to an endpoint that sent more than BIND.
 		}
 		for i := range a.endpoints {
 			// The host's answer permits all bound players to connect, a player's only itself.
 			if p := &a.endpoints[i]; p.Connect != nil && p.bound && a.endpoints[0].bound && (ep == first || p == e) {
 				p.sent = now
-				g.add(int(first)+i, p.Connect)
+				r.sender.add(int(first)+i, p.Connect)
 			}
 		}
 	case name == benchrig.Accepted && !e.accepted:
 		e.accepted = true
-		g.add(int(ep), e.Open)
+		r.sender.add(int(ep), e.Open)
 		if a.waiting--; a.waiting == 0 {
-			g.exchange(a, now)
+			r.exchange(a, now)
 		}
 	}
 }
 
 // exchange adds a match to the schedule in place of the oldest one, which falls silent.
-func (g *generator) exchange(a *arrivingMatch, now int64) {
-	r := g.replacer
+func (r *replacer) exchange(a *arrivingMatch, now int64) {
 	r.arriving = slices.DeleteFunc(r.arriving, func(o *arrivingMatch) bool { return o == a })
-	old := r.live[r.next]
-	r.live[r.next] = a.match
-	r.next = (r.next + r.stride) % len(r.live)
+	old := r.live.replace(a.match)
 	r.slots[a.match] = matchSlot{state: matchLive}
 	r.slots[old] = matchSlot{state: matchSilent, since: now, unended: int32(r.perEnd)}
 	r.result.Arrived++
@@ -327,15 +351,14 @@ func (g *generator) exchange(a *arrivingMatch, now int64) {
 	for i := range r.perEnd {
 		joins, leaves := int(a.match)*r.perEnd+i, int(old)*r.perEnd+i
 		r.lastActive[joins], r.ended[leaves] = now, false
-		g.keep.lastSent[joins], g.keep.lastSent[leaves] = now, neverSent
-		g.gaps.endpoints[leaves].deliver(now, g.end)
+		r.sender.keep.lastSent[joins], r.sender.keep.lastSent[leaves] = now, neverSent
+		r.recorder.gaps.endpoints[leaves].deliver(now, r.times.end)
 	}
 }
 
-// checkReplacements repeats handshakes and gives up what took too long.
-func (g *generator) checkReplacements(now int64) {
-	r := g.replacer
-	if r == nil || now-r.lastCheck < bindTimeout/5 {
+// check repeats handshakes and gives up what took too long.
+func (r *replacer) check(now int64) {
+	if now-r.lastCheck < bindTimeout/5 {
 		return
 	}
 	r.lastCheck = now
@@ -356,7 +379,7 @@ func (g *generator) checkReplacements(now int64) {
 			if e.bound {
 				pkt = e.Connect
 			}
-			g.add(int(a.match)*r.perEnd+i, pkt)
+			r.sender.add(int(a.match)*r.perEnd+i, pkt)
 		}
 		return false
 	})
@@ -377,7 +400,7 @@ func (g *generator) checkReplacements(now int64) {
 
 // settled reports whether all replaced matches have ended and no new one is on its way.
 func (r *replacer) settled() bool {
-	return r == nil || r.calling.Load() == 0 && r.silent == 0 && len(r.arriving) == 0 && len(r.reserved) == 0
+	return r == nil || r.reserver.idle() && r.silent == 0 && len(r.arriving) == 0
 }
 
 // report returns the result when Run and the generator have ended.
@@ -385,13 +408,12 @@ func (r *replacer) report() *Replacement {
 	if r == nil {
 		return nil
 	}
-	r.result.Offered, r.result.Refused = r.offered.Load(), r.refused.Load()
-	r.result.Failed += uint64(len(r.arriving) + len(r.reserved))
+	r.reserver.report(&r.result)
+	r.result.Failed += uint64(len(r.arriving))
 	for i := range r.slots {
 		r.result.NotEnded += uint64(r.slots[i].unended)
 	}
-	r.result.Reserve, r.result.Bind = newLatency(r.reserve, r.result.Refused, false), newLatency(r.bind, 0, false)
-	r.result.Ready, r.result.End = newLatency(r.ready, r.result.Refused+r.result.NoEndpoint+r.result.Failed, false),
-		newLatency(r.end, r.result.NotEnded, false)
+	r.result.Bind, r.result.End = newLatency(r.bind, 0, false), newLatency(r.end, r.result.NotEnded, false)
+	r.result.Ready = newLatency(r.ready, r.result.Refused+r.result.NoEndpoint+r.result.Failed, false)
 	return &r.result
 }

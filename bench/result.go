@@ -10,13 +10,50 @@ import (
 // member changes its meaning, not when one is added.
 const ResultVersion = 2
 
-// Result is what one run measured. It marshals to JSON; durations are integers
-// in nanoseconds. Unless a field says otherwise, it counts datagrams of the
-// measured interval: those whose intended send time lies in it, warm-up and
+// Result is what one run measured. It marshals to JSON, where the members of embedded structures
+// are its own; durations are integers in nanoseconds. Unless a field says otherwise, it counts
+// datagrams of the measured interval: those whose intended send time lies in it, warm-up and
 // drain excluded.
 type Result struct {
+	Origin
+	Setup Setup `json:"setup"`
+	Load  Load  `json:"load"`
+
+	Forwarding
+	Gaps      *Gaps     `json:"gaps,omitempty"`                // nil: nothing was due
+	Latency   Latency   `json:"latency"`                       // from the intended send time to the arrival
+	Seconds   []Second  `json:"seconds"`                       // the whole run by the clock, warm-up and drain included
+	Relay     *Relay    `json:"relay,omitempty" merge:"first"` // nil without Config.Server.Metrics
+	Server    Process   `json:"server" merge:"first"`          // zero without Config.Server.PID
+	Generator Generator `json:"generator"`
+	// Connections is about those of a transport over TCP, else nil; whole run.
+	Connections *Connections `json:"connections,omitempty"`
+	System      System       `json:"system" merge:"-"`
+
+	BindsSent    uint64 `json:"bindsSent"`    // with Config.Control.BindRate, whole run
+	BindsAnswers uint64 `json:"bindsAnswers"` // whole run
+	Keepalives   uint64 `json:"keepalives"`   // sent, whole run
+
+	Churn   *Churn   `json:"churn,omitempty"`   // shape churn only
+	Netcode *Netcode `json:"netcode,omitempty"` // shape netcode only: datagrams above are its commands and snapshots
+	// Recovery is about endpoints that were bound again. Nil: none.
+	Recovery *Recovery `json:"recovery,omitempty"`
+	// Replaced is about matches that came and went, with Config.Churn.ReplaceRate.
+	Replaced *Replacement `json:"replaced,omitempty"`
+	Control  *Control     `json:"control,omitempty"` // with Config.Control.BindRate or AllocateWorkers
+	Search   *Search      `json:"search,omitempty"`  // runs of FindMax only
+
+	// Errors counts arriving packets that are neither datagrams of the load nor
+	// expected answers, and other failures, by name; whole run.
+	Errors map[string]uint64 `json:"errors,omitempty"`
+
+	Validity
+}
+
+// Origin says where a result comes from.
+type Origin struct {
 	Version int    `json:"version"` // ResultVersion
-	Name    string `json:"name"`    // Config.Name: the label of this run in tables and plots
+	Name    string `json:"name"`    // Config.Label.Name: the label of this run in tables and plots
 	// Generators is the number of generators whose results [Merge] merged; 0: it is one's own.
 	Generators int       `json:"generators,omitempty"`
 	Started    time.Time `json:"started"` // when the measured interval began, UTC
@@ -24,10 +61,11 @@ type Result struct {
 	Commit     string    `json:"commit,omitempty"`
 	Machine    Machine   `json:"machine" merge:"-"`
 	Dialect    string    `json:"dialect"` // Dialect.Name: "ferry", "swap", ...
-	Limits     string    `json:"limits"`  // Config.Limits
-	Setup      Setup     `json:"setup"`
-	Load       Load      `json:"load"`
+	Limits     string    `json:"limits"`  // Config.Label.Limits
+}
 
+// Forwarding counts the datagrams of the measured interval.
+type Forwarding struct {
 	Offered      uint64 `json:"offered"`      // due by the schedule; closed loop: same as Sent
 	Sent         uint64 `json:"sent"`         // taken by the kernel, or, over TCP, waiting for room in its buffer
 	SendFailed   uint64 `json:"sendFailed"`   // refused by the kernel
@@ -49,39 +87,6 @@ type Result struct {
 	LossRatio     float64       `json:"lossRatio" merge:"-"` // of Offered, the share that was not delivered, 0 to 1
 	// of the largest datagram that the relay received: UDP payload, or message of a WebSocket
 	WireBytes int `json:"wireBytes" merge:"max"`
-
-	Gaps      *Gaps     `json:"gaps,omitempty"`                // nil: nothing was due
-	Latency   Latency   `json:"latency"`                       // from the intended send time to the arrival
-	Seconds   []Second  `json:"seconds"`                       // the whole run by the clock, warm-up and drain included
-	Relay     *Relay    `json:"relay,omitempty" merge:"first"` // nil without Config.Metrics
-	Server    Process   `json:"server" merge:"first"`          // zero without Config.ServerPID
-	Generator Generator `json:"generator"`
-	// Connections is about those of a transport over TCP, else nil; whole run.
-	Connections *Connections `json:"connections,omitempty"`
-	System      System       `json:"system" merge:"-"`
-
-	BindsSent    uint64 `json:"bindsSent"`    // with Config.BindRate, whole run
-	BindsAnswers uint64 `json:"bindsAnswers"` // whole run
-	Keepalives   uint64 `json:"keepalives"`   // sent, whole run
-
-	Churn   *Churn   `json:"churn,omitempty"`   // shape churn only
-	Netcode *Netcode `json:"netcode,omitempty"` // shape netcode only: datagrams above are its commands and snapshots
-	// Recovery is about endpoints that were bound again. Nil: none.
-	Recovery *Recovery `json:"recovery,omitempty"`
-	// Replaced is about matches that came and went, with Config.ReplaceRate.
-	Replaced *Replacement `json:"replaced,omitempty"`
-	Control  *Control     `json:"control,omitempty"` // with Config.BindRate or AllocateWorkers
-	Search   *Search      `json:"search,omitempty"`  // runs of FindMax only
-
-	// Errors counts arriving packets that are neither datagrams of the load nor
-	// expected answers, and other failures, by name; whole run.
-	Errors map[string]uint64 `json:"errors,omitempty"`
-
-	Interrupted bool `json:"interrupted,omitempty"` // ended early: everything is about the part before
-	// Valid is true if the figures describe the server: the run was not interrupted, and
-	// no cause lies with the generator or the machine.
-	Valid  bool    `json:"valid" merge:"-"`
-	Causes []Cause `json:"causes,omitempty" merge:"-"` // of what was not sent, not delivered or not the server's delay
 }
 
 // Machine describes the computer of the generator. Absolute figures of runs
@@ -124,13 +129,8 @@ type Load struct {
 	Pinned    bool          `json:"pinned" merge:"first"`
 	CPU       int           `json:"cpu" merge:"first"` // of the generator's thread, if pinned
 
-	BindRate        float64       `json:"bindRate" merge:"sum"`              // BINDs/s
-	AllocateRate    float64       `json:"allocateRate" merge:"sum"`          // allocations/s, 0: as many as are answered
-	AllocateWorkers int           `json:"allocateWorkers" merge:"sum"`       // concurrent calls, 0: none
-	Baseline        time.Duration `json:"baselineNs"`                        // first part of Duration without those
-	ChurnRate       float64       `json:"churnRate" merge:"sum"`             // sessions/s, shape churn
-	ChurnPlay       time.Duration `json:"churnPlayNs"`                       // time that a session sends datagrams
-	ReplaceRate     float64       `json:"replaceRate,omitempty" merge:"sum"` // matches/s
+	ControlLoad
+	ChurnLoad
 
 	// Traffic is the name of Config.Traffic; Payload is its largest size then, and MeanPayload the mean.
 	Traffic     string  `json:"traffic,omitempty"`
@@ -142,7 +142,7 @@ type Setup struct {
 	Duration  time.Duration `json:"durationNs"`
 	Requests  uint64        `json:"requests"`              // calls of an HTTP API
 	Handshake uint64        `json:"handshake"`             // datagrams sent to bind and connect
-	RSSBefore uint64        `json:"rssBefore" merge:"max"` // of the server, bytes; 0 without Config.ServerPID
+	RSSBefore uint64        `json:"rssBefore" merge:"max"` // of the server, bytes; 0 without Config.Server.PID
 	RSSAfter  uint64        `json:"rssAfter" merge:"max"`
 }
 
@@ -301,22 +301,24 @@ type Step struct {
 // newResult returns a Result with the configuration of the run. p may be the zero Plan.
 func newResult(cfg *Config, d Dialect, p *benchrig.Plan) Result {
 	return Result{
-		Version: ResultVersion, Name: cfg.Name, Command: cfg.Command, Commit: cfg.Commit,
-		Started: time.Now().UTC().Truncate(time.Millisecond),
-		Machine: thisMachine(), Dialect: d.Name(), Limits: cfg.Limits, Load: cfg.load(p),
+		Origin: Origin{
+			Version: ResultVersion, Name: cfg.Label.Name, Command: cfg.Label.Command, Commit: cfg.Label.Commit,
+			Started: time.Now().UTC().Truncate(time.Millisecond),
+			Machine: thisMachine(), Dialect: d.Name(), Limits: cfg.Label.Limits,
+		},
+		Load: cfg.load(p),
 	}
 }
 
 func (cfg *Config) load(p *benchrig.Plan) Load {
 	l := Load{
-		Shape: cfg.Shape, Transport: cfg.Transport, Family: cfg.Family, Direction: cfg.Direction, Align: cfg.Align,
+		Shape: cfg.Shape, Transport: cfg.Endpoints.Transport, Family: cfg.Endpoints.Family, Direction: cfg.Direction, Align: cfg.Align,
 		Matches: cfg.Matches, Players: cfg.Players,
-		Endpoints: p.Len() - p.Spare*(1+p.Players), Flows: cfg.liveFlows(p), Sockets: cfg.Sockets,
+		Endpoints: p.Len() - p.Spare*(1+p.Players), Flows: cfg.liveFlows(p), Sockets: cfg.Generator.Sockets,
 		Rate: cfg.Rate, Window: cfg.Window, Payload: cfg.Payload, Snapshot: cfg.Snapshot,
-		Duration: cfg.Duration, Warmup: cfg.Warmup, Drain: cfg.Drain, Keepalive: cfg.Keepalive,
-		Pinned: cfg.Pin, CPU: cfg.CPU,
-		BindRate: cfg.BindRate, AllocateRate: cfg.AllocateRate, AllocateWorkers: cfg.AllocateWorkers, Baseline: cfg.Baseline,
-		ChurnRate: cfg.ChurnRate, ChurnPlay: cfg.ChurnPlay, ReplaceRate: cfg.ReplaceRate,
+		Duration: cfg.Duration, Warmup: cfg.Warmup, Drain: cfg.Drain, Keepalive: cfg.Endpoints.Keepalive,
+		Pinned: cfg.Generator.Pin, CPU: cfg.Generator.CPU,
+		ControlLoad: cfg.Control, ChurnLoad: cfg.Churn,
 	}
 	if t := cfg.Traffic; t != nil {
 		l.Traffic, l.MeanPayload = t.Name, t.MeanSize()
@@ -326,48 +328,32 @@ func (cfg *Config) load(p *benchrig.Plan) Load {
 
 // collect fills in the counters of a generator that has ended.
 func (g *generator) collect(r *Result, o *observer) {
-	c := &g.count
-	r.Duplicated, r.Reordered, r.Late = c.duplicated, c.reordered, c.late
-	r.Corrupt, r.Misdelivered = c.corrupt, c.misdelivered
+	c, end := &g.recorder.count, max(g.times.end, g.times.measure)
+	r.Forwarding, r.Latency, r.Generator.Lag = g.recorder.forwarding(end)
 	r.BindsSent, r.BindsAnswers, r.Keepalives = c.bindsSent, c.bindsAnswered, c.keepalives
-	r.Errors, r.Recovery = g.errors, g.rebind.report()
+	r.Errors, r.Recovery = g.recorder.errors, g.rebind.report()
 	if c := g.rig.Connections(); c != nil {
 		n := Connections(c.Minus(g.reconnector.before))
 		r.Connections = &n
 	}
-	end, whole := max(g.end, g.measure), newPortion()
-	for i := range g.portions {
-		whole.add(&g.portions[i])
+	if (g.cfg.Rate > 0 || g.cfg.Window > 0) && end > g.times.measure {
+		r.Gaps = g.recorder.reportGaps(end)
 	}
-	p := g.part(&whole, g.measure, end)
-	r.Measured, r.Offered, r.Sent, r.Delivered, r.Lost = p.Duration, p.Offered, p.Sent, p.Delivered, p.Lost
-	r.SendFailed, r.Blocked, r.Unsent = whole.failed, whole.blocked, missing(whole.queued, p.Offered)
-	r.LossRatio, r.DeliveredRate, r.Latency, r.Generator.Lag = p.LossRatio, p.DeliveredRate, p.Latency, p.Lag
-	if r.Measured > 0 {
-		r.OfferedRate = float64(r.Offered) / r.Measured.Seconds()
-	}
-	r.Gaps = g.reportGaps(end)
 	for i := range g.flows {
 		f := &g.flows[i]
 		r.WireBytes = max(r.WireBytes, len(f.prefix)+g.cfg.Payload+g.rig.Overhead(int(f.from)))
 	}
-	for i := range min(int(g.live.second.Load())+1, len(g.seconds)) {
-		s := g.secondAt(i, g.end)
-		if s.Delivered > 0 {
-			s.Histogram = encodeHistogram(g.seconds[i].latency)
-		}
-		r.Seconds = append(r.Seconds, s)
-	}
+	r.Seconds = g.recorder.allSeconds()
 	if g.play != nil {
-		r.Netcode, r.WireBytes = g.play.report(g), g.play.wire
+		r.Netcode, r.WireBytes = g.play.report(), g.play.wire
 	}
 	g.usage(o, r)
 }
 
 // usage fills in the readings of the observer.
 func (g *generator) usage(o *observer, r *Result) {
-	c := &g.count
-	r.Generator.Drops, r.Generator.SendCalls = g.drops()-g.dropped, c.sendCalls
+	c, drops := &g.recorder.count, g.recorder.drops()
+	r.Generator.Drops, r.Generator.SendCalls = drops-g.recorder.dropped, c.sendCalls
 	r.Generator.SendBatch, r.Generator.RecvBatch = ratio(c.sendEntries, c.sendCalls), ratio(c.recvSlots, c.recvCalls)
 	r.Generator.ReadBuffer = g.rig.Sockets[0].Conn.ReadBuffer()
 	if r.Measured > 0 {
@@ -381,7 +367,7 @@ func (g *generator) usage(o *observer, r *Result) {
 	r.Generator.Process = processUse(o.generatorPID, a.self, b.self, b.arrived-a.arrived)
 	r.Server = o.serverUse(0, last)
 	r.System = systemUse(a.system, b.system, o.before, readSystem())
-	own := g.drops() - g.droppedBefore
+	own := drops - g.recorder.droppedBefore
 	r.System.OtherRcvbufErrors = r.System.RcvbufErrors - min(own, r.System.RcvbufErrors)
 }
 

@@ -11,27 +11,29 @@ func TestFindCauses(t *testing.T) {
 	open, closed := Config{Rate: 1000, Align: AlignEven}, Config{Window: 8, Align: AlignEven}
 	late := Generator{Lag: Latency{P99: 5 * time.Millisecond}}
 	busy := System{User: 20, Kernel: 30, SoftIRQ: 10, Idle: 40}
+	measured := Forwarding{Measured: time.Second}
 	for name, test := range map[string]struct {
 		r    Result
 		cfg  Config
 		want string
 	}{
 		"all well":     {Result{}, open, ""},
-		"lost":         {Result{Lost: 1}, open, "server"},
-		"own drops":    {Result{Lost: 1, Generator: Generator{Drops: 1}}, open, "generator"},
-		"both dropped": {Result{Lost: 3, Generator: Generator{Drops: 1}}, open, "generator server"},
-		"refused":      {Result{SendFailed: 1}, open, "generator"},
-		"not sent":     {Result{Unsent: 1}, open, "generator"},
-		"behind":       {Result{Lost: 1, Generator: late}, open, "generator server"},
-		"all that can be": {Result{Lost: 9, SendFailed: 1, Unsent: 1, Generator: Generator{Drops: 1, Lag: late.Lag}}, open,
-			"generator generator generator generator server"},
+		"lost":         {Result{Forwarding: Forwarding{Lost: 1}}, open, "server"},
+		"own drops":    {Result{Forwarding: Forwarding{Lost: 1}, Generator: Generator{Drops: 1}}, open, "generator"},
+		"both dropped": {Result{Forwarding: Forwarding{Lost: 3}, Generator: Generator{Drops: 1}}, open, "generator server"},
+		"refused":      {Result{Forwarding: Forwarding{SendFailed: 1}}, open, "generator"},
+		"not sent":     {Result{Forwarding: Forwarding{Unsent: 1}}, open, "generator"},
+		"behind":       {Result{Forwarding: Forwarding{Lost: 1}, Generator: late}, open, "generator server"},
+		"all that can be": {Result{
+			Forwarding: Forwarding{Lost: 9, SendFailed: 1, Unsent: 1}, Generator: Generator{Drops: 1, Lag: late.Lag},
+		}, open, "generator generator generator generator server"},
 		"steal": {Result{System: System{Steal: 2, Idle: 98}}, open, "machine"},
-		"neighbours": {Result{Measured: time.Second, System: busy, Server: Process{PID: 1, Run: 10},
+		"neighbours": {Result{Forwarding: measured, System: busy, Server: Process{PID: 1, Run: 10},
 			Generator: Generator{Process: Process{Run: 20}}}, open, "machine"},
-		"only these two": {Result{Measured: time.Second, System: busy, Server: Process{PID: 1, Run: 25},
+		"only these two": {Result{Forwarding: measured, System: busy, Server: Process{PID: 1, Run: 25},
 			Generator: Generator{Process: Process{Run: 21}}}, open, ""},
-		"another process":    {Result{Measured: time.Second, System: busy, Server: Process{PID: 1, Run: 10, NoSocket: true}}, open, ""},
-		"no server":          {Result{Measured: time.Second, System: busy, Generator: Generator{Process: Process{Run: 20}}}, open, ""},
+		"another process":    {Result{Forwarding: measured, System: busy, Server: Process{PID: 1, Run: 10, NoSocket: true}}, open, ""},
+		"no server":          {Result{Forwarding: measured, System: busy, Generator: Generator{Process: Process{Run: 20}}}, open, ""},
 		"little steal":       {Result{System: System{Steal: 1, Idle: 999}}, open, ""},
 		"a tick takes long":  {Result{Generator: late, Load: Load{Flows: 20}}, Config{Rate: 1000, Align: AlignTick}, ""},
 		"a tick too long":    {Result{Generator: late, Load: Load{Flows: 4}}, Config{Rate: 1000, Align: AlignTick}, "generator"},

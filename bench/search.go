@@ -27,8 +27,8 @@ var ErrNoRate = errors.New("bench: no rate meets the criterion")
 // higher. Errors are those of Run, and ErrNoRate.
 func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) (Result, []Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, findStart)
-	cfg.Baseline = cmp.Or(cfg.Baseline, -1)
-	if cfg.Window != 0 || len(criterion) == 0 || cfg.Shape == ShapeChurn || !cfg.StartAt.IsZero() {
+	cfg.Control.Baseline = cmp.Or(cfg.Control.Baseline, None)
+	if cfg.Window != 0 || len(criterion) == 0 || cfg.Shape == ShapeChurn || !cfg.Generator.StartAt.IsZero() {
 		return Result{}, nil, fmt.Errorf("%w: FindMax is for open loops with a criterion, without StartAt, and not for churn", ErrConfig)
 	}
 	b, res, err := openTestbed(ctx, cfg, d)
@@ -62,8 +62,8 @@ func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Resu
 		if passed {
 			best = r
 		}
-		if b.cfg.Tried != nil {
-			b.cfg.Tried(r)
+		if b.cfg.Progress.Run != nil {
+			b.cfg.Progress.Run(r)
 		}
 		s.recordOutcome(passed, r.blame())
 	}

@@ -77,17 +77,17 @@ func TestSearchEverythingPasses(t *testing.T) {
 // that failed is proof; those of the generator alone are none.
 func TestSearchBlames(t *testing.T) {
 	slow := []Cause{{LimitGenerator, "It was slow."}}
-	late := Result{Sent: 1000, Causes: slow}
-	lateAndLost := Result{Sent: 1000, Lost: 326, Causes: slow}
-	ownDrops := Result{Sent: 1000, Lost: 326, Generator: Generator{Drops: 326}, Causes: slow}
+	late := Result{Forwarding: Forwarding{Sent: 1000}, Validity: Validity{Causes: slow}}
+	lateAndLost := Result{Forwarding: Forwarding{Sent: 1000, Lost: 326}, Validity: Validity{Causes: slow}}
+	ownDrops := Result{Forwarding: Forwarding{Sent: 1000, Lost: 326}, Generator: Generator{Drops: 326}, Validity: Validity{Causes: slow}}
 	for name, c := range map[string]struct {
 		runs []Result // in turn
 		want Limit
 	}{
-		"server":             {[]Result{{Sent: 1000, Lost: 20}}, LimitServer},
+		"server":             {[]Result{{Forwarding: Forwarding{Sent: 1000, Lost: 20}}}, LimitServer},
 		"generator":          {[]Result{late}, LimitGenerator},
-		"a criterion missed": {[]Result{{Sent: 1000}}, LimitServer},
-		"in turn":            {[]Result{late, late, {Sent: 1000, Lost: 20}}, LimitServer},
+		"a criterion missed": {[]Result{{Forwarding: Forwarding{Sent: 1000}}}, LimitServer},
+		"in turn":            {[]Result{late, late, {Forwarding: Forwarding{Sent: 1000, Lost: 20}}}, LimitServer},
 		"at the same time":   {[]Result{lateAndLost}, LimitServer},
 		"its own drops":      {[]Result{ownDrops}, LimitGenerator},
 	} {
@@ -134,7 +134,7 @@ func TestFindMax(t *testing.T) {
 	cfg.Rate, cfg.Warmup, cfg.Duration = 100, -1, 50*time.Millisecond
 	var reported []Result
 	passed := 0.0
-	cfg.Tried = func(r Result) {
+	cfg.Progress.Run = func(r Result) {
 		reported = append(reported, r)
 		if r.Search.Verdict == TryPassed {
 			passed = max(passed, r.Load.Rate)
@@ -188,7 +188,9 @@ func TestFindMaxNothing(t *testing.T) {
 
 func sampleResult() *Result {
 	return &Result{
-		Offered: 10_000, Sent: 10_000, Delivered: 9_990, Lost: 10, LossRatio: 0.001, Duplicated: 1, Reordered: 100, DeliveredRate: 99_900,
+		Forwarding: Forwarding{
+			Offered: 10_000, Sent: 10_000, Delivered: 9_990, Lost: 10, LossRatio: 0.001, Duplicated: 1, Reordered: 100, DeliveredRate: 99_900,
+		},
 		Latency: Latency{
 			Samples: 9990, Mean: 50 * time.Microsecond, P50: 40 * time.Microsecond, P90: 80 * time.Microsecond,
 			P99: 5 * time.Millisecond, P999: 9 * time.Millisecond, Max: 12 * time.Millisecond,

@@ -14,7 +14,8 @@ func AtRate(rate float64) string { return fmt.Sprintf(" at %.0f/s", rate) }
 // each further round, so that a drift of the machine meets all rates. There is one set-up. Config.Rate is not used.
 // It returns the runs in order, with an error also those before it. Errors are those of [Run].
 func Sweep(ctx context.Context, cfg Config, d Dialect, rates []float64, rounds int) (all []Result, err error) {
-	if len(rates) == 0 || rounds < 1 || slices.Min(rates) <= 0 || cfg.Window != 0 || cfg.Shape == ShapeChurn || !cfg.StartAt.IsZero() {
+	if len(rates) == 0 || rounds < 1 || slices.Min(rates) <= 0 || cfg.Window != 0 || cfg.Shape == ShapeChurn ||
+		!cfg.Generator.StartAt.IsZero() {
 		return nil, fmt.Errorf("%w: Sweep needs rates above 0 and a round, and is for open loops without StartAt, and not for churn", ErrConfig)
 	}
 	cfg.Rate = slices.Max(rates)
@@ -29,8 +30,8 @@ func Sweep(ctx context.Context, cfg Config, d Dialect, rates []float64, rounds i
 		if err != nil {
 			break
 		}
-		if b.cfg.Tried != nil {
-			b.cfg.Tried(res)
+		if b.cfg.Progress.Run != nil {
+			b.cfg.Progress.Run(res)
 		}
 	}
 	return all, errors.Join(err, b.rig.Close())
@@ -39,6 +40,6 @@ func Sweep(ctx context.Context, cfg Config, d Dialect, rates []float64, rounds i
 func (b *testbed) measureAt(ctx context.Context, rate float64) (Result, error) {
 	cfg := b.cfg
 	cfg.Rate = rate
-	cfg.Name += AtRate(rate)
+	cfg.Label.Name += AtRate(rate)
 	return b.measure(ctx, cfg)
 }

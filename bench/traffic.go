@@ -69,7 +69,7 @@ func (cfg *Config) setTraffic() error {
 		return err
 	}
 	if cfg.Shape != "" || cfg.Direction != "" && cfg.Direction != DirectionBoth || cfg.Payload != 0 || cfg.Window != 0 ||
-		cfg.ReplaceRate != 0 || cfg.Align == AlignEven || cfg.Players != 0 && cfg.Players != t.Players {
+		cfg.Churn.ReplaceRate != 0 || cfg.Align == AlignEven || cfg.Players != 0 && cfg.Players != t.Players {
 		return fmt.Errorf("%w: Traffic decides Shape, Direction, Players and Payload, and excludes Window, ReplaceRate and AlignEven", ErrConfig)
 	}
 	cfg.Shape, cfg.Players = ShapeStar, t.Players

@@ -96,7 +96,7 @@ func TestTrafficConfig(t *testing.T) {
 		"shape": func(c *Config) { c.Shape = ShapeHot }, "payload": func(c *Config) { c.Payload = 100 },
 		"window": func(c *Config) { c.Window = 1 }, "players": func(c *Config) { c.Players = 4 },
 		"direction": func(c *Config) { c.Direction = DirectionUp }, "align": func(c *Config) { c.Align = AlignEven },
-		"replace": func(c *Config) { c.ReplaceRate = 1 }, "snapshot": func(c *Config) { c.Snapshot = 100 },
+		"replace": func(c *Config) { c.Churn.ReplaceRate = 1 }, "snapshot": func(c *Config) { c.Snapshot = 100 },
 		"cycle": func(c *Config) { c.Traffic.Cycle = 41 * time.Millisecond }, "empty": func(c *Config) { c.Traffic.Datagrams = nil },
 		"order": func(c *Config) { slices.Reverse(c.Traffic.Datagrams) }, "player": func(c *Config) { c.Traffic.Datagrams[0].Player = 3 },
 		"small": func(c *Config) { c.Traffic.Datagrams[0].Size = 23 }, "large": func(c *Config) { c.Traffic.Datagrams[0].Size = 1435 },

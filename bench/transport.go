@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -78,6 +79,12 @@ const (
 
 // reconnector connects endpoints again. The generator's goroutine owns it.
 type reconnector struct {
+	rig      *benchrig.Rig
+	times    *phases
+	recorder *recorder
+	sender   *sender
+	rebind   *rebinder
+
 	lost      map[int]int64 // endpoints without a connection, and when they last tried
 	silence   []silence     // by endpoint; nil: not over DTLS
 	interval  int64         // ns without a datagram after which an endpoint asks the relay
@@ -91,13 +98,19 @@ type silence struct {
 	unanswered   int
 }
 
-func newReconnector(g *generator) reconnector {
-	r := reconnector{lost: map[int]int64{}}
+// newReconnector returns nil over UDP, which has no connections.
+func newReconnector(g *generator) *reconnector {
+	if g.cfg.Endpoints.Transport == TransportUDP {
+		return nil
+	}
+	r := &reconnector{
+		rig: g.rig, times: &g.times, recorder: g.recorder, sender: &g.sender, rebind: &g.rebind, lost: map[int]int64{},
+	}
 	if c := g.rig.Connections(); c != nil {
 		r.before = *c
 	}
-	if g.cfg.Transport == TransportDTLS && g.cfg.Keepalive > 0 {
-		r.silence, r.interval = make([]silence, len(g.rig.Endpoints)), max(int64(g.cfg.Keepalive), int64(1e9))
+	if g.cfg.Endpoints.Transport == TransportDTLS && g.cfg.Endpoints.Keepalive > 0 {
+		r.silence, r.interval = make([]silence, len(g.rig.Endpoints)), max(int64(g.cfg.Endpoints.Keepalive), int64(1e9))
 		for i := range r.silence {
 			r.silence[i].heard = sock.Now()
 		}
@@ -105,55 +118,52 @@ func newReconnector(g *generator) reconnector {
 	return r
 }
 
-// heard notes a datagram to an endpoint.
+// heard notes a datagram to an endpoint. r may be nil.
 func (r *reconnector) heard(ep int32, now int64) {
-	if r.silence != nil && ep >= 0 {
+	if r != nil && r.silence != nil && ep >= 0 {
 		r.silence[ep] = silence{heard: now}
 	}
 }
 
 // reconnect connects endpoints again whose connection has ended.
-func (g *generator) reconnect(now int64) {
-	if g.cfg.Transport == TransportUDP {
-		return
-	}
-	r := &g.reconnector
-	lose := func(ep int) {
-		if g.rig.Endpoints[ep].Server != nil {
-			r.lost[ep] = 0
-			g.rebind.lose(int32(ep), now)
-		}
-	}
-	g.rig.TakeEnded(lose)
+func (r *reconnector) reconnect(ctx context.Context, now int64) {
+	r.rig.TakeEnded(func(ep int) { r.lose(ep, now) })
 	if r.silence != nil && now >= r.nextCheck {
 		r.nextCheck = now + r.interval/8
-		g.askSilent(now, lose)
+		r.askSilent(now)
 	}
-	g.rig.Advance(func(ep int, err error) {
+	r.rig.Dialer.Advance(func(ep int, err error) {
 		if err != nil {
-			g.errors["connection not opened again"]++
+			r.recorder.errors["connection not opened again"]++
 			return
 		}
 		delete(r.lost, ep)
-		e := &g.rig.Endpoints[ep]
+		e := &r.rig.Endpoints[ep]
 		e.Rebind = e.Renew()
 		r.heard(int32(ep), now)
-		g.rebind.bind(int32(ep), now)
+		r.rebind.bind(int32(ep), now)
 	})
 	for ep, tried := range r.lost {
-		if now-tried >= reconnectInterval && now < g.end && !g.rig.IsConnecting(ep) {
+		if now-tried >= reconnectInterval && now < r.times.end && !r.rig.Dialer.IsConnecting(ep) {
 			r.lost[ep] = now
-			if _, err := g.rig.Connect(g.ctx, ep, *g.rig.Endpoints[ep].Server); err != nil {
-				g.errors["connection not opened again"]++
+			if _, err := r.rig.Dialer.Connect(ctx, ep, *r.rig.Endpoints[ep].Server); err != nil {
+				r.recorder.errors["connection not opened again"]++
 			}
 		}
 	}
 }
 
+// lose adds an endpoint to those that have no connection, unless it cannot connect again.
+func (r *reconnector) lose(ep int, now int64) {
+	if r.rig.Endpoints[ep].Server != nil {
+		r.lost[ep] = 0
+		r.rebind.lose(int32(ep), now)
+	}
+}
+
 // askSilent sends keep-alives for endpoints over DTLS that have got nothing for a while: a relay
 // that has lost the session is silent.
-func (g *generator) askSilent(now int64, lose func(ep int)) {
-	r := &g.reconnector
+func (r *reconnector) askSilent(now int64) {
 	for ep := range r.silence {
 		s := &r.silence[ep]
 		if now-max(s.heard, s.asked) < r.interval {
@@ -164,9 +174,9 @@ func (g *generator) askSilent(now int64, lose func(ep int)) {
 		}
 		s.asked = now
 		if s.unanswered++; s.unanswered > maxUnanswered {
-			lose(ep)
+			r.lose(ep, now)
 			continue
 		}
-		g.sendKeepalive(ep)
+		r.sender.sendKeepalive(ep)
 	}
 }

@@ -26,7 +26,7 @@ type Comparison struct {
 	A       string // label of the base
 	B       string
 	Pairs   int           // rounds that were compared; 0: one run of each side
-	Figures []FigureRatio // in the order of Figures of A
+	Figures []FigureRatio // in the order in which the text of A has them
 	// Warnings are reasons to distrust one of the runs.
 	Warnings []string
 	// Notes are differences between the runs that do not prevent a comparison.
@@ -187,7 +187,7 @@ func loadDifferences(a, b bench.Result) []string {
 		{"BINDs", UnitRate.Format(a.Load.BindRate), UnitRate.Format(b.Load.BindRate)},
 		{"allocations", allocationsText(a.Load), allocationsText(b.Load)},
 		{"baseline", a.Load.Baseline, b.Load.Baseline},
-		{"sessions", UnitRate.Format(a.Load.ChurnRate), UnitRate.Format(b.Load.ChurnRate)},
+		{"sessions", UnitRate.Format(a.Load.SessionRate), UnitRate.Format(b.Load.SessionRate)},
 		{"pinning", pinningText(a.Load), pinningText(b.Load)},
 		{"wire bytes", a.WireBytes, b.WireBytes},
 		{"toolchain of the generator", a.Machine.Go, b.Machine.Go},
@@ -219,7 +219,7 @@ func differingAspects(aspects []property) (list []string) {
 
 func warnings(name string, r bench.Result) (list []string) {
 	if !r.Valid {
-		list = append(list, name+": "+Verdict(r))
+		list = append(list, name+": "+verdict(r))
 	}
 	for _, d := range cautions(r) {
 		list = append(list, name+": "+d)
@@ -232,9 +232,9 @@ func compareFigures(runs []bench.Result) (list []FigureRatio) {
 	type values struct{ a, b, pairedA, pairedB []float64 }
 	byName := map[string]*values{}
 	for i := 0; i < len(runs); i += 2 {
-		others := Figures(runs[i+1])
-		for _, a := range Figures(runs[i]) {
-			at := slices.IndexFunc(others, func(f Figure) bool { return f.Name == a.Name })
+		others := figures(runs[i+1])
+		for _, a := range figures(runs[i]) {
+			at := slices.IndexFunc(others, func(f figure) bool { return f.Name == a.Name })
 			if at < 0 {
 				continue
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-func figure(t *testing.T, c Comparison, name string) FigureRatio {
+func ratioOf(t *testing.T, c Comparison, name string) FigureRatio {
 	t.Helper()
 	for _, f := range c.Figures {
 		if f.Name == name {
@@ -30,11 +30,11 @@ func TestCompare(t *testing.T) {
 		"offered": 1, "delivered": 0.5, "loss": 1, "latency p50": 2, "latency p99.9": 2, "latency max of the delivered": 2,
 		"server CPU per datagram": 2, "server CPU": 2, "server memory (RSS)": 1, "setup": 2, "generator lag p99": 2,
 	} {
-		if got := figure(t, c, name).Ratio.Median; math.Abs(got-want) > 1e-9 {
+		if got := ratioOf(t, c, name).Ratio.Median; math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: ratio %v, want %v", name, got, want)
 		}
 	}
-	if len(c.Figures) != len(Figures(sample("x", 1))) {
+	if len(c.Figures) != len(figures(sample("x", 1))) {
 		t.Error("not every figure is compared")
 	}
 	if len(c.Notes)+len(c.Warnings) != 0 {

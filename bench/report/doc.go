@@ -13,7 +13,7 @@
 //	return c.Text(os.Stdout)
 //
 // The package computes no measurements: every value is a field of a [bench.Result] or
-// a quotient of two. Text, page and comparisons show the same [Figures].
+// a quotient of two. Text, page and comparisons show the same figures.
 //
 // Absolute figures depend on the machine. Ratios between runs of one machine under one
 // load are comparable, best as the median over interleaved rounds with its interval. [Compare] and

@@ -92,11 +92,11 @@ func newPageData(runs []bench.Result) pageData {
 			continue
 		}
 		own := slices.DeleteFunc(facts(r), func(f fact) bool { return slices.Contains(s.Common, f) })
-		s.Runs = append(s.Runs, runView{names[i], Verdict(r), side(r), cautions(r), own})
+		s.Runs = append(s.Runs, runView{names[i], verdict(r), side(r), cautions(r), own})
 	}
 	s.Sweep, s.Plots = sweepTable(runs), sweepPlots(runs)
 	s.Many = len(s.Runs) > maxCards
-	s.Figures = sideBySide("Figures", names, runs, Figures)
+	s.Figures = sideBySide("Figures", names, runs, figures)
 	s.Drops = sideBySide("What was lost, and where", names, runs, drops)
 	s.Steps = stepsTable(runs)
 	for i, r := range runs {
@@ -179,7 +179,7 @@ func (t *table) addColumn(head string, cells [][2]string) {
 
 // sideBySide returns a table with a column per run and a row per figure name of
 // any run.
-func sideBySide(caption string, names []string, runs []bench.Result, get func(bench.Result) []Figure) table {
+func sideBySide(caption string, names []string, runs []bench.Result, get func(bench.Result) []figure) table {
 	t := table{Caption: caption, Head: []string{""}}
 	for i, r := range runs {
 		var cells [][2]string

@@ -92,7 +92,7 @@ func TestHTMLShowsAllNumbers(t *testing.T) {
 	a, b := sample("first", 1), sample("second", 1.5)
 	elements, text := parse(t, render(t, a, b))
 	for _, r := range []bench.Result{a, b} {
-		for _, f := range append(Figures(r), drops(r)...) {
+		for _, f := range append(figures(r), drops(r)...) {
 			if !strings.Contains(text, f.Name) || !strings.Contains(text, f.Text()) {
 				t.Errorf("%s: %s = %s is missing", r.Name, f.Name, f.Text())
 			}
@@ -114,7 +114,7 @@ func TestHTMLShowsAllNumbers(t *testing.T) {
 				}
 			}
 		}
-		if !strings.Contains(text, Verdict(r)) {
+		if !strings.Contains(text, verdict(r)) {
 			t.Errorf("%s: no verdict", r.Name)
 		}
 	}
@@ -293,7 +293,7 @@ func TestHTMLOfSweep(t *testing.T) {
 
 func TestLabelsAreUnique(t *testing.T) {
 	got := fmt.Sprint(labels([]bench.Result{sample("a", 1), sample("b", 1), sample("a", 1),
-		{Dialect: "swap", Load: bench.Load{Shape: "hot"}}}))
+		{Origin: bench.Origin{Dialect: "swap"}, Load: bench.Load{Shape: "hot"}}}))
 	if want := "[a #1 b a #2 swap hot]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

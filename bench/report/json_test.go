@@ -46,7 +46,7 @@ func TestUnsound(t *testing.T) {
 			r.Valid, r.Interrupted, r.Causes = false, true, []bench.Cause{{Limit: bench.LimitNone, Reason: "It was stopped."}}
 		}, "It was stopped."},
 		"empty":      {func(r *bench.Result) { r.Delivered = 0 }, "Nothing was delivered."},
-		"no verdict": {func(r *bench.Result) { *r = bench.Result{Delivered: 1} }, "The run is not marked as valid."},
+		"no verdict": {func(r *bench.Result) { *r = bench.Result{}; r.Delivered = 1 }, "The run is not marked as valid."},
 	} {
 		r := sample("x", 1)
 		c.change(&r)

@@ -36,8 +36,8 @@ func labels(runs []bench.Result) []string {
 	return out
 }
 
-// Verdict returns whether the run is valid, its result, and all that limited it.
-func Verdict(r bench.Result) string {
+// verdict returns whether the run is valid, its result, and all that limited it.
+func verdict(r bench.Result) string {
 	server := ""
 	if r.CausedBy(bench.LimitServer) {
 		server = " " + printable.Line(r.Reasons(bench.LimitServer))
@@ -211,8 +211,8 @@ func loadText(r bench.Result) string {
 	if l.Baseline > 0 {
 		text += ", after " + l.Baseline.String() + " without"
 	}
-	if l.ChurnRate > 0 {
-		text += fmt.Sprintf(", with %s sessions that play %s", UnitRate.Format(l.ChurnRate), l.ChurnPlay)
+	if l.SessionRate > 0 {
+		text += fmt.Sprintf(", with %s sessions that play %s", UnitRate.Format(l.SessionRate), l.SessionLength)
 	}
 	return text
 }
@@ -232,7 +232,7 @@ func shellLine(args []string) string {
 
 // controlFigures returns the figures of the control plane and of forwarding at
 // the same time. controlTables has all details.
-func controlFigures(c *bench.Control) (list []Figure) {
+func controlFigures(c *bench.Control) (list []figure) {
 	if c == nil {
 		return nil
 	}
@@ -294,8 +294,8 @@ func partsTable(c *bench.Control) table {
 	return t
 }
 
-func partFigures(p *bench.Part) []Figure {
-	return []Figure{
+func partFigures(p *bench.Part) []figure {
+	return []figure{
 		{"delivered", UnitRate, p.DeliveredRate, p.Duration > 0, true},
 		{"loss", UnitShare, p.LossRatio, p.Offered > 0, false},
 		newTimeFigure("latency p50", p.Latency.P50, true),

@@ -12,20 +12,24 @@ import (
 func sample(name string, slower float64) bench.Result {
 	us := func(v float64) time.Duration { return time.Duration(v * slower * 1000) }
 	r := bench.Result{
-		Version: bench.ResultVersion, Name: name, Dialect: "ferry", Limits: "off", Commit: "0123abc",
-		Command: []string{"ferry", "bench", "--fail", "p99<5ms,loss<0.1%"},
-		Started: time.Date(2026, 11, 21, 2, 3, 4, 0, time.UTC),
-		Machine: bench.Machine{ID: "c0ffee", CPU: "Some CPU", Cores: 2, Kernel: "6.1.0", OS: "linux/amd64", Go: "go1.26"},
+		Origin: bench.Origin{
+			Version: bench.ResultVersion, Name: name, Dialect: "ferry", Limits: "off", Commit: "0123abc",
+			Command: []string{"ferry", "bench", "--fail", "p99<5ms,loss<0.1%"},
+			Started: time.Date(2026, 11, 21, 2, 3, 4, 0, time.UTC),
+			Machine: bench.Machine{ID: "c0ffee", CPU: "Some CPU", Cores: 2, Kernel: "6.1.0", OS: "linux/amd64", Go: "go1.26"},
+		},
 		Load: bench.Load{Shape: bench.ShapePairs, Direction: bench.DirectionBoth, Align: bench.AlignEven, Matches: 200, Players: 1,
 			Endpoints: 400, Flows: 400, Sockets: 1, Rate: 20000, Payload: 112, Duration: 10 * time.Second, Warmup: 2 * time.Second, Pinned: true},
-		Setup:   bench.Setup{Duration: us(250000), Requests: 600, Handshake: 800, RSSBefore: 20 << 20, RSSAfter: 22 << 20},
-		Offered: 200000, Sent: 200000, Delivered: 199950, Lost: 50, Reordered: 7,
-		OfferedRate: 20000, DeliveredRate: 19995 / slower, LossRatio: 0.00025, WireBytes: 150,
+		Setup: bench.Setup{Duration: us(250000), Requests: 600, Handshake: 800, RSSBefore: 20 << 20, RSSAfter: 22 << 20},
+		Forwarding: bench.Forwarding{
+			Offered: 200000, Sent: 200000, Delivered: 199950, Lost: 50, Reordered: 7,
+			OfferedRate: 20000, DeliveredRate: 19995 / slower, LossRatio: 0.00025, WireBytes: 150,
+		},
 		Server: bench.Process{PID: 4242, Run: us(720000), User: us(200000), System: us(520000), Wall: 10 * time.Second,
 			Datagrams: 199950, PerDatagram: 3600.9 * slower, RSS: 23 << 20, Threads: 6, Voluntary: 100000},
-		System: bench.System{User: 5 * time.Second, Kernel: 7 * time.Second, SoftIRQ: time.Second, Idle: 7 * time.Second, RcvbufErrors: 43},
-		Valid:  true, Causes: []bench.Cause{{Limit: bench.LimitServer, Reason: "50 datagrams were lost."}},
-		Errors: map[string]uint64{"foreign": 3},
+		System:   bench.System{User: 5 * time.Second, Kernel: 7 * time.Second, SoftIRQ: time.Second, Idle: 7 * time.Second, RcvbufErrors: 43},
+		Validity: bench.Validity{Valid: true, Causes: []bench.Cause{{Limit: bench.LimitServer, Reason: "50 datagrams were lost."}}},
+		Errors:   map[string]uint64{"foreign": 3},
 	}
 	r.Gaps = &bench.Gaps{Longest: us(1700), Endpoint: us(21000), Endpoints: 400}
 	r.Generator.Lag = bench.Latency{Samples: 200000, P99: us(11)}

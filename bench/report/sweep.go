@@ -45,15 +45,15 @@ func sweeps(runs []bench.Result) (list []rateRuns) {
 }
 
 // median returns the median of a figure over the valid rounds, or over all if none is valid.
-func (p *rateRuns) median(name string) Figure {
+func (p *rateRuns) median(name string) figure {
 	runs := p.valid
 	if len(runs) == 0 {
 		runs = p.runs
 	}
-	var f Figure
+	var f figure
 	var values []float64
 	for _, r := range runs {
-		for _, one := range Figures(r) {
+		for _, one := range figures(r) {
 			if one.Name == name && one.Known {
 				f, values = one, append(values, one.Value)
 			}

@@ -20,7 +20,7 @@ import (
 // the losses.
 func Text(w io.Writer, r bench.Result) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n", label(r), Verdict(r))
+	fmt.Fprintf(&b, "%s: %s\n", label(r), verdict(r))
 	for _, d := range cautions(r) {
 		fmt.Fprintf(&b, "CAREFUL: %s\n", d)
 	}
@@ -104,29 +104,28 @@ func dropLine(r bench.Result) string {
 	return "drops    " + strings.Join(parts, ", ")
 }
 
-// Figure is one value of a run.
-type Figure struct {
-	Name  string  `json:"name"` // unique within a run
-	Unit  Unit    `json:"unit"`
-	Value float64 `json:"value"`
-	Known bool    `json:"known"` // false: not measured
-	// More is true if a higher value is better.
-	More bool `json:"more"`
+// figure is one value of a run.
+type figure struct {
+	Name  string // unique within a run
+	Unit  Unit
+	Value float64
+	Known bool // false: not measured
+	More  bool // a higher value is better
 }
 
-// Figures returns the values of a run that tables and comparisons show, in
+// figures returns the values of a run that tables and comparisons show, in
 // order. Runs of the same shape have the same names in the same order.
-func Figures(r bench.Result) []Figure {
+func figures(r bench.Result) []figure {
 	return append(loadFigures(r), controlFigures(r.Control)...)
 }
 
 // loadFigures returns all figures except those of the control plane.
-func loadFigures(r bench.Result) []Figure {
+func loadFigures(r bench.Result) []figure {
 	got, server := r.Latency.Samples > 0, r.Server.IsServer()
 	arrived := float64(r.Server.Datagrams)
 	switches := float64(r.Server.Voluntary + r.Server.Involuntary)
 	gaps := cmp.Or(r.Gaps, &bench.Gaps{})
-	list := []Figure{
+	list := []figure{
 		newFigure("offered", UnitRate, r.OfferedRate, true),
 		newFigure("delivered", UnitRate, r.DeliveredRate, true),
 		{"loss", UnitShare, r.LossRatio, r.Offered > 0, false},
@@ -152,7 +151,7 @@ func loadFigures(r bench.Result) []Figure {
 	return append(append(append(list, churnFigures(r.Churn)...), netcodeFigures(r)...), replacementFigures(r.Replaced)...)
 }
 
-func netcodeFigures(r bench.Result) (list []Figure) {
+func netcodeFigures(r bench.Result) (list []figure) {
 	n := r.Netcode
 	if n == nil {
 		return nil
@@ -162,17 +161,17 @@ func netcodeFigures(r bench.Result) (list []Figure) {
 		of   *bench.Stream
 	}{{"commands", &n.Commands}, {"snapshots", &n.Snapshots}} {
 		list = append(list, newFigure(s.name+" delivered", UnitCount, float64(s.of.Delivered), true),
-			Figure{s.name + " lost", UnitShare, s.of.LossRatio, s.of.Sent > 0, false})
+			figure{s.name + " lost", UnitShare, s.of.LossRatio, s.of.Sent > 0, false})
 		list = append(list, latencyFigures(s.name, s.of.Latency)...)
 	}
 	list = append(list, latencyFigures("connecting", n.Connect)...)
 	return append(list,
 		newFigure("connections ended", UnitCount, float64(n.Ended), false),
-		Figure{"server CPU per player", UnitShare, quotient(quotient(float64(r.Server.Run), float64(r.Server.Wall)), float64(n.Players)),
+		figure{"server CPU per player", UnitShare, quotient(quotient(float64(r.Server.Run), float64(r.Server.Wall)), float64(n.Players)),
 			r.Server.Wall > 0 && n.Players > 0, false})
 }
 
-func churnFigures(c *bench.Churn) (list []Figure) {
+func churnFigures(c *bench.Churn) (list []figure) {
 	if c == nil {
 		return nil
 	}
@@ -185,11 +184,11 @@ func churnFigures(c *bench.Churn) (list []Figure) {
 	return list
 }
 
-func replacementFigures(p *bench.Replacement) []Figure {
+func replacementFigures(p *bench.Replacement) []figure {
 	if p == nil {
 		return nil
 	}
-	list := []Figure{
+	list := []figure{
 		newFigure("matches replaced", UnitCount, float64(p.Arrived), true),
 		newFigure("new matches that failed", UnitCount, float64(p.Refused+p.NoEndpoint+p.Failed), false),
 		newFigure("silent endpoints ended", UnitCount, float64(p.Ended), true),
@@ -205,19 +204,19 @@ func replacementFigures(p *bench.Replacement) []Figure {
 	return list
 }
 
-func newFigure(name string, unit Unit, v float64, more bool) Figure {
-	return Figure{name, unit, v, true, more}
+func newFigure(name string, unit Unit, v float64, more bool) figure {
+	return figure{name, unit, v, true, more}
 }
 
 // newTimeFigure returns a time; 0 is not measured.
-func newTimeFigure(name string, d time.Duration, ok bool) Figure {
-	return Figure{name, UnitTime, float64(d), ok && d != 0, false}
+func newTimeFigure(name string, d time.Duration, ok bool) figure {
+	return figure{name, UnitTime, float64(d), ok && d != 0, false}
 }
 
 // latencyFigures returns the median and the p99 of what arrived.
-func latencyFigures(name string, l bench.Latency) []Figure {
+func latencyFigures(name string, l bench.Latency) []figure {
 	got := l.Samples > 0
-	return []Figure{newTimeFigure(name+" p50", l.P50, got), newTimeFigure(name+" p99", l.P99, got)}
+	return []figure{newTimeFigure(name+" p50", l.P50, got), newTimeFigure(name+" p99", l.P99, got)}
 }
 
 // never reports whether a value is the latency of what was lost.
@@ -227,7 +226,7 @@ func (u Unit) never(v float64) bool { return u == UnitTime && v >= never }
 const never = float64(bench.Never) / 4
 
 // Text returns the formatted value, or a dash if it was not measured.
-func (f Figure) Text() string {
+func (f figure) Text() string {
 	if !f.Known {
 		return dash
 	}
@@ -252,7 +251,7 @@ func perEndpoint(r bench.Result) float64 {
 }
 
 // drops returns the losses by location, including zeros. What nothing was offered for is not measured.
-func drops(r bench.Result) []Figure {
+func drops(r bench.Result) []figure {
 	type count struct {
 		name string
 		n    uint64
@@ -281,7 +280,7 @@ func drops(r bench.Result) []Figure {
 			count{"TCP segments sent again", c.Retransmitted},
 			count{"receive buffer of a connection nearly full", c.Backlogged})
 	}
-	var list []Figure
+	var list []figure
 	for _, c := range counts {
 		list = append(list, newFigure(c.name, UnitCount, float64(c.n), false))
 	}

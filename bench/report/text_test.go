@@ -35,7 +35,7 @@ func TestTextIsOneScreen(t *testing.T) {
 	if want := "base: The server was the limit. 50 datagrams were lost."; first != want {
 		t.Errorf("first line %q, want %q", first, want)
 	}
-	for _, f := range Figures(r) {
+	for _, f := range figures(r) {
 		if f.Known && !strings.Contains(got, f.Text()) {
 			t.Errorf("no %s %s in:\n%s", f.Name, f.Text(), got)
 		}
@@ -56,10 +56,10 @@ func TestVerdict(t *testing.T) {
 		{Limit: bench.LimitGenerator, Reason: "5,000 were never sent."}, {Limit: bench.LimitMachine, Reason: "It was busy."},
 		{Limit: bench.LimitServer, Reason: "700 were lost."},
 	}
-	idle := bench.Result{Valid: true, Keepalives: 1234}
+	idle := bench.Result{Validity: bench.Validity{Valid: true}, Keepalives: 1234}
 	stopped := good
 	stopped.Valid, stopped.Interrupted, stopped.Causes = false, true, []bench.Cause{{Limit: bench.LimitNone, Reason: "It was stopped."}}
-	churn := bench.Result{Valid: true, Churn: &bench.Churn{Started: 5, Finished: 4, Rate: 2}}
+	churn := bench.Result{Validity: bench.Validity{Valid: true}, Churn: &bench.Churn{Started: 5, Finished: 4, Rate: 2}}
 	for want, r := range map[string]bench.Result{
 		"Neither side was the limit: 199,950 of 200,000 datagrams delivered at 19,995/s, p99 143 µs.":          good,
 		"INVALID, it does not show what the server can do: 5,000 were never sent. It was busy. 700 were lost.": behind,
@@ -67,7 +67,7 @@ func TestVerdict(t *testing.T) {
 		"Nothing was offered; 1,234 keep-alives were sent.":                                                    idle,
 		"4 of 5 sessions finished, 2.00 each second.":                                                          churn,
 	} {
-		if got := Verdict(r); got != want {
+		if got := verdict(r); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -251,7 +251,7 @@ func TestControlFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := figure(t, c, "p99 moved by"); f.Ratio.Median != 2 {
+	if f := ratioOf(t, c, "p99 moved by"); f.Ratio.Median != 2 {
 		t.Errorf("ratio %v", f.Ratio)
 	}
 	for _, f := range c.Figures {
@@ -380,12 +380,12 @@ func TestSteps(t *testing.T) {
 
 func TestVerdictOfSearch(t *testing.T) {
 	runs := searchRuns(bench.LimitServer)
-	if got, want := Verdict(runs[0]), "15,000/s is the highest rate that meets loss<0.1%, in 5 runs. 20000/s failed whenever it was tried."; got != want {
+	if got, want := verdict(runs[0]), "15,000/s is the highest rate that meets loss<0.1%, in 5 runs. 20000/s failed whenever it was tried."; got != want {
 		t.Errorf("got %s", got)
 	}
 	runs = searchRuns(bench.LimitGenerator)
 	runs[0].Search.Found.AtLeast, runs[0].Search.Found.Reason = true, "At 20000/s the generator was the limit."
-	if got, want := Verdict(runs[0]), "AT LEAST 15,000/s meets loss<0.1%, in 5 runs. At 20000/s the generator was the limit."; got != want {
+	if got, want := verdict(runs[0]), "AT LEAST 15,000/s meets loss<0.1%, in 5 runs. At 20000/s the generator was the limit."; got != want {
 		t.Errorf("got %s", got)
 	}
 	if got := stepVerdict(runs[2]); !strings.HasSuffix(got, ", invalid: It was slow") {
@@ -400,7 +400,7 @@ func TestHTMLOfSearch(t *testing.T) {
 	if n := count(elements, "figure"); n != 1+2*len(runs) || count(elements, "section") != 2 || strings.Contains(text, "differ in") {
 		t.Errorf("%d plots and %d cards, with remarks on steps", n, count(elements, "section"))
 	}
-	for _, want := range []string{"Steps of the search", "failed (loss<0.1%, all sent in time)", "interrupted", Verdict(runs[0])} {
+	for _, want := range []string{"Steps of the search", "failed (loss<0.1%, all sent in time)", "interrupted", verdict(runs[0])} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
 		}

@@ -107,17 +107,17 @@ type job struct {
 // newJob reads the flags. Every error is one of usage.
 func newJob(cmd *cli.Command) (j job, err error) {
 	j = job{cfg: benchConfig(cmd), progress: !cmd.Bool("quiet")}
-	if j.cfg.StartAt, err = startTime(cmd.String("start-at"), time.Now()); err != nil {
+	if j.cfg.Generator.StartAt, err = startTime(cmd.String("start-at"), time.Now()); err != nil {
 		return job{}, err
 	}
-	if j.cfg.Sources, err = sources(cmd.String("sources")); err != nil {
+	if j.cfg.Endpoints.Sources, err = sources(cmd.String("sources")); err != nil {
 		return job{}, err
 	}
 	if err := setTraffic(&j.cfg, cmd); err != nil {
 		return job{}, err
 	}
 	if relay, err := addrFlag(cmd, "relay"); err == nil && relay.IsValid() && !cmd.IsSet("family") && !cmd.IsSet("sources") {
-		j.cfg.Family = bench.FamilyOf(relay.Addr())
+		j.cfg.Endpoints.Family = bench.FamilyOf(relay.Addr())
 	}
 	if err := setRate(&j.cfg, cmd); err != nil {
 		return job{}, err
@@ -131,7 +131,7 @@ func newJob(cmd *cli.Command) (j job, err error) {
 	if j.files, err = newFiles(cmd); err != nil {
 		return job{}, err
 	}
-	if j.cfg.Metrics, err = relayMetrics(cmd); err != nil {
+	if j.cfg.Server.Metrics, err = relayMetrics(cmd); err != nil {
 		return job{}, err
 	}
 	if j.findMax, err = bench.ParseThresholds(cmd.String("find-max")); err != nil {
@@ -164,44 +164,53 @@ func sources(text string) (netip.Prefix, error) {
 
 func benchConfig(cmd *cli.Command) bench.Config {
 	cfg := bench.Config{
-		Name: cmd.String("name"), Limits: cmd.String("profile"),
-		Commit: readBuild().revision, Command: commandLine(cmd),
-		Transport: bench.Transport(cmd.String("transport")), Family: bench.Family(cmd.String("family")),
+		Label: bench.Label{
+			Name: cmd.String("name"), Limits: cmd.String("profile"), Commit: readBuild().revision, Command: commandLine(cmd),
+		},
 		Shape: bench.Shape(cmd.String("shape")), Direction: bench.Direction(cmd.String("direction")), Align: bench.Align(cmd.String("align")),
 		Matches: cmd.Int("matches"), Players: cmd.Int("players"),
 		Window: cmd.Int("closed"), Payload: cmd.Int("payload"), Snapshot: cmd.Int("snapshot"),
 		Duration: cmd.Duration("duration"), Warmup: cmd.Duration("warmup"), Drain: cmd.Duration("drain"),
-		Keepalive: cmd.Duration("keepalive"), BindRate: cmd.Float("bind-rate"),
-		AllocateRate: cmd.Float("allocate-rate"), AllocateWorkers: cmd.Int("allocate-workers"), Baseline: cmd.Duration("baseline"),
-		ServerPID: cmd.Int("server-pid"), Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
-		Sockets: cmd.Int("sockets"), Batch: cmd.Int("batch"), ReadBuffer: cmd.Int("read-buffer"),
-		ChurnPlay: cmd.Duration("churn-play"), ReplaceRate: cmd.Float("replace-rate"), AllowRemote: cmd.Bool("allow-remote"),
+		Endpoints: bench.EndpointConfig{
+			Transport: bench.Transport(cmd.String("transport")), Family: bench.Family(cmd.String("family")),
+			AllowRemote: cmd.Bool("allow-remote"), Keepalive: cmd.Duration("keepalive"),
+		},
+		Control: bench.ControlLoad{
+			BindRate: cmd.Float("bind-rate"), AllocateRate: cmd.Float("allocate-rate"),
+			AllocateWorkers: cmd.Int("allocate-workers"), Baseline: cmd.Duration("baseline"),
+		},
+		Churn:  bench.ChurnLoad{SessionLength: cmd.Duration("churn-play"), ReplaceRate: cmd.Float("replace-rate")},
+		Server: bench.ServerConfig{PID: cmd.Int("server-pid")},
+		Generator: bench.GeneratorConfig{
+			Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
+			Sockets: cmd.Int("sockets"), Batch: cmd.Int("batch"), ReadBuffer: cmd.Int("read-buffer"),
+		},
 	}
 	if cfg.Shape == bench.ShapeNetcode && !cmd.IsSet("matches") {
 		cfg.Matches = defaultMatches
 	}
 	if cfg.Shape == bench.ShapeChurn {
-		cfg.ChurnRate = cmd.Float("churn-rate")
+		cfg.Churn.SessionRate = cmd.Float("churn-rate")
 	}
 	switch {
-	case cfg.Limits != "":
+	case cfg.Label.Limits != "":
 	case cmd.String("dialect") == dialectFerry:
-		cfg.Limits = serverLimits(cfg.ServerPID)
+		cfg.Label.Limits = serverLimits(cfg.Server.PID)
 	default:
-		cfg.Limits = "none"
+		cfg.Label.Limits = "none"
 	}
 	// 0 means a default there, and none here.
-	if cmd.IsSet("baseline") && cfg.Baseline == 0 {
-		cfg.Baseline = -1
+	if cmd.IsSet("baseline") && cfg.Control.Baseline == 0 {
+		cfg.Control.Baseline = bench.None
 	}
-	if cfg.ReplaceRate > 0 && !cmd.IsSet("drain") {
+	if cfg.Churn.ReplaceRate > 0 && !cmd.IsSet("drain") {
 		cfg.Drain = 0
 	}
 	if cfg.Warmup == 0 {
-		cfg.Warmup = -1
+		cfg.Warmup = bench.None
 	}
-	if cfg.Keepalive == 0 {
-		cfg.Keepalive = -1
+	if cfg.Endpoints.Keepalive == 0 {
+		cfg.Endpoints.Keepalive = bench.None
 	}
 	return cfg
 }
@@ -431,7 +440,7 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	}
 	if j.progress {
 		p := &progress{w: s.stderr}
-		j.cfg.Progress, j.cfg.Tried = p.second, p.step
+		j.cfg.Progress = bench.Progress{Second: p.second, Run: p.step}
 		load := string(j.cfg.Shape)
 		if t := j.cfg.Traffic; t != nil {
 			load = "traffic " + t.Name

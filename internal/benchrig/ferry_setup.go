@@ -130,7 +130,7 @@ func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) er
 			if tickets, err = s.takeTickets(ctx, tickets, now); err != nil {
 				return err
 			}
-			s.rig.Advance(func(ep int, failed error) {
+			s.rig.Dialer.Advance(func(ep int, failed error) {
 				if failed == nil {
 					failed = s.startBind(ep, now)
 				}
@@ -173,7 +173,7 @@ func (s *ferrySetup) start(ctx context.Context, t ferryTicket, now time.Time) er
 	*p = ferryPeer{Arrival: t.Arrival, state: ferryOpening}
 	s.inFlight++
 	s.progress = now
-	done, err := s.rig.Connect(ctx, t.ep, t.server)
+	done, err := s.rig.Dialer.Connect(ctx, t.ep, t.server)
 	if !done || err != nil {
 		p.again = &t.reservation
 		return err

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
@@ -45,13 +44,11 @@ type Rig struct {
 
 	Plan Plan // of which the rig was made
 
-	connecting map[int]*connecting // by endpoint
-	connectors sync.WaitGroup
-	slots      chan struct{} // one for each connection over TCP that is being made
-	ctx        context.Context
-	cancel     context.CancelFunc
-	poller     *sock.Poller // of many UDP sockets; nil: all are asked
-	ready      []int32
+	// Dialer connects endpoints over transports other than UDP.
+	Dialer *Dialer
+
+	poller *sock.Poller // of many UDP sockets; nil: all are asked
+	ready  []int32
 }
 
 // Names that Explain returns for expected packets.
@@ -113,11 +110,8 @@ type Flow struct {
 // NewRig opens the sockets of a plan and gives each endpoint its address. A
 // Dialect then sets Offset, Relay and Flows, and the optional fields that it needs.
 func NewRig(p Plan) (*Rig, error) {
-	r := &Rig{
-		Plan: p, Endpoints: make([]Endpoint, p.Len()),
-		connecting: map[int]*connecting{}, slots: make(chan struct{}, maxConnecting),
-	}
-	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r := &Rig{Plan: p, Endpoints: make([]Endpoint, p.Len())}
+	r.Dialer = newDialer(r)
 	if err := r.open(); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
@@ -315,7 +309,7 @@ func (r *Rig) Poll(handle Handler) (int, error) {
 		for i := range n {
 			from, pkt, _ := s.Conn.At(i)
 			ep := s.Owner(from.Local())
-			if ep < 0 || r.Divert(int(ep), pkt) {
+			if ep < 0 || r.Dialer.Divert(int(ep), pkt) {
 				continue
 			}
 			if pkt = r.Decrypt(ep, pkt); pkt != nil {
@@ -364,14 +358,7 @@ func (r *Rig) Close() error {
 }
 
 func (r *Rig) close() error {
-	r.cancel()
-	r.connectors.Wait()
-	for ep, c := range r.connecting {
-		delete(r.connecting, ep)
-		if got := <-c.result; got.stream != nil {
-			_ = got.stream.close()
-		}
-	}
+	r.Dialer.close()
 	var errs []error
 	for _, s := range r.Sockets {
 		errs = append(errs, s.Conn.Close())

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/pion/dtls/v3"
@@ -102,20 +103,49 @@ type connected struct {
 	err     error
 }
 
+// Dialer makes the connections of the endpoints of a rig, over transports that have some. The
+// goroutine that uses the rig uses it.
+type Dialer struct {
+	rig        *Rig
+	connecting map[int]*connecting // by endpoint
+	running    sync.WaitGroup
+	slots      chan struct{} // one for each connection over TCP that is being made
+	ctx        context.Context
+	cancel     context.CancelFunc
+}
+
+func newDialer(r *Rig) *Dialer {
+	d := &Dialer{rig: r, connecting: map[int]*connecting{}, slots: make(chan struct{}, maxConnecting)}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d
+}
+
+// close ends what is being made.
+func (d *Dialer) close() {
+	d.cancel()
+	d.running.Wait()
+	for ep, c := range d.connecting {
+		delete(d.connecting, ep)
+		if got := <-c.result; got.stream != nil {
+			_ = got.stream.close()
+		}
+	}
+}
+
 // Connect begins to connect an endpoint by the transport of the plan, or to connect it again;
-// [Rig.Advance] ends it. Over UDP there is nothing to do, and it returns true.
-func (r *Rig) Connect(ctx context.Context, ep int, server Server) (done bool, err error) {
-	transport := r.Plan.Transport
+// [Dialer.Advance] ends it. Over UDP there is nothing to do, and it returns true.
+func (d *Dialer) Connect(ctx context.Context, ep int, server Server) (done bool, err error) {
+	transport := d.rig.Plan.Transport
 	if transport == "" || transport == TransportUDP {
 		return true, nil
 	}
-	if err := r.permit(server.Addr); err != nil {
+	if err := d.rig.permit(server.Addr); err != nil {
 		return false, err
 	}
 	c := &connecting{server: server, result: make(chan connected, 1)}
 	var run func(context.Context) connected
 	if transport.IsTCP() {
-		local, buffer := r.Plan.Addr(ep), r.Plan.ReadBuffer
+		local, buffer := d.rig.Plan.Addr(ep), d.rig.Plan.ReadBuffer
 		run = func(ctx context.Context) connected {
 			s, err := dialWebSocket(ctx, local, server, transport == TransportWSS, buffer)
 			return connected{stream: s, err: err}
@@ -131,15 +161,15 @@ func (r *Rig) Connect(ctx context.Context, ep int, server Server) (done bool, er
 			return connected{records: records, err: err}
 		}
 	}
-	r.connecting[ep] = c
-	r.connectors.Go(func() {
+	d.connecting[ep] = c
+	d.running.Go(func() {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(r.ctx, cancel)()
+		defer context.AfterFunc(d.ctx, cancel)()
 		if transport.IsTCP() { // A handshake of DTLS waits for the rig's goroutine, too.
 			select {
-			case r.slots <- struct{}{}:
-				defer func() { <-r.slots }()
+			case d.slots <- struct{}{}:
+				defer func() { <-d.slots }()
 			case <-ctx.Done():
 			}
 		}
@@ -152,20 +182,20 @@ func (r *Rig) Connect(ctx context.Context, ep int, server Server) (done bool, er
 
 // Advance carries the handshakes on, and calls done for each endpoint whose connection was
 // made or failed.
-func (r *Rig) Advance(done func(ep int, err error)) {
-	for ep, c := range r.connecting {
+func (d *Dialer) Advance(done func(ep int, err error)) {
+	for ep, c := range d.connecting {
 		if c.dtls != nil {
-			r.sendHandshake(ep, c)
+			d.sendHandshake(ep, c)
 		}
 		select {
 		case got := <-c.result:
-			delete(r.connecting, ep)
+			delete(d.connecting, ep)
 			err := got.err
 			if err == nil {
-				err = r.install(ep, c.server, got)
+				err = d.install(ep, c.server, got)
 			}
 			if err != nil {
-				err = fmt.Errorf("bench: %s from %v to %v: %w", r.Plan.Transport, r.Endpoints[ep].Addr.Addr(), c.server.Addr, err)
+				err = fmt.Errorf("bench: %s from %v to %v: %w", d.rig.Plan.Transport, d.rig.Endpoints[ep].Addr.Addr(), c.server.Addr, err)
 			}
 			done(ep, err)
 		default:
@@ -174,11 +204,11 @@ func (r *Rig) Advance(done func(ep int, err error)) {
 }
 
 // sendHandshake sends what pion wants to send.
-func (r *Rig) sendHandshake(ep int, c *connecting) {
+func (d *Dialer) sendHandshake(ep int, c *connecting) {
 	for {
 		select {
 		case pkt := <-c.dtls.up:
-			_ = r.send(ep, c.server.Addr, pkt) // as if lost: pion repeats it
+			_ = d.rig.send(ep, c.server.Addr, pkt) // as if lost: pion repeats it
 		default:
 			return
 		}
@@ -186,8 +216,8 @@ func (r *Rig) sendHandshake(ep int, c *connecting) {
 }
 
 // install makes a connection that of an endpoint.
-func (r *Rig) install(ep int, server Server, c connected) error {
-	e := &r.Endpoints[ep]
+func (d *Dialer) install(ep int, server Server, c connected) error {
+	e := &d.rig.Endpoints[ep]
 	if c.records != nil {
 		if old, again := e.Cipher.(*records); again {
 			*old = *c.records // Flows have it too.
@@ -196,7 +226,7 @@ func (r *Rig) install(ep int, server Server, c connected) error {
 		e.Cipher = c.records
 		return nil
 	}
-	s := r.Sockets[e.Socket].Conn.(*streams)
+	s := d.rig.Sockets[e.Socket].Conn.(*streams)
 	if old := s.conns[e.Local]; old != nil {
 		_ = old.close()
 	}
@@ -208,17 +238,20 @@ func (r *Rig) install(ep int, server Server, c connected) error {
 }
 
 // Divert takes a datagram that belongs to the handshake of an endpoint.
-func (r *Rig) Divert(ep int, pkt []byte) bool {
-	if len(r.connecting) == 0 {
+func (d *Dialer) Divert(ep int, pkt []byte) bool {
+	if len(d.connecting) == 0 {
 		return false
 	}
-	c := r.connecting[ep]
+	c := d.connecting[ep]
 	if c == nil || c.dtls == nil {
 		return false
 	}
 	c.dtls.receive(pkt)
 	return true
 }
+
+// IsConnecting reports whether the connection of an endpoint is being made.
+func (d *Dialer) IsConnecting(ep int) bool { return d.connecting[ep] != nil }
 
 // TakeEnded calls ended for each endpoint whose connection has ended since the last call.
 func (r *Rig) TakeEnded(ended func(ep int)) {
@@ -253,15 +286,12 @@ func (r *Rig) Connections() *Connections {
 // Handshake connects an endpoint and waits. What arrives at other endpoints meanwhile goes to
 // others.
 func (r *Rig) Handshake(ctx context.Context, ep int, server Server, others Handler) error {
-	done, err := r.Connect(ctx, ep, server)
+	done, err := r.Dialer.Connect(ctx, ep, server)
 	if done || err != nil {
 		return err
 	}
 	return r.Await(ctx, func() bool { return done }, func(time.Time) error {
-		r.Advance(func(_ int, failed error) { done, err = true, failed })
+		r.Dialer.Advance(func(_ int, failed error) { done, err = true, failed })
 		return err
 	}, others)
 }
-
-// IsConnecting reports whether the connection of an endpoint is being made.
-func (r *Rig) IsConnecting(ep int) bool { return r.connecting[ep] != nil }

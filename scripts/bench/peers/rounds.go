@@ -222,8 +222,8 @@ func (s *session) run(ctx context.Context, sc scenario, p peer, servers map[stri
 		servers[p.name] = srv
 	}
 	cfg := sc.config(s.o, step{one.Step, one.Rate})
-	cfg.Transport = srv.transport
-	cfg.Name, cfg.Commit, cfg.Command, cfg.ServerPID = p.name, s.commit, s.o.typed(), srv.pid()
+	cfg.Endpoints.Transport = srv.transport
+	cfg.Label.Name, cfg.Label.Commit, cfg.Label.Command, cfg.Server.PID = p.name, s.commit, s.o.typed(), srv.pid()
 	if s.o.network == netVethNAPI {
 		if _, err := pinPoller(ctx, "relays", s.o.generatorCPU); err != nil {
 			return err
@@ -232,7 +232,7 @@ func (s *session) run(ctx context.Context, sc scenario, p peer, servers map[stri
 		if err != nil {
 			return err
 		}
-		cfg.ServerThreads = []int{pid}
+		cfg.Server.Threads = []int{pid}
 	}
 	limit := slack + s.o.duration + s.o.warmup
 	if one.Step == stepSearch {

@@ -154,9 +154,10 @@ func (s *scenario) players(o options) (list []peer) {
 // config returns the configuration of a run.
 func (s *scenario) config(o options, st step) bench.Config {
 	cfg := bench.Config{
-		Limits: "off", Shape: s.shape, Direction: s.direction, Matches: s.matches,
+		Label: bench.Label{Limits: "off"}, Shape: s.shape, Direction: s.direction, Matches: s.matches,
 		Rate: st.rate, Payload: o.payload, Duration: o.duration, Warmup: noneIfZero(o.warmup),
-		Pin: true, CPU: o.generatorCPU, Sources: o.net().sources, AllowRemote: o.remote(),
+		Endpoints: bench.EndpointConfig{Sources: o.net().sources, AllowRemote: o.remote()},
+		Generator: bench.GeneratorConfig{Pin: true, CPU: o.generatorCPU},
 	}
 	if st.kind == stepClosed {
 		cfg.Window = window
@@ -164,10 +165,10 @@ func (s *scenario) config(o options, st step) bench.Config {
 	return cfg
 }
 
-// noneIfZero returns -1, which bench.Config takes for none, if d is 0.
+// noneIfZero returns bench.None if d is 0.
 func noneIfZero(d time.Duration) time.Duration {
 	if d == 0 {
-		return -1
+		return bench.None
 	}
 	return d
 }

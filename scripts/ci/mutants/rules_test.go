@@ -860,7 +860,7 @@ var rules = []mutant{
 	{
 		rule: "HTTP: failed joins pause an address",
 		in:   "alloc/httpapi",
-		old:  `wait = max(wait, h.limits.failedJoinsByAddress.peek(f.addressKey(), h.now()))`,
+		old:  `wait = max(wait, l.counts.failedJoinsByAddress.peek(f.addressKey(), l.now()))`,
 		now:  `_ = f.addressKey()`,
 		by:   killer{"./alloc/httpapi", "TestFailedJoinsPauseTheAddress", ""},
 	},
@@ -874,7 +874,7 @@ var rules = []mutant{
 	{
 		rule: "HTTP: requests without a valid token do not refuse a neighbour's",
 		in:   "alloc/httpapi",
-		old:  `if wait > 0 && h.limits.spareChecks.AllowN(now, 1) {`,
+		old:  `if wait > 0 && l.counts.spareChecks.AllowN(now, 1) {`,
 		now:  `if false {`,
 		by:   killer{"./alloc/httpapi", "TestNeighboursOfAnAttacker", ""},
 	},

@@ -49,7 +49,7 @@ func TestDialect(t *testing.T) {
 		"pairs":   {Shape: bench.ShapePairs, Matches: 40},
 		"star":    {Shape: bench.ShapeStar, Matches: 3, Players: 5},
 		"up":      {Shape: bench.ShapeStar, Matches: 2, Players: 3, Direction: bench.DirectionUp},
-		"sockets": {Shape: bench.ShapePairs, Matches: 10, Sockets: 3},
+		"sockets": {Shape: bench.ShapePairs, Matches: 10, Generator: bench.GeneratorConfig{Sockets: 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

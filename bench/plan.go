@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"github.com/ferryrelay/ferry/internal/benchrig"
+)
+
+// plan lays out the endpoints and flows of a checked configuration.
+func (cfg *Config) plan() (benchrig.Plan, error) {
+	p := benchrig.Plan{
+		Matches: cfg.Matches, Players: cfg.Players, Payload: cfg.Payload, Stride: 2,
+		AllowRemote: cfg.Endpoints.AllowRemote, BindRate: cfg.Control.BindRate, Keepalive: cfg.Endpoints.Keepalive,
+		Sockets: cfg.Generator.Sockets, ReadBuffer: cfg.Generator.ReadBuffer, Batch: cfg.Generator.Batch,
+		Transport: benchrig.Transport(cfg.Endpoints.Transport),
+	}
+	p.Spare = cfg.spareMatches()
+	p.Matches += p.Spare
+	if cfg.Players > 1 || cfg.Shape == ShapeStar || cfg.Shape == ShapeNetcode {
+		p.Stride = 256
+	}
+	if err := p.Place(cfg.Endpoints.Sources); err != nil {
+		return p, err
+	}
+	for m := range p.Matches {
+		p.Flows = append(p.Flows, cfg.links(m)...)
+	}
+	switch cfg.Align {
+	case AlignTick:
+		for i := range p.Flows {
+			p.Flows[i].Group = 0
+		}
+	case AlignEven:
+		for i := range p.Flows {
+			p.Flows[i].Group = i
+		}
+	}
+	return p, nil
+}
+
+// spareMatches returns how many matches have endpoints for later ones.
+func (cfg *Config) spareMatches() int {
+	if cfg.Churn.ReplaceRate == 0 {
+		return 0
+	}
+	return int(cfg.Churn.ReplaceRate*spareTime) + newMatches
+}
+
+// liveFlows returns how many flows the schedule has.
+func (cfg *Config) liveFlows(p *benchrig.Plan) int {
+	return len(p.Flows) / p.Matches * (p.Matches - p.Spare)
+}
+
+// links returns the flows of match m: first all up, then all down, as a game's
+// tick has it.
+func (cfg *Config) links(m int) (links []benchrig.Link) {
+	host := m * (1 + cfg.Players)
+	if cfg.Direction != DirectionDown {
+		for j := 1; j <= cfg.Players; j++ {
+			links = append(links, benchrig.Link{From: host + j, To: host, Group: m})
+		}
+	}
+	if cfg.Direction != DirectionUp {
+		for j := 1; j <= cfg.Players; j++ {
+			links = append(links, benchrig.Link{From: host, To: host + j, Group: m})
+		}
+	}
+	return links
+}

@@ -1,0 +1,334 @@
+package bench
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+)
+
+// startDelay is the time between the start of the generator and the first
+// datagram, in ns.
+const startDelay = int64(20 * time.Millisecond)
+
+// phases are the times of a run, ns of sock.Now: warm-up, measured interval and drain. The load on the
+// control plane begins at split. The generator's goroutine owns them; an interrupt moves end and
+// stop forward.
+type phases struct {
+	start, measure, split, end, stop int64
+	drain                            int64
+	interrupted                      bool
+}
+
+func newPhases(cfg *Config) phases {
+	p := phases{start: sock.Now() + startDelay, drain: int64(cfg.Drain)}
+	if !cfg.Generator.StartAt.IsZero() {
+		p.start = sock.Now() + int64(time.Until(cfg.Generator.StartAt))
+	}
+	p.measure = p.start + int64(cfg.Warmup)
+	p.split = p.measure + int64(cfg.Control.Baseline)
+	p.end = p.measure + int64(cfg.Duration)
+	p.stop = p.end + p.drain
+	return p
+}
+
+// interrupt ends the measured interval at once.
+func (p *phases) interrupt(now int64) {
+	if !p.interrupted && now < p.end {
+		p.interrupted, p.end, p.stop = true, now, now+p.drain
+	}
+}
+
+// controlled is the part of the measured interval with work for the control
+// plane. It is empty if the run ended before it.
+func (p *phases) controlled() (from, end int64) {
+	end = max(p.end, p.measure)
+	return min(max(p.split, p.measure), end), end
+}
+
+// recorder counts what a run sends and what arrives. The generator's goroutine owns it, except for
+// live, and the seconds that live says are over.
+type recorder struct {
+	times    *phases
+	schedule schedule // nil in a closed loop
+	sockets  []*benchrig.Socket
+
+	count    counters
+	errors   map[string]uint64
+	gaps     gaps
+	portions [2]portion // of the measured interval, before and after split
+
+	first   int64 // when the first of seconds begins
+	seconds []second
+	now     *second // the current one
+	nextSec int64   // when the next one begins
+
+	droppedBefore uint64 // on the generator's own sockets, before the run
+	dropped       uint64 // and before the measured interval
+	live          live
+}
+
+// counters counts. Unless a field says otherwise, it counts datagrams of the measured
+// interval; those sent and delivered are in its portions.
+type counters struct {
+	duplicated, reordered, late                   uint64
+	corrupt, misdelivered                         uint64
+	sendCalls, sendEntries, recvCalls, recvSlots  uint64
+	busy                                          int64 // ns
+	allQueued, allFailed, allDelivered            uint64
+	bindsSent, bindsAnswered, keepalives, arrived uint64 // whole run
+}
+
+// second has the counters of one second by the clock. They are final once
+// live.second is above its index.
+type second struct {
+	sent, delivered uint64
+	latency         *hdrhistogram.Histogram
+}
+
+// live has the counters that other goroutines read during the run.
+type live struct {
+	second  atomic.Int64  // index of the current second
+	arrived atomic.Uint64 // datagrams of the load, duplicates included
+}
+
+// newRecorder lets one of the seconds begin with the measured interval.
+func newRecorder(times *phases, s schedule, rig *benchrig.Rig) *recorder {
+	r := &recorder{times: times, schedule: s, sockets: rig.Sockets, errors: map[string]uint64{}}
+	r.gaps.endpoints = make([]gap, len(rig.Endpoints))
+	for i := range r.portions {
+		r.portions[i] = newPortion()
+	}
+	r.first = times.measure - (times.measure-times.start+1e9-1)/1e9*1e9
+	r.seconds = make([]second, (times.stop-r.first)/1e9+2)
+	for i := range r.seconds {
+		r.seconds[i].latency = newHistogram(2)
+	}
+	r.now, r.nextSec = &r.seconds[0], r.first+1e9
+	r.droppedBefore = r.drops()
+	r.dropped = r.droppedBefore
+	return r
+}
+
+// keepTime starts the next second when it is due.
+func (r *recorder) keepTime(now int64) {
+	for now >= r.nextSec {
+		r.nextSec += 1e9
+		if i := r.live.second.Load() + 1; i < int64(len(r.seconds)) {
+			r.now = &r.seconds[i]
+			r.live.second.Store(i)
+		}
+		if r.nextSec == r.times.measure+1e9 {
+			r.dropped = r.drops()
+		}
+	}
+}
+
+// endRound records the time of a round of the generator that began at a time, and whether it moved a datagram.
+func (r *recorder) endRound(began int64, moved bool) {
+	if moved && began >= r.times.measure && began < r.times.end {
+		r.count.busy += sock.Now() - began
+	}
+	r.live.arrived.Store(r.count.arrived)
+}
+
+// allArrived reports whether all that was queued has arrived or was not sent.
+func (r *recorder) allArrived() bool {
+	return r.count.allDelivered+r.count.allFailed >= r.count.allQueued
+}
+
+// recordSent counts a batch of n entries that the kernel was offered until now, and empties it.
+func (r *recorder) recordSent(o *outgoing, n int, res benchrig.SendResult, now int64) {
+	load := uint64(len(o.dues))
+	failed := min(uint64(res.Failed), load)
+	blocked := min(uint64(res.Blocked), load-failed)
+	r.now.sent += load - failed - blocked
+	r.count.allQueued += load
+	r.count.allFailed += failed + blocked
+	if p := o.portion; p != nil && load > 0 {
+		p.queued += load
+		p.failed += failed
+		p.blocked += blocked
+		r.count.sendCalls++
+		r.count.sendEntries += uint64(n)
+		for _, due := range o.dues {
+			record(p.lag, now-due)
+		}
+	}
+	o.used, o.dues, o.portion = 0, o.dues[:0], nil
+}
+
+// recordDriverBatch counts a batch of datagrams of drivers, keep-alives included.
+func (r *recorder) recordDriverBatch(n int, res benchrig.SendResult) {
+	if r.measured(sock.Now()) == 1 {
+		r.count.sendCalls++
+		r.count.sendEntries += uint64(n)
+	}
+	if res.Failed > 0 {
+		r.errors["datagram refused by the generator's kernel"] += uint64(res.Failed)
+	}
+	if res.Blocked > 0 {
+		r.errors["datagram not sent over a blocked connection"] += uint64(res.Blocked)
+	}
+}
+
+// recordMessage counts a message of the shape netcode that the kernel has since now.
+func (r *recorder) recordMessage(due, now int64) {
+	r.count.allQueued++
+	r.now.sent++
+	if p := r.portionOf(due); p != nil {
+		p.queued++
+		record(p.lag, now-due)
+	}
+}
+
+// recordReceived counts a batch of n datagrams that arrived.
+func (r *recorder) recordReceived(n int, now int64) {
+	if now >= r.times.measure && now < r.times.end {
+		r.count.recvCalls++
+		r.count.recvSlots += uint64(n)
+	}
+}
+
+// recordArrival counts the arrival of a datagram at its destination.
+func (r *recorder) recordArrival(f *flow, st *stamp, now int64) arrival {
+	p, one := r.portionOf(st.due), r.measured(st.due)
+	how := f.window.arrive(st.seq, f.seq)
+	switch how {
+	case arrivedDuplicate:
+		r.count.duplicated += one
+		return how
+	case arrivedLate:
+		r.count.late += one
+		return how
+	case arrivedUnsent:
+		r.count.corrupt += one
+		return how
+	case arrivedReordered:
+		r.count.reordered += one
+	case arrivedInOrder:
+	}
+	r.count.allDelivered++
+	r.now.delivered++
+	r.deliverGap(f.to, now)
+	record(r.now.latency, now-st.due)
+	if p != nil {
+		p.delivered++
+		record(p.latency, now-st.due)
+	}
+	return how
+}
+
+// measured returns 1 for a datagram of the measured interval and 0 for others.
+func (r *recorder) measured(due int64) uint64 {
+	if r.portionOf(due) != nil {
+		return 1
+	}
+	return 0
+}
+
+// portion is what the generator counts in a part of the measured interval, with the latency of
+// datagrams and the lag of the generator.
+type portion struct {
+	queued, failed, blocked, delivered uint64
+	latency, lag                       *hdrhistogram.Histogram
+}
+
+func newPortion() portion { return portion{latency: newHistogram(3), lag: newHistogram(3)} }
+
+func (p *portion) add(o *portion) {
+	p.queued += o.queued
+	p.failed += o.failed
+	p.blocked += o.blocked
+	p.delivered += o.delivered
+	p.latency.Merge(o.latency)
+	p.lag.Merge(o.lag)
+}
+
+// portionOf returns the portion that a datagram belongs to by the time it was
+// due; nil outside of the measured interval.
+func (r *recorder) portionOf(due int64) *portion {
+	switch {
+	case due < r.times.measure || due >= r.times.end:
+		return nil
+	case due < r.times.split:
+		return &r.portions[0]
+	}
+	return &r.portions[1]
+}
+
+// part reports on a portion, which lasted from one time to another.
+func (r *recorder) part(p *portion, from, to int64) Part {
+	result := Part{
+		Duration: time.Duration(to - from), Offered: p.queued, Sent: p.queued - p.failed - p.blocked, Delivered: p.delivered,
+		Lag: newLatency(p.lag, 0, false),
+	}
+	if r.schedule != nil {
+		result.Offered = r.schedule.before(to) - r.schedule.before(from)
+	}
+	result.Lost = result.Sent - min(result.Delivered, result.Sent)
+	result.Latency = newLatency(p.latency, missing(result.Delivered, result.Offered), true)
+	result.LossRatio = lossRatio(result.Delivered, result.Offered)
+	if to > from {
+		result.DeliveredRate = float64(result.Delivered) / result.Duration.Seconds()
+	}
+	return result
+}
+
+// drops counts the datagrams that the kernel has dropped on the sockets of the rig.
+func (r *recorder) drops() (n uint64) {
+	for _, s := range r.sockets {
+		n += s.Conn.Drops()
+	}
+	return n
+}
+
+// secondAt reports on second i, which must be over, of a run whose datagrams are
+// due before end.
+func (r *recorder) secondAt(i int, end int64) Second {
+	s := &r.seconds[i]
+	from := r.first + int64(i)*1e9
+	sec := Second{
+		At:   i - int((r.times.measure-r.first)/1e9),
+		Sent: s.sent, Delivered: s.delivered, Offered: s.sent,
+	}
+	sec.setLatency(s.latency)
+	if r.schedule != nil {
+		sec.Offered = r.schedule.before(min(from+1e9, end)) - r.schedule.before(min(from, end))
+	}
+	return sec
+}
+
+// allSeconds reports on the seconds until now.
+func (r *recorder) allSeconds() (all []Second) {
+	for i := range min(int(r.live.second.Load())+1, len(r.seconds)) {
+		s := r.secondAt(i, r.times.end)
+		if s.Delivered > 0 {
+			s.Histogram = encodeHistogram(r.seconds[i].latency)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// forwarding reports on the measured interval, which ended at a time, but for its WireBytes.
+func (r *recorder) forwarding(end int64) (f Forwarding, latency, lag Latency) {
+	whole := newPortion()
+	for i := range r.portions {
+		whole.add(&r.portions[i])
+	}
+	c, p := &r.count, r.part(&whole, r.times.measure, end)
+	f = Forwarding{
+		Offered: p.Offered, Sent: p.Sent, SendFailed: whole.failed, Blocked: whole.blocked, Unsent: missing(whole.queued, p.Offered),
+		Delivered: p.Delivered, Lost: p.Lost, Duplicated: c.duplicated, Reordered: c.reordered, Late: c.late,
+		Corrupt: c.corrupt, Misdelivered: c.misdelivered,
+		Measured: p.Duration, DeliveredRate: p.DeliveredRate, LossRatio: p.LossRatio,
+	}
+	if f.Measured > 0 {
+		f.OfferedRate = float64(f.Offered) / f.Measured.Seconds()
+	}
+	return f, p.Latency, p.Lag
+}

@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/net/endpoint"
+	"github.com/ferryrelay/ferry/internal/net/sock"
+)
+
+// sender writes datagrams into the batches of the sockets and gives them to the kernel. The
+// generator's goroutine owns it.
+type sender struct {
+	rig      *benchrig.Rig
+	run      uint32 // in each stamp
+	flows    []flow
+	out      []outgoing // by socket
+	plain    []byte     // a datagram that is being encrypted
+	recorder *recorder
+	keep     *keepaliveTimer
+	netcode  bool // batches have datagrams of drivers
+}
+
+// queue puts the next datagram of a flow, with a payload of size bytes, into the batch of its socket.
+func (s *sender) queue(i, size int, due int64) {
+	f := &s.flows[i]
+	o := &s.out[f.socket]
+	p := s.recorder.portionOf(due)
+	if o.batch.Len() == len(o.bufs) || len(o.dues) > 0 && p != o.portion {
+		s.flush(o)
+	}
+	o.batch.Add(f.dst, s.datagram(o.bufs[o.used], i, size, due))
+	o.used++
+	o.dues, o.portion = append(o.dues, due), p
+	s.keep.lastSent[f.from] = due
+	s.recorder.expectDelivery(f.to, due)
+}
+
+// datagram writes the next datagram of a flow into buf.
+func (s *sender) datagram(buf []byte, i, size int, due int64) []byte {
+	f := &s.flows[i]
+	pkt := buf[:len(f.prefix)+size]
+	st := stamp{run: s.run, flow: uint32(i), seq: f.seq, due: due}
+	st.put(pkt[s.rig.PutHeader(pkt, f.prefix, size):])
+	f.seq++
+	if f.cipher != nil {
+		return s.seal(f, buf, pkt)
+	}
+	return pkt
+}
+
+// queueDriverPacket puts a datagram of a driver into the batch of its socket.
+func (s *sender) queueDriverPacket(i int32, b []byte) error {
+	f := &s.flows[i]
+	o := s.roomFor(int(f.socket))
+	buf := o.bufs[o.used]
+	pkt := buf[:len(f.prefix)+len(b)]
+	copy(pkt[s.rig.PutHeader(pkt, f.prefix, len(b)):], b)
+	if f.cipher != nil {
+		pkt = s.seal(f, buf, pkt)
+	}
+	o.batch.Add(f.dst, pkt)
+	o.used++
+	s.keep.lastSent[f.from] = sock.Now()
+	return nil
+}
+
+// seal encrypts a datagram of a flow in place: the result has the memory of buf.
+func (s *sender) seal(f *flow, buf, pkt []byte) []byte {
+	s.plain = append(s.plain[:0], pkt...)
+	return f.cipher.Seal(buf[:0], s.plain)
+}
+
+// add queues a datagram that is not of the load: a keep-alive or a handshake.
+func (s *sender) add(ep int, pkt []byte) {
+	e := &s.rig.Endpoints[ep]
+	s.roomFor(e.Socket).batch.Add(endpoint.UDP(e.Relay, e.Local, 0), s.rig.Encrypt(ep, pkt))
+}
+
+// sendKeepalive queues the keep-alive of an endpoint, and reports whether it has one.
+func (s *sender) sendKeepalive(ep int) bool {
+	pkt := s.rig.Endpoints[ep].Keepalive
+	if pkt != nil {
+		s.add(ep, pkt)
+		s.recorder.count.keepalives++
+	}
+	return pkt != nil
+}
+
+// roomFor returns the batch of a socket, with room for a datagram.
+func (s *sender) roomFor(socket int) *outgoing {
+	o := &s.out[socket]
+	if o.batch.Len() == len(o.bufs) {
+		s.flush(o)
+	}
+	return o
+}
+
+func (s *sender) flushAll() {
+	for i := range s.out {
+		s.flush(&s.out[i])
+	}
+}
+
+// flush gives a batch to the kernel.
+func (s *sender) flush(o *outgoing) {
+	n := o.batch.Len()
+	if n == 0 {
+		return
+	}
+	res := o.conn.Send(o.batch)
+	s.recorder.recordSent(o, n, res, sock.Now())
+	if s.netcode {
+		s.recorder.recordDriverBatch(n, res)
+	}
+}
+
+// outgoing is the batch of one socket that is being filled, with the memory of
+// its datagrams. The generator's goroutine owns it.
+type outgoing struct {
+	conn    benchrig.PacketConn
+	batch   benchrig.Batch
+	bufs    [][]byte // one per entry
+	used    int      // of bufs
+	dues    []int64  // due times of the entries that are datagrams of the load
+	portion *portion // of all of those; nil outside of the measured interval
+}
+
+func newOutgoing(s *benchrig.Socket, batch, size int) outgoing {
+	o := outgoing{conn: s.Conn, batch: s.Conn.NewBatch(batch), bufs: make([][]byte, batch), dues: make([]int64, 0, batch)}
+	mem := make([]byte, batch*size)
+	for i := range o.bufs {
+		o.bufs[i] = mem[i*size : (i+1)*size : (i+1)*size]
+	}
+	return o
+}
