@@ -111,18 +111,6 @@ func TestCapture(t *testing.T) {
 		if _, err := os.Stat(file); err == nil {
 			t.Error("there is a file nevertheless")
 		}
-		allowed := dev(t, "--capture")
-		for _, c := range [][]string{{"NOCODE"}, {proto.AllocationID(m.host.Cred.ID).String()}, {"NOCODE", "--seconds", "0"},
-			{"NOCODE", "--seconds", "61"}} {
-			args := append([]string{"ctl", "capture", "-w", file}, c...)
-			if out, err := allowed.ferryRuns(args...); err == nil {
-				t.Errorf("%v: %s", c, out)
-			}
-		}
-		code, _ := allowed.askAdmin("POST", "/allocations/"+proto.AllocationID(m.host.Cred.ID).String()+"/capture?seconds=61")
-		if code != 400 {
-			t.Errorf("61 seconds: status %d", code)
-		}
 	})
 }
 

@@ -80,14 +80,12 @@ func TestCPUQuota(t *testing.T) {
 	f := launchBy(t, []string{"/bin/sh", "-c", join}, "dev")
 	t.Cleanup(f.Stop)
 	// Two is the least that Go uses, whatever the quota.
-	want := fmt.Sprintf(`msg=processors workers=2 workers_of_all_addresses=2 gomaxprocs=4 because="the CPU quota of the cgroup is 1 of %d processors"`, n)
 	logged := func(want string) {
 		t.Helper()
 		testkit.Within(t, 60*time.Second, want, func() bool { return strings.Contains(f.Log.String(), want) })
 	}
-	logged(want)
+	logged("workers=2 workers_of_all_addresses=2 gomaxprocs=4 because=")
 	logged("workers=2 intakes=2")
 	group.set(t, 0)
-	want = fmt.Sprintf(`msg="the limits of processor time changed" gomaxprocs=%d workers=2 because="the machine has %d processors, and no limit is set"`, max(4, n), n)
-	logged(want)
+	logged(fmt.Sprintf("gomaxprocs=%d workers=2 because=", max(4, n)))
 }

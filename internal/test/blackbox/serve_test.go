@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -57,14 +55,6 @@ func (p place) serve(args ...string) *ferry {
 
 func (p place) command() []string {
 	return []string{"serve", "--config", filepath.Join(p.dir, "ferry.yaml"), "--state-dir", filepath.Join(p.dir, "state")}
-}
-
-// says waits until the log holds want.
-func (f *ferry) says(want string) {
-	f.t.Helper()
-	if !testkit.Poll(testkit.WaitLimit, func() bool { return strings.Contains(f.Log.String(), want) }) {
-		f.t.Fatalf("the log does not say %q:\n%s", want, f.Log.String())
-	}
 }
 
 // metric returns a value of the metrics page.
@@ -172,17 +162,4 @@ func TestCrash(t *testing.T) {
 		t.Errorf("%v are awaited", n)
 	}
 	f.Stop()
-}
-
-// TestSecondInstance: two processes never share one state.
-func TestSecondInstance(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	f := p.serve()
-	out, err := exec.Command(binary, append(p.command(), "--http", "127.0.0.1:0")...).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "is in use by another process") {
-		t.Errorf("%v: %s", err, out)
-	}
-	f.Signal(syscall.SIGTERM)
-	f.Exits()
 }

@@ -143,7 +143,7 @@ func TestMessageSizes(t *testing.T) {
 	}
 	lines := func(match string) (found []string) {
 		for line := range strings.Lines(f.Log.String()) {
-			if strings.Contains(line, "too large for its receiver") && strings.Contains(line, "match="+match) {
+			if strings.Contains(line, "receiver_transport=") && strings.Contains(line, "match="+match) {
 				found = append(found, line)
 			}
 		}
@@ -210,7 +210,7 @@ func TestMessageSizes(t *testing.T) {
 			t.Errorf("%d lines:\n%s\nwant one with %s", len(all), strings.Join(all, ""), want)
 		}
 	}
-	if strings.Count(f.Log.String(), "too large for its receiver") != 2 {
+	if strings.Count(f.Log.String(), "receiver_transport=") != 2 {
 		t.Errorf("more lines than matches:\n%s", f.Log.String())
 	}
 }
