@@ -72,9 +72,7 @@ func TestAttackWebSocketProbe(t *testing.T) {
 	if n := l.metric("ferry_websocket_opened_total"); n != conns {
 		t.Fatalf("%.0f WebSockets were opened, want %d", n, conns)
 	}
-	for end := time.Now().Add(bindTimeout + slack); open() > 0 && time.Now().Before(end); {
-		time.Sleep(100 * time.Millisecond)
-	}
+	testkit.Poll(bindTimeout+slack, func() bool { return open() == 0 })
 	left, delivered := open(), l.metric(`ferry_websocket_messages_total{direction="in"}`)
 	recordAttack(t, attackResult{
 		attack: "QoS probes over WebSocket without BIND", rate: fmt.Sprintf("%d on each of %d", probes, conns),

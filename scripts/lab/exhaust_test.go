@@ -81,14 +81,8 @@ func TestForeignSocket(t *testing.T) {
 	if !l.relay.Alive() {
 		t.Error("the first process has ended")
 	}
-	l.requireForeignSocketAlarm()
-}
-
-// requireForeignSocketAlarm opens a socket on the relay's port and checks the metric.
-func (l *lab) requireForeignSocketAlarm() {
-	l.Helper()
 	if n := l.metric("ferry_foreign_sockets"); n != 0 {
-		l.Errorf("%v foreign sockets before there is one", n)
+		t.Errorf("%v foreign sockets before there is one", n)
 	}
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		refused := c.Control(func(fd uintptr) {
@@ -97,22 +91,15 @@ func (l *lab) requireForeignSocketAlarm() {
 		return errors.Join(err, refused)
 	}}
 	var foreign net.PacketConn
-	err := l.net.Relay.Do(func() (err error) {
+	err = l.net.Relay.Do(func() (err error) {
 		foreign, err = lc.ListenPacket(context.Background(), "udp4", RelayAddr.String())
 		return err
 	})
 	if err != nil {
-		l.Fatal(err)
+		t.Fatal(err)
 	}
 	defer foreign.Close()
-	begin := time.Now()
-	for l.metric("ferry_foreign_sockets") == 0 && time.Since(begin) < alarmWithin {
-		time.Sleep(50 * time.Millisecond)
-	}
-	l.Logf("%v foreign sockets are known %v after there was one", l.metric("ferry_foreign_sockets"), time.Since(begin).Round(time.Millisecond))
-	if n := l.metric("ferry_foreign_sockets"); n != 1 {
-		l.Errorf("%v foreign sockets are known, want 1 within %v", n, alarmWithin)
-	}
+	l.until("the foreign socket is known", alarmWithin, l.metricIs("ferry_foreign_sockets", 1))
 }
 
 // TestDiskAtStart verifies that a relay with an identity starts on a full or

@@ -84,9 +84,7 @@ func TestLinkDown(t *testing.T) {
 func (l *lab) requireResume(f *Fleet, codes []string) {
 	l.Helper()
 	f.Mark()
-	for begin := time.Now(); f.Resumed(time.Minute) < len(codes) && time.Since(begin) < 30*time.Second; {
-		time.Sleep(20 * time.Millisecond)
-	}
+	testkit.Poll(30*time.Second, func() bool { return f.Resumed(time.Minute) >= len(codes) })
 	l.Logf("of %d matches %d went on within 1 s, %d within 5 s, %d at all", len(codes),
 		f.Resumed(time.Second), f.Resumed(5*time.Second), f.Resumed(time.Minute))
 	if n := f.Resumed(time.Minute); n < len(codes) {

@@ -277,11 +277,8 @@ func (l *lab) requireTraffic(f *Fleet, within time.Duration) {
 	l.Helper()
 	f.Mark()
 	matches := f.Counts().Players / 2
-	for deadline := time.Now().Add(within); f.Resumed(within) < matches; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			l.Errorf("%d of %d matches carry traffic both ways; %v", f.Resumed(within), matches, f.Counts())
-			return
-		}
+	if !testkit.Poll(within, func() bool { return f.Resumed(within) >= matches }) {
+		l.Errorf("%d of %d matches carry traffic both ways; %v", f.Resumed(within), matches, f.Counts())
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -144,9 +145,7 @@ func TestRecoverClients(t *testing.T) {
 			marked := time.Now()
 			l.start()
 			served, down := time.Since(killed), time.Since(marked)
-			for len(game.Resumptions()) < n && time.Since(marked) < down+30*time.Second {
-				time.Sleep(10 * time.Millisecond)
-			}
+			testkit.Poll(30*time.Second, func() bool { return len(game.Resumptions()) >= n })
 			after := game.Resumptions()
 			for i := range after {
 				after[i] = max(after[i]-down, 0).Round(time.Millisecond)
