@@ -460,5 +460,6 @@ func foundText(s *bench.Search) string {
 	if f.AtLeast {
 		return fmt.Sprintf("AT LEAST %s meets %s, in %d runs. %s", UnitRate.Format(f.Rate), printable.Line(s.Criterion), f.Runs, reason)
 	}
-	return fmt.Sprintf("%s is the highest rate that meets %s, in %d runs. %s", UnitRate.Format(f.Rate), printable.Line(s.Criterion), f.Runs, reason)
+	return fmt.Sprintf("%s is the highest rate that meets %s, in %d runs. %s",
+		UnitRate.Format(f.Rate), printable.Line(s.Criterion), f.Runs, reason)
 }

@@ -88,7 +88,9 @@ Examples:
 		Flags:     benchFlags(),
 		Action:    s.runBench,
 	})
-	c.Commands = []*cli.Command{benchMergeCommand(s), benchCompareCommand(s), benchGoBenchCommand(s), benchNullCommand(s), benchTrafficCommand(s)}
+	c.Commands = []*cli.Command{
+		benchMergeCommand(s), benchCompareCommand(s), benchGoBenchCommand(s), benchNullCommand(s), benchTrafficCommand(s),
+	}
 	return c
 }
 

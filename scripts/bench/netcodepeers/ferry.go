@@ -57,7 +57,7 @@ func open(make func(netcode.Config) (*netcode.Driver, error), players int) (*net
 		return nil, err
 	}
 	cfg := netcode.Config{Link: l, MaxConnections: players, Limits: netcode.Limits{MaxHandshaking: players}}
-	cfg.CommandsPerDatagram = 1           // The peers send each message once, too.
+	cfg.CommandsPerDatagram = 1                  // The peers send each message once, too.
 	cfg.Limits.MaxHandshakingPerSource = players // They are all this machine.
 	return make(cfg)
 }

@@ -17,16 +17,7 @@ type size struct{ fields, methods int }
 var tooLarge = map[string]struct {
 	size
 	reason string
-}{
-	"alloc.Service":                      {size{20, 28}, "the public calls, and the caller's limits beside them"},
-	"alloc/httpapi.Handler":              {size{12, 33}, "a method for each call, and the limits of all"},
-	"bench.generator":                    {size{37, 56}, "a run of the load generator: sockets, phases and results are to be parted"},
-	"bench.replacer":                     {size{28, 6}, "the figures of the players that are replaced, by name"},
-	"cmd/ferry.streams":                  {size{4, 64}, "a method for each command, which share the three streams"},
-	"cmd/ferry/internal/ctl.Client":      {size{5, 38}, "a method for each call of an operator"},
-	"internal/benchrig.Rig":              {size{16, 28}, "the calls of the load generator for all its sockets"},
-	"internal/fleet/placement.Fleet":     {size{15, 30}, "implements the relay, the regions and the codes of a service"},
-}
+}{}
 
 // TestSizes verifies that types stay small outside of engine, whose workers and control have their
 // state in one place each, and of tests.

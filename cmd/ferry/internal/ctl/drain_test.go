@@ -38,7 +38,8 @@ func TestDrainNode(t *testing.T) {
 		{Undrain(""), "DELETE /drain", "not draining, allocations: 7"},
 	} {
 		var out strings.Builder
-		if err := c.Show(t.Context(), Output{Stdout: &out}, tt.request); err != nil || asked != tt.asks || !strings.HasPrefix(out.String(), tt.shows) {
+		err := c.Show(t.Context(), Output{Stdout: &out}, tt.request)
+		if err != nil || asked != tt.asks || !strings.HasPrefix(out.String(), tt.shows) {
 			t.Errorf("%v: asked %q, want %q; shows %q, want %q", err, asked, tt.asks, out.String(), tt.shows)
 		}
 	}

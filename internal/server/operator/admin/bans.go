@@ -143,7 +143,8 @@ func affectedInFleet(r *http.Request, fleet relays) (all operator.Affected, err 
 			all.MissingRelays++
 		}
 	}
-	_, _ = askRelays(r.Context(), fleet, r.URL.RequestURI(), func(_ operator.Node, part operator.Affected) bool { // MissingRelays has those that failed.
+	// MissingRelays has those that failed.
+	_, _ = askRelays(r.Context(), fleet, r.URL.RequestURI(), func(_ operator.Node, part operator.Affected) bool {
 		all.Hosts, all.Joiners, all.WebSockets = all.Hosts+part.Hosts, all.Joiners+part.Joiners, all.WebSockets+part.WebSockets
 		all.MissingRelays--
 		return false

@@ -76,7 +76,8 @@ func TestAuditOfUnauthorized(t *testing.T) {
 	var log bytes.Buffer
 	p := newConsolePages(sessionToken)
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	p.Handler = New(Config{Access: Access{Token: sessionToken, Sessions: p.sessions, Audit: slog.New(slog.NewTextHandler(&log, nil))}, Console: page})
+	access := Access{Token: sessionToken, Sessions: p.sessions, Audit: slog.New(slog.NewTextHandler(&log, nil))}
+	p.Handler = New(Config{Access: access, Console: page})
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT"} {
 		for _, path := range []string{"/", "/console/", "/console/login", "/console/x?by=stranger", "/console/oidc/callback", "/livez",
 			"/drain", "/debug/pprof/"} {
