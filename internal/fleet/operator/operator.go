@@ -151,6 +151,11 @@ type Allocation struct {
 	Active         float64 `json:"active_seconds_ago"`
 	Connections    int     `json:"connections"`
 	MaxConnections int     `json:"max_connections,omitempty"`
+	AllocationCounts
+}
+
+// AllocationCounts are the counts of an [Allocation], part of its JSON.
+type AllocationCounts struct {
 	// SentDatagrams and SentBytes count what the relay forwarded for the player since it was
 	// reserved, or came back after a restart, without UDP and IP headers.
 	SentDatagrams uint64 `json:"datagrams_sent"`

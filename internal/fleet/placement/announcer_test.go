@@ -571,7 +571,7 @@ func ExampleAnnouncer() {
 	store := newFakeStore()
 	a, _ := NewAnnouncer(AnnouncerConfig{
 		Registry: store, Directory: store,
-		Node: func() Node { return Node{Region: "eu", Seats: 1000} },
+		Node: func() Node { return Node{Region: "eu", Usage: Usage{Seats: 1000}} },
 	})
 	a.HostReserved(proto.AllocationID{1}, 42) // from Local, when the engine has reserved a host
 	a.KeepCode(proto.AllocationID{1}, "6789BC")

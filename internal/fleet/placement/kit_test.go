@@ -33,7 +33,7 @@ func hostID(n int) (id proto.AllocationID) {
 // testNode is relay n in region, with so many seats.
 func testNode(n int, region string, seats int) Node {
 	return Node{
-		Relay: relayID(n), Boot: 1, Region: region, Control: fmt.Sprint(n), Seats: seats, RecoverFor: time.Minute,
+		Relay: relayID(n), Boot: 1, Region: region, Control: fmt.Sprint(n), Usage: Usage{Seats: seats}, RecoverFor: time.Minute,
 	}
 }
 

@@ -22,17 +22,7 @@ type Node struct {
 	Control string
 	// Endpoints are the addresses for clients.
 	Endpoints []alloc.ServerEndpoint
-	// Seats is its capacity in players, hosts included. Taken are the reserved seats:
-	// one per host plus its maxConnections.
-	Seats, Taken int
-	// Load is the processor usage of its busiest worker, 0 to 1.
-	Load float64
-	// Allocations are those of the relay, Players those that are bound, Matches its hosts, and
-	// Links the open links. Allocations and Links are 0 for the first version of the calls.
-	Allocations, Players, Matches, Links int
-	// Traffic is that of the last seconds, and Up for how long the process has run; 0: not known.
-	Traffic Traffic
-	Up      time.Duration
+	Usage
 	// Version is that of the program, and Capabilities what its relay can do beyond the first
 	// version of the calls.
 	Version      string
@@ -44,6 +34,21 @@ type Node struct {
 	Healing bool
 	// RecoverFor is the time after a restart in which its players may return.
 	RecoverFor time.Duration
+}
+
+// Usage is how much of a relay is in use, as measured for each announcement.
+type Usage struct {
+	// Seats is its capacity in players, hosts included. Taken are the reserved seats:
+	// one per host plus its maxConnections.
+	Seats, Taken int
+	// Load is the processor usage of its busiest worker, 0 to 1.
+	Load float64
+	// Allocations are those of the relay, Players those that are bound, Matches its hosts, and
+	// Links the open links. Allocations and Links are 0 for the first version of the calls.
+	Allocations, Players, Matches, Links int
+	// Traffic is that of the last seconds, and Up for how long the process has run; 0: not known.
+	Traffic Traffic
+	Up      time.Duration
 }
 
 // Traffic is the rate of a relay, per second: datagrams and their bytes without UDP and IP headers

@@ -358,8 +358,10 @@ func (r *Registry) parseEntry(relay, text string, now int64) (nodeEntry, bool) {
 	n := placement.Node{
 		Relay: alloc.RelayID(id), Boot: boot,
 		Region: j.Region, Description: j.Description, QoSAddress: j.QoS, Control: j.Control,
-		Seats: j.Seats, Taken: j.Taken, Load: j.Load, Players: j.Players, Matches: j.Matches,
-		Allocations: j.Allocations, Links: j.Links, Up: max(time.Duration(j.UpMS), 0) * time.Millisecond,
+		Usage: placement.Usage{
+			Seats: j.Seats, Taken: j.Taken, Load: j.Load, Players: j.Players, Matches: j.Matches,
+			Allocations: j.Allocations, Links: j.Links, Up: max(time.Duration(j.UpMS), 0) * time.Millisecond,
+		},
 		Version: j.Version, Capabilities: j.Capabilities, Draining: j.Draining, Stopped: j.Stopped, Healing: j.Healing,
 		RecoverFor: time.Duration(min(max(j.RecoverMS, 0), maxAge.Milliseconds())) * time.Millisecond,
 	}

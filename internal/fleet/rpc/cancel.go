@@ -79,7 +79,10 @@ func (d *Dialer) cancelAll(ctx context.Context, rc *relayConn) {
 			pause = cancelPause
 			continue
 		}
-		wait(ctx, pause/2+rand.N(pause/2))
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		}
 		pause = min(2*pause, maxCancelPause)
 	}
 }
@@ -118,13 +121,4 @@ func (d *Dialer) cancel(ctx context.Context, rc *relayConn, batch []pendingKey) 
 	defer stop()
 	_, err := rc.call(ctx, ctx, exchange{path: pathCancel, key: []string{}, in: call, out: &emptyAnswer{}})
 	return err
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

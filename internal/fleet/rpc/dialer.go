@@ -131,11 +131,9 @@ func (d *Dialer) finishCancellations(cut context.CancelFunc) {
 		d.work.Wait()
 		close(done)
 	}()
-	timer := time.NewTimer(finishTimeout)
-	defer timer.Stop()
 	select {
 	case <-done:
-	case <-timer.C:
+	case <-time.After(finishTimeout):
 	}
 	cut()
 	<-done
@@ -224,16 +222,12 @@ type relayConn struct {
 	calls int       // in progress; guarded by Dialer.mu
 	used  time.Time // when the last call ended; guarded by Dialer.mu
 
-	slots   chan struct{} // holds one value for each free slot
+	slots   chan struct{} // holds one value for each slot in use
 	pending cancelQueue
 }
 
 func newRelayConn(key relayKey, t *http.Transport) *relayConn {
-	rc := &relayConn{key: key, transport: t, slots: make(chan struct{}, maxRelayConns)}
-	for range maxRelayConns {
-		rc.slots <- struct{}{}
-	}
-	return rc
+	return &relayConn{key: key, transport: t, slots: make(chan struct{}, maxRelayConns)}
 }
 
 // acquireSlot waits for a slot for up to half of the time that the call has left. After
@@ -242,20 +236,18 @@ func newRelayConn(key relayKey, t *http.Transport) *relayConn {
 // callers keep coming.
 func (rc *relayConn) acquireSlot(ctx context.Context) (release func(), err error) {
 	select {
-	case <-rc.slots:
+	case rc.slots <- struct{}{}:
 	default:
 		until, _ := ctx.Deadline()
-		timer := time.NewTimer(time.Until(until) / 2)
-		defer timer.Stop()
 		select {
-		case <-rc.slots:
-		case <-timer.C:
+		case rc.slots <- struct{}{}:
+		case <-time.After(time.Until(until) / 2):
 			return nil, rc.key.wrap(errBusy)
 		case <-ctx.Done():
 			return nil, rc.key.wrap(ctx.Err())
 		}
 	}
-	return func() { rc.slots <- struct{}{} }, nil
+	return func() { <-rc.slots }, nil
 }
 
 // newTransport returns a bounded pool of HTTP/1.1 connections to one relay, see the

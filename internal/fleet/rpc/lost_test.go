@@ -298,7 +298,7 @@ func TestSlotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newRelayConn(relayKey{relay: testRelay}, nil)
 		for range maxRelayConns {
-			<-l.slots
+			l.slots <- struct{}{}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -122,11 +122,11 @@ func (m *member) subscribe(s *events.Stream) {
 func (m *member) announcement() placement.Node {
 	n, st := m.node, m.relay.engine.Stats()
 	now := m.settings.current()
-	n.Seats, n.Taken = m.relay.seats(&now.Config), st.Seats
-	n.Players, n.Matches = st.Bound, m.announcer.Stats().Hosts
-	n.Allocations, n.Links = st.Allocations, st.Links
-	n.Traffic, n.Up = m.traffic.measure(&st, time.Now()), time.Since(m.began)
-	n.Load = m.load.measure()
+	n.Usage = placement.Usage{
+		Seats: m.relay.seats(&now.Config), Taken: st.Seats, Load: m.load.measure(),
+		Allocations: st.Allocations, Players: st.Bound, Matches: m.announcer.Stats().Hosts, Links: st.Links,
+		Traffic: m.traffic.measure(&st, time.Now()), Up: time.Since(m.began),
+	}
 	n.Draining = m.relay.drain.isOn()
 	return n
 }

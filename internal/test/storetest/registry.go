@@ -29,9 +29,11 @@ func node(n int, boot uint64) placement.Node {
 			{ConnectionType: "udp", Network: "udp", Host: "198.51.100.7", Port: 7777},
 			{ConnectionType: "wss", Network: "tcp", Host: "relay.example", Port: 443, Reliable: true, Secure: true},
 		},
-		Seats: 1000 + n, Taken: 17, Load: 0.375, Players: 12, Matches: 3,
-		Allocations: 14, Links: 9, Up: time.Hour,
-		Traffic: placement.Traffic{Received: 1.5, ReceivedBytes: 150, Sent: 2.5, SentBytes: 250, Dropped: 0.25},
+		Usage: placement.Usage{
+			Seats: 1000 + n, Taken: 17, Load: 0.375, Players: 12, Matches: 3,
+			Allocations: 14, Links: 9, Up: time.Hour,
+			Traffic: placement.Traffic{Received: 1.5, ReceivedBytes: 150, Sent: 2.5, SentBytes: 250, Dropped: 0.25},
+		},
 		Version: "v1.2.3", Draining: n%2 == 1, Stopped: n%4 == 1, Healing: n%2 == 0, RecoverFor: time.Minute,
 	}
 }

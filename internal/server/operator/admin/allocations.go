@@ -46,7 +46,9 @@ func allocationOf(a engine.Allocation, h History) operator.Allocation {
 		Bound: a.Transport != "", Transport: a.Transport, Recovered: a.Recovered,
 		Age: seconds(a.Age), Heard: seconds(a.SinceReceived), Active: seconds(a.SinceActive),
 		Connections: a.Links, MaxConnections: a.MaxConnections,
-		SentDatagrams: a.SentDatagrams, SentBytes: a.SentBytes, ReceiverSizeDrops: a.LargeDrops, LargeMessages: a.LargeMessages,
+		AllocationCounts: operator.AllocationCounts{
+			SentDatagrams: a.SentDatagrams, SentBytes: a.SentBytes, ReceiverSizeDrops: a.LargeDrops, LargeMessages: a.LargeMessages,
+		},
 	}
 	if h != nil {
 		row.Player = h.PlayerOf(a.ID)
