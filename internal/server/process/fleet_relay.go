@@ -58,7 +58,7 @@ func (a *App) buildMember() error {
 	}); err != nil {
 		return err
 	}
-	pages := a.relayConfig()
+	pages := relayConfig(a)
 	pages.Summary = func() operator.Summary { return a.operator.console.Summary() }
 	cluster := rpc.Config{
 		Addr: c.Cluster.AddrPort, Relay: placement.NewLocal(relay, m.announcer), Operator: clusterOperator{a.relay, admin.RelayPages(pages)},

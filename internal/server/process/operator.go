@@ -160,7 +160,7 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 		Bans: a.bans, Timeline: a.history.Timeline(), Reach: reach,
 	}
 	if r := a.relay; r != nil {
-		s.fixed.Relay, s.fixed.Health.Probe = a.relayConfig(), r.engine.Check
+		s.fixed.Relay, s.fixed.Health.Probe = relayConfig(a), r.engine.Check
 		s.fixed.Drain = &admin.DrainConfig{
 			Drain: r.drain.Drain, Undrain: r.drain.Undrain, State: r.drain.DrainState, Defaults: r.drain.defaults,
 		}
@@ -177,8 +177,8 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 }
 
 // relayConfig returns the sources of the pages about the relay, for its operator and for the API processes of
-// its fleet.
-func (a *App) relayConfig() *admin.RelayConfig {
+// its fleet. The bans may not exist yet.
+func relayConfig(a *App) *admin.RelayConfig {
 	r := &admin.RelayConfig{
 		Title: "ferry " + a.opts.Version, Engine: relayPages{a.relay.engine, a.usage}, History: a.history, Timeline: a.history.Timeline(),
 		Capture: captureOf(a.relay, a.settings), Since: a.life.began, UsageSince: a.usage.since, Logger: a.opts.Logger,
