@@ -19,7 +19,7 @@ import (
 // server, and half a second for the last answer (QoS SDK 1.3).
 const (
 	defaultProbes  = 5
-	defaultPatient = 500 * time.Millisecond
+	defaultTimeout = 500 * time.Millisecond
 	maxProbes      = 100
 	probeGap       = 20 * time.Millisecond
 )
@@ -71,8 +71,8 @@ type MeasureConfig struct {
 	// Probes is how many are sent to each site. 0 means 5; at most 100. A relay
 	// answers 40 QoS probes of one address at once and 20 a second.
 	Probes int
-	// Patience is how long to wait after the last probe. 0 means 500 ms.
-	Patience time.Duration
+	// Timeout is how long to wait for answers after the last probe. 0 means 500 ms.
+	Timeout time.Duration
 }
 
 // Measure sends probes to all sites at once and returns what it found, the nearest
@@ -82,8 +82,8 @@ func Measure(ctx context.Context, sites []Site, cfg MeasureConfig) []Quality {
 		cfg.Probes = defaultProbes
 	}
 	cfg.Probes = min(cfg.Probes, maxProbes)
-	if cfg.Patience <= 0 {
-		cfg.Patience = defaultPatient
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = defaultTimeout
 	}
 	all := make([]Quality, len(sites))
 	var wg sync.WaitGroup
@@ -170,7 +170,7 @@ func (p *prober) send(ctx context.Context, cfg MeasureConfig) (sent int) {
 		p.conn.Write(m) // One that the machine cannot send counts as lost.
 		sent++
 	}
-	p.conn.SetReadDeadline(time.Now().Add(cfg.Patience))
+	p.conn.SetReadDeadline(time.Now().Add(cfg.Timeout))
 	if ctx.Err() != nil {
 		p.conn.SetReadDeadline(time.Unix(1, 0))
 	}

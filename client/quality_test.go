@@ -63,7 +63,7 @@ func TestMeasure(t *testing.T) {
 	relay := enginetest.Start(t, engine.Config{})
 	here := client.Site{Region: "here", Addr: relay.Addr().String()}
 	// A relay that only starts is not near.
-	if first := client.Measure(t.Context(), []client.Site{here}, client.MeasureConfig{Probes: 1, Patience: patience}); first[0].Received != 1 {
+	if first := client.Measure(t.Context(), []client.Site{here}, client.MeasureConfig{Probes: 1, Timeout: patience}); first[0].Received != 1 {
 		t.Fatalf("the relay does not answer: %+v", first)
 	}
 	silent, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -76,7 +76,7 @@ func TestMeasure(t *testing.T) {
 		{Region: "slow", Addr: slowSite(t, late)},
 		{Region: "nowhere", Addr: "no such host:1"},
 		here,
-	}, client.MeasureConfig{Probes: 4, Patience: forSilence})
+	}, client.MeasureConfig{Probes: 4, Timeout: forSilence})
 	if all[0].Region != "here" || all[0].Sent != 4 || all[0].Received != 4 || all[0].RTT <= 0 || all[0].Err != nil {
 		t.Errorf("the nearest is %+v", all[0])
 	}
@@ -100,7 +100,7 @@ func TestMeasureEnds(t *testing.T) {
 	defer silent.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	all := client.Measure(ctx, []client.Site{{Addr: silent.LocalAddr().String()}}, client.MeasureConfig{Patience: time.Hour})
+	all := client.Measure(ctx, []client.Site{{Addr: silent.LocalAddr().String()}}, client.MeasureConfig{Timeout: time.Hour})
 	if len(all) != 1 || all[0].Received != 0 {
 		t.Errorf("%+v", all)
 	}
@@ -114,7 +114,7 @@ func TestMeasureDTLS(t *testing.T) {
 	all := client.Measure(t.Context(), []client.Site{
 		{Region: "qos only", Addr: slowSite(t, 0)},
 		{Region: "dtls", Addr: cookies},
-	}, client.MeasureConfig{Probe: client.ProbeDTLS, Probes: 4, Patience: forSilence})
+	}, client.MeasureConfig{Probe: client.ProbeDTLS, Probes: 4, Timeout: forSilence})
 	if all[0].Region != "dtls" || all[0].Sent != 4 || all[0].Received != 2 || all[0].RTT <= 0 {
 		t.Errorf("the nearest is %+v", all[0])
 	}

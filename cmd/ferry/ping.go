@@ -123,7 +123,7 @@ func pingAll(ctx context.Context, cmd *cli.Command, sites []client.Site, secure 
 		o := &websocket.DialOptions{HTTPClient: &http.Client{Transport: &http.Transport{TLSClientConfig: secure}}}
 		return pingWebSockets(ctx, transport, sites, probes, patience, o)
 	}
-	cfg := client.MeasureConfig{Probes: probes, Patience: patience}
+	cfg := client.MeasureConfig{Probes: probes, Timeout: patience}
 	if transport == transportDTLS {
 		cfg.Probe = client.ProbeDTLS
 	}

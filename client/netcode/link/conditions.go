@@ -72,31 +72,6 @@ func (p Conditions) Check() error {
 	return nil
 }
 
-// Plus returns the conditions of two networks in a row: delays, jitters and
-// chances add up to at most 100, and of the rest the sharper one counts.
-func (p Conditions) Plus(q Conditions) Conditions {
-	p.Delay += q.Delay
-	p.Jitter += q.Jitter
-	p.Ordered = p.Ordered || q.Ordered
-	p.Loss = min(p.Loss+q.Loss, 100)
-	p.Duplicate = min(p.Duplicate+q.Duplicate, 100)
-	p.Reorder = min(p.Reorder+q.Reorder, 100)
-	p.ReorderBy = max(p.ReorderBy, q.ReorderBy)
-	p.Corrupt = min(p.Corrupt+q.Corrupt, 100)
-	p.CorruptFrom = max(p.CorruptFrom, q.CorruptFrom)
-	p.LossEvery = sharper(p.LossEvery, q.LossEvery)
-	p.MTU = sharper(p.MTU, q.MTU)
-	return p
-}
-
-// sharper returns the smaller one of two values of which 0 means none.
-func sharper(a, b int) int {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}
-
 // preset is a network with a name, per direction. The numbers of lan,
 // no-internet and unplayable, and those that the median and the worst way add,
 // are the ones that netcode libraries offer; the others are round numbers of our
@@ -129,15 +104,8 @@ var ways = [...]preset{
 	{"international-worst", 200, 15, 5, 0},
 }
 
-func (p preset) params() Conditions {
-	return Conditions{
-		Delay: time.Duration(p.delay) * time.Millisecond, Jitter: time.Duration(p.jitter) * time.Millisecond,
-		Loss: p.loss, Corrupt: p.corrupt,
-	}
-}
-
 // Preset returns the conditions of a named network, such as "4g", or of several
-// in a row, such as "4g+regional-median". Errors wrap ErrConditions.
+// in a row, such as "4g+regional-median": delays, jitters and chances add up. Errors wrap ErrConditions.
 func Preset(name string) (Conditions, error) {
 	var sum Conditions
 	for part := range strings.SplitSeq(name, "+") {
@@ -145,7 +113,10 @@ func Preset(name string) (Conditions, error) {
 		if !ok {
 			return Conditions{}, fmt.Errorf("%w: there is no preset %q, but %s", ErrConditions, part, strings.Join(PresetNames(), ", "))
 		}
-		sum = sum.Plus(p.params())
+		sum.Delay += time.Duration(p.delay) * time.Millisecond
+		sum.Jitter += time.Duration(p.jitter) * time.Millisecond
+		sum.Loss = min(sum.Loss+p.loss, 100)
+		sum.Corrupt = min(sum.Corrupt+p.corrupt, 100)
 	}
 	return sum, nil
 }

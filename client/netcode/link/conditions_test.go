@@ -62,6 +62,10 @@ func TestPresets(t *testing.T) {
 			t.Errorf("%s is %v, %v", name, p, err)
 		}
 	}
+	want := link.Conditions{Delay: 1110 * ms, Jitter: 1030 * ms, Loss: 100}
+	if sum, err := link.Preset("no-internet+3g"); err != nil || sum != want {
+		t.Errorf("two networks in a row: %v, %v", sum, err)
+	}
 }
 
 func TestConditionsAsText(t *testing.T) {
@@ -83,17 +87,6 @@ func TestConditionsAsText(t *testing.T) {
 	flags.TextVar(&p, "net", link.Conditions{}, "")
 	if err := flags.Parse([]string{"-net", "4g,loss=7"}); err != nil || p.Loss != 7 || p.Delay != 40*ms {
 		t.Errorf("%v, %v", p, err)
-	}
-}
-
-func TestPlus(t *testing.T) {
-	a := link.Conditions{Loss: 60, LossEvery: 5, MTU: 500, CorruptFrom: 3, ReorderBy: ms}
-	b := link.Conditions{Loss: 60, LossEvery: 7, MTU: 400, Corrupt: 2, Ordered: true, Reorder: 1}
-	want := link.Conditions{
-		Loss: 100, LossEvery: 5, MTU: 400, CorruptFrom: 3, ReorderBy: ms, Corrupt: 2, Ordered: true, Reorder: 1,
-	}
-	if a.Plus(b) != want || b.Plus(a) != want || a.Plus(link.Conditions{}) != a {
-		t.Errorf("%v and %v", a.Plus(b), b.Plus(a))
 	}
 }
 

@@ -18,7 +18,7 @@ func reach(ctx context.Context, network, address string) (r admin.Reached, err e
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
 	if network == "udp" {
-		q := client.Measure(ctx, []client.Site{{Addr: address}}, client.MeasureConfig{Patience: time.Second})[0]
+		q := client.Measure(ctx, []client.Site{{Addr: address}}, client.MeasureConfig{Timeout: time.Second})[0]
 		return admin.Reached{Sent: q.Sent, Received: q.Received, RTT: q.RTT}, q.Err
 	}
 	began := time.Now()
