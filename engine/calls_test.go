@@ -47,7 +47,7 @@ func serverCalls(s *engine.Server, host proto.AllocationID) map[string]func(cont
 		"Usage":           func(ctx context.Context) error { _, err := s.Usage(ctx); return err },
 		"Projects":        func(ctx context.Context) error { _, err := s.Projects(ctx); return err },
 		"Allocations":     func(ctx context.Context) error { _, _, err := s.Allocations(ctx, engine.Filter{}, 0, 0); return err },
-		"Awaited":         func(ctx context.Context) error { _, err := s.Awaited(ctx, host); return err },
+		"Presence":        func(ctx context.Context) error { _, _, err := s.Presence(ctx, host); return err },
 		"PrepareHandOver": func(ctx context.Context) error {
 			o, err := s.PrepareHandOver(ctx)
 			if err == nil {

@@ -72,12 +72,21 @@ type Filter struct {
 	Match proto.AllocationID
 	// Player is alloc.HashPlayer of the player for whom it was reserved.
 	Player alloc.PlayerHash
-	// Bound selects those that are bound to an endpoint, Unbound the others: reserved only, or
-	// the endpoint was taken over.
-	Bound, Unbound bool
+	// Binding selects those that are bound to an endpoint, or the others.
+	Binding Binding
 	// Transport is that of [Allocation].
 	Transport string
 }
+
+// Binding selects allocations by whether they are bound to an endpoint.
+type Binding uint8
+
+// The selections.
+const (
+	AnyBinding Binding = iota
+	OnlyBound
+	OnlyUnbound // reserved only, or the endpoint was taken over
+)
 
 // Allocations returns a page of at most limit live allocations that match f, and the
 // cursor of the next page, 0 if there is none. The first page has the cursor 0. A limit of 0 or
@@ -139,7 +148,7 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 		f.Role != alloc.RoleNone && alloc.Role(e.Role) != f.Role,
 		f.Match != proto.AllocationID{} && a.Match != f.Match,
 		f.Player != alloc.PlayerHash{} && c.shared.table.Player(e.Handle) != f.Player,
-		f.Bound && !bound, f.Unbound && bound,
+		f.Binding == OnlyBound && !bound, f.Binding == OnlyUnbound && bound,
 		f.Transport != "" && c.shared.rules.transports[e.Endpoint.Kind()] != f.Transport:
 		return false
 	}
@@ -171,32 +180,40 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	return d
 }
 
-// Awaited says whether an allocation may still come back after a restart.
-type Awaited struct {
-	// Live: it has come back, or is of this run.
-	Live bool
-	// Possible: it is not live, and may come back. Certain: it was live before the restart,
-	// as the state file says, and has that role.
-	Possible, Certain bool
-	Role              alloc.Role
+// Presence says whether an allocation is live, or may come back after a restart.
+type Presence uint8
+
+// The kinds of presence.
+const (
+	Absent      Presence = iota // not live, and it will not come back
+	MayComeBack                 // not live; it is not known whether it was before the restart
+	Awaited                     // not live; the state file says that it was before the restart, and its role
+	Live                        // it has come back, or is of this run
+)
+
+// String returns "absent", "may come back", "awaited" or "live".
+func (p Presence) String() string {
+	return [...]string{"absent", "may come back", "awaited", "live"}[p]
 }
 
-// Awaited returns whether an allocation may still come back. Errors: those of every call, see
-// [Server].
-func (s *Server) Awaited(ctx context.Context, id proto.AllocationID) (a Awaited, err error) {
-	err = s.onControl(ctx, func(c *control) error { a = c.findAwaited(id); return nil })
-	return a, err
+// Presence returns whether an allocation is live or may come back, and its role if it is
+// [Awaited]. Errors: those of every call, see [Server].
+func (s *Server) Presence(ctx context.Context, id proto.AllocationID) (p Presence, role alloc.Role, err error) {
+	err = s.onControl(ctx, func(c *control) error { p, role = c.findPresence(id); return nil })
+	return p, role, err
 }
 
-func (c *control) findAwaited(id proto.AllocationID) (a Awaited) {
-	if _, a.Live = c.shared.table.ByID(id); a.Live || !c.mayExist(id, c.shared.clock()) {
-		return a
+func (c *control) findPresence(id proto.AllocationID) (p Presence, role alloc.Role) {
+	if _, live := c.shared.table.ByID(id); live {
+		return Live, role
 	}
-	a.Possible = true
+	if !c.mayExist(id, c.shared.clock()) {
+		return Absent, role
+	}
 	if i, ok := c.recovery.awaitedRecord(id); ok {
-		a.Certain, a.Role = true, roleFromFlags(c.recovery.records[i].Flags)
+		return Awaited, roleFromFlags(c.recovery.records[i].Flags)
 	}
-	return a
+	return MayComeBack, role
 }
 
 // source returns the endpoint at which the datagrams of a player arrive, as far as it has one.

@@ -305,7 +305,7 @@ func (k *banKeeper) remove(ctx context.Context, b *ban.Ban) error {
 // eachOf calls do for the allocations of a banned player, or for those that are bound from a banned
 // network, until it fails.
 func (k *banKeeper) eachOf(ctx context.Context, b *ban.Ban, do func(*engine.Allocation) error) error {
-	f := engine.Filter{Bound: true}
+	f := engine.Filter{Binding: engine.OnlyBound}
 	if b.Player != "" {
 		f = engine.Filter{Player: b.Hash()}
 	}

@@ -109,9 +109,9 @@ func parseListQuery(query url.Values) (listQuery, error) {
 		"bound": func(text string) error {
 			switch text {
 			case "true":
-				f.Bound = true
+				f.Binding = engine.OnlyBound
 			case "false":
-				f.Unbound = true
+				f.Binding = engine.OnlyUnbound
 			default:
 				return errBound
 			}

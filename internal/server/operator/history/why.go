@@ -98,22 +98,23 @@ func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, e
 		p.Host, p.match = a.Role == alloc.RoleHost, a.Match
 		p.Large, p.Path = timeline.LargeMessages{Dropped: a.LargeDrops, Forwarded: a.LargeMessages}, h.narrowPath(a)
 	} else {
-		awaited, err := h.cfg.Relay.Awaited(ctx, id)
+		presence, role, err := h.cfg.Relay.Presence(ctx, id)
 		if err != nil {
 			return p, err
 		}
-		p.Awaited, p.WasLive = awaited.Possible, awaited.Certain
-		p.Host = p.Host || awaited.Role == alloc.RoleHost
+		p.WasLive = presence == engine.Awaited
+		p.Awaited = p.WasLive || presence == engine.MayComeBack
+		p.Host = p.Host || role == alloc.RoleHost
 	}
 	if p.Host || p.match.IsZero() {
 		return p, nil
 	}
 	p.HostEvents = h.line.Of(p.match)
-	host, err := h.cfg.Relay.Awaited(ctx, p.match)
+	host, _, err := h.cfg.Relay.Presence(ctx, p.match)
 	if err != nil {
 		return p, err
 	}
-	p.HostLive, p.HostAwaited = host.Live, host.Possible
+	p.HostLive, p.HostAwaited = host == engine.Live, host == engine.Awaited || host == engine.MayComeBack
 	return p, nil
 }
 
