@@ -3,6 +3,7 @@ package alloc
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -20,8 +21,8 @@ type Placer struct {
 
 // NewPlacer returns a Placer for these relays. order returns those that may take a host, the best one
 // first; a host goes to the first that is not full, draining or unavailable. It is called
-// concurrently and must not change its argument. Nil: each relay in turn. A service that
-// offers regions to choose from sets order.
+// concurrently and must not change its argument. Nil: in turn those relays whose [RelayConfig] has the
+// region of the host, or all if none has.
 func NewPlacer(relays []Relay, order func(r HostRequest, relays []Relay) []Relay) *Placer {
 	p := &Placer{relays: append([]Relay(nil), relays...), order: order}
 	if order == nil {
@@ -30,7 +31,14 @@ func NewPlacer(relays []Relay, order func(r HostRequest, relays []Relay) []Relay
 	return p
 }
 
-func (p *Placer) inTurn(_ HostRequest, relays []Relay) []Relay {
+func (p *Placer) inTurn(r HostRequest, relays []Relay) []Relay {
+	there := slices.DeleteFunc(slices.Clone(relays), func(relay Relay) bool {
+		c, ok := relay.(ConfiguredRelay)
+		return !ok || c.RelayConfig().Region != r.Region
+	})
+	if len(there) > 0 {
+		relays = there
+	}
 	if len(relays) == 0 {
 		return nil
 	}

@@ -59,3 +59,35 @@ func TestPlacer(t *testing.T) {
 		t.Errorf("no relays: %v", err)
 	}
 }
+
+// regionalRelay is a relay in a region.
+type regionalRelay struct {
+	*fakeRelay
+	region string
+}
+
+func (r regionalRelay) RelayConfig() alloc.RelayConfig { return alloc.RelayConfig{Region: r.region} }
+
+// TestPlacerRegions: without an order, a host gets a relay of its region.
+func TestPlacerRegions(t *testing.T) {
+	t.Parallel()
+	relays := []*fakeRelay{newFakeRelay(), newFakeRelay(), newFakeRelay()}
+	p := alloc.NewPlacer([]alloc.Relay{regionalRelay{relays[0], "eu"}, regionalRelay{relays[1], "us"}, regionalRelay{relays[2], "us"}}, nil)
+	for _, region := range []string{"us", "us", "us", "us", "eu", "eu", "eu"} {
+		if _, err := p.ReserveHost(t.Context(), alloc.HostRequest{Region: region}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n, want := range []int{3, 2, 2} {
+		if got := len(relays[n].hosts); got != want {
+			t.Errorf("relay %d has %d hosts, want %d", n, got, want)
+		}
+	}
+	relays[0].hostErr = alloc.ErrFull
+	if _, err := p.ReserveHost(t.Context(), alloc.HostRequest{Region: "eu"}); !errors.Is(err, alloc.ErrFull) {
+		t.Errorf("another region took the host: %v", err)
+	}
+	if _, err := p.ReserveHost(t.Context(), alloc.HostRequest{Region: "asia"}); err != nil {
+		t.Errorf("no relay has the region: %v", err)
+	}
+}
