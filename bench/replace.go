@@ -53,8 +53,8 @@ type matchSlot struct {
 
 // newMatch is a match that the API reserved.
 type newMatch struct {
-	due, reserved int64 // ns of sock.Now
-	arrivals      []benchrig.Arrival
+	due      int64 // ns of sock.Now
+	arrivals []benchrig.Arrival
 }
 
 // arrivingEndpoint is an endpoint that becomes ready.
@@ -191,10 +191,10 @@ func (r *matchReserver) Run(ctx context.Context, epoch time.Time, from, end int6
 func (r *matchReserver) reserve(ctx context.Context, due int64) {
 	begin := sock.Now()
 	arrivals, err := r.dialect.NewMatch(ctx, r.players)
-	now := sock.Now()
+	took := sock.Now() - begin
 	r.mu.Lock()
 	if err == nil {
-		record(r.latency, now-begin)
+		record(r.latency, took)
 	} else {
 		r.reason = cmp.Or(r.reason, err.Error())
 	}
@@ -204,7 +204,7 @@ func (r *matchReserver) reserve(ctx context.Context, due int64) {
 		return
 	}
 	select {
-	case r.reserved <- newMatch{due, now, arrivals}:
+	case r.reserved <- newMatch{due, arrivals}:
 	case <-ctx.Done():
 	}
 }
