@@ -244,7 +244,8 @@ type GeneratorConfig struct {
 	Sockets int
 	// Batch is the most datagrams of one system call. Default and limit 256.
 	Batch int
-	// ReadBuffer per socket in bytes. Default: as of sock.Config; over TCP the kernel's choice.
+	// ReadBuffer is what each socket asks of the kernel in bytes, at most 1 GiB; Result.Generator.ReadBuffer
+	// is what it got. Default 4 MiB; over TCP the kernel's choice.
 	ReadBuffer int
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// DefaultMaxAllocations is how many allocations a relay holds by default.
+// DefaultMaxAllocations is how many allocations a relay holds by default: 1,000,000.
 const DefaultMaxAllocations = table.DefaultMaxAllocations
 
 // Config configures a relay. The zero value of each field means its default.
@@ -118,8 +118,9 @@ type Sockets struct {
 	ReceiveDelay time.Duration
 	// DisableGSO turns UDP segmentation offload (GSO) off, for measurements.
 	DisableGSO bool
-	// ReadBuffer and WriteBuffer are the sizes of the sockets' buffers in
-	// bytes. Default: see sock.Config.
+	// ReadBuffer and WriteBuffer are what each socket asks of the kernel in bytes, at most 1 GiB.
+	// Without CAP_NET_ADMIN the kernel grants no more than net.core.rmem_max and wmem_max.
+	// Default 4 MiB.
 	ReadBuffer, WriteBuffer int
 }
 

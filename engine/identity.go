@@ -39,5 +39,5 @@ func NewIdentity() (Identity, error) {
 	return id, nil
 }
 
-// DefaultEpoch is the default of [Identity].Epoch.
+// DefaultEpoch is the default of [Identity].Epoch: a week.
 const DefaultEpoch = seal.DefaultEpoch
