@@ -1,5 +1,5 @@
 // Package testkit has helpers for the tests of every package: waiting for a condition,
-// free ports, programs that are not ours, a log for several goroutines, and whether the
+// free ports, programs that are not ours, a clock, a log for several goroutines, and whether the
 // race detector is on. It imports no package of this module.
 package testkit
 
