@@ -160,6 +160,7 @@ func TestParts(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Run(t.Context()) })
 	t.Cleanup(func() { server.Close(); running.Wait() })
+	<-server.Ready()
 	web := httptest.NewServer(handler)
 	t.Cleanup(web.Close)
 	calls := &api.Client{BaseURL: web.URL, Token: "game-0123456789abc"}
