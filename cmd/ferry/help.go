@@ -67,7 +67,7 @@ func printHelp(w io.Writer, cmd *cli.Command, all bool) {
 	width := min(max(cmp.Or(ctl.Width(w), maxHelpWide), minHelpWide), maxHelpWide)
 	section := func(title string) { fmt.Fprintf(w, "%s:\n", title) }
 	section("NAME")
-	fmt.Fprint(w, wrap(cmd.FullName()+" - "+cmd.Usage, width, helpIndent, helpIndent))
+	fmt.Fprint(w, ctl.Wrap(cmd.FullName()+" - "+cmd.Usage, width, helpIndent, helpIndent))
 	section("\nUSAGE")
 	usage := cmd.UsageText
 	if usage == "" {
@@ -126,7 +126,7 @@ func printOptions(w io.Writer, cmd *cli.Command, width int, all bool) {
 		}
 	}
 	if hidden > 0 {
-		fmt.Fprintf(w, "\n%s\n", wrap(fmt.Sprintf("%d more options: %s --%s", hidden, cmd.FullName(), helpAll), width, 0, 0))
+		fmt.Fprintf(w, "\n%s\n", ctl.Wrap(fmt.Sprintf("%d more options: %s --%s", hidden, cmd.FullName(), helpAll), width, 0, 0))
 	}
 }
 
@@ -220,28 +220,9 @@ func entry(name, text string, width, column int) string {
 	}
 	first := strings.Repeat(" ", helpIndent) + name
 	if len(first)+2 > column {
-		return first + "\n" + wrap(text, width, column, column)
+		return first + "\n" + ctl.Wrap(text, width, column, column)
 	}
-	return first + wrap(text, width, column, column)[len(first):]
-}
-
-// wrap breaks text between words into lines of at most width columns. The first line begins
-// at one column, the others at another.
-func wrap(text string, width, first, others int) string {
-	var b strings.Builder
-	line := strings.Repeat(" ", first)
-	empty := true
-	for _, word := range strings.Fields(text) {
-		if !empty && len(line)+1+len(word) > width {
-			b.WriteString(line + "\n")
-			line, empty = strings.Repeat(" ", others), true
-		}
-		if !empty {
-			line += " "
-		}
-		line, empty = line+word, false
-	}
-	return b.String() + line + "\n"
+	return first + ctl.Wrap(text, width, column, column)[len(first):]
 }
 
 // wrapText wraps the paragraphs of a description. Indented lines are examples and stay, and
@@ -255,7 +236,7 @@ func wrapText(text string, width int) string {
 		if strings.Contains("\n"+paragraph, "\n ") {
 			b.WriteString(indent(paragraph))
 		} else {
-			b.WriteString(wrap(paragraph, min(width, 90), helpIndent, helpIndent))
+			b.WriteString(ctl.Wrap(paragraph, min(width, 90), helpIndent, helpIndent))
 		}
 	}
 	return b.String()

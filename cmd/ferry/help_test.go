@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
 	"github.com/urfave/cli/v3"
 )
 
@@ -101,7 +102,7 @@ func TestWrap(t *testing.T) {
 		{"a-word-that-is-longer-than-the-line end", 10, 0, "a-word-that-is-longer-than-the-line\n  end\n"},
 		{"", 10, 2, "  \n"},
 	} {
-		if got := wrap(c.text, c.width, c.first, 2); got != c.want {
+		if got := ctl.Wrap(c.text, c.width, c.first, 2); got != c.want {
 			t.Errorf("%q: %q, want %q", c.text, got, c.want)
 		}
 	}

@@ -243,14 +243,27 @@ type signals struct {
 }
 
 // logTo makes the lines about signals records of a log until undo is called.
-func (s *signals) logTo(log *slog.Logger) (undo func()) {
-	set := func(log *slog.Logger) {
+func (s *signals) logTo(log *slog.Logger) (undo func()) { return setUntil(s, &s.log, log) }
+
+// onFirst sets the action of the first signal until undo is called. If the action
+// fails, the command is cancelled.
+func (s *signals) onFirst(do func() error) (undo func()) { return setUntil(s, &s.first, do) }
+
+// onReload sets the action of SIGHUP until undo is called.
+func (s *signals) onReload(do func()) (undo func()) { return setUntil(s, &s.reload, do) }
+
+// onUpgrade sets the action of SIGUSR2 until undo is called.
+func (s *signals) onUpgrade(do func()) (undo func()) { return setUntil(s, &s.upgrade, do) }
+
+// setUntil sets a field of s until undo is called.
+func setUntil[T any](s *signals, field *T, value T) (undo func()) {
+	set := func(value T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.log = log
+		*field = value
 	}
-	set(log)
-	return func() { set(nil) }
+	set(value)
+	return func() { set(*new(T)) }
 }
 
 // report writes a line about a signal.
@@ -263,22 +276,6 @@ func (s *signals) report(stderr io.Writer, line string) {
 		return
 	}
 	log.Error(line)
-}
-
-// onReload sets the action of SIGHUP until undo is called.
-func (s *signals) onReload(do func()) (undo func()) { return s.setAction(&s.reload, do) }
-
-// onUpgrade sets the action of SIGUSR2 until undo is called.
-func (s *signals) onUpgrade(do func()) (undo func()) { return s.setAction(&s.upgrade, do) }
-
-func (s *signals) setAction(action *func(), do func()) (undo func()) {
-	set := func(do func()) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		*action = do
-	}
-	set(do)
-	return func() { set(nil) }
 }
 
 // background returns the action of a signal that does not end the process, and reports
@@ -296,19 +293,6 @@ func (s *signals) background(sig os.Signal) (do func(), ok bool) {
 		return s.upgrade, true
 	}
 	return nil, false
-}
-
-// onFirst sets the action of the first signal until undo is called. If the action
-// fails, the command is cancelled.
-func (s *signals) onFirst(do func() error) (undo func()) {
-	s.set(do)
-	return func() { s.set(nil) }
-}
-
-func (s *signals) set(do func() error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.first = do
 }
 
 // takeFirst returns the action of the first signal and removes it.

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/charmbracelet/x/term"
 
@@ -31,6 +33,24 @@ func Width(stream any) int {
 		return 0
 	}
 	return width
+}
+
+// Wrap breaks text between words into lines of at most width columns; 0: one line. The first line begins
+// at one column, the others at another.
+func Wrap(text string, width, first, others int) string {
+	var b strings.Builder
+	line, empty := strings.Repeat(" ", first), true
+	for word := range strings.FieldsSeq(text) {
+		if !empty && width > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			b.WriteString(line + "\n")
+			line, empty = strings.Repeat(" ", others), true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	return b.String() + line + "\n"
 }
 
 // terminal reports whether stream, an input or output, is one that can be

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -83,7 +82,7 @@ func (v topView) View() tea.View {
 	var b strings.Builder
 	if v.err != nil {
 		for line := range strings.SplitSeq(v.err.Error(), "\n") {
-			wrap(&b, printable.Line(line), v.width)
+			b.WriteString(Wrap(printable.Line(line), v.width, 0, 0))
 		}
 	} else {
 		v.fit()
@@ -97,26 +96,6 @@ func (v topView) View() tea.View {
 	view := tea.NewView(strings.Join(lines, "\n"))
 	view.AltScreen = true
 	return view
-}
-
-// wrap writes the words of a line in lines of at most width columns; 0: in one.
-func wrap(b *strings.Builder, line string, width int) {
-	column := 0
-	for word := range strings.FieldsSeq(line) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case column == 0:
-		case width > 0 && column+1+n > width:
-			b.WriteByte('\n')
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += n
-	}
-	b.WriteByte('\n')
 }
 
 // fit divides the terminal between drops and projects: each table has half of
