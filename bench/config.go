@@ -370,9 +370,9 @@ func (cfg *Config) check(d Dialect) error {
 		{"CPU", float64(cfg.Generator.CPU), 0, 1023},
 		{"Sockets", float64(cfg.Generator.Sockets), 0, 64},
 		{"Batch", float64(cfg.Generator.Batch), 1, DefaultBatch},
-		{"ChurnRate", cfg.Churn.SessionRate, 0, 1e5},
+		{"session rate", cfg.Churn.SessionRate, 0, 1e5},
 		{"ReplaceRate", cfg.Churn.ReplaceRate, 0, 1e4},
-		{"ChurnPlay", cfg.Churn.SessionLength.Seconds(), 0, maxDuration.Seconds()},
+		{"session length", cfg.Churn.SessionLength.Seconds(), 0, maxDuration.Seconds()},
 	} {
 		if math.IsNaN(c.value) || c.value < c.lo || c.value > c.hi {
 			return fmt.Errorf("%w: %s is %v, not in %v to %v", ErrConfig, c.name, c.value, c.lo, c.hi)
@@ -409,7 +409,7 @@ func (cfg *Config) conflicts(d Dialect) []conflict {
 			"ReplaceRate is for pairs and stars with Rate, many addresses and no BindRate"},
 		{cfg.Churn.ReplaceRate > 0 && !udp, fmt.Sprintf("matches are replaced over udp, not %s", e.Transport)},
 		{churn && !plays, d.Name() + " cannot play sessions"},
-		{churn && cfg.Churn.SessionRate <= 0, "shape churn needs ChurnRate"},
+		{churn && cfg.Churn.SessionRate <= 0, "the shape churn needs a session rate"},
 		{churn && !udp, fmt.Sprintf("the sessions of shape churn are over udp, not %s", e.Transport)},
 		{netcode && (cfg.Rate == 0 || cfg.Direction != DirectionBoth), "the shape netcode needs Rate, and both directions"},
 		{!netcode && cfg.Snapshot != 0, "Snapshot is for the shape netcode"},
