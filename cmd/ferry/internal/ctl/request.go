@@ -29,15 +29,18 @@ type Output struct {
 // Request is a call of the admin pages, and how its answer is shown.
 type Request struct {
 	call Call
-	ask  func(context.Context, *Client) (any, error) // nil: the call itself
-	into func() any
+	ask  func(context.Context, *Client) (any, error)
 	show func(Output, any) error
 }
 
 // requestOf makes a request whose answer is a T.
 func requestOf[T any](call Call, show func(Output, *T) error) Request {
 	return Request{
-		call: call, into: func() any { return new(T) },
+		call: call,
+		ask: func(ctx context.Context, c *Client) (any, error) {
+			answer := new(T)
+			return answer, c.Do(ctx, call, answer)
+		},
 		show: func(o Output, v any) error { return show(o, v.(*T)) },
 	}
 }
@@ -63,13 +66,8 @@ func (c *Client) Show(ctx context.Context, o Output, r Request) error {
 	})
 }
 
-func (c *Client) showOnce(ctx context.Context, o Output, r Request) (err error) {
-	answer := r.into()
-	if r.ask != nil {
-		answer, err = r.ask(ctx, c)
-	} else {
-		err = c.Do(ctx, r.call, answer)
-	}
+func (c *Client) showOnce(ctx context.Context, o Output, r Request) error {
+	answer, err := r.ask(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -18,28 +18,27 @@ import (
 // Usage shows what each project used of a node; empty: of the process that is asked, or of
 // all relays if that is an API process. Relays whose part is missing are named on Stderr.
 func Usage(node string) Request {
-	return requestOf(Call{Path: nodePath(node) + "/usage"}, func(o Output, u *operator.Usage) error {
-		show := usageTable
-		if o.CSV {
-			show = usageCSV
-		}
-		err := show(o.Stdout, u)
-		missingLines(o.Stderr, "the usage", u.Missing)
-		return err
-	})
+	return usageOf(Call{Path: nodePath(node) + "/usage"}, usageTable, usageCSV,
+		func(u *operator.Usage) []operator.Missing { return u.Missing })
 }
 
 // PlayerUsage shows what players used of a node, as Usage does; query is that of /usage/players, in which
 // empty values are left out.
 func PlayerUsage(node string, query url.Values) Request {
 	maps.DeleteFunc(query, func(_ string, values []string) bool { return values[0] == "" })
-	return requestOf(Call{Path: nodePath(node) + "/usage/players", Query: query}, func(o Output, u *operator.PlayersUsage) error {
-		show := playersTable
+	return usageOf(Call{Path: nodePath(node) + "/usage/players", Query: query}, playersTable, playersCSV,
+		func(u *operator.PlayersUsage) []operator.Missing { return u.Missing })
+}
+
+// usageOf makes a request whose answer is shown as a table or as CSV, and whose missing parts go to Stderr.
+func usageOf[T any](call Call, table, csv func(io.Writer, *T) error, missing func(*T) []operator.Missing) Request {
+	return requestOf(call, func(o Output, u *T) error {
+		show := table
 		if o.CSV {
-			show = playersCSV
+			show = csv
 		}
 		err := show(o.Stdout, u)
-		missingLines(o.Stderr, "the usage", u.Missing)
+		missingLines(o.Stderr, "the usage", missing(u))
 		return err
 	})
 }
