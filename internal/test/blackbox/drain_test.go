@@ -52,7 +52,8 @@ func TestDrainBySignal(t *testing.T) {
 		t.Errorf("a drain that a signal began was undone: %d", status)
 	}
 	const state = `{"draining":true,"final":true,"deadline":"20` // and the rest of the time
-	if _, body := f.ask("GET", f.admin+"/drain", ""); !strings.HasPrefix(string(body), state) {
+	_, body := f.ask("GET", f.admin+"/drain", "")
+	if !strings.HasPrefix(string(body), state) || !strings.Contains(string(body), `"allocations":3`) {
 		t.Errorf("state %s", body)
 	}
 	m.close()
