@@ -147,7 +147,7 @@ type Config struct {
 	Server ServerConfig
 	// Generator is about this side: its thread and its sockets.
 	Generator GeneratorConfig
-	// Progress is told how far the runs are.
+	// Progress reports how far the runs are.
 	Progress Progress
 }
 

@@ -85,8 +85,8 @@ type Bans struct {
 // them, and its operator may have removed one again. Error: alloc.ErrStoreUnavailable.
 func (b *Bans) Restore(ctx context.Context, all []Ban, number uint64) (bool, error) {
 	args := []any{strconv.FormatUint(number, 10)}
-	for _, b := range all {
-		args = append(args, b.ID, b.Until.UnixMilli(), b.Text)
+	for _, one := range all {
+		args = append(args, one.ID, one.Until.UnixMilli(), one.Text)
 	}
 	n, err := b.calls.number(ctx, "restore bans", restoreBans, []string{b.key}, args...)
 	return n > 0, err

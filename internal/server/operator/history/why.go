@@ -103,7 +103,7 @@ func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, e
 			return p, err
 		}
 		p.WasLive = presence == engine.Awaited
-		p.Awaited = p.WasLive || presence == engine.MayComeBack
+		p.Awaited = mayReturn(presence)
 		p.Host = p.Host || role == alloc.RoleHost
 	}
 	if p.Host || p.match.IsZero() {
@@ -114,9 +114,11 @@ func (h *History) player(ctx context.Context, id proto.AllocationID) (p known, e
 	if err != nil {
 		return p, err
 	}
-	p.HostLive, p.HostAwaited = host == engine.Live, host == engine.Awaited || host == engine.MayComeBack
+	p.HostLive, p.HostAwaited = host == engine.Live, mayReturn(host)
 	return p, nil
 }
+
+func mayReturn(p engine.Presence) bool { return p == engine.Awaited || p == engine.MayComeBack }
 
 // narrowPath returns the path to an allocation, if it takes less than the largest content: the kernel heeds
 // that over IPv6. Over WebSocket TCP does.
