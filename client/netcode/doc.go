@@ -104,16 +104,6 @@
 // server one command of a player for each tick, and a clock that tells a client which server
 // time to show.
 //
-// # Several links
-//
-// A server listens on several links at once if Config.Link is their [link.Join]: a socket of
-// IPv4 and one of IPv6, a relay for players without a direct path, and a network in memory for
-// the host's own player. All players have ids of one sequence.
-//
-// Players that can reach their host leave the relay if the Config.Link of both is one of
-// [link.OpenDirect], and return to it when the direct path fails. Connections do not notice. It is
-// off by default, since players then learn each other's IP addresses.
-//
 // # Differences from Netcode for Entities
 //
 //   - RPCs that arrive in an Update are available after it, not after the next

@@ -115,25 +115,6 @@ type Stats struct {
 	QueueFull   uint64 // lost because a queue was full
 	KernelDrops uint64 // lost by the kernel before the link could read them
 	// Discarded is what was received and cannot be used: above MaxDatagram or the caller's
-	// buffer, from port 0, or no valid datagram of a direct path.
+	// buffer, or from port 0.
 	Discarded uint64
-
-	DirectPaths                int    // peers that datagrams reach directly now
-	DirectSent, DirectReceived uint64 // datagrams that took a direct path
-}
-
-// add adds the counters of another link.
-func (s *Stats) add(o Stats) {
-	s.Sent += o.Sent
-	s.SentBytes += o.SentBytes
-	s.Received += o.Received
-	s.ReceivedBytes += o.ReceivedBytes
-	s.Unsent += o.Unsent
-	s.Unreachable += o.Unreachable
-	s.QueueFull += o.QueueFull
-	s.KernelDrops += o.KernelDrops
-	s.Discarded += o.Discarded
-	s.DirectPaths += o.DirectPaths
-	s.DirectSent += o.DirectSent
-	s.DirectReceived += o.DirectReceived
 }

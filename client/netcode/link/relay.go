@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -20,9 +19,8 @@ import (
 type relayLink struct {
 	session *client.Session
 	joiner  bool
-	servers []netip.AddrPort // of the relay
-	work    sync.WaitGroup   // the session's Run, and a Dial
-	dialled chan dialled     // capacity one: there is one Dial at a time
+	work    sync.WaitGroup // the session's Run, and a Dial
+	dialled chan dialled   // capacity one: there is one Dial at a time
 
 	// The caller's goroutine owns these.
 	peers   map[address.Addr]*client.Peer // from Joined to Left
@@ -60,9 +58,6 @@ func OpenRelay(ctx context.Context, cfg client.Config) (l Link, host address.Add
 		dialled: make(chan dialled, 1),
 		peers:   make(map[address.Addr]*client.Peer),
 	}
-	for _, s := range append([]netip.AddrPort{cfg.Ticket.Server}, cfg.Ticket.Alternatives...) {
-		r.servers = append(r.servers, netip.AddrPortFrom(s.Addr().Unmap(), s.Port()))
-	}
 	// Run returns what Err of the session returns.
 	r.work.Go(func() { _ = session.Run(context.Background()) })
 	if err = session.Bind(ctx); err == nil && r.joiner {
@@ -78,14 +73,12 @@ func OpenRelay(ctx context.Context, cfg client.Config) (l Link, host address.Add
 	return r, host, nil
 }
 
-// Session returns the session of a relay's link, also below direct paths and a simulation, for its Roam, RTT and
+// Session returns the session of a relay's link, also below a simulation, for its Roam, RTT and
 // Stats, and nil for any other link. Reading from it is the link's.
 func Session(l Link) *client.Session {
 	switch l := l.(type) {
 	case *relayLink:
 		return l.session
-	case *directLink:
-		return Session(l.relay)
 	case *Simulation:
 		return Session(l.inner)
 	}
