@@ -178,9 +178,18 @@ func TestOutstandingJoinsCount(t *testing.T) {
 	}
 }
 
+// unlimitedRelay is a relay that limits no player.
+type unlimitedRelay struct{ *fakeRelay }
+
+func (unlimitedRelay) RelayConfig() alloc.RelayConfig {
+	return alloc.RelayConfig{
+		Region: testRegions[0].ID, MaxConnections: alloc.DefaultMaxConnections, BindTimeout: alloc.DefaultBindTimeout, Unlimited: true,
+	}
+}
+
 func TestOutstandingUnlimited(t *testing.T) {
 	t.Parallel()
-	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Unlimited = true })
+	s := newTestService(t, unlimitedRelay{newFakeRelay()}, nil)
 	ids := allocateAll(t, s, alice)
 	if len(ids) != 200 {
 		t.Errorf("%d allocations, want no bound", len(ids))
@@ -227,7 +236,7 @@ func TestSetMaxOutstanding(t *testing.T) {
 			t.Errorf("%d are permitted: %d more, want %d", c.most, n, c.more)
 		}
 	}
-	free := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Unlimited = true })
+	free := newTestService(t, unlimitedRelay{newFakeRelay()}, nil)
 	free.SetMaxOutstanding(1)
 	if n := len(allocateAll(t, free, alice)); n != 200 {
 		t.Errorf("%d allocations without a bound", n)

@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -88,6 +89,13 @@ func (f *failureRates) add(tenant uint64, now time.Duration) {
 	c.decay(now)
 	c.recent++
 	c.peak = max(c.peak, c.recent)
+}
+
+// addError counts the error of a call with a join code that led to no host.
+func (f *failureRates) addError(t Tenant, err error, now time.Duration) {
+	if errors.Is(err, ErrCodeNotFound) {
+		f.add(t.Hash(), now)
+	}
 }
 
 // perSecond returns the rate at which joins of the tenant fail.

@@ -105,7 +105,7 @@ func (s *Service) Migrate(ctx context.Context, c Caller, claim MigrationClaim) (
 	if inHook.Running() {
 		return Reservation{}, ErrInHook
 	}
-	defer func() { s.countFailure(c.Tenant, err) }()
+	defer func() { s.failedJoins.addError(c.Tenant, err, s.elapsed()) }()
 	if s.migrations == nil {
 		return Reservation{}, ErrNotFound
 	}

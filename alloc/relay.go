@@ -164,6 +164,8 @@ type RelayConfig struct {
 	MaxConnections int // the most that a host may request
 	BindTimeout    time.Duration
 	HostMigration  bool
+	// Unlimited turns MaxOutstanding and the limits of package httpapi off, for tests and development.
+	Unlimited bool
 }
 
 // ConfiguredRelay is a [Relay] that has one configuration, such as *engine.Server. NewService

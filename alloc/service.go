@@ -74,8 +74,6 @@ type ServiceConfig struct {
 	// BindTimeout is the relay's, after which an unbound reservation expires.
 	// Zero: that of a [ConfiguredRelay], else 10 s.
 	BindTimeout time.Duration
-	// Unlimited disables MaxOutstanding, for development.
-	Unlimited bool
 	// HostMigration lets a player take the place of a host that has left, see
 	// Service.Migrate. Relay must be a MigrationRelay.
 	HostMigration bool
@@ -194,7 +192,7 @@ type Service struct {
 	now               func() time.Time
 	startedAt         time.Time
 
-	outstanding *outstandingLimit // nil: no limit
+	outstanding *outstandingLimit // nil: the relay is unlimited
 	failedJoins failureRates
 
 	mu   sync.Mutex // guards rand; held during no call of relay or store
@@ -223,7 +221,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if cfg.HostMigration {
 		s.migrations = cfg.Relay.(MigrationRelay)
 	}
-	if !cfg.Unlimited {
+	if r, ok := cfg.Relay.(ConfiguredRelay); !ok || !r.RelayConfig().Unlimited {
 		s.outstanding = newOutstandingLimit(cfg.MaxOutstanding, cfg.BindTimeout, maxOutstandingTracked)
 	}
 	if r, ok := cfg.Relay.(ObservableRelay); ok {
@@ -279,7 +277,7 @@ func (s *Service) Join(ctx context.Context, c Caller, code string) (res Reservat
 	if inHook.Running() {
 		return Reservation{}, ErrInHook
 	}
-	defer func() { s.countFailure(c.Tenant, err) }()
+	defer func() { s.failedJoins.addError(c.Tenant, err, s.elapsed()) }()
 	_, host, err := s.lookUp(ctx, c.Tenant, code)
 	if err != nil {
 		return Reservation{}, err
@@ -304,13 +302,6 @@ func (s *Service) Join(ctx context.Context, c Caller, code string) (res Reservat
 	return s.regions.setDefault(res), nil
 }
 
-// countFailure counts the error of a call with a join code that led to no host.
-func (s *Service) countFailure(t Tenant, err error) {
-	if errors.Is(err, ErrCodeNotFound) {
-		s.failedJoins.add(t.Hash(), s.elapsed())
-	}
-}
-
 // lookUp returns a join code in upper case, and its host.
 func (s *Service) lookUp(ctx context.Context, t Tenant, code string) (string, proto.AllocationID, error) {
 	if err := t.Validate(); err != nil {
@@ -326,6 +317,9 @@ func (s *Service) lookUp(ctx context.Context, t Tenant, code string) (string, pr
 	}
 	return code, host, nil
 }
+
+// Unlimited reports whether no caller is limited, see [RelayConfig].
+func (s *Service) Unlimited() bool { return s.outstanding == nil }
 
 // SetMaxOutstanding changes ServiceConfig.MaxOutstanding for later calls. It must
 // be within 1 and 65536. Reservations that count now continue to count.

@@ -47,8 +47,9 @@ type Config struct {
 
 	// Limits are the quotas of each allocation.
 	Limits Limits
-	// Unlimited turns Limits, PlayerLimits and the budgets of ERROR replies off, but no rule of
-	// the protocol. For tests and development.
+	// Unlimited turns Limits, PlayerLimits and the budgets of ERROR replies off, and the limits of
+	// an Allocations service of this relay and of its HTTP API, but no rule of the protocol. For
+	// tests and development.
 	Unlimited bool
 
 	// AllowPrivateSources accepts datagrams from private networks although Advertise

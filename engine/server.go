@@ -369,6 +369,7 @@ func (s *Server) RelayConfig() alloc.RelayConfig {
 	return alloc.RelayConfig{
 		Region: s.cfg.Region, MaxConnections: s.cfg.MaxConnections,
 		BindTimeout: cmp.Or(s.cfg.Timeouts.Bind, alloc.DefaultBindTimeout), HostMigration: s.cfg.HostMigration.Window > 0,
+		Unlimited: s.cfg.Unlimited,
 	}
 }
 

@@ -344,21 +344,14 @@ func TestTakerOfFailedJoins(t *testing.T) {
 }
 
 // TestSharedLimiterUnused: the shared limiter is not called for anonymous callers, nor
-// with Unlimited.
+// with an unlimited relay.
 func TestSharedLimiterUnused(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []Config{{Anonymous: true}, {Unlimited: true}} {
-		s := &together{taken: make(map[string]int)}
-		cfg.SharedLimiter = s
-		x := newFixture(t, cfg)
-		token := ""
-		if cfg.Unlimited {
-			token = tokenAnna
-		}
-		wantStatus(t, x.do(regionsOf(token)()), 200)
-		if len(s.taken) != 0 {
-			t.Errorf("%+v: %v", cfg, s.taken)
-		}
+	s := &together{taken: make(map[string]int)}
+	wantStatus(t, newFixture(t, Config{Anonymous: true, SharedLimiter: s}).do(regionsOf("")()), 200)
+	wantStatus(t, newUnlimitedFixture(t, Config{SharedLimiter: s}).do(regionsOf(tokenAnna)()), 200)
+	if len(s.taken) != 0 {
+		t.Errorf("%v", s.taken)
 	}
 }
 

@@ -290,7 +290,7 @@ func TestBadInput(t *testing.T) {
 		{"/v1/join", `{"joinCode":"6789BC"}`, 404, 15009},
 		{"/v1/join", `{"joinCode":"6789bcdfghjk"}`, 404, 15009},
 	}
-	x := newFixture(t, Config{Unlimited: true})
+	x := newUnlimitedFixture(t, Config{})
 	for _, tt := range tests {
 		t.Run(tt.path+" "+tt.body[:min(len(tt.body), 40)], func(t *testing.T) {
 			wantProblem(t, x.post(tt.path, tokenAnna, tt.body), tt.status, tt.code)

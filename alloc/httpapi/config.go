@@ -71,8 +71,6 @@ type Config struct {
 	// the token "player:NAME" names. Unknown tokens
 	// are let in too, since a game always sends the one of its own account.
 	Anonymous bool
-	// Unlimited disables the limits of requests and of failed joins.
-	Unlimited bool
 	// Replaces is the handler that this one replaces: it continues its counts, so that a new
 	// configuration resets no limit. Nil: the counts start at zero.
 	Replaces *Handler

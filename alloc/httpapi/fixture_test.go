@@ -45,12 +45,23 @@ type fixture struct {
 
 func newFixture(t testing.TB, cfg Config) *fixture {
 	t.Helper()
+	return newRelayFixture(t, cfg, func(r *fakeRelay) alloc.Relay { return r })
+}
+
+// newUnlimitedFixture is newFixture with a relay that limits no caller.
+func newUnlimitedFixture(t testing.TB, cfg Config) *fixture {
+	t.Helper()
+	return newRelayFixture(t, cfg, func(r *fakeRelay) alloc.Relay { return unlimitedRelay{r} })
+}
+
+func newRelayFixture(t testing.TB, cfg Config, wrap func(*fakeRelay) alloc.Relay) *fixture {
+	t.Helper()
 	x := &fixture{relay: newFakeRelay(), clock: testkit.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
 	service, err := alloc.NewService(alloc.ServiceConfig{
-		Relay:     x.relay,
-		Store:     alloc.NewMemoryStore(),
-		Unlimited: cfg.Unlimited, HostMigration: true,
-		Now: x.clock.Now,
+		Relay:         wrap(x.relay),
+		Store:         alloc.NewMemoryStore(),
+		HostMigration: true,
+		Now:           x.clock.Now,
 		Regions: []alloc.Region{
 			{ID: "local", Description: "Here", QoSAddress: "203.0.113.1:7777"}, {ID: "far", Description: "There"},
 		},
@@ -138,6 +149,16 @@ type fakeRelay struct {
 	joiner  alloc.JoinerRequest // the last one
 	left    proto.AllocationID  // the host that has left
 	asked   alloc.MigrationRequest
+}
+
+// unlimitedRelay is a relay that limits no caller.
+type unlimitedRelay struct{ *fakeRelay }
+
+func (unlimitedRelay) RelayConfig() alloc.RelayConfig {
+	return alloc.RelayConfig{
+		Region: "local", MaxConnections: alloc.DefaultMaxConnections, BindTimeout: alloc.DefaultBindTimeout,
+		HostMigration: true, Unlimited: true,
+	}
 }
 
 // fakeCapacity bounds the memory of a fake relay under a fuzzer.

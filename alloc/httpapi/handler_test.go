@@ -247,7 +247,7 @@ func TestMediaTypeIsTolerated(t *testing.T) {
 
 func TestAnonymous(t *testing.T) {
 	t.Parallel()
-	x := newFixture(t, Config{Anonymous: true, Unlimited: true, Tokens: testTokens()})
+	x := newUnlimitedFixture(t, Config{Anonymous: true, Tokens: testTokens()})
 	for _, token := range []string{"", "the.token.of-a-game"} {
 		id := x.allocate(t, token)
 		code := x.code(t, token, id)

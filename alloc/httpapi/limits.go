@@ -63,7 +63,7 @@ type limits struct {
 // newLimits continues the counts of the handler that cfg replaces.
 func newLimits(cfg *Config, calls int, log *slog.Logger, now func() time.Time) *limits {
 	l := &limits{cfg: cfg, calls: calls, log: log, now: now}
-	if cfg.Unlimited {
+	if cfg.Service.Unlimited() {
 		return l
 	}
 	if cfg.Replaces != nil && cfg.Replaces.limits != nil {

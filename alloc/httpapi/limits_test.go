@@ -67,7 +67,7 @@ func TestLimitsOfKinds(t *testing.T) {
 	wantStatus(t, spend(t, x, regionsOf(tokenServer), 5), 429)
 	x = newFixture(t, Config{})
 	wantStatus(t, spend(t, x, regionsOf(tokenServer), 200), 200)
-	x = newFixture(t, Config{Unlimited: true, PlayerPerMinute: 1})
+	x = newUnlimitedFixture(t, Config{PlayerPerMinute: 1})
 	wantStatus(t, spend(t, x, regionsOf(tokenAnna), 200), 200)
 }
 
@@ -159,7 +159,7 @@ func TestFailedJoinsOfBackends(t *testing.T) {
 		}
 		wantProblem(t, x.do(joinFrom("198.51.100.1", token, wrongCode)), 429, 15429)
 	}
-	x = newFixture(t, Config{Unlimited: true})
+	x = newUnlimitedFixture(t, Config{})
 	for range 100 {
 		wantProblem(t, x.do(joinFrom("198.51.100.1", tokenBert, wrongCode)), 404, 15009)
 	}

@@ -41,8 +41,7 @@ func Start(t testing.TB, cfg relay.Config) *Relay {
 		cfg.Listener = l
 	}
 	if a := &cfg.API; len(a.Tokens) == 0 && a.Authenticate == nil && a.Identify == nil {
-		a.Anonymous, a.Unlimited = true, true
-		cfg.Service.Unlimited, cfg.Engine.Unlimited = true, true
+		a.Anonymous, cfg.Engine.Unlimited = true, true
 	}
 	inner, err := relay.New(cfg)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/relay"
@@ -22,7 +21,7 @@ func StartService(tokens ...httpapi.Token) (url string, stop func()) {
 		log.Fatal(err)
 	}
 	r, err := relay.New(relay.Config{
-		Listener: listener, API: httpapi.Config{Tokens: tokens}, Service: alloc.ServiceConfig{Unlimited: true},
+		Listener: listener, API: httpapi.Config{Tokens: tokens},
 		Engine: engine.Config{Region: "home", HostMigration: engine.HostMigration{Window: 30 * time.Second}},
 	})
 	if err != nil {

@@ -118,7 +118,7 @@ func (s *apiServer) addMetrics(p *metrics.Process) {
 
 // newAPI completes the configuration of the API's handler by the settings and the mode.
 func newAPI(c *config.Config, mode Mode, h httpapi.Config) (*httpapi.Handler, error) {
-	h.Anonymous, h.Unlimited = mode == Dev, mode == Dev
+	h.Anonymous = mode == Dev
 	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
 	h.AddressPerMinute = c.AddressPerMinute
 	h.FailedJoinsPerMinute, h.ServerFailedJoinsPerMinute = c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute

@@ -414,7 +414,7 @@ func (a *App) buildFrontEnd() (err error) {
 func (a *App) buildService() (err error) {
 	c := &a.opts.Config
 	cfg := alloc.ServiceConfig{
-		MaxConnections: c.MaxConnections, MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
+		MaxConnections: c.MaxConnections, MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout,
 		HostMigration: c.HostMigration > 0, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
 		OnReserve: a.events.Reservation.Publish,
 	}

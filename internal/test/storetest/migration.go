@@ -59,7 +59,7 @@ func RunMigration(t *testing.T, d placement.Directory, seed uint64, pace int) {
 	services := make([]*alloc.Service, processes)
 	for i := range services {
 		services[i], err = alloc.NewService(alloc.ServiceConfig{
-			Relay: migrationRelay{x}, Store: migrationDirectory{d, x}, HostMigration: true, Unlimited: true,
+			Relay: migrationRelay{x}, Store: migrationDirectory{d, x}, HostMigration: true, MaxOutstanding: 65536,
 			LiveRegions: func() []alloc.Region { return nil },
 		})
 		if err != nil {
