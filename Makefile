@@ -332,12 +332,6 @@ transports: ## processor time per datagram and latency by transport, udp : dtls 
 	$(GO) build -o bin/ferry ./cmd/ferry
 	FERRY=bin/ferry scripts/bench/transports/ratios.sh
 
-# WEBTRANSPORT are options: make webtransport WEBTRANSPORT='--bursts 64,128'
-.PHONY: webtransport
-webtransport: ## the prototype of WebTransport next to udp and wss: processor time and memory (2 processors; 15 minutes)
-	$(GO) -C scripts/bench/webtransport build -o $(CURDIR)/bin/webtransport .
-	bin/webtransport $(WEBTRANSPORT)
-
 # FRAMES are options: make fast-path-figures FRAMES='--allocations 1000000 --load 50000x32'
 .PHONY: fast-path-figures
 fast-path-figures: ## the fast path next to the C loop, with frames from XDP (root, clang-14; 4 minutes)
@@ -349,12 +343,10 @@ capacity: ## what a large machine carries, by a model with measured unit costs
 	$(GO) run ./scripts/capacity
 
 .PHONY: peers-test
-peers-test: ## tests of the separate modules of make peers, netcode-peers (libenet-dev) and webtransport
+peers-test: ## tests of the separate modules of make peers and netcode-peers (libenet-dev)
 	$(GO) -C scripts/bench/peers vet ./...
 	$(GO) -C scripts/bench/peers test ./...
 	$(GO) -C scripts/bench/netcodepeers vet ./...
-	$(GO) -C scripts/bench/webtransport vet ./...
-	$(GO) -C scripts/bench/webtransport test ./...
 
 .PHONY: openapi-test
 openapi-test: ## a client that oapi-codegen generates from openapi.yaml compiles and works
