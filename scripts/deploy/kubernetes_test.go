@@ -174,9 +174,6 @@ func TestNamespaces(t *testing.T) {
 				levels[o.name] = b.Metadata.Labels["pod-security.kubernetes.io/enforce"]
 			}
 		case *admissionPolicy:
-			if strings.HasSuffix(o.name, "-deletion-cost") {
-				continue // TestDeletionCostPolicy of scripts/helm
-			}
 			if o.kind == "ValidatingAdmissionPolicy" {
 				policies[o.name] = b
 			} else {

@@ -1,35 +1,29 @@
 package helm
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/kubernetes/pkg/apis/core/helper"
 )
 
-// cluster is a simulated API server. It holds Secrets, Pods and Nodes of Kubernetes' own types,
+// cluster is a simulated API server. It holds Secrets and Nodes of Kubernetes' own types,
 // validates them as the real one does, and permits what the roles of a rendering permit.
 type cluster struct {
 	t      *testing.T
@@ -79,12 +73,12 @@ func newCluster(t *testing.T, rendered []object) *cluster {
 	return c
 }
 
-// account writes the files of a service account, for a pod, and returns their directory.
-func (c *cluster) account(namespace, name, pod string) (dir string) {
+// account writes the files of a service account, and returns their directory.
+func (c *cluster) account(namespace, name string) (dir string) {
 	c.t.Helper()
 	dir = c.t.TempDir()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.server.Certificate().Raw})
-	for file, text := range map[string]string{"token": namespace + ":" + name, "ca.crt": string(ca), "namespace": namespace, "name": pod} {
+	for file, text := range map[string]string{"token": namespace + ":" + name, "ca.crt": string(ca)} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			c.t.Fatal(err)
 		}
@@ -219,7 +213,7 @@ func TestAuthority(t *testing.T) {
 	c := newCluster(t, all)
 	i := slices.IndexFunc(all, func(o object) bool { return o.fields.GetKind() == "Job" })
 	job := all[i].typed.(*batchv1.Job).Spec.Template.Spec
-	job.Containers[0].Args = append(job.Containers[0].Args, "--service-account="+c.account("ferry", job.ServiceAccountName, ""))
+	job.Containers[0].Args = append(job.Containers[0].Args, "--service-account="+c.account("ferry", job.ServiceAccountName))
 	const relays = "namespaces/ferry-relays/secrets/ferry-authority"
 	for _, step := range []struct {
 		before func()
@@ -292,91 +286,9 @@ func TestNodeAddress(t *testing.T) {
 		init, spec := initContainer(t, all, "relay", "node-address")
 		dir := t.TempDir()
 		runContainer(t, init, c.environ(), "$(NODE_NAME)", "node-1", "/run/ferry", dir,
-			"/run/kubernetes", c.account("ferry-relays", spec.ServiceAccountName, ""))
+			"/run/kubernetes", c.account("ferry-relays", spec.ServiceAccountName))
 		if got := read(t, filepath.Join(dir, "relay.yaml")); got != want {
 			t.Errorf("%s: the relay reads %q, want %q", source, got, want)
 		}
 	}
-}
-
-// TestDeletionCost runs three relays in a cluster, and checks that the one with the fewest seats has
-// the lowest cost, as the controller of ReplicaSets reads it.
-func TestDeletionCost(t *testing.T) {
-	all := objects(t, render(t, everything))
-	c := newCluster(t, all)
-	account := ""
-	for _, w := range workloads(t, all) {
-		if w.role == "relay" {
-			account = w.template.Spec.ServiceAccountName
-		}
-	}
-	seats := map[string]int{"relay-a": 40, "relay-b": 3, "relay-c": 12}
-	for name, n := range seats {
-		c.mu.Lock()
-		c.objects["namespaces/ferry-relays/pods/"+name] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ferry-relays"}}
-		c.mu.Unlock()
-		api := c.relay(c.account("ferry-relays", account, name))
-		body := fmt.Sprintf(`{"maxConnections": %d}`, n)
-		resp, err := http.Post(api+"/v1/allocate", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if resp.Body.Close(); resp.StatusCode/100 != 2 {
-			t.Fatalf("allocate: %s", resp.Status)
-		}
-	}
-	costs := func() map[string]int {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		found := map[string]int{}
-		for name := range seats {
-			pod := c.objects["namespaces/ferry-relays/pods/"+name].(*corev1.Pod)
-			cost, err := helper.GetDeletionCostFromPodAnnotations(pod.Annotations)
-			if err != nil {
-				t.Error(err)
-			}
-			found[name] = int(cost)
-		}
-		return found
-	}
-	want := map[string]int{"relay-a": 41, "relay-b": 4, "relay-c": 13} // a seat of each host besides
-	for end := time.Now().Add(time.Minute); !maps.Equal(costs(), want); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the costs after a minute are %v, want %v", costs(), want)
-		}
-	}
-}
-
-// relay starts ferry dev as a pod of the cluster, and returns the URL of its API.
-func (c *cluster) relay(account string) (api string) {
-	c.t.Helper()
-	cmd := exec.Command(binary, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--kubernetes-dir", account)
-	cmd.Env = c.environ()
-	log := new(bytes.Buffer)
-	cmd.Stderr = log
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_, _ = io.Copy(io.Discard, out)
-		if err := cmd.Wait(); err != nil {
-			c.t.Errorf("ferry dev: %v\n%s", err, log)
-		}
-	})
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		words := strings.Fields(lines.Text())
-		if len(words) == 3 && words[1] == "http" {
-			api = "http://" + words[2]
-		}
-		if len(words) > 0 && words[0] == "ready" {
-			return api
-		}
-	}
-	c.t.Fatalf("ferry dev does not become ready:\n%s", log)
-	return ""
 }

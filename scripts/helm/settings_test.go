@@ -171,7 +171,7 @@ var ofChart = map[string][]string{
 	},
 	"relay": {
 		"admin", "admin_public", "admin_token_file", "advertise", "advertise_name", "cluster", "cluster_advertise", "cluster_ca",
-		"cluster_cert", "cluster_key", "drain_timeout", "http", "kubernetes_dir", "log_format", "region", "relay_id", "state_dir", "store",
+		"cluster_cert", "cluster_key", "drain_timeout", "http", "log_format", "region", "relay_id", "state_dir", "store",
 		"tls_cert", "tls_key", "udp", "websocket",
 	},
 }

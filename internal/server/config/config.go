@@ -157,8 +157,6 @@ type Config struct {
 	RegionDescription string        `key:"region_description" group:"fleet" usage:"display {NAME} of the relay's region; empty: its id"`
 	Overcommit        int           `key:"overcommit" group:"fleet" usage:"seats that a relay may reserve, in {PERCENT} of its seats; above 100 if hosts request more players than join" min:"1" max:"10000"`
 
-	KubernetesDir string `key:"kubernetes_dir" group:"fleet" usage:"keep the deletion cost of this relay's pod in Kubernetes at its reserved seats, so that a scale-down ends the emptiest relay; {DIR} has token and ca.crt of the service account, and the files namespace and name of the pod; empty: off"`
-
 	Tokens         []Token         `key:"tokens" usage:"bearer tokens of the API, mostly of backends"`
 	Issuers        []Issuer        `key:"issuers" usage:"issuers whose JSON Web Tokens the API accepts, mostly of players"`
 	Quotas         []Quota         `key:"quotas" usage:"limits of single projects; a project that is not in the list has no limit"`

@@ -51,7 +51,6 @@ var others = map[string][2]string{
 	"tls_cert":  {"a.pem", "b.pem"}, "tls_key": {"a.key", "b.key"}, "behind_proxy": {"true", "false"},
 	"state_dir": {"/a", "/b"}, "runtime_dir": {"/c", "/d"}, "region": {"eu", "us"},
 	"relay_id":        {"6a1c3f5e-0d2b-4c7a-9e8f-112233445566", "9a1c3f5e-0d2b-4c7a-9e8f-112233445566"},
-	"kubernetes_dir":  {"/a", "/b"},
 	"max_connections": {"5", "6"}, "max_allocations": {"7", "8"}, "max_content": {"100", "200"},
 	"idle_timeout": {"1s", "2s"}, "host_alone_timeout": {"3s", "4s"},
 	"bind_timeout": {"5s", "6s"}, "hear_timeout": {"7s", "8s"}, "host_migration": {"10s", "20s"}, "host_migration_silence": {"5s", "6s"},

@@ -19,7 +19,6 @@ import (
 	redisstore "github.com/ferryrelay/ferry/internal/fleet/redisstore"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/events"
-	"github.com/ferryrelay/ferry/internal/server/host/kube"
 	"github.com/ferryrelay/ferry/internal/server/host/state"
 	"github.com/ferryrelay/ferry/internal/server/observe/devlog"
 	"github.com/ferryrelay/ferry/internal/server/observe/metrics"
@@ -379,20 +378,6 @@ func (a *App) buildRelay() error {
 	if t := a.takeover; t != nil {
 		a.parts.addTasks(func(context.Context) { t.readHistory(a.history) })
 	}
-	return addDeletionCost(&a.parts, &a.opts, r.engine)
-}
-
-// addDeletionCost adds the task that keeps the deletion cost of the relay's pod current, if the
-// settings ask for it.
-func addDeletionCost(parts *group, o *Options, relay *engine.Server) error {
-	if o.Config.KubernetesDir == "" {
-		return nil
-	}
-	client, err := kube.Open(o.Config.KubernetesDir)
-	if err != nil {
-		return fmt.Errorf("app: kubernetes_dir: %w", err)
-	}
-	parts.addTasks((&kube.DeletionCost{Client: client, Seats: func() int { return relay.Stats().Seats }, Logger: o.Logger}).Run)
 	return nil
 }
 

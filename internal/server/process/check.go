@@ -58,7 +58,7 @@ var (
 	}
 	ofRelay = []string{
 		"udp", "advertise", "advertise_name", "dtls", "websocket", "allow_private_sources", "siblings",
-		"state_dir", "relay_id", "kubernetes_dir", "region", "max_allocations", "max_seats", "max_content", "idle_timeout", "host_alone_timeout",
+		"state_dir", "relay_id", "region", "max_allocations", "max_seats", "max_content", "idle_timeout", "host_alone_timeout",
 		"hear_timeout", "recover_for", "key_epoch", "drain_timeout", "drain_threshold", "workers", "worker_cpus", "steering", "batch", "gso",
 		"receive_delay", "xdp", "xdp_interfaces",
 		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unvalidated_bytes", "unvalidated_ratio", "player_hosts",

@@ -206,7 +206,7 @@ var rules = []rule{
 		"the operator's pages, and the sign-in of people"},
 	{"internal/server/site", []string{"docs", "internal/server/site"}, []string{"github.com/yuin/goldmark"},
 		"web pages of the documentation: only it reads Markdown"},
-	{"internal/server/host/kube", []string{"internal/base/periodic"}, nil, "calls to the API server of Kubernetes, with net/http"},
+	{"internal/server/host/kube", nil, nil, "calls to the API server of Kubernetes, with net/http"},
 	{"internal/server/host/state", []string{"alloc", "engine", "internal/base/keyfile"}, nil,
 		"the directory of a relay: identity, lock and names of files"},
 	{"internal/server", []string{"proto", "alloc", "client", "engine", "internal", "docs"},

@@ -1,6 +1,5 @@
-// Package kube calls the API server of the Kubernetes cluster in which this process runs: it keeps
-// the deletion cost of the relay's pod current ([DeletionCost]), reads the addresses of a node
-// ([Client.NodeAddresses]), and makes Secrets.
+// Package kube calls the API server of the Kubernetes cluster in which this process runs: it reads
+// the addresses of a node ([Client.NodeAddresses]), and makes Secrets.
 //
 // It uses net/http, since it needs four calls of an API that does not change, and the client library
 // of Kubernetes is several times as large as Ferry.
@@ -27,13 +26,10 @@ import (
 // Dir is where Kubernetes mounts the files of the service account by default.
 const Dir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// The files of a service account's directory. The last one is not there by default: a projected
-// volume adds it from metadata.name.
+// The files of a service account's directory.
 const (
-	tokenFile     = "token"
-	caFile        = "ca.crt"
-	namespaceFile = "namespace"
-	podFile       = "name"
+	tokenFile = "token"
+	caFile    = "ca.crt"
 )
 
 // callTimeout bounds a call, and maxAnswer its answer in bytes.

@@ -2,12 +2,10 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // openTest returns a client of a server with that handler.
@@ -32,7 +29,7 @@ func openTest(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Setenv("KUBERNETES_SERVICE_PORT", port)
 	dir := t.TempDir()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	for name, text := range map[string]string{tokenFile: "secret\n", caFile: string(ca), namespaceFile: "games", podFile: "relay-x"} {
+	for name, text := range map[string]string{tokenFile: "secret\n", caFile: string(ca)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -43,57 +40,6 @@ func openTest(t *testing.T, handler http.HandlerFunc) *Client {
 	}
 	t.Cleanup(c.Close)
 	return c
-}
-
-// TestDeletionCost checks when the annotation is changed, and what is sent.
-func TestDeletionCost(t *testing.T) {
-	var sent []string
-	status := http.StatusOK
-	client := openTest(t, func(w http.ResponseWriter, r *http.Request) {
-		var o object
-		if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
-			t.Error(err)
-		}
-		if r.Method != http.MethodPatch || r.URL.Path != "/api/v1/namespaces/games/pods/relay-x" ||
-			r.Header.Get("Content-Type") != mergePatch || r.Header.Get("Authorization") != "Bearer secret" {
-			t.Errorf("%s %s with the headers %v", r.Method, r.URL, r.Header)
-		}
-		sent = append(sent, o.Metadata.Annotations[CostAnnotation])
-		w.WriteHeader(status)
-		fmt.Fprint(w, "{}")
-	})
-	seats, log := 0, new(strings.Builder)
-	d := &DeletionCost{
-		Client: client, Every: time.Minute, Seats: func() int { return seats }, Logger: slog.New(slog.NewTextHandler(log, nil)),
-	}
-	start := time.Now()
-	for _, c := range []struct {
-		after        time.Duration
-		seats        int
-		status       int
-		want, reason string
-	}{
-		{0, 0, 200, "", "the matches of the process before may return"},
-		{60 * time.Second, 0, 200, "0", "they did not"},
-		{119 * time.Second, 50, 200, "", "less than a minute after the last change"},
-		{120 * time.Second, 50, 200, "50", "a minute is over"},
-		{200 * time.Second, 54, 200, "", "less than a tenth"},
-		{201 * time.Second, 55, 200, "55", "a tenth"},
-		{300 * time.Second, 1, 500, "1", "the call fails"},
-		{301 * time.Second, 1, 200, "", "a failed call counts as one"},
-		{361 * time.Second, 1, 200, "1", "the next one works"},
-		{500 * time.Second, 0, 200, "0", "the relay is empty"},
-		{600 * time.Second, 1 << 40, 200, "2147483647", "Kubernetes has 32 bits"},
-	} {
-		sent, seats, status = nil, c.seats, c.status
-		d.update(t.Context(), start.Add(c.after))
-		if got := strings.Join(sent, " "); got != c.want {
-			t.Errorf("%v: %d seats, and %q was sent, want %q: %s", c.after, c.seats, got, c.want, c.reason)
-		}
-	}
-	if strings.Count(log.String(), "level=WARN") != 1 || strings.Count(log.String(), "is current again") != 1 {
-		t.Errorf("the log is:\n%s", log)
-	}
 }
 
 // TestNodeAddresses checks the sources of a node's addresses.

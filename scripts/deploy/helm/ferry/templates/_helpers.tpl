@@ -46,11 +46,6 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Whether relays keep the deletion cost of their pods current. */}}
-{{- define "ferry.deletionCost" -}}
-{{ and .Values.relay.autoscaling.enabled .Values.relay.autoscaling.deletionCost }}
-{{- end -}}
-
 {{/* The ClusterIssuer of cert-manager that signs for the fleet. */}}
 {{- define "ferry.clusterIssuer" -}}
 {{ .Values.certificates.certManager.clusterIssuer | default "ferry-fleet" }}
