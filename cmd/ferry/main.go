@@ -9,9 +9,7 @@
 //	ferry doctor    examines the machine and the settings, and says what to do
 //	ferry ctl       shows and changes the state of a running ferry
 //	ferry top       shows the load of a running relay
-//	ferry ping      measures round trip and loss to relays
-//	ferry probe     simulates a game client or server
-//	ferry canary    plays small matches for ever, with metrics
+//	ferry ping      measures regions and plays small matches, once or for ever
 //	ferry bench     puts load on a relay and measures it
 //	ferry token     makes a player's token for development
 //	ferry kubernetes  prepares a fleet in Kubernetes, in the chart's init containers
@@ -175,7 +173,7 @@ func (s streams) root() *cli.Command {
 		Version: readBuild().version,
 		Commands: []*cli.Command{
 			demoCommand(s), devCommand(s), serveCommand(s), relayCommand(s), apiCommand(s), checkCommand(text), doctorCommand(text),
-			controlCommand(s), topCommand(s), pingCommand(text), probeCommand(text), canaryCommand(s), benchCommand(text), tokenCommand(s),
+			controlCommand(s), topCommand(s), pingCommand(text), benchCommand(text), tokenCommand(s),
 			kubernetesCommand(text), manCommand(s), versionCommand(s),
 		},
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.

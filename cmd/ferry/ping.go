@@ -1,67 +1,73 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/url"
+	"os"
+	"strings"
 	"sync"
-	"text/tabwriter"
-	"time"
 
-	"github.com/coder/websocket"
-	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/client"
 	"github.com/urfave/cli/v3"
-)
 
-var (
-	errNoAnswer  = errors.New("nothing answered")
-	errNoAddress = errors.New("the region has no probe address")
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/ping"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/internal/server/config"
 )
-
-// maxPingProbes is what client.Measure sends at most.
-const maxPingProbes = 100
 
 func pingCommand(s streams) *cli.Command {
+	const always = "Until stopped"
 	return &cli.Command{
 		Name:      "ping",
-		Usage:     "measure round trip and loss to regions or relays",
-		ArgsUsage: "[HOST:PORT ...]",
-		Description: `Probes the regions of an API, or the given relays, and prints the mean
-round trip of the answers and the share of lost probes, the nearest
-first. The exit code is 1 if nothing answered. No probe needs an allocation:
+		Usage:     "measure regions and play small matches through a relay, once or for ever",
+		ArgsUsage: "URL | HOST:PORT ...",
+		Description: `Measures the regions of the API at URL over UDP, as games do to choose one, and plays a small
+match over each transport that the relay offers, as players do: allocate, join code, join, bind,
+connect, 30 datagrams to the host and back, close. CONNECTED is the time from the call to
+allocate until the player is linked to its host. A match's round trip is that to the host and
+back, two passes of the relay. A match takes two seats, a second or two, and three calls.
 
-   udp   QoS probes, as game clients send to choose a region. A relay answers a
-         source 40 at once and 20 a second; more count as lost.
-   dtls  the first round trip of a handshake: a ClientHello too short for any
-         answer but a cookie. The relay keeps no state for it.
-   ws, wss
-         opens a WebSocket, with TCP, TLS and upgrade, shown as OPENING, and
-         then sends pings, each after the previous pong.
+HOST:PORT is a relay that is only measured: without an API, a token and a match.
 
-A region of an API has one UDP address, for udp and dtls, and one WebSocket URL.
+The exit code is 1 if a match fails or, without a URL, if no relay answers.
+
+With --every, it plays until it is stopped, as a canary. Run it outside of the relay's network:
+it sees what players see. Its log has a line when a transport begins to work, fails or works
+again; the metrics at /metrics of --listen count each match:
+
+   ferry_canary_matches_total{transport,result}   result is ok or the step that failed
+   ferry_canary_last_success_seconds{transport}   time of the last match that was played
+   ferry_canary_datagrams_total{transport}, ferry_canary_lost_total{transport}
+   ferry_canary_round_trip_seconds{transport}     to the host and back, two passes of the relay
+   ferry_canary_preparation_seconds{transport}    from the allocation to the link
+
+With --report, the console of that process and /canaries show the success rate of the last
+hour, the time until a player is in, and since when a transport fails. In a fleet, name each
+API process.
 
 Examples:
+   ferry ping http://127.0.0.1:7777
+   ferry ping https://relay.example.org:7777 --token-file token --transport wss
    ferry ping relay.example.org:7777 203.0.113.7:7777
-   ferry ping --api https://relay.example.org:7777 --token-file token
-   ferry ping --transport wss relay.example.org:7777
-   ferry ping --transport dtls --api http://127.0.0.1:7777 --json`,
+   ferry ping http://127.0.0.1:7777 --every 10s --report http://127.0.0.1:7778`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "api", Usage: "probe the regions of the API at `URL`"},
 			&cli.StringFlag{Name: "token", Usage: "bearer `TOKEN` for the API"},
 			&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the bearer token"},
 			caFlag(""),
-			&cli.StringFlag{Name: "transport", Usage: "probe over `TRANSPORT`: udp, dtls, ws or wss", Value: transportUDP},
-			&cli.IntFlag{Name: "probes", Usage: "`NUMBER` of probes to each relay, 1 to 100", Value: 5},
-			&cli.DurationFlag{Name: "patience", Usage: "timeout of the last probe, up to 1m", Value: 500 * time.Millisecond},
+			&cli.StringFlag{Name: "region", Usage: "`ID` of the region to measure and to play in; default: all, and chosen by the server"},
+			&cli.StringSliceFlag{Name: "transport", Usage: "play over `TRANSPORT`: udp, dtls, ws or wss; default: all that are offered"},
 			&cli.BoolFlag{Name: "json", Usage: "write one JSON object"},
+			&cli.DurationFlag{Category: always, Name: "every", HideDefault: true,
+				Usage: "play until stopped, a match over each transport every `TIME`, 1s to 1h"},
+			&cli.StringFlag{Category: always, Name: "listen", Usage: "`HOST:PORT` of the metrics", Value: "127.0.0.1:7780"},
+			&cli.StringSliceFlag{Category: always, Name: "report", Usage: "report to the admin pages at `URL`, once a round; may be repeated"},
+			&cli.StringFlag{Category: always, Name: "report-token-file", Usage: "`FILE` with the token of the admin pages"},
+			&cli.StringFlag{Category: always, Name: "name", Usage: "`NAME` of the canary in its reports; default: the name of the host"},
 		},
 		HideHelpCommand: true,
 		OnUsageError:    onUsageError,
@@ -70,291 +76,125 @@ Examples:
 }
 
 func (s streams) runPing(ctx context.Context, cmd *cli.Command) error {
-	caller, err := apiClient(cmd)
-	if err == nil {
-		err = checkPing(cmd)
+	if err := checkPing(cmd); err != nil {
+		return usage(cmd, err)
 	}
+	if !namesAPI(cmd) {
+		return ping.Relays(ctx, s.stdout, cmd.Args().Slice(), cmd.Bool("json"))
+	}
+	cfg, err := pingConfig(cmd)
 	if err != nil {
 		return usage(cmd, err)
 	}
-	sites, silent, err := pingSites(ctx, cmd, &caller)
-	if err != nil {
-		return err
+	if cmd.IsSet("every") {
+		return s.runCanary(ctx, cmd, cfg)
 	}
-	secure, err := trust(cmd)
-	if err != nil {
-		return usage(cmd, err)
-	}
-	found := append(pingAll(ctx, cmd, sites, secure), silent...)
-	print := printPings
-	if cmd.Bool("json") {
-		print = printPingsJSON
-	}
-	if err := print(s.stdout, found); err != nil {
-		return err
-	}
-	if len(found) == 0 || found[0].Received == 0 { // The nearest is the first.
-		return errNoAnswer
-	}
-	return nil
+	return ping.Once(ctx, s.stdout, cfg, cmd.Bool("json"))
 }
 
-// The transports of probes.
-const (
-	transportUDP  = "udp"
-	transportDTLS = "dtls"
-	transportWS   = "ws"
-	transportWSS  = "wss"
-)
-
-// isWebSocket reports whether a transport is WebSocket.
-func isWebSocket(transport string) bool { return transport == transportWS || transport == transportWSS }
-
-// pingResult is the result of one site.
-type pingResult struct {
-	client.Quality
-	opening time.Duration // time to open the connection; 0: no connection
-}
-
-// pingAll probes all sites concurrently and returns the nearest first.
-func pingAll(ctx context.Context, cmd *cli.Command, sites []client.Site, secure *tls.Config) (all []pingResult) {
-	transport, probes, patience := cmd.String("transport"), cmd.Int("probes"), cmd.Duration("patience")
-	if isWebSocket(transport) {
-		o := &websocket.DialOptions{HTTPClient: &http.Client{Transport: &http.Transport{TLSClientConfig: secure}}}
-		return pingWebSockets(ctx, transport, sites, probes, patience, o)
-	}
-	cfg := client.MeasureConfig{Probes: probes, Timeout: patience}
-	if transport == transportDTLS {
-		cfg.Probe = client.ProbeDTLS
-	}
-	for _, q := range client.Measure(ctx, sites, cfg) {
-		if q.Received == 0 && q.Err == nil {
-			q.Err = whySilent(ctx, q.Addr, patience)
-		}
-		all = append(all, pingResult{Quality: q})
-	}
-	return all
-}
-
-// whySilent returns what may be the reason that a relay answers no probe of this machine, as far
-// as the machine can know: a relay drops datagrams from sources that it refuses without a word.
-func whySilent(ctx context.Context, addr string, patience time.Duration) error {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "udp", addr) // sends nothing
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	source := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
-	switch {
-	case source.IsLoopback():
-		return fmt.Errorf("no answer to %s: a relay with a public address refuses loopback; ping its public address", source)
-	case source.IsLinkLocalUnicast():
-		return fmt.Errorf("no answer to %s: relays refuse link-local addresses", source)
-	case source.IsPrivate():
-		return fmt.Errorf("no answer to %s: a relay with a public address that sees this private one, and not that of a NAT, refuses it unless allow_private_sources is set", source)
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tcp, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil
-	}
-	tcp.Close()
-	return errors.New("its TCP port answers: UDP is blocked on the way, or reaches the relay from a private network, as through a container's proxy or a NAT that loops back, which it refuses unless allow_private_sources is set")
-}
+// namesAPI reports whether the argument is a URL, not a relay.
+func namesAPI(cmd *cli.Command) bool { return strings.Contains(cmd.Args().First(), "://") }
 
 func checkPing(cmd *cli.Command) error {
-	named := cmd.Args().Present()
-	transport := cmd.String("transport")
-	switch probes, patience := cmd.Int("probes"), cmd.Duration("patience"); {
-	case !isWebSocket(transport) && transport != transportUDP && transport != transportDTLS:
-		return fmt.Errorf("--transport: %q is not udp, dtls, ws or wss", transport)
-	case named == cmd.IsSet("api"):
-		return errors.New("give either --api or relays as HOST:PORT")
-	case named && (cmd.IsSet("token") || cmd.IsSet("token-file")):
-		return errors.New("--token and --token-file are for --api")
-	case probes < 1 || probes > maxPingProbes:
-		return fmt.Errorf("--probes: %d is not within 1 to %d", probes, maxPingProbes)
-	case patience <= 0 || patience > time.Minute:
-		return fmt.Errorf("--patience: %v is not more than 0 and at most 1m", patience)
+	args, api := cmd.Args(), namesAPI(cmd)
+	switch {
+	case !args.Present():
+		return errors.New("give the URL of an API, or relays as HOST:PORT")
+	case api && args.Len() > 1:
+		return fmt.Errorf("unexpected argument %q", args.Get(1))
 	}
-	for _, addr := range cmd.Args().Slice() {
-		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
-			return fmt.Errorf("%q is not HOST:PORT", addr)
+	every, report := cmd.IsSet("every"), cmd.IsSet("report")
+	for _, name := range cmd.FlagNames() {
+		switch ofReport := name == "report-token-file" || name == "name"; {
+		case !api && name != "json":
+			return fmt.Errorf("--%s is for the URL of an API", name)
+		case !every && (ofReport || name == "report" || name == "listen"):
+			return fmt.Errorf("--%s is for --every", name)
+		case !report && ofReport:
+			return fmt.Errorf("--%s is for --report", name)
+		case every && name == "json":
+			return errors.New("--json is not for --every, which has metrics")
+		}
+	}
+	for _, addr := range args.Slice() {
+		if _, port, err := net.SplitHostPort(addr); !api && (err != nil || port == "") {
+			return fmt.Errorf("%q is neither a URL nor HOST:PORT", addr)
 		}
 	}
 	return nil
 }
 
-// pingSites returns the sites to probe, and the regions without an address.
-func pingSites(ctx context.Context, cmd *cli.Command, caller *api.Client) (sites []client.Site, silent []pingResult, err error) {
-	for _, addr := range cmd.Args().Slice() {
-		sites = append(sites, client.Site{Addr: addr})
-	}
-	if !cmd.IsSet("api") {
-		return sites, nil, nil
-	}
-	regions, err := caller.Regions(ctx)
+func pingConfig(cmd *cli.Command) (ping.Config, error) {
+	cfg := ping.Config{Region: cmd.String("region"), Transports: cmd.StringSlice("transport")}
+	token, err := readToken(cmd)
 	if err != nil {
-		return nil, nil, err
+		return cfg, err
 	}
-	for _, r := range regions {
-		site := client.Site{Region: r.ID}
-		if site.Addr, err = probeAddress(r, cmd.String("transport")); err != nil {
-			silent = append(silent, pingResult{Quality: client.Quality{Site: site, Err: err}})
-			continue
-		}
-		sites = append(sites, site)
-	}
-	return sites, silent, nil
-}
-
-// probeAddress returns the address of a region for a transport.
-func probeAddress(r api.Region, transport string) (string, error) {
-	if isWebSocket(transport) {
-		return webSocketAddress(r, transport)
-	}
-	if r.QoSAddress == "" {
-		return "", errNoAddress
-	}
-	return r.QoSAddress, nil
-}
-
-// printPings writes a table. Sites without an answer have no round trip.
-func printPings(w io.Writer, all []pingResult) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "REGION\tADDRESS\tOPENING\tROUND TRIP\tLOSS")
-	for _, q := range all {
-		open, trip, why := "-", "-", ""
-		if q.opening > 0 {
-			open = fmt.Sprintf("%.2f ms", milliseconds(q.opening))
-		}
-		if q.Received > 0 {
-			trip = fmt.Sprintf("%.2f ms", milliseconds(q.RTT))
-		}
-		if q.Err != nil {
-			why = "\t" + q.Err.Error()
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.0f%%%s\n", cmp.Or(q.Region, "-"), cmp.Or(q.Addr, "-"), open, trip, 100*q.Loss(), why)
-	}
-	return table.Flush()
-}
-
-// pingJSON is a site in JSON.
-type pingJSON struct {
-	Region   string   `json:"region,omitempty"`
-	Address  string   `json:"address,omitempty"`
-	Sent     int      `json:"sent"`
-	Received int      `json:"received"`
-	Loss     float64  `json:"loss"`
-	Opening  *float64 `json:"opening_ms,omitempty"` // absent: no connection
-	RTT      *float64 `json:"round_trip_ms"`        // null: no answer
-	Error    string   `json:"error,omitempty"`
-}
-
-func printPingsJSON(w io.Writer, all []pingResult) error {
-	sites := make([]pingJSON, len(all))
-	for i, q := range all {
-		sites[i] = pingJSON{Region: q.Region, Address: q.Addr, Sent: q.Sent, Received: q.Received, Loss: q.Loss()}
-		if q.Received > 0 {
-			ms := milliseconds(q.RTT)
-			sites[i].RTT = &ms
-		}
-		if q.opening > 0 {
-			ms := milliseconds(q.opening)
-			sites[i].Opening = &ms
-		}
-		if q.Err != nil {
-			sites[i].Error = q.Err.Error()
+	cfg.API = &api.Client{BaseURL: cmd.Args().First(), Token: token}
+	if cfg.TLS, err = trust(cmd); cfg.TLS != nil {
+		cfg.API.HTTP = &http.Client{
+			Timeout: api.DefaultTimeout, Transport: &http.Transport{TLSClientConfig: cfg.TLS},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // with the token
 		}
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(map[string]any{"sites": sites})
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// openingTrips is the timeout of opening a WebSocket, in multiples of --patience. It
-// takes a round trip for the name, one for TCP, two for TLS and one for the upgrade.
-const openingTrips = 5
-
-var errNoWebSocket = errors.New("the region has no WebSocket URL")
-
-// pingWebSockets probes all sites concurrently and returns the nearest first.
-func pingWebSockets(ctx context.Context, scheme string, sites []client.Site, probes int, patience time.Duration,
-	o *websocket.DialOptions) []pingResult {
-	found := make([]pingResult, len(sites))
-	var wg sync.WaitGroup
-	for i, site := range sites {
-		wg.Go(func() { found[i] = pingWebSocket(ctx, scheme, site, probes, patience, o) })
-	}
-	wg.Wait()
-	qualities, openings := make([]client.Quality, len(found)), make(map[client.Site]time.Duration)
-	for i, r := range found {
-		qualities[i], openings[r.Site] = r.Quality, r.opening
-	}
-	client.SortByDistance(qualities)
-	for i, q := range qualities {
-		found[i] = pingResult{q, openings[q.Site]}
-	}
-	return found
-}
-
-// pingWebSocket opens one WebSocket and sends pings, each after the answer or
-// the timeout of the previous one.
-func pingWebSocket(ctx context.Context, scheme string, site client.Site, probes int, patience time.Duration,
-	o *websocket.DialOptions) pingResult {
-	r := pingResult{Quality: client.Quality{Site: site}}
-	opening, cancel := context.WithTimeout(ctx, openingTrips*patience)
-	defer cancel()
-	start := time.Now()
-	conn, _, err := websocket.Dial(opening, scheme+"://"+site.Addr+"/", o)
 	if err != nil {
-		r.Err = fmt.Errorf("opening: %w", err)
-		return r
+		return cfg, err
 	}
-	r.opening = time.Since(start)
-	defer conn.CloseNow()
-	reading := conn.CloseRead(ctx) // reads pongs
-	var sum time.Duration
-	for range probes {
-		if reading.Err() != nil {
-			r.Err = errors.New("the relay has ended the connection")
-			break
-		}
-		trip, err := pingOnce(reading, conn, patience)
-		r.Sent++
-		if err == nil {
-			r.Received++
-			sum += trip
-		}
-	}
-	if r.Received > 0 {
-		r.RTT = sum / time.Duration(r.Received)
-	}
-	return r
+	return cfg, cfg.Check()
 }
 
-func pingOnce(ctx context.Context, conn *websocket.Conn, patience time.Duration) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	start := time.Now()
-	err := conn.Ping(ctx)
-	return time.Since(start), err
+func (s streams) runCanary(ctx context.Context, cmd *cli.Command, cfg ping.Config) error {
+	logger, _ := newLogger(s.stderr, config.Serve())
+	canary := ping.CanaryConfig{Config: cfg, Every: cmd.Duration("every"), Name: cmd.String("name"), Logger: logger}
+	if canary.Name == "" {
+		canary.Name, _ = os.Hostname() // A report without a name is refused.
+	}
+	consoles, err := reportClients(cmd)
+	if err != nil {
+		return usage(cmd, err)
+	}
+	if len(consoles) > 0 {
+		canary.Report = func(ctx context.Context, r operator.CanaryReport) error {
+			var errs []error
+			for _, c := range consoles {
+				errs = append(errs, c.ReportCanary(ctx, r))
+			}
+			return errors.Join(errs...)
+		}
+	}
+	for _, c := range consoles {
+		defer c.Close()
+	}
+	c, err := ping.NewCanary(canary)
+	if err != nil {
+		return usage(cmd, err)
+	}
+	listener, err := net.Listen("tcp", cmd.String("listen"))
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	fmt.Fprintf(s.stdout, "ready metrics=http://%s/metrics\n", listener.Addr())
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", c)
+	srv := httpapi.NewServer(mux)
+	var playing sync.WaitGroup
+	playing.Go(func() { c.Run(ctx); srv.Close() })
+	err = srv.Serve(listener)
+	if ctx.Err() != nil {
+		err = nil
+	}
+	playing.Wait()
+	return err
 }
 
-// webSocketAddress returns the WebSocket address of a region for a scheme.
-func webSocketAddress(r api.Region, scheme string) (addr string, err error) {
-	u, err := url.Parse(r.WebSocketURL)
-	switch {
-	case err != nil:
-		return "", err
-	case r.WebSocketURL == "":
-		return "", errNoWebSocket
-	case u.Scheme != scheme:
-		return "", fmt.Errorf("the region takes %s", r.WebSocketURL)
+// reportClients returns the clients of --report.
+func reportClients(cmd *cli.Command) (all []*ctl.Client, err error) {
+	for _, url := range cmd.StringSlice("report") {
+		c, err := ctl.New(ctl.Config{URL: url, Flag: "--report", TokenFile: cmd.String("report-token-file"), CAFile: cmd.String("ca")})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
 	}
-	return u.Host, nil
+	return all, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,7 +11,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // silence is a UDP address that never answers.
@@ -24,37 +26,59 @@ func silence(t *testing.T) string {
 	return conn.LocalAddr().String()
 }
 
-// TestPing measures the running program, by its address and by its API.
-func TestPing(t *testing.T) {
+// runPing runs ferry ping.
+func runPing(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return ferry(t.Context(), append([]string{"ping"}, args...)...)
+}
+
+// pingReport is what --json writes.
+type pingReport struct {
+	Sites, Matches []struct {
+		Transport, Region, Address, Error string
+		Sent, Received                    int
+		Loss                              float64
+		RTT                               *float64 `json:"round_trip_ms"`
+		Connected                         *float64 `json:"connected_ms"`
+		FailedStep                        string   `json:"failed_step"`
+	}
+}
+
+// TestPingRelays measures relays by their addresses, without an API.
+func TestPingRelays(t *testing.T) {
 	t.Parallel()
-	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--region", "eu")
-	lines := p.untilReady()
-	at := addresses(lines[len(lines)-1])
+	_, at := dev(t)
 	mute := silence(t)
 	for _, c := range []struct {
-		args  []string
-		code  int
-		first []string // words of the first row
-		last  []string
+		relays      []string
+		code        int
+		first, last []string // words of the first row and of the last one
 	}{
-		{[]string{mute, at["udp"]}, 0, []string{"-", at["udp"], "ms", " 0%"}, []string{"-", mute, "-", "100%"}},
-		{[]string{"--api", at["http"], "--probes", "20"}, 0, []string{"eu", at["udp"], "ms", " 0%"}, []string{"eu"}},
-		{[]string{mute, "--patience", "1ms"}, 1, []string{mute, "100%"}, []string{mute}},
+		{[]string{mute, at["udp"]}, exitOK, []string{"-", at["udp"], "ms", " 0%"}, []string{"-", mute, "-", "100%", "no relay is there"}},
+		{[]string{mute}, exitFailed, []string{mute, "100%"}, []string{mute}},
 	} {
 		// Where the machine is so busy that an answer is late, another try may do.
 		var table string
-		good := false
-		for deadline := time.Now().Add(patience); !good && time.Now().Before(deadline); {
-			var stdout, stderr strings.Builder
-			code := run(t.Context(), append([]string{"ferry", "ping"}, c.args...), nil, &stdout, &stderr)
-			table = stdout.String() + stderr.String()
-			rows := strings.Split(strings.TrimSpace(stdout.String()), "\n")
-			good = code == c.code && len(rows) > 1 && contains(rows[1], c.first) && contains(rows[len(rows)-1], c.last) &&
-				(code == 0) == (stderr.Len() == 0)
+		if !testkit.Poll(testkit.WaitLimit, func() bool {
+			code, stdout, stderr := runPing(t, c.relays...)
+			table = stdout + stderr
+			rows := strings.Split(strings.TrimSpace(stdout), "\n")
+			return code == c.code && len(rows) > 1 && contains(rows[1], c.first) && contains(rows[len(rows)-1], c.last) &&
+				(code == exitOK) == (stderr == "")
+		}) {
+			t.Errorf("ferry ping %q:\n%s", c.relays, table)
 		}
-		if !good {
-			t.Errorf("ferry ping %q:\n%s", c.args, table)
-		}
+	}
+	code, stdout, stderr := runPing(t, "--json", at["udp"], mute)
+	var report pingReport
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != exitOK || len(report.Sites) != 2 || report.Matches != nil {
+		t.Fatalf("code %d, %v\n%s%s", code, err, stdout, stderr)
+	}
+	if s := report.Sites[0]; s.RTT == nil || *s.RTT <= 0 || s.Sent != 5 || s.Received == 0 || s.Loss != float64(5-s.Received)/5 {
+		t.Errorf("%+v", s)
+	}
+	if s := report.Sites[1]; s.RTT != nil || s.Received != 0 || s.Loss != 1 || s.Address != mute {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -67,46 +91,56 @@ func TestPingRefusedSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, transport := range []string{"udp", "dtls"} {
-		var stdout, stderr strings.Builder
-		code := run(t.Context(), []string{"ferry", "ping", "--transport", transport, "127.0.0.1:" + port}, nil, &stdout, &stderr)
-		if code != 1 || !strings.Contains(stdout.String(), "no answer to 127.0.0.1: a relay with a public address refuses loopback; ping its public address") {
-			t.Errorf("over %s: %d, %s%s", transport, code, &stdout, &stderr)
-		}
+	code, stdout, stderr := runPing(t, "127.0.0.1:"+port)
+	const want = "no answer to 127.0.0.1: no relay is there, or one with a public address, which refuses loopback"
+	if code != exitFailed || !strings.Contains(stdout, want) {
+		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
 }
 
-// TestPingTransports: every transport is answered by the running program, tells the opening
-// where there is one, and leaves nothing at the relay.
-func TestPingTransports(t *testing.T) {
+// TestPingMatches: a match is played over each transport that the relay offers, and leaves nothing there.
+func TestPingMatches(t *testing.T) {
 	t.Parallel()
 	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--region", "eu")
 	lines := p.untilReady()
 	at := addresses(lines[len(lines)-1])
-	host := strings.TrimPrefix(at["http"], "http://")
-	for _, c := range []struct {
-		transport string
-		target    []string
-		region    string
-	}{
-		{"dtls", []string{at["udp"]}, ""},
-		{"dtls", []string{"--api", at["http"]}, "eu"},
-		{"ws", []string{host}, ""},
-		{"ws", []string{"--api", at["http"]}, "eu"},
-	} {
-		var out, stderr strings.Builder
-		args := append([]string{"ferry", "ping", "--json", "--probes", "7", "--patience", "10s", "--transport", c.transport}, c.target...)
-		code := run(t.Context(), args, nil, &out, &stderr)
-		var report struct{ Sites []pingJSON }
-		if err := json.Unmarshal([]byte(out.String()), &report); err != nil || code != 0 || len(report.Sites) != 1 {
-			t.Fatalf("%q: code %d, %v\n%s%s", args, code, err, out.String(), stderr.String())
-		}
-		s := report.Sites[0]
-		if s.Received != 7 || s.Sent != 7 || s.RTT == nil || *s.RTT <= 0 || s.Region != c.region || (s.Opening != nil) != (c.transport == "ws") {
-			t.Errorf("%q: %+v", args, s)
+	code, stdout, stderr := runPing(t, "--json", at["http"])
+	var report pingReport
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != exitOK || len(report.Sites) != 1 || len(report.Matches) != 3 {
+		t.Fatalf("code %d, %v\n%s%s", code, err, stdout, stderr)
+	}
+	if s := report.Sites[0]; s.Region != "eu" || s.Address != at["udp"] || s.Sent != 5 {
+		t.Errorf("%+v", s)
+	}
+	for i, transport := range []string{"udp", "dtls", "ws"} {
+		m := report.Matches[i]
+		if m.Transport != transport || m.Region != "eu" || m.Address != at["udp"] && m.Address != strings.TrimPrefix(at["http"], "http://") ||
+			m.Sent != 30 || m.Received == 0 || m.RTT == nil || *m.RTT <= 0 || m.Connected == nil || *m.Connected <= 0 || m.FailedStep != "" {
+			t.Errorf("%s: %+v", transport, m)
 		}
 	}
-	res, err := http.Get(at["admin"] + "/metrics")
+	var page string
+	for _, want := range []string{
+		"ferry_allocations 0", "ferry_dtls_half_open 0", "ferry_dtls_sessions 0", "ferry_websocket_connections 0",
+		"ferry_websocket_opened_total 2",
+	} {
+		if !testkit.Poll(testkit.WaitLimit, func() bool { page = metricsPage(t, at["admin"]); return strings.Contains(page, "\n"+want+"\n") }) {
+			t.Errorf("%q is missing in\n%s", want, page)
+		}
+	}
+
+	code, stdout, stderr = runPing(t, "--transport", "ws,wss", at["http"])
+	rows := strings.Split(strings.TrimSpace(stdout), "\n")
+	if code != exitFailed || !strings.Contains(stderr, "not every match was played") || len(rows) != 6 ||
+		!contains(rows[1], []string{"eu ", at["udp"]}) || !contains(rows[4], []string{"ws ", " ms ", " 0% ", " eu  "}) ||
+		!contains(rows[5], []string{"wss ", " - ", "open: the relay offers no endpoint for wss"}) {
+		t.Errorf("code %d:\n%s%s", code, stdout, stderr)
+	}
+}
+
+func metricsPage(t *testing.T, admin string) string {
+	t.Helper()
+	res, err := http.Get(admin + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,32 +149,73 @@ func TestPingTransports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := string(text)
-	for _, want := range []string{
-		`ferry_dtls_events_total{event="cookie_sent"} 14`, "ferry_dtls_half_open 0", "ferry_dtls_sessions 0",
-		"ferry_websocket_opened_total 2",
-	} {
-		if !strings.Contains(page, "\n"+want+"\n") {
-			t.Errorf("%q is missing in\n%s", want, page)
-		}
-	}
+	return string(text)
 }
 
-// TestPingTLS: a certificate that is not good for the name is refused, and the
-// reason is shown; so is that of a port without a listener.
-func TestPingTLS(t *testing.T) {
+// fakeAPI answers with a region without an address and with allocations that have the endpoints.
+func fakeAPI(t *testing.T, endpoints map[string]string) *httptest.Server {
+	t.Helper()
+	var list []string
+	for transport, addr := range endpoints {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, fmt.Sprintf(`{"connectionType":%q,"host":%q,"port":%s}`, transport, host, port))
+	}
+	bytes := func(n int) string { return base64.StdEncoding.EncodeToString(make([]byte, n)) }
+	allocation := fmt.Sprintf(`{"data":{"allocation":{"allocationId":"00000000-0000-4000-8000-000000000000","allocationIdBytes":%q,
+		"connectionData":%q,"hostConnectionData":%q,"key":%q,"region":"moon","relayServer":{"ipV4":"127.0.0.1","port":1},"serverEndpoints":[%s]}}}`,
+		bytes(16), bytes(255), bytes(255), bytes(64), strings.Join(list, ","))
+	answers := map[string]string{
+		"/v1/regions": `{"data":{"regions":[{"id":"moon","description":"far away"}]}}`, "/v1/joincode": `{"data":{"joinCode":"6BCDFG"}}`,
+		"/v1/allocate": allocation, "/v1/join": allocation,
+	}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.Header.Get("Authorization") != "Bearer the-token-of-this-test":
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		case r.URL.Path == "/v1/allocate", r.URL.Path == "/v1/joincode":
+			w.WriteHeader(http.StatusCreated)
+		}
+		_, _ = io.WriteString(w, answers[r.URL.Path])
+	}))
+	t.Cleanup(api.Close)
+	return api
+}
+
+// TestPingExplains: a match that cannot be played names the step and the reason.
+func TestPingExplains(t *testing.T) {
 	t.Parallel()
-	secure := httptest.NewTLSServer(http.NotFoundHandler())
-	defer secure.Close()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
 	const nobody = "127.0.0.1:1"
-	for addr, want := range map[string]string{
-		secure.Listener.Addr().String(): "certificate", nobody: "refused",
+	api := fakeAPI(t, map[string]string{"udp": nobody, "ws": nobody, "wss": secure.Listener.Addr().String()})
+	code, stdout, stderr := runPing(t, "--token", "the-token-of-this-test", "--transport", "udp,dtls,ws,wss", api.URL)
+	rows := strings.Split(strings.TrimSpace(stdout), "\n")
+	if code != exitFailed || len(rows) != 8 {
+		t.Fatalf("code %d:\n%s%s", code, stdout, stderr)
+	}
+	for row, words := range map[int][]string{
+		1: {"moon ", "100%", "has no probe address"}, 4: {"udp ", "bind: ", "connection refused"}, 5: {"dtls ", "open: ", "no endpoint for dtls"},
+		6: {"ws ", "open: ", "connection refused"}, 7: {"wss ", "open: ", "certificate"},
 	} {
-		var out strings.Builder
-		code := run(t.Context(), []string{"ferry", "ping", "--transport", "wss", "--patience", "10s", addr}, nil, &out, &out)
-		if code != exitFailed || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "100%") {
-			t.Errorf("code %d: %s", code, out.String())
+		if !contains(rows[row], words) {
+			t.Errorf("%q is not in %q", words, rows[row])
+		}
+	}
+	for _, c := range []struct{ token, url, want string }{
+		{"another-token", api.URL, "regions: Unauthorized"},
+		{"the-token-of-this-test", secure.URL, "certificate"},
+		{"the-token-of-this-test", "http://" + nobody, "nothing listens at http://" + nobody},
+	} {
+		code, stdout, stderr := runPing(t, "--token", c.token, c.url)
+		if code != exitFailed || stdout != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: code %d:\n%s%s", c.url, code, stdout, stderr)
 		}
 	}
 }
@@ -148,34 +223,23 @@ func TestPingTLS(t *testing.T) {
 // TestPingUsage: what cannot be asked is refused before anything is sent.
 func TestPingUsage(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{
-		{"--transport", "tcp", "127.0.0.1:1"}, {"--transport", "ws"}, {"--probes", "101", "127.0.0.1:1"}, {"127.0.0.1"},
+	for line, want := range map[string]string{
+		"":                                        "give the URL",
+		"127.0.0.1":                               "neither a URL nor HOST:PORT",
+		"http://127.0.0.1:1 127.0.0.1:1":          `unexpected argument "127.0.0.1:1"`,
+		"127.0.0.1:1 http://127.0.0.1:1":          "neither a URL nor HOST:PORT",
+		"127.0.0.1:1 --token x":                   "--token is for the URL",
+		"127.0.0.1:1 --every 1s":                  "--every is for the URL",
+		"http://127.0.0.1:1 --transport tcp":      `"tcp" is not udp, dtls, ws or wss`,
+		"http://127.0.0.1:1 --listen 127.0.0.1:0": "--listen is for --every",
+		"http://127.0.0.1:1 --every 1ms":          "1ms is not within 1s and 1h",
+		"http://127.0.0.1:1 --every 1s --json":    "--json is not for --every",
+		"http://127.0.0.1:1 --every 1s --name x":  "--name is for --report",
+		"http://127.0.0.1:1 --every 1s --report 127.0.0.1:1/x?y=z": "--report",
 	} {
-		var out strings.Builder
-		if code := run(t.Context(), append([]string{"ferry", "ping"}, args...), nil, &out, &out); code != exitUsage {
-			t.Errorf("%q: code %d: %s", args, code, out.String())
+		if code, stdout, stderr := runPing(t, strings.Fields(line)...); code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("ferry ping %s: code %d, want %q:\n%s%s", line, code, want, stdout, stderr)
 		}
-	}
-}
-
-// TestPingFleet: each region is called at its WebSocket URL, and a region without
-// one is reported as such.
-func TestPingFleet(t *testing.T) {
-	t.Parallel()
-	relay := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	lines := relay.untilReady()
-	at := strings.TrimPrefix(addresses(lines[len(lines)-1])["http"], "http://")
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"data":{"regions":[{"id":"a","webSocketUrl":"ws://%s/"},{"id":"b"},{"id":"c","webSocketUrl":"wss://127.0.0.1:1/"}]}}`, at)
-	}))
-	defer api.Close()
-	var out strings.Builder
-	code := run(t.Context(), []string{"ferry", "ping", "--transport", "ws", "--patience", "10s", "--api", api.URL}, nil, &out, &out)
-	rows := strings.Split(out.String(), "\n")
-	if code != exitOK || len(rows) < 4 || !contains(rows[1], []string{"a ", at, " ms", " 0%"}) ||
-		!strings.Contains(out.String(), "has no WebSocket URL") || !strings.Contains(out.String(), "takes wss://") {
-		t.Errorf("code %d: %s", code, out.String())
 	}
 }
 
@@ -186,45 +250,4 @@ func contains(row string, words []string) bool {
 		}
 	}
 	return true
-}
-
-func TestPingJSON(t *testing.T) {
-	t.Parallel()
-	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	lines := p.untilReady()
-	var stdout, stderr strings.Builder
-	mute := silence(t)
-	code := run(t.Context(), []string{"ferry", "ping", "--json", "--patience", "10s", addresses(lines[len(lines)-1])["udp"], mute},
-		nil, &stdout, &stderr)
-	var report struct{ Sites []pingJSON }
-	if err := json.Unmarshal([]byte(stdout.String()), &report); err != nil || code != 0 || len(report.Sites) != 2 {
-		t.Fatalf("code %d, %v\n%s%s", code, err, stdout.String(), stderr.String())
-	}
-	if s := report.Sites[0]; s.RTT == nil || *s.RTT <= 0 || s.Sent != 5 || s.Received == 0 || s.Loss != float64(5-s.Received)/5 {
-		t.Errorf("%+v", s)
-	}
-	if s := report.Sites[1]; s.RTT != nil || s.Received != 0 || s.Loss != 1 || s.Address != mute {
-		t.Errorf("%+v", s)
-	}
-}
-
-// TestPingRegions: one that tells no address is shown as such.
-func TestPingRegions(t *testing.T) {
-	t.Parallel()
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer the-token-of-this-test" {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"data":{"regions":[{"id":"moon","description":"far away"}]}}`)
-	}))
-	defer api.Close()
-	for token, want := range map[string]string{"the-token-of-this-test": "has no probe address", "another-token": "regions:"} {
-		var out strings.Builder
-		code := run(t.Context(), []string{"ferry", "ping", "--api", api.URL, "--token", token}, nil, &out, &out)
-		if code != exitFailed || !strings.Contains(out.String(), want) {
-			t.Errorf("code %d: %s", code, out.String())
-		}
-	}
 }

@@ -156,8 +156,7 @@ func TestRemoteText(t *testing.T) {
 		lines = append(lines,
 			"ctl usage -o csv --admin "+url, "ctl nodes --watch -n 2 --every 100ms --admin "+url, "top -n 1 --admin "+url,
 			"doctor --config "+file+" --from "+url, "doctor --json --config "+file+" --from "+url,
-			"ping --patience 10ms --probes 1 --api "+url, "ping --json --patience 10ms --probes 1 --api "+url,
-			"bench --matches 1 --duration 100ms --api "+url, "probe --join 6BCDFG --api "+url+" --duration 1s",
+			"ping "+url, "ping --json "+url, "bench --matches 1 --duration 100ms --api "+url,
 		)
 		for _, line := range lines {
 			var out, errs strings.Builder

@@ -68,10 +68,10 @@ func (p page) read(text string) {
 	}
 }
 
-// canaryPage returns the metrics of ferry canary, which needs no relay for them.
+// canaryPage returns the metrics of ferry ping --every, which needs no relay for them.
 func canaryPage(t *testing.T) string {
 	t.Helper()
-	cmd := exec.Command(binary, "canary", "--transport", "udp,dtls,ws,wss", "--api", "http://127.0.0.1:1", "--listen", "127.0.0.1:0")
+	cmd := exec.Command(binary, "ping", "http://127.0.0.1:1", "--transport", "udp,dtls,ws,wss", "--every", "10s", "--listen", "127.0.0.1:0")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -82,7 +82,7 @@ func canaryPage(t *testing.T) string {
 	defer func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("ferry canary: %v", err)
+			t.Errorf("ferry ping: %v", err)
 		}
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')

@@ -2,7 +2,7 @@ package operator
 
 import "time"
 
-// CanaryReport is the body of POST /canary: what ferry canary has seen in the last hour, or since
+// CanaryReport is the body of POST /canary: what ferry ping --every has seen in the last hour, or since
 // its start.
 type CanaryReport struct {
 	Name string `json:"name"` // of the canary

@@ -14,7 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// TestCanary: ferry canary plays matches over every transport, counts the step that fails while there is
+// TestCanary: ferry ping --every plays matches over every transport, counts the step that fails while there is
 // no relay, and plays again when it is back.
 func TestCanary(t *testing.T) {
 	t.Parallel()
@@ -25,8 +25,8 @@ func TestCanary(t *testing.T) {
 	relay := place.serve(flags...)
 
 	var log text
-	cmd := exec.Command(binary, "canary", "--api", "http://"+http, "--token", token, "--transport", "udp,dtls", "--interval", "1s",
-		"--datagrams", "3", "--listen", "127.0.0.1:0", "--report", "http://"+admin, "--name", "test")
+	cmd := exec.Command(binary, "ping", "http://"+http, "--token", token, "--transport", "udp,dtls", "--every", "1s",
+		"--listen", "127.0.0.1:0", "--report", "http://"+admin, "--name", "test")
 	cmd.Stderr = &log
 	out, err := cmd.StdoutPipe()
 	if err == nil {

@@ -105,8 +105,8 @@ func TestConsoleFleet(t *testing.T) {
 	p.shows("kbit/s")
 	p.shows("No canary reports here.")
 	for _, region := range []string{"eu", "us"} {
-		canary := exec.Command(binary, "canary", "--api", "http://"+api, "--token", token, "--region", region, "--interval", "2s",
-			"--datagrams", "3", "--transport", "udp,dtls", "--listen", "127.0.0.1:0", "--report", "http://"+admin, "--name", "edge-"+region)
+		canary := exec.Command(binary, "ping", "http://"+api, "--token", token, "--region", region, "--every", "2s",
+			"--transport", "udp,dtls", "--listen", "127.0.0.1:0", "--report", "http://"+admin, "--name", "edge-"+region)
 		if err := canary.Start(); err != nil {
 			t.Fatal(err)
 		}

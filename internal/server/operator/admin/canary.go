@@ -26,7 +26,7 @@ const (
 	maxReportText = 256
 )
 
-// Canaries keep the last report of each ferry canary. The zero value is ready for use, by any goroutine.
+// Canaries keep the last report of each canary, ferry ping --every. The zero value is ready for use, by any goroutine.
 type Canaries struct {
 	mu     sync.Mutex // guards what follows
 	byName map[string]operator.Canary

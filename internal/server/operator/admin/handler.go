@@ -24,7 +24,7 @@
 //	GET /bans/affected?prefix=              how many a ban of the network would remove now
 //	GET /usage                              player-seconds, datagrams and bytes of each project
 //	GET /usage/players?project=&sort=bytes  the same of each player; other parameters are environment, top
-//	GET /canaries                           what each ferry canary has seen in the last hour; POST /canary is its report
+//	GET /canaries                           what each canary has seen in the last hour; POST /canary is its report
 //	GET /stats                              the counters
 //	GET /config                             the settings in force, without secrets
 //	POST /reload                            reload the settings, all or none
@@ -105,7 +105,7 @@ type Config struct {
 	Console http.Handler
 	// Docs serves the documentation below /docs/. Nil: no pages.
 	Docs http.Handler
-	// Canaries are the reports of ferry canary. Nil: they end with this handler.
+	// Canaries are the reports of ferry ping --every. Nil: they end with this handler.
 	Canaries *Canaries
 	// Flight is the flight recorder. Nil: it does not outlive this handler.
 	Flight *Flight
@@ -281,7 +281,7 @@ const index = `<!doctype html>
 <li>/timeline?project=NAME: what happened to the allocations of a project lately, and which of its calls were refused (&amp;limit=100)
 <li><a href="/bans">/bans</a>: banned players and networks; POST (?prefix=192.0.2.0/24&amp;for=24h) adds one, DELETE /bans/ID removes it, and DELETE /bans?prefix=192.0.2.0/24 all of a network and of those inside it; /bans/affected?prefix=192.0.2.0/24: how many a ban would remove now
 <li><a href="/usage">/usage</a>: usage of each project, and <a href="/usage/players">/usage/players</a> of each player (?project=NAME&amp;sort=bytes&amp;top=100); <a href="/stats">/stats</a>: counters as JSON
-<li><a href="/canaries">/canaries</a>: what each ferry canary has seen in the last hour; POST /canary is its report
+<li><a href="/canaries">/canaries</a>: what each canary has seen in the last hour; POST /canary is its report
 <li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
 <li>POST /reach?by=udp&amp;address=HOST:PORT: whether another server is reached from here, for ferry doctor --from; by=tcp
 <li><a href="/debug/pprof/">/debug/pprof/</a>: profiles; /debug/flight-recorder: the execution trace of the last seconds; PUT turns it on (?state=on)

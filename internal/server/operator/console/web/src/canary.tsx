@@ -50,7 +50,7 @@ export function Canaries({ all, error }: { all?: Canary[]; error?: Error }) {
     <h2>Seen by canaries</h2>
     <Failure error={error} />
     {all && (all.length === 0 ? <p>No canary reports here. One plays a small match every 10 s, as players do; run it on another machine,
-      with the address of the API, and of this page: <code>ferry canary --api URL --report {location.origin}{loginRequired && " --report-token-file FILE"}</code></p> :
+      with the address of the API, and of this page: <code>ferry ping URL --every 10s --report {location.origin}{loginRequired && " --report-token-file FILE"}</code></p> :
       <Table label="Canaries" head={<><th>Canary</th><th>Region</th><th>Transport</th><th>State</th><th class="n">Success</th><th class="n">Failed</th>
         <th class="n">Until in, median</th><th class="n">p99</th><th class="n">Over</th><th class="n">Reported</th></>}>
         {all.flatMap(c => (c.transports ?? []).map(t => <tr key={c.name + t.transport}>

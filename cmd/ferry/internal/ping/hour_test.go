@@ -1,9 +1,6 @@
-package canary
+package ping
 
 import (
-	"context"
-	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -41,28 +38,5 @@ func TestHour(t *testing.T) {
 	h.add(played{at: at(10_001)}, "join: \x1b[31msent by \u200bthe\x00 server\xff")
 	if r := h.report("udp"); r.Failure != "join: ?[31msent by ?the? server?" {
 		t.Errorf("with text that a console refuses: %q", r.Failure)
-	}
-}
-
-// TestReports: the log has a line when reports fail, and when they are taken again.
-func TestReports(t *testing.T) {
-	var log strings.Builder
-	var refused error
-	var reports []operator.CanaryReport
-	cfg := sound()
-	cfg.Logger, cfg.Name = slog.New(slog.NewTextHandler(&log, nil)), "test"
-	cfg.Report = func(_ context.Context, r operator.CanaryReport) error { reports = append(reports, r); return refused }
-	p, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, refused = range []error{nil, errors.New("away"), errors.New("away"), nil, nil} {
-		p.report(t.Context())
-	}
-	if len(reports) != 5 || reports[0].Name != "test" || len(reports[0].Transports) != 1 || reports[0].Interval != 1 {
-		t.Errorf("%+v", reports)
-	}
-	if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "not taken") || !strings.Contains(text, "taken again") {
-		t.Errorf("%s", text)
 	}
 }

@@ -1,0 +1,184 @@
+package ping
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/fleet/operator"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func sound() CanaryConfig {
+	return CanaryConfig{
+		Config: Config{API: &api.Client{}, Transports: []string{"udp"}}, Every: time.Second, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+func TestConfig(t *testing.T) {
+	if _, err := NewCanary(sound()); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(*CanaryConfig){
+		`"tcp" is not udp, dtls, ws or wss`: func(c *CanaryConfig) { c.Transports = []string{"udp", "tcp"} },
+		"an interval of 1ms":                func(c *CanaryConfig) { c.Every = time.Millisecond },
+	} {
+		c := sound()
+		change(&c)
+		if _, err := NewCanary(c); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want %s", err, what)
+		}
+	}
+}
+
+// TestOffered: without a list, a round is over what a relay has offered, also when it offers it no more.
+func TestOffered(t *testing.T) {
+	m := newMatches(Config{})
+	for _, offered := range []string{"udp ws future", "dtls udp"} {
+		var a api.Allocation
+		for name := range strings.FieldsSeq(offered) {
+			a.ServerEndpoints = append(a.ServerEndpoints, api.ServerEndpoint{ConnectionType: name})
+		}
+		m.addOffered(a)
+	}
+	if got := strings.Join(m.transports, " "); got != "udp ws dtls" {
+		t.Errorf("a round is over %s", got)
+	}
+}
+
+// pipe is one side of a connection that loses what drop says.
+type pipe struct {
+	in, out chan []byte
+	drop    func(pkt []byte) bool
+	closed  chan struct{}
+}
+
+func (p *pipe) write(pkt []byte) error {
+	if p.drop == nil || !p.drop(pkt) {
+		p.out <- append([]byte(nil), pkt...)
+	}
+	return nil
+}
+
+func (p *pipe) read() ([]byte, error) {
+	select {
+	case pkt := <-p.in:
+		return pkt, nil
+	case <-p.closed:
+		return nil, io.EOF
+	}
+}
+
+func (p *pipe) Close() error { close(p.closed); return nil }
+
+// over returns a player over a connection that loses what drop says.
+func over(t *testing.T, in, out chan []byte, drop func([]byte) bool, id proto.AllocationID) *player {
+	p := &player{id: id}
+	p.start(&pipe{in: in, out: out, drop: drop, closed: make(chan struct{})})
+	t.Cleanup(p.close)
+	return p
+}
+
+// TestExchange: datagrams that do not come back are counted, by their number: a late echo is
+// not that of the next one.
+func TestExchange(t *testing.T) {
+	there, back := make(chan []byte, 16), make(chan []byte, 16)
+	host := over(t, there, back, nil, proto.AllocationID{1})
+	joiner := over(t, back, there, func(pkt []byte) bool {
+		m, err := proto.ParseRelay(pkt)
+		return err == nil && m.Payload[3] == 2
+	}, proto.AllocationID{2})
+	back <- proto.Relay{From: host.id, To: joiner.id, Payload: []byte{0, 0, 0, 9}}.Append(nil)
+	m := match{transport: "udp", linked: time.Millisecond}
+	if err := m.exchange(t.Context(), host, joiner); err != nil || m.Sent != datagrams || m.Received != datagrams-1 {
+		t.Fatalf("%d of %d came back, %v; want one lost", m.Received, m.Sent, err)
+	}
+	c, err := NewCanary(sound())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.count(m)
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, nil)
+	for _, want := range []string{
+		`ferry_canary_datagrams_total{transport="udp"} 30`, `ferry_canary_lost_total{transport="udp"} 1`,
+		`ferry_canary_round_trip_seconds_count{transport="udp"} 29`, `ferry_canary_preparation_seconds_count{transport="udp"} 1`,
+		`ferry_canary_matches_total{transport="udp",result="ok"} 1`,
+	} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s is missing in\n%s", want, w.Body)
+		}
+	}
+}
+
+// TestExchangeLost: a match in which nothing comes back within its time has failed.
+func TestExchangeLost(t *testing.T) {
+	never := make(chan []byte, datagrams)
+	host, joiner := over(t, nil, nil, nil, proto.AllocationID{1}), over(t, nil, never, nil, proto.AllocationID{2})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	var m match
+	if err := m.exchange(ctx, host, joiner); err == nil || err.Error() != "0 of 1 datagrams came back" {
+		t.Error(err)
+	}
+}
+
+// TestAsk: a request is repeated until its answer comes; a refusal ends it.
+func TestAsk(t *testing.T) {
+	in, out := make(chan []byte, 16), make(chan []byte, 16)
+	p := over(t, in, out, nil, proto.AllocationID{1})
+	go func() {
+		<-out // The first is lost.
+		<-out
+		in <- proto.BindReceived{}.Append(nil)
+	}()
+	if err := p.bind(t.Context()); err != nil {
+		t.Error(err)
+	}
+	in <- proto.Error{Code: proto.ErrorUnauthorized}.Append(nil)
+	if err := p.connect(t.Context()); err == nil || err.Error() != "ERROR 2" {
+		t.Errorf("%v, want ERROR 2", err)
+	}
+	in <- proto.Rejected{}.Append(nil)
+	if err := p.connect(t.Context()); err == nil || err.Error() != "REJECTED" {
+		t.Errorf("%v, want REJECTED", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.connect(ctx); !errors.Is(err, errNoAnswer) {
+		t.Errorf("%v, want %v", err, errNoAnswer)
+	}
+}
+
+// TestReports: the log has a line when reports fail, and when they are taken again.
+func TestReports(t *testing.T) {
+	var log strings.Builder
+	var refused error
+	var reports []operator.CanaryReport
+	cfg := sound()
+	cfg.Logger, cfg.Name = slog.New(slog.NewTextHandler(&log, nil)), "test"
+	cfg.Report = func(_ context.Context, r operator.CanaryReport) error { reports = append(reports, r); return refused }
+	c, err := NewCanary(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, refused = range []error{nil, errors.New("away"), errors.New("away"), nil, nil} {
+		c.report(t.Context())
+	}
+	if len(reports) != 5 || reports[0].Name != "test" || len(reports[0].Transports) != 1 || reports[0].Interval != 1 {
+		t.Errorf("%+v", reports)
+	}
+	if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "not taken") || !strings.Contains(text, "taken again") {
+		t.Errorf("%s", text)
+	}
+}
