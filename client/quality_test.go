@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"sync"
@@ -104,62 +103,4 @@ func TestMeasureEnds(t *testing.T) {
 	if len(all) != 1 || all[0].Received != 0 {
 		t.Errorf("%+v", all)
 	}
-}
-
-// TestMeasureDTLS: the first round trip of a handshake is answered by a relay with
-// DTLS, costs it nothing, and is not mistaken for a QoS probe.
-func TestMeasureDTLS(t *testing.T) {
-	t.Parallel()
-	cookies := dtlsSite(t)
-	all := client.Measure(t.Context(), []client.Site{
-		{Region: "qos only", Addr: slowSite(t, 0)},
-		{Region: "dtls", Addr: cookies},
-	}, client.MeasureConfig{Probe: client.ProbeDTLS, Probes: 4, Timeout: forSilence})
-	if all[0].Region != "dtls" || all[0].Sent != 4 || all[0].Received != 2 || all[0].RTT <= 0 {
-		t.Errorf("the nearest is %+v", all[0])
-	}
-	if all[1].Received != 0 {
-		t.Errorf("no DTLS: %+v", all[1])
-	}
-}
-
-// dtlsSite answers every other ClientHello with a HelloVerifyRequest, twice, and the
-// others with what is no answer.
-func dtlsSite(t *testing.T) string {
-	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	go func() {
-		buf := make([]byte, 512)
-		for i := 0; ; i++ {
-			n, from, err := conn.ReadFromUDPAddrPort(buf)
-			if err != nil {
-				return
-			}
-			if n != 67 || buf[0] != 22 {
-				t.Errorf("a probe is %x", buf[:n])
-				continue
-			}
-			// The record of RFC 6347 4.2.1 with its sequence number, and a cookie of one byte.
-			answer := append([]byte{22, 0xFE, 0xFF}, buf[3:11]...)
-			answer = append(answer, 0, 16, 3, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 4, 0xFE, 0xFF, 1, 7)
-			if i%2 == 0 {
-				conn.WriteToUDPAddrPort(answer, from)
-				conn.WriteToUDPAddrPort(answer, from)
-				continue
-			}
-			conn.WriteToUDPAddrPort(answer[:len(answer)-1], from) // cut short
-			conn.WriteToUDPAddrPort(answer[:20], from)
-			other := bytes.Clone(answer)
-			other[13] = 2 // another message
-			conn.WriteToUDPAddrPort(other, from)
-			copy(answer[3:], make([]byte, 8)) // of an unknown hello: before and after ours
-			conn.WriteToUDPAddrPort(answer, from)
-			copy(answer[3:], bytes.Repeat([]byte{0x7F}, 8))
-			conn.WriteToUDPAddrPort(answer, from)
-		}
-	}()
-	return conn.LocalAddr().String()
 }
