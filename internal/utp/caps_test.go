@@ -121,11 +121,11 @@ func TestChurn(t *testing.T) {
 	}
 	sent(s)
 	sent(s)
-	if len(s.conns.slots) != 1 || len(s.conns.tokens) != 0 || len(s.conns.free) != 1 || s.PendingDisconnects() != 0 ||
+	if len(s.conns.slots) != 1 || len(s.conns.tokens) != 0 || len(s.conns.free) != 1 || len(s.closing.disconnects) != 0 ||
 		len(s.pool.small) != 1 ||
 		len(s.closing.tokens) != closedTokens {
 		t.Errorf("%d slots, %d tokens, %d free, %d departures, %d spare buffers, %d closed tokens", len(s.conns.slots), len(s.conns.tokens),
-			len(s.conns.free), s.PendingDisconnects(), len(s.pool.small), len(s.closing.tokens))
+			len(s.conns.free), len(s.closing.disconnects), len(s.pool.small), len(s.closing.tokens))
 	}
 	if c := s.Stats(); c.Connections != 0 {
 		t.Errorf("%+v", c)

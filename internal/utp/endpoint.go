@@ -144,10 +144,6 @@ func (e *Endpoint) MaxPayload(p PipelineID) int {
 // 250 full messages of 16 KiB take.
 const maxKept = 4 << 20
 
-// PendingDisconnects is how many ended connections still have disconnects to send. A
-// link may be closed when it is 0 and Next has returned everything.
-func (e *Endpoint) PendingDisconnects() int { return len(e.closing.disconnects) }
-
 // Stats returns the counters of the endpoint.
 func (e *Endpoint) Stats() Stats {
 	s := e.stats

@@ -119,7 +119,7 @@ func TestDisconnect(t *testing.T) {
 	p.client.Disconnect(p.up) // Once is enough.
 	var copies [][]byte
 	for i, want := range []string{"dx", "x", "x", ""} {
-		if n := p.client.PendingDisconnects(); (n > 0) != (want != "") {
+		if n := len(p.client.closing.disconnects); (n > 0) != (want != "") {
 			t.Errorf("flush %d: %d departures", i, n)
 		}
 		list := sent(p.client)
