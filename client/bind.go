@@ -13,9 +13,9 @@ const (
 	// rebindPause is the least time between two BINDs that answer ERROR 3: one
 	// lost endpoint earns an ERROR for each datagram that is on its way.
 	rebindPause = 100 * time.Millisecond
-	// sendsPerNonce is how many BINDs share a nonce. The relay takes an equal
-	// nonce from an equal endpoint only, and a NAT may change the endpoint
-	// while answers are lost, so unanswered BINDs move on.
+	// sendsPerNonce is how many BINDs share a nonce. A NAT may change the
+	// endpoint while answers are lost, and the relay refuses an equal nonce
+	// from another one.
 	sendsPerNonce = 4
 	// silentPings is how many PING periods of silence make a session bind
 	// again; Unity's clients count the same.
@@ -40,8 +40,7 @@ type binding struct {
 	signer    proto.Signer
 }
 
-// renew makes sure that the next BIND has a nonce of its own. It is false when
-// there is none left.
+// renew is false when no nonce is left.
 func (b *binding) renew() bool {
 	if !b.used {
 		return true
@@ -54,8 +53,7 @@ func (b *binding) renew() bool {
 	return true
 }
 
-// begin starts a series of BINDs at a time, or hurries one that runs. The
-// series counts as one for its time-out.
+// begin starts a series of BINDs, with one time-out, or hurries a running one.
 func (b *binding) begin(now, at int64) {
 	if !b.active {
 		if isClosed(b.confirmed) {
@@ -67,11 +65,11 @@ func (b *binding) begin(now, at int64) {
 	b.sends, b.retry.next = 0, at
 }
 
-// Bind binds the allocation and waits until the relay has confirmed it; when
-// that is done and holds, it returns at once. Run has to be under way.
+// Bind waits until the relay has confirmed the binding; when that holds, it
+// returns at once. Run has to be under way.
 //
 // Errors: ctx.Err(), after which binding still goes on; or why the session
-// ended, ErrBindTimeout and EndedError first of all.
+// ended.
 func (s *Session) Bind(ctx context.Context) error {
 	s.mu.Lock()
 	if s.err != nil {
@@ -95,7 +93,6 @@ func (s *Session) Bind(ctx context.Context) error {
 	}
 }
 
-// dueBind is the part of due that keeps the session bound.
 func (b *binding) dueBind(now int64, buf []byte) ([]byte, int64) {
 	limit := b.s.cfg.BindTimeout
 	if b.bound.Load() {
@@ -129,9 +126,8 @@ func (b *binding) dueBind(now int64, buf []byte) ([]byte, int64) {
 	return b.send(now, buf), now
 }
 
-// turnServer gives the relay's next endpoint its turn, from a socket of its own. One for whose
-// family no socket can be opened is passed over. Turns get longer by the round, so that one is
-// long enough for the round trip.
+// turnServer gives the relay's next endpoint its turn. Turns get longer by the round, so that
+// one is long enough for the round trip.
 func (b *binding) turnServer(now int64) {
 	t := &b.s.transport
 	old := t.socket.Load()
@@ -154,8 +150,7 @@ func (b *binding) turnServer(now int64) {
 	b.turnAt = never
 }
 
-// send appends the next BIND. It may end the session instead, for want of
-// a nonce.
+// send may end the session instead, for want of a nonce.
 func (b *binding) send(now int64, buf []byte) []byte {
 	if b.sends > 0 && b.sends%sendsPerNonce == 0 && !b.renew() {
 		b.s.endLocked(ErrNonceExhausted)
@@ -171,7 +166,6 @@ func (b *binding) send(now int64, buf []byte) []byte {
 	return b.signer.Append(buf[:0], proto.Bind{Nonce: b.next, ConnectionData: t.ConnectionData}, &t.Key)
 }
 
-// again binds again with a new nonce, not before a time.
 func (b *binding) again(now, at int64) {
 	if !b.renew() {
 		b.s.endLocked(ErrNonceExhausted)
@@ -182,8 +176,7 @@ func (b *binding) again(now, at int64) {
 	signal(b.s.kicked)
 }
 
-// onReceived processes the relay's confirmation of the binding. What comes to the
-// socket before Roam speaks of a binding that is gone.
+// onReceived ignores what came to the socket before Roam: that binding is gone.
 func (b *binding) onReceived(now int64, at *socket) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()

@@ -34,7 +34,6 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// leave sends CLOSE to the relay, once, if a message was ever sent.
 func (s *Session) leave() {
 	s.leaveOnce.Do(func() {
 		buf := make([]byte, 0, proto.DisconnectLen)

@@ -17,17 +17,15 @@ import (
 type Config struct {
 	// Ticket is the allocation to bind. Required.
 	Ticket Ticket
-	// PingPeriod is the time between PINGs. After three of them without a message
-	// of the relay the session binds again. 0 means 1 s, as the published text
-	// advises; the relay ends an allocation that is silent for 10 s.
+	// PingPeriod is the time between PINGs; after three without an answer the
+	// session binds again. 0 means 1 s; the relay ends an allocation after 10 s
+	// of silence.
 	PingPeriod time.Duration
-	// RetryPeriod is the time between repetitions of an unanswered request. The
-	// first two come sooner, after a quarter and after half of it: a lost first
-	// datagram should not cost a second. 0 means 1 s.
+	// RetryPeriod is the time between repetitions of an unanswered request, but
+	// for the first two, after a quarter and after half of it. 0 means 1 s.
 	RetryPeriod time.Duration
 	// BindTimeout is how long the first BIND may stay without an answer before
-	// the session ends with ErrBindTimeout. 0 means 10 s, after which the relay
-	// has dropped the reservation anyway.
+	// the session ends with ErrBindTimeout. 0 means 10 s.
 	BindTimeout time.Duration
 	// RebindTimeout is the same for a later BIND. 0 means 60 s, the time in
 	// which a relay that was restarted takes its allocations back.
@@ -35,8 +33,7 @@ type Config struct {
 	// ConnectTimeout is how long Connect asks. 0 means 60 s.
 	ConnectTimeout time.Duration
 	// MaxContent is the largest datagram in bytes that may be sent. 0 means
-	// 1400, the relay's default; the limit is 1434. Received ones may be up to
-	// 1434 bytes whatever it is.
+	// 1400, the relay's default; the limit is 1434.
 	MaxContent int
 	// ReceiveQueue is how many datagrams of one peer may wait to be read before
 	// the newest is dropped. 0 means 256.
@@ -48,27 +45,22 @@ type Config struct {
 	// SocketBuffer is the size in bytes asked of the system for each direction
 	// of the UDP socket; the system may grant less. 0 means 1 MiB.
 	SocketBuffer int
-	// FirstNonce is the nonce of the first BIND. 0 suits a fresh allocation. A
-	// program that takes up an allocation after its own crash gives one more
-	// than Stats.Nonce was.
+	// FirstNonce is the nonce of the first BIND. A program that takes up an
+	// allocation after its own crash gives Stats.Nonce plus one.
 	FirstNonce uint16
-	// LocalAddr is the address that sockets are bound to, ports are the
-	// system's choice. Zero means any.
+	// LocalAddr is the address that sockets are bound to. Zero means any.
 	LocalAddr netip.Addr
-	// Conn, when not nil, is what the session first sends and receives through. The session
-	// owns and closes it.
+	// Conn, if not nil, is the session's first one, which it owns and closes.
 	Conn Conn
 	// Listen opens a Conn to an endpoint of the relay: the first one if Conn is nil, and
 	// later ones, for Ticket.Alternatives and Roam. Nil: UDP sockets.
 	Listen func(server netip.AddrPort) (Conn, error)
-	// Logger logs changes of state and refusals of the relay, not datagrams.
-	// Nil disables logs.
+	// Logger logs changes of state, not datagrams. Nil disables logs.
 	Logger *slog.Logger
 }
 
-// Conn carries the datagrams of a [Session], unconnected. *net.UDPConn is one, and a test may have one
-// without a network, also in a bubble of testing/synctest. Its methods are called by several
-// goroutines. Conns that have SetReadBuffer and SetWriteBuffer are asked for Config.SocketBuffer.
+// Conn carries the datagrams of a [Session], unconnected; *net.UDPConn is one. Several goroutines call
+// it. One that has SetReadBuffer and SetWriteBuffer is asked for Config.SocketBuffer.
 type Conn interface {
 	// ReadFromUDPAddrPort waits for a datagram, until Close. After an error that is not
 	// net.ErrClosed, it is called again.
@@ -82,7 +74,6 @@ type Conn interface {
 
 var _ Conn = (*net.UDPConn)(nil)
 
-// withDefaults returns the configuration with every zero replaced.
 func (c Config) withDefaults() Config {
 	c.PingPeriod = cmp.Or(c.PingPeriod, time.Second)
 	c.RetryPeriod = cmp.Or(c.RetryPeriod, time.Second)
@@ -120,7 +111,6 @@ func (c Config) check() error {
 	return nil
 }
 
-// listen opens a local socket of the address family of an endpoint.
 func (c Config) listen(server netip.AddrPort) (Conn, error) {
 	if c.Listen != nil {
 		return c.Listen(server)
@@ -140,8 +130,7 @@ func (c Config) listen(server netip.AddrPort) (Conn, error) {
 	return conn, nil
 }
 
-// tune asks for buffers. A system that grants less only loses more in bursts,
-// which is no reason to fail.
+// tune ignores errors: smaller buffers only lose more in bursts.
 func (c Config) tune(conn Conn) {
 	_ = setReadBuffer(conn, c.SocketBuffer)
 	_ = setWriteBuffer(conn, c.SocketBuffer)

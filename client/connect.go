@@ -26,16 +26,14 @@ type connecting struct {
 	lost     atomic.Pointer[Peer] // the host whose link was lost, until the next Connect; read without the lock, too
 }
 
-// verdict is how a Connect ends: a peer or an error.
 type verdict struct {
 	peer *Peer
 	err  error
 }
 
-// Connect asks the relay for a link to the host that the ticket leads to,
-// repeats until there is a verdict, and returns the host as a peer; while that
-// link lives, later calls return the same peer. It binds first if need be. Run
-// has to be under way.
+// Connect asks the relay for a link to the ticket's host until there is a
+// verdict, and returns the host; while that link lives, later calls return the
+// same peer. It binds first if need be. Run has to be under way.
 //
 // A link that the relay has dropped, such as one that nothing used for too long, is made again
 // without a call. If that fails, Read and Write of the peer return ErrLinkLost.
@@ -99,8 +97,7 @@ func (c *connecting) begin() (*Peer, chan verdict, error) {
 	return nil, c.verdicts, nil
 }
 
-// dueConnect is the part of due that asks for the link. A DISCONNECT that is
-// still repeated would end the new link too, so the request waits for its end.
+// dueConnect waits while a DISCONNECT is repeated: it would end the new link.
 func (c *connecting) dueConnect(now int64, buf []byte) ([]byte, int64) {
 	limit := c.s.cfg.ConnectTimeout
 	if c.relink {
@@ -176,7 +173,6 @@ func (c *connecting) isAnswer() bool {
 	return c.sentAt > 0 && (!c.s.bind.active || c.s.bind.sentAt < c.sentAt)
 }
 
-// onAccepted takes the host's id from the relay's ACCEPTED.
 func (c *connecting) onAccepted(now int64, m proto.Accepted) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -196,8 +192,7 @@ func (c *connecting) onAccepted(now int64, m proto.Accepted) {
 	c.s.log.Debug("connected", "host", p.remote)
 }
 
-// onVerdict takes a refusal of a request that waits. Only the type of REJECTED
-// is looked at, since its body is not published.
+// onVerdict looks at the type of REJECTED only: its body is not published.
 func (c *connecting) onVerdict(err error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()

@@ -18,16 +18,13 @@
 //	joiner: Bind, then Connect, or Connect and PacketConn
 //
 // A [Peer] is a net.Conn that preserves the boundaries of datagrams.
-// [Session.PacketConn] is a net.PacketConn whose addresses are allocation ids, so
-// that code written for UDP, such as a QUIC library, runs through the relay
-// unchanged. Use either Peer.Read or ReadFrom in one session: each datagram is
-// delivered once, to the first of the two that reads it.
+// [Session.PacketConn] is a net.PacketConn whose addresses are allocation ids, as
+// for a QUIC library. Use either Peer.Read or ReadFrom in one session: each
+// datagram is delivered once.
 //
-// The relay drops a link when its host ends, and some relays one that nothing used for 10 s. A joiner
-// learns that from the answer to its next datagram, and the session makes the link again, or Read and
-// Write fail with [ErrLinkLost] and the reason; then [Migrate] may help. While the relay itself is
-// silent, which [Stats].Bound shows after three PINGs, the session binds again for
-// Config.RebindTimeout.
+// The relay drops a link when its host ends, and some relays one that nothing used for 10 s. The
+// session then makes the link again, or Read and Write fail with [ErrLinkLost] and the reason; then
+// [Migrate] may help. While the relay itself is silent, the session binds again.
 //
 // Like UDP, a session drops datagrams instead of blocking: those that the system
 // refuses to send, and new ones when a receive queue is full. [Stats] counts both.

@@ -35,17 +35,16 @@ var (
 	ErrConnectTimeout = errors.New("client: relay does not answer CONNECT_REQUEST")
 	// ErrRejected is Connect to a host that has all the players it may have.
 	ErrRejected = errors.New("client: host is full")
-	// ErrPeerLeft is Write to a peer that ended the link, or that made room for
-	// another one after a long silence.
+	// ErrPeerLeft is Write to a peer that ended the link, or made room for
+	// another.
 	ErrPeerLeft = errors.New("client: peer has left")
 	// ErrLinkLost is wrapped, beside its reason, by Read and Write of a host whose link the relay
 	// has dropped and did not make again. Connect starts anew.
 	ErrLinkLost = errors.New("client: link to the host is lost")
 )
 
-// EndedError is the end of a session by an error of the relay about its own allocation: ERROR 1,
-// it timed out, or ERROR 4, it does not exist. It is also net.ErrClosed to errors.Is, so
-// that loops written for net.Conn stop.
+// EndedError is an error of the relay about the session's own allocation: ERROR 1, it timed out,
+// or ERROR 4, it does not exist. To errors.Is it is also net.ErrClosed.
 type EndedError struct {
 	Code proto.ErrorCode
 }

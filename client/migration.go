@@ -25,12 +25,11 @@ type MigrationConfig struct {
 	// Ticket is the player's own, with which its session still runs: the relay gives the
 	// host's place only to a player that is there. Required.
 	Ticket Ticket
-	// Delay is how long this player lets others go first. A game gives the players that it
-	// prefers as hosts less. 0: no delay.
+	// Delay is how long this player lets others go first: less for preferred hosts.
 	Delay time.Duration
-	// Retry is the time between calls, a quarter more or less, while the player has to wait
-	// for at most a second, as far as the server knows; it is a second when that is longer. 0
-	// means 250 ms. The server's own limit is 60 calls a minute.
+	// Retry is the time between calls, a quarter more or less, while the wait is at most a
+	// second as far as the server knows; it is a second when that is longer. 0 means 250
+	// ms. The server's limit is 60 calls a minute.
 	Retry time.Duration
 }
 
@@ -46,13 +45,12 @@ func (c MigrationConfig) check() error {
 	return c.Ticket.check()
 }
 
-// Migrate goes on with a match whose host has left. All players of the match call it. It
-// returns the ticket of the player's next session: that of a host, without HostConnectionData,
-// or that of a joiner of the match's next host. Bind it at once, before the session with the
-// old ticket is closed. Of up to four players with a host's ticket the first that is bound is
-// the host, with the same join code and number of connections. The others' Bind ends with
-// [EndedError], and they call Migrate again, with the old ticket. The server must permit it
-// (setting host_migration of Ferry), and what the game knew of its state is its own matter.
+// Migrate goes on with a match whose host has left. All its players call it. It returns the
+// ticket of the player's next session: a host's, without HostConnectionData, or that of a
+// joiner of the next host. Bind it before the session with the old ticket is closed. Of up to
+// four players with a host's ticket the first that is bound is the host, with the same join
+// code. The others' Bind ends with [EndedError], and they call Migrate again, with the old
+// ticket. The server must permit it (setting host_migration of Ferry).
 //
 // While the relay still waits for the host, Migrate asks again until ctx ends: a host that
 // crashed counts as one that has left after some seconds of silence.
@@ -77,8 +75,7 @@ func Migrate(ctx context.Context, cfg MigrationConfig) (Ticket, error) {
 	}
 }
 
-// try asks once for the place of the host, and joins the next host if there is one. It
-// returns the time to wait if neither is possible yet.
+// try returns the time to wait if there is no next host and no free place yet.
 func (c *MigrationConfig) try(ctx context.Context) (t Ticket, wait time.Duration, err error) {
 	a, err := c.API.Migrate(ctx, api.MigrateRequest{JoinCode: c.Code, HostConnectionData: c.Ticket.HostConnectionData})
 	if err == nil {
@@ -113,7 +110,6 @@ func (c *MigrationConfig) try(ctx context.Context) (t Ticket, wait time.Duration
 	return Ticket{}, 0, err
 }
 
-// mayRepeat reports whether the server cannot answer now.
 func mayRepeat(p *api.Problem) bool {
 	return p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests
 }
@@ -122,7 +118,6 @@ func mayRepeat(p *api.Problem) bool {
 // the host may say that it leaves, at any moment.
 const longestWait = time.Second
 
-// wait returns the time until the next call: what the server asks for, if it cannot answer.
 func (c *MigrationConfig) wait(p *api.Problem) time.Duration {
 	retry := c.Retry
 	if retry == 0 {

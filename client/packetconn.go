@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// packetConn is the whole session as a net.PacketConn.
 type packetConn struct {
 	s        *Session
 	local    net.Addr      // Addr of the session, boxed once
@@ -25,19 +24,13 @@ func newPacketConn(s *Session) *packetConn {
 	return &packetConn{s: s, local: Addr{s.own}, readable: make(chan struct{}, 1), deadline: newDeadline()}
 }
 
-// PacketConn returns the session as a net.PacketConn, the same one each time.
-// Addresses are Addr values.
-//
-//   - ReadFrom returns the datagrams of all peers, each peer in turn.
-//   - WriteTo takes any Addr; the relay drops what has no link behind it. It
-//     fails with ErrAddr, ErrTooLarge, ErrNotBound, os.ErrDeadlineExceeded or
-//     why the session ended, and never because of the network. Of a joiner, both fail
-//     with ErrLinkLost until the next Connect, as Read and Write of the host do.
-//   - Close closes the session.
-//   - Deadlines are those of a Peer.
-//
-// A joiner still has to Connect first. QUIC fits: its datagrams of 1200 to 1280
-// bytes are below the content limit.
+// PacketConn returns the session as a net.PacketConn, the same one each time, whose
+// addresses are Addr values. ReadFrom returns the datagrams of all peers, each peer
+// in turn. WriteTo takes any Addr; the relay drops what has no link behind it. It
+// fails with ErrAddr, ErrTooLarge, ErrNotBound, os.ErrDeadlineExceeded or why the
+// session ended, and never because of the network. Of a joiner, which still has to
+// Connect first, both fail with ErrLinkLost until the next Connect. Close closes the
+// session.
 func (s *Session) PacketConn() net.PacketConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +57,7 @@ func (c *packetConn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// SetReadBuffer asks for a receive buffer of the UDP socket, in bytes. QUIC
-// libraries look for it.
+// SetReadBuffer asks for a receive buffer of the UDP socket, as QUIC does.
 func (c *packetConn) SetReadBuffer(n int) error {
 	return setReadBuffer(c.s.transport.socket.Load().Conn, n)
 }
@@ -93,7 +85,6 @@ func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// next copies a datagram of the peer whose turn it is, if any waits.
 func (c *packetConn) next(b []byte) (int, net.Addr, error) {
 	s := c.s
 	s.mu.Lock()

@@ -11,7 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// peerState is what has become of a link, as far as this side knows.
 type peerState uint8
 
 const (
@@ -23,9 +22,8 @@ const (
 )
 
 // Peer is the other end of a link: a net.Conn that keeps the bounds of
-// datagrams. Read returns one datagram, cut to the buffer as UDP does; Write
-// sends one. Read and Write may be called from several goroutines and allocate
-// nothing once the session runs steadily.
+// datagrams. Read and Write may be called from several goroutines and allocate
+// nothing.
 type Peer struct {
 	s        *Session
 	id       proto.AllocationID
@@ -75,16 +73,14 @@ func (p *Peer) SetDeadline(t time.Time) error {
 	return p.SetWriteDeadline(t)
 }
 
-// SetReadDeadline makes Read fail with os.ErrDeadlineExceeded from t on, also
-// one that waits already. Zero means never. It always returns nil.
+// SetReadDeadline also ends a Read that waits. It always returns nil.
 func (p *Peer) SetReadDeadline(t time.Time) error {
 	p.deadline.set(t)
 	return nil
 }
 
-// SetWriteDeadline makes Write fail with os.ErrDeadlineExceeded from t on. Zero
-// means never. Write does not wait for the network, so that a deadline does
-// not interrupt it. It always returns nil.
+// SetWriteDeadline makes Write fail from t on. Write does not wait for the
+// network. It always returns nil.
 func (p *Peer) SetWriteDeadline(t time.Time) error {
 	p.limit.Store(unixNano(t))
 	return nil
@@ -115,9 +111,8 @@ func (p *Peer) Read(b []byte) (int, error) {
 	}
 }
 
-// TryRead is Read for a caller that polls instead of waiting, as a game does
-// in each tick: ok is false when no datagram waits. Errors are those of Read
-// but for the deadline, of which it knows nothing.
+// TryRead is Read for a caller that polls, as a game does in each tick: ok is
+// false when no datagram waits. It has no deadline.
 func (p *Peer) TryRead(b []byte) (n int, ok bool, err error) {
 	s := p.s
 	s.mu.Lock()
@@ -153,8 +148,7 @@ func (p *Peer) readError() error {
 }
 
 // Write sends b to the peer as one datagram. Success means that it is on its
-// way or lost: nothing is repeated, and a datagram that the system refuses,
-// because there is no network for example, is counted in Stats.Unsent.
+// way or lost: one that the system refuses is counted in Stats.Unsent.
 //
 // Errors: ErrTooLarge, os.ErrDeadlineExceeded, ErrPeerLeft, ErrLinkLost, net.ErrClosed,
 // or why the session ended.
@@ -183,9 +177,8 @@ func (p *Peer) writeError() error {
 	}
 }
 
-// Close ends the link: what waits to be read is dropped, and the session tells
-// the relay, repeatedly, until it confirms. Both sides may ask for a new link
-// after that. It does not wait, always returns nil and may be called again.
+// Close ends the link and drops what waits to be read; the session tells the
+// relay until it confirms. It always returns nil and may be called again.
 func (p *Peer) Close() error {
 	s := p.s
 	s.mu.Lock()
@@ -217,7 +210,6 @@ type outgoing struct {
 	buf [maxDatagram]byte
 }
 
-// send sends one RELAY.
 func (s *Session) send(out *outgoing, to proto.AllocationID, b []byte) (int, error) {
 	switch {
 	case isClosed(s.done):
@@ -237,7 +229,6 @@ func (s *Session) send(out *outgoing, to proto.AllocationID, b []byte) (int, err
 	return len(b), nil
 }
 
-// unixNano returns a deadline as a number, 0 for none.
 func unixNano(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -245,7 +236,6 @@ func unixNano(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// past reports whether a deadline is set and over.
 func past(limit *atomic.Int64) bool {
 	at := limit.Load()
 	return at != 0 && time.Now().UnixNano() >= at
@@ -263,7 +253,6 @@ type deadline struct {
 
 func newDeadline() deadline { return deadline{expired: make(chan struct{})} }
 
-// set makes t the deadline; zero removes it.
 func (d *deadline) set(t time.Time) {
 	now := time.Now()
 	d.mu.Lock()
@@ -300,8 +289,7 @@ func (d *deadline) flip(passed bool) {
 	d.expired = make(chan struct{})
 }
 
-// fire is the timer's end. A timer that was stopped too late finds a deadline
-// that was moved, and does nothing.
+// fire does nothing if the timer was stopped too late: the deadline was moved.
 func (d *deadline) fire() {
 	now := time.Now()
 	d.mu.Lock()
@@ -311,7 +299,6 @@ func (d *deadline) fire() {
 	}
 }
 
-// stop gives the timer back; no call uses the deadline any more.
 func (d *deadline) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -320,7 +307,6 @@ func (d *deadline) stop() {
 	}
 }
 
-// done returns the channel that is closed when the deadline passes.
 func (d *deadline) done() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

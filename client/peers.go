@@ -9,8 +9,7 @@ import (
 )
 
 // evictAfter is how long a peer has to be silent before it may make room. The
-// relay does not report that a peer's allocation has ended, so a host that runs
-// for days would otherwise fill its table with players long gone.
+// relay does not report that a peer's allocation has ended.
 const evictAfter = time.Minute
 
 // peerTable has the peers of a session. The session's lock guards it.
@@ -24,10 +23,9 @@ type peerTable struct {
 	spare      []*datagram // empty buffers
 }
 
-// Accept waits for a peer that the host does not know yet and returns it. The
-// relay tells a host nothing about joiners: a peer is learned from its first
-// datagram, which is then the first that Read returns. A peer that leaves
-// before it is accepted is forgotten.
+// Accept waits for a peer that the host does not know yet. The relay tells a
+// host nothing about joiners: a peer is learned from its first datagram, which
+// is then the first that Read returns.
 //
 // Errors: ErrRole, ctx.Err(), or why the session ended.
 func (s *Session) Accept(ctx context.Context) (*Peer, error) {
@@ -45,8 +43,8 @@ func (s *Session) Accept(ctx context.Context) (*Peer, error) {
 	}
 }
 
-// TryAccept is Accept for a caller that polls instead of waiting: the peer
-// is nil when there is no new one. Errors: ErrRole, or why the session ended.
+// TryAccept is Accept for a caller that polls: the peer is nil when there is
+// none.
 func (s *Session) TryAccept() (*Peer, error) {
 	if !s.host {
 		return nil, ErrRole
@@ -67,8 +65,7 @@ func (s *Session) TryAccept() (*Peer, error) {
 	return p, nil
 }
 
-// Peer returns the peer with this id, if it is linked as far as this side
-// knows. It is for code that uses PacketConn and wants to end one link.
+// Peer returns the peer with this id, if it is linked as far as is known.
 func (s *Session) Peer(id proto.AllocationID) (*Peer, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +140,6 @@ func (t *peerTable) add(now int64, id proto.AllocationID) *Peer {
 	return p
 }
 
-// evict makes room in the table if a peer has been silent long enough.
 func (t *peerTable) evict(now int64) bool {
 	var oldest *Peer
 	for _, p := range t.byID {
@@ -178,8 +174,7 @@ func (t *peerTable) forget(p *Peer) {
 	}
 }
 
-// dueDisconnect is the part of due that ends links. A peer whose DISCONNECT
-// stays without an echo is forgotten after a few.
+// dueDisconnect forgets a peer whose DISCONNECT stays without an echo.
 func (t *peerTable) dueDisconnect(now int64, buf []byte) ([]byte, int64) {
 	if t.leaving == 0 || t.s.bind.active {
 		return nil, never

@@ -20,15 +20,13 @@ type pinger struct {
 	newest   time.Duration
 }
 
-// pingSent is a PING that has not come back.
 type pingSent struct {
 	open   bool
 	number uint16
 	at     int64
 }
 
-// duePing is the part of due that keeps the allocation alive. It rests while
-// the session binds, since the relay could only answer ERROR 3.
+// duePing rests while the session binds: the relay could only answer ERROR 3.
 func (p *pinger) duePing(now int64, buf []byte) ([]byte, int64) {
 	if !p.s.bind.bound.Load() || p.s.bind.active {
 		return nil, never
@@ -43,7 +41,6 @@ func (p *pinger) duePing(now int64, buf []byte) ([]byte, int64) {
 	return proto.Ping{ID: p.s.own, Number: p.number}.Append(buf[:0]), now
 }
 
-// onEcho measures the round trip of a PING that came back, once.
 func (p *pinger) onEcho(now int64, number uint16) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()

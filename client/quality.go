@@ -26,7 +26,6 @@ const (
 
 // Site is a location whose round trip time [Measure] measures.
 type Site struct {
-	// Region is its name.
 	Region string
 	// Addr is the UDP address of a relay there, host:port.
 	Addr string
@@ -35,7 +34,6 @@ type Site struct {
 // Quality is how well a site can be reached.
 type Quality struct {
 	Site
-	// Sent and Received count probes.
 	Sent, Received int
 	// RTT is the mean round trip of those that were answered.
 	RTT time.Duration
@@ -81,7 +79,6 @@ func Measure(ctx context.Context, sites []Site, cfg MeasureConfig) []Quality {
 	return all
 }
 
-// nearer orders by what a player feels.
 func nearer(a, b Quality) int {
 	if (a.Received > 0) != (b.Received > 0) {
 		return cmp.Compare(b.Received, a.Received)
@@ -111,7 +108,6 @@ func measure(ctx context.Context, site Site, cfg MeasureConfig) Quality {
 	return q
 }
 
-// qosTitle is what a probe says of itself.
 const qosTitle = "ferry"
 
 // prober measures one site. Sending and receiving share nothing that changes but
@@ -134,7 +130,6 @@ func newProber(conn net.Conn, cfg MeasureConfig) *prober {
 	}
 }
 
-// send sends the probes and sets the time by which answers must be there.
 func (p *prober) send(ctx context.Context, cfg MeasureConfig) (sent int) {
 	for i := range cfg.Probes {
 		if i > 0 {
@@ -158,8 +153,7 @@ func (p *prober) send(ctx context.Context, cfg MeasureConfig) (sent int) {
 	return sent
 }
 
-// receive takes the answers until all are there or time is over. An error that
-// a closed port causes is no reason to stop before.
+// receive goes on after an error, such as one that a closed port causes.
 func (p *prober) receive(q *Quality) {
 	buf := make([]byte, 512)
 	for q.Received < len(p.answered) {
@@ -181,14 +175,12 @@ func (p *prober) receive(q *Quality) {
 	}
 }
 
-// question returns a probe.
 func (p *prober) question(i int) []byte {
 	return proto.QoSRequest{
 		Title: []byte(qosTitle), Sequence: uint8(i), ID: p.id, Time: uint64(time.Since(p.start)),
 	}.Append(nil)
 }
 
-// answers returns which probe a datagram answers, and false if it is no answer.
 func (p *prober) answers(b []byte) (i int, ok bool) {
 	m, err := proto.ParseQoSResponse(b)
 	return int(m.Sequence), err == nil && m.ID == p.id

@@ -9,8 +9,7 @@ const (
 	maxSpare = 1024
 )
 
-// datagram is one received datagram in a buffer that is used again. The buffer
-// has a byte more than the largest message, so that one that was cut shows.
+// datagram has a byte more than the largest message, so that a cut one shows.
 type datagram struct {
 	buf [maxDatagram + 1]byte
 	n   int
@@ -19,10 +18,8 @@ type datagram struct {
 
 func (d *datagram) bytes() []byte { return d.buf[:d.n] }
 
-// content returns the content of a datagram that is a RELAY.
 func (d *datagram) content() []byte { return d.buf[proto.RelayOverhead:d.n] }
 
-// queue holds datagrams in order, up to a fixed number.
 type queue struct {
 	slots []*datagram
 	head  int
@@ -31,7 +28,6 @@ type queue struct {
 
 func newQueue(n int) queue { return queue{slots: make([]*datagram, n)} }
 
-// push is false when the queue is full.
 func (q *queue) push(d *datagram) bool {
 	if q.count == len(q.slots) {
 		return false
@@ -41,7 +37,6 @@ func (q *queue) push(d *datagram) bool {
 	return true
 }
 
-// pop returns nil when the queue is empty.
 func (q *queue) pop() *datagram {
 	if q.count == 0 {
 		return nil
@@ -53,9 +48,9 @@ func (q *queue) pop() *datagram {
 	return d
 }
 
-// peerList holds the peers that have datagrams waiting, in the order in which
-// ReadFrom serves them: one datagram each in turn, so that a loud peer does not
-// starve the others. A peer is in it once.
+// peerList has the peers with datagrams that wait, once each, in the order in
+// which ReadFrom serves them: one datagram each, so that a loud peer starves no
+// other.
 type peerList struct {
 	first, last *Peer
 }

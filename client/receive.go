@@ -12,8 +12,6 @@ import (
 // network that goes away may cause again at once.
 const readPause = 10 * time.Millisecond
 
-// read is the reader: it takes datagrams off the present socket until the
-// session ends.
 func (s *Session) read() {
 	d := new(datagram)
 	for {
@@ -57,8 +55,7 @@ func (s *Session) survive(conn *socket, err error) bool {
 	}
 }
 
-// handle takes one datagram from the relay, and returns the buffer for the
-// next one: another one when this one waits in a queue now.
+// handle returns the next buffer: another one when this one waits in a queue.
 func (s *Session) handle(now int64, d *datagram) *datagram {
 	kind, err := proto.ParseType(d.bytes())
 	if err != nil {
@@ -80,8 +77,7 @@ func (s *Session) handle(now int64, d *datagram) *datagram {
 	return d
 }
 
-// handleControl takes a message that is not RELAY. It reports whether the
-// message is one that a relay sends to this session.
+// handleControl reports whether a relay sends such a message to this session.
 func (s *Session) handleControl(now int64, kind proto.Type, d *datagram) (bool, error) {
 	pkt := d.bytes()
 	switch kind {

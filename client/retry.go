@@ -8,8 +8,7 @@ import (
 // never is a time that does not come, in nanoseconds of the session's clock.
 const never = math.MaxInt64
 
-// retry is the schedule of one request that is repeated until it is answered.
-// Times are nanoseconds of the session's clock.
+// retry is the schedule of a request. Times are ns of the session's clock.
 type retry struct {
 	active bool
 	since  int64 // when it was started
@@ -21,7 +20,6 @@ func (r *retry) start(now int64) { *r = retry{active: true, since: now, next: no
 
 func (r *retry) stop() { *r = retry{} }
 
-// due reports whether the request has to be sent now.
 func (r *retry) due(now int64) bool { return r.active && now >= r.next }
 
 // noteSent sets the next time: after period/4, period/2, and then each period.
@@ -31,7 +29,6 @@ func (r *retry) noteSent(now int64, period time.Duration) {
 	r.next = now + int64(period>>shift)
 }
 
-// at returns when the request is due, or never.
 func (r *retry) at() int64 {
 	if !r.active {
 		return never
@@ -39,12 +36,10 @@ func (r *retry) at() int64 {
 	return r.next
 }
 
-// expired reports whether the request has been active for limit.
 func (r *retry) expired(now int64, limit time.Duration) bool {
 	return r.active && now-r.since >= int64(limit)
 }
 
-// expiry returns when expired becomes true, or never.
 func (r *retry) expiry(limit time.Duration) int64 {
 	if !r.active {
 		return never

@@ -39,9 +39,8 @@ type Session struct {
 	peers   peerTable
 }
 
-// New checks the configuration and opens the local socket. Nothing is sent and
-// nothing runs before Run; a session that is never run has to be closed.
-// Errors wrap ErrConfig or are the system's.
+// New opens the local socket. Nothing runs before Run; a session that is never
+// run has to be closed. Errors wrap ErrConfig or are the system's.
 func New(cfg Config) (*Session, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -117,8 +116,7 @@ func (s *Session) Run(ctx context.Context) error {
 	return nil
 }
 
-// control sends what is due until the session ends, which is false, or ctx
-// does, which is true.
+// control sends what is due. It returns true when ctx and not the session ends.
 func (s *Session) control(ctx context.Context) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

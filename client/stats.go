@@ -7,7 +7,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// errorCodes is how many codes of ERROR have a name.
 const errorCodes = int(proto.ErrorSelfConnect) + 1
 
 // Stats is what a session has counted since New. Sent and received datagrams

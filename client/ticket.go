@@ -16,12 +16,10 @@ import (
 type Ticket struct {
 	// Server is the relay's UDP endpoint. Datagrams from any other are ignored.
 	Server netip.AddrPort
-	// Alternatives are further UDP endpoints of the relay, such as that of the other
-	// address family. While a BIND has no answer, the session tries all in turn, each for
-	// Config.RetryPeriod at first.
+	// Alternatives are further UDP endpoints of the relay, such as of the other family.
+	// While a BIND has no answer, the session tries all in turn.
 	Alternatives []netip.AddrPort
-	// ID is the player's own allocation.
-	ID proto.AllocationID
+	ID           proto.AllocationID
 	// Key signs the BIND.
 	Key proto.Key
 	// ConnectionData is the player's own, 1 to 255 bytes.
@@ -31,10 +29,9 @@ type Ticket struct {
 	HostConnectionData []byte
 }
 
-// Reserve asks the API for a host's allocation for up to maxConnections
-// players; an empty region lets the server choose. The allocation is lost
-// unless the session binds within 10 s. Its join code is
-// c.JoinCode(ctx, ticket.ID.String()).
+// Reserve asks the API for a host's allocation; an empty region lets the server
+// choose. The session must bind within 10 s. Its join code is c.JoinCode(ctx,
+// ticket.ID.String()).
 func Reserve(ctx context.Context, c *api.Client, maxConnections int, region string) (Ticket, error) {
 	a, err := c.Allocate(ctx, api.AllocateRequest{MaxConnections: maxConnections, Region: region})
 	if err != nil {
@@ -43,9 +40,8 @@ func Reserve(ctx context.Context, c *api.Client, maxConnections int, region stri
 	return TicketFrom(a)
 }
 
-// Redeem asks the API for a joiner's allocation by join code, as a player types or pastes it:
-// spaces, hyphens and characters without a width are not sent. The allocation is lost unless the
-// session binds within 10 s.
+// Redeem asks the API for a joiner's allocation by join code, as a player types or pastes it.
+// The session must bind within 10 s.
 func Redeem(ctx context.Context, c *api.Client, joinCode string) (Ticket, error) {
 	a, err := c.Join(ctx, joincode.Trim(joinCode))
 	if err != nil {
@@ -54,9 +50,8 @@ func Redeem(ctx context.Context, c *api.Client, joinCode string) (Ticket, error)
 	return TicketFrom(a)
 }
 
-// TicketFrom converts an allocation of the API into a Ticket. A "udp" endpoint
-// must have an IP address and a port; the sizes of id, key and connection data
-// are checked. Errors wrap ErrConfig.
+// TicketFrom converts an allocation of the API, and checks its sizes and its
+// "udp" endpoints. Errors wrap ErrConfig.
 func TicketFrom(a api.Allocation) (Ticket, error) {
 	if len(a.AllocationIDBytes) != proto.IDLen || len(a.Key) != proto.KeyLen {
 		return Ticket{}, fmt.Errorf("%w: allocation id of %d bytes and key of %d bytes, need %d and %d",
@@ -77,7 +72,6 @@ func TicketFrom(a api.Allocation) (Ticket, error) {
 	return t, t.check()
 }
 
-// udpServers returns the usable udp endpoints, or the error about one that is not.
 func udpServers(a api.Allocation) (all []netip.AddrPort, err error) {
 	err = fmt.Errorf("%w: relay offers no udp endpoint", ErrConfig)
 	for _, e := range a.ServerEndpoints {
@@ -100,7 +94,6 @@ func udpServers(a api.Allocation) (all []netip.AddrPort, err error) {
 	return all, nil
 }
 
-// servers returns all endpoints, unmapped.
 func (t Ticket) servers() []netip.AddrPort {
 	all := append([]netip.AddrPort{t.Server}, t.Alternatives...)
 	for i, a := range all {

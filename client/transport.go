@@ -23,8 +23,6 @@ type socket struct {
 	turn   int // index of server in transport.servers
 }
 
-// first returns the configured socket, or opens one to the first endpoint for whose
-// family there is one.
 func (t *transport) first() (conn *socket, err error) {
 	if t.cfg.Conn != nil {
 		t.cfg.tune(t.cfg.Conn)
@@ -38,7 +36,6 @@ func (t *transport) first() (conn *socket, err error) {
 	return conn, err
 }
 
-// open opens a socket to an endpoint of the relay.
 func (t *transport) open(turn int) (*socket, error) {
 	conn, err := t.cfg.listen(t.servers[turn])
 	if err != nil {
@@ -66,10 +63,9 @@ func (t *transport) hear(now int64) {
 	}
 }
 
-// Roam moves the session to a new local socket, as a phone does that changes
-// networks, and binds it; Bind waits until that is done. What was waiting in
-// the old socket is lost. Errors are the system's, which leave everything as
-// it was, or why the session ended.
+// Roam moves the session to a new local socket, as when a phone changes
+// networks; Bind waits for it. What was waiting in the old socket is lost.
+// After an error of the system all is as it was.
 func (s *Session) Roam() error {
 	conn, err := s.transport.open(s.transport.socket.Load().turn)
 	if err != nil {

@@ -13,7 +13,6 @@ type clock struct {
 // maxStep bounds by how much one Update moves the clock; more times out all.
 const maxStep = 24 * time.Hour
 
-// advance moves the clock to the caller's time, and reports whether this is the first time.
 func (c *clock) advance(now time.Time) (first bool) {
 	first = !c.started
 	step := now.Sub(c.last)
@@ -32,7 +31,6 @@ func (c *clock) advance(now time.Time) (first bool) {
 	return first
 }
 
-// millis is the time in a message.
 func (c *clock) millis() uint32 { return millisOf(c.elapsed) }
 
 func millisOf(t time.Duration) uint32 { return uint32(t/time.Millisecond) + 1 }

@@ -7,7 +7,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
-// closing is how a connection ends from this side.
 type closing struct {
 	requested bool // the game wants it to end
 	reason    Reason
@@ -21,7 +20,6 @@ type closing struct {
 // lingerTime is how long an ended connection waits for its notice to arrive.
 const lingerTime = 250 * time.Millisecond
 
-// end publishes the end of a connection. The RPCs before it stay until the next Update.
 func (s *session) end(ev Event) {
 	s.enter(StateDisconnected)
 	ev.Conn, ev.NetworkID, ev.State, ev.UserData = Conn{s.d, s.conn}, s.id, StateDisconnected, s.userData
@@ -33,8 +31,6 @@ func (s *session) end(ev Event) {
 	s.leaveGame()
 }
 
-// close ends a connection from this side and sends the peer a close notice. The cause is for the
-// event of this side.
 func (s *session) close(r Reason, text string, cause error) {
 	s.end(Event{Reason: r, PeerReason: r, Cause: cause})
 	s.closing.at, _ = s.d.ep.Remote(s.conn)
@@ -46,16 +42,14 @@ func (s *session) close(r Reason, text string, cause error) {
 	s.closing.lingering, s.closing.until = true, s.d.clock.elapsed+lingerTime
 }
 
-// closeSilent ends a connection whose peer is silent. As that acknowledges nothing, the reliable
-// notice may have no room; the peer gets another one.
+// closeSilent sends another notice: a silent peer acknowledges nothing, so that the reliable one
+// may have no room.
 func (s *session) closeSilent() {
 	s.close(ReasonTimeout, "", nil)
 	s.d.scratch = appendClose(append(s.d.scratch[:0], kindClose), ReasonTimeout, "")
 	_ = s.d.ep.Send(s.conn, utp.EntitiesUnreliable, s.d.scratch) // Without room, the peer gets no reason.
 }
 
-// linger ends the transport's connection when the notice has arrived, or will
-// not any more.
 func (s *session) linger() {
 	st, ok := s.d.ep.ConnStats(s.conn)
 	if ok && s.d.clock.elapsed < s.closing.until && st.InFlight+s.rpcs.queue.len() > 0 {
@@ -64,7 +58,6 @@ func (s *session) linger() {
 	s.closeTransport()
 }
 
-// closeTransport ends the transport's connection.
 func (s *session) closeTransport() {
 	if s.d.ep.State(s.conn) != utp.StateNone {
 		s.d.ep.Disconnect(s.conn)
@@ -73,13 +66,11 @@ func (s *session) closeTransport() {
 	s.forgetTransport()
 }
 
-// forgetTransport forgets a connection that the transport does not have any more.
 func (s *session) forgetTransport() {
 	s.closing.lingering = false
 	s.rpcs.queue.reset()
 }
 
-// transportEnded ends a connection that the transport does not have any more.
 func (s *session) transportEnded(ev utp.Event) {
 	end := Event{Reason: Reason(ev.Reason), PeerReason: Reason(ev.Reason), Cause: ev.Cause}
 	if ev.Refused {
@@ -90,7 +81,6 @@ func (s *session) transportEnded(ev utp.Event) {
 	s.forgetTransport()
 }
 
-// closeByPeer processes the close notice of the peer.
 func (s *session) closeByPeer(body []byte) {
 	reason, text, ok := parseClose(body)
 	if !ok {
@@ -102,7 +92,6 @@ func (s *session) closeByPeer(body []byte) {
 	s.forgetTransport()
 }
 
-// closeInvalid ends a connection whose peer sent what it must not.
 func (s *session) closeInvalid(text string) {
 	s.d.log.Warn("invalid RPC", "networkID", s.id, "detail", text)
 	s.close(ReasonInvalidRPC, text, nil)
@@ -113,7 +102,6 @@ func (s *session) closeInvalid(text string) {
 // Only then may the link be disconnected at a relay.
 const releaseFlushes = 3
 
-// releases are the peers whose link is to be disconnected, some flushes later.
 type releases struct{ list []pendingRelease }
 
 type pendingRelease struct {
@@ -131,7 +119,6 @@ func (r *releases) add(at address.Addr) {
 	r.list = append(r.list, pendingRelease{at, releaseFlushes})
 }
 
-// flush belongs behind the datagrams of a flush. It releases the peers that are due.
 func (r *releases) flush(release func(address.Addr)) {
 	kept := r.list[:0]
 	for _, p := range r.list {

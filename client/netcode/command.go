@@ -19,9 +19,8 @@ type Command struct {
 }
 
 // SendCommand sends a command to the server with the next Flush. A second one for the same
-// tick replaces the first; one for an earlier tick begins a new sequence. Each datagram has
-// the newest Config.CommandsPerDatagram commands, as far as they fit into it, so a command
-// is lost only with all the datagrams that have it.
+// tick replaces the first; one for an earlier tick begins a new sequence. Later datagrams
+// repeat it, see Config.CommandsPerDatagram.
 //
 // Errors: ErrGone, ErrNotAllowed, ErrTooLarge.
 func (c Conn) SendCommand(tick uint32, b []byte) error {
@@ -64,7 +63,6 @@ const (
 	repetitionLen = 3 // and the data
 )
 
-// commandPacket is a received datagram of commands.
 type commandPacket struct {
 	commandHeader
 	count       int
@@ -117,7 +115,6 @@ func nextRepetition(b []byte) (back uint32, data, rest []byte, ok bool) {
 	return uint32(b[0]), b[repetitionLen:end:end], b[end:], true
 }
 
-// sentCommands are the newest commands of a client, each until enough datagrams had it.
 type sentCommands struct {
 	list  []sentCommand // the first n, by tick; the others keep their buffers
 	n     int
@@ -151,7 +148,6 @@ func (q *sentCommands) add(tick uint32, b []byte, k int) (unsent uint64) {
 	return unsent
 }
 
-// drop removes the oldest command, and returns 1 if it was in no datagram.
 func (q *sentCommands) drop() (unsent uint64) {
 	oldest := q.list[0]
 	copy(q.list, q.list[1:q.n])
@@ -163,8 +159,7 @@ func (q *sentCommands) drop() (unsent uint64) {
 	return 0
 }
 
-// fitting returns the index of the first command that goes into a datagram with room bytes.
-// The newest always does if it was in none.
+// fitting returns the first command to send. The newest always fits if it was in none.
 func (q *sentCommands) fitting(room int) int {
 	first := q.n
 	room -= commandLen + tickLen
@@ -182,7 +177,6 @@ func (q *sentCommands) fitting(room int) int {
 	return first
 }
 
-// append encodes the commands from the index first on.
 func (q *sentCommands) append(dst []byte, first int) []byte {
 	dst = append(dst, byte(q.n-first))
 	if first == q.n {
@@ -199,8 +193,7 @@ func (q *sentCommands) append(dst []byte, first int) []byte {
 	return append(dst, newest.data...)
 }
 
-// noteSent counts a datagram with the commands from the index first on, and returns how many
-// of them it was the first for.
+// noteSent returns how many of the commands were in no datagram before.
 func (q *sentCommands) noteSent(first int) (fresh uint64) {
 	for i := first; i < q.n; i++ {
 		e := &q.list[i]
@@ -221,7 +214,6 @@ func (q *sentCommands) noteSent(first int) (fresh uint64) {
 // in a datagram without one.
 const ackInterval = 50 * time.Millisecond
 
-// commandStream is the commands of a session: those that a client sends, or a server receives.
 type commandStream struct {
 	s      *session
 	inputs inputs        // of a server
@@ -229,7 +221,6 @@ type commandStream struct {
 	sentAt time.Duration // when a datagram of commands was sent
 }
 
-// flush sends the commands of this tick with those before, or an acknowledgement.
 func (q *commandStream) flush() {
 	s, d := q.s, q.s.d
 	acks := s.snapshots.ackDue && s.inGame && d.clock.elapsed-q.sentAt >= ackInterval
@@ -247,7 +238,6 @@ func (q *commandStream) flush() {
 	q.sentAt, s.snapshots.ackDue = d.clock.elapsed, false
 }
 
-// take keeps the commands of a datagram that are new, and what it acknowledges.
 func (q *commandStream) take(b []byte) {
 	s := q.s
 	p, ok := parseCommands(b)
@@ -292,7 +282,6 @@ func (q *commandStream) takeOne(tick uint32, data []byte) {
 	}
 }
 
-// inputs are the commands of a client as the server receives them.
 type inputs struct {
 	any       bool
 	newest    uint32
@@ -317,7 +306,6 @@ const (
 	inputDropped
 )
 
-// reset forgets all commands but not the buffer.
 func (in *inputs) reset() {
 	clear(in.list)
 	*in = inputs{list: in.list[:0]}
@@ -331,9 +319,8 @@ func (in *inputs) leave() {
 	in.left = in.left || in.any
 }
 
-// begin takes the newest tick of a datagram and its time at the client. In one sequence both rise
-// together: a lower tick at a later time begins another one. It is false for a datagram of a
-// sequence before.
+// begin is false for a datagram of a former sequence: in one sequence tick and time rise
+// together, so that a lower tick at a later time begins another one.
 func (in *inputs) begin(tick, time uint32) bool {
 	switch {
 	case in.since != 0 && int32(time-in.since) < 0:
@@ -348,7 +335,6 @@ func (in *inputs) begin(tick, time uint32) bool {
 	return true
 }
 
-// next begins an Update.
 func (in *inputs) next() {
 	clear(in.list)
 	in.list = in.list[:0]

@@ -19,17 +19,14 @@ const NoTimeout time.Duration = utp.NoTimeout
 // Config configures a Driver. Negative values are invalid, except NoTimeout. Durations of
 // the transport count in whole milliseconds.
 type Config struct {
-	// Link carries the datagrams; the driver owns it from NewServer or NewClient on. Nil
-	// means a UDP socket, which Listen opens at its address, and Connect at any of the
-	// server's family.
+	// Link carries the datagrams, and is the driver's from NewServer or NewClient on.
+	// Nil means a UDP socket, opened by Listen or Connect.
 	Link link.Link
-	// Conditions simulate a bad network in front of the link, in both directions, for
-	// tests and development, see link.Simulate. Zero means none.
-	Conditions link.Conditions
-	// AutoConnect makes the first Update listen or connect. Zero means no.
+	// Conditions simulate a bad network in front of the link, see link.Simulate.
+	Conditions  link.Conditions
 	AutoConnect AutoConnect
 
-	// GameVersion must be the same on both sides. 0 is as good as another.
+	// GameVersion must be the same on both sides.
 	GameVersion int32
 	// ComponentsHash is the fingerprint of what the game writes into commands
 	// and snapshots. It must be the same unless RelaxedVersion is set.
@@ -50,10 +47,8 @@ type Config struct {
 	// CommandsPerDatagram is how many commands a client sends at once: the newest and, as far
 	// as they fit, the ones before it again. 0 means 4, 1 repeats none, the limit is 32.
 	CommandsPerDatagram int
-	// Limits bound what peers can cost.
-	Limits Limits
-	// Timeouts end attempts and connections, and repeat what is unanswered.
-	Timeouts Timeouts
+	Limits              Limits
+	Timeouts            Timeouts
 
 	// Rand gives the tokens of connections. Nil means crypto/rand.
 	Rand io.Reader
@@ -74,53 +69,45 @@ type AutoConnect struct {
 
 // Limits bound what the peers of a driver can cost. Zero means the default.
 type Limits struct {
-	// MaxHandshaking bounds the clients of a server that are in handshake or approval.
-	// Default 256, at most 65536. One above it is refused by a disconnect and is no event. A
-	// client has such a place from when it has proven its address, so forged requests take
-	// none.
+	// MaxHandshaking bounds the clients of a server that have proven their address and are
+	// in handshake or approval. Default 256, at most 65536. One above it is refused by a
+	// disconnect and is no event.
 	MaxHandshaking int
 	// MaxHandshakingPerSource is the same for one IPv4 address, one IPv6 /64 or one
-	// allocation. Default 32, enough for a school behind one address. A further client gets
-	// no answer meanwhile, and asks again.
+	// allocation. Default 32. A further client gets no answer meanwhile.
 	MaxHandshakingPerSource int
 	// MaxMessageSize is the largest datagram in bytes on the socket, with those of a
 	// relay. Default 1400, at most 1472. 128 must be left without those of a relay.
 	MaxMessageSize int
-	// MaxSnapshotLen bounds a snapshot or a command in bytes. Default 16 KiB, at most
-	// 1 MiB less 22 bytes. One that needs several packets is lost with each of them, and at
-	// a side whose own limit is lower.
+	// MaxSnapshotLen bounds a snapshot or a command in bytes. Default 16 KiB, at most 1 MiB
+	// less 22 bytes. One of several packets is lost with each of them.
 	MaxSnapshotLen int
 	// MaxRPCQueue bounds the RPCs in bytes that wait to be sent to one peer. Default 256 KiB.
 	MaxRPCQueue int
 	// MaxRPCLen bounds the payload in bytes of an RPC that needs more than one packet, sent
 	// or received. Default 64 KiB, at most 1 MiB. A peer that announces a larger one is
-	// disconnected with ReasonInvalidRPC. Each connection may hold this much for an RPC that
-	// has not arrived completely, and never more than twice what has arrived of it.
+	// disconnected with ReasonInvalidRPC. A connection holds at most twice what has arrived
+	// of one.
 	MaxRPCLen int
 }
 
 // Timeouts are the times of a driver. Zero means the default.
 type Timeouts struct {
-	// HandshakeApproval is how long a client may take from the proof of its
-	// address, which comes with its version, until it is connected, handshake and approval
-	// together. Default 5 s, at least 1 s. A client counts StateHandshake and
-	// StateApproval by its own, one after the other.
+	// HandshakeApproval is how long a client may take from the proof of its address until
+	// it is connected. Default 5 s, at least 1 s. A client counts the time of each state.
 	HandshakeApproval time.Duration
 	// Connect is the time between two requests of a client. Default 1 s.
 	Connect time.Duration
 	// ConnectAttempts is how many requests a client sends before the attempt ends with
 	// ReasonMaxConnectionAttempts. Default 60.
 	ConnectAttempts int
-	// Heartbeat is how long nothing may be sent before a heartbeat is. Default 500 ms,
-	// NoTimeout means no heartbeats.
+	// Heartbeat is the idle time before a heartbeat. Default 500 ms; NoTimeout: none.
 	Heartbeat time.Duration
-	// Disconnect is how long nothing may be received before the connection
-	// ends with ReasonTimeout, which the peer gets as Event.PeerReason if it still receives.
-	// Default 30 s, NoTimeout means no limit.
+	// Disconnect is how long nothing may be received before the connection ends with
+	// ReasonTimeout. Default 30 s, NoTimeout means no limit.
 	Disconnect time.Duration
 	// MaxResend bounds the time after which an unacknowledged packet of RPCs is
-	// sent again, 64 ms to 10 s. Default 200 ms. Where round trips are longer,
-	// packets are sent again for nothing.
+	// sent again, 64 ms to 10 s. Default 200 ms.
 	MaxResend time.Duration
 }
 
@@ -158,7 +145,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check takes a configuration that has its defaults.
 func (c Config) check() error {
 	if c.Timeouts.HandshakeApproval < time.Second {
 		return fmt.Errorf("%w: Timeouts.HandshakeApproval %v is below 1s", ErrConfig, c.Timeouts.HandshakeApproval)
@@ -190,7 +176,6 @@ func (c Config) check() error {
 	return nil
 }
 
-// transport returns the configuration of the layer below.
 func (c Config) transport(overhead int) utp.Config {
 	t := utp.NetcodeForEntities()
 	t.ValidateAddresses = true

@@ -7,16 +7,14 @@ import (
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
-// Conn names one connection of a driver. It is comparable and is never used
-// again for another one; its zero is none. Its methods belong to the goroutine
-// of the driver and may be called at any time: those of a connection that has
-// ended return ErrGone or nothing.
+// Conn names one connection of a driver. It is comparable and never used again;
+// its zero is none. Its methods belong to the driver's goroutine: those of a
+// connection that has ended return ErrGone or nothing.
 type Conn struct {
 	d  *Driver
 	id utp.ConnID
 }
 
-// session returns the session of a connection, which may have ended, or nil.
 func (c Conn) session() *session {
 	if c.d == nil {
 		return nil
@@ -24,7 +22,6 @@ func (c Conn) session() *session {
 	return c.d.sessions.get(c.id)
 }
 
-// live returns the session of a connection that has not ended, or nil.
 func (c Conn) live() *session {
 	if s := c.session(); s != nil && s.live() {
 		return s
@@ -34,8 +31,7 @@ func (c Conn) live() *session {
 
 var noSession = new(session)
 
-// receivingSession returns the session of a connection, also of one that ended in the last Update, or
-// an empty one.
+// receivingSession is also that of a connection that ended in the last Update, and never nil.
 func (c Conn) receivingSession() *session {
 	if s := c.session(); s != nil {
 		return s
@@ -97,9 +93,8 @@ func (c Conn) Approve() error {
 }
 
 // Disconnect ends the connection with the next Update, whose event has this reason. The
-// peer's event has ReasonClosedByRemote, and the reason and up to 127 bytes of the text as
-// PeerReason and PeerText. Of several calls the first counts. The notice delays the end of
-// the transport by up to 250 ms in the background.
+// peer's event has ReasonClosedByRemote, and the reason and up to 127 bytes of the text.
+// Of several calls the first counts.
 func (c Conn) Disconnect(r Reason, text string) {
 	if s := c.live(); s != nil && !s.closing.requested {
 		s.closing.requested, s.closing.reason, s.closing.text = true, r, cut(text)
@@ -144,8 +139,6 @@ func (c Conn) RPCs() iter.Seq[RPC] {
 	return func(yield func(RPC) bool) { each(c.receivingSession().rpcs.received, yield) }
 }
 
-// maySend returns the session if the server or the client may send a command or snapshot of a size
-// behind its header.
 func (c Conn) maySend(byServer bool, header, size int) (*session, error) {
 	s := c.live()
 	switch {

@@ -16,8 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
-// Driver is a server with its clients, or a client with its server. It starts no
-// goroutine and is not safe for concurrent use.
+// Driver is a server or a client. It belongs to one goroutine.
 type Driver struct {
 	cfg     Config
 	server  bool
@@ -45,8 +44,7 @@ type Driver struct {
 // remains the caller's then.
 func NewServer(cfg Config) (*Driver, error) { return newDriver(cfg, true) }
 
-// NewClient returns a client without a connection. Errors are those of
-// NewServer.
+// NewClient returns a client without a connection. Errors wrap ErrConfig.
 func NewClient(cfg Config) (*Driver, error) { return newDriver(cfg, false) }
 
 func newDriver(cfg Config, server bool) (*Driver, error) {
@@ -69,7 +67,6 @@ func newDriver(cfg Config, server bool) (*Driver, error) {
 	return d, nil
 }
 
-// attach takes a link.
 func (d *Driver) attach(l link.Link) error {
 	ep, err := utp.New(d.cfg.transport(l.Overhead()))
 	if err == nil && d.cfg.Conditions != (link.Conditions{}) {
@@ -83,7 +80,6 @@ func (d *Driver) attach(l link.Link) error {
 	return nil
 }
 
-// open makes the link, a UDP socket, if there is none.
 func (d *Driver) open(local address.Addr) error {
 	switch {
 	case d.closed:
@@ -134,11 +130,9 @@ func (d *Driver) Listen(at address.Addr) error {
 
 func (d *Driver) listening() bool { return d.ep != nil && d.ep.Listening() }
 
-// Connect begins to connect to a server; StateConnecting is an event of the
-// next Update.
+// Connect begins to connect to a server; StateConnecting is an event of the next Update.
 //
-// Errors: ErrNotAllowed, ErrAlready, link.ErrAddr, and those of link.OpenUDP, of the link, and of
-// Config.Rand.
+// Errors: ErrNotAllowed, ErrAlready, link.ErrAddr, and those of the link and of Config.Rand.
 func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	if d.server {
 		return Conn{}, ErrNotAllowed
@@ -171,7 +165,6 @@ func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	return Conn{d, id}, nil
 }
 
-// isOneMachine reports whether a machine can have an address: any, all and several have it not.
 func isOneMachine(ip netip.Addr) bool {
 	if ip.IsUnspecified() || ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return false
@@ -194,8 +187,7 @@ func isOneMachine(ip netip.Addr) bool {
 // set. It is for its address, its counters and its session.
 func (d *Driver) Link() link.Link { return d.link }
 
-// Conns returns the connections in the order of their slots, without those
-// that have ended.
+// Conns returns the connections that have not ended, in the order of slots.
 func (d *Driver) Conns() iter.Seq[Conn] {
 	return func(yield func(Conn) bool) {
 		for _, s := range d.sessions.list {
@@ -217,13 +209,12 @@ func (d *Driver) Broadcast(r RPC) (sent int) {
 	return sent
 }
 
-// Run makes ticks at a rate per second, from 1 to 1000, until ctx ends: an
-// Update, the game's turn, and a Flush. The turn gets the time of the Update and the
-// number of the tick, from 1 on. The driver belongs to Run meanwhile, so that the game
-// may use it in its turn alone; turn may be nil. A tick that comes late is made once.
+// Run makes ticks at a rate per second, from 1 to 1000, until ctx ends: an Update, the
+// game's turn, and a Flush. turn, which may be nil, gets the time of the Update and
+// the number of the tick, from 1 on, and alone may use the driver. A late tick is made
+// once.
 //
-// It returns ctx.Err(), or the error of Update, after the game's turn of that
-// tick. The caller closes the driver.
+// It returns ctx.Err(), or the error of Update. The caller closes the driver.
 func (d *Driver) Run(ctx context.Context, tickRate int, turn func(now time.Time, tick uint32)) error {
 	if tickRate < 1 || tickRate > 1000 {
 		return fmt.Errorf("%w: tick rate %d is not within 1 and 1000", ErrConfig, tickRate)
@@ -248,12 +239,10 @@ func (d *Driver) Run(ctx context.Context, tickRate int, turn func(now time.Time,
 	}
 }
 
-// State is where a connection stands. The values are those of Netcode for
-// Entities. No connection enters a state twice.
+// State is where a connection stands, with the values of Netcode for Entities.
 type State uint8
 
-// The states, in the order in which a connection passes them; any of them may
-// be followed by StateDisconnected.
+// The states, in the order in which a connection passes them.
 const (
 	// StateUnknown: the zero Conn.
 	StateUnknown State = iota
@@ -267,9 +256,8 @@ const (
 	StateApproval
 	// StateConnected: the connection has a NetworkID, and everything may pass.
 	StateConnected
-	// StateStalled and StateResumed are of events alone: a connection that stays in StateConnected
-	// receives nothing for four times Timeouts.Heartbeat, which should be the same on both
-	// sides, and then it does again.
+	// StateStalled and StateResumed are of events alone: a connected peer sends nothing for four
+	// times Timeouts.Heartbeat, and then it does again.
 	StateStalled
 	StateResumed
 )
@@ -286,8 +274,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Flush is the second half of a tick: it sends what the game has queued, with
-// what the transport has to say.
+// Flush is the second half of a tick: it sends what is queued.
 func (d *Driver) Flush() {
 	if d.ep != nil && !d.closed {
 		d.flush()
@@ -312,10 +299,8 @@ func (d *Driver) flush() {
 	d.link.Flush()
 }
 
-// Update is the first half of a tick: it takes what arrived, ends what waited
-// too long, and publishes what happened. What it handed out before is no longer
-// valid. A time before that of the last Update counts as the same, and a later return of the
-// clock as none.
+// Update is the first half of a tick: it takes what arrived, ends what waited too long, and
+// publishes what happened. A time before that of the last Update counts as the same.
 //
 // It returns why the link has ended, after which nothing arrives any more, or,
 // once, why Config.AutoConnect could not be done; net.ErrClosed after Close.
@@ -346,7 +331,6 @@ func (d *Driver) Update(now time.Time) error {
 	return d.requests.takeAutoError()
 }
 
-// forget drops what was handed out for one tick.
 func (d *Driver) forget() {
 	d.ids.age()
 	clear(d.events)
@@ -356,7 +340,6 @@ func (d *Driver) forget() {
 	}
 }
 
-// receive takes what the link has.
 func (d *Driver) receive() {
 	for range maxReceive {
 		ev := d.link.Receive(d.buf)
@@ -384,7 +367,6 @@ func (d *Driver) receive() {
 	}
 }
 
-// takeEvents goes through what the transport has to say, in its order.
 func (d *Driver) takeEvents() {
 	for ev, ok := d.ep.NextEvent(); ok; ev, ok = d.ep.NextEvent() {
 		if ev.Kind == utp.EventIncoming {
@@ -415,11 +397,8 @@ func (d *Driver) takeEvents() {
 // maxDials is how often one attempt to connect asks the link for its peer again.
 const maxDials = 3
 
-// peerLeft processes the link's report that a peer is gone.
-//
-// A host that ends a connection closes the link some flushes later. A client that
-// connects again at once over the old link may therefore see the link end: that end
-// concerns the previous connection, and the attempt continues over a new link.
+// peerLeft keeps the attempt of a client that connects again at once and sees the
+// link of its former connection end, which the host closes some flushes later.
 func (d *Driver) peerLeft(at address.Addr, cause error) {
 	s := d.sessions.attempt(at)
 	if s == nil || s.handshake.dials == maxDials || d.link.Dial() != nil {

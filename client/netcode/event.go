@@ -7,10 +7,9 @@ import (
 	"slices"
 )
 
-// Event is the entry of a connection into a state in this tick. A server has none
-// for StateConnecting, and neither side has one for StateUnknown or for Listen. StateStalled and
-// StateResumed say that nothing comes from the peer at the moment, and that it does again; the
-// connection stays in StateConnected.
+// Event is the entry of a connection into a state in this tick. A server has none for
+// StateConnecting, and neither side has one for StateUnknown or for Listen. StateStalled and
+// StateResumed leave the connection in StateConnected.
 type Event struct {
 	Conn      Conn
 	NetworkID NetworkID // 0 before StateConnected, and after it if that never was
@@ -24,8 +23,7 @@ type Event struct {
 	UserData   any    // what Conn.SetUserData kept
 }
 
-// String returns the NetworkID and the state, and of an end the reason, the close
-// notice of the peer and the cause: "3 disconnected, closed by remote (server full: try later)".
+// String is such as "3 disconnected, closed by remote (server full: try later)".
 func (ev Event) String() string {
 	s := fmt.Sprintf("%d %v", ev.NetworkID, ev.State)
 	if ev.State == StateDisconnected {
@@ -43,10 +41,8 @@ func (ev Event) String() string {
 	return s
 }
 
-// Events returns the events of the last Update: first clients
-// that were accepted, then what happened to each connection, in the order of
-// the connections. It is valid until the next Update and reading it does not
-// change it.
+// Events returns the events of the last Update, of new clients first, and then
+// in the order of the connections. It is valid until the next Update.
 func (d *Driver) Events() []Event { return d.events }
 
 func (d *Driver) publish(ev Event) {
@@ -54,7 +50,6 @@ func (d *Driver) publish(ev Event) {
 	d.log.Debug("connection", "state", ev.State, "networkID", ev.NetworkID, "reason", ev.Reason)
 }
 
-// orderEvents puts the events into the order that Events promises.
 func orderEvents(events []Event, server bool) {
 	rank := func(ev Event) int {
 		if server && ev.State == StateHandshake {
@@ -79,8 +74,8 @@ var (
 	// ErrNotAllowed is a server's call on a client or a client's on a server, and one that the
 	// state of the connection forbids, as commands are before both Connected and SetInGame.
 	ErrNotAllowed = errors.New("netcode: not allowed on this side or in this state")
-	// ErrUnknownRPC is an RPC of another registry, or one that was registered
-	// after the driver was made.
+	// ErrUnknownRPC is an RPC of another registry, or registered after the
+	// driver.
 	ErrUnknownRPC = errors.New("netcode: RPC is not registered")
 	// ErrTooLarge is an RPC above Limits.MaxRPCLen or Limits.MaxRPCQueue, or above one packet
 	// before StateConnected, a message above one packet, or a command or snapshot above
@@ -95,7 +90,6 @@ var (
 // of Unity's packages; each side gives its own, see Event.
 type Reason uint8
 
-// The reasons.
 const (
 	// ReasonConnectionClose: closed by this side without another reason.
 	ReasonConnectionClose Reason = 0

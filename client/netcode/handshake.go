@@ -2,7 +2,6 @@ package netcode
 
 import "time"
 
-// handshake is how far a connection is before StateConnected.
 type handshake struct {
 	since           time.Duration // when it began, of a client also the approval
 	connectingDue   bool          // StateConnecting was not published yet
@@ -11,7 +10,6 @@ type handshake struct {
 	approved        bool
 }
 
-// enter moves a connection to a state and publishes that.
 func (s *session) enter(st State) {
 	s.state = st
 	if st != StateDisconnected {
@@ -19,15 +17,13 @@ func (s *session) enter(st State) {
 	}
 }
 
-// begin starts the handshake. Each side says its version without waiting for
-// the other's.
+// begin says this side's version without waiting for the other's.
 func (s *session) begin() {
 	s.handshake.since = s.d.clock.elapsed
 	s.rpcs.queue.add(indexVersion, s.d.version.append(nil), nil)
 	s.enter(StateHandshake)
 }
 
-// system executes an RPC of this package where it stands in the stream.
 func (s *session) system(index uint16, body []byte) {
 	switch {
 	case index == indexVersion && len(body) == versionLen && !s.handshake.versionReceived:
@@ -76,7 +72,6 @@ func (s *session) compare(peer version) {
 	}
 }
 
-// welcome connects a client.
 func (s *session) welcome() {
 	s.d.ep.Admit(s.conn)
 	s.id = s.d.ids.take()
@@ -84,12 +79,10 @@ func (s *session) welcome() {
 	s.enter(StateConnected)
 }
 
-// NetworkID names a connected client for as long as it stays: 1, 2, 3 and so
-// on, and the one that was freed longest ago first. 0 is none. It is no
-// identity: a player that returns may have another one.
+// NetworkID names a connected client for as long as it stays, from 1 on; 0 is
+// none. A player that returns may have another one.
 type NetworkID int32
 
-// networkIDs hands them out.
 type networkIDs struct {
 	last  NetworkID
 	freed []NetworkID // a queue: next at head

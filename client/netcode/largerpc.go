@@ -13,11 +13,9 @@ import (
 //	further parts  bytes
 const partHeaderLen = 4 + 2
 
-// rpcLenLimit is the limit of Limits.MaxRPCLen.
 const rpcLenLimit = 1 << 20
 
-// addParts adds a large RPC in parts of at most room bytes. Its head is what goes before
-// the payload.
+// addParts adds a large RPC in parts. head goes before the payload.
 func (q *rpcQueue) addParts(head, payload []byte, room int) {
 	index := uint16(indexFirstPart)
 	for len(payload) > 0 {
@@ -64,7 +62,6 @@ func (p *partialRPC) add(b []byte) {
 	p.buf = append(p.buf, b...)
 }
 
-// takeFirstPart begins a large RPC.
 func (q *rpcStream) takeFirstPart(b []byte) {
 	switch {
 	case q.s.state != StateConnected:
@@ -89,7 +86,6 @@ func (q *rpcStream) takeFirstPart(b []byte) {
 	}
 }
 
-// takePart continues a large RPC, and delivers it if it is complete.
 func (q *rpcStream) takePart(b []byte) {
 	p := &q.partial
 	switch {

@@ -29,9 +29,8 @@ func (c Conn) SendMessage(b []byte) error {
 	return nil
 }
 
-// Messages returns the messages that were received in the last Update, in the order of their
-// arrival, also of a connection that ended in it. They are valid until the next Update. More
-// than 256 in one Update are dropped.
+// Messages returns the messages of the last Update, in the order of their arrival, until the
+// next Update. More than 256 in one Update are dropped.
 func (c Conn) Messages() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) { each(c.receivingSession().messages, yield) }
 }
@@ -39,7 +38,6 @@ func (c Conn) Messages() iter.Seq[[]byte] {
 // maxMessages bounds the messages of one connection that an Update keeps.
 const maxMessages = 256
 
-// takeMessage keeps a message of SendMessage.
 func (s *session) takeMessage(b []byte) {
 	if s.state != StateConnected {
 		s.counts.Ignored++

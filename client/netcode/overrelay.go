@@ -12,9 +12,8 @@ import (
 )
 
 // HostRelay reserves an allocation for a number of players, opens it, and returns a server that
-// listens there with the join code of the match. Config.Link must be nil, and a Config.MaxConnections
-// of 0 means players. The caller closes the driver, which closes the allocation. The session is
-// link.Session(d.Link()).
+// listens there with the join code of the match. Config.Link must be nil. The caller closes the
+// driver, which closes the allocation. The session is link.Session(d.Link()).
 //
 // Errors wrap ErrConfig, or are those of client.Reserve, link.OpenRelay and api.Client.JoinCode.
 func HostRelay(ctx context.Context, relay *api.Client, players int, cfg Config) (d *Driver, joinCode string, err error) {
@@ -64,7 +63,6 @@ func JoinRelay(ctx context.Context, relay *api.Client, joinCode string, cfg Conf
 	return d, conn, nil
 }
 
-// checkRelay checks a configuration before an allocation is reserved for it.
 func (c Config) checkRelay() error {
 	if c.Link != nil {
 		return fmt.Errorf("%w: the relay is the link", ErrConfig)

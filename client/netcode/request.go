@@ -7,8 +7,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
-// Request is a Listen or Connect that the next Update makes. It belongs to the goroutine of
-// its driver.
+// Request is a Listen or Connect that the next Update makes.
 type Request struct {
 	at      address.Addr
 	connect bool
@@ -17,19 +16,16 @@ type Request struct {
 }
 
 // Err returns ErrPending before the next Update, nil if the request succeeded, ErrAlready if
-// another one of this tick was served, net.ErrClosed if the driver was closed before, and otherwise
-// the error of Listen or Connect.
+// another one of this tick was served, and otherwise the error of Listen or Connect.
 func (r *Request) Err() error { return r.err }
 
 // Conn returns the connection of a RequestConnect that succeeded, and otherwise the zero Conn.
 func (r *Request) Conn() Conn { return r.conn }
 
-// RequestListen makes the next Update call Listen. Of several requests in one tick it serves
-// the first.
+// RequestListen makes the next Update call Listen; the first request of a tick counts.
 func (d *Driver) RequestListen(at address.Addr) *Request { return d.request(at, false) }
 
-// RequestConnect makes the next Update call Connect. Of several requests in one tick it
-// serves the first.
+// RequestConnect makes the next Update call Connect; the first of a tick counts.
 func (d *Driver) RequestConnect(to address.Addr) *Request { return d.request(to, true) }
 
 func (d *Driver) request(at address.Addr, connect bool) *Request {
@@ -42,13 +38,11 @@ func (d *Driver) request(at address.Addr, connect bool) *Request {
 	return r
 }
 
-// requests are those that the next Update serves.
 type requests struct {
 	list []*Request
 	auto *Request // of Config.AutoConnect, until its result was returned
 }
 
-// serve makes the requests.
 func (q *requests) serve(d *Driver) {
 	var served [2]bool // a Listen, a Connect
 	for i, r := range q.list {
@@ -70,7 +64,6 @@ func (q *requests) serve(d *Driver) {
 	q.list = q.list[:0]
 }
 
-// close ends the requests that were not served.
 func (q *requests) close() {
 	for _, r := range q.list {
 		r.err = net.ErrClosed
@@ -78,10 +71,8 @@ func (q *requests) close() {
 	q.list = nil
 }
 
-// listen returns where Update makes a server listen, the zero address if it does not.
 func (c AutoConnect) listen() address.Addr { return c.addr(c.ListenAddress, netip.IPv4Unspecified()) }
 
-// connect returns where Update makes a client connect to, the zero address if it does not.
 func (c AutoConnect) connect() address.Addr {
 	if c.ConnectAddress == netip.IPv4Unspecified() {
 		return address.Addr{}
@@ -99,7 +90,6 @@ func (c AutoConnect) addr(ip, def netip.Addr) address.Addr {
 	return address.FromUDP(netip.AddrPortFrom(ip, c.Port))
 }
 
-// requestAuto makes the request of Config.AutoConnect.
 func (d *Driver) requestAuto() {
 	if at := d.cfg.AutoConnect.listen(); d.server && at.IsValid() {
 		d.requests.auto = d.RequestListen(at)
@@ -109,8 +99,7 @@ func (d *Driver) requestAuto() {
 	}
 }
 
-// takeAutoError returns, once, why the first Update could not do what
-// Config.AutoConnect asks for.
+// takeAutoError returns the error of AutoConnect once.
 func (q *requests) takeAutoError() error {
 	if q.auto == nil {
 		return nil

@@ -45,10 +45,8 @@ type RPCType[T any] struct {
 	codec Codec[T]
 }
 
-// New returns the RPC with this value.
 func (c RPCType[T]) New(v T) RPC { return RPC{hash: c.hash, Payload: c.codec.Append(nil, v)} }
 
-// From returns the value of an RPC, and false if it is one of another kind.
 func (c RPCType[T]) From(r RPC) (T, bool) {
 	var zero T
 	if r.hash != c.hash || c.codec.Parse == nil {
@@ -64,8 +62,7 @@ func (c RPCType[T]) From(r RPC) (T, bool) {
 // maxRPCs leaves the indices above it to the RPCs of this package.
 const maxRPCs = 65000
 
-// RPCRegistry is the list of the RPCs that a game has. It may be shared by
-// drivers; it has no lock. The zero value is empty.
+// RPCRegistry is the RPCs of a game. Drivers may share it; it has no lock.
 type RPCRegistry struct {
 	types []rpcType
 }
@@ -77,9 +74,8 @@ type rpcType struct {
 	valid    func([]byte) bool
 }
 
-// RegisterRPC adds a type of RPC. Both sides must do so under the same name;
-// the order does not matter. The error of a name that is registered already, of a codec
-// without a function, and of more than 65000 types wraps ErrConfig.
+// RegisterRPC adds a type of RPC. Both sides must do so under the same name. The error
+// of a name or a codec that cannot be used wraps ErrConfig.
 func RegisterRPC[T any](r *RPCRegistry, name string, codec Codec[T]) (RPCType[T], error) {
 	return register(r, name, codec, false)
 }
@@ -115,7 +111,6 @@ func hashOf(name string) uint64 {
 	return h.Sum64()
 }
 
-// rpcTable is a registry in the order of the indices.
 type rpcTable []rpcType
 
 func (r *RPCRegistry) table() rpcTable {
@@ -124,12 +119,10 @@ func (r *RPCRegistry) table() rpcTable {
 	return t
 }
 
-// find returns the index of an RPC, or false.
 func (t rpcTable) find(hash uint64) (int, bool) {
 	return slices.BinarySearchFunc(t, hash, func(r rpcType, h uint64) int { return cmp.Compare(r.hash, h) })
 }
 
-// lookup returns the type of a received RPC, and its payload without the hash.
 func (t rpcTable) lookup(index uint16, payload []byte) (r *rpcType, rest []byte, known bool) {
 	i, known := int(index), int(index) < len(t)
 	if index == indexNamed && len(payload) >= hashLen {
@@ -157,7 +150,6 @@ func (t rpcTable) fingerprint() uint64 {
 	return h.Sum64()
 }
 
-// rpcQueue holds encoded RPCs that wait for a packet.
 type rpcQueue struct {
 	buf  []byte
 	head int
@@ -167,13 +159,11 @@ func (q *rpcQueue) reset() { q.buf, q.head = q.buf[:0], 0 }
 
 func (q *rpcQueue) len() int { return len(q.buf) - q.head }
 
-// add adds an RPC whose payload is in two parts.
 func (q *rpcQueue) add(index uint16, head, rest []byte) {
 	q.buf = utp.RPC{Index: index, Bits: uint16(8 * (len(head) + len(rest))), Payload: head}.Append(q.buf)
 	q.buf = append(q.buf, rest...)
 }
 
-// next returns as many whole RPCs as fit into room bytes, at least one.
 func (q *rpcQueue) next(room int) []byte {
 	rest := q.buf[q.head:]
 	if len(rest) <= room {
@@ -190,7 +180,6 @@ func (q *rpcQueue) next(room int) []byte {
 	return rest[:n]
 }
 
-// drop forgets the first n bytes, which next has returned.
 func (q *rpcQueue) drop(n int) {
 	q.head += n
 	if q.head == len(q.buf) {
@@ -222,7 +211,6 @@ func appendApproved(dst []byte, id NetworkID, limit time.Duration) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(min(limit.Milliseconds(), 1<<32-1)))
 }
 
-// parseApproved reads the id, and false if it can not be one.
 func parseApproved(b []byte) (NetworkID, bool) {
 	if len(b) != approvedLen {
 		return 0, false
@@ -242,7 +230,6 @@ func parseClose(b []byte) (r Reason, text string, ok bool) {
 	return Reason(b[0]), strings.ToValidUTF8(string(b[1:]), "?"), true
 }
 
-// maxCloseText is the largest text of a close notice in bytes. More is cut off.
 const maxCloseText = 127
 
 // cut shortens a text to maxCloseText bytes of whole characters.

@@ -6,7 +6,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
-// rpcStream is the RPCs of a session in both directions.
 type rpcStream struct {
 	s        *session
 	queue    rpcQueue
@@ -14,7 +13,6 @@ type rpcStream struct {
 	partial  partialRPC
 }
 
-// send queues an RPC of the game.
 func (q *rpcStream) send(r RPC) error {
 	s, d := q.s, q.s.d
 	i, known := d.table.find(r.hash)
@@ -40,13 +38,11 @@ func (q *rpcStream) send(r RPC) error {
 	return nil
 }
 
-// rpcRoom is how many bytes of RPCs one packet holds.
 func (d *Driver) rpcRoom() int {
 	return d.ep.MaxPayload(utp.EntitiesReliable) - utp.RPCPacketLen
 }
 
-// flush puts as many RPCs as fit into each packet. What the transport's
-// window does not take stays for the next tick.
+// flush leaves what the transport's window does not take for the next tick.
 func (q *rpcStream) flush() {
 	s, d := q.s, q.s.d
 	for q.queue.len() > 0 {
@@ -59,8 +55,8 @@ func (q *rpcStream) flush() {
 	}
 }
 
-// take takes the RPCs of a packet in their order. One that is not right
-// ends the connection, and with it all that was received in this tick.
+// take ends the connection for an RPC that is not right, and all of this tick
+// with it.
 func (q *rpcStream) take(b []byte) {
 	s := q.s
 	_, rest, ok := utp.ParseRPCPacket(b)
@@ -95,7 +91,6 @@ func (q *rpcStream) take(b []byte) {
 	}
 }
 
-// deliver gives a complete RPC to the game.
 func (q *rpcStream) deliver(t *rpcType, payload []byte) {
 	s := q.s
 	if s.state != StateConnected && !t.approval {

@@ -7,8 +7,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
-// session is what a driver knows of one connection. It belongs to the slot of
-// the transport and is used again, with its buffers, by later connections.
+// session belongs to a slot of the transport; later connections use it again.
 type session struct {
 	d        *Driver
 	conn     utp.ConnID
@@ -28,7 +27,6 @@ type session struct {
 	counts    Stats // what add adds
 }
 
-// reset begins a connection with the buffers of the one before.
 func (s *session) reset(d *Driver, id utp.ConnID, st State) {
 	before := *s
 	clear(before.messages)
@@ -44,13 +42,10 @@ func (s *session) reset(d *Driver, id utp.ConnID, st State) {
 	s.commands.sent.reset()
 }
 
-// live reports whether the game still has this connection.
 func (s *session) live() bool { return s.state > StateDisconnected }
 
-// handshaking reports whether the limit of handshake and approval counts.
 func (s *session) handshaking() bool { return s.state == StateHandshake || s.state == StateApproval }
 
-// forget drops what was handed out for one tick.
 func (s *session) forget() {
 	s.forgetReceived()
 	s.snapshots.in.fresh, s.snapshots.in.body = false, nil
@@ -60,7 +55,6 @@ func (s *session) forget() {
 	}
 }
 
-// forgetReceived drops the RPCs and messages of this tick.
 func (s *session) forgetReceived() {
 	clear(s.rpcs.received)
 	s.rpcs.received = s.rpcs.received[:0]
@@ -75,7 +69,6 @@ func (s *session) leaveGame() {
 	s.commands.sent.reset()
 }
 
-// serve does what the game and the time want of a connection.
 func (s *session) serve() {
 	switch {
 	case s.closing.lingering:
@@ -99,7 +92,6 @@ func (s *session) serve() {
 	}
 }
 
-// expire ends what takes too long, and notes that a connection has stalled or goes on.
 func (s *session) expire() {
 	heard, _ := s.d.ep.Heard(s.conn)
 	silence := s.d.clock.elapsed - heard
@@ -122,7 +114,6 @@ func (s *session) expire() {
 	}
 }
 
-// stallHeartbeats is how many heartbeats in a row are missing in a connection that has stalled.
 const stallHeartbeats = 4
 
 // The first byte of a message is its kind, as in Netcode for Entities. RPC
@@ -134,7 +125,6 @@ const (
 	kindClose    = 4 // the rest is a close notice, beside the RPC
 )
 
-// message takes one message of the transport.
 func (s *session) message(p utp.PipelineID, b []byte) {
 	switch {
 	case p == utp.EntitiesReliable:
@@ -150,7 +140,6 @@ func (s *session) message(p utp.PipelineID, b []byte) {
 	}
 }
 
-// pipelineFor returns the pipeline for a datagram of a size: without fragments if it fits.
 func pipelineFor(ep *utp.Endpoint, size int) utp.PipelineID {
 	if size <= ep.MaxPayload(utp.EntitiesUnreliable) {
 		return utp.EntitiesUnreliable
@@ -169,7 +158,6 @@ type roundTrip struct {
 	variation float64
 }
 
-// echoTime is what the peer gets back.
 func (r *roundTrip) echoTime(now uint32) uint32 {
 	if r.remote == 0 {
 		return 0
@@ -184,7 +172,6 @@ const maxRTT = 60_000
 // minStall is the shortest round trip in ms that may have measured a stall.
 const minStall = 1000
 
-// measure takes a round trip.
 func (s *session) measure(time, ret uint32) {
 	_, resumed := s.d.ep.Heard(s.conn)
 	s.trip.update(s.d.clock.millis(), time, ret, millisOf(resumed))
@@ -217,7 +204,6 @@ type sessionTable struct {
 	ended Stats
 }
 
-// get returns what is known of a connection, or nil. It may have ended.
 func (t *sessionTable) get(id utp.ConnID) *session {
 	if id.Index() < len(t.list) && t.list[id.Index()].conn == id {
 		return t.list[id.Index()]
@@ -225,7 +211,6 @@ func (t *sessionTable) get(id utp.ConnID) *session {
 	return nil
 }
 
-// begin returns the session of a new connection.
 func (t *sessionTable) begin(d *Driver, id utp.ConnID, st State) *session {
 	for len(t.list) <= id.Index() {
 		t.list = append(t.list, new(session))
@@ -237,10 +222,8 @@ func (t *sessionTable) begin(d *Driver, id utp.ConnID, st State) *session {
 	return s
 }
 
-// anyLive reports whether the game has a connection.
 func (t *sessionTable) anyLive() bool { return slices.ContainsFunc(t.list, (*session).live) }
 
-// hasPeer reports whether there is a connection with an address.
 func (t *sessionTable) hasPeer(at address.Addr) bool {
 	return slices.ContainsFunc(t.list, func(s *session) bool {
 		remote, ok := s.d.ep.Remote(s.conn)
@@ -248,7 +231,6 @@ func (t *sessionTable) hasPeer(at address.Addr) bool {
 	})
 }
 
-// attempt returns the connection that waits for the server at an address, or nil.
 func (t *sessionTable) attempt(at address.Addr) *session {
 	for _, s := range t.list {
 		to, _ := s.d.ep.Remote(s.conn)
@@ -259,7 +241,6 @@ func (t *sessionTable) attempt(at address.Addr) *session {
 	return nil
 }
 
-// dropPeers ends every connection, since the link lost all peers.
 func (t *sessionTable) dropPeers(cause error) {
 	for _, s := range t.list {
 		if at, ok := s.d.ep.Remote(s.conn); ok {

@@ -16,8 +16,7 @@ func (c Conn) SendSnapshot(tick uint32, b []byte) error {
 	return err
 }
 
-// Snapshot returns the server's snapshot with the newest tick, if one came in
-// the last Update. It is valid until the next.
+// Snapshot returns the newest snapshot, if it came in the last Update.
 func (c Conn) Snapshot() (tick uint32, b []byte, ok bool) {
 	s := c.live()
 	if s == nil || !s.snapshots.in.fresh {
@@ -74,7 +73,6 @@ func parseSnapshot(b []byte) (snapshotHeader, []byte, bool) {
 	return h, b[snapshotLen:], true
 }
 
-// inbound is the newest snapshot of the server.
 type inbound struct {
 	any   bool // one was received since the connection was last in game
 	fresh bool // it was in this tick
@@ -83,8 +81,6 @@ type inbound struct {
 	after uint32 // the peer's time when the game was left: snapshots of before were for that game
 }
 
-// take keeps a snapshot that is newer, and reports whether it was and whether it
-// replaced one of the same tick.
 func (in *inbound) take(tick uint32, body []byte) (newer, replaces bool) {
 	if in.any && int32(tick-in.tick) <= 0 {
 		return false, false
@@ -94,15 +90,12 @@ func (in *inbound) take(tick uint32, body []byte) (newer, replaces bool) {
 	return true, replaces
 }
 
-// outbound is the snapshot of this tick, until Flush sends it.
 type outbound struct {
 	due  bool
 	tick uint32
 	body []byte
 }
 
-// snapshotStream is the snapshots of a session: the received ones of a client, or those that a
-// server sends.
 type snapshotStream struct {
 	s        *session
 	in       inbound  // of a client
@@ -155,7 +148,6 @@ func (q *snapshotStream) take(b []byte) {
 	}
 }
 
-// flush sends the snapshot of this tick, in one packet if it fits.
 func (q *snapshotStream) flush() {
 	if !q.out.due {
 		return
@@ -176,8 +168,7 @@ func (q *snapshotStream) flush() {
 	s.counts.Sent++
 }
 
-// Acks is the set of snapshots that a client has processed, by tick, as an
-// acknowledgement bitmask over the newest one and the 31 before.
+// Acks is a bitmask of the snapshots that a client has processed, by tick.
 type Acks struct {
 	Newest uint32
 	mask   uint32 // bit i: the snapshot of tick Newest-i; 0 if there was none yet
@@ -189,7 +180,6 @@ func (a Acks) Has(tick uint32) bool {
 	return back < 32 && a.mask&(1<<back) != 0
 }
 
-// add notes a tick after Newest, or the first.
 func (a *Acks) add(tick uint32) {
 	ahead := tick - a.Newest
 	if a.mask == 0 || ahead >= 32 {
@@ -199,7 +189,6 @@ func (a *Acks) add(tick uint32) {
 	*a = Acks{Newest: tick, mask: a.mask<<ahead | 1}
 }
 
-// remove takes a tick back.
 func (a *Acks) remove(tick uint32) {
 	if back := a.Newest - tick; back < 32 {
 		a.mask &^= 1 << back

@@ -7,8 +7,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
-// Stats is what a connection has counted or, of a driver, the sum of what all its
-// connections have, with those that have ended.
+// Stats is what a connection, or a driver with all its connections, has counted.
 type Stats struct {
 	// Datagrams, and their bytes without those of the link. A driver also counts those
 	// without a connection.
@@ -23,8 +22,7 @@ type Stats struct {
 	RPCsQueued                     int    // bytes that wait for a packet
 	MessagesSent, MessagesReceived uint64 // of SendMessage
 
-	// Commands and snapshots share counters: a client sends the former and receives the
-	// latter.
+	// Commands and snapshots share counters: a client sends the former.
 	Sent, Received uint64
 	Unsent         uint64 // those that were not sent, since there was no room
 	Late           uint64 // commands with Late set; snapshots that came after a newer one
@@ -39,17 +37,15 @@ type Stats struct {
 // ConnStats is the state of a connection, and what it has counted.
 type ConnStats struct {
 	Stats
-	// RTT and RTTVariation are the smoothed round trip and its variation, as
-	// commands and snapshots measure it, the wait of a tick included; before the first of
-	// these, as packets of RPCs measure it.
+	// RTT and RTTVariation are the smoothed round trip and its variation, the wait of a
+	// tick included.
 	RTT, RTTVariation time.Duration
 	// CommandAge is by how many ticks the server's last snapshot was ahead of
 	// the client's newest command when it was sent. Known to clients.
 	CommandAge int32
 }
 
-// DriverStats is the state of a driver, and what it and its connections have counted. What the
-// link has counted is in Driver.Link().Stats().
+// DriverStats is the state of a driver; that of its link is Driver.Link().Stats().
 type DriverStats struct {
 	Stats
 	Connections int               // those of the transport now, with those in their last 250 ms
@@ -58,7 +54,6 @@ type DriverStats struct {
 	Drops       map[string]uint64 // received datagrams that were dropped, by reason, without those that are 0
 }
 
-// add adds the counters of a connection.
 func (s *Stats) add(o *Stats) {
 	s.RPCsSent += o.RPCsSent
 	s.RPCsReceived += o.RPCsReceived
@@ -98,8 +93,7 @@ func (c Conn) Stats() (ConnStats, bool) {
 
 func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// Stats returns the counters. It goes through all connections and allocates Drops, so it is
-// for a report now and then.
+// Stats returns the counters of all connections. It allocates Drops.
 func (d *Driver) Stats() DriverStats {
 	st := DriverStats{Stats: d.sessions.ended}
 	for _, s := range d.sessions.list {

@@ -5,11 +5,9 @@ import (
 	"fmt"
 )
 
-// wireVersion is the version of this package's messages. It is
-// compatible with nothing but itself.
+// wireVersion is compatible with nothing but itself.
 const wireVersion = 3
 
-// version is what two sides must have in common.
 type version struct {
 	Protocol   int32  // wireVersion
 	Game       int32  // Config.GameVersion
@@ -29,7 +27,6 @@ func (v version) append(dst []byte) []byte {
 	return append(dst, 0, 0, 0, 0)
 }
 
-// parseVersion reads versionLen bytes.
 func parseVersion(b []byte) version {
 	return version{
 		Protocol:   int32(binary.LittleEndian.Uint32(b)),
@@ -39,13 +36,13 @@ func parseVersion(b []byte) version {
 	}
 }
 
-// VersionError is a difference of the versions of two sides. It is the Cause of
-// ReasonBadProtocolVersion on each side that received the other's version.
+// VersionError is the Cause of ReasonBadProtocolVersion on a side that received
+// the other's version.
 type VersionError struct {
 	// Field is what differs: protocol version (of this package), game version, RPC
 	// collection (the names and options of all RPCs), or components hash.
 	Field string
-	// Local and Remote are the values of this side and of the peer. A negative version is
+	// Local is this side's value, Remote the peer's, negative versions
 	// sign-extended.
 	Local, Remote uint64
 }

@@ -18,21 +18,17 @@ const maxDelay = time.Minute
 // 20, so that a datagram held back is overtaken by one or a few.
 const defaultReorderBy = 40 * time.Millisecond
 
-// Conditions say what happens to the datagrams of one direction, in this order:
-// MTU, loss, corruption, duplication, delay. The zero value lets everything
-// pass untouched. Chances are percentages from 0 to 100.
+// Conditions are applied to the datagrams of one direction in this order: MTU,
+// loss, corruption, duplication, delay. Chances are percentages from 0 to 100.
 type Conditions struct {
 	// Delay is how long each datagram takes, at most a minute.
 	Delay time.Duration
 	// Jitter is added to it, uniform from -Jitter up to but not Jitter; the sum
-	// is not below 0. Datagrams overtake each other when it is larger than the
-	// time between them.
+	// is not below 0. Datagrams may overtake each other.
 	Jitter time.Duration
-	// Ordered keeps jitter from reordering: a datagram waits for the one before
-	// it, as in the queue of a router.
+	// Ordered keeps jitter from reordering, as the queue of a router does.
 	Ordered bool
-	// Loss is the chance of a datagram to be lost.
-	Loss float64
+	Loss    float64
 	// LossEvery loses the first datagram and then every n-th. 0 means none.
 	LossEvery int
 	// Duplicate is the chance to arrive twice. The copy has a jitter of its own.
@@ -42,8 +38,7 @@ type Conditions struct {
 	Reorder float64
 	// ReorderBy bounds that time. 0 means 40 ms, the limit is a minute.
 	ReorderBy time.Duration
-	// Corrupt is the chance to have 1, 3, 5 or 7 bits flipped, at least one of
-	// them for good.
+	// Corrupt is the chance to have 1, 3, 5 or 7 bits flipped.
 	Corrupt float64
 	// CorruptFrom is the first byte that may be touched.
 	CorruptFrom int
@@ -132,8 +127,7 @@ func find(name string) (preset, bool) {
 	return preset{}, false
 }
 
-// PresetNames returns the names that Preset knows: networks from good to bad,
-// and then ways to a server.
+// PresetNames returns the names for Preset: networks, then ways to a server.
 func PresetNames() []string {
 	names := make([]string, 0, len(access)+len(ways))
 	for _, list := range [][]preset{access[:], ways[:]} {
@@ -144,7 +138,6 @@ func PresetNames() []string {
 	return names
 }
 
-// field is a parameter with its name in text.
 type field struct {
 	name  string
 	value func(*Conditions) any
@@ -171,9 +164,8 @@ var fields = [...]field{
 //	4g+regional-median,loss=10
 //	off
 //
-// A preset sets everything, so that it stands first; a setting after it
-// replaces one value. The empty text and "off" mean the zero Conditions. Errors
-// wrap ErrConditions.
+// A preset sets everything, so that it stands first. The empty text and "off"
+// mean the zero Conditions. Errors wrap ErrConditions.
 func ParseConditions(text string) (Conditions, error) {
 	var p Conditions
 	for part := range strings.SplitSeq(text, ",") {
@@ -196,7 +188,6 @@ func ParseConditions(text string) (Conditions, error) {
 	return p, p.Check()
 }
 
-// set gives one parameter its value.
 func (p *Conditions) set(name, text string) error {
 	var err error
 	for _, f := range fields {

@@ -15,18 +15,14 @@
 //	l.Send(to, packet)
 //	l.Flush()
 //
-// What arrives and what happens to peers comes out of Receive in one order, so
-// that the last datagrams of a peer are read before the event Left. Only a
-// relay, and a network in memory that simulates one, has events about peers; UDP
-// has none.
+// What arrives and what happens to peers comes out of Receive in one order. Only
+// a relay, and a network in memory that simulates one, has events about peers.
 //
 // # Ownership
 //
-// A Link belongs to one goroutine. Buffers belong to the caller: Send is done
-// with its datagram when it returns, Receive copies into the buffer it is given.
-// Once a link runs steadily, no call allocates; outside Linux a UDP link does,
-// see package sock. Sockets and networks in memory have no goroutine; a relay's link has the two
-// of its client.Session, from OpenRelay to Close, and one while it dials.
+// A Link belongs to one goroutine, buffers to the caller. In steady state no call allocates;
+// outside Linux a UDP link does, see package sock. Sockets and networks in memory have no
+// goroutine; a relay's link has the two of its client.Session, and one while it dials.
 //
 // Queues are bounded, and what does not fit is lost and counted: see [Stats].
 // Nothing here panics, on any input.

@@ -21,53 +21,45 @@ var (
 	ErrAddr = errors.New("link: address is not usable")
 )
 
-// Link is an endpoint for datagrams that never waits. It belongs to one
-// goroutine.
+// Link is an endpoint for datagrams that never waits, owned by one goroutine.
 type Link interface {
 	// Advance sets the link's time, once per tick before Receive. A time
 	// before an earlier one is taken as that one.
 	Advance(now time.Time)
 	// Receive returns what comes next, Nothing if there is nothing now. A
-	// datagram is copied to b, which should have MaxDatagram bytes: one that
-	// does not fit is dropped and counted. A caller that may be flooded bounds
-	// how often it calls in one tick.
+	// datagram that does not fit into b is dropped and counted. A caller that
+	// may be flooded bounds its calls in one tick.
 	Receive(b []byte) Event
 	// Send sends b to a peer, at the latest with the next Flush. Nil means that
-	// it is on its way or lost: nothing is repeated. b is the caller's again
-	// when Send returns.
+	// it is on its way or lost. b is the caller's again when Send returns.
 	//
 	// Errors: ErrTooLarge, ErrAddr, net.ErrClosed after Close, or why the link
 	// ended. Nothing was sent then.
 	Send(to address.Addr, b []byte) error
 	// Flush sends what Send has gathered, at the end of a tick.
 	Flush()
-	// Dial asks the transport for its own connection to the peer of a joiner, if
-	// it has such things: before each attempt to connect, and when one was lost.
-	// It does not wait: Joined or Refused follows, nothing while there is one.
-	//
+	// Dial asks for a transport's own connection to a joiner's host before each
+	// attempt to connect, if it has such things. It does not wait: Joined or
+	// Refused follows, nothing while there is one.
 	// Errors: client.ErrRole on the host of a relay, net.ErrClosed after Close, or
 	// why the link ended.
 	Dial() error
-	// Disconnect ends the transport's own connection to a peer, if it has such
-	// things; what was sent before goes first. No event follows, neither a Left
-	// nor what of the peer still waited to be received.
+	// Disconnect ends the transport's own connection to a peer, behind what was
+	// sent before. Nothing more of the peer is received.
 	Disconnect(peer address.Addr)
 	// Local returns the address of this end.
 	Local() address.Addr
 	// Overhead returns how many bytes of each UDP datagram the link takes for
 	// itself: 38 on a relay, otherwise 0.
 	Overhead() int
-	// Stats returns what the link has counted.
 	Stats() Stats
-	// Close ends the link and everything that runs for it, and returns then. A
-	// closed link receives nothing. It may be called again.
+	// Close ends the link and what runs for it. It may be called again.
 	Close() error
 }
 
 // Kind is the kind of an Event.
 type Kind uint8
 
-// The kinds of events.
 const (
 	// Nothing: there is nothing now.
 	Nothing Kind = iota
@@ -76,14 +68,12 @@ const (
 	// Joined: a peer has appeared. On a relay this comes before its first
 	// datagram; a joiner's peer is its host.
 	Joined
-	// Left: a peer is gone, as a relay reports by DISCONNECT. Nothing of it
-	// follows, unless it joins again. Err, if there is one, is the reason: a relay
-	// has dropped the link to a host and refuses to make it again.
+	// Left: a peer is gone, as a relay reports by DISCONNECT. Err, if there is
+	// one, is why a relay refuses to make a lost link to a host again.
 	Left
 	// Refused: Dial failed; Err is the reason.
 	Refused
-	// Ended: the link has ended; Err is the reason. On a relay these are its
-	// ERROR 1 and 4, or its silence. It comes once and is the last event.
+	// Ended: the link has ended for Err. It comes once and is the last event.
 	Ended
 )
 

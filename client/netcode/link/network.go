@@ -18,17 +18,14 @@ const (
 )
 
 // Network is a network in memory: what its nodes send arrives, in order and once, when Step is
-// called. It has no clock and no chance in it. At one node up to 4096 datagrams wait to be
-// received, and up to 65536 in all for Step; the newest is dropped then. A lock guards all of
-// it, so that its nodes may belong to different goroutines. The zero Network is ready to use;
-// its fields must not change after the first call.
+// called. At one node up to 4096 datagrams wait to be received, and up to 65536 in all for
+// Step; the newest is dropped then. A lock guards all of it. Its zero is ready to use, its
+// fields must not change after the first call.
 type Network struct {
-	// Immediate delivers a datagram when it is sent, so that no caller has to call
-	// Step: for two drivers in one process.
+	// Immediate delivers a datagram when it is sent: no Step is needed.
 	Immediate bool
-	// Linked makes the network play a relay: datagrams pass only between nodes
-	// that Link has joined, and the nodes receive Joined and Left events.
-	// Otherwise it plays UDP.
+	// Linked makes the network play a relay, not UDP: datagrams pass only
+	// between nodes that Link has joined, which receive Joined and Left.
 	Linked bool
 
 	maxWaiting, maxInFlight int // what a test has set, or the constants
@@ -40,9 +37,8 @@ type Network struct {
 	spare    []*message
 }
 
-// Open adds a node at an address of any kind; nowhere means the next free NodeAddr, from 1 on.
-// Unlike other links, it may be used from several goroutines. Errors: ErrAddr if the address is
-// taken, and for port 0.
+// Open adds a node; the zero address means the next free NodeAddr, from 1 on. Any goroutine may
+// call it. Errors: ErrAddr if the address is taken, and for port 0.
 func (w *Network) Open(at address.Addr) (Link, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,30 +63,24 @@ func (w *Network) Open(at address.Addr) (Link, error) {
 	return n, nil
 }
 
-// nodePort is the port of numbered nodes.
 const nodePort = 7777
 
-// NodeAddr returns the address of a node of a network in memory. It is a UDP
-// address of the prefix that RFC 3849 keeps for documentation, in a /64 of its
-// own, so that code which knows only UDP and allocations can hold it: node 7 is
-// [2001:db8:0:7::]:7777.
+// NodeAddr returns the address of a node of a network in memory, of the prefix
+// for documentation (RFC 3849): node 7 is [2001:db8:0:7::]:7777.
 func NodeAddr(n uint32) address.Addr {
 	ip := [16]byte{0x20, 0x01, 0x0d, 0xb8}
 	binary.BigEndian.PutUint32(ip[4:], n)
 	return address.FromUDP(netip.AddrPortFrom(netip.AddrFrom16(ip), nodePort))
 }
 
-// isFree reports whether a node can be at an address.
 func (w *Network) isFree(at address.Addr) bool { return isReachable(at) && w.nodes[at] == nil }
 
-// isReachable reports whether a node may have an address.
 func isReachable(a address.Addr) bool {
 	ap, udp := a.UDP()
 	return a.IsValid() && (!udp || ap.Port() != 0)
 }
 
-// Link joins two nodes of a Linked network, as a relay does with a host and a
-// player. The next Step makes the link and queues Joined on both. Errors: ErrAddr if a node is
+// Link joins two nodes of a Linked network with the next Step. Errors: ErrAddr if a node is
 // missing, errors.ErrUnsupported if the network is not Linked.
 func (w *Network) Link(a, b address.Addr) error {
 	w.mu.Lock()
@@ -126,8 +116,7 @@ func (w *Network) Move(from, to address.Addr) error {
 	return nil
 }
 
-// Step delivers what was sent before it, in the order in which it was sent,
-// and returns how many datagrams and events arrived.
+// Step delivers what was sent before it, and returns how many messages came.
 func (w *Network) Step() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,8 +152,7 @@ func (w *Network) launch(kind Kind, from, to address.Addr, b []byte) bool {
 	return true
 }
 
-// deliver hands a message to its node. The sender does not learn what became of
-// it, as on any network.
+// deliver does not tell the sender what became of a message, as on any network.
 func (w *Network) deliver(m *message) bool {
 	n := w.nodes[m.to]
 	switch {
@@ -180,7 +168,6 @@ func (w *Network) deliver(m *message) bool {
 	return false
 }
 
-// message is a datagram or an event on its way, in memory that is used again.
 type message struct {
 	kind     Kind
 	from, to address.Addr

@@ -22,9 +22,8 @@ type node struct {
 
 var _ Link = (*node)(nil)
 
-// accepts reports whether a message that arrives is still wanted: on a Linked
-// network both sides may have let go while it was on its way. Links come and go
-// here, as the messages about them arrive.
+// accepts reports whether a message is still wanted: on a Linked network links
+// come and go as the messages about them arrive.
 func (n *node) accepts(m *message) bool {
 	if n.links == nil {
 		return true
@@ -139,7 +138,6 @@ func (n *node) Stats() Stats {
 	return n.stats
 }
 
-// Close takes the node off the network. On a Linked one its peers receive Left.
 func (n *node) Close() error {
 	w := n.network
 	w.mu.Lock()
@@ -157,7 +155,6 @@ func (n *node) Close() error {
 	return nil
 }
 
-// peers returns the linked peers in the order in which they joined.
 func (n *node) peers() []address.Addr {
 	peers := make([]address.Addr, 0, len(n.links))
 	for peer := range n.links {

@@ -33,7 +33,6 @@ type relayLink struct {
 	scratch [MaxDatagram]byte // for a caller with a small buffer
 }
 
-// dialled is what a Dial came to.
 type dialled struct {
 	peer *client.Peer
 	err  error
@@ -41,10 +40,10 @@ type dialled struct {
 
 var _ Link = (*relayLink)(nil)
 
-// OpenRelay binds the allocation of the ticket and, for a joiner, connects it to its host, whose
-// Joined is then the first event. It waits for the relay until ctx ends. The ticket makes the
-// link a host's or a joiner's. It returns the address of a joiner's host, and nowhere to a host.
-// A host that does not call Receive holds up to MaxPeers times ReceiveQueue datagrams of 1.5 KB.
+// OpenRelay binds the allocation of the ticket, for a joiner connects it to its host, whose
+// Joined is then the first event, and returns the host's address. It waits for the relay until
+// ctx ends. A host that does not call Receive holds up to MaxPeers times ReceiveQueue datagrams
+// of 1.5 KB.
 //
 // Errors wrap client.ErrConfig, or are those of Bind and Connect of the session; nothing runs then.
 func OpenRelay(ctx context.Context, cfg client.Config) (l Link, host address.Addr, err error) {
@@ -106,7 +105,6 @@ func (r *relayLink) Dial() error {
 
 func (r *relayLink) Advance(time.Time) {}
 
-// Receive returns a datagram of each peer in turn, and the news after each round.
 func (r *relayLink) Receive(b []byte) Event {
 	for silent := 0; r.err == nil && silent <= len(r.order); silent++ {
 		var e Event
@@ -123,7 +121,6 @@ func (r *relayLink) Receive(b []byte) Event {
 	return Event{}
 }
 
-// read takes a datagram of the peer whose turn it is, or its end.
 func (r *relayLink) read(b []byte) Event {
 	p, buf := r.order[r.turn], b
 	if len(b) < len(r.scratch) {
@@ -152,7 +149,6 @@ func (r *relayLink) read(b []byte) Event {
 	}
 }
 
-// news is what has happened besides datagrams.
 func (r *relayLink) news() Event {
 	if err := r.session.Err(); err != nil {
 		r.err = err
@@ -182,7 +178,6 @@ func (r *relayLink) news() Event {
 	return Event{}
 }
 
-// forget takes a peer out.
 func (r *relayLink) forget(at address.Addr) {
 	i := slices.Index(r.order, r.peers[at])
 	r.order = slices.Delete(r.order, i, i+1)
@@ -192,7 +187,6 @@ func (r *relayLink) forget(at address.Addr) {
 	delete(r.peers, at)
 }
 
-// drop takes out all.
 func (r *relayLink) drop() {
 	clear(r.peers)
 	clear(r.order)
@@ -247,8 +241,7 @@ func (r *relayLink) Stats() Stats {
 	return st
 }
 
-// Close ends every link, the allocation and the session, which takes about 40
-// ms, and returns when nothing of it runs any more.
+// Close takes about 40 ms, and returns when nothing of the link runs any more.
 func (r *relayLink) Close() error {
 	err := r.session.Close()
 	r.work.Wait()

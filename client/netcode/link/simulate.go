@@ -26,13 +26,11 @@ type SimulationConfig struct {
 	Queue int
 }
 
-// Simulation is a link with a bad network in front of it. It belongs to one goroutine,
-// that of the link below, which it owns. Handshakes and heartbeats suffer as data does, and what is
-// delayed comes out with an Advance: the resolution is the tick.
+// Simulation is a link with a bad network in front of it. It belongs to one goroutine, that of the
+// link below, which it owns. What is delayed comes out with an Advance: the resolution is the tick.
 //
-// All chance comes from a seed, and all time from the caller's Advance. The same seed, conditions and
-// calls over a link that behaves the same give the same datagrams at the same times, on every
-// machine. Each datagram draws the same number of random values, and each direction has its own, so
+// The same seed, conditions, times and calls over a link that behaves the same give the same
+// datagrams. Each datagram draws the same number of random values, and each direction has its own, so
 // that a change of one condition leaves the luck of the others as it was.
 type Simulation struct {
 	inner   Link
@@ -46,9 +44,8 @@ type Simulation struct {
 
 var _ Link = (*Simulation)(nil)
 
-// Simulate puts a bad network in front of a link, with the same conditions in both directions. Its
-// chance follows from the address of the link. Errors wrap ErrConditions; the link remains the
-// caller's then.
+// Simulate puts a bad network in front of a link, the same in both directions. Its chance follows
+// from the link's address. Errors wrap ErrConditions; the link remains the caller's then.
 func Simulate(inner Link, c Conditions) (*Simulation, error) {
 	seed := fnv.New64a()
 	_, _ = io.WriteString(seed, inner.Local().String())
@@ -78,8 +75,7 @@ func NewSimulation(inner Link, cfg SimulationConfig) (*Simulation, error) {
 	}, nil
 }
 
-// SetOut changes what happens to datagrams that are sent from now on. Those
-// that are delayed already stay so. Errors wrap ErrConditions.
+// SetOut is for what is sent from now on. Errors wrap ErrConditions.
 func (s *Simulation) SetOut(p Conditions) error {
 	err := p.Check()
 	if err == nil {
@@ -97,12 +93,10 @@ func (s *Simulation) SetIn(p Conditions) error {
 	return err
 }
 
-// Counts returns what became of the datagrams of each direction. What the link
-// below counts is in Stats.
+// Counts returns what became of the datagrams of each direction.
 func (s *Simulation) Counts() (out, in SimulationCounts) { return s.out.snapshot(), s.in.snapshot() }
 
-// Advance moves the time on and sends what has become due. Time that goes back
-// stands still here.
+// Advance sends what has become due. Time that goes back stands still here.
 func (s *Simulation) Advance(now time.Time) {
 	if s.start.IsZero() {
 		s.start = now
@@ -114,7 +108,6 @@ func (s *Simulation) Advance(now time.Time) {
 	}
 }
 
-// release sends what is due by a time.
 func (s *Simulation) release(now int64) {
 	for it := s.out.queue.pop(now); it != nil; it = s.out.queue.pop(now) {
 		if it.event.Kind == Left {
@@ -127,17 +120,15 @@ func (s *Simulation) release(now int64) {
 	}
 }
 
-// forward sends a datagram without a result for its sender: the link below
-// counts an error as a loss.
+// forward drops the error, which the link below counts as a loss.
 func (s *Simulation) forward(to address.Addr, b []byte) {
 	if s.inner.Send(to, b) == nil {
 		s.out.counts.Passed++
 	}
 }
 
-// Send sends a datagram through the bad network. What the network loses is no
-// error, and what the link below says of a delayed datagram comes too late to
-// be one.
+// Send reports no loss of the bad network, and no error of the link below about
+// a delayed datagram.
 func (s *Simulation) Send(to address.Addr, b []byte) error {
 	switch {
 	case s.closed:
@@ -161,7 +152,6 @@ func (s *Simulation) Send(to address.Addr, b []byte) error {
 	return err
 }
 
-// put sends a datagram now or when it is due.
 func (s *Simulation) put(to address.Addr, b []byte, due int64) error {
 	if due > s.now {
 		s.out.hold(to, b, due)
@@ -208,8 +198,7 @@ func (s *Simulation) Receive(b []byte) Event {
 	return Event{}
 }
 
-// hand gives the caller what was delayed. It is false when the caller's buffer
-// is too small for it.
+// hand is false when the caller's buffer is too small.
 func (s *Simulation) hand(it *item, b []byte) (Event, bool) {
 	e := it.event
 	fits := e.N <= len(b)
@@ -221,8 +210,7 @@ func (s *Simulation) hand(it *item, b []byte) (Event, bool) {
 	return e, fits
 }
 
-// arrive judges a datagram that was received. It is true for one that goes on
-// to the caller at once.
+// arrive is true for a datagram that goes on to the caller at once.
 func (s *Simulation) arrive(e Event, b []byte) bool {
 	v := s.in.judge(s.now, len(b))
 	if v.lost {
@@ -256,8 +244,7 @@ func (s *Simulation) Disconnect(peer address.Addr) {
 	s.leaving[peer] = true
 }
 
-// Dial is that of the link below: what a transport says to itself is not
-// simulated.
+// Dial is that of the link below, without a simulation.
 func (s *Simulation) Dial() error {
 	if s.closed {
 		return net.ErrClosed
@@ -274,8 +261,7 @@ func (s *Simulation) Overhead() int { return s.inner.Overhead() }
 // Stats returns what the link below has counted.
 func (s *Simulation) Stats() Stats { return s.inner.Stats() }
 
-// Close sends what is still delayed on its way out, since a network delivers
-// also what is under way when its sender is gone, and closes the link below.
+// Close sends what is delayed on its way out, and closes the link below.
 func (s *Simulation) Close() error {
 	if s.closed {
 		return nil
@@ -299,7 +285,6 @@ type SimulationCounts struct {
 	Waiting    int // delayed at this moment, events counted too
 }
 
-// direction is one of the two ways through a Simulation.
 type direction struct {
 	params Conditions
 	dice   dice
@@ -320,7 +305,6 @@ func (d *direction) set(p Conditions) {
 	d.params, d.seen = p, 0
 }
 
-// verdict is what a direction has decided about a datagram.
 type verdict struct {
 	lost, corrupt, duplicate bool
 	due, copyDue             int64
@@ -361,8 +345,7 @@ func (d *direction) judge(now int64, size int) verdict {
 	return v
 }
 
-// strikes reports whether LossEvery takes this datagram: the first since the
-// parameters were set, and each n-th after it.
+// strikes counts from when the parameters were set: the first, then each n-th.
 func (d *direction) strikes() bool {
 	n := d.params.LossEvery
 	if n <= 0 {
@@ -373,7 +356,6 @@ func (d *direction) strikes() bool {
 	return hit
 }
 
-// due returns when a datagram with this jitter arrives.
 func (d *direction) due(now int64, jitter uint64) int64 {
 	p := &d.params
 	delay := int64(p.Delay)
@@ -387,7 +369,6 @@ func (d *direction) due(now int64, jitter uint64) int64 {
 	return at
 }
 
-// hold keeps a datagram until it is due, if there is room.
 func (d *direction) hold(peer address.Addr, b []byte, due int64) {
 	if len(d.queue.heap) >= d.limit {
 		d.counts.QueueFull++
@@ -398,9 +379,8 @@ func (d *direction) hold(peer address.Addr, b []byte, due int64) {
 	d.queue.push(it, due)
 }
 
-// follow keeps an event until all that came before it has passed; what comes
-// after it will pass later. It is false when there is nothing to wait for, or
-// no room to do so.
+// follow keeps an event behind what came before it, and is false when that is
+// nothing or there is no room.
 func (d *direction) follow(e Event) bool {
 	if len(d.queue.heap) == 0 || len(d.queue.heap) >= d.limit {
 		return false
@@ -425,7 +405,6 @@ func (d *direction) corrupt(b []byte) {
 	}
 }
 
-// forget drops what of a peer waits. Its news goes too.
 func (d *direction) forget(peer address.Addr) {
 	kept := d.queue.heap[:0]
 	for _, it := range d.queue.heap {
@@ -440,8 +419,6 @@ func (d *direction) forget(peer address.Addr) {
 	d.queue.order()
 }
 
-// item is a datagram or an event that waits for its time, in memory that is
-// used again.
 type item struct {
 	due    int64 // ns
 	serial uint64
@@ -455,15 +432,13 @@ func (it *item) before(other *item) bool {
 	return it.due < other.due || it.due == other.due && it.serial < other.serial
 }
 
-// queue holds items by the time when they are due, and in the order of push
-// when that is the same: a binary heap.
+// queue is a heap by due time, and by the order of push when that is equal.
 type queue struct {
 	heap   []*item
 	spare  []*item
 	serial uint64
 }
 
-// take returns empty memory.
 func (q *queue) take() *item {
 	last := len(q.spare) - 1
 	if last < 0 {
@@ -474,7 +449,6 @@ func (q *queue) take() *item {
 	return it
 }
 
-// give takes memory back.
 func (q *queue) give(it *item) {
 	it.event = Event{}
 	q.spare = append(q.spare, it)
@@ -494,7 +468,6 @@ func (q *queue) push(it *item, due int64) {
 	}
 }
 
-// pop returns the first item that is due by now, or nil.
 func (q *queue) pop(now int64) *item {
 	if len(q.heap) == 0 || q.heap[0].due > now {
 		return nil
@@ -507,7 +480,6 @@ func (q *queue) pop(now int64) *item {
 	return it
 }
 
-// sink moves an item down to its place.
 func (q *queue) sink(i int) {
 	for {
 		least := i
@@ -524,7 +496,6 @@ func (q *queue) sink(i int) {
 	}
 }
 
-// order makes a heap of any order, after items were taken out of the middle.
 func (q *queue) order() {
 	for i := len(q.heap)/2 - 1; i >= 0; i-- {
 		q.sink(i)
@@ -542,7 +513,6 @@ func newDice(seed uint64, stream uint64) dice {
 	return dice{fates: rand.NewPCG(seed, 2*stream), bits: rand.NewPCG(seed, 2*stream+1)}
 }
 
-// fate is all the chance in the way of one datagram.
 type fate struct {
 	loss, corrupt, duplicate, reorder uint64
 	jitter, copyJitter, hold          uint64
@@ -553,7 +523,6 @@ func (d dice) throw() fate {
 	return fate{next(), next(), next(), next(), next(), next(), next()}
 }
 
-// hits reports whether a throw is within a percentage.
 func hits(throw uint64, percent float64) bool {
 	// 53 bits, all that a float64 holds: 100 % always hits and 0 % never does.
 	return float64(throw>>11) < percent/100*(1<<53)

@@ -14,9 +14,8 @@ import (
 // udpBatch is how many datagrams leave in one system call, 94 kB of copies.
 const udpBatch = 64
 
-// udp is a link over a socket. It has no goroutine: Receive asks the kernel for
-// as many datagrams as it has, up to 64 at a time, and Send gathers as many
-// before it hands them over.
+// udp has no goroutine: Receive reads up to 64 datagrams in one system call,
+// and Send gathers as many.
 type udp struct {
 	group       *sock.Group
 	conn        *sock.Conn
@@ -35,13 +34,12 @@ type udp struct {
 
 var _ Link = (*udp)(nil)
 
-// OpenUDP returns a link over a socket. A zero local address means any IPv4 address, port 0 a
-// free port. A link has the family of its address alone. On a wildcard address, a peer that sends
-// first is answered from the address that it sent to, as package sock can in this build.
-// An Addr has no zone: link-local IPv6 is refused, and what comes from there is discarded.
+// OpenUDP returns a link over a socket. A zero address means any IPv4 address, port 0 a free
+// port. On a wildcard address, a peer that sends first is answered from the address that it sent
+// to, as package sock can in this build. An Addr has no zone: link-local IPv6 is refused.
 //
-// The kernel's buffers have 4 MiB or what it grants; Stats.KernelDrops counts what did not fit
-// between two ticks. Errors: ErrAddr for a link-local address of IPv6, else the system's.
+// The kernel's buffers have 4 MiB or what it grants; Stats.KernelDrops counts what did not fit.
+// Errors: ErrAddr for a link-local address of IPv6, else the system's.
 func OpenUDP(local netip.AddrPort) (Link, error) {
 	if !local.IsValid() {
 		local = netip.AddrPortFrom(netip.IPv4Unspecified(), local.Port())
@@ -140,7 +138,6 @@ func (u *udp) Receive(b []byte) Event {
 	}
 }
 
-// refill reads a batch. It is false when there is none.
 func (u *udp) refill() bool {
 	u.next, u.have = 0, 0
 	if u.err != nil {
@@ -150,7 +147,6 @@ func (u *udp) refill() bool {
 	return u.have > 0
 }
 
-// end returns once that the link ended by itself.
 func (u *udp) end() Event {
 	if u.err == nil || u.errReported {
 		return Event{}
@@ -159,8 +155,7 @@ func (u *udp) end() Event {
 	return Event{Kind: Ended, Err: u.err}
 }
 
-// Send adds a datagram to the batch that the next Flush hands to the kernel, or
-// this call when it is full.
+// Send adds to the batch that Flush sends, or this call when the batch is full.
 func (u *udp) Send(to address.Addr, b []byte) error {
 	addr, ok := to.UDP()
 	switch {
@@ -204,7 +199,6 @@ func (u *udp) Stats() Stats {
 	return st
 }
 
-// Close sends what waits for Flush and closes the socket.
 func (u *udp) Close() error {
 	if u.errReported && u.err == net.ErrClosed {
 		return nil

@@ -15,12 +15,10 @@ const (
 	slewTime     = time.Second // in which a small error falls to 1/e
 )
 
-// Clock says which server time a client shows. It follows the server's clock with a delay
-// that covers the interval, the jitter and the loss of snapshots, 99 % of the measured ones.
-//
-// The shown time never goes back. It runs up to 5 % faster or slower than the local time until
-// it has the delay, and stops at the newest snapshot. It jumps forward only in a reset: when
-// no snapshot came for maxDelay, or when it is further than maxDelay behind.
+// Clock says which server time a client shows. It follows the server's clock with a delay that
+// covers the jitter and the loss of snapshots, 99 % of the measured ones. The shown time never
+// goes back. It runs up to 5 % faster or slower than the local time until it has the delay,
+// stops at the newest snapshot, and jumps forward when it is further than maxDelay behind.
 type Clock struct {
 	length             time.Duration // of a tick of the server
 	minDelay, maxDelay time.Duration
@@ -45,7 +43,6 @@ type Clock struct {
 	stats ClockStats
 }
 
-// sample is the arrival of a snapshot.
 type sample struct {
 	offset time.Duration // local time less the server time of the snapshot
 	age    time.Duration // local time less the server time of the snapshot before it
@@ -53,8 +50,7 @@ type sample struct {
 
 // ClockStats is the state of a Clock and what it has counted.
 type ClockStats struct {
-	// Delay is how far the shown time is behind the server time that a snapshot with the
-	// smallest measured latency has.
+	// Delay is how far the shown time is behind the server time of the fastest snapshot.
 	Delay time.Duration
 	// Jitter is the smoothed difference of the latencies of successive snapshots, as in RFC 3550.
 	Jitter time.Duration
@@ -62,9 +58,8 @@ type ClockStats struct {
 	Held   uint64 // calls of At that stopped at the newest snapshot
 }
 
-// NewClock returns a clock for a server whose ticks last for tick, above 0 and at most 1 s.
-// The delay stays from minDelay to maxDelay; maxDelay 0 means 500 ms. It must be well above the
-// interval of snapshots, since a longer gap is a reset. It fails for other values.
+// NewClock returns a clock for a server whose ticks last for tick, above 0 and at most 1 s. The
+// delay stays from minDelay to maxDelay, well above the interval of snapshots; 0 means 500 ms.
 func NewClock(tick, minDelay, maxDelay time.Duration) (*Clock, error) {
 	if maxDelay == 0 {
 		maxDelay = 500 * time.Millisecond
@@ -78,8 +73,7 @@ func NewClock(tick, minDelay, maxDelay time.Duration) (*Clock, error) {
 	return &Clock{length: tick, minDelay: minDelay, maxDelay: maxDelay}, nil
 }
 
-// Snapshot takes the arrival of a snapshot with the server's tick. One that is not newer than
-// those before is ignored.
+// Snapshot takes the arrival of a snapshot. One that is not newer is ignored.
 func (c *Clock) Snapshot(tick uint32, now time.Time) {
 	if !c.started {
 		c.started, c.start, c.tick = true, now, tick
@@ -108,7 +102,6 @@ func (c *Clock) Snapshot(tick uint32, now time.Time) {
 	c.measure(sample{offset, age})
 }
 
-// restart forgets all measurements but the delay, and moves to the server time that it gives.
 func (c *Clock) restart(s sample) {
 	c.count = 0
 	c.measure(s)
@@ -116,7 +109,6 @@ func (c *Clock) restart(s sample) {
 	c.pos = c.now - c.base - c.delay
 }
 
-// measure adds a sample, and sets the smallest offset and the delay.
 func (c *Clock) measure(s sample) {
 	c.samples[c.count%window] = s
 	c.count++
@@ -136,8 +128,7 @@ func (c *Clock) measure(s sample) {
 }
 
 // At returns the server time to show: fraction, from 0 up to but not 1, of the way from tick to
-// the tick after it. It is false before the first snapshot. A now before that of an earlier
-// call counts as that one. Just after the start, the time is before the first snapshot.
+// the tick after it. It is false before the first snapshot.
 func (c *Clock) At(now time.Time) (tick uint32, fraction float64, ok bool) {
 	if !c.started {
 		return 0, 0, false
@@ -152,7 +143,6 @@ func (c *Clock) At(now time.Time) (tick uint32, fraction float64, ok bool) {
 	return c.tick - uint32(ticks), float64(ticks*c.length-back) / float64(c.length), true
 }
 
-// run moves the position on by a local duration, and closer to its target.
 func (c *Clock) run(d time.Duration) {
 	target := min(c.now+d-c.base-c.delay, c.newest)
 	behind := target - (c.pos + d)

@@ -29,9 +29,8 @@ type slot struct {
 	data []byte
 }
 
-// NewCommandBuffer returns a buffer for the ticks from first on, the server's next one. It
-// holds the commands of the next capacity ticks: 0 means 64, the limit is 4096. Its memory is
-// bounded by capacity+1 times the largest command.
+// NewCommandBuffer returns a buffer for the ticks from first on. It holds the commands of the
+// next capacity ticks: 0 means 64, the limit is 4096.
 func NewCommandBuffer(first uint32, capacity int) *CommandBuffer {
 	if capacity <= 0 {
 		capacity = defaultCapacity
@@ -41,8 +40,7 @@ func NewCommandBuffer(first uint32, capacity int) *CommandBuffer {
 
 // Put copies a command of a client for a tick of the server, and reports whether the buffer
 // has it for this tick now. It refuses a second command of a tick, and one for capacity or
-// more ticks ahead. A late command is dropped, but if it is newer than the one that
-// Take repeats, Take repeats it from now on.
+// more ticks ahead. A late command is for Take to repeat, if it is newer.
 func (b *CommandBuffer) Put(tick uint32, data []byte) bool {
 	ahead := int(int32(tick - b.next))
 	kept := false
@@ -66,9 +64,7 @@ func (b *CommandBuffer) Put(tick uint32, data []byte) bool {
 
 // Take returns the command for a tick, which is valid until the next Put or Take. If there is
 // none, exact is false and data is the player's newest command before it, nil before the
-// first: a game repeats a movement, and may not want to repeat a shot. Ticks ascend; those
-// between two calls are left out. For a tick that is not after that of the call before, Take
-// returns the newest command again.
+// first: a game repeats a movement, and may not want to repeat a shot. Ticks ascend.
 func (b *CommandBuffer) Take(tick uint32) (data []byte, exact bool) {
 	skip := int(int32(tick - b.next))
 	if skip < 0 {
@@ -82,7 +78,6 @@ func (b *CommandBuffer) Take(tick uint32) (data []byte, exact bool) {
 	return b.last, exact
 }
 
-// pop moves to the next tick, and reports whether there was a command, which is the last now.
 func (b *CommandBuffer) pop() bool {
 	s := &b.slots[b.head]
 	used := s.used
@@ -107,9 +102,8 @@ func (b *CommandBuffer) addSlack(ticks float64) {
 	b.slack += gain * difference
 }
 
-// Margin returns by how many ticks the client may run later with nearly all of its commands
-// still in time; below 0, by how many it should run earlier. It is the smoothed number of ticks
-// for which commands wait, less four mean deviations. A server sends it to the client, which
-// corrects its tick. The next correction must wait until 64 commands of corrected ticks were
-// used, since a correction changes both values for so long.
+// Margin returns by how many ticks the client may run later, or below 0 should run earlier,
+// with nearly all of its commands in time: the smoothed number of ticks for which commands
+// wait, less four mean deviations. The next correction must wait until 64 commands of corrected
+// ticks were used.
 func (b *CommandBuffer) Margin() float64 { return b.slack - 4*b.deviation }

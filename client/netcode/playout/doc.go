@@ -13,7 +13,6 @@
 //	         tick, fraction, ok := clock.At(now)
 //
 // Ticks are uint32 and wrap around: of two ticks, the one ahead by less than 2³¹ is the later.
-// The caller passes the time. Nothing here starts a goroutine or is safe for concurrent
-// use, no input causes a panic, and in steady state nothing allocates. A new connection needs
-// a new CommandBuffer and a new Clock.
+// Nothing here is safe for concurrent use, no input causes a panic, and in steady state
+// nothing allocates. A new connection needs a new CommandBuffer and a new Clock.
 package playout
