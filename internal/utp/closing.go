@@ -6,9 +6,8 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
-// Disconnect ends a connection from this side; no event follows. The next three
-// flushes send the peer a disconnect, after the data that was sent before. What the peer
-// had not acknowledged is lost. It does nothing to a connection that has ended.
+// Disconnect ends a connection from this side; no event follows. The next three flushes
+// send the peer a disconnect. It does nothing to a connection that has ended.
 func (e *Endpoint) Disconnect(id ConnID) {
 	c := e.conns.find(id)
 	if c == nil {
@@ -20,9 +19,8 @@ func (e *Endpoint) Disconnect(id ConnID) {
 	}
 }
 
-// DropPeer ends the connections with a peer that the link reports as gone, as a
-// relay does by DISCONNECT. Every connection with this address ends with ReasonProtocolError,
-// as Unity reports it, and with the cause, ErrPeerGone if that is nil.
+// DropPeer ends the connections with a peer that the link reports as gone, as a relay does by
+// DISCONNECT, with ReasonProtocolError and the cause.
 func (e *Endpoint) DropPeer(at address.Addr, cause error) {
 	if cause == nil {
 		cause = ErrPeerGone
@@ -34,7 +32,6 @@ func (e *Endpoint) DropPeer(at address.Addr, cause error) {
 	}
 }
 
-// closing is what an endpoint remembers of ended connections.
 type closing struct {
 	disconnects []pendingDisconnect
 	tokens      []Token // the last that were closed, oldest first
@@ -51,9 +48,8 @@ type pendingDisconnect struct {
 // it drops the others as of an unknown token.
 const disconnectCopies = 3
 
-// closedTokens is how many tokens of closed connections are remembered. A
-// client takes a new token for a new connection, so a request with one of
-// these is a late copy.
+// closedTokens is how many tokens of closed connections are remembered, since a
+// request with one of these is a late copy.
 const closedTokens = 256
 
 func (cl *closing) remember(t Token) {
@@ -63,7 +59,6 @@ func (cl *closing) remember(t Token) {
 	cl.tokens = append(cl.tokens, t)
 }
 
-// flush sends a copy of each disconnect.
 func (cl *closing) flush(out *output) {
 	for i := range cl.disconnects {
 		if d := &cl.disconnects[i]; out.room(1) {
@@ -74,8 +69,7 @@ func (cl *closing) flush(out *output) {
 	cl.disconnects = slices.DeleteFunc(cl.disconnects, func(d pendingDisconnect) bool { return d.left == 0 })
 }
 
-// queueDisconnect begins to send disconnects. They leave in Flush, behind the data that was
-// sent before. Peers beyond the limit of the list run into their timeout.
+// queueDisconnect leaves peers beyond the limit of the list to their timeout.
 func (c *conn) queueDisconnect() {
 	cl := &c.ep.closing
 	if c.incoming {
@@ -90,11 +84,9 @@ func (c *conn) queueDisconnect() {
 	}
 }
 
-// Reason says why a connection ended, numbered as Unity's packages do. The
-// wire carries none: each side gives its own.
+// Reason says why a connection ended. The wire carries none.
 type Reason uint8
 
-// The reasons of this layer. A session layer above has further ones.
 const (
 	ReasonTimeout               Reason = 1 // nothing was received for too long
 	ReasonMaxConnectionAttempts Reason = 2 // requests stayed without an answer

@@ -14,8 +14,7 @@ type Config struct {
 	// Pipelines have the ids 1, 2, 3 and so on. At most 255; none is fine.
 	Pipelines []Pipeline
 	// Window is how many packets of a reliable pipeline may be unacknowledged,
-	// 1 to 64. 0 means 32. Both ends must agree on it: up to 32 and above have
-	// headers of different sizes.
+	// 1 to 64. 0 means 32. Both ends must have at most 32, or both more.
 	Window int
 	// FragmentCapacity is the largest message in bytes on a pipeline with
 	// fragmentation, up to 1 MiB. 0 means 4096. A message may also not need
@@ -40,12 +39,11 @@ type Config struct {
 	// ends with ReasonTimeout. 0 means 30 s, NoTimeout means no limit.
 	DisconnectTimeout time.Duration
 	// MaxResendTime bounds the time after which an unacknowledged packet is
-	// sent again, 64 ms to 10 s. 0 means 200 ms. Where round trips are longer,
-	// packets are sent again for nothing.
+	// sent again, 64 ms to 10 s. 0 means 200 ms.
 	MaxResendTime time.Duration
 
 	// MaxConnections bounds all connections, of both directions. 0 means 1024,
-	// the limit is 65536. A client above it is refused by a disconnect.
+	// the limit is 65536.
 	MaxConnections int
 	// ValidateAddresses makes a server answer a request with a cookie and keep nothing
 	// until the client returns it, and makes a client return it. Both sides must set it:
@@ -56,12 +54,10 @@ type Config struct {
 	// that is unvalidated; with ValidateAddresses it is refused by a disconnect.
 	MaxHalfOpen int
 	// MaxHalfOpenPerSource is the same for one IPv4 address, one IPv6 /64 or one
-	// allocation. 0 means 32, enough for a school behind one address. A request above it
-	// gets no answer, so that the client repeats it.
+	// allocation. 0 means 32. A request above it gets no answer.
 	MaxHalfOpenPerSource int
 
-	// SendQueue bounds the datagrams that wait for Next, 16 to 65536. 0 means
-	// 4096.
+	// SendQueue bounds the datagrams that wait for Next, 16 to 65536. 0: 4096.
 	SendQueue int
 
 	// Rand gives the tokens. Nil means crypto/rand.
@@ -97,7 +93,6 @@ const (
 	maxResend   = 10 * time.Second
 )
 
-// withDefaults returns the configuration with every zero replaced.
 func (c Config) withDefaults() Config {
 	c.Window = cmp.Or(c.Window, 32)
 	c.FragmentCapacity = cmp.Or(c.FragmentCapacity, 4096)
@@ -117,10 +112,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// room is how many bytes of a datagram are ours.
 func (c Config) room() int { return c.MaxMessageSize - c.Overhead }
 
-// check takes a configuration that has its defaults.
 func (c Config) check() error {
 	return cmp.Or(
 		within("Pipelines", len(c.Pipelines), 0, maxPipelines),
@@ -140,7 +133,6 @@ func (c Config) check() error {
 	)
 }
 
-// within returns an error unless a value of a Config is within its limits or one of others.
 func within[T int | time.Duration](name string, v, low, high T, others ...T) error {
 	if v >= low && v <= high || slices.Contains(others, v) {
 		return nil

@@ -8,14 +8,12 @@ import (
 // State is where a connection stands.
 type State uint8
 
-// The states.
 const (
 	// StateNone: the connection has ended or never was.
 	StateNone State = iota
 	// StateConnecting: this side sent a request and has no answer yet.
 	StateConnecting
-	// StateHalfOpen: the other side sent a request and nothing since. Datagrams
-	// may be sent already.
+	// StateHalfOpen: the other side sent a request and nothing since.
 	StateHalfOpen
 	// StateEstablished: both sides have received a message of the other.
 	StateEstablished
@@ -26,7 +24,6 @@ func (s State) String() string { return nameOf(stateNames, "state", uint8(s)) }
 
 var stateNames = []string{"none", "connecting", "half-open", "established"}
 
-// nameOf returns a name of a list, or the kind of the list with n.
 func nameOf(names []string, kind string, n uint8) string {
 	if int(n) < len(names) && names[n] != "" {
 		return names[n]
@@ -58,7 +55,6 @@ type conn struct {
 	stats     Stats
 }
 
-// newConn puts a connection into the table. It has the memory of an ended one.
 func newConn(e *Endpoint, token Token, to path, s State) *conn {
 	c := e.conns.add(token)
 	if c.pipelines == nil {
@@ -72,7 +68,6 @@ func newConn(e *Endpoint, token Token, to path, s State) *conn {
 	return c
 }
 
-// drop takes a connection out of the table and sends nothing.
 func (c *conn) drop() {
 	c.ep.halfOpen.remove(c)
 	resetPipelines(c.pipelines, &c.ep.pool)
@@ -86,13 +81,11 @@ func (c *conn) end(ev Event) {
 	c.push(ev, nil)
 }
 
-// push queues an event of a connection with a copy of its data.
 func (c *conn) push(ev Event, data []byte) {
 	ev.Conn = c.id
 	c.ep.events.close(ev, append(c.ep.events.buf, data...))
 }
 
-// expired returns why a connection ends now, 0 if it does not.
 func (c *conn) expired() Reason {
 	switch cfg, now := &c.ep.cfg, c.ep.now; {
 	case c.state == StateConnecting && c.attempts >= cfg.ConnectAttempts && now-c.lastRequest > cfg.ConnectTimeout:
@@ -104,7 +97,6 @@ func (c *conn) expired() Reason {
 	return 0
 }
 
-// inFlight is how many packets have no acknowledgement.
 func (c *conn) inFlight() (n int) {
 	for i := range c.pipelines {
 		if r := c.pipelines[i].reliable; r != nil {

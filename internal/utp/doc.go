@@ -1,15 +1,10 @@
-// Package utp is the connection layer of Unity Transport 2.x, protocol version
-// 1: connections over datagrams, and pipelines over connections. It defines the
-// wire format between a game and its peers; package proto defines the format
-// between a game and the relay.
-//
-// It is compatible with UTP 2.x by layout and has not been tried against a
-// Unity peer. UTP 1.x is another protocol.
+// Package utp is the connection layer of Unity Transport 2.x, protocol version 1: connections over
+// datagrams, and pipelines over connections. It is compatible by layout and has not been tried
+// against a Unity peer. UTP 1.x is another protocol.
 //
 // # An endpoint and its tick
 //
-// An [Endpoint] does no I/O, starts no goroutine and reads no clock. The caller
-// drives it, once per tick:
+// An [Endpoint] does no I/O, starts no goroutine and reads no clock:
 //
 //	e.Advance(now)                     set the time of this tick
 //	e.Receive(from, datagram) …        process received datagrams
@@ -29,15 +24,14 @@
 //	data, heartbeat ↔             9 bytes of header: kind and token
 //	disconnect ↔                  9 bytes; no reason, no answer
 //
-// [Packet] has the layouts. The token alone identifies a connection and authenticates its
-// sender: an attacker that reads the traffic can take the connection over.
+// [Packet] has the layouts. The token alone authenticates a sender: an attacker that reads the
+// traffic can take the connection over.
 //
 //	StateConnecting  ─ accept, or any message ─→ StateEstablished
 //	StateHalfOpen    ─ any message but a request ─→ StateEstablished, not validated yet
 //	any state        ─ disconnect, timeout ─→ gone
 //
-// This package differs from UTP in these points, with which UTP's peers are
-// compatible:
+// This package differs from UTP in these points, with which UTP's peers are compatible:
 //
 //   - an accept precedes every data packet until the client's first message
 //   - a disconnect leaves three times, in successive flushes
@@ -51,11 +45,9 @@
 //
 // # Address validation
 //
-// The source of a request may be forged, and its sender chooses the token. A server
-// therefore sends a peer no more than three times the bytes that it has received from it
-// until the peer has proven that it receives what is sent to its address (RFC 9000,
-// section 8). Requests, heartbeats and data are no proof. What exceeds the limit is
-// withheld as if lost; reliable packets follow when the limit allows.
+// A server sends a peer no more than three times the bytes that it has received from it until
+// the peer has proven that it receives what is sent to its address (RFC 9000, section 8).
+// Requests, heartbeats and data are no proof. What exceeds the limit is withheld as if lost.
 //
 // With [Config].ValidateAddresses, which needs this package on both sides, the proof is a
 // cookie of 8 bytes in the payload of accept and request:
@@ -64,11 +56,9 @@
 //	        ← accept, cookie              a keyed hash of address, token and time
 //	request, cookie → data →              now the connection exists
 //
-// The client is connected with the accept and returns the cookie ahead of its first data,
-// so this takes no further round trip. It repeats the cookie ahead of each data packet until
-// the server has sent something else. A peer that moves to another address is unvalidated
-// there until it has returned a cookie that was sent to it. Over a relay the address is the
-// allocation, which the relay has authenticated; the handshake is the same.
+// The client returns the cookie ahead of its first data, so this takes no further round trip, and
+// again until the server has sent something else. A peer that moves to another address must prove
+// it as well.
 //
 // Peers of Unity cannot return a cookie. Their proof is the acknowledgement of a reliable
 // packet, or a call of [Endpoint.Admit] by a layer that has a better one. This remains:
@@ -81,18 +71,13 @@
 //     longest makes room, so n forged requests per second leave a client MaxHalfOpen/n
 //     seconds: 1.3 s at 200 per second with 256 places, and only 51 ms at 5,000.
 //
-// In both modes one source, as [Config].MaxHalfOpenPerSource has it, takes no more than its
-// share of the places.
-//
 // # Pipelines
 //
-// A payload passes the stages of its [Pipeline] in order, and each puts a
-// header in front, so that the last stage's header comes first on the wire.
-// Nothing there says which stages those are: [NetcodeForEntities] lists those of Netcode
-// for Entities.
+// A payload passes the stages of its [Pipeline] in order, and each puts a header in front, so that
+// the last stage's header comes first. Nothing on the wire says which stages those are.
 //
 // # Limitations
 //
-// MTU discovery is answered and never begun, and requests have no payload but the cookie. Windows above 64, DTLS and
-// WebSocket are missing. There is no congestion control, as UTP has none.
+// MTU discovery is answered and never begun. Windows above 64, DTLS and WebSocket are missing. There
+// is no congestion control, as UTP has none.
 package utp

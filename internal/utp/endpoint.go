@@ -10,9 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
-// Endpoint is one end of any number of connections: it takes datagrams, calls
-// and the time, and gives datagrams and events. It does no I/O. One goroutine
-// owns it.
+// Endpoint is one end of any number of connections. One goroutine owns it.
 type Endpoint struct {
 	cfg     Config
 	layouts []layout // by pipeline id; 0 is no pipeline
@@ -56,8 +54,7 @@ type Stats struct {
 	Connections int    // now
 	HalfOpen    int    // of these, those that count in Config.MaxHalfOpen
 
-	// Drops are the received datagrams that were dropped, by the reason in a few words. The map
-	// belongs to the endpoint, which goes on counting in it.
+	// Drops has the dropped datagrams by reason. The endpoint goes on counting in it.
 	Drops map[string]uint64
 }
 
@@ -88,9 +85,8 @@ func New(cfg Config) (*Endpoint, error) {
 	}, nil
 }
 
-// Advance begins a tick at this time, counted from New. An earlier time than before counts as
-// the same. The data of events that NextEvent has returned are lost; events that it has not
-// returned stay.
+// Advance begins a tick at this time, counted from New; time never goes back. The data of
+// events that NextEvent has returned are lost.
 func (e *Endpoint) Advance(now time.Duration) {
 	before := e.now
 	e.now = max(before, now.Truncate(time.Millisecond))
@@ -101,8 +97,7 @@ func (e *Endpoint) Advance(now time.Duration) {
 	}
 }
 
-// Listen begins or ends to take requests. Connections stay. The error is that of
-// Config.Rand, which is asked for a key if ValidateAddresses is set.
+// Listen begins or ends to take requests. Errors are those of Config.Rand.
 func (e *Endpoint) Listen(on bool) error {
 	if on && e.cfg.ValidateAddresses && e.cookies.mac == nil {
 		var key [32]byte
@@ -127,8 +122,7 @@ func (e *Endpoint) NextEvent() (Event, bool) {
 	return ev, ok
 }
 
-// Next returns the next datagram to send, or false if there is none. Its bytes
-// are valid until any other method is called.
+// Next returns the next datagram to send, valid until the next call.
 func (e *Endpoint) Next() (to address.Addr, data []byte, ok bool) { return e.out.take() }
 
 // MaxPayload is the largest payload of Send in bytes, 0 for a pipeline that
@@ -192,9 +186,7 @@ func (e *Endpoint) ConnStats(id ConnID) (Stats, bool) {
 }
 
 // Update ends the connections that timed out. Call it after the Receives of a
-// tick, so that a datagram that waited in the socket counts. A half-open
-// client gets no disconnect: its address may be forged, and a live client
-// repeats its request.
+// tick. A half-open client gets no disconnect: its address may be forged.
 func (e *Endpoint) Update() {
 	for _, c := range e.conns.slots {
 		r := c.expired()
@@ -209,9 +201,8 @@ func (e *Endpoint) Update() {
 	}
 }
 
-// Flush queues what is due: requests, accepts, reliable packets again,
-// acknowledgements that no data took along, heartbeats and disconnects. It
-// belongs behind the Sends of a tick; then Next returns the datagrams.
+// Flush queues what is due. Call it after the Sends of a tick; then Next
+// returns the datagrams.
 func (e *Endpoint) Flush() {
 	first := e.resume
 	e.resume = 0

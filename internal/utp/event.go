@@ -5,7 +5,6 @@ import "errors"
 // EventKind is the kind of an Event.
 type EventKind uint8
 
-// The kinds of events.
 const (
 	// EventIncoming: a client connected to this side; Data is its connect payload.
 	EventIncoming EventKind = iota + 1
@@ -14,8 +13,7 @@ const (
 	EventConnected
 	// EventData: Data arrived on Pipeline.
 	EventData
-	// EventDisconnected: the connection ended for a Reason. There is none after
-	// Disconnect of this side.
+	// EventDisconnected: the connection ended, not by Disconnect of this side.
 	EventDisconnected
 )
 
@@ -35,8 +33,7 @@ type Event struct {
 	Data     []byte     // valid until the next Advance
 }
 
-// outcome is what became of one received datagram: it was taken, or the reason for its drop in
-// a few words.
+// outcome is taken, or the reason for the drop of a datagram in a few words.
 type outcome string
 
 const (
@@ -85,7 +82,6 @@ var (
 	// ErrWindowMismatch is the Cause of a connection that was closed because
 	// the two ends have reliable windows of different mask sizes.
 	ErrWindowMismatch = errors.New("utp: the peer's reliable window has another mask size")
-	// ErrPeerGone is the Cause of a connection whose link said that its peer
-	// has left, see Endpoint.DropPeer.
+	// ErrPeerGone is the Cause of a connection whose peer left, see DropPeer.
 	ErrPeerGone = errors.New("utp: the link lost the peer")
 )

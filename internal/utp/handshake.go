@@ -7,8 +7,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
-// Connect begins to ask for a connection; the first request leaves with the
-// next Flush. EventConnected or EventDisconnected tells what came of it.
+// Connect begins to ask for a connection with the next Flush.
 //
 // Errors: ErrAddr, ErrFull, and those of Config.Rand.
 func (e *Endpoint) Connect(to address.Addr) (ConnID, error) {
@@ -27,9 +26,7 @@ func (e *Endpoint) Connect(to address.Addr) (ConnID, error) {
 }
 
 // RetryConnect makes the next Flush repeat the request of an attempt at once,
-// without waiting for ConnectTimeout, if a request was sent before. It is for a
-// caller that knows that the last request was lost. It counts as one of
-// ConnectAttempts.
+// as one of ConnectAttempts, when the last one is known to be lost.
 func (e *Endpoint) RetryConnect(id ConnID) {
 	c := e.conns.find(id)
 	if c != nil && c.state == StateConnecting && c.attempts > 0 && c.attempts < e.cfg.ConnectAttempts {
@@ -37,7 +34,6 @@ func (e *Endpoint) RetryConnect(id ConnID) {
 	}
 }
 
-// clientCookie is the server's cookie at a client, see Config.ValidateAddresses.
 type clientCookie struct {
 	value     []byte // empty before it came
 	due       bool   // it is to be returned
@@ -47,7 +43,6 @@ type clientCookie struct {
 // unconfirmed reports whether the server may not have the cookie back yet.
 func (k *clientCookie) unconfirmed() bool { return len(k.value) > 0 && !k.confirmed }
 
-// sendRequest sends a request if it is time for one.
 func (c *conn) sendRequest() {
 	early := c.attempts > 0 && c.ep.now-c.lastRequest <= c.ep.cfg.ConnectTimeout
 	due := c.cookie.due || c.cookie.unconfirmed() && !early
@@ -61,7 +56,6 @@ func (c *conn) sendRequest() {
 	}
 }
 
-// emitRequest sends a request with the server's cookie, if there is one yet.
 func (c *conn) emitRequest() {
 	c.cookie.due, c.lastRequest = false, c.ep.now
 	c.emit(Packet{Kind: KindRequest, Token: c.token, Body: c.cookie.value}.Append(c.ep.out.open()))
@@ -93,7 +87,6 @@ func (c *conn) connected(payload []byte) {
 	c.push(Event{Kind: EventConnected}, payload)
 }
 
-// request processes a connection request. The connection is nil if the token is unknown.
 func (e *Endpoint) request(c *conn, from address.Addr, m Packet, size int) outcome {
 	payload, proven := m.Body, false
 	if e.cfg.ValidateAddresses {
@@ -157,8 +150,7 @@ func (c *conn) sendAccept() {
 	c.emit(c.ep.cookies.accept(c.path.addr, c.token, c.ep.now).Append(c.ep.out.open()))
 }
 
-// refuse answers a request statelessly with a disconnect, which ends the
-// client's attempt. A side that does not listen sends an accept first, as UTP does.
+// refuse keeps nothing. A side that does not listen accepts first, as UTP does.
 func (e *Endpoint) refuse(to address.Addr, token Token, acceptFirst bool) {
 	if !e.out.room(2) || !e.refusals.take() {
 		return
@@ -180,12 +172,10 @@ const (
 	priceOfARefusal = refusalLimit(time.Second)
 )
 
-// refill adds what a time gives. More than a second fills the bucket.
 func (l *refusalLimit) refill(passed time.Duration) {
 	*l = min(*l+refusalLimit(min(passed, time.Second)*maxRefusals), allRefusals)
 }
 
-// take reports whether one more answer may be sent.
 func (l *refusalLimit) take() bool {
 	if *l < priceOfARefusal {
 		return false

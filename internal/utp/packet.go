@@ -4,10 +4,8 @@ import (
 	"encoding/binary"
 )
 
-// Sizes of the headers, in bytes.
 const (
-	// handshakeLen is the size of a request or accept without payload:
-	// signature, version, kind and token.
+	// handshakeLen is of signature, version, kind and token.
 	handshakeLen = len(signature) + 1 + messageLen
 	// messageLen is the size of the header of every other packet: kind and token.
 	messageLen = 1 + tokenLen
@@ -24,15 +22,12 @@ const (
 	protocolVersion = 1
 )
 
-// Token names a connection in every packet of it. The client picks it at
-// random. On the wire it has 8 bytes, little-endian.
+// Token names a connection. The client picks it at random.
 type Token uint64
 
-// Kind is the kind of a packet. Messages have the value of the wire. Requests
-// and accepts are numbered apart there, and have bit 7 set here.
+// Kind is as on the wire, but requests and accepts have bit 7 set.
 type Kind uint8
 
-// The kinds.
 const (
 	KindData       Kind = 1
 	KindDisconnect Kind = 2 // ends a connection or an attempt; it carries no reason
@@ -78,9 +73,8 @@ func (p Packet) Append(dst []byte) []byte {
 	return append(dst, p.Body...)
 }
 
-// parse reads a packet and returns taken, or why it is invalid. Kind and Token are set unless
-// the header is invalid. A packet of at least 13 bytes that begins with UTP is a request or
-// accept, whatever follows; no other kind begins with that byte.
+// parse returns taken, or why a packet is invalid. Kind and Token are set unless the header
+// is. A packet of at least 13 bytes that begins with UTP is a request or accept.
 func parse(pkt []byte) (p Packet, o outcome) {
 	if len(pkt) >= handshakeLen && string(pkt[:len(signature)]) == signature {
 		if pkt[3] != protocolVersion {
@@ -101,7 +95,6 @@ func parse(pkt []byte) (p Packet, o outcome) {
 	return p, o
 }
 
-// parseBody reads what follows the token.
 func (p *Packet) parseBody(b []byte) outcome {
 	if p.Kind == KindData {
 		if len(b) == 0 {

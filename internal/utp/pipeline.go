@@ -5,27 +5,22 @@ import "fmt"
 // Stage is one step that a payload passes on a pipeline.
 type Stage uint8
 
-// The stages.
 const (
 	// StageNull does nothing.
 	StageNull Stage = iota
-	// StageFragmentation cuts a message into packets and puts it together
-	// again. A packet that is missing or out of order costs the message.
+	// StageFragmentation costs the whole message for one packet out of order.
 	StageFragmentation
 	// StageUnreliableSequenced drops what is older than the newest received.
 	StageUnreliableSequenced
-	// StageReliableSequenced sends again until acknowledged and delivers
-	// everything once and in order.
+	// StageReliableSequenced delivers everything once and in order.
 	StageReliableSequenced
 )
 
-// Pipeline is the order in which a payload passes stages when it is sent. It
-// has at most one fragmentation and at most one sequenced stage, fragmentation
-// first; null stages may stand anywhere. Nothing on the wire says what a
-// pipeline is: both ends must list the same ones in the same order.
+// Pipeline is the order in which a payload passes stages when it is sent: at
+// most one fragmentation, and then at most one sequenced stage. Both ends must
+// list the same ones.
 type Pipeline []Stage
 
-// layout is a pipeline as the code needs it.
 type layout struct {
 	fragment bool
 	order    Stage // StageNull, StageUnreliableSequenced or StageReliableSequenced
@@ -34,7 +29,6 @@ type layout struct {
 	limit    int   // payload bytes in one Send
 }
 
-// layoutOf checks a pipeline. The configuration has its defaults.
 func (c Config) layoutOf(p Pipeline) (layout, error) {
 	l := layout{wide: c.Window > narrowWindow, packet: c.room() - dataLen}
 	headers := []int{0, fragmentLen, sequencedLen, reliableLen(l.wide)} // by stage
@@ -61,7 +55,6 @@ func (c Config) layoutOf(p Pipeline) (layout, error) {
 	return l, nil
 }
 
-// pipelineState is what a connection remembers of one pipeline.
 type pipelineState struct {
 	sequence uint16 // of the next sequenced packet
 	expected uint16 // sequence behind the newest sequenced packet that was received
@@ -80,7 +73,6 @@ func newPipelineStates(layouts []layout, window int) []pipelineState {
 	return pipelines
 }
 
-// resetPipelines clears the pipelines' states for a new connection, and gives their buffers back.
 func resetPipelines(pipelines []pipelineState, p *pool) {
 	for i := range pipelines {
 		s := &pipelines[i]
@@ -92,7 +84,7 @@ func resetPipelines(pipelines []pipelineState, p *pool) {
 }
 
 // PipelineID names a pipeline on the wire: 1 for the first of the
-// configuration, 2 for the second. 0 is no pipeline: the bare payload.
+// configuration, 0 for none.
 type PipelineID uint8
 
 // Pipelines of NetcodeForEntities.
@@ -102,8 +94,7 @@ const (
 	EntitiesFragmented PipelineID = 3 // fragmentation
 )
 
-// NetcodeForEntities returns the configuration whose pipelines, window and
-// capacities are those of Netcode for Entities.
+// NetcodeForEntities returns the configuration of Netcode for Entities.
 func NetcodeForEntities() Config {
 	return Config{
 		Pipelines: []Pipeline{
@@ -116,15 +107,13 @@ func NetcodeForEntities() Config {
 	}
 }
 
-// assembly puts the pieces of one message together.
 type assembly struct {
 	buf  []byte
 	next uint16 // sequence of the piece that must come next
 	open bool   // a first piece came, the last one not
 }
 
-// add takes a piece with its header and returns the message if that is whole now. The message
-// is valid until the next add.
+// add returns the message, which is valid until the next add, when it is whole.
 func (a *assembly) add(head uint16, piece []byte, capacity int) (msg []byte, o outcome, whole bool) {
 	sequence, first, last := head&fragmentMask, head&fragmentFirst != 0, head&fragmentLast != 0
 	fits := first || a.open && sequence == a.next && len(a.buf)+len(piece) <= capacity
@@ -144,5 +133,4 @@ func (a *assembly) add(head uint16, piece []byte, capacity int) (msg []byte, o o
 	return a.buf, taken, true
 }
 
-// fragments returns how many packets a message needs, which is within the limit.
 func (l layout) fragments(size int) int { return max(1, (size+l.packet-1)/l.packet) }

@@ -1,7 +1,6 @@
 package utp
 
-// queue holds values with bytes of theirs, in order. The bytes lie in one buffer that is used
-// again.
+// queue holds values with bytes of theirs, which lie in one reused buffer.
 type queue[T any] struct {
 	limit int // values; close does not ask for it
 	list  []queued[T]
@@ -15,7 +14,6 @@ type queued[T any] struct {
 	end   int // of its bytes in the buffer
 }
 
-// room reports whether n more values fit.
 func (q *queue[T]) room(n int) bool { return len(q.list)-q.next+n <= q.limit }
 
 // open returns the buffer to append the bytes of a value to, for close. What take has returned
@@ -27,8 +25,7 @@ func (q *queue[T]) open() []byte {
 	return q.buf
 }
 
-// compact removes what was taken, so that the buffer does not grow for a caller that never
-// takes everything.
+// compact keeps the buffer from growing for a caller that never takes everything.
 func (q *queue[T]) compact() {
 	rest := copy(q.list, q.list[q.next:])
 	clear(q.list[rest:])
@@ -40,7 +37,6 @@ func (q *queue[T]) compact() {
 	q.next, q.from = 0, 0
 }
 
-// close queues a value with what was appended to the buffer, and returns how many bytes that is.
 func (q *queue[T]) close(v T, buf []byte) int {
 	size := len(buf) - len(q.buf)
 	q.buf = buf

@@ -6,8 +6,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
-// Receive takes a datagram from the network. It does not keep pkt. Resulting events come
-// from NextEvent, answers leave with the next Flush, and Stats counts what was dropped.
+// Receive takes a datagram from the network, and does not keep pkt.
 func (e *Endpoint) Receive(from address.Addr, pkt []byte) {
 	o := e.receive(from, pkt)
 	e.stats.Received++
@@ -53,10 +52,9 @@ func (e *Endpoint) receive(from address.Addr, pkt []byte) outcome {
 	return taken
 }
 
-// record updates a connection after a valid message: an attempt becomes
-// established, even if the accept was lost; a half-open connection becomes
-// established; an established one follows its peer to a new address, which the peer has to
-// prove again if this side can ask it to.
+// record updates a connection after a valid message. An attempt is established even if the
+// accept was lost; an established connection follows its peer to a new address, which the
+// peer has to prove again if this side can ask it to.
 func (c *conn) record(from address.Addr, size int) outcome {
 	if from != c.path.addr {
 		if c.state != StateEstablished {
@@ -85,7 +83,6 @@ func (c *conn) record(from address.Addr, size int) outcome {
 	return taken
 }
 
-// hear notes that the peer was heard now. Two missing heartbeats are a silence.
 func (c *conn) hear() {
 	if beat := c.ep.cfg.HeartbeatTimeout; beat != NoTimeout && c.ep.now-c.lastReceived > 2*beat {
 		c.resumed = c.ep.now
@@ -93,7 +90,6 @@ func (c *conn) hear() {
 	c.lastReceived = c.ep.now
 }
 
-// disconnect ends a connection that the peer has closed.
 func (c *conn) disconnect(from address.Addr) outcome {
 	if from != c.path.addr && c.state != StateEstablished {
 		return dropForeign
@@ -106,7 +102,6 @@ func (c *conn) disconnect(from address.Addr) outcome {
 	return taken
 }
 
-// data passes the body of a data packet through the stages of its pipeline.
 func (c *conn) data(p PipelineID, body []byte) outcome {
 	if int(p) >= len(c.ep.layouts) {
 		return dropPipeline
@@ -179,14 +174,12 @@ func (c *conn) takeReliable(p PipelineID, body []byte) outcome {
 	return o
 }
 
-// hasOtherMaskSize reports whether the bytes are a pure acknowledgement with a mask
-// of the other size, as a peer sends it whose window is on the other side of
-// 32. No other packet reveals the mismatch.
+// hasOtherMaskSize recognises a pure acknowledgement of a peer whose window is on
+// the other side of 32: no other packet reveals that.
 func hasOtherMaskSize(body []byte, wide bool) bool {
 	return len(body) == reliableLen(!wide)+1 && body[0] == 1 && body[1] == 0
 }
 
-// deliver takes what the sequenced stages have let through.
 func (c *conn) deliver(p PipelineID, body []byte) outcome {
 	o, whole := taken, true
 	if c.ep.layouts[p].fragment {

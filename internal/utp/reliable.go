@@ -2,8 +2,7 @@ package utp
 
 import "time"
 
-// reliable is one connection's state of a reliable sequenced stage. Sequences
-// have 16 bits on the wire and 64 here, so they never wrap.
+// reliable has sequences of 64 bits, 16 on the wire, so they never wrap.
 type reliable struct {
 	sender   reliableSender
 	receiver reliableReceiver
@@ -12,7 +11,6 @@ type reliable struct {
 	windowConfirmed bool
 }
 
-// reliableSender remembers what was sent and not acknowledged.
 type reliableSender struct {
 	next   int64 // sequence of the next packet
 	oldest int64 // the first that is not acknowledged; next if there is none
@@ -52,7 +50,6 @@ func newReliable(window int) *reliable {
 	return r
 }
 
-// reset readies the state for a new connection and gives all buffers back.
 func (r *reliable) reset(p *pool) {
 	slots, held := r.sender.slots, r.receiver.held
 	for i := range slots {
@@ -68,7 +65,6 @@ func (r *reliable) reset(p *pool) {
 	}
 }
 
-// unwrap returns the sequence nearest to ref whose lower 16 bits are wire.
 func unwrap(wire uint16, ref int64) int64 {
 	return ref + int64(int16(wire-uint16(ref)))
 }
@@ -77,11 +73,9 @@ func (s *reliableSender) slot(sequence int64) *sentPacket {
 	return &s.slots[sequence%int64(len(s.slots))]
 }
 
-// free returns how many packets may be sent now.
 func (s *reliableSender) free() int { return len(s.slots) - int(s.next-s.oldest) }
 
-// add keeps a packet and returns its sequence. The caller has seen that a slot
-// is free.
+// add keeps a packet. The caller has seen that a slot is free.
 func (s *reliableSender) add(now time.Duration, body []byte) int64 {
 	sequence := s.next
 	*s.slot(sequence) = sentPacket{body: body, first: now, last: now}
@@ -90,8 +84,7 @@ func (s *reliableSender) add(now time.Duration, body []byte) int64 {
 	return sequence
 }
 
-// acknowledged releases the packets that a header acknowledges, and reports whether
-// there was one. It ignores a header whose newest sequence was not sent.
+// acknowledged ignores a header whose newest sequence was not sent.
 func (r *reliable) acknowledged(h reliableHeader, now, maxResend, resumed time.Duration, p *pool) (any bool) {
 	s := &r.sender
 	newest := unwrap(h.newest, s.next-1)
@@ -122,7 +115,6 @@ func (r *reliable) acknowledged(h reliableHeader, now, maxResend, resumed time.D
 	return any
 }
 
-// acknowledge adds everything that was received to the header of a packet that leaves now.
 func (r *reliableReceiver) acknowledge(h *reliableHeader, now time.Duration) {
 	h.newest, h.mask = uint16(r.newest), r.mask
 	if r.newest >= 0 {
@@ -131,7 +123,6 @@ func (r *reliableReceiver) acknowledge(h *reliableHeader, now time.Duration) {
 	r.due, r.copies = false, 0
 }
 
-// slot is where a packet is held that arrived early.
 func (r *reliableReceiver) slot(sequence int64) *[]byte {
 	return &r.held[sequence%int64(len(r.held))]
 }
@@ -142,7 +133,6 @@ func (r *reliableReceiver) inWindow(sequence int64) bool {
 	return sequence >= 0 && sequence >= r.deliver-window && sequence < r.deliver+window
 }
 
-// record notes a packet within the window, and reports whether it is the first of its sequence.
 func (r *reliableReceiver) record(sequence int64, now time.Duration) bool {
 	if sequence < r.deliver || *r.slot(sequence) != nil {
 		r.copies++
@@ -169,8 +159,7 @@ type rtt struct {
 
 func newRTT() rtt { return rtt{smooth: 50_000, vary: 5_000, timeout: startResend} }
 
-// sample takes a round trip, of which less than 1 ms counts as 1 ms. The
-// new timeout is within minResend and limit.
+// sample takes a round trip of at least 1 ms.
 func (r *rtt) sample(d, limit time.Duration) {
 	delta := max(d, time.Millisecond).Microseconds() - r.smooth
 	r.smooth += delta / 8
@@ -178,7 +167,6 @@ func (r *rtt) sample(d, limit time.Duration) {
 	r.timeout = min(max(time.Duration((r.smooth+4*r.vary)/1000)*time.Millisecond, minResend), limit)
 }
 
-// publish writes the estimate to the counters of a connection.
 func (r *rtt) publish(s *Stats) {
 	s.RTT = time.Duration(r.smooth) * time.Microsecond
 	s.RTTVariation = time.Duration(r.vary) * time.Microsecond

@@ -11,7 +11,6 @@ import "encoding/binary"
 //	+----+-------------+-------+------+---------+- - -
 //	  u8   u32 LE, ms    u16 LE  u16 LE  padded to a byte
 
-// Sizes and marks of an RPC packet, in bytes.
 const (
 	RPCPacketLen = 5 // header of the packet
 	RPCLen       = 4 // header of each RPC
@@ -26,8 +25,7 @@ type RPC struct {
 	Payload []byte // exactly as many bytes as Bits need; aliases the packet
 }
 
-// AppendRPCPacket appends the header of an RPC packet to dst; RPCs follow. The
-// time is the sender's, in ms.
+// AppendRPCPacket appends the header of an RPC packet. The time is in ms.
 func AppendRPCPacket(dst []byte, sent uint32) []byte {
 	return binary.LittleEndian.AppendUint32(append(dst, rpcMark), sent)
 }
@@ -40,8 +38,7 @@ func ParseRPCPacket(b []byte) (sent uint32, rpcs []byte, ok bool) {
 	return binary.LittleEndian.Uint32(b[1:]), b[RPCPacketLen:], true
 }
 
-// Append appends the encoded RPC to dst. The payload must have the bytes that
-// Bits need.
+// Append appends the encoded RPC to dst. The payload has the bytes of Bits.
 func (m RPC) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, m.Index)
 	dst = binary.LittleEndian.AppendUint16(dst, m.Bits)

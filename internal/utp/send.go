@@ -6,9 +6,8 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
-// Send queues a payload on a pipeline; 0 is none. The bytes are the caller's
-// again when it returns. A message on a pipeline with fragmentation leaves
-// whole or not at all.
+// Send queues a payload on a pipeline; 0 is none. A message on a pipeline with
+// fragmentation leaves whole or not at all.
 //
 // Errors: ErrConn, ErrState, ErrPipeline, ErrTooLarge, ErrQueueFull.
 func (e *Endpoint) Send(id ConnID, p PipelineID, payload []byte) error {
@@ -44,8 +43,8 @@ func (e *Endpoint) Send(id ConnID, p PipelineID, payload []byte) error {
 	return nil
 }
 
-// sendPacket sends a payload that fits into one packet through the stages; the marks are those
-// of the fragmentation stage, if there is one. The caller has seen that there is room.
+// sendPacket sends a payload that fits into one packet. The caller has seen that there is
+// room.
 func (c *conn) sendPacket(p PipelineID, marks uint16, payload []byte) {
 	l, s := &c.ep.layouts[p], &c.pipelines[p]
 	head := make([]byte, 0, sequencedLen+fragmentLen)
@@ -65,8 +64,7 @@ func (c *conn) sendPacket(p PipelineID, marks uint16, payload []byte) {
 	}
 }
 
-// sendReliable sends a packet of the window, the first time or again, or a pure
-// acknowledgement. It is false if the packet has to wait.
+// sendReliable is false if the packet has to wait.
 func (c *conn) sendReliable(p PipelineID, h reliableHeader, body []byte) bool {
 	wide := c.ep.layouts[p].wide
 	pkt := c.openData(p, reliableLen(wide)+len(body))
@@ -78,13 +76,12 @@ func (c *conn) sendReliable(p PipelineID, h reliableHeader, body []byte) bool {
 	return true
 }
 
-// openData begins a data packet with size bytes behind its header, for emit, and returns nil
-// if the limit for an unvalidated peer is reached.
+// openData begins a data packet with size bytes behind its header, and returns nil if the
+// limit for an unvalidated peer is reached.
 //
-// For a client that has sent nothing yet it puts the accept ahead: one that receives data
-// first takes them for the accept, and some versions of UTP then close the connection. For
-// one that has moved the accept has a new cookie. For a server that may not have the cookie
-// yet it puts that ahead, in a request.
+// An accept goes ahead to a client that has sent nothing yet: some versions of UTP close a
+// connection on data before it. To one that has moved it has a new cookie. A request with
+// the cookie goes ahead to a server that may not have it.
 func (c *conn) openData(p PipelineID, size int) []byte {
 	size += dataLen
 	accept := c.state == StateHalfOpen || c.acceptDue && !c.path.validated
@@ -104,7 +101,6 @@ func (c *conn) openData(p PipelineID, size int) []byte {
 	return Packet{Kind: KindData, Token: c.token, Pipeline: p}.Append(c.ep.out.open())
 }
 
-// emit queues a datagram of a connection.
 func (c *conn) emit(pkt []byte) {
 	c.sent = c.ep.now
 	size := c.ep.out.send(c.path.addr, pkt)
@@ -113,13 +109,11 @@ func (c *conn) emit(pkt []byte) {
 	c.path.charge(size)
 }
 
-// output queues the datagrams for Next, and counts them.
 type output struct {
 	queue[address.Addr]
 	sent, sentBytes uint64
 }
 
-// send queues what was appended to the queue's buffer, and returns its size.
 func (o *output) send(to address.Addr, pkt []byte) int {
 	size := o.close(to, pkt)
 	o.sent++
@@ -127,12 +121,10 @@ func (o *output) send(to address.Addr, pkt []byte) int {
 	return size
 }
 
-// sendPacket queues a packet.
 func (o *output) sendPacket(to address.Addr, m Packet) { o.send(to, m.Append(o.open())) }
 
-// pool keeps the buffers of packets that wait for an acknowledgement or for a
-// packet before them. Two sizes, because most such packets are small and a
-// window of large ones would cost a hundred kilobytes per connection.
+// pool keeps the buffers of packets that wait. Two sizes, since a window of
+// large ones would cost a hundred kilobytes per connection.
 type pool struct {
 	small, large [][]byte
 }
@@ -142,8 +134,7 @@ const (
 	maxSpare    = 4096 // buffers of each size that are kept after a burst; 6 MB
 )
 
-// hold returns a copy of the bytes in a buffer of the pool. There are at most
-// MaxDatagram bytes.
+// hold copies at most MaxDatagram bytes to a buffer of the pool.
 func (p *pool) hold(head, rest []byte) []byte {
 	list, size := &p.small, smallPacket
 	if len(head)+len(rest) > smallPacket {
@@ -159,7 +150,6 @@ func (p *pool) hold(head, rest []byte) []byte {
 	return append(append(buf, head...), rest...)
 }
 
-// release takes a buffer of hold back; nil is none.
 func (p *pool) release(buf []byte) {
 	list := &p.small
 	if cap(buf) > smallPacket {
@@ -196,7 +186,6 @@ func (c *conn) flush() {
 	}
 }
 
-// resend sends again what was not acknowledged in time, oldest first.
 func (c *conn) resend(p PipelineID, r *reliable) {
 	s := &r.sender
 	for sequence := s.oldest; sequence < s.next; sequence++ {

@@ -2,7 +2,6 @@ package utp
 
 import "encoding/binary"
 
-// Sizes of the stage headers, in bytes.
 const (
 	sequencedLen      = 2
 	fragmentLen       = 2
@@ -21,7 +20,6 @@ const (
 	fragmentMask  = fragmentLast - 1
 )
 
-// cutUint16 cuts a header of one number off.
 func cutUint16(b []byte) (v uint16, rest []byte, ok bool) {
 	if len(b) < 2 {
 		return 0, nil, false
@@ -50,9 +48,8 @@ type reliableHeader struct {
 // reliableAck is the kind of a header that acknowledges, and has no payload behind it.
 const reliableAck = 1
 
-// parseReliable reads the header with a mask of 8 bytes if wide, of 4 bytes otherwise, and
-// returns what follows it. It refuses a kind above 1 and, in the byte behind it, a mask of
-// another size, as windows above 64 announce it.
+// parseReliable refuses a kind above 1 and, in the byte behind it, a mask of another size,
+// as windows above 64 announce it.
 func parseReliable(b []byte, wide bool) (h reliableHeader, rest []byte, ok bool) {
 	size := reliableLen(wide)
 	if len(b) < size || b[0] > reliableAck || b[1] != 0 {
@@ -71,8 +68,7 @@ func parseReliable(b []byte, wide bool) (h reliableHeader, rest []byte, ok bool)
 	return h, b[size:], true
 }
 
-// append appends the encoded header to dst, with 8 bytes of mask if wide, with
-// the lower 4 otherwise.
+// append has 8 bytes of mask if wide, or the lower 4.
 func (h reliableHeader) append(dst []byte, wide bool) []byte {
 	dst = append(dst, h.kind, 0)
 	dst = binary.LittleEndian.AppendUint16(dst, h.processing)
@@ -84,7 +80,6 @@ func (h reliableHeader) append(dst []byte, wide bool) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(h.mask))
 }
 
-// reliableLen is the size of a reliable header.
 func reliableLen(wide bool) int {
 	if wide {
 		return reliableWideLen

@@ -6,28 +6,24 @@ import (
 	"io"
 )
 
-// ConnID names one connection of an endpoint. It is comparable, is never used
-// again, and its zero is no connection.
+// ConnID names a connection, never a later one. Its zero is none.
 type ConnID struct {
 	slot       uint32
 	generation uint32 // from 1
 }
 
-// Index returns a small number, from 0, that no other connection has at the
-// same time. Later connections use it again.
+// Index is a small number, from 0, which later connections use again.
 func (id ConnID) Index() int { return int(id.slot) }
 
 // String returns index and generation, as in 3.1.
 func (id ConnID) String() string { return fmt.Sprintf("%d.%d", id.slot, id.generation) }
 
-// connTable finds the connections of an endpoint by slot and by token.
 type connTable struct {
 	slots  []*conn // those without a state are free
 	free   []uint32
 	tokens map[Token]*conn // looked up only: its order would not be the same twice
 }
 
-// find returns a live connection, or nil.
 func (t *connTable) find(id ConnID) *conn {
 	if int64(id.slot) < int64(len(t.slots)) {
 		if c := t.slots[id.slot]; c.id == id && c.state != StateNone {
@@ -52,14 +48,12 @@ func (t *connTable) add(token Token) *conn {
 	return c
 }
 
-// remove frees the slot of a connection.
 func (t *connTable) remove(c *conn) {
 	c.state = StateNone
 	delete(t.tokens, c.token)
 	t.free = append(t.free, c.id.slot)
 }
 
-// newToken returns a token that no connection here has.
 func (t *connTable) newToken(rand io.Reader) (Token, error) {
 	for range 8 { // A good source needs one try, one that repeats itself never ends.
 		var b [tokenLen]byte

@@ -10,11 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
-// Address validation, after RFC 9000, section 8. The source of a request may be forged, so
-// a peer is unvalidated until it has proven that it receives what is sent to its address.
-// With Config.ValidateAddresses the proof is a cookie, and no state is kept before. Without,
-// it is the acknowledgement of a reliable packet, and the connections that wait for it are
-// limited: their number, their lifetime, and the bytes that are sent to their peers.
+// Address validation, after RFC 9000, section 8: see the package documentation.
 
 // amplificationLimit is how many bytes an unvalidated peer gets for each byte of its own.
 const amplificationLimit = 3
@@ -24,14 +20,12 @@ const (
 	cookieLife = 10 * time.Second // a cookie is valid for one to two of these
 )
 
-// cookies makes and verifies the cookies of a server: a keyed hash of what a client cannot
-// choose, so that the server need not remember them.
+// cookies are a keyed hash, so that the server need not remember them.
 type cookies struct {
 	mac hash.Hash
 	buf [sha256.Size]byte
 }
 
-// cookie returns the cookie of an address and a token in a period of cookieLife.
 func (k *cookies) cookie(from address.Addr, t Token, period time.Duration) uint64 {
 	b := k.buf[:0]
 	if id, ok := from.Allocation(); ok {
@@ -48,7 +42,6 @@ func (k *cookies) cookie(from address.Addr, t Token, period time.Duration) uint6
 	return binary.LittleEndian.Uint64(k.mac.Sum(k.buf[:0]))
 }
 
-// verify cuts the cookie off the payload of a request and reports whether it is valid.
 func (k *cookies) verify(from address.Addr, m Packet, now time.Duration) (payload []byte, valid bool) {
 	if len(m.Body) < cookieLen || k.mac == nil {
 		return nil, false
@@ -58,7 +51,7 @@ func (k *cookies) verify(from address.Addr, m Packet, now time.Duration) (payloa
 	return m.Body[cookieLen:], valid
 }
 
-// accept returns an accept, with a cookie if Config says so. Its body is valid until the next call.
+// accept returns an accept whose body is valid until the next call.
 func (k *cookies) accept(to address.Addr, t Token, now time.Duration) Packet {
 	m := Packet{Kind: KindAccept, Token: t}
 	if k.mac != nil {
@@ -67,7 +60,6 @@ func (k *cookies) accept(to address.Addr, t Token, now time.Duration) Packet {
 	return m
 }
 
-// acceptLen is the size of an accept in bytes.
 func (c *Config) acceptLen() int {
 	if c.ValidateAddresses {
 		return handshakeLen + lengthLen + cookieLen
@@ -82,7 +74,6 @@ type path struct {
 	budget    int  // bytes that may still be sent to an unvalidated peer
 }
 
-// permits reports whether n bytes may be sent.
 func (p *path) permits(n int) bool { return p.validated || p.budget >= n }
 
 // credit counts a datagram of the peer against the anti-amplification limit.
@@ -92,18 +83,15 @@ func (p *path) credit(size int) {
 	}
 }
 
-// charge counts a datagram to the peer.
 func (p *path) charge(size int) {
 	if !p.validated {
 		p.budget -= size
 	}
 }
 
-// Admit tells the endpoint that the layer above has a proof of its own that a client
-// receives what is sent to its address, or is done with its handshake: the client no longer
-// counts in MaxHalfOpen, and the anti-amplification limit ends. A caller whose pipelines are
-// all unreliable, or that sets ValidateAddresses, must use it. It does nothing to a
-// connection that has ended.
+// Admit ends the anti-amplification limit and the place in MaxHalfOpen of a client, for a
+// layer above that has a proof of its own. A caller whose pipelines are all unreliable, or
+// that sets ValidateAddresses, must use it.
 func (e *Endpoint) Admit(id ConnID) {
 	c := e.conns.find(id)
 	if c == nil {
@@ -133,8 +121,8 @@ func (h *halfOpen) remove(c *conn) {
 	c.waiting = false
 }
 
-// search returns the unvalidated connection that waits longest, nil if there is none, and how
-// many come from the source of an address.
+// search returns the unvalidated connection that waits longest, if any, and how many come
+// from the same source.
 func (h *halfOpen) search(from address.Addr) (oldest *conn, same int) {
 	for _, c := range h.conns {
 		if sameSource(c.path.addr, from) {
@@ -147,11 +135,9 @@ func (h *halfOpen) search(from address.Addr) (oldest *conn, same int) {
 	return oldest, same
 }
 
-// makeRoom returns the outcome that refuses a client with this address, or taken if it may
-// connect. If no place is left it drops the unvalidated connection that waits longest.
-// So a flood of n forged requests per second evicts no client that validates its address
-// within MaxHalfOpen/n seconds. To evict a random one instead would give no client
-// certainty, and would leave those that it hits with a connection that only they believe in.
+// makeRoom drops the unvalidated connection that waits longest if no place is left: a flood
+// of n forged requests per second evicts no client that validates its address within
+// MaxHalfOpen/n seconds. Evicting a random one would give no client certainty.
 func (e *Endpoint) makeRoom(from address.Addr) outcome {
 	oldest, same := e.halfOpen.search(from)
 	full, crowded := len(e.conns.tokens) >= e.cfg.MaxConnections, len(e.halfOpen.conns) >= e.cfg.MaxHalfOpen
