@@ -31,7 +31,6 @@ type allocationLoad struct {
 	errors  map[string]uint64
 }
 
-// newAllocationLoad returns the calls of cfg between two times.
 func (b *testbed) newAllocationLoad(cfg *Config, from, end time.Time) *allocationLoad {
 	a := &allocationLoad{
 		workers: cfg.Control.AllocateWorkers, rate: cfg.Control.AllocateRate, from: from, end: end, answerTimeout: cfg.Drain,
@@ -43,7 +42,6 @@ func (b *testbed) newAllocationLoad(cfg *Config, from, end time.Time) *allocatio
 	return a
 }
 
-// Run makes the calls. It ends when all are answered, or with ctx.
 func (a *allocationLoad) Run(ctx context.Context) {
 	if a.reserver == nil {
 		return
@@ -86,7 +84,6 @@ func callAtRate(ctx context.Context, workers int, rate float64, from, end time.T
 	all.Wait()
 }
 
-// dueAt returns the time at which call n of a rate per second is due.
 func dueAt(from time.Time, n int64, rate float64) time.Time {
 	return from.Add(time.Duration(float64(n) / rate * 1e9))
 }
@@ -112,7 +109,6 @@ func (a *allocationLoad) call(ctx context.Context, due time.Time) {
 	a.errors[describeCallError(err)]++
 }
 
-// describeCallError returns the name of a failed call in Result.Errors.
 func describeCallError(err error) string {
 	if p := (*api.Problem)(nil); errors.As(err, &p) {
 		return fmt.Sprintf("allocate refused with status %d", p.Status)

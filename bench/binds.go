@@ -15,8 +15,7 @@ const (
 	bindCandidates = 64
 )
 
-// rateSchedule is the schedule of repeated handshakes: number n is due at
-// start + n/rate.
+// rateSchedule makes handshake n due at start + n/rate.
 type rateSchedule struct {
 	start int64
 	rate  float64 // per second; 0 = none
@@ -68,7 +67,6 @@ func (b *binds) takeEndpoint(now int64) (ep int, ok bool) {
 	return 0, false
 }
 
-// recordSent records a handshake of ep.
 func (b *binds) recordSent(ep int, due, now int64) {
 	b.pending[ep] = handshake{due, now}
 	b.pendingCount++
@@ -91,7 +89,6 @@ func (b *binds) recordAnswer(ep int, now int64) {
 	}
 }
 
-// report returns the counts and latency of the handshakes due between two times.
 func (b *binds) report(from, to int64) *Calls {
 	c := b.calls
 	c.Latency = newLatency(b.latency, missing(c.Answered, c.Offered), true)

@@ -26,7 +26,6 @@ type Cause struct {
 // Limit is the side that limited or disturbed a run.
 type Limit string
 
-// The sides.
 const (
 	LimitNone      Limit = "none"      // no side: the run was interrupted, or no rate of a search failed
 	LimitServer    Limit = "server"    // it lost datagrams, or was the slower side of a closed loop
@@ -85,7 +84,6 @@ func (v *Validity) addCause(limit Limit, holds bool, format string, args ...any)
 	}
 }
 
-// findCauses decides whether the run is valid, and what limited it.
 func (r *Result) findCauses(cfg *Config) {
 	lag := r.Generator.Lag.most()
 	if c := r.Control; c != nil {
@@ -111,7 +109,6 @@ func (r *Result) findCauses(cfg *Config) {
 	r.addServerCauses()
 }
 
-// addServerCauses adds what the server did not deliver to the causes.
 func (r *Result) addServerCauses() {
 	lost := r.lostByServer()
 	if n := r.Netcode; n != nil {
@@ -130,10 +127,8 @@ func (r *Result) addServerCauses() {
 		"In a closed loop the slower side limits, and the generator had time left.")
 }
 
-// lostByServer returns the datagrams that were lost and not dropped on the generator's own sockets.
 func (r *Result) lostByServer() uint64 { return r.Lost - min(r.Lost, r.Generator.Drops) }
 
-// roundDigits rounds a time to three digits.
 func roundDigits(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {

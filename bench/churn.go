@@ -28,8 +28,7 @@ type sessions struct {
 	failed map[string]uint64
 }
 
-// churn starts sessions at the configured rate for the time lasts, waits until they
-// have ended, and reports. It returns nil for other shapes.
+// churn returns nil for other shapes.
 func (b *testbed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *Churn {
 	c, ok := b.dialect.(benchrig.Churner)
 	if cfg.Shape != ShapeChurn || !ok {
@@ -60,7 +59,6 @@ func (b *testbed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *
 	return s.report(lasts)
 }
 
-// sleepUntil returns true at the time due, or false when ctx ends first.
 func sleepUntil(ctx context.Context, due time.Time) bool {
 	if wait := time.Until(due); wait > 0 {
 		select {

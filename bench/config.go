@@ -32,7 +32,6 @@ var ErrLate = errors.New("bench: the set-up took too long")
 // Shape is the form of a load.
 type Shape string
 
-// The shapes.
 const (
 	ShapePairs Shape = "pairs" // many unrelated hosts with one player each
 	ShapeStar  Shape = "star"  // matches of one host and Players players
@@ -47,7 +46,6 @@ const (
 // Direction says which way datagrams go in a match.
 type Direction string
 
-// The directions.
 const (
 	DirectionBoth Direction = "both"
 	DirectionUp   Direction = "up"   // players to host
@@ -111,23 +109,18 @@ type Config struct {
 	// where more of them save calls of the API; always 1 for all other shapes.
 	Players int
 	// Traffic, if not nil, gives the times and sizes of the datagrams of each match, in stars of
-	// its number of players. Rate changes its speed then; 0 is the speed of the file. Matches
-	// begin at different places of its cycle, with AlignTick all at its start.
+	// its number of players. Rate changes its speed then; 0 is the speed of the file.
 	Traffic *Traffic
 
-	// Rate is the number of datagrams per second of all flows together, in an open
-	// loop. 0 with Window 0 sends nothing but keep-alives.
+	// Rate is the datagrams per second of all flows, in an open loop. 0: none.
 	Rate float64
 	// Window, if not 0, closes the loop: it is the number of datagrams that each
-	// flow keeps in flight, at most 65,536, and Rate has to be 0. It finds
-	// saturation; its latency is that of full queues.
+	// flow keeps in flight, at most 65,536, and Rate has to be 0.
 	Window int
-	// Payload is the content of a datagram in bytes without the dialect's
-	// header. Default 112, 24 to 1,434.
+	// Payload is the content of a datagram in bytes. Default 112, 24 to 1,434.
 	Payload int
 	// Snapshot is the size of a snapshot of the shape netcode in bytes; Payload is
-	// the size of a command then, with 40 for a default. Default 600, 24 to 16,366.
-	// The transport sends large ones in fragments.
+	// the size of a command then, by default 40. Default 600, 24 to 16,366.
 	Snapshot int
 
 	// Duration of the measured interval. Default 10 s, 1 ms to 1 h.
@@ -137,18 +130,12 @@ type Config struct {
 	// Drain is the time for the last datagrams to arrive. Default 500 ms, at most 60 s.
 	Drain time.Duration
 
-	// Endpoints are those of the load, and how they reach the relay.
 	Endpoints EndpointConfig
-	// Control is load on the control plane beside the datagrams.
-	Control ControlLoad
-	// Churn is about sessions and matches that come and go.
-	Churn ChurnLoad
-	// Server is the relay, as far as it can be observed.
-	Server ServerConfig
-	// Generator is about this side: its thread and its sockets.
+	Control   ControlLoad
+	Churn     ChurnLoad
+	Server    ServerConfig
 	Generator GeneratorConfig
-	// Progress reports how far the runs are.
-	Progress Progress
+	Progress  Progress
 }
 
 // Label names a run and the conditions that the generator cannot see.
@@ -167,40 +154,33 @@ type EndpointConfig struct {
 	// Transport is how endpoints reach the relay: see [Transport]. Default UDP. The shape churn
 	// and Churn.ReplaceRate have no other.
 	Transport Transport
-	// Family is that of the relay's endpoint, where it lists both. Default that of Sources,
-	// or IPv4.
+	// Family is that of the relay's endpoint. Default that of Sources, or IPv4.
 	Family Family
-	// Sources are the addresses that endpoints have. Default for IPv4 127.1.0.0/16
-	// and those after it up to 127.254.0.0/16, which are this machine's already, and for
-	// IPv6 ::1/128. Make others local first ("ip route add local 10.128.0.0/12 dev
-	// lo") and route them back on the relay's side. A single address (/32, /128) gives
-	// each endpoint a socket of its own, for a relay on another machine: costly,
-	// and over UDP at most 1,024 endpoints.
+	// Sources are the addresses that endpoints have, by default 127.1.0.0/16 to
+	// 127.254.0.0/16, or ::1/128. Make others local first ("ip route add local
+	// 10.128.0.0/12 dev lo") and route them back on the relay's side. A single address
+	// (/32, /128) gives each endpoint a socket of its own, over UDP at most 1,024.
 	Sources netip.Prefix
 	// AllowRemote permits targets outside of loopback. Use it only with machines of
 	// your own: the load is a flood.
 	AllowRemote bool
-	// Keepalive is the time after which a silent endpoint sends a keep-alive.
-	// Default 3 s; [None]: never.
+	// Keepalive is the silence before a keep-alive. Default 3 s; [None]: never.
 	Keepalive time.Duration
 }
 
 // ControlLoad is load on the control plane. The zero value is none.
 type ControlLoad struct {
-	// BindRate is the number of repeated handshakes per second, 0 to 10,000,000. An
-	// endpoint repeats its own after the answer to the last one, or after 500 ms.
-	// A handshake that no endpoint can send in time counts as offered and not sent.
+	// BindRate is the number of repeated handshakes per second, 0 to 10,000,000.
+	// One that no endpoint can send in time counts as offered and not sent.
 	BindRate float64 `json:"bindRate" merge:"sum"`
-	// AllocateRate is the number of allocations per second that the generator
-	// requests from the API, 0 to 1,000,000. Nothing binds them. 0 with
-	// AllocateWorkers: as fast as the API answers.
+	// AllocateRate is the number of allocations per second requested from the
+	// API, 0 to 1,000,000. 0 with AllocateWorkers: as fast as the API answers.
 	AllocateRate float64 `json:"allocateRate" merge:"sum"`
 	// AllocateWorkers is the number of those calls that run concurrently. Default 8
 	// with AllocateRate, else 0: no calls; at most 1,024.
 	AllocateWorkers int `json:"allocateWorkers" merge:"sum"`
-	// Baseline is the first part of Config.Duration, in which there are no handshakes
-	// and no calls, so that the result shows their effect on forwarding.
-	// Default half of it if there are any beside datagrams; [None]: there is no such part.
+	// Baseline is the first part of Config.Duration, without handshakes and calls. Default
+	// half of it if there are any beside datagrams; [None]: there is no such part.
 	Baseline time.Duration `json:"baselineNs"`
 }
 
@@ -210,10 +190,9 @@ type ChurnLoad struct {
 	SessionRate float64 `json:"churnRate" merge:"sum"`
 	// SessionLength is the time that a session sends datagrams. Default 1 s, at most 1 h.
 	SessionLength time.Duration `json:"churnPlayNs"`
-	// ReplaceRate is the number of matches per second, beside Config.Rate, that fall silent
-	// and are replaced by new ones, as many as before live, at most 10,000. New ones are reserved over
-	// the API, and use endpoints whose allocations have ended. Config.Drain is then 15 s by
-	// default: silent allocations end after the idle limit of the server.
+	// ReplaceRate is the number of matches per second, beside Config.Rate, that fall silent and are
+	// replaced by new ones, at most 10,000. Config.Drain is then 15 s by default: silent allocations
+	// end after the idle limit of the server.
 	ReplaceRate float64 `json:"replaceRate,omitempty" merge:"sum"`
 }
 
@@ -221,26 +200,21 @@ type ChurnLoad struct {
 type ServerConfig struct {
 	// PID is the relay's process, for CPU and memory. 0 = not measured.
 	PID int
-	// Threads are kernel threads whose CPU time counts as the relay's, such as
-	// those that receive for a network interface (threaded NAPI).
+	// Threads are kernel threads whose CPU time counts as the relay's.
 	Threads []int
-	// Metrics reads the admin page /metrics of a relay of this project, before and after the
-	// run, for Result.Relay. Nil: it is not known.
+	// Metrics reads the relay's page /metrics for Result.Relay. Nil: not known.
 	Metrics func(context.Context) (string, error)
 }
 
 // GeneratorConfig is about the generator's thread and sockets.
 type GeneratorConfig struct {
 	// StartAt is when the warm-up begins, so that several generators begin together. Zero: when
-	// the endpoints are ready. It is an error if they become ready later. At most 1 h ahead, for
-	// one run, and not for the shape churn.
+	// the endpoints are ready, which must not be later. At most 1 h ahead, for one run.
 	StartAt time.Time
-	// Pin ties the generator's thread to processor CPU, 0 to 1,023. Other threads of this
-	// process are not pinned: start it with taskset(1) for that.
+	// Pin ties the generator's thread, and no other, to processor CPU, 0 to 1,023.
 	Pin bool
 	CPU int
-	// Sockets of the generator, or groups of connections of a transport over TCP. Default 1
-	// per 32,768 endpoints, at most 64.
+	// Sockets of the generator, at most 64. Default 1 per 32,768 endpoints.
 	Sockets int
 	// Batch is the most datagrams of one system call. Default and limit 256.
 	Batch int
@@ -251,11 +225,9 @@ type GeneratorConfig struct {
 
 // Progress has functions that are called while runs are made; nil ones are not.
 type Progress struct {
-	// Second is called by Run once a second, in a goroutine of its own, with the
-	// last second. It takes processor time from the generator.
+	// Second is called by Run once a second, in a goroutine of its own.
 	Second func(Second)
-	// Run is called by FindMax and Sweep with the result of each run, in their goroutine,
-	// before the next run.
+	// Run is called by FindMax and Sweep after each run, in their goroutine.
 	Run func(Result)
 }
 
@@ -327,18 +299,15 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 
 func (cfg *Config) endpoints() int { return cfg.Matches * (1 + cfg.Players) }
 
-// ownSockets reports whether each endpoint has a socket, since all have one address.
 func (cfg *Config) ownSockets() bool {
 	return cfg.Endpoints.Sources.IsSingleIP() && !cfg.Endpoints.Transport.IsTCP()
 }
 
-// loadsControlPlane reports whether the run has BINDs or allocations beside the load.
 func (cfg *Config) loadsControlPlane() bool {
 	return cfg.Control.BindRate > 0 || cfg.Control.AllocateWorkers > 0
 }
 
-// check returns an error about the first value that is no name or out of its range, or about values
-// that exclude each other.
+// check returns an error about the first value out of its range, or values that exclude each other.
 func (cfg *Config) check(d Dialect) error {
 	for _, c := range []struct{ name, value, among string }{
 		{"shape", string(cfg.Shape), "pairs, star, hot, churn, idle, netcode"},

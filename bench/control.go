@@ -19,8 +19,7 @@ type Control struct {
 	Allocations *Calls `json:"allocations,omitempty"`
 }
 
-// Part has the results of forwarding in a part of the measured interval. Datagrams
-// belong to the part in which they were due.
+// Part is of a part of the measured interval, in which its datagrams were due.
 type Part struct {
 	Duration      time.Duration `json:"durationNs"`
 	Offered       uint64        `json:"offered"`
@@ -51,13 +50,11 @@ type Calls struct {
 	Latency Latency `json:"latency"`
 }
 
-// Compares reports whether both without and with the work there is a p99, and it is no lost one
-// without: only then P99Moved means something. c may be nil.
+// Compares reports whether P99Moved means something. c may be nil.
 func (c *Control) Compares() bool {
 	return c != nil && c.Without != nil && c.Without.Latency.P99 > 0 && c.Without.Latency.P99 < Never && c.With.Latency.P99 > 0
 }
 
-// setRate computes what follows from the counts.
 func (c *Calls) setRate(lasted time.Duration) *Calls {
 	c.Duration = lasted
 	if lasted > 0 {
@@ -66,7 +63,6 @@ func (c *Calls) setRate(lasted time.Duration) *Calls {
 	return c
 }
 
-// control reports on the work of the control plane, nil if there was none.
 func (g *generator) control(o *observer, allocations *Calls) *Control {
 	if !g.cfg.loadsControlPlane() {
 		return nil

@@ -16,7 +16,6 @@ type credits struct {
 	checked    int64 // last look for stalled flows
 }
 
-// newCredits gives each flow its window.
 func newCredits(flows, window int) credits {
 	c := credits{ring: make([]int32, flows*window)}
 	for range window {
@@ -46,8 +45,7 @@ func (c *credits) take() (int32, bool) {
 	return flow, true
 }
 
-// creditArrival gives a flow credit for n datagrams: the one that arrived and those that
-// it overtook, which are most likely lost. What was given up before earns nothing.
+// creditArrival gives a flow credit for n datagrams: one and those that it overtook.
 func (c *credits) creditArrival(f *flow, i int32, n uint32, now int64) {
 	f.lastArrival = now
 	for ; n > 0 && f.inFlight > 0; n-- {
@@ -56,7 +54,6 @@ func (c *credits) creditArrival(f *flow, i int32, n uint32, now int64) {
 	}
 }
 
-// restoreStalled takes what stalled flows have under way for lost.
 func (c *credits) restoreStalled(flows []flow, now int64) {
 	if now-c.checked < stallTimeout/4 {
 		return

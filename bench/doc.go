@@ -38,8 +38,7 @@
 // takes longer than the precision of the schedule. A few sockets, bound to a wildcard,
 // carry all endpoints: each endpoint has its own source address in 127.0.0.0/8, which
 // each datagram names (IP_PKTINFO). Batches therefore stay large with any number of
-// endpoints, and a datagram costs the generator less than the relay: about 1.2 µs to
-// send and to receive, in a closed loop without a relay on a 2-core virtual machine.
+// endpoints, and a datagram costs the generator less than the relay.
 // The loop does not allocate. Over DTLS, and over TCP, whose connections it reads and writes
 // without blocking, the same thread does all work: see [Transport]. It never merges datagrams
 // (UDP_SEGMENT): over loopback they would travel unsegmented, which favours relays that

@@ -8,9 +8,8 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
-// driverLink is the link of one endpoint's driver. It sends over the shared sockets of
-// the generator, with the header of its flow; its addresses are the numbers of
-// endpoints. The generator's goroutine owns it.
+// driverLink is the link of one endpoint's driver, over the generator's sockets. Its
+// addresses are the numbers of endpoints. The generator's goroutine owns it.
 type driverLink struct {
 	play  *netplay
 	ep    int
@@ -20,7 +19,6 @@ type driverLink struct {
 	stats link.Stats
 }
 
-// inbound is a datagram without its header, and its sender.
 type inbound struct {
 	from int32 // endpoint
 	data []byte
@@ -30,7 +28,6 @@ var _ link.Link = (*driverLink)(nil)
 
 func driverAddr(ep int) address.Addr { return link.NodeAddr(uint32(ep) + 1) }
 
-// errNoFlow is the error of a datagram to an endpoint without a flow.
 var errNoFlow = errors.New("bench: no flow to this endpoint")
 
 func (c *driverLink) Advance(time.Time) {}

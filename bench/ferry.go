@@ -7,16 +7,14 @@ import (
 	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
-// Dialect is one kind of relay that [Run] and [FindMax] can load. [NewFerry]
-// returns the Dialect of this project's relay; a type of another module is refused. A
-// Dialect serves one run at a time.
+// Dialect is one kind of relay; [NewFerry] returns that of this project's relay, and
+// others are refused. It serves one run at a time.
 type Dialect interface {
 	// Name is a short word for tables, such as "ferry".
 	Name() string
 }
 
-// FerryConfig is a relay of the Unity Relay message protocol, which the load
-// reaches as a game does: through its Allocations API.
+// FerryConfig is a relay that the load reaches through its Allocations API.
 type FerryConfig struct {
 	// BaseURL of the API, such as "http://127.0.0.1:7777". Required.
 	BaseURL string
@@ -34,8 +32,7 @@ type FerryConfig struct {
 	TLS *tls.Config
 }
 
-// NewFerry returns the Dialect of the relay that cfg names. It sends nothing. Errors
-// wrap [ErrConfig] or [ErrRemote].
+// NewFerry returns the Dialect of a relay. Errors wrap [ErrConfig] or [ErrRemote].
 func NewFerry(cfg FerryConfig) (Dialect, error) {
 	d, err := benchrig.NewFerry(benchrig.FerryConfig(cfg))
 	if err != nil {

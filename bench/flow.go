@@ -44,7 +44,6 @@ func newFlows(r *benchrig.Rig) []flow {
 	return flows
 }
 
-// arrival classifies a datagram by its sequence number.
 type arrival uint8
 
 const (
@@ -55,14 +54,12 @@ const (
 	arrivedUnsent            // never sent
 )
 
-// window records which of the newest sequence numbers of a flow have
-// arrived, in a ring of bits. bits has a power of two of words.
+// window is a ring of bits, with a power of two of words.
 type window struct {
 	next uint32 // one above the highest number seen
 	bits []uint64
 }
 
-// size returns the number of sequence numbers in the window.
 func (w *window) size() uint32 { return uint32(len(w.bits)) * 64 }
 
 // arrive records number seq of a flow that has sent numbers below sent. Numbers
@@ -84,7 +81,6 @@ func (w *window) arrive(seq, sent uint32) arrival {
 	return arrivedReordered
 }
 
-// advance makes seq the newest number and clears the bits of new numbers.
 func (w *window) advance(seq uint32) {
 	if seq-w.next >= w.size() {
 		clear(w.bits)
@@ -115,8 +111,7 @@ func (w *window) has(seq uint32) bool {
 	return *word&bit != 0
 }
 
-// windowWords chooses the words of a window so that all flows together stay
-// near 8 MiB: 64 (4,096 numbers) when there are few, 4 when there are many.
+// windowWords keeps all flows together near 8 MiB: 4,096 numbers of few flows.
 func windowWords(flows int) int {
 	words := 64
 	for words > 4 && words*flows > 1<<20 {
@@ -142,7 +137,6 @@ const stampMagic = 0xFE221B3C
 // castagnoli is the polynomial that processors have an instruction for.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// stamp is the content of a payload: it identifies the datagram.
 type stamp struct {
 	run  uint32
 	flow uint32
@@ -150,7 +144,6 @@ type stamp struct {
 	due  int64
 }
 
-// put writes the stamp to the first stampLen bytes of a payload, whose other bytes it covers.
 func (s *stamp) put(b []byte) {
 	_ = b[stampLen-1]
 	binary.BigEndian.PutUint32(b[4:], s.run)
@@ -160,7 +153,6 @@ func (s *stamp) put(b []byte) {
 	binary.BigEndian.PutUint32(b, stampMagic^crc32.Checksum(b[4:], castagnoli))
 }
 
-// parseStamp reads the stamp of a payload; false means that b is not as put left it.
 func parseStamp(b []byte) (s stamp, ok bool) {
 	if len(b) < stampLen || binary.BigEndian.Uint32(b) != stampMagic^crc32.Checksum(b[4:], castagnoli) {
 		return stamp{}, false

@@ -22,7 +22,6 @@ type gap struct {
 	used    bool // some were due
 }
 
-// expect begins a gap unless there is one.
 func (p *gap) expect(due int64) {
 	if p.used = true; p.due == 0 {
 		p.due = max(due, p.last)
@@ -37,13 +36,11 @@ func (p *gap) deliver(now, end int64) {
 	p.due, p.last = 0, now
 }
 
-// gaps has the gap of all deliveries and that of each endpoint. The generator's goroutine owns it.
 type gaps struct {
 	all       gap
 	endpoints []gap
 }
 
-// expectDelivery begins the gaps of a datagram to an endpoint, if it is of the measured interval.
 func (r *recorder) expectDelivery(ep int32, due int64) {
 	if r.portionOf(due) != nil {
 		r.gaps.all.expect(due)
@@ -51,13 +48,11 @@ func (r *recorder) expectDelivery(ep int32, due int64) {
 	}
 }
 
-// deliverGap ends the gaps of a delivery to an endpoint.
 func (r *recorder) deliverGap(ep int32, now int64) {
 	r.gaps.all.deliver(now, r.times.end)
 	r.gaps.endpoints[ep].deliver(now, r.times.end)
 }
 
-// reportGaps returns the gaps of a run that ended at a time.
 func (r *recorder) reportGaps(end int64) *Gaps {
 	r.gaps.all.deliver(end, end)
 	report := &Gaps{Longest: time.Duration(r.gaps.all.longest)}

@@ -22,9 +22,8 @@ const (
 	maintenanceInterval = int64(time.Millisecond)
 )
 
-// generator is the loop of the thread that sends and receives: it decides what is due, and hands what
-// arrives to the part that waits for it. All of it but cancelled, and but what its recorder says,
-// belongs to its goroutine while it runs.
+// generator is the loop of the thread that sends and receives. All of it but cancelled, and but what
+// its recorder says, belongs to its goroutine while it runs.
 type generator struct {
 	cfg      *Config
 	rig      *benchrig.Rig
@@ -80,8 +79,7 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	return g
 }
 
-// Run sends and receives until the end of the run. When ctx ends, it
-// sends nothing more, and datagrams in flight have the time of the drain to arrive.
+// Run sends and receives until the end of the run, or of the drain after ctx.
 func (g *generator) Run(ctx context.Context) error {
 	if g.cfg.Generator.Pin {
 		if err := sock.PinThread(g.cfg.Generator.CPU); err != nil {
@@ -124,8 +122,7 @@ func (g *generator) round(ctx context.Context) (done bool, err error) {
 	return g.finished(now), nil
 }
 
-// finished reports whether everything was sent and has arrived, or the time of the
-// drain is over.
+// finished is true when everything has arrived, or the drain is over.
 func (g *generator) finished(now int64) bool {
 	if now >= g.times.stop {
 		return true
@@ -133,7 +130,6 @@ func (g *generator) finished(now int64) bool {
 	return now >= g.times.end && g.exhausted() && g.replacer.settled() && g.binds.pendingCount == 0 && g.recorder.allArrived()
 }
 
-// exhausted reports whether all datagrams of the schedule are queued.
 func (g *generator) exhausted() bool {
 	return (g.schedule == nil || g.schedule.next().due >= g.times.end) &&
 		(g.binds.rate == 0 || g.binds.due() >= g.times.end)
@@ -162,9 +158,8 @@ func (g *generator) sendKeepalive(ep int) {
 	}
 }
 
-// send queues what is due at now, gives it to the kernel, and returns the number of
-// datagrams. Nothing is due after the measured interval, but send still sends late
-// datagrams during the drain.
+// send queues what is due at now and gives it to the kernel. Nothing is due after
+// the measured interval, but late datagrams are sent in the drain.
 func (g *generator) send(now int64) int {
 	n := 0
 	switch {
@@ -190,7 +185,6 @@ func (g *generator) send(now int64) int {
 	return n
 }
 
-// sendDue queues the datagrams of the open loop.
 func (g *generator) sendDue(now int64) int {
 	for n := range burst {
 		next := g.schedule.next()
@@ -214,7 +208,6 @@ func (g *generator) sendDue(now int64) int {
 	return burst
 }
 
-// sendCredits queues the datagrams that the closed loop permits.
 func (g *generator) sendCredits(now int64) int {
 	for n := range burst {
 		i, ok := g.loop.take()
@@ -227,7 +220,6 @@ func (g *generator) sendCredits(now int64) int {
 	return burst
 }
 
-// accountBatch accounts for the n datagrams of a batch, all of which arrived now.
 func (g *generator) accountBatch(socket int32, n int) {
 	s, now := g.rig.Sockets[socket], sock.Now()
 	g.recorder.recordReceived(n, now)
@@ -240,7 +232,6 @@ func (g *generator) accountBatch(socket int32, n int) {
 	}
 }
 
-// accountDatagram accounts for a datagram that arrived at a local address of a socket.
 func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, from endpoint.Endpoint, pkt []byte, truncated bool, now int64) {
 	local := from.Local()
 	owner := s.Owner(local)
@@ -271,7 +262,6 @@ func (g *generator) accountDatagram(socket int32, s *benchrig.Socket, from endpo
 	}
 }
 
-// accountDriverDatagram accounts for a datagram to an endpoint, which its driver gets.
 func (g *generator) accountDriverDatagram(ep int32, from endpoint.Endpoint, pkt []byte, truncated bool, now int64) {
 	switch {
 	case truncated:
@@ -283,8 +273,7 @@ func (g *generator) accountDriverDatagram(ep int32, from endpoint.Endpoint, pkt 
 	}
 }
 
-// account records the arrival of a datagram at its destination, and reports whether
-// it was the first with its number.
+// account reports whether it was the first datagram with its number.
 func (g *generator) account(f *flow, st *stamp, now int64) bool {
 	credit := st.seq + 1 - f.window.next
 	switch g.recorder.recordArrival(f, st, now) {
@@ -300,8 +289,7 @@ func (g *generator) account(f *flow, st *stamp, now int64) bool {
 	return true
 }
 
-// countOther counts a packet for endpoint ep that is no datagram of this run. A stamped
-// one is of an earlier run.
+// countOther counts a packet that is no datagram of this run.
 func (g *generator) countOther(pkt []byte, from endpoint.Endpoint, stamped bool, ep int32, now int64) {
 	name := benchrig.Foreign
 	switch {

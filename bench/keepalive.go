@@ -36,8 +36,7 @@ func newKeepaliveTimer(r *benchrig.Rig, after time.Duration) keepaliveTimer {
 	return k
 }
 
-// due steps through the endpoints, all of them in an eighth of the time of
-// silence, and calls send for those that were silent for too long.
+// due looks at all endpoints in an eighth of the time of silence.
 func (k *keepaliveTimer) due(now int64, send func(ep int)) {
 	if k.after == 0 {
 		return

@@ -10,9 +10,8 @@ import (
 // Never is the latency of what did not arrive.
 const Never = time.Duration(math.MaxInt64)
 
-// Latency summarises a distribution of times. What was lost counts in the quantiles as
-// infinitely late: a quantile among it is Never. Mean, Min and Max are of the samples, which
-// arrived. 0 is not measured: a quantile needs so many that one is above it, such as 100 for P99.
+// Latency summarises times. What was lost counts in the quantiles as infinitely late, Never.
+// Mean, Min and Max are of the samples. 0 is not measured: a quantile needs a sample above it.
 type Latency struct {
 	Samples uint64        `json:"samples"`
 	Lost    uint64        `json:"lost,omitempty"` // offered, and not among the samples
@@ -23,11 +22,9 @@ type Latency struct {
 	P99     time.Duration `json:"p99Ns"`
 	P999    time.Duration `json:"p999Ns"`
 	Max     time.Duration `json:"maxNs"`
-	// Series is the distribution for a plot over a scale of nines, rising. It ends where
-	// the lost ones begin.
+	// Series is the distribution over a scale of nines, until the lost ones.
 	Series []Quantile `json:"series,omitempty"`
-	// Histogram is that of the samples in nanoseconds, in the compressed format of
-	// HdrHistogram's version 2, base64: a line of its log format has the same.
+	// Histogram is in nanoseconds, in HdrHistogram's compressed format 2, base64.
 	Histogram string `json:"histogram,omitempty"`
 }
 
@@ -39,7 +36,6 @@ func (l *Latency) most() time.Duration {
 	return l.Max
 }
 
-// withLost returns a time of the samples as that of all: Never if some were lost.
 func (l *Latency) withLost(d time.Duration) time.Duration {
 	if l.Lost > 0 {
 		return Never
@@ -53,15 +49,13 @@ type Quantile struct {
 	Value   time.Duration `json:"valueNs"`
 }
 
-// Histograms record times in nanoseconds between these bounds; a time outside counts
-// as the nearer one.
+// Histograms record nanoseconds between these bounds, or the nearer one.
 const (
 	minLatency = 100
 	maxLatency = 60_000_000_000
 )
 
-// newHistogram keeps three digits (values below 131 µs to 64 ns), or two for
-// those of a second, of which there are many.
+// newHistogram keeps three digits, or two for those of a second.
 func newHistogram(digits int) *hdrhistogram.Histogram {
 	return hdrhistogram.New(minLatency, maxLatency, digits)
 }
@@ -71,8 +65,7 @@ func record(h *hdrhistogram.Histogram, ns int64) {
 	_ = h.RecordValue(max(minLatency, min(ns, maxLatency)))
 }
 
-// quantile returns the time within which percent arrived of the samples and of those lost:
-// Never if that is one of the lost, 0 if there are too few to say.
+// quantile is Never for one of the lost, and 0 if there are too few to say.
 func quantile(h *hdrhistogram.Histogram, lost uint64, percent float64) time.Duration {
 	arrived := float64(h.TotalCount())
 	all := arrived + float64(lost)
@@ -86,7 +79,6 @@ func quantile(h *hdrhistogram.Histogram, lost uint64, percent float64) time.Dura
 	return time.Duration(min(h.ValueAtQuantile(100*rank/arrived), h.Max()))
 }
 
-// newLatency returns the figures of a histogram and of those lost, with the series if asked for.
 func newLatency(h *hdrhistogram.Histogram, lost uint64, series bool) Latency {
 	l := Latency{
 		Samples: uint64(h.TotalCount()), Lost: lost,
@@ -103,8 +95,7 @@ func newLatency(h *hdrhistogram.Histogram, lost uint64, series bool) Latency {
 	return l
 }
 
-// quantileSeries are the points of a distribution over a scale of nines: nine points for each
-// tenfold decrease of the rest, as far as there are samples behind them.
+// quantileSeries has nine points for each tenfold decrease of the rest.
 func quantileSeries(h *hdrhistogram.Histogram, lost uint64) []Quantile {
 	arrived, all := float64(h.TotalCount()), float64(h.TotalCount())+float64(lost)
 	points := []Quantile{{0, time.Duration(h.Min())}}

@@ -19,15 +19,12 @@ var ErrMerge = errors.New("bench: results cannot be merged")
 const maxStartSpread = 100 * time.Millisecond
 
 // Merge returns the results of generators that loaded one relay at the same time, see
-// Config.Generator.StartAt, as those of one generator. Counts and rates add up. Quantiles are those of
-// all samples, to the precision of the histograms, with what was lost as infinitely late. Gaps
-// and other times are the longest of any generator: a gap of all endpoints together may have been
-// shorter. Counters of a machine count once for each machine. The result is valid if
-// all are, and if they began within 100 ms of each other.
+// Config.Generator.StartAt, as those of one. Counts and rates add up; quantiles are those of all
+// samples. Gaps and other times are the longest of any generator. Counters of a machine count once for
+// each machine. The result is valid if all are, and if they began within 100 ms of each other.
 //
 // Merge returns [ErrMerge] with the reasons if the loads differ in more than their number of
-// endpoints and their rate, if a result has no histograms or is of a search, or if
-// processes of two servers were measured.
+// endpoints and their rate, or cannot be merged.
 func Merge(all ...Result) (Result, error) {
 	if reasons := mergeObstacles(all); len(reasons) > 0 {
 		return Result{}, fmt.Errorf("%w: %s", ErrMerge, strings.Join(reasons, "; "))
@@ -109,7 +106,6 @@ func mergeObstacles(all []Result) (reasons []string) {
 	return reasons
 }
 
-// mergeInto sets dst to the merge of values of its type.
 func mergeInto[T any](dst *T, all []T, how string) error {
 	var list []reflect.Value
 	for i := range all {
@@ -118,11 +114,10 @@ func mergeInto[T any](dst *T, all []T, how string) error {
 	return mergeValues(reflect.ValueOf(dst).Elem(), list, how)
 }
 
-// mergeValues sets dst, which is zero, to the merge of values of its type. How is a rule: sum,
-// max, or first, which takes the first value that is not zero. Without one, unsigned and
-// floating-point numbers add up, and the longest time counts. Distributions are merged by their
-// histograms, structures field by field, counts by name, and slices of structures by the first
-// field of their elements. A tag merge of a field is the rule of its value; with - it stays zero.
+// mergeValues sets dst, which is zero. How is a rule: sum, max, or first, which takes the first
+// value that is not zero. Without one, unsigned and floating-point numbers add up, and the
+// longest time counts. Slices of structures are merged by their elements' first field. A tag
+// merge of a field is its rule; with - it stays zero.
 func mergeValues(dst reflect.Value, all []reflect.Value, how string) error {
 	switch x := dst.Addr().Interface().(type) {
 	case *Latency:
@@ -200,7 +195,6 @@ func mergeFields(dst reflect.Value, all []reflect.Value, how string) error {
 	return nil
 }
 
-// mergeSlices merges those elements of slices whose first fields are equal.
 func mergeSlices(dst reflect.Value, all []reflect.Value, how string) error {
 	var keys []any
 	groups := map[any][]reflect.Value{}
@@ -222,7 +216,6 @@ func mergeSlices(dst reflect.Value, all []reflect.Value, how string) error {
 	return nil
 }
 
-// addHistogram adds the encoded histogram of a number of samples; of none it is empty.
 func addHistogram(to *hdrhistogram.Histogram, text string, samples uint64) error {
 	if samples == 0 {
 		return nil
@@ -282,7 +275,6 @@ func (s *Second) merge(all []reflect.Value) error {
 	return nil
 }
 
-// mergeMachines sets what several generators on one machine read from it once, and what the server used.
 func (r *Result) mergeMachines(all []Result) error {
 	var machines []Machine
 	var systems []System
@@ -326,7 +318,6 @@ func (r *Result) mergeMachines(all []Result) error {
 	return mergeInto(&r.System, systems, "sum")
 }
 
-// computeRatios sets what follows from the counts of a merged result.
 func (r *Result) computeRatios() {
 	r.LossRatio = lossRatio(r.Delivered, r.Offered)
 	r.Generator.Process.PerDatagram = 0

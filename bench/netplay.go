@@ -19,11 +19,8 @@ import (
 const updateInterval = 10 * time.Millisecond
 
 // netplay is the shape netcode: a driver of package netcode for each endpoint,
-// all in the generator's one goroutine, which owns it. Hosts are servers; each
-// flow up carries a command per tick, each flow down a snapshot.
-//
-// A driver processes a datagram when it arrives, not with its next tick, so that
-// latency does not include the tick.
+// all in the generator's one goroutine, which owns it. A driver processes a
+// datagram when it arrives, so that latency does not include the tick.
 type netplay struct {
 	cfg     *Config
 	rig     *benchrig.Rig
@@ -47,7 +44,6 @@ type netplay struct {
 	up, down     messageStream
 }
 
-// messageStream is one kind of messages.
 type messageStream struct {
 	Stream
 	latency *hdrhistogram.Histogram
@@ -59,8 +55,7 @@ func (s *messageStream) report() Stream {
 	return s.Stream
 }
 
-// player is an endpoint with its driver. conns of a host are indexed by the place of
-// the player in the match; a player has one.
+// player is an endpoint with its driver: a host with a connection for each player.
 type player struct {
 	*netcode.Driver
 	link  *driverLink
@@ -116,7 +111,6 @@ func (p *netplay) makeDriver(ep int) (err error) {
 	return d.Listen(address.Addr{})
 }
 
-// addressPart returns the part of a header that identifies sender and receiver.
 func (p *netplay) addressPart(header []byte) []byte {
 	if p.rig.Sized {
 		return header[:max(len(header)-benchrig.SizeLen, 0)]
@@ -170,7 +164,6 @@ func (p *netplay) connectAll(ctx context.Context) error {
 		})
 }
 
-// markDirty adds a driver to those that this round updates.
 func (p *netplay) markDirty(ep int32) {
 	if d := &p.drivers[ep]; !d.dirty {
 		d.dirty = true
@@ -187,7 +180,6 @@ func (p *netplay) keepConnected() {
 	}
 }
 
-// updateDirty updates and flushes the drivers that markDirty added.
 func (p *netplay) updateDirty(now int64, g *generator) {
 	for _, ep := range p.dirty {
 		p.update(ep, now, g)
@@ -197,8 +189,7 @@ func (p *netplay) updateDirty(now int64, g *generator) {
 	p.dirty = p.dirty[:0]
 }
 
-// queueReceived gives a datagram to its endpoint's driver. It returns false if the
-// datagram is of no flow to that endpoint.
+// queueReceived returns false for a datagram of no flow to that endpoint.
 func (p *netplay) queueReceived(ep int32, pkt []byte, now int64, g *generator) bool {
 	offset := p.rig.Sockets[p.rig.Endpoints[ep].Socket].Offset
 	i, ok := p.headers[string(p.addressPart(pkt[:min(offset, len(pkt))]))]
@@ -214,8 +205,7 @@ func (p *netplay) queueReceived(ep int32, pkt []byte, now int64, g *generator) b
 	return true
 }
 
-// update performs the receiving half of a tick of one driver. g is nil while the
-// players connect.
+// update is half a tick of a driver. g is nil while the players connect.
 func (p *netplay) update(ep int32, now int64, g *generator) {
 	d := &p.drivers[ep]
 	_ = d.Update(p.epoch.Add(time.Duration(now))) // a driverLink does not fail
@@ -256,7 +246,6 @@ func (p *netplay) recordConnected(ep int32, ev netcode.Event, now int64) {
 	p.drivers[ep].conns[flow.To-host] = ev.Conn
 }
 
-// stream returns that of the messages of a flow.
 func (p *netplay) stream(link *benchrig.Flow) *messageStream {
 	if p.rig.Plan.Host(link.From) == link.From {
 		return &p.down
@@ -264,7 +253,6 @@ func (p *netplay) stream(link *benchrig.Flow) *messageStream {
 	return &p.up
 }
 
-// queueMessage gives the next message of a flow to its driver.
 func (p *netplay) queueMessage(g *generator, i int, due int64) {
 	f, link := &g.flows[i], &p.rig.Flows[i]
 	stream, conns := p.stream(link), p.drivers[link.From].conns

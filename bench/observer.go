@@ -12,10 +12,9 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// observer reads the counters of processes and machine at both ends of the
-// measured interval, and where the load on the control plane begins, and reports
-// progress. It runs in a goroutine of its own, so that the generator does not open
-// files during the run. Its fields belong to that goroutine until it has ended.
+// observer reads the counters of processes and machine, and reports progress, in a
+// goroutine of its own, so that the generator does not open files. Its fields
+// belong to that goroutine until it has ended.
 type observer struct {
 	cfg                     *Config
 	recorder                *recorder
@@ -28,7 +27,6 @@ type observer struct {
 	serverPID, generatorPID int
 }
 
-// reading is what the counters were at a time.
 type reading struct {
 	arrived      uint64
 	server, self processSample
@@ -84,7 +82,6 @@ func (o *observer) Run(ctx context.Context) {
 	}
 }
 
-// reportProgress hands the seconds that are over to Config.Progress.
 func (o *observer) reportProgress() {
 	if o.cfg.Progress.Second == nil {
 		return
@@ -109,8 +106,7 @@ func (o *observer) read() {
 	o.readings = append(o.readings, r)
 }
 
-// serverUse is what the server serverUse from one reading to another; nothing if it was
-// not measured or there are no such readings.
+// serverUse is nothing if the server was not measured between the readings.
 func (o *observer) serverUse(i, j int) Process {
 	if o.serverPID == 0 || i < 0 || j >= len(o.readings) {
 		return Process{}
@@ -119,7 +115,6 @@ func (o *observer) serverUse(i, j int) Process {
 	return processUse(o.serverPID, a.server, b.server, b.arrived-a.arrived)
 }
 
-// setLatency sets the figures of what arrived in the second.
 func (s *Second) setLatency(h *hdrhistogram.Histogram) {
 	s.P50, s.P99, s.Max = quantile(h, 0, 50), quantile(h, 0, 99), quantile(h, 0, 100)
 }

@@ -4,7 +4,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
-// plan lays out the endpoints and flows of a checked configuration.
 func (cfg *Config) plan() (benchrig.Plan, error) {
 	p := benchrig.Plan{
 		Matches: cfg.Matches, Players: cfg.Players, Payload: cfg.Payload, Stride: 2,
@@ -36,7 +35,6 @@ func (cfg *Config) plan() (benchrig.Plan, error) {
 	return p, nil
 }
 
-// spareMatches returns how many matches have endpoints for later ones.
 func (cfg *Config) spareMatches() int {
 	if cfg.Churn.ReplaceRate == 0 {
 		return 0
@@ -44,7 +42,6 @@ func (cfg *Config) spareMatches() int {
 	return int(cfg.Churn.ReplaceRate*spareTime) + newMatches
 }
 
-// liveFlows returns how many flows the schedule has.
 func (cfg *Config) liveFlows(p *benchrig.Plan) int {
 	return len(p.Flows) / p.Matches * (p.Matches - p.Spare)
 }

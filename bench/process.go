@@ -30,7 +30,6 @@ type processSample struct {
 	voluntary, involuntary uint64
 }
 
-// readProcess reads /proc/PID. Threads that come or go meanwhile are left out.
 func readProcess(pid int) (processSample, error) {
 	s := processSample{at: sock.Now(), threads: map[int]procfs.ProcSchedstat{}}
 	threads, err := procfs.AllThreads(pid)
@@ -66,7 +65,6 @@ func readStat(pid int) (stat procfs.ProcStat, err error) {
 	return stat, err
 }
 
-// readRSS returns the resident memory of a process in bytes.
 func readRSS(pid int) (uint64, error) {
 	stat, err := readStat(pid)
 	return uint64(stat.ResidentMemory()), err
@@ -96,8 +94,7 @@ func ownsPort(pid int, protocol string, port uint16) (owns, known bool) {
 	return false, known
 }
 
-// processUse returns what a process used from one reading to a later one, in which
-// so many datagrams arrived.
+// processUse is what a process used between two readings, when datagrams arrived.
 func processUse(pid int, a, b processSample, datagrams uint64) Process {
 	p := Process{
 		PID: pid, Wall: time.Duration(b.at - a.at), Datagrams: datagrams, RSS: uint64(b.stat.ResidentMemory()), Threads: len(b.threads),
@@ -120,7 +117,6 @@ type systemSample struct {
 	udp procfs.Udp
 }
 
-// readSystem reads what there is: outside of Linux nothing.
 func readSystem() (s systemSample) {
 	if fs, err := procfs.NewDefaultFS(); err == nil {
 		stat, _ := fs.Stat()
@@ -153,8 +149,7 @@ func systemUse(a, b, c, d systemSample) System {
 	}
 }
 
-// thisMachine describes the computer of this process. Fields that the platform does not
-// have stay empty.
+// thisMachine leaves fields empty that the platform does not have.
 func thisMachine() Machine {
 	host, _ := os.Hostname()
 	model, cores := readProcessors()
@@ -175,8 +170,7 @@ func thisMachine() Machine {
 	return m
 }
 
-// readProcessors returns the model of the processors, and how many are online, which does not
-// depend on how this process is pinned. Package procfs reads them on Linux only.
+// readProcessors does not depend on how this process is pinned.
 func readProcessors() (model string, cores int) {
 	info, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(info)) {

@@ -6,8 +6,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Recovery is about endpoints that the relay told that they are not bound, or whose connection
-// ended, and which the load bound again, as clients do: after a restart of the relay.
+// Recovery is about endpoints whose binding or connection was lost, and made again.
 type Recovery struct {
 	Endpoints uint64 `json:"endpoints"` // that got an ERROR 3, or whose connection ended
 	Bound     uint64 `json:"bound"`     // of them, those that are bound again
@@ -37,7 +36,6 @@ type rebinding struct {
 	counted     bool  // in bound
 }
 
-// lose notes that an endpoint is not bound.
 func (b *rebinder) lose(ep int32, now int64) *rebinding {
 	if b.state == nil {
 		b.state, b.latency = map[int32]*rebinding{}, newHistogram(3)
@@ -54,14 +52,12 @@ func (b *rebinder) lose(ep int32, now int64) *rebinding {
 	return s
 }
 
-// bind adds an endpoint to those that send a BIND.
 func (b *rebinder) bind(ep int32, now int64) {
 	s := b.lose(ep, now)
 	s.sent = now
 	b.due = append(b.due, ep)
 }
 
-// mismatch notes an ERROR 3 to an endpoint.
 func (b *rebinder) mismatch(ep int32, now int64) {
 	s := b.lose(ep, now)
 	if s.sent == 0 || now-s.sent >= rebindAfter {
@@ -69,7 +65,6 @@ func (b *rebinder) mismatch(ep int32, now int64) {
 	}
 }
 
-// answer notes a BIND_RECEIVED of an endpoint.
 func (b *rebinder) answer(ep int32, now int64) {
 	s := b.state[ep]
 	if s == nil || s.first == 0 {
@@ -83,7 +78,6 @@ func (b *rebinder) answer(ep int32, now int64) {
 	}
 }
 
-// report returns what happened, nil if all endpoints stayed bound.
 func (b *rebinder) report() *Recovery {
 	if b.first == 0 {
 		return nil
@@ -94,7 +88,6 @@ func (b *rebinder) report() *Recovery {
 	}
 }
 
-// send queues the BINDs that are due.
 func (b *rebinder) send(s *sender) int {
 	n := min(len(b.due), burst)
 	for _, ep := range b.due[:n] {

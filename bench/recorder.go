@@ -42,8 +42,7 @@ func (p *phases) interrupt(now int64) {
 	}
 }
 
-// controlled is the part of the measured interval with work for the control
-// plane. It is empty if the run ended before it.
+// controlled is empty if the run ended before it.
 func (p *phases) controlled() (from, end int64) {
 	end = max(p.end, p.measure)
 	return min(max(p.split, p.measure), end), end
@@ -71,8 +70,7 @@ type recorder struct {
 	live          live
 }
 
-// counters counts. Unless a field says otherwise, it counts datagrams of the measured
-// interval; those sent and delivered are in its portions.
+// counters are of the measured interval, unless a field says otherwise.
 type counters struct {
 	duplicated, reordered, late                   uint64
 	corrupt, misdelivered                         uint64
@@ -113,7 +111,6 @@ func newRecorder(times *phases, s schedule, rig *benchrig.Rig) *recorder {
 	return r
 }
 
-// keepTime starts the next second when it is due.
 func (r *recorder) keepTime(now int64) {
 	for now >= r.nextSec {
 		r.nextSec += 1e9
@@ -127,7 +124,6 @@ func (r *recorder) keepTime(now int64) {
 	}
 }
 
-// endRound records the time of a round of the generator that began at a time, and whether it moved a datagram.
 func (r *recorder) endRound(began int64, moved bool) {
 	if moved && began >= r.times.measure && began < r.times.end {
 		r.count.busy += sock.Now() - began
@@ -135,12 +131,10 @@ func (r *recorder) endRound(began int64, moved bool) {
 	r.live.arrived.Store(r.count.arrived)
 }
 
-// allArrived reports whether all that was queued has arrived or was not sent.
 func (r *recorder) allArrived() bool {
 	return r.count.allDelivered+r.count.allFailed >= r.count.allQueued
 }
 
-// recordSent counts a batch of n entries that the kernel was offered until now, and empties it.
 func (r *recorder) recordSent(o *outgoing, n int, res benchrig.SendResult, now int64) {
 	load := uint64(len(o.dues))
 	failed := min(uint64(res.Failed), load)
@@ -161,7 +155,6 @@ func (r *recorder) recordSent(o *outgoing, n int, res benchrig.SendResult, now i
 	o.used, o.dues, o.portion = 0, o.dues[:0], nil
 }
 
-// recordDriverBatch counts a batch of datagrams of drivers, keep-alives included.
 func (r *recorder) recordDriverBatch(n int, res benchrig.SendResult) {
 	if r.measured(sock.Now()) == 1 {
 		r.count.sendCalls++
@@ -175,7 +168,6 @@ func (r *recorder) recordDriverBatch(n int, res benchrig.SendResult) {
 	}
 }
 
-// recordMessage counts a message of the shape netcode that the kernel has since now.
 func (r *recorder) recordMessage(due, now int64) {
 	r.count.allQueued++
 	r.now.sent++
@@ -185,7 +177,6 @@ func (r *recorder) recordMessage(due, now int64) {
 	}
 }
 
-// recordReceived counts a batch of n datagrams that arrived.
 func (r *recorder) recordReceived(n int, now int64) {
 	if now >= r.times.measure && now < r.times.end {
 		r.count.recvCalls++
@@ -193,7 +184,6 @@ func (r *recorder) recordReceived(n int, now int64) {
 	}
 }
 
-// recordArrival counts the arrival of a datagram at its destination.
 func (r *recorder) recordArrival(f *flow, st *stamp, now int64) arrival {
 	p, one := r.portionOf(st.due), r.measured(st.due)
 	how := f.window.arrive(st.seq, f.seq)
@@ -222,7 +212,6 @@ func (r *recorder) recordArrival(f *flow, st *stamp, now int64) arrival {
 	return how
 }
 
-// measured returns 1 for a datagram of the measured interval and 0 for others.
 func (r *recorder) measured(due int64) uint64 {
 	if r.portionOf(due) != nil {
 		return 1
@@ -230,8 +219,7 @@ func (r *recorder) measured(due int64) uint64 {
 	return 0
 }
 
-// portion is what the generator counts in a part of the measured interval, with the latency of
-// datagrams and the lag of the generator.
+// portion is what the generator counts in a part of the measured interval.
 type portion struct {
 	queued, failed, blocked, delivered uint64
 	latency, lag                       *hdrhistogram.Histogram
@@ -248,8 +236,7 @@ func (p *portion) add(o *portion) {
 	p.lag.Merge(o.lag)
 }
 
-// portionOf returns the portion that a datagram belongs to by the time it was
-// due; nil outside of the measured interval.
+// portionOf is nil outside of the measured interval.
 func (r *recorder) portionOf(due int64) *portion {
 	switch {
 	case due < r.times.measure || due >= r.times.end:
@@ -260,7 +247,6 @@ func (r *recorder) portionOf(due int64) *portion {
 	return &r.portions[1]
 }
 
-// part reports on a portion, which lasted from one time to another.
 func (r *recorder) part(p *portion, from, to int64) Part {
 	result := Part{
 		Duration: time.Duration(to - from), Offered: p.queued, Sent: p.queued - p.failed - p.blocked, Delivered: p.delivered,
@@ -278,7 +264,6 @@ func (r *recorder) part(p *portion, from, to int64) Part {
 	return result
 }
 
-// drops counts the datagrams that the kernel has dropped on the sockets of the rig.
 func (r *recorder) drops() (n uint64) {
 	for _, s := range r.sockets {
 		n += s.Conn.Drops()
@@ -286,8 +271,7 @@ func (r *recorder) drops() (n uint64) {
 	return n
 }
 
-// secondAt reports on second i, which must be over, of a run whose datagrams are
-// due before end.
+// secondAt reports on second i, which must be over.
 func (r *recorder) secondAt(i int, end int64) Second {
 	s := &r.seconds[i]
 	from := r.first + int64(i)*1e9
@@ -302,7 +286,6 @@ func (r *recorder) secondAt(i int, end int64) Second {
 	return sec
 }
 
-// allSeconds reports on the seconds until now.
 func (r *recorder) allSeconds() (all []Second) {
 	for i := range min(int(r.live.second.Load())+1, len(r.seconds)) {
 		s := r.secondAt(i, r.times.end)

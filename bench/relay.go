@@ -21,8 +21,7 @@ type Relay struct {
 	Limited uint64 `json:"limited"`
 }
 
-// newRelay reads the page before and after a run, in the text format of Prometheus. A
-// counter that is lower than before began anew, as after a restart.
+// newRelay takes a counter that is lower than before for one that began anew.
 func newRelay(before, after string) *Relay {
 	r, was := &Relay{Drops: map[string]uint64{}}, samplesOf(before)
 	for name, now := range samplesOf(after) {
@@ -48,7 +47,6 @@ func newRelay(before, after string) *Relay {
 	return r
 }
 
-// samplesOf returns the values of a page by name and labels.
 func samplesOf(page string) map[string]float64 {
 	samples := map[string]float64{}
 	for line := range strings.Lines(page) {
@@ -67,7 +65,6 @@ func labelOf(sample, name string) string {
 	return value
 }
 
-// dropText lists the drops, "" if there are none. r may be nil.
 func (r *Relay) dropText() string {
 	if r == nil || len(r.Drops) == 0 {
 		return ""
@@ -79,7 +76,6 @@ func (r *Relay) dropText() string {
 	return "; the relay says that it dropped: " + strings.Join(list, ", ")
 }
 
-// readMetrics returns the page of metrics, "" if the run has none.
 func (cfg *Config) readMetrics(ctx context.Context) (string, error) {
 	if cfg.Server.Metrics == nil {
 		return "", nil

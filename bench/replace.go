@@ -32,7 +32,6 @@ const (
 	neverSent = math.MaxInt64
 )
 
-// matchState is the state of a match of a run with replacements.
 type matchState uint8
 
 const (
@@ -43,7 +42,6 @@ const (
 	matchGivenUp                    // it did not become ready; some of its allocations may live
 )
 
-// matchSlot has the endpoints of one match after the other.
 type matchSlot struct {
 	state    matchState
 	since    int64          // ns; when it fell silent, or was given up
@@ -51,20 +49,17 @@ type matchSlot struct {
 	arriving *arrivingMatch // in matchArriving
 }
 
-// newMatch is a match that the API reserved.
 type newMatch struct {
 	due      int64 // ns of sock.Now
 	arrivals []benchrig.Arrival
 }
 
-// arrivingEndpoint is an endpoint that becomes ready.
 type arrivingEndpoint struct {
 	benchrig.Arrival
 	sent            int64 // ns; the last BIND or CONNECT_REQUEST
 	bound, accepted bool
 }
 
-// arrivingMatch is a match that becomes ready.
 type arrivingMatch struct {
 	match      int32
 	due, begin int64 // ns; when it was due, and when it sent its first BIND
@@ -72,7 +67,6 @@ type arrivingMatch struct {
 	waiting    int // players that are not accepted
 }
 
-// silentMatch is an entry of the queue of time-outs.
 type silentMatch struct {
 	match int32
 	at    int64
@@ -104,7 +98,6 @@ type replacer struct {
 	bind, ready, end *hdrhistogram.Histogram
 }
 
-// newReplacer returns nil if cfg replaces nothing.
 func newReplacer(cfg *Config, d Dialect, g *generator) *replacer {
 	dialect, ok := d.(benchrig.Replacer)
 	if cfg.Churn.ReplaceRate == 0 || !ok {
@@ -136,7 +129,6 @@ type rotation struct {
 	stride  int     // to the one after it
 }
 
-// replace puts a match in the place of the one that is next, which it returns.
 func (r *rotation) replace(match int32) (old int32) {
 	old, r.matches[r.next] = r.matches[r.next], match
 	r.next = (r.next + r.stride) % len(r.matches)
@@ -158,7 +150,6 @@ func strideOf(n int) int {
 	}
 }
 
-// matchReserver reserves matches over the API, in goroutines of its own.
 type matchReserver struct {
 	dialect  benchrig.Replacer
 	players  int
@@ -177,8 +168,7 @@ func newMatchReserver(d benchrig.Replacer, players int, rate float64) *matchRese
 	return &matchReserver{dialect: d, players: players, rate: rate, reserved: make(chan newMatch, newMatches), latency: newHistogram(3)}
 }
 
-// Run reserves matches at the rate from one time to another, both of sock.Now, whose zero is
-// epoch. It ends with ctx at the latest.
+// Run makes the calls between two times of sock.Now, whose zero is epoch.
 func (r *matchReserver) Run(ctx context.Context, epoch time.Time, from, end int64) {
 	callAtRate(ctx, replaceWorkers, r.rate, epoch.Add(time.Duration(from)), epoch.Add(time.Duration(end)), func(due, _ time.Time) {
 		r.offered.Add(1)
@@ -209,7 +199,6 @@ func (r *matchReserver) reserve(ctx context.Context, due int64) {
 	}
 }
 
-// idle reports whether no match is on its way to the replacer.
 func (r *matchReserver) idle() bool { return r.calling.Load() == 0 && len(r.reserved) == 0 }
 
 // report fills in what became of the calls when Run has ended. Matches that wait have failed.
@@ -219,16 +208,13 @@ func (r *matchReserver) report(to *Replacement) {
 	to.Reserve = newLatency(r.latency, to.Refused, false)
 }
 
-// flowAt returns the flow at a place of the schedule.
 func (r *replacer) flowAt(i int) int { return int(r.live.matches[i/r.perFlow])*r.perFlow + i%r.perFlow }
 
-// recordActive records that a RELAY of a flow was due.
 func (r *replacer) recordActive(flow int, due int64) {
 	f := &r.rig.Flows[flow]
 	r.lastActive[f.From], r.lastActive[f.To] = due, due
 }
 
-// startMatches starts the handshakes of the matches that were reserved.
 func (r *replacer) startMatches(now int64) (n int) {
 	for range burst {
 		select {
@@ -302,7 +288,6 @@ func (r *replacer) handleReply(name string, ep int32, now int64) bool {
 	return false
 }
 
-// release makes the endpoints of a match available.
 func (r *replacer) release(m int32) {
 	if r.slots[m].state == matchSilent {
 		r.silent--
@@ -311,7 +296,6 @@ func (r *replacer) release(m int32) {
 	r.free = append(r.free, m)
 }
 
-// advanceMatch handles an answer to an endpoint of a match that arrives.
 func (r *replacer) advanceMatch(a *arrivingMatch, ep int32, name string, now int64) {
 	first := a.match * int32(r.perEnd)
 	e := &a.endpoints[ep-first]
@@ -338,7 +322,6 @@ func (r *replacer) advanceMatch(a *arrivingMatch, ep int32, name string, now int
 	}
 }
 
-// exchange adds a match to the schedule in place of the oldest one, which falls silent.
 func (r *replacer) exchange(a *arrivingMatch, now int64) {
 	r.arriving = slices.DeleteFunc(r.arriving, func(o *arrivingMatch) bool { return o == a })
 	old := r.live.replace(a.match)
@@ -356,7 +339,6 @@ func (r *replacer) exchange(a *arrivingMatch, now int64) {
 	}
 }
 
-// check repeats handshakes and gives up what took too long.
 func (r *replacer) check(now int64) {
 	if now-r.lastCheck < bindTimeout/5 {
 		return
@@ -398,12 +380,10 @@ func (r *replacer) check(now int64) {
 	}
 }
 
-// settled reports whether all replaced matches have ended and no new one is on its way.
 func (r *replacer) settled() bool {
 	return r == nil || r.reserver.idle() && r.silent == 0 && len(r.arriving) == 0
 }
 
-// report returns the result when Run and the generator have ended.
 func (r *replacer) report() *Replacement {
 	if r == nil {
 		return nil

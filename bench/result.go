@@ -11,9 +11,8 @@ import (
 const ResultVersion = 2
 
 // Result is what one run measured. It marshals to JSON, where the members of embedded structures
-// are its own; durations are integers in nanoseconds. Unless a field says otherwise, it counts
-// datagrams of the measured interval: those whose intended send time lies in it, warm-up and
-// drain excluded.
+// are its own. Unless a field says otherwise, it counts datagrams that were due in the measured
+// interval.
 type Result struct {
 	Origin
 	Setup Setup `json:"setup"`
@@ -43,8 +42,7 @@ type Result struct {
 	Control  *Control     `json:"control,omitempty"` // with Config.Control.BindRate or AllocateWorkers
 	Search   *Search      `json:"search,omitempty"`  // runs of FindMax only
 
-	// Errors counts arriving packets that are neither datagrams of the load nor
-	// expected answers, and other failures, by name; whole run.
+	// Errors counts unexpected packets and other failures by name; whole run.
 	Errors map[string]uint64 `json:"errors,omitempty"`
 
 	Validity
@@ -79,8 +77,7 @@ type Forwarding struct {
 	Corrupt      uint64 `json:"corrupt"`      // changed, of another length or cut off
 	Misdelivered uint64 `json:"misdelivered"` // arrived at another endpoint than intended
 
-	// Measured is the length of the measured interval: Load.Duration, or
-	// less if the run was interrupted.
+	// Measured is less than Load.Duration if the run was interrupted.
 	Measured      time.Duration `json:"measuredNs"`
 	OfferedRate   float64       `json:"offeredRate"`         // datagrams/s
 	DeliveredRate float64       `json:"deliveredRate"`       // datagrams/s
@@ -100,13 +97,11 @@ type Machine struct {
 	OS       string `json:"os"`       // GOOS/GOARCH
 	Go       string `json:"go"`       // version of the generator's toolchain
 	Governor string `json:"governor"` // cpufreq governor, empty if there is none
-	// Mitigations are the lines of /sys/devices/system/cpu/vulnerabilities
-	// that name a mitigation.
+	// Mitigations are those of /sys/devices/system/cpu/vulnerabilities.
 	Mitigations []string `json:"mitigations,omitempty"`
 }
 
-// Load repeats the Config of the run, with defaults. Fields without a tag merge have to be
-// equal for [Merge].
+// Load repeats the Config. Fields without a tag merge have to be equal for [Merge].
 type Load struct {
 	Shape     Shape         `json:"shape"`
 	Transport Transport     `json:"transport"` // empty in older results: udp over ipv4
@@ -146,8 +141,7 @@ type Setup struct {
 	RSSAfter  uint64        `json:"rssAfter" merge:"max"`
 }
 
-// Second has the counts of one second of the run, by the clock: a datagram counts in
-// the second in which it was due, sent, or arrived.
+// Second is one second by the clock, in which datagrams were due, sent, or arrived.
 type Second struct {
 	At        int           `json:"at"`        // seconds since the start of the measured interval; negative in the warm-up
 	Offered   uint64        `json:"offered"`   // due by the schedule in this second
@@ -175,8 +169,7 @@ type Process struct {
 	Datagrams   uint64  `json:"datagrams"`
 	PerDatagram float64 `json:"perDatagramNs"`
 
-	// NoSocket is true if the process given as the server's has no socket with the port that
-	// the load was sent to: it is most likely another one.
+	// NoSocket is true if the process has no socket with the relay's port.
 	NoSocket bool `json:"noSocket,omitempty"`
 
 	RSS         uint64 `json:"rss"`                 // bytes, at the end
@@ -185,8 +178,7 @@ type Process struct {
 	Involuntary uint64 `json:"involuntary"`         // context switches: was preempted
 }
 
-// IsServer reports whether the process used processor time and has no other's socket: only
-// then its figures are those of the server.
+// IsServer reports whether the figures of the process are those of the server.
 func (p *Process) IsServer() bool { return p.PID != 0 && p.Run > 0 && !p.NoSocket }
 
 // Generator has the measurements of the generator itself.
@@ -197,8 +189,7 @@ type Generator struct {
 	Busy float64 `json:"busy" merge:"max"`
 	// Lag is how late each datagram was handed to the kernel, from its intended time.
 	Lag Latency `json:"lag"`
-	// Drops are datagrams that the kernel dropped on the generator's own
-	// sockets in the measured interval and the drain: they are not the server's loss.
+	// Drops are those of the generator's own sockets: not the server's loss.
 	Drops      uint64  `json:"drops"`
 	SendCalls  uint64  `json:"sendCalls"`             // rounds of sendmmsg in the measured interval
 	SendBatch  float64 `json:"sendBatch" merge:"max"` // datagrams per call that sent some
@@ -224,7 +215,6 @@ type System struct {
 	OtherRcvbufErrors uint64 `json:"otherRcvbufErrors"`
 }
 
-// share returns a time of all processors as a share of the whole.
 func (s *System) share(d time.Duration) float64 {
 	return float64(d) / float64(max(s.User+s.Kernel+s.SoftIRQ+s.Steal+s.Idle, 1))
 }
@@ -241,8 +231,7 @@ type Netcode struct {
 	Commands  Stream `json:"commands"`  // players to host
 	Snapshots Stream `json:"snapshots"` // host to players
 
-	// Of the whole run, from the first request on: what all drivers sent, with
-	// acknowledgements and heartbeats; without the dialect's header.
+	// Of all drivers and the whole run, without the dialect's header.
 	Datagrams     uint64 `json:"datagrams"`
 	DatagramBytes uint64 `json:"datagramBytes"`
 	Resent        uint64 `json:"resent"` // reliable packets sent again
@@ -258,8 +247,7 @@ type Stream struct {
 	Latency   Latency `json:"latency"`             // from the intended send time until the game receives it
 }
 
-// Churn counts the sessions of the shape churn by outcome. A session is a host
-// and a player from allocate to leave, over the whole run.
+// Churn counts the sessions of the whole run, from allocate to leave.
 type Churn struct {
 	Started  uint64  `json:"started"`
 	Finished uint64  `json:"finished"` // all steps succeeded
@@ -298,7 +286,6 @@ type Step struct {
 	Latency Latency `json:"latency"`
 }
 
-// newResult returns a Result with the configuration of the run. p may be the zero Plan.
 func newResult(cfg *Config, d Dialect, p *benchrig.Plan) Result {
 	return Result{
 		Origin: Origin{
@@ -326,7 +313,6 @@ func (cfg *Config) load(p *benchrig.Plan) Load {
 	return l
 }
 
-// collect fills in the counters of a generator that has ended.
 func (g *generator) collect(r *Result, o *observer) {
 	c, end := &g.recorder.count, max(g.times.end, g.times.measure)
 	r.Forwarding, r.Latency, r.Generator.Lag = g.recorder.forwarding(end)
@@ -350,7 +336,6 @@ func (g *generator) collect(r *Result, o *observer) {
 	g.usage(o, r)
 }
 
-// usage fills in the readings of the observer.
 func (g *generator) usage(o *observer, r *Result) {
 	c, drops := &g.recorder.count, g.recorder.drops()
 	r.Generator.Drops, r.Generator.SendCalls = drops-g.recorder.dropped, c.sendCalls
@@ -378,7 +363,6 @@ func ratio(a, b uint64) float64 {
 	return float64(a) / float64(b)
 }
 
-// missing returns how many of those offered did not arrive.
 func missing(delivered, offered uint64) uint64 { return offered - min(delivered, offered) }
 
 func lossRatio(delivered, offered uint64) float64 { return ratio(missing(delivered, offered), offered) }

@@ -13,13 +13,10 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// Run sets up the endpoints of cfg on the relay of d, loads it, and returns the
-// measurements. It blocks for set-up, Warmup, Duration and at most Drain. A Result with
-// losses is not an error. Errors wrap ErrConfig, ErrRemote, ErrLate, an error of the set-up or of
-// the kernel, that of reading the server's process, or that of ctx. With ErrServerEnded the
-// Result is complete but for the server's use of the processor. When ctx ends
-// first, the Result is about the part before: datagrams in flight have the time of
-// Drain to arrive, and Interrupted is true.
+// Run loads the relay of d with cfg. It blocks for set-up, Warmup, Duration and at most Drain. A
+// Result with losses is not an error. Errors wrap ErrConfig, ErrRemote, ErrLate, an error of the
+// set-up or of the kernel, or that of ctx. With ErrServerEnded the Result is complete but for the
+// server's use of the processor. When ctx ends first, the Result is about the part before.
 func Run(ctx context.Context, cfg Config, d Dialect) (Result, error) {
 	b, res, err := openTestbed(ctx, cfg, d)
 	if err != nil {
@@ -29,7 +26,6 @@ func Run(ctx context.Context, cfg Config, d Dialect) (Result, error) {
 	return res, errors.Join(err, b.rig.Close())
 }
 
-// testbed is a rig that is ready for runs.
 type testbed struct {
 	cfg     Config // with defaults
 	plan    benchrig.Plan
@@ -39,7 +35,6 @@ type testbed struct {
 	another bool  // the process of ServerPID has no socket of the relay
 }
 
-// openTestbed sets up. When ctx ends meanwhile, the Result says what was asked for.
 func openTestbed(ctx context.Context, cfg Config, d Dialect) (*testbed, Result, error) {
 	dialect, ok := d.(benchrig.Dialect)
 	if !ok {
@@ -65,7 +60,6 @@ func openTestbed(ctx context.Context, cfg Config, d Dialect) (*testbed, Result, 
 	return nil, res, err
 }
 
-// open makes the rig and checks it against the plan.
 func (b *testbed) open(ctx context.Context) (err error) {
 	var before uint64
 	if b.cfg.Server.PID != 0 {
@@ -95,8 +89,7 @@ func (b *testbed) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// measure does one run. cfg differs from b.cfg in rate and name at most. With
-// ctx's error it returns what was seen until then.
+// measure does one run. With ctx's error it returns what was seen until then.
 func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	res := newResult(&cfg, b.dialect, &b.plan)
 	var play *netplay

@@ -4,10 +4,9 @@ import (
 	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
-// schedule says when each datagram of an open loop is due. It is a pure
-// function of the number of a datagram: nothing that happens in a run can
-// change it, so that a slow server cannot reduce the load. The generator's goroutine owns
-// its position; before may run beside it.
+// schedule says when each datagram of an open loop is due. Nothing that happens in a run
+// can change it, so that a slow server cannot reduce the load. The generator's goroutine
+// owns its position; before may run beside it.
 type schedule interface {
 	// next returns the datagram that is due next.
 	next() scheduled
@@ -22,7 +21,6 @@ type scheduled struct {
 	flow, size int   // place in the schedule, bytes of the payload
 }
 
-// newSchedule returns the schedule of a configuration, nil in a closed loop.
 func newSchedule(cfg *Config, start int64, p *benchrig.Plan) schedule {
 	switch {
 	case cfg.Traffic != nil:
@@ -45,8 +43,6 @@ type tickSchedule struct {
 	flow  int
 }
 
-// newTickSchedule spreads rate datagrams per second over the links, whose groups
-// are numbered from 0 and rise. The rate must be above 0.
 func newTickSchedule(start int64, rate float64, size int, links []benchrig.Link) *tickSchedule {
 	s := &tickSchedule{start: start, tick: float64(len(links)) / rate * 1e9, phase: make([]int64, len(links)), size: size}
 	groups := float64(links[len(links)-1].Group + 1)
@@ -56,7 +52,6 @@ func newTickSchedule(start int64, rate float64, size int, links []benchrig.Link)
 	return s
 }
 
-// due returns the time at which a flow sends in a tick.
 func (s *tickSchedule) due(tick int64, flow int) int64 {
 	return s.start + int64(float64(tick)*s.tick) + s.phase[flow]
 }

@@ -14,17 +14,14 @@ const findStart = 10_000
 // ErrNoRate is returned by FindMax when the lowest rate that it tries fails too.
 var ErrNoRate = errors.New("bench: no rate meets the criterion")
 
-// FindMax searches for the highest rate of an open loop at which a run of cfg.Duration
-// meets the criterion, such as that of ParseThresholds("loss<0.1%"), and is not limited by
-// the generator. The precision is 2 %. The search begins with cfg.Rate (0 =
-// 10,000/s). A rate fails if two runs fail, and has a third run when a rate near it
-// has passed. There are at most 40 runs, with one set-up, without a Baseline unless
-// cfg has one.
+// FindMax searches for the highest rate of an open loop at which a run meets the
+// criterion, such as that of ParseThresholds("loss<0.1%"), and is not limited by the
+// generator. The precision is 2 %. The search begins with cfg.Rate (0 = 10,000/s), and has
+// at most 40 runs, with one set-up.
 //
-// FindMax returns the run with the highest rate that passed, whose Search has the
-// outcome, and all runs in order. If only the generator failed above that rate,
-// Found.AtLeast is true and Found.Limit is LimitGenerator: the server's maximum may be
-// higher. Errors are those of Run, and ErrNoRate.
+// FindMax returns the run with the highest rate that passed, and all runs in order. If
+// only the generator failed above that rate, Found.AtLeast is true. Errors are those
+// of Run, and ErrNoRate.
 func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) (Result, []Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, findStart)
 	cfg.Control.Baseline = cmp.Or(cfg.Control.Baseline, None)
@@ -39,8 +36,7 @@ func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) 
 	return best, all, errors.Join(err, b.rig.Close())
 }
 
-// findMax makes the runs. An interrupted run is the last, and the best only if none
-// had passed.
+// findMax has an interrupted run last, and as the best only if none passed.
 func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Result, all []Result, err error) {
 	s, reason := newSearch(b.cfg.Rate), ""
 	for !s.done() {
@@ -130,7 +126,6 @@ type Search struct {
 // TryVerdict is the outcome of a run of a search.
 type TryVerdict string
 
-// The verdicts. A rate has failed when all its tries have.
 const (
 	TryPassed  TryVerdict = "passed"
 	TryFailed  TryVerdict = "failed"
@@ -180,7 +175,6 @@ type search struct {
 	cause    cause // in the tries of next
 }
 
-// bound is a rate that failed.
 type bound struct {
 	rate    float64
 	cause   cause
@@ -199,7 +193,6 @@ func newSearch(first float64) search {
 	return search{next: min(max(first, 1), findCeiling), step: 1, try: 1}
 }
 
-// fail returns the lowest rate that failed, 0 = none yet.
 func (s *search) fail() (b bound) {
 	if n := len(s.fails); n > 0 {
 		b = s.fails[n-1]
@@ -207,7 +200,6 @@ func (s *search) fail() (b bound) {
 	return b
 }
 
-// done reports whether the search has reached its precision or its bounds.
 func (s *search) done() bool {
 	fail := s.fail()
 	return s.runs >= findRuns || s.pass >= findCeiling ||
@@ -215,14 +207,12 @@ func (s *search) done() bool {
 		s.near() && fail.checked
 }
 
-// near reports whether what passed and what failed are close enough.
 func (s *search) near() bool {
 	fail := s.fail().rate
 	return s.pass > 0 && fail > 0 && fail-s.pass <= findWithin*fail
 }
 
-// recordOutcome records the outcome of a run at the rate next and chooses the rate of the next
-// run. why is that of a run that failed.
+// recordOutcome chooses the rate of the next run. why is that of a failed run.
 func (s *search) recordOutcome(passed bool, why cause) {
 	s.runs++
 	if passed {
@@ -263,7 +253,6 @@ func (s *search) chooseNext() {
 	}
 }
 
-// found returns the outcome. reason says why the search ended early, "" if it did not.
 func (s *search) found(reason string) *Found {
 	fail := s.fail()
 	f := &Found{Rate: s.pass, Failed: fail.rate, Runs: s.runs, Limit: LimitServer, AtLeast: true, Reason: reason}

@@ -6,8 +6,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// sender writes datagrams into the batches of the sockets and gives them to the kernel. The
-// generator's goroutine owns it.
+// sender fills the batches of the sockets. The generator's goroutine owns it.
 type sender struct {
 	rig      *benchrig.Rig
 	run      uint32 // in each stamp
@@ -19,7 +18,6 @@ type sender struct {
 	netcode  bool // batches have datagrams of drivers
 }
 
-// queue puts the next datagram of a flow, with a payload of size bytes, into the batch of its socket.
 func (s *sender) queue(i, size int, due int64) {
 	f := &s.flows[i]
 	o := &s.out[f.socket]
@@ -34,7 +32,6 @@ func (s *sender) queue(i, size int, due int64) {
 	s.recorder.expectDelivery(f.to, due)
 }
 
-// datagram writes the next datagram of a flow into buf.
 func (s *sender) datagram(buf []byte, i, size int, due int64) []byte {
 	f := &s.flows[i]
 	pkt := buf[:len(f.prefix)+size]
@@ -47,7 +44,6 @@ func (s *sender) datagram(buf []byte, i, size int, due int64) []byte {
 	return pkt
 }
 
-// queueDriverPacket puts a datagram of a driver into the batch of its socket.
 func (s *sender) queueDriverPacket(i int32, b []byte) error {
 	f := &s.flows[i]
 	o := s.roomFor(int(f.socket))
@@ -75,7 +71,6 @@ func (s *sender) add(ep int, pkt []byte) {
 	s.roomFor(e.Socket).batch.Add(endpoint.UDP(e.Relay, e.Local, 0), s.rig.Encrypt(ep, pkt))
 }
 
-// sendKeepalive queues the keep-alive of an endpoint, and reports whether it has one.
 func (s *sender) sendKeepalive(ep int) bool {
 	pkt := s.rig.Endpoints[ep].Keepalive
 	if pkt != nil {
@@ -100,7 +95,6 @@ func (s *sender) flushAll() {
 	}
 }
 
-// flush gives a batch to the kernel.
 func (s *sender) flush(o *outgoing) {
 	n := o.batch.Len()
 	if n == 0 {
@@ -113,8 +107,7 @@ func (s *sender) flush(o *outgoing) {
 	}
 }
 
-// outgoing is the batch of one socket that is being filled, with the memory of
-// its datagrams. The generator's goroutine owns it.
+// outgoing is the batch of one socket. The generator's goroutine owns it.
 type outgoing struct {
 	conn    benchrig.PacketConn
 	batch   benchrig.Batch

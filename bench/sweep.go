@@ -10,9 +10,8 @@ import (
 // AtRate is what [Sweep] and [FindMax] append to the name of a run at a rate.
 func AtRate(rate float64) string { return fmt.Sprintf(" at %.0f/s", rate) }
 
-// Sweep makes a run at each of the rates in order, in datagrams per second, and all of them again in
-// each further round, so that a drift of the machine meets all rates. There is one set-up. Config.Rate is not used.
-// It returns the runs in order, with an error also those before it. Errors are those of [Run].
+// Sweep makes a run at each of the rates in order, in datagrams per second, and all again in each further round, so
+// that a drift of the machine meets all rates. Errors are those of [Run].
 func Sweep(ctx context.Context, cfg Config, d Dialect, rates []float64, rounds int) (all []Result, err error) {
 	if len(rates) == 0 || rounds < 1 || slices.Min(rates) <= 0 || cfg.Window != 0 || cfg.Shape == ShapeChurn ||
 		!cfg.Generator.StartAt.IsZero() {

@@ -139,9 +139,8 @@ func parseRate(s string) (float64, error) {
 	return v * unit, err
 }
 
-// Check returns the value that a result has and whether it meets t. What was
-// not measured meets nothing: a latency without samples, a share of nothing, or
-// the CPU time of no process.
+// Check returns the value of a result and whether it meets t. What was not
+// measured meets nothing.
 func (t Threshold) Check(r *Result) (value float64, ok bool) {
 	if t.Name == validity {
 		return 0, r.Valid

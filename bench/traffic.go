@@ -59,7 +59,6 @@ func (t *Traffic) check() error {
 	return nil
 }
 
-// setTraffic gives the fields that Traffic decides their values.
 func (cfg *Config) setTraffic() error {
 	t := cfg.Traffic
 	if t == nil {
@@ -79,7 +78,6 @@ func (cfg *Config) setTraffic() error {
 	return nil
 }
 
-// trafficSchedule is the schedule of a Traffic in all matches.
 type trafficSchedule struct {
 	traffic *Traffic
 	start   int64   // ns of sock.Now
@@ -88,14 +86,12 @@ type trafficSchedule struct {
 	first   matchHeap
 }
 
-// matchNext is the datagram of a match that is due next.
 type matchNext struct {
 	due    int64
 	number int64 // from the first of a cycle, counted over the cycles
 	match  int32
 }
 
-// matchHeap is a heap.Interface with the earliest datagram first.
 type matchHeap []matchNext
 
 func (h matchHeap) Len() int           { return len(h) }
@@ -123,14 +119,12 @@ func newTrafficSchedule(cfg *Config, start int64) *trafficSchedule {
 	return s
 }
 
-// due returns the time at which a datagram of a match is due.
 func (s *trafficSchedule) due(shift, number int64) int64 {
 	cycle, i := number/int64(len(s.traffic.Datagrams)), number%int64(len(s.traffic.Datagrams))
 	at := cycle*int64(s.traffic.Cycle) + int64(s.traffic.Datagrams[i].At) - shift
 	return s.start + int64(float64(at)/s.speed)
 }
 
-// numberAt returns the first datagram of a match that is due at a time, which is not before the start, or later.
 func (s *trafficSchedule) numberAt(shift, at int64) int64 {
 	cycles := int64(float64(at-s.start)*s.speed)/int64(s.traffic.Cycle) + 3
 	return int64(sort.Search(int(cycles)*len(s.traffic.Datagrams), func(i int) bool { return s.due(shift, int64(i)) >= at }))

@@ -33,7 +33,6 @@ import (
 //     is the kernel's.
 type Transport string
 
-// The transports.
 const (
 	TransportUDP  Transport = "udp"
 	TransportDTLS Transport = "dtls"
@@ -47,7 +46,6 @@ func (t Transport) IsTCP() bool { return benchrig.Transport(t).IsTCP() }
 // Family is a family of addresses.
 type Family string
 
-// The families.
 const (
 	FamilyIPv4 Family = "ipv4"
 	FamilyIPv6 Family = "ipv6"
@@ -92,7 +90,6 @@ type reconnector struct {
 	before    benchrig.Connections // of earlier runs
 }
 
-// silence is what an endpoint has not heard.
 type silence struct {
 	heard, asked int64 // ns of sock.Now
 	unanswered   int
@@ -118,14 +115,12 @@ func newReconnector(g *generator) *reconnector {
 	return r
 }
 
-// heard notes a datagram to an endpoint. r may be nil.
 func (r *reconnector) heard(ep int32, now int64) {
 	if r != nil && r.silence != nil && ep >= 0 {
 		r.silence[ep] = silence{heard: now}
 	}
 }
 
-// reconnect connects endpoints again whose connection has ended.
 func (r *reconnector) reconnect(ctx context.Context, now int64) {
 	r.rig.TakeEnded(func(ep int) { r.lose(ep, now) })
 	if r.silence != nil && now >= r.nextCheck {
@@ -153,7 +148,6 @@ func (r *reconnector) reconnect(ctx context.Context, now int64) {
 	}
 }
 
-// lose adds an endpoint to those that have no connection, unless it cannot connect again.
 func (r *reconnector) lose(ep int, now int64) {
 	if r.rig.Endpoints[ep].Server != nil {
 		r.lost[ep] = 0

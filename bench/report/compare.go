@@ -138,7 +138,6 @@ func checkAlternating(runs []bench.Result) error {
 	return nil
 }
 
-// checkComparable returns ErrIncomparable with the reasons.
 func checkComparable(a, b bench.Result) error {
 	var reasons []string
 	if a.Machine.ID == "" || b.Machine.ID == "" {
@@ -172,7 +171,6 @@ func loopText(l bench.Load) string {
 	return "open"
 }
 
-// loadDifferences returns the differences that do not prevent a comparison.
 func loadDifferences(a, b bench.Result) []string {
 	return differingAspects([]property{
 		{"dialect", a.Dialect, b.Dialect},

@@ -36,7 +36,6 @@ const maxOverTime = 6
 // maxCards bounds the runs with a large header.
 const maxCards = 4
 
-// pageData is the input of the page template.
 type pageData struct {
 	Title   string
 	Common  []fact // facts that are equal for all runs, if there are several
@@ -126,7 +125,6 @@ func newPageData(runs []bench.Result) pageData {
 // page shows only its numbers.
 func isStep(r bench.Result) bool { return r.Search != nil && r.Search.Found == nil }
 
-// common returns the facts that are the same for all runs.
 func common(runs []bench.Result) []fact {
 	list := facts(runs[0])
 	for _, r := range runs[1:] {
@@ -136,7 +134,6 @@ func common(runs []bench.Result) []fact {
 	return list
 }
 
-// compare adds the ratios of all comparable runs to the first.
 func (s *pageData) compare(runs []bench.Result, names []string) {
 	s.Ratios = table{Caption: "In proportion to " + names[0], Head: []string{""}}
 	for i := 1; i < len(runs); i++ {

@@ -137,7 +137,6 @@ func GoBench(w io.Writer, runs ...bench.Result) error {
 	return err
 }
 
-// goBenchHead returns the configuration lines that apply to the following runs.
 func goBenchHead(r bench.Result) string {
 	os, arch, _ := strings.Cut(r.Machine.OS, "/")
 	var b strings.Builder
@@ -187,8 +186,6 @@ func goBenchValues(r bench.Result) (list []string) {
 	return list
 }
 
-// escapeWord replaces the characters of s that separate words or parts of
-// names.
 func escapeWord(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '/' || r == ' ' || r == '\t' {

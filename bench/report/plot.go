@@ -11,7 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// plot is a plot that report.js draws. The page has its numbers in a table too.
 type plot struct {
 	ID    string   `json:"id"`
 	Title string   `json:"title"`
@@ -31,7 +30,6 @@ type table struct {
 	Rows    [][]string
 }
 
-// axis is an axis. Its kind is the format of its numbers, in report.js and in the table.
 type axis struct {
 	Label string `json:"label"`
 	Kind  string `json:"kind"` // count; time, ns; share, 0 to 1; nines, see countNines; seconds
@@ -118,7 +116,6 @@ func (p plot) align(empty string) plot {
 	return p
 }
 
-// Numbers returns what the plot shows as a table.
 func (p plot) Numbers() table {
 	t := table{Caption: p.Title + ": " + p.Y.Label, Head: []string{p.X.Label}}
 	for i, x := range p.At {

@@ -36,7 +36,6 @@ func labels(runs []bench.Result) []string {
 	return out
 }
 
-// verdict returns whether the run is valid, its result, and all that limited it.
 func verdict(r bench.Result) string {
 	server := ""
 	if r.CausedBy(bench.LimitServer) {
@@ -65,7 +64,6 @@ func verdict(r bench.Result) string {
 		UnitCount.Format(float64(r.Delivered)), UnitCount.Format(float64(r.Sent)), UnitRate.Format(r.DeliveredRate), p99)
 }
 
-// side returns what a verdict is about, as a class of the page.
 func side(r bench.Result) string {
 	switch {
 	case !r.Valid:
@@ -113,8 +111,6 @@ func cautions(r bench.Result) (list []string) {
 	return append(list, controlCautions(r.Control)...)
 }
 
-// limitsOff reports whether the name of a limits profile means that there are
-// none.
 func limitsOff(profile string) bool {
 	word, _, _ := strings.Cut(strings.ToLower(profile), " ")
 	return slices.Contains([]string{"off", "off,", "none", "dev"}, word)
@@ -155,7 +151,6 @@ func facts(r bench.Result) []fact {
 	return list
 }
 
-// relayText describes a relay as it does itself.
 func relayText(r *bench.Relay) string {
 	if r == nil {
 		return ""
@@ -170,7 +165,6 @@ func pinningText(l bench.Load) string {
 	return "generator's thread not pinned"
 }
 
-// transportText names the transport and the family of a run.
 func transportText(l bench.Load) string {
 	transport, family := transportOf(l)
 	return fmt.Sprintf("%s over %s", transport, family)
@@ -217,7 +211,6 @@ func loadText(r bench.Result) string {
 	return text
 }
 
-// shellLine quotes a command for a shell.
 func shellLine(args []string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%"
 	var out []string

@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// rateRuns are the rounds of a sweep at one rate.
 type rateRuns struct {
 	name  string // of the sweep
 	rate  float64

@@ -51,7 +51,6 @@ func Text(w io.Writer, r bench.Result) error {
 	return err
 }
 
-// inTwoColumns arranges a long list of rows in two columns.
 func inTwoColumns(list [][]string) (out [][]string) {
 	half := (len(list) + 1) / 2
 	for i := range half {
@@ -64,7 +63,6 @@ func inTwoColumns(list [][]string) (out [][]string) {
 	return out
 }
 
-// writeRows writes a table without rules and with left-aligned columns.
 func writeRows(w io.Writer, table [][]string) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, row := range table {
@@ -90,7 +88,6 @@ func usageLine(r bench.Result) string {
 		UnitTime.Format(float64(p.User)), UnitTime.Format(float64(p.System)), p.Threads, UnitTime.Format(float64(p.Wait)))
 }
 
-// dropLine lists the losses that are not 0.
 func dropLine(r bench.Result) string {
 	var parts []string
 	for _, f := range drops(r) {
@@ -104,7 +101,6 @@ func dropLine(r bench.Result) string {
 	return "drops    " + strings.Join(parts, ", ")
 }
 
-// figure is one value of a run.
 type figure struct {
 	Name  string // unique within a run
 	Unit  Unit
@@ -119,7 +115,6 @@ func figures(r bench.Result) []figure {
 	return append(loadFigures(r), controlFigures(r.Control)...)
 }
 
-// loadFigures returns all figures except those of the control plane.
 func loadFigures(r bench.Result) []figure {
 	got, server := r.Latency.Samples > 0, r.Server.IsServer()
 	arrived := float64(r.Server.Datagrams)
@@ -208,12 +203,10 @@ func newFigure(name string, unit Unit, v float64, more bool) figure {
 	return figure{name, unit, v, true, more}
 }
 
-// newTimeFigure returns a time; 0 is not measured.
 func newTimeFigure(name string, d time.Duration, ok bool) figure {
 	return figure{name, UnitTime, float64(d), ok && d != 0, false}
 }
 
-// latencyFigures returns the median and the p99 of what arrived.
 func latencyFigures(name string, l bench.Latency) []figure {
 	got := l.Samples > 0
 	return []figure{newTimeFigure(name+" p50", l.P50, got), newTimeFigure(name+" p99", l.P99, got)}
@@ -233,7 +226,6 @@ func (f figure) Text() string {
 	return f.Unit.Format(f.Value)
 }
 
-// quotient returns a/b, or 0 if b is 0.
 func quotient(a, b float64) float64 {
 	if b == 0 {
 		return 0
@@ -250,7 +242,6 @@ func perEndpoint(r bench.Result) float64 {
 	return quotient(float64(r.Setup.RSSAfter)-float64(r.Setup.RSSBefore), float64(r.Load.Endpoints))
 }
 
-// drops returns the losses by location, including zeros. What nothing was offered for is not measured.
 func drops(r bench.Result) []figure {
 	type count struct {
 		name string
@@ -388,7 +379,6 @@ func groupDigits(s string) string {
 	return sign + s
 }
 
-// ratio formats a quotient, or a dash if it is unknown.
 func ratio(v float64) string {
 	if v <= 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return dash

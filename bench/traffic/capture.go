@@ -66,7 +66,6 @@ func parseCapture(data []byte, host string) (*bench.Traffic, error) {
 	return t, nil
 }
 
-// checkLarge returns an error with the number of datagrams that no relay forwards.
 func checkLarge(all []message) error {
 	large, most := 0, 0
 	for _, m := range all {

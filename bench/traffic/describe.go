@@ -60,7 +60,6 @@ func describe(t *bench.Traffic) []byte {
 	return b.Bytes()
 }
 
-// countTicks counts the times that are not directly after another.
 func countTicks(at []time.Duration) int {
 	n := 1
 	for i := 1; i < len(at); i++ {
@@ -134,7 +133,6 @@ func describeRole(players [][]bench.TrafficDatagram, down, together bool, second
 	return flows
 }
 
-// spread returns twice the median distance from the median, rounded to 100 µs.
 func spread(d []time.Duration) time.Duration {
 	if len(d) == 0 {
 		return 0
@@ -148,7 +146,6 @@ func spread(d []time.Duration) time.Duration {
 	return (2 * d[len(d)/2]).Round(100 * time.Microsecond)
 }
 
-// distribution returns the shares of sizes, or of ranges of sizes if there are many.
 func distribution(all []int) (s sizes) {
 	slices.Sort(all)
 	add := func(part []int) {

@@ -18,7 +18,6 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// flowFile is a file of flows.
 type flowFile struct {
 	Players int           `yaml:"players"`
 	Cycle   time.Duration `yaml:"cycle"`
@@ -35,7 +34,6 @@ type flow struct {
 	Together bool          `yaml:"together,omitempty"`
 }
 
-// The values of flow.From.
 const (
 	fromHost   = "host"
 	fromJoiner = "joiner"
@@ -58,7 +56,6 @@ func lineError(n *yaml.Node, format string, args ...any) error {
 var plainErrors = strings.NewReplacer("cannot unmarshal", "cannot use", " in type traffic.flowFile", "", " in type traffic.flow", "",
 	"into traffic.flowFile", "as a file of flows", "into traffic.flow", "as a flow", "into time.Duration", "as a time such as 5ms")
 
-// plainError returns an error of package yaml in one line.
 func plainError(err error) error {
 	if all := (*yaml.TypeError)(nil); errors.As(err, &all) {
 		err = errors.New(strings.Join(all.Errors, "; "))
@@ -79,7 +76,6 @@ func (r *rate) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// sizes is a distribution of sizes, by rising lower bound.
 type sizes []sizeShare
 
 // sizeShare is a range of sizes in bytes, all of them equally likely, and its share.
@@ -118,7 +114,6 @@ func (s *sizes) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// parseSize reads "40B" or "100-200B".
 func parseSize(n *yaml.Node) (low, high int, err error) {
 	text, ok := strings.CutSuffix(n.Value, "B")
 	from, to, isRange := strings.Cut(text, "-")
@@ -177,7 +172,6 @@ func parseFlows(data []byte, players int) (*bench.Traffic, error) {
 	return f.traffic()
 }
 
-// check returns an error about what is missing or does not fit together.
 func (f *flowFile) check(root *yaml.Node) error {
 	players, cycle, flows := value(root, "players"), value(root, "cycle"), value(root, "flows")
 	switch {

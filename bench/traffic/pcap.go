@@ -15,7 +15,6 @@ type packet struct {
 	content  []byte
 }
 
-// network is an interface of a capture.
 type network struct {
 	link  uint32 // LINKTYPE_
 	units uint64 // of time per second
@@ -26,7 +25,6 @@ var errDamaged = errors.New("the capture is damaged, or ends within a packet")
 // Magic numbers of pcap with times in microseconds and nanoseconds.
 const magicMicro, magicNano = 0xA1B2C3D4, 0xA1B23C4D
 
-// captureOrder returns the byte order of a capture, nil for other content.
 func captureOrder(data []byte) binary.ByteOrder {
 	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
 		if len(data) < 24 {
@@ -39,7 +37,6 @@ func captureOrder(data []byte) binary.ByteOrder {
 	return nil
 }
 
-// isSection reports whether data begins with a section header of pcapng.
 func isSection(data []byte) bool { return binary.BigEndian.Uint32(data) == 0x0A0D0D0A }
 
 // readCapture returns the UDP datagrams of a pcap or pcapng file. Of a datagram in fragments
@@ -67,7 +64,6 @@ func readCapture(data []byte) (all []packet, err error) {
 	return all, nil
 }
 
-// readSections reads the blocks of pcapng.
 func readSections(data []byte, order binary.ByteOrder) (all []packet, err error) {
 	var networks []network
 	for len(data) >= 12 {
@@ -122,7 +118,6 @@ func timeUnits(order binary.ByteOrder, options []byte) uint64 {
 	return units
 }
 
-// add appends the datagram of a frame, if there is one.
 func (n network) add(all []packet, at uint64, frame []byte) []packet {
 	p, ok := parseFrame(n.link, frame)
 	if !ok {
@@ -134,7 +129,6 @@ func (n network) add(all []packet, at uint64, frame []byte) []packet {
 	return append(all, p)
 }
 
-// parseFrame returns the UDP datagram of a frame, false for anything else.
 func parseFrame(link uint32, b []byte) (packet, bool) {
 	header := map[uint32]int{0: 4, 1: 14, 12: 0, 101: 0, 108: 4, 113: 16, 228: 0, 229: 0, 276: 20} // NULL, Ethernet, raw, LOOP, SLL, SLL2
 	skip, known := header[link]
