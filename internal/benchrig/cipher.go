@@ -52,8 +52,7 @@ type dtlsState struct {
 	MasterSecret              []byte
 }
 
-// newRecords takes a session over from pion. Its suite has to have AES-128-GCM and
-// SHA-256.
+// newRecords takes a session with AES-128-GCM and SHA-256 over from pion.
 func newRecords(s *dtls.State) (*records, error) {
 	blob, err := s.MarshalBinary()
 	if err != nil {

@@ -10,41 +10,35 @@ import (
 type Dialect interface {
 	// Name is a short word for tables: "ferry", "swap", "turn".
 	Name() string
-	// Open makes every endpoint and flow of the plan ready to send and to
-	// receive. It calls NewRig, performs the handshakes of the relay with SendTo
-	// and Poll, and fills in Flows. It must end with ctx. If it fails, it closes
-	// the rig.
+	// Open makes every endpoint and flow of the plan ready. It calls NewRig,
+	// performs the handshakes with SendTo and Poll, and fills in Flows. It must
+	// end with ctx. If it fails, it closes the rig.
 	Open(ctx context.Context, p Plan) (*Rig, error)
 }
 
 // Churner is a Dialect that can play whole sessions, for the shape churn.
 type Churner interface {
 	Dialect
-	// Session plays one session from reservation to leave, with datagrams both
-	// ways for about play. It calls done after each step that succeeded; the
-	// first that fails ends the session with a *StepError. It is safe for
+	// Session plays one session with datagrams for about play, and calls done
+	// after each step that succeeded. Errors are *StepError. It is safe for
 	// concurrent use.
 	Session(ctx context.Context, play time.Duration, done func(step string, took time.Duration)) error
 }
 
-// Reserver is a Dialect whose relay reserves allocations over an API, for
-// AllocateWorkers of bench.Config.
+// Reserver is a Dialect whose relay reserves allocations over an API.
 type Reserver interface {
 	Dialect
-	// Reserve requests one allocation, which nothing binds. It is safe for
-	// concurrent use.
+	// Reserve requests one allocation, also concurrently. Nothing binds it.
 	Reserve(ctx context.Context) error
 }
 
-// Replacer is a Dialect that can make spare matches ready during the load, for
-// ReplaceRate of bench.Config.
+// Replacer is a Dialect that can make spare matches ready during the load.
 type Replacer interface {
 	Dialect
 	// NewMatch reserves a match with so many players, host first, on the relay of the
 	// rig. It sends no datagram. It is safe for concurrent use.
 	NewMatch(ctx context.Context, players int) ([]Arrival, error)
-	// Header writes the header of a flow between two arrivals of a match to prefix, which
-	// has the length of a Flow.Prefix.
+	// Header writes the header of a flow to prefix, of the length of a Flow.Prefix.
 	Header(prefix []byte, from, to *Arrival)
 }
 
@@ -74,13 +68,11 @@ func (e *StepError) Unwrap() error { return e.Err }
 // Handler processes a datagram that endpoint ep received; pkt is valid during the call.
 type Handler func(ep int, from netip.AddrPort, pkt []byte)
 
-// Cipher encrypts datagrams between an endpoint and the relay, each by itself, as
-// DTLS does. One goroutine uses it at a time.
+// Cipher encrypts datagrams, each by itself. One goroutine uses it at a time.
 type Cipher interface {
 	// Seal appends to dst the datagram for msg, which is Overhead bytes longer.
 	Seal(dst, msg []byte) []byte
-	// Open returns the message in a datagram, as a part of pkt, which it may change.
-	// It returns nil if there is none.
+	// Open returns the message in pkt, which it may change, or nil.
 	Open(pkt []byte) []byte
 	// Overhead returns the number of bytes that Seal adds to a message.
 	Overhead() int

@@ -1,12 +1,10 @@
 // Package benchrig has the sockets and endpoints of the load generator and the
 // dialects that make them ready on a relay.
 //
-// A [Plan] says which endpoints there are and between which of them datagrams
-// go. A [Dialect] speaks the handshakes of one kind of relay: [Ferry], [Swap] for
-// relays such as [NullRelay] that compute the destination from the source
-// address, and [Direct] without a relay. It returns a [Rig]: open sockets and
-// flows, each with its destination and header, which package bench then loads
-// and measures.
+// A [Plan] lists endpoints and flows. A [Dialect] speaks the handshakes of one
+// kind of relay: [Ferry], [Swap] for relays such as [NullRelay] that compute the
+// destination from the source address, and [Direct] without a relay. It returns a
+// [Rig], which package bench then loads and measures.
 //
 // Comparison programs of this repository implement Dialect for other relays.
 package benchrig

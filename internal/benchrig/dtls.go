@@ -23,8 +23,7 @@ func PSK(identity, key []byte) []dtls.ClientOption {
 	}
 }
 
-// AnyCertificate are the options of a DTLS client that accepts every certificate, for
-// servers on this machine.
+// AnyCertificate are the options for a server on this machine.
 func AnyCertificate() []dtls.ClientOption {
 	return []dtls.ClientOption{
 		dtls.WithInsecureSkipVerify(true), dtls.WithCipherSuites(dtls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
@@ -89,7 +88,6 @@ func (h *dtlsHandshake) close() {
 	h.both.Wait()
 }
 
-// startDTLS returns the handshake and what runs it to its end.
 func startDTLS(server Server) (*dtlsHandshake, func(context.Context) (*records, error), error) {
 	near, far := net.Pipe()
 	conn, err := dtls.ClientWithOptions(dtlsnet.PacketConnFromConn(near), net.UDPAddrFromAddrPort(server.Addr),

@@ -46,8 +46,7 @@ var (
 	_ Connector = (*Ferry)(nil)
 )
 
-// NewFerry returns the Dialect of a relay. It sends nothing. Errors wrap ErrConfig
-// or ErrRemote.
+// NewFerry sends nothing. Errors wrap ErrConfig or ErrRemote.
 func NewFerry(cfg FerryConfig) (*Ferry, error) {
 	cfg.Workers = cmp.Or(cfg.Workers, 4)
 	if cfg.Workers < 1 || cfg.Workers > 256 {
@@ -92,7 +91,6 @@ type reservation struct {
 	server Server
 }
 
-// reserve requests a host's allocation.
 func (f *Ferry) reserve(ctx context.Context, players int) (r reservation, err error) {
 	a, err := f.api.Allocate(ctx, api.AllocateRequest{MaxConnections: players, Region: f.cfg.Region})
 	if err != nil {
@@ -101,7 +99,6 @@ func (f *Ferry) reserve(ctx context.Context, players int) (r reservation, err er
 	return f.newReservation(ctx, a)
 }
 
-// redeem requests a player's allocation, to connect to a host.
 func (f *Ferry) redeem(ctx context.Context, code string, host proto.AllocationID) (r reservation, err error) {
 	a, err := f.api.Join(ctx, code)
 	if err != nil {
@@ -155,7 +152,6 @@ func (f *Ferry) reserveMatch(ctx context.Context, players int, take func(place i
 	}
 }
 
-// server returns the first endpoint of the transport and the family that the relay lists.
 func (f *Ferry) server(ctx context.Context, a api.Allocation) (Server, error) {
 	s, listed := Server{TLS: f.cfg.TLS}, []string{}
 	for _, e := range a.ServerEndpoints {
@@ -235,7 +231,6 @@ func (f *Ferry) Header(prefix []byte, from, to *Arrival) {
 	copy(relay[proto.RelayOverhead-2:], length[:])
 }
 
-// explainFerry names the messages of a relay except RELAY.
 func explainFerry(pkt []byte) string {
 	switch t, err := proto.ParseType(pkt); {
 	case err != nil:

@@ -76,8 +76,7 @@ func (f *Ferry) Session(ctx context.Context, play time.Duration, done func(step 
 	return nil
 }
 
-// exchange sends from a player to its host and back. It fails unless at least one
-// datagram comes back.
+// exchange fails unless at least one datagram comes back.
 func exchange(ctx context.Context, player net.Conn, host net.PacketConn, lasts time.Duration) error {
 	defer context.AfterFunc(ctx, func() { _ = host.SetDeadline(time.Unix(1, 0)) })()
 	buf := make([]byte, 64)

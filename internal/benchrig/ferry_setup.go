@@ -31,7 +31,6 @@ const (
 	defaultKeepalive = 3 * time.Second
 )
 
-// ferryState is the state of an endpoint during set-up.
 type ferryState uint8
 
 const (
@@ -43,7 +42,6 @@ const (
 	ferryReady
 )
 
-// ferryPeer is an endpoint during set-up.
 type ferryPeer struct {
 	Arrival
 	again    *reservation // to connect again; nil over UDP
@@ -51,7 +49,6 @@ type ferryPeer struct {
 	lastSent time.Time
 }
 
-// ferryTicket is a reservation for endpoint ep.
 type ferryTicket struct {
 	ep int
 	reservation
@@ -105,7 +102,6 @@ func (s *ferrySetup) reserve(ctx context.Context, cancel context.CancelCauseFunc
 	return tickets
 }
 
-// reserveMatch makes one host's allocation and those of its players.
 func (s *ferrySetup) reserveMatch(ctx context.Context, m int, tickets chan<- ferryTicket) error {
 	return s.f.reserveMatch(ctx, s.rig.Plan.Players, func(place int, r reservation) error {
 		s.requests.Add(1)
@@ -121,7 +117,6 @@ func (s *ferrySetup) reserveMatch(ctx context.Context, m int, tickets chan<- fer
 	})
 }
 
-// bindAll drives the handshakes until every endpoint is ready.
 func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) error {
 	err := s.rig.Await(ctx,
 		func() bool { return s.ready == s.first(s.rig.Plan.Matches-s.rig.Plan.Spare) },
@@ -167,7 +162,6 @@ func (s *ferrySetup) takeTickets(ctx context.Context, tickets <-chan ferryTicket
 	return tickets, nil
 }
 
-// start connects an endpoint, over UDP with its first BIND.
 func (s *ferrySetup) start(ctx context.Context, t ferryTicket, now time.Time) error {
 	p := &s.peers[t.ep]
 	*p = ferryPeer{Arrival: t.Arrival, state: ferryOpening}
@@ -273,7 +267,6 @@ func (s *ferrySetup) retry(now time.Time) error {
 	return nil
 }
 
-// finish fills in the endpoints and flows of the rig.
 func (s *ferrySetup) finish() {
 	r := s.rig
 	for _, sk := range r.Sockets {
@@ -313,8 +306,7 @@ func renewBind(t *client.Ticket) func() []byte {
 	}
 }
 
-// leave closes every allocation. It pauses regularly, so that the relay's socket
-// buffer does not overflow. Allocations of lost messages end by their idle time-out.
+// leave pauses regularly, so that the relay's socket buffer does not overflow.
 func (s *ferrySetup) leave() {
 	s.f.http.CloseIdleConnections()
 	for ep := range s.peers {

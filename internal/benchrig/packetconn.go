@@ -13,22 +13,18 @@ type PacketConn interface {
 	NewBatch(n int) Batch
 	// Send sends a batch of this PacketConn without blocking, and resets it.
 	Send(b Batch) SendResult
-	// TryRecv returns the number of datagrams that have arrived, without blocking. They
-	// are valid until the next call.
+	// TryRecv returns the number of arrived datagrams, valid until the next call.
 	TryRecv() (int, error)
 	// At returns datagram i of TryRecv.
 	At(i int) (from endpoint.Endpoint, pkt []byte, truncated bool)
-	// Drops returns how many datagrams the kernel dropped because they were not received in
-	// time, since the socket was opened.
+	// Drops returns how many datagrams the kernel dropped since the socket was opened.
 	Drops() uint64
-	// ReadBuffer returns the size of the kernel's receive buffer in bytes, 0 if it differs by
-	// endpoint.
+	// ReadBuffer is that of the kernel in bytes, 0 if it differs by endpoint.
 	ReadBuffer() int
 	Close() error
 }
 
-// Batch collects datagrams to send. What is added stays the caller's and must not change
-// before Send.
+// Batch collects datagrams, which must not change before Send.
 type Batch interface {
 	Add(to endpoint.Endpoint, pkt []byte) bool
 	Len() int

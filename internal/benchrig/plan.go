@@ -17,14 +17,11 @@ var (
 	ErrRemote = errors.New("bench: destination outside of loopback")
 )
 
-// Plan lists the endpoints and flows that a Dialect sets up: matches of one host and
-// its players, with flows between them. Endpoint m*(1+Players) is the host of
-// match m, the next Players are its players. All flows are between a host and
-// one of its players.
+// Plan is matches of one host and its players, with flows between them. Endpoint
+// m*(1+Players) is the host of match m, the next Players are its players.
 type Plan struct {
 	Matches int // at least 1
-	// Spare is how many of the matches, the last ones, Open does not make ready: a
-	// Replacer does later.
+	// Spare is how many of the last matches a Replacer makes ready, and not Open.
 	Spare   int
 	Players int // per match, 1 to 255, the host not counted
 	Payload int // bytes after a flow's prefix, at least 24 (the stamp of the generator)
@@ -37,12 +34,10 @@ type Plan struct {
 
 	// AllowRemote permits destinations outside of loopback.
 	AllowRemote bool
-	// BindRate is the number of handshakes per second that the load repeats. If it
-	// is above 0, the Dialect fills in Endpoint.Rebind.
+	// BindRate above 0 makes the Dialect fill in Endpoint.Rebind.
 	BindRate float64
-	// Keepalive is the time after which a silent endpoint sends its keep-alive, if
-	// the Dialect has one. During Open the Dialect sends them itself. Not above 0:
-	// never.
+	// Keepalive is the silence before a keep-alive, which during Open the Dialect
+	// sends itself. Not above 0: never.
 	Keepalive time.Duration
 
 	// Sockets, ReadBuffer and Batch are those of bench.Config.
@@ -77,8 +72,7 @@ var defaultSources4 = netip.MustParsePrefix("127.0.0.0/8")
 // endpoints do not use.
 const serverAddrs = 1 << 16
 
-// Place gives the endpoints addresses of sources. A prefix of a single address gives
-// all of them that address, and over UDP a socket each.
+// Place gives the endpoints addresses of sources, or all of them a single one.
 func (p *Plan) Place(sources netip.Prefix) error {
 	p.first = sources.Masked().Addr()
 	size := 1 << min(p.first.BitLen()-sources.Bits(), 62)
@@ -95,7 +89,6 @@ func (p *Plan) Place(sources netip.Prefix) error {
 	return nil
 }
 
-// addToAddr returns the address that is n after another.
 func addToAddr(a netip.Addr, n uint64) netip.Addr {
 	if a.Is4() {
 		b := a.As4()

@@ -15,9 +15,8 @@ import (
 // MaxDatagram is the most bytes of a datagram, header and payload: one Ethernet frame.
 const MaxDatagram = 1472
 
-// Rig has the sockets of a load, the endpoints on them, and the flows that are ready
-// on a relay. One goroutine uses it at a time: first that of Open, then the
-// generator's.
+// Rig has the sockets, endpoints and flows that are ready on a relay. One goroutine
+// uses it at a time: first that of Open, then the generator's.
 type Rig struct {
 	Sockets   []*Socket
 	Endpoints []Endpoint // as numbered in the Plan
@@ -27,19 +26,16 @@ type Rig struct {
 	// Handshakes is the number of datagrams that SendTo sent.
 	Handshakes uint64
 
-	// Sized is true if each Prefix ends with the length of the payload, a big-endian
-	// u16, which a load with datagrams of different sizes has to set.
+	// Sized is true if each Prefix ends with the length of the payload, u16.
 	Sized bool
 
 	// Explain names an arriving packet that is no datagram of the load, without
-	// allocating. "" means an expected answer, such as that to a keep-alive; Answer
-	// means an answer to a Rebind; bench.Result.Errors counts all others under their
-	// name. Nil: all are "foreign".
+	// allocating. "" means an expected answer; Answer means an answer to a Rebind;
+	// the others are errors. Nil: all are "foreign".
 	Explain func(pkt []byte) string
 
-	// Leave deletes the state of the relay for this rig, with SendTo, so that the
-	// next run starts without it. Close calls it once, before it closes the sockets.
-	// Nil: nothing to do.
+	// Leave deletes the state of the relay for this rig, with SendTo. Close calls it
+	// once, before it closes the sockets. Nil: nothing to do.
 	Leave func()
 
 	Plan Plan // of which the rig was made
@@ -65,16 +61,14 @@ const (
 // own on the same port, or, over TCP, a connection.
 type Socket struct {
 	Conn PacketConn
-	// Offset is where the payload begins in what arrives on this socket: the
-	// length of the header that the relay puts or leaves in front of it.
+	// Offset is the length of the header in front of an arriving payload.
 	Offset int
 
 	byLocal []int32 // endpoint number by endpoint.Endpoint.Local; -1 = none
 	tx      Batch   // of SendTo
 }
 
-// Endpoint is one player or host: an address and port that datagrams come from
-// and go to.
+// Endpoint is one player or host: where datagrams come from and go to.
 type Endpoint struct {
 	Socket int            // index into Rig.Sockets
 	Local  uint16         // number of the source address in Socket.Group
@@ -82,33 +76,28 @@ type Endpoint struct {
 
 	// Relay is where Keepalive and Rebind go.
 	Relay netip.AddrPort
-	// Keepalive is the datagram for an endpoint that was silent for
-	// Plan.Keepalive. Nil: none.
+	// Keepalive is the datagram for a silent endpoint. Nil: none.
 	Keepalive []byte
 	// LastSent is when Open last sent for the endpoint, in ns of sock.Now. 0: just now.
 	LastSent int64
 	// Rebind is a handshake that an endpoint may repeat at any time. Nil: none.
 	Rebind []byte
-	// Renew returns the next Rebind, for an endpoint that connected again, which a relay takes
-	// for another one. Nil: Rebind serves.
+	// Renew returns the next Rebind of an endpoint that connected again. Nil: Rebind.
 	Renew func() []byte
 	// Server is where the endpoint connects again. Nil: it does not, as over UDP.
 	Server *Server
-	// Cipher encrypts all that the endpoint sends and decrypts all that it receives,
-	// once it is connected over DTLS. Nil: plain datagrams.
+	// Cipher is for all datagrams of an endpoint over DTLS. Nil: plain datagrams.
 	Cipher Cipher
 }
 
-// Flow is one direction between two endpoints. A datagram of it is Prefix and then
-// the payload; at endpoint To the payload begins at the Offset of the socket.
+// Flow is one direction between two endpoints, of Prefix and payload.
 type Flow struct {
 	From, To int            // endpoint numbers
 	Dst      netip.AddrPort // where From sends to
 	Prefix   []byte         // the relay's header, not changed after Open; may be empty
 }
 
-// NewRig opens the sockets of a plan and gives each endpoint its address. A
-// Dialect then sets Offset, Relay and Flows, and the optional fields that it needs.
+// NewRig opens the sockets of a plan. A Dialect sets the other fields.
 func NewRig(p Plan) (*Rig, error) {
 	r := &Rig{Plan: p, Endpoints: make([]Endpoint, p.Len())}
 	r.Dialer = newDialer(r)
@@ -164,7 +153,6 @@ func (r *Rig) poll() {
 	}
 }
 
-// readable returns the numbers of the sockets that may have something.
 func (r *Rig) readable() ([]int32, error) {
 	if r.poller == nil {
 		return r.ready, nil
@@ -192,7 +180,6 @@ func (r *Rig) openStreams(first, end int) error {
 	return nil
 }
 
-// addSocket adds a socket with a port and its endpoints, from first on, by their numbers in it.
 func (r *Rig) addSocket(conn PacketConn, first int, numbers []uint16, port uint16) {
 	s := &Socket{Conn: conn, tx: conn.NewBatch(1)}
 	for i, local := range numbers {
@@ -207,7 +194,6 @@ func (r *Rig) addSocket(conn PacketConn, first int, numbers []uint16, port uint1
 	r.Sockets = append(r.Sockets, s)
 }
 
-// openSocket makes the socket of endpoints first to end-1.
 func (r *Rig) openSocket(first, end int) error {
 	wildcard := netip.IPv4Unspecified()
 	if r.Plan.Addr(first).Is6() {
@@ -244,7 +230,6 @@ func (r *Rig) SendTo(ep int, dst netip.AddrPort, pkt []byte) error {
 	return r.send(ep, dst, r.Encrypt(ep, pkt))
 }
 
-// send sends what is encrypted already.
 func (r *Rig) send(ep int, dst netip.AddrPort, pkt []byte) error {
 	e := &r.Endpoints[ep]
 	s := r.Sockets[e.Socket]
@@ -275,9 +260,8 @@ func (r *Rig) permit(dst netip.AddrPort) error {
 	return nil
 }
 
-// Receive calls take for each batch that has arrived, without blocking: with the number of the
-// socket, and that of the datagrams, which are valid during the call. It takes so many batches of a
-// socket at most, and returns the number of datagrams.
+// Receive calls take for each batch that has arrived, without blocking, with the number of the
+// socket and of the datagrams, which are valid during the call. It returns the number of datagrams.
 func (r *Rig) Receive(batches int, take func(socket int32, n int)) (total int, err error) {
 	ready, err := r.readable()
 	if err != nil {
@@ -300,9 +284,8 @@ func (r *Rig) Receive(batches int, take func(socket int32, n int)) (total int, e
 	return total, nil
 }
 
-// Poll calls handle for each datagram to an endpoint that has arrived, without blocking: with the
-// number of the endpoint, the address of the sender, and the datagram, which is
-// valid during the call. It returns the number of datagrams, those to no endpoint included.
+// Poll calls handle for each datagram that has arrived, without blocking. It returns the number
+// of datagrams, those to no endpoint included.
 func (r *Rig) Poll(handle Handler) (int, error) {
 	return r.Receive(1, func(socket int32, n int) {
 		s := r.Sockets[socket]
@@ -434,8 +417,7 @@ func (r *Rig) Overhead(ep int) int {
 // SizeLen is the size in bytes of the length at the end of a Sized header.
 const SizeLen = 2
 
-// PutHeader writes the header of a payload of size bytes into buf, with the size if it is Sized, and
-// returns the length of the header.
+// PutHeader writes the header of a payload of size bytes, and returns its length.
 func (r *Rig) PutHeader(buf, header []byte, size int) int {
 	n := copy(buf, header)
 	if r.Sized {

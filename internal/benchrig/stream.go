@@ -89,7 +89,6 @@ func (c *streamConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// flush gives to the kernel what it has room for, and reports whether that was all.
 func (c *streamConn) flush() (bool, error) {
 	n, err := c.stream.TryWrite(c.out)
 	c.out = c.out[:copy(c.out, c.out[n:])]
@@ -121,7 +120,6 @@ type bytewise struct{ net.Conn }
 
 func (c bytewise) Read(b []byte) (int, error) { return c.Conn.Read(b[:min(len(b), 1)]) }
 
-// dialWebSocket opens the WebSocket of an endpoint at a local address.
 func dialWebSocket(ctx context.Context, local netip.Addr, server Server, secure bool, readBuffer int) (*stream, error) {
 	s := &stream{mask: rand.Uint32() | 1}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -189,7 +187,6 @@ const (
 	length64   = 127
 )
 
-// appendFrame appends a frame with a message, masked as those of clients are.
 func (s *stream) appendFrame(dst []byte, opcode byte, msg []byte) []byte {
 	dst = append(dst, finalFrame|opcode)
 	if n := len(msg); n < length16 {
@@ -214,7 +211,6 @@ func (s *stream) appendFrame(dst []byte, opcode byte, msg []byte) []byte {
 // errFrame is the error of a frame that a relay does not send.
 var errFrame = errors.New("bench: invalid frame of a WebSocket")
 
-// nextFrame returns the next frame that was received; ok is false if it is not complete.
 func (s *stream) nextFrame() (opcode byte, msg []byte, ok bool, err error) {
 	b := s.in[s.start:s.end]
 	if len(b) < 2 {
@@ -238,7 +234,6 @@ func (s *stream) nextFrame() (opcode byte, msg []byte, ok bool, err error) {
 	return opcode, b[header : header+size], true, nil
 }
 
-// fill reads what has arrived. It reports whether the buffer is full.
 func (s *stream) fill() (full bool, err error) {
 	s.end = copy(s.in, s.in[s.start:s.end])
 	s.start = 0
@@ -261,7 +256,6 @@ func (s *stream) fill() (full bool, err error) {
 	return true, nil
 }
 
-// streams is the PacketConn of transports over TCP.
 type streams struct {
 	poller   *sock.Poller
 	conns    []*stream // by number; nil: not connected
@@ -274,7 +268,6 @@ type streams struct {
 	counts   *Connections // of the rig: of connections that have ended too, but for what the kernel says of live ones
 }
 
-// arrivedMessage is a message of the last round.
 type arrivedMessage struct {
 	from endpoint.Endpoint
 	msg  []byte
@@ -319,14 +312,12 @@ func (c *streams) end(s *stream) {
 	c.ended = append(c.ended, s.number)
 }
 
-// addInfo adds what the kernel says of a connection.
 func (c *Connections) addInfo(s *stream) {
 	i := s.conn.stream.Info()
 	c.WindowClosed += i.WindowClosed
 	c.Retransmitted += i.Retransmitted
 }
 
-// NewBatch returns an empty batch.
 func (c *streams) NewBatch(n int) Batch { return &streamBatch{entries: make([]arrivedMessage, 0, n)} }
 
 // Send writes each datagram as a message of its own, as games do. What the kernel has no room
@@ -343,7 +334,6 @@ func (c *streams) Send(batch Batch) (r SendResult) {
 	return r
 }
 
-// write writes a message, and reports false if the connection has ended.
 func (c *streams) write(s *stream, opcode byte, msg []byte) bool {
 	c.frame = s.appendFrame(c.frame[:0], opcode, msg)
 	var err error
@@ -368,7 +358,6 @@ func (c *streams) write(s *stream, opcode byte, msg []byte) bool {
 	return err == nil
 }
 
-// flush gives the kernel what waits, and asks for its word if it has no room.
 func (c *streams) flush(s *stream) error {
 	all, err := s.conn.flush()
 	if err == nil && s.waiting == all {
@@ -378,7 +367,6 @@ func (c *streams) flush(s *stream) error {
 	return err
 }
 
-// TryRecv reads all connections that have something.
 func (c *streams) TryRecv() (int, error) {
 	c.round++
 	c.received = c.received[:0]
@@ -438,7 +426,6 @@ func isBacklogged(s *sock.Stream) bool {
 	return s.Unread() >= s.ReadBuffer()/4 && s.Info().ReceiveWindow < streamBuffer
 }
 
-// At returns a message of the last round.
 func (c *streams) At(i int) (endpoint.Endpoint, []byte, bool) {
 	return c.received[i].from, c.received[i].msg, false
 }
@@ -449,7 +436,6 @@ func (c *streams) Drops() uint64 { return 0 }
 // ReadBuffer returns 0: each connection has its own.
 func (c *streams) ReadBuffer() int { return 0 }
 
-// Close closes all connections.
 func (c *streams) Close() error {
 	var errs []error
 	for _, s := range c.conns {

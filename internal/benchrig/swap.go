@@ -17,9 +17,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// Direct is the Dialect without a relay: datagrams go straight to the other
-// endpoint. It is the baseline of a machine: the cost of sending and receiving in
-// the generator, and the latency of the kernel.
+// Direct is the Dialect without a relay: the baseline of a machine, of the
+// generator and the kernel.
 type Direct struct {
 	// Header is the number of bytes in front of the payload. 0 = none.
 	Header int
@@ -65,9 +64,8 @@ func newHeaderRig(p Plan, size int) (*Rig, error) {
 const DefaultHeader = 38
 
 // Swap is the Dialect of relays that compute the destination from the source
-// address, without a lookup, such as NullRelay and the bare loop of C
-// in scripts/. They send each datagram back, unchanged, to the port it came
-// from and to this address:
+// address, such as NullRelay. They send each datagram back to its port and to
+// this address:
 //
 //	pairs  the source address with its lowest bit flipped
 //	star   from a player, whose last byte is not 0: the source address with 0
@@ -117,7 +115,6 @@ func (d Swap) Open(ctx context.Context, p Plan) (*Rig, error) {
 	return r, nil
 }
 
-// probe repeats a datagram of the first flow until it arrives at the right endpoint.
 func (d Swap) probe(ctx context.Context, r *Rig) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -148,7 +145,6 @@ func (d Swap) probe(ctx context.Context, r *Rig) error {
 	return err
 }
 
-// checkPort returns an error if the machine of an address says that no socket has the port.
 func checkPort(addr netip.AddrPort) error {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(addr))
 	if err != nil {
@@ -181,10 +177,9 @@ type NullRelay struct {
 	group *sock.Group
 }
 
-// NewNullRelay binds the socket. The caller calls Run or Close.
-// Its loop keeps a processor of Go's scheduler, as the engine's do, if there is
-// more than one: see [sock.Config.HoldProcessor]. A process that is tied to one
-// core sets GOMAXPROCS to two before.
+// NewNullRelay binds the socket. The caller calls Run or Close. If there is
+// more than one processor of Go's scheduler, its loop keeps one, see
+// [sock.Config.HoldProcessor].
 func NewNullRelay(cfg NullConfig) (*NullRelay, error) {
 	if !cfg.Addr.IsValid() {
 		cfg.Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
@@ -204,8 +199,7 @@ func (n *NullRelay) Addr() netip.AddrPort { return n.group.Addr() }
 // Close closes the socket, which ends Run.
 func (n *NullRelay) Close() error { return n.group.Close() }
 
-// Run relays until ctx ends or Close is called, and closes the socket. It locks
-// its goroutine to a thread.
+// Run relays until ctx ends or Close is called, on a thread of its own.
 func (n *NullRelay) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

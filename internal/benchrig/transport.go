@@ -120,7 +120,6 @@ func newDialer(r *Rig) *Dialer {
 	return d
 }
 
-// close ends what is being made.
 func (d *Dialer) close() {
 	d.cancel()
 	d.running.Wait()
@@ -180,8 +179,7 @@ func (d *Dialer) Connect(ctx context.Context, ep int, server Server) (done bool,
 	return false, nil
 }
 
-// Advance carries the handshakes on, and calls done for each endpoint whose connection was
-// made or failed.
+// Advance carries the handshakes on, and calls done for each that has ended.
 func (d *Dialer) Advance(done func(ep int, err error)) {
 	for ep, c := range d.connecting {
 		if c.dtls != nil {
@@ -203,7 +201,6 @@ func (d *Dialer) Advance(done func(ep int, err error)) {
 	}
 }
 
-// sendHandshake sends what pion wants to send.
 func (d *Dialer) sendHandshake(ep int, c *connecting) {
 	for {
 		select {
@@ -215,7 +212,6 @@ func (d *Dialer) sendHandshake(ep int, c *connecting) {
 	}
 }
 
-// install makes a connection that of an endpoint.
 func (d *Dialer) install(ep int, server Server, c connected) error {
 	e := &d.rig.Endpoints[ep]
 	if c.records != nil {
@@ -283,8 +279,7 @@ func (r *Rig) Connections() *Connections {
 	return &all
 }
 
-// Handshake connects an endpoint and waits. What arrives at other endpoints meanwhile goes to
-// others.
+// Handshake connects an endpoint and waits. Other endpoints' datagrams go to others.
 func (r *Rig) Handshake(ctx context.Context, ep int, server Server, others Handler) error {
 	done, err := r.Dialer.Connect(ctx, ep, server)
 	if done || err != nil {
