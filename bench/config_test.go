@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
-// planOf returns the plan of a configuration that must be valid.
 func planOf(t *testing.T, cfg Config) benchrig.Plan {
 	t.Helper()
 	cfg, err := cfg.withDefaults(benchrig.Direct{})

@@ -80,7 +80,6 @@ func parseID(text string) (id proto.AllocationID, err error) {
 	return id, err
 }
 
-// jsonID reads the text of a UUID.
 type jsonID struct{ id *proto.AllocationID }
 
 func (j *jsonID) UnmarshalText(text []byte) error {
@@ -106,7 +105,6 @@ func newFerry(t *testing.T, relay *enginetest.Relay) (d bench.Dialect, calls *at
 	return d, calls
 }
 
-// run makes a run that must not fail.
 func run(t *testing.T, cfg bench.Config, d bench.Dialect) bench.Result {
 	t.Helper()
 	r, err := bench.Run(t.Context(), cfg, d)

@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// startNull runs a null relay for the length of the test.
 func startNull(t *testing.T, cfg benchrig.NullConfig) netip.AddrPort {
 	t.Helper()
 	n, err := benchrig.NewNullRelay(cfg)
@@ -43,7 +42,6 @@ func smallConfig(shape Shape) Config {
 	}
 }
 
-// run makes a run that must not fail.
 func run(t *testing.T, cfg Config, d Dialect) Result {
 	t.Helper()
 	r, err := Run(t.Context(), cfg, d)

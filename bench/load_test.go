@@ -60,7 +60,6 @@ func TestBinds(t *testing.T) {
 	}
 }
 
-// refusingDialect is an API that refuses every second call.
 type refusingDialect struct {
 	benchrig.Direct
 	n int
@@ -112,7 +111,6 @@ func TestAllocatingCutShort(t *testing.T) {
 	}
 }
 
-// hangingDialect is an API that does not answer.
 type hangingDialect struct {
 	benchrig.Direct
 	cancel func()

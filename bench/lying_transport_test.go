@@ -45,7 +45,6 @@ type lyingServer struct {
 	after     int // messages forwarded since all endpoints have bound again
 }
 
-// lyingConn is a connection of a lyingServer.
 type lyingConn struct {
 	read  func() ([]byte, error)
 	write func([]byte) error
@@ -67,7 +66,6 @@ var (
 	errDown                    = errors.New("the relay is down")
 )
 
-// listen serves until the test ends.
 func (l *lyingServer) listen(t *testing.T) {
 	t.Helper()
 	l.conns, l.open = map[uint32]*lyingConn{}, map[*lyingConn]bool{}
@@ -132,7 +130,6 @@ func (l *lyingServer) endAll() {
 	}
 }
 
-// serve reads a connection until it ends.
 func (l *lyingServer) serve(c *lyingConn) {
 	l.mu.Lock()
 	l.open[c] = true
@@ -151,7 +148,6 @@ func (l *lyingServer) serve(c *lyingConn) {
 	}
 }
 
-// take processes a message.
 func (l *lyingServer) take(c *lyingConn, msg []byte) error {
 	to, from := binary.BigEndian.Uint32(msg), binary.BigEndian.Uint32(msg[4:])
 	l.mu.Lock()
@@ -195,7 +191,6 @@ func (l *lyingServer) take(c *lyingConn, msg []byte) error {
 	return nil
 }
 
-// whenClosed returns a channel that is closed with a connection.
 func (l *lyingServer) whenClosed(c *lyingConn) <-chan struct{} {
 	closed := make(chan struct{})
 	var once sync.Once
@@ -210,7 +205,6 @@ func (l *lyingServer) Name() string { return "lying" }
 
 func (l *lyingServer) Carries(t benchrig.Transport) bool { return Transport(t) == l.transport }
 
-// Open connects all endpoints and binds them.
 func (l *lyingServer) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error) {
 	r, err := benchrig.NewRig(p)
 	if err != nil {

@@ -92,7 +92,6 @@ func beginBind(s *Session, now int64) {
 	s.bind.begin(now, now)
 }
 
-// feed hands the session a message of the relay.
 func feed(s *Session, now int64, m proto.Message) { feedBytes(s, now, m.Append(nil)) }
 
 func feedBytes(s *Session, now int64, pkt []byte) {
@@ -101,7 +100,6 @@ func feedBytes(s *Session, now int64, pkt []byte) {
 	s.handle(now, d)
 }
 
-// drain returns all that the session has to send now.
 func drain(t testing.TB, s *Session, now int64) []proto.Message {
 	t.Helper()
 	var sent []proto.Message
@@ -121,7 +119,6 @@ func drain(t testing.TB, s *Session, now int64) []proto.Message {
 	}
 }
 
-// nonces returns those of the BINDs among messages.
 func nonces(ms []proto.Message) []uint16 {
 	var out []uint16
 	for _, m := range ms {

@@ -117,7 +117,6 @@ func TestMigrateCalls(t *testing.T) {
 	}
 }
 
-// errRefusal stands for an *api.Problem.
 var errRefusal = errors.New("a problem")
 
 // TestMigrateConfig: what Migrate refuses at once, and that it ends with its context.

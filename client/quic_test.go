@@ -101,7 +101,6 @@ func session(t *testing.T, r *enginetest.Relay, res alloc.Reservation) *client.S
 	return s
 }
 
-// serveOnce takes one stream, expects one MiB on it and sends another.
 func serveOnce(ctx context.Context, l *quic.Listener, want, send []byte) error {
 	conn, err := l.Accept(ctx)
 	if err != nil {
@@ -114,7 +113,6 @@ func serveOnce(ctx context.Context, l *quic.Listener, want, send []byte) error {
 	return exchange(stream, send, want)
 }
 
-// exchange sends and receives at the same time.
 func exchange(stream *quic.Stream, send, want []byte) error {
 	sent := make(chan error, 1)
 	go func() {

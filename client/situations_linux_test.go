@@ -32,7 +32,6 @@ type world struct {
 	heard    map[proto.AllocationID]int64
 }
 
-// player is one side.
 type player struct {
 	*Session
 	nat    netip.AddrPort // where the relay sees it, if that is not its own address
@@ -85,7 +84,6 @@ func newWorld(t testing.TB) *world {
 func (w *world) host() *player   { return w.players[0] }
 func (w *world) joiner() *player { return w.players[1] }
 
-// connect is Connect of the joiner, and returns its error.
 func (w *world) connect() (err error) {
 	w.t.Helper()
 	j := w.joiner()
@@ -105,7 +103,6 @@ func (w *world) connect() (err error) {
 	return err
 }
 
-// step passes 10 ms.
 func (w *world) step() {
 	w.now += ms(10)
 	for _, p := range w.players {

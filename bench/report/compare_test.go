@@ -98,7 +98,6 @@ func TestCompareRemarks(t *testing.T) {
 	}
 }
 
-// disturb makes a run one of a busy machine.
 func disturb(r *bench.Result) {
 	r.Valid, r.Causes = false, []bench.Cause{{Limit: bench.LimitMachine, Reason: "it was busy"}}
 }

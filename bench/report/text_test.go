@@ -331,7 +331,6 @@ func limitsCautions(r bench.Result) string {
 	return strings.Join(slices.DeleteFunc(cautions(r), func(s string) bool { return !strings.Contains(s, "limits") }), "\n")
 }
 
-// searchRuns are the runs of a search, best first.
 func searchRuns(limit bench.Limit) []bench.Result {
 	run := func(step, try int, rate float64, verdict bench.TryVerdict, missed ...string) bench.Result {
 		r := sample("ferry", 1)

@@ -22,7 +22,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// sent is a datagram of a capture that a test writes.
 type sent struct {
 	at       time.Duration
 	from, to string // address:port

@@ -186,7 +186,6 @@ func play(t *testing.T, program string, r *enginetest.Relay, res alloc.Reservati
 	return p
 }
 
-// end closes the session, and expects that the program ends well.
 func end(t *testing.T, p *clienttest.Program) {
 	t.Helper()
 	if err := p.Close(); err != nil {

@@ -79,7 +79,6 @@ func TestSituations(t *testing.T) {
 	}
 }
 
-// match is a joiner, behind a gate, and its host.
 type match struct {
 	gate         *clienttest.Gate
 	host, joiner *clienttest.Program

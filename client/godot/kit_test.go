@@ -28,7 +28,6 @@ func TestMain(m *testing.M) {
 	ferrytest.Main(m)
 }
 
-// godot returns a command that runs that script, as Godot without a screen.
 func godot(t *testing.T, script string, env ...string) *exec.Cmd {
 	t.Helper()
 	program := testkit.Program(t, "godot3-server", "godot3-server")
@@ -80,7 +79,6 @@ type relay struct {
 	gate *clienttest.Gate
 }
 
-// serve starts a relay at an IP address of loopback.
 func serve(t *testing.T, ip string) *relay {
 	t.Helper()
 	binary, dir := build(t), t.TempDir()
@@ -121,7 +119,6 @@ func (r *relay) host() *clienttest.HostSession {
 	return clienttest.Host(r.t, r.calls(), 4, r.past)
 }
 
-// join runs a player in Go, and returns its link to the host.
 func (r *relay) join(code string) *client.Peer {
 	r.t.Helper()
 	return clienttest.Join(r.t, r.calls(), code, r.past)
@@ -170,7 +167,6 @@ const (
 	resumed = "resumed nobody -1"
 )
 
-// player starts a joiner that is connected.
 func (r *relay) player(code string) *clienttest.Program {
 	r.t.Helper()
 	g := play(r.t, r.API, token, code)
@@ -181,7 +177,6 @@ func (r *relay) player(code string) *clienttest.Program {
 	return g
 }
 
-// godotHost starts a host in Godot, and returns its join code.
 func (r *relay) godotHost() (g *clienttest.Program, code string) {
 	r.t.Helper()
 	g = play(r.t, r.API, token, "host")

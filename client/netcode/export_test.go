@@ -5,16 +5,12 @@ import (
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
-// WireVersion is the version of the messages.
 const WireVersion = wireVersion
 
-// ProtocolVersion is what two sides must have in common.
 type ProtocolVersion = version
 
-// Version returns what a peer must have, too.
 func (d *Driver) Version() ProtocolVersion { return d.version }
 
-// Listening reports whether clients are accepted.
 func (d *Driver) Listening() bool { return d.listening() }
 
 // AutoAddrs returns where a server listens and a client connects to, the zero Addr if it does not.

@@ -50,7 +50,6 @@ func (a *attacker) send(n uint64, datagrams ...[]byte) {
 	}
 }
 
-// request sends the next request of 13 bytes.
 func (a *attacker) request() {
 	a.tokens++
 	a.send(a.tokens, append([]byte("UTP\x01\x01"), message(0, a.tokens)[1:]...))
@@ -206,13 +205,11 @@ func TestAmplification(t *testing.T) {
 	}
 }
 
-// version is a data packet with a version RPC on the reliable pipeline.
 func (a *attacker) version(game int32) []byte {
 	b := append(message(1, a.tokens), 2, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF)
 	return append(b, packet(versionRPC(netcode.ProtocolVersion{Protocol: netcode.WireVersion, Game: game}))...)
 }
 
-// ack is an acknowledgement of the first reliable packet.
 func (a *attacker) ack() []byte {
 	return append(message(1, a.tokens), 2, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0)
 }

@@ -26,7 +26,6 @@ func (s *scripted) Receive(b []byte) link.Event {
 	return s.Link.Receive(b)
 }
 
-// scriptedPair is a connected client over a scripted link.
 func scriptedPair(t *testing.T) (*testNetwork, *scripted, netcode.Conn) {
 	t.Helper()
 	b := newTestNetwork(t, netcode.Config{})

@@ -41,7 +41,6 @@ type testNetwork struct {
 	log     []string // of events, as "tick side: id state reason"
 }
 
-// calls are the RPCs of the tests.
 type calls struct {
 	reg          *netcode.RPCRegistry
 	say, approve netcode.RPCType[[]byte]
@@ -92,7 +91,6 @@ func (b *testNetwork) driver(make func(netcode.Config) (*netcode.Driver, error),
 	return d
 }
 
-// join makes a client that connects.
 func (b *testNetwork) join(cfg netcode.Config) (*netcode.Driver, netcode.Conn) {
 	b.t.Helper()
 	node, err := b.net.Open(address.Addr{})
@@ -115,7 +113,6 @@ func (b *testNetwork) connect(d *netcode.Driver) netcode.Conn {
 	return c
 }
 
-// update makes the first half of a tick on all sides.
 func (b *testNetwork) update() {
 	b.t.Helper()
 	b.ticks++
@@ -150,7 +147,6 @@ func (b *testNetwork) tick(n int) {
 	}
 }
 
-// expect compares and forgets the log of events.
 func (b *testNetwork) expect(want ...string) {
 	b.t.Helper()
 	got, wanted := strings.Join(b.log, "\n"), strings.Join(want, "\n")
@@ -160,7 +156,6 @@ func (b *testNetwork) expect(want ...string) {
 	b.log = b.log[:0]
 }
 
-// only returns the one connection of a server.
 func (b *testNetwork) only() netcode.Conn {
 	b.t.Helper()
 	var all []netcode.Conn
@@ -183,7 +178,6 @@ func pair(t testing.TB, server, client netcode.Config) (b *testNetwork, atServer
 	return b, b.only(), atClient
 }
 
-// read returns the received RPCs as texts.
 func read(c netcode.Conn, call netcode.RPCType[[]byte]) (all []string) {
 	for r := range c.RPCs() {
 		if v, ok := call.From(r); ok {

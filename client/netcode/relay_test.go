@@ -23,7 +23,6 @@ import (
 // patience bounds what a test waits for; none waits that long when all is well.
 const patience = 60 * time.Second
 
-// match is a host and its players behind a real relay.
 type match struct {
 	t        testing.TB
 	rpc      calls
@@ -38,7 +37,6 @@ type match struct {
 	received map[netcode.NetworkID][]uint32 // numbers that the server got, by player
 }
 
-// player is one client, and what it got.
 type player struct {
 	*netcode.Driver
 	relay    link.Link
@@ -184,7 +182,6 @@ func (p *player) turn(m *match, now time.Time) {
 	p.Flush()
 }
 
-// wait plays until a condition holds.
 func (m *match) wait(what string, done func() bool) {
 	m.t.Helper()
 	for give := time.Now().Add(patience); !done(); m.turn() {
@@ -194,7 +191,6 @@ func (m *match) wait(what string, done func() bool) {
 	}
 }
 
-// all returns a condition on every player.
 func (m *match) all(f func(*player) bool) func() bool {
 	return func() bool { return !slices.ContainsFunc(m.players, func(p *player) bool { return !f(p) }) }
 }
@@ -223,7 +219,6 @@ func (m *match) talk(n int) {
 	}
 }
 
-// last returns the last event of a player.
 func (p *player) last() netcode.Event { return p.events[len(p.events)-1] }
 
 func TestRelayMatch(t *testing.T) {

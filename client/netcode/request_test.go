@@ -121,7 +121,6 @@ func TestAutoConnect(t *testing.T) {
 	}
 }
 
-// parsed returns an address, the zero one for "".
 func parsed(text string) netip.AddrPort {
 	if text == "" {
 		return netip.AddrPort{}

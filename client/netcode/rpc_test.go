@@ -13,7 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
-// rpcPair is a pair that has the RPCs of the tests.
 func rpcPair(t testing.TB, relaxed bool) (b *testNetwork, rpc calls, s, c netcode.Conn) {
 	t.Helper()
 	rpc = newCalls(t)

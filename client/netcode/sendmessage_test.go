@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/utp"
 )
 
-// messages returns what a side read in this tick.
 func messages(c netcode.Conn) (all []string) {
 	for b := range c.Messages() {
 		all = append(all, string(b))

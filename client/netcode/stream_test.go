@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit/transcript"
 )
 
-// inGame is a pair whose two sides are in game.
 func inGame(t testing.TB) (b *testNetwork, s, c netcode.Conn) {
 	t.Helper()
 	b, s, c = pair(t, netcode.Config{}, netcode.Config{})
@@ -197,7 +196,6 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// newInGameNetwork is a server with many clients in game.
 func newInGameNetwork(t testing.TB, n int) *testNetwork {
 	t.Helper()
 	b := newTestNetwork(t, netcode.Config{})

@@ -15,7 +15,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
-// openWebSocket connects the first endpoint of a rig with a handler by ws or wss.
 func openWebSocket(t *testing.T, transport Transport, serve func(context.Context, *websocket.Conn)) (*Rig, netip.AddrPort) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -56,7 +56,6 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// withPayload returns a request with a longer payload.
 func withPayload(pkt []byte, payload string) []byte {
 	m, _ := parse(pkt)
 	m.Body = append(m.Body, payload...)

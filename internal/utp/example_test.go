@@ -49,7 +49,6 @@ func Example() {
 	// tick 4: client: data "welcome"
 }
 
-// carry is the network.
 func carry(from, to *utp.Endpoint, source address.Addr) {
 	for _, data, ok := from.Next(); ok; _, data, ok = from.Next() {
 		to.Receive(source, data)

@@ -136,7 +136,6 @@ func FuzzEndpoint(f *testing.F) {
 	})
 }
 
-// play is two endpoints and a script.
 type play struct {
 	t      *testing.T
 	script []byte
@@ -146,7 +145,6 @@ type play struct {
 	taken  [2]uint64 // datagrams
 }
 
-// receive gives a datagram to a side.
 func (p *play) receive(side int, from address.Addr, pkt []byte) {
 	if take(p.ends[side], from, pkt) == taken {
 		p.taken[side]++
@@ -224,7 +222,6 @@ func (p *play) act() bool {
 	return true
 }
 
-// odd does what is rare.
 func (p *play) odd(side int) {
 	e := p.ends[side]
 	switch b := p.byte(); b & 3 {

@@ -55,7 +55,6 @@ func newEndpoint(t testing.TB, cfg Config) *Endpoint {
 	return e
 }
 
-// server is an endpoint that listens.
 func server(t testing.TB, cfg Config) *Endpoint {
 	e := newEndpoint(t, cfg)
 	e.Listen(true)
@@ -71,7 +70,6 @@ func connect(t testing.TB, e *Endpoint, to address.Addr) ConnID {
 	return id
 }
 
-// sent flushes and returns copies of all datagrams.
 func sent(e *Endpoint) [][]byte {
 	e.Flush()
 	return waiting(e)
@@ -101,7 +99,6 @@ func kinds(t testing.TB, list [][]byte) string {
 	return said
 }
 
-// events returns copies of all events.
 func events(e *Endpoint) (list []Event) {
 	for ev, ok := e.NextEvent(); ok; ev, ok = e.NextEvent() {
 		ev.Data = bytes.Clone(ev.Data)
@@ -110,10 +107,8 @@ func events(e *Endpoint) (list []Event) {
 	return list
 }
 
-// eventText describes the events that wait.
 func eventText(e *Endpoint) string { return describe(events(e)) }
 
-// describe puts events into one line.
 func describe(list []Event) string {
 	said := ""
 	for _, ev := range list {
@@ -152,7 +147,6 @@ func feed(e *Endpoint, from address.Addr, list ...[]byte) (last outcome) {
 	return last
 }
 
-// tick advances and updates.
 func tick(e *Endpoint, now time.Duration) {
 	e.Advance(now)
 	e.Update()
@@ -202,7 +196,6 @@ func (p *pair) token() Token {
 	return c.token
 }
 
-// advance moves both clocks on.
 func (p *pair) advance(d time.Duration) {
 	p.now += d
 	tick(p.client, p.now)

@@ -179,7 +179,6 @@ func (m *match) note(end, i int, ev Event) {
 	m.received[end][i][ev.Pipeline] = append(m.received[end][i][ev.Pipeline], number)
 }
 
-// complete reports whether every connection has received everything of a pipeline.
 func (m *match) complete(p PipelineID) bool {
 	for end, list := range m.received {
 		if len(list) < 1 || end == 0 && len(list) < len(m.ends)-1 {
@@ -314,7 +313,6 @@ func TestNoGrowth(t *testing.T) {
 	}
 }
 
-// forget empties the test's own notes.
 func (m *match) forget() {
 	for _, list := range m.received {
 		for _, received := range list {

@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// reliableOnly has one reliable pipeline, which is number 1.
 func reliableOnly(window int) Config {
 	return Config{Pipelines: []Pipeline{{StageReliableSequenced}}, Window: window, DisconnectTimeout: NoTimeout, HeartbeatTimeout: NoTimeout}
 }

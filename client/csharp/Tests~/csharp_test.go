@@ -21,7 +21,6 @@ import (
 	"github.com/ferryrelay/ferry/relay/relaytest"
 )
 
-// sourceFiles are those of the package.
 var sourceFiles = []string{"../Runtime/FerryRelay.cs", "../Runtime/FerryHostMigration.cs"}
 
 // build compiles the package and those sources with Mono's compiler, which knows C# up to 6 in that mode: each is C# 8, too.

@@ -10,7 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// play starts Play.cs as that player.
 func play(t *testing.T, url, token, code string) *clienttest.Program {
 	t.Helper()
 	return clienttest.Start(t, compile(t, "Play.cs")(url, token, code))

@@ -45,7 +45,6 @@ func (e *end) poll() (link.Event, string) {
 	return ev, string(e.buf[:ev.N])
 }
 
-// next waits for the next event.
 func (e *end) next(t testing.TB) (link.Event, string) {
 	t.Helper()
 	for give := time.Now().Add(patience); ; {
@@ -70,7 +69,6 @@ func (e *end) expect(t testing.TB, kind link.Kind, from address.Addr, text strin
 	return ev
 }
 
-// quiet fails the test if there is an event now.
 func (e *end) quiet(t testing.TB) {
 	t.Helper()
 	if ev, text := e.poll(); ev.Kind != link.Nothing {
@@ -78,7 +76,6 @@ func (e *end) quiet(t testing.TB) {
 	}
 }
 
-// say sends a text at once.
 func (e *end) say(t testing.TB, to address.Addr, format string, args ...any) {
 	t.Helper()
 	if err := e.Send(to, fmt.Appendf(nil, format, args...)); err != nil {

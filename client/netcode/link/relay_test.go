@@ -19,7 +19,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// game is a relay with a host on it.
 type game struct {
 	relay    *enginetest.Relay
 	reserved alloc.Reservation
@@ -76,7 +75,6 @@ func (g *game) player(t testing.TB, name string, conn *net.UDPConn) *end {
 	return p
 }
 
-// greet makes the host know a player.
 func (g *game) greet(t testing.TB, p *end) {
 	t.Helper()
 	p.say(t, g.host.Local(), "hello")
@@ -84,7 +82,6 @@ func (g *game) greet(t testing.TB, p *end) {
 	g.host.expect(t, link.Datagram, p.Local(), "hello")
 }
 
-// received returns how many datagrams the session has received.
 func received(e *end) uint64 { return link.Session(e.Link).Stats().Received }
 
 func within(t testing.TB) context.Context {
