@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,12 +43,17 @@ func forEachCompiler(t *testing.T, test func(t *testing.T, compile func(args ...
 				t.Helper()
 				file := filepath.Join(t.TempDir(), "program")
 				args = append(append([]string{"-o", file}, strict...), args...)
-				if out, err := exec.CommandContext(t.Context(), cc, args...).CombinedOutput(); err != nil {
-					t.Fatalf("%s %s: %v\n%s", cc, strings.Join(args, " "), err, out)
-				}
+				runCompiler(t, cc, args)
 				return file
 			})
 		})
+	}
+}
+
+func runCompiler(t *testing.T, compiler string, args []string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), compiler, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", compiler, strings.Join(args, " "), err, out)
 	}
 }
 
@@ -86,30 +92,57 @@ func TestReadme(t *testing.T) {
 	})
 }
 
-// TestCPlusPlus: a program in C++ includes the header and links the object of the C compiler.
+// TestCPlusPlus: a program in C++, of any standard from 1998 to 2020, includes the header and links the client as it is
+// compiled by the C compiler or as C++, or includes the source, as a file of an Unreal module does.
 func TestCPlusPlus(t *testing.T) {
-	program := testkit.Program(t, "g++", "g++")
-	main := filepath.Join(t.TempDir(), "main.cc")
-	if err := os.WriteFile(main, []byte(`#include "ferry_relay.h"
+	t.Parallel()
+	testkit.Input(t, "ferry_relay.h", "ferry_relay.c")
+	const main = `
 int main() {
 	static ferry_session s;
 	static ferry_ticket t;
 	t.data_len = 1;
 	return ferry_init(&s, &t, 0, 0) == 1 ? 0 : 1;
 }
-`), 0o600); err != nil {
+`
+	dir := t.TempDir()
+	program, module := filepath.Join(dir, "main.cc"), filepath.Join(dir, "module.cpp")
+	for file, include := range map[string]string{program: "ferry_relay.h", module: "ferry_relay.c"} {
+		if err := os.WriteFile(file, []byte("#include \""+include+"\""+main), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	object := filepath.Join(dir, "ferry_relay.o")
+	runCompiler(t, testkit.Program(t, "gcc", "gcc"), append(slices.Clone(strict), "-std=c99", "-c", "ferry_relay.c", "-o", object))
+	for _, c := range [][2]string{{"g++", "g++"}, {"clang++-14", "clang-14"}} {
+		compiler := testkit.Program(t, c[0], c[1])
+		for _, standard := range []string{"98", "11", "14", "17", "20"} {
+			t.Run(c[0]+"/"+standard, func(t *testing.T) {
+				t.Parallel()
+				flags := append(slices.Clone(strict), "-std=c++"+standard, "-fno-exceptions", "-fno-rtti", "-Wshadow", "-Wundef", "-Wconversion")
+				for name, inputs := range map[string][]string{
+					"object": {program, object}, "source": {program, "-x", "c++", "ferry_relay.c"}, "module": {module},
+				} {
+					file := filepath.Join(t.TempDir(), name)
+					runCompiler(t, compiler, slices.Concat(flags, []string{"-o", file}, inputs))
+					if err := exec.CommandContext(t.Context(), file).Run(); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestMaxContent: by default the client sends what a relay forwards by default.
+func TestMaxContent(t *testing.T) {
+	header, err := os.ReadFile("ferry_relay.h")
+	if err != nil {
 		t.Fatal(err)
 	}
-	forEachCompiler(t, func(t *testing.T, compile func(args ...string) string) {
-		object, file := compile("-std=c99", "-c", "ferry_relay.c"), filepath.Join(t.TempDir(), "program")
-		args := append([]string{"-std=c++11", "-o", file}, strict...)
-		if out, err := exec.CommandContext(t.Context(), program, append(args, main, object)...).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		if err := exec.CommandContext(t.Context(), file).Run(); err != nil {
-			t.Error(err)
-		}
-	})
+	if want := fmt.Sprintf("#define FERRY_MAX_CONTENT %d\n", proto.DefaultMaxContent); !strings.Contains(string(header), want) {
+		t.Errorf("ferry_relay.h lacks %q", want)
+	}
 }
 
 // TestVectors: each golden packet has the fields that its inputs say, is encoded to the same bytes, and is

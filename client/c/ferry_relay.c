@@ -589,8 +589,16 @@ ferry_event ferry_check(ferry_session *s, uint64_t now) {
 
 static int is_due(const ferry_retry *r, uint64_t now) { return r->active && now >= r->next; }
 
+/* C++ has no {0} for a struct whose first member is an enumeration. */
+static ferry_message empty_message(ferry_type type) {
+    ferry_message m;
+    memset(&m, 0, sizeof m);
+    m.type = type;
+    return m;
+}
+
 static size_t write_bind(ferry_session *s, uint64_t now, uint8_t *buf) {
-    ferry_message m = {0};
+    ferry_message m = empty_message(FERRY_BIND);
     if (needs_nonce(s)) {
         if (!renew_nonce(s)) return 0; /* ferry_check ends the session. */
         if (s->bind.sends > 0) s->silent = 1;
@@ -598,7 +606,6 @@ static size_t write_bind(ferry_session *s, uint64_t now, uint8_t *buf) {
     s->nonce_used = 1;
     s->bind_at = now;
     retry_sent(&s->bind, now);
-    m.type = FERRY_BIND;
     m.number = s->nonce;
     m.data = s->ticket.data;
     m.data_len = s->ticket.data_len;
@@ -606,15 +613,14 @@ static size_t write_bind(ferry_session *s, uint64_t now, uint8_t *buf) {
 }
 
 static size_t write_disconnect(const ferry_session *s, const uint8_t *peer, uint8_t *buf) {
-    ferry_message m = {0};
-    m.type = FERRY_DISCONNECT;
+    ferry_message m = empty_message(FERRY_DISCONNECT);
     memcpy(m.id, s->ticket.id, FERRY_ID_LEN);
     memcpy(m.to, peer, FERRY_ID_LEN);
     return ferry_encode(buf, FERRY_MAX_DATAGRAM, &m, NULL);
 }
 
 static size_t write_last(ferry_session *s, uint64_t now, uint8_t *buf) {
-    ferry_message m = {0};
+    ferry_message m = empty_message(FERRY_CLOSE);
     size_t i;
     if (now < s->close_at) return 0;
     for (i = 0; i < FERRY_MAX_PEERS; i++)
@@ -624,13 +630,12 @@ static size_t write_last(ferry_session *s, uint64_t now, uint8_t *buf) {
         }
     s->close_at = now + CLOSE_PAUSE;
     if (++s->closes == CLOSES) s->state = OVER;
-    m.type = FERRY_CLOSE;
     memcpy(m.id, s->ticket.id, FERRY_ID_LEN);
     return ferry_encode(buf, FERRY_MAX_DATAGRAM, &m, NULL);
 }
 
 size_t ferry_next(ferry_session *s, uint64_t now, uint8_t *buf) {
-    ferry_message m = {0};
+    ferry_message m = empty_message(FERRY_PING);
     size_t i;
     if (s->state == CLOSING) return write_last(s, now, buf);
     if (s->state != RUNNING) return 0;
@@ -660,7 +665,6 @@ size_t ferry_next(ferry_session *s, uint64_t now, uint8_t *buf) {
     s->ping_next = now + PERIOD;
     s->ping_at = now;
     s->ping_open = 1;
-    m.type = FERRY_PING;
     m.number = ++s->ping_number;
     return ferry_encode(buf, FERRY_MAX_DATAGRAM, &m, NULL);
 }
@@ -703,9 +707,8 @@ int ferry_connect(ferry_session *s, uint64_t now) {
 }
 
 size_t ferry_relay(ferry_session *s, const uint8_t *peer, const void *content, size_t len, uint8_t *buf) {
-    ferry_message m = {0};
-    if (!ferry_is_linked(s, peer)) return 0;
-    m.type = FERRY_RELAY;
+    ferry_message m = empty_message(FERRY_RELAY);
+    if (len > FERRY_MAX_CONTENT || !ferry_is_linked(s, peer)) return 0;
     memcpy(m.id, s->ticket.id, FERRY_ID_LEN);
     memcpy(m.to, peer, FERRY_ID_LEN);
     m.data = (const uint8_t *)content;

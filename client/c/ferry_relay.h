@@ -31,7 +31,12 @@ extern "C" {
 #define FERRY_MAX_DATA 255      /* connection data */
 #define FERRY_MAX_DATAGRAM 1472 /* of a session; a buffer of this size is always enough */
 #define FERRY_RELAY_HEADER 38   /* bytes of RELAY before its content */
-#define FERRY_MAX_CONTENT (FERRY_MAX_DATAGRAM - FERRY_RELAY_HEADER)
+
+/* How many bytes of content ferry_relay takes: what a relay forwards by default. With another max_content of
+ * your relay, up to FERRY_MAX_DATAGRAM - FERRY_RELAY_HEADER, define the same here: a relay drops larger content. */
+#ifndef FERRY_MAX_CONTENT
+#define FERRY_MAX_CONTENT 1400
+#endif
 
 /* Codec. */
 
