@@ -27,7 +27,7 @@ const maxAnswer = 64 << 10
 // errors of the network are wrapped.
 type Client struct {
 	// BaseURL is the server's address with the scheme, such as
-	// "https://relay.example.org:7777". A slash at its end is ignored.
+	// "https://relay.example.org:7777", and perhaps a path. A slash at its end is ignored.
 	BaseURL string
 	// Token is the bearer token. If it is empty, none is sent, which only a server
 	// with anonymous callers accepts.
@@ -184,6 +184,13 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, out
 }
 
 func (c *Client) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+	base, err := url.Parse(c.BaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+		return nil, fmt.Errorf("api: %q is no address of a server, such as https://relay.example.org:7777", base.Redacted())
+	}
 	target := strings.TrimRight(c.BaseURL, "/") + path
 	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {

@@ -25,11 +25,16 @@ var _path
 var _answer
 var _since = 0
 
-# url is such as https://relay.example.org:7777; token is empty for a developer's relay (ferry dev).
+# url is such as https://relay.example.org:7777; with another form, each call returns ERR_INVALID_PARAMETER. token is empty for a developer's relay (ferry dev).
 func _init(url, token = ""):
 	_token = token
-	_tls = url.begins_with("https://")
-	var rest = url.substr(url.find("://") + 3)
+	_tls = url.to_lower().begins_with("https://")
+	if not _tls and not url.to_lower().begins_with("http://"):
+		return _refuse(url)
+	var rest = url.substr(8 if _tls else 7)
+	for c in "@?#\\ ":
+		if c in rest:
+			return _refuse(url)
 	var slash = rest.find("/")
 	if slash >= 0:
 		_prefix = rest.substr(slash).rstrip("/")
@@ -38,8 +43,17 @@ func _init(url, token = ""):
 	var colon = rest.find_last(":")
 	if colon > rest.find_last("]"):
 		_port = int(rest.substr(colon + 1))
+		if _port < 1 or _port > 65535 or str(_port) != rest.substr(colon + 1):
+			return _refuse(url)
 		rest = rest.substr(0, colon)
-	_host = rest.lstrip("[").rstrip("]")
+	_host = rest.trim_prefix("[").trim_suffix("]")
+	if _host == "" or (":" in _host) != rest.begins_with("[") or rest.begins_with("[") != rest.ends_with("]"):
+		_refuse(url)
+
+# The token must not go to another server than the one that the game means.
+func _refuse(url):
+	_host = ""
+	push_error("\"" + url + "\" is no address of a server, such as https://relay.example.org:7777")
 
 # Reserves an allocation for a host and at most so many players. region: one of the relay's regions; empty: the server
 # chooses.
@@ -90,6 +104,8 @@ func poll():
 func _begin(path, body):
 	if _http != null:
 		return ERR_BUSY
+	if _host == "":
+		return ERR_INVALID_PARAMETER
 	_path = _prefix + path
 	_body = JSON.print(body)
 	_answer = PoolByteArray()

@@ -231,6 +231,14 @@ func TestJoinCode(t *testing.T) {
 	}
 }
 
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	clienttest.TestAddresses(t, func(t *testing.T, url, token string) bool {
+		answer := play(t, cmp.Or(url, "-"), token, "7BCDFG").Expect("api")
+		return strings.TrimSpace(answer) != "0 0 error 31" // ERR_INVALID_PARAMETER
+	})
+}
+
 // TestRules: the session's rules against a scripted relay and clock.
 func TestRules(t *testing.T) {
 	t.Parallel()

@@ -80,7 +80,14 @@ namespace Ferry {
 
         /// <param name="url">such as https://relay.example.org:7777</param>
         /// <param name="token">the bearer token; null for a relay of a developer (ferry dev)</param>
-        public RelayApi(string url, string token) { this.url = url.TrimEnd('/'); this.token = token; }
+        /// <exception cref="ArgumentException">url has another form</exception>
+        public RelayApi(string url, string token) {
+            Uri uri;
+            if (!Uri.TryCreate(url, UriKind.Absolute, out uri) || (uri.Scheme != "http" && uri.Scheme != "https") || url.IndexOfAny(new[] { '@', '?', '#', '\\', ' ' }) >= 0)
+                throw new ArgumentException("\"" + url + "\" is no address of a server, such as https://relay.example.org:7777", "url");
+            this.url = url.TrimEnd('/');
+            this.token = token;
+        }
 
         /// <summary>Returns the regions that Allocate accepts.</summary>
         public RelayRegion[] Regions() {

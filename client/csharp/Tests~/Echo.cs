@@ -19,6 +19,9 @@ static class Echo {
         } catch (Ferry.RelayException e) {
             Console.Error.WriteLine("ended: {0}", e.Message);
             return 1;
+        } catch (ArgumentException e) {
+            Console.Error.WriteLine(e.Message);
+            return 1;
         } catch (Ferry.RelayApiException e) {
             Console.Error.WriteLine("refused: {0} {1}: {2}", e.Status, e.Code, e.Message);
             return 1;

@@ -187,6 +187,20 @@ func TestPlayer(t *testing.T) {
 	}
 }
 
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	run := compile(t, "Echo.cs")
+	clienttest.TestAddresses(t, func(t *testing.T, url, token string) bool {
+		cmd := run("join", url, "7BCDFG", token)
+		var out bytes.Buffer
+		cmd.Stderr = &out
+		if err := cmd.Run(); err == nil {
+			t.Error("it joins")
+		}
+		return !strings.Contains(out.String(), "is no address of a server")
+	})
+}
+
 // TestJoinCode: what a chat puts into a join code is not sent, and the server judges the rest.
 func TestJoinCode(t *testing.T) {
 	t.Parallel()

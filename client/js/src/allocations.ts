@@ -60,8 +60,15 @@ export class Allocations {
   readonly #token: string
   readonly #timeout: number
 
-  /** base is the URL of the server; token is the bearer token, if the server wants one; timeout is that of a call in ms. */
+  /**
+   * base is the URL of the server, such as https://relay.example.org:7777; another form is a TypeError. token is the bearer
+   * token, if the server wants one; timeout is that of a call in ms.
+   */
   constructor(base: string, token = "", timeout = 10_000) {
+    // A page would send the token to its own server if the URL were relative.
+    if (!/^https?:\/\/[^/?#@\s]+(\/[^?#\s]*)?$/i.test(base) || !URL.canParse(base)) {
+      throw new TypeError(`"${base}" is no address of a server, such as https://relay.example.org:7777`)
+    }
     this.#base = base.replace(/\/+$/, "")
     this.#token = token
     this.#timeout = timeout

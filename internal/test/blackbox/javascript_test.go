@@ -116,6 +116,15 @@ func hasLeft(t *testing.T, h *clienttest.HostSession, id string) {
 	}
 }
 
+func TestJavaScriptAddresses(t *testing.T) {
+	t.Parallel()
+	p := libraryPage(t)
+	clienttest.TestAddresses(t, func(t *testing.T, url, token string) bool {
+		got := p.fails(fmt.Sprintf("new ferry.Allocations(%q, %q).join('7BCDFG')", url, token))
+		return got.Name != "TypeError"
+	})
+}
+
 // TestJavaScriptCodec: client/js decodes what package proto does, to the same fields, and
 // encodes and signs the same bytes.
 func TestJavaScriptCodec(t *testing.T) {

@@ -206,6 +206,57 @@ func JoinCodes(t testing.TB) (url string, codes chan string) {
 	return srv.URL, codes
 }
 
+// An Address is one that a game may give a client as its server's.
+type Address struct {
+	// URL has ADDR in place of the server's HOST:PORT, and PORT of its port.
+	URL string
+	// Path is that of the call that arrives; empty: the client refuses the address, and calls no server.
+	Path string
+}
+
+// Addresses are strange ones, and what clients do with them.
+func Addresses() []Address {
+	return []Address{
+		{"http://ADDR", "/v1/join"}, {"http://ADDR/", "/v1/join"}, {"HTTP://ADDR", "/v1/join"},
+		{"http://localhost:PORT", "/v1/join"}, {"http://ADDR/games/", "/games/v1/join"},
+		{"", ""}, {"ADDR", ""}, {"localhost:PORT", ""}, {"//ADDR", ""}, {"/v1", ""}, {"ADDR/http://ADDR", ""},
+		{"ftp://ADDR", ""}, {"ws://ADDR", ""}, {"httpx://ADDR", ""}, {"http:/ADDR", ""}, {"http//ADDR", ""},
+		{"http://", ""}, {"http:///v1", ""}, {"http://user:word@ADDR", ""}, {"http://ADDR@example.org", ""},
+		{"http://ADDR?a=b", ""}, {"http://ADDR#a", ""}, {"http://ADDR0000", ""}, {"http://ADDRx", ""}, {"http://[::1", ""},
+		{"http://::1:PORT", ""},
+	}
+}
+
+// TestAddresses gives all [Addresses] to a client; join makes it join with a URL and a token, and reports whether
+// it accepted the URL, whatever came of the call.
+func TestAddresses(t *testing.T, join func(t *testing.T, url, token string) (accepted bool)) {
+	t.Helper()
+	for _, a := range Addresses() {
+		t.Run(a.URL, func(t *testing.T) {
+			t.Parallel()
+			paths := make(chan string, 10)
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Access-Control-Allow-Origin", "*") // for a page
+				w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+				if r.Method == http.MethodOptions {
+					return
+				}
+				paths <- r.URL.Path
+				w.WriteHeader(http.StatusNotFound)
+			}))
+			t.Cleanup(srv.Close)
+			addr := strings.TrimPrefix(srv.URL, "http://")
+			_, port, _ := net.SplitHostPort(addr)
+			accepted := join(t, strings.NewReplacer("ADDR", addr, "PORT", port).Replace(a.URL), "token-0123456789")
+			srv.Close() // waits for the call
+			close(paths)
+			if path := <-paths; path != a.Path || accepted != (a.Path != "") {
+				t.Errorf("accepted: %t; a call of %q, want %q", accepted, path, a.Path)
+			}
+		})
+	}
+}
+
 // ChangeAddress calls before, gives this machine another IP address, and calls after. It needs
 // [testkit.InNamespace].
 func ChangeAddress(t testing.TB, before, after func()) {
