@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	url := flag.String("api", "http://127.0.0.1:7777", "URL of the Relay Allocations API; FERRY_TOKEN is its token")
+	url := flag.String("api", "http://127.0.0.1:7777", "URL of the Relay Allocations API; RELAY_TOKEN is its token")
 	code := flag.String("join", "", "join code; without it, host a chat")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -30,7 +30,7 @@ func main() {
 			lines <- in.Text()
 		}
 	}()
-	relay := &api.Client{BaseURL: *url, Token: os.Getenv("FERRY_TOKEN")}
+	relay := &api.Client{BaseURL: *url, Token: os.Getenv("RELAY_TOKEN")}
 	if err := chat(ctx, relay, *code, lines, os.Stdout); err != nil {
 		log.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log.Printf("http://%s is a web server and a relay", listener.Addr())
-	if err := serve(ctx, listener, addr, *dir, os.Getenv("FERRY_TOKEN")); err != nil {
+	if err := serve(ctx, listener, addr, *dir, os.Getenv("RELAY_TOKEN")); err != nil {
 		log.Fatal(err)
 	}
 	log.Print("stopped")

@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	url := flag.String("api", "http://127.0.0.1:7777", "URL of the Relay Allocations API; FERRY_TOKEN is its token")
+	url := flag.String("api", "http://127.0.0.1:7777", "URL of the Relay Allocations API; RELAY_TOKEN is its token")
 	var g game
 	flag.IntVar(&g.players, "players", 20, "number of players, 1 to 100")
 	flag.IntVar(&g.inputs, "inputs", 300, "number of inputs of each player, at least 1")
@@ -31,7 +31,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	g.relay = &api.Client{BaseURL: *url, Token: os.Getenv("FERRY_TOKEN")}
+	g.relay = &api.Client{BaseURL: *url, Token: os.Getenv("RELAY_TOKEN")}
 	g.out = os.Stdout
 	if _, err := g.play(ctx); err != nil && ctx.Err() == nil {
 		log.Fatal(err)

@@ -20,13 +20,13 @@ import (
 )
 
 func main() {
-	url := flag.String("api", "http://127.0.0.1:7777", "URL of the Relay Allocations API; FERRY_TOKEN is its token")
+	url := flag.String("api", "http://127.0.0.1:7777", "URL of the Relay Allocations API; RELAY_TOKEN is its token")
 	invitation := flag.String("join", "", "invitation of a host; without it, be a host")
 	path := flag.String("get", "/score", "path to request from the host")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	relay := &api.Client{BaseURL: *url, Token: os.Getenv("FERRY_TOKEN")}
+	relay := &api.Client{BaseURL: *url, Token: os.Getenv("RELAY_TOKEN")}
 	var err error
 	if *invitation == "" {
 		err = host(ctx, relay, os.Stdout)

@@ -118,7 +118,7 @@ const echoCommand = "echo-client"
 // echoClient is that program: host URL, or join URL CODE.
 func echoClient(args []string) error {
 	ctx := context.Background()
-	relay := &api.Client{BaseURL: args[1], Token: os.Getenv("FERRY_TOKEN")}
+	relay := &api.Client{BaseURL: args[1], Token: os.Getenv("RELAY_TOKEN")}
 	isHost := args[0] == "host"
 	var ticket client.Ticket
 	var err error
@@ -177,7 +177,7 @@ func echoClient(args []string) error {
 func (g *worldGame) runProgram(in Namespace, program ...string) *clienttest.Program {
 	g.Helper()
 	cmd := exec.CommandContext(g.Context(), "ip", append([]string{"netns", "exec", in.Name}, program...)...)
-	cmd.Env = append(os.Environ(), "FERRY_TOKEN="+clientToken)
+	cmd.Env = append(os.Environ(), "RELAY_TOKEN="+clientToken)
 	return clienttest.Start(g, cmd)
 }
 

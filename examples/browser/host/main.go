@@ -37,7 +37,7 @@ func main() {
 	log.SetFlags(0)
 	calls := api.Client{}
 	flag.StringVar(&calls.BaseURL, "api", "http://127.0.0.1:7777", "`URL` of the Allocations API")
-	flag.StringVar(&calls.Token, "token", os.Getenv("FERRY_TOKEN"), "bearer token for the API; default $FERRY_TOKEN")
+	flag.StringVar(&calls.Token, "token", os.Getenv("RELAY_TOKEN"), "bearer token for the API; default $RELAY_TOKEN")
 	page := flag.String("page", "http://127.0.0.1:8000/", "`URL` of the page, to print")
 	players := flag.Int("players", 8, "maximum number of players")
 	flag.Parse()
