@@ -155,24 +155,25 @@ export class Connection implements AsyncIterable<ConnectionEvent> {
   }
 
   /**
-   * Sends content to a peer; a joiner need not name its host. Returns false if it was dropped, because too much waits to
-   * be sent, or the connection or its link is being opened again.
+   * Sends content, the bytes of a buffer or of a view of one, to a peer; a joiner need not name its host. Returns false if it
+   * was dropped, because too much waits to be sent, the connection or its link is being opened again, or it has ended.
    */
-  send(content: Uint8Array, to?: string): boolean {
-    if (this.#error) throw this.#error
+  send(content: ArrayBuffer | ArrayBufferView, to?: string): boolean {
+    const bytes = copyOf(content)
+    if (this.#error) return false
     const joiner = this.#allocation.hostConnectionData !== undefined
     const peer = to ?? (joiner ? [...this.#peers][0] : undefined)
     if (peer === undefined || !this.#peers.has(peer)) throw new RelayError("not-connected", "there is no link to that peer")
-    if (content.length > this.#options.maxContent) {
-      throw new RangeError(`${content.length} bytes, at most ${this.#options.maxContent}: the relay does not send more than 1348 to a player on WebSocket`)
+    if (bytes.length > this.#options.maxContent) {
+      throw new RangeError(`${bytes.length} bytes, at most ${this.#options.maxContent}: the relay does not send more than 1348 to a player on WebSocket`)
     }
     if (!this.connected || joiner && this.#connect?.pending || this.#transport!.buffered > this.#options.maxBuffered) {
       this.#meter.counters.unsent++
       return false
     }
     this.#meter.counters.sent++
-    this.#meter.counters.sentBytes += content.length
-    this.#transmit({ type: "RELAY", from: this.id, to: peer, content: new Uint8Array(content) })
+    this.#meter.counters.sentBytes += bytes.length
+    this.#transmit({ type: "RELAY", from: this.id, to: peer, content: bytes })
     return true
   }
 
@@ -490,6 +491,12 @@ class Request<T> {
     })
     send()
   }
+}
+
+function copyOf(content: ArrayBuffer | ArrayBufferView): Bytes {
+  if (content instanceof ArrayBuffer) return new Uint8Array(content.slice(0))
+  if (!ArrayBuffer.isView(content)) throw new TypeError("send takes an ArrayBuffer or a view of one, such as a Uint8Array; TextEncoder makes one of a text")
+  return new Uint8Array(content.buffer, content.byteOffset, content.byteLength).slice()
 }
 
 function webSocketURLs(a: Allocation): string[] {

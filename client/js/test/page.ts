@@ -98,7 +98,10 @@ async function join(name: string, api: string, token: string, code: string, opti
 function say(name: string, from: number, to: number) {
   const { connection, echoed } = player(name)
   let missing = Array.from({ length: to - from }, (_, i) => "text " + (from + i))
-  const send = () => missing.forEach(text => connection.send(new TextEncoder().encode(text)))
+  const send = () => missing.forEach((text, i) => {
+    const bytes = new TextEncoder().encode(text)
+    connection.send(i % 2 ? new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength) : bytes)
+  })
   send()
   const again = setInterval(() => {
     missing = missing.filter(text => !echoed.has(text))

@@ -142,6 +142,9 @@ func TestJavaScriptRefusals(t *testing.T) {
 	if got := p.fails(`ferry.player("first").connection.send(new Uint8Array(1349))`); got.Name != "RangeError" {
 		t.Errorf("1,349 bytes: %+v", got)
 	}
+	if got := p.fails(`ferry.player("first").connection.send("text")`); got.Name != "TypeError" {
+		t.Errorf("a text: %+v", got)
+	}
 	if err := host.Close(); err != nil { // It ends its link, then its allocation.
 		t.Fatal(err)
 	}
@@ -154,6 +157,11 @@ func TestJavaScriptRefusals(t *testing.T) {
 			len(l.Changes) == 0
 	})
 	p.run(`ferry.player("first").connection.close()`)
+	var sent bool
+	p.do(&sent, `(() => ferry.player("first").connection.send(new Uint8Array(1)))`)
+	if sent {
+		t.Error("it sends after the end")
+	}
 
 	// A host that ends without a DISCONNECT: ERROR 5 tells its player.
 	var code string
