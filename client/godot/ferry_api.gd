@@ -137,7 +137,12 @@ func _finish():
 	var status = _http.get_response_code()
 	var answer = _dictionary(JSON.parse(_answer.get_string_from_utf8()).result) # Empty if it is a page of a proxy.
 	if status < 200 or status >= 300:
-		return _fail(status, str(answer.get("detail", "HTTP status " + str(status))), int(str(answer.get("code", 0))))
+		var reason = str(answer.get("detail", "HTTP status " + str(status)))
+		var details = answer.get("details")
+		for d in details if typeof(details) == TYPE_ARRAY else []:
+			if typeof(d) == TYPE_DICTIONARY:
+				reason += "; " + str(d.get("key")) + ": " + str(d.get("value"))
+		return _fail(status, reason, int(str(answer.get("code", 0))))
 	var data = _dictionary(answer.get("data"))
 	if typeof(data.get("joinCode")) == TYPE_STRING:
 		_http = null

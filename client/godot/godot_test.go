@@ -199,6 +199,10 @@ func TestAPI(t *testing.T) {
 		{"a wrong answer", serving(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte(`{"data":{"allocation":{"allocationId":"a","allocationIdBytes":"","key":"","connectionData":"","serverEndpoints":[1,{"connectionType":"ws"}]}}}`))
 		}), token, "host", "api 200 0 the answer has no allocation for UDP"},
+		{"a refusal with details", serving(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = w.Write([]byte(`{"code":15400,"detail":"invalid","details":[{"key":"region","value":"unknown"},1]}`))
+		}), token, "host", "api 400 15400 invalid; region: unknown"},
 		{"a list", serving(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"data":[]}`)) }), token, "host",
 			"api 200 0 the answer has no allocation for UDP"},
 		{"a ticket of wrong sizes", serving(func(w http.ResponseWriter, _ *http.Request) {

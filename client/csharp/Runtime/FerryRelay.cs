@@ -113,6 +113,7 @@ namespace Ferry {
         /// <summary>Reserves an allocation for a player of the host with that code, as it is typed or pasted. Bind within 10 s.</summary>
         /// <param name="family">4 or 6: the address family that comes first, for a backend that of its player; 0: that of this call</param>
         public RelayTicket Join(string joinCode, int family = 0) {
+            if (joinCode == null) throw new ArgumentNullException("joinCode");
             var ticket = TicketOf(Call("POST", "/v1/join", "{\"joinCode\":" + Json.Quote(Trim(joinCode)) + ",\"family\":" + family + "}"));
             if (ticket.HostConnectionData == null) throw BadAnswer("has no hostConnectionData");
             return ticket;
@@ -215,18 +216,20 @@ namespace Ferry {
                 }
             } catch (WebException e) {
                 using (var response = e.Response as HttpWebResponse) {
-                    if (response == null) throw new RelayApiException(0, 0, e.Message, e);
+                    if (response == null) throw new RelayApiException(0, 0, url + ": " + e.Message, e);
                     object problem = null;
                     try { problem = Json.Parse(ReadAll(response)); } catch (Exception) { } // of a proxy
                     int seconds;
                     if (!int.TryParse(response.Headers["Retry-After"], NumberStyles.None, CultureInfo.InvariantCulture, out seconds) || seconds > 24 * 60 * 60) seconds = 0;
-                    var details = Json.Member(problem, "details") as List<object>;
-                    throw new RelayApiException((int)response.StatusCode, Json.Number(problem, "code"), Json.Text(problem, "detail") ?? response.StatusDescription, e, seconds * 1000) {
-                        HasHost = details != null && details.Any(d => Json.Text(d, "key") == "host"),
+                    var details = Json.Member(problem, "details") as List<object> ?? new List<object>();
+                    var reason = Json.Text(problem, "detail") ?? response.StatusDescription;
+                    foreach (var d in details) reason += "; " + Json.Text(d, "key") + ": " + Json.Text(d, "value");
+                    throw new RelayApiException((int)response.StatusCode, Json.Number(problem, "code"), reason, e, seconds * 1000) {
+                        HasHost = details.Any(d => Json.Text(d, "key") == "host"),
                     };
                 }
             } catch (IOException e) {
-                throw new RelayApiException(0, 0, e.Message, e);
+                throw new RelayApiException(0, 0, url + ": " + e.Message, e);
             }
         }
 
@@ -658,6 +661,7 @@ namespace Ferry {
         int connectError; // of the last Connect
 
         int ended; // why; 0: not yet
+        bool disposed;
         int turn, datagrams, leaving;
 
         public RelaySession(RelayTicket ticket) {
@@ -724,14 +728,16 @@ namespace Ferry {
 
         /// <summary>Binds the allocation to this socket. TimeoutException: the relay does not answer. RelayException: it refuses.</summary>
         public void Bind(int withinMilliseconds = 10000) {
+            if (disposed) throw new ObjectDisposedException("RelaySession");
             if (!bound && !binding) StartBinding(Now);
             Wait(withinMilliseconds, () => !binding);
         }
 
         /// <summary>Connects a player with the host of its ticket, and returns the host. Bind first. TimeoutException: the
-        /// relay does not answer. RelayException: it refuses. A link that the relay drops later is made again without a
+        /// relay does not answer, or the host is not bound. RelayException: it refuses. A link that the relay drops later is made again without a
         /// call; if that fails, Poll returns Refused, and Connect may be called again.</summary>
         public string Connect(int withinMilliseconds = 10000) {
+            if (disposed) throw new ObjectDisposedException("RelaySession");
             if (ticket.HostConnectionData == null) throw new InvalidOperationException("a host connects to nobody");
             if (!bound && ended == 0) throw new InvalidOperationException("bind first");
             if (!connecting && host == null) StartConnecting(Now);
@@ -748,7 +754,8 @@ namespace Ferry {
             for (var until = Now + within;;) {
                 if (ended != 0) throw new RelayException(ended);
                 if (done()) return;
-                if (Now >= until) throw new TimeoutException("the relay at " + ticket.Servers[server] + " does not answer");
+                if (Now >= until) throw new TimeoutException(bound && silentPings <= 1
+                    ? "the host of this match is not bound to the relay" : "the relay at " + ticket.Servers[server] + " does not answer");
                 Work();
                 socket.Poll(10000, SelectMode.SelectRead);
                 RelayEvent none;
@@ -1032,6 +1039,8 @@ namespace Ferry {
 
         /// <summary>Leaves the match: the allocation ends.</summary>
         public void Dispose() {
+            if (disposed) return;
+            disposed = true;
             if (ended == 0) {
                 foreach (var p in byId.Values) Transmit(RelayMessage.NewDisconnect(ticket.Id, p.Id));
                 Transmit(RelayMessage.NewClose(ticket.Id));

@@ -201,6 +201,35 @@ func TestAddresses(t *testing.T) {
 	})
 }
 
+// TestMisuse: what a game reads of a call that it got wrong, and of a host that is not bound.
+func TestMisuse(t *testing.T) {
+	t.Parallel()
+	run := compile(t, "Misuse.cs")
+	url, caller, _ := service(t)
+	host, err := caller.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := caller.JoinCode(t.Context(), host.AllocationID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := run(url, code, playerToken).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", out)
+	for _, want := range []string{
+		"Join(null): ArgumentNullException: ", "Allocate(0): RelayApiException: ", "; maxConnections: ",
+		"refused: RelayApiException: http://127.0.0.1:1: ", "Connect: TimeoutException: the host of this match is not bound to the relay",
+		"Bind: ObjectDisposedException: ", "Connect: ObjectDisposedException: ",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("it lacks %q", want)
+		}
+	}
+}
+
 // TestJoinCode: what a chat puts into a join code is not sent, and the server judges the rest.
 func TestJoinCode(t *testing.T) {
 	t.Parallel()
