@@ -85,17 +85,21 @@ func printHelp(w io.Writer, cmd *cli.Command, all bool) {
 		section("\nDESCRIPTION")
 		fmt.Fprint(w, wrapText(cmd.Description, width))
 	}
-	if cmd.Root() == cmd && cmd.Version != "" {
-		section("\nVERSION")
-		fmt.Fprint(w, indent(cmd.Version))
-	}
-	if commands := cmd.VisibleCommands(); len(commands) > 0 {
-		section("\nCOMMANDS")
-		for _, c := range commands {
-			fmt.Fprint(w, entry(strings.Join(c.Names(), ", "), c.Usage, width, 16))
+	for i, c := range cmd.VisibleCommands() {
+		if i == 0 || c.Category != cmd.VisibleCommands()[i-1].Category {
+			section(groupTitle("COMMANDS", c.Category))
 		}
+		fmt.Fprint(w, entry(strings.Join(c.Names(), ", "), c.Usage, width, 16))
 	}
 	printOptions(w, cmd, width, all)
+}
+
+// groupTitle is the title of a section, after an empty line.
+func groupTitle(section, group string) string {
+	if group != "" {
+		group = ", " + group
+	}
+	return "\n" + section + group
 }
 
 // printOptions writes the options by group, those without a group first.
@@ -116,11 +120,7 @@ func printOptions(w io.Writer, cmd *cli.Command, width int, all bool) {
 		}
 	}
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
-		title := "OPTIONS"
-		if group != "" {
-			title = "OPTIONS, " + group
-		}
-		fmt.Fprintf(w, "\n%s:\n", title)
+		fmt.Fprintf(w, "%s:\n", groupTitle("OPTIONS", group))
 		for _, o := range groups[group] {
 			fmt.Fprint(w, entry(o.name, o.text, width, helpColumn))
 		}

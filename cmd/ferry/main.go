@@ -1,21 +1,5 @@
 // Command ferry is the one binary of Ferry, a relay for multiplayer games.
 //
-//	ferry demo      a whole match on this machine, with a pass or fail result
-//	ferry dev       relay and API on loopback, for a developer
-//	ferry serve     relay and API for the public, on one machine
-//	ferry relay     one relay of a fleet, without an API
-//	ferry api       one of any number of API processes of a fleet
-//	ferry check     reads a configuration as serve, relay or api does and prints it
-//	ferry doctor    examines the machine and the settings, and says what to do
-//	ferry ctl       shows and changes the state of a running ferry
-//	ferry top       shows the load of a running relay
-//	ferry ping      measures regions and plays small matches, once or for ever
-//	ferry bench     puts load on a relay and measures it
-//	ferry token     makes a player's token for development
-//	ferry kubernetes  prepares a fleet in Kubernetes, in the chart's init containers
-//	ferry man       writes man pages
-//	ferry version   prints version and build settings
-//
 // Settings come from flags, FERRY_ variables and a YAML file. Start-up prints
 // one line per listener and then one that begins with "ready" (records, with a JSON log) to standard
 // output; logs go to standard error. The exit code is 0 on success, 1 on
@@ -163,23 +147,20 @@ func (s streams) asText() streams {
 func (s streams) root() *cli.Command {
 	text := s.asText()
 	root := &cli.Command{
-		Name:  "ferry",
-		Usage: "a relay for multiplayer games that speaks the Unity Relay protocol",
-		Description: `Try it:
-   ferry demo                         a whole match on this machine
-   ferry dev                          a relay and its API on loopback
-   ferry serve --config ferry.yaml    the same for public access
-   ferry relay, ferry api             the same on several machines`,
-		Version: readBuild().version,
-		Commands: []*cli.Command{
-			demoCommand(s), devCommand(s), serveCommand(s), relayCommand(s), apiCommand(s), checkCommand(text), doctorCommand(text),
-			controlCommand(s), topCommand(s), pingCommand(text), benchCommand(text), tokenCommand(s),
-			kubernetesCommand(text), manCommand(s), versionCommand(s),
-		},
+		Name:        "ferry",
+		Usage:       "a relay for multiplayer games that speaks the Unity Relay protocol",
+		Description: "Begin with ferry demo. The help of each command has examples: ferry COMMAND --help.",
+		Version:     readBuild().version,
+		Commands: slices.Concat(
+			inGroup("to run a relay", demoCommand(s), devCommand(s), serveCommand(s), relayCommand(s), apiCommand(s)),
+			inGroup("to operate it", checkCommand(text), doctorCommand(text), controlCommand(s), topCommand(s), pingCommand(text),
+				benchCommand(text)),
+			inGroup(otherCommands, tokenCommand(s), kubernetesCommand(text), manCommand(s), versionCommand(s)),
+		),
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
 		EnableShellCompletion: true,
 		ConfigureShellCompletionCommand: func(c *cli.Command) {
-			c.Hidden, c.HideHelpCommand, c.OnUsageError = false, true, onUsageError
+			c.Hidden, c.HideHelpCommand, c.OnUsageError, c.Category = false, true, onUsageError, otherCommands
 			c.Usage = "print the completion script of a shell"
 			c.Description = `Each new shell needs the script:
    source <(ferry completion bash)                                      in ~/.bashrc
@@ -208,6 +189,17 @@ func (s streams) root() *cli.Command {
 		},
 	}
 	return root
+}
+
+// otherCommands is the group of the command that package cli adds, too.
+const otherCommands = "other"
+
+// inGroup puts commands into a group of the help.
+func inGroup(name string, commands ...*cli.Command) []*cli.Command {
+	for _, c := range commands {
+		c.Category = name
+	}
+	return commands
 }
 
 func onUsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
@@ -349,7 +341,7 @@ func newLogger(w io.Writer, c config.Config) (*slog.Logger, *slog.LevelVar) {
 func versionCommand(s streams) *cli.Command {
 	return s.command(&cli.Command{
 		Name:        "version",
-		Usage:       "version, commit, Go version and build settings",
+		Usage:       "print version, commit, Go version and build settings",
 		Description: "Example:\n   ferry version",
 		Action: func(context.Context, *cli.Command) error {
 			_, err := fmt.Fprint(s.stdout, readBuild().String())
