@@ -382,7 +382,6 @@ func commandLine(cmd *cli.Command) []string {
 	return line
 }
 
-// runBench is the action of ferry bench.
 func (s streams) runBench(ctx context.Context, cmd *cli.Command) error {
 	j, err := newJob(cmd)
 	if err != nil {
@@ -426,14 +425,12 @@ func (p *progress) step(r bench.Result) {
 	fmt.Fprintln(p.w, report.Step(r))
 }
 
-// outcome is what a run or a search came to.
 type outcome struct {
 	best    bench.Result   // the one run, or the best of a search
 	runs    []bench.Result // all of them, best first
 	stopped bool           // before its end
 }
 
-// runJob makes the run, or the runs of a search, and reports.
 func (s streams) runJob(ctx context.Context, j job) error {
 	ensureTwoProcessors()
 	results := s.stdout
@@ -464,7 +461,6 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	return errors.Join(j.writeText(s.stdout, o), j.files.write(results, o.runs), j.checkThresholds(o))
 }
 
-// writeText writes the report on a run, a search or a sweep.
 func (j job) writeText(w io.Writer, o outcome) error {
 	if len(j.rates) > 0 {
 		return report.Tables(w, o.runs)
@@ -534,7 +530,6 @@ func (j job) checkThresholds(o outcome) error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// formatMeasured writes the value of a threshold in its unit.
 func formatMeasured(t bench.Threshold, v float64) string {
 	if math.IsNaN(v) {
 		return "not measured"
@@ -562,7 +557,6 @@ func serverLimits(pid int) string {
 	return limitsOfCommand(strings.Split(strings.TrimRight(string(line), "\x00"), "\x00"))
 }
 
-// limitsOfCommand knows the commands of this program.
 func limitsOfCommand(args []string) string {
 	if !strings.HasPrefix(filepath.Base(args[0]), "ferry") || len(args) < 2 {
 		return ""

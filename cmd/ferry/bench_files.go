@@ -84,7 +84,6 @@ func (l files) onStdout() bool {
 	return false
 }
 
-// write writes all of them.
 func (l files) write(stdout io.Writer, runs []bench.Result) (all error) {
 	for _, f := range fileFormats {
 		switch name := l[f.flag]; name {
@@ -119,7 +118,6 @@ func startTime(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// readRates reads --rates.
 func readRates(cmd *cli.Command) (rates []float64, err error) {
 	if !cmd.IsSet("rates") {
 		return nil, nil

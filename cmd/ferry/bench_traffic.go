@@ -15,7 +15,6 @@ func trafficHostFlag(category string) cli.Flag {
 		Usage: "`ADDRESS`, ADDRESS:PORT or allocation id of the host in a capture of --traffic; default what all its datagrams have in common"}
 }
 
-// setTraffic reads the file of --traffic.
 func setTraffic(cfg *bench.Config, cmd *cli.Command) (err error) {
 	if !cmd.IsSet("traffic") {
 		return nil

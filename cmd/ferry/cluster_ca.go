@@ -89,7 +89,6 @@ func makeCA(out io.Writer, dir string, valid time.Duration) error {
 	return printFiles(out, cert, key, ca.NotAfter())
 }
 
-// issueCert makes the certificate of one process.
 func issueCert(out io.Writer, cmd *cli.Command, dir string, role rpc.Role) error {
 	ca, err := rpc.LoadCA(filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile))
 	if err != nil {

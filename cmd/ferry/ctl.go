@@ -127,7 +127,6 @@ func connect(s streams, cmd *cli.Command) (*ctl.Client, ctl.Output, error) {
 	return client, o, err
 }
 
-// adminFlags returns the flags of the connection to the admin pages.
 func adminFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "admin", Usage: "`URL` of the admin pages", Value: ctl.DefaultURL},
@@ -136,10 +135,8 @@ func adminFlags() []cli.Flag {
 	}
 }
 
-// answerFlags returns the flags of the output format.
 func answerFlags() []cli.Flag { return formatFlags("table or json") }
 
-// formatFlags returns answerFlags with these formats.
 func formatFlags(formats string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "output `FORMAT`: " + formats, Value: "table"},
@@ -154,7 +151,6 @@ func curlFlag() cli.Flag {
 // watchFlags returns answerFlags and the flags of repeated output.
 func watchFlags() []cli.Flag { return watchFormatFlags("table or json") }
 
-// watchFormatFlags returns watchFlags with these formats.
 func watchFormatFlags(formats string) []cli.Flag {
 	return append(formatFlags(formats),
 		&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "repeat the output"},

@@ -242,7 +242,6 @@ func wrapText(text string, width int) string {
 	return b.String()
 }
 
-// indent indents each line.
 func indent(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

@@ -18,7 +18,6 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// kubernetesCommand returns ferry kubernetes.
 func kubernetesCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:  "kubernetes",
@@ -41,7 +40,6 @@ Examples:
 	}
 }
 
-// serviceAccountFlag is the flag of the directory of a service account.
 func serviceAccountFlag() cli.Flag {
 	return &cli.StringFlag{Name: "service-account", Usage: "read token and ca.crt of the service account in `DIR`", Value: kube.Dir}
 }

@@ -30,7 +30,6 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// The exit codes.
 const (
 	exitOK     = 0
 	exitFailed = 1
@@ -62,7 +61,6 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	return streams{environ, stdout, stderr, new(signals)}.run(ctx, args)
 }
 
-// run executes one command line and returns the exit code.
 func (s streams) run(ctx context.Context, args []string) int {
 	err := s.root().Run(ctx, args)
 	if err == nil {
@@ -256,7 +254,6 @@ func setUntil[T any](s *signals, field *T, value T) (undo func()) {
 	return func() { set(*new(T)) }
 }
 
-// report writes a line about a signal.
 func (s *signals) report(stderr io.Writer, line string) {
 	s.mu.Lock()
 	log := s.log
@@ -350,7 +347,6 @@ func versionCommand(s streams) *cli.Command {
 	})
 }
 
-// build is the build information of this binary.
 type build struct {
 	version   string // of the module, "(devel)" or "unknown"
 	revision  string // commit, with "+changes" if there were any; "unknown"
@@ -359,7 +355,6 @@ type build struct {
 	settings  []string // KEY=VALUE, without those above
 }
 
-// readBuild reads the build information of this binary.
 func readBuild() build {
 	b := build{version: "unknown", revision: "unknown", goVersion: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
@@ -389,7 +384,6 @@ func readBuild() build {
 	return b
 }
 
-// String returns one line per item.
 func (b build) String() string {
 	var t strings.Builder
 	fmt.Fprintf(&t, "ferry %s\n", b.version)

@@ -187,7 +187,6 @@ func (s streams) runCanary(ctx context.Context, cmd *cli.Command, cfg ping.Confi
 	return err
 }
 
-// reportClients returns the clients of --report.
 func reportClients(cmd *cli.Command) (all []*ctl.Client, err error) {
 	for _, url := range cmd.StringSlice("report") {
 		c, err := ctl.New(ctl.Config{URL: url, Flag: "--report", TokenFile: cmd.String("report-token-file"), CAFile: cmd.String("ca")})

@@ -314,7 +314,6 @@ func loadForRole(cmd *cli.Command, environ []string) (l config.Loaded, mode proc
 	return l, mode, because, err
 }
 
-// parseRole returns the mode of serve, relay or api by its name.
 func parseRole(name string) (process.Mode, error) {
 	for _, mode := range []process.Mode{process.Serve, process.Relay, process.API} {
 		if mode.String() == name {

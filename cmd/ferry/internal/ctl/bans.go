@@ -56,7 +56,6 @@ func affected(ctx context.Context, c *Client, prefix netip.Prefix) string {
 	return text
 }
 
-// isYes asks a question, and reports whether the answer is y or yes.
 func isYes(in io.Reader, out io.Writer, question string) bool {
 	fmt.Fprint(out, question, " [y/N] ")
 	line, _ := bufio.NewReader(in).ReadString('\n') // No line is a no.

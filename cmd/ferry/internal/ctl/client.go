@@ -172,7 +172,6 @@ func (c *Client) Text(ctx context.Context, call Call) (text string, err error) {
 	return text, err
 }
 
-// receive makes the call and passes the body of the answer on.
 func (c *Client) receive(ctx context.Context, call Call, read func(io.Reader) error) error {
 	bounded, cancel := context.WithTimeout(ctx, cmp.Or(call.Within, callWithin))
 	defer cancel()

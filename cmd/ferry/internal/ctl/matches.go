@@ -49,7 +49,6 @@ func Players(node, host string, limit int) Request {
 	return list(nodePath(node)+"/allocations/"+url.PathEscape(host)+"/players", Filter{Limit: limit})
 }
 
-// list goes through a listing page by page.
 func list(path string, f Filter) Request {
 	r := requestOf(page(path, f, 0, f.Limit), func(o Output, all *operator.Allocations) error {
 		if err := allocationsTable(o.Stdout, all); err != nil || all.Next == 0 {

@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/printable"
 )
 
-// screen shows one page after the other.
 type screen struct {
 	w     io.Writer
 	clear bool // it is a terminal, so the last page goes away
@@ -102,7 +101,6 @@ func (s *screen) repeat(ctx context.Context, every time.Duration, times int, dra
 	}
 }
 
-// page shows one page.
 func (s *screen) page(text []byte) error {
 	var b bytes.Buffer
 	switch {

@@ -44,8 +44,6 @@ func newMatch(url string, o Options, fail func(error)) *match {
 // now is the demo's clock in nanoseconds.
 func (m *match) now() int64 { return int64(time.Since(m.started)) }
 
-// gather lets the host allocate and bind, and every player join, bind and
-// connect.
 func (m *match) gather(ctx context.Context) error {
 	within, cancel := context.WithTimeoutCause(ctx, gatherWithin,
 		fmt.Errorf("demo: not all were connected within %v", gatherWithin))
@@ -164,7 +162,6 @@ func (m *match) accept(ctx context.Context) {
 	}
 }
 
-// send sends the numbered datagrams of one side, each at its time.
 func (m *match) send(ctx context.Context, to net.Conn, k kind, t *tally) {
 	begin := time.Now()
 	var b [size]byte

@@ -51,7 +51,6 @@ func startRelay(ctx context.Context, o Options, fail func(error)) (*relay, error
 	}
 }
 
-// stop ends the relay and waits for it.
 func (r *relay) stop() {
 	r.cancel()
 	<-r.done

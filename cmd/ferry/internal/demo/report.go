@@ -58,7 +58,6 @@ func (m *match) report() Report {
 	return r
 }
 
-// verdict is nil if every datagram arrived as it was sent.
 func (r Report) verdict() error {
 	var lost, strange, sent uint64
 	for _, p := range r.Players {

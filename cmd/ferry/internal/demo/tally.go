@@ -11,7 +11,6 @@ type tally struct {
 	sent, received, duplicates, strange atomic.Uint64
 }
 
-// settled reports whether everything sent so far has arrived.
 func (t *tally) settled() bool { return t.received.Load() == t.sent.Load() }
 
 // count enters one arrival: new, again, or a number that was never sent, which is limit or more. The bits of

@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/operator"
 )
 
-// reportOver is the time that a report is about.
 const reportOver = time.Hour
 
 // maxFailure bounds the text of a failure in a report, in bytes.
@@ -56,7 +55,6 @@ func line(text string) string {
 	return text
 }
 
-// report returns what is reported of the transport.
 func (h *hour) report(transport string) operator.CanaryTransport {
 	r := operator.CanaryTransport{
 		Transport: transport, Region: h.region, Matches: len(h.matches), FailingSince: h.failingSince, Failure: line(h.failure),

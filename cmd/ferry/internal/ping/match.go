@@ -65,7 +65,6 @@ type match struct {
 	step           string // the one that failed; "": the match was played
 }
 
-// matches plays rounds of matches.
 type matches struct {
 	Config
 	transports []string // what a round plays over; without Config.Transports, what relays have offered so far

@@ -139,7 +139,6 @@ func whySilent(ctx context.Context, addr string) error {
 	return errors.New("its TCP port answers: UDP is blocked on the way, or reaches the relay from a private network, as through a container's proxy or a NAT that loops back, which it refuses unless allow_private_sources is set")
 }
 
-// writeSites writes a table, if there are any.
 func writeSites(w io.Writer, all []client.Quality) error {
 	if len(all) == 0 {
 		return nil
@@ -176,7 +175,6 @@ func inMilliseconds(d time.Duration) string {
 
 func inPercent(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) }
 
-// siteJSON is a measured region or relay, matchJSON a match.
 type siteJSON struct {
 	Region   string   `json:"region,omitempty"`
 	Address  string   `json:"address,omitempty"`

@@ -40,7 +40,6 @@ type player struct {
 // receiveQueue is how many messages may wait, more than a match has in flight.
 const receiveQueue = 64
 
-// openPlayer opens the connection of an allocation.
 func openPlayer(ctx context.Context, transport, address string, a api.Allocation, secure *tls.Config) (*player, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -95,7 +94,6 @@ func (p *player) close() {
 	}
 }
 
-// receive waits for a message until ctx ends.
 func (p *player) receive(ctx context.Context) ([]byte, error) {
 	select {
 	case pkt, ok := <-p.received:
