@@ -9,7 +9,6 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/ctl"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/process"
 )
@@ -28,33 +27,18 @@ It opens sockets for a moment and changes nothing. The exit code is 1 if there i
 problem. While ferry runs, its ports may be in use. The role is that of the settings, as for
 ferry check.
 
-With --from, another ferry, in another network, is asked whether it reaches the ports of
-this one, which has to run meanwhile. That needs the rights of an operator there.
-
 Examples:
    ferry doctor --config ferry.yaml
-   ferry doctor --config ferry.yaml --from http://192.0.2.9:7778 --token-file token
    ferry doctor --role relay -c ferry.yaml --json`,
 		Flags: append(config.Flags(config.Serve()),
 			roleFlag("examine"),
-			&cli.StringFlag{Name: "from", Usage: "ask the ferry whose admin pages are at `URL` whether it reaches this one"},
-			&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the token of those admin pages"},
-			caFlag(""),
 			&cli.BoolFlag{Name: "json", Usage: "write a JSON array"}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			loaded, mode, because, err := loadForRole(cmd, s.environ)
 			if loaded.IsZero() {
 				return usage(cmd, err)
 			}
-			doctor := process.Doctor{Config: loaded.Config, Mode: mode, ModeBecause: because, Unloaded: err, From: cmd.String("from")}
-			if doctor.From != "" {
-				other, err := ctl.New(ctl.Config{URL: doctor.From, Flag: "--from", TokenFile: cmd.String("token-file"), CAFile: cmd.String("ca")})
-				if err != nil {
-					return usage(cmd, err)
-				}
-				defer other.Close()
-				doctor.Reach = other.Reach
-			}
+			doctor := process.Doctor{Config: loaded.Config, Mode: mode, ModeBecause: because, Unloaded: err}
 			all := doctor.Examine(ctx)
 			if cmd.Bool("json") {
 				e := json.NewEncoder(s.stdout)

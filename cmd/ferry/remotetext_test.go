@@ -65,7 +65,6 @@ func evilServer(t *testing.T, failing bool) string {
 		"/config": new(admin.Settings), "/reload": new(admin.ReloadResult), "/log-level": new(admin.Level),
 		"/fast-path": new(admin.FastPathState),
 		"/drain":     new(operator.DrainState), "/allocations/x": new(operator.ActionResult), "/stats": new(operator.Stats),
-		"/reach":              new(admin.Reached),
 		"/allocations/x/kick": new(operator.ActionResult),
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -101,9 +100,6 @@ func evilServer(t *testing.T, failing bool) string {
 		}
 		if bans, ok := answer.Interface().(*admin.BanList); ok {
 			bans.NotKnown = false
-		}
-		if reached, ok := answer.Interface().(*admin.Reached); ok {
-			reached.Received = 0
 		}
 		_ = json.NewEncoder(w).Encode(answer.Interface())
 	}))
@@ -155,7 +151,6 @@ func TestRemoteText(t *testing.T) {
 		}
 		lines = append(lines,
 			"ctl usage -o csv --admin "+url, "ctl nodes --watch -n 2 --every 100ms --admin "+url, "top -n 1 --admin "+url,
-			"doctor --config "+file+" --from "+url, "doctor --json --config "+file+" --from "+url,
 			"ping "+url, "ping --json "+url, "bench --matches 1 --duration 100ms --api "+url,
 		)
 		for _, line := range lines {

@@ -22,7 +22,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
 	"github.com/ferryrelay/ferry/internal/server/host/foreign"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/server/operator/history"
 )
 
@@ -51,10 +50,6 @@ type Doctor struct {
 	Addresses []netip.Addr
 	// Clock returns the state of the clock. Nil: that of the system.
 	Clock func() sock.ClockState
-	// Reach asks another ferry, at From, whether it reaches an address of this one: network is
-	// udp or tcp. Nil: no other process is asked.
-	Reach func(ctx context.Context, network, address string) (admin.Reached, error)
-	From  string
 	// Now returns the time. Nil: time.Now.
 	Now func() time.Time
 
@@ -105,7 +100,7 @@ func (d *Doctor) Examine(ctx context.Context) []Diagnosis {
 	d.names(ctx)
 	d.store(ctx)
 	if d.Mode.hasRelay() {
-		d.outside(ctx)
+		d.outside()
 	}
 	return d.all
 }
@@ -373,55 +368,12 @@ func (d *Doctor) store(ctx context.Context) {
 	}
 }
 
-// outside checks what this machine cannot see itself, by another ferry, or says how to.
-func (d *Doctor) outside(ctx context.Context) {
-	const subject = "from outside"
+// outside says how to check what this machine cannot see itself.
+func (d *Doctor) outside() {
 	host := "ADDRESS"
 	if len(d.Config.Advertise) > 0 {
 		host = d.Config.Advertise[0].String()
 	}
-	if d.Reach == nil {
-		d.add(subject, stateSkipped, "whether players reach the UDP port can be seen from another network only",
-			"run there, while ferry runs: "+d.pingLine(host)+", or here, with a ferry of another network: ferry doctor --from http://OTHER:7778")
-		return
-	}
-	if !d.isReady(ctx) {
-		d.add(subject, stateSkipped, "no ferry is ready at "+d.Config.Admin.String()+" to be reached", "start it, and repeat this")
-		return
-	}
-	addrs, err := advertise(listen(&d.Config), d.Config.Advertise, ownAddresses(d.Mode))
-	if err != nil {
-		d.add(subject, stateProblem, err.Error(), "set advertise to the public address")
-		return
-	}
-	for _, addr := range addrs {
-		d.reached(ctx, "udp", addr.String())
-	}
-	web, _ := webEndpoints(&d.Config, addrs, d.Config.HTTP.AddrPort)
-	for _, e := range web {
-		d.reached(ctx, "tcp", net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
-	}
-}
-
-// reached checks one address by the other ferry.
-func (d *Doctor) reached(ctx context.Context, network, address string) {
-	subject := network + " " + address + " from outside"
-	r, err := d.Reach(ctx, network, address)
-	trip := r.RTT.Round(10 * time.Microsecond)
-	switch {
-	case err != nil:
-		d.add(subject, stateSkipped, fmt.Sprintf("%s does not say: %v", d.From, err), "check --from, and its token (--token-file)")
-	case r.Received == 0:
-		text := "nothing answers " + d.From
-		if r.Error != "" {
-			text += ": " + r.Error
-		}
-		d.add(subject, stateProblem, text, fmt.Sprintf("let %s to this port through the firewalls of this machine and of the cloud, and forward it in the router",
-			strings.ToUpper(network)))
-	case r.Received < r.Sent:
-		d.add(subject, stateAdvice, fmt.Sprintf("%d of %d probes of %s were answered, in %v", r.Received, r.Sent, d.From, trip),
-			"repeat this; if it stays so, ask the provider of the network about lost datagrams")
-	default:
-		d.add(subject, stateOK, fmt.Sprintf("reached from %s in %v", d.From, trip), "")
-	}
+	d.add("from outside", stateSkipped, "whether players reach the UDP port can be seen from another network only",
+		"run there, while ferry runs: "+d.pingLine(host))
 }

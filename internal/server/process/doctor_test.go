@@ -2,14 +2,12 @@ package process
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +17,6 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/net/sock"
 	"github.com/ferryrelay/ferry/internal/server/config"
-	"github.com/ferryrelay/ferry/internal/server/operator/admin"
 	"github.com/ferryrelay/ferry/internal/test/redistest"
 	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
@@ -107,49 +104,6 @@ func TestDoctor(t *testing.T) {
 		d.Config.Admin = addr(strings.TrimPrefix(r.AdminURL(), "http://"))
 		expect(t, d, "udp", stateOK, "a ferry is ready")
 		expect(t, d, "admin", stateOK, "a ferry is ready")
-	})
-	t.Run("from outside", func(t *testing.T) {
-		d := sound(t)
-		d.From = "http://other"
-		other := start(t, options(local(), Serve))
-		d.Reach = func(_ context.Context, network, address string) (r admin.Reached, err error) {
-			status, body := other.operate(t, "POST", "/reach?by="+network+"&address="+url.QueryEscape(address))
-			if status != http.StatusOK {
-				return r, errors.New(body)
-			}
-			return r, json.Unmarshal([]byte(body), &r)
-		}
-		expect(t, d, "from outside", stateSkipped, "no ferry is ready")
-		r := start(t, options(d.Config, Serve))
-		d.Config.UDP = []config.Addr{addr(r.relay.engine.Addr().String())}
-		d.Config.HTTP = addr(strings.TrimPrefix(r.URL(), "http://"))
-		d.Config.Admin = addr(strings.TrimPrefix(r.AdminURL(), "http://"))
-		expect(t, d, "udp "+r.relay.engine.Addr().String(), stateOK, "reached from http://other in")
-		expect(t, d, "tcp "+d.Config.HTTP.String(), stateOK, "reached from http://other in")
-
-		silent, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer silent.Close()
-		d.Config.Advertise = []config.Host{advertisedAt(t, silent.LocalAddr().String())}
-		expect(t, d, "udp "+silent.LocalAddr().String(), stateProblem, "nothing answers http://other")
-		d.Reach = func(context.Context, string, string) (admin.Reached, error) {
-			return admin.Reached{Sent: 5, Received: 3}, nil
-		}
-		expect(t, d, "udp", stateAdvice, "3 of 5 probes")
-		d.Reach = func(context.Context, string, string) (admin.Reached, error) {
-			return admin.Reached{}, errors.New("no token")
-		}
-		expect(t, d, "udp", stateSkipped, "does not say: no token")
-		for _, query := range []string{"", "?by=udp", "?by=icmp&address=127.0.0.1:1", "?by=tcp&address=127.0.0.1", "?by=tcp&address=:1", "?x=1"} {
-			if status, body := other.operate(t, "POST", "/reach"+query); status != http.StatusBadRequest {
-				t.Errorf("/reach%s: %d %s", query, status, body)
-			}
-		}
-		if status, _ := other.operate(t, "GET", "/reach?by=udp&address=127.0.0.1:1"); status != http.StatusMethodNotAllowed {
-			t.Errorf("GET /reach: %d", status)
-		}
 	})
 	t.Run("address translation", func(t *testing.T) {
 		d := sound(t)

@@ -157,7 +157,7 @@ func (a *App) buildOperator(m *metrics.Metrics) error {
 		Nodes:  now.nodes, Logger: a.opts.Logger,
 		Console: page, Docs: site.Handler(manual, "/docs/"),
 		Flight: &s.flight, Canaries: &s.canaries,
-		Bans: a.bans, Timeline: a.history.Timeline(), Reach: reach,
+		Bans: a.bans, Timeline: a.history.Timeline(),
 	}
 	if r := a.relay; r != nil {
 		s.fixed.Relay, s.fixed.Health.Probe = relayConfig(a), r.engine.Check

@@ -49,12 +49,6 @@ func showOrSet(path, name, value string) Call {
 	return Call{Method: http.MethodPut, Path: path, Query: url.Values{name: {value}}}
 }
 
-// Reach asks whether a server is reached from there: network is udp or tcp, address HOST:PORT.
-func (c *Client) Reach(ctx context.Context, network, address string) (r admin.Reached, err error) {
-	err = c.Do(ctx, Call{Method: http.MethodPost, Path: "/reach", Query: url.Values{"by": {network}, "address": {address}}}, &r)
-	return r, err
-}
-
 // ReportCanary sends the report of a canary.
 func (c *Client) ReportCanary(ctx context.Context, r operator.CanaryReport) error {
 	body, err := json.Marshal(r)

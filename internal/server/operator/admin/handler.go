@@ -96,9 +96,6 @@ type Config struct {
 	Settings *SettingsConfig
 	// Timeline is what happened lately, for /timeline. Nil: no page.
 	Timeline *timeline.Timeline
-	// Reach says whether another server can be reached from here, for /reach: network is udp or
-	// tcp, address HOST:PORT. Nil: no page.
-	Reach func(ctx context.Context, network, address string) (Reached, error)
 	// Bans are the bans. Nil: no page.
 	Bans Bans
 	// Console serves the operator's page, below /console/. Nil: there is none.
@@ -208,9 +205,6 @@ func New(cfg Config) *Pages {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		writeHealth(w, cfg.Health.Ready())
 	})
-	if cfg.Reach != nil {
-		reachPages(mux, cfg.Reach)
-	}
 	if cfg.Bans != nil {
 		banPages(mux, cfg.Bans, cfg.Logger)
 	}
@@ -283,7 +277,6 @@ const index = `<!doctype html>
 <li><a href="/usage">/usage</a>: usage of each project, and <a href="/usage/players">/usage/players</a> of each player (?project=NAME&amp;sort=bytes&amp;top=100); <a href="/stats">/stats</a>: counters as JSON
 <li><a href="/canaries">/canaries</a>: what each canary has seen in the last hour; POST /canary is its report
 <li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
-<li>POST /reach?by=udp&amp;address=HOST:PORT: whether another server is reached from here, for ferry doctor --from; by=tcp
 <li><a href="/debug/pprof/">/debug/pprof/</a>: profiles; /debug/flight-recorder: the execution trace of the last seconds; PUT turns it on (?state=on)
 <li><a href="/fast-path">/fast-path</a>: the program in the kernel; PUT turns it on or off (?state=off)
 <li><a href="/log-level">/log-level</a>: PUT changes it (?level=debug)

@@ -18,7 +18,6 @@ const changes: [RegExp, string][] = [
   [/^POST \/reload/, "reloaded the settings"], [/^POST \/upgrade/, "upgraded the program"],
   [/^PUT \/log-level\?level=(\w+)/, "set the log level to $1"], [/^PUT \/fast-path\?state=(\w+)/, "turned the fast path $1"],
   [/^PUT \/debug\/flight-recorder\?state=(\w+)/, "turned the flight recorder $1"], [/^\w+ \/debug\/([^?]+)/, "read $1"],
-  [/^POST \/reach/, "tested whether an address is reached"],
 ]
 
 /** inWords is what a call did. */
