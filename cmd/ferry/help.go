@@ -30,7 +30,7 @@ const helpAll = "help-all"
 
 // settingModes are the commands whose options are settings, and the mode of each.
 var settingModes = map[string]process.Mode{
-	"serve": process.Serve, "relay": process.Relay, "api": process.API, "dev": process.Dev, "check": process.Serve, "doctor": process.Serve,
+	"serve": process.Serve, "relay": process.Relay, "api": process.API, "dev": process.Dev, "check": process.Serve,
 }
 
 // withHelpAll adds --help-all to a command whose options are settings.
@@ -142,7 +142,7 @@ func describe(cmd *cli.Command, f cli.Flag) (o option, ok bool) {
 	}
 	mode, isSetting := settingModes[cmd.Name]
 	key := strings.ReplaceAll(f.Names()[0], "-", "_")
-	if isSetting && cmd.Name != "check" && cmd.Name != "doctor" && slices.Contains(process.Inapplicable(mode), key) {
+	if isSetting && cmd.Name != "check" && slices.Contains(process.Inapplicable(mode), key) {
 		return o, false
 	}
 	text, variable := doc.GetUsage(), ""

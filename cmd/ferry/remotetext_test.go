@@ -150,6 +150,7 @@ func TestRemoteText(t *testing.T) {
 			}
 		}
 		lines = append(lines,
+			"check --running --config "+file, "check --running --json --config "+file,
 			"ctl usage -o csv --admin "+url, "ctl nodes --watch -n 2 --every 100ms --admin "+url, "top -n 1 --admin "+url,
 			"ping "+url, "ping --json "+url, "bench --matches 1 --duration 100ms --api "+url,
 		)

@@ -29,9 +29,9 @@ func TestSendQueue(t *testing.T) {
 	}
 	out := l.metric(datagramsOut)
 	testkit.Eventually(t, "the queue drops datagrams", func() bool { return l.metric(sendDrops) > 500 })
-	doctor, err := exec.Command("ip", "netns", "exec", l.net.Relay.Name, ferry, "doctor", "--role", "serve").CombinedOutput()
-	if !regexp.MustCompile(`advice +` + subject + ` dropped`).Match(doctor) {
-		t.Errorf("ferry doctor does not say it: %v\n%s", err, doctor)
+	findings, err := exec.Command("ip", "netns", "exec", l.net.Relay.Name, ferry, "check", "--machine", "--role", "serve").CombinedOutput()
+	if !regexp.MustCompile(`advice +` + subject + ` dropped`).Match(findings) {
+		t.Errorf("ferry check --machine does not say it: %v\n%s", err, findings)
 	}
 	t.Logf("%.0f dropped of %.0f that the relay counts as sent", l.metric(sendDrops), l.metric(datagramsOut)-out)
 	if err := l.net.Relay.TC("qdisc del dev " + LinkClients + " root"); err != nil {

@@ -46,13 +46,17 @@ type operatorServer struct {
 	accepting accepting // of all ports
 }
 
+// hasAdminTLS reports whether the operator's port speaks TLS, with the API's certificate.
+func hasAdminTLS(c *config.Config) bool {
+	return hasTLS(c) && c.AdminToken != "" && !c.Admin.Addr().Unmap().IsLoopback()
+}
+
 // openOperator opens the operator's port: plain HTTP on loopback, and with the
 // API's certificate elsewhere, if there is a token to protect.
 func openOperator(o *Options, certificates *certificates) (*operatorServer, error) {
 	c := &o.Config
 	var secure *tls.Config
-	loopback := c.Admin.Addr().Unmap().IsLoopback()
-	if c.AdminToken != "" && !loopback {
+	if hasAdminTLS(c) {
 		secure = certificates.tls()
 	}
 	l, err := openPort(o.Parent, adminFile, c.Admin.AddrPort)
@@ -66,7 +70,7 @@ func openOperator(o *Options, certificates *certificates) (*operatorServer, erro
 	s.web.server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		return context.WithValue(ctx, reservedKey{}, sock.IsReserved(conn))
 	}
-	if !loopback {
+	if !c.Admin.Addr().Unmap().IsLoopback() {
 		s.web.listener = httpapi.LimitListener(s.web.listener, httpapi.ConnLimits{
 			Total: adminConnections, PerAddress: adminAddressConnections,
 		})

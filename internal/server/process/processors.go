@@ -138,14 +138,11 @@ func (p *processors) log(log *slog.Logger) {
 	log.Info("processors", "workers", p.workers, "workers_of_all_addresses", p.receivers, "gomaxprocs", p.maxprocs, "because", p.reason)
 }
 
-// MachineReport says how this machine suits a relay with these settings.
-func MachineReport(c *config.Config) []machine.Line {
+// machineReport says how this machine suits a relay with these settings.
+func machineReport(c *config.Config) []machine.Line {
 	p := machine.Plan{
 		Workers: c.Workers, Addresses: len(c.UDP), CPUs: c.WorkerCPUs.List(), SteerByCPU: c.Steering == "cpu",
-		Buffer: sock.DefaultBuffer, TCP: c.MaxHTTPConnections,
-	}
-	if c.WebSocket {
-		p.TCP += c.MaxWebSockets
+		Buffer: sock.DefaultBuffer,
 	}
 	lines := append(machine.Report(os.DirFS("/"), p), machine.ReadQueues().Losses()...)
 	if c.XDP != "off" {

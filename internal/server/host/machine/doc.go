@@ -1,6 +1,6 @@
 // Package machine reads what a machine offers to a relay: processors and their limits,
-// the receive queues and interrupts of its network interfaces, NUMA nodes, and the limits
-// of sockets and files; and it says what to change.
+// the receive queues and interrupts of its network interfaces, NUMA nodes, the limits
+// of sockets and the space of file systems; and it says what to change.
 //
 // All of it comes from /proc and /sys, through an fs.FS from "/" on. What a file system
 // does not have, as outside Linux, is unknown, which is no error.

@@ -14,22 +14,12 @@ type Plan struct {
 	Addresses  int   // UDP addresses
 	CPUs       []int // to which the workers are pinned; empty: they are not
 	Buffer     int   // bytes that the relay asks for each buffer of a socket
-	TCP        int   // concurrent connections to the API and WebSockets
 	SteerByCPU bool  // set by the operator
 }
 
 // Line is one result of a report: Subject is what was looked at, Finding its state, Change
 // what to do, empty if nothing, and Because the reason.
 type Line struct{ Subject, Finding, Change, Because string }
-
-// String returns "ok: …" or "advice: …".
-func (l Line) String() string {
-	kind, change := "ok", ""
-	if l.Change != "" {
-		kind, change = "advice", "; "+l.Change
-	}
-	return fmt.Sprintf("%s: %s: %s%s, because %s", kind, l.Subject, l.Finding, change, l.Because)
-}
 
 // Report says how the machine suits the plan, and what to change.
 func Report(root fs.FS, p Plan) []Line {
@@ -49,8 +39,7 @@ func Report(root fs.FS, p Plan) []Line {
 	lines = append(lines, reportNodes(root, cards, &p)...)
 	lines = append(lines, reportBuffers(root, &p)...)
 	lines = append(lines, reportSoftirq(root, cards)...)
-	lines = append(lines, ReadUDP(root).Losses()...)
-	return append(lines, reportFiles(root, &p)...)
+	return append(lines, ReadUDP(root).Losses()...)
 }
 
 func reportProcessors(limits Processors, p *Plan) []Line {
@@ -244,25 +233,4 @@ func reportSoftirq(root fs.FS, cards []Interface) (lines []Line) {
 		lines = append(lines, l)
 	}
 	return lines
-}
-
-// otherFiles are the files of a relay besides sockets of players and workers.
-const otherFiles = 100
-
-func reportFiles(root fs.FS, p *Plan) []Line {
-	for line := range strings.Lines(text(root, "proc/self/limits")) {
-		rest, ok := strings.CutPrefix(line, "Max open files")
-		fields := strings.Fields(rest)
-		if !ok || len(fields) < 2 {
-			continue
-		}
-		need := p.TCP + p.Workers*p.Addresses + otherFiles
-		l := Line{Subject: "open files", Finding: "at most " + fields[1],
-			Because: fmt.Sprintf("WebSockets, connections to the API and sockets of workers can be %d", need)}
-		if limit, err := strconv.Atoi(fields[1]); err == nil && limit < need { // it can be "unlimited"
-			l.Change = fmt.Sprintf("LimitNOFILE=%d in the unit, or ulimit -Hn", need)
-		}
-		return []Line{l}
-	}
-	return nil
 }

@@ -21,7 +21,6 @@ func largeMachine(cpuOf func(card, queue int) int) map[string]string {
 		"proc/self/status":                                 "Name:\tferry\nCpus_allowed:\tffffffff,ffffffff\nCpus_allowed_list:\t0-63",
 		"proc/self/cgroup":                                 "0::/system.slice/ferry.service",
 		"sys/fs/cgroup/system.slice/ferry.service/cpu.max": "max 100000",
-		"proc/self/limits":                                 "Limit                     Soft Limit           Hard Limit           Units\nMax open files            1024                 524288               files",
 		"proc/sys/net/core/rmem_max":                       "4194304",
 		"proc/sys/net/core/wmem_max":                       "4194304",
 		"proc/sys/net/core/netdev_max_backlog":             "1000",
@@ -69,13 +68,22 @@ func changed(all, other map[string]string) map[string]string {
 func report(root fs.FS, p Plan) string {
 	var lines []string
 	for _, l := range Report(root, p) {
-		lines = append(lines, l.String())
+		lines = append(lines, format(l))
 	}
 	return strings.Join(lines, "\n")
 }
 
+// format returns "ok: …" or "advice: …".
+func format(l Line) string {
+	kind, change := "ok", ""
+	if l.Change != "" {
+		kind, change = "advice", "; "+l.Change
+	}
+	return fmt.Sprintf("%s: %s: %s%s, because %s", kind, l.Subject, l.Finding, change, l.Because)
+}
+
 // plan is that of the default settings.
-var plan = Plan{Addresses: 1, Buffer: 4 << 20, TCP: 20_000}
+var plan = Plan{Addresses: 1, Buffer: 4 << 20}
 
 func TestReportLargeMachine(t *testing.T) {
 	tuned := largeMachine(oneToOne)
@@ -103,7 +111,6 @@ func TestReportLargeMachine(t *testing.T) {
 			"ok: net.core.rmem_max: 4096 KiB, because the relay asks for 4096 KiB for each socket",
 			"ok: net.core.netdev_max_backlog: 1000, 0 datagrams dropped since the start of the machine, because only RPS and virtual interfaces use this queue",
 			"ok: net.core.netdev_budget: 300, used up 3 times since the start of the machine, because the kernel handled 20000000 datagrams",
-			"ok: open files: at most 524288, because WebSockets, connections to the API and sockets of workers can be 20164",
 		}, []string{"irqbalance", "eth9", "ok: lo", "advice: lo", "steering"}},
 		{"few queues", changed(tuned, map[string]string{"sys/class/net/eth2/operstate": "down"}), plan, []string{
 			"advice: eth0: 16 receive queues; ethtool -L eth0 combined 64, or as many as the card has, because each queue is handled by one CPU at a time, and there are 64 workers",
@@ -122,13 +129,11 @@ func TestReportLargeMachine(t *testing.T) {
 		}, nil},
 		{"untuned", changed(tuned, map[string]string{
 			"proc/sys/net/core/rmem_max": "212992", "proc/net/softnet_stat": "000003e8 00000005 00000002",
-			"proc/self/limits": "Max open files            1024                 4096                 files",
-			"proc/812/comm":    "irqbalance", "sys/class/net/eth0/queues/tx-3/xps_cpus": "00000000,00000000",
+			"proc/812/comm": "irqbalance", "sys/class/net/eth0/queues/tx-3/xps_cpus": "00000000,00000000",
 		}), pinned, []string{
 			"advice: net.core.rmem_max: 208 KiB; sysctl -w net.core.rmem_max=4194304, or give the process CAP_NET_ADMIN, because the relay asks for 4096 KiB for each socket",
 			"advice: net.core.netdev_max_backlog: 1000, 5 datagrams dropped since the start of the machine; sysctl -w net.core.netdev_max_backlog=10000, because datagrams that a CPU passes to another wait in this queue",
 			"advice: net.core.netdev_budget: 300, used up 2 times since the start of the machine; sysctl -w net.core.netdev_budget=600 net.core.netdev_budget_usecs=8000, because that is more than once in 1000 datagrams, and the rest of the card's queue waits then",
-			"advice: open files: at most 4096; LimitNOFILE=20164 in the unit, or ulimit -Hn, because WebSockets, connections to the API and sockets of workers can be 20164",
 			"advice: irqbalance: runs; stop it, or exclude the interrupts of the cards, because it moves interrupts away from the workers, which are pinned",
 			"advice: eth0: 1 of 16 transmit queues without CPUs; set xps_cpus of each to the CPU of its interrupt, because workers share transmit queues, and wait for their locks, otherwise",
 		}, nil},
@@ -153,11 +158,9 @@ func TestReportContainer(t *testing.T) {
 		"sys/devices/system/cpu/online": "0-63", "proc/self/status": "Cpus_allowed_list:\t0-63",
 		"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "200000 100000",
 		"sys/class/net/eth0/operstate": "up", "sys/class/net/eth0/queues/rx-0/rps_cpus": "0",
-		"proc/self/limits": "Max open files            unlimited            unlimited            files",
 	}), plan)
 	const want = `advice: processors: 2 workers for each UDP address; give the container whole processors instead (cpuset, --cpuset-cpus, the static CPU manager), because the CPU quota of the cgroup is 2 of 64 processors, and the kernel stops all threads until the next period of 100 ms when a quota is used up
-advice: network cards: none is visible; run this on the host of the container, because queues and interrupts belong to the host
-ok: open files: at most unlimited, because WebSockets, connections to the API and sockets of workers can be 20102`
+advice: network cards: none is visible; run this on the host of the container, because queues and interrupts belong to the host`
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -194,7 +197,7 @@ func TestVirtio(t *testing.T) {
 // TestReportHere reports on the machine of the test: whatever it has, a line is whole.
 func TestReportHere(t *testing.T) {
 	for _, l := range Report(os.DirFS("/"), plan) {
-		t.Log(l)
+		t.Log(format(l))
 		if l.Subject == "" || l.Finding == "" || l.Because == "" {
 			t.Errorf("%+v", l)
 		}

@@ -45,7 +45,7 @@ func TestUDP(t *testing.T) {
 	lines := c.Losses()
 	for i, want := range []string{"advice: UDP receive queues: 103 of 10103", "advice: UDP checksums: 52 of 10052",
 		"advice: UDP send queue: a queue of this machine dropped 4432 of 8015"} {
-		if i >= len(lines) || !strings.HasPrefix(lines[i].String(), want) {
+		if i >= len(lines) || !strings.HasPrefix(format(lines[i]), want) {
 			t.Errorf("%v, want %q", lines, want)
 		}
 	}

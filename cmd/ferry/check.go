@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/ferryrelay/ferry/internal/server/config"
+	"github.com/ferryrelay/ferry/internal/server/process"
+)
+
+func checkCommand(s streams) *cli.Command {
+	return s.settingCommand(&cli.Command{
+		Name:  "check",
+		Usage: "check settings, this machine and the running process, and say what to change",
+		Description: `Prints every setting with its source, secrets hidden. The exit code is 0 if the role
+would start with these settings and 1 otherwise, with all reasons. It opens no sockets
+and does not read the state directory. It warns of settings that the role ignores.
+
+The role is that of the settings: serve without a store, else that of cluster_cert, else
+relay or api by the settings that only one of them uses. The last line names it.
+
+With --machine or --running it prints findings instead. Each line is ok, advice (it works
+and could be better), a problem, or was skipped, with what to change. The exit code is 1 if
+there is a problem. It changes nothing.
+
+--machine checks what the role needs of this machine: clock, processors, network cards,
+buffers and limits of the kernel, space for the state, ports, advertised addresses,
+certificates, names, and the store of a fleet. It opens sockets for a moment. In a
+container, run it on the host as well.
+
+--running asks the process at the admin address of these settings, with the token and the
+certificate in them: whether it is ready and has these settings, how many files it may open,
+and whether it can store its state.
+
+Examples:
+   ferry check --config ferry.yaml
+   ferry check --config ferry.yaml --machine --running
+   ferry check --role api -c ferry.yaml
+   FERRY_REGION=eu ferry check -c ferry.yaml --max-connections 20`,
+		Flags: append(config.Flags(config.Serve()),
+			roleFlag(),
+			&cli.BoolFlag{Name: "machine", Usage: "check this machine as well"},
+			&cli.BoolFlag{Name: "running", Usage: "check the running process as well"},
+			&cli.BoolFlag{Name: "json", Usage: "write the findings of --machine and --running as a JSON array"}),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			machine, running := cmd.Bool("machine"), cmd.Bool("running")
+			if cmd.Bool("json") && !machine && !running {
+				return usage(cmd, errors.New("--json is for --machine and --running"))
+			}
+			loaded, mode, because, err := loadForRole(cmd, s.environ)
+			if _, isUsage := errors.AsType[usageError](err); isUsage {
+				return err
+			}
+			if machine || running {
+				if loaded.IsZero() {
+					return err
+				}
+				checker := process.Checker{Config: loaded.Config, Mode: mode, ModeBecause: because, Unloaded: err}
+				return s.printFindings(checker.Check(ctx, machine, running), cmd.Bool("json"))
+			}
+			return s.checkSettings(loaded, mode, because, err)
+		},
+	})
+}
+
+// checkSettings prints the settings, and returns why the mode would not start with them. Err is that of
+// config.Load.
+func (s streams) checkSettings(loaded config.Loaded, mode process.Mode, because string, err error) error {
+	if err == nil {
+		if err := loaded.Print(s.stdout); err != nil {
+			return err
+		}
+		for _, w := range append(process.Warnings(loaded.Config, mode), process.Unused(loaded, mode)...) {
+			fmt.Fprintln(s.stderr, "warning:", w)
+		}
+		for _, a := range process.Advice(loaded.Config, mode) {
+			fmt.Fprintln(s.stderr, "advice:", a)
+		}
+	}
+	if !loaded.IsZero() {
+		err = errors.Join(err, process.Check(loaded.Config, mode))
+	}
+	if all := joined(err); len(all) > 1 {
+		for _, e := range all {
+			fmt.Fprintln(s.stderr, "error:", errorText(e))
+		}
+		return fmt.Errorf("%d errors: ferry %s would not start with these settings%s", len(all), mode, because)
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(s.stdout, "# %s would start with these settings%s\n", mode, because)
+	}
+	return err
+}
+
+// printFindings writes a line for each finding, and a second one with what to change, and returns an error if
+// there is a problem.
+func (s streams) printFindings(all []process.Finding, asJSON bool) error {
+	var b strings.Builder
+	problems := 0
+	for _, f := range all {
+		if f.State == "problem" {
+			problems++
+		}
+		fmt.Fprintf(&b, "%-8s %s: %s\n", f.State, f.Subject, strings.ReplaceAll(f.Text, "\n", "\n         "))
+		if f.Do != "" {
+			fmt.Fprintf(&b, "         -> %s\n", f.Do)
+		}
+	}
+	if asJSON {
+		b.Reset()
+		e := json.NewEncoder(&b)
+		e.SetIndent("", "  ")
+		if err := e.Encode(all); err != nil {
+			return err
+		}
+	}
+	if _, err := io.WriteString(s.stdout, b.String()); err != nil {
+		return err
+	}
+	if problems > 0 {
+		return errProblems
+	}
+	return nil
+}
+
+var errProblems = errors.New("there are problems")
+
+// joined returns the errors that errors.Join has joined, in several steps.
+func joined(err error) (all []error) {
+	if err == nil {
+		return nil
+	}
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var texts []string
+	for _, e := range several.Unwrap() {
+		all, texts = append(all, joined(e)...), append(texts, e.Error())
+	}
+	if err.Error() != strings.Join(texts, "\n") { // by fmt.Errorf
+		return []error{err}
+	}
+	return all
+}
+
+func roleFlag() cli.Flag {
+	return &cli.StringFlag{Name: "role", Usage: "check for `ROLE`: serve, relay or api", DefaultText: "the role of the settings"}
+}
+
+// loadForRole loads the settings of check, and returns the role to check them for, with the
+// reason in parentheses unless the role is an option. With an error that is not of the command line the settings may still be usable, see
+// config.Load.
+func loadForRole(cmd *cli.Command, environ []string) (l config.Loaded, mode process.Mode, because string, err error) {
+	if name := cmd.String("role"); name != "" {
+		if mode, err = parseRole(name); err != nil {
+			return l, mode, "", usage(cmd, err)
+		}
+	}
+	l, err = config.Load(cmd, environ, config.Serve())
+	if !cmd.IsSet("role") {
+		mode, because = process.ModeOf(l)
+		because = " (" + because + ")"
+	}
+	return l, mode, because, err
+}
+
+// parseRole returns the mode of serve, relay or api by its name.
+func parseRole(name string) (process.Mode, error) {
+	for _, mode := range []process.Mode{process.Serve, process.Relay, process.API} {
+		if mode.String() == name {
+			return mode, nil
+		}
+	}
+	return 0, fmt.Errorf("--role: %q is not serve, relay or api", name)
+}
