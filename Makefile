@@ -361,7 +361,7 @@ release: ## archives, packages, image, SBOM, provenance and checksums in out/rel
 
 # The chart's tests are a module of its own, with Helm's and Kubernetes' own packages.
 .PHONY: helm-test
-helm-test: ## the Helm chart and the manifests against Kubernetes' types and policies
+helm-test: ## the Helm chart and the manifests against Kubernetes' types and policies; the dashboard and alerts against the metrics
 	$(GO) -C scripts/helm vet ./...
 	$(GO) -C scripts/helm test ./...
 

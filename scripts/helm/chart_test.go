@@ -1,6 +1,7 @@
 // Package helm tests the chart in scripts/deploy/helm/ferry, and writes what is made from it: the
-// manifests in scripts/deploy/kubernetes, its README.md and the settings in its schema. It is a module
-// of its own, so that Ferry does not depend on Helm and Kubernetes.
+// manifests in scripts/deploy/kubernetes, its README.md and the settings in its schema. It also tests
+// these manifests, and the dashboard and the alerts in scripts/deploy against the metrics of the
+// binary. It is a module of its own, so that Ferry does not depend on Helm, Kubernetes and metricsql.
 package helm
 
 import (
@@ -27,8 +28,9 @@ var rewrite = flag.Bool("rewrite", false, "write the files that are made from th
 
 const (
 	root       = "../.."
-	directory  = root + "/scripts/deploy/helm/ferry"
-	kubernetes = root + "/scripts/deploy/kubernetes"
+	files      = root + "/scripts/deploy"
+	directory  = files + "/helm/ferry"
+	kubernetes = files + "/kubernetes"
 	namespace  = "ferry"
 )
 

@@ -1,4 +1,4 @@
-package deploy
+package helm
 
 import (
 	"fmt"
@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/ferryrelay/ferry/internal/test/testkit"
 )
 
 // The time series of faults have a sample each scrapeInterval, begin with calmSamples without
@@ -173,8 +171,7 @@ func (f fault) series(instance string) (all []promtoolSeries) {
 // TestAlertsFire: each alert fires during its fault, as the metrics show it, and not before, and
 // none fires in six hours of a healthy fleet.
 func TestAlertsFire(t *testing.T) {
-	t.Parallel()
-	rules, err := filepath.Abs("prometheus/alerts.yaml")
+	rules, err := filepath.Abs(files + "/prometheus/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +237,7 @@ func TestAlertsFire(t *testing.T) {
 	if err := os.WriteFile(name, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "promtool", "prometheus"), "test", "rules",
+	if out, err := exec.CommandContext(t.Context(), promtool(t), "test", "rules",
 		name).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -1,17 +1,16 @@
-package deploy
+package helm
 
 import (
-	"bufio"
 	"encoding/json"
 	"maps"
 	"net/http"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 )
 
 // page is the content of /metrics: types by metric, and label values by metric.
@@ -71,26 +70,8 @@ func (p page) read(text string) {
 // canaryPage returns the metrics of ferry ping --every, which needs no relay for them.
 func canaryPage(t *testing.T) string {
 	t.Helper()
-	cmd := exec.Command(binary, "ping", "http://127.0.0.1:1", "--transport", "udp,dtls,ws,wss", "--every", "10s", "--listen", "127.0.0.1:0")
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("ferry ping: %v", err)
-		}
-	}()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	url, ok := strings.CutPrefix(strings.TrimSpace(line), "ready metrics=")
-	if err != nil || !ok {
-		t.Fatalf("%q, %v", line, err)
-	}
-	text, _ := get(t, url)
+	ready := start(t, "ping", "http://127.0.0.1:1", "--transport", "udp,dtls,ws,wss", "--every", "10s", "--listen", "127.0.0.1:0")
+	text, _ := get(t, ready["metrics"])
 	return text
 }
 
@@ -154,7 +135,6 @@ func (p page) kind(name string) string {
 
 // TestDashboard checks that every panel shows existing metrics.
 func TestDashboard(t *testing.T) {
-	t.Parallel()
 	var d struct {
 		Title  string `json:"title"`
 		UID    string `json:"uid"`
@@ -175,7 +155,7 @@ func TestDashboard(t *testing.T) {
 			} `json:"list"`
 		} `json:"annotations"`
 	}
-	if err := json.Unmarshal([]byte(read(t, "grafana/ferry.json")), &d); err != nil {
+	if err := json.Unmarshal([]byte(read(t, files+"/grafana/ferry.json")), &d); err != nil {
 		t.Fatal(err)
 	}
 	p, ids, shown := scraped(t), make(map[int]bool), make(map[string]bool)
@@ -253,9 +233,8 @@ var annotationLabel = regexp.MustCompile(`\$labels\.([a-z_]+)`)
 
 // TestAlerts: every rule uses existing metrics and has a summary of what to do.
 func TestAlerts(t *testing.T) {
-	t.Parallel()
 	var file alertRules
-	if err := strict([]byte(read(t, "prometheus/alerts.yaml")), &file); err != nil {
+	if err := strict([]byte(read(t, files+"/prometheus/alerts.yaml")), &file); err != nil {
 		t.Fatal(err)
 	}
 	p, seen := scraped(t), make(map[string]bool)
@@ -291,26 +270,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestPrometheusFiles checks that the other files are YAML and name the job and
-// metric that the rules use.
-func TestPrometheusFiles(t *testing.T) {
-	t.Parallel()
-	var scrape struct {
-		RuleFiles []string `yaml:"rule_files"`
-		Configs   []struct {
-			Job      string `yaml:"job_name"`
-			Interval string `yaml:"scrape_interval"`
-			Static   []struct {
-				Targets []string `yaml:"targets"`
-			} `yaml:"static_configs"`
-		} `yaml:"scrape_configs"`
-	}
-	if err := strict([]byte(read(t, "prometheus/scrape.yaml")), &scrape); err != nil {
-		t.Fatal(err)
-	}
-	if c := scrape.Configs; len(c) != 1 || c[0].Job != "ferry" || c[0].Static[0].Targets[0] != defaultOf(t, "serve", "admin") {
-		t.Errorf("%+v", c)
-	}
+// TestAdapter checks that the adapter makes of our gauges what the relays are scaled by.
+func TestAdapter(t *testing.T) {
 	var adapter struct {
 		Rules []struct {
 			Series    string                       `yaml:"seriesQuery"`
@@ -319,7 +280,7 @@ func TestPrometheusFiles(t *testing.T) {
 			Query     string                       `yaml:"metricsQuery"`
 		} `yaml:"rules"`
 	}
-	if err := strict([]byte(read(t, "prometheus/adapter.yaml")), &adapter); err != nil {
+	if err := strict([]byte(read(t, files+"/prometheus/adapter.yaml")), &adapter); err != nil {
 		t.Fatal(err)
 	}
 	p, passed := scraped(t), make(map[string]bool)
@@ -332,10 +293,14 @@ func TestPrometheusFiles(t *testing.T) {
 		}
 		passed[r.Name.As] = true
 	}
-	for _, o := range objects(t, "kubernetes/autoscale.yaml") {
-		for _, m := range o.body.(*autoscaler).Spec.Metrics {
+	for _, o := range kustomized(t, "") {
+		scaler, ok := o.typed.(*autoscalingv2.HorizontalPodAutoscaler)
+		if !ok {
+			continue
+		}
+		for _, m := range scaler.Spec.Metrics {
 			if m.Pods != nil && !passed[m.Pods.Metric.Name] {
-				t.Errorf("%s is scaled by %s, which the adapter does not pass on: %v", o.name, m.Pods.Metric.Name, slices.Collect(maps.Keys(passed)))
+				t.Errorf("%v is scaled by %s, which the adapter does not pass on: %v", o, m.Pods.Metric.Name, slices.Collect(maps.Keys(passed)))
 			}
 		}
 	}
