@@ -2,9 +2,6 @@ package deploy
 
 import (
 	"bytes"
-	"context"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"testing"
@@ -41,39 +38,6 @@ func run(t *testing.T, args ...string) (text string, code int) {
 		t.Fatal(err)
 	}
 	return string(out), cmd.ProcessState.ExitCode()
-}
-
-// dev starts ferry dev and returns the URLs of its API and its admin listener.
-func dev(t *testing.T) (api, admin string) {
-	t.Helper()
-	cmd := exec.Command(binary, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	p := ferrytest.Start(t, cmd)
-	t.Cleanup(p.Stop)
-	return p.API, p.Admin
-}
-
-// get returns the body and the status of a URL.
-func get(t *testing.T, url string) (body string, status int) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return do(t, req)
-}
-
-func do(t *testing.T, req *http.Request) (body string, status int) {
-	t.Helper()
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text), resp.StatusCode
 }
 
 // read returns the content of a file in this directory.

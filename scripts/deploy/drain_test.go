@@ -48,10 +48,6 @@ func TestDrainTimes(t *testing.T) {
 			all = append(all, place{"compose: " + name, commandLine{name, s.Command}, seconds(t, s.StopGracePeriod)})
 		}
 	}
-	for _, w := range workloads(t) {
-		waits := time.Duration(w.pod().Grace-w.container().Lifecycle.PreStop.Sleep.Seconds) * time.Second
-		all = append(all, place{"kubernetes: " + w.name, w.line(), waits})
-	}
 	drains := 0
 	for _, p := range all {
 		text := p.line.flag("drain-timeout")
@@ -73,7 +69,7 @@ func TestDrainTimes(t *testing.T) {
 			t.Errorf("%s: README does not say that relays drain for %s", p.where, text)
 		}
 	}
-	if drains != 3 {
+	if drains != 2 {
 		t.Errorf("%d relays", drains)
 	}
 }

@@ -124,9 +124,6 @@ func commandLines(t *testing.T) (all []commandLine) {
 			all = append(all, commandLine{"compose.yaml: " + name, s.Command})
 		}
 	}
-	for _, w := range workloads(t) {
-		all = append(all, commandLine{"kubernetes: " + w.name, w.container().Args})
-	}
 	return append(all, typed(t)...)
 }
 
@@ -225,11 +222,6 @@ func TestFiles(t *testing.T) {
 	checkKeys(t, "ferry.yaml", "serve", read(t, "systemd/ferry.yaml"))
 	checkKeys(t, "relay.yaml", "relay", read(t, "systemd/relay.yaml"))
 	checkKeys(t, "api.yaml", "api", read(t, "systemd/api.yaml"))
-	for _, o := range objects(t, "kubernetes/api.yaml") {
-		if m, ok := o.body.(*configMap); ok {
-			checkKeys(t, "ConfigMap", "api", m.Data["api.yaml"])
-		}
-	}
 }
 
 // TestCheck checks that ferry check accepts the configuration files of all
