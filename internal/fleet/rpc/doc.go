@@ -85,28 +85,7 @@
 // after 5 minutes, so a removed CA is trusted for that long. To replace the CA: add the new CA to the CA file of each
 // node, issue new certificates, remove the old CA.
 //
-// [NewCA] and [CA.Issue] create the files. So do these commands of OpenSSL 3:
-//
-//	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 3650 \
-//	  -subj "/CN=ferry cluster" -addext keyUsage=critical,keyCertSign,cRLSign \
-//	  -addext basicConstraints=critical,CA:TRUE,pathlen:0 -keyout ca-key.pem -out ca.pem
-//
-// For each API:
-//
-//	openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -subj "/CN=api" \
-//	  -addext subjectAltName=URI:ferry:role:api -addext extendedKeyUsage=clientAuth \
-//	  -addext keyUsage=critical,digitalSignature -keyout api-key.pem -out api.csr
-//	openssl x509 -req -in api.csr -copy_extensions copy -days 365 \
-//	  -CA ca.pem -CAkey ca-key.pem -CAcreateserial -out api.pem
-//
-// And for each relay, with its own id:
-//
-//	RELAY=6f1de3a2-5f34-4a3e-9d4c-0a5f3a1b2c3d
-//	openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -subj "/CN=relay" \
-//	  -addext subjectAltName=URI:ferry:role:relay,DNS:$RELAY -addext extendedKeyUsage=serverAuth \
-//	  -addext keyUsage=critical,digitalSignature -keyout relay-key.pem -out relay.csr
-//	openssl x509 -req -in relay.csr -copy_extensions copy -days 365 \
-//	  -CA ca.pem -CAkey ca-key.pem -CAcreateserial -out relay.pem
+// testdata/openssl.sh makes the files of [NewCA] and [CA.Issue] with OpenSSL.
 //
 // # Limits
 //

@@ -1,8 +1,6 @@
 package rpc
 
 import (
-	"go/parser"
-	"go/token"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,35 +10,19 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// opensslCommands returns the shell commands of doc.go.
-func opensslCommands(t *testing.T) string {
-	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var lines []string
-	for line := range strings.Lines(file.Doc.Text()) {
-		text, ok := strings.CutPrefix(line, "\t")
-		goesOn := len(lines) > 0 && strings.HasSuffix(lines[len(lines)-1], "\\")
-		if ok && (goesOn || strings.HasPrefix(text, "openssl ") || strings.HasPrefix(text, "RELAY=")) {
-			lines = append(lines, strings.TrimRight(text, "\n"))
-		}
-	}
-	if n := strings.Count(strings.Join(lines, "\n"), "openssl "); n != 5 {
-		t.Fatalf("doc.go has %d calls of openssl, not 5", n)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// TestOpenSSL runs the commands of doc.go, and connects a relay and an API with the
-// resulting files.
+// TestOpenSSL runs the commands of testdata/openssl.sh, and connects a relay and an API with
+// the resulting files.
 func TestOpenSSL(t *testing.T) {
 	t.Parallel()
 	testkit.Program(t, "openssl", "openssl")
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "sh", "-e")
-	cmd.Dir, cmd.Stdin = dir, strings.NewReader(opensslCommands(t))
+	script, err := filepath.Abs("testdata/openssl.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Input(t, script)
+	cmd := exec.CommandContext(t.Context(), "sh", "-e", script)
+	cmd.Dir = dir
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
@@ -49,8 +31,7 @@ func TestOpenSSL(t *testing.T) {
 	}
 	x := newTestCluster(t)
 	x.server.Close()
-	var err error
-	x.server, err = NewServer(Config{Addr: loopback, Relay: x.relay, Operator: x.operator, ID: docRelay, Files: files("relay")})
+	x.server, err = NewServer(Config{Addr: loopback, Relay: x.relay, Operator: x.operator, ID: scriptRelay, Files: files("relay")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +42,7 @@ func TestOpenSSL(t *testing.T) {
 	start(t, x.server.Run)
 	x.startDialer(t)
 	node := x.node()
-	node.Relay = docRelay
+	node.Relay = scriptRelay
 	if _, err := x.dialer.Relay(node).ReserveHost(testContext(t), testHost()); err != nil {
 		t.Error(err)
 	}
@@ -91,5 +72,5 @@ func TestOpenSSL(t *testing.T) {
 	}
 }
 
-// docRelay is the relay id in doc.go.
-var docRelay = [16]byte{0x6f, 0x1d, 0xe3, 0xa2, 0x5f, 0x34, 0x4a, 0x3e, 0x9d, 0x4c, 0x0a, 0x5f, 0x3a, 0x1b, 0x2c, 0x3d}
+// scriptRelay is the relay id in testdata/openssl.sh.
+var scriptRelay = [16]byte{0x6f, 0x1d, 0xe3, 0xa2, 0x5f, 0x34, 0x4a, 0x3e, 0x9d, 0x4c, 0x0a, 0x5f, 0x3a, 0x1b, 0x2c, 0x3d}
