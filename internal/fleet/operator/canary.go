@@ -12,7 +12,6 @@ type CanaryReport struct {
 	Transports []CanaryTransport `json:"transports"`
 }
 
-// CanaryTransport is the part about one transport.
 type CanaryTransport struct {
 	Transport string `json:"transport"`
 	// Region is that of the last allocation; empty: there was none.
@@ -28,13 +27,11 @@ type CanaryTransport struct {
 	Failure      string    `json:"failure,omitempty"`
 }
 
-// Canary is an item of /canaries.
 type Canary struct {
 	CanaryReport
 	Reported time.Time `json:"reported"` // when the last report came
 }
 
-// Canaries is the response of /canaries.
 type Canaries struct {
 	Canaries []Canary `json:"canaries"`
 }

@@ -19,8 +19,7 @@ type Load struct {
 	Players     int     `json:"players"`
 	Links       int     `json:"links"`
 	Seats       int     `json:"seats"`
-	// Relays is how many relays are in it.
-	Relays int `json:"relays"`
+	Relays      int     `json:"relays"`
 }
 
 // Add adds the load of other relays.
@@ -46,8 +45,7 @@ type Condition struct {
 
 // Summary is the response of /summary: what a relay tells the console of an API process.
 type Summary struct {
-	Host string `json:"host"` // the name of the machine
-	Load Load   `json:"load"`
-	// Conditions are those that are not ok.
+	Host       string      `json:"host"` // the name of the machine
+	Load       Load        `json:"load"`
 	Conditions []Condition `json:"conditions,omitempty"`
 }

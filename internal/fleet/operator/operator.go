@@ -13,7 +13,6 @@ import (
 // expects the process to end.
 var ErrFinal = errors.New("admin: a signal began this drain, so it cannot be undone")
 
-// Node is one process of the fleet.
 type Node struct {
 	ID      string `json:"id"`   // of the relay
 	Role    string `json:"role"` // "serve", "dev", "relay" or "api"
@@ -63,7 +62,6 @@ type Traffic struct {
 	Dropped       float64 `json:"dropped_per_second"`
 }
 
-// Nodes is the response of /nodes.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`
 	// StoreAway is since when the store of the fleet has not answered; absent if it does. Then other
@@ -88,7 +86,6 @@ func (n *Nodes) AwayText(format func(time.Time) string) string {
 	return strings.Join(texts, ", ")
 }
 
-// StoreAway is the store of a region that does not answer.
 type StoreAway struct {
 	Region string    `json:"region"`
 	Since  time.Time `json:"since"`
@@ -107,13 +104,11 @@ type DrainState struct {
 	Node string `json:"node,omitempty"`
 
 	Draining bool `json:"draining"`
-	// Final is set for a drain that cannot be undone.
-	Final bool `json:"final"`
+	Final    bool `json:"final"`
 	// Deadline is the latest end of the process; absent: no deadline.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Threshold is the number of allocations at which the drain is complete.
-	Threshold int `json:"threshold"`
-	// Allocations is the number of remaining allocations.
+	Threshold   int `json:"threshold"`
 	Allocations int `json:"allocations"`
 }
 
@@ -125,10 +120,9 @@ type ActionResult struct {
 
 // Allocation is an item of /allocations.
 type Allocation struct {
-	ID    string `json:"id"`
-	Role  string `json:"role"`
-	Match string `json:"match"` // id of the host
-	// JoinCode is the join code of a host, if it has one.
+	ID       string `json:"id"`
+	Role     string `json:"role"`
+	Match    string `json:"match"` // id of the host
 	JoinCode string `json:"join_code,omitempty"`
 	// Player is the player for whom it was reserved. It is empty if it is not known, as after
 	// a restart if its name is too long for the connection data.
@@ -154,7 +148,6 @@ type Allocation struct {
 	AllocationCounts
 }
 
-// AllocationCounts are the counts of an [Allocation], part of its JSON.
 type AllocationCounts struct {
 	// SentDatagrams and SentBytes count what the relay forwarded for the player since it was
 	// reserved, or came back after a restart, without UDP and IP headers.
@@ -168,7 +161,6 @@ type AllocationCounts struct {
 	LargeMessages uint32 `json:"large_messages"`
 }
 
-// Allocations is a page of /allocations.
 type Allocations struct {
 	Allocations []Allocation `json:"allocations"`
 	// Next is the cursor of the next page; 0: this is the last page.
@@ -179,11 +171,9 @@ type Allocations struct {
 type Affected struct {
 	// Hosts and Joiners are the allocations that are bound from the network over UDP or DTLS. The
 	// end of a host ends its match.
-	Hosts   int `json:"hosts"`
-	Joiners int `json:"joiners"`
-	// WebSockets are the connections from there.
-	WebSockets int `json:"websockets"`
-	// MissingRelays are the relays of a fleet that are not in the sum.
+	Hosts         int `json:"hosts"`
+	Joiners       int `json:"joiners"`
+	WebSockets    int `json:"websockets"`
 	MissingRelays int `json:"missing_relays,omitempty"`
 }
 
@@ -198,15 +188,13 @@ type Match struct {
 	Relay string `json:"relay,omitempty"`
 }
 
-// Matches is the response of /matches.
 type Matches struct {
 	Matches []Match `json:"matches"`
 	// Total is how many matches the search found. Truncated is set if the relay has more
 	// than were searched.
-	Total     int  `json:"total"`
-	Truncated bool `json:"truncated,omitempty"`
-	// Missing are the relays that did not answer.
-	Missing []Missing `json:"missing,omitempty"`
+	Total     int       `json:"total"`
+	Truncated bool      `json:"truncated,omitempty"`
+	Missing   []Missing `json:"missing,omitempty"`
 }
 
 // Page is a response of a relay: JSON with status 200, otherwise a line of text.

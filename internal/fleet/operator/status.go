@@ -6,16 +6,13 @@ import (
 	"time"
 )
 
-// Usage is the response of /usage.
 type Usage struct {
 	// Since is when counting began: the first start with this state directory.
 	Since    time.Time      `json:"since"`
 	Projects []ProjectUsage `json:"projects"`
-	// Missing are the relays whose usage is not in the sum.
-	Missing []Missing `json:"missing,omitempty"`
+	Missing  []Missing      `json:"missing,omitempty"`
 }
 
-// ProjectUsage is the usage of one project and environment.
 type ProjectUsage struct {
 	// Project and Environment are empty if they are unknown, as after a restart.
 	// Tenant is a digest of both, in hexadecimal.
@@ -29,9 +26,8 @@ type ProjectUsage struct {
 	Hosts         int     `json:"hosts"`
 	Players       int     `json:"players"` // bound, including hosts
 	PlayerSeconds float64 `json:"player_seconds"`
-	// Datagrams and Bytes count relayed traffic.
-	Datagrams uint64 `json:"datagrams"`
-	Bytes     uint64 `json:"bytes"`
+	Datagrams     uint64  `json:"datagrams"`
+	Bytes         uint64  `json:"bytes"`
 }
 
 // Add adds the usage of another relay. The sum begins with the first of both.
@@ -62,12 +58,10 @@ type PlayersUsage struct {
 	Players []PlayerUsage `json:"players"`
 	// Others is the sum of all other players: beyond the parameter top, those that sent least of
 	// very many, and those without a name.
-	Others PlayerCounts `json:"others"`
-	// Missing are the relays whose usage is not in the sum.
-	Missing []Missing `json:"missing,omitempty"`
+	Others  PlayerCounts `json:"others"`
+	Missing []Missing    `json:"missing,omitempty"`
 }
 
-// PlayerUsage is the usage of one player.
 type PlayerUsage struct {
 	// Player is the name for which the API reserved; one that ends with an ellipsis is cut.
 	// Digest is that of project, environment and all of the name, in hexadecimal.
@@ -78,7 +72,6 @@ type PlayerUsage struct {
 	PlayerCounts
 }
 
-// PlayerCounts are what a player has used.
 type PlayerCounts struct {
 	Allocations int `json:"allocations"` // since counting began
 	Live        int `json:"live"`        // of these now

@@ -19,14 +19,12 @@ type Why struct {
 	Players []WhyPlayer `json:"players,omitempty"`
 }
 
-// WhyPlayer is a joiner of a host.
 type WhyPlayer struct {
 	ID      string `json:"id"`
 	Player  string `json:"player,omitempty"` // while it is live
 	Because string `json:"because"`
 }
 
-// WhyEvent is an event, or Count of one kind.
 type WhyEvent struct {
 	// ID and Relay are those of the allocation, in a [ProjectTimeline]. ID is "" for a call that
 	// was refused, and Relay if it is the one that answers.
@@ -46,6 +44,5 @@ type WhyEvent struct {
 type ProjectTimeline struct {
 	Project string     `json:"project"`
 	Events  []WhyEvent `json:"events"` // the newest first
-	// Missing are the relays that did not answer.
-	Missing []Missing `json:"missing,omitempty"`
+	Missing []Missing  `json:"missing,omitempty"`
 }

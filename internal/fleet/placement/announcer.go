@@ -14,30 +14,24 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// The pace of an [Announcer]; doc.go gives the reasons.
+// The pace of an [Announcer].
 const (
-	// refreshEvery is the interval at which each host is sent to the store again.
+	// refreshEvery is the interval at which each host is sent to the store again: two rounds may be missed.
 	refreshEvery = HostTTL / 3
-	// catchUp is the time in which all hosts are sent to the store.
+	// catchUp is the time in which all hosts are sent to the store: 5 s with the 1.5 s until its return is noticed.
 	catchUp = 3 * time.Second
 	// lateAfter is how much later than due a host may be sent before the
 	// announcer hurries.
-	lateAfter = 5 * time.Second
-	// renewBatch is the number of hosts in one call.
-	renewBatch = 500
-	// minRenewInterval is the time between calls with fewer hosts.
+	lateAfter        = 5 * time.Second
+	renewBatch       = 500
 	minRenewInterval = 2 * time.Second
-	// announceTick is the interval at which the announcer checks what is due.
-	announceTick = 250 * time.Millisecond
-	// leaveTimeout bounds the last calls of Run.
-	leaveTimeout = 2 * time.Second
-	// The pause after a failed call doubles from the first to the second.
+	announceTick     = 250 * time.Millisecond
+	leaveTimeout     = 2 * time.Second
+	// The pause after a failed call doubles from the first to the second, half more or less.
 	minRetryPause, maxRetryPause = 250 * time.Millisecond, time.Second
 )
 
-// AnnouncerConfig configures an [Announcer].
 type AnnouncerConfig struct {
-	// Registry and Directory are the fleet's. Required.
 	Registry  Registry
 	Directory Directory
 	// Node returns what the relay announces now. Relay and Boot are always the
@@ -51,8 +45,7 @@ type AnnouncerConfig struct {
 	// not get its code, which leads to a third host: no player finds it. Nil is allowed; it is
 	// called by Run's goroutine.
 	OnMoveRefused func(host proto.AllocationID)
-	// Logger gets failures of the store and its return. Nil: no log.
-	Logger *slog.Logger
+	Logger        *slog.Logger
 }
 
 // Announcer publishes a relay in the store: its heartbeat, and its hosts with their
@@ -79,22 +72,17 @@ type Announcer struct {
 	batch         []HostEntry
 }
 
-// announcerCounts are independent counters.
 type announcerCounts struct{ heartbeats, renewals, renewedHosts, drops, lost atomic.Uint64 }
 
-// AnnouncerStats are counts since the announcer was made.
 type AnnouncerStats struct {
-	// Heartbeats counts heartbeats, Renewals calls that sent hosts, RenewedHosts the hosts sent, Drops
-	// calls that sent ends, Moves codes that passed to another host, Failed failed calls of any
-	// kind.
+	// Renewals counts calls that sent hosts, RenewedHosts these, Drops calls that sent ends, Moves codes
+	// that passed to another host, Failed failed calls of any kind.
 	Heartbeats, Renewals, RenewedHosts, Drops, Moves, Failed uint64
-	// Lost counts codes that now belong to other hosts.
-	Lost uint64
+	Lost                                                     uint64
 	// HostsDropped counts hosts, EndsDropped ends, MovesDropped moves, that were not sent to
 	// the store because the announcer's memory was full.
 	HostsDropped, EndsDropped, MovesDropped uint64
-	// Hosts is the number of hosts held, Ends the number of ends not sent yet.
-	Hosts, Ends int
+	Hosts, Ends                             int
 }
 
 // NewAnnouncer returns an announcer that holds nothing, or ErrConfig.
@@ -179,7 +167,6 @@ func (a *Announcer) doDue(ctx context.Context) {
 	}
 }
 
-// sendHeartbeat announces the relay.
 func (a *Announcer) sendHeartbeat(ctx context.Context, n Node) {
 	began := time.Now()
 	a.home, n.Healing = Home{Relay: n.Relay, Boot: n.Boot}, a.pace.catchingUp
@@ -225,7 +212,6 @@ func (a *Announcer) sendMove(ctx context.Context) bool {
 	return true
 }
 
-// sendEnds sends a batch of ends. It reports whether there was one.
 func (a *Announcer) sendEnds(ctx context.Context) bool {
 	a.batch = a.relayHosts.firstEnds(a.batch[:0], renewBatch)
 	if len(a.batch) == 0 {
@@ -250,7 +236,6 @@ func (a *Announcer) hostsDue() (n int, before, now uint32) {
 	return n, before, now
 }
 
-// sendHosts sends a batch of hosts if one is due. It reports whether it did.
 func (a *Announcer) sendHosts(ctx context.Context) bool {
 	n, before, now := a.hostsDue()
 	if n == 0 {
@@ -299,7 +284,6 @@ func (a *Announcer) takeFromEnded(ctx context.Context, lost []Lost) (others []Lo
 	return others, nil
 }
 
-// leave sends the remaining ends, and withdraws the relay or marks it as draining.
 func (a *Announcer) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
@@ -325,7 +309,6 @@ type storeCalls struct {
 	retryAt     time.Time
 }
 
-// call makes a call to the store, and notes whether it failed.
 func (s *storeCalls) call(parent context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(parent, storeTimeout)
 	defer cancel()

@@ -16,7 +16,6 @@ import (
 
 var _ alloc.MigrationRelay = (*Fleet)(nil)
 
-// ErrAlreadyRun is returned by a second call of Run.
 var ErrAlreadyRun = errors.New("fleet: Run was called before")
 
 // Fleet is an alloc.MigrationRelay over all relays of a fleet, for a process that serves the API.
@@ -84,14 +83,13 @@ func unavailable(operation string, cause, err error) error {
 // ErrConfig is returned by [New] and [NewAnnouncer], with the field's name.
 var ErrConfig = errors.New("fleet: bad configuration")
 
-// The limits of time of a [Fleet]; doc.go gives the reasons.
+// The limits of time of a [Fleet].
 const (
-	// PollEvery is how often a process reads the registry.
 	PollEvery = time.Second
-	// ReserveWithin bounds a reservation, over all the relays that it tries.
+	// ReserveWithin bounds a reservation, over all the relays that it tries. A player waits.
 	ReserveWithin = 2 * time.Second
-	// HealFor is how long after the store has failed what it does not have may
-	// still be on its way back into it.
+	// HealFor is how long after the store has failed what it does not have may still be on its way
+	// back into it: a lost heartbeat, and less than 4 s in which a relay announces all its hosts.
 	HealFor = DeadAfter + 4*time.Second
 
 	minPollInterval = 250 * time.Millisecond
@@ -102,7 +100,6 @@ const (
 
 // Config configures a [Fleet].
 type Config struct {
-	// Registry, Directory and Dialer are the fleet. Required.
 	Registry  Registry
 	Directory Directory
 	Dialer    Dialer
@@ -112,9 +109,7 @@ type Config struct {
 	// one.
 	Hints []Hint
 	// Seed makes the choice among relays repeatable. Zero: a random one.
-	Seed uint64
-	// Logger gets failures of the store, its return, and relays that do not answer.
-	// Nil: no log.
+	Seed   uint64
 	Logger *slog.Logger
 }
 
@@ -135,9 +130,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Stats are counts since the fleet was made.
 type Stats struct {
-	// Polls and PollsFailed count readings of the registry.
 	Polls, PollsFailed uint64
 	// Tries counts relays that were asked for a host, Placed hosts that were
 	// placed. Full, Draining and Silent count the tries that failed: for lack of
@@ -155,7 +148,6 @@ type Stats struct {
 	Relays, Dead, Stopped, Unknown int
 }
 
-// counts are independent counters.
 type counts struct {
 	tries, placed, full, draining, silent atomic.Uint64
 	refused, unavailable, homeErrors      atomic.Uint64

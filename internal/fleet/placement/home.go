@@ -9,7 +9,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// errRelayAway is returned for a host whose relay may still return.
 var errRelayAway = fmt.Errorf("fleet: the host's relay does not announce itself: %w", alloc.ErrUnavailable)
 
 // atHome calls the relay of a host, within relayTimeout. Errors: those of the call, and
@@ -70,14 +69,11 @@ func (f *Fleet) Describe(ctx context.Context, id proto.AllocationID) (d alloc.De
 	return d, err
 }
 
-// KeepCode sends a join code to its host's relay; it is for
-// alloc.ServiceConfig.KeepCode.
-// Errors: as ReserveJoiner's.
+// KeepCode is for alloc.ServiceConfig.KeepCode. Errors: as ReserveJoiner's.
 func (f *Fleet) KeepCode(ctx context.Context, host proto.AllocationID, code string) error {
 	return f.atHome(ctx, host, func(ctx context.Context, _ *Candidate, relay Remote) error { return relay.KeepCode(ctx, host, code) })
 }
 
-// relayError returns the error of a relay as one of package alloc.
 func relayError(err error) error {
 	for _, verdict := range []error{
 		alloc.ErrNotFound, alloc.ErrFull, alloc.ErrPlayerLimit, alloc.ErrDraining, alloc.ErrCodeMalformed, alloc.ErrTenantName,
@@ -90,7 +86,6 @@ func relayError(err error) error {
 	return unavailable("ask the host's relay", alloc.ErrUnavailable, err)
 }
 
-// home returns the relay of a host, if it is live.
 func (f *Fleet) home(ctx context.Context, host proto.AllocationID) (Candidate, error) {
 	h, err := f.directory.HomeOf(ctx, host)
 	switch {
@@ -121,7 +116,6 @@ type codes struct {
 	relays *relays
 }
 
-// HostOf returns the host that code leads to.
 func (c codes) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
 	host, err := c.Directory.HostOf(ctx, t, code)
 	if errors.Is(err, alloc.ErrCodeNotFound) {
@@ -130,7 +124,6 @@ func (c codes) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.A
 	return host, err
 }
 
-// CodeOf returns the code of host.
 func (c codes) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
 	code, err := c.Directory.CodeOf(ctx, t, host)
 	if errors.Is(err, alloc.ErrCodeNotFound) {

@@ -20,7 +20,6 @@ const maxTries = 8
 // minTryTimeout is the least time in which a relay can be expected to answer.
 const minTryTimeout = 100 * time.Millisecond
 
-// errTimeout is returned when the time of a reservation is over.
 var errTimeout = fmt.Errorf("fleet: no relay made the reservation in time: %w", alloc.ErrUnavailable)
 
 // ReserveHost places a host and reserves it there. Errors: alloc.ErrRegion,
@@ -57,7 +56,6 @@ func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Res
 	return alloc.Reservation{}, p.result(alloc.ErrFull)
 }
 
-// placementRequest returns the request to Place.
 func (f *Fleet) placementRequest(r alloc.HostRequest) Request {
 	q := Request{Region: r.Region, Seats: r.MaxConnections + 1}
 	if q.Region != "" {
@@ -96,8 +94,6 @@ func (f *Fleet) recordHome(ctx context.Context, c *Candidate, res alloc.Reservat
 	return res, nil
 }
 
-// timeLeft returns the time until the deadline of ctx, which has one, and
-// whether it still lasts.
 func timeLeft(ctx context.Context) (time.Duration, bool) {
 	deadline, _ := ctx.Deadline()
 	return time.Until(deadline), ctx.Err() == nil
@@ -155,7 +151,6 @@ func (p *hostSearch) recordFailure(c *Candidate, at time.Duration, err error, le
 	})
 }
 
-// result returns the error of the whole search, whose last step failed with err.
 func (p *hostSearch) result(err error) error {
 	switch {
 	case errors.Is(err, alloc.ErrFull) && p.noAnswer != nil:
@@ -203,7 +198,6 @@ func (u *unusedReservations) enqueue(n Node, host proto.AllocationID) {
 	}
 }
 
-// run ends the reservations in the queue until ctx ends.
 func (u *unusedReservations) run(ctx context.Context) {
 	for {
 		select {

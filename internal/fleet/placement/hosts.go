@@ -39,7 +39,6 @@ func (h *hosts) len() int { return len(h.index) }
 
 func (h *hosts) at(place uint32) *host { return &h.slabs[place/hostChunk][place%hostChunk] }
 
-// find returns a host, or nil.
 func (h *hosts) find(id proto.AllocationID) *host {
 	place, ok := h.index[id]
 	if !ok {
@@ -71,7 +70,6 @@ func (h *hosts) add(id proto.AllocationID, tenant uint64, since time.Time, sent 
 	return h.at(place)
 }
 
-// remove removes a host and returns it.
 func (h *hosts) remove(id proto.AllocationID) (host, bool) {
 	place, ok := h.index[id]
 	if !ok {

@@ -19,8 +19,7 @@ type Node struct {
 	// QoSAddress the host:port that answers latency probes, or empty.
 	Region, Description, QoSAddress string
 	// Control is host:port of its cluster listener.
-	Control string
-	// Endpoints are the addresses for clients.
+	Control   string
 	Endpoints []alloc.ServerEndpoint
 	Usage
 	// Version is that of the program, and Capabilities what its relay can do beyond the first
@@ -83,14 +82,13 @@ func (n *Node) Lacks() (lacking []Capability) {
 	return lacking
 }
 
-// Seen is a node as the store returns it.
 type Seen struct {
 	Node
 	// Age is the time since its last heartbeat, by the store's clock.
 	Age time.Duration
 }
 
-// The heartbeat. A node that is older than DeadAfter gets nothing new.
+// The heartbeat. A node that is older than DeadAfter gets nothing new: two heartbeats may be lost.
 const (
 	HeartbeatEvery = 2 * time.Second
 	DeadAfter      = 3 * HeartbeatEvery
@@ -98,19 +96,15 @@ const (
 
 // APIProcess is the announcement of a process without a relay, for operators.
 type APIProcess struct {
-	// Boot identifies the process, and Name is that of its machine.
 	Boot uint64
 	Name string
 	// URL is where players' calls are answered; State is "ready", "draining" or "not ready".
 	URL, Version, State string
-	// Up is for how long it has run.
-	Up time.Duration
+	Up                  time.Duration
 }
 
-// SeenAPIProcess is an API process as the store returns it.
 type SeenAPIProcess struct {
 	APIProcess
-	// Age is as in [Seen].
 	Age time.Duration
 }
 
@@ -148,7 +142,7 @@ type HostEntry struct {
 type Lost struct{ Host, Holder proto.AllocationID }
 
 // HostTTL is the time for which the store keeps a host and its code without a refresh.
-// It outlasts a relay's death by its recovery window.
+// It outlasts a relay's death by its recovery window, even if the last refresh was refreshEvery before.
 const HostTTL = 3 * time.Minute
 
 // Directory holds the hosts of a fleet and their join codes, for all API processes. Its
@@ -161,9 +155,7 @@ type Directory interface {
 	// counts as older than the code of any other host, so that no Renew of the former host,
 	// perhaps a late one, takes it back. It may be repeated.
 	MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error)
-	// SetHome stores the home of a new host for HostTTL.
 	SetHome(ctx context.Context, host proto.AllocationID, home Home) error
-	// HomeOf returns the home of a host, or alloc.ErrNotFound.
 	HomeOf(ctx context.Context, host proto.AllocationID) (Home, error)
 	// Renew makes hosts and codes last for another HostTTL, and puts back those
 	// that the store has lost. A code that leads to another host by now goes to

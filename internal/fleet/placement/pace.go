@@ -43,10 +43,8 @@ func (p *pace) addCredit(passed time.Duration, hosts int, over time.Duration) {
 	p.credit = min(p.credit, renewBatch+2*perTick)
 }
 
-// spend takes credit for hosts that were sent.
 func (p *pace) spend(hosts int) { p.credit = max(p.credit-float64(hosts), 0) }
 
-// ago returns the stamp that was so long before now.
 func ago(now uint32, d time.Duration) uint32 {
 	return now - min(now, uint32(d/announceTick))
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// Candidate is a node as input of placement.
 type Candidate struct {
 	Seen
 	// Suspect is set for a node that recently did not answer, whatever it announces. It
@@ -27,7 +26,6 @@ type Candidate struct {
 // and has not said that it stops.
 func (c *Candidate) IsDead() bool { return c.Age > DeadAfter && !c.Unknown && !c.Stopped }
 
-// Request describes a new host for [Place].
 type Request struct {
 	// Region is where it must be. Empty: anywhere.
 	Region string
@@ -54,15 +52,13 @@ const minLoadDifference = 1.0 / 8
 // and at most as many as asked for. Nodes that are dead, drain, or lack the
 // seats are not among them.
 //
-// In a region two nodes are drawn at random, weighed by their free seats and by
-// what their processors have left, and the one with more to spare comes first
-// (the power of two choices), so that processes with outdated views do not all choose the
-// same node. Without a demanded region those preferred come
-// first, and then the others, the least loaded first.
+// In a region two nodes are drawn at random, weighed by their free seats and by what their
+// processors have left, and the one with more to spare comes first (the power of two choices), so
+// that processes with outdated views do not all choose the same node. Without a demanded region
+// those preferred come first, and then the others, the least loaded first.
 //
-// It changes nothing, and with the same rnd it returns the same. Errors:
-// alloc.ErrRegion if no node, dead or alive, is of the demanded region, and
-// alloc.ErrFull.
+// With the same rnd it returns the same. Errors: alloc.ErrRegion if no node, dead or alive, is of
+// the demanded region, and alloc.ErrFull.
 func Place(nodes []Candidate, q Request, most int, rnd *rand.Rand) ([]int, error) {
 	d := draw{nodes: nodes, seats: q.Seats, most: most, rnd: rnd}
 	if q.Region == "" {
@@ -80,7 +76,6 @@ func Place(nodes []Candidate, q Request, most int, rnd *rand.Rand) ([]int, error
 	return d.drawn, nil
 }
 
-// draw is one placement in progress.
 type draw struct {
 	nodes []Candidate
 	seats int
@@ -89,7 +84,6 @@ type draw struct {
 	drawn []int
 }
 
-// from draws nodes of one region, in pairs, until there are enough.
 func (d *draw) from(region string) {
 	for len(d.drawn) < d.most {
 		first := d.one(region)
@@ -110,7 +104,6 @@ func (d *draw) from(region string) {
 	}
 }
 
-// one draws a node of a region that was not drawn yet, or returns -1.
 func (d *draw) one(region string) int {
 	var total float64
 	for i := range d.nodes {
@@ -130,7 +123,6 @@ func (d *draw) one(region string) int {
 	return last
 }
 
-// weight returns the share of a node in the draw, 0 for one that is not in it.
 func (d *draw) weight(i int, region string) float64 {
 	c := &d.nodes[i]
 	if c.Region != region || !d.fits(c) || slices.Contains(d.drawn, i) {
@@ -158,10 +150,8 @@ func (d *draw) fuller(first, second int) bool {
 	return fullA > fullB
 }
 
-// taken returns the part of the node's seats that would be taken.
 func (d *draw) taken(c *Candidate) float64 { return float64(c.Taken+d.seats) / float64(c.Seats) }
 
-// fits reports whether the node can take the host.
 func (d *draw) fits(c *Candidate) bool {
 	return c.Age <= DeadAfter && !c.Draining && d.seats > 0 && c.Seats-c.Taken >= d.seats
 }
@@ -244,7 +234,6 @@ func newHints(all []Hint) (hints, error) {
 	return h, nil
 }
 
-// region returns the region of an address, empty if no hint is about it.
 func (h *hints) region(addr netip.Addr) string {
 	addr = addr.Unmap().WithZone("")
 	for _, bits := range h.lengths {

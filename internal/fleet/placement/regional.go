@@ -17,7 +17,6 @@ import (
 
 var _ alloc.MigrationRelay = (*Regional)(nil)
 
-// Member is a part of a [Regional] fleet: a fleet with a store of its own.
 type Member struct {
 	*Fleet
 	// Region is the region of its relays. Empty for the only member of a fleet with one store, whose
@@ -58,7 +57,6 @@ func NewRegional(members ...Member) (*Regional, error) {
 	return r, nil
 }
 
-// isSingle reports whether all regions have one store.
 func (r *Regional) isSingle() bool { return r.members[0].Symbol == "" }
 
 // Run runs all members until ctx ends. It can be called once.
@@ -80,7 +78,6 @@ func (r *Regional) Nodes() (all []Candidate) {
 	return all
 }
 
-// StoreAway is a store whose registry cannot be read.
 type StoreAway struct {
 	Region string // of a Member
 	// Since is when it was last read, or the start of the fleet.
@@ -182,7 +179,6 @@ func (r *Regional) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.
 	return alloc.Reservation{}, err
 }
 
-// reserveAt reserves a host at a member.
 func (r *Regional) reserveAt(ctx context.Context, member int, q alloc.HostRequest) (alloc.Reservation, error) {
 	res, err := r.members[member].ReserveHost(ctx, q)
 	if err == nil {
@@ -191,7 +187,6 @@ func (r *Regional) reserveAt(ctx context.Context, member int, q alloc.HostReques
 	return res, err
 }
 
-// isOfRegion reports whether a host that was refused may find a relay in another region.
 func isOfRegion(err error) bool {
 	return errors.Is(err, alloc.ErrFull) || errors.Is(err, alloc.ErrUnavailable) || errors.Is(err, alloc.ErrMaxConnections)
 }
@@ -334,7 +329,6 @@ func (r *Regional) Codes() alloc.Store {
 	return c
 }
 
-// regionalCodes has the codes of each member in its store.
 type regionalCodes struct {
 	fleet  *Regional
 	stores []alloc.Store // by member
@@ -342,7 +336,6 @@ type regionalCodes struct {
 
 var _ alloc.CodePrefixer = regionalCodes{}
 
-// byCode returns the member whose symbol is the first one of a code.
 func (c regionalCodes) byCode(code string) (int, bool) {
 	i := slices.IndexFunc(c.fleet.members, func(m Member) bool { return strings.HasPrefix(code, m.Symbol) })
 	return i, i >= 0
@@ -377,7 +370,6 @@ func (c regionalCodes) PutCode(ctx context.Context, t alloc.Tenant, code string,
 	return stored, err
 }
 
-// HostOf asks the store that the first symbol of the code names.
 func (c regionalCodes) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
 	i, ok := c.byCode(code)
 	if !ok {
@@ -390,7 +382,6 @@ func (c regionalCodes) HostOf(ctx context.Context, t alloc.Tenant, code string) 
 	return host, err
 }
 
-// CodeOf asks the store that has the host.
 func (c regionalCodes) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
 	i, err := c.fleet.memberOf(ctx, host)
 	if errors.Is(err, alloc.ErrNotFound) {

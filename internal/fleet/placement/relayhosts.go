@@ -48,7 +48,6 @@ func newRelayHosts() *relayHosts {
 	return &relayHosts{start: time.Now(), moveNow: make(chan struct{}, 1), hosts: newHosts(), made: make(map[proto.AllocationID]move)}
 }
 
-// addStats sets the counts of hosts, ends and moves.
 func (r *relayHosts) addStats(st *AnnouncerStats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +142,6 @@ func (r *relayHosts) isRestoring() bool {
 	return len(r.moves) > 0 || ok && oldest == 0
 }
 
-// oldest returns the number of hosts, and the stamp of the one that was sent the longest ago.
 func (r *relayHosts) oldest() (count int, stamp uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +149,6 @@ func (r *relayHosts) oldest() (count int, stamp uint32) {
 	return r.hosts.len(), stamp
 }
 
-// first is [hosts.first].
 func (r *relayHosts) first(dst []HostEntry, n int, before uint32) []HostEntry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +187,6 @@ func (r *relayHosts) clearLostCode(id proto.AllocationID, all []HostEntry) bool 
 	return true
 }
 
-// firstMove returns the oldest move, and whether its new host is still there.
 func (r *relayHosts) firstMove() (m move, needed, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,7 +196,6 @@ func (r *relayHosts) firstMove() (m move, needed, ok bool) {
 	return r.moves[0], r.hosts.find(r.moves[0].to) != nil, true
 }
 
-// confirmMove removes the oldest move, which was made, refused, or is not needed any more.
 func (r *relayHosts) confirmMove(m *move, moved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,7 +239,6 @@ func (r *relayHosts) moveFromEnded(l Lost) bool {
 	return true
 }
 
-// firstEnds appends to dst the n oldest ends.
 func (r *relayHosts) firstEnds(dst []HostEntry, n int) []HostEntry {
 	r.mu.Lock()
 	defer r.mu.Unlock()

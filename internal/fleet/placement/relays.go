@@ -30,7 +30,6 @@ type relays struct {
 	down bool // the last poll failed
 }
 
-// run reads the registry every second until ctx ends.
 func (r *relays) run(ctx context.Context) {
 	for {
 		if r.lockPolling(ctx) {
@@ -53,7 +52,6 @@ func (r *relays) pollAfter() time.Duration {
 	return PollEvery + time.Duration((r.rnd.Float64()-0.5)*float64(PollEvery)/5)
 }
 
-// now returns the time since the fleet was made.
 func (r *relays) now() time.Duration { return time.Since(r.start) }
 
 // lockPolling waits for the polling lock. It reports false when ctx ends first.
@@ -245,7 +243,6 @@ func (r *relays) liveRelay(relay alloc.RelayID) (Candidate, error) {
 	return Candidate{}, alloc.ErrNotFound
 }
 
-// errHealing is returned for what the store does not have while relays may still restore what it has lost.
 var errHealing = fmt.Errorf("fleet: the store has been away, and relays announce what it had: %w", alloc.ErrStoreUnavailable)
 
 // notFoundUnlessHealing returns notFound, or alloc.ErrStoreUnavailable while relays may

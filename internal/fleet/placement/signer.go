@@ -8,10 +8,8 @@ import (
 
 // Signer signs what this process writes into the store, and verifies what other
 // processes wrote: a store's password alone must not suffice to lead players to another
-// host. Its methods may be called concurrently and make no calls. Package cluster
-// implements it with the certificates of the cluster.
+// host. Its methods may be called concurrently and make no calls.
 type Signer interface {
-	// Sign returns the signature of a statement and the certificate of its key.
 	Sign(statement []byte) (Certificate, []byte, error)
 	// Verify returns the author of a statement. Errors: ErrUnknownKey if the
 	// certificate of the key must be learned first, ErrSignature.
@@ -24,7 +22,6 @@ type Signer interface {
 // KeyID identifies a certificate: a prefix of its SHA-256.
 type KeyID [12]byte
 
-// Certificate is the certificate of a signer's key, in DER, and its id.
 type Certificate struct {
 	Key KeyID
 	DER []byte
@@ -36,7 +33,6 @@ type Author struct {
 	Relay alloc.RelayID // zero for an API process
 }
 
-// Errors of a [Signer].
 var (
 	ErrUnknownKey = errors.New("fleet: the certificate of the signer is not known")
 	ErrSignature  = errors.New("fleet: no valid signature of a member of the cluster")

@@ -28,7 +28,6 @@ type view struct {
 	failed      event         // when it last failed
 }
 
-// observation is what this process knows of a relay besides its announcement.
 type observation struct {
 	boot   uint64
 	grants recentGrants
@@ -39,7 +38,6 @@ type observation struct {
 	freeSeats                int
 }
 
-// event is something that happened at a time, or never did.
 type event struct {
 	at       time.Duration
 	happened bool
@@ -47,7 +45,6 @@ type event struct {
 
 func (e event) after(at time.Duration) bool { return e.happened && e.at >= at }
 
-// setNodes replaces the nodes by those that the registry had at that time.
 func (v *view) setNodes(seen []Seen, at time.Duration) {
 	if v.lostLiveRelay(seen, at) {
 		v.markSuspect(at)
@@ -99,14 +96,12 @@ func (v *view) lostLiveRelay(seen []Seen, at time.Duration) bool {
 	})
 }
 
-// markSuspect records that the store failed or has lost data.
 func (v *view) markSuspect(at time.Duration) { v.suspect = event{at, true} }
 
 // healing reports whether a host that the store does not have may still be announced
 // again by its relay.
 func (v *view) healing(now time.Duration) bool { return v.suspect.after(now - HealFor) }
 
-// markFailed records that the registry could not be read.
 func (v *view) markFailed(at time.Duration) {
 	v.markSuspect(at)
 	v.failed = event{at, true}
@@ -121,12 +116,10 @@ func (v *view) isUnknown(c *Candidate, now time.Duration) bool {
 	return v.isStale(now) || c.Age > DeadAfter && v.failed.after(now-HealFor)
 }
 
-// settled reports whether every live relay must have announced itself by now.
 func (v *view) settled(now time.Duration) bool {
 	return v.known && now-v.first >= DeadAfter && !v.healing(now)
 }
 
-// find returns the index of a relay's node.
 func (v *view) find(relay alloc.RelayID) (int, bool) {
 	return slices.BinarySearchFunc(v.nodes, relay, func(c Candidate, id alloc.RelayID) int {
 		return slices.Compare(c.Relay[:], id[:])
@@ -137,7 +130,6 @@ func (v *view) find(relay alloc.RelayID) (int, bool) {
 // than to place a host.
 const ageTolerance = 100 * time.Millisecond
 
-// updateAges brings the ages of the nodes to now.
 func (v *view) updateAges(now time.Duration) {
 	passed := now - v.asOf
 	if passed < ageTolerance {
@@ -157,7 +149,6 @@ func (v *view) grant(i, seats int, now time.Duration) {
 	v.observed[c.Relay].grants.add(now, seats)
 }
 
-// undoGrant undoes a grant of that time, whose reservation failed.
 func (v *view) undoGrant(relay alloc.RelayID, boot uint64, seats int, at time.Duration) {
 	n := v.observed[relay]
 	if n == nil || n.boot != boot {
@@ -169,7 +160,6 @@ func (v *view) undoGrant(relay alloc.RelayID, boot uint64, seats int, at time.Du
 	}
 }
 
-// update changes the observation of a relay and applies it to its node at once.
 func (v *view) update(relay alloc.RelayID, boot uint64, change func(*observation)) {
 	n := v.observed[relay]
 	if n == nil || n.boot != boot {
@@ -222,7 +212,6 @@ func WebSocketURL(endpoints []alloc.ServerEndpoint) string {
 	return ""
 }
 
-// The time resolution of recentGrants and its number of slots.
 const (
 	grantSlot  = 250 * time.Millisecond
 	grantSlots = 32
@@ -251,7 +240,6 @@ func (g *recentGrants) add(at time.Duration, seats int) {
 	g.slots[slot%grantSlots] += int32(seats)
 }
 
-// undo undoes an add, unless its slot was reused.
 func (g *recentGrants) undo(at time.Duration, seats int) {
 	if slot := slotOf(at); slot > g.last-grantSlots {
 		g.slots[slot%grantSlots] -= int32(seats)

@@ -10,16 +10,12 @@ import (
 	"strings"
 )
 
-// Kind says how servers belong together.
 type Kind uint8
 
-// The kinds of servers.
 const (
 	// Alone is one server, or one address behind which a provider keeps several.
 	Alone Kind = iota
-	// Sentinel are the sentinels that know which server is the master.
 	Sentinel
-	// Cluster are some of the servers of a Redis Cluster.
 	Cluster
 )
 
@@ -34,16 +30,13 @@ func (k Kind) String() string {
 	return "alone"
 }
 
-// The ports that Redis and its sentinels have by default.
 const (
 	redisPort    = "6379"
 	sentinelPort = "26379"
 )
 
-// maxHosts bounds the servers that a URL may name.
 const maxHosts = 64
 
-// Address is what a URL says.
 type Address struct {
 	Kind Kind
 	// Hosts are host:port, at least one.
@@ -54,23 +47,15 @@ type Address struct {
 	Master                             string
 	SentinelUsername, SentinelPassword string
 	// DB is the number of the database, 0 in a cluster.
-	DB int
-	// TLS says that the scheme began with rediss.
+	DB  int
 	TLS bool
 }
 
-// ParseURL reads where the store is:
-//
-//	redis://[user:password@]host[:port][/database]
-//	redis+sentinel://[user:password@]host[:port],host…/master[/database]
-//	redis://host,host…[/database]?master=NAME
-//	redis+cluster://[user:password@]host[:port],host…
-//	redis://host,host…?cluster=true
-//
-// with rediss in the place of redis for TLS, valkey and valkeys as other names
-// of the same, and the parameters sentinel_username and sentinel_password.
-// Special characters of names and passwords are percent-encoded. Errors never
-// contain any part of the URL but its scheme and the names of parameters.
+// ParseURL reads where the store is, in the forms of docs/fleet.md: with rediss in the place of
+// redis for TLS, valkey and valkeys as other names of the same, and the parameters
+// sentinel_username and sentinel_password. Special characters of names and passwords are
+// percent-encoded. Errors never contain any part of the URL but its scheme and the names of
+// parameters.
 func ParseURL(text string) (Address, error) {
 	var a Address
 	scheme, rest, ok := strings.Cut(text, "://")

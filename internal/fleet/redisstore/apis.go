@@ -13,7 +13,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 )
 
-// apiEntryFor is how long the entry of an API process stays without an announcement.
 const apiEntryFor = 2 * time.Minute
 
 // ErrNotPermitted is returned by [APIRegistry.Announce] if the store's user may not write the entries of API
@@ -86,7 +85,6 @@ func (k keys) apiStatement(boot, text string) statement {
 	return statement{k.apis() + ":" + boot, text}
 }
 
-// parseAPIs returns the valid entries of the result of announceAPI.
 func (r *APIRegistry) parseAPIs(ctx context.Context, reply any) (all []placement.SeenAPIProcess, err error) {
 	now, fields, ok := parseTimedHash(reply)
 	if !ok {

@@ -14,7 +14,6 @@ import (
 // maxBan bounds the text of a ban in bytes.
 const maxBan = 4096
 
-// ErrBansFull is returned by [Bans.Set] if there are as many bans as there may be.
 var ErrBansFull = errors.New("redisstore: the store has as many bans as there may be")
 
 // setBan stores a ban as "end:text", removes those that have ended, and numbers the change. It
@@ -68,13 +67,11 @@ numberChange()
 return 1
 `)
 
-// Ban is a ban as the store has it.
 type Ban struct {
 	ID, Text string
 	Until    time.Time
 }
 
-// Bans has the bans of a fleet.
 type Bans struct {
 	calls *client
 	key   string

@@ -23,7 +23,6 @@ import (
 // store together do not return together.
 const probeInterval = 400 * time.Millisecond
 
-// errOpen is returned by calls while the breaker is open.
 var errOpen = fmt.Errorf("redisstore: the store did not answer recent calls and is not asked for a moment: %w", alloc.ErrStoreUnavailable)
 
 // errCallerGone is reported to the breaker for a call that its caller cancelled, which
@@ -85,7 +84,6 @@ func (c *client) newBreaker(failures uint32) *gobreaker.TwoStepCircuitBreaker[st
 	})
 }
 
-// isOpen reports whether the breaker is not closed.
 func (c *client) isOpen() bool { return c.breaker.State() != gobreaker.StateClosed }
 
 // do runs call, as a span in a context that has one, within the timeout if the breaker
@@ -130,10 +128,8 @@ func (c *client) guarded(ctx context.Context, what string, call func(context.Con
 	return fmt.Errorf("redisstore: %s: %w: %w", what, alloc.ErrStoreUnavailable, err)
 }
 
-// jitter returns a random duration between d/2 and d.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-// run runs one script and returns its result.
 func (c *client) run(ctx context.Context, what string, sc *redis.Script, keys []string, args ...any) (reply any, err error) {
 	err = c.do(ctx, what, func(ctx context.Context) error {
 		reply, err = sc.Run(ctx, c.redis, keys, args...).Result()
@@ -152,7 +148,6 @@ func (c *client) runReadOnly(ctx context.Context, what string, sc *redis.Script,
 	return reply, err
 }
 
-// number runs one script whose result is a number.
 func (c *client) number(ctx context.Context, what string, sc *redis.Script, keys []string, args ...any) (int64, error) {
 	reply, err := c.run(ctx, what, sc, keys, args...)
 	if err != nil {
@@ -169,7 +164,6 @@ func (c *client) parseNumber(reply any) (int64, error) {
 	return n, nil
 }
 
-// text returns the string that a command reads, empty if there is none.
 func (c *client) text(ctx context.Context, what string, get func(context.Context) *redis.StringCmd) (text string, err error) {
 	err = c.do(ctx, what, func(ctx context.Context) error {
 		text, err = get(ctx).Result()
@@ -178,7 +172,6 @@ func (c *client) text(ctx context.Context, what string, get func(context.Context
 	return text, err
 }
 
-// reportDamaged counts a value that this program did not write, and returns errDamaged.
 func (c *client) reportDamaged() error {
 	c.damaged.Add(1)
 	return errDamaged
@@ -242,13 +235,11 @@ func (c *client) runInFull(ctx context.Context, all []invocation, numbers []int,
 	return nil
 }
 
-// login is whether the servers accept the user.
 type login struct {
 	accepted atomic.Bool           // a call has succeeded
 	refusal  atomic.Pointer[error] // the last one before that; nil: none
 }
 
-// noteResult records whether the server accepts the user.
 func (c *client) noteResult(err error) {
 	switch {
 	case err == nil:

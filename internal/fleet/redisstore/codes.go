@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// codeStore has the join codes: the entry of a code, and the code in the entry of its host.
 type codeStore struct {
 	calls *client
 	keys  keys
@@ -22,9 +21,7 @@ type codeStore struct {
 
 // PutCode stores a code for host. It reports false, and changes nothing, if the tenant
 // has that code or the host has one. Errors: alloc.ErrStoreUnavailable, after which the
-// code may lead to host for up to HostTTL, and alloc.ErrCodeMalformed. The code is
-// stored before the host's entry, in another slot. A failure in between leaves a code
-// that leads to its host and that no caller knows.
+// code may lead to host for up to HostTTL, and alloc.ErrCodeMalformed.
 func (s *codeStore) PutCode(ctx context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
 	c, ok := canonical(t.Hash(), code)
 	if !ok {
@@ -53,10 +50,8 @@ func (s *codeStore) PutCode(ctx context.Context, t alloc.Tenant, code string, ho
 	return false, err
 }
 
-// MoveCode makes a code of from, or one that leads nowhere, the code of to. It reports
-// false, and changes nothing, if the code leads to another host or to has another code. Errors:
-// alloc.ErrCodeMalformed, and alloc.ErrStoreUnavailable, after which the code may lead to to,
-// also later. The entry of the code decides. That of to gets the code before: after a failure
+// MoveCode is that of placement.Directory. After alloc.ErrStoreUnavailable the code may lead to
+// to, also later. The entry of the code decides. That of to gets the code before: after a failure
 // in between it has a code that leads elsewhere, which CodeOf, Renew and Drop handle.
 func (s *codeStore) MoveCode(ctx context.Context, tenant uint64, code string, from, to proto.AllocationID) (bool, error) {
 	c, ok := canonical(tenant, code)
@@ -149,7 +144,6 @@ func (s *codeStore) hostOf(ctx context.Context, c hostCode) (proto.AllocationID,
 	return host, nil
 }
 
-// codeClaim returns the claim of a code's entry.
 func (k keys) codeClaim(c hostCode, text string) (claim, bool) {
 	host, sealed, ok := parseCodeValue(text)
 	return claim{statement: k.codeStatement(c, host), api: true, text: sealed}, ok
@@ -233,14 +227,12 @@ func (s *codeStore) restoreCode(ctx context.Context, c hostCode, host proto.Allo
 	return "", alloc.ErrCodeNotFound
 }
 
-// codeOf returns the code in a host's entry with its seal, empty if there is none.
 func (s *codeStore) codeOf(ctx context.Context, host proto.AllocationID) (string, error) {
 	return s.calls.text(ctx, "look up a host's join code", func(ctx context.Context) *redis.StringCmd {
 		return s.calls.redis.HGet(ctx, s.keys.host(host), "c")
 	})
 }
 
-// releaseCode removes a code from the entry of a host to which it does not lead.
 func (s *codeStore) releaseCode(ctx context.Context, c hostCode, host proto.AllocationID) error {
 	if _, err := s.calls.run(ctx, "take a lost join code from its host", releaseCode,
 		[]string{s.keys.host(host)}, c.String()); err != nil {
@@ -249,13 +241,11 @@ func (s *codeStore) releaseCode(ctx context.Context, c hostCode, host proto.Allo
 	return alloc.ErrCodeNotFound
 }
 
-// Codes returns the number of codes of a tenant. Error: alloc.ErrStoreUnavailable.
 func (s *codeStore) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
 	n, err := s.calls.number(ctx, "count join codes", countCodes, []string{s.keys.codes(t.Hash())})
 	return int(n), err
 }
 
-// dropCode removes a code if it leads to host.
 func (k keys) dropCode(c hostCode, host proto.AllocationID) invocation {
 	return invocation{
 		script: dropCode,
@@ -264,7 +254,6 @@ func (k keys) dropCode(c hostCode, host proto.AllocationID) invocation {
 	}
 }
 
-// canonical returns a code in upper case.
 func canonical(tenant uint64, code string) (hostCode, bool) {
 	packed, ok := joincode.Pack(code)
 	return hostCode{tenant, joincode.Unpack(packed)}, ok

@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 )
 
-// The defaults of a [Config], and its limits.
 const (
 	// DefaultTimeout leaves enough time for the API to answer 503 within 100 ms when
 	// the store is unavailable.
@@ -21,8 +20,7 @@ const (
 	// network. A thousand relays of that size stay within the 10,000 clients of Redis,
 	// since an idle relay keeps one or two connections.
 	DefaultPoolSize = 16
-	// DefaultPrefix begins all keys.
-	DefaultPrefix = "ferry:"
+	DefaultPrefix   = "ferry:"
 	// maxPrefix bounds the prefix in bytes, since each key contains it.
 	maxPrefix = 64
 )
@@ -35,7 +33,6 @@ const (
 	failuresCluster = 20
 )
 
-// Config says where the store is and how long to wait for it.
 type Config struct {
 	// URL names the servers, see [ParseURL]. It may hold a password and is
 	// never logged nor part of an error.
@@ -68,7 +65,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// withDefaults returns c with zero fields set to their defaults.
 func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.HostTTL = cmp.Or(c.HostTTL, placement.HostTTL)

@@ -80,7 +80,6 @@ func dialer(a Address, c Config) func(ctx context.Context, network, addr string)
 	}
 }
 
-// failedConn is the connection of a failed dial.
 type failedConn struct{ err error }
 
 func (f failedConn) Read([]byte) (int, error)         { return 0, f.err }
@@ -92,7 +91,6 @@ func (f failedConn) SetDeadline(time.Time) error      { return nil }
 func (f failedConn) SetReadDeadline(time.Time) error  { return nil }
 func (f failedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// noAddr is the address of a failed connection.
 type noAddr struct{}
 
 func (noAddr) Network() string { return "none" }

@@ -12,10 +12,8 @@ import (
 // matches per second that end without a store.
 const forgetCapacity = 1 << 16
 
-// forgetRetry is the time between two attempts to remove codes.
 const forgetRetry = 500 * time.Millisecond
 
-// finishTimeout bounds the work of Run after its context is done.
 const finishTimeout = time.Second
 
 // forgetEntry is a host whose code must be removed. The code is kept over attempts:
@@ -26,7 +24,6 @@ type forgetEntry struct {
 	code  string // as the host's entry has it, empty if there is none
 }
 
-// forgetQueue removes the codes of hosts that have ended, in the background.
 type forgetQueue struct {
 	calls *client
 	keys  keys
@@ -46,7 +43,6 @@ func (q *forgetQueue) Forget(host proto.AllocationID) {
 	}
 }
 
-// run is [Store.Run].
 func (q *forgetQueue) run(ctx context.Context) {
 	for {
 		hosts := q.nextForgotten(ctx)
@@ -78,7 +74,6 @@ func (q *forgetQueue) nextForgotten(ctx context.Context) []forgetEntry {
 	return q.fillBatch(hosts)
 }
 
-// fillBatch adds queued hosts up to a full batch.
 func (q *forgetQueue) fillBatch(hosts []forgetEntry) []forgetEntry {
 	for len(hosts) < batch {
 		select {
@@ -133,7 +128,6 @@ func (q *forgetQueue) forgetAll(ctx context.Context, hosts []forgetEntry) error 
 	return nil
 }
 
-// lookUpCodes reads the codes of hosts.
 func (q *forgetQueue) lookUpCodes(ctx context.Context, hosts []forgetEntry) error {
 	var numbers []int
 	var asks []invocation

@@ -20,7 +20,6 @@ const batch = 128
 // maxAge bounds the accepted age of a host, against clocks that are far off.
 const maxAge = 10 * 365 * 24 * time.Hour
 
-// hostStore has the homes of hosts, and renews and drops them with their codes.
 type hostStore struct {
 	calls *client
 	keys  keys
@@ -28,12 +27,9 @@ type hostStore struct {
 	ttl   time.Duration
 }
 
-// Renew renews hosts and codes for another HostTTL, and restores those that the store
-// has lost. A code of two hosts goes to the older one, by the time since HostEntry.Since on
-// this process's clock. The relay's code of a host replaces another one in the store;
-// if the relay has none, the one in the store is renewed. A malformed code counts as
-// none. Renew returns the hosts that lost their code, and alloc.ErrStoreUnavailable if
-// it could not finish; it may be repeated.
+// Renew is that of placement.Directory. The age of a host is the time since HostEntry.Since on
+// this process's clock. If the relay has no code, the one in the store is renewed. A malformed
+// code counts as none. After alloc.ErrStoreUnavailable it may be repeated.
 func (s *hostStore) Renew(ctx context.Context, home placement.Home, entries []placement.HostEntry) ([]placement.Lost, error) {
 	var lost []placement.Lost
 	for part := range slices.Chunk(entries, batch) {
@@ -147,7 +143,6 @@ func (s *hostStore) renewCode(h *codeHolder, now time.Time, forged string) invoc
 	}
 }
 
-// renewHost renews a host with its sealed home, and with the code that the relay knows.
 func (s *hostStore) renewHost(home string, host proto.AllocationID, known *codeHolder) invocation {
 	code, sealed, became := "", "", ""
 	if known != nil {
@@ -223,7 +218,6 @@ func (s *hostStore) settle(ctx context.Context, entries []placement.HostEntry, f
 	return lost, err
 }
 
-// releaseFrom takes a code from the entry of a host.
 func (s *hostStore) releaseFrom(host proto.AllocationID, c hostCode) invocation {
 	return invocation{releaseCode, []string{s.keys.host(host)}, []any{c.String()}}
 }
@@ -273,7 +267,6 @@ func (s *hostStore) drop(ctx context.Context, home placement.Home, entries []pla
 	return err
 }
 
-// SetHome stores the home of a new host for HostTTL. Error: alloc.ErrStoreUnavailable.
 func (s *hostStore) SetHome(ctx context.Context, host proto.AllocationID, home placement.Home) error {
 	seals, err := s.seals.seal(ctx, s.ttl, s.keys.homeStatement(host, home))
 	if err != nil {

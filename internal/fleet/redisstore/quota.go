@@ -15,7 +15,6 @@ const maxName = 512
 // maxUsed bounds the usage of one holder: a script can add up 2,000 of them.
 const maxUsed = 1 << 42
 
-// Use is the usage of one scope by one holder.
 type Use struct {
 	Scope string
 	Used  int64 // 0 ends the lease
@@ -64,7 +63,6 @@ redis.call('SET', KEYS[1], string.format('%.0f', full), 'PX', math.ceil((full - 
 return 0
 `)
 
-// Leases has what holders use of scopes, such as relays of a project's allocations.
 type Leases struct {
 	calls *client
 	keys  keys

@@ -51,7 +51,6 @@ redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return ''
 `)
 
-// Regions is what this process knows of the regions that a store has published.
 type Regions struct {
 	own    string // of the store; empty: it has those of all regions, and publishes none
 	client redis.UniversalClient
@@ -99,7 +98,6 @@ func (r *Regions) check(ctx context.Context) error {
 	return r.err
 }
 
-// contradiction returns the error for a result of publishRegions.
 func (r *Regions) contradiction(other string) error {
 	field, region, _ := strings.Cut(other, "=")
 	switch {

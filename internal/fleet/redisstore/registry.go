@@ -17,12 +17,10 @@ import (
 // entryGrace is how long an entry stays after its relay's recovery window.
 const entryGrace = time.Minute
 
-// lastsFor returns the lifetime of a node's entry without a heartbeat.
 func lastsFor(n placement.Node) time.Duration {
 	return min(max(n.RecoverFor, 0), maxAge) + placement.DeadAfter + entryGrace
 }
 
-// Registry has the announcements of relays.
 type Registry struct {
 	calls *client
 	keys  keys
@@ -32,7 +30,6 @@ type Registry struct {
 	announced map[alloc.RelayID]announced
 }
 
-// announced is what this process knows about the entries of a relay's run.
 type announced struct {
 	boot uint64
 	// tried is the number of the last entry that was sent, written that of the
@@ -52,10 +49,8 @@ const maxHistory = 64
 // Announce writes the node's entry. It reports whether the store still has what this
 // run of the relay announced before. It detects losses by the number of the last entry,
 // which goes back in another store or an older copy, and by the histories of the
-// servers: each start and each failover begins a new one, so it also detects lost
-// writes after the last heartbeat or on another shard. Servers that do not report their
-// history are ignored. Errors: alloc.ErrStoreUnavailable, and an error for an entry
-// that is too large.
+// servers: each start and each failover begins a new one. Errors:
+// alloc.ErrStoreUnavailable, and an error for an entry that is too large.
 func (r *Registry) Announce(ctx context.Context, n placement.Node) (intact bool, err error) {
 	text, err := encodeNode(n)
 	if err != nil {
@@ -104,8 +99,6 @@ func (r *Registry) announce(ctx context.Context, n placement.Node, number, writt
 	return false, nil
 }
 
-// nextNumber returns the number of the run's next entry, and that of the last one known
-// to be written.
 func (r *Registry) nextNumber(n placement.Node) (number, written uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +160,6 @@ func (r *Registry) histories(ctx context.Context) []string {
 	return all
 }
 
-// history returns the id of a server's history from its replication info.
 func history(info string) string {
 	const name = "master_replid:"
 	for line := range strings.Lines(info) {
@@ -207,13 +199,11 @@ func (r *Registry) Nodes(ctx context.Context) ([]placement.Seen, error) {
 	return seen, nil
 }
 
-// nodeEntry is the entry of a relay, with the claim that it makes.
 type nodeEntry struct {
 	placement.Seen
 	claim claim
 }
 
-// parseNodes parses the result of listNodes. It also counts damaged entries.
 func (r *Registry) parseNodes(reply any) (entries []nodeEntry, damaged int, ok bool) {
 	now, fields, ok := parseTimedHash(reply)
 	if !ok {
@@ -231,7 +221,6 @@ func (r *Registry) parseNodes(reply any) (entries []nodeEntry, damaged int, ok b
 	return entries, damaged, true
 }
 
-// parseTimedHash parses the result of a script that returns a time and a hash.
 func parseTimedHash(reply any) (now int64, fields map[string]string, ok bool) {
 	parts, _ := reply.([]any)
 	if len(parts) != 2 {
@@ -291,7 +280,6 @@ type nodeJSON struct {
 	RecoverMS int64 `json:"recoverMs"`
 }
 
-// trafficJSON is a placement.Traffic.
 type trafficJSON struct {
 	Received      float64 `json:"received"`
 	ReceivedBytes float64 `json:"receivedBytes"`

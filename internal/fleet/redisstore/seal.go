@@ -31,9 +31,7 @@ const (
 	signerFor    = time.Hour
 	publishEvery = time.Second
 	// maxSeal bounds the text of a seal: one by RSA of 4,096 bits takes 713 bytes.
-	maxSeal = 1 << 10
-	// unverifiedLogInterval is the least time between two log lines about unverified
-	// entries.
+	maxSeal               = 1 << 10
 	unverifiedLogInterval = time.Minute
 )
 
@@ -97,7 +95,6 @@ func (k keys) nodeStatement(relay alloc.RelayID, boot, number uint64, text []byt
 	return statement{k.nodes() + ":" + relay.String(), fmt.Sprintf("%s:%d:%s", bootText(boot), number, text)}
 }
 
-// sealer signs entries of the store, and verifies those of others.
 type sealer struct {
 	calls     *client
 	keys      keys
@@ -131,14 +128,12 @@ func (s *sealer) seal(ctx context.Context, lasts time.Duration, all ...statement
 	return seals, nil
 }
 
-// published is when this process last published which certificate.
 type published struct {
 	mu  sync.Mutex // guards the following fields; entries for no call
 	key placement.KeyID
 	at  time.Time
 }
 
-// due reports whether a certificate must be published now, and whether it was before.
 func (p *published) due(key placement.KeyID, now time.Time) (due, again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,7 +212,6 @@ func (s *sealer) verify(ctx context.Context, claims []claim) error {
 	return nil
 }
 
-// isGenuine verifies one claim.
 func (s *sealer) isGenuine(ctx context.Context, c claim) (bool, error) {
 	claims := []claim{c}
 	err := s.verify(ctx, claims)
@@ -247,7 +241,6 @@ func (s *sealer) verifyOne(c *claim) (seal, error) {
 	return seal{}, nil
 }
 
-// learn reads certificates from the store and has the signer verify them.
 func (s *sealer) learn(ctx context.Context, keys []placement.KeyID) error {
 	seen := make(map[placement.KeyID]bool)
 	for len(keys) > 0 {
@@ -288,7 +281,6 @@ func (s *sealer) learn(ctx context.Context, keys []placement.KeyID) error {
 	return nil
 }
 
-// countUnverified counts an entry that counts as absent, and logs it.
 func (s *sealer) countUnverified(st statement, err error) {
 	s.unverified.Add(1)
 	s.logUnverified(st.key, err)

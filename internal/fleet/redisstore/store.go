@@ -34,7 +34,6 @@ type Store struct {
 	seals *sealer
 }
 
-// Directory is the hosts of a fleet with their homes and join codes.
 type Directory struct {
 	*hostStore   // SetHome, HomeOf, Renew, Drop
 	*codeStore   // PutCode, MoveCode, HostOf, CodeOf, Codes
@@ -118,14 +117,12 @@ func (s *Store) LoginError() error {
 	return nil
 }
 
-// Stats are numbers since New.
 type Stats struct {
 	// Calls were begun, Failed got no answer or an error for one, Refused were
 	// turned away by the breaker and are in neither.
 	Calls, Failed, Refused uint64
-	// Opened and Closed are how often the breaker did so, Open whether it is open.
-	Opened, Closed uint64
-	Open           bool
+	Opened, Closed         uint64
+	Open                   bool
 	// Damaged are values in the store that this program did not write.
 	Damaged uint64
 	// Unverified are entries without a valid signature of a relay or an API process,
@@ -134,8 +131,7 @@ type Stats struct {
 	// Forgotten are hosts whose code was dropped after Forget, Overflow those
 	// that Forget had no room for: their codes end by themselves.
 	Forgotten, Overflow uint64
-	// Connections are open, Idle ones not in use.
-	Connections, Idle int
+	Connections, Idle   int
 }
 
 // Stats returns the counts. It does not wait for the store.

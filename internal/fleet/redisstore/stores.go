@@ -33,7 +33,6 @@ func NewStores(all ...*Store) *Stores { return &Stores{all: all, numbers: make([
 // All returns the stores.
 func (s *Stores) All() []*Store { return s.all }
 
-// each calls do for all stores at once, and returns the errors by store.
 func (s *Stores) each(do func(i int, store *Store) error) []error {
 	errs := make([]error, len(s.all))
 	var calls sync.WaitGroup
@@ -48,7 +47,6 @@ func (s *Stores) each(do func(i int, store *Store) error) []error {
 	return errs
 }
 
-// unlessAll returns nil if one of the errors is nil, else all of them.
 func unlessAll(errs []error) error {
 	if slices.Contains(errs, nil) {
 		return nil

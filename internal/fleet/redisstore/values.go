@@ -36,7 +36,6 @@ func parseHex(text string) (n uint64, ok bool) {
 	return n, err == nil
 }
 
-// parseMilliseconds reads a time or a duration in whole milliseconds.
 func parseMilliseconds(text string) (int64, bool) {
 	n, err := strconv.ParseUint(text, 10, 53) // What a script can count.
 	return int64(n), err == nil
@@ -109,18 +108,14 @@ func milliseconds(d time.Duration) int64 {
 // shard: keys of one script share it.
 type keys struct{ prefix string }
 
-// tenantText returns the hash of a tenant in a key.
 func tenantText(hash uint64) string { return fmt.Sprintf("%016x", hash) }
 
-// code is the key of a join code, and codes that of the list of all codes of
-// its tenant.
 func (k keys) code(tenant uint64, code string) string {
 	return k.prefix + "code:{" + tenantText(tenant) + "}:" + code
 }
 
 func (k keys) codes(tenant uint64) string { return k.prefix + "codes:{" + tenantText(tenant) + "}" }
 
-// host is the key of a host.
 func (k keys) host(id proto.AllocationID) string { return k.prefix + "host:" + id.String() }
 
 // signer is the key of a certificate. It is on the shard of the entries of relays, so that
@@ -129,24 +124,17 @@ func (k keys) signer(id placement.KeyID) string {
 	return k.prefix + "signer:{nodes}:" + base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// nodes is the key of the entries of relays, and nodesEnd that of the times at
-// which they go.
 func (k keys) nodes() string    { return k.prefix + "{nodes}" }
 func (k keys) nodesEnd() string { return k.prefix + "{nodes}:end" }
 
-// apis is the key of the entries of API processes.
 func (k keys) apis() string { return k.prefix + "{nodes}:api" }
 
-// lease is the key of what holders use of a scope.
 func (k keys) lease(scope string) string { return k.prefix + "lease:" + digest(scope) }
 
-// regions is the key of the regions of the fleet, if each has a store of its own.
 func (k keys) regions() string { return k.prefix + "regions" }
 
-// bans is the key of the bans.
 func (k keys) bans() string { return k.prefix + "bans" }
 
-// bucket is the key of a token bucket.
 func (k keys) bucket(name string) string { return k.prefix + "bucket:" + digest(name) }
 
 // digest returns a hash of an arbitrary name: of fixed length, without braces, and

@@ -25,11 +25,9 @@ const (
 	// endTimeout bounds the end of an unused reservation. If the end fails, the
 	// reservation expires unbound.
 	endTimeout = 5 * time.Second
-	// maxBatch bounds the keys in one cancellation.
-	maxBatch = 64
+	maxBatch   = 64
 )
 
-// reservations makes the reservations that calls ask for, one for each key.
 type reservations struct {
 	relay  Relay
 	logger *slog.Logger
@@ -48,13 +46,11 @@ func newReservations(relay Relay, logger *slog.Logger) *reservations {
 	return r
 }
 
-// stop cancels attempts and waits until they have ended.
 func (r *reservations) stop() {
 	r.kill()
 	r.running.Wait()
 }
 
-// reserving returns the handler of a call that makes a reservation by do.
 func reserving[Call, Request any](r *reservations, parse func(*Call) (Request, error),
 	do func(context.Context, Request) (alloc.Reservation, error)) func(context.Context, request) (any, error) {
 	return func(ctx context.Context, q request) (any, error) {
@@ -146,7 +142,6 @@ func perform(ctx context.Context, call trace.Span, do func(context.Context) outc
 	return o
 }
 
-// end ends the reservation of a cancelled key.
 func (r *reservations) end(ctx context.Context, k key, id proto.AllocationID) error {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
@@ -203,7 +198,6 @@ const (
 	maxRetained = 32768
 )
 
-// outcome is the result of a reservation.
 type outcome struct {
 	res *alloc.Reservation // nil: none
 	err error
@@ -336,7 +330,6 @@ func (m *attemptTable) cancel(k key) (id proto.AllocationID, end bool) {
 	return a.id, true
 }
 
-// markEnded records that the reservation of a cancelled attempt has ended.
 func (m *attemptTable) markEnded(k key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -378,8 +371,6 @@ func (m *attemptTable) sweep() {
 	m.expire()
 }
 
-// sizes returns the number of reservations in progress, of retained outcomes, and of
-// outcomes that were dropped early.
 func (m *attemptTable) sizes() (running, remembered int, forgot uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -390,7 +381,6 @@ func (m *attemptTable) sizes() (running, remembered int, forgot uint64) {
 // calls share one and no caller can guess another's.
 const keyLen = 16
 
-// key is the idempotency key of one attempt at a reservation.
 type key [keyLen]byte
 
 func newKey() (k key) {
@@ -398,7 +388,6 @@ func newKey() (k key) {
 	return k
 }
 
-// String returns 32 hexadecimal digits.
 func (k key) String() string { return hex.EncodeToString(k[:]) }
 
 // parseKey parses the output of key.String, and nothing else.
@@ -407,7 +396,6 @@ func parseKey(s string) (k key, ok bool) {
 	return k, ok
 }
 
-// parseHex decodes lower-case hexadecimal digits into to, whose length they must match.
 func parseHex(s string, to []byte) bool {
 	if len(s) != 2*len(to) {
 		return false

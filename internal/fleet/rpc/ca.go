@@ -22,7 +22,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 )
 
-// The default validity of certificates.
 const (
 	DefaultCAValid   = 10 * 365 * 24 * time.Hour
 	DefaultNodeValid = 365 * 24 * time.Hour
@@ -32,7 +31,6 @@ const (
 // clocks are slow.
 const backdate = time.Hour
 
-// maxHosts bounds the names and addresses in one certificate.
 const maxHosts = 100
 
 // ErrIssue is returned for a certificate that no node could use.
@@ -102,7 +100,6 @@ func (ca *CA) PEM() (cert, key []byte, err error) { return encodePair(ca.cert, c
 // certificates with it.
 func (ca *CA) NotAfter() time.Time { return ca.cert.NotAfter }
 
-// Request describes a node's certificate.
 type Request struct {
 	Role Role
 	// Name is the common name. Empty: the relay id, or the role.
@@ -158,7 +155,6 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 	return Issued(*signed), nil
 }
 
-// fill validates the request and sets defaults.
 func (r *Request) fill() error {
 	if r.Valid == 0 {
 		r.Valid = DefaultNodeValid
@@ -210,7 +206,6 @@ func newTemplate(name string, valid time.Duration) (*x509.Certificate, error) {
 	}, nil
 }
 
-// sign returns a certificate for key, signed by the key of parent.
 func sign(template, parent *x509.Certificate, key, by crypto.Signer) (*CA, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
 	if err != nil {

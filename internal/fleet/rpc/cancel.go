@@ -15,17 +15,14 @@ const (
 	maxPending = 4096
 	// cancelFor is how long a cancellation is tried: as long as an unbound
 	// reservation lives, and as the relay retains its key.
-	cancelFor = 10 * time.Second
-	// cancelTimeout bounds one attempt.
+	cancelFor     = 10 * time.Second
 	cancelTimeout = 2 * time.Second
 	// The pause after a failed attempt, doubled each time and drawn from its upper
 	// half.
 	cancelPause, maxCancelPause = 50 * time.Millisecond, time.Second
-	// finishTimeout bounds the wait for cancellations at the end of Run.
-	finishTimeout = time.Second
+	finishTimeout               = time.Second
 )
 
-// cancelQueue holds the keys that wait to be cancelled at one relay.
 type cancelQueue struct {
 	mu      sync.Mutex   // guards the following fields; not held during calls
 	keys    []pendingKey // oldest first
@@ -65,7 +62,6 @@ func (d *Dialer) queueCancellation(rc *relayConn, k key) {
 	})
 }
 
-// cancelAll sends cancellations until the queue is empty.
 func (d *Dialer) cancelAll(ctx context.Context, rc *relayConn) {
 	pause := cancelPause
 	for {
@@ -105,7 +101,6 @@ func (d *Dialer) batch(ctx context.Context, p *cancelQueue) []pendingKey {
 	return p.keys[:min(len(p.keys), maxBatch)]
 }
 
-// done removes the first n keys.
 func (p *cancelQueue) done(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -32,7 +32,6 @@ const (
 	warnEvery     = 24 * time.Hour
 )
 
-// ErrFiles is returned for certificate files that cannot be used.
 var ErrFiles = errors.New("cluster: the certificate files cannot be used")
 
 // Files names the PEM files of a node: its certificate, the key of that, and
@@ -65,8 +64,6 @@ type credentials struct {
 	warned time.Time
 }
 
-// newCredentials reads the files, or says why they are of no use to a node with
-// that role.
 func newCredentials(files Files, role Role, relay alloc.RelayID, logger *slog.Logger) (*credentials, error) {
 	c := &credentials{
 		files: files, role: role, relay: relay, logger: logger, every: filesEvery,
@@ -78,7 +75,6 @@ func newCredentials(files Files, role Role, relay alloc.RelayID, logger *slog.Lo
 	return c, nil
 }
 
-// load puts what is in the files in force, unless it is of no use.
 func (c *credentials) load() error {
 	pair, err := tls.LoadX509KeyPair(c.files.Certificate, c.files.Key)
 	if err != nil {
@@ -177,10 +173,8 @@ func (c *credentials) client(relay alloc.RelayID) *tls.Config {
 	}
 }
 
-// notAfter returns the time at which the certificate in use expires.
 func (c *credentials) notAfter() time.Time { return c.current.Load().pair.Leaf.NotAfter }
 
-// run reloads changed files until ctx is done.
 func (c *credentials) run(ctx context.Context) {
 	c.warn(time.Now())
 	periodic.Run(ctx, c.every, func() {
@@ -221,7 +215,6 @@ func (c *credentials) warn(now time.Time) {
 // the URI "ferry:role:" followed by the role.
 type Role string
 
-// The roles.
 const (
 	// RoleAPI is for processes that serve the players' API. They may also do what
 	// RoleAdmin may, since operators reach all relays through them.
@@ -232,7 +225,6 @@ const (
 	RoleAdmin Role = "admin"
 )
 
-// rolePrefix is the common prefix of role URIs.
 const rolePrefix = "ferry:role:"
 
 // ErrRole is returned for a certificate without exactly one role, or with another role
@@ -241,7 +233,6 @@ var ErrRole = errors.New("cluster: the certificate has not the role that is need
 
 func (r Role) known() bool { return r == RoleAPI || r == RoleRelay || r == RoleAdmin }
 
-// uri returns the URI of the role in a certificate.
 func (r Role) uri() *url.URL { return &url.URL{Scheme: "ferry", Opaque: "role:" + string(r)} }
 
 // usage returns the extended key usage of the role. Relays are servers and the others

@@ -18,25 +18,20 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet/placement"
 )
 
-// The limits of the calling side.
 const (
 	// maxRelays bounds the relays with a connection pool. Calls to further relays fail.
 	maxRelays = 4096
 	// connIdleTimeout is the time after which a relay without calls is removed.
-	connIdleTimeout = 5 * time.Minute
-	// idleCheckInterval is the interval of checks for idle relays.
+	connIdleTimeout   = 5 * time.Minute
 	idleCheckInterval = 30 * time.Second
 	// maxRelayConns bounds the concurrent calls to one relay, and with them the
-	// connections. Further calls wait for up to half of their time, see acquireSlot. It
-	// is small on purpose: a call that times out closes its connection, and after a
+	// connections. It is small on purpose: a call that times out closes its connection, and after a
 	// stall of the relay the handshakes of a large pool would delay all later calls.
 	maxRelayConns = 16
-	// relayConnIdle is the time after which an idle connection is closed.
 	relayConnIdle = 30 * time.Second
 	// dialTimeout bounds connecting, including the handshake. A dial continues when its
 	// call has given up, for use by the next call.
-	dialTimeout = 3 * time.Second
-	// defaultDeadline is the deadline of a call whose context has none.
+	dialTimeout     = 3 * time.Second
 	defaultDeadline = 2 * time.Second
 )
 
@@ -44,14 +39,10 @@ const (
 // dialer does not run.
 var ErrNotRunning = errors.New("cluster: the dialer does not run")
 
-// errBusy is the error of a call that got no slot.
 var errBusy = fmt.Errorf("%d calls are in progress", maxRelayConns)
 
-// DialerConfig configures a [Dialer].
 type DialerConfig struct {
-	// Files are the API's certificate, its key, and the trusted CAs. Required.
-	Files Files
-	// Logger gets changes of the files, and dropped cancellations. Nil: no log.
+	Files  Files
 	Logger *slog.Logger
 }
 
@@ -139,7 +130,6 @@ func (d *Dialer) finishCancellations(cut context.CancelFunc) {
 	<-done
 }
 
-// forget removes the relays that were not used since that time.
 func (d *Dialer) forget(since time.Time) {
 	d.mu.Lock()
 	var idle []*relayConn
@@ -200,13 +190,11 @@ func (d *Dialer) release(rc *relayConn) {
 	d.work.Done()
 }
 
-// relayKey identifies a relay and its address.
 type relayKey struct {
 	relay   alloc.RelayID
 	control string // host:port
 }
 
-// check returns an error for a key that does not identify a relay.
 func (k relayKey) check() error {
 	if _, _, err := net.SplitHostPort(k.control); err != nil || k.relay.IsZero() {
 		return fmt.Errorf("%w: cluster: relay %v announces the control address %q", alloc.ErrUnavailable, k.relay, k.control)
@@ -214,7 +202,6 @@ func (k relayKey) check() error {
 	return nil
 }
 
-// relayConn is the connection to one relay: a transport and its limits.
 type relayConn struct {
 	key       relayKey
 	transport *http.Transport
@@ -250,8 +237,8 @@ func (rc *relayConn) acquireSlot(ctx context.Context) (release func(), err error
 	return func() { <-rc.slots }, nil
 }
 
-// newTransport returns a bounded pool of HTTP/1.1 connections to one relay, see the
-// figures in doc.go. It ignores the proxy settings of the environment.
+// newTransport returns a bounded pool of HTTP/1.1 connections to one relay, see
+// docs/research/experiments.md. It ignores the proxy settings of the environment.
 func (d *Dialer) newTransport(relay alloc.RelayID) *http.Transport {
 	t := &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -296,22 +283,17 @@ func (d *Dialer) dial(ctx context.Context, relay alloc.RelayID, network, addr st
 	return secure, nil
 }
 
-// DialerStats are counts since NewDialer, and current values.
 type DialerStats struct {
-	// Relays is the number of relays with a connection pool.
 	Relays int
-	// Dialed counts opened connections.
 	Dialed uint64
 	// Lost counts reservations whose answer did not arrive, Cancelled those of them
 	// that a relay has cancelled since. The others expire unbound: Overflowed counts
 	// those beyond the queue of a relay (4,096), GivenUp those whose cancellation did
 	// not reach the relay within 10 s.
 	Lost, Cancelled, Overflowed, GivenUp uint64
-	// NotAfter is the time at which the certificate in use expires.
-	NotAfter time.Time
+	NotAfter                             time.Time
 }
 
-// dialerCounts may be changed by any goroutine.
 type dialerCounts struct {
 	dialed, lost, cancelled, overflowed, givenUp atomic.Uint64
 }

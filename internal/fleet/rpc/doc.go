@@ -1,10 +1,8 @@
-// Package rpc implements the protocol between API processes and the relays of a
-// fleet: reservations, their cancellation when an answer is lost, and the commands of
-// operators.
+// Package rpc implements the protocol between API processes and the relays of a fleet:
+// reservations, their cancellation when an answer is lost, and the commands of operators.
 //
-// [Server] is the listener of a relay (7779/tcp), [Dialer] holds an API's connections to
-// all relays, and [CA] issues the certificates of both. Package fleet chooses the relay
-// of a call.
+// [Server] is the listener of a relay (7779/tcp), [Dialer] holds an API's connections to all
+// relays, and [CA] issues the certificates of both. Package placement chooses the relay of a call.
 //
 // # The calls
 //
@@ -12,9 +10,9 @@
 // ignored, and members that the first version did not have may be missing; a missing, null or
 // repeated one of the first version is refused. What changes the meaning of a call has another
 // path, and an API process asks a relay only for what its announcement names
-// (placement.Capability). So the processes of a fleet are upgraded, and rolled back, in any
-// order. Every call has the header Ferry-Deadline-Ms, 1 to 10000: the time that
-// the caller waits, from the arrival of the call on. No clocks are compared.
+// (placement.Capability), so the processes of a fleet are upgraded in any order. Every call has
+// the header Ferry-Deadline-Ms, 1 to 10000: the time that the caller waits, from the arrival of
+// the call on. No clocks are compared.
 //
 //	/cluster/v1/reserve-host    api         project, environment, player, maxConnections;
 //	                            may be missing: playerName, individual, tag
@@ -33,57 +31,43 @@
 //	/cluster/v1/close           api, admin  id
 //	/cluster/v1/page            api, admin  target: a path of the relay's admin pages
 //
-// The last five are commands of operators ([Operator]). The relay logs all of them but
-// page with the name in the caller's certificate. They are idempotent: an operator
-// without an answer repeats the command.
+// The last five are idempotent commands of operators ([Operator]). The relay logs all of them
+// but page with the name in the caller's certificate.
 //
-// An answer has status 200 and the result, or another status and an error:
-// {"error": name, "detail": text}. The errors of package alloc and of [Operator] are sent
-// by name, and the caller gets the same errors; "migration" has the reason and the time to
-// wait in two further members, "host-present" the id of the host. All other errors become
-// alloc.ErrUnavailable with the reason in the text.
+// An answer has status 200 and the result, or another status and {"error": name, "detail": text}.
+// The errors of package alloc and of [Operator] are sent by name; "migration" has the reason and
+// the time to wait in two further members, "host-present" the id of the host. All other errors
+// become alloc.ErrUnavailable with the reason in the text.
 //
 // # Idempotency of reservations
 //
-// Reservations, of which migrate is one, have an Idempotency-Key of 128 random bits. The
-// relay keeps the outcome for 10 s:
+// Reservations, of which migrate is one, have an Idempotency-Key of 128 random bits. The relay
+// keeps the outcome for 10 s:
 //
-//   - A repeated call gets the same bytes. It waits for the first call if that is still
-//     in progress. A key with a different call is refused.
-//   - A reservation that is made after the deadline, or after its key was cancelled, is
-//     ended at once.
-//   - An API process without an answer cancels the key in the background, for up to
-//     10 s. If the cancellation arrives before the call, the call is refused.
+//   - A repeated call gets the same bytes, after the first one if that is still in progress. A
+//     key with a different call is refused.
+//   - A reservation that is made after the deadline, or after its key was cancelled, is ended at once.
+//   - An API process without an answer cancels the key in the background, for up to 10 s. If the
+//     cancellation arrives before the call, the call is refused.
 //
-// So a seat leaks only if the relay makes the reservation in time and the API process
-// dies before it uses the answer. The reservation then expires unbound, after 10 s by
-// default. Package net/http repeats a call whose connection breaks, at the same relay.
-// This package never tries another relay.
+// So a seat leaks only if the relay makes the reservation in time and the API process dies before
+// it uses the answer; it then expires unbound. Package net/http repeats a call whose connection
+// breaks, at the same relay. This package never tries another relay.
 //
 // # Authentication
 //
-// The CA of the cluster signs all certificates. Each has one role, as the URI
-// ferry:role:api, :relay or :admin. A relay's certificate has its relay id as a DNS name,
-// which the caller verifies: a server that takes over the address of a relay gets no
-// call, and an API's certificate does not serve as a relay's. Sessions are not resumed.
+// The CA of the cluster signs all certificates. Each has one role, as the URI ferry:role:api,
+// :relay or :admin. A relay's certificate has its relay id as a DNS name, which the caller
+// verifies. Sessions are not resumed. The key of an API process, or of an admin, is worth the
+// whole fleet, since it drains relays; that of a relay permits no calls.
 //
-// An attacker with the key of an API process and access to the listeners can take all
-// seats, read ids and addresses of players, kick players, close matches, and drain all
-// relays. A drain with a deadline of a millisecond ends a relay, so that key is worth
-// the whole fleet. The key of an admin permits the same except reservations. No call
-// returns the keys of players. The key of a relay permits no calls. With the password of
-// the store it permits to announce that relay, and to lead join codes to any host
-// ([Signer]); the key of an API process also permits to move hosts. Give each API process
-// and each operator a certificate with a name of its own (--name), since the log has the
-// name.
-//
-// The files are checked every 10 s. Changed files apply to new connections if a peer with
-// the same CA would accept them; otherwise the previous ones stay in use and the reason
-// is logged. The CA file may hold revocation lists ([CA.Revoke], or openssl ca -gencrl): a
-// revoked certificate opens no connection, and a relay refuses the next call on an open
-// one, as for a certificate that has expired. A connection is closed with its first answer
-// after 5 minutes, so a removed CA is trusted for that long. To replace the CA: add the new CA to the CA file of each
-// node, issue new certificates, remove the old CA.
+// The files are checked every 10 s. Changed files apply to new connections if a peer with the
+// same CA would accept them; otherwise the previous ones stay in use and the reason is logged.
+// The CA file may hold revocation lists ([CA.Revoke], or openssl ca -gencrl): a revoked
+// certificate opens no connection, and a relay refuses the next call on an open one, as for a
+// certificate that has expired. A list takes effect at the nodes whose CA file has it. A
+// connection is closed with its first answer after 5 minutes, so a removed CA is trusted for
+// that long.
 //
 // testdata/openssl.sh makes the files of [NewCA] and [CA.Issue] with OpenSSL.
 //
@@ -99,31 +83,6 @@
 //	4,096     keys that wait to be cancelled at one relay; further ones are dropped
 //	4,096     relays of an API process
 //
-// # Figures
-//
-// Both sides in one process on two otherwise idle cores, three runs without open
-// connections, 2026-11-22, Go 1.26.8,
-// go test ./internal/fleet/rpc -run ^$ -bench . -benchtime 8000x:
-//
-//	                             HTTP/1.1, 16 conns   HTTP/2
-//	sequential calls             161 to 209 µs        240 to 290 µs
-//	allocations of both sides    236, 21 kB           249, 26 kB
-//	2,000/s: p50                 0.7 to 0.8 ms        0.9 ms
-//	2,000/s: p99                 2.4 to 4.9 ms        2.9 to 3.5 ms
-//	2,000/s: part of one core    56 to 67 %           74 to 82 %
-//	a stall of 500 ms, in which
-//	500 calls must fail          735 to 740 fail      536 to 567 fail
-//	2,000/s with half a core,
-//	6,000 calls                  696 fail             2,410 fail
-//
-// Hence HTTP/1.1. A handshake takes 2.5 ms of processor time on both sides together, so
-// the pool is small: with 64 connections the stall cost 3,900 to 5,700 of 6,000 calls,
-// and with 16 connections and no bound on the wait for one, 600 to 3,800.
-//
-// # Limitations
-//
-// The listener belongs into a private network nevertheless. An unauthenticated client
-// with eight addresses can hold all connections for the 5 s of a handshake, repeatedly;
-// connected API processes are not affected for up to 5 minutes. There is no revocation
-// list: a stolen certificate is valid until it expires or the CA is replaced.
+// An unauthenticated client with eight addresses can hold all connections of a relay for the 5 s
+// of a handshake, repeatedly, so the listener belongs into a private network.
 package rpc

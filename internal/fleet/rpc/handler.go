@@ -13,17 +13,14 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/trace"
 )
 
-// maxDeadline is the longest deadline of a call.
 const maxDeadline = 10 * time.Second
 
-// route is a call that the server accepts.
 type route struct {
 	path  string
 	roles []Role // permitted callers
 	serve func(ctx context.Context, q request) (any, error)
 }
 
-// request is a call as its handler gets it.
 type request struct {
 	path     string
 	key      string
@@ -32,14 +29,12 @@ type request struct {
 	caller   caller
 }
 
-// caller identifies the caller of a request in the log.
 type caller struct {
 	name string // the common name of the certificate
 	role Role
 	from string // host:port
 }
 
-// newRoutes returns all calls of the protocol.
 func newRoutes(relay Relay, r *reservations, o *operatorCalls) []route {
 	calls := relayCalls{relay}
 	api, operators := []Role{RoleAPI}, []Role{RoleAPI, RoleAdmin}
@@ -149,7 +144,6 @@ func authorize(r *http.Request, roles []Role, revoked revocations) (caller, erro
 	return caller{name: leaf.Subject.CommonName, role: role, from: r.RemoteAddr}, nil
 }
 
-// parseDeadline parses the time that the caller waits.
 func parseDeadline(s string) (time.Duration, error) {
 	ms, err := strconv.ParseUint(s, 10, 16)
 	d := time.Duration(ms) * time.Millisecond
@@ -159,7 +153,6 @@ func parseDeadline(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// relayCalls answers the calls of API processes that reserve nothing.
 type relayCalls struct{ relay Relay }
 
 func (c relayCalls) leave(ctx context.Context, q request) (any, error) {
@@ -196,7 +189,6 @@ func (c relayCalls) keepCode(ctx context.Context, q request) (any, error) {
 	return emptyAnswer{}, c.relay.KeepCode(ctx, host, in.Code)
 }
 
-// end ends a reservation that the API process cannot use.
 func (c relayCalls) end(ctx context.Context, q request) (any, error) {
 	id, err := decodeID(q.body)
 	if err != nil {

@@ -22,10 +22,9 @@ type Operator interface {
 	// Undrain ends the drain, so that the relay accepts new allocations. Error:
 	// operator.ErrFinal.
 	Undrain(ctx context.Context) (operator.DrainState, error)
-	// Kick removes a player from its match. Errors: alloc.ErrNotFound,
-	// engine.ErrKickHost. It
-	// reports whether the allocation was there. If not, the relay has restarted
-	// recently and does not know it; the allocation is then barred from returning.
+	// Kick removes a player from its match, and reports whether it was there. If not, the relay has
+	// restarted recently and does not know it; it is then barred from returning. Errors:
+	// alloc.ErrNotFound, engine.ErrKickHost.
 	Kick(ctx context.Context, id proto.AllocationID) (existed bool, err error)
 	// Close ends an allocation, and reports the same. Errors: alloc.ErrNotFound.
 	Close(ctx context.Context, id proto.AllocationID) (existed bool, err error)
@@ -37,7 +36,6 @@ type Operator interface {
 // MaxPage bounds a page in bytes. A page of a thousand allocations has half of it.
 const MaxPage = 1 << 20
 
-// maxTarget bounds the path and the query of a page in bytes.
 const maxTarget = 1024
 
 // The bounds of a drain, which are those of a relay's admin pages.
@@ -49,14 +47,12 @@ const (
 	notSet = -1
 )
 
-// operatorCalls answers the calls of operators.
 type operatorCalls struct {
 	operator Operator
 	logger   *slog.Logger
 	executed atomic.Uint64
 }
 
-// audit logs an operation and the caller that requested it.
 func (o *operatorCalls) audit(q request, what string, about ...any) {
 	o.executed.Add(1)
 	o.logger.Info("operator: "+what, append(about, "by", q.caller.name, "role", string(q.caller.role), "from", q.caller.from)...)
@@ -95,7 +91,6 @@ func (o *operatorCalls) close(ctx context.Context, q request) (any, error) {
 	return o.operate(ctx, q, "an allocation was closed", o.operator.Close)
 }
 
-// operate applies do to one allocation and logs it.
 func (o *operatorCalls) operate(ctx context.Context, q request, what string, do func(context.Context, proto.AllocationID) (bool,
 	error)) (any, error) {
 	id, err := decodeID(q.body)

@@ -26,7 +26,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// remote is a relay as the API calls it: its key and the dialer.
 type remote struct {
 	dialer  *Dialer
 	key     relayKey
@@ -44,7 +43,6 @@ func (r remote) leaveOut(playerName *string, individual *bool, tag *uint64) {
 	}
 }
 
-// requireMigration returns an error if the relay does not know migrations.
 func (r remote) requireMigration() error {
 	if !slices.Contains(r.lacks, placement.CapabilityMigration) {
 		return nil
@@ -67,7 +65,6 @@ func (r remote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Res
 	return r.reserve(ctx, pathReserveHost, reserveHostBody(q))
 }
 
-// ReserveJoiner does the same for a joiner.
 func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc.Reservation, error) {
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
@@ -76,7 +73,6 @@ func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc
 	return r.reserve(ctx, pathReserveJoiner, reserveJoinerBody(q))
 }
 
-// MigrateHost does the same for a player that would take the place of its host.
 func (r remote) MigrateHost(ctx context.Context, q alloc.MigrationRequest) (alloc.Reservation, error) {
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
@@ -110,7 +106,6 @@ func checkTenant(t alloc.Tenant) error {
 	return nil
 }
 
-// Describe asks the relay about a live allocation.
 func (r remote) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	var a descriptionAnswer
 	err := r.call(ctx, pathDescribe, idCall{ID: id.String()}, &a)
@@ -124,12 +119,10 @@ func (r remote) Describe(ctx context.Context, id proto.AllocationID) (alloc.Desc
 	return d, nil
 }
 
-// KeepCode sends the join code of a host to its relay.
 func (r remote) KeepCode(ctx context.Context, host proto.AllocationID, code string) error {
 	return r.call(ctx, pathKeepCode, keepCodeCall{Host: host.String(), Code: code}, &emptyAnswer{})
 }
 
-// End ends a reservation that the API cannot use.
 func (r remote) End(ctx context.Context, id proto.AllocationID) error {
 	return r.call(ctx, pathEnd, idCall{ID: id.String()}, &emptyAnswer{})
 }
@@ -139,7 +132,6 @@ func (r remote) call(ctx context.Context, path string, in, out any) error {
 	return r.exchange(ctx, exchange{path: path, in: in, out: out})
 }
 
-// exchange makes a call without a key.
 func (r remote) exchange(ctx context.Context, x exchange) error {
 	rc, runCtx, err := r.dialer.acquire(r.key)
 	if err != nil {
@@ -181,7 +173,6 @@ func (k relayKey) wrap(err error) error {
 	return fmt.Errorf("%w: relay %v at %s: %w", alloc.ErrUnavailable, k.relay, k.control, err)
 }
 
-// exchange is one call: the request, and the destination of the answer.
 type exchange struct {
 	path    string
 	key     []string // the idempotency key, if any
@@ -249,7 +240,6 @@ func (rc *relayConn) roundTrip(ctx, runCtx context.Context, x exchange) (unsure 
 	return unsure || ctx.Err() != nil, err
 }
 
-// withDefaultDeadline returns ctx with defaultDeadline unless it has a deadline.
 func withDefaultDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
@@ -304,12 +294,10 @@ func (d *Dialer) Operator(n placement.Node) Operator {
 	return remote{dialer: d, key: relayKey{relay: n.Relay, control: n.Control}}
 }
 
-// Drain starts or changes a drain of the relay.
 func (r remote) Drain(ctx context.Context, d engine.DrainConfig) (operator.DrainState, error) {
 	return r.callDrain(ctx, pathDrain, drainBody(d))
 }
 
-// Undrain ends a drain.
 func (r remote) Undrain(ctx context.Context) (operator.DrainState, error) {
 	return r.callDrain(ctx, pathUndrain, emptyCall{})
 }
@@ -326,12 +314,10 @@ func (r remote) callDrain(ctx context.Context, path string, in any) (operator.Dr
 	return state, nil
 }
 
-// Kick removes a player from its match.
 func (r remote) Kick(ctx context.Context, id proto.AllocationID) (existed bool, err error) {
 	return r.callEnd(ctx, pathKick, id)
 }
 
-// Close ends an allocation.
 func (r remote) Close(ctx context.Context, id proto.AllocationID) (existed bool, err error) {
 	return r.callEnd(ctx, pathClose, id)
 }
@@ -342,7 +328,6 @@ func (r remote) callEnd(ctx context.Context, path string, id proto.AllocationID)
 	return a.There, err
 }
 
-// Page returns a read-only page of the relay.
 func (r remote) Page(ctx context.Context, target string) (operator.Page, error) {
 	var a operator.Page
 	if err := r.exchange(ctx, exchange{path: pathPage, in: pageCall{Target: target}, out: &a, limit: maxPageAnswer}); err != nil {

@@ -15,17 +15,14 @@ import (
 	"github.com/ferryrelay/ferry/internal/base/keyfile"
 )
 
-// The types of PEM blocks in the file of the authorities.
 const (
 	pemCertificate = "CERTIFICATE"
 	pemCRL         = "X509 CRL"
 )
 
 var (
-	// ErrRevoked is returned for a certificate that its authority has revoked.
 	ErrRevoked = errors.New("cluster: the certificate was revoked")
-	// ErrCRL is returned for a revocation list that cannot be used.
-	ErrCRL = errors.New("cluster: the revocation list cannot be used")
+	ErrCRL     = errors.New("cluster: the revocation list cannot be used")
 )
 
 // revocations are the certificates that the lists of the CA file revoke, by issuer and
@@ -36,7 +33,6 @@ func revocationKey(rawIssuer []byte, serial *big.Int) string {
 	return string(rawIssuer) + "\x00" + serial.Text(16)
 }
 
-// check returns an error that wraps ErrRevoked if one of the certificates was revoked.
 func (r revocations) check(certs ...*x509.Certificate) error {
 	for _, c := range certs {
 		if _, ok := r[revocationKey(c.RawIssuer, c.SerialNumber)]; ok {

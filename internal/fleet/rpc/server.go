@@ -25,15 +25,13 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// The limits of the listener.
 const (
 	// maxConns and maxAddressConns bound the connections of all callers, and those
 	// of one address, where there may be 8 API processes.
 	maxConns        = 1024
 	maxAddressConns = 8 * maxRelayConns
 	// readTimeout bounds a handshake, and the reading of a call.
-	readTimeout = 5 * time.Second
-	// writeTimeout bounds a whole call.
+	readTimeout  = 5 * time.Second
 	writeTimeout = maxDeadline + 5*time.Second
 	// idleTimeout is longer than that of the dialer, which therefore closes idle
 	// connections first.
@@ -41,14 +39,11 @@ const (
 	maxHeaderBytes = 4 << 10
 	// connAge is the age after which a connection is closed with its next answer, so
 	// that changed files take effect.
-	connAge = 5 * time.Minute
-	// stopTimeout bounds the wait for calls in progress at the end of Run.
-	stopTimeout = 3 * time.Second
-	// sweepInterval is the interval of checks for expired outcomes.
+	connAge       = 5 * time.Minute
+	stopTimeout   = 3 * time.Second
 	sweepInterval = time.Second
 )
 
-// Errors of [NewServer] and [NewDialer], and of a second Run.
 var (
 	ErrConfig     = errors.New("cluster: bad configuration")
 	ErrAlreadyRun = errors.New("cluster: Run was called before")
@@ -64,14 +59,11 @@ type Relay interface {
 // Config configures a [Server]. It is not modified after NewServer.
 type Config struct {
 	// Addr is the address of the listener; port 0 is any.
-	Addr netip.AddrPort
-	// Relay executes the calls of API processes. Required.
-	Relay Relay
-	// Operator executes the commands of operators. Required.
+	Addr     netip.AddrPort
+	Relay    Relay
 	Operator Operator
 	// ID is the id of the relay, which its certificate must have. Required.
-	ID alloc.RelayID
-	// Files are the relay's certificate, its key, and the trusted CAs. Required.
+	ID    alloc.RelayID
 	Files Files
 	// Logger gets the commands of operators, reservations that could not be ended,
 	// changes of the files, and refused callers, at most one per second. Nil: no log.
@@ -139,7 +131,7 @@ func NewServer(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// newHTTP returns the HTTP server. HTTP/2 is off: see the figures in doc.go.
+// newHTTP returns the HTTP server. HTTP/2 is off: see docs/research/experiments.md.
 func (s *Server) newHTTP() *http.Server {
 	h := &http.Server{
 		Handler:           s,
@@ -160,7 +152,6 @@ func (s *Server) newHTTP() *http.Server {
 	return h
 }
 
-// connSince is the context key of the time at which a connection was accepted.
 type connSince struct{}
 
 // track counts connections until their goroutines end, and protects those whose certificate
@@ -202,7 +193,6 @@ func (s *Server) Run(ctx context.Context) error {
 	return fmt.Errorf("cluster: %w", err)
 }
 
-// stop accepts no more calls and waits up to stopTimeout for calls in progress.
 func (s *Server) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
@@ -223,7 +213,6 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// ServerStats are counts since NewServer, and current values.
 type ServerStats struct {
 	// Answered counts calls that succeeded, Refused those that did not, by the name of
 	// the error.
@@ -235,8 +224,7 @@ type ServerStats struct {
 	// Cancelled counts cancelled keys, Ended reservations that were ended because they
 	// were cancelled or late.
 	Cancelled, Ended uint64
-	// OperatorCalls counts executed commands of operators.
-	OperatorCalls uint64
+	OperatorCalls    uint64
 	// Running is the number of reservations in progress, Remembered that of retained
 	// outcomes (at most 32,768). Forgotten counts outcomes that were dropped early.
 	Running, Remembered int
@@ -244,11 +232,9 @@ type ServerStats struct {
 	// ServerErrors counts errors of the HTTP server, most of them failed handshakes,
 	// ConnsRefused connections beyond the limits.
 	ServerErrors, ConnsRefused uint64
-	// NotAfter is the time at which the certificate in use expires.
-	NotAfter time.Time
+	NotAfter                   time.Time
 }
 
-// serverCounts may be changed by any goroutine.
 type serverCounts struct {
 	answered, serverErrors, connsRefused atomic.Uint64
 
@@ -285,8 +271,6 @@ func (s *Server) Stats() ServerStats {
 // unauthenticated callers cannot fill the disk.
 const logInterval = time.Second
 
-// rateLimitedLog passes on the error log of package net/http, at most one line per
-// logInterval.
 type rateLimitedLog struct {
 	logger *slog.Logger
 	count  *atomic.Uint64
@@ -299,7 +283,6 @@ func newRateLimitedLog(logger *slog.Logger, count *atomic.Uint64) *log.Logger {
 	return log.New(&rateLimitedLog{logger: logger, count: count}, "", 0)
 }
 
-// Write takes one line.
 func (c *rateLimitedLog) Write(p []byte) (int, error) {
 	all := c.count.Add(1)
 	c.mu.Lock()

@@ -119,7 +119,6 @@ func (s *Signer) Sign(statement []byte) (placement.Certificate, []byte, error) {
 	return cert, signature, nil
 }
 
-// sign signs a statement with that SHA-256.
 func (l *loaded) sign(statement []byte, sum [sha256.Size]byte) ([]byte, error) {
 	key, ok := l.pair.PrivateKey.(crypto.Signer)
 	if !ok {
@@ -164,7 +163,6 @@ func (s *Signer) Verify(key placement.KeyID, statement, signature []byte) (place
 	return known.author, nil
 }
 
-// verificationDigest identifies a key with a statement and a signature of it.
 func verificationDigest(key placement.KeyID, statement, signature []byte) [sha256.Size]byte {
 	sum := sha256.Sum256(statement)
 	return sha256.Sum256(slices.Concat(key[:], sum[:], signature))
@@ -193,7 +191,6 @@ func (s *Signer) Learn(key placement.KeyID, certificate []byte) error {
 	return nil
 }
 
-// authorOf verifies a certificate and returns the node that has it.
 func (l *loaded) authorOf(cert *x509.Certificate) (author placement.Author, err error) {
 	role, err := roleOf(cert)
 	switch {
@@ -230,14 +227,12 @@ func (l *loaded) authorOf(cert *x509.Certificate) (author placement.Author, err 
 	return author, nil
 }
 
-// keyID returns the id of a certificate.
 func keyID(certificate []byte) (id placement.KeyID) {
 	sum := sha256.Sum256(certificate)
 	copy(id[:], sum[:])
 	return id
 }
 
-// algorithmOf returns the algorithm of the signatures of a certificate's key.
 func algorithmOf(cert *x509.Certificate) x509.SignatureAlgorithm {
 	switch cert.PublicKey.(type) {
 	case *ecdsa.PublicKey:

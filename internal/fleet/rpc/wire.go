@@ -104,7 +104,6 @@ type (
 	emptyCall struct{}
 )
 
-// The bodies of answers.
 type (
 	reservationAnswer struct {
 		ID                 string     `json:"id"`
@@ -151,7 +150,6 @@ type (
 	}
 )
 
-// errAnswer is returned for an answer that no relay of this version gives.
 var errAnswer = errors.New("cluster: not an answer of a relay")
 
 func reserveHostBody(r alloc.HostRequest) reserveHostCall {
@@ -176,7 +174,6 @@ func (c *reserveHostCall) request() (r alloc.HostRequest, err error) {
 	return r, r.Tenant.Validate()
 }
 
-// addressText returns the text of an address, the empty string if it is not known.
 func addressText(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
@@ -269,7 +266,6 @@ func parseID(member, s string) (id proto.AllocationID, err error) {
 	return proto.AllocationID{}, malformed.withDetail("%s is not a UUID in lower case", member)
 }
 
-// decodeID decodes a call about one allocation.
 func decodeID(body []byte) (id proto.AllocationID, err error) {
 	var in idCall
 	if err := decode(body, &in); err != nil {
@@ -383,7 +379,6 @@ const (
 	maxPageAnswer = MaxPage/3*4 + 1<<10
 )
 
-// readBody reads the body of a call.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > maxBody {
 		return nil, tooLarge.withDetail("the body has more than %d bytes", maxBody)
@@ -398,7 +393,6 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// parseBody decodes a body and returns the request that it means.
 func parseBody[Call, Request any](body []byte, request func(*Call) (Request, error)) (r Request, err error) {
 	var in Call
 	if err := decode(body, &in); err != nil {
@@ -408,9 +402,8 @@ func parseBody[Call, Request any](body []byte, request func(*Call) (Request, err
 }
 
 // decode decodes one JSON object into v, a pointer to a struct. Each member of v must
-// be present once and spelled exactly, except that one with omitempty may be missing. Members
-// that v does not have are ignored: a later version sends them, and one that changes the meaning
-// of a call has another path.
+// be present once and spelled exactly, except that one with omitempty may be missing. Others
+// are ignored.
 func decode(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return malformed.withDetail("the body is not UTF-8")
@@ -451,10 +444,8 @@ func members(body []byte, of reflect.Type) error {
 	return nil
 }
 
-// omitEmpty marks a member that may be missing.
 const omitEmpty = ",omitempty"
 
-// optionalMembers returns the bits of the members that may be missing.
 func optionalMembers(of reflect.Type) (bits uint64) {
 	for i := range of.NumField() {
 		if strings.HasSuffix(of.Field(i).Tag.Get("json"), omitEmpty) {
@@ -529,8 +520,7 @@ var (
 // refusal is an error code with details. It is the error type on the relay's side.
 type refusal struct {
 	errorCode
-	detail string
-	// What refusalAnswer has besides.
+	detail     string
 	reason     string
 	retryAfter time.Duration
 	host       proto.AllocationID
@@ -544,7 +534,6 @@ func (r refusal) answer() refusalAnswer {
 	return a
 }
 
-// Error returns the name and the details.
 func (r refusal) Error() string { return "cluster: " + r.name + ": " + r.detail }
 
 func (v errorCode) withDetail(format string, args ...any) refusal {
@@ -573,10 +562,8 @@ func refusalOf(err error) refusal {
 	return internal.withDetail("see the relay's log")
 }
 
-// maxRetryAfter bounds the time for which a relay makes a caller wait.
 const maxRetryAfter = time.Hour
 
-// cause returns the error that a refusal means to the caller.
 func (a *refusalAnswer) cause() (error, error) {
 	switch err := errorNamed(a.Error); err {
 	case alloc.ErrMigration:
@@ -595,7 +582,6 @@ func (a *refusalAnswer) cause() (error, error) {
 	}
 }
 
-// errorNamed returns the error that a name means to the caller.
 func errorNamed(name string) error {
 	for _, v := range errorCodes {
 		if v.name == name {
