@@ -9,12 +9,10 @@ import (
 	"strconv"
 )
 
-// Kind is the transport of a peer. It is part of an [Endpoint], so
-// that a UDP source and a DTLS session behind the same ip:port are two
-// different keys.
+// Kind is the transport of a peer: a UDP source and a DTLS session behind the same
+// ip:port are two different keys.
 type Kind uint8
 
-// The kinds of endpoint.
 const (
 	KindNone Kind = 0 // the zero Endpoint
 	KindUDP4 Kind = 1 // an IPv4 address and port
@@ -53,12 +51,8 @@ func (k Kind) String() string {
 // to, 0 if the kernel chooses; listener is sock.Config.Listener. IPv6 zones are
 // not kept: replies to a link-local address leave through the interface
 // of the local address instead.
-//
-// It is a struct rather than an array because Go passes a struct of words in
-// registers.
 type Endpoint struct{ Hi, Lo, Tail uint64 }
 
-// Bit offsets of the parts of Tail.
 const (
 	LocalShift    = 16
 	KindShift     = 32

@@ -20,7 +20,6 @@ type Set[K comparable, V any] struct {
 	len    int
 }
 
-// Item is an element of a [Set].
 type Item[K comparable, V any] struct {
 	Value V
 
@@ -38,7 +37,6 @@ type owner[K comparable, V any] struct {
 	oldest, newest [classes]*Item[K, V]
 }
 
-// first returns the item that is evicted first.
 func (o *owner[K, V]) first() *Item[K, V] {
 	if o.oldest[Low] != nil {
 		return o.oldest[Low]
@@ -46,7 +44,6 @@ func (o *owner[K, V]) first() *Item[K, V] {
 	return o.oldest[High]
 }
 
-// Add adds a value of an owner.
 func (s *Set[K, V]) Add(key K, class int, value V) *Item[K, V] {
 	o := s.owners[key]
 	if o == nil {
@@ -95,10 +92,8 @@ func (s *Set[K, V]) Remove(it *Item[K, V]) {
 	}
 }
 
-// Len returns the number of items.
 func (s *Set[K, V]) Len() int { return s.len }
 
-// Count returns the number of items of an owner.
 func (s *Set[K, V]) Count(key K) int {
 	if o := s.owners[key]; o != nil {
 		return o.count
@@ -137,7 +132,6 @@ type ranked[E any] interface {
 	setRank(rank int)
 }
 
-// ranking is a heap, see [heap.Interface].
 type ranking[E ranked[E]] []E
 
 func (r ranking[E]) Len() int           { return len(r) }

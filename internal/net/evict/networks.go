@@ -17,7 +17,6 @@ type Networks[V any] struct {
 	steps uint64 // calls of Add and Touch
 }
 
-// Conn is a connection in [Networks].
 type Conn[V any] struct {
 	Value V
 
@@ -49,7 +48,6 @@ type network[V any] struct {
 	oldest, newest *Conn[V]
 }
 
-// first returns the connection of a network that ends first.
 func (n *network[V]) first() *Conn[V] {
 	for len(n.parts) > 0 {
 		n = n.parts[0]
@@ -67,7 +65,6 @@ func (s *Networks[V]) Add(address netip.Prefix, value V) *Conn[V] {
 	return c
 }
 
-// Touch records that a connection made progress.
 func (s *Networks[V]) Touch(c *Conn[V]) {
 	s.steps++
 	c.progress = s.steps
@@ -92,10 +89,8 @@ func (s *Networks[V]) Remove(c *Conn[V]) {
 	}
 }
 
-// Len returns the number of connections.
 func (s *Networks[V]) Len() int { return s.root.count }
 
-// Count returns the number of connections from an address.
 func (s *Networks[V]) Count(address netip.Prefix) int {
 	if n := s.all[networkKey{address, len(levels) - 1}]; n != nil {
 		return n.count
@@ -103,7 +98,6 @@ func (s *Networks[V]) Count(address netip.Prefix) int {
 	return 0
 }
 
-// First returns the connection that ends first, nil if there is none.
 func (s *Networks[V]) First() *Conn[V] { return s.root.first() }
 
 // FirstOf returns the connection of an address that ends first, nil if there is none.
@@ -114,7 +108,6 @@ func (s *Networks[V]) FirstOf(address netip.Prefix) *Conn[V] {
 	return nil
 }
 
-// network returns the network of an address, which is new if it has no connection.
 func (s *Networks[V]) network(address netip.Prefix) *network[V] {
 	if s.all == nil {
 		s.all = make(map[networkKey]*network[V])
@@ -132,7 +125,6 @@ func (s *Networks[V]) network(address netip.Prefix) *network[V] {
 	return n
 }
 
-// containing returns the network of a level that contains an address.
 func containing(address netip.Prefix, level int) netip.Prefix {
 	bits := levels[level].bits6
 	if address.Addr().Is4() {
@@ -142,7 +134,6 @@ func containing(address netip.Prefix, level int) netip.Prefix {
 	return p
 }
 
-// append makes a connection the one with the latest progress of its address.
 func (n *network[V]) append(c *Conn[V]) {
 	c.older, c.newer = n.newest, nil
 	if c.older != nil {
@@ -166,7 +157,6 @@ func (n *network[V]) unlink(c *Conn[V]) {
 	}
 }
 
-// add counts connections of an address in all its networks.
 func (n *network[V]) add(count int) {
 	for ; n.parent != nil; n = n.parent {
 		n.count += count
@@ -184,7 +174,6 @@ func (n *network[V]) add(count int) {
 	n.count += count // of the root
 }
 
-// fix restores the order after a change of an address's oldest connection.
 func (n *network[V]) fix() {
 	for ; n.parent != nil; n = n.parent {
 		heap.Fix(&n.parent.parts, n.rank)

@@ -16,7 +16,6 @@ const (
 	bitsIPv6 = 56
 )
 
-// Client is the origin of a request.
 type Client struct {
 	// Prefix counts for limits: that of the client, or that of a trusted proxy which
 	// does not tell the client's address. It is zero without an IP address.
@@ -83,5 +82,4 @@ func Contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// normalize unmaps an IPv4-mapped address and removes the zone.
 func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }

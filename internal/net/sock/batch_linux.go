@@ -108,7 +108,6 @@ func (b *RecvBatch) At(i int) (from endpoint.Endpoint, pkt []byte, truncated boo
 	return endpoint.Endpoint{Hi: hi, Lo: lo, Tail: tail}, pkt, truncated
 }
 
-// local returns the number of the local address that datagram i was sent to.
 func (b *RecvBatch) local(i int) uint16 {
 	a, ok := parsePktinfo(b.ctrls[i*b.ctrlLen:(i+1)*b.ctrlLen], int(b.hdrs[i].hdr.Controllen), b.v4)
 	if !ok {
@@ -185,7 +184,6 @@ func (b *SendBatch) wire(i int) {
 	b.wireSingle(i)
 }
 
-// wireSingle wires message i for one datagram.
 func (b *SendBatch) wireSingle(i int) {
 	h := &b.hdrs[i].hdr
 	h.Iov = &b.iovs[i]
@@ -226,7 +224,6 @@ func (b *SendBatch) Add(to endpoint.Endpoint, pkt []byte) bool {
 	return true
 }
 
-// setSource makes message i leave from the local address the peer sent to.
 func (b *SendBatch) setSource(i int, to endpoint.Endpoint) {
 	h := &b.hdrs[i].hdr
 	a, ok := b.locals.at(to.Local())
@@ -259,7 +256,6 @@ func (b *SendBatch) wireRuns() {
 	}
 }
 
-// wireRun wires message i for a run.
 func (b *SendBatch) wireRun(i int, parts []unix.Iovec, segment int) {
 	h := &b.hdrs[i].hdr
 	h.Iov = &parts[0]
@@ -292,7 +288,6 @@ func (b *SendBatch) wirePart(i, k int) {
 	}
 }
 
-// partSize returns the size of the datagram that wirePart wired as message i.
 func (b *SendBatch) partSize(i int) int { return int(b.iovs[i].Len) }
 
 // Len returns the number of datagrams.
@@ -319,7 +314,6 @@ func (b *SendBatch) Reset() {
 	b.n, b.refused = 0, 0
 }
 
-// size returns the payload bytes of message i, and count its datagrams.
 func (b *SendBatch) size(i int) int {
 	if n := b.count(i); n > 1 {
 		return int(b.merger.runs[i].bytes)
@@ -382,7 +376,6 @@ func parsePktinfo(slot []byte, n int, v4 bool) (localAddr, bool) {
 	return a, true
 }
 
-// initPktinfo writes the header of a control message into a slot.
 func initPktinfo(slot []byte, v4 bool) {
 	size := unix.CmsgLen(pktinfoLen(v4))
 	if cmsgLevelAt == 8 {
@@ -395,7 +388,6 @@ func initPktinfo(slot []byte, v4 bool) {
 	binary.NativeEndian.PutUint32(slot[cmsgTypeAt:], typ)
 }
 
-// putPktinfo writes the source address into a slot that initPktinfo prepared.
 func putPktinfo(slot []byte, a localAddr, v4 bool) {
 	data := slot[unix.CmsgLen(0):]
 	if v4 {

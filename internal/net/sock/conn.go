@@ -38,14 +38,12 @@ type Conn struct {
 
 // kernel is the two calls that a Conn makes for each batch.
 type kernel interface {
-	// recv fills slots from 0 on.
 	recv(b *RecvBatch) (int, syscall.Errno)
 	// send offers messages first to end-1 and returns how many were taken; 0
 	// with an errno says that message first was refused.
 	send(b *SendBatch, first, end int) (int, syscall.Errno)
 }
 
-// SendResult is the result of sending a batch.
 type SendResult struct {
 	Sent     int // datagrams the kernel took
 	Bytes    int // payload bytes of those
@@ -64,12 +62,10 @@ type Stats struct {
 
 // Recv blocks until at least one datagram has arrived and returns the number of
 // datagrams in b, which stay valid until the next Recv with b. It returns
-// (0, nil) after about 250 ms without a datagram and after errors that may
-// pass, which are counted and, when they repeat, followed by a pause of at most
-// 10 ms; both mean: call again. The error is net.ErrClosed after Close or StopReceiving.
-// Any other wraps EBADF or ENOTSOCK and says that something else in this
-// process has closed the descriptor: the socket will receive nothing more. b must
-// come from c.
+// (0, nil) after about 250 ms without a datagram and after errors that may pass,
+// which are counted: call again. The error is net.ErrClosed after Close or
+// StopReceiving. Any other wraps EBADF or ENOTSOCK: the socket will receive
+// nothing more. b must come from c.
 func (c *Conn) Recv(b *RecvBatch) (int, error) {
 	if !c.gate.enter(gateRecvClosed) {
 		return 0, net.ErrClosed
@@ -142,7 +138,6 @@ func (c *Conn) transmit(b *SendBatch, res *SendResult) {
 	}
 }
 
-// offer calls the kernel until it takes a message or refuses message first.
 func (c *Conn) offer(b *SendBatch, first, end int) (int, syscall.Errno) {
 	for tries := 0; ; tries++ {
 		n, errno := c.kernel.send(b, first, end)
@@ -211,7 +206,6 @@ func (c *Conn) CloseDescriptor() error {
 	return c.closeErr
 }
 
-// file returns a duplicate of the descriptor.
 func (c *Conn) file() (*os.File, error) {
 	if !c.gate.enter(gateClosed) {
 		return nil, net.ErrClosed
@@ -220,7 +214,6 @@ func (c *Conn) file() (*os.File, error) {
 	return c.sock.file()
 }
 
-// leave ends the use of the descriptor, and closes it if it was the last use.
 func (c *Conn) leave() {
 	if c.gate.leave() {
 		c.finalDrops.Store(c.sock.drops())
@@ -278,7 +271,6 @@ func (g *gate) leave() bool {
 	return s&gateClosed != 0 && s&gateUsers == 0
 }
 
-// has reports whether one of the flags is set.
 func (g *gate) has(flags uint64) bool { return g.state.Load()&flags != 0 }
 
 // mark sets a flag and enters in one step, so that the caller can still shut down
@@ -371,7 +363,6 @@ func (c *Conn) retry(errno syscall.Errno, tries int) bool {
 	return true
 }
 
-// addFailed counts n datagrams that the kernel refused.
 func (r *SendResult) addFailed(n int, errno syscall.Errno) {
 	r.Failed += n
 	if isNetworkDown(errno) {
@@ -392,11 +383,9 @@ func isNetworkDown(errno syscall.Errno) bool {
 }
 
 // TryRecv is [Conn.Recv] without blocking: it returns (0, nil) without a
-// datagram, and after errors that may pass, which are counted and not slowed down;
-// other errors are those of Recv. It is for callers that have other work
-// meanwhile; a caller without it occupies a core. In the portable build, whose
-// sockets cannot always be asked, it may wait up to a millisecond. The goroutine
-// that calls Recv may call TryRecv with the same b.
+// datagram, and after errors that may pass. In the portable build, whose sockets
+// cannot always be asked, it may wait up to a millisecond. The goroutine that
+// calls Recv may call TryRecv with the same b.
 func (c *Conn) TryRecv(b *RecvBatch) (int, error) {
 	if !c.gate.enter(gateRecvClosed) {
 		return 0, net.ErrClosed
@@ -409,10 +398,6 @@ func (c *Conn) TryRecv(b *RecvBatch) (int, error) {
 // leave as one message that the kernel cuts apart again (UDP_SEGMENT, udp(7)).
 // The kernel then walks its stack once for all of them. They stay in order, and
 // only the last may be shorter.
-//
-//	datagram   the argument of Add
-//	run        datagrams to one endpoint that leave as one message
-//	message    one entry of sendmmsg: a run, or a datagram alone
 
 // maxRunBytes keeps a run within the length field of an IP packet.
 const maxRunBytes = 65_000
@@ -426,7 +411,6 @@ func isMergeRefusal(errno syscall.Errno) bool {
 	return errno == syscall.EIO || errno == syscall.EINVAL || errno == syscall.EMSGSIZE
 }
 
-// epoch is when the process loaded this package. It is never written again.
 var epoch = time.Now()
 
 // Now returns the monotonic clock in nanoseconds since the process started. It

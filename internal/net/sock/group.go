@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
-// Limits and defaults of this package.
 const (
 	// SlotSize is the room for one received datagram in bytes. It holds every
 	// message of the wire protocol (at most 1,472 bytes) with some to spare; a
@@ -31,7 +30,6 @@ const (
 	// than UIO_MAXIOV = 1,024 messages in a call.
 	MaxSendBatch = 1024
 
-	// MaxSockets bounds the sockets of one Group.
 	MaxSockets = 256
 
 	// DefaultBuffer is asked of the kernel for each socket buffer, in bytes.
@@ -41,13 +39,11 @@ const (
 	maxBuffer = 1 << 30
 )
 
-// Errors of [Listen].
 var (
 	ErrAddress = errors.New("sock: invalid listen address")
 	ErrConfig  = errors.New("sock: invalid configuration")
 )
 
-// Config describes the sockets of a [Group].
 type Config struct {
 	// Addr is the address to listen on. Port 0 takes a free port. 0.0.0.0 and
 	// [::] are wildcards; [::] receives IPv6 only, so dual stack takes two groups.
@@ -202,7 +198,6 @@ func (g *Group) Files() (files []*os.File, err error) {
 	return files, nil
 }
 
-// open adds one socket. join is set if the group has sockets already.
 func (g *Group) open(join, share bool) error {
 	s, err := openSocket(&g.cfg, join)
 	if err != nil {
@@ -211,7 +206,6 @@ func (g *Group) open(join, share bool) error {
 	return g.add(s, join, share)
 }
 
-// add adds a socket that is bound, and lets others join it if share is set.
 func (g *Group) add(s *socket, join, share bool) (err error) {
 	c := &Conn{group: g, sock: s, kernel: s, sleep: time.Sleep, done: make(chan struct{})}
 	if s.caps.GSO {
@@ -249,11 +243,10 @@ func (g *Group) LocalAddr(local uint16) (netip.Addr, bool) {
 }
 
 // SteerByCPU makes socket i receive the datagrams that the kernel handles on CPU cpus[i],
-// which must be a different one for each socket. Those that it handles on
-// other CPUs are spread by the hash of the peer's address, as all are before. A peer then
-// comes to the same socket as long as its datagrams are handled on the same CPU. The error
-// is ErrConfig for an unusable list, errors.ErrUnsupported outside Linux and in the
-// portable build, or that of the kernel; nothing has changed then.
+// which must be a different one for each socket. Those that it handles on other CPUs are
+// spread by the hash of the peer's address, as all are before. The error is ErrConfig for an
+// unusable list, errors.ErrUnsupported outside Linux and in the portable build, or that of
+// the kernel; nothing has changed then.
 func (g *Group) SteerByCPU(cpus []int) error {
 	if len(cpus) != len(g.conns) {
 		return fmt.Errorf("%w: %d CPUs for %d sockets", ErrConfig, len(cpus), len(g.conns))
@@ -294,7 +287,6 @@ func (g *Group) CloseDescriptors() error {
 	return errors.Join(errs...)
 }
 
-// wildcard reports whether the sockets receive on every local address.
 func (g *Group) wildcard() bool { return g.cfg.Addr.Addr().IsUnspecified() }
 
 // maxLocals bounds the local addresses that a Group can tell apart. A host
@@ -308,7 +300,6 @@ type localAddr struct {
 	zone   uint32
 }
 
-// localIP is the address without its zone.
 func localIP(a localAddr, v4 bool) netip.Addr {
 	kind := endpoint.KindUDP6
 	if v4 {
@@ -349,7 +340,6 @@ func (l *locals) id(a localAddr) uint16 {
 	return l.add(a)
 }
 
-// at returns the address of a number; false for 0 and for unassigned numbers.
 func (l *locals) at(id uint16) (localAddr, bool) {
 	t := l.table.Load()
 	if id == 0 || int(id) >= len(t.addrs) {
@@ -378,17 +368,13 @@ func (l *locals) add(a localAddr) uint16 {
 // maxAssigned bounds the numbers that Locals assigns: they have 16 bits.
 const maxAssigned = 1<<16 - 1
 
-// ErrLocals is returned by [Group.Locals] for addresses that cannot be numbered.
 var ErrLocals = errors.New("sock: local addresses cannot be numbered")
 
 // Locals returns the numbers of local addresses, in their order, and makes
-// those that are missing. An [endpoint.Endpoint] with such a number is sent to from that
-// address, also before anything has arrived there: so one socket can send from
-// many addresses of this machine. It is for programs that know their addresses
-// from the start, up to 65,535 of them; addresses of received datagrams are numbered
-// up to a bound of 1,024. The error wraps ErrLocals when the group does not listen
-// on a wildcard, an address is of another family or has a zone, or there are
-// too many.
+// those that are missing, up to 65,535. An [endpoint.Endpoint] with such a number is sent to
+// from that address, also before anything has arrived there: so one socket can send from
+// many addresses of this machine. The error wraps ErrLocals when the group does not listen
+// on a wildcard, an address is of another family or has a zone, or there are too many.
 func (g *Group) Locals(addrs []netip.Addr) ([]uint16, error) {
 	if !g.wildcard() || !g.caps.LocalAddress {
 		return nil, fmt.Errorf("%w: %v has a single source address", ErrLocals, g.cfg.Addr)

@@ -27,7 +27,6 @@ func canMerge(fd int) bool {
 	return unix.Uname(&name) != nil || !corruptsRuns(unix.ByteSliceToString(name.Release[:]))
 }
 
-// corruptsRuns reports whether a kernel of that release corrupts merged runs.
 func corruptsRuns(release string) bool {
 	var v [3]int
 	for i, part := range strings.SplitN(release, ".", 3) {
@@ -77,14 +76,12 @@ const (
 	narrowRetry = 4096
 )
 
-// narrowPath is the path to an endpoint that takes no segment of so many bytes.
 type narrowPath struct {
 	to      endpoint.Endpoint
 	segment int32
 	retryIn int32 // datagrams
 }
 
-// isNarrow reports whether datagrams of n bytes to an endpoint must leave alone.
 func (m *merger) isNarrow(to endpoint.Endpoint, n int32) bool {
 	p := &m.narrow[m.hash(to)%narrowPaths]
 	if p.to != to || n < p.segment {
@@ -160,7 +157,6 @@ func (m *merger) merge(to endpoint.Endpoint, pkt []byte, fresh int) (joined bool
 	return false
 }
 
-// append adds a datagram by which r has grown.
 func (m *merger) append(r *run, pkt []byte) {
 	d := int32(m.joined)
 	m.joined++
@@ -186,7 +182,6 @@ func (r *run) grow(n int32) bool {
 	return true
 }
 
-// base returns the first byte of a datagram, or nil.
 func base(pkt []byte) *byte {
 	if len(pkt) == 0 {
 		return nil
@@ -213,7 +208,6 @@ func (m *merger) reset() {
 
 const segmentLen = 2 // UDP_SEGMENT holds a uint16
 
-// initSegment writes the header of the control message into a slot.
 func initSegment(slot []byte) {
 	if cmsgLevelAt == 8 {
 		binary.NativeEndian.PutUint64(slot, uint64(unix.CmsgLen(segmentLen)))

@@ -28,7 +28,6 @@ type link struct {
 	seen bool // it was up and running at some query
 }
 
-// interfaceSource lists interfaces: package net, or a test.
 type interfaceSource struct {
 	interfaces func() ([]net.Interface, error)
 	addrs      func(*net.Interface) ([]net.Addr, error)
@@ -38,9 +37,7 @@ type interfaceSource struct {
 // groups. For a wildcard these are all that have an address of its family by
 // which others may reach this machine: link-local addresses count only where
 // there are no others, and loopback only where there is nothing else. An
-// address without an interface is not watched, and neither is an interface that
-// gets its address later. If the system does not answer, the first call of Down
-// that gets an answer chooses.
+// interface that gets its address later is not watched.
 func WatchLinks(addrs []netip.AddrPort) *Links {
 	return watchLinks(addrs, interfaceSource{net.Interfaces, (*net.Interface).Addrs})
 }
@@ -53,8 +50,7 @@ func watchLinks(addrs []netip.AddrPort, from interfaceSource) *Links {
 
 // Down returns the name of a watched interface that was up and running before,
 // at WatchLinks or at an earlier call, and is not now, and whether there is one.
-// An interface that has vanished is down; one that is back is up. If the system
-// does not answer, the last answer stands.
+// If the system does not answer, the last answer stands.
 func (l *Links) Down() (name string, down bool) {
 	l.refresh()
 	if l.at < 0 {
@@ -63,7 +59,6 @@ func (l *Links) Down() (name string, down bool) {
 	return l.watched[l.at].name, true
 }
 
-// refresh updates the state.
 func (l *Links) refresh() {
 	all, err := l.source.interfaces()
 	if err != nil {
@@ -113,7 +108,6 @@ func (l *Links) choose(all []net.Interface) bool {
 	return true
 }
 
-// nic is an interface and its addresses.
 type nic struct {
 	name     string
 	index    int
@@ -141,7 +135,6 @@ func newNIC(ifi *net.Interface, addrs []net.Addr) nic {
 	return h
 }
 
-// carriers returns the names of the interfaces that carry a listen address.
 func carriers(nics []nic, ip netip.Addr) (names []string) {
 	best := scopeNone + 1
 	for i := range nics {
@@ -163,7 +156,6 @@ func carriers(nics []nic, ip netip.Addr) (names []string) {
 	return names
 }
 
-// The scopes of the addresses that an interface has of one family.
 const (
 	scopeNone = iota
 	scopeHost

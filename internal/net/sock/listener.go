@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// RetryConfig configures a [RetryListener].
 type RetryConfig struct {
 	// OnError is called with each error of accept(2) that passes, up to some 4 a second,
 	// and OnRecover with the first connection after one. The goroutine that calls Accept
@@ -123,7 +122,6 @@ func (r *RetryListener) release() bool {
 	return true
 }
 
-// refill takes a descriptor in reserve again, if there is one.
 func (r *RetryListener) refill() {
 	if !r.conf.Reserve {
 		return
@@ -151,7 +149,6 @@ func (r *RetryListener) Close() error {
 	return r.TCPListener.Close()
 }
 
-// reservedConn has the reserved descriptor of a listener.
 type reservedConn struct {
 	net.Conn
 	listener *RetryListener

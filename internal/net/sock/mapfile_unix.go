@@ -13,18 +13,15 @@ import (
 
 // MapFile maps the first size bytes of f into memory, to read and to write, and
 // shared: every process of this machine sees a write to mem in the file at once, also
-// after this process has crashed. Only a crash of the machine loses writes, those
-// that the system has not stored yet.
+// after this process has crashed. Only a crash of the machine loses writes.
 //
 // f must be open for reading and writing and have size bytes or more; it must
 // keep them, and mem must not be touched after unmap: either kills the process.
 // So does a file system that runs full under a file with holes; on Linux MapFile
-// reserves their room first, where the file system can do that, and returns ENOSPC
-// for a full one. f may be closed at once. unmap may be called several
-// times.
-//
-// The error wraps ErrConfig for a size below 1, io.ErrUnexpectedEOF for a
-// shorter file, and errors.ErrUnsupported on systems without mappings.
+// reserves their room first, or returns ENOSPC. f may be closed at once. unmap may
+// be called several times. The error wraps ErrConfig for a size below 1,
+// io.ErrUnexpectedEOF for a shorter file, and errors.ErrUnsupported on systems
+// without mappings.
 func MapFile(f *os.File, size int) (mem []byte, unmap func() error, err error) {
 	if size < 1 {
 		return nil, nil, fmt.Errorf("%w: a mapping of %d bytes", ErrConfig, size)

@@ -21,7 +21,6 @@ type mmsghdr struct {
 	len uint32 // bytes received or sent, written by the kernel
 }
 
-// recv fills b for Conn.Recv.
 func (s *socket) recv(b *RecvBatch) (int, syscall.Errno) {
 	b.reset()
 	if s.held {
@@ -55,7 +54,6 @@ func (s *socket) recvHeld(b *RecvBatch) (int, syscall.Errno) {
 	return n, errno
 }
 
-// tryRecv is recv that does not block.
 func (s *socket) tryRecv(b *RecvBatch) (int, syscall.Errno) {
 	b.reset()
 	n, errno := recvmmsg(s.fd, b.hdrs, unix.MSG_DONTWAIT)
@@ -63,7 +61,6 @@ func (s *socket) tryRecv(b *RecvBatch) (int, syscall.Errno) {
 	return n, errno
 }
 
-// send offers messages first to end-1 of b and returns how many were taken.
 func (s *socket) send(b *SendBatch, first, end int) (int, syscall.Errno) {
 	return sendmmsg(s.fd, b.hdrs[first:end], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }
@@ -110,7 +107,6 @@ func sleepHeld(ts *unix.Timespec) {
 // counter in the result of SO_MEMINFO (Linux 4.12 and later).
 const meminfoDrops = 8
 
-// socketDrops asks the kernel how many datagrams it has dropped on a socket.
 func socketDrops(fd int) (uint64, bool) {
 	var info [16]uint32
 	size := uint32(unsafe.Sizeof(info))

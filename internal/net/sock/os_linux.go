@@ -44,7 +44,6 @@ func setV6Only(fd int) error {
 	return os.NewSyscallError("setsockopt IPV6_V6ONLY", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1))
 }
 
-// setShared lets further sockets of this user bind the port of a bound socket.
 func setShared(fd int) error {
 	return os.NewSyscallError("setsockopt SO_REUSEPORT",
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
@@ -173,7 +172,6 @@ func InterruptThread(thread int) { _ = unix.Tgkill(unix.Getpid(), thread, unix.S
 // Capability is a capability of Linux. CAP_SYS_ADMIN includes that for BPF and perfmon.
 type Capability int
 
-// The capabilities that a program in the kernel takes.
 const (
 	CapBPF      Capability = unix.CAP_BPF
 	CapNetAdmin Capability = unix.CAP_NET_ADMIN
@@ -191,7 +189,6 @@ func (c Capability) IsGranted() bool {
 	return has(c) || c != CapNetAdmin && has(unix.CAP_SYS_ADMIN)
 }
 
-// membarrierGlobal is MEMBARRIER_CMD_GLOBAL of linux/membarrier.h.
 const membarrierGlobal = 1
 
 // SynchronizeKernel blocks until every section of the kernel that runs now and reads under

@@ -19,7 +19,6 @@ const (
 	flags6 = ipv6.FlagDst | ipv6.FlagInterface
 )
 
-// packetIO is the common part of ipv4.PacketConn and ipv6.PacketConn.
 type packetIO interface {
 	ReadBatch(ms []ipv4.Message, flags int) (int, error)
 	WriteBatch(ms []ipv4.Message, flags int) (int, error)
@@ -40,7 +39,6 @@ func newPacketIO(conn *net.UDPConn, listen netip.Addr) (packetIO, bool) {
 	return p, !listen.IsUnspecified() || p.SetControlMessage(flags6, true) == nil
 }
 
-// controlSize is the room for the control messages of one datagram.
 func controlSize(v4 bool) int {
 	if v4 {
 		return len(ipv4.NewControlMessage(flags4))

@@ -30,7 +30,6 @@ func newPacketIO(conn *net.UDPConn, listen netip.Addr) (packetIO, bool) {
 	return packetIO{conn}, !listen.IsUnspecified()
 }
 
-// ReadBatch reads one datagram into ms[0].
 func (p packetIO) ReadBatch(ms []ipv4.Message, _ int) (int, error) {
 	m := &ms[0]
 	n, _, _, from, err := p.conn.ReadMsgUDPAddrPort(m.Buffers[0], nil)
@@ -47,7 +46,6 @@ func (p packetIO) ReadBatch(ms []ipv4.Message, _ int) (int, error) {
 	return 1, nil
 }
 
-// WriteBatch writes ms[0].
 func (p packetIO) WriteBatch(ms []ipv4.Message, _ int) (int, error) {
 	m := &ms[0]
 	to, ok := m.Addr.(*net.UDPAddr)

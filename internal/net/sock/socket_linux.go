@@ -38,7 +38,6 @@ func openSocket(cfg *Config, join bool) (*socket, error) {
 	return s, nil
 }
 
-// adoptSocket returns the socket of another process.
 func adoptSocket(cfg *Config, f *os.File) (*socket, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -57,7 +56,6 @@ func adoptSocket(cfg *Config, f *os.File) (*socket, error) {
 	return s, nil
 }
 
-// file returns a duplicate of the descriptor.
 func (s *socket) file() (*os.File, error) {
 	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -77,7 +75,6 @@ func (s *socket) bind(cfg *Config, join bool) error {
 	return os.NewSyscallError("bind", unix.Bind(s.fd, sa))
 }
 
-// configure sets the options of the socket.
 func (s *socket) configure(cfg *Config, join bool) error {
 	caps, err := setOptions(s.fd, cfg, join)
 	if err != nil {
@@ -117,7 +114,6 @@ func sockaddr(addr netip.AddrPort) (unix.Sockaddr, error) {
 	return sa, nil
 }
 
-// share lets further sockets of this user bind the same port.
 func (s *socket) share() error { return setShared(s.fd) }
 
 func (s *socket) addr() (netip.AddrPort, error) {

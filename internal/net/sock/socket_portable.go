@@ -61,7 +61,6 @@ func adoptSocket(*Config, *os.File) (*socket, error) { return nil, errors.ErrUns
 
 func (s *socket) file() (*os.File, error) { return nil, errors.ErrUnsupported }
 
-// share lets further sockets of this user bind the same port.
 func (s *socket) share() error {
 	rc, err := s.conn.SyscallConn()
 	if err != nil {
@@ -95,7 +94,6 @@ func (s *socket) recv(b *RecvBatch) (int, syscall.Errno) {
 	return max(n, 0), errnoOf(err)
 }
 
-// send offers messages first to end-1 of b and returns how many were taken.
 func (s *socket) send(b *SendBatch, first, end int) (int, syscall.Errno) {
 	n, err := s.io.WriteBatch(b.ms[first:end], sendFlags)
 	return max(n, 0), errnoOf(err)
@@ -168,13 +166,9 @@ func (c *Conn) NewRecvBatch() *RecvBatch {
 	return b
 }
 
-// controls reports whether datagrams carry their local address.
 func (c *Conn) controls() bool { return c.group.wildcard() && c.group.caps.LocalAddress }
 
-// At returns datagram i, 0 <= i < n of the last Recv. pkt lies in the batch: it
-// may be changed and is valid until the next Recv; it is empty for an empty
-// datagram. truncated says that the datagram was longer than SlotSize and its
-// rest is lost. from is zero when the sender has no usable address.
+// At is as in batch_linux.go.
 func (b *RecvBatch) At(i int) (from endpoint.Endpoint, pkt []byte, truncated bool) {
 	m := &b.ms[i]
 	n := min(m.N, SlotSize)
@@ -192,7 +186,6 @@ func (b *RecvBatch) At(i int) (from endpoint.Endpoint, pkt []byte, truncated boo
 	return from, pkt, truncated
 }
 
-// local returns the number of the local address that a datagram was sent to.
 func (b *RecvBatch) local(m *ipv4.Message) uint16 {
 	if !b.conn.controls() {
 		return 0
@@ -218,8 +211,7 @@ type SendBatch struct {
 	conn    *Conn
 }
 
-// NewSendBatch allocates a batch for at most max datagrams; values outside 1 to
-// MaxSendBatch are moved to the nearer bound.
+// NewSendBatch is as in batch_linux.go.
 func (c *Conn) NewSendBatch(max int) *SendBatch {
 	max = clampSendBatch(max)
 	b := &SendBatch{ms: make([]ipv4.Message, max), addrs: make([]net.UDPAddr, max), conn: c}
@@ -231,9 +223,7 @@ func (c *Conn) NewSendBatch(max int) *SendBatch {
 	return b
 }
 
-// Add appends a datagram; false means that the batch is full and nothing was
-// added. pkt is borrowed until Send or Reset returns. An endpoint of another
-// kind than the socket's is taken and counted as failed by Send.
+// Add is as in batch_linux.go.
 func (b *SendBatch) Add(to endpoint.Endpoint, pkt []byte) bool {
 	if b.Len() >= len(b.ms) {
 		return false
@@ -258,7 +248,6 @@ func (b *SendBatch) Add(to endpoint.Endpoint, pkt []byte) bool {
 	return true
 }
 
-// source makes an entry leave from the local address the peer sent to.
 func (b *SendBatch) source(to endpoint.Endpoint) []byte {
 	g := b.conn.group
 	if !b.conn.controls() || to.Listener() != g.cfg.Listener {
