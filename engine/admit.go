@@ -11,8 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// bindScratch is a worker's scratch for the cryptography of BIND and
-// CONNECT_REQUEST, so that neither allocates.
+// bindScratch is a worker's memory for BIND and CONNECT_REQUEST, so that neither allocates.
 type bindScratch struct {
 	scratch seal.Scratch
 	deriver *seal.Deriver
@@ -21,8 +20,7 @@ type bindScratch struct {
 	repeats bindCache
 }
 
-// bind checks a BIND, the cheapest check first: form, seal, cached state,
-// signature. Control makes the change of state.
+// bind checks a BIND, the cheapest check first.
 func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseBind(pkt)
 	if err != nil {
@@ -65,8 +63,6 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	return w.enqueueBind(now, from, &m, claims, &e)
 }
 
-// pathOf compares the source of an authentic BIND with the network from which its
-// allocation was reserved.
 func (w *worker) pathOf(c *seal.Claims, from endpoint.Endpoint) path {
 	ip := from.AddrPort().Addr()
 	switch {
@@ -80,8 +76,7 @@ func (w *worker) pathOf(c *seal.Claims, from endpoint.Endpoint) path {
 	return pathElsewhere
 }
 
-// enqueueBind queues a BIND with a valid signature for control. The entry is zero
-// if its allocation is not in the table.
+// The entry is zero if the allocation is not in the table.
 func (w *worker) enqueueBind(now int64, from endpoint.Endpoint, m *proto.Bind, c claims, e *table.Entry) outcome {
 	q := fresh
 	if e.Is(table.EverBound) {
@@ -100,8 +95,6 @@ func (w *worker) enqueueBind(now int64, from endpoint.Endpoint, m *proto.Bind, c
 	return outcome
 }
 
-// repeatBindReceived answers a repetition of the last BIND: its BIND_RECEIVED was
-// lost, or its client has received nothing for a while.
 func (w *worker) repeatBindReceived(now int64, e *table.Entry) outcome {
 	if m := w.mutes.find(e.Endpoint, now); m != nil {
 		m.reset(now)
@@ -114,13 +107,10 @@ func (w *worker) repeatBindReceived(now int64, e *table.Entry) outcome {
 	return outBound
 }
 
-// isStaleNonce applies the rule of nonces: equal or higher from the same endpoint,
-// higher from another one.
 func isStaleNonce(e *table.Entry, from endpoint.Endpoint, nonce uint16) bool {
 	return nonce < e.Nonce || nonce == e.Nonce && from != e.Endpoint
 }
 
-// connect checks a CONNECT_REQUEST: form, sender, then seal.
 func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseConnectRequest(pkt)
 	if err != nil || len(m.ConnectionData) != alloc.ConnectionDataLen {
@@ -141,7 +131,6 @@ func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) outcome 
 	return outcome
 }
 
-// disconnect checks a DISCONNECT: form and sender.
 func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseDisconnect(pkt)
 	if err != nil {
@@ -156,8 +145,6 @@ func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) outco
 	return outcome
 }
 
-// close checks a CLOSE: form and sender. An endpoint that is not bound gets no
-// reply.
 func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseClose(pkt)
 	if err != nil {
@@ -174,7 +161,6 @@ func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	return outcome
 }
 
-// enqueue queues a command for control.
 func (w *worker) enqueue(q class, c *command) (uint64, outcome) {
 	c.bucket = uint8(w.shared.budgets.prefixIndex(c.from))
 	n, outcome := w.inbox.push(q, c)
@@ -188,13 +174,11 @@ func (w *worker) enqueue(q class, c *command) (uint64, outcome) {
 // entry cost one more signature check, nothing else.
 const bindCacheSize = 1024
 
-// repeatRate is how often the same BIND is answered: a client repeats it once a
-// second.
+// repeatRate: a client repeats a BIND once a second.
 var repeatRate = table.Rate{IntervalMicros: 50_000, Burst: 20}
 
-// bindCache holds the BINDs whose signatures a worker has verified, so that it
-// answers a repeated one without cryptography and without control. It belongs to
-// its worker.
+// bindCache holds verified BINDs, so that a repeated one needs no cryptography. It belongs to its
+// worker.
 type bindCache struct {
 	entries [bindCacheSize]bindCacheEntry
 }
@@ -217,9 +201,8 @@ func (b *bindCache) store(h table.Handle, from endpoint.Endpoint, m *proto.Bind)
 	r.handle, r.from, r.mac, r.nonce = h, from, m.MAC, m.Nonce
 }
 
-// isRepeat reports whether a BIND with the connection data of e is the last one
-// that control accepted for e, from the same endpoint, and its answer has left:
-// until then a grace period must end first.
+// isRepeat reports whether a BIND is the last one that control accepted for e, and its answer has
+// left: until then a grace period must end first.
 func (b *bindCache) isRepeat(e *table.Entry, from endpoint.Endpoint, m *proto.Bind) bool {
 	r := b.entry(e.Handle)
 	return r.handle == e.Handle && r.from == from && r.nonce == m.Nonce &&
@@ -227,7 +210,6 @@ func (b *bindCache) isRepeat(e *table.Entry, from endpoint.Endpoint, m *proto.Bi
 		subtle.ConstantTimeCompare(r.mac[:], m.MAC[:]) == 1
 }
 
-// takeReply takes one reply to h from its budget.
 func (b *bindCache) takeReply(h table.Handle, now int64) bool {
 	return repeatRate.Take(&b.entry(h).gate, now)
 }

@@ -13,7 +13,7 @@ import (
 // The budgets of ERROR replies. A relay answers senders that it does not know, so
 // its replies must be useless for reflection to a forged source.
 var (
-	// processRate: ERRORs of the whole process, about 8 Mbit/s.
+	// processRate is about 8 Mbit/s.
 	processRate = table.Rate{IntervalMicros: 50, Burst: 20_000}
 	// liveProcessRate: ERROR 3 about live allocations, and livePrefixRate of these to
 	// one source prefix, behind which many players may be.
@@ -22,13 +22,12 @@ var (
 	// recoverAllocationRate: ERROR 3 about one allocation of the state file, so that an
 	// attacker that knows one id does not use up the rate of all, see recoverRate.
 	recoverAllocationRate = table.Rate{IntervalMicros: 1_000, Burst: 1000}
-	// verifyRate and verifyPrefixRate: signatures of BINDs that are checked for one
-	// allocation while a worker is under load, and from one prefix for it.
+	// verifyRate and verifyPrefixRate: checks of signatures for one allocation while a worker is
+	// under load, and from one prefix for it.
 	verifyRate       = table.Rate{IntervalMicros: 5_000, Burst: 200}
 	verifyPrefixRate = table.Rate{IntervalMicros: 50_000, Burst: 20}
 )
 
-// budgetRates are the limits that a simulation reaches only if they are lower.
 type budgetRates struct {
 	// prefix: ERRORs to one source prefix (an IPv4 address, an IPv6 /56).
 	prefix table.Rate
@@ -63,15 +62,13 @@ const (
 	// the recovery window. UTP 2.x binds again on the first one; the rest of the window is
 	// for lost datagrams, and for clients that take three of them and do not bind.
 	recoverShare = 3
-	// minRecoverPerSecond is the rate of the whole process outside of the window.
 	// maxRecoverPerSecond costs control a third of a processor: it rebuilds and binds one
 	// allocation in 3.3 µs.
 	minRecoverPerSecond, maxRecoverPerSecond = 20_000, 100_000
 )
 
-// recoverRate returns the limit of ERROR 3 about the allocations of the state file, for a
-// window in milliseconds. A burst is a tenth of a second, since the BINDs that it causes
-// arrive together.
+// recoverRate has a burst of a tenth of a second, since the BINDs that it causes arrive together.
+// The window is in milliseconds.
 func recoverRate(records int, window int64) table.Rate {
 	perSecond := int64(minRecoverPerSecond)
 	if window > 0 {
@@ -85,30 +82,25 @@ func recoverRate(records int, window int64) table.Rate {
 var endpointRate = table.Rate{IntervalMicros: 200_000, Burst: 1}
 
 const (
-	// endpointBits: 2^endpointBits sets of gates of endpointRate, 256 KiB. At the budget of
-	// the whole process, a ninth endpoint in a set is a matter of one in a hundred thousand,
-	// and at the highest rate of a recovery, of one in eight: a reply too few is better than
-	// one too many.
+	// endpointBits: 2^endpointBits sets of gates of endpointRate, 256 KiB. At the highest rate of
+	// a recovery, one endpoint in eight finds its set full: better a reply too few than one too
+	// many.
 	endpointBits = 12
-	// excessBits: the same for budgetRates.excessPrefix, 64 KiB. At budgetRates.excessAll some
-	// 32 prefixes have taken more than their rate has made up for at any time, and after a
-	// burst 32 more, or 1,000 that took one small datagram each in this millisecond. With the
-	// hash keyed, a ninth one in a set is then a matter of one in a million.
+	// excessBits: the same for budgetRates.excessPrefix, 64 KiB. At budgetRates.excessAll a full
+	// set is a matter of one in a million.
 	excessBits = 10
 )
 
-// prefixGates is the number of gates of source prefixes, chosen by a keyed hash.
-// Two prefixes with the same gate share its budget.
+// prefixGates are chosen by a keyed hash, as allocationGates are. Keys with the same gate share
+// its budget.
 const prefixGates = 4096
 
-// allocationGates is the number of gates of allocations for signatures and ERROR 3,
-// chosen by the same hash.
 const (
 	allocationGateBits = 13
 	allocationGates    = 1 << allocationGateBits
 )
 
-// budgets hold the gates that all workers and control share. Every word is atomic.
+// budgets are shared by all workers and control. Every word is atomic.
 type budgets struct {
 	unlimited                           bool
 	secret                              uint64
@@ -140,7 +132,6 @@ func newBudgets(unlimited bool) *budgets {
 	return b
 }
 
-// takeError reports whether an ERROR may go to an endpoint now.
 func (b *budgets) takeError(to endpoint.Endpoint, code proto.ErrorCode, now int64) bool {
 	return b.unlimited || b.takeEndpoint(to, code, now) && b.takePrefix(to, now) && b.takeProcess(now)
 }
@@ -155,8 +146,7 @@ func (b *budgets) takePrefix(to endpoint.Endpoint, now int64) bool {
 
 func (b *budgets) takeProcess(now int64) bool { return processRate.Take(&b.process, now) }
 
-// takeRecover takes an ERROR 3 about an allocation of the state file that has not come
-// back. It is not limited by prefix: all players behind one address come back at once.
+// takeRecover has no limit by prefix: all players behind one address come back at once.
 func (b *budgets) takeRecover(id proto.AllocationID, now int64) bool {
 	return recoverAllocationRate.Take(&b.recoveries[b.allocationIndex(id, 0)], now) && b.recoverRate.Take(&b.recovered, now)
 }
@@ -176,27 +166,22 @@ func (b *budgets) mayVerify(now int64, from endpoint.Endpoint, id proto.Allocati
 		verifyPrefixRate.Take(&b.prefixVerifies[both], now)
 }
 
-// rebindGate returns the gate of rates.rebind of an allocation.
 func (b *budgets) rebindGate(id proto.AllocationID) *atomic.Uint64 {
 	return &b.rebinds[b.allocationIndex(id, 0)]
 }
 
-// takeLivePrefix takes an ERROR 3 about a live allocation from the budgets of a source
-// prefix.
 func (b *budgets) takeLivePrefix(from endpoint.Endpoint, id proto.AllocationID, now int64) bool {
 	prefix := b.prefixIndex(from)
 	return b.rates.mismatchPrefix.Take(&b.prefixMismatches[b.allocationIndex(id, prefix)], now) &&
 		livePrefixRate.Take(&b.livePrefixes[prefix], now)
 }
 
-// takeExcess takes bytes beyond the allowance of an unvalidated path to an endpoint from the
-// quotas that it shares with others.
 func (b *budgets) takeExcess(to endpoint.Endpoint, size int, now int64) bool {
 	return b.excessPrefixes.TakeBytes(b.endpointHash(to.RoutingPrefix(), 0), b.rates.excessPrefix, size, now) &&
 		b.rates.excessAll.TakeBytes(&b.excessAll, size, now)
 }
 
-// allocationIndex returns the gate of an allocation and a prefix; 0: of all prefixes.
+// With prefix 0 it is the gate of all prefixes.
 func (b *budgets) allocationIndex(id proto.AllocationID, prefix uint64) uint64 {
 	return endpoint.Mix64((binary.LittleEndian.Uint64(id[:8])^b.secret)+prefix) >> (64 - allocationGateBits)
 }
@@ -206,39 +191,30 @@ func (b *budgets) endpointHash(ep endpoint.Endpoint, code proto.ErrorCode) uint6
 	return endpoint.Mix64(endpoint.Mix64(x) ^ ep.Tail ^ uint64(code)<<48)
 }
 
-// prefixIndex returns the gate of an endpoint's source prefix.
 func (b *budgets) prefixIndex(ep endpoint.Endpoint) uint64 {
 	network := ep.Network()
 	return endpoint.Mix64((network.Hi|network.Lo)^b.secret) >> 52
 }
 
-// forgedRate is the rate of messages that name one allocation from endpoints to
-// which it is not bound, above which the allocation is under a spoofing attack. A
-// client that roams sends a few; an attacker that tries all source ports sends
-// thousands.
+// forgedRate: a client that roams sends a few such messages, an attacker that tries all source
+// ports thousands.
 var forgedRate = table.Rate{IntervalMicros: 10_000, Burst: 100}
 
 const (
-	// suspectTicks is for how long an allocation is under a spoofing attack after the
-	// last message above forgedRate: 10 s.
 	suspectTicks = 10_000 / table.TickMillis
-	// confirmTicks is how long a CLOSE or DISCONNECT of such an allocation waits for
-	// its owner to send anything else, which cancels it: 1 s.
 	confirmTicks = 1000 / table.TickMillis
 
 	spoofGates = 4096
 )
 
-// spoofGuard detects allocations whose ids are used from other endpoints. Two
-// allocations with the same gate share its count, so one may be suspect too early.
-// Every word is atomic; any goroutine may use it.
+// spoofGuard detects allocations under a spoofing attack. Two allocations with the same gate share
+// its count, so one may be suspect too early. Every word is atomic.
 type spoofGuard [spoofGates]struct {
 	gate  atomic.Uint64
 	until atomic.Uint32 // the last tick in which allocations with this gate are suspect
 }
 
-// noteForged counts a message that names h from an endpoint to which h is not bound. In a
-// flood it writes once a tick, so that workers share the gate's line.
+// In a flood noteForged writes once a tick, so that workers share the gate's line.
 func (g *spoofGuard) noteForged(h table.Handle, now int64) {
 	s := &g[spoofGate(h)]
 	if until := uint32(tick(now) + suspectTicks); !forgedRate.Take(&s.gate, now) && s.until.Load() < until {
@@ -246,12 +222,11 @@ func (g *spoofGuard) noteForged(h table.Handle, now int64) {
 	}
 }
 
-// isSuspect reports whether h is under a spoofing attack.
 func (g *spoofGuard) isSuspect(h table.Handle, now int64) bool {
 	return uint32(tick(now)) <= g[spoofGate(h)].until.Load()
 }
 
-// spoofGate returns the gate of h: another one for the next owner of its slot.
+// The next owner of the slot has another gate.
 func spoofGate(h table.Handle) uint32 {
 	return (h.Slot() + uint32(h)*64) % spoofGates
 }

@@ -13,7 +13,6 @@ import (
 // [alloc.ErrUnavailable].
 var ErrNotRunning = fmt.Errorf("%w: the server does not run", alloc.ErrUnavailable)
 
-// errFault is the error of a call that panicked.
 var errFault = fmt.Errorf("%w: a fault in the relay, see its log", alloc.ErrUnavailable)
 
 // call is a function that another goroutine has control run. Either control takes the call, and
@@ -26,19 +25,18 @@ type call struct {
 	done  chan error  // receives the result of a call that control has taken, or the reason of a refusal
 }
 
-// take reports whether the call is the caller's of take. Only one caller ever gets true.
+// take returns true to one caller only.
 func (c *call) take() bool { return c.taken.CompareAndSwap(false, true) }
 
-// refuse ends a call that control has not taken with an error.
 func (c *call) refuse(err error) {
 	if c.take() {
 		c.done <- err
 	}
 }
 
-// onControl runs do in the control goroutine and returns its error. Other errors mean that do
-// has not run and will not: [ErrNotRunning]; [alloc.ErrInHook]; alloc.ErrUnavailable with the error of
-// ctx if it ends before control takes the call; errFault if do panicked.
+// onControl runs do in the control goroutine and returns its error. Other errors mean that do has
+// not run and will not: [ErrNotRunning], [alloc.ErrInHook], alloc.ErrUnavailable; but for errFault
+// if do panicked.
 func (s *Server) onControl(ctx context.Context, do func(*control) error) error {
 	switch {
 	case !s.ran.Load():
@@ -59,7 +57,6 @@ func (s *Server) onControl(ctx context.Context, do func(*control) error) error {
 	return s.awaitCall(ctx, c)
 }
 
-// awaitCall waits until control has run a call, or withdraws it.
 func (s *Server) awaitCall(ctx context.Context, c *call) error {
 	var err error
 	select {
@@ -80,8 +77,6 @@ func contextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
 }
 
-// serve runs a call, unless its caller has withdrawn it. A panic in it, as in a listing, ends the
-// call and no match.
 func (c *control) serve(call *call) {
 	if !call.take() {
 		return

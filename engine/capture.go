@@ -34,26 +34,23 @@ type Captured struct {
 	Session   uint64
 	// Relay is the relay's address at plain UDP, and invalid if the kernel chooses it.
 	Relay netip.AddrPort
-	// Message is the message. Connection data and HMACs are zero.
+	// Message has zeros in place of connection data and HMACs.
 	Message []byte
 }
 
 const (
-	// captureQueue is how many messages wait for the reader of a capture, some 6 MB. A host
-	// with 100 players at 60 messages a second fills it in a third of a second.
-	captureQueue = 4096
-	// maxUndecided is how many messages of a match wait for their outcome by control.
-	maxUndecided = 256
-	// maxCapturedPeers is how many allocations and endpoints a capture knows.
+	// captureQueue is some 6 MB: a host with 100 players at 60 messages a second fills it in a
+	// third of a second.
+	captureQueue     = 4096
+	maxUndecided     = 256
 	maxCapturedPeers = 4096
 )
 
-// Capture calls each for the messages between the relay and the players of a match, until ctx
-// ends or each returns an error, which it returns. The id is that of the host or a player. It
-// reports how many messages it lost because each was too slow. A relay has one capture at a
-// time. While it runs, the fast path leaves the match to the workers, and for every datagram a
-// worker looks up whether it is of the match. Errors: alloc.ErrNotFound, [ErrCapture], and those
-// of every call, see [Server].
+// Capture calls each for the messages between the relay and the players of a match, until ctx ends
+// or each returns an error, which it returns. The id is that of the host or a player. It reports
+// how many messages it lost because each was too slow. A relay has one capture at a time; while it
+// runs, the match leaves the fast path, and each datagram costs the worker a look-up. Errors:
+// alloc.ErrNotFound, [ErrCapture], and those of every call, see [Server].
 func (s *Server) Capture(ctx context.Context, id proto.AllocationID, each func(*Captured) error) (lost uint64, err error) {
 	t := &tap{queue: make(chan *Captured, captureQueue), localAddr: s.localAddr, names: s.shared.rules.transports}
 	if err := s.onControl(ctx, func(c *control) error { return c.beginCapture(t, id) }); err != nil {
@@ -67,7 +64,6 @@ func (s *Server) Capture(ctx context.Context, id proto.AllocationID, each func(*
 	return t.lost.Load(), err
 }
 
-// readCapture adds the players of the match, and then reads until ctx ends.
 func (s *Server) readCapture(ctx context.Context, t *tap, each func(*Captured) error) error {
 	for at := uint32(0); ; {
 		page, next, err := s.Allocations(ctx, Filter{Match: t.match}, at, 0)
@@ -95,7 +91,6 @@ func (s *Server) readCapture(ctx context.Context, t *tap, each func(*Captured) e
 	}
 }
 
-// beginCapture makes workers and control pass the messages of a match to t.
 func (c *control) beginCapture(t *tap, id proto.AllocationID) error {
 	e, ok := c.shared.table.ByID(id)
 	if !ok {
@@ -110,7 +105,6 @@ func (c *control) beginCapture(t *tap, id proto.AllocationID) error {
 	return nil
 }
 
-// tapAllocations adds allocations of the match, and takes them from the fast path.
 func (c *control) tapAllocations(t *tap, page []Allocation) {
 	for i := range page {
 		t.addID(page[i].ID)
@@ -123,8 +117,6 @@ func (c *control) tapAllocations(t *tap, page []Allocation) {
 	}
 }
 
-// endCapture ends a capture, if it has begun, and gives the allocations of the match back to
-// the fast path.
 func (c *control) endCapture(t *tap) {
 	if !c.shared.tap.CompareAndSwap(t, nil) {
 		return
@@ -136,8 +128,7 @@ func (c *control) endCapture(t *tap) {
 	}
 }
 
-// tap collects the messages of one match. Workers and control write to it; it never blocks
-// them for longer than a copy.
+// tap collects the messages of one match. Workers and control block for no longer than a copy.
 type tap struct {
 	match     proto.AllocationID
 	queue     chan *Captured
@@ -155,7 +146,6 @@ type tap struct {
 	byControl []*Captured // sent in this round of control, which come after what it decides
 }
 
-// undecided is a received message whose outcome is not known yet.
 type undecided struct {
 	kind     proto.Type
 	now      int64
@@ -173,7 +163,7 @@ func (t *tap) addID(id proto.AllocationID) {
 	}
 }
 
-// addEndpoint is called with the lock held.
+// The caller of addEndpoint holds the lock.
 func (t *tap) addEndpoint(ep endpoint.Endpoint) {
 	if !ep.IsZero() && len(t.endpoints) < maxCapturedPeers {
 		t.endpoints[ep] = true
@@ -182,8 +172,6 @@ func (t *tap) addEndpoint(ep endpoint.Endpoint) {
 
 func (t *tap) hasID(id proto.AllocationID) bool { return (*t.ids.Load())[id] }
 
-// has reports whether a message from an endpoint is of the match: its sender is, or the
-// allocation that it names.
 func (t *tap) has(w *worker, from endpoint.Endpoint, msg []byte) bool {
 	var e table.Entry
 	if w.shared.table.FindByEndpoint(from, &e) && t.hasID(e.ID) {
@@ -210,7 +198,6 @@ func (t *tap) has(w *worker, from endpoint.Endpoint, msg []byte) bool {
 	return false
 }
 
-// addReceived adds a received message, whose outcome comes with decide.
 func (t *tap) addReceived(now int64, from endpoint.Endpoint, msg []byte) proto.Type {
 	kind, _ := proto.ParseType(msg)
 	m := t.newCaptured(from, msg)
@@ -224,8 +211,6 @@ func (t *tap) addReceived(now int64, from endpoint.Endpoint, msg []byte) proto.T
 	return kind
 }
 
-// decide passes on the message of that type that an endpoint sent at that time, if it is of
-// the match.
 func (t *tap) decide(now int64, from endpoint.Endpoint, kind proto.Type, o outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -246,14 +231,12 @@ func (t *tap) decide(now int64, from endpoint.Endpoint, kind proto.Type, o outco
 	}
 }
 
-// addSent adds a message that the relay sends.
 func (t *tap) addSent(to endpoint.Endpoint, msg []byte) {
 	m := t.newCaptured(to, msg)
 	m.Sent = true
 	t.put(m)
 }
 
-// addSentByControl is addSent for a message of control, if it is to a player of the match.
 func (t *tap) addSentByControl(to endpoint.Endpoint, msg []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -264,7 +247,6 @@ func (t *tap) addSentByControl(to endpoint.Endpoint, msg []byte) {
 	}
 }
 
-// endRound passes on what control sent in a round.
 func (t *tap) endRound() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -292,7 +274,6 @@ func (t *tap) put(m *Captured) {
 	}
 }
 
-// drain calls each for what has not been read when the capture has ended.
 func (t *tap) drain(each func(*Captured) error) error {
 	t.endRound()
 	t.mu.Lock()
@@ -309,8 +290,8 @@ func (t *tap) drain(each func(*Captured) error) error {
 	return nil
 }
 
-// withoutSecrets returns a copy of a message in which connection data, with which a player
-// binds or connects, and what an unknown message contains, are zero.
+// withoutSecrets returns a copy with zeros in place of connection data, and of what an unknown
+// message contains.
 func withoutSecrets(msg []byte) []byte {
 	public := len(msg)
 	switch kind, err := proto.ParseType(msg); {

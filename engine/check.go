@@ -19,9 +19,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// A check is a datagram that only this process can create: a magic word, a random nonce,
-// and the nonce encrypted under a key that never leaves the process. The reply, the
-// magic word and the nonce, is smaller.
+// A check is a magic word, a nonce, and the nonce encrypted under a key of this process, which
+// alone can create it. The reply is smaller.
 const (
 	checkMagic    = "FERRYPRB"
 	checkNonceLen = aes.BlockSize
@@ -29,7 +28,7 @@ const (
 	checkLen      = checkReplyLen + aes.BlockSize
 )
 
-// checker creates and verifies checks. It does not change after newChecker.
+// checker is immutable.
 type checker struct{ block cipher.Block }
 
 func newChecker() (checker, error) {
@@ -39,7 +38,6 @@ func newChecker() (checker, error) {
 	return checker{block}, err
 }
 
-// answerCheck answers a check of this process, and drops any other datagram.
 func (w *worker) answerCheck(from endpoint.Endpoint, pkt []byte) outcome {
 	if len(pkt) != checkLen || string(pkt[:len(checkMagic)]) != checkMagic {
 		return dropSignature
@@ -89,9 +87,8 @@ func (s *Server) checkAt(ctx context.Context, addr netip.AddrPort) error {
 	return err
 }
 
-// checkSockets keeps one socket per address, with which Check goes on while the process has
-// no descriptor left. Others are opened for one check, since the kernel spreads them over
-// the workers. The zero value has none yet.
+// checkSockets keeps one socket per address, for when the process has no descriptor left. Others
+// are opened for one check, since the kernel spreads them over the workers.
 type checkSockets struct {
 	use sync.Mutex // held while a kept socket is used
 
@@ -100,7 +97,7 @@ type checkSockets struct {
 	closed bool
 }
 
-// take returns a socket for one check, and what ends its use.
+// take returns a socket, and what ends its use.
 func (p *checkSockets) take(addr netip.AddrPort) (conn *net.UDPConn, done func(), err error) {
 	to := net.UDPAddrFromAddrPort(addr)
 	conn, err = net.DialUDP("udp", nil, to)
@@ -156,7 +153,6 @@ func checkOnce(ctx context.Context, conn *net.UDPConn, check []byte) error {
 	return nil
 }
 
-// checkAddr returns an address at which this machine reaches its own listener.
 func checkAddr(addr netip.AddrPort) netip.AddrPort {
 	if !addr.Addr().IsUnspecified() {
 		return addr
@@ -167,11 +163,9 @@ func checkAddr(addr netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(netip.IPv6Loopback(), addr.Port())
 }
 
-// qosRate limits the replies to QoS probes of one source prefix. A client sends five
-// probes to each region.
+// qosRate is for one source prefix: a client sends five probes to each region.
 var qosRate = table.Rate{IntervalMicros: 50_000, Burst: 40}
 
-// answerQoS answers a QoS probe with a smaller datagram.
 func (w *worker) answerQoS(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseQoSRequest(pkt)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// commit executes one command. It repeats each check of state that the worker made,
-// since the state may have changed. It does no I/O: replies go to the action queue.
+// commit executes one command. It repeats the worker's checks of state, which may have changed,
+// and does no I/O.
 func (c *control) commit(cmd *command) outcome {
 	if cmd.kind == proto.TypeBind {
 		return c.commitBind(cmd)
@@ -30,7 +30,6 @@ func (c *control) commit(cmd *command) outcome {
 	}
 }
 
-// commitBind binds an allocation to the endpoint of an authentic BIND.
 func (c *control) commitBind(cmd *command) outcome {
 	if o, refused := c.shared.sources.refuses(cmd.from); refused {
 		return o
@@ -61,23 +60,20 @@ func (c *control) commitBind(cmd *command) outcome {
 }
 
 const (
-	// heldTicks is for how long an owner keeps its endpoint after its last message
-	// other than a BIND: 2 s. A client repeats a BIND each second, so a NAT may give a
-	// port to another player, which is bound within 3 s.
+	// heldTicks is for how long an owner keeps its endpoint after its last message other than a
+	// BIND: a NAT may give a port to another player, whose client repeats its BIND each second.
 	heldTicks = 2000 / table.TickMillis
-	// lostTicks is for how long an allocation may take back the endpoint that it lost,
-	// and for how long it then keeps it in place of heldTicks: 10 s, more than three
-	// PING periods of a client.
+	// lostTicks is for how long an allocation may take back the endpoint that it lost, and then
+	// keeps it: more than three PING periods of a client.
 	lostTicks = 10_000 / table.TickMillis
-	// establishedTicks is how long an allocation must have been bound to an endpoint
-	// to take it back: 5 s, longer than the client of another one needs to do so.
+	// establishedTicks is how long it must have been bound there, longer than the client of
+	// another one needs to take the endpoint back.
 	establishedTicks = 5000 / table.TickMillis
 )
 
-// isHeld reports whether the endpoint of a BIND belongs to another allocation that was
-// heard from there lately, so that a BIND with a forged source displaces no player. A
-// message can be forged too: an allocation that has just lost the endpoint takes it back.
-// The entry is zero if the BIND's allocation is not in the table.
+// isHeld reports whether the endpoint belongs to another allocation that was heard there lately,
+// so that a forged source displaces no player. A message can be forged too: an allocation that has
+// just lost the endpoint takes it back. The entry may be zero.
 func (c *control) isHeld(e *table.Entry, cmd *command) bool {
 	var owner table.Entry
 	if !c.shared.table.FindByEndpoint(cmd.from, &owner) || owner.Handle == e.Handle {
@@ -97,7 +93,6 @@ func (c *control) isHeld(e *table.Entry, cmd *command) bool {
 	return heard != 0 && now < heard+keeps && !c.hasLost(e.Handle, cmd.from, now)
 }
 
-// hasLost reports whether h has just lost an endpoint.
 func (c *control) hasLost(h table.Handle, ep endpoint.Endpoint, now table.Tick) bool {
 	if h == 0 {
 		return false
@@ -106,9 +101,8 @@ func (c *control) hasLost(h table.Handle, ep endpoint.Endpoint, now table.Tick) 
 	return a.LostEndpoint != 0 && now <= a.EndpointAt+lostTicks && a.LostEndpoint == uint32(c.endpointDigest(ep))
 }
 
-// moveEndpoint moves h to the endpoint of a BIND. The former owner of the endpoint may
-// take it back if it was established there, and h keeps one that it took back. It reports
-// whether it did, and whether there was a former owner.
+// moveEndpoint reports whether h took back an endpoint at which it was established, and then
+// keeps, and whether there was a former owner.
 func (c *control) moveEndpoint(h table.Handle, cmd *command) (takesBack, displaces bool) {
 	now, own := tick(cmd.now), c.shared.table.Account(h)
 	takesBack = c.hasLost(h, cmd.from, now)
@@ -127,7 +121,6 @@ func (c *control) moveEndpoint(h table.Handle, cmd *command) (takesBack, displac
 	return takesBack, true
 }
 
-// bind binds e to the endpoint of the command, and replies.
 func (c *control) bind(e *table.Entry, cmd *command) {
 	first, moved := !e.Is(table.EverBound), e.Endpoint != cmd.from
 	c.shared.table.Activity(e.Handle).RecordReceive(tick(cmd.now))
@@ -163,9 +156,9 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	}
 }
 
-// beginPath begins the path to the source of a BIND, which may be forged. A path to the
-// network of the former one is as good as that: a NAT has given the player another port.
-// If the source is proven, the BIND counts as a message of its owner.
+// beginPath begins the path to a source that may be forged. In the network of the former path, it
+// is as good as that: a NAT has given the player another port. If it is validated, the BIND counts
+// as a message.
 func (c *control) beginPath(e *table.Entry, cmd *command) {
 	t, limits := c.shared.table, c.shared.limits.Load()
 	switch {
@@ -181,8 +174,7 @@ func (c *control) beginPath(e *table.Entry, cmd *command) {
 	}
 }
 
-// commitConnect opens the link that a joiner requests. The order of the checks is
-// part of the protocol, see rules.go.
+// commitConnect has its checks in the order of rules.go.
 func (c *control) commitConnect(cmd *command, sender *table.Entry) outcome {
 	t := &cmd.claims
 	if t.id == sender.ID {
@@ -216,8 +208,7 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) outcome {
 	return outAccepted
 }
 
-// takePlace returns outAccepted if a joiner may be linked to the host, else the outcome. A
-// host that is full may have a place that another allocation of the same player yields.
+// takePlace returns outAccepted if a joiner may be linked to the host.
 func (c *control) takePlace(cmd *command, joiner, host *table.Entry) outcome {
 	a := c.shared.table.Account(host.Handle)
 	full := a.Links >= a.MaxConnections
@@ -245,24 +236,20 @@ func (c *control) takePlace(cmd *command, joiner, host *table.Entry) outcome {
 	return outAccepted
 }
 
-// takeLink takes a new link from the budget of a joiner or a host.
 func (c *control) takeLink(h table.Handle, rate table.Rate, now int64) bool {
 	return c.shared.budgets.unlimited || rate.TakePlain(&c.shared.table.Account(h).LinkGate, now)
 }
 
-// reject answers a CONNECT_REQUEST to a full host, which is final for a client.
 func (c *control) reject(joiner, host *table.Entry) outcome {
 	c.reply(0, joiner, proto.Rejected{From: host.ID, To: joiner.ID}.Append(c.buf[:0]))
 	return outRejected
 }
 
-// yieldTicks is after how long a silence the link of a player yields its place to another
-// allocation of the player: 2 s, as an endpoint does.
 const yieldTicks = heldTicks
 
-// yieldingLink returns the allocation of the joiner's own player whose link to a full host
-// yields its place, the one that was silent for longest. Without one it returns nil and the
-// outcome. The caller has drawn on the joiner's budget, since each link is looked at.
+// yieldingLink returns the allocation of the joiner's own player whose place at a full host is
+// free for it, nil without one. The caller has drawn on the joiner's budget, since each link is
+// looked at.
 func (c *control) yieldingLink(cmd *command, joiner, host *table.Entry) (*table.Entry, outcome) {
 	player := c.shared.table.Player(joiner.Handle)
 	var old table.Entry
@@ -294,8 +281,6 @@ func (c *control) yieldingLink(cmd *command, joiner, host *table.Entry) (*table.
 	return &old, outAccepted
 }
 
-// replace ends the allocation of a joiner whose player has come back with another one, and
-// sends its host a DISCONNECT of it.
 func (c *control) replace(old, host *table.Entry, now table.Tick) {
 	c.unlink(old, host)
 	c.shared.table.Activity(host.Handle).RecordNotice(now)
@@ -306,9 +291,8 @@ func (c *control) replace(old, host *table.Entry, now table.Tick) {
 	c.end(old.Handle, EndReplaced)
 }
 
-// admits reports whether connection data opens a link for the sender: it names
-// the host of the sender's own match, and is either the host's own data or a
-// ticket issued to this joiner, or to the same player.
+// admits reports whether connection data is that of the host of the sender's match, or a ticket
+// issued to this joiner or player.
 func (c *control) admits(t *claims, sender *table.Entry) bool {
 	h := sender.Handle
 	if sender.Role != table.RoleJoiner || t.tenant != c.shared.table.Tenant(h) || t.match != c.shared.table.Account(h).Match {
@@ -323,8 +307,7 @@ func (c *control) admits(t *claims, sender *table.Entry) bool {
 	return false
 }
 
-// link opens a link. The first link of a host ends its longer idle limit, so its
-// clocks restart.
+// The first link of a host ends its longer idle limit, so its clocks restart.
 func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	c.shared.table.Link(joiner.Handle, host.Handle)
 	if e, _ := c.shared.table.At(host.Handle); !e.Is(table.EverLinked) {
@@ -341,8 +324,7 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	}
 }
 
-// commitDisconnect closes a link, forwards the DISCONNECT and echoes it. Real clients
-// send two DISCONNECTs per link, so a missing link within a match is no error.
+// Real clients send two DISCONNECTs per link, so a missing link within a match is no error.
 func (c *control) commitDisconnect(cmd *command, sender *table.Entry) outcome {
 	var peer table.Entry
 	if c.shared.table.FindPeer(sender, &cmd.peer, &peer) {
@@ -367,8 +349,6 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) outcome {
 	return outDisconnected
 }
 
-// disconnect closes the link between from and peer, and sends both a DISCONNECT of
-// from.
 func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	joiner, host := from, peer
 	if from.Role == table.RoleHost {
@@ -390,7 +370,6 @@ func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	}
 }
 
-// unlink closes the link between a and b without a message.
 func (c *control) unlink(a, b *table.Entry) {
 	joiner, host := a, b
 	if a.Role == table.RoleHost {
@@ -402,7 +381,6 @@ func (c *control) unlink(a, b *table.Entry) {
 	c.recordLink(joiner.Handle, host.Handle)
 }
 
-// deferDisconnect makes a DISCONNECT wait that may be forged.
 func (c *control) deferDisconnect(sender, peer *table.Entry, now table.Tick) {
 	joiner := sender
 	if sender.Role == table.RoleHost {
@@ -414,8 +392,6 @@ func (c *control) deferDisconnect(sender, peer *table.Entry, now table.Tick) {
 	}
 }
 
-// commitClose ends an allocation at its owner's request, or makes the CLOSE wait if it
-// may be forged.
 func (c *control) commitClose(cmd *command, sender *table.Entry) outcome {
 	if !c.shared.budgets.spoofGuard.isSuspect(sender.Handle, cmd.now) {
 		c.end(sender.Handle, EndClosed)
@@ -428,8 +404,7 @@ func (c *control) commitClose(cmd *command, sender *table.Entry) outcome {
 	return outHeld
 }
 
-// sameMatch reports whether peer is another member of the sender's match. The id of
-// the host counts even after it has ended.
+// The id of the host counts even after it has ended.
 func (c *control) sameMatch(sender *table.Entry, peer proto.AllocationID) bool {
 	match := c.shared.table.Account(sender.Handle).Match
 	if peer == sender.ID {
@@ -442,7 +417,6 @@ func (c *control) sameMatch(sender *table.Entry, peer proto.AllocationID) bool {
 	return ok && c.shared.table.Account(e.Handle).Match == match
 }
 
-// refuse answers a command with an ERROR, within the budgets.
 func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCode) outcome {
 	if !c.shared.budgets.takeError(cmd.from, code, cmd.now) {
 		return dropBudget
@@ -454,8 +428,7 @@ func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCo
 	return errorOutcomes[code]
 }
 
-// end removes an allocation and its links. It sends nothing to its peers: the end of
-// a host would otherwise cause a hundred datagrams.
+// end sends nothing to peers: the end of a host would cause a hundred datagrams.
 func (c *control) end(h table.Handle, why EndReason) {
 	a := c.shared.table.Account(h)
 	c.wheel.remove(h)
@@ -497,14 +470,12 @@ func (c *control) end(h table.Handle, why EndReason) {
 	}
 }
 
-// reply sends a datagram to an allocation's owner after grace period after, and after all
-// earlier ones to its endpoint. It copies pkt.
+// reply sends a copy of pkt after a grace period, and after all earlier ones to its endpoint.
 func (c *control) reply(after uint64, to *table.Entry, pkt []byte) {
 	c.charge(to.Handle, len(pkt))
 	c.submit(newReply(after, to.Endpoint, pkt))
 }
 
-// charge counts a datagram of the relay's own to the owner of h, see rules.go.
 func (c *control) charge(h table.Handle, size int) {
 	c.shared.table.ChargeReply(h, c.shared.budgets.rates.excessPath, size, c.shared.clock())
 }
@@ -515,12 +486,10 @@ func newReply(after uint64, to endpoint.Endpoint, pkt []byte) action {
 	return d
 }
 
-// subject returns what the events of an allocation say about it.
 func (c *control) subject(h table.Handle) Subject {
 	return Subject{Match: c.shared.table.Account(h).Match, Player: c.shared.table.Player(h), Tag: c.tags[h]}
 }
 
-// setTag sets the tag of a live allocation, which lasts until its end.
 func (c *control) setTag(id proto.AllocationID, tag uint64) {
 	if e, ok := c.shared.table.ByID(id); ok && tag != 0 {
 		c.tags[e.Handle] = tag

@@ -18,34 +18,26 @@ const DefaultMaxAllocations = table.DefaultMaxAllocations
 
 // Config configures a relay. The zero value of each field means its default.
 type Config struct {
-	// Listen are the addresses of the relay's UDP sockets, one port number for
-	// all if a port is 0. Default: 127.0.0.1 with a free port.
-	Listen []netip.AddrPort
-	// Sockets has what tunes the sockets and their workers.
+	// Listen are the addresses of the UDP sockets, one port number for all if a port is 0.
+	// Default: 127.0.0.1 with a free port.
+	Listen  []netip.AddrPort
 	Sockets Sockets
 
-	// MaxAllocations is how many allocations the relay holds at once. Default
-	// [DefaultMaxAllocations].
 	MaxAllocations int
-	// MaxSeats limits the players that new hosts may reserve room for: each host
-	// takes one seat and one for each connection that it requests. Default 0: no
-	// limit. See [Stats].Seats.
+	// MaxSeats limits the players that new hosts may reserve room for: each host takes one seat
+	// and one for each connection that it requests. Default 0: no limit.
 	MaxSeats int
-	// MaxConnections is the largest number of joiners that a host may request.
-	// Default 100, as in Unity Relay; at most 65,535.
+	// MaxConnections is the most joiners that a host may request. Default 100; at most 65,535.
 	MaxConnections int
-	// PlayerLimits limit the live allocations of each player.
-	PlayerLimits PlayerLimits
-	// MaxContent is the largest content of a RELAY in bytes. Default 1400, as in
-	// Unity Relay; at most 1434, the most that clients send.
+	PlayerLimits   PlayerLimits
+	// MaxContent is the largest content of a RELAY in bytes. Default 1400, as in Unity Relay; at
+	// most 1434, the most that clients send.
 	MaxContent int
 
-	// Timeouts end allocations.
 	Timeouts Timeouts
 	// HostMigration is the change of a match's host. Default: none.
 	HostMigration HostMigration
 
-	// Limits are the quotas of each allocation.
 	Limits Limits
 	// Unlimited turns Limits, PlayerLimits and the budgets of ERROR replies off, and the limits of
 	// an Allocations service of this relay and of its HTTP API, but no rule of the protocol. For
@@ -55,14 +47,13 @@ type Config struct {
 	// AllowPrivateSources accepts datagrams from private networks although Advertise
 	// has a public address. Without a public address they are always accepted.
 	AllowPrivateSources bool
-	// Siblings are the UDP addresses of other relays. Datagrams from them are dropped,
-	// so that a forged source cannot make two relays answer each other.
+	// Siblings are the UDP addresses of other relays, whose datagrams are dropped, so that a
+	// forged source cannot make two relays answer each other.
 	Siblings []netip.AddrPort
 
-	// Recovery is what brings matches back after a restart.
 	Recovery Recovery
 
-	// Region is the region id in reservations. Default "default".
+	// Region is the id in reservations. Default "default".
 	Region string
 	// Advertise are the server endpoints in reservations, by which players reach the
 	// relay. Default: one udp endpoint with the first listen address.
@@ -74,105 +65,88 @@ type Config struct {
 	Transports []Transport
 
 	// FastPath relays between plain UDP endpoints in the kernel, see package fastpath. Nil:
-	// workers relay all.
-	// If it cannot be loaded, New fails, or logs a warning and goes on without it with
-	// FastPathOptional.
+	// workers relay all. If it cannot be loaded, New fails, or with FastPathOptional logs a
+	// warning.
 	FastPath         FastPath
 	FastPathOptional bool
 
-	// Handover takes the relay of another process over, see [Server.PrepareHandOver]. Nil: this
-	// is a relay of its own.
+	// Handover takes the relay of another process over, see [Server.PrepareHandOver].
 	Handover *Handover
 
-	// Hooks are called after changes of state.
 	Hooks Hooks
 	// Logger receives starts, stops and faults, no line per datagram. Nil: no log.
 	Logger *slog.Logger
 }
 
-// Sockets tunes the sockets of a relay and their workers. The zero value of each field means
-// its default.
+// Sockets tunes the sockets of a relay and their workers. Zero means the default.
 type Sockets struct {
-	// Workers is the number of sockets and threads per listen address. Default:
-	// the number of processors that Go may use. While GOMAXPROCS is larger than
-	// the number of all workers, a busy worker keeps its processor of Go's
-	// scheduler, which saves much of the cost of waking up; so a process that is
-	// mostly a relay sets GOMAXPROCS to at least one more before it calls New. All
-	// other goroutines share what is left: ferry leaves one and one for two workers.
+	// Workers is the number of sockets and threads per listen address. Default: the number of
+	// processors that Go may use. While GOMAXPROCS is larger than the number of all workers, a
+	// busy worker keeps its processor of Go's scheduler, which saves much of the cost of waking
+	// up: set it to at least one more before New.
 	Workers int
-	// WorkerCPUs pins worker i of each listen address to the i-th of these CPUs, and is the
-	// number of workers unless Workers says the same. Linux only. Default: the kernel
-	// moves the workers' threads.
+	// WorkerCPUs pins worker i of each listen address to the i-th of these CPUs, and is the number
+	// of workers unless Workers says the same. Linux only.
 	WorkerCPUs []int
-	// SteerByCPU makes each worker of WorkerCPUs receive the datagrams that the kernel
-	// handles on its CPU; those of other CPUs are spread by the hash of the client's
-	// address. It is for machines that spread received datagrams over all these CPUs:
-	// otherwise some workers get none. Default: all are spread by the hash.
+	// SteerByCPU makes each worker of WorkerCPUs receive the datagrams that the kernel handles on
+	// its CPU, where these cover all CPUs that handle any: otherwise some workers get none.
+	// Default: datagrams are spread by the hash of the client's address.
 	SteerByCPU bool
 	// Batch is the number of datagrams per system call. Default 64, at most 256.
 	Batch int
-	// ReceiveDelay is the longest time that a worker waits for more datagrams, so that
-	// several share a wake-up, and handles them. A worker waits only while that saves CPU
-	// time, which it measures: not when few datagrams come, when its queue is deep, or
-	// where sleeps are costly or inexact. It adds to the latency of those datagrams, but
-	// not to the first of a burst. Linux only. Default 0: never; at most 10 ms.
+	// ReceiveDelay is the longest time that a worker waits so that more datagrams share a wake-up.
+	// It waits only while it measures that this saves CPU time, and not for the first of a burst.
+	// It adds to the latency. Linux only. Default 0: never; at most 10 ms.
 	ReceiveDelay time.Duration
 	// DisableGSO turns UDP segmentation offload (GSO) off, for measurements.
 	DisableGSO bool
 	// ReadBuffer and WriteBuffer are what each socket asks of the kernel in bytes, at most 1 GiB.
-	// Without CAP_NET_ADMIN the kernel grants no more than net.core.rmem_max and wmem_max.
-	// Default 4 MiB.
+	// Without CAP_NET_ADMIN it grants no more than net.core.rmem_max and wmem_max. Default 4 MiB.
 	ReadBuffer, WriteBuffer int
 }
 
 // Timeouts end allocations. They are rounded up to 250 ms. Zero means the default.
 type Timeouts struct {
-	// Idle ends an allocation that neither sent nor received for so
-	// long. Default 10 s. All time-outs are rounded up to 250 ms.
+	// Idle ends an allocation that neither sent nor received for so long. Default 10 s.
 	Idle time.Duration
-	// HostAlone is the idle time-out of a bound host before its first
-	// link. Default 60 s.
+	// HostAlone is the idle time-out of a bound host before its first link. Default 60 s.
 	HostAlone time.Duration
-	// Bind ends an allocation that was reserved and never bound.
-	// Default 10 s.
+	// Bind ends an allocation that was reserved and never bound. Default 10 s.
 	Bind time.Duration
-	// Receive ends an allocation whose owner sent nothing for so long, or for
-	// its idle time-out if that is longer, whatever was sent to it. Default 30 s.
+	// Receive ends an allocation whose owner sent nothing for so long, or for its idle time-out if
+	// that is longer. Default 30 s.
 	Receive time.Duration
 }
 
 // HostMigration is the change of a match's host, see [Server.MigrateHost].
 type HostMigration struct {
-	// Window is for how long after the end of a host one of its players may take
-	// its place, see [Server.MigrateHost]. Default 0: never; at most 5 minutes.
+	// Window is for how long after the end of a host one of its players may take its place.
+	// Default 0: never; at most 5 minutes.
 	Window time.Duration
-	// Silence is after how long without a message a host counts as one that has
-	// left, if a player asks for its place. Default 7 s: two PING periods of Unity's
-	// clients, and a second. Keep it below Timeouts.Idle: a Unity player that has lost its
-	// host may be silent too, and must be bound when it asks.
+	// Silence is after how long without a message a host counts as one that has left, if a player
+	// asks for its place. Default 7 s: two PING periods of Unity's clients, and a second. Keep it
+	// below Timeouts.Idle, since a player that lost its host may be silent too, and must be bound
+	// when it asks.
 	Silence time.Duration
 }
 
 // Recovery is what a relay keeps for its next run.
 type Recovery struct {
-	// StateFile is the path of the file in which the relay keeps what the next run
-	// must know: ids, nonces, links and join codes of live allocations, but no key.
-	// Its directory must exist. A file of another relay is renamed to the path
-	// with ".old" added. The file with ".counter" added to the path shows whether an
-	// older copy was put at the path. Neither may belong to another user, be open to
-	// others, or be a link. New opens the file and keeps it open until the end of
-	// Run, or Close. Empty: no file, so that an allocation that had ended may come
-	// back after a restart, and a captured BIND is accepted. See
+	// StateFile is the path of the file with what the next run must know: ids, nonces, links and
+	// join codes of live allocations, but no key. Its directory must exist. A file of another
+	// relay is renamed to the path with ".old" added; a file with ".counter" added shows whether
+	// an older copy was put at the path. Neither may belong to another user, be open to others, or
+	// be a link. It is open from New to the end of Run, or Close. Empty: no file, so that an
+	// allocation that had ended may come back, and a captured BIND is accepted. See
 	// [Server.StateReport].
 	StateFile string
-	// OnStateError is called with [ErrStateFull] and with the error after which changes
-	// are not stored, and OnStateComplete when the file has been written anew, after which
-	// an error is reported again. New or the control goroutine calls them; they must not
-	// block. The relay goes on. Nil: not called.
+	// OnStateError is called with [ErrStateFull] and with the error after which changes are not
+	// stored, and OnStateComplete when the file has been written anew. New or the control
+	// goroutine calls them; they must not block.
 	OnStateError    func(error)
 	OnStateComplete func()
-	// Window is the time after New in which allocations of earlier runs may
-	// come back. Default 60 s; negative, as [Never]: none.
+	// Window is the time after New in which allocations of earlier runs may come back. Default
+	// 60 s; negative, as [Never]: none.
 	Window time.Duration
 }
 
@@ -185,29 +159,24 @@ const Never time.Duration = -1
 // Limits are the quotas of one allocation per second, with a burst of one second.
 // Zero means the default, negative, as [NoLimit], unlimited.
 type Limits struct {
-	// JoinerDatagrams and JoinerBytes limit the RELAYs of a joiner, in datagrams and
-	// bytes per second. Default 1,000 datagrams, 512 KiB.
+	// JoinerDatagrams and JoinerBytes limit the RELAYs of a joiner. Default 1,000, 512 KiB.
 	JoinerDatagrams, JoinerBytes int
-	// HostDatagrams and HostBytes limit the RELAYs of a host. Default 12,000 datagrams
-	// (100 players at 60 Hz, twice), 8 MiB.
+	// HostDatagrams and HostBytes limit the RELAYs of a host. Default 12,000 (100 players at
+	// 60 Hz, twice), 8 MiB.
 	HostDatagrams, HostBytes int
-	// UnvalidatedBytes and UnvalidatedRatio are the anti-amplification limits
-	// (RFC 9000, section 8), since the source of a datagram over plain UDP may be
-	// forged. A path is validated by a DTLS or WebSocket handshake, by a BIND from the
-	// network of alloc.HostRequest.ClientAddress (an IPv4 address, an IPv6 /56), or as
-	// the candidate of a validated one in the same network.
+	// UnvalidatedBytes and UnvalidatedRatio are the anti-amplification limits (RFC 9000, section
+	// 8), since the source of a datagram over plain UDP may be forged. rules.go says which paths
+	// are validated.
 	//
-	// Of a reservation without a ClientAddress, or with one of a private network, which
-	// may be that of a proxy, the first message other than a BIND validates the path.
-	// Up to then at most UnvalidatedBytes go there. Default 256 KiB.
+	// Of a reservation without a ClientAddress, or with one of a private network, which may be
+	// that of a proxy, at most UnvalidatedBytes go to the path before a message other than a BIND
+	// validates it. Default 256 KiB.
 	UnvalidatedBytes int
-	// Of any other, UnvalidatedRatio bytes may go to the endpoint for each byte that
-	// came from there, and 256 kB/s besides, see rules.go. Default 3, as in RFC 9000; at
-	// most 1000.
+	// Of any other, UnvalidatedRatio bytes may go to the endpoint for each byte from there, and
+	// 256 kB/s besides. Default 3, as in RFC 9000; at most 1000.
 	UnvalidatedRatio int
 }
 
-// rules are the configured limits in the units of the data plane.
 type rules struct {
 	maxContent     int
 	messages       messageSizes
@@ -221,11 +190,9 @@ type rules struct {
 	recoverUntil, recoverFor int64 // ms
 }
 
-// nonceDeferral is how long expiry is deferred, once, after an authentic BIND with a
-// stale nonce.
+// nonceDeferral: an authentic BIND with a stale nonce defers expiry once.
 const nonceDeferral = 60 * time.Second
 
-// defaultSilence is the default of [HostMigration].Silence.
 const defaultSilence = 7 * time.Second
 
 func (c *Config) rules() rules {
@@ -245,8 +212,7 @@ func (c *Config) rules() rules {
 	}
 }
 
-// withDefaults replaces zero by the default, and unlimited by a value that no rate
-// reaches.
+// An unlimited value is one that no rate reaches.
 func (l Limits) withDefaults(unlimited bool) Limits {
 	for _, f := range []struct {
 		value     *int
@@ -271,38 +237,36 @@ func ticks(d time.Duration) table.Tick {
 	return table.Tick((d + tick - 1) / tick)
 }
 
-// Hooks are called by the control goroutine after a change of state, with no lock
-// held. All are optional. They must not block: while one runs, no player can bind, and the
-// log names one that takes longer than 100 ms. Methods of a Server that take a context return
-// [alloc.ErrInHook] in a hook. A hook that panics is logged with its stack, and the relay goes on.
-// There is no hook per relayed datagram; see [Stats].
+// Hooks are called by the control goroutine after a change of state, with no lock held. They must
+// not block: while one runs, no player can bind, and the log names one that takes longer than
+// 100 ms. Methods of a Server that take a context return [alloc.ErrInHook] in a hook. A panic is
+// logged with its stack, and the relay goes on. There is no hook per relayed datagram; see
+// [Stats].
 type Hooks struct {
-	// Admit is called for each reservation with the live allocations of its project,
-	// of which so many were bound. An error refuses the reservation, and is returned.
-	// No other reservation is made between the call and this one. It is not called for
-	// allocations that come back after a restart. If it panics, the reservation fails.
+	// Admit is called for each reservation with the live allocations of its project and the bound
+	// ones among them. Its error refuses the reservation, and so does a panic. No other
+	// reservation is made between the call and this one. It is not called for allocations that
+	// come back after a restart.
 	Admit func(project string, allocations, players int) error
-	// OnReserve is called before the reservation is returned, so that it precedes all
-	// other events of the allocation.
+	// OnReserve precedes all other events of the allocation, and the reservation's return.
 	OnReserve    func(ReserveEvent)
 	OnBind       func(BindEvent)
 	OnConnect    func(ConnectEvent)
 	OnDisconnect func(DisconnectEvent)
 	OnEnd        func(EndEvent)
-	// OnMigrate is called when a player has taken the place of its host: the join code must
-	// lead to the new host now. It follows OnEnd of the former one.
-	// OnMigrationEnd is called when no player can take the place of a host any more.
+	// OnMigrate is called when a player has taken the place of its host, after OnEnd of the former
+	// one: the join code must lead to the new host now. OnMigrationEnd is called when no player
+	// can take the place any more.
 	OnMigrate      func(MigrateEvent)
 	OnMigrationEnd func(MigrationEndEvent)
 	OnReturn       func(ReturnEvent)
 	OnPlayerLimit  func(PlayerLimitEvent)
-	// OnCode is called when a live host has a join code, by KeepCode or of the host whose
-	// place it took.
+	// OnCode is called when a live host has a join code, its own or that of the host whose place
+	// it took.
 	OnCode func(CodeEvent)
-	// OnRefuse is called for a refused message of a known allocation. Some calls are left
-	// out: 5 a second and source prefix, and 50 a second and worker, are not, so that a
-	// flood costs nothing. A program in the kernel that drops a message above the quota
-	// reports nothing.
+	// OnRefuse is called for a refused message of a known allocation, at most 5 times a second for
+	// a source prefix and 50 for a worker, so that a flood costs nothing; not for what the kernel
+	// drops.
 	OnRefuse func(RefuseEvent)
 	// OnLargeMessage is called once per match.
 	OnLargeMessage func(LargeMessageEvent)
@@ -321,16 +285,16 @@ type ReserveEvent struct {
 	Tag            uint64             // alloc.Caller.Tag
 }
 
-// Subject says about which allocation an event is, besides its id. All of it is known after a
-// restart too, once the player has come back.
+// Subject says about which allocation an event is. After a restart it is known once the player has
+// come back.
 type Subject struct {
 	Match  proto.AllocationID // id of the host
 	Player alloc.PlayerHash   // alloc.HashPlayer of its player
 	Tag    uint64             // alloc.Caller.Tag, zero for none
 }
 
-// BindEvent reports that an allocation was bound to an endpoint, for the first time
-// or after its owner roamed.
+// BindEvent reports that an allocation was bound to an endpoint, for the first time or after it
+// roamed.
 type BindEvent struct {
 	ID    proto.AllocationID
 	Role  alloc.Role
@@ -351,8 +315,7 @@ type DisconnectEvent struct {
 	Subject  // of From
 }
 
-// ReturnEvent reports that an allocation of the previous run came back, with the content of
-// its connection data, in which a long name is cut.
+// ReturnEvent reports that an allocation of the previous run came back. A long name is cut.
 type ReturnEvent ReserveEvent
 
 // PlayerLimitEvent reports a reservation that [Config].PlayerLimits refused.
@@ -372,10 +335,10 @@ type CodeEvent struct {
 // RefuseEvent reports a message that was refused. It may be forged, unless its Outcome is
 // one that follows the check of a signature.
 type RefuseEvent struct {
-	// ID is the allocation whose connection data a BIND contained, and else that of the
-	// sender, or the one that the message names as its sender.
+	// ID is the allocation of a BIND's connection data, else the sender, or whom the message names
+	// as its sender.
 	ID proto.AllocationID
-	// Peer is the other allocation that the message names, if any.
+	// Peer is the other allocation that the message names.
 	Peer proto.AllocationID
 	// From is invalid for sessions of DTLS and WebSocket.
 	From    netip.AddrPort
@@ -389,11 +352,10 @@ type LargeMessageEvent struct {
 	Match                      proto.AllocationID // id of the host
 	From, To                   proto.AllocationID
 	FromTransport, ToTransport string // names of [Transport]s, or "udp4", "udp6" and "dtls"
-	// Size of the message and the Limit that it exceeds, in bytes with the headers
-	// of the relay protocol, without those of the transport.
+	// Size of the message and the Limit that it exceeds, in bytes without headers of the
+	// transport.
 	Size, Limit int
-	// Dropped: the message was dropped, as all later ones of that size will be. If
-	// not, it was forwarded, and the receiver's client may drop it.
+	// Dropped: all messages of that size are dropped. If not, the receiver's client may drop them.
 	Dropped bool
 }
 
@@ -405,8 +367,8 @@ type EndEvent struct {
 	Reason EndReason
 	// Migration: a player may take its place, until Hooks.OnMigrationEnd.
 	Migration bool
-	// EverBound, Age, SentDatagrams and SentBytes are those of [Allocation] at its end. They and
-	// Subject are zero for an allocation of the previous run that has not come back.
+	// EverBound, Age, SentDatagrams and SentBytes are those of [Allocation] at its end, and zero,
+	// as Subject, if it has not come back from the previous run.
 	EverBound                bool
 	Age                      time.Duration
 	SentDatagrams, SentBytes uint64
@@ -441,11 +403,10 @@ const (
 	EndOperator
 	// EndMigrated: a host was silent, and one of its players took its place.
 	EndMigrated
-	// EndReplaced: its player has another allocation, which has its place at a full host, or
-	// for which it was one too many and the one that was silent for longest.
+	// EndReplaced: its player has another allocation, in its place at a full host or within
+	// [PlayerLimits].
 	EndReplaced
-	// EndSuperseded: a reservation for the place of a host, which another player has taken,
-	// or which is not free any more.
+	// EndSuperseded: a reservation for the place of a host, which is not free any more.
 	EndSuperseded
 )
 

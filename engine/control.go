@@ -11,8 +11,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
-// control is the single writer of all state: bindings, links, reservations, ends. It
-// belongs to the goroutine in run; other goroutines reach it through inboxes and calls.
+// control is the single writer of all state. It belongs to the goroutine in run; others reach it
+// through inboxes and calls.
 type control struct {
 	shared  *shared
 	hooks   Hooks // guarded
@@ -44,15 +44,13 @@ type control struct {
 	refusals   refusalGates
 	nextHops   *nextHops      // nil: there is no fast path
 	records    driver.Records // nil: none
-	// isOpen reports whether there is a session at an endpoint. One of plain UDP has none
-	// that could be closed.
+	// A plain UDP endpoint always counts as open.
 	isOpen func(endpoint.Endpoint) bool
 
 	wake  chan struct{}
 	calls chan *call
 }
 
-// run works until ctx ends.
 func (c *control) run(ctx context.Context) {
 	ticker := time.NewTicker(table.TickMillis * time.Millisecond)
 	defer ticker.Stop()
@@ -78,7 +76,7 @@ func (c *control) run(ctx context.Context) {
 	}
 }
 
-// wakeUp makes control look at its work. Any goroutine calls it; it never blocks.
+// wakeUp never blocks. Any goroutine calls it.
 func (c *control) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
@@ -92,18 +90,15 @@ func (c *control) networkChanged() {
 	c.wakeUp()
 }
 
-// recoverFault ends a panic and logs it. It must be deferred. What control guards in
-// this way are calls and commands, as hookGuard does hooks: each of them concerns one
-// player or operator, and a client repeats what it has no answer to. A panic anywhere
-// else, such as in expiry, ends the process, whose candidate recovers from the state file.
+// recoverFault ends a panic and logs it. It must be deferred, around calls and commands only: each
+// concerns one player or operator. A panic anywhere else, such as in expiry, ends the process,
+// whose candidate recovers from the state file.
 func (c *control) recoverFault(what string) {
 	if fault := recover(); fault != nil {
 		c.shared.logFault(c.shared.clock(), fault, "in", what)
 	}
 }
 
-// runOnce does a bounded amount of all pending work and reports whether more may be
-// pending.
 func (c *control) runOnce(now int64) bool {
 	c.pause.noteTime(now)
 	c.inboxes.drain(&c.queue, c.execute)
@@ -129,8 +124,7 @@ func (c *control) runOnce(now int64) bool {
 	return more || c.inboxes.hasMore(&c.queue)
 }
 
-// execute executes a command and counts its outcome. The worker has already counted
-// the datagram of a report. A panic drops the command.
+// The worker has already counted the datagram of a report.
 func (c *control) execute(cmd *command) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -158,7 +152,6 @@ func (c *control) execute(cmd *command) {
 	}
 }
 
-// runActions runs the actions whose grace period is over.
 func (c *control) runActions(now int64) {
 	for {
 		d := c.queue.pop(c.shared.grace.poll())
@@ -179,7 +172,6 @@ func (c *control) runActions(now int64) {
 	}
 }
 
-// send adds the datagram of an action to the outbox.
 func (c *control) send(d *action) {
 	if d.kind == sendTimeout {
 		var other table.Entry
@@ -199,8 +191,8 @@ func (c *control) send(d *action) {
 	}
 }
 
-// confirmBinding records that a BIND_RECEIVED is sent, if its BIND is still the last
-// one: the owner may have left the endpoint and come back.
+// confirmBinding checks that the BIND is still the last one: the owner may have left the endpoint
+// and come back.
 func (c *control) confirmBinding(d *action) {
 	e, ok := c.shared.table.At(d.handle)
 	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(table.BindConfirmed) {
@@ -208,8 +200,8 @@ func (c *control) confirmBinding(d *action) {
 	}
 }
 
-// submit executes the action of a reply, or queues it if it must wait for a grace period,
-// or for an earlier datagram to its endpoint.
+// submit executes the action of a reply, or queues it behind a grace period or an earlier datagram
+// to its endpoint.
 func (c *control) submit(d action) {
 	if d.after == 0 && !c.queue.awaits(d.to) {
 		c.send(&d)
@@ -218,7 +210,6 @@ func (c *control) submit(d action) {
 	c.queue.push(d)
 }
 
-// actionKind is what control does when a grace period is over.
 type actionKind uint8
 
 const (
@@ -229,7 +220,6 @@ const (
 	expireAllocation                   // end handle if it is still overdue
 )
 
-// action is one deferred action.
 type action struct {
 	after  uint64 // number of the grace period that must be over; 0: none
 	kind   actionKind
@@ -240,21 +230,19 @@ type action struct {
 	room   [replySize]byte
 }
 
-// The queue of actions is bounded: while so many wait, control leaves the commands of a
-// class in the inboxes, whose rings then fill, and workers refuse further ones by source
-// prefix. First BINDs wait earlier than messages of those that play. At 100,000 commands
-// a second that need a grace period, a worker may take 160 ms for one batch.
+// The queue of actions is bounded: beyond it control leaves the commands of a class in the
+// inboxes, and workers then refuse further ones by source prefix. First BINDs wait earlier than
+// messages of those that play. At 100,000 commands a second that need a grace period, a worker may
+// take 160 ms for one batch.
 const (
 	maxActions      = 16 << 10
 	maxFreshActions = maxActions / 2
-	// keptActions is for how many actions the queue keeps its memory when it is empty.
-	keptActions = 1 << 10
+	keptActions     = 1 << 10
 )
 
-// actionQueue holds the actions that wait for a grace period, in the order of their
-// commits, and those that must not overtake them. It is first in, first out. Besides
-// the actions of commands, which maxActions bounds, it holds up to maxMarked of expiry,
-// and two for each allocation that has ended. It belongs to the control goroutine.
+// actionQueue holds the actions that wait for a grace period, in the order of their commits, and
+// those that must not overtake them. Besides maxActions of commands it holds up to maxMarked of
+// expiry, and two for each allocation that has ended. It belongs to the control goroutine.
 type actionQueue struct {
 	actions []action
 	head    int
@@ -263,16 +251,13 @@ type actionQueue struct {
 
 func (q *actionQueue) len() int { return len(q.actions) - q.head }
 
-// awaits reports whether a datagram for an endpoint may be in the queue.
 func (q *actionQueue) awaits(to endpoint.Endpoint) bool { return *q.gate(to) != 0 }
 
 func (q *actionQueue) gate(to endpoint.Endpoint) *uint32 {
 	return &q.waiting[endpoint.Mix64(endpoint.Mix64(to.Hi^to.Tail)^to.Lo)%uint64(len(q.waiting))]
 }
 
-// push appends an action.
 func (q *actionQueue) push(d action) {
-	// Reuse the space of finished actions when they are more than half.
 	if q.head*2 >= len(q.actions) && q.head > 0 {
 		n := copy(q.actions, q.actions[q.head:])
 		q.actions, q.head = q.actions[:n], 0
@@ -283,8 +268,7 @@ func (q *actionQueue) push(d action) {
 	}
 }
 
-// pop returns the first action if its grace period is over, else nil. The action is
-// valid until the next push or pop.
+// The action that pop returns is valid until the next push or pop.
 func (q *actionQueue) pop(done uint64) *action {
 	if q.len() == 0 {
 		if cap(q.actions) > keptActions {
@@ -303,34 +287,31 @@ func (q *actionQueue) pop(done uint64) *action {
 	return d
 }
 
-// grace tracks grace periods, as in RCU: at the end of one, every worker has passed
-// through a quiescent state (the end of a batch), so that no worker can still act on
-// what the table held before the period began. It belongs to the control goroutine.
+// grace tracks grace periods, as in RCU: at the end of one, every worker has passed a quiescent
+// state (the end of a batch), so that none acts on what the table held before the period began. It
+// belongs to the control goroutine.
 //
-// A period begins after the commands of one round of control, and waits only for the
-// workers that handle a batch at that time. Several run at once, and end in order: a
-// worker that the later one waits for is in the same batch, or in a later one.
+// A period begins after the commands of one round of control, and waits for the workers that
+// handle a batch then. Several run at once, and end in order: a worker that the later one waits
+// for is in the same batch, or in a later one.
 type grace struct {
-	// workersMustWake makes each worker wake control after its next batch. Workers read
-	// it after each batch; it is on a line of its own and written on change only.
+	// Workers read workersMustWake after each batch, so it is on a line of its own and written on
+	// change only.
 	workersMustWake atomic.Bool
 	_               [63]byte
 
-	epochs  []*epoch
-	kernel  *kernelGrace       // nil: there is no fast path
-	periods [maxPeriods]period // of the running ones, by number
-	begun   uint64             // number of the last period that has begun
-	done    uint64             // number of the last period that is over
-	wanted  bool               // an action waits for the next period
-	// kernelWanted: it must end in the kernel as well.
+	epochs       []*epoch
+	kernel       *kernelGrace       // nil: there is no fast path
+	periods      [maxPeriods]period // of the running ones, by number
+	begun        uint64             // number of the last period that has begun
+	done         uint64             // number of the last period that is over
+	wanted       bool               // an action waits for the next period
 	kernelWanted bool
 }
 
-// maxPeriods is how many grace periods run at once. While a worker takes so long that so
-// many began, the next one waits for it.
+// maxPeriods: while a worker takes so long that so many began, the next one waits for it.
 const maxPeriods = 16
 
-// period is a running grace period.
 type period struct {
 	seen   []uint64 // epoch of each worker at the beginning
 	passed int      // workers before this one have passed a quiescent state
@@ -345,8 +326,8 @@ func newGrace(epochs []*epoch) *grace {
 	return g
 }
 
-// next returns the number of the period after which neither a worker nor the fast path
-// acts on what was committed before now.
+// next returns the number of the period after which no worker and no fast path acts on what was
+// committed before now.
 func (g *grace) next() uint64 {
 	g.kernelWanted = g.kernel != nil
 	return g.nextOfWorkers()
@@ -358,7 +339,6 @@ func (g *grace) nextOfWorkers() uint64 {
 	return g.begun + 1
 }
 
-// begin begins the next period if an action waits for it, and reports whether it did.
 func (g *grace) begin() bool {
 	if !g.wanted || g.begun-g.done == maxPeriods {
 		return false
@@ -380,7 +360,6 @@ func (g *grace) begin() bool {
 	return true
 }
 
-// poll returns the number of the last period that is over.
 func (g *grace) poll() uint64 {
 	for g.done < g.begun && g.isOver(&g.periods[(g.done+1)%maxPeriods]) {
 		g.done++
@@ -391,18 +370,15 @@ func (g *grace) poll() uint64 {
 	return g.done
 }
 
-// waitsForWorkers reports whether a period is not over for a worker: the last one, since
-// they end in order.
+// The last period decides, since they end in order.
 func (g *grace) waitsForWorkers() bool {
 	return g.done < g.begun && !g.periods[g.begun%maxPeriods].passedWorkers(g.epochs)
 }
 
-// isOver reports whether p is over for all workers and in the kernel.
 func (g *grace) isOver(p *period) bool {
 	return p.passedWorkers(g.epochs) && (p.kernel == 0 || g.kernel.isOver(p.kernel))
 }
 
-// passedWorkers reports whether all workers have passed a quiescent state in p.
 func (p *period) passedWorkers(epochs []*epoch) bool {
 	for ; p.passed < len(epochs); p.passed++ {
 		if seen := p.seen[p.passed]; seen&1 == 1 && epochs[p.passed].count.Load() == seen {

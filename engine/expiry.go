@@ -6,28 +6,24 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/table"
 )
 
-// The pace of expiry. Control shares its processor with a worker, so its work is bounded
-// per millisecond, and per call so that commands of clients wait for at most a part of it.
+// Control shares its processor with a worker, so its work is bounded per millisecond, and per call
+// so that commands wait for a part of it at most.
 const (
-	// expiriesPerMilli limits how many allocations control marks as expired in a
-	// millisecond, so that a hundred thousand at once delay no player, and at most
-	// 20,000 ERROR 1 leave in a second.
+	// expiriesPerMilli: a hundred thousand at once delay no player, and at most 20,000 ERROR 1
+	// leave in a second.
 	expiriesPerMilli = 20
-	// refilesPerMilli limits how many live allocations, which are due later than the
-	// wheel has them, control files again in a millisecond. A million come up 110,000
-	// times a second; after a pause of expiry all of them do at once, and take a second.
+	// refilesPerMilli: a million live allocations come up 110,000 times a second; after a pause of
+	// expiry all of them do at once, and take a second.
 	refilesPerMilli = 1000
-	// refilesPerCall is after how many control executes the next commands: some 0.1 ms.
+	// refilesPerCall takes some 0.1 ms.
 	refilesPerCall = 256
-	// expiryCatchUpMillis is for how many elapsed milliseconds control may catch up at
-	// once, since its timer is seldom on time.
+	// expiryCatchUpMillis: control's timer is seldom on time.
 	expiryCatchUpMillis = 8
-	// maxMarked limits how many marked allocations wait for a grace period, since they
-	// all end in one call: a worker may be slow.
+	// maxMarked bounds what ends in one call after a grace period: a worker may be slow.
 	maxMarked = expiriesPerMilli * expiryCatchUpMillis
 )
 
-// expiryPace is what control may still do at a time. It belongs to the control goroutine.
+// expiryPace belongs to the control goroutine.
 type expiryPace struct {
 	at      int64 // ms
 	ends    int   // allocations that it may mark
@@ -35,16 +31,16 @@ type expiryPace struct {
 	marked  int   // allocations that wait for the grace period before they end
 }
 
-// advance adds what the time since the last call allows, and drops what was not used.
+// advance drops what was not used.
 func (p *expiryPace) advance(now int64) {
 	if elapsed := int(min(now-p.at, expiryCatchUpMillis)); elapsed > 0 {
 		p.at, p.ends, p.refiles = now, expiriesPerMilli*elapsed, refilesPerMilli*elapsed
 	}
 }
 
-// expireSome marks the allocations that are due at now, a time in milliseconds. They
-// expire after a grace period, if they are still due then. It reports whether it may
-// continue at once, and sets backlog if the pace leaves some for later.
+// expireSome marks the allocations that are due, which expire after a grace period if they still
+// are. It reports whether it may continue at once, and sets backlog if the pace leaves some for
+// later.
 func (c *control) expireSome(now int64) (more bool) {
 	c.pace.advance(now)
 	if c.checkPause(now) {
@@ -76,7 +72,6 @@ func (c *control) expireSome(now int64) (more bool) {
 	return true
 }
 
-// expireMarked ends h or its link if that is still due.
 func (c *control) expireMarked(h table.Handle, now table.Tick) {
 	c.pace.marked--
 	if _, ok := c.shared.table.At(h); !ok {
@@ -95,7 +90,6 @@ func (c *control) expireMarked(h table.Handle, now table.Tick) {
 	c.wheel.put(h, c.nextTick(h)+1)
 }
 
-// isOver reports whether h ends now, and why.
 func (c *control) isOver(h table.Handle, now table.Tick) (EndReason, bool) {
 	if a := c.shared.table.Account(h); a.CloseAt != 0 && now > a.CloseAt {
 		if received, _ := c.shared.table.LastSeen(h); received <= a.CloseAt-confirmTicks {
@@ -105,8 +99,7 @@ func (c *control) isOver(h table.Handle, now table.Tick) (EndReason, bool) {
 	return EndExpired, now > c.lifeTick(h) && !c.pause.active
 }
 
-// expireLink closes the link of a joiner if a DISCONNECT that had to wait is due, unless its
-// sender has relayed over the link since.
+// A DISCONNECT that had to wait is void if its sender has relayed over the link since.
 func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 	if a.UnlinkAt == 0 {
 		return
@@ -136,7 +129,6 @@ func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 	c.disconnect(left, stays, now)
 }
 
-// schedule puts h into the wheel again after its limits changed.
 func (c *control) schedule(h table.Handle) {
 	if c.shared.table.Account(h).ExpiryPending {
 		return // expireMarked will do it.
@@ -145,8 +137,7 @@ func (c *control) schedule(h table.Handle) {
 	c.wheel.put(h, c.nextTick(h)+1)
 }
 
-// nextTick returns the last tick at which nothing is due for h, if nothing more is
-// received.
+// nextTick assumes that nothing more is received, as does lifeTick.
 func (c *control) nextTick(h table.Handle) table.Tick {
 	next := c.lifeTick(h)
 	a := c.shared.table.Account(h)
@@ -159,9 +150,8 @@ func (c *control) nextTick(h table.Handle) table.Tick {
 	return next
 }
 
-// lifeTick returns the last tick at which h is alive if nothing more is received: the
-// idle limit after it last sent or received, or the hear limit after it last sent,
-// whichever comes first. Time in which the relay was stalled does not count.
+// lifeTick returns the last tick at which h is alive. Time in which the relay was stalled does not
+// count.
 func (c *control) lifeTick(h table.Handle) table.Tick {
 	a := c.shared.table.Account(h)
 	e, _ := c.shared.table.At(h)
@@ -181,36 +171,28 @@ func (c *control) lifeTick(h table.Handle) table.Tick {
 // the worst outcome: after the process was stalled, when the network is down, or when a
 // receive queue overflowed, all clients seem silent at once.
 const (
-	// stallMillis: control runs at least four times a second, so a longer gap means
-	// that the process or the machine was stalled.
+	// stallMillis: control runs at least four times a second.
 	stallMillis = 1000
-	// resumeTicks is how long nothing expires after a stall, so that the workers empty
-	// the receive queues first: 1 s.
+	// resumeTicks: after a stall workers empty the receive queues first.
 	resumeTicks = 1000 / table.TickMillis
 	// maxStalls is how many stalls are kept; older ones are beyond every limit.
 	maxStalls = 16
 
-	// Expiry pauses when at least pauseMinExpiring allocations, and more than one in
-	// pauseFraction of the bound ones, would expire within the next second.
+	// Expiry pauses when pauseMinExpiring allocations, and more than one in pauseFraction of the
+	// bound ones, would expire within a second.
 	pauseMinExpiring = 100
 	pauseFraction    = 5
-	// forecastSample is how many allocations of a tick are sampled for that.
-	forecastSample = 1024
-	// pauseMillis is how long a pause lasts, and pauseGapMillis the shortest time to
-	// the next one, unless another outage begins.
-	pauseMillis    = 30_000
-	pauseGapMillis = 60_000
-	// The results of sends are checked once a second, if there were at least
-	// sendCheckMin.
-	sendCheckMillis = 1000
-	sendCheckMin    = 8
+	forecastSample   = 1024
+	pauseMillis      = 30_000
+	pauseGapMillis   = 60_000
+	sendCheckMillis  = 1000
+	sendCheckMin     = 8
 )
 
-// stall is a time in which the relay was stalled.
 type stall struct{ from, to table.Tick }
 
-// expiryPause decides when nothing expires. It belongs to the control goroutine; the
-// atomic fields are read by others, and linkDown is written by Server.watchLinks.
+// expiryPause belongs to the control goroutine; others read the atomic fields, and
+// Server.watchLinks writes linkDown.
 type expiryPause struct {
 	stalls      [maxStalls]stall
 	stallCount  int        // stalls ever
@@ -231,7 +213,6 @@ type expiryPause struct {
 	sendsAt                  int64      // ms; of the last look
 }
 
-// noteTime records that control runs at now, and a stall if it did not run for long.
 func (b *expiryPause) noteTime(now int64) {
 	if gap := now - b.lastRun; b.lastRun != 0 && gap > stallMillis {
 		b.stalls[b.stallCount%maxStalls] = stall{tick(b.lastRun), tick(now)}
@@ -242,8 +223,7 @@ func (b *expiryPause) noteTime(now int64) {
 	b.lastRun = now
 }
 
-// extend returns the last tick of a limit that began at since, without counting the time
-// in which the relay was stalled.
+// extend does not count the time in which the relay was stalled.
 func (b *expiryPause) extend(since, limit table.Tick) table.Tick {
 	last := since + limit
 	for i := max(0, b.stallCount-maxStalls); i < b.stallCount; i++ {
@@ -254,7 +234,6 @@ func (b *expiryPause) extend(since, limit table.Tick) table.Tick {
 	return last
 }
 
-// checkPause reports whether nothing expires now.
 func (c *control) checkPause(now int64) bool {
 	b := &c.pause
 	c.updateForecast(tick(now))
@@ -271,7 +250,6 @@ func (c *control) checkPause(now int64) bool {
 	return b.active || tick(now) <= b.resumeAfter
 }
 
-// begin begins a pause.
 func (b *expiryPause) begin(now int64) {
 	if b.active {
 		return
@@ -281,8 +259,7 @@ func (b *expiryPause) begin(now int64) {
 	b.isActive.Store(true)
 }
 
-// linkWentDown reports whether an interface went down since the last call. Each outage
-// causes one pause, since a longer one will not end by itself.
+// Each outage causes one pause: a longer one will not end by itself.
 func (b *expiryPause) linkWentDown() bool {
 	down := b.linkDown.Load()
 	began := down && !b.wasLinkDown
@@ -293,8 +270,7 @@ func (b *expiryPause) linkWentDown() bool {
 // sendCounts are all sends, and those that failed because the network was down.
 type sendCounts struct{ tried, down uint64 }
 
-// mostSendsFail reports whether most sends of the last second failed because the network
-// was down. A few are ignored: they may go to forged sources without a route.
+// A few failed sends are ignored: they may go to forged sources without a route.
 func (c *control) mostSendsFail(now int64) bool {
 	b := &c.pause
 	if now-b.sendsAt < sendCheckMillis {
@@ -306,7 +282,6 @@ func (c *control) mostSendsFail(now int64) bool {
 	return tried >= sendCheckMin && failed*2 > tried
 }
 
-// massExpiryAhead reports whether very many allocations would expire within a second.
 func (c *control) massExpiryAhead() bool {
 	sum := 0
 	for _, n := range c.pause.forecast {
@@ -319,7 +294,6 @@ func (c *control) massExpiryAhead() bool {
 	return sum*pauseFraction > bound
 }
 
-// updateForecast counts, once a tick, the allocations that would expire a second later.
 func (c *control) updateForecast(now table.Tick) {
 	b := &c.pause
 	span := table.Tick(len(b.forecast))
@@ -332,8 +306,7 @@ func (c *control) updateForecast(now table.Tick) {
 	}
 }
 
-// countExpiring returns how many bound allocations expire at a later tick. If its bucket
-// is large, this is an estimate.
+// countExpiring is an estimate if the bucket is large.
 func (c *control) countExpiring(at table.Tick) int {
 	seen, bound := 0, 0
 	for slot := c.wheel.first(at); slot != 0 && seen < forecastSample; seen++ {
@@ -350,8 +323,8 @@ func (c *control) countExpiring(at table.Tick) int {
 	return min(bound*c.wheel.sizes[at%wheelBuckets]/seen, c.sampleExpiring(at))
 }
 
-// sampleExpiring estimates the same from slots that are spread evenly over the table. It
-// is too coarse for a table most of whose slots are free.
+// sampleExpiring looks at slots that are spread evenly: too coarse for a table that is mostly
+// free.
 func (c *control) sampleExpiring(at table.Tick) int {
 	slots := c.shared.table.Slots()
 	step := max(1, slots/forecastSample)
@@ -366,13 +339,11 @@ func (c *control) sampleExpiring(at table.Tick) int {
 	return bound * int(slots) / seen
 }
 
-// wheelBuckets is the number of ticks that the timer wheel spans, 256 s. An allocation
-// that is due later is put in again once per turn.
+// wheelBuckets are ticks, 256 s. What is due later is put in again once per turn.
 const wheelBuckets = 1024
 
-// wheel is a timer wheel: each allocation is in the bucket of the tick at which it would
-// expire if nothing more was received. The lists run through the accounts of the table,
-// so the wheel has no memory per allocation. It belongs to the control goroutine.
+// wheel is a timer wheel. Its lists run through the accounts of the table, so it has no memory per
+// allocation. It belongs to the control goroutine.
 type wheel struct {
 	table *table.Table
 	heads [wheelBuckets]uint32 // slot+1
@@ -380,8 +351,7 @@ type wheel struct {
 	now   table.Tick // the last tick whose bucket was begun
 }
 
-// put puts h into the bucket of a tick, at the latest the last one that the wheel spans,
-// at the earliest the next one.
+// put clamps the tick to those that the wheel spans.
 func (w *wheel) put(h table.Handle, at table.Tick) {
 	if at <= w.now {
 		at = w.now + 1
@@ -397,11 +367,9 @@ func (w *wheel) put(h table.Handle, at table.Tick) {
 	w.sizes[bucket]++
 }
 
-// first returns the first slot of a bucket plus one, or 0 if the bucket is empty. The
-// others follow through Account.Next.
+// first returns a slot plus one, 0 for none. The others follow through Account.Next.
 func (w *wheel) first(at table.Tick) uint32 { return w.heads[at%wheelBuckets] }
 
-// remove takes h out of its bucket, if it is in one.
 func (w *wheel) remove(h table.Handle) {
 	a := w.table.Account(h)
 	if a.Bucket == 0 {
@@ -419,8 +387,7 @@ func (w *wheel) remove(h table.Handle) {
 	a.Bucket, a.Next, a.Prev = 0, 0, 0
 }
 
-// due returns one allocation whose tick is not after now, which stays in its bucket, or
-// reports false if there is none.
+// The allocation that due returns stays in its bucket.
 func (w *wheel) due(now table.Tick) (table.Handle, bool) {
 	for {
 		if head := w.heads[w.now%wheelBuckets]; head != 0 {

@@ -15,8 +15,7 @@ import (
 // FastPath is a program in the kernel that relays between plain UDP endpoints as the workers
 // do, and leaves to them what it does not decide. Package fastpath makes it.
 type FastPath interface {
-	// Counts returns what the program has relayed and left to workers. Any goroutine may call
-	// it.
+	// Counts may be called by any goroutine.
 	Counts() FastPathCounts
 	// FastPathDriver returns the program as [New] uses it, by a type that is internal.
 	FastPathDriver() any
@@ -24,13 +23,13 @@ type FastPath interface {
 
 // FastPathCounts are counts since New.
 type FastPathCounts struct {
-	// Datagrams and Bytes were relayed in the kernel. They are part of Received, Sent and
-	// the outcome "relayed" of [Stats] as well.
+	// Datagrams and Bytes were relayed in the kernel. Received, Sent and the outcome "relayed" of
+	// [Stats] contain them.
 	Datagrams, Bytes uint64
 	// Passed are RELAYs that were left to workers, by reason.
 	Passed map[string]uint64
-	// NoNextHop are endpoints to which the program does not send, by reason, since the
-	// network last changed.
+	// NoNextHop are endpoints to which the program does not send, by reason, since the last change
+	// of the network.
 	NoNextHop map[string]uint64
 	// Interfaces are those that the program serves, at Mode, "tc" or "native"; On is false
 	// while it leaves everything to workers.
@@ -42,10 +41,9 @@ type FastPathCounts struct {
 
 // nextHops is control's part of a fast path. The methods of nil do nothing.
 type nextHops struct {
-	path  driver.FastPath
-	table *table.Table
-	tap   *atomic.Pointer[tap] // shared.tap
-	// localAddr returns the address of the relay that an endpoint sends to.
+	path      driver.FastPath
+	table     *table.Table
+	tap       *atomic.Pointer[tap] // shared.tap
 	localAddr func(endpoint.Endpoint) (netip.AddrPort, bool)
 	alive     func(endpoint.Endpoint) bool // Records.Alive, or nil
 
@@ -58,11 +56,9 @@ type nextHops struct {
 	taken []endpoint.Endpoint // plain endpoints at which sessions of Records began
 }
 
-// resolveBatch is how many next hops control asks for in one round: some tenths of a
-// millisecond.
+// resolveBatch takes some tenths of a millisecond.
 const resolveBatch = 1024
 
-// open stores the next hop to the endpoint of h.
 func (w *nextHops) open(h table.Handle) {
 	if w == nil {
 		return
@@ -94,8 +90,8 @@ func (w *nextHops) resolve(to endpoint.Endpoint) table.NextHop {
 	return w.path.NextHop(to, from)
 }
 
-// sessionBegan takes note that plain messages from an endpoint are dropped from now on.
-// Any goroutine calls it, and then wakes control.
+// From sessionBegan on, plain messages from the endpoint are dropped. Any goroutine calls it, and
+// then wakes control.
 func (w *nextHops) sessionBegan(from endpoint.Endpoint) {
 	if w == nil {
 		return
@@ -105,8 +101,6 @@ func (w *nextHops) sessionBegan(from endpoint.Endpoint) {
 	w.taken = append(w.taken, from)
 }
 
-// update follows changes of the network and of sessions, and reports whether it has more
-// to do.
 func (w *nextHops) update() (more bool) {
 	if w == nil {
 		return false
@@ -139,8 +133,7 @@ func (w *nextHops) update() (more bool) {
 	return false
 }
 
-// kernelGrace counts grace periods of the program in the kernel. Its goroutine is that of
-// run; any goroutine may read done.
+// kernelGrace counts grace periods of the program in the kernel. Any goroutine may read done.
 type kernelGrace struct {
 	synchronize func()
 	wakeControl func()
@@ -153,7 +146,7 @@ func newKernelGrace(synchronize, wakeControl func()) *kernelGrace {
 	return &kernelGrace{synchronize: synchronize, wakeControl: wakeControl, wake: make(chan struct{}, 1)}
 }
 
-// begin returns the number of a period that begins now. Control calls it.
+// Control calls begin.
 func (k *kernelGrace) begin() uint64 {
 	n := k.wanted.Add(1)
 	select {
@@ -163,10 +156,9 @@ func (k *kernelGrace) begin() uint64 {
 	return n
 }
 
-// isOver reports whether a period is over.
 func (k *kernelGrace) isOver(n uint64) bool { return k.done.Load() >= n }
 
-// run ends periods until ctx ends: those that began while it waited end together.
+// Periods that began while run waited end together.
 func (k *kernelGrace) run(ctx context.Context) {
 	for {
 		select {

@@ -12,23 +12,21 @@ import (
 )
 
 const (
-	// slowHook is how long a hook may run without a line in the log: while it runs, no player
-	// can bind or connect, and clients repeat both each second.
+	// slowHook: while a hook runs, no player can bind or connect.
 	slowHook = 100 * time.Millisecond
-	// blockingHook is after how long a hook counts as one that may never return. Calls that
-	// wait for control are then refused, since the hook may wait for one of them.
+	// blockingHook is after how long calls that wait for control are refused, since the hook may
+	// wait for one of them.
 	blockingHook = 5 * time.Second
 )
 
-// hookGuard runs the functions of the embedding program that control calls: none of them can end
-// the process or block it in silence. One runs at a time; any goroutine may call watch.
+// hookGuard runs the functions of the embedding program that control calls: none can end the
+// process or block it in silence. One runs at a time; any goroutine may call watch.
 type hookGuard struct {
 	shared  *shared                     // its clock
 	log     *slog.Logger                // nil: that of shared
 	running atomic.Pointer[guardedHook] // nil: none
 }
 
-// guardedHook is one of these functions.
 type guardedHook struct {
 	hook.Reporter
 	began    atomic.Int64 // ms; of the call that runs
@@ -41,7 +39,7 @@ func newGuardedHook(name string) *guardedHook {
 
 func (g *hookGuard) logger() *slog.Logger { return cmp.Or(g.log, g.shared.log) }
 
-// begin and end enclose a call of a hook. End must be deferred: it ends a panic.
+// begin is paired with a deferred end, which ends a panic.
 func (g *hookGuard) begin(h *guardedHook) *guardedHook {
 	h.began.Store(g.shared.clock())
 	g.running.Store(h)
@@ -55,8 +53,6 @@ func (g *hookGuard) end(h *guardedHook) {
 	h.Done(g.logger(), time.Duration(now)*time.Millisecond, time.Duration(now-h.began.Load())*time.Millisecond, fault)
 }
 
-// watch refuses the calls that wait for control while a hook has run for blockingHook, and logs
-// the hook once.
 func (g *hookGuard) watch(calls <-chan *call) {
 	h := g.running.Load()
 	if h == nil {
@@ -81,7 +77,6 @@ func (g *hookGuard) watch(calls <-chan *call) {
 	}
 }
 
-// guard returns the hook with that name, which then cannot end the process.
 func guard[E any](g *hookGuard, name string, f func(E)) func(E) {
 	if f == nil {
 		return nil
@@ -93,7 +88,6 @@ func guard[E any](g *hookGuard, name string, f func(E)) func(E) {
 	}
 }
 
-// guardCall is guard for a function without a parameter.
 func guardCall(g *hookGuard, name string, f func()) func() {
 	if f == nil {
 		return nil
@@ -102,7 +96,7 @@ func guardCall(g *hookGuard, name string, f func()) func() {
 	return func() { guarded(struct{}{}) }
 }
 
-// hooks returns hooks that cannot end the process. If Admit panics, the reservation fails.
+// If Admit panics, the reservation fails.
 func (g *hookGuard) hooks(h Hooks) Hooks {
 	if admit := h.Admit; admit != nil {
 		guarded := newGuardedHook("Admit")

@@ -25,16 +25,13 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// A relay can be handed over to another process while matches go on. [Server.PrepareHandOver] returns
-// what the other process needs to call New: its sockets are then the same ones. Both may
-// have them open, but one relays. [Server.HandOver] stops this one; what arrives from then on
-// waits in the sockets. It writes all allocations, with which Run of the other one begins.
-// The order of both, and what else the processes tell each other, is in package upgrade.
+// A relay can be handed over to another process while matches go on. Both have its sockets open,
+// and what arrives after HandOver waits in them. Package upgrade has the protocol of the two
+// processes.
 
-// Handover is what [New] needs of a relay that another process hands over. It is on Linux only.
-// As JSON it is without its sockets, which are passed as files, and its functions.
+// Handover is what [New] needs of a relay that another process hands over, on Linux only. As JSON
+// it is without its sockets, which are passed as files, and its functions.
 type Handover struct {
-	// Version is the version of what HandOver writes. New refuses another one.
 	Version int
 	// Boot is that of [Identity]: both processes are one run.
 	Boot uint64
@@ -42,47 +39,42 @@ type Handover struct {
 	Started int64
 	// Listen are the addresses of the sockets, by listener.
 	Listen []netip.AddrPort
-	// Allocations is how many there are, and Transports are the names of the transports which
-	// players may be bound by: New needs room for them, and the same transports in that order.
+	// New needs room for so many Allocations, and these Transports in that order.
 	Allocations int
 	Transports  []string
-	// StateSize is about how many bytes HandOver will write.
-	StateSize int
-	// Sockets are the sockets of each listener. New takes them over, also if it fails.
+	StateSize   int
+	// Sockets are those of each listener. New takes them over, also if it fails.
 	Sockets [][]*os.File `json:"-"`
 	// Receive waits until the other process has stopped, and returns what its HandOver wrote.
-	// Run calls it before it relays.
 	Receive func(context.Context) (io.Reader, error) `json:"-"`
-	// OnResume is called when Run relays and has opened the state file, before it processes
-	// BINDs, CONNECTs and the calls of other methods. Nil: not called.
+	// OnResume is called when Run relays and has opened the state file, before BINDs, CONNECTs and
+	// calls.
 	OnResume func() `json:"-"`
 }
 
 // handoverVersion changes with what HandOver writes and table.HandoverVersion.
 const handoverVersion = 3<<16 | table.HandoverVersion
 
-// handoverHead precedes the allocations in what HandOver writes: its size in 4 bytes,
-// little-endian, the head as JSON, and the allocations, hosts first, table.HandoverLen bytes each.
+// handoverHead precedes the allocations: its size in 4 bytes, little-endian, the head as JSON,
+// then the allocations, hosts first, table.HandoverLen bytes each.
 type handoverHead struct {
-	Locals  [][]netip.Addr       // numbered addresses, by listener
-	Tenants map[uint64][2][]byte // project and environment, which may not be UTF-8
-	Codes   []KeptCode           // of all hosts, if the state file lacks some
-	// Migrations are the places of hosts that players may take.
+	Locals     [][]netip.Addr       // numbered addresses, by listener
+	Tenants    map[uint64][2][]byte // project and environment, which may not be UTF-8
+	Codes      []KeptCode           // of all hosts, if the state file lacks some
 	Migrations handedMigrations
-	// Sent is that of sentTotals. A process of an earlier version neither writes nor reads it.
+	// A process of an earlier version neither writes nor reads Sent.
 	Sent []handedSent
 }
 
-// ErrHandover is wrapped by the errors of New about a [Handover], and of Run about the state
-// of the other relay.
+// ErrHandover is wrapped by the errors of New and Run about the relay of the other process.
 var ErrHandover = errors.New("engine: the relay of another process cannot be taken over")
 
 // ErrRecovering is the error of PrepareHandOver while allocations of an earlier run may come back.
 var ErrRecovering = errors.New("engine: allocations of an earlier run may still come back")
 
 // PrepareHandOver returns what another process needs to take this relay over. The caller closes
-// the sockets. Errors: ErrRecovering, errors.ErrUnsupported outside Linux, and those of every
-// call, see [Server].
+// the sockets. Errors: ErrRecovering, errors.ErrUnsupported, and those of every call, see
+// [Server].
 func (s *Server) PrepareHandOver(ctx context.Context) (*Handover, error) {
 	now, err := sock.Monotonic()
 	if err != nil {
@@ -126,7 +118,6 @@ func (o *Handover) Close() {
 	}
 }
 
-// check returns an error for a relay that does not fit a configuration.
 func (o *Handover) check(cfg *Config) error {
 	sockets := cfg.Sockets.Workers
 	switch {
@@ -155,8 +146,7 @@ func (o *Handover) check(cfg *Config) error {
 	return nil
 }
 
-// sessionTransports returns the names of what has sessions, by the kind of their endpoints from that of
-// DTLS on; empty for DTLS if there is none.
+// Kinds count from that of DTLS on; its name is empty if there is none.
 func (c *Config) sessionTransports() []string {
 	names := c.transportNames()
 	if c.Records == nil {
@@ -166,19 +156,15 @@ func (c *Config) sessionTransports() []string {
 }
 
 const (
-	// handoverRoom is more than the head takes of most relays, per listener: numbered
-	// addresses and names of projects.
-	handoverRoom = 64 << 10
-	// handoverPlace is more than the head takes of the place of a host, a candidate, or a total.
+	// handoverRoom is more than the head of most relays takes, per listener.
+	handoverRoom  = 64 << 10
 	handoverPlace = 512
-	// handoverBuffer is what is written or read at once, in bytes: so much stays in a cache.
+	// handoverBuffer stays in a cache.
 	handoverBuffer = 64 << 10
 )
 
-// errHandOver is the cause of the end of a Run that HandOver has ended.
 var errHandOver = errors.New("engine: handed over")
 
-// handover is the end of a run by HandOver.
 type handover struct {
 	mu  sync.Mutex // guards end and to
 	end func()     // ends Run; nil: it does not run
@@ -186,7 +172,6 @@ type handover struct {
 	err error      // set before Run returns; nil: all is written
 }
 
-// allow lets HandOver end a run.
 func (h *handover) allow(end func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,9 +179,9 @@ func (h *handover) allow(end func()) {
 }
 
 // HandOver ends Run, which returns nil, and writes the state that the Run of another process
-// continues with. Nothing is sent to players, and what arrives is left in the sockets.
-// Sessions of transports end with the process. Errors: those of to, and those of every call, see
-// [Server]. If ctx ends after the call has begun, Run ends all the same.
+// continues with. Players get nothing; sessions of transports end with the process. Errors: those
+// of to, and those of every call, see [Server]. If ctx ends after the call has begun, Run ends all
+// the same.
 func (s *Server) HandOver(ctx context.Context, to io.Writer) error {
 	if relayGoroutines.Running() {
 		return alloc.ErrInHook
@@ -221,9 +206,8 @@ func (s *Server) HandOver(ctx context.Context, to io.Writer) error {
 	}
 }
 
-// stopWorkers stops all workers without a change of the sockets, which another process has
-// as well. A worker that waits for a datagram is interrupted; a signal between its look at
-// stop and its wait has no effect, so signals repeat.
+// stopWorkers leaves the sockets as they are, since another process has them as well. A signal
+// between a worker's look at stop and its wait has no effect, so signals repeat.
 func (s *Server) stopWorkers(workers *sync.WaitGroup) {
 	for _, w := range s.workers {
 		w.stop.Store(true)
@@ -248,8 +232,7 @@ func (s *Server) stopWorkers(workers *sync.WaitGroup) {
 	}
 }
 
-// leave ends a run whose workers and control have ended: it carries out what control has
-// begun, and writes the state.
+// Workers and control have ended: leave carries out what control has begun, and writes the state.
 func (s *Server) leave() error {
 	s.checkSockets.close()
 	c := s.control
@@ -283,7 +266,6 @@ func (s *Server) leave() error {
 	return nil
 }
 
-// writeState writes what the other process restores.
 func (s *Server) writeState(to *bufio.Writer) error {
 	c, t := s.control, s.shared.table
 	head := handoverHead{Tenants: make(map[uint64][2][]byte), Migrations: c.migrations.hand(), Sent: c.handSent()}
@@ -315,8 +297,7 @@ func (s *Server) writeState(to *bufio.Writer) error {
 	return to.Flush()
 }
 
-// resume restores the allocations of another process, with which workers can begin. Nothing of
-// an earlier run comes back any more: PrepareHandOver has waited for that.
+// Nothing of an earlier run comes back any more: PrepareHandOver has waited for that.
 func (s *Server) resume(ctx context.Context) error {
 	from, err := s.cfg.Handover.Receive(ctx)
 	if err == nil {
@@ -329,7 +310,6 @@ func (s *Server) resume(ctx context.Context) error {
 	return nil
 }
 
-// readState restores what writeState of another process has written.
 func (s *Server) readState(from *bufio.Reader) error {
 	var size [4]byte
 	if _, err := io.ReadFull(from, size[:]); err != nil {
@@ -369,8 +349,7 @@ func (s *Server) readState(from *bufio.Reader) error {
 	}
 }
 
-// resumeFile opens the state file of the restored allocations. Workers run; control does not
-// yet, and what they send it waits.
+// resumeFile opens the state file while workers run and control does not yet.
 func (s *Server) resumeFile() {
 	c, t := s.control, s.shared.table
 	places := []statefile.Place{}
@@ -393,8 +372,7 @@ func (s *Server) resumeFile() {
 	}
 }
 
-// takeRecords makes the state file that of all allocations: it adds the records that the
-// other process could not store.
+// takeRecords adds the records that the other process could not store.
 func (s *Server) takeRecords(found []statefile.FoundRecord) {
 	c := s.control
 	stored := make(map[proto.AllocationID]statefile.Place, len(found))
@@ -414,14 +392,12 @@ func (s *Server) takeRecords(found []statefile.FoundRecord) {
 	}
 }
 
-// noteCode keeps the join code of a live host, if it has one.
 func (c *control) noteCode(host table.Handle, code statefile.Code) {
 	if !code.IsZero() {
 		c.codes[host] = code
 	}
 }
 
-// keptCodes returns the join codes of all live hosts.
 func (c *control) keptCodes() (all []KeptCode) {
 	for h, code := range c.codes {
 		if e, ok := c.shared.table.At(h); ok {
@@ -431,7 +407,6 @@ func (c *control) keptCodes() (all []KeptCode) {
 	return all
 }
 
-// keepCodes keeps those of another process, which has checked them.
 func (c *control) keepCodes(all []KeptCode) {
 	for _, kept := range all {
 		if e, ok := c.shared.table.ByID(kept.Host); ok {
@@ -441,7 +416,6 @@ func (c *control) keepCodes(all []KeptCode) {
 	}
 }
 
-// restore inserts an allocation of another process.
 func (c *control) restore(b []byte, tenants map[uint64][2][]byte) error {
 	h, err := c.shared.table.RestoreAllocation(b, c.projects.indexOf)
 	if err != nil {
@@ -462,19 +436,16 @@ func (c *control) restore(b []byte, tenants map[uint64][2][]byte) error {
 	return nil
 }
 
-// handedMigrations are the migrations in a handover.
 type handedMigrations struct {
 	Running    []migration
 	Candidates []handedCandidates
 }
 
-// handedCandidates are the candidates of a host in a handover.
 type handedCandidates struct {
 	Host proto.AllocationID
 	All  []candidate
 }
 
-// hand returns the migrations for another process.
 func (s *migrations) hand() (h handedMigrations) {
 	for _, id := range s.queue { // The oldest first.
 		h.Running = append(h.Running, *s.running[id])
@@ -490,7 +461,7 @@ func (s *migrations) hand() (h handedMigrations) {
 	return h
 }
 
-// take continues the migrations of another process. All allocations are in the table.
+// All allocations are in the table when take is called.
 func (s *migrations) take(h *handedMigrations) {
 	if s.window == 0 {
 		return

@@ -11,8 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/seal"
 )
 
-// Identity is what a relay keeps over a restart, so that the clients of the run before can come
-// back.
+// Identity is what a relay keeps over a restart, so that clients of the run before can come back.
 type Identity struct {
 	// Master is the relay's master key, and Relay its id. Required.
 	Master alloc.MasterKey
@@ -20,11 +19,10 @@ type Identity struct {
 	// Boot identifies this run of the process and must differ in each run. With
 	// [Config].Handover it is that of the other process. Zero: a random one.
 	Boot uint64
-	// Epoch is the time for which a key that seals connection data is in use, a number of
-	// whole hours from 1 h to 4 weeks. A run with another Epoch opens the same data.
-	// Zero: DefaultEpoch, a week.
+	// Epoch is for how long a key that seals connection data is in use, in whole hours from 1 h to
+	// 4 weeks. A run with another Epoch opens the same data. Zero: DefaultEpoch, a week.
 	Epoch time.Duration
-	// Now is the wall clock, which determines the epoch. Nil: time.Now.
+	// Now is the wall clock. Nil: time.Now.
 	Now func() time.Time
 }
 

@@ -11,8 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// class is the class of a command. Each class has a ring of its own, so that a flood of
-// one cannot keep the other out.
+// Each class has a ring of its own, so that a flood of one cannot keep the other out.
 type class uint8
 
 const (
@@ -22,34 +21,29 @@ const (
 	fresh
 )
 
-// The sizes of the two rings of an inbox, and how many commands of each control executes
-// before it turns to the next worker: known before fresh, three to one. 1,024 commands
-// are a few milliseconds of control's work. When a ring is full the newest command is
-// dropped, and its client repeats it within a second.
+// The sizes of the two rings, and how many commands of each control executes before it turns to
+// the next worker: known before fresh, three to one. 1,024 commands are a few milliseconds of
+// control's work. When a ring is full the newest command is dropped, and its client repeats it.
 const (
 	knownRing, freshRing         = 768, 256
 	knownPerRound, freshPerRound = 96, 32
 )
 
-// classLimits are, by class, the number of commands of an inbox that control executes in
-// a round, and the length of the queue of actions from which it executes none.
+// classLimits: the commands of an inbox in a round, and the length of the action queue from which
+// none is executed.
 var classLimits = [2]struct{ perRound, actions int }{
 	known: {knownPerRound, maxActions},
 	fresh: {freshPerRound, maxFreshActions},
 }
 
 const (
-	// sourceBuckets is the number of buckets of source prefixes, by a keyed hash.
 	sourceBuckets = 256
-	// bucketLimit is how many commands of one bucket and class may wait while the
-	// worker is under load, so that one source cannot fill the rings.
+	// bucketLimit per bucket and class, under load, so that one source cannot fill the rings.
 	bucketLimit = 16
-	// underLoadMillis is how long a worker is under load after the last sign of it, as
-	// in WireGuard.
+	// underLoadMillis is as in WireGuard.
 	underLoadMillis = 1000
 )
 
-// inbox carries the commands of one worker to control, in two bounded rings.
 type inbox struct {
 	rings  [2]ring
 	queued [2][sourceBuckets]atomic.Int32 // commands that wait, by class and bucket
@@ -68,11 +62,9 @@ func newInbox(unshared bool) *inbox {
 	return b
 }
 
-// noteLoad records a sign of load: a ring that is an eighth full, or a full receive
-// batch.
+// Load is a ring that is an eighth full, or a full receive batch.
 func (b *inbox) noteLoad(now int64) { b.loadedUntil = now + underLoadMillis }
 
-// isUnderLoad reports whether the worker is under load.
 func (b *inbox) isUnderLoad(now int64) bool {
 	for i := range b.rings {
 		if r := &b.rings[i]; r.size() >= len(r.slots)/8 {
@@ -82,7 +74,6 @@ func (b *inbox) isUnderLoad(now int64) bool {
 	return now < b.loadedUntil
 }
 
-// push adds a command, and returns its number for isPending.
 func (b *inbox) push(q class, c *command) (uint64, outcome) {
 	queued := &b.queued[q][c.bucket]
 	if queued.Load() >= bucketLimit && !b.unlimited && b.isUnderLoad(c.now) {
@@ -101,8 +92,7 @@ func (b *inbox) push(q class, c *command) (uint64, outcome) {
 	return n<<1 | uint64(q), outcomePending
 }
 
-// isPending reports whether the command with that number still waits. No command has the
-// number zero.
+// No command has the number zero.
 func (b *inbox) isPending(n uint64) bool { return b.rings[n&1].isPending(n >> 1) }
 
 func (b *inbox) drainRing(q class, max int, execute func(*command)) int {
@@ -112,15 +102,14 @@ func (b *inbox) drainRing(q class, max int, execute func(*command)) int {
 	})
 }
 
-// inboxes are those of all workers, with a bit for each that may hold commands, so that
-// control looks at no other one. It belongs to the control goroutine.
+// inboxes has a bit for each inbox that may hold commands, so that control looks at no other one.
+// It belongs to the control goroutine.
 type inboxes struct {
 	groups []*inboxGroup
 	count  int
 	first  int // inbox with which the next round begins
 }
 
-// inboxGroup holds up to 64 inboxes.
 type inboxGroup struct {
 	ready   atomic.Uint64 // workers set the bits of theirs, control clears them
 	_       [56]byte
@@ -128,7 +117,7 @@ type inboxGroup struct {
 	left    [2]uint64 // by class: those in which control has left commands
 }
 
-// add adds the inbox of a worker that does not run yet.
+// The worker of the inbox does not run yet.
 func (s *inboxes) add(b *inbox) {
 	if s.count%64 == 0 {
 		s.groups = append(s.groups, new(inboxGroup))
@@ -139,8 +128,8 @@ func (s *inboxes) add(b *inbox) {
 	s.count++
 }
 
-// drain calls execute for a bounded number of commands of each inbox, as long as the
-// queue has room for what they cause. Each round begins with another inbox.
+// drain executes a bounded number of commands of each inbox, and begins each round with another
+// one.
 func (s *inboxes) drain(queue *actionQueue, execute func(*command)) {
 	if s.count == 0 {
 		return
@@ -179,7 +168,6 @@ func (g *inboxGroup) drain(i int, queue *actionQueue, execute func(*command)) {
 	}
 }
 
-// hasMore reports whether drain has left commands that it would now execute.
 func (s *inboxes) hasMore(queue *actionQueue) bool {
 	for _, g := range s.groups {
 		for q, limits := range classLimits {
@@ -191,8 +179,7 @@ func (s *inboxes) hasMore(queue *actionQueue) bool {
 	return false
 }
 
-// command is a datagram that passed the worker's checks and requests a change of
-// state from control.
+// command is a datagram that passed the worker's checks.
 type command struct {
 	kind   proto.Type
 	bucket uint8 // bucket of the source prefix, see inbox
@@ -203,11 +190,10 @@ type command struct {
 	now    int64              // ms; when the worker received it
 	claims claims             // BIND: its own; CONNECT_REQUEST: the target's
 	large  largeMessage       // of a RELAY whose outcome the worker has counted
-	// refused is the outcome, already counted, of a message that a worker refused; 0: none.
+	// refused is already counted; 0: none.
 	refused outcome
 }
 
-// claims are the contents of connection data that control needs.
 type claims struct {
 	role           alloc.Role
 	id             proto.AllocationID
@@ -223,7 +209,6 @@ type claims struct {
 	names          *names // of a BIND of the previous run; else nil
 }
 
-// names are what operators call the owner of an allocation.
 type names struct {
 	tenant    alloc.Tenant
 	player    string
@@ -235,17 +220,15 @@ func namesOf(c *seal.Claims) *names {
 	return &names{alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}, string(c.PlayerName), c.PlayerNameCut, c.Tag}
 }
 
-// path is what a BIND shows about the path to its source.
 type path uint8
 
 const (
 	// pathUnknown: the network of the reservation's caller is not known.
 	pathUnknown path = iota
-	// pathValidated: its sender has received something from this machine at that
-	// network, in a handshake or in the API's answer.
+	// pathValidated: its sender received something at that network, in a handshake or in the API's
+	// answer.
 	pathValidated
-	// pathElsewhere: the reservation's caller was in another network, so the source
-	// may be forged.
+	// pathElsewhere: the reservation's caller was in another network, so the source may be forged.
 	pathElsewhere
 )
 
@@ -266,8 +249,7 @@ type ring struct {
 	_     [56]byte
 }
 
-// push adds a command and returns its number, from 1 on, or false if the ring is
-// full.
+// push returns a number from 1 on, or false if the ring is full.
 func (r *ring) push(c *command) (uint64, bool) {
 	tail := r.tail.Load()
 	size := uint64(len(r.slots))
@@ -279,8 +261,7 @@ func (r *ring) push(c *command) (uint64, bool) {
 	return tail + 1, true
 }
 
-// drain calls execute for up to max commands, and removes each from the ring only
-// afterwards, so that the worker can tell which of its commands are still pending.
+// drain removes a command only after its execution, so that the worker can tell which are pending.
 func (r *ring) drain(max int, execute func(*command)) int {
 	head, tail := r.head.Load(), r.tail.Load()
 	n := 0
@@ -292,8 +273,6 @@ func (r *ring) drain(max int, execute func(*command)) int {
 	return n
 }
 
-// size returns the number of waiting commands.
 func (r *ring) size() int { return int(r.tail.Load() - r.head.Load()) }
 
-// isPending reports whether command number n still waits.
 func (r *ring) isPending(n uint64) bool { return n > r.head.Load() }

@@ -12,15 +12,14 @@ import (
 )
 
 const (
-	// listingStep is how many slots control reads per call: some 30 µs, so that a
-	// listing of a million allocations does not delay players.
+	// listingStep slots take some 30 µs, so that a listing of a million allocations delays no
+	// player.
 	listingStep = 256
-	// maxListing is the most allocations of a page.
-	maxListing = 1000
+	maxListing  = 1000
 )
 
-// Allocation describes a live allocation for an operator. It contains the player's
-// address, but no key and no connection data.
+// Allocation describes a live allocation for an operator. It contains the player's address, but no
+// key.
 type Allocation struct {
 	ID    proto.AllocationID
 	Match proto.AllocationID // id of the host
@@ -29,56 +28,48 @@ type Allocation struct {
 	Tenant uint64
 	Name   alloc.Tenant
 	Player alloc.PlayerHash // alloc.HashPlayer of the player for whom it was reserved
-	// Transport is the name of the [Transport] of its endpoint, or "udp4", "udp6" or "dtls". It is
-	// empty while it is not bound. Endpoint is its UDP address, with DTLS that of its session,
-	// and invalid with any other transport.
+	// Transport is the name of the [Transport] of its endpoint, or "udp4", "udp6" or "dtls", empty
+	// while it is not bound. Endpoint is its UDP address, also below DTLS, and invalid otherwise.
 	Transport string
 	Endpoint  netip.AddrPort
-	// EverBound: a BIND of it was accepted.
 	EverBound bool
 	// Recovered: it came back after a restart, when its Age began.
 	Recovered bool
-	// Age is the time since it was reserved, SinceReceived since its owner last sent,
-	// and SinceActive since its owner last sent or received, in steps of 250 ms.
+	// Age is the time since it was reserved, SinceReceived since its owner last sent, SinceActive
+	// since it last sent or received, in steps of 250 ms.
 	Age, SinceReceived, SinceActive time.Duration
 	// Links is the number of open links; at most 1 for a joiner.
 	Links int
-	// AwaitedLinks are the links that it had before the restart after which it came back, and
-	// that may still come back, with a RELAY; of a joiner whose links are not known, 1.
-	AwaitedLinks int
-	// MaxConnections is the number of joiners that a host requested.
+	// AwaitedLinks are its links of before the restart that may still come back, with a RELAY; of
+	// a joiner whose links are not known, 1.
+	AwaitedLinks   int
 	MaxConnections int
-	// SentDatagrams and SentBytes count the RELAYs of its owner that were forwarded since it
-	// was reserved, or came back after a restart, without UDP and IP headers.
+	// SentDatagrams and SentBytes count the RELAYs of its owner that were forwarded since it was
+	// reserved, or came back, without UDP and IP headers.
 	SentDatagrams, SentBytes uint64
-	// LargeDrops counts the RELAYs to its owner that were dropped because they were
-	// larger than the owner's transport carries.
+	// LargeDrops counts the RELAYs to its owner that were larger than its transport carries.
 	LargeDrops uint32
-	// LargeMessages counts the RELAYs to its owner that passed that limit, but that not
-	// every client of the owner's transport takes, see [Records].
+	// LargeMessages counts those that passed, but that not every client takes, see [Records].
 	LargeMessages uint32
 }
 
 // Filter selects allocations. A zero field selects all.
 type Filter struct {
 	Tenant uint64
-	// Project selects all environments of a project. An allocation whose project is not known,
-	// see [Usage], is of none.
+	// Project selects all environments of a project. An allocation whose project is not known is
+	// of none.
 	Project string
 	Role    alloc.Role
-	// ID selects one allocation.
-	ID proto.AllocationID
-	// Match is the id of a host: it and the joiners of its match.
+	ID      proto.AllocationID
+	// Match is the id of a host: it and its joiners.
 	Match proto.AllocationID
 	// Player is alloc.HashPlayer of the player for whom it was reserved.
-	Player alloc.PlayerHash
-	// Binding selects those that are bound to an endpoint, or the others.
+	Player  alloc.PlayerHash
 	Binding Binding
 	// Transport is that of [Allocation].
 	Transport string
 }
 
-// Binding selects allocations by whether they are bound to an endpoint.
 type Binding uint8
 
 // The selections.
@@ -88,10 +79,9 @@ const (
 	OnlyUnbound // reserved only, or the endpoint was taken over
 )
 
-// Allocations returns a page of at most limit live allocations that match f, and the
-// cursor of the next page, 0 if there is none. The first page has the cursor 0. A limit of 0 or
-// above 1,000 means 1,000.
-// An allocation that is alive during all of a listing is in it exactly once. Errors: those of
+// Allocations returns a page of at most limit live allocations that match f, and the cursor of the
+// next page, 0 if there is none. The first page has the cursor 0. A limit of 0 or above 1,000
+// means 1,000. An allocation that lives during all of a listing is in it once. Errors: those of
 // every call, see [Server].
 func (s *Server) Allocations(ctx context.Context, f Filter, at uint32, limit int) ([]Allocation, uint32, error) {
 	var page []Allocation
@@ -110,15 +100,12 @@ func (s *Server) Allocations(ctx context.Context, f Filter, at uint32, limit int
 	}
 }
 
-// listPage is the result of one step, and the cursor of the next one, 0 if there is
-// none.
+// The next cursor is 0 if there is none.
 type listPage struct {
 	found []Allocation
 	next  uint32
 }
 
-// list reads a step of slots from at on, and returns at most room allocations that match
-// f.
 func (c *control) list(f *Filter, at uint32, room int) (l listPage) {
 	now, slots := tick(c.shared.clock()), uint32(c.shared.table.Slots())
 	if f.ID != (proto.AllocationID{}) {
@@ -216,7 +203,6 @@ func (c *control) findPresence(id proto.AllocationID) (p Presence, role alloc.Ro
 	return MayComeBack, role
 }
 
-// source returns the endpoint at which the datagrams of a player arrive, as far as it has one.
 func (c *control) source(e endpoint.Endpoint) endpoint.Endpoint {
 	if e.Kind() == endpoint.KindDTLS && c.records != nil {
 		e, _ = c.records.Source(e.Serial())
@@ -224,7 +210,6 @@ func (c *control) source(e endpoint.Endpoint) endpoint.Endpoint {
 	return e
 }
 
-// tenantName returns the tenant with a hash, empty if its name is not known.
 func (c *control) tenantName(hash uint64) alloc.Tenant {
 	if t := c.projects.tenants[hash]; t != nil {
 		return t.name
@@ -232,8 +217,7 @@ func (c *control) tenantName(hash uint64) alloc.Tenant {
 	return alloc.Tenant{}
 }
 
-// since returns the time from then to now, not below zero: a worker's clock may be
-// ahead.
+// since is not below zero: a worker's clock may be ahead.
 func since(then, now table.Tick) time.Duration {
 	if then >= now {
 		return 0

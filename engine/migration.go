@@ -19,18 +19,16 @@ import (
 var _ alloc.MigrationRelay = (*Server)(nil)
 
 const (
-	// maxMigrations limits the hosts that have ended and whose place may be taken; beyond it
-	// the oldest one is over early. One takes less than 300 bytes.
+	// maxMigrations limits the hosts that have ended and whose place may be taken; beyond it the
+	// oldest one is over early. One takes less than 300 bytes.
 	maxMigrations = 1 << 16
-	// migrationsPerCall is how many may be over in one call, since each calls a hook.
+	// migrationsPerCall may be over in one call, since each calls a hook.
 	migrationsPerCall = 256
-	// maxCandidates is how many players may hold a reservation for one host's place.
-	maxCandidates = 4
+	maxCandidates     = 4
 	// departureTicks is for how long after the end of a link its host may send and still be
-	// leaving: 2 s. A host that sends later has removed the player, or goes on without it.
+	// leaving. A host that sends later has removed the player, or goes on without it.
 	departureTicks = 2000 / table.TickMillis
-	// retryAfter is when a player should ask again that waits for another one: a candidate is
-	// mostly bound within a second, and the join code moves at once.
+	// retryAfter: a candidate is mostly bound within a second, and the join code moves at once.
 	retryAfter = time.Second
 )
 
@@ -48,8 +46,7 @@ type migration struct {
 	Code           string             // of the new host
 }
 
-// candidate is a reservation with which a player may take the place of a host. It is stored as
-// JSON in a handover.
+// candidate is stored as JSON in a handover.
 type candidate struct {
 	ID         proto.AllocationID
 	Joiner     proto.AllocationID // the player's allocation in the match of the ticket
@@ -58,8 +55,7 @@ type candidate struct {
 	Code       string
 }
 
-// migrations are the places of hosts that players may take. They belong to the control
-// goroutine.
+// migrations belong to the control goroutine.
 type migrations struct {
 	window     int64      // ms; 0: no player takes the place of a host
 	silence    table.Tick // after which a host may be replaced that has not ended
@@ -67,10 +63,9 @@ type migrations struct {
 	most       int        // candidates of one host
 	running    map[proto.AllocationID]*migration
 	queue      []proto.AllocationID // hosts of running that have ended, the oldest first
-	// candidates are those of a host that has left or was silent.
 	candidates map[proto.AllocationID][]candidate
-	// places has the former host of each candidate and of each new host, as long as the
-	// place of the former one may be taken.
+	// places has the former host of each candidate and of each new host, while its place may be
+	// taken.
 	places map[proto.AllocationID]proto.AllocationID
 }
 
@@ -83,7 +78,6 @@ func newMigrations(cfg *Config) migrations {
 	}
 }
 
-// migrationOf returns the place of a host that has left, or nil.
 func (s *migrations) migrationOf(host proto.AllocationID, now int64) *migration {
 	if v := s.running[host]; v != nil && (v.Until == 0 || now < v.Until) {
 		return v
@@ -91,8 +85,7 @@ func (s *migrations) migrationOf(host proto.AllocationID, now int64) *migration 
 	return nil
 }
 
-// lastHost returns the host that was the last one to be bound in the place of a host, or in
-// that of its new host, and so on.
+// lastHost follows from new host to new host.
 func (s *migrations) lastHost(host proto.AllocationID, now int64) proto.AllocationID {
 	for v := s.migrationOf(host, now); v != nil && !v.NewHost.IsZero(); v = s.migrationOf(host, now) {
 		host = v.NewHost
@@ -100,8 +93,7 @@ func (s *migrations) lastHost(host proto.AllocationID, now int64) proto.Allocati
 	return host
 }
 
-// codeOf returns the join code that a new host has from the former one, or that a candidate
-// would get, or "".
+// codeOf returns the code of a new host from the former one, or that a candidate would get, or "".
 func (s *migrations) codeOf(id proto.AllocationID) string {
 	former, ok := s.places[id]
 	if !ok {
@@ -116,7 +108,6 @@ func (s *migrations) codeOf(id proto.AllocationID) string {
 	return ""
 }
 
-// noteUnlink records that a host or a player has closed their link.
 func (c *control) noteUnlink(from, joiner, host *table.Entry, now table.Tick) {
 	j := c.shared.table.Account(joiner.Handle)
 	j.UnlinkedAt = now
@@ -124,8 +115,7 @@ func (c *control) noteUnlink(from, joiner, host *table.Entry, now table.Tick) {
 	c.noteRemoval(from, joiner, now)
 }
 
-// noteRemoval records that a host has sent a DISCONNECT of a player. A host that has left
-// removes no player.
+// A host that has left removes no player.
 func (c *control) noteRemoval(from, joiner *table.Entry, now table.Tick) {
 	j, h := c.shared.table.Account(joiner.Handle), c.shared.table.Account(from.Handle)
 	if from.Role != table.RoleHost || j.RemovedByHost || c.migrations.running[from.ID] != nil {
@@ -139,14 +129,12 @@ func (c *control) noteRemoval(from, joiner *table.Entry, now table.Tick) {
 	h.Removals++
 }
 
-// isLeaving reports whether a link that has ended at a tick ended with its host, which sent
-// its last message at another one.
 func isLeaving(unlinked, heard table.Tick) bool {
 	return unlinked != 0 && heard <= unlinked+departureTicks
 }
 
-// isPlayerOf reports whether a joiner is a player of its host, which has left so. A host that
-// leaves disconnects most of its players, or none; one that removes a player keeps the others.
+// isPlayerOf: a host that leaves disconnects most of its players, or none; one that removes a
+// player keeps the others.
 func (c *control) isPlayerOf(joiner *table.Entry, host *migration) bool {
 	if joiner.Link != 0 {
 		return true // It names the host of its match, also if that has ended.
@@ -155,25 +143,20 @@ func (c *control) isPlayerOf(joiner *table.Entry, host *migration) bool {
 	return isLeaving(a.UnlinkedAt, host.Heard) && (!a.RemovedByHost || host.Links < host.Removals)
 }
 
-// silentAfter returns the last tick at which a live host does not count as silent.
 func (c *control) silentAfter(host table.Handle) table.Tick {
 	heard, _ := c.shared.table.LastSeen(host)
 	return c.pause.extend(heard, c.migrations.silence)
 }
 
-// mayBeSilent reports whether the silence of a host means something: it may also be on our
-// side.
+// The silence may also be on our side.
 func (c *control) mayBeSilent(now int64) bool {
 	return !c.pause.active && tick(now) > c.pause.resumeAfter
 }
 
-// isSilent reports whether a live host has been silent for so long that it has left.
 func (c *control) isSilent(host *table.Entry, now int64) bool {
 	return host.Is(table.EverBound) && c.mayBeSilent(now) && tick(now) > c.silentAfter(host.Handle)
 }
 
-// beginMigration begins the migration of a host that has just ended. It reports whether a
-// player may take its place: one that it had, or one of the host whose place it took.
 func (c *control) beginMigration(host *table.Entry, why EndReason) bool {
 	s := &c.migrations
 	if s.window == 0 || host.Role != table.RoleHost {
@@ -199,8 +182,7 @@ func (c *control) beginMigration(host *table.Entry, why EndReason) bool {
 	return true
 }
 
-// hasPlayers reports whether a host that ends may have players, of its own or of the host
-// whose place it took, or players that hold a reservation already.
+// hasPlayers counts those of the host whose place it took too, and candidates.
 func (c *control) hasPlayers(host *table.Entry, now int64) bool {
 	a := c.shared.table.Account(host.Handle)
 	heard, _ := c.shared.table.LastSeen(host.Handle)
@@ -209,7 +191,6 @@ func (c *control) hasPlayers(host *table.Entry, now int64) bool {
 		c.migrations.migrationOf(former, now) != nil
 }
 
-// newMigration returns the place of a host as if it had left now.
 func (c *control) newMigration(host *table.Entry) *migration {
 	a := c.shared.table.Account(host.Handle)
 	heard, _ := c.shared.table.LastSeen(host.Handle)
@@ -219,7 +200,6 @@ func (c *control) newMigration(host *table.Entry) *migration {
 	}
 }
 
-// endMigrations ends those whose time is over, and reports whether more may be due.
 func (c *control) endMigrations(now int64) bool {
 	s := &c.migrations
 	for range migrationsPerCall {
@@ -231,7 +211,6 @@ func (c *control) endMigrations(now int64) bool {
 	return true
 }
 
-// endMigration ends the oldest one.
 func (c *control) endMigration() {
 	s := &c.migrations
 	host := s.queue[0]
@@ -246,7 +225,6 @@ func (c *control) endMigration() {
 	}
 }
 
-// removeCandidate removes the reservation of a candidate that has ended or is bound.
 func (s *migrations) removeCandidate(id proto.AllocationID) {
 	former, ok := s.places[id]
 	if !ok {
@@ -262,7 +240,6 @@ func (s *migrations) removeCandidate(id proto.AllocationID) {
 	}
 }
 
-// endCandidates ends the reservations for the place of a host, but one.
 func (c *control) endCandidates(host, winner proto.AllocationID) {
 	for _, x := range slices.Clone(c.migrations.candidates[host]) {
 		if e, ok := c.shared.table.ByID(x.ID); ok && x.ID != winner {
@@ -271,7 +248,6 @@ func (c *control) endCandidates(host, winner proto.AllocationID) {
 	}
 }
 
-// joinError returns the error of a join to a host that has left.
 func (v *migration) joinError() error {
 	if v.NewHost.IsZero() {
 		return alloc.MigrationWaitError{Reason: "the host has left, and no player has taken its place yet", RetryAfter: retryAfter}
@@ -279,7 +255,6 @@ func (v *migration) joinError() error {
 	return alloc.MigrationWaitError{Reason: "another player has taken the host's place, and the join code moves there", RetryAfter: retryAfter}
 }
 
-// checkHost returns the error of a join to a host, or nil.
 func (c *control) checkHost(host proto.AllocationID, tenant uint64, now int64) error {
 	v := c.migrations.migrationOf(host, now)
 	e, ok := c.shared.table.ByID(host)
@@ -294,8 +269,7 @@ func (c *control) checkHost(host proto.AllocationID, tenant uint64, now int64) e
 	return alloc.ErrNotFound
 }
 
-// MigrateHost reserves an allocation for a player that would take the place of its host, see
-// [HostMigration].Window. It implements [alloc.MigrationRelay]. Further error:
+// MigrateHost implements [alloc.MigrationRelay], see [HostMigration].Window. Further error:
 // alloc.ErrCodeMalformed.
 func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (alloc.Reservation, error) {
 	if _, err := statefile.ParseCode(r.Code); err != nil || r.Code == "" {
@@ -330,8 +304,6 @@ func (s *Server) MigrateHost(ctx context.Context, r alloc.MigrationRequest) (all
 	return res, err
 }
 
-// sealCandidate returns a reservation for the player of a ticket, with the connections of the
-// former host, without inserting it into the table.
 func (s *Server) sealCandidate(c *control, t *claims, ticket *seal.Claims, r *alloc.MigrationRequest,
 	former proto.AllocationID) (alloc.Reservation, seal.Claims, error) {
 	id, err := newID()
@@ -354,7 +326,6 @@ func (s *Server) sealCandidate(c *control, t *claims, ticket *seal.Claims, r *al
 	return res, claims, nil
 }
 
-// connectionsOf returns the maximum of connections of a host that is live or has left.
 func (c *control) connectionsOf(host proto.AllocationID) uint16 {
 	if v := c.migrations.running[host]; v != nil {
 		return v.MaxConnections
@@ -363,8 +334,7 @@ func (c *control) connectionsOf(host proto.AllocationID) uint16 {
 	return c.shared.table.Account(e.Handle).MaxConnections
 }
 
-// placeFor returns the host whose place the player of a ticket may take, if the join code
-// leads to a host: that of the ticket, or the last one that took its place.
+// placeFor returns the host of the ticket, or the last one that took its place.
 func (c *control) placeFor(t *claims, host proto.AllocationID, now int64) (proto.AllocationID, error) {
 	none, s := proto.AllocationID{}, &c.migrations
 	if s.window == 0 {
@@ -396,8 +366,8 @@ func (c *control) placeFor(t *claims, host proto.AllocationID, now int64) (proto
 	return last, c.checkCandidates(last, &player, now)
 }
 
-// checkForgotten returns an error if the host of a ticket is not known any more, as after a crash
-// of the relay or long after a migration, and the join code leads to another one.
+// checkForgotten is for a host that is not known any more, as after a crash of the relay or long
+// after a migration, and whose join code leads to another one.
 func (c *control) checkForgotten(t *claims, host proto.AllocationID, now int64) error {
 	if _, ok := c.shared.table.ByID(t.match); ok || host == t.match || c.migrations.migrationOf(t.match, now) != nil {
 		return nil
@@ -412,8 +382,7 @@ func (c *control) checkForgotten(t *claims, host proto.AllocationID, now int64) 
 	return nil
 }
 
-// checkSilence returns an error for a host that has not said that it leaves, unless it is
-// silent. The player is one of its own, or one of a host whose place it took.
+// The player is one of the host, or of a host whose place it took.
 func (c *control) checkSilence(id proto.AllocationID, own bool, player *table.Entry, now int64) error {
 	host, ok := c.shared.table.ByID(id)
 	switch {
@@ -447,14 +416,12 @@ func (c *control) checkSilence(id proto.AllocationID, own bool, player *table.En
 	return alloc.MigrationWaitError{Reason: reason, RetryAfter: time.Duration(wait) * time.Millisecond}
 }
 
-// isSamePlayer reports whether the player of a joiner holds a reservation.
 func (c *control) isSamePlayer(x *candidate, joiner *table.Entry) bool {
 	player := alloc.PlayerHash(c.shared.table.Player(joiner.Handle))
 	return x.Joiner == joiner.ID || x.Individual && joiner.Is(table.Individual) && x.Player == player
 }
 
-// isOverdue reports whether a player has had its turn: it got its first reservation so long
-// ago that it has expired.
+// isOverdue: the first reservation of the player has expired, so it has had its turn.
 func (c *control) isOverdue(joiner proto.AllocationID, now int64) bool {
 	e, ok := c.shared.table.ByID(joiner)
 	if !ok {
@@ -464,9 +431,8 @@ func (c *control) isOverdue(joiner proto.AllocationID, now int64) bool {
 	return at != 0 && tick(now) > at+c.migrations.bindWithin
 }
 
-// yieldingCandidate returns the index of the reservation that one of a player replaces: its
-// own one, or that of a player that has had its turn. It returns len(all) if there is room
-// for another one, and -1 if the player has to wait.
+// yieldingCandidate returns the index of the player's own reservation, or of one of a player that
+// has had its turn; len(all) if there is room, -1 if the player has to wait.
 func (c *control) yieldingCandidate(all []candidate, joiner *table.Entry, now int64) int {
 	if i := slices.IndexFunc(all, func(x candidate) bool { return c.isSamePlayer(&x, joiner) }); i >= 0 {
 		return i
@@ -480,7 +446,6 @@ func (c *control) yieldingCandidate(all []candidate, joiner *table.Entry, now in
 	return slices.IndexFunc(all, func(x candidate) bool { return c.isOverdue(x.Joiner, now) })
 }
 
-// checkCandidates returns an error while four other players hold a reservation.
 func (c *control) checkCandidates(former proto.AllocationID, joiner *table.Entry, now int64) error {
 	all := c.migrations.candidates[former]
 	if c.yieldingCandidate(all, joiner, now) >= 0 {
@@ -491,8 +456,7 @@ func (c *control) checkCandidates(former proto.AllocationID, joiner *table.Entry
 	}
 }
 
-// addCandidate reserves an allocation for the place of a former host. placeFor has returned
-// that for the player.
+// The former host is what placeFor has returned for the player.
 func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former proto.AllocationID, now int64) error {
 	s := &c.migrations
 	joiner, _ := c.shared.table.ByID(x.Joiner)
@@ -519,8 +483,7 @@ func (c *control) addCandidate(m *claims, name alloc.Tenant, x candidate, former
 	return nil
 }
 
-// refusesCandidate reports whether a reservation that is bound for the first time is one for
-// the place of a host that is not free any more. It then ends the reservation.
+// refusesCandidate ends the reservation if the place is not free any more.
 func (c *control) refusesCandidate(e *table.Entry, now int64) bool {
 	former, ok := c.migrations.places[e.ID]
 	if !ok || e.Is(table.EverBound) || c.migrations.migrationOf(former, now) != nil {
@@ -533,7 +496,6 @@ func (c *control) refusesCandidate(e *table.Entry, now int64) bool {
 	return true
 }
 
-// takeOver makes a candidate that was just bound the new host.
 func (c *control) takeOver(e *table.Entry) {
 	s := &c.migrations
 	former, ok := s.places[e.ID]
@@ -565,8 +527,8 @@ func (c *control) takeOver(e *table.Entry) {
 	}
 }
 
-// LeaveHost records that a host leaves, see [HostMigration].Window. It implements
-// [alloc.MigrationRelay]. A host that was never bound has no players, and ends.
+// LeaveHost implements [alloc.MigrationRelay], see [HostMigration].Window. A host that was never
+// bound has no players, and ends.
 func (s *Server) LeaveHost(ctx context.Context, r alloc.LeaveRequest) error {
 	return s.onControl(ctx, func(c *control) error { return c.leave(&r, c.shared.clock()) })
 }

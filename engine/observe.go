@@ -2,9 +2,8 @@ package engine
 
 import "github.com/ferryrelay/ferry/alloc"
 
-// Observe makes o hear of each allocation that is bound or ends, before Hooks are called.
-// alloc.NewService calls it with the service, if this is its relay. It may be called at any
-// time; o then hears of what follows. It implements [alloc.ObservableRelay].
+// Observe implements [alloc.ObservableRelay]: o hears of each allocation that is bound or ends
+// from now on, before Hooks. alloc.NewService calls it. It may be called at any time.
 func (s *Server) Observe(o alloc.Observer) {
 	s.observing.Lock()
 	defer s.observing.Unlock()
@@ -20,7 +19,6 @@ func (s *Server) observers() []alloc.Observer {
 	return nil
 }
 
-// observedHooks returns hooks that call the observers first.
 func (s *Server) observedHooks(h Hooks) Hooks {
 	h.OnBind = afterObservers(s, h.OnBind, func(o alloc.Observer, e BindEvent) { o.OnBind(e.ID) })
 	h.OnEnd = afterObservers(s, h.OnEnd, func(o alloc.Observer, e EndEvent) {

@@ -13,18 +13,17 @@ import (
 // its host, so use [Server.End].
 var ErrKickHost = errors.New("engine: a host cannot be kicked from its own match, only closed")
 
-// End ends an allocation as if its owner had sent CLOSE: its links are closed
-// without a message, its later messages get ERROR 3 and its next BIND ERROR 4, also
-// after a restart. An allocation of the previous run that has not come back cannot
-// come back any more. Errors: alloc.ErrNotFound, and those of every call, see [Server].
+// End ends an allocation as if its owner had sent CLOSE: its links are closed without a message,
+// its later messages get ERROR 3 and its next BIND ERROR 4, also after a restart. One of the
+// previous run cannot come back any more. Errors: alloc.ErrNotFound, and those of every call, see
+// [Server].
 func (s *Server) End(ctx context.Context, id proto.AllocationID) error {
 	return s.onControl(ctx, func(c *control) error { return c.endByID(id, c.shared.clock()) })
 }
 
-// Kick removes a joiner from its match and ends its allocation. Host and joiner each
-// get a DISCONNECT from the other, since clients act on that. The player can get
-// another allocation with the join code. Errors: [ErrKickHost], alloc.ErrNotFound,
-// and those of every call, see [Server].
+// Kick removes a joiner from its match and ends its allocation. Host and joiner each get a
+// DISCONNECT from the other, since clients act on that. The join code still works. Errors:
+// [ErrKickHost], alloc.ErrNotFound, and those of every call, see [Server].
 func (s *Server) Kick(ctx context.Context, joiner proto.AllocationID) error {
 	return s.onControl(ctx, func(c *control) error { return c.kick(joiner, c.shared.clock()) })
 }
@@ -54,15 +53,12 @@ func (c *control) kick(id proto.AllocationID, now int64) error {
 	return nil
 }
 
-// blockRecovery keeps an ended allocation from coming back within the recovery window.
 func (c *control) blockRecovery(id proto.AllocationID) {
 	if c.recovery.ended != nil {
 		c.recovery.ended[id] = struct{}{}
 	}
 }
 
-// kickLink closes the link between joiner and host, and sends each a DISCONNECT of the
-// other.
 func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
 	c.unlink(joiner, host)
 	after := c.shared.grace.next()
@@ -78,7 +74,6 @@ func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
 	}
 }
 
-// abandonRecovery keeps an allocation of the previous run from coming back.
 func (c *control) abandonRecovery(id proto.AllocationID, now int64) error {
 	_, ended := c.recovery.ended[id]
 	if ended || !c.shared.recovering(now) || !c.recovery.mayHold(id) {

@@ -2,16 +2,14 @@ package engine
 
 import "time"
 
-// pacer decides whether a worker sleeps before it receives again, and for how long. At a
-// moderate load a wake-up costs more than handling a datagram, so a short sleep lets
-// several datagrams share one. It belongs to its worker.
+// pacer decides whether a worker sleeps before it receives again, and for how long. At a moderate
+// load a wake-up costs more than a datagram, so a short sleep lets several share one. It belongs
+// to its worker.
 //
-// A sleep is possible if datagrams come so fast that it gathers some, and batches are not
-// large without it: so an idle relay answers at once, and no sleep precedes the first
-// datagram of a burst. Whether possible sleeps pay depends on what the wake-up by a timer
-// costs, from a microsecond to several wake-ups by a datagram where a hypervisor is
-// involved. So the pacer compares the CPU time per datagram of periods with and without
-// sleeps, and does what costs less.
+// A sleep is possible if it gathers some datagrams, and batches are not large without it: an idle
+// relay answers at once, and no sleep precedes the first datagram of a burst. Where a hypervisor
+// is involved a timer may cost several wake-ups by a datagram, so the pacer compares the CPU time
+// per datagram of periods with and without sleeps.
 type pacer struct {
 	bound int64 // ns; from the start of a sleep to the end of the next batch; 0: never sleep
 	deep  int64 // datagrams in a batch from which it is large
@@ -31,24 +29,19 @@ type pacer struct {
 }
 
 const (
-	// gatherAtLeast is how many datagrams a sleep must be expected to gather: with
-	// fewer it saves no wake-up.
+	// gatherAtLeast: fewer save no wake-up.
 	gatherAtLeast = 2
-	// gatherEnough is how many datagrams a sleep is to gather. More of them save little,
-	// and wait longer.
+	// gatherEnough: more save little, and wait longer.
 	gatherEnough = 16
-	// pauseBounds is after how many bounds without a datagram the past says nothing
-	// about what comes next.
+	// pauseBounds is after how many bounds without a datagram the past says nothing.
 	pauseBounds = 8
-	// payAtLeast is the gain, per mille, that is worth a delay.
+	// payAtLeast is per mille.
 	payAtLeast = 100
-	// maxGain limits what one trial contributes to the average: another process may
-	// have disturbed it.
+	// maxGain limits one trial's part of the average: another process may have disturbed it.
 	maxGain = 500
-	// periodDatagrams is the length of a period: a few dozens of sleeps.
+	// periodDatagrams is a few dozens of sleeps.
 	periodDatagrams = 256
-	// trialEvery is how many periods there are for one that does the opposite, to learn
-	// what that costs now.
+	// trialEvery: one period does the opposite, to learn what that costs now.
 	trialEvery = 32
 )
 
@@ -57,8 +50,7 @@ func newPacer(bound time.Duration, batchSize int) pacer {
 	return pacer{bound: b, deep: int64(batchSize / 2), gap: 2 * b, periods: trialEvery}
 }
 
-// delayAfter returns how long to sleep after a batch of n datagrams that ended at now; 0:
-// not at all. All times are in nanoseconds.
+// delayAfter returns nanoseconds; 0: no sleep.
 func (p *pacer) delayAfter(now, n int64) int64 {
 	p.observe(now-p.last, n)
 	p.last, p.asked = now, 0
@@ -72,7 +64,6 @@ func (p *pacer) delayAfter(now, n int64) int64 {
 	return p.asked
 }
 
-// observe learns from a batch of n datagrams that ended elapsed after the one before.
 func (p *pacer) observe(elapsed, n int64) {
 	p.datagrams += n
 	if elapsed > pauseBounds*p.bound {
@@ -86,11 +77,9 @@ func (p *pacer) observe(elapsed, n int64) {
 	}
 }
 
-// isPeriodOver reports whether nextPeriod is due.
 func (p *pacer) isPeriodOver() bool { return p.datagrams >= periodDatagrams }
 
-// nextPeriod ends a period, and decides whether the next one sleeps. The CPU time of the
-// thread so far is in nanoseconds.
+// The CPU time is that of the thread so far in nanoseconds.
 func (p *pacer) nextPeriod(cpu int64) {
 	cost := (cpu - p.cpu) / p.datagrams
 	if p.periods == 0 {
@@ -109,7 +98,7 @@ func (p *pacer) nextPeriod(cpu int64) {
 	p.cost, p.cpu, p.datagrams, p.possible = cost, cpu, 0, false
 }
 
-// learn compares a trial with the period before, which did the opposite.
+// The trial did the opposite of the period before.
 func (p *pacer) learn(cost int64) {
 	if cost <= 0 || p.cost <= 0 || !p.possible {
 		return

@@ -14,17 +14,16 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// PlayerLimits limit the live allocations of one player at this relay: the same subject of
-// an issuer's token, or the same name that a backend gives. The holders of a static or a
-// server token may be many, and have no such limit. Zero means the default, negative no
-// limit. Each relay of a fleet counts for itself.
+// PlayerLimits limit the live allocations of one player at this relay: the same subject of an
+// issuer's token, or the same name that a backend gives. The holders of a static or a server token
+// may be many, and have no such limit. Zero means the default, negative no limit.
 type PlayerLimits struct {
 	// Hosts is how many hosts a player has at once. Default 4.
 	Hosts int
 	// Joiners is how many joiners a player has at once. Default 8.
 	Joiners int
-	// Seats is how many seats a player's hosts take together, see [Config].MaxSeats.
-	// Default: those of four hosts with [Config].MaxConnections each.
+	// Seats is how many seats a player's hosts take together, see [Config].MaxSeats. Default:
+	// those of four hosts with [Config].MaxConnections each.
 	Seats int
 }
 
@@ -34,7 +33,6 @@ const (
 	DefaultPlayerJoiners = 8
 )
 
-// playerLimit is a field of [PlayerLimits].
 type playerLimit uint8
 
 const (
@@ -44,13 +42,11 @@ const (
 	numPlayerLimits
 )
 
-// playerLimitNames are the limits in [Stats].PlayerRefused.
 var playerLimitNames = [numPlayerLimits]string{"hosts", "joiners", "seats"}
 
 // maxPlayerLimit is more than any relay holds.
 const maxPlayerLimit = 1 << 26
 
-// withDefaults replaces zero by the default, and no limit by a number that is never reached.
 func (l PlayerLimits) withDefaults(maxConnections int, unlimited bool) PlayerLimits {
 	for _, f := range []struct {
 		value     *int
@@ -67,7 +63,6 @@ func (l PlayerLimits) withDefaults(maxConnections int, unlimited bool) PlayerLim
 	return l
 }
 
-// validate returns an error that names the first invalid field.
 func (l PlayerLimits) validate() error {
 	for _, f := range []struct {
 		name       string
@@ -82,8 +77,8 @@ func (l PlayerLimits) validate() error {
 	return nil
 }
 
-// SetPlayerLimits changes [Config].PlayerLimits for later reservations: no allocation ends.
-// Errors: an invalid field, and those of every call, see [Server].
+// SetPlayerLimits changes [Config].PlayerLimits for later reservations. Errors: an invalid field,
+// and those of every call, see [Server].
 func (s *Server) SetPlayerLimits(ctx context.Context, l PlayerLimits) error {
 	if err := l.validate(); err != nil {
 		return err
@@ -92,17 +87,14 @@ func (s *Server) SetPlayerLimits(ctx context.Context, l PlayerLimits) error {
 	return s.onControl(ctx, func(c *control) error { c.players.limits = l; return nil })
 }
 
-// playerSilence is after how long without a message an allocation yields to its player's
-// next one: the idle limit of one that has players, so that none of those yields which its
-// player still uses.
+// playerSilence is the idle limit of a host with players, so that nothing yields which its player
+// uses.
 const playerSilence = 10_000 / table.TickMillis
 
-// players counts the live allocations of each player, those that came back after a restart
-// too. It belongs to control; the atomic fields may be read by any goroutine.
+// players belongs to control; the atomic fields may be read by any goroutine.
 type players struct {
 	limits PlayerLimits
-	// byPlayer has no pointers: the allocations of a player form a list through
-	// table.Account. Tests that build a control without Config have no limits.
+	// byPlayer has no pointers: the allocations of a player form a list through table.Account.
 	byPlayer map[alloc.PlayerHash]playerUse
 
 	refused   [numPlayerLimits]atomic.Uint64
@@ -110,7 +102,6 @@ type players struct {
 	noSession atomic.Uint64 // reservations for which Records have no room
 }
 
-// playerUse is what a player has at the relay.
 type playerUse struct {
 	newest         uint32 // slot+1 of the allocation that was added last
 	hosts, joiners uint32
@@ -124,8 +115,7 @@ func newPlayers() players {
 	}
 }
 
-// fits reports whether the player may have one more allocation, of that role and with so
-// many seats, and the limit if it may not.
+// fits returns the limit if the player may have no more.
 func (p *players) fits(u playerUse, role alloc.Role, seats int64) (playerLimit, bool) {
 	switch {
 	case role != alloc.RoleHost:
@@ -136,7 +126,6 @@ func (p *players) fits(u playerUse, role alloc.Role, seats int64) (playerLimit, 
 	return playerSeats, u.seats+seats <= int64(p.limits.Seats)
 }
 
-// addToPlayer counts a new allocation, removeFromPlayer one that ends.
 func (c *control) addToPlayer(h table.Handle) {
 	c.changePlayer(h, func(u *playerUse, a *table.Account) {
 		a.NextOfPlayer, a.PrevOfPlayer = u.newest, 0
@@ -182,9 +171,9 @@ func (c *control) changePlayer(h table.Handle, link func(*playerUse, *table.Acco
 	c.players.byPlayer[player] = u
 }
 
-// yieldingAllocations returns the player's own allocations that end so that a new one is
-// within the player's limits: those of its role that were silent for longest, each for
-// playerSilence at least. Error: alloc.ErrPlayerLimit if these are too few.
+// yieldingAllocations returns those of the player and the role that were silent for longest, each
+// for playerSilence at least, and as many as must end for a new one; alloc.ErrPlayerLimit if these
+// are too few.
 func (c *control) yieldingAllocations(m *claims, now int64) ([]table.Handle, error) {
 	if !m.individual {
 		return nil, nil
@@ -244,7 +233,6 @@ func (c *control) yieldingAllocations(m *claims, now int64) ([]table.Handle, err
 	return nil, alloc.ErrPlayerLimit
 }
 
-// replaceAllocations ends allocations whose player has reserved another one.
 func (c *control) replaceAllocations(old []table.Handle) {
 	for _, h := range old {
 		c.players.replaced.Add(1)
@@ -252,7 +240,6 @@ func (c *control) replaceAllocations(old []table.Handle) {
 	}
 }
 
-// ownerOf returns the owner of an allocation with these claims.
 func ownerOf(tenant uint64, player alloc.PlayerHash, individual bool, id proto.AllocationID) driver.Owner {
 	o := driver.Owner{Project: uint32(tenant ^ tenant>>32), Player: binary.LittleEndian.Uint32(id[:])}
 	if individual {
@@ -261,8 +248,7 @@ func ownerOf(tenant uint64, player alloc.PlayerHash, individual bool, id proto.A
 	return o
 }
 
-// hasSessionRoom reports whether the player of a reservation could have a session in
-// [Config].Records, so that a player that will not get in learns of it here, and not by silence.
+// hasSessionRoom: a player that will not get a session learns of it here, and not by silence.
 func (c *control) hasSessionRoom(m *claims) bool {
 	if c.records == nil || c.records.HasRoom(ownerOf(m.tenant, m.player, m.individual, m.id)) {
 		return true

@@ -11,21 +11,19 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// After a restart the table is empty and the clients go on sending. Each gets ERROR 3
-// and binds again, and its allocation is rebuilt from its connection data; a link is
-// restored when its host relays over it. The state file makes recovery strict: what had
-// ended does not come back, and a captured BIND is rejected.
+// After a restart each client gets ERROR 3 and binds again, its allocation is rebuilt from its
+// connection data, and a link is restored when its host relays over it. The state file makes
+// recovery strict: what had ended does not come back, and a captured BIND is rejected.
 
 // uncertainMillis is for how long after a restart without a complete state file a new
 // player must wait for a link, so that it does not take the place of an earlier one.
 const uncertainMillis = 15_000
 
-// lostPerCall is how many records control looks at per call at the end of the window. Those
-// that it removes draw on the pace of expiry.
+// lostPerCall records are looked at per call at the end of the window. What is removed draws on
+// the pace of expiry.
 const lostPerCall = 256
 
-// recovery is the state of the recovery of the previous run. It belongs to control;
-// workers read previousRun.
+// recovery belongs to control; workers read previousRun.
 type recovery struct {
 	previousRun
 	records  []statefile.FoundRecord
@@ -36,7 +34,7 @@ type recovery struct {
 	over     bool
 }
 
-// previousRun is what the state file holds of the previous run. It does not change.
+// previousRun is immutable.
 type previousRun struct {
 	left  statefile.PreviousRun // without the records
 	index map[proto.AllocationID]int
@@ -63,28 +61,26 @@ var ErrStateFull = statefile.ErrFull
 // ErrStateAbsent says that there was no state file.
 var ErrStateAbsent = statefile.ErrAbsent
 
-// ErrStateRolledBack says that the state file lacks the last changes: an older copy was
-// put in its place, or a run could not open it.
+// ErrStateRolledBack says that the state file lacks the last changes: an older copy was put in its
+// place, or a run could not open it.
 var ErrStateRolledBack = statefile.ErrRolledBack
 
 // StateReport describes what New found in the state file.
 type StateReport struct {
 	// Opened: the file was opened, perhaps without permission to write.
 	Opened bool
-	// Allocations is the number of allocations that the previous run left.
+	// Allocations are those that the previous run left.
 	Allocations int
-	// Complete: everything that the previous run stored is there, so recovery is
-	// strict. If not, Err says why.
+	// Complete: all that the previous run stored is there, so recovery is strict. If not, Err says
+	// why.
 	Complete bool
 	// Damaged is the number of records that could not be read.
 	Damaged int
-	// Closed is when the previous run closed the file; zero if it was killed, or the
-	// file is not complete. A time before the end of that run means that the file
-	// and its counter are an older copy, which the relay cannot notice by itself.
+	// Closed is when the previous run closed the file; zero if it was killed, or the file is not
+	// complete. A time before the end of that run means that file and counter are older copies.
 	Closed time.Time
-	// Err is nil if the file is complete or Recovery.StateFile is empty, wraps
-	// [ErrStateAbsent] if there was no file and [ErrStateRolledBack] if it lacks
-	// the last changes, and is any other error of the file or of the file system.
+	// Err is nil if the file is complete or Recovery.StateFile is empty, and wraps
+	// [ErrStateAbsent] if there was no file and [ErrStateRolledBack] if it lacks the last changes.
 	// The relay runs all the same.
 	Err error
 }
@@ -92,8 +88,7 @@ type StateReport struct {
 // StateReport returns what New found in the state file. It does not change.
 func (s *Server) StateReport() StateReport { return s.stateReport }
 
-// openStateFile opens the file, if there is to be one. Places, if not nil, are those of all
-// of its records.
+// Places, if not nil, are those of all records of the file.
 func (s *Server) openStateFile(places []statefile.Place) (*statefile.File, statefile.PreviousRun) {
 	if s.cfg.Recovery.StateFile == "" {
 		return nil, statefile.PreviousRun{}
@@ -115,7 +110,6 @@ func (s *Server) openStateFile(places []statefile.Place) (*statefile.File, state
 	return file, left
 }
 
-// recover takes over the records of the previous run.
 func (c *control) recover(left statefile.PreviousRun) {
 	c.recovery = newRecovery(left)
 	c.shared.previousRun = &c.recovery.previousRun
@@ -125,27 +119,23 @@ func (c *control) recover(left statefile.PreviousRun) {
 	}
 }
 
-// holds reports whether an id is in the state file of the previous run.
 func (e *previousRun) holds(id proto.AllocationID) bool {
 	_, ok := e.index[id]
 	return ok
 }
 
-// mayHold reports whether an id may be one of the previous run: it is in the state file,
-// or the file is not complete.
+// Any id may be one of the previous run if the file is not complete.
 func (e *previousRun) mayHold(id proto.AllocationID) bool {
 	return e.holds(id) || !e.left.Complete
 }
 
-// awaitedRecord returns the index of the record of an allocation that has not come back.
 func (r *recovery) awaitedRecord(id proto.AllocationID) (i int, ok bool) {
 	i, ok = r.index[id]
 	return i, ok && !r.over && !r.returned[i]
 }
 
-// awaits reports whether an allocation may come back, and without a record what the caller
-// knows. A candidate of a migration does not: the migration is forgotten, and the candidate would be a host
-// without players.
+// awaits returns unrecorded for an id without a record. A candidate of a migration does not come
+// back: it would be a host without players, since the migration is forgotten.
 func (r *recovery) awaits(id proto.AllocationID, unrecorded bool) bool {
 	if i, awaited := r.awaitedRecord(id); awaited {
 		return r.records[i].Flags&statefile.Candidate == 0
@@ -153,8 +143,6 @@ func (r *recovery) awaits(id proto.AllocationID, unrecorded bool) bool {
 	return unrecorded
 }
 
-// mayRecover reports whether an allocation that is not in the table and was sealed under
-// boot may still come back.
 func (c *control) mayRecover(id proto.AllocationID, boot uint64, now int64) bool {
 	if boot == c.shared.sealer.Boot() || !c.shared.recovering(now) {
 		return false
@@ -165,8 +153,7 @@ func (c *control) mayRecover(id proto.AllocationID, boot uint64, now int64) bool
 	return c.recovery.awaits(id, !c.recovery.left.Ended(boot))
 }
 
-// mayExist reports whether an allocation of which only the id is known may still come
-// back.
+// mayExist is for what is known by its id only.
 func (c *control) mayExist(id proto.AllocationID, now int64) bool {
 	if _, ended := c.recovery.ended[id]; ended || !c.shared.recovering(now) {
 		return false
@@ -174,8 +161,7 @@ func (c *control) mayExist(id proto.AllocationID, now int64) bool {
 	return c.recovery.awaits(id, c.stateFile != nil && !c.recovery.left.Settled)
 }
 
-// rebuild inserts the allocation of an authentic BIND into the table again. It returns
-// outcomePending if it did, else the outcome of the BIND.
+// rebuild returns outcomePending if it has inserted the allocation of an authentic BIND.
 func (c *control) rebuild(cmd *command) outcome {
 	id := cmd.claims.id
 	if !c.mayRecover(id, cmd.claims.boot, cmd.now) {
@@ -231,7 +217,6 @@ func (c *control) rebuild(cmd *command) outcome {
 	return outcomePending
 }
 
-// insert inserts an allocation with the sealed claims into the table.
 func (c *control) insert(m *claims, now table.Tick) (table.Handle, error) {
 	h, err := c.shared.table.Reserve(table.Spec{
 		ID: m.id, Role: table.Role(m.role), Match: m.match, Player: m.player, Tenant: m.tenant,
@@ -249,8 +234,7 @@ func (c *control) insert(m *claims, now table.Tick) (table.Handle, error) {
 	return h, nil
 }
 
-// requestRelink handles a RELAY of a recovered allocation without a link, since the link
-// may be restored. It reports false if it certainly will not be.
+// requestRelink reports false if the link certainly will not be restored.
 func (w *worker) requestRelink(now int64, sender *table.Entry, to proto.AllocationID) (outcome, bool) {
 	peer, ok := w.shared.table.ByID(to)
 	if ok && !peer.Is(table.Recovered) {
@@ -263,9 +247,8 @@ func (w *worker) requestRelink(now int64, sender *table.Entry, to proto.Allocati
 	return outcome, true
 }
 
-// commitRelink restores the link between a host and a joiner of its match, if it had one. A
-// host relays only to joiners that were linked to it. That a joiner was linked is known from
-// a complete state file only.
+// commitRelink: a host relays only to joiners that were linked to it. That a joiner was linked is
+// known from a complete state file only.
 func (c *control) commitRelink(cmd *command, sender *table.Entry) outcome {
 	peer, ok := c.shared.table.ByID(cmd.peer)
 	if !ok || peer.Role == sender.Role {
@@ -290,8 +273,7 @@ func (c *control) commitRelink(cmd *command, sender *table.Entry) outcome {
 	return outRelinked
 }
 
-// isSlotReserved reports whether the free connections of a host may belong to players
-// that have yet to come back.
+// Free connections of a host may belong to players that have yet to come back.
 func (c *control) isSlotReserved(joiner, host *table.Entry, now int64) bool {
 	if !c.shared.recovering(now) || !host.Is(table.Recovered) {
 		return false
@@ -305,8 +287,7 @@ func (c *control) isSlotReserved(joiner, host *table.Entry, now int64) bool {
 	return now < c.shared.rules.recoverUntil-c.shared.rules.recoverFor+uncertainMillis
 }
 
-// blockRelink keeps the link of a recovered joiner from being restored, since one side
-// has closed it.
+// One side of the link has closed it, so it must not be restored.
 func (c *control) blockRelink(sender *table.Entry, peer proto.AllocationID) {
 	joiner := *sender
 	if sender.Role == table.RoleHost {
@@ -325,8 +306,7 @@ func (c *control) blockRelink(sender *table.Entry, peer proto.AllocationID) {
 	}
 }
 
-// releaseReservedSlot releases the connection that a host reserves for a recovered
-// joiner, whose link is restored now or never.
+// The link of the joiner is restored now or never.
 func (c *control) releaseReservedSlot(joiner *table.Entry) {
 	a := c.shared.table.Account(joiner.Handle)
 	if joiner.Role != table.RoleJoiner || !joiner.Is(table.Recovered) || a.LinkBlocked || joiner.Link != 0 {
@@ -340,8 +320,8 @@ func (c *control) releaseReservedSlot(joiner *table.Entry) {
 	}
 }
 
-// recoverSome removes, after the window, the records of allocations that did not come
-// back, at the pace that expireSome leaves.
+// recoverSome removes, after the window, the records of what did not come back, at the pace that
+// expireSome leaves.
 func (c *control) recoverSome(now int64) {
 	r := &c.recovery
 	if r.over || c.shared.recovering(now) {
@@ -380,17 +360,14 @@ func roleFromFlags(f statefile.Flags) alloc.Role {
 	return alloc.RoleJoiner
 }
 
-// slowLog is when control logged last that the disk of the state file is slow.
 type slowLog struct {
 	changes uint64
 	at      int64 // ms
 }
 
-// slowLogMillis is the shortest time between two such lines.
 const slowLogMillis = 60_000
 
-// logSlowChanges logs, at most once a minute, that changes of the state file waited for
-// its disk: meanwhile control does nothing else.
+// Control waited for the disk, and did nothing else meanwhile.
 func (c *control) logSlowChanges(now int64) {
 	n := c.stateFile.SlowChanges()
 	if n == c.slow.changes || now-c.slow.at < slowLogMillis {
@@ -401,7 +378,6 @@ func (c *control) logSlowChanges(now int64) {
 	c.slow = slowLog{n, now}
 }
 
-// addRecord adds the record of an allocation that has none.
 func (c *control) addRecord(h table.Handle) {
 	if c.isUnwritten(h) {
 		return // rewriteSome adds it.
@@ -414,7 +390,7 @@ func (c *control) addRecord(h table.Handle) {
 	}))
 }
 
-// recordPlace returns the place of an allocation's record; 0: it has none.
+// 0 is no place.
 func (c *control) recordPlace(h table.Handle) statefile.Place {
 	if c.isUnwritten(h) {
 		return 0
@@ -422,7 +398,6 @@ func (c *control) recordPlace(h table.Handle) statefile.Place {
 	return statefile.Place(c.shared.table.Account(h).StateIndex)
 }
 
-// recordBind, recordLink and recordHost write a change to the state file.
 func (c *control) recordBind(h table.Handle) {
 	e, _ := c.shared.table.At(h)
 	c.stateFile.SetBinding(c.recordPlace(h), e.Nonce, c.endpointDigest(e.Endpoint), c.flags(&e))
@@ -461,8 +436,8 @@ func (c *control) flags(e *table.Entry) (f statefile.Flags) {
 	return f
 }
 
-// endpointDigest is an endpoint's keyed hash in the state file: the same for every run of
-// this relay, and an attacker cannot find two endpoints with the same hash.
+// endpointDigest is the same for every run of this relay, and keyed: an attacker finds no
+// collision.
 func (c *control) endpointDigest(ep endpoint.Endpoint) uint64 {
 	if ep.IsZero() {
 		return 0

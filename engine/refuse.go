@@ -7,13 +7,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// minForError is the smallest datagram in bytes that is answered with an ERROR. An ERROR
-// has 21 bytes, and a reply to an unknown sender is strictly smaller than the datagram
-// that it answers, so that a forged source gains nothing.
+// minForError: a reply to an unknown sender is strictly smaller than the datagram, so that a
+// forged source gains nothing.
 const minForError = proto.ErrorLen + 1
 
-// errorOutcomes are the outcomes of the ERROR codes. ERROR 1 has none: it answers no
-// datagram.
+// ERROR 1 answers no datagram.
 var errorOutcomes = [...]outcome{
 	proto.ErrorVersion:      outErrorVersion,
 	proto.ErrorUnauthorized: outErrorUnauthorized,
@@ -23,8 +21,7 @@ var errorOutcomes = [...]outcome{
 	proto.ErrorSelfConnect:  outErrorSelf,
 }
 
-// handleMalformed handles a datagram without a valid header. It drops all but messages of
-// another version (ERROR 0), probes of this process and QoS probes.
+// Only messages of another version, checks and QoS probes are answered.
 func (w *worker) handleMalformed(now int64, from endpoint.Endpoint, pkt []byte, t proto.Type, err error) outcome {
 	switch {
 	case err == proto.ErrShort:
@@ -63,8 +60,7 @@ func (w *worker) refuseSource(now int64, from endpoint.Endpoint, t proto.Type, p
 	return o
 }
 
-// refuseMismatch answers a datagram whose endpoint is not bound to the id that it names
-// with ERROR 3, on which UTP 2.x binds again with a new nonce.
+// UTP 2.x binds again with a new nonce on ERROR 3.
 func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, t proto.Type, id proto.AllocationID) outcome {
 	if o, refused := w.shared.sources.refuses(from); refused {
 		return o
@@ -106,10 +102,10 @@ func (w *worker) takeMismatch(now int64, from endpoint.Endpoint, id proto.Alloca
 	return w.shared.budgets.takePrefix(from, now) && w.shared.budgets.takeProcess(now)
 }
 
-// takeLiveMismatch takes an ERROR 3 about a live allocation from its budgets: on it a
-// player depends whose address has changed. One in the network to which the allocation
-// is bound, as after a NAT rebinding, has a part of its own, so that a flood from
-// elsewhere cannot use it up. Any other takes from the budget of its prefix first.
+// takeLiveMismatch takes an ERROR 3 from its budgets, on which a player depends whose address has
+// changed. In the network to which the allocation is bound, as after a NAT rebinding, it has a
+// part of its own, which a flood from elsewhere cannot use up. Any other takes from its prefix
+// first.
 func (w *worker) takeLiveMismatch(now int64, from endpoint.Endpoint, named *table.Entry) bool {
 	b := w.shared.budgets
 	if from.Network() == named.Endpoint.Network() {
@@ -119,8 +115,7 @@ func (w *worker) takeLiveMismatch(now int64, from endpoint.Endpoint, named *tabl
 		w.shared.table.TakeMismatch(named.Handle, b.rates.mismatch, now) && liveProcessRate.Take(&b.liveProcess, now)
 }
 
-// refuseUnlinked answers a RELAY without a link with ERROR 5, the first at once and then
-// at most once a second per pair, since a game logs a line for each.
+// A game logs a line for each ERROR 5, so it comes at most once a second per pair.
 func (w *worker) refuseUnlinked(now int64, sender *table.Entry, to proto.AllocationID) outcome {
 	if w.shared.recovering(now) && sender.Is(table.Recovered) {
 		if outcome, doubt := w.requestRelink(now, sender, to); doubt {
@@ -143,20 +138,18 @@ func (w *worker) sendError(to endpoint.Endpoint, id proto.AllocationID, code pro
 	return errorOutcomes[code]
 }
 
-// The rates of [Hooks].OnRefuse: so many refusals of one source prefix, and of one worker,
-// or of control.
+// The rates of [Hooks].OnRefuse, for a source prefix, and for a worker or control.
 var (
 	refusalPrefixRate = table.Rate{IntervalMicros: 200_000, Burst: 5}
 	refusalRate       = table.Rate{IntervalMicros: 20_000, Burst: 50}
 )
 
-// refusalGates limit how many refusals are reported. They belong to one goroutine.
+// refusalGates belong to one goroutine.
 type refusalGates struct {
 	all      uint32
 	prefixes [sourceBuckets]uint32
 }
 
-// take reports whether a refusal of a message from there may be reported now.
 func (g *refusalGates) take(b *budgets, from endpoint.Endpoint, now int64) bool {
 	return refusalPrefixRate.TakePlain(&g.prefixes[b.prefixIndex(from)%sourceBuckets], now) &&
 		refusalRate.TakePlain(&g.all, now)
@@ -173,7 +166,6 @@ func (w *worker) reportRefusal(now int64, from endpoint.Endpoint, t proto.Type, 
 	return o
 }
 
-// refusal returns the report of a command that was refused.
 func (c *command) refusal(o outcome) RefuseEvent {
 	e := RefuseEvent{ID: c.sender.ID, Peer: c.peer, From: c.from.AddrPort(), Message: c.kind, Outcome: o.String()}
 	switch {
@@ -186,7 +178,7 @@ func (c *command) refusal(o outcome) RefuseEvent {
 	return e
 }
 
-// isRefusal reports whether it is the outcome of a command that changed nothing.
+// The outcome is that of a command that changed nothing.
 func (o outcome) isRefusal() bool {
 	switch o {
 	case outBound, outAccepted, outDisconnected, outClosed, outHeld, outRelinked, outcomePending:
@@ -196,18 +188,15 @@ func (o outcome) isRefusal() bool {
 }
 
 const (
-	// mutesAfter is how many ERROR 3 an endpoint gets that does not bind. UTP 1.x
-	// does not react to ERROR 3 and binds again only after silence, so more of them
-	// would keep it from binding.
+	// mutesAfter: UTP 1.x does not react to ERROR 3 and binds again only after silence, so more of
+	// them would keep it from binding.
 	mutesAfter = 3
-	// muteMillis is for how long such an endpoint then gets no reply, in milliseconds.
 	muteMillis = 10_000
 
 	muteSets = 1024 // 4,096 endpoints: about 200 KiB per worker
 	muteWays = 4
 )
 
-// muted is a worker's entry of an endpoint that is not bound to the id that it uses.
 type muted struct {
 	from  endpoint.Endpoint
 	until int64  // ms; end of the silence
@@ -216,17 +205,15 @@ type muted struct {
 	count uint8  // ERROR 3 since it last sent an authentic BIND
 }
 
-// muteTable holds such endpoints in fixed memory, so that an attacker cannot make it
-// grow. It belongs to one worker, which is enough: the kernel passes all datagrams of an
-// endpoint to the same one. It is not [table.KeyedGates], whose keys are hashes: an entry
-// holds its endpoint, so that no other is silenced with it, and needs no atomics.
+// muteTable has fixed memory, so that an attacker cannot make it grow. It belongs to one worker:
+// the kernel passes all datagrams of an endpoint to the same one. Its entries hold endpoints, not
+// hashes as [table.KeyedGates], so that no other endpoint is silenced with one.
 type muteTable struct {
 	sets   [muteSets][muteWays]muted
 	secret uint64
 }
 
-// find returns the entry of an endpoint, a new one if it has none, or nil if its set is
-// full of endpoints that were seen within muteMillis.
+// find returns nil if the set is full of endpoints that were seen within muteMillis.
 func (t *muteTable) find(from endpoint.Endpoint, now int64) *muted {
 	set := &t.sets[t.set(from)]
 	oldest := &set[0]
@@ -252,10 +239,8 @@ func (t *muteTable) set(ep endpoint.Endpoint) uint64 {
 	return endpoint.Mix64(endpoint.Mix64(x)^ep.Tail^t.secret>>7) >> 32 % muteSets
 }
 
-// isSilent reports whether the endpoint gets no reply now.
 func (m *muted) isSilent(now int64) bool { return now < m.until }
 
-// noteError counts an ERROR 3 to the endpoint.
 func (m *muted) noteError(now int64) {
 	m.count++
 	if m.count >= mutesAfter {
@@ -263,8 +248,7 @@ func (m *muted) noteError(now int64) {
 	}
 }
 
-// reset restarts the count of ERROR 3 after an authentic BIND. Another endpoint may take
-// the entry.
+// reset is for an authentic BIND. Another endpoint may take the entry.
 func (m *muted) reset(now int64) {
 	m.count, m.until, m.last = 0, 0, now-muteMillis-1
 }

@@ -17,8 +17,7 @@ import (
 
 var _ alloc.Relay = (*Server)(nil)
 
-// ReserveHost reserves an allocation for a host, which must bind within
-// [Timeouts].Bind. It implements [alloc.Relay].
+// ReserveHost reserves an allocation for a host. It implements [alloc.Relay].
 func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
 	if r.MaxConnections < 1 || r.MaxConnections > s.cfg.MaxConnections {
 		return alloc.Reservation{}, alloc.ErrMaxConnections
@@ -41,8 +40,8 @@ func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Re
 	return s.reserve(ctx, claims, res, nil)
 }
 
-// ReserveJoiner reserves an allocation for a joiner of r.Host, with the ticket by which
-// it connects to its host. It implements [alloc.Relay].
+// ReserveJoiner reserves an allocation for a joiner of r.Host, with its ticket. It implements
+// [alloc.Relay].
 func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
 	id, err := newID()
 	if err != nil {
@@ -63,8 +62,7 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 		return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
 	}
 	if seal.EpochOf(&res.HostConnectionData) != seal.EpochOf(&res.ConnectionData) {
-		// The epoch has just ended. The table retains the joiner's epoch only, and the
-		// ticket must open for as long.
+		// The epoch has just ended. The ticket must open for as long as the table's entry.
 		if res.ConnectionData, err = s.shared.sealer.Seal(claims); err != nil {
 			return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
 		}
@@ -72,8 +70,6 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 	return s.reserve(ctx, claims, res, &r.Host)
 }
 
-// seal returns a reservation for the claims, to which it adds the network of the caller,
-// without inserting it into the table.
 func (s *Server) seal(c *seal.Claims, caller netip.Addr) (alloc.Reservation, error) {
 	deriver := s.shared.sealer.NewDeriver()
 	if !mayBeProxy(caller) {
@@ -90,14 +86,12 @@ func (s *Server) seal(c *seal.Claims, caller netip.Addr) (alloc.Reservation, err
 	return res, nil
 }
 
-// mayBeProxy reports whether the address of a caller may be that of a proxy or of another
-// machine of the operator.
+// The address may be that of a proxy or of another machine of the operator.
 func mayBeProxy(caller netip.Addr) bool {
 	return !caller.IsGlobalUnicast() || isPrivate(caller.Unmap())
 }
 
-// reserve inserts the sealed claims of res into the table and returns res. For a joiner, host
-// must be alive and of the same tenant; for a host, host is nil.
+// For a joiner, host must be alive and of the same tenant; for a host it is nil.
 func (s *Server) reserve(ctx context.Context, claims seal.Claims, res alloc.Reservation,
 	host *proto.AllocationID) (alloc.Reservation, error) {
 	claims.Epoch = seal.EpochOf(&res.ConnectionData)
@@ -123,7 +117,7 @@ func (s *Server) reserve(ctx context.Context, claims seal.Claims, res alloc.Rese
 	return res, nil
 }
 
-// announce reports a new reservation. host is zero for a host.
+// The id of the host is zero for a host.
 func (c *control) announce(m *claims, n *names, host proto.AllocationID) {
 	c.projects.setName(m.tenant, n.tenant)
 	c.setTag(m.id, n.tag)
@@ -135,7 +129,6 @@ func (c *control) announce(m *claims, n *names, host proto.AllocationID) {
 	}
 }
 
-// admit asks Hooks.Admit about one more allocation of a project.
 func (c *control) admit(project string) error {
 	if c.hooks.Admit == nil {
 		return nil
@@ -159,7 +152,6 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 	return c.addReservation(m, now)
 }
 
-// addReservation adds an allocation for which there is room, in place of old ones of its player.
 func (c *control) addReservation(m *claims, now int64) error {
 	if m.role == alloc.RoleHost && !c.hasSeats(m.maxConnections) {
 		return alloc.ErrFull
@@ -180,9 +172,9 @@ func (c *control) addReservation(m *claims, now int64) error {
 	return nil
 }
 
-// KeepCode writes the join code of a live host to the state file, so that it survives a
-// crash of the process. Without a state file it only calls [Hooks].OnCode.
-// Errors: alloc.ErrNotFound, alloc.ErrCodeMalformed, and those of every call, see [Server].
+// KeepCode writes the join code of a live host to the state file, if there is one, so that it
+// survives a crash, and calls [Hooks].OnCode. Errors: alloc.ErrNotFound, alloc.ErrCodeMalformed,
+// and those of every call, see [Server].
 func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code string) error {
 	packed, err := statefile.ParseCode(code)
 	if err != nil {
@@ -198,7 +190,6 @@ func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 	})
 }
 
-// keepCode writes the join code of a host to the state file.
 func (c *control) keepCode(host *table.Entry, code statefile.Code) {
 	c.noteCode(host.Handle, code)
 	c.stateFile.SetCode(c.recordPlace(host.Handle), code)
@@ -214,12 +205,10 @@ type KeptCode struct {
 	Code   string
 }
 
-// KeptCodes returns the join codes of hosts of the previous run that may come back, and of
-// those of another process that hands over. It must be called before Run, or in
-// [Handover].OnResume.
+// KeptCodes returns the join codes of hosts of the previous run that may come back, and of another
+// process that hands over. It must be called before Run, or in [Handover].OnResume.
 func (s *Server) KeptCodes() []KeptCode { return s.keptCodes }
 
-// keepCodes sets what KeptCodes returns.
 func (s *Server) keepCodes(records []statefile.FoundRecord) {
 	for i := range records {
 		if r := &records[i]; !r.Code.IsZero() {
@@ -228,9 +217,9 @@ func (s *Server) keepCodes(records []statefile.FoundRecord) {
 	}
 }
 
-// Describe describes a live allocation to the Allocations service. It implements
-// [alloc.Relay]. Errors: alloc.ErrNotFound; alloc.ErrUnavailable, within Recovery.Window after a
-// restart, if the allocation may still come back; and those of every call, see [Server].
+// Describe implements [alloc.Relay]. Errors: alloc.ErrNotFound; alloc.ErrUnavailable, within
+// Recovery.Window after a restart, if the allocation may still come back; and those of every call,
+// see [Server].
 func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	var d alloc.Description
 	err := s.onControl(ctx, func(c *control) error {
@@ -250,8 +239,7 @@ func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Des
 	return d, err
 }
 
-// newID returns a random (version 4) UUID. With 122 random bits an attacker cannot guess
-// the id of a live allocation.
+// newID has 122 random bits: an attacker cannot guess the id of a live allocation.
 func newID() (proto.AllocationID, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
@@ -266,14 +254,12 @@ func newID() (proto.AllocationID, error) {
 // maxMaxSeats fits an int on every platform.
 const maxMaxSeats = 1<<31 - 1
 
-// seats counts the seats that are taken. It belongs to control; taken may be read by any
-// goroutine.
+// seats belongs to control; taken may be read by any goroutine.
 type seats struct {
 	taken atomic.Int64
 	max   int64 // 0: no limit
-	// recoverable are the seats of hosts that may still come back after a restart: one
-	// for the host and one for each link that it had, since the connections that it
-	// requested are in its connection data only.
+	// recoverable are the seats of hosts that may still come back: one for the host and one for
+	// each link that it had, since what it requested is in its connection data only.
 	recoverable int64
 }
 
@@ -281,14 +267,12 @@ func (c *control) seatsOf(host table.Handle) int64 {
 	return 1 + int64(c.shared.table.Account(host).MaxConnections)
 }
 
-// hasSeats reports whether there are seats for a host that requests so many connections.
-// It is not called for a host that comes back after a restart, whose match goes on.
+// hasSeats is not asked for a host that comes back after a restart, whose match goes on.
 func (c *control) hasSeats(most uint16) bool {
 	s := &c.seats
 	return s.max == 0 || s.taken.Load()+s.recoverable+1+int64(most) <= s.max
 }
 
-// recoverableSeats returns the seats of a host of the previous run.
 func recoverableSeats(r *statefile.Record) int64 {
 	if r.Flags&statefile.Host == 0 || r.Flags&statefile.Candidate != 0 {
 		return 0
@@ -296,8 +280,8 @@ func recoverableSeats(r *statefile.Record) int64 {
 	return 1 + int64(r.Links)
 }
 
-// SetMaxSeats changes [Config].MaxSeats for later reservations. Errors: most is out of range,
-// and those of every call, see [Server].
+// SetMaxSeats changes [Config].MaxSeats for later reservations. Errors: most is out of range, and
+// those of every call, see [Server].
 func (s *Server) SetMaxSeats(ctx context.Context, most int) error {
 	if most < 0 || int64(most) > maxMaxSeats {
 		return fmt.Errorf("engine: at most %d seats are out of range", most)
@@ -313,8 +297,7 @@ type DrainConfig struct {
 	Threshold int
 }
 
-// drain is the state of a drain. It belongs to control; active may be read by any
-// goroutine.
+// drain belongs to control; active may be read by any goroutine.
 type drain struct {
 	active    atomic.Bool
 	until     int64 // ms; 0: no deadline
@@ -322,10 +305,10 @@ type drain struct {
 	finish    func() // ends Run
 }
 
-// Drain begins a drain: the relay refuses new hosts, accepts joiners of live hosts, and
-// relays as before. Run returns nil when at most cfg.Threshold allocations are left,
-// including those that may still come back after a restart, or at the deadline. A second
-// Drain replaces the configuration of the first one. Errors: those of every call, see [Server].
+// Drain begins a drain: the relay refuses new hosts, accepts joiners of live hosts, and relays as
+// before. Run returns nil when at most cfg.Threshold allocations are left, including those that
+// may still come back, or at the deadline. A second Drain replaces the configuration. Errors:
+// those of every call, see [Server].
 func (s *Server) Drain(ctx context.Context, cfg DrainConfig) error {
 	return s.onControl(ctx, func(c *control) error {
 		c.drain.until = 0
@@ -346,7 +329,6 @@ func (s *Server) Undrain(ctx context.Context) error {
 // Draining reports whether the relay drains. It may be called at any time.
 func (s *Server) Draining() bool { return s.control.drain.active.Load() }
 
-// drainSome ends the run when the drain is over.
 func (c *control) drainSome(now int64) {
 	d := &c.drain
 	if !d.active.Load() {

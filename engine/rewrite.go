@@ -9,13 +9,12 @@ import (
 
 // A state file that could not be written, as on a full disk, is written anew from the table.
 const (
-	// rewriteEvery is the time between two attempts.
 	rewriteEvery = 5000 // ms
-	// rewritePerCall is how many records one call of control writes: less than a millisecond.
+	// rewritePerCall records take less than a millisecond.
 	rewritePerCall = 1024
 )
 
-// rewrite is the state of the rewriting. It belongs to control, except for complete.
+// rewrite belongs to control, except for complete.
 type rewrite struct {
 	complete   atomic.Bool // there is a state file with all changes
 	onComplete func()      // nil: not called
@@ -26,19 +25,17 @@ type rewrite struct {
 	slot   uint32 // and allocations in slots of the table before this one
 }
 
-// setStateFile sets the state file; nil: there is none.
+// Without a state file f is nil.
 func (c *control) setStateFile(f *statefile.File) {
 	c.stateFile = f
 	c.rewrite.complete.Store(f != nil && !f.Incomplete())
 }
 
-// isUnwritten reports whether an allocation has yet to be added to the new state file.
 func (c *control) isUnwritten(h table.Handle) bool {
 	return c.rewrite.active && h.Slot() >= c.rewrite.slot
 }
 
-// awaitedPlace returns the place of a record of the previous run; 0: it has none in the
-// new state file yet.
+// 0: the record has no place in the new state file yet.
 func (c *control) awaitedPlace(i int) statefile.Place {
 	if c.rewrite.active && i >= c.rewrite.record {
 		return 0
@@ -46,7 +43,6 @@ func (c *control) awaitedPlace(i int) statefile.Place {
 	return c.recovery.records[i].Place
 }
 
-// rewriteSome writes a part of a new state file if there is one that lacks changes.
 func (c *control) rewriteSome(now int64) {
 	f, r := c.stateFile, &c.rewrite
 	if !f.Incomplete() {
@@ -81,7 +77,7 @@ func (c *control) rewriteSome(now int64) {
 	c.backlog = true
 }
 
-// rewriteNext adds the next record to the new state file. It reports false if it has all.
+// rewriteNext reports false if the new state file has all records.
 func (c *control) rewriteNext() bool {
 	r := &c.rewrite
 	switch {

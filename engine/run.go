@@ -14,9 +14,9 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/sock"
 )
 
-// Run relays until ctx ends, Close is called or a drain is over, and then returns nil; or
-// until a socket fails, or a transport fails, panics or returns early, and then returns that
-// error. No goroutine is left when it returns. A second call returns [ErrAlreadyRun].
+// Run relays until ctx ends, Close is called or a drain is over, and then returns nil; or the
+// error of a socket, or of a transport that fails, panics or returns early. No goroutine is left
+// then. A second call returns [ErrAlreadyRun].
 func (s *Server) Run(parent context.Context) error {
 	if !s.ran.CompareAndSwap(false, true) {
 		return ErrAlreadyRun
@@ -117,8 +117,8 @@ func (s *Server) Run(parent context.Context) error {
 	return cause
 }
 
-// Close closes the sockets and the state file, whether the server runs or not. A running
-// Run returns. Close may be called more than once.
+// Close closes the sockets and the state file, whether the server runs or not, and may be called
+// again. A running Run returns.
 func (s *Server) Close() error {
 	if s.ran.CompareAndSwap(false, true) {
 		close(s.stopped)
@@ -131,8 +131,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// serveWhile waits for the other goroutines of a run whose control has ended, and meanwhile
-// carries out calls, since a transport may wait for one.
+// Control has ended: serveWhile carries out calls, since a transport may wait for one.
 func (s *Server) serveWhile(others *sync.WaitGroup) {
 	ended := make(chan struct{})
 	go func() {
@@ -149,11 +148,9 @@ func (s *Server) serveWhile(others *sync.WaitGroup) {
 	}
 }
 
-// errReturned is the error of a part of the relay that returned before the end of the run.
 var errReturned = errors.New("Run returned before the end of its context")
 
-// runPart runs a part of the relay. Run ends with an error that names the part if it fails,
-// panics, or returns before ctx ends.
+// Run ends with an error that names the part if run fails, panics, or returns before ctx ends.
 func (s *Server) runPart(ctx context.Context, cancel context.CancelCauseFunc, name string, run func() error) {
 	err := errReturned // also if it ends its goroutine
 	defer func() {
@@ -168,7 +165,6 @@ func (s *Server) runPart(ctx context.Context, cancel context.CancelCauseFunc, na
 	err = cmp.Or(run(), errReturned)
 }
 
-// runTransports starts the transports and the records layer.
 func (s *Server) runTransports(ctx context.Context, records *recordsRelay, workers, others *sync.WaitGroup,
 	cancel context.CancelCauseFunc) {
 	for i, t := range s.cfg.Transports {
@@ -195,14 +191,12 @@ func (s *Server) closeIntakes() {
 	}
 }
 
-// watchEvery is the interval at which hooks and the state of network interfaces are checked.
 const watchEvery = 500 * time.Millisecond
 
 // forgetAfter is after how many reads an interface that is down counts as removed.
 const forgetAfter = int(time.Minute / watchEvery)
 
-// watch tells control when a network interface with a listen address is down, and watches over
-// its hooks, until control has ended.
+// watch runs until control has ended.
 func (s *Server) watch(controlEnded <-chan struct{}) {
 	links := sock.WatchLinks(s.Addrs())
 	ticker := time.NewTicker(watchEvery)
@@ -226,7 +220,6 @@ func (s *Server) watch(controlEnded <-chan struct{}) {
 	}
 }
 
-// sendTotals returns the sends of all workers and control.
 func (s *Server) sendTotals() (sum sendCounts) {
 	sum.add(&s.control.counts.pub)
 	for _, w := range s.workers {
@@ -240,7 +233,7 @@ func (n *sendCounts) add(p *published) {
 	n.down += p.sendDown.Load()
 }
 
-// closeStateFile closes the state file when control has stopped.
+// Control has stopped.
 func (s *Server) closeStateFile() {
 	file := s.control.stateFile
 	if file == nil {

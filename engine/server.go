@@ -26,13 +26,13 @@ import (
 // ErrAlreadyRun is returned by a second call of Run.
 var ErrAlreadyRun = errors.New("engine: Run was called before, or the server is closed")
 
-// ErrListen is wrapped by the error of New about an address of Config.Listen that cannot be opened.
+// ErrListen is wrapped by the error of New about an address of Config.Listen.
 var ErrListen = errors.New("engine: listen")
 
-// Server is a relay. Its methods may be called by any goroutine. Those that take a context are
-// carried out by one goroutine of Run, one after the other. A call whose error is [ErrNotRunning],
-// [alloc.ErrInHook], or an alloc.ErrUnavailable since ctx ended has had no effect and has none later; if
-// the relay has taken it when ctx ends, it is carried out and its result returned.
+// Server is a relay. Any goroutine may call its methods. Those that take a context are carried out
+// by one goroutine of Run, one after the other. A call whose error is [ErrNotRunning],
+// [alloc.ErrInHook], or an alloc.ErrUnavailable since ctx ended has no effect, now or later; if
+// the relay has taken it when ctx ends, it is carried out.
 type Server struct {
 	shared  *shared
 	cfg     Config
@@ -58,8 +58,8 @@ type Server struct {
 	ended        chan struct{} // closed when Run has returned
 }
 
-// New opens the sockets and the state file of a relay, and starts no goroutine. Errors: an
-// invalid field of id or cfg, or a socket that cannot be opened.
+// New opens the sockets and the state file of a relay, and starts no goroutine. Errors: an invalid
+// field of id or cfg, or a socket that cannot be opened.
 func New(cfg Config, id Identity) (s *Server, err error) {
 	if offer := cfg.Handover; offer != nil {
 		defer func() {
@@ -144,7 +144,6 @@ func New(cfg Config, id Identity) (s *Server, err error) {
 	return s, nil
 }
 
-// newTable returns the table, in the memory of the fast path if there is one.
 func (s *Server) newTable() (*table.Table, error) {
 	if s.cfg.FastPath == nil {
 		return table.NewTable(s.cfg.MaxAllocations), nil
@@ -164,8 +163,7 @@ func (s *Server) newTable() (*table.Table, error) {
 	return table.NewTableIn(memory, s.cfg.MaxAllocations), nil
 }
 
-// localAddr returns the address of the relay that an endpoint of plain UDP sends to, and
-// false if the kernel chooses it.
+// localAddr returns false if the kernel chooses the address.
 func (s *Server) localAddr(ep endpoint.Endpoint) (netip.AddrPort, bool) {
 	group := s.groups[ep.Listener()]
 	if addr := group.Addr(); ep.Local() == 0 {
@@ -182,13 +180,12 @@ func UDPServerEndpoint(addr netip.AddrPort) alloc.ServerEndpoint {
 	}
 }
 
-// newClock returns a monotonic clock in milliseconds that was clockStart when [sock.Now] was
-// start.
+// The clock is in milliseconds, and was clockStart when [sock.Now] was start.
 func newClock(start int64) func() int64 {
 	return func() int64 { return clockStart + (sock.Now()-start)/1e6 }
 }
 
-// continueClock returns the clock of another process, see Handover.Started.
+// continueClock takes Handover.Started of the other process.
 func continueClock(started int64) (func() int64, error) {
 	now, err := sock.Monotonic()
 	if err != nil {
@@ -197,12 +194,10 @@ func continueClock(started int64) (func() int64, error) {
 	return newClock(sock.Now() - (now - started)), nil
 }
 
-// clockStart is one minute, so that a zero stamp is in the past for every rule that lasts
-// seconds.
+// clockStart is a minute: a zero stamp is in the past for every rule that lasts seconds.
 const clockStart = 60_000
 
-// portTries is how many free ports are tried for several addresses: a port that is free
-// at the first address may be taken at the next.
+// portTries: a port that is free at the first address may be taken at the next.
 const portTries = 5
 
 func (s *Server) listen() error {
@@ -236,7 +231,6 @@ func (s *Server) listenOnce() error {
 	return nil
 }
 
-// openGroup opens the sockets of a listener, or takes over those of another process.
 func (s *Server) openGroup(listener int, cfg sock.Config) (*sock.Group, error) {
 	if s.cfg.Handover == nil {
 		return sock.Listen(cfg, s.cfg.Sockets.Workers)
@@ -246,8 +240,7 @@ func (s *Server) openGroup(listener int, cfg sock.Config) (*sock.Group, error) {
 	return sock.Adopt(cfg, files)
 }
 
-// closeGroups closes the sockets. Those that another process has, and relays with, stay as
-// they are there.
+// Sockets that another process has, and relays with, stay as they are there.
 func (s *Server) closeGroups() {
 	for _, g := range s.groups {
 		if s.cfg.Handover != nil && !s.relays.Load() {
@@ -258,8 +251,6 @@ func (s *Server) closeGroups() {
 	}
 }
 
-// steer makes each socket of an address receive the datagrams of its worker's CPU, if
-// the configuration asks for it.
 func (s *Server) steer(addr netip.AddrPort, group interface{ SteerByCPU(cpus []int) error }) {
 	if !s.cfg.Sockets.SteerByCPU || len(s.cfg.Sockets.WorkerCPUs) < 2 {
 		return
@@ -269,7 +260,6 @@ func (s *Server) steer(addr netip.AddrPort, group interface{ SteerByCPU(cpus []i
 	}
 }
 
-// build creates the workers, one per socket, and control.
 func (s *Server) build() {
 	var epochs []*epoch
 	wake := make(chan struct{}, 1)
@@ -307,8 +297,7 @@ func (s *Server) build() {
 	s.control = c
 }
 
-// buildIntakes creates the workers of the transports, for each as many as there are
-// sockets per listener.
+// Each transport has as many workers as there are sockets per listener.
 func (s *Server) buildIntakes(wake chan struct{}) {
 	for i, t := range s.cfg.Transports {
 		var all intakes
@@ -324,10 +313,8 @@ func (s *Server) buildIntakes(wake chan struct{}) {
 }
 
 const (
-	// controlBatch is how many replies control sends per system call.
 	controlBatch = 64
-	// callQueue is how many calls may be queued for control; a further caller
-	// waits.
+	// A further caller waits.
 	callQueue = 64
 )
 
@@ -351,9 +338,8 @@ func newWorker(r *shared, batch int, wake chan<- struct{}) *worker {
 	return w
 }
 
-// prepareThread pins the calling thread, which is locked, and allocates the memory of its
-// worker's batches there: the kernel takes a page from the NUMA node of the thread that
-// touches it first.
+// prepareThread pins the calling thread, which is locked, and allocates its worker's batches
+// there: the kernel takes a page from the NUMA node of the thread that touches it first.
 func (s *Server) prepareThread(w *worker, core int) {
 	if core < len(s.cfg.Sockets.WorkerCPUs) {
 		if err := sock.PinThread(s.cfg.Sockets.WorkerCPUs[core]); err != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/ferryrelay/ferry/engine/internal/table"
 )
 
-// shared is the state that all workers and control share. The rules, the sealer,
-// the key of checks and the clock are fixed before Run; each of the others documents
-// how it may be changed. Workers read it for each datagram, so the gates, which are
-// written in a flood, are in the budgets.
+// shared is the state that all workers and control share. Rules, sealer, checker and clock are
+// fixed before Run. Workers read it for each datagram, so the gates, which are written in a flood,
+// are in the budgets.
 type shared struct {
 	rules       rules
 	limits      atomic.Pointer[limitRates]
@@ -30,16 +29,13 @@ type shared struct {
 	reportsRefusals bool // there is a Hooks.OnRefuse
 }
 
-// recovering reports whether now is within the recovery window, in which
-// allocations of the previous run may come back.
 func (s *shared) recovering(now int64) bool { return now < s.rules.recoverUntil }
 
-// limitRates are the limits that may change while the relay runs. They are
-// replaced as a whole; a worker loads them for each RELAY.
+// limitRates are replaced as a whole; a worker loads them for each RELAY.
 type limitRates struct {
 	quotas      [4]table.Quota // by table.Role
 	unvalidated uint32         // bytes to an endpoint whose path is not validated
-	// unvalidatedRatio is Limits.UnvalidatedRatio; zero: each path is validated.
+	// With zero each path is validated.
 	unvalidatedRatio int
 }
 
@@ -55,10 +51,9 @@ func (l Limits) compile(unlimited bool) *limitRates {
 	}
 }
 
-// SetLimits changes [Config].Limits for all allocations from the next datagram
-// on; UnvalidatedBytes and UnvalidatedRatio apply from an allocation's next BIND to
-// another endpoint. It may be called at any time, by any goroutine. Error: an invalid
-// field; then nothing changes.
+// SetLimits changes [Config].Limits from the next datagram on; UnvalidatedBytes and
+// UnvalidatedRatio from an allocation's next BIND to another endpoint. Any goroutine may call it.
+// Error: an invalid field; then nothing changes.
 func (s *Server) SetLimits(l Limits) error {
 	if err := l.validate(); err != nil {
 		return err

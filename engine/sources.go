@@ -10,13 +10,12 @@ import (
 	"github.com/ferryrelay/ferry/internal/net/endpoint"
 )
 
-// lowestPort is the lowest source port that is handled. Below it are services that might
-// answer a reply in turn (echo, chargen, DNS, NTP, TFTP), but no game client.
+// lowestPort: below it are services that might answer a reply in turn (echo, chargen, DNS, NTP,
+// TFTP), but no game client.
 const lowestPort = 1024
 
-// sources decides which source addresses are refused, since no client has them: with a
-// forged one an attacker could make the relay send to itself, to another relay, or to a
-// service that only its own machine can reach; and which the operator has banned. Only banned
+// sources decides which source addresses are refused, since no client has them: forged, they would
+// make the relay send to itself, to another relay, or to a service of its own machine. Only banned
 // changes after newSources.
 type sources struct {
 	banned   atomic.Pointer[endpoint.PrefixSet]
@@ -54,8 +53,7 @@ func newSources(listen []netip.AddrPort, own []netip.Addr, advertised []alloc.Se
 	return s
 }
 
-// hasPublic reports whether a public address is advertised. Such a relay refuses sources
-// of private networks, which may be the operator's own.
+// A relay with a public address refuses private networks, which may be the operator's own.
 func hasPublic(advertised []alloc.ServerEndpoint) bool {
 	for _, e := range advertised {
 		if ip, err := netip.ParseAddr(e.Host); err == nil && ip.IsGlobalUnicast() && !isPrivate(ip) {
@@ -65,16 +63,16 @@ func hasPublic(advertised []alloc.ServerEndpoint) bool {
 	return false
 }
 
-// isPrivate reports whether ip is of RFC 1918, RFC 4193 or the shared space of RFC 6598.
+// The networks are those of RFC 1918, RFC 4193 and RFC 6598.
 func isPrivate(ip netip.Addr) bool {
 	return ip.IsPrivate() || sharedSpace.Contains(ip)
 }
 
 var sharedSpace = netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10)
 
-// SetBannedSources makes the relay drop what comes from these networks over UDP and DTLS, in
-// place of those of the last call. A player that is bound from there stays bound over plain UDP,
-// see [Server.Kick]; other transports check addresses themselves. Any goroutine may call it.
+// SetBannedSources makes the relay drop what comes from these networks over UDP and DTLS, in place
+// of those of the last call. A player that is bound over plain UDP stays bound, see [Server.Kick];
+// other transports check addresses themselves. Any goroutine may call it.
 func (s *Server) SetBannedSources(all []netip.Prefix) {
 	if len(all) == 0 {
 		s.shared.sources.banned.Store(nil)
@@ -83,8 +81,7 @@ func (s *Server) SetBannedSources(all []netip.Prefix) {
 	s.shared.sources.banned.Store(endpoint.NewPrefixSet(all))
 }
 
-// refuses reports whether datagrams from ep are dropped, and with which outcome. A session that
-// is no UDP source has completed a handshake, so its address is not forged.
+// A session that is no UDP source has completed a handshake, so its address is not forged.
 func (s *sources) refuses(ep endpoint.Endpoint) (outcome, bool) {
 	if banned := s.banned.Load(); banned != nil && banned.Contains(ep.AddrPort().Addr()) {
 		return dropForbidden, true
@@ -140,13 +137,11 @@ func (s *sources) isForbidden6(hi, lo uint64) bool {
 	return hi>>56 == 0xFF || hi>>54 == 0xFE80>>6
 }
 
-// isPrivate4 is isPrivate of an IPv4 address.
 func isPrivate4(ip uint32) bool {
 	return ip>>24 == 10 || ip>>22 == 100<<2|1 || ip>>20 == 172<<4|1 || ip>>16 == 192<<8|168
 }
 
-// ownAddresses returns the addresses of this machine's interfaces, none if they cannot be
-// read.
+// ownAddresses returns none if they cannot be read.
 func ownAddresses() (all []netip.Addr) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

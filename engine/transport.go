@@ -13,35 +13,28 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// maxTransports is how many transports a relay has at most: as many as there are kinds of endpoints.
 const maxTransports = int(endpoint.Kinds - endpoint.KindSession)
 
-// Transport carries messages of the relay protocol in sessions, such as WebSockets, one
-// message per unit. Each session has a serial that no other session of the transport ever
-// has.
+// Transport carries messages of the relay protocol in sessions, such as WebSockets, one message
+// per unit. No serial of a session is ever used again.
 type Transport interface {
-	// Name returns what the transport is called in listings, events, logs and statistics: 1 to 16
-	// lower-case letters, digits and hyphens, such as "ws", and none of "udp", "udp4", "udp6"
-	// and "dtls". No other transport of the relay has it. It does not change.
+	// Name returns the name in listings, events, logs and statistics: 1 to 16 lower-case letters,
+	// digits and hyphens, such as "ws", and none of "udp", "udp4", "udp6", "dtls" and those of the
+	// relay's other transports. It does not change.
 	Name() string
-	// Send hands a message to a session. It copies pkt, never blocks, and
-	// reports false, so that a drop is counted, when the session is gone or its
-	// queue is full. No message is larger than MaxMessage, and an empty one is for the
-	// transport itself, see [Intake]. Any goroutine may call it.
+	// Send hands a message of at most MaxMessage bytes to a session; an empty one is for the
+	// transport itself, see [Intake]. It copies pkt, never blocks, and reports false when the
+	// session is gone or its queue is full. Any goroutine may call it.
 	Send(serial uint64, pkt []byte) bool
-	// IsOpen reports whether there is a session with that serial. Any goroutine may
-	// call it.
+	// IsOpen reports whether there is such a session. Any goroutine may call it.
 	IsOpen(serial uint64) bool
-	// MaxMessage returns the size in bytes of the largest message that is sent to
-	// a session, at least 36. It does not change.
+	// MaxMessage returns the largest message in bytes, at least 36. It does not change.
 	MaxMessage() int
-	// Run serves sessions until ctx ends, and leaves no goroutine behind. It passes the
-	// messages that it receives to in.
+	// Run serves sessions until ctx ends, passes their messages to in, and leaves no goroutine.
 	Run(ctx context.Context, in Intake) error
 }
 
-// Records is an encryption of messages in records over the relay's own UDP sockets: DTLS.
-// Package dtls makes it.
+// Records is DTLS over the relay's own UDP sockets. Package dtls makes it.
 type Records interface {
 	// RecordsDriver returns the records as [New] uses them, by a type that is internal.
 	RecordsDriver() any
@@ -49,27 +42,25 @@ type Records interface {
 
 // Intake receives the messages of the sessions of a [Transport].
 type Intake interface {
-	// Deliver passes a message of a session to the relay. It copies pkt, never blocks,
-	// and reports false if the message was dropped since the relay is busy. Any
-	// goroutine may call it.
+	// Deliver passes a message of a session to the relay. It copies pkt, never blocks, and reports
+	// false if the relay is busy and drops it. Any goroutine may call it.
 	//
-	// An empty message is a sign of life: the client answered the transport itself. It
-	// counts as a message of the allocation that is bound to the session, and the relay
-	// sends an empty message back. Without such an allocation nothing comes back.
+	// An empty message is a sign of life: the client answered the transport itself. It counts as a
+	// message of the allocation that is bound to the session, if there is one, and the relay then
+	// sends an empty message back.
 	Deliver(serial uint64, pkt []byte) bool
 }
 
 const (
-	// intakeSlots is how many messages of one transport may wait for one of its
-	// workers. Beyond that the newest is dropped.
+	// intakeSlots messages of one transport may wait for a worker. Beyond that the newest is
+	// dropped.
 	intakeSlots = 512
-	// intakeSlotSize is the size in bytes of the largest message that the relay
-	// forwards.
+	// intakeSlotSize fits the largest message that is forwarded.
 	intakeSlotSize = proto.RelayOverhead + proto.MaxContent
 )
 
-// intake passes the messages of sessions to a worker without a socket. Its queue has
-// several producers and one consumer, the worker.
+// intake passes messages of sessions to a worker without a socket, its one consumer. There are
+// several producers.
 type intake struct {
 	worker *worker
 	kind   endpoint.Kind
@@ -92,10 +83,9 @@ func newIntake(w *worker, kind endpoint.Kind) *intake {
 	return &intake{worker: w, kind: kind, wake: make(chan struct{}, 1), slots: make([]intakeSlot, intakeSlots)}
 }
 
-// intakes are the intakes of one transport. A session always uses the same one.
+// intakes are those of one transport. A session always uses the same one.
 type intakes []*intake
 
-// Deliver implements [Intake].
 func (all intakes) Deliver(serial uint64, pkt []byte) bool {
 	return all[serial%uint64(len(all))].deliver(serial, pkt)
 }
@@ -119,7 +109,6 @@ func (in *intake) deliver(serial uint64, pkt []byte) bool {
 	return ok
 }
 
-// peek returns the number of the first waiting message, and how many wait.
 func (in *intake) peek() (head uint64, n int, closed bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -169,7 +158,6 @@ func (in *intake) run() {
 	}
 }
 
-// handleBatch is worker.handleBatch for messages of sessions.
 func (in *intake) handleBatch(now int64, head uint64, n int) {
 	w := in.worker
 	defer w.recoverPanic(now)
@@ -193,8 +181,7 @@ const (
 	recordSpan  = 44
 )
 
-// openRecord handles a record, and a plain message from the address of a session. It
-// reports false for any other datagram.
+// openRecord reports false for what is neither a record nor from the address of a session.
 func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (outcome, bool) {
 	if len(pkt) == 0 {
 		return 0, false
@@ -215,17 +202,14 @@ func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (outc
 	return o, true
 }
 
-// bindsOtherAllocation reports whether a BIND came in a session of another allocation.
 func (w *worker) bindsOtherAllocation(c *seal.Claims) bool {
 	return w.session.Serial != 0 && w.session.ID != c.ID
 }
 
-// messageSizes are sizes of RELAYs in bytes by the kind of the receiver's endpoint: up to
-// safe every client accepts them, above most they are dropped.
+// messageSizes are of RELAYs in bytes by the kind of the receiver's endpoint: up to safe every
+// client accepts them, above most they are dropped.
 type messageSizes struct{ safe, most [endpoint.Kinds]uint16 }
 
-// messageSizes returns the limits of the transports. Plain UDP has no limit except
-// MaxContent.
 func (c *Config) messageSizes() (m messageSizes) {
 	for kind := range m.most {
 		m.safe[kind], m.most[kind] = math.MaxUint16, math.MaxUint16
@@ -241,11 +225,9 @@ func (c *Config) messageSizes() (m messageSizes) {
 	return m
 }
 
-// messageSize bounds a size to what a worker compares; no message is larger.
 func messageSize(n int) uint16 { return uint16(min(n, math.MaxUint16)) }
 
-// largeMessage is the part of a command that reports a large message; size 0: the command
-// reports none.
+// Size 0: the command reports no large message.
 type largeMessage struct {
 	to          endpoint.Kind
 	size, limit uint16
@@ -284,7 +266,6 @@ func (w *worker) reportLarge(now int64, sender, peer *table.Entry, size int) (dr
 	return dropped
 }
 
-// reportLargeMessage calls the hook for the first large message of a match.
 func (c *control) reportLargeMessage(cmd *command) {
 	if c.hooks.OnLargeMessage != nil {
 		c.hooks.OnLargeMessage(LargeMessageEvent{
@@ -295,19 +276,16 @@ func (c *control) reportLargeMessage(cmd *command) {
 	}
 }
 
-// sessionDatagram is a datagram to a session.
 type sessionDatagram struct {
 	to  endpoint.Endpoint
 	pkt []byte
 }
 
-// newOutbox returns an outbox for n datagrams without listeners.
 func newOutbox(n int) outbox {
 	return outbox{queue: make([]sessionDatagram, 0, n), arena: make([]byte, n*replySize)}
 }
 
-// attachOutbox makes an outbox send through one core's socket of each listener, and
-// through the transports.
+// The outbox sends through one core's socket of each listener.
 func (s *Server) attachOutbox(o *outbox, core int) {
 	n := cap(o.queue)
 	for _, group := range s.groups {
@@ -323,7 +301,7 @@ func (s *Server) attachOutbox(o *outbox, core int) {
 	o.deliver = sessions.deliver
 }
 
-// sessionSender sends datagrams to sessions. It belongs to its outbox.
+// sessionSender belongs to its outbox.
 type sessionSender struct {
 	tx         []*sock.SendBatch // of the outbox, for records in UDP datagrams
 	transports []Transport
@@ -331,11 +309,10 @@ type sessionSender struct {
 	sealed     []byte         // recordRoom for each datagram of a batch
 }
 
-// recordRoom is the room for one sealed record in bytes.
+// recordRoom is for one sealed record.
 const recordRoom = sock.SlotSize
 
-// deliver sends datagrams through their transports, and adds those of DTLS sessions as
-// records to the send batches, which count them.
+// Records of DTLS sessions go into the send batches, which count them.
 func (s *sessionSender) deliver(queue []sessionDatagram) (sum sock.SendResult) {
 	for i := range queue {
 		if out := &queue[i]; !s.send(out, i) {
@@ -348,7 +325,6 @@ func (s *sessionSender) deliver(queue []sessionDatagram) (sum sock.SendResult) {
 	return sum
 }
 
-// send sends datagram i of a batch.
 func (s *sessionSender) send(out *sessionDatagram, i int) bool {
 	switch kind, serial := out.to.Kind(), out.to.Serial(); {
 	case kind == endpoint.KindDTLS && s.records != nil:
@@ -361,10 +337,8 @@ func (s *sessionSender) send(out *sessionDatagram, i int) bool {
 	return false
 }
 
-// transportKind returns the kind of the endpoints of a transport, by its index.
 func transportKind(i int) endpoint.Kind { return endpoint.KindSession + endpoint.Kind(i) }
 
-// transportNames returns the names of what players are reached by, by the kind of their endpoint.
 func (c *Config) transportNames() (names [endpoint.Kinds]string) {
 	for _, kind := range []endpoint.Kind{endpoint.KindUDP4, endpoint.KindUDP6, endpoint.KindDTLS} {
 		names[kind] = kind.String()
@@ -375,7 +349,6 @@ func (c *Config) transportNames() (names [endpoint.Kinds]string) {
 	return names
 }
 
-// records returns the driver of Records, nil without one.
 func (c *Config) records() driver.Records {
 	if c.Records == nil {
 		return nil
@@ -384,7 +357,6 @@ func (c *Config) records() driver.Records {
 	return d
 }
 
-// fastPath returns the driver of FastPath, nil without one.
 func (c *Config) fastPath() driver.FastPath {
 	if c.FastPath == nil {
 		return nil
@@ -393,7 +365,6 @@ func (c *Config) fastPath() driver.FastPath {
 	return d
 }
 
-// isOpen is control.isOpen.
 func (s *Server) isOpen(ep endpoint.Endpoint) bool {
 	switch kind := ep.Kind(); {
 	case kind == endpoint.KindDTLS && s.cfg.Records != nil:
@@ -405,11 +376,9 @@ func (s *Server) isOpen(ep endpoint.Endpoint) bool {
 	return true
 }
 
-// handshakeRoom is the room for the datagrams of a batch in bytes. Those of DTLS have 86
-// at most.
+// handshakeRoom: datagrams of DTLS have 86 bytes at most.
 const handshakeRoom = driver.HandshakeBatch * 128
 
-// recordsRelay implements [RecordsRelay].
 type recordsRelay struct {
 	shared   *shared
 	control  *control
@@ -428,7 +397,6 @@ func newRecordsRelay(s *Server) *recordsRelay {
 	return r
 }
 
-// Send implements [RecordsRelay].
 func (r *recordsRelay) Send(to endpoint.Endpoint, pkt []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -444,7 +412,6 @@ func (r *recordsRelay) Send(to endpoint.Endpoint, pkt []byte) {
 	r.n++
 }
 
-// Flush implements [RecordsRelay].
 func (r *recordsRelay) Flush() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -458,7 +425,6 @@ func (r *recordsRelay) flush() {
 	}
 }
 
-// MayBind implements [RecordsRelay].
 func (r *recordsRelay) MayBind(id proto.AllocationID) bool {
 	if _, ok := r.shared.table.ByID(id); ok {
 		return true
@@ -466,13 +432,11 @@ func (r *recordsRelay) MayBind(id proto.AllocationID) bool {
 	return r.shared.recovering(r.shared.clock()) && r.shared.previousRun.mayHold(id)
 }
 
-// IsBound implements [RecordsRelay].
 func (r *recordsRelay) IsBound(serial uint64) bool {
 	var e table.Entry
 	return r.shared.table.FindByEndpoint(endpoint.Serial(endpoint.KindDTLS, serial), &e)
 }
 
-// OwnerOf implements [RecordsRelay].
 func (r *recordsRelay) OwnerOf(id proto.AllocationID) (driver.Owner, bool) {
 	t := r.shared.table
 	e, ok := t.ByID(id)
@@ -484,7 +448,6 @@ func (r *recordsRelay) OwnerOf(id proto.AllocationID) (driver.Owner, bool) {
 	return o, ok
 }
 
-// KeyOf implements [RecordsRelay].
 func (r *recordsRelay) KeyOf(id proto.AllocationID) (key proto.Key) {
 	d := r.derivers.Get().(*seal.Deriver)
 	defer r.derivers.Put(d)
@@ -492,7 +455,6 @@ func (r *recordsRelay) KeyOf(id proto.AllocationID) (key proto.Key) {
 	return key
 }
 
-// SessionBegan implements [RecordsRelay].
 func (r *recordsRelay) SessionBegan(from endpoint.Endpoint) {
 	if r.control.nextHops != nil {
 		r.control.nextHops.sessionBegan(from)

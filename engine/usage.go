@@ -9,32 +9,27 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// maxUsageRows is how many rows of counters there are. Each worker has 44 bytes for each.
-// It is a power of two, so that an index needs no bounds check. Row 0 is that of the
-// others.
+// maxUsageRows: each worker has 44 bytes for each row. A power of two, so that an index needs no
+// bounds check. Row 0 is that of the others.
 const maxUsageRows = 1024
 
-// Usage is what one tenant has used since it got its counters. There are counters for
-// 1,023 tenants. A tenant without live allocations loses them when another tenant needs
-// them, the tenant that had none for the longest time first. What it had used then counts
-// for the others, so that no sum over all tenants ever decreases.
+// Usage is what one tenant has used since it got its counters. There are counters for 1,023
+// tenants. One without live allocations, the longest first, loses them when another tenant needs
+// them; what it had used then counts for the others, so that no sum ever decreases.
 type Usage struct {
-	// Tenant is alloc.Tenant.Hash, and Name the tenant itself. After a restart the
-	// name is known from the first BIND of a player of the tenant.
+	// Tenant is alloc.Tenant.Hash. After a restart Name is known from the first BIND of the
+	// tenant.
 	Tenant uint64
 	Name   alloc.Tenant
-	// Others marks the sum, without Tenant and Name, of tenants that lost their
-	// counters and of allocations that were reserved while all were taken by tenants
-	// with live allocations.
+	// Others marks the sum, without Tenant and Name, of tenants that lost their counters and of
+	// allocations that were reserved while none were free.
 	Others bool
-	// Allocations is the number of live allocations, Hosts that of hosts, and Players
-	// that of allocations that were bound.
+	// Allocations, Hosts and Players are live; Players were bound.
 	Allocations, Hosts, Players int
-	// PlayerSeconds is the sum of the time from the first BIND of each allocation to
-	// its end, or to now.
+	// PlayerSeconds is the time from the first BIND of each allocation to its end, or to now.
 	PlayerSeconds float64
-	// Datagrams and Bytes count the RELAYs that its players sent and the relay
-	// forwarded, without UDP and IP headers.
+	// Datagrams and Bytes count its players' RELAYs that were forwarded, without UDP and IP
+	// headers.
 	Datagrams, Bytes uint64
 }
 
@@ -45,29 +40,25 @@ func (s *Server) Usage(ctx context.Context) (all []Usage, err error) {
 	return all, err
 }
 
-// ProjectUsage is what a project uses in all its environments. The counts are exact for
-// any number of tenants.
+// ProjectUsage is what a project uses in all its environments, exact for any number of tenants.
 type ProjectUsage struct {
-	Project string
-	// Allocations is the number of live allocations, and Players that of those that
-	// were bound.
+	Project              string
 	Allocations, Players int
-	// Bytes is at least what its players sent and the relay forwarded, without UDP and
-	// IP headers: while an allocation of the project has no counters of its own, see
-	// [Usage], it increases by the bytes of all such allocations of any project. It may
-	// begin again at zero when the project has no live allocations.
+	// Bytes is at least what its players' RELAYs had that were forwarded, without UDP and IP
+	// headers: while an allocation of the project has no counters of its own, see [Usage], it
+	// increases by the bytes of all such allocations. Without live allocations it may begin again
+	// at zero.
 	Bytes uint64
 }
 
-// Projects returns the usage of the named projects, or of all if none is named, in no
-// order. It leaves out projects that have used nothing lately. Errors: those of every call, see
-// [Server].
+// Projects returns the usage of the named projects, or of all if none is named, in no order,
+// without those that have used nothing lately. Errors: those of every call, see [Server].
 func (s *Server) Projects(ctx context.Context, names ...string) (all []ProjectUsage, err error) {
 	err = s.onControl(ctx, func(c *control) error { all = c.projects.list(names); return nil })
 	return all, err
 }
 
-// traffic returns what all workers and the fast path have relayed for a row since New.
+// traffic includes the fast path.
 func (s *Server) traffic(row uint32) (sum trafficCount) {
 	for _, w := range s.workers {
 		datagrams, bytes := w.traffic.read(row)
@@ -84,15 +75,14 @@ func (s *Server) traffic(row uint32) (sum trafficCount) {
 
 type trafficCount struct{ datagrams, bytes uint64 }
 
-// projects counts what tenants and their projects use. It belongs to control. The counts
-// of allocations and players are exact and bounded by the live allocations. Traffic and
-// player time are counted in rows, of which there is a fixed number. The row of an
-// allocation is its CounterIndex, and does not change.
+// projects belongs to control. The counts of allocations and players are exact. Traffic and player
+// time are counted in rows, of which there is a fixed number; the row of an allocation is its
+// CounterIndex, and does not change.
 type projects struct {
 	tenants map[uint64]*tenant  // those with an allocation or a row, by hash
 	byName  map[string]*project // those of tenants whose names are known
 	rows    []usageRow          // 0: that of the others, and head of the list of idle rows
-	// traffic returns what the workers have relayed for a row. It never decreases.
+	// traffic never decreases.
 	traffic func(row uint32) trafficCount
 }
 
@@ -111,21 +101,19 @@ type project struct {
 	before  uint64 // bytes of row 0 when its allocations there began
 }
 
-// liveCounts count live allocations.
 type liveCounts struct {
 	allocations, players int
 	others               int // allocations in row 0
 }
 
-// usageRow is a row of counters.
 type usageRow struct {
 	Usage               // Datagrams and Bytes are those of tenants that lost their rows
 	tenant *tenant      // nil: the others
 	before trafficCount // of the workers when the tenant got the row
 	at     int64        // ms; when millis was last advanced
 	millis uint64
-	// next and previous link the rows without live allocations in a ring, in the order
-	// in which they became idle; 0 is its head. They are 0 in other rows.
+	// next and previous link the rows without live allocations, in the order in which they became
+	// idle; 0 is the head of the ring. They are 0 in other rows.
 	next, previous uint32
 }
 
@@ -137,8 +125,8 @@ func newProjects() projects {
 	}
 }
 
-// indexOf returns the row for a new allocation of a tenant: its own, else a new one, else
-// that of the tenant that has been idle for the longest time, else 0.
+// indexOf returns the row of the tenant, else a new one, else that of the tenant that has been
+// idle for the longest time, else 0.
 func (p *projects) indexOf(hash uint64) uint32 {
 	if t := p.tenants[hash]; t != nil && t.row != 0 {
 		return t.row
@@ -154,7 +142,6 @@ func (p *projects) indexOf(hash uint64) uint32 {
 	return row
 }
 
-// tenantOf returns a tenant, a new one if need be.
 func (p *projects) tenantOf(hash uint64) *tenant {
 	t := p.tenants[hash]
 	if t == nil {
@@ -176,8 +163,8 @@ func (p *projects) freeRow() uint32 {
 	return row
 }
 
-// takeRow takes an idle row from its tenant. What a worker counts for the tenant and has
-// not published yet, at most a millisecond of traffic, counts for the next one.
+// What a worker has not published yet for the former tenant, a millisecond of traffic at most,
+// counts for the next one.
 func (p *projects) takeRow(row uint32) {
 	p.removeIdle(row)
 	r, others := &p.rows[row], &p.rows[0]
@@ -195,8 +182,7 @@ func (p *projects) takeRow(row uint32) {
 	p.forget(t)
 }
 
-// forget removes a tenant that has neither an allocation nor a row, and its project with
-// its last tenant.
+// The project goes with its last tenant.
 func (p *projects) forget(t *tenant) {
 	if t.use.allocations > 0 || t.row != 0 {
 		return
@@ -210,8 +196,7 @@ func (p *projects) forget(t *tenant) {
 	}
 }
 
-// relayed returns what was relayed for a row, with that of the tenants that lost theirs
-// for row 0.
+// For row 0 relayed includes the tenants that lost theirs.
 func (p *projects) relayed(row uint32) trafficCount {
 	now, r := p.traffic(row), &p.rows[row]
 	return trafficCount{now.datagrams - r.before.datagrams + r.Datagrams, now.bytes - r.before.bytes + r.Bytes}
@@ -229,7 +214,6 @@ func (p *projects) removeIdle(row uint32) {
 	r.previous, r.next = 0, 0
 }
 
-// setName sets the name of a tenant that has an allocation.
 func (p *projects) setName(hash uint64, name alloc.Tenant) {
 	t := p.tenants[hash]
 	if t == nil || t.project != nil {
@@ -244,7 +228,7 @@ func (p *projects) setName(hash uint64, name alloc.Tenant) {
 	p.add(t.project, t.use)
 }
 
-// add changes the counts of a project, and follows row 0 while it has allocations there.
+// add follows row 0 while the project has allocations there.
 func (p *projects) add(to *project, more liveCounts) {
 	had := to.others > 0
 	to.allocations += more.allocations
@@ -258,7 +242,7 @@ func (p *projects) add(to *project, more liveCounts) {
 	}
 }
 
-// usage returns all rows, without that of the others if it is empty.
+// Row 0 is left out if it is empty.
 func (p *projects) usage(now int64) (all []Usage) {
 	for i := range p.rows {
 		r := &p.rows[i]
@@ -275,7 +259,6 @@ func (p *projects) usage(now int64) (all []Usage) {
 	return all
 }
 
-// list returns the named projects, or all.
 func (p *projects) list(names []string) (all []ProjectUsage) {
 	bytes := make(map[*project]uint64)
 	for i := range p.rows {
@@ -313,20 +296,16 @@ func (r *usageRow) advance(now int64) {
 	r.at = now
 }
 
-// owner is where a live allocation counts.
 type owner struct {
 	all    *projects
 	tenant *tenant
 	row    uint32
 }
 
-// project returns where a live allocation counts.
 func (c *control) project(h table.Handle) owner {
 	return owner{&c.projects, c.projects.tenantOf(c.shared.table.Tenant(h)), c.shared.table.Activity(h).CounterIndex()}
 }
 
-// addAllocations changes the number of allocations by more, and that of hosts if they are
-// hosts.
 func (o owner) addAllocations(more int, hosts bool) {
 	r := &o.all.rows[o.row]
 	if o.row != 0 && r.Allocations == 0 {
@@ -347,7 +326,6 @@ func (o owner) addAllocations(more int, hosts bool) {
 	o.all.forget(o.tenant)
 }
 
-// addPlayers changes the number of players by more.
 func (o owner) addPlayers(more int, now int64) {
 	r := &o.all.rows[o.row]
 	r.advance(now)
@@ -364,21 +342,20 @@ func (o owner) add(more liveCounts) {
 	}
 }
 
-// sentTotals continues the counts of [table.Activity.Sent] where they begin again at zero. It has
-// the allocations that may reach that, and belongs to control.
+// sentTotals continues the counts of [table.Activity.Sent] where they begin again at zero. It
+// belongs to control.
 type sentTotals map[table.Handle]sentTotal
 
 type sentTotal struct{ last, total trafficCount } // last: of Activity.Sent
 
-// The counts from which an allocation is in sentTotals: three quarters of the limits are left, and
-// control looks again within the idle limit.
+// From these counts on an allocation is in sentTotals: control looks again within the idle limit,
+// before the other three quarters are used.
 const (
 	followedDatagrams = table.SentDatagramsLimit / 4
 	followedBytes     = table.SentBytesLimit / 4
 )
 
-// sent returns what the owner of a live allocation has sent since it was reserved. It must be called
-// before three quarters of the limits of [table.Activity.Sent] pass.
+// sent must be called before three quarters of the limits of [table.Activity.Sent] pass.
 func (c *control) sent(h table.Handle) trafficCount {
 	var now trafficCount
 	now.datagrams, now.bytes = c.shared.table.Activity(h).Sent()
@@ -394,12 +371,10 @@ func (c *control) sent(h table.Handle) trafficCount {
 	return s.total
 }
 
-// packed returns the counts as the table has them: an overflow of the bytes is in the datagrams, and a
-// difference of two values has it undone.
+// packed is as the table has it: an overflow of the bytes is in the datagrams, and a difference
+// undoes it.
 func (t trafficCount) packed() uint64 { return t.datagrams*table.SentBytesLimit + t.bytes }
 
-// handSent returns the totals of the allocations that another process continues, and takeSent
-// continues one.
 func (c *control) handSent() (all []handedSent) {
 	for h := range c.sentTotals {
 		if e, ok := c.shared.table.At(h); ok {
@@ -420,13 +395,11 @@ func (c *control) takeSent(all []handedSent) {
 	}
 }
 
-// handedSent is what an allocation in sentTotals has sent.
 type handedSent struct {
 	ID               proto.AllocationID
 	Datagrams, Bytes uint64
 }
 
-// countAdded counts an allocation that was just inserted, countEnded one that ends.
 func (c *control) countAdded(h table.Handle, role alloc.Role) {
 	c.project(h).addAllocations(1, role == alloc.RoleHost)
 	if role == alloc.RoleHost {

@@ -24,7 +24,6 @@ const maxReceiveDelay = 10 * time.Millisecond
 // maxMaxConnections keeps counts of links in 16 bits.
 const maxMaxConnections = 1<<16 - 1
 
-// validate returns an error that names the first invalid field.
 func (c *Config) validate() error {
 	if n := len(c.Sockets.WorkerCPUs); n > 0 && c.Sockets.Workers != 0 && c.Sockets.Workers != n {
 		return fmt.Errorf("engine: Config.Sockets.Workers is %d, and Config.Sockets.WorkerCPUs has %d CPUs", c.Sockets.Workers, n)
@@ -91,7 +90,6 @@ func (c *Config) validate() error {
 	return c.Limits.validate()
 }
 
-// validateAddresses checks the fields with addresses.
 func (c *Config) validateAddresses() error {
 	for _, a := range c.Listen {
 		switch {
@@ -117,7 +115,7 @@ func (c *Config) validateAddresses() error {
 	return nil
 }
 
-// faultOf returns what is wrong with an endpoint of Advertise, empty if nothing is.
+// faultOf returns an empty string for a valid endpoint.
 func faultOf(e *alloc.ServerEndpoint) string {
 	ip, err := netip.ParseAddr(e.Host)
 	overUDP := e.ConnectionType == "udp" || e.ConnectionType == "dtls"
@@ -138,7 +136,6 @@ func faultOf(e *alloc.ServerEndpoint) string {
 	return ""
 }
 
-// validTransportName reports whether a transport may have that name.
 func validTransportName(name string) bool {
 	switch name {
 	case "", "udp", "udp4", "udp6", "dtls":
@@ -147,8 +144,7 @@ func validTransportName(name string) bool {
 	return len(name) <= 16 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// validateTransports checks the transports and the fast path, of which an interface may hold a
-// nil pointer.
+// An interface may hold a nil pointer.
 func (c *Config) validateTransports() error {
 	for i, t := range c.Transports {
 		switch {
@@ -177,7 +173,6 @@ func (c *Config) validateTransports() error {
 // maxRatio is far above what any game sends to a player for a byte from it.
 const maxRatio = 1000
 
-// validate returns an error that names the first invalid field.
 func (l Limits) validate() error {
 	for _, f := range []struct {
 		name       string

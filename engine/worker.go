@@ -14,16 +14,15 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// worker serves one socket. It belongs to the goroutine in run, which is locked
-// to a thread; the fields that other goroutines read are atomic.
+// worker serves one socket. It belongs to the goroutine in run, which is locked to a thread;
+// fields that others read are atomic.
 type worker struct {
 	shared *shared
 	conn   *sock.Conn
 	rx     *sock.RecvBatch
 	out    outbox
-	// prepare is called by the worker's thread before run, and creates rx and out.
-	prepare func()
-	// transport is the name of the transport of a worker without a socket.
+	// prepare is called by the worker's thread before run.
+	prepare   func()
 	transport string
 
 	records driver.Records // nil: datagrams are plain messages only
@@ -54,8 +53,7 @@ type worker struct {
 	thread atomic.Int32 // of a worker with a socket, while it runs
 }
 
-// run forwards datagrams until the socket is closed. One receive batch becomes
-// one send batch.
+// One receive batch becomes one send batch.
 func (w *worker) run() error {
 	defer w.publish()
 	for !w.stop.Load() {
@@ -86,7 +84,6 @@ func (w *worker) run() error {
 	return nil
 }
 
-// pace sleeps after a batch of n datagrams if that pays.
 func (w *worker) pace(n int) {
 	if w.pacer.isPeriodOver() {
 		w.pacer.nextPeriod(sock.ThreadTime())
@@ -96,9 +93,8 @@ func (w *worker) pace(n int) {
 	}
 }
 
-// handleBatch handles the datagrams of a batch of n from w.next on. A panic drops
-// the current datagram only: handleBatch returns early, and its caller calls it
-// again for the rest.
+// A panic drops the current datagram only: handleBatch returns early, and its caller calls it
+// again.
 func (w *worker) handleBatch(now int64, n int) {
 	defer w.recoverPanic(now)
 	w.tap = w.shared.tap.Load()
@@ -110,9 +106,8 @@ func (w *worker) handleBatch(now int64, n int) {
 	}
 }
 
-// handleDatagram handles one datagram and returns its outcome. It does no I/O,
-// takes no lock and allocates nothing: replies go to w.out, changes of state to
-// w.inbox. The time now is in milliseconds.
+// handleDatagram does no I/O, takes no lock and allocates nothing: replies go to w.out, changes of
+// state to w.inbox. The time is in milliseconds.
 func (w *worker) handleDatagram(now int64, from endpoint.Endpoint, pkt []byte, truncated bool) outcome {
 	if truncated {
 		return dropTruncated
@@ -128,8 +123,7 @@ func (w *worker) handleDatagram(now int64, from endpoint.Endpoint, pkt []byte, t
 	return w.handleMessage(now, from, pkt)
 }
 
-// handleMessage handles one message of the relay protocol, from a datagram, a
-// record or a session of a [Transport].
+// The message is from a datagram, a record or a session of a [Transport].
 func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	if w.tap != nil {
 		return w.handleTapped(w.tap, now, from, pkt)
@@ -144,8 +138,8 @@ func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) ou
 	case proto.TypePing:
 		return w.ping(now, from, pkt)
 	}
-	// A RELAY or PING comes from an endpoint that passed this check when it was bound,
-	// or is refused by refuseMismatch, which repeats it.
+	// A RELAY or PING comes from an endpoint that passed this check when it was bound, or
+	// refuseMismatch makes it.
 	if o, refused := w.shared.sources.refuses(from); refused {
 		return w.refuseSource(now, from, t, pkt, o)
 	}
@@ -165,8 +159,6 @@ func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) ou
 	return dropUnknownType
 }
 
-// relay forwards a RELAY unchanged: its endpoint must be bound to From, and From
-// must be linked to To.
 func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParseRelay(pkt)
 	if err != nil {
@@ -204,7 +196,6 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	return outRelayed
 }
 
-// ping echoes a PING to the endpoint that is bound to its id.
 func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	m, err := proto.ParsePing(pkt)
 	if err != nil {
@@ -220,8 +211,7 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) outcome {
 	return outPong
 }
 
-// takeExcess takes a RELAY to a peer, beyond the allowance of the path, from the quotas of
-// unvalidated paths. The path's own comes first: what exceeds it uses up nothing of others.
+// The path's own quota comes first: what exceeds it uses up nothing of others.
 func (w *worker) takeExcess(now int64, peer *table.Entry, size int) bool {
 	t, b := w.shared.table, w.shared.budgets
 	if !t.TakeExcess(peer.Handle, b.rates.excessPath, size, now) || !b.takeExcess(peer.Endpoint, size, now) {
@@ -231,7 +221,6 @@ func (w *worker) takeExcess(now int64, peer *table.Entry, size int) bool {
 	return true
 }
 
-// noteAlive handles a sign of life of a session, see [Intake].
 func (w *worker) noteAlive(now int64, from endpoint.Endpoint) outcome {
 	var owner table.Entry
 	if !w.shared.table.FindByEndpoint(from, &owner) {
@@ -242,8 +231,6 @@ func (w *worker) noteAlive(now int64, from endpoint.Endpoint) outcome {
 	return outAlive
 }
 
-// noteReceived records that the owner of e sent a message of size bytes from its
-// endpoint.
 func (w *worker) noteReceived(e *table.Entry, now int64, size int) *table.Activity {
 	a, t := w.shared.table.Activity(e.Handle), tick(now)
 	if !a.HasHeard(t) {
@@ -252,9 +239,8 @@ func (w *worker) noteReceived(e *table.Entry, now int64, size int) *table.Activi
 	return a
 }
 
-// finishBatch counts a batch of n datagrams and what was sent for it, publishes
-// the counts at most once a millisecond, and wakes control if it waits for the
-// workers.
+// finishBatch publishes the counts at most once a millisecond, and wakes control if it waits for
+// the workers.
 func (w *worker) finishBatch(now int64, n int, sent sock.SendResult) {
 	w.counts.countSent(sent)
 	w.counts.batch(n)
@@ -271,7 +257,7 @@ func (w *worker) finishBatch(now int64, n int, sent sock.SendResult) {
 	}
 }
 
-// wakeControl makes control look at its work. It never blocks.
+// wakeControl never blocks.
 func (w *worker) wakeControl() {
 	select {
 	case w.wake <- struct{}{}:
@@ -284,11 +270,10 @@ func (w *worker) publish() {
 	w.traffic.publish()
 }
 
-// outcomePending is returned for a datagram that waits for control, which counts
-// its outcome.
+// Control counts the outcome of such a datagram.
 const outcomePending = numOutcomes
 
-// count counts one datagram of that size in bytes and its outcome.
+// The size is in bytes.
 func (w *worker) count(o outcome, size int) {
 	w.counts.received++
 	w.counts.receivedBytes += uint64(size)
@@ -297,16 +282,13 @@ func (w *worker) count(o outcome, size int) {
 	}
 }
 
-// tick returns the tick of a time in milliseconds.
 func tick(now int64) table.Tick { return table.Tick(now / table.TickMillis) }
 
-// replySize is the room for one reply: the largest, an echoed DISCONNECT, has
-// 36 bytes.
+// replySize fits the largest reply, an echoed DISCONNECT of 36 bytes.
 const replySize = 40
 
-// outbox collects the datagrams that one batch sends. They may be slices of the receive
-// batch, or replies in the outbox's arena, and must not change until the flush. It
-// belongs to the goroutine that fills it.
+// outbox collects the datagrams of one batch, slices of the receive batch or of the arena, which
+// must not change until the flush. It belongs to the goroutine that fills it.
 type outbox struct {
 	conns []*sock.Conn
 	tx    []*sock.SendBatch // by listener
@@ -314,13 +296,12 @@ type outbox struct {
 	arena []byte
 	used  int
 
-	// deliver sends queue. A simulation has no listeners: queue holds every datagram,
-	// and deliver collects them.
+	// A simulation has no listeners: queue holds every datagram, and deliver collects them.
 	deliver func(queue []sessionDatagram) sock.SendResult
 }
 
-// add appends a datagram. The endpoint determines the listener or transport by which it
-// leaves, which may differ from the one by which a RELAY came.
+// The endpoint determines the listener or transport, which may differ from the one by which a
+// RELAY came.
 func (o *outbox) add(to endpoint.Endpoint, pkt []byte) {
 	if i := int(to.Listener()); i < len(o.tx) && to.Kind() <= endpoint.KindUDP6 {
 		o.tx[i].Add(to, pkt)
@@ -329,18 +310,17 @@ func (o *outbox) add(to endpoint.Endpoint, pkt []byte) {
 	o.queue = append(o.queue, sessionDatagram{to, pkt})
 }
 
-// reply returns room for a reply of up to replySize bytes.
+// reply returns replySize bytes.
 func (o *outbox) reply() []byte {
 	room := o.arena[o.used : o.used : o.used+replySize]
 	o.used += replySize
 	return room
 }
 
-// full reports whether there is no room for another reply.
 func (o *outbox) full() bool { return o.used == len(o.arena) }
 
-// flush sends all datagrams, those of one listener in one system call. Afterwards nothing
-// refers to the receive batch.
+// flush sends the datagrams of one listener in one system call. Afterwards nothing refers to the
+// receive batch.
 func (o *outbox) flush() (sum sock.SendResult) {
 	if len(o.queue) > 0 {
 		sum = o.deliver(o.queue)
@@ -363,9 +343,8 @@ func (o *outbox) reset() {
 	o.used = 0
 }
 
-// epoch tells control where a worker is: odd while the worker handles a batch,
-// even from the end of the flush to the next batch. The worker writes it, control
-// reads it. It fills a cache line.
+// epoch is odd while the worker handles a batch, even from the end of the flush to the next one.
+// The worker writes it, control reads it. It fills a cache line.
 type epoch struct {
 	count atomic.Uint64
 	_     [56]byte
@@ -378,15 +357,12 @@ func (e *epoch) enter() { e.count.Add(1) }
 func (e *epoch) leave() { e.count.Add(1) }
 
 const (
-	// faultLogMillis is the shortest time between two log lines about panics, so
-	// that a client that finds a way to cause them cannot fill a disk.
+	// faultLogMillis: a client that finds a way to cause panics cannot fill a disk.
 	faultLogMillis = 60_000
-	// faultHead is how many bytes of the datagram the log line shows.
-	faultHead = 64
+	faultHead      = 64
 )
 
-// recoverPanic ends a panic of handleDatagram, counts the current datagram as
-// dropped, and logs the fault. It must be deferred.
+// recoverPanic counts the current datagram as dropped. It must be deferred.
 func (w *worker) recoverPanic(now int64) {
 	fault := recover()
 	if fault == nil {
@@ -398,7 +374,6 @@ func (w *worker) recoverPanic(now int64) {
 	w.shared.logFault(now, fault, "in", "worker", "size", len(pkt), "head", hex.EncodeToString(head))
 }
 
-// logFault logs a panic that was ended, at most once in faultLogMillis.
 func (s *shared) logFault(now int64, fault any, attrs ...any) {
 	last := s.lastFault.Load()
 	if last != 0 && now-last < faultLogMillis || !s.lastFault.CompareAndSwap(last, now) {
@@ -407,11 +382,10 @@ func (s *shared) logFault(now int64, fault any, attrs ...any) {
 	s.log.Error("a fault in the relay, please report it", append(attrs, "fault", fault, "stack", string(debug.Stack()))...)
 }
 
-// batchBuckets is the number of elements of [Stats].BatchSizes.
 const batchBuckets = 9
 
-// counters count what one goroutine did. It counts in plain words and publishes
-// them from time to time, since an atomic store costs as much as a lookup.
+// counters count in plain words and publish them from time to time, since an atomic store costs as
+// much as a look-up.
 type counters struct {
 	received, receivedBytes  uint64
 	sentDatagrams, sentBytes uint64
@@ -422,7 +396,7 @@ type counters struct {
 	pub                      published
 }
 
-// published are the counts that any goroutine may read.
+// Any goroutine may read published.
 type published struct {
 	received, receivedBytes  atomic.Uint64
 	sentDatagrams, sentBytes atomic.Uint64
@@ -443,7 +417,7 @@ func (c *counters) countSent(r sock.SendResult) {
 	c.sendDown += uint64(r.Down)
 }
 
-// batch counts a batch of n datagrams, at least one.
+// A batch has at least one datagram.
 func (c *counters) batch(n int) { c.batches[bits.Len(uint(n-1))]++ }
 
 func (c *counters) publish() {
@@ -463,8 +437,8 @@ func (c *counters) publish() {
 	c.dirty = 0
 }
 
-// traffic counts what one worker relayed for each row of the usage in plain words, and
-// publishes the rows that changed. It belongs to its worker, except pub.
+// traffic counts what was relayed for each row in plain words, and publishes the rows that
+// changed. It belongs to its worker, except pub.
 type traffic struct {
 	rows  [maxUsageRows]trafficRow
 	dirty []uint32
