@@ -5,7 +5,7 @@
 // # Terms
 //
 //	control     the one goroutine that changes the table
-//	worker      any goroutine that reads it; each serves one socket
+//	worker      any goroutine that reads it
 //	slot        the memory of one allocation in the table; it is reused
 //	generation  the number of an allocation in its slot, from 1; it skips 0
 //	handle      slot and generation: they identify an allocation within a process
@@ -23,10 +23,9 @@
 //
 // # Memory ordering
 //
-// Workers read the table without a lock while control changes it. Every word
-// that both of them touch is a sync/atomic value, so the race detector sees
-// all of it, and the operations on them have one order that all goroutines
-// agree on (Go memory model). Which goroutine writes which word, and which reads it for each RELAY:
+// Every word that both workers and control touch is a sync/atomic value, so the
+// operations on them have one order that all goroutines agree on (Go memory model).
+// Which goroutine writes which word, and which reads it for each RELAY:
 //
 //	word                    written by                          read per RELAY by
 //	identity but path       control, under the sequence number  the workers of both sides
@@ -53,54 +52,45 @@
 // two messages at once one is not counted. Control resets all words of a record in Reserve,
 // when no worker can hold the slot, and heard and path in BeginPath.
 //
-// The contract has five points. The tests of the first are named TestContract1
-// and so on.
+// The contract has five points.
 //
-// 1. Records never move, and the index is a hint. A cell leads to a slot; a reader
-// compares the key inside the record. Cells are swapped as a whole when a
-// shard grows, and old ones are not written again, so a reader on them finds
-// the entries of the time of the swap; a miss on old cells is repeated on the
-// current ones. A reader goes from line to line
-// until it meets one with an empty cell. So a cell that is freed becomes empty
-// only if its line has an empty one already, for then no entry was ever placed
-// beyond; otherwise it becomes a tombstone. Entries that stay are never moved
-// within cells.
+// 1. Records never move, and the index is a hint: a reader compares the key inside the
+// record. Cells are swapped as a whole when a shard grows, and old ones are not written
+// again, so a reader on them finds the entries of the time of the swap, and repeats a
+// miss on the current ones. A reader goes from line to line until one has an empty cell.
+// So a freed cell becomes empty only if its line has an empty one already, for then no
+// entry was ever placed beyond; otherwise it becomes a tombstone. Entries that stay are
+// never moved within cells.
 //
-// 2. A snapshot is consistent. Control makes the sequence number odd,
-// stores the words, and makes it even. A reader takes the number, the words and
-// the number again, and starts again if it was odd or has changed; it may wait
-// for control, never control for it. Generation, role, flags, nonce, id,
-// endpoint and link are under one number, so a slot that was reused cannot lend
-// its endpoint to an id, nor a link to a host that came later, nor an endpoint
-// the nonce of another. The number has 16 bits: a reader would have to stop in the middle of
-// a snapshot for exactly 2^15 writes of one record, or a multiple. The other half of its word
-// is the [NextHop], which changes with the endpoint in one store.
+// 2. A snapshot is consistent. Control makes the sequence number odd, stores the words,
+// and makes it even. A reader takes the number, the words and the number again, and
+// starts again if it was odd or has changed; control never waits for it. Generation,
+// role, flags, nonce, id, endpoint and link are under one number, so a slot that was
+// reused cannot lend its endpoint to an id, nor a link to a host that came later. The
+// number has 16 bits: a reader would have to stop in the middle of a snapshot for exactly
+// 2^15 writes of one record, or a multiple. The other half of its word is the [NextHop],
+// which changes with the endpoint in one store.
 //
-// 3. Workers write timestamps only when the tick changes, four times a second at the most.
-// A RELAY touches three lines of records: the identity of the sender and that of its peer,
-// which all workers read and which change four times a second at the most, in path; and
-// the sender's activity, which is written for each RELAY, by its worker alone. So a worker
-// does not wait for lines that others write with each RELAY, and the line of a player whose
-// peers are on other workers moves between processors some times a second. Timestamps never
-// go back, and of two written at once the later stays. Counters are not in the table: each
-// worker has its own. The exceptions are what operators read by allocation: sent, which is on
-// a line that the worker writes anyway, and [LargeMessages], which workers use only for
-// messages that are too large, so eight allocations share a line.
+// 3. Workers write timestamps only when the tick changes. A RELAY touches three lines of
+// records: the identities of the sender and of its peer, which all workers read and which
+// change four times a second at the most, in path; and the sender's activity, which is
+// written for each RELAY, by its worker alone. So a worker does not wait for lines that
+// others write with each RELAY. Timestamps never go back, and of two written at once the
+// later stays. Each worker has counters of its own, but for what operators read by
+// allocation: sent, on a line that the worker writes anyway, and [LargeMessages], of which
+// eight allocations share a line.
 //
-// 4. A slot is not used again before [Table.Recycle], which control calls
-// after a grace period. It then has another generation, so no earlier handle leads
-// anywhere. Reading a reused slot would be harmless; the grace period is for
+// 4. A slot is not used again before [Table.Recycle], after a grace period, and then has
+// another generation, so no earlier handle leads anywhere. The grace period is for
 // timestamps, which carry no generation.
 //
-// 5. [Table.End] closes all links of a host with one write, that of its own
-// record: a joiner's link is the host's handle, which is stale from then
-// on. The records of its joiners are not touched, whatever their number.
+// 5. [Table.End] closes all links of a host with one write, that of its own record: a
+// joiner's link is the host's handle, which is stale from then on.
 //
 // # A program in the kernel
 //
 // A table may lie in memory that a program in the kernel reads and writes as one more
-// worker ([NewTableIn]). Records and lines are then those of the table itself, so there is
-// no second state. Differences to a worker:
+// worker ([NewTableIn]). Differences to a worker:
 //
 //   - It finds ids, not endpoints, by an index of its own that does not grow and has a hash
 //     without products of 128 bits; it looks at 4 lines at most.
@@ -134,11 +124,9 @@
 // between it exists without a link. A shard that grows places all entries in
 // its new cells before it publishes them, and places the new entry afterwards.
 //
-// So each call of [Table.FindByEndpoint], [Table.FindPeer], [Table.ByID] and
-// [Table.At] returns a state that held at some instant between call and return. Two calls are
-// two instants: a worker that has looked up a sender, and then its peer, may
-// act on a sender that has moved, unlinked or ended since. That lasts until
-// the end of its batch, since it keeps no entry longer; hence the grace period.
+// So each look-up returns a state that held at some instant between call and return. Two
+// calls are two instants: a worker may act on a sender that has moved, unlinked or ended
+// since, until the end of its batch; hence the grace period.
 //
 // # Obligations of the caller
 //
@@ -161,18 +149,12 @@
 //
 // # Sizes
 //
-// An allocation takes 264 bytes of slabs: 64 of identity, 64 of activity, 8 of
-// large messages, 8 of two gates, 24 of its owner and 96 of account; and two cells of 8 bytes, of
-// which a quarter to five eighths stay empty. That is 298 bytes for each of a million, and 310
-// MiB resident with the program around them; TestMillion measures it. No slab
-// and no cell holds a pointer, so a collection takes well under a millisecond
-// whatever the number of allocations, and stops the process for tens of
-// microseconds.
+// An allocation takes 264 bytes of slabs: 64 of identity, 64 of activity, 8 of large
+// messages, 8 of two gates, 24 of its owner and 96 of account; and two cells of 8 bytes, of
+// which a quarter to five eighths stay empty (TestMillion). None holds a pointer, so a
+// collection takes well under a millisecond whatever the number of allocations.
 //
-// A look-up that hits costs one line of cells and one identity: two cache
-// misses when the table is large; the rest is negligible. Cells of a
-// line are compared without a branch on their content, since a mispredicted
-// branch waits for both misses.
-// A growth copies one shard, 1/64 of an index: about 2 ms of control's time at
-// a million allocations, none of the workers'.
+// A look-up that hits costs one line of cells and one identity: two cache misses when the
+// table is large. A growth copies one shard, 1/64 of an index: about 2 ms of control's time
+// at a million allocations, none of the workers'.
 package table

@@ -2,8 +2,7 @@ package table
 
 import "sync/atomic"
 
-// Rate is a limit of events: one each IntervalMicros on average, and up
-// to Burst at once.
+// Rate permits one event each IntervalMicros on average, and up to Burst at once.
 type Rate struct {
 	IntervalMicros int64
 	Burst          int64
@@ -15,9 +14,8 @@ func (r Rate) Allows(gate *atomic.Uint64, nowMillis int64) bool {
 	return max(int64(gate.Load()), now)+r.IntervalMicros-now <= r.Burst*r.IntervalMicros
 }
 
-// Take draws one event from the gate at nowMillis and reports whether there
-// was one left. The gate is a single word, the time at which it will be full
-// again (generic cell rate algorithm), so several goroutines may share it.
+// Take draws one event from the gate, if one is left. The gate is one word, the time at which it
+// will be full again (generic cell rate algorithm), so several goroutines may share it.
 func (r Rate) Take(gate *atomic.Uint64, nowMillis int64) bool {
 	now := nowMillis * 1000
 	for {
@@ -32,9 +30,9 @@ func (r Rate) Take(gate *atomic.Uint64, nowMillis int64) bool {
 	}
 }
 
-// TakePlain is Take for a gate of 32 bits that one goroutine owns. IntervalMicros is a
-// multiple of 1000. The gate wraps after 49 days: one that was not used for so long may
-// refuse an event for the time of a burst.
+// TakePlain is Take for a gate of 32 bits that one goroutine owns. IntervalMicros is a multiple of
+// 1000. The gate wraps after 49 days: unused for so long, it may refuse an event for the time of a
+// burst.
 func (r Rate) TakePlain(gate *uint32, nowMillis int64) bool {
 	cost, burst := r.millis()
 	next, ok := takeCost(*gate, uint32(nowMillis), cost, burst, clockSkewMillis)
@@ -44,16 +42,14 @@ func (r Rate) TakePlain(gate *uint32, nowMillis int64) bool {
 	return ok
 }
 
-// millis returns the interval and the time of a burst in milliseconds.
 func (r Rate) millis() (interval, burst uint32) {
 	interval = uint32(r.IntervalMicros / 1000)
 	return interval, interval * uint32(r.Burst)
 }
 
-// takeCost returns the time of a gate of 32 bits, in any unit, after an event of that
-// cost, and reports whether it stays within the burst. A time that is further ahead than a
-// burst can be, even for a worker whose clock is behind by skew, is one from before the
-// wrap.
+// takeCost returns the time of a gate of 32 bits, in any unit, after an event of that cost, and
+// whether it stays within the burst. A time further ahead than a burst can be, even for a worker
+// whose clock is behind by skew, is from before the wrap.
 func takeCost(gate, now, cost, burst, skew uint32) (uint32, bool) {
 	ahead := gate - now
 	if ahead > burst+skew {
@@ -62,15 +58,13 @@ func takeCost(gate, now, cost, burst, skew uint32) (uint32, bool) {
 	return now + ahead + cost, ahead+cost <= burst
 }
 
-// isIdle reports whether a gate of 32 bits holds nothing that was taken lately, so that a new
-// one is as good.
+// A new gate is as good as an idle one.
 func isIdle(gate, now, burst, skew uint32) bool {
 	ahead := gate - now
 	return ahead == 0 || ahead > burst+skew
 }
 
-// takeShared takes a cost from a gate that any goroutine may use, and reports whether it was
-// within the burst.
+// takeShared is for a gate that any goroutine may use.
 func takeShared(gate *atomic.Uint32, now, cost, burst, skew uint32) bool {
 	for {
 		old := gate.Load()
@@ -87,38 +81,33 @@ func takeShared(gate *atomic.Uint32, now, cost, burst, skew uint32) bool {
 // clockSkewMillis is how far behind a worker's clock may be.
 const clockSkewMillis = 100
 
-// Quota limits the RELAYs of one allocation: datagrams and bytes per second,
-// each with a burst of one second. The zero Quota is no limit.
+// Quota limits the RELAYs of one allocation per second, with a burst of one second. The zero Quota
+// is no limit.
 type Quota struct {
 	datagramCost uint32 // in units of 1/8 µs
 	byteCost     uint64 // the same, times 2^byteCostBits
 }
 
-// byteCostBits are the fraction bits of the cost of a byte. There is no floating point
-// in it, so that a program in the kernel computes the same. At 100 MB/s a byte costs 0.08
-// units, and the cost of a quota is exact to 1/200,000; at 1 byte/s a datagram of 64 KiB
+// byteCostBits are fraction bits: without floating point a program in the kernel computes the
+// same. At 100 MB/s the cost of a byte is exact to 1/200,000; at 1 byte/s a datagram of 64 KiB
 // does not overflow 64 bits.
 const byteCostBits = 24
 
-// maxCost bounds the cost of one datagram, far above any burst: the sum with a gate does
-// not wrap.
+// maxCost is far above any burst, and its sum with a gate does not wrap.
 const maxCost = 1 << 30
 
-// A quota gate holds, for datagrams and for bytes, the time until which earlier
-// messages use up the rate (generic cell rate algorithm), each in 32 bits and units
-// of 1/8 µs, which wrap after 537 s.
+// A quota gate holds, for datagrams and for bytes, the time until which earlier messages use up
+// the rate, each in 32 bits and units of 1/8 µs, which wrap after 537 s.
 const (
 	quotaUnitsPerMilli = 8000
 	quotaBurst         = 1000 * quotaUnitsPerMilli
 	quotaClockSkew     = clockSkewMillis * quotaUnitsPerMilli
 )
 
-// MaxQuotaDatagrams is the largest number of datagrams per second of a quota, one for
-// each unit of its gate.
+// MaxQuotaDatagrams per second are one for each unit of the gate.
 const MaxQuotaDatagrams = 1000 * quotaUnitsPerMilli
 
-// NewQuota returns a quota of so many datagrams, at most MaxQuotaDatagrams, and bytes per
-// second; zero of one means that it is not bounded.
+// NewQuota takes at most MaxQuotaDatagrams and bytes per second; zero is no bound.
 func NewQuota(datagrams, bytes int) Quota {
 	var q Quota
 	if datagrams > 0 {
@@ -130,47 +119,44 @@ func NewQuota(datagrams, bytes int) Quota {
 	return q
 }
 
-// Costs returns the cost of a datagram in units of 1/8 µs, and that of a byte in 2^-24 of
-// them, for a program in the kernel that computes as TakeQuota does. Zero of both: no limit.
+// Costs are those of a datagram in 1/8 µs, and of a byte in 2^-24 of that, for a program in the
+// kernel. Zero of both: no limit.
 func (q Quota) Costs() (datagram uint32, byte uint64) { return q.datagramCost, q.byteCost }
 
-// cost returns the cost of a datagram of size bytes in both units.
 func (q Quota) cost(size int) (datagram, bytes uint32) {
 	return q.datagramCost, uint32(min(q.byteCost*uint64(size)>>byteCostBits, maxCost))
 }
 
-// TakeBytes is [Activity.TakeQuota] for the bytes of q alone and a gate that any goroutine may
-// use: it counts each datagram that it lets through.
+// TakeBytes is [Activity.TakeQuota] for bytes alone and a gate that any goroutine may use.
 func (q Quota) TakeBytes(gate *atomic.Uint32, size int, nowMillis int64) bool {
 	return takeShared(gate, quotaClock(nowMillis), q.bytesCost(size), quotaBurst, quotaClockSkew)
 }
 
-// bytesCost returns the cost of size bytes. It rounds up, so that no more go than q says.
+// bytesCost rounds up, so that no more go than q says.
 func (q Quota) bytesCost(size int) uint32 {
 	return uint32(min((q.byteCost*uint64(size)+1<<byteCostBits-1)>>byteCostBits, maxCost))
 }
 
 func quotaClock(nowMillis int64) uint32 { return uint32(nowMillis * quotaUnitsPerMilli) }
 
-// KeyedGates are gates by key in fixed memory: a set-associative table of words, each with a
-// gate of 32 bits and as many of its key's hash. A key keeps its word as long as its gate
-// holds what was taken; no two keys share one. Any goroutine may use it.
+// KeyedGates are gates by key in fixed memory: a set-associative table of words, each with a gate
+// of 32 bits and 32 bits of its key's hash. A key keeps its word as long as its gate holds what
+// was taken; no two keys share one. Any goroutine may use it.
 type KeyedGates struct {
 	sets  [][keyedWays]atomic.Uint64
 	shift int
 }
 
-// keyedWays is the number of words of a set: one cache line.
+// keyedWays fill one cache line.
 const keyedWays = 8
 
-// NewKeyedGates returns 2^bits sets of 8 gates, of 64 bytes each.
+// NewKeyedGates returns 2^bits sets, of 64 bytes each.
 func NewKeyedGates(bits int) *KeyedGates {
 	return &KeyedGates{make([][keyedWays]atomic.Uint64, 1<<bits), 64 - bits}
 }
 
-// Take takes an event of a key, given by its hash, and reports whether it is within the rate,
-// whose IntervalMicros is a multiple of 1000. It reports false as well if all gates of the
-// key's set are in use by other keys.
+// Take takes an event of the key with that hash. The rate's IntervalMicros is a multiple of 1000.
+// It reports false as well if other keys use all gates of the set.
 func (g *KeyedGates) Take(hash uint64, r Rate, nowMillis int64) bool {
 	cost, burst := r.millis()
 	return takeOf(g.sets[hash>>g.shift][:], uint32(hash), uint32(nowMillis), cost, burst, clockSkewMillis)
@@ -181,8 +167,8 @@ func (g *KeyedGates) TakeBytes(hash uint64, q Quota, size int, nowMillis int64) 
 	return takeOf(g.sets[hash>>g.shift][:], uint32(hash), quotaClock(nowMillis), q.bytesCost(size), quotaBurst, quotaClockSkew)
 }
 
-// takeOf is takeShared for the gate of the key with a tag in a set of words, or for a new gate
-// in the place of an idle one. It reports false if none is idle.
+// takeOf takes from the gate with a tag in a set, or from a new one in the place of an idle one.
+// It reports false if none is idle.
 func takeOf(set []atomic.Uint64, tag, now, cost, burst, skew uint32) bool {
 	for {
 		var way *atomic.Uint64

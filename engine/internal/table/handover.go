@@ -9,21 +9,19 @@ import (
 )
 
 // An allocation that another process continues is a sequence of 8-byte words, little-endian:
-// identity and account, activity, then the gates of ERROR 5. Next hops and neighbours in the
-// timer wheel are not part of it. HandoverVersion changes with the layout.
+// identity and account, activity, then the gates of ERROR 5, without next hops and neighbours in
+// the timer wheel. HandoverVersion changes with the layout.
 const (
-	// HandoverVersion is the version of what [Table.AppendAllocation] appends.
 	HandoverVersion = 2
 	handoverWords   = 28 + NotConnectedSlots
-	// HandoverLen is the size of one allocation in bytes.
+	// HandoverLen is in bytes.
 	HandoverLen = 8 * handoverWords
 )
 
 // ErrHandover is the error of [Table.RestoreAllocation] for bytes that are no allocation.
 var ErrHandover = errors.New("table: malformed allocation of another process")
 
-// AppendAllocation appends all of a live allocation to b, for RestoreAllocation in another
-// process. No worker may run.
+// AppendAllocation appends a live allocation for RestoreAllocation. No worker may run.
 func (t *Table) AppendAllocation(b []byte, h Handle) []byte {
 	e, _ := t.At(h)
 	a, act, large := t.Account(h), t.Activity(h), t.LargeMessages(h)
@@ -63,8 +61,8 @@ func (t *Table) AppendAllocation(b []byte, h Handle) []byte {
 
 func pair(low, high uint32) uint64 { return uint64(high)<<32 | uint64(low) }
 
-// Prepare takes the memory of so many allocations for an empty table, and writes to it, so that
-// RestoreAllocation does not wait until the kernel has provided it page by page.
+// Prepare takes and touches the memory of so many allocations for an empty table, so that
+// RestoreAllocation does not wait for the kernel page by page.
 func (t *Table) Prepare(allocations int) {
 	allocations = min(allocations, t.w.max)
 	for slot := range uint32(allocations) {
@@ -79,9 +77,8 @@ func (t *Table) Prepare(allocations int) {
 	t.byID.prepare(allocations)
 }
 
-// RestoreAllocation adds the allocation in b, with its endpoint, and its link if its host
-// is in the table already. counterIndex returns Spec.CounterIndex for a tenant. It reads
-// HandoverLen bytes. Errors: ErrHandover, ErrFull.
+// RestoreAllocation adds the allocation in the first HandoverLen bytes, with its endpoint, and its
+// link if its host is in the table already. Errors: ErrHandover, ErrFull.
 func (t *Table) RestoreAllocation(b []byte, counterIndex func(tenant uint64) uint32) (Handle, error) {
 	if len(b) < HandoverLen {
 		return 0, ErrHandover

@@ -12,60 +12,53 @@ const (
 	lineCells = 8 // one cache line
 	minLines  = 8
 
-	// tombstone marks a cell whose entry was removed from a line that others
-	// had to be placed beyond. Its tag is zero, which no entry has.
+	// tombstone marks a freed cell in a line that others had to be placed beyond. Its tag is zero,
+	// which no entry has.
 	tombstone = 1<<32 - 1
 )
 
-// index is a sharded open-addressing hash index from a 64-bit hash to slots.
-// It is a hint: a reader compares the key inside the record. Control alone
-// writes; readers take no lock.
+// index is a sharded open-addressing hash index from a 64-bit hash to slots. It is a hint: a
+// reader compares the key inside the record. Control alone writes; readers take no lock.
 type index struct {
 	shards [shardCount]shard
 }
 
-// shard is one part of an index. Any goroutine reads the pointers, which change only when
-// the shard is rebuilt.
+// Any goroutine reads the pointers of a shard, which change only when it is rebuilt.
 type shard struct {
 	cells  atomic.Pointer[cells]
 	counts *cellCounts
 }
 
-// cellCounts are the counts of one shard. Only control uses them; it changes them with
-// each entry, so they lie apart from the shards, which workers read for each datagram.
+// cellCounts are control's. It writes them with each entry, so they lie apart from the shards,
+// which workers read for each datagram.
 type cellCounts struct {
 	used int // cells that are not empty, tombstones included
 	live int // cells that lead to a slot
 }
 
-// cells is one version of a shard: power-of-two many lines. An entry is in the
-// line that its hash names, or, if that one was full, in one of the next.
-//
-// A reader goes on past a line only if it has no empty cell. So a line that
-// was full once never gets an empty cell again, and a line that has one never
-// was full: nothing lies beyond it, and an entry that is removed from it leaves no
-// tombstone.
+// cells is one version of a shard: power-of-two many lines. An entry is in the line that its hash
+// names, or, if that was full, in one of the next. A reader goes past a line only if it has no
+// empty cell; so a line that was full once never gets an empty cell again, and beyond one that has
+// an empty cell nothing lies, and removal leaves no tombstone.
 type cells struct {
 	lines []line
 }
 
-// line holds cells: each is the tag of a hash above slot+1, or zero when it is
-// empty, or a tombstone.
+// A cell is the tag of a hash above slot+1, zero when it is empty, or a tombstone.
 type line [lineCells]atomic.Uint64
 
 func newCells(lines int) *cells { return &cells{lines: make([]line, lines)} }
 
-// line returns the line for a hash, or for the n-th line after it, hash+n.
+// The n-th line after that of a hash is hash+n.
 func (c *cells) line(at uint64) *line { return &c.lines[at&uint64(len(c.lines)-1)] }
 
-// tagOf returns the part of a hash that is kept in a cell. It is never zero.
+// tagOf is never zero.
 func tagOf(hash uint64) uint32 { return uint32(hash>>32) | 1 }
 
 func makeCell(hash uint64, slot uint32) uint64 { return uint64(tagOf(hash))<<32 | uint64(slot+1) }
 
-// match returns a bit for each cell that carries the tag. It looks at all of
-// them without a branch that depends on their content: a mispredicted branch
-// would wait for memory.
+// match returns a bit for each cell with the tag, without a branch that depends on their content:
+// a mispredicted branch would wait for memory.
 func (l *line) match(tag uint32) (found uint) {
 	for i := lineCells - 1; i >= 0; i-- {
 		var hit uint
@@ -77,14 +70,12 @@ func (l *line) match(tag uint32) (found uint) {
 	return found
 }
 
-// slot returns the slot of the first cell in found, unless the cell has
-// changed since it carried the tag.
+// slot reports false if the cell has changed since it carried the tag.
 func (l *line) slot(found uint, tag uint32) (uint32, bool) {
 	word := l[bits.TrailingZeros(found)%lineCells].Load()
 	return uint32(word) - 1, uint32(word>>32) == tag
 }
 
-// hasEmpty reports whether a cell is empty, so that no entry lies beyond l.
 func (l *line) hasEmpty() bool {
 	for i := range l {
 		if l[i].Load() == 0 {
@@ -102,7 +93,6 @@ func (x *index) init() {
 	}
 }
 
-// prepare makes room for so many entries in an empty index.
 func (x *index) prepare(entries int) {
 	for i := range x.shards {
 		s := &x.shards[i]
@@ -114,14 +104,12 @@ func (x *index) prepare(entries int) {
 	}
 }
 
-// shard picks the shard by bits that neither the line (low bits) nor, alone,
-// the tag decides.
+// The bits of the shard are neither those of the line (low bits) nor, alone, those of the tag.
 func (x *index) shard(hash uint64) *shard {
 	return &x.shards[bits.RotateLeft64(hash, shardBits)%shardCount]
 }
 
-// insert adds slot under hash. rehash returns the hash of a slot that is
-// already in the shard; it is called when the shard grows.
+// insert calls rehash for each slot that is in the shard when that grows.
 func (s *shard) insert(hash uint64, slot uint32, rehash func(slot uint32) uint64) {
 	c := s.cells.Load()
 	// A quarter of the cells stays empty, so that probes end and stay short.
@@ -134,8 +122,7 @@ func (s *shard) insert(hash uint64, slot uint32, rehash func(slot uint32) uint64
 	s.counts.live++
 }
 
-// place stores slot in the first free cell for hash in so many lines, if there is one. It
-// reports whether the cell was empty rather than a tombstone.
+// place reports whether the cell was empty rather than a tombstone.
 func (c *cells) place(hash uint64, slot uint32, probes int) (fresh bool) {
 	for n := range probes {
 		line := c.line(hash + uint64(n))
@@ -150,8 +137,7 @@ func (c *cells) place(hash uint64, slot uint32, probes int) (fresh bool) {
 	return false
 }
 
-// linesFor returns for how many lines so many entries fill at most half of the cells, and no
-// fewer than there are.
+// linesFor returns how many lines so many entries half fill, and no fewer than there are.
 func (s *shard) linesFor(entries int) int {
 	size := len(s.cells.Load().lines)
 	for entries*2 > size*lineCells {
@@ -160,8 +146,8 @@ func (s *shard) linesFor(entries int) int {
 	return size
 }
 
-// rebuild swaps in cells without tombstones, twice as many if more than half
-// of the present ones are live. Readers of the old cells look again.
+// rebuild swaps in cells without tombstones, twice as many if more than half of the present ones
+// are live. Readers of the old cells look again.
 func (s *shard) rebuild(old *cells, rehash func(slot uint32) uint64) *cells {
 	size := s.linesFor(s.counts.live + 1)
 	fresh := newCells(size)
@@ -179,8 +165,6 @@ func (s *shard) rebuild(old *cells, rehash func(slot uint32) uint64) *cells {
 	return fresh
 }
 
-// remove frees the cell of slot under hash, see cells.remove. It reports false when there
-// is none.
 func (s *shard) remove(hash uint64, slot uint32) bool {
 	c := s.cells.Load()
 	freed, ok := c.remove(hash, slot, len(c.lines))
@@ -193,10 +177,9 @@ func (s *shard) remove(hash uint64, slot uint32) bool {
 	return ok
 }
 
-// remove frees the cell of slot under hash in so many lines. It reports whether there was
-// one, and whether it is empty now rather than a tombstone. While an allocation moves, its
-// slot has two cells, so the tag is compared as well; if even the tags are equal, the cells
-// are, and either may go.
+// remove reports whether there was a cell, and whether it is empty now rather than a tombstone.
+// While an allocation moves, its slot has two cells, so the tag is compared as well; if even the
+// tags are equal, either cell may go.
 func (c *cells) remove(hash uint64, slot uint32, probes int) (freed, ok bool) {
 	cell := makeCell(hash, slot)
 	for n := range probes {

@@ -8,29 +8,26 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Tick is a point in time in units of 250 ms, the resolution of every timer
-// of the relay. 31 bits of it are used, which last for 17 years.
+// Tick is in units of 250 ms. 31 bits of it are used, which last for 17 years.
 type Tick uint32
 
-// AtHostsEnd is the Account.UnlinkedAt of a joiner that another process continues and whose
-// link ended with its host: Entry.Link does not name that any more.
+// AtHostsEnd is the Account.UnlinkedAt of a joiner that another process continues and whose link
+// ended with its host, which Entry.Link does not name any more.
 const AtHostsEnd Tick = 1<<31 - 1
 
-// TickMillis is the length of a [Tick] in milliseconds.
 const TickMillis = 250
 
-// Role is the side of a match that an allocation is on.
 type Role uint8
 
-// The roles. RoleNone marks a free slot.
+// RoleNone marks a free slot.
 const (
 	RoleNone   Role = 0
 	RoleHost   Role = 1
 	RoleJoiner Role = 2
 )
 
-// Handle names one allocation in the table: a slot and the slot's generation.
-// It turns stale when the allocation ends, and the zero Handle is never valid.
+// Handle is a slot and its generation. It turns stale when the allocation ends; zero is never
+// valid.
 type Handle uint64
 
 func makeHandle(slot, generation uint32) Handle {
@@ -40,9 +37,9 @@ func makeHandle(slot, generation uint32) Handle {
 func (h Handle) slot() uint32       { return uint32(h >> 32) }
 func (h Handle) generation() uint32 { return uint32(h) }
 
-// identity is the part of a record that every worker reads for each datagram from or to
-// its owner, in one cache line. Control alone writes it, under the sequence number, but
-// for path and NextHop, which are not under it; every word is an atomic.
+// identity is what every worker reads for each datagram from or to its owner, in one cache line.
+// Control alone writes it, under the sequence number, but for path and NextHop; every word is an
+// atomic.
 type identity struct {
 	state    atomic.Uint32    // sequence number in the low half, odd while control writes; NextHop in the high half
 	path     atomic.Uint32    // to the endpoint, and Tick of the last RELAY to it, see AllowRelay
@@ -52,10 +49,9 @@ type identity struct {
 	link     atomic.Uint64    // a joiner's link: the Handle of its host; zero: none
 }
 
-// Activity is the part of a record that the worker of its owner writes, on a line of its
-// own: that of its RELAYs and of what it is sent in reply. Other workers use it only for
-// ERROR 3, and for RELAYs to an endpoint that is not validated. Workers keep a pointer to
-// it, as an [Entry], no longer than their batch.
+// Activity is what the worker of its owner writes, on a line of its own: that of its RELAYs and of
+// what it is sent in reply. Other workers use it only for ERROR 3, and for RELAYs on a path that
+// is not validated. Workers keep a pointer to it no longer than their batch.
 type Activity struct {
 	// Tick of the last message but BIND from its endpoint, doubled; zero: none; see RecordMessage
 	heard        atomic.Uint32
@@ -69,30 +65,27 @@ type Activity struct {
 	notConnected [NotConnectedSlots]atomic.Uint64 // gates of ERROR 5 by peer, see TakeNotConnected
 }
 
-// LargeMessages is what workers record of messages that are too large for the path
-// to an allocation's owner, or may be too large for its client. They write it for such messages only, so it needs no
-// line of its own.
+// LargeMessages is written only for messages that are too large for the path to an allocation's
+// owner, or may be for its client, so it needs no line of its own.
 type LargeMessages struct {
 	dropped   atomic.Uint32
 	forwarded atomic.Uint32 // those that may be too large, and reported
 }
 
-// reported is a bit of LargeMessages.forwarded: of a host, its match was reported.
+// The host's match was reported.
 const reported = 1 << 31
 
-// Flags are the state of an allocation that workers need to handle a BIND.
+// Flags are what workers need to handle a BIND.
 type Flags uint8
 
 const (
 	// EverBound: a BIND was accepted, and Entry.Nonce is its nonce.
 	EverBound Flags = 1 << iota
-	// BindConfirmed: the BIND_RECEIVED for its present endpoint has left, so that
-	// a worker may answer the same BIND at once.
+	// BindConfirmed: the BIND_RECEIVED for its present endpoint has left, so that a worker may
+	// answer the same BIND at once.
 	BindConfirmed
-	// ExpiryDeferred: its expiry was deferred once for a BIND that failed for its
-	// nonce. No other such BIND defers it.
+	// ExpiryDeferred: a BIND that failed for its nonce has deferred expiry, and no other one does.
 	ExpiryDeferred
-	// Recovered: it came back after a restart of the relay.
 	Recovered
 	// Individual: [Table.Player] is one player, not many that share a token.
 	Individual
@@ -114,22 +107,22 @@ type Entry struct {
 // Is reports whether all of the flags are set.
 func (e *Entry) Is(f Flags) bool { return e.Flags&f == f }
 
-// NextHop names the next hop of an endpoint in a table of a program in the kernel, which sends
-// to the endpoint itself; zero: it does not, and leaves that to workers.
+// NextHop names an entry in a table of a program in the kernel, which sends to the endpoint
+// itself; with zero it leaves that to workers.
 type NextHop uint16
 
-// NextHopUnseen is set in a next hop until the program has received a RELAY of the endpoint, at
-// the address to which it is bound. If the kernel translates addresses before the socket, that never
-// happens, and the program does not send to the endpoint: the kernel must translate what it gets.
+// NextHopUnseen is set until the program has received a RELAY of the endpoint, at the address to
+// which it is bound. Where the kernel translates addresses before the socket that never happens,
+// and the program does not send there: the kernel must translate what it gets.
 const NextHopUnseen NextHop = 1 << 15
 
-// write runs change with the sequence number odd. Only control calls it.
+// Control alone calls write, which runs change with the sequence number odd.
 func (r *identity) write(change func(r *identity)) {
 	r.writeNextHop(NextHop(r.state.Load()>>16), change)
 }
 
-// writeNextHop is write that also stores a next hop, in the first store: a program in the kernel
-// that sees a new endpoint or a part of it cannot see the old endpoint's next hop.
+// writeNextHop stores the next hop in its first store: a program in the kernel that sees a new
+// endpoint or a part of it cannot see the old endpoint's next hop.
 func (r *identity) writeNextHop(nextHop NextHop, change func(r *identity)) {
 	seq := uint16(r.state.Load())
 	r.state.Store(uint32(nextHop)<<16 | uint32(seq+1))
@@ -148,7 +141,6 @@ func (r *identity) setEndpoint(ep endpoint.Endpoint) {
 	r.endpoint[2].Store(ep.Tail)
 }
 
-// setMeta begins or ends an allocation, without flags and nonce.
 func (r *identity) setMeta(generation uint32, role Role) {
 	r.meta.Store(uint64(role)<<32 | uint64(generation))
 }
@@ -158,19 +150,18 @@ func (r *identity) setBinding(flags Flags, nonce uint16) {
 	r.meta.Store(uint64(nonce)<<48 | uint64(flags)<<40 | r.meta.Load()&rest)
 }
 
-// owner says for whom an allocation is. Control writes it before anybody finds the record.
+// Control writes owner before anybody finds the record.
 type owner struct {
 	tenant atomic.Uint64
 	player [2]atomic.Uint64
 }
 
-// Account is the part of a record that only control uses. Pointers to it are
-// valid until the allocation ends.
+// Account is control's part of a record, valid until the allocation ends.
 type Account struct {
 	Match proto.AllocationID // id of the host of its match; a host's own id
-	// LostEndpoint is the caller's hash of the endpoint that another allocation took
-	// over at EndpointAt, zero if none did. Else EndpointAt is when it was bound to its
-	// endpoint, zero if it took that back.
+	// LostEndpoint is the caller's hash of the endpoint that another allocation took over at
+	// EndpointAt, zero for none. Else EndpointAt is when it was bound to its endpoint, zero if it
+	// took that back.
 	LostEndpoint uint32
 	EndpointAt   Tick
 	LinkGate     uint32 // of new links, see Rate.TakePlain
@@ -179,22 +170,22 @@ type Account struct {
 	DeferredUntil Tick // it does not expire before; zero: never deferred
 	CloseAt       Tick // a CLOSE takes effect after this unless the owner sends something; zero: none
 	UnlinkAt      Tick // of a joiner: its link ends after this unless DisconnectedBy relays; zero: none
-	// UnlinkedAt is when one side closed the link of a joiner, the last one of a host; zero:
-	// none has, or the joiner has a link. See [AtHostsEnd].
+	// UnlinkedAt is when one side closed the link of a joiner, the last one of a host; zero: none
+	// has, or the joiner has a link. See [AtHostsEnd].
 	UnlinkedAt Tick
-	// MigrationAt is when a joiner was first a candidate for its host's place, and when a host
-	// last sent a DISCONNECT of a player; zero: never.
+	// MigrationAt is when a joiner was first a candidate, and when a host last sent a DISCONNECT
+	// of a player; zero: never.
 	MigrationAt Tick
 
 	StateIndex uint32 // index of its record in the state file; zero: none
 
 	Next, Prev uint32 // neighbours in the timer wheel, as slot+1
 
-	// Neighbours in the list of its player's allocations, as slot+1.
+	// As slot+1.
 	NextOfPlayer, PrevOfPlayer uint32
 
-	// The ring of a host and the joiners that are linked to it, as slot+1, see
-	// [Table.LinkedJoiners]. Those of a joiner mean nothing without a link to a live host.
+	// The ring of a host and its linked joiners, as slot+1, see [Table.LinkedJoiners]. Those of a
+	// joiner mean nothing without a link to a live host.
 	NextLinked, PrevLinked uint32
 
 	Bucket         uint16 // bucket of the timer wheel, as index+1; zero: in none
@@ -210,22 +201,19 @@ type Account struct {
 	ExpiryPending  bool // it has expired and waits for the grace period
 }
 
-// SlabRecords is the number of allocations in one slab: large enough that the
-// collector sees few objects, small enough that an idle relay stays small.
+// SlabRecords: the collector sees few objects, and an idle relay stays small.
 const SlabRecords = 1024
 
-// Slab is the memory of the records of SlabRecords allocations: what workers read and
-// write for each datagram. It holds no pointers, so the collector never scans it, and it
-// never moves. A slab may lie in memory that the kernel shares, see [NewTableIn].
-//
-// Identities and activities are apart, not side by side: workers that read identities
-// would also draw the lines next to them, which other workers write.
+// Slab has what workers read and write for each datagram. It holds no pointers, so the collector
+// never scans it, and it never moves; it may be memory shared with the kernel, see [NewTableIn].
+// Identities and activities are apart: workers that read identities would also draw the lines next
+// to them, which other workers write.
 type Slab struct {
 	identities [SlabRecords]identity
 	activities [SlabRecords]Activity
 }
 
-// coldSlab is the memory of what is used per allocation, not per datagram.
+// coldSlab is not used per datagram.
 type coldSlab struct {
 	large      [SlabRecords]LargeMessages
 	mismatches [SlabRecords]atomic.Uint32 // gates of ERROR 3 that names the allocation, see TakeMismatch

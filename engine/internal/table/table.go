@@ -11,15 +11,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// DefaultMaxAllocations is how many allocations a table holds by default: one
-// million of them stay within 512 MiB of memory.
+// DefaultMaxAllocations of the default, one million, stay within 512 MiB of memory.
 const DefaultMaxAllocations = 1_000_000
 
-// Table holds every allocation, by the endpoint it is bound to and by its id.
-//
-// All methods in this file, and those of [Activity] and [LargeMessages] in it, may
-// be called by any goroutine at any time and take no lock. Those in writer.go belong
-// to the one control goroutine.
+// Table holds every allocation, by its endpoint and by its id. Any goroutine may call the methods
+// in this file at any time; they take no lock. Those in writer.go belong to control.
 type Table struct {
 	secret     [4]uint64
 	slabs      []atomic.Pointer[Slab]
@@ -30,16 +26,15 @@ type Table struct {
 	cold []atomic.Pointer[coldSlab]
 }
 
-// NewTable returns an empty table for at most max allocations; zero or less
-// means [DefaultMaxAllocations]. Memory is taken as allocations come.
+// NewTable returns a table for at most max allocations; zero or less means
+// [DefaultMaxAllocations]. Memory is taken as allocations come.
 func NewTable(max int) *Table {
 	return NewTableIn(Memory{Slab: func(int) *Slab { return new(Slab) }}, max)
 }
 
-// NewTableIn returns a table in the memory of a provider. Control calls m.Slab for slab 0, 1
-// and so on as allocations come, at most max/SlabRecords, rounded up. All memory is zero,
-// begins at a multiple of 64 bytes, belongs to the table alone, and is valid as long as
-// the table.
+// NewTableIn returns a table in the memory of a provider. Control calls m.Slab for slab 0, 1 and
+// so on, at most max/SlabRecords, rounded up. All memory is zero, begins at a multiple of 64
+// bytes, belongs to the table alone, and is valid as long as the table.
 func NewTableIn(m Memory, max int) *Table {
 	if max <= 0 {
 		max = DefaultMaxAllocations
@@ -61,9 +56,9 @@ func NewTableIn(m Memory, max int) *Table {
 	return t
 }
 
-// FindByEndpoint stores the allocation that is bound to ep in e and reports whether
-// there is one; if not, e is undefined. It writes to the caller's entry because a
-// processor stalls on an entry that is copied right after it was written.
+// FindByEndpoint stores the allocation that is bound to ep in e, which is undefined if there is
+// none. It writes to the caller's entry because a processor stalls on an entry that is copied
+// right after it was written.
 func (t *Table) FindByEndpoint(ep endpoint.Endpoint, e *Entry) bool {
 	hash := t.hashEndpoint(ep)
 	tag, shard := tagOf(hash), t.byEndpoint.shard(hash)
@@ -89,8 +84,8 @@ func (t *Table) FindByEndpoint(ep endpoint.Endpoint, e *Entry) bool {
 	}
 }
 
-// FindPeer stores the allocation with id to in e and reports whether it and from
-// are linked; if not, e is undefined.
+// FindPeer stores the allocation with id to in e and reports whether it and from are linked; if
+// not, e is undefined.
 func (t *Table) FindPeer(from *Entry, to *proto.AllocationID, e *Entry) bool {
 	if from.Role == RoleJoiner {
 		return t.findAt(from.Link, e) && e.ID == *to
@@ -106,8 +101,8 @@ func (t *Table) ByID(id proto.AllocationID) (e Entry, ok bool) {
 	return e, true
 }
 
-// findID is FindByEndpoint for an id. The loop is there twice because a call for
-// the comparison of keys would cost more than the comparison.
+// findID repeats the loop of FindByEndpoint, because a call for the comparison of keys would cost
+// more than the comparison.
 func (t *Table) findID(id *proto.AllocationID, e *Entry) bool {
 	hash := t.hashID(*id)
 	tag, shard := tagOf(hash), t.byID.shard(hash)
@@ -144,14 +139,13 @@ func (t *Table) findAt(h Handle, e *Entry) bool {
 	return h != 0 && t.identity(h.slot()).snapshot(h.slot(), e) && e.Handle == h
 }
 
-// Counts returns how many allocations the table holds, how many of them have
-// an endpoint, and how many links are open. The three are read one by one.
+// Counts are read one by one.
 func (t *Table) Counts() (allocations, bound, links int) {
 	return int(t.w.live.Load()), int(t.w.bound.Load()), int(t.w.links.Load())
 }
 
-// snapshot copies the identity. It reports false when the slot is empty. A
-// reader that meets control in the middle of a write waits for it.
+// snapshot reports false when the slot is empty. A reader that meets control in the middle of a
+// write waits for it.
 func (r *identity) snapshot(slot uint32, e *Entry) bool {
 	for spins := 0; ; spins++ {
 		before := r.state.Load()
@@ -185,15 +179,13 @@ func (t *Table) identity(slot uint32) *identity {
 	return &t.slabs[slot/SlabRecords].Load().identities[slot%SlabRecords]
 }
 
-// Activity returns what workers record of the allocation h. It belongs to the
-// slot: see point 4 of the contract.
+// Activity belongs to the slot: see point 4 of the contract.
 func (t *Table) Activity(h Handle) *Activity {
 	slot := h.slot()
 	return &t.slabs[slot/SlabRecords].Load().activities[slot%SlabRecords]
 }
 
-// LargeMessages returns what workers record of large messages to the owner of h, as
-// Activity does.
+// LargeMessages belongs to the slot, as Activity does.
 func (t *Table) LargeMessages(h Handle) *LargeMessages {
 	slot := h.slot()
 	return &t.cold[slot/SlabRecords].Load().large[slot%SlabRecords]
@@ -204,11 +196,11 @@ func (t *Table) owner(h Handle) *owner {
 	return &t.cold[slot/SlabRecords].Load().owners[slot%SlabRecords]
 }
 
-// Tenant returns the hash of the tenant of h, Spec.Tenant. Ask At again afterwards, unless h is
-// live for certain, as for control.
+// Tenant returns Spec.Tenant. Ask At again afterwards, unless h is live for certain, as for
+// control.
 func (t *Table) Tenant(h Handle) uint64 { return t.owner(h).tenant.Load() }
 
-// Player returns the hash of the player that h was issued to, Spec.Player, as Tenant does.
+// Player returns Spec.Player, as Tenant does.
 func (t *Table) Player(h Handle) (player [16]byte) {
 	o := t.owner(h)
 	binary.LittleEndian.PutUint64(player[:8], o.player[0].Load())
@@ -216,14 +208,12 @@ func (t *Table) Player(h Handle) (player [16]byte) {
 	return player
 }
 
-// mismatchGate returns the gate of TakeMismatch. It is not on the line of Activity: an
-// attacker may have it written at will.
+// The gate is not on the line of Activity: an attacker may have it written at will.
 func (t *Table) mismatchGate(h Handle) *atomic.Uint32 {
 	slot := h.slot()
 	return &t.cold[slot/SlabRecords].Load().mismatches[slot%SlabRecords]
 }
 
-// excessGate returns the gate of TakeExcess.
 func (t *Table) excessGate(h Handle) *atomic.Uint32 {
 	slot := h.slot()
 	return &t.cold[slot/SlabRecords].Load().excess[slot%SlabRecords]
@@ -232,9 +222,8 @@ func (t *Table) excessGate(h Handle) *atomic.Uint32 {
 // NextHop returns how a program in the kernel sends to the endpoint of h.
 func (t *Table) NextHop(h Handle) NextHop { return NextHop(t.identity(h.slot()).state.Load() >> 16) }
 
-// hashEndpoint and hashID are keyed per table, so that an attacker cannot choose
-// endpoints that collide. That takes more than [endpoint.Mix64], whose differences
-// an attacker can partly predict without the key.
+// hashEndpoint and hashID are keyed per table, so that an attacker cannot choose endpoints that
+// collide, as with [endpoint.Mix64], whose differences are partly predictable without the key.
 func (t *Table) hashEndpoint(ep endpoint.Endpoint) uint64 {
 	return t.mix(foldMultiply(ep.Hi^t.secret[0], ep.Lo^t.secret[1]), ep.Tail^t.secret[2])
 }
@@ -244,9 +233,8 @@ func (t *Table) hashID(id proto.AllocationID) uint64 {
 	return t.mix(a^t.secret[1], b^t.secret[2])
 }
 
-// mix hashes a and b, and the result with itself: where only one of them
-// varies, as in a sequence of ports, a single product would be as even as its
-// factor happens to be.
+// mix hashes a and b, and the result with itself: where only one of them varies, as in a sequence
+// of ports, a single product would be as even as its factor happens to be.
 func (t *Table) mix(a, b uint64) uint64 {
 	h := foldMultiply(a, b)
 	return foldMultiply(h, h^t.secret[3])
@@ -258,44 +246,39 @@ func foldMultiply(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// RecordReceive records at tick that the owner sent a datagram. It writes only when
-// the tick changes.
+// RecordReceive records that the owner sent a datagram. It writes only when the tick changes.
 func (a *Activity) RecordReceive(tick Tick) { advance(&a.received, tick) }
 
-// RecordNotice records at tick that control sends the owner a message.
+// RecordNotice records that control sends the owner a message.
 func (a *Activity) RecordNotice(tick Tick) { advance(&a.notified, tick) }
 
 // RecordRelay records at tick that a RELAY of the owner is relayed.
 func (a *Activity) RecordRelay(tick Tick) { advance(&a.relayed, tick) }
 
-// sentBytesBits is how many bits of Activity.sent count bytes; the upper ones count
-// datagrams.
+// sentBytesBits of Activity.sent count bytes; the upper ones count datagrams.
 const sentBytesBits = 36
 
-// The counts of [Activity.Sent] begin again at zero at these values: after 74 hours at
-// 1,000 datagrams a second, and after 19 hours at 1 MB a second.
+// The counts of [Activity.Sent] begin again at zero at these values: after 74 hours at 1,000
+// datagrams a second, and after 19 hours at 1 MB a second.
 const (
 	SentDatagramsLimit = 1 << (64 - sentBytesBits)
 	SentBytesLimit     = 1 << sentBytesBits
 )
 
-// CountRelay counts a RELAY of the owner of size bytes that is relayed. Of two at once, on
-// two workers, one may not be counted.
+// CountRelay may lose one of two at once, on two workers.
 func (a *Activity) CountRelay(size int) {
 	a.sent.Store(a.sent.Load() + 1<<sentBytesBits + uint64(size))
 }
 
-// Sent returns the RELAYs of the owner that were relayed since it was reserved, and their
-// bytes, below SentDatagramsLimit and SentBytesLimit. Each overflow of the bytes counts as a
-// datagram.
+// Sent returns the RELAYs of the owner that were relayed, and their bytes, below
+// SentDatagramsLimit and SentBytesLimit. Each overflow of the bytes counts as a datagram.
 func (a *Activity) Sent() (datagrams, bytes uint64) {
 	sent := a.sent.Load()
 	return sent >> sentBytesBits, sent % SentBytesLimit
 }
 
-// advance moves a timestamp to tick unless it is there already, and reports whether
-// it wrote. A timestamp never goes back, as a worker may be late, and of two writes
-// at once the later time stays.
+// advance reports whether it wrote. A timestamp never goes back, as a worker may be late, and of
+// two writes at once the later time stays.
 func advance(timestamp *atomic.Uint32, tick Tick) bool {
 	for old := timestamp.Load(); old < uint32(tick); old = timestamp.Load() {
 		if timestamp.CompareAndSwap(old, uint32(tick)) {
@@ -305,21 +288,18 @@ func advance(timestamp *atomic.Uint32, tick Tick) bool {
 	return false
 }
 
-// LastSeen returns when the last datagram of the owner of h was received, and when the
-// owner last sent or received one.
+// LastSeen returns when the owner of h last sent, and when it last sent or received.
 func (t *Table) LastSeen(h Handle) (received, active Tick) {
 	a := t.Activity(h)
 	received = Tick(a.received.Load())
 	return received, max(received, Tick(a.notified.Load()), t.lastRelayTo(h))
 }
 
-// LastRelays returns when the host and the joiner last relayed to each other over the
-// link of a joiner, or over one that it had before.
+// LastRelays includes a link that the joiner had before.
 func (t *Table) LastRelays(joiner Handle) (fromHost, fromJoiner Tick) {
 	return t.lastRelayTo(joiner), Tick(t.Activity(joiner).relayed.Load())
 }
 
-// lastRelayTo returns when a RELAY last went to the owner of h.
 func (t *Table) lastRelayTo(h Handle) Tick {
 	last := Tick(t.Activity(h).unvalidated.Load())
 	if p := t.identity(h.slot()).path.Load(); p&validated != 0 {
@@ -328,34 +308,31 @@ func (t *Table) lastRelayTo(h Handle) Tick {
 	return last
 }
 
-// CounterIndex returns Spec.CounterIndex. It lies on the line that a worker writes for
-// each RELAY anyway, so that counting by it touches no further cache line.
+// CounterIndex lies on the line that a worker writes for each RELAY anyway.
 func (a *Activity) CounterIndex() uint32 { return a.counterIndex.Load() }
 
-// The path to an endpoint is one word: that it is validated and the tick of the last
-// RELAY to it, or how many bytes may go there.
+// The path to an endpoint is one word: that it is validated and the tick of the last RELAY to it,
+// or how many bytes may go there.
 const (
-	// validated: the path is validated (RFC 9000, section 8), so any number of bytes
-	// may go there. The other bits are the tick.
+	// validated (RFC 9000, section 8): any number of bytes may go there. The other bits are the
+	// tick.
 	validated = 1 << 31
-	// limited: each received message increases the allowance, and none validates the
-	// path. The other bits are bytes.
+	// limited: each received message increases the allowance, and none validates the path. The
+	// other bits are bytes.
 	limited = 1 << 30
-	// maxAllowance bounds the bytes that a limited endpoint may collect.
+	// maxAllowance of a limited endpoint, in bytes.
 	maxAllowance = 1 << 20
 )
 
-// HasHeard reports whether Table.RecordMessage need not be called for another message of
-// the owner in this tick.
+// HasHeard reports whether RecordMessage need not be called for another message in this tick.
 func (a *Activity) HasHeard(tick Tick) bool { return a.heard.Load() >= uint32(tick)<<1|1 }
 
-// RecordMessage records at tick that a message other than a BIND came from the endpoint of
-// an entry. If the path to it is not validated, it validates the path, or increases the
-// allowance of a limited one by so many bytes.
+// RecordMessage records that a message other than a BIND came from the endpoint of an entry: it
+// validates the path, or increases the allowance of a limited one by so many bytes.
 //
-// The low bit of heard is set if the next message of the tick changes nothing. It is
-// stored before the path is read, and BeginPath stores them in the other order: so either
-// the new path is validated here, or the next message comes here again.
+// The low bit of heard is set if the next message of the tick changes nothing. It is stored before
+// the path is read, and BeginPath stores them in the other order: so either the new path is
+// validated here, or the next message comes here again.
 func (t *Table) RecordMessage(e *Entry, tick Tick, bytes int) {
 	a := t.Activity(e.Handle)
 	a.heard.Store(uint32(tick)<<1 | 1)
@@ -372,13 +349,13 @@ func (a *Activity) RecordHeard(tick Tick) {
 	}
 }
 
-// LastHeard returns when a message other than a BIND last came from the owner's
-// endpoint, zero if none did since it was bound there.
+// LastHeard returns when a message other than a BIND last came from the owner's endpoint, zero if
+// none did since it was bound there.
 func (a *Activity) LastHeard() Tick { return Tick(a.heard.Load() >> 1) }
 
-// increaseAllowance records a message from ep and reports whether the path to it is
-// validated. The owner may have moved since: the path is read first, and Bind precedes
-// BeginPath, so a message of the former endpoint does not change the path to the new one.
+// increaseAllowance reports whether the path is validated. The owner may have moved since: the
+// path is read first, and Bind precedes BeginPath, so a message of the former endpoint does not
+// change the path to the new one.
 func (r *identity) increaseAllowance(ep endpoint.Endpoint, bytes int) bool {
 	for {
 		old := r.path.Load()
@@ -401,15 +378,13 @@ func (r *identity) increaseAllowance(ep endpoint.Endpoint, bytes int) bool {
 // IsValidated reports whether the path to the endpoint of h is validated.
 func (t *Table) IsValidated(h Handle) bool { return t.identity(h.slot()).path.Load()&validated != 0 }
 
-// HasRelayed reports whether AllowRelay need not be called for another RELAY to the owner
-// of h in this tick: the path is validated and the tick recorded.
+// HasRelayed reports whether AllowRelay need not be called for another RELAY in this tick.
 func (t *Table) HasRelayed(h Handle, tick Tick) bool {
 	return t.identity(h.slot()).path.Load() == validated|uint32(tick)
 }
 
-// AllowRelay reports whether a RELAY of size bytes may go to the endpoint of h, and takes
-// them from its allowance while the path is not validated. It records at tick that the
-// RELAY goes there.
+// AllowRelay reports whether a RELAY of size bytes may go to the endpoint of h, and takes them
+// from its allowance while the path is not validated. It records that the RELAY goes there.
 func (t *Table) AllowRelay(h Handle, size int, tick Tick) bool {
 	path := &t.identity(h.slot()).path
 	for {
@@ -430,8 +405,7 @@ func (t *Table) AllowRelay(h Handle, size int, tick Tick) bool {
 	}
 }
 
-// TakeExcess reports whether size bytes beyond the allowance of a limited path may go to the
-// endpoint of h at nowMillis, within the bytes of q, and takes them.
+// TakeExcess takes size bytes beyond the allowance of a limited path from q.
 func (t *Table) TakeExcess(h Handle, q Quota, size int, nowMillis int64) bool {
 	return t.identity(h.slot()).path.Load()&limited != 0 && q.TakeBytes(t.excessGate(h), size, nowMillis)
 }
@@ -439,8 +413,8 @@ func (t *Table) TakeExcess(h Handle, q Quota, size int, nowMillis int64) bool {
 // RecordExcess records at tick that a RELAY beyond the allowance goes to the owner of h.
 func (t *Table) RecordExcess(h Handle, tick Tick) { advance(&t.Activity(h).unvalidated, tick) }
 
-// ChargeReply takes size bytes of the relay's own, which go to the endpoint of h in any case,
-// from the allowance of a limited path, or else from q.
+// ChargeReply takes size bytes of the relay's own, which go in any case, from the allowance of a
+// limited path, or else from q.
 func (t *Table) ChargeReply(h Handle, q Quota, size int, nowMillis int64) {
 	path := &t.identity(h.slot()).path
 	for {
@@ -462,10 +436,9 @@ func (t *Table) ChargeReply(h Handle, q Quota, size int, nowMillis int64) {
 	}
 }
 
-// TakeQuota reports whether the owner may relay a datagram of size bytes at
-// nowMillis, within q, and counts it if so. Two workers at once may count one
-// datagram for two, which is rare, since the kernel hands all datagrams of an
-// endpoint to one worker, and does no harm.
+// TakeQuota reports whether the owner may relay size bytes within q, and counts them if so. Two
+// workers at once may count one datagram for two, which is rare, since the kernel hands all
+// datagrams of an endpoint to one worker, and does no harm.
 func (a *Activity) TakeQuota(q Quota, size int, nowMillis int64) bool {
 	return q == (Quota{}) || a.takeQuota(q, size, nowMillis)
 }
@@ -488,40 +461,35 @@ func (l *LargeMessages) AddDrop() { l.dropped.Add(1) }
 // Drops returns how many were counted.
 func (l *LargeMessages) Drops() uint32 { return l.dropped.Load() }
 
-// AddForwarded counts a message that was forwarded but may be too large for the owner's
-// client.
+// AddForwarded counts a message that may be too large for the owner's client.
 func (l *LargeMessages) AddForwarded() { l.forwarded.Add(1) }
 
 // Forwarded returns how many were counted.
 func (l *LargeMessages) Forwarded() uint32 { return l.forwarded.Load() &^ reported }
 
-// TakeReport reports whether the caller is the one to report the match of a
-// host, and false until ReturnReport if another caller was.
+// TakeReport reports true to one caller, the one to report the match of a host, until
+// ReturnReport.
 func (l *LargeMessages) TakeReport() bool {
 	return l.forwarded.Load()&reported == 0 && l.forwarded.Or(reported)&reported == 0
 }
 
-// ReturnReport lets the next message be reported: this report was lost.
+// ReturnReport is called when the report was lost.
 func (l *LargeMessages) ReturnReport() { l.forwarded.And(^uint32(reported)) }
 
-// NotConnectedSlots is about how many peers one allocation may receive an ERROR 5
-// within a second: beyond that it receives none, so that the record of them has a
-// fixed size.
+// NotConnectedSlots is about how many peers one allocation may receive an ERROR 5 within a second:
+// the record of them has a fixed size.
 const NotConnectedSlots = 3
 
-// NotConnectedMillis is the shortest time in milliseconds between two ERROR 5 to
-// one allocation about one peer.
+// NotConnectedMillis is the shortest time between two ERROR 5 to one allocation about one peer.
 const NotConnectedMillis = 1000
 
-// TakeNotConnected reports whether an ERROR 5 may go to the owner of h at nowMillis
-// because it has no link to peer: at once, then once a second for each peer.
+// TakeNotConnected permits one ERROR 5 a second to the owner of h for each peer.
 func (t *Table) TakeNotConnected(h Handle, peer proto.AllocationID, nowMillis int64) bool {
 	const second = NotConnectedMillis // The clock of another worker may be as much behind.
 	return takeOf(t.Activity(h).notConnected[:], uint32(t.hashID(peer)), uint32(nowMillis), second, second, second)
 }
 
-// TakeMismatch reports whether an ERROR 3 that names the live allocation h may be
-// sent at nowMillis, within rate.
+// TakeMismatch permits ERROR 3 that name the live allocation h, within rate.
 func (t *Table) TakeMismatch(h Handle, rate Rate, nowMillis int64) bool {
 	cost, burst := rate.millis()
 	return takeShared(t.mismatchGate(h), uint32(nowMillis), cost, burst, clockSkewMillis)

@@ -10,8 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// writer is the part of the table that only the control goroutine uses, but for the
-// counts, which any goroutine reads.
+// writer is control's part of the table; any goroutine reads the counts.
 type writer struct {
 	max  int
 	next uint32   // first slot that was never used
@@ -25,7 +24,6 @@ type writer struct {
 // ErrFull is returned by [Table.Reserve] for a table that can hold no more.
 var ErrFull = errors.New("table: full")
 
-// Spec holds the values of a new allocation.
 type Spec struct {
 	ID             proto.AllocationID
 	Role           Role
@@ -34,8 +32,7 @@ type Spec struct {
 	Tenant         uint64
 	Epoch          uint16
 	MaxConnections uint16
-	// CounterIndex is for the caller: it counts the traffic of the allocation
-	// under that number. See [Activity.CounterIndex].
+	// CounterIndex is for the caller, see [Activity.CounterIndex].
 	CounterIndex uint32
 }
 
@@ -53,15 +50,13 @@ func (t *Table) HandleAt(slot uint32) Handle {
 	return makeHandle(slot, uint32(t.identity(slot).meta.Load()))
 }
 
-// Slots returns how many slots were ever used: HandleAt and At, called for each
-// lower slot, find every allocation.
+// Slots returns how many slots were ever used: HandleAt and At for each find every allocation.
 func (t *Table) Slots() uint32 { return t.w.next }
 
 // Slot returns the slot of h, for lists that link slots.
 func (h Handle) Slot() uint32 { return h.slot() }
 
-// Reserve adds an allocation that is not bound yet. It returns ErrFull when
-// the table holds as many as it may, or all free slots wait for Recycle.
+// Reserve adds an allocation. It returns ErrFull also if all free slots wait for Recycle.
 func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 	slot, ok := t.takeSlot()
 	if !ok {
@@ -115,7 +110,6 @@ func (t *Table) takeSlot() (uint32, bool) {
 	return slot, true
 }
 
-// addSlab adds the slab of a slot, if it is missing.
 func (t *Table) addSlab(slot uint32) {
 	if i := slot / SlabRecords; t.slabs[i].Load() == nil {
 		t.cold[i].Store(new(coldSlab))
@@ -144,23 +138,19 @@ func (l *LargeMessages) reset() {
 	l.forwarded.Store(0)
 }
 
-// Path is how many bytes may go to an endpoint, see [Table.AllowRelay].
 type Path uint32
 
-// ValidatedPath is the path to an endpoint to which any number of bytes may go.
 const ValidatedPath Path = validated
 
-// UnvalidatedPath returns a path on which no more than limit bytes may go until a message
-// other than a BIND comes, which validates it.
+// UnvalidatedPath permits limit bytes until a message other than a BIND validates the path.
 func UnvalidatedPath(limit uint32) Path { return Path(min(limit, limited-1)) }
 
-// LimitedPath returns a path on which limit bytes may go, and more for each message that
-// comes, see [Table.RecordMessage], and besides what [Table.TakeExcess] allows.
+// LimitedPath permits limit bytes, and more for each message that comes, see
+// [Table.RecordMessage], besides what [Table.TakeExcess] allows.
 func LimitedPath(limit uint32) Path { return Path(limited | min(limit, maxAllowance)) }
 
-// BeginPath begins the path to an endpoint of h from which nothing but a BIND has come.
-// Control calls it after Bind, since the source of a BIND may be forged (RFC 9000,
-// section 8).
+// BeginPath begins the path to an endpoint from which nothing but a BIND has come, which may be
+// forged (RFC 9000, section 8). Control calls it after Bind.
 func (t *Table) BeginPath(h Handle, p Path) {
 	a := t.Activity(h)
 	if old := t.identity(h.slot()).path.Swap(uint32(p)); old&validated != 0 {
@@ -169,8 +159,7 @@ func (t *Table) BeginPath(h Handle, p Path) {
 	a.heard.Store(0) // after the path: see Table.RecordMessage
 }
 
-// Bind moves h to ep and returns the allocation that had ep before, if it was
-// another one: that one keeps its links and has no endpoint from now on. The
+// Bind moves h to ep and returns the allocation that had ep before, which keeps its links. The
 // caller waits for a grace period before it sends anything about it.
 func (t *Table) Bind(h Handle, ep endpoint.Endpoint) (displaced Handle) {
 	var owner Entry
@@ -210,16 +199,16 @@ func (t *Table) setBinding(h Handle, flags Flags, nonce uint16) {
 	t.identity(h.slot()).write(func(r *identity) { r.setBinding(flags, nonce) })
 }
 
-// SetNextHop stores how a program in the kernel sends to the present endpoint of h. Each change
-// of the endpoint sets it to 0 in the same write. Where the next hop was another one than zero,
-// the caller waits for a grace period of the program before it relies on the new one.
+// SetNextHop stores the next hop of the present endpoint. Each change of the endpoint clears it in
+// the same write. If it was not zero, the caller waits for a grace period of the program before it
+// relies on the new one.
 func (t *Table) SetNextHop(h Handle, nextHop NextHop) {
 	r := t.identity(h.slot())
 	r.state.Store(uint32(nextHop)<<16 | r.state.Load()&(1<<16-1))
 }
 
-// setEndpoint moves h from old to ep; either may be zero. The index gains the new
-// endpoint before the record changes, and loses the old one after it.
+// setEndpoint adds the new endpoint to the index before the record changes, and removes the old
+// one after it.
 func (t *Table) setEndpoint(h Handle, old, ep endpoint.Endpoint) {
 	slot := h.slot()
 	if !ep.IsZero() {
@@ -235,8 +224,7 @@ func (t *Table) setEndpoint(h Handle, old, ep endpoint.Endpoint) {
 	}
 }
 
-// Link opens the link between a joiner and a host, in both directions at once.
-// The caller has checked that there is none.
+// Link opens a link in both directions at once. The caller has checked that there is none.
 func (t *Table) Link(joiner, host Handle) {
 	t.identity(joiner.slot()).write(func(r *identity) { r.link.Store(uint64(host)) })
 	h, j := t.Account(host), t.Account(joiner)
@@ -250,8 +238,8 @@ func (t *Table) Link(joiner, host Handle) {
 	t.w.links.Add(1)
 }
 
-// LinkedJoiners yields the joiners that are linked to a live host, the oldest link first. The
-// caller changes no link meanwhile.
+// LinkedJoiners yields the joiners of a live host, the oldest link first. The caller changes no
+// link meanwhile.
 func (t *Table) LinkedJoiners(host Handle) iter.Seq[Handle] {
 	return func(yield func(Handle) bool) {
 		end := host.slot() + 1
@@ -263,8 +251,8 @@ func (t *Table) LinkedJoiners(host Handle) iter.Seq[Handle] {
 	}
 }
 
-// Unlink closes the link of a joiner, in both directions at once. It reports
-// false when there was none, or its host has ended.
+// Unlink closes a link in both directions at once. It reports false when there was none, or its
+// host has ended.
 func (t *Table) Unlink(joiner Handle) bool {
 	e, ok := t.At(joiner)
 	if !ok || e.Link == 0 {
@@ -282,8 +270,7 @@ func (t *Table) Unlink(joiner Handle) bool {
 	return true
 }
 
-// End removes h and closes its links: a host's by its generation, which every
-// joiner's link names. The slot is not used again before [Table.Recycle].
+// End closes a host's links by its generation, which every joiner's link names.
 func (t *Table) End(h Handle) (Entry, bool) {
 	e, ok := t.At(h)
 	if !ok {
@@ -311,12 +298,11 @@ func (t *Table) End(h Handle) (Entry, bool) {
 	return e, true
 }
 
-// Recycle lets the slot of h, which has ended, be used again. The caller has waited
-// for a grace period since the end.
+// Recycle lets the slot of h be used again. The caller has waited for a grace period since the
+// end.
 func (t *Table) Recycle(h Handle) { t.w.free = append(t.w.free, h.slot()) }
 
-// rehashID and rehashEndpoint return the hash of a slot for an index that grows:
-// each slot in it still has the key it was inserted under.
+// Each slot in an index that grows still has the key it was inserted under.
 func (t *Table) rehashID(slot uint32) uint64 {
 	var e Entry
 	t.identity(slot).snapshot(slot, &e)
